@@ -179,9 +179,9 @@ func TestLeasedAnswersAreNotTold(t *testing.T) {
 	c.Mode = Leased
 	l := open(t, c)
 	leased := map[int]bool{}
-	h := httplimit.Must(httplimit.New(l, byAddr, httplimit.Options{OnVerdict: func(_ *http.Request, v httplimit.Verdict) {
+	h := httplimit.Must(httplimit.New(l, byAddr, httplimit.Options{OnVerdict: func(_ *http.Request, v limits.Verdict) {
 		if v.Provenance.Source() == limits.SourceLease {
-			leased[v.Status()] = true
+			leased[httplimit.Status(v.Reason)] = true
 		}
 	}})).Handler(nothing)
 	for i := range 150 {

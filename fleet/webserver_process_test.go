@@ -76,7 +76,7 @@ func serveWeb() error {
 	type writer struct{}
 	var spent atomic.Int64
 	options := httplimit.Options{
-		OnVerdict: func(r *http.Request, v httplimit.Verdict) {
+		OnVerdict: func(r *http.Request, v limits.Verdict) {
 			r.Context().Value(writer{}).(http.ResponseWriter).Header().Set(sourceField, v.Provenance.Source().String())
 			if errors.Is(v.Provenance.Err(), ErrBudget) {
 				spent.Add(1)

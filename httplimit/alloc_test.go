@@ -14,6 +14,7 @@ import (
 
 	"github.com/ral-limiter/ral/internal/testkit/await"
 	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -77,7 +78,7 @@ func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 		{"waiting allowed", 0, Must(New(limiter, ByAddr, Options{Headers: NoHeaders, WaitUpTo: time.Second}))},
 		{"header", 0, Must(New(named, ByHeader("x-api-key"), Options{Headers: NoHeaders}))},
 		{"pattern", 0, Must(New(named, ByPattern(nil), Options{Headers: NoHeaders}))},
-		{"pair", 0, Must(New(open[Pair[netip.Addr, string]](t, policy.Must(policy.Funnel(1_000_000, 1, time.Second))),
+		{"pair", 0, Must(New(open[limits.Pair[netip.Addr, string]](t, policy.Must(policy.Funnel(1_000_000, 1, time.Second))),
 			Both(ByAddr, ByPattern(nil)), Options{Headers: NoHeaders}))},
 		{"context", 0, Must(New(named, ByContext[string](user{}), Options{Headers: NoHeaders}))},
 		{"shadow, waiting allowed", 0, Must(New(limiter, ByAddr, Options{Shadow: true, WaitUpTo: time.Second}))},
@@ -85,7 +86,7 @@ func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 		{"two limits, waiting allowed", 9, two(Options{WaitUpTo: time.Second})},
 		{"two limits, charge", 14, two(Options{Charge: func(*http.Request, Served) int64 { return 0 }})},
 		{"cost and hook", 0, Must(New(limiter, ByAddr, Options{
-			Headers: NoHeaders, Cost: func(*http.Request) int64 { return 2 }, OnVerdict: func(*http.Request, Verdict) {},
+			Headers: NoHeaders, Cost: func(*http.Request) int64 { return 2 }, OnVerdict: func(*http.Request, limits.Verdict) {},
 		}))},
 	} {
 		w := &quiet{h: http.Header{}}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ral-limiter/ral/internal/adapter/admission"
 	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
+	"github.com/ral-limiter/ral/limits"
 )
 
 // The problem type of a limit that was exceeded, and its title
@@ -28,7 +29,7 @@ func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result, r
 	switch {
 	case !wantsProblem(r.Header["Accept"]):
 		b = bodyOf(plainText, sentence(v))
-	case v.Reason == admission.OverLimit && bits.OnesCount8(v.Violated) == 1:
+	case v.Reason == limits.OverLimit && bits.OnesCount8(v.Violated) == 1:
 		b = m.exceeded[bits.TrailingZeros8(v.Violated)]
 	default:
 		b = bodyOf(problemDetails, m.problem(v))
@@ -43,7 +44,7 @@ func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result, r
 	if retry != "" {
 		h[retryAfterField] = values[4:5:5]
 	}
-	w.WriteHeader(status(v.Reason))
+	w.WriteHeader(Status(v.Reason))
 	_, _ = w.Write(b.text) // an error means that the client has left
 }
 
@@ -66,19 +67,19 @@ var ofAnotherBody = [...]string{"Content-Encoding", "Content-Range", "Etag", "La
 // problem returns the problem details of a refusal. Those of OverLimit depend on nothing
 // except the limits that refused.
 func (m *Middleware) problem(v *result) []byte {
-	status := status(v.Reason)
+	status := Status(v.Reason)
 	kind, title := "about:blank", http.StatusText(status)
 	switch v.Reason {
-	case admission.OverLimit:
+	case limits.OverLimit:
 		kind, title = quotaExceeded, quotaExceededTitle
-	case admission.Unavailable:
+	case limits.Unavailable:
 		kind, title = reducedCapacity, reducedCapacityTitle
 	}
 	b := make([]byte, 0, 256)
 	b = admission.AppendString(append(b, `{"type":`...), kind)
 	b = admission.AppendString(append(b, `,"title":`...), title)
 	b = strconv.AppendInt(append(b, `,"status":`...), int64(status), 10)
-	if v.Reason == admission.OverLimit {
+	if v.Reason == limits.OverLimit {
 		b = append(b, `,"violated-policies":[`...)
 		quoted := m.fields.Quoted()
 		for i, comma := 0, false; i < len(quoted); i++ {
@@ -100,8 +101,8 @@ func (m *Middleware) problem(v *result) []byte {
 
 // sentence returns the text of a refusal.
 func sentence(v *result) []byte {
-	b := append(make([]byte, 0, 128), http.StatusText(status(v.Reason))...)
-	if v.Reason == admission.OverLimit && v.Provenance.Exact() {
+	b := append(make([]byte, 0, 128), http.StatusText(Status(v.Reason))...)
+	if v.Reason == limits.OverLimit && v.Provenance.Exact() {
 		b = append(b, ": try again in "...)
 		b = strconv.AppendInt(b, retrySeconds(v.RetryAfter), 10)
 		b = append(b, " s"...)
@@ -116,18 +117,18 @@ func sentence(v *result) []byte {
 // status.
 func detail(v *result) string {
 	switch v.Reason {
-	case admission.NoKey:
+	case limits.NoKey:
 		if v.Limit == "" {
 			return "the client's address is unknown"
 		}
 		return "the request lacks the key of the limit " + strconv.Quote(v.Limit)
-	case admission.NeverAdmitted:
+	case limits.NeverAdmitted:
 		never := "the limit " + strconv.Quote(v.Limit) + " never admits this request"
 		if most := v.Decision.Limit; v.Cost > most {
 			never += fmt.Sprintf(", which costs %d: the most that it allows is %d", v.Cost, most)
 		}
 		return never
-	case admission.Misconfigured:
+	case limits.Misconfigured:
 		if v.Limit == "" {
 			return "the server is misconfigured: the request's cost is below 0"
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -131,7 +132,7 @@ func TestShadowOfQueueAfterSetPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := open[netip.Addr](t, spaced(0))
 		var waited []time.Duration
-		h := Must(New(limiter, ByAddr, Options{Shadow: true, OnVerdict: func(_ *http.Request, v Verdict) { waited = append(waited, v.Waited) }})).Handler(done)
+		h := Must(New(limiter, ByAddr, Options{Shadow: true, OnVerdict: func(_ *http.Request, v limits.Verdict) { waited = append(waited, v.Waited) }})).Handler(done)
 		ask(h, from(alice))
 		require.NoError(t, limiter.SetPolicy(spaced(20)))
 		time.Sleep(time.Second)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -90,7 +91,7 @@ func ExampleNewAll() {
 	defer keys.Close()
 	limit, err := httplimit.NewAll(httplimit.Options{},
 		httplimit.Limit[netip.Addr]{Name: "address", Limiter: addresses, Key: httplimit.ByAddr},
-		httplimit.Limit[string]{Name: "key", Limiter: keys, Key: httplimit.ByHeader("X-API-Key"), WhenNoKey: httplimit.Skip},
+		httplimit.Limit[string]{Name: "key", Limiter: keys, Key: httplimit.ByHeader("X-API-Key"), WhenNoKey: limits.Skip},
 	)
 	if err != nil {
 		fmt.Println(err)
@@ -132,7 +133,7 @@ func ExampleNewClientAddr() {
 // Each client has a quota for each route.
 func ExampleBoth() {
 	mux := http.NewServeMux()
-	limiter, _ := engine.New[httplimit.Pair[netip.Addr, string]](engine.Config{Policy: policy.Must(policy.FixedWindow(1, time.Hour)), Clock: stopped})
+	limiter, _ := engine.New[limits.Pair[netip.Addr, string]](engine.Config{Policy: policy.Must(policy.FixedWindow(1, time.Hour)), Clock: stopped})
 	defer limiter.Close()
 	limit := httplimit.Must(httplimit.New(limiter, httplimit.Both(httplimit.ByAddr, httplimit.ByPattern(nil)), httplimit.Options{}))
 	mux.Handle("GET /a/{id}", limit.Handler(hello))
@@ -183,7 +184,7 @@ func ExampleOptions_shadow() {
 	defer limiter.Close()
 	limit := httplimit.Must(httplimit.New(limiter, httplimit.ByAddr, httplimit.Options{
 		Shadow:    true,
-		OnVerdict: func(r *http.Request, v httplimit.Verdict) { fmt.Println(r.RemoteAddr, v.Reason) },
+		OnVerdict: func(r *http.Request, v limits.Verdict) { fmt.Println(r.RemoteAddr, v.Reason) },
 	}))
 	for range 2 {
 		show(limit.Handler(hello))
@@ -202,8 +203,8 @@ func ExampleOptions_refuse() {
 	limiter, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour)), Clock: stopped})
 	defer limiter.Close()
 	limit := httplimit.Must(httplimit.New(limiter, httplimit.ByAddr, httplimit.Options{
-		Refuse: func(w http.ResponseWriter, _ *http.Request, v httplimit.Verdict) {
-			http.Error(w, "come back in "+w.Header().Get("Retry-After")+" seconds", v.Status())
+		Refuse: func(w http.ResponseWriter, _ *http.Request, v limits.Verdict) {
+			http.Error(w, "come back in "+w.Header().Get("Retry-After")+" seconds", httplimit.Status(v.Reason))
 		},
 	}))
 	for range 2 {

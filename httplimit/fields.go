@@ -7,6 +7,7 @@ import (
 
 	"github.com/ral-limiter/ral/internal/adapter/admission"
 	"github.com/ral-limiter/ral/internal/core/whole"
+	"github.com/ral-limiter/ral/limits"
 )
 
 // The names of header fields, in the canonical form of net/http.
@@ -45,7 +46,7 @@ func (f *fieldWriter) write(h http.Header, v *result, quotas []quota) {
 		return
 	}
 	reset := v.Decision.ResetAfter
-	if v.Reason == admission.OverLimit {
+	if v.Reason == limits.OverLimit {
 		// Retry-After must not be earlier than the reset.
 		reset = v.Decision.RetryAfter
 	}
@@ -66,12 +67,12 @@ func (f *fieldWriter) write(h http.Header, v *result, quotas []quota) {
 		}
 		h[policyField], h[limitField] = policies, stands
 	case LegacyHeaders:
-		if v.Reason == admission.Admitted && tighter(h[legacyLimit], h[legacyRemaining], limit, remaining) {
+		if v.Reason == limits.Admitted && tighter(h[legacyLimit], h[legacyRemaining], limit, remaining) {
 			return
 		}
 		three(h, legacyLimit, limit, legacyRemaining, remaining, legacyReset, whole.UntilReset(reset, time.Second))
 	case XRateLimitHeaders:
-		if v.Reason == admission.Admitted && tighter(h[xLimit], h[xRemaining], limit, remaining) {
+		if v.Reason == limits.Admitted && tighter(h[xLimit], h[xRemaining], limit, remaining) {
 			return
 		}
 		at := time.Now().Add(reset)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/adapter/admission"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -218,9 +219,9 @@ func TestCreditIsNotAdvertised(t *testing.T) {
 			hour := Limit[netip.Addr]{Name: "hour", Limiter: hourly, Key: ByAddr}
 			time.Sleep(time.Second) // the store is full
 			hourly.Take(aliceKey, 1)
-			var verdict Verdict
+			var verdict limits.Verdict
 			m := Must(NewAll(Options{
-				Headers: c.headers, OnVerdict: func(_ *http.Request, v Verdict) { verdict = v },
+				Headers: c.headers, OnVerdict: func(_ *http.Request, v limits.Verdict) { verdict = v },
 			}, credit, hour))
 			w := ask(m.Handler(done), from(alice))
 			assert.Equal(t, c.binds, verdict.Limit, "%v", c.p)

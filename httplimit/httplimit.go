@@ -53,7 +53,7 @@ func NewAll(options Options, limits ...AnyLimit) (*Middleware, error) {
 }
 
 // assemble makes a middleware. name returns the name of a limit's field for errors.
-func assemble(of string, name func(i int, field string) string, options Options, limits ...AnyLimit) (*Middleware, error) {
+func assemble(of string, name func(i int, field string) string, options Options, given ...AnyLimit) (*Middleware, error) {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: of, Field: field, Value: value, Want: want}
 	}
@@ -61,10 +61,10 @@ func assemble(of string, name func(i int, field string) string, options Options,
 	switch {
 	case err != nil:
 		return nil, err
-	case len(limits) == 0:
+	case len(given) == 0:
 		return nil, bad("limits", "empty", "1 to 8 limits")
-	case len(limits) > admission.MaxLimits:
-		return nil, bad("limits", fmt.Sprintf("%d long", len(limits)), "1 to 8 limits")
+	case len(given) > admission.MaxLimits:
+		return nil, bad("limits", fmt.Sprintf("%d long", len(given)), "1 to 8 limits")
 	}
 	m := &Middleware{
 		options: options,
@@ -79,7 +79,7 @@ func assemble(of string, name func(i int, field string) string, options Options,
 	common := cmp.Or(options.Name, "default")
 	names := map[string]bool{}
 	var all []checked
-	for i, limit := range limits {
+	for i, limit := range given {
 		if shape.IsNil(limit) {
 			return nil, bad(fmt.Sprintf("limits[%d]", i), "nil", "a httplimit.Limit")
 		}
@@ -102,7 +102,7 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		Log: admission.NewLog(options.Logger), Counters: &m.counters,
 	}, all, nil)
 	for i := range m.limiters {
-		m.exceeded = append(m.exceeded, bodyOf(problemDetails, m.problem(&result{Reason: admission.OverLimit, Violated: 1 << i})))
+		m.exceeded = append(m.exceeded, bodyOf(problemDetails, m.problem(&result{Verdict: limits.Verdict{Reason: limits.OverLimit}, Violated: 1 << i})))
 	}
 	return m, nil
 }
@@ -117,7 +117,7 @@ func Must(m *Middleware, err error) *Middleware {
 }
 
 // Handler returns a handler that passes admitted requests on to next. It answers the
-// others with the status of their [Reason], and with problem details (RFC 9457) or, for
+// others with the [Status] of their limits.Reason, and with problem details (RFC 9457) or, for
 // clients that prefer it, text.
 //
 // Several handlers may be wrapped. They share the limits.
@@ -146,9 +146,9 @@ func (m *Middleware) carryOut(
 	w http.ResponseWriter, r *http.Request, next http.Handler, v *result, quotas []quota, s admission.Settlement,
 ) {
 	v.Shadow = m.control.Shadow()
-	m.counters.Count(v)
+	m.counters.Count(&v.Verdict)
 	if m.options.OnVerdict != nil {
-		m.options.OnVerdict(r, verdictOf(v))
+		m.options.OnVerdict(r, v.Verdict)
 	}
 	if m.options.Logger != nil && !v.Reason.Passes() {
 		m.logRefused(r, v)
@@ -157,7 +157,7 @@ func (m *Middleware) carryOut(
 		m.refuse(w, r, v, quotas)
 		return
 	}
-	if v.Reason == admission.Admitted && !v.Shadow && m.options.Headers != NoHeaders {
+	if v.Reason == limits.Admitted && !v.Shadow && m.options.Headers != NoHeaders {
 		m.fields.write(w.Header(), v, quotas)
 	}
 	if s == nil {
@@ -174,13 +174,13 @@ func (m *Middleware) begin(r *http.Request, v *result) bool {
 		addr := m.addr.Addr(r)
 		switch {
 		case m.deny != nil && !addr.IsValid():
-			v.Reason = admission.NoKey
+			v.Reason = limits.NoKey
 			return false
 		case m.deny.Contains(addr):
-			v.Reason = admission.Denied
+			v.Reason = limits.Denied
 			return false
 		case m.allow.Contains(addr):
-			v.Reason = admission.Exempt
+			v.Reason = limits.Exempt
 			return false
 		}
 	}
@@ -192,17 +192,17 @@ func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result, q
 	h := w.Header()
 	bare := len(h) == 0
 	retry := ""
-	if v.Reason == admission.OverLimit {
+	if v.Reason == limits.OverLimit {
 		m.fields.write(h, v, quotas)
 	}
-	if v.Reason == admission.OverLimit && v.Provenance.Exact() {
+	if v.Reason == limits.OverLimit && v.Provenance.Exact() {
 		retry = strconv.FormatInt(retrySeconds(v.RetryAfter), 10)
 	}
 	if m.options.Refuse != nil {
 		if retry != "" {
 			h[retryAfterField] = []string{retry}
 		}
-		m.options.Refuse(w, r, verdictOf(v))
+		m.options.Refuse(w, r, v.Verdict)
 		return
 	}
 	if !bare {

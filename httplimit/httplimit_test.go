@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -79,7 +80,7 @@ func TestPolicyForIsNotAskedAboutZeroKey(t *testing.T) {
 }
 
 func TestWhenNoKey(t *testing.T) {
-	for when, want := range map[WhenNoKey][]int{Refuse: {400, 400, 400}, Skip: {200, 200, 200}, Share: {200, 200, 429}} {
+	for when, want := range map[limits.WhenNoKey][]int{limits.Refuse: {400, 400, 400}, limits.Skip: {200, 200, 200}, limits.Share: {200, 200, 429}} {
 		limiter := open[string](t, policy.Must(policy.FixedWindow(2, time.Hour)))
 		m, err := NewAll(Options{}, Limit[string]{Limiter: limiter, Key: ByHeader("X-Api-Key"), WhenNoKey: when})
 		require.NoError(t, err)
@@ -87,15 +88,15 @@ func TestWhenNoKey(t *testing.T) {
 		for i, code := range want {
 			w := ask(h, from(alice))
 			assert.Equal(t, code, w.Code, "%d, request %d", when, i)
-			assert.Equal(t, when == Share, w.Header().Get("RateLimit") != "")
+			assert.Equal(t, when == limits.Share, w.Header().Get("RateLimit") != "")
 		}
 		s := m.Stats()
 		switch when {
-		case Refuse:
+		case limits.Refuse:
 			assert.Equal(t, uint64(3), s.NoKey)
-		case Skip:
+		case limits.Skip:
 			assert.Equal(t, uint64(3), s.Exempt)
-		case Share:
+		case limits.Share:
 			assert.Equal(t, 1, limiter.Len())
 		}
 		assert.Equal(t, 200, ask(h, from(alice, "X-Api-Key", "k")).Code, "a request with a key is not charged to the shared one")
@@ -132,10 +133,10 @@ func TestAllowAndDeny(t *testing.T) {
 // Promise: `Shadow` refuses and delays nothing, and reports what would be.
 func TestShadow(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Hour)))
-	var verdicts []Verdict
+	var verdicts []limits.Verdict
 	m := Must(New(limiter, ByAddr, Options{
 		Shadow: true, Deny: prefixList("203.0.113.0/24"), WaitUpTo: time.Minute,
-		OnVerdict: func(_ *http.Request, v Verdict) { verdicts = append(verdicts, v) },
+		OnVerdict: func(_ *http.Request, v limits.Verdict) { verdicts = append(verdicts, v) },
 		Charge:    func(*http.Request, Served) int64 { return 1 },
 	}))
 	h := m.Handler(done)
@@ -146,7 +147,7 @@ func TestShadow(t *testing.T) {
 		assert.Empty(t, w.Header()["Retry-After"])
 	}
 	require.Len(t, verdicts, 3)
-	for i, want := range []Reason{Admitted, OverLimit, Denied} {
+	for i, want := range []limits.Reason{limits.Admitted, limits.OverLimit, limits.Denied} {
 		assert.Equal(t, want, verdicts[i].Reason)
 		assert.True(t, verdicts[i].Shadow)
 		assert.False(t, verdicts[i].Refused())
@@ -165,7 +166,7 @@ func TestShadowOfWaiting(t *testing.T) {
 			var waited []time.Duration
 			m := Must(New(open[netip.Addr](t, p), ByAddr, Options{
 				Shadow: true, WaitUpTo: 2500 * time.Millisecond,
-				OnVerdict: func(_ *http.Request, v Verdict) { waited = append(waited, v.Waited) },
+				OnVerdict: func(_ *http.Request, v limits.Verdict) { waited = append(waited, v.Waited) },
 			}))
 			began := time.Now()
 			for range 5 {

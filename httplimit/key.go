@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
+	"github.com/ral-limiter/ral/limits"
 )
 
 // A key function finds the key of a request. It is any func(*http.Request) K. It returns
@@ -127,22 +128,16 @@ func fromContext[K comparable](ctx context.Context, name any) K {
 	return key
 }
 
-// Pair is a key made of two keys, for [Both].
-type Pair[A, B comparable] struct {
-	A A
-	B B
-}
-
 // Both combines two key functions: each pair of keys is a key of its own. Nothing is
 // formatted or joined, so two different pairs are never equal. If either part is missing,
 // so is the key.
-func Both[A, B comparable](a func(*http.Request) A, b func(*http.Request) B) func(*http.Request) Pair[A, B] {
+func Both[A, B comparable](a func(*http.Request) A, b func(*http.Request) B) func(*http.Request) limits.Pair[A, B] {
 	if a == nil || b == nil {
 		return nil
 	}
-	return func(r *http.Request) Pair[A, B] {
-		var zero Pair[A, B]
-		pair := Pair[A, B]{a(r), b(r)}
+	return func(r *http.Request) limits.Pair[A, B] {
+		var zero limits.Pair[A, B]
+		pair := limits.Pair[A, B]{A: a(r), B: b(r)}
 		if pair.A == zero.A || pair.B == zero.B {
 			return zero
 		}

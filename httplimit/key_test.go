@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -189,7 +190,7 @@ func TestByContext(t *testing.T) {
 
 func TestBoth(t *testing.T) {
 	key := Both(ByAddr, ByHeader("User"))
-	assert.Equal(t, Pair[netip.Addr, string]{netip.MustParseAddr("192.0.2.1"), "alice"}, key(from("192.0.2.1:1", "User", "alice")))
+	assert.Equal(t, limits.Pair[netip.Addr, string]{A: netip.MustParseAddr("192.0.2.1"), B: "alice"}, key(from("192.0.2.1:1", "User", "alice")))
 	assert.Zero(t, key(from("192.0.2.1:1")), "one part is missing")
 	assert.Zero(t, key(from("@", "User", "alice")), "the other part is missing")
 }

@@ -22,7 +22,7 @@ type Limit[K comparable] struct {
 	// Key finds the key of a request. The zero value of K means that there is none.
 	Key func(r *http.Request) K
 	// WhenNoKey chooses the answer to a request without a key.
-	WhenNoKey WhenNoKey
+	WhenNoKey limits.WhenNoKey
 
 	// Cost and Charge are those of this limit, in place of Options.Cost and Options.Charge:
 	// see there. So a request can cost 1 of one limit, and its tokens or bytes of another.
@@ -39,7 +39,7 @@ type Limit[K comparable] struct {
 	PolicyFor func(r *http.Request) policy.Policy
 
 	// Shadow tries this limit beside the others. It is decided for the requests that the
-	// others admit, takes from its keys, and refuses and delays none. Verdict.Shadowed and
+	// others admit, takes from its keys, and refuses and delays none. limits.Verdict.Shadowed and
 	// Stats.Shadowed tell what it would have refused. Clients are told nothing of it. If all
 	// limits have Shadow, it is that of the options.
 	//

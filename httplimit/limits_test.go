@@ -98,17 +98,17 @@ func TestUnavailable(t *testing.T) {
 		for _, several := range []bool{false, true} {
 			for _, charge := range []bool{false, true} {
 				l.far, l.Limiter = true, open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))
-				var verdict Verdict
-				o := Options{OnVerdict: func(_ *http.Request, v Verdict) { verdict = v }}
+				var verdict limits.Verdict
+				o := Options{OnVerdict: func(_ *http.Request, v limits.Verdict) { verdict = v }}
 				if charge {
 					o.Charge = func(*http.Request, Served) int64 { return 0 }
 				}
 				local := open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))
-				limits := []AnyLimit{Limit[netip.Addr]{Name: "far", Limiter: l, Key: ByAddr}}
+				given := []AnyLimit{Limit[netip.Addr]{Name: "far", Limiter: l, Key: ByAddr}}
 				if several {
-					limits = append(limits, Limit[netip.Addr]{Name: "near", Limiter: local, Key: ByAddr})
+					given = append(given, Limit[netip.Addr]{Name: "near", Limiter: local, Key: ByAddr})
 				}
-				m := Must(NewAll(o, limits...))
+				m := Must(NewAll(o, given...))
 				w := ask(m.Handler(done), from(alice, "Accept", "application/json"))
 				assert.Equal(t, 503, w.Code, name)
 				assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
@@ -119,7 +119,7 @@ func TestUnavailable(t *testing.T) {
 				assert.EqualValues(t, 503, problem["status"])
 				assert.NotContains(t, w.Header(), "Retry-After", "when it is back is not known")
 				assert.NotContains(t, w.Header(), "Ratelimit")
-				assert.Equal(t, Unavailable, verdict.Reason)
+				assert.Equal(t, limits.Unavailable, verdict.Reason)
 				assert.Equal(t, "unavailable", verdict.Reason.String())
 				assert.ErrorIs(t, verdict.Provenance.Err(), down)
 				assert.Equal(t, uint64(1), m.Stats().Unavailable)

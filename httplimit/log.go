@@ -8,7 +8,7 @@ import (
 )
 
 func (m *Middleware) logRefused(r *http.Request, v *result) {
-	m.control.LogRefused(r.Context(), r, v, m.describe)
+	m.control.LogRefused(r.Context(), r, &v.Verdict, v.Binding, m.describe)
 }
 
 // describe returns what a line about a request tells of it, before its key and after.

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -46,16 +47,16 @@ func TestRequestThatIsNeverAdmitted(t *testing.T) {
 	hundred := func(t *testing.T) Limit[netip.Addr] {
 		return Limit[netip.Addr]{Name: "hundred", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(100, 10, time.Hour))), Key: ByAddr}
 	}
-	for name, limits := range map[string]func(t *testing.T) []AnyLimit{
+	for name, given := range map[string]func(t *testing.T) []AnyLimit{
 		"one limit": func(t *testing.T) []AnyLimit { return []AnyLimit{ten(t)} },
 		"several":   func(t *testing.T) []AnyLimit { return []AnyLimit{hundred(t), ten(t)} },
 	} {
 		for _, upTo := range []time.Duration{0, time.Minute} {
 			for _, http2 := range []bool{false, true} {
-				var got Verdict
+				var got limits.Verdict
 				m := Must(NewAll(Options{
-					Cost: costField, WaitUpTo: upTo, OnVerdict: func(_ *http.Request, v Verdict) { got = v },
-				}, limits(t)...))
+					Cost: costField, WaitUpTo: upTo, OnVerdict: func(_ *http.Request, v limits.Verdict) { got = v },
+				}, given(t)...))
 				s := serve(t, m.Handler(done), http2)
 				resp, body := get(t, s.Client(), s.URL, "Cost", "20")
 				assert.Equal(t, 403, resp.StatusCode, name)
@@ -64,7 +65,7 @@ func TestRequestThatIsNeverAdmitted(t *testing.T) {
 				assert.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
 				assert.JSONEq(t, `{"type":"about:blank","title":"Forbidden","status":403,
 					"detail":"the limit \"ten\" never admits this request, which costs 20: the most that it allows is 10"}`, body)
-				assert.Equal(t, []any{NeverAdmitted, "ten", policy.Never, int64(10)}, []any{got.Reason, got.Limit, got.RetryAfter, got.Decision.Limit})
+				assert.Equal(t, []any{limits.NeverAdmitted, "ten", policy.Never, int64(10)}, []any{got.Reason, got.Limit, got.RetryAfter, got.Decision.Limit})
 				_, body = get(t, s.Client(), s.URL, "Cost", "20", "Accept", "text/html")
 				assert.Equal(t, `Forbidden: the limit "ten" never admits this request, which costs 20: the most that it allows is 10`+"\n", body)
 
@@ -176,12 +177,12 @@ func TestPlanChangesFamilyDuringAWait(t *testing.T) {
 			}))
 			require.NoError(t, err)
 			defer limiter.Close()
-			limits := []AnyLimit{Limit[netip.Addr]{Name: "a", Limiter: limiter, Key: ByAddr}}
+			given := []AnyLimit{Limit[netip.Addr]{Name: "a", Limiter: limiter, Key: ByAddr}}
 			if several {
 				roomy := open[netip.Addr](t, policy.Must(policy.Funnel(100, 100, time.Second)))
-				limits = append(limits, Limit[netip.Addr]{Name: "b", Limiter: roomy, Key: ByAddr})
+				given = append(given, Limit[netip.Addr]{Name: "b", Limiter: roomy, Key: ByAddr})
 			}
-			m := Must(NewAll(Options{WaitUpTo: time.Minute}, limits...))
+			m := Must(NewAll(Options{WaitUpTo: time.Minute}, given...))
 			ask(m.Handler(done), from(alice))
 			w := ask(m.Handler(done), from(alice))
 			assert.Equal(t, time.Second, time.Since(began), "it has waited")

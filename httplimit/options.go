@@ -9,6 +9,7 @@ import (
 
 	"github.com/ral-limiter/ral/internal/adapter/admission"
 	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -38,18 +39,6 @@ const (
 	XRateLimitHeaders
 	// NoHeaders: none.
 	NoHeaders
-)
-
-// WhenNoKey chooses the answer to a request for which a limit's key function finds no key.
-type WhenNoKey = admission.WhenNoKey
-
-const (
-	// Refuse answers it with 400. The default.
-	Refuse = admission.Refuse
-	// Skip does not apply the limit to it. Others may apply.
-	Skip = admission.Skip
-	// Share counts all such requests as one client.
-	Share = admission.Share
 )
 
 // Options configures a [Middleware]. The zero Options is a good choice.
@@ -132,12 +121,12 @@ type Options struct {
 
 	// Refuse writes the answer to a refused request, in place of the answer described at
 	// [Middleware.Handler]. The header fields are set by then, with Retry-After if there is
-	// one. verdict.Status is the status to send.
-	Refuse func(w http.ResponseWriter, r *http.Request, verdict Verdict)
+	// one. [Status] of its Reason is the status to send.
+	Refuse func(w http.ResponseWriter, r *http.Request, verdict limits.Verdict)
 
 	// OnVerdict, if not nil, is called with the decision about each request before it is
 	// carried out, for counters and traces. It runs on the request's goroutine.
-	OnVerdict func(r *http.Request, verdict Verdict)
+	OnVerdict func(r *http.Request, verdict limits.Verdict)
 
 	// Logger, if not nil, receives a line of level Info for refused requests, or for those
 	// that would be refused without Shadow. At most 10 lines are written each second; the

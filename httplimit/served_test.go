@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -174,7 +175,7 @@ func TestChargeByBytes(t *testing.T) {
 	}
 	one := Must(New(limiter, ByAddr, perByte))
 	several, err := NewAll(perByte, Limit[netip.Addr]{Name: "a", Limiter: limiter, Key: ByAddr},
-		Limit[string]{Name: "b", Limiter: other, Key: ByHeader("User"), WhenNoKey: Skip})
+		Limit[string]{Name: "b", Limiter: other, Key: ByHeader("User"), WhenNoKey: limits.Skip})
 	require.NoError(t, err)
 	for i, m := range []*Middleware{one, several} {
 		limiter.Reset(aliceKey)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/internal/adapter/admission"
+	"github.com/ral-limiter/ral/limits"
 )
 
 // Stats is a snapshot of a middleware's counters. They are read one after the other while
@@ -19,7 +19,7 @@ type Stats struct {
 	NoKey         uint64        // refused because they had no key
 	Cancelled     uint64        // ended while they waited for their turn
 	NeverAdmitted uint64        // refused because a limit never admits them
-	Misconfigured uint64        // refused because of an error of the program: see Reason
+	Misconfigured uint64        // refused because of an error of the program: see limits.Misconfigured
 	Unavailable   uint64        // refused because a limiter could not decide
 	Delayed       uint64        // of all these, those that waited
 	DelayTime     time.Duration // the sum of how long each of those waited
@@ -43,15 +43,15 @@ type Stats struct {
 func (m *Middleware) Stats() Stats {
 	c := &m.counters
 	s := Stats{
-		Admitted:      c.By(admission.Admitted),
-		Exempt:        c.By(admission.Exempt),
-		OverLimit:     c.By(admission.OverLimit),
-		Denied:        c.By(admission.Denied),
-		NoKey:         c.By(admission.NoKey),
-		Cancelled:     c.By(admission.Cancelled),
-		NeverAdmitted: c.By(admission.NeverAdmitted),
-		Misconfigured: c.By(admission.Misconfigured),
-		Unavailable:   c.By(admission.Unavailable),
+		Admitted:      c.By(limits.Admitted),
+		Exempt:        c.By(limits.Exempt),
+		OverLimit:     c.By(limits.OverLimit),
+		Denied:        c.By(limits.Denied),
+		NoKey:         c.By(limits.NoKey),
+		Cancelled:     c.By(limits.Cancelled),
+		NeverAdmitted: c.By(limits.NeverAdmitted),
+		Misconfigured: c.By(limits.Misconfigured),
+		Unavailable:   c.By(limits.Unavailable),
 		Unsettled:     c.Unsettled(),
 		Shadow:        m.control.Shadow(),
 		Limits:        make(map[string]engine.Stats, len(m.limiters)),

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/testkit/await"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -48,10 +49,10 @@ func TestExpvarIsNotImported(t *testing.T) {
 }
 
 func TestOnVerdict(t *testing.T) {
-	var got []Verdict
+	var got []limits.Verdict
 	m, err := NewAll(Options{
 		Cost:      costField,
-		OnVerdict: func(_ *http.Request, v Verdict) { got = append(got, v) },
+		OnVerdict: func(_ *http.Request, v limits.Verdict) { got = append(got, v) },
 		Deny:      prefixList("203.0.113.0/24"), Allow: prefixList("198.51.100.0/24"),
 	}, Limit[string]{Name: "key", Limiter: open[string](t, policy.Must(policy.FixedWindow(4, time.Hour))), Key: ByHeader("Key")})
 	require.NoError(t, err)
@@ -63,41 +64,30 @@ func TestOnVerdict(t *testing.T) {
 	ask(h, from("203.0.113.1:1"))
 	ask(h, from("198.51.100.1:1"))
 	require.Len(t, got, 6)
-	for i, want := range []Verdict{
-		{Reason: Admitted, Limit: "key", Cost: 3},
-		{Reason: OverLimit, Limit: "key", Cost: 2},
-		{Reason: NeverAdmitted, Limit: "key", Cost: 5},
-		{Reason: NoKey, Limit: "key", Cost: 1},
-		{Reason: Denied},
-		{Reason: Exempt},
+	for i, want := range []limits.Verdict{
+		{Reason: limits.Admitted, Limit: "key", Cost: 3},
+		{Reason: limits.OverLimit, Limit: "key", Cost: 2},
+		{Reason: limits.NeverAdmitted, Limit: "key", Cost: 5},
+		{Reason: limits.NoKey, Limit: "key", Cost: 1},
+		{Reason: limits.Denied},
+		{Reason: limits.Exempt},
 	} {
 		assert.Equal(t, []any{want.Reason, want.Limit, want.Cost}, []any{got[i].Reason, got[i].Limit, got[i].Cost}, "%d", i)
-		assert.Equal(t, []int{0, 429, 403, 400, 403, 0}[i], got[i].Status())
-		assert.Equal(t, got[i].Status() != 0, got[i].Refused())
+		assert.Equal(t, []int{0, 429, 403, 400, 403, 0}[i], Status(got[i].Reason))
+		assert.Equal(t, Status(got[i].Reason) != 0, got[i].Refused())
 	}
 	assert.Equal(t, int64(1), got[0].Decision.Remaining)
 	assert.Positive(t, got[1].RetryAfter)
 	assert.Equal(t, policy.Never, got[2].RetryAfter)
 }
 
-func TestReasonsHaveNames(t *testing.T) {
-	seen := map[string]bool{}
-	for r := range Reason(reasons) {
-		assert.NotEmpty(t, r.String())
-		seen[r.String()] = true
-	}
-	assert.Len(t, seen, reasons)
-	assert.Equal(t, "unknown", Reason(-1).String())
-	assert.Equal(t, "unknown", Reason(reasons).String())
-}
-
 // The hook writes the answer. The header fields are set by then.
 func TestRefuseHook(t *testing.T) {
 	m := Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Second))), ByAddr, Options{
-		Refuse: func(w http.ResponseWriter, _ *http.Request, v Verdict) {
+		Refuse: func(w http.ResponseWriter, _ *http.Request, v limits.Verdict) {
 			assert.NotEmpty(t, w.Header().Get("Retry-After"))
 			assert.NotEmpty(t, w.Header().Get("RateLimit"))
-			http.Error(w, v.Limit+" says no", v.Status())
+			http.Error(w, v.Limit+" says no", Status(v.Reason))
 		},
 	}))
 	ask(m.Handler(done), from(alice))
@@ -147,7 +137,7 @@ func TestLogTellsClientsApart(t *testing.T) {
 	h := Must(NewAll(Options{
 		Logger:     slog.New(slog.NewJSONHandler(&text, nil)),
 		ClientAddr: clientAddr(t, AddrConfig{Header: XForwardedFor, Trusted: prefixList("10.0.0.0/8")}),
-	}, Limit[string]{Name: "a", Limiter: limiter, Key: ByHeader("X-Other"), WhenNoKey: Skip}, Limit[string]{Name: "b", Limiter: limiter, Key: ByHeader("X-Api-Key")})).Handler(done)
+	}, Limit[string]{Name: "a", Limiter: limiter, Key: ByHeader("X-Other"), WhenNoKey: limits.Skip}, Limit[string]{Name: "b", Limiter: limiter, Key: ByHeader("X-Api-Key")})).Handler(done)
 	ask(h, from("10.0.0.1:1", "X-Forwarded-For", "192.0.2.7", "X-Api-Key", "secret"))
 	ask(h, from("10.0.0.1:1", "X-Forwarded-For", "192.0.2.7", "X-Api-Key", "secret"))
 	ask(h, from("10.0.0.1:1", "X-Forwarded-For", "garbage", "X-Api-Key", "another"))

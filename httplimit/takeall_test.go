@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -20,7 +21,7 @@ func TestSeveralLimits(t *testing.T) {
 		keys := open[string](t, policy.Must(policy.Funnel(3, 1, time.Minute)))
 		m, err := NewAll(Options{},
 			Limit[netip.Addr]{Name: "address", Limiter: addresses, Key: ByAddr},
-			Limit[string]{Name: "key", Limiter: keys, Key: ByHeader("X-Api-Key"), WhenNoKey: Skip},
+			Limit[string]{Name: "key", Limiter: keys, Key: ByHeader("X-Api-Key"), WhenNoKey: limits.Skip},
 		)
 		require.NoError(t, err)
 		h := m.Handler(done)
@@ -59,7 +60,7 @@ func TestSeveralLimits(t *testing.T) {
 func TestSkippedLimitIsNotTold(t *testing.T) {
 	engines := open[string](t, policy.Must(policy.Funnel(1, 1, time.Minute)))
 	m, err := NewAll(Options{},
-		Limit[string]{Name: "a", Limiter: engines, Key: ByHeader("A"), WhenNoKey: Skip},
+		Limit[string]{Name: "a", Limiter: engines, Key: ByHeader("A"), WhenNoKey: limits.Skip},
 		Limit[string]{Name: "b", Limiter: engines, Key: ByHeader("B")},
 	)
 	require.NoError(t, err)
@@ -91,23 +92,23 @@ func TestShadowOfSeveral(t *testing.T) {
 
 func TestSeveralLimitsWithoutKeys(t *testing.T) {
 	keys := open[string](t, policy.Must(policy.Funnel(3, 1, time.Minute)))
-	limit := func(field string, when WhenNoKey) Limit[string] {
+	limit := func(field string, when limits.WhenNoKey) Limit[string] {
 		return Limit[string]{Name: field, Limiter: keys, Key: ByHeader(field), WhenNoKey: when}
 	}
-	m, err := NewAll(Options{}, limit("A", Skip), limit("B", Skip))
+	m, err := NewAll(Options{}, limit("A", limits.Skip), limit("B", limits.Skip))
 	require.NoError(t, err)
 	w := ask(m.Handler(done), from(alice))
 	assert.Equal(t, 200, w.Code)
 	assert.Empty(t, w.Header()["Ratelimit"])
 	assert.Equal(t, uint64(1), m.Stats().Exempt)
 
-	m, err = NewAll(Options{}, limit("A", Skip), limit("B", Refuse))
+	m, err = NewAll(Options{}, limit("A", limits.Skip), limit("B", limits.Refuse))
 	require.NoError(t, err)
 	assert.Equal(t, 400, ask(m.Handler(done), from(alice, "A", "a")).Code)
 	assert.Equal(t, int64(3), keys.Peek("a").Remaining)
 
 	// Two limits of one engine and one key charge it twice.
-	m, err = NewAll(Options{}, limit("A", Refuse), limit("B", Refuse))
+	m, err = NewAll(Options{}, limit("A", limits.Refuse), limit("B", limits.Refuse))
 	require.NoError(t, err)
 	assert.Equal(t, 200, ask(m.Handler(done), from(alice, "A", "x", "B", "x")).Code)
 	assert.Equal(t, int64(1), keys.Peek("x").Remaining)

@@ -53,8 +53,8 @@ func TestLimitForEachThing(t *testing.T) {
 			if mixed {
 				bytes = elsewhere{sent}
 			}
-			var verdict Verdict
-			m := Must(NewAll(Options{OnVerdict: func(_ *http.Request, v Verdict) { verdict = v }},
+			var verdict limits.Verdict
+			m := Must(NewAll(Options{OnVerdict: func(_ *http.Request, v limits.Verdict) { verdict = v }},
 				Limit[netip.Addr]{Name: "requests", Limiter: requests, Key: ByAddr},
 				Limit[string]{
 					Name: "tokens", Limiter: tokens, Key: ByHeader("Tenant"), Cost: fieldAs("Estimate"),
@@ -143,7 +143,7 @@ func TestShadowOfOneLimit(t *testing.T) {
 			first = elsewhere{live}
 		}
 		var shadowed [][]string
-		m := Must(NewAll(Options{OnVerdict: func(_ *http.Request, v Verdict) { shadowed = append(shadowed, v.Shadowed) }},
+		m := Must(NewAll(Options{OnVerdict: func(_ *http.Request, v limits.Verdict) { shadowed = append(shadowed, v.Shadowed) }},
 			Limit[netip.Addr]{Name: "tried", Limiter: tried, Key: ByAddr, Shadow: true},
 			Limit[netip.Addr]{Name: "live", Limiter: first, Key: ByAddr},
 			Limit[string]{Name: "keyless", Limiter: open[string](t, policy.Must(policy.FixedWindow(9, time.Hour))), Key: ByHeader("X-Key"), Shadow: true},

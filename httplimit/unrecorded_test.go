@@ -37,8 +37,8 @@ func TestUnrecordedKeyIsNotTold(t *testing.T) {
 				limit := func(name string, l limits.Limiter[netip.Addr]) AnyLimit {
 					return Limit[netip.Addr]{Name: name, Limiter: l, Key: ByAddr}
 				}
-				var last Verdict
-				o := Options{WaitUpTo: wait, OnVerdict: func(_ *http.Request, v Verdict) { last = v }}
+				var last limits.Verdict
+				o := Options{WaitUpTo: wait, OnVerdict: func(_ *http.Request, v limits.Verdict) { last = v }}
 				for name, all := range map[string][]AnyLimit{
 					"an engine":               {limit("full", full)},
 					"tiers":                   {limit("full", tiers)},

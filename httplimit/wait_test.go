@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -184,8 +185,8 @@ func TestClosedEngineAnswersAtOnce(t *testing.T) {
 			closed, err := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second)), WhenUnavailable: when})
 			require.NoError(t, err)
 			good := open[netip.Addr](t, policy.Must(policy.Funnel(100, 1, time.Second)))
-			verdicts := make(chan Verdict, 10)
-			o := Options{WaitUpTo: time.Hour, OnVerdict: func(_ *http.Request, v Verdict) { verdicts <- v }}
+			verdicts := make(chan limits.Verdict, 10)
+			o := Options{WaitUpTo: time.Hour, OnVerdict: func(_ *http.Request, v limits.Verdict) { verdicts <- v }}
 			all := []*Middleware{
 				Must(New(closed, ByAddr, o)),
 				Must(NewAll(o, Limit[netip.Addr]{Name: "a", Limiter: good, Key: ByAddr}, Limit[netip.Addr]{Name: "b", Limiter: closed, Key: ByAddr})),

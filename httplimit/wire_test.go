@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -77,12 +78,12 @@ func TestSpellingsOfHostOnTheWire(t *testing.T) {
 
 // waitingServer returns a server at which the next request has to wait for turn. arrived
 // receives once the request has come, and verdicts once it is decided.
-func waitingServer(t *testing.T, turn time.Duration, http2 bool) (s *httptest.Server, verdicts chan Verdict, arrived chan bool) {
+func waitingServer(t *testing.T, turn time.Duration, http2 bool) (s *httptest.Server, verdicts chan limits.Verdict, arrived chan bool) {
 	t.Helper()
 	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, turn)))
-	verdicts, arrived = make(chan Verdict, 1), make(chan bool, 1)
+	verdicts, arrived = make(chan limits.Verdict, 1), make(chan bool, 1)
 	m := Must(New(limiter, func(r *http.Request) netip.Addr { arrived <- true; return ByAddr(r) }, Options{
-		WaitUpTo: time.Minute, OnVerdict: func(_ *http.Request, v Verdict) { verdicts <- v },
+		WaitUpTo: time.Minute, OnVerdict: func(_ *http.Request, v limits.Verdict) { verdicts <- v },
 	}))
 	s = serve(t, m.Handler(done), http2)
 	require.True(t, limiter.Choke(netip.MustParseAddr("127.0.0.1")))
@@ -98,13 +99,13 @@ func TestClientThatLeavesWhileItWaits(t *testing.T) {
 	for _, c := range []struct {
 		body, together, later string
 		turn                  time.Duration
-		want                  Reason
+		want                  limits.Reason
 	}{
-		{"", "", "", noticed, Cancelled},
-		{"", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "", noticed, Cancelled},
-		{"unread", "", "", unnoticed, Admitted},
-		{"", "", "G", unnoticed, Admitted},
-		{"", "", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", unnoticed, Admitted},
+		{"", "", "", noticed, limits.Cancelled},
+		{"", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "", noticed, limits.Cancelled},
+		{"unread", "", "", unnoticed, limits.Admitted},
+		{"", "", "G", unnoticed, limits.Admitted},
+		{"", "", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", unnoticed, limits.Admitted},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			t.Parallel()
@@ -118,7 +119,7 @@ func TestClientThatLeavesWhileItWaits(t *testing.T) {
 			require.NoError(t, conn.Close())
 			v := <-verdicts
 			assert.Equal(t, c.want, v.Reason)
-			if c.want == Admitted {
+			if c.want == limits.Admitted {
 				assert.Positive(t, v.Waited, "it was admitted without waiting, which tests nothing")
 			}
 		})
@@ -137,7 +138,7 @@ func TestStreamThatEndsWhileItWaits(t *testing.T) {
 		if !assert.ErrorIs(t, err, context.Canceled) {
 			resp.Body.Close()
 		}
-		assert.Equal(t, Cancelled, (<-verdicts).Reason, "body %q", body)
+		assert.Equal(t, limits.Cancelled, (<-verdicts).Reason, "body %q", body)
 	}
 }
 
@@ -159,5 +160,5 @@ func TestConnectionThatBreaksWhileItWaits(t *testing.T) {
 	if !assert.Error(t, err) {
 		resp.Body.Close()
 	}
-	assert.Equal(t, Cancelled, (<-verdicts).Reason)
+	assert.Equal(t, limits.Cancelled, (<-verdicts).Reason)
 }

@@ -89,6 +89,12 @@ type Call[K comparable] struct {
 	Limit policy.Policy
 }
 
+// Pair is a key made of two keys, as httplimit.Both and rpclimit.Both make it.
+type Pair[A, B comparable] struct {
+	A A
+	B B
+}
+
 // Answer is what a call is told. The zero Answer is a refusal that nothing decided.
 type Answer struct {
 	// Decision is as in package policy, with one exception: Wait is the time for which the

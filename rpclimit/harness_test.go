@@ -66,7 +66,7 @@ func within(t testing.TB, c *Call, d time.Duration) *Call {
 }
 
 // begin begins a call, and returns the reason of the verdict.
-func begin(l *Limits, c *Call) Reason {
+func begin(l *Limits, c *Call) limits.Reason {
 	v, s := l.Begin(c)
 	s.End(Served{})
 	return v.Reason
@@ -81,4 +81,13 @@ func refusedBy(t *testing.T, err error, of, field string) {
 		assert.Equal(t, field, fault.Field)
 		assert.NotEmpty(t, fault.Want)
 	}
+}
+
+// unauthenticated is a code of gRPC that no verdict has.
+const unauthenticated Code = 16
+
+// rateLimit returns the values that clients are told.
+func rateLimit(v *Verdict) (policies, standing string) {
+	policies, b := v.AppendRateLimit(nil)
+	return policies, string(b)
 }

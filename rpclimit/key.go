@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
+	"github.com/ral-limiter/ral/limits"
 )
 
 // Key finds the key of a call for a limit. Of is required. The key functions of this package
@@ -104,21 +105,15 @@ func ByMessage[M any, K comparable](of func(message M) K) Key[K] {
 	}}
 }
 
-// Pair is a key made of two keys, for [Both].
-type Pair[A, B comparable] struct {
-	A A
-	B B
-}
-
 // Both combines two keys: each pair of them is a key of its own. If either part is missing, so
 // is the key.
-func Both[A, B comparable](a Key[A], b Key[B]) Key[Pair[A, B]] {
+func Both[A, B comparable](a Key[A], b Key[B]) Key[limits.Pair[A, B]] {
 	if a.Of == nil || b.Of == nil {
-		return Key[Pair[A, B]]{}
+		return Key[limits.Pair[A, B]]{}
 	}
-	return Key[Pair[A, B]]{By: a.By + ", " + b.By, OfMessage: a.OfMessage || b.OfMessage, Of: func(c *Call) Pair[A, B] {
-		var none Pair[A, B]
-		pair := Pair[A, B]{a.Of(c), b.Of(c)}
+	return Key[limits.Pair[A, B]]{By: a.By + ", " + b.By, OfMessage: a.OfMessage || b.OfMessage, Of: func(c *Call) limits.Pair[A, B] {
+		var none limits.Pair[A, B]
+		pair := limits.Pair[A, B]{A: a.Of(c), B: b.Of(c)}
 		if pair.A == none.A || pair.B == none.B {
 			return none
 		}

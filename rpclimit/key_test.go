@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/limits"
 )
 
 // Promise: Metadata gives a client's address only through a trusted proxy.
@@ -80,7 +82,7 @@ func TestKeys(t *testing.T) {
 	assert.Len(t, long, 33, "a hash")
 	assert.Zero(t, long[0])
 	both := Both(ByMetadata("x-tenant"), ByService)
-	assert.Equal(t, Pair[string, string]{"blue", "shop.Orders"}, both.Of(c))
+	assert.Equal(t, limits.Pair[string, string]{A: "blue", B: "shop.Orders"}, both.Of(c))
 	assert.Equal(t, "metadata x-tenant, service", both.By)
 	assert.Zero(t, Both(ByService, ByMetadata("none")).Of(c), "half a key is none")
 	assert.True(t, Both(ByService, ByMessage(func(n int) int { return n })).OfMessage)

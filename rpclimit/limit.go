@@ -9,18 +9,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// WhenNoKey chooses the answer to a call for which a limit finds no key.
-type WhenNoKey = admission.WhenNoKey
-
-const (
-	// Refuse answers it with CodeInvalidArgument. The default.
-	Refuse = admission.Refuse
-	// Skip does not apply the limit to it. Others may apply.
-	Skip = admission.Skip
-	// Share counts all such calls as one client.
-	Share = admission.Share
-)
-
 // Limit is a limiter that limits calls, and the key that it limits them by. Limiter and Key are
 // required.
 type Limit[K comparable] struct {
@@ -34,7 +22,7 @@ type Limit[K comparable] struct {
 	// Key finds the key of a call.
 	Key Key[K]
 	// WhenNoKey chooses the answer to a call without a key.
-	WhenNoKey WhenNoKey
+	WhenNoKey limits.WhenNoKey
 
 	// Cost, CostReceived, CostSent and Charge are those of this limit, in place of those of the
 	// Options: see there. If they are nil those of the options hold, except that

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ral-limiter/ral/internal/adapter/admission"
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -149,7 +150,7 @@ func (l *Limits) Begin(c *Call) (Verdict, *Session) {
 	e := l.entryOf(c)
 	var v Verdict
 	var taken admission.Settlement
-	if s != nil && !s.verdict.result.Reason.Passes() {
+	if s != nil && !s.verdict.Reason.Passes() {
 		e, v = l.tap, s.verdict // of Shadow: a refused call takes from no limit
 	} else if v, taken = l.decide(e, c); s != nil {
 		v.tapped(s)
@@ -161,7 +162,7 @@ func (l *Limits) Begin(c *Call) (Verdict, *Session) {
 	if s != nil && !refused {
 		s.begin(c, e, taken)
 	}
-	l.calls.Count(&v.result)
+	l.calls.Count(&v.Verdict)
 	l.tell(e, c, &v)
 	if refused {
 		return v, nil
@@ -199,7 +200,7 @@ func (l *Limits) Tap(c *Call) (Verdict, *Session) {
 	}
 	v, taken := l.decide(l.tap, c)
 	if v.Refused() {
-		l.calls.Count(&v.result)
+		l.calls.Count(&v.Verdict)
 		c.counted = true
 		l.tell(l.tap, c, &v)
 		return v, nil
@@ -215,10 +216,10 @@ func (l *Limits) Tap(c *Call) (Verdict, *Session) {
 // what panicked. Nothing is taken from a limit then: Tap calls no function of the program
 // after it has taken.
 func (l *Limits) TapPanicked(c *Call, cause any) Verdict {
-	v := l.verdict(c, admission.Result{Reason: admission.Misconfigured}, nil)
-	v.Shadow, v.result.Shadow, v.panicked = false, false, true
+	v := l.verdict(c, admission.Result{Verdict: limits.Verdict{Reason: limits.Misconfigured}}, nil)
+	v.Shadow, v.panicked = false, true
 	if !c.counted {
-		l.calls.Count(&v.result)
+		l.calls.Count(&v.Verdict)
 	}
 	l.log.LogPanic(c.Context, cause, slog.String("procedure", admission.Cut(c.Procedure)))
 	return v
@@ -226,13 +227,13 @@ func (l *Limits) TapPanicked(c *Call, cause any) Verdict {
 
 // exempted returns the verdict on a call that is exempt.
 func (l *Limits) exempted(c *Call) Verdict {
-	return l.verdict(c, admission.Result{Reason: admission.Exempt}, nil)
+	return l.verdict(c, admission.Result{Verdict: limits.Verdict{Reason: limits.Exempt}}, nil)
 }
 
 // pass counts a call that is exempt, and tells the program of it.
 func (l *Limits) pass(c *Call) Verdict {
 	v := l.exempted(c)
-	l.calls.Count(&v.result)
+	l.calls.Count(&v.Verdict)
 	l.tell(nil, c, &v)
 	return v
 }
@@ -242,7 +243,7 @@ func (l *Limits) decide(e *entry, c *Call) (Verdict, admission.Settlement) {
 	var r admission.Result
 	switch {
 	case c.Context.Err() != nil:
-		r.Reason = admission.Cancelled
+		r.Reason = limits.Cancelled
 	case e == nil || !e.Begin(c, &r):
 	case e.Single() != nil:
 		var s admission.Settlement
@@ -261,8 +262,8 @@ func (l *Limits) tell(e *entry, c *Call, v *Verdict) {
 	if l.options.OnVerdict != nil {
 		l.options.OnVerdict(c, *v)
 	}
-	if e != nil && !v.result.Reason.Passes() {
-		e.LogRefused(c.Context, c, &v.result, l.describe)
+	if e != nil && !v.Reason.Passes() {
+		e.LogRefused(c.Context, c, &v.Verdict, v.binding, l.describe)
 	}
 }
 

@@ -34,25 +34,25 @@ func TestSeveralLimits(t *testing.T) {
 				Limit[string]{Name: "tenant", Limiter: wrap(byTenant), Key: ByMetadata("X-Tenant")}))
 			for range 3 {
 				v, s := l.Begin(from(alice, "x-tenant", "blue"))
-				assert.Equal(t, Admitted, v.Reason)
+				assert.Equal(t, limits.Admitted, v.Reason)
 				assert.Nil(t, s, "there is nothing to settle")
 			}
 			v, s := l.Begin(from(alice, "x-tenant", "blue"))
 			assert.Nil(t, s)
 			assert.True(t, v.Refused())
-			assert.Equal(t, OverLimit, v.Reason)
+			assert.Equal(t, limits.OverLimit, v.Reason)
 			assert.Equal(t, "tenant", v.Limit)
 			assert.Equal(t, CodeResourceExhausted, v.Code())
-			assert.Equal(t, []Violation{{Limit: "tenant", Policy: "window 3/h", By: "metadata x-tenant", Max: 3, Window: time.Hour}}, v.Violations())
+			assert.Equal(t, []Violation{{Limit: "tenant", Policy: "window 3/h", By: "metadata x-tenant", Max: 3, Window: time.Hour}}, v.AppendViolations(nil))
 			assert.Equal(t, int64(2), byAddr.Peek(alice).Remaining, "a refused call takes nothing")
-			policies, standing := v.RateLimit()
+			policies, standing := rateLimit(&v)
 			assert.Equal(t, `"address";q=5;w=3600, "tenant";q=3;w=3600`, policies)
 			assert.Regexp(t, `^"tenant";r=0;t=\d+$`, standing)
 			assert.Regexp(t, `^the limit "tenant" is exceeded: try again in `, v.Message())
 			assert.NotContains(t, v.Message(), "blue")
 
-			assert.Equal(t, Admitted, begin(l, from(alice, "x-tenant", "red")))
-			assert.Equal(t, NoKey, begin(l, from(alice)))
+			assert.Equal(t, limits.Admitted, begin(l, from(alice, "x-tenant", "red")))
+			assert.Equal(t, limits.NoKey, begin(l, from(alice)))
 			stats := l.Stats()
 			assert.Equal(t, []uint64{4, 1, 1}, []uint64{stats.Admitted, stats.OverLimit, stats.NoKey})
 		})
@@ -75,20 +75,20 @@ func TestReasons(t *testing.T) {
 	for _, c := range []struct {
 		l       *Limits
 		call    *Call
-		reason  Reason
+		reason  limits.Reason
 		code    Code
 		text    string
 		retries int64
 	}{
-		{l, with(1, from(alice)), Admitted, CodeOK, "", 0},
-		{l, with(9, &Call{Context: context.Background(), Procedure: "/grpc.health.v1.Health/Check"}), Exempt, CodeOK, "", 0},
-		{l, with(2, from(alice)), OverLimit, CodeResourceExhausted, `the limit "default" is exceeded: try again in `, 1},
-		{l, with(1, from(netip.Addr{})), NoKey, CodeInvalidArgument, `the call lacks the key of the limit "default"`, 0},
-		{l, with(3, from(alice)), NeverAdmitted, CodeResourceExhausted, `the limit "default" never admits this call, which costs 3: the most that it allows is 2`, -1},
-		{l, with(-1, from(alice)), Misconfigured, CodeInternal, "the server is misconfigured: the call's cost is below 0", 0},
-		{l, with(1, &Call{Context: ended, Procedure: place, Peer: bob}), Cancelled, CodeCanceled, "the call was cancelled", 0},
-		{l, with(1, &Call{Context: late, Procedure: place, Peer: bob}), Cancelled, CodeDeadlineExceeded, "the call's deadline has passed", 0},
-		{closed, from(alice), Unavailable, CodeUnavailable, `the limit "default" cannot be decided now`, 0},
+		{l, with(1, from(alice)), limits.Admitted, CodeOK, "", 0},
+		{l, with(9, &Call{Context: context.Background(), Procedure: "/grpc.health.v1.Health/Check"}), limits.Exempt, CodeOK, "", 0},
+		{l, with(2, from(alice)), limits.OverLimit, CodeResourceExhausted, `the limit "default" is exceeded: try again in `, 1},
+		{l, with(1, from(netip.Addr{})), limits.NoKey, CodeInvalidArgument, `the call lacks the key of the limit "default"`, 0},
+		{l, with(3, from(alice)), limits.NeverAdmitted, CodeResourceExhausted, `the limit "default" never admits this call, which costs 3: the most that it allows is 2`, -1},
+		{l, with(-1, from(alice)), limits.Misconfigured, CodeInternal, "the server is misconfigured: the call's cost is below 0", 0},
+		{l, with(1, &Call{Context: ended, Procedure: place, Peer: bob}), limits.Cancelled, CodeCanceled, "the call was cancelled", 0},
+		{l, with(1, &Call{Context: late, Procedure: place, Peer: bob}), limits.Cancelled, CodeDeadlineExceeded, "the call's deadline has passed", 0},
+		{closed, from(alice), limits.Unavailable, CodeUnavailable, `the limit "default" cannot be decided now`, 0},
 	} {
 		v, _ := c.l.Begin(c.call)
 		assert.Equal(t, c.reason, v.Reason)
@@ -107,7 +107,7 @@ func TestReasons(t *testing.T) {
 	}
 	assert.Equal(t, int64(2), e.Peek(bob).Remaining, "a call that has ended takes nothing")
 	assert.Equal(t, int64(1), e.Peek(alice).Remaining)
-	assert.Equal(t, "over limit", OverLimit.String())
+	assert.Equal(t, "over limit", limits.OverLimit.String())
 	assert.Equal(t, "resource_exhausted", CodeResourceExhausted.String())
 	assert.Equal(t, "code_99", Code(99).String())
 }
@@ -123,12 +123,12 @@ func (down) Ask(context.Context, netip.Addr, int64) (limits.Answer, error) {
 func TestGuessesAreNotTold(t *testing.T) {
 	guess := guesses{hourly[netip.Addr](t, 2)}
 	v, _ := Must(New(Options{}, Limit[netip.Addr]{Limiter: guess, Key: ByAddr})).Begin(from(alice))
-	assert.Equal(t, OverLimit, v.Reason)
+	assert.Equal(t, limits.OverLimit, v.Reason)
 	_, ok := v.Retry()
 	assert.False(t, ok)
 	_, ok = v.Pushback()
 	assert.False(t, ok)
-	policies, standing := v.RateLimit()
+	policies, standing := rateLimit(&v)
 	assert.Equal(t, `"default";q=2;w=3600`, policies)
 	assert.Empty(t, standing)
 	assert.Equal(t, `the limit "default" is exceeded`, v.Message())
@@ -144,18 +144,18 @@ func TestExempt(t *testing.T) {
 	limit := Limit[netip.Addr]{Limiter: hourly[netip.Addr](t, 1), Key: ByAddr, Cost: func(*Call) int64 { return 2 }}
 	own := Must(New(Options{Exempt: []string{"/shop.Orders/Status", "/shop.Admin/"}}, limit))
 	all := Must(New(Options{LimitAll: true}, limit))
-	for procedure, want := range map[string][2]Reason{
-		"/grpc.health.v1.Health/Watch":                                   {Exempt, NeverAdmitted},
-		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      {Exempt, NeverAdmitted},
-		"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": {Exempt, NeverAdmitted},
-		"/grpc.reflection.v2.ServerReflection/ServerReflectionInfo":      {NeverAdmitted, NeverAdmitted},
-		"/shop.Orders/Status":                                            {Exempt, NeverAdmitted},
-		"/shop.Orders/StatusOf":                                          {NeverAdmitted, NeverAdmitted},
-		"/shop.Admin/Anything":                                           {Exempt, NeverAdmitted},
-		"/x/shop.Admin/Anything":                                         {NeverAdmitted, NeverAdmitted},
-		"/shop.Administration/Do":                                        {NeverAdmitted, NeverAdmitted},
-		"":                                                               {NeverAdmitted, NeverAdmitted},
-		"/":                                                              {NeverAdmitted, NeverAdmitted},
+	for procedure, want := range map[string][2]limits.Reason{
+		"/grpc.health.v1.Health/Watch":                                   {limits.Exempt, limits.NeverAdmitted},
+		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      {limits.Exempt, limits.NeverAdmitted},
+		"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": {limits.Exempt, limits.NeverAdmitted},
+		"/grpc.reflection.v2.ServerReflection/ServerReflectionInfo":      {limits.NeverAdmitted, limits.NeverAdmitted},
+		"/shop.Orders/Status":                                            {limits.Exempt, limits.NeverAdmitted},
+		"/shop.Orders/StatusOf":                                          {limits.NeverAdmitted, limits.NeverAdmitted},
+		"/shop.Admin/Anything":                                           {limits.Exempt, limits.NeverAdmitted},
+		"/x/shop.Admin/Anything":                                         {limits.NeverAdmitted, limits.NeverAdmitted},
+		"/shop.Administration/Do":                                        {limits.NeverAdmitted, limits.NeverAdmitted},
+		"":                                                               {limits.NeverAdmitted, limits.NeverAdmitted},
+		"/":                                                              {limits.NeverAdmitted, limits.NeverAdmitted},
 	} {
 		for i, l := range []*Limits{own, all} {
 			c := from(alice)
@@ -180,7 +180,7 @@ func TestChargeByCode(t *testing.T) {
 				if served.Panicked {
 					return 5
 				}
-				if served.Code == CodeUnauthenticated {
+				if served.Code == unauthenticated {
 					return 2
 				}
 				return 0
@@ -189,12 +189,12 @@ func TestChargeByCode(t *testing.T) {
 			two := Must(New(Options{}, failed, Limit[netip.Addr]{Name: "calls", Limiter: calls, Key: ByAddr}))
 			left := int64(10)
 			for _, l := range []*Limits{one, two} {
-				for _, served := range []Served{{Code: CodeOK}, {Code: CodeUnauthenticated}, {Code: CodeNotFound}} {
+				for _, served := range []Served{{Code: CodeOK}, {Code: unauthenticated}, {Code: 5}} {
 					v, s := l.Begin(from(alice))
-					assert.Equal(t, Admitted, v.Reason)
+					assert.Equal(t, limits.Admitted, v.Reason)
 					assert.Equal(t, left-1, failures.Peek(alice).Remaining)
 					s.End(served)
-					if served.Code == CodeUnauthenticated {
+					if served.Code == unauthenticated {
 						left -= 2
 					}
 					assert.Equal(t, left, failures.Peek(alice).Remaining, served)
@@ -223,7 +223,7 @@ func TestPlan(t *testing.T) {
 			v, _ := l.Begin(c)
 			assert.Equal(t, i == most, v.Refused(), plan)
 			if v.Refused() {
-				assert.Equal(t, int64(most), v.Violations()[0].Max)
+				assert.Equal(t, int64(most), v.AppendViolations(nil)[0].Max)
 			}
 		}
 	}
@@ -231,7 +231,7 @@ func TestPlan(t *testing.T) {
 		return policy.Must(policy.Funnel(1, 1, time.Second))
 	}}))
 	v, _ := misfit.Begin(from(alice))
-	assert.Equal(t, Misconfigured, v.Reason)
+	assert.Equal(t, limits.Misconfigured, v.Reason)
 	assert.Equal(t, CodeInternal, v.Code())
 }
 
@@ -253,7 +253,7 @@ func TestShadow(t *testing.T) {
 		v, _ := all.Begin(from(alice))
 		assert.True(t, v.Shadow)
 		assert.False(t, v.Refused())
-		policies, standing := v.RateLimit()
+		policies, standing := rateLimit(&v)
 		assert.Empty(t, policies+standing)
 	}
 	assert.True(t, all.Stats().Shadow)
@@ -293,7 +293,7 @@ func TestTap(t *testing.T) {
 			assert.True(t, v.Refused())
 		default:
 			assert.False(t, v.Refused(), i)
-			policies, _ := v.RateLimit()
+			policies, _ := rateLimit(&v)
 			assert.Equal(t, `"shop";q=2;w=3600, "address";q=4;w=3600`, policies)
 		}
 	}
@@ -304,7 +304,7 @@ func TestTap(t *testing.T) {
 	c := from(bob)
 	c.Message = "c"
 	v, s := l.Begin(c)
-	assert.Equal(t, Admitted, v.Reason)
+	assert.Equal(t, limits.Admitted, v.Reason)
 	assert.Nil(t, s)
 	assert.Equal(t, int64(3), byAddr.Peek(bob).Remaining)
 }
@@ -314,15 +314,15 @@ func TestTapDoesNotWait(t *testing.T) {
 	queue := open[netip.Addr](t, policy.Must(policy.Queue(10, 1, time.Hour)))
 	l := Must(New(Options{WaitUpTo: time.Hour}, Limit[netip.Addr]{Limiter: queue, Key: ByAddr, AtTap: true}))
 	v, s := l.Tap(from(alice))
-	assert.Equal(t, Admitted, v.Reason)
+	assert.Equal(t, limits.Admitted, v.Reason)
 	c := from(alice)
 	c.Tapped = s
 	v, s = l.Begin(c)
-	assert.Equal(t, Admitted, v.Reason)
+	assert.Equal(t, limits.Admitted, v.Reason)
 	assert.Equal(t, "default", v.Limit, "the verdict of the tap")
 	s.End(Served{})
 	v, _ = l.Tap(from(alice))
-	assert.Equal(t, OverLimit, v.Reason)
+	assert.Equal(t, limits.OverLimit, v.Reason)
 	assert.Zero(t, v.Waited)
 
 	charged := hourly[netip.Addr](t, 5)

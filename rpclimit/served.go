@@ -17,27 +17,18 @@ type Served struct {
 // Code is a status of gRPC and of Connect, with the same numbers.
 type Code uint32
 
-// The codes of gRPC. Connect has the same, except CodeOK.
+// The codes that verdicts have. Handlers return others too: convert those of gRPC or Connect, as
+// in rpclimit.Code(codes.Unauthenticated). Connect has no CodeOK.
 const (
-	CodeOK Code = iota
-	CodeCanceled
-	CodeUnknown
-	CodeInvalidArgument
-	CodeDeadlineExceeded
-	CodeNotFound
-	CodeAlreadyExists
-	CodePermissionDenied
-	CodeResourceExhausted
-	CodeFailedPrecondition
-	CodeAborted
-	CodeOutOfRange
-	CodeUnimplemented
-	CodeInternal
-	CodeUnavailable
-	CodeDataLoss
-	CodeUnauthenticated
+	CodeOK                Code = 0
+	CodeCanceled          Code = 1
+	CodeInvalidArgument   Code = 3
+	CodeDeadlineExceeded  Code = 4
+	CodeResourceExhausted Code = 8
+	CodeInternal          Code = 13
+	CodeUnavailable       Code = 14
 
-	codes = int(CodeUnauthenticated) + 1
+	codes = 17
 )
 
 // String returns the name of the code as Connect writes it, such as "resource_exhausted".

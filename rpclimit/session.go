@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/ral-limiter/ral/internal/adapter/admission"
+	"github.com/ral-limiter/ral/limits"
 )
 
 // Session is what a call that passes has taken, and what the messages of a stream still take. A nil
@@ -83,7 +84,7 @@ func (s *Session) Received(message any) Verdict {
 	}
 	decided := v.Refused() || s.limits.received == nil
 	if decided {
-		s.limits.messages.Count(&v.result)
+		s.limits.messages.Count(&v.Verdict)
 	}
 	s.limits.tell(e, &first, &v)
 	if v.Refused() {
@@ -94,7 +95,7 @@ func (s *Session) Received(message any) Verdict {
 		s.add(&s.mu.received)
 		return v
 	}
-	return s.message(s.limits.received, c, &s.mu.received, &v.result)
+	return s.message(s.limits.received, c, &s.mu.received, &v.Verdict)
 }
 
 // Sent decides about a message that a stream is about to send: see Received.
@@ -108,7 +109,7 @@ func (s *Session) Sent(message any) Verdict {
 
 // message decides about a message by the limits of a controller, which may be nil, and counts it in n. first is what
 // limits of the first message have decided, or nil. A message that passes is not kept.
-func (s *Session) message(e *entry, c *Call, n *int64, first *admission.Result) Verdict {
+func (s *Session) message(e *entry, c *Call, n *int64, first *limits.Verdict) Verdict {
 	if e == nil {
 		c.Message = nil
 		s.add(n)
@@ -116,9 +117,9 @@ func (s *Session) message(e *entry, c *Call, n *int64, first *admission.Result) 
 	}
 	v, _ := s.limits.decide(e, c)
 	if first == nil {
-		s.limits.messages.Count(&v.result)
+		s.limits.messages.Count(&v.Verdict)
 	} else { // a message counts once
-		both := v.result
+		both := v.Verdict
 		if both.Waited += first.Waited; !first.Reason.Passes() {
 			both.Reason = first.Reason // of Shadow
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/adapter/admission"
+	"github.com/ral-limiter/ral/limits"
 )
 
 // Stats is a snapshot of the counters of Limits. They are read one after the other while calls go
@@ -16,7 +17,7 @@ type Stats struct {
 	NoKey         uint64        // calls refused because they had no key
 	Cancelled     uint64        // calls that ended while they waited for their turn, or before
 	NeverAdmitted uint64        // calls refused because a limit never admits them
-	Misconfigured uint64        // calls refused because of an error of the program: see Reason
+	Misconfigured uint64        // calls refused because of an error of the program: see limits.Misconfigured
 	Unavailable   uint64        // calls refused because a limiter could not decide
 	Messages      MessageStats  // messages of streams that a limit decided about
 	Delayed       uint64        // calls and messages that waited
@@ -46,20 +47,20 @@ type MessageStats struct {
 func (l *Limits) Stats() Stats {
 	c := &l.calls
 	s := Stats{
-		Admitted:      c.By(admission.Admitted),
-		Exempt:        c.By(admission.Exempt),
-		OverLimit:     c.By(admission.OverLimit),
-		NoKey:         c.By(admission.NoKey),
-		Cancelled:     c.By(admission.Cancelled),
-		NeverAdmitted: c.By(admission.NeverAdmitted),
-		Misconfigured: c.By(admission.Misconfigured),
-		Unavailable:   c.By(admission.Unavailable),
+		Admitted:      c.By(limits.Admitted),
+		Exempt:        c.By(limits.Exempt),
+		OverLimit:     c.By(limits.OverLimit),
+		NoKey:         c.By(limits.NoKey),
+		Cancelled:     c.By(limits.Cancelled),
+		NeverAdmitted: c.By(limits.NeverAdmitted),
+		Misconfigured: c.By(limits.Misconfigured),
+		Unavailable:   c.By(limits.Unavailable),
 		Unsettled:     c.Unsettled(),
 		Shadow:        l.shadow(),
 		Limits:        make(map[string]engine.Stats, len(l.limits)),
 	}
-	for r := range admission.Reasons {
-		if n := l.messages.By(admission.Reason(r)); admission.Reason(r).Passes() {
+	for r := limits.Admitted; r <= limits.Unavailable; r++ {
+		if n := l.messages.By(r); r.Passes() {
 			s.Messages.Admitted += n
 		} else {
 			s.Messages.Refused += n

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -27,7 +28,7 @@ func TestMessagesOfStreams(t *testing.T) {
 		Limit[netip.Addr]{Name: "streams", Limiter: streams, Key: ByAddr, CostReceived: free},
 		Limit[netip.Addr]{Name: "bytes", Limiter: messages, Key: ByAddr, Cost: free, CostSent: length}))
 	v, s := l.Begin(stream(from(alice)))
-	assert.Equal(t, Admitted, v.Reason)
+	assert.Equal(t, limits.Admitted, v.Reason)
 	assert.Equal(t, [2]int64{1, 10}, [2]int64{streams.Peek(alice).Remaining, messages.Peek(alice).Remaining})
 	v = s.Received("1234")
 	assert.False(t, v.Refused())
@@ -35,12 +36,12 @@ func TestMessagesOfStreams(t *testing.T) {
 	assert.False(t, v.Refused())
 	assert.Equal(t, [2]int64{1, 3}, [2]int64{streams.Peek(alice).Remaining, messages.Peek(alice).Remaining})
 	v = s.Received("1234")
-	assert.Equal(t, OverLimit, v.Reason)
+	assert.Equal(t, limits.OverLimit, v.Reason)
 	assert.Equal(t, "bytes", v.Limit)
 	assert.Equal(t, CodeResourceExhausted, v.Code())
 	assert.Equal(t, int64(4), v.Cost)
 	v = s.Sent("1234567890+")
-	assert.Equal(t, NeverAdmitted, v.Reason)
+	assert.Equal(t, limits.NeverAdmitted, v.Reason)
 	s.End(Served{Code: CodeResourceExhausted})
 	assert.Equal(t, MessageStats{Admitted: 2, Refused: 2}, l.Stats().Messages)
 	assert.Equal(t, uint64(1), l.Stats().Admitted)
@@ -49,7 +50,7 @@ func TestMessagesOfStreams(t *testing.T) {
 	_, s = l.Begin(from(alice))
 	assert.Nil(t, s)
 	v = s.Received("1234567890+")
-	assert.Equal(t, Admitted, v.Reason)
+	assert.Equal(t, limits.Admitted, v.Reason)
 	s.End(Served{})
 }
 
@@ -66,7 +67,7 @@ func TestStreamsGiveBackWhatTheyDidNotUse(t *testing.T) {
 	left := int64(100)
 	for _, n := range []int64{0, 3, 20} {
 		v, s := l.Begin(stream(from(alice)))
-		assert.Equal(t, Admitted, v.Reason)
+		assert.Equal(t, limits.Admitted, v.Reason)
 		assert.Equal(t, left-50, e.Peek(alice).Remaining)
 		for range n {
 			v = s.Received("in")
@@ -89,41 +90,41 @@ func TestLimitOfMessage(t *testing.T) {
 		Charge:       func(_ *Call, served Served) int64 { return served.Received },
 		CostReceived: one,
 		CostSent:     one,
-	}, Limit[string]{Name: "shop", Limiter: byShop, Key: byMessage, WhenNoKey: Refuse, CostReceived: func(*Call) int64 { return 0 }},
+	}, Limit[string]{Name: "shop", Limiter: byShop, Key: byMessage, WhenNoKey: limits.Refuse, CostReceived: func(*Call) int64 { return 0 }},
 		Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr}))
 	left := func() [2]int64 { return [2]int64{byShop.Peek("a").Remaining, byAddr.Peek(alice).Remaining} }
 
 	v, s := l.Begin(stream(from(alice)))
-	assert.Equal(t, Admitted, v.Reason)
+	assert.Equal(t, limits.Admitted, v.Reason)
 	assert.Equal(t, [2]int64{3, 8}, left())
 	v = s.Received("a")
-	assert.Equal(t, Admitted, v.Reason)
+	assert.Equal(t, limits.Admitted, v.Reason)
 	assert.Equal(t, [2]int64{1, 7}, left())
 	v = s.Sent("no shop")
-	assert.Equal(t, Admitted, v.Reason)
+	assert.Equal(t, limits.Admitted, v.Reason)
 	assert.Equal(t, [2]int64{1, 6}, left(), "what is sent has no key of a request")
 	v = s.Received("a")
-	assert.Equal(t, Admitted, v.Reason)
+	assert.Equal(t, limits.Admitted, v.Reason)
 	assert.Equal(t, [2]int64{1, 5}, left())
 	s.End(Served{})
 	assert.Equal(t, [2]int64{1, 5}, left(), "2 messages are what it took at first")
 
 	_, s = l.Begin(stream(from(alice)))
 	v = s.Received("a")
-	assert.Equal(t, OverLimit, v.Reason)
+	assert.Equal(t, limits.OverLimit, v.Reason)
 	assert.Equal(t, "shop", v.Limit)
 	s.End(Served{Code: CodeResourceExhausted})
 	assert.Equal(t, [2]int64{1, 5}, left(), "no message was received")
 
 	_, s = l.Begin(stream(from(alice)))
 	v = s.Received(7)
-	assert.Equal(t, NoKey, v.Reason)
+	assert.Equal(t, limits.NoKey, v.Reason)
 	s.End(Served{})
 
 	c := from(alice)
 	c.Message = "b"
 	v, s = l.Begin(c)
-	assert.Equal(t, Admitted, v.Reason)
+	assert.Equal(t, limits.Admitted, v.Reason)
 	s.End(Served{})
 	assert.Equal(t, int64(2), byShop.Peek("b").Remaining)
 }
@@ -137,11 +138,11 @@ func TestMessagesWait(t *testing.T) {
 		began := time.Now()
 		for i := range 4 {
 			v := s.Received(i)
-			assert.Equal(t, Admitted, v.Reason)
+			assert.Equal(t, limits.Admitted, v.Reason)
 			assert.Equal(t, time.Duration(i)*time.Second, time.Since(began))
 		}
 		v := s.Received(4)
-		assert.Equal(t, OverLimit, v.Reason)
+		assert.Equal(t, limits.OverLimit, v.Reason)
 		assert.Equal(t, 3*time.Second, time.Since(began), "refused at once")
 		after, _ := v.Retry()
 		assert.Equal(t, time.Second, after)
@@ -186,7 +187,7 @@ func TestFirstMessageIsCountedOnce(t *testing.T) {
 		Limit[string]{Name: "shop", Limiter: hourly[string](t, 10), Key: ByMessage(func(m string) string { return m })},
 		Limit[netip.Addr]{Name: "address", Limiter: hourly[netip.Addr](t, 3), Key: ByAddr, CostReceived: one}))
 	_, s := l.Begin(stream(from(alice)))
-	for _, want := range []Reason{Admitted, Admitted, OverLimit} {
+	for _, want := range []limits.Reason{limits.Admitted, limits.Admitted, limits.OverLimit} {
 		v := s.Received("a")
 		assert.Equal(t, want, v.Reason)
 	}
@@ -201,7 +202,7 @@ func TestMessagesAreNotKept(t *testing.T) {
 	send := func(message func(any) Verdict) weak.Pointer[[1 << 20]byte] {
 		m := new([1 << 20]byte)
 		v := message(m)
-		assert.Equal(t, Admitted, v.Reason)
+		assert.Equal(t, limits.Admitted, v.Reason)
 		return weak.Make(m)
 	}
 	kept := []weak.Pointer[[1 << 20]byte]{send(s.Received), send(s.Sent)}

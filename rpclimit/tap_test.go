@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/ral-limiter/ral/limits"
 )
 
 // tapped returns the verdict and the session of a call that is held to the limits at a tap and then by Begin.
@@ -31,7 +33,7 @@ func TestTapInShadow(t *testing.T) {
 	for name, others := range map[string][]AnyLimit{
 		"alone":            nil,
 		"beside one":       {Limit[string]{Name: "method", Limiter: hourly[string](t, 10), Key: ByProcedure}},
-		"beside none":      {Limit[string]{Name: "user", Limiter: hourly[string](t, 10), Key: ByMetadata("x-user"), WhenNoKey: Skip}},
+		"beside none":      {Limit[string]{Name: "user", Limiter: hourly[string](t, 10), Key: ByMetadata("x-user"), WhenNoKey: limits.Skip}},
 		"beside a refusal": {Limit[string]{Name: "user", Limiter: hourly[string](t, 10), Key: ByMetadata("x-user")}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,7 +45,7 @@ func TestTapInShadow(t *testing.T) {
 			v, s := tapped(l, from(alice))
 			s.End(Served{})
 			assert.False(t, v.Refused())
-			assert.Equal(t, OverLimit, v.Reason)
+			assert.Equal(t, limits.OverLimit, v.Reason)
 			assert.Equal(t, "address", v.Limit)
 			assert.Equal(t, uint64(1), l.Stats().OverLimit)
 			assert.Equal(t, 1, strings.Count(lines.String(), "limit=address"), lines.String())
@@ -59,7 +61,7 @@ func TestExemptCallIsCountedOnce(t *testing.T) {
 	c := from(alice)
 	c.Procedure = "/grpc.health.v1.Health/Check"
 	v, s := tapped(l, c)
-	assert.Equal(t, Exempt, v.Reason)
+	assert.Equal(t, limits.Exempt, v.Reason)
 	assert.Nil(t, s)
 	assert.Equal(t, uint64(1), l.Stats().Exempt)
 	assert.Equal(t, 1, told)
@@ -77,8 +79,8 @@ func TestTapWithTheLeastShareLeft(t *testing.T) {
 			Limit[string]{Name: "method", Limiter: hourly[string](t, 10), Key: ByProcedure}))
 		parted, _ := tapped(l, from(alice))
 		assert.Equal(t, whole.Limit, parted.Limit)
-		_, want := whole.RateLimit()
-		_, standing := parted.RateLimit()
+		_, want := rateLimit(&whole)
+		_, standing := rateLimit(&parted)
 		assert.Equal(t, want, standing)
 	}
 }
@@ -121,7 +123,7 @@ func TestCancelledAfterTheTap(t *testing.T) {
 		cancel()
 		v, s := l.Begin(c)
 		s.End(Served{Code: CodeCanceled})
-		assert.Equal(t, Cancelled, v.Reason)
+		assert.Equal(t, limits.Cancelled, v.Reason)
 		assert.Equal(t, uint64(1), l.Stats().Cancelled)
 	}
 }

@@ -108,12 +108,12 @@ func TestWaitUpToTheDeadline(t *testing.T) {
 					limiter = remote[netip.Addr]{limiter}
 				}
 				l := Must(New(o, append(all, Limit[netip.Addr]{Limiter: limiter, Key: ByAddr})...))
-				assert.Equal(t, Admitted, begin(l, from(alice)))
+				assert.Equal(t, limits.Admitted, begin(l, from(alice)))
 
 				for _, d := range []time.Duration{time.Nanosecond, 999 * time.Millisecond, time.Second} {
 					began := time.Now()
 					v, _ := l.Begin(within(t, from(alice), d))
-					assert.Equal(t, OverLimit, v.Reason, "a turn after a second with a deadline of %v", d)
+					assert.Equal(t, limits.OverLimit, v.Reason, "a turn after a second with a deadline of %v", d)
 					assert.Zero(t, time.Since(began), "refused at once")
 					after, ok := v.Retry()
 					assert.True(t, ok)
@@ -127,7 +127,7 @@ func TestWaitUpToTheDeadline(t *testing.T) {
 				began := time.Now()
 				v, s := l.Begin(within(t, from(alice), time.Second+1))
 				s.End(Served{})
-				assert.Equal(t, Admitted, v.Reason)
+				assert.Equal(t, limits.Admitted, v.Reason)
 				assert.Equal(t, time.Second, time.Since(began))
 				assert.Equal(t, time.Second, v.Waited)
 
@@ -137,12 +137,12 @@ func TestWaitUpToTheDeadline(t *testing.T) {
 				c.Context = ctx
 				time.AfterFunc(time.Second/2, cancel)
 				v, s = l.Begin(c)
-				assert.Equal(t, Cancelled, v.Reason)
+				assert.Equal(t, limits.Cancelled, v.Reason)
 				assert.Equal(t, CodeCanceled, v.Code())
 				assert.Nil(t, s)
 				time.Sleep(time.Second / 2)
 				v, _ = l.Begin(within(t, from(alice), 1))
-				assert.Equal(t, Admitted, v.Reason)
+				assert.Equal(t, limits.Admitted, v.Reason)
 			})
 		})
 	}

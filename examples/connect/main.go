@@ -24,6 +24,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/examples/grpc/shop"
 	"github.com/ral-limiter/ral/examples/grpc/shop/shopconnect"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpc/connectlimit"
 	"github.com/ral-limiter/ral/rpclimit"
@@ -53,7 +54,7 @@ func newServer() (*server, error) {
 		rpclimit.Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: rpclimit.ByAddr, AtTap: true, CostReceived: one},
 		// The interceptor decides this one, by the message.
 		rpclimit.Limit[string]{
-			Name: "item", Limiter: byItem, WhenNoKey: rpclimit.Skip,
+			Name: "item", Limiter: byItem, WhenNoKey: limits.Skip,
 			Key: rpclimit.ByMessage(func(r *shop.OrderRequest) string { return r.GetItem() }),
 			Cost: func(c *rpclimit.Call) int64 {
 				if r, ok := c.Message.(*shop.OrderRequest); ok {

@@ -9,7 +9,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -28,8 +27,8 @@ import (
 // A request that is admitted at once leaves no trace, and Trace never starts a span: a
 // decision takes less time than that. A request whose span is not recorded costs a look at
 // its context. If a function of the program's own is to see verdicts too, it calls Trace.
-func Trace(r *http.Request, v httplimit.Verdict) {
-	passes := v.Reason == httplimit.Admitted || v.Reason == httplimit.Exempt
+func Trace(r *http.Request, v limits.Verdict) {
+	passes := v.Reason == limits.Admitted || v.Reason == limits.Exempt
 	if passes && v.Waited == 0 {
 		return
 	}

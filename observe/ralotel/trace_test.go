@@ -84,13 +84,13 @@ func TestShadowedRefusalIsSaidToBeOne(t *testing.T) {
 
 func TestRequestWithoutASpanOrLimitIsNotTraced(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	ralotel.Trace(r, httplimit.Verdict{Reason: httplimit.OverLimit, Limit: "hourly"})
+	ralotel.Trace(r, limits.Verdict{Reason: limits.OverLimit, Limit: "hourly"})
 
 	recorder := tracetest.NewSpanRecorder()
 	ctx, span := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)).Tracer("test").Start(context.Background(), "GET /")
 	r = r.WithContext(trace.ContextWithSpan(ctx, span))
-	ralotel.Trace(r, httplimit.Verdict{Reason: httplimit.Exempt})
-	ralotel.Trace(r, httplimit.Verdict{Reason: httplimit.NeverAdmitted, RetryAfter: policy.Never})
+	ralotel.Trace(r, limits.Verdict{Reason: limits.Exempt})
+	ralotel.Trace(r, limits.Verdict{Reason: limits.NeverAdmitted, RetryAfter: policy.Never})
 	span.End()
 	events := recorder.Ended()[0].Events()
 	require.Len(t, events, 1)

@@ -66,7 +66,7 @@ func (g *Gate) Handler(next http.Handler) http.Handler {
 		pass.session.Store(session)
 		defer func() {
 			if session := pass.session.Swap(nil); session != nil {
-				session.End(rpclimit.Served{Code: rpclimit.CodeUnimplemented})
+				session.End(rpclimit.Served{Code: rpclimit.Code(connect.CodeUnimplemented)})
 			}
 		}()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), passKey{g.limits}, pass)))

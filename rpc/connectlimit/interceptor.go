@@ -86,7 +86,9 @@ func (h header) Values(_, canonical string) []string { return h[canonical] }
 
 // tell sets the fields that say how an admitted call stands. values are to hold them.
 func tell(v *rpclimit.Verdict, values *[2]string, of func() http.Header) {
-	if values[0], values[1] = v.RateLimit(); values[0] == "" && values[1] == "" {
+	var buffer [128]byte
+	policies, standing := v.AppendRateLimit(buffer[:0])
+	if values[0], values[1] = policies, string(standing); policies == "" && len(standing) == 0 {
 		return
 	}
 	h := of()
@@ -118,5 +120,5 @@ func codeOf(err error) rpclimit.Code {
 	case errors.Is(err, context.DeadlineExceeded):
 		return rpclimit.CodeDeadlineExceeded
 	}
-	return rpclimit.CodeUnknown
+	return rpclimit.Code(connect.CodeUnknown)
 }

@@ -140,7 +140,7 @@ func TestKeys(t *testing.T) {
 	byText := open[string](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
 	byMethod := open[string](t, policy.Must(policy.Funnel(100, 1, time.Hour)))
 	limited := rpclimit.Must(rpclimit.New(rpclimit.Options{},
-		rpclimit.Limit[string]{Name: "user", Limiter: byUser, WhenNoKey: rpclimit.Skip, Key: rpclimit.ByContext(func(ctx context.Context) string {
+		rpclimit.Limit[string]{Name: "user", Limiter: byUser, WhenNoKey: limits.Skip, Key: rpclimit.ByContext(func(ctx context.Context) string {
 			name, _ := ctx.Value(user{}).(string)
 			return name
 		})},
@@ -309,7 +309,7 @@ func TestCodes(t *testing.T) {
 	assert.Equal(t, rpclimit.CodeOK, codeOf(nil))
 	assert.Equal(t, rpclimit.CodeCanceled, codeOf(context.Canceled))
 	assert.Equal(t, rpclimit.CodeDeadlineExceeded, codeOf(fmt.Errorf("wrapped: %w", context.DeadlineExceeded)))
-	assert.Equal(t, rpclimit.CodeUnknown, codeOf(errors.New("any other")))
+	assert.Equal(t, rpclimit.Code(connect.CodeUnknown), codeOf(errors.New("any other")))
 }
 
 // Two interceptors tell of their limits, one after the other.

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
@@ -80,7 +81,7 @@ func TestKeyOfTheCertificate(t *testing.T) {
 func TestKeyOfAMessage(t *testing.T) {
 	e := open[string](t, hourly(1), nil)
 	s := serve(t, rpclimit.Must(rpclimit.New(rpclimit.Options{}, rpclimit.Limit[string]{
-		Limiter: e, Key: rpclimit.ByMessage(func(m any) string { return body(&rpclimit.Call{Message: m}) }), WhenNoKey: rpclimit.Skip,
+		Limiter: e, Key: rpclimit.ByMessage(func(m any) string { return body(&rpclimit.Call{Message: m}) }), WhenNoKey: limits.Skip,
 	})))
 	conn := s.client(t)
 	require.NoError(t, call(conn, "alice"))
@@ -114,7 +115,7 @@ func FuzzMetadata(f *testing.F) {
 	require.NoError(f, err)
 	intercept := UnaryServerInterceptor(rpclimit.Must(rpclimit.New(rpclimit.Options{},
 		rpclimit.Limit[string]{Name: "key", Limiter: open[string](f, hourly(1), nil), Key: key},
-		rpclimit.Limit[netip.Addr]{Name: "address", Limiter: open[netip.Addr](f, hourly(1_000_000), nil), Key: proxies.Key(), WhenNoKey: rpclimit.Share})))
+		rpclimit.Limit[netip.Addr]{Name: "address", Limiter: open[netip.Addr](f, hourly(1_000_000), nil), Key: proxies.Key(), WhenNoKey: limits.Share})))
 	f.Fuzz(func(t *testing.T, value, forwarded string) {
 		last = ""
 		err := direct(from("203.0.113.9:1", "x-key", value, "x-key", "other", "forwarded", forwarded), intercept)

@@ -31,8 +31,8 @@ func StreamServerInterceptor(limits *rpclimit.Limits) grpc.StreamServerIntercept
 			ss.SetTrailer(trailer)
 			return err
 		}
-		policies, standing := verdict.RateLimit()
-		s := &stream{ServerStream: ss, session: session, fields: withFields(nil, &[2]string{policies, standing})}
+		policies, standing := verdict.AppendRateLimit(nil)
+		s := &stream{ServerStream: ss, session: session, fields: withFields(nil, &[2]string{policies, string(standing)})}
 		if session == nil && s.fields == nil {
 			return handler(server, ss)
 		}

@@ -282,10 +282,10 @@ func TestUnaryCallsAreSettled(t *testing.T) {
 		code rpclimit.Code
 	}{
 		{nil, rpclimit.CodeOK},
-		{status.Error(codes.NotFound, ""), rpclimit.CodeNotFound},
-		{fmt.Errorf("wrapped: %w", status.Error(codes.NotFound, "")), rpclimit.CodeNotFound},
+		{status.Error(codes.NotFound, ""), rpclimit.Code(codes.NotFound)},
+		{fmt.Errorf("wrapped: %w", status.Error(codes.NotFound, "")), rpclimit.Code(codes.NotFound)},
 		{context.DeadlineExceeded, rpclimit.CodeDeadlineExceeded},
-		{errors.New("other"), rpclimit.CodeUnknown},
+		{errors.New("other"), rpclimit.Code(codes.Unknown)},
 	} {
 		before := taken(e, info.FullMethod, 100)
 		_, err := intercept(context.Background(), nil, info, func(context.Context, any) (any, error) { return nil, c.err })

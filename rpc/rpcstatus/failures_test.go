@@ -34,7 +34,7 @@ func TestDetailsAreThoseOfTheMessages(t *testing.T) {
 	require.False(t, v.Refused())
 	for range 2 {
 		v, _ = l.Begin(call(1))
-		require.Len(t, v.Violations(), 2)
+		require.Len(t, v.AppendViolations(nil), 2)
 		failure := &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{
 			{
 				Subject: "method", Description: `the limit "a" allows window 1/m`, QuotaId: "a",

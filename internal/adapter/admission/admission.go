@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -99,7 +100,7 @@ func (d *Controller[R, S]) Begin(r R, v *Result) bool {
 		v.Cost = d.config.Cost(r)
 	}
 	if v.common = v.Cost; v.Cost < 0 {
-		v.Reason = Misconfigured
+		v.Reason = limits.Misconfigured
 		return false
 	}
 	return true
@@ -115,7 +116,7 @@ func (d *Controller[R, S]) Decide(ctx context.Context, r R, v *Result, quotas []
 	} else {
 		s = d.askAll(ctx, r, v, quotas)
 	}
-	if d.shadows && v.Reason == Admitted {
+	if d.shadows && v.Reason == limits.Admitted {
 		s = d.askShadows(ctx, r, v, s)
 	}
 	return s

@@ -3,12 +3,14 @@ package admission
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/ral-limiter/ral/limits"
 )
 
 // Counters count requests. The zero Counters are ready for use. Any number of goroutines may call
 // their methods.
 type Counters struct {
-	by        [Reasons]atomic.Uint64
+	by        [reasons]atomic.Uint64
 	delayed   atomic.Uint64
 	delayTime atomic.Int64
 	unsettled atomic.Uint64
@@ -18,7 +20,7 @@ type Counters struct {
 }
 
 // Count counts a request.
-func (c *Counters) Count(v *Result) {
+func (c *Counters) Count(v *limits.Verdict) {
 	c.by[v.Reason].Add(1)
 	if v.Waited > 0 {
 		c.delayed.Add(1)
@@ -27,7 +29,7 @@ func (c *Counters) Count(v *Result) {
 }
 
 // By returns the number of requests with that reason.
-func (c *Counters) By(r Reason) uint64 { return c.by[r].Load() }
+func (c *Counters) By(r limits.Reason) uint64 { return c.by[r].Load() }
 
 // Delayed returns how many requests waited, and for how long in all.
 func (c *Counters) Delayed() (n uint64, all time.Duration) {

@@ -13,22 +13,12 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// WhenNoKey chooses the answer to a request without a key.
-type WhenNoKey int
-
-// What a request without a key gets: a refusal, none of the limit, or the key of all such.
-const (
-	Refuse WhenNoKey = iota
-	Skip
-	Share
-)
-
 // Limit is a limiter that limits requests, and the key that it limits them by.
 type Limit[R any, K comparable, S any] struct {
 	Name      string
 	Limiter   limits.Limiter[K]
 	Key       func(r R) K // the zero value of K means that there is none
-	WhenNoKey WhenNoKey
+	WhenNoKey limits.WhenNoKey
 	Cost      func(r R) int64           // nil is Config.Cost
 	Charge    func(r R, served S) int64 // nil is Config.Charge
 	PolicyFor func(r R) policy.Policy   // may be nil
@@ -79,7 +69,7 @@ type chargeable interface{ charge(used int64) }
 // Parts are those of a limit that do not depend on the type of its keys.
 type Parts[R, S any] struct {
 	name   string
-	noKey  WhenNoKey
+	noKey  limits.WhenNoKey
 	at     int // the index of the limit
 	cost   func(r R) int64
 	charge func(r R, served S) int64
@@ -103,7 +93,7 @@ func (p *Parts[R, S]) costs(r R, v *Result) (n int64, ok bool) {
 
 func (p *Parts[R, S]) ownCosts(r R, v *Result) (n int64, ok bool) {
 	if n = p.cost(r); n < 0 {
-		v.Reason, v.Cost = Misconfigured, n
+		v.Reason, v.Cost = limits.Misconfigured, n
 		return n, false
 	}
 	return n, true
@@ -130,7 +120,7 @@ func Check[R any, K comparable, S any](l Limit[R, K, S], at int, name, wantKey s
 		return nil, bad("Limiter", "nil", "a limiter, such as engine.New returns")
 	case l.Key == nil:
 		return nil, bad("Key", "nil", wantKey)
-	case l.WhenNoKey < Refuse || l.WhenNoKey > Share:
+	case l.WhenNoKey < limits.Refuse || l.WhenNoKey > limits.Share:
 		return nil, bad("WhenNoKey", int(l.WhenNoKey), "Refuse, Skip or Share")
 	}
 	if _, tiers := l.Limiter.(*engine.Tiered[K]); tiers && l.PolicyFor != nil {
@@ -175,7 +165,7 @@ func (l *Checked[R, K, S]) Remote() bool {
 func (l *Checked[R, K, S]) find(r R) (key K, ok bool) {
 	var none K
 	key = l.Key(r)
-	return key, key != none || l.WhenNoKey == Share
+	return key, key != none || l.WhenNoKey == limits.Share
 }
 
 func (l *Checked[R, K, S]) claim(r R, n int64, keep bool) (claim engine.Claim, later chargeable, of Quota, ok bool) {
@@ -282,7 +272,7 @@ func (l *Checked[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Contr
 		l.describeAgain(ctx, v, key, &g)
 	}
 	v.conclude(ctx, &g.Answer, err)
-	if !d.charges || v.Reason != Admitted {
+	if !d.charges || v.Reason != limits.Admitted {
 		return nil
 	}
 	return &oneTaken{g, l.at}
@@ -318,19 +308,19 @@ func (v *Result) conclude(ctx context.Context, a *limits.Answer, err error) {
 
 // failed notes that a limiter returned an error in place of an answer.
 func (v *Result) failed(ctx context.Context, err error) {
-	v.Reason, v.Provenance = Unavailable, limits.NewProvenance(v.Provenance.Source(), false, err)
+	v.Reason, v.Provenance = limits.Unavailable, limits.NewProvenance(v.Provenance.Source(), false, err)
 	if ctx.Err() != nil {
-		v.Reason = Cancelled
+		v.Reason = limits.Cancelled
 	}
 }
 
 // keyless notes that a request has no key for the limit of that name.
-func (v *Result) keyless(when WhenNoKey, name string) {
-	if when == Skip {
-		v.Reason = Exempt
+func (v *Result) keyless(when limits.WhenNoKey, name string) {
+	if when == limits.Skip {
+		v.Reason = limits.Exempt
 		return
 	}
-	v.Reason, v.Limit = NoKey, name
+	v.Reason, v.Limit = limits.NoKey, name
 }
 
 // engineKey implements chargeable.

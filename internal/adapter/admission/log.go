@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -46,15 +47,15 @@ func (l *Log) may() (left uint64, ok bool) {
 func NewLog(to *slog.Logger) *Log { return &Log{to: to, epoch: time.Now()} }
 
 // LogRefused writes a line about a request that v refuses, unless the level or the rate of lines forbid
-// it. asked returns the attributes that tell of the request before the key, and after those.
-func (d *Controller[R, S]) LogRefused(ctx context.Context, r R, v *Result, asked func(r R) (before, after []slog.Attr)) {
+// it. binding is the index of the limit that v names. asked returns the attributes that tell of the request before the key, and after those.
+func (d *Controller[R, S]) LogRefused(ctx context.Context, r R, v *limits.Verdict, binding int, asked func(r R) (before, after []slog.Attr)) {
 	to := d.log.to
 	if to == nil || v.Reason.Passes() {
 		return
 	}
 	key := ""
-	if v.Reason == Misconfigured {
-		key = d.logMisconfigured(ctx, r, v)
+	if v.Reason == limits.Misconfigured {
+		key = d.logMisconfigured(ctx, r, v, binding)
 	}
 	if !to.Enabled(ctx, slog.LevelInfo) {
 		return
@@ -63,11 +64,11 @@ func (d *Controller[R, S]) LogRefused(ctx context.Context, r R, v *Result, asked
 	if !ok {
 		return
 	}
-	if key == "" && v.Limit != "" && v.Reason != NoKey {
-		key, _ = d.limiters[v.Binding].KeyOf(r, false)
+	if key == "" && v.Limit != "" && v.Reason != limits.NoKey {
+		key, _ = d.limiters[binding].KeyOf(r, false)
 	}
 	before, after := asked(r)
-	attrs := append([]slog.Attr{slog.String("limit", v.Limit), v.causeOf()}, before...)
+	attrs := append([]slog.Attr{slog.String("limit", v.Limit), causeOf(v)}, before...)
 	attrs = append(append(attrs, slog.String("key", key)), after...)
 	to.LogAttrs(ctx, slog.LevelInfo, "rate limit: "+v.Reason.String(), append(attrs,
 		slog.Int64("cost", v.Cost),
@@ -79,10 +80,10 @@ func (d *Controller[R, S]) LogRefused(ctx context.Context, r R, v *Result, asked
 
 // logMisconfigured writes one line for each limit that is in error, and one if
 // Options.Cost is. It returns the key's fingerprint if it found the key.
-func (d *Controller[R, S]) logMisconfigured(ctx context.Context, r R, v *Result) (key string) {
+func (d *Controller[R, S]) logMisconfigured(ctx context.Context, r R, v *limits.Verdict, binding int) (key string) {
 	at := MaxLimits
 	if v.Limit != "" {
-		at = v.Binding
+		at = binding
 	}
 	if d.log.reported[at].Swap(true) {
 		return ""
@@ -92,14 +93,14 @@ func (d *Controller[R, S]) logMisconfigured(ctx context.Context, r R, v *Result)
 			slog.Int64("cost", v.Cost))
 		return ""
 	}
-	key, limit := d.limiters[v.Binding].KeyOf(r, true)
+	key, limit := d.limiters[binding].KeyOf(r, true)
 	message := "rate limit: Limit.PolicyFor or engine.PolicyFor chose a policy of another family than Config.Policy; its keys are refused"
 	if v.Provenance.Err() != nil {
 		message = "rate limit: the limiter takes no policy that Limit.PolicyFor chooses, or not this one; its keys are refused"
 	}
 	d.log.to.LogAttrs(ctx, slog.LevelError, message,
 		slog.String("limit", v.Limit),
-		v.causeOf(),
+		causeOf(v),
 		slog.String("policy", limit),
 		slog.String("key", key))
 	return key
@@ -123,7 +124,7 @@ func (l *Log) LogPanic(ctx context.Context, cause any, attrs ...slog.Attr) {
 
 // causeOf returns why the limiter did not decide by its limit, such as a block or an outage,
 // and no attribute if it did.
-func (v *Result) causeOf() slog.Attr {
+func causeOf(v *limits.Verdict) slog.Attr {
 	if cause := v.Provenance.Err(); cause != nil {
 		return slog.String("cause", Cut(cause.Error()))
 	}

@@ -33,10 +33,10 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 		}
 		claim, key, of, ok := l.claim(r, n, keep)
 		if !ok {
-			if p.noKey == Skip {
+			if p.noKey == limits.Skip {
 				continue
 			}
-			v.keyless(Refuse, p.name)
+			v.keyless(limits.Refuse, p.name)
 			return nil
 		}
 		at[len(claims)], costs[i] = i, n
@@ -48,7 +48,7 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 	}
 	if len(claims) == 0 {
 		if d.live {
-			v.keyless(Skip, "")
+			v.keyless(limits.Skip, "")
 		}
 		return nil
 	}
@@ -85,7 +85,7 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 	}
 	switch {
 	case cancelled:
-		v.Reason = Cancelled
+		v.Reason = limits.Cancelled
 	case !out.Allowed:
 		v.Reason, v.RetryAfter = quotas[v.Binding].reasonOf(&limits.Answer{Decision: v.Decision}), out.RetryAfter
 	case keep:
@@ -147,10 +147,10 @@ func (d *Controller[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []
 		}
 		claim, of, ok := l.claimOfAny(r, n)
 		if !ok {
-			if p.noKey == Skip {
+			if p.noKey == limits.Skip {
 				continue
 			}
-			v.keyless(Refuse, p.name)
+			v.keyless(limits.Refuse, p.name)
 			return nil
 		}
 		at[len(claims)], costs[i], quotas[i] = i, n, of
@@ -158,7 +158,7 @@ func (d *Controller[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []
 	}
 	if len(claims) == 0 {
 		if d.live {
-			v.keyless(Skip, "")
+			v.keyless(limits.Skip, "")
 		}
 		return nil
 	}
@@ -260,7 +260,7 @@ func (d *Controller[R, S]) askShadow(ctx context.Context, r R, l Any[R, S], at i
 		d.shadowFailed(ctx, at, err)
 		return limits.Grant{}, false
 	case !ok:
-		return g, l.Of().noKey != Skip
+		return g, l.Of().noKey != limits.Skip
 	}
 	return g, !g.Allowed
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
-	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/internal/adapter/admission"
 	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -77,7 +77,7 @@ type limit struct {
 	id, without string
 
 	key    func(*http.Request) string
-	noKey  httplimit.WhenNoKey
+	noKey  limits.WhenNoKey
 	cost   int64
 	shadow bool
 }
@@ -424,7 +424,7 @@ func (p *parser) withoutKey(at configfile.Place, l *limit, id string) {
 	switch choice := at.Text(); choice {
 	case "refuse":
 	case "pass":
-		l.noKey = httplimit.Skip
+		l.noKey = limits.Skip
 	case "address":
 		find, key := p.address(at, ""), l.key
 		if find == nil || key == nil {

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/limits"
 )
 
 // Stats are the counters of a Door since it was made, and its rules.
@@ -31,13 +31,13 @@ func (d *Door) Stats() Stats {
 type counts struct{ passed, refused, wouldRefuse, unlimited, undecided atomic.Uint64 }
 
 // count counts a request that has limits.
-func (c *counts) count(_ *http.Request, v httplimit.Verdict) {
+func (c *counts) count(_ *http.Request, v limits.Verdict) {
 	if v.Refused() {
 		c.refused.Add(1)
 		return
 	}
 	c.passed.Add(1)
-	if len(v.Shadowed) > 0 || v.Shadow && v.Reason != httplimit.Admitted && v.Reason != httplimit.Exempt {
+	if len(v.Shadowed) > 0 || v.Shadow && v.Reason != limits.Admitted && v.Reason != limits.Exempt {
 		c.wouldRefuse.Add(1)
 	}
 }
