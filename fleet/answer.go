@@ -58,8 +58,12 @@ func forAdapters(a limits.Answer) limits.Answer {
 	return a
 }
 
-// refuseBlocked turns a, which took nothing, into a refusal until the block ends.
+// refuseBlocked turns a, which took nothing, into a refusal until the block ends. It leaves a as it
+// is if there is no time left.
 func refuseBlocked(a *limits.Answer, left time.Duration) {
+	if left <= 0 {
+		return
+	}
 	a.Allowed, a.Remaining, a.Wait = false, 0, 0
 	a.RetryAfter, a.ResetAfter = max(a.RetryAfter, left), max(a.ResetAfter, left)
 	a.Provenance = blocked(a.Provenance)

@@ -91,8 +91,7 @@ func (l *Limiter) Blocked(ctx context.Context, key string) (time.Duration, error
 		if err != nil {
 			return 0, err
 		}
-		left, _ := l.known.Left(key)
-		return left, why.cause
+		return l.blockedFor(key, policy.Never), why.cause
 	}
 	l.known.Heard(key, b.Left, b.At)
 	return b.Left, nil
@@ -117,5 +116,39 @@ func (l *Limiter) learnBlock(key string, t *store.Taken) {
 	l.known.Heard(key, t.Block.Left, t.At)
 	if t.Block.Made {
 		l.tally.penalties.Add(1)
+	}
+}
+
+// blockedFor returns for how much longer the key is blocked as Redis said less than within ago, and
+// 0 if it said no such thing. Every call that is decided without asking Redis asks here.
+func (l *Limiter) blockedFor(key string, within time.Duration) time.Duration {
+	if left, ago := l.known.Left(key); ago < within {
+		return left
+	}
+	return 0
+}
+
+// blockPoll is how often a call that waits for the end of a block looks whether it was lifted.
+const blockPoll = 500 * time.Millisecond
+
+// sleepBlocked is sleep for a call that waits for the end of a block. It also returns nil when
+// the block is lifted: 1.5 times blockPoll after Redis was told at the latest, and the time to
+// ask. A call that looks within half of blockPoll after Redis was heard does not ask it again,
+// so that many calls that wait for one key cost about as much as four a second.
+func (l *Limiter) sleepBlocked(ctx context.Context, key string, d time.Duration) error {
+	for begun := time.Now(); ; {
+		if err := l.sleep(ctx, min(d-time.Since(begun), blockPoll)); err != nil {
+			return err
+		}
+		if time.Since(begun) >= d {
+			return nil
+		}
+		if l.blockedFor(key, blockPoll/2) > 0 {
+			continue
+		}
+		// An error means that Redis does not say. What this server was told holds then.
+		if left, _ := l.Blocked(ctx, key); left == 0 {
+			return nil
+		}
 	}
 }

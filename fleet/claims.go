@@ -188,12 +188,11 @@ func takeAllWithout(parts []part, out []taken, failure error) error {
 	var local []share.Claim
 	var at []int // where they stand
 	for i, p := range parts {
-		if a, blocked := p.limiter.blockedWithout(p.of, p.key, p.n, why.cause); blocked {
-			out[i].answer, allowed = a, false
-			continue
-		}
+		out[i].blocked = p.limiter.blockedFor(p.key, policy.Never)
+		allowed = allowed && out[i].blocked == 0
 		if p.of.local != nil {
-			local, at = append(local, share.Claim{Local: p.of.local, Key: p.key, N: p.n}), append(at, i)
+			n := p.of.unlessBlocked(p.n, out[i].blocked)
+			local, at = append(local, share.Claim{Local: p.of.local, Key: p.key, N: n}), append(at, i)
 			continue
 		}
 		out[i].answer = p.limiter.without(p.of, p.n, why.cause)
@@ -207,7 +206,10 @@ func takeAllWithout(parts []part, out []taken, failure error) error {
 	all, allowed := share.TakeAll(local...)
 	for i, r := range all {
 		p := parts[at[i]]
-		out[at[i]].answer, out[at[i]].local = p.limiter.shared(p.of, r.Decision, p.n, why.cause), r
+		out[at[i]].answer, out[at[i]].local = p.limiter.shared(p.of, r.Decision, local[i].N, why.cause), r
+	}
+	for i := range out {
+		refuseBlocked(&out[i].answer, out[i].blocked)
 	}
 	for _, p := range parts {
 		if p.limiter.closed.Load() {

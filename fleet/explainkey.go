@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"time"
 
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -93,16 +92,12 @@ func (l *Limiter) explainLease(x *limits.Explanation, key string, held int64) {
 // look.
 func (l *Limiter) explainWithout(of *terms, key string, t *taken) limits.Explanation {
 	x := limits.Explanation{Binding: -1, Known: true, Decision: policy.Decision{Limit: of.most}}
-	var blocked time.Duration
-	if isBlocked(&t.answer) {
-		blocked, _ = l.known.Left(key)
-	}
 	switch t.answer.Source() {
 	case limits.SourceOpen:
 		x.Allowed = true
 	case limits.SourceShare:
 		x.Decision = l.shared(of, of.local.Look(key, 1), 1, nil).Decision
 	}
-	x.Block(blocked)
+	x.Block(t.blocked)
 	return x
 }

@@ -121,10 +121,8 @@ func (l *Limiter) tryLease(ctx context.Context, key string, n int64) (a limits.A
 	if ctx.Err() != nil {
 		return limits.Answer{}, false
 	}
-	if !l.known.Empty() {
-		if a, blocked := l.blockedLease(key, n); blocked {
-			return a, true
-		}
+	if a, blocked := l.blockedLease(key, n); blocked {
+		return a, true
 	}
 	if a.Decision, ok = l.leases.Try(key, n); ok {
 		a.Provenance = byLease
@@ -135,8 +133,14 @@ func (l *Limiter) tryLease(ctx context.Context, key string, n int64) (a limits.A
 // blockedLease is the answer to a call in Leased mode if Redis said within a term that the key
 // is blocked. Until then every lease that this server had of it has ended, so that it asks.
 func (l *Limiter) blockedLease(key string, n int64) (a limits.Answer, blocked bool) {
-	left, ago := l.known.Left(key)
-	if left == 0 || ago >= l.plan.Term {
+	if !l.known.Empty() {
+		a, blocked = l.refuseLease(key, n, l.blockedFor(key, l.plan.Term))
+	}
+	return a, blocked
+}
+
+func (l *Limiter) refuseLease(key string, n int64, left time.Duration) (a limits.Answer, blocked bool) {
+	if left == 0 {
 		return a, false
 	}
 	a = limits.Answer{Decision: policy.Decision{Limit: l.plan.Limit()}, Provenance: byLease}

@@ -171,7 +171,7 @@ func New(config Config) (*Limiter, error) {
 			Plan: l.plan, Bank: bank{l}, Name: store.Short, MaxKeys: config.MaxKeys,
 			Timeout: max(callTimeout, 2*exchangeBudgets*config.Budget), // the bank has its own
 			Servers: func() int { return max(int(l.servers.Load()), 1) },
-			Blocked: func(key string) bool { left, _ := l.known.Left(key); return left > 0 },
+			Blocked: func(key string) bool { return l.blockedFor(key, policy.Never) > 0 },
 		})
 		if err != nil {
 			l.stop()

@@ -175,7 +175,7 @@ func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, 
 			}
 			blocked := time.Duration(0)
 			if promised && err == nil {
-				blocked, _ = l.known.Left(key)
+				blocked = l.blockedFor(key, policy.Never)
 			}
 			if blocked == 0 {
 				return r, err
@@ -238,30 +238,4 @@ func (l *Limiter) await(ctx context.Context, r *Reservation) error {
 		r.Answer = limits.Answer{Decision: policy.Decision{Limit: r.Limit}, Provenance: limits.NewProvenance(r.Source(), false, r.Err())}
 	}
 	return err
-}
-
-// blockPoll is how often a call that waits for the end of a block looks whether it was lifted.
-const blockPoll = 500 * time.Millisecond
-
-// sleepBlocked is sleep for a call that waits for the end of a block. It also returns nil when
-// the block is lifted: 1.5 times blockPoll after Redis was told at the latest, and the time to
-// ask. A call that looks within half of blockPoll after Redis was heard does not ask it again,
-// so that many calls that wait for one key cost about as much as four a second.
-func (l *Limiter) sleepBlocked(ctx context.Context, key string, d time.Duration) error {
-	for begun := time.Now(); ; {
-		if err := l.sleep(ctx, min(d-time.Since(begun), blockPoll)); err != nil {
-			return err
-		}
-		if time.Since(begun) >= d {
-			return nil
-		}
-		left, ago := l.known.Left(key)
-		if left == 0 || ago >= blockPoll/2 {
-			// An error means that Redis does not say. What this server was told holds then.
-			left, _ = l.Blocked(ctx, key)
-		}
-		if left == 0 {
-			return nil
-		}
-	}
 }

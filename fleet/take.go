@@ -25,10 +25,8 @@ func (l *Limiter) Choke(ctx context.Context, key string) bool {
 		return err == nil && a.Allowed
 	}
 	if ctx.Err() == nil {
-		if !l.known.Empty() {
-			if _, blocked := l.blockedLease(key, 1); blocked {
-				return false
-			}
+		if _, blocked := l.blockedLease(key, 1); blocked {
+			return false
 		}
 		if allowed, ok := l.leases.Choke(key); ok {
 			return allowed
@@ -100,7 +98,8 @@ type taken struct {
 	local share.Reservation
 	lease *engine.Reservation[string]
 	// guess: when to ask again is not what a limit decided.
-	guess bool
+	guess   bool
+	blocked time.Duration // for how long the key is, if that was decided without Redis
 }
 
 func (l *Limiter) take(ctx context.Context, of *terms, key string, n int64, patience time.Duration) (taken, error) {
@@ -132,8 +131,8 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 	d, err := l.leases.Ask(key, n, l.config.Budget, ctx.Done())
 	if err == nil {
 		t := taken{answer: limits.Answer{Decision: d, Provenance: byLease}}
-		if left, _ := l.known.Left(key); left > 0 && !d.Allowed {
-			refuseBlocked(&t.answer, left) // counted by the leases
+		if !d.Allowed { // counted by the leases
+			refuseBlocked(&t.answer, l.blockedFor(key, policy.Never))
 		}
 		return t, nil
 	}
@@ -179,16 +178,15 @@ func (l *Limiter) takeWithout(of *terms, key string, n int64, patience time.Dura
 	if err != nil {
 		return taken{}, err
 	}
-	t.of = of
-	if a, blocked := l.blockedWithout(of, key, n, why.cause); blocked {
-		t.answer = a
-	} else if of.local == nil {
+	t.of, t.blocked = of, l.blockedFor(key, policy.Never)
+	if of.local == nil {
 		t.answer, t.guess = l.without(of, n, why.cause), true
 	} else {
-		r := of.local.Take(key, n, patience)
-		t.local, t.answer = r, l.shared(of, r.Decision, n, why.cause)
-		t.guess = r.RetryAfter == policy.Never
+		n := of.unlessBlocked(n, t.blocked)
+		t.local = of.local.Take(key, n, patience)
+		t.answer, t.guess = l.shared(of, t.local.Decision, n, why.cause), t.local.RetryAfter == policy.Never
 	}
+	refuseBlocked(&t.answer, t.blocked)
 	if l.closed.Load() {
 		return taken{}, ErrClosed
 	}
@@ -196,23 +194,13 @@ func (l *Limiter) takeWithout(of *terms, key string, n int64, patience time.Dura
 	return t, nil
 }
 
-// blockedWithout is the answer to a call without Redis if this server was told that the key is
-// blocked.
-func (l *Limiter) blockedWithout(of *terms, key string, n int64, cause error) (a limits.Answer, blocked bool) {
-	left, _ := l.known.Left(key)
-	if left == 0 {
-		return a, false
+// unlessBlocked returns how many of the n units that a call asks for it is to take of a share: none,
+// if its key is blocked.
+func (of *terms) unlessBlocked(n int64, blocked time.Duration) int64 {
+	if blocked > 0 && n <= of.most {
+		return min(n, 0)
 	}
-	if of.local == nil {
-		a = l.without(of, n, cause)
-		if a.Allowed {
-			a = l.without(of, 0, cause)
-		}
-	} else if a = l.shared(of, of.local.Peek(key), 0, cause); n < 0 || n > of.most {
-		a.RetryAfter = policy.Never
-	}
-	refuseBlocked(&a, left)
-	return a, true
+	return n
 }
 
 // shared is what the share decided.
