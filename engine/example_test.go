@@ -96,7 +96,7 @@ func ExampleEngine_Health() {
 	fmt.Println(limiter.Choke("client"))
 	// Output:
 	// <nil>
-	// ral: the engine is closed
+	// ral: the limiter is closed
 	// false
 }
 

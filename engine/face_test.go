@@ -115,7 +115,7 @@ func TestNameIsTold(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, e.Close())
 		require.NoError(t, plain.Close())
-		assert.Equal(t, `engine "api": ral: the engine is closed`, e.Health().Error())
+		assert.Equal(t, `engine "api": ral: the limiter is closed`, e.Health().Error())
 		_, err = e.Acquire(t.Context(), "key", 1, 0)
 		assert.ErrorIs(t, err, engine.ErrClosed)
 		assert.Contains(t, err.Error(), `engine "api"`)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -15,7 +16,7 @@ var (
 	byRedis        = limits.NewProvenance(limits.SourceRedis, true, nil)
 	besideLeases   = limits.NewProvenance(limits.SourceRedis, false, nil)
 	byLease        = limits.NewProvenance(limits.SourceLease, false, nil)
-	byLeaseBlocked = limits.NewProvenance(limits.SourceLease, false, ErrBlocked)
+	byLeaseBlocked = limits.NewProvenance(limits.SourceLease, false, limits.ErrBlocked)
 )
 
 // byRedis returns how Redis decided: not exactly if servers hold units on lease.
@@ -32,9 +33,9 @@ func blocked(p *limits.Provenance) *limits.Provenance {
 	case p == byLease:
 		return byLeaseBlocked
 	case p.Err() == nil:
-		return limits.NewProvenance(p.Source(), p.Exact(), ErrBlocked)
+		return limits.NewProvenance(p.Source(), p.Exact(), limits.ErrBlocked)
 	}
-	return limits.NewProvenance(p.Source(), p.Exact(), fmt.Errorf("%w; %w", p.Err(), ErrBlocked))
+	return limits.NewProvenance(p.Source(), p.Exact(), fmt.Errorf("%w; %w", p.Err(), limits.ErrBlocked))
 }
 
 // misfit is the answer of a call that brings a limit of another family, as an engine gives it.
@@ -71,7 +72,7 @@ func refuseBlocked(a *limits.Answer, left time.Duration) {
 
 // isBlocked reports whether an answer is a refusal because the key is blocked.
 func isBlocked(a *limits.Answer) bool {
-	return !a.Allowed && a.Err() != nil && errors.Is(a.Err(), ErrBlocked)
+	return !a.Allowed && a.Err() != nil && errors.Is(a.Err(), limits.ErrBlocked)
 }
 
 // isUnavailable reports whether an answer is a refusal because Redis was away, and not one of the
@@ -87,7 +88,7 @@ func lacksShare(a *limits.Answer) bool {
 
 // late is the error of a call that cannot wait for the end of a block.
 func late(a *limits.Answer) error {
-	return fmt.Errorf("%w: %w for %v", ErrDeadline, ErrBlocked, a.RetryAfter)
+	return fmt.Errorf("%w: %w for %v", engine.ErrDeadline, limits.ErrBlocked, a.RetryAfter)
 }
 
 // tally counts answers, but those from leases, which count themselves.

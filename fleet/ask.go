@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
@@ -54,9 +55,9 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.
 		r.Reservation, err = l.reserve(ctx, &call)
 	}
 	switch {
-	case err == nil, errors.Is(err, ErrNever), errors.Is(err, ErrDeadline):
+	case err == nil, errors.Is(err, engine.ErrNever), errors.Is(err, engine.ErrDeadline):
 		g.Answer, err = forAdapters(r.Answer), nil
-	case errors.Is(err, ErrCrowded):
+	case errors.Is(err, engine.ErrCrowded):
 		g.Answer = limits.Answer{Decision: r.Decision, Provenance: limits.NewProvenance(r.Source(), r.Exact(), err)}
 		err = nil
 	default:

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/internal/testkit/limitstest"
 	"github.com/ral-limiter/ral/limits"
@@ -90,7 +91,7 @@ func TestRefusedCallsOnTwoLimitsCostNothing(t *testing.T) {
 	require.NoError(t, requests.Block(t.Context(), "a", time.Hour))
 	out, err := ask()
 	require.NoError(t, err)
-	assert.ErrorIs(t, out.Answers[0].Err(), ErrBlocked)
+	assert.ErrorIs(t, out.Answers[0].Err(), limits.ErrBlocked)
 }
 
 // Each grant of an exchange on two limits is settled by itself.
@@ -110,7 +111,7 @@ func TestGrantsOfOneExchangeAreSettledAlone(t *testing.T) {
 	_, err = limits.AskAll(ctx, 0,
 		limits.NewClaim(requests, limits.Call[string]{Key: "a", N: 2}),
 		limits.NewClaim(tokens, limits.Call[string]{Key: "a", N: 30}))
-	assert.ErrorIs(t, err, ErrCancelled)
+	assert.ErrorIs(t, err, engine.ErrCancelled)
 	assert.Equal(t, int64(9), take(t, requests, "a", 0).Remaining)
 }
 
@@ -189,9 +190,9 @@ func TestAskOfClosedLimiter(t *testing.T) {
 	l := open(t, at(shared.Addr(), funnel(10, 1, time.Hour)))
 	require.NoError(t, l.Close())
 	_, err := l.Ask(t.Context(), "key", 1)
-	assert.ErrorIs(t, err, ErrClosed)
+	assert.ErrorIs(t, err, engine.ErrClosed)
 	_, err = l.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1})
-	assert.ErrorIs(t, err, ErrClosed)
+	assert.ErrorIs(t, err, engine.ErrClosed)
 }
 
 // What is given back elsewhere, because another limiter refused, is given back although the
@@ -334,7 +335,7 @@ func TestHoldInACrowd(t *testing.T) {
 	g, err := l.Hold(t.Context(), call)
 	require.NoError(t, err)
 	assert.False(t, g.Allowed)
-	assert.ErrorIs(t, g.Err(), ErrCrowded)
+	assert.ErrorIs(t, g.Err(), engine.ErrCrowded)
 	assert.Greater(t, g.RetryAfter, time.Minute)
 	l.waiters.leave("key")
 
@@ -344,7 +345,7 @@ func TestHoldInACrowd(t *testing.T) {
 		_, err := l.Hold(ctx, call)
 		ended <- err
 	}()
-	eventually(t, func() bool { return errors.Is(l.waiters.enter("key"), ErrCrowded) || l.free("key") }, "the call waits")
+	eventually(t, func() bool { return errors.Is(l.waiters.enter("key"), engine.ErrCrowded) || l.free("key") }, "the call waits")
 	cancel()
 	assert.ErrorIs(t, <-ended, context.Canceled)
 	assert.NoError(t, l.waiters.enter("key"))

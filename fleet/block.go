@@ -14,7 +14,7 @@ import (
 // Block refuses the key for d on all servers, whatever its limit says. d is rounded up to a
 // microsecond. In Exact mode every call of every verb that begins after Block has returned is
 // refused until d has passed since Redis was asked, by Redis's clock. Answer.Err is
-// ErrBlocked then, and RetryAfter is the end of the block, or that of the limit's refusal if
+// limits.ErrBlocked then, and RetryAfter is the end of the block, or that of the limit's refusal if
 // it is later. Peek and Take for no units are not Allowed, and Remaining is 0.
 //
 // A server that decides without Redis goes by what Redis last said to it about the key:
@@ -27,7 +27,7 @@ import (
 //
 // Calls of Wait and Acquire wait for the end of a block if their patience and their deadline
 // allow it, or until it is lifted, which they notice within a second. Otherwise they get
-// ErrDeadline at once, and the error wraps ErrBlocked as well. For no units they do not wait.
+// engine.ErrDeadline at once, and the error wraps limits.ErrBlocked as well. For no units they do not wait.
 // A call that Redis promised a turn before Block keeps it. If this server hears of the block
 // before the turn comes, the call gives it back, and asks again when the block has ended. A
 // turn that Reserve promised stands, and so do units that were taken.

@@ -55,9 +55,9 @@ func compareWithEngine(t *testing.T, r *rand.Rand) {
 	for p == all[1] { // an engine has no log
 		p = all[r.IntN(len(all))]
 	}
-	rule := Penalty{}
+	rule := engine.Penalty{}
 	if r.IntN(4) > 0 {
-		rule = Penalty{Refusals: 1 + r.IntN(4), Within: time.Duration(1+r.IntN(3e6)) * time.Microsecond, For: time.Duration(1+r.IntN(2e6)) * time.Microsecond}
+		rule = engine.Penalty{Refusals: 1 + r.IntN(4), Within: time.Duration(1+r.IntN(3e6)) * time.Microsecond, For: time.Duration(1+r.IntN(2e6)) * time.Microsecond}
 		rule.Max = rule.For * time.Duration(1+r.IntN(9))
 		if r.IntN(2) == 0 {
 			rule.Forget = rule.Within + time.Duration(r.IntN(20e6))*time.Microsecond
@@ -117,7 +117,7 @@ func compareWithEngine(t *testing.T, r *rand.Rand) {
 			want := e.Take(key, n)
 			got := take(t, l, key, n)
 			require.Equal(t, want, got.Decision, at)
-			require.Equal(t, was, errors.Is(got.Err(), ErrBlocked), at)
+			require.Equal(t, was, errors.Is(got.Err(), limits.ErrBlocked), at)
 			require.True(t, got.Exact())
 			if !want.Allowed {
 				refused++
@@ -140,7 +140,7 @@ func TestRefusalsOfAllServersBlockExactly(t *testing.T) {
 		t.Run(p.String(), func(t *testing.T) {
 			t.Parallel()
 			c := at(shared.Addr(), p)
-			c.Penalty = Penalty{Refusals: refusals, Within: time.Hour, For: time.Hour}
+			c.Penalty = engine.Penalty{Refusals: refusals, Within: time.Hour, For: time.Hour}
 			var servers []*Limiter
 			for range 4 {
 				servers = append(servers, open(t, c))
@@ -158,7 +158,7 @@ func TestRefusalsOfAllServersBlockExactly(t *testing.T) {
 								t.Errorf("%+v, %v", a, err)
 							case a.Allowed:
 								admitted.Add(1)
-							case errors.Is(a.Err(), ErrBlocked):
+							case errors.Is(a.Err(), limits.ErrBlocked):
 								blocked.Add(1)
 							default:
 								counted.Add(1)
@@ -217,7 +217,7 @@ func TestBlockedKeyIsRefusedByEveryVerbOfTheFleet(t *testing.T) {
 					"Acquire": func(key string) (limits.Answer, error) {
 						r, err := b.Acquire(t.Context(), key, 1, 0)
 						if !r.Allowed {
-							require.ErrorIs(t, err, ErrDeadline)
+							require.ErrorIs(t, err, engine.ErrDeadline)
 							err = nil
 						}
 						return r.Answer, err
@@ -225,7 +225,7 @@ func TestBlockedKeyIsRefusedByEveryVerbOfTheFleet(t *testing.T) {
 					"Acquire of nothing": func(key string) (limits.Answer, error) {
 						r, err := b.Acquire(t.Context(), key, 0, time.Hour)
 						if !r.Allowed {
-							require.ErrorIs(t, err, ErrDeadline)
+							require.ErrorIs(t, err, engine.ErrDeadline)
 							err = nil
 						}
 						return r.Answer, err
@@ -260,7 +260,7 @@ func TestBlockedKeyIsRefusedByEveryVerbOfTheFleet(t *testing.T) {
 						assert.Equal(t, policy.Decision{Limit: got.Limit, RetryAfter: 2 * time.Hour, ResetAfter: 2 * time.Hour}, got.Decision, name)
 						assert.Equal(t, limits.SourceRedis, got.Source(), name)
 						assert.True(t, got.Exact(), name)
-						assert.ErrorIs(t, got.Err(), ErrBlocked, name)
+						assert.ErrorIs(t, got.Err(), limits.ErrBlocked, name)
 					}
 					got, err = verb(key + " or another")
 					require.NoError(t, err, name)
@@ -323,7 +323,7 @@ func TestBlockHoldsInLeasedModeWithinATerm(t *testing.T) {
 				}
 			}
 			got = take(t, b, "k", 1)
-			return errors.Is(got.Err(), ErrBlocked) && time.Since(made) > c.Term
+			return errors.Is(got.Err(), limits.ErrBlocked) && time.Since(made) > c.Term
 		}, "the block")
 		assert.Greater(t, got.RetryAfter, 50*time.Minute)
 		assert.False(t, got.Exact())
@@ -369,7 +369,7 @@ func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 				for _, n := range []int64{0, 1, 100, 101} {
 					got := take(t, b, "told", n)
 					assert.False(t, got.Allowed)
-					assert.ErrorIs(t, got.Err(), ErrBlocked)
+					assert.ErrorIs(t, got.Err(), limits.ErrBlocked)
 					assert.ErrorIs(t, got.Err(), ErrOutage)
 					assert.Zero(t, got.Remaining)
 					assert.Greater(t, got.RetryAfter, 50*time.Minute)
@@ -380,24 +380,24 @@ func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 				out, err := TakeAll(t.Context(), b.Claim("free", 1), b.Claim("told", 1))
 				require.NoError(t, err)
 				assert.False(t, out.Allowed)
-				assert.ErrorIs(t, out.Answers[1].Err(), ErrBlocked)
-				assert.NotErrorIs(t, out.Answers[0].Err(), ErrBlocked)
+				assert.ErrorIs(t, out.Answers[1].Err(), limits.ErrBlocked)
+				assert.NotErrorIs(t, out.Answers[0].Err(), limits.ErrBlocked)
 				left, err := b.Blocked(t.Context(), "told")
 				assert.ErrorIs(t, err, ErrOutage)
 				assert.Greater(t, left, 50*time.Minute)
 
 				require.ErrorIs(t, b.Block(t.Context(), "here", time.Hour), ErrOutage)
-				assert.ErrorIs(t, take(t, b, "here", 1).Err(), ErrBlocked)
+				assert.ErrorIs(t, take(t, b, "here", 1).Err(), limits.ErrBlocked)
 				_, err = b.Reset(t.Context(), "told")
 				require.ErrorIs(t, err, ErrOutage)
-				assert.NotErrorIs(t, take(t, b, "told", 1).Err(), ErrBlocked)
+				assert.NotErrorIs(t, take(t, b, "told", 1).Err(), limits.ErrBlocked)
 
 				line.Set(well)
 				fresh := open(t, c)
 				for _, l := range []*Limiter{b, fresh} {
 					for _, key := range []string{"told", "untold"} {
 						eventually(t, func() bool { return take(t, l, key, 1).Source() == limits.SourceRedis }, "Redis is back")
-						assert.ErrorIs(t, take(t, l, key, 1).Err(), ErrBlocked, "the block outlasts all")
+						assert.ErrorIs(t, take(t, l, key, 1).Err(), limits.ErrBlocked, "the block outlasts all")
 					}
 					eventually(t, func() bool { return take(t, l, "here", 1).Allowed }, "Redis knows nothing of it")
 				}
@@ -431,24 +431,24 @@ func TestCallsWaitForTheEndOfABlock(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		err := l.Wait(ctx, "k", 1)
-		require.ErrorIs(t, err, ErrDeadline)
+		require.ErrorIs(t, err, engine.ErrDeadline)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorIs(t, err, ErrBlocked)
+		require.ErrorIs(t, err, limits.ErrBlocked)
 		require.ErrorContains(t, err, "the key is blocked for ")
 		r, err := l.Acquire(t.Context(), "k", 1, time.Minute)
-		require.ErrorIs(t, err, ErrDeadline)
-		require.ErrorIs(t, err, ErrBlocked)
+		require.ErrorIs(t, err, engine.ErrDeadline)
+		require.ErrorIs(t, err, limits.ErrBlocked)
 		require.ErrorContains(t, err, "the key is blocked for ")
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
 		_, err = l.Acquire(t.Context(), "k", 0, time.Minute)
-		require.ErrorIs(t, err, ErrDeadline)
-		require.ErrorIs(t, err, ErrBlocked)
+		require.ErrorIs(t, err, engine.ErrDeadline)
+		require.ErrorIs(t, err, limits.ErrBlocked)
 		_, err = l.Acquire(t.Context(), "unblocked", 1, 0)
 		require.NoError(t, err)
 		_, err = l.Acquire(t.Context(), "unblocked", 1, time.Millisecond)
-		require.ErrorIs(t, err, ErrDeadline)
-		require.NotErrorIs(t, err, ErrBlocked)
-		assert.ErrorIs(t, r.Err(), ErrBlocked)
+		require.ErrorIs(t, err, engine.ErrDeadline)
+		require.NotErrorIs(t, err, limits.ErrBlocked)
+		assert.ErrorIs(t, r.Err(), limits.ErrBlocked)
 		assert.Greater(t, r.RetryAfter, 50*time.Minute)
 	})
 }
@@ -511,9 +511,9 @@ func TestCallsThatWaitForABlockEnd(t *testing.T) {
 		go wait(context.Background())
 		eventually(t, func() bool { return l.Stats().Blocked == 2 }, "both wait")
 		cancel()
-		require.ErrorIs(t, <-ends, ErrCancelled)
+		require.ErrorIs(t, <-ends, engine.ErrCancelled)
 		require.NoError(t, l.Close())
-		require.ErrorIs(t, <-ends, ErrClosed)
+		require.ErrorIs(t, <-ends, engine.ErrClosed)
 	})
 }
 
@@ -530,7 +530,7 @@ func TestRetryAfterOfABlockIsTrue(t *testing.T) {
 			clock.Store(time.Hour.Microseconds())
 			c := at(shared.Addr(), p)
 			c.clock = clock.Load
-			c.Penalty = Penalty{Refusals: 2, Within: time.Minute, For: 7 * time.Second, Max: time.Minute}
+			c.Penalty = engine.Penalty{Refusals: 2, Within: time.Minute, For: 7 * time.Second, Max: time.Minute}
 			l, other := open(t, c), open(t, c)
 			h, random := httplimit.Must(httplimit.New(l, byAddr, httplimit.Options{})).Handler(nothing), rand.New(rand.NewPCG(3, 2))
 			blocked := 0
@@ -575,7 +575,7 @@ func TestBlockThatAClaimMakes(t *testing.T) {
 	for _, p := range [][]policy.Policy{{funnel(2, 1, time.Hour), funnel(100, 1, time.Hour)}, {log(2), log(100)}} {
 		for _, behind := range []int64{0, 1} {
 			c := at(shared.Addr(), p[0])
-			c.Penalty = Penalty{Refusals: 1, Within: time.Hour, For: time.Hour}
+			c.Penalty = engine.Penalty{Refusals: 1, Within: time.Hour, For: time.Hour}
 			l := open(t, c)
 			take(t, l, "k", 2)
 			out, err := TakeAll(t.Context(), l.Claim("k", 1), l.ClaimWith(p[1], "k", behind))
@@ -583,7 +583,7 @@ func TestBlockThatAClaimMakes(t *testing.T) {
 			for i, blocked := range []bool{false, true} {
 				assert.Equal(t, limits.SourceRedis, out.Answers[i].Source(), out)
 				assert.False(t, out.Answers[i].Allowed)
-				assert.Equal(t, blocked, errors.Is(out.Answers[i].Err(), ErrBlocked), out)
+				assert.Equal(t, blocked, errors.Is(out.Answers[i].Err(), limits.ErrBlocked), out)
 			}
 			require.EqualValues(t, 1, l.Stats().Penalties)
 		}
@@ -597,24 +597,24 @@ func TestBlocksInACluster(t *testing.T) {
 	for _, tag := range []string{"", "tag"} {
 		c := at("", funnel(2, 1, time.Hour))
 		c.Redis.InitAddress, c.Redis.ForceSingleClient, c.Tag = []string{cluster[0].Addr()}, false, tag
-		c.Penalty = Penalty{Refusals: 1, Within: time.Hour, For: time.Hour}
+		c.Penalty = engine.Penalty{Refusals: 1, Within: time.Hour, For: time.Hour}
 		a, b := open(t, c), open(t, c)
 		for i := range 20 {
 			key := fmt.Sprint(i)
 			require.NoError(t, a.Block(t.Context(), key, time.Hour))
-			require.ErrorIs(t, take(t, b, key, 1).Err(), ErrBlocked)
+			require.ErrorIs(t, take(t, b, key, 1).Err(), limits.ErrBlocked)
 			_, err := b.Reset(t.Context(), key)
 			require.NoError(t, err)
 			require.True(t, take(t, a, key, 2).Allowed)
-			require.NotErrorIs(t, take(t, b, key, 1).Err(), ErrBlocked, "this refusal blocks")
-			require.ErrorIs(t, take(t, a, key, 1).Err(), ErrBlocked)
+			require.NotErrorIs(t, take(t, b, key, 1).Err(), limits.ErrBlocked, "this refusal blocks")
+			require.ErrorIs(t, take(t, a, key, 1).Err(), limits.ErrBlocked)
 		}
 		if tag != "" {
 			require.NoError(t, a.Block(t.Context(), "x", time.Hour))
 			out, err := TakeAll(t.Context(), b.Claim("x", 1), b.Claim("y", 1))
 			require.NoError(t, err)
 			assert.False(t, out.Allowed)
-			assert.ErrorIs(t, out.Answers[0].Err(), ErrBlocked)
+			assert.ErrorIs(t, out.Answers[0].Err(), limits.ErrBlocked)
 			assert.True(t, out.Answers[1].Allowed)
 		}
 	}
@@ -625,13 +625,13 @@ func TestBlocksInACluster(t *testing.T) {
 func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(10, 1, time.Hour))
-		c.Penalty = Penalty{Refusals: 2, Within: time.Hour, For: time.Minute, Max: time.Hour}
+		c.Penalty = engine.Penalty{Refusals: 2, Within: time.Hour, For: time.Minute, Max: time.Hour}
 		a, b := open(t, c), open(t, c)
 		lift := func() { require.NoError(t, b.Block(t.Context(), "k", 0)) }
 		lift()
 		require.True(t, take(t, a, "k", 7).Allowed)
 		require.NoError(t, a.Block(t.Context(), "k", time.Hour))
-		require.ErrorIs(t, take(t, b, "k", 1).Err(), ErrBlocked)
+		require.ErrorIs(t, take(t, b, "k", 1).Err(), limits.ErrBlocked)
 		lift()
 		for _, l := range []*Limiter{a, b} {
 			assert.Equal(t, int64(3), take(t, l, "k", 0).Remaining, "what it has used goes on counting")
@@ -641,7 +641,7 @@ func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
 		}
 		require.True(t, take(t, b, "k", 3).Allowed)
 		for range 2 { // each time it takes two refusals, and the first block's length
-			require.NotErrorIs(t, take(t, a, "k", 1).Err(), ErrBlocked)
+			require.NotErrorIs(t, take(t, a, "k", 1).Err(), limits.ErrBlocked)
 			take(t, b, "k", 1)
 			left, err := a.Blocked(t.Context(), "k")
 			require.NoError(t, err)
@@ -653,9 +653,9 @@ func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
 		require.NoError(t, a.Block(t.Context(), "k", time.Hour))
 		line.Set(gone)
 		eventually(t, func() bool { return errors.Is(a.Health(), ErrOutage) }, "an outage")
-		require.ErrorIs(t, take(t, a, "k", 1).Err(), ErrBlocked)
+		require.ErrorIs(t, take(t, a, "k", 1).Err(), limits.ErrBlocked)
 		require.ErrorIs(t, a.Block(t.Context(), "k", 0), ErrOutage)
-		assert.NotErrorIs(t, take(t, a, "k", 1).Err(), ErrBlocked)
+		assert.NotErrorIs(t, take(t, a, "k", 1).Err(), limits.ErrBlocked)
 	})
 }
 
@@ -701,7 +701,7 @@ func TestBlockAndPenaltyAreChecked(t *testing.T) {
 	_, err := l.Blocked(t.Context(), string(make([]byte, 1<<17)))
 	require.ErrorIs(t, err, ErrKeyTooLong)
 
-	good := Penalty{Refusals: 3, Within: time.Minute, For: time.Minute}
+	good := engine.Penalty{Refusals: 3, Within: time.Minute, For: time.Minute}
 	for field, bad := range map[string]func(*Config){
 		"Penalty.Refusals": func(c *Config) { c.Penalty.Refusals = 1025 },
 		"Penalty.Within":   func(c *Config) { c.Penalty.Within = -1 },
@@ -721,7 +721,7 @@ func TestBlockAndPenaltyAreChecked(t *testing.T) {
 		assert.NotEmpty(t, found.Want)
 	}
 	require.NoError(t, l.Close())
-	require.ErrorIs(t, l.Block(t.Context(), "k", 1), ErrClosed)
+	require.ErrorIs(t, l.Block(t.Context(), "k", 1), engine.ErrClosed)
 	_, err = l.Blocked(t.Context(), "k")
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, err, engine.ErrClosed)
 }

@@ -214,7 +214,7 @@ func TestBusyServerKeepsToRedis(t *testing.T) {
 			for range *busyRuns {
 				redis := redistest.Start(t, redistest.Options{})
 				load := busyLoad{
-					Addr: redis.Addr(), Name: name(), Budget: DefaultBudget, Callers: c.callers, Keys: 100,
+					Addr: redis.Addr(), Name: name(), Budget: defaultBudget, Callers: c.callers, Keys: 100,
 					Work: 100 * time.Microsecond, Calm: 300 * time.Millisecond, Halt: 100 * time.Millisecond,
 				}
 				servers := make([]*process, c.processes)

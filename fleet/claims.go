@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/adapter/binding"
@@ -92,7 +93,7 @@ func join(claims []Claim) (parts []part, at []int, err error) {
 		of := c.limiter
 		switch {
 		case of.closed.Load():
-			return nil, nil, ErrClosed
+			return nil, nil, engine.ErrClosed
 		case of.config.Mode != Exact:
 			return nil, nil, unsupported("TakeAll")
 		case of.origin() != first.origin() && (first.config.Client == nil || of.config.Client != first.config.Client):
@@ -178,7 +179,7 @@ func takeAll(ctx context.Context, parts []part) ([]taken, error) {
 
 // takeAllWithout answers by the limiters' fallbacks, all or nothing, if the error of the
 // exchange with Redis allows that. Shares that were closed meanwhile refuse, which is no
-// answer; the error is ErrClosed then, and what the others let pass is given back.
+// answer; the error is engine.ErrClosed then, and what the others let pass is given back.
 func takeAllWithout(parts []part, out []taken, failure error) error {
 	var why noAnswer
 	if !errors.As(failure, &why) {
@@ -218,7 +219,7 @@ func takeAllWithout(parts []part, out []taken, failure error) error {
 					all[i].Cancel()
 				}
 			}
-			return ErrClosed
+			return engine.ErrClosed
 		}
 	}
 	return nil

@@ -15,14 +15,10 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// The defaults of Config.
+// The defaults of Config; all except the first as package engine has them.
 const (
-	DefaultBudget  = 5 * time.Millisecond
-	defaultMaxKeys = 1 << 20 // as package engine has it
-)
-
-// These are defaults of Config, too, as package engine has them.
-const (
+	defaultBudget          = 5 * time.Millisecond
+	defaultMaxKeys         = 1 << 20
 	defaultMaxWaiting      = 1024
 	defaultMaxWaitingTotal = 1 << 16
 )
@@ -132,14 +128,15 @@ type Config struct {
 	// policy instead. Leased mode does not have it.
 	PolicyFor func(key string) policy.Policy
 
-	// Penalty blocks keys that go on calling although they are refused. Redis counts the
+	// Penalty blocks keys that go on calling although they are refused. Its times are rounded up to
+	// microseconds, which is what Redis's clock counts. Redis counts the
 	// refusals of all servers, each in the step that decides the call, so that exactly
 	// Penalty.Refusals block. Any call counts that Redis refuses by the key's limit, and once
 	// in a TakeAll. Those that were answered without Redis do not count, nor do those refused
 	// by a block or with policy.Never. All servers should be given the same. The default
 	// blocks none, and neither does Leased mode, which refuses calls without counting them;
 	// Limiter.Block blocks a key by itself, in both modes.
-	Penalty Penalty
+	Penalty engine.Penalty
 
 	// Mode is Exact (default) or Leased.
 	Mode Mode
@@ -179,12 +176,12 @@ type Config struct {
 	MaxKeys int
 
 	// MaxWaiting bounds how many calls may wait for one key on this server, by Wait and
-	// Acquire. Further ones get ErrCrowded if they would have to wait; Redis is asked for
+	// Acquire. Further ones get engine.ErrCrowded if they would have to wait; Redis is asked for
 	// them without patience, and promises them no turn. A call counts from when it asks, so
 	// that the bound is never exceeded. The default is 1024. Calls of Reserve do not count.
 	MaxWaiting int
 	// MaxWaitingTotal bounds how many calls may wait for all keys together on this server.
-	// Further ones get ErrCrowded likewise. The default is 65536.
+	// Further ones get engine.ErrCrowded likewise. The default is 65536.
 	MaxWaitingTotal int
 
 	// StateFile, if not empty, is the path of a file in which FallbackShare keeps what it
@@ -221,7 +218,7 @@ type Config struct {
 // withDefaults fills in what was left zero. This is the only place that does.
 func (c Config) withDefaults() Config {
 	if c.Budget == 0 {
-		c.Budget = DefaultBudget
+		c.Budget = defaultBudget
 	}
 	if c.MaxKeys == 0 {
 		c.MaxKeys = defaultMaxKeys
@@ -310,7 +307,7 @@ func (c Config) validate() error {
 		return bad("Policy", "nil", "a policy, such as policy.Funnel returns")
 	case c.PolicyFor != nil && c.Mode == Leased:
 		return bad("PolicyFor", "a function", "none in Leased mode, whose leases are of one limit")
-	case c.Penalty != (Penalty{}) && c.Mode == Leased:
+	case c.Penalty != (engine.Penalty{}) && c.Mode == Leased:
 		return bad("Penalty", fmt.Sprintf("%+v", c.Penalty), "none in Leased mode, where servers refuse calls by themselves")
 	case c.Mode > Leased:
 		return bad("Mode", int(c.Mode), "Exact or Leased")
@@ -337,7 +334,7 @@ func (c Config) validate() error {
 	case c.Epoch.Before(time.Unix(0, 0)):
 		return bad("Epoch", c.Epoch.Format(time.RFC3339), "1970 or later")
 	}
-	if c.Penalty != (Penalty{}) {
+	if c.Penalty != (engine.Penalty{}) {
 		r := penaltyRule(c.Penalty)
 		return r.Check("fleet.Config")
 	}
@@ -368,14 +365,9 @@ func named(s string) bool {
 	})
 }
 
-// Penalty blocks keys that go on calling although they are refused, as that of package engine
-// does: Refusals within Within block a key for For, the next time for twice as long, and so on
-// up to Max. Its times are rounded up to microseconds, which is what Redis's clock counts.
-type Penalty = engine.Penalty
-
 // penaltyRule returns the rule of Config.Penalty, the zero one if there is none.
-func penaltyRule(p Penalty) (r penalty.Rule) {
-	if p != (Penalty{}) {
+func penaltyRule(p engine.Penalty) (r penalty.Rule) {
+	if p != (engine.Penalty{}) {
 		r = penalty.Rule{Refusals: int64(p.Refusals), Within: p.Within, For: p.For, Max: p.Max, Forget: p.Forget}
 		r.FillIn()
 	}

@@ -6,16 +6,14 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/store"
-	"github.com/ral-limiter/ral/limits"
 )
 
-// Errors of calls. What they return wraps one of them, for errors.Is.
+// Errors of calls. What they return wraps one of them, for errors.Is, or one that all limiters have:
+// engine.ErrClosed of a limiter that is closed, engine.ErrNever, engine.ErrDeadline, engine.ErrCrowded and
+// engine.ErrCancelled of calls that wait, and limits.ErrBlocked of a key that is blocked.
 var (
-	// ErrClosed: the limiter is closed.
-	ErrClosed = errors.New("ral: the limiter is closed")
 	// ErrKeyTooLong: a key has at most 64 KiB.
 	ErrKeyTooLong = store.ErrKeyTooLong
 	// ErrCrossSlot: a cluster keeps the keys of a TakeAll in different places. Config.Tag
@@ -45,24 +43,6 @@ func unsupported(what string) error {
 // it is. From Health and Close it means that what is to be charged could not be saved.
 var ErrStateFile = errors.New("ral: fleet.Config: StateFile: what is to be charged cannot be kept")
 
-// Errors of Wait and Acquire, as those of package engine.
-var (
-	// ErrNever: more is asked for than the limit ever allows at once, or less than
-	// nothing.
-	ErrNever = engine.ErrNever
-	// ErrDeadline: the call's turn does not come within its patience, or comes after the
-	// context's deadline. In the second case context.DeadlineExceeded is wrapped as well. So
-	// is ErrBlocked if the call cannot wait for the end of a block.
-	ErrDeadline = engine.ErrDeadline
-	// ErrCrowded: no further call may wait. Config.MaxWaiting and a policy.Queue bound the
-	// calls that wait for a key, Config.MaxWaitingTotal those for all keys. The text says
-	// which of these was reached.
-	ErrCrowded = engine.ErrCrowded
-	// ErrCancelled: the context ended before the call's turn came. It is wrapped
-	// together with the context's cause.
-	ErrCancelled = engine.ErrCancelled
-)
-
 // Answer.Err wraps one of these, or what Redis or the network said. Unless it is
 // about one key, it also wraps ErrOutage.
 var (
@@ -80,8 +60,11 @@ var (
 	// ErrSlow: it is open because Redis answers, and for a while each answer came after
 	// the budget: raise Config.Budget.
 	ErrSlow = guard.ErrSlow
-	// ErrReadOnly: the Redis asked is a replica.
-	ErrReadOnly = store.ErrReadOnly
+	// ErrUnfit: Redis answers, and cannot keep limits now. It is a replica, it has no memory left, it
+	// is set up to drop keys when its memory is full, which would forgive what they owe, it is older
+	// than 6.2, or it refuses writes for want of replicas or a save. The text says which of these, and
+	// what to do. It is not asked for as long as it is so.
+	ErrUnfit = store.ErrUnfit
 	// ErrUncounted: FallbackShare refuses, as nothing tells by how many servers to divide the
 	// limit. Config.Servers is 0, and this server has not reached Redis since it started.
 	ErrUncounted = errors.New("ral: fleet.Config: Servers is 0 and servers were not counted yet, so that there is no share to go by; " +
@@ -92,11 +75,6 @@ var (
 	ErrLimits = errors.New("ral: servers of this Name keep different limits")
 	// ErrTooManyClients: Redis has as many connections as it accepts.
 	ErrTooManyClients = store.ErrTooManyClients
-	// ErrFull: Redis has no memory left.
-	ErrFull = store.ErrFull
-	// ErrEvictionPolicy: Redis is set up to drop keys when its memory is full, ours among them,
-	// which would forgive what they owe. It is not asked for as long as it is.
-	ErrEvictionPolicy = store.ErrEvictionPolicy
 )
 
 // errConnecting is the cause as long as nothing else is known.
@@ -139,9 +117,7 @@ func isCallerError(err error) bool {
 // isUnfit reports whether Redis answers that it cannot keep limits now. Until it can,
 // only the keeper calls it.
 func isUnfit(err error) bool {
-	return errors.Is(err, store.ErrFull) || errors.Is(err, store.ErrReadOnly) ||
-		errors.Is(err, store.ErrEvictionPolicy) || errors.Is(err, store.ErrTooOld) ||
-		errors.Is(err, store.ErrNoReplicas) || errors.Is(err, store.ErrUnsaved) || errors.Is(err, store.ErrNoRoll)
+	return errors.Is(err, store.ErrUnfit)
 }
 
 // countsAsFailure reports whether an error counts for the breaker: it is the network's, or one
@@ -162,7 +138,3 @@ func asOutage(err error) error {
 	}
 	return fmt.Errorf("%w: %w", ErrOutage, err)
 }
-
-// ErrBlocked is wrapped by Answer.Err of a call that was refused because its key is blocked,
-// and by the error of Wait and Acquire if they cannot wait for the end of the block.
-var ErrBlocked = limits.ErrBlocked

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -112,7 +113,7 @@ func ExampleLimiter_Block() {
 		fmt.Println(err)
 	}
 	answer, _ := another.Take(ctx, "mallory", 1)
-	fmt.Println(answer.Allowed, errors.Is(answer.Err(), fleet.ErrBlocked), answer.RetryAfter.Round(time.Hour))
+	fmt.Println(answer.Allowed, errors.Is(answer.Err(), limits.ErrBlocked), answer.RetryAfter.Round(time.Hour))
 	if _, err := another.Reset(ctx, "mallory"); err != nil { // lifts it
 		fmt.Println(err)
 	}

@@ -69,7 +69,7 @@ func TestExplanationIsThatOfAnEngine(t *testing.T) {
 				assert.Equal(t, before.Admitted+before.Refused, l.Stats().Admitted+l.Stats().Refused)
 				require.Equal(t, limits.SourceRedis, got.Source())
 				require.True(t, got.Exact())
-				require.Equal(t, want.Blocked > 0, errors.Is(got.Err(), ErrBlocked))
+				require.Equal(t, want.Blocked > 0, errors.Is(got.Err(), limits.ErrBlocked))
 				if want.Used > 0 || want.Blocked > 0 {
 					require.True(t, got.Known, "step %d", step)
 				}
@@ -221,7 +221,7 @@ func TestExplainMisfitsAndErrors(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.NoError(t, l.Close())
 	_, err = l.Explain(t.Context(), "a")
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, err, engine.ErrClosed)
 }
 
 // The calls of other servers that wait are not known. Those of this one are told.
@@ -237,6 +237,6 @@ func TestExplainCountsCallsThatWaitHere(t *testing.T) {
 	assert.Zero(t, explain(t, l, "b").Waiting)
 	assert.NotContains(t, explain(t, other, "a").String(), "wait")
 	leave()
-	require.ErrorIs(t, <-ended, ErrCancelled)
+	require.ErrorIs(t, <-ended, engine.ErrCancelled)
 	assert.Zero(t, explain(t, l, "a").Waiting)
 }

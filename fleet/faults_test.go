@@ -162,7 +162,7 @@ func TestManyCallersInAnOutage(t *testing.T) {
 				})
 			}
 			all.Wait()
-			assert.LessOrEqual(t, asked.Load(), int64(time.Since(begun)/DefaultBudget)+1, "calls that asked Redis in vain")
+			assert.LessOrEqual(t, asked.Load(), int64(time.Since(begun)/defaultBudget)+1, "calls that asked Redis in vain")
 			line.Set(well)
 		}
 	})

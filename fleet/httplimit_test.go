@@ -243,7 +243,7 @@ func TestRequestsWaitNoLongerThanTheirBudgets(t *testing.T) {
 						for range 100 {
 							begun := time.Now()
 							served(t, h, request())
-							require.LessOrEqual(t, time.Since(begun), 2*DefaultBudget, fault.name)
+							require.LessOrEqual(t, time.Since(begun), 2*defaultBudget, fault.name)
 						}
 						line.Set(well)
 					}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
@@ -153,7 +154,7 @@ func TestAcquire(t *testing.T) {
 			soon, cancel := context.WithTimeout(ctx, 59*time.Minute+30*time.Second)
 			r, err = l.Acquire(soon, "a", 2, patience)
 			cancel()
-			require.ErrorIs(t, err, ErrDeadline)
+			require.ErrorIs(t, err, engine.ErrDeadline)
 			require.Equal(t, wrapped, errors.Is(err, context.DeadlineExceeded), "patience of %v", patience)
 			require.False(t, r.Allowed)
 			require.Positive(t, r.RetryAfter)
@@ -162,7 +163,7 @@ func TestAcquire(t *testing.T) {
 		}
 		for _, n := range []int64{3, -1} {
 			r, err = l.Acquire(ctx, "a", n, time.Hour)
-			require.ErrorIs(t, err, ErrNever)
+			require.ErrorIs(t, err, engine.ErrNever)
 			require.Equal(t, policy.Never, r.RetryAfter)
 		}
 
@@ -187,10 +188,10 @@ func TestAcquire(t *testing.T) {
 		}()
 		eventually(t, func() bool { return take(t, l, "b", 0).ResetAfter > 150*time.Minute }, "it has a turn")
 		leave()
-		require.ErrorIs(t, <-ended, ErrCancelled)
+		require.ErrorIs(t, <-ended, engine.ErrCancelled)
 		require.LessOrEqual(t, take(t, l, "b", 0).ResetAfter, 2*time.Hour, "it came back")
 		r, err = l.Acquire(gone, "b", 1, time.Hour)
-		require.ErrorIs(t, err, ErrCancelled)
+		require.ErrorIs(t, err, engine.ErrCancelled)
 		require.False(t, r.Allowed)
 	})
 }
@@ -229,7 +230,7 @@ func TestLeasedKeep(t *testing.T) {
 					r, err := on.Acquire(ctx, "b", 3, 0)
 					time.Sleep(100 * time.Microsecond)
 					if !r.Allowed {
-						assert.ErrorIs(t, err, ErrDeadline)
+						assert.ErrorIs(t, err, engine.ErrDeadline)
 						refused++
 						time.Sleep(c.Term / 10) // and the other server gives back
 						continue
@@ -256,17 +257,17 @@ func TestAcquireOfAQueue(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, r.Wait)
 	_, err = l.Acquire(ctx, "a", 1, 0)
-	require.ErrorIs(t, err, ErrDeadline, "it would wait for an hour")
+	require.ErrorIs(t, err, engine.ErrDeadline, "it would wait for an hour")
 	for range 2 {
 		r, err := l.Reserve(ctx, "a", 1, 0)
 		require.NoError(t, err)
 		require.True(t, r.Allowed)
 	}
 	_, err = l.Acquire(ctx, "a", 1, time.Hour)
-	require.ErrorIs(t, err, ErrDeadline)
+	require.ErrorIs(t, err, engine.ErrDeadline)
 	_, err = l.Acquire(ctx, "a", 1, 20*time.Hour)
-	require.ErrorIs(t, err, ErrCrowded)
-	require.ErrorIs(t, l.Wait(ctx, "a", 1), ErrCrowded)
+	require.ErrorIs(t, err, engine.ErrCrowded)
+	require.ErrorIs(t, l.Wait(ctx, "a", 1), engine.ErrCrowded)
 }
 
 // A deadline that is a little before the turn is known to be too soon, and Redis is asked
@@ -279,7 +280,7 @@ func TestDeadlineIsForeseen(t *testing.T) {
 		defer cancel()
 		before := l.Stats().Exact
 		err := l.Wait(soon, "a", 1)
-		require.ErrorIs(t, err, ErrDeadline)
+		require.ErrorIs(t, err, engine.ErrDeadline)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.EqualValues(t, 1, l.Stats().Exact-before)
 	})

@@ -72,7 +72,7 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 			require.False(t, a.Allowed)
 			require.Equal(t, policy.Never, a.RetryAfter)
 		}
-		require.ErrorIs(t, l.Wait(ctx, "a", 100_001), ErrNever)
+		require.ErrorIs(t, l.Wait(ctx, "a", 100_001), engine.ErrNever)
 		require.NoError(t, l.Wait(ctx, "a", 1))
 
 		_, err = l.Reserve(ctx, "a", 1, time.Second)
@@ -110,9 +110,9 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 		require.Positive(t, l.leases.Held("c"))
 		require.NoError(t, l.Close())
 		_, err = l.Take(ctx, "c", 1)
-		require.ErrorIs(t, err, ErrClosed)
+		require.ErrorIs(t, err, engine.ErrClosed)
 		require.False(t, l.Choke(ctx, "c"))
-		require.ErrorIs(t, l.Health(), ErrClosed)
+		require.ErrorIs(t, l.Health(), engine.ErrClosed)
 		require.Positive(t, l.Stats().ReturnedUnits)
 		a, err = open(t, c).Peek(ctx, "c")
 		require.NoError(t, err)
@@ -213,7 +213,7 @@ func TestLeasedRedisStandsStill(t *testing.T) {
 		a := take(t, l, "b", 1)
 		assert.Equal(t, limits.SourceClosed, a.Source())
 		assert.ErrorIs(t, a.Err(), ErrOutage)
-		assert.Equal(t, DefaultBudget, time.Since(begun))
+		assert.Equal(t, defaultBudget, time.Since(begun))
 		eventually(t, func() bool {
 			return assert.False(t, take(t, l, "b", 1).Allowed) && l.Health() != nil
 		}, "the breaker opens")

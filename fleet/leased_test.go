@@ -76,7 +76,7 @@ func TestLeasedVerbs(t *testing.T) {
 		cancel(mine)
 		_, err = l.Take(gone, "b", 1)
 		require.Equal(t, mine, err)
-		require.ErrorIs(t, l.Wait(gone, "b", 1), ErrCancelled)
+		require.ErrorIs(t, l.Wait(gone, "b", 1), engine.ErrCancelled)
 
 		s := l.Stats()
 		require.Equal(t, s.Leased+s.Exact, s.Admitted+s.Refused)
@@ -94,7 +94,7 @@ func TestLeasedWait(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, time.Since(begun), 95*time.Millisecond)
 		require.Less(t, time.Since(begun), 200*time.Millisecond)
-		require.ErrorIs(t, l.Wait(t.Context(), "a", 5), ErrNever)
+		require.ErrorIs(t, l.Wait(t.Context(), "a", 5), engine.ErrNever)
 	})
 }
 

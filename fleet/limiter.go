@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/blocklist"
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/lease"
@@ -227,7 +228,7 @@ func (l *Limiter) nudge() {
 
 // Health returns nil while Redis is asked and all servers keep the same limit. Otherwise
 // the error says why it is not asked, and what to do if Redis said why: ErrOutage with the
-// cause, or ErrClosed after Close. If a node of a cluster is away, it names the node; keys
+// cause, or engine.ErrClosed after Close. If a node of a cluster is away, it names the node; keys
 // that others have are answered by Redis then. Or it is ErrLimits and names the limits; calls are
 // answered by Redis then. Or it is ErrStateFile, as what is to be charged cannot be saved.
 func (l *Limiter) Health() error {
@@ -256,7 +257,7 @@ func (l *Limiter) unsaved() error {
 // away returns why Redis is not asked, or nil.
 func (l *Limiter) away() error {
 	if l.closed.Load() {
-		return ErrClosed
+		return engine.ErrClosed
 	}
 	if _, err := l.reach(); err != nil {
 		return l.uncounted(err)
@@ -289,7 +290,7 @@ func (l *Limiter) reach() (*remote, error) {
 // Close ends the limiter's goroutines and waits for them, for some seconds at most, and
 // longer only if OnEvent does not return. What was let pass without Redis and not charged
 // yet is saved to Config.StateFile, if there is one, and stays uncharged otherwise. Calls
-// from then on, and those under way, get ErrClosed. Close may be called more than once. It
+// from then on, and those under way, get engine.ErrClosed. Close may be called more than once. It
 // returns nil unless a goroutine did not end in time, or ErrStateFile if saving failed.
 func (l *Limiter) Close() error {
 	var err error
@@ -318,7 +319,7 @@ func (l *Limiter) Close() error {
 }
 
 // ask has Redis do something, within the budget, behind one of the limiter's guards. The
-// error is a noAnswer, ErrClosed, or one for the caller.
+// error is a noAnswer, engine.ErrClosed, or one for the caller.
 func ask[T any](ctx context.Context, l *Limiter, g *guard.Guard, do func(context.Context, *remote) (T, error)) (T, error) {
 	return askWithin(ctx, l, g, l.config.Budget, do)
 }
@@ -378,7 +379,7 @@ func (l *Limiter) askTake(ctx context.Context, of *terms, key string, n int64, p
 // mayAsk returns the remote to call, or an error as ask does.
 func (l *Limiter) mayAsk(ctx context.Context) (*remote, error) {
 	if l.closed.Load() {
-		return nil, ErrClosed
+		return nil, engine.ErrClosed
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -397,7 +398,7 @@ func (l *Limiter) classify(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case l.closed.Load():
-		return ErrClosed
+		return engine.ErrClosed
 	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)), isCallerError(err):
 		return err
 	}
@@ -451,6 +452,6 @@ func (l *Limiter) sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return cell.Cancelled(ctx)
 	case <-l.ctx.Done():
-		return ErrClosed
+		return engine.ErrClosed
 	}
 }

@@ -205,8 +205,8 @@ func TestWait(t *testing.T) {
 		}
 		require.InDelta(t, 90*time.Millisecond, time.Since(begun), float64(10*time.Microsecond), "three intervals, and what Redis rounds")
 
-		require.ErrorIs(t, l.Wait(ctx, "a", 2), ErrNever)
-		require.ErrorIs(t, l.Wait(ctx, "a", -1), ErrNever)
+		require.ErrorIs(t, l.Wait(ctx, "a", 2), engine.ErrNever)
+		require.ErrorIs(t, l.Wait(ctx, "a", -1), engine.ErrNever)
 		require.NoError(t, l.Wait(ctx, "a", 0))
 
 		slow := open(t, over(line, funnel(1, 1, time.Hour)))
@@ -215,7 +215,7 @@ func TestWait(t *testing.T) {
 		defer cancel()
 		begun = time.Now()
 		err := slow.Wait(soon, "a", 1)
-		require.ErrorIs(t, err, ErrDeadline)
+		require.ErrorIs(t, err, engine.ErrDeadline)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Zero(t, time.Since(begun), "at once")
 
@@ -230,13 +230,13 @@ func TestWait(t *testing.T) {
 		}, "it has a turn")
 		leave(mine)
 		err = <-waiting
-		require.ErrorIs(t, err, ErrCancelled)
+		require.ErrorIs(t, err, engine.ErrCancelled)
 		require.ErrorIs(t, err, mine)
 		a, err := slow.Peek(ctx, "a")
 		require.NoError(t, err)
 		require.LessOrEqual(t, a.ResetAfter, time.Hour)
 
-		require.ErrorIs(t, slow.Wait(gone, "a", 1), ErrCancelled)
+		require.ErrorIs(t, slow.Wait(gone, "a", 1), engine.ErrCancelled)
 	})
 }
 
@@ -368,7 +368,7 @@ func TestWhatCountsAsAFailure(t *testing.T) {
 	require.True(t, countsAsFailure(err), "no connection")
 	for _, err := range []error{
 		errors.New("any"), errConnecting, &policy.FieldError{}, ErrKeyTooLong, ErrCrossSlot, ErrForeignValue,
-		store.ErrDisagrees, store.ErrContended, store.ErrUnchecked, ErrFull, ErrReadOnly, ErrEvictionPolicy, store.ErrTooOld,
+		store.ErrDisagrees, store.ErrContended, store.ErrUnchecked, store.ErrFull, store.ErrReadOnly, store.ErrEvictionPolicy, store.ErrTooOld,
 		store.ErrNoReplicas, store.ErrUnsaved, store.ErrNoRoll,
 	} {
 		require.False(t, countsAsFailure(err), err)
@@ -449,12 +449,12 @@ func TestClose(t *testing.T) {
 		eventually(t, func() bool { return take(t, l, "a", 0).ResetAfter > 150*time.Minute }, "it waits")
 		require.NoError(t, l.Close())
 		require.NoError(t, l.Close())
-		require.ErrorIs(t, <-slow, ErrClosed)
-		require.ErrorIs(t, l.Health(), ErrClosed)
+		require.ErrorIs(t, <-slow, engine.ErrClosed)
+		require.ErrorIs(t, l.Health(), engine.ErrClosed)
 		_, err = l.Take(t.Context(), "a", 1)
-		require.ErrorIs(t, err, ErrClosed)
+		require.ErrorIs(t, err, engine.ErrClosed)
 		_, err = TakeAll(t.Context(), l.Claim("a", 1))
-		require.ErrorIs(t, err, ErrClosed)
+		require.ErrorIs(t, err, engine.ErrClosed)
 		require.False(t, l.Choke(t.Context(), "a"))
 		roll := shared.Do(t, "ZCARD", "ral:"+c.Name+":servers")
 		left, err := roll.AsInt64()
@@ -487,18 +487,18 @@ func TestClosedMeanwhile(t *testing.T) {
 
 		require.NoError(t, l.Close())
 		got, err := l.takeWithout(l.own.Load(), "a", 1, 0, failure)
-		require.ErrorIs(t, err, ErrClosed)
+		require.ErrorIs(t, err, engine.ErrClosed)
 		require.Zero(t, got)
 		a, err = l.refundWithout(l.own.Load(), "a", 1, failure)
-		require.ErrorIs(t, err, ErrClosed)
+		require.ErrorIs(t, err, engine.ErrClosed)
 		require.Zero(t, a)
-		require.ErrorIs(t, ask(other, l), ErrClosed)
+		require.ErrorIs(t, ask(other, l), engine.ErrClosed)
 		require.Zero(t, l.Stats().Admitted+l.Stats().Refused)
 		if outage == FallbackOpen { // all let it pass
 			c.Outage = FallbackShare
 			share := open(t, c)
 			take(t, share, "a", 0)
-			require.ErrorIs(t, ask(share, l), ErrClosed)
+			require.ErrorIs(t, ask(share, l), engine.ErrClosed)
 			require.Zero(t, share.local.Peek("a").ResetAfter, "it comes back")
 		}
 	}

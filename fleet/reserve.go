@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -102,9 +103,9 @@ func (r *Reservation) Keep(ctx context.Context, n int64) error {
 // Redis hands out turns to all servers. Calls for as many units are served in the order
 // in which they asked.
 //
-// The error wraps one of ErrNever, ErrDeadline, ErrCrowded, ErrCancelled, ErrClosed and
+// The error wraps one of engine.ErrNever, engine.ErrDeadline, engine.ErrCrowded, engine.ErrCancelled, engine.ErrClosed and
 // those of Take; nothing was taken then, or it was given back as by Reservation.Cancel.
-// ErrDeadline comes at once, when the turn would come after the deadline. So does ErrCrowded,
+// engine.ErrDeadline comes at once, when the turn would come after the deadline. So does engine.ErrCrowded,
 // when as many calls wait on this server as Config.MaxWaiting and MaxWaitingTotal allow, or
 // a policy.Queue is full.
 //
@@ -127,7 +128,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 // returns. In Leased mode the call asks again when this server does.
 //
 // If there is an error, the reservation is a refusal. A turn that comes too late for
-// patience is ErrDeadline as well; RetryAfter is then the time after which a call with the
+// patience is engine.ErrDeadline as well; RetryAfter is then the time after which a call with the
 // same patience would be admitted if no other call took.
 func (l *Limiter) Acquire(ctx context.Context, key string, n int64, patience time.Duration) (Reservation, error) {
 	return l.acquire(ctx, nil, key, n, max(patience, 0))
@@ -190,21 +191,21 @@ func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, 
 		turns := !t.guess && l.leases == nil && !isBlocked(&r.Answer)
 		switch {
 		case r.RetryAfter == policy.Never:
-			return r, fmt.Errorf("%w: %d of at most %d", ErrNever, n, of.most)
+			return r, fmt.Errorf("%w: %d of at most %d", engine.ErrNever, n, of.most)
 		case crowded != nil:
 			return r, crowded
 		case n == 0:
 			return r, late(&r.Answer)
 		case turns && of.crowds(left):
-			return r, fmt.Errorf("%w: %v has no room for more", ErrCrowded, of.policy)
+			return r, fmt.Errorf("%w: %v has no room for more", engine.ErrCrowded, of.policy)
 		case r.RetryAfter > left && isBlocked(&r.Answer) && byDeadline:
 			return r, fmt.Errorf("%w: %w", late(&r.Answer), context.DeadlineExceeded)
 		case r.RetryAfter > left && isBlocked(&r.Answer):
 			return r, fmt.Errorf("%w, longer than %v", late(&r.Answer), patience)
 		case (turns || r.RetryAfter > left) && byDeadline:
-			return r, fmt.Errorf("%w: %w", ErrDeadline, context.DeadlineExceeded)
+			return r, fmt.Errorf("%w: %w", engine.ErrDeadline, context.DeadlineExceeded)
 		case turns || r.RetryAfter > left:
-			return r, fmt.Errorf("%w: more than %v to wait", ErrDeadline, patience)
+			return r, fmt.Errorf("%w: more than %v to wait", engine.ErrDeadline, patience)
 		}
 		slept = true
 		sleep := l.sleep

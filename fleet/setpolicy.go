@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
@@ -34,7 +35,7 @@ import (
 // servers that start from now on should be the new one.
 //
 // The error is a *policy.FieldError if the policy is nil or does not read the words, or if
-// Config.PolicyFor chooses the limits; ErrModeUnsupported in Leased mode, and ErrClosed. The
+// Config.PolicyFor chooses the limits; ErrModeUnsupported in Leased mode, and engine.ErrClosed. The
 // old policy holds then.
 func (l *Limiter) SetPolicy(p policy.Policy) error {
 	bad := func(value any, want string) error {
@@ -48,7 +49,7 @@ func (l *Limiter) SetPolicy(p policy.Policy) error {
 	case l.config.PolicyFor != nil:
 		return bad(p, "none, since Config.PolicyFor chooses the limits: let it return another")
 	case l.closed.Load():
-		return ErrClosed
+		return engine.ErrClosed
 	}
 	limit, err := l.maker.Limit(p)
 	if err == nil {

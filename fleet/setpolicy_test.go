@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/shape"
@@ -77,7 +78,7 @@ func TestSetPolicyIsRefused(t *testing.T) {
 	refused(open(t, chosen), p, "PolicyFor")
 	require.ErrorIs(t, open(t, leasedAt(shared.Addr(), p)).SetPolicy(p), ErrModeUnsupported)
 	require.NoError(t, l.Close())
-	require.ErrorIs(t, l.SetPolicy(p), ErrClosed)
+	require.ErrorIs(t, l.SetPolicy(p), engine.ErrClosed)
 }
 
 // Servers that change their limit at different moments admit together no more than the

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/limits"
 )
@@ -46,7 +47,7 @@ func TestStatsCountWaits(t *testing.T) {
 	l := open(t, at(shared.Addr(), funnel(1, 1, time.Hour)))
 	require.NoError(t, l.Wait(t.Context(), "a", 1))
 	_, err := l.Acquire(t.Context(), "a", 1, 0)
-	require.ErrorIs(t, err, ErrDeadline)
+	require.ErrorIs(t, err, engine.ErrDeadline)
 	s := l.Stats()
 	require.Equal(t, []any{0, uint64(0), time.Duration(0)}, []any{s.Waiting, s.Waits, s.WaitTime})
 
@@ -56,7 +57,7 @@ func TestStatsCountWaits(t *testing.T) {
 	eventually(t, func() bool { return l.Stats().Waiting == 1 }, "it waits")
 	eventually(t, func() bool { return take(t, l, "a", 0).ResetAfter > time.Hour }, "it has its turn, an hour from now")
 	cancel()
-	require.ErrorIs(t, <-ended, ErrCancelled)
+	require.ErrorIs(t, <-ended, engine.ErrCancelled)
 	s = l.Stats()
 	require.Equal(t, []any{0, uint64(1)}, []any{s.Waiting, s.Waits})
 	require.Positive(t, s.WaitTime)

@@ -54,8 +54,8 @@ func (l *Limiter) Choke(ctx context.Context, key string) bool {
 //   - SourceOpen: Remaining is that of a key that was never used.
 //   - SourceClosed: RetryAfter is a guess of when Redis may be back.
 //
-// Answer.Err is why Redis was not asked, or what is wrong with its answer, and ErrBlocked if
-// the key was blocked before the call. For errors.Is there are ErrOutage, ErrBlocked, and those
+// Answer.Err is why Redis was not asked, or what is wrong with its answer, and limits.ErrBlocked if
+// the key was blocked before the call. For errors.Is there are ErrOutage, limits.ErrBlocked, and those
 // about one key.
 func (l *Limiter) Take(ctx context.Context, key string, n int64) (limits.Answer, error) {
 	if l.leases != nil && n != 0 {
@@ -121,7 +121,7 @@ func (l *Limiter) take(ctx context.Context, of *terms, key string, n int64, pati
 func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, error) {
 	switch {
 	case l.closed.Load():
-		return taken{}, ErrClosed
+		return taken{}, engine.ErrClosed
 	case ctx.Err() != nil:
 		return taken{}, context.Cause(ctx)
 	}
@@ -142,7 +142,7 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 		// passes, as units of a lease are, by the same policy.
 		return l.takeExact(ctx, l.own.Load(), key, n, 0, 0)
 	case errors.Is(err, lease.ErrClosed):
-		return taken{}, ErrClosed
+		return taken{}, engine.ErrClosed
 	case ctx.Err() != nil:
 		return taken{}, context.Cause(ctx)
 	case errors.Is(err, lease.ErrLate):
@@ -172,7 +172,7 @@ func (l *Limiter) takeExact(ctx context.Context, of *terms, key string, n int64,
 
 // takeWithout takes by the fallback that Config.Outage chose, if the error of the exchange
 // with Redis allows that: see fallback. A share that was closed meanwhile refuses, which is
-// no answer; the error is ErrClosed then.
+// no answer; the error is engine.ErrClosed then.
 func (l *Limiter) takeWithout(of *terms, key string, n int64, patience time.Duration, failure error) (t taken, err error) {
 	why, err := fallback(key, failure)
 	if err != nil {
@@ -188,7 +188,7 @@ func (l *Limiter) takeWithout(of *terms, key string, n int64, patience time.Dura
 	}
 	refuseBlocked(&t.answer, t.blocked)
 	if l.closed.Load() {
-		return taken{}, ErrClosed
+		return taken{}, engine.ErrClosed
 	}
 	l.tally.count(n, &t.answer)
 	return t, nil
@@ -306,7 +306,7 @@ func (l *Limiter) refundWithout(of *terms, key string, n int64, failure error) (
 		a = l.shared(of, of.local.Refund(key, n), n, why.cause)
 	}
 	if l.closed.Load() {
-		return limits.Answer{}, ErrClosed
+		return limits.Answer{}, engine.ErrClosed
 	}
 	return a, nil
 }

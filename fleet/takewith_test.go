@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
@@ -146,7 +147,7 @@ func TestPolicyFor(t *testing.T) {
 	r, err = l.Acquire(ctx, "big", 20, 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 60, r.Remaining)
-	require.ErrorIs(t, l.Wait(ctx, "big", 101), ErrNever)
+	require.ErrorIs(t, l.Wait(ctx, "big", 101), engine.ErrNever)
 	out, err := TakeAll(ctx, l.Claim("big", 2), l.Claim("any", 2))
 	require.NoError(t, err)
 	require.True(t, out.Allowed)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/ral-limiter/ral/engine"
 )
 
 // waiters counts the calls of this server that wait, or may have to when Redis has answered.
@@ -43,16 +45,16 @@ func (w *waiters) forKey(key string) int {
 	return w.of[key]
 }
 
-// enter counts one more call for the key, until leave. It returns ErrCrowded if as many
+// enter counts one more call for the key, until leave. It returns engine.ErrCrowded if as many
 // wait as may.
 func (w *waiters) enter(key string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch n := w.of[key]; {
 	case n >= w.mostPerKey:
-		return fmt.Errorf("%w: %d for this key on this server, of at most %d", ErrCrowded, n, w.mostPerKey)
+		return fmt.Errorf("%w: %d for this key on this server, of at most %d", engine.ErrCrowded, n, w.mostPerKey)
 	case w.total >= w.most:
-		return fmt.Errorf("%w: %d for all keys on this server, of at most %d", ErrCrowded, w.total, w.most)
+		return fmt.Errorf("%w: %d for all keys on this server, of at most %d", engine.ErrCrowded, w.total, w.most)
 	}
 	if w.of == nil {
 		w.of = map[string]int{}

@@ -9,10 +9,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Further calls than may wait for a key, or for all, get ErrCrowded at once and take nothing;
+// Further calls than may wait for a key, or for all, get engine.ErrCrowded at once and take nothing;
 // those that need not wait are admitted, and another may wait when one has left.
 func TestWaitersAreBounded(t *testing.T) {
 	c := at(shared.Addr(), funnel(2, 1, time.Hour))
@@ -32,10 +33,10 @@ func TestWaitersAreBounded(t *testing.T) {
 		t.Helper()
 		before := take(t, l, key, 0).ResetAfter
 		err := l.Wait(t.Context(), key, 1)
-		require.ErrorIs(t, err, ErrCrowded)
+		require.ErrorIs(t, err, engine.ErrCrowded)
 		require.ErrorContains(t, err, say)
 		r, err := l.Acquire(t.Context(), key, 1, 100*time.Hour)
-		require.ErrorIs(t, err, ErrCrowded)
+		require.ErrorIs(t, err, engine.ErrCrowded)
 		require.False(t, r.Allowed)
 		require.LessOrEqual(t, take(t, l, key, 0).ResetAfter, before, "no turn was promised")
 	}
@@ -47,19 +48,19 @@ func TestWaitersAreBounded(t *testing.T) {
 	crowded("c", "3 for all keys")
 	require.NoError(t, l.Wait(t.Context(), "new", 1), "it need not wait")
 	require.NoError(t, l.Wait(t.Context(), "a", 0))
-	require.ErrorIs(t, l.Wait(t.Context(), "a", 3), ErrNever)
+	require.ErrorIs(t, l.Wait(t.Context(), "a", 3), engine.ErrNever)
 	_, err := l.Acquire(t.Context(), "a", 1, 0)
-	require.ErrorIs(t, err, ErrDeadline, "it does not want to wait")
+	require.ErrorIs(t, err, engine.ErrDeadline, "it does not want to wait")
 
 	leave()
 	for range 3 {
-		require.ErrorIs(t, <-ended, ErrCancelled)
+		require.ErrorIs(t, <-ended, engine.ErrCancelled)
 	}
 	require.Empty(t, l.waiters.of)
 	require.Zero(t, l.waiters.total)
 	soon, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	require.ErrorIs(t, l.Wait(soon, "a", 1), ErrDeadline, "another may wait")
+	require.ErrorIs(t, l.Wait(soon, "a", 1), engine.ErrDeadline, "another may wait")
 }
 
 // Without patience a crowded call waits for no place in a queue either.
@@ -72,9 +73,9 @@ func TestCrowdedQueue(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- l.Wait(ctx, "a", 1) }()
 	eventually(t, func() bool { return take(t, l, "a", 0).Remaining == 8 }, "it has a turn")
-	require.ErrorIs(t, l.Wait(t.Context(), "a", 1), ErrCrowded)
+	require.ErrorIs(t, l.Wait(t.Context(), "a", 1), engine.ErrCrowded)
 	leave()
-	require.ErrorIs(t, <-ended, ErrCancelled)
+	require.ErrorIs(t, <-ended, engine.ErrCancelled)
 }
 
 // However many calls come at once, no more wait than may, and the others are told so.
@@ -96,11 +97,11 @@ func TestManyWaitersAreBounded(t *testing.T) {
 				all.Go(func() { ended <- l.Wait(ctx, "a", 1) })
 			}
 			for range callers - most {
-				assert.ErrorIs(t, <-ended, ErrCrowded)
+				assert.ErrorIs(t, <-ended, engine.ErrCrowded)
 			}
 			leave()
 			for range most {
-				assert.ErrorIs(t, <-ended, ErrCancelled)
+				assert.ErrorIs(t, <-ended, engine.ErrCancelled)
 			}
 			all.Wait()
 			require.Empty(t, l.waiters.of)

@@ -36,7 +36,7 @@ func (f *fleetSettings) define(flags *flag.FlagSet) {
 	flags.StringVar(&f.name, "fleet-name", "rald", fmt.Sprintf("the `name` of these servers, 1 to %d bytes: those of one name share keys", families.LongestName))
 	flags.StringVar(&f.outage, "outage", "share", "the `answer` of calls while Redis is away: share, each server by its part of the limit, open or closed")
 	flags.IntVar(&f.servers, "fleet-servers", 0, "the least `number` of servers that share a limit while Redis is away; 0 goes by those that were counted")
-	flags.DurationVar(&f.budget, "redis-budget", fleet.DefaultBudget, "the longest that a call waits for Redis")
+	flags.DurationVar(&f.budget, "redis-budget", 5*time.Millisecond, "the longest that a call waits for Redis")
 }
 
 // complete checks the settings. given has the names of the flags that were set.

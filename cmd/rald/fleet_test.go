@@ -37,7 +37,7 @@ func TestSettingsOfAFleet(t *testing.T) {
 	assert.False(t, f.Leased)
 	assert.Equal(t, "rald", f.Name)
 	assert.Equal(t, fleet.FallbackShare, f.Outage)
-	assert.Equal(t, fleet.DefaultBudget, f.Budget)
+	assert.Equal(t, 5*time.Millisecond, f.Budget)
 
 	s, err = parse([]string{
 		"-redis", "rediss://ann:p%40ss@a:1,[::1]:2,::1/3", "-fleet", "leased", "-fleet-name", "shop", "-outage", "closed", "-fleet-servers", "3",

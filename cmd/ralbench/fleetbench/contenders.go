@@ -44,8 +44,8 @@ func contenders(network, addr string, told ways) []bench.Contender {
 		rate,
 		remote(Exact, "package fleet in exact mode, asked by Take: each call is decided in Redis", fleet.Exact, patience, addr, told),
 		remote(Leased, "package fleet in leased mode, asked by Take: decided here, on units taken ahead", fleet.Leased, patience, addr, told),
-		remote(ExactByDefault, "the same with the default budget of 5 ms, after which a call is refused", fleet.Exact, fleet.DefaultBudget, addr, told),
-		remote(LeasedByDefault, "the same with the default budget of 5 ms, after which a call is refused", fleet.Leased, fleet.DefaultBudget, addr, told),
+		remote(ExactByDefault, "the same with the default budget of 5 ms, after which a call is refused", fleet.Exact, 0, addr, told),
+		remote(LeasedByDefault, "the same with the default budget of 5 ms, after which a call is refused", fleet.Leased, 0, addr, told),
 		{
 			Name: EngineTake, About: "the engine in this process, asked by Take: the yardstick of leased mode",
 			Promise: bench.LeakyBucket, Exact: true, Idles: true, New: newEngine(func(b base) bench.Limiter { return &taker{base: b} }),

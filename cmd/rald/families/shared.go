@@ -290,7 +290,7 @@ func (f *remote) RefundWith(ctx context.Context, limit policy.Policy, key string
 		return policy.Decision{}, err
 	}
 	a, err := f.limiter.RefundWith(ctx, limit, key, n)
-	if err == nil && !a.Allowed && n != 0 && a.Err() != nil && !errors.Is(a.Err(), fleet.ErrBlocked) {
+	if err == nil && !a.Allowed && n != 0 && a.Err() != nil && !errors.Is(a.Err(), limits.ErrBlocked) {
 		err = a.Err()
 	}
 	return a.Decision, err

@@ -23,23 +23,25 @@ var (
 	ErrDisagrees = errors.New("ral: the script in Redis and the policy do not agree; this is a defect, please report it")
 	// ErrCrossSlot means that the keys of one call are in different parts of a cluster.
 	ErrCrossSlot = errors.New("ral: a cluster can decide on several keys at once only where they are kept together; set Config.Tag")
+	// ErrUnfit means that Redis cannot keep limits now. All errors below it that wrap it say why.
+	ErrUnfit = errors.New("ral: Redis cannot keep limits now")
 	// ErrReadOnly means that the Redis asked is a replica.
-	ErrReadOnly = errors.New("ral: this Redis is a read-only replica; connect to the primary")
+	ErrReadOnly = fmt.Errorf("%w: this Redis is a read-only replica; connect to the primary", ErrUnfit)
 	// ErrFull means that Redis has no memory left.
-	ErrFull = errors.New("ral: Redis is out of memory and may not evict; raise its maxmemory")
+	ErrFull = fmt.Errorf("%w: Redis is out of memory and may not evict; raise its maxmemory", ErrUnfit)
 	// ErrNoReplicas means that Redis writes nothing, for want of replicas.
-	ErrNoReplicas = errors.New("ral: Redis has fewer replicas than it wants for a write; bring them back, or lower its min-replicas-to-write")
+	ErrNoReplicas = fmt.Errorf("%w: Redis has fewer replicas than it wants for a write; bring them back, or lower its min-replicas-to-write", ErrUnfit)
 	// ErrUnsaved means that Redis writes nothing, as it could not save its data.
-	ErrUnsaved = errors.New("ral: Redis could not save its data and writes nothing until it can; see its log, or set its stop-writes-on-bgsave-error to no")
+	ErrUnsaved = fmt.Errorf("%w: Redis could not save its data and writes nothing until it can; see its log, or set its stop-writes-on-bgsave-error to no", ErrUnfit)
 	// ErrNoRoll means that Redis holds something else under the name of the roll of
 	// servers, or under that of their limits.
-	ErrNoRoll = errors.New("ral: what Redis holds under the name by which a limit counts its servers is something else; delete it, or give the limit another Name")
+	ErrNoRoll = fmt.Errorf("%w: what Redis holds under the name by which a limit counts its servers is something else; delete it, or give the limit another Name", ErrUnfit)
 	// ErrEvictionPolicy means that Redis may drop keys that still count.
-	ErrEvictionPolicy = errors.New("ral: Redis may evict keys of limits, which forgives what they owe; set its maxmemory-policy to noeviction, or use another Redis")
+	ErrEvictionPolicy = fmt.Errorf("%w: Redis may evict keys of limits, which forgives what they owe; set its maxmemory-policy to noeviction, or use another Redis", ErrUnfit)
 	// ErrUnchecked means that Redis does not tell whether a limit is safe there.
 	ErrUnchecked = errors.New("ral: Redis does not say whether it may evict keys of limits; allow INFO, or see to it that its maxmemory-policy is noeviction")
 	// ErrTooOld means that Redis lacks what the scripts use.
-	ErrTooOld = errors.New("ral: Redis 6.2 or later is needed, or Valkey")
+	ErrTooOld = fmt.Errorf("%w: Redis 6.2 or later is needed, or Valkey", ErrUnfit)
 	// ErrContended means that others wrote a key again and again while it was rewritten.
 	ErrContended = errors.New("ral: others wrote the key each time that it was to be rewritten; try again")
 )

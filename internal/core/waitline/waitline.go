@@ -22,7 +22,7 @@ var (
 	// ErrCancelled says that the context ended first.
 	ErrCancelled = errors.New("ral: the wait was cancelled")
 	// ErrClosed says that Options.Done was closed.
-	ErrClosed = errors.New("ral: the engine is closed")
+	ErrClosed = errors.New("ral: the limiter is closed")
 	// ErrNever says that the limit never allows the call. It is for errors of Calls.
 	ErrNever = errors.New("ral: the limit never allows this call")
 )

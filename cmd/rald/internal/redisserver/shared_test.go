@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/cmd/rald/families"
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 	"github.com/ral-limiter/ral/policy"
@@ -395,7 +396,7 @@ func TestClosedOverRedis(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, keep.Close())
 	_, err = family.TakeWith(t.Context(), policy.Must(policy.Parse("funnel 5, 1/s")), "a", 1)
-	assert.True(t, errors.Is(err, fleet.ErrClosed), "%v", err)
+	assert.True(t, errors.Is(err, engine.ErrClosed), "%v", err)
 	_, err = keep.Of(policy.Must(policy.Parse("window 5/s")))
 	assert.Error(t, err)
 }
