@@ -291,6 +291,7 @@ func TestLeasedAsksNoMoreThanExact(t *testing.T) {
 			c := over(line, window(1000, time.Hour))
 			c.Mode = mode
 			l := open(t, c)
+			time.Sleep(lease.DefaultTerm) // it has said that it is there, once or twice
 			before = scripts()
 			for range calls {
 				for key := range keys {
