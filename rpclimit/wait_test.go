@@ -49,8 +49,9 @@ func TestRetryIsExact(t *testing.T) {
 					l := Must(New(Options{}, append(all, Limit[netip.Addr]{Limiter: first, Key: ByAddr})...))
 					refusals := 0
 					for range 60 {
-						// A queue delays a call that is alone; none of these has time for that.
-						v, _ := l.Begin(within(t, from(alice), 1))
+						// A queue delays a call that is alone; none of these has time for more than a
+						// nanosecond of that, which ends before the deadline.
+						v, _ := l.Begin(within(t, from(alice), 2))
 						if !v.Refused() {
 							continue
 						}
@@ -62,13 +63,13 @@ func TestRetryIsExact(t *testing.T) {
 						}
 						if after > 1 {
 							time.Sleep(after - 1)
-							v, _ = l.Begin(within(t, from(alice), 1))
+							v, _ = l.Begin(within(t, from(alice), 2))
 							assert.True(t, v.Refused(), "a nanosecond before %v", after)
 							last, _ := v.Retry()
 							assert.Equal(t, time.Duration(1), last)
 						}
 						time.Sleep(1)
-						v, _ = l.Begin(within(t, from(alice), 1))
+						v, _ = l.Begin(within(t, from(alice), 2))
 						if with == "mixed" && v.Refused() {
 							// What is kept elsewhere was not asked before, and has a time of its own.
 							assert.NotEqual(t, limit, v.Limit, "after %v: %+v", after, v.Decision)
