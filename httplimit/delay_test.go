@@ -3,9 +3,6 @@ package httplimit
 import (
 	"net/http"
 	"net/netip"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,46 +84,6 @@ func TestQueueSpacesUnderPolicyFor(t *testing.T) {
 	}
 }
 
-// Requests that wait while the limit changes are served, and are spaced from those that come
-// later. If the limit is no queue any more, later ones are refused.
-func TestSetPolicyWhileRequestsWait(t *testing.T) {
-	for _, capacities := range [][2]int64{{20, 10}, {5, 20}, {20, 0}} {
-		synctest.Test(t, func(t *testing.T) {
-			limiter := open[netip.Addr](t, spaced(capacities[0]))
-			for name, m := range oneAndSeveral(t, limiter, Options{WaitUpTo: time.Minute}) {
-				require.NoError(t, limiter.SetPolicy(spaced(capacities[0])))
-				time.Sleep(time.Second)
-				var mu sync.Mutex
-				var starts []time.Time
-				h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-					mu.Lock()
-					defer mu.Unlock()
-					starts = append(starts, time.Now())
-				}))
-				var wg sync.WaitGroup
-				for i := range 8 {
-					if i == 4 {
-						time.Sleep(10 * time.Millisecond)
-						require.NoError(t, limiter.SetPolicy(spaced(capacities[1])))
-					}
-					want := 200
-					if i >= 4 && capacities[1] == 0 {
-						want = 429
-					}
-					wg.Go(func() { assert.Equal(t, want, ask(h, from(alice)).Code, "%s, %v, request %d", name, capacities, i) })
-					synctest.Wait()
-				}
-				wg.Wait()
-				slices.SortFunc(starts, time.Time.Compare)
-				for i := 1; i < len(starts); i++ {
-					assert.GreaterOrEqual(t, starts[i].Sub(starts[i-1]), interval, "%s, %v, start %d", name, capacities, i)
-				}
-				time.Sleep(time.Second)
-			}
-		})
-	}
-}
-
 // Shadow tells which delays a queue would make, from the first request after SetPolicy.
 func TestShadowOfQueueAfterSetPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -142,22 +99,5 @@ func TestShadowOfQueueAfterSetPolicy(t *testing.T) {
 		}
 		assert.Zero(t, time.Since(began), "a request was delayed")
 		assert.Equal(t, []time.Duration{0, 0, interval, 2 * interval}, waited)
-	})
-}
-
-// A limit that becomes a queue between the look at it and the take spaces that request, too.
-func TestLimitThatBecomesQueueMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var looked atomic.Bool
-		limiter, err := engine.New(engine.Config{Policy: spaced(0)}, engine.PolicyFor(func(netip.Addr) policy.Policy {
-			if looked.Swap(true) {
-				return spaced(20)
-			}
-			return spaced(0)
-		}))
-		require.NoError(t, err)
-		defer limiter.Close()
-		h := Must(New(limiter, func(r *http.Request) netip.Addr { looked.Store(false); return ByAddr(r) }, Options{})).Handler(done)
-		assert.Equal(t, atIntervals(6), atOnce(h, repeat(6, alice)...))
 	})
 }

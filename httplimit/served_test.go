@@ -58,6 +58,8 @@ func TestCountFailedLogins(t *testing.T) {
 
 // Units of a window that is over are not given back to the next one: whole or in part, by
 // one limit or several, chosen for the key or not, after a wait or without one.
+//
+// Promise: `Charge` returns units only to the window that they were taken from.
 func TestChargeKnowsWhenItTook(t *testing.T) {
 	for name, p := range map[string]policy.Policy{
 		"funnel":         policy.Must(policy.Funnel(10, 10, time.Minute)),
@@ -97,48 +99,6 @@ func TestChargeKnowsWhenItTook(t *testing.T) {
 					assert.Equal(t, 200, ask(h, from(alice)).Code)
 					require.True(t, taken)
 					assert.Equal(t, int64(1), limiter.Peek(aliceKey).Remaining, "%s, %d kept, way %d", name, kept, way)
-				})
-			}
-		}
-	}
-}
-
-// Units that still count are given back: in part, by several limits, after a wait.
-//
-// Promise: `Charge` returns units only to the window that they were taken from.
-func TestChargeGivesBackWhatCounts(t *testing.T) {
-	for name, p := range map[string]policy.Policy{
-		"funnel":         policy.Must(policy.Funnel(10, 1, time.Hour)),
-		"fixed window":   policy.Must(policy.FixedWindow(10, time.Hour)),
-		"sliding window": policy.Must(policy.SlidingWindow(10, time.Hour)),
-		"at most":        policy.Must(policy.AtMost(10, time.Hour)),
-	} {
-		for _, several := range []bool{false, true} {
-			for _, waits := range []bool{false, true} {
-				synctest.Test(t, func(t *testing.T) {
-					limiter := open[netip.Addr](t, p)
-					o := Options{
-						Cost:   func(*http.Request) int64 { return 8 },
-						Charge: func(*http.Request, Served) int64 { return 3 },
-					}
-					if waits {
-						o.WaitUpTo = 100 * time.Hour
-						require.True(t, limiter.Take(aliceKey, 10).Allowed)
-					}
-					m := Must(New(limiter, ByAddr, o))
-					if several {
-						m = Must(NewAll(o, Limit[netip.Addr]{Name: "a", Limiter: limiter, Key: ByAddr},
-							Limit[netip.Addr]{Name: "b", Limiter: open[netip.Addr](t, p), Key: ByAddr}))
-					}
-					before := int64(0)
-					h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-						if !waits {
-							require.True(t, limiter.Take(aliceKey, 2).Allowed)
-						}
-						before = limiter.Peek(aliceKey).Remaining
-					}))
-					require.Equal(t, 200, ask(h, from(alice)).Code)
-					assert.Equal(t, before+5, limiter.Peek(aliceKey).Remaining, "%s, several %v, waits %v", name, several, waits)
 				})
 			}
 		}
@@ -212,31 +172,6 @@ func TestChargeAtTheEdges(t *testing.T) {
 			assert.Equal(t, 200, ask(h, from(alice)).Code)
 			assert.Equal(t, want, limiter.Peek(aliceKey).Remaining, "cost %d, charge %d", cost, charge)
 		}
-	}
-}
-
-// Under engine.PolicyFor all units are given back while no other call took, and after that
-// only those that are counted in windows.
-func TestChargeWithChosenPolicies(t *testing.T) {
-	for _, c := range []struct {
-		p    policy.Policy
-		take int64
-		want int64
-	}{
-		{policy.Must(policy.Funnel(10, 1, time.Hour)), 0, 10},
-		{policy.Must(policy.Funnel(10, 1, time.Hour)), 3, 3},
-		{policy.Must(policy.FixedWindow(10, time.Hour)), 0, 10},
-		{policy.Must(policy.FixedWindow(10, time.Hour)), 3, 7},
-	} {
-		limiter, err := engine.New(engine.Config{Policy: c.p}, engine.PolicyFor(func(netip.Addr) policy.Policy { return c.p }))
-		require.NoError(t, err)
-		defer limiter.Close()
-		h := Must(New(limiter, ByAddr, Options{
-			Cost:   func(*http.Request) int64 { return 4 },
-			Charge: func(*http.Request, Served) int64 { return 0 },
-		})).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { limiter.Take(aliceKey, c.take) }))
-		ask(h, from(alice))
-		assert.Equal(t, c.want, limiter.Peek(aliceKey).Remaining, "%v", c.p)
 	}
 }
 

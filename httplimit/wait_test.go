@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"net/http"
 	"net/netip"
@@ -240,40 +239,6 @@ func TestQueueDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := Must(New(open[netip.Addr](t, queue), ByAddr, Options{Shadow: true}))
 		assert.Equal(t, []timed{{200, 0}, {200, 0}, {200, 0}, {200, 0}}, atOnce(m.Handler(done), repeat(4, alice)...))
-	})
-}
-
-// If the engine's line is full, requests are refused at once and told when to return.
-func TestCrowdedLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limiter := crowded(t, 2)
-		m := Must(New(limiter, ByAddr, Options{WaitUpTo: time.Hour}))
-		got := atOnce(m.Handler(done), repeat(5, alice)...)
-		assert.Equal(t, []timed{{200, 0}, {200, time.Second}, {200, 2 * time.Second}, {429, 0}, {429, 0}}, got, fmt.Sprint(m.Stats()))
-	})
-}
-
-// A function of PolicyFor that panics once does not affect the delays of later requests.
-func TestQueueDelaysAfterAPanic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		queue := policy.Must(policy.Queue(10, 1, time.Second))
-		unready := true
-		limiter, err := engine.New(engine.Config{Policy: queue}, engine.PolicyFor(func(netip.Addr) policy.Policy {
-			if unready {
-				unready = false
-				panic("plans are not loaded yet")
-			}
-			return queue
-		}))
-		require.NoError(t, err)
-		defer limiter.Close()
-		h := Must(New(limiter, ByAddr, Options{})).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		require.Panics(t, func() { ask(h, from("10.0.0.1:1")) })
-		began := time.Now()
-		for range 3 {
-			ask(h, from("10.0.0.1:1"))
-		}
-		require.Equal(t, 2*time.Second, time.Since(began))
 	})
 }
 

@@ -15,6 +15,8 @@ import (
 )
 
 // Promise: Metadata gives a client's address only through a trusted proxy.
+//
+// Promise: Metadata forges no address.
 func TestSpoofedAddressIsNotRead(t *testing.T) {
 	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	proxy := netip.MustParseAddr("10.0.0.1")

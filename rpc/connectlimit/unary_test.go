@@ -86,52 +86,6 @@ func TestNeverIsANegativePushback(t *testing.T) {
 	}
 }
 
-// closed is a limiter that cannot decide, as a fleet that is closed during an outage.
-type closed struct{ limits.Limiter[netip.Addr] }
-
-func (closed) Ask(context.Context, netip.Addr, int64) (limits.Answer, error) {
-	return limits.Answer{Provenance: limits.NewProvenance(limits.SourceClosed, false, errors.New("no Redis"))}, nil
-}
-
-func (c closed) Hold(ctx context.Context, of limits.Call[netip.Addr]) (limits.Grant, error) {
-	a, err := c.Ask(ctx, of.Key, of.N)
-	return limits.Grant{Answer: a}, err
-}
-
-// An outage is Unavailable, which promises no time.
-func TestOutageIsUnavailable(t *testing.T) {
-	limited := rpclimit.Must(rpclimit.New(rpclimit.Options{}, rpclimit.Limit[netip.Addr]{
-		Limiter: closed{open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour)))}, Key: rpclimit.ByAddr,
-	}))
-	s := serve(t, service(connect.WithInterceptors(NewInterceptor(limited))))
-	for _, p := range protocols {
-		_, err := call(p.client(t, s.URL, echo), "hello")
-		require.Equal(t, connect.CodeUnavailable, connect.CodeOf(err), p.name)
-		assert.Empty(t, meta(t, err).Get("Retry-After"), p.name)
-		assert.Empty(t, meta(t, err).Get("Grpc-Retry-Pushback-Ms"), p.name)
-		assert.NotContains(t, err.Error(), "Redis", "%s: the cause is not for clients", p.name)
-	}
-}
-
-// Health checks, reflection and what is listed take nothing.
-func TestExemptProceduresTakeNothing(t *testing.T) {
-	e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
-	limited := connect.WithInterceptors(NewInterceptor(byAddr(e, rpclimit.Options{Exempt: []string{echo}})))
-	mux := service(limited)
-	answer := func(_ context.Context, r *connect.Request[text]) (*connect.Response[text], error) {
-		return connect.NewResponse(r.Msg), nil
-	}
-	const health = "/grpc.health.v1.Health/Check"
-	mux.Handle(health, connect.NewUnaryHandler(health, answer, limited))
-	s := serve(t, mux)
-	for _, procedure := range []string{health, echo, health, echo} {
-		response, err := call(protocols[0].client(t, s.URL, procedure), "hello")
-		require.NoError(t, err)
-		assert.Empty(t, response.Header().Get("RateLimit"))
-	}
-	assert.Zero(t, taken(e, local, 1))
-}
-
 // Keys come from headers, the context and messages; several limits are taken all or none.
 func TestKeys(t *testing.T) {
 	type user struct{}

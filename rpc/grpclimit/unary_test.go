@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -58,46 +57,6 @@ func TestRefusalTellsTheClientAll(t *testing.T) {
 	assert.Equal(t, codes.ResourceExhausted, status.Code(call(conn, "")))
 	at.Add(int64(time.Millisecond))
 	assert.NoError(t, call(conn, ""))
-}
-
-// The time that is told holds for every policy, and for several limits together.
-func TestRetryIsAdmittedAtTheTimeThatIsTold(t *testing.T) {
-	for name, policies := range map[string][]policy.Policy{
-		"funnel":         {policy.Must(policy.Funnel(3, 7, time.Second))},
-		"bursty":         {policy.Must(policy.Bursty(7, time.Second, 3))},
-		"fixed window":   {policy.Must(policy.FixedWindow(3, time.Second))},
-		"sliding window": {policy.Must(policy.SlidingWindow(3, time.Second))},
-		"aligned window": {policy.Must(policy.AlignedWindow(3, time.Second))},
-		"at most":        {policy.Must(policy.AtMost(3, time.Second))},
-		"several":        {policy.Must(policy.Funnel(3, 7, time.Second)), policy.Must(policy.FixedWindow(4, 3*time.Second))},
-	} {
-		t.Run(name, func(t *testing.T) {
-			at := newClock()
-			at.Add(123_456_789) // amid windows
-			var limits []rpclimit.AnyLimit
-			for i, p := range policies {
-				limits = append(limits, rpclimit.Limit[string]{
-					Name: fmt.Sprint(i), Limiter: open[string](t, p, at), Key: rpclimit.ByProcedure,
-				})
-			}
-			intercept := UnaryServerInterceptor(rpclimit.Must(rpclimit.New(rpclimit.Options{}, limits...)))
-			try := func() error { return direct(context.Background(), intercept) }
-			for refused := 0; refused < 5; {
-				err := try()
-				if err == nil {
-					continue
-				}
-				refused++
-				told := retryDelay(err)
-				require.Positive(t, told)
-				now := at.Load()
-				at.Store(now + int64(told-time.Millisecond))
-				require.Error(t, try(), "told to wait for longer than need be")
-				at.Store(now + int64(told))
-				require.NoError(t, try(), "refused at the time that was told: %v", told)
-			}
-		})
-	}
 }
 
 var info = &grpc.UnaryServerInfo{FullMethod: "/test.v1.Test/Call"}
@@ -187,17 +146,6 @@ func TestFieldsOfACall(t *testing.T) {
 		assert.Len(t, in["ratelimit-policy"], 1, body)
 		assert.Empty(t, out["ratelimit"], body)
 	}
-}
-
-func TestHealthChecksAreExempt(t *testing.T) {
-	s := serve(t, byAddr(open[netip.Addr](t, hourly(1), nil), rpclimit.Options{Exempt: []string{"/test.v1.Test/"}}))
-	conn := s.client(t)
-	require.NoError(t, call(conn, ""))
-	for range 3 {
-		_, err := healthpb.NewHealthClient(conn).Check(context.Background(), &healthpb.HealthCheckRequest{})
-		require.NoError(t, err)
-	}
-	require.Error(t, call(conn, ""))
 }
 
 // 64 clients, each with a connection of its own.
