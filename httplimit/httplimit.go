@@ -20,7 +20,8 @@ import (
 type Middleware struct {
 	options  Options
 	control  *admission.Controller[*http.Request, Served]
-	limiters []limiter
+	limiters []checked
+	single   serveAlone // nil if there are several limits
 	addr     *ClientAddr
 	allow    *clientaddr.Prefixes
 	deny     *clientaddr.Prefixes
@@ -78,29 +79,31 @@ func assemble(of string, name func(i int, field string) string, options Options,
 	}
 	common := cmp.Or(options.Name, "default")
 	names := map[string]bool{}
-	var all []checked
 	for i, limit := range given {
 		if shape.IsNil(limit) {
 			return nil, bad(fmt.Sprintf("limits[%d]", i), "nil", "a httplimit.Limit")
 		}
-		l, err := limit.check(i, common, func(field string, value any, want string) error {
+		l, alone, err := limit.check(i, common, func(field string, value any, want string) error {
 			return bad(name(i, field), value, want)
 		})
 		if err != nil {
 			return nil, err
 		}
-		title := l.Of().Title()
+		title := l.Of().Name
 		if names[title] {
 			return nil, bad(name(i, "Name"), fmt.Sprintf("%q", title), "a name different from those of the other limits")
 		}
 		names[title] = true
-		m.limiters, all = append(m.limiters, l), append(all, l.inner())
+		m.limiters = append(m.limiters, l)
+		if len(given) == 1 {
+			m.single = alone
+		}
 		m.fields.Add(title)
 	}
 	m.control = admission.New(admission.Config[*http.Request, Served]{
 		Cost: options.Cost, Charge: options.Charge, WaitUpTo: options.WaitUpTo, Shadow: options.Shadow,
 		Log: admission.NewLog(options.Logger), Counters: &m.counters,
-	}, all, nil)
+	}, m.limiters, nil)
 	for i := range m.limiters {
 		m.exceeded = append(m.exceeded, bodyOf(problemDetails, m.problem(&result{Verdict: limits.Verdict{Reason: limits.OverLimit}, Violated: 1 << i})))
 	}
@@ -132,8 +135,8 @@ type handler struct {
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if limiters := h.m.limiters; len(limiters) == 1 {
-		limiters[0].serve(h.m, w, r, h.next)
+	if h.m.single != nil {
+		h.m.single(h.m, w, r, h.next)
 		return
 	}
 	h.m.serveAll(w, r, h.next)

@@ -53,55 +53,36 @@ type Limit[K comparable] struct {
 
 // AnyLimit is a [Limit] of any type of key.
 type AnyLimit interface {
-	// check returns the limit as a limiter. at is its index, and name its name if it has none of
-	// its own. bad makes the error about a field.
-	check(at int, name string, bad admission.FieldFault) (limiter, error)
+	// check returns the limit with its fields checked, and a function that serves requests under it alone. at
+	// is its index, and name its name if it has none of its own. bad makes the error about a field.
+	check(at int, name string, bad admission.FieldFault) (checked, serveAlone, error)
 }
 
 type (
-	// checked is a admission.Limit of requests with the type of its keys hidden.
+	// checked is an admission.Limit of requests with the type of its keys hidden.
 	checked = admission.Any[*http.Request, Served]
+	// serveAlone serves a request under one limit. It knows the type of the keys: a result that is
+	// passed by pointer through an interface would be allocated.
+	serveAlone = func(m *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler)
 	// result is the decision about a request.
 	result = admission.Result
 	quota  = admission.Quota
 )
 
-// limiter is a Limit with the type of its keys hidden.
-type limiter interface {
-	checked
-	// serve serves a request under this limit alone. It is a method here, and not of the
-	// Middleware, as a result that is passed by pointer through an interface would be
-	// allocated.
-	serve(m *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler)
-	// inner returns the limit as a controller holds it, so that its calls are not passed on.
-	inner() checked
-}
-
-// checkedLimit is a Limit whose fields are valid.
-type checkedLimit[K comparable] struct {
-	*admission.Checked[*http.Request, K, Served]
-}
-
-func (l Limit[K]) check(at int, name string, bad admission.FieldFault) (limiter, error) {
-	c, err := admission.Check(admission.Limit[*http.Request, K, Served]{
-		Name: l.Name, Limiter: l.Limiter, Key: l.Key, WhenNoKey: l.WhenNoKey,
-		Cost: l.Cost, Charge: l.Charge, PolicyFor: l.PolicyFor, Shadow: l.Shadow,
-	}, at, name, "a key function, such as httplimit.ByAddr; ByHeader returns nil for an invalid field name", bad)
-	if err != nil {
-		return nil, err
+func (l Limit[K]) check(at int, name string, bad admission.FieldFault) (checked, serveAlone, error) {
+	c := &admission.Limit[*http.Request, K, Served]{
+		Parts:   admission.Parts[*http.Request, Served]{Name: l.Name, WhenNoKey: l.WhenNoKey, Cost: l.Cost, Charge: l.Charge, Shadow: l.Shadow},
+		Limiter: l.Limiter, Key: l.Key, PolicyFor: l.PolicyFor,
 	}
-	return checkedLimit[K]{c}, nil
-}
-
-func (l checkedLimit[K]) inner() checked { return l.Checked }
-
-func (l checkedLimit[K]) serve(m *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler) {
-	var v result
-	var s admission.Settlement
-	if m.begin(r, &v) {
-		s = l.TakeOne(r.Context(), r, &v, m.control)
-	}
-	m.carryOut(w, r, next, &v, nil, s)
+	err := c.Check(at, name, "a key function, such as httplimit.ByAddr; ByHeader returns nil for an invalid field name", bad)
+	return c, func(m *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler) {
+		var v result
+		var s admission.Settlement
+		if m.begin(r, &v) {
+			s = c.TakeOne(r.Context(), r, &v, m.control)
+		}
+		m.carryOut(w, r, next, &v, nil, s)
+	}, err
 }
 
 // serveAll serves a request under several limits.

@@ -9,7 +9,7 @@ func (m *Middleware) Metrics(name string) *metrics.Source {
 	all := table
 	for i, l := range m.limiters {
 		if m.control.Tried(i) {
-			name := l.Of().Title()
+			name := l.Of().Name
 			all = append(all[:len(all):len(all)], metrics.Reading[Stats]{Metric: shadowed, Value: name, Of: func(s *Stats) any { return float64(s.Shadowed[name]) }})
 		}
 	}

@@ -58,7 +58,7 @@ func (m *Middleware) Stats() Stats {
 	}
 	s.Delayed, s.DelayTime = c.Delayed()
 	for i, l := range m.limiters {
-		name := l.Of().Title()
+		name := l.Of().Name
 		if of, ok := l.Stats(); ok {
 			s.Limits[name] = of
 		}

@@ -73,32 +73,29 @@ type checked struct {
 }
 
 func (l Limit[K]) check(at int, o *Options, bad admission.FieldFault) (c checked, err error) {
-	of := admission.Limit[*Call, K, Served]{
-		Name: l.Name, Limiter: l.Limiter, Key: l.Key.Of, WhenNoKey: l.WhenNoKey,
-		Cost: l.Cost, Charge: l.Charge, PolicyFor: l.PolicyFor, Shadow: l.Shadow,
-	}
-	hidden := func(cost func(c *Call) int64) limiter {
-		if of.Cost = cost; err != nil {
-			return nil
+	hidden := func(cost func(c *Call) int64, charge func(c *Call, served Served) int64) limiter {
+		of := &admission.Limit[*Call, K, Served]{
+			Parts:   admission.Parts[*Call, Served]{Name: l.Name, WhenNoKey: l.WhenNoKey, Cost: cost, Charge: charge, Shadow: l.Shadow},
+			Limiter: l.Limiter, Key: l.Key.Of, PolicyFor: l.PolicyFor,
 		}
-		var l *admission.Checked[*Call, K, Served]
-		l, err = admission.Check(of, at, cmp.Or(o.Name, "default"), wantKey, bad)
-		return l
+		if err == nil {
+			err = of.Check(at, cmp.Or(o.Name, "default"), wantKey, bad)
+		}
+		return of
 	}
-	c = checked{limiter: hidden(l.Cost), by: l.Key.By, ofMessage: l.Key.OfMessage, atTap: l.AtTap}
+	c = checked{limiter: hidden(l.Cost, l.Charge), by: l.Key.By, ofMessage: l.Key.OfMessage, atTap: l.AtTap}
 	if reflect.ValueOf(l.Limiter).Comparable() {
 		c.same = l.Limiter
 	}
-	of.Charge = nil
 	if cost := either(l.CostReceived, o.CostReceived); cost != nil {
-		c.received = hidden(cost)
+		c.received = hidden(cost, nil)
 	}
 	sent := l.CostSent
 	if sent == nil && !c.ofMessage {
 		sent = o.CostSent
 	}
 	if sent != nil {
-		c.sent = hidden(sent)
+		c.sent = hidden(sent, nil)
 	}
 	switch {
 	case err != nil:

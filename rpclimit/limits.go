@@ -65,7 +65,7 @@ func New(options Options, limits ...AnyLimit) (*Limits, error) {
 		if err != nil {
 			return nil, err
 		}
-		title := c.Of().Title()
+		title := c.Of().Name
 		if names[title] {
 			return nil, bad(field("Name"), fmt.Sprintf("%q", title), "a name different from those of the other limits")
 		}

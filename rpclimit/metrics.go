@@ -9,7 +9,7 @@ func (l *Limits) Metrics(name string) *metrics.Source {
 	all := table
 	for i := range l.limits {
 		if l.whole.Tried(i) {
-			name := l.limits[i].Of().Title()
+			name := l.limits[i].Of().Name
 			all = append(all[:len(all):len(all)], metrics.Reading[Stats]{Metric: shadowed, Value: name, Of: func(s *Stats) any { return float64(s.Shadowed[name]) }})
 		}
 	}

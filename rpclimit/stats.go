@@ -72,7 +72,7 @@ func (l *Limits) Stats() Stats {
 	}
 	for i := range l.limits {
 		of := &l.limits[i]
-		name := of.Of().Title()
+		name := of.Of().Name
 		if stats, ok := of.Stats(); ok {
 			s.Limits[name] = stats
 		}

@@ -198,7 +198,7 @@ func (v *Verdict) AppendViolations(all []Violation) []Violation {
 		}
 		c := &v.limits.limits[i]
 		all = append(all, Violation{
-			Limit: c.Of().Title(), Policy: c.Describe(v.call), By: c.by, Max: quotas[i].Most, Window: quotas[i].Window,
+			Limit: c.Of().Name, Policy: c.Describe(v.call), By: c.by, Max: quotas[i].Most, Window: quotas[i].Window,
 		})
 	}
 	return all

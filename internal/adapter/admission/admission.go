@@ -59,7 +59,7 @@ func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) b
 	enforced, liveEngines, own := 0, true, 0
 	for at, l := range limiters {
 		p := l.Of()
-		if !p.shadow {
+		if !p.Shadow {
 			enforced++
 		}
 		if has != nil && !has(at) {
@@ -69,8 +69,8 @@ func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) b
 		d.limiters, d.parts = append(d.limiters, l), append(d.parts, p)
 		own++
 		d.single = at
-		d.engines, d.charges, d.shadows = d.engines && p.plain, d.charges || p.charge != nil, d.shadows || p.shadow
-		if !p.shadow {
+		d.engines, d.charges, d.shadows = d.engines && p.plain, d.charges || p.Charge != nil, d.shadows || p.Shadow
+		if !p.Shadow {
 			d.live = true
 			liveEngines = liveEngines && p.plain
 		}
@@ -90,7 +90,7 @@ func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) b
 func (d *Controller[R, S]) Shadow() bool { return d.shadow }
 
 // Tried reports whether the limit at that index is tried beside others.
-func (d *Controller[R, S]) Tried(at int) bool { return d.shadows && d.parts[at].shadow }
+func (d *Controller[R, S]) Tried(at int) bool { return d.shadows && d.parts[at].Shadow }
 
 // Begin finds a request's cost, and reports whether the limits are to decide. If not, v has the
 // reason.
@@ -154,11 +154,11 @@ func (d *Controller[R, S]) used(ctx context.Context, r R, served S) (used [MaxLi
 	}
 	for i, p := range d.parts {
 		switch used[i] = common; {
-		case p == nil || p.charge == nil:
-		case p.shadow && d.shadows:
+		case p == nil || p.Charge == nil:
+		case p.Shadow && d.shadows:
 			used[i] = d.shadowCharge(ctx, r, i, served)
 		default:
-			used[i] = max(0, p.charge(r, served))
+			used[i] = max(0, p.Charge(r, served))
 		}
 	}
 	return used

@@ -13,22 +13,34 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Limit is a limiter that limits requests, and the key that it limits them by.
+// Limit is a limiter that limits requests, and the key that it limits them by. Check makes it ready
+// for a Controller.
 type Limit[R any, K comparable, S any] struct {
-	Name      string
+	Parts[R, S]
 	Limiter   limits.Limiter[K]
-	Key       func(r R) K // the zero value of K means that there is none
+	Key       func(r R) K             // the zero value of K means that there is none
+	PolicyFor func(r R) policy.Policy // may be nil
+
+	engine *engine.Engine[K] // nil if the Limiter is something else
+	words  words
+}
+
+// Parts are the fields of a limit that do not depend on the type of its keys.
+type Parts[R, S any] struct {
+	Name      string
 	WhenNoKey limits.WhenNoKey
 	Cost      func(r R) int64           // nil is Config.Cost
 	Charge    func(r R, served S) int64 // nil is Config.Charge
-	PolicyFor func(r R) policy.Policy   // may be nil
 	Shadow    bool                      // tries the limit beside the others
+
+	at    int  // the index of the limit
+	plain bool // the limiter is an engine, and no plan comes with requests
 }
 
 // FieldFault makes the error about a field of a limit.
 type FieldFault = func(field string, value any, want string) error
 
-// Any is a Checked with the type of its keys hidden.
+// Any is a Limit with the type of its keys hidden.
 type Any[R, S any] interface {
 	Of() *Parts[R, S]
 	// Stats returns the counters of the limiter. ok is false if it is no engine.
@@ -66,69 +78,47 @@ const asTaken = -1
 // chargeable is a key that more units can be charged to than were taken.
 type chargeable interface{ charge(used int64) }
 
-// Parts are those of a limit that do not depend on the type of its keys.
-type Parts[R, S any] struct {
-	name   string
-	noKey  limits.WhenNoKey
-	at     int // the index of the limit
-	cost   func(r R) int64
-	charge func(r R, served S) int64
-	shadow bool
-	plain  bool // the limiter is an engine, and no plan comes with requests
-}
-
 // Of returns p.
 func (p *Parts[R, S]) Of() *Parts[R, S] { return p }
 
-// Title returns the name of the limit.
-func (p *Parts[R, S]) Title() string { return p.name }
-
 // costs returns the units that a request takes of the limit. ok is false if they are below 0.
 func (p *Parts[R, S]) costs(r R, v *Result) (n int64, ok bool) {
-	if p.cost == nil {
+	if p.Cost == nil {
 		return v.common, true
 	}
 	return p.ownCosts(r, v)
 }
 
 func (p *Parts[R, S]) ownCosts(r R, v *Result) (n int64, ok bool) {
-	if n = p.cost(r); n < 0 {
+	if n = p.Cost(r); n < 0 {
 		v.Reason, v.Cost = limits.Misconfigured, n
 		return n, false
 	}
 	return n, true
 }
 
-// Checked is a Limit whose fields are valid.
-type Checked[R any, K comparable, S any] struct {
-	Parts[R, S]
-	Limit[R, K, S]
-	engine *engine.Engine[K] // nil if the Limiter is something else
-	words  words
-}
-
-// Check returns the limit with its fields checked. at is its index, name its name if it has none of
-// its own, wantKey what to give for a Key, and bad makes the error about a field.
-func Check[R any, K comparable, S any](l Limit[R, K, S], at int, name, wantKey string, bad FieldFault) (*Checked[R, K, S], error) {
+// Check checks the fields. at is the index of the limit, name its name if it has none of its own,
+// wantKey what to give for a Key, and bad makes the error about a field.
+func (l *Limit[R, K, S]) Check(at int, name, wantKey string, bad FieldFault) error {
 	if l.Name == "" {
 		l.Name = name
 	}
 	switch want := WrongName(l.Name); {
 	case want != "":
-		return nil, bad("Name", fmt.Sprintf("%.80q", l.Name), want)
+		return bad("Name", fmt.Sprintf("%.80q", l.Name), want)
 	case shape.IsNil(l.Limiter):
-		return nil, bad("Limiter", "nil", "a limiter, such as engine.New returns")
+		return bad("Limiter", "nil", "a limiter, such as engine.New returns")
 	case l.Key == nil:
-		return nil, bad("Key", "nil", wantKey)
+		return bad("Key", "nil", wantKey)
 	case l.WhenNoKey < limits.Refuse || l.WhenNoKey > limits.Share:
-		return nil, bad("WhenNoKey", int(l.WhenNoKey), "Refuse, Skip or Share")
+		return bad("WhenNoKey", int(l.WhenNoKey), "Refuse, Skip or Share")
 	}
 	if _, tiers := l.Limiter.(*engine.Tiered[K]); tiers && l.PolicyFor != nil {
-		return nil, bad("PolicyFor", "a function", "nil under an *engine.Tiered, whose several limits a plan cannot replace: make each of its engines a Limit")
+		return bad("PolicyFor", "a function", "nil under an *engine.Tiered, whose several limits a plan cannot replace: make each of its engines a Limit")
 	}
-	e, _ := l.Limiter.(*engine.Engine[K])
-	parts := Parts[R, S]{l.Name, l.WhenNoKey, at, l.Cost, l.Charge, l.Shadow, e != nil && l.PolicyFor == nil}
-	return &Checked[R, K, S]{parts, l, e, words{}}, nil
+	l.engine, _ = l.Limiter.(*engine.Engine[K])
+	l.at, l.plain = at, l.engine != nil && l.PolicyFor == nil
+	return nil
 }
 
 const longestName = 64
@@ -147,7 +137,7 @@ func WrongName(name string) (want string) {
 }
 
 // Stats implements Any.
-func (l *Checked[R, K, S]) Stats() (s engine.Stats, ok bool) {
+func (l *Limit[R, K, S]) Stats() (s engine.Stats, ok bool) {
 	if l.engine == nil {
 		return s, false
 	}
@@ -155,20 +145,20 @@ func (l *Checked[R, K, S]) Stats() (s engine.Stats, ok bool) {
 }
 
 // Remote implements Any.
-func (l *Checked[R, K, S]) Remote() bool {
+func (l *Limit[R, K, S]) Remote() bool {
 	r, ok := l.Limiter.(limits.Remote)
 	return ok && r.Remote()
 }
 
 // find returns the request's key, and reports whether the limit applies to it. Requests
 // without a key share the zero key under Share.
-func (l *Checked[R, K, S]) find(r R) (key K, ok bool) {
+func (l *Limit[R, K, S]) find(r R) (key K, ok bool) {
 	var none K
 	key = l.Key(r)
 	return key, key != none || l.WhenNoKey == limits.Share
 }
 
-func (l *Checked[R, K, S]) claim(r R, n int64, keep bool) (claim engine.Claim, later chargeable, of Quota, ok bool) {
+func (l *Limit[R, K, S]) claim(r R, n int64, keep bool) (claim engine.Claim, later chargeable, of Quota, ok bool) {
 	key, ok := l.find(r)
 	if !ok {
 		return claim, nil, of, false
@@ -179,7 +169,7 @@ func (l *Checked[R, K, S]) claim(r R, n int64, keep bool) (claim engine.Claim, l
 	return l.engine.Claim(key, n), later, quotaOf(l.engine.LimitFor(key)), true
 }
 
-func (l *Checked[R, K, S]) claimOfAny(r R, n int64) (claim limits.Claim, of Quota, ok bool) {
+func (l *Limit[R, K, S]) claimOfAny(r R, n int64) (claim limits.Claim, of Quota, ok bool) {
 	key, ok := l.find(r)
 	if !ok {
 		return claim, of, false
@@ -188,7 +178,7 @@ func (l *Checked[R, K, S]) claimOfAny(r R, n int64) (claim limits.Claim, of Quot
 	return limits.NewClaim(l.Limiter, limits.Call[K]{Key: key, N: n, Limit: plan}), quotaOf(l.limit(key, plan)), true
 }
 
-func (l *Checked[R, K, S]) hold(ctx context.Context, r R, n int64) (g limits.Grant, ok bool, err error) {
+func (l *Limit[R, K, S]) hold(ctx context.Context, r R, n int64) (g limits.Grant, ok bool, err error) {
 	key, ok := l.find(r)
 	if !ok {
 		return g, false, nil
@@ -198,7 +188,7 @@ func (l *Checked[R, K, S]) hold(ctx context.Context, r R, n int64) (g limits.Gra
 }
 
 // plan returns the limit that comes with the request, or nil.
-func (l *Checked[R, K, S]) plan(r R) policy.Policy {
+func (l *Limit[R, K, S]) plan(r R) policy.Policy {
 	if l.PolicyFor == nil {
 		return nil
 	}
@@ -206,7 +196,7 @@ func (l *Checked[R, K, S]) plan(r R) policy.Policy {
 }
 
 // limit returns the limit that holds for the key, under a plan or without.
-func (l *Checked[R, K, S]) limit(key K, plan policy.Policy) policy.Policy {
+func (l *Limit[R, K, S]) limit(key K, plan policy.Policy) policy.Policy {
 	if plan != nil {
 		return plan
 	}
@@ -214,7 +204,7 @@ func (l *Checked[R, K, S]) limit(key K, plan policy.Policy) policy.Policy {
 }
 
 // KeyOf implements Any.
-func (l *Checked[R, K, S]) KeyOf(r R, described bool) (fingerprint, limit string) {
+func (l *Limit[R, K, S]) KeyOf(r R, described bool) (fingerprint, limit string) {
 	key, ok := l.find(r)
 	if !ok {
 		return "", ""
@@ -227,7 +217,7 @@ func (l *Checked[R, K, S]) KeyOf(r R, described bool) (fingerprint, limit string
 }
 
 // Describe implements Any.
-func (l *Checked[R, K, S]) Describe(r R) string {
+func (l *Limit[R, K, S]) Describe(r R) string {
 	key, ok := l.find(r)
 	if !ok {
 		return ""
@@ -236,14 +226,14 @@ func (l *Checked[R, K, S]) Describe(r R) string {
 }
 
 // Take implements Any.
-func (l *Checked[R, K, S]) Take(ctx context.Context, r R, d *Controller[R, S], v Result) (Result, Settlement) {
+func (l *Limit[R, K, S]) Take(ctx context.Context, r R, d *Controller[R, S], v Result) (Result, Settlement) {
 	s := l.TakeOne(ctx, r, &v, d)
 	return v, s
 }
 
 // TakeOne takes under this limit alone, and waits for the request's turn if need be. The
 // settlement is nil unless the request is charged afterwards and is admitted.
-func (l *Checked[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Controller[R, S]) Settlement {
+func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Controller[R, S]) Settlement {
 	var ok bool
 	v.Binding = l.at
 	if v.Cost, ok = l.costs(r, v); !ok {
@@ -280,7 +270,7 @@ func (l *Checked[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Contr
 
 // describeAgain looks up the limit again after a wait, as it may have changed. If
 // engine.PolicyFor panics what was taken is given back.
-func (l *Checked[R, K, S]) describeAgain(ctx context.Context, v *Result, key K, g *limits.Grant) {
+func (l *Limit[R, K, S]) describeAgain(ctx context.Context, v *Result, key K, g *limits.Grant) {
 	described := false
 	defer func() {
 		if !described {

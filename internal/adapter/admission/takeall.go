@@ -11,45 +11,55 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
+// claims has add claim from each limit the units that a request takes of it. It returns the limits
+// and costs of the n claims, or n == 0 if v has the reason for which nothing is to be taken.
+func (d *Controller[R, S]) claims(
+	r R, v *Result, quotas []Quota, add func(l Any[R, S], n int64) (of Quota, ok bool),
+) (at [MaxLimits]int, costs [MaxLimits]int64, n int) {
+	for i, l := range d.limiters {
+		p := d.parts[i]
+		if p == nil || p.Shadow && d.shadows {
+			continue
+		}
+		cost, ok := p.costs(r, v)
+		if !ok {
+			return at, costs, 0
+		}
+		of, ok := add(l, cost)
+		switch {
+		case ok:
+			at[n], costs[i], quotas[i] = i, cost, of
+			n++
+		case p.WhenNoKey != limits.Skip:
+			v.keyless(limits.Refuse, p.Name)
+			return at, costs, 0
+		}
+	}
+	if n == 0 && d.live {
+		v.keyless(limits.Skip, "")
+	}
+	return at, costs, n
+}
+
 // takeAll holds a request to several limits that engines keep, and describes them in quotas.
 func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
 	var room [MaxLimits]engine.Claim
-	var at [MaxLimits]int // the limit of each claim
 	var keys []chargeable
-	var costs [MaxLimits]int64
-	keep := d.charges
+	claims, keep := room[:0], d.charges
 	if keep {
 		keys = make([]chargeable, 0, len(d.limiters))
 	}
-	claims := room[:0]
-	for i, l := range d.limiters {
-		p := d.parts[i]
-		if p == nil || p.shadow && d.shadows {
-			continue
-		}
-		n, ok := p.costs(r, v)
-		if !ok {
-			return nil
-		}
+	at, costs, n := d.claims(r, v, quotas, func(l Any[R, S], n int64) (of Quota, ok bool) {
 		claim, key, of, ok := l.claim(r, n, keep)
-		if !ok {
-			if p.noKey == limits.Skip {
-				continue
-			}
-			v.keyless(limits.Refuse, p.name)
-			return nil
+		if ok {
+			claims = append(claims, claim)
 		}
-		at[len(claims)], costs[i] = i, n
-		quotas[i] = of
-		claims = append(claims, claim)
-		if keep {
+		if ok && keep {
 			keys = append(keys, key)
 		}
-	}
-	if len(claims) == 0 {
-		if d.live {
-			v.keyless(limits.Skip, "")
-		}
+		return of, ok
+	})
+	if n == 0 {
 		return nil
 	}
 	var out engine.Outcome
@@ -81,7 +91,7 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 	}
 	if binding >= 0 {
 		v.Binding = at[binding]
-		v.Limit, v.Decision, v.Cost = d.parts[v.Binding].name, out.Decisions[binding], costs[v.Binding]
+		v.Limit, v.Decision, v.Cost = d.parts[v.Binding].Name, out.Decisions[binding], costs[v.Binding]
 	}
 	switch {
 	case cancelled:
@@ -134,32 +144,14 @@ func (t *allTaken) settle(_ context.Context, used [MaxLimits]int64) bool {
 // askAll is takeAll for any limiters.
 func (d *Controller[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
 	claims := make([]limits.Claim, 0, len(d.limiters))
-	var at [MaxLimits]int // the limit of each claim
-	var costs [MaxLimits]int64
-	for i, l := range d.limiters {
-		p := d.parts[i]
-		if p == nil || p.shadow && d.shadows {
-			continue
-		}
-		n, ok := p.costs(r, v)
-		if !ok {
-			return nil
-		}
+	at, costs, n := d.claims(r, v, quotas, func(l Any[R, S], n int64) (of Quota, ok bool) {
 		claim, of, ok := l.claimOfAny(r, n)
-		if !ok {
-			if p.noKey == limits.Skip {
-				continue
-			}
-			v.keyless(limits.Refuse, p.name)
-			return nil
+		if ok {
+			claims = append(claims, claim)
 		}
-		at[len(claims)], costs[i], quotas[i] = i, n, of
-		claims = append(claims, claim)
-	}
-	if len(claims) == 0 {
-		if d.live {
-			v.keyless(limits.Skip, "")
-		}
+		return of, ok
+	})
+	if n == 0 {
 		return nil
 	}
 	patience := d.patience(ctx, nil)
@@ -187,7 +179,7 @@ func (d *Controller[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []
 	if binding >= 0 {
 		a := &out.Answers[binding]
 		v.Binding = at[binding]
-		v.Limit, v.Decision, v.Cost = d.parts[v.Binding].name, a.Decision, costs[v.Binding]
+		v.Limit, v.Decision, v.Cost = d.parts[v.Binding].Name, a.Decision, costs[v.Binding]
 		if v.Provenance = guess; guess == nil {
 			v.Provenance = a.Provenance
 		}
@@ -228,12 +220,12 @@ func (d *Controller[R, S]) askShadows(ctx context.Context, r R, v *Result, s Set
 	later := &shadowsTaken[R, S]{live: s}
 	for i, l := range d.limiters {
 		p := d.parts[i]
-		if p == nil || !p.shadow {
+		if p == nil || !p.Shadow {
 			continue
 		}
 		var refused bool
 		if later.grants[i], refused = d.askShadow(ctx, r, l, i, v.common); refused {
-			v.Shadowed = append(v.Shadowed, p.name)
+			v.Shadowed = append(v.Shadowed, p.Name)
 			d.counters.shadowed[i].Add(1)
 		}
 	}
@@ -260,7 +252,7 @@ func (d *Controller[R, S]) askShadow(ctx context.Context, r R, l Any[R, S], at i
 		d.shadowFailed(ctx, at, err)
 		return limits.Grant{}, false
 	case !ok:
-		return g, l.Of().noKey != limits.Skip
+		return g, l.Of().WhenNoKey != limits.Skip
 	}
 	return g, !g.Allowed
 }
@@ -277,7 +269,7 @@ func (d *Controller[R, S]) shadowFailed(ctx context.Context, at int, cause any) 
 	d.counters.shadowFailed[at].Add(1)
 	if d.log.to != nil && !d.log.shadowFailed[at].Swap(true) {
 		d.log.to.LogAttrs(ctx, slog.LevelError, "rate limit: a limit with Shadow failed, and is not decided",
-			slog.String("limit", d.parts[at].name), slog.String("cause", Cut(fmt.Sprint(cause))))
+			slog.String("limit", d.parts[at].Name), slog.String("cause", Cut(fmt.Sprint(cause))))
 	}
 }
 
@@ -287,7 +279,7 @@ func (d *Controller[R, S]) shadowCharge(ctx context.Context, r R, at int, served
 	used := int64(asTaken)
 	func() {
 		defer d.endShadow(ctx, at)
-		used = max(0, d.parts[at].charge(r, served))
+		used = max(0, d.parts[at].Charge(r, served))
 	}()
 	return used
 }
