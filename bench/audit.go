@@ -1,6 +1,9 @@
 package bench
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Audit compares what a limiter admitted with what its own promise allowed, over
 // all that it was asked in a workload: opening the keys, warming up, and every
@@ -51,4 +54,204 @@ func (a Audit) OfPossible() float64 {
 		return 1
 	}
 	return float64(a.Admitted) / float64(a.Possible)
+}
+
+// auditor sums up what one limiter was asked, window by window, and with it what
+// the limiter's promise allowed and what was possible under it.
+//
+// What is possible is what an ideal limiter of the same promise would have admitted
+// of the same calls. The instant of each call within its window is not recorded, so
+// calls are taken to have come evenly over it, as they do from callers that ask all
+// the time.
+type auditor struct {
+	promise Promise
+	limit   Limit
+	windows []Window
+	asked   []int64 // by key, over all windows
+	first   []int32 // by key: the index of the first window in which it was asked
+	ideal   []idealLimiter
+}
+
+// idealLimiter admits as much as a promise allows, of calls that come evenly.
+type idealLimiter interface {
+	// take asks for a key n times in window w. The key's first window is first.
+	// Windows come in order.
+	take(key int, n int64, w, first Window)
+	// total returns how many calls were admitted.
+	total() float64
+}
+
+func newAuditor(promise Promise, limit Limit, keys int) *auditor {
+	a := &auditor{promise: promise, limit: limit, asked: make([]int64, keys), first: make([]int32, keys)}
+	if promise.windowed() {
+		// The first call came somewhere within its window. Both ends are tried, and
+		// the lesser result counts.
+		a.ideal = []idealLimiter{newIdealWindows(limit, keys, false), newIdealWindows(limit, keys, true)}
+	} else {
+		a.ideal = []idealLimiter{newIdealBuckets(limit, keys)}
+	}
+	return a
+}
+
+// add adds a window and the number of calls for each key in it.
+func (a *auditor) add(w Window, asked []int64) {
+	a.windows = append(a.windows, w)
+	for key, n := range asked {
+		if n == 0 {
+			continue
+		}
+		if a.asked[key] == 0 {
+			a.first[key] = int32(len(a.windows) - 1)
+		}
+		a.asked[key] += n
+		for _, ideal := range a.ideal {
+			ideal.take(key, n, w, a.windows[a.first[key]])
+		}
+	}
+}
+
+// calls returns the number of calls for all keys.
+func (a *auditor) calls() (n int64) {
+	for _, asked := range a.asked {
+		n += asked
+	}
+	return n
+}
+
+// allowed returns the most that the promise allowed.
+func (a *auditor) allowed() int64 { return a.allowedBy(a.promise) }
+
+// allowedBy returns the most that a promise would have allowed of the same calls.
+func (a *auditor) allowedBy(p Promise) (n int64) {
+	most := make(map[int32]int64) // by the first window
+	for key, asked := range a.asked {
+		if asked == 0 {
+			continue
+		}
+		first := a.first[key]
+		if _, known := most[first]; !known {
+			most[first] = p.most(a.limit, a.windows[first:])
+		}
+		n += min(asked, most[first])
+	}
+	return n
+}
+
+// possible returns what an ideal limiter would have admitted.
+func (a *auditor) possible() int64 {
+	least := math.Inf(1)
+	for _, ideal := range a.ideal {
+		least = min(least, ideal.total())
+	}
+	// The sums are of floating-point numbers; the bound is of whole ones.
+	const rounding = 1e-3
+	return min(int64(least+rounding), a.allowed())
+}
+
+// add adds the audit of one limiter. What one limiter admitted too many is not set
+// off against what another one admitted too few.
+func (a *Audit) add(of *auditor, admitted int64, own *Counts) {
+	calls, allowed := of.calls(), of.allowed()
+	a.Promise = of.promise
+	a.Calls += calls
+	a.Admitted += admitted
+	a.Allowed += allowed
+	a.BucketAllowed += of.allowedBy(LeakyBucket)
+	a.Possible += of.possible()
+	a.Over += max(admitted-allowed, 0)
+	a.Binds = a.Binds || allowed < calls
+	a.Limiters++
+	for _, w := range of.windows {
+		a.Asked += w.End - w.Start
+	}
+	if own != nil {
+		if a.Own == nil {
+			a.Own = new(Counts)
+		}
+		a.Own.add(*own)
+	}
+}
+
+// idealBuckets is an ideal bucket for each key. In each window a key can take what
+// it is asked for, or what it had at the beginning and what drains meanwhile,
+// whichever is less.
+type idealBuckets struct {
+	capacity, perNs float64
+	left            []float64       // by key: what it could still take at the end of its last window
+	last            []time.Duration // by key: that end
+	sum             float64
+}
+
+func newIdealBuckets(l Limit, keys int) *idealBuckets {
+	return &idealBuckets{
+		capacity: float64(l.Capacity), perNs: float64(l.Count) / float64(l.Per),
+		left: make([]float64, keys), last: make([]time.Duration, keys),
+	}
+}
+
+func (b *idealBuckets) take(key int, n int64, w, first Window) {
+	before := b.capacity
+	if w != first {
+		before = min(b.left[key]+b.perNs*float64(w.Start-b.last[key]), b.capacity)
+	}
+	most := before + b.perNs*float64(w.End-w.Start)
+	// A part of a call cannot pass; it is kept for the next window.
+	taken := min(float64(n), math.Floor(most))
+	b.left[key], b.last[key] = min(most-taken, b.capacity), w.End
+	b.sum += taken
+}
+
+func (b *idealBuckets) total() float64 { return b.sum }
+
+// idealWindows counts the calls for each key in windows of the limit's own, one
+// after the other. A sliding window admits as much of calls that come evenly.
+type idealWindows struct {
+	limit Limit
+	late  bool // the first call came at the end of its window, not at the beginning
+	index []int64
+	taken []float64 // by key: in the window of that index
+	sum   float64
+}
+
+func newIdealWindows(l Limit, keys int, late bool) *idealWindows {
+	return &idealWindows{limit: l, late: late, index: make([]int64, keys), taken: make([]float64, keys)}
+}
+
+func (i *idealWindows) take(key int, n int64, w, first Window) {
+	length, begin := i.limit.Refill(), first.Start
+	if i.late {
+		begin = first.End
+	}
+	from, offset := floorDiv(int64(w.Start-begin), int64(length))
+	to, end := floorDiv(int64(w.End-begin), int64(length))
+	if from == to {
+		i.takeIn(from, key, float64(n))
+		return
+	}
+	perNs := float64(n) / float64(w.End-w.Start)
+	i.takeIn(from, key, perNs*float64(int64(length)-offset))
+	// The windows in between are all alike.
+	i.sum += float64(to-from-1) * min(perNs*float64(length), float64(i.limit.Capacity))
+	i.takeIn(to, key, perNs*float64(end))
+}
+
+// takeIn takes up to n in the window of this index.
+func (i *idealWindows) takeIn(index int64, key int, n float64) {
+	if i.index[key] != index {
+		i.index[key], i.taken[key] = index, 0
+	}
+	n = min(n, float64(i.limit.Capacity)-i.taken[key])
+	i.taken[key] += n
+	i.sum += n
+}
+
+func (i *idealWindows) total() float64 { return i.sum }
+
+// floorDiv returns a/b rounded down and what is left over, for a positive b.
+func floorDiv(a, b int64) (quotient, rest int64) {
+	quotient, rest = a/b, a%b
+	if rest < 0 {
+		quotient, rest = quotient-1, rest+b
+	}
+	return quotient, rest
 }

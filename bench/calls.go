@@ -1,8 +1,15 @@
 package bench
 
 import (
+	"context"
+	"errors"
 	"math"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
 )
 
 // The workloads of [Calls].
@@ -86,4 +93,415 @@ func All(scale float64) []Workload {
 		}
 	}
 	return append(all, long...)
+}
+
+// RalCalls returns Ral's other limits and verbs as contenders, for the workloads of
+// [Calls]. Each of these has a row for Choke under a funnel, which is named as Ral is
+// elsewhere.
+func RalCalls() []Contender {
+	base := Ral()
+	base.For = []string{LimitsWorkload, LimitsTakeWorkload, LimitsAuditWorkload, VerbsWorkload, SeveralWorkload, SeveralRefusedWorkload}
+	base.About = "Choke under a funnel"
+	all := []Contender{base}
+	for _, k := range limitKinds {
+		by := func(verb string, calls func(*engine.Engine[string]) callPair, workloads ...string) {
+			c := ralCall(k.name, verb+k.about, k.limit, calls, workloads...)
+			c.Promise, c.Note = k.promise, k.note
+			all = append(all, c)
+		}
+		if k.name != "Take" {
+			by("Choke under ", choke, LimitsWorkload, LimitsAuditWorkload)
+		}
+		by("Take under ", take, LimitsTakeWorkload)
+	}
+	for _, v := range verbs {
+		all = append(all, ralCall(v.name, v.about, funnel, v.calls, VerbsWorkload))
+	}
+	all = append(all, ralPolicyFor())
+	for _, m := range severalLimits {
+		c := newRalCall(m.name, m.about, SeveralWorkload, SeveralRefusedWorkload)
+		c.New = m.new
+		all = append(all, c)
+	}
+	return append(all, ralSetPolicy())
+}
+
+// limitKinds are the policies. The first is the funnel's Take, whose Choke is the base.
+var limitKinds = []struct {
+	name, about string
+	limit       func(Limit) (policy.Policy, error)
+	promise     Promise
+	note        string
+}{
+	{"Take", "a funnel", funnel, LeakyBucket, ""},
+	{"AtMost", "policy.AtMost", func(l Limit) (policy.Policy, error) {
+		if l == roomy {
+			return policy.AtMost(1<<22-1, time.Hour) // the highest
+		}
+		return policy.AtMost(l.Capacity, l.Refill())
+	}, SlidingWindow, "counts whole parts of its window, and refuses a part of what a log of all calls would admit"},
+	{"Bursty", "policy.Bursty", func(l Limit) (policy.Policy, error) {
+		return policy.Bursty(l.Count, l.Per, l.Capacity-1)
+	}, TokenBucket, "starts with an empty store, as Guava's does"},
+	{"FixedWindow", "policy.FixedWindow", func(l Limit) (policy.Policy, error) {
+		return policy.FixedWindow(l.Capacity, l.Refill())
+	}, FixedWindow, "admits up to two bursts around the end of a window, by design"},
+	{"Queue", "policy.Queue", func(l Limit) (policy.Policy, error) {
+		return policy.Queue(l.Capacity-1, l.Count, l.Per)
+	}, LeakyBucket, "admits to a queue; its callers are told how long to wait"},
+	{"SlidingWindow", "policy.SlidingWindow", func(l Limit) (policy.Policy, error) {
+		if l == roomy {
+			return policy.SlidingWindow(1<<23-1, time.Hour) // the highest
+		}
+		return policy.SlidingWindow(l.Capacity, l.Refill())
+	}, TokenBucket, "estimates a sliding window from two fixed ones, and promises no more than a bucket"},
+	{"WarmingUp", "policy.WarmingUp", func(l Limit) (policy.Policy, error) {
+		const coldFactor = 3 // Guava's
+		if l == roomy {
+			// A cold unit costs 750 ns: each key is asked less often than that.
+			return policy.WarmingUp(4_000_000, time.Second, 3750*time.Nanosecond, coldFactor)
+		}
+		return policy.WarmingUp(l.Count, l.Per, l.Refill(), coldFactor)
+	}, TokenBucket, "stores no burst: idle keys are slower at first, as Guava's are"},
+}
+
+// callPair is a call for one key, and the same for one key after the other. The loop is
+// written out for each verb, so that the verb is called directly.
+type callPair struct {
+	one     func(key string) bool
+	all     func(keys []string) (passed int)
+	prepare func(keys []string) // or nil
+}
+
+// verbs are the verbs on one key, under a funnel.
+var verbs = []struct {
+	name, about string
+	calls       func(*engine.Engine[string]) callPair
+}{
+	{"Peek", "Peek", func(e *engine.Engine[string]) callPair {
+		return callPair{
+			one: func(key string) bool { return e.Peek(key).Allowed },
+			all: func(keys []string) (passed int) {
+				for _, key := range keys {
+					if e.Peek(key).Allowed {
+						passed++
+					}
+				}
+				return passed
+			},
+		}
+	}},
+	{"Reserve", "Reserve and Cancel", func(e *engine.Engine[string]) callPair {
+		one := func(key string) bool {
+			r := e.Reserve(key, 1, 0)
+			allowed := r.Allowed
+			r.Cancel()
+			return allowed
+		}
+		return callPair{one: one, all: func(keys []string) (passed int) {
+			for _, key := range keys {
+				r := e.Reserve(key, 1, 0)
+				if r.Allowed {
+					passed++
+				}
+				r.Cancel()
+			}
+			return passed
+		}}
+	}},
+	{"Acquire", "Acquire that need not wait, and Cancel", func(e *engine.Engine[string]) callPair {
+		ctx := context.Background()
+		one := func(key string) bool {
+			r, err := e.Acquire(ctx, key, 1, 0)
+			r.Cancel()
+			return err == nil
+		}
+		return callPair{one: one, all: func(keys []string) (passed int) {
+			for _, key := range keys {
+				r, err := e.Acquire(ctx, key, 1, 0)
+				r.Cancel()
+				if err == nil {
+					passed++
+				}
+			}
+			return passed
+		}}
+	}},
+	{"Refund", "Refund to a key that owes", func(e *engine.Engine[string]) callPair {
+		return callPair{
+			one: func(key string) bool { e.Refund(key, 1); return true },
+			all: func(keys []string) (passed int) {
+				for _, key := range keys {
+					e.Refund(key, 1)
+				}
+				return len(keys)
+			},
+			prepare: func(keys []string) {
+				for _, key := range keys {
+					e.Choke(key)
+					e.Refund(key, -owed)
+				}
+			},
+		}
+	}},
+	{"Wait", "Wait that need not wait", func(e *engine.Engine[string]) callPair {
+		ctx := context.Background()
+		return callPair{
+			one: func(key string) bool { return e.Wait(ctx, key, 1) == nil },
+			all: func(keys []string) (passed int) {
+				for _, key := range keys {
+					if e.Wait(ctx, key, 1) == nil {
+						passed++
+					}
+				}
+				return passed
+			},
+		}
+	}},
+	{"TakeWith", "TakeWith another funnel", func(e *engine.Engine[string]) callPair {
+		other := policy.Must(policy.Funnel(roomy.Capacity/2, roomy.Count, roomy.Per))
+		return callPair{
+			one: func(key string) bool { return e.TakeWith(other, key, 1).Allowed },
+			all: func(keys []string) (passed int) {
+				for _, key := range keys {
+					if e.TakeWith(other, key, 1).Allowed {
+						passed++
+					}
+				}
+				return passed
+			},
+		}
+	}},
+}
+
+// owed is a debt under the roomy limit that lasts for a day.
+const owed = 86_400 * 1_000_000_000
+
+func choke(e *engine.Engine[string]) callPair {
+	return callPair{one: e.Choke, all: ral{Engine: e}.ChokeAll}
+}
+
+func take(e *engine.Engine[string]) callPair {
+	return callPair{
+		one: func(key string) bool { return e.Take(key, 1).Allowed },
+		all: func(keys []string) (passed int) {
+			for _, key := range keys {
+				if e.Take(key, 1).Allowed {
+					passed++
+				}
+			}
+			return passed
+		},
+	}
+}
+
+// callLimiter is one of Ral's calls as a Limiter.
+type callLimiter struct {
+	callPair
+	counted
+	close func() error
+}
+
+// Choke implements Limiter.
+func (l callLimiter) Choke(key string) bool { return l.one(key) }
+
+// ChokeAll implements Limiter.
+func (l callLimiter) ChokeAll(keys []string) (passed int) { return l.all(keys) }
+
+// Close implements Limiter.
+func (l callLimiter) Close() error { return l.close() }
+
+// prepare implements preparer.
+func (l callLimiter) prepare(keys []string) {
+	if l.callPair.prepare != nil {
+		l.callPair.prepare(keys)
+	}
+}
+
+// newRalCall returns a contender without New, named after Ral.
+func newRalCall(name, about string, workloads ...string) Contender {
+	return Contender{Name: ralName + " " + name, About: about, Promise: LeakyBucket, Exact: true, For: workloads}
+}
+
+// ralCall returns a call of an engine with this kind of limit.
+func ralCall(name, about string, limit func(Limit) (policy.Policy, error), calls func(*engine.Engine[string]) callPair,
+	workloads ...string) Contender {
+	c := newRalCall(name, about, workloads...)
+	c.New = func(s Setup) (Limiter, error) {
+		p, err := limit(s.Limit)
+		if err != nil {
+			return nil, err
+		}
+		e, err := engine.New[string](engine.Config{Policy: p, MaxKeys: s.MaxKeys})
+		if err != nil {
+			return nil, err
+		}
+		return callLimiter{calls(e), counted{e}, e.Close}, nil
+	}
+	return c
+}
+
+// ralPolicyFor returns Choke with one of three funnels for each key.
+func ralPolicyFor() Contender {
+	c := newRalCall("PolicyFor", "Choke with one of three funnels by key", VerbsWorkload)
+	c.New = func(s Setup) (Limiter, error) {
+		var three [3]policy.Policy
+		for i := range three {
+			three[i] = policy.Must(policy.Funnel(s.Limit.Capacity-int64(i), s.Limit.Count, s.Limit.Per))
+		}
+		e, err := engine.New(engine.Config{Policy: three[0], MaxKeys: s.MaxKeys}, engine.PolicyFor(func(key string) policy.Policy {
+			return three[key[len(key)-1]%3]
+		}))
+		if err != nil {
+			return nil, err
+		}
+		return callLimiter{choke(e), counted{e}, e.Close}, nil
+	}
+	return c
+}
+
+// severalLimits are the calls under two limits: the workload's own for each key, and one
+// that never refuses.
+var severalLimits = []struct {
+	name, about string
+	new         func(Setup) (Limiter, error)
+}{
+	{"Tiered", "Choke of a Tiered of two funnels", func(s Setup) (Limiter, error) {
+		limit, err := funnel(s.Limit)
+		if err != nil {
+			return nil, err
+		}
+		t, err := engine.NewTiered[string](engine.Config{Policy: policy.Must(funnel(roomy)), MaxKeys: s.MaxKeys}, limit)
+		if err != nil {
+			return nil, err
+		}
+		all := func(keys []string) (passed int) {
+			for _, key := range keys {
+				if t.Choke(key) {
+					passed++
+				}
+			}
+			return passed
+		}
+		return callLimiter{callPair{one: t.Choke, all: all}, counted{t.Engines()[0]}, t.Close}, nil
+	}},
+	{"TakeAll", "TakeAll of two claims: one of the key, one that all keys share", func(s Setup) (Limiter, error) {
+		return newClaims(s, func(own, shared *engine.Engine[string]) callPair {
+			return callPair{
+				one: func(key string) bool { return engine.TakeAll(own.Claim(key, 1), shared.Claim(sharedKey, 1)).Allowed },
+				all: func(keys []string) (passed int) {
+					for _, key := range keys {
+						if engine.TakeAll(own.Claim(key, 1), shared.Claim(sharedKey, 1)).Allowed {
+							passed++
+						}
+					}
+					return passed
+				},
+			}
+		})
+	}},
+	{"AcquireAll", "AcquireAll of the same, without patience", func(s Setup) (Limiter, error) {
+		return newClaims(s, func(own, shared *engine.Engine[string]) callPair {
+			ctx := context.Background()
+			return callPair{
+				one: func(key string) bool {
+					_, err := engine.AcquireAll(ctx, 0, own.Claim(key, 1), shared.Claim(sharedKey, 1))
+					return err == nil
+				},
+				all: func(keys []string) (passed int) {
+					for _, key := range keys {
+						if _, err := engine.AcquireAll(ctx, 0, own.Claim(key, 1), shared.Claim(sharedKey, 1)); err == nil {
+							passed++
+						}
+					}
+					return passed
+				},
+			}
+		})
+	}},
+}
+
+// sharedKey is the key that stands for all clients together.
+const sharedKey = "all"
+
+// newClaims returns calls on two engines: one with the workload's limit, one with a limit
+// that never refuses.
+func newClaims(s Setup, calls func(own, shared *engine.Engine[string]) callPair) (Limiter, error) {
+	limit, err := funnel(s.Limit)
+	if err != nil {
+		return nil, err
+	}
+	own, err := engine.New[string](engine.Config{Policy: limit, MaxKeys: s.MaxKeys})
+	if err != nil {
+		return nil, err
+	}
+	shared, err := engine.New[string](engine.Config{Policy: policy.Must(funnel(roomy))})
+	if err != nil {
+		return nil, errors.Join(err, own.Close())
+	}
+	return callLimiter{calls(own, shared), counted{own}, func() error { return errors.Join(own.Close(), shared.Close()) }}, nil
+}
+
+// ralSetPolicy returns changes of the limit as calls, while callers ask for one key.
+func ralSetPolicy() Contender {
+	c := newRalCall("SetPolicy", "SetPolicy, while 8 goroutines call Choke", SetPolicyWorkload)
+	c.Note = "ns/op has the other callers in it; p50 to worst are single changes"
+	c.New = func(s Setup) (Limiter, error) {
+		config, err := configOf(s)
+		if err != nil {
+			return nil, err
+		}
+		e, err := engine.New[string](config)
+		if err != nil {
+			return nil, err
+		}
+		p := &policySetter{engine: e}
+		for i := range p.limits {
+			p.limits[i] = policy.Must(policy.Funnel(s.Limit.Capacity/int64(i+2), s.Limit.Count, s.Limit.Per))
+		}
+		const busy = 8
+		for range busy {
+			p.callers.Go(func() {
+				for !p.stop.Load() {
+					for range batch {
+						e.Choke(sharedKey)
+					}
+				}
+			})
+		}
+		return p, nil
+	}
+	return c
+}
+
+// policySetter changes an engine's limit to and fro, one caller at a time.
+type policySetter struct {
+	engine  *engine.Engine[string]
+	limits  [2]policy.Policy
+	next    int
+	callers sync.WaitGroup
+	stop    atomic.Bool
+}
+
+// Choke implements Limiter: it reports whether the limit was changed.
+func (p *policySetter) Choke(string) bool {
+	p.next = 1 - p.next
+	return p.engine.SetPolicy(p.limits[p.next]) == nil
+}
+
+// ChokeAll implements Limiter.
+func (p *policySetter) ChokeAll(keys []string) (passed int) {
+	for _, key := range keys {
+		if p.Choke(key) {
+			passed++
+		}
+	}
+	return passed
+}
+
+// Close implements Limiter.
+func (p *policySetter) Close() error {
+	p.stop.Store(true)
+	p.callers.Wait()
+	return p.engine.Close()
 }
