@@ -1,4 +1,5 @@
-// Command connect serves the shop over Connect, gRPC and gRPC-Web, with limits on its calls.
+// Command connect serves a shop over Connect, gRPC and gRPC-Web, with limits on its calls. Its messages are JSON
+// objects, so that the example needs no generated code; limits read generated messages in the same way.
 //
 //	go run ./examples/connect
 //
@@ -20,10 +21,10 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/examples/grpc/shop"
-	"github.com/ral-limiter/ral/examples/grpc/shop/shopconnect"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpc/connectlimit"
@@ -55,10 +56,10 @@ func newServer() (*server, error) {
 		// The interceptor decides this one, by the message.
 		rpclimit.Limit[string]{
 			Name: "item", Limiter: byItem, WhenNoKey: limits.Skip,
-			Key: rpclimit.ByMessage(func(r *shop.OrderRequest) string { return r.GetItem() }),
+			Key: rpclimit.ByMessage(func(r *structpb.Struct) string { return r.GetFields()["item"].GetStringValue() }),
 			Cost: func(c *rpclimit.Call) int64 {
-				if r, ok := c.Message.(*shop.OrderRequest); ok {
-					return max(1, r.GetPieces())
+				if r, ok := c.Message.(*structpb.Struct); ok {
+					return max(1, pieces(r))
 				}
 				return 1
 			},
@@ -72,30 +73,42 @@ func newServer() (*server, error) {
 		return nil, errors.Join(err, byAddr.Close(), byItem.Close())
 	}
 	mux := http.NewServeMux()
-	mux.Handle(shopconnect.NewShopHandler(sells{}, connect.WithInterceptors(connectlimit.NewInterceptor(limits))))
+	limited := connect.WithInterceptors(connectlimit.NewInterceptor(limits))
+	mux.Handle(order, connect.NewUnaryHandler(order, sell, limited))
+	mux.Handle(prices, connect.NewBidiStreamHandler(prices, tell, limited))
 	return &server{connectlimit.TrailersOnly(gate.Handler(mux)), byAddr, byItem}, nil
 }
 
 // Close closes the limiters.
 func (s *server) Close() error { return errors.Join(s.byAddr.Close(), s.byItem.Close()) }
 
-// sells implements the service.
-type sells struct{}
+// The calls of the service.
+const (
+	order  = "/shop.v1.Shop/Order"
+	prices = "/shop.v1.Shop/Prices"
+)
 
 const cents = 250 // the price of everything
 
-func (sells) Order(_ context.Context, r *connect.Request[shop.OrderRequest]) (*connect.Response[shop.OrderResponse], error) {
-	return connect.NewResponse(&shop.OrderResponse{Cents: cents * max(1, r.Msg.GetPieces())}), nil
+// pieces returns how many pieces an order is for.
+func pieces(order *structpb.Struct) int64 { return int64(order.GetFields()["pieces"].GetNumberValue()) }
+
+func priced(cents int64) *structpb.Struct {
+	return &structpb.Struct{Fields: map[string]*structpb.Value{"cents": structpb.NewNumberValue(float64(cents))}}
 }
 
-func (sells) Prices(_ context.Context, s *connect.BidiStream[shop.PriceRequest, shop.PriceResponse]) error {
+func sell(_ context.Context, r *connect.Request[structpb.Struct]) (*connect.Response[structpb.Struct], error) {
+	return connect.NewResponse(priced(cents * max(1, pieces(r.Msg)))), nil
+}
+
+func tell(_ context.Context, s *connect.BidiStream[wrapperspb.StringValue, structpb.Struct]) error {
 	for {
-		r, err := s.Receive()
+		_, err := s.Receive()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err == nil {
-			err = s.Send(&shop.PriceResponse{Item: r.GetItem(), Cents: cents})
+			err = s.Send(priced(cents))
 		}
 		if err != nil {
 			return err
@@ -125,8 +138,6 @@ const commands = `The shop is at %[1]s. Of each item it sells 5 pieces a minute:
 
   curl -i -H 'Content-Type: application/json' -d '{"item": "tea", "pieces": 3}' http://%[1]s/shop.v1.Shop/Order
   curl -i --http2-prior-knowledge -H 'Content-Type: application/json' -d '{"item": "tea", "pieces": 3}' http://%[1]s/shop.v1.Shop/Order
-  go run github.com/fullstorydev/grpcurl/cmd/grpcurl@latest -plaintext -v -proto examples/grpc/shop/shop.proto \
-      -d '{"item": "tea", "pieces": 3}' %[1]s shop.v1.Shop/Order
 
 `
 

@@ -13,9 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-
-	"github.com/ral-limiter/ral/examples/grpc/shop"
-	"github.com/ral-limiter/ral/examples/grpc/shop/shopconnect"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // start serves the shop, and returns its address.
@@ -44,26 +43,29 @@ func TestPiecesAreLimitedInEveryProtocol(t *testing.T) {
 	addr := start(t)
 	c := client()
 	defer c.CloseIdleConnections()
-	order := func(pieces int64, options ...connect.ClientOption) error {
-		_, err := shopconnect.NewShopClient(c, "http://"+addr, options...).Order(t.Context(),
-			connect.NewRequest(&shop.OrderRequest{Item: "tea", Pieces: pieces}))
+	of := func(item string, pieces float64) *structpb.Struct {
+		return &structpb.Struct{Fields: map[string]*structpb.Value{"item": structpb.NewStringValue(item), "pieces": structpb.NewNumberValue(pieces)}}
+	}
+	call := func(pieces float64, options ...connect.ClientOption) error {
+		shop := connect.NewClient[structpb.Struct, structpb.Struct](c, "http://"+addr+order, options...)
+		_, err := shop.CallUnary(t.Context(), connect.NewRequest(of("tea", pieces)))
 		return err
 	}
-	require.NoError(t, order(2))
-	require.NoError(t, order(2, connect.WithGRPC()))
-	err := order(3, connect.WithGRPCWeb())
+	require.NoError(t, call(2))
+	require.NoError(t, call(2, connect.WithGRPC()))
+	err := call(3, connect.WithGRPCWeb())
 	require.Equal(t, connect.CodeResourceExhausted, connect.CodeOf(err))
 	assert.Contains(t, err.Error(), `"item"`)
 
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer conn.Close()
-	_, err = shop.NewShopClient(conn).Order(t.Context(), &shop.OrderRequest{Item: "tea", Pieces: 3})
-	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
-	_, err = shop.NewShopClient(conn).Order(t.Context(), &shop.OrderRequest{Item: "milk", Pieces: 6})
-	assert.Equal(t, codes.ResourceExhausted, status.Code(err), "never admitted")
-	_, err = shop.NewShopClient(conn).Order(t.Context(), &shop.OrderRequest{Item: "milk", Pieces: 5})
-	assert.NoError(t, err)
+	byGRPC := func(item string, pieces float64) error {
+		return conn.Invoke(t.Context(), order, of(item, pieces), &structpb.Struct{})
+	}
+	assert.Equal(t, codes.ResourceExhausted, status.Code(byGRPC("tea", 3)))
+	assert.Equal(t, codes.ResourceExhausted, status.Code(byGRPC("milk", 6)), "never admitted")
+	assert.NoError(t, byGRPC("milk", 5))
 }
 
 // Each message of a stream counts for its address.
@@ -71,11 +73,11 @@ func TestMessagesOfStreamsAreLimited(t *testing.T) {
 	addr := start(t)
 	c := client()
 	defer c.CloseIdleConnections()
-	stream := shopconnect.NewShopClient(c, "http://"+addr, connect.WithGRPC()).Prices(t.Context())
+	stream := connect.NewClient[wrapperspb.StringValue, structpb.Struct](c, "http://"+addr+prices, connect.WithGRPC()).CallBidiStream(t.Context())
 	answered := 0
 	var err error
 	for err == nil && answered < 1000 {
-		if err = stream.Send(&shop.PriceRequest{Item: "tea"}); err != nil {
+		if err = stream.Send(wrapperspb.String("tea")); err != nil {
 			_, err = stream.Receive()
 		} else if _, err = stream.Receive(); err == nil {
 			answered++

@@ -3,7 +3,8 @@
 //
 //	go run ./examples/grpc
 //
-// The function serve has what a server of yours needs, and retryPolicy what a client of yours needs to repeat refused
+// The service is the one that gRPC itself is tested with: the code of one's own is a stand-in. The function serve has
+// what a server of yours needs, and retryPolicy what a client of yours needs to repeat refused
 // calls at the time that it is told.
 package main
 
@@ -20,12 +21,12 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/examples/grpc/shop"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpc/grpclimit"
 	"github.com/ral-limiter/ral/rpclimit"
@@ -37,12 +38,13 @@ func main() {
 	}
 }
 
-// Each address may buy 3 pieces at once, and 2 a second in the long run. Each price that is told costs 1 as well.
+// Each address may ask for 3 bytes at once, and 2 a second in the long run. Each message of a stream that is answered
+// costs 1 as well.
 var limit = policy.Must(policy.Parse("funnel 3, 2/s"))
 
-// serve serves the shop behind its limits.
+// serve serves the service behind its limits.
 func serve(listener net.Listener, addresses *engine.Engine[netip.Addr]) (*grpc.Server, error) {
-	limits, err := rpclimit.New(rpclimit.Options{Cost: pieces, CostSent: each},
+	limits, err := rpclimit.New(rpclimit.Options{Cost: size, CostSent: each},
 		rpclimit.Limit[netip.Addr]{Name: "address", Limiter: addresses, Key: rpclimit.ByAddr})
 	if err != nil {
 		return nil, err
@@ -50,7 +52,7 @@ func serve(listener net.Listener, addresses *engine.Engine[netip.Addr]) (*grpc.S
 	server := grpc.NewServer(
 		grpc.ChainUnaryInterceptor(grpclimit.UnaryServerInterceptor(limits)),
 		grpc.ChainStreamInterceptor(grpclimit.StreamServerInterceptor(limits)))
-	shop.RegisterShopServer(server, goods{})
+	testgrpc.RegisterTestServiceServer(server, service{})
 	reflection.Register(server) // so that grpcurl can call it; it is exempt
 	go func() {
 		if err := server.Serve(listener); err != nil {
@@ -60,10 +62,10 @@ func serve(listener net.Listener, addresses *engine.Engine[netip.Addr]) (*grpc.S
 	return server, nil
 }
 
-// pieces is the cost of a call: an order costs its pieces, and a stream nothing as it opens.
-func pieces(c *rpclimit.Call) int64 {
-	if order, ok := c.Message.(*shop.OrderRequest); ok {
-		return max(1, order.GetPieces())
+// size is the cost of a call: the bytes that it asks for. A stream costs nothing as it opens.
+func size(c *rpclimit.Call) int64 {
+	if r, ok := c.Message.(*testgrpc.SimpleRequest); ok {
+		return max(1, int64(r.GetResponseSize()))
 	}
 	return 0
 }
@@ -73,7 +75,7 @@ func each(*rpclimit.Call) int64 { return 1 }
 // retryPolicy has clients repeat what a limit refuses. They wait for as long as the server says, and by the backoff
 // only if it says nothing.
 const retryPolicy = `{"methodConfig": [{
-	"name": [{"service": "shop.v1.Shop"}],
+	"name": [{"service": "grpc.testing.TestService"}],
 	"retryPolicy": {"maxAttempts": 3, "initialBackoff": "1s", "maxBackoff": "10s", "backoffMultiplier": 2,
 		"retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`
 
@@ -109,12 +111,12 @@ func run(out io.Writer, limit policy.Policy) error {
 	p := printer{out, time.Now()}
 	ctx := context.Background()
 	p.line("the limit: %v", policy.Describe(limit))
-	p.order(ctx, plain, "an order of 2 pieces", 2)
-	p.order(ctx, plain, "an order of 3 more", 3)
-	p.order(ctx, plain, "an order of more pieces than the limit ever admits", 100)
-	p.order(ctx, patient, "an order of 3 by a client that repeats it when it is told to", 3)
+	p.ask(ctx, plain, "a call for 2 bytes", 2)
+	p.ask(ctx, plain, "a call for 3 more", 3)
+	p.ask(ctx, plain, "a call for more than the limit ever admits", 100)
+	p.ask(ctx, patient, "a call for 3 by a client that repeats it when it is told to", 3)
 	time.Sleep(time.Second) // in which 2 come back
-	p.prices(ctx, plain)
+	p.stream(ctx, plain)
 	return nil
 }
 
@@ -128,9 +130,9 @@ func (p printer) line(format string, values ...any) {
 	_, _ = fmt.Fprintf(p.out, "%6.2fs  %s\n", time.Since(p.began).Seconds(), fmt.Sprintf(format, values...))
 }
 
-func (p printer) order(ctx context.Context, conn *grpc.ClientConn, what string, pieces int64) {
+func (p printer) ask(ctx context.Context, conn *grpc.ClientConn, what string, size int32) {
 	var header, trailer metadata.MD
-	_, err := shop.NewShopClient(conn).Order(ctx, &shop.OrderRequest{Item: "tea", Pieces: pieces}, grpc.Header(&header), grpc.Trailer(&trailer))
+	_, err := testgrpc.NewTestServiceClient(conn).UnaryCall(ctx, &testgrpc.SimpleRequest{ResponseSize: size}, grpc.Header(&header), grpc.Trailer(&trailer))
 	if err != nil {
 		p.refusal(what, err, trailer)
 		return
@@ -138,19 +140,19 @@ func (p printer) order(ctx context.Context, conn *grpc.ClientConn, what string, 
 	p.line("%s: admitted; ratelimit %s", what, header["ratelimit"])
 }
 
-// prices asks for prices until the limit ends the stream.
-func (p printer) prices(ctx context.Context, conn *grpc.ClientConn) {
-	stream, err := shop.NewShopClient(conn).Prices(ctx)
-	told := 0
+// stream sends messages until the limit ends the stream.
+func (p printer) stream(ctx context.Context, conn *grpc.ClientConn) {
+	stream, err := testgrpc.NewTestServiceClient(conn).FullDuplexCall(ctx)
+	answered := 0
 	for err == nil {
-		if err = stream.Send(&shop.PriceRequest{Item: "tea"}); err != nil && !errors.Is(err, io.EOF) {
+		if err = stream.Send(&testgrpc.StreamingOutputCallRequest{}); err != nil && !errors.Is(err, io.EOF) {
 			break
 		}
 		if _, err = stream.Recv(); err == nil {
-			told++
+			answered++
 		}
 	}
-	p.refusal(fmt.Sprintf("a stream that was told prices %d times", told), err, nil)
+	p.refusal(fmt.Sprintf("a stream that was answered %d times", answered), err, nil)
 }
 
 func (p printer) refusal(what string, err error, trailer metadata.MD) {
@@ -164,27 +166,25 @@ func (p printer) refusal(what string, err error, trailer metadata.MD) {
 	}
 }
 
-// goods is the shop.
-type goods struct{ shop.UnimplementedShopServer }
-
-const cents = 499
-
-// Order implements shop.ShopServer.
-func (goods) Order(_ context.Context, r *shop.OrderRequest) (*shop.OrderResponse, error) {
-	return &shop.OrderResponse{Cents: cents * r.GetPieces()}, nil
+// service answers with as many bytes as a call asks for.
+type service struct {
+	testgrpc.UnimplementedTestServiceServer
 }
 
-// Prices implements shop.ShopServer.
-func (goods) Prices(stream grpc.BidiStreamingServer[shop.PriceRequest, shop.PriceResponse]) error {
+// UnaryCall implements testgrpc.TestServiceServer.
+func (service) UnaryCall(_ context.Context, r *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
+	return &testgrpc.SimpleResponse{Payload: &testgrpc.Payload{Body: make([]byte, r.GetResponseSize())}}, nil
+}
+
+// FullDuplexCall implements testgrpc.TestServiceServer.
+func (service) FullDuplexCall(stream testgrpc.TestService_FullDuplexCallServer) error {
 	for {
-		r, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
+		if _, err := stream.Recv(); errors.Is(err, io.EOF) {
 			return nil
-		}
-		if err != nil {
+		} else if err != nil {
 			return err
 		}
-		if err := stream.Send(&shop.PriceResponse{Item: r.GetItem(), Cents: cents}); err != nil {
+		if err := stream.Send(&testgrpc.StreamingOutputCallResponse{}); err != nil {
 			return err
 		}
 	}
