@@ -58,6 +58,7 @@ check: needs
 # others: every test, and every test under the race detector. Pages run in a browser's
 # processes, which the detector does not see. TestSchedules tries the same schedules on any
 # number of processors, and policies are pure functions.
+nightly: export RAL_SEED := random
 nightly: needs
 	@$(RUN) -j 2 \
 		"lint: $(AGAIN) lint" \
@@ -70,8 +71,8 @@ nightly: needs
 		"4 processors: $(GO) test -count=1 -cpu 4 -skip ^TestSchedules $(CORE)" \
 		"32 bits: $(AGAIN) narrow" \
 		"simulation: $(GO) test -count=1 -run ^TestSeeds ./test/torture/simulation -first 100001 -seeds 200000" \
-		"linear: $(GO) test -count=1 -run ^TestLinearizable ./test/torture/linear -for 20s" \
-		"properties: $(GO) test -count=1 ./test/torture/properties -for 20s" \
+		"linear: $(GO) test -count=1 -run ^TestLinearizable ./test/torture/linear -for 20s -seed 0" \
+		"properties: $(GO) test -count=1 ./test/torture/properties -for 20s -rapid.seed 0" \
 		"busy servers: $(GO) test -count=1 -run ^TestBusyServerKeepsToRedis ./fleet -busy 8" \
 		"oracle: $(GO) test -count=1 -timeout 60m ./test/oracle -pairs 100000 -seed 100001" \
 		"Dockerfile: $(GO) test -count=1 -run ^TestDockerfile ./cmd/rald -build" \
@@ -125,11 +126,11 @@ release:
 torture:
 	$(GO) test -race -count=1 -cpu 1,2,4,16 -timeout 0 $(CORE)
 	cd test/torture && $(GO) test ./simulation -run TestLong -for $$(($(FOR)/6))s -timeout 0 -v
-	cd test/torture && $(GO) test ./linear -run TestLinearizable -for $$(($(FOR)/6))s -timeout 0 -v
-	cd test/torture && $(GO) test ./soak -run TestSoak -for $$(($(FOR)/6))s -timeout 0 -v
+	cd test/torture && $(GO) test ./linear -run TestLinearizable -seed 0 -for $$(($(FOR)/6))s -timeout 0 -v
+	cd test/torture && $(GO) test ./soak -run TestSoak -seed 0 -for $$(($(FOR)/6))s -timeout 0 -v
 	cd test/torture && $(GO) test ./soak -run TestClock -clock $$(($(FOR)/6))s -timeout 0 -v
 	cd test/torture && $(GO) test ./hostile -run TestCost -for $$(($(FOR)/6))s -timeout 0 -v
-	cd test/torture && $(GO) test ./properties -for $$(($(FOR)/6))s -timeout 0 -v
+	cd test/torture && $(GO) test ./properties -rapid.seed 0 -for $$(($(FOR)/6))s -timeout 0 -v
 
 # Takes each safety mechanism out in turn and sees that a test fails: docs/mutations.md.
 mutation:

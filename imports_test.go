@@ -32,6 +32,8 @@ var mayImport = []struct {
 	// What a limit is made of, for module fleet, and whether there is one.
 	{"internal/core/shape", nil},
 	{"internal/core/whole", nil},
+	// Seeds of tests of random inputs.
+	{"internal/testkit/seeds", nil},
 	// Processes beside this one, for modules that start some and for tests.
 	{"internal/testkit/child", nil},
 	{"internal/testkit/redisd", []string{"internal/testkit/child"}},

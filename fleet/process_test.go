@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/internal/testkit/seeds"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -404,7 +405,7 @@ func TestClockSteps(t *testing.T) {
 			config := at(shared.Addr(), c.p)
 			config.clock = clock.Load
 			l := open(t, config)
-			seed := rand.Uint64()
+			seed := seeds.Of(t)
 			random := rand.New(rand.NewPCG(seed, 0))
 			admitted := 0
 			for i := range 3000 {

@@ -16,6 +16,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/testkit/seeds"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -87,7 +88,7 @@ func TestServersChangeOneAfterTheOther(t *testing.T) {
 	const servers, unit = 3, time.Second
 	for run := range 24 {
 		inBubble(t, func(t *testing.T, line *redistest.Line) {
-			seed := rand.Uint64()
+			seed := seeds.Of(t) + uint64(run)
 			random := rand.New(rand.NewPCG(seed, 0))
 			anyLimit := func() (p policy.Policy, burst, rate int64) {
 				burst, rate = 1+random.Int64N(40), 1+random.Int64N(20)

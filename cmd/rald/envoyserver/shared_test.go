@@ -20,6 +20,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/rules"
 	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/seeds"
 )
 
 // openShared is open over a Redis, with a budget that only an outage spends.
@@ -80,7 +81,7 @@ func compareShared(t *testing.T, config string, allOrNothing bool) {
 	over, _ := openShared(t, config, fleet.FallbackClosed)
 	in := open(t, config)
 	in.config.Headers = true
-	seed := rand.Uint64()
+	seed := seeds.Of(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	day := time.Now().UTC().YearDay()
 	for step := range 600 {

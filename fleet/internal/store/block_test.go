@@ -16,6 +16,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/penalty"
+	"github.com/ral-limiter/ral/internal/testkit/seeds"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -29,7 +30,7 @@ func blockName(s *store.Store, l *store.Limit, key string) string {
 // with any word, also where time ends.
 func TestBlocksAgreeWithPackagePenalty(t *testing.T) {
 	client := connect(t, shared)
-	seed := rand.Uint64()
+	seed := seeds.Of(t)
 	for i := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, i))
 		rule := penalty.Rule{Refusals: 1 + r.Int64N(5), Within: time.Duration(1+r.Int64N(5000)) * time.Microsecond, For: time.Duration(1+r.Int64N(5000)) * time.Microsecond}

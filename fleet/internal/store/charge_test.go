@@ -15,13 +15,14 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/testkit/seeds"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // Whatever words there are, each of several keys is charged as the policy has it, to the
 // bit, and a key among them that holds something else is left as it is.
 func TestChargingAgreesWithThePolicy(t *testing.T) {
-	seed := rand.Uint64()
+	seed := seeds.Of(t)
 	client := connect(t, shared)
 	var group sync.WaitGroup
 	for i, p := range oraclePolicies(seed) {

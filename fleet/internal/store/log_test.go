@@ -16,6 +16,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/testkit/seeds"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -98,7 +99,7 @@ func (m *logModel) forget(now int64) {
 func TestLogIsALog(t *testing.T) {
 	client := connect(t, shared)
 	var group sync.WaitGroup
-	for _, c := range []struct {
+	for i, c := range []struct {
 		limit int64
 		per   time.Duration
 	}{
@@ -107,7 +108,7 @@ func TestLogIsALog(t *testing.T) {
 		{slidinglog.Most, time.Second}, {3000, time.Minute}, {25, time.Second}, {120, 10 * time.Millisecond},
 	} {
 		group.Go(func() {
-			seed := rand.Uint64()
+			seed := seeds.Of(t) + uint64(i)
 			random := rand.New(rand.NewPCG(seed, 1))
 			var clock int64
 			s := clocked(t, client, &clock)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/testkit/seeds"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -23,7 +24,7 @@ const oracleSteps = 250
 //
 // Promise: Redis decides as the policy in process, to the nanosecond.
 func TestAgreesWithThePolicy(t *testing.T) {
-	seed := rand.Uint64()
+	seed := seeds.Of(t)
 	policies := oraclePolicies(seed)
 	client := connect(t, shared)
 	var group sync.WaitGroup

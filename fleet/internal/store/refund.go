@@ -25,8 +25,10 @@ func (s *Store) Refund(ctx context.Context, l *Limit, key string, n int64) (Take
 }
 
 // Keep leaves kept of the n units of a take used, and gives back the others. If the present
-// word is what the take left, which by a clock that goes on does not come about by chance, it
-// becomes that of a take of kept units, unless such a take would have had its turn earlier.
+// word is the word that the take left, it becomes the word of a take of kept units, unless such a
+// take would have had its turn earlier. A word comes back after a return only if later takes
+// fill to the tick as much as came back, which time that passes between a take and its return
+// makes unlikely; then Keep gives back the units of the take as if nothing had come behind it.
 // Otherwise units come back from the newest on, as policy.Refunder does if nothing is known of
 // what others gave back, and in addition what undrained says. One call of Redis, whatever others do
 // to the key.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/testkit/seeds"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -39,9 +40,9 @@ func aligned(limit int64, per time.Duration) policy.Policy {
 func TestTakeAll(t *testing.T) {
 	client := connect(t, shared)
 	var group sync.WaitGroup
-	for range 24 {
+	for i := range uint64(24) {
 		group.Go(func() {
-			seed := rand.Uint64()
+			seed := seeds.Of(t) + i
 			random := rand.New(rand.NewPCG(seed, 1))
 			var clock int64
 			s := clocked(t, client, &clock)
@@ -198,7 +199,7 @@ func TestLease(t *testing.T) {
 		policy.Must(policy.SlidingWindow(10, time.Second)),
 		policy.Must(policy.SlidingWindow(8_000_000, time.Hour)),
 	}
-	any := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	any := rand.New(rand.NewPCG(seeds.Of(t), 0))
 	for len(policies) < 24 {
 		p := anyPolicy(any)
 		switch p.(shape.Shaped).Shape().Kind {
@@ -206,9 +207,9 @@ func TestLease(t *testing.T) {
 			policies = append(policies, p)
 		}
 	}
-	for _, p := range policies {
+	for i, p := range policies {
 		group.Go(func() {
-			seed := rand.Uint64()
+			seed := seeds.Of(t) + uint64(i)
 			random := rand.New(rand.NewPCG(seed, 1))
 			var clock int64
 			s := clocked(t, client, &clock)

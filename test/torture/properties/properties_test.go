@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 	if race.Enabled {
 		checks = "100"
 	}
-	for name, value := range map[string]string{"rapid.checks": checks, "rapid.steps": "50"} {
+	for name, value := range map[string]string{"rapid.checks": checks, "rapid.steps": "50", "rapid.seed": "1"} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
 		}
@@ -36,12 +37,22 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// check tries a property: once, or for its share of the long part.
+// check tries a property: once, or for its share of the long part, each time with the next seed. With
+// -rapid.seed 0 the seeds are drawn.
 func check(t *testing.T, property func(*rapid.T)) {
 	t.Helper()
 	const properties = 3
+	seed := flag.Lookup("rapid.seed").Value
+	first, err := strconv.ParseUint(seed.String(), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = seed.Set(strconv.FormatUint(first, 10)) }()
 	begin := time.Now()
 	for n := 0; n == 0 || time.Since(begin) < *lasting/properties; n++ {
+		if first != 0 {
+			_ = seed.Set(strconv.FormatUint(first+uint64(n), 10))
+		}
 		rapid.Check(t, func(t *rapid.T) { rapid.SyncTest(t, property) })
 		if *lasting > 0 && n%10 == 0 {
 			fmt.Fprintf(os.Stderr, "properties: %s, %v\n", t.Name(), time.Since(begin).Round(time.Second))

@@ -19,6 +19,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/seeds"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -76,7 +77,7 @@ func TestCommandsOverRedisAreThoseOfAnEngine(t *testing.T) {
 	over := dial(t, l)
 	_, l = door(t, Config{})
 	in := dial(t, l)
-	seed := rand.Uint64()
+	seed := seeds.Of(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	one := func(words ...string) string { return words[random.IntN(len(words))] }
 	// Nothing of them comes back while the test runs.
