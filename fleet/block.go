@@ -100,7 +100,7 @@ func (l *Limiter) Blocked(ctx context.Context, key string) (time.Duration, error
 // unblock lifts the block of the key.
 func (l *Limiter) unblock(ctx context.Context, key string) error {
 	_, err := ask(ctx, l, l.guardOf(l.own.Load(), key), func(ctx context.Context, r *remote) (bool, error) {
-		return r.store.Unblock(ctx, key)
+		return r.store.Delete(ctx, nil, key)
 	})
 	var why noAnswer
 	if err != nil && !errors.As(err, &why) {

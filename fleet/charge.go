@@ -58,7 +58,7 @@ func (l *Limiter) credit() {
 		if !there {
 			return
 		}
-		of.(*terms).rememberLate(ask.Key, t)
+		of.(*terms).remember(ask.Key, t, true)
 		l.learnBlock(ask.Key, &t)
 		if t.Allowed {
 			l.tally.charged.Add(uint64(of.(*terms).local.Credit(ask.Key, ask.N)))

@@ -32,7 +32,7 @@ func scripts(t testing.TB, redis *redistest.Server) (n int64) {
 
 // letPass has the share of a key that nothing was used of let n units pass.
 func letPass(l *Limiter, key string, n int64) bool {
-	l.local.LearnUsed(key, 0, policy.Instant(time.Now().Sub(l.config.Epoch))) //nolint:staticcheck // it judges no time, as time.Since would
+	l.local.Learn(key, 0, policy.Instant(time.Now().Sub(l.config.Epoch))) //nolint:staticcheck // it judges no time, as time.Since would
 	return l.local.Take(key, n, 0).Allowed
 }
 

@@ -66,7 +66,7 @@ func TestChargingLeavesRedisToCalls(t *testing.T) {
 				})
 				require.NoError(t, err)
 				for i := range keys {
-					local.LearnUsed(strconv.Itoa(i), 0, policy.Instant(time.Hour))
+					local.Learn(strconv.Itoa(i), 0, policy.Instant(time.Hour))
 					require.True(t, local.Take(strconv.Itoa(i), int64(i%3)+1, 0).Allowed)
 				}
 				var calls atomic.Uint64
@@ -116,7 +116,7 @@ func TestChargingEndsWithTheLimiter(t *testing.T) {
 		require.NoError(t, err)
 		const keys = 4 * chargeBatch
 		for i := range keys {
-			local.LearnUsed(strconv.Itoa(i), 0, policy.Instant(time.Hour))
+			local.Learn(strconv.Itoa(i), 0, policy.Instant(time.Hour))
 			require.True(t, local.Take(strconv.Itoa(i), 1, 0).Allowed)
 		}
 		redis := &slowRedis{core: make(chan struct{}, 1), key: 4 * time.Microsecond, charged: map[string]int64{}}

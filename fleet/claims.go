@@ -154,7 +154,7 @@ func takeAll(ctx context.Context, parts []part) ([]taken, error) {
 		if t.Block.Refused {
 			out[i].answer.Provenance = blocked(byRedis)
 		}
-		p.of.remember(p.key, t)
+		p.of.remember(p.key, t, false)
 		p.limiter.learnBlock(p.key, &t)
 	}
 	allowed := true

@@ -38,7 +38,15 @@ func (b bank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
 
 // leaseNode is Lease behind one guard.
 func (b bank) leaseNode(ctx context.Context, g *guard.Guard, asks []lease.Ask) []lease.Grant {
-	grants, err := b.lease(ctx, g, asks)
+	r, err := b.reach()
+	var grants []lease.Grant
+	if err == nil {
+		budget := exchangeBudgets*b.config.Budget + time.Duration(len(asks)-1)*perKeyBudget
+		grants, err = guard.DoWithin(ctx, g, budget, func(ctx context.Context) ([]lease.Grant, error) {
+			grants := r.bank.Lease(ctx, asks)
+			return grants, unanswered(grants)
+		})
+	}
 	if err == nil {
 		b.learnGrants(asks, grants)
 		return grants
@@ -49,19 +57,6 @@ func (b bank) leaseNode(ctx context.Context, g *guard.Guard, asks []lease.Ask) [
 		grants[i].Err = err
 	}
 	return grants
-}
-
-// lease returns an error if none of the asks was answered.
-func (b bank) lease(ctx context.Context, g *guard.Guard, asks []lease.Ask) ([]lease.Grant, error) {
-	r, err := b.reach()
-	if err != nil {
-		return nil, err
-	}
-	budget := exchangeBudgets*b.config.Budget + time.Duration(len(asks)-1)*perKeyBudget
-	return guard.DoWithin(ctx, g, budget, func(ctx context.Context) ([]lease.Grant, error) {
-		grants := r.bank.Lease(ctx, asks)
-		return grants, unanswered(grants)
-	})
 }
 
 // learnGrants has the share remember what Redis said of the keys, and which are blocked. What others hold on

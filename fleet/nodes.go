@@ -174,15 +174,21 @@ func (k *keeper) probeNodes() {
 	all.Wait()
 }
 
-// breakers returns how many breakers there are, how many of them are open, and how many of those
-// try whether Redis is back.
-func (l *Limiter) breakers() (all, open, probing int) {
-	guards := []*guard.Guard{l.guard}
+// guards are all there are: that of Redis, and one for each node of a cluster.
+func (l *Limiter) guards() []*guard.Guard {
+	all := []*guard.Guard{l.guard}
 	if nodes := l.nodes.Load(); nodes != nil {
 		for _, n := range nodes.all {
-			guards = append(guards, n.guard)
+			all = append(all, n.guard)
 		}
 	}
+	return all
+}
+
+// breakers returns how many breakers there are, how many of them are open, how many of those try
+// whether Redis is back, and how often breakers opened.
+func (l *Limiter) breakers() (all, open, probing int, openings uint64) {
+	guards, openings := l.guards(), l.openingsBefore.Load()
 	for _, g := range guards {
 		if is, _ := g.Open(); is {
 			open++
@@ -190,28 +196,15 @@ func (l *Limiter) breakers() (all, open, probing int) {
 		if g.Probing() {
 			probing++
 		}
+		openings += g.Openings()
 	}
-	return len(guards), open, min(probing, open)
-}
-
-// openings is how often breakers opened.
-func (l *Limiter) openings() uint64 {
-	sum := l.guard.Openings() + l.openingsBefore.Load()
-	if all := l.nodes.Load(); all != nil {
-		for _, n := range all.all {
-			sum += n.guard.Openings()
-		}
-	}
-	return sum
+	return len(guards), open, min(probing, open), openings
 }
 
 // closeGuards ends all guards, once the keeper has ended.
 func (l *Limiter) closeGuards() {
-	l.guard.Close()
-	if all := l.nodes.Load(); all != nil {
-		for _, n := range all.all {
-			n.guard.Close()
-		}
+	for _, g := range l.guards() {
+		g.Close()
 	}
 	l.forgotten.Wait()
 }

@@ -96,7 +96,7 @@ func TestBreakerOfANode(t *testing.T) {
 
 		// What a share let pass is charged on the nodes that are there.
 		at := policy.Instant(time.Since(l.config.Epoch))
-		l.local.LearnUsed(there[0], 0, at)
+		l.local.Learn(there[0], 0, at)
 		owed := l.Stats().Charged
 		require.True(t, l.local.Take(there[0], 3, 0).Allowed)
 		l.nudge()
@@ -184,14 +184,14 @@ func TestNodesThatComeAndGo(t *testing.T) {
 		require.Less(t, i, 10)
 		_ = fail(b)
 	}
-	require.EqualValues(t, 1, other.openings())
+	require.EqualValues(t, 1, other.Stats().Openings)
 
 	for i := range forgetNode {
 		require.Len(t, other.nodes.Load().all, 2, i)
 		k.learnNodes([]store.SlotRange{{First: 0, Last: store.SlotCount - 2, Node: "a:1"}})
 	}
 	require.Len(t, other.nodes.Load().all, 1)
-	require.EqualValues(t, 1, other.openings())
+	require.EqualValues(t, 1, other.Stats().Openings)
 	for i := range 100 {
 		require.Same(t, a.guard, other.guardOf(own, fmt.Sprint(i)))
 	}

@@ -74,14 +74,13 @@ func (l *Limiter) Stats() Stats {
 		Local:    t.by[limits.SourceShare].Load(),
 		Open:     t.by[limits.SourceOpen].Load(),
 		Closed:   t.by[limits.SourceClosed].Load(),
-		Openings: l.openings(),
 		Charged:  t.charged.Load(),
 		Misfits:  t.misfits.Load(),
 		Blocks:   t.blocks.Load(), Penalties: t.penalties.Load(),
 		OverLimit: t.overLimit.Load(), Blocked: t.blocked.Load(), Unavailable: t.unavailable.Load(),
 		Servers: int(l.servers.Load()),
 	}
-	s.Breakers, s.OpenBreakers, s.HalfOpenBreakers = l.breakers()
+	s.Breakers, s.OpenBreakers, s.HalfOpenBreakers, s.Openings = l.breakers()
 	s.RoundTrips, s.RedisTime, s.FailedTrips = l.trips.Read()
 	s.Waiting, s.Waits, s.WaitTime = l.waiters.count()
 	_, node := l.openNodes()

@@ -158,7 +158,7 @@ func (l *Limiter) takeExact(ctx context.Context, of *terms, key string, n int64,
 	if err != nil {
 		return l.takeWithout(of, key, n, patience, err)
 	}
-	of.remember(key, exact)
+	of.remember(key, exact, false)
 	l.learnBlock(key, &exact)
 	t := taken{of: of, exact: exact, answer: limits.Answer{Decision: exact.Decision, Provenance: l.byRedis()}}
 	if exact.Block.Refused {
@@ -211,25 +211,20 @@ func (l *Limiter) shared(of *terms, d policy.Decision, n int64, cause error) lim
 	return limits.Answer{Decision: d, Provenance: limits.NewProvenance(limits.SourceShare, false, l.uncounted(cause))}
 }
 
-// remember has the share keep what Redis said of a key, to begin from there without it.
-func (of *terms) remember(key string, t store.Taken) {
-	switch {
-	case of.local == nil:
-	case of.logged:
-		of.local.LearnUsed(key, t.Limit-t.Remaining, t.At)
-	default:
-		of.local.Learn(key, t.After, t.At)
+// remember has the share keep what Redis said of a key, to begin from there without it. late says
+// that Redis said so some time ago.
+func (of *terms) remember(key string, t store.Taken, late bool) {
+	if of.local == nil {
+		return
 	}
-}
-
-// rememberLate is remember of what Redis said some time ago.
-func (of *terms) rememberLate(key string, t store.Taken) {
-	switch {
-	case of.local == nil:
-	case of.logged:
-		of.local.LearnUsedLate(key, t.Limit-t.Remaining, t.At)
-	default:
-		of.local.LearnLate(key, t.After, t.At)
+	word := t.After
+	if of.logged {
+		word = of.local.Word(t.Limit-t.Remaining, t.At)
+	}
+	if late {
+		of.local.LearnLate(key, word, t.At)
+	} else {
+		of.local.Learn(key, word, t.At)
 	}
 }
 
@@ -283,7 +278,7 @@ func (l *Limiter) RefundWith(ctx context.Context, limit policy.Policy, key strin
 	if err != nil {
 		return l.refundWithout(of, key, n, err)
 	}
-	of.remember(key, exact)
+	of.remember(key, exact, false)
 	a := limits.Answer{Decision: exact.Decision, Provenance: l.byRedis()}
 	a.Remaining = min(a.Remaining+held, a.Limit)
 	return a, nil

@@ -78,13 +78,7 @@ type batch[Q comparable, A any] struct {
 func (b *Batch[Q, A]) Do(ctx context.Context, ask Q) (A, error) {
 	var none A
 	g := b.guard
-	if ctx.Err() != nil {
-		return none, context.Cause(ctx)
-	}
-	if g.base.Err() != nil {
-		return none, ErrClosed
-	}
-	p, err := g.enter()
+	p, err := g.enter(ctx)
 	if err != nil {
 		return none, err
 	}

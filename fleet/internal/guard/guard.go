@@ -242,13 +242,7 @@ func DoPatiently[T any](ctx context.Context, g *Guard, wait time.Duration, call 
 
 func do[T any](ctx context.Context, g *Guard, budget, judged time.Duration, call func(context.Context) (T, error)) (T, error) {
 	var none T
-	if ctx.Err() != nil {
-		return none, context.Cause(ctx)
-	}
-	if g.base.Err() != nil {
-		return none, ErrClosed
-	}
-	p, err := g.enter()
+	p, err := g.enter(ctx)
 	if err != nil {
 		return none, err
 	}
@@ -281,11 +275,17 @@ func do[T any](ctx context.Context, g *Guard, budget, judged time.Duration, call
 // yieldEvery is how often calls that are not made give way.
 const yieldEvery = time.Millisecond
 
-// enter returns a pass of the breaker's. A caller that gets none goes on without having
+// enter returns a pass of the breaker's, unless ctx or the guard has ended. A caller that gets none goes on without having
 // waited for anything. Callers that do so all the time would keep the goroutine that reads a
 // probe's answer from a processor, each for as long as the scheduler lets it run. So now and
 // then one of them gives way.
-func (g *Guard) enter() (pass, error) {
+func (g *Guard) enter(ctx context.Context) (pass, error) {
+	switch {
+	case ctx.Err() != nil:
+		return pass{}, context.Cause(ctx)
+	case g.base.Err() != nil:
+		return pass{}, ErrClosed
+	}
 	p, err := g.breaker.enter()
 	if err != nil {
 		now, last := g.breaker.now(), g.yielded.Load()

@@ -66,7 +66,7 @@ func TestManyCallers(t *testing.T) {
 						n++
 					}
 				case 2:
-					l.LearnUsed(key, 0, redisTime(l.now()))
+					l.Learn(key, 0, redisTime(l.now()))
 					_ = l.Serve(2)
 				default:
 					if l.Take(key, 1, 0).Allowed {

@@ -117,7 +117,7 @@ func TestFileHoldsWhatIsOwed(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, l.Changed())
 		for _, key := range []string{"a", "b", "c", "d"} {
-			l.LearnUsed(key, 0, l.now())
+			l.Learn(key, 0, l.now())
 			require.True(t, l.Take(key, 5, 0).Allowed)
 		}
 		require.True(t, l.Changed())

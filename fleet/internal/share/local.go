@@ -211,14 +211,10 @@ func (l *Local) LearnLate(key string, word uint64, at policy.Instant) {
 	}
 }
 
-// LearnUsedLate is LearnLate of a log: see LearnUsed.
-func (l *Local) LearnUsedLate(key string, used int64, at policy.Instant) {
-	l.LearnLate(key, charged(l.whole.Load().policy, 0, at, used), at)
-}
-
-// LearnUsed is Learn of a log, which has no word, of which so many units are used.
-func (l *Local) LearnUsed(key string, used int64, at policy.Instant) {
-	l.Learn(key, charged(l.whole.Load().policy, 0, at, used), at)
+// Word returns the word of a key of which so many units are used, for a log, of which Redis tells
+// none.
+func (l *Local) Word(used int64, at policy.Instant) uint64 {
+	return charged(l.whole.Load().policy, 0, at, used)
 }
 
 // Take asks the share for n units. What was taken can be cancelled.
@@ -410,12 +406,18 @@ func (l *Local) Paid(d Debt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e, there := s.entries[d.hash]; there {
-		if e.unpaid = max(e.unpaid-d.Units, 0); e.unpaid == 0 {
-			e.name = ""
-		}
-		s.entries[d.hash] = e
-		l.change()
+		l.owe(s, d.hash, e, max(e.unpaid-d.Units, 0))
 	}
+}
+
+// owe stores an entry that is there, of which so many units are still to be charged. The caller
+// holds the shard.
+func (l *Local) owe(s *shard, h hash, e entry, units int64) {
+	if e.unpaid = units; units == 0 {
+		e.name = ""
+	}
+	s.entries[h] = e
+	l.change()
 }
 
 // Credit says that n units that the key was let pass here turned out to count where they
@@ -429,11 +431,7 @@ func (l *Local) Credit(key string, n int64) (credited int64) {
 		return 0
 	}
 	credited = min(max(n, 0), e.unpaid)
-	if e.unpaid -= credited; e.unpaid == 0 {
-		e.name = ""
-	}
-	s.entries[h] = e
-	l.change()
+	l.owe(s, h, e, e.unpaid-credited)
 	return credited
 }
 
@@ -474,11 +472,7 @@ func (r *Reservation) Keep(n int64) {
 	used := r.part.used(e.word, now)
 	e.word = r.without(e.word, now, give)
 	back := used - r.part.used(e.word, now)
-	if e.unpaid = max(min(e.unpaid, used)-back, 0); e.unpaid == 0 {
-		e.name = ""
-	}
-	s.entries[r.hash] = e
-	r.local.change()
+	r.local.owe(s, r.hash, e, max(min(e.unpaid, used)-back, 0))
 }
 
 // Refund gives n units of the take back, whatever others took since, as far as the key owes
@@ -499,11 +493,7 @@ func (r *Reservation) Refund(n int64) (charged int64) {
 	now := r.local.now()
 	owed := min(n, e.unpaid, s.part.used(e.word, now))
 	e.word = s.part.policy.(policy.Refunder).Refund(e.word, now, owed)
-	if e.unpaid -= owed; e.unpaid == 0 {
-		e.name = ""
-	}
-	s.entries[r.hash] = e
-	r.local.change()
+	r.local.owe(s, r.hash, e, e.unpaid-owed)
 	return n - owed
 }
 

@@ -25,7 +25,7 @@ func openMost(t *testing.T, p policy.Policy, servers, most int, keys ...string) 
 	l, err := New(Config{Policy: p, Servers: servers, MaxKeys: most, Name: plain})
 	require.NoError(t, err)
 	for _, key := range keys {
-		l.LearnUsed(key, 0, redisTime(l.now()))
+		l.Learn(key, 0, redisTime(l.now()))
 	}
 	return l
 }
@@ -257,7 +257,7 @@ func TestDrainedUnitsAreNotOwed(t *testing.T) {
 		l := open(t, whole, 2, "a")
 		require.True(t, l.Take("a", 5, time.Hour).Allowed)
 		time.Sleep(10 * time.Second)
-		l.LearnUsed("a", 20, redisTime(l.now()))
+		l.Learn("a", l.Word(20, redisTime(l.now())), redisTime(l.now()))
 		require.True(t, l.Take("a", 1, time.Hour).Allowed)
 		require.Equal(t, map[string]int64{"a": 1}, owed(l))
 	})
@@ -292,7 +292,7 @@ func TestShareBeginsFromRedis(t *testing.T) {
 				var all []*Local
 				for range servers {
 					l := open(t, whole, servers)
-					l.LearnUsed("a", used, redisTime(l.now()))
+					l.Learn("a", l.Word(used, redisTime(l.now())), redisTime(l.now()))
 					all = append(all, l)
 				}
 				admitted, later := int64(0), int64(0)
@@ -319,7 +319,7 @@ func TestShareBeginsFromRedis(t *testing.T) {
 func TestShareOfAWindowEndsWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := open(t, policy.Must(policy.FixedWindow(40, 4*time.Second)), 2)
-		l.LearnUsed("a", 40, redisTime(l.now()))
+		l.Learn("a", l.Word(40, redisTime(l.now())), redisTime(l.now()))
 		time.Sleep(3500 * time.Millisecond)
 		r := l.Take("a", 1, 0)
 		require.False(t, r.Allowed)
@@ -345,7 +345,7 @@ func TestUnknownKeyBeginsUsedUp(t *testing.T) {
 		require.GreaterOrEqual(t, takeUp(l, "b"), int64(20), "all has come back")
 
 		// Redis says something of another key: b counts on, c is not known.
-		l.LearnUsed("another", 1, redisTime(l.now()))
+		l.Learn("another", l.Word(1, redisTime(l.now())), redisTime(l.now()))
 		require.EqualValues(t, 0, takeUp(l, "b"))
 		require.EqualValues(t, 1, takeUp(l, "c"))
 	})
@@ -394,7 +394,7 @@ func TestOldWordsAreForgotten(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 1, "a")
 		time.Sleep(8 * time.Second)
-		l.LearnUsed("another", 0, redisTime(l.now()))
+		l.Learn("another", 0, redisTime(l.now()))
 		require.EqualValues(t, 1, takeUp(l, "a"))
 	})
 }
@@ -405,16 +405,16 @@ func TestLatestWordCounts(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 1)
 		now := redisTime(l.now())
-		l.LearnUsed("a", 30, now)
-		l.LearnUsed("a", 0, now-1000)
-		l.LearnUsed("c", 30, now)
-		l.LearnUsed("c", 0, now)
+		l.Learn("a", l.Word(30, now), now)
+		l.Learn("a", 0, now-1000)
+		l.Learn("c", l.Word(30, now), now)
+		l.Learn("c", 0, now)
 		if !strings.HasPrefix(whole.String(), "bursty") {
 			require.False(t, l.Take("a", 11, 0).Allowed)
 			require.False(t, l.Take("c", 11, 0).Allowed)
 		}
-		l.LearnUsed("b", 30, now)
-		l.LearnUsed("b", 0, now-policy.Instant(time.Hour))
+		l.Learn("b", l.Word(30, now), now)
+		l.Learn("b", 0, now-policy.Instant(time.Hour))
 		require.GreaterOrEqual(t, takeUp(l, "b"), int64(40))
 	})
 }
@@ -423,7 +423,7 @@ func TestLatestWordCounts(t *testing.T) {
 func TestRefundOfWhatRedisCounts(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 2)
-		l.LearnUsed("a", 40, redisTime(l.now()))
+		l.Learn("a", l.Word(40, redisTime(l.now())), redisTime(l.now()))
 		takeUp(l, "a")
 		l.Refund("a", 5)
 		require.GreaterOrEqual(t, takeUp(l, "a"), int64(5))
@@ -499,7 +499,7 @@ func TestLateWordsChangeNothingThatIsNewer(t *testing.T) {
 		require.EqualValues(t, 40, l.Peek("late").Remaining)
 		require.EqualValues(t, 90, l.Peek("newer").Remaining)
 		require.Equal(t, int64(later-l.now()), l.ahead.Load())
-		l.LearnUsedLate("late", 70, later)
+		l.LearnLate("late", l.Word(70, later), later)
 		require.EqualValues(t, 30, l.Peek("late").Remaining)
 	})
 }

@@ -77,19 +77,6 @@ func (s *Store) Block(ctx context.Context, key string, d time.Duration) (b Stand
 	return b, ok, nil
 }
 
-// Unblock forgets what is kept of the blocks of a key, and reports whether there was anything.
-func (s *Store) Unblock(ctx context.Context, key string) (bool, error) {
-	name, err := s.name(s.blocks, key)
-	if err != nil {
-		return false, err
-	}
-	n, err := s.client.Do(ctx, s.client.B().Del().Key(name).Build()).AsInt64()
-	if err != nil {
-		return false, explain(err, name)
-	}
-	return n > 0, nil
-}
-
 // rule is a penalty by the clock of Redis.
 type rule struct{ *penalty.Rule }
 

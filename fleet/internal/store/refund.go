@@ -232,16 +232,20 @@ func parsePair(reply []rueidis.RedisMessage) (word uint64, err error) {
 	return uint64(h)*1_000_000_000 + uint64(l), err
 }
 
-// Delete forgets what a key has used, and what is kept of its blocks, and reports whether there
-// was anything.
+// Delete forgets what is kept of the blocks of a key, and, unless l is nil, what it has used. It
+// reports whether there was anything.
 func (s *Store) Delete(ctx context.Context, l *Limit, key string) (bool, error) {
-	name, err := s.name(l.prefix, key)
+	name, err := s.name(s.blocks, key)
 	if err != nil {
 		return false, err
 	}
-	n, err := s.client.Do(ctx, s.client.B().Del().Key(name, l.blockName(name)).Build()).AsInt64()
+	names := []string{name}
+	if l != nil {
+		names = append(names, l.prefix+name[len(s.blocks):])
+	}
+	n, err := s.client.Do(ctx, s.client.B().Del().Key(names...).Build()).AsInt64()
 	if err != nil {
-		return false, explain(err, name)
+		return false, explain(err, names[len(names)-1])
 	}
 	return n > 0, nil
 }
