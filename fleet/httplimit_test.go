@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -23,7 +22,6 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/httplimit"
-	"github.com/ral-limiter/ral/internal/testkit/httpattack"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -46,132 +44,6 @@ func request(fields ...string) *http.Request {
 }
 
 var nothing = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-
-// A client does not get around a limit over a fleet by header fields.
-func TestHeadersDoNotBypassTheLimit(t *testing.T) {
-	for name, mode := range map[string]Mode{"exact": Exact, "leased": Leased} {
-		for _, behind := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, ", behind a proxy: ", behind), func(t *testing.T) {
-				const capacity = 5
-				c := at(shared.Addr(), policy.Must(policy.FixedWindow(capacity, 24*time.Hour)))
-				c.Mode = mode
-				l := open(t, c)
-				addr := httplimit.AddrConfig{}
-				if behind {
-					addr = httplimit.AddrConfig{Header: httplimit.XForwardedFor, Hops: 1}
-				}
-				client, err := httplimit.NewClientAddr(addr)
-				require.NoError(t, err)
-				var passed atomic.Int64
-				s := httptest.NewServer(httplimit.Must(httplimit.New(l, httplimit.ByString(client.Key), httplimit.Options{})).
-					Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed.Add(1) })))
-				defer s.Close()
-				front := s
-				if behind {
-					proxy, done := httpattack.Proxy(s.URL)
-					defer done()
-					front = httptest.NewServer(proxy)
-					defer front.Close()
-				}
-				for _, lines := range httpattack.Lines {
-					for try := range 2 {
-						_, err := httpattack.Send(front.Listener.Addr().String(), lines, try+1)
-						require.NoError(t, err)
-					}
-				}
-				assert.Equal(t, int64(capacity), passed.Load())
-				code, err := httpattack.Send(front.Listener.Addr().String(), nil, 0)
-				require.NoError(t, err)
-				assert.Equal(t, 429, code)
-			})
-		}
-	}
-}
-
-// A request is charged to the client that sent it, whatever it claims, over a fleet as in
-// process.
-func TestSpoofedRequestsOverFleet(t *testing.T) {
-	const most = 1_000_000
-	l := open(t, at(shared.Addr(), policy.Must(policy.FixedWindow(most, 24*time.Hour))))
-	charged := map[string]int64{}
-	for _, spoof := range httpattack.Spoofs {
-		config := httplimit.AddrConfig{Header: spoof.Header, Hops: spoof.Hops}
-		if spoof.Header != "" && spoof.Hops == 0 {
-			config.Trusted = httpattack.Proxies
-		}
-		client, err := httplimit.NewClientAddr(config)
-		require.NoError(t, err)
-		h := httplimit.Must(httplimit.New(l, httplimit.ByString(client.Key), httplimit.Options{})).Handler(nothing)
-		w := served(t, h, spoof.Request())
-		if spoof.Want == "-" {
-			assert.Equal(t, 400, w.Code, spoof.What)
-			continue
-		}
-		require.Equal(t, 200, w.Code, spoof.What)
-		key := netip.MustParseAddr(spoof.Want)
-		if key.Is6() {
-			prefix, _ := key.Prefix(64)
-			key = prefix.Addr()
-		}
-		charged[key.String()]++
-		a, err := l.Peek(t.Context(), key.String())
-		require.NoError(t, err)
-		assert.Equal(t, charged[key.String()], most-a.Remaining, spoof.What)
-	}
-	assert.Greater(t, len(charged), 3)
-}
-
-// Over a real Redis, too, a client that waits for Retry-After is admitted, and one that comes
-// more than a second earlier is refused: by a clock that the test sets.
-func TestRetryAfterIsTrue(t *testing.T) {
-	log, err := SlidingLog(7, 50*time.Second)
-	require.NoError(t, err)
-	for _, p := range []policy.Policy{
-		funnel(10, 3, 7*time.Second), funnel(3, 1, 5*time.Minute), log,
-		policy.Must(policy.FixedWindow(10, time.Minute)), policy.Must(policy.SlidingWindow(10, time.Minute)),
-		policy.Must(policy.Bursty(1, 700*time.Millisecond, 5)),
-	} {
-		t.Run(p.String(), func(t *testing.T) {
-			t.Parallel()
-			var clock atomic.Int64
-			clock.Store(time.Hour.Microseconds())
-			c := at(shared.Addr(), p)
-			c.clock = clock.Load
-			l := open(t, c)
-			m := httplimit.Must(httplimit.New(l, byAddr, httplimit.Options{Cost: func(r *http.Request) int64 {
-				n, _ := strconv.ParseInt(r.Header.Get("Cost"), 10, 64)
-				return n
-			}}))
-			h, random := m.Handler(nothing), rand.New(rand.NewPCG(1, 2))
-			refused, late := 0, 0
-			for range 60 {
-				if random.IntN(3) == 0 {
-					clock.Add(random.Int64N(5 * time.Second.Microseconds()))
-				}
-				r := request("Cost", strconv.Itoa(1+random.IntN(3)))
-				w := served(t, h, r)
-				if w.Code == 200 {
-					continue
-				}
-				refused++
-				require.Equal(t, 429, w.Code)
-				n, err := strconv.ParseInt(w.Header().Get("Retry-After"), 10, 64)
-				require.NoError(t, err)
-				require.Positive(t, n)
-				if n > 1 {
-					clock.Add((time.Duration(n-1) * time.Second).Microseconds() - 1)
-					require.Equal(t, 429, served(t, h, r).Code, "it need not have waited %d s", n)
-					clock.Add(1)
-					late++
-				}
-				clock.Add(time.Second.Microseconds())
-				require.Equal(t, 200, served(t, h, r).Code, "it waited the %d s that it was told", n)
-			}
-			assert.Greater(t, refused, 5)
-			t.Logf("%d refusals, %d of more than a second", refused, late)
-		})
-	}
-}
 
 // A leased answer tells clients the limit, and nothing that another server may make untrue.
 func TestLeasedAnswersAreNotTold(t *testing.T) {
@@ -381,33 +253,5 @@ func TestRequestsThatUsedNothingLeaveNothingTaken(t *testing.T) {
 		clients.Wait()
 		require.Zero(t, m.Stats().Unsettled)
 		requireUsed(t, 0, l, "192.0.2.1")
-	}
-}
-
-// Plans come with requests over a fleet as in process, change at any time, and what was used
-// is kept.
-func TestPlansOverFleet(t *testing.T) {
-	window := func(n int64) policy.Policy { return policy.Must(policy.FixedWindow(n, 24*time.Hour)) }
-	l := open(t, at(shared.Addr(), window(3)))
-	var plans atomic.Pointer[map[string]policy.Policy]
-	plans.Store(&map[string]policy.Policy{"small": window(5), "large": window(8)})
-	for _, o := range []httplimit.Options{{}, {Charge: func(*http.Request, httplimit.Served) int64 { return 1 }}} {
-		h := httplimit.Must(httplimit.NewAll(o, httplimit.Limit[string]{
-			Limiter: l, Key: byAddr, PolicyFor: func(r *http.Request) policy.Policy { return (*plans.Load())[r.Header.Get("Plan")] },
-		})).Handler(nothing)
-		for _, step := range []struct {
-			plan string
-			n    int
-		}{{"", 3}, {"small", 2}, {"large", 3}, {"small", 0}, {"", 0}} {
-			for i := range step.n + 1 {
-				assert.Equal(t, i == step.n, served(t, h, request("Plan", step.plan)).Code == 429, "%v, %d", step, i)
-			}
-		}
-		plans.Store(&map[string]policy.Policy{"small": window(9), "large": window(8)})
-		assert.Equal(t, 200, served(t, h, request("Plan", "small")).Code, "the plan was raised")
-		assert.Equal(t, 429, served(t, h, request("Plan", "small")).Code)
-		plans.Store(&map[string]policy.Policy{"small": window(5), "large": window(8)})
-		_, err := l.Reset(t.Context(), "192.0.2.1")
-		require.NoError(t, err)
 	}
 }

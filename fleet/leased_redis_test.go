@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -77,14 +76,17 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 
 		_, err = l.Reserve(ctx, "a", 1, time.Second)
 		require.ErrorIs(t, err, ErrModeUnsupported)
+		require.ErrorContains(t, err, "; use Exact mode")
 		_, err = TakeAll(ctx, l.Claim("a", 1))
 		require.ErrorIs(t, err, ErrModeUnsupported)
 		_, err = l.Take(ctx, strings.Repeat("x", 1<<16+1), 1)
 		require.ErrorIs(t, err, ErrKeyTooLong)
-		ended, cancel := context.WithCancel(ctx)
-		cancel()
+		mine := errors.New("mine")
+		ended, cancel := context.WithCancelCause(ctx)
+		cancel(mine)
 		_, err = l.Take(ended, "a", 1)
-		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, mine, err)
+		require.ErrorIs(t, l.Wait(ended, "a", 1), engine.ErrCancelled)
 
 		before, err := l.Refund(ctx, "b", -100)
 		require.NoError(t, err)
@@ -117,37 +119,6 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 		a, err = open(t, c).Peek(ctx, "c")
 		require.NoError(t, err)
 		require.EqualValues(t, 100_000-200, a.Remaining)
-	})
-}
-
-// Several servers never admit more together than the limit, and all of it is used. They go
-// on calling after that.
-func TestLeasedLimitOverServers(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		const limit, used = 2000, 1980
-		c := leased(over(line, window(limit, time.Hour)))
-		var all sync.WaitGroup
-		var admitted atomic.Int64
-		for range 4 {
-			l := open(t, c)
-			for range 8 {
-				all.Go(func() {
-					for refused := 0; refused < 100; {
-						if l.Choke(t.Context(), "a") {
-							admitted.Add(1)
-							continue
-						}
-						if admitted.Load() > used {
-							refused++
-						}
-						time.Sleep(time.Millisecond)
-					}
-				})
-			}
-		}
-		all.Wait()
-		require.LessOrEqual(t, admitted.Load(), int64(limit))
-		require.Greater(t, admitted.Load(), int64(used), "what is not used comes back")
 	})
 }
 

@@ -25,66 +25,6 @@ func leased(c Config) Config {
 
 func leasedAt(addr string, p policy.Policy) Config { return leased(at(addr, p)) }
 
-func TestLeasedVerbs(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c := leased(over(line, policy.Must(policy.FixedWindow(100, time.Hour))))
-		c.Term = 5 * time.Second
-		l := open(t, c)
-		require.NoError(t, l.Health())
-		ctx := t.Context()
-		for i := range 100 {
-			a := take(t, l, "a", 1)
-			require.True(t, a.Allowed)
-			if i < 5 {
-				require.Equal(t, limits.SourceRedis, a.Source(), "Redis decides the first calls of a key")
-			} else if i > 20 {
-				require.Equal(t, limits.SourceLease, a.Source())
-			}
-			require.EqualValues(t, 100, a.Limit)
-		}
-		a := take(t, l, "a", 1)
-		require.False(t, a.Allowed)
-		require.Equal(t, limits.SourceLease, a.Source())
-		require.NotZero(t, a.RetryAfter)
-		require.False(t, l.Choke(ctx, "a"))
-		require.True(t, l.Choke(ctx, "b"))
-		for _, n := range []int64{-1, 101} {
-			require.Equal(t, policy.Never, take(t, l, "a", n).RetryAfter)
-		}
-		a, err := l.Peek(ctx, "a")
-		require.NoError(t, err)
-		require.Equal(t, limits.SourceRedis, a.Source())
-		require.Zero(t, a.Remaining)
-		_, err = l.Reserve(ctx, "a", 1, 0)
-		require.ErrorIs(t, err, ErrModeUnsupported)
-		require.ErrorContains(t, err, "; use Exact mode")
-		_, err = TakeAll(ctx, l.Claim("a", 1))
-		require.ErrorIs(t, err, ErrModeUnsupported)
-		_, err = l.Take(ctx, string(make([]byte, 1<<16+1)), 1)
-		require.ErrorIs(t, err, ErrKeyTooLong)
-
-		a, err = l.Refund(ctx, "a", 40)
-		require.NoError(t, err)
-		require.EqualValues(t, 40, a.Remaining)
-		eventually(t, func() bool { return l.Choke(ctx, "a") }, "what came back can be had")
-		used, err := l.Reset(ctx, "a")
-		require.NoError(t, err)
-		require.True(t, used)
-
-		mine := errors.New("mine")
-		gone, cancel := context.WithCancelCause(ctx)
-		cancel(mine)
-		_, err = l.Take(gone, "b", 1)
-		require.Equal(t, mine, err)
-		require.ErrorIs(t, l.Wait(gone, "b", 1), engine.ErrCancelled)
-
-		s := l.Stats()
-		require.Equal(t, s.Leased+s.Exact, s.Admitted+s.Refused)
-		require.Greater(t, s.Leased, s.Exact)
-		require.GreaterOrEqual(t, s.LeasedUnits+s.Exact, uint64(102))
-	})
-}
-
 func TestLeasedWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		l := open(t, leased(over(line, funnel(4, 100, time.Second))))

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -158,43 +157,6 @@ func TestCancelAmongServers(t *testing.T) {
 	}
 }
 
-// Many calls that give back to one key hinder no other call, and calls that take from
-// it do not hinder them.
-func TestManyRefundsOfOneKey(t *testing.T) {
-	for _, p := range []policy.Policy{funnel(1_000_000, 1, time.Minute), policy.Must(policy.FixedWindow(1_000_000, 366*24*time.Hour))} {
-		l := open(t, at(shared.Addr(), p))
-		var taken atomic.Int64
-		var given atomic.Bool
-		var takers, givers sync.WaitGroup
-		for range 16 {
-			takers.Go(func() {
-				for !given.Load() {
-					a, err := l.Take(t.Context(), "a", 1)
-					assert.NoError(t, err)
-					assert.Equal(t, limits.SourceRedis, a.Source())
-					taken.Add(1)
-				}
-			})
-		}
-		for range 64 {
-			givers.Go(func() {
-				for range 5 {
-					a, err := l.Refund(t.Context(), "a", -2)
-					assert.NoError(t, err)
-					assert.Equal(t, limits.SourceRedis, a.Source(), "%v", a.Err())
-					a, err = l.Refund(t.Context(), "a", 1)
-					assert.NoError(t, err)
-					assert.Equal(t, limits.SourceRedis, a.Source(), "%v", a.Err())
-				}
-			})
-		}
-		givers.Wait()
-		given.Store(true)
-		takers.Wait()
-		require.EqualValues(t, 1_000_000-64*5-taken.Load(), take(t, l, "a", 0).Remaining, "%v", p)
-	}
-}
-
 func TestWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		l := open(t, over(line, funnel(1, 1, 30*time.Millisecond)))
@@ -339,22 +301,6 @@ func TestTakeAllOfOneEpoch(t *testing.T) {
 	require.False(t, out.Allowed)
 }
 
-// A log that stands twice in a TakeAll is charged twice, and no outage.
-func TestTakeAllOfALogTwice(t *testing.T) {
-	sliding, err := SlidingLog(5, time.Hour)
-	require.NoError(t, err)
-	l := open(t, at(shared.Addr(), sliding))
-	for i := range 2 * failures {
-		out, err := TakeAll(t.Context(), l.Claim("a", 1), l.Claim("a", 1))
-		require.NoError(t, err)
-		require.Equal(t, i < 2, out.Allowed)
-		require.Equal(t, limits.SourceRedis, out.Answers[1].Source())
-	}
-	require.EqualValues(t, 1, take(t, l, "a", 0).Remaining)
-	require.NoError(t, l.Health())
-	require.Zero(t, l.Stats().Openings)
-}
-
 // The breaker counts what the network or Redis is to blame for, and nothing else.
 func TestWhatCountsAsAFailure(t *testing.T) {
 	client := shared.Client(t)
@@ -373,25 +319,6 @@ func TestWhatCountsAsAFailure(t *testing.T) {
 	} {
 		require.False(t, countsAsFailure(err), err)
 	}
-}
-
-// Promise: Any bytes are a key, and no two keys are one.
-func TestHostileKeys(t *testing.T) {
-	l := open(t, at(shared.Addr(), funnel(2, 1, time.Hour)))
-	long := strings.Repeat("x", 1<<16)
-	keys := []string{"", "{", "}", "{}", "}{", "a{b}c", "\x00", "\xff\xfe", "a\r\nb", " ", long, long[1:], strings.Repeat("}", 1<<16), "#{", "ü"}
-	for range 2 {
-		for _, key := range keys {
-			require.True(t, take(t, l, key, 1).Allowed, "%.10q", key)
-		}
-	}
-	for _, key := range keys {
-		require.False(t, take(t, l, key, 1).Allowed, "%.10q", key)
-	}
-	_, err := l.Take(t.Context(), long+"x", 1)
-	require.ErrorIs(t, err, ErrKeyTooLong)
-	require.ErrorContains(t, err, "65536")
-	require.False(t, l.Choke(t.Context(), long+"x"))
 }
 
 func TestContextOfTheCaller(t *testing.T) {

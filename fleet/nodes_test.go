@@ -9,13 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/lease"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
-	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -214,14 +212,4 @@ func fail(n *node) error {
 		return struct{}{}, fmt.Errorf("%w: down", store.ErrAsking)
 	})
 	return err
-}
-
-// Debts of keys that are known by a hash are charged behind the guard of their node.
-func TestSlotOfAHashedKey(t *testing.T) {
-	l := open(t, at(shared.Addr(), funnel(10, 1, time.Hour)))
-	own := l.own.Load()
-	for _, key := range []string{"a", "", "a}b", strings.Repeat("x", 200)} {
-		debt := share.Debt{Name: store.Short(key)}
-		assert.Equal(t, own.limit.Slot(store.Tail(key)), own.limit.Slot(store.TailOf(debt.Name)), "%.5q", key)
-	}
 }

