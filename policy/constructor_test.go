@@ -58,14 +58,7 @@ func TestFunnelRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := policy.Funnel(c.capacity, c.count, c.per)
-			assert.Nil(t, p)
-			var field *policy.FieldError
-			require.ErrorAs(t, err, &field)
-			assert.Equal(t, "Funnel", field.Of)
-			assert.Equal(t, c.field, field.Field)
-			assert.Equal(t, c.value, field.Value)
-			assert.Contains(t, field.Want, c.want)
-			assert.Contains(t, err.Error(), fmt.Sprintf("ral: Funnel: %s is %v, want ", c.field, c.value))
+			refuses(t, p, err, "Funnel", c.field, c.value, c.want)
 		})
 	}
 }

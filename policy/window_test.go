@@ -48,68 +48,46 @@ type windowPolicy struct {
 }
 
 var windowPolicies = []windowPolicy{
-	{"FixedWindow", policy.FixedWindow, refusesFixed, fixedWindowOf, "window %d/",
+	{"FixedWindow", policy.FixedWindow,
+		refusesOf(time.Millisecond, func(limit int64, _ time.Duration) bool { return limit > 1_000_000 }),
+		fixedWindowOf, "window %d/",
 		func(limit int64, per time.Duration) time.Duration {
 			m := newCounter(limit, per)
 			return time.Duration(m.length + m.step)
 		}},
-	{"SlidingWindow", policy.SlidingWindow, refusesSliding, slidingWindowOf, "sliding %d/",
+	{"SlidingWindow", policy.SlidingWindow,
+		refusesOf(1, func(limit int64, per time.Duration) bool { return limit >= 1<<slidingFigures(per) }),
+		slidingWindowOf, "sliding %d/",
 		func(_ int64, per time.Duration) time.Duration { return 2 * per }},
-	{"AtMost", policy.AtMost, refusesAtMost, atMostOf, "at most %d/",
+	{"AtMost", policy.AtMost,
+		refusesOf(time.Millisecond, func(limit int64, per time.Duration) bool { return ringParts(limit, per) == 0 }),
+		atMostOf, "at most %d/",
 		func(limit int64, per time.Duration) time.Duration {
 			m := newRing(limit, per)
 			return time.Duration((m.parts + 2) * m.part)
 		}},
-	{"AlignedWindow", policy.AlignedWindow, refusesAligned, alignedOf, "window %d/",
+	{"AlignedWindow", policy.AlignedWindow,
+		refusesOf(time.Millisecond, func(limit int64, per time.Duration) bool { return limit > alignedFull(per) }),
+		alignedOf, "window %d/",
 		func(_ int64, per time.Duration) time.Duration { return 2 * per }},
 }
 
-func refusesFixed(limit int64, per time.Duration) string {
-	switch {
-	case limit < 1:
-		return "limit"
-	case per < time.Millisecond || per > longestWindow:
-		return "per"
-	case limit > 1_000_000:
-		return "limit"
+// refusesOf returns windowPolicy.refuses: the field is per if that is below least or too long, and
+// limit if that is below 1 or the words have no room for it.
+func refusesOf(
+	least time.Duration, noRoom func(limit int64, per time.Duration) bool,
+) func(limit int64, per time.Duration) string {
+	return func(limit int64, per time.Duration) string {
+		switch {
+		case limit < 1:
+			return "limit"
+		case per < least || per > longestWindow:
+			return "per"
+		case noRoom(limit, per):
+			return "limit"
+		}
+		return ""
 	}
-	return ""
-}
-
-func refusesSliding(limit int64, per time.Duration) string {
-	switch {
-	case limit < 1:
-		return "limit"
-	case per < 1 || per > longestWindow:
-		return "per"
-	case limit >= 1<<slidingFigures(per):
-		return "limit"
-	}
-	return ""
-}
-
-func refusesAligned(limit int64, per time.Duration) string {
-	switch {
-	case limit < 1:
-		return "limit"
-	case per < time.Millisecond || per > longestWindow:
-		return "per"
-	case limit > alignedFull(per):
-		return "limit"
-	}
-	return ""
-}
-
-func refusesAtMost(limit int64, per time.Duration) string {
-	switch {
-	case limit < 1:
-		return "limit"
-	case per < time.Millisecond || per > longestWindow:
-		return "per"
-	case ringParts(limit, per) == 0:
-		return "limit"
-	}
-	return ""
 }
 
 // constructs makes a limit of any figures, and checks that it is refused with an
@@ -206,35 +184,6 @@ func TestWindowsOfAnyWord(t *testing.T) {
 				s.extremeRefund(t, word, now, -c.n)
 			}
 		})
-	}
-}
-
-func TestWindowDecisionsAllocateNothing(t *testing.T) {
-	for _, w := range windowPolicies {
-		p, err := w.make(5, time.Second)
-		require.NoError(t, err)
-		other, err := w.make(3, time.Minute)
-		require.NoError(t, err)
-		const now = policy.Instant(1_234_567_890_123)
-		full, _ := p.Take(0, now, 5, 0)
-		ahead, _ := p.Take(full, now, 5, math.MaxInt64)
-		for name, call := range map[string]func(){
-			"Take, admitted":        func() { p.Take(0, now, 1, 0) },
-			"Take, refused":         func() { p.Take(full, now, 1, 0) },
-			"Take, refused forever": func() { p.Take(full, now, 6, 0) },
-			"Take, with patience":   func() { p.Take(full, now, 1, math.MaxInt64) },
-			"Take, just looking":    func() { p.Take(full, now, 0, 0) },
-			"Choke, admitted":       func() { p.(policy.Choker).Choke(0, now) },
-			"Choke, refused":        func() { p.(policy.Choker).Choke(full, now) },
-			"FreshAt":               func() { p.FreshAt(full) },
-			"Refund":                func() { p.(policy.Refunder).Refund(ahead, now, 5) },
-			"Refund, charging":      func() { p.(policy.Refunder).Refund(full, now, -5) },
-			"Cancel":                func() { p.(policy.Refunder).Cancel(ahead, ahead, 0, now, 5, 0) },
-			"Reads":                 func() { p.(policy.Relative).Reads(other) },
-			"Carry":                 func() { p.(policy.Relative).Carry(other, full, now) },
-		} {
-			assert.Zero(t, testing.AllocsPerRun(100, call), "%s: %s", w.name, name)
-		}
 	}
 }
 
