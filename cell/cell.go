@@ -109,7 +109,8 @@ func (c *Cell[K]) Choke(key K) bool {
 		c.TakeWith(limit, key, 1, &d)
 		return d.Allowed
 	}
-	// What follows is take for one unit, with hash, now and View.Read written out.
+	// What follows is take for one unit, with hash, now and View.Read written out: sharing
+	// takeEntry's loop cost 4 to 5 ns.
 	// The order is measured: reading the clock waits for all that went before, and what
 	// comes after it goes on beside it. Hash, clock, map took 1.23 times the bare
 	// map load and clock read; clock, hash, map 1.32; hash, map, clock 1.28.

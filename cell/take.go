@@ -150,7 +150,8 @@ func (c *Cell[K]) takeFrom(
 
 // takeEntry answers q in d by the entry's word, and advances the word by
 // compare-and-swap. It is the one loop in which a word rises, except Choke's, which is
-// this one for one unit; Offer.Accept swaps once, without a loop. r, if not nil, is the
+// this one for one unit, written out since sharing it cost Choke 4 to 5 ns; Offer.Accept
+// swaps once, without a loop. r, if not nil, is the
 // receipt for what was recorded. alive is false if the entry is dead: nothing was taken
 // then, and the key must be looked up again.
 func (c *Cell[K]) takeEntry(
