@@ -85,7 +85,7 @@ var mayImport = []struct {
 	{"outgoing", []string{"internal/core/shape", "policy", "engine", "observe/metrics"}},
 	// What operators see of limiters of any kind. It adds nothing to a call.
 	{"internal/adapter/pagejson", nil},
-	{"observe/inspect", []string{"internal/adapter/pagejson", "policy", "limits", "engine", "single", "supervisor"}},
+	{"observe/inspect", []string{"internal/adapter/pagejson", "internal/core/shape", "policy", "limits", "engine", "single", "supervisor"}},
 	// One of the benchmark's yardsticks is a bare xsync map.
 	{"bench", []string{"policy", "engine", "github.com/puzpuzpuz/xsync/v3"}},
 	// What make test prints, for people who work on Ral.

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -409,7 +410,7 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	since, err := strconv.ParseUint(or(q.Get("since"), "0"), 10, 64)
+	since, err := strconv.ParseUint(cmp.Or(q.Get("since"), "0"), 10, 64)
 	if err != nil {
 		return fmt.Errorf("%w: since is %.40q, want a tick", errRequest, q.Get("since"))
 	}
@@ -428,7 +429,7 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	n, err := strconv.Atoi(or(q.Get("n"), strconv.Itoa(defaultPage)))
+	n, err := strconv.Atoi(cmp.Or(q.Get("n"), strconv.Itoa(defaultPage)))
 	if err != nil || n < 1 || n > maxPage {
 		return fmt.Errorf("%w: n is %.40q, want 1 to %d", errRequest, q.Get("n"), maxPage)
 	}
@@ -543,21 +544,10 @@ func query(r *http.Request, names ...string) (url.Values, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: the query: %w", errRequest, err)
 	}
-next:
 	for name, values := range q {
-		for _, known := range names {
-			if name == known && len(values) == 1 {
-				continue next
-			}
+		if !slices.Contains(names, name) || len(values) > 1 {
+			return nil, fmt.Errorf("%w: parameter %.40q is unknown or given twice", errRequest, name)
 		}
-		return nil, fmt.Errorf("%w: parameter %.40q is unknown or given twice", errRequest, name)
 	}
 	return q, nil
-}
-
-func or(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }

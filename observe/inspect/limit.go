@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
+	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/single"
@@ -125,7 +127,7 @@ type keyed[K comparable] struct {
 }
 
 func (l Limit[K]) limits(h *Handler, bad fieldFault) ([]limit, error) {
-	if reflectNil(l.Limiter) {
+	if shape.IsNil(l.Limiter) {
 		return nil, bad("Limiter", "nil", "a limiter, such as an *engine.Engine")
 	}
 	form, ok := textOf[K]()
@@ -156,11 +158,11 @@ func (l Limit[K]) limits(h *Handler, bad fieldFault) ([]limit, error) {
 	}
 	switch limiter := any(live).(type) {
 	case *engine.Engine[K]:
-		return []limit{show(or(l.Name, limiter.Stats().Name), limiter)}, nil
+		return []limit{show(cmp.Or(l.Name, limiter.Stats().Name), limiter)}, nil
 	case *engine.Tiered[K]:
 		var all []limit
 		for i, e := range limiter.Engines() {
-			name := or(l.Name, e.Stats().Name)
+			name := cmp.Or(l.Name, e.Stats().Name)
 			if name != "" && i > 0 {
 				name = fmt.Sprintf("%s.%d", name, i+1)
 			}
@@ -191,14 +193,6 @@ func (l *keyed[K]) background() func(context.Context) error {
 		l.walks.run(ctx)
 		return nil
 	}
-}
-
-func reflectNil(v any) bool {
-	if v == nil {
-		return true
-	}
-	r := reflect.ValueOf(v)
-	return r.Kind() == reflect.Pointer && r.IsNil()
 }
 
 func (l *keyed[K]) name() string { return l.called }
@@ -282,7 +276,7 @@ func keysByUse(u engine.KeysByUse) *pagejson.KeysByUse {
 
 // errorText returns the text of an error, and "" if there is none. A nil pointer is none.
 func errorText(err error) string {
-	if reflectNil(err) {
+	if shape.IsNil(err) {
 		return ""
 	}
 	return err.Error()

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -83,12 +84,7 @@ func (i *inspection) follow() (*inspect.Handler, error) {
 func (i *inspection) list() (list []inspect.AnyLimit, id string) {
 	var text strings.Builder
 	limits := i.limits()
-	names := make([]string, 0, len(limits))
-	for name := range limits {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		list = append(list, inspect.Limit[string]{Name: name, Limiter: &configuredLimit{i.keys, limits[name], configured.Prefix(name)}})
 		text.WriteString(name + "\x00" + limits[name].String() + "\n")
 	}
