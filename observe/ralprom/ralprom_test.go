@@ -142,32 +142,6 @@ func TestAbsentValuesAreNotCollected(t *testing.T) {
 	assert.Equal(t, 1, testutil.CollectAndCount(ralprom.New(source)))
 }
 
-// Ten million distinct keys, of which the table holds a tenth, make no series more. Under -short
-// and the race detector there are fewer.
-func TestSeriesStayConstantUnderManyKeys(t *testing.T) {
-	keys := 10_000_000
-	if testing.Short() || race.Enabled {
-		keys = 20_000
-	}
-	e, err := engine.New[int](engine.Config{Name: "api", Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, e.Close()) })
-	c := ralprom.New(metrics.Engine(e))
-	const absent = 10 // until keys were counted and the state was saved
-	before := testutil.CollectAndCount(c)
-	assert.Greater(t, before, 20)
-	for key := range keys {
-		e.Choke(key)
-		e.Choke(key)
-		if key%(keys/10) == 0 {
-			assert.LessOrEqual(t, testutil.CollectAndCount(c)-before, absent)
-		}
-	}
-	require.NoError(t, e.Block(1, time.Hour))
-	assert.LessOrEqual(t, testutil.CollectAndCount(c)-before, absent)
-	assert.GreaterOrEqual(t, e.Stats().Admitted+e.Stats().Refused, uint64(2*keys), "all were distinct")
-}
-
 // A scrape costs the same few allocations whatever the number of keys.
 func TestCollectAllocatesLittle(t *testing.T) {
 	if race.Enabled {
