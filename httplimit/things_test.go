@@ -216,15 +216,17 @@ func TestPlansByRequest(t *testing.T) {
 			}
 		}
 	}
-	// A plan of another family is an error of the program.
-	m := Must(NewAll(Options{}, Limit[netip.Addr]{Limiter: hourly(t, 10), Key: ByAddr, PolicyFor: func(*http.Request) policy.Policy {
+	// A plan of another family is an error of the program, alone and beside another limit.
+	wrong := Limit[netip.Addr]{Limiter: hourly(t, 10), Key: ByAddr, PolicyFor: func(*http.Request) policy.Policy {
 		return policy.Must(policy.Funnel(1, 1, time.Second))
-	}}))
-	assert.Equal(t, 500, ask(m.Handler(done), from(alice)).Code)
+	}}
+	for _, all := range [][]AnyLimit{{wrong}, {wrong, Limit[netip.Addr]{Name: "other", Limiter: hourly(t, 1000), Key: ByAddr}}} {
+		assert.Equal(t, 500, ask(Must(NewAll(Options{}, all...)).Handler(done), from(alice)).Code)
+	}
 
 	// So is a plan for a limiter that takes none, and the log says why.
 	var text bytes.Buffer
-	m = Must(NewAll(Options{Logger: slog.New(slog.NewTextHandler(&text, nil))}, Limit[netip.Addr]{
+	m := Must(NewAll(Options{Logger: slog.New(slog.NewTextHandler(&text, nil))}, Limit[netip.Addr]{
 		Limiter: limits.ForAnyKey[netip.Addr](single.MustNew(policy.Funnel(10, 1, time.Hour))), Key: ByAddr,
 		PolicyFor: func(*http.Request) policy.Policy { return policy.Must(policy.Funnel(1, 1, time.Hour)) },
 	}))

@@ -164,7 +164,6 @@ func (d *Controller[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []
 	var guess *limits.Provenance // of a refusal that makes RetryAfter one
 	for i := range out.Answers {
 		a := &out.Answers[i]
-		quotas[at[i]].follow(a)
 		if out.Allowed || a.Allowed || a.Source() == limits.SourceNone {
 			continue
 		}
@@ -193,6 +192,9 @@ func (d *Controller[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []
 		v.Reason, v.RetryAfter = quotas[v.Binding].reasonOf(&out.Answers[binding]), out.RetryAfter
 	case d.charges:
 		s = &anyTaken{out, at, costs}
+	}
+	for i := range out.Answers {
+		quotas[at[i]].follow(&out.Answers[i]) // once the reason is known, which goes by the quota
 	}
 	return s
 }
