@@ -230,7 +230,7 @@ func TestExplanationOfWhatCannotBeRecorded(t *testing.T) {
 					}
 				}
 				too := ExplainClaims(e.Claim(c.key, 3))
-				assert.Equal(t, []any{policy.Never, limits.SourceProcess}, []any{too.RetryAfter, too.Source}, "that is the limit's answer")
+				assert.Equal(t, []any{policy.Never, limits.SourceProcess}, []any{too.RetryAfter, too.Source()}, "that is the limit's answer")
 				assert.True(t, ExplainClaims(e.Claim(c.key, 0)).Allowed, "and a look records nothing")
 			})
 		})
