@@ -119,15 +119,6 @@ func (l *Limiter) learnBlock(key string, t *store.Taken) {
 	}
 }
 
-// blockedFor returns for how much longer the key is blocked as Redis said less than within ago, and
-// 0 if it said no such thing. Every call that is decided without asking Redis asks here.
-func (l *Limiter) blockedFor(key string, within time.Duration) time.Duration {
-	if left, ago := l.known.Left(key); ago < within {
-		return left
-	}
-	return 0
-}
-
 // blockPoll is how often a call that waits for the end of a block looks whether it was lifted.
 const blockPoll = 500 * time.Millisecond
 

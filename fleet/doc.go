@@ -8,7 +8,7 @@
 // Redis may be slow, or gone. No call waits for it longer than [Config.Budget], and after
 // a few failures none asks it any more, but one now and then to see whether it is back.
 // What is answered meanwhile, [Config.Outage] says: by default each server keeps its
-// share of the limit, and charges what it let pass when Redis is back. Every [Answer]
+// share of the limit, and charges what it let pass when Redis is back. Every answer
 // tells how it was reached, and [Limiter.Stats] how many were reached how.
 //
 // Start reading at [Limiter].

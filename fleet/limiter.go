@@ -439,6 +439,15 @@ func (l *Limiter) without(of *terms, n int64, cause error) limits.Answer {
 	return a
 }
 
+// blockedFor returns for how much longer the key is blocked as Redis said less than within ago, and
+// 0 if it said no such thing. Every call that is decided without asking Redis asks here.
+func (l *Limiter) blockedFor(key string, within time.Duration) time.Duration {
+	if left, ago := l.known.Left(key); ago < within {
+		return left
+	}
+	return 0
+}
+
 // sleep waits, or returns why it did not.
 func (l *Limiter) sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
