@@ -61,13 +61,13 @@ var (
 	descShadowed    = desc("rald_check_shadow_refusals_total", "HTTP checks of requests that passed and that a limit in shadow would have refused.")
 )
 
-var doorDescs = []*prometheus.Desc{
-	descConnections, descAccepted, descRefused, descGarbled, descCommands, descLimits, descReloads, descFailing,
-	descRules, descDescriptors, descCandidates, descCheckRules, descChecks, descShadowed,
-}
+// doorDescs is what desc has made.
+var doorDescs []*prometheus.Desc
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help, labels, nil)
+	d := prometheus.NewDesc(name, help, labels, nil)
+	doorDescs = append(doorDescs, d)
+	return d
 }
 
 // doors collects the metrics of the doors.
