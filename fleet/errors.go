@@ -60,11 +60,18 @@ var (
 	// ErrSlow: it is open because Redis answers, and for a while each answer came after
 	// the budget: raise Config.Budget.
 	ErrSlow = guard.ErrSlow
-	// ErrUnfit: Redis answers, and cannot keep limits now. It is a replica, it has no memory left, it
-	// is set up to drop keys when its memory is full, which would forgive what they owe, it is older
-	// than 6.2, or it refuses writes for want of replicas or a save. The text says which of these, and
-	// what to do. It is not asked for as long as it is so.
+	// ErrUnfit: Redis answers, and cannot keep limits now. It is not asked for as long as that lasts.
+	// The text says why, and what to do. ErrReadOnly, ErrFull and ErrEvictionPolicy wrap it; so do
+	// errors without a name here: Redis is older than 6.2, it refuses writes for want of replicas or a
+	// save, or it holds something else under the name by which servers are counted.
 	ErrUnfit = store.ErrUnfit
+	// ErrReadOnly: the Redis asked is a replica.
+	ErrReadOnly = store.ErrReadOnly
+	// ErrFull: Redis has no memory left.
+	ErrFull = store.ErrFull
+	// ErrEvictionPolicy: Redis is set up to drop keys when its memory is full, keys of limits among
+	// them, which would forgive what they owe.
+	ErrEvictionPolicy = store.ErrEvictionPolicy
 	// ErrUncounted: FallbackShare refuses, as nothing tells by how many servers to divide the
 	// limit. Config.Servers is 0, and this server has not reached Redis since it started.
 	ErrUncounted = errors.New("ral: fleet.Config: Servers is 0 and servers were not counted yet, so that there is no share to go by; " +

@@ -278,7 +278,7 @@ func TestEvictionIsNoticedAtConnect(t *testing.T) {
 		before := scripts(t, evicts)
 		behind.Store(evicts)
 		first.Kill()
-		eventually(t, func() bool { return errors.Is(l.Health(), store.ErrEvictionPolicy) }, "it is noticed")
+		eventually(t, func() bool { return errors.Is(l.Health(), ErrEvictionPolicy) }, "it is noticed")
 		require.LessOrEqual(t, scripts(t, evicts)-before, int64(3), "after a beat or two, and what Redis did not know")
 	}
 }
@@ -330,7 +330,7 @@ func expectNoBeat(t *testing.T, evicts *redistest.Server, own, calls bool) {
 		if calls {
 			take(t, l, "a", 0)
 		}
-		return errors.Is(l.Health(), store.ErrEvictionPolicy)
+		return errors.Is(l.Health(), ErrEvictionPolicy)
 	}, "it is noticed")
 	roll := evicts.Do(t, "EXISTS", "ral:"+c.Name+":servers")
 	beats, err := roll.AsInt64()

@@ -314,7 +314,7 @@ func TestWhatCountsAsAFailure(t *testing.T) {
 	require.True(t, countsAsFailure(err), "no connection")
 	for _, err := range []error{
 		errors.New("any"), errConnecting, &policy.FieldError{}, ErrKeyTooLong, ErrCrossSlot, ErrForeignValue,
-		store.ErrDisagrees, store.ErrContended, store.ErrUnchecked, store.ErrFull, store.ErrReadOnly, store.ErrEvictionPolicy, store.ErrTooOld,
+		store.ErrDisagrees, store.ErrContended, store.ErrUnchecked, ErrFull, ErrReadOnly, ErrEvictionPolicy, store.ErrTooOld,
 		store.ErrNoReplicas, store.ErrUnsaved, store.ErrNoRoll,
 	} {
 		require.False(t, countsAsFailure(err), err)

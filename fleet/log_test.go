@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/observe/eventlog"
 )
 
@@ -26,7 +25,7 @@ func TestEventsAreWrittenToTheLog(t *testing.T) {
 	}}))
 	tell := LogEvents("api", eventlog.New(logger))
 	for _, e := range []Event{
-		{Kind: OutageBegan, Err: ErrSilent}, {Kind: OutageEnded}, {Kind: ChargedLocal, Units: 7}, {Kind: Unchecked, Err: store.ErrReadOnly},
+		{Kind: OutageBegan, Err: ErrSilent}, {Kind: OutageEnded}, {Kind: ChargedLocal, Units: 7}, {Kind: Unchecked, Err: ErrReadOnly},
 		{Kind: LimitDeploying, Err: ErrLimits}, {Kind: LimitConflict, Err: ErrLimits}, {Kind: LimitAgreed}, {Kind: StateUnsaved, Err: ErrStateFile}, {Kind: StateSaved},
 	} {
 		tell(e)

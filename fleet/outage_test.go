@@ -168,15 +168,15 @@ func TestUnfit(t *testing.T) {
 		// unfit makes it so, and returns the address of what is, and how to mend it.
 		unfit func(t *testing.T) (addr string, mend func())
 	}{
-		{"evicting policy", store.ErrEvictionPolicy, "noeviction", func(t *testing.T) (string, func()) {
+		{"evicting policy", ErrEvictionPolicy, "noeviction", func(t *testing.T) (string, func()) {
 			s := redistest.Start(t, redistest.Options{MaxMemory: "100mb", Policy: "volatile-lru"})
 			return s.Addr(), func() { s.Do(t, "CONFIG", "SET", "maxmemory-policy", "noeviction") }
 		}},
-		{"read-only replica", store.ErrReadOnly, "primary", func(t *testing.T) (string, func()) {
+		{"read-only replica", ErrReadOnly, "primary", func(t *testing.T) (string, func()) {
 			s := redistest.Start(t, redistest.Options{}).Replica(t)
 			return s.Addr(), func() { s.Do(t, "REPLICAOF", "NO", "ONE") }
 		}},
-		{"full memory", store.ErrFull, "maxmemory", func(t *testing.T) (string, func()) {
+		{"full memory", ErrFull, "maxmemory", func(t *testing.T) (string, func()) {
 			s := redistest.Start(t, redistest.Options{MaxMemory: "1kb", Policy: "noeviction"})
 			return s.Addr(), func() { s.Do(t, "CONFIG", "SET", "maxmemory", "0") }
 		}},
@@ -209,6 +209,10 @@ func TestUnfit(t *testing.T) {
 				a := take(t, l, "a", 3)
 				require.Equal(t, f.source, a.Source())
 				require.ErrorIs(t, a.Err(), c.cause)
+				require.ErrorIs(t, a.Err(), ErrUnfit)
+				for _, other := range []error{ErrEvictionPolicy, ErrReadOnly, ErrFull} {
+					require.Equal(t, other == c.cause, errors.Is(a.Err(), other), "%v is told apart", other)
+				}
 				require.ErrorIs(t, a.Err(), ErrOutage)
 				require.ErrorContains(t, a.Err(), c.says)
 				// A share begins with nothing where Redis has not said anything.
@@ -234,15 +238,15 @@ func TestBecomesUnfit(t *testing.T) {
 	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
 	redis.Do(t, "CONFIG", "SET", "maxmemory", "1kb")
 	for range 2 {
-		require.ErrorIs(t, take(t, l, "a", 1).Err(), store.ErrFull)
-		require.ErrorIs(t, l.Health(), store.ErrFull)
+		require.ErrorIs(t, take(t, l, "a", 1).Err(), ErrFull)
+		require.ErrorIs(t, l.Health(), ErrFull)
 	}
 	require.Zero(t, l.Stats().Openings, "it answers")
 	redis.Do(t, "CONFIG", "SET", "maxmemory", "100mb")
 	eventually(t, func() bool { return take(t, l, "a", 0).Source() == limits.SourceRedis }, "it is mended")
 	redis.Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-	eventually(t, func() bool { return errors.Is(l.Health(), store.ErrEvictionPolicy) }, "it is noticed")
-	require.ErrorIs(t, take(t, l, "a", 1).Err(), store.ErrEvictionPolicy)
+	eventually(t, func() bool { return errors.Is(l.Health(), ErrEvictionPolicy) }, "it is noticed")
+	require.ErrorIs(t, take(t, l, "a", 1).Err(), ErrEvictionPolicy)
 }
 
 // TestWrongRoll has something else under the name by which servers are counted, or under that
@@ -644,7 +648,7 @@ func passWithoutRedis(l *Limiter, key string, n int64) {
 // to do.
 func TestDeclined(t *testing.T) {
 	t.Parallel()
-	for _, cause := range []error{ErrBreakerOpen, errConnecting, ErrForeignValue, store.ErrReadOnly, store.ErrFull} {
+	for _, cause := range []error{ErrBreakerOpen, errConnecting, ErrForeignValue, ErrReadOnly, ErrFull} {
 		require.True(t, notExecuted(asOutage(cause)), cause)
 	}
 	for _, cause := range []error{ErrBudget, store.ErrAsking, store.ErrDisagrees} {
