@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -16,10 +15,6 @@ func (r *run) observe() {
 		case !c.life.launched: // a fault came between register and launch
 			c.life = nil
 			continue
-		}
-		if !c.life.announced && c.life.isReady() {
-			r.fault(pointReady)
-			r.started(c)
 		}
 		if c.life.over() {
 			r.fault(pointExit)
@@ -51,14 +46,8 @@ func (r *run) halt() bool {
 	return true
 }
 
-// launch starts, in order, the children that do not run, up to the first one that
-// needs time.
+// launch starts, in order, the children that do not run.
 func (r *run) launch() {
-	for _, c := range r.slots {
-		if c.life != nil && !c.life.announced {
-			return
-		}
-	}
 	for _, c := range r.slots {
 		if c.life != nil {
 			continue
@@ -68,9 +57,6 @@ func (r *run) launch() {
 		r.fault(pointRegistered)
 		r.begin(c)
 		r.fault(pointStarted)
-		if !c.life.announced {
-			return
-		}
 	}
 }
 
@@ -86,25 +72,14 @@ func (r *run) register(c *slot) {
 		cancel: cancel,
 		wake:   r.wake,
 		done:   make(chan struct{}),
-		ready:  c.Init == nil,
 	}
 	c.life.ctx = context.WithValue(ctx, lifeKey{}, c.life)
 }
 
 // begin launches the registered life.
 func (r *run) begin(c *slot) {
-	c.life.launch()
-	r.started(c)
-}
-
-// started notes, once, that Init is done with, if it is.
-func (r *run) started(c *slot) {
-	if c.life.announced || !c.life.isReady() {
-		return
-	}
-	c.life.announced = true
-	c.born = true
 	r.s.post(ChildStarted, c.Name, nil)
+	c.life.launch()
 }
 
 // cancel asks the child to stop and sets its deadline. asked comes last: until it is
@@ -118,26 +93,20 @@ func (r *run) cancel(c *slot) {
 // ended takes a life that is over out of its slot. If the run is not stopping, the end
 // stays in c.exit, for decide.
 func (r *run) ended(c *slot) {
-	r.started(c)
-	l := c.life
-	reason, inInit := l.err, !l.isReady()
-	if inInit {
-		reason = fmt.Errorf("%w: %w", ErrInit, reason)
-	}
+	reason := c.life.err
 	kind := ChildExited
 	if c.asked {
 		kind = ChildStopped
 	}
 	r.s.post(kind, c.Name, reason)
 	if !r.stopping {
-		c.exit = &exit{reason: reason, inInit: inInit}
+		c.exit = &exit{reason}
 	}
 	c.life = nil
 }
 
 // abandon gives up on a life that is late.
 func (r *run) abandon(c *slot) {
-	r.started(c)
 	if !c.life.abandon() {
 		r.ended(c)
 		return

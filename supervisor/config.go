@@ -27,14 +27,6 @@ type Child struct {
 	// it must be unique within a supervisor.
 	Name string
 
-	// Init, if not nil, prepares the child. The next child is started only when
-	// it has returned nil, and at most one Init of a supervisor is at work at a
-	// time: one that takes long holds up the start of every other child. After
-	// an Init that returned nil, Run is always called, even if the context was
-	// cancelled meanwhile, so that Run may clean up what Init acquired. Both are
-	// called on the same goroutine, with the same context.
-	Init func(context.Context) error
-
 	// Run does the child's work until it is done or its context is. It must not be
 	// nil. The context carries the values of the context given to Supervisor.Run. It
 	// is cancelled only in the child's own turn to stop, and when the child has
@@ -57,8 +49,7 @@ type Config struct {
 	// Intensity is the number of restarts permitted within Period; one more makes the
 	// supervisor give up with ErrIntensity. Zero means zero, as in OTP: the first
 	// failure that asks for a restart ends the supervisor. To get OTP's default, say
-	// DefaultIntensity. A restart whose Init fails asks for another, and faults of the
-	// supervisor's own bookkeeping count as well.
+	// DefaultIntensity. Faults of the supervisor's own bookkeeping count as well.
 	Intensity int
 
 	// Period is the length of the sliding window of Intensity. Two restarts that

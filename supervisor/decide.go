@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"errors"
 	"fmt"
 	"time"
 )
@@ -19,37 +18,30 @@ func (r *run) decide() {
 // judge decides whether the child is started again. It changes nothing before its
 // only fault point, in escalate, and everything after it.
 func (r *run) judge(c *slot) {
-	e := c.exit
-	switch {
-	case e.inInit && !c.born:
-		r.escalate(ErrStart, c, e.reason)
-	case r.window.full(time.Now()):
-		r.escalate(ErrIntensity, c, e.reason)
-	default:
-		r.window.add(time.Now())
-		r.s.restarts.Add(1)
-		r.s.post(ChildRestarting, c.Name, e.reason)
-		c.exit = nil
+	reason := c.exit.reason
+	if r.window.full(time.Now()) {
+		r.escalate(c, reason)
+		return
 	}
+	r.window.add(time.Now())
+	r.s.restarts.Add(1)
+	r.s.post(ChildRestarting, c.Name, reason)
+	c.exit = nil
 }
 
 // escalate gives up on account of a child.
-func (r *run) escalate(why error, c *slot, reason error) {
+func (r *run) escalate(c *slot, reason error) {
 	r.fault(pointEscalate)
 	if reason == nil {
-		r.stop(fmt.Errorf("%w; last: child %q returned nil", r.givingUp(why), c.Name))
+		r.stop(fmt.Errorf("%w; last: child %q returned nil", r.givingUp(), c.Name))
 		return
 	}
-	r.stop(fmt.Errorf("%w; last: child %q: %w", r.givingUp(why), c.Name, reason))
+	r.stop(fmt.Errorf("%w; last: child %q: %w", r.givingUp(), c.Name, reason))
 }
 
 // givingUp begins the text of a verdict.
-func (r *run) givingUp(why error) error {
-	if errors.Is(why, ErrIntensity) {
-		return fmt.Errorf("%s: %w: more than %d within %v",
-			r.s.cfg.Name, why, r.window.limit, r.window.period)
-	}
-	return fmt.Errorf("%s: %w", r.s.cfg.Name, why)
+func (r *run) givingUp() error {
+	return fmt.Errorf("%s: %w: more than %d within %v", r.s.cfg.Name, ErrIntensity, r.window.limit, r.window.period)
 }
 
 // window remembers the moments of the last restarts. It holds limit of them at

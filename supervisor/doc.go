@@ -34,7 +34,7 @@
 // # Differences from OTP
 //
 // The only strategy is one_for_one, and every child is permanent. There are no trees,
-// no dynamic children and no brutal kill.
+// no dynamic children, no init callback and no brutal kill.
 //
 // # Where to start reading
 //

@@ -20,26 +20,14 @@ var (
 	ErrAbandoned = errors.New("supervisor: an abandoned child is still running")
 )
 
-// Errors of a Run that gave up. Each of them comes wrapped together with the
-// cause, which errors.Is and errors.As reach.
-var (
-	// ErrStart says that a child failed to start for the first time.
-	ErrStart = errors.New("child failed to start")
+// ErrIntensity is returned by a Run that gave up: there were more than Config.Intensity
+// restarts within Config.Period. It comes wrapped together with the cause, which
+// errors.Is and errors.As reach.
+var ErrIntensity = errors.New("restart intensity exceeded")
 
-	// ErrIntensity says that there were more than Config.Intensity restarts
-	// within Config.Period.
-	ErrIntensity = errors.New("restart intensity exceeded")
-)
-
-// Reasons for the end of a child, beside the errors that it returns itself.
-var (
-	// ErrInit is wrapped, with the cause, when it was Init that failed.
-	ErrInit = errors.New("init failed")
-
-	// ErrGoexit is the reason when runtime.Goexit ended the goroutine, which is
-	// also what FailNow and SkipNow of package testing do.
-	ErrGoexit = errors.New("runtime.Goexit called")
-)
+// ErrGoexit is the reason for the end of a child when runtime.Goexit ended its goroutine,
+// as FailNow and SkipNow of package testing do.
+var ErrGoexit = errors.New("runtime.Goexit called")
 
 // A PanicError is the reason when a panic ended a child, or a step of the
 // supervisor itself. A panic(nil) arrives as a *runtime.PanicNilError in Value.

@@ -12,11 +12,10 @@ import (
 type Kind int
 
 const (
-	// ChildStarted: Init, if any, has returned nil, and Run is called. It comes
-	// before each of the following, unless they wrap ErrInit.
+	// ChildStarted: Run is called. It comes before each of the following.
 	ChildStarted Kind = iota
 	// ChildExited: the child ended unasked; Err is the reason, nil if Run
-	// returned nil. It wraps ErrInit if it was Init that failed.
+	// returned nil.
 	ChildExited
 	// ChildRestarting: the child is about to be started again; Err is the reason for
 	// its end.

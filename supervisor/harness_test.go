@@ -25,26 +25,21 @@ var (
 )
 
 // An actor is a child that does as it is told. It writes into the rig's journal:
-// "+a" when it is up, "?a" when its Init failed, "-a" when its context is
-// cancelled, "!a" when it is told to end. Every actor has an Init, unless it is
-// plain, so that the journal shows in which order children are started.
+// "-a" when its context is cancelled, and "!a" when it is told to end. The rig adds
+// "+a" for each ChildStarted, so that the journal shows in which order children are
+// started.
 type actor struct {
 	Child
-	init  func(n int) error // what the n-th Init does, from 1; may be nil
-	plain bool              // has no Init at all
-	deaf  bool              // ignores its context
+	deaf bool // ignores its context
 
 	orders chan func() error
-	inits  int
 	live   int // incarnations in Run
 }
 
 func kid(name string) *actor { return &actor{Child: Child{Name: name}} }
 
-func (a *actor) within(d time.Duration) *actor    { a.Shutdown = d; return a }
-func (a *actor) thatIsPlain() *actor              { a.plain = true; return a }
-func (a *actor) thatIsDeaf() *actor               { a.deaf = true; return a }
-func (a *actor) with(init func(int) error) *actor { a.init = init; return a }
+func (a *actor) within(d time.Duration) *actor { a.Shutdown = d; return a }
+func (a *actor) thatIsDeaf() *actor            { a.deaf = true; return a }
 
 // A rig is a supervisor with its actors, in a synctest bubble.
 type rig struct {
@@ -69,6 +64,9 @@ func build(t *testing.T, cfg Config, actors ...*actor) *rig {
 	r := &rig{t: t, actors: map[string]*actor{}, free: make(chan struct{})}
 	hook := cfg.OnEvent
 	cfg.OnEvent = func(e Event) {
+		if e.Kind == ChildStarted {
+			r.note("+" + e.Child)
+		}
 		r.mu.Lock()
 		r.events = append(r.events, e)
 		r.mu.Unlock()
@@ -123,30 +121,10 @@ func (r *rig) run() {
 func (r *rig) wire(a *actor) Child {
 	a.orders = make(chan func() error)
 	c := a.Child
-	if !a.plain {
-		c.Init = func(ctx context.Context) error {
-			r.mu.Lock()
-			a.inits++
-			n := a.inits
-			r.mu.Unlock()
-			line := "?" + a.Name
-			defer func() { r.note(line) }()
-			if a.init != nil {
-				if err := a.init(n); err != nil {
-					return err
-				}
-			}
-			line = "+" + a.Name
-			return nil
-		}
-	}
 	c.Run = func(ctx context.Context) error {
 		r.mu.Lock()
 		a.live++
 		r.mu.Unlock()
-		if a.plain {
-			r.note("+" + a.Name)
-		}
 		defer func() {
 			r.mu.Lock()
 			a.live--

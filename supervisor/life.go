@@ -17,12 +17,10 @@ type life struct {
 	cancel context.CancelFunc
 	wake   chan<- struct{} // of the run that started it
 
-	launched  bool          // the goroutine exists; only the run's owner looks
-	announced bool          // ChildStarted was reported; likewise
-	done      chan struct{} // closed when the goroutine is over; err may be read then
+	launched bool          // the goroutine exists; only the run's owner looks
+	done     chan struct{} // closed when the goroutine is over; err may be read then
 
 	// Guarded by s.mu, and err also by done.
-	ready     bool // Init has returned nil, or there is none
 	abandoned bool // the supervisor has turned away from it
 	err       error
 }
@@ -32,22 +30,7 @@ type life struct {
 // would cost a goroutine that the supervisor does not know.
 func (l *life) launch() {
 	l.launched = true
-	spawn(l.s.cfg.seam, l.body, l.end)
-}
-
-// body is the child, as seen from its goroutine.
-func (l *life) body() error {
-	child := &l.s.children[l.index]
-	if child.Init != nil {
-		if err := child.Init(l.ctx); err != nil {
-			return err
-		}
-		l.s.mu.Lock()
-		l.ready = true
-		l.s.mu.Unlock()
-		poke(l.wake)
-	}
-	return child.Run(l.ctx)
+	spawn(l.s.cfg.seam, func() error { return l.s.children[l.index].Run(l.ctx) }, l.end)
 }
 
 // end records the end, on the child's goroutine. An abandoned life has no one
@@ -88,13 +71,6 @@ func (l *life) over() bool {
 	default:
 		return false
 	}
-}
-
-// isReady reports whether Init is done with.
-func (l *life) isReady() bool {
-	l.s.mu.Lock()
-	defer l.s.mu.Unlock()
-	return l.ready
 }
 
 // wait waits for the end until the deadline.

@@ -9,7 +9,6 @@ import (
 // The points of the supervisor's own bookkeeping at which Config.Fault is called.
 const (
 	pointStep       = "step"       // a step begins
-	pointReady      = "ready"      // an Init has succeeded, which is not recorded yet
 	pointExit       = "exit"       // a child has ended, which is not recorded yet
 	pointDecide     = "decide"     // an end is recorded, and not judged yet
 	pointEscalate   = "escalate"   // the supervisor is about to give up on account of a child
@@ -23,8 +22,8 @@ const (
 )
 
 var points = []string{
-	pointStep, pointReady, pointExit, pointDecide, pointEscalate, pointStart, pointRegistered,
-	pointStarted, pointStop, pointStopping, pointAbandon, pointFinish,
+	pointStep, pointExit, pointDecide, pointEscalate, pointStart, pointRegistered, pointStarted,
+	pointStop, pointStopping, pointAbandon, pointFinish,
 }
 
 // Points returns the names that Config.Fault may be called with.
@@ -65,7 +64,7 @@ func (r *run) faulted(reason error) (hopeless bool) {
 
 // ownFault is the verdict when the supervisor's own faults exceed the intensity.
 func (r *run) ownFault(reason error) error {
-	return fmt.Errorf("%w; last: own fault: %w", r.givingUp(ErrIntensity), reason)
+	return fmt.Errorf("%w; last: own fault: %w", r.givingUp(), reason)
 }
 
 // lastResort stops the children without the bookkeeping that has failed: last

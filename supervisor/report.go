@@ -6,7 +6,7 @@ import "context"
 type lifeKey struct{}
 
 // Report says how a piece of a child's work has ended, for a child that goes on in either case.
-// ctx is the one that its Init or Run was given, or comes from it. The first failure is the event
+// ctx is the one that its Run was given, or comes from it. The first failure is the event
 // ChildFailing, and the first success after it ChildRecovered; what is between them is no event,
 // over restarts, too. So a child that fails again and again is told of once. Report never blocks.
 // With any other context, and for a child that was abandoned, it does nothing.

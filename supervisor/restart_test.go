@@ -33,6 +33,7 @@ func TestEscalationCauses(t *testing.T) {
 		r := start(t, Config{}, kid("a"))
 		r.tell("a", func() error { panic(errBoom) })
 		err := r.ends()
+		require.Zero(t, r.Restarts(), "an intensity of zero means none, not a default")
 		require.ErrorIs(t, err, ErrIntensity)
 		require.ErrorIs(t, err, errBoom, "through PanicError.Unwrap")
 		var p *PanicError
@@ -47,16 +48,6 @@ func TestEscalationCauses(t *testing.T) {
 		err = r.ends()
 		require.ErrorIs(t, err, ErrIntensity)
 		require.ErrorContains(t, err, "returned nil")
-	})
-}
-
-// TestIntensityZero: zero means none, not a default.
-func TestIntensityZero(t *testing.T) {
-	in(t, func(t *testing.T) {
-		r := start(t, Config{}, kid("a"))
-		r.tell("a", fails)
-		require.ErrorIs(t, r.ends(), ErrIntensity)
-		require.Zero(t, r.Restarts())
 	})
 }
 
@@ -151,32 +142,6 @@ func TestRestartIsImmediate(t *testing.T) {
 	})
 }
 
-// TestInitFailsOnRestart: a restart whose Init fails asks for another one.
-func TestInitFailsOnRestart(t *testing.T) {
-	for way, order := range map[string]func() error{"error": fails, "panic": panics, "goexit": exits} {
-		t.Run(way, func(t *testing.T) {
-			in(t, func(t *testing.T) {
-				a := kid("a").with(func(n int) error {
-					if n == 2 || n == 3 || n > 4 {
-						return order()
-					}
-					return nil
-				})
-				r := start(t, Config{Intensity: 5}, a, kid("b"))
-				r.journaled("+a +b")
-				r.story(step{"a", fails, "!a ?a ?a +a"})
-				require.EqualValues(t, 3, r.Restarts())
-				r.tell("a", fails) // restarts 4 and 5, and one too many
-				err := r.ends()
-				require.ErrorIs(t, err, ErrIntensity)
-				require.ErrorIs(t, err, ErrInit)
-				require.NotErrorIs(t, err, ErrStart, "it had started once")
-				r.journaled("!a ?a ?a -b")
-			})
-		})
-	}
-}
-
 // TestEndsInOneStep: the supervisor comes to see two ends at once. The second child is
 // told to end while the end of the first one is received.
 func TestEndsInOneStep(t *testing.T) {
@@ -195,18 +160,6 @@ func TestEndsInOneStep(t *testing.T) {
 		time.Sleep(time.Second)
 		r.journaled("!a !b +a +b")
 		require.EqualValues(t, 2, r.Restarts())
-	})
-}
-
-// TestChildFailsDuringFirstStart: a child that fails while a later one is still in its
-// Init is restarted when that is done.
-func TestChildFailsDuringFirstStart(t *testing.T) {
-	in(t, func(t *testing.T) {
-		slow := func(int) error { time.Sleep(time.Second); return nil }
-		r := start(t, Config{Intensity: 1}, kid("a"), kid("b").with(slow), kid("c"))
-		r.tell("a", fails)
-		time.Sleep(time.Minute)
-		r.journaled("+a !a +b +a +c")
 	})
 }
 

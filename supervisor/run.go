@@ -13,7 +13,6 @@ type slot struct {
 	index int
 
 	life     *life // the incarnation at work; nil if there is none
-	born     bool  // an Init has succeeded
 	asked    bool  // the life's context is cancelled; it is late at deadline
 	deadline time.Time
 	exit     *exit // an end that decide has not judged yet
@@ -22,7 +21,6 @@ type slot struct {
 // exit is an end that the supervisor did not ask for.
 type exit struct {
 	reason error // nil: the child returned nil
-	inInit bool
 }
 
 func newSlots(children []Child) []*slot {

@@ -90,46 +90,6 @@ func TestJustInTime(t *testing.T) {
 	}
 }
 
-// TestInitIgnoresContext: the limit holds for an Init that hangs, too.
-func TestInitIgnoresContext(t *testing.T) {
-	in(t, func(t *testing.T) {
-		hang := make(chan struct{})
-		r := start(t, Config{}, kid("a"), kid("b").with(func(int) error { <-hang; return errBoom }))
-		require.Equal(t, DefaultShutdown, since(r.stop))
-		require.Equal(t, 1, r.Abandoned())
-		close(hang)
-	})
-}
-
-// TestRunFollowsInit: after a successful Init, Run is called even if the child
-// was asked to stop meanwhile, so that it may clean up.
-func TestRunFollowsInit(t *testing.T) {
-	in(t, func(t *testing.T) {
-		r := start(t, Config{}, kid("a").with(func(int) error { time.Sleep(time.Second); return nil }))
-		r.stop()
-		r.journaled("+a -a")
-		r.reported("a started", "a stopped")
-	})
-}
-
-// TestInitHangsOnRestart: the rest goes on, and shutdown works.
-func TestInitHangsOnRestart(t *testing.T) {
-	in(t, func(t *testing.T) {
-		hang := make(chan struct{})
-		r := start(t, Config{Intensity: 2}, kid("a"), kid("b").with(func(n int) error {
-			if n > 1 {
-				<-hang
-			}
-			return nil
-		}))
-		r.tell("b", fails)
-		time.Sleep(time.Hour)
-		require.Equal(t, 1, r.running("a"))
-		require.Equal(t, DefaultShutdown, since(r.stop))
-		close(hang)
-	})
-}
-
 // TestNoRunBesideAnAbandonedChild: two incarnations of a child never run side by side.
 func TestNoRunBesideAnAbandonedChild(t *testing.T) {
 	in(t, func(t *testing.T) {
@@ -178,10 +138,9 @@ func TestContextIsCancelledBefore(t *testing.T) {
 func TestChildContext(t *testing.T) {
 	in(t, func(t *testing.T) {
 		type key struct{}
-		var inits, runs []context.Context
+		var runs []context.Context
 		s, err := New(Config{Intensity: 1}, Child{
 			Name: "a",
-			Init: func(ctx context.Context) error { inits = append(inits, ctx); return nil },
 			Run: func(ctx context.Context) error {
 				runs = append(runs, ctx)
 				if len(runs) == 1 {
@@ -196,8 +155,7 @@ func TestChildContext(t *testing.T) {
 		defer cancel()
 		require.NoError(t, s.Run(ctx))
 		require.Len(t, runs, 2)
-		for i, ctx := range runs {
-			require.Equal(t, inits[i], ctx)
+		for _, ctx := range runs {
 			require.Equal(t, "value", ctx.Value(key{}))
 			_, limited := ctx.Deadline()
 			require.False(t, limited)

@@ -46,7 +46,7 @@ func New(cfg Config, children ...Child) (*Supervisor, error) {
 // other, so that their Shutdown limits add up. It may be called again after it has
 // returned and then begins afresh; only Restarts, and abandoned children, carry over.
 //
-// It returns nil if ctx was the reason. Otherwise the error wraps ErrStart or
+// It returns nil if ctx was the reason. Otherwise the error wraps
 // ErrIntensity together with the cause; or no child was started, and it wraps
 // ErrRunning, ErrAbandoned or, for a nil ctx, ErrConfig. No goroutine of the supervisor
 // or of a child is left then, except for abandoned children and an OnEvent that blocks.
