@@ -11,13 +11,9 @@ var (
 	// context: a field, or an argument, has a value that is not accepted.
 	ErrConfig = errors.New("supervisor: invalid configuration")
 
-	// ErrRunning is returned by Run while another Run of the same Supervisor
-	// has not returned.
+	// ErrRunning is returned by Run if the Supervisor runs, or has run: two
+	// incarnations of a child never run side by side.
 	ErrRunning = errors.New("supervisor: already running")
-
-	// ErrAbandoned is returned by Run while a child that an earlier Run abandoned
-	// has not ended: two incarnations of a child never run side by side.
-	ErrAbandoned = errors.New("supervisor: an abandoned child is still running")
 )
 
 // ErrIntensity is returned by a Run that gave up: there were more than Config.Intensity

@@ -175,7 +175,7 @@ func (m *mailbox) flush() {
 		return
 	}
 	idle := make(chan struct{})
-	m.mu.idle = idle // at most one Run at a time; one that gave up waiting is replaced
+	m.mu.idle = idle
 	m.mu.Unlock()
 
 	limit := time.NewTimer(hookGrace)

@@ -73,24 +73,25 @@ func TestHookDiesOnce(t *testing.T) {
 func TestHookBlocks(t *testing.T) {
 	in(t, func(t *testing.T) {
 		block := make(chan struct{})
-		r := start(t, Config{Intensity: 1000, OnEvent: func(Event) { <-block }}, kid("a"))
+		r := start(t, Config{Intensity: 1000, OnEvent: func(Event) { <-block }},
+			kid("a"), kid("b").within(1).thatIsDeaf(), kid("c").within(1).thatIsDeaf())
 		for range 1000 { // three events each
 			r.tell("a", fails)
 		}
 		require.Equal(t, 1, r.running("a"))
 		require.EqualValues(t, 1000, r.Restarts())
-		require.Equal(t, hookGrace, since(r.stop))
+		require.Equal(t, hookGrace+2, since(r.stop))
 
 		close(block)
 		events := r.seen()
 		require.Len(t, events, maxPending+1) // one was in the hook
 		require.Zero(t, events[len(events)-1].Missed)
 
-		r.run()
+		r.tell("b", returns)
 		first := r.seen()[0]
-		require.Equal(t, 1+3*1000+1-len(events), first.Missed)
+		require.Equal(t, 3+3*1000+3-len(events), first.Missed)
 		require.Contains(t, first.String(), "lost")
-		require.Zero(t, since(r.stop))
+		r.tell("c", returns)
 		require.Zero(t, r.seen()[0].Missed, "told once")
 	})
 }

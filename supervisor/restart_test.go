@@ -29,26 +29,29 @@ func TestEscalation(t *testing.T) {
 }
 
 func TestEscalationCauses(t *testing.T) {
-	in(t, func(t *testing.T) {
-		r := start(t, Config{}, kid("a"))
-		r.tell("a", func() error { panic(errBoom) })
-		err := r.ends()
-		require.Zero(t, r.Restarts(), "an intensity of zero means none, not a default")
-		require.ErrorIs(t, err, ErrIntensity)
-		require.ErrorIs(t, err, errBoom, "through PanicError.Unwrap")
-		var p *PanicError
-		require.ErrorAs(t, err, &p)
-
-		r.run()
-		r.tell("a", exits)
-		require.ErrorIs(t, r.ends(), ErrGoexit)
-
-		r.run()
-		r.tell("a", returns)
-		err = r.ends()
-		require.ErrorIs(t, err, ErrIntensity)
-		require.ErrorContains(t, err, "returned nil")
-	})
+	var p *PanicError
+	for way, c := range map[string]struct {
+		order func() error
+		check func(err error)
+	}{
+		"panic": {func() error { panic(errBoom) }, func(err error) {
+			require.ErrorIs(t, err, errBoom, "through PanicError.Unwrap")
+			require.ErrorAs(t, err, &p)
+		}},
+		"goexit": {exits, func(err error) { require.ErrorIs(t, err, ErrGoexit) }},
+		"return": {returns, func(err error) { require.ErrorContains(t, err, "returned nil") }},
+	} {
+		t.Run(way, func(t *testing.T) {
+			in(t, func(t *testing.T) {
+				r := start(t, Config{}, kid("a"))
+				r.tell("a", c.order)
+				err := r.ends()
+				require.ErrorIs(t, err, ErrIntensity)
+				require.Zero(t, r.Restarts(), "an intensity of zero means none, not a default")
+				c.check(err)
+			})
+		})
+	}
 }
 
 // TestWindowEdges: the window slides, and its far edge is inside.

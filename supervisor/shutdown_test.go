@@ -90,36 +90,14 @@ func TestJustInTime(t *testing.T) {
 	}
 }
 
-// TestNoRunBesideAnAbandonedChild: two incarnations of a child never run side by side.
-func TestNoRunBesideAnAbandonedChild(t *testing.T) {
+func TestRunsOnce(t *testing.T) {
 	in(t, func(t *testing.T) {
 		r := start(t, Config{}, kid("a"), kid("b").thatIsDeaf())
+		require.ErrorIs(t, r.Run(t.Context()), ErrRunning)
 		r.stop()
 		r.journaled("+a +b -b -a")
-		require.ErrorIs(t, r.Run(t.Context()), ErrAbandoned)
-		r.journaled("")
-		r.tell("b", fails)
-		r.run()
-		r.journaled("!b +a +b")
-	})
-}
-
-func TestRunAgain(t *testing.T) {
-	in(t, func(t *testing.T) {
-		r := start(t, Config{Intensity: 1}, kid("a"))
-		r.journaled("+a")
 		require.ErrorIs(t, r.Run(t.Context()), ErrRunning)
-		r.tell("a", fails)
-		r.tell("a", fails)
-		require.ErrorIs(t, r.ends(), ErrIntensity)
-		r.journaled("!a +a !a")
-
-		r.run() // afresh: the intensity is not used up
-		r.journaled("+a")
-		r.tell("a", fails)
-		r.journaled("!a +a")
-		require.EqualValues(t, 2, r.Restarts(), "over all Runs")
-		r.stop()
+		r.journaled("")
 	})
 }
 

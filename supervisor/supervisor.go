@@ -10,8 +10,7 @@ import (
 )
 
 // A Supervisor runs children; see the package comment. It comes from New, the
-// zero value is of no use. All methods may be called concurrently, except that
-// only one Run may be under way.
+// zero value is of no use. It runs once. All methods may be called concurrently.
 type Supervisor struct {
 	cfg      Config
 	children []Child
@@ -20,7 +19,7 @@ type Supervisor struct {
 
 	mu struct { // locked before events.mu; no user code runs under it
 		sync.Mutex
-		running   bool
+		started   bool   // Run was called
 		abandoned int    // the abandoned lives that have not ended
 		failing   []bool // per child: what it reported last: see Report
 	}
@@ -43,12 +42,11 @@ func New(cfg Config, children ...Child) (*Supervisor, error) {
 
 // Run starts the children in order and keeps them running until ctx is done or the
 // supervisor gives up; in either case it then stops them in reverse order, one after the
-// other, so that their Shutdown limits add up. It may be called again after it has
-// returned and then begins afresh; only Restarts, and abandoned children, carry over.
+// other, so that their Shutdown limits add up.
 //
 // It returns nil if ctx was the reason. Otherwise the error wraps
 // ErrIntensity together with the cause; or no child was started, and it wraps
-// ErrRunning, ErrAbandoned or, for a nil ctx, ErrConfig. No goroutine of the supervisor
+// ErrRunning or, for a nil ctx, ErrConfig. No goroutine of the supervisor
 // or of a child is left then, except for abandoned children and an OnEvent that blocks.
 func (s *Supervisor) Run(ctx context.Context) error {
 	if ctx == nil {
@@ -58,7 +56,6 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer s.leave()
 
 	// The state in r belongs to the goroutine of r.loop while there is one, and
 	// to this one in between; guard orders the two.
@@ -76,34 +73,23 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	return r.verdict
 }
 
-// begin claims the supervisor for a Run with fresh state.
+// begin claims the supervisor for its Run.
 func (s *Supervisor) begin(ctx context.Context) (*run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.running {
+	if s.mu.started {
 		return nil, fmt.Errorf("%w: %s", ErrRunning, s.cfg.Name)
 	}
-	if s.mu.abandoned > 0 {
-		return nil, fmt.Errorf("%w: %s", ErrAbandoned, s.cfg.Name)
-	}
-	s.mu.running = true
+	s.mu.started = true
 	return newRun(s, ctx), nil
 }
 
-// leave lets the next Run in.
-func (s *Supervisor) leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.running = false
-}
-
-// Restarts returns how many restarts there have been since New, over all Runs. The
-// restart that would have exceeded the intensity did not take place and does not count.
+// Restarts returns how many restarts there have been. The restart that would have
+// exceeded the intensity did not take place and does not count.
 func (s *Supervisor) Restarts() uint64 { return s.restarts.Load() }
 
 // Abandoned returns how many children did not end within their Shutdown limit and
-// still have not. A number that stays above zero
-// means goroutines that leak.
+// still have not. A number that stays above zero means goroutines that leak.
 func (s *Supervisor) Abandoned() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
