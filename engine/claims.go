@@ -120,7 +120,7 @@ func (c *claimsCall) lined() int {
 
 // outcome counts the call and returns its answer.
 func (c *claimsCall) outcome(allowed bool) Outcome {
-	c.settle(allowed)
+	c.countAnswers(allowed)
 	out := Outcome{Allowed: allowed, Waited: c.waited, Decisions: make([]policy.Decision, len(c.keys))}
 	if allowed && c.asks() {
 		out.held = make([]heldClaim, len(c.keys))

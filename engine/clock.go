@@ -86,9 +86,9 @@ type moment struct {
 	read    bool
 }
 
-// at returns the instant of a moment. It reads the clock unless the moment is of the same.
+// read returns the instant of a moment. It reads the clock unless the moment is of the same.
 // A Config.Clock is always read.
-func (s *timeSource) at(m *moment) policy.Instant {
+func (s *timeSource) read(m *moment) policy.Instant {
 	if s.now != nil && s.counter == nil {
 		return s.now()
 	}

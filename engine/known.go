@@ -36,7 +36,7 @@ func (k *knownClaim) Keep(n int64) {
 type knownCall struct {
 	decisions []policy.Decision
 	order     [fewClaims]int
-	at        [fewClaims]place
+	places    [fewClaims]place
 	terms     [fewClaims]*table.Terms
 	atOnce    [fewClaims]int64 // the most units that can remain of each key
 }
@@ -66,7 +66,7 @@ func (o *Outcome) takeKnown(claims []Claim) (sure bool) {
 		}
 	}
 	o.Allowed, o.Decisions = allowed, c.decisions
-	c.settle(claims, o)
+	c.countAnswers(claims, o)
 	return true
 }
 
@@ -76,7 +76,7 @@ func (c *knownCall) look(claims []Claim, held *[fewClaims]knownClaim) (allowed, 
 	allowed = true
 	for i := range claims {
 		clock := claims[i].of.clock()
-		held[i].taken.At, c.at[i].engine = clock.at(&now), clock.id
+		held[i].taken.At, c.places[i].engine = clock.read(&now), clock.id
 		if !c.offer(i, &claims[i], &held[i]) {
 			return false, false
 		}
@@ -88,7 +88,7 @@ func (c *knownCall) look(claims []Claim, held *[fewClaims]knownClaim) (allowed, 
 // offer has one key make an offer.
 func (c *knownCall) offer(i int, claim *Claim, k *knownClaim) (sure bool) {
 	t, d := &k.taken, &c.decisions[i]
-	k.entry, c.terms[i], t.Before, t.After, t.Returned, c.at[i].hash, sure = claim.of.offer(claim.key, t.At, claim.n, d)
+	k.entry, c.terms[i], t.Before, t.After, t.Returned, c.places[i].hash, sure = claim.of.offer(claim.key, t.At, claim.n, d)
 	if sure {
 		c.atOnce[i] = d.Limit
 		if p, ok := c.terms[i].Policy.(shape.OnCredit); ok {
@@ -104,10 +104,10 @@ func (c *knownCall) sort(n int) bool {
 		before := i
 		for ; before > 0; before-- {
 			other := c.order[before-1]
-			if c.at[i] == c.at[other] {
+			if c.places[i] == c.places[other] {
 				return false
 			}
-			if c.at[other].less(c.at[i]) {
+			if c.places[other].less(c.places[i]) {
 				break
 			}
 			c.order[before] = other
@@ -138,9 +138,9 @@ func (c *knownCall) takeRest(done int, claims []Claim, held *[fewClaims]knownCla
 	return rest.outcome(rest.take(done))
 }
 
-// settle counts the call and completes its answer. The decisions of keys that would have
-// allowed a refused call become those of keys that were not taken from.
-func (c *knownCall) settle(claims []Claim, o *Outcome) {
+// countAnswers counts and completes the answer of each key. The decisions of keys that would
+// have allowed a refused call become those of keys that were not taken from.
+func (c *knownCall) countAnswers(claims []Claim, o *Outcome) {
 	b := binding.New(o.Allowed)
 	for i := range claims {
 		d := &c.decisions[i]

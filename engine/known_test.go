@@ -114,12 +114,12 @@ func TestKnownKeysOfOneEngine(t *testing.T) {
 	for _, at := range [][fewClaims]place{
 		{low, middle, high}, {low, high, middle}, {middle, low, high}, {middle, high, low}, {high, low, middle}, {high, middle, low},
 	} {
-		c := knownCall{at: at}
+		c := knownCall{places: at}
 		require.True(t, c.sort(fewClaims))
 		assert.Equal(t, []place{low, middle, high}, []place{at[c.order[0]], at[c.order[1]], at[c.order[2]]})
 	}
 	for _, at := range [][fewClaims]place{{low, low, high}, {low, high, low}, {high, low, low}} {
-		c := knownCall{at: at}
+		c := knownCall{places: at}
 		assert.False(t, c.sort(fewClaims))
 	}
 }
@@ -134,27 +134,27 @@ func TestMomentIsOneInstant(t *testing.T) {
 		second := newTimeSource(config, 1, 1)
 		time.Sleep(time.Second)
 		var now moment
-		a, b := first.at(&now), second.at(&now)
+		a, b := first.read(&now), second.read(&now)
 		assert.EqualValues(t, 1+time.Second+time.Millisecond, a)
 		assert.EqualValues(t, 1+time.Second, b)
 		time.Sleep(time.Millisecond)
-		assert.Equal(t, a, first.at(&now), "it is read once")
-		assert.EqualValues(t, a+policy.Instant(time.Millisecond), first.at(new(moment)))
+		assert.Equal(t, a, first.read(&now), "it is read once")
+		assert.EqualValues(t, a+policy.Instant(time.Millisecond), first.read(new(moment)))
 	})
 
 	var now moment
 	byPackageTime := newTimeSource(Config{PackageTime: true}, 1, 1)
-	a := byPackageTime.at(&now)
+	a := byPackageTime.read(&now)
 	clock := newHandClock()
 	own := newTimeSource(Config{Clock: clock.Now}, 1, 1)
-	then := own.at(&now)
+	then := own.read(&now)
 	clock.Advance(time.Second)
-	assert.EqualValues(t, time.Second, own.at(&now)-then, "a Config.Clock is read for each engine")
+	assert.EqualValues(t, time.Second, own.read(&now)-then, "a Config.Clock is read for each engine")
 
 	counted := newTimeSource(byCounter(t, Config{}), 1, 1)
-	assert.NotEqual(t, a, counted.at(&now), "of another clock the moment has not been read")
-	c := counted.at(&now)
-	assert.Equal(t, c, counted.at(&now))
+	assert.NotEqual(t, a, counted.read(&now), "of another clock the moment has not been read")
+	c := counted.read(&now)
+	assert.Equal(t, c, counted.read(&now))
 	assert.GreaterOrEqual(t, counted.now(), c)
 }
 
@@ -190,7 +190,7 @@ func TestAnOfferIsOfAPlainWord(t *testing.T) {
 		require.True(t, ok)
 		var d policy.Decision
 		var o, one cell.Offer[string]
-		now := e.time.at(new(moment))
+		now := e.time.read(new(moment))
 		sure := e.cell.Offer("key", hash, now, 1, &d, &o)
 		_, sureOfOne := e.cell.OfferOne("key", hash, now, &one)
 		require.Equal(t, sure, sureOfOne)

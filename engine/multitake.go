@@ -106,9 +106,9 @@ func (m *multiTake[C, H]) probeExcept(refused int) {
 	}
 }
 
-// settle counts the call. If it is refused, the decisions of the keys that would have
-// allowed it become those of keys that were not taken from.
-func (m *multiTake[C, H]) settle(allowed bool) {
+// countAnswers counts the answer of each key. If the call is refused, the decisions of the
+// keys that would have allowed it become those of keys that were not taken from.
+func (m *multiTake[C, H]) countAnswers(allowed bool) {
 	for _, at := range m.order {
 		k := &m.keys[at]
 		switch {

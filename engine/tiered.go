@@ -143,7 +143,7 @@ func (c *tieredCall[K]) take(decisions *[fewClaims]policy.Decision) (allowed, de
 		} else if c.hash[i], decided = e.cell.Hash(c.key); !decided {
 			return false, false
 		}
-		c.now[i] = e.time.at(&now)
+		c.now[i] = e.time.read(&now)
 		if !c.offer(i, decisions) {
 			return false, false
 		}
@@ -202,7 +202,7 @@ func (c *tieredCall[K]) takeRest(decisions *[fewClaims]policy.Decision) (all pol
 		k.held, k.taken = e.cell.Held(o.Entry, o.Plain(c.now[i], c.n)), true
 	}
 	all.Allowed, recorded = m.take(c.taken), true
-	m.settle(all.Allowed)
+	m.countAnswers(all.Allowed)
 	for i := range m.keys {
 		combine(&all, &m.keys[i].decision, i == 0)
 		recorded = recorded && m.keys[i].basis.Recorded()
