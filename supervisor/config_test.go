@@ -10,33 +10,6 @@ import (
 
 func idle(ctx context.Context) error { <-ctx.Done(); return nil }
 
-func TestNewRejects(t *testing.T) {
-	ok := Child{Name: "a", Run: idle}
-	for name, tc := range map[string]struct {
-		cfg      Config
-		children []Child
-		want     []string
-	}{
-		"intensity": {Config{Intensity: -1}, nil, []string{"Config.Intensity is -1", "0 (no restart permitted)"}},
-		"period":    {Config{Period: -time.Second}, nil, []string{"Config.Period is -1s", "positive"}},
-		"no name":   {Config{}, []Child{ok, {Run: idle}}, []string{`child 1 (""): Name is ""`, "non-empty"}},
-		"same name": {Config{}, []Child{ok, {Name: "b", Run: idle}, ok}, []string{`child 2 ("a"): Name is "a"`, "child 0"}},
-		"no Run":    {Config{}, []Child{{Name: "a"}}, []string{`child 0 ("a"): Run is nil`}},
-		"shutdown":  {Config{}, []Child{{Name: "a", Run: idle, Shutdown: -1}}, []string{"Shutdown is -1ns", "DefaultShutdown"}},
-		"all at once": {Config{Intensity: -7, Period: -1}, []Child{{}},
-			[]string{"Intensity is -7", "Period is -1ns", "Name is", "Run is nil"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, err := New(tc.cfg, tc.children...)
-			require.Nil(t, s)
-			require.ErrorIs(t, err, ErrConfig)
-			for _, part := range tc.want {
-				require.ErrorContains(t, err, part)
-			}
-		})
-	}
-}
-
 func TestDefaults(t *testing.T) {
 	s, err := New(Config{}, Child{Name: "a", Run: idle}, Child{Name: "b", Run: idle, Shutdown: time.Hour})
 	require.NoError(t, err)

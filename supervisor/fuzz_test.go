@@ -15,6 +15,11 @@ import (
 func FuzzNew(f *testing.F) {
 	f.Add(0, int64(0), "a", "b", int64(0), true)
 	f.Add(-1, int64(-1), "", "", int64(-1), false)
+	f.Add(-7, int64(0), "a", "b", int64(0), true)
+	f.Add(0, int64(-1), "a", "b", int64(0), true)
+	f.Add(0, int64(0), "a", "", int64(0), true)
+	f.Add(0, int64(0), "a", "b", int64(-1), true)
+	f.Add(0, int64(0), "a", "b", int64(0), false)
 	f.Add(1<<30, int64(math.MaxInt64), "a", "a", int64(math.MaxInt64), true)
 	f.Fuzz(func(t *testing.T, intensity int, period int64, first, second string, shutdown int64, runs bool) {
 		cfg := Config{Intensity: intensity, Period: time.Duration(period)}

@@ -54,46 +54,16 @@ func TestEscalationCauses(t *testing.T) {
 	}
 }
 
-// TestWindowEdges: the window slides, and its far edge is inside.
-func TestWindowEdges(t *testing.T) {
-	const period = time.Minute
-	for name, tc := range map[string]struct {
-		gaps []time.Duration // before each failure
-		ends bool            // by the last of them
-	}{
-		"three at once":              {[]time.Duration{0, 0, 0}, true},
-		"first just inside":          {[]time.Duration{0, 0, period - 1}, true},
-		"first exactly on the edge":  {[]time.Duration{0, 0, period}, true},
-		"both just outside":          {[]time.Duration{0, 0, period + 1}, false},
-		"first outside, second not":  {[]time.Duration{0, period / 2, period/2 + 1}, false},
-		"across where buckets start": {[]time.Duration{period - 1, 0, 2}, true},
-		"slides on":                  {[]time.Duration{0, period / 2, period/2 + 1, period / 2, period/2 + 1, 0}, true},
-		"steadily below":             {[]time.Duration{31e9, 31e9, 31e9, 31e9, 31e9, 31e9, 31e9}, false},
-		"steadily above":             {[]time.Duration{0, 30e9, 30e9}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			in(t, func(t *testing.T) {
-				r := start(t, Config{Intensity: 2, Period: period}, kid("a"))
-				for _, gap := range tc.gaps {
-					r.isRunning()
-					time.Sleep(gap)
-					r.tell("a", fails)
-				}
-				if tc.ends {
-					require.ErrorIs(t, r.ends(), ErrIntensity)
-				} else {
-					r.isRunning()
-				}
-			})
-		})
-	}
-}
-
 // FuzzWindow compares the window with a plain count over everything admitted.
 func FuzzWindow(f *testing.F) {
 	f.Add(2, int64(10), []byte{0, 0, 10, 1, 9, 11})
 	f.Add(0, int64(1), []byte{5})
 	f.Add(1, int64(0), []byte{0, 0, 1})
+	f.Add(2, int64(60), []byte{0, 0, 59})                 // the first just inside
+	f.Add(2, int64(60), []byte{0, 0, 60})                 // exactly on the edge
+	f.Add(2, int64(60), []byte{0, 0, 61})                 // both just outside
+	f.Add(2, int64(60), []byte{0, 30, 31, 30, 31, 0})     // it slides on
+	f.Add(2, int64(60), []byte{31, 31, 31, 31, 31, 0, 0}) // steadily below, and then above
 	f.Fuzz(func(t *testing.T, limit int, period int64, gaps []byte) {
 		if limit < 0 || period < 0 {
 			t.Skip()

@@ -51,21 +51,6 @@ func TestLateChildIsAbandoned(t *testing.T) {
 	}
 }
 
-// TestAbandonedEndsByPanicOrGoexit: even then it is caught.
-func TestAbandonedEndsByPanicOrGoexit(t *testing.T) {
-	for way, order := range map[string]func() error{"panic": panics, "goexit": exits} {
-		t.Run(way, func(t *testing.T) {
-			in(t, func(t *testing.T) {
-				r := start(t, Config{}, kid("a").thatIsDeaf())
-				r.stop()
-				require.Equal(t, 1, r.Abandoned())
-				r.tell("a", order)
-				require.Zero(t, r.Abandoned())
-			})
-		})
-	}
-}
-
 // TestJustInTime: a child that ends at the last moment is not abandoned.
 func TestJustInTime(t *testing.T) {
 	for _, tc := range []struct {

@@ -44,17 +44,3 @@ func TestWithoutChildrenKeepsRunning(t *testing.T) {
 		r.stop()
 	})
 }
-
-// TestOthersRunOn: a restart concerns one child alone.
-func TestOthersRunOn(t *testing.T) {
-	in(t, func(t *testing.T) {
-		r := start(t, Config{Intensity: 3}, kid("a"), kid("b"), kid("c"))
-		r.journaled("+a +b +c")
-		r.story(
-			step{"a", fails, "!a +a"},
-			step{"c", panics, "!c +c"},
-			step{"b", exits, "!b +b"},
-		)
-		require.EqualValues(t, 3, r.Restarts())
-	})
-}
