@@ -103,29 +103,17 @@ func (m *fromTo) take(now policy.Instant, n int64, patience time.Duration) polic
 	at := int64(held(now, endOfAligned))
 	from, to, count := m.live(at)
 	d := policy.Decision{Limit: m.limit}
-	switch {
-	case n < 0 || n > m.limit:
-		d.RetryAfter = policy.Never
-	case n == 0:
-		d.Allowed = true
-	default:
-		turnFrom, turnTo, turnCount := from, to, count+n
+	turnFrom, turnTo, turnCount := from, to, count+n
+	if asked(&d, at, n, patience, func() (int64, bool) {
 		if turnCount > m.limit {
 			turnFrom, turnTo = m.around(to)
 			turnCount = n
 		}
 		start := max(at, turnFrom-m.zero)
-		wait, willing := time.Duration(start-at), min(max(patience, 0), longestPatience)
-		switch {
-		case start > int64(endOfAligned):
-			d.RetryAfter = policy.Never
-		case wait > willing:
-			d.RetryAfter = wait - willing
-		default:
-			d.Allowed, d.Wait = true, wait
-			from, to, count = turnFrom, turnTo, turnCount
-			m.from, m.to, m.count, m.start = from, to, count, start
-		}
+		return start, start <= int64(endOfAligned)
+	}) {
+		from, to, count = turnFrom, turnTo, turnCount
+		m.from, m.to, m.count, m.start = from, to, count, at+int64(d.Wait)
 	}
 	if from-m.zero <= at {
 		d.Remaining = max(m.limit-count, 0)
@@ -145,11 +133,7 @@ func (m *fromTo) mark() any { return m.from }
 func (m *fromTo) refund(now policy.Instant, n int64) *big.Rat {
 	from, to, count := m.live(int64(held(now, endOfAligned)))
 	if n < 0 {
-		room := m.full - count
-		if -n > 0 {
-			room = min(room, -n) // MinInt64 is more than any
-		}
-		m.from, m.to, m.count = from, to, count+room
+		m.from, m.to, m.count = from, to, count+charged(n, m.full-count)
 		return new(big.Rat)
 	}
 	back := min(n, count)

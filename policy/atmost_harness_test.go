@@ -15,7 +15,7 @@ type ring struct {
 	limit, full int64
 	parts, part int64 // to a period, and the nanoseconds of one
 
-	taken  []batch
+	taken  batches
 	number int64 // of the latest part in which anything was recorded
 	start  int64 // of the last admitted call
 }
@@ -66,15 +66,6 @@ func (m *ring) used(number int64) (units int64) {
 	return units
 }
 
-func (m *ring) in(part int64) (units int64) {
-	for _, b := range m.taken {
-		if b.in == part {
-			units += b.units
-		}
-	}
-	return units
-}
-
 // first is the first part, from one on, in which at most so many units count.
 func (m *ring) first(number, units int64) int64 {
 	for m.used(number) > units {
@@ -86,25 +77,13 @@ func (m *ring) first(number, units int64) int64 {
 func (m *ring) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
 	at, number := m.at(now)
 	d := policy.Decision{Limit: m.limit}
-	switch {
-	case n < 0 || n > m.limit:
-		d.RetryAfter = policy.Never
-	case n == 0:
-		d.Allowed = true
-	default:
-		number := m.first(number, m.limit-n)
+	if asked(&d, at, n, patience, func() (int64, bool) {
+		number = m.first(number, m.limit-n)
 		start := max(at, number*m.part)
-		wait, willing := time.Duration(start-at), min(max(patience, 0), longestPatience)
-		switch {
-		case start > int64(endOfRing):
-			d.RetryAfter = policy.Never
-		case wait > willing:
-			d.RetryAfter = wait - willing
-		default:
-			d.Allowed, d.Wait = true, wait
-			m.start = start
-			m.record(number, batch{in: number, units: n})
-		}
+		return start, start <= int64(endOfRing)
+	}) {
+		m.start = at + int64(d.Wait)
+		m.record(number, number, n)
 	}
 	at, number = m.at(now)
 	if number*m.part <= at {
@@ -117,15 +96,9 @@ func (m *ring) take(now policy.Instant, n int64, patience time.Duration) policy.
 	return d
 }
 
-// record adds to the list when a part is the latest, and forgets what has left.
-func (m *ring) record(number int64, b batch) {
-	kept := []batch{b}
-	for _, b := range m.taken {
-		if b.in >= number-m.parts {
-			kept = append(kept, b)
-		}
-	}
-	m.taken, m.number = kept, number
+// record adds units to a part when number is the latest, and forgets what has left.
+func (m *ring) record(number, part, units int64) {
+	m.taken, m.number = m.taken.with(part, units, number-m.parts), number
 }
 
 func (m *ring) turn() *big.Rat { return whole(m.start) }
@@ -135,17 +108,13 @@ func (m *ring) mark() any { return m.number }
 func (m *ring) refund(now policy.Instant, n int64) *big.Rat {
 	_, number := m.at(now)
 	if n < 0 {
-		room := m.full - m.in(number)
-		if -n > 0 {
-			room = min(room, -n) // MinInt64 is more than any
-		}
-		m.record(number, batch{in: number, units: room})
+		m.record(number, number, charged(n, m.full-m.taken.in(number)))
 		return new(big.Rat)
 	}
 	back := new(big.Rat)
 	for part := number; part >= number-m.parts && n > 0; part-- {
-		if units := min(n, m.in(part)); units > 0 {
-			m.record(number, batch{in: part, units: -units})
+		if units := min(n, m.taken.in(part)); units > 0 {
+			m.record(number, part, -units)
 			back.Add(back, whole(units))
 			n -= units
 		}
@@ -156,11 +125,11 @@ func (m *ring) refund(now policy.Instant, n int64) *big.Rat {
 func (m *ring) cancel(now policy.Instant, taken any, n int64) *big.Rat {
 	_, number := m.at(now)
 	part := taken.(int64)
-	if part < number-m.parts || m.in(part) == 0 {
+	if part < number-m.parts || m.taken.in(part) == 0 {
 		return new(big.Rat)
 	}
-	back := min(n, m.in(part))
-	m.record(number, batch{in: part, units: -back})
+	back := min(n, m.taken.in(part))
+	m.record(number, part, -back)
 	return whole(back)
 }
 

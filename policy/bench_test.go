@@ -8,8 +8,6 @@ import (
 )
 
 // Calls go through the interfaces, as those of package cell do.
-const benchInterval = policy.Instant(time.Millisecond)
-
 func benchFunnel() (p policy.Policy, half, full uint64) {
 	p = policy.Must(policy.Funnel(100, 1000, time.Second))
 	half, _ = p.Take(0, engineStart, 50, 0)

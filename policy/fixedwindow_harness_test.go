@@ -89,12 +89,8 @@ func (c *counter) opened(at int64) fixedLife {
 func (c *counter) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
 	at := int64(held(now, c.end()))
 	d := policy.Decision{Limit: c.limit}
-	switch w := c.opened(at); {
-	case n < 0 || n > c.limit:
-		d.RetryAfter = policy.Never
-	case n == 0:
-		d.Allowed = true
-	default:
+	w := c.opened(at)
+	if asked(&d, at, n, patience, func() (int64, bool) {
 		if w.count+n > c.limit {
 			w = fixedLife{from: w.from + c.length, promised: true}
 		}
@@ -103,16 +99,9 @@ func (c *counter) take(now policy.Instant, n int64, patience time.Duration) poli
 		if w.promised {
 			start = max(at, w.from)
 		}
-		wait, willing := time.Duration(start-at), min(max(patience, 0), longestPatience)
-		switch {
-		case w.from+c.length > c.last:
-			d.RetryAfter = policy.Never
-		case wait > willing:
-			d.RetryAfter = wait - willing
-		default:
-			d.Allowed, d.Wait = true, wait
-			c.window, c.start = &w, start
-		}
+		return start, w.from+c.length <= c.last
+	}) {
+		c.window, c.start = &w, at+int64(d.Wait)
 	}
 	d.Remaining = c.limit
 	if w := c.live(at); w != nil {
@@ -131,7 +120,7 @@ func (c *counter) refund(now policy.Instant, n int64) *big.Rat {
 	at := int64(held(now, c.end()))
 	if n < 0 {
 		w := c.opened(at)
-		w.count += min(-max(n, -math.MaxInt64), c.full-w.count)
+		w.count += charged(n, c.full-w.count)
 		c.window = &w
 		return new(big.Rat)
 	}

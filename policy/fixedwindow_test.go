@@ -73,50 +73,6 @@ func TestFixedWindowStories(t *testing.T) {
 	}
 }
 
-func TestFixedWindowGivesBack(t *testing.T) {
-	const s = time.Second
-	p := policy.Must(policy.FixedWindow(3, s))
-	r := p.(policy.Refunder)
-	first, _ := p.Take(0, 1, 2, 0)
-	second, _ := p.Take(first, 1, 1, 0)
-
-	follow(t, p, 3, r.Refund(second, 1, 2), []step{{at: 1, take: 0, allowed: passes, remaining: 2, reset: s}})
-	follow(t, p, 3, r.Refund(second, 1, math.MaxInt64), []step{{at: 1, take: 0, allowed: passes, remaining: 3}})
-	assert.Equal(t, second, r.Refund(second, policy.Instant(s+1), 2), "the window has ended")
-
-	// Undone as long as the window is the latest.
-	follow(t, p, 3, r.Cancel(second, first, 0, 5, 2, 0), []step{{at: 1, take: 0, allowed: passes, remaining: 2, reset: s}})
-	promised, d := p.Take(second, 1, 1, s)
-	require.Equal(t, s, d.Wait)
-	assert.Equal(t, promised, r.Cancel(promised, first, 0, 1, 2, 0), "a later window was promised")
-	assert.Equal(t, second, r.Cancel(second, first, 0, policy.Instant(s+1), 2, 0), "it has ended")
-	assert.Equal(t, second, r.Cancel(second, promised, 0, 1, 1, 0), "it was of another window")
-	assert.Equal(t, second, r.Cancel(second, first, 0, 1, math.MinInt64, 0))
-
-	// A promised window without units leaves the full one before it.
-	for _, back := range []uint64{r.Refund(promised, 1, 1), r.Cancel(promised, promised, 0, 1, 1, 0)} {
-		follow(t, p, 3, back, []step{
-			{at: 1, take: 1, allowed: refused, retry: s, reset: s},
-			{at: s + 1, take: 0, allowed: passes, remaining: 3},
-		})
-	}
-	// When its time has come it is just a window that has not opened.
-	follow(t, p, 3, r.Refund(promised, policy.Instant(s+1), 1), []step{{at: s + 1, take: 0, allowed: passes, remaining: 3}})
-
-	// A debt ends with the window.
-	follow(t, p, 3, r.Refund(second, 1, -5), []step{
-		{at: 1, take: 1, allowed: refused, retry: s, reset: s},
-		{at: s + 1, take: 3, allowed: passes, reset: s},
-	})
-	debt := r.Refund(0, 1, -5) // opens one
-	follow(t, p, 3, r.Refund(debt, 1, 2), []step{{at: 1, take: 1, allowed: refused, retry: s, reset: s}})
-	follow(t, p, 3, r.Refund(debt, 1, 4), []step{{at: 1, take: 0, allowed: passes, remaining: 2, reset: s}})
-	// All that can be charged is a count of 20 bits, less one.
-	deepest := r.Refund(second, 1, math.MinInt64)
-	assert.Equal(t, deepest, r.Refund(deepest, 1, -1))
-	follow(t, p, 3, r.Refund(deepest, 1, 1<<20-2), []step{{at: 1, take: 0, allowed: passes, remaining: 2, reset: s}})
-}
-
 // A window lasts at least its period, and at most a step more; whole milliseconds are
 // on steps. The table is the documentation's: 100µs at most, a 4000th of the period
 // up to a million a second.
@@ -194,22 +150,6 @@ func TestFixedWindowBoundIsAttained(t *testing.T) {
 	assert.True(t, last.Allowed)
 	_, next := p.Take(word, policy.Instant(time.Second+1), 10, 0)
 	assert.True(t, next.Allowed)
-}
-
-// Time stands still 9 years after the epoch at the earliest.
-func TestFixedWindowAtTheEndOfTime(t *testing.T) {
-	for _, per := range []time.Duration{time.Millisecond, 32769 * time.Microsecond, time.Second - 1, time.Second, longestWindow} {
-		p := policy.Must(policy.FixedWindow(3, per))
-		nineYears := policy.Instant(9 * year)
-		word, d := p.Take(0, nineYears, 3, 0)
-		require.True(t, d.Allowed)
-		assert.Less(t, nineYears, p.FreshAt(word), "%v", p)
-		assert.LessOrEqual(t, d.ResetAfter, per+100*time.Microsecond)
-
-		word, _ = p.Take(0, math.MaxInt64, 3, 0)
-		_, d = p.Take(word, math.MaxInt64, 1, math.MaxInt64)
-		assert.Equal(t, policy.Never, d.RetryAfter)
-	}
 }
 
 // The last end that a word can hold can be reached, and not a step more.

@@ -32,6 +32,64 @@ type oracle interface {
 	cancel(now policy.Instant, taken any, n int64) (back *big.Rat)
 }
 
+// asked decides about a call that nothing but its size and its turn may refuse: turn
+// returns the instant at which its units fit, and whether time ever gets there. It reports
+// whether the units are to be recorded.
+func asked(d *policy.Decision, at, n int64, patience time.Duration, turn func() (start int64, ever bool)) bool {
+	if n == 0 {
+		d.Allowed = true
+		return false
+	}
+	d.RetryAfter = policy.Never
+	if n < 0 || n > d.Limit {
+		return false
+	}
+	start, ever := turn()
+	if !ever {
+		return false
+	}
+	wait, willing := time.Duration(start-at), min(max(patience, 0), longestPatience)
+	if wait > willing {
+		d.RetryAfter = wait - willing
+		return false
+	}
+	d.Allowed, d.Wait, d.RetryAfter = true, wait, 0
+	return true
+}
+
+// charged returns the units to record for a refund of n < 0, if a count has that much room.
+func charged(n, room int64) int64 {
+	if n == math.MinInt64 {
+		return room // -n is more than any
+	}
+	return min(room, -n)
+}
+
+// batch holds the units recorded in one window or part, and batches all of them.
+type batch struct{ in, units int64 }
+
+type batches []batch
+
+func (b batches) in(number int64) (units int64) {
+	for _, batch := range b {
+		if batch.in == number {
+			units += batch.units
+		}
+	}
+	return units
+}
+
+// with adds units, and forgets those from before oldest.
+func (b batches) with(number, units, oldest int64) batches {
+	kept := batches{{number, units}}
+	for _, batch := range b {
+		if batch.in >= oldest {
+			kept = append(kept, batch)
+		}
+	}
+	return kept
+}
+
 // kind is a kind of policy that the harness can put on trial.
 type kind struct {
 	name string

@@ -17,13 +17,10 @@ type twoWindows struct {
 	per         int64
 	last        int64 // the highest number of a window
 
-	taken  []batch
+	taken  batches
 	number int64 // of the latest window in which anything was recorded
 	start  int64 // of the last admitted call
 }
-
-// batch holds the units recorded at one instant.
-type batch struct{ in, units int64 }
 
 // slidingFigures returns the documented bits of a count: half of those that the
 // numbers of the windows of 9 years leave.
@@ -52,20 +49,11 @@ func (m *twoWindows) window(at int64) (number, passed int64) {
 	return number, at % m.per
 }
 
-func (m *twoWindows) in(window int64) (units int64) {
-	for _, b := range m.taken {
-		if b.in == window {
-			units += b.units
-		}
-	}
-	return units
-}
-
 // used counts the current window, and the covered share of the one before it.
 func (m *twoWindows) used(at int64) int64 {
 	number, passed := m.window(at)
-	before := mul(whole(m.in(number-1)), big.NewRat(m.per-1-passed, m.per))
-	return m.in(number) + int64(ceil(before))
+	before := mul(whole(m.taken.in(number-1)), big.NewRat(m.per-1-passed, m.per))
+	return m.taken.in(number) + int64(ceil(before))
 }
 
 // first is the first instant, not before at, at which at most so many units count
@@ -86,24 +74,12 @@ func (m *twoWindows) first(at, units int64) int64 {
 func (m *twoWindows) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
 	at := int64(held(now, m.end()))
 	d := policy.Decision{Limit: m.limit}
-	switch {
-	case n < 0 || n > m.limit:
-		d.RetryAfter = policy.Never
-	case n == 0:
-		d.Allowed = true
-	default:
+	if asked(&d, at, n, patience, func() (int64, bool) {
 		start := m.first(at, m.limit-n)
-		wait, willing := time.Duration(start-at), min(max(patience, 0), longestPatience)
-		switch {
-		case start/m.per > m.last:
-			d.RetryAfter = policy.Never
-		case wait > willing:
-			d.RetryAfter = wait - willing
-		default:
-			d.Allowed, d.Wait = true, wait
-			m.start = start
-			m.record(start, n)
-		}
+		return start, start/m.per <= m.last
+	}) {
+		m.start = at + int64(d.Wait)
+		m.record(m.start, n)
 	}
 	if at >= m.number*m.per {
 		d.Remaining = max(m.limit-m.used(at), 0)
@@ -115,15 +91,7 @@ func (m *twoWindows) take(now policy.Instant, n int64, patience time.Duration) p
 // record adds units in the window of an instant, and forgets what can count no more.
 func (m *twoWindows) record(at, units int64) {
 	number, _ := m.window(at)
-	oldest := number - 1
-	m.number = number
-	kept := []batch{{in: number, units: units}}
-	for _, b := range m.taken {
-		if b.in >= oldest {
-			kept = append(kept, b)
-		}
-	}
-	m.taken = kept
+	m.taken, m.number = m.taken.with(number, units, number-1), number
 }
 
 func (m *twoWindows) turn() *big.Rat { return whole(m.start) }
@@ -134,14 +102,10 @@ func (m *twoWindows) refund(now policy.Instant, n int64) *big.Rat {
 	at := int64(held(now, m.end()))
 	number, _ := m.window(at)
 	if n < 0 {
-		room := m.full - m.in(number)
-		if -n > 0 {
-			room = min(room, -n) // MinInt64 is more than any
-		}
-		m.record(at, room)
+		m.record(at, charged(n, m.full-m.taken.in(number)))
 		return new(big.Rat)
 	}
-	back := min(n, m.in(number))
+	back := min(n, m.taken.in(number))
 	if back > 0 {
 		m.record(at, -back)
 	}
@@ -154,7 +118,7 @@ func (m *twoWindows) cancel(now policy.Instant, taken any, n int64) *big.Rat {
 	if m.first(at, 0) <= at || number < m.number-1 {
 		return new(big.Rat)
 	}
-	back := min(n, m.in(number))
+	back := min(n, m.taken.in(number))
 	m.taken = append(m.taken, batch{in: number, units: -back})
 	return whole(back)
 }

@@ -2,7 +2,6 @@ package policy_test
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -64,38 +63,6 @@ func TestSlidingWindowStories(t *testing.T) {
 			follow(t, p, story.limit, 0, story.steps)
 		})
 	}
-}
-
-func TestSlidingWindowGivesBack(t *testing.T) {
-	const s, ms = time.Second, time.Millisecond
-	p := policy.Must(policy.SlidingWindow(10, s))
-	r := p.(policy.Refunder)
-	first, _ := p.Take(0, policy.Instant(s), 6, 0)
-	second, _ := p.Take(first, policy.Instant(2*s+500*ms-1), 4, 0)
-
-	// To the current window, not to the one before.
-	follow(t, p, 10, r.Refund(second, policy.Instant(2*s+500*ms-1), math.MaxInt64), []step{
-		{at: 2*s + 500*ms - 1, take: 0, allowed: passes, remaining: 7, reset: 500 * ms}})
-	assert.Equal(t, second, r.Refund(second, policy.Instant(3*s), 1), "nothing was taken in this window")
-	// Both can be undone, each in its window.
-	follow(t, p, 10, r.Cancel(second, first, 0, policy.Instant(2*s+500*ms-1), 6, 0), []step{
-		{at: 2*s + 500*ms - 1, take: 0, allowed: passes, remaining: 6, reset: 1500 * ms}})
-	follow(t, p, 10, r.Cancel(second, second, 0, policy.Instant(2*s+500*ms-1), 4, 0), []step{
-		{at: 2*s + 500*ms - 1, take: 0, allowed: passes, remaining: 7, reset: 500 * ms}})
-	third, _ := p.Take(second, policy.Instant(3*s), 1, 0)
-	assert.Equal(t, third, r.Cancel(third, first, 0, policy.Instant(3*s), 6, 0), "two windows ago")
-	assert.Equal(t, first, r.Cancel(first, third, 0, policy.Instant(s), 1, 0), "it was not taken yet")
-	assert.Equal(t, second, r.Cancel(second, first, 0, policy.Instant(s), math.MinInt64, 0))
-
-	// A debt weighs through the next window.
-	follow(t, p, 10, r.Refund(first, policy.Instant(s), -14), []step{
-		{at: s, take: 1, allowed: refused, retry: 1550*ms - 1, reset: 2*s - 1},
-		{at: 2*s + 550*ms - 1, take: 1, allowed: passes, reset: 1450 * ms},
-	})
-	deepest := r.Refund(first, policy.Instant(s), math.MinInt64)
-	assert.Equal(t, deepest, r.Refund(deepest, policy.Instant(s), -1))
-	follow(t, p, 10, r.Refund(deepest, policy.Instant(s), 131071-1), []step{
-		{at: s, take: 0, allowed: passes, remaining: 9, reset: 2*s - 1}})
 }
 
 // The highest limits are those that the documentation gives.
@@ -214,21 +181,6 @@ func TestSlidingWindowDepartsNoFurther(t *testing.T) {
 		}
 	}
 	assert.True(t, lessThanLog && moreThanLog && lessThanRing && moreThanRing, "this looked at nothing")
-}
-
-// Time stands still 9 years after the epoch at the earliest.
-func TestSlidingWindowAtTheEndOfTime(t *testing.T) {
-	for _, per := range []time.Duration{1, time.Millisecond, time.Second, longestWindow} {
-		p := policy.Must(policy.SlidingWindow(3, per))
-		word, d := p.Take(0, policy.Instant(9*year), 3, 0)
-		require.True(t, d.Allowed)
-		assert.Less(t, policy.Instant(9*year), p.FreshAt(word), "%v", p)
-		assert.LessOrEqual(t, d.ResetAfter, 2*per)
-
-		word, _ = p.Take(0, math.MaxInt64, 3, 0)
-		_, d = p.Take(word, math.MaxInt64, 1, math.MaxInt64)
-		assert.Equal(t, policy.Never, d.RetryAfter)
-	}
 }
 
 func ExampleSlidingWindow() {

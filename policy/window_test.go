@@ -310,6 +310,28 @@ func TestWindowsThatOpenAfterTheChangeAreCarried(t *testing.T) {
 	}
 }
 
+// Time stands still 9 years after the epoch at the earliest.
+func TestWindowsAtTheEndOfTime(t *testing.T) {
+	const nineYears = policy.Instant(9 * year)
+	for _, w := range windowPolicies[:2] {
+		for _, per := range []time.Duration{1, time.Millisecond, 32769 * time.Microsecond, time.Second - 1, time.Second, longestWindow} {
+			if w.refuses(3, per) != "" {
+				continue
+			}
+			p, err := w.make(3, per)
+			require.NoError(t, err)
+			word, d := p.Take(0, nineYears, 3, 0)
+			require.True(t, d.Allowed)
+			assert.Less(t, nineYears, p.FreshAt(word), "%v", p)
+			assert.LessOrEqual(t, d.ResetAfter, w.locks(3, per))
+
+			word, _ = p.Take(0, math.MaxInt64, 3, 0)
+			_, d = p.Take(word, math.MaxInt64, 1, math.MaxInt64)
+			assert.Equal(t, policy.Never, d.RetryAfter)
+		}
+	}
+}
+
 // Time stands still for one limit sooner than for another; what is carried over fits
 // all the same.
 func TestWindowsAreCarriedAtTheEndOfTime(t *testing.T) {
