@@ -236,8 +236,7 @@ func TestAlignedWindowRandomly(t *testing.T) { aligneds.random(t, 0, 3000/raceFa
 func TestAlignedWindowExtremes(t *testing.T) {
 	for _, per := range []time.Duration{time.Millisecond, time.Second, longestWindow} {
 		for _, limit := range []int64{1, 2, alignedFull(per)} {
-			s := alignedOf(limit, per)
-			t.Run(fmt.Sprint(s), func(t *testing.T) { s.extremes(t) })
+			alignedOf(limit, per).extremes(t)
 		}
 	}
 	for unit := policy.Day; unit <= policy.Year; unit++ {

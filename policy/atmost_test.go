@@ -15,12 +15,7 @@ import (
 
 func TestAtMostStories(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
-	for _, story := range []struct {
-		name  string
-		limit int64
-		per   time.Duration
-		steps []step
-	}{
+	tellStories(t, policy.AtMost, []windowStory{
 		// Parts of 300ms, five of which count.
 		{"units leave with their part", 60, 1200 * ms, []step{
 			{at: 9 * s, take: 40, allowed: passes, remaining: 20, reset: 1500 * ms},
@@ -83,13 +78,7 @@ func TestAtMostStories(t *testing.T) {
 			{at: 1, take: -1, allowed: refused, remaining: 2, retry: policy.Never},
 			{at: 1, take: 0, allowed: passes, remaining: 2},
 		}},
-	} {
-		t.Run(story.name, func(t *testing.T) {
-			p, err := policy.AtMost(story.limit, story.per)
-			require.NoError(t, err)
-			follow(t, p, story.limit, 0, story.steps)
-		})
-	}
+	})
 }
 
 func TestAtMostGivesBack(t *testing.T) {

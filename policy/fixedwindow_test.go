@@ -14,12 +14,7 @@ import (
 
 func TestFixedWindowStories(t *testing.T) {
 	const s, ms, us = time.Second, time.Millisecond, time.Microsecond
-	for _, story := range []struct {
-		name  string
-		limit int64
-		per   time.Duration
-		steps []step
-	}{
+	tellStories(t, policy.FixedWindow, []windowStory{
 		{"a window opens with the first call, and the next after it", 3, s, []step{
 			{at: 10*s + 1, take: 1, allowed: passes, remaining: 2, reset: s},
 			{at: 10*s + 900*ms + 1, take: 2, allowed: passes, remaining: 0, reset: 100 * ms},
@@ -64,13 +59,7 @@ func TestFixedWindowStories(t *testing.T) {
 			{at: 60*s + 1, take: 1, allowed: refused, retry: s, reset: s},
 			{at: 61*s + 1, take: 1, allowed: passes, remaining: 1, reset: s},
 		}},
-	} {
-		t.Run(story.name, func(t *testing.T) {
-			p, err := policy.FixedWindow(story.limit, story.per)
-			require.NoError(t, err)
-			follow(t, p, story.limit, 0, story.steps)
-		})
-	}
+	})
 }
 
 // A window lasts at least its period, and at most a step more; whole milliseconds are

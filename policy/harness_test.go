@@ -189,8 +189,9 @@ func (k *kind) random(t *testing.T, first, count uint64) {
 // extremes asks everything of a limit at every time, including words that no sequence
 // of calls would have left. For those it checks only that nothing breaks and that
 // nothing is given away.
-func (s subject) extremes(t *testing.T) {
-	t.Helper()
+func (s subject) extremes(t *testing.T) { t.Run(fmt.Sprint(s), s.checkExtremes) }
+
+func (s subject) checkExtremes(t *testing.T) {
 	words := []uint64{0, 1, 15, 16, 17, 1 << 32, 1<<59 - 1, 1 << 62, 1<<63 - 34, 1<<63 - 33, 1<<63 - 32,
 		policy.MaxWord - 16, policy.MaxWord - 1, policy.MaxWord}
 	instants := []policy.Instant{math.MinInt64, -1, 0, 1, 2, 1 << 32, s.end - 1, s.end, s.end + 1,

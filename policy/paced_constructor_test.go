@@ -28,54 +28,42 @@ func refuses(t *testing.T, p policy.Policy, err error, of, name string, value an
 	assert.Contains(t, err.Error(), fmt.Sprintf("ral: %s: %s is %v, want ", of, name, value))
 }
 
-func TestQueueRefuses(t *testing.T) {
+func TestQueueAndBurstyRefuse(t *testing.T) {
 	const most = math.MaxInt64
-	for _, c := range []struct {
-		capacity, count int64
-		per             time.Duration
-		field           string
-		value           any
-		want            string
-	}{
-		{-1, 1, time.Second, "capacity", int64(-1), "0 or more"},
-		{math.MinInt64, 1, time.Second, "capacity", int64(math.MinInt64), "0 or more"},
-		{1, 0, time.Second, "count", int64(0), "1 or more"},
-		{1, 1, 0, "per", time.Duration(0), "1ns or more"},
-		{1, 1, longestDrain + 1, "per", longestDrain + 1, "17 years"},
-		{1, 600_000_001, time.Second, "count", int64(600_000_001), "1.6875ns"},
-		{1, 1, longestDrain, "capacity", int64(1), "at most 0"},
-		{540431955, 1, time.Second, "capacity", int64(540431955), "at most 540431954: a full queue must drain within 17 years"},
-		{most, 1, time.Second, "capacity", int64(most), "at most 540431954"},
-		{most, 16, 1, "capacity", int64(most), "at most 8646911284551352319"},
+	for of, make := range map[string]func(units, count int64, per time.Duration) (policy.Policy, error){
+		"Queue": policy.Queue, "Bursty": burstyOfUnits,
 	} {
-		p, err := policy.Queue(c.capacity, c.count, c.per)
-		refuses(t, p, err, "Queue", c.field, c.value, c.want)
+		units, full := "capacity", "a full queue must drain within 17 years"
+		if of == "Bursty" {
+			units, full = "maxBurst", "the store must fill within 17 years"
+		}
+		for _, c := range []struct {
+			units, count int64
+			per          time.Duration
+			field        string
+			value        any
+			want         string
+		}{
+			{-1, 1, time.Second, units, int64(-1), "0 or more"},
+			{math.MinInt64, 1, time.Second, units, int64(math.MinInt64), "0 or more"},
+			{1, 0, time.Second, "count", int64(0), "1 or more"},
+			{1, 1, 0, "per", time.Duration(0), "1ns or more"},
+			{1, 1, longestDrain + 1, "per", longestDrain + 1, "17 years"},
+			{1, 600_000_001, time.Second, "count", int64(600_000_001), "1.6875ns"},
+			{1, 1, longestDrain, units, int64(1), "at most 0"},
+			{540431955, 1, time.Second, units, int64(540431955), "at most 540431954: " + full},
+			{most, 1, time.Second, units, int64(most), "at most 540431954"},
+			{most, 16, 1, units, int64(most), "at most 8646911284551352319"},
+		} {
+			p, err := make(c.units, c.count, c.per)
+			refuses(t, p, err, of, c.field, c.value, c.want)
+		}
 	}
 }
 
-func TestBurstyRefuses(t *testing.T) {
-	const most = math.MaxInt64
-	for _, c := range []struct {
-		count    int64
-		per      time.Duration
-		maxBurst int64
-		field    string
-		value    any
-		want     string
-	}{
-		{1, time.Second, -1, "maxBurst", int64(-1), "0 or more"},
-		{1, time.Second, math.MinInt64, "maxBurst", int64(math.MinInt64), "0 or more"},
-		{0, time.Second, 1, "count", int64(0), "1 or more"},
-		{1, 0, 1, "per", time.Duration(0), "1ns or more"},
-		{1, longestDrain + 1, 0, "per", longestDrain + 1, "17 years"},
-		{600_000_001, time.Second, 1, "count", int64(600_000_001), "1.6875ns"},
-		{1, longestDrain, 1, "maxBurst", int64(1), "at most 0"},
-		{1, time.Second, 540431955, "maxBurst", int64(540431955), "at most 540431954: the store must fill within 17 years"},
-		{1, time.Second, most, "maxBurst", int64(most), "at most 540431954"},
-	} {
-		p, err := policy.Bursty(c.count, c.per, c.maxBurst)
-		refuses(t, p, err, "Bursty", c.field, c.value, c.want)
-	}
+// burstyOfUnits is policy.Bursty with its parameters in the order of policy.Queue.
+func burstyOfUnits(units, count int64, per time.Duration) (policy.Policy, error) {
+	return policy.Bursty(count, per, units)
 }
 
 func TestWarmingUpRefuses(t *testing.T) {
@@ -197,9 +185,7 @@ func FuzzQueueConstructor(f *testing.F) {
 }
 
 func FuzzBurstyConstructor(f *testing.F) {
-	fuzzPaced(f, "Bursty", "maxBurst", func(units, count int64, per time.Duration) (policy.Policy, error) {
-		return policy.Bursty(count, per, units)
-	})
+	fuzzPaced(f, "Bursty", "maxBurst", burstyOfUnits)
 }
 
 func fuzzPaced(f *testing.F, of, field string, create func(units, count int64, per time.Duration) (policy.Policy, error)) {

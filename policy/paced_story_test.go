@@ -10,26 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tell tells a story: what becomes of one key at a limit. It returns the word in
-// the end.
-func tell(t *testing.T, p policy.Policy, limit int64, steps []step) uint64 {
-	t.Helper()
-	var word uint64
-	for i, s := range steps {
-		next, got := p.Take(word, policy.Instant(s.at), s.take, s.patience)
-		want := policy.Decision{
-			Allowed: s.allowed, Limit: limit, Remaining: s.remaining,
-			Wait: s.wait, RetryAfter: s.retry, ResetAfter: s.reset,
-		}
-		require.Equal(t, want, got, "step %d, at %v take %d", i, s.at, s.take)
-		if !s.allowed || s.take == 0 {
-			require.Equal(t, word, next, "step %d takes nothing, so the word must stay", i)
-		}
-		word = next
-	}
-	return word
-}
-
 func TestQueueStories(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
 	for _, story := range []story{
@@ -88,7 +68,7 @@ func TestQueueStories(t *testing.T) {
 	} {
 		t.Run(story.name, func(t *testing.T) {
 			p := policy.Must(policy.Queue(story.capacity, story.count, story.per))
-			tell(t, p, story.capacity+1, story.steps)
+			follow(t, p, story.capacity+1, 0, story.steps)
 		})
 	}
 }
@@ -146,7 +126,7 @@ func TestBurstyStories(t *testing.T) {
 	} {
 		t.Run(story.name, func(t *testing.T) {
 			p := policy.Must(policy.Bursty(story.count, story.per, story.maxBurst))
-			tell(t, p, story.limit, story.steps)
+			follow(t, p, story.limit, 0, story.steps)
 		})
 	}
 }

@@ -13,12 +13,7 @@ import (
 
 func TestSlidingWindowStories(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
-	for _, story := range []struct {
-		name  string
-		limit int64
-		per   time.Duration
-		steps []step
-	}{
+	tellStories(t, policy.SlidingWindow, []windowStory{
 		{"what was taken comes back little by little in the next window", 10, s, []step{
 			{at: 10 * s, take: 10, allowed: passes, reset: 2*s - 1},
 			{at: 11*s - 1, take: 1, allowed: refused, retry: 100 * ms, reset: s},
@@ -56,13 +51,7 @@ func TestSlidingWindowStories(t *testing.T) {
 			{at: 1, take: -1, allowed: refused, remaining: 2, retry: policy.Never},
 			{at: 1, take: 0, allowed: passes, remaining: 2},
 		}},
-	} {
-		t.Run(story.name, func(t *testing.T) {
-			p, err := policy.SlidingWindow(story.limit, story.per)
-			require.NoError(t, err)
-			follow(t, p, story.limit, 0, story.steps)
-		})
-	}
+	})
 }
 
 // The highest limits are those that the documentation gives.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
-	"github.com/stretchr/testify/require"
 )
 
 // A story is a funnel and what becomes of one key in it.
@@ -136,21 +135,7 @@ func TestFunnelStories(t *testing.T) {
 		}},
 	} {
 		t.Run(story.name, func(t *testing.T) {
-			p, err := policy.Funnel(story.capacity, story.count, story.per)
-			require.NoError(t, err)
-			var word uint64
-			for i, s := range story.steps {
-				next, got := p.Take(word, policy.Instant(s.at), s.take, s.patience)
-				want := policy.Decision{
-					Allowed: s.allowed, Limit: story.capacity, Remaining: s.remaining,
-					Wait: s.wait, RetryAfter: s.retry, ResetAfter: s.reset,
-				}
-				require.Equal(t, want, got, "step %d, at %v take %d", i, s.at, s.take)
-				if !s.allowed || s.take == 0 {
-					require.Equal(t, word, next, "step %d takes nothing, so the word must stay", i)
-				}
-				word = next
-			}
+			follow(t, policy.Must(policy.Funnel(story.capacity, story.count, story.per)), story.capacity, 0, story.steps)
 		})
 	}
 }

@@ -34,6 +34,23 @@ func follow(t *testing.T, p policy.Policy, limit int64, word uint64, steps []ste
 	return word
 }
 
+// A windowStory is a limit and what becomes of one key at it.
+type windowStory struct {
+	name  string
+	limit int64
+	per   time.Duration
+	steps []step
+}
+
+func tellStories(t *testing.T, of func(limit int64, per time.Duration) (policy.Policy, error), stories []windowStory) {
+	t.Helper()
+	for _, story := range stories {
+		t.Run(story.name, func(t *testing.T) {
+			follow(t, policy.Must(of(story.limit, story.per)), story.limit, 0, story.steps)
+		})
+	}
+}
+
 // windowPolicy is one of the constructors.
 type windowPolicy struct {
 	name string
