@@ -10,10 +10,6 @@ import (
 )
 
 const (
-	// DefaultIntensity is OTP's: one restart per Period. It is not applied by
-	// itself, because an Intensity of zero has a meaning of its own.
-	DefaultIntensity = 1
-
 	// DefaultPeriod is used when Config.Period is zero.
 	DefaultPeriod = 5 * time.Second
 
@@ -48,8 +44,8 @@ type Config struct {
 
 	// Intensity is the number of restarts permitted within Period; one more makes the
 	// supervisor give up with ErrIntensity. Zero means zero, as in OTP: the first
-	// failure that asks for a restart ends the supervisor. To get OTP's default, say
-	// DefaultIntensity. Faults of the supervisor's own bookkeeping count as well.
+	// failure that asks for a restart ends the supervisor. OTP's default is 1. Faults of
+	// the supervisor's own bookkeeping count as well.
 	Intensity int
 
 	// Period is the length of the sliding window of Intensity. Two restarts that
