@@ -11,11 +11,6 @@ import (
 // What is in this file is for calls that bring their limit with them, or hand what they hold
 // through an interface. nil is the limit that holds for the key without it.
 
-// Recorded reports whether an answer rests on the key's word, or needs none.
-func (b Basis) Recorded() bool {
-	return b.missing != full && b.missing != unavailable && b.missing != shut
-}
-
 // Asked is what Ask did.
 type Asked uint8
 

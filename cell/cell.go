@@ -133,6 +133,8 @@ func (c *Cell[K]) Choke(key K) bool {
 			if limit == nil {
 				choker = terms.Choker
 			}
+			// XOR and wrap-round leave 1 to MaxWord for used words of these terms only, so
+			// that View.Read's second load of the terms is not needed.
 			if state-1 >= policy.MaxWord || choker == nil {
 				break // not used yet, of other terms, or dead: evicted since it was loaded
 			}

@@ -65,7 +65,7 @@ func (c *Cell[K]) find(key K, hash uint64, now policy.Instant, o *Offer[K]) bool
 	o.Returned = o.Entry.Returned()
 	o.Before, o.Terms = c.view.Read(o.Entry)
 	state := o.Before ^ o.Terms.EpochBit
-	return state-1 < policy.MaxWord // else not used yet, of other terms, or dead
+	return state-1 < policy.MaxWord // else not used yet, of other terms, or dead: see Choke
 }
 
 // Accept makes the take of an Offer that is allowed. It returns false if another call was

@@ -10,8 +10,9 @@ import (
 )
 
 // takeNew takes for a key that has no live entry in the map: it is in the nursery, or
-// new, or cannot be recorded. It works in three steps: decide whether there would be
-// anything to record, open an entry, and take from that.
+// new, or cannot be recorded, or its word is one that Choke leaves to takeEntry. It works in
+// three steps: decide whether there would be anything to record, open an entry, and take
+// from that.
 func (c *Cell[K]) takeNew(hash uint64, hashed bool, key K, now policy.Instant, q *request, d *policy.Decision, r *receipt[K]) Basis {
 	op := c.newOpening(hash, hashed, key, now)
 	for {

@@ -68,8 +68,16 @@ const (
 	reasons = iota
 )
 
-// byWord reports whether an answer rests on the key's word, or needs none.
+// byWord reports whether an answer is the limit's, by the key's word or for a key never used.
+// Only such a refusal may block the key. It excludes full, unavailable, misfit, blocked,
+// ended, shut and lost.
 func (b Basis) byWord() bool { return (b.missing == 0 || b.missing >= crowded) && !b.lost }
+
+// Recorded reports whether an answer rests on the key's word, or needs none. It excludes only
+// full, unavailable and shut. Unlike byWord it includes misfit, blocked, ended and lost.
+func (b Basis) Recorded() bool {
+	return b.missing != full && b.missing != unavailable && b.missing != shut
+}
 
 // receipt is what a take did to the word of its key. The zero receipt recorded nothing.
 type receipt[K comparable] struct {
@@ -161,7 +169,7 @@ func (c *Cell[K]) takeEntry(
 		returned := e.Returned()
 		word, terms := c.view.Read(e)
 		state := word ^ terms.EpochBit
-		if state-1 >= policy.MaxWord { // not used yet, of other terms, or dead
+		if state-1 >= policy.MaxWord { // not used yet, of other terms, or dead: see Choke
 			if state, alive = terms.State(word); !alive {
 				return Basis{}, false
 			}
@@ -197,6 +205,7 @@ func (c *Cell[K]) takeEntry(
 		}
 		after := next | terms.EpochBit
 		// A swap that succeeds hands the units to this call. Nothing else has to agree.
+		// A tentative entry lands by this swap.
 		taken := e.Advance(word, after)
 		if taken {
 			if r != nil {

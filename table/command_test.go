@@ -70,7 +70,7 @@ func TestApplyRoom(t *testing.T) {
 func TestApplyRoomWaitsForUncertainPlaces(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 2})
 	r.add(1, 1)
-	require.Equal(t, Landed, r.places.take(2))
+	require.Equal(t, placeTaken, r.places.take(2))
 	_, status := r.View().Open(r.hash(2), 2)
 	require.Equal(t, Undecided, status)
 	r.Apply(RoomCommand(2, 1))

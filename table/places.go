@@ -20,7 +20,10 @@ const (
 	certain   = uncertain - 1
 )
 
-// take takes an uncertain place, and returns Landed, if one of most is free. It never
+// placeTaken is the result of places.take that took a place. Open never returns it.
+const placeTaken Status = -1
+
+// take takes an uncertain place, and returns placeTaken, if one of most is free. It never
 // overshoots, not even for a moment, so that the count can be believed. Otherwise it
 // returns Full or Undecided.
 func (p *places) take(most int64) Status {
@@ -32,7 +35,7 @@ func (p *places) take(most int64) Status {
 				p.step()
 			}
 			if p.word.CompareAndSwap(n, n+1+uncertain) {
-				return Landed
+				return placeTaken
 			}
 		case n < uncertain:
 			return Full

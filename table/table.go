@@ -188,7 +188,7 @@ func (t *Table[K]) shardOf(hash uint64) (i int, rest uint64) {
 // find returns the live entry of the key in the map, or nil. It may die at any time.
 func (t *Table[K]) find(hash uint64, key K) *Entry[K] {
 	for {
-		e := t.search(hash, key)
+		e := t.filedEntry(hash, key)
 		if e == nil || e.word.Load() != moved {
 			return e
 		}
@@ -200,8 +200,9 @@ func (t *Table[K]) find(hash uint64, key K) *Entry[K] {
 	}
 }
 
-// search is find, except that the entry may have moved.
-func (t *Table[K]) search(hash uint64, key K) *Entry[K] {
+// filedEntry returns the entry of the key that the map holds, or nil. It may have moved: find
+// follows it to its successor.
+func (t *Table[K]) filedEntry(hash uint64, key K) *Entry[K] {
 	i, rest := t.shardOf(hash)
 	s := t.shards[i].Load()
 	if s == nil {

@@ -160,19 +160,6 @@ func (t *Table[K]) finishChange() {
 	t.changing = false
 }
 
-// Read returns an entry's word together with the terms by which to read it.
-func (v View[K]) Read(e *Entry[K]) (word uint64, terms *Terms) {
-	for {
-		terms = v.t.terms.Load()
-		v.t.stepPoint("read: the terms")
-		word = e.word.Load()
-		v.t.stepPoint("read: the word")
-		if terms.Current(word) || v.t.terms.Load() == terms {
-			return word, terms
-		}
-	}
-}
-
 // land ends the tentative stage of an entry that has had its second look.
 func (t *Table[K]) land(e *Entry[K]) {
 	e.word.CompareAndSwap(tentative, t.terms.Load().EpochBit)

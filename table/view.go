@@ -19,7 +19,7 @@ const (
 	// the nursery behind others, with which it will be filed.
 	Found Status = iota
 	// Landed: this call has put an entry into an empty slot of the nursery. The
-	// caller sends a File command.
+	// caller sends a File command. The entry may be tentative until the caller's Advance.
 	Landed
 	// Backlogged: as Found, and the slot is so long that the caller should let the
 	// writer run.
@@ -38,10 +38,23 @@ func (v View[K]) Seed() maphash.Seed { return v.t.seed }
 // Terms returns the present terms. Read returns them with a word.
 func (v View[K]) Terms() *Terms { return v.t.terms.Load() }
 
+// Read returns an entry's word together with the terms by which to read it.
+func (v View[K]) Read(e *Entry[K]) (word uint64, terms *Terms) {
+	for {
+		terms = v.t.terms.Load()
+		v.t.stepPoint("read: the terms")
+		word = e.word.Load()
+		v.t.stepPoint("read: the word")
+		if terms.Current(word) || v.t.terms.Load() == terms {
+			return word, terms
+		}
+	}
+}
+
 // Load returns the filed entry of the key, or nil if there is none. It never waits
 // and writes nothing. The entry may be dead, or die at any time; Terms.State reports
 // that, and Look or Open return the one that lives.
-func (v View[K]) Load(hash uint64, key K) *Entry[K] { return v.t.search(hash, key) }
+func (v View[K]) Load(hash uint64, key K) *Entry[K] { return v.t.filedEntry(hash, key) }
 
 // Look returns the entry of the key, filed or landed, or nil if there is none.
 // Unlike Open it opens no key. It never waits.
@@ -88,7 +101,7 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 		e, length := waiting(head, hash, key)
 		if e != nil {
 			t.stepPoint("open: in the slot")
-			if t.confirm(hash, e) {
+			if t.secondLook(hash, e) {
 				return e, status
 			}
 			continue
@@ -123,7 +136,7 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 		case length >= longSlot && status == Found:
 			status = Backlogged
 		}
-		alone := t.confirm(hash, n.entry)
+		alone := t.secondLook(hash, n.entry)
 		t.places.confirm()
 		if alone {
 			return n.entry, status
@@ -141,29 +154,29 @@ func (t *Table[K]) has(hash uint64, key K) bool {
 	return t.find(hash, key) != nil
 }
 
-// confirm takes the second look for an entry that was found in its slot. If the key
-// has another entry, it marks this one dead and returns false. It returns true for an
-// entry that is no longer tentative: another goroutine has judged it, and its word
-// holds the result.
-func (t *Table[K]) confirm(hash uint64, e *Entry[K]) bool {
+// secondLook looks into the map for another entry of the key of e, which was found in its
+// slot. If there is one, it marks e dead and returns false. It returns true for an entry
+// that is no longer tentative: another goroutine has judged it, and its word holds the
+// result.
+func (t *Table[K]) secondLook(hash uint64, e *Entry[K]) bool {
 	if e.word.Load() != tentative {
 		return true
 	}
-	t.stepPoint("confirm: tentative")
+	t.stepPoint("second look: tentative")
 	if t.find(hash, e.key) == nil {
 		return true
 	}
-	t.stepPoint("confirm: has another")
+	t.stepPoint("second look: has another")
 	// The swap fails if the other entry died and a later look landed e. The goroutine
 	// that kills e returns its place. The place is marked uncertain before the swap
 	// and until it is returned, so that no caller reports a full table in between.
 	t.places.markUncertain()
-	t.stepPoint("confirm: in doubt")
+	t.stepPoint("second look: in doubt")
 	if !e.word.CompareAndSwap(tentative, tombstone) {
 		t.places.confirm()
 		return true
 	}
-	t.stepPoint("confirm: dead")
+	t.stepPoint("second look: dead")
 	t.places.cancel()
 	t.lostFiling.Store(true) // so that the writer takes it out of its slot
 	return false

@@ -210,7 +210,7 @@ func TestDeadEntryOfATurnedAwayCallerIsTakenOut(t *testing.T) {
 		switch {
 		case point == "open: not in the map" && looks == 1:
 			r.add("a", 1) // the key comes, and is filed
-		case point == "confirm: dead":
+		case point == "second look: dead":
 			require.Equal(t, 1, r.sweep(3*hour)) // and leaves
 		case point == "open: not in the map" && looks == 2:
 			r.add("bb", 3*hour)
@@ -233,7 +233,7 @@ func TestLastPlaceGoesToOne(t *testing.T) {
 	var p places
 	p.step = func() {
 		p.step = nil
-		require.Equal(t, Landed, p.take(1))
+		require.Equal(t, placeTaken, p.take(1))
 		p.confirm()
 	}
 	require.Equal(t, Full, p.take(1))
@@ -250,7 +250,7 @@ func TestPlacesNeverOvershoot(t *testing.T) {
 		for range 8 {
 			group.Go(func() {
 				for range 20_000 {
-					if r.places.take(most) == Landed {
+					if r.places.take(most) == placeTaken {
 						if n := held.Add(1); n > most {
 							t.Errorf("%d places given at once", n)
 						}
@@ -381,7 +381,7 @@ func TestOpenIsNotFullForADeadDuplicate(t *testing.T) {
 			phase = 4
 			close(pushed)
 			<-goOn
-		case phase == 4 && point == "confirm: dead": // the one again
+		case phase == 4 && point == "second look: dead": // the one again
 			phase = 5
 			close(goOn)
 			<-gone

@@ -61,7 +61,7 @@ func (t *Table[K]) file(slot *slot[K], n *node[K], now policy.Instant) {
 	t.stepPoint("file: in the slot")
 	// It may still be tentative, with its caller stopped at any point. That caller
 	// will find the word changed, and go on from there.
-	t.confirm(hash, e)
+	t.secondLook(hash, e)
 	t.stepPoint("file: confirmed")
 	t.land(e)
 	if !e.dead() {
