@@ -167,7 +167,7 @@ func TakeAll(claims ...Claim) (out Outcome) {
 	return out
 }
 
-// takeAny is TakeAll for any claims.
+// takeAny is TakeAll for any claims, by multiTake. takeKnown goes by known.go.
 func takeAny(claims []Claim) Outcome {
 	var room claimRoom
 	c := join(claims, &room)

@@ -83,7 +83,7 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		if shape.IsNil(limit) {
 			return nil, bad(fmt.Sprintf("limits[%d]", i), "nil", "a httplimit.Limit")
 		}
-		l, alone, err := limit.check(i, common, func(field string, value any, want string) error {
+		l, alone, err := limit.prepare(i, common, func(field string, value any, want string) error {
 			return bad(name(i, field), value, want)
 		})
 		if err != nil {
@@ -142,6 +142,38 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.m.serveAll(w, r, h.next)
 }
 
+// serveAll serves a request under several limits.
+func (m *Middleware) serveAll(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	var v result
+	var s admission.Settlement
+	var room [admission.MaxLimits]quota
+	quotas := room[:len(m.limiters)]
+	if m.begin(r, &v) {
+		s = m.control.Decide(r.Context(), r, &v, quotas)
+	}
+	m.carryOut(w, r, next, &v, quotas, s)
+}
+
+// begin finds a request's cost, and reports whether the limits are to decide. If not, v has
+// the reason.
+func (m *Middleware) begin(r *http.Request, v *result) bool {
+	if m.deny != nil || m.allow != nil {
+		addr := m.addr.Addr(r)
+		switch {
+		case m.deny != nil && !addr.IsValid():
+			v.Reason = limits.NoKey
+			return false
+		case m.deny.Contains(addr):
+			v.Reason = limits.Denied
+			return false
+		case m.allow.Contains(addr):
+			v.Reason = limits.Exempt
+			return false
+		}
+	}
+	return m.control.Begin(r, v)
+}
+
 // carryOut passes a request on to next, or refuses it. The settlement, if any, is due when
 // next is done. quotas are those of several limits, or nil. They are no part of the result,
 // which a function of the options may keep, so that they need not be allocated.
@@ -168,26 +200,6 @@ func (m *Middleware) carryOut(
 		return
 	}
 	m.serveAndSettle(w, r, next, s)
-}
-
-// begin finds a request's cost, and reports whether the limits are to decide. If not, v has
-// the reason.
-func (m *Middleware) begin(r *http.Request, v *result) bool {
-	if m.deny != nil || m.allow != nil {
-		addr := m.addr.Addr(r)
-		switch {
-		case m.deny != nil && !addr.IsValid():
-			v.Reason = limits.NoKey
-			return false
-		case m.deny.Contains(addr):
-			v.Reason = limits.Denied
-			return false
-		case m.allow.Contains(addr):
-			v.Reason = limits.Exempt
-			return false
-		}
-	}
-	return m.control.Begin(r, v)
 }
 
 // refuse answers a refused request.

@@ -53,9 +53,9 @@ type Limit[K comparable] struct {
 
 // AnyLimit is a [Limit] of any type of key.
 type AnyLimit interface {
-	// check returns the limit with its fields checked, and a function that serves requests under it alone. at
+	// prepare returns the limit with its fields checked, and a function that serves requests under it alone. at
 	// is its index, and name its name if it has none of its own. bad makes the error about a field.
-	check(at int, name string, bad admission.FieldFault) (checked, serveAlone, error)
+	prepare(at int, name string, bad admission.FieldFault) (checked, serveAlone, error)
 }
 
 type (
@@ -69,7 +69,7 @@ type (
 	quota  = admission.Quota
 )
 
-func (l Limit[K]) check(at int, name string, bad admission.FieldFault) (checked, serveAlone, error) {
+func (l Limit[K]) prepare(at int, name string, bad admission.FieldFault) (checked, serveAlone, error) {
 	c := &admission.Limit[*http.Request, K, Served]{
 		Parts:   admission.Parts[*http.Request, Served]{Name: l.Name, WhenNoKey: l.WhenNoKey, Cost: l.Cost, Charge: l.Charge, Shadow: l.Shadow},
 		Limiter: l.Limiter, Key: l.Key, PolicyFor: l.PolicyFor,
@@ -83,16 +83,4 @@ func (l Limit[K]) check(at int, name string, bad admission.FieldFault) (checked,
 		}
 		m.carryOut(w, r, next, &v, nil, s)
 	}, err
-}
-
-// serveAll serves a request under several limits.
-func (m *Middleware) serveAll(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	var v result
-	var s admission.Settlement
-	var room [admission.MaxLimits]quota
-	quotas := room[:len(m.limiters)]
-	if m.begin(r, &v) {
-		s = m.control.Decide(r.Context(), r, &v, quotas)
-	}
-	m.carryOut(w, r, next, &v, quotas, s)
 }
