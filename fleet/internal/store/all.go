@@ -64,12 +64,12 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 		// It asks a log for the units of those before it as well, which the script records as the
 		// same.
 		ask := a.N
-		if a.Limit.log != nil && a.Limit.takes(a.N) {
+		if a.Limit.log != nil && a.Limit.canTake(a.N) {
 			logs[keys[i]] += a.N
 			ask = logs[keys[i]]
 		}
 		penalty := a.Limit.rule.figures()
-		if !a.Limit.takes(ask) { // it looks, or is refused, which is not the key's doing
+		if !a.Limit.canTake(ask) { // it looks, or is refused, which is not the key's doing
 			if ask != 0 {
 				args[len(asks)] = "0"
 			}
@@ -131,7 +131,7 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 			standing[i] = a.Limit.decideLog(f, 0, 0)
 			if earlier := logs[keys[i]]; a.N == 0 && earlier > 0 { // it looks at what they leave
 				f.used, f.newest = f.used+earlier, max(f.newest, logTime(f.us))
-			} else if a.Limit.takes(a.N) {
+			} else if a.Limit.canTake(a.N) {
 				logs[keys[i]] += a.N
 				ask = logs[keys[i]]
 			}
@@ -193,7 +193,7 @@ func (l *Limit) atOnce(n int64) []float64 {
 
 // decideAtOnce is decide for a call that waits for nothing.
 func (l *Limit) decideAtOnce(name string, f *found, n int64) (Taken, error) {
-	f.taken = f.taken && l.takes(n)
+	f.taken = f.taken && l.canTake(n)
 	if _, d := l.policy.Take(f.word, f.at, n, 0); d.Wait > 0 && !f.taken {
 		t := l.standing(f.word, f.at)
 		t.Allowed, t.RetryAfter = false, d.Wait

@@ -98,6 +98,46 @@ func (s *Store) run(ctx context.Context, sc *script, keys, args []string) rueidi
 	return res
 }
 
+// call is a script to run.
+type call struct {
+	index  int
+	script *script
+	keys   []string
+	args   []string
+}
+
+// runAll runs scripts in one round trip, and those that Redis does not know in another.
+func (s *Store) runAll(ctx context.Context, calls []call) []rueidis.RedisResult {
+	if len(calls) == 0 {
+		return nil
+	}
+	args := func(c call) []string {
+		if s.options.Clock != nil {
+			return append(c.args[:len(c.args):len(c.args)], s.clock())
+		}
+		return c.args
+	}
+	commands := make(rueidis.Commands, len(calls))
+	for i, c := range calls {
+		commands[i] = s.client.B().Evalsha().Sha1(c.script.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(args(c)...).Build()
+	}
+	results := s.client.DoMulti(ctx, commands...)
+	var again []int
+	commands = commands[:0]
+	for i, c := range calls {
+		if unknown(results[i]) {
+			again = append(again, i)
+			commands = append(commands, s.client.B().Eval().Script(c.script.source).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(args(c)...).Build())
+		}
+	}
+	if len(again) > 0 {
+		for i, res := range s.client.DoMulti(ctx, commands...) {
+			results[again[i]] = res
+		}
+	}
+	return results
+}
+
 // clock is what a test's clock says, for a script.
 func (s *Store) clock() string { return strconv.FormatInt(s.options.Clock(), 10) }
 

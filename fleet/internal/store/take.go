@@ -100,7 +100,7 @@ func (g *takes) like(a *TakeAsk, name string) bool {
 	if at, there := g.index[name]; there && g.counts[at] == math.MaxUint8 {
 		return false // a script reads each word once
 	}
-	return g.Limit == a.Limit && g.N == a.N && g.Patience == a.Patience && a.Limit.log == nil && a.Limit.takes(a.N)
+	return g.Limit == a.Limit && g.N == a.N && g.Patience == a.Patience && a.Limit.log == nil && a.Limit.canTake(a.N)
 }
 
 func (g *takes) add(ask int, name string) {
@@ -118,11 +118,11 @@ func (g *takes) add(ask int, name string) {
 func (s *Store) asking(g *takes) (*script, []string) {
 	l := g.Limit
 	switch {
-	case l.log != nil && !l.takes(g.N):
+	case l.log != nil && !l.canTake(g.N):
 		return l.take, []string{packed(l.logFigures(0, g.Patience))}
 	case l.log != nil:
 		return l.take, []string{packed(l.logFigures(g.N, g.Patience))}
-	case !l.takes(g.N):
+	case !l.canTake(g.N):
 		return s.scripts.look, nil
 	case g.N == 1 && g.Patience <= 0:
 		return l.take, []string{l.one, string(g.counts)}
@@ -134,7 +134,7 @@ func (s *Store) asking(g *takes) (*script, []string) {
 func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, err error)) {
 	l := g.Limit
 	parts, err := res.ToArray()
-	if err == nil && l.log == nil && l.takes(g.N) && len(parts) < 1+2*len(g.names) {
+	if err == nil && l.log == nil && l.canTake(g.N) && len(parts) < 1+2*len(g.names) {
 		err = fmt.Errorf("%w (a reply of %d parts)", ErrDisagrees, len(parts))
 	}
 	switch {
@@ -147,7 +147,7 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 		t, err := l.understandLog(parts, g)
 		reply(g.calls[0].ask, t, err)
 		return
-	case !l.takes(g.N):
+	case !l.canTake(g.N):
 		f, err := parseWithBlock(parts, g.names[0], l)
 		var t Taken
 		if err == nil {
@@ -205,8 +205,8 @@ func (s *Store) Peek(ctx context.Context, l *Limit, key string) (Taken, error) {
 	return s.Take(ctx, l, key, 0, 0)
 }
 
-// takes reports whether a call of n units can take anything, ever.
-func (l *Limit) takes(n int64) bool { return n > 0 && n <= l.limit }
+// canTake reports whether a call of n units can take anything, ever.
+func (l *Limit) canTake(n int64) bool { return n > 0 && n <= l.limit }
 
 // found is what a script found and did.
 type found struct {

@@ -1,3 +1,6 @@
+-- Words in capitals on a line of their own are other files, put in by takeScript in scripts.go.
+-- Options.clocked puts in how long a word is kept.
+--
 -- Decides on calls of the same size and patience, for each key on as many as its byte of
 -- ARGV[2] says, and writes what became of them all. At one instant, once one is refused
 -- so are the others. A key that holds something else spoils nothing for the others.
