@@ -8,7 +8,8 @@ import (
 )
 
 // A Bank keeps the words of all keys, for all servers, under the policy of a [Plan].
-// Its methods are called by one goroutine at a time.
+// Its methods are called by one goroutine at a time. [OnStore] implements it; package fleet wraps
+// that in a guardedBank, which bounds how long Redis is waited for.
 type Bank interface {
 	// Lease asks for leases, each by itself: of as many units as fit, up to Most, or of
 	// none if fewer than Need fit. The answer has as many grants, in the same order.

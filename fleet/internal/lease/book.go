@@ -45,9 +45,9 @@ type question struct {
 // account holds what is known of a key apart from its word. Leases.mu guards it.
 type account struct {
 	name string // of the key: see Config.Name
-	// word is what was last written into the key's word. Its units are as of then.
-	word hold
-	// next is paid as well, and follows when the word runs out. Leases of a funnel
+	// current is the hold that was last written into the key's word. Its units are as of then.
+	current hold
+	// next is paid as well, and follows when current runs out. Leases of a funnel
 	// cannot be added up: they end at different times.
 	next hold
 	// calls wait for an answer of the bank.

@@ -116,7 +116,7 @@ func New(c Config) (*Leases, error) {
 		c.MaxKeys = 1 << 20 // as package engine has it
 	}
 	words, err := engine.New[string](engine.Config{
-		Policy:          local{},
+		Policy:          wordPolicy{},
 		MaxKeys:         c.MaxKeys,
 		Idle:            4 * c.Plan.Term, // what has ended may be reclaimed yet
 		WhenUnavailable: engine.Refuse,
@@ -170,7 +170,7 @@ func (l *Leases) Try(key string, n int64) (d policy.Decision, ok bool) {
 	return l.answered(key, name, n, l.words.Take(name, n))
 }
 
-// answered is what a caller is told that the engine gave this answer.
+// answered turns the engine's answer into the caller's. ok is false if the bank must be asked.
 func (l *Leases) answered(key, name string, n int64, said policy.Decision) (d policy.Decision, ok bool) {
 	x := unwrap(said)
 	if !x.answers() || x.verdict == refused && (n < 1 || n > l.plan.Limit()) {
@@ -367,12 +367,12 @@ func (l *Leases) worthwhile(a *account, n int64, now time.Time) bool {
 // use returns how many calls, at least, the key's word answered since use looked last, and
 // counts them as saved. l.mu is held.
 func (l *Leases) use(a *account) (calls float64) {
-	if a.word.units == 0 || a.widest == 0 {
+	if a.current.units == 0 || a.widest == 0 {
 		return 0
 	}
 	left, _ := l.write(a.name, inventory{})
-	calls = float64(max(a.word.units-left, 0)) / float64(a.widest)
-	a.word.units = left
+	calls = float64(max(a.current.units-left, 0)) / float64(a.widest)
+	a.current.units = left
 	a.saved += calls
 	return calls
 }
@@ -452,7 +452,7 @@ func (l *Leases) Forget(key string) {
 	name := l.name(key)
 	l.words.Reset(name)
 	if a := l.book.accounts[name]; a != nil {
-		a.word, a.next = hold{}, hold{}
+		a.current, a.next = hold{}, hold{}
 		a.refused.units, a.refused.times = 0, 0
 		a.left.at = time.Time{}
 	}

@@ -180,7 +180,7 @@ func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
 	if h.units == 0 {
 		return
 	}
-	if l.left(a.name) > 0 && (h.window == 0 || h.window != a.word.window) {
+	if l.left(a.name) > 0 && (h.window == 0 || h.window != a.current.window) {
 		if a.next.live(now) {
 			h = h.with(a.next)
 		}
@@ -289,7 +289,7 @@ func (c *call) reply(x answer) {
 
 // install writes a hold into the key's word. l.mu is held.
 func (l *Leases) install(a *account, h hold) {
-	p := grant{until: l.instant(h.end), units: h.units, add: h.window != 0 && h.window == a.word.window}
+	p := grant{until: l.instant(h.end), units: h.units, add: h.window != 0 && h.window == a.current.window}
 	if h.units > 1 {
 		p.mark = markFor(min(max(a.demand.low, h.units/4), h.units/2))
 	}
@@ -298,14 +298,14 @@ func (l *Leases) install(a *account, h hold) {
 	if !ok {
 		// The engine has no room: each call of this key asks the bank.
 		l.stats.Lapsed += uint64(h.units)
-		a.word = hold{}
+		a.current = hold{}
 		return
 	}
 	l.stats.Lapsed += uint64(lost)
 	if p.add {
-		h.units += a.word.units
+		h.units += a.current.units
 	}
-	a.word = h
+	a.current = h
 }
 
 // reclaim gives back what was not used for long, and forgets keys without recent calls.
@@ -346,7 +346,7 @@ func (l *Leases) idle() (backs []Back, more bool) {
 // close takes an account out of the book, and adds what it holds to backs if that is
 // worth anything, and worth it. l.mu is held.
 func (l *Leases) close(a *account, now time.Time, backs []Back, worthIt func(*account) bool) []Back {
-	h := a.word
+	h := a.current
 	if h.units > 0 { // otherwise it would be written into the word of a key that has none
 		h.units, _ = l.write(a.name, seizure{ended: h.window != 0}) // of this lease, or of its window
 	}
@@ -362,7 +362,7 @@ func (l *Leases) close(a *account, now time.Time, backs []Back, worthIt func(*ac
 		l.stats.Returned += uint64(h.units)
 		backs = append(backs, b)
 	}
-	a.word, a.next = hold{}, hold{}
+	a.current, a.next = hold{}, hold{}
 	l.book.remove(a)
 	return backs
 }

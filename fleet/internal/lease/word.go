@@ -167,11 +167,11 @@ func (w *word) take(now policy.Instant, n int64) leaseDecision {
 	return d
 }
 
-// local is the policy of the engine: a call takes from the word of its key.
-type local struct{}
+// wordPolicy is the policy of the engine: a call takes from the word of its key.
+type wordPolicy struct{}
 
 // Take implements [policy.Policy]. The Decision is a leaseDecision in disguise.
-func (local) Take(state uint64, now policy.Instant, n int64, _ time.Duration) (uint64, policy.Decision) {
+func (wordPolicy) Take(state uint64, now policy.Instant, n int64, _ time.Duration) (uint64, policy.Decision) {
 	w := split(state)
 	d := w.take(now, n)
 	if n == 0 || d.verdict < taken {
@@ -182,7 +182,7 @@ func (local) Take(state uint64, now policy.Instant, n int64, _ time.Duration) (u
 
 // Choke implements [policy.Choker], except that it does not allow the call that leaves few
 // units: Take does, and tells.
-func (local) Choke(state uint64, now policy.Instant) (uint64, bool) {
+func (wordPolicy) Choke(state uint64, now policy.Instant) (uint64, bool) {
 	w := split(state)
 	if w.units == 0 || w.mark == refusing || !w.holds(now) || int64(w.units)-1 == w.low() {
 		return state, false
@@ -191,11 +191,11 @@ func (local) Choke(state uint64, now policy.Instant) (uint64, bool) {
 }
 
 // Refund implements [policy.Refunder]. Units come back of a take only.
-func (local) Refund(state uint64, _ policy.Instant, _ int64) uint64 { return state }
+func (wordPolicy) Refund(state uint64, _ policy.Instant, _ int64) uint64 { return state }
 
 // Cancel implements [policy.Refunder]: units come back to the lease that they were taken
 // from, or to one that ends with it, as long as that lasts. They were paid for until then.
-func (local) Cancel(state, left uint64, _, now policy.Instant, n, _ int64) uint64 {
+func (wordPolicy) Cancel(state, left uint64, _, now policy.Instant, n, _ int64) uint64 {
 	w := split(state)
 	if n <= 0 || w.mark == refusing || w.until != split(left).until || !w.holds(now) {
 		return state
@@ -205,35 +205,35 @@ func (local) Cancel(state, left uint64, _, now policy.Instant, n, _ int64) uint6
 }
 
 // Limit implements [policy.Policy].
-func (local) Limit() int64 { return maxUnits }
+func (wordPolicy) Limit() int64 { return maxUnits }
 
 // Delays implements [policy.Policy].
-func (local) Delays() bool { return false }
+func (wordPolicy) Delays() bool { return false }
 
 // FreshAt implements [policy.Policy].
-func (local) FreshAt(state uint64) policy.Instant { return split(state).ends() }
+func (wordPolicy) FreshAt(state uint64) policy.Instant { return split(state).ends() }
 
 // Reads implements [policy.Relative].
-func (local) Reads(other policy.Policy) bool {
+func (wordPolicy) Reads(other policy.Policy) bool {
 	switch other.(type) {
-	case local, grant, refusal, inventory, seizure:
+	case wordPolicy, grant, refusal, inventory, seizure:
 		return true
 	}
 	return false
 }
 
 // Carry implements [policy.Relative].
-func (l local) Carry(from policy.Policy, state uint64, _ policy.Instant) (uint64, bool) {
+func (l wordPolicy) Carry(from policy.Policy, state uint64, _ policy.Instant) (uint64, bool) {
 	return state, l.Reads(from)
 }
 
 // String implements [policy.Policy].
-func (local) String() string { return "leases" }
+func (wordPolicy) String() string { return "leases" }
 
 // grant writes a lease into a word. What is left of the one before is lost, or added
 // if it was paid in the same window, ended or not. It reports what was lost.
 type grant struct {
-	local
+	wordPolicy
 	until policy.Instant
 	units int64
 	mark  uint64
@@ -255,7 +255,7 @@ func (g grant) Take(state uint64, _ policy.Instant, _ int64, _ time.Duration) (u
 // refusal writes into a word without units that the key is refused for a while. It reports
 // nothing.
 type refusal struct {
-	local
+	wordPolicy
 	until policy.Instant
 }
 
@@ -268,7 +268,7 @@ func (r refusal) Take(state uint64, now policy.Instant, _ int64, _ time.Duration
 }
 
 // inventory changes nothing. It reports how many units a word has, ended or not.
-type inventory struct{ local }
+type inventory struct{ wordPolicy }
 
 // Take implements [policy.Policy].
 func (inventory) Take(state uint64, _ policy.Instant, _ int64, _ time.Duration) (uint64, policy.Decision) {
@@ -278,7 +278,7 @@ func (inventory) Take(state uint64, _ policy.Instant, _ int64, _ time.Duration) 
 // seizure takes all units out of a word, or those only that have not ended. It reports how
 // many.
 type seizure struct {
-	local
+	wordPolicy
 	ended bool
 }
 

@@ -107,7 +107,7 @@ func steps(t *testing.T, next func() (uint64, bool)) {
 			}
 			before := m
 			allowed, low, retry := m.take(now, n)
-			after, wrapped := local{}.Take(state, now, n, 0)
+			after, wrapped := wordPolicy{}.Take(state, now, n, 0)
 			want := leaseDecision{}
 			if m.live(now) {
 				want = leaseDecision{units: m.units, holds: time.Duration(m.until - now)}
@@ -130,9 +130,9 @@ func steps(t *testing.T, next func() (uint64, bool)) {
 			if allowed {
 				require.Equal(t, policy.Decision{Allowed: true, Limit: 7, Remaining: d.units, ResetAfter: d.holds}, d.answer(7))
 			}
-			require.EqualValues(t, local{}.Limit(), wrapped.Limit)
-			one, took := local{}.Take(state, now, 1, 0)
-			next, chosen := local{}.Choke(state, now)
+			require.EqualValues(t, wordPolicy{}.Limit(), wrapped.Limit)
+			one, took := wordPolicy{}.Take(state, now, 1, 0)
+			next, chosen := wordPolicy{}.Choke(state, now)
 			require.Equal(t, unwrap(took).verdict == taken, chosen, "%v at %v", split(state), now)
 			if chosen {
 				require.Equal(t, one, next)
@@ -145,7 +145,7 @@ func steps(t *testing.T, next func() (uint64, bool)) {
 			state = after
 		}
 		require.LessOrEqual(t, state, uint64(policy.MaxWord))
-		require.Equal(t, m.until, local{}.FreshAt(state))
+		require.Equal(t, m.until, wordPolicy{}.FreshAt(state))
 	}
 }
 
@@ -158,7 +158,7 @@ func TestUnitsComeBackToTheirLease(t *testing.T) {
 	}
 	left := word(2*time.Second, 7)
 	cancel := func(state uint64, at policy.Instant, n int64) uint64 {
-		return local{}.Cancel(state, left, now, at, n, 0)
+		return wordPolicy{}.Cancel(state, left, now, at, n, 0)
 	}
 	require.Equal(t, word(2*time.Second, 10), cancel(left, now, 3))
 	require.Equal(t, word(2*time.Second, 5), cancel(word(2*time.Second, 2), now, 3), "others took since")
@@ -170,7 +170,7 @@ func TestUnitsComeBackToTheirLease(t *testing.T) {
 	require.Equal(t, refused, cancel(refused, now, 3))
 	require.Equal(t, left, cancel(left, policy.Instant(2*time.Second), 3), "it has ended")
 	require.Equal(t, left, cancel(left, now, -3))
-	require.Equal(t, left, local{}.Refund(left, now, 3))
+	require.Equal(t, left, wordPolicy{}.Refund(left, now, 3))
 }
 
 // A word says what was done to it.
@@ -217,7 +217,7 @@ func FuzzAnyWord(f *testing.F) {
 		if w := split(state); w.holds(now) && w.mark != refusing {
 			have = int64(w.units)
 		}
-		after, d := local{}.Take(state, now, n, 0)
+		after, d := wordPolicy{}.Take(state, now, n, 0)
 		left := int64(0)
 		if w := split(after); w.holds(now) && w.mark != refusing {
 			left = int64(w.units)
@@ -239,15 +239,15 @@ func FuzzAnyWord(f *testing.F) {
 			next, d := p.Take(state, now, 1, 0)
 			require.LessOrEqual(t, next, uint64(policy.MaxWord))
 			require.True(t, d.Allowed)
-			require.True(t, local{}.Reads(p))
-			require.LessOrEqual(t, local{}.FreshAt(next), max(policy.Instant(other), local{}.FreshAt(state), 0), "it ends later than it was told to")
+			require.True(t, wordPolicy{}.Reads(p))
+			require.LessOrEqual(t, wordPolicy{}.FreshAt(next), max(policy.Instant(other), wordPolicy{}.FreshAt(state), 0), "it ends later than it was told to")
 		}
 	})
 }
 
 // An engine that has no room for a key refuses it by itself. That is no refusal of the bank's.
 func TestRefusalOfTheEngineIsShort(t *testing.T) {
-	d := unwrap(policy.Decision{Limit: local{}.Limit(), RetryAfter: time.Millisecond})
+	d := unwrap(policy.Decision{Limit: wordPolicy{}.Limit(), RetryAfter: time.Millisecond})
 	require.Equal(t, leaseDecision{}, d)
 	require.False(t, d.answers())
 }
@@ -265,10 +265,10 @@ func TestMark(t *testing.T) {
 // Words of others are not ours.
 func TestFamily(t *testing.T) {
 	other := policy.Must(policy.Funnel(1, 1, time.Second))
-	require.False(t, local{}.Reads(other))
-	_, ok := local{}.Carry(other, 1, 1)
+	require.False(t, wordPolicy{}.Reads(other))
+	_, ok := wordPolicy{}.Carry(other, 1, 1)
 	require.False(t, ok)
-	state, ok := local{}.Carry(local{}, 77, 1)
+	state, ok := wordPolicy{}.Carry(wordPolicy{}, 77, 1)
 	require.True(t, ok)
 	require.EqualValues(t, 77, state)
 }
