@@ -62,7 +62,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 		return b, err
 	})
 	if err != nil {
-		why, err := fallback(key, err)
+		why, err := mayFallBack(key, err)
 		if err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func (l *Limiter) Blocked(ctx context.Context, key string) (time.Duration, error
 		return b, err
 	})
 	if err != nil {
-		why, err := fallback(key, err)
+		why, err := mayFallBack(key, err)
 		if err != nil {
 			return 0, err
 		}

@@ -53,7 +53,7 @@ func (k *keeper) settle() {
 // The share answered instead, and what that let pass need not be charged as well. The share
 // remembers what Redis said.
 func (l *Limiter) credit() {
-	l.takes.Unused(func(ask store.TakeAsk, t store.Taken) {
+	l.batch.Unused(func(ask store.TakeAsk, t store.Taken) {
 		of, there := l.byLimit.Load(ask.Limit)
 		if !there {
 			return

@@ -99,10 +99,10 @@ type noAnswer struct {
 // Error implements error.
 func (e noAnswer) Error() string { return e.cause.Error() }
 
-// fallback returns why Config.Outage is to answer a call for the key, given the error of
+// mayFallBack returns why Config.Outage is to answer a call for the key, given the error of
 // its exchange with Redis. If the call is to end instead, it returns the error that ends it:
 // a key that is too long is refused with and without Redis.
-func fallback(key string, err error) (why noAnswer, _ error) {
+func mayFallBack(key string, err error) (why noAnswer, _ error) {
 	if !errors.As(err, &why) {
 		return why, err
 	}

@@ -12,8 +12,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// bank is Redis as the leases see it: asked within a budget, behind the breaker.
-type bank struct{ *Limiter }
+// guardedBank asks the lease.OnStore of remote.bank for the leases, within a budget and behind the
+// breaker.
+type guardedBank struct{ *Limiter }
 
 const (
 	// An exchange with Redis may take exchangeBudgets times the budget of a call. No call waits
@@ -28,7 +29,7 @@ const (
 )
 
 // Lease implements lease.Bank.
-func (b bank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
+func (b guardedBank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
 	grants := make([]lease.Grant, len(asks))
 	b.byGuard(b.own.Load(), len(asks), func(i int) string { return store.Tail(asks[i].Key) }, func(g *guard.Guard, at []int) {
 		place(grants, b.leaseNode(ctx, g, pick(asks, at)), at)
@@ -37,7 +38,7 @@ func (b bank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
 }
 
 // leaseNode is Lease behind one guard.
-func (b bank) leaseNode(ctx context.Context, g *guard.Guard, asks []lease.Ask) []lease.Grant {
+func (b guardedBank) leaseNode(ctx context.Context, g *guard.Guard, asks []lease.Ask) []lease.Grant {
 	r, err := b.reach()
 	var grants []lease.Grant
 	if err == nil {
@@ -61,7 +62,7 @@ func (b bank) leaseNode(ctx context.Context, g *guard.Guard, asks []lease.Ask) [
 
 // learnGrants has the share remember what Redis said of the keys, and which are blocked. What others hold on
 // lease counts as used then.
-func (b bank) learnGrants(asks []lease.Ask, grants []lease.Grant) {
+func (b guardedBank) learnGrants(asks []lease.Ask, grants []lease.Grant) {
 	for i, g := range grants {
 		if g.Err != nil {
 			continue
@@ -85,7 +86,7 @@ func unanswered(grants []lease.Grant) error {
 }
 
 // Return implements lease.Bank.
-func (b bank) Return(ctx context.Context, backs []lease.Back) error {
+func (b guardedBank) Return(ctx context.Context, backs []lease.Back) error {
 	r, err := b.reach()
 	if err != nil {
 		return err
@@ -110,8 +111,8 @@ func (l *Limiter) held(key string) int64 {
 	return l.leases.Held(key)
 }
 
-// tryLease is take in Leased mode if this server can answer by itself. The leases count
-// that. It is small, since most calls see nothing else.
+// tryLease decides a call in Leased mode if this server can answer by itself. The leases count
+// that. Unlike take it keeps nothing to give back, which makes it faster; most calls run only this.
 func (l *Limiter) tryLease(ctx context.Context, key string, n int64) (a limits.Answer, ok bool) {
 	if ctx.Err() != nil {
 		return limits.Answer{}, false

@@ -18,7 +18,6 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/lease"
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
-	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -72,7 +71,7 @@ type Limiter struct {
 	// forgotten waits for their guards.
 	openingsBefore atomic.Uint64
 	forgotten      sync.WaitGroup
-	takes          *guard.Batch[store.TakeAsk, store.Taken]
+	batch          *guard.Batch[store.TakeAsk, store.Taken]
 	local          *share.Local  // of the own terms; nil except for FallbackShare
 	state          *stateFile    // nil without Config.StateFile
 	leases         *lease.Leases // nil except in Leased mode
@@ -156,7 +155,7 @@ func New(config Config) (*Limiter, error) {
 		Failed: countsAsFailure, OnChange: l.nudge, Trips: &l.trips,
 	}
 	l.guard = guard.New(l.guarded)
-	l.takes = guard.NewBatch(l.guard, func(ctx context.Context, asks []store.TakeAsk, reply func(int, store.Taken, error)) {
+	l.batch = guard.NewBatch(l.guard, func(ctx context.Context, asks []store.TakeAsk, reply func(int, store.Taken, error)) {
 		l.remote.Load().store.TakeEach(ctx, asks, reply)
 	})
 	why := fmt.Errorf("%w: %w", ErrOutage, errConnecting)
@@ -169,7 +168,7 @@ func New(config Config) (*Limiter, error) {
 
 	if l.plan != nil {
 		leases, err := lease.New(lease.Config{
-			Plan: l.plan, Bank: bank{l}, Name: store.Short, MaxKeys: config.MaxKeys,
+			Plan: l.plan, Bank: guardedBank{l}, Name: store.Short, MaxKeys: config.MaxKeys,
 			Timeout: max(callTimeout, 2*exchangeBudgets*config.Budget), // the bank has its own
 			Servers: func() int { return max(int(l.servers.Load()), 1) },
 			Blocked: func(key string) bool { return l.blockedFor(key, policy.Never) > 0 },
@@ -316,127 +315,6 @@ func (l *Limiter) Close() error {
 		}
 	})
 	return err
-}
-
-// ask has Redis do something, within the budget, behind one of the limiter's guards. The
-// error is a noAnswer, engine.ErrClosed, or one for the caller.
-func ask[T any](ctx context.Context, l *Limiter, g *guard.Guard, do func(context.Context, *remote) (T, error)) (T, error) {
-	return askWithin(ctx, l, g, l.config.Budget, do)
-}
-
-// askWithin is ask with another budget.
-func askWithin[T any](ctx context.Context, l *Limiter, g *guard.Guard, budget time.Duration, do func(context.Context, *remote) (T, error)) (value T, err error) {
-	r, err := l.mayAsk(ctx)
-	if err != nil {
-		return value, err
-	}
-	value, err = guard.DoWithin(ctx, g, budget, func(ctx context.Context) (T, error) { return do(ctx, r) })
-	return value, l.classify(ctx, err)
-}
-
-// askOnce is askWithin for a change that the fallback makes if Redis does not. What was not
-// sent when askOnce returns never is. If it was sent, and the answer does not tell whether
-// Redis did it, the error says so: see noAnswer.
-func askOnce[T any](ctx context.Context, l *Limiter, g *guard.Guard, budget time.Duration, do func(context.Context, *remote) (T, error)) (T, error) {
-	// The first swap decides: by the goroutine that sends it, or by the call that has
-	// waited long enough.
-	const sent, dropped = 1, 2
-	var fate atomic.Int32
-	value, err := askWithin(ctx, l, g, budget, func(ctx context.Context, r *remote) (value T, err error) {
-		if fate.CompareAndSwap(0, sent) {
-			value, err = do(ctx, r)
-		}
-		return value, err
-	})
-	if err == nil {
-		return value, nil
-	}
-	unsent := fate.CompareAndSwap(0, dropped)
-	if why := (noAnswer{}); errors.As(err, &why) {
-		why.mayBeDone = !unsent && !notExecuted(why.cause)
-		err = why
-	}
-	return value, err
-}
-
-// askTake is ask for a take, which is decided together with others. In a cluster it is
-// not, lest it wait for a part of that which is away and not its own.
-func (l *Limiter) askTake(ctx context.Context, of *terms, key string, n int64, patience time.Duration) (t store.Taken, err error) {
-	r, err := l.mayAsk(ctx)
-	if err != nil {
-		return t, err
-	}
-	if r.client.Mode() == rueidis.ClientModeCluster {
-		t, err = guard.Do(ctx, l.guardOf(of, key), func(ctx context.Context) (store.Taken, error) {
-			return r.store.Take(ctx, of.limit, key, n, patience)
-		})
-	} else {
-		t, err = l.takes.Do(ctx, store.TakeAsk{Limit: of.limit, Key: key, N: n, Patience: patience})
-	}
-	return t, l.classify(ctx, err)
-}
-
-// mayAsk returns the remote to call, or an error as ask does.
-func (l *Limiter) mayAsk(ctx context.Context) (*remote, error) {
-	if l.closed.Load() {
-		return nil, engine.ErrClosed
-	}
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	r, cause := l.reach()
-	if cause != nil {
-		return nil, noAnswer{cause: cause}
-	}
-	return r, nil
-}
-
-// classify returns the error of an exchange as ask does: a noAnswer if the fallback is to
-// answer.
-func (l *Limiter) classify(ctx context.Context, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case l.closed.Load():
-		return engine.ErrClosed
-	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)), isCallerError(err):
-		return err
-	}
-	return noAnswer{cause: l.noteUnfit(err)}
-}
-
-// noteUnfit stops calls to a Redis that reports that it is not fit, and returns what
-// callers are told.
-func (l *Limiter) noteUnfit(cause error) error {
-	cause = asOutage(cause)
-	if isUnfit(cause) {
-		l.trouble.Store(&cause)
-		l.nudge()
-	}
-	return cause
-}
-
-// retry is a guess of when Redis may be back.
-const retry = longestPause
-
-// without answers by the fallback that Config.Outage chose, if that is not the share.
-func (l *Limiter) without(of *terms, n int64, cause error) limits.Answer {
-	source := limits.SourceOpen
-	if l.config.Outage == FallbackClosed {
-		source = limits.SourceClosed
-	}
-	a := limits.Answer{Provenance: limits.NewProvenance(source, false, cause), Decision: policy.Decision{Limit: of.most}}
-	switch {
-	case n < 0 || n > of.most:
-		a.RetryAfter = policy.Never
-	case source == limits.SourceOpen:
-		a.Allowed, a.Remaining = true, of.most-n
-	case n == 0:
-		a.Allowed = true
-	default:
-		a.RetryAfter = retry
-	}
-	return a
 }
 
 // blockedFor returns for how much longer the key is blocked as Redis said less than within ago, and

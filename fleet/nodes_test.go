@@ -136,7 +136,7 @@ func TestLeasesOfANode(t *testing.T) {
 		require.Greater(t, after.Leased, before.Leased)
 		require.EqualValues(t, 2000, after.Closed-before.Closed)
 		// A batch of keys of all nodes is answered for those that are there.
-		grants := bank{l}.Lease(t.Context(), []lease.Ask{{Key: keys[0][0], Need: 1, Most: 1}, {Key: keys[2][0], Need: 1, Most: 1}, {Key: keys[1][0], Need: 1, Most: 1}})
+		grants := guardedBank{l}.Lease(t.Context(), []lease.Ask{{Key: keys[0][0], Need: 1, Most: 1}, {Key: keys[2][0], Need: 1, Most: 1}, {Key: keys[1][0], Need: 1, Most: 1}})
 		require.NoError(t, grants[0].Err)
 		require.ErrorIs(t, grants[1].Err, ErrOutage)
 		require.NoError(t, grants[2].Err)

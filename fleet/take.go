@@ -58,6 +58,7 @@ func (l *Limiter) Choke(ctx context.Context, key string) bool {
 // the key was blocked before the call. For errors.Is there are ErrOutage, limits.ErrBlocked, and those
 // about one key.
 func (l *Limiter) Take(ctx context.Context, key string, n int64) (limits.Answer, error) {
+	// A look asks Redis also in Leased mode: a lease tells only what this server holds.
 	if l.leases != nil && n != 0 {
 		if a, ok := l.tryLease(ctx, key, n); ok {
 			return a, nil
@@ -102,6 +103,8 @@ type taken struct {
 	blocked time.Duration // for how long the key is, if that was decided without Redis
 }
 
+// take has a lease decide in Leased mode, and otherwise Redis, or the fallback if Redis does not
+// answer. In Leased mode Take uses tryLease instead; take keeps the units that may be given back.
 func (l *Limiter) take(ctx context.Context, of *terms, key string, n int64, patience time.Duration) (taken, error) {
 	if l.leases != nil && n != 0 {
 		if ctx.Err() == nil {
@@ -171,10 +174,10 @@ func (l *Limiter) takeExact(ctx context.Context, of *terms, key string, n int64,
 }
 
 // takeWithout takes by the fallback that Config.Outage chose, if the error of the exchange
-// with Redis allows that: see fallback. A share that was closed meanwhile refuses, which is
+// with Redis allows that: see mayFallBack. A share that was closed meanwhile refuses, which is
 // no answer; the error is engine.ErrClosed then.
 func (l *Limiter) takeWithout(of *terms, key string, n int64, patience time.Duration, failure error) (t taken, err error) {
-	why, err := fallback(key, failure)
+	why, err := mayFallBack(key, failure)
 	if err != nil {
 		return taken{}, err
 	}
@@ -192,6 +195,29 @@ func (l *Limiter) takeWithout(of *terms, key string, n int64, patience time.Dura
 	}
 	l.tally.count(n, &t.answer)
 	return t, nil
+}
+
+// retry is a guess of when Redis may be back.
+const retry = longestPause
+
+// without answers by the fallback that Config.Outage chose, if that is not the share.
+func (l *Limiter) without(of *terms, n int64, cause error) limits.Answer {
+	source := limits.SourceOpen
+	if l.config.Outage == FallbackClosed {
+		source = limits.SourceClosed
+	}
+	a := limits.Answer{Provenance: limits.NewProvenance(source, false, cause), Decision: policy.Decision{Limit: of.most}}
+	switch {
+	case n < 0 || n > of.most:
+		a.RetryAfter = policy.Never
+	case source == limits.SourceOpen:
+		a.Allowed, a.Remaining = true, of.most-n
+	case n == 0:
+		a.Allowed = true
+	default:
+		a.RetryAfter = retry
+	}
+	return a
 }
 
 // unlessBlocked returns how many of the n units that a call asks for it is to take of a share: none,
@@ -286,7 +312,7 @@ func (l *Limiter) RefundWith(ctx context.Context, limit policy.Policy, key strin
 
 // refundWithout is takeWithout for what is given back, unless Redis may have done it.
 func (l *Limiter) refundWithout(of *terms, key string, n int64, failure error) (a limits.Answer, err error) {
-	why, err := fallback(key, failure)
+	why, err := mayFallBack(key, failure)
 	if err != nil {
 		return limits.Answer{}, err
 	}

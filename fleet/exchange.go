@@ -1,0 +1,113 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/guard"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+)
+
+// ask has Redis do something, within the budget, behind one of the limiter's guards. The
+// error is a noAnswer, engine.ErrClosed, or one for the caller.
+func ask[T any](ctx context.Context, l *Limiter, g *guard.Guard, do func(context.Context, *remote) (T, error)) (T, error) {
+	return askWithin(ctx, l, g, l.config.Budget, do)
+}
+
+// askWithin is ask with another budget.
+func askWithin[T any](ctx context.Context, l *Limiter, g *guard.Guard, budget time.Duration, do func(context.Context, *remote) (T, error)) (value T, err error) {
+	r, err := l.mayAsk(ctx)
+	if err != nil {
+		return value, err
+	}
+	value, err = guard.DoWithin(ctx, g, budget, func(ctx context.Context) (T, error) { return do(ctx, r) })
+	return value, l.classify(ctx, err)
+}
+
+// askOnce is askWithin for a change that the fallback makes if Redis does not. What was not
+// sent when askOnce returns never is. If it was sent, and the answer does not tell whether
+// Redis did it, the error says so: see noAnswer.
+func askOnce[T any](ctx context.Context, l *Limiter, g *guard.Guard, budget time.Duration, do func(context.Context, *remote) (T, error)) (T, error) {
+	// The first swap decides: by the goroutine that sends it, or by the call that has
+	// waited long enough.
+	const sent, dropped = 1, 2
+	var fate atomic.Int32
+	value, err := askWithin(ctx, l, g, budget, func(ctx context.Context, r *remote) (value T, err error) {
+		if fate.CompareAndSwap(0, sent) {
+			value, err = do(ctx, r)
+		}
+		return value, err
+	})
+	if err == nil {
+		return value, nil
+	}
+	unsent := fate.CompareAndSwap(0, dropped)
+	if why := (noAnswer{}); errors.As(err, &why) {
+		why.mayBeDone = !unsent && !notExecuted(why.cause)
+		err = why
+	}
+	return value, err
+}
+
+// askTake is ask for a take, which is decided together with others: l.batch sends them by the
+// store.TakeEach that New gave it. In a cluster a take is decided alone. Otherwise it might wait
+// for a node that is away and does not have its key.
+func (l *Limiter) askTake(ctx context.Context, of *terms, key string, n int64, patience time.Duration) (t store.Taken, err error) {
+	r, err := l.mayAsk(ctx)
+	if err != nil {
+		return t, err
+	}
+	if r.client.Mode() == rueidis.ClientModeCluster {
+		t, err = guard.Do(ctx, l.guardOf(of, key), func(ctx context.Context) (store.Taken, error) {
+			return r.store.Take(ctx, of.limit, key, n, patience)
+		})
+	} else {
+		t, err = l.batch.Do(ctx, store.TakeAsk{Limit: of.limit, Key: key, N: n, Patience: patience})
+	}
+	return t, l.classify(ctx, err)
+}
+
+// mayAsk returns the remote to call, or an error as ask does.
+func (l *Limiter) mayAsk(ctx context.Context) (*remote, error) {
+	if l.closed.Load() {
+		return nil, engine.ErrClosed
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	r, cause := l.reach()
+	if cause != nil {
+		return nil, noAnswer{cause: cause}
+	}
+	return r, nil
+}
+
+// classify returns the error of an exchange as ask does: a noAnswer if the fallback is to
+// answer.
+func (l *Limiter) classify(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case l.closed.Load():
+		return engine.ErrClosed
+	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)), isCallerError(err):
+		return err
+	}
+	return noAnswer{cause: l.noteUnfit(err)}
+}
+
+// noteUnfit stops calls to a Redis that reports that it is not fit, and returns what
+// callers are told.
+func (l *Limiter) noteUnfit(cause error) error {
+	cause = asOutage(cause)
+	if isUnfit(cause) {
+		l.trouble.Store(&cause)
+		l.nudge()
+	}
+	return cause
+}
