@@ -30,7 +30,7 @@ func (l *Limits) Hold(ctx context.Context, call limits.Call[string]) (limits.Gra
 			c.End()
 			return limits.Grant{}, fmt.Errorf("no limit is configured for the key %.80q", call.Key)
 		}
-		call.Key, call.Limit = one.key(call.Key), one.policy
+		call.Key, call.Limit = one.translated(call.Key), one.policy
 		if call.NoWait || call.Patience <= 0 && !one.policy.Delays() {
 			defer c.End()
 			return one.family.Hold(ctx, call)

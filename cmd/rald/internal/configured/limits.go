@@ -131,13 +131,13 @@ func (c *Call) Find(name, key []byte) (u Use, ok bool) {
 	if one == nil || one.gone || one.hidden {
 		return u, false
 	}
-	return Use{one.family, one.policy, one.key(one.prefix + string(key)), c.of}, true
+	return Use{one.family, one.policy, one.translated(one.prefix + string(key)), c.of}, true
 }
 
 func (c *Call) hold() { c.token, c.holds = c.of.calls.RLock(), true }
 
-// key translates the word of a key, if need be, and returns the key.
-func (l *limit) key(key string) string {
+// translated returns the key, after it has translated its word if the limit changes.
+func (l *limit) translated(key string) string {
 	if c := l.change.Load(); c != nil {
 		c.translate(key)
 	}

@@ -37,7 +37,7 @@ func (c *catalog) bucket(args [3]int64) (policy.Policy, error) {
 }
 
 // find returns the key under the limit of that name or text.
-func (c *catalog) find(call *configured.Call, key, limit []byte) (u configured.Use, err error) {
+func (c *catalog) find(call *configured.Call, limit, key []byte) (u configured.Use, err error) {
 	if u, ok := call.Find(limit, key); ok {
 		return u, nil
 	}

@@ -44,7 +44,7 @@ func (c *conn) del(args [][]byte) {
 	for _, arg := range args[1:] {
 		key, had := stored(arg), false
 		for family := range c.server.config.Families.All() {
-			here, err := family.Reset(c.calls(), key)
+			here, err := family.Reset(c.background(), key)
 			if err != nil {
 				c.out.Error("ERR " + err.Error())
 				return

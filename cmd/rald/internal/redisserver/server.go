@@ -50,7 +50,7 @@ var greeting = resp.Limits{Arguments: 16, Argument: 1 << 10, Command: 4 << 10}
 // Server serves clients of Redis. New makes one.
 type Server struct {
 	config  Config
-	limits  *catalog
+	catalog *catalog
 	scans   scans
 	guesses *guesses // nil if there is no password
 	started time.Time
@@ -95,7 +95,7 @@ func New(config Config) (*Server, error) {
 		config.Limits = none
 	}
 	s := &Server{
-		config: config, limits: newCatalog(config.Families), started: time.Now(),
+		config: config, catalog: newCatalog(config.Families), started: time.Now(),
 		commands:  make([]commandCounts, len(commands)+1),
 		listeners: map[net.Listener]bool{}, conns: map[*conn]bool{},
 	}

@@ -18,7 +18,7 @@ import (
 func (c *conn) take(args [][]byte) {
 	args = args[1:]
 	if len(args) == 2 {
-		if u, ok := c.find(args[0], args[1]); ok {
+		if u, ok := c.find(args[1], args[0]); ok {
 			c.takeOne(&u, 1)
 		}
 		return
@@ -28,7 +28,7 @@ func (c *conn) take(args [][]byte) {
 		return
 	}
 	if len(args) == 3 {
-		u, ok := c.find(args[0], args[1])
+		u, ok := c.find(args[1], args[0])
 		if !ok {
 			return
 		}
@@ -46,7 +46,7 @@ func (c *conn) takeOne(u *configured.Use, n int64) {
 		c.decision(u.Family.Engine().TakeWith(u.Limit, u.Key, n))
 		return
 	}
-	c.decided(u.Family.TakeWith(c.calls(), u.Limit, u.Key, n))
+	c.decided(u.Family.TakeWith(c.background(), u.Limit, u.Key, n))
 }
 
 // mostClaims is the most keys of one RAL.TAKE.
@@ -59,7 +59,7 @@ func (c *conn) takeAll(args [][]byte) {
 	}
 	claims := make([]families.Claim, 0, len(args)/3)
 	for ; len(args) > 0; args = args[3:] {
-		u, ok := c.find(args[0], args[1])
+		u, ok := c.find(args[1], args[0])
 		if !ok {
 			return
 		}
@@ -69,7 +69,7 @@ func (c *conn) takeAll(args [][]byte) {
 		}
 		claims = append(claims, families.Claim{Family: u.Family, Limit: u.Limit, Key: u.Key, N: n})
 	}
-	out, err := families.TakeAll(c.calls(), claims...)
+	out, err := families.TakeAll(c.background(), claims...)
 	if err != nil {
 		c.out.Error("ERR " + err.Error())
 		return
@@ -94,25 +94,25 @@ func (c *conn) takeAll(args [][]byte) {
 
 // peek is RAL.PEEK key limit. It takes nothing.
 func (c *conn) peek(args [][]byte) {
-	if u, ok := c.find(args[1], args[2]); ok {
-		c.decided(u.Family.TakeWith(c.calls(), u.Limit, u.Key, 0))
+	if u, ok := c.find(args[2], args[1]); ok {
+		c.decided(u.Family.TakeWith(c.background(), u.Limit, u.Key, 0))
 	}
 }
 
 // refund is RAL.REFUND key limit n: it gives n units back, or charges -n more.
 func (c *conn) refund(args [][]byte) {
-	u, ok := c.find(args[1], args[2])
+	u, ok := c.find(args[2], args[1])
 	if !ok {
 		return
 	}
 	if n, ok := c.units(args[3], -1<<63); ok {
-		c.decided(u.Family.RefundWith(c.calls(), u.Limit, u.Key, n))
+		c.decided(u.Family.RefundWith(c.background(), u.Limit, u.Key, n))
 	}
 }
 
 // wait is RAL.WAIT key limit n milliseconds: it waits up to so long for its turn.
 func (c *conn) wait(args [][]byte) {
-	u, ok := c.find(args[1], args[2])
+	u, ok := c.find(args[2], args[1])
 	if !ok {
 		return
 	}
@@ -129,7 +129,7 @@ func (c *conn) wait(args [][]byte) {
 	call := limits.Call[string]{Key: u.Key, N: n, Limit: u.Limit, Patience: time.Duration(patience) * time.Millisecond}
 	hold := u.Family.Hold
 	if patience == 0 && !u.Limit.Delays() {
-		grant, err := hold(c.calls(), call)
+		grant, err := hold(c.background(), call)
 		c.decided(grant.Decision, err)
 		return
 	}
@@ -146,11 +146,11 @@ func (c *conn) wait(args [][]byte) {
 
 // reset is RAL.RESET key limit: it forgets what the key has used.
 func (c *conn) reset(args [][]byte) {
-	u, ok := c.find(args[1], args[2])
+	u, ok := c.find(args[2], args[1])
 	if !ok {
 		return
 	}
-	had, err := u.Family.Reset(c.calls(), u.Key)
+	had, err := u.Family.Reset(c.background(), u.Key)
 	if err != nil {
 		c.out.Error("ERR " + err.Error())
 		return
@@ -159,8 +159,8 @@ func (c *conn) reset(args [][]byte) {
 }
 
 // find finds the key under the limit, or writes what is wrong.
-func (c *conn) find(key, limit []byte) (configured.Use, bool) {
-	u, err := c.server.limits.find(&c.call, key, limit)
+func (c *conn) find(limit, key []byte) (configured.Use, bool) {
+	u, err := c.server.catalog.find(&c.call, limit, key)
 	if err != nil {
 		c.out.Error("ERR " + err.Error())
 	}
@@ -180,8 +180,8 @@ func (c *conn) units(arg []byte, least int64) (int64, bool) {
 	return n, ok
 }
 
-// calls is the context of calls that do not wait for a turn. Shutdown lets them end.
-func (*conn) calls() context.Context { return context.Background() }
+// background is the context of calls that do not wait for a turn. Shutdown lets them end.
+func (*conn) background() context.Context { return context.Background() }
 
 // decided writes a decision, or why there is none.
 func (c *conn) decided(d policy.Decision, err error) {

@@ -88,13 +88,13 @@ func (c *conn) clThrottle(args [][]byte) {
 		return
 	}
 	var d policy.Decision
-	family, err := c.server.limits.families.Of(limit)
+	family, err := c.server.catalog.families.Of(limit)
 	switch {
 	case err != nil:
 	case family.Engine() != nil: // at once, as most calls are this one
 		d = family.Engine().TakeWith(limit, stored(args[1]), numbers[3])
 	default:
-		d, err = family.TakeWith(c.calls(), limit, stored(args[1]), numbers[3])
+		d, err = family.TakeWith(c.background(), limit, stored(args[1]), numbers[3])
 	}
 	if err != nil {
 		c.out.Error("Cell error: " + err.Error())
@@ -111,7 +111,7 @@ func (c *conn) bucket(args [3]int64) (policy.Policy, error) {
 	if c.throttle.limit != nil && c.throttle.args == args {
 		return c.throttle.limit, nil
 	}
-	limit, err := c.server.limits.bucket(args)
+	limit, err := c.server.catalog.bucket(args)
 	if err != nil {
 		return nil, err
 	}
