@@ -149,7 +149,8 @@ func TestKeysComingAndGoingAreExact(t *testing.T) {
 				}
 				e := open[string](t, config)
 				all := keys(500)
-				for range rounds {
+				// On a busy machine all callers may come before each sweep.
+				for round := 0; round < rounds || round < 100*rounds && e.Stats().Evicted == 0; round++ {
 					var admitted atomic.Int64
 					together(callers, func(i int) {
 						for j := range all {
