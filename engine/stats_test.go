@@ -186,7 +186,7 @@ func TestStatsGoesThroughNoKeys(t *testing.T) {
 			require.True(t, e.Choke(key))
 		}
 		time.Sleep(10 * time.Second) // the keys are filed and counted
-		synctest.Wait() // for the sweep that begins at the same instant
+		synctest.Wait()              // for the sweep that begins at the same instant
 		require.EqualValues(t, 1000, e.Stats().Keys)
 		before := looks.Load()
 		for range 10 {
