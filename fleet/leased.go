@@ -129,13 +129,10 @@ func (l *Limiter) tryLease(ctx context.Context, key string, n int64) (a limits.A
 // blockedLease is the answer to a call in Leased mode if Redis said within a term that the key
 // is blocked. Until then every lease that this server had of it has ended, so that it asks.
 func (l *Limiter) blockedLease(key string, n int64) (a limits.Answer, blocked bool) {
-	if !l.known.Empty() {
-		a, blocked = l.refuseLease(key, n, l.blockedFor(key, l.plan.Term))
+	if l.known.Empty() { // on most servers
+		return a, false
 	}
-	return a, blocked
-}
-
-func (l *Limiter) refuseLease(key string, n int64, left time.Duration) (a limits.Answer, blocked bool) {
+	left := l.blockedFor(key, l.plan.Term)
 	if left == 0 {
 		return a, false
 	}
