@@ -59,10 +59,9 @@ func (a Audit) OfPossible() float64 {
 // auditor sums up what one limiter was asked, window by window, and with it what
 // the limiter's promise allowed and what was possible under it.
 //
-// What is possible is what an ideal limiter of the same promise would have admitted
-// of the same calls. The instant of each call within its window is not recorded, so
-// calls are taken to have come evenly over it, as they do from callers that ask all
-// the time.
+// Possible are the calls that an ideal limiter of the same promise would have admitted. The
+// instant of each call within its window is not recorded, so calls are taken to have come
+// evenly over it, as they do from callers that ask all the time.
 type auditor struct {
 	promise Promise
 	limit   Limit
@@ -172,9 +171,8 @@ func (a *Audit) add(of *auditor, admitted int64, own *Counts) {
 	}
 }
 
-// idealBuckets is an ideal bucket for each key. In each window a key can take what
-// it is asked for, or what it had at the beginning and what drains meanwhile,
-// whichever is less.
+// idealBuckets is an ideal bucket for each key. In each window a key admits the calls that ask
+// for it, up to its units at the beginning and those that drain meanwhile.
 type idealBuckets struct {
 	capacity, perNs float64
 	left            []float64       // by key: what it could still take at the end of its last window

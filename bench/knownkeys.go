@@ -161,7 +161,7 @@ const (
 // limitRefusing returns the limit, the same for each key, that refuses this share
 // of the calls when they come at this speed, in calls a second.
 //
-// The bursts are a quarter of what drains in a round, but no less than 3: a key that
+// The bursts are a quarter of the units that drain in a round, but no less than 3: a key that
 // may not come twice in a row is refused far below its rate. They add to what a
 // key may take in a round, which matters little: by Zipf's law the share falls
 // only with the logarithm of that, so a limiter four times as fast or as slow as

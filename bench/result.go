@@ -223,7 +223,7 @@ type Spread struct {
 	Max    float64 `json:"max"`
 }
 
-// SpreadOf returns the spread of the values; that of none is the zero Spread.
+// SpreadOf returns the spread of the values, and the zero Spread without values.
 // The median of an even number is the mean of the two in the middle.
 func SpreadOf(values []float64) Spread {
 	if len(values) == 0 {

@@ -138,8 +138,8 @@ func (c *knownCall) takeRest(done int, claims []Claim, held *[fewClaims]knownCla
 	return rest.outcome(rest.take(done))
 }
 
-// countAnswers counts and completes the answer of each key. The decisions of keys that would
-// have allowed a refused call become those of keys that were not taken from.
+// countAnswers counts and completes the answer of each key. If the call is refused, the keys
+// that would have allowed it are described as not taken from.
 func (c *knownCall) countAnswers(claims []Claim, o *Outcome) {
 	b := binding.New(o.Allowed)
 	for i := range claims {

@@ -58,8 +58,9 @@ func (m *multiTake[C, H]) probe() bool {
 	return all
 }
 
-// takeExcept takes from each key that was not taken from, except from the one that is
-// held already, and reports whether all allowed it. If one refuses nothing is held.
+// takeExcept takes from each key that was not taken from, except from the key at the index
+// has, which is held already, and reports whether all allowed it. If a key refuses, nothing is
+// held.
 func (m *multiTake[C, H]) takeExcept(has int) (all bool) {
 	refused := none
 	defer func() { // also if a policy panics
@@ -106,8 +107,8 @@ func (m *multiTake[C, H]) probeExcept(refused int) {
 	}
 }
 
-// countAnswers counts the answer of each key. If the call is refused, the decisions of the
-// keys that would have allowed it become those of keys that were not taken from.
+// countAnswers counts the answer of each key. If the call is refused, the keys that would have
+// allowed it are described as not taken from.
 func (m *multiTake[C, H]) countAnswers(allowed bool) {
 	for _, at := range m.order {
 		k := &m.keys[at]

@@ -14,8 +14,8 @@ import (
 // Block refuses the key for d on all servers, whatever its limit says. d is rounded up to a
 // microsecond. In Exact mode every call of every verb that begins after Block has returned is
 // refused until d has passed since Redis was asked, by Redis's clock. Answer.Err is
-// limits.ErrBlocked then, and RetryAfter is the end of the block, or that of the limit's refusal if
-// it is later. Peek and Take for no units are not Allowed, and Remaining is 0.
+// limits.ErrBlocked then, and RetryAfter is the end of the block, or the limit's own RetryAfter if
+// that is later. Peek and Take for no units are not Allowed, and Remaining is 0.
 //
 // A server that decides without Redis goes by what Redis last said to it about the key:
 //

@@ -83,9 +83,8 @@ type part struct {
 	of *terms
 }
 
-// join brings the claims together that are on one key of one limiter under one limit, and
-// returns for each claim the index of what it has become a part of. The error says that one
-// call of Redis cannot decide on all of them.
+// join adds up the claims on one key of one limiter under one limit: at has the index of each
+// claim's part. The error says that one call of Redis cannot decide on all of them.
 func join(claims []Claim) (parts []part, at []int, err error) {
 	at = make([]int, len(claims))
 	first := claims[0].limiter

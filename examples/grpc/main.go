@@ -3,9 +3,8 @@
 //
 //	go run ./examples/grpc
 //
-// The service is the one that gRPC itself is tested with: the code of one's own is a stand-in. The function serve has
-// what a server of yours needs, and retryPolicy what a client of yours needs to repeat refused
-// calls at the time that it is told.
+// The service is gRPC's own test service, in place of yours. Copy serve into your server, and
+// retryPolicy into your client, so that it repeats refused calls at the time that it is told.
 package main
 
 import (

@@ -41,7 +41,7 @@ const (
 
 // Both give the same answer to each request, in each of its parts, while time goes on.
 //
-// Promise: Envoy's verdicts are those of envoyproxy/ratelimit: code, remaining hits, reset.
+// Promise: Envoy gets the verdicts of envoyproxy/ratelimit: code, remaining hits, reset.
 func TestVerdictsAreThoseOfTheReference(t *testing.T) {
 	t.Setenv("LIMIT_RESPONSE_HEADERS_ENABLED", "true")
 	of := newReference()

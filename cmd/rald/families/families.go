@@ -234,7 +234,7 @@ func (s *Families) All() iter.Seq[Family] {
 	}
 }
 
-// Shared reports whether Redis keeps the keys.
+// Shared returns the fleet that keeps the keys in Redis, or nil if engines keep them.
 func (s *Families) Shared() *Fleet { return s.config.Fleet }
 
 // Close saves the states and ends the engines. Later calls are refused.

@@ -211,8 +211,7 @@ func (l *Local) LearnLate(key string, word uint64, at policy.Instant) {
 	}
 }
 
-// Word returns the word of a key of which so many units are used, for a log, of which Redis tells
-// none.
+// Word returns the word of a key with so many units used. Redis tells no word for a log.
 func (l *Local) Word(used int64, at policy.Instant) uint64 {
 	return charged(l.whole.Load().policy, 0, at, used)
 }
@@ -410,7 +409,7 @@ func (l *Local) Paid(d Debt) {
 	}
 }
 
-// owe stores an entry that is there, of which so many units are still to be charged. The caller
+// owe stores an entry that is there, with the number of units still to be charged. The caller
 // holds the shard.
 func (l *Local) owe(s *shard, h hash, e entry, units int64) {
 	if e.unpaid = units; units == 0 {
