@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -64,37 +65,39 @@ func every[K comparable](t *testing.T, kinds []kind[K]) {
 	for _, k := range kinds {
 		for _, refuse := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%T/%s, refuse %v", *new(K), k.name, refuse), func(t *testing.T) {
-				const most, callers = 32, 4
-				rounds := 200 / race.Slowdown
-				config := engine.Config{Policy: limit(2), MaxKeys: most, OpenTimeout: time.Minute, Idle: time.Nanosecond}
-				if refuse {
-					config.WhenUnavailable = engine.Refuse
-				}
-				e := open[K](t, config)
-				var counted atomic.Uint64
-				var all sync.WaitGroup
-				for i := range uint64(callers) {
-					all.Go(func() {
-						for n := range uint64(rounds) {
-							counted.Add(calls(t, e, k, i+callers*n))
-							if n := e.Len(); n > most {
-								t.Errorf("%d keys in a table of %d", n, most)
+				synctest.Test(t, func(t *testing.T) { // in which the minutes of calls that wait are none
+					const most, callers = 32, 4
+					rounds := 200 / race.Slowdown
+					config := engine.Config{Policy: limit(2), MaxKeys: most, OpenTimeout: time.Minute, Idle: time.Nanosecond}
+					if refuse {
+						config.WhenUnavailable = engine.Refuse
+					}
+					e := open[K](t, config)
+					var counted atomic.Uint64
+					var all sync.WaitGroup
+					for i := range uint64(callers) {
+						all.Go(func() {
+							for n := range uint64(rounds) {
+								counted.Add(calls(t, e, k, i+callers*n))
+								if n := e.Len(); n > most {
+									t.Errorf("%d keys in a table of %d", n, most)
+								}
 							}
-						}
-					})
-				}
-				all.Wait()
-				stats := e.Stats()
-				assert.Equal(t, counted.Load(), stats.Admitted+stats.Refused)
-				if k.lost {
-					assert.Zero(t, stats.Keys)
-					assert.Positive(t, stats.Unavailable)
-				} else {
-					assert.Zero(t, stats.Unavailable)
-				}
-				for key := range e.All() {
-					assert.True(t, key == key) //nolint:gocritic // false for NaN
-				}
+						})
+					}
+					all.Wait()
+					stats := e.Stats()
+					assert.Equal(t, counted.Load(), stats.Admitted+stats.Refused)
+					if k.lost {
+						assert.Zero(t, stats.Keys)
+						assert.Positive(t, stats.Unavailable)
+					} else {
+						assert.Zero(t, stats.Unavailable)
+					}
+					for key := range e.All() {
+						assert.True(t, key == key) //nolint:gocritic // false for NaN
+					}
+				})
 			})
 		}
 	}
