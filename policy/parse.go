@@ -45,12 +45,8 @@ const longestZone = 128
 // The error is a *[ParseError]. Limits that a constructor refuses are refused here, and
 // the error wraps the constructor's *[FieldError].
 func Parse(text string) (Policy, error) {
-	p := &parser{text: text}
-	limit, err := p.limit()
-	if err != nil {
-		return nil, err
-	}
-	return limit, nil
+	p := &parser{text: text, places: map[string]int{}}
+	return p.limit()
 }
 
 // ParseError reports a text that is no limit: the place of the fault, and what is
@@ -110,11 +106,13 @@ func (t *Text) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// parser reads one text from the left. Its methods return a *ParseError as error.
+// parser reads one text from the left.
 type parser struct {
 	text    string
-	at      int    // the next byte
-	example string // of the limit that is being read, for errors
+	at      int            // the next byte
+	example string         // of the limit that is being read, for errors
+	places  map[string]int // of the constructor's parameters, by their names
+	err     *ParseError    // the first fault, or nil
 }
 
 // The notation of each limit. TestParseErrorsGiveExamples parses them.
@@ -158,7 +156,8 @@ const (
 func (p *parser) limit() (Policy, error) {
 	if len(p.text) > longestText {
 		p.text = p.text[:longestText]
-		return nil, p.fault(longestText, "a text of at most 256 bytes")
+		p.fault(longestText, "a text of at most 256 bytes")
+		return nil, p.err
 	}
 	p.space()
 	start := p.at
@@ -167,7 +166,8 @@ func (p *parser) limit() (Policy, error) {
 		"window": p.window, "sliding": p.sliding, "at": p.atMost,
 	}[p.word()]
 	if !ok {
-		return nil, p.fault(start, "a limit: funnel, queue, bursty, warming up, window, sliding or at most, as in "+likeFunnel)
+		p.fault(start, "a limit: funnel, queue, bursty, warming up, window, sliding or at most, as in "+likeFunnel)
+		return nil, p.err
 	}
 	return read()
 }
@@ -184,78 +184,30 @@ func (p *parser) queue() (Policy, error) {
 
 // bucket reads a capacity and a rate.
 func (p *parser) bucket(construct func(capacity, count int64, per time.Duration) (Policy, error)) (Policy, error) {
-	capacity, err := p.number("capacity")
-	if err == nil {
-		err = p.sign(",")
-	}
-	var rate rate
-	if err == nil {
-		rate, err = p.rate("count")
-	}
-	if err == nil {
-		err = p.end()
-	}
-	if err != nil {
-		return nil, err
-	}
-	limit, err := construct(capacity.value, rate.count.value, rate.per())
-	return limit, p.refused(err, capacity.place, rate.count.place, rate.period.place)
+	capacity := p.number("capacity")
+	p.sign(",")
+	rate := p.rate("count")
+	return p.made(func() (Policy, error) { return construct(capacity, rate.count, rate.per) })
 }
 
 func (p *parser) bursty() (Policy, error) {
 	p.example = likeBursty
-	rate, err := p.rate("count")
-	if err == nil {
-		err = p.sign(",")
-	}
-	var maxBurst amount
-	if err == nil {
-		maxBurst, err = p.number("maxBurst")
-	}
-	if err == nil {
-		err = p.end()
-	}
-	if err != nil {
-		return nil, err
-	}
-	limit, err := Bursty(rate.count.value, rate.per(), maxBurst.value)
-	return limit, p.refused(err, rate.count.place, rate.period.place, maxBurst.place)
+	rate := p.rate("count")
+	p.sign(",")
+	maxBurst := p.number("maxBurst")
+	return p.made(func() (Policy, error) { return Bursty(rate.count, rate.per, maxBurst) })
 }
 
 func (p *parser) warmingUp() (Policy, error) {
 	p.example = likeWarming
-	err := p.keyword("up")
-	var rate rate
-	if err == nil {
-		rate, err = p.rate("count")
-	}
-	if err == nil {
-		err = p.keyword("over")
-	}
-	var warmup amount
-	if err == nil {
-		warmup, err = p.duration("warmup", false)
-	}
-	if err == nil {
-		err = p.sign(",")
-	}
-	if err == nil {
-		err = p.keyword("cold")
-	}
-	p.space()
-	cold := place{"coldFactor", p.at}
-	var factor float64
-	if err == nil {
-		factor, err = p.factor()
-	}
-	if err == nil {
-		err = p.end()
-	}
-	if err != nil {
-		return nil, err
-	}
-	limit, err := WarmingUp(rate.count.value, rate.per(), time.Duration(warmup.value), factor)
-	return limit, p.refused(err, rate.count.place, rate.period.place, warmup.place, cold)
+	p.keyword("up")
+	rate := p.rate("count")
+	p.keyword("over")
+	warmup := p.duration("warmup", false)
+	p.sign(",")
+	p.keyword("cold")
+	cold := p.factor("coldFactor")
+	return p.made(func() (Policy, error) { return WarmingUp(rate.count, rate.per, warmup, cold) })
 }
 
 func (p *parser) sliding() (Policy, error) {
@@ -265,35 +217,21 @@ func (p *parser) sliding() (Policy, error) {
 
 func (p *parser) atMost() (Policy, error) {
 	p.example = likeAtMost
-	if err := p.keyword("most"); err != nil {
-		return nil, err
-	}
+	p.keyword("most")
 	return p.windowed(AtMost)
 }
 
 // windowed reads a rate, up to the end.
 func (p *parser) windowed(construct func(limit int64, per time.Duration) (Policy, error)) (Policy, error) {
-	rate, err := p.rate("limit")
-	if err == nil {
-		err = p.end()
-	}
-	if err != nil {
-		return nil, err
-	}
-	limit, err := construct(rate.count.value, rate.per())
-	return limit, p.refused(err, rate.count.place, rate.period.place)
+	rate := p.rate("limit")
+	return p.made(func() (Policy, error) { return construct(rate.count, rate.per) })
 }
 
 // window reads the three kinds of windows that begin alike.
 func (p *parser) window() (Policy, error) {
 	p.example = likeWindow
-	limit, err := p.number("limit")
-	if err == nil {
-		err = p.sign("/")
-	}
-	if err != nil {
-		return nil, err
-	}
+	limit := p.number("limit")
+	p.sign("/")
 	p.space()
 	start := p.at
 	for unit, name := range calendarNames {
@@ -302,12 +240,9 @@ func (p *parser) window() (Policy, error) {
 		}
 		p.at = start
 	}
-	period, err := p.duration("per", true)
-	if wrong := (*ParseError)(nil); errors.As(err, &wrong) && (wrong.Want == wantTime || wrong.Want == wantPeriod) {
-		wrong.Want += orCalendar
-	}
-	if err != nil {
-		return nil, err
+	per := p.duration("per", true)
+	if p.err != nil && (p.err.Want == wantTime || p.err.Want == wantPeriod) {
+		p.err.Want += orCalendar
 	}
 	construct := FixedWindow
 	p.space()
@@ -316,82 +251,75 @@ func (p *parser) window() (Policy, error) {
 	case "aligned":
 		construct = AlignedWindow
 	case "in":
-		return nil, p.fault(start, `"aligned" or nothing: only the windows of a day, week, month or year are in a time zone, as in `+likeMonth)
+		p.fault(start, `"aligned" or nothing: only the windows of a day, week, month or year are in a time zone, as in `+likeMonth)
 	case "":
 		p.at = start
 	default:
-		return nil, p.fault(start, `"aligned" or the end`)
+		p.fault(start, `"aligned" or the end`)
 	}
-	if err := p.end(); err != nil {
-		return nil, err
-	}
-	made, err := construct(limit.value, time.Duration(period.value))
-	return made, p.refused(err, limit.place, period.place)
+	return p.made(func() (Policy, error) { return construct(limit, per) })
 }
 
 // calendar reads a time zone, up to the end.
-func (p *parser) calendar(limit amount, unit Calendar) (Policy, error) {
+func (p *parser) calendar(limit int64, unit Calendar) (Policy, error) {
 	p.example = likeMonth
 	p.space()
 	start := p.at
 	if p.word() != "in" {
-		return nil, p.fault(start, wantZone)
+		p.fault(start, wantZone)
 	}
-	p.space()
-	zone := place{"zone", p.at}
+	p.parameter("zone")
+	start = p.at
 	for p.at < len(p.text) && isZone(p.text[p.at]) {
 		p.at++
 	}
-	name := p.text[zone.offset:p.at]
-	if name == "" {
-		return nil, p.fault(p.at, "a time zone, such as UTC or Europe/Berlin")
+	zone := p.text[start:p.at]
+	if zone == "" {
+		p.fault(p.at, "a time zone, such as UTC or Europe/Berlin")
 	}
-	if err := p.end(); err != nil {
-		return nil, err
-	}
-	made, err := CalendarWindow(limit.value, unit, name)
-	return made, p.refused(err, limit.place, zone)
-}
-
-// place is where a parameter of a constructor stands in the text.
-type place struct {
-	field  string
-	offset int
-}
-
-// amount is a number or a duration, and its place.
-type amount struct {
-	place
-	value int64
+	return p.made(func() (Policy, error) { return CalendarWindow(limit, unit, zone) })
 }
 
 // rate is a number of units in a period.
-type rate struct{ count, period amount }
-
-func (r rate) per() time.Duration { return time.Duration(r.period.value) }
-
-// fault returns a *ParseError.
-func (p *parser) fault(offset int, want string) error {
-	return &ParseError{Text: p.text, Offset: offset, Want: want}
+type rate struct {
+	count int64
+	per   time.Duration
 }
 
-// refused returns the *ParseError for a constructor's error. It points at the parameter
-// that the constructor named.
-func (p *parser) refused(err error, places ...place) error {
+// fault notes that the text is no limit. The first fault stays: what is read after it means
+// nothing.
+func (p *parser) fault(offset int, want string) {
+	if p.err == nil {
+		p.err = &ParseError{Text: p.text, Offset: offset, Want: want}
+	}
+}
+
+// parameter skips spaces, and notes that a parameter stands there which a constructor calls by
+// that name.
+func (p *parser) parameter(field string) {
+	p.space()
+	p.places[field] = p.at
+}
+
+// made reads the end of the text, and returns the limit that construct makes of it. The fault
+// of one that it refuses is at the parameter that it names.
+func (p *parser) made(construct func() (Policy, error)) (Policy, error) {
+	if p.space(); p.at < len(p.text) {
+		p.fault(p.at, "the end, as in "+p.example)
+	}
+	if p.err != nil {
+		return nil, p.err
+	}
+	limit, err := construct()
 	if err == nil {
-		return nil
+		return limit, nil
 	}
 	e := &ParseError{Text: p.text, Want: "a limit such as " + p.example, Err: err}
 	var field *FieldError
 	if errors.As(err, &field) {
-		e.Want = field.Want
-		for _, place := range places {
-			if place.field == field.Field {
-				e.Offset = place.offset
-			}
-		}
+		e.Want, e.Offset = field.Want, p.places[field.Field]
 	}
-	return e
+	return nil, e
 }
 
 // space skips spaces, and what stands for them.
@@ -432,101 +360,87 @@ func (p *parser) word() string {
 }
 
 // keyword reads that word.
-func (p *parser) keyword(want string) error {
+func (p *parser) keyword(want string) {
 	p.space()
 	start := p.at
 	if p.letters() != want {
-		return p.fault(start, fmt.Sprintf("%q, as in %s", want, p.example))
+		p.fault(start, fmt.Sprintf("%q, as in %s", want, p.example))
 	}
-	return nil
 }
 
 // sign reads that sign.
-func (p *parser) sign(want string) error {
+func (p *parser) sign(want string) {
 	p.space()
 	if !strings.HasPrefix(p.text[p.at:], want) {
-		return p.fault(p.at, fmt.Sprintf("%q, as in %s", want, p.example))
+		p.fault(p.at, fmt.Sprintf("%q, as in %s", want, p.example))
+		return
 	}
 	p.at += len(want)
-	return nil
-}
-
-// end reads nothing, to the end of the text.
-func (p *parser) end() error {
-	if p.space(); p.at < len(p.text) {
-		return p.fault(p.at, "the end, as in "+p.example)
-	}
-	return nil
 }
 
 // rate reads a number that a constructor calls by that name, and the time per which it
 // holds.
-func (p *parser) rate(count string) (r rate, err error) {
-	if r.count, err = p.number(count); err != nil {
-		return r, err
-	}
-	if err = p.sign("/"); err != nil {
-		return r, err
-	}
-	r.period, err = p.duration("per", true)
-	return r, err
+func (p *parser) rate(count string) (r rate) {
+	r.count = p.number(count)
+	p.sign("/")
+	r.per = p.duration("per", true)
+	return r
 }
 
 // number reads a number that a constructor calls by that name.
-func (p *parser) number(field string) (a amount, err error) {
-	p.space()
-	a.place = place{field, p.at}
-	a.value, _, err = p.scaled(numberUnits, wantNumber, wantNumber)
-	return a, err
+func (p *parser) number(field string) int64 {
+	p.parameter(field)
+	value, _ := p.scaled(numberUnits, wantNumber, wantNumber)
+	return value
 }
 
 // duration reads a time, or the sum of several. A unit alone is one of it, if that may be.
-func (p *parser) duration(field string, alone bool) (a amount, err error) {
-	p.space()
-	a.place = place{field, p.at}
+func (p *parser) duration(field string, alone bool) (sum time.Duration) {
+	p.parameter(field)
 	if alone && !p.digit() {
 		start := p.at
 		name := p.letters()
 		for _, unit := range timeUnits {
 			if unit.name == name {
-				a.value = int64(unit.factor)
-				return a, nil
+				return time.Duration(unit.factor)
 			}
 		}
 		if name != "" {
-			return a, p.fault(start, wantTime)
+			p.fault(start, wantTime)
 		}
-		return a, p.fault(start, wantPeriod)
+		p.fault(start, wantPeriod)
+		return 0
 	}
 	for before := uint64(math.MaxUint64); before == math.MaxUint64 || p.digit(); {
 		start := p.at
-		part, unit, err := p.scaled(timeUnits, wantPeriod, wantTime)
+		part, unit := p.scaled(timeUnits, wantPeriod, wantTime)
 		switch {
-		case err != nil:
-			return a, err
+		case p.err != nil:
+			return 0
 		case unit >= before:
-			return a, p.fault(start, "a shorter unit of time than the one before, as in 1m30s")
-		case part > math.MaxInt64-a.value:
-			return a, p.fault(start, "at most 106751d, 292 years, in all")
+			p.fault(start, "a shorter unit of time than the one before, as in 1m30s")
+		case part > int64(math.MaxInt64-sum):
+			p.fault(start, "at most 106751d, 292 years, in all")
 		}
 		before = unit
-		a.value += part
+		sum += time.Duration(part)
 	}
-	return a, nil
+	return sum
 }
 
 // scaled reads a decimal number and its unit, and returns their product, exactly, and the unit.
 // wantValue and wantUnit are what is accepted in place of the one and the other.
-func (p *parser) scaled(units []multiple, wantValue, wantUnit string) (product int64, factor uint64, err error) {
+func (p *parser) scaled(units []multiple, wantValue, wantUnit string) (product int64, factor uint64) {
 	start := p.at
 	whole, part := p.digits(), ""
 	if whole == "" {
-		return 0, 0, p.fault(start, wantValue)
+		p.fault(start, wantValue)
+		return 0, 0
 	}
 	if p.at < len(p.text) && p.text[p.at] == '.' {
 		p.at++
 		if part = p.digits(); part == "" {
-			return 0, 0, p.fault(p.at, "a digit")
+			p.fault(p.at, "a digit")
 		}
 	}
 	from := p.at
@@ -537,13 +451,18 @@ func (p *parser) scaled(units []multiple, wantValue, wantUnit string) (product i
 		}
 	}
 	if factor == 0 {
-		return 0, 0, p.fault(from, wantUnit)
+		p.fault(from, wantUnit)
+	}
+	most, wholes := "at most 106751d, 292 years", "a whole number of nanoseconds: nothing is rounded"
+	if units[0].name == "" {
+		most, wholes = "at most 9223372036854775807", "a whole number, such as 1500 or 1.5k: nothing is rounded"
 	}
 	// The product is digits * factor / 10^places.
 	part = strings.TrimRight(part, "0")
 	digits, err := strconv.ParseUint(whole+part, 10, 64)
 	if len(part) > 18 || err != nil && len(part) > 0 {
-		return 0, 0, p.fault(start, "fewer digits behind the point")
+		p.fault(start, "fewer digits behind the point")
+		return 0, 0
 	}
 	divisor := uint64(1)
 	for range part {
@@ -551,44 +470,31 @@ func (p *parser) scaled(units []multiple, wantValue, wantUnit string) (product i
 	}
 	hi, lo := bits.Mul64(digits, factor)
 	if err != nil || hi >= divisor {
-		return 0, 0, p.fault(start, tooMuch(units))
+		p.fault(start, most)
+		return 0, 0
 	}
 	value, rest := bits.Div64(hi, lo, divisor)
-	switch {
-	case rest != 0:
-		return 0, 0, p.fault(start, wholeOf(units))
-	case value > math.MaxInt64:
-		return 0, 0, p.fault(start, tooMuch(units))
+	if rest != 0 {
+		p.fault(start, wholes)
 	}
-	return int64(value), factor, nil
+	if value > math.MaxInt64 {
+		p.fault(start, most)
+	}
+	return int64(value), factor
 }
 
-func tooMuch(units []multiple) string {
-	if units[0].name == "" {
-		return "at most 9223372036854775807"
-	}
-	return "at most 106751d, 292 years"
-}
-
-func wholeOf(units []multiple) string {
-	if units[0].name == "" {
-		return "a whole number, such as 1500 or 1.5k: nothing is rounded"
-	}
-	return "a whole number of nanoseconds: nothing is rounded"
-}
-
-// factor reads a coldness.
-func (p *parser) factor() (float64, error) {
-	p.space()
+// factor reads a number that a constructor calls by that name, which may be a fraction.
+func (p *parser) factor(field string) float64 {
+	p.parameter(field)
 	start := p.at
 	for p.at < len(p.text) && (p.digit() || p.at > start && strings.IndexByte(".e", p.text[p.at]) >= 0) {
 		p.at++
 	}
 	factor, err := strconv.ParseFloat(p.text[start:p.at], 64)
 	if err != nil {
-		return 0, p.fault(start, "a number of 1 or more, such as 3 or 1.5")
+		p.fault(start, "a number of 1 or more, such as 3 or 1.5")
 	}
-	return factor, nil
+	return factor
 }
 
 // isZone reports whether a byte may be part of the name of a time zone.
