@@ -47,7 +47,7 @@ func TestClientsOfTheRateLimitService(t *testing.T) {
 	}
 	assert.Contains(t, goRun(t, grpcurl, "-plaintext", "-d", request, addr, service+"/ShouldRateLimit"), `"overallCode": "OVER_LIMIT"`)
 
-	version, err := exec.Command("go", "list", "-C", "oracle", "-m", "-f", "{{.Version}}", reference).Output()
+	version, err := exec.Command("go", "list", "-C", "../../test/oracle", "-m", "-f", "{{.Version}}", reference).Output()
 	require.NoError(t, err)
 	client := reference + "/src/client_cmd@" + strings.TrimSpace(string(version))
 	ask := func() string {
