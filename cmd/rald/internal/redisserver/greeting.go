@@ -56,23 +56,14 @@ func (c *conn) hello(args [][]byte) {
 	c.admit()
 	c.out.Three, c.name = three, name
 	c.out.Map(7)
-	c.out.Bulk("server")
-	c.out.Bulk("rald")
-	c.out.Bulk("version")
-	c.out.Bulk(version)
-	c.out.Bulk("proto")
-	if three {
-		c.out.Int(3)
-	} else {
-		c.out.Int(2)
+	for _, text := range []string{"server", "rald", "version", version} {
+		c.out.Bulk(text)
 	}
-	c.out.Bulk("id")
-	c.out.Int(c.id)
-	c.out.Bulk("mode")
-	c.out.Bulk("standalone")
-	c.out.Bulk("role")
-	c.out.Bulk("master")
-	c.out.Bulk("modules")
+	c.out.Pair("proto", c.proto())
+	c.out.Pair("id", c.id)
+	for _, text := range []string{"mode", "standalone", "role", "master", "modules"} {
+		c.out.Bulk(text)
+	}
 	c.out.Array(0)
 }
 
@@ -146,11 +137,11 @@ func (c *conn) ping(args [][]byte) {
 		c.out.Status("PONG")
 		return
 	}
-	c.out.Bytes(args[1])
+	c.out.Bulk(string(args[1]))
 }
 
 // echo is ECHO text.
-func (c *conn) echo(args [][]byte) { c.out.Bytes(args[1]) }
+func (c *conn) echo(args [][]byte) { c.out.Bulk(string(args[1])) }
 
 // selectDB is SELECT index. There is one database.
 func (c *conn) selectDB(args [][]byte) {
@@ -226,7 +217,7 @@ func (c *conn) wantName(arg []byte) {
 	c.out.Error("ERR the client name is " + quoted(arg) + ": printable ASCII without spaces is accepted")
 }
 
-func (c *conn) proto() int {
+func (c *conn) proto() int64 {
 	if c.out.Three {
 		return 3
 	}

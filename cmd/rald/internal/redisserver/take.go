@@ -17,36 +17,22 @@ import (
 // "sliding 100/m".
 func (c *conn) take(args [][]byte) {
 	args = args[1:]
-	if len(args) == 2 {
-		if u, ok := c.find(args[1], args[0]); ok {
-			c.takeOne(&u, 1)
-		}
-		return
-	}
-	if len(args)%3 != 0 {
+	switch {
+	case len(args) != 2 && len(args)%3 != 0:
 		c.out.Error("ERR RAL.TAKE takes key limit [n], or key limit n for each of several keys")
 		return
-	}
-	if len(args) == 3 {
-		u, ok := c.find(args[1], args[0])
-		if !ok {
-			return
-		}
-		if n, ok := c.units(args[2], 0); ok {
-			c.takeOne(&u, n)
-		}
+	case len(args) > 3:
+		c.takeAll(args)
 		return
 	}
-	c.takeAll(args)
-}
-
-// takeOne takes from one key.
-func (c *conn) takeOne(u *configured.Use, n int64) {
-	if u.Family.Engine() != nil { // at once
-		c.decision(u.Family.Engine().TakeWith(u.Limit, u.Key, n))
-		return
+	u, ok := c.find(args[1], args[0])
+	n := int64(1)
+	if ok && len(args) == 3 {
+		n, ok = c.units(args[2], 0)
 	}
-	c.decided(u.Family.TakeWith(c.background(), u.Limit, u.Key, n))
+	if ok {
+		c.decided(u.Family.TakeWith(c.background(), u.Limit, u.Key, n))
+	}
 }
 
 // mostClaims is the most keys of one RAL.TAKE.
@@ -77,14 +63,12 @@ func (c *conn) takeAll(args [][]byte) {
 	c.out.Map(4)
 	c.out.Bulk("allowed")
 	c.out.Bool(out.Allowed)
-	c.out.Bulk("retry_after")
 	retry := int64(0)
 	if !out.Allowed {
 		retry = ms(out.RetryAfter)
 	}
-	c.out.Int(retry)
-	c.out.Bulk("binding")
-	c.out.Int(int64(out.Binding))
+	c.out.Pair("retry_after", retry)
+	c.out.Pair("binding", int64(out.Binding))
 	c.out.Bulk("keys")
 	c.out.Array(len(out.Answers))
 	for i := range out.Answers {
@@ -197,16 +181,11 @@ func (c *conn) decision(d policy.Decision) {
 	c.out.Map(6)
 	c.out.Bulk("allowed")
 	c.out.Bool(d.Allowed)
-	c.out.Bulk("limit")
-	c.out.Int(d.Limit)
-	c.out.Bulk("remaining")
-	c.out.Int(d.Remaining)
-	c.out.Bulk("wait")
-	c.out.Int(ms(d.Wait))
-	c.out.Bulk("retry_after")
-	c.out.Int(ms(d.RetryAfter))
-	c.out.Bulk("reset_after")
-	c.out.Int(whole.UntilReset(d.ResetAfter, time.Millisecond))
+	c.out.Pair("limit", d.Limit)
+	c.out.Pair("remaining", d.Remaining)
+	c.out.Pair("wait", ms(d.Wait))
+	c.out.Pair("retry_after", ms(d.RetryAfter))
+	c.out.Pair("reset_after", whole.UntilReset(d.ResetAfter, time.Millisecond))
 }
 
 // ms returns a time in milliseconds, rounded up, and -1 for never.

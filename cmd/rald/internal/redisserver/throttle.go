@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -72,8 +71,9 @@ func (c *conn) clThrottle(args [][]byte) {
 	var numbers [4]int64 // max_burst, count, period and quantity
 	numbers[3] = 1
 	for i, arg := range args[2:] {
-		n, ok := parseInt(arg)
-		if !ok {
+		// Like redis-cell, and unlike Redis, it takes a plus sign and leading zeros.
+		n, err := strconv.ParseInt(string(arg), 10, 64)
+		if err != nil {
 			c.out.Error("Cell error: Couldn't parse as integer: " + fmt.Sprintf("%.64s", arg))
 			return
 		}
@@ -89,11 +89,7 @@ func (c *conn) clThrottle(args [][]byte) {
 	}
 	var d policy.Decision
 	family, err := c.server.catalog.families.Of(limit)
-	switch {
-	case err != nil:
-	case family.Engine() != nil: // at once, as most calls are this one
-		d = family.Engine().TakeWith(limit, stored(args[1]), numbers[3])
-	default:
+	if err == nil {
 		d, err = family.TakeWith(c.background(), limit, stored(args[1]), numbers[3])
 	}
 	if err != nil {
@@ -139,13 +135,4 @@ func newBucket(burst, count, period int64) (policy.Policy, error) {
 			burst, count, period, field.Field, field.Value, field.Want)
 	}
 	return limit, err
-}
-
-// parseInt reads a number as redis-cell does, which takes a sign and leading zeros.
-func parseInt(text []byte) (int64, bool) {
-	if n, ok := resp.Int(text); ok {
-		return n, true
-	}
-	n, err := strconv.ParseInt(string(text), 10, 64)
-	return n, err == nil
 }

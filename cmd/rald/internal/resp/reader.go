@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 )
 
@@ -303,26 +304,7 @@ func unescaped(text []byte, q byte) (b byte, n int) {
 // Int reads a decimal number as Redis does: without a plus sign, spaces or leading zeros. It
 // reports whether that is one that an int64 holds.
 func Int(text []byte) (n int64, ok bool) {
-	digits := text
-	negative := len(text) > 0 && text[0] == '-'
-	if negative {
-		digits = text[1:]
-	}
-	if len(digits) == 0 || len(digits) > 19 || digits[0] == '0' && len(text) > 1 {
-		return 0, false
-	}
-	var u uint64 // 19 digits do not overflow it
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		u = u*10 + uint64(c-'0')
-	}
-	switch {
-	case negative && u <= 1<<63:
-		return -int64(u), true // of 1<<63 that is the least int64
-	case !negative && u < 1<<63:
-		return int64(u), true
-	}
-	return 0, false
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	var room [20]byte
+	return n, err == nil && bytes.Equal(strconv.AppendInt(room[:0], n, 10), text)
 }

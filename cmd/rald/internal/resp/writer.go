@@ -2,7 +2,6 @@ package resp
 
 import (
 	"io"
-	"math"
 	"strconv"
 )
 
@@ -18,7 +17,7 @@ type Writer struct {
 	err    error
 	errors uint64 // that were written
 	// Three selects version 3 of the protocol. In version 2 a map is an array of its keys and
-	// values, a bool an integer, a double a string, and a null one of length -1.
+	// values, a bool an integer, and a null a string of length -1.
 	Three bool
 }
 
@@ -81,13 +80,6 @@ func (w *Writer) Bulk(text string) {
 	w.end()
 }
 
-// Bytes writes a string of any bytes.
-func (w *Writer) Bytes(text []byte) {
-	w.header('$', len(text))
-	w.buffer = append(w.buffer, text...)
-	w.end()
-}
-
 // Array begins an array of n elements, which are written next.
 func (w *Writer) Array(n int) { w.header('*', n) }
 
@@ -98,6 +90,12 @@ func (w *Writer) Map(n int) {
 		return
 	}
 	w.header('*', 2*n)
+}
+
+// Pair writes a pair of a map: a name and an integer.
+func (w *Writer) Pair(name string, n int64) {
+	w.Bulk(name)
+	w.Int(n)
 }
 
 // Bool writes a bool.
@@ -112,26 +110,6 @@ func (w *Writer) Bool(b bool) {
 	default:
 		w.buffer = append(w.buffer, "#f\r\n"...)
 	}
-}
-
-// Double writes a number, with as many digits as it needs.
-func (w *Writer) Double(f float64) {
-	var room [32]byte
-	text := strconv.AppendFloat(room[:0], f, 'g', -1, 64)
-	switch {
-	case math.IsInf(f, 1):
-		text = append(room[:0], "inf"...)
-	case math.IsInf(f, -1):
-		text = append(room[:0], "-inf"...)
-	case math.IsNaN(f):
-		text = append(room[:0], "nan"...)
-	}
-	if !w.Three {
-		w.Bytes(text)
-		return
-	}
-	w.buffer = append(append(w.buffer, ','), text...)
-	w.end()
 }
 
 // Null writes the absence of a value.
