@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -77,65 +76,27 @@ func operators(from, text string) (map[string]string, error) {
 	return all, nil
 }
 
-// operatorsDoor serves operators.
-type operatorsDoor struct {
-	on      net.Listener // nil if there is none
-	handler *admin.Handler
-	server  *http.Server
-	served  chan struct{}
-}
-
-// listenAdmin opens the listener. Nothing is served before run.
-func listenAdmin(s settings, log *slog.Logger) (*operatorsDoor, error) {
+// listenAdmin opens the listener for operators, or returns nil if there is none.
+func listenAdmin(s settings, log *slog.Logger) (net.Listener, error) {
 	if s.admin.listen == "" {
-		return &operatorsDoor{}, nil
+		return nil, nil
 	}
 	l, err := listen("-admin", s.admin.listen, s.tls)
 	if err != nil && s.admin.listen == defaultAdmin && errors.Is(err, syscall.EADDRINUSE) {
 		log.Warn("rald goes on without an address for operators", "error", err)
-		return &operatorsDoor{}, nil
+		return nil, nil
 	}
-	return &operatorsDoor{on: l}, err
+	return l, err
 }
 
-// run serves until close. fail is told if that ends before.
-func (o *operatorsDoor) run(config admin.Config, log *slog.Logger, fail context.CancelCauseFunc) (err error) {
-	if o.on == nil {
-		return nil
-	}
-	if o.handler, err = admin.New(config); err != nil {
+// openAdmin serves operators on a listener, and gives requests under way a second at the end.
+func (d *doors) openAdmin(ctx context.Context, l net.Listener, config admin.Config) error {
+	handler, err := admin.New(config)
+	if err != nil {
 		return fmt.Errorf("-admin-tokens: %w", err)
 	}
-	o.server = &http.Server{
-		Handler: o.handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
-		WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
-	}
-	o.served = make(chan struct{})
-	go func() {
-		defer close(o.served)
-		if err := o.server.Serve(o.on); !errors.Is(err, http.ErrServerClosed) {
-			fail(err)
-		}
-	}()
-	log.Info("rald serves operators", "address", o.on.Addr().String(), "operators", len(config.Tokens))
+	d.ends = append(d.ends, handler.Close)
+	d.openHTTP(ctx, time.Second, l, handler)
+	d.log.Info("rald serves operators", "address", l.Addr().String(), "operators", len(config.Tokens))
 	return nil
-}
-
-// close ends it, after at most a second for requests under way.
-func (o *operatorsDoor) close() (err error) {
-	if o.server != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if o.server.Shutdown(ctx) != nil {
-			_ = o.server.Close()
-		}
-		<-o.served
-	}
-	if o.handler != nil {
-		err = o.handler.Close()
-	}
-	if o.on != nil {
-		_ = o.on.Close()
-	}
-	return err
 }

@@ -50,11 +50,13 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	operators, err := listenAdmin(s, log)
+	adminOn, err := listenAdmin(s, log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, operators.close()) }() // after the doors
+	if adminOn != nil {
+		defer func() { _ = adminOn.Close() }()
+	}
 	server, err := redisserver.New(redisserver.Config{
 		Families: keep, Password: s.password, Rounding: s.rounding, Clients: s.clients, Idle: s.idle, Log: log,
 		Limits: limits,
@@ -63,7 +65,14 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(asked)
-	defer stop(nil)
+	afterClients, stopOperators := context.WithCancel(context.WithoutCancel(asked))
+	clients, operators := &doors{settings: s, log: log, fail: stop}, &doors{settings: s, log: log, fail: stop}
+	defer func() {
+		stop(nil)
+		err = errors.Join(err, clients.close())
+		stopOperators()
+		err = errors.Join(err, operators.close())
+	}()
 	told := admin.Config{
 		Redis: server, Keys: keep, Draining: func() bool { return ctx.Err() != nil },
 		Limits: limits.All,
@@ -73,32 +82,21 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	follow.good.Add(1)
 	told.Reloads = map[string]func() admin.Reloads{"configuration": follow.reads}
 	if s.envoy.dir != "" {
-		e, wrong := startEnvoy(s, config.Rules, of, log, stop)
-		if wrong != nil {
-			return wrong
+		told.EnvoyKeys, told.Envoy, err = clients.openEnvoy(ctx, config.Rules, of)
+		if err != nil {
+			return err
 		}
-		defer func() {
-			stop(nil)
-			err = errors.Join(err, e.close())
-		}()
-		e.run(ctx, s.drain)
-		told.Envoy, told.EnvoyKeys = e.service, e.keep
-		follow.envoy = e.service
+		follow.envoy = told.Envoy
 	}
-	c, err := startCheck(s, config.Checks, checkserver.Config{Families: keep, Limits: limits, Log: log}, stop)
+	follow.check, err = clients.openCheck(ctx, config.Checks, checkserver.Config{Families: keep, Limits: limits, Log: log})
 	if err != nil {
 		return err
 	}
-	if c != nil {
-		defer func() {
-			stop(nil)
-			c.close()
-		}()
-		c.run(ctx, s.drain)
-		told.Check, follow.check = c.door, c.door
-	}
-	if err := operators.run(told, log, stop); err != nil {
-		return err
+	told.Check = follow.check
+	if adminOn != nil {
+		if err := operators.openAdmin(afterClients, adminOn, told); err != nil {
+			return err
+		}
 	}
 	l, err := listen("-listen", s.listen, s.tls)
 	if err != nil {
@@ -109,21 +107,17 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	log.Info("rald listens", "address", l.Addr().String(), "limits", len(limits.All()), "state", s.state)
-	go func() {
-		if err := server.Serve(l); err != nil {
-			stop(err)
+	clients.open(ctx, s.drain, func() error { return server.Serve(l) }, func(ctx context.Context) {
+		if server.Shutdown(ctx) != nil {
+			log.Warn("rald cut off clients that did not end in time", "drain", s.drain)
 		}
-	}()
+	})
 	tell(log, daemon.SdNotifyReady)
 	go follow.follow(ctx, config, reloads) // which may outlast the server while a file is read
 	<-ctx.Done()
 	follow.end()
 	tell(log, daemon.SdNotifyStopping)
-	drained, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
-	defer cancel()
-	if server.Shutdown(drained) != nil {
-		log.Warn("rald cut off clients that did not end in time", "drain", s.drain)
-	}
+	clients.running.Wait()
 	log.Info("rald saves its state and ends")
 	if asked.Err() == nil {
 		return context.Cause(ctx)

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/rald/envoyserver"
+	"github.com/ral-limiter/ral/cmd/rald/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
+	"github.com/ral-limiter/ral/cmd/rald/rules"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+)
+
+const (
+	// mostHeader is the most bytes of the header of a request. A proxy passes on that of its
+	// client, which nginx bounds to 32 KiB.
+	mostHeader = 64 << 10
+	// slowest bounds an answer over HTTP, and with it the wait of a check under a queue.
+	slowest = time.Minute
+)
+
+// doors are what answers at the addresses of rald.
+type doors struct {
+	settings
+	log     *slog.Logger
+	fail    context.CancelCauseFunc // is told if a door ends by itself
+	running sync.WaitGroup
+	ends    []func() error
+}
+
+// open serves until the context ends. Requests have the time to drain then, and shutdown cuts off
+// those that are left.
+func (d *doors) open(ctx context.Context, drain time.Duration, serve func() error, shutdown func(ctx context.Context)) {
+	d.running.Go(func() {
+		if err := serve(); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			d.fail(err)
+		}
+	})
+	d.running.Go(func() {
+		<-ctx.Done()
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+		defer cancel()
+		shutdown(late)
+	})
+}
+
+// openHTTP is open for a handler of HTTP.
+func (d *doors) openHTTP(ctx context.Context, drain time.Duration, l net.Listener, h http.Handler) {
+	server := &http.Server{
+		Handler: h, MaxHeaderBytes: mostHeader, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: slowest,
+		WriteTimeout: slowest, IdleTimeout: d.idle, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelWarn),
+	}
+	d.open(ctx, drain, func() error { return server.Serve(l) }, func(ctx context.Context) {
+		if server.Shutdown(ctx) != nil {
+			_ = server.Close()
+		}
+	})
+}
+
+// openEnvoy answers Envoy's rate limit service. Its counts are kept apart from the keys of clients
+// of Redis.
+func (d *doors) openEnvoy(ctx context.Context, set *rules.Set, of families.Config) (*families.Families, *envoyserver.Service, error) {
+	of.Name = "rald envoy"
+	if of.Dir != "" {
+		of.Dir = filepath.Join(of.Dir, "envoy")
+	}
+	keep, err := families.New(d.fleet.families(of, ".envoy", d.log))
+	if err != nil {
+		return nil, nil, err
+	}
+	d.ends = append(d.ends, keep.Close)
+	service, err := envoyserver.New(envoyserver.Config{
+		Families: keep, Headers: true, Shadow: d.envoy.shadow, Quota: d.envoy.quota, Metadata: d.envoy.metadata,
+	}, set)
+	if err != nil {
+		return nil, nil, err
+	}
+	var options []grpc.ServerOption
+	if d.tls != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(d.tls.Clone())))
+	}
+	server := service.GRPC(options...)
+	l, err := listen("-envoy-listen", d.envoy.listen, nil) // grpc has TLS of its own
+	if err != nil {
+		return nil, nil, err
+	}
+	d.open(ctx, d.drain, func() error { return server.Serve(l) }, func(ctx context.Context) {
+		service.Drain()
+		defer context.AfterFunc(ctx, server.Stop)()
+		server.GracefulStop()
+	})
+	if d.envoy.http != "" {
+		pages, err := listen("-envoy-http", d.envoy.http, d.tls)
+		if err != nil {
+			return nil, nil, err
+		}
+		d.openHTTP(ctx, d.drain, pages, service.HTTP())
+	}
+	d.log.Info("rald answers Envoy's rate limit service", "address", l.Addr().String(), "rules", len(set.Rules()))
+	return keep, service, nil
+}
+
+// openCheck answers HTTP checks if there are rules, and returns nil otherwise.
+func (d *doors) openCheck(ctx context.Context, rules *checkserver.Rules, config checkserver.Config) (*checkserver.Door, error) {
+	switch {
+	case rules == nil && d.check.wanted:
+		return nil, fmt.Errorf("-check-listen needs the file %s", filepath.Join(d.dir, checkserver.Name))
+	case rules == nil:
+		return nil, nil
+	}
+	door, err := checkserver.New(config, rules)
+	if err != nil {
+		return nil, err
+	}
+	l, err := listen("-check-listen", d.check.listen, d.tls)
+	if err != nil {
+		return nil, err
+	}
+	d.openHTTP(ctx, d.drain, l, door)
+	d.log.Info("rald answers HTTP checks", "address", l.Addr().String(), "rules", rules.Len())
+	return door, nil
+}
+
+// close waits for the doors to end, and closes what they need.
+func (d *doors) close() (err error) {
+	d.running.Wait()
+	for _, end := range slices.Backward(d.ends) {
+		err = errors.Join(err, end())
+	}
+	d.ends = nil
+	return err
+}
