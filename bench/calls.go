@@ -181,13 +181,8 @@ var verbs = []struct {
 	{"Peek", "Peek", func(e *engine.Engine[string]) callPair {
 		return callPair{
 			one: func(key string) bool { return e.Peek(key).Allowed },
-			all: func(keys []string) (passed int) {
-				for _, key := range keys {
-					if e.Peek(key).Allowed {
-						passed++
-					}
-				}
-				return passed
+			all: func(keys []string) int {
+				return AskEach(keys, func(key string) bool { return e.Peek(key).Allowed })
 			},
 		}
 	}},
@@ -248,13 +243,8 @@ var verbs = []struct {
 		ctx := context.Background()
 		return callPair{
 			one: func(key string) bool { return e.Wait(ctx, key, 1) == nil },
-			all: func(keys []string) (passed int) {
-				for _, key := range keys {
-					if e.Wait(ctx, key, 1) == nil {
-						passed++
-					}
-				}
-				return passed
+			all: func(keys []string) int {
+				return AskEach(keys, func(key string) bool { return e.Wait(ctx, key, 1) == nil })
 			},
 		}
 	}},
@@ -262,13 +252,8 @@ var verbs = []struct {
 		other := policy.Must(policy.Funnel(roomy.Capacity/2, roomy.Count, roomy.Per))
 		return callPair{
 			one: func(key string) bool { return e.TakeWith(other, key, 1).Allowed },
-			all: func(keys []string) (passed int) {
-				for _, key := range keys {
-					if e.TakeWith(other, key, 1).Allowed {
-						passed++
-					}
-				}
-				return passed
+			all: func(keys []string) int {
+				return AskEach(keys, func(key string) bool { return e.TakeWith(other, key, 1).Allowed })
 			},
 		}
 	}},
@@ -284,13 +269,8 @@ func choke(e *engine.Engine[string]) callPair {
 func take(e *engine.Engine[string]) callPair {
 	return callPair{
 		one: func(key string) bool { return e.Take(key, 1).Allowed },
-		all: func(keys []string) (passed int) {
-			for _, key := range keys {
-				if e.Take(key, 1).Allowed {
-					passed++
-				}
-			}
-			return passed
+		all: func(keys []string) int {
+			return AskEach(keys, func(key string) bool { return e.Take(key, 1).Allowed })
 		},
 	}
 }
@@ -328,11 +308,7 @@ func ralCall(name, about string, limit func(Limit) (policy.Policy, error), calls
 	workloads ...string) Contender {
 	c := newRalCall(name, about, workloads...)
 	c.New = func(s Setup) (Limiter, error) {
-		p, err := limit(s.Limit)
-		if err != nil {
-			return nil, err
-		}
-		e, err := engine.New[string](engine.Config{Policy: p, MaxKeys: s.MaxKeys})
+		e, err := newEngine(s, limit, asItIs)
 		if err != nil {
 			return nil, err
 		}
@@ -349,9 +325,7 @@ func ralPolicyFor() Contender {
 		for i := range three {
 			three[i] = policy.Must(policy.Funnel(s.Limit.Capacity-int64(i), s.Limit.Count, s.Limit.Per))
 		}
-		e, err := engine.New(engine.Config{Policy: three[0], MaxKeys: s.MaxKeys}, engine.PolicyFor(func(key string) policy.Policy {
-			return three[key[len(key)-1]%3]
-		}))
+		e, err := newEngine(s, funnel, asItIs, engine.PolicyFor(func(key string) policy.Policy { return three[key[len(key)-1]%3] }))
 		if err != nil {
 			return nil, err
 		}
@@ -375,27 +349,16 @@ var severalLimits = []struct {
 		if err != nil {
 			return nil, err
 		}
-		all := func(keys []string) (passed int) {
-			for _, key := range keys {
-				if t.Choke(key) {
-					passed++
-				}
-			}
-			return passed
-		}
-		return callLimiter{callPair{one: t.Choke, all: all}, counted{t.Engines()[0]}, t.Close}, nil
+		return callLimiter{callPair{one: t.Choke, all: func(keys []string) int {
+			return AskEach(keys, func(key string) bool { return t.Choke(key) })
+		}}, counted{t.Engines()[0]}, t.Close}, nil
 	}},
 	{"TakeAll", "TakeAll of two claims: one of the key, one that all keys share", func(s Setup) (Limiter, error) {
 		return newClaims(s, func(own, shared *engine.Engine[string]) callPair {
 			return callPair{
 				one: func(key string) bool { return engine.TakeAll(own.Claim(key, 1), shared.Claim(sharedKey, 1)).Allowed },
-				all: func(keys []string) (passed int) {
-					for _, key := range keys {
-						if engine.TakeAll(own.Claim(key, 1), shared.Claim(sharedKey, 1)).Allowed {
-							passed++
-						}
-					}
-					return passed
+				all: func(keys []string) int {
+					return AskEach(keys, func(key string) bool { return engine.TakeAll(own.Claim(key, 1), shared.Claim(sharedKey, 1)).Allowed })
 				},
 			}
 		})
@@ -427,31 +390,26 @@ const sharedKey = "all"
 // newClaims returns calls on two engines: one with the workload's limit, one with a limit
 // that never refuses.
 func newClaims(s Setup, calls func(own, shared *engine.Engine[string]) callPair) (Limiter, error) {
-	limit, err := funnel(s.Limit)
+	own, err := newEngine(s, funnel, asItIs)
 	if err != nil {
 		return nil, err
 	}
-	own, err := engine.New[string](engine.Config{Policy: limit, MaxKeys: s.MaxKeys})
-	if err != nil {
-		return nil, err
-	}
-	shared, err := engine.New[string](engine.Config{Policy: policy.Must(funnel(roomy))})
+	shared, err := newEngine(Setup{Limit: roomy}, funnel, asItIs)
 	if err != nil {
 		return nil, errors.Join(err, own.Close())
 	}
 	return callLimiter{calls(own, shared), counted{own}, func() error { return errors.Join(own.Close(), shared.Close()) }}, nil
 }
 
+// RalTake returns the engine's Take under a funnel.
+func RalTake() Contender { return ralCall("Take", "Take under a funnel", funnel, take) }
+
 // ralSetPolicy returns changes of the limit as calls, while callers ask for one key.
 func ralSetPolicy() Contender {
 	c := newRalCall("SetPolicy", "SetPolicy, while 8 goroutines call Choke", SetPolicyWorkload)
 	c.Note = "ns/op has the other callers in it; p50 to worst are single changes"
 	c.New = func(s Setup) (Limiter, error) {
-		config, err := configOf(s)
-		if err != nil {
-			return nil, err
-		}
-		e, err := engine.New[string](config)
+		e, err := newEngine(s, funnel, asItIs)
 		if err != nil {
 			return nil, err
 		}
@@ -490,13 +448,8 @@ func (p *policySetter) Choke(string) bool {
 }
 
 // ChokeAll implements Limiter.
-func (p *policySetter) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if p.Choke(key) {
-			passed++
-		}
-	}
-	return passed
+func (p *policySetter) ChokeAll(keys []string) int {
+	return AskEach(keys, func(key string) bool { return p.Choke(key) })
 }
 
 // Close implements Limiter.

@@ -41,13 +41,8 @@ func (b *bucket) Choke(key string) bool {
 	return true
 }
 
-func (b *bucket) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if b.Choke(key) {
-			passed++
-		}
-	}
-	return passed
+func (b *bucket) ChokeAll(keys []string) int {
+	return AskEach(keys, func(key string) bool { return b.Choke(key) })
 }
 
 func (b *bucket) Close() error {

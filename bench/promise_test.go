@@ -114,13 +114,8 @@ func (d *deciding) Choke(key string) bool {
 	return d.keys[key](time.Since(d.epoch))
 }
 
-func (d *deciding) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if d.Choke(key) {
-			passed++
-		}
-	}
-	return passed
+func (d *deciding) ChokeAll(keys []string) int {
+	return AskEach(keys, func(key string) bool { return d.Choke(key) })
 }
 
 func (d *deciding) Close() error { return nil }

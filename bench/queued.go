@@ -86,13 +86,8 @@ func (q *queued) Choke(key string) bool {
 }
 
 // ChokeAll implements Limiter.
-func (q *queued) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if q.Choke(key) {
-			passed++
-		}
-	}
-	return passed
+func (q *queued) ChokeAll(keys []string) int {
+	return AskEach(keys, func(key string) bool { return q.Choke(key) })
 }
 
 // Settle implements Settler. It waits until the writer has come to what was sent before.

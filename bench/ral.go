@@ -12,7 +12,7 @@ const ralName = "Ral"
 
 // Ral returns Ral as a contender, with the engine's defaults.
 func Ral() Contender {
-	return ralBy(ralName, "callers advance a key's word in place", func(*engine.Config) {})
+	return ralBy(ralName, "callers advance a key's word in place", asItIs)
 }
 
 // RalPackageTime returns Ral with package time's clock, for machines on which the
@@ -29,12 +29,7 @@ func ralBy(name, about string, change func(*engine.Config)) Contender {
 		Exact:   true,
 		Idles:   true,
 		New: func(s Setup) (Limiter, error) {
-			config, err := configOf(s)
-			if err != nil {
-				return nil, err
-			}
-			change(&config)
-			e, err := engine.New[string](config)
+			e, err := newEngine(s, funnel, change)
 			if err != nil {
 				return nil, err
 			}
@@ -54,11 +49,18 @@ func ReadsCounter() bool {
 	return l.(ral).Stats().Clock == "counter"
 }
 
-// configOf returns the engine's configuration for a setup.
-func configOf(s Setup) (engine.Config, error) {
-	p, err := funnel(s.Limit)
-	return engine.Config{Policy: p, MaxKeys: s.MaxKeys, Idle: s.Idle}, err
+// newEngine returns an engine for a setup, under this kind of limit.
+func newEngine(s Setup, limit func(Limit) (policy.Policy, error), change func(*engine.Config), options ...engine.Option[string]) (*engine.Engine[string], error) {
+	p, err := limit(s.Limit)
+	if err != nil {
+		return nil, err
+	}
+	config := engine.Config{Policy: p, MaxKeys: s.MaxKeys, Idle: s.Idle}
+	change(&config)
+	return engine.New(config, options...)
 }
+
+func asItIs(*engine.Config) {}
 
 func funnel(l Limit) (policy.Policy, error) { return policy.Funnel(l.Capacity, l.Count, l.Per) }
 
@@ -69,14 +71,9 @@ type ral struct {
 }
 
 // ChokeAll implements Limiter.
-func (r ral) ChokeAll(keys []string) (passed int) {
+func (r ral) ChokeAll(keys []string) int {
 	e := r.Engine
-	for _, key := range keys {
-		if e.Choke(key) {
-			passed++
-		}
-	}
-	return passed
+	return AskEach(keys, func(key string) bool { return e.Choke(key) })
 }
 
 // counted is an engine whose statistics can be read.

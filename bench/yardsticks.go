@@ -63,13 +63,8 @@ func (f *floor) Choke(key string) bool {
 }
 
 // ChokeAll implements Limiter.
-func (f *floor) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if f.Choke(key) {
-			passed++
-		}
-	}
-	return passed
+func (f *floor) ChokeAll(keys []string) int {
+	return AskEach(keys, func(key string) bool { return f.Choke(key) })
 }
 
 // Close implements Limiter.
@@ -132,13 +127,8 @@ func (x *xsyncMap) open(key string, now uint64) bool {
 }
 
 // ChokeAll implements Limiter.
-func (x *xsyncMap) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if x.Choke(key) {
-			passed++
-		}
-	}
-	return passed
+func (x *xsyncMap) ChokeAll(keys []string) int {
+	return AskEach(keys, func(key string) bool { return x.Choke(key) })
 }
 
 // Close implements Limiter.

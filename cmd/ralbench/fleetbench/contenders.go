@@ -10,7 +10,6 @@ import (
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/peers"
-	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -46,12 +45,21 @@ func contenders(network, addr string, told ways) []bench.Contender {
 		remote(Leased, "package fleet in leased mode, asked by Take: decided here, on units taken ahead", fleet.Leased, patience, addr, told),
 		remote(ExactByDefault, "the same with the default budget of 5 ms, after which a call is refused", fleet.Exact, 0, addr, told),
 		remote(LeasedByDefault, "the same with the default budget of 5 ms, after which a call is refused", fleet.Leased, 0, addr, told),
-		{
-			Name: EngineTake, About: "the engine in this process, asked by Take: the yardstick of leased mode",
-			Promise: bench.LeakyBucket, Exact: true, Idles: true, New: newEngine(func(b base) bench.Limiter { return &taker{base: b} }),
-		}, {
-			Name: EngineChoke, About: "the engine in this process, asked by Choke: yes or no",
-			Promise: bench.LeakyBucket, Exact: true, Idles: true, New: newEngine(func(b base) bench.Limiter { return &choker{base: b} }),
+		inProcess(EngineTake, "the engine in this process, asked by Take: the yardstick of leased mode", bench.RalTake()),
+		inProcess(EngineChoke, "the engine in this process, asked by Choke: yes or no", bench.Ral()),
+	}
+}
+
+// inProcess returns a contender of package bench as one beside those on a Redis.
+func inProcess(name, about string, c bench.Contender) bench.Contender {
+	return bench.Contender{
+		Name: name, About: about, Promise: c.Promise, Exact: true, Idles: true,
+		New: func(s bench.Setup) (bench.Limiter, error) {
+			l, err := c.New(s)
+			if err != nil {
+				return nil, err
+			}
+			return &yielding{counting: l.(counting)}, nil
 		},
 	}
 }
@@ -85,26 +93,36 @@ func remote(name, about string, mode fleet.Mode, budget time.Duration, addr stri
 			if err != nil {
 				return nil, err
 			}
-			return &limiter{Limiter: l, name: name, told: told}, nil
+			return &yielding{counting: &limiter{Limiter: l, name: name, told: told}}, nil
 		},
 	}
 }
 
 func funnel(l bench.Limit) (policy.Policy, error) { return policy.Funnel(l.Capacity, l.Count, l.Per) }
 
-// turns lets callers take turns on the processors. 64 callers that loop and never wait
-// would keep any other goroutine from running for a third of a second, such as the one
-// that renews leases or the one that ends the pass. Callers in a server wait for their
-// clients now and again.
-type turns struct{ batches atomic.Uint32 }
+// yielding is a limiter whose callers take turns on the processors. 64 callers that loop
+// and never wait would keep any other goroutine from running for a third of a second, such
+// as the one that renews leases or the one that ends the pass. Callers in a server wait for
+// their clients now and again.
+type yielding struct {
+	counting
+	batches atomic.Uint32
+}
 
-// end is called at the end of each batch. It yields at the end of some, seldom enough to
-// cost less than a nanosecond a call.
-func (t *turns) end() {
+type counting interface {
+	bench.Limiter
+	bench.Counter
+}
+
+// ChokeAll implements bench.Limiter. It yields after some batches, seldom enough to cost
+// less than a nanosecond a call.
+func (y *yielding) ChokeAll(keys []string) int {
 	const often = 16
-	if t.batches.Add(1)%often == 0 {
+	passed := y.counting.ChokeAll(keys)
+	if y.batches.Add(1)%often == 0 {
 		runtime.Gosched()
 	}
+	return passed
 }
 
 // limiter is a limiter of package fleet as a bench.Limiter.
@@ -113,7 +131,6 @@ type limiter struct {
 	name   string
 	told   ways
 	failed atomic.Int64
-	turns  turns
 }
 
 // Choke implements bench.Limiter.
@@ -126,14 +143,8 @@ func (l *limiter) Choke(key string) bool {
 }
 
 // ChokeAll implements bench.Limiter.
-func (l *limiter) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if l.Choke(key) {
-			passed++
-		}
-	}
-	l.turns.end()
-	return passed
+func (l *limiter) ChokeAll(keys []string) int {
+	return bench.AskEach(keys, func(key string) bool { return l.Choke(key) })
 }
 
 // Counts implements bench.Counter. Calls that neither Redis nor a lease answered count
@@ -147,66 +158,4 @@ func (l *limiter) Counts() bench.Counts {
 func (l *limiter) Close() error {
 	l.told(l.name, l.Stats())
 	return l.Limiter.Close()
-}
-
-// base is what the engine's contenders have in common.
-type base struct{ *engine.Engine[string] }
-
-func newEngine(as func(base) bench.Limiter) func(bench.Setup) (bench.Limiter, error) {
-	return func(s bench.Setup) (bench.Limiter, error) {
-		p, err := funnel(s.Limit)
-		if err != nil {
-			return nil, err
-		}
-		e, err := engine.New[string](engine.Config{Policy: p, MaxKeys: s.MaxKeys, Idle: s.Idle})
-		if err != nil {
-			return nil, err
-		}
-		return as(base{e}), nil
-	}
-}
-
-// Counts implements bench.Counter.
-func (b base) Counts() bench.Counts {
-	s := b.Stats()
-	return bench.Counts{Unavailable: int64(s.Unavailable), Evicted: int64(s.Evicted), Forgiven: int64(s.Forgiven)}
-}
-
-// taker asks the engine for whole decisions.
-type taker struct {
-	base
-	turns turns
-}
-
-// Choke implements bench.Limiter.
-func (t *taker) Choke(key string) bool { return t.Take(key, 1).Allowed }
-
-// ChokeAll implements bench.Limiter.
-func (t *taker) ChokeAll(keys []string) (passed int) {
-	e := t.Engine
-	for _, key := range keys {
-		if e.Take(key, 1).Allowed {
-			passed++
-		}
-	}
-	t.turns.end()
-	return passed
-}
-
-// choker asks the engine for yes or no.
-type choker struct {
-	base
-	turns turns
-}
-
-// ChokeAll implements bench.Limiter.
-func (c *choker) ChokeAll(keys []string) (passed int) {
-	e := c.Engine
-	for _, key := range keys {
-		if e.Choke(key) {
-			passed++
-		}
-	}
-	c.turns.end()
-	return passed
 }

@@ -1,14 +1,11 @@
 package peers
 
 import (
-	"context"
-	"sync"
 	"time"
 
 	"github.com/RussellLuo/slidingwindow"
 	"github.com/go-chi/httprate"
 	"github.com/puzpuzpuz/xsync/v3"
-	"golang.org/x/time/rate"
 
 	"github.com/ral-limiter/ral/bench"
 )
@@ -52,6 +49,7 @@ func longWindows(c bench.Contender) bench.Contender {
 
 // byKey keeps an L for each key in an xsync MapOf, as XTimeXsync does.
 type byKey[L any] struct {
+	inMemory
 	keys *xsync.MapOf[string, L]
 	make func() L
 }
@@ -66,113 +64,6 @@ func (b byKey[L]) of(key string) L {
 		l, _ = b.keys.LoadOrStore(key, b.make())
 	}
 	return l
-}
-
-// Close implements bench.Limiter.
-func (b byKey[L]) Close() error { return nil }
-
-// xtimeReserve is x/time/rate by key in an xsync MapOf, by Reserve and Cancel. A
-// reservation whose time has come gives nothing back: its Cancel returns at once.
-func xtimeReserve() bench.Contender {
-	return bench.Contender{
-		Name: "x/time Reserve", About: "golang.org/x/time/rate, one a key in an xsync MapOf, by Reserve and Cancel",
-		Note:    "gives nothing back once the time of a reservation has come",
-		Promise: bench.TokenBucket, Exact: true,
-		New: func(s bench.Setup) (bench.Limiter, error) {
-			return xtimeReserver{newByKey(func() *rate.Limiter { return newXTime(s.Limit) })}, nil
-		},
-	}
-}
-
-type xtimeReserver struct{ byKey[*rate.Limiter] }
-
-// Choke implements bench.Limiter.
-func (x xtimeReserver) Choke(key string) bool {
-	r := x.of(key).Reserve()
-	ok := r.OK()
-	r.Cancel()
-	return ok
-}
-
-// ChokeAll implements bench.Limiter.
-func (x xtimeReserver) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if x.Choke(key) {
-			passed++
-		}
-	}
-	return passed
-}
-
-// xtimeWait is x/time/rate by key in an xsync MapOf, by Wait.
-func xtimeWait() bench.Contender {
-	return bench.Contender{
-		Name: "x/time Wait", About: "golang.org/x/time/rate, one a key in an xsync MapOf, by Wait that need not wait",
-		Promise: bench.TokenBucket, Exact: true,
-		New: func(s bench.Setup) (bench.Limiter, error) {
-			return xtimeWaiter{newByKey(func() *rate.Limiter { return newXTime(s.Limit) })}, nil
-		},
-	}
-}
-
-type xtimeWaiter struct{ byKey[*rate.Limiter] }
-
-// Choke implements bench.Limiter.
-func (x xtimeWaiter) Choke(key string) bool { return x.of(key).Wait(context.Background()) == nil }
-
-// ChokeAll implements bench.Limiter.
-func (x xtimeWaiter) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if x.Choke(key) {
-			passed++
-		}
-	}
-	return passed
-}
-
-// xtimeTwice is two limiters of x/time/rate by key in an xsync MapOf, under one lock: the
-// workload's limit, and one that never refuses. It looks at both before it takes, because
-// what Allow has taken does not come back.
-func xtimeTwice() bench.Contender {
-	return bench.Contender{
-		Name: "x/time twice", About: "two golang.org/x/time/rate under one mutex, a pair a key in an xsync MapOf",
-		Promise: bench.TokenBucket, Exact: true,
-		New: func(s bench.Setup) (bench.Limiter, error) {
-			return xtimePairs{newByKey(func() *xtimePair {
-				return &xtimePair{first: rate.NewLimiter(rate.Every(time.Nanosecond), 1<<20), second: newXTime(s.Limit)}
-			})}, nil
-		},
-	}
-}
-
-type xtimePair struct {
-	mu            sync.Mutex
-	first, second *rate.Limiter
-}
-
-func (p *xtimePair) allow() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	if p.first.TokensAt(now) < 1 || p.second.TokensAt(now) < 1 {
-		return false
-	}
-	return p.first.AllowN(now, 1) && p.second.AllowN(now, 1)
-}
-
-type xtimePairs struct{ byKey[*xtimePair] }
-
-// Choke implements bench.Limiter.
-func (x xtimePairs) Choke(key string) bool { return x.of(key).allow() }
-
-// ChokeAll implements bench.Limiter.
-func (x xtimePairs) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if x.Choke(key) {
-			passed++
-		}
-	}
-	return passed
 }
 
 // slidingWindow is github.com/RussellLuo/slidingwindow with windows in memory, by key in
@@ -201,13 +92,8 @@ type slidingWindows struct{ byKey[*slidingwindow.Limiter] }
 func (s slidingWindows) Choke(key string) bool { return s.of(key).Allow() }
 
 // ChokeAll implements bench.Limiter.
-func (s slidingWindows) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if s.Choke(key) {
-			passed++
-		}
-	}
-	return passed
+func (s slidingWindows) ChokeAll(keys []string) int {
+	return bench.AskEach(keys, func(key string) bool { return s.Choke(key) })
 }
 
 // httpRateCounter is the counter in memory of github.com/go-chi/httprate, used as a fixed
@@ -227,6 +113,7 @@ func httpRateCounter() bench.Contender {
 }
 
 type httpRateWindows struct {
+	inMemory
 	counter httprate.LimitCounter
 	length  time.Duration
 	most    int
@@ -240,14 +127,6 @@ func (h *httpRateWindows) Choke(key string) bool {
 }
 
 // ChokeAll implements bench.Limiter.
-func (h *httpRateWindows) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if h.Choke(key) {
-			passed++
-		}
-	}
-	return passed
+func (h *httpRateWindows) ChokeAll(keys []string) int {
+	return bench.AskEach(keys, func(key string) bool { return h.Choke(key) })
 }
-
-// Close implements bench.Limiter.
-func (h *httpRateWindows) Close() error { return nil }

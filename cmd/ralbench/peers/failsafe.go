@@ -29,6 +29,7 @@ func Failsafe() bench.Contender {
 }
 
 type failsafe struct {
+	inMemory
 	limit bench.Limit
 	keys  *xsync.MapOf[string, ratelimiter.RateLimiter[any]]
 }
@@ -43,14 +44,6 @@ func (f *failsafe) Choke(key string) bool {
 }
 
 // ChokeAll implements bench.Limiter.
-func (f *failsafe) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if f.Choke(key) {
-			passed++
-		}
-	}
-	return passed
+func (f *failsafe) ChokeAll(keys []string) int {
+	return bench.AskEach(keys, func(key string) bool { return f.Choke(key) })
 }
-
-// Close implements bench.Limiter.
-func (f *failsafe) Close() error { return nil }

@@ -59,13 +59,8 @@ func (g *goLimiter) Choke(key string) bool {
 }
 
 // ChokeAll implements bench.Limiter.
-func (g *goLimiter) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if g.Choke(key) {
-			passed++
-		}
-	}
-	return passed
+func (g *goLimiter) ChokeAll(keys []string) int {
+	return bench.AskEach(keys, func(key string) bool { return g.Choke(key) })
 }
 
 // Close implements bench.Limiter.

@@ -40,6 +40,7 @@ func HTTPRate() bench.Contender {
 }
 
 type httpRate struct {
+	inMemory
 	limiter *httprate.RateLimiter
 	request *http.Request
 }
@@ -48,17 +49,9 @@ type httpRate struct {
 func (h *httpRate) Choke(key string) bool { return !h.limiter.OnLimit(nowhere{}, h.request, key) }
 
 // ChokeAll implements bench.Limiter.
-func (h *httpRate) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if h.Choke(key) {
-			passed++
-		}
-	}
-	return passed
+func (h *httpRate) ChokeAll(keys []string) int {
+	return bench.AskEach(keys, func(key string) bool { return h.Choke(key) })
 }
-
-// Close implements bench.Limiter.
-func (h *httpRate) Close() error { return nil }
 
 // nowhere is a response that is thrown away. Without headers, nothing is written.
 type nowhere struct{}

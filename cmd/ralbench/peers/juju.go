@@ -28,6 +28,7 @@ func Juju() bench.Contender {
 }
 
 type juju struct {
+	inMemory
 	limit bench.Limit
 	keys  *xsync.MapOf[string, *ratelimit.Bucket]
 }
@@ -42,14 +43,6 @@ func (j *juju) Choke(key string) bool {
 }
 
 // ChokeAll implements bench.Limiter.
-func (j *juju) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if j.Choke(key) {
-			passed++
-		}
-	}
-	return passed
+func (j *juju) ChokeAll(keys []string) int {
+	return bench.AskEach(keys, func(key string) bool { return j.Choke(key) })
 }
-
-// Close implements bench.Limiter.
-func (j *juju) Close() error { return nil }

@@ -42,3 +42,9 @@ func interval(l bench.Limit) time.Duration {
 
 // edge is the note of all limiters that promise fixed windows.
 const edge = "admits up to two bursts around the end of a window, by design"
+
+// inMemory is the part of a limiter that has nothing to close.
+type inMemory struct{}
+
+// Close implements bench.Limiter.
+func (inMemory) Close() error { return nil }

@@ -91,13 +91,8 @@ func (r *redisRate) Choke(key string) bool {
 }
 
 // ChokeAll implements bench.Limiter.
-func (r *redisRate) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if r.Choke(key) {
-			passed++
-		}
-	}
-	return passed
+func (r *redisRate) ChokeAll(keys []string) int {
+	return bench.AskEach(keys, func(key string) bool { return r.Choke(key) })
 }
 
 // Counts implements bench.Counter.

@@ -46,6 +46,7 @@ func Throttled() bench.Contender {
 }
 
 type throttledGCRA struct {
+	inMemory
 	gcra   *throttled.GCRARateLimiterCtx
 	errors atomic.Int64
 }
@@ -61,17 +62,9 @@ func (t *throttledGCRA) Choke(key string) bool {
 }
 
 // ChokeAll implements bench.Limiter.
-func (t *throttledGCRA) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if t.Choke(key) {
-			passed++
-		}
-	}
-	return passed
+func (t *throttledGCRA) ChokeAll(keys []string) int {
+	return bench.AskEach(keys, func(key string) bool { return t.Choke(key) })
 }
 
 // Counts implements bench.Counter.
 func (t *throttledGCRA) Counts() bench.Counts { return bench.Counts{Unavailable: t.errors.Load()} }
-
-// Close implements bench.Limiter.
-func (t *throttledGCRA) Close() error { return nil }

@@ -22,7 +22,7 @@ func Uber() bench.Contender {
 		Promise: bench.Pacing,
 		Needs:   func(w bench.Workload) bool { return keepsAll(w) && w.Keys == 1 && w.Known == 0 && w.AllPass() },
 		New: func(bench.Setup) (bench.Limiter, error) {
-			return uber{ratelimit.New(fastest, ratelimit.WithSlack(fastest))}, nil
+			return uber{Limiter: ratelimit.New(fastest, ratelimit.WithSlack(fastest))}, nil
 		},
 	}
 }
@@ -30,7 +30,10 @@ func Uber() bench.Contender {
 // fastest is one call a nanosecond, in which no call fits.
 const fastest = int(time.Second / time.Nanosecond)
 
-type uber struct{ ratelimit.Limiter }
+type uber struct {
+	inMemory
+	ratelimit.Limiter
+}
 
 // Choke implements bench.Limiter.
 func (u uber) Choke(string) bool {
@@ -39,14 +42,6 @@ func (u uber) Choke(string) bool {
 }
 
 // ChokeAll implements bench.Limiter.
-func (u uber) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if u.Choke(key) {
-			passed++
-		}
-	}
-	return passed
+func (u uber) ChokeAll(keys []string) int {
+	return bench.AskEach(keys, func(key string) bool { return u.Choke(key) })
 }
-
-// Close implements bench.Limiter.
-func (u uber) Close() error { return nil }

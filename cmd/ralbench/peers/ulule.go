@@ -40,12 +40,15 @@ func Ulule() bench.Contender {
 			}
 			store := memory.NewStoreWithOptions(options)
 			rate := limiter.Rate{Period: s.Limit.Refill(), Limit: s.Limit.Capacity}
-			return &ulule{limiter.New(store, rate)}, nil
+			return &ulule{limiter: limiter.New(store, rate)}, nil
 		},
 	}
 }
 
-type ulule struct{ limiter *limiter.Limiter }
+type ulule struct {
+	inMemory
+	limiter *limiter.Limiter
+}
 
 // Choke implements bench.Limiter. A store in memory has no errors.
 func (u *ulule) Choke(key string) bool {
@@ -54,14 +57,6 @@ func (u *ulule) Choke(key string) bool {
 }
 
 // ChokeAll implements bench.Limiter.
-func (u *ulule) ChokeAll(keys []string) (passed int) {
-	for _, key := range keys {
-		if u.Choke(key) {
-			passed++
-		}
-	}
-	return passed
+func (u *ulule) ChokeAll(keys []string) int {
+	return bench.AskEach(keys, func(key string) bool { return u.Choke(key) })
 }
-
-// Close implements bench.Limiter.
-func (u *ulule) Close() error { return nil }

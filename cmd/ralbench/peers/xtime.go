@@ -1,6 +1,11 @@
 package peers
 
 import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/puzpuzpuz/xsync/v3"
 	"golang.org/x/time/rate"
 
 	"github.com/ral-limiter/ral/bench"
@@ -23,4 +28,184 @@ const xtimeNote = "gives again what drained while a caller was held up, if many 
 
 func newXTime(l bench.Limit) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(float64(l.Count)/l.Per.Seconds()), whole(l.Capacity))
+}
+
+// xtime returns a contender that keeps limiters of x/time/rate in some map. New makes it
+// for a limit.
+func xtime(name, about string, make func(bench.Limit) bench.Limiter) bench.Contender {
+	return bench.Contender{
+		Name: name, About: "golang.org/x/time/rate, one a key in " + about,
+		Note: xtimeNote, Promise: bench.TokenBucket, Exact: true, Needs: keepsAll,
+		New: func(s bench.Setup) (bench.Limiter, error) { return make(s.Limit), nil },
+	}
+}
+
+// XTimeXsync is x/time/rate by key in an xsync MapOf. Known keys are loaded without a
+// lock; a new one is stored by LoadOrStore, so that all callers get the same limiter.
+func XTimeXsync() bench.Contender {
+	return xtime("x/time+xsync", "an xsync MapOf", func(l bench.Limit) bench.Limiter {
+		return &xtimeXsync{limit: l, keys: xsync.NewMapOf[string, *rate.Limiter]()}
+	})
+}
+
+type xtimeXsync struct {
+	inMemory
+	limit bench.Limit
+	keys  *xsync.MapOf[string, *rate.Limiter]
+}
+
+// Choke implements bench.Limiter.
+func (x *xtimeXsync) Choke(key string) bool {
+	l, known := x.keys.Load(key)
+	if !known {
+		l, _ = x.keys.LoadOrStore(key, newXTime(x.limit))
+	}
+	return l.Allow()
+}
+
+// ChokeAll implements bench.Limiter.
+func (x *xtimeXsync) ChokeAll(keys []string) int {
+	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
+}
+
+// XTimeSyncMap is x/time/rate by key in a sync.Map, from the standard library and its
+// extensions: Load first, because it needs no new limiter, then LoadOrStore.
+func XTimeSyncMap() bench.Contender {
+	return xtime("x/time+sync.Map", "a sync.Map", func(l bench.Limit) bench.Limiter { return &xtimeSyncMap{limit: l} })
+}
+
+type xtimeSyncMap struct {
+	inMemory
+	limit bench.Limit
+	keys  sync.Map // of *rate.Limiter
+}
+
+// Choke implements bench.Limiter.
+func (x *xtimeSyncMap) Choke(key string) bool {
+	l, known := x.keys.Load(key)
+	if !known {
+		l, _ = x.keys.LoadOrStore(key, newXTime(x.limit))
+	}
+	return l.(*rate.Limiter).Allow()
+}
+
+// ChokeAll implements bench.Limiter.
+func (x *xtimeSyncMap) ChokeAll(keys []string) int {
+	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
+}
+
+// XTimeMutex is x/time/rate by key in a plain map under one mutex, as in tutorials. The
+// mutex is held for the map only; each limiter has its own.
+func XTimeMutex() bench.Contender {
+	return xtime("x/time+mutex", "a map under a mutex", func(l bench.Limit) bench.Limiter {
+		return &xtimeMutex{limit: l, keys: make(map[string]*rate.Limiter)}
+	})
+}
+
+type xtimeMutex struct {
+	inMemory
+	limit bench.Limit
+	mu    sync.Mutex
+	keys  map[string]*rate.Limiter
+}
+
+// Choke implements bench.Limiter.
+func (x *xtimeMutex) Choke(key string) bool {
+	x.mu.Lock()
+	l, known := x.keys[key]
+	if !known {
+		l = newXTime(x.limit)
+		x.keys[key] = l
+	}
+	x.mu.Unlock()
+	return l.Allow()
+}
+
+// ChokeAll implements bench.Limiter.
+func (x *xtimeMutex) ChokeAll(keys []string) int {
+	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
+}
+
+// xtimeReserve is x/time/rate by key in an xsync MapOf, by Reserve and Cancel. A
+// reservation whose time has come gives nothing back: its Cancel returns at once.
+func xtimeReserve() bench.Contender {
+	c := xtime("x/time Reserve", "an xsync MapOf, by Reserve and Cancel", func(l bench.Limit) bench.Limiter {
+		return xtimeReserver{newByKey(func() *rate.Limiter { return newXTime(l) })}
+	})
+	c.Note = "gives nothing back once the time of a reservation has come"
+	return c
+}
+
+type xtimeReserver struct{ byKey[*rate.Limiter] }
+
+// Choke implements bench.Limiter.
+func (x xtimeReserver) Choke(key string) bool {
+	r := x.of(key).Reserve()
+	ok := r.OK()
+	r.Cancel()
+	return ok
+}
+
+// ChokeAll implements bench.Limiter.
+func (x xtimeReserver) ChokeAll(keys []string) int {
+	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
+}
+
+// xtimeWait is x/time/rate by key in an xsync MapOf, by Wait.
+func xtimeWait() bench.Contender {
+	c := xtime("x/time Wait", "an xsync MapOf, by Wait that need not wait", func(l bench.Limit) bench.Limiter {
+		return xtimeWaiter{newByKey(func() *rate.Limiter { return newXTime(l) })}
+	})
+	c.Note = ""
+	return c
+}
+
+type xtimeWaiter struct{ byKey[*rate.Limiter] }
+
+// Choke implements bench.Limiter.
+func (x xtimeWaiter) Choke(key string) bool { return x.of(key).Wait(context.Background()) == nil }
+
+// ChokeAll implements bench.Limiter.
+func (x xtimeWaiter) ChokeAll(keys []string) int {
+	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
+}
+
+// xtimeTwice is two limiters of x/time/rate by key in an xsync MapOf, under one lock: the
+// workload's limit, and one that never refuses. It looks at both before it takes, because
+// what Allow has taken does not come back.
+func xtimeTwice() bench.Contender {
+	return bench.Contender{
+		Name: "x/time twice", About: "two golang.org/x/time/rate under one mutex, a pair a key in an xsync MapOf",
+		Promise: bench.TokenBucket, Exact: true,
+		New: func(s bench.Setup) (bench.Limiter, error) {
+			return xtimePairs{newByKey(func() *xtimePair {
+				return &xtimePair{first: rate.NewLimiter(rate.Every(time.Nanosecond), 1<<20), second: newXTime(s.Limit)}
+			})}, nil
+		},
+	}
+}
+
+type xtimePair struct {
+	mu            sync.Mutex
+	first, second *rate.Limiter
+}
+
+func (p *xtimePair) allow() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if p.first.TokensAt(now) < 1 || p.second.TokensAt(now) < 1 {
+		return false
+	}
+	return p.first.AllowN(now, 1) && p.second.AllowN(now, 1)
+}
+
+type xtimePairs struct{ byKey[*xtimePair] }
+
+// Choke implements bench.Limiter.
+func (x xtimePairs) Choke(key string) bool { return x.of(key).allow() }
+
+// ChokeAll implements bench.Limiter.
+func (x xtimePairs) ChokeAll(keys []string) int {
+	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
 }
