@@ -258,18 +258,6 @@ func BenchmarkLeasedChoke(b *testing.B) {
 	}
 }
 
-func BenchmarkEngineChoke(b *testing.B) {
-	e, err := engine.New[string](engine.Config{Policy: funnel(100_000_000, 100_000_000, time.Second)})
-	require.NoError(b, err)
-	defer e.Close()
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			e.Choke("a")
-		}
-	})
-}
-
 func BenchmarkExactTake(b *testing.B) {
 	l := open(b, at(shared.Addr(), funnel(1_000_000, 1_000_000, time.Second)))
 	ctx := context.Background()

@@ -457,23 +457,6 @@ func TestOwnClientIsClosed(t *testing.T) {
 	require.Equal(t, 1, connections())
 }
 
-func TestPolicies(t *testing.T) {
-	log, err := SlidingLog(5, time.Hour)
-	require.NoError(t, err)
-	for _, p := range []policy.Policy{
-		funnel(5, 1, time.Hour), policy.Must(policy.FixedWindow(5, time.Hour)), policy.Must(policy.SlidingWindow(5, time.Hour)),
-		policy.Must(policy.Queue(4, 1, time.Hour)), log,
-	} {
-		t.Run(p.String(), func(t *testing.T) {
-			l := open(t, at(shared.Addr(), p))
-			for range 5 {
-				require.True(t, l.Choke(t.Context(), "a"))
-			}
-			require.False(t, l.Choke(t.Context(), "a"))
-		})
-	}
-}
-
 func TestConfiguration(t *testing.T) {
 	good := at(shared.Addr(), funnel(2, 1, time.Hour))
 	for _, c := range []struct {
@@ -589,31 +572,6 @@ func TestClaimsAgreeWithAnEngine(t *testing.T) {
 		assert.Greater(t, refused, never)
 		assert.Positive(t, never)
 	}
-}
-
-// Of a log, two claims have room when the last of their units has.
-func TestClaimsOnALogTwice(t *testing.T) {
-	var clock atomic.Int64
-	clock.Store(time.Hour.Microseconds())
-	log, err := SlidingLog(10, time.Second)
-	require.NoError(t, err)
-	c := at(shared.Addr(), log)
-	c.clock = clock.Load
-	l := open(t, c)
-	require.True(t, take(t, l, "a", 5).Allowed)
-	for n, want := range map[int64]time.Duration{4: time.Second, 9: policy.Never} {
-		out, err := TakeAll(t.Context(), l.Claim("a", n), l.Claim("b", n), l.Claim("a", n))
-		require.NoError(t, err)
-		assert.False(t, out.Allowed)
-		assert.Equal(t, want, out.RetryAfter)
-		assert.Equal(t, out.Answers[0], out.Answers[2])
-		assert.EqualValues(t, 5, out.Answers[0].Remaining)
-	}
-	out, err := TakeAll(t.Context(), l.Claim("a", 2), l.Claim("a", 2))
-	require.NoError(t, err)
-	assert.True(t, out.Allowed)
-	assert.EqualValues(t, 1, out.Answers[0].Remaining)
-	assert.EqualValues(t, 1, take(t, l, "a", 0).Remaining)
 }
 
 // Claims take as many units as they say, and those on one key together; with Redis and without.

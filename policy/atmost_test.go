@@ -385,41 +385,6 @@ func TestAtMostLastPart(t *testing.T) {
 	assert.Equal(t, policy.Decision{Limit: full, Remaining: 5, RetryAfter: policy.Never, ResetAfter: look.ResetAfter}, d)
 }
 
-func BenchmarkAtMostTake(b *testing.B) {
-	const now = policy.Instant(1_234_567_890_123)
-	for _, limit := range []int64{5, 50, 500, 5000} { // 8, 4, 2 and 1 part
-		p := policy.Must(policy.AtMost(limit, time.Second))
-		interval := policy.Instant(2*time.Second) / policy.Instant(limit)
-		half, _ := p.Take(0, now, limit/2, 0) // and the rest half a period later
-		full, _ := p.Take(half, now+policy.Instant(time.Second/2), limit-limit/2, 0)
-		later := now + policy.Instant(time.Second*3/5)
-		b.Run(fmt.Sprintf("%d/admitted", limit), func(b *testing.B) {
-			word, now := half, later
-			for b.Loop() {
-				var d policy.Decision
-				if word, d = p.Take(word, now, 1, 0); !d.Allowed {
-					b.Fatal("refused")
-				}
-				now += interval
-			}
-		})
-		b.Run(fmt.Sprintf("%d/refused", limit), func(b *testing.B) {
-			for b.Loop() {
-				if _, d := p.Take(full, later, 1, 0); d.Allowed {
-					b.Fatal("admitted")
-				}
-			}
-		})
-		b.Run(fmt.Sprintf("%d/patient", limit), func(b *testing.B) {
-			for b.Loop() {
-				if _, d := p.Take(full, later, 1, time.Minute); d.Wait == 0 {
-					b.Fatal("no wait")
-				}
-			}
-		})
-	}
-}
-
 // Units repacked into a coarser part, as there was no room for a call, leave no
 // earlier than they would have, and as early as such a part allows. That holds if
 // parts are rounded up as well, so that the parts of one layout end within those of

@@ -235,25 +235,3 @@ func TestAnswersGoToTheirOwnCalls(t *testing.T) {
 	require.NotZero(t, answered.Load())
 	require.NotZero(t, late.Load())
 }
-
-func BenchmarkBatch(b *testing.B) {
-	g := New(Config{
-		Budget: time.Second, CallTimeout: time.Second, Silence: time.Second, MaxInFlight: 1024, Failures: 3,
-		Pause: pause, Longest: pause, Failed: func(error) bool { return true },
-	})
-	defer g.Close()
-	batch := NewBatch(g, func(_ context.Context, asks []int, reply func(i, value int, err error)) {
-		for i, ask := range asks {
-			reply(i, ask, nil)
-		}
-	})
-	b.ReportAllocs()
-	b.SetParallelism(32)
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if _, err := batch.Do(context.Background(), 1); err != nil {
-				b.Error(err)
-			}
-		}
-	})
-}

@@ -543,23 +543,6 @@ func TestManyCallers(t *testing.T) {
 	}, time.Minute, time.Microsecond, "it closes by itself, whatever happened")
 }
 
-func BenchmarkDo(b *testing.B) {
-	g := New(Config{
-		Budget: time.Second, CallTimeout: time.Second, Silence: time.Second, MaxInFlight: 1024, Failures: 3,
-		Pause: pause, Longest: pause, Failed: func(error) bool { return true },
-	})
-	defer g.Close()
-	b.ReportAllocs()
-	b.SetParallelism(32)
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if _, err := Do(context.Background(), g, func(context.Context) (int, error) { return 1, nil }); err != nil {
-				b.Error(err)
-			}
-		}
-	})
-}
-
 // Calls that were made are counted with their time, those that failed apart, and those that were
 // not made in neither. While one tries an open breaker, the guard says so.
 func TestTripsAreCounted(t *testing.T) {

@@ -55,22 +55,3 @@ func TestLearningAllocatesNothing(t *testing.T) {
 		l.Learn("a", 1, now)
 	}))
 }
-
-func BenchmarkLearn(b *testing.B) {
-	l, err := New(Config{Policy: policy.Must(policy.Funnel(10, 1, time.Hour)), Servers: 1, MaxKeys: 1 << 20, Name: plain})
-	require.NoError(b, err)
-	b.RunParallel(func(pb *testing.PB) {
-		now := redisTime(l.now())
-		for i := 0; pb.Next(); i++ {
-			l.Learn("a user of some kind", 1, now+policy.Instant(i))
-		}
-	})
-}
-
-func BenchmarkTake(b *testing.B) {
-	l, err := New(Config{Policy: policy.Must(policy.Funnel(1<<30, 1000, time.Microsecond)), Servers: 1, MaxKeys: 1 << 20, Name: plain})
-	require.NoError(b, err)
-	for b.Loop() {
-		l.Take("a user of some kind", 1, 0)
-	}
-}

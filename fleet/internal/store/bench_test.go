@@ -2,14 +2,10 @@ package store_test
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
-	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -42,51 +38,5 @@ func BenchmarkTake(b *testing.B) {
 				}
 			})
 		})
-	}
-}
-
-// BenchmarkChargeEach charges 64 keys by each script. It reports how long Redis works for a
-// key: in the script, and in all. Keys are new, or they have the word of a charge before:
-// the same word, or each its own.
-func BenchmarkChargeEach(b *testing.B) {
-	const keys = 64
-	for _, p := range []policy.Policy{
-		policy.Must(policy.Funnel(100_000, 1, time.Hour)),
-		policy.Must(policy.FixedWindow(1_000_000, time.Hour)),
-		policy.Must(policy.SlidingWindow(1_000_000, time.Hour)),
-	} {
-		for _, state := range []string{"new", "alike", "all different"} {
-			b.Run(fmt.Sprintf("%v/%s", p, state), func(b *testing.B) {
-				redis, err := redistest.Open(redistest.Options{})
-				require.NoError(b, err)
-				defer redis.Close()
-				client := redis.Client(b)
-				s := store.New(client, store.Options{Name: "n"})
-				l := limit(b, s, p)
-				scripts := make([][]store.Debt, b.N)
-				for i := range scripts {
-					for k := range keys {
-						d := store.Debt{Tail: store.Tail(fmt.Sprint(i, " ", k)), Units: 1}
-						scripts[i] = append(scripts[i], d)
-						if state == "all different" {
-							d.Units += int64(k)
-						}
-						if state != "new" {
-							require.NoError(b, s.ChargeEach(b.Context(), l, []store.Debt{d})[0])
-						}
-					}
-				}
-				before, worked := workOf(b, redis), redis.ProcessorTime(b)
-				b.ResetTimer()
-				for _, debts := range scripts {
-					for _, err := range s.ChargeEach(b.Context(), l, debts) {
-						require.NoError(b, err)
-					}
-				}
-				b.StopTimer()
-				b.ReportMetric(float64(workOf(b, redis).usec-before.usec)/keys/float64(b.N), "µs/key-script")
-				b.ReportMetric(float64((redis.ProcessorTime(b)-worked).Microseconds())/keys/float64(b.N), "µs/key-redis")
-			})
-		}
 	}
 }
