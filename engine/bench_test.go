@@ -35,18 +35,6 @@ func benchChoke(b *testing.B, config Config, keys []string) {
 	}
 }
 
-func BenchmarkChokeHotKeyAdmitted(b *testing.B) {
-	benchChoke(b, Config{Policy: funnel(1<<40, 1<<20, time.Second)}, keys(1))
-}
-
-func BenchmarkChokeHotKeyRefused(b *testing.B) {
-	benchChoke(b, Config{Policy: funnel(1, 1, 24*time.Hour)}, keys(1))
-}
-
-func BenchmarkChokeManyKeys(b *testing.B) {
-	benchChoke(b, Config{Policy: funnel(1<<40, 1<<20, time.Second)}, keys(100_000))
-}
-
 // The processor's counter beside package time's clock, whether or not this machine's
 // kernel trusts the counter.
 func BenchmarkChokeByClock(b *testing.B) {
