@@ -152,3 +152,22 @@ func TestCancelAfterRefundWith(t *testing.T) {
 	r.Cancel()
 	assert.EqualValues(t, 140, e.Peek("key").Remaining)
 }
+
+// If all units of a fixed window were given back and the clock goes back, the key says
+// that it is reset when the window ends in which the next take is counted.
+func TestEmptyFixedWindowIsResetWhenItEnds(t *testing.T) {
+	const s = time.Second
+	clock := newHandClock()
+	e := open[string](t, Config{Policy: policy.Must(policy.FixedWindow(5, s)), Clock: clock.Now})
+	clock.Advance(100 * s)
+	require.True(t, e.Take("k", 5).Allowed)
+	e.Refund("k", 5)
+	assert.Zero(t, e.Peek("k").ResetAfter, "at its own time it was never opened")
+	clock.Advance(-50 * s)
+	before := e.Peek("k")
+	assert.EqualValues(t, 5, before.Remaining)
+	after := e.Take("k", 1)
+	require.True(t, after.Allowed)
+	assert.Equal(t, 51*s, after.ResetAfter)
+	assert.Equal(t, after.ResetAfter, before.ResetAfter)
+}
