@@ -206,6 +206,32 @@ func TestAcquireAllStandsInLine(t *testing.T) {
 	})
 }
 
+// Calls that are refused by their own limit wait for that one. They hold up no call in the
+// line of a limit that they share.
+func TestAcquireAllStandsWhereItIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		everybody := open[string](t, Config{Policy: funnel(1, 10, time.Second)})
+		own := open[string](t, Config{Policy: funnel(1, 1, time.Hour)})
+		require.True(t, everybody.Choke("all"))
+		require.True(t, own.Choke("greedy"))
+		for range 20 {
+			go func() {
+				_, err := AcquireAll(t.Context(), 2*time.Hour, everybody.Claim("all", 1), own.Claim("greedy", 1))
+				assert.Error(t, err, "the test is over before")
+			}()
+		}
+		synctest.Wait()
+		began := time.Now()
+		out, err := AcquireAll(t.Context(), time.Second, everybody.Claim("all", 1), own.Claim("modest", 1))
+		require.NoError(t, err)
+		assert.True(t, out.Allowed)
+		assert.Equal(t, 100*time.Millisecond, time.Since(began))
+		require.NoError(t, own.Close())
+		require.NoError(t, everybody.Close())
+		synctest.Wait()
+	})
+}
+
 // No call waits for a closed engine, whatever the engine answers to calls that do not wait.
 func TestAcquireAllOfAClosedEngine(t *testing.T) {
 	for _, when := range []WhenUnavailable{Admit, Refuse} {

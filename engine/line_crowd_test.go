@@ -13,52 +13,18 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// counted is a limit that counts how often it decides about units.
-type counted struct {
+// brittle is a limit that panics at the take that is counted down to 0.
+type brittle struct {
 	policy.Policy
 	policy.Refunder
-	takes atomic.Int64
+	take atomic.Int64
 }
 
-func (c *counted) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
-	if n > 0 {
-		c.takes.Add(1)
+func (b *brittle) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	if n > 0 && b.take.Add(-1) == 0 {
+		panic("take")
 	}
-	return c.Policy.Take(word, now, n, patience)
-}
-
-// A call that a line of a thousand refuses asks the limit a few times, rather than once
-// for each call in line; the first one that is refused may walk.
-func TestCrowdedLineRefusesInFewSteps(t *testing.T) {
-	const waiters, refused = 1000, 200
-	for _, p := range each() {
-		synctest.Test(t, func(t *testing.T) {
-			spy := &counted{Policy: p, Refunder: p.(policy.Refunder)}
-			e := open[string](t, Config{Policy: spy, MaxWaiting: waiters + 1})
-			ctx, leave := context.WithCancel(t.Context())
-			for range waiters + 10 {
-				go func() { _ = e.Wait(ctx, "key", 1) }()
-			}
-			synctest.Wait()
-			walk := int64(waiters)
-			for range refused {
-				spy.takes.Store(0)
-				_, err := e.Acquire(background, "key", 1, time.Second/2)
-				require.Error(t, err)
-				walk = min(walk, spy.takes.Load())
-			}
-			assert.LessOrEqual(t, walk, int64(4), "%v", p)
-			spy.takes.Store(0)
-			for range refused {
-				_, err := e.Acquire(background, "key", 1, time.Second/2)
-				require.Error(t, err)
-			}
-			assert.LessOrEqual(t, spy.takes.Load(), int64(4*refused), "%v", p)
-			leave()
-			synctest.Wait()
-			noLines(t, e)
-		})
-	}
+	return b.Policy.Take(word, now, n, patience)
 }
 
 // The calls that wait for all keys together are bounded, exactly, and each that leaves,
@@ -67,7 +33,8 @@ func TestCrowdedLineRefusesInFewSteps(t *testing.T) {
 // Promise: At most `MaxWaitingTotal` calls wait for all keys together.
 func TestMaxWaitingTotal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limit := &brittle{Policy: funnel(1, 1, time.Second)}
+		p := funnel(1, 1, time.Second)
+		limit := &brittle{Policy: p, Refunder: p.(policy.Refunder)}
 		e := open[int](t, Config{Policy: limit, MaxWaiting: 3, MaxWaitingTotal: 4})
 		for key := range 6 {
 			require.True(t, e.Choke(key))

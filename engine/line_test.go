@@ -145,37 +145,6 @@ func TestRoomTooEarlyCostsNothing(t *testing.T) {
 	})
 }
 
-// asked is a limit that counts the calls that ask it with little patience.
-type asked struct {
-	policy.Policy
-	policy.Refunder
-	hastily atomic.Int64
-}
-
-func (a *asked) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
-	if n > 0 && 0 < patience && patience < time.Second {
-		a.hastily.Add(1)
-	}
-	return a.Policy.Take(word, now, n, patience)
-}
-
-// While the first's turn is far off no call behind it takes, not for a moment: what that call
-// gave back would be lost if others took meanwhile.
-func TestNoCallTakesFarAhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limit := funnel(10, 1, time.Second)
-		spy := &asked{Policy: limit, Refunder: limit.(policy.Refunder)}
-		l := inLine{e: open[string](t, Config{Policy: spy}), began: time.Now()}
-		require.True(t, l.e.Take("key", 10).Allowed)
-		l.wait(t, 0, 5)
-		l.e.Reset("key")
-		l.wait(t, 1, 1)
-		l.wait(t, 2, 1)
-		assert.Zero(t, spy.hastily.Load())
-		l.all.Wait()
-	})
-}
-
 // A clock that jumps ahead has room for those behind the first, whose turn goes by package
 // time. They are served behind it.
 func TestClockThatJumpsKeepsTheOrder(t *testing.T) {
@@ -292,26 +261,6 @@ func TestOrderWhateverHappensMeanwhile(t *testing.T) {
 	}
 }
 
-// A call that comes is told when those before it have their turns, also if its own limit has
-// room sooner.
-func TestDeadlineCountsTheTurnsOfThoseInLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		holds := funnel(10, 1, time.Second)
-		l := inLine{e: openFor(t, Config{Policy: holds}, func(string) policy.Policy { return holds }), began: time.Now()}
-		require.True(t, l.e.Take("key", 10).Allowed)
-		l.wait(t, 0, 5)
-		l.wait(t, 1, 2)
-		holds = funnel(1000, 1, time.Second)
-		_, err := l.e.Acquire(background, "key", 1, 7*time.Second-1)
-		assert.ErrorIs(t, err, ErrDeadline)
-		assert.Equal(t, l.began, time.Now())
-		_, err = l.e.Acquire(background, "key", 1, 8*time.Second)
-		assert.NoError(t, err)
-		assert.Equal(t, 7*time.Second, time.Since(l.began))
-		l.all.Wait()
-	})
-}
-
 // What is given back while the first's turn is far off is not used before it, and may be
 // lost by then: a bucket runs over. A call that comes behind others is still told when
 // its turn is.
@@ -359,24 +308,6 @@ func toWait(t *testing.T, e *Engine[string], n int64) (wait time.Duration) {
 	wait, err = time.ParseDuration(text)
 	require.NoError(t, err)
 	return wait
-}
-
-// A call that the limit can never admit any more is told so, however far off the turn of the
-// first is.
-func TestNeverIsToldBeforeTheFirstIsServed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := inLine{e: open[string](t, Config{Policy: funnel(10, 1, time.Second)}), began: time.Now()}
-		require.True(t, l.e.Take("key", 10).Allowed)
-		l.wait(t, 0, 2)
-		l.all.Go(func() {
-			assert.ErrorIs(t, l.e.Wait(t.Context(), "key", 6), ErrNever)
-			assert.Less(t, time.Since(l.began), 200*time.Millisecond)
-		})
-		synctest.Wait()
-		require.NoError(t, l.e.SetPolicy(funnel(5, 1, time.Second)))
-		l.all.Wait()
-		assert.Greater(t, l.ends[0], time.Second)
-	})
 }
 
 // At the end of time a turn is no instant any more. No call is refused for coming

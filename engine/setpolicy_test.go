@@ -59,7 +59,7 @@ func TestSetPolicyErrors(t *testing.T) {
 	good := funnel(2, 1, time.Hour)
 	e := open[string](t, Config{Policy: good})
 	require.True(t, e.Choke("key"))
-	var missing *fragile
+	var missing *nilPolicy
 	for _, c := range []struct {
 		p       policy.Policy
 		message string

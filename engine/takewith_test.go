@@ -33,7 +33,7 @@ func TestTakeWith(t *testing.T) {
 
 	// Policies of another family, and nil ones.
 	before := e.Peek("key")
-	var missing *fragile
+	var missing *nilPolicy
 	for _, p := range []policy.Policy{pacer{1, 1}, unrelated{large}, missing} {
 		for _, key := range []string{"key", "new"} {
 			assert.Equal(t, policy.Decision{RetryAfter: policy.Never}, e.TakeWith(p, key, 1))

@@ -16,42 +16,6 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// Close while calls wait: all end, and none is let pass for it.
-func TestCloseEndsWaiting(t *testing.T) {
-	for _, when := range []WhenUnavailable{Admit, Refuse} {
-		synctest.Test(t, func(t *testing.T) {
-			e := open[int](t, Config{Policy: funnel(5, 1, time.Second), WhenUnavailable: when})
-			const each = 100
-			errs := make(chan error, 3*each)
-			for range each {
-				for key := range 3 {
-					go func() { errs <- e.Wait(t.Context(), key, 5) }()
-				}
-			}
-			time.Sleep(12 * time.Second)
-			require.NoError(t, e.Close())
-			synctest.Wait()
-			require.Len(t, errs, 3*each)
-			passed := 0
-			for range 3 * each {
-				if err := <-errs; err == nil {
-					passed++
-				} else {
-					assert.ErrorIs(t, err, ErrClosed)
-				}
-			}
-			assert.Equal(t, 3*3, passed)
-			noLines(t, e)
-			assert.ErrorIs(t, e.Wait(t.Context(), 1, 1), ErrClosed)
-			assert.ErrorIs(t, e.Wait(t.Context(), 1, 9), ErrClosed)
-			s := e.Stats()
-			assert.EqualValues(t, passed, s.Admitted)
-			assert.EqualValues(t, 3*each-passed+2, s.Refused)
-			assert.Zero(t, s.Unavailable)
-		})
-	}
-}
-
 // failing returns an engine whose writer was given up. What it is told beforehand it
 // goes on limiting.
 func failing[K comparable](t *testing.T, config Config, before func(e *Engine[K])) *Engine[K] {

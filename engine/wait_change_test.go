@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,35 +120,6 @@ func TestSetPolicyThatHangsDoesNotHoldUpLines(t *testing.T) {
 		require.Empty(t, changed)
 		close(release)
 		require.NoError(t, <-changed)
-		noLines(t, e)
-	})
-}
-
-// A policy of the caller's that panics does not leave the lines locked.
-type fragile struct {
-	policy.Policy
-	broken atomic.Bool
-}
-
-func (p *fragile) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
-	if p.broken.Load() && patience > 0 {
-		panic("policy")
-	}
-	return p.Policy.Take(word, now, n, patience)
-}
-
-func TestPolicyThatPanicsLeavesLinesToOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &fragile{Policy: funnel(1, 1, time.Second)}
-		e := open[string](t, Config{Policy: p})
-		require.NoError(t, e.Wait(t.Context(), "key", 1))
-		p.broken.Store(true)
-		assert.Panics(t, func() { _ = e.Wait(t.Context(), "key", 1) })
-		noLines(t, e)
-		p.broken.Store(false)
-		start := time.Now()
-		require.NoError(t, e.Wait(t.Context(), "key", 1))
-		assert.Equal(t, time.Second, time.Since(start))
 		noLines(t, e)
 	})
 }

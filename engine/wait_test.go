@@ -195,34 +195,6 @@ func TestLeavingCostsNoOtherCall(t *testing.T) {
 	}
 }
 
-// Within the lookahead several have taken. One of them leaves: those behind it move
-// up, and stay in order, and the newcomer that asks for little stays the last.
-func TestLeavingTheLookaheadKeepsTheOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := open[string](t, Config{Policy: funnel(10, 1, time.Millisecond)})
-		require.True(t, e.Take("key", 10).Allowed)
-		start := time.Now()
-		ctx, leave := context.WithCancel(t.Context())
-		go func() { assert.Error(t, e.Wait(ctx, "key", 8)) }()
-		synctest.Wait()
-		var got [3]time.Duration
-		for i, n := range []int64{1, 1, 2} {
-			go func() {
-				assert.NoError(t, e.Wait(t.Context(), "key", n))
-				got[i] = time.Since(start)
-			}()
-			synctest.Wait()
-		}
-		assert.Equal(t, 20*time.Millisecond, e.Peek("key").ResetAfter, "three of the four have taken")
-		leave()
-		synctest.Wait()
-		time.Sleep(time.Second)
-		synctest.Wait()
-		assert.Equal(t, [3]time.Duration{time.Millisecond, 2 * time.Millisecond, 4 * time.Millisecond}, got)
-		noLines(t, e)
-	})
-}
-
 // Promise: `ErrNever`, `ErrDeadline` and `ErrCrowded` come at once, and nothing was taken.
 func TestWaitErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -298,30 +270,6 @@ func TestWaitErrors(t *testing.T) {
 			assert.EqualValues(t, 1, e.Peek("key").Remaining)
 		}
 		assert.Equal(t, time.Second, time.Since(start))
-	})
-}
-
-// What others take while a call waits may put its turn off beyond its deadline,
-// which it was to meet when it came.
-func TestDeadlineThatPassesInLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := open[string](t, Config{Policy: funnel(2, 1, time.Second)})
-		require.True(t, e.Take("key", 2).Allowed)
-		go func() { assert.NoError(t, e.Wait(t.Context(), "key", 1)) }()
-		synctest.Wait()
-		var err error
-		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
-		defer cancel()
-		go func() { err = e.Wait(ctx, "key", 1) }()
-		synctest.Wait()
-		assert.Equal(t, 3*time.Second, e.Peek("key").ResetAfter)
-		assert.Equal(t, 4*time.Second, e.Refund("key", -1).ResetAfter)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		assert.ErrorIs(t, err, ErrCancelled)
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.EqualValues(t, 2, e.Peek("key").Remaining)
-		noLines(t, e)
 	})
 }
 
@@ -417,51 +365,4 @@ func TestWaitUnderLoad(t *testing.T) {
 	noLines(t, e)
 	require.NoError(t, e.Close())
 	await.True(t, func() bool { return runtime.NumGoroutine() <= goroutines }, "no goroutine is left")
-}
-
-// Many keys, all of them with lines.
-func TestWaitForManyKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const each = 5
-		names := 1000 / raceFactor
-		e := open[int](t, Config{Policy: funnel(1, 1, time.Second)})
-		start := time.Now()
-		var all sync.WaitGroup
-		ends := make([]atomic.Int64, names)
-		for key := range names {
-			for range each {
-				all.Go(func() {
-					assert.NoError(t, e.Wait(t.Context(), key, 1))
-					ends[key].Store(int64(time.Since(start)))
-				})
-			}
-		}
-		all.Wait()
-		for key := range names {
-			require.EqualValues(t, (each-1)*time.Second, ends[key].Load())
-		}
-		noLines(t, e)
-	})
-}
-
-// Calls that stand in line and have not taken yet come first, so that a deadline which
-// they leave no time for is an error at once.
-func TestDeadlineCountsThoseInLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := open[string](t, Config{Policy: funnel(1, 1, time.Second)})
-		require.True(t, e.Choke("key"))
-		errs := make(chan error, 2)
-		for range 2 {
-			go func() { errs <- e.Wait(t.Context(), "key", 1) }()
-			synctest.Wait()
-		}
-		begin := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second-1)
-		defer cancel()
-		require.ErrorIs(t, e.Wait(ctx, "key", 1), ErrDeadline)
-		require.Equal(t, begin, time.Now())
-		require.NoError(t, <-errs)
-		require.NoError(t, <-errs)
-		require.Equal(t, 2*time.Second, time.Since(begin))
-	})
 }

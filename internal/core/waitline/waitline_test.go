@@ -31,6 +31,7 @@ func TestLineIsServedInOrder(t *testing.T) {
 		}
 		assert.True(t, h.Has("a"))
 		assert.False(t, h.Has("b"))
+		assert.Len(t, a.notBefore, 1, "only the head tries to take while its turn is far off")
 		other := h.send(t.Context(), "b", b, 10, Forever)
 		assert.Equal(t, &ends{over: true}, other)
 		time.Sleep(time.Minute)
