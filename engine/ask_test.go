@@ -90,24 +90,6 @@ func TestAskAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A key that cannot be recorded is answered as configured, and its figures are no promise.
-func TestAskOfUnrecordedKey(t *testing.T) {
-	for when, want := range map[WhenUnavailable]bool{Admit: true, Refuse: false} {
-		e := open[string](t, Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: when})
-		require.NoError(t, e.Close())
-		a, err := e.Ask(t.Context(), "new", 1)
-		require.NoError(t, err)
-		g, err := e.Hold(t.Context(), limits.Call[string]{Key: "new", N: 1, Patience: time.Hour})
-		require.NoError(t, err)
-		for _, a := range []limits.Answer{a, g.Answer} {
-			assert.Equal(t, want, a.Allowed)
-			assert.Equal(t, limits.SourceUnrecorded, a.Source())
-			assert.False(t, a.Exact())
-		}
-		assert.NoError(t, g.Settle(t.Context(), 5))
-	}
-}
-
 // A crowded line is a refusal that says why.
 func TestHoldInCrowdedLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

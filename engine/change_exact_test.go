@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/testkit/await"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -155,21 +154,4 @@ func TestCancelAfterTwoChanges(t *testing.T) {
 	alive(t, e)
 	r.Cancel()
 	assert.EqualValues(t, 6, e.Peek("key").Remaining)
-}
-
-// The writer makes the change and dies for good before it can say so.
-func TestSetPolicyTellsTheTruthAboutADeadWriter(t *testing.T) {
-	f := newFaults(false)
-	e := open[string](t, Config{Policy: funnel(1, 1, time.Hour), Restarts: 1, RestartPeriod: time.Hour, fault: f.at})
-	require.True(t, e.Choke("key"))
-	settled(t, e)
-	alive(t, e)
-	f.arm("change: made", 1)
-	f.arm("writer: begin", -1)
-	require.NoError(t, e.SetPolicy(funnel(2, 1, time.Hour)))
-	await.True(t, func() bool { return e.Health() != nil }, "the writer is given up")
-	assert.True(t, e.Choke("key"), "two an hour")
-	assert.False(t, e.Choke("key"))
-	require.ErrorIs(t, e.SetPolicy(funnel(3, 1, time.Hour)), ErrUnavailable)
-	assert.False(t, e.Choke("key"), "the old policy holds")
 }

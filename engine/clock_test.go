@@ -48,18 +48,6 @@ func TestStatsTellsThatTheCounterIsGivenUp(t *testing.T) {
 	require.False(t, e.Choke("k"))
 }
 
-// In a bubble an engine goes by the bubble's time.
-func TestEngineInABubbleGoesByItsTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := open[string](t, Config{Policy: funnel(1, 1, time.Hour)})
-		require.Equal(t, "package time", e.Stats().Clock)
-		require.True(t, e.Choke("k"))
-		require.False(t, e.Choke("k"))
-		time.Sleep(time.Hour)
-		require.True(t, e.Choke("k"))
-	})
-}
-
 // The instants of an engine that decides by the counter begin at 1 or later.
 func TestCounterBeginsAtOneOrLater(t *testing.T) {
 	for range 1000 {

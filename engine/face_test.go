@@ -112,6 +112,7 @@ func TestNameIsTold(t *testing.T) {
 		_, err = engine.AcquireAll(t.Context(), 0, plain.Claim("key", 1), e.Claim("key", 2))
 		assert.ErrorIs(t, err, engine.ErrNever)
 		assert.Contains(t, err.Error(), `engine "api"`)
+		assert.ErrorContains(t, e.SetPolicy(nil), `engine "api": `)
 		synctest.Wait()
 		require.NoError(t, e.Close())
 		require.NoError(t, plain.Close())

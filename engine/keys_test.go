@@ -111,21 +111,6 @@ func TestPolicyThatPanicsLeavesNothingBehind(t *testing.T) {
 	await.True(t, func() bool { return e.Len() == 0 }, "all keys leave")
 }
 
-// Policies without the fast path give the same answers.
-type plain struct{ policy.Policy }
-
-func TestPolicyWithoutChoke(t *testing.T) {
-	clock := newHandClock()
-	fast := open[string](t, Config{Policy: funnel(3, 1, time.Second), Clock: clock.Now})
-	slow := open[string](t, Config{Policy: plain{funnel(3, 1, time.Second)}, Clock: clock.Now})
-	for i := range 1000 {
-		clock.Advance(time.Duration(i%7) * 100 * time.Millisecond)
-		assert.Equal(t, fast.Choke("key"), slow.Choke("key"))
-	}
-	assert.Equal(t, fast.Stats().Admitted, slow.Stats().Admitted)
-	assert.Positive(t, fast.Stats().Refused)
-}
-
 // A clock that goes back mints nothing, and what it takes back is not forgiven.
 //
 // Promise: A clock that goes backwards mints nothing.

@@ -137,15 +137,6 @@ func TestRefusedLookIsAnError(t *testing.T) {
 	assert.EqualValues(t, 10, good.Peek("key").Remaining)
 }
 
-// Each error of a named engine says its name.
-func TestSetPolicyNilSaysTheName(t *testing.T) {
-	e := open[string](t, Config{Name: "logins", Policy: funnel(10, 1, time.Second)})
-	err := e.SetPolicy(nil)
-	var field *policy.FieldError
-	require.ErrorAs(t, err, &field)
-	assert.Contains(t, err.Error(), `engine "logins": `)
-}
-
 // Choke's fast path refuses under a limit of another family too, however often the key
 // was used under its own.
 func TestChokeUnderALimitOfAnotherFamily(t *testing.T) {

@@ -252,18 +252,6 @@ func TestRefusedListMayBeLeftOut(t *testing.T) {
 	assert.Equal(t, RefusedList[string]{Keys: []RefusedKey[string]{}}, e.MostRefused(10))
 }
 
-func TestRefusedListAllocatesNothingForACall(t *testing.T) {
-	e := refusing(t)
-	names := keys(5000)
-	i := 0
-	refuse := func() {
-		i++
-		e.Choke(names[i%len(names)])
-	}
-	refuse() // the counters
-	assert.Zero(t, testing.AllocsPerRun(20_000, refuse), "in the sample or not, with a counter or a new one")
-}
-
 // Keys that no map could find do no harm.
 func TestRefusedListLeavesOutKeysWithoutAHash(t *testing.T) {
 	e := open[any](t, Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: Refuse})

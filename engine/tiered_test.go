@@ -102,19 +102,6 @@ func TestTiersAreExact(t *testing.T) {
 	}
 }
 
-func TestTiersAllocateNothing(t *testing.T) {
-	tiers := openTiered[string](t, Config{Policy: funnel(100_000, 1, time.Hour)}, funnel(1_000_000, 1, time.Minute))
-	tiers.Choke("key")
-	tiers.Take("full", 100_000)
-	for _, e := range tiers.Engines() {
-		settled(t, e)
-	}
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { tiers.Choke("key") }))
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { tiers.Choke("full") }))
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { tiers.Take("key", 0) }))
-	assert.Zero(t, tiers.Take("full", 0).Remaining)
-}
-
 func TestTiersRefuseBadConfiguration(t *testing.T) {
 	var field *policy.FieldError
 	_, err := NewTiered[string](Config{Policy: funnel(1, 1, 1)}, nil)
