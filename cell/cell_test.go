@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ral-limiter/ral/internal/core/seam"
+	"github.com/ral-limiter/ral/policy"
 )
 
 // The cell's verbs are tested through the engine, with the other parts in place.
@@ -105,4 +106,23 @@ func TestWhichKeysMayNotHash(t *testing.T) {
 	assert.True(t, mayNotHash[any]())
 	assert.True(t, mayNotHash[error]())
 	assert.True(t, mayNotHash[nested]())
+}
+
+// uncomparable is a limit that == panics for.
+type uncomparable struct {
+	policy.Policy
+	_ []int
+}
+
+// Forecasts are remembered for calls in line that are alike: those under one limit.
+func TestWhichWaitersAreAlike(t *testing.T) {
+	limit, equal := policy.Must(policy.Funnel(1, 1, time.Hour)), policy.Must(policy.Funnel(1, 1, time.Hour))
+	under := func(p policy.Policy) *waiter[string] { return &waiter[string]{limit: p} }
+	assert.True(t, under(nil).Alike(under(nil)))
+	assert.True(t, under(limit).Alike(under(limit)))
+	for _, other := range []policy.Policy{nil, equal, uncomparable{Policy: limit}} {
+		assert.False(t, under(limit).Alike(under(other)))
+		assert.False(t, under(other).Alike(under(limit)))
+	}
+	assert.False(t, under(uncomparable{Policy: limit}).Alike(under(uncomparable{Policy: limit})))
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"io"
 	"runtime"
 	"slices"
@@ -33,40 +32,6 @@ func manyKeys(b *testing.B) (*Engine[string], Config, []string) {
 	}
 	b.Cleanup(func() { require.NoError(b, e.Close()) })
 	return e, config, all
-}
-
-// A million keys of 14 bytes. bytes/key is what each takes in the file.
-func BenchmarkSaveMillion(b *testing.B) {
-	e, _, _ := manyKeys(b)
-	var size counter
-	for b.Loop() {
-		size = 0
-		require.NoError(b, e.Save(&size))
-	}
-	b.ReportMetric(float64(size)/savedKeys, "bytes/key")
-}
-
-// To a file that is synced and renamed, as by Config.State.
-func BenchmarkSaveMillionToFile(b *testing.B) {
-	e, config, _ := manyKeys(b)
-	k := &keeper{state: inFile(b, config).State}
-	for b.Loop() {
-		require.NoError(b, k.replace(e.save, false))
-	}
-}
-
-func BenchmarkLoadMillion(b *testing.B) {
-	e, config, _ := manyKeys(b)
-	var file bytes.Buffer
-	require.NoError(b, e.Save(&file))
-	for b.Loop() {
-		loaded, err := Load[string](bytes.NewReader(file.Bytes()), config)
-		require.NoError(b, err)
-		b.StopTimer()
-		require.Equal(b, savedKeys, loaded.Len())
-		require.NoError(b, loaded.Close())
-		b.StartTimer()
-	}
 }
 
 // One caller of a million known keys: while nothing else runs, while a goroutine computes, and
@@ -131,12 +96,4 @@ func BenchmarkChokeWhileSaving(b *testing.B) {
 		b.ReportMetric(float64(tails[m][len(tails[m])/2]), mode.name+"-p99.9-ns")
 	}
 	b.ReportMetric(0, "ns/op")
-}
-
-// counter counts what is written to it.
-type counter int64
-
-func (c *counter) Write(p []byte) (int, error) {
-	*c += counter(len(p))
-	return len(p), nil
 }

@@ -1,11 +1,7 @@
 package table
 
 import (
-	"fmt"
-	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -91,87 +87,4 @@ func BenchmarkRecover(b *testing.B) {
 		}
 	}
 	s.report(b, million)
-}
-
-// BenchmarkFile opens new keys and files each at once, all by one goroutine. In
-// the longest of these steps the garbage collector or the machine did something
-// else.
-func BenchmarkFile(b *testing.B) {
-	var s steps
-	for range b.N {
-		t := newBench(b, million)
-		for key := range million {
-			s.time(func() {
-				e, _ := t.View().Open(t.hash(key), key)
-				e.Advance(tentative, uint64(key+1)<<4)
-				t.File(t.hash(e.key), policy.Instant(key+1))
-			})
-		}
-	}
-	s.report(b, million)
-}
-
-// BenchmarkNursery has two callers flood a writer with new keys, through a queue
-// as deep as an engine's, and counts how many commands find it full.
-func BenchmarkNursery(b *testing.B) {
-	for bits := 8; bits <= 14; bits++ {
-		b.Run(fmt.Sprintf("slots=%d", 1<<bits), func(b *testing.B) {
-			var strays, landed atomic.Int64
-			for range b.N {
-				t := newBench(b, million)
-				t.nursery = make([]slot[int], 1<<bits)
-				t.adopted = len(t.nursery)
-				queue := make(chan Command[int], 1024)
-				flood(t, queue, &strays, &landed)
-			}
-			keys := float64(landed.Load())
-			b.ReportMetric(100*float64(strays.Load())/keys, "%stray")
-			b.ReportMetric(float64(b.Elapsed())/keys, "ns/key")
-			b.ReportMetric(0, "ns/op")
-		})
-	}
-}
-
-func flood(t *Table[int], queue chan Command[int], strays, landed *atomic.Int64) {
-	var callers sync.WaitGroup
-	for id := range 2 {
-		callers.Go(func() {
-			nStray := 0
-			for key := id; key < million; key += 2 {
-				hash, now := t.hash(key), policy.Instant(key+1)
-				e, _ := t.View().Open(hash, key)
-				e.Advance(tentative, uint64(now)<<4)
-				select {
-				case queue <- FileCommand[int](hash, now):
-				default:
-					nStray++
-					t.View().NoteLostFiling()
-					runtime.Gosched()
-				}
-			}
-			strays.Add(int64(nStray))
-			landed.Add(million / 2)
-		})
-	}
-	go func() { callers.Wait(); close(queue) }()
-	for open := true; open; {
-		var command Command[int]
-		for range 256 {
-			select {
-			case command, open = <-queue:
-			default:
-				if !t.Unsettled() {
-					command, open = <-queue
-				}
-			}
-			t.Apply(command)
-			command = Command[int]{}
-			if !open {
-				break
-			}
-		}
-		if t.Unsettled() {
-			t.Settle(1)
-		}
-	}
 }
