@@ -13,121 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAtMostStories(t *testing.T) {
-	const s, ms = time.Second, time.Millisecond
-	tellStories(t, policy.AtMost, []windowStory{
-		// Parts of 300ms, five of which count.
-		{"units leave with their part", 60, 1200 * ms, []step{
-			{at: 9 * s, take: 40, allowed: passes, remaining: 20, reset: 1500 * ms},
-			{at: 9400 * ms, take: 15, allowed: passes, remaining: 5, reset: 1400 * ms},
-			{at: 9400 * ms, take: 6, allowed: refused, remaining: 5, retry: 1100 * ms, reset: 1400 * ms},
-			{at: 9400 * ms, take: 46, allowed: refused, remaining: 5, retry: 1400 * ms, reset: 1400 * ms},
-			{at: 10500*ms - 1, take: 6, allowed: refused, remaining: 5, retry: 1, reset: 300*ms + 1},
-			{at: 10500 * ms, take: 6, allowed: passes, remaining: 39, reset: 1500 * ms},
-			{at: 10800 * ms, take: 0, allowed: passes, remaining: 54, reset: 1200 * ms},
-			{at: 12 * s, take: 0, allowed: passes, remaining: 60},
-		}},
-		{"what was taken at the end of a part leaves after the period", 60, 1200 * ms, []step{
-			{at: 9300*ms - 1, take: 60, allowed: passes, reset: 1200*ms + 1},
-			{at: 10500*ms - 1, take: 1, allowed: refused, retry: 1, reset: 1},
-			{at: 10500 * ms, take: 60, allowed: passes, reset: 1500 * ms},
-		}},
-		{"the patient begin with a part", 60, 1200 * ms, []step{
-			{at: 9 * s, take: 30, patience: s, allowed: passes, remaining: 30, reset: 1500 * ms},
-			{at: 9300 * ms, take: 30, patience: s, allowed: passes, remaining: 0, reset: 1500 * ms},
-			{at: 9310 * ms, take: 40, patience: 2 * s, allowed: passes, wait: 1490 * ms, reset: 2990 * ms},
-			// No call overtakes, though there will be room for some before that.
-			{at: 9310 * ms, take: 10, allowed: refused, retry: 1490 * ms, reset: 2990 * ms},
-			{at: 10500 * ms, take: 10, patience: 299 * ms, allowed: refused, retry: ms, reset: 1800 * ms},
-			{at: 10500 * ms, take: 10, patience: 300 * ms, allowed: passes, wait: 300 * ms, reset: 1800 * ms},
-			{at: 10800 * ms, take: 10, allowed: passes, remaining: 0, reset: 1500 * ms},
-		}},
-		{"a clock that goes back waits for the part that others are in", 60, 1200 * ms, []step{
-			{at: 9 * s, take: 1, allowed: passes, remaining: 59, reset: 1500 * ms},
-			{at: 8 * s, take: 1, allowed: refused, retry: s, reset: 2500 * ms},
-			{at: -1, take: 1, allowed: refused, retry: 9 * s, reset: 10500 * ms},
-			{at: 9 * s, take: 1, allowed: passes, remaining: 58, reset: 1500 * ms},
-		}},
-		// Parts of 300ms as well, but nine, three and two of which count.
-		{"eight parts", 7, 2400 * ms, []step{
-			{at: 9*s + 1, take: 4, allowed: passes, remaining: 3, reset: 2700*ms - 1},
-			{at: 11100 * ms, take: 3, allowed: passes, remaining: 0, reset: 2700 * ms},
-			{at: 11700*ms - 1, take: 4, allowed: refused, retry: 1, reset: 2100*ms + 1},
-			{at: 11700 * ms, take: 4, allowed: passes, reset: 2700 * ms},
-			{at: 13800 * ms, take: 3, allowed: passes, reset: 2700 * ms},
-		}},
-		{"two parts", 100, 600 * ms, []step{
-			{at: 9 * s, take: 60, allowed: passes, remaining: 40, reset: 900 * ms},
-			{at: 9400 * ms, take: 30, allowed: passes, remaining: 10, reset: 800 * ms},
-			{at: 9400 * ms, take: 11, allowed: refused, remaining: 10, retry: 500 * ms, reset: 800 * ms},
-			{at: 9400 * ms, take: 71, allowed: refused, remaining: 10, retry: 800 * ms, reset: 800 * ms},
-			{at: 9900*ms - 1, take: 11, allowed: refused, remaining: 10, retry: 1, reset: 300*ms + 1},
-			{at: 9900 * ms, take: 11, allowed: passes, remaining: 59, reset: 900 * ms},
-			{at: 10200 * ms, take: 0, allowed: passes, remaining: 89, reset: 600 * ms},
-			{at: 10800 * ms, take: 0, allowed: passes, remaining: 100},
-		}},
-		{"one part", 2000, 300 * ms, []step{
-			{at: 9 * s, take: 1500, allowed: passes, remaining: 500, reset: 600 * ms},
-			{at: 9300 * ms, take: 501, allowed: refused, remaining: 500, retry: 300 * ms, reset: 300 * ms},
-			{at: 9300 * ms, take: 500, allowed: passes, remaining: 0, reset: 600 * ms},
-			{at: 9600*ms - 1, take: 1500, allowed: refused, retry: 1, reset: 300*ms + 1},
-			{at: 9600 * ms, take: 1500, allowed: passes, reset: 600 * ms},
-		}},
-		{"what can never be had", 2, s, []step{
-			{at: 1, take: 3, patience: time.Hour, allowed: refused, remaining: 2, retry: policy.Never},
-			{at: 1, take: -1, allowed: refused, remaining: 2, retry: policy.Never},
-			{at: 1, take: 0, allowed: passes, remaining: 2},
-		}},
-	})
-}
-
-func TestAtMostGivesBack(t *testing.T) {
-	const s, ms = time.Second, time.Millisecond
-	p := policy.Must(policy.AtMost(60, 1200*ms))
-	r := p.(policy.Refunder)
-	first, _ := p.Take(0, policy.Instant(9*s), 40, 0)
-	second, _ := p.Take(first, policy.Instant(9300*ms), 15, 0)
-	third, _ := p.Take(second, policy.Instant(9900*ms), 5, 0)
-	now := policy.Instant(9900 * ms)
-
-	// The latest first, then back to the earliest that counts.
-	assert.Equal(t, policy.Instant(10800*ms), p.FreshAt(r.Refund(third, now, 10)))
-	follow(t, p, 60, r.Refund(third, now, 10), []step{
-		{at: 9900 * ms, take: 0, allowed: passes, remaining: 10, reset: 900 * ms},
-		{at: 10500 * ms, take: 0, allowed: passes, remaining: 50, reset: 300 * ms}})
-	follow(t, p, 60, r.Refund(third, now, math.MaxInt64), []step{{at: 9900 * ms, take: 0, allowed: passes, remaining: 60}})
-	// Not to those that have left.
-	follow(t, p, 60, r.Refund(third, policy.Instant(10500*ms), math.MaxInt64), []step{{at: 10500 * ms, take: 0, allowed: passes, remaining: 60}})
-	assert.Equal(t, third, r.Refund(third, policy.Instant(11400*ms), 1))
-
-	// Each can be undone by itself, while its part counts.
-	follow(t, p, 60, r.Cancel(third, first, 0, now, 40, 0), []step{{at: 9900 * ms, take: 0, allowed: passes, remaining: 40, reset: 1500 * ms}})
-	follow(t, p, 60, r.Cancel(third, second, 0, now, 15, 0), []step{{at: 10500 * ms, take: 0, allowed: passes, remaining: 55, reset: 900 * ms}})
-	follow(t, p, 60, r.Cancel(third, third, 0, now, 5, 0), []step{{at: 10500 * ms, take: 0, allowed: passes, remaining: 45, reset: 300 * ms}})
-	assert.Equal(t, third, r.Cancel(third, first, 0, policy.Instant(10500*ms), 40, 0), "it has left")
-	assert.Equal(t, first, r.Cancel(first, third, 0, policy.Instant(9*s), 5, 0), "it was not taken yet")
-	assert.Equal(t, third, r.Cancel(third, third, 0, now, math.MinInt64, 0))
-	// The tenth part of 300ms is not that of 1200ms.
-	coarse := policy.Must(policy.AtMost(2000, 1200*ms))
-	taken, _ := p.Take(0, policy.Instant(3*s), 5, 0)
-	repacked, _ := coarse.Take(0, policy.Instant(12*s), 5, 0)
-	assert.Equal(t, repacked, r.Cancel(repacked, taken, 0, policy.Instant(12*s), 5, 0), "the layout is another")
-
-	// A turn that had to wait stays where it was, without units.
-	promised, d := p.Take(third, now, 1, 600*ms)
-	require.Equal(t, 600*ms, d.Wait)
-	for _, back := range []uint64{r.Refund(promised, now, 1), r.Cancel(promised, promised, 0, now, 1, 0)} {
-		follow(t, p, 60, back, []step{
-			{at: 10500*ms - 1, take: 1, allowed: refused, retry: 1, reset: 900*ms + 1},
-			{at: 10500 * ms, take: 0, allowed: passes, remaining: 40, reset: 900 * ms}})
-	}
-	// A debt leaves with its part. A count goes up to 63.
-	follow(t, p, 60, r.Refund(first, policy.Instant(9*s), -22), []step{
-		{at: 9 * s, take: 1, allowed: refused, retry: 1500 * ms, reset: 1500 * ms},
-		{at: 10500 * ms, take: 60, allowed: passes, reset: 1500 * ms}})
-	deepest := r.Refund(first, policy.Instant(9*s), math.MinInt64)
-	assert.Equal(t, deepest, r.Refund(deepest, policy.Instant(9*s), -1))
-	follow(t, p, 60, r.Refund(deepest, policy.Instant(9*s), 63-1), []step{{at: 9 * s, take: 0, allowed: passes, remaining: 59, reset: 1500 * ms}})
+// A take is not undone in a word of another layout: the tenth part of 300ms is not that of
+// 1200ms.
+func TestAtMostUndoesNothingOfAnotherLayout(t *testing.T) {
+	const s = policy.Instant(time.Second)
+	p, coarse := policy.Must(policy.AtMost(60, 1200*time.Millisecond)), policy.Must(policy.AtMost(2000, 1200*time.Millisecond))
+	taken, _ := p.Take(0, 3*s, 5, 0)
+	word, _ := coarse.Take(0, 12*s, 5, 0)
+	assert.Equal(t, word, p.(policy.Refunder).Cancel(word, taken, 0, 12*s, 5, 0))
 }
 
 // cutLimits returns the highest limit for each number of parts, and the lowest for

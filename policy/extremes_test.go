@@ -1,7 +1,6 @@
 package policy_test
 
 import (
-	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -40,51 +39,6 @@ func TestFunnelAtTheEndOfTime(t *testing.T) {
 	assert.Equal(t, policy.Never, d.RetryAfter)
 }
 
-// Patience of more than nine years is nine years.
-func TestFunnelLongestPatience(t *testing.T) {
-	p := policy.Must(policy.Funnel(1, 1, year))
-	for _, patience := range []time.Duration{longestPatience, longestPatience + 1, math.MaxInt64} {
-		t.Run(fmt.Sprint(int64(patience)), func(t *testing.T) {
-			var word uint64
-			for turn := range 10 {
-				next, d := p.Take(word, 1, 1, patience)
-				require.True(t, d.Allowed)
-				require.Equal(t, time.Duration(turn)*year, d.Wait)
-				word = next
-			}
-			_, d := p.Take(word, 1, 1, patience)
-			assert.False(t, d.Allowed)
-			assert.Equal(t, 10*year-longestPatience, d.RetryAfter)
-		})
-	}
-}
-
-// A word that has no room for one more take can have none later either, so the
-// answer is Never and not an instant at which it would be Never.
-func TestFunnelNoWordForIt(t *testing.T) {
-	p := policy.Must(policy.Funnel(6, 1, year))
-	var word uint64
-	for _, c := range []struct {
-		n    int64
-		wait time.Duration
-	}{{6, 0}, {6, 6 * year}, {3, 9 * year}} {
-		next, d := p.Take(word, 1, c.n, math.MaxInt64)
-		require.True(t, d.Allowed)
-		require.Equal(t, c.wait, d.Wait)
-		word = next
-	}
-
-	// 15 years are spoken for, and a word ends a quarter of a year after the 18th.
-	for n, want := range map[int64]time.Duration{
-		1: 10*year - longestPatience, 3: 12*year - longestPatience, 4: policy.Never, 6: policy.Never,
-	} {
-		next, d := p.Take(word, 1, n, math.MaxInt64)
-		assert.False(t, d.Allowed)
-		assert.Equal(t, want, d.RetryAfter, "take %d", n)
-		assert.Equal(t, word, next)
-	}
-}
-
 // MaxWord itself can be reached, and not a tick more.
 func TestFunnelLastWord(t *testing.T) {
 	p := policy.Must(policy.Funnel(17, 1, year))
@@ -97,4 +51,57 @@ func TestFunnelLastWord(t *testing.T) {
 	next, d = p.Take(policy.MaxWord-unit+1, end, 1, math.MaxInt64)
 	assert.Equal(t, policy.Never, d.RetryAfter)
 	assert.Equal(t, policy.MaxWord-unit+1, next)
+}
+
+// What a word cannot hold is not charged, and what is charged can be given back.
+func TestFunnelRefundExtremes(t *testing.T) {
+	p := funnel(5, 1, time.Second)
+	for _, n := range []int64{math.MinInt64, math.MinInt64 + 1, -math.MaxInt64 / 2, -1 << 40} {
+		for _, word := range []uint64{0, 1, 1 << 40, policy.MaxWord} {
+			for _, now := range []policy.Instant{math.MinInt64, 0, 1 << 40, math.MaxInt64} {
+				assert.Equal(t, uint64(policy.MaxWord), p.Refund(word, now, n))
+			}
+		}
+	}
+	_, d := p.Take(policy.MaxWord, 0, 1, 0)
+	assert.Equal(t, policy.Never, d.RetryAfter)
+	back := p.Refund(policy.MaxWord, 1, math.MaxInt64)
+	_, d = p.Take(back, 1, 5, 0)
+	assert.True(t, d.Allowed)
+
+	// One unit more than the last word holds, and one less.
+	const unit = uint64(time.Second) * 16
+	assert.Equal(t, uint64(policy.MaxWord), p.Refund(policy.MaxWord-unit+1, 1, -1))
+	assert.Equal(t, uint64(policy.MaxWord), p.Refund(policy.MaxWord-unit, 1, -1))
+	assert.Equal(t, uint64(policy.MaxWord-1), p.Refund(policy.MaxWord-unit-1, 1, -1))
+}
+
+// If the limits under which other calls took are unknown, nothing can be given back,
+// except if units are counted in windows.
+func TestCancelWhenNothingIsKnownOfOthers(t *testing.T) {
+	const years = 16 * 365 * 24 * time.Hour
+	for _, p := range []policy.Policy{
+		policy.Must(policy.Funnel(10, 1, time.Second)),
+		policy.Must(policy.Funnel(2, 2, years)),
+		policy.Must(policy.Queue(10, 1, time.Second)),
+		policy.Must(policy.Bursty(1, time.Second, 10)),
+		policy.Must(policy.Bursty(2, years, 1)),
+		policy.Must(policy.WarmingUp(1, time.Second, 10*time.Second, 3)),
+	} {
+		taken, d := p.Take(0, 1, 1, 0)
+		require.True(t, d.Allowed)
+		for _, word := range []uint64{taken, taken - 1, taken - taken/4, taken / 2, taken + 1, taken + taken/2} {
+			assert.Equal(t, word, p.(policy.Refunder).Cancel(word, taken, 1, 1, 1, math.MaxInt64), "%v", p)
+		}
+	}
+	for _, p := range []policy.Policy{
+		policy.Must(policy.FixedWindow(10, time.Second)),
+		policy.Must(policy.SlidingWindow(10, time.Second)),
+		policy.Must(policy.AtMost(10, time.Second)),
+	} {
+		taken, _ := p.Take(0, 1, 3, 0)
+		word, _ := p.Take(taken, 1, 1, 0)
+		asked, _ := p.Take(0, 1, 2, 0)
+		assert.Equal(t, asked, p.(policy.Refunder).Cancel(word, taken, 1, 1, 2, math.MaxInt64), "%v", p)
+	}
 }

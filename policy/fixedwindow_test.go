@@ -2,7 +2,6 @@ package policy_test
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -11,56 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-func TestFixedWindowStories(t *testing.T) {
-	const s, ms, us = time.Second, time.Millisecond, time.Microsecond
-	tellStories(t, policy.FixedWindow, []windowStory{
-		{"a window opens with the first call, and the next after it", 3, s, []step{
-			{at: 10*s + 1, take: 1, allowed: passes, remaining: 2, reset: s},
-			{at: 10*s + 900*ms + 1, take: 2, allowed: passes, remaining: 0, reset: 100 * ms},
-			{at: 10*s + 900*ms + 1, take: 1, allowed: refused, retry: 100 * ms, reset: 100 * ms},
-			{at: 11 * s, take: 1, allowed: refused, retry: 1, reset: 1},
-			// Twice the limit in little time, as the window starts anew.
-			{at: 11*s + 1, take: 3, allowed: passes, remaining: 0, reset: s},
-			{at: 12*s + 5*ms + 1, take: 1, allowed: passes, remaining: 2, reset: s},
-		}},
-		{"what can never be had", 2, s, []step{
-			{at: 1, take: 3, patience: time.Hour, allowed: refused, remaining: 2, retry: policy.Never},
-			{at: 1, take: -1, allowed: refused, remaining: 2, retry: policy.Never},
-			{at: 1, take: 0, allowed: passes, remaining: 2},
-			{at: 1, take: 1, allowed: passes, remaining: 1, reset: s},
-			{at: 1, take: 3, allowed: refused, remaining: 1, retry: policy.Never, reset: s},
-		}},
-		{"a start between two steps of 100µs is rounded up", 2, s, []step{
-			{at: s + 2, take: 1, allowed: passes, remaining: 1, reset: s + 100*us - 1},
-			{at: s + 3, take: 1, allowed: passes, remaining: 0, reset: s + 100*us - 2},
-			{at: 2*s + 100*us, take: 1, allowed: refused, retry: 1, reset: 1},
-			// From there on it is a second.
-			{at: 2*s + 100*us + 1, take: 2, allowed: passes, remaining: 0, reset: s},
-		}},
-		{"the patient fill the windows to come", 3, s, []step{
-			{at: 1, take: 2, patience: s, allowed: passes, remaining: 1, reset: s},
-			{at: 1, take: 2, patience: s, allowed: passes, wait: s, reset: 2 * s},
-			// No call overtakes, though a unit was left in the first window.
-			{at: 1, take: 1, allowed: refused, retry: s, reset: 2 * s},
-			{at: 500*ms + 1, take: 1, patience: s, allowed: passes, wait: 500 * ms, reset: 1500 * ms},
-			{at: 500*ms + 1, take: 1, patience: s, allowed: refused, retry: 500 * ms, reset: 1500 * ms},
-			{at: 500*ms + 1, take: 1, patience: 1500 * ms, allowed: passes, wait: 1500 * ms, reset: 2500 * ms},
-			{at: 500*ms + 1, take: 2, patience: 1500*ms - 1, allowed: refused, retry: 1, reset: 2500 * ms},
-			{at: 2 * s, take: 1, allowed: refused, retry: 1, reset: s + 1},
-			{at: 2*s + 1, take: 3, allowed: refused, remaining: 2, retry: s, reset: s},
-			{at: 2*s + 1, take: 2, allowed: passes, reset: s},
-		}},
-		{"a clock that goes back joins the window that was open", 2, s, []step{
-			{at: 60*s + 1, take: 1, allowed: passes, remaining: 1, reset: s},
-			{at: 50*s + 1, take: 0, allowed: passes, remaining: 1, reset: 11 * s},
-			{at: 50*s + 1, take: 1, allowed: passes, remaining: 0, reset: 11 * s},
-			{at: -5 * s, take: 1, allowed: refused, retry: 61*s + 1, reset: 61*s + 1},
-			{at: 60*s + 1, take: 1, allowed: refused, retry: s, reset: s},
-			{at: 61*s + 1, take: 1, allowed: passes, remaining: 1, reset: s},
-		}},
-	})
-}
 
 // A window lasts at least its period, and at most a step more; whole milliseconds are
 // on steps. The table is the documentation's: 100µs at most, a 4000th of the period
@@ -127,34 +76,6 @@ func TestFixedWindowRate(t *testing.T) {
 				// The first may have opened between two steps.
 				assert.LessOrEqual(t, took, windows*(per+per/10_000)+100*time.Microsecond, "%v", p)
 			}
-		}
-	}
-}
-
-// The bound is attained: twice the limit within a period, which no window sees more of.
-func TestFixedWindowBoundIsAttained(t *testing.T) {
-	p := policy.Must(policy.FixedWindow(10, time.Second))
-	word, _ := p.Take(0, 1, 1, 0)
-	word, last := p.Take(word, policy.Instant(time.Second), 9, 0) // its last nanosecond
-	assert.True(t, last.Allowed)
-	_, next := p.Take(word, policy.Instant(time.Second+1), 10, 0)
-	assert.True(t, next.Allowed)
-}
-
-// The last end that a word can hold can be reached, and not a step more.
-func TestFixedWindowLastWord(t *testing.T) {
-	const per, step = time.Second, 100 * time.Microsecond
-	p := policy.Must(policy.FixedWindow(3, per))
-	last := policy.Instant(1 + (1<<42-2)*int64(step))
-	for late, allowed := range map[time.Duration]bool{0: true, step: false} {
-		word, d := p.Take(0, last-2*policy.Instant(per)+policy.Instant(late), 3, 0)
-		require.True(t, d.Allowed)
-		next, d := p.Take(word, math.MaxInt64, 3, math.MaxInt64)
-		assert.Equal(t, allowed, d.Allowed)
-		if allowed {
-			assert.Equal(t, last, p.FreshAt(next))
-		} else {
-			assert.Equal(t, policy.Never, d.RetryAfter)
 		}
 	}
 }

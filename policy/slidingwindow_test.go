@@ -11,49 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSlidingWindowStories(t *testing.T) {
-	const s, ms = time.Second, time.Millisecond
-	tellStories(t, policy.SlidingWindow, []windowStory{
-		{"what was taken comes back little by little in the next window", 10, s, []step{
-			{at: 10 * s, take: 10, allowed: passes, reset: 2*s - 1},
-			{at: 11*s - 1, take: 1, allowed: refused, retry: 100 * ms, reset: s},
-			{at: 11*s + 100*ms - 2, take: 1, allowed: refused, retry: 1, reset: 900*ms + 1},
-			{at: 11*s + 100*ms - 1, take: 0, allowed: passes, remaining: 1, reset: 900 * ms},
-			{at: 11*s + 500*ms - 1, take: 5, allowed: passes, remaining: 0, reset: 1500 * ms},
-			{at: 11*s + 500*ms - 1, take: 1, allowed: refused, retry: 100 * ms, reset: 1500 * ms},
-			{at: 11*s + 500*ms - 1, take: 6, allowed: refused, retry: 700 * ms, reset: 1500 * ms},
-			{at: 11*s + 500*ms - 1, take: 10, allowed: refused, retry: 1500 * ms, reset: 1500 * ms},
-			{at: 12*s + 200*ms - 1, take: 6, allowed: passes, remaining: 0, reset: 1800 * ms},
-		}},
-		{"one at a time", 1, s, []step{
-			{at: 300 * ms, take: 1, allowed: passes, reset: 1700*ms - 1},
-			{at: 300 * ms, take: 1, allowed: refused, retry: 1700*ms - 1, reset: 1700*ms - 1},
-			{at: 2*s - 1, take: 1, allowed: passes, reset: s},
-			{at: 3*s - 1, take: 1, allowed: passes, reset: s},
-		}},
-		{"the patient are counted where their turn is", 2, s, []step{
-			{at: 5 * s, take: 2, allowed: passes, reset: 2*s - 1},
-			{at: 5 * s, take: 1, patience: 10 * s, allowed: passes, wait: 1500*ms - 1, reset: 3*s - 1},
-			{at: 5 * s, take: 1, patience: 10 * s, allowed: passes, wait: 2*s - 1, reset: 3*s - 1},
-			{at: 5 * s, take: 1, patience: 2 * s, allowed: refused, retry: 500*ms - 1, reset: 3*s - 1},
-			{at: 5 * s, take: 2, patience: 10 * s, allowed: passes, wait: 3*s - 1, reset: 4*s - 1},
-			{at: 5 * s, take: 1, allowed: refused, retry: 3500*ms - 1, reset: 4*s - 1},
-			{at: 7 * s, take: 0, allowed: passes, reset: 2*s - 1},
-		}},
-		{"a clock that goes back waits for the window that others are in", 3, s, []step{
-			{at: 60 * s, take: 1, allowed: passes, remaining: 2, reset: 2*s - 1},
-			{at: 59 * s, take: 1, allowed: refused, retry: s, reset: 3*s - 1},
-			{at: -1, take: 1, allowed: refused, retry: 60 * s, reset: 62*s - 1},
-			{at: 60 * s, take: 2, allowed: passes, reset: 2*s - 1},
-		}},
-		{"what can never be had", 2, s, []step{
-			{at: 1, take: 3, patience: time.Hour, allowed: refused, remaining: 2, retry: policy.Never},
-			{at: 1, take: -1, allowed: refused, remaining: 2, retry: policy.Never},
-			{at: 1, take: 0, allowed: passes, remaining: 2},
-		}},
-	})
-}
-
 // The highest limits are those that the documentation gives.
 func TestSlidingWindowHighest(t *testing.T) {
 	for per, most := range map[time.Duration]int64{

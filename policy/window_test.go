@@ -16,7 +16,26 @@ import (
 
 // What the tests of the policies that count in windows share.
 
-// follow takes the steps of a story with one key, from the word given.
+// step: at this time, take that, with so much patience; expect this. The limit
+// stands in no step; at most one of wait and retry is given.
+type step struct {
+	at       time.Duration
+	take     int64
+	patience time.Duration
+
+	allowed   bool
+	remaining int64
+	wait      time.Duration
+	retry     time.Duration
+	reset     time.Duration
+}
+
+const (
+	passes  = true
+	refused = false
+)
+
+// follow takes the steps with one key, from the word given.
 func follow(t *testing.T, p policy.Policy, limit int64, word uint64, steps []step) uint64 {
 	t.Helper()
 	for i, s := range steps {
@@ -32,23 +51,6 @@ func follow(t *testing.T, p policy.Policy, limit int64, word uint64, steps []ste
 		word = next
 	}
 	return word
-}
-
-// A windowStory is a limit and what becomes of one key at it.
-type windowStory struct {
-	name  string
-	limit int64
-	per   time.Duration
-	steps []step
-}
-
-func tellStories(t *testing.T, of func(limit int64, per time.Duration) (policy.Policy, error), stories []windowStory) {
-	t.Helper()
-	for _, story := range stories {
-		t.Run(story.name, func(t *testing.T) {
-			follow(t, policy.Must(of(story.limit, story.per)), story.limit, 0, story.steps)
-		})
-	}
 }
 
 // windowPolicy is one of the constructors.
