@@ -115,7 +115,7 @@ func (s *Families) Of(limit policy.Policy) (Family, error) {
 	if s.config.Fleet != nil {
 		family, _ = s.known.load(limit)
 	} else {
-		family = find(*s.all.Load(), limit)
+		family = s.find(limit, false)
 	}
 	if family != nil && family.lifetime().claim() {
 		return family, nil
@@ -136,35 +136,48 @@ func (s *Families) Of(limit policy.Policy) (Family, error) {
 // Find returns the engine for a limit, if there is one. Unlike Of it does not keep Release from
 // ending the engine.
 func (s *Families) Find(limit policy.Policy) (family Family, ok bool) {
-	if s.config.Fleet == nil {
-		family = find(*s.all.Load(), limit)
-	} else if family = s.findLeased(limit); family == nil {
-		family = s.findShared(limit)
+	if s.config.isLeased(limit) {
+		family = s.find(limit, true)
+	}
+	if family == nil {
+		family = s.find(limit, false)
 	}
 	return family, family != nil
 }
 
 // open returns the engine for a limit, and makes it if there is none. The caller holds mu.
 func (s *Families) open(limit policy.Policy, kept bool) (family Family, err error) {
-	if s.config.Fleet != nil {
-		return s.openShared(limit, kept)
+	if s.config.isLeased(limit) {
+		family, err = s.openIn(limit, true, kept)
+		if field := (*policy.FieldError)(nil); !errors.As(err, &field) || field.Field != "Policy" {
+			return family, err
+		}
+		// It is too small to be leased, on every server.
 	}
-	if family = find(*s.all.Load(), limit); family != nil {
+	return s.openIn(limit, false, kept)
+}
+
+func (s *Families) openIn(limit policy.Policy, leased, kept bool) (Family, error) {
+	if family := s.find(limit, leased); family != nil {
 		return family, nil
 	}
-	if err = s.isFull(kept); err != nil {
+	if err := s.isFull(kept); err != nil {
 		return nil, err
+	}
+	if s.config.Fleet != nil {
+		return s.addShared(limit, leased)
 	}
 	return s.add(limit)
 }
 
-func find(all []Family, limit policy.Policy) Family {
-	relative, ok := limit.(policy.Relative)
-	if !ok {
-		return nil
-	}
-	for _, family := range all {
-		if relative.Reads(family.Limit()) {
+// find returns the limiter that leases units of a limit, or otherwise the one for its family. It is nil
+// if there is none.
+func (s *Families) find(limit policy.Policy, leased bool) Family {
+	relative, _ := limit.(policy.Relative)
+	for _, family := range *s.all.Load() {
+		switch {
+		case isLease(family) != leased:
+		case leased && family.Limit().String() == limit.String(), !leased && relative != nil && relative.Reads(family.Limit()):
 			return family
 		}
 	}
@@ -174,12 +187,7 @@ func find(all []Family, limit policy.Policy) Family {
 // add makes an engine. The caller holds mu, except in New.
 func (s *Families) add(limit policy.Policy) (Family, error) {
 	of := representative(limit)
-	config := engine.Config{
-		Name:    s.config.Name + " " + familyName(of),
-		Policy:  of,
-		MaxKeys: s.config.MaxKeys,
-		OnEvent: s.config.OnEvent,
-	}
+	config := engine.Config{Name: s.config.Name + " " + familyName(of), Policy: of, MaxKeys: s.config.MaxKeys, OnEvent: s.config.OnEvent}
 	if s.config.Dir != "" {
 		config.State = engine.State{Path: s.path(of), Every: s.config.Every}
 	}
@@ -234,8 +242,8 @@ func (s *Families) All() iter.Seq[Family] {
 	}
 }
 
-// Shared returns the fleet that keeps the keys in Redis, or nil if engines keep them.
-func (s *Families) Shared() *Fleet { return s.config.Fleet }
+// Fleet returns the Redis that keeps the keys, or nil if engines keep them.
+func (s *Families) Fleet() *Fleet { return s.config.Fleet }
 
 // Close saves the states and ends the engines. Later calls are refused.
 func (s *Families) Close() (err error) {

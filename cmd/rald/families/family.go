@@ -2,7 +2,6 @@ package families
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"time"
 
@@ -30,8 +29,6 @@ type Family interface {
 	// RefundWith gives n units back to the key. Below 0 it charges -n, whether the limit allows
 	// that or not.
 	RefundWith(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error)
-	// Charge is RefundWith of -n. It is an error if the units may not count.
-	Charge(ctx context.Context, limit policy.Policy, key string, n int64) error
 	// Hold takes units that may be given back, and waits for them if the call does: see
 	// limits.Limiter.
 	Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error)
@@ -94,13 +91,6 @@ func (f *local) TakeWith(_ context.Context, limit policy.Policy, key string, n i
 
 func (f *local) RefundWith(_ context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error) {
 	return f.engine.RefundWith(limit, key, n), nil
-}
-
-func (f *local) Charge(_ context.Context, limit policy.Policy, key string, n int64) error {
-	if d := f.engine.RefundWith(limit, key, -n); !d.Allowed && f.engine.Blocked(key) == 0 {
-		return fmt.Errorf("%d units could not be recorded", n)
-	}
-	return nil
 }
 
 func (f *local) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {

@@ -68,6 +68,9 @@ func (s *Families) connect() error {
 func (s *Families) addShared(limit policy.Policy, leased bool) (Family, error) {
 	f := s.config.Fleet
 	all := *s.all.Load()
+	if !leased {
+		limit = representative(limit)
+	}
 	family := &remote{limit: limit, leased: leased}
 	config := fleet.Config{
 		Name: f.Name + ":" + strings.ReplaceAll(familyName(limit), " ", "_"), Policy: limit, MaxKeys: s.config.MaxKeys,
@@ -98,70 +101,9 @@ func (s *Families) addShared(limit policy.Policy, leased bool) (Family, error) {
 	return family, nil
 }
 
-// openShared is open over a fleet.
-func (s *Families) openShared(limit policy.Policy, kept bool) (Family, error) {
-	family, err := s.lease(limit, kept)
-	if family == nil && err == nil {
-		family, err = s.share(limit, kept)
-	}
-	return family, err
-}
-
 // isLeased reports whether units of a limit are leased, unless it is too small.
 func (c *Config) isLeased(limit policy.Policy) bool {
 	return c.Fleet != nil && c.Fleet.Leased && isLeasable(limit)
-}
-
-// findLeased returns the limiter that leases units of a limit, or nil if there is none.
-func (s *Families) findLeased(limit policy.Policy) Family {
-	if !s.config.isLeased(limit) {
-		return nil
-	}
-	text := limit.String()
-	for family := range s.All() {
-		if isLease(family) && family.Limit().String() == text {
-			return family
-		}
-	}
-	return nil
-}
-
-// lease returns the limiter that leases units of a limit, or nil if that cannot be leased.
-func (s *Families) lease(limit policy.Policy, kept bool) (Family, error) {
-	family := s.findLeased(limit)
-	if family != nil || !s.config.isLeased(limit) {
-		return family, nil
-	}
-	if err := s.isFull(kept); err != nil {
-		return nil, err
-	}
-	family, err := s.addShared(limit, true)
-	if field := (*policy.FieldError)(nil); errors.As(err, &field) && field.Field == "Policy" {
-		return nil, nil // it is too small, on every server
-	}
-	return family, err
-}
-
-// findShared returns the limiter in Exact mode for the family of a limit, or nil if there is none.
-func (s *Families) findShared(limit policy.Policy) Family {
-	relative, ok := limit.(policy.Relative)
-	for family := range s.All() {
-		if ok && !isLease(family) && relative.Reads(family.Limit()) {
-			return family
-		}
-	}
-	return nil
-}
-
-// share returns the limiter in Exact mode for the family of a limit.
-func (s *Families) share(limit policy.Policy, kept bool) (Family, error) {
-	if family := s.findShared(limit); family != nil {
-		return family, nil
-	}
-	if err := s.isFull(kept); err != nil {
-		return nil, err
-	}
-	return s.addShared(representative(limit), false)
 }
 
 // isLeasable reports whether a limit is of a kind that can be leased.
@@ -306,11 +248,6 @@ func (f *remote) Hold(ctx context.Context, call limits.Call[string]) (g limits.G
 		}
 	}
 	return g, err
-}
-
-func (f *remote) Charge(ctx context.Context, limit policy.Policy, key string, n int64) error {
-	_, err := f.RefundWith(ctx, limit, key, -n)
-	return err
 }
 
 func (f *remote) Reset(ctx context.Context, key string) (bool, error) {

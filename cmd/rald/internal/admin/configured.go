@@ -62,7 +62,11 @@ func (n *configuredLimit) Charge(ctx context.Context, key string, units int64) e
 	if err != nil {
 		return err
 	}
-	return family.Charge(ctx, n.limit, n.prefix+key, units)
+	d, err := family.RefundWith(ctx, n.limit, n.prefix+key, -units)
+	if err == nil && !d.Allowed && family.Engine() != nil && family.Engine().Blocked(n.prefix+key) == 0 {
+		err = fmt.Errorf("%d units could not be recorded", units)
+	}
+	return err
 }
 
 // Block refuses the key for so long, or no longer if d is 0.

@@ -314,7 +314,7 @@ func (c *conn) info([][]byte) {
 	line("connected_slaves:0")
 	line("")
 	line("# Backend")
-	if s.config.Families.Shared() != nil {
+	if s.config.Families.Fleet() != nil {
 		infoShared(s.config.Families, line)
 		c.out.Bulk(b.String())
 		return

@@ -11,7 +11,7 @@ import (
 // hasKeys reports whether the keys are in this process, to be gone through or counted, or
 // writes that they are not.
 func (c *conn) hasKeys(command string) bool {
-	shared := c.server.config.Families.Shared()
+	shared := c.server.config.Families.Fleet()
 	if shared != nil {
 		c.out.Error("ERR " + command + " is not there, as Redis keeps the keys: there, their names begin with ral:" + shared.Name + ":")
 	}
@@ -20,7 +20,7 @@ func (c *conn) hasKeys(command string) bool {
 
 // infoShared writes the lines of INFO on Redis, and on each limiter.
 func infoShared(of *families.Families, line func(format string, args ...any)) {
-	shared := of.Shared()
+	shared := of.Fleet()
 	mode := "exact"
 	if shared.Leased {
 		mode = "leased"
