@@ -57,7 +57,7 @@ func (d *doors) open(ctx context.Context, drain time.Duration, serve func() erro
 func (d *doors) openHTTP(ctx context.Context, drain time.Duration, l net.Listener, h http.Handler) {
 	server := &http.Server{
 		Handler: h, MaxHeaderBytes: mostHeader, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: slowest,
-		WriteTimeout: slowest, IdleTimeout: d.idle, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelWarn),
+		WriteTimeout: slowest, IdleTimeout: d.redis.Idle, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelWarn),
 	}
 	d.open(ctx, drain, func() error { return server.Serve(l) }, func(ctx context.Context) {
 		if server.Shutdown(ctx) != nil {
@@ -68,7 +68,8 @@ func (d *doors) openHTTP(ctx context.Context, drain time.Duration, l net.Listene
 
 // openEnvoy answers Envoy's rate limit service. Its counts are kept apart from the keys of clients
 // of Redis.
-func (d *doors) openEnvoy(ctx context.Context, set *rules.Set, of families.Config) (*families.Families, *envoyserver.Service, error) {
+func (d *doors) openEnvoy(ctx context.Context, set *rules.Set) (*families.Families, *envoyserver.Service, error) {
+	of := d.keys
 	of.Name = "rald envoy"
 	if of.Dir != "" {
 		of.Dir = filepath.Join(of.Dir, "envoy")
@@ -78,9 +79,8 @@ func (d *doors) openEnvoy(ctx context.Context, set *rules.Set, of families.Confi
 		return nil, nil, err
 	}
 	d.ends = append(d.ends, keep.Close)
-	service, err := envoyserver.New(envoyserver.Config{
-		Families: keep, Headers: true, Shadow: d.envoy.shadow, Quota: d.envoy.quota, Metadata: d.envoy.metadata,
-	}, set)
+	d.envoy.service.Families = keep
+	service, err := envoyserver.New(d.envoy.service, set)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -14,29 +14,28 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/ral-limiter/ral/cmd/rald/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/observe/eventlog"
 )
 
 // fleetSettings are those of a Redis that keeps the keys of several servers.
 type fleetSettings struct {
-	url     string // "" is none
-	mode    string
-	name    string
-	outage  string
-	servers int
-	budget  time.Duration
+	url    string // "" is none
+	mode   string
+	outage string
 
-	of *families.Fleet // complete makes it; nil if there is no Redis
+	of *families.Fleet // nil after complete if there is no Redis
 }
 
 func (f *fleetSettings) define(flags *flag.FlagSet) {
+	f.of = &families.Fleet{}
 	flags.StringVar(&f.url, "redis", "", "the `URL` of a Redis that keeps the keys, for several servers: redis://host:6379, or rediss:// with TLS; several addresses, of a cluster, are separated by commas; its password is in the URL or in RALD_REDIS_PASSWORD")
 	flags.StringVar(&f.mode, "fleet", "exact", "the `mode` of these servers: exact, by a round trip to Redis for each call, or leased")
-	flags.StringVar(&f.name, "fleet-name", "rald", fmt.Sprintf("the `name` of these servers, 1 to %d bytes: those of one name share keys", families.LongestName))
+	flags.StringVar(&f.of.Name, "fleet-name", "rald", fmt.Sprintf("the `name` of these servers, 1 to %d bytes: those of one name share keys", families.LongestName))
 	flags.StringVar(&f.outage, "outage", "share", "the `answer` of calls while Redis is away: share, each server by its part of the limit, open or closed")
-	flags.IntVar(&f.servers, "fleet-servers", 0, "the least `number` of servers that share a limit while Redis is away; 0 goes by those that were counted")
-	flags.DurationVar(&f.budget, "redis-budget", 5*time.Millisecond, "the longest that a call waits for Redis")
+	flags.IntVar(&f.of.Servers, "fleet-servers", 0, "the least `number` of servers that share a limit while Redis is away; 0 goes by those that were counted")
+	flags.DurationVar(&f.of.Budget, "redis-budget", 5*time.Millisecond, "the longest that a call waits for Redis")
 }
 
 // complete checks the settings. given has the names of the flags that were set.
@@ -47,33 +46,32 @@ func (f *fleetSettings) complete(getenv func(string) string, given map[string]bo
 				return fmt.Errorf("-%s needs -redis, which says where the Redis is that keeps the keys", name)
 			}
 		}
+		f.of = nil
 		return nil
 	}
 	if given["state"] {
 		return errors.New("-state is of no use with -redis, which keeps the keys: leave it out")
 	}
-	outage, err := families.ParseOutage(f.outage)
-	switch {
-	case err != nil:
+	var err error
+	if f.of.Outage, err = families.ParseOutage(f.outage); err != nil {
 		return fmt.Errorf("-%w", err)
-	case f.mode != "exact" && f.mode != "leased":
-		return fmt.Errorf("-fleet is %q: exact or leased is accepted", f.mode)
-	case !isFleetName(f.name):
-		return fmt.Errorf("-fleet-name is %q: 1 to %d letters, digits, dots, dashes and underscores are accepted", f.name, families.LongestName)
-	case f.servers < 0:
-		return fmt.Errorf("-fleet-servers is %d: 0 or more is accepted", f.servers)
-	case f.budget <= 0 || f.budget > time.Minute:
-		return fmt.Errorf("-redis-budget is %v: above 0, up to 1m, is accepted", f.budget)
 	}
-	redis, err := parseRedis(f.url)
-	if err != nil {
+	f.of.Leased = f.mode == "leased"
+	switch {
+	case f.mode != "exact" && !f.of.Leased:
+		return fmt.Errorf("-fleet is %q: exact or leased is accepted", f.mode)
+	case !limitfile.IsName(f.of.Name, families.LongestName):
+		return fmt.Errorf("-fleet-name is %q: 1 to %d letters, digits, dots, dashes and underscores are accepted", f.of.Name, families.LongestName)
+	case f.of.Servers < 0:
+		return fmt.Errorf("-fleet-servers is %d: 0 or more is accepted", f.of.Servers)
+	case f.of.Budget <= 0 || f.of.Budget > time.Minute:
+		return fmt.Errorf("-redis-budget is %v: above 0, up to 1m, is accepted", f.of.Budget)
+	}
+	if f.of.Redis, err = parseRedis(f.url); err != nil {
 		return fmt.Errorf("-redis: %w", err)
 	}
-	if redis.Password == "" {
-		redis.Password = getenv("RALD_REDIS_PASSWORD")
-	}
-	f.of = &families.Fleet{
-		Redis: redis, Name: f.name, Leased: f.mode == "leased", Budget: f.budget, Outage: outage, Servers: f.servers,
+	if f.of.Redis.Password == "" {
+		f.of.Redis.Password = getenv("RALD_REDIS_PASSWORD")
 	}
 	return nil
 }
@@ -122,17 +120,6 @@ func parseRedis(text string) (o rueidis.ClientOption, err error) {
 		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	return o, nil
-}
-
-// isFleetName reports whether a name can be part of the names of keys.
-func isFleetName(name string) bool {
-	return name != "" && len(name) <= families.LongestName && !strings.ContainsFunc(name, func(c rune) bool {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
-			return false
-		}
-		return true
-	})
 }
 
 // families returns the configuration of the keys of one door, whose names in Redis have the suffix.

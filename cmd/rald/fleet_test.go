@@ -29,7 +29,7 @@ func TestSettingsOfAFleet(t *testing.T) {
 	}
 	s, err := parse([]string{"-redis", "redis://db"}, env, &bytes.Buffer{})
 	require.NoError(t, err)
-	assert.Empty(t, s.state)
+	assert.Empty(t, s.keys.Dir)
 	f := s.fleet.of
 	assert.Equal(t, []string{"db:6379"}, f.Redis.InitAddress)
 	assert.Equal(t, "from the environment", f.Redis.Password)

@@ -44,16 +44,16 @@ func TestSettings(t *testing.T) {
 	s, err := parse([]string{"-state", "none", "-rounding", "dragonfly", "/etc/rald"}, noEnv, &bytes.Buffer{})
 	require.NoError(t, err)
 	assert.Equal(t, "/etc/rald", s.dir)
-	assert.Empty(t, s.state)
-	assert.Equal(t, redisserver.RoundDragonfly, s.rounding)
+	assert.Empty(t, s.keys.Dir)
+	assert.Equal(t, redisserver.RoundDragonfly, s.redis.Rounding)
 	assert.Equal(t, "127.0.0.1:7379", s.listen)
 
 	s, err = parse(nil, func(name string) string {
 		return map[string]string{"STATE_DIRECTORY": "/var/lib/rald", "RALD_PASSWORD": "secret"}[name]
 	}, &bytes.Buffer{})
 	require.NoError(t, err)
-	assert.Equal(t, "/var/lib/rald", s.state)
-	assert.Equal(t, "secret", s.password)
+	assert.Equal(t, "/var/lib/rald", s.keys.Dir)
+	assert.Equal(t, "secret", s.redis.Password)
 
 	var help bytes.Buffer
 	_, err = parse([]string{"-h"}, noEnv, &help)

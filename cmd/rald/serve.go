@@ -16,7 +16,6 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redisserver"
-	"github.com/ral-limiter/ral/cmd/rald/rules"
 	"github.com/ral-limiter/ral/observe/eventlog"
 )
 
@@ -30,7 +29,7 @@ const spare = 32 << 20
 func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	reserved := make([]byte, spare)
 	defer runtime.KeepAlive(reserved)
-	dirs := configdir.Dirs{Dir: s.dir, Envoy: s.envoy.dir, Rules: rules.Options{Merge: s.envoy.merge}}
+	dirs := configdir.Dirs{Dir: s.dir, Envoy: s.envoy.dir, Rules: s.envoy.rules}
 	reloads, stopAsking := hangups(dirs)
 	defer stopAsking()
 	config, err := readUntil(asked, dirs.Read)
@@ -40,13 +39,13 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	of := families.Config{MaxKeys: s.maxKeys, Dir: s.state, Every: s.every, OnEvent: eventlog.New(log).Engine}
-	keep, err := families.New(s.fleet.families(of, "", log))
+	s.keys.OnEvent = eventlog.New(log).Engine
+	keep, err := families.New(s.fleet.families(s.keys, "", log))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, keep.Close()) }()
-	limits, err := limitsOf(s.state, keep, config.Limits, log)
+	limits, err := limitsOf(s.keys.Dir, keep, config.Limits, log)
 	if err != nil {
 		return err
 	}
@@ -57,10 +56,8 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	if adminOn != nil {
 		defer func() { _ = adminOn.Close() }()
 	}
-	server, err := redisserver.New(redisserver.Config{
-		Families: keep, Password: s.password, Rounding: s.rounding, Clients: s.clients, Idle: s.idle, Log: log,
-		Limits: limits,
-	})
+	s.redis.Families, s.redis.Limits, s.redis.Log = keep, limits, log
+	server, err := redisserver.New(s.redis)
 	if err != nil {
 		return err
 	}
@@ -82,7 +79,7 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	follow.good.Add(1)
 	told.Reloads = map[string]func() admin.Reloads{"configuration": follow.reads}
 	if s.envoy.dir != "" {
-		told.EnvoyKeys, told.Envoy, err = clients.openEnvoy(ctx, config.Rules, of)
+		told.EnvoyKeys, told.Envoy, err = clients.openEnvoy(ctx, config.Rules)
 		if err != nil {
 			return err
 		}
@@ -106,7 +103,7 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		_ = l.Close()
 		return err
 	}
-	log.Info("rald listens", "address", l.Addr().String(), "limits", len(limits.All()), "state", s.state)
+	log.Info("rald listens", "address", l.Addr().String(), "limits", len(limits.All()), "state", s.keys.Dir)
 	clients.open(ctx, s.drain, func() error { return server.Serve(l) }, func(ctx context.Context) {
 		if server.Shutdown(ctx) != nil {
 			log.Warn("rald cut off clients that did not end in time", "drain", s.drain)

@@ -11,38 +11,34 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ral-limiter/ral/cmd/rald/envoyserver"
+	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redisserver"
+	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
 // settings are those of the command line and the environment.
 type settings struct {
-	dir      string // of limits, or ""
-	listen   string
-	envoy    envoySettings
-	admin    adminSettings
-	check    checkSettings
-	fleet    fleetSettings
-	state    string // a directory, or ""
-	every    time.Duration
-	maxKeys  int
-	clients  int
-	idle     time.Duration
-	drain    time.Duration
-	rounding redisserver.Rounding
-	password string
-	tls      *tls.Config
+	dir    string // of limits, or ""
+	listen string
+	envoy  envoySettings
+	admin  adminSettings
+	check  checkSettings
+	fleet  fleetSettings
+	keys   families.Config    // of clients of Redis, without OnEvent and what fleet says
+	redis  redisserver.Config // without Families, Limits and Log
+	drain  time.Duration
+	tls    *tls.Config
 }
 
 // envoySettings are those of Envoy's rate limit service.
 type envoySettings struct {
-	dir      string // of rules; "" is no service
-	listen   string
-	http     string // "" is none
-	merge    bool
-	shadow   bool
-	quota    bool
-	metadata bool
+	dir     string // of rules; "" is no service
+	listen  string
+	http    string // "" is none
+	rules   rules.Options
+	service envoyserver.Config // without Families
 }
 
 // checkSettings are those of the HTTP check.
@@ -77,18 +73,19 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 	flags.StringVar(&s.envoy.dir, "envoy", "", "a `directory` of configuration files of envoyproxy/ratelimit, to answer Envoy's rate limit service; default DIR/envoy, if it is there")
 	flags.StringVar(&s.envoy.listen, "envoy-listen", "127.0.0.1:8081", "the `address` of that service, or unix: and the path of a socket; other than loopback needs TLS")
 	flags.StringVar(&s.envoy.http, "envoy-http", "", "an `address` for its pages /json, /healthcheck and /rlconfig; default none")
-	flags.BoolVar(&s.envoy.merge, "envoy-merge", false, mergeUsage)
-	flags.BoolVar(&s.envoy.shadow, "envoy-shadow", false, "admit every request of that service, as with SHADOW_MODE")
-	flags.BoolVar(&s.envoy.quota, "envoy-quota", false, "treat every rule of that service as if it had quota_mode, as with QUOTA_MODE")
-	flags.BoolVar(&s.envoy.metadata, "envoy-metadata", false, "put request and rules in the dynamic metadata of that service's responses, as with RESPONSE_DYNAMIC_METADATA")
+	flags.BoolVar(&s.envoy.rules.Merge, "envoy-merge", false, mergeUsage)
+	s.envoy.service.Headers = true
+	flags.BoolVar(&s.envoy.service.Shadow, "envoy-shadow", false, "admit every request of that service, as with SHADOW_MODE")
+	flags.BoolVar(&s.envoy.service.Quota, "envoy-quota", false, "treat every rule of that service as if it had quota_mode, as with QUOTA_MODE")
+	flags.BoolVar(&s.envoy.service.Metadata, "envoy-metadata", false, "put request and rules in the dynamic metadata of that service's responses, as with RESPONSE_DYNAMIC_METADATA")
 	s.admin.define(flags)
 	flags.StringVar(&s.check.listen, "check-listen", "127.0.0.1:7380", "the `address` for HTTP checks, if DIR has check.yaml; other than loopback needs TLS")
 	s.fleet.define(flags)
-	flags.StringVar(&s.state, "state", stateDir(getenv), "the `directory` that keys are kept in over a restart; none keeps them in memory alone")
-	flags.DurationVar(&s.every, "save-every", 10*time.Second, "the time between two saves: what a killed server forgets at most")
-	flags.IntVar(&s.maxKeys, "max-keys", 1<<20, "the most keys of each family of limits")
-	flags.IntVar(&s.clients, "max-clients", 10_000, "the most connections")
-	flags.DurationVar(&s.idle, "idle", time.Hour, "the time after which a connection without commands ends")
+	flags.StringVar(&s.keys.Dir, "state", stateDir(getenv), "the `directory` that keys are kept in over a restart; none keeps them in memory alone")
+	flags.DurationVar(&s.keys.Every, "save-every", 10*time.Second, "the time between two saves: what a killed server forgets at most")
+	flags.IntVar(&s.keys.MaxKeys, "max-keys", 1<<20, "the most keys of each family of limits")
+	flags.IntVar(&s.redis.Clients, "max-clients", 10_000, "the most connections")
+	flags.DurationVar(&s.redis.Idle, "idle", time.Hour, "the time after which a connection without commands ends")
 	flags.DurationVar(&s.drain, "drain", 10*time.Second, "the time for commands under way when the server is stopped")
 	flags.StringVar(&rounding, "rounding", "true", "the `name` of how CL.THROTTLE rounds to seconds: true, redis-cell or dragonfly")
 	flags.StringVar(&passwordFile, "password-file", "", "a `file` with the password for AUTH; default the environment's RALD_PASSWORD, or none")
@@ -97,7 +94,6 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}
-	flags.Visit(func(f *flag.Flag) { s.check.wanted = s.check.wanted || f.Name == "check-listen" })
 	switch flags.NArg() {
 	case 0:
 	case 1:
@@ -108,6 +104,7 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 	s.envoy.dir = configdir.Under(s.dir, s.envoy.dir).Envoy
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	s.check.wanted = given["check-listen"]
 	for _, name := range []string{"envoy-listen", "envoy-http", "envoy-merge", "envoy-shadow", "envoy-quota", "envoy-metadata"} {
 		if given[name] && s.envoy.dir == "" {
 			return s, fmt.Errorf("-%s needs -envoy, or the directory envoy in DIR", name)
@@ -116,8 +113,8 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 	if err = s.fleet.complete(getenv, given); err != nil {
 		return s, err
 	}
-	if s.state == "none" || s.fleet.of != nil {
-		s.state = ""
+	if s.keys.Dir == "none" || s.fleet.of != nil {
+		s.keys.Dir = ""
 	}
 	for _, f := range []struct {
 		name string
@@ -125,20 +122,20 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 		got  any
 		want string
 	}{
-		{"save-every", s.every <= 0, s.every, "above 0"},
-		{"max-keys", s.maxKeys < 1, s.maxKeys, "1 or more"},
-		{"max-clients", s.clients < 1, s.clients, "1 or more"},
-		{"idle", s.idle <= 0, s.idle, "above 0"},
+		{"save-every", s.keys.Every <= 0, s.keys.Every, "above 0"},
+		{"max-keys", s.keys.MaxKeys < 1, s.keys.MaxKeys, "1 or more"},
+		{"max-clients", s.redis.Clients < 1, s.redis.Clients, "1 or more"},
+		{"idle", s.redis.Idle <= 0, s.redis.Idle, "above 0"},
 		{"drain", s.drain < 0, s.drain, "0 or more"},
 	} {
 		if f.bad {
 			return s, fmt.Errorf("-%s is %v: %s is accepted", f.name, f.got, f.want)
 		}
 	}
-	if s.rounding, err = redisserver.ParseRounding(rounding); err != nil {
+	if s.redis.Rounding, err = redisserver.ParseRounding(rounding); err != nil {
 		return s, fmt.Errorf("-%w", err)
 	}
-	if s.password, err = password(passwordFile, getenv); err != nil {
+	if s.redis.Password, err = password(passwordFile, getenv); err != nil {
 		return s, err
 	}
 	if s.tls, err = certificate(cert, key); err != nil {
@@ -193,7 +190,7 @@ func certificate(cert, key string) (*tls.Config, error) {
 // isSafe refuses an address that others reach, unless they need a password or a
 // certificate tells them what they talk to. Envoy's service and the HTTP check have no password.
 func (s *settings) isSafe() error {
-	err := isSafe("-listen", s.listen, s.tls != nil || s.password != "", "RALD_PASSWORD, -password-file or -tls-cert")
+	err := isSafe("-listen", s.listen, s.tls != nil || s.redis.Password != "", "RALD_PASSWORD, -password-file or -tls-cert")
 	if err == nil {
 		err = isSafe("-check-listen", s.check.listen, s.tls != nil, "-tls-cert")
 	}

@@ -76,7 +76,8 @@ func Parse(file string, text []byte) (*File, error) {
 // longestName is the most bytes of the name of a limit.
 const longestName = 64
 
-func isName(name string) bool {
+// IsName reports whether a name has 1 to longest letters, digits, dots, dashes and underscores.
+func IsName(name string, longest int) bool {
 	for _, c := range []byte(name) {
 		switch {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
@@ -84,11 +85,11 @@ func isName(name string) bool {
 			return false
 		}
 	}
-	return name != "" && len(name) <= longestName
+	return name != "" && len(name) <= longest
 }
 
 func entry(at configfile.Place) (policy.Policy, error) {
-	if !isName(at.Name) {
+	if !IsName(at.Name, longestName) {
 		return nil, fmt.Errorf("a name has 1 to %d letters, digits, dots, dashes and underscores", longestName)
 	}
 	if _, err := policy.Parse(at.Name); err == nil {
