@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -147,7 +148,13 @@ func TestNoBackendReadsAWayPastARule(t *testing.T) {
 	}
 	// answers returns the answers of a door with those settings, whose limit is spent.
 	answers := func(settings string) (statuses []int) {
-		d, err := checkserver.New(checkserver.Config{Families: openFamilies(t), Log: slog.New(slog.DiscardHandler)}, oneLogin(t, settings))
+		rules, log := oneLogin(t, settings), slog.New(slog.DiscardHandler)
+		file := &limitfile.File{}
+		rules.AddTo(file)
+		keep := openFamilies(t)
+		limits, err := limitsOf("", keep, file, log)
+		require.NoError(t, err)
+		d, err := checkserver.New(checkserver.Config{Families: keep, Limits: limits, Log: log}, rules)
 		require.NoError(t, err)
 		for _, target := range append([]string{"/login"}, all...) {
 			r := httptest.NewRequest(http.MethodGet, "/check", nil)

@@ -12,9 +12,6 @@ type Set struct {
 // Rules returns all rules, in the order in which they were read.
 func (s *Set) Rules() []*Rule { return s.rules }
 
-// Len returns the number of domains.
-func (s *Set) Len() int { return len(s.domains) }
-
 // Domain returns the domain of that name, or nil.
 func (s *Set) Domain(name string) *Domain { return s.domains[name] }
 

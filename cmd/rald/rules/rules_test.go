@@ -110,7 +110,7 @@ func TestFindAllocatesNothing(t *testing.T) {
 
 func TestRule(t *testing.T) {
 	set := parse(t, shop)
-	assert.Equal(t, 1, set.Len())
+	assert.Len(t, set.domains, 1)
 	assert.Equal(t, Rule{
 		Path: "shop.path_/login.user", File: "a.yaml", Line: 9, Requests: 7, Unit: Hour, Replaces: []string{"login"},
 	}, *set.Rules()[1])
@@ -289,7 +289,7 @@ func TestRead(t *testing.T) {
 	assert.Equal(t, []string{"a.yaml", "b.yaml", filepath.Join("below", "c.yml")}, names)
 	set, err := Read(dir, Options{})
 	require.NoError(t, err)
-	assert.Equal(t, 3, set.Len())
+	assert.Len(t, set.domains, 3)
 	for _, domain := range []string{"b", "c", "readme"} {
 		assert.NotNil(t, set.Domain(domain), domain)
 	}
@@ -326,7 +326,7 @@ func TestReadFollowsLinks(t *testing.T) {
 		assert.Equal(t, []string{"a.yaml", filepath.Join("below", "b.yaml")}, names)
 		set, err := Read(at, Options{})
 		require.NoError(t, err)
-		assert.Equal(t, 2, set.Len())
+		assert.Len(t, set.domains, 2)
 	}
 	link("..", "..2026/below/back")
 	_, err := Files(top)

@@ -44,8 +44,9 @@ func withLimits(t *testing.T) Config {
 	c := Config{Keys: open("rald"), EnvoyKeys: open("rald envoy"), Log: slog.New(slog.DiscardHandler)}
 	limits := map[string]policy.Policy{"login": policy.Must(policy.Parse("at most 5/10m"))}
 	c.Limits = func() map[string]policy.Policy { return limits }
-	var err error
-	c.Redis, err = redisserver.New(redisserver.Config{Families: c.Keys, Log: c.Log})
+	named, err := configured.New(configured.Config{Families: c.Keys})
+	require.NoError(t, err)
+	c.Redis, err = redisserver.New(redisserver.Config{Families: c.Keys, Limits: named, Log: c.Log})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, c.Redis.Shutdown(context.Background())) })
 	set, err := rules.Parse([]rules.Source{{Name: "shop.yaml", Text: []byte(`domain: shop
@@ -60,7 +61,7 @@ descriptors:
 	require.NoError(t, err)
 	checks, err := checkserver.Parse("check.yaml", []byte("proxy: caddy\nrules: [{match: /free, unlimited: true}]\n"), nil)
 	require.NoError(t, err)
-	c.Check, err = checkserver.New(checkserver.Config{Families: c.Keys, Log: c.Log}, checks)
+	c.Check, err = checkserver.New(checkserver.Config{Families: c.Keys, Limits: named, Log: c.Log}, checks)
 	require.NoError(t, err)
 	c.Reloads = map[string]func() Reloads{"rules": func() Reloads { return Reloads{Good: 1} }}
 	return c

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/ral-limiter/ral/cmd/rald/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -36,10 +38,35 @@ func open(t *testing.T, text string) opened {
 	in, err := families.New(families.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, in.Close()) })
-	log := &bytes.Buffer{}
-	d, err := New(Config{Families: in, Log: slog.New(slog.NewTextHandler(log, nil))}, parsed(t, text))
+	d, err := openIn(in, parsed(t, text))
 	require.NoError(t, err)
-	return opened{d, in, log}
+	return d
+}
+
+func openIn(in *families.Families, rules *Rules) (d opened, err error) {
+	d = opened{families: in, log: &bytes.Buffer{}}
+	limits, err := configured.New(configured.Config{Families: in})
+	if err != nil {
+		return d, err
+	}
+	var file limitfile.File
+	rules.AddTo(&file)
+	if err := limits.Set(&file, nil); err != nil {
+		return d, err
+	}
+	d.Door, err = New(Config{Families: in, Limits: limits, Log: slog.New(slog.NewTextHandler(d.log, nil))}, rules)
+	return d, err
+}
+
+// set puts rules in force with their limits.
+func (d opened) set(rules *Rules) error {
+	commit, err := d.Prepare(rules)
+	if err != nil {
+		return err
+	}
+	var file limitfile.File
+	rules.AddTo(&file)
+	return d.config.Limits.Set(&file, commit)
 }
 
 func parsed(t *testing.T, text string) *Rules {

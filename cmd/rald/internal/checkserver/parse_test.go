@@ -170,7 +170,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		d, err := New(Config{Families: in}, of)
+		d, err := openIn(in, of)
 		if errors.Is(err, families.ErrTooMany) {
 			return
 		}
@@ -181,7 +181,7 @@ func FuzzParse(f *testing.F) {
 			r := httptest.NewRequestWithContext(ended, http.MethodGet, "/check", nil)
 			r.RemoteAddr = "127.0.0.1:1"
 			r.Header = http.Header{"X-Forwarded-Method": {method}, "X-Forwarded-Uri": {uri}, "X-Forwarded-For": {"192.0.2.1"}}
-			status := opened{Door: d}.do(r).Code
+			status := d.do(r).Code
 			if status != http.StatusNoContent && (status < 400 || status > 599) {
 				t.Fatalf("%d for %s %q", status, method, uri)
 			}

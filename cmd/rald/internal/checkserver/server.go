@@ -12,19 +12,17 @@ import (
 
 	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
-	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // Config is the configuration of a Door.
 type Config struct {
-	// Families keep the keys. They are required.
+	// Families keep the keys, and Limits are the limits that are configured by name, in the same
+	// Families. Those of the rules are added to them before the rules are put in force: see
+	// Rules.AddTo. Both are required.
 	Families *families.Families
-	// Limits are the limits that are configured by name, in the same Families. Those of the rules
-	// are added to them before the rules are put in force: see Rules.AddTo. If it is nil the
-	// door has its own.
-	Limits *configured.Limits
+	Limits   *configured.Limits
 	// Log is told when a proxy does not send what the rules need. The default is
 	// slog.Default().
 	Log *slog.Logger
@@ -40,48 +38,30 @@ type Door struct {
 	table  atomic.Pointer[table]
 	paths  http.ServeMux
 	counts counts
-	own    bool // the limits are the door's own
 }
 
-// New returns a Door with those rules. The error is that of Set.
+// New returns a Door with those rules. The error is that of Prepare.
 func New(config Config, rules *Rules) (*Door, error) {
-	if config.Families == nil {
-		return nil, errors.New("checkserver: Families is nil: families.New makes them")
+	if config.Families == nil || config.Limits == nil {
+		return nil, errors.New("checkserver: Families or Limits is nil: families.New and configured.New make them")
 	}
 	if config.Log == nil {
 		config.Log = slog.Default()
 	}
 	d := &Door{config: config}
-	if config.Limits == nil {
-		own, err := configured.New(configured.Config{Families: config.Families, Log: config.Log})
-		if err != nil {
-			return nil, err
-		}
-		d.config.Limits, d.own = own, true
-	}
 	d.paths.HandleFunc("/check", d.check)
 	d.paths.HandleFunc("GET /healthz", d.health)
-	return d, d.Set(rules)
-}
-
-// Set puts rules in force, all at once. A request is held to the rules at its beginning. Keys
-// keep what they have used under a limit of the same name and family. If it fails the rules
-// that were in force stay. The error joins a *configfile.Error for each rule that cannot be.
-func (d *Door) Set(to *Rules) error {
-	commit, err := d.Prepare(to)
+	commit, err := d.Prepare(rules)
 	if err != nil {
-		return err
-	}
-	if d.own {
-		var file limitfile.File
-		to.AddTo(&file)
-		return d.config.Limits.Set(&file, commit)
+		return nil, err
 	}
 	commit()
-	return nil
+	return d, nil
 }
 
-// Prepare is Set in two steps: the rules are in force when commit has been called.
+// Prepare returns a function that puts rules in force, all at once. A request is held to the rules
+// at its beginning. Keys keep what they have used under a limit of the same name and family. The
+// error joins a *configfile.Error for each rule that cannot be.
 func (d *Door) Prepare(to *Rules) (commit func(), err error) {
 	t, err := newTable(to, d.config.Limits, &d.counts)
 	if err != nil {

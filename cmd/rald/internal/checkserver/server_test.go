@@ -208,7 +208,7 @@ func TestStats(t *testing.T) {
 	d.ask("GET", "/..")
 	d.ask("GET", "/", "X-Forwarded-For", "")
 	assert.Equal(t, Stats{Passed: 2, Refused: 9, Unlimited: 1, Undecided: 2, Rules: 2}, d.Stats())
-	require.NoError(t, d.Set(parsed(t, "proxy: caddy\nrules:"+shadows)))
+	require.NoError(t, d.set(parsed(t, "proxy: caddy\nrules:"+shadows)))
 	d.passes(t, "GET", "/tried")
 	d.passes(t, "GET", "/beside")
 	d.ask("GET", "/other")
@@ -250,26 +250,25 @@ func TestSet(t *testing.T) {
 	require.NoError(t, err)
 	defer in.Close()
 	named := parsed(t, fmt.Sprintf(rules, "five"))
-	door, err := New(Config{Families: in}, named)
+	d, err := openIn(in, named)
 	require.NoError(t, err)
-	d := opened{Door: door}
 	assert.Equal(t, 5, d.passes(t, "GET", "/a"))
 
-	require.NoError(t, d.Set(parsed(t, "proxy: caddy\nrules:\n  - {match: GET /, limit: five, key: address}\n")))
+	require.NoError(t, d.set(parsed(t, "proxy: caddy\nrules:\n  - {match: GET /, limit: five, key: address}\n")))
 	assert.Zero(t, d.passes(t, "GET", "/a"))
 	assert.Equal(t, 10, d.passes(t, "POST", "/a"))
 
-	err = d.Set(parsed(t, "proxy: caddy\nrules:\n  - {match: /b, limit: five, key: address}\n  - {match: /, limit: window, key: address}\n"))
+	err = d.set(parsed(t, "proxy: caddy\nrules:\n  - {match: /b, limit: five, key: address}\n  - {match: /, limit: window, key: address}\n"))
 	assert.ErrorIs(t, err, families.ErrTooMany)
 	assert.ErrorContains(t, err, "check.yaml:4: rules[1]: ")
 	assert.Zero(t, d.passes(t, "GET", "/a"), "the rules in force stay")
 
-	require.NoError(t, d.Set(parsed(t, fmt.Sprintf(rules, `"funnel 3, 1/365d"`))))
+	require.NoError(t, d.set(parsed(t, fmt.Sprintf(rules, `"funnel 3, 1/365d"`))))
 	assert.Equal(t, 3, d.passes(t, "GET", "/a"))
-	require.NoError(t, d.Set(parsed(t, fmt.Sprintf(rules, `"funnel 5, 1/365d"`))))
+	require.NoError(t, d.set(parsed(t, fmt.Sprintf(rules, `"funnel 5, 1/365d"`))))
 	assert.Equal(t, 2, d.passes(t, "GET", "/a"), "the limit of a rule may change")
 	_, err = New(Config{}, named)
-	assert.ErrorContains(t, err, "Families is nil")
+	assert.ErrorContains(t, err, "Families or Limits is nil")
 }
 
 // A proxy that announces a body and sends none is answered.

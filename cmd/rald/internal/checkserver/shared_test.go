@@ -1,7 +1,6 @@
 package checkserver
 
 import (
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -27,7 +26,7 @@ func TestChecksOverRedis(t *testing.T) {
 		}})
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, in.Close()) })
-		d, err := New(Config{Families: in, Log: slog.New(slog.DiscardHandler)}, parsed(t, `
+		o, err := openIn(in, parsed(t, `
 proxy: caddy
 rules:
   - {match: /log, limit: at most 3/365d, name: log, key: address}
@@ -36,7 +35,6 @@ rules:
     limits: [{limit: five, key: address}, {limit: window 4/300d aligned, name: aligned, key: address}]
 `))
 		require.NoError(t, err)
-		o := opened{Door: d}
 		for path, admitted := range map[string]int{"/log": 3, "/window": 2, "/both": 4} {
 			for i := range admitted + 2 {
 				want := http.StatusTooManyRequests
@@ -56,8 +54,6 @@ rules:
 			}
 			return false
 		}, time.Minute, 10*time.Millisecond)
-		w := httptest.NewRecorder()
-		d.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
-		assert.Equal(t, http.StatusOK, w.Code)
+		assert.Equal(t, http.StatusOK, o.do(httptest.NewRequest(http.MethodGet, "/healthz", nil)).Code)
 	}
 }

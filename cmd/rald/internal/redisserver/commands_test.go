@@ -25,8 +25,7 @@ func state(allowed bool, limit, remaining, wait, retry, reset int64) map[string]
 
 func TestTakeByNameAndByText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{})
-		c := dial(t, l)
+		c := connect(t, Config{})
 		assert.IsType(t, map[string]any{}, c.do("HELLO 3"))
 		assert.Equal(t, state(true, 5, 4, 0, 0, 1000), c.do("RAL.TAKE ann api"))
 		assert.Equal(t, state(true, 5, 1, 0, 0, 4000), c.do("RAL.TAKE ann api 3"))
@@ -65,9 +64,7 @@ func TestTakeByNameAndByText(t *testing.T) {
 // Promise: `RAL.TAKE` takes from one or several keys, all or none.
 func TestTakeFromAllOrNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{})
-		c := dial(t, l)
-		c.do("HELLO 3")
+		c := connect3(t, Config{})
 		assert.Equal(t, map[string]any{
 			"allowed": true, "retry_after": int64(0), "binding": int64(1),
 			"keys": []any{state(true, 5, 4, 0, 0, 1000), state(true, 3, 0, 0, 0, 600_000)},
@@ -97,9 +94,7 @@ func TestTakeInVersion2(t *testing.T) {
 
 func TestWaitsForItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{})
-		c := dial(t, l)
-		c.do("HELLO 3")
+		c := connect3(t, Config{})
 		c.do("RAL.TAKE ann api 5")
 		start := time.Now()
 		got := c.do("RAL.WAIT ann api 2 2000").(map[string]any)
@@ -175,9 +170,7 @@ func TestLongPipelineOfCallsThatDoNotWait(t *testing.T) {
 	} {
 		t.Run(command, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				_, l := door(t, Config{})
-				c := dial(t, l)
-				c.do("HELLO 3")
+				c := connect3(t, Config{})
 				const n = 4000
 				go func() { _, _ = io.WriteString(c.conn, strings.Repeat(command+"\r\n", n)+"PING last\r\n") }()
 				for i := range n {
@@ -192,9 +185,7 @@ func TestLongPipelineOfCallsThatDoNotWait(t *testing.T) {
 // A turn that comes within the grace is taken although the buffer is full.
 func TestTurnThatComesSoonIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{})
-		c := dial(t, l)
-		c.do("HELLO 3")
+		c := connect3(t, Config{})
 		c.do("RAL.TAKE ann funnel_1,_2/s")
 		const n = 14_000
 		go func() {
@@ -213,9 +204,7 @@ func TestTurnThatComesSoonIsTaken(t *testing.T) {
 // Promise: No key under a client's own limit is a configured limit's key.
 func TestKeysCannotCollide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{})
-		c := dial(t, l)
-		c.do("HELLO 3")
+		c := connect3(t, Config{})
 		c.do("RAL.TAKE ann api 5")
 		for _, key := range []string{"ann", "api\x00ann", "\x00api\x00ann", "\x00\x00api\x00ann", "\x00", ""} {
 			got := c.send("RAL.TAKE", key, "funnel 5, 1/s").(map[string]any)
@@ -231,9 +220,7 @@ func TestLimitsOfAFamilyShareDebts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keep, err := families.New(families.Config{})
 		require.NoError(t, err)
-		_, l := door(t, Config{Families: keep, Limits: limitsOf(t, keep, "limits:\n  six: window 6/m\n")})
-		c := dial(t, l)
-		c.do("HELLO 3")
+		c := connect3(t, Config{Families: keep, Limits: limitsOf(t, keep, "limits:\n  six: window 6/m\n")})
 		for _, call := range []struct {
 			command string
 			allowed bool
@@ -392,8 +379,7 @@ func TestScansAreBounded(t *testing.T) {
 
 func TestGreetings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{})
-		c := dial(t, l)
+		c := connect(t, Config{})
 		two := c.do("HELLO").([]any)
 		assert.Equal(t, []any{"server", "rald", "version", version, "proto", int64(2)}, two[:6])
 		three := c.do("HELLO 3 AUTH default secret SETNAME me").(map[string]any)

@@ -22,8 +22,7 @@ import (
 
 func TestPipelineIsAnsweredInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{})
-		c := dial(t, l)
+		c := connect(t, Config{})
 		const n = 10_000
 		go func() { _, _ = io.WriteString(c.conn, strings.Repeat("CL.THROTTLE k 10000 1 3600\r\n", n)) }()
 		for i := range n {
@@ -275,7 +274,7 @@ func TestUnreadCommandsLoseNoReply(t *testing.T) {
 			keep, err := families.New(families.Config{})
 			require.NoError(t, err)
 			defer keep.Close()
-			s, err := New(Config{Families: keep, Within: time.Minute})
+			s, err := New(Config{Families: keep, Limits: limitsOf(t, keep, ""), Within: time.Minute})
 			require.NoError(t, err)
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
@@ -318,7 +317,7 @@ func TestShutdownCutsOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keep, err := families.New(families.Config{})
 		require.NoError(t, err)
-		s, err := New(Config{Families: keep})
+		s, err := New(Config{Families: keep, Limits: limitsOf(t, keep, "")})
 		require.NoError(t, err)
 		l := listenPipes()
 		go func() { _ = s.Serve(l) }()
@@ -336,11 +335,11 @@ func TestShutdownCutsOff(t *testing.T) {
 
 func TestNewRefusesBadConfig(t *testing.T) {
 	_, err := New(Config{})
-	assert.ErrorContains(t, err, "Families is nil")
+	assert.ErrorContains(t, err, "Families or Limits is nil")
 	keep, err := families.New(families.Config{})
 	require.NoError(t, err)
 	defer keep.Close()
-	_, err = New(Config{Families: keep, Rounding: 3})
+	_, err = New(Config{Families: keep, Limits: limitsOf(t, keep, ""), Rounding: 3})
 	assert.ErrorContains(t, err, "Rounding is 3")
 	_, err = ParseRounding("up")
 	assert.EqualError(t, err, `rounding is "up": true, redis-cell or dragonfly is accepted`)

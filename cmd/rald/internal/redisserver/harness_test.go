@@ -89,6 +89,21 @@ func dial(t *testing.T, l *pipes) *client {
 	return &client{t, c, bufio.NewReader(c)}
 }
 
+// connect returns a client of a server of its own.
+func connect(t *testing.T, config Config) *client {
+	t.Helper()
+	_, l := door(t, config)
+	return dial(t, l)
+}
+
+// connect3 is connect in version 3 of the protocol.
+func connect3(t *testing.T, config Config) *client {
+	t.Helper()
+	c := connect(t, config)
+	c.do("HELLO 3")
+	return c
+}
+
 // do sends a command of words, and returns the reply.
 func (c *client) do(command string) any { return c.send(strings.Fields(command)...) }
 

@@ -18,10 +18,10 @@ import (
 
 // Config is the configuration of a Server.
 type Config struct {
-	// Families keep the keys. They are required.
+	// Families keep the keys, and Limits are the limits that are configured by name, in the same
+	// Families. Both are required.
 	Families *families.Families
-	// Limits are the limits that are configured by name, in the same Families. nil is none.
-	Limits *configured.Limits
+	Limits   *configured.Limits
 	// Password is what clients give to AUTH. If it is empty none is needed.
 	Password string
 	// Rounding is how CL.THROTTLE rounds to seconds.
@@ -35,8 +35,6 @@ type Config struct {
 	// which a client must read replies. It is also that for the handshake of TLS, and then for
 	// the password. The default is 10 seconds.
 	Within time.Duration
-	// Wait is the longest patience of RAL.WAIT. The default is a minute.
-	Wait time.Duration
 	// Command bounds what clients send. The defaults are 1,024 arguments, of at most 4 KiB
 	// each, and 64 KiB in all.
 	Command resp.Limits
@@ -73,8 +71,8 @@ type Server struct {
 
 // New returns a Server. It ends with Shutdown.
 func New(config Config) (*Server, error) {
-	if config.Families == nil {
-		return nil, errors.New("redisserver: Families is nil: families.New makes them")
+	if config.Families == nil || config.Limits == nil {
+		return nil, errors.New("redisserver: Families or Limits is nil: families.New and configured.New make them")
 	}
 	if config.Rounding < RoundTrue || config.Rounding > RoundDragonfly {
 		return nil, fmt.Errorf("redisserver: Rounding is %d: RoundTrue, RoundRedisCell or RoundDragonfly is accepted", config.Rounding)
@@ -82,18 +80,10 @@ func New(config Config) (*Server, error) {
 	config.Clients = cmp.Or(config.Clients, 10_000)
 	config.Idle = cmp.Or(config.Idle, time.Hour)
 	config.Within = cmp.Or(config.Within, 10*time.Second)
-	config.Wait = cmp.Or(config.Wait, time.Minute)
 	config.Command.Arguments = cmp.Or(config.Command.Arguments, 1024)
 	config.Command.Argument = cmp.Or(config.Command.Argument, 4<<10)
 	config.Command.Command = cmp.Or(config.Command.Command, 64<<10)
 	config.Log = cmp.Or(config.Log, slog.Default())
-	if config.Limits == nil {
-		none, err := configured.New(configured.Config{Families: config.Families})
-		if err != nil {
-			return nil, err
-		}
-		config.Limits = none
-	}
 	s := &Server{
 		config: config, catalog: newCatalog(config.Families), started: time.Now(),
 		commands:  make([]commandCounts, len(commands)+1),

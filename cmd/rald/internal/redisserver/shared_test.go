@@ -50,6 +50,15 @@ func shared(t *testing.T, of families.Fleet) (*Server, *pipes) {
 	return door(t, Config{Families: keep})
 }
 
+// connectShared returns a client in version 3 of a server over the fleet.
+func connectShared(t *testing.T, of families.Fleet) *client {
+	t.Helper()
+	_, l := shared(t, of)
+	c := dial(t, l)
+	c.do("HELLO 3")
+	return c
+}
+
 // alike reports whether two replies are the same, except for times, of which both are long: when
 // windows begin depends on when counting did.
 func alike(a, b any) bool {
@@ -182,9 +191,7 @@ func TestSeveralKeysInACluster(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 	of := at(r)
 	of.Redis.ForceSingleClient = false
-	_, l := shared(t, of)
-	c := dial(t, l)
-	c.do("HELLO 3")
+	c := connectShared(t, of)
 	for i := range 5 {
 		got := c.do("RAL.TAKE a window_50/300d 10 b sliding_3/300d 1").(map[string]any)
 		assert.Equal(t, i < 3, got["allowed"])
@@ -197,9 +204,7 @@ func TestRedisThatStandsStill(t *testing.T) {
 	r := openRedis(t)
 	of := at(r)
 	of.Budget, of.Outage = 500*time.Millisecond, fleet.FallbackOpen
-	_, l := shared(t, of)
-	c := dial(t, l)
-	c.do("HELLO 3")
+	c := connectShared(t, of)
 	c.do("RAL.TAKE a login")
 	require.NoError(t, r.Pause())
 	for range 50 {
@@ -217,9 +222,7 @@ func TestRestartOverRedisForgetsNothing(t *testing.T) {
 	r := openRedis(t)
 	for i := range 4 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) { // the server ends with it
-			_, l := shared(t, at(r))
-			c := dial(t, l)
-			c.do("HELLO 3")
+			c := connectShared(t, at(r))
 			reply := c.do("RAL.TAKE ann login").(map[string]any)
 			assert.Equal(t, i < 3, reply["allowed"], "%v", reply)
 		})
@@ -249,9 +252,7 @@ func TestOutageOverRedis(t *testing.T) {
 		of := at(r)
 		of.Outage = outage
 		t.Run(of.OutageName(), func(t *testing.T) {
-			_, l := shared(t, of)
-			c := dial(t, l)
-			c.do("HELLO 3")
+			c := connectShared(t, of)
 			take := func() bool {
 				reply, ok := c.do("RAL.TAKE key window_10/300d").(map[string]any)
 				require.True(t, ok)
@@ -303,9 +304,7 @@ func TestRedisIsAwayAtTheStart(t *testing.T) {
 	r.Kill()
 	of := at(r)
 	of.Outage = fleet.FallbackClosed
-	_, l := shared(t, of)
-	c := dial(t, l)
-	c.do("HELLO 3")
+	c := connectShared(t, of)
 	refused := c.do("RAL.TAKE ann login").(map[string]any)
 	assert.Equal(t, false, refused["allowed"])
 	assert.Equal(t, "1", c.info("backend_failing"))
@@ -373,9 +372,7 @@ func TestTooManyLimitsOverRedis(t *testing.T) {
 	of.Outage = fleet.FallbackOpen // which keeps nothing of each
 	keep, err := families.New(families.Config{Fleet: &of, Most: 2})
 	require.NoError(t, err)
-	_, l := door(t, Config{Families: keep, Limits: limitsOf(t, keep, "")})
-	c := dial(t, l)
-	c.do("HELLO 3")
+	c := connect3(t, Config{Families: keep, Limits: limitsOf(t, keep, "")})
 	for i := range 1024 {
 		require.IsType(t, map[string]any{}, c.do(fmt.Sprintf("RAL.PEEK a window_%d/300d", i+2)))
 	}

@@ -94,6 +94,9 @@ func (c *conn) refund(args [][]byte) {
 	}
 }
 
+// longestWait is the longest patience of RAL.WAIT.
+const longestWait = time.Minute
+
 // wait is RAL.WAIT key limit n milliseconds: it waits up to so long for its turn.
 func (c *conn) wait(args [][]byte) {
 	u, ok := c.find(args[2], args[1])
@@ -104,10 +107,9 @@ func (c *conn) wait(args [][]byte) {
 	if !ok {
 		return
 	}
-	most := c.server.config.Wait
 	patience, ok := resp.Int(args[4])
-	if !ok || patience < 0 || patience > most.Milliseconds() {
-		c.out.Error("ERR milliseconds is " + quoted(args[4]) + ": 0 to " + itoa(most.Milliseconds()) + " is accepted")
+	if !ok || patience < 0 || patience > longestWait.Milliseconds() {
+		c.out.Error("ERR milliseconds is " + quoted(args[4]) + ": 0 to " + itoa(longestWait.Milliseconds()) + " is accepted")
 		return
 	}
 	call := limits.Call[string]{Key: u.Key, N: n, Limit: u.Limit, Patience: time.Duration(patience) * time.Millisecond}

@@ -39,8 +39,7 @@ func TestConformsToRedisCell(t *testing.T) {
 	require.NotEmpty(t, file.Fresh)
 	for _, rounding := range []Rounding{RoundTrue, RoundRedisCell} {
 		synctest.Test(t, func(t *testing.T) {
-			_, l := door(t, Config{Rounding: rounding})
-			c := dial(t, l)
+			c := connect(t, Config{Rounding: rounding})
 			start := time.Now()
 			for i, s := range file.Sequence.Steps {
 				time.Sleep(time.Until(start.Add(time.Duration(s.Millis) * time.Millisecond)))
@@ -58,8 +57,7 @@ func TestConformsToRedisCell(t *testing.T) {
 // than whole seconds.
 func TestRoundsAsDragonflyDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{Rounding: RoundDragonfly})
-		c := dial(t, l)
+		c := connect(t, Config{Rounding: RoundDragonfly})
 		for _, want := range [][]any{
 			ints(0, 5, 4, -1, 11), ints(0, 5, 3, -1, 21), ints(0, 5, 2, -1, 31),
 			ints(0, 5, 1, -1, 41), ints(0, 5, 0, -1, 51), ints(1, 5, 0, 11, 51),
@@ -96,8 +94,7 @@ func TestRoundsToSeconds(t *testing.T) {
 // What redis-cell wraps around on, or divides by, is an error that says what is accepted.
 func TestThrottleRefusesBadNumbers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{})
-		c := dial(t, l)
+		c := connect(t, Config{})
 		const usage = "Cell error: Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]"
 		for command, want := range map[string]string{
 			"CL.THROTTLE":                  usage,
@@ -130,8 +127,7 @@ func TestThrottleRefusesBadNumbers(t *testing.T) {
 // A key's buckets of other numbers share time, as in redis-cell.
 func TestThrottleOfOtherNumbersSharesTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{})
-		c := dial(t, l)
+		c := connect(t, Config{})
 		assert.Equal(t, ints(0, 10, 0, -1, 10), c.do("CL.THROTTLE k 9 1 1 10"))
 		assert.Equal(t, ints(1, 5, 0, 6, 10), c.do("CL.THROTTLE k 4 1 1"))
 	})

@@ -13,8 +13,7 @@ import (
 //
 // Promise: A command between `MULTI` and `EXEC` takes nothing, and `EXEC` says so.
 func TestTransactionsAreRefused(t *testing.T) {
-	_, l := door(t, Config{})
-	c := dial(t, l)
+	c := connect(t, Config{})
 	const refused, aborted = replyError("ERR " + noTransactions), replyError("EXECABORT Transaction discarded because of previous errors: " + noTransactions)
 	all := func(commands ...string) (replies []any) {
 		go func() { _, _ = io.WriteString(c.conn, strings.Join(commands, "\r\n")+"\r\n") }()
