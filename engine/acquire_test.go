@@ -259,29 +259,18 @@ func TestAcquireAllWhenTheContextIsOver(t *testing.T) {
 	}
 }
 
-// refuses is a limit that has no room when it is asked again, and notes that.
-type refuses struct {
-	policy.Policy
-	asked int
-	noted func()
-}
-
-func (r *refuses) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
-	if n > 0 {
-		if r.asked++; r.asked == 2 {
-			r.noted()
-			return word, policy.Decision{Limit: 5, RetryAfter: time.Second}
-		}
-	}
-	return r.Policy.Take(word, now, n, patience)
-}
-
 // A key that could not be recorded was let pass, and is refused when another limit had no
 // room and its own was changed. That is no answer without the key's word.
 func TestTakeAllCountsWhatIsRefusedInTheEnd(t *testing.T) {
 	chosen := funnel(5, 1, time.Second)
 	odd := openFor(t, Config{Policy: chosen}, func(float64) policy.Policy { return chosen })
-	other := open[string](t, Config{Policy: &refuses{Policy: chosen, noted: func() { chosen = funnel(1, 1, time.Second) }}})
+	takes := 0
+	other := open[string](t, Config{Policy: &hooked{Policy: chosen, took: func(a *asked) {
+		if takes++; takes == 2 { // it has no room when it is asked again
+			chosen = funnel(1, 1, time.Second)
+			a.next, a.d = a.word, policy.Decision{Limit: 5, RetryAfter: time.Second}
+		}
+	}}})
 	out := TakeAll(odd.Claim(math.NaN(), 2), other.Claim("key", 2))
 	assert.False(t, out.Allowed)
 	assert.Equal(t, policy.Never, out.Decisions[0].RetryAfter)

@@ -347,68 +347,17 @@ func TestChangeLimitErrors(t *testing.T) {
 	assert.ErrorAs(t, odd.ChangeLimit("key", nil, nil), &refused, "the engine's own limit has no family")
 }
 
-// meeting is a limit under which another call comes in the middle, once: of a take, of a
-// translation or of a Cancel.
-type meeting struct {
-	policy.Policy
-	take, carry, cancel func()
-}
-
-func once(f *func()) {
-	if g := *f; g != nil {
-		*f = nil
-		g()
-	}
-}
-
-func (m *meeting) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
-	next, d := m.Policy.Take(word, now, n, patience)
-	if n > 0 {
-		once(&m.take)
-	}
-	return next, d
-}
-
-func (m *meeting) Refund(word uint64, now policy.Instant, n int64) uint64 {
-	return m.Policy.(policy.Refunder).Refund(word, now, n)
-}
-
-func (m *meeting) Cancel(word, taken uint64, at, now policy.Instant, n, undone int64) uint64 {
-	next := m.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
-	once(&m.cancel)
-	return next
-}
-
-func (m *meeting) Reads(other policy.Policy) bool {
-	return m.Policy.(policy.Relative).Reads(unwrapped(other))
-}
-
-func (m *meeting) Carry(from policy.Policy, word uint64, now policy.Instant) (uint64, bool) {
-	next, ok := m.Policy.(policy.Relative).Carry(unwrapped(from), word, now)
-	if word != 0 {
-		once(&m.carry)
-	}
-	return next, ok
-}
-
-func unwrapped(p policy.Policy) policy.Policy {
-	if m, ok := p.(*meeting); ok {
-		return m.Policy
-	}
-	return p
-}
-
 // A take that has decided on the word from before the change decides again.
 func TestChangeLimitOvertakesATake(t *testing.T) {
-	small := &meeting{Policy: funnel(10, 10, time.Hour)}
-	own := &meeting{Policy: funnel(1000, 1000, time.Hour)}
+	small := &hooked{Policy: funnel(10, 10, time.Hour)}
+	own := &hooked{Policy: funnel(1000, 1000, time.Hour)}
 	e := open[string](t, Config{Policy: own, Clock: newHandClock().Now})
 	require.True(t, e.TakeWith(small, "k", 10).Allowed)
 	settled(t, e)
-	own.take = func() { require.NoError(t, e.ChangeLimit("k", small, own)) }
+	own.overtake(func() { require.NoError(t, e.ChangeLimit("k", small, own)) })
 	require.False(t, e.Take("k", 1).Allowed, "a refusal is not decided again")
 	assert.EqualValues(t, 990, e.Peek("k").Remaining)
-	own.take = func() { require.NoError(t, e.ChangeLimit("k", own, small)) }
+	own.overtake(func() { require.NoError(t, e.ChangeLimit("k", own, small)) })
 	assert.False(t, e.Take("k", 990).Allowed, "which had room before the change")
 	assert.Zero(t, e.TakeWith(small, "k", 0).Remaining)
 }
@@ -416,15 +365,15 @@ func TestChangeLimitOvertakesATake(t *testing.T) {
 // A change that is overtaken by a take counts what that took.
 func TestChangeLimitIsOvertakenByATake(t *testing.T) {
 	small := funnel(10, 10, time.Hour)
-	own := &meeting{Policy: funnel(1000, 1000, time.Hour)}
+	own := &hooked{Policy: funnel(1000, 1000, time.Hour)}
 	e := open[string](t, Config{Policy: own, Clock: newHandClock().Now})
 	require.True(t, e.TakeWith(small, "k", 4).Allowed)
 	var r Reservation[string]
-	own.carry = func() {
+	own.carried = once(func() {
 		require.True(t, e.TakeWith(small, "k", 5).Allowed)
 		r = e.Reserve("k", 1, 0)
 		require.True(t, r.Allowed)
-	}
+	})
 	require.NoError(t, e.ChangeLimit("k", small, own))
 	assert.EqualValues(t, 1000-10, e.Peek("k").Remaining, "9 units of the one and one, of 36 s, of the other")
 	r.Cancel()
@@ -434,13 +383,13 @@ func TestChangeLimitIsOvertakenByATake(t *testing.T) {
 // A Cancel is held up between deciding and swapping, and a change waits for it. Otherwise
 // takes could bring the word back to what the Cancel has seen, and be given back by it.
 func TestChangeLimitWaitsForACancel(t *testing.T) {
-	own, large := &meeting{Policy: funnel(5, 1, time.Hour)}, &meeting{Policy: funnel(10, 2, time.Hour)}
+	own, large := &hooked{Policy: funnel(5, 1, time.Hour)}, &hooked{Policy: funnel(10, 2, time.Hour)}
 	e := open[string](t, Config{Policy: own, Clock: newHandClock().Now})
 	r := e.Reserve("k", 2, 0)
 	require.True(t, e.Choke("k"))
 	settled(t, e)
 	waits, done := seeReturnWaits(t, e), make(chan struct{})
-	own.cancel = func() {
+	own.undone = once(func() {
 		go func() {
 			defer close(done)
 			assert.NoError(t, e.ChangeLimit("k", own, large))
@@ -451,7 +400,7 @@ func TestChangeLimitWaitsForACancel(t *testing.T) {
 			t.Error("the change did not wait")
 		case <-waits:
 		}
-	}
+	})
 	r.Cancel()
 	<-done
 	assert.EqualValues(t, 10-1-3, e.TakeWith(large, "k", 0).Remaining)

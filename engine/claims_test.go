@@ -235,31 +235,18 @@ func TestTakeAllGivesEverythingBack(t *testing.T) {
 	}
 }
 
-// yielding lets others run whenever it is asked, so that calls come between each
-// other.
-type yielding struct {
-	policy.Policy
-	policy.Refunder
-}
-
-func yieldingFunnel(capacity, count int64, per time.Duration) policy.Policy {
-	p := funnel(capacity, count, per)
-	return yielding{p, p.(policy.Refunder)}
-}
-
-func (y yielding) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
-	if n > 0 {
-		runtime.Gosched()
-	}
-	return y.Policy.Take(word, now, n, patience)
+// yielding is a funnel that lets others run whenever it is asked, so that calls come between
+// each other.
+func yielding(capacity, count int64, per time.Duration) policy.Policy {
+	return &hooked{Policy: funnel(capacity, count, per), took: func(*asked) { runtime.Gosched() }}
 }
 
 // Many calls at once want the same keys, in different orders, and there is room for
 // one: one passes.
 func TestTakeAllPassesOne(t *testing.T) {
 	clock := newHandClock()
-	a := open[int](t, Config{Policy: yieldingFunnel(1, 1, time.Second), Clock: clock.Now})
-	b := open[int](t, Config{Policy: yieldingFunnel(2, 2, time.Second), Clock: clock.Now})
+	a := open[int](t, Config{Policy: yielding(1, 1, time.Second), Clock: clock.Now})
+	b := open[int](t, Config{Policy: yielding(2, 2, time.Second), Clock: clock.Now})
 	for range 2000 / raceFactor {
 		for _, callers := range []int{2, 8} {
 			var passed atomic.Int64
@@ -285,7 +272,7 @@ func TestTakeAllPassesOne(t *testing.T) {
 // was faster has given back by then; and one that has no record as that.
 func TestTieredIsCounted(t *testing.T) {
 	clock := newHandClock()
-	tiers := openTiered[int](t, Config{Policy: yieldingFunnel(1000, 1, time.Second), Clock: clock.Now}, yieldingFunnel(50, 1, time.Second), yieldingFunnel(60, 1, time.Second))
+	tiers := openTiered[int](t, Config{Policy: yielding(1000, 1, time.Second), Clock: clock.Now}, yielding(50, 1, time.Second), yielding(60, 1, time.Second))
 	var passed, refused atomic.Int64
 	together(64, func(int) {
 		for range 100 {
@@ -316,10 +303,16 @@ func TestTieredIsCounted(t *testing.T) {
 func TestTakeAllLeavesNoMoreThanItTook(t *testing.T) {
 	const interval, capacity, units, rounds = time.Hour, 60, 3, 200
 	for _, callers := range []int{1, 16} {
-		var now, taken, given, asked atomic.Int64
+		var now, taken, given, takes atomic.Int64
 		clock := func() policy.Instant { return policy.Instant(now.Add(1)) } // every look is later
 		first := open[int](t, Config{Policy: funnel(capacity, 1, interval), Clock: clock})
-		second := open[int](t, Config{Policy: fickle{funnel(1<<40, 1<<20, time.Second), &asked, &given}, Clock: clock})
+		second := open[int](t, Config{Clock: clock, Policy: &hooked{Policy: funnel(1<<40, 1<<20, time.Second), took: func(a *asked) {
+			if takes.Add(1)%2 == 0 {
+				given.Add(1)
+				runtime.Gosched() // others come before what was taken from other keys is given back
+				a.next, a.d = a.word, policy.Decision{Limit: a.d.Limit, RetryAfter: 1}
+			}
+		}}})
 		together(2*callers, func(i int) {
 			for range rounds {
 				if i%2 == 0 { // others take meanwhile
@@ -345,20 +338,4 @@ func TestTakeAllLeavesNoMoreThanItTook(t *testing.T) {
 		}
 		assert.LessOrEqual(t, left, float64(back))
 	}
-}
-
-// fickle refuses every other time that it is asked for units, and takes its time.
-type fickle struct {
-	policy.Policy
-	asked, refused *atomic.Int64
-}
-
-func (f fickle) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
-	next, d := f.Policy.Take(word, now, n, patience)
-	if n > 0 && f.asked.Add(1)%2 == 0 {
-		f.refused.Add(1)
-		runtime.Gosched() // others come before what was taken from other keys is given back
-		return word, policy.Decision{Limit: d.Limit, RetryAfter: 1}
-	}
-	return next, d
 }

@@ -104,6 +104,101 @@ func funnel(capacity, count int64, per time.Duration) policy.Policy {
 	return policy.Must(policy.Funnel(capacity, count, per))
 }
 
+// hooked is a limit whose methods call functions, unless these are nil.
+type hooked struct {
+	policy.Policy
+	take    func(a *asked)     // before each Take
+	took    func(a *asked)     // after each Take of units
+	cancel  func(undone int64) // before each Cancel
+	undone  func()             // after each Cancel
+	carried func()             // after each Carry of a word that was used
+	fresh   func()             // before each FreshAt
+}
+
+// asked is a call of Take. took may change its answer, next and d.
+type asked struct {
+	word     uint64
+	n        int64
+	patience time.Duration
+
+	next uint64
+	d    policy.Decision
+}
+
+// once returns a function that calls f the first time. f may call it.
+func once(f func()) func() {
+	return func() {
+		if g := f; g != nil {
+			f = nil
+			g()
+		}
+	}
+}
+
+// overtake has f run after the next Take of units has decided, once.
+func (h *hooked) overtake(f func()) {
+	h.took = func(*asked) {
+		h.took = nil
+		f()
+	}
+}
+
+func (h *hooked) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	if h.take == nil && h.took == nil {
+		return h.Policy.Take(word, now, n, patience) // allocates nothing
+	}
+	a := asked{word: word, n: n, patience: patience}
+	if h.take != nil {
+		h.take(&a)
+	}
+	a.next, a.d = h.Policy.Take(word, now, n, patience)
+	if h.took != nil && n > 0 {
+		h.took(&a)
+	}
+	return a.next, a.d
+}
+
+func (h *hooked) FreshAt(word uint64) policy.Instant {
+	if h.fresh != nil {
+		h.fresh()
+	}
+	return h.Policy.FreshAt(word)
+}
+
+func (h *hooked) Refund(word uint64, now policy.Instant, n int64) uint64 {
+	return h.Policy.(policy.Refunder).Refund(word, now, n)
+}
+
+func (h *hooked) Cancel(word, taken uint64, at, now policy.Instant, n, undone int64) uint64 {
+	if h.cancel != nil {
+		h.cancel(undone)
+	}
+	next := h.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
+	if h.undone != nil {
+		h.undone()
+	}
+	return next
+}
+
+func (h *hooked) Reads(other policy.Policy) bool {
+	return h.Policy.(policy.Relative).Reads(unhooked(other))
+}
+
+func (h *hooked) Carry(from policy.Policy, word uint64, now policy.Instant) (uint64, bool) {
+	next, ok := h.Policy.(policy.Relative).Carry(unhooked(from), word, now)
+	if word != 0 && h.carried != nil {
+		h.carried()
+	}
+	return next, ok
+}
+
+func unhooked(p policy.Policy) policy.Policy {
+	if h, ok := p.(*hooked); ok {
+		return h.Policy
+	}
+	return p
+}
+
 // units returns the claims with n units each.
 func units(n int64, claims ...Claim) []Claim {
 	claims = slices.Clone(claims)

@@ -327,61 +327,34 @@ func TestKeepNeverExceedsTheHardPromise(t *testing.T) {
 	}
 }
 
-// meddled is a limit under which another call takes while one is giving back.
-type meddled struct {
-	policy.Policy
-	meanwhile func()
-	undone    []int64
-	broken    bool
-}
-
-func (m *meddled) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
-	next, d := m.Policy.Take(word, now, n, patience)
-	if m.broken && n > 0 {
-		next = policy.MaxWord + 1
-	}
-	return next, d
-}
-
-func (m *meddled) Refund(word uint64, now policy.Instant, n int64) uint64 {
-	return m.Policy.(policy.Refunder).Refund(word, now, n)
-}
-
-func (m *meddled) Cancel(word, taken uint64, at, now policy.Instant, n, undone int64) uint64 {
-	m.undone = append(m.undone, undone)
-	if m.meanwhile != nil {
-		m.meanwhile()
-	}
-	return m.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
-}
-
 // A call that has to work out anew what it gives back does not count what it announced
 // itself as given back by others.
 func TestKeepDoesNotHeedWhatItGivesBackItself(t *testing.T) {
 	clock := newHandClock()
-	limit := &meddled{Policy: funnel(10, 1, time.Second)}
+	limit := &hooked{Policy: funnel(10, 1, time.Second)}
 	e := open[string](t, Config{Policy: limit, Clock: clock.Now})
 	r := e.Reserve("key", 4, 0)
 	require.True(t, e.Take("key", 1).Allowed)
-	limit.meanwhile = func() {
-		if len(limit.undone) < 3 {
+	var byOthers []int64
+	limit.cancel = func(undone int64) {
+		if byOthers = append(byOthers, undone); len(byOthers) < 3 {
 			require.True(t, e.Take("key", 1).Allowed)
 		}
 	}
 	r.Keep(0)
-	assert.Equal(t, []int64{0, 0, 0}, limit.undone)
+	assert.Equal(t, []int64{0, 0, 0}, byOthers)
 	assert.EqualValues(t, 7, e.Peek("key").Remaining, "others have three")
 }
 
 // A word that a policy must not return is not recorded by Keep either.
 func TestKeepUnderAPolicyThatBreaksItsContract(t *testing.T) {
 	clock := newHandClock()
-	limit := &meddled{Policy: funnel(10, 1, time.Second)}
+	limit := &hooked{Policy: funnel(10, 1, time.Second)}
 	e := open[string](t, Config{Policy: limit, Clock: clock.Now})
 	r := e.Reserve("key", 4, 0)
-	limit.broken = true
+	limit.took = func(a *asked) { a.next = policy.MaxWord + 1 }
 	r.Keep(1)
-	limit.broken = false
+	limit.took = nil
 	assert.EqualValues(t, 9, e.Peek("key").Remaining)
 	assert.True(t, e.Take("key", 9).Allowed)
 	assert.False(t, e.Choke("key"))

@@ -19,17 +19,20 @@ import (
 // one that only the second has refused.
 func TestTakeAllDecidesAgainIfOvertaken(t *testing.T) {
 	for _, room := range []int64{2, 3} {
-		second := &interrupted{Policy: funnel(room, 1, 24*time.Hour)}
+		second := &hooked{Policy: funnel(room, 1, 24*time.Hour)}
 		a := open[string](t, Config{Policy: funnel(5, 1, 24*time.Hour)})
 		b := open[int](t, Config{Policy: second})
 		require.True(t, TakeAll(b.Claim(1, 1), a.Claim("key", 1)).Allowed)
 		settled(t, a)
 		settled(t, b)
-		second.by = func() { require.True(t, b.Choke(1)) }
+		second.take = func(*asked) {
+			second.take = nil
+			require.True(t, b.Choke(1))
+		}
 		out := TakeAll(b.Claim(1, 1), a.Claim("key", 1))
 		passes := room == 3
 		require.Equal(t, passes, out.Allowed)
-		require.Nil(t, second.by)
+		require.Nil(t, second.take)
 		assert.EqualValues(t, 0, out.Binding)
 		assert.EqualValues(t, 0, b.Peek(1).Remaining)
 		assert.EqualValues(t, out.Decisions[1].Remaining, a.Peek("key").Remaining)
@@ -245,7 +248,7 @@ func TestOffersOfAQueueAreOfNoTurn(t *testing.T) {
 // If the key that overtakes a call takes more than its word by then, the call still takes
 // from it, and gives back.
 func TestOvertakenByAReset(t *testing.T) {
-	second := &interrupted{Policy: funnel(3, 1, 24*time.Hour)}
+	second := &hooked{Policy: funnel(3, 1, 24*time.Hour)}
 	a := open[string](t, Config{Policy: funnel(5, 1, 24*time.Hour)})
 	b := open[string](t, Config{Policy: second})
 	tiers := Tiered[string]{engines: []*Engine[string]{a, b}}
@@ -253,14 +256,20 @@ func TestOvertakenByAReset(t *testing.T) {
 	settled(t, a)
 	settled(t, b)
 	left := func() []int64 { return []int64{a.Peek("key").Remaining, b.Peek("key").Remaining} }
-	second.by = func() { require.True(t, b.Reset("key")) }
+	second.take = func(*asked) {
+		second.take = nil
+		require.True(t, b.Reset("key"))
+	}
 	out := TakeAll(b.Claim("key", 2), a.Claim("key", 1))
 	require.True(t, out.Allowed)
 	assert.Equal(t, []int64{1, 3}, []int64{out.Decisions[0].Remaining, out.Decisions[1].Remaining})
 	assert.Equal(t, []int64{3, 1}, left())
 	out.Keep(1)
 	assert.Equal(t, []int64{3, 2}, left())
-	second.by = func() { require.True(t, b.Reset("key")) }
+	second.take = func(*asked) {
+		second.take = nil
+		require.True(t, b.Reset("key"))
+	}
 	require.True(t, tiers.Take("key", 2).Allowed)
 	assert.Equal(t, []int64{1, 1}, left())
 	assert.EqualValues(t, 3, a.Stats().Admitted)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"math"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,28 +14,18 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// brittle is a limit that panics at the take that is counted down to 0.
-type brittle struct {
-	policy.Policy
-	policy.Refunder
-	take atomic.Int64
-}
-
-func (b *brittle) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
-	if n > 0 && b.take.Add(-1) == 0 {
-		panic("take")
-	}
-	return b.Policy.Take(word, now, n, patience)
-}
-
 // The calls that wait for all keys together are bounded, exactly, and each that leaves,
 // on whatever way, makes room for another.
 //
 // Promise: At most `MaxWaitingTotal` calls wait for all keys together.
 func TestMaxWaitingTotal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := funnel(1, 1, time.Second)
-		limit := &brittle{Policy: p, Refunder: p.(policy.Refunder)}
+		var panicAt atomic.Int64 // counts takes down
+		limit := &hooked{Policy: funnel(1, 1, time.Second), take: func(a *asked) {
+			if a.n > 0 && panicAt.Add(-1) == 0 {
+				panic("take")
+			}
+		}}
 		e := open[int](t, Config{Policy: limit, MaxWaiting: 3, MaxWaitingTotal: 4})
 		for key := range 6 {
 			require.True(t, e.Choke(key))
@@ -68,7 +59,7 @@ func TestMaxWaitingTotal(t *testing.T) {
 		synctest.Wait()
 		wait(t.Context(), 1)
 		full(2)
-		limit.take.Store(1) // one panics when it is to take
+		panicAt.Store(1) // one panics when it is to take
 		time.Sleep(time.Second)
 		synctest.Wait()
 		for range 3 {
@@ -86,27 +77,6 @@ func TestMaxWaitingTotal(t *testing.T) {
 	})
 }
 
-// blocks is a limit that stands still while it decides about units.
-type blocks struct {
-	policy.Policy
-	entered, release chan struct{}
-}
-
-func (b *blocks) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
-	if patience == time.Duration(1<<63-1) && b.entered != nil {
-		close(b.entered)
-		b.entered = nil
-		<-b.release
-	}
-	return b.Policy.Take(word, now, n, patience)
-}
-
-func (b *blocks) Reads(policy.Policy) bool { return true }
-
-func (b *blocks) Carry(_ policy.Policy, word uint64, _ policy.Instant) (uint64, bool) {
-	return word, true
-}
-
 // A policy that blocks in one key's line holds up calls that wait for that key, and for no
 // other.
 //
@@ -115,7 +85,15 @@ func TestLineOfOneKeyDoesNotHoldUpOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		entered, release := make(chan struct{}), make(chan struct{})
 		limit := funnel(1, 1, time.Second)
-		stuck := &blocks{limit, entered, release}
+		stop := once(func() {
+			close(entered)
+			<-release
+		})
+		stuck := &hooked{Policy: limit, take: func(a *asked) {
+			if a.patience == math.MaxInt64 {
+				stop()
+			}
+		}}
 		e := openFor(t, Config{Policy: stuck}, func(key string) policy.Policy {
 			if key == "stuck" {
 				return stuck

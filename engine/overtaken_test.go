@@ -70,37 +70,18 @@ func TestOvertakenCallDecidesAgain(t *testing.T) {
 	}
 }
 
-// held is a limit under which a Cancel is held up, once, after it has been decided.
-type held struct {
-	policy.Policy
-	meanwhile func()
-}
-
-func (h *held) Refund(word uint64, now policy.Instant, n int64) uint64 {
-	return h.Policy.(policy.Refunder).Refund(word, now, n)
-}
-
-func (h *held) Cancel(word, taken uint64, at, now policy.Instant, n, undone int64) uint64 {
-	next := h.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
-	if f := h.meanwhile; f != nil {
-		h.meanwhile = nil
-		f()
-	}
-	return next
-}
-
 // A Cancel is held up between deciding and swapping. A Reset waits for it;
 // otherwise others could take as much as was reset, and the Cancel, which finds the
 // word as it was, would give back their units.
 func TestResetWaitsForACancel(t *testing.T) {
-	limit := &held{Policy: funnel(5, 1, time.Hour)}
+	limit := &hooked{Policy: funnel(5, 1, time.Hour)}
 	e := open[string](t, Config{Policy: limit, Clock: newHandClock().Now})
 	first := e.Reserve("key", 2, 0)
 	require.True(t, e.Choke("key"))
 	settled(t, e)
 	var took bool
 	waits, done := seeReturnWaits(t, e), make(chan struct{})
-	limit.meanwhile = func() {
+	limit.undone = once(func() {
 		go func() {
 			defer close(done)
 			e.Reset("key")
@@ -111,7 +92,7 @@ func TestResetWaitsForACancel(t *testing.T) {
 			t.Error("the reset did not wait")
 		case <-waits:
 		}
-	}
+	})
 	first.Cancel()
 	<-done
 	assert.True(t, took)

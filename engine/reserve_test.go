@@ -197,28 +197,13 @@ func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 	}
 }
 
-// undone is a policy that calls hook in the middle of a Cancel.
-type undone struct {
-	policy.Policy
-	hook func()
-}
-
-func (u undone) Refund(word uint64, now policy.Instant, n int64) uint64 {
-	return u.Policy.(policy.Refunder).Refund(word, now, n)
-}
-
-func (u undone) Cancel(word, taken uint64, at, now policy.Instant, n, others int64) uint64 {
-	u.hook()
-	return u.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, others)
-}
-
 // While a Cancel is under way the key is reset, and others take as much as there was:
 // the word is what it was, and what the reservation had taken is not in it any more.
 func TestCancelIsNotTakenInByAWordThatCameBack(t *testing.T) {
 	clock := newHandClock()
 	var e *Engine[string]
 	var others sync.WaitGroup
-	e = open[string](t, Config{Clock: clock.Now, Policy: undone{funnel(5, 1, time.Hour), func() {
+	e = open[string](t, Config{Clock: clock.Now, Policy: &hooked{Policy: funnel(5, 1, time.Hour), cancel: func(int64) {
 		var done atomic.Bool
 		others.Go(func() {
 			assert.True(t, e.Reset("key"))
@@ -246,7 +231,7 @@ func TestCancelIsNotTakenInByAWordThatCameBack(t *testing.T) {
 func TestGivingBackGoesOnAfterAPanic(t *testing.T) {
 	clock := newHandClock()
 	panics := true
-	e := open[string](t, Config{Clock: clock.Now, Policy: undone{funnel(5, 1, time.Hour), func() {
+	e := open[string](t, Config{Clock: clock.Now, Policy: &hooked{Policy: funnel(5, 1, time.Hour), cancel: func(int64) {
 		if panics {
 			panic("in Cancel")
 		}

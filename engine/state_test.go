@@ -431,7 +431,12 @@ func TestFileStaysLockedUntilASaveThatWasGivenUpHasEnded(t *testing.T) {
 func TestSaveThatPanicsIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var panics atomic.Bool
-		config := inFile(t, Config{Policy: panicky{funnel(10, 1, time.Hour), &panics}, State: State{Every: time.Minute}})
+		limit := &hooked{Policy: funnel(10, 1, time.Hour), fresh: func() {
+			if panics.Load() {
+				panic("fresh")
+			}
+		}}
+		config := inFile(t, Config{Policy: limit, State: State{Every: time.Minute}})
 		e, err := New[string](config)
 		require.NoError(t, err)
 		require.True(t, e.Choke("a"))
@@ -447,19 +452,6 @@ func TestSaveThatPanicsIsTriedAgain(t *testing.T) {
 		require.Equal(t, 1, e.Stats().Saved)
 		require.NoError(t, e.Close())
 	})
-}
-
-// panicky is a policy whose FreshAt panics at times.
-type panicky struct {
-	policy.Policy
-	panics *atomic.Bool
-}
-
-func (p panicky) FreshAt(word uint64) policy.Instant {
-	if p.panics.Load() {
-		panic("fresh")
-	}
-	return p.Policy.FreshAt(word)
 }
 
 // A load that fails is an error that says why. The file stays as it was, and the next New may

@@ -161,27 +161,13 @@ func TestWaitsAreCounted(t *testing.T) {
 	})
 }
 
-// looking is a policy that counts how often a word is looked at.
-type looking struct {
-	policy.Policy
-	looks *atomic.Int64
-}
-
-func (l looking) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
-	l.looks.Add(1)
-	return l.Policy.Take(word, now, n, patience)
-}
-
-func (l looking) FreshAt(word uint64) policy.Instant {
-	l.looks.Add(1)
-	return l.Policy.FreshAt(word)
-}
-
 // Stats looks at no key, so that a scrape of a million keys costs what that of one does.
 func TestStatsGoesThroughNoKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks atomic.Int64
-		e := open[int](t, Config{Policy: looking{funnel(10, 1, time.Hour), &looks}})
+		e := open[int](t, Config{Policy: &hooked{
+			Policy: funnel(10, 1, time.Hour), take: func(*asked) { looks.Add(1) }, fresh: func() { looks.Add(1) },
+		}})
 		for key := range 1000 {
 			require.True(t, e.Choke(key))
 		}

@@ -179,10 +179,20 @@ func TestTogetherWithAFullQueue(t *testing.T) {
 
 // A policy that panics for one key leaves nothing taken from the others.
 func TestTogetherWithAPanic(t *testing.T) {
-	var left int
-	var overtake func()
+	var left int        // Takes of three units until one panics
+	var overtake func() // runs in those before it
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour)})
-	bad := open[string](t, Config{Policy: panicking{funnel(10, 1, time.Hour), &left, &overtake}})
+	bad := open[string](t, Config{Policy: &hooked{Policy: funnel(10, 1, time.Hour), take: func(a *asked) {
+		if a.n != 3 || left == 0 {
+			return
+		}
+		if left--; left == 0 {
+			panic("policy")
+		}
+		if overtake != nil {
+			overtake()
+		}
+	}}})
 	bad.Take("key", 1)
 	e.Take("key", 1)
 	settled(t, e)
@@ -212,45 +222,11 @@ func TestTogetherWithAPanic(t *testing.T) {
 	}
 }
 
-// panicking panics in one of its takes of three units: the first if left is 1. It runs
-// overtake, if not nil, in the takes before.
-type panicking struct {
-	policy.Policy
-	left     *int
-	overtake *func()
-}
-
-func (p panicking) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
-	if n == 3 && *p.left > 0 {
-		if *p.left--; *p.left == 0 {
-			panic("policy")
-		}
-		if *p.overtake != nil {
-			(*p.overtake)()
-		}
-	}
-	return p.Policy.Take(word, now, n, patience)
-}
-
-// interrupted is a policy during whose next Take something happens.
-type interrupted struct {
-	policy.Policy
-	by func()
-}
-
-func (p *interrupted) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
-	if by := p.by; by != nil {
-		p.by = nil
-		by()
-	}
-	return p.Policy.Take(word, now, n, patience)
-}
-
 // A call on several tiers is overtaken at the second, after it has decided there: it
 // decides again, and gives back to the first if the second refuses now.
 func TestTiersDecideAgainIfOvertaken(t *testing.T) {
 	for _, room := range []int64{2, 3} {
-		second := &interrupted{Policy: funnel(room, 1, 24*time.Hour)}
+		second := &hooked{Policy: funnel(room, 1, 24*time.Hour)}
 		tiers, err := NewTiered[string](Config{Policy: funnel(5, 1, 24*time.Hour)}, second)
 		require.NoError(t, err)
 		defer tiers.Close()
@@ -259,10 +235,13 @@ func TestTiersDecideAgainIfOvertaken(t *testing.T) {
 		for _, e := range engines {
 			settled(t, e)
 		}
-		second.by = func() { require.True(t, engines[1].Choke("key")) }
+		second.take = func(*asked) {
+			second.take = nil
+			require.True(t, engines[1].Choke("key"))
+		}
 		passes := room == 3
 		require.Equal(t, passes, tiers.Choke("key"))
-		require.Nil(t, second.by)
+		require.Nil(t, second.take)
 		first, other := engines[0].Stats(), engines[1].Stats()
 		if passes {
 			assert.EqualValues(t, 3, engines[0].Peek("key").Remaining)
