@@ -245,28 +245,6 @@ func TestSettlesWhatStillCounts(t *testing.T) {
 	}
 }
 
-// A limit that comes with the call decides it over the fleet as well, and what was taken is
-// given back in its units.
-func TestHoldUnderAnotherLimit(t *testing.T) {
-	l := open(t, at(shared.Addr(), policy.Must(policy.FixedWindow(10, 24*time.Hour))))
-	call := limits.Call[string]{Key: "key", N: 90, Limit: policy.Must(policy.FixedWindow(100, 24*time.Hour))}
-	g, err := l.Hold(t.Context(), call)
-	require.NoError(t, err)
-	require.True(t, g.Allowed)
-	assert.Equal(t, int64(100), g.Limit)
-	require.NoError(t, g.Settle(t.Context(), 4))
-	assert.Equal(t, int64(6), take(t, l, "key", 0).Remaining)
-	g, err = l.Hold(t.Context(), call)
-	require.NoError(t, err)
-	require.True(t, g.Allowed)
-	require.NoError(t, g.Settle(t.Context(), 93))
-	assert.Zero(t, take(t, l, "key", 0).Remaining)
-	call.N, call.Patience = 4, time.Millisecond
-	g, err = l.Hold(t.Context(), call)
-	require.NoError(t, err)
-	assert.False(t, g.Allowed, "97 of 100 are used")
-}
-
 // On a busy key of a Funnel, what was taken and not needed comes back as far as it cannot
 // have drained.
 func TestSettlesOnBusyFunnel(t *testing.T) {

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,27 +42,6 @@ func request(fields ...string) *http.Request {
 }
 
 var nothing = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-
-// A leased answer tells clients the limit, and nothing that another server may make untrue.
-func TestLeasedAnswersAreNotTold(t *testing.T) {
-	c := at(shared.Addr(), policy.Must(policy.FixedWindow(100, 24*time.Hour)))
-	c.Mode = Leased
-	l := open(t, c)
-	leased := map[int]bool{}
-	h := httplimit.Must(httplimit.New(l, byAddr, httplimit.Options{OnVerdict: func(_ *http.Request, v limits.Verdict) {
-		if v.Provenance.Source() == limits.SourceLease {
-			leased[httplimit.Status(v.Reason)] = true
-		}
-	}})).Handler(nothing)
-	for i := range 150 {
-		w := served(t, h, request())
-		assert.Equal(t, i >= 100, w.Code == 429, i)
-		assert.NotContains(t, w.Header(), "Ratelimit")
-		assert.NotContains(t, w.Header(), "Retry-After")
-		assert.Equal(t, `"default";q=100;w=86400`, w.Header().Get("RateLimit-Policy"))
-	}
-	assert.Equal(t, map[int]bool{0: true, 429: true}, leased, "both were answered from a lease")
-}
 
 // An outage with FallbackClosed is 503 with the problem type for that, not 429. By shares,
 // requests are limited, and are told no figures.
@@ -123,40 +100,6 @@ func TestRequestsWaitNoLongerThanTheirBudgets(t *testing.T) {
 			})
 		}
 	}
-}
-
-// An address in process and a tenant over the fleet are charged together or not at all.
-func TestAddressInProcessAndTenantOverFleet(t *testing.T) {
-	tenants := open(t, at(shared.Addr(), policy.Must(policy.FixedWindow(3, 24*time.Hour))))
-	addresses, err := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.FixedWindow(5, 24*time.Hour))})
-	require.NoError(t, err)
-	defer addresses.Close()
-	h := httplimit.Must(httplimit.NewAll(httplimit.Options{},
-		httplimit.Limit[string]{Name: "tenant", Limiter: tenants, Key: httplimit.ByHeader("Tenant")},
-		httplimit.Limit[netip.Addr]{Name: "address", Limiter: addresses, Key: httplimit.ByAddr},
-	)).Handler(nothing)
-	client := netip.MustParseAddr("192.0.2.1") // as httptest has it
-	for i, step := range []struct {
-		tenant  string
-		code    int
-		decides string
-	}{
-		{"a", 200, "tenant"}, {"a", 200, "tenant"}, {"a", 200, "tenant"},
-		{"a", 429, "tenant"}, {"a", 429, "tenant"}, // and cost the address nothing
-		{"b", 200, "address"}, {"b", 200, "address"},
-		{"b", 429, "address"}, {"c", 429, "address"}, // and cost the tenants nothing
-	} {
-		before := tenants.Stats()
-		w := served(t, h, request("Tenant", step.tenant))
-		require.Equal(t, step.code, w.Code, i)
-		assert.Contains(t, w.Header().Get("RateLimit"), strconv.Quote(step.decides), i)
-		if step.code == 429 && step.decides == "address" {
-			assert.Equal(t, before.Exact, tenants.Stats().Exact, "a refusal in process asks Redis nothing")
-		}
-	}
-	assert.Zero(t, addresses.Peek(client).Remaining)
-	assert.Equal(t, int64(1), take(t, tenants, "b", 0).Remaining)
-	assert.Equal(t, int64(3), take(t, tenants, "c", 0).Remaining)
 }
 
 // A process that is killed between its claims leaves charged in Redis what its calls under

@@ -2,8 +2,6 @@ package fleet
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -94,30 +92,6 @@ func TestLeasedFleet(t *testing.T) {
 		require.LessOrEqual(t, float64(admitted), most)
 		require.GreaterOrEqual(t, float64(admitted), 0.8*most, "little is lost with the outage")
 	})
-}
-
-// TestLeasedOutage answers by the fallback when leases have ended and Redis is gone.
-func TestLeasedOutage(t *testing.T) {
-	for _, f := range fallbacks {
-		t.Run(f.source.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, line *redistest.Line) {
-				c := leased(over(line, policy.Must(policy.FixedWindow(100, time.Hour))))
-				c.Outage, c.Term = f.outage, time.Minute
-				l := open(t, c)
-				require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
-				line.Set(gone)
-				a := take(t, l, "b", 1)
-				require.Equal(t, f.source, a.Source())
-				require.ErrorIs(t, a.Err(), ErrOutage)
-				require.Equal(t, f.outage != FallbackClosed, a.Allowed)
-				eventually(t, func() bool { return errors.Is(take(t, l, fmt.Sprint(time.Now()), 1).Err(), ErrBreakerOpen) }, "the breaker opens")
-				local := l.Stats().Local
-				line.Set(well)
-				eventually(t, func() bool { return l.Health() == nil && l.Stats().Charged == local }, "it closes, and what counts is charged")
-				eventually(t, func() bool { return take(t, l, "c", 1).Source() == limits.SourceLease }, "leases are taken again")
-			})
-		})
-	}
 }
 
 // Promise: A call on a lease allocates nothing.

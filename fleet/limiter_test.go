@@ -108,55 +108,6 @@ func TestOneLimitOverServers(t *testing.T) {
 	})
 }
 
-func TestReservations(t *testing.T) {
-	l := open(t, at(shared.Addr(), funnel(2, 1, time.Hour)))
-	ctx := t.Context()
-	r, err := l.Reserve(ctx, "a", 2, 0)
-	require.NoError(t, err)
-	require.True(t, r.Allowed)
-	require.Zero(t, r.Wait)
-	later, err := l.Reserve(ctx, "a", 1, 2*time.Hour)
-	require.NoError(t, err)
-	require.True(t, later.Allowed)
-	require.InDelta(t, time.Hour, later.Wait, float64(time.Minute))
-	refused, err := l.Reserve(ctx, "a", 1, time.Hour)
-	require.NoError(t, err)
-	require.False(t, refused.Allowed)
-	require.NoError(t, refused.Cancel(ctx))
-
-	require.NoError(t, later.Cancel(ctx))
-	require.NoError(t, later.Cancel(ctx), "which does nothing")
-	require.NoError(t, r.Cancel(ctx))
-	require.EqualValues(t, 2, take(t, l, "a", 0).Remaining)
-}
-
-// Servers cancel in any order, and each gives back its own units.
-func TestCancelAmongServers(t *testing.T) {
-	ctx := t.Context()
-	for _, limit := range []policy.Policy{
-		funnel(10, 1, time.Hour), policy.Must(policy.FixedWindow(10, time.Hour)), policy.Must(policy.SlidingWindow(10, time.Hour)),
-	} {
-		config := at(shared.Addr(), limit)
-		one, other := open(t, config), open(t, config)
-		reserve := func(l *Limiter, key string) Reservation {
-			r, err := l.Reserve(ctx, key, 3, 0)
-			require.NoError(t, err)
-			require.True(t, r.Allowed)
-			return r
-		}
-
-		r := reserve(one, "alone")
-		require.NoError(t, r.Cancel(ctx))
-		require.EqualValues(t, 10, take(t, other, "alone", 0).Remaining, "%v", limit)
-
-		first, second := reserve(one, "both"), reserve(other, "both")
-		require.NoError(t, first.Cancel(ctx))
-		requireUsed(t, 3, one, "both")
-		require.NoError(t, second.Cancel(ctx))
-		requireUsed(t, 0, one, "both")
-	}
-}
-
 func TestWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		l := open(t, over(line, funnel(1, 1, 30*time.Millisecond)))

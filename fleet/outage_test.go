@@ -99,26 +99,6 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestScriptsAreSentAgain: Redis forgets scripts when it is told to, and when it is
-// restarted.
-func TestScriptsAreSentAgain(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t, redistest.Options{AOF: true})
-	l := open(t, at(redis.Addr(), funnel(10, 1, time.Hour)))
-	for i := range 4 {
-		require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
-		if i < 2 {
-			redis.Do(t, "SCRIPT", "FLUSH", "SYNC")
-			continue
-		}
-		redis.Kill()
-		require.NoError(t, redis.Restart())
-		eventually(t, func() bool { return take(t, l, "a", 0).Source() == limits.SourceRedis }, "it is back")
-	}
-	require.EqualValues(t, 6, take(t, l, "a", 0).Remaining)
-	require.Zero(t, l.Stats().Local)
-}
-
 // TestPaused has Redis stand still, or its answers be late. What was asked meanwhile may count
 // when it goes on. guard.TestSilenceOpens counts the ticks of the silence exactly.
 func TestPaused(t *testing.T) {
