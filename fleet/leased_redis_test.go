@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -279,50 +278,4 @@ func TestLeasedAsksNoMoreThanExact(t *testing.T) {
 	}
 	require.LessOrEqual(t, used[Leased], used[Exact])
 	require.GreaterOrEqual(t, used[Exact], int64(keys*calls))
-}
-
-// Keys that hold leases, beside the engine's own.
-func BenchmarkLeased(b *testing.B) {
-	for _, keys := range []int{1, 1000} {
-		names := make([]string, keys)
-		for i := range names {
-			names[i] = fmt.Sprint("client-", i)
-		}
-		run := func(b *testing.B, call func(key string)) {
-			b.ReportAllocs()
-			b.RunParallel(func(pb *testing.PB) {
-				for i := 0; pb.Next(); i++ {
-					call(names[i%keys])
-				}
-			})
-		}
-		b.Run(fmt.Sprintf("fleet/keys=%d", keys), func(b *testing.B) {
-			c := leasedAt(shared.Addr(), funnel(1<<40, 1<<23, time.Second))
-			l, err := New(c)
-			require.NoError(b, err)
-			defer l.Close()
-			ctx := context.Background()
-			for begun := time.Now(); time.Since(begun) < time.Second; {
-				for _, key := range names {
-					_, _ = l.Take(ctx, key, 1)
-				}
-			}
-			begun, missed := l.Stats(), atomic.Int64{}
-			b.ResetTimer()
-			run(b, func(key string) {
-				if a, err := l.Take(ctx, key, 1); err != nil || !a.Allowed {
-					missed.Add(1)
-				}
-			})
-			s := l.Stats()
-			b.ReportMetric(float64(missed.Load())/float64(b.N), "missed/op")
-			b.ReportMetric(float64(s.LeasedUnits-begun.LeasedUnits)/float64(b.N), "units/op")
-		})
-		b.Run(fmt.Sprintf("engine/keys=%d", keys), func(b *testing.B) {
-			e, err := engine.New[string](engine.Config{Policy: funnel(1<<40, 1<<20, time.Second)})
-			require.NoError(b, err)
-			defer e.Close()
-			run(b, func(key string) { e.Take(key, 1) })
-		})
-	}
 }

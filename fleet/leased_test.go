@@ -231,17 +231,3 @@ func BenchmarkLeasedChoke(b *testing.B) {
 		})
 	}
 }
-
-func BenchmarkExactTake(b *testing.B) {
-	l := open(b, at(shared.Addr(), funnel(1_000_000, 1_000_000, time.Second)))
-	ctx := context.Background()
-	b.ReportAllocs()
-	b.SetParallelism(32)
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if _, err := l.Take(ctx, "a", 1); err != nil {
-				b.Error(err)
-			}
-		}
-	})
-}

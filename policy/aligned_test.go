@@ -10,48 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAlignedWindowStories(t *testing.T) {
-	const s, ms = time.Second, time.Millisecond
-	for _, story := range []struct {
-		name  string
-		limit int64
-		zero  time.Duration // Unix time
-		steps []step
-	}{
-		{"a window begins with a full second, whenever its first call comes", 3, 0, []step{
-			{at: 10*s + 700*ms, take: 2, allowed: passes, remaining: 1, reset: 300 * ms},
-			{at: 10*s + 700*ms, take: 2, allowed: refused, remaining: 1, retry: 300 * ms, reset: 300 * ms},
-			{at: 11*s - 1, take: 2, allowed: refused, remaining: 1, retry: 1, reset: 1},
-			{at: 11 * s, take: 0, allowed: passes, remaining: 3},
-			{at: 11 * s, take: 3, allowed: passes, reset: s},
-		}},
-		{"the full seconds are those of the wall clock", 3, 1_800_000_000*s + 400*ms, []step{
-			{at: 1, take: 3, allowed: passes, reset: 600*ms - 1},
-			{at: 600*ms - 1, take: 1, allowed: refused, retry: 1, reset: 1},
-			{at: 600 * ms, take: 1, allowed: passes, remaining: 2, reset: s},
-		}},
-		{"the patient are counted where their turn is", 2, 0, []step{
-			{at: 5 * s, take: 2, allowed: passes, reset: s},
-			{at: 5 * s, take: 1, patience: 10 * s, allowed: passes, wait: s, reset: 2 * s},
-			{at: 5 * s, take: 1, allowed: refused, retry: s, reset: 2 * s},
-			{at: 5 * s, take: 2, patience: 10 * s, allowed: passes, wait: 2 * s, reset: 3 * s},
-			{at: 6 * s, take: 1, allowed: refused, retry: 2 * s, reset: 2 * s},
-			{at: 7 * s, take: 0, allowed: passes, reset: s},
-		}},
-		{"a clock that goes back waits for the window that others are in", 3, 0, []step{
-			{at: 60 * s, take: 1, allowed: passes, remaining: 2, reset: s},
-			{at: 59*s + 1, take: 1, allowed: refused, retry: s - 1, reset: 2*s - 1},
-			{at: -1, take: 1, allowed: refused, retry: 60 * s, reset: 61 * s},
-			{at: 60 * s, take: 2, allowed: passes, reset: s},
-		}},
-	} {
-		t.Run(story.name, func(t *testing.T) {
-			p := policy.Must(policy.AlignedWindow(story.limit, s)).(policy.Anchored)
-			follow(t, p.Anchor(time.Unix(0, int64(story.zero))), story.limit, 0, story.steps)
-		})
-	}
-}
-
 // begins returns the beginnings of the windows after an instant, as told by ResetAfter.
 func begins(t *testing.T, p policy.Policy, zero time.Time, count int) (all []time.Time) {
 	t.Helper()

@@ -2,7 +2,6 @@ package policy_test
 
 import (
 	"fmt"
-	"math"
 	"math/big"
 	"math/rand/v2"
 	"testing"
@@ -228,54 +227,6 @@ func TestFunnelThatKeepsThePromise(t *testing.T) {
 		return units
 	}
 	assert.Equal(t, limit, within(1, 0))
-}
-
-// Time stands still 9 years after the epoch.
-func TestAtMostAtTheEndOfTime(t *testing.T) {
-	for _, per := range []time.Duration{time.Millisecond, time.Second, longestWindow} {
-		for _, limit := range append(cutLimits(per), 1, 7, 2047) {
-			p := policy.Must(policy.AtMost(limit, per))
-			word, d := p.Take(0, policy.Instant(9*year), limit, 0)
-			require.True(t, d.Allowed)
-			assert.Less(t, policy.Instant(9*year), p.FreshAt(word), "%v", p)
-			assert.LessOrEqual(t, d.ResetAfter, 2*per)
-
-			for _, patience := range []time.Duration{0, math.MaxInt64} {
-				word, _ = p.Take(0, math.MaxInt64, limit, 0)
-				_, d = p.Take(word, math.MaxInt64, 1, patience)
-				assert.Equal(t, policy.Never, d.RetryAfter, "%v", p)
-			}
-		}
-	}
-}
-
-// The last part that begins before time stands still can be reached, and not one more.
-func TestAtMostLastPart(t *testing.T) {
-	const full = 65535
-	p := policy.Must(policy.AtMost(full, time.Second)) // one part to a second
-	last := endOfRing - endOfRing%policy.Instant(time.Second)
-	for _, patience := range []time.Duration{0, time.Second - 1, time.Minute} {
-		word, _ := p.Take(0, last-policy.Instant(2*time.Second), full, 0)
-		now := last - policy.Instant(time.Second)
-		_, d := p.Take(word, now, full, patience)
-		assert.Equal(t, policy.Decision{
-			Allowed: patience >= time.Second, Limit: full, Wait: min(patience/time.Minute, 1) * time.Second,
-			RetryAfter: max(time.Second-patience, 0), ResetAfter: time.Second + 2*time.Second*min(patience/time.Minute, 1),
-		}, d)
-		word, _ = p.Take(0, now, full, 0)
-		next, d := p.Take(word, now, 1, patience)
-		assert.Equal(t, word, next)
-		assert.Equal(t, policy.Decision{Limit: full, RetryAfter: policy.Never, ResetAfter: 2 * time.Second}, d)
-	}
-
-	// Of this period the part in which time stands still is the last but one: what
-	// would have to wait for longer is refused, and there is what there was.
-	p = policy.Must(policy.AtMost(full, 1<<29+3))
-	word, _ := p.Take(0, endOfRing, full-5, 0)
-	_, look := p.Take(word, endOfRing, 0, 0)
-	same, d := p.Take(word, endOfRing, 10, math.MaxInt64)
-	assert.Equal(t, word, same)
-	assert.Equal(t, policy.Decision{Limit: full, Remaining: 5, RetryAfter: policy.Never, ResetAfter: look.ResetAfter}, d)
 }
 
 // Units repacked into a coarser part, as there was no room for a call, leave no
