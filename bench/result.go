@@ -205,15 +205,23 @@ func (r *Result) ratioTo(yardstick *Result) *Spread {
 	if yardstick == nil {
 		return nil
 	}
-	var ratios []float64
-	for i := range min(len(r.Rounds), len(yardstick.Rounds)) {
-		ratios = append(ratios, r.Rounds[i].NsPerOp()/max(yardstick.Rounds[i].NsPerOp(), 1e-3))
-	}
-	if len(ratios) == 0 {
+	s, ok := Ratios(r.Rounds, yardstick.Rounds, Pass.NsPerOp)
+	if !ok {
 		return nil
 	}
-	s := SpreadOf(ratios)
 	return &s
+}
+
+// Ratios returns the figure of passes as a multiple of other passes' in the same round. A
+// round in which the other is 0 is passed over. Ratios reports false if none is left.
+func Ratios(of, by []Pass, figure func(Pass) float64) (Spread, bool) {
+	var ratios []float64
+	for i := range min(len(of), len(by)) {
+		if x := figure(by[i]); x > 0 {
+			ratios = append(ratios, figure(of[i])/x)
+		}
+	}
+	return SpreadOf(ratios), len(ratios) > 0
 }
 
 // Spread is the median of some values, with the least and the greatest.

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -64,6 +67,9 @@ func Size(x float64) string {
 	return Digits(x) + " B"
 }
 
+// Bytes writes a size in powers of ten: 12.3MB.
+func Bytes(x float64) string { return Count(x) + "B" }
+
 // Percent writes a share: 98.6%.
 func Percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
 
@@ -76,13 +82,7 @@ func Ratio(x float64) string {
 }
 
 // Thousands writes a whole number with commas.
-func Thousands(n int64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+func Thousands(n int64) string { return humanize.Comma(n) }
 
 // Limit writes a limit in the notation of policy.Parse, or in words if it is none.
 func Limit(l bench.Limit) string {
@@ -115,10 +115,7 @@ func Minutes(d time.Duration) string {
 
 // Plural writes a number and its noun.
 func Plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return Thousands(int64(n)) + " " + noun + "s"
+	return Thousands(int64(n)) + " " + english.PluralWord(n, noun, "")
 }
 
 // Medians says over how many rounds the medians are: "one round" has none.
@@ -147,10 +144,4 @@ func Sentence(s string) string {
 }
 
 // And joins words: a, b and c.
-func And(words []string) string {
-	if len(words) < 2 {
-		return strings.Join(words, "")
-	}
-	last := len(words) - 1
-	return strings.Join(words[:last], ", ") + " and " + words[last]
-}
+func And(words []string) string { return english.WordSeries(words, "and") }

@@ -286,7 +286,7 @@ func assertTables(t *testing.T, o *browser.Tab, d report.Document) {
 	assert.Equal(t, 1, hints)
 	for _, w := range d.Workloads {
 		for _, table := range tablesOf(w) {
-			rows := browser.Eval[[][]string](o, `[...document.querySelectorAll('[aria-label="Figures, `+table.Title+`"] tbody tr')].map((r) => [...r.cells].map((c) => c.innerText.trim()))`)
+			rows := browser.Eval[[][]string](o, `[...document.querySelectorAll('[aria-label="`+table.Title+`"] tbody tr')].map((r) => [...r.cells].map((c) => c.innerText.trim()))`)
 			var want [][]string
 			for _, r := range table.Rows {
 				var cells []string

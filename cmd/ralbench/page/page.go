@@ -80,7 +80,7 @@ type style struct {
 type section struct {
 	Name, About, Why string
 	Charts           []chart
-	Tables           []table
+	Tables           []report.Table
 	Audits           []report.AuditRow
 }
 

@@ -47,14 +47,14 @@ func TestPageSaysWhatTheTerminalSays(t *testing.T) {
 	d := reporttest.Run(t)
 	page := html.UnescapeString(withoutScripts(pageOf(t, d)))
 	for _, w := range d.Workloads {
-		rows := report.Cells(report.Columns, w.Results)
+		rows := report.Cells(report.Filled(report.Columns, w.Results), w.Results)
 		for i, r := range w.Results {
 			if r.Audit != nil {
 				assert.Contains(t, page, report.AuditLine(*r.Audit))
 			}
 			if len(r.Rounds) > 0 {
-				for _, cell := range trimmed(rows[i]) {
-					assert.Contains(t, page, "<td>"+cell+"</td>")
+				for _, cell := range rows[i] {
+					assert.Contains(t, page, "<td>"+strings.TrimSuffix(cell, report.NoMark)+"</td>")
 				}
 			}
 		}
@@ -186,11 +186,11 @@ func TestDisturbedAndMissingRoundsAreSaid(t *testing.T) {
 	d := reporttest.Made(nil, []float64{1, 2})
 	d.Workloads[0].Rounds = 5
 	d.Workloads[0].Results[0].Disturbed = 1
-	facts := tablesOf(d.Workloads[0])[0].Facts
+	facts := tablesOf(d.Workloads[0])[0].About
 	assert.Contains(t, facts, "medians of 2 rounds, of 5 that were planned.")
 	assert.Contains(t, facts, "Ral: 1 round disturbed")
 	d.Workloads[0].Results[0].Rounds = d.Workloads[0].Results[0].Rounds[:1]
-	assert.Contains(t, tablesOf(d.Workloads[0])[0].Facts, "; one round, of 5")
+	assert.Contains(t, tablesOf(d.Workloads[0])[0].About, "; one round, of 5")
 }
 
 func TestLicencesStandBesideTheLibraries(t *testing.T) {

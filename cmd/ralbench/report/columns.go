@@ -12,19 +12,12 @@ import (
 // Column is a column of a table. Its width is the same in all workloads, so that
 // the eye finds its way down.
 type Column struct {
-	Name  string
+	Figure
 	Width int
 	// Group says which columns belong together: if a table has to be split, it is
 	// split between groups.
 	Group int
-	Figure
 }
-
-// baseColumn is the column of multiples of a workload's base, which is Choke.
-const baseColumn = "x Choke"
-
-// NeedsBase reports whether only workloads with a base have the column.
-func (c Column) NeedsBase() bool { return c.Name == baseColumn }
 
 // Groups of columns.
 const (
@@ -36,126 +29,132 @@ const (
 
 // Columns are the columns of each workload's table, after the contender's.
 var Columns = []Column{
-	{"ops/s", 7, groupSpeed, Figure{Better: +1,
-		Show:  func(r bench.Result) string { return format.Count(r.OpsPerSecond.Median) },
-		Value: func(r bench.Result) (float64, bool) { return r.OpsPerSecond.Median, true }}},
-	{"cpus", 5, groupSpeed, Figure{
-		Show: func(r bench.Result) string { return fmt.Sprintf("%.1f", r.CPUs.Median) }}},
-	{"ns/op", 6, groupSpeed, Figure{Better: -1,
-		Show:  func(r bench.Result) string { return format.Digits(r.NsPerOp.Median) },
-		Value: func(r bench.Result) (float64, bool) { return r.NsPerOp.Median, true }}},
-	{"spread", 7, groupSpeed, Figure{Show: spread}},
-	{"x floor", 8, groupSpeed, ratioTo(func(r bench.Result) *bench.Spread { return r.OfFloor })},
-	{"x map", 7, groupSpeed, ratioTo(func(r bench.Result) *bench.Spread { return r.OfMap })},
-	{baseColumn, 8, groupSpeed, ratioTo(func(r bench.Result) *bench.Spread { return r.OfBase })},
-	{"allocs", 7, groupCalls, Figure{Better: -1,
-		Show:  func(r bench.Result) string { return fmt.Sprintf("%.2f", r.AllocsPerOp.Median) },
-		Value: func(r bench.Result) (float64, bool) { return r.AllocsPerOp.Median, true }}},
-	{"B/op", 5, groupCalls, Figure{Better: -1,
-		Show:  func(r bench.Result) string { return format.Digits(r.BytesPerOp.Median) },
-		Value: func(r bench.Result) (float64, bool) { return r.BytesPerOp.Median, true }}},
-	{"refused", 8, groupCalls, Figure{
-		Show: func(r bench.Result) string { return format.Percent(r.RefusedShare) }}},
-	{"p50", 7, groupLatency, latency(func(l bench.Latency) time.Duration { return l.P50 })},
-	{"p99", 7, groupLatency, latency(func(l bench.Latency) time.Duration { return l.P99 })},
-	{"p99.9", 7, groupLatency, latency(func(l bench.Latency) time.Duration { return l.P999 })},
-	{"worst", 7, groupLatency, latency(func(l bench.Latency) time.Duration { return l.Worst })},
+	{speed, 7, groupSpeed},
+	{Figure{"cpus", 0, func(x float64) string { return fmt.Sprintf("%.1f", x) }, always(func(r bench.Result) float64 { return r.CPUs.Median }), nil}, 5, groupSpeed},
+	{costs, 6, groupSpeed},
+	{Figure{"spread", 0, percents, func(r bench.Result) (float64, bool) { return r.NsPerOp.Relative(), len(r.Rounds) > 1 }, nil}, 7, groupSpeed},
+	{Figure{"x floor", -1, format.Ratio, ofMedian(func(r bench.Result) *bench.Spread { return r.OfFloor }), nil}, 8, groupSpeed},
+	{Figure{"x map", -1, format.Ratio, ofMedian(func(r bench.Result) *bench.Spread { return r.OfMap }), nil}, 7, groupSpeed},
+	{Figure{"x Choke", -1, format.Ratio, ofMedian(func(r bench.Result) *bench.Spread { return r.OfBase }), nil}, 8, groupSpeed},
+	{Figure{"allocs", -1, format.Ratio, always(func(r bench.Result) float64 { return r.AllocsPerOp.Median }), nil}, 7, groupCalls},
+	{Figure{"B/op", -1, format.Digits, always(func(r bench.Result) float64 { return r.BytesPerOp.Median }), nil}, 5, groupCalls},
+	{Figure{"refused", 0, format.Percent, always(func(r bench.Result) float64 { return r.RefusedShare }), nil}, 8, groupCalls},
+	{Figure{"p50", -1, format.Nanoseconds, ofLatency(func(l bench.Latency) time.Duration { return l.P50 }), nil}, 7, groupLatency},
+	{Figure{"p99", -1, format.Nanoseconds, ofLatency(func(l bench.Latency) time.Duration { return l.P99 }), nil}, 7, groupLatency},
+	{tails, 7, groupLatency},
+	{worst, 7, groupLatency},
 }
 
 // MemoryColumns are the columns of a further table if memory was measured.
 var MemoryColumns = []Column{
-	{"B/key", 7, groupMemory, Figure{Better: -1,
-		Show:  ofMemory(func(m bench.Memory) string { return format.Digits(m.BytesPerKey) }),
-		Value: func(r bench.Result) (float64, bool) { return r.Memory.BytesPerKey, true }}},
-	{"heap", 8, groupMemory, Figure{Show: ofMemory(func(m bench.Memory) string { return format.Count(float64(m.FullHeap)) + "B" })}},
-	{"full GC", 8, groupMemory, Figure{Better: -1,
-		Show:  ofMemory(func(m bench.Memory) string { return format.Duration(m.GC) }),
-		Value: func(r bench.Result) (float64, bool) { return float64(r.Memory.GC), true }}},
-	{"before", 8, groupMemory, Figure{Show: ofMemory(func(m bench.Memory) string { return format.Duration(m.GCBefore) })}},
-	{"idle heap", 10, groupMemory, Figure{Better: -1,
-		Show: ofMemory(func(m bench.Memory) string {
-			switch {
-			case m.IdleUnknown:
-				return nothing
-			case m.Idle == 0:
-				return "keeps all"
-			}
-			return format.Percent(m.IdleShare())
-		}),
-		Value: func(r bench.Result) (float64, bool) { return r.Memory.IdleShare(), !r.Memory.IdleUnknown }}},
-}
-
-// nothing stands in a cell without a figure.
-const nothing = "-"
-
-func spread(r bench.Result) string {
-	if len(r.Rounds) < 2 {
-		return nothing
-	}
-	return fmt.Sprintf("±%.0f%%", 100*r.NsPerOp.Relative())
-}
-
-func ratioTo(of func(bench.Result) *bench.Spread) Figure {
-	return Figure{Better: -1,
-		Show: func(r bench.Result) string {
-			if s := of(r); s != nil {
-				return format.Ratio(s.Median)
-			}
-			return nothing
-		},
-		Value: func(r bench.Result) (float64, bool) {
-			if s := of(r); s != nil {
-				return s.Median, true
-			}
+	{bytesPerKey, 7, groupMemory},
+	{Figure{"heap", 0, format.Bytes, ofMemory(func(m bench.Memory) float64 { return float64(m.FullHeap) }), nil}, 8, groupMemory},
+	{Figure{"full GC", -1, format.Nanoseconds, ofMemory(func(m bench.Memory) float64 { return float64(m.GC) }), nil}, 8, groupMemory},
+	{Figure{"before", 0, format.Nanoseconds, ofMemory(func(m bench.Memory) float64 { return float64(m.GCBefore) }), nil}, 8, groupMemory},
+	{Figure{"idle heap", -1, keptShare, func(r bench.Result) (float64, bool) {
+		if r.Memory == nil {
 			return 0, false
-		},
-	}
+		}
+		return r.Memory.IdleShare(), !r.Memory.IdleUnknown
+	}, nil}, 10, groupMemory},
 }
 
-func latency(of func(bench.Latency) time.Duration) Figure {
-	return Figure{Better: -1,
-		Show: func(r bench.Result) string {
-			if r.Latency == nil {
-				return nothing
-			}
-			return format.Duration(of(*r.Latency))
-		},
-		Value: func(r bench.Result) (float64, bool) {
-			if r.Latency == nil {
-				return 0, false
-			}
-			return float64(of(*r.Latency)), true
-		},
+// WithMemory returns the results for which memory was measured, and what a reader of their
+// table has to know.
+func WithMemory(w bench.WorkloadReport) (results []bench.Result, about string) {
+	var idle time.Duration
+	for _, r := range w.Results {
+		if r.Memory != nil {
+			results = append(results, r)
+			idle = max(idle, r.Memory.Idle)
+		}
 	}
+	if len(results) == 0 {
+		return nil, ""
+	}
+	m := results[0].Memory
+	return results, fmt.Sprintf("heap of %s keys without the %s bytes of their names, and what is left of it after %s of idling:",
+		format.Thousands(int64(m.Keys)), format.Thousands(m.KeyBytes), format.Short(idle))
 }
 
-func ofMemory(show func(bench.Memory) string) func(bench.Result) string {
-	return func(r bench.Result) string { return show(*r.Memory) }
+// keptShare writes the share of the heap that is left of idle keys.
+func keptShare(x float64) string {
+	if x == 1 {
+		return "keeps all"
+	}
+	return format.Percent(x)
+}
+
+// Mark ends a cell that is the best of its column, NoMark any other one.
+const (
+	Mark   = "*"
+	NoMark = " "
+)
+
+// Cells returns a row of cells for each result. In each column the best comparable
+// result is marked, with all that look the same. None is marked if all look the
+// same, or if there is only one.
+func Cells(columns []Column, results []bench.Result) [][]string {
+	rows := make([][]string, len(results))
+	for _, c := range columns {
+		competes := func(r bench.Result) bool { return c.Better != 0 && r.Comparable() && c.Show(r) != nothing }
+		peers := slices.DeleteFunc(slices.Clone(results), func(r bench.Result) bool { return !competes(r) })
+		best := ""
+		if r := c.best(peers); r != nil {
+			best = c.Show(*r)
+		}
+		all := !slices.ContainsFunc(peers, func(r bench.Result) bool { return c.Show(r) != best })
+		for i, r := range results {
+			text, end := c.Show(r), NoMark
+			if !all && competes(r) && text == best {
+				end = Mark
+			}
+			rows[i] = append(rows[i], text+end)
+		}
+	}
+	return rows
 }
 
 // KnownCells returns a further row of a result: the latencies of known keys, in the
-// columns of latencies. It is nil if there are no such columns.
+// columns of latencies. It is nil if there are none.
 func KnownCells(r bench.Result, columns []Column) []string {
+	if r.Known == nil || !slices.ContainsFunc(columns, func(c Column) bool { return c.Group == groupLatency }) {
+		return nil
+	}
 	of := bench.Result{Latency: r.Known}
 	row := make([]string, len(columns))
-	found := false
 	for i, c := range columns {
 		if c.Group == groupLatency {
-			row[i], found = c.Show(of)+NoMark, true
+			row[i] = c.Show(of) + NoMark
 		}
-	}
-	if !found {
-		return nil
 	}
 	return row
 }
 
 // Filled returns the columns in which any result has something to show.
-func Filled(columns []Column, results []bench.Result) (filled []Column) {
-	for _, c := range columns {
-		if slices.ContainsFunc(results, func(r bench.Result) bool { return c.Show(r) != nothing }) {
-			filled = append(filled, c)
-		}
+func Filled(columns []Column, results []bench.Result) []Column {
+	return slices.DeleteFunc(slices.Clone(columns), func(c Column) bool {
+		return !slices.ContainsFunc(results, func(r bench.Result) bool { return c.Show(r) != nothing })
+	})
+}
+
+// Signs behind the names of limiters.
+const (
+	InexactSign = "~" // not exact by its own design
+	BrokenSign  = "!" // admitted more than its promise
+)
+
+// Label returns a contender's name with its signs.
+func Label(r bench.Result) string {
+	signs := ""
+	if r.IsLimiter() && !r.Exact {
+		signs += InexactSign
 	}
-	return filled
+	if r.Audit != nil && !r.Audit.Clean() {
+		signs += BrokenSign
+	}
+	if signs == "" {
+		return r.Contender
+	}
+	return r.Contender + " " + signs
 }

@@ -13,7 +13,7 @@ import (
 type Table struct {
 	ID, Title, About string
 	Columns          []string
-	Left             int // number of columns of words
+	Left, Right      int // numbers of columns of words on both sides of the figures
 	Rows             []Row
 }
 
@@ -79,10 +79,7 @@ func workTable(d Document) Table {
 	}
 	last := ""
 	for _, w := range d.Fleet.Work {
-		name := w.Workload
-		if len(d.Settings.CPUs) > 1 {
-			name = format.Task(w.Workload, w.CPU)
-		}
+		name := taskName(d, w.Workload, w.CPU)
 		shown := name
 		if name == last {
 			shown = ""
@@ -90,7 +87,7 @@ func workTable(d Document) Table {
 		last = name
 		spread := "-"
 		if len(w.Rounds) > 1 {
-			spread = fmt.Sprintf("±%.0f%%", 100*w.RedisNsPerOp.Relative())
+			spread = percents(w.RedisNsPerOp.Relative())
 		}
 		together := "-"
 		if r := ResultOfWork(d.Report, w); r != nil {
@@ -135,7 +132,7 @@ func memoryTable(memory []fleetbench.Memory) Table {
 func shareTable(shares []fleetbench.Share) Table {
 	t := Table{
 		ID: "shares", Title: "usable share of the limit", About: "what 4 servers admitted of capacity + rate x time, asked for three times the rate",
-		Columns: []string{"limit", "load", "mode", "calls", "admitted", "allowed", "share", "aim", "audit", "each server"}, Left: 3,
+		Columns: []string{"limit", "load", "mode", "calls", "admitted", "allowed", "share", "aim", "audit", "each server"}, Left: 3, Right: 2,
 	}
 	for _, s := range shares {
 		kind, verdict := KindRal, "kept"

@@ -1,9 +1,7 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -46,7 +44,7 @@ const bestPeer = "the best exact peer"
 // goalSpec is a goal: a figure of a contender, alone or as a multiple of another's.
 type goalSpec struct {
 	workload, contender, of string
-	measure                 measure
+	figure                  Figure
 	most                    float64
 	ofIn                    string // the workload in which the other is measured, if not the same
 }
@@ -79,7 +77,7 @@ var goals = slices.Concat([]goalSpec{
 		{bench.SeveralWorkload, "Ral Tiered", ral, costs, 2.5, ""},
 		{bench.SeveralRefusedWorkload, "Ral Tiered", ral, costs, 2.5, bench.SeveralWorkload},
 		{bench.SeveralWorkload, "Ral TakeAll", ral, costs, 3.5, ""},
-		{bench.SeveralWorkload, "Ral TakeAll", "", allocations, 2, ""}, // the two slices of the Outcome
+		{bench.SeveralWorkload, "Ral TakeAll", "", roundAllocations, 2, ""}, // the two slices of the Outcome
 	},
 )
 
@@ -94,45 +92,6 @@ func ofLimits(workload string, most, warmingUp float64) (all []goalSpec) {
 // HasGoal reports whether a workload is needed for a goal.
 func HasGoal(workload string) bool {
 	return slices.ContainsFunc(goals, func(g goalSpec) bool { return g.workload == workload || g.ofIn == workload })
-}
-
-// measure is a figure that goals and verdict compare.
-type measure struct {
-	name   string
-	better int // as Figure.Better
-	show   func(float64) string
-	value  func(bench.Result) (float64, bool)
-	// rounds, if not nil, returns the values by round, which are then compared
-	// within each round.
-	rounds func(bench.Pass) float64
-}
-
-var (
-	speed = measure{"ops/s", +1, format.Count, func(r bench.Result) (float64, bool) { return r.OpsPerSecond.Median, len(r.Rounds) > 0 }, nil}
-	costs = measure{"ns/op", -1, format.Digits, func(r bench.Result) (float64, bool) { return r.NsPerOp.Median, len(r.Rounds) > 0 }, bench.Pass.NsPerOp}
-	tails = measure{"p99.9", -1, format.Nanoseconds, latencyOf(func(l bench.Latency) time.Duration { return l.P999 }), nil}
-	worst = measure{"worst", -1, format.Nanoseconds, latencyOf(func(l bench.Latency) time.Duration { return l.Worst }), nil}
-
-	allocations = measure{"allocs", -1, func(x float64) string { return fmt.Sprintf("%.2f", x) }, func(r bench.Result) (float64, bool) {
-		// Those of the background are a few in a hundred calls on a busy machine.
-		return math.Round(10*r.AllocsPerOp.Median) / 10, len(r.Rounds) > 0
-	}, nil}
-
-	bytesPerKey = measure{"B/key", -1, format.Digits, func(r bench.Result) (float64, bool) {
-		if r.Memory == nil {
-			return 0, false
-		}
-		return r.Memory.BytesPerKey, true
-	}, nil}
-)
-
-func latencyOf(of func(bench.Latency) time.Duration) func(bench.Result) (float64, bool) {
-	return func(r bench.Result) (float64, bool) {
-		if r.Latency == nil {
-			return 0, false
-		}
-		return float64(of(*r.Latency)), true
-	}
 }
 
 // Goals returns the goals that the run can tell of, with what was measured. Of
@@ -153,19 +112,19 @@ func Goals(d Document) (all []Goal) {
 			}
 		}
 		goal := Goal{
-			Workload: g.workload, Contender: g.contender, Figure: g.measure.name, Most: g.most, Show: format.Ratio,
+			Workload: g.workload, Contender: g.contender, Figure: g.figure.Name, Most: g.most, Show: format.Ratio,
 		}
-		value, ok := g.measure.value(*mine)
+		value, ok := g.figure.Value(*mine)
 		if g.of == "" {
-			goal.Value, goal.Show = value, g.measure.show
+			goal.Value, goal.Show = value, g.figure.Format
 		} else if ok {
 			other := ResultOf(*w, g.of)
 			if g.of == bestPeer {
-				other = g.measure.best(peersIn(*w))
+				other = g.figure.best(peersIn(*w))
 			}
 			if ok = other != nil; ok {
 				goal.Of = other.Contender
-				goal.Value, ok = g.measure.ratio(*mine, *other)
+				goal.Value, ok = g.figure.ratio(*mine, *other)
 			}
 		}
 		if ok {
@@ -195,51 +154,12 @@ func peersIn(w bench.WorkloadReport) (peers []bench.Result) {
 	return peers
 }
 
-// best returns the best of the results, nil if none has the figure.
-func (m measure) best(results []bench.Result) *bench.Result {
-	var have []bench.Result
-	for _, r := range results {
-		if _, ok := m.value(r); ok {
-			have = append(have, r)
-		}
-	}
-	if len(have) == 0 {
-		return nil
-	}
-	best := slices.MinFunc(have, func(a, b bench.Result) int {
-		x, _ := m.value(a)
-		y, _ := m.value(b)
-		return -m.better * cmp.Compare(x, y)
-	})
-	return &best
-}
-
-// ratio returns a figure as a multiple of another contender's: the median of the
-// ratios within each round, if it is measured by round.
-func (m measure) ratio(of, by bench.Result) (float64, bool) {
-	if m.rounds != nil {
-		var ratios []float64
-		for i := range min(len(of.Rounds), len(by.Rounds)) {
-			if x := m.rounds(by.Rounds[i]); x > 0 {
-				ratios = append(ratios, m.rounds(of.Rounds[i])/x)
-			}
-		}
-		return bench.SpreadOf(ratios).Median, len(ratios) > 0
-	}
-	a, ok1 := m.value(of)
-	b, ok2 := m.value(by)
-	if !ok1 || !ok2 || b == 0 {
-		return 0, false
-	}
-	return a / b, true
-}
-
 // GoalTable returns the goals as a table.
 func GoalTable(d Document) Table {
 	t := Table{
 		ID: "ral-goals", Title: "Goals of Ral",
 		About:   "What was measured, beside what Ral is to reach. A multiple of Ral's is one of Choke under a funnel.",
-		Columns: []string{"workload", "call", "figure", "measured", "goal", "reached"}, Left: 3,
+		Columns: []string{"workload", "call", "figure", "measured", "goal", "reached"}, Left: 3, Right: 1,
 	}
 	for _, g := range Goals(d) {
 		figure := g.Figure

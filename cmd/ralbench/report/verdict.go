@@ -129,7 +129,7 @@ func fastest(d Document) (Verdict, bool) {
 		if !slices.Contains(names, name) {
 			names = append(names, name)
 		}
-		won[name] = append(won[name], taskName(d, w))
+		won[name] = append(won[name], taskName(d, w.Name, w.CPU))
 	}
 	var parts []string
 	for _, name := range names {
@@ -158,29 +158,29 @@ func losses(d Document) (Verdict, bool) {
 	for _, w := range d.Workloads {
 		lostCalls, any := lostCalls(w)
 		if compared = compared || any; len(lostCalls) > 0 {
-			parts = append(parts, taskName(d, w)+" ("+strings.Join(lostCalls, "; ")+")")
+			parts = append(parts, taskName(d, w.Name, w.CPU)+" ("+strings.Join(lostCalls, "; ")+")")
 		}
 		mine := ResultOf(w, ral)
 		if mine == nil || mine.Apart || d.Fleet != nil {
 			continue
 		}
 		var lost []string
-		for _, m := range []measure{costs, speed, tails, worst, bytesPerKey} {
+		for _, m := range []Figure{costs, speed, tails, worst, bytesPerKey} {
 			other := m.best(peersIn(w))
 			// One figure of the speed is enough. The worst calls are about the machine,
 			// except in growth.
-			if other == nil || m.name == speed.name && len(lost) > 0 || m.name == worst.name && w.Name != "growth" {
+			if other == nil || m.Name == speed.Name && len(lost) > 0 || m.Name == worst.Name && w.Name != "growth" {
 				continue
 			}
-			x, ok := m.value(*mine)
-			y, _ := m.value(*other)
+			x, ok := m.Value(*mine)
+			y, _ := m.Value(*other)
 			compared = compared || ok
-			if behind := m.better < 0 && x > clearly*y || m.better > 0 && y > clearly*x; ok && behind {
-				lost = append(lost, fmt.Sprintf("%s %s, %s %s", m.name, m.show(x), other.Contender, m.show(y)))
+			if behind := m.Better < 0 && x > clearly*y || m.Better > 0 && y > clearly*x; ok && behind {
+				lost = append(lost, fmt.Sprintf("%s %s, %s %s", m.Name, m.Format(x), other.Contender, m.Format(y)))
 			}
 		}
 		if len(lost) > 0 {
-			parts = append(parts, taskName(d, w)+" ("+strings.Join(lost, "; ")+")")
+			parts = append(parts, taskName(d, w.Name, w.CPU)+" ("+strings.Join(lost, "; ")+")")
 		}
 	}
 	v := Verdict{Title: "Where Ral loses", Text: strings.Join(parts, ", ") + "."}
@@ -200,7 +200,7 @@ func lostCalls(w bench.WorkloadReport) (lost []string, compared bool) {
 		}
 		compared = true
 		if x, y := mine.NsPerOp.Median, r.NsPerOp.Median; x > clearly*y {
-			lost = append(lost, fmt.Sprintf("%s ns/op %s, %s %s", mine.Contender, costs.show(x), r.Contender, costs.show(y)))
+			lost = append(lost, fmt.Sprintf("%s ns/op %s, %s %s", mine.Contender, costs.Format(x), r.Contender, costs.Format(y)))
 		}
 	}
 	return lost, compared
@@ -223,7 +223,7 @@ func trust(d Document) Verdict {
 	case disturbed == 0:
 		v.Text = "no other load disturbed any pass."
 	default:
-		v.Text = fmt.Sprintf("other load DISTURBED %d of %s; differences of the size of the spread mean nothing.", disturbed, passesOf(passes))
+		v.Text = fmt.Sprintf("other load DISTURBED %d of %s; differences of the size of the spread mean nothing.", disturbed, format.Plural(passes, "pass"))
 	}
 	if rounds == 1 {
 		v.Text += " There is one round only, and so no spread."
@@ -240,7 +240,7 @@ func cuts(d Document) (text string) {
 	var short []string
 	for _, w := range d.Workloads {
 		if Rounds(w) < w.Rounds {
-			short = append(short, taskName(d, w))
+			short = append(short, taskName(d, w.Name, w.CPU))
 		}
 	}
 	if len(short) > 0 && d.Settings.Budget > 0 && !d.Interrupted {
@@ -248,10 +248,7 @@ func cuts(d Document) (text string) {
 	}
 	var whole []string
 	for _, l := range d.LeftOut {
-		task := l.Workload
-		if len(d.Settings.CPUs) > 1 {
-			task = format.Task(l.Workload, l.CPU)
-		}
+		task := taskName(d, l.Workload, l.CPU)
 		some := slices.ContainsFunc(d.Workloads, func(w bench.WorkloadReport) bool { return w.Name == l.Workload && w.CPU == l.CPU })
 		if !some {
 			whole = append(whole, task)
@@ -266,11 +263,11 @@ func cuts(d Document) (text string) {
 }
 
 // taskName returns a workload's name, with GOMAXPROCS if there are several values.
-func taskName(d Document, w bench.WorkloadReport) string {
+func taskName(d Document, workload string, cpu int) string {
 	if len(d.Settings.CPUs) > 1 {
-		return format.Task(w.Name, w.CPU)
+		return format.Task(workload, cpu)
 	}
-	return w.Name
+	return workload
 }
 
 // KindNamed is KindOf for a limiter's name.
@@ -286,11 +283,4 @@ func fleetFigure(g fleetbench.Goal, x float64) string {
 		return format.Percent(x)
 	}
 	return format.Digits(x)
-}
-
-func passesOf(n int) string {
-	if n == 1 {
-		return "1 pass"
-	}
-	return format.Thousands(int64(n)) + " passes"
 }

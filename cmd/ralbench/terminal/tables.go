@@ -23,23 +23,21 @@ func (p *printer) serve() {
 
 func (p *printer) tables(all []report.Table) {
 	for _, t := range all {
-		p.WriteString("\n")
-		p.line("", "%s: %s", t.Title, t.About)
-		var rows [][]string
-		for _, r := range t.Rows {
-			rows = append(rows, r.Cells)
-		}
-		words := func(i int) bool { return i < t.Left || t.ID == "shares" && i >= len(t.Columns)-2 }
-		p.WriteString(textTable(t.Columns, rows, words, p.width) + "\n")
+		p.table(t)
 	}
 }
 
-// textTable returns a table of texts that fits the width.
-func textTable(columns []string, rows [][]string, words func(column int) bool, width int) string {
+// table writes a table of texts that fits the width.
+func (p *printer) table(of report.Table) {
+	words := func(i int) bool { return i < of.Left || i >= len(of.Columns)-of.Right }
+	cells := [][]string{of.Columns}
+	for _, r := range of.Rows {
+		cells = append(cells, r.Cells)
+	}
 	t := newTable()
-	limits := fit(append([][]string{columns}, rows...), words, width)
+	limits := fit(cells, words, p.width)
 	var configs []table.ColumnConfig
-	for i := range columns {
+	for i := range of.Columns {
 		align := text.AlignRight
 		if words(i) {
 			align = text.AlignLeft
@@ -47,9 +45,14 @@ func textTable(columns []string, rows [][]string, words func(column int) bool, w
 		configs = append(configs, table.ColumnConfig{Number: i + 1, Align: align, AlignHeader: align, WidthMax: limits[i], WidthMaxEnforcer: text.WrapSoft})
 	}
 	t.SetColumnConfigs(configs)
-	t.AppendHeader(rowOf(columns[0], columns[1:]))
-	for _, r := range rows {
-		t.AppendRow(rowOf(r[0], r[1:]))
+	for i, row := range cells {
+		if i == 0 {
+			t.AppendHeader(rowOf(row...))
+		} else {
+			t.AppendRow(rowOf(row...))
+		}
 	}
-	return t.Render()
+	p.WriteString("\n")
+	p.line("", "%s: %s", of.Title, of.About)
+	p.WriteString(t.Render() + "\n")
 }

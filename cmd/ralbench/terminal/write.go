@@ -49,18 +49,13 @@ func WriteGoals(w io.Writer, d report.Document, width int) error {
 }
 
 func (p *printer) goals(t report.Table, summary string) {
-	p.WriteString("\n")
 	if len(t.Rows) == 0 {
+		p.WriteString("\n")
 		p.line("", "No goal tells of what was measured.")
 		return
 	}
-	p.line("", "%s: %s", t.Title, t.About)
-	var rows [][]string
-	for _, r := range t.Rows {
-		rows = append(rows, r.Cells)
-	}
-	words := func(i int) bool { return i < t.Left || i >= len(t.Columns)-1 }
-	p.WriteString(textTable(t.Columns, rows, words, p.width) + "\n\n")
+	p.table(t)
+	p.WriteString("\n")
 	p.line("", summary)
 	for _, v := range report.VerdictOf(p.Document) {
 		if v.Title == "Trust" {
@@ -136,17 +131,10 @@ func (p *printer) workload(w bench.WorkloadReport) {
 	if w.Timed {
 		p.line("  ", "one pass of timed calls: the cost of timing is in ops/s and ns/op too")
 	}
-	p.results(report.Columns, w.Results, true)
-	var measured []bench.Result
-	for _, r := range w.Results {
-		if r.Memory != nil {
-			measured = append(measured, r)
-		}
-	}
-	if len(measured) > 0 {
-		p.line("  ", "heap of %s keys without the %s bytes of their names, and what is left of it after %s of idling:",
-			format.Thousands(int64(measured[0].Memory.Keys)), format.Thousands(measured[0].Memory.KeyBytes), idling(measured))
-		p.results(report.MemoryColumns, measured, false)
+	p.results(report.Columns, w.Results)
+	if measured, about := report.WithMemory(w); len(measured) > 0 {
+		p.line("  ", about)
+		p.results(report.MemoryColumns, measured)
 	}
 	p.audits(w.Results)
 }
@@ -171,34 +159,16 @@ func disturbance(w bench.WorkloadReport) string {
 	}
 	switch {
 	case disturbed > 0:
-		return fmt.Sprintf("other load DISTURBED %d of %s; %d repeated", disturbed, passes(all), repeated)
+		return fmt.Sprintf("other load DISTURBED %d of %s; %d repeated", disturbed, format.Plural(all, "pass"), repeated)
 	case repeated > 0:
-		return "other load disturbed " + passes(repeated) + ": repeated"
+		return "other load disturbed " + format.Plural(repeated, "pass") + ": repeated"
 	}
 	return ""
 }
 
-func passes(n int) string {
-	if n == 1 {
-		return "1 pass"
-	}
-	return fmt.Sprintf("%d passes", n)
-}
-
-// idling returns the idle time of the limiters that have one.
-func idling(results []bench.Result) string {
-	for _, r := range results {
-		if r.Memory.Idle > 0 {
-			return format.Short(r.Memory.Idle)
-		}
-	}
-	return "0s"
-}
-
 // results writes the results in as many tables as the width makes necessary. The
-// yardsticks stand apart. With known, the latencies of known keys follow in rows of
-// their own.
-func (p *printer) results(columns []report.Column, results []bench.Result, known bool) {
+// yardsticks stand apart. The latencies of known keys follow in rows of their own.
+func (p *printer) results(columns []report.Column, results []bench.Result) {
 	names := nameWidth
 	for _, r := range results {
 		names = max(names, utf8.RuneCountInString(report.Label(r)))
@@ -218,17 +188,16 @@ func (p *printer) results(columns []report.Column, results []bench.Result, known
 			if i > 0 && r.IsLimiter() && !results[i-1].IsLimiter() {
 				t.AppendSeparator()
 			}
-			t.AppendRow(rowOf(report.Label(r), cells))
-			if cells := report.KnownCells(r, columns); known && r.Known != nil && cells != nil {
-				t.AppendRow(rowOf("  known keys", cells))
+			t.AppendRow(rowOf(append([]string{report.Label(r)}, cells...)...))
+			if cells := report.KnownCells(r, columns); cells != nil {
+				t.AppendRow(rowOf(append([]string{"  known keys"}, cells...)...))
 			}
 		}
 		p.WriteString(t.Render() + "\n")
 	}
 }
 
-func rowOf(name string, cells []string) table.Row {
-	row := table.Row{name}
+func rowOf(cells ...string) (row table.Row) {
 	for _, cell := range cells {
 		row = append(row, cell)
 	}
