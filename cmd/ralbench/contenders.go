@@ -24,32 +24,6 @@ func always() []bench.Contender {
 	return append([]bench.Contender{bench.Floor(), bench.XsyncMap()}, rals()...)
 }
 
-// calls returns Ral's other limits and verbs, and of their peers those that are wanted, as
-// far as they take part in the workloads.
-func calls(workloads []bench.Workload, wanted func(bench.Contender) bool) (some []bench.Contender) {
-	all := bench.RalCalls()
-	for _, c := range peers.Calls() {
-		if wanted(c) {
-			all = append(all, c)
-		}
-	}
-	for _, c := range all {
-		if slices.ContainsFunc(workloads, func(w bench.Workload) bool { return slices.Contains(c.For, w.Name) }) {
-			some = append(some, c)
-		}
-	}
-	return some
-}
-
-// isNamed returns a function that reports whether a contender is among the names.
-func isNamed(names []string) func(bench.Contender) bool {
-	return func(c bench.Contender) bool {
-		return slices.ContainsFunc(names, func(name string) bool {
-			return flagName(name) == flagName(c.Name) || flagName(name) == allPeers
-		})
-	}
-}
-
 // peerNames returns the names of all peers, those of the other limits and verbs last.
 func peerNames() (names []string) {
 	for _, c := range append(candidates(), peers.Calls()...) {
@@ -70,23 +44,6 @@ func candidates() []bench.Contender {
 // contenders returns everything that can be measured side by side.
 func contenders() []bench.Contender { return append(always(), candidates()...) }
 
-// nearest returns what Ral is measured beside by default.
-func nearest() []bench.Contender { return candidates()[:peers.Nearest] }
-
-// present returns those of the contenders that can be measured on this machine,
-// and the names of the others.
-func present(all []bench.Contender) (some []bench.Contender, missing []string) {
-	_, err := redisd.Find("")
-	for _, c := range all {
-		if c.Elsewhere && err != nil {
-			missing = append(missing, c.Name)
-		} else {
-			some = append(some, c)
-		}
-	}
-	return some, missing
-}
-
 // flagName returns a contender's name as it is written on the command line.
 func flagName(name string) string {
 	return strings.ToLower(strings.ReplaceAll(strings.TrimSpace(name), " ", "-"))
@@ -98,30 +55,45 @@ const (
 	noPeers  = "none"
 )
 
-// choose returns the contenders of these names, with those that are measured in any
-// case, in the order of all. The error names an unknown peer and the known ones, or one
-// that is not installed.
-func choose(names []string) ([]bench.Contender, error) {
+// choose returns what is measured in any case, the peers of these names, and the rows of
+// the workloads of calls. Without names the peers are the nearest, or all with full. The
+// error names an unknown peer and the known ones, or one that is not installed. missing are
+// peers that are left out because they are not installed.
+func choose(names []string, full bool, workloads []bench.Workload) (chosen []bench.Contender, missing []string, err error) {
+	given := map[string]bool{}
 	for _, name := range names {
-		name = flagName(name)
-		exists := slices.Contains(peerNames(), name) ||
-			slices.ContainsFunc(always(), func(c bench.Contender) bool { return flagName(c.Name) == name })
-		if !exists && name != allPeers && name != noPeers {
-			return nil, fmt.Errorf("unknown peer %q; known are %s, and %s and %s", name, strings.Join(peerNames(), ", "), allPeers, noPeers)
+		given[flagName(name)] = true
+	}
+	known := append([]string{allPeers, noPeers}, peerNames()...)
+	for _, c := range always() {
+		known = append(known, flagName(c.Name))
+	}
+	for _, name := range names {
+		if !slices.Contains(known, flagName(name)) {
+			return nil, nil, fmt.Errorf("unknown peer %q; known are %s, and %s and %s", name, strings.Join(peerNames(), ", "), allPeers, noPeers)
 		}
 	}
-	chosen := always()
-	for _, c := range candidates() {
-		byName := slices.ContainsFunc(names, func(name string) bool { return flagName(name) == flagName(c.Name) })
-		if here, _ := present([]bench.Contender{c}); len(here) == 0 {
-			if byName {
-				return nil, fmt.Errorf("%s needs redis-server, which is not installed here", c.Name)
-			}
-			continue
+	full = full && names == nil || given[allPeers]
+
+	_, noRedis := redisd.Find("")
+	chosen = always()
+	for i, c := range candidates() {
+		named := given[flagName(c.Name)]
+		switch {
+		case !named && !full && (names != nil || i >= peers.Nearest):
+		case !c.Elsewhere || noRedis == nil:
+			chosen = append(chosen, c)
+		case named:
+			return nil, nil, fmt.Errorf("%s needs redis-server, which is not installed here", c.Name)
+		default:
+			missing = append(missing, c.Name)
 		}
-		if isNamed(names)(c) {
+	}
+	for _, c := range append(bench.RalCalls(), peers.Calls()...) {
+		wanted := c.Like == "" || full || names == nil || given[flagName(c.Name)]
+		if wanted && slices.ContainsFunc(workloads, func(w bench.Workload) bool { return slices.Contains(c.For, w.Name) }) {
 			chosen = append(chosen, c)
 		}
 	}
-	return chosen, nil
+	return chosen, missing, nil
 }

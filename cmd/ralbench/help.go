@@ -30,11 +30,11 @@ Side by side, in the same rounds, in any case:
 		describe(w, 15, c.Name, c.About)
 	}
 	fmt.Fprint(w, "\nand beside them, unless -peers says otherwise:\n\n")
-	for _, c := range nearest() {
+	for _, c := range candidates()[:peers.Nearest] {
 		describe(w, 15, c.Name, c.About)
 	}
 	fmt.Fprint(w, "\nothers, for -peers and -full:\n\n")
-	for _, c := range candidates()[len(nearest()):] {
+	for _, c := range candidates()[peers.Nearest:] {
 		describe(w, 15, c.Name, c.About)
 	}
 	fmt.Fprint(w, "\nWorkloads:\n\n")

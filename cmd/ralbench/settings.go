@@ -78,11 +78,16 @@ func parse(args []string) (settings, error) {
 			return nil
 		})
 	}
-	add("duration", fmt.Sprintf("a duration from %v to %v, such as 200ms", minDuration, maxDuration), func(v string) (ok bool) {
-		d, err := time.ParseDuration(v)
-		s.duration = d
-		return err == nil && minDuration <= d && d <= maxDuration
-	})
+	duration := func(name, want string, to *time.Duration, least, most time.Duration, zero bool) {
+		add(name, want, func(v string) (ok bool) {
+			d, err := time.ParseDuration(v)
+			*to = d
+			return err == nil && (zero && d == 0 || least <= d && d <= most)
+		})
+	}
+	duration("duration", fmt.Sprintf("a duration from %v to %v, such as 200ms", minDuration, maxDuration), &s.duration, minDuration, maxDuration, false)
+	duration("budget", fmt.Sprintf("a duration up to %v, such as 30s, or 0 for no bound", maxBudget), &s.budget, 0, maxBudget, true)
+	duration("share", fmt.Sprintf("a duration from %v to %v, such as 15s, or 0 for none", minShare, maxShare), &s.share, minShare, maxShare, true)
 	add("rounds", fmt.Sprintf("a whole number from 1 to %d", maxRounds), func(v string) bool {
 		return whole(v, maxRounds, &s.rounds)
 	})
@@ -102,41 +107,32 @@ func parse(args []string) (settings, error) {
 		s.scale = x
 		return err == nil && !math.IsNaN(x) && minScale <= x && x <= maxScale
 	})
-	add("budget", fmt.Sprintf("a duration up to %v, such as 30s, or 0 for no bound", maxBudget), func(v string) bool {
-		d, err := time.ParseDuration(v)
-		s.budget = d
-		return err == nil && 0 <= d && d <= maxBudget
-	})
-	add("share", fmt.Sprintf("a duration from %v to %v, such as 15s, or 0 for none", minShare, maxShare), func(v string) bool {
-		d, err := time.ParseDuration(v)
-		s.share = d
-		return err == nil && (d == 0 || minShare <= d && d <= maxShare)
-	})
-	add("workloads", "names with commas between them, of "+workloadNames()+", or with -fleet of "+fleetWorkloadNames()+", or with -serve of "+serveWorkloadNames(), func(v string) bool {
-		names = fields(v)
-		return len(names) > 0
-	})
-	add("peers", "names with commas between them, of "+strings.Join(peerNames(), ", ")+", or all, or none", func(v string) bool {
-		chosen = fields(v)
-		return len(chosen) > 0
-	})
+	list := func(name, of string, to *[]string) {
+		add(name, "names with commas between them, of "+of, func(v string) bool {
+			*to = nil
+			for name := range strings.SplitSeq(v, ",") {
+				if name = strings.TrimSpace(name); name != "" {
+					*to = append(*to, name)
+				}
+			}
+			return len(*to) > 0
+		})
+	}
+	list("workloads", workloadNames(bench.All)+", or with -fleet of "+workloadNames(fleetbench.Workloads)+", or with -serve of "+workloadNames(servebench.Workloads), &names)
+	list("peers", strings.Join(peerNames(), ", ")+", or all, or none", &chosen)
 	f.BoolVar(&s.full, "full", false, "")
 	f.BoolVar(&s.fleet, "fleet", false, "")
 	f.BoolVar(&s.serve, "serve", false, "")
 	f.BoolVar(&s.goals, "goals", false, "")
-	add("o", "a file to write", func(v string) bool {
-		s.benchmarks = v
-		return v != ""
-	})
-	add("json", "a file to write, or nothing for standard output", func(v string) bool {
-		s.json = v
-		return v != ""
-	})
-
-	add("html", "a file to write", func(v string) bool {
-		s.html = v
-		return v != ""
-	})
+	file := func(name, want string, to *string) {
+		add(name, want, func(v string) bool {
+			*to = v
+			return v != ""
+		})
+	}
+	file("o", "a file to write", &s.benchmarks)
+	file("json", "a file to write, or nothing for standard output", &s.json)
+	file("html", "a file to write", &s.html)
 	if err := f.Parse(withFile(args)); err != nil {
 		return s, err
 	}
@@ -151,112 +147,69 @@ func parse(args []string) (settings, error) {
 
 // complete fills in the flags that were not given.
 func (s *settings) complete(given map[string]bool, names, chosen []string) (err error) {
-	duration, budget, standard := fullDuration, defaultBudget, bench.All
-	if s.serve {
+	// The defaults of a run in this process, without -full and with it.
+	durations, budget, standard := [2]time.Duration{defaultDuration, fullDuration}, defaultBudget, bench.All
+	shares, rounds := [2]time.Duration{}, [2]int{defaultRounds, fullRounds}
+	switch {
+	case s.serve:
 		for _, other := range []string{"fleet", "goals", "peers", "cpu", "budget", "o"} {
 			if given[other] {
 				return fmt.Errorf("flag -%s: a run of -serve has none; leave one of them out", other)
 			}
 		}
-		duration, budget, standard = serveFullDuration, 0, servebench.Workloads
-		if !s.full && !given["duration"] {
-			s.duration = serveDuration
-		}
+		durations, budget, standard = [2]time.Duration{serveDuration, serveFullDuration}, 0, servebench.Workloads
+	case s.fleet && given["peers"]:
+		return errors.New("flag -peers: with -fleet the contenders are always the same; leave one of them out")
+	case s.fleet && s.goals:
+		return errors.New("flag -goals: a run of -fleet always shows its goals; leave one of them out")
+	case s.fleet:
+		durations, budget, standard = [2]time.Duration{fleetDuration, fleetFullDuration}, fleetBudget, fleetbench.Workloads
+		shares = [2]time.Duration{fleetShare, fleetFullShare}
 	}
-	if s.fleet {
-		if given["peers"] {
-			return errors.New("flag -peers: with -fleet the contenders are always the same; leave one of them out")
-		}
-		duration, budget, standard = fleetFullDuration, fleetBudget, fleetbench.Workloads
-		if !s.full && !given["duration"] {
-			s.duration = fleetDuration
-		}
-		if !given["share"] {
-			if s.share = fleetShare; s.full {
-				s.share = fleetFullShare
-			}
-		}
-	} else if given["share"] {
+	if given["share"] && !s.fleet {
 		return errors.New("flag -share: only fleet mode has shares: give -fleet as well")
 	}
+	full := 0
 	if s.full {
-		if !given["duration"] {
-			s.duration = duration
-		}
-		if !given["rounds"] {
-			s.rounds = fullRounds
-		}
+		full = 1
+	}
+	if !given["duration"] {
+		s.duration = durations[full]
+	}
+	if !given["rounds"] {
+		s.rounds = rounds[full]
+	}
+	if !given["share"] {
+		s.share = shares[full]
 	}
 	// Rounds that were asked for are not left out.
-	if !s.full && !given["duration"] && !given["rounds"] && !given["budget"] {
+	asked := s.full || given["duration"] || given["rounds"]
+	if !asked && !given["budget"] {
 		s.budget = budget
 	}
 	s.workloads = standard(s.scale)
-	if s.brief = !s.full && !s.fleet && !s.serve && !given["duration"] && !given["rounds"]; s.brief {
+	if s.brief = !asked && !s.fleet && !s.serve; s.brief {
 		s.workloads = bench.Brief(s.workloads)
 	}
-	if s.goals && s.fleet {
-		return errors.New("flag -goals: a run of -fleet always shows its goals; leave one of them out")
-	}
 	if s.goals {
-		s.workloads = withGoals(s.workloads)
+		s.workloads = slices.DeleteFunc(s.workloads, func(w bench.Workload) bool { return !report.HasGoal(w.Name) })
 	}
 	if names != nil {
 		if s.workloads, err = bench.Select(s.workloads, names); err != nil {
 			return fmt.Errorf("flag -workloads: %w", err)
 		}
 	}
-	if s.serve {
+	switch {
+	case s.serve:
 		return nil
-	}
-	if s.fleet {
+	case s.fleet:
 		s.contenders = fleetbench.Contenders("", "")
 		return nil
 	}
-	return s.pick(chosen)
-}
-
-// pick picks the contenders: those of the names, all with -full, or else the nearest.
-func (s *settings) pick(names []string) (err error) {
-	switch {
-	case names != nil:
-		if s.contenders, err = choose(names); err != nil {
-			return fmt.Errorf("flag -peers: %w", err)
-		}
-		if slices.Contains(names, allPeers) {
-			_, s.missing = present(candidates())
-		}
-	case s.full:
-		s.contenders, s.missing = present(contenders())
-	default:
-		s.contenders = append(always(), nearest()...)
+	if s.contenders, s.missing, err = choose(chosen, s.full, s.workloads); err != nil {
+		return fmt.Errorf("flag -peers: %w", err)
 	}
-	wanted := func(bench.Contender) bool { return true }
-	if names != nil {
-		wanted = isNamed(names)
-	}
-	s.contenders = append(s.contenders, calls(s.workloads, wanted)...)
 	return nil
-}
-
-// withGoals returns the workloads that goals tell of.
-func withGoals(all []bench.Workload) (some []bench.Workload) {
-	for _, w := range all {
-		if report.HasGoal(w.Name) {
-			some = append(some, w)
-		}
-	}
-	return some
-}
-
-// fields splits a list with commas, without its empty parts.
-func fields(v string) (names []string) {
-	for name := range strings.SplitSeq(v, ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // shown returns the argument that is no flag: the run to show. Flags about measuring are
@@ -295,8 +248,6 @@ func whole(v string, most int, to *int) bool {
 	return err == nil && 1 <= n && n <= most
 }
 
-func fleetWorkloadNames() string { return strings.Join(bench.Names(fleetbench.Workloads(1)), ", ") }
-
-func serveWorkloadNames() string { return strings.Join(bench.Names(servebench.Workloads(1)), ", ") }
-
-func workloadNames() string { return strings.Join(bench.Names(bench.All(1)), ", ") }
+func workloadNames(of func(scale float64) []bench.Workload) string {
+	return strings.Join(bench.Names(of(1)), ", ")
+}
