@@ -53,8 +53,8 @@ func (w *WorkloadReport) Yardstick(y Yardstick) *Result {
 	return nil
 }
 
-// result returns the result of a contender, nil if there is none.
-func (w *WorkloadReport) result(contender string) *Result {
+// Result returns the result of a contender, nil if there is none.
+func (w *WorkloadReport) Result(contender string) *Result {
 	for i := range w.Results {
 		if w.Results[i].Contender == contender {
 			return &w.Results[i]
@@ -194,7 +194,7 @@ func (w *WorkloadReport) fillRatios() {
 		r.OfFloor = r.ratioTo(w.Yardstick(YardstickFloor))
 		r.OfMap = r.ratioTo(w.Yardstick(YardstickMap))
 		if w.Base != r.Contender {
-			r.OfBase = r.ratioTo(w.result(w.Base))
+			r.OfBase = r.ratioTo(w.Result(w.Base))
 		}
 	}
 }

@@ -32,8 +32,8 @@ func TestFlagsOfFleetMode(t *testing.T) {
 	assert.Equal(t, memoryKeys, o.Keys)
 	assert.Equal(t, []bench.Limit{shareLimit}, o.Limits)
 	assert.Equal(t, "server", o.Server)
-	estimate := fleetbench.Estimate(o)
-	assert.InDelta(t, 60, estimate.Seconds(), 20, "about a minute")
+	estimate := func() time.Duration { return bench.Estimate(o.Workloads, s.contenders, o.Bench) + o.Share }
+	assert.InDelta(t, 57, estimate().Seconds(), 20, "about a minute")
 
 	s, err = parse([]string{"-fleet", "-full"})
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestFlagsOfFleetMode(t *testing.T) {
 	assert.Zero(t, s.budget)
 	o = s.fleetOptions("server", s.progress(io.Discard))
 	assert.Equal(t, []bench.Limit{shareLimit, smallShareLimit}, o.Limits)
-	assert.InDelta(t, 240, fleetbench.Estimate(o).Seconds(), 40, "about four minutes")
+	assert.InDelta(t, 240, estimate().Seconds(), 40, "about four minutes")
 
 	s, err = parse([]string{"-fleet", "-full", "-duration", "3ms", "-rounds", "2", "-share", "0", "-scale", "0.01", "-workloads", "fleet-keys"})
 	require.NoError(t, err)

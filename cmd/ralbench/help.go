@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
@@ -12,6 +11,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/peers"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
+	"github.com/ral-limiter/ral/cmd/ralbench/terminal"
 )
 
 // help writes an explanation of the command.
@@ -146,16 +146,7 @@ const width = 80
 
 // describe writes a name, padded to so many columns, and beside it what it is.
 func describe(w io.Writer, columns int, name, about string) {
-	line := fmt.Sprintf("  %-*s ", columns, name)
-	indent := len(line)
-	for _, word := range strings.Fields(about) {
-		if len(line)+1+len(word) > width {
-			fmt.Fprintln(w, line)
-			line = strings.Repeat(" ", indent)
-		}
-		line += " " + word
-	}
-	fmt.Fprintln(w, line)
+	fmt.Fprint(w, terminal.Wrapped(fmt.Sprintf("  %-*s  ", columns, name), about, width))
 }
 
 // fullTime returns the estimated time of -full on this machine.

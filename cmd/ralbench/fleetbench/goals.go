@@ -34,19 +34,23 @@ const (
 // enough.
 func (g Goal) Less() bool { return !g.Least && g.Goal == 1 }
 
+// Judged returns the goal with Reached filled in.
+func (g Goal) Judged() Goal {
+	switch g.Reached = g.Value.Median <= g.Goal; {
+	case g.Least:
+		g.Reached = g.Value.Median >= g.Goal
+	case g.Less():
+		g.Reached = g.Value.Median < g.Goal
+	}
+	return g
+}
+
 // goals returns the goals, with what was measured.
 func goals(report bench.Report, more Report) (all []Goal) {
 	add := func(g Goal, ok bool) {
-		if !ok {
-			return
+		if ok {
+			all = append(all, g.Judged())
 		}
-		switch g.Reached = g.Value.Median <= g.Goal; {
-		case g.Least:
-			g.Reached = g.Value.Median >= g.Goal
-		case g.Less():
-			g.Reached = g.Value.Median < g.Goal
-		}
-		all = append(all, g)
 	}
 	for _, w := range report.Workloads {
 		for _, r := range []struct {
@@ -110,22 +114,11 @@ func name(report bench.Report, w bench.WorkloadReport) string {
 // Ratio returns a figure of one contender as a multiple of another's, over the rounds
 // that both have. It is false if there is none.
 func Ratio(w bench.WorkloadReport, over, under string, by func(bench.Pass) float64) (bench.Spread, bool) {
-	of := func(contender string) []bench.Pass {
-		for _, r := range w.Results {
-			if r.Contender == contender {
-				return r.Rounds
-			}
-		}
-		return nil
+	a, b := w.Result(over), w.Result(under)
+	if a == nil || b == nil {
+		return bench.Spread{}, false
 	}
-	a, b := of(over), of(under)
-	var ratios []float64
-	for i := range min(len(a), len(b)) {
-		if by(b[i]) > 0 {
-			ratios = append(ratios, by(a[i])/by(b[i]))
-		}
-	}
-	return bench.SpreadOf(ratios), len(ratios) > 0
+	return bench.Ratios(a.Rounds, b.Rounds, by)
 }
 
 func memoryOf(r Report, contender string) (Memory, bool) {

@@ -3,7 +3,9 @@ package fleetbench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -69,25 +71,20 @@ func measureMemory(ctx context.Context, s *server, c bench.Contender, n int) (m 
 
 // choke asks for n keys, each once, by all callers, and returns how many passed.
 func choke(l bench.Limiter, prefix string, n int) int {
-	var mu sync.Mutex
 	var done sync.WaitGroup
-	passed := 0
+	var passed atomic.Int64
 	for c := range Callers {
 		done.Go(func() {
-			mine := 0
 			for i := c; i < n; i += Callers {
 				// The names are as long as those of package bench.
 				if l.Choke(fmt.Sprintf("%s%016x", prefix, uint64(i+1)*0x9E3779B97F4A7C15)) {
-					mine++
+					passed.Add(1)
 				}
 			}
-			mu.Lock()
-			passed += mine
-			mu.Unlock()
 		})
 	}
 	done.Wait()
-	return passed
+	return int(passed.Load())
 }
 
 // steadyMemory looks at this interval, and for at most this time: Redis grows its tables
@@ -117,35 +114,24 @@ func (s *server) steadyMemory(ctx context.Context) (int64, error) {
 // usage sums up MEMORY USAGE of the keys whose names contain the mark.
 func (s *server) usage(ctx context.Context, mark string) (sum int64, names []string, err error) {
 	const page = 1000
-	seen := map[string]bool{}
-	for cursor := uint64(0); ; {
-		found, next, err := s.client.Scan(ctx, cursor, "*"+mark+"*", page).Result()
-		if err != nil {
-			return 0, nil, err
-		}
-		replies, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for _, name := range found {
-				p.MemoryUsage(ctx, name, 0)
-			}
-			return nil
-		})
-		if err != nil {
-			return 0, nil, err
-		}
-		for i, reply := range replies {
-			n, err := reply.(*redis.IntCmd).Result()
-			if err != nil {
-				return 0, nil, err
-			}
-			// SCAN may return a key twice while its table grows.
-			if name := found[i]; !seen[name] {
-				seen[name] = true
-				sum += n
-				names = append(names, name)
-			}
-		}
-		if cursor = next; cursor == 0 {
-			return sum, names, nil
-		}
+	found := s.client.Scan(ctx, 0, "*"+mark+"*", page).Iterator()
+	for found.Next(ctx) {
+		names = append(names, found.Val())
 	}
+	if err := found.Err(); err != nil {
+		return 0, nil, err
+	}
+	// SCAN may return a key twice while its table grows.
+	slices.Sort(names)
+	names = slices.Compact(names)
+	replies, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, name := range names {
+			p.MemoryUsage(ctx, name, 0)
+		}
+		return nil
+	})
+	for _, reply := range replies {
+		sum += reply.(*redis.IntCmd).Val()
+	}
+	return sum, names, err
 }

@@ -61,12 +61,3 @@ func TestRedisThatDoesNotTellIsAFailure(t *testing.T) {
 	m.step(bench.Progress{})
 	assert.ErrorIs(t, m.fail, gone)
 }
-
-func TestFieldsOfInfo(t *testing.T) {
-	const text = "# CPU\r\nused_cpu_sys:0.5\r\nused_cpu_sys_children:0.1\r\n"
-	value, err := field(text, "used_cpu_sys")
-	assert.NoError(t, err)
-	assert.Equal(t, "0.5", value)
-	_, err = field(text, "used_cpu")
-	assert.ErrorContains(t, err, "used_cpu")
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
@@ -71,11 +72,6 @@ func Run(ctx context.Context, o Options) (report bench.Report, more Report, err 
 	report.Took = time.Since(begun)
 	more.Goals = goals(report, more)
 	return report, more, errors.Join(err, audit(report, more))
-}
-
-// Estimate returns the rough time of a run on a quiet machine.
-func Estimate(o Options) time.Duration {
-	return bench.Estimate(o.Workloads, Contenders("", ""), o.Bench) + o.rest()
 }
 
 // rest returns the time of the parts that bench does not do.
@@ -197,12 +193,14 @@ func (r *run) shares(ctx context.Context) ([]Share, error) {
 	return shares, nil
 }
 
+// ours are the contenders of package fleet.
+var ours = []string{Exact, Leased, ExactByDefault, LeasedByDefault}
+
 // audit returns ErrOver if one of package fleet's modes admitted too many.
 func audit(report bench.Report, more Report) (err error) {
 	for _, w := range report.Workloads {
 		for _, r := range w.Results {
-			ours := r.Contender == Exact || r.Contender == Leased || r.Contender == ExactByDefault || r.Contender == LeasedByDefault
-			if ours && r.Audit != nil && !r.Audit.Clean() {
+			if slices.Contains(ours, r.Contender) && r.Audit != nil && !r.Audit.Clean() {
 				err = errors.Join(err, fmt.Errorf("%w: %s in %s: %d too many of %d", ErrOver, r.Contender, w.Name, r.Audit.Over, r.Audit.Admitted))
 			}
 		}

@@ -46,7 +46,7 @@ func TestRunMeasuresEverything(t *testing.T) {
 	parts := map[string]bool{}
 	o.Bench.Progress = func(p bench.Progress) {
 		assert.GreaterOrEqual(t, p.Done, last.Done, "%+v after %+v", p, last)
-		assert.Equal(t, Estimate(o), p.Total)
+		assert.Equal(t, bench.Estimate(o.Workloads, Contenders("", ""), o.Bench)+o.rest(), p.Total)
 		assert.LessOrEqual(t, p.Done, p.Total, "%+v", p)
 		if p.Workload == sharePart && last.Workload != sharePart {
 			assert.InDelta(t, float64(o.Share), float64(p.Total-p.Done), float64(ms), "all else is done")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -26,9 +25,11 @@ func startServer(binary string) (*server, error) {
 		return nil, err
 	}
 	s := &server{Server: running, client: redis.NewClient(&redis.Options{Network: running.Network(), Addr: running.Addr(), PoolSize: 1})}
-	if s.version, err = s.info("server", "redis_version"); err != nil {
-		return nil, errors.Join(err, s.stop())
+	about := s.client.InfoMap(context.Background(), "server")
+	if about.Err() != nil {
+		return nil, errors.Join(about.Err(), s.stop())
 	}
+	s.version = about.Item("Server", "redis_version")
 	return s, nil
 }
 
@@ -43,17 +44,13 @@ func (s *server) forget() error { return s.client.FlushAll(context.Background())
 
 // processorTime returns the processor time that Redis has used so far.
 func (s *server) processorTime() (time.Duration, error) {
-	text, err := s.client.Info(context.Background(), "cpu").Result()
-	if err != nil {
-		return 0, err
+	info := s.client.InfoMap(context.Background(), "cpu")
+	if info.Err() != nil {
+		return 0, info.Err()
 	}
 	var sum float64
 	for _, name := range []string{"used_cpu_sys", "used_cpu_user"} {
-		value, err := field(text, name)
-		if err != nil {
-			return 0, err
-		}
-		seconds, err := strconv.ParseFloat(value, 64)
+		seconds, err := strconv.ParseFloat(info.Item("CPU", name), 64)
 		if err != nil {
 			return 0, fmt.Errorf("%s of INFO: %w", name, err)
 		}
@@ -64,27 +61,9 @@ func (s *server) processorTime() (time.Duration, error) {
 
 // usedMemory returns the bytes that Redis has in use.
 func (s *server) usedMemory() (int64, error) {
-	value, err := s.info("memory", "used_memory")
-	if err != nil {
-		return 0, err
+	info := s.client.InfoMap(context.Background(), "memory")
+	if info.Err() != nil {
+		return 0, info.Err()
 	}
-	return strconv.ParseInt(value, 10, 64)
-}
-
-func (s *server) info(section, name string) (string, error) {
-	text, err := s.client.Info(context.Background(), section).Result()
-	if err != nil {
-		return "", err
-	}
-	return field(text, name)
-}
-
-// field returns a value of the text of INFO.
-func field(text, name string) (string, error) {
-	for line := range strings.Lines(text) {
-		if value, found := strings.CutPrefix(line, name+":"); found {
-			return strings.TrimSpace(value), nil
-		}
-	}
-	return "", fmt.Errorf("INFO of Redis says nothing of %s", name)
+	return strconv.ParseInt(info.Item("Memory", "used_memory"), 10, 64)
 }

@@ -57,16 +57,6 @@ func (d Document) WriteJSON(w io.Writer) error {
 	return e.Encode(d)
 }
 
-// ResultOf returns the result of a contender, nil if there is none.
-func ResultOf(w bench.WorkloadReport, contender string) *bench.Result {
-	for i := range w.Results {
-		if w.Results[i].Contender == contender {
-			return &w.Results[i]
-		}
-	}
-	return nil
-}
-
 // Kinds of contenders, by which the terminal and the page give them their looks.
 const (
 	KindRal       = "ral"

@@ -110,7 +110,7 @@ func workTable(d Document) Table {
 func ResultOfWork(report bench.Report, of fleetbench.Work) *bench.Result {
 	for _, w := range report.Workloads {
 		if w.Name == of.Workload && w.CPU == of.CPU {
-			return ResultOf(w, of.Contender)
+			return w.Result(of.Contender)
 		}
 	}
 	return nil

@@ -102,7 +102,7 @@ func Goals(d Document) (all []Goal) {
 		if w == nil {
 			continue
 		}
-		mine := ResultOf(*w, g.contender)
+		mine := w.Result(g.contender)
 		if mine == nil {
 			continue
 		}
@@ -118,7 +118,7 @@ func Goals(d Document) (all []Goal) {
 		if g.of == "" {
 			goal.Value, goal.Show = value, g.figure.Format
 		} else if ok {
-			other := ResultOf(*w, g.of)
+			other := w.Result(g.of)
 			if g.of == bestPeer {
 				other = g.figure.best(peersIn(*w))
 			}

@@ -160,7 +160,7 @@ func losses(d Document) (Verdict, bool) {
 		if compared = compared || any; len(lostCalls) > 0 {
 			parts = append(parts, taskName(d, w.Name, w.CPU)+" ("+strings.Join(lostCalls, "; ")+")")
 		}
-		mine := ResultOf(w, ral)
+		mine := w.Result(ral)
 		if mine == nil || mine.Apart || d.Fleet != nil {
 			continue
 		}
@@ -194,7 +194,7 @@ func losses(d Document) (Verdict, bool) {
 // the same kind of call. It reports false if there is nothing to compare.
 func lostCalls(w bench.WorkloadReport) (lost []string, compared bool) {
 	for _, r := range w.Results {
-		mine := ResultOf(w, r.Like)
+		mine := w.Result(r.Like)
 		if r.Like == "" || mine == nil || !r.KeptPromise() {
 			continue
 		}

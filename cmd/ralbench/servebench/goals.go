@@ -24,8 +24,7 @@ var ratios = []struct {
 func goals(r Report) (all []fleetbench.Goal) {
 	add := func(g fleetbench.Goal) {
 		g.Of = Rald
-		g.Reached = g.Least && g.Value.Median >= g.Goal || !g.Least && g.Value.Median < g.Goal
-		all = append(all, g)
+		all = append(all, g.Judged())
 	}
 	for _, load := range r.Loads {
 		rald := load.server(Rald)

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -81,12 +80,11 @@ func (l *lab) store(network string) (*store, error) {
 	if s.script, err = c.ScriptLoad(ctx, gcra).Result(); err != nil {
 		return nil, fmt.Errorf("the script: %w", err)
 	}
-	about, err := c.Info(ctx, "server").Result()
-	if err != nil {
-		return nil, err
+	about := c.InfoMap(ctx, "server")
+	if about.Err() != nil {
+		return nil, about.Err()
 	}
-	_, about, _ = strings.Cut(about, "redis_version:")
-	s.version, _, _ = strings.Cut(about, "\r\n")
+	s.version = about.Item("Server", "redis_version")
 	l.redis[network] = s
 	return s, nil
 }

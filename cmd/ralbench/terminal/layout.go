@@ -123,9 +123,9 @@ func fit(cells [][]string, words func(column int) bool, width int) []int {
 	}
 }
 
-// wrapped breaks a text into lines that fit the width. The first begins with lead,
+// Wrapped breaks a text into lines that fit the width. The first begins with lead,
 // the others are indented as far.
-func wrapped(lead, text string, width int) string {
+func Wrapped(lead, text string, width int) string {
 	indent := strings.Repeat(" ", utf8.RuneCountInString(lead))
 	var b strings.Builder
 	b.WriteString(lead)

@@ -76,7 +76,7 @@ func (p *printer) line(lead, text string, args ...any) {
 	if len(args) > 0 {
 		text = fmt.Sprintf(text, args...)
 	}
-	p.WriteString(wrapped(lead, text, p.width))
+	p.WriteString(Wrapped(lead, text, p.width))
 }
 
 func (p *printer) header() {

@@ -128,12 +128,12 @@ func TestTablesAreSplitBetweenGroups(t *testing.T) {
 
 func TestTextIsWrapped(t *testing.T) {
 	long := strings.Repeat("word ", 30)
-	for line := range strings.Lines(wrapped("  lead: ", long, 70)) {
+	for line := range strings.Lines(Wrapped("  lead: ", long, 70)) {
 		assert.LessOrEqual(t, len(line), 71)
 		assert.Regexp(t, `^(  lead: |        )word`, line)
 	}
-	assert.Equal(t, "  \n", wrapped("  ", "", 70))
-	assert.Equal(t, "unbreakable"+strings.Repeat("x", 100)+"\n", wrapped("", "unbreakable"+strings.Repeat("x", 100), 70))
+	assert.Equal(t, "  \n", Wrapped("  ", "", 70))
+	assert.Equal(t, "unbreakable"+strings.Repeat("x", 100)+"\n", Wrapped("", "unbreakable"+strings.Repeat("x", 100), 70))
 }
 
 func TestEmptyColumnsAreLeftOut(t *testing.T) {
