@@ -54,7 +54,7 @@ func build(ctx context.Context, dir string, workloads []bench.Workload) (p progr
 	if !has(workloads, isEnvoy) {
 		return p, nil
 	}
-	version, err := goTool(ctx, filepath.Join(source, "oracle"), nil, "list", "-m", "-f", "{{.Version}}", referenceModule)
+	version, err := goTool(ctx, source, nil, "list", "-m", "-f", "{{.Version}}", referenceModule)
 	if err != nil {
 		return p, fmt.Errorf("the version of %s: %w", referenceModule, err)
 	}
