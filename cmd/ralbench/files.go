@@ -23,65 +23,58 @@ func (s settings) read() (*report.Document, error) {
 	return &d, nil
 }
 
-// outputs are the files that a run is written to, apart from the terminal.
+// outputs are what a run is written to, apart from the terminal.
 type outputs struct {
 	jsonToStdout bool
-	goals        bool     // only the goals are for people to read
-	json, html   *os.File // nil for none
-	benchmarks   *os.File // nil for none
+	goals        bool // only the goals are for people to read
+	files        []output
+}
+
+// output is a file with what writes it.
+type output struct {
+	*os.File
+	write func(io.Writer, report.Document) error
 }
 
 // create opens the files that the flags name.
-func (s settings) create() (o outputs, err error) {
-	open := func(flag, name string) (*os.File, error) {
-		f, err := os.Create(name)
+func (s settings) create() (outputs, error) {
+	o := outputs{jsonToStdout: s.json == "-", goals: s.goals}
+	for _, f := range []struct {
+		flag, name string
+		write      func(io.Writer, report.Document) error
+	}{
+		{"json", s.json, func(w io.Writer, d report.Document) error { return d.WriteJSON(w) }},
+		{"html", s.html, page.Write},
+		{"o", s.benchmarks, func(w io.Writer, d report.Document) error { return d.WriteBenchmarks(w) }},
+	} {
+		if f.name == "" || f.name == "-" && f.flag == "json" {
+			continue
+		}
+		file, err := os.Create(f.name)
 		if err != nil {
-			return nil, fmt.Errorf("flag -%s %s: cannot be written: %w", flag, name, err)
+			return o, fmt.Errorf("flag -%s %s: cannot be written: %w", f.flag, f.name, err)
 		}
-		return f, nil
+		o.files = append(o.files, output{file, f.write})
 	}
-	o.jsonToStdout = s.json == "-"
-	if s.json != "" && !o.jsonToStdout {
-		if o.json, err = open("json", s.json); err != nil {
-			return o, err
-		}
-	}
-	if s.html != "" {
-		if o.html, err = open("html", s.html); err != nil {
-			return o, err
-		}
-	}
-	if o.goals = s.goals; s.benchmarks != "" {
-		o.benchmarks, err = open("o", s.benchmarks)
-	}
-	return o, err
+	return o, nil
 }
 
 // write writes the document everywhere. A failure of one output does not stop the
 // others.
 func (o outputs) write(d report.Document, stdout, stderr io.Writer) error {
 	var failures []error
-	fail := func(errs ...error) { failures = append(failures, errs...) }
-	people := stdout // for people to read
+	people, show := stdout, terminal.Write
 	if o.jsonToStdout {
 		// The tables must not be mixed with the JSON.
-		fail(d.WriteJSON(stdout))
+		failures = append(failures, d.WriteJSON(stdout))
 		people = stderr
 	}
-	width := terminal.Width(people)
-	if o.json != nil {
-		fail(d.WriteJSON(o.json), o.json.Close())
-	}
-	if o.benchmarks != nil {
-		fail(d.WriteBenchmarks(o.benchmarks), o.benchmarks.Close())
-	}
 	if o.goals {
-		fail(terminal.WriteGoals(people, d, width))
-	} else {
-		fail(terminal.Write(people, d, width))
+		show = terminal.WriteGoals
 	}
-	if o.html != nil {
-		fail(page.Write(o.html, d), o.html.Close())
+	failures = append(failures, show(people, d, terminal.Width(people)))
+	for _, f := range o.files {
+		failures = append(failures, f.write(f, d), f.Close())
 	}
 	return errors.Join(failures...)
 }

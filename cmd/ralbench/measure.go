@@ -16,13 +16,20 @@ import (
 // measure measures what the settings say and adds it to the document. redis is the
 // server that fleet mode starts.
 func (s settings) measure(ctx context.Context, d *report.Document, redis string, show *terminal.Progress) (err error) {
-	if s.fleet {
-		return s.measureFleet(ctx, d, redis, show)
+	switch {
+	case s.fleet:
+		d.Fleet = new(fleetbench.Report)
+		d.Report, *d.Fleet, err = fleetbench.Run(ctx, s.fleetOptions(redis, show))
+	case s.serve:
+		begun := time.Now()
+		d.Serve = new(servebench.Report)
+		*d.Serve, err = servebench.Run(ctx, servebench.Options{
+			Workloads: s.workloads, Duration: s.duration, Rounds: s.rounds, Progress: show.Step, Finished: show.Finished,
+		})
+		d.Interrupted, d.Took = d.Serve.Interrupted, time.Since(begun)
+	default:
+		d.Report, err = bench.Run(ctx, s.workloads, s.contenders, s.options(show))
 	}
-	if s.serve {
-		return s.measureServers(ctx, d, show)
-	}
-	d.Report, err = bench.Run(ctx, s.workloads, s.contenders, s.options(show))
 	return err
 }
 
@@ -77,24 +84,6 @@ var (
 
 // memoryKeys is the number of keys that memory in Redis is measured with.
 const memoryKeys = 10_000
-
-// measureFleet measures fleet mode on a Redis that it starts.
-func (s settings) measureFleet(ctx context.Context, d *report.Document, redis string, show *terminal.Progress) (err error) {
-	var more fleetbench.Report
-	d.Report, more, err = fleetbench.Run(ctx, s.fleetOptions(redis, show))
-	d.Fleet = &more
-	return err
-}
-
-// measureServers measures rald beside other servers.
-func (s settings) measureServers(ctx context.Context, d *report.Document, show *terminal.Progress) error {
-	begun := time.Now()
-	more, err := servebench.Run(ctx, servebench.Options{
-		Workloads: s.workloads, Duration: s.duration, Rounds: s.rounds, Progress: show.Step, Finished: show.Finished,
-	})
-	d.Serve, d.Interrupted, d.Took = &more, more.Interrupted, time.Since(begun)
-	return err
-}
 
 // fleetOptions returns the settings as package fleetbench takes them.
 func (s settings) fleetOptions(redis string, show *terminal.Progress) fleetbench.Options {

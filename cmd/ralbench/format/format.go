@@ -84,6 +84,11 @@ func Ratio(x float64) string {
 // Thousands writes a whole number with commas.
 func Thousands(n int64) string { return humanize.Comma(n) }
 
+// Numbers writes whole numbers with a separator between them.
+func Numbers(numbers []int, separator string) string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(numbers), "[]"), " ", separator)
+}
+
 // Limit writes a limit in the notation of policy.Parse, or in words if it is none.
 func Limit(l bench.Limit) string {
 	limit, err := policy.Funnel(l.Capacity, l.Count, l.Per)

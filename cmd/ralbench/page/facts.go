@@ -18,7 +18,7 @@ func setupOf(d report.Document) [][2]string {
 		{"Measured", d.Time.Format("2006-01-02 15:04:05 MST") + ", took " + format.Short(d.Took.Round(1e8))},
 		{"Processor", m.CPU},
 		{"Cores", strconv.Itoa(m.Cores)},
-		{"GOMAXPROCS", list(s.CPUs)},
+		{"GOMAXPROCS", format.Numbers(s.CPUs, ",")},
 		{"System", m.OS + "/" + m.Arch},
 		{"Go", m.Go},
 	}
@@ -53,14 +53,6 @@ func cpusOf(d report.Document) (cpus []int) {
 	return cpus
 }
 
-func list(numbers []int) string {
-	var words []string
-	for _, n := range numbers {
-		words = append(words, strconv.Itoa(n))
-	}
-	return strings.Join(words, ",")
-}
-
 // again returns the commands that repeat the run.
 func again(d report.Document) []string {
 	s := d.Settings
@@ -77,7 +69,7 @@ func again(d report.Document) []string {
 			strings.Join(s.Workloads, ","), rounds, s.Scale))
 	}
 	run := fmt.Sprintf("go run ./cmd/ralbench -workloads %s -cpu %s %s-scale %v",
-		strings.Join(s.Workloads, ","), list(cpusOf(d)), rounds, s.Scale)
+		strings.Join(s.Workloads, ","), format.Numbers(cpusOf(d), ","), rounds, s.Scale)
 	if s.Fleet {
 		run += fmt.Sprintf(" -fleet -share %v", s.Share)
 		if s.Full {

@@ -86,7 +86,7 @@ func (p *printer) header() {
 	if m.GOGC != "" {
 		gogc = ", GOGC " + m.GOGC
 	}
-	p.line("", "%s, %d cores, GOMAXPROCS %s, %s %s/%s%s", m.CPU, m.Cores, p.cpus(), m.Go, m.OS, m.Arch, gogc)
+	p.line("", "%s, %d cores, GOMAXPROCS %s, %s %s/%s%s", m.CPU, m.Cores, format.Numbers(p.Settings.CPUs, ", "), m.Go, m.OS, m.Arch, gogc)
 	scaled := ""
 	if p.Settings.Scale != 1 {
 		scaled = fmt.Sprintf("; SCALED: workloads of many keys have %v times as many as they should", p.Settings.Scale)
@@ -98,15 +98,6 @@ func (p *printer) header() {
 	if broken := report.BrokenIn(p.Document); broken != "" {
 		p.line("", "PROMISE BROKEN: "+broken)
 	}
-}
-
-// cpus lists the values of GOMAXPROCS.
-func (p *printer) cpus() string {
-	var list []string
-	for _, cpu := range p.Settings.CPUs {
-		list = append(list, fmt.Sprint(cpu))
-	}
-	return strings.Join(list, ", ")
 }
 
 func (p *printer) workload(w bench.WorkloadReport) {
