@@ -5,20 +5,10 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
-// Set puts rules in force in place of those that were, all at once. If it fails nothing changes.
-// A request is decided by the rules at its beginning. Keys keep what they have used if their
-// rule still has the same unit, or a limit of the same family.
-func (s *Service) Set(set *rules.Set) error {
-	commit, err := s.Prepare(set)
-	if err == nil {
-		commit()
-	}
-	_ = s.Release() // what ends has no keys
-	return err
-}
-
-// Prepare is Set in two steps: the rules are in force when commit has been called. Release must
-// follow in any case. No other Set or Prepare may come before that.
+// Prepare returns a function that puts rules in force in place of those that were, all at once. A
+// request is decided by the rules at its beginning. Keys keep what they have used if their rule
+// still has the same unit, or a limit of the same family. Release must follow in any case. No other
+// Prepare may come before that.
 func (s *Service) Prepare(set *rules.Set) (commit func(), err error) {
 	counts := map[string]*Counts{}
 	if s.table.Load() != nil {

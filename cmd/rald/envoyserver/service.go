@@ -50,10 +50,12 @@ type Service struct {
 // New returns a Service with those rules. The error is that of an engine that cannot be made.
 func New(config Config, set *rules.Set) (*Service, error) {
 	s := &Service{config: config, health: newHealth()}
-	if err := s.Set(set); err != nil {
+	commit, err := s.Prepare(set)
+	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	commit()
+	return s, s.Release()
 }
 
 // ask is a descriptor of a request on its way to an answer.

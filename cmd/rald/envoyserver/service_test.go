@@ -80,7 +80,12 @@ func (d door) reload() error {
 	if err != nil {
 		return err
 	}
-	return d.Set(set)
+	commit, err := d.Prepare(set)
+	if err == nil {
+		commit()
+	}
+	assert.NoError(d.t, d.Release())
+	return err
 }
 
 func (d door) write(config string) {

@@ -105,7 +105,7 @@ func newTable(set *rules.Set, config Config, counts map[string]*Counts) (*table,
 }
 
 // Room returns nil if there is room for the limits of a set in Families of that configuration. The
-// error joins a *configfile.Error for each rule without room. Set returns the same.
+// error joins a *configfile.Error for each rule without room. Prepare returns the same.
 func Room(of families.Config, set *rules.Set) error {
 	_, needs := build(set, false)
 	return faultsOf(needs, of.Room(limitsOf(needs)...))

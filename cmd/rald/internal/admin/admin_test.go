@@ -207,15 +207,17 @@ func TestPageFollowsEnginesAndLimits(t *testing.T) {
 	c.Envoy, c.EnvoyKeys = nil, nil
 	limits := map[string]policy.Policy{"login": policy.Must(policy.Parse("at most 5/10m"))}
 	c.Limits = func() map[string]policy.Policy { return limits }
-	url := serve(t, c)
-	assert.Equal(t, []string{"login"}, shown(t, url))
-	_, err := c.Keys.Of(policy.Must(policy.Parse("funnel 5, 1/s")))
+	_, err := c.Keys.Keep(limits["login"])
 	require.NoError(t, err)
-	assert.Equal(t, []string{"login", "rald funnel"}, shown(t, url))
+	url := serve(t, c)
+	assert.Equal(t, []string{"login", "rald at most/10m"}, shown(t, url))
+	_, err = c.Keys.Of(policy.Must(policy.Parse("funnel 5, 1/s")))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"login", "rald at most/10m", "rald funnel"}, shown(t, url))
 	_, text := get(t, url+"/metrics")
 	assert.True(t, has(text, `ral_keys{limit="rald funnel"} 0`))
 	limits = map[string]policy.Policy{"api": policy.Must(policy.Parse("funnel 5, 1/s"))}
-	assert.Equal(t, []string{"api", "rald funnel"}, shown(t, url))
+	assert.Equal(t, []string{"api", "rald at most/10m", "rald funnel"}, shown(t, url))
 	limits = map[string]policy.Policy{"api": policy.Must(policy.Parse("funnel 6, 1/s"))}
 	_, text = get(t, url+"/debug/ral/limits")
 	assert.Contains(t, text, "funnel 6, 1/s")

@@ -13,20 +13,12 @@ import (
 // configuredLimit is a configured limit, in the family that it shares with others. It implements
 // limits.Limiter and what package inspect offers beside.
 type configuredLimit struct {
-	keep   *families.Families
+	family families.Family
 	limit  policy.Policy
 	prefix string // of its keys
 }
 
 var _ limits.Limiter[string] = (*configuredLimit)(nil)
-
-// family returns the engine of the limit. It does not keep that from ending with the limit.
-func (n *configuredLimit) family() (families.Family, error) {
-	if family, ok := n.keep.Find(n.limit); ok {
-		return family, nil
-	}
-	return nil, fmt.Errorf("the limit %q is not in force any more", n.limit)
-}
 
 // Ask implements limits.Limiter.
 func (n *configuredLimit) Ask(ctx context.Context, key string, units int64) (limits.Answer, error) {
@@ -35,13 +27,9 @@ func (n *configuredLimit) Ask(ctx context.Context, key string, units int64) (lim
 }
 
 // Hold implements limits.Limiter.
-func (n *configuredLimit) Hold(ctx context.Context, call limits.Call[string]) (grant limits.Grant, err error) {
-	family, err := n.family()
-	if err != nil {
-		return grant, err
-	}
+func (n *configuredLimit) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
 	call.Key, call.Limit = n.prefix+call.Key, n.limit
-	return family.Hold(ctx, call)
+	return n.family.Hold(ctx, call)
 }
 
 // LimitFor implements limits.Limiter.
@@ -49,21 +37,13 @@ func (n *configuredLimit) LimitFor(string) policy.Policy { return n.limit }
 
 // Reset forgets what the key has used.
 func (n *configuredLimit) Reset(ctx context.Context, key string) (bool, error) {
-	family, err := n.family()
-	if err != nil {
-		return false, err
-	}
-	return family.Reset(ctx, n.prefix+key)
+	return n.family.Reset(ctx, n.prefix+key)
 }
 
 // Charge charges units, or gives them back below 0.
 func (n *configuredLimit) Charge(ctx context.Context, key string, units int64) error {
-	family, err := n.family()
-	if err != nil {
-		return err
-	}
-	d, err := family.RefundWith(ctx, n.limit, n.prefix+key, -units)
-	if err == nil && !d.Allowed && family.Engine() != nil && family.Engine().Blocked(n.prefix+key) == 0 {
+	d, err := n.family.RefundWith(ctx, n.limit, n.prefix+key, -units)
+	if err == nil && !d.Allowed && n.family.Engine() != nil && n.family.Engine().Blocked(n.prefix+key) == 0 {
 		err = fmt.Errorf("%d units could not be recorded", units)
 	}
 	return err
@@ -71,18 +51,10 @@ func (n *configuredLimit) Charge(ctx context.Context, key string, units int64) e
 
 // Block refuses the key for so long, or no longer if d is 0.
 func (n *configuredLimit) Block(ctx context.Context, key string, d time.Duration) error {
-	family, err := n.family()
-	if err != nil {
-		return err
-	}
-	return family.Block(ctx, n.prefix+key, d)
+	return n.family.Block(ctx, n.prefix+key, d)
 }
 
 // Blocked returns for how much longer the key is blocked.
 func (n *configuredLimit) Blocked(ctx context.Context, key string) (time.Duration, error) {
-	family, err := n.family()
-	if err != nil {
-		return 0, err
-	}
-	return family.Blocked(ctx, n.prefix+key)
+	return n.family.Blocked(ctx, n.prefix+key)
 }

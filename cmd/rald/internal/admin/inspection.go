@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -85,8 +86,12 @@ func (i *inspection) list() (list []inspect.AnyLimit, id string) {
 	var text strings.Builder
 	limits := i.limits()
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
-		list = append(list, inspect.Limit[string]{Name: name, Limiter: &configuredLimit{i.keys, limits[name], configured.Prefix(name)}})
-		text.WriteString(name + "\x00" + limits[name].String() + "\n")
+		family, ok := i.keys.Find(limits[name])
+		if !ok {
+			continue // the limit has just been replaced
+		}
+		list = append(list, inspect.Limit[string]{Name: name, Limiter: &configuredLimit{family, limits[name], configured.Prefix(name)}})
+		fmt.Fprintf(&text, "%s\x00%s %p\n", name, limits[name], family) // a family that ended may begin again
 	}
 	for _, keep := range i.all {
 		for family := range keep.All() {

@@ -43,93 +43,74 @@ func (e *engines) collector(of families.Family) prometheus.Collector {
 	return c
 }
 
-// The metrics of the doors.
-var (
-	descConnections = desc("rald_resp_connections", "Connections of clients of Redis now.")
-	descAccepted    = desc("rald_resp_accepted_connections_total", "Connections of clients of Redis that were accepted.")
-	descRefused     = desc("rald_resp_refused_connections_total", "Connections that were refused as there were -max-clients of them.")
-	descGarbled     = desc("rald_resp_garbled_connections_total", "Connections that ended as what they sent was no command.")
-	descCommands    = desc("rald_resp_commands_total", "Commands, by name and by reply; a refusal by a limit is ok.", "command", "result")
-	descLimits      = desc("rald_limits", "Limits that are configured by name.")
-	descReloads     = desc("rald_reloads_total", "Times that configuration was read, by what was read and how that ended.", "of", "result")
-	descFailing     = desc("rald_reload_failing", "1 if the configuration could not be read the last time, and the one before is in force.", "of")
-	descRules       = desc("rald_envoy_rules", "Rules of Envoy's rate limit service that are in force.")
-	descDescriptors = desc("rald_envoy_descriptors_total", "Descriptors that met a rule, by whether its limit had room.", "rule", "result")
-	descCandidates  = desc("rald_envoy_candidate_descriptors_total", "Descriptors that the candidate of a rule would have decided otherwise.", "rule", "result")
-	descCheckRules  = desc("rald_check_rules", "Rules of the HTTP check that are in force.")
-	descChecks      = desc("rald_check_requests_total", "HTTP checks, by what became of the request; undecided are those whose path or proxy is at fault.", "result")
-	descShadowed    = desc("rald_check_shadow_refusals_total", "HTTP checks of requests that passed and that a limit in shadow would have refused.")
-)
-
-// doorDescs is what desc has made.
-var doorDescs []*prometheus.Desc
-
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	d := prometheus.NewDesc(name, help, labels, nil)
-	doorDescs = append(doorDescs, d)
-	return d
-}
-
-// doors collects the metrics of the doors.
+// doors collects the metrics of the doors. Like engines it describes nothing in advance.
 type doors struct{ config Config }
 
-func (*doors) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range doorDescs {
-		to <- d
-	}
-}
+func (*doors) Describe(chan<- *prometheus.Desc) {}
 
 func (d *doors) Collect(to chan<- prometheus.Metric) {
-	gauge := func(of *prometheus.Desc, value float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, value, labels...)
+	send := func(kind prometheus.ValueType, value float64, name, help string, labels []string) {
+		of := prometheus.Labels{}
+		for ; len(labels) > 0; labels = labels[2:] {
+			of[labels[0]] = labels[1]
+		}
+		to <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, of), kind, value)
 	}
-	counter := func(of *prometheus.Desc, value uint64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(of, prometheus.CounterValue, float64(value), labels...)
+	gauge := func(value float64, name, help string, labels ...string) {
+		send(prometheus.GaugeValue, value, name, help, labels)
+	}
+	counter := func(value uint64, name, help string, labels ...string) {
+		send(prometheus.CounterValue, float64(value), name, help, labels)
 	}
 	redis := d.config.Redis.Stats()
-	gauge(descConnections, float64(redis.Clients))
-	counter(descAccepted, redis.Accepted)
-	counter(descRefused, redis.Refused)
-	counter(descGarbled, redis.Garbled)
+	gauge(float64(redis.Clients), "rald_resp_connections", "Connections of clients of Redis now.")
+	counter(redis.Accepted, "rald_resp_accepted_connections_total", "Connections of clients of Redis that were accepted.")
+	counter(redis.Refused, "rald_resp_refused_connections_total", "Connections that were refused as there were -max-clients of them.")
+	counter(redis.Garbled, "rald_resp_garbled_connections_total", "Connections that ended as what they sent was no command.")
 	for _, c := range redis.Commands {
-		counter(descCommands, c.OK, c.Name, "ok")
-		counter(descCommands, c.Errors, c.Name, "error")
+		for result, n := range map[string]uint64{"ok": c.OK, "error": c.Errors} {
+			counter(n, "rald_resp_commands_total", "Commands, by name and by reply; a refusal by a limit is ok.", "command", c.Name, "result", result)
+		}
 	}
 	limits := 0
 	if d.config.Limits != nil {
 		limits = len(d.config.Limits())
 	}
-	gauge(descLimits, float64(limits))
+	gauge(float64(limits), "rald_limits", "Limits that are configured by name.")
 	for of, read := range d.config.Reloads {
 		r := read()
-		counter(descReloads, r.Good, of, "good")
-		counter(descReloads, r.Bad, of, "bad")
+		for result, n := range map[string]uint64{"good": r.Good, "bad": r.Bad} {
+			counter(n, "rald_reloads_total", "Times that configuration was read, by what was read and how that ended.", "of", of, "result", result)
+		}
 		failing := 0.0
 		if r.Failing {
 			failing = 1
 		}
-		gauge(descFailing, failing, of)
+		gauge(failing, "rald_reload_failing", "1 if the configuration could not be read the last time, and the one before is in force.", "of", of)
 	}
 	if d.config.Check != nil {
 		check := d.config.Check.Stats()
-		gauge(descCheckRules, float64(check.Rules))
-		counter(descChecks, check.Passed, "passed")
-		counter(descChecks, check.Refused, "refused")
-		counter(descChecks, check.Unlimited, "unlimited")
-		counter(descChecks, check.Undecided, "undecided")
-		counter(descShadowed, check.WouldRefuse)
+		gauge(float64(check.Rules), "rald_check_rules", "Rules of the HTTP check that are in force.")
+		for result, n := range map[string]uint64{
+			"passed": check.Passed, "refused": check.Refused, "unlimited": check.Unlimited, "undecided": check.Undecided,
+		} {
+			counter(n, "rald_check_requests_total", "HTTP checks, by what became of the request; undecided are those whose path or proxy is at fault.", "result", result)
+		}
+		counter(check.WouldRefuse, "rald_check_shadow_refusals_total", "HTTP checks of requests that passed and that a limit in shadow would have refused.")
 	}
 	if d.config.Envoy == nil {
 		return
 	}
 	rules, all := countRules(d.config.Envoy)
-	gauge(descRules, float64(rules))
+	gauge(float64(rules), "rald_envoy_rules", "Rules of Envoy's rate limit service that are in force.")
 	for rule, n := range all {
-		counter(descDescriptors, n.passed, rule, "passed")
-		counter(descDescriptors, n.refused, rule, "refused")
+		for result, n := range map[string]uint64{"passed": n.passed, "refused": n.refused} {
+			counter(n, "rald_envoy_descriptors_total", "Descriptors that met a rule, by whether its limit had room.", "rule", rule, "result", result)
+		}
 		if n.tried {
-			counter(descCandidates, n.wouldPass, rule, "would_pass")
-			counter(descCandidates, n.wouldRefuse, rule, "would_refuse")
+			for result, n := range map[string]uint64{"would_pass": n.wouldPass, "would_refuse": n.wouldRefuse} {
+				counter(n, "rald_envoy_candidate_descriptors_total", "Descriptors that the candidate of a rule would have decided otherwise.", "rule", rule, "result", result)
+			}
 		}
 	}
 }
