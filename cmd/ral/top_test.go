@@ -338,27 +338,34 @@ func TestTextFitsTheTerminal(t *testing.T) {
 	assert.Equal(t, 9, strings.Count(v.text(80, 30), "\nr"))
 }
 
-// A list that takes long is told of, and is waited for if the program looks once.
-func TestListsThatTakeLong(t *testing.T) {
-	var asked atomic.Int32
+// lists serves one limit, whose list of keys that owe is what owed returns, by how often it was asked.
+func lists(t *testing.T, owed func(asked int32) pagejson.List) (url string, asked *atomic.Int32) {
+	asked = &atomic.Int32{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := any(pagejson.Overview{Limits: []pagejson.LimitSummary{{Name: "api", Lists: true}}})
-		if by := r.URL.Query().Get("by"); by != "" {
-			list := pagejson.List{Limit: "api", By: by, Total: 1, Age: 75}
-			if by == "owed" && asked.Add(1) < 4 {
-				list = pagejson.List{Limit: "api", By: by, Pending: true}
-			}
-			answer = list
+		switch r.URL.Query().Get("by") {
+		case "owed":
+			answer = owed(asked.Add(1))
+		case "refused":
+			answer = pagejson.List{Limit: "api"}
 		}
 		assert.NoError(t, json.NewEncoder(w).Encode(answer))
 	}))
 	t.Cleanup(server.Close)
-	c, err := newClient(server.URL)
+	return server.URL, asked
+}
+
+// A list that takes long is told of, and is waited for if the program looks once.
+func TestListsThatTakeLong(t *testing.T) {
+	url, asked := lists(t, func(asked int32) pagejson.List {
+		return pagejson.List{Limit: "api", Total: 1, Age: 75, Pending: asked < 4}
+	})
+	c, err := newClient(url)
 	require.NoError(t, err)
 	v, err := c.look(t.Context(), "", 10)
 	require.NoError(t, err)
 	assert.Contains(t, v.text(0, 0), "the keys are being gone through")
-	text, err := top(t, server.URL)
+	text, err := top(t, url)
 	require.NoError(t, err)
 	assert.Contains(t, text, "owes most, of 1 key, 75s ago")
 	assert.Equal(t, int32(4), asked.Load())
@@ -366,25 +373,19 @@ func TestListsThatTakeLong(t *testing.T) {
 
 // -once ends although a list stays pending, and ends quietly when it is interrupted.
 func TestOnceEnds(t *testing.T) {
-	var asked atomic.Int32
 	ctx, interrupt := context.WithCancel(t.Context())
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := any(pagejson.Overview{Limits: []pagejson.LimitSummary{{Name: "api", Lists: true}}})
-		if by := r.URL.Query().Get("by"); by != "" {
-			answer = pagejson.List{Limit: "api", By: by, Pending: by == "owed"}
-			if by == "owed" && asked.Add(1) > mostLooks {
-				interrupt()
-			}
+	url, asked := lists(t, func(asked int32) pagejson.List {
+		if asked > mostLooks {
+			interrupt()
 		}
-		assert.NoError(t, json.NewEncoder(w).Encode(answer))
-	}))
-	t.Cleanup(server.Close)
-	c, err := newClient(server.URL)
+		return pagejson.List{Limit: "api", Pending: true}
+	})
+	c, err := newClient(url)
 	require.NoError(t, err)
 	require.ErrorContains(t, once(t.Context(), c, settings{rows: 10}, io.Discard), "still being gone through")
 	assert.Equal(t, int32(mostLooks), asked.Load())
 	var out strings.Builder
-	require.NoError(t, run(ctx, []string{"top", "-once", server.URL}, &out, io.Discard))
+	require.NoError(t, run(ctx, []string{"top", "-once", url}, &out, io.Discard))
 	assert.Empty(t, out.String())
 }
 

@@ -351,55 +351,41 @@ func TestSettingsAreChecked(t *testing.T) {
 	type pair struct{ a, b string }
 	pairs := newEngine[pair](t, engine.Config{Name: "pairs"})
 	ok := inspect.Limit[string]{Name: "x", Limiter: e}
-	for want, make := range map[string]func() (*inspect.Handler, error){
-		`ral: inspect.Config: Hosts is "*.example.com", want the name of one host, as a pattern matches none`: func() (*inspect.Handler, error) {
-			return inspect.New(inspect.Config{Hosts: []string{"*.example.com"}})
-		},
-		`ral: inspect.Config: Hosts is "a:80", want a host name without a port`: func() (*inspect.Handler, error) {
-			return inspect.New(inspect.Config{Hosts: []string{"a:80"}})
-		},
-		`ral: inspect.Config: Tokens["anna"] is 15 bytes long, want 16 to 256`: func() (*inspect.Handler, error) {
-			return inspect.New(inspect.Config{Tokens: map[string]string{"anna": "0123456789abcde"}})
-		},
-		`ral: inspect.Config: Tokens[""] is of no operator, want a name`: func() (*inspect.Handler, error) {
-			return inspect.New(inspect.Config{Tokens: map[string]string{"": anna}})
-		},
-		`ral: inspect.Config: Tokens["anna"] is not printable, want ASCII characters without spaces`: func() (*inspect.Handler, error) {
-			return inspect.New(inspect.Config{Tokens: map[string]string{"anna": "0123456789 abcdef"}})
-		},
-		`ral: inspect.Config: Tokens["bert"] is that of "anna", want a token of each operator's own, by which changes are logged`: func() (*inspect.Handler, error) {
-			return inspect.New(inspect.Config{Tokens: map[string]string{"anna": anna, "bert": anna, "carl": bert}})
-		},
-		`ral: inspect.Limit, argument 1 of New: Limiter is nil, want a limiter, such as an *engine.Engine`: func() (*inspect.Handler, error) {
-			return inspect.New(inspect.Config{}, inspect.Limit[string]{Name: "x", Limiter: (*engine.Engine[string])(nil)})
-		},
-		`ral: inspect.Limit, argument 2 of New: Limit is nil, want an inspect.Limit`: func() (*inspect.Handler, error) {
-			return inspect.New(inspect.Config{}, ok, nil)
-		},
-		`ral: inspect.Limit, argument 2 of New: Name is "x", want a name that no other limit of the handler has`: func() (*inspect.Handler, error) {
-			return inspect.New(inspect.Config{}, ok, ok)
-		},
-		`ral: inspect.Limit, argument 2 of New: Name is "ral", want a name that no other limit of the handler has`: func() (*inspect.Handler, error) {
-			return inspect.New(inspect.Config{}, inspect.Limit[string]{Limiter: e}, inspect.Limit[pair]{
-				Limiter: newEngine[pair](t, engine.Config{}), Format: func(pair) string { return "" }, Parse: func(string) (pair, error) { return pair{}, nil },
-			})
-		},
-		`ral: inspect.Limit, argument 1 of New: Name is "", want printable text of 1 to 64 bytes, here or in engine.Config.Name`: func() (*inspect.Handler, error) {
-			return inspect.New(inspect.Config{}, inspect.Limit[struct{}]{Limiter: single.MustNew(policy.Funnel(1, 1, time.Hour))})
-		},
-		`ral: inspect.Limit, argument 1 of New: Format, Parse is nil, want both, for keys of type inspect_test.pair`: func() (*inspect.Handler, error) {
-			return inspect.New(inspect.Config{}, inspect.Limit[pair]{Limiter: pairs, Parse: func(string) (pair, error) { return pair{}, nil }})
-		},
+	none := func(string) (pair, error) { return pair{}, nil }
+	type tokens = map[string]string
+	for _, c := range []struct {
+		config inspect.Config
+		limits []inspect.AnyLimit
+		want   string
+	}{
+		{inspect.Config{Hosts: []string{"*.example.com"}}, nil, `Config: Hosts is "*.example.com", want the name of one host, as a pattern matches none`},
+		{inspect.Config{Hosts: []string{"a:80"}}, nil, `Config: Hosts is "a:80", want a host name without a port`},
+		{inspect.Config{Tokens: tokens{"anna": "0123456789abcde"}}, nil, `Config: Tokens["anna"] is 15 bytes long, want 16 to 256`},
+		{inspect.Config{Tokens: tokens{"": anna}}, nil, `Config: Tokens[""] is of no operator, want a name`},
+		{inspect.Config{Tokens: tokens{"anna": "0123456789 abcdef"}}, nil, `Config: Tokens["anna"] is not printable, want ASCII characters without spaces`},
+		{inspect.Config{Tokens: tokens{"anna": anna, "bert": anna, "carl": bert}}, nil,
+			`Config: Tokens["bert"] is that of "anna", want a token of each operator's own, by which changes are logged`},
+		{inspect.Config{}, []inspect.AnyLimit{inspect.Limit[string]{Name: "x", Limiter: (*engine.Engine[string])(nil)}},
+			`Limit, argument 1 of New: Limiter is nil, want a limiter, such as an *engine.Engine`},
+		{inspect.Config{}, []inspect.AnyLimit{ok, nil}, `Limit, argument 2 of New: Limit is nil, want an inspect.Limit`},
+		{inspect.Config{}, []inspect.AnyLimit{ok, ok}, `Limit, argument 2 of New: Name is "x", want a name that no other limit of the handler has`},
+		{inspect.Config{}, []inspect.AnyLimit{inspect.Limit[string]{Limiter: e}, inspect.Limit[pair]{
+			Limiter: newEngine[pair](t, engine.Config{}), Format: func(pair) string { return "" }, Parse: none,
+		}}, `Limit, argument 2 of New: Name is "ral", want a name that no other limit of the handler has`},
+		{inspect.Config{}, []inspect.AnyLimit{inspect.Limit[struct{}]{Limiter: single.MustNew(policy.Funnel(1, 1, time.Hour))}},
+			`Limit, argument 1 of New: Name is "", want printable text of 1 to 64 bytes, here or in engine.Config.Name`},
+		{inspect.Config{}, []inspect.AnyLimit{inspect.Limit[string]{Name: "a\nb", Limiter: e}},
+			`Limit, argument 1 of New: Name is "a\nb", want printable text of 1 to 64 bytes, here or in engine.Config.Name`},
+		{inspect.Config{}, []inspect.AnyLimit{inspect.Limit[string]{Name: strings.Repeat("x", 65), Limiter: e}},
+			`Limit, argument 1 of New: Name is "` + strings.Repeat("x", 65) + `", want printable text of 1 to 64 bytes, here or in engine.Config.Name`},
+		{inspect.Config{}, []inspect.AnyLimit{inspect.Limit[pair]{Limiter: pairs, Parse: none}},
+			`Limit, argument 1 of New: Format, Parse is nil, want both, for keys of type inspect_test.pair`},
 	} {
-		_, err := make()
+		_, err := inspect.New(c.config, c.limits...)
 		var field *policy.FieldError
 		require.ErrorAs(t, err, &field)
-		assert.Equal(t, want, err.Error())
+		assert.Equal(t, "ral: inspect."+c.want, err.Error())
 	}
-	_, err := inspect.New(inspect.Config{}, inspect.Limit[string]{Name: strings.Repeat("x", 65), Limiter: e})
-	assert.Error(t, err)
-	_, err = inspect.New(inspect.Config{}, inspect.Limit[string]{Name: "a\nb", Limiter: e})
-	assert.Error(t, err)
 }
 
 // Where Ral itself listens, it is for this machine unless told otherwise.
