@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/testkit/await"
+	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/limits"
 )
 
 // No call on a known key allocates, admitted or refused, whatever the kind of key.
@@ -36,7 +38,24 @@ func allocatesNothing[K comparable](t *testing.T, passing, refused K) {
 	require.True(t, e.Take(refused, 100_000).Allowed)
 	settled(t, e)
 	await.True(t, func() bool { return e.Peek(refused).Remaining == 0 }, "it is at its limit")
+	var l limits.Limiter[K] = e
+	ask := func(key K) func() { return func() { _, _ = l.Ask(t.Context(), key, 1) } }
+	hold := func(patience time.Duration) func() {
+		return func() {
+			g, _ := l.Hold(t.Context(), limits.Call[K]{Key: passing, N: 3, Patience: patience})
+			_ = g.Settle(t.Context(), 1)
+		}
+	}
+	if race.Enabled { // which allocates in calls through an interface
+		ask, hold = func(K) func() { return func() {} }, func(time.Duration) func() { return func() {} }
+	}
 	for name, call := range map[string]func(){
+		"Ask, admitted": ask(passing), "Ask, refused": ask(refused),
+		"Hold and Settle": hold(0), "Hold, may wait": hold(time.Second),
+		"ChangeLimit": func() {
+			_ = e.ChangeLimit(passing, nil, other)
+			_ = e.ChangeLimit(passing, other, nil)
+		},
 		"Choke, admitted": func() { e.Choke(passing) },
 		"Choke, refused":  func() { e.Choke(refused) },
 		"Take, admitted":  func() { e.Take(passing, 2) },

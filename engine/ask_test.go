@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,9 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/cell"
-	"github.com/ral-limiter/ral/internal/testkit/await"
 	"github.com/ral-limiter/ral/internal/testkit/limitstest"
-	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -50,43 +47,6 @@ func TestLimiterContract(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { c.Run(t, s) })
 			})
 		}
-	}
-}
-
-// The way through limits.Limiter allocates nothing for a known key, admitted or refused,
-// held and settled.
-func TestAskAllocatesNothing(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector allocates")
-	}
-	passing, refused := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
-	e := open[netip.Addr](t, Config{Policy: funnel(100_000, 1, time.Hour), OpenTimeout: time.Minute})
-	e.Choke(passing)
-	e.Take(refused, 100_000)
-	settled(t, e)
-	await.True(t, func() bool { return e.Peek(refused).Remaining == 0 }, "it is at its limit")
-	var l limits.Limiter[netip.Addr] = e
-	ctx := t.Context()
-	for name, call := range map[string]func() (limits.Answer, error){
-		"Ask, admitted": func() (limits.Answer, error) { return l.Ask(ctx, passing, 1) },
-		"Ask, refused":  func() (limits.Answer, error) { return l.Ask(ctx, refused, 1) },
-		"Hold and Settle": func() (limits.Answer, error) {
-			g, err := l.Hold(ctx, limits.Call[netip.Addr]{Key: passing, N: 3})
-			_ = g.Settle(ctx, 1)
-			return g.Answer, err
-		},
-		"Hold, may wait": func() (limits.Answer, error) {
-			g, err := l.Hold(ctx, limits.Call[netip.Addr]{Key: passing, N: 3, Patience: time.Second})
-			_ = g.Cancel(ctx)
-			return g.Answer, err
-		},
-	} {
-		want := name != "Ask, refused"
-		assert.Zero(t, testing.AllocsPerRun(1000, func() {
-			if a, err := call(); err != nil || a.Allowed != want {
-				t.Fatal(name, a, err)
-			}
-		}), name)
 	}
 }
 

@@ -281,16 +281,3 @@ func BenchmarkCensus(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/censusStep, "ns/key")
 }
-
-// A scrape of an engine with a million keys, all of them blocked.
-func BenchmarkStats(b *testing.B) {
-	e, _, all := manyKeys(b)
-	for _, key := range all {
-		require.NoError(b, e.Block(key, time.Hour))
-	}
-	var s Stats
-	for b.Loop() {
-		s = e.Stats()
-	}
-	require.Equal(b, savedKeys, s.Keys)
-}

@@ -450,18 +450,6 @@ func TestChangeLimitUnderRaces(t *testing.T) {
 	}
 }
 
-// ChangeLimit allocates nothing.
-func TestChangeLimitDoesNotAllocate(t *testing.T) {
-	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
-	e := open[string](t, Config{Policy: small})
-	require.True(t, e.Take("k", 10).Allowed)
-	settled(t, e)
-	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		_ = e.ChangeLimit("k", small, large)
-		_ = e.ChangeLimit("k", large, small)
-	}))
-}
-
 // Of a Tiered each limit of a key is changed by itself. Calls that wait for the key get
 // turns anew, in their order, sooner or later than before, and are charged by both limits
 // once.

@@ -59,6 +59,9 @@ func TestEveryVerbNeedsOnlyEngineAndPolicy(t *testing.T) {
 		assert.Same(t, limit, chosen.LimitFor("a"))
 		require.NoError(t, e.ChangeLimit("a", limit, other))
 		require.NoError(t, e.SetPolicy(other))
+		assert.Same(t, other, e.Limit())
+		assert.Same(t, other, e.LimitFor("new"))
+		assert.Same(t, limit, chosen.Limit())
 		require.NoError(t, e.Health())
 
 		var claims []engine.Claim = []engine.Claim{e.Claim("a", 1), chosen.Claim("a", 5)}

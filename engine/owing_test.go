@@ -273,23 +273,3 @@ func FuzzOwingCursor(f *testing.F) {
 		assert.LessOrEqual(t, len(e.MostUsed(10, c).Keys), 1)
 	})
 }
-
-// BenchmarkOwing is the first page of a million keys that all owe.
-func BenchmarkOwing(b *testing.B) {
-	for _, of := range []struct {
-		name   string
-		policy policy.Policy
-	}{{"funnel", funnel(100, 1, time.Hour)}, {"window", policy.Must(policy.FixedWindow(100, 24*time.Hour))}} {
-		b.Run(of.name, func(b *testing.B) {
-			const million = 1_000_000
-			e := open[string](b, Config{Policy: of.policy, MaxKeys: million, OpenTimeout: time.Minute})
-			for _, key := range keys(million) {
-				e.Take(key, 1+rand.Int64N(100))
-			}
-			settled(b, e)
-			for b.Loop() {
-				e.MostUsed(50, OwingCursor{})
-			}
-		})
-	}
-}

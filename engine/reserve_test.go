@@ -141,42 +141,6 @@ func TestCancelWithoutRefunder(t *testing.T) {
 	assert.EqualValues(t, 3, e.Peek("key").Remaining)
 }
 
-// Everything that cannot be recorded is answered as for Take, and cancelled as
-// nothing.
-func TestReserveWhatCannotBeRecorded(t *testing.T) {
-	for _, when := range []WhenUnavailable{Admit, Refuse} {
-		synctest.Test(t, func(t *testing.T) {
-			config := Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: when}
-			floats, anything := open[float64](t, config), open[any](t, config)
-			closed, degraded := open[any](t, config), failing(t, config, func(*Engine[any]) {})
-			require.NoError(t, closed.Close())
-			full := config
-			full.MaxKeys, full.WhenFull = 1, RefuseNew
-			crowded := open[any](t, full)
-			require.True(t, crowded.Choke("only"))
-			synctest.Wait()
-			begin := time.Now()
-			for range 3 {
-				r := floats.Reserve(math.NaN(), 1, time.Hour)
-				assert.Equal(t, when == Admit, r.Allowed)
-				r.Cancel()
-				for i, e := range []*Engine[any]{anything, closed, degraded, crowded} {
-					key := []any{[]int{1}, "known", "new", "new"}[i]
-					r := e.Reserve(key, 1, time.Hour)
-					assert.Equal(t, when == Admit && e != crowded, r.Allowed, "%d", i)
-					r.Cancel()
-					never := e.Reserve(key, 2, time.Hour)
-					assert.Equal(t, policy.Never, never.RetryAfter)
-				}
-			}
-			assert.Equal(t, begin, time.Now())
-			assert.EqualValues(t, 3, floats.Stats().Unavailable)
-			assert.EqualValues(t, 3, crowded.Stats().Full)
-			assert.Zero(t, floats.Len()+anything.Len()+degraded.Len())
-		})
-	}
-}
-
 // A reservation from before a reset gives nothing back, under a limit that counts in
 // windows neither: what counts now is others'.
 func TestCancelAfterResetGivesNothingBack(t *testing.T) {

@@ -134,26 +134,6 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// The writer stands still between the end of an entry and its leaving the map: a key
-// that was given up is not shown.
-func TestAllDoesNotShowTheDead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		e := open[string](t, Config{Policy: funnel(1, 1, time.Second), Idle: time.Second, fault: func(point string) {
-			if point == "evict: dead" {
-				<-release
-			}
-		}})
-		require.True(t, e.Choke("key"))
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		for range e.All() {
-			t.Error("it is dead")
-		}
-		close(release)
-	})
-}
-
 // All, while 16 goroutines open keys and these are evicted, shows every key once that
 // is there all the time.
 func TestAllUnderLoad(t *testing.T) {

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"context"
-	"math"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -76,24 +74,6 @@ func TestTakeWithIsExact(t *testing.T) {
 	assert.EqualValues(t, 1000, e.Stats().Admitted)
 }
 
-func TestTakeWithWhatCannotBeRecorded(t *testing.T) {
-	limit := funnel(3, 1, time.Hour)
-	for _, when := range []WhenUnavailable{Admit, Refuse} {
-		config := Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: when}
-		closed := open[any](t, config)
-		require.NoError(t, closed.Close())
-		for key, e := range map[any]*Engine[any]{1: closed, math.Inf(1): open[any](t, config)} {
-			if e != closed {
-				key = []float64{}
-			}
-			assert.Equal(t, when == Admit, e.TakeWith(limit, key, 3).Allowed)
-			assert.Equal(t, policy.Never, e.TakeWith(limit, key, 4).RetryAfter)
-			assert.Equal(t, policy.Never, e.TakeWith(pacer{1, 1}, key, 1).RetryAfter)
-			assert.EqualValues(t, 1, e.Stats().Unavailable)
-		}
-	}
-}
-
 func openFor[K comparable](t testing.TB, config Config, choose func(K) policy.Policy) *Engine[K] {
 	t.Helper()
 	e, err := New(config, PolicyFor(choose))
@@ -161,27 +141,6 @@ func TestPolicyFor(t *testing.T) {
 		assert.EqualValues(t, 4, e.Peek("gold").Limit)
 		assert.Error(t, e.SetPolicy(limit))
 		noLines(t, e)
-	})
-}
-
-func TestPolicyForWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := openFor(t, Config{Policy: funnel(1, 1, time.Hour)}, func(key int) policy.Policy {
-			if key == 7 {
-				return funnel(1, 1, time.Second)
-			}
-			return nil
-		})
-		start := time.Now()
-		for range 5 {
-			require.NoError(t, e.Wait(t.Context(), 7, 1))
-		}
-		assert.Equal(t, 4*time.Second, time.Since(start))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		require.NoError(t, e.Wait(ctx, 8, 1))
-		assert.ErrorIs(t, e.Wait(ctx, 8, 1), ErrDeadline)
-		assert.Equal(t, 4*time.Second, time.Since(start))
 	})
 }
 

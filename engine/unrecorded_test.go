@@ -72,6 +72,20 @@ func TestAnswersWithoutWordSaySo(t *testing.T) {
 						assert.True(t, out.Answers[1].Exact())
 					}
 				}
+				before, began := without.Stats(), time.Now()
+				reserved, larger := without.Reserve(c.key, 100, time.Hour), funnel(200, 1, time.Hour)
+				reserved.Cancel()
+				assert.Equal(t, c.admits, reserved.Allowed)
+				assert.Equal(t, c.admits, without.TakeWith(larger, c.key, 200).Allowed)
+				for _, never := range []policy.Decision{
+					without.Reserve(c.key, 101, time.Hour).Decision,
+					without.TakeWith(larger, c.key, 201), without.TakeWith(pacer{1, 1}, c.key, 1),
+				} {
+					assert.Equal(t, policy.Never, never.RetryAfter)
+				}
+				after := without.Stats()
+				assert.Equal(t, before.Unavailable+before.Full+2, after.Unavailable+after.Full)
+				assert.Equal(t, began, time.Now(), "a call has waited")
 				acquire := func(claims ...Claim) Outcome {
 					out, err := AcquireAll(t.Context(), time.Millisecond, claims...)
 					assert.Equal(t, out.Allowed, err == nil)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -111,49 +110,6 @@ func TestSweepGivesUntakenKeysTheirIdleTime(t *testing.T) {
 	require.Zero(t, e.Word(), "landed by the writer")
 	require.Zero(t, r.sweep(hour+59*second))
 	require.Equal(t, 1, r.sweep(hour+60*second))
-}
-
-// 100,000 keys are filed at one instant. They leave in time that grows with their number
-// only: the leaves of the index, of which each is sorted once, have no more than fit.
-func TestSweepOfEqualInstants(t *testing.T) {
-	keys := 100_000
-	if race.Enabled {
-		keys = 20_000
-	}
-	r := newRig[int](t, Options{MaxKeys: keys})
-	for key := range keys {
-		r.add(key, 1)
-	}
-	require.Equal(t, keys, r.index.Len())
-
-	require.LessOrEqual(t, r.index.leaves.Len(), 2*keys/leafSize+1)
-	r.index.leaves.Ascend(func(l *leaf[int]) bool {
-		require.LessOrEqual(t, len(l.filings), leafSize)
-		return true
-	})
-
-	half := keys / 2
-	r.Sweep(2*hour, half)
-	require.Equal(t, keys-half, r.index.Len())
-	require.Equal(t, keys-half, r.sweep(2*hour))
-	require.Zero(t, r.View().Len())
-}
-
-// All the places of a table can be used again and again: entries that leave leave
-// nothing behind.
-func TestSweepThenFillAgain(t *testing.T) {
-	r := newRig[int](t, Options{MaxKeys: 5000})
-	now := policy.Instant(1)
-	for generation := range 6 {
-		for key := range 5000 {
-			r.add(generation*5000+key, now)
-		}
-		_, status := r.View().Open(r.hash(-1), -1)
-		require.Equal(t, Full, status)
-		now += 2 * hour
-		require.Equal(t, 5000, r.sweep(now))
-		require.NoError(t, r.Check())
-	}
 }
 
 // An entry filed before the first take is ordered by the instant of its filing. A
