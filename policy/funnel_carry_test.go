@@ -24,32 +24,6 @@ func funnel(capacity, count int64, per time.Duration) relative {
 	return policy.Must(policy.Funnel(capacity, count, per)).(relative)
 }
 
-// stranger is a policy of another family.
-type stranger struct{ policy.Policy }
-
-func TestFunnelsReadEachOther(t *testing.T) {
-	p := funnel(3, 1, time.Second)
-	assert.True(t, p.Reads(p))
-	assert.True(t, p.Reads(funnel(700, 9, time.Hour)))
-	assert.False(t, p.Reads(stranger{p}))
-	assert.False(t, p.Reads(nil))
-
-	word, ok := p.Carry(stranger{p}, 77, 1)
-	assert.False(t, ok)
-	assert.Zero(t, word)
-}
-
-// A word says when it has drained whichever funnel wrote it, so it is fresh at the
-// same instant for all of them.
-func TestFunnelFreshAtDependsOnTheWordAlone(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 1))
-	p, q := funnel(3, 1, time.Second), funnel(17, 1, year)
-	for range 1000 {
-		word := rng.Uint64N(policy.MaxWord+1) >> rng.UintN(63)
-		assert.Equal(t, p.FreshAt(word), q.FreshAt(word))
-	}
-}
-
 // If each call brings its own limit, the calls share the time that the key still
 // needs to drain: each bucket is filled to match it.
 //
@@ -242,18 +216,4 @@ func TestFunnelCarryExtremes(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A limit so deep that its time stands still already counts from there: what lies
-// later never drains, and neither does what is carried over.
-func TestFunnelCarryAtTheEndOfTime(t *testing.T) {
-	const late = policy.Instant(1 << 57)
-	from, to := funnel(1, 1, time.Second), funnel(17, 1, year)
-	require.Less(t, endOfTime(17, 1, year), late)
-	word, d := from.Take(0, late, 1, 0)
-	require.True(t, d.Allowed)
-	word, _ = to.Carry(from, word, late)
-	assert.Equal(t, uint64(policy.MaxWord), word)
-	word, _ = to.Carry(from, 77, late)
-	assert.Equal(t, uint64(77), word)
 }

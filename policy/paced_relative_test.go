@@ -466,16 +466,3 @@ func TestBurstyGivesBackNothingOfOthers(t *testing.T) {
 	assert.GreaterOrEqual(t, after.RetryAfter, before.RetryAfter)
 	assert.Equal(t, now+policy.Instant(10*s), small.FreshAt(word))
 }
-
-// However much was owed under a faster limit, under a slower one it is no more than a
-// take of that can owe.
-func TestBurstyOwesNoMoreThanItsLimit(t *testing.T) {
-	fast, slow := policy.Must(policy.Bursty(1_000_000, time.Second, 0)), policy.Must(policy.Bursty(1, time.Hour, 0))
-	now := policy.Instant(time.Second)
-	word, d := fast.Take(0, now, math.MaxInt32, 0)
-	require.True(t, d.Allowed)
-	word, ok := slow.(policy.Relative).Carry(fast, word, now)
-	require.True(t, ok)
-	_, d = slow.Take(word, now, 0, 0)
-	assert.Equal(t, time.Duration(d.Limit)*time.Hour, d.ResetAfter)
-}

@@ -2,7 +2,6 @@ package policy_test
 
 import (
 	"fmt"
-	"math"
 	"math/big"
 	"testing"
 	"time"
@@ -53,29 +52,6 @@ func TestLongRunRate(t *testing.T) {
 			require.GreaterOrEqual(t, units, int64(15))
 			// Meeting the clock's nanosecond may cost up to one, once.
 			assertRate(t, units, r.count, r.per, time.Duration(now), 1, r.ppm)
-		})
-	}
-}
-
-// TestLongRunRateOfTurns lets one funnel of capacity 1 hand out turns to the
-// patient. Waiting for a whole nanosecond is not added up.
-func TestLongRunRateOfTurns(t *testing.T) {
-	for _, r := range rates {
-		t.Run(fmt.Sprintf("%d per %v", r.count, r.per), func(t *testing.T) {
-			p := policy.Must(policy.Funnel(1, r.count, r.per))
-			var word uint64
-			var wait time.Duration
-			turns := int64(-1) // the first is at once
-			for turns < 100_000 {
-				next, d := p.Take(word, 0, 1, math.MaxInt64)
-				if !d.Allowed {
-					break // nine years ahead
-				}
-				word, wait = next, d.Wait
-				turns++
-			}
-			require.GreaterOrEqual(t, turns, int64(9))
-			assertRate(t, turns, r.count, r.per, wait, 1, r.ppm)
 		})
 	}
 }

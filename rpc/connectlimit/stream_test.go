@@ -198,26 +198,6 @@ func TestStreamsThatEndEarlyGiveBack(t *testing.T) {
 	}
 }
 
-// A limit by a field of the message takes with the first message of a stream.
-func TestStreamsAreLimitedByTheirFirstMessage(t *testing.T) {
-	for _, p := range streams {
-		byText := open[string](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
-		limited := rpclimit.Must(rpclimit.New(rpclimit.Options{}, rpclimit.Limit[string]{
-			Limiter: byText, Key: rpclimit.ByMessage(func(m *text) string { return m.GetValue() }),
-		}))
-		s := serve(t, service(connect.WithInterceptors(NewInterceptor(limited))))
-		c := p.client(t, s.URL, split)
-		n, _, err := letters(c, "abc")
-		require.NoError(t, err, p.name)
-		require.Equal(t, 3, n)
-		n, _, err = letters(c, "abc")
-		assert.Zero(t, n, "%s: the handler did not run", p.name)
-		require.Equal(t, connect.CodeResourceExhausted, connect.CodeOf(err), p.name)
-		_, _, err = letters(c, "def")
-		require.NoError(t, err, p.name)
-	}
-}
-
 // countingConn is a connection whose messages are counted.
 type countingConn struct {
 	connect.StreamingHandlerConn

@@ -124,20 +124,6 @@ func TestStockClientRetriesStreams(t *testing.T) {
 	}
 }
 
-// A negative pushback ends the retries.
-func TestStockClientDoesNotRetryNever(t *testing.T) {
-	e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
-	var requests atomic.Int64
-	options := rpclimit.Options{Cost: func(*rpclimit.Call) int64 { return 2 }}
-	s := serve(t, counted(&requests, TrailersOnly(service(connect.WithInterceptors(NewInterceptor(byAddr(e, options)))))))
-	conn := stock(t, s.Listener.Addr().String(), grpc.WithDefaultServiceConfig(retries))
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	err := conn.Invoke(ctx, echo, wrapperspb.String("hello"), new(text))
-	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
-	assert.EqualValues(t, 1, requests.Load())
-}
-
 // TrailersOnly changes no answer except errors that have sent nothing and ask to be retried or have no fields.
 func TestTrailersOnlyLeavesOtherAnswersAlone(t *testing.T) {
 	handler := func(fields bool, pushback string, sent int) http.Handler {
