@@ -16,23 +16,10 @@ type caller struct {
 }
 
 // callerJob is one of the ways in which a caller asks.
-type callerJob func(c *caller, l Limiter, stop *atomic.Bool)
+type callerJob func(c *caller, l Limiter, stop *atomic.Bool, ask askFunc)
 
 // askFunc asks a limiter for the keys of a batch. There is one call of it a batch.
 type askFunc func(l Limiter, keys []string) (passed int)
-
-// loop asks for the keys of the stream over and over, one batch at least: a short
-// pass may be over before a busy machine lets any caller begin.
-func (c *caller) loop(l Limiter, stop *atomic.Bool) { c.loopWith(l, stop, Limiter.ChokeAll) }
-
-// loopTimed is loop with every call timed.
-func (c *caller) loopTimed(l Limiter, stop *atomic.Bool) { c.loopWith(l, stop, c.askTimed) }
-
-// once asks for the keys of the stream and ends.
-func (c *caller) once(l Limiter, stop *atomic.Bool) { c.onceWith(l, stop, Limiter.ChokeAll) }
-
-// onceTimed is once with every call timed.
-func (c *caller) onceTimed(l Limiter, stop *atomic.Bool) { c.onceWith(l, stop, c.askTimed) }
 
 // probePause is the pause of a prober between two batches, so that it does not take
 // a processor from the callers that it runs beside.
@@ -47,7 +34,9 @@ func (c *caller) probe(l Limiter, stop *atomic.Bool) {
 	}
 }
 
-func (c *caller) loopWith(l Limiter, stop *atomic.Bool, ask askFunc) {
+// loop asks for the keys of the stream over and over, one batch at least: a short
+// pass may be over before a busy machine lets any caller begin.
+func (c *caller) loop(l Limiter, stop *atomic.Bool, ask askFunc) {
 	at := int(c.asked % int64(len(c.keys)))
 	asked, passed := 0, 0
 	for ended := false; !ended; ended = stop.Load() {
@@ -62,7 +51,8 @@ func (c *caller) loopWith(l Limiter, stop *atomic.Bool, ask askFunc) {
 	c.passed += int64(passed)
 }
 
-func (c *caller) onceWith(l Limiter, stop *atomic.Bool, ask askFunc) {
+// once asks for the keys of the stream and ends.
+func (c *caller) once(l Limiter, stop *atomic.Bool, ask askFunc) {
 	asked, passed, size := 0, 0, batch
 	if c.slow {
 		size = 1
@@ -89,10 +79,15 @@ func (c *caller) askTimed(l Limiter, keys []string) (passed int) {
 	return passed
 }
 
-func jobsOf(callers []*caller, l Limiter, how callerJob) []job {
+// jobsOf returns the callers' jobs. With timed, every call is timed.
+func jobsOf(callers []*caller, l Limiter, how callerJob, timed bool) []job {
 	jobs := make([]job, len(callers))
 	for i, c := range callers {
-		jobs[i] = func(stop *atomic.Bool) { how(c, l, stop) }
+		ask := askFunc(Limiter.ChokeAll)
+		if timed {
+			ask = c.askTimed
+		}
+		jobs[i] = func(stop *atomic.Bool) { how(c, l, stop, ask) }
 	}
 	return jobs
 }

@@ -144,7 +144,7 @@ func TestSlowCallsAreStoppedOneByOne(t *testing.T) {
 		b := &bucket{capacity: 1, taken: map[string]*atomic.Int64{}}
 		l := stopping{b, &stop}
 		c := &caller{stream: newStream(upTo(0, 3*batch)), slow: slow}
-		c.once(l, &stop)
+		c.once(l, &stop, Limiter.ChokeAll)
 		assert.EqualValues(t, map[bool]int{false: batch, true: 1}[slow], c.asked)
 	}
 }

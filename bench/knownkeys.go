@@ -90,9 +90,9 @@ func (c *knownKeys) open(i int) error {
 	if p, ok := limiter.(preparer); ok {
 		p.prepare(c.opening.keys)
 	}
-	s.ask(c.workers, 0, s.openers, (*caller).once)
+	s.ask(c.workers, 0, s.openers, (*caller).once, false)
 	settle(limiter)
-	p := s.ask(c.workers, c.o.Duration/2, s.callers, (*caller).loop)
+	p := s.ask(c.workers, c.o.Duration/2, s.callers, (*caller).loop, false)
 	if c.findLimit && c.turns[i].Yardstick == YardstickMap && c.onlyYardsticks(i) {
 		c.Limit = c.limitAt(float64(p.Calls) / p.Elapsed.Seconds() / slowdown)
 	}
@@ -113,11 +113,11 @@ func (c *knownKeys) limitAt(speed float64) Limit {
 // are not repeated.
 func (c *knownKeys) round(i int, again bool) (disturbed bool) {
 	s, t := c.states[i], c.turns[i]
-	p := s.ask(c.workers, c.o.Duration, s.callers, (*caller).loop)
+	p := s.ask(c.workers, c.o.Duration, s.callers, (*caller).loop, false)
 	disturbed = c.keep(t, p, again)
 	if c.o.NewRecorder != nil && !again {
 		settle(s.limiter)
-		s.ask(c.workers, c.o.Duration/2, s.callers, (*caller).loopTimed)
+		s.ask(c.workers, c.o.Duration/2, s.callers, (*caller).loop, true)
 		t.recorders.endRound(c.ctx.Err() == nil)
 	}
 	settle(s.limiter)
@@ -125,8 +125,8 @@ func (c *knownKeys) round(i int, again bool) (disturbed bool) {
 }
 
 // ask runs the callers, all in the same way.
-func (s *state) ask(w workers, d time.Duration, callers []*caller, how callerJob) Pass {
-	jobs, asked, passed := jobsOf(callers, s.limiter, how), sumAsked(callers), sumPassed(callers)
+func (s *state) ask(w workers, d time.Duration, callers []*caller, how callerJob, timed bool) Pass {
+	jobs, asked, passed := jobsOf(callers, s.limiter, how, timed), sumAsked(callers), sumPassed(callers)
 	begun := beginWindow(callers)
 	p, window := w.run(d, nil, jobs...)
 	p.Calls, p.Passed = sumAsked(callers)-asked, sumPassed(callers)-passed

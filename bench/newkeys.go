@@ -88,7 +88,7 @@ func (c *newKeys) pass(t *turn, timed, again bool) (disturbed bool, err error) {
 	prober := &caller{stream: c.known}
 	if c.Known > 0 {
 		begun := beginWindow([]*caller{prober})
-		_, w := c.run(0, nil, func(stop *atomic.Bool) { prober.once(limiter, stop) })
+		_, w := c.run(0, nil, jobsOf([]*caller{prober}, limiter, (*caller).once, false)...)
 		windows = append(windows, begun.end(w))
 		settle(limiter)
 	}
@@ -103,11 +103,7 @@ func (c *newKeys) pass(t *turn, timed, again bool) (disturbed bool, err error) {
 			callers[i].recorder = t.recorders.of(i)
 		}
 	}
-	how := (*caller).once
-	if timed {
-		how = (*caller).onceTimed
-	}
-	jobs := jobsOf(callers, limiter, how)
+	jobs := jobsOf(callers, limiter, (*caller).once, timed)
 	if timed && c.Known > 0 {
 		prober.recorder = t.known.of(0)
 		stopAfterLast(jobs)
@@ -157,7 +153,7 @@ func (c *newKeys) idle(t *turn) error {
 		callers[i] = &caller{stream: c.pool.part(i, len(callers))}
 	}
 	begun := beginWindow(callers)
-	_, w := c.run(0, func() { settle(limiter) }, jobsOf(callers, limiter, (*caller).once)...)
+	_, w := c.run(0, func() { settle(limiter) }, jobsOf(callers, limiter, (*caller).once, false)...)
 	heap.idle(c.ctx, t.memory, c.Idle)
 	t.audit.add(auditOf(t.Promise, c.Limit, c.Keys, []askedWindow{begun.end(w)}), sumPassed(callers), countsOf(limiter))
 	return limiter.Close()

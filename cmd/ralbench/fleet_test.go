@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"flag"
 	"io"
 	"os"
 	"path/filepath"
@@ -57,44 +56,6 @@ func TestFlagsOfFleetMode(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, s.record().Fleet)
 	assert.Zero(t, s.share)
-}
-
-func TestBadFlagsOfFleetModeSayWhatIsAccepted(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		want []string
-	}{
-		{[]string{"-fleet", "-peers", "ulule"}, []string{"-peers", "-fleet"}},
-		{[]string{"-share", "5s"}, []string{"-share", "give -fleet"}},
-		{[]string{"-fleet", "-share", "5"}, []string{"-share", `"5"`, "100ms to 1h", "0 for none"}},
-		{[]string{"-fleet", "-share", "1ms"}, []string{"-share", `"1ms"`, "100ms to 1h"}},
-		{[]string{"-fleet", "-workloads", "hot-pass"}, []string{"-workloads", `"hot-pass"`, "fleet-hot, fleet-some, fleet-keys"}},
-		{[]string{"-workloads", "fleet-hot"}, []string{"-workloads", `"fleet-hot"`, "known are hot-pass"}},
-		{[]string{"-fleet", "one.json"}, []string{"-fleet", "nothing is measured"}},
-	} {
-		_, err := parse(c.args)
-		require.Error(t, err, c.args)
-		for _, want := range c.want {
-			assert.ErrorContains(t, err, want, c.args)
-		}
-	}
-	_, err := parse([]string{"-fleet", "-h"})
-	assert.ErrorIs(t, err, flag.ErrHelp)
-}
-
-func TestHelpExplainsFleetMode(t *testing.T) {
-	var text bytes.Buffer
-	help(&text)
-	for _, f := range []string{"-fleet", "-share"} {
-		assert.Contains(t, text.String(), "\n  "+f+" ")
-	}
-	for _, c := range fleetbench.Contenders("", "") {
-		assert.Contains(t, text.String(), c.Name+"  ")
-	}
-	for _, w := range fleetbench.Workloads(1) {
-		assert.Contains(t, text.String(), "  "+w.Name+"  ")
-	}
-	assert.NotContains(t, text.String(), "%!", "a formatting mistake")
 }
 
 func TestFleetModeWithoutRedisSaysHowToInstallIt(t *testing.T) {

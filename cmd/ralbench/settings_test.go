@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 	"github.com/ral-limiter/ral/cmd/ralbench/peers"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
@@ -225,6 +226,13 @@ func TestBadFlagsSayWhatIsAccepted(t *testing.T) {
 		{[]string{"-o="}, []string{"-o", `""`, "a file"}},
 		{[]string{"-goals", "-fleet"}, []string{"-goals", "-fleet"}},
 		{[]string{"-json", "two.json", "one.json"}, []string{"-json", "nothing is measured"}},
+		{[]string{"-fleet", "-peers", "ulule"}, []string{"-peers", "-fleet"}},
+		{[]string{"-share", "5s"}, []string{"-share", "give -fleet"}},
+		{[]string{"-fleet", "-share", "5"}, []string{"-share", `"5"`, "100ms to 1h", "0 for none"}},
+		{[]string{"-fleet", "-share", "1ms"}, []string{"-share", `"1ms"`, "100ms to 1h"}},
+		{[]string{"-fleet", "-workloads", "hot-pass"}, []string{"-workloads", `"hot-pass"`, "fleet-hot, fleet-some, fleet-keys"}},
+		{[]string{"-workloads", "fleet-hot"}, []string{"-workloads", `"fleet-hot"`, "known are hot-pass"}},
+		{[]string{"-fleet", "one.json"}, []string{"-fleet", "nothing is measured"}},
 	} {
 		_, err := parse(c.args)
 		require.Error(t, err, c.args)
@@ -256,24 +264,15 @@ func TestHelpExplainsAllFlagsWorkloadsAndColumns(t *testing.T) {
 	assert.Equal(t, exitOK, execute(context.Background(), []string{"-help"}, &stdout, &stderr))
 	assert.Empty(t, stderr.String())
 	text := stdout.String()
-	for _, w := range bench.All(1) {
-		assert.Contains(t, text, w.Name)
+	for _, w := range slices.Concat(bench.All(1), fleetbench.Workloads(1)) {
+		assert.Contains(t, text, "  "+w.Name+" ")
 	}
-	for _, c := range append(contenders(), peers.Calls()...) {
-		assert.Contains(t, text, c.Name)
+	for _, c := range slices.Concat(contenders(), peers.Calls(), fleetbench.Contenders("", "")) {
+		assert.Contains(t, text, "  "+c.Name+" ")
 	}
-	for _, f := range []string{"-full", "-peers", "-workloads", "-duration", "-rounds", "-cpu", "-scale", "-budget", "-json", "-html", "-o", "-goals", "-h"} {
+	for _, f := range []string{"-full", "-peers", "-workloads", "-duration", "-rounds", "-cpu", "-scale", "-budget", "-json", "-html", "-o", "-goals", "-fleet", "-share", "-h"} {
 		assert.Contains(t, text, "\n  "+f+" ")
 	}
-	for _, c := range slices.Concat(report.MemoryColumns, report.Columns) {
-		if c.Name == "before" {
-			continue
-		}
-		switch c.Name {
-		case "p99", "p99.9":
-		default:
-			assert.Contains(t, text, c.Name)
-		}
-	}
+	assert.Contains(t, text, report.Glossary, "it explains the columns")
 	assert.NotContains(t, text, "%!", "a formatting mistake")
 }

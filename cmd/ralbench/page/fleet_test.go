@@ -62,8 +62,6 @@ func TestPageOfFleetMode(t *testing.T) {
 	assert.NotContains(t, withoutScripts(pageOf(t, reporttest.Made(nil, []float64{1}))), `id="fleet"`, "not in other runs")
 }
 
-// cleanIn counts the audits of workloads that bind and found nothing.
-
 func TestPageOfFleetModeInABrowser(t *testing.T) {
 	d := reporttest.Fleet(t)
 	file, want := written(t, d), newView(d).Data

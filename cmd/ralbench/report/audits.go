@@ -118,12 +118,12 @@ func IsTelling(a bench.Audit) bool {
 // shareAudits are the audits of usable shares.
 func shareAudits(shares []fleetbench.Share) (rows []AuditRow) {
 	for _, s := range shares {
-		text := fmt.Sprintf("admitted %s of %s calls; at most %s allowed: within the limit, in every window of time",
-			format.Thousands(s.Admitted), format.Thousands(s.Calls), format.Thousands(s.Allowed))
+		found := "within the limit, in every window of time"
 		if s.Over > 0 {
-			text = fmt.Sprintf("admitted %s of %s calls; at most %s allowed: %s TOO MANY in some window of time",
-				format.Thousands(s.Admitted), format.Thousands(s.Calls), format.Thousands(s.Allowed), format.Thousands(s.Over))
+			found = format.Thousands(s.Over) + " TOO MANY in some window of time"
 		}
+		text := fmt.Sprintf("admitted %s of %s calls; at most %s allowed: %s",
+			format.Thousands(s.Admitted), format.Thousands(s.Calls), format.Thousands(s.Allowed), found)
 		rows = append(rows, AuditRow{ModeName(s), s.Name(), text, s.Over == 0, true, true})
 	}
 	return rows

@@ -145,13 +145,10 @@ func lastOf(d Document, workload string) *bench.WorkloadReport {
 }
 
 // peersIn returns the comparable limiters that are not Ral, with whatever clock.
-func peersIn(w bench.WorkloadReport) (peers []bench.Result) {
-	for _, r := range w.Results {
-		if r.Comparable() && KindNamed(r.Contender) == KindPeer {
-			peers = append(peers, r)
-		}
-	}
-	return peers
+func peersIn(w bench.WorkloadReport) []bench.Result {
+	return slices.DeleteFunc(slices.Clone(w.Results), func(r bench.Result) bool {
+		return !r.Comparable() || KindNamed(r.Contender) == KindRal
+	})
 }
 
 // GoalTable returns the goals as a table.

@@ -24,14 +24,10 @@ func VerdictOf(d Document) (lines []Verdict) {
 		return nil
 	}
 	lines = append(lines, promises(d))
-	if v, ok := goalVerdict(d); ok {
-		lines = append(lines, v)
-	}
-	if v, ok := fastest(d); ok {
-		lines = append(lines, v)
-	}
-	if v, ok := losses(d); ok {
-		lines = append(lines, v)
+	for _, of := range []func(Document) (Verdict, bool){goalVerdict, fastest, losses} {
+		if v, ok := of(d); ok {
+			lines = append(lines, v)
+		}
 	}
 	return append(lines, trust(d))
 }
@@ -117,7 +113,7 @@ func fastest(d Document) (Verdict, bool) {
 	var names []string
 	won := make(map[string][]string)
 	for _, w := range d.Workloads {
-		peers := comparables(w)
+		peers := slices.DeleteFunc(slices.Clone(w.Results), func(r bench.Result) bool { return !r.Comparable() })
 		if len(peers) < 2 || d.Fleet != nil {
 			continue
 		}
@@ -136,16 +132,6 @@ func fastest(d Document) (Verdict, bool) {
 		parts = append(parts, fmt.Sprintf("%s in %s", name, format.And(won[name])))
 	}
 	return Verdict{Title: "Most calls a second", Text: strings.Join(parts, "; ") + "."}, len(parts) > 0
-}
-
-// comparables returns the results that may be the best of their workload.
-func comparables(w bench.WorkloadReport) (results []bench.Result) {
-	for _, r := range w.Results {
-		if r.Comparable() {
-			results = append(results, r)
-		}
-	}
-	return results
 }
 
 // clearly is the least factor by which Ral has to be behind to be said to lose.
