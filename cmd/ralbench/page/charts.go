@@ -108,8 +108,8 @@ func (g byName) main(cores int) bench.WorkloadReport {
 
 // overview shows the cost of a call in all workloads, as a multiple of the xsync
 // map's, which takes part in more of them than the floor.
-func overview(groups []byName, cores int) (c chart, ok bool) {
-	c = chart{
+func overview(groups []byName, cores int) chart {
+	c := chart{
 		ID: "overview", Kind: kindDots, Title: "Cost of a call in all workloads", Axis: "processor time of a call, as a multiple of the xsync map's",
 		Better: lowerIsBetter, Unit: unitTimes, Log: true, Lines: []line{{"xsync map", 1}},
 	}
@@ -122,15 +122,15 @@ func overview(groups []byName, cores int) (c chart, ok bool) {
 			}
 		}
 	}
-	return c, len(c.Points) > 0
+	return c
 }
 
-// charts returns the charts of one workload.
+// charts returns the charts of one workload, except those without a point.
 func (g byName) charts(cores int) (charts []chart) {
 	w := g.main(cores)
 	at := " with " + format.Plural(w.CPU, "CPU")
-	add := func(c chart, ok bool) {
-		if ok {
+	add := func(c chart) {
+		if len(c.Points) > 0 {
 			c.ID = g.name + "-" + c.ID
 			charts = append(charts, c)
 		}
@@ -143,7 +143,9 @@ func (g byName) charts(cores int) (charts []chart) {
 	}, func(r bench.Result) (bench.Spread, bool) { return r.NsPerOp, len(r.Rounds) > 0 }))
 	add(curves(w, "latency", "Latency of single calls"+at, func(r bench.Result) *bench.Latency { return r.Latency }))
 	add(curves(w, "known", "Latency on known keys meanwhile"+at, func(r bench.Result) *bench.Latency { return r.Known }))
-	add(g.scaling())
+	if len(g.cpus) > 1 {
+		add(g.scaling())
+	}
 	for _, m := range memoryCharts {
 		add(bars(w, m.chart, func(r bench.Result) (bench.Spread, bool) {
 			if r.Memory == nil {
@@ -173,7 +175,7 @@ var memoryCharts = []struct {
 
 // bars fills in a bar for each contender that has the figure. The yardsticks are
 // lines.
-func bars(w bench.WorkloadReport, c chart, figure func(bench.Result) (bench.Spread, bool)) (chart, bool) {
+func bars(w bench.WorkloadReport, c chart, figure func(bench.Result) (bench.Spread, bool)) chart {
 	c.Kind = kindBars
 	for _, r := range w.Results {
 		s, ok := figure(r)
@@ -185,11 +187,11 @@ func bars(w bench.WorkloadReport, c chart, figure func(bench.Result) (bench.Spre
 			c.Points = append(c.Points, spreadPoint(r, s, formatOf(c.Unit)))
 		}
 	}
-	return c, len(c.Points) > 0
+	return c
 }
 
 // curves shows how the latencies grow towards the rare ones.
-func curves(w bench.WorkloadReport, id, title string, of func(bench.Result) *bench.Latency) (chart, bool) {
+func curves(w bench.WorkloadReport, id, title string, of func(bench.Result) *bench.Latency) chart {
 	c := chart{ID: id, Kind: kindCurves, Title: title, Axis: "latency", Better: lowerIsBetter, Unit: unitTime, Log: true}
 	for _, r := range w.Results {
 		l := of(r)
@@ -205,12 +207,11 @@ func curves(w bench.WorkloadReport, id, title string, of func(bench.Result) *ben
 			}
 		}
 	}
-	return c, len(c.Points) > 0
+	return c
 }
 
-// scaling shows the throughput over the processors, if there were several values of
-// GOMAXPROCS.
-func (g byName) scaling() (chart, bool) {
+// scaling shows the throughput over the processors.
+func (g byName) scaling() chart {
 	c := chart{
 		ID: "scaling", Kind: kindScaling, Title: "Throughput over processors", Axis: "calls a second",
 		Better: higherIsBetter, Unit: unitRate,
@@ -224,7 +225,7 @@ func (g byName) scaling() (chart, bool) {
 			}
 		}
 	}
-	return c, len(g.cpus) > 1 && len(c.Points) > 0
+	return c
 }
 
 // Summary returns the chart in words, for screen readers.

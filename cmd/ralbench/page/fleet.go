@@ -30,8 +30,8 @@ func newFleetChapter(d report.Document) *fleetChapter {
 
 // multiples shows every throughput as a multiple of redis_rate's, which could not be
 // seen on an axis of calls a second.
-func multiples(d report.Document) (c chart, ok bool) {
-	c = chart{
+func multiples(d report.Document) chart {
+	c := chart{
 		ID: "fleet-multiples", Kind: kindDots, Title: "Throughput beside redis_rate", Axis: "calls a second, as a multiple of redis_rate's",
 		Better: higherIsBetter, Unit: unitTimes, Log: true, Lines: []line{{fleetbench.RedisRate, 1}},
 	}
@@ -45,13 +45,11 @@ func multiples(d report.Document) (c chart, ok bool) {
 			}
 		}
 	}
-	return c, len(c.Points) > 0
+	return c
 }
 
-func fleetCharts(d report.Document) (charts []chart) {
-	if c, ok := multiples(d); ok {
-		charts = append(charts, c)
-	}
+func fleetCharts(d report.Document) []chart {
+	charts := []chart{multiples(d)}
 	for _, g := range grouped(d.Workloads) {
 		w := g.main(d.Machine.Cores)
 		c := chart{
@@ -63,9 +61,7 @@ func fleetCharts(d report.Document) (charts []chart) {
 				c.Points = append(c.Points, spreadPoint(bench.Result{Contender: work.Contender, Rounds: make([]bench.Pass, len(work.Rounds))}, work.RedisNsPerOp, format.Nanoseconds))
 			}
 		}
-		if len(c.Points) > 0 {
-			charts = append(charts, c)
-		}
+		charts = append(charts, c)
 	}
 	memory := chart{
 		ID: "fleet-memory", Kind: kindBars, Title: "Memory a key in Redis", Axis: "bytes of used_memory, by key",
@@ -74,10 +70,8 @@ func fleetCharts(d report.Document) (charts []chart) {
 	for _, m := range d.Fleet.Memory {
 		memory.Points = append(memory.Points, point{Contender: m.Contender, Value: m.Used, Text: format.Size(m.Used)})
 	}
-	if len(memory.Points) > 0 {
-		charts = append(charts, memory)
-	}
-	return append(charts, shareCharts(d.Fleet.Shares)...)
+	charts = append(append(charts, memory), shareCharts(d.Fleet.Shares)...)
+	return slices.DeleteFunc(charts, func(c chart) bool { return len(c.Points) == 0 })
 }
 
 // shareCharts returns a chart for each load under each limit, with the aim as a line.

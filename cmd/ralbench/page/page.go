@@ -108,7 +108,7 @@ func newView(d report.Document) view {
 		v.Serve = report.ServeTables(d)
 	}
 	groups := grouped(d.Workloads)
-	if c, ok := overview(groups, d.Machine.Cores); ok {
+	if c := overview(groups, d.Machine.Cores); len(c.Points) > 0 {
 		v.Overview = &c
 		v.Data.Charts = append(v.Data.Charts, c)
 	}

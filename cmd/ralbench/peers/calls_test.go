@@ -25,25 +25,6 @@ func TestPeersOfCallsHaveARowOfRalBesideThem(t *testing.T) {
 	}
 }
 
-func TestPeersOfLimitsPassABurstAndRefuseWhatFollows(t *testing.T) {
-	limit := bench.Limit{Capacity: 7, Count: 7, Per: time.Hour}
-	for _, c := range Calls() {
-		if slices.Contains(c.For, bench.VerbsWorkload) {
-			continue // no limit is meant to hold there: reservations are cancelled, and calls wait
-		}
-		t.Run(c.Name, func(t *testing.T) {
-			l := open(t, c, bench.Setup{Limit: limit, Keys: 2})
-			for i := range 7 {
-				assert.True(t, l.Choke("a"), "call %d", i)
-			}
-			for range 5 {
-				assert.False(t, l.Choke("a"))
-			}
-			assert.Equal(t, 7, l.ChokeAll(times("b", 20)))
-		})
-	}
-}
-
 func TestPeersOfVerbsPassAllThatHasRoom(t *testing.T) {
 	for _, c := range Calls() {
 		if slices.Contains(c.For, bench.VerbsWorkload) {
