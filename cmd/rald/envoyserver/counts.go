@@ -14,8 +14,9 @@ type Counts struct {
 	WouldPass, WouldRefuse atomic.Uint64 // the candidate, and the rule did not
 }
 
-// count notes whether the rule and its candidate, if there is one, had room.
-func (c *Counts) count(passed bool, candidate, candidatePassed bool) {
+// count notes whether the rule had room, and whether its candidate would have passed the hits: as the
+// rule if there is none.
+func (c *Counts) count(passed, would bool) {
 	if c == nil {
 		return
 	}
@@ -25,7 +26,7 @@ func (c *Counts) count(passed bool, candidate, candidatePassed bool) {
 		c.Refused.Add(1)
 	}
 	switch {
-	case !candidate || passed == candidatePassed:
+	case passed == would:
 	case passed:
 		c.WouldRefuse.Add(1)
 	default:

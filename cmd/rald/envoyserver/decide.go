@@ -57,16 +57,14 @@ func (a *ask) try(ctx context.Context, passed bool) {
 	if a.n == 0 {
 		return
 	}
-	if a.candidate == nil {
-		a.counts.count(passed, false, false)
-		return
+	would := passed
+	if a.candidate != nil {
+		// A candidate that cannot decide has no say in the request.
+		if d, err := a.candidate.TakeWith(ctx, a.Candidate, candidateKey(a.key), a.n); err == nil {
+			would = d.Allowed
+		}
 	}
-	// A candidate that cannot decide has no say in the request.
-	if d, err := a.candidate.TakeWith(ctx, a.Candidate, candidateKey(a.key), a.n); err == nil {
-		a.counts.count(passed, true, d.Allowed)
-	} else {
-		a.counts.count(passed, false, false)
-	}
+	a.counts.count(passed, would)
 }
 
 // giveBack gives hits of the present window back, or what else of them still counts.

@@ -45,16 +45,19 @@ type door struct {
 	keep *families.Families
 }
 
-func open(t *testing.T, config string) door {
+func open(t *testing.T, config string) door { t.Helper(); return openIn(t, families.Config{}, config) }
+
+// openIn is open over families of that configuration.
+func openIn(t *testing.T, of families.Config, config string) door {
 	t.Helper()
-	keep, err := families.New(families.Config{})
+	keep, err := families.New(of)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, keep.Close()) })
 	d := door{t: t, file: filepath.Join(t.TempDir(), "rules.yaml"), keep: keep}
 	d.write(config)
 	set, err := rules.Read(filepath.Dir(d.file), rules.Options{})
 	require.NoError(t, err)
-	d.Service, err = New(Config{Families: keep}, set)
+	d.Service, err = New(Config{Families: keep, Headers: true}, set)
 	require.NoError(t, err)
 	return d
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ral-limiter/ral/cmd/rald/families"
-	"github.com/ral-limiter/ral/cmd/rald/rules"
 	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 	"github.com/ral-limiter/ral/internal/testkit/seeds"
@@ -29,19 +27,10 @@ func openShared(t *testing.T, config string, outage fleet.Fallback) (door, *redi
 	r, err := redisd.Open(redisd.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, r.Close()) })
-	keep, err := families.New(families.Config{Fleet: &families.Fleet{
+	return openIn(t, families.Config{Fleet: &families.Fleet{
 		Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
 		Name:  "test", Budget: time.Minute, Servers: 1, Outage: outage,
-	}})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, keep.Close()) })
-	d := door{t: t, file: filepath.Join(t.TempDir(), "rules.yaml"), keep: keep}
-	d.write(config)
-	set, err := rules.Read(filepath.Dir(d.file), rules.Options{})
-	require.NoError(t, err)
-	d.Service, err = New(Config{Families: keep, Headers: true}, set)
-	require.NoError(t, err)
-	return d, r
+	}}, config), r
 }
 
 // sharedRules have windows that seldom end, and limits of which little comes back in a test.
