@@ -16,8 +16,8 @@ import (
 )
 
 // The charts are drawn by Observable Plot, on top of D3 (both ISC licences, beside
-// them in vendor). Of the libraries looked at, it alone has what is needed here
-// without code of our own: whiskers and logarithmic axes, SVG, whose text tests and
+// them in libraries: a folder named vendor is left out of modules). Of the libraries
+// looked at, it alone has all that the page needs: whiskers and logarithmic axes, SVG, whose text tests and
 // screen readers can read, and colours from the style sheet, so that light and dark
 // need no second drawing. Apache ECharts is twice as large (1.1 MB against 0.5 MB in
 // every report) and has no whiskers; uPlot and Chart.js draw on a canvas.
@@ -28,9 +28,9 @@ var (
 	pageStyle string
 	//go:embed charts.js
 	pageScript string
-	//go:embed vendor/d3/d3.min.js
+	//go:embed libraries/d3/d3.min.js
 	d3 string
-	//go:embed vendor/plot/plot.umd.min.js
+	//go:embed libraries/plot/plot.umd.min.js
 	plot string
 )
 

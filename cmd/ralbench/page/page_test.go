@@ -195,7 +195,7 @@ func TestDisturbedAndMissingRoundsAreSaid(t *testing.T) {
 
 func TestLicencesStandBesideTheLibraries(t *testing.T) {
 	for name, library := range map[string]string{"d3": d3, "plot": plot} {
-		assert.FileExists(t, "vendor/"+name+"/LICENSE")
+		assert.FileExists(t, "libraries/"+name+"/LICENSE")
 		assert.Contains(t, library[:200], "Copyright")
 		assert.NotContains(t, library, "</script")
 	}
