@@ -3,7 +3,7 @@ MODULES := . cmd/ral cmd/ralbench cmd/rald examples fleet observe/ralotel observ
 # The tests of these packages mostly wait, for Redis, for browsers and for other programs, and run
 # beside the others.
 WAITING := cmd/ral cmd/ralbench cmd/rald examples fleet test/pages test/scrape
-COMPUTING := . test/oracle observe/ralotel observe/ralprom rpc test/charts test/mutation test/sidebyside test/torture
+COMPUTING := . test/oracle observe/ralotel observe/ralprom rpc test/charts test/mutation test/release test/sidebyside test/torture
 packages = $(foreach m,$(1),$(patsubst ././%,./%,./$(m)/...))
 
 GO       ?= go
@@ -22,7 +22,7 @@ RACED := $(CONCURRENT) ./internal/core/waitline ./fleet/internal/...
 LINTER ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 BASE ?= origin/main
 
-.PHONY: test check nightly needs tidy vet format lint platforms bench benchstat fuzz torture mutation release
+.PHONY: test check nightly needs tidy vet format lint platforms bench benchstat fuzz torture mutation rehearsal release
 
 # Says what runs, and repeats failures at the end: go doc ./tools/testrun. With -trimpath
 # clones of the repository share what is compiled.
@@ -47,7 +47,7 @@ check: needs
 		"race: $(GO) test -count=1 -timeout 30m -race -short $(RACED)" \
 		"tidy: $(AGAIN) tidy" \
 		"platforms: $(AGAIN) platforms" \
-		"release: $(GO) test -count=1 -run ^TestRelease ." \
+		"rehearsal: $(AGAIN) rehearsal" \
 		"schedules: $(GO) test -count=1 -run ^TestSchedules ./table" \
 		"simulation: $(GO) test -count=1 -run ^TestSeeds ./test/torture/simulation -first 100001 -seeds 50000" \
 		"linear: $(GO) test -count=1 -run ^TestLinearizable ./test/torture/linear -for 10s" \
@@ -86,7 +86,7 @@ format:
 
 # go.mod and go.sum say what the code needs, no more and no less.
 tidy:
-	@set -e; for m in $(MODULES); do (cd $$m && $(GO) mod tidy -diff); done
+	@./tools/tidy
 
 platforms:
 	@GOARCH=386 $(GO) vet $(call packages,$(MODULES))
@@ -116,6 +116,10 @@ bench:
 # The hot path beside that of another commit, in turn: make benchstat BASE=v0.1.0
 benchstat:
 	@./tools/benchstat $(BASE)
+
+# Does with a release of what is committed what users do: go doc ./test/release.
+rehearsal:
+	@$(GO) test -count=1 -run 'Rehearsal|Release' ./test/release
 
 # Prepares a release, and pushes nothing: make release VERSION=v0.1.0. See RELEASING.md.
 release:

@@ -2,8 +2,6 @@ module github.com/ral-limiter/ral/cmd/ral
 
 go 1.25.0
 
-replace github.com/ral-limiter/ral => ../..
-
 require (
 	charm.land/bubbletea/v2 v2.0.6
 	github.com/mattn/go-runewidth v0.0.23

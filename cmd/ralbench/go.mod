@@ -2,11 +2,6 @@ module github.com/ral-limiter/ral/cmd/ralbench
 
 go 1.25.0
 
-replace (
-	github.com/ral-limiter/ral => ../..
-	github.com/ral-limiter/ral/fleet => ../../fleet
-)
-
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/RussellLuo/slidingwindow v0.0.0-20200528002341-535bb99d338b

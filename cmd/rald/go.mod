@@ -2,12 +2,6 @@ module github.com/ral-limiter/ral/cmd/rald
 
 go 1.25.0
 
-replace (
-	github.com/ral-limiter/ral => ../..
-	github.com/ral-limiter/ral/fleet => ../../fleet
-	github.com/ral-limiter/ral/observe/ralprom => ../../observe/ralprom
-)
-
 require (
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/envoyproxy/go-control-plane/envoy v1.39.0

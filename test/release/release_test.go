@@ -1,14 +1,16 @@
-package ral_test
+package release
 
 import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/modfile"
 )
 
 // clone is a copy of the repository's committed files and of tools/release, on main.
@@ -25,7 +27,7 @@ func newClone(t *testing.T) clone {
 	}
 	out, err := exec.Command("git", "clone", "-q", "--no-hardlinks", "--depth=1", "file://"+pwd(t), c.root).CombinedOutput()
 	require.NoError(t, err, string(out))
-	script, err := os.ReadFile("tools/release")
+	script, err := os.ReadFile("../../tools/release")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(c.root, "tools/release"), script, 0o755))
 	c.git("config", "user.name", "test")
@@ -37,7 +39,7 @@ func newClone(t *testing.T) clone {
 
 func pwd(t *testing.T) string {
 	t.Helper()
-	folder, err := os.Getwd()
+	folder, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	return folder
 }
@@ -65,27 +67,81 @@ func (c clone) release(version string) (string, error) {
 	return string(out), err
 }
 
-func TestReleaseSetsVersionsAndMovesTheHeading(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds every module of a clone; make check does")
+// mustRelease prepares a release and tags it as the script says.
+func (c clone) mustRelease(version string) {
+	c.t.Helper()
+	out, err := c.release(version)
+	require.NoError(c.t, err, out)
+	for line := range strings.Lines(out) {
+		if args := strings.Fields(line); len(args) > 1 && args[0] == "git" && args[1] == "tag" {
+			c.git(args[1:]...)
+		}
 	}
+}
+
+// modules returns the folders of the modules that are released.
+func (c clone) modules() (folders []string) {
+	c.t.Helper()
+	list, err := os.ReadFile(filepath.Join(c.root, "tools/modules"))
+	require.NoError(c.t, err)
+	for line := range strings.Lines(string(list)) {
+		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") {
+			folders = append(folders, line)
+		}
+	}
+	return folders
+}
+
+// kept are the modules that are run from a clone and that no user imports.
+var kept = []string{"examples", "test"}
+
+// Every module is released or kept, each behind those that it requires, and a command has no
+// replace, which go install would refuse.
+func TestEveryModuleIsReleasedOrKept(t *testing.T) {
+	c := newClone(t)
+	released := c.modules()
+	all := slices.Concat(released, kept)
+	for _, file := range strings.Fields(c.git("ls-files", "go.mod", "*/go.mod")) {
+		folder := filepath.Dir(file)
+		require.Contains(t, all, folder, "tools/modules has the modules that are released")
+		text, err := os.ReadFile(filepath.Join(c.root, file))
+		require.NoError(t, err)
+		mod, err := modfile.Parse(file, text, nil)
+		require.NoError(t, err)
+		assert.Equal(t, pathOf(folder), mod.Module.Mod.Path)
+		if strings.HasPrefix(folder, "cmd/") {
+			assert.Empty(t, mod.Replace, folder)
+		}
+		for _, r := range mod.Require {
+			before := slices.IndexFunc(all, func(folder string) bool { return pathOf(folder) == r.Mod.Path })
+			assert.Less(t, before, slices.Index(all, folder), "%s requires %s", folder, r.Mod.Path)
+		}
+	}
+}
+
+func TestReleaseSetsVersionsAndMovesTheHeading(t *testing.T) {
 	c := newClone(t)
 	out, err := c.release("v0.1.0")
 	require.NoError(t, err, out)
-	assert.Contains(t, out, "git push origin fleet/v0.1.0")
-	assert.Less(t, strings.Index(out, "git tag -a v0.1.0"), strings.Index(out, "git tag -a fleet/v0.1.0"))
+	tags := 0
+	for _, folder := range c.modules() {
+		tag := strings.TrimPrefix(folder+"/v0.1.0", "./")
+		at := strings.Index(out, "git tag -a "+tag+" -m "+tag+"\n")
+		assert.Greater(t, at, tags, "%s in the order of tools/modules", tag)
+		tags = at
+	}
+	assert.Contains(t, out, "git push origin main v0.1.0 fleet/v0.1.0 ")
 	assert.Empty(t, c.git("status", "--porcelain"))
 	assert.Empty(t, c.git("tag"), "it is for people to tag")
 
 	changelog, err := os.ReadFile(filepath.Join(c.root, "CHANGELOG.md"))
 	require.NoError(t, err)
 	assert.Regexp(t, `(?s)## Unreleased\n\n## v0\.1\.0, \d{4}-\d\d-\d\d\n\n### Added`, string(changelog))
-	for _, module := range []string{"fleet", "rpc", "cmd/ralbench", "examples", "test"} {
-		mod, err := os.ReadFile(filepath.Join(c.root, module, "go.mod"))
-		require.NoError(t, err)
-		assert.Contains(t, string(mod), "github.com/ral-limiter/ral v0.1.0", module)
-		assert.NotContains(t, string(mod), "ral v0.0.0", module)
-	}
+	readme, err := os.ReadFile(filepath.Join(c.root, "README.md"))
+	require.NoError(t, err)
+	assert.Contains(t, string(readme), "`go get "+root+"@v0.1.0`")
+	assert.NotContains(t, string(readme), "not released")
+	assert.NotContains(t, c.git("grep", "-h", root, "--", "*go.mod"), " v0.0.0", "a module requires another one that is not released")
 
 	// What it left is to be tagged, and has nothing unreleased.
 	c.git("tag", "v0.1.0")

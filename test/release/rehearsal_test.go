@@ -1,0 +1,194 @@
+package release
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
+)
+
+const root = "github.com/ral-limiter/ral"
+
+// pathOf returns the path of a module of tools/modules.
+func pathOf(folder string) string {
+	if folder == "." {
+		return root
+	}
+	return root + "/" + folder
+}
+
+// users are people who have Go and a module proxy with the releases of a clone. Their cache of
+// modules is empty at first. Modules of others come from the cache of this machine, as far as
+// they are there.
+type users struct {
+	t     *testing.T
+	proxy string
+	env   []string
+}
+
+func newUsers(t *testing.T) users {
+	t.Helper()
+	folder := t.TempDir()
+	u := users{t: t, proxy: filepath.Join(folder, "proxy")}
+	out, err := exec.Command("go", "env", "GOMODCACHE", "GOPROXY").Output()
+	require.NoError(t, err)
+	cache, elsewhere, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	u.env = append(os.Environ(), "GOWORK=off", "GOSUMDB=off", "GOFLAGS=-modcacherw -trimpath -mod=mod",
+		"GOMODCACHE="+filepath.Join(folder, "modules"), "GOBIN="+filepath.Join(folder, "bin"),
+		"GOPROXY=file://"+u.proxy+",file://"+cache+"/cache/download,"+elsewhere)
+	return u
+}
+
+// bin returns the path of a command that users have installed.
+func (u users) bin(command string) string {
+	return filepath.Join(filepath.Dir(u.proxy), "bin", command)
+}
+
+// publish puts a tagged module of the clone into the proxy.
+func (u users) publish(c clone, folder, version string) {
+	u.t.Helper()
+	m := module.Version{Path: pathOf(folder), Version: version}
+	at := filepath.Join(u.proxy, m.Path, "@v")
+	require.NoError(u.t, os.MkdirAll(at, 0o755))
+	put := func(name string, content []byte) {
+		u.t.Helper()
+		require.NoError(u.t, os.WriteFile(filepath.Join(at, name), content, 0o644))
+	}
+	tag, of := version, ""
+	if folder != "." {
+		tag, of = folder+"/"+version, folder
+	}
+	info, err := json.Marshal(map[string]any{"Version": version, "Time": time.Now()})
+	require.NoError(u.t, err)
+	put(version+".info", info)
+	put(version+".mod", []byte(c.git("show", tag+":./"+filepath.Join(of, "go.mod"))))
+	before, err := os.ReadFile(filepath.Join(at, "list"))
+	if !os.IsNotExist(err) {
+		require.NoError(u.t, err)
+	}
+	put("list", append(before, version+"\n"...))
+	file, err := os.Create(filepath.Join(at, version+".zip"))
+	require.NoError(u.t, err)
+	require.NoError(u.t, zip.CreateFromVCS(file, m, c.root, tag, of))
+	require.NoError(u.t, file.Close())
+}
+
+// run runs go in a folder.
+func (u users) run(folder string, args ...string) (string, error) {
+	u.t.Helper()
+	cmd := exec.Command("go", args...)
+	cmd.Dir, cmd.Env = folder, u.env
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (u users) must(folder string, args ...string) {
+	u.t.Helper()
+	out, err := u.run(folder, args...)
+	require.NoError(u.t, err, "go %s: %s", strings.Join(args, " "), out)
+}
+
+// program returns the folder of a new module, with the README's first program and one file that
+// imports packages.
+func (u users) program(c clone, packages []string) string {
+	u.t.Helper()
+	folder := u.t.TempDir()
+	readme, err := os.ReadFile(filepath.Join(c.root, "README.md"))
+	require.NoError(u.t, err)
+	snippet := regexp.MustCompile("(?s)```go\n(.*?)```").FindSubmatch(readme)
+	require.NotNil(u.t, snippet, "a program in README.md")
+	require.NoError(u.t, os.WriteFile(filepath.Join(folder, "main.go"), snippet[1], 0o644))
+	imports := "package main\n\nimport (\n"
+	for _, p := range packages {
+		imports += "\t_ \"" + p + "\"\n"
+	}
+	require.NoError(u.t, os.WriteFile(filepath.Join(folder, "imports.go"), []byte(imports+")\n"), 0o644))
+	u.must(folder, "mod", "init", "example.com/user")
+	return folder
+}
+
+// packages returns the packages of a module that programs may import.
+func packages(c clone, folder string) (all []string) {
+	c.t.Helper()
+	cmd := exec.Command("go", "list", "-f", `{{if and .GoFiles (ne .Name "main")}}{{.ImportPath}}{{end}}`, "./...")
+	cmd.Dir = filepath.Join(c.root, folder)
+	out, err := cmd.Output()
+	require.NoError(c.t, err)
+	for _, p := range strings.Fields(string(out)) {
+		if !strings.Contains(p+"/", "/internal/") {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// What users do with a release works: they import each module, install each command, and upgrade
+// the root alone, which builds or names the module to upgrade with it. The modules are vetted
+// against each other as they are released, since a clone has replace lines and a go.work.
+func TestRehearsal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds all modules from a proxy; make rehearsal does")
+	}
+	c, u := newClone(t), newUsers(t)
+	modules := c.modules()
+	c.mustRelease("v0.1.0")
+	for _, folder := range modules {
+		u.publish(c, folder, "v0.1.0")
+	}
+	ofFleet := ""
+	for _, folder := range modules {
+		path := pathOf(folder)
+		if command, ok := strings.CutPrefix(folder, "cmd/"); ok {
+			u.must(t.TempDir(), "install", path+"@v0.1.0")
+			said, err := exec.Command(u.bin(command), "-version").CombinedOutput()
+			require.NoError(t, err, string(said))
+			assert.True(t, strings.HasPrefix(string(said), command+" v0.1.0, go"), string(said))
+		} else {
+			program := u.program(c, packages(c, folder))
+			u.must(program, "get", path+"@v0.1.0")
+			u.must(program, "build", "-o", os.DevNull, ".")
+			if folder == "fleet" {
+				ofFleet = program
+			}
+		}
+		if folder == "." {
+			continue // it requires no other
+		}
+		edit := []string{"mod", "edit"}
+		for _, other := range modules {
+			edit = append(edit, "-dropreplace="+pathOf(other))
+		}
+		u.must(filepath.Join(c.root, folder), edit...)
+		u.must(filepath.Join(c.root, folder), "vet", "./...")
+	}
+	c.git("checkout", "-q", ".")
+
+	// A function of the root that fleet calls gets another name.
+	c.git("grep", "-q", "MostCharge(", "--", "fleet", "internal/core/decide")
+	for _, file := range strings.Fields(c.git("grep", "-l", "MostCharge(", "--", "*.go")) {
+		text, err := os.ReadFile(filepath.Join(c.root, file))
+		require.NoError(t, err)
+		text = []byte(strings.ReplaceAll(string(text), "MostCharge(", "LargestCharge("))
+		require.NoError(t, os.WriteFile(filepath.Join(c.root, file), text, 0o644))
+	}
+	c.write("CHANGELOG.md", "# Changelog\n\n## Unreleased\n\n- another name.\n")
+	c.mustRelease("v0.2.0")
+	for _, folder := range modules {
+		u.publish(c, folder, "v0.2.0")
+	}
+	u.must(ofFleet, "get", root+"@v0.2.0")
+	out, err := u.run(ofFleet, "build", "-o", os.DevNull, ".")
+	require.Error(t, err)
+	assert.Contains(t, out, root+"/fleet@v0.1.0", "the module to upgrade is named")
+	u.must(ofFleet, "get", root+"/fleet@v0.2.0")
+	u.must(ofFleet, "build", "-o", os.DevNull, ".")
+}
