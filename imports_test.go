@@ -90,6 +90,8 @@ var mayImport = []struct {
 	{"bench", []string{"policy", "engine", "github.com/puzpuzpuz/xsync/v3"}},
 	// What make test prints, for people who work on Ral.
 	{"tools/testrun", nil},
+	// What commands say of themselves.
+	{"cmd/internal/version", nil},
 	{"tools/promises", nil},
 }
 

@@ -16,6 +16,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/ral-limiter/ral/cmd/internal/version"
 )
 
 func main() {
@@ -29,6 +31,7 @@ func main() {
 }
 
 const usage = `Usage: ral top [flags] URL
+       ral version
 
 Top shows the limits of a program that mounts package inspect at the URL, the keys that owe
 most and those that are refused most.
@@ -46,6 +49,10 @@ type settings struct {
 }
 
 func run(ctx context.Context, args []string, out, problems io.Writer) error {
+	if version.Asked(args) {
+		_, err := io.WriteString(out, version.Line("ral"))
+		return err
+	}
 	s, err := parse(args, problems)
 	if err != nil {
 		return err
@@ -103,7 +110,7 @@ func parse(args []string, problems io.Writer) (s settings, err error) {
 		if len(args) > 0 && (args[0] == "-h" || args[0] == "-help" || args[0] == "--help" || args[0] == "help") {
 			return s, flag.ErrHelp
 		}
-		return s, errors.New("want a command: top")
+		return s, errors.New("want a command: top or version")
 	}
 	if err := flags.Parse(args[1:]); err != nil {
 		return s, err

@@ -22,6 +22,7 @@ each keeps its promise.
 Usage: go run ./cmd/ralbench [flags]           measure
        go run ./cmd/ralbench [flags] run.json  show a run that -json wrote;
                                                -html, -o and -goals go with it
+       go run ./cmd/ralbench version           name the version
 
 Side by side, in the same rounds, in any case:
 

@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ral-limiter/ral/cmd/internal/version"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
@@ -44,6 +45,10 @@ func main() {
 
 // execute is the command: it returns the exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if version.Asked(args) {
+		_, _ = io.WriteString(stdout, version.Line("ralbench"))
+		return exitOK
+	}
 	s, err := parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

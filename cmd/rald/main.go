@@ -23,6 +23,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/ral-limiter/ral/cmd/internal/version"
 	"github.com/ral-limiter/ral/cmd/rald/envoyserver"
 	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
@@ -43,6 +44,10 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, getenv func(string) string, out, problems io.Writer) error {
+	if version.Asked(args) {
+		_, err := io.WriteString(out, version.Line("rald"))
+		return err
+	}
 	if len(args) > 0 && args[0] == "check" {
 		return check(args[1:], out, problems) // which a signal ends
 	}

@@ -51,6 +51,7 @@ const mergeUsage = "let several files have rules of one domain of that service, 
 
 const usage = `Usage: rald [flags] [DIR]
        rald check [-envoy] [-envoy-merge] DIR
+       rald version
 
 Rald keeps limits for clients of Redis: CL.THROTTLE as redis-cell has it, and RAL.TAKE,
 RAL.PEEK, RAL.REFUND, RAL.WAIT and RAL.RESET for every limit. DIR has limits.yaml, the limits
