@@ -1,12 +1,22 @@
-// Package policy says what a key's word means.
+// Package policy has the limits: how much a key may take, and when.
+//
+//	limit, err := policy.Funnel(100, 10, time.Second) // bursts of 100, and 10 a second in the long run
+//	limit, err = policy.Parse("funnel 100, 10/s")     // the same, from a flag or a configuration
+//
+// There are nine. Docs/choosing.md compares them in pictures.
+//
+//   - [Funnel]: token bucket, leaky bucket as a meter, GCRA. The one to start with.
+//   - [FixedWindow]: so many in a window that opens with a key's first call.
+//   - [SlidingWindow]: the same without the burst around a window's end, approximately.
+//   - [AlignedWindow], [CalendarWindow]: from full hour to full hour; by day, week, month or year.
+//   - [AtMost]: never more than so many in any period, wherever it starts.
+//   - [Queue]: evenly spaced calls, which wait for their turn.
+//   - [Bursty]: stored calls at once, and then evenly, as Guava's RateLimiter.
+//   - [WarmingUp]: the same for resources that are slow when cold.
 //
 // All that Ral remembers of a key is one uint64, its word. A [Policy] is a pure
 // function on that word: given the word, the time and a request, it returns a
-// [Decision] and the word that records it. Where the word is kept, and how two
-// callers are kept from writing it at once, is not known here: package cell advances
-// it by compare-and-swap.
-//
-// Nothing in this package reads a clock, takes a lock or allocates on a
-// decision. Start reading at [Policy]; [Funnel] is the algorithm to begin with. [Parse]
-// reads a limit from a text, such as "funnel 100, 10/s".
+// [Decision] and the word that records it. Nothing in this package reads a clock, takes a
+// lock or allocates on a decision. Package cell keeps the words, and advances them by
+// compare-and-swap.
 package policy
