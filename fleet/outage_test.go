@@ -92,8 +92,8 @@ func TestKilled(t *testing.T) {
 			require.EqualValues(t, 10-used, take(t, l, "a", 0).Remaining, "Redis had it on disk")
 			require.EqualValues(t, 10, take(t, l, "d", 0).Remaining)
 			eventually(t, func() bool { return len(events.events()) >= 2 }, "events")
-			kinds := []EventKind{OutageBegan, OutageEnded, ChargedLocal}
-			require.Equal(t, kinds[:len(events.kinds())], events.kinds())
+			// A busy machine may have more outages.
+			require.Equal(t, []EventKind{OutageBegan, OutageEnded}, events.kinds()[:2])
 			require.ErrorIs(t, events.events()[0].Err, ErrOutage)
 		})
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
@@ -16,11 +18,27 @@ import (
 
 // A certificate that is not trusted is named, although the client says only that the time was up.
 func TestUntrustedCertificateIsNamed(t *testing.T) {
-	server := httptest.NewTLSServer(http.NotFoundHandler())
-	defer server.Close()
-	o := rueidis.ClientOption{InitAddress: []string{server.Listener.Addr().String()}, TLSConfig: &tls.Config{ServerName: "localhost"}}
-	for _, err := range []error{store.WhyRefused(t.Context(), o, io.EOF), store.Connecting(t.Context(), o, context.DeadlineExceeded)} {
-		require.ErrorIs(t, err, store.ErrAsking)
-		require.ErrorContains(t, err, "certificate")
-	}
+	certified := httptest.NewTLSServer(http.NotFoundHandler())
+	certified.Close()
+	synctest.Test(t, func(t *testing.T) { // a handshake in no time
+		o := rueidis.ClientOption{
+			InitAddress: []string{"redis:6379"}, TLSConfig: &tls.Config{ServerName: "localhost"},
+			DialCtxFn: func(ctx context.Context, _ string, _ *net.Dialer, config *tls.Config) (net.Conn, error) {
+				client, server := net.Pipe()
+				go func() {
+					defer server.Close()
+					_ = tls.Server(server, certified.TLS).HandshakeContext(ctx)
+				}()
+				if config == nil {
+					return client, nil
+				}
+				encrypted := tls.Client(client, config)
+				return encrypted, encrypted.HandshakeContext(ctx)
+			},
+		}
+		for _, err := range []error{store.WhyRefused(t.Context(), o, io.EOF), store.Connecting(t.Context(), o, context.DeadlineExceeded)} {
+			require.ErrorIs(t, err, store.ErrAsking)
+			require.ErrorContains(t, err, "certificate")
+		}
+	})
 }
