@@ -86,7 +86,7 @@ type settings struct {
 // config returns an error that names the first flag that is not acceptable.
 func (s settings) config() (c fleet.Config, err error) {
 	c.Name, c.Servers, c.Budget = "example", servers, s.Budget
-	known := false
+	var known bool
 	if c.Mode, known = map[string]fleet.Mode{"exact": fleet.Exact, "leased": fleet.Leased}[s.Mode]; !known {
 		return c, fmt.Errorf("-mode %q is neither exact nor leased", s.Mode)
 	}

@@ -129,7 +129,8 @@ func (g *stage) close() (err error) {
 func (g *stage) redisDo(what string) (err error) {
 	g.acting.Lock()
 	defer g.acting.Unlock()
-	state, text := g.redisState(), ""
+	var text string
+	state := g.redisState()
 	switch {
 	case what == "start" && state == "killed":
 		text, err = "Redis is back, with what it had written to disk.", g.redis.Restart()

@@ -88,7 +88,7 @@ func run(ctx context.Context, addr, admin, redis, state string, out io.Writer) (
 		if err != nil {
 			return err
 		}
-		defer keys.Close()
+		defer func() { _ = keys.Close() }()
 		all = append(all, httplimit.Limit[string]{Name: "key", Limiter: keys, Key: httplimit.ByHeader("X-API-Key"), WhenNoKey: limits.Skip})
 		shown = append(shown, inspect.Limit[string]{Name: "key", Limiter: keys, Stats: func() any { return keys.Stats() }})
 		sources = append(sources, keys.Metrics())

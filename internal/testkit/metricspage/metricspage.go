@@ -124,10 +124,10 @@ func Everything(t *testing.T, name string) *metrics.Source {
 	var table []metrics.Reading[int]
 	for _, r := range Rows(t) {
 		values := r.Values
-		switch {
-		case r.Label == "":
+		switch r.Label {
+		case "":
 			values = []string{""}
-		case r.Label == "shadow":
+		case "shadow":
 			values = []string{`a "quoted" name`}
 		}
 		for _, v := range values {

@@ -164,9 +164,8 @@ func (p *parser) readProxy(top configfile.Place, m map[string]configfile.Place) 
 		return
 	}
 	if at.IsScalar() {
-		text, ok := at.Text(), false
-		if p.proxy, ok = proxies[text]; !ok {
-			p.Fault(at, "%.80q is not a known proxy: nginx, caddy, traefik, or a map with the key uri is accepted", text)
+		if p.proxy, ok = proxies[at.Text()]; !ok {
+			p.Fault(at, "%.80q is not a known proxy: nginx, caddy, traefik, or a map with the key uri is accepted", at.Text())
 		}
 		return
 	}
