@@ -31,7 +31,9 @@ func TestLineIsServedInOrder(t *testing.T) {
 		}
 		assert.True(t, h.Has("a"))
 		assert.False(t, h.Has("b"))
+		a.mu.Lock() // those in line write it
 		assert.Len(t, a.notBefore, 1, "only the head tries to take while its turn is far off")
+		a.mu.Unlock()
 		other := h.send(t.Context(), "b", b, 10, Forever)
 		assert.Equal(t, &ends{over: true}, other)
 		time.Sleep(time.Minute)
