@@ -25,17 +25,29 @@ func Line(command string) string {
 }
 
 func line(command string, info *debug.BuildInfo) string {
-	version, revision := info.Main.Version, ""
+	version, built := info.Main.Version, ""
 	if version == "" {
 		version = "(devel)"
 	}
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = ", revision " + s.Value
-		case s.Key == "vcs.modified" && s.Value == "true":
-			revision += " with changes"
+	if revision, changed := Revision(info); revision != "" {
+		built = ", revision " + revision
+		if changed {
+			built += " with changes"
 		}
 	}
-	return fmt.Sprintf("%s %s%s, %s\n", command, version, revision, info.GoVersion)
+	return fmt.Sprintf("%s %s%s, %s\n", command, version, built, info.GoVersion)
+}
+
+// Revision returns the revision that a command was built from, "" if the build does not know it,
+// and reports whether the build had changes.
+func Revision(info *debug.BuildInfo) (revision string, changed bool) {
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			revision = s.Value
+		case "vcs.modified":
+			changed = s.Value == "true"
+		}
+	}
+	return revision, changed
 }

@@ -9,6 +9,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/ral-limiter/ral/cmd/internal/version"
 )
 
 // Machine describes the machine and the program that measured.
@@ -68,14 +70,7 @@ func processor() string {
 func commit() string {
 	revision, modified := "", false
 	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			switch s.Key {
-			case "vcs.revision":
-				revision = s.Value
-			case "vcs.modified":
-				modified = s.Value == "true"
-			}
-		}
+		revision, modified = version.Revision(info)
 	}
 	if revision == "" {
 		root := output("git", "rev-parse", "--show-toplevel")
