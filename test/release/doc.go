@@ -1,3 +1,3 @@
-// Package release tests tools/release: what it prepares and what it refuses, and, by a rehearsal,
-// that users can get, install and upgrade what is tagged then.
+// Package release tests tools/release, and rehearses that users can get, install and upgrade the
+// modules that it tags.
 package release

@@ -26,7 +26,7 @@ func pathOf(folder string) string {
 	return root + "/" + folder
 }
 
-// users are people who have Go and a module proxy with the releases of a clone. Their cache of
+// users runs go as users do, with a module proxy that has the releases of a clone. The cache of
 // modules is empty at first. Modules of others come from the cache of this machine, as far as
 // they are there.
 type users struct {

@@ -19,15 +19,22 @@ type clone struct {
 	root string
 }
 
-func newClone(t *testing.T) clone {
+// checkout returns the repository itself.
+func checkout(t *testing.T) clone {
 	t.Helper()
-	c := clone{t, filepath.Join(t.TempDir(), "ral")}
 	if out, err := exec.Command("git", "rev-parse", "HEAD").CombinedOutput(); err != nil {
 		t.Skipf("tools/release works on a git checkout, and this is none: %s", out)
 	}
-	out, err := exec.Command("git", "clone", "-q", "--no-hardlinks", "--depth=1", "file://"+pwd(t), c.root).CombinedOutput()
-	require.NoError(t, err, string(out))
-	script, err := os.ReadFile("../../tools/release")
+	folder, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	return clone{t, folder}
+}
+
+func newClone(t *testing.T) clone {
+	t.Helper()
+	of, c := checkout(t), clone{t, filepath.Join(t.TempDir(), "ral")}
+	of.git("clone", "-q", "--no-hardlinks", "--depth=1", "file://"+of.root, c.root)
+	script, err := os.ReadFile(filepath.Join(of.root, "tools/release"))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(c.root, "tools/release"), script, 0o755))
 	c.git("config", "user.name", "test")
@@ -35,13 +42,6 @@ func newClone(t *testing.T) clone {
 	c.git("checkout", "-q", "-B", "main")
 	c.write("CHANGELOG.md", "# Changelog\n\n## Unreleased\n\n### Added\n- all of it.\n")
 	return c
-}
-
-func pwd(t *testing.T) string {
-	t.Helper()
-	folder, err := filepath.Abs("../..")
-	require.NoError(t, err)
-	return folder
 }
 
 func (c clone) git(args ...string) string {
@@ -98,7 +98,7 @@ var kept = []string{"examples", "test"}
 // Every module is released or kept, each behind those that it requires, and a command has no
 // replace, which go install would refuse.
 func TestEveryModuleIsReleasedOrKept(t *testing.T) {
-	c := newClone(t)
+	c := checkout(t)
 	released := c.modules()
 	all := slices.Concat(released, kept)
 	for _, file := range strings.Fields(c.git("ls-files", "go.mod", "*/go.mod")) {
