@@ -55,11 +55,13 @@ func TestSettings(t *testing.T) {
 	assert.Equal(t, "/var/lib/rald", s.keys.Dir)
 	assert.Equal(t, "secret", s.redis.Password)
 
-	var help bytes.Buffer
-	_, err = parse([]string{"-h"}, noEnv, &help)
-	require.ErrorIs(t, err, flag.ErrHelp)
-	for _, flag := range []string{"-listen", "-state", "-rounding", "-password-file", "-tls-cert", "rald check [-envoy] [-envoy-merge] DIR"} {
-		assert.Contains(t, help.String(), flag)
+	for _, word := range []string{"-h", "help"} {
+		var help bytes.Buffer
+		_, err = parse([]string{word}, noEnv, &help)
+		require.ErrorIs(t, err, flag.ErrHelp)
+		for _, flag := range []string{"-listen", "-state", "-rounding", "-password-file", "-tls-cert", "rald check [-envoy] [-envoy-merge] DIR"} {
+			assert.Contains(t, help.String(), flag)
+		}
 	}
 }
 

@@ -92,6 +92,9 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 	flags.StringVar(&passwordFile, "password-file", "", "a `file` with the password for AUTH; default the environment's RALD_PASSWORD, or none")
 	flags.StringVar(&cert, "tls-cert", "", "a `file` with the certificate for TLS")
 	flags.StringVar(&key, "tls-key", "", "a `file` with its key")
+	if len(args) == 1 && args[0] == "help" {
+		args = []string{"-h"}
+	}
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
@@ -48,20 +49,33 @@ type Config struct {
 	stamp string // of the files before they were read
 }
 
+// anyLimit stands for a limit that is not known, because its file has a fault.
+var anyLimit = policy.Must(policy.Funnel(1, 1, time.Second))
+
 // Read reads all files. One that is faulty refuses all, and the error joins a *configfile.Error for
-// each fault. Those of check.yaml are told when limits.yaml has none, as it names those limits.
+// each fault. While limits.yaml has faults, the names of limits in check.yaml are not judged.
 func (d Dirs) Read() (*Config, error) {
 	c := &Config{Limits: &limitfile.File{}, stamp: d.stamp()}
 	var faults []error
 	if d.Dir != "" {
 		var err error
-		if c.Limits, err = limitfile.Read(d.Dir); err == nil {
-			c.Checks, err = checkserver.Read(d.Dir, func(name string) (policy.Policy, bool) {
-				limit, ok := c.Limits.Limits[name]
-				return limit, ok
-			})
-		}
+		c.Limits, err = limitfile.Read(d.Dir)
 		faults = append(faults, err)
+		named := func(name string) (policy.Policy, bool) {
+			limit, ok := c.Limits.Limits[name]
+			return limit, ok
+		}
+		if err != nil {
+			// For the other faults of the checks: a limit that is no text may be one of that file.
+			named = func(name string) (policy.Policy, bool) {
+				_, err := policy.Parse(name)
+				return anyLimit, err != nil
+			}
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			c.Checks, err = checkserver.Read(d.Dir, named)
+			faults = append(faults, err)
+		}
 	}
 	if d.Envoy != "" {
 		var err error

@@ -58,13 +58,16 @@ func TestOneFaultRefusesAll(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "limits.yaml", "limits:\n  login: 5/10m\n  api: funnel 1\n")
 	write(t, dir, "envoy/shop.yaml", "domain: shop\nlimits: 1\n")
+	write(t, dir, "check.yaml", "proxy: caddy\nrules:\n  - {match: /, limit: login, key: adress}\n")
 	c, err := Under(dir, "").Read()
 	assert.Nil(t, c)
 	for _, want := range []string{
 		filepath.Join(dir, "limits.yaml") + ":2: limits.login: ", "limits.yaml:3: limits.api: ", "shop.yaml:2: limits: ",
+		"check.yaml:3: rules[0].key: ",
 	} {
 		assert.ErrorContains(t, err, want)
 	}
+	assert.NotContains(t, err.Error(), "rules[0].limit", "a limit of the other file, which has faults of its own")
 	write(t, dir, "limits.yaml", limits)
 	write(t, dir, "envoy/shop.yaml", rates)
 	write(t, dir, "check.yaml", "proxy: caddy\nrules:\n  - {match: /, limit: other, key: address}\n")
