@@ -44,6 +44,7 @@ test: needs
 # change is refused for what another one left; make torture has others.
 check: needs
 	@$(RUN) -j 2 \
+		"words: $(GO) run ./tools/words" \
 		"race: $(GO) test -count=1 -timeout 30m -race -short $(RACED)" \
 		"tidy: $(AGAIN) tidy" \
 		"platforms: $(AGAIN) platforms" \

@@ -1,0 +1,234 @@
+// Words counts the words of Go comments that make a reader look for a noun, and the length
+// of sentences. Without arguments it prints one row a folder and the sum:
+//
+//	go run ./tools/words
+//
+// With folders it prints their sentences of more than 25 words, with their places:
+//
+//	go run ./tools/words engine cell
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// long is the number of words above which a sentence is long.
+const long = 25
+
+// kinds are the words that are counted, and how many of a thousand words may be.
+var kinds = []struct {
+	name string
+	most float64
+	re   *regexp.Regexp
+}{
+	{"what", 1.5, regexp.MustCompile(`(?i)\bwhat\b`)},
+	{"that of", 0.3, regexp.MustCompile(`(?i)\b(that|those) of\b`)},
+	{"of which", 1.5, regexp.MustCompile(`(?i)\b(of which|whose|in which)\b`)},
+	{"one", 4, regexp.MustCompile(`(?i)\bones?\b`)},
+}
+
+// Bounds of the sentences: the mean of their words, and the long ones in a hundred.
+const (
+	mostMean = 12
+	mostLong = 4
+)
+
+// count is the sum over some comments.
+type count struct {
+	words, sentences, long int
+	kinds                  [4]int
+}
+
+func (c *count) add(o count) {
+	c.words += o.words
+	c.sentences += o.sentences
+	c.long += o.long
+	for i := range c.kinds {
+		c.kinds[i] += o.kinds[i]
+	}
+}
+
+// figures returns the rates of the kinds in a thousand words, the mean length of a sentence
+// and the long sentences in a hundred.
+func (c *count) figures() []float64 {
+	var all []float64
+	for _, n := range c.kinds {
+		all = append(all, 1000*float64(n)/float64(max(c.words, 1)))
+	}
+	n := float64(max(c.sentences, 1))
+	return append(all, float64(c.words)/n, 100*float64(c.long)/n)
+}
+
+// sentence is a sentence of a comment, and its number of words.
+type sentence struct {
+	text  string
+	words int
+}
+
+// list begins an item of a list, and end ends a sentence.
+var (
+	list = regexp.MustCompile(`^\s*([-*•]|\d+\.)\s`)
+	end  = regexp.MustCompile(`[.!?]["')]*(\s+|$)`)
+	word = regexp.MustCompile(`[\p{L}\p{N}]`)
+)
+
+// sentences splits the text of a comment. Indented lines are code, and have none.
+func sentences(text string) []sentence {
+	var paragraphs []string
+	begun := false
+	for line := range strings.Lines(text) {
+		item := list.MatchString(line)
+		switch {
+		case strings.TrimSpace(line) == "":
+			begun = false
+			continue
+		case !item && strings.HasPrefix(line, "\t"), !item && strings.HasPrefix(line, "    "):
+			continue
+		case !begun, item, strings.HasPrefix(line, "# "):
+			paragraphs = append(paragraphs, "")
+			begun = true
+		}
+		paragraphs[len(paragraphs)-1] += " " + strings.TrimSpace(line)
+	}
+	var all []sentence
+	for _, p := range paragraphs {
+		for p != "" {
+			s := p
+			if at := end.FindStringIndex(p); at != nil {
+				s = p[:at[1]]
+			}
+			p = p[len(s):]
+			n := 0
+			for _, w := range strings.Fields(s) {
+				if word.MatchString(w) {
+					n++
+				}
+			}
+			if n > 0 {
+				all = append(all, sentence{strings.TrimSpace(s), n})
+			}
+		}
+	}
+	return all
+}
+
+// comments calls f with the text of each comment of the Go files below root.
+func comments(root string, f func(at token.Position, text string)) error {
+	return filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if base := d.Name(); d.IsDir() && name != root && (base[0] == '.' || base == "testdata") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, name, nil, parser.ParseComments)
+		if err != nil || ast.IsGenerated(file) {
+			return err
+		}
+		for _, group := range file.Comments {
+			if text := group.Text(); !strings.HasPrefix(text, "Output:") && !strings.HasPrefix(text, "Unordered output:") {
+				f(set.Position(group.Pos()), text)
+			}
+		}
+		return nil
+	})
+}
+
+// of counts a comment, and calls longs with its long sentences.
+func of(text string, longs func(sentence)) count {
+	var c count
+	for _, s := range sentences(text) {
+		c.words += s.words
+		c.sentences++
+		if s.words > long {
+			c.long++
+			longs(s)
+		}
+		for i, k := range kinds {
+			c.kinds[i] += len(k.re.FindAllString(s.text, -1))
+		}
+	}
+	return c
+}
+
+// table prints a row for each folder below root that holds comments, the worst first by its
+// long sentences, and their sum beside the bounds.
+func table(w io.Writer, root string) error {
+	folders := map[string]*count{}
+	var sum count
+	err := comments(root, func(at token.Position, text string) {
+		name := filepath.ToSlash(filepath.Dir(at.Filename))
+		if folders[name] == nil {
+			folders[name] = &count{}
+		}
+		c := of(text, func(sentence) {})
+		folders[name].add(c)
+		sum.add(c)
+	})
+	if err != nil {
+		return err
+	}
+	var names []string
+	for name := range folders {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(folders[b].long, folders[a].long), cmp.Compare(a, b))
+	})
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(t, "words\t")
+	for _, k := range kinds {
+		fmt.Fprintf(t, "%s\t", k.name)
+	}
+	fmt.Fprint(t, "mean\t% long\t \n")
+	row := func(c *count, name string) {
+		fmt.Fprintf(t, "%d\t", c.words)
+		for _, x := range c.figures() {
+			fmt.Fprintf(t, "%.1f\t", x)
+		}
+		fmt.Fprintf(t, " %s\n", name)
+	}
+	for _, name := range names {
+		row(folders[name], name)
+	}
+	row(&sum, "all")
+	fmt.Fprint(t, "at most\t")
+	for _, k := range kinds {
+		fmt.Fprintf(t, "%.1f\t", k.most)
+	}
+	fmt.Fprintf(t, "%d.0\t%d.0\t \n", mostMean, mostLong)
+	return t.Flush()
+}
+
+func main() {
+	var err error
+	if len(os.Args) == 1 {
+		err = table(os.Stdout, ".")
+	}
+	for _, root := range os.Args[1:] {
+		err = errors.Join(err, comments(root, func(at token.Position, text string) {
+			of(text, func(s sentence) { fmt.Printf("%s: %d words: %s\n", at, s.words, s.text) })
+		}))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "words:", err)
+		os.Exit(1)
+	}
+}

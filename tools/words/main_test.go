@@ -1,0 +1,30 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestSentencesAreCounted has code, items of a list, quoted ends and abbreviations' dots
+// within words.
+func TestSentencesAreCounted(t *testing.T) {
+	got := sentences("Package a is a room. It holds\none (v1.2) \"thing.\" And\n\n\tcode(that, is, none)\n\n" +
+		"Then a list:\n  - the first\n    in two lines\n  - the second\n")
+	var words []int
+	for _, s := range got {
+		words = append(words, s.words)
+	}
+	assert.Equal(t, []int{5, 5, 1, 3, 2, 2}, words, "%q", got)
+}
+
+func TestWordsAreCounted(t *testing.T) {
+	var longs int
+	c := of("What a key, whose word is that of\nanother one, holds. "+
+		"One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "+
+		"eighteen nineteen twenty 21 22 23 24 25 26.", func(sentence) { longs++ })
+	assert.Equal(t, count{words: 37, sentences: 2, long: 1, kinds: [4]int{1, 1, 1, 2}}, c)
+	assert.Equal(t, 1, longs)
+	assert.InDelta(t, 18.5, c.figures()[4], 1e-9)
+	assert.InDelta(t, 50, c.figures()[5], 1e-9)
+}
