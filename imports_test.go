@@ -93,6 +93,7 @@ var mayImport = []struct {
 	// What commands say of themselves.
 	{"cmd/internal/version", nil},
 	{"tools/promises", nil},
+	{"tools/words", nil},
 }
 
 type listed struct {
