@@ -7,19 +7,16 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A Bank keeps the words of all keys, for all servers, under the policy of a [Plan].
-// Its methods are called by one goroutine at a time. [OnStore] implements it; package fleet wraps
-// that in a guardedBank, which bounds how long Redis is waited for.
+// A Bank keeps the words of all keys, for all servers, under the policy of a [Plan]. One goroutine
+// at a time calls its methods. [OnStore] implements it; fleet.guardedBank bounds the wait.
 type Bank interface {
-	// Lease asks for leases, each by itself: of as many units as fit, up to Most, or of
-	// none if fewer than Need fit. The answer has as many grants, in the same order.
-	// It returns soon after ctx has ended; what was asked may then have been done or not,
-	// or be done later.
+	// Lease asks for leases, each by itself: for as many units as fit, up to Most, or none if fewer
+	// than Need fit. The grants are in the order of asks. Lease returns soon after ctx ends; the
+	// asks may have been done or not, or be done later.
 	Lease(ctx context.Context, asks []Ask) []Grant
 
-	// Return gives units back, each atomically as Plan.GiveBack says. What is asked
-	// for is done once or not at all: it must not be repeated when the answer is lost.
-	// The error is of the first that went wrong; those units are lost.
+	// Return gives units back, each atomically by [Plan.GiveBack]. Each is done once or not at all,
+	// and must not be repeated if the answer is lost. The error is the first; its units are lost.
 	Return(ctx context.Context, backs []Back) error
 }
 
@@ -29,30 +26,24 @@ type Ask struct {
 	Need, Most int64
 }
 
-// Grant is the answer to an Ask.
+// Grant is the answer to an [Ask].
 type Grant struct {
-	// Units is how many were granted; 0 if fewer fit than were needed.
-	Units int64
-	// Decision is what the policy decided about Units or, if that is 0, about Need.
+	Units int64 // 0 if fewer than Need fit
+	// Decision is on Units or, if that is 0, on Need.
 	Decision policy.Decision
-	// Word is the word afterwards, and At the instant at which it was so, by the bank's
-	// clock.
-	Word uint64
-	At   policy.Instant
-	// Blocked is how long the bank refuses every call for the key, 0 if it does not.
-	Blocked time.Duration
-	// Err is why there is no answer. Nothing else is set then.
-	Err error
+	// Word is the word after the lease, and At its time by the bank's clock.
+	Word    uint64
+	At      policy.Instant
+	Blocked time.Duration // how long the bank refuses every call; 0: it does not
+	Err     error         // no answer; nothing else is set
 }
 
-// Back gives back units of a lease that are not used any more.
+// Back gives back unused units of a lease.
 type Back struct {
-	Name  string // of the key: see Config.Name
+	Name  string // the key's: see Config.Name
 	Units int64
-	// Word and At are those of the grant.
-	Word uint64
-	At   policy.Instant
-	// Age is how long ago the lease was asked for, by the server's clock: that of the
-	// bank may have gone back since.
+	Word  uint64 // from the grant, like At
+	At    policy.Instant
+	// Age is the time since the ask by the server's clock, since the bank's may go back.
 	Age time.Duration
 }

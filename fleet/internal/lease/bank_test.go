@@ -11,8 +11,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// memory is a bank in memory. Its clock is package time's, ppm parts per million
-// faster. Servers reach it over wires.
+// memory is a bank in memory. Its clock is package time's, ppm parts per million faster.
 type memory struct {
 	plan  *Plan
 	start time.Time
@@ -20,7 +19,7 @@ type memory struct {
 
 	mu    sync.Mutex
 	words map[string]uint64
-	paid  map[string]int64 // units leased, less those that were to be given back
+	paid  map[string]int64 // units leased, less those to be given back
 }
 
 func newMemory(plan *Plan) *memory {
@@ -32,7 +31,6 @@ func (m *memory) now() policy.Instant {
 	return policy.Instant(t + t/1000*m.ppm/1000 + int64(time.Hour))
 }
 
-// payment is how many units of the key are paid, and not given back.
 func (m *memory) payment(key string) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -46,7 +44,7 @@ func (m *memory) keys() int {
 }
 
 func (m *memory) lease(a Ask) Grant {
-	a.Key = store.Short(a.Key) // as a Back has it
+	a.Key = store.Short(a.Key) // as in a Back
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
@@ -73,7 +71,7 @@ func (m *memory) giveBack(b Back) {
 	m.words[b.Name] = m.plan.GiveBack(m.words[b.Name], m.now(), 0, b)
 }
 
-// takeFrom is Take, by which the bank decides calls of keys that are not worth a lease.
+// takeFrom is Take, with the bank's decision for keys not worth a lease.
 func takeFrom(l *Leases, key string, n int64, budget time.Duration) (policy.Decision, error) {
 	d, err := l.Take(key, n, budget, nil)
 	if !errors.Is(err, ErrFew) {
@@ -85,27 +83,24 @@ func takeFrom(l *Leases, key string, n int64, budget time.Duration) (policy.Deci
 	return g.Decision, g.Err
 }
 
-// wire is one server's way to the bank: everything on it takes half of a round trip to
-// get there, and half back.
+// wire is a server's way to the bank. Each direction takes half of a round trip.
 type wire struct {
-	bank *memory
-	mu   sync.Mutex
-	trip func() time.Duration
-	// fault, if not nil, tells what becomes of a message: see faults.
+	bank  *memory
+	mu    sync.Mutex
+	trip  func() time.Duration
 	fault func() fault
 }
 
-// fault is what may happen on the way.
+// fault is what happens to a message.
 type fault struct {
-	lost  bool          // the request does not arrive
-	mute  bool          // the answer does not
-	early time.Duration // so much later the request arrives
-	late  time.Duration // so much later the answer
+	lost  bool          // the request is lost
+	mute  bool          // the answer is lost
+	early time.Duration // delay of the request
+	late  time.Duration // delay of the answer
 }
 
 var errWire = errors.New("the wire is cut")
 
-// Lease implements Bank.
 func (w *wire) Lease(ctx context.Context, asks []Ask) []Grant {
 	grants := make([]Grant, len(asks))
 	err := w.send(ctx, func() {
@@ -114,7 +109,7 @@ func (w *wire) Lease(ctx context.Context, asks []Ask) []Grant {
 		}
 	})
 	if err != nil {
-		failed := make([]Grant, len(asks)) // the bank may write into grants yet
+		failed := make([]Grant, len(asks)) // the bank may still write into grants
 		for i := range failed {
 			failed[i].Err = err
 		}
@@ -123,7 +118,6 @@ func (w *wire) Lease(ctx context.Context, asks []Ask) []Grant {
 	return grants
 }
 
-// Return implements Bank.
 func (w *wire) Return(ctx context.Context, backs []Back) error {
 	return w.send(ctx, func() {
 		for _, b := range backs {
@@ -132,14 +126,13 @@ func (w *wire) Return(ctx context.Context, backs []Back) error {
 	})
 }
 
-// change changes the wire while it is in use.
 func (w *wire) change(trip time.Duration, f func() fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.trip, w.fault = func() time.Duration { return trip }, f
 }
 
-// send has do done at the bank.
+// send calls do at the bank.
 func (w *wire) send(ctx context.Context, do func()) error {
 	w.mu.Lock()
 	trip, f := w.trip(), fault{}
@@ -167,7 +160,6 @@ func (w *wire) send(ctx context.Context, do func()) error {
 	}
 }
 
-// trips returns round trips between 0.2 and 1 ms.
 func trips(rng *rand.Rand) func() time.Duration {
 	return func() time.Duration {
 		return 200*time.Microsecond + time.Duration(rng.Int64N(int64(800*time.Microsecond)))

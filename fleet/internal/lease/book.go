@@ -8,22 +8,19 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// hold is units that were paid, and what is needed to know how long they may be used
-// and to give them back. Without units it is nothing.
+// hold is paid units, and the data to use and return them. The zero value is none.
 type hold struct {
 	units  int64
 	sent   time.Time      // when they were asked for
 	end    time.Time      // when they lapse
-	window policy.Instant // in which they were paid; 0 of a funnel
-	word   uint64         // as of the grant
+	window policy.Instant // that paid them; 0 for a funnel
+	word   uint64         // at the grant
 	at     policy.Instant
 }
 
-// live reports whether there is anything to use.
 func (h hold) live(now time.Time) bool { return h.units > 0 && now.Before(h.end) }
 
-// with adds units that were paid at another time: they all lapse when the first of them
-// do, and count as old as the oldest.
+// with adds units paid at another time. All lapse at the first end and are as old as the oldest.
 func (h hold) with(other hold) hold {
 	if other.sent.Before(h.sent) {
 		h, other = other, h
@@ -35,53 +32,43 @@ func (h hold) with(other hold) hold {
 	return h
 }
 
-// question is an account that the bank is to be asked for. The key is whole: the account
-// may have its hash only.
+// question is an account to ask the bank for, and its whole key.
 type question struct {
 	*account
 	key string
 }
 
-// account holds what is known of a key apart from its word. Leases.mu guards it.
+// account is the state of a key, except its word. Leases.mu guards it.
 type account struct {
-	name string // of the key: see Config.Name
-	// current is the hold that was last written into the key's word. Its units are as of then.
-	current hold
-	// next is paid as well, and follows when current runs out. Leases of a funnel
-	// cannot be added up: they end at different times.
-	next hold
-	// calls wait for an answer of the bank.
-	calls []*call
-	// asked is set from when the account is put into the channel until it is answered.
-	asked bool
+	name    string // see Config.Name
+	current hold   // written into the key's word; units are as of then
+	// next is paid too, and follows current. Leases of a funnel end apart, so they cannot be added.
+	next  hold
+	calls []*call // wait for the bank's answer
+	asked bool    // in the channel, or not yet answered
 
-	// demand is measured from one ask to the next.
 	demand struct {
-		known bool // that there was an ask before
+		known bool // there was an ask before
 		since time.Time
-		had   int64 // units that were there then
-		got   int64 // units that came since, by grants
-		low   int64 // units that will be used in a round trip, at the pace of then
+		had   int64 // units at that ask
+		got   int64 // units granted since
+		low   int64 // units for a round trip, at that pace
 	}
-	// left is what was left of the limit when the bank last told, and when.
 	left struct {
 		units  int64
 		at     time.Time
-		window time.Time // when it ends, if the limit has windows
+		window time.Time // when it ends, for windows
 	}
-	// refused is what the bank said last if it was no: so many units are not there
-	// before until. times counts since it last said yes.
+	// refused is the bank's last refusal of units or more. times counts those since its last grant.
 	refused struct {
 		units int64
 		until time.Time
 		times int
 	}
 
-	// pace counts calls, those that leases answered included: few are not worth a lease.
-	pace pace
-	// saved is how many calls were answered by leases or wait for one, less the commands of
-	// Redis that leases cost. widest is the most units that a call asked for, by
-	// which units used are converted to calls.
+	pace pace // of all calls, also those that leases answered
+	// saved is the calls that leases answer, less the Redis commands that leases cost. widest is
+	// the most units of a call; it converts used units to calls.
 	saved  float64
 	widest int64
 
@@ -91,7 +78,7 @@ type account struct {
 
 // pace counts calls in two buckets of a term each, like a sliding window.
 type pace struct {
-	since       time.Time // when now began
+	since       time.Time // start of now
 	now, before float64
 }
 
@@ -107,11 +94,10 @@ func (p *pace) add(calls float64, now time.Time, term time.Duration) float64 {
 	return p.now + p.before*float64(term-now.Sub(p.since))/float64(term)
 }
 
-// call is one that waits for an answer.
 type call struct {
 	n      int64
-	answer chan answer // of one slot
-	gone   bool        // it does not wait any more; guarded by Leases.mu
+	answer chan answer // has one slot
+	gone   bool        // stopped waiting; guarded by Leases.mu
 }
 
 type answer struct {
@@ -119,7 +105,7 @@ type answer struct {
 	err error
 }
 
-// book is the accounts, those that were touched first in front. Leases.mu guards it.
+// book has the accounts in order of their last touch, the oldest first. Leases.mu guards it.
 type book struct {
 	accounts map[string]*account
 	order    *list.List
@@ -130,8 +116,8 @@ func newBook(most int) book {
 	return book{accounts: map[string]*account{}, order: list.New(), most: most}
 }
 
-// open returns the account of the key of that name, and makes one if there is none. It returns nil if
-// there is no place for it, and old if another had to go.
+// open returns the account of a name, and makes it if needed. It returns nil if there is no room,
+// and old if another account had to go.
 func (b *book) open(name string, now time.Time) (a, old *account) {
 	if a = b.accounts[name]; a != nil {
 		return a, nil
@@ -150,10 +136,8 @@ func (b *book) open(name string, now time.Time) (a, old *account) {
 	return a, old
 }
 
-// busy reports whether the account waits for the bank's answer, or calls wait for it.
 func (a *account) busy() bool { return a.asked || len(a.calls) > 0 }
 
-// first returns the account that was touched first, or nil.
 func (b *book) first() *account {
 	if front := b.order.Front(); front != nil {
 		return front.Value.(*account)
@@ -161,7 +145,6 @@ func (b *book) first() *account {
 	return nil
 }
 
-// touch moves an account to the end.
 func (b *book) touch(a *account, now time.Time) {
 	a.touched = now
 	b.order.MoveToBack(a.place)
@@ -172,38 +155,33 @@ func (b *book) remove(a *account) {
 	delete(b.accounts, a.name)
 }
 
-// What leases are sized by.
+// The figures that size leases.
 const (
-	// Units are to last for this part of a term at the pace of late, or for a round trip if
-	// that is longer, when they come from the bank. Longer asks less often; shorter strands
-	// less when the load goes elsewhere.
+	// New units should last this part of a term at the recent pace, or a round trip if that is
+	// longer. Longer asks less often; shorter strands less when the load moves.
 	horizon = 4
-	// A refused key is not asked for again before this part of a term has passed: if several
-	// servers want more than there is, each asks so often. The part is of the term before a
-	// default one is shortened.
-	pauses = 16
-	// Two commands give units back.
-	backCost = 2
-	// A refusal holds for as long as the bank says, up to a term. The next one in a row
-	// holds for up to twice that, and so on, so many times: others may give back.
+	// A refused key is not asked for again before this part of the default term (not yet shortened)
+	// has passed: several servers may want more than there is.
+	pauses   = 16
+	backCost = 2 // commands to return units
+	// A refusal holds as long as the bank says, up to a term. Each further refusal doubles that
+	// bound, so many times at most: other servers may give back.
 	longest = 4
-	// A key is worth leases from this many calls a term on. An ask costs Redis one command,
-	// as a call that it decides does, and units that are given back cost two more. At random
-	// calls, of 2 to 4 a term, keys that were leased from 2, 4 and 6 calls on cost up to 1.17,
-	// 1.05 and 1.01 commands a call, and from 8 on 1.00: see TestFewCallsAreNotLeased.
+	// A key is worth leases from this many calls a term on. An ask costs one Redis command, like a
+	// call, and a return two more. At random calls, 2 to 4 a term, keys leased from 2, 4 and 6
+	// calls on cost up to 1.17, 1.05 and 1.01 commands a call, and from 8 on 1.00: see
+	// TestFewCallsAreNotLeased.
 	worthwhile = 8
 )
 
-// size returns how many units to ask for ahead of need, which waiting calls need: as many as
-// will be used at the recent pace within a round trip and the horizon, at most twice what was
-// used, less left, which are there still. At most half of what is left of the limit is spread
-// over the servers that way.
+// size returns how many units to ask for beyond need, the waiting calls' units. It covers a round
+// trip and the horizon at the recent pace, and is at most twice the use. left, the units still
+// held, is subtracted. At most half of the limit's rest is spread over the servers.
 func (a *account) size(p *Plan, now time.Time, left, need int64, servers int, trip time.Duration) int64 {
 	d := &a.demand
 	used := max(d.had+d.got-left, 0) + need
 	span := now.Sub(d.since).Seconds()
-	// Within a round trip no pace can be told. The shortest span that is believed is a
-	// pause: more comes after that.
+	// The pace within a round trip is unknown. The shortest believed span is a pause.
 	rate := float64(used) / max(span, p.pause.Seconds())
 	d.since, d.had, d.got = now, left, 0
 
@@ -212,7 +190,7 @@ func (a *account) size(p *Plan, now time.Time, left, need int64, servers int, tr
 	ahead := int64(math.Ceil(1.25 * rate * (max(p.near/horizon, trip) + trip).Seconds()))
 	d.low = int64(math.Ceil(1.5 * rate * trip.Seconds()))
 	if ahead = min(ahead, 2*used); !d.known {
-		ahead = 0 // a key's first ask may be its only one
+		ahead = 0 // the key's first ask may be its only ask
 	}
 	d.known = true
 	n := int64(max(servers, 1))
@@ -221,7 +199,6 @@ func (a *account) size(p *Plan, now time.Time, left, need int64, servers int, tr
 	return max(min(ahead, share, p.Most)-left, 0)
 }
 
-// remains is what is left of the limit, as far as can be known here.
 func (a *account) remains(p *Plan, now time.Time) int64 {
 	switch {
 	case a.left.at.IsZero():

@@ -7,12 +7,10 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Of two holds that become one, the earlier end holds, and all else is of the one that was
-// sent earlier, in whatever order they are named.
+// The sum has the earlier end, and the rest of the hold that was sent earlier, in either order.
 func TestHoldWith(t *testing.T) {
 	begun := time.Now()
 	at := func(sent, end time.Duration, units int64) hold {
-		// The word tells which of the two it is.
 		return hold{units: units, sent: begun.Add(sent), end: begun.Add(end), window: 7, word: uint64(units), at: 10}
 	}
 	for _, c := range []struct{ old, young, want hold }{

@@ -8,14 +8,14 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Kill ends the leases as if their server had died: nothing is given back.
+// Kill ends the leases like the death of the server: nothing is given back.
 func (l *Leases) Kill() {
 	l.abort()
 	l.once.Do(func() { l.end(context.Background(), false) })
 	_ = l.words.Close()
 }
 
-// Take asks for units as a limiter does: it tries, and asks the bank if it must.
+// Take tries, and asks the bank if it must.
 func (l *Leases) Take(key string, n int64, budget time.Duration, done <-chan struct{}) (policy.Decision, error) {
 	if d, ok := l.Try(key, n); ok {
 		return d, nil
@@ -23,10 +23,8 @@ func (l *Leases) Take(key string, n int64, budget time.Duration, done <-chan str
 	return l.Ask(key, n, budget, done)
 }
 
-// Limit returns the most that can be taken at once: of a Funnel, less than its capacity.
 func (l *Leases) Limit() int64 { return l.plan.Limit() }
 
-// String describes a word.
 func (w word) String() string {
 	return fmt.Sprintf("%d units until %v, low at %d, refusing %t", w.units, time.Duration(w.ends()), w.low(), w.mark == refusing)
 }

@@ -17,30 +17,29 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// farRate is the limit's rate and the unit of the load, a second.
+// farRate is the limit's rate a second, and the unit of the load.
 const farRate = 1000
 
-// farRun is servers at a distance from the bank, and the calls that come to them.
+// farRun is servers far from the bank, and their calls.
 type farRun struct {
 	limit  policy.Policy
 	term   time.Duration
 	trip   time.Duration
 	budget time.Duration
 	load   load
-	times  float64 // of the limit's rate
+	times  float64 // the limit's rate
 	length time.Duration
 }
 
-// farOutcome is how a farRun went.
 type farOutcome struct {
 	calls, admitted, late int
-	p50, p99, longest     time.Duration // that calls waited
-	usable                float64       // the part of what the limit has that was admitted
-	lapsed                float64       // the part of the units that were leased
-	commands              float64       // a call
+	p50, p99, longest     time.Duration // waits of calls
+	usable                float64       // admitted part of the limit
+	lapsed                float64       // lapsed part of the leased units
+	commands              float64       // Redis commands a call
 }
 
-// run has calls come at random and independently of the answers.
+// run makes calls at random, independently of the answers.
 func (f farRun) run(t *testing.T) (out farOutcome) {
 	synctest.Test(t, func(t *testing.T) {
 		plan, err := NewPlan(f.limit, f.term)
@@ -108,8 +107,8 @@ func (f farRun) run(t *testing.T) (out farOutcome) {
 	return out
 }
 
-// Four servers far away from the bank answer at once nearly always, and use nearly all of the limit,
-// however the load falls on them. -v prints the table of docs/fleet.md, of banks nearby too.
+// Four servers far from the bank nearly always answer at once and use nearly all of the limit,
+// under any load. -v prints the table of docs/fleet.md, also for near banks.
 //
 // Promise: Calls on leases wait little with Redis 100 ms away.
 func TestLeasesFromAFarBank(t *testing.T) {
@@ -119,7 +118,7 @@ func TestLeasesFromAFarBank(t *testing.T) {
 		trips = trips[2:]
 	}
 	if race.Enabled {
-		t.Log("the shares and waits are asserted without the race detector") // there is nothing to race in that
+		t.Log("the shares and waits are asserted without the race detector") // there is nothing to race
 	}
 	for _, limit := range []policy.Policy{
 		must(policy.Funnel(10*farRate, farRate, time.Second)), must(policy.FixedWindow(10*farRate, 10*time.Second)),

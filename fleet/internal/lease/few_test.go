@@ -15,8 +15,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// counting is a bank that counts the commands that it would cost Redis: one for each ask, and
-// two for each return, which reads the word and swaps it.
+// counting counts the Redis commands of a bank: one for each ask, and two for each return (read and
+// swap).
 type counting struct {
 	Bank
 	commands atomic.Int64
@@ -32,8 +32,8 @@ func (c *counting) Return(ctx context.Context, backs []Back) error {
 	return c.Bank.Return(ctx, backs)
 }
 
-// commandsOf has calls come for a key, one after the other with such pauses, and returns how
-// many commands they cost, how many were admitted, and how many units are paid in the end.
+// commandsOf makes calls for a key one by one, and returns their commands, admissions and final
+// paid units.
 func commandsOf(t *testing.T, limit policy.Policy, calls int, units int64, pause func() time.Duration) (commands, admitted, paid int64) {
 	synctest.Test(t, func(t *testing.T) {
 		plan, err := NewPlan(limit, 0)
@@ -50,20 +50,19 @@ func commandsOf(t *testing.T, limit policy.Policy, calls int, units int64, pause
 				admitted++
 			}
 		}
-		time.Sleep(time.Minute) // what is held is given back, or lapses
+		time.Sleep(time.Minute) // unused units return or lapse
 		commands, paid = bank.commands.Load(), m.payment("key")
 		require.NoError(t, l.Close(context.Background()))
 	})
 	return commands, admitted, paid
 }
 
-// However many calls come for a key in a term, leases do not cost Redis more commands than if
-// it decided each call, and far fewer if they are many.
+// Leases never cost Redis more commands than deciding each call, and far fewer for many calls.
 func TestFewCallsAreNotLeased(t *testing.T) {
 	one(t)
 	calls := 2000
 	if race.Enabled {
-		calls = 200 // one goroutine after the other: there is little to race in that
+		calls = 200 // calls do not overlap: there is little to race
 	}
 	for _, limit := range []policy.Policy{
 		must(policy.Funnel(100_000, 100_000, time.Second)), // admits all
@@ -83,7 +82,7 @@ func TestFewCallsAreNotLeased(t *testing.T) {
 			}
 		}
 	}
-	// Bursts of any length, and of calls of several units, cost no more either.
+	// Neither do bursts of any length, or calls of several units.
 	worst := 0.0
 	for burst := 1; burst <= 40; burst += 1 + race.Slowdown/5 {
 		for _, units := range []int64{1, 3} {

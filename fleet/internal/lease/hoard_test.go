@@ -13,10 +13,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// hoard leases the whole limit to some servers, keeps each of them waiting for the bank about
-// another key, so that none gives units back, and after so many terms uses at one instant
-// all that the servers hold and all that the bank has. It returns the units used, and fails
-// if they are above the limit.
+// hoard leases the whole limit to some servers, and keeps them waiting for another key, so that
+// none gives units back. After some terms it uses all units of the servers and the bank at one
+// instant. It returns the units used, and fails if they exceed the limit.
 func hoard(t *testing.T, limit policy.Policy, terms float64) (used int64) {
 	synctest.Test(t, func(t *testing.T) {
 		plan, err := NewPlan(limit, 0)
@@ -64,9 +63,8 @@ func hoard(t *testing.T, limit policy.Policy, terms float64) (used int64) {
 	return used
 }
 
-// Units that were leased a while ago and units that drained since, used at one instant, keep
-// to the limit. Shortly before leases of a funnel end, all of its capacity can be used so: a
-// lease that lived any longer would exceed it.
+// Leased units and units drained since, used at one instant, keep the limit. Shortly before leases
+// of a funnel end this uses all of its capacity: longer leases would exceed it.
 func TestHoardedLeasesKeepTheLimit(t *testing.T) {
 	one(t)
 	for _, limit := range []policy.Policy{

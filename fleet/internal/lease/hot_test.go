@@ -13,8 +13,8 @@ import (
 
 func leaseAlways(always bool) func(*Config) { return func(c *Config) { c.always = always } }
 
-// Calls that wait for a lease, and get all of its units, are what it was of use for: the leases
-// of a hot key grow however many callers there are.
+// Waiting calls that use a lease count as its use, so a hot key's leases grow with any number of
+// callers.
 func TestLeasesGrowUnderManyCallers(t *testing.T) {
 	for _, callers := range []int{1, 64, 256} {
 		in(t, must(policy.FixedWindow(1_000_000, time.Hour)), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
@@ -35,10 +35,9 @@ func TestLeasesGrowUnderManyCallers(t *testing.T) {
 	}
 }
 
-// A key whose calls are all answered by its word is in use: its lease is not taken from it.
 func TestKeyInUseIsNotForgotten(t *testing.T) {
 	in(t, must(policy.FixedWindow(1_000_000, time.Hour)), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
-		for l.Held("key") < 1000 { // calls come as fast as they are answered
+		for l.Held("key") < 1000 { // calls follow their answers
 			d, err := takeFrom(l, "key", 1, time.Minute)
 			require.NoError(t, err)
 			require.True(t, d.Allowed)

@@ -14,111 +14,104 @@ import (
 )
 
 var (
-	// ErrUnavailable says that the bank could not be asked. It is wrapped together with
-	// the bank's own error.
+	// ErrUnavailable says that the bank could not be asked. It wraps the bank's error too.
 	ErrUnavailable = errors.New("no lease could be taken")
 	// ErrLate says that the bank did not answer within the call's budget.
 	ErrLate = errors.New("no lease was granted within the budget")
 	// ErrBusy says that too many keys wait for the bank.
 	ErrBusy = errors.New("too many keys wait for a lease")
-	// ErrFew says that so few calls come for the key that the bank should decide each by
-	// itself, which costs no more than leases do. Such a decision must be one of
-	// Plan.Policy. It is no failure.
+	// ErrFew says that the key has too few calls for a lease: the bank should decide each, under
+	// Plan.Policy, at no higher cost. It is no failure.
 	ErrFew = errors.New("too few calls for a lease")
 	// ErrClosed says that Close was called.
 	ErrClosed = errors.New("the leases are closed")
 )
 
-// Config is what Leases are made with. Plan and Bank are required.
+// Config configures [New]. Plan and Bank are required.
 type Config struct {
 	Plan *Plan
 	Bank Bank
-	// Name returns a text that stands for a key and for no other one, which is kept in place of
-	// the key; nil keeps keys as they are.
+	// Name returns a unique text that is kept instead of the key; nil keeps the key.
 	Name func(key string) string
 	// MaxKeys bounds the keys that can hold a lease: as engine.Config.MaxKeys.
 	MaxKeys int
 	// Timeout bounds one exchange with the bank; 0 is a second.
 	Timeout time.Duration
-	// Servers tells how many share the limit, as far as is known; nil is 1. It is asked
-	// once an exchange, must not block, and is used to size leases only: no number makes
-	// the fleet admit more than the limit.
+	// Servers returns about how many servers share the limit; nil is 1. It is called once an
+	// exchange and must not block. It only sizes leases: the limit holds whatever it returns.
 	Servers func() int
-	// Blocked, if not nil, reports whether a refusal of the key is that of a block, for Stats. It
-	// must not call the leases.
+	// Blocked, if not nil, reports whether a refusal of the key is by a block, for Stats. It must
+	// not call the leases.
 	Blocked func(key string) bool
-	// OnEvent is told of starts, panics and restarts: see supervisor.Config.
-	OnEvent func(supervisor.Event)
+	OnEvent func(supervisor.Event) // receives starts, panics and restarts: see supervisor.Config
 
-	fault  func(point string) // for tests to panic in
-	seed   uint64             // of what is left to chance; 0 is any
-	always bool               // whether keys of few calls are leased, too
+	fault  func(point string) // where tests panic
+	seed   uint64             // 0 is any
+	always bool               // lease keys with few calls too
 }
 
-// Stats counts.
+// Stats counts since New, except Keys.
 type Stats struct {
 	Exchanges uint64 // round trips to the bank, for leases
-	Leases    uint64 // leases that were granted
-	Leased    uint64 // units of these
-	Refusals  uint64 // asks that were refused
-	Returned  uint64 // units that were given back, of which those count that had not drained
-	Lapsed    uint64 // units that were paid, and known to be lost
-	Keys      int    // that have an account now
+	Leases    uint64 // leases granted
+	Leased    uint64 // units granted
+	Refusals  uint64 // asks refused
+	Returned  uint64 // units given back, drained or not
+	Lapsed    uint64 // paid units known to be lost
+	Keys      int    // keys with an account now
 
-	Admitted uint64 // calls that were allowed
-	Refused  uint64 // calls that were not; those in error are neither
-	Blocked  uint64 // those of Refused whose key was blocked: see Config.Blocked
+	Admitted uint64 // calls allowed
+	Refused  uint64 // calls refused; those in error are neither
+	Blocked  uint64 // refused calls of blocked keys: see Config.Blocked
 }
 
-// Leases answers from leases, and keeps them up. Call New to make them, and Close to
-// give back what is held. Its methods may be called by any number of goroutines.
+// Leases answers calls from leases, and renews them. [New] makes it; Close gives the unused units
+// back. Any number of goroutines may call its methods.
 type Leases struct {
 	plan    *Plan
 	bank    Bank
 	name    func(key string) string
 	words   *engine.Engine[string]
-	epoch   time.Time // no earlier than that of words
+	epoch   time.Time // not before the epoch of words
 	work    chan question
 	timeout time.Duration
 	servers func() int
 	fault   func(string)
 	always  bool
 
-	lives   int          // of the owner, which alone looks at it
-	trip    atomic.Int64 // how long an exchange takes of late, in nanoseconds; 0 before the first
+	lives   int          // of the owner, the only reader
+	trip    atomic.Int64 // recent time of an exchange in nanoseconds; 0 before the first
 	running *supervisor.Handle
-	stop    context.CancelFunc // ends the owner when it has its answer
+	stop    context.CancelFunc // ends the owner after its answer
 	base    context.Context    // of exchanges
-	abort   context.CancelFunc // ends these
+	abort   context.CancelFunc // cancels base
 	once    sync.Once
 
-	mu     sync.Mutex // no callers' code runs under it, but servers and blocked
-	closed bool
-	book   book
-	random *rand.Rand
-	stats  Stats // of Admitted and Refused, what the engine does not count
-	// refused is the most that Stats has told.
+	mu      sync.Mutex // callers' code runs under it only in servers and blocked
+	closed  bool
+	book    book
+	random  *rand.Rand
+	stats   Stats // Admitted and Refused lack the engine's counts
 	refused uint64
 	blocked func(key string) bool
-	// leaseWrites counts changes of words, which the engine counts as calls allowed.
+	// leaseWrites counts changes of words. The engine counts them as admitted.
 	leaseWrites uint64
 
-	nonAnswers atomic.Uint64 // calls refused by the engine's count that were not answered so
+	nonAnswers atomic.Uint64 // calls that the engine counts as refused, but were not answered so
 }
 
-// queued is how many accounts may wait for the owner. One more is refused, if a call
-// waits for it, or asked for later.
+// queued bounds the accounts that wait for the owner.
 const queued = 8192
 
-// New returns leases without a key.
+// New returns leases without keys.
 func New(c Config) (*Leases, error) {
 	if c.MaxKeys == 0 {
-		c.MaxKeys = 1 << 20 // as package engine has it
+		c.MaxKeys = 1 << 20 // as in package engine
 	}
 	words, err := engine.New[string](engine.Config{
 		Policy:          wordPolicy{},
 		MaxKeys:         c.MaxKeys,
-		Idle:            4 * c.Plan.Term, // what has ended may be reclaimed yet
+		Idle:            4 * c.Plan.Term, // an ended word may have units to reclaim
 		WhenUnavailable: engine.Refuse,
 		OpenTimeout:     time.Millisecond,
 		OnEvent:         c.OnEvent,
@@ -145,7 +138,7 @@ func New(c Config) (*Leases, error) {
 	}
 	s, err := supervisor.New(supervisor.Config{
 		Name:      "ral/fleet leases",
-		Intensity: 20, // in 10 seconds, as an engine's
+		Intensity: 20, // in 10 seconds, like an engine's
 		Period:    10 * time.Second,
 		OnEvent:   c.OnEvent,
 	}, supervisor.Child{Name: "owner", Run: l.runOwner, Shutdown: l.timeout + supervisor.DefaultShutdown})
@@ -159,22 +152,21 @@ func New(c Config) (*Leases, error) {
 	return l, nil
 }
 
-// Try asks for n units for the key now, if this server can answer without the bank. If it
-// cannot, ok is false, and nothing was taken: see Ask. It never waits.
+// Try takes n units for the key if this server can decide without the bank. It never waits. If ok
+// is false, nothing was taken: see Ask.
 //
-// Remaining of an answer is what is left of this server's own lease, and ResetAfter
-// until when that lasts. RetryAfter of a refused call is when this server will ask the
-// bank again. It is no promise: others may be faster.
+// Remaining is the rest of this server's own lease, and ResetAfter its end. RetryAfter of a refused
+// call is when this server asks the bank again. It is no promise: others may be faster.
 func (l *Leases) Try(key string, n int64) (d policy.Decision, ok bool) {
 	name := l.name(key)
 	return l.answered(key, name, n, l.words.Take(name, n))
 }
 
-// answered turns the engine's answer into the caller's. ok is false if the bank must be asked.
+// answered converts the engine's decision. ok is false if the bank must be asked.
 func (l *Leases) answered(key, name string, n int64, said policy.Decision) (d policy.Decision, ok bool) {
 	x := unwrap(said)
 	if !x.answers() || x.verdict == refused && (n < 1 || n > l.plan.Limit()) {
-		if n != 0 { // the engine counts no look
+		if n != 0 { // the engine does not count looks
 			l.nonAnswers.Add(1)
 		}
 		return d, false
@@ -185,8 +177,7 @@ func (l *Leases) answered(key, name string, n int64, said policy.Decision) (d po
 	return x.answer(l.plan.Limit()), true
 }
 
-// Reserve is Try for a call that may give units back: what it holds goes back to the lease
-// that it was taken from, while that lasts.
+// Reserve is Try for a call that may give units back: they return to their lease while that lasts.
 func (l *Leases) Reserve(key string, n int64) (d policy.Decision, held engine.Reservation[string], ok bool) {
 	name := l.name(key)
 	held = l.words.Reserve(name, n, 0)
@@ -194,15 +185,14 @@ func (l *Leases) Reserve(key string, n int64) (d policy.Decision, held engine.Re
 	return d, held, ok
 }
 
-// Choke is Try for one unit, for a caller that wants to know no more than whether it is
-// allowed. It costs less.
+// Choke is Try for one unit without details. It costs less.
 func (l *Leases) Choke(key string) (allowed, ok bool) {
 	name := l.name(key)
 	if l.words.Choke(name) {
 		return true, true
 	}
 	if unwrap(l.words.Peek(name)).verdict == refused {
-		return false, true // as the engine has counted
+		return false, true // the engine has counted it
 	}
 	l.nonAnswers.Add(1)
 	d, ok := l.answered(key, name, 1, l.words.Take(name, 1))
@@ -220,7 +210,7 @@ func (l *Leases) renew(key, name string) {
 	l.send(a, key)
 }
 
-// send puts the account of the key into the channel. l.mu is held.
+// send puts the account into the channel. l.mu is held.
 func (l *Leases) send(a *account, key string) bool {
 	if a.asked {
 		return true
@@ -234,9 +224,9 @@ func (l *Leases) send(a *account, key string) bool {
 	}
 }
 
-// Ask is Try for a call that has tried in vain. It waits for the bank, if that has to be
-// asked, for the budget at most, or until done is closed. The error is nil, ErrUnavailable,
-// ErrLate, ErrBusy, ErrFew or ErrClosed; the decision means nothing then.
+// Ask decides a call for which Try returned ok false. It waits for the bank if it must, up to the
+// budget or until done is closed. The error is nil, ErrUnavailable, ErrLate, ErrBusy, ErrFew or
+// ErrClosed; if it is not nil, the decision means nothing.
 func (l *Leases) Ask(key string, n int64, budget time.Duration, done <-chan struct{}) (policy.Decision, error) {
 	switch {
 	case n == 0:
@@ -261,7 +251,6 @@ func (l *Leases) Ask(key string, n int64, budget time.Duration, done <-chan stru
 	return d, err
 }
 
-// await waits for the answer to a call.
 func (l *Leases) await(c *call, budget time.Duration, done <-chan struct{}) (policy.Decision, error) {
 	timer := time.NewTimer(budget)
 	defer timer.Stop()
@@ -288,7 +277,7 @@ func (l *Leases) await(c *call, budget time.Duration, done <-chan struct{}) (pol
 	return policy.Decision{}, ErrLate
 }
 
-// begin answers from what is known already, or returns a call that waits.
+// begin answers at once if it can, or returns a call that waits.
 func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -308,7 +297,7 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 	if old != nil {
 		l.stats.Lapsed += uint64(old.next.units)
 	}
-	// Others may have been given units, or been refused, since this one looked.
+	// The word may have changed since Try.
 	if x := unwrap(l.words.Take(name, n)); x.answers() {
 		if x.verdict == takenLow && !a.next.live(now) {
 			l.send(a, key)
@@ -348,9 +337,9 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 	return c, policy.Decision{}, nil
 }
 
-// worthwhile counts a call of n units that needs the bank, and those that the key's word
-// answered since, and reports whether the key is worth a lease. Once the bank has refused it
-// is until it grants: a refusal that is remembered answers calls as well. l.mu is held.
+// worthwhile counts a call of n units that needs the bank, and calls that the key's word has since
+// answered. It reports whether to lease the key. A refused key is leased: its refusals answer calls
+// too. l.mu is held.
 func (l *Leases) worthwhile(a *account, n int64, now time.Time) bool {
 	if l.always {
 		return true
@@ -364,8 +353,8 @@ func (l *Leases) worthwhile(a *account, n int64, now time.Time) bool {
 	return recent >= worthwhile
 }
 
-// use returns how many calls, at least, the key's word answered since use looked last, and
-// counts them as saved. l.mu is held.
+// use returns a lower bound of the calls that the word has answered since the last use, and adds it
+// to a.saved.
 func (l *Leases) use(a *account) (calls float64) {
 	if a.current.units == 0 || a.widest == 0 {
 		return 0
@@ -377,8 +366,7 @@ func (l *Leases) use(a *account) (calls float64) {
 	return calls
 }
 
-// earned reports whether leases saved the commands that giving back costs, and spends them.
-// l.mu is held.
+// earned reports whether leases saved the commands of a return, and spends them. l.mu is held.
 func (l *Leases) earned(a *account) bool {
 	if l.always {
 		return true
@@ -390,8 +378,8 @@ func (l *Leases) earned(a *account) bool {
 	return true
 }
 
-// write has a policy of ours change a key's word, and returns the units that the policy
-// reports. ok is false if the engine has no room for the key. l.mu is held.
+// write changes a key's word by a policy of this package, and returns the units that it reports. ok
+// is false if the engine has no room for the key. l.mu is held.
 func (l *Leases) write(name string, p policy.Policy) (units int64, ok bool) {
 	d := l.words.TakeWith(p, name, 1)
 	if !d.Allowed {
@@ -402,10 +390,8 @@ func (l *Leases) write(name string, p policy.Policy) (units int64, ok bool) {
 	return d.Remaining, true
 }
 
-// left returns how many units of the key's word can be used now.
 func (l *Leases) left(name string) int64 { return unwrap(l.words.Peek(name)).units }
 
-// count counts an answer to a call for the key. l.mu is held.
 func (l *Leases) count(key string, d policy.Decision) {
 	if d.Allowed {
 		l.stats.Admitted++
@@ -417,7 +403,7 @@ func (l *Leases) count(key string, d policy.Decision) {
 	}
 }
 
-// Held is how many units of the key this server could use now without asking.
+// Held returns how many units of the key this server could use now without asking.
 func (l *Leases) Held(key string) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -429,8 +415,7 @@ func (l *Leases) Held(key string) int64 {
 	return held
 }
 
-// Refused returns for how much longer a call of one unit for the key is refused without asking
-// the bank; 0 if it is not.
+// Refused returns how much longer one unit of the key is refused without asking the bank, or 0.
 func (l *Leases) Refused(key string) time.Duration {
 	name := l.name(key)
 	if x := unwrap(l.words.Peek(name)); x.verdict == refused {
@@ -444,8 +429,7 @@ func (l *Leases) Refused(key string) time.Duration {
 	return 0
 }
 
-// Forget drops what is held of a key, and what is known of it, for a key whose word was
-// deleted.
+// Forget drops the units and the state of a key whose word was deleted.
 func (l *Leases) Forget(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -458,10 +442,10 @@ func (l *Leases) Forget(key string) {
 	}
 }
 
-// instant is a time by the engine's clock, or a little earlier.
+// instant converts t to the engine's clock, or slightly earlier.
 func (l *Leases) instant(t time.Time) policy.Instant { return policy.Instant(t.Sub(l.epoch)) + 1 }
 
-// Stats returns the counters.
+// Stats returns the counters. They never go back, except Keys.
 func (l *Leases) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -470,16 +454,15 @@ func (l *Leases) Stats() Stats {
 	nonAnswers := l.nonAnswers.Load() // after the engine's count, which may lack some of these
 	s.Keys = len(l.book.accounts)
 	s.Admitted += counted.Admitted - l.leaseWrites
-	// While calls go on this is less than were refused, and may be less than before. A counter
-	// only grows.
+	// During calls this may be less than last time, but a counter only grows.
 	l.refused = max(l.refused, s.Refused+counted.Refused-min(counted.Refused, nonAnswers))
 	s.Refused = l.refused
 	return s
 }
 
-// Health returns nil while all is in order, restarts included; ErrClosed after Close;
-// or why there will be no more leases, in which case calls that need one get
-// ErrUnavailable. That the bank cannot be reached is no matter of health.
+// Health returns nil while all is in order, restarts included, and ErrClosed after Close. Other
+// errors mean no more leases: calls that need one get ErrUnavailable. An unreachable bank is no
+// error here.
 func (l *Leases) Health() error {
 	l.mu.Lock()
 	closed := l.closed
@@ -493,15 +476,14 @@ func (l *Leases) Health() error {
 	return l.words.Health()
 }
 
-// Close waits for the answer that is under way, gives back what is held, for both of
-// which it has ctx's time, and ends the goroutines. Calls from then on, and those that
-// wait, get ErrClosed. It may be called more than once.
+// Close waits for the answer under way, gives back unused units, both until ctx ends, and ends the
+// goroutines. Later and waiting calls get ErrClosed. It may be called more than once.
 func (l *Leases) Close(ctx context.Context) error {
 	l.once.Do(func() { l.end(ctx, true) })
 	return l.words.Close()
 }
 
-// end ends the owner. If it is not to give anything back, it is as if the server died.
+// end ends the owner. give false is like the death of the server.
 func (l *Leases) end(ctx context.Context, give bool) {
 	l.mu.Lock()
 	l.closed = true
@@ -521,8 +503,7 @@ func (l *Leases) end(ctx context.Context, give bool) {
 	}
 }
 
-// remaining takes up to a batch of holds out of the book, also of keys that calls wait for.
-// It returns none when the book is empty.
+// remaining takes up to a batch of holds out of the book, or none if it is empty.
 func (l *Leases) remaining() (backs []Back) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -31,12 +31,10 @@ func TestMain(m *testing.M) {
 
 const budget = 5 * time.Millisecond
 
-// sharp is a bank that answers after a millisecond, unless it is told not to.
 func sharp(m *memory) *wire {
 	return &wire{bank: m, trip: func() time.Duration { return time.Millisecond }}
 }
 
-// in runs a test with leases under a virtual clock.
 func in(t *testing.T, limit policy.Policy, f func(t *testing.T, l *Leases, m *memory, w *wire), more ...func(*Config)) {
 	one(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -52,7 +50,7 @@ func in(t *testing.T, limit policy.Policy, f func(t *testing.T, l *Leases, m *me
 		require.NoError(t, err)
 		defer func() {
 			require.NoError(t, l.Close(context.Background()))
-			time.Sleep(3 * time.Hour) // what is on the wire yet
+			time.Sleep(3 * time.Hour) // until the wires are empty
 		}()
 		f(t, l, m, w)
 	})
@@ -72,7 +70,7 @@ func take(t *testing.T, l *Leases, n int64) policy.Decision {
 	return d
 }
 
-// warm makes so many calls, one every 100µs, which must pass.
+// warm makes calls that must pass, 100µs apart.
 func warm(t *testing.T, l *Leases, calls int) {
 	t.Helper()
 	for range calls {
@@ -83,8 +81,7 @@ func warm(t *testing.T, l *Leases, calls int) {
 
 func thousand() policy.Policy { return must(policy.Funnel(1000, 1000, time.Second)) }
 
-// A key in use is asked for ahead of need: calls do not wait, and units are many to a
-// round trip. What is not used lapses, and is asked for again.
+// Calls on a key in use do not wait, and a round trip brings many units. Unused units lapse.
 func TestLeasesAreRenewedAheadOfNeed(t *testing.T) {
 	in(t, must(policy.FixedWindow(100_000, time.Hour)), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
 		warm(t, l, 1000)
@@ -108,7 +105,7 @@ func TestLeasesAreRenewedAheadOfNeed(t *testing.T) {
 	})
 }
 
-// One call tells nothing about another: no more than it needs is leased for it.
+// A call does not predict another.
 func TestFirstCallLeasesWhatItNeeds(t *testing.T) {
 	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		d := take(t, l, 3)
@@ -123,8 +120,6 @@ func TestFirstCallLeasesWhatItNeeds(t *testing.T) {
 	})
 }
 
-// A refusal is remembered: the bank is not asked again before it is worth it, and not
-// by each call.
 func TestRefusalIsRemembered(t *testing.T) {
 	in(t, must(policy.FixedWindow(10, 10*time.Second)), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
 		warm(t, l, 10)
@@ -139,12 +134,10 @@ func TestRefusalIsRemembered(t *testing.T) {
 		}
 		assert.LessOrEqual(t, l.Stats().Exchanges-before.Exchanges, uint64(4), "round trips in a second for a key at its limit")
 		time.Sleep(9 * time.Second)
-		// As it said: that is when the bank is asked again.
 		assert.Eventually(t, func() bool { return take(t, l, 1).Allowed }, 5*time.Second, 10*time.Millisecond)
 	})
 }
 
-// What does not fit now may keep others from nothing that fits.
 func TestRefusalOfManyIsNotOneOfFewer(t *testing.T) {
 	in(t, must(policy.FixedWindow(10, 10*time.Second)), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
 		require.True(t, take(t, l, 5).Allowed)
@@ -170,13 +163,12 @@ func TestBadNumbers(t *testing.T) {
 			assert.True(t, d.Allowed)
 			assert.EqualValues(t, 10, d.Limit)
 			take(t, l, 10)
-			take(t, l, 1) // from here on the key is refused
+			take(t, l, 1) // refused from here on
 		}
 		assert.LessOrEqual(t, l.Stats().Exchanges, uint64(3))
 	})
 }
 
-// Many calls that wait for one key are one question.
 func TestManyCallersAskOnce(t *testing.T) {
 	in(t, thousand(), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
 		var all sync.WaitGroup
@@ -196,8 +188,7 @@ func TestManyCallersAskOnce(t *testing.T) {
 	})
 }
 
-// While the bank cannot be reached callers are told so, within their budget; leases that
-// are held stay good until they end; and all goes on when the bank is back.
+// Calls get an error within their budget, and held leases last until their end.
 func TestBankFails(t *testing.T) {
 	in(t, must(policy.FixedWindow(100_000, time.Hour)), func(t *testing.T, l *Leases, _ *memory, w *wire) {
 		warm(t, l, 1000)
@@ -228,7 +219,6 @@ func TestBankFails(t *testing.T) {
 	})
 }
 
-// An answer that came too late for a call is not lost: the next call has it.
 func TestLateAnswerIsUsed(t *testing.T) {
 	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, w *wire) {
 		w.change(10*time.Millisecond, nil)
@@ -243,7 +233,6 @@ func TestLateAnswerIsUsed(t *testing.T) {
 	})
 }
 
-// An answer that takes longer than the lease lasts is worth nothing.
 func TestAnswerAfterTheLeaseEnded(t *testing.T) {
 	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, w *wire) {
 		w.change(260*time.Millisecond, nil)
@@ -253,8 +242,8 @@ func TestAnswerAfterTheLeaseEnded(t *testing.T) {
 	}, func(c *Config) { c.Timeout = time.Minute })
 }
 
-// What a server holds when it closes comes back; what a dead one held has drained after
-// a term, or comes back with the next window.
+// Units of a closing server come back. Those of a dead server drain in a term, or return with the
+// next window.
 //
 // Promise: A dead server's funnel units are free after a term.
 func TestLeasesComeBack(t *testing.T) {
@@ -296,7 +285,6 @@ func TestLeasesComeBack(t *testing.T) {
 	}
 }
 
-// What a key holds that is not wanted any more comes back without Close.
 func TestUnusedLeasesComeBack(t *testing.T) {
 	in(t, must(policy.FixedWindow(10_000, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		warm(t, l, 2000)
@@ -306,7 +294,6 @@ func TestUnusedLeasesComeBack(t *testing.T) {
 	})
 }
 
-// Neither keys that come once nor those that are refused make the book grow.
 func TestBookIsBounded(t *testing.T) {
 	in(t, must(policy.FixedWindow(1, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		for i := range 1000 {
@@ -326,8 +313,7 @@ func TestBookIsBounded(t *testing.T) {
 	}, func(c *Config) { c.MaxKeys = 64 })
 }
 
-// More keys than the book has room for come at once. No call passes unpaid, and calls
-// that find no room are told so.
+// No call passes unpaid, and calls without room get ErrBusy.
 func TestMoreKeysAtOnceThanTheBookHolds(t *testing.T) {
 	in(t, must(policy.FixedWindow(1, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		var all sync.WaitGroup
@@ -350,8 +336,7 @@ func TestMoreKeysAtOnceThanTheBookHolds(t *testing.T) {
 	}, func(c *Config) { c.MaxKeys = 8 })
 }
 
-// A goroutine that dies is restarted, and calls that waited are told. Past what is
-// permitted, calls that need a lease are told at once, and Health says why.
+// Calls that wait get an error. After too many restarts calls fail at once, and Health says why.
 func TestOwnerDies(t *testing.T) {
 	for _, point := range []string{"exchange: begin", "exchange: answered"} {
 		var armed atomic.Int64
@@ -389,7 +374,6 @@ func TestOwnerDies(t *testing.T) {
 	}
 }
 
-// A key that waits to be asked for when the goroutine dies is asked for by its own name later.
 func TestQuestionOutlivesTheOwner(t *testing.T) {
 	var dies atomic.Bool
 	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, _ *wire) {
@@ -417,7 +401,6 @@ func TestQuestionOutlivesTheOwner(t *testing.T) {
 	})
 }
 
-// What is left of a funnel's lease ends when it ends, whatever comes after it.
 func TestRestOfALeaseIsNotProlonged(t *testing.T) {
 	in(t, thousand(), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
 		require.True(t, take(t, l, 1).Allowed)
@@ -435,13 +418,12 @@ func TestRestOfALeaseIsNotProlonged(t *testing.T) {
 	})
 }
 
-// Where windows count, what was not used when a lease ended is used later in the same
-// window, or given back.
+// Units left at the end of a lease are used later in the same window, or given back.
 func TestWindowsLoseNothing(t *testing.T) {
 	in(t, must(policy.FixedWindow(10_000, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		warm(t, l, 2000)
 		l.mu.Lock()
-		l.book.touch(l.book.accounts["key"], time.Now().Add(time.Hour)) // it is not reclaimed
+		l.book.touch(l.book.accounts["key"], time.Now().Add(time.Hour)) // so not reclaimed
 		l.mu.Unlock()
 		time.Sleep(2 * l.plan.Term)
 		require.Greater(t, m.payment("key"), int64(2000))
@@ -453,7 +435,6 @@ func TestWindowsLoseNothing(t *testing.T) {
 	})
 }
 
-// What was to follow and has ended is not used.
 func TestLeaseThatWaitedTooLongIsNotUsed(t *testing.T) {
 	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		require.True(t, take(t, l, 1).Allowed)
@@ -469,7 +450,7 @@ func TestLeaseThatWaitedTooLongIsNotUsed(t *testing.T) {
 	})
 }
 
-// Each call is counted once, whatever answered it.
+// Each call is counted once.
 func TestStats(t *testing.T) {
 	in(t, must(policy.FixedWindow(500, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		var admitted, refused atomic.Uint64
@@ -504,7 +485,6 @@ func TestStats(t *testing.T) {
 	})
 }
 
-// What is held can be told, and forgotten.
 func TestHeldAndForget(t *testing.T) {
 	in(t, must(policy.FixedWindow(10_000, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		assert.Zero(t, l.Held("key"))
@@ -526,7 +506,6 @@ func TestHeldAndForget(t *testing.T) {
 	})
 }
 
-// Keys that were seen once have no place in the engine.
 func TestKeyThatCameOnceIsNotInTheEngine(t *testing.T) {
 	in(t, thousand(), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
 		for i := range 100 {
@@ -540,7 +519,7 @@ func TestKeyThatCameOnceIsNotInTheEngine(t *testing.T) {
 	})
 }
 
-// After Close all calls are told, waiting ones too, and nothing is leased.
+// Waiting calls get ErrClosed too, and nothing is leased.
 func TestClose(t *testing.T) {
 	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, w *wire) {
 		warm(t, l, 100)
@@ -562,7 +541,6 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Keys in the engine that have to make room are lost, and leased again.
 func TestWordThatWasEvicted(t *testing.T) {
 	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		warm(t, l, 50)
@@ -574,7 +552,7 @@ func TestWordThatWasEvicted(t *testing.T) {
 	})
 }
 
-// A bank that answers too little does no harm.
+// mumbling answers too little.
 type mumbling struct{}
 
 func (mumbling) Lease(context.Context, []Ask) []Grant { return nil }
@@ -588,7 +566,7 @@ func TestBankThatAnswersNothing(t *testing.T) {
 	}, func(c *Config) { c.Bank = mumbling{} })
 }
 
-// A call that finds a lease allocates nothing, nor does one that finds a refusal.
+// Neither a lease nor a refusal allocates.
 func TestHeldLeaseAllocatesNothing(t *testing.T) {
 	l := rich(t)
 	defer l.Close(context.Background())
@@ -605,7 +583,7 @@ func TestHeldLeaseAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// rich returns leases of which "key" has the largest there is, for a minute.
+// rich returns leases with the largest possible lease of "key", for a minute.
 func rich(t testing.TB) *Leases {
 	plan, err := NewPlan(must(policy.FixedWindow(1_000_000, time.Hour)), time.Minute)
 	require.NoError(t, err)

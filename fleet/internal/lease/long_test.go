@@ -14,14 +14,14 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Of a long key a hash is kept, once the bank has answered. By the hash the key's lease is
-// found, renewed and given back.
+// Only the hash of a long key is kept after the bank's answer. It finds, renews and returns the
+// lease.
 func TestLongKeysAreNotKept(t *testing.T) {
 	in(t, must(policy.FixedWindow(10_000, time.Hour)), func(t *testing.T, l *Leases, m *memory, w *wire) {
 		long := func(i int) string { return strings.Repeat("k", 1<<16) + fmt.Sprint(i) }
 		kept := func() (bytes int) {
 			if race.Enabled {
-				return 0 // the book is its owner's; that the bubble is at rest is not known to the detector
+				return 0 // the detector does not know that the bubble is at rest
 			}
 			for _, a := range l.book.accounts {
 				bytes += len(a.name)

@@ -10,11 +10,10 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// batch is the most asks or returns in one exchange with the bank.
+// batch is the most asks or returns in an exchange.
 const batch = 512
 
-// runOwner is the goroutine that talks to the bank. What it remembers is in the book, so
-// that when it dies the next one goes on from there.
+// runOwner talks to the bank. Its state is in the book: the next one continues if it dies.
 func (l *Leases) runOwner(ctx context.Context) error {
 	if l.lives++; l.lives > 1 {
 		l.recover()
@@ -49,7 +48,7 @@ func (l *Leases) runOwner(ctx context.Context) error {
 	}
 }
 
-// recover answers calls whose question died with the owner before.
+// recover answers calls whose question died with the last owner.
 func (l *Leases) recover() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,7 +61,6 @@ func (l *Leases) recover() {
 
 var errDied = errors.New("the goroutine that talks to the bank died and was restarted")
 
-// exchange asks the bank.
 func (l *Leases) exchange(questions []question) {
 	l.at("exchange: begin")
 	asks := l.asks(questions)
@@ -84,8 +82,8 @@ func (l *Leases) exchange(questions []question) {
 	}
 }
 
-// measure takes into account how long an exchange took, unless it failed: a longer one more
-// than a shorter one, so that leases seldom come too late. l.mu is held.
+// measure updates trip. Longer exchanges weigh more, so that leases seldom come too late. l.mu is
+// held.
 func (l *Leases) measure(took time.Duration, grants []Grant) {
 	if !slices.ContainsFunc(grants, func(g Grant) bool { return g.Err == nil }) {
 		return
@@ -102,10 +100,8 @@ func (l *Leases) measure(took time.Duration, grants []Grant) {
 	l.trip.Store(int64(trip))
 }
 
-// term is how long leases last.
 func (l *Leases) term() time.Duration { return l.plan.term(time.Duration(l.trip.Load())) }
 
-// asks says what to ask for.
 func (l *Leases) asks(questions []question) []Ask {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,10 +125,9 @@ func (l *Leases) asks(questions []question) []Ask {
 		}
 		ahead := a.size(l.plan, now, left, need, servers, time.Duration(l.trip.Load()))
 		if !l.always {
-			// No more than leases were of use so far, so that little is lost if no more
-			// calls come.
+			// Ask for no more than leases were of use so far: little is lost if no more calls come.
 			l.use(a)
-			a.saved-- // the ask
+			a.saved-- // for the ask
 			ahead = min(ahead, int64(max(2*a.saved, 1))*max(a.widest, 1))
 		}
 		most := max(need+ahead, 1)
@@ -141,7 +136,7 @@ func (l *Leases) asks(questions []question) []Ask {
 	return asks
 }
 
-// answer deals with the bank's answer about an account. l.mu is held.
+// answer handles the bank's answer on an account. l.mu is held.
 func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
 	if g.Err != nil {
 		l.fail(a, g.Err)
@@ -155,7 +150,7 @@ func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
 		a.left.window = now.Add(time.Duration(end - g.At))
 	}
 	if g.Blocked > 0 {
-		// It may be lifted before it ends, so that it is asked for again after a term.
+		// The block may be lifted early: ask again after a term.
 		a.refused.times = 0
 		l.refuse(a, ask.Key, now, 1, min(g.Blocked, l.term()))
 		return
@@ -168,7 +163,7 @@ func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
 	l.stats.Leased += uint64(g.Units)
 	a.refused.units, a.refused.times = 0, 0
 	if g.Units < ask.Most {
-		// That was all. To ask for each unit that drains from now on would be exact mode.
+		// The bank has no more. To ask for each unit that drains from now on would be exact mode.
 		a.refused.units, a.refused.until = 1, now.Add(l.soon())
 	}
 	a.demand.got += g.Units
@@ -190,12 +185,11 @@ func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
 	l.install(a, h)
 }
 
-// serve gives units of h to the calls that wait, in the order in which they came, and
-// returns how many it gave. All others are refused if the bank had no more to give, or
-// asked for again. l.mu is held.
+// serve gives units of h to the waiting calls in their order, and returns how many. The others are
+// refused if the bank had no more, or asked for again. l.mu is held.
 func (l *Leases) serve(a *account, key string, h hold, now time.Time) (given int64) {
 	if !now.Before(h.end) {
-		// They came too late to be used. Waiting calls may be able to wait for others.
+		// The units came too late. Waiting calls may have time for another ask.
 		l.stats.Lapsed += uint64(h.units)
 		l.again(a, key)
 		return h.units
@@ -220,16 +214,15 @@ func (l *Leases) serve(a *account, key string, h hold, now time.Time) (given int
 	return given
 }
 
-// again puts an account that was answered back into the channel, or fails its waiting
-// calls. l.mu is held.
+// again asks once more for the waiting calls of an account, or fails them. l.mu is held.
 func (l *Leases) again(a *account, key string) {
 	if len(a.calls) > 0 && !l.send(a, key) {
 		l.fail(a, ErrBusy)
 	}
 }
 
-// refuse remembers that the bank refused, and tells the waiting calls. The next call
-// writes it into the key's word. l.mu is held.
+// refuse remembers a refusal and answers waiting calls. The next call writes it into the key's
+// word.
 func (l *Leases) refuse(a *account, key string, now time.Time, need int64, retry time.Duration) {
 	r := &a.refused
 	r.times++
@@ -244,7 +237,7 @@ func (l *Leases) refuse(a *account, key string, now time.Time, need int64, retry
 		if c.n >= need {
 			c.reply(answer{Decision: l.refusedFor(wait)})
 		} else {
-			rest = append(rest, c) // it came since, and needs less
+			rest = append(rest, c) // it came later and needs less
 		}
 	}
 	clear(a.calls[len(rest):])
@@ -252,19 +245,17 @@ func (l *Leases) refuse(a *account, key string, now time.Time, need int64, retry
 	l.again(a, key)
 }
 
-// soon is how long a refused key is not asked for at least. Not all servers are to come
-// back at once. l.mu is held.
+// soon returns the shortest pause of a refused key, random so that servers do not return at once.
 func (l *Leases) soon() time.Duration {
 	shortest := max(l.plan.pause, time.Duration(l.trip.Load()))
 	return shortest + time.Duration(l.random.Int64N(int64(shortest/4)+1))
 }
 
-// refusedFor is the decision of a refused call.
 func (l *Leases) refusedFor(wait time.Duration) policy.Decision {
 	return policy.Decision{Limit: l.plan.Limit(), RetryAfter: wait, ResetAfter: wait}
 }
 
-// fail tells the waiting calls that there is no answer. l.mu is held.
+// fail answers the waiting calls with an error. l.mu is held.
 func (l *Leases) fail(a *account, err error) {
 	a.asked = false
 	switch {
@@ -284,7 +275,7 @@ func (l *Leases) fail(a *account, err error) {
 
 func (c *call) reply(x answer) {
 	c.gone = true
-	c.answer <- x // it has a slot, and this is the only answer
+	c.answer <- x // has a free slot: this is the only answer
 }
 
 // install writes a hold into the key's word. l.mu is held.
@@ -308,8 +299,7 @@ func (l *Leases) install(a *account, h hold) {
 	a.current = h
 }
 
-// reclaim gives back what was not used for long, and forgets keys without recent calls.
-// It does so in batches.
+// reclaim gives back long unused units and forgets keys without recent calls, in batches.
 func (l *Leases) reclaim() {
 	for {
 		backs, more := l.idle()
@@ -322,8 +312,7 @@ func (l *Leases) reclaim() {
 	}
 }
 
-// idle takes up to a batch of accounts without a call for half a term out of the book,
-// with what they hold.
+// idle takes up to a batch of accounts without a call for half a term out of the book.
 func (l *Leases) idle() (backs []Back, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -343,11 +332,10 @@ func (l *Leases) idle() (backs []Back, more bool) {
 	return backs, true
 }
 
-// close takes an account out of the book, and adds what it holds to backs if that is
-// worth anything, and worth it. l.mu is held.
+// close takes an account out of the book, and adds its holds to backs if worthIt. l.mu is held.
 func (l *Leases) close(a *account, now time.Time, backs []Back, worthIt func(*account) bool) []Back {
 	h := a.current
-	if h.units > 0 { // otherwise it would be written into the word of a key that has none
+	if h.units > 0 { // a key without a word gets none
 		h.units, _ = l.write(a.name, seizure{ended: h.window != 0}) // of this lease, or of its window
 	}
 	for _, h := range [...]hold{h, a.next} {
@@ -367,11 +355,10 @@ func (l *Leases) close(a *account, now time.Time, backs []Back, worthIt func(*ac
 	return backs
 }
 
-// giveBack has the bank take units back.
 func (l *Leases) giveBack(ctx context.Context, backs []Back) {
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
-	_ = l.bank.Return(ctx, backs) // what does not come back is lost, and was paid
+	_ = l.bank.Return(ctx, backs) // units that do not come back are lost, and were paid
 }
 
 func (l *Leases) at(point string) {

@@ -10,49 +10,42 @@ import (
 )
 
 const (
-	// DefaultTerm is the longest time that a lease lasts if no term is given and the bank is
-	// near. Of a bank far away it is defaultTrips round trips, up to longDefault. A funnel
-	// keeps back what drains in the longest term, so that its leases last no longer than an
-	// eighth of the time in which it drains, though shortDefault if they must: an eighth of
-	// its capacity is kept back then, and less of one that takes longer than 8 s.
+	// DefaultTerm is the longest that a lease lasts without a given term if the bank is near. For a
+	// far bank it is defaultTrips round trips, up to longDefault. A funnel keeps back the drain of
+	// the longest term. So its leases last at most an eighth of its drain time, or shortDefault if
+	// longer. It keeps back an eighth of its capacity, and less if it drains in more than 8 s.
 	DefaultTerm  = 250 * time.Millisecond
 	longDefault  = time.Second
 	shortDefault = 50 * time.Millisecond
 	defaultTrips = 10
-	// ShortestTerm is the least that a lease must be able to last: it should be long
-	// against a round trip.
+	// ShortestTerm is the shortest permitted term: long compared with a round trip.
 	ShortestTerm = 10 * time.Millisecond
 
 	tick = 16 // ticks a nanosecond
 
 	unleased = "a Funnel, a FixedWindow or a SlidingWindow, or Mode Exact: of others nothing can be leased"
 
-	// drift is the part of a lease's time by which it is cut short, because the clocks
-	// of server and bank may drift apart by as much. A clock that NTP steers is off by
-	// 500 parts per million at most, so two are by 1000.
+	// A lease is cut short by 1/drift of its time, as the clocks of server and bank may drift
+	// apart. NTP steers a clock within 500 parts per million, so two within 1000.
 	drift = 1000
 )
 
-// Plan is what follows from a limit for leasing it. It never changes; any number of
-// goroutines may use it.
+// Plan says how to lease a limit. It never changes; any number of goroutines may use it.
 type Plan struct {
-	// Policy is what the bank keeps: of a Funnel, one of less capacity.
+	// Policy is the bank's: for a Funnel, one of less capacity.
 	Policy policy.Policy
-	// Term is how long a lease lasts at most, and near how long if the bank is near.
+	// Term is the longest that a lease lasts, and near the same for a near bank.
 	Term, near time.Duration
-	// Most is the highest number of units of a lease, not counting those that calls are
-	// waiting for. A funnel drains as many in a term.
+	// Most bounds a lease beyond the waiting calls. A funnel drains as many units in a term.
 	Most int64
 
-	// pause is how long a key that the bank refused is not asked for at least.
 	pause time.Duration
 	shape shape.Shape // of Policy
 	rate  float64     // units a second in the long run
 }
 
-// NewPlan returns how to lease a limit, for a term of at most so long: 0 is
-// DefaultTerm. The limit is a Funnel, a FixedWindow or a SlidingWindow. The error, if
-// any, is a *policy.FieldError.
+// NewPlan returns how to lease a Funnel, FixedWindow or SlidingWindow, for at most term: 0 is
+// DefaultTerm. The error, if any, is a *policy.FieldError.
 func NewPlan(p policy.Policy, term time.Duration) (*Plan, error) {
 	bad := func(field string, value any, want string) (*Plan, error) {
 		return nil, &policy.FieldError{Of: "fleet.Config", Field: field, Value: value, Want: want}
@@ -74,7 +67,7 @@ func NewPlan(p policy.Policy, term time.Duration) (*Plan, error) {
 	plan := &Plan{Policy: p, Term: term, shape: shaped.Shape()}
 	switch s := plan.shape; s.Kind {
 	case shape.Funnel:
-		// Half of the capacity may be under way: the rest is there for all.
+		// At most half of the capacity may be out in leases.
 		half := time.Duration(s.Depth / tick / 2)
 		if plan.Term = min(term, half); plan.Term < ShortestTerm {
 			return bad("Policy", p, fmt.Sprintf(
@@ -114,8 +107,7 @@ func NewPlan(p policy.Policy, term time.Duration) (*Plan, error) {
 // Limit is the most that can be taken at once.
 func (p *Plan) Limit() int64 { return p.shape.Limit }
 
-// window is when the window ends that a grant was paid in, by the bank's clock; 0 if
-// the limit has no windows.
+// window returns the end of the window that paid a grant, by the bank's clock; 0 without windows.
 func (p *Plan) window(g Grant) policy.Instant {
 	switch p.shape.Kind {
 	case shape.FixedWindow:
@@ -127,24 +119,22 @@ func (p *Plan) window(g Grant) policy.Instant {
 	return 0
 }
 
-// term is how long leases last at such a round trip to the bank.
 func (p *Plan) term(trip time.Duration) time.Duration {
 	return min(max(p.near, defaultTrips*trip), p.Term)
 }
 
-// lasts is for how long after its request was sent the units of a grant may be used, by leases
-// of such a term.
+// lasts returns how long after its request was sent a grant may be used.
 func (p *Plan) lasts(g Grant, term time.Duration) time.Duration {
 	rest := min(p.Term, term)
 	if end := p.window(g); end != 0 {
 		rest = min(rest, time.Duration(end-g.At))
 	}
-	// The bank's clock may count microseconds, of which the present one has begun.
+	// The bank's clock may count whole microseconds.
 	return max(rest-(rest+drift-1)/drift-time.Microsecond, 0)
 }
 
-// GiveBack returns the bank's word after units were given back at now, or up to late after
-// it: units of a funnel drain meanwhile, so that they count as so much older.
+// GiveBack returns the bank's word after units were given back at now, or up to late after it.
+// Funnel units drain meanwhile, and count as older by late.
 func (p *Plan) GiveBack(word uint64, now policy.Instant, late time.Duration, b Back) uint64 {
 	refunder := p.Policy.(policy.Refunder)
 	if p.shape.Kind != shape.Funnel {
@@ -153,8 +143,8 @@ func (p *Plan) GiveBack(word uint64, now policy.Instant, late time.Duration, b B
 	return refunder.Refund(word, now, p.worth(b.Units, max(time.Duration(now-b.At), b.Age)+late))
 }
 
-// worth is how many units of a funnel's lease of that age can be given back: those that
-// have not drained since, even if it stood empty otherwise.
+// worth returns the units of a funnel's lease of that age that have not drained, had it been empty
+// otherwise.
 func (p *Plan) worth(units int64, age time.Duration) int64 {
 	hi, ticks := bits.Mul64(uint64(max(age, 0)), tick)
 	if hi != 0 || ticks > 1<<62 {

@@ -68,8 +68,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Without a Term leases last ten round trips, 250 ms at least if the limit lets them, and no longer
-// than what the funnel keeps back covers. A Term that is given holds.
+// Without a Term leases last ten round trips, at least 250 ms if the limit permits, and at most the
+// term that the funnel keeps back. A given Term holds.
 func TestTermFollowsTheRoundTrip(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
@@ -92,7 +92,6 @@ func TestTermFollowsTheRoundTrip(t *testing.T) {
 	}
 }
 
-// What a term drains is kept back, however the figures fall.
 func TestCapacityKeptBackCoversTheTerm(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	made := 0
@@ -116,8 +115,7 @@ func TestCapacityKeptBackCoversTheTerm(t *testing.T) {
 	require.Greater(t, made, 2000)
 }
 
-// A lease of a funnel ends within its term by a clock of the bank's that runs a thousandth
-// faster, and so before more has drained than is kept back of the capacity.
+// By a bank's clock that runs a thousandth faster too. So at most the kept back capacity drains.
 func TestFunnelLeaseLastsATerm(t *testing.T) {
 	for _, term := range []time.Duration{0, ShortestTerm, 250 * time.Millisecond, time.Second} {
 		limit := must(policy.Funnel(10_000, 1000, time.Second))
@@ -131,8 +129,7 @@ func TestFunnelLeaseLastsATerm(t *testing.T) {
 	}
 }
 
-// A lease ends with its window, by which the bank's clock may be told to run a
-// thousandth faster.
+// The bank's clock may run a thousandth faster.
 func TestLeaseEndsWithItsWindow(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, limit := range []policy.Policy{
@@ -151,8 +148,7 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 			g := Grant{Units: 1, Decision: d, Word: word, At: now}
 			end := now + policy.Instant(plan.lasts(g, plan.Term))*1001/1000
 			require.LessOrEqual(t, end, plan.window(g))
-			// A unit that is taken at the end is taken in the same window: it leaves
-			// the same word, except for the count.
+			// A unit taken at the end is in the same window: only the count in the word differs.
 			later, d := limit.Take(word, max(end-1, now), 1, 0)
 			if d.Allowed {
 				require.Equal(t, word+1, later, "%v", limit)
@@ -161,8 +157,7 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 	}
 }
 
-// Giving back never gives more than if the units had not been taken at all: whatever
-// others take and give back meanwhile, the word stays at or above the one of that story.
+// The word stays at or above a word without the returned units, whatever others take and give back.
 func TestGiveBackIsNoMoreThanWasTaken(t *testing.T) {
 	type lease struct {
 		units int64
@@ -181,7 +176,7 @@ func TestGiveBackIsNoMoreThanWasTaken(t *testing.T) {
 		plan, err := NewPlan(must(policy.Funnel(capacity, 1+rng.Int64N(capacity), time.Second)), 0)
 		require.NoError(t, err)
 		var leases []*lease
-		var story []event // what was taken, less what was given back
+		var story []event // takes less returns
 		word, now := uint64(0), policy.Instant(time.Hour)
 		for range 60 {
 			if rng.IntN(3) > 0 {
@@ -212,7 +207,7 @@ func TestGiveBackIsNoMoreThanWasTaken(t *testing.T) {
 				backs++
 			}
 			word = next
-			// The story in which they were never taken.
+			// The same story without these units.
 			told := uint64(0)
 			for _, e := range story {
 				next, d := plan.Policy.Take(told, e.at, e.units, 0)
@@ -225,7 +220,6 @@ func TestGiveBackIsNoMoreThanWasTaken(t *testing.T) {
 	require.Greater(t, backs, 2000, "hardly anything was given back")
 }
 
-// The units of a window come back to it, and to no other.
 func TestGiveBackOfWindows(t *testing.T) {
 	for _, limit := range []policy.Policy{must(policy.FixedWindow(10, time.Second)), must(policy.SlidingWindow(10, time.Second))} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
@@ -246,8 +240,7 @@ func TestGiveBackOfWindows(t *testing.T) {
 	}
 }
 
-// What comes back late of a funnel counts as older, by whichever clock says more; of a
-// window it does not matter.
+// Late returns of a funnel count as older, by the clock that says more. Windows do not care.
 func TestGiveBackLate(t *testing.T) {
 	// Ten units drain in a second.
 	funnel, err := NewPlan(must(policy.Funnel(100, 10, time.Second)), 0)

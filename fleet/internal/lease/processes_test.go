@@ -24,10 +24,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// serverArgs names the variable that makes the test's program a server.
+// serverArgs names the variable that makes the test binary a server.
 const serverArgs = "RAL_LEASE_TEST_SERVER"
 
-// limits are those that servers can be told to keep.
 var limits = map[string]policy.Policy{
 	"funnel":  must(policy.Funnel(400, 2000, time.Second)),
 	"fixed":   must(policy.FixedWindow(500, 250*time.Millisecond)),
@@ -36,14 +35,13 @@ var limits = map[string]policy.Policy{
 
 const callers = 8
 
-// How long an exchange with Redis may take: of a server, which tries again, and of a test,
-// which waits as long as a busy machine takes.
+// Limits of an exchange with Redis: brief for servers, which retry; generous for tests on a busy
+// machine.
 const (
 	brief    = 100 * time.Millisecond
 	generous = time.Minute
 )
 
-// connect returns leases on a Redis.
 func connect(addr string, limit policy.Policy, timeout time.Duration) (*Leases, *OnStore, rueidis.Client, error) {
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true})
 	if err != nil {
@@ -63,16 +61,16 @@ func connect(addr string, limit policy.Policy, timeout time.Duration) (*Leases, 
 	return l, bank, client, err
 }
 
-// serve is a server's life: it takes as much as it can, and tells of each unit when it
-// asked and when it was let pass, until its input ends or it is killed.
+// serve takes units until its input ends or it is killed, and prints when it asked for each and got
+// it.
 func serve() {
 	addr, limit, _ := strings.Cut(os.Getenv(serverArgs), " ")
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(0) // the process that started it is gone
+		os.Exit(0) // the parent is gone
 	}()
 	l, _, _, err := connect(addr, limits[limit], brief)
-	for err != nil { // Redis may be away just now
+	for err != nil { // Redis may be away
 		l, _, _, err = connect(addr, limits[limit], brief)
 	}
 	for range callers {
@@ -81,7 +79,7 @@ func serve() {
 				asked := time.Now()
 				d, err := takeFrom(l, "key", 1, 20*time.Millisecond)
 				if err == nil && d.Allowed {
-					// One write: it is whole or not there if this dies.
+					// One write, so that death leaves no half line.
 					fmt.Printf("%d %d\n", asked.UnixNano(), time.Now().UnixNano())
 				}
 				time.Sleep(time.Duration(rand.Int64N(int64(4 * time.Millisecond)))) // wall: its pace, which is not judged
@@ -91,17 +89,15 @@ func serve() {
 	select {}
 }
 
-// span is a unit that was let pass between two instants.
+// span is from the ask of a unit to its admission.
 type span struct{ asked, passed int64 }
 
-// process is a server that runs.
 type process struct {
 	cmd  *exec.Cmd
 	in   io.Closer
 	done chan struct{}
 }
 
-// spans collects what servers tell.
 type spans struct {
 	mu  sync.Mutex
 	all []span
@@ -144,8 +140,8 @@ func (p *process) kill() {
 	_ = p.in.Close()
 }
 
-// fault returns which window saw more than the limit, counting those units only that
-// were asked for and let pass within it.
+// fault returns a window with more than the limit. It counts units that were asked for and admitted
+// within it.
 func (s *spans) fault(limit shape.Shape) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,8 +171,7 @@ func (s *spans) fault(limit shape.Shape) error {
 	return nil
 }
 
-// Processes that die at any moment, on a Redis that does, keep the limit together, and
-// what the dead held comes back.
+// Processes and Redis die at any moment. The units of the dead come back.
 func TestBoundAcrossProcesses(t *testing.T) {
 	for name, limit := range limits {
 		t.Run(name, func(t *testing.T) {
@@ -207,7 +202,7 @@ func TestBoundAcrossProcesses(t *testing.T) {
 			}
 			require.NoError(t, s.fault(s1))
 
-			// All are dead. What they held is there again for the next server.
+			// All are dead. The next server gets their units.
 			l, bank, client, err := connect(redis.Addr(), limit, generous)
 			require.NoError(t, err)
 			defer client.Close()
@@ -230,8 +225,7 @@ func TestBoundAcrossProcesses(t *testing.T) {
 	}
 }
 
-// What a server that closes holds of a window comes back to Redis at once. Of a funnel
-// less may come back than has drained meanwhile.
+// Units of a window come back at once. Of a funnel all may have drained.
 func TestCloseGivesBackToRedis(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	for i, limit := range []policy.Policy{must(policy.FixedWindow(500, time.Hour)), must(policy.SlidingWindow(500, time.Hour))} {
@@ -257,7 +251,7 @@ func TestCloseGivesBackToRedis(t *testing.T) {
 	}
 }
 
-// What Redis may come to late is given back as if it were that late already.
+// The delay that Redis may have counts as age.
 func TestFunnelGivesBackWhatIsLeftInTime(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	l, bank, client, err := connect(redis.Addr(), limits["funnel"], generous)

@@ -9,14 +9,14 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// OnStore is the bank that Redis is.
+// OnStore is a bank in Redis.
 type OnStore struct {
 	plan  *Plan
 	store *store.Store
 	limit *store.Limit
 }
 
-// NewOnStore returns the bank of a plan, whose policy the limit was made of.
+// NewOnStore returns the bank of a plan. The limit must be made from its policy.
 func NewOnStore(s *store.Store, plan *Plan, limit *store.Limit) *OnStore {
 	return &OnStore{plan, s, limit}
 }
@@ -38,14 +38,14 @@ func (b *OnStore) Lease(ctx context.Context, asks []Ask) []Grant {
 	return grants
 }
 
-// inTime is how long after it was worked out what comes back of a funnel Redis may do it.
+// inTime is the longest delay of a funnel's return.
 const inTime = 10 * time.Millisecond
 
 // Return implements [Bank].
 func (b *OnStore) Return(ctx context.Context, backs []Back) error {
 	within := inTime
 	if b.plan.shape.Kind != shape.Funnel {
-		within = time.Minute // which units of a window are given back makes no difference
+		within = time.Minute // the units of a window are alike
 	}
 	all := make([]store.Rewrite, len(backs))
 	for i, back := range backs {

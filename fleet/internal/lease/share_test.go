@@ -20,7 +20,7 @@ import (
 
 const servers = 4
 
-// load is how the calls are spread over the servers at a time: the parts add up to 1.
+// load returns a server's part of the calls at a time. The parts add up to 1.
 type load func(server int, at time.Duration) float64
 
 var loads = []struct {
@@ -32,7 +32,7 @@ var loads = []struct {
 	{"skewed", func(server int, _ time.Duration) float64 {
 		return [servers]float64{0.85, 0.05, 0.05, 0.05}[server]
 	}, 0.90},
-	// The busy one is another each second.
+	// The busy server changes each second.
 	{"shifting", func(server int, at time.Duration) float64 {
 		if int(at/time.Second)%servers == server {
 			return 0.85
@@ -41,15 +41,13 @@ var loads = []struct {
 	}, 0.85},
 }
 
-// drive puts a load of calls on servers, each answered by take, and returns how many
-// there were, and how many each server admitted.
+// drive loads servers with calls, and returns their number and each server's admissions.
 func drive(l load, perSecond float64, length time.Duration, take func(server int) bool) (calls, admitted int64, each [servers]int64) {
 	var total, passed atomic.Int64
 	var all [servers]atomic.Int64
 	start := time.Now()
 	done := make(chan struct{})
-	// A server has so many callers, each of which comes back when it was answered, and at
-	// random: what is left of the pace is made up for by the others.
+	// Each caller of a server returns at random after its answer. The others make up for the pace.
 	callers := max(1, min(32, int(perSecond/20)))
 	for i := range servers {
 		for c := range callers {
@@ -84,7 +82,7 @@ func drive(l load, perSecond float64, length time.Duration, take func(server int
 	return total.Load(), passed.Load(), each
 }
 
-// leased has servers with leases answer, exact the bank for each call.
+// leased answers from servers with leases; exact asks the bank for each call.
 func leased(t *testing.T, plan *Plan, m *memory) (take func(int) bool, stop func() Stats) {
 	var all [servers]*Leases
 	for i := range all {
@@ -120,18 +118,18 @@ func exact(m *memory) func(int) bool {
 	}
 }
 
-// times is how many times the limit's rate the load is.
+// times is the load in units of the limit's rate.
 const times = 3
 
-// How much of the limit four servers can use under a load of three times as much: of
-// capacity + rate*T or, where windows are counted, of what as many windows have.
+// The part of the limit that four servers use under three times its load: of capacity + rate*T, or
+// of the windows' limits.
 //
 // Promise: Nearly all of the limit is usable, however the load falls.
 func TestUsableShare(t *testing.T) {
 	one(t)
 	for _, rate := range []int64{10, 100, 1000, 10_000} {
 		if race.Enabled && rate > 100 {
-			continue // there is nothing to race in that
+			continue // there is nothing to race
 		}
 		length := 20 * time.Second
 		if rate >= 1000 {
@@ -167,7 +165,7 @@ func TestUsableShare(t *testing.T) {
 							float64(admitted)/float64(stats.Exchanges), stats.Lapsed, stats.Returned, each)
 						aim := l.aim
 						if limit.(shape.Shaped).Shape().Kind == shape.SlidingWindow && rate == 10 {
-							aim = 0.89 // as in exact mode: the window before is rounded up to whole units
+							aim = 0.89 // as in exact mode: the previous window is rounded up to whole units
 						}
 						assert.GreaterOrEqual(t, share, aim)
 						if l.name == "even" {
@@ -180,8 +178,8 @@ func TestUsableShare(t *testing.T) {
 	}
 }
 
-// Of a load that the limit can carry leases admit nearly what exact mode does: the least
-// where the capacity is small, of which a term's worth is kept back.
+// Below the limit leases admit nearly as much as exact mode. The least is with a small capacity,
+// which lacks a term's drain.
 func TestLoadWithinTheLimit(t *testing.T) {
 	one(t)
 	for _, rate := range []int64{10, 100, 1000} {

@@ -25,14 +25,12 @@ var (
 	seeds     = flag.Uint64("seeds", 0, "how many there are; 0 is as many as take a few seconds")
 )
 
-// admission is units that a server admitted at an instant of the bank's clock.
 type admission struct {
 	key string
 	at  policy.Instant
 	n   int64
 }
 
-// audit holds what was admitted against the limit.
 type audit struct {
 	mu  sync.Mutex
 	all []admission
@@ -44,7 +42,7 @@ func (a *audit) add(key string, at policy.Instant, n int64) {
 	a.all = append(a.all, admission{key, at, n})
 }
 
-// fault returns what is wrong about what was admitted, or nil. s is of the whole limit.
+// fault returns an error if the admissions break the limit. s is the shape of the whole limit.
 func (a *audit) fault(s shape.Shape, m *memory) error {
 	byKey := map[string][]admission{}
 	for _, x := range a.all {
@@ -75,12 +73,12 @@ func (a *audit) fault(s shape.Shape, m *memory) error {
 	return nil
 }
 
-// overflows tells of a window of some length t with more than capacity + count*t/per.
-// A bucket of that capacity, draining at that rate, would overflow then.
+// overflows finds a window of any length t with more than capacity + count*t/per: then a bucket of
+// that capacity and rate overflows.
 func overflows(list []admission, capacity, count int64, per time.Duration) error {
 	level, last := int64(0), policy.Instant(0) // the level in units/per
 	for _, x := range list {
-		// Beyond a hundred periods it has drained in any case, and might overflow an int64.
+		// After a hundred periods it has drained, and an int64 might overflow.
 		gone := min(int64(x.at-last), 100*int64(per)*(capacity/count+1))
 		level = max(level-gone*count, 0) + x.n*int64(per)
 		last = x.at
@@ -91,8 +89,7 @@ func overflows(list []admission, capacity, count int64, per time.Duration) error
 	return nil
 }
 
-// crowds tells of a window of some length t with more than limit*(1 + t/per), t/per
-// rounded up.
+// crowds finds a window of any length t with more than limit*(1 + t/per), t/per rounded up.
 func crowds(list []admission, limit int64, per time.Duration) error {
 	for i, first := range list {
 		var sum int64
@@ -107,15 +104,13 @@ func crowds(list []admission, limit int64, per time.Duration) error {
 	return nil
 }
 
-// one has the test run on one processor, so that a run can be repeated, except for what
-// happens at the same instant. On several, bubbles of Go 1.26 stand still now and then
-// (golang/go#76052).
+// one runs the test on one processor: runs repeat except within one instant. On several, bubbles of
+// Go 1.26 sometimes stand still (golang/go#76052).
 func one(t *testing.T) {
 	before := runtime.GOMAXPROCS(1)
 	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
 }
 
-// chance is what a run is made of.
 type chance struct{ *rand.Rand }
 
 func (r chance) in(part float64) bool { return r.Float64() < part }
@@ -134,7 +129,7 @@ func (r chance) limit() policy.Policy {
 	per := r.between(20*time.Millisecond, time.Second)
 	switch r.IntN(3) {
 	case 0:
-		// It drains in 25 ms or more, and its count is apart from its capacity.
+		// It drains in 25 ms or more, and its count differs from its capacity.
 		return policy.Must(policy.Funnel(n, 1+r.Int64N(n), per+5*time.Millisecond))
 	case 1:
 		return policy.Must(policy.FixedWindow(n, per))
@@ -142,7 +137,6 @@ func (r chance) limit() policy.Policy {
 	return policy.Must(policy.SlidingWindow(n, per))
 }
 
-// simulation is servers that share a bank, and all that may happen to them.
 type simulation struct {
 	seed    uint64
 	chance  chance
@@ -150,7 +144,7 @@ type simulation struct {
 	plan    *Plan
 	bank    *memory
 	audit   audit
-	wires   float64 // the part of messages that suffer
+	wires   float64 // part of messages that suffer
 	panics  float64
 	slow    time.Duration
 	maxKeys int
@@ -158,8 +152,7 @@ type simulation struct {
 	running sync.WaitGroup
 }
 
-// part returns chance for one actor, so that what it does is the same whatever order
-// actors come in.
+// part returns an actor's own chance, so that the order of actors does not matter.
 func (s *simulation) part() chance {
 	return chance{rand.New(rand.NewPCG(s.chance.Uint64(), s.seed))}
 }
@@ -207,7 +200,7 @@ func (s *simulation) wire(r chance) *wire {
 	}
 }
 
-// server runs a server until the end, over several lives.
+// server runs a server for several lives.
 func (s *simulation) server(t require.TestingT, r chance) {
 	for time.Now().Before(s.end) {
 		var mu sync.Mutex
@@ -245,7 +238,7 @@ func (s *simulation) server(t require.TestingT, r chance) {
 	}
 }
 
-// calls are those of one caller on a server.
+// calls makes the calls of one caller.
 func (s *simulation) calls(t require.TestingT, l *Leases, r chance, until time.Time) {
 	pace := r.between(50*time.Microsecond, s.plan.Term)
 	for time.Now().Before(until) {
@@ -272,9 +265,8 @@ func (s *simulation) String() string {
 		s.seed, s.limit, s.plan.Term, s.bank.ppm, s.slow, 100*s.wires, 100*s.panics)
 }
 
-// Whatever dies, gets lost or comes late, at whichever moment, and however the clocks
-// drift: what the servers admit keeps to the limit in every window, and each unit is
-// paid before it is used. To run a seed again: -run Whatever -seed 17 -seeds 1 -v
+// Whatever dies, gets lost or is late, and however clocks drift: servers keep the limit in every
+// window, and each unit is paid before use. To repeat a seed: -run Whatever -seed 17 -seeds 1 -v
 //
 // Promise: Leases keep the limit in any window, whatever is killed.
 func TestBoundWhateverBreaks(t *testing.T) {
@@ -295,7 +287,7 @@ func TestBoundWhateverBreaks(t *testing.T) {
 				s.running.Go(func() { s.server(t, r) })
 			}
 			s.running.Wait()
-			time.Sleep(10 * s.plan.Term) // what is on the wires yet
+			time.Sleep(10 * s.plan.Term) // until the wires are empty
 			if err := s.audit.fault(s.limit.(shape.Shaped).Shape(), s.bank); err != nil || t.Failed() {
 				t.Fatalf("%v\n%v", err, s)
 			}

@@ -14,7 +14,7 @@ import (
 
 const aStep = policy.Instant(1) << stepBits
 
-// model is a word as it would be explained at a whiteboard.
+// model is a word in plain form.
 type model struct {
 	until   policy.Instant
 	units   int64
@@ -24,7 +24,6 @@ type model struct {
 
 func (m *model) live(now policy.Instant) bool { return now < m.until }
 
-// rounded is an instant as a word has it.
 func rounded(t policy.Instant) policy.Instant {
 	return min(max(t, 0)/aStep, lastStep) * aStep
 }
@@ -60,8 +59,7 @@ func (m *model) grant(g grant) (lost int64) {
 	return lost
 }
 
-// steps puts one word through a row of actions that are read from numbers, beside its
-// model.
+// steps applies a row of actions, read from numbers, to a word and its model.
 func steps(t *testing.T, next func() (uint64, bool)) {
 	var m model
 	state, now := uint64(0), policy.Instant(1)
@@ -114,7 +112,7 @@ func steps(t *testing.T, next func() (uint64, bool)) {
 			}
 			switch {
 			case n == 0 && m.refused && m.live(now):
-				want.verdict = refused // a look is told
+				want.verdict = refused // even for a look
 				allowed = false
 			case low:
 				want.verdict = takenLow
@@ -149,7 +147,6 @@ func steps(t *testing.T, next func() (uint64, bool)) {
 	}
 }
 
-// Units come back to the lease that they were taken from while that lasts, and to no other.
 func TestUnitsComeBackToTheirLease(t *testing.T) {
 	const now = policy.Instant(time.Second)
 	word := func(until time.Duration, units int64) uint64 {
@@ -173,7 +170,6 @@ func TestUnitsComeBackToTheirLease(t *testing.T) {
 	require.Equal(t, left, wordPolicy{}.Refund(left, now, 3))
 }
 
-// A word says what was done to it.
 func TestWordIsItsModel(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -205,7 +201,7 @@ func FuzzWord(f *testing.F) {
 	})
 }
 
-// Whatever a word is and the clock says, nothing is minted, and nothing breaks.
+// No word and no clock mints units or panics.
 func FuzzAnyWord(f *testing.F) {
 	f.Add(uint64(0), int64(0), int64(1), int64(1))
 	f.Add(uint64(policy.MaxWord), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MinInt64))
@@ -245,14 +241,13 @@ func FuzzAnyWord(f *testing.F) {
 	})
 }
 
-// An engine that has no room for a key refuses it by itself. That is no refusal of the bank's.
+// An engine without room refuses by itself. That is not a refusal by the bank.
 func TestRefusalOfTheEngineIsShort(t *testing.T) {
 	d := unwrap(policy.Decision{Limit: wordPolicy{}.Limit(), RetryAfter: time.Millisecond})
 	require.Equal(t, leaseDecision{}, d)
 	require.False(t, d.answers())
 }
 
-// The mark is the highest that does not exceed what was asked for.
 func TestMark(t *testing.T) {
 	for units := range int64(20_000) {
 		low := word{mark: markFor(units)}.low()
@@ -262,7 +257,6 @@ func TestMark(t *testing.T) {
 	require.EqualValues(t, 24575, word{mark: markFor(math.MaxInt64 - 1)}.low())
 }
 
-// Words of others are not ours.
 func TestFamily(t *testing.T) {
 	other := policy.Must(policy.Funnel(1, 1, time.Second))
 	require.False(t, wordPolicy{}.Reads(other))
