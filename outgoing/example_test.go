@@ -10,7 +10,7 @@ import (
 	"github.com/ral-limiter/ral/outgoing"
 )
 
-// A client whose requests wait their turn and obey what the server says.
+// Requests wait their turn and obey the server.
 func Example() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("RateLimit-Policy", `"default";q=100;w=10`)
@@ -42,7 +42,7 @@ func Example() {
 	// funnel 3, 100/10416666667ns
 }
 
-// An adapter for another protocol waits, sends, and says what was answered.
+// An adapter for another protocol waits, sends, and reports the answer.
 func ExampleLine_Wait() {
 	line, _ := outgoing.New[string](outgoing.Config{})
 	defer line.Close()
@@ -51,7 +51,7 @@ func ExampleLine_Wait() {
 	if err != nil {
 		return // the context ended: nothing was taken
 	}
-	// ... send, and be told to come back in a minute
+	// ... send; the answer is to come back in a minute
 	turn.Obey(outgoing.Answer{Refused: true, RetryAfter: time.Minute})
 	fmt.Println(line.Held("mail.example.com") > 30*time.Second)
 	// Output: true

@@ -8,18 +8,16 @@ import (
 	"time"
 )
 
-// The names of header fields, in the canonical form of net/http.
 const (
 	policyField     = "Ratelimit-Policy"
 	limitField      = "Ratelimit"
 	retryAfterField = "Retry-After"
 )
 
-// older are the prefixes of the older sets of fields.
 var older = [...]string{"Ratelimit-", "X-Ratelimit-", "X-Rate-Limit-"}
 
-// AnswerOf reads the answer from a response, whose body it leaves alone. A response refuses its
-// call if its status is 429, or 503 with a Retry-After.
+// AnswerOf reads the answer from a response without touching its body. A response refuses its call
+// if its status is 429, or 503 with a Retry-After.
 func AnswerOf(resp *http.Response) Answer {
 	a := FieldsOf(resp.Header, time.Now())
 	if a.Refused = resp.StatusCode == http.StatusTooManyRequests ||
@@ -31,16 +29,15 @@ func AnswerOf(resp *http.Response) Answer {
 	return a
 }
 
-// FieldsOf reads the answer from header fields that came at an instant, all except whether the
-// call was refused. A field that is not as it should be is left out.
+// FieldsOf reads the answer, except Refused, from header fields received at now. Malformed fields
+// are ignored.
 //
-// Retry-After is in seconds, of which a fraction is rounded up, or a date. Of several lines the
-// longest time holds. RateLimit and RateLimit-Policy are structured fields, as in
-// draft-ietf-httpapi-ratelimit-headers-11. Without those, RateLimit-Limit, -Remaining and -Reset
-// are read, and X-RateLimit-Limit and so on. A Reset of up to 10,000,000 is in seconds, one above
-// that is a Unix time, and one above 100,000,000,000 is a Unix time in milliseconds. What is said
-// by a date or a Unix time is measured from the field Date, by the clock of the other side, and
-// without it from now.
+// Retry-After is a date or seconds, rounded up; of several the longest counts. RateLimit and
+// RateLimit-Policy are structured fields, as in draft-ietf-httpapi-ratelimit-headers-11. Without
+// them RateLimit-Limit, -Remaining and -Reset are read, or X-RateLimit-Limit and so on. A Reset up
+// to 10,000,000 is in seconds, above that a Unix time, and above 100,000,000,000 a Unix time in
+// milliseconds. Dates and Unix times are measured from the field Date if present, otherwise from
+// now.
 func FieldsOf(h http.Header, now time.Time) (a Answer) {
 	if date := first(h, "Date"); date != "" {
 		if at, err := http.ParseTime(date); err == nil {
@@ -63,7 +60,6 @@ func FieldsOf(h http.Header, now time.Time) (a Answer) {
 	return a
 }
 
-// first returns the first line of a field, or "" if there is none or it is too long.
 func first(h http.Header, name string) string {
 	if values := h[name]; len(values) > 0 && len(values[0]) <= mostLength {
 		return strings.TrimSpace(values[0])
@@ -71,8 +67,7 @@ func first(h http.Header, name string) string {
 	return ""
 }
 
-// retryAfter returns the time that a Retry-After says, 0 for none. Seconds with a fraction, which
-// some servers send, are rounded up.
+// retryAfter parses a Retry-After, 0 if malformed. Some servers send fractions of a second.
 func retryAfter(value string, now time.Time) time.Duration {
 	if whole, fraction, ok := strings.Cut(value, "."); ok {
 		n, isWhole := natural(whole)
@@ -93,8 +88,7 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// natural parses digits alone. More than fit become the largest number.
-func natural(s string) (n int64, ok bool) {
+func natural(s string) (n int64, ok bool) { // saturates
 	if s == "" || len(s) > 64 {
 		return 0, false
 	}
@@ -110,20 +104,16 @@ func natural(s string) (n int64, ok bool) {
 	return n, true
 }
 
-// duration returns seconds as a duration, at most longest.
+// duration converts seconds, at most longest.
 func duration(seconds int64) time.Duration {
 	return time.Duration(min(seconds, int64(longest/time.Second))) * time.Second
 }
 
 const (
-	// leastUnix is from when on a reset is a Unix time: no reset is 115 days ahead.
-	leastUnix = 10_000_000
-	// leastMilli is from when on a Unix time is in milliseconds: in seconds it would be in the
-	// year 5138.
-	leastMilli = 100_000_000_000
+	leastUnix  = 10_000_000      // or more is a Unix time: no reset is 115 days ahead
+	leastMilli = 100_000_000_000 // or more is in milliseconds: as seconds it is the year 5138
 )
 
-// unix returns the instant of a Unix time, which is in seconds or milliseconds.
 func unix(n int64) time.Time {
 	if n >= leastMilli {
 		return time.UnixMilli(min(n, 1<<50))
@@ -131,7 +121,7 @@ func unix(n int64) time.Time {
 	return time.Unix(n, 0)
 }
 
-// readOlder reads one of the older sets, and reports whether it is there.
+// readOlder reads one set of older fields, and reports whether it is present.
 func (a *Answer) readOlder(h http.Header, prefix string, now time.Time) bool {
 	remaining, ok := number(h, prefix, "Remaining")
 	if !ok {
@@ -161,7 +151,7 @@ func (a *Answer) readOlder(h http.Header, prefix string, now time.Time) bool {
 	return true
 }
 
-// number returns the number in one of the older fields, which may have parameters or decimals.
+// number reads one of the older fields, ignoring parameters and decimals; it rounds Reset up.
 func number(h http.Header, prefix, name string) (n int64, ok bool) {
 	value, _, _ := strings.Cut(first(h, prefix+name), ";")
 	value, _, _ = strings.Cut(value, ",")
@@ -175,7 +165,6 @@ func number(h http.Header, prefix, name string) (n int64, ok bool) {
 	return n, ok
 }
 
-// describe adds a limit to those that the answer describes.
 func (a *Answer) describe(limit int64, window time.Duration) {
 	switch {
 	case limit <= 0 || window <= 0:
@@ -192,7 +181,7 @@ func (a *Answer) describe(limit int64, window time.Duration) {
 	}
 }
 
-// readQuotas reads RateLimit-Policy and RateLimit, and reports whether they say anything.
+// readQuotas reads RateLimit-Policy and RateLimit, and reports whether they hold anything.
 func (a *Answer) readQuotas(policies, limits []string) bool {
 	var quotas, left [mostItems]item
 	n, m := parseList(quotas[:], policies), parseList(left[:], limits)

@@ -11,7 +11,6 @@ import (
 
 var noon = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 
-// headerOf returns header fields from lines such as "Retry-After: 5".
 func headerOf(lines ...string) http.Header {
 	h := http.Header{}
 	for _, line := range lines {
@@ -57,7 +56,7 @@ func TestFieldsOf(t *testing.T) {
 		{`RateLimit-Policy: default;q=100;w=10;other="a,b";more;b=:YQ==:;d=@1;f=?1;g=-1.5`, Answer{Limit: 100, Window: 10 * s}},
 		// Later than its window.
 		{`RateLimit-Policy: "s";q=10;w=10|RateLimit: "s";r=9;t=11`, Answer{Limit: 10, Window: 10 * s, Later: true, Told: true, Remaining: 9, Reset: 11 * s}},
-		// The slowest of several, and the least that is left.
+		// The slowest of several, and the least left.
 		{
 			`RateLimit-Policy: "a";q=100;w=10, "b";q=1000;w=3600|RateLimit: "a";r=7;t=3, "b";r=900;t=60`,
 			Answer{Limit: 1000, Window: 3600 * s, Burst: 100, Told: true, Remaining: 7, Reset: 3 * s, apart: 3636e9 / 999, least: quota{100, 10 * s}},
@@ -73,7 +72,7 @@ func TestFieldsOf(t *testing.T) {
 		},
 		{`RateLimit-Policy: "b";q=1;w=3600;qu=7`, Answer{}},
 		{`RateLimit-Policy: "b";q=1;w=3600;qu="requests"`, Answer{Limit: 1, Window: 3600 * s}},
-		// What is no such list is left out as a whole.
+		// A malformed list is ignored as a whole.
 		{`RateLimit-Policy: "default";q=100;w=10,|RateLimit: "default";r=97;t=1`, Answer{Told: true, Remaining: 97, Reset: s}},
 		{`RateLimit-Policy: "default;q=100;w=10`, Answer{}},
 		{`RateLimit-Policy: "default";q=100;w=10 "b"`, Answer{}},
@@ -86,7 +85,7 @@ func TestFieldsOf(t *testing.T) {
 		{`RateLimit-Policy: "default";q=-100;w=10`, Answer{}},
 		{`RateLimit-Policy: "default";q=100.5;w=10`, Answer{}},
 		{`RateLimit-Policy: "default";q=0;w=10`, Answer{}},
-		{`RateLimit: "default";r=97;r="x";t=1`, Answer{}}, // the last one holds
+		{`RateLimit: "default";r=97;r="x";t=1`, Answer{}}, // the last one counts
 		{`RateLimit: limit=100, remaining=50, reset=5`, Answer{}},
 		{`RateLimit-Policy: ` + strings.Repeat(`"a";q=100;w=10, `, 2000) + `"a"`, Answer{}}, // too long
 
@@ -102,7 +101,7 @@ func TestFieldsOf(t *testing.T) {
 		{"X-RateLimit-Remaining: -1|X-RateLimit-Reset: 5", Answer{}},
 		{"X-RateLimit-Remaining: many", Answer{}},
 		{"X-RateLimit-Remaining: 1|X-RateLimit-Reset: 1.x", Answer{Told: true, Remaining: 1}},
-		// The present form goes before the older ones.
+		// The present form precedes the older ones.
 		{`RateLimit: "a";r=1;t=2|X-RateLimit-Remaining: 9|X-RateLimit-Reset: 9`, Answer{Told: true, Remaining: 1, Reset: 2 * s}},
 	} {
 		assert.Equal(t, c.want, FieldsOf(headerOf(strings.Split(c.fields, "|")...), noon), "%.200s", c.fields)
@@ -135,7 +134,7 @@ func TestAnswerOf(t *testing.T) {
 	}
 }
 
-// Whatever is in the fields, nothing panics, and what is read keeps to its bounds.
+// Any fields: no panic, and results within bounds.
 func FuzzFields(f *testing.F) {
 	f.Add("120", `"default";q=100;w=10, "b";q=5;w=2;qu="content-bytes"`, `"default";r=97;t=1`, "5", "100;w=10", "1795521600")
 	f.Add("Tue, 24 Nov 2026 12:00:30 GMT", `"a\"";q=1;x=:YQ==:;y=?0;z=@-5;d=1.5,t`, `a;r=0;t=999999999999999`, "0.5", "1, 1;w=99999999999", "-1")

@@ -18,7 +18,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// newLine returns a line that is closed at the end of the test.
 func newLine(t testing.TB, config Config) *Line[string] {
 	t.Helper()
 	l, err := New[string](config)
@@ -27,19 +26,18 @@ func newLine(t testing.TB, config Config) *Line[string] {
 	return l
 }
 
-// away sends requests to a handler in this process, each of which arrives and is answered after
-// a time of its own.
+// away sends requests to a handler, each with a random travel time.
 type away struct {
 	handler http.Handler
-	rtt     time.Duration // the longest way, there and back
+	rtt     time.Duration // longest round trip
 
 	mu       sync.Mutex
 	began    time.Time
-	answered bool // whether the first answer has come back
+	answered bool // the first answer is back
 	sent     int
 	admitted []time.Duration
-	refused  int // requests that were sent after the first answer
-	early    int // refused requests that were sent before it
+	refused  int // requests sent after the first answer
+	early    int // refused requests sent before it
 }
 
 func (a *away) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -74,7 +72,7 @@ func (a *away) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// crowd has 100 goroutines send requests for so long.
+// crowd sends requests from 100 goroutines.
 func crowd(t *testing.T, rt http.RoundTripper, during time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -100,7 +98,7 @@ var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write
 
 func must(p policy.Policy, err error) policy.Policy { return policy.Must(p, err) }
 
-// server returns a handler that holds all requests to a limit, or to several.
+// server returns a handler with the given limits.
 func server(t testing.TB, headers httplimit.HeaderSet, limits ...policy.Policy) http.Handler {
 	t.Helper()
 	var all []httplimit.AnyLimit

@@ -8,36 +8,34 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// firstSweep is the number of keys from which on those that are idle are looked for.
-const firstSweep = 1024
+const firstSweep = 1024 // keys at which idle keys are first swept
 
-// state is what is known of a key beside its word.
+// state is a key's state outside the engine.
 type state struct {
-	turns atomic.Uint64        // the number of the last turn
+	turns atomic.Uint64        // number of the last turn
 	used  atomic.Int64         // when it was given, in nanoseconds since Line.began
-	pace  atomic.Pointer[pace] // what was learned; nil if nothing is
-	lone  bool                 // not in the map, which is full: nothing is learned
+	pace  atomic.Pointer[pace] // the learned limit; nil if none
+	lone  bool                 // not in the full map: nothing is learned
 
-	waiting atomic.Int64 // calls that wait for their turn now
-	held    atomic.Int64 // until when an answer holds the key, as used
+	waiting atomic.Int64 // calls waiting for their turn
+	held    atomic.Int64 // end of the latest back-off, as used
 
 	first sync.Mutex  // held while the first call takes its turn
-	begun atomic.Bool // that it has, or that there is no need
+	begun atomic.Bool // the first call has taken its turn, or need not go alone
 
 	mu struct {
 		sync.Mutex
-		newest  uint64 // the newest turn that was answered
-		strikes int    // back-offs in a row that no answer gave a length for
-		barrier uint64 // the last turn given before the last of them
+		newest  uint64 // newest answered turn
+		strikes int    // back-offs in a row without a stated length
+		barrier uint64 // last turn given before the latest strike
 		own     count
-		refused time.Duration // when the last refusal came, since Line.began
-		later   time.Duration // when an answer last was Answer.Later, 0 if none was
-		paced   uint64        // the last turn given before the present pace
+		refused time.Duration // time of the last refusal, since Line.began
+		later   time.Duration // time of the last Answer.Later, 0 if none
+		paced   uint64        // last turn given before the present pace
 	}
 }
 
-// join returns what is known of a key for a call that waits for its turn, and makes it if nothing
-// is. It is not forgotten until leave.
+// join returns the state of a key for a waiting call and keeps it until leave.
 func (l *Line[K]) join(key K) *state {
 	l.mu.RLock()
 	s := l.keys[key]
@@ -68,17 +66,15 @@ func (l *Line[K]) join(key K) *state {
 	return s
 }
 
-// leave ends what join has begun.
 func (s *state) leave() { s.waiting.Add(-1) }
 
-// idle reports whether no call came for the key in a time, none waits, and no answer has held it.
 func (s *state) idle(now, within time.Duration) bool {
 	last := time.Duration(max(s.used.Load(), s.held.Load()))
 	return s.waiting.Load() == 0 && now-last > within
 }
 
-// forgetIdle forgets keys that are idle for Config.Idle, and plans the next sweep for when there
-// are twice as many as are left. It is called with mu held, so that no call joins meanwhile.
+// forgetIdle deletes keys idle for Config.Idle, and plans the next sweep at twice the remaining
+// number. It needs mu locked, so that no call joins meanwhile.
 func (l *Line[K]) forgetIdle(now time.Duration) {
 	for key, s := range l.keys {
 		if s.idle(now, l.config.Idle) {
@@ -88,8 +84,7 @@ func (l *Line[K]) forgetIdle(now time.Duration) {
 	l.sweep = max(min(2*len(l.keys), l.config.MaxKeys), min(firstSweep, l.config.MaxKeys))
 }
 
-// limitOf returns the limit that was learned for a key, and nil for the probe. It is the
-// engine's PolicyFor.
+// limitOf is the engine's PolicyFor: the learned limit of a key, nil for the probe.
 func (l *Line[K]) limitOf(key K) policy.Policy {
 	l.mu.RLock()
 	s, full := l.keys[key], len(l.keys) >= l.config.MaxKeys
@@ -103,15 +98,14 @@ func (l *Line[K]) limitOf(key K) policy.Policy {
 	return nil
 }
 
-// count is how many calls were answered lately, in two windows as policy.SlidingWindow counts.
+// count counts recently answered calls in two windows, like policy.SlidingWindow.
 type count struct {
 	window      time.Duration
 	began       time.Duration
 	now, before int64
 }
 
-// add counts one call, and returns how many came within the window that ends now. With another
-// window it counts anew.
+// add counts one call and returns the number in the window ending now.
 func (c *count) add(now, window time.Duration) int64 {
 	switch passed := now - c.began; {
 	case passed >= 2*window || window != c.window:

@@ -12,7 +12,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// The defaults of Config.
 const (
 	defaultName       = "outgoing"
 	defaultPatience   = 10 * 365 * 24 * time.Hour
@@ -21,59 +20,52 @@ const (
 	defaultMaxBackoff = time.Hour
 	defaultMaxKeys    = 1 << 16
 	defaultIdle       = 5 * time.Minute
-	longest           = 4 * 365 * 24 * time.Hour // the most that engine.Block accepts
+	longest           = 4 * 365 * 24 * time.Hour // the maximum of engine.Block
 )
 
-// Config is what a Line is made with. The zero Config is a good choice: the limit of each key
-// is learned from what the other side answers. Negative values are refused.
+// Config configures a Line. The zero Config learns each limit. Negative values are errors.
 type Config struct {
-	// Name is the name of the line's engine, in errors and metrics. The default is
-	// "outgoing".
+	// Name is the name of the line's engine in errors and metrics. The default is "outgoing".
 	Name string
 
-	// Policy is the limit that each key is held to, for other sides that do not tell
-	// theirs. Fields that describe a limit are not learned from then, and refusals are
-	// obeyed as ever. Choose one that spaces calls, such as a policy.Funnel: one that counts in
-	// windows lets all calls of a window go at once, also after a refusal. The default is to
-	// learn: see docs/outgoing.md.
+	// Policy is the limit of each key, for servers that advertise none; advertised limits are then
+	// ignored, refusals still obeyed. Choose a policy that spaces calls, such as policy.Funnel:
+	// windows release all their calls at once, even after a refusal. Nil learns the limit: see
+	// docs/outgoing.md.
 	Policy policy.Policy
 
-	// Patience is the longest that a call waits for its turn. A call whose turn comes later
-	// gets engine.ErrDeadline at once. The default is to wait as long as the context allows.
+	// Patience is the longest wait; a call with a later turn gets engine.ErrDeadline at once. 0
+	// waits as long as the context allows.
 	Patience time.Duration
 
-	// MaxWaiting bounds how many calls may wait for one key. Further ones get
-	// engine.ErrCrowded. The default is 1024.
+	// MaxWaiting bounds the waiting calls per key. More get engine.ErrCrowded. The default is 1024.
 	MaxWaiting int
 
-	// MaxKeys bounds how many keys are remembered. The default is 65536. Calls for further
-	// keys wait for nothing that was learned.
+	// MaxKeys bounds the remembered keys. Nothing is learned for more. The default is 65536.
 	MaxKeys int
 
-	// Idle is how long a key is remembered after its last call, and after the end of a back-off.
-	// A key that calls wait for is remembered in any case. The default is 5 minutes.
+	// Idle is how long a key without waiting calls is remembered after its last call and back-off.
+	// The default is 5 minutes.
 	Idle time.Duration
 
-	// Probe is how long the calls of a key of which nothing is known wait for the answer to
-	// the first of them. If it has not come by then, they go, one every 10 milliseconds. The
-	// default is 5 seconds.
+	// Probe is how long the calls of an unknown key wait for the answer to its first call. After
+	// that they go, one every 10 milliseconds. The default is 5 seconds.
 	Probe time.Duration
 
-	// Backoff is for how long a refusal holds a key if it does not say how long. It doubles
-	// with each refusal in a row, up to MaxBackoff. The default is a second.
+	// Backoff is how long a refusal without a time holds a key. It doubles with each refusal in a
+	// row, up to MaxBackoff. The default is a second.
 	Backoff time.Duration
 
-	// MaxBackoff bounds for how long an answer may hold a key, whatever it says. The default
-	// is an hour, the most 4 years (35040h).
+	// MaxBackoff bounds how long any answer may hold a key, at most 4 years (35040h). The default
+	// is an hour.
 	MaxBackoff time.Duration
 
-	// Jitter is the most by which a back-off is lengthened, at random, so that several
-	// processes do not come back at once. It is drawn once for each refusal and holds for the
-	// whole key, so the order of its line stays. The default is 0, none.
+	// Jitter is the longest random extension of a back-off, so that processes do not return
+	// together. It is drawn per refusal for the whole key: calls keep their order. The default is
+	// 0.
 	Jitter time.Duration
 }
 
-// withDefaults fills in what was left zero. This is the only place that does.
 func (c Config) withDefaults() Config {
 	if c.Name == "" {
 		c.Name = defaultName
@@ -98,8 +90,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate returns a *policy.FieldError for the first field that is not acceptable. The engine
-// checks Name, MaxWaiting, MaxKeys and Idle.
+// validate finds bad fields. The engine checks Name, MaxWaiting, MaxKeys and Idle.
 func (c Config) validate() error {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: "outgoing.Config", Field: field, Value: value, Want: want}
@@ -127,25 +118,23 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Line holds calls to the limits of the other sides that they go to, key by key. Call [New] to
-// make one, and Close when no call needs it any more. Any number of goroutines may call its
-// methods.
+// Line queues calls and keeps them within their servers' limits, key by key. [New] makes one; call
+// Close when no call needs it. Its methods are safe for concurrent use.
 type Line[K comparable] struct {
 	engine *engine.Engine[K]
 	config Config
-	probe  policy.Policy // nil if Config.Policy holds
+	probe  policy.Policy // nil with Config.Policy
 	burst  burst         // of Config.Policy
 
 	mu    sync.RWMutex
 	keys  map[K]*state
-	sweep int // the number of keys at which the next sweep is due
+	sweep int // number of keys at which the next sweep is due
 	began time.Time
 
 	counters counters
 }
 
-// New makes a Line. An error is a *policy.FieldError that names the field. K is the type of
-// its keys, which are compared by ==.
+// New makes a Line with keys compared by ==. An error is a *policy.FieldError that names the field.
 func New[K comparable](config Config) (*Line[K], error) {
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -175,13 +164,12 @@ func New[K comparable](config Config) (*Line[K], error) {
 	return l, nil
 }
 
-// Wait blocks until a call for the key may be sent, and takes its turn. Calls of a key are
-// served in the order in which they come. A call whose context ends has taken nothing.
+// Wait blocks until a call for the key may be sent, and takes its turn. A key's calls are served in
+// order of arrival. A call whose context ends takes nothing.
 //
-// The error wraps one of engine's: ErrCancelled and the context's error, ErrDeadline at once
-// if the turn comes after the context's deadline or Config.Patience, ErrCrowded and ErrClosed.
-//
-// It allocates nothing if it need not wait and the key is known.
+// The error wraps an error of package engine: ErrCancelled with the context's error, ErrDeadline at
+// once if the turn comes after the context's deadline or Config.Patience, ErrCrowded or ErrClosed.
+// Without waiting, a call of a known key allocates nothing.
 func (l *Line[K]) Wait(ctx context.Context, key K) (Turn[K], error) {
 	s := l.join(key)
 	defer s.leave()
@@ -194,8 +182,8 @@ func (l *Line[K]) Wait(ctx context.Context, key K) (Turn[K], error) {
 	return Turn[K]{Waited: r.Waited, line: l, key: key, state: s, number: s.turns.Add(1), held: r}, nil
 }
 
-// acquire takes the turn of a call. The first call of a key goes alone: those behind it find
-// the key in debt for Config.Probe, unless an answer changes that.
+// acquire takes a turn. A key's first call goes alone: those behind it meet a debt for
+// Config.Probe, unless an answer changes that.
 func (l *Line[K]) acquire(ctx context.Context, key K, s *state) (engine.Reservation[K], error) {
 	if l.probe == nil || s.begun.Load() {
 		return l.engine.Acquire(ctx, key, 1, l.config.Patience)
@@ -206,8 +194,8 @@ func (l *Line[K]) acquire(ctx context.Context, key K, s *state) (engine.Reservat
 	return l.engine.Acquire(ctx, key, 1, l.config.Patience)
 }
 
-// takeFirst takes the turn of the first call of a key, if it is there at once. A key that is held
-// has none: a call must not wait for the lock while another waits for its turn.
+// takeFirst takes the first call's turn if it is available at once. A held key has none: no call
+// may wait for the lock while another waits for its turn.
 func (l *Line[K]) takeFirst(ctx context.Context, key K, s *state) (r engine.Reservation[K], ok bool) {
 	s.first.Lock()
 	defer s.first.Unlock()
@@ -223,12 +211,11 @@ func (l *Line[K]) takeFirst(ctx context.Context, key K, s *state) (r engine.Rese
 	return r, true
 }
 
-// Turn is leave to send one call. Call Obey when the call is answered, Cancel if it was not
-// sent, or Lost if there will be no answer. If none is called, it counts as sent. Its
-// methods are for one goroutine at a time, and a copy must not be used as well. The zero Turn
-// does nothing.
+// Turn allows one call to be sent. Call Obey with the answer, Cancel if the call was not sent, or
+// Lost if no answer will come; otherwise it counts as sent. Methods are for one goroutine at a
+// time; do not use a copy as well. The zero Turn does nothing.
 type Turn[K comparable] struct {
-	// Waited is the time that the call waited for its turn.
+	// Waited is how long the call waited for its turn.
 	Waited time.Duration
 
 	line   *Line[K]
@@ -240,8 +227,7 @@ type Turn[K comparable] struct {
 	answered bool
 }
 
-// Cancel ends the turn and gives it back, for a call that was not sent. It does nothing after
-// Obey.
+// Cancel returns the turn of a call that was not sent. It does nothing after Obey.
 func (t *Turn[K]) Cancel() {
 	if t.line != nil && !t.answered {
 		t.held.Cancel()
@@ -250,9 +236,8 @@ func (t *Turn[K]) Cancel() {
 	t.line = nil
 }
 
-// Lost ends a turn whose call gets no answer, such as one that could not connect. The call
-// counts as sent. If it was the first of its key, those behind it wait for it no longer. It
-// does nothing after Obey.
+// Lost ends the turn of a call without an answer, such as a failed connection. The call counts as
+// sent; a first call no longer delays those behind it. It does nothing after Obey.
 func (t *Turn[K]) Lost() {
 	if t.line != nil && !t.answered {
 		t.line.lost(t.key, t.state)
@@ -260,12 +245,11 @@ func (t *Turn[K]) Lost() {
 	t.line = nil
 }
 
-// Obey tells the line what the other side answered. What it refuses holds the key from now on,
-// before Obey returns. Answers may come in any order: what a call was told is not used for the
-// pace once a call that was sent later has been answered. No answer shortens a back-off.
+// Obey tells the line the answer. A refusal holds the key before Obey returns. Answers may come in
+// any order: an answer does not set the pace after a call sent later was answered. No answer
+// shortens a back-off.
 //
-// A call that is answered bit by bit, such as a stream, may call it again: a refusal is obeyed,
-// and nothing else is used.
+// A call answered in parts, such as a stream, may call Obey again: only refusals are then used.
 func (t *Turn[K]) Obey(a Answer) {
 	if t.line != nil {
 		t.answered = true
@@ -273,14 +257,13 @@ func (t *Turn[K]) Obey(a Answer) {
 	}
 }
 
-// Held returns for how much longer an answer keeps all calls of the key waiting, 0 if none
-// does.
+// Held returns how much longer an answer keeps all calls of the key waiting, 0 if none does.
 func (l *Line[K]) Held(key K) time.Duration { return l.engine.Blocked(key) }
 
-// Limit returns the limit that the key is held to now.
+// Limit returns the present limit of the key.
 func (l *Line[K]) Limit(key K) policy.Policy { return l.engine.LimitFor(key) }
 
-// Reset forgets what the other side has said about the key, and lets calls go on.
+// Reset forgets everything learned about the key, and lets calls go on.
 func (l *Line[K]) Reset(key K) {
 	l.mu.Lock()
 	delete(l.keys, key)
@@ -288,30 +271,27 @@ func (l *Line[K]) Reset(key K) {
 	l.engine.Reset(key)
 }
 
-// Engine returns the line's engine, to be shown by packages metrics and inspect. It must not be
-// closed.
+// Engine returns the line's engine, for packages metrics and inspect. Do not close it.
 func (l *Line[K]) Engine() *engine.Engine[K] { return l.engine }
 
-// Close ends all waits with engine.ErrClosed, and returns when the line's goroutines have
-// ended.
+// Close ends all waits with engine.ErrClosed, and returns when the line's goroutines have ended.
 func (l *Line[K]) Close() error { return l.engine.Close() }
 
-// counters are what Stats returns, as far as the engine does not count it.
 type counters struct {
 	turns, refusals, retries, unheld atomic.Uint64
 }
 
-// Stats is what a Line has counted since New.
+// Stats are a Line's counts since New.
 type Stats struct {
 	Waiting  int           // calls in line now
-	Waits    uint64        // calls that have left the line, served or not
-	WaitTime time.Duration // how long these stood there in all
+	Waits    uint64        // calls that left the line, served or not
+	WaitTime time.Duration // total time these calls waited
 	Turns    uint64        // calls that got their turn
-	Refusals uint64        // refusals of the other sides that were obeyed
-	Retries  uint64        // calls that were sent once more by a Transport or an interceptor
+	Refusals uint64        // refusals by servers that were obeyed
+	Retries  uint64        // calls sent again by a Transport or an interceptor
 	Held     int           // keys whose calls all wait because of an answer
-	Unheld   uint64        // refusals that could not be recorded, as MaxKeys keys are held already
-	Keys     int           // keys that are remembered
+	Unheld   uint64        // refusals not recorded because MaxKeys keys were held
+	Keys     int           // keys remembered
 }
 
 // Stats returns the line's counters. They may be a moment apart.
@@ -331,5 +311,5 @@ func (l *Line[K]) Stats() Stats {
 	}
 }
 
-// CountRetry counts a call that is sent once more, for adapters that do so.
+// CountRetry counts a call sent again, for adapters.
 func (l *Line[K]) CountRetry() { l.counters.retries.Add(1) }

@@ -14,7 +14,6 @@ import (
 	"github.com/ral-limiter/ral/engine"
 )
 
-// If the first call of a key gets no answer, or is not sent, the others do not wait for Probe.
 func TestLostFirstCallHoldsNoOther(t *testing.T) {
 	for name, end := range map[string]func(*Turn[string]){
 		"lost": (*Turn[string]).Lost, "not sent": (*Turn[string]).Cancel,
@@ -39,7 +38,6 @@ func TestLostFirstCallHoldsNoOther(t *testing.T) {
 	}
 }
 
-// A Transport whose first request fails to connect sends the next at once.
 func TestFailedConnectionHoldsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := transport(t, Config{}, Options{Base: &base{answer: func(*http.Request) (*http.Response, error) {
@@ -54,8 +52,7 @@ func TestFailedConnectionHoldsNoOther(t *testing.T) {
 	})
 }
 
-// The answer of a call that was sent before a refusal came does not let all calls go at once
-// when the back-off ends.
+// A call sent before a refusal is answered after it.
 func TestOldSuccessKeepsRoomForOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := free(t, Config{})
@@ -76,7 +73,7 @@ func TestOldSuccessKeepsRoomForOneCall(t *testing.T) {
 	})
 }
 
-// A call of a key that is held, but not remembered, ends with its context while another waits.
+// The key is held but not remembered.
 func TestForgottenHeldKeyKeepsToContexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{})
@@ -97,7 +94,7 @@ func TestForgottenHeldKeyKeepsToContexts(t *testing.T) {
 	})
 }
 
-// A reset that is years ahead sets no pace of years: MaxBackoff bounds it.
+// MaxBackoff bounds a reset years ahead.
 func TestPaceOfAResetIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{MaxBackoff: time.Minute})
@@ -106,7 +103,6 @@ func TestPaceOfAResetIsBounded(t *testing.T) {
 	})
 }
 
-// A Base that panics holds no other call, as its request gets no answer.
 func TestPanicOfTheBaseHoldsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := transport(t, Config{Probe: time.Hour}, Options{Base: &base{answer: func(*http.Request) (*http.Response, error) {
@@ -120,7 +116,6 @@ func TestPanicOfTheBaseHoldsNoOther(t *testing.T) {
 	})
 }
 
-// A response without a body is sent again as any other.
 func TestRefusalWithoutABody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := transport(t, Config{}, Options{Retries: 1, Base: &base{answer: func(*http.Request) (*http.Response, error) {

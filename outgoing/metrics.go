@@ -2,8 +2,8 @@ package outgoing
 
 import "github.com/ral-limiter/ral/observe/metrics"
 
-// Metrics returns the line's counters for monitoring: see package metrics. The value of their
-// label is Config.Name. The calls that wait are metrics of Engine.
+// Metrics returns the line's counters, labelled with Config.Name. Waiting calls are metrics of
+// Engine.
 func (l *Line[K]) Metrics() *metrics.Source { return metrics.New(l.config.Name, l.Stats, table) }
 
 var table = []metrics.Reading[Stats]{

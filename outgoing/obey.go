@@ -8,80 +8,67 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Answer is what the other side said about a call. The zero Answer says that the call was
-// served, and no more.
+// Answer is the server's answer to a call. The zero Answer says only that it was served.
 type Answer struct {
 	// Refused reports whether the call was refused because it came too early.
 	Refused bool
-	// RetryAfter is after which time a refused call may be sent again. 0 and less say
-	// nothing, except policy.Never: the call can never be served, whenever it is sent, and
-	// says nothing about others.
+	// RetryAfter is when a refused call may be sent again; 0 and less say nothing. With
+	// policy.Never the call can never be served, which says nothing about others.
 	RetryAfter time.Duration
 
-	// Limit calls pass in each Window, if both are known and positive. Of several limits it
-	// is the slowest.
+	// Limit calls pass in each Window, if both are positive: the slowest of several limits.
 	Limit  int64
 	Window time.Duration
-	// Burst is the smallest Limit of several limits, which need not be that of the slowest. It
-	// bounds how many calls may be sent at once. 0 and less stand for Limit.
+	// Burst, the smallest Limit of several, bounds the calls sent at once. 0 and less stand for
+	// Limit.
 	Burst int64
-	// Later reports whether a limit is as good as new only after its window has passed once
-	// more, by what is told: a fixed window is by less than a second, and a sliding one
-	// always.
+	// Later reports whether the advertised reset is later than one window from now. Sliding windows
+	// always are; fixed windows only by rounding to seconds.
 	Later bool
 
-	// Remaining is how many calls the other side would admit at once after this one, if Told.
-	// Reset is the time until it would admit all that it ever does, 0 if unknown. Of several
-	// limits it is that with the least left.
+	// If Told, Remaining calls would be admitted now, and Reset is the time until the limit is
+	// whole again, 0 if unknown: those of the limit with the least left.
 	Told      bool
 	Remaining int64
 	Reset     time.Duration
 
-	// apart is the time in nanoseconds between calls that all of several limits admit if they
-	// slide, 0 if Limit and Window tell it.
+	// apart is the spacing in nanoseconds for several limits even if they slide. 0: use Limit,
+	// Window.
 	apart float64
-	// least is the one of several limits that Remaining is of, zero if that is not known.
-	least quota
+	least quota // the limit of Remaining, zero if unknown
 }
 
-// quota is a limit of so many calls in a window.
 type quota struct {
 	limit  int64
 	window time.Duration
 }
 
-// described reports whether the answer describes a limit with its window.
 func (a *Answer) described() bool { return a.Limit > 0 && a.Window > 0 }
 
 const (
-	// An even pace at this share of the limit stays within the limit however it is counted,
-	// and the rest is room for calls that reach the other side faster than the one before.
-	// Below 96% there would be no room left of what is promised, 95%.
+	// An even pace at this share stays within the limit however it is counted, and leaves room for
+	// calls that overtake the one before. Below 96% nothing would be left above the promised 95%.
 	sharePercent = 96
-	// burstPercent of the limit may be sent at once, if that is a call or more. Together
-	// with the share it stays below the limit by 1%.
-	burstPercent = 3
-	// A pace is at most this, and it is that of a key without a known limit.
+	// At least one call may go at once, or this share: together 1% below the limit.
+	burstPercent         = 3
 	mostAtOnce, mostRate = 1 << 20, 1_000_000
 	longestWindow        = 366 * 24 * time.Hour
 	mostCount            = 1_000_000_000
-	// Each refusal of a paced key slows its pace down by so much, up to mostSlowed times. Once
-	// there was none in as many windows as forgiving says, it is as much faster again.
+	// Each refusal of a paced key slows its pace by this factor, up to mostSlowed times. After
+	// forgiving windows without a refusal it regains one step.
 	slowing    = 1.1
 	mostSlowed = 16
 	forgiving  = 30
 )
 
-// pace is a limit that was learned, and what it was learned from.
 type pace struct {
 	limit policy.Policy
 	learned
 	sliding bool          // counted in two windows
-	slowed  int           // how often it was refused nevertheless
-	expires time.Duration // when it has to be learned anew, 0 if never
+	slowed  int           // steps of slowing after refusals
+	expires time.Duration // when to learn it anew, 0 if never
 }
 
-// learned is what answers describe of a limit. See Answer.
 type learned struct {
 	count  int64
 	window time.Duration
@@ -89,7 +76,6 @@ type learned struct {
 	apart  float64
 }
 
-// learned returns what the answer describes.
 func (a *Answer) learned() learned {
 	w := learned{a.Limit, a.Window, a.Limit, a.apart}
 	if a.Burst > 0 {
@@ -101,13 +87,12 @@ func (a *Answer) learned() learned {
 	return w
 }
 
-// apart returns the time in nanoseconds between calls that a limit admits if it counts in two
-// windows: it sees up to one call more than an even pace has in a window.
+// apart returns the spacing in nanoseconds that a limit counted in two windows admits: it sees up
+// to one call more per window than an even pace has.
 func apart(limit int64, window time.Duration) float64 {
 	return float64(min(window, longestWindow)) * 1.01 / max(float64(min(limit, mostCount))-1, 0.5)
 }
 
-// policy returns the limit, nil if there is none.
 func (p *pace) policy() policy.Policy {
 	if p == nil {
 		return nil
@@ -115,25 +100,20 @@ func (p *pace) policy() policy.Policy {
 	return p.limit
 }
 
-// probe is the pace of a key of which nothing is known. The calls behind the first have a debt
-// beside it: see Line.acquire.
+// probe is the pace of an unknown key. Calls behind the first also have a debt: see Line.acquire.
 var probe = policy.Must(policy.Funnel(1, 1, probePause))
 
 const probePause = 10 * time.Millisecond
 
-// unlimited is the pace of a key whose other side describes no limit.
+// unlimited is the pace of a key without an advertised limit.
 var unlimited = &pace{limit: policy.Must(policy.Funnel(mostAtOnce, mostRate, time.Second))}
 
-// make sets the limit of a pace by what it was learned from. It reports whether there is one
-// that can be kept.
+// make sets the limit of a pace from the advertised one, nil if it cannot be enforced.
 //
-// Calls that come evenly, a little slower than count in a window, never exceed a bucket, a fixed
-// window or a log of calls of that limit, wherever a window begins. A window that slides gets one
-// less than the limit at most: see apart.
-//
-// Of several limits the pace is that of the slowest, so it is slow enough for each. The calls that
-// go at once are as few as the smallest of the limits alone would have, so that they stay within
-// each as well.
+// Calls spaced evenly, a little slower than count per window, never exceed a bucket, a fixed window
+// or a call log of that limit, wherever a window begins. A sliding window gets at most one call
+// less: see apart. Of several limits the slowest sets the pace and the smallest the burst, so that
+// the calls stay within each.
 func (p pace) make() *pace {
 	count, window := min(p.count, mostCount), float64(min(p.window, longestWindow))
 	per, burst := window*100/sharePercent, max(1, min(count, p.burst)*burstPercent/100)
@@ -152,7 +132,6 @@ func (p pace) make() *pace {
 	return &p
 }
 
-// obey carries out what an answer to a turn of a key says.
 func (l *Line[K]) obey(key K, s *state, turn uint64, a Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +152,6 @@ func (l *Line[K]) obey(key K, s *state, turn uint64, a Answer) {
 	}
 }
 
-// learn sets the pace of a key by an answer.
 func (l *Line[K]) learn(key K, s *state, turn uint64, now time.Duration, a *Answer) {
 	p := s.pace.Load()
 	switch {
@@ -196,7 +174,7 @@ func (l *Line[K]) learn(key K, s *state, turn uint64, now time.Duration, a *Answ
 			l.setPace(key, s, next.make())
 		}
 	case a.Told && a.Reset > 0:
-		// Without a window what remains is spread over the time until it comes anew.
+		// Without a window, spread the rest over the time until the reset.
 		if reset := min(a.Reset, l.config.MaxBackoff); p == nil || p == unlimited || now >= p.expires && p.expires > 0 {
 			l.setPace(key, s, pace{
 				learned: (&Answer{Limit: min(a.Remaining, mostCount) + 1, Window: reset}).learned(), expires: now + reset,
@@ -204,7 +182,7 @@ func (l *Line[K]) learn(key K, s *state, turn uint64, now time.Duration, a *Answ
 		}
 	case a.Refused && p == unlimited && a.RetryAfter != policy.Never:
 		l.setPace(key, s, nil)
-	case !a.Refused && p == nil && l.engine.Blocked(key) == 0: // of a held key: it was sent before the refusal
+	case !a.Refused && p == nil && l.engine.Blocked(key) == 0: // a held key's call was sent before the refusal
 		l.setPace(key, s, unlimited)
 	}
 }
@@ -218,19 +196,17 @@ func (l *Line[K]) lost(key K, s *state) {
 	}
 }
 
-// endProbe ends the debt behind the first call of a key if no pace was learned. The calls behind
-// it go as they do after Config.Probe, until one of them is answered.
+// endProbe ends the debt behind the first call if no pace was learned, as after Config.Probe.
 func (l *Line[K]) endProbe(key K, s *state) {
 	if l.probe == nil || s.lone || s.pace.Load() != nil || l.engine.Blocked(key) != 0 {
 		return
 	}
 	l.endDebt(key)
-	_ = l.engine.ChangeLimit(key, l.probe, l.probe) // turns anew
+	_ = l.engine.ChangeLimit(key, l.probe, l.probe) // recompute turns
 }
 
-// slides reports whether an answer shows a limit that counts in two windows. A fixed window may
-// seem to end a second late in the first answer of each window, as seconds are rounded. Two such
-// answers within a window tell.
+// slides reports whether an answer shows a limit counted in two windows. Rounding may show a fixed
+// window a second late in its first answer only; two late answers within a window tell.
 func (s *state) slides(now time.Duration, a *Answer) bool {
 	if !a.Later || a.Refused {
 		return false
@@ -240,8 +216,7 @@ func (s *state) slides(now time.Duration, a *Answer) bool {
 	return a.Limit == 1 || last > 0 && now-last < a.Window
 }
 
-// setPace sets the pace of a key; nil is that of the probe. Calls in line get turns by it, in
-// the same order.
+// setPace sets the pace of a key, nil for the probe. Calls in line get new turns in the same order.
 func (l *Line[K]) setPace(key K, s *state, p *pace) {
 	from := s.pace.Load().policy()
 	s.pace.Store(p)
@@ -249,16 +224,16 @@ func (l *Line[K]) setPace(key K, s *state, p *pace) {
 	if from == nil && p != nil && l.engine.Blocked(key) == 0 {
 		l.endDebt(key)
 	}
-	_ = l.engine.ChangeLimit(key, from, p.policy()) // a closed engine
+	_ = l.engine.ChangeLimit(key, from, p.policy()) // fails only if closed
 }
 
-// endDebt ends the debt of the calls behind the first. One unit was taken.
+// endDebt ends the debt behind the first call, whose one unit stays taken.
 func (l *Line[K]) endDebt(key K) {
 	l.engine.Reset(key)
 	l.engine.RefundWith(l.probe, key, -1)
 }
 
-// remaining charges a key by what the other side says is left.
+// remaining lowers the key's units to those the server reports.
 func (l *Line[K]) remaining(key K, s *state, now time.Duration, a *Answer) {
 	if !a.Told || l.probe == nil {
 		return
@@ -277,8 +252,8 @@ func (l *Line[K]) remaining(key K, s *state, now time.Duration, a *Answer) {
 	if a.Remaining > 0 || a.Reset <= 0 {
 		return
 	}
-	// Nothing is left. If most of the limit went to these calls, the pace accounts for it.
-	// Otherwise others use it too, or calls cost more than one: only the reset is certain.
+	// Nothing is left. If these calls took half of the limit, the pace accounts for it. Otherwise
+	// others use it too, or calls cost more than one: only the reset is certain.
 	switch {
 	case !a.described():
 		l.hold(key, s, a.Reset)
@@ -287,7 +262,7 @@ func (l *Line[K]) remaining(key K, s *state, now time.Duration, a *Answer) {
 	}
 }
 
-// refused holds a key as long as an answer to a turn says, or as long as it is due.
+// refused holds a key for the stated time, or for the back-off due.
 func (l *Line[K]) refused(key K, s *state, turn uint64, a *Answer) {
 	l.counters.refusals.Add(1)
 	l.endProbe(key, s)
@@ -299,7 +274,7 @@ func (l *Line[K]) refused(key K, s *state, turn uint64, a *Answer) {
 	case d > 0:
 		s.mu.strikes = 0
 	default:
-		if turn > s.mu.barrier || s.mu.strikes == 0 { // those that were sent before are of the same refusal
+		if turn > s.mu.barrier || s.mu.strikes == 0 { // earlier calls belong to the same refusal
 			s.mu.strikes++
 			s.mu.barrier = s.turns.Load()
 		}
@@ -313,9 +288,8 @@ func (l *Line[K]) refused(key K, s *state, turn uint64, a *Answer) {
 	l.hold(key, s, d)
 }
 
-// hold makes all calls of a key wait for d, and leaves it with one unit then: the other side
-// promised room for one call, no more. A limit of Config.Policy that counts in windows is left
-// with one unit in the present window, and with all of one that opens later.
+// hold makes all calls of a key wait for d, and leaves one unit: the server promised room for one
+// call. A windowed Config.Policy keeps one unit in the present window, and all of a later one.
 func (l *Line[K]) hold(key K, s *state, d time.Duration) {
 	d = min(d, l.config.MaxBackoff)
 	if l.config.Jitter > 0 {
@@ -331,7 +305,7 @@ func (l *Line[K]) hold(key K, s *state, d time.Duration) {
 	}
 }
 
-// drain charges a key what it may have left in d, except for one unit.
+// drain charges all units a key may have after d, except one.
 func (l *Line[K]) drain(key K, d time.Duration) {
 	have := l.engine.Peek(key)
 	b := l.burst
@@ -351,18 +325,15 @@ func (l *Line[K]) drain(key K, d time.Duration) {
 	}
 }
 
-// burst is what drain needs to know of a limit.
 type burst struct {
-	spaced bool  // it admits no calls at once, and so needs no draining
-	most   int64 // calls that a new key may send at once
-	// lasts reports whether units that are charged beyond the limit count until they have
-	// drained. Those of a limit that counts in windows end with their window.
-	lasts bool
-	unit  float64       // nanoseconds in which a unit drains
-	left  time.Duration // the time until a key with one unit left is as good as new
+	spaced bool          // admits no calls at once: no draining needed
+	most   int64         // calls that a new key may send at once
+	lasts  bool          // units beyond the limit count until drained; in windows they end with theirs
+	unit   float64       // nanoseconds to drain a unit
+	left   time.Duration // time until a key with one unit left is as new
 }
 
-// burstOf asks a limit about a key that was not used for long.
+// burstOf asks a limit about a long unused key.
 func burstOf(limit policy.Policy) burst {
 	const now = policy.Instant(longest)
 	_, unused := limit.Take(0, now, 0, 0)
@@ -373,7 +344,7 @@ func burstOf(limit policy.Policy) burst {
 	}
 	_, full := limit.Take(books.Refund(0, now, -b.most), now, 0, 0)
 	_, owing := limit.Take(books.Refund(0, now, -8*b.most), now, 0, 0)
-	// Of a limit that counts in windows two may count at a time, no more.
+	// Windowed limits count at most two windows at a time.
 	if b.lasts = owing.ResetAfter > 4*full.ResetAfter && full.ResetAfter > 0; b.lasts {
 		b.unit = float64(full.ResetAfter) / float64(b.most)
 		b.left = full.ResetAfter - time.Duration(b.unit)

@@ -20,9 +20,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// 100 goroutines behind one Transport get 95% and more of the limit of a server, and not one
-// refusal once the first answer has come, for every kind of limit that is told in full. What
-// is not told, or is not sustained, is in docs/outgoing.md with these figures.
+// Every kind of limit, advertised in full, over 95% used. Exceptions are in docs/outgoing.md with
+// these figures.
 //
 // Promise: 100 goroutines use 95% of a limit and meet no second refusal.
 func TestCrowdUsesTheLimitWithoutARefusal(t *testing.T) {
@@ -33,7 +32,7 @@ func TestCrowdUsesTheLimitWithoutARefusal(t *testing.T) {
 		rtt     time.Duration
 		during  time.Duration
 		rate    float64 // of the limit, in a second
-		percent float64 // of it that is used at least
+		percent float64 // least percentage of it used
 		second  policy.Policy
 	}{
 		{"bucket of 10, 10/s", must(policy.Funnel(10, 10, time.Second)), 20 * ms, time.Minute, 10, 95, nil},
@@ -51,7 +50,7 @@ func TestCrowdUsesTheLimitWithoutARefusal(t *testing.T) {
 		// An even pace has room for one call less than the limit.
 		{"sliding window 2/s", must(policy.SlidingWindow(2, time.Second)), 4 * ms, time.Minute, 2, 49, nil},
 		{"sliding window 10/s", must(policy.SlidingWindow(10, time.Second)), 4 * ms, time.Minute, 10, 89, nil},
-		// Of two limits the slower sets the pace, and the smaller bounds how many go at once.
+		// The slower of two limits sets the pace, the smaller the burst.
 		{"window 10/s, 10000/h", must(policy.FixedWindow(10, time.Second)), 20 * ms, 3 * time.Minute, 10000. / 3600, 95, must(policy.FixedWindow(10000, time.Hour))},
 		{"window 10/s, bucket of 10000, 10000/24h", must(policy.FixedWindow(10, time.Second)), 20 * ms, 10 * time.Minute, 10000. / 86400, 95, must(policy.Funnel(10000, 10000, 24*time.Hour))},
 		{"bucket of 10, 10/s, of 1000, 1000/h", must(policy.Funnel(10, 10, time.Second)), 20 * ms, 5 * time.Minute, 1000. / 3600, 95, must(policy.Funnel(1000, 1000, time.Hour))},
@@ -82,8 +81,7 @@ func TestCrowdUsesTheLimitWithoutARefusal(t *testing.T) {
 	}
 }
 
-// A server whose windows are shorter than the second in which it could tell them is served by
-// the caller's own policy.
+// The server's windows are shorter than the second in which it can advertise them.
 func TestPolicyOfTheCallerHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		far := &away{handler: server(t, httplimit.RateLimitHeaders, must(policy.Funnel(1, 10, time.Second))), rtt: 4 * time.Millisecond}
@@ -96,7 +94,7 @@ func TestPolicyOfTheCallerHolds(t *testing.T) {
 	})
 }
 
-// An AtMost sustains less than it tells. Refusals slow the pace down until there are none.
+// AtMost sustains less than it advertises.
 func TestRefusalsSlowThePaceDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		far := &away{handler: server(t, httplimit.RateLimitHeaders, must(policy.AtMost(100, 10*time.Second)))}
@@ -118,9 +116,8 @@ func TestRefusalsSlowThePaceDown(t *testing.T) {
 	})
 }
 
-// The same over real sockets: every request is served, and at the first attempt. They are more than
-// the bucket holds and is given back at three times the pace. The bucket holds what comes at once
-// when a busy machine has stopped for two seconds.
+// The bucket covers a busy machine that stops for two seconds. There are more requests than it
+// holds and regains at three times the pace.
 func TestCrowdOverSockets(t *testing.T) {
 	var refused atomic.Int64
 	limited := server(t, httplimit.RateLimitHeaders, must(policy.Funnel(400, 200, time.Second)))
@@ -157,7 +154,7 @@ func TestCrowdOverSockets(t *testing.T) {
 	assert.Equal(t, 1, stats.Keys)
 }
 
-// turnOf returns a turn that is there at once.
+// turnOf returns a turn available at once.
 func turnOf(t testing.TB, l *Line[string]) *Turn[string] {
 	t.Helper()
 	turn, err := l.Wait(t.Context(), "key")
@@ -165,7 +162,7 @@ func turnOf(t testing.TB, l *Line[string]) *Turn[string] {
 	return &turn
 }
 
-// free returns a line whose other side has described no limit.
+// free returns a line whose server has described no limit.
 func free(t testing.TB, c Config) *Line[string] {
 	t.Helper()
 	l := newLine(t, c)
@@ -173,8 +170,7 @@ func free(t testing.TB, c Config) *Line[string] {
 	return l
 }
 
-// waiting has so many calls wait for their turns, in the order of their numbers, and returns
-// when each got it.
+// waiting starts n calls in order and returns when each got its turn.
 func waiting(ctx context.Context, l *Line[string], n int) (got *sync.Map, all *sync.WaitGroup) {
 	got, all = &sync.Map{}, &sync.WaitGroup{}
 	began := time.Now()
@@ -190,9 +186,6 @@ func waiting(ctx context.Context, l *Line[string], n int) (got *sync.Map, all *s
 	return got, all
 }
 
-// A refusal keeps all calls waiting for as long as it says: those that come later, and those
-// that stood in line before.
-//
 // Promise: A refusal holds all calls of its key for its time.
 func TestNoCallWakesEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -218,7 +211,6 @@ func TestNoCallWakesEarly(t *testing.T) {
 	})
 }
 
-// After a back-off there is room for one call, whatever has drained meanwhile.
 func TestOneCallGoesAfterABackoff(t *testing.T) {
 	for name, answer := range map[string]Answer{
 		"with a limit": {Refused: true, RetryAfter: time.Minute, Limit: 1000, Window: 100 * time.Second},
@@ -248,8 +240,7 @@ func TestOneCallGoesAfterABackoff(t *testing.T) {
 	}
 }
 
-// A limit of the caller's own is drained as well: one call goes after the back-off, and the others
-// at the pace of the limit, whatever came before.
+// The others go at the pace of the limit, whatever came before.
 func TestOneCallGoesAfterABackoffUnderAPolicy(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit policy.Policy
@@ -286,7 +277,6 @@ func TestOneCallGoesAfterABackoffUnderAPolicy(t *testing.T) {
 	}
 }
 
-// A limit in windows keeps room for one call in the present window.
 func TestOneCallGoesAfterABackoffInAWindow(t *testing.T) {
 	for name, limit := range map[string]policy.Policy{
 		"fixed":   must(policy.FixedWindow(100, time.Minute)),
@@ -308,9 +298,6 @@ func TestOneCallGoesAfterABackoffInAWindow(t *testing.T) {
 	}
 }
 
-// An old success does not lift a newer refusal, nor does a newer one shorten it, nor does a
-// later refusal that asks for less.
-//
 // Promise: No success lifts or shortens a back-off.
 func TestSuccessDoesNotLiftARefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -338,8 +325,7 @@ func TestSuccessDoesNotLiftARefusal(t *testing.T) {
 	})
 }
 
-// A call that is answered more than once has each refusal obeyed, and nothing else, and its
-// turn does not come back.
+// Later answers have only their refusals obeyed, and the turn does not come back.
 func TestSecondAnswerMayRefuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{})
@@ -357,7 +343,6 @@ func TestSecondAnswerMayRefuse(t *testing.T) {
 	})
 }
 
-// What an old answer says is not used for the pace once a newer one has come.
 func TestOldAnswerDoesNotSetThePace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := free(t, Config{})
@@ -370,8 +355,7 @@ func TestOldAnswerDoesNotSetThePace(t *testing.T) {
 	})
 }
 
-// Refusals that do not say how long hold the key for longer each time, up to the bound. Those
-// of calls that were sent before count as one, and a success begins anew.
+// Refusals of calls sent before count as one, and a success starts over.
 func TestBackoffDoubles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := free(t, Config{Backoff: time.Second, MaxBackoff: 5 * time.Second})
@@ -391,8 +375,7 @@ func TestBackoffDoubles(t *testing.T) {
 	})
 }
 
-// However long the other side asks for, MaxBackoff bounds it. A refusal for ever is about its
-// call alone.
+// A refusal for ever concerns its call alone.
 //
 // Promise: A back-off is bounded, whatever the server says.
 func TestBackoffIsBounded(t *testing.T) {
@@ -409,7 +392,7 @@ func TestBackoffIsBounded(t *testing.T) {
 	})
 }
 
-// Hostile answers neither panic nor leave a line that no call gets through.
+// No panic, and calls still get through.
 func TestHostileAnswers(t *testing.T) {
 	numbers := []int64{-1 << 63, -1, 0, 1, 7, 1 << 40, 1<<63 - 1}
 	synctest.Test(t, func(t *testing.T) {
@@ -432,7 +415,7 @@ func TestHostileAnswers(t *testing.T) {
 	})
 }
 
-// If nothing remains and these calls used little of it, others did: calls wait for the reset.
+// These calls used little of the limit: others did.
 func TestNothingRemainsWaitsForTheReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{})
@@ -447,9 +430,6 @@ func TestNothingRemainsWaitsForTheReset(t *testing.T) {
 	})
 }
 
-// While nothing is known of a key its first call goes alone; the others wait for its answer,
-// or for Probe.
-//
 // Promise: An unknown key's first call goes alone, at most for `Config.Probe`.
 func TestFirstCallGoesAlone(t *testing.T) {
 	for name, answered := range map[string]bool{"answered": true, "not answered": false} {
@@ -479,8 +459,7 @@ func TestFirstCallGoesAlone(t *testing.T) {
 	}
 }
 
-// A refusal of the first call of a key holds the others as long as it says, and no longer: the
-// answer has come, so Probe ends. The first of them is served and lets the others go.
+// Probe ends with the refusal. The first call after it is served and releases the others.
 func TestFirstRefusalEndsTheProbe(t *testing.T) {
 	for name, c := range map[string]struct {
 		retryAfter, held time.Duration
@@ -509,7 +488,7 @@ func TestFirstRefusalEndsTheProbe(t *testing.T) {
 	}
 }
 
-// A call behind a refused first call passes if its deadline lies behind the refusal's end.
+// Its deadline is after the refusal's end.
 func TestFirstRefusalLeavesTheDeadlineOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{})
@@ -522,9 +501,6 @@ func TestFirstRefusalLeavesTheDeadlineOfOthers(t *testing.T) {
 	})
 }
 
-// Calls whose context ends, in line or before, leave nothing taken; nor do turns that are
-// cancelled.
-//
 // Promise: A cancelled call leaves nothing taken.
 func TestCancelledCallsLeaveNothingTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -551,8 +527,7 @@ func TestCancelledCallsLeaveNothingTaken(t *testing.T) {
 	})
 }
 
-// Calls get their turns in the order in which they came, over a change of the pace and over
-// back-offs with jitter.
+// Over a change of pace, and back-offs with jitter.
 //
 // Promise: Calls go in the order in which they came.
 func TestOrderIsKept(t *testing.T) {
@@ -585,7 +560,6 @@ func TestOrderIsKept(t *testing.T) {
 	})
 }
 
-// Jitter lengthens back-offs, by no more than it says, and by different times.
 func TestJitterLengthensOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := map[time.Duration]bool{}
@@ -601,8 +575,7 @@ func TestJitterLengthensOnly(t *testing.T) {
 	})
 }
 
-// Keys are bounded, those that are idle go, and calls of keys without a place pass and are
-// held by refusals all the same.
+// Idle keys go; calls of keys without a place pass, and refusals still hold them.
 //
 // Promise: The keys of a line are bounded.
 func TestKeysAreBounded(t *testing.T) {
@@ -615,7 +588,7 @@ func TestKeysAreBounded(t *testing.T) {
 			require.NoError(t, err)
 			assert.LessOrEqual(t, line.Stats().Keys, 2000)
 		}
-		turn, err := line.Wait(t.Context(), 2999) // alone no more, as it is not remembered
+		turn, err := line.Wait(t.Context(), 2999) // not alone: it is not remembered
 		require.NoError(t, err)
 		turn.Obey(Answer{Refused: true, RetryAfter: time.Second})
 		assert.Equal(t, time.Second, line.Held(2999))
@@ -626,7 +599,7 @@ func TestKeysAreBounded(t *testing.T) {
 	})
 }
 
-// A key that is held, or that calls wait for, is not idle: it keeps the pace that it has learned.
+// A key that is held or has waiting calls is not idle.
 func TestHeldKeyKeepsItsPace(t *testing.T) {
 	for name, wait := range map[string]bool{"calls wait": true, "held": false} {
 		t.Run(name, func(t *testing.T) {
@@ -661,7 +634,6 @@ func TestHeldKeyKeepsItsPace(t *testing.T) {
 	}
 }
 
-// Bad settings get an error that names the field.
 func TestBadConfig(t *testing.T) {
 	var none *fakePolicy
 	for field, c := range map[string]Config{
@@ -686,7 +658,6 @@ func TestBadConfig(t *testing.T) {
 
 type fakePolicy struct{ policy.Policy }
 
-// A closed line refuses calls and ends waits.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := New[string](Config{})

@@ -5,23 +5,20 @@ import (
 	"strings"
 )
 
-// Structured fields (RFC 9651), as far as RateLimit and RateLimit-Policy use them: a list of
-// strings with parameters. What is not such a list is no list at all.
+// Structured fields (RFC 9651) for RateLimit and RateLimit-Policy: a list of strings with
+// parameters.
 
-// mostItems bounds how many limits are read of a field. Further ones are checked and dropped.
-const mostItems = 16
+const mostItems = 16 // limits read of a field; more are checked and dropped
 
-// mostLength bounds the length of a field, of all its lines together.
-const mostLength = 8 << 10
+const mostLength = 8 << 10 // of all lines of a field
 
-// item is a string, or a token, with its parameters. Numbers are below 0 if they are absent.
+// item is a string or token with its parameters. Absent numbers are below 0.
 type item struct {
 	name, unit string // unit is empty if absent
 	q, w, r, t int64
 }
 
-// parseList parses the lines of a field, which are one list, into items, and returns how many
-// there are; 0 if the field is no such list.
+// parseList parses the lines of a field as one list and returns its length, 0 if malformed.
 func parseList(items []item, lines []string) (n int) {
 	length := 0
 	for _, line := range lines {
@@ -46,7 +43,7 @@ func parseList(items []item, lines []string) (n int) {
 			if !p.take(',') {
 				return 0
 			}
-			if p.skip(" \t"); p.rest == "" { // a comma at the end
+			if p.skip(" \t"); p.rest == "" { // trailing comma
 				return 0
 			}
 		}
@@ -54,13 +51,10 @@ func parseList(items []item, lines []string) (n int) {
 	return n
 }
 
-// parser consumes rest from its beginning.
 type parser struct{ rest string }
 
-// skip skips any of the characters.
 func (p *parser) skip(any string) { p.rest = strings.TrimLeft(p.rest, any) }
 
-// take skips one character, if it is there.
 func (p *parser) take(c byte) bool {
 	if p.rest == "" || p.rest[0] != c {
 		return false
@@ -69,7 +63,6 @@ func (p *parser) take(c byte) bool {
 	return true
 }
 
-// while returns the characters at the beginning for which ok holds.
 func (p *parser) while(ok func(c byte) bool) (s string) {
 	i := 0
 	for i < len(p.rest) && ok(p.rest[i]) {
@@ -79,7 +72,7 @@ func (p *parser) while(ok func(c byte) bool) (s string) {
 	return s
 }
 
-// item parses a string or token, and its parameters.
+// item parses a string or token and its parameters.
 func (p *parser) item() (it item, ok bool) {
 	it.q, it.w, it.r, it.t = -1, -1, -1, -1
 	v, ok := p.value()
@@ -100,7 +93,7 @@ func (p *parser) item() (it item, ok bool) {
 		}
 		switch to := it.number(key); {
 		case to != nil:
-			*to = -1 // the last of equal parameters holds
+			*to = -1 // the last equal parameter counts
 			if v.kind == isInteger && v.n >= 0 {
 				*to = v.n
 			}
@@ -113,7 +106,6 @@ func (p *parser) item() (it item, ok bool) {
 	return it, true
 }
 
-// number returns where the number of a parameter belongs, nil if it is of no interest.
 func (it *item) number(key string) *int64 {
 	switch key {
 	case "q":
@@ -136,14 +128,12 @@ const (
 	isInteger
 )
 
-// value is a bare item.
 type value struct {
 	kind kind
 	text string
 	n    int64
 }
 
-// value parses a bare item.
 func (p *parser) value() (v value, ok bool) {
 	if p.rest == "" {
 		return v, false

@@ -12,38 +12,36 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Options configures a [Transport]. The zero Options is a good choice.
+// Options configures a [Transport]. The zero Options is ready to use.
 type Options struct {
 	// Base sends the requests. The default is http.DefaultTransport.
 	Base http.RoundTripper
 
-	// Retries is how often a request that was refused is sent again, at most. Each time it
-	// waits its turn behind those that wait already, and after the back-off that the answer
-	// asked for. It is sent again only if Repeatable reports that it may be, and if its body
-	// can be had again: there is none, or GetBody is set. The default is 0, never.
+	// Retries is how often a refused request is sent again, at most. Each retry waits in line
+	// again, and after the back-off. Repeatable must allow it, and the body must be absent or have
+	// GetBody. The default is 0, never.
 	//
-	// If the next turn comes later than the context or Config.Patience allows, the refusal is
-	// returned. So is one whose body is longer than 64 KiB, or does not end within a second.
+	// The refusal is returned if the next turn comes later than the context or Config.Patience
+	// allows, or its body is longer than 64 KiB or takes over a second.
 	Retries int
 
-	// Repeatable reports whether a request may be sent more than once. The default is that
-	// of net/http: GET, HEAD, OPTIONS and TRACE, and also PUT and DELETE, and any with the
-	// field Idempotency-Key or X-Idempotency-Key.
+	// Repeatable reports whether a request may be sent more than once. The default is net/http's
+	// GET, HEAD, OPTIONS and TRACE, also PUT and DELETE, and any with the field Idempotency-Key or
+	// X-Idempotency-Key.
 	Repeatable func(r *http.Request) bool
 }
 
-// Transport is an http.RoundTripper that has each request wait its turn in a [Line], and obeys
-// the answers. It changes no request. Call [NewTransport] to make one. Any number of goroutines
-// may use it, as may several Transports one Line.
+// Transport is an http.RoundTripper whose requests wait their turn in a [Line] and obey the
+// answers. It changes no request. It is safe for concurrent use; several Transports may share a
+// Line.
 type Transport[K comparable] struct {
 	line    *Line[K]
 	key     func(r *http.Request) K
 	options Options
 }
 
-// NewTransport returns a Transport over a line. key returns the key of a request, whose limit
-// it is: [ByHost] or a function of the caller's. It must not change the request. An error is a
-// *policy.FieldError that names the field.
+// NewTransport returns a Transport over a line. key returns the key of a request, such as [ByHost],
+// and must not change the request. An error is a *policy.FieldError that names the field.
 func NewTransport[K comparable](line *Line[K], key func(r *http.Request) K, options Options) (*Transport[K], error) {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: "outgoing.NewTransport", Field: field, Value: value, Want: want}
@@ -65,8 +63,8 @@ func NewTransport[K comparable](line *Line[K], key func(r *http.Request) K, opti
 	return &Transport[K]{line, key, options}, nil
 }
 
-// ByHost returns the host that a request goes to, in lower case and with its port, if that is
-// not the usual one of its scheme.
+// ByHost returns the request's host in lower case, with its port unless that is the scheme's
+// default.
 func ByHost(r *http.Request) string {
 	host := strings.ToLower(r.URL.Host)
 	usual := ":80"
@@ -76,8 +74,8 @@ func ByHost(r *http.Request) string {
 	return strings.TrimSuffix(host, usual)
 }
 
-// RoundTrip implements http.RoundTripper. A request whose turn does not come gets the error of
-// [Line.Wait], and is not sent. Its body is closed in any case.
+// RoundTrip implements http.RoundTripper. A request without a turn is not sent and gets the error
+// of [Line.Wait]. Its body is closed in any case.
 func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 	key := t.key(r)
 	turn, err := t.line.Wait(r.Context(), key)
@@ -85,7 +83,7 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 		closeBody(r)
 		return nil, err
 	}
-	defer func() { turn.Lost() }() // if Base, or a function of the program, panics
+	defer func() { turn.Lost() }() // if Base or a callback panics
 	for left := t.options.Retries; ; left-- {
 		resp, err := t.options.Base.RoundTrip(r)
 		if err != nil {
@@ -108,7 +106,7 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// CloseIdleConnections closes those of Options.Base, if it can.
+// CloseIdleConnections closes the idle connections of Options.Base, if it can.
 func (t *Transport[K]) CloseIdleConnections() {
 	if c, ok := t.options.Base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
@@ -121,7 +119,6 @@ func closeBody(r *http.Request) {
 	}
 }
 
-// repeatable is the default of Options.Repeatable.
 func repeatable(r *http.Request) bool {
 	switch r.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
@@ -135,12 +132,10 @@ func repeatable(r *http.Request) bool {
 	return false
 }
 
-// hasBodyAgain reports whether a request's body can be sent once more.
 func hasBodyAgain(r *http.Request) bool {
 	return r.Body == nil || r.Body == http.NoBody || r.GetBody != nil
 }
 
-// again returns a request to be sent once more.
 func again(r *http.Request) (*http.Request, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return r, nil
@@ -149,22 +144,18 @@ func again(r *http.Request) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	next := *r // as net/http does: what is shared is not changed
+	next := *r // as net/http does: shared parts are not changed
 	next.Body = body
 	return &next, nil
 }
 
 const (
-	// mostAside bounds how much of a refusal's body is read so that its connection can be used
-	// again while the request waits.
-	mostAside = 64 << 10
-	// asideWithin bounds the time that this takes.
-	asideWithin = time.Second
+	mostAside   = 64 << 10    // bytes read of a refusal's body, to use its connection again
+	asideWithin = time.Second // time for it
 )
 
-// setAside reads a body to its end and closes it, and puts what was read in its place. It
-// reports whether the body was that short, and came in time. If not, the response still has all of
-// its body.
+// setAside replaces the body by its content and closes it. It reports false if the body is too long
+// or too slow; the response then still has all of it.
 func setAside(ctx context.Context, resp *http.Response) bool {
 	if resp.Body == nil { // as net/http allows
 		return true
@@ -187,18 +178,17 @@ func setAside(ctx context.Context, resp *http.Response) bool {
 	return true
 }
 
-// aside is a body of which the beginning is read by a goroutine.
+// aside is a body whose beginning is read by a goroutine.
 type aside struct {
 	from    io.ReadCloser
 	stopped atomic.Bool
 
-	done chan struct{} // closed when the goroutine has ended, and read and err are the reader's
+	done chan struct{} // closed when the goroutine has ended and the reader owns read and err
 	read bytes.Buffer
-	err  error // the error of the body, io.EOF at its end
+	err  error // the body's error, io.EOF at its end
 }
 
-// fill reads until the body ends, is too long, or stop is called. A Read that blocks then ends with
-// the body, which its reader closes.
+// fill reads until the body ends, is too long, or stop is called. Close ends a blocked Read.
 func (b *aside) fill() {
 	defer close(b.done)
 	var chunk [4 << 10]byte
@@ -209,7 +199,7 @@ func (b *aside) fill() {
 	}
 }
 
-// stop ends fill after the present Read, and reports whether it has read the whole body.
+// stop ends fill after the present Read, and reports whether the whole body was read.
 func (b *aside) stop() (whole bool) {
 	b.stopped.Store(true)
 	select {
@@ -220,7 +210,6 @@ func (b *aside) stop() (whole bool) {
 	}
 }
 
-// Read implements io.Reader.
 func (b *aside) Read(p []byte) (int, error) {
 	<-b.done
 	switch {
@@ -232,6 +221,5 @@ func (b *aside) Read(p []byte) (int, error) {
 	return b.from.Read(p)
 }
 
-// Close implements io.Closer. It does not wait for a Read that blocks, and ends it if the body
-// allows that.
+// Close implements io.Closer. It does not wait for a blocked Read, and ends it if the body can.
 func (b *aside) Close() error { return b.from.Close() }

@@ -18,7 +18,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// base answers by a function, and counts idle connections that were closed.
+// base answers by a function, and counts closings of idle connections.
 type base struct {
 	answer func(r *http.Request) (*http.Response, error)
 	closed int
@@ -33,7 +33,6 @@ func (b *base) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (b *base) CloseIdleConnections() { b.closed++ }
 
-// body is a body that knows whether it was closed.
 type body struct {
 	io.Reader
 	closed atomic.Int64
@@ -63,9 +62,6 @@ func transport(t testing.TB, c Config, o Options) *Transport[string] {
 	return rt
 }
 
-// Nothing is sent again unless the caller asks for it, and then only what may be repeated, so
-// often and no more, with the whole body each time.
-//
 // Promise: Retries are off by default, and repeat only what may be repeated.
 func TestRetriesOnlyWhatMayBeRepeated(t *testing.T) {
 	once := func() io.Reader { return io.MultiReader(strings.NewReader("body")) } // has no GetBody
@@ -128,7 +124,6 @@ func TestRetriesOnlyWhatMayBeRepeated(t *testing.T) {
 	}
 }
 
-// If the next turn comes too late the refusal is returned, at once and with its body.
 func TestRefusalIsReturnedIfItsTurnIsTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := transport(t, Config{Patience: time.Second}, Options{Retries: 3, Base: &base{answer: func(*http.Request) (*http.Response, error) {
@@ -146,7 +141,6 @@ func TestRefusalIsReturnedIfItsTurnIsTooLate(t *testing.T) {
 	})
 }
 
-// failing returns its error.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
@@ -163,7 +157,7 @@ func (d *drip) Read(p []byte) (int, error) {
 	return 1, nil
 }
 
-// A slow body of a refusal holds no call up: the refusal is returned, with all of its body.
+// It has all of its body.
 func TestSlowRefusalIsReturned(t *testing.T) {
 	for name, c := range map[string]struct{ context, most time.Duration }{
 		"a second":    {time.Hour, time.Second},
@@ -193,8 +187,7 @@ func TestSlowRefusalIsReturned(t *testing.T) {
 	}
 }
 
-// A long body of a refusal is not read for a retry, and reaches the caller whole; one that
-// fails keeps its error.
+// It is not read for a retry and reaches the caller whole; a failing body keeps its error.
 func TestLongRefusalIsReturned(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
@@ -222,8 +215,7 @@ func TestLongRefusalIsReturned(t *testing.T) {
 	}
 }
 
-// A request that is not sent has its body closed, and one whose body cannot be had again gives
-// its turn back.
+// One whose body cannot be read again also gives its turn back.
 //
 // Promise: A `Transport` closes the body of a request that it does not send.
 func TestBodyIsClosedWithoutATurn(t *testing.T) {
@@ -252,7 +244,6 @@ func TestBodyIsClosedWithoutATurn(t *testing.T) {
 	})
 }
 
-// Errors of the base pass through, and idle connections are closed there.
 func TestBaseIsPassedThrough(t *testing.T) {
 	broken := errors.New("broken")
 	b := &base{answer: func(*http.Request) (*http.Response, error) { return nil, broken }}
