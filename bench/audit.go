@@ -5,50 +5,43 @@ import (
 	"time"
 )
 
-// Audit compares what a limiter admitted with what its own promise allowed, over
-// all that it was asked in a workload: opening the keys, warming up, and every
-// pass.
+// Audit compares what a limiter admitted in a workload with what its promise allowed. It covers
+// opening the keys, warming up and every pass.
 type Audit struct {
-	// Promise is the rule that the limiter was held to.
 	Promise Promise `json:"promise"`
-	// Calls is the number of calls, Admitted the number of those that passed, as
-	// counted by the callers.
+	// Calls and Admitted are counted by the callers.
 	Calls    int64 `json:"calls"`
 	Admitted int64 `json:"admitted"`
-	// Allowed is the most that the promise allowed. It is summed over the keys: for
-	// each the lesser of the calls for it and of what the promise allows one key.
+	// Allowed is the most that the promise allowed: the sum over the keys of the lesser of its
+	// calls and the bound for a key.
 	Allowed int64 `json:"allowed"`
-	// Over is what was admitted beyond Allowed, or 0.
+	// Over is the number admitted beyond Allowed.
 	Over int64 `json:"over"`
-	// BucketAllowed is the most that a bucket of the same limit would have allowed.
-	// It is Allowed for a limiter that promises a bucket.
+	// BucketAllowed is Allowed if the promise were a bucket of the same limit.
 	BucketAllowed int64 `json:"bucket_allowed"`
-	// Possible is what an ideal limiter of the same promise would have admitted of
-	// the same calls, if they came evenly over each pass. It is no more than
-	// Allowed. A limiter that admits clearly less refuses calls that its limit would
-	// have let pass.
+	// Possible is the number that an ideal limiter of the same promise admits if the calls come
+	// evenly over each pass, at most Allowed. Clearly fewer means that calls within the limit were
+	// refused.
 	Possible int64 `json:"possible"`
-	// Binds reports whether the promise allowed less than was asked. If not, every
-	// call was within the limit and the audit cannot find too many admitted.
+	// Binds reports whether the promise allowed less than was asked. If not, the audit cannot find
+	// too many admitted.
 	Binds bool `json:"binds"`
 	// Asked is the time during which the limiter was asked.
 	Asked time.Duration `json:"asked_ns"`
-	// Limiters is the number of limiters that these sums are over: in some
-	// workloads each pass begins with a new one.
+	// Limiters is the number of limiters summed: in some workloads each pass makes a new limiter.
 	Limiters int `json:"limiters"`
-	// Own is what the limiters themselves counted, or nil.
+	// Own holds the limiters' own counts, or nil.
 	Own *Counts `json:"own,omitempty"`
 }
 
 // Clean reports whether no more was admitted than the promise allowed.
 func (a Audit) Clean() bool { return a.Over == 0 }
 
-// OverBucket returns by how much more was admitted than a bucket would have
-// allowed, or 0. It is no fault of a limiter that promises something else.
+// OverBucket returns the excess over a bucket, or 0. It is no fault if the limiter promises
+// something else.
 func (a Audit) OverBucket() int64 { return max(a.Admitted-a.BucketAllowed, 0) }
 
-// OfPossible returns what was admitted as a share of what was possible, 1 if
-// nothing was.
+// OfPossible returns Admitted as a share of Possible, 1 if nothing was possible.
 func (a Audit) OfPossible() float64 {
 	if a.Possible == 0 {
 		return 1
@@ -56,12 +49,9 @@ func (a Audit) OfPossible() float64 {
 	return float64(a.Admitted) / float64(a.Possible)
 }
 
-// auditor sums up what one limiter was asked, window by window, and with it what
-// the limiter's promise allowed and what was possible under it.
-//
-// Possible are the calls that an ideal limiter of the same promise would have admitted. The
-// instant of each call within its window is not recorded, so calls are taken to have come
-// evenly over it, as they do from callers that ask all the time.
+// auditor sums up the calls of a limiter, window by window, with the calls that its promise allowed
+// and that were possible. Instants within a window are not recorded: calls are taken to come
+// evenly, as they do from callers that ask all the time.
 type auditor struct {
 	promise Promise
 	limit   Limit
@@ -71,20 +61,16 @@ type auditor struct {
 	ideal   []idealLimiter
 }
 
-// idealLimiter admits as much as a promise allows, of calls that come evenly.
 type idealLimiter interface {
-	// take asks for a key n times in window w. The key's first window is first.
-	// Windows come in order.
+	// take asks n times for a key in window w. Windows come in order; first is the key's first.
 	take(key int, n int64, w, first Window)
-	// total returns how many calls were admitted.
 	total() float64
 }
 
 func newAuditor(promise Promise, limit Limit, keys int) *auditor {
 	a := &auditor{promise: promise, limit: limit, asked: make([]int64, keys), first: make([]int32, keys)}
 	if promise.windowed() {
-		// The first call came somewhere within its window. Both ends are tried, and
-		// the lesser result counts.
+		// The instant of the first call in its window is unknown: try both ends, count the lesser.
 		a.ideal = []idealLimiter{newIdealWindows(limit, keys, false), newIdealWindows(limit, keys, true)}
 	} else {
 		a.ideal = []idealLimiter{newIdealBuckets(limit, keys)}
@@ -92,7 +78,6 @@ func newAuditor(promise Promise, limit Limit, keys int) *auditor {
 	return a
 }
 
-// add adds a window and the number of calls for each key in it.
 func (a *auditor) add(w Window, asked []int64) {
 	a.windows = append(a.windows, w)
 	for key, n := range asked {
@@ -109,7 +94,6 @@ func (a *auditor) add(w Window, asked []int64) {
 	}
 }
 
-// calls returns the number of calls for all keys.
 func (a *auditor) calls() (n int64) {
 	for _, asked := range a.asked {
 		n += asked
@@ -117,10 +101,8 @@ func (a *auditor) calls() (n int64) {
 	return n
 }
 
-// allowed returns the most that the promise allowed.
 func (a *auditor) allowed() int64 { return a.allowedBy(a.promise) }
 
-// allowedBy returns the most that a promise would have allowed of the same calls.
 func (a *auditor) allowedBy(p Promise) (n int64) {
 	most := make(map[int32]int64) // by the first window
 	for key, asked := range a.asked {
@@ -136,19 +118,17 @@ func (a *auditor) allowedBy(p Promise) (n int64) {
 	return n
 }
 
-// possible returns what an ideal limiter would have admitted.
 func (a *auditor) possible() int64 {
 	least := math.Inf(1)
 	for _, ideal := range a.ideal {
 		least = min(least, ideal.total())
 	}
-	// The sums are of floating-point numbers; the bound is of whole ones.
+	// The sums are floats, the bound is an integer.
 	const rounding = 1e-3
 	return min(int64(least+rounding), a.allowed())
 }
 
-// add adds the audit of one limiter. What one limiter admitted too many is not set
-// off against what another one admitted too few.
+// add adds the audit of one limiter. An excess is not offset by what another refused.
 func (a *Audit) add(of *auditor, admitted int64, own *Counts) {
 	calls, allowed := of.calls(), of.allowed()
 	a.Promise = of.promise
@@ -171,8 +151,8 @@ func (a *Audit) add(of *auditor, admitted int64, own *Counts) {
 	}
 }
 
-// idealBuckets is an ideal bucket for each key. In each window a key admits the calls that ask
-// for it, up to its units at the beginning and those that drain meanwhile.
+// idealBuckets is an ideal bucket for each key. A window admits up to the units at its beginning
+// and those that drain meanwhile.
 type idealBuckets struct {
 	capacity, perNs float64
 	left            []float64       // by key: what it could still take at the end of its last window
@@ -201,8 +181,8 @@ func (b *idealBuckets) take(key int, n int64, w, first Window) {
 
 func (b *idealBuckets) total() float64 { return b.sum }
 
-// idealWindows counts the calls for each key in windows of the limit's own, one
-// after the other. A sliding window admits as much of calls that come evenly.
+// idealWindows counts calls in consecutive windows of the limit's length. A sliding window admits
+// as much of calls that come evenly.
 type idealWindows struct {
 	limit Limit
 	late  bool // the first call came at the end of its window, not at the beginning
@@ -228,12 +208,10 @@ func (i *idealWindows) take(key int, n int64, w, first Window) {
 	}
 	perNs := float64(n) / float64(w.End-w.Start)
 	i.takeIn(from, key, perNs*float64(int64(length)-offset))
-	// The windows in between are all alike.
 	i.sum += float64(to-from-1) * min(perNs*float64(length), float64(i.limit.Capacity))
 	i.takeIn(to, key, perNs*float64(end))
 }
 
-// takeIn takes up to n in the window of this index.
 func (i *idealWindows) takeIn(index int64, key int, n float64) {
 	if i.index[key] != index {
 		i.index[key], i.taken[key] = index, 0
@@ -245,7 +223,7 @@ func (i *idealWindows) takeIn(index int64, key int, n float64) {
 
 func (i *idealWindows) total() float64 { return i.sum }
 
-// floorDiv returns a/b rounded down and what is left over, for a positive b.
+// floorDiv returns a/b rounded down and the remainder, for b > 0.
 func floorDiv(a, b int64) (quotient, rest int64) {
 	quotient, rest = a/b, a%b
 	if rest < 0 {

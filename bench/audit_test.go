@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// auditorOf gives each window the calls by key of the same index, or the last ones.
+// auditorOf gives each window the calls by key of the same index, or the last.
 func auditorOf(p Promise, limit Limit, windows []Window, asked ...[]int64) *auditor {
 	keys := 0
 	if len(asked) > 0 {

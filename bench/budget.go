@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// budget keeps a run within its time. All costs are estimates; the pace says how far
-// they are off.
+// budget keeps a run within its time. Costs are estimates; pace tells how far they are off.
 type budget struct {
 	most  time.Duration // 0 for no bound
 	later time.Duration // cost of the first rounds of the workloads that come later
@@ -14,13 +13,11 @@ type budget struct {
 	done  time.Duration // cost of the steps that were carried out
 }
 
-// grace is the delay that a run may have without being late: the first steps are too
-// short to tell.
+// grace is the delay that is not yet late: the first steps are too short to tell.
 const grace = time.Second
 
-// isLate reports whether a round that begins with a step of this cost would begin too
-// late: later than its part of the whole run, or so late that at the pace so far the
-// first rounds of later workloads would have too little time.
+// isLate reports whether a round whose first step has this cost begins too late. It is behind its
+// part of the run, or the pace leaves too little time for the first rounds of later workloads.
 func (b budget) isLate(elapsed time.Duration, at Progress, cost time.Duration) bool {
 	if b.most == 0 {
 		return false
@@ -30,7 +27,7 @@ func (b budget) isLate(elapsed time.Duration, at Progress, cost time.Duration) b
 	return late || float64(elapsed)+b.pace(elapsed)*float64(cost+b.later) > float64(b.most)
 }
 
-// pace is the time that passed as a multiple of the estimate, at least 1.
+// pace is the time passed as a multiple of its estimate, at least 1.
 func (b budget) pace(elapsed time.Duration) float64 {
 	if b.done == 0 {
 		return 1
@@ -38,7 +35,6 @@ func (b budget) pace(elapsed time.Duration) float64 {
 	return max(float64(elapsed)/float64(b.done), 1)
 }
 
-// add counts a workload among those that come later.
 func (b *budget) add(first time.Duration, long bool) {
 	b.later += first
 	if !long {
@@ -46,10 +42,9 @@ func (b *budget) add(first time.Duration, long bool) {
 	}
 }
 
-// share returns the most time for a workload that begins now and whose first round has
-// this cost. It leaves the later ones what their first rounds need by estimate, or their
-// part if there is not enough for all. A long one takes no time from a brief one: its
-// figures are dear, and the audits come with the brief ones.
+// share returns the most time for a workload that begins now and whose first round has this cost.
+// Later workloads keep the time of their first rounds by estimate, or a proportional part. A long
+// workload takes none from brief ones, which have the audits.
 func (b budget) share(elapsed, first time.Duration, long bool) time.Duration {
 	others := b.brief
 	if long {
@@ -60,7 +55,6 @@ func (b budget) share(elapsed, first time.Duration, long bool) time.Duration {
 	return max(left-others, time.Duration(part))
 }
 
-// bound returns a context that ends when a workload has used up its share.
 func (b budget) bound(ctx context.Context, elapsed, first time.Duration, long bool) (context.Context, context.CancelFunc) {
 	if b.most == 0 {
 		return context.WithCancel(ctx)
@@ -68,8 +62,7 @@ func (b budget) bound(ctx context.Context, elapsed, first time.Duration, long bo
 	return context.WithTimeout(ctx, b.share(elapsed, first, long))
 }
 
-// firstCost returns the estimated cost of a schedule without the rounds that may be
-// left out.
+// firstCost returns the estimated cost of a schedule without optional rounds.
 func firstCost(s schedule) (cost time.Duration) {
 	for _, step := range s.steps() {
 		if step.round == 0 {

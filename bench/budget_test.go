@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sleeper is a limiter of which every call takes the same virtual time.
 type sleeper struct{ call time.Duration }
 
 func (s sleeper) Choke(string) bool { time.Sleep(s.call); return true }
@@ -24,7 +23,7 @@ func sleeping(name string, call time.Duration) Contender {
 	return Contender{Name: name, New: func(Setup) (Limiter, error) { return sleeper{call}, nil }}
 }
 
-// A machine that takes a hundred times as long as estimated.
+// The machine takes a hundred times as long as estimated.
 func TestBudgetBoundsFirstRoundsToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 100_000
@@ -48,7 +47,6 @@ func TestBudgetBoundsFirstRoundsToo(t *testing.T) {
 	})
 }
 
-// Rounds of an early workload do not use up the time of a later one's first round.
 func TestRoundsAreLeftOutBeforeContenders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := quick()

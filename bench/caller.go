@@ -5,28 +5,24 @@ import (
 	"time"
 )
 
-// caller is one goroutine's part in asking one limiter. Its counters are its own,
-// and it writes them when it has stopped.
+// caller is one goroutine that asks one limiter. It writes its counters when it has stopped.
 type caller struct {
 	stream
 	asked, passed int64 // over all passes
 	recorder      Recorder
-	// slow says that a call takes milliseconds: once looks after each whether to stop.
+	// slow calls take milliseconds: once then checks after each whether to stop.
 	slow bool
 }
 
-// callerJob is one of the ways in which a caller asks.
 type callerJob func(c *caller, l Limiter, stop *atomic.Bool, ask askFunc)
 
-// askFunc asks a limiter for the keys of a batch. There is one call of it a batch.
+// askFunc asks a limiter for a batch of keys.
 type askFunc func(l Limiter, keys []string) (passed int)
 
-// probePause is the pause of a prober between two batches, so that it does not take
-// a processor from the callers that it runs beside.
+// probePause lies between the batches of a prober, so that it takes no processor from others.
 const probePause = 100 * time.Microsecond
 
-// probe asks for the keys of the stream over and over, with every call timed and
-// with pauses.
+// probe asks for the keys repeatedly, timing every call, with pauses.
 func (c *caller) probe(l Limiter, stop *atomic.Bool) {
 	for ; !stop.Load(); time.Sleep(probePause) {
 		c.passed += int64(c.askTimed(l, c.keys))
@@ -34,8 +30,8 @@ func (c *caller) probe(l Limiter, stop *atomic.Bool) {
 	}
 }
 
-// loop asks for the keys of the stream over and over, one batch at least: a short
-// pass may be over before a busy machine lets any caller begin.
+// loop asks for the keys repeatedly, at least a batch: on a busy machine a short pass may be over
+// before a caller begins.
 func (c *caller) loop(l Limiter, stop *atomic.Bool, ask askFunc) {
 	at := int(c.asked % int64(len(c.keys)))
 	asked, passed := 0, 0
@@ -51,7 +47,6 @@ func (c *caller) loop(l Limiter, stop *atomic.Bool, ask askFunc) {
 	c.passed += int64(passed)
 }
 
-// once asks for the keys of the stream and ends.
 func (c *caller) once(l Limiter, stop *atomic.Bool, ask askFunc) {
 	asked, passed, size := 0, 0, batch
 	if c.slow {
@@ -79,7 +74,6 @@ func (c *caller) askTimed(l Limiter, keys []string) (passed int) {
 	return passed
 }
 
-// jobsOf returns the callers' jobs. With timed, every call is timed.
 func jobsOf(callers []*caller, l Limiter, how callerJob, timed bool) []job {
 	jobs := make([]job, len(callers))
 	for i, c := range callers {
@@ -106,19 +100,17 @@ func sumPassed(callers []*caller) (n int64) {
 	return n
 }
 
-// askedWindow is a window, and what callers asked in it.
+// askedWindow is a window and the calls in it.
 type askedWindow struct {
 	Window
 	callers  []*caller
 	from, to []int64 // calls of each caller before and after
 }
 
-// beginWindow notes how much the callers have asked before a window.
 func beginWindow(callers []*caller) askedWindow {
 	return askedWindow{callers: callers, from: askedSoFar(callers)}
 }
 
-// end notes how much they have asked when the window is over.
 func (s askedWindow) end(w Window) askedWindow {
 	s.Window, s.to = w, askedSoFar(s.callers)
 	return s
@@ -132,8 +124,7 @@ func askedSoFar(callers []*caller) []int64 {
 	return asked
 }
 
-// count adds to times how often each key was asked, by callers that loop over their
-// streams.
+// count adds the calls for each key to times, for callers that loop over their streams.
 func (s askedWindow) count(times []int64) {
 	for i, c := range s.callers {
 		n := int64(len(c.order))
@@ -152,7 +143,7 @@ func (s askedWindow) count(times []int64) {
 	}
 }
 
-// auditOf sums up the windows of one limiter, which are in order.
+// auditOf sums up the windows of one limiter, in order.
 func auditOf(promise Promise, limit Limit, keys int, windows []askedWindow) *auditor {
 	a := newAuditor(promise, limit, keys)
 	times := make([]int64, keys)

@@ -12,7 +12,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// The workloads of [Calls].
 const (
 	LimitsWorkload         = "limits"
 	LimitsTakeWorkload     = "limits-take"
@@ -23,19 +22,17 @@ const (
 	SetPolicyWorkload      = "setpolicy"
 )
 
-// callKeys is the number of keys of the workloads of calls. They stay in the cache, as a
-// hot key does. A limit that counts no more than millions of units an hour for a key
-// passes all calls of a run, because the keys share them.
+// callKeys is the number of keys, few enough to stay in the cache like a hot key. They share the
+// calls of a run, so that limits up to millions of units an hour pass them all.
 const callKeys = 64
 
-// roomy is the limit of the workloads of calls: no call is refused. Its period is the
-// shortest that windows have, with the highest count that a fixed window has.
+// roomy is the limit under which no call is refused: the shortest period of windows, with the
+// highest count of a fixed window.
 var roomy = Limit{Capacity: 1_000_000, Count: 1_000_000_000, Per: time.Second}
 
-// Calls returns the workloads of Ral's other limits and verbs. In most of them, one
-// caller asks for keys that are in the cache, so that the cost of the call itself is
-// seen, and none of the memory's. Each is compared with Choke under a funnel. scale
-// multiplies the number of changes of the limit.
+// Calls returns the workloads of Ral's other limits and verbs, each compared with Choke under a
+// funnel. Most have one caller and keys in the cache, to show the cost of the call without
+// memory. scale multiplies the number of changes of the limit.
 func Calls(scale float64) []Workload {
 	calls := Workload{Limit: roomy, Draw: DrawInTurn, Keys: callKeys, Callers: 1, Apart: true, Base: ralName}
 	beside := func(name, about, why string) Workload {
@@ -69,8 +66,8 @@ func Calls(scale float64) []Workload {
 	}
 }
 
-// Brief returns workloads with the ones of [Calls] cut short: three rounds of 40 ms, in
-// which single calls are not timed.
+// Brief returns the workloads with those from [Calls] cut to three rounds of 40 ms, without
+// latencies.
 func Brief(workloads []Workload) []Workload {
 	const rounds, duration = 3, 40 * time.Millisecond
 	brief := append([]Workload(nil), workloads...)
@@ -82,7 +79,6 @@ func Brief(workloads []Workload) []Workload {
 	return brief
 }
 
-// All returns the standard workloads and those of [Calls], the long ones last.
 func All(scale float64) []Workload {
 	var all, long []Workload
 	for _, w := range append(Standard(scale), Calls(scale)...) {
@@ -95,9 +91,8 @@ func All(scale float64) []Workload {
 	return append(all, long...)
 }
 
-// RalCalls returns Ral's other limits and verbs as contenders, for the workloads of
-// [Calls]. Each of these has a row for Choke under a funnel, which is named as Ral is
-// elsewhere.
+// RalCalls returns Ral's other limits and verbs as contenders for [Calls]. The first, named as Ral
+// is elsewhere, is Choke under a funnel.
 func RalCalls() []Contender {
 	base := Ral()
 	base.For = []string{LimitsWorkload, LimitsTakeWorkload, LimitsAuditWorkload, VerbsWorkload, SeveralWorkload, SeveralRefusedWorkload}
@@ -126,7 +121,7 @@ func RalCalls() []Contender {
 	return append(all, ralSetPolicy())
 }
 
-// limitKinds are the policies. The first is the funnel's Take, whose Choke is the base.
+// limitKinds are the policies. The first is the funnel's Take; its Choke is the base.
 var limitKinds = []struct {
 	name, about string
 	limit       func(Limit) (policy.Policy, error)
@@ -158,22 +153,21 @@ var limitKinds = []struct {
 	{"WarmingUp", "policy.WarmingUp", func(l Limit) (policy.Policy, error) {
 		const coldFactor = 3 // Guava's
 		if l == roomy {
-			// A cold unit costs 750 ns: each key is asked less often than that.
+			// A cold unit costs 750 ns: each key is asked less often.
 			return policy.WarmingUp(4_000_000, time.Second, 3750*time.Nanosecond, coldFactor)
 		}
 		return policy.WarmingUp(l.Count, l.Per, l.Refill(), coldFactor)
 	}, TokenBucket, "stores no burst: idle keys are slower at first, as Guava's are"},
 }
 
-// callPair is a call for one key, and the same for one key after the other. The loop is
-// written out for each verb, so that the verb is called directly.
+// callPair calls a verb for one key, or for each of several. The loop is written for each verb, to
+// call it directly.
 type callPair struct {
 	one     func(key string) bool
 	all     func(keys []string) (passed int)
 	prepare func(keys []string) // or nil
 }
 
-// verbs are the verbs on one key, under a funnel.
 var verbs = []struct {
 	name, about string
 	calls       func(*engine.Engine[string]) callPair
@@ -259,7 +253,6 @@ var verbs = []struct {
 	}},
 }
 
-// owed is a debt under the roomy limit that lasts for a day.
 const owed = 86_400 * 1_000_000_000
 
 func choke(e *engine.Engine[string]) callPair {
@@ -275,35 +268,28 @@ func take(e *engine.Engine[string]) callPair {
 	}
 }
 
-// callLimiter is one of Ral's calls as a Limiter.
 type callLimiter struct {
 	callPair
 	counted
 	close func() error
 }
 
-// Choke implements Limiter.
 func (l callLimiter) Choke(key string) bool { return l.one(key) }
 
-// ChokeAll implements Limiter.
 func (l callLimiter) ChokeAll(keys []string) (passed int) { return l.all(keys) }
 
-// Close implements Limiter.
 func (l callLimiter) Close() error { return l.close() }
 
-// prepare implements preparer.
 func (l callLimiter) prepare(keys []string) {
 	if l.callPair.prepare != nil {
 		l.callPair.prepare(keys)
 	}
 }
 
-// newRalCall returns a contender without New, named after Ral.
 func newRalCall(name, about string, workloads ...string) Contender {
 	return Contender{Name: ralName + " " + name, About: about, Promise: LeakyBucket, Exact: true, For: workloads}
 }
 
-// ralCall returns a call of an engine with this kind of limit.
 func ralCall(name, about string, limit func(Limit) (policy.Policy, error), calls func(*engine.Engine[string]) callPair,
 	workloads ...string) Contender {
 	c := newRalCall(name, about, workloads...)
@@ -317,7 +303,6 @@ func ralCall(name, about string, limit func(Limit) (policy.Policy, error), calls
 	return c
 }
 
-// ralPolicyFor returns Choke with one of three funnels for each key.
 func ralPolicyFor() Contender {
 	c := newRalCall("PolicyFor", "Choke with one of three funnels by key", VerbsWorkload)
 	c.New = func(s Setup) (Limiter, error) {
@@ -334,8 +319,7 @@ func ralPolicyFor() Contender {
 	return c
 }
 
-// severalLimits are the calls under two limits: the workload's own for each key, and one
-// that never refuses.
+// severalLimits are the calls under two limits: the workload's own, and roomy.
 var severalLimits = []struct {
 	name, about string
 	new         func(Setup) (Limiter, error)
@@ -384,11 +368,9 @@ var severalLimits = []struct {
 	}},
 }
 
-// sharedKey is the key that stands for all clients together.
 const sharedKey = "all"
 
-// newClaims returns calls on two engines: one with the workload's limit, one with a limit
-// that never refuses.
+// newClaims returns calls on two engines, under the workload's limit and roomy.
 func newClaims(s Setup, calls func(own, shared *engine.Engine[string]) callPair) (Limiter, error) {
 	own, err := newEngine(s, funnel, asItIs)
 	if err != nil {
@@ -404,7 +386,6 @@ func newClaims(s Setup, calls func(own, shared *engine.Engine[string]) callPair)
 // RalTake returns the engine's Take under a funnel.
 func RalTake() Contender { return ralCall("Take", "Take under a funnel", funnel, take) }
 
-// ralSetPolicy returns changes of the limit as calls, while callers ask for one key.
 func ralSetPolicy() Contender {
 	c := newRalCall("SetPolicy", "SetPolicy, while 8 goroutines call Choke", SetPolicyWorkload)
 	c.Note = "ns/op has the other callers in it; p50 to worst are single changes"
@@ -432,7 +413,7 @@ func ralSetPolicy() Contender {
 	return c
 }
 
-// policySetter changes an engine's limit to and fro, one caller at a time.
+// policySetter alternates an engine's limit, one caller at a time.
 type policySetter struct {
 	engine  *engine.Engine[string]
 	limits  [2]policy.Policy
@@ -441,18 +422,16 @@ type policySetter struct {
 	stop    atomic.Bool
 }
 
-// Choke implements Limiter: it reports whether the limit was changed.
+// Choke reports whether the limit was changed.
 func (p *policySetter) Choke(string) bool {
 	p.next = 1 - p.next
 	return p.engine.SetPolicy(p.limits[p.next]) == nil
 }
 
-// ChokeAll implements Limiter.
 func (p *policySetter) ChokeAll(keys []string) int {
 	return AskEach(keys, func(key string) bool { return p.Choke(key) })
 }
 
-// Close implements Limiter.
 func (p *policySetter) Close() error {
 	p.stop.Store(true)
 	p.callers.Wait()

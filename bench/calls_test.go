@@ -91,7 +91,6 @@ func TestBriefShortensOnlyTheWorkloadsOfCalls(t *testing.T) {
 	}
 }
 
-// A refund is measured on keys that owe: otherwise there would be nothing to give back.
 func TestRefundedKeysOwe(t *testing.T) {
 	for _, c := range RalCalls() {
 		if c.Name != "Ral Refund" {
@@ -110,7 +109,6 @@ func TestRefundedKeysOwe(t *testing.T) {
 	}
 }
 
-// prepared is a bucket that must be told its keys first.
 type prepared struct {
 	bucket
 	told []string
@@ -137,7 +135,6 @@ func TestLimitersAreToldTheirKeysFirst(t *testing.T) {
 	assert.Equal(t, newStream(upTo(0, 3)).keys, told)
 }
 
-// Between two calls that take milliseconds a caller looks whether its time is over.
 func TestSlowCallsAreStoppedOneByOne(t *testing.T) {
 	for _, slow := range []bool{false, true} {
 		var stop atomic.Bool
@@ -149,7 +146,6 @@ func TestSlowCallsAreStoppedOneByOne(t *testing.T) {
 	}
 }
 
-// stopping is a limiter that stops its caller at the first call.
 type stopping struct {
 	*bucket
 	stop *atomic.Bool

@@ -5,56 +5,46 @@ import (
 	"time"
 )
 
-// Contender is something to be measured.
+// Contender is measured by [Run].
 type Contender struct {
 	Name  string
 	About string // one line
-	// Note is one line that a reader of its figures has to know, or empty.
+	// Note warns a reader of the figures, or is empty.
 	Note string
-	// Yardstick marks what limits nothing and is there to be compared with. A
-	// yardstick is not audited.
+	// Yardstick marks a contender that limits nothing. It is not audited.
 	Yardstick Yardstick
 	// Promise is the rule that the limiter is audited by.
 	Promise Promise
-	// Exact says that by its own design the limiter keeps its promise, however many
-	// goroutines ask at once. The audit finds out whether it does.
+	// Exact says that the limiter's design keeps its promise under any concurrency.
 	Exact bool
-	// Slow says that a call takes thousands of times as long as on the floor. The
-	// contender is left out of workloads that make very many calls for their keys.
+	// Slow says that a call takes thousands of times as long as on the floor. Workloads with very
+	// many calls for their keys leave it out.
 	Slow bool
-	// Elsewhere says that another process does part of the work, so that the
-	// processor time of this one is not all that a call costs.
+	// Elsewhere says that another process does part of the work, so CPU time is incomplete.
 	Elsewhere bool
-	// Idles says that the limiter forgets keys that were not asked for in
-	// Setup.Idle.
+	// Idles says that the limiter forgets keys idle for Setup.Idle.
 	Idles bool
-	// For names the workloads that the contender is made for; nil means all that are
-	// not Apart.
+	// For names the workloads that the contender is made for; nil means all that are not Apart.
 	For []string
-	// Like names the contender that makes the same kind of call in a workload that is
-	// Apart, or is empty.
+	// Like names the contender with the same kind of call in a workload that is Apart, or is empty.
 	Like string
 	// Needs reports whether the contender can do a workload; nil means all.
 	Needs func(Workload) bool
-	// New makes a limiter without any keys.
+	// New makes a limiter without keys.
 	New func(Setup) (Limiter, error)
 }
 
-// Yardstick says what a contender that limits nothing is there for. The zero value
-// means a limiter.
+// Yardstick is the kind of a contender that limits nothing, empty for a limiter.
 type Yardstick string
 
-// The yardsticks.
 const (
-	// YardstickFloor is what no limiter by key can do without: see [Floor].
+	// YardstickFloor is the minimum for any limiter by key: see [Floor].
 	YardstickFloor Yardstick = "floor"
-	// YardstickMap is what a limiter on an xsync map can hardly do without: see
-	// [XsyncMap].
+	// YardstickMap is about the minimum for a limiter on an xsync map: see [XsyncMap].
 	YardstickMap Yardstick = "map"
 )
 
-// slowCalls is the most calls that a slow contender is asked for its keys: some
-// seconds.
+// slowCalls is the most calls for the keys of a slow contender: some seconds.
 const slowCalls = 100_000
 
 func (c Contender) can(w Workload) bool {
@@ -67,36 +57,32 @@ func (c Contender) can(w Workload) bool {
 	return c.Needs == nil || c.Needs(w)
 }
 
-// Setup is what a limiter is made for.
+// Setup describes the limiter to make.
 type Setup struct {
 	Limit Limit
 	// Keys is the number of different keys that will be asked for.
 	Keys int
-	// MaxKeys is the number of keys that the limiter may keep: enough for all,
-	// unless the workload is about a full table.
+	// MaxKeys is the number of keys that the limiter may keep: all, except for a full table.
 	MaxKeys int
-	// Idle is the time that a key which is not asked for is kept; 0 means the limiter's
-	// default.
+	// Idle is the time that an idle key is kept; 0 means the limiter's default.
 	Idle time.Duration
-	// Refuse holds the keys that a yardstick, which knows no limit, refuses.
+	// Refuse holds the keys that a yardstick refuses.
 	Refuse map[string]struct{}
 }
 
-// Limiter is what callers ask. Any number of goroutines do so at once. It may
-// implement Settler and Counter as well.
+// Limiter answers calls from any number of goroutines. It may also implement Settler and Counter.
 type Limiter interface {
 	// Choke reports whether the key may act now.
 	Choke(key string) bool
-	// ChokeAll asks for one key after the other and returns how many passed. The
-	// loop belongs to the limiter so that its own Choke is called directly.
+	// ChokeAll asks for each key in order and returns how many passed. Each limiter has its own
+	// loop, to call its Choke directly.
 	ChokeAll(keys []string) (passed int)
-	// Close frees what the limiter holds. No call comes after it.
+	// Close frees the limiter's resources. No call comes after it.
 	Close() error
 }
 
-// AskEach asks for one key after the other and returns how many passed. The compiler
-// inlines it into a ChokeAll, and with it a function literal that makes one call, so that
-// the call is direct.
+// AskEach asks for each key in order and returns how many passed. Inlined into a ChokeAll, it makes
+// the calls of its function literal direct.
 func AskEach(keys []string, choke func(key string) bool) (passed int) {
 	for _, key := range keys {
 		if choke(key) {
@@ -106,13 +92,12 @@ func AskEach(keys []string, choke func(key string) bool) (passed int) {
 	return passed
 }
 
-// Settler is a Limiter that leaves work behind for the background.
+// Settler is a Limiter that works in the background.
 type Settler interface {
 	// Settle waits until that work is done, at most a second.
 	Settle()
 }
 
-// Counter is a Limiter that counts the outcomes of its calls.
 type Counter interface {
 	Counts() Counts
 }
@@ -136,7 +121,7 @@ func (c *Counts) add(o Counts) {
 
 // preparer is a Limiter whose calls need its keys in a certain state.
 type preparer interface {
-	// prepare is told the names of all keys before they are asked for.
+	// prepare is told all keys before they are asked for.
 	prepare(keys []string)
 }
 

@@ -7,13 +7,11 @@ import (
 	"time"
 )
 
-// busyTime returns the time for which the processors that this process may use have
-// been busy so far, with any work, and the number of those processors. It reports
-// false if the system does not tell.
+// busyTime returns the time that the processors of this process have been busy with any work, and
+// their number. It reports false if unknown.
 type busyTime func() (busy time.Duration, processors int, known bool)
 
-// machineBusy is a busyTime that reads /proc/stat of Linux. Time that a hypervisor
-// took away counts as busy. Other systems have no such file, and report false.
+// machineBusy reads /proc/stat of Linux. Time taken by a hypervisor counts as busy.
 func machineBusy() (time.Duration, int, bool) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -26,13 +24,11 @@ func machineBusy() (time.Duration, int, bool) {
 	return parseBusy(string(stat), string(status))
 }
 
-// tick is the unit of /proc/stat: a hundredth of a second on every architecture
-// that Go runs on.
+// tick is the unit of /proc/stat on every architecture of Go.
 const tick = 10 * time.Millisecond
 
-// parseBusy reads the lines of the processors that the process may run on. Their
-// fields are user, nice, system, idle, iowait, irq, softirq and steal; those
-// after them are counted in user and nice already.
+// parseBusy reads the lines of the process's processors. Fields are user, nice, system, idle,
+// iowait, irq, softirq and steal; user and nice already contain the later fields.
 func parseBusy(stat, status string) (busy time.Duration, processors int, known bool) {
 	mine := allowed(status)
 	for line := range strings.Lines(stat) {
@@ -58,8 +54,8 @@ func parseBusy(stat, status string) (busy time.Duration, processors int, known b
 	return busy, processors, processors > 0
 }
 
-// allowed returns which processors a process may run on, by its status: a list
-// like 0-3,8. Without a list, it may run on all.
+// allowed returns the processors of a process by its status, a list like 0-3,8. Without a list it
+// is all.
 func allowed(status string) func(processor int) bool {
 	_, list, found := strings.Cut(status, "\nCpus_allowed_list:")
 	if !found {
@@ -82,22 +78,20 @@ func allowed(status string) func(processor int) bool {
 	}
 }
 
-// A pass may lose this much to other processes and still count as undisturbed: 5% of
-// the processor time that it wanted, or a few ticks, which are too coarse to tell.
+// An undisturbed pass loses at most 5% of its processor time, or a few ticks, which are too coarse
+// to tell.
 const (
 	harmlessShare = 0.05
 	harmlessTime  = 3 * tick
 )
 
-// lostTime returns the processor time that a pass went without because others used
-// the processors. The pass wanted so many of them; work of others on the remaining
-// ones did not disturb it.
+// lostTime returns the processor time that others took from a pass. It wanted so many processors;
+// work on the others did not disturb it.
 func lostTime(others, elapsed time.Duration, wanted, processors int) time.Duration {
 	spare := time.Duration(max(processors-wanted, 0)) * elapsed
 	return max(others-spare, 0)
 }
 
-// isDisturbed reports whether that loss is more than harmless.
 func isDisturbed(lost, elapsed time.Duration, wanted int) bool {
 	bearable := time.Duration(harmlessShare * float64(elapsed) * float64(wanted))
 	return lost > max(bearable, harmlessTime)

@@ -47,8 +47,7 @@ func TestOnlyLoadThatTakesAProcessorAwayDisturbs(t *testing.T) {
 	assert.True(t, isDisturbed(4*tick, 10*ms, 1))
 }
 
-// busyMachine returns a busyTime by which the first passes are disturbed, so many of
-// them. Each pass looks twice.
+// busyMachine disturbs the first passes. Each pass looks twice.
 func busyMachine(disturbed int64) busyTime {
 	var looks atomic.Int64
 	return func() (time.Duration, int, bool) {

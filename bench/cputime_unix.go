@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// processorTime returns the processor time that the process has used so far. It
-// reports false if the system does not tell.
+// processorTime returns the processor time used by the process, false if unknown.
 func processorTime() (time.Duration, bool) {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

@@ -28,8 +28,7 @@ func (b *bucket) Choke(key string) bool {
 	if !b.racy {
 		return taken.Add(1) <= b.capacity
 	}
-	// Read, decide, write: two callers write the same value, and one take is
-	// lost.
+	// Read, decide, write: of two equal writes one take is lost.
 	n := taken.Load()
 	if n >= b.capacity {
 		return false
@@ -64,7 +63,6 @@ func racyBucket(name string) Contender {
 	}}
 }
 
-// tape is a Recorder that keeps everything.
 type tape struct{ all []time.Duration }
 
 func newTape() Recorder { return new(tape) }

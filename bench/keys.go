@@ -6,12 +6,11 @@ import (
 	"strings"
 )
 
-// keyLength is the length of a key's name: about that of an API token, or of an
-// address with its port.
+// keyLength is typical of an API token, or an address with its port.
 const keyLength = 20
 
-// appendKey appends the i-th key's name: "tok_" and 16 hexadecimal digits. All
-// names differ, and those of consecutive keys share only their beginning.
+// appendKey appends the i-th key's name: "tok_" and 16 hexadecimal digits. Names are distinct;
+// consecutive names share only their beginning.
 func appendKey(b []byte, i uint32) []byte {
 	const digits = "0123456789abcdef"
 	b = append(b, "tok_"...)
@@ -21,8 +20,7 @@ func appendKey(b []byte, i uint32) []byte {
 	return b
 }
 
-// mix is a bijection on 64 bits that leaves no pattern in them (the finalizer
-// of SplitMix64).
+// mix is the finalizer of SplitMix64, a bijection on 64 bits.
 func mix(x uint64) uint64 {
 	x += 0x9E3779B97F4A7C15
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
@@ -30,9 +28,8 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// stream holds the keys that one caller asks for, in this order: keys[i] is the
-// name of the order[i]-th key. Limiters share a stream. Each name has its own bytes,
-// one after the other in memory.
+// stream holds the keys of one caller: keys[i] is the name of the order[i]-th key. Limiters share a
+// stream. Names have their own bytes, contiguous in memory.
 type stream struct {
 	keys  []string
 	order []uint32
@@ -53,13 +50,11 @@ func newStream(order []uint32) stream {
 	return stream{keys, order}
 }
 
-// part returns the i-th of n equal parts of a stream.
 func (s stream) part(i, n int) stream {
 	from, to := len(s.keys)*i/n, len(s.keys)*(i+1)/n
 	return stream{s.keys[from:to], s.order[from:to]}
 }
 
-// upTo returns the numbers from first to first+n-1.
 func upTo(first, n int) []uint32 {
 	order := make([]uint32, n)
 	for i := range order {
@@ -68,7 +63,7 @@ func upTo(first, n int) []uint32 {
 	return order
 }
 
-// drawUniform draws n of that many keys, all with the same probability.
+// drawUniform draws n keys with equal probability.
 func drawUniform(n, keys int, r *rand.Rand) []uint32 {
 	order := make([]uint32, n)
 	for i := range order {
@@ -77,12 +72,10 @@ func drawUniform(n, keys int, r *rand.Rand) []uint32 {
 	return order
 }
 
-// zipfExponent is close to 1, the exponent of Zipf's law, which the generator does
-// not accept.
+// zipfExponent is close to 1, Zipf's law, which the generator does not accept.
 const zipfExponent = 1.01
 
-// drawZipf draws n of that many keys, key number r with a probability
-// proportional to 1/(r+1)^zipfExponent.
+// drawZipf draws n keys, key r with a probability proportional to 1/(r+1)^zipfExponent.
 func drawZipf(n, keys int, r *rand.Rand) []uint32 {
 	z := rand.NewZipf(r, zipfExponent, 1, uint64(keys-1))
 	order := make([]uint32, n)
@@ -93,17 +86,15 @@ func drawZipf(n, keys int, r *rand.Rand) []uint32 {
 }
 
 const (
-	// batch is the number of keys that a limiter is given at a time. Between two
-	// batches callers look whether to stop.
+	// batch is the number of keys per ask; callers check in between whether to stop.
 	batch = 64
 	// drawsInAll bounds the memory of the streams: about 80 MiB.
 	drawsInAll = 1 << 21
-	// leastDraws is the least length of a stream of more than one key.
+	// leastDraws is the least length of a stream of several keys.
 	leastDraws = 1 << 15
 )
 
-// drawStreams draws the keys that each caller asks for, over and over. They are the
-// same in every run.
+// drawStreams draws the keys of each caller, the same in every run.
 func drawStreams(w Workload, callers int) []stream {
 	streams := make([]stream, callers)
 	if w.Keys == 1 {
@@ -133,8 +124,7 @@ func drawStreams(w Workload, callers int) []stream {
 	return streams
 }
 
-// mostAsked returns the names of the keys that are asked for most, as many as make
-// up this share of all calls.
+// mostAsked returns the names of the most asked keys that make up this share of all calls.
 func mostAsked(streams []stream, keys int, share float64) map[string]struct{} {
 	times := make([]int, keys)
 	calls := 0

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// knownKeys is the schedule of a workload on known keys: each contender's limiter
-// is made once, told all the keys, and asked in every round.
+// knownKeys schedules a workload on known keys: each contender's limiter is made once, told all
+// keys, and asked in every round.
 type knownKeys struct {
 	base
 	opening   stream
@@ -18,7 +18,6 @@ type knownKeys struct {
 	findLimit bool
 }
 
-// state is one contender's limiter and its callers.
 type state struct {
 	limiter          Limiter
 	openers, callers []*caller
@@ -99,8 +98,7 @@ func (c *knownKeys) open(i int) error {
 	return nil
 }
 
-// onlyYardsticks reports whether no limiter comes before turn i, so that none has
-// been given a limit yet.
+// onlyYardsticks reports whether no limiter precedes turn i.
 func (c *knownKeys) onlyYardsticks(i int) bool {
 	return !slices.ContainsFunc(c.turns[:i], func(t *turn) bool { return t.Yardstick == "" })
 }
@@ -109,8 +107,7 @@ func (c *knownKeys) limitAt(speed float64) Limit {
 	return limitRefusing(c.streams, c.Keys, c.Refused, speed, c.o.Duration)
 }
 
-// round is a contender's turn: first untimed calls, then timed ones. The timed ones
-// are not repeated.
+// round is a contender's turn: untimed calls, then timed ones, which are not repeated.
 func (c *knownKeys) round(i int, again bool) (disturbed bool) {
 	s, t := c.states[i], c.turns[i]
 	p := s.ask(c.workers, c.o.Duration, s.callers, (*caller).loop, false)
@@ -124,7 +121,6 @@ func (c *knownKeys) round(i int, again bool) (disturbed bool) {
 	return disturbed
 }
 
-// ask runs the callers, all in the same way.
 func (s *state) ask(w workers, d time.Duration, callers []*caller, how callerJob, timed bool) Pass {
 	jobs, asked, passed := jobsOf(callers, s.limiter, how, timed), sumAsked(callers), sumPassed(callers)
 	begun := beginWindow(callers)
@@ -134,7 +130,6 @@ func (s *state) ask(w workers, d time.Duration, callers []*caller, how callerJob
 	return p
 }
 
-// finish audits the limiters and closes them.
 func (c *knownKeys) finish() (WorkloadReport, error) {
 	var failures []error
 	for i, s := range c.states {
@@ -150,22 +145,20 @@ func (c *knownKeys) finish() (WorkloadReport, error) {
 	return report, errors.Join(failures...)
 }
 
-// guessedSpeed is the number of calls a second that each caller is taken to make
-// until a yardstick has been measured. slowdown is how much slower than the xsync
-// map a limiter is taken to be.
+// guessedSpeed is the calls a second of a caller until a yardstick was measured. slowdown is the
+// assumed cost of a limiter relative to the xsync map.
 const (
 	guessedSpeed = 5e6
 	slowdown     = 1.5
 )
 
-// limitRefusing returns the limit, the same for each key, that refuses this share
-// of the calls when they come at this speed, in calls a second.
+// limitRefusing returns the limit of each key that refuses this share of the calls at this speed in
+// calls a second.
 //
-// The bursts are a quarter of the units that drain in a round, but no less than 3: a key that
-// may not come twice in a row is refused far below its rate. They add to what a
-// key may take in a round, which matters little: by Zipf's law the share falls
-// only with the logarithm of that, so a limiter four times as fast or as slow as
-// expected is still refused between 40% and 60% of its calls.
+// The capacity is a quarter of a round's units, at least 3: keys that may not come twice in a row
+// are refused far below their rate. It hardly matters to the share, which by Zipf's law falls with
+// the logarithm of the takes in a round. A limiter four times as fast or slow as expected is still
+// refused 40% to 60% of its calls.
 func limitRefusing(streams []stream, keys int, share, speed float64, round time.Duration) Limit {
 	times := make([]float64, keys)
 	calls := 0.0

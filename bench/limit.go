@@ -6,17 +6,16 @@ import (
 	"time"
 )
 
-// Limit holds for each key of a workload: bursts of Capacity, and Count every Per
-// in the long run. All three are at least 1.
+// Limit holds for each key: bursts of Capacity, and Count every Per in the long run. All three are
+// at least 1.
 type Limit struct {
 	Capacity int64         `json:"capacity"`
 	Count    int64         `json:"count"`
 	Per      time.Duration `json:"per_ns"`
 }
 
-// Most returns the most that a bucket of this limit admits for one key in any
-// stretch of length d: capacity + rate × d, rounded down, and no more than
-// math.MaxInt64. A negative d counts as 0.
+// Most returns the most that a bucket admits for a key in time d: capacity + rate × d, rounded
+// down, at most math.MaxInt64. A negative d counts as 0.
 func (l Limit) Most(d time.Duration) int64 {
 	hi, lo := bits.Mul64(uint64(l.Count), uint64(max(d, 0)))
 	if hi >= uint64(l.Per) {
@@ -29,16 +28,13 @@ func (l Limit) Most(d time.Duration) int64 {
 	return l.Capacity + int64(drained)
 }
 
-// Window is a stretch of time in which a limiter was asked, counted from the
-// beginning of the run.
+// Window is a stretch of time since the beginning of the run.
 type Window struct {
 	Start, End time.Duration
 }
 
-// MostDuring returns the most that a bucket of this limit admits for one key in
-// all of the windows together, if the key is not asked for in between. The windows
-// are in order and do not overlap. Between two of them the key wins back what
-// drains in that time, but never more than its capacity.
+// MostDuring returns the most that a bucket admits for a key asked only in these windows, in order
+// and disjoint. In between the key regains the units that drain, up to its capacity.
 func (l Limit) MostDuring(windows ...Window) int64 {
 	if len(windows) == 0 {
 		return 0
@@ -54,9 +50,8 @@ func (l Limit) MostDuring(windows ...Window) int64 {
 	return l.Most(length)
 }
 
-// Refill returns the time in which a full bucket drains, rounded up. A limiter
-// that counts in windows is given windows of this length with Capacity in each:
-// thus it admits as much at once as the bucket, and as much in the long run.
+// Refill returns the time to drain a full bucket, rounded up. Limiters that count in windows get
+// windows of this length with Capacity in each: the same burst and rate as the bucket.
 func (l Limit) Refill() time.Duration {
 	hi, lo := bits.Mul64(uint64(l.Capacity), uint64(l.Per))
 	if hi >= uint64(l.Count) {

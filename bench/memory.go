@@ -7,25 +7,21 @@ import (
 	"time"
 )
 
-// Memory is the heap that a limiter's keys hold, and the cost of collecting garbage
-// with it. A heap is what a full collection leaves, without what was there before
-// the limiter was made, such as the names of the keys.
+// Memory is the heap of a limiter's keys and the cost of a garbage collection with it. Heaps are
+// measured after a full collection, less the heap before the limiter was made, with the key names.
 type Memory struct {
 	Keys int `json:"keys"`
-	// KeyBytes is the size of the names of all keys. They belong to the caller, and
-	// are in none of the other figures unless the limiter made copies.
+	// KeyBytes is the size of all names. They are the caller's, in no other figure unless copied.
 	KeyBytes int64 `json:"key_bytes"`
 	// BytesPerKey is FullHeap / Keys.
 	BytesPerKey float64 `json:"bytes_per_key"`
-	// GC is the time of a full collection once the limiter has all keys, GCBefore
-	// that of one before the limiter was made. Each is the median of three.
+	// GC is the time of a full collection with all keys, GCBefore without the limiter; each the
+	// median of three.
 	GC       time.Duration `json:"gc_ns"`
 	GCBefore time.Duration `json:"gc_before_ns"`
-	// FullHeap is the heap that the limiter holds with all keys. IdleHeap is what is
-	// left of it after the keys were idle for Idle and have been swept out; it is
-	// measured on another limiter, made with that idle time. Idle is 0 for a limiter
-	// that keeps its keys for ever, and both heaps are the same then. IdleUnknown reports
-	// whether the limiter forgets idle keys, but the run ended before that was measured.
+	// FullHeap is the heap with all keys. IdleHeap is the rest after keys idle for Idle were swept,
+	// on another limiter with that idle time. Idle is 0, and both heaps are the same, if keys are
+	// kept for ever. IdleUnknown reports that the run ended before an idle heap could be measured.
 	FullHeap int64         `json:"full_heap"`
 	IdleHeap int64         `json:"idle_heap"`
 	Idle     time.Duration `json:"idle_ns"`
@@ -33,10 +29,9 @@ type Memory struct {
 	IdleUnknown bool `json:"idle_unknown,omitempty"`
 }
 
-// IdleShare returns the share of the full heap that an idle time leaves.
+// IdleShare returns IdleHeap as a share of FullHeap.
 func (m Memory) IdleShare() float64 { return float64(m.IdleHeap) / float64(max(m.FullHeap, 1)) }
 
-// gauge measures how much the heap has grown since the gauge was made.
 type gauge struct {
 	empty  int64
 	before time.Duration
@@ -47,7 +42,6 @@ func newGauge() gauge {
 	return gauge{empty: heap(), before: before}
 }
 
-// full measures a limiter that has all keys.
 func (g gauge) full(keys int) *Memory {
 	m := &Memory{Keys: keys, KeyBytes: int64(keys) * keyLength, GCBefore: g.before}
 	m.GC = collect()
@@ -57,15 +51,14 @@ func (g gauge) full(keys int) *Memory {
 	return m
 }
 
-// An idle heap is looked at after each idle time, at least leastIdles and at most
-// mostIdles times, until it has stopped falling.
+// The idle heap is read after each idle time until it stops falling, leastIdles to mostIdles times.
 const (
 	leastIdles, mostIdles = 2, 12
 	stillFalling          = 0.01 // share of the full heap, from one look to the next
 )
 
-// idle waits until the keys have been forgotten, and measures what is left. It
-// leaves m as it is if the context ends meanwhile.
+// idle waits until the keys have been forgotten and measures the heap. It leaves m unchanged if the
+// context ends.
 func (g gauge) idle(ctx context.Context, m *Memory, idle time.Duration) {
 	last := m.FullHeap
 	for waited := idle; waited <= mostIdles*idle; waited += idle {
@@ -97,8 +90,7 @@ func collect() time.Duration {
 	return took[1]
 }
 
-// heap returns the bytes of the heap that are in use or were not yet found to be
-// free.
+// heap returns the bytes in use or not yet found to be free.
 func heap() int64 {
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)

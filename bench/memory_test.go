@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// hoard is a limiter that keeps so many bytes a key. It forgets them when its idle
-// time is over, if it has one.
+// hoard keeps so many bytes a key, until its idle time, if any, is over.
 type hoard struct {
 	bucket
 	forget *time.Timer
@@ -70,7 +69,7 @@ func TestMemoryOfKeysAndWhatIdlingLeaves(t *testing.T) {
 	})
 }
 
-// The time of a collection is measured outside of a bubble.
+// Collections are timed outside of a bubble.
 func TestCollectionsAreTimed(t *testing.T) {
 	m := newGauge().full(1)
 	assert.Positive(t, m.GC)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// newKeys is the schedule of a workload on new keys: every pass has a limiter of
-// its own, which knows none of them, and ends when all have been asked for.
+// newKeys schedules a workload on new keys: every pass has its own empty limiter, and ends when all
+// keys have been asked for.
 type newKeys struct {
 	base
 	pool  stream // all keys
@@ -60,7 +60,6 @@ func (c *newKeys) steps() []step {
 	return steps
 }
 
-// collectionCost is the estimated time of a garbage collection with all keys there.
 func (c *newKeys) collectionCost() time.Duration {
 	return turnCost + time.Duration(c.Keys)*prepareCost/2
 }
@@ -71,8 +70,8 @@ func (c *newKeys) prepare() error {
 	return nil
 }
 
-// pass makes a limiter, asks for all keys, audits and closes it. It reports whether
-// other load disturbed the pass so much that it should be repeated.
+// pass makes a limiter, asks for all keys, audits and closes it. It reports whether to repeat the
+// pass because of other load.
 func (c *newKeys) pass(t *turn, timed, again bool) (disturbed bool, err error) {
 	var heap gauge
 	if c.Memory {
@@ -112,13 +111,11 @@ func (c *newKeys) pass(t *turn, timed, again bool) (disturbed bool, err error) {
 
 	runtime.GC()
 	begun := beginWindow(append(callers, prober))
-	// Filing the last keys is part of the work.
 	p, w := c.run(0, func() { settle(limiter) }, jobs...)
 	windows = append(windows, begun.end(w))
 	if !timed || c.OneTimedPass {
 		p.Calls, p.Passed = sumAsked(callers), sumPassed(callers)
-		// A pass of seconds has a disturbance of its own each time, and its latencies
-		// are in the recorders already.
+		// A pass of seconds is disturbed each time, and its latencies are recorded already.
 		disturbed = c.keep(t, p, again) && !c.OneTimedPass && !c.Memory
 	}
 	if c.Memory && c.ctx.Err() == nil {
@@ -134,9 +131,8 @@ func (c *newKeys) pass(t *turn, timed, again bool) (disturbed bool, err error) {
 	return disturbed, limiter.Close()
 }
 
-// idle makes a limiter with a short idle time, asks for all keys, and measures what
-// is left when they have been forgotten. The limiter whose full heap was measured
-// cannot serve: filling a large one takes longer than that idle time.
+// idle measures the heap of a limiter with a short idle time once it has forgotten all keys. The
+// limiter of the full heap cannot serve: filling a large heap takes longer than the idle time.
 func (c *newKeys) idle(t *turn) error {
 	if t.memory == nil {
 		return nil // the pass was ended
@@ -159,7 +155,6 @@ func (c *newKeys) idle(t *turn) error {
 	return limiter.Close()
 }
 
-// stopAfterLast makes the job that ends last set stop for all others.
 func stopAfterLast(jobs []job) {
 	var left atomic.Int64
 	left.Store(int64(len(jobs)))

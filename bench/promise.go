@@ -6,25 +6,19 @@ import (
 	"time"
 )
 
-// Promise names the rule by which a limiter limits. The audit holds each limiter to
-// its own: a fixed window that admits two bursts around its end keeps its promise,
-// although a bucket that did the same would break its own.
+// Promise names the rule by which a limiter limits and is audited. For a [Limit]:
 //
-// What a promise says of a [Limit]:
-//
-//   - A bucket admits at most Capacity + rate × t in any time t. The three kinds of
-//     bucket differ in how they count, and not in what they admit.
-//   - A fixed window admits Capacity in each window of [Limit.Refill]. The first
-//     window begins with a key's first call. Each later one begins where the last
-//     one ended, or with the first call after that.
+//   - A bucket admits at most Capacity + rate × t in any time t. The three kinds of bucket differ
+//     only in how they count.
+//   - A fixed window admits Capacity in each window of [Limit.Refill]. The first begins with a
+//     key's first call, the next when the last ends or with the first call after that.
 //   - A sliding window admits Capacity in any time of [Limit.Refill].
-//   - Pacing admits at most Capacity + rate × t as well: it delays calls instead of
-//     refusing them, and Capacity is the slack of its pace.
+//   - Pacing admits at most Capacity + rate × t too: it delays calls instead of refusing them, and
+//     Capacity is its slack.
 //
 // The zero value makes no promise, and is audited as a bucket.
 type Promise string
 
-// The promises.
 const (
 	TokenBucket   Promise = "token bucket"
 	LeakyBucket   Promise = "leaky bucket"
@@ -39,10 +33,8 @@ func Promises() []Promise {
 	return []Promise{TokenBucket, LeakyBucket, GCRA, FixedWindow, SlidingWindow, Pacing}
 }
 
-// windowed reports whether the promise counts in windows.
 func (p Promise) windowed() bool { return p == FixedWindow || p == SlidingWindow }
 
-// About says in one line what the promise admits.
 func (p Promise) About() string {
 	switch p {
 	case FixedWindow:
@@ -55,9 +47,8 @@ func (p Promise) About() string {
 	return "at most capacity + rate x time in any time"
 }
 
-// most returns the most that the promise admits for one key in all of the windows
-// together, if the key is not asked for in between. The windows are in order and do
-// not overlap, and the key was not asked for before them.
+// most returns the most that the promise admits for a new key, asked only in these windows, in
+// order and disjoint.
 func (p Promise) most(l Limit, asked []Window) int64 {
 	if len(asked) == 0 {
 		return 0
@@ -71,16 +62,12 @@ func (p Promise) most(l Limit, asked []Window) int64 {
 	return l.MostDuring(asked...)
 }
 
-// windowsTouched returns the largest number of windows of this length, one after
-// the other, that calls within asked can touch, if the first window begins with the
-// first call. When that call came within asked[0] is not known, so the instant that
-// gives the most is taken.
+// windowsTouched returns the largest number of consecutive windows of this length that calls within
+// asked can touch. The first window begins with the first call, at any instant in asked[0].
 //
-// Only instants matter at which one more window is touched if the windows begin no
-// later: the beginning of asked[0], those which put the last instant of an asked
-// window at the beginning of a limit's window, and those which put the first
-// instant of an asked window at the end of one. Of instants that differ by whole
-// windows the earliest gives the most.
+// These begins suffice: the beginning of asked[0], an instant that puts the last instant of an
+// asked window at the beginning of a limit's window, or the first at the end of a limit's window.
+// Of begins that differ by whole windows the earliest gives the most.
 func windowsTouched(asked []Window, length time.Duration) int64 {
 	first := asked[0]
 	best := countTouched(asked, first.Start, length)
@@ -94,8 +81,7 @@ func windowsTouched(asked []Window, length time.Duration) int64 {
 	return best
 }
 
-// countTouched returns the number of windows of this length that asked touches, if
-// the first of them begins at begin. What lies before that is left out.
+// countTouched returns the number of windows that asked touches from begin on.
 func countTouched(asked []Window, begin, length time.Duration) (n int64) {
 	last := int64(-1) // the last window that was counted
 	for _, w := range asked {
@@ -112,8 +98,8 @@ func countTouched(asked []Window, begin, length time.Duration) (n int64) {
 	return n
 }
 
-// pointsApart returns the largest number of instants within asked of which any two
-// are at least this length apart. As many sliding windows cover asked.
+// pointsApart returns the largest number of instants within asked, pairwise at least this length
+// apart. As many sliding windows cover asked.
 func pointsApart(asked []Window, length time.Duration) (n int64) {
 	next := asked[0].Start
 	for _, w := range asked {

@@ -12,13 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// decider is a limiter for one key in one goroutine: it reports whether a call at
-// that time passes.
+// decider limits one key in one goroutine: it reports whether a call at that time passes.
 type decider func(at time.Duration) bool
 
-// The promises as textbooks have them. fault, if not 0, breaks the promise a little.
+// The promises as in textbooks. fault, if not 0, breaks the promise a little.
 
-// bucketOf drains faster than its limit says by the fault's share.
+// bucketOf drains too fast by the fault's share.
 func bucketOf(l Limit, fault float64) decider {
 	level, last := 0.0, time.Duration(0)
 	return func(at time.Duration) bool {
@@ -32,8 +31,7 @@ func bucketOf(l Limit, fault float64) decider {
 	}
 }
 
-// fixedWindowOf has windows that are shorter by the fault's share. The next one
-// begins where the last one ended.
+// fixedWindowOf has windows shorter by the fault's share, each beginning where the last ended.
 func fixedWindowOf(l Limit, fault float64) decider {
 	begin, index, taken := time.Duration(-1), int64(0), int64(0)
 	length := time.Duration(float64(l.Refill()) * (1 - fault))
@@ -49,8 +47,7 @@ func fixedWindowOf(l Limit, fault float64) decider {
 	}
 }
 
-// restartingWindowOf is as fixedWindowOf, but the next window begins with the first
-// call after the last one.
+// restartingWindowOf has windows like fixedWindowOf, but each begins with a call.
 func restartingWindowOf(l Limit, fault float64) decider {
 	begin, taken := time.Duration(-1), int64(0)
 	length := time.Duration(float64(l.Refill()) * (1 - fault))
@@ -79,7 +76,6 @@ func slidingWindowOf(l Limit, fault float64) decider {
 	}
 }
 
-// textbook has a limiter for each promise.
 var textbook = []struct {
 	name    string
 	promise Promise
@@ -94,8 +90,7 @@ var textbook = []struct {
 	{"sliding window", SlidingWindow, slidingWindowOf},
 }
 
-// deciding is a Limiter of a decider for each key. Each call takes some time, so
-// that time goes by in a bubble.
+// deciding has a decider for each key. Each call takes some time in a bubble.
 type deciding struct {
 	pause time.Duration
 	make  func() decider
@@ -120,7 +115,6 @@ func (d *deciding) ChokeAll(keys []string) int {
 
 func (d *deciding) Close() error { return nil }
 
-// contenderOf makes a contender of a decider.
 func contenderOf(name string, p Promise, decide func(Limit) decider) Contender {
 	return Contender{Name: name, Promise: p, Exact: true, New: func(s Setup) (Limiter, error) {
 		return &deciding{
@@ -130,9 +124,8 @@ func contenderOf(name string, p Promise, decide func(Limit) decider) Contender {
 	}}
 }
 
-// TestAuditCatchesEachBrokenPromise runs whole benchmarks in bubbles of virtual
-// time. Each contender keeps its promise, or breaks it by 5%. The audit finds the one
-// clean and the other not, whatever the promise.
+// TestAuditCatchesEachBrokenPromise runs whole benchmarks in virtual time, with contenders that
+// keep their promise or break it by 5%.
 //
 // Promise: Each limiter is audited by its own promise, and a broken promise is noticed.
 func TestAuditCatchesEachBrokenPromise(t *testing.T) {
@@ -159,7 +152,6 @@ func TestAuditCatchesEachBrokenPromise(t *testing.T) {
 	}
 }
 
-// callsAt asks a decider at these times and returns how many calls passed.
 func callsAt(d decider, times ...time.Duration) (passed int64) {
 	for _, at := range times {
 		if d(at) {
@@ -176,8 +168,7 @@ func repeat(at time.Duration, n int) (times []time.Duration) {
 	return times
 }
 
-// A fixed window admits two bursts around its end. It is audited by its own promise,
-// by which that is right; by that of a bucket it would be wrong.
+// It admits two bursts around its end: right by its own promise, wrong by a bucket's.
 func TestFixedWindowIsNotHeldToABucketsPromise(t *testing.T) {
 	limit := Limit{Capacity: 100, Count: 100, Per: time.Second}
 	asked := []Window{{0, 0}, {5999 * ms, 6000 * ms}}
@@ -226,8 +217,7 @@ func TestWindowsTouched(t *testing.T) {
 	assert.Equal(t, int64(math.MaxInt64), mulSaturated(1<<40, 1<<40))
 }
 
-// Whatever the windows and the calls, textbook limiters stay within what their
-// promises allow, and the greediest calls reach it.
+// The greediest calls reach the bounds.
 func TestAllowedIsNeverLessThanATextbookLimiterAdmits(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {

@@ -9,9 +9,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// RalQueued returns the protocol of the design that Ral comes from: a call decides on the
-// word that it reads, and sends its take to one writer, which alone advances the words. It
-// admits more than the limit by the takes in flight, and forgets no key.
+// RalQueued returns the protocol of the design that Ral comes from: a call decides on the word
+// it reads, and one writer records the take. It exceeds the limit by the takes in flight, and
+// forgets no key.
 func RalQueued() Contender {
 	return Contender{
 		Name:    "Ral Queued",
@@ -34,7 +34,7 @@ func RalQueued() Contender {
 	}
 }
 
-// queueDepth is the number of takes that may wait for the writer. A call waits for a place.
+// queueDepth is the number of takes that may wait for the writer. Further calls block.
 const queueDepth = 1024
 
 type queued struct {
@@ -46,14 +46,14 @@ type queued struct {
 	overadmitted atomic.Int64
 }
 
-// queuedTake is a take that was admitted, or asks the writer to close settled.
+// queuedTake is an admitted take, or asks the writer to close settled.
 type queuedTake struct {
 	key     string
 	now     policy.Instant
 	settled chan struct{}
 }
 
-// write records takes until Close. A take that the limit does not allow any more is counted.
+// write records takes until Close, and counts those that the limit no longer allows.
 func (q *queued) write() {
 	defer close(q.done)
 	for t := range q.takes {
@@ -71,7 +71,6 @@ func (q *queued) write() {
 	}
 }
 
-// Choke implements Limiter.
 func (q *queued) Choke(key string) bool {
 	now := policy.Instant(time.Since(q.epoch)) + 1
 	var state uint64
@@ -85,22 +84,18 @@ func (q *queued) Choke(key string) bool {
 	return true
 }
 
-// ChokeAll implements Limiter.
 func (q *queued) ChokeAll(keys []string) int {
 	return AskEach(keys, func(key string) bool { return q.Choke(key) })
 }
 
-// Settle implements Settler. It waits until the writer has come to what was sent before.
 func (q *queued) Settle() {
 	settled := make(chan struct{})
 	q.takes <- queuedTake{settled: settled}
 	<-settled
 }
 
-// Counts implements Counter.
 func (q *queued) Counts() Counts { return Counts{Overadmitted: q.overadmitted.Load()} }
 
-// Close implements Limiter.
 func (q *queued) Close() error {
 	close(q.takes)
 	<-q.done

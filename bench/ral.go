@@ -7,7 +7,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// ralName is the name of Ral as a contender.
 const ralName = "Ral"
 
 // Ral returns Ral as a contender, with the engine's defaults.
@@ -15,8 +14,7 @@ func Ral() Contender {
 	return ralBy(ralName, "callers advance a key's word in place", asItIs)
 }
 
-// RalPackageTime returns Ral with package time's clock, for machines on which the
-// engine's default is the processor's counter.
+// RalPackageTime returns Ral with package time's clock, if the default is the processor's counter.
 func RalPackageTime() Contender {
 	return ralBy("Ral package time", "the same without the processor's counter", func(c *engine.Config) { c.PackageTime = true })
 }
@@ -38,8 +36,7 @@ func ralBy(name, about string, change func(*engine.Config)) Contender {
 	}
 }
 
-// ReadsCounter reports whether an engine of this process reads the processor's counter by
-// default.
+// ReadsCounter reports whether engines read the processor's counter by default.
 func ReadsCounter() bool {
 	l, err := Ral().New(Setup{Limit: Limit{Capacity: 1, Count: 1, Per: time.Second}, MaxKeys: 1})
 	if err != nil {
@@ -49,7 +46,6 @@ func ReadsCounter() bool {
 	return l.(ral).Stats().Clock == "counter"
 }
 
-// newEngine returns an engine for a setup, under this kind of limit.
 func newEngine(s Setup, limit func(Limit) (policy.Policy, error), change func(*engine.Config), options ...engine.Option[string]) (*engine.Engine[string], error) {
 	p, err := limit(s.Limit)
 	if err != nil {
@@ -64,25 +60,22 @@ func asItIs(*engine.Config) {}
 
 func funnel(l Limit) (policy.Policy, error) { return policy.Funnel(l.Capacity, l.Count, l.Per) }
 
-// ral is an engine as a Limiter.
 type ral struct {
 	*engine.Engine[string]
 	counted
 }
 
-// ChokeAll implements Limiter.
 func (r ral) ChokeAll(keys []string) int {
 	e := r.Engine
 	return AskEach(keys, func(key string) bool { return e.Choke(key) })
 }
 
-// counted is an engine whose statistics can be read.
 type counted struct {
 	of interface{ Stats() engine.Stats }
 }
 
-// Settle implements Settler. It waits until the queue has been empty for three
-// looks in a row, in which the writer files what it finds in the nursery.
+// Settle waits until the queue has been empty for three looks in a row, while the writer files the
+// nursery.
 func (c counted) Settle() {
 	const pause = 100 * time.Microsecond
 	deadline := time.Now().Add(time.Second)
@@ -95,7 +88,6 @@ func (c counted) Settle() {
 	}
 }
 
-// Counts implements Counter.
 func (c counted) Counts() Counts {
 	s := c.of.Stats()
 	return Counts{

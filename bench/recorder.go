@@ -2,20 +2,17 @@ package bench
 
 import "time"
 
-// Recorder keeps the latencies of single calls, as a histogram does.
+// Recorder keeps the latencies of single calls, like a histogram.
 type Recorder interface {
-	// Record keeps one latency. One goroutine at a time calls it, and it must not
-	// allocate.
+	// Record keeps a latency. One goroutine at a time calls it; it must not allocate.
 	Record(d time.Duration)
-	// Add takes over what another one of the same make has kept.
+	// Add adds the latencies of another Recorder of the same kind.
 	Add(other Recorder)
-	// Latency returns a summary of what was kept.
 	Latency() Latency
-	// Reset forgets what was kept.
 	Reset()
 }
 
-// Latency summarizes the latencies of single calls, one clock read included.
+// Latency summarizes the latencies of calls, each with a clock read.
 type Latency struct {
 	Calls int64         `json:"calls"`
 	P50   time.Duration `json:"p50_ns"`
@@ -25,8 +22,7 @@ type Latency struct {
 	Worst time.Duration `json:"worst_ns"`
 }
 
-// recorders keep the latencies of one contender in one workload. The zero value
-// keeps none.
+// recorders keep the latencies of one contender in one workload. The zero value keeps none.
 type recorders struct {
 	each   []Recorder // one for each goroutine that asks, for the current round
 	all    Recorder   // earlier rounds
@@ -53,8 +49,7 @@ func (r *recorders) of(i int) Recorder {
 	return r.each[i]
 }
 
-// endRound ends a round. No goroutine records meanwhile. The calls of a round that
-// is not whole count among all, but not as a round.
+// endRound ends a round while no goroutine records. An incomplete round counts only in all.
 func (r *recorders) endRound(whole bool) {
 	if r.all == nil {
 		return

@@ -8,12 +8,10 @@ import (
 	"time"
 )
 
-// Run makes the contenders do the workloads. It returns when they are done or the
-// context has ended. The report is of use even if there is an error: it holds what
-// was measured before. The end of the context is no error.
+// Run makes the contenders do the workloads until done or the context ends, which is no error. With
+// an error, the report holds the measurements before it.
 //
-// Run needs the machine for itself; run one at a time. It sets GOMAXPROCS if the
-// options say so, and sets it back.
+// Run needs the machine for itself: one run at a time. It may set GOMAXPROCS, and restores it.
 func Run(ctx context.Context, workloads []Workload, contenders []Contender, o Options) (Report, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -42,8 +40,7 @@ func Run(ctx context.Context, workloads []Workload, contenders []Contender, o Op
 	return r.report, r.failure
 }
 
-// Estimate returns the rough time of a run on a quiet machine, without regard to the
-// budget.
+// Estimate returns the rough time of a run on a quiet machine, ignoring the budget.
 func Estimate(workloads []Workload, contenders []Contender, o Options) time.Duration {
 	o, err := o.complete()
 	if err != nil {
@@ -53,7 +50,6 @@ func Estimate(workloads []Workload, contenders []Contender, o Options) time.Dura
 	return total
 }
 
-// plan returns the schedules of a run and their estimated cost.
 func plan(workloads []Workload, contenders []Contender, c workers, o Options) (schedules []schedule, total time.Duration) {
 	for _, w := range workloads {
 		for _, cpu := range o.CPUs {
@@ -99,15 +95,13 @@ func newSchedule(w Workload, cpu int, contenders []Contender, c workers, o Optio
 	return &newKeys{base: b}
 }
 
-// runner is a run in progress.
 type runner struct {
 	Options
 	workers
 	budget   budget
 	at       Progress
 	repeated time.Duration // estimated time spent on repeats
-	// uselessRepeats is the number of repeats that were disturbed again, since the
-	// last undisturbed pass.
+	// uselessRepeats counts the repeats disturbed again since the last undisturbed pass.
 	uselessRepeats int
 	report         Report
 	failure        error
@@ -119,7 +113,6 @@ func (r *runner) tell() {
 	}
 }
 
-// follow carries out a schedule to its end, or to that of the run.
 func (r *runner) follow(plan schedule) {
 	w := plan.about()
 	r.at.Workload, r.at.CPU = w.Name, w.CPU
@@ -160,8 +153,7 @@ func (r *runner) follow(plan schedule) {
 	}
 }
 
-// do does a step. It repeats the step while other load disturbs it and there is
-// time.
+// do does a step, and repeats it while other load disturbs it and there is time.
 func (r *runner) do(s step) {
 	disturbed, err := s.do(false)
 	if s.watched && !disturbed {
@@ -179,9 +171,8 @@ func (r *runner) do(s step) {
 	}
 }
 
-// A pass is repeated at most mostRepeats times, and repeats take at most repeatShare
-// of the run. After mostUseless useless repeats in a row none is tried until a pass
-// is undisturbed by itself: the machine stays busy.
+// Limits on repeats of a pass, their share of the run, and useless repeats in a row until a pass is
+// undisturbed by itself.
 const (
 	mostRepeats = 2
 	repeatShare = 0.25
@@ -194,32 +185,26 @@ func (r *runner) mayRepeat(cost time.Duration) bool {
 		!r.budget.isLate(time.Since(r.epoch), r.at, cost)
 }
 
-// Options say how to measure. All fields except Duration and Rounds may be left
-// zero.
+// Options say how to measure. All fields except Duration and Rounds may be zero.
 type Options struct {
-	// Duration is the time for which a contender is asked in each round, in the
-	// workloads that do not end by themselves. Passes that time single calls last
-	// half of it.
+	// Duration is the time to ask a contender in each round, unless the workload ends by itself.
+	// Timed passes last half of it.
 	Duration time.Duration
-	// Rounds is the number of rounds of workloads that do not say.
+	// Rounds is the number of rounds, unless the workload says.
 	Rounds int
-	// CPUs are the values of GOMAXPROCS to measure with, one after the other in each
-	// workload. Empty leaves GOMAXPROCS as it is.
+	// CPUs are the values of GOMAXPROCS to measure with in each workload; empty leaves it as it is.
 	CPUs []int
-	// Callers is the number of goroutines that ask in workloads that do not say; 0
-	// means as many as GOMAXPROCS.
+	// Callers is the number of goroutines that ask, unless the workload says; 0 means GOMAXPROCS.
 	Callers int
-	// Budget is the most time that the whole run takes, by the clock; 0 means no bound.
-	// When the run is late by it, rounds of a workload after the first are left out, and
-	// disturbed passes are not repeated. If even the first rounds take too long, a
-	// workload is ended in the middle, so that the others have their part of the time.
-	// Report.LeftOut says which contenders were not measured because of it. The run
-	// exceeds the budget only by the time that a contender takes to begin and to close.
+	// Budget is the most time of the whole run by the clock; 0 means no bound. A late run leaves
+	// out rounds after the first and repeats nothing. If even first rounds take too long, a
+	// workload ends early; Report.LeftOut lists the contenders not measured. The run exceeds the
+	// budget only by the time that a contender takes to begin and to close.
 	Budget time.Duration
-	// NewRecorder makes what keeps latencies. Nil leaves them unmeasured.
+	// NewRecorder makes a recorder of latencies. Nil leaves them unmeasured.
 	NewRecorder func() Recorder
-	// Progress, if not nil, is called before each step with a description of it, and
-	// at the end. The clock does not run meanwhile.
+	// Progress, if not nil, is called before each step and at the end, outside of the measured
+	// time.
 	Progress func(Progress)
 	// Finished, if not nil, is called with the outcome of each workload.
 	Finished func(WorkloadReport)
@@ -227,17 +212,15 @@ type Options struct {
 	busy busyTime // for tests; nil means what the machine tells
 }
 
-// Progress says how far a run has come.
 type Progress struct {
 	Workload  string
 	CPU       int    // GOMAXPROCS
 	Contender string // empty if the step is about none
 	Doing     string
-	// Done of Total is over, both by estimate. At the end they are equal.
+	// Done of Total is over, both by estimate, equal at the end.
 	Done, Total time.Duration
 }
 
-// complete checks the options and fills in the defaults.
 func (o Options) complete() (Options, error) {
 	if o.Duration <= 0 || o.Rounds < 1 || o.Callers < 0 {
 		return o, fmt.Errorf("bench: Duration, Rounds and Callers are %v, %d and %d, but must be positive", o.Duration, o.Rounds, o.Callers)

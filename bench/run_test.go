@@ -17,8 +17,7 @@ func quick() Options {
 	return Options{Duration: 4 * ms, Rounds: 3, Callers: 2, NewRecorder: newTape}
 }
 
-// fewer takes callers away from the audits: under the race detector 64 of them need
-// half a second to notice that they should stop.
+// fewer bounds the callers of audits: under -race 64 need half a second to stop.
 func fewer(workloads []Workload) []Workload {
 	for i := range workloads {
 		workloads[i].Callers = min(workloads[i].Callers, 12)
@@ -137,7 +136,7 @@ func TestRatiosAreToTheYardsticksOfTheSameRound(t *testing.T) {
 
 func TestYardsticksAnswerWithoutLimiting(t *testing.T) {
 	for _, c := range []Contender{Floor(), XsyncMap()} {
-		// Keys may share a word of the floor: take one that does not.
+		// Keys may share a word of the floor.
 		l, err := c.New(Setup{Keys: 2, Refuse: map[string]struct{}{"b": {}}})
 		require.NoError(t, err)
 		if f, ok := l.(*floor); ok {
@@ -158,7 +157,6 @@ func TestYardsticksAnswerWithoutLimiting(t *testing.T) {
 	}
 }
 
-// The floor's words are spread over the whole array, as those of keys would be.
 func TestFloorUsesItsWholeArray(t *testing.T) {
 	const keys = 1000
 	l, err := Floor().New(Setup{Keys: keys})

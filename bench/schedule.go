@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// schedule is a workload as it is carried out: steps, of which the last ones may be
-// left out, and an end.
+// schedule is a workload in steps. The last may be left out.
 type schedule interface {
 	about() WorkloadReport // without results
-	// within sets the context that ends the passes. It comes before the first step.
+	// within sets the context that ends the passes, before the first step.
 	within(context.Context)
 	steps() []step
 	isLong() bool         // its one round is a lot of work
@@ -20,25 +19,23 @@ type schedule interface {
 	finish() (WorkloadReport, error)
 }
 
-// step is a part of a schedule.
 type step struct {
 	contender, doing string
 	cost             time.Duration // by estimate
-	// do does the step. It reports whether other load disturbed it so much that it
-	// should be repeated.
+	// do does the step and reports whether to repeat it because of other load.
 	do      func(again bool) (disturbed bool, err error)
 	watched bool // do would have noticed other load
 	round   int  // from 0
 	first   bool // the first step of a round other than 0
 }
 
-// undisturbed makes a step's do of what no other load disturbs.
+// undisturbed makes a step's do that is never repeated.
 func undisturbed(do func() error) func(bool) (bool, error) {
 	return func(bool) (bool, error) { return false, do() }
 }
 
-// Order returns the order in which n contenders take their turns in a round, from
-// round 0 on. Each round begins one contender further on.
+// Order returns the order of n contenders in a round, from round 0 on. Each round begins one
+// contender further on.
 func Order(round, n int) []int {
 	order := make([]int, n)
 	for i := range order {
@@ -47,7 +44,6 @@ func Order(round, n int) []int {
 	return order
 }
 
-// base is what all schedules have.
 type base struct {
 	Workload
 	workers
@@ -56,7 +52,6 @@ type base struct {
 	turns []*turn
 }
 
-// turn holds the outcomes of one contender so far.
 type turn struct {
 	Contender
 	rounds    []Pass
@@ -67,7 +62,7 @@ type turn struct {
 	audit     Audit
 }
 
-// The estimates of costs. They were measured on two quiet cores of an Intel Xeon.
+// Estimated costs, measured on two quiet cores of an Intel Xeon.
 const (
 	newKeyCost  = time.Microsecond      // opening a key
 	slowKeyCost = 30 * time.Microsecond // opening a key with a slow contender
@@ -75,7 +70,6 @@ const (
 	turnCost    = 10 * time.Millisecond // a garbage collection, and what else is about a turn
 )
 
-// keyCost is the estimated time of asking for all keys in the workload's order.
 func (b *base) keyCost(t *turn) time.Duration {
 	switch {
 	case b.CallCost > 0:
@@ -88,7 +82,6 @@ func (b *base) keyCost(t *turn) time.Duration {
 	return time.Duration(b.keyCalls()) * newKeyCost
 }
 
-// setup says what limiters are made for.
 func (b *base) setup() Setup {
 	keys := b.Keys + b.Known
 	s := Setup{Limit: b.Limit, Keys: keys, MaxKeys: b.MaxKeys}
@@ -99,13 +92,10 @@ func (b *base) setup() Setup {
 	return s
 }
 
-// within implements schedule.
 func (b *base) within(ctx context.Context) { b.ctx = ctx }
 
-// isLong implements schedule.
 func (b *base) isLong() bool { return b.OneTimedPass || b.Memory }
 
-// unmeasured implements schedule.
 func (b *base) unmeasured() (names []string) {
 	for _, t := range b.turns {
 		if len(t.rounds) == 0 {
@@ -115,15 +105,14 @@ func (b *base) unmeasured() (names []string) {
 	return names
 }
 
-// keep keeps a pass, unless it was ended before its time. A repeated one takes the
-// place of the first if other load took less from it; its figures do not count. keep
-// reports whether the pass that was kept is disturbed.
+// keep keeps a pass, unless it was cut short. A repeated pass replaces the first if it lost less to
+// other load. keep reports whether the kept pass is disturbed.
 func (b *base) keep(t *turn, p Pass, again bool) (disturbed bool) {
 	if b.ctx.Err() != nil {
 		return false
 	}
 	if t.Elsewhere {
-		// The other process works for the contender: it is no disturbance.
+		// The other process works for the contender.
 		p.Others, p.Disturbed, p.lost = 0, false, 0
 	}
 	if !again {
@@ -138,7 +127,6 @@ func (b *base) keep(t *turn, p Pass, again bool) (disturbed bool) {
 	return last.Disturbed
 }
 
-// about describes the workload as it is carried out.
 func (b *base) about() WorkloadReport {
 	return WorkloadReport{
 		Name: b.Name, About: b.About, Why: b.Why, Draw: b.Draw.String(), Limit: b.Limit,
@@ -147,7 +135,6 @@ func (b *base) about() WorkloadReport {
 	}
 }
 
-// report sums up the turns of which there are rounds.
 func (b *base) report() WorkloadReport {
 	w := b.about()
 	for _, t := range b.turns {
@@ -172,19 +159,18 @@ func (b *base) report() WorkloadReport {
 	return w
 }
 
-// job is what one goroutine does until it is done or stop is set.
+// job runs in one goroutine until done or stop is set.
 type job func(stop *atomic.Bool)
 
-// workers runs goroutines at the same time and measures what they use.
+// workers runs goroutines at the same time and measures their use.
 type workers struct {
 	ctx   context.Context
 	epoch time.Time // the instant that windows are counted from
 	busy  busyTime
 }
 
-// run runs the jobs, all from the same moment on, until they end. They are told to
-// stop after d, unless d is 0, and when the context ends. The measured time
-// includes finish, unless that is nil.
+// run runs the jobs, started together, until they end. They are told to stop after d, unless 0, and
+// when the context ends. The measured time includes finish, unless nil.
 func (c workers) run(d time.Duration, finish func(), jobs ...job) (Pass, Window) {
 	var stop atomic.Bool
 	var ready, done sync.WaitGroup

@@ -7,28 +7,25 @@ import (
 	"time"
 )
 
-// Draw says in which order callers ask for keys.
+// Draw is the order of the keys that callers ask for.
 type Draw int
 
 const (
-	// DrawUniform draws each key with the same probability. The limiter knows all
-	// keys, is kept for all rounds, and is asked for a set time.
+	// DrawUniform draws keys with equal probability. One limiter, which knows all keys, is kept for
+	// all rounds and asked for a set time.
 	DrawUniform Draw = iota
-	// DrawZipf draws the key of rank r with a probability of about 1/r. Otherwise
-	// it is as DrawUniform.
+	// DrawZipf is DrawUniform with a probability of about 1/r for the key of rank r.
 	DrawZipf
-	// DrawOnce asks for each key once, so that all keys are new. The callers share
-	// the keys out, and each pass has a limiter of its own.
+	// DrawOnce asks once for each key, all new. The callers share the keys out. Each pass has its
+	// own limiter.
 	DrawOnce
-	// DrawSameOrder makes every caller ask for all keys in the same order, so that
-	// the callers meet at each new key. Each pass has a limiter of its own.
+	// DrawSameOrder makes every caller ask for all keys in the same order, to meet at each new key.
+	// Each pass has its own limiter.
 	DrawSameOrder
-	// DrawInTurn asks for all keys one after the other, over and over. Otherwise it is
-	// as DrawUniform.
+	// DrawInTurn is DrawUniform with all keys in order, repeatedly.
 	DrawInTurn
 )
 
-// String returns the name of the order.
 func (d Draw) String() string {
 	names := [...]string{"uniform", "zipf", "once", "same order", "in turn"}
 	if d < 0 || int(d) >= len(names) {
@@ -37,60 +34,51 @@ func (d Draw) String() string {
 	return names[d]
 }
 
-// keepsLimiter reports whether a limiter is kept from round to round.
 func (d Draw) keepsLimiter() bool { return d != DrawOnce && d != DrawSameOrder }
 
-// Workload says which keys limiters are asked for, how often and under which limit.
+// Workload says which keys are asked for, how often and under which limit.
 type Workload struct {
 	Name  string
 	About string // one line: what is asked
 	Why   string // one sentence: what it stands for in a server
-	// Limit holds for each key. The zero Limit is replaced by one that refuses
-	// about the share Refused of the calls at the speed measured on this machine.
-	// It cannot be zero with DrawOnce and DrawSameOrder.
+	// Limit holds for each key. The zero Limit is replaced by a limit that refuses about the share
+	// Refused at this machine's measured speed. It cannot be zero with DrawOnce and DrawSameOrder.
 	Limit Limit
 	Draw  Draw
 	Keys  int // number of different keys
 	// MaxKeys is the number of keys that the limiter may keep; 0 means all.
 	MaxKeys int
-	// Refused is the share of the calls that the limit is meant to refuse. The
-	// yardsticks and the search for a limit go by it.
+	// Refused is the share of calls to refuse, for the yardsticks and the search for a limit.
 	Refused float64
 	// Callers is the number of goroutines that ask; 0 means Options.Callers.
 	Callers int
 	// Rounds is the number of rounds; 0 means Options.Rounds.
 	Rounds int
-	// OneTimedPass measures throughput and latencies in the same pass, for a
-	// workload too long for two. It needs DrawOnce or DrawSameOrder.
+	// OneTimedPass measures throughput and latencies in the same pass, for long workloads with
+	// DrawOnce or DrawSameOrder.
 	OneTimedPass bool
 	// AuditOnly leaves the latencies of single calls unmeasured.
 	AuditOnly bool
-	// Memory measures the heap that the keys hold, the cost of a garbage
-	// collection then, and what is left of that heap after the keys were idle for
-	// Idle. The last is measured on a limiter made with that idle time. Memory
-	// needs DrawOnce.
+	// Memory measures the heap of the keys, the cost of a garbage collection with it, and, on
+	// another limiter with that idle time, the heap after the keys were idle for Idle. It needs
+	// DrawOnce.
 	Memory bool
 	Idle   time.Duration
-	// Apart marks a workload in which the contenders make different calls, or hold keys
-	// to different kinds of limits. Only contenders made for it take part, and none is
-	// called the best.
+	// Apart marks a workload of different calls or kinds of limits. Only contenders made for it
+	// take part, and none is called the best.
 	Apart bool
-	// Base is the contender whose call the others' are compared with, round by round;
-	// empty means none.
+	// Base is the contender whose call the others' are compared with, by round; empty means none.
 	Base string
-	// Duration is the time for which a contender is asked in each round; 0 means
-	// Options.Duration.
+	// Duration is the time to ask a contender in each round; 0 means Options.Duration.
 	Duration time.Duration
-	// CallCost is the estimated time of a call, for a workload whose calls take
-	// milliseconds; 0 means that of opening a key.
+	// CallCost is the estimated time of a call of milliseconds; 0 means the cost of opening a key.
 	CallCost time.Duration
-	// Known is the number of further keys that are known from the beginning, and
-	// asked for while the latencies of the others are measured. It needs DrawOnce.
+	// Known is the number of further keys, known from the beginning and asked for while the
+	// latencies of the others are measured. It needs DrawOnce.
 	Known int
 }
 
-// keyCalls returns the number of calls that ask for all keys in the workload's
-// order.
+// keyCalls returns the number of calls that ask for all keys.
 func (w Workload) keyCalls() int {
 	if w.Draw == DrawSameOrder {
 		return w.Keys * max(w.Callers, 1)
@@ -98,26 +86,21 @@ func (w Workload) keyCalls() int {
 	return w.Keys + w.Known
 }
 
-// AllPass reports whether no call is meant to be refused, for contenders that
-// make callers wait instead.
+// AllPass reports whether no call is to be refused, for contenders that delay calls instead.
 func (w Workload) AllPass() bool { return w.Refused == 0 && w.Limit.Capacity >= loose.Capacity }
 
-// The limits of the standard workloads. The loose one is never reached, the tight
-// one within microseconds.
+// The loose limit is never reached, the tight one within microseconds.
 var (
 	loose = Limit{Capacity: 1 << 40, Count: 1_000_000, Per: time.Second}
 	tight = Limit{Capacity: 1000, Count: 1000, Per: time.Second}
 )
 
-// auditCallers is the number of goroutines that ask in the audits.
 const auditCallers = 64
 
-// minIdle is the least idle time of a scaled-down workload.
 const minIdle = 50 * time.Millisecond
 
-// Standard returns the standard workloads, the long ones last. scale multiplies the number of keys of
-// those with many keys: 1 is what their descriptions say, and less gives a quick
-// look.
+// Standard returns the standard workloads, the long last. scale multiplies their numbers of
+// keys, if many: 1 is as described, less gives a quick look.
 func Standard(scale float64) []Workload {
 	keys := func(n int) int { return max(int(math.Round(float64(n)*scale)), 1) }
 	return []Workload{{
@@ -174,8 +157,8 @@ func Names(workloads []Workload) []string {
 	return names
 }
 
-// Select returns the workloads of these names, in the order of all. The error
-// names an unknown name and the known ones.
+// Select returns the workloads of these names, in the order of all. The error lists unknown and
+// known names.
 func Select(all []Workload, names []string) ([]Workload, error) {
 	wanted := make(map[string]bool)
 	for _, name := range names {

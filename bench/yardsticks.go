@@ -9,18 +9,14 @@ import (
 	"github.com/puzpuzpuz/xsync/v3"
 )
 
-// refusedBit marks the word of a key that is always refused.
 const refusedBit = 1 << 63
 
-// Floor returns what no limiter by key can do without, in the leanest layout: hash
-// the key, read the clock, load the key's word and advance it by one
-// compare-and-swap, whether that succeeds or not. The words stand in an array that
-// was made beforehand, where the hash is the index. Nothing is compared with the
-// key, so that two keys may share a word. Keys of Setup.Refuse have no
-// compare-and-swap, because a refusal need not write.
+// Floor returns the minimum for any limiter by key, in the leanest layout: hash the key, read the
+// clock, load the key's word, and advance it by one compare-and-swap, successful or not. The hash
+// is the index into an array of words. Keys are not compared, so two may share a word. Keys of
+// Setup.Refuse have no compare-and-swap, as a refusal need not write.
 //
-// It limits nothing. On known keys its answers are those of a limiter that knew
-// beforehand which calls to refuse.
+// It limits nothing. On known keys it answers like a limiter that knew which calls to refuse.
 func Floor() Contender {
 	return Contender{
 		Name:      "floor",
@@ -50,7 +46,7 @@ func (f *floor) word(key string) *atomic.Uint64 {
 	return &f.words[index]
 }
 
-// Choke implements Limiter. Hash first, clock next is the fastest order.
+// Hashing before reading the clock is fastest.
 func (f *floor) Choke(key string) bool {
 	word := f.word(key)
 	now := uint64(time.Since(f.epoch))
@@ -62,22 +58,18 @@ func (f *floor) Choke(key string) bool {
 	return true
 }
 
-// ChokeAll implements Limiter.
 func (f *floor) ChokeAll(keys []string) int {
 	return AskEach(keys, func(key string) bool { return f.Choke(key) })
 }
 
-// Close implements Limiter.
 func (f *floor) Close() error { return nil }
 
-// XsyncMap returns what a limiter on an xsync MapOf can hardly do without: for a
-// known key, one clock read, one Load and one compare-and-swap, whether that
-// succeeds or not. Keys of Setup.Refuse have no compare-and-swap. A new key costs a
-// clock read, a Load and a LoadOrStore of a new word, in a map that was made large
-// enough for all of them and never has to grow.
+// XsyncMap returns about the minimum for a limiter on an xsync MapOf. A known key costs one clock
+// read, one Load and one compare-and-swap, successful or not, and none if in Setup.Refuse. A new
+// key costs a clock read, a Load and a LoadOrStore of a new word, in a map large enough never to
+// grow.
 //
-// It limits nothing, and it is no lower bound: a limiter with a map of its own may
-// cost less.
+// It limits nothing and is no lower bound: a limiter with its own map may cost less.
 func XsyncMap() Contender {
 	return Contender{
 		Name:      "xsync map",
@@ -86,7 +78,7 @@ func XsyncMap() Contender {
 		Needs:     func(w Workload) bool { return w.MaxKeys == 0 && w.Draw != DrawSameOrder },
 		New: func(s Setup) (Limiter, error) {
 			return &xsyncMap{
-				// xsync begins to grow at three quarters of what it was made for.
+				// xsync grows at three quarters of its size.
 				words:  xsync.NewMapOf[string, *atomic.Uint64](xsync.WithPresize(s.Keys * 4 / 3)),
 				epoch:  time.Now(),
 				refuse: s.Refuse,
@@ -101,7 +93,7 @@ type xsyncMap struct {
 	refuse map[string]struct{}
 }
 
-// Choke implements Limiter. The clock is read first because that is faster.
+// The clock is read first because that is faster.
 func (x *xsyncMap) Choke(key string) bool {
 	now := uint64(time.Since(x.epoch))
 	word, known := x.words.Load(key)
@@ -126,10 +118,8 @@ func (x *xsyncMap) open(key string, now uint64) bool {
 	return now&refusedBit == 0
 }
 
-// ChokeAll implements Limiter.
 func (x *xsyncMap) ChokeAll(keys []string) int {
 	return AskEach(keys, func(key string) bool { return x.Choke(key) })
 }
 
-// Close implements Limiter.
 func (x *xsyncMap) Close() error { return nil }
