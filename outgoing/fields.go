@@ -121,7 +121,7 @@ func unix(n int64) time.Time {
 	return time.Unix(n, 0)
 }
 
-// readOlder reads one set of older fields, and reports whether it is present.
+// readOlder reads a set of older fields, and reports whether it is present.
 func (a *Answer) readOlder(h http.Header, prefix string, now time.Time) bool {
 	remaining, ok := number(h, prefix, "Remaining")
 	if !ok {
@@ -151,7 +151,7 @@ func (a *Answer) readOlder(h http.Header, prefix string, now time.Time) bool {
 	return true
 }
 
-// number reads one of the older fields, ignoring parameters and decimals; it rounds Reset up.
+// number reads an older field, ignoring parameters and decimals; it rounds Reset up.
 func number(h http.Header, prefix, name string) (n int64, ok bool) {
 	value, _, _ := strings.Cut(first(h, prefix+name), ";")
 	value, _, _ = strings.Cut(value, ",")

@@ -85,7 +85,7 @@ func TestFieldsOf(t *testing.T) {
 		{`RateLimit-Policy: "default";q=-100;w=10`, Answer{}},
 		{`RateLimit-Policy: "default";q=100.5;w=10`, Answer{}},
 		{`RateLimit-Policy: "default";q=0;w=10`, Answer{}},
-		{`RateLimit: "default";r=97;r="x";t=1`, Answer{}}, // the last one counts
+		{`RateLimit: "default";r=97;r="x";t=1`, Answer{}}, // the last value counts
 		{`RateLimit: limit=100, remaining=50, reset=5`, Answer{}},
 		{`RateLimit-Policy: ` + strings.Repeat(`"a";q=100;w=10, `, 2000) + `"a"`, Answer{}}, // too long
 
@@ -101,7 +101,7 @@ func TestFieldsOf(t *testing.T) {
 		{"X-RateLimit-Remaining: -1|X-RateLimit-Reset: 5", Answer{}},
 		{"X-RateLimit-Remaining: many", Answer{}},
 		{"X-RateLimit-Remaining: 1|X-RateLimit-Reset: 1.x", Answer{Told: true, Remaining: 1}},
-		// The present form precedes the older ones.
+		// The present form precedes older forms.
 		{`RateLimit: "a";r=1;t=2|X-RateLimit-Remaining: 9|X-RateLimit-Reset: 9`, Answer{Told: true, Remaining: 1, Reset: 2 * s}},
 	} {
 		assert.Equal(t, c.want, FieldsOf(headerOf(strings.Split(c.fields, "|")...), noon), "%.200s", c.fields)

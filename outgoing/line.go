@@ -49,7 +49,7 @@ type Config struct {
 	Idle time.Duration
 
 	// Probe is how long the calls of an unknown key wait for the answer to its first call. After
-	// that they go, one every 10 milliseconds. The default is 5 seconds.
+	// that they go, 10 milliseconds apart. The default is 5 seconds.
 	Probe time.Duration
 
 	// Backoff is how long a refusal without a time holds a key. It doubles with each refusal in a
@@ -118,8 +118,8 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Line queues calls and keeps them within their servers' limits, key by key. [New] makes one; call
-// Close when no call needs it. Its methods are safe for concurrent use.
+// Line queues calls and keeps them within their servers' limits, key by key. Close it when no call
+// needs it. Its methods are safe for concurrent use.
 type Line[K comparable] struct {
 	engine *engine.Engine[K]
 	config Config
@@ -211,7 +211,7 @@ func (l *Line[K]) takeFirst(ctx context.Context, key K, s *state) (r engine.Rese
 	return r, true
 }
 
-// Turn allows one call to be sent. Call Obey with the answer, Cancel if the call was not sent, or
+// Turn allows a call to be sent. Call Obey with the answer, Cancel if the call was not sent, or
 // Lost if no answer will come; otherwise it counts as sent. Methods are for one goroutine at a
 // time; do not use a copy as well. The zero Turn does nothing.
 type Turn[K comparable] struct {
@@ -289,7 +289,7 @@ type Stats struct {
 	Turns    uint64        // calls that got their turn
 	Refusals uint64        // refusals by servers that were obeyed
 	Retries  uint64        // calls sent again by a Transport or an interceptor
-	Held     int           // keys whose calls all wait because of an answer
+	Held     int           // keys with all calls waiting because of an answer
 	Unheld   uint64        // refusals not recorded because MaxKeys keys were held
 	Keys     int           // keys remembered
 }

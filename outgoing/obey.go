@@ -22,12 +22,12 @@ type Answer struct {
 	// Burst, the smallest Limit of several, bounds the calls sent at once. 0 and less stand for
 	// Limit.
 	Burst int64
-	// Later reports whether the advertised reset is later than one window from now. Sliding windows
+	// Later reports whether the advertised reset is more than a window from now. Sliding windows
 	// always are; fixed windows only by rounding to seconds.
 	Later bool
 
 	// If Told, Remaining calls would be admitted now, and Reset is the time until the limit is
-	// whole again, 0 if unknown: those of the limit with the least left.
+	// whole again, 0 if unknown. Of several limits these describe the least left.
 	Told      bool
 	Remaining int64
 	Reset     time.Duration
@@ -47,15 +47,15 @@ func (a *Answer) described() bool { return a.Limit > 0 && a.Window > 0 }
 
 const (
 	// An even pace at this share stays within the limit however it is counted, and leaves room for
-	// calls that overtake the one before. Below 96% nothing would be left above the promised 95%.
+	// calls that overtake another. Below 96% nothing would be left above the promised 95%.
 	sharePercent = 96
-	// At least one call may go at once, or this share: together 1% below the limit.
+	// A call, or this share if that is more, may go at once: together 1% below the limit.
 	burstPercent         = 3
 	mostAtOnce, mostRate = 1 << 20, 1_000_000
 	longestWindow        = 366 * 24 * time.Hour
 	mostCount            = 1_000_000_000
 	// Each refusal of a paced key slows its pace by this factor, up to mostSlowed times. After
-	// forgiving windows without a refusal it regains one step.
+	// forgiving windows without a refusal it regains a step.
 	slowing    = 1.1
 	mostSlowed = 16
 	forgiving  = 30
@@ -88,7 +88,7 @@ func (a *Answer) learned() learned {
 }
 
 // apart returns the spacing in nanoseconds that a limit counted in two windows admits: it sees up
-// to one call more per window than an even pace has.
+// to a call more per window than an even pace has.
 func apart(limit int64, window time.Duration) float64 {
 	return float64(min(window, longestWindow)) * 1.01 / max(float64(min(limit, mostCount))-1, 0.5)
 }
@@ -108,12 +108,12 @@ const probePause = 10 * time.Millisecond
 // unlimited is the pace of a key without an advertised limit.
 var unlimited = &pace{limit: policy.Must(policy.Funnel(mostAtOnce, mostRate, time.Second))}
 
-// make sets the limit of a pace from the advertised one, nil if it cannot be enforced.
+// make sets the limit of a pace from the advertised limit, nil if it cannot be enforced.
 //
 // Calls spaced evenly, a little slower than count per window, never exceed a bucket, a fixed window
-// or a call log of that limit, wherever a window begins. A sliding window gets at most one call
-// less: see apart. Of several limits the slowest sets the pace and the smallest the burst, so that
-// the calls stay within each.
+// or a call log of that limit, wherever a window begins. A sliding window gets at most a call less:
+// see apart. Of several limits the slowest sets the pace and the smallest the burst, so that the
+// calls stay within each.
 func (p pace) make() *pace {
 	count, window := min(p.count, mostCount), float64(min(p.window, longestWindow))
 	per, burst := window*100/sharePercent, max(1, min(count, p.burst)*burstPercent/100)
@@ -227,7 +227,7 @@ func (l *Line[K]) setPace(key K, s *state, p *pace) {
 	_ = l.engine.ChangeLimit(key, from, p.policy()) // fails only if closed
 }
 
-// endDebt ends the debt behind the first call, whose one unit stays taken.
+// endDebt ends the debt behind the first call. That call's unit stays taken.
 func (l *Line[K]) endDebt(key K) {
 	l.engine.Reset(key)
 	l.engine.RefundWith(l.probe, key, -1)
@@ -253,7 +253,7 @@ func (l *Line[K]) remaining(key K, s *state, now time.Duration, a *Answer) {
 		return
 	}
 	// Nothing is left. If these calls took half of the limit, the pace accounts for it. Otherwise
-	// others use it too, or calls cost more than one: only the reset is certain.
+	// others use it too, or calls cost several units: only the reset is certain.
 	switch {
 	case !a.described():
 		l.hold(key, s, a.Reset)
@@ -288,8 +288,8 @@ func (l *Line[K]) refused(key K, s *state, turn uint64, a *Answer) {
 	l.hold(key, s, d)
 }
 
-// hold makes all calls of a key wait for d, and leaves one unit: the server promised room for one
-// call. A windowed Config.Policy keeps one unit in the present window, and all of a later one.
+// hold makes all calls of a key wait for d, and leaves a unit: the server promised room for a call.
+// A windowed Config.Policy keeps a unit in the present window, and all of a later window.
 func (l *Line[K]) hold(key K, s *state, d time.Duration) {
 	d = min(d, l.config.MaxBackoff)
 	if l.config.Jitter > 0 {
@@ -305,7 +305,7 @@ func (l *Line[K]) hold(key K, s *state, d time.Duration) {
 	}
 }
 
-// drain charges all units a key may have after d, except one.
+// drain charges all units a key may have after d, except the last.
 func (l *Line[K]) drain(key K, d time.Duration) {
 	have := l.engine.Peek(key)
 	b := l.burst
@@ -330,7 +330,7 @@ type burst struct {
 	most   int64         // calls that a new key may send at once
 	lasts  bool          // units beyond the limit count until drained; in windows they end with theirs
 	unit   float64       // nanoseconds to drain a unit
-	left   time.Duration // time until a key with one unit left is as new
+	left   time.Duration // time until a key with a unit left is as new
 }
 
 // burstOf asks a limit about a long unused key.

@@ -81,7 +81,7 @@ func TestCrowdUsesTheLimitWithoutARefusal(t *testing.T) {
 	}
 }
 
-// The server's windows are shorter than the second in which it can advertise them.
+// The server's windows are too short to advertise in seconds.
 func TestPolicyOfTheCallerHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		far := &away{handler: server(t, httplimit.RateLimitHeaders, must(policy.Funnel(1, 10, time.Second))), rtt: 4 * time.Millisecond}

@@ -18,7 +18,7 @@ type item struct {
 	q, w, r, t int64
 }
 
-// parseList parses the lines of a field as one list and returns its length, 0 if malformed.
+// parseList parses the lines of a field as a single list and returns its length, 0 if malformed.
 func parseList(items []item, lines []string) (n int) {
 	length := 0
 	for _, line := range lines {

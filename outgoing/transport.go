@@ -31,9 +31,8 @@ type Options struct {
 	Repeatable func(r *http.Request) bool
 }
 
-// Transport is an http.RoundTripper whose requests wait their turn in a [Line] and obey the
-// answers. It changes no request. It is safe for concurrent use; several Transports may share a
-// Line.
+// Transport is an http.RoundTripper. Its requests wait their turn in a [Line] and obey the answers.
+// It changes no request. It is safe for concurrent use; several Transports may share a Line.
 type Transport[K comparable] struct {
 	line    *Line[K]
 	key     func(r *http.Request) K
@@ -178,7 +177,7 @@ func setAside(ctx context.Context, resp *http.Response) bool {
 	return true
 }
 
-// aside is a body whose beginning is read by a goroutine.
+// aside is a body with its beginning read by a goroutine.
 type aside struct {
 	from    io.ReadCloser
 	stopped atomic.Bool

@@ -145,7 +145,7 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// drip is a body of some bytes, one a second.
+// drip is a body of some bytes, a second apart.
 type drip struct{ left int }
 
 func (d *drip) Read(p []byte) (int, error) {

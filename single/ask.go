@@ -11,21 +11,17 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A Limiter is one for adapters, too. limits.ForAnyKey makes it one for any key.
 var (
 	_ limits.Limiter[struct{}] = (*Limiter)(nil)
 	_ limits.Looker[struct{}]  = (*Limiter)(nil)
 )
 
-// inProcess is how answers were reached.
 var inProcess = limits.NewProvenance(limits.SourceProcess, true, nil)
 
-// ownLimit is how a limit that comes with the call is refused.
 var ownLimit = limits.NewProvenance(limits.SourceProcess, true, errors.New(
 	"ral: a single.Limiter has one limit, and takes none that comes with the call: use an engine.Engine with one key, or SetPolicy"))
 
-// Ask is Take for adapters, which hold any limits.Limiter: see there. It waits for the delay
-// of a policy.Queue. The error is ErrCancelled, of a call that waited.
+// Ask is Take for adapters. It waits for the delay of a policy.Queue, when ErrCancelled may end it.
 func (l *Limiter) Ask(ctx context.Context, _ struct{}, n int64) (limits.Answer, error) {
 	if limit := l.Limit(); limit == nil || limit.Delays() {
 		g, err := l.Hold(ctx, limits.Call[struct{}]{N: n})
@@ -34,14 +30,14 @@ func (l *Limiter) Ask(ctx context.Context, _ struct{}, n int64) (limits.Answer, 
 	var d policy.Decision
 	var err error
 	if l.take(&request{n: n}, &d, nil); d.Wait > 0 {
-		// The limit has become a queue meanwhile. This turn cannot be given back.
+		// The limit has become a queue. This turn cannot be given back.
 		err = turn(ctx, &d, nil)
 	}
 	return limits.Answer{Decision: d, Provenance: inProcess}, err
 }
 
-// Hold is Reserve or, if the call waits, Acquire, for adapters: see Ask. A call with a Limit
-// is refused with policy.Never, and the Err says what to do instead.
+// Hold is Reserve or, if the call waits, Acquire, for adapters. A call with a Limit is refused with
+// policy.Never, and Err names the alternatives.
 func (l *Limiter) Hold(ctx context.Context, call limits.Call[struct{}]) (g limits.Grant, err error) {
 	g.Provenance = inProcess
 	limit := l.Limit()
@@ -67,8 +63,7 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[struct{}]) (g limit
 	return g, err
 }
 
-// Look implements limits.Looker. A call that would stand in line is one that only Hold can
-// answer.
+// Look implements limits.Looker. Only Hold can answer a call that would join the line.
 func (l *Limiter) Look(call limits.Call[struct{}]) (a limits.Answer, ok bool) {
 	if lines := l.lines.Load(); call.Limit != nil || !call.NoWait && lines != nil && lines.Has(struct{}{}) {
 		return a, false
@@ -76,7 +71,7 @@ func (l *Limiter) Look(call limits.Call[struct{}]) (a limits.Answer, ok bool) {
 	return limits.Answer{Decision: l.probe(call.N, max(call.Patience, 0)), Provenance: inProcess}, true
 }
 
-// acquireFor takes for a call that waits in line. Only an ended context is an error.
+// acquireFor takes for a call in line. Only an ended context is an error.
 func (l *Limiter) acquireFor(ctx context.Context, call *limits.Call[struct{}], a *limits.Answer, h *held) error {
 	waited, err := l.acquire(ctx, call.N, call.Patience, &a.Decision, h)
 	switch {
@@ -97,8 +92,7 @@ func (l *Limiter) acquireFor(ctx context.Context, call *limits.Call[struct{}], a
 // LimitFor is Limit, for adapters.
 func (l *Limiter) LimitFor(struct{}) policy.Policy { return l.Limit() }
 
-// turn waits for a turn that was promised. If the context ends first, the decision becomes a
-// refusal, and what is held, if anything, is given back.
+// turn waits for a promised turn. If the context ends first, it refuses and gives back.
 func turn(ctx context.Context, d *policy.Decision, h *held) error {
 	began := time.Now()
 	timer := time.NewTimer(d.Wait)
@@ -115,10 +109,8 @@ func turn(ctx context.Context, d *policy.Decision, h *held) error {
 	return waitline.Cancelled(ctx)
 }
 
-// limiterHolder settles what a Limiter holds.
 type limiterHolder struct{ *Limiter }
 
-// pack returns what is held as a limits.Held.
 func (h *held) pack() limits.Held {
 	r := &h.receipt
 	return limits.Held{
@@ -127,7 +119,6 @@ func (h *held) pack() limits.Held {
 	}
 }
 
-// Settle implements limits.Holder.
 func (l limiterHolder) Settle(_ context.Context, packed limits.Held, used int64) error {
 	w := &packed.Words
 	if used > w[0] {

@@ -14,8 +14,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// What package limits promises holds for a limit without keys.
-//
 // Promise: A `Limiter` keeps the contract of `limits.Limiter`.
 func TestLimiterContract(t *testing.T) {
 	s := limitstest.Subject{
@@ -47,7 +45,6 @@ func TestAskAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// The zero Limiter refuses by this way, too.
 func TestAskOfZeroLimiter(t *testing.T) {
 	var l Limiter
 	a, err := l.Ask(t.Context(), struct{}{}, 1)
@@ -56,7 +53,7 @@ func TestAskOfZeroLimiter(t *testing.T) {
 	assert.Equal(t, policy.Never, a.RetryAfter)
 }
 
-// A limit that comes with the call is refused, and nothing is taken.
+// Nothing is taken.
 func TestHoldRefusesALimitOfTheCall(t *testing.T) {
 	l := MustNew(policy.FixedWindow(10, time.Hour))
 	g, err := l.Hold(t.Context(), limits.Call[struct{}]{N: 1, Limit: l.Limit()})

@@ -21,9 +21,9 @@ import (
 	"github.com/ral-limiter/ral/single"
 )
 
-// The tests of this file hold a Limiter to what an engine with one key does.
+// These tests compare a Limiter with an engine with one key.
 
-// families has limits of every kind. Those of one family may replace each other.
+// families has limits of every kind. Those in a family may replace each other.
 var families = map[string][]policy.Policy{
 	"funnel": {
 		policy.Must(policy.Funnel(10, 10, time.Second)), policy.Must(policy.Funnel(4, 3, time.Second)),
@@ -47,10 +47,10 @@ var families = map[string][]policy.Policy{
 	},
 }
 
-// bare is a policy that implements nothing that is optional.
+// bare is a policy without optional interfaces.
 type bare struct{ policy.Policy }
 
-// verbs are what a Limiter and one key of an engine have in common.
+// verbs are the methods shared by a Limiter and one key of an engine.
 type verbs interface {
 	Choke() bool
 	Allow() bool
@@ -65,7 +65,6 @@ type verbs interface {
 	Limit() policy.Policy
 }
 
-// reserved is a reservation of either.
 type reserved struct {
 	policy.Decision
 	waited time.Duration
@@ -107,19 +106,18 @@ func (k keyed) Acquire(ctx context.Context, n int64, patience time.Duration) (re
 	return reserved{r.Decision, r.Waited, r.Cancel, r.Keep}, err
 }
 
-// SetPolicy returns when the engine's writer has come to the key: a reservation that is
-// made before has nothing to give back.
+// SetPolicy returns when the engine's writer has reached the key: earlier reservations then have
+// nothing to give back.
 func (k keyed) SetPolicy(p policy.Policy) error {
 	err := k.e.SetPolicy(p)
 	synctest.Wait()
 	return err
 }
 
-// longAfter keeps an engine from forgetting its key.
-const longAfter = 50 * 365 * 24 * time.Hour
+const longAfter = 50 * 365 * 24 * time.Hour // keeps an engine from forgetting its key
 
-// both returns a Limiter and an engine with one key, which is known. A nil clock is
-// package time. It is called in a bubble.
+// both returns a Limiter and an engine with one known key, in a bubble. A nil clock is package
+// time.
 func both(t *testing.T, p policy.Policy, maxWaiting int, clock func() policy.Instant) (alone, keyed) {
 	t.Helper()
 	options := []single.Option{single.MaxWaiting(maxWaiting)}
@@ -134,14 +132,12 @@ func both(t *testing.T, p policy.Policy, maxWaiting int, clock func() policy.Ins
 	return alone{l}, keyed{e}
 }
 
-// handClock is a clock that moves when it is told to.
 type handClock struct{ now atomic.Int64 }
 
 func (c *handClock) Now() policy.Instant { return policy.Instant(c.now.Load()) }
 
-// Random calls of all verbs, under every policy and a clock that also goes back, get the
-// answers that an engine gives for its one key. Acquire has no patience here, and Wait an
-// ended context or nothing to wait for.
+// Random calls of all verbs, under every policy and a clock that also goes back. Acquire has no
+// patience here, and Wait an ended context or nothing to wait for.
 //
 // Promise: A limit without keys decides as an engine does for one key.
 func TestDecidesAsAnEngine(t *testing.T) {
@@ -221,7 +217,7 @@ func decidesAsAnEngine(t *testing.T, seed uint64, family []policy.Policy, seen m
 			r, other := e.Reserve(n, patience), l.Reserve(n, patience)
 			same(r.Decision, other.Decision)
 			ofEngine, ofLimiter = append(ofEngine, r), append(ofLimiter, other)
-		case 9, 10: // of any reservation, also of one that has ended
+		case 9, 10: // of any reservation, also an ended one
 			if len(ofEngine) == 0 {
 				continue
 			}
@@ -277,18 +273,17 @@ func decidesAsAnEngine(t *testing.T, seed uint64, family []policy.Policy, seen m
 	}
 }
 
-// arrival is a step of a script: what a goroutine does at a time.
+// arrival is a step of a script.
 type arrival struct {
 	at       time.Duration
 	verb     int
 	n        int64
 	patience time.Duration // of the context for a Wait, of the call for an Acquire; negative is none
-	used     int64         // of what Acquire took, Keep keeps so many; negative is all
+	used     int64         // units of an Acquire to Keep; negative is all
 	policy   policy.Policy
 }
 
-// Random calls that wait, among others that do not, are served in the order, at the times
-// and with the errors of an engine's for its one key.
+// Random waiting calls among others get the order, times and errors of an engine's one key.
 func TestWaitsAsAnEngine(t *testing.T) {
 	rounds := 20
 	if race.Enabled {
@@ -339,7 +334,7 @@ func TestWaitsAsAnEngine(t *testing.T) {
 	}
 }
 
-// played runs a script and returns what happened, in order.
+// played runs a script and returns the events in order.
 func played(t *testing.T, v verbs, script []arrival) (log []string) {
 	began := time.Now()
 	type end struct {
@@ -350,7 +345,7 @@ func played(t *testing.T, v verbs, script []arrival) (log []string) {
 	note := func(format string, more ...any) {
 		log = append(log, fmt.Sprintf("%v: ", time.Since(began))+fmt.Sprintf(format, more...))
 	}
-	// What ends at one time ends in no order, and gives back in order of the calls.
+	// Simultaneous ends have no order: give back in order of the calls.
 	collect := func() {
 		synctest.Wait()
 		var ends []end

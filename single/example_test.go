@@ -19,7 +19,7 @@ func ExampleLimiter_Allow() {
 	// Output: true true false
 }
 
-// A call may cost more than one unit, and a refused one learns how long to wait.
+// A call may cost several units; a refusal says how long to wait.
 func ExampleLimiter_Take() {
 	limiter := single.MustNew(policy.Funnel(100, 1, time.Hour))
 
@@ -32,7 +32,7 @@ func ExampleLimiter_Take() {
 	// false 40 1h0m0s
 }
 
-// A call that may wait is told at once if its turn does not come in time.
+// A call whose turn does not come in time is refused at once.
 func ExampleLimiter_Wait() {
 	limiter := single.MustNew(policy.Funnel(1, 1, time.Hour))
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
@@ -45,7 +45,7 @@ func ExampleLimiter_Wait() {
 	// true
 }
 
-// What was reserved and is not needed comes back.
+// Unused units of a reservation come back.
 func ExampleLimiter_Reserve() {
 	limiter := single.MustNew(policy.Funnel(10, 1, time.Hour))
 
@@ -58,8 +58,7 @@ func ExampleLimiter_Reserve() {
 	// 7
 }
 
-// A limit may come from a configuration, and be replaced while calls run. What was used
-// counts under the new one.
+// Replace a limit while calls run. Usage counts under the new one.
 func ExampleLimiter_SetPolicy() {
 	limiter := single.MustNew(policy.Parse("funnel 10, 1/h"))
 	limiter.Take(8)

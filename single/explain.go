@@ -5,8 +5,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Explain returns why a call is admitted or refused now: what is used of the limit, when that
-// comes back, and how many calls wait. Its String says so in sentences. It takes nothing.
+// Explain returns why a call is admitted or refused now: usage, when it comes back, and how many
+// calls wait. Its String says so in sentences. It takes nothing.
 func (l *Limiter) Explain() limits.Explanation {
 	x := limits.Explanation{Binding: -1}
 	if t := l.terms.Load(); t != nil {
@@ -16,7 +16,7 @@ func (l *Limiter) Explain() limits.Explanation {
 		}
 		x = limits.ExplainWord(t.policy, word, l.time.now(), 1, 0)
 	} else {
-		x.RetryAfter = policy.Never // of the zero Limiter
+		x.RetryAfter = policy.Never // zero Limiter
 	}
 	x.Known, x.Provenance = true, inProcess
 	if lines := l.lines.Load(); lines != nil {

@@ -9,26 +9,22 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// All that lowers the word is in this file, except SetPolicy. Each call holds Limiter.mu
-// while it reads the word and swaps it, so the terms do not change meanwhile. Takes do go
-// on. A take never recreates an earlier word, so with one goroutine at a time that lowers
-// it, an unchanged word is an untouched word.
+// This file lowers the word (as does SetPolicy). Each call holds Limiter.mu while it reads the word
+// and swaps it, so the terms do not change meanwhile. Takes go on. A take never recreates an
+// earlier word, so with a single goroutine lowering it, an unchanged word is an untouched word.
 
-// resetUnits is how many units a reset counts as given back, so that no earlier
-// reservation can give back more.
+// resetUnits count as given back by a reset, so that earlier reservations can give back no more.
 const resetUnits = 1 << 33
 
-// Reserve takes n units if they can be used within patience. The decision's Wait is the
-// time after which to use them. With zero patience they can be used at once, except under
-// a policy.Queue, which delays calls by up to its own length. Reserve is Take for calls
-// that can come later, or may be given up: the units are taken now, so that no other call
-// is promised the same turn. It allocates nothing.
+// Reserve takes n units if they can be used within patience. Use them after the decision's Wait.
+// With zero patience that is at once, except under a policy.Queue, which delays calls by up to its
+// own length. Unlike Take it serves calls that can come later or may be given up: the units are
+// taken now, so no other call is promised the turn. It allocates nothing.
 func (l *Limiter) Reserve(n int64, patience time.Duration) (r Reservation) {
 	l.reserve(&request{n: n, patience: max(patience, 0)}, &r.Decision, &r.held)
 	return r
 }
 
-// reserve takes as q asks. h is zero before, and holds nothing if nothing was taken.
 func (l *Limiter) reserve(q *request, d *policy.Decision, h *held) {
 	locked := l.tryLock()
 	if locked {
@@ -42,8 +38,8 @@ func (l *Limiter) reserve(q *request, d *policy.Decision, h *held) {
 	}
 }
 
-// tryLock locks mu, unless it is not free soon: a policy that calls the Limiter may hold it.
-// With the lock, takes are remembered in the order of their swaps.
+// tryLock locks mu if it is free soon: a policy that calls the Limiter may hold it. The lock logs
+// takes in the order of their swaps.
 func (l *Limiter) tryLock() bool {
 	const tries = 100_000
 	for range tries {
@@ -55,39 +51,37 @@ func (l *Limiter) tryLock() bool {
 	return false
 }
 
-// Reservation is what Reserve or Acquire has taken, with the decision about it. If it is
-// Allowed, act after Wait, and call Keep if less was needed in the end; or call Cancel.
-// Its methods are for one goroutine at a time, and the first call ends it. A copy must
-// not be ended as well. The zero Reservation is a refusal.
+// Reservation holds the units of Reserve or Acquire, with the decision. If Allowed, act after Wait
+// and call Keep if less was needed; or call Cancel. The first call ends it; do not end a copy as
+// well. Its methods are for a single goroutine at a time. The zero Reservation is a refusal.
 type Reservation struct {
 	policy.Decision
-	// Waited is the time that Acquire stood in line; 0 if it did not.
+	// Waited is the time that Acquire waited in line.
 	Waited time.Duration
 
 	held held
 }
 
-// Cancel gives the units back as far as possible without moving later reservations or
-// exceeding the limit:
+// Cancel gives the units back as far as possible without moving later reservations or exceeding the
+// limit:
 //
-//   - If all calls since took by Reserve, Acquire or Hold, it is as if the call had never
-//     been made, except that promised turns stand. That holds for the latest 128 of them.
-//   - If other calls took since, their turns stand. What comes back is what those turns
-//     leave over, as each policy's constructor says.
-//   - If other calls took and the policy is not a policy.Refunder, or if SetPolicy or
-//     Reset was called since, nothing comes back.
+//   - If all calls since took by Reserve, Acquire or Hold, it is as if the call had never been
+//     made, except that promised turns stand. That holds for the latest 128 of them.
+//   - If other calls took since, their turns stand. The rest comes back, as each policy's
+//     constructor says.
+//   - If other calls took and the policy is not a policy.Refunder, or if SetPolicy or Reset was
+//     called since, nothing comes back.
 //
-// A second call does nothing, and neither does one on a refused reservation. After the
-// turn has come, Cancel gives back what of the units still counts.
+// After the turn, Cancel gives back the units that still count. A second call does nothing, nor
+// does Cancel of a refusal.
 func (r *Reservation) Cancel() { r.held.keep(0) }
 
-// Keep ends the reservation with n of its units used, and gives back the others to where
-// they came from, on the terms of Cancel: for costs that are known only afterwards. If
-// the word has not changed since, it is as if the call had asked for n, unless that would
-// have had its turn earlier. n below 0 is 0. All units, or more, give nothing back.
+// Keep ends the reservation with n units used and gives the others back on the terms of Cancel: for
+// costs known only afterwards. If the word is unchanged, it is as if the call had asked for n,
+// unless its turn would have been earlier. n below 0 is 0. All units, or more, give nothing back.
 func (r *Reservation) Keep(n int64) { r.held.keep(n) }
 
-// held is what a take recorded, to be given back. The zero held holds nothing.
+// held records a take, to be given back. The zero held holds nothing.
 type held struct {
 	limiter *Limiter
 	n       int64
@@ -95,10 +89,8 @@ type held struct {
 	receipt receipt
 }
 
-// starts returns the instant of its turn.
 func (h *held) starts() policy.Instant { return h.receipt.at + policy.Instant(h.wait) }
 
-// keep is Reservation.Keep.
 func (h *held) keep(n int64) {
 	r := h.receipt
 	h.receipt = receipt{}
@@ -126,7 +118,7 @@ func (h *held) keep(n int64) {
 			next, ok = h.replayWith(r, h.n-back)
 		}
 		if !ok {
-			// Not before: of what was read here, some may have drained since then.
+			// Read the clock again: some units may have drained since.
 			now := l.time.now()
 			if next = r.cancelLater(word, now, back, int64(others)); next == word {
 				return
@@ -144,9 +136,8 @@ func (h *held) keep(n int64) {
 	}
 }
 
-// replayWith returns the word as it would be if the take had been one of n. ok is false
-// if that take would have had its turn at another time: its units might lie in another
-// window.
+// replayWith returns the word as if the take had been of n. ok is false if its turn would have been
+// at another time: its units might lie in another window.
 func (h *held) replayWith(r receipt, n int64) (next uint64, ok bool) {
 	if n == 0 {
 		return r.before, true
@@ -155,8 +146,7 @@ func (h *held) replayWith(r receipt, n int64) (next uint64, ok bool) {
 	return next, d.Allowed && d.Wait == h.wait && next <= policy.MaxWord
 }
 
-// cancelLater returns the word after back units of the take are given back although the
-// take was not the last, or other calls have given units back since.
+// cancelLater returns the word after giving back units of a take that others followed.
 func (r receipt) cancelLater(word uint64, now policy.Instant, back, others int64) (next uint64) {
 	if r.terms.refunder == nil {
 		return word
@@ -168,21 +158,19 @@ func (r receipt) cancelLater(word uint64, now policy.Instant, back, others int64
 	return next
 }
 
-// Refund gives n units back, for costs that are known only afterwards: take the estimate,
-// then refund what was not needed. It never lifts the limit above full, nor reaches into
-// another window than the present one. n < 0 charges -n more, whether the limit allows it
-// or not. That may leave a debt: calls are refused until the debt has drained. One call
-// charges at most as many units as pass in 31 days, or as the limit admits at once if that is
-// more.
+// Refund gives n units back, for costs known only afterwards: take an estimate, then refund the
+// rest. It never lifts the limit above full, nor reaches into another window than the present. n <
+// 0 charges -n more even if the limit does not allow it, which may leave a debt: calls are refused
+// until it has drained. One call charges at most as many units as pass in 31 days, or as the limit
+// admits at once if that is more.
 //
-// The decision is the state afterwards. It is not Allowed, and nothing was recorded, if the
-// charge is above that bound or the policy is not a policy.Refunder.
+// The decision is the state afterwards. It is not Allowed, and nothing was recorded, if the charge
+// is above that bound or the policy is not a policy.Refunder.
 //
-// Refund does not know when the units were taken or which turns were promised since. It
-// assumes that they still count and that no call is waiting. Promised turns do not move,
-// so the next call may start too early by the refunded amount. If the last promised turn
-// lies in a window that has not opened, that window gets the room. Use
-// Reservation.Cancel or Keep if this matters.
+// Refund does not know when the units were taken or which turns were promised since: it assumes
+// that they still count and that no call waits. Promised turns do not move, so the next call may
+// start too early by the refund. If the last promised turn lies in a window that has not opened,
+// that window gets the room. Use Reservation.Cancel or Keep if this matters.
 func (l *Limiter) Refund(n int64) (d policy.Decision) {
 	if n < 0 || l.terms.Load() == nil {
 		l.take(&request{n: n, charge: true}, &d, nil)
@@ -198,7 +186,7 @@ func (l *Limiter) Refund(n int64) (d policy.Decision) {
 		case n == 0 || next == word || !d.Allowed:
 			return d
 		case next > policy.MaxWord:
-			// A policy that breaks its contract must not break the Limiter.
+			// Survive a policy that breaks its contract.
 			return policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}
 		}
 		t.returned.Add(uint64(min(n, resetUnits)))
@@ -208,9 +196,8 @@ func (l *Limiter) Refund(n int64) (d policy.Decision) {
 	}
 }
 
-// Reset forgets what was used, including debts and promised turns. It reports whether
-// there was anything that still counted. Calls in line keep their place. Cancelling a
-// reservation from before does nothing any more: its units were given back here.
+// Reset forgets all usage, debts and promised turns, and reports whether anything still counted.
+// Calls in line keep their place. Earlier reservations then give nothing back.
 func (l *Limiter) Reset() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,14 +11,12 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Limiter limits how often calls may act, all together. New and MustNew make one. The
-// zero Limiter has no policy and refuses every call: with policy.Never, or with ErrNever
-// if the call may wait. Any number of goroutines may call its methods. It must not be
-// copied after its first use.
+// Limiter limits how often calls may act, all together. New and MustNew make one. The zero Limiter
+// refuses every call: with policy.Never, or with ErrNever if the call may wait. It is safe for
+// concurrent use. Do not copy it after its first use.
 //
-// Reach for Choke if yes or no is enough, for Take if a call costs more than one unit or
-// the answer must say how long to wait, and for Peek to look. Wait, Acquire and Reserve
-// are for calls that would rather come later than not at all.
+// Choke answers yes or no; Take also takes several units and says how long to wait; Peek looks.
+// Wait, Acquire and Reserve are for calls that would rather come later than not at all.
 type Limiter struct {
 	terms atomic.Pointer[terms] // nil only in the zero Limiter
 	time  timeSource
@@ -26,35 +24,31 @@ type Limiter struct {
 	maxWaiting int
 	lines      atomic.Pointer[waitline.Lines[struct{}, standing]] // nil until a call waits
 
-	// mu is held by calls that lower the word or replace the terms. Takes go on
-	// meanwhile. The lock of the line comes before it.
+	// mu is held by calls that lower the word or replace the terms. Takes go on meanwhile. Lock
+	// order: the line, then mu.
 	mu sync.Mutex
 }
 
-// terms are a policy and the word that it reads. A change of policy makes new ones. Only
-// their word and returned change, and next.
+// terms are a policy and its word. SetPolicy makes new terms; only word, returned and next change.
 //
-// To use the word: load the terms of the Limiter, and then their word. If that is moved,
-// the terms have been replaced: go on with the successor.
+// To use the word, load the terms, then their word. If it is moved, go on with the successor.
 type terms struct {
 	word atomic.Uint64
-	// returned counts the units that were given back. It grows before the word is lowered,
-	// by at least as many units, so that earlier takers notice that theirs may have moved.
-	// A caller that may want to give its units back reads it before the word.
+	// returned counts units given back. It grows before the word is lowered, by at least as many,
+	// so that earlier takers notice that theirs may have moved. A caller that may give units back
+	// reads it before the word.
 	returned atomic.Uint64
 
 	policy   policy.Policy
-	choker   policy.Choker   // nil if the policy has no such fast path
+	choker   policy.Choker   // nil without this fast path
 	refunder policy.Refunder // nil if the policy cannot give back
 
 	log underway.Log // of reservations; guarded by Limiter.mu
 
-	// next is set before the word is moved, and cleared once the Limiter has the new terms.
-	next atomic.Pointer[terms]
+	next atomic.Pointer[terms] // set before the word is moved, cleared once the Limiter has the new terms
 }
 
-// moved is the last word of terms that were replaced. No swap replaces it. Words up to
-// policy.MaxWord belong to the policy.
+// moved is the last word of replaced terms; no swap replaces it. Policies use up to policy.MaxWord.
 const moved = math.MaxUint64
 
 func newTerms(p policy.Policy) *terms {
@@ -64,7 +58,7 @@ func newTerms(p policy.Policy) *terms {
 	return t
 }
 
-// after returns the terms that came after t, whose word is moved.
+// after returns the successor of t after its word was moved.
 func (l *Limiter) after(t *terms) *terms {
 	if next := t.next.Load(); next != nil {
 		return next
@@ -72,8 +66,7 @@ func (l *Limiter) after(t *terms) *terms {
 	return l.terms.Load() // next is cleared after these are stored
 }
 
-// New returns a Limiter that holds the policy. The error is a *policy.FieldError if the
-// policy is nil, or an option is not acceptable.
+// New returns a Limiter, or a *policy.FieldError for a nil policy or a bad option.
 func New(p policy.Policy, more ...Option) (*Limiter, error) {
 	if shape.IsNil(p) {
 		return nil, nilPolicy("single.New")
@@ -92,8 +85,7 @@ func New(p policy.Policy, more ...Option) (*Limiter, error) {
 	return l, nil
 }
 
-// MustNew is New of what a constructor of package policy returns, and panics if there is
-// an error. It is for limits written in the program:
+// MustNew is New for a policy constructor's results, and panics on an error:
 //
 //	var limiter = single.MustNew(policy.Funnel(20, 10, time.Second))
 func MustNew(p policy.Policy, err error) *Limiter {
@@ -104,31 +96,29 @@ func MustNew(p policy.Policy, err error) *Limiter {
 	return l
 }
 
-// nilPolicy returns the error about a policy that is nil.
 func nilPolicy(of string) error {
 	return &policy.FieldError{Of: of, Field: "policy", Value: "nil", Want: "a policy, such as policy.Funnel returns"}
 }
 
-// Choke reports whether the caller may act now, and records it if so: true passes. It is
-// Take(1).Allowed, and the fastest call there is. It never waits and never allocates.
+// Choke reports whether the caller may act now, and records it if so. It is Take(1).Allowed and the
+// fastest call. It never waits and never allocates.
 func (l *Limiter) Choke() bool {
 	t := l.terms.Load()
 	if t != nil && t.choker != nil {
-		// What follows is take for one unit.
 		now := l.time.now()
 		for {
 			word := t.word.Load()
 			if word > policy.MaxWord {
-				break // moved: these terms have been replaced
+				break // replaced terms
 			}
 			next, allowed := t.choker.Choke(word, now)
 			if next > policy.MaxWord {
-				break // a policy that breaks its contract: take deals with it
+				break // a policy that breaks its contract: see take
 			}
 			if !allowed {
 				return false
 			}
-			// A swap that succeeds hands the unit to this call. Nothing else has to agree.
+			// A successful swap hands the unit to this call.
 			if t.word.CompareAndSwap(word, next) {
 				return true
 			}
@@ -139,26 +129,24 @@ func (l *Limiter) Choke() bool {
 	return d.Allowed
 }
 
-// Allow is Choke under the name that users of golang.org/x/time/rate look for.
+// Allow is Choke under its name in golang.org/x/time/rate.
 func (l *Limiter) Allow() bool { return l.Choke() }
 
-// Take asks for n units now, and records them if they are allowed. More than the limit,
-// and less than none, is refused with policy.Never. n == 0 looks without taking.
-// RetryAfter of a refusal is exact. Take never waits and never allocates.
+// Take asks for n units now, and records them if allowed. n above the limit or below 0 is refused
+// with policy.Never; n == 0 only looks. RetryAfter of a refusal is exact. Take never waits and
+// never allocates.
 func (l *Limiter) Take(n int64) (d policy.Decision) {
 	l.take(&request{n: n}, &d, nil)
 	return d
 }
 
-// Peek returns the state of the limit. It takes nothing. The decision is always Allowed,
-// since it asked for nothing, except that of the zero Limiter.
+// Peek returns the state of the limit and takes nothing. Only the zero Limiter's is not Allowed.
 func (l *Limiter) Peek() (d policy.Decision) {
 	l.take(&request{}, &d, nil)
 	return d
 }
 
-// Limit returns the policy that New was given, or that SetPolicy has put in its place. It
-// is nil for the zero Limiter.
+// Limit returns the policy of New or the last SetPolicy, nil for the zero Limiter.
 func (l *Limiter) Limit() policy.Policy {
 	if t := l.terms.Load(); t != nil {
 		return t.policy

@@ -31,7 +31,7 @@ func open(t testing.TB, p policy.Policy, more ...single.Option) *single.Limiter 
 	return l
 }
 
-// The zero Limiter admits nothing, and no verb of it waits or panics.
+// No verb waits or panics.
 func TestZeroLimiterRefuses(t *testing.T) {
 	var l single.Limiter
 	never := policy.Decision{RetryAfter: policy.Never}
@@ -72,7 +72,6 @@ func TestNewRefuses(t *testing.T) {
 	assert.True(t, single.MustNew(policy.Funnel(1, 1, time.Second)).Choke())
 }
 
-// The errors are those of package engine.
 func TestErrorsAreTheEngines(t *testing.T) {
 	assert.Same(t, engine.ErrNever, single.ErrNever)
 	assert.Same(t, engine.ErrDeadline, single.ErrDeadline)
@@ -120,8 +119,7 @@ func TestVerbsAllocateNothing(t *testing.T) {
 	}
 }
 
-// Nothing outlives the last reference to a Limiter: it starts no goroutine, also not for
-// calls that wait, and needs no Close. A bubble does not end while a goroutine is left.
+// A bubble does not end while a goroutine is left.
 //
 // Promise: A `Limiter` starts no goroutine and needs no `Close`.
 func TestStartsNoGoroutine(t *testing.T) {
@@ -137,8 +135,6 @@ func TestStartsNoGoroutine(t *testing.T) {
 	})
 }
 
-// Calls that race for one limit pass exactly as often as it allows, over several verbs.
-//
 // Promise: Racing calls pass exactly as often as the limit allows.
 func TestIsExactUnderContention(t *testing.T) {
 	const callers, capacity = 64, 1000
@@ -172,14 +168,13 @@ func TestIsExactUnderContention(t *testing.T) {
 	}
 }
 
-// ended is a context that has ended.
 var ended = func() context.Context {
 	ctx, end := context.WithCancel(context.Background())
 	end()
 	return ctx
 }()
 
-// together runs f on n goroutines that start at the same moment, and waits.
+// together runs f on n goroutines that start together, and waits.
 func together(n int, f func(i int)) {
 	var start, done sync.WaitGroup
 	start.Add(1)
@@ -193,8 +188,7 @@ func together(n int, f func(i int)) {
 	done.Wait()
 }
 
-// Calls that take, and cancel, keep a part, refund or charge while others do, lose no unit
-// and mint none: what they have used in the end is what is missing.
+// Takes with Cancel, Keep, Refund or charges: the units used in the end are missing, no others.
 //
 // Promise: Returns lose no other call's units and return nothing twice.
 func TestGivingBackIsExactUnderContention(t *testing.T) {
@@ -233,8 +227,7 @@ func TestGivingBackIsExactUnderContention(t *testing.T) {
 			})
 			left := l.Peek().Remaining
 			if name == "funnel" {
-				// What others have refunded may have been these units, so that of a
-				// cancelled take some may stay. No more come back than were taken.
+				// Others may have refunded these units, so some of a cancelled take may stay.
 				assert.LessOrEqual(t, left, capacity-used.Load())
 				return
 			}
@@ -243,8 +236,8 @@ func TestGivingBackIsExactUnderContention(t *testing.T) {
 	}
 }
 
-// The limit is replaced again and again, by one that drains half as fast and back, while
-// calls race for it. In each round it admits exactly as much as both allow.
+// The limit alternates between one rate and half of it. Each round admits exactly as much as both
+// allow.
 //
 // Promise: `SetPolicy` is exact while calls run.
 func TestIsExactWhileThePolicyChanges(t *testing.T) {
@@ -279,8 +272,8 @@ func TestIsExactWhileThePolicyChanges(t *testing.T) {
 	}
 }
 
-// A limit that is raised while calls race admits, with what it had admitted, as much as the
-// new one. One that is lowered admits no more, once its own units are used.
+// The raised limit counts everything admitted before. The lowered one admits no more once its own
+// units are used.
 func TestRaisedAndLoweredWhileCallsRace(t *testing.T) {
 	for range 50 {
 		clock := &handClock{}
@@ -318,8 +311,7 @@ func TestRaisedAndLoweredWhileCallsRace(t *testing.T) {
 	}
 }
 
-// Calls wait in line, first come, first served, and a call that gives up costs the others
-// nothing.
+// A call that gives up costs the others nothing.
 //
 // Promise: Calls wait first come, first served, at most `MaxWaiting`.
 func TestWaitsInOrder(t *testing.T) {
@@ -370,8 +362,8 @@ func TestWaitsInOrder(t *testing.T) {
 	})
 }
 
-// All verbs at once, while the limit is replaced without rest. Checked: all calls end, what
-// was used and not given back keeps to the faster limit, and no line is left.
+// The limit is replaced without rest. All calls end, units used and not given back keep to the
+// faster limit, and no line is left.
 func TestAllVerbsAtOnce(t *testing.T) {
 	const callers, capacity, fastest = 24, 20, 1000
 	calls := 200 / race.Slowdown
@@ -430,7 +422,6 @@ func TestAllVerbsAtOnce(t *testing.T) {
 	})
 }
 
-// Calls that wait get their turns under the new policy when the limit is replaced.
 func TestSetPolicyWhileCallsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := open(t, funnel(1, 1, time.Hour))
@@ -450,7 +441,6 @@ func TestSetPolicyWhileCallsWait(t *testing.T) {
 	})
 }
 
-// In a bubble the time is the bubble's, and outside of it two clocks agree.
 func TestClocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := open(t, funnel(1, 1, time.Hour))
@@ -460,8 +450,8 @@ func TestClocks(t *testing.T) {
 		time.Sleep(1)
 		assert.True(t, l.Choke())
 	})
-	// A limiter that goes by the counter, used after one and before another that go by package
-	// time, drains after the one and before the other.
+	// The limiter on the counter drains after the first limiter on package time and before the
+	// last.
 	byPackageTime := func() *single.Limiter { return open(t, funnel(1, 1, time.Hour), single.PackageTime()) }
 	before, counter, after := byPackageTime(), open(t, funnel(1, 1, time.Hour)), byPackageTime()
 	for _, l := range []*single.Limiter{before, counter, after} {
@@ -476,14 +466,12 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// go vet finds a Limiter that is copied.
 func TestVetFindsCopies(t *testing.T) {
 	out, err := exec.Command("go", "vet", "./testdata/copied").CombinedOutput()
 	assert.Error(t, err)
 	assert.Contains(t, string(out), "assignment copies lock value")
 }
 
-// A charge above the bound changes nothing.
 func TestChargeIsBounded(t *testing.T) {
 	l := single.MustNew(policy.Funnel(10, 10, time.Second))
 	for _, n := range []int64{-26_784_001, -1 << 50, math.MinInt64} {
@@ -495,7 +483,7 @@ func TestChargeIsBounded(t *testing.T) {
 	require.True(t, l.Refund(-26_784_000).Allowed)
 }
 
-// The limit that holds already changes nothing: reservations from before are settled exactly.
+// Earlier reservations are settled exactly.
 func TestSetPolicyOfTheSameLimitChangesNothing(t *testing.T) {
 	l := single.MustNew(policy.Funnel(10, 1, time.Hour))
 	r := l.Reserve(5, 0)

@@ -7,7 +7,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Option is a setting of New, for what the defaults do not fit.
+// Option is a setting of New.
 type Option func(*options) error
 
 type options struct {
@@ -18,9 +18,8 @@ type options struct {
 
 const defaultMaxWaiting = 1024
 
-// MaxWaiting bounds how many calls may wait in line. Further ones get ErrCrowded. The
-// default is 1024, the least 1. Joining the line takes time for each call in it. Being
-// refused mostly does not.
+// MaxWaiting bounds how many calls may wait in line. More get ErrCrowded. The default is 1024, the
+// least 1. Joining the line takes time for each call in it; being refused mostly does not.
 func MaxWaiting(n int) Option {
 	return func(o *options) error {
 		if n < 1 {
@@ -31,12 +30,11 @@ func MaxWaiting(n int) Option {
 	}
 }
 
-// Clock has the Limiter decide by now, as engine.Config.Clock does: the nanoseconds from
-// any beginning. The time that it returns in New becomes instant 1, so set it before: at an
-// earlier time, and years later, no time passes, and what was used stays used. If it goes backwards
-// no call gains units. Any goroutine may call it, at any time, once for a decision. The
-// default is package time's monotonic clock, read from the processor's counter where that
-// can be trusted: see PackageTime.
+// Clock sets the Limiter's clock, as engine.Config.Clock does: nanoseconds from any beginning. Its
+// time in New becomes instant 1, so set it before: before that time, and years later, no time
+// passes, and usage stays. If it goes backwards no call gains units. Any goroutine may call it at
+// any time, once for a decision. The default is package time's monotonic clock, read from the
+// processor's counter where that can be trusted: see PackageTime.
 func Clock(now func() policy.Instant) Option {
 	return func(o *options) error {
 		if now == nil {
@@ -47,10 +45,9 @@ func Clock(now func() policy.Instant) Option {
 	}
 }
 
-// PackageTime makes the Limiter read package time's clock for every decision, and not the
-// processor's counter, by which an instant may be off by up to a microsecond: see
-// engine.Config.PackageTime. In a bubble of testing/synctest, package time is the default.
-// Clock takes precedence.
+// PackageTime makes every decision read package time's clock, not the processor's counter, which
+// may be off by up to a microsecond: see engine.Config.PackageTime. It is the default in a bubble
+// of testing/synctest. Clock takes precedence.
 func PackageTime() Option {
 	return func(o *options) error {
 		o.packageTime = true
@@ -58,14 +55,13 @@ func PackageTime() Option {
 	}
 }
 
-// timeSource is the clock by which a Limiter decides. Its first instant is 1.
 type timeSource struct {
-	counter *clock.Clock          // nil if it is not used
+	counter *clock.Clock          // nil if not used
 	base    int64                 // instant 0 by the counter
-	clock   func() policy.Instant // nil if there is no Clock
-	begun   policy.Instant        // what that returned at first
+	clock   func() policy.Instant // nil without option Clock
+	begun   policy.Instant        // clock's first value
 	epoch   time.Time             // package time at instant 1
-	zero    time.Time             // the wall time of instant 0, for limits that need it
+	zero    time.Time             // wall time of instant 0, for limits that need it
 }
 
 func newTimeSource(o options) (s timeSource) {
@@ -82,7 +78,6 @@ func newTimeSource(o options) (s timeSource) {
 	return s
 }
 
-// now returns the present instant.
 func (s *timeSource) now() policy.Instant {
 	if s.counter != nil {
 		return max(policy.Instant(s.counter.Now()-s.base), 1)
@@ -93,7 +88,6 @@ func (s *timeSource) now() policy.Instant {
 	return policy.Instant(time.Since(s.epoch)) + 1
 }
 
-// anchored returns a limit for the instants of this clock.
 func (s *timeSource) anchored(p policy.Policy) policy.Policy {
 	if a, ok := p.(policy.Anchored); ok {
 		return a.Anchor(s.zero)

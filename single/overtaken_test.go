@@ -13,9 +13,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// The tests of this file let one call be faster than another, between the moment at which
-// that has read the word and the one at which it swaps it. They do not depend on how
-// goroutines run.
+// Here a call overtakes another between its read of the word and its swap, whatever the scheduler
+// does.
 
 // overtaken is a limit that runs meanwhile, once, after it has decided on a word.
 type overtaken struct {
@@ -78,7 +77,6 @@ func funnel(capacity, count int64, per time.Duration) policy.Policy {
 	return policy.Must(policy.Funnel(capacity, count, per))
 }
 
-// still returns a Limiter whose clock stands still.
 func still(t *testing.T, p policy.Policy) *Limiter {
 	t.Helper()
 	l, err := New(p, Clock(func() policy.Instant { return 1 }))
@@ -86,7 +84,7 @@ func still(t *testing.T, p policy.Policy) *Limiter {
 	return l
 }
 
-// A call that is overtaken decides again: two calls cannot spend the same unit.
+// Two calls cannot spend the same unit.
 func TestOvertakenCallDecidesAgain(t *testing.T) {
 	for name, call := range map[string]func(l *Limiter) bool{
 		"Choke":   (*Limiter).Choke,
@@ -104,13 +102,12 @@ func TestOvertakenCallDecidesAgain(t *testing.T) {
 	}
 }
 
-// acquireNow takes a unit by Acquire, without patience.
 func (l *Limiter) acquireNow(t *testing.T) bool {
 	_, err := l.Acquire(t.Context(), 1, 0)
 	return err == nil
 }
 
-// A call that gives back and is overtaken by a take keeps what that took.
+// The overtaking take keeps its units.
 func TestOvertakenCallGivesBackAgain(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -127,7 +124,7 @@ func TestOvertakenCallGivesBackAgain(t *testing.T) {
 			l := still(t, limit)
 			r := l.Reserve(4, 0)
 			left := c.left
-			if others { // so that Cancel has to work out what comes back
+			if others { // so that Cancel has to compute the returned units
 				require.True(t, l.Choke())
 				left--
 			}
@@ -142,8 +139,7 @@ func TestOvertakenCallGivesBackAgain(t *testing.T) {
 	}
 }
 
-// A take that is overtaken by changes of the limit, which leave it with the word that it
-// had, does not store the decision of a policy that holds no more. It decides again.
+// The changes leave the word as it was: the take must not store a decision of the old policy.
 func TestPolicyChangesWhileATakeIsHeldUp(t *testing.T) {
 	for name, call := range map[string]func(l *Limiter) bool{
 		"Choke": (*Limiter).Choke,
@@ -162,7 +158,6 @@ func TestPolicyChangesWhileATakeIsHeldUp(t *testing.T) {
 	}
 }
 
-// A change of the limit that is overtaken by a take counts it.
 func TestTakeWhileThePolicyChanges(t *testing.T) {
 	l := still(t, funnel(10, 1, time.Hour))
 	require.True(t, l.Take(4).Allowed)
@@ -172,8 +167,7 @@ func TestTakeWhileThePolicyChanges(t *testing.T) {
 	assert.EqualValues(t, 13, l.Peek().Remaining)
 }
 
-// Between the swap that makes the new terms hold and the moment at which the Limiter has
-// them, calls go by the new terms. No call waits for SetPolicy.
+// Calls go by the new terms from the swap on, before the Limiter has them.
 func TestNewTermsHoldAtOnce(t *testing.T) {
 	l := still(t, funnel(10, 1, time.Hour))
 	require.True(t, l.Take(4).Allowed)
@@ -195,9 +189,8 @@ func TestNewTermsHoldAtOnce(t *testing.T) {
 	assert.EqualValues(t, 14, l.Peek().Remaining)
 }
 
-// Nothing is given back of what was reserved under another policy, also not if a change
-// back has left the word as it was. Its reservation does not hold on to all terms that
-// came since.
+// Nothing comes back, even if a change back has left the word as it was. The reservation keeps no
+// later terms.
 func TestReservationFromBeforeAChange(t *testing.T) {
 	l := still(t, funnel(10, 1, time.Second))
 	r := l.Reserve(4, 0)
@@ -209,8 +202,7 @@ func TestReservationFromBeforeAChange(t *testing.T) {
 	assert.EqualValues(t, 6, l.Peek().Remaining)
 }
 
-// A word that is what a reservation left it as may stand for other units: the first gave
-// its own back, another call took as many. Cancelling gives back none of those.
+// Units that were given back and taken again by another call are not given back.
 func TestCancelWhenTheWordIsTheSameByChance(t *testing.T) {
 	for _, refunded := range []bool{false, true} {
 		now := policy.Instant(0)
@@ -229,8 +221,7 @@ func TestCancelWhenTheWordIsTheSameByChance(t *testing.T) {
 	}
 }
 
-// One call at a time lowers the word: otherwise a word that two takes and two cancels have
-// left as it was would be taken for one that was not touched.
+// Otherwise a word restored by two takes and two cancels would count as untouched.
 func TestOneCallAtATimeLowersTheWord(t *testing.T) {
 	for name, call := range map[string]func(l *Limiter, r *Reservation){
 		"Refund": func(l *Limiter, _ *Reservation) { l.Refund(1) },
@@ -259,7 +250,7 @@ func TestOneCallAtATimeLowersTheWord(t *testing.T) {
 	}
 }
 
-// Replaced terms stay replaced, whatever a policy makes of their last word.
+// Whatever a policy makes of their last word.
 func TestCancelLeavesReplacedTerms(t *testing.T) {
 	l := still(t, broken{funnel(10, 1, time.Second), 1})
 	r := l.Reserve(4, 0)
@@ -270,7 +261,7 @@ func TestCancelLeavesReplacedTerms(t *testing.T) {
 	assert.EqualValues(t, uint64(moved), old.word.Load())
 }
 
-// broken is a policy that returns a word which it must not.
+// broken is a policy that returns a forbidden word.
 type broken struct {
 	policy.Policy
 	word uint64
@@ -291,7 +282,7 @@ func (b broken) Cancel(uint64, uint64, policy.Instant, policy.Instant, int64, in
 	return b.word
 }
 
-// A policy that breaks its contract admits nothing that it cannot record, and no call hangs.
+// It admits nothing that it cannot record, and no call hangs.
 func TestReservedWordsOfAWrongPolicy(t *testing.T) {
 	for _, word := range []uint64{policy.MaxWord + 1, math.MaxUint64} {
 		l := still(t, funnel(10, 1, time.Second))
@@ -310,7 +301,6 @@ func TestReservedWordsOfAWrongPolicy(t *testing.T) {
 	}
 }
 
-// A policy that panics leaves the Limiter to other calls.
 func TestPanicOfAPolicy(t *testing.T) {
 	limit := &overtaken{Policy: funnel(10, 1, time.Hour)}
 	l := still(t, limit)
@@ -332,7 +322,7 @@ func TestPanicOfAPolicy(t *testing.T) {
 	assert.EqualValues(t, 17, l.Peek().Remaining)
 }
 
-// A Limiter is small, and its line is gone when no call waits.
+// Its line is gone when no call waits.
 //
 // Promise: A `Limiter` takes at most 256 bytes until a call waits.
 func TestMemoryIsBounded(t *testing.T) {

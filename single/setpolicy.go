@@ -5,30 +5,25 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// SetPolicy puts another policy in place of the limit's, from the next call on, and
-// returns when it holds. Calls go on meanwhile: each is decided by the one policy or by
-// the other, on all that was admitted before it. The two must be of one family, as their
-// constructors say. Nothing is forgiven: what was used counts under the new policy too, up
-// to as much as that can count. A limit that is lowered and raised again has forgotten the
-// rest.
+// SetPolicy replaces the policy and returns when the new policy applies to the next call. Each call
+// meanwhile is decided by one of the two, on everything admitted before it. The two must be of one
+// family, as their constructors say. Usage counts under the new policy too, up to as much as that
+// can count: a limit that is lowered and raised again has forgotten the rest.
 //
-// No call is refused for longer than the new policy would refuse it, with these
-// exceptions:
+// No call is refused for longer than the new policy would refuse it, with these exceptions:
 //
 //   - Promised turns are kept: no other call is admitted before the last of them.
 //   - A debt keeps its duration under a Funnel, a Queue and a Bursty.
-//   - A SlidingWindow that is lowered, with the same period, counts the units above it
-//     where they are: they may refuse calls until the end of the window after, and
-//     raising it again forgives nothing.
+//   - A SlidingWindow that is lowered, with the same period, keeps the units above it in place:
+//     they may refuse calls until the end of the window after, and raising it again forgives
+//     nothing.
 //
-// Windows of another length count from the change. Calls in line get turns under the new
-// policy.
+// Windows of another length count from the change. Calls in line get turns under the new policy. An
+// equal limit changes nothing. After another limit, earlier reservations give nothing back: settle
+// them first, or use Refund.
 //
-// The limit that holds already changes nothing. After another one, reservations from before
-// give nothing back: settle them first, or give back by Refund.
-//
-// The error is a *policy.FieldError if the policy is nil or of another family, or if the
-// Limiter is the zero one. The old policy holds then.
+// The error is a *policy.FieldError for a nil policy, another family or the zero Limiter. The old
+// policy then stays.
 func (l *Limiter) SetPolicy(p policy.Policy) error {
 	if shape.IsNil(p) {
 		return nilPolicy("SetPolicy")
@@ -51,7 +46,6 @@ func (l *Limiter) SetPolicy(p policy.Policy) error {
 	return l.replace(p)
 }
 
-// successor returns the policy p, if it may replace that of the terms.
 func (t *terms) successor(p policy.Policy) (policy.Relative, error) {
 	relative, ok := p.(policy.Relative)
 	if ok {
@@ -63,10 +57,9 @@ func (t *terms) successor(p policy.Policy) (policy.Relative, error) {
 	return relative, nil
 }
 
-// replace puts new terms in place of the present ones. The swap of the old word for moved
-// makes the new terms, and the word that they begin with, those of all calls in one step.
-// A call that was faster makes the swap fail, and a call that comes later finds the new
-// terms by terms.next until the Limiter has them. No call waits for that.
+// replace puts new terms in place. Swapping the old word for moved gives all calls the new terms
+// and their first word in a single step. A faster call makes the swap fail; a later call finds the
+// new terms by terms.next until the Limiter has them. No call waits for that.
 func (l *Limiter) replace(p policy.Policy) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,6 +82,6 @@ func (l *Limiter) replace(p policy.Policy) error {
 		}
 	}
 	l.terms.Store(next)
-	old.next.Store(nil) // a reservation keeps the old terms, but not all that came after them
+	old.next.Store(nil) // so that a reservation keeps only the old terms
 	return nil
 }

@@ -7,26 +7,21 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// request is what one call asks for.
 type request struct {
 	n int64
-	// patience bounds how late an allowed call may have to start. noDelay refuses every
-	// call that would have to start later, also under a policy that delays its callers.
-	patience time.Duration
-	// notBefore refuses a call that would start before that instant. 0 sets no bound.
-	notBefore policy.Instant
-	// charge records -n units, although the limit may not allow them.
-	charge bool
+	// patience bounds how late an allowed call may start. noDelay refuses any delay, even a
+	// policy's own.
+	patience  time.Duration
+	notBefore policy.Instant // earliest start of an allowed call; 0 sets no bound
+	charge    bool           // record -n units even if the limit does not allow them
 }
 
 const (
-	// noDelay is the patience of a call that must start at once if it is allowed.
-	noDelay = decide.NoDelay
-	// forever is the patience of a call that waits until its context ends.
-	forever = policy.Never
+	noDelay = decide.NoDelay // start at once or not at all
+	forever = policy.Never   // wait until the context ends
 )
 
-// receipt is what a take did to the word. The zero receipt recorded nothing.
+// receipt records a take's effect on the word. The zero receipt recorded nothing.
 type receipt struct {
 	terms         *terms
 	before, after uint64
@@ -35,9 +30,8 @@ type receipt struct {
 	id            uint64 // in terms.log
 }
 
-// take answers q in d, and records what is allowed. It is the one loop in which the word
-// rises, except Choke's, which is this one for one unit. r, if not nil, is the receipt
-// for what was recorded.
+// take answers q in d, records allowed units, and fills a non-nil r. It is the only loop that
+// raises the word, except Choke's.
 func (l *Limiter) take(q *request, d *policy.Decision, r *receipt) {
 	t := l.terms.Load()
 	if t == nil {
@@ -57,11 +51,11 @@ func (l *Limiter) take(q *request, d *policy.Decision, r *receipt) {
 		case q.n == 0 || !d.Allowed || q.charge && next == word:
 			return
 		case next > policy.MaxWord:
-			// A policy that breaks its contract must not break the Limiter.
+			// Survive a policy that breaks its contract.
 			*d = policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}
 			return
 		}
-		// A swap that succeeds hands the units to this call. Nothing else has to agree.
+		// A successful swap hands the units to this call.
 		if t.word.CompareAndSwap(word, next) {
 			if r != nil {
 				*r = receipt{terms: t, before: word, after: next, at: now, returned: returned}
@@ -72,8 +66,7 @@ func (l *Limiter) take(q *request, d *policy.Decision, r *receipt) {
 	}
 }
 
-// decide puts the answer under the terms into d, and returns the word to be recorded if
-// it is allowed.
+// decide answers q under the terms in d, and returns the next word if allowed.
 func (q *request) decide(t *terms, word uint64, now policy.Instant, d *policy.Decision) (next uint64) {
 	if q.charge {
 		return decide.Refund(t.policy, t.refunder, word, now, q.n, d)

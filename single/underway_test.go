@@ -12,7 +12,6 @@ import (
 	"github.com/ral-limiter/ral/single"
 )
 
-// Calls that are given back in the end lock out no others, however many are under way at once.
 func TestCallsGivenBackLockOutNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := single.MustNew(policy.Funnel(50, 10, time.Second))

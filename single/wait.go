@@ -9,42 +9,35 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Errors of Wait and Acquire. What they return wraps one of them, for errors.Is. They are
-// those of package engine, so that a check against either finds them. Nothing was taken,
-// or it was given back as by Reservation.Cancel.
+// Errors of Wait and Acquire wrap these, also package engine's. Nothing stays taken.
 var (
-	// ErrNever reports that more units are asked for than the limit ever allows at
-	// once, or less than none.
+	// ErrNever reports more units than the limit ever allows at once, or less than none.
 	ErrNever = waitline.ErrNever
-	// ErrDeadline reports that the call's turn does not come within its patience, or
-	// comes after the context's deadline. In the second case context.DeadlineExceeded is
-	// wrapped as well.
+	// ErrDeadline reports that the turn does not come within the patience or the context's
+	// deadline, which also wraps context.DeadlineExceeded.
 	ErrDeadline = waitline.ErrDeadline
-	// ErrCrowded reports that no further call may wait, by MaxWaiting or by the policy.
-	// The text says which of these was reached.
+	// ErrCrowded reports that no further call may wait, by MaxWaiting or by the policy: see its
+	// text.
 	ErrCrowded = waitline.ErrCrowded
-	// ErrCancelled reports that the context ended before the call's turn came. It is
-	// wrapped together with the context's cause.
+	// ErrCancelled comes with the context's cause: it ended before the turn.
 	ErrCancelled = waitline.ErrCancelled
 )
 
-// Wait blocks until n units can be used, and takes them. It returns nil if it did.
+// Wait blocks until n units can be used, takes them and returns nil. n == 0 never waits. A call
+// that need not wait allocates nothing.
 //
-// Calls are served in the order in which they come. A line forms behind a call that has
-// to wait. The head of the line has taken its units ahead of its turn, so calls that do
-// not wait (Choke, Take) cannot keep it from them for ever. The others take theirs shortly
-// before they become the head. So a call that gives up costs the others nothing, nearly
-// always.
+// Calls are served in order of arrival. The head of the line has taken its units ahead of its turn,
+// so calls that do not wait (Choke, Take) cannot keep it waiting for ever. The others take theirs
+// shortly before they become the head, so a call that gives up nearly always costs the others
+// nothing.
 //
-// The error wraps one of ErrNever, ErrDeadline, ErrCrowded and ErrCancelled. ErrDeadline
-// and ErrCrowded come at once: before it joins the line, the call works out when its turn
-// will come. Calls that do not wait may still take what the line has not taken yet, so a
-// turn may come later than that. If the deadline passes first, the error is ErrCancelled.
+// The error wraps ErrNever, ErrDeadline, ErrCrowded or ErrCancelled. ErrDeadline and ErrCrowded
+// come at once: before joining the line, the call forecasts its turn. Calls that do not wait may
+// still take units the line has not taken, and delay that turn. If the deadline passes first, the
+// error is ErrCancelled.
 //
-// n == 0 never waits. A call that need not wait allocates nothing.
-//
-// Units given back later do not advance a promised turn. Turns are timed by package time
-// even if there is a Clock, so that clock should run at the same speed.
+// Units given back later do not advance a promised turn. Turns are timed by package time even with
+// Clock, so that clock should run at the same speed.
 func (l *Limiter) Wait(ctx context.Context, n int64) error {
 	var d policy.Decision
 	var h held
@@ -52,14 +45,12 @@ func (l *Limiter) Wait(ctx context.Context, n int64) error {
 	return err
 }
 
-// Acquire is Wait for calls that may need less in the end, or that do not wait for ever.
-// It waits up to patience, and returns what it has taken, to be given back by Keep or
-// Cancel. Zero patience does not wait. The reservation's Decision is that of the moment at
-// which the units were taken: its Wait is over when Acquire returns.
+// Acquire is Wait for calls that may need less in the end, or do not wait for ever. It waits up to
+// patience; zero does not wait. Keep or Cancel give the units back. The reservation's Decision is
+// from the moment of the take: its Wait is over when Acquire returns.
 //
-// If there is an error, the reservation is a refusal. It says in which state the limit is,
-// and when the call would be admitted if no call were before it. A turn that comes too
-// late for patience is ErrDeadline as well.
+// With an error the reservation is a refusal: it has the state of the limit, and when the call
+// would be admitted if no call were before it. A turn too late for patience is ErrDeadline as well.
 func (l *Limiter) Acquire(ctx context.Context, n int64, patience time.Duration) (r Reservation, err error) {
 	r.Waited, err = l.acquire(ctx, n, max(patience, 0), &r.Decision, &r.held)
 	if err != nil {
@@ -68,7 +59,6 @@ func (l *Limiter) Acquire(ctx context.Context, n int64, patience time.Duration) 
 	return r, err
 }
 
-// refusal returns the decision about a call that ended with an error.
 func (l *Limiter) refusal(n int64) policy.Decision {
 	d := l.probe(n, noDelay)
 	if d.Allowed {
@@ -79,7 +69,6 @@ func (l *Limiter) refusal(n int64) policy.Decision {
 	return d
 }
 
-// probe returns the answer to a call of n units. It takes nothing.
 func (l *Limiter) probe(n int64, patience time.Duration) (d policy.Decision) {
 	if s, now := l.standing(); s.terms == nil {
 		d.RetryAfter = policy.Never
@@ -90,7 +79,7 @@ func (l *Limiter) probe(n int64, patience time.Duration) (d policy.Decision) {
 	return d
 }
 
-// acquire is Acquire, except that d and h say nothing if there is an error.
+// acquire is Acquire, except that d and h say nothing after an error.
 func (l *Limiter) acquire(
 	ctx context.Context, n int64, patience time.Duration, d *policy.Decision, h *held,
 ) (waited time.Duration, err error) {
@@ -122,7 +111,6 @@ func (l *Limiter) acquire(
 	return waited, err
 }
 
-// never returns ErrNever for a call of n units that d refuses.
 func (l *Limiter) never(n int64, d *policy.Decision) error {
 	if l.terms.Load() == nil {
 		return fmt.Errorf("%w: the Limiter has no policy, as New did not make it", ErrNever)
@@ -130,8 +118,7 @@ func (l *Limiter) never(n int64, d *policy.Decision) error {
 	return fmt.Errorf("%w: %d of at most %d", ErrNever, n, d.Limit)
 }
 
-// line returns the lines of the Limiter, of which there is one. It makes them for the
-// first call that waits.
+// line returns the line, made for the first call that waits.
 func (l *Limiter) line() *waitline.Lines[struct{}, standing] {
 	if lines := l.lines.Load(); lines != nil {
 		return lines
@@ -144,14 +131,13 @@ func (l *Limiter) line() *waitline.Lines[struct{}, standing] {
 	return l.lines.Load()
 }
 
-// standing is what the word says under its terms. Lines compare standings.
+// standing is a word and its terms. Lines compare standings.
 type standing struct {
 	terms *terms
 	word  uint64
 }
 
-// standing returns the present one, and the instant before it was read. That of the zero
-// Limiter has no terms.
+// standing returns the present standing, without terms if zero, and an instant before it was read.
 func (l *Limiter) standing() (standing, policy.Instant) {
 	now := l.time.now()
 	t := l.terms.Load()
@@ -167,7 +153,6 @@ func (l *Limiter) standing() (standing, policy.Instant) {
 	}
 }
 
-// waiter is a call in line. It implements waitline.Call.
 type waiter struct {
 	limiter *Limiter
 	n       int64
@@ -176,13 +161,11 @@ type waiter struct {
 	held  held
 }
 
-// State implements waitline.Call.
 func (w *waiter) State() (standing, int64) {
 	s, now := w.limiter.standing()
 	return s, int64(now)
 }
 
-// Forecast implements waitline.Call.
 func (w *waiter) Forecast(s standing, at int64) (standing, time.Duration, waitline.Verdict) {
 	next, d := s.terms.policy.Take(s.word, policy.Instant(at), w.n, forever)
 	verdict := waitline.NoRoom
@@ -195,10 +178,8 @@ func (w *waiter) Forecast(s standing, at int64) (standing, time.Duration, waitli
 	return standing{s.terms, next}, d.Wait, verdict
 }
 
-// Alike implements waitline.Call: all calls go by the one limit.
 func (w *waiter) Alike(waitline.Call[standing]) bool { return true }
 
-// Take implements waitline.Call.
 func (w *waiter) Take(patience time.Duration, notBefore int64) waitline.Answer {
 	var d policy.Decision
 	var h held
@@ -213,10 +194,8 @@ func (w *waiter) Take(patience time.Duration, notBefore int64) waitline.Answer {
 	return waitline.Answer{RetryIn: d.RetryAfter}
 }
 
-// GiveBack implements waitline.Call.
 func (w *waiter) GiveBack() { w.held.keep(0) }
 
-// Refusal implements waitline.Call.
 func (w *waiter) Refusal(verdict waitline.Verdict) error {
 	s, now := w.limiter.standing()
 	if verdict == waitline.Never {
