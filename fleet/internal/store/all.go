@@ -12,7 +12,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Ask is N units of one key, for TakeAll.
+// Ask is N units of one key, for [Store.TakeAll].
 type Ask struct {
 	Limit *Limit
 	Key   string
@@ -22,7 +22,7 @@ type Ask struct {
 //go:embed lua/all.lua
 var allLua string
 
-// kinds are the letters by which allLua knows the algorithms.
+// kinds are the letters of algorithms in allLua.
 var kinds = map[shape.Kind]string{
 	shape.Funnel: "p", shape.Queue: "p", shape.Bursty: "p", shape.FixedWindow: "w", shape.SlidingWindow: "s",
 	shape.AlignedWindow: "a",
@@ -42,16 +42,15 @@ func (s *Store) allScript() *script {
 	).Replace(allLua))
 }
 
-// TakeAll takes the units of every ask, or none of any, in one call of Redis. No call
-// waits: a Queue allows it only where it may leave at once. If one refuses, the
-// decisions of those that allow it say how they stand. A key that is asked for twice is
-// charged twice, and the second decision is that of a call after the first. An ask for no units
-// looks. In a cluster all keys must be kept together.
+// TakeAll takes the units of every ask, or none, in one call of Redis. No call waits: a Queue
+// allows it only if it may leave at once. If one ask is refused, the decisions of the others say
+// how their keys stand. A key asked for twice is charged twice; the second decision follows the
+// first. An ask for no units looks. In a cluster all keys must share a hash tag.
 func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 	if len(asks) == 0 {
 		return nil, nil
 	}
-	// The names of the words, and then those of what is kept of blocks.
+	// The names of the words, and then of their blocks.
 	keys, args := make([]string, 2*len(asks)), make([]string, 2*len(asks)+1)
 	args[len(asks)] = "1"      // whether to write
 	logs := map[string]int64{} // units asked of each
@@ -61,15 +60,14 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 			return nil, err
 		}
 		keys[len(asks)+i] = a.Limit.blockName(keys[i])
-		// It asks a log for the units of those before it as well, which the script records as the
-		// same.
+		// A log is asked for the units of earlier asks too; the script takes the sum as one.
 		ask := a.N
 		if a.Limit.log != nil && a.Limit.canTake(a.N) {
 			logs[keys[i]] += a.N
 			ask = logs[keys[i]]
 		}
 		penalty := a.Limit.rule.figures()
-		if !a.Limit.canTake(ask) { // it looks, or is refused, which is not the key's doing
+		if !a.Limit.canTake(ask) { // a look, or a refusal that the key did not cause
 			if ask != 0 {
 				args[len(asks)] = "0"
 			}
@@ -95,7 +93,7 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 	return decideAll(asks, keys, reply)
 }
 
-// decideAll has the policies tell what the script did.
+// decideAll has the policies decide what the script did.
 func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken, error) {
 	if len(reply) == 2 && reply[0].IsInt64() { // the key of that number holds something else
 		i, _ := reply[0].AsInt64()
@@ -115,7 +113,7 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 		word    uint64
 		counted bool // a refusal of the key did
 	}
-	seen, logs, blocks := map[string]words{}, map[string]int64{}, map[string]block{} // a name may stand here twice
+	seen, logs, blocks := map[string]words{}, map[string]int64{}, map[string]block{} // a name may occur twice
 	for i, a := range asks {
 		blockName := keys[len(asks)+i]
 		parts, err := reply[i].ToArray()
@@ -129,7 +127,7 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 			}
 			ask := a.N
 			standing[i] = a.Limit.decideLog(f, 0, 0)
-			if earlier := logs[keys[i]]; a.N == 0 && earlier > 0 { // it looks at what they leave
+			if earlier := logs[keys[i]]; a.N == 0 && earlier > 0 { // after the earlier asks
 				f.used, f.newest = f.used+earlier, max(f.newest, logTime(f.us))
 			} else if a.Limit.canTake(a.N) {
 				logs[keys[i]] += a.N
@@ -176,13 +174,12 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 	return taken, nil
 }
 
-// counts reports whether a call of several keys was refused by the limit of this one, which
-// counts once towards a penalty.
+// counts reports whether this key's limit refused a call of several keys. That counts once for a
+// penalty.
 func counts(t *Taken) bool {
 	return !t.Allowed && !t.Block.Refused && t.RetryAfter != policy.Never
 }
 
-// atOnce are the figures of a call that waits for nothing, not even in a Queue.
 func (l *Limit) atOnce(n int64) []float64 {
 	figures := l.figures(n, 0)
 	if l.shape.Kind == shape.Queue {
@@ -191,7 +188,6 @@ func (l *Limit) atOnce(n int64) []float64 {
 	return figures
 }
 
-// decideAtOnce is decide for a call that waits for nothing.
 func (l *Limit) decideAtOnce(name string, f *found, n int64) (Taken, error) {
 	f.taken = f.taken && l.canTake(n)
 	if _, d := l.policy.Take(f.word, f.at, n, 0); d.Wait > 0 && !f.taken {
@@ -203,14 +199,12 @@ func (l *Limit) decideAtOnce(name string, f *found, n int64) (Taken, error) {
 	return l.decide(name, f, n, 0)
 }
 
-// standing tells how a key stands.
 func (l *Limit) standing(word uint64, at policy.Instant) Taken {
 	_, d := l.policy.Take(word, at, 0, 0)
 	return Taken{Decision: d, Before: word, After: word, At: at}
 }
 
-// together returns an error if a cluster does not keep these names together. Whether it
-// happens to keep others so is not asked.
+// together returns an error if names in a cluster have different hash tags.
 func (s *Store) together(names []string) error {
 	if s.client.Mode() != rueidis.ClientModeCluster {
 		return nil
@@ -223,7 +217,6 @@ func (s *Store) together(names []string) error {
 	return nil
 }
 
-// hashTag is the part of a name by which a cluster places it.
 func hashTag(name string) string {
 	_, rest, _ := strings.Cut(name, "{")
 	tag, _, _ := strings.Cut(rest, "}")

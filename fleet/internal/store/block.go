@@ -23,25 +23,23 @@ var (
 	lockLua string
 )
 
-// Block is what a call has to do with a block of its key.
+// Block is the effect of a block on a call of its key.
 type Block struct {
-	// Refused reports whether the call was refused as the key was blocked.
+	// Refused reports a refusal because the key was blocked.
 	Refused bool
-	// Made reports whether the call was refused by its limit, and that blocked the key.
+	// Made reports a refusal by the limit that blocked the key.
 	Made bool
-	// Left is how long the key is blocked from then on, 0 if it is not.
-	Left time.Duration
+	Left time.Duration // how long the key is blocked from now, or 0
 }
 
-// Standing is what is known of a key's block.
+// Standing is the state of a key's block.
 type Standing struct {
-	Left time.Duration // how long the key is blocked, 0 if it is not
+	Left time.Duration // how long the key is blocked, or 0
 	At   policy.Instant
 }
 
-// Block blocks the key for d, rounded up to a microsecond, or leaves it blocked if it is for
-// longer. ok is false if time ends before; nothing has changed then. d of 0 looks. One call
-// of Redis.
+// Block blocks the key for d, rounded up to a microsecond, unless it is blocked for longer. ok is
+// false if time ends before; nothing has changed then. A d of 0 looks. One call of Redis.
 func (s *Store) Block(ctx context.Context, key string, d time.Duration) (b Standing, ok bool, err error) {
 	name, err := s.name(s.blocks, key)
 	if err != nil {
@@ -77,11 +75,10 @@ func (s *Store) Block(ctx context.Context, key string, d time.Duration) (b Stand
 	return b, ok, nil
 }
 
-// rule is a penalty by the clock of Redis.
+// rule is a penalty by Redis's clock.
 type rule struct{ *penalty.Rule }
 
-// newRule returns a rule whose times are rounded up to microseconds, which is what Redis's
-// clock counts.
+// newRule rounds the rule's times up to the microseconds of Redis's clock.
 func newRule(r penalty.Rule) rule {
 	for _, d := range []*time.Duration{&r.Within, &r.For, &r.Max, &r.Forget} {
 		*d = wholeMicros(*d)
@@ -89,12 +86,11 @@ func newRule(r penalty.Rule) rule {
 	return rule{&r}
 }
 
-// wholeMicros rounds up to microseconds.
 func wholeMicros(d time.Duration) time.Duration {
 	return (d + time.Microsecond - 1) / time.Microsecond * time.Microsecond
 }
 
-// figures are what scripts are told of the rule.
+// figures are the rule's parameters of scripts.
 func (r rule) figures() []float64 {
 	return []float64{
 		float64(r.Refusals), float64(r.Within / time.Microsecond), float64(r.For / time.Microsecond),
@@ -102,7 +98,7 @@ func (r rule) figures() []float64 {
 	}
 }
 
-// local returns what a script is told of the rule, as a line of it.
+// local sets the figures in a line of a script.
 func (r rule) local() string {
 	var text []string
 	for _, f := range r.figures() {
@@ -111,7 +107,7 @@ func (r rule) local() string {
 	return "local mostRefused, windowUs, firstUs, longestUs, forgetUs = " + strings.Join(text, ", ") + "\n"
 }
 
-// blockedFor returns how long a key is blocked of which this is the word of its block.
+// blockedFor returns how long a key is blocked by the word of its block.
 func (r rule) blockedFor(word uint64, at policy.Instant) time.Duration {
 	if word == 0 {
 		return 0
@@ -120,9 +116,8 @@ func (r rule) blockedFor(word uint64, at policy.Instant) time.Duration {
 	return d.ResetAfter
 }
 
-// heed adds to what the limit decided about a call what the key's block, of the word block,
-// has to do with it, and returns the next word of that. standing returns how the key stands.
-// If counts is false a refusal does not count.
+// heed applies a key's block to the limit's decision t, and returns the next word of the block.
+// standing returns the key's state. With counts false a refusal does not count.
 func (r rule) heed(t *Taken, block uint64, n int64, counts bool, standing func() policy.Decision) uint64 {
 	if left := r.blockedFor(block, t.At); left > 0 {
 		retry := t.RetryAfter
@@ -145,12 +140,10 @@ func (r rule) heed(t *Taken, block uint64, n int64, counts bool, standing func()
 	return next
 }
 
-// blockName returns the name of what is kept of blocks beside the word of that name, of a
-// limit of this store's.
 func (l *Limit) blockName(name string) string { return l.blocks + name[len(l.prefix):] }
 
-// parseBlock understands what Redis keeps of a key's block, and returns it as a word of
-// package penalty, 0 if there is nothing. What it looks like is in lua/block.lua.
+// parseBlock converts Redis's value of a key's block (see lua/block.lua) to a word of package
+// penalty, or 0.
 func parseBlock(reply rueidis.RedisMessage, name string) (uint64, error) {
 	if reply.IsNil() {
 		return 0, nil
@@ -176,5 +169,5 @@ func parseBlock(reply rueidis.RedisMessage, name string) (uint64, error) {
 	return penalty.CountWord(times, count, at), nil
 }
 
-// lastBlock is where time stands still for blocks, in microseconds, as in lua/block.lua.
+// lastBlock is the end of time for blocks, in microseconds, as in lua/block.lua.
 const lastBlock = 288230376151678

@@ -20,14 +20,12 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// blockName is what Redis knows the block of a key by.
 func blockName(s *store.Store, l *store.Limit, key string) string {
 	name, _ := s.Name(l, key)
 	return s.BlockName(l, name)
 }
 
-// What the scripts do to a key's block is what package penalty does, at any instant, beginning
-// with any word, also where time ends.
+// The scripts agree with package penalty at any instant and from any word, also at the end of time.
 func TestBlocksAgreeWithPackagePenalty(t *testing.T) {
 	client := connect(t, shared)
 	seed := seeds.Of(t)
@@ -59,7 +57,7 @@ func TestBlocksAgreeWithPackagePenalty(t *testing.T) {
 				clock += r.Int64N(int64(rule.Within)/500 + 2)
 			case 1:
 				clock += r.Int64N(int64(rule.Forget)/500 + 2)
-			case 2, 3: // where something ends
+			case 2, 3: // an end
 				if fresh := int64(rule.FreshAt(word)) / 1000; fresh > 0 && fresh < store.LastBlock/2 {
 					clock = max(fresh-[]int64{0, int64(rule.Forget) / 1000, int64(rule.Forget) / 1000}[r.IntN(3)]+r.Int64N(5)-3, 0)
 				}
@@ -108,12 +106,11 @@ func TestBlocksAgreeWithPackagePenalty(t *testing.T) {
 	}
 }
 
-// Where time ends no key is blocked, and none can be.
 func TestEndOfTimeForBlocks(t *testing.T) {
 	rule := penalty.Rule{Refusals: 1, Within: 1, For: time.Hour, Max: time.Hour, Forget: time.Hour}
 	clock := store.LastBlock - 5
 	s := store.New(connect(t, shared), store.Options{Name: own(t), Penalty: rule, Clock: func() int64 { return clock }})
-	l := limit(t, s, policy.Must(policy.Funnel(1, 1, time.Hour))) // has time for longer
+	l := limit(t, s, policy.Must(policy.Funnel(1, 1, time.Hour))) // its time lasts longer
 	for range 3 {
 		_, err := s.Take(t.Context(), l, "k", 1, 0)
 		require.NoError(t, err)
@@ -142,7 +139,7 @@ func TestEndOfTimeForBlocks(t *testing.T) {
 	}
 }
 
-// commands returns how often each command of limits was made, in scripts and apart.
+// commands counts the commands of limits by name, inside and outside scripts.
 func commands(t testing.TB, redis *redistest.Server) map[string]int64 {
 	t.Helper()
 	reply := redis.Do(t, "INFO", "commandstats")
@@ -159,7 +156,7 @@ func commands(t testing.TB, redis *redistest.Server) map[string]int64 {
 	return all
 }
 
-// readBlock returns what Redis holds of a key's block, as a word, 0 if there is nothing.
+// readBlock returns the word of a key's block in Redis, or 0.
 func readBlock(t testing.TB, s *store.Store, l *store.Limit, key string) uint64 {
 	t.Helper()
 	word, err := s.BlockWord(context.Background(), l, key)
@@ -167,7 +164,6 @@ func readBlock(t testing.TB, s *store.Store, l *store.Limit, key string) uint64 
 	return word
 }
 
-// What is kept of blocks lasts as long as it means anything, to the millisecond above.
 func TestBlocksLastAsLongAsTheyMeanAnything(t *testing.T) {
 	client := connect(t, shared)
 	rule := penalty.Rule{Refusals: 3, Within: time.Minute + time.Microsecond, For: time.Hour, Max: 5 * time.Hour, Forget: 20 * time.Hour}
@@ -207,8 +203,7 @@ func TestBlocksLastAsLongAsTheyMeanAnything(t *testing.T) {
 	check("a block")
 }
 
-// A key that is not blocked costs as many commands in the script as before there were blocks:
-// its words are read by one, and written by one.
+// An unblocked key needs no more commands: one read for all its words, and one write.
 func TestBlocksCostNoCommand(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	client := connect(t, server)
@@ -243,7 +238,7 @@ func TestBlocksCostNoCommand(t *testing.T) {
 	}
 }
 
-// Something else under the name of a block is left as it is, and spoils only its key.
+// A foreign value under a block's name stays, and spoils only its key.
 func TestForeignValueUnderTheNameOfABlock(t *testing.T) {
 	client := connect(t, shared)
 	rule := penalty.Rule{Refusals: 1, Within: time.Hour, For: time.Hour, Max: time.Hour, Forget: time.Hour}
@@ -271,7 +266,7 @@ func TestForeignValueUnderTheNameOfABlock(t *testing.T) {
 			assert.ErrorIs(t, errs["x"], store.ErrForeignValue)
 			assert.NoError(t, errs["beside"])
 
-			// What is no string is not found, and not written either.
+			// A value that is no string reads as nothing, and is not written.
 			name := blockName(s, l, "list")
 			require.NoError(t, ask(t, client, "RPUSH", name, "a").Error())
 			for range 30 { // some are refused
@@ -284,7 +279,7 @@ func TestForeignValueUnderTheNameOfABlock(t *testing.T) {
 	}
 }
 
-// However many calls come at once for a key, as many pass as there are units.
+// As many pass as there are units.
 func TestManyCallsOfAKeyAtOnce(t *testing.T) {
 	s := store.New(connect(t, shared), store.Options{Name: own(t)})
 	l := limit(t, s, policy.Must(policy.FixedWindow(700, time.Hour)))
@@ -304,7 +299,7 @@ func TestManyCallsOfAKeyAtOnce(t *testing.T) {
 	assert.Equal(t, 700, allowed)
 }
 
-// A block stands beside the word, in the same slot, whatever the limit and the tag.
+// A block is in the same slot as the word, for any limit and tag.
 func TestNamesOfBlocks(t *testing.T) {
 	for _, tag := range []string{"", "t"} {
 		s := store.New(connect(t, shared), store.Options{Name: "n", Tag: tag})

@@ -16,28 +16,25 @@ import (
 //go:embed lua/charge.lua
 var chargeLua string
 
-// Debt is what a key is to be charged, of which only the Tail is known.
+// Debt is units to charge to the key of a [Tail].
 type Debt struct {
 	Tail  string
 	Units int64
 }
 
-// ChargeEach charges each debt, as Refund of less than nothing does, in one round trip. It
-// returns what went wrong with each, nil for those that were charged. One script charges
-// all; in a cluster, and of a log, each has its own.
-//
-// A script blocks Redis for some microseconds a debt, so that callers bound how many they
-// pass.
+// ChargeEach charges each debt like a negative Refund, in one round trip, and returns the error of
+// each or nil. One script charges all; in a cluster, and for a log, each has its own. A script
+// blocks Redis for some microseconds a debt: callers bound the number.
 func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error {
 	errs := make([]error, len(debts))
 	apart := s.apart.Load() || l.log != nil || s.client.Mode() == rueidis.ClientModeCluster
 	var calls []call
-	var of []int // the first debt of a call, of those in order
+	var of []int // first the debt of each call, in order
 	var all call
 	var order []int
 	for i, d := range debts {
 		name := l.prefix + d.Tail
-		figures := "" // as of the debt before
+		figures := "" // the previous debt's
 		if apart || i == 0 || d.Units != debts[i-1].Units {
 			figures = packed(l.backFigures(-d.Units, take{}))
 		}
@@ -51,7 +48,7 @@ func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error 
 		all.script = l.charge
 		res := s.runAll(ctx, []call{all})[0]
 		if err := res.Error(); err != nil && len(order) > 1 && errors.Is(explain(err, ""), ErrCrossSlot) {
-			// A proxy that looks like one server hides a cluster. Nothing was done.
+			// A proxy hides a cluster. Nothing was done.
 			s.apart.Store(true)
 			return s.ChargeEach(ctx, l, debts)
 		}
@@ -63,7 +60,7 @@ func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error 
 	return errs
 }
 
-// understandCharges tells what became of the keys of one script.
+// understandCharges reads the reply on the keys of one script.
 func (l *Limit) understandCharges(res rueidis.RedisResult, names []string, reply func(i int, err error), units func(i int) int64) {
 	parts, err := res.ToArray()
 	if err == nil && len(parts) != 1+2*len(names) {
@@ -82,8 +79,7 @@ func (l *Limit) understandCharges(res rueidis.RedisResult, names []string, reply
 	}
 }
 
-// understandCharge returns what went wrong with a key that had the word before, nil if it has
-// the word after now and the policy agrees.
+// understandCharge returns an error unless the policy makes after from before.
 func (l *Limit) understandCharge(at policy.Instant, before, after rueidis.RedisMessage, name string, units int64) error {
 	word, err := parseWord(before, after.IsNil(), name)
 	if err != nil {
@@ -96,7 +92,7 @@ func (l *Limit) understandCharge(at policy.Instant, before, after rueidis.RedisM
 	return l.agrees(name, found{word: word, at: at}, -units, take{}, did)
 }
 
-// agrees returns an error if what a script made of a word is not what the policy does.
+// agrees returns an error unless the policy changes the word as the script did.
 func (l *Limit) agrees(name string, f found, back int64, of take, did uint64) error {
 	if next := l.changed(f, back, of); did != next && !l.beyond(did, next) {
 		return fmt.Errorf("%w (%v, %s: word %d at %d, %d units back, of %+v: the script makes it %d)",
@@ -105,13 +101,11 @@ func (l *Limit) agrees(name string, f found, back int64, of take, did uint64) er
 	return nil
 }
 
-// beyond reports whether a script did what it can of a charge that makes an AlignedWindow's
-// count a higher one than mostCounted.
+// beyond reports whether a script charged an AlignedWindow only up to mostCounted.
 func (l *Limit) beyond(did, next uint64) bool {
 	return l.shape.Kind == shape.AlignedWindow && did < next && did == did>>l.shape.Bits<<l.shape.Bits|mostCounted
 }
 
-// chargeScript charges units to words.
 func (s *Store) chargeScript(a algorithm) *script {
 	format, _, _ := strings.Cut(writeLua, "redis.call")
 	return s.newScript(timeLua, strings.NewReplacer(

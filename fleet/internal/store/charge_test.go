@@ -19,8 +19,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Whatever words there are, each of several keys is charged as the policy has it, to the
-// bit, and a key among them that holds something else is left as it is.
+// Keys with any words are charged to the bit like the policy. A foreign value among them stays.
 func TestChargingAgreesWithThePolicy(t *testing.T) {
 	seed := seeds.Of(t)
 	client := connect(t, shared)
@@ -99,8 +98,8 @@ func TestChargingAgreesWithThePolicy(t *testing.T) {
 	group.Wait()
 }
 
-// However many keys are charged, it is one command, and one more where Redis does not know
-// the script; of a log, and behind what hides a cluster, each has its own.
+// One command charges any number of keys, with a second if Redis lacks the script. A log, and a
+// hidden cluster, needs one for each key.
 func TestChargingIsOneCommand(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	client := redis.Client(t)

@@ -11,13 +11,13 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Check asks Redis whether a limit is safe there: it returns ErrEvictionPolicy if it may drop
-// keys that still count, ErrReadOnly if it is a replica, and ErrTooOld. If Redis does not
-// let that be asked, ErrUnchecked.
+// Check asks Redis whether a limit is safe there. It returns ErrEvictionPolicy if Redis may drop
+// keys that still count, ErrReadOnly for a replica, ErrTooOld, or ErrUnchecked if Redis does not
+// let that be asked.
 //
-// Of a cluster it asks every node: what is wrong with one is returned before that another
-// does not let itself be asked. Those that do not answer within wait are left out, as
-// calls for the others go on: it is ErrAsking if none does.
+// In a cluster it asks every node, and prefers a fault of one to ErrUnchecked of another. Nodes
+// that do not answer within wait are left out, since calls for the others go on; if none answers it
+// is ErrAsking.
 func (s *Store) Check(ctx context.Context, wait time.Duration) error {
 	if s.client.Mode() != rueidis.ClientModeCluster {
 		return check(ctx, s.client, true)
@@ -28,7 +28,7 @@ func (s *Store) Check(ctx context.Context, wait time.Duration) error {
 	defer cancel()
 	for node, client := range nodes {
 		go func() {
-			// Some of a cluster are replicas, which the client does not write to.
+			// Some nodes are replicas, which the client does not write to.
 			err := check(ctx, client, false)
 			if err != nil {
 				err = fmt.Errorf("%w (%s)", err, node)
@@ -39,7 +39,7 @@ func (s *Store) Check(ctx context.Context, wait time.Duration) error {
 	return worst(ctx, answers, len(nodes))
 }
 
-// worst returns what is to be told of the answers of so many nodes.
+// worst returns the result of the answers of the nodes.
 func worst(ctx context.Context, answers <-chan error, nodes int) error {
 	var unfit, unchecked error
 	away := fmt.Errorf("%w: no node of the cluster answers", ErrAsking)
@@ -48,7 +48,7 @@ func worst(ctx context.Context, answers <-chan error, nodes int) error {
 		var err error
 		select {
 		case err = <-answers:
-		case <-ctx.Done(): // a connection that is being made does not heed it
+		case <-ctx.Done(): // connecting ignores it
 			err = explain(ctx.Err(), "INFO")
 		}
 		switch {
@@ -71,7 +71,6 @@ func worst(ctx context.Context, answers <-chan error, nodes int) error {
 	return unchecked
 }
 
-// check asks one Redis.
 func check(ctx context.Context, client rueidis.Client, primary bool) error {
 	text, err := client.Do(ctx, client.B().Info().Build()).ToString()
 	if redis, ok := rueidis.IsRedisErr(err); ok && strings.HasPrefix(redis.Error(), "NOPERM") {
@@ -102,7 +101,6 @@ func check(ctx context.Context, client rueidis.Client, primary bool) error {
 	return errors.Join(faults...)
 }
 
-// older reports whether a version is before major.minor.
 func older(version string, major, minor int) bool {
 	first, rest, _ := strings.Cut(version, ".")
 	second, _, _ := strings.Cut(rest, ".")

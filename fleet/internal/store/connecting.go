@@ -15,16 +15,15 @@ import (
 )
 
 const (
-	// firstWords is how long a Redis may take to say that it does not let a client in. It
-	// does so before it is asked anything, and a client that writes at the same moment
-	// often sees no more of it than that the connection is lost.
+	// firstWords is how long a Redis may take to say that it refuses a client. It says so before it
+	// is asked. A client that writes at the same moment often sees only a lost connection.
 	firstWords = 200 * time.Millisecond
-	// handshake is how long it may take to find out whether a Redis speaks TLS.
+	// handshake bounds the test whether a Redis speaks TLS.
 	handshake = time.Second
 )
 
-// Connecting wraps why a client could not be made. If err does not say, Connecting listens:
-// see WhyRefused. It waits a second and a bit for that at most.
+// Connecting wraps why a client could not be made. If err does not say, it listens like WhyRefused,
+// for at most firstWords + handshake.
 func Connecting(ctx context.Context, o rueidis.ClientOption, err error) error {
 	why := named(err)
 	if why == nil && (lost(err) || mute(err)) {
@@ -36,11 +35,9 @@ func Connecting(ctx context.Context, o rueidis.ClientOption, err error) error {
 	return fmt.Errorf("%w (connecting: %w)", why, err)
 }
 
-// WhyRefused returns why Redis takes no connection, if err is that connections are lost and
-// a new one tells, and nil otherwise. It makes a connection of its own to the
-// first address, and listens: to what Redis says when it lets no client in, to whether
-// it speaks TLS where the client does not, or the other way round, and to whether its certificate
-// is trusted.
+// WhyRefused returns why Redis takes no connection, or nil if err is no lost connection or Redis
+// does not say. It connects to the first address and listens: for a refusal, for a mismatch of TLS,
+// and for an untrusted certificate.
 func WhyRefused(ctx context.Context, o rueidis.ClientOption, err error) error {
 	if named(err) != nil || !lost(err) {
 		return nil
@@ -51,19 +48,19 @@ func WhyRefused(ctx context.Context, o rueidis.ClientOption, err error) error {
 	return nil
 }
 
-// lost reports whether an error may be that of a Redis which said why, and hung up.
+// lost reports whether Redis may have said why and hung up.
 func lost(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// mute reports whether it may be that of a Redis that does not understand what it is told.
+// mute reports whether Redis may not understand the client.
 func mute(err error) bool {
 	var record tls.RecordHeaderError
 	var network net.Error
 	return errors.As(err, &record) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout()
 }
 
-// listen returns why Redis lets no client in, or nil if it does not say.
+// listen returns why Redis refuses clients, or nil.
 func listen(ctx context.Context, o rueidis.ClientOption) error {
 	ctx, cancel := context.WithTimeout(ctx, firstWords+handshake)
 	defer cancel()
@@ -96,7 +93,7 @@ func listen(ctx context.Context, o rueidis.ClientOption) error {
 		}
 		return nil
 	}
-	// Whether its certificate is good does not matter here.
+	// The certificate does not matter here.
 	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx)
 	var alert tls.AlertError
 	if err == nil || errors.As(err, &alert) {
@@ -105,7 +102,7 @@ func listen(ctx context.Context, o rueidis.ClientOption) error {
 	return nil
 }
 
-// Dial connects to the first address as a client of that option does.
+// Dial connects to the first address like a client of o.
 func Dial(ctx context.Context, o rueidis.ClientOption) (net.Conn, error) {
 	addr := o.InitAddress[0]
 	switch {
@@ -119,8 +116,7 @@ func Dial(ctx context.Context, o rueidis.ClientOption) (net.Conn, error) {
 	return o.Dialer.DialContext(ctx, "tcp", addr)
 }
 
-// hear returns the first line that a Redis says on a connection, without what marks it as
-// an error; "" if it says nothing, or nothing of Redis's.
+// hear returns the first line that Redis says, without its sign, or "".
 func hear(conn net.Conn) string {
 	_ = conn.SetReadDeadline(time.Now().Add(firstWords))
 	defer func() { _ = conn.SetReadDeadline(time.Time{}) }()

@@ -16,11 +16,11 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/store"
 )
 
-// A certificate that is not trusted is named, although the client says only that the time was up.
+// The client itself only says that the time was up.
 func TestUntrustedCertificateIsNamed(t *testing.T) {
 	certified := httptest.NewTLSServer(http.NotFoundHandler())
 	certified.Close()
-	synctest.Test(t, func(t *testing.T) { // a handshake in no time
+	synctest.Test(t, func(t *testing.T) { // a handshake takes no time
 		o := rueidis.ClientOption{
 			InitAddress: []string{"redis:6379"}, TLSConfig: &tls.Config{ServerName: "localhost"},
 			DialCtxFn: func(ctx context.Context, _ string, _ *net.Dialer, config *tls.Config) (net.Conn, error) {

@@ -1,10 +1,9 @@
-// Package store keeps the words of keys in Redis, and has Redis decide on them, in scripts. A script
-// reads the word of each key and Redis's clock, works out whether the policy allows the calls, and
-// writes the next words. One script decides many calls if they differ only in the key: see TakeEach.
-// The policy itself then works out each decision from what the script found. The two must agree.
+// Package store keeps the words of keys in Redis, where scripts decide on them. A script reads each
+// key's word and Redis's clock, decides whether the policy allows the calls, and writes the next
+// words. One script decides many calls that differ only in the key: see [Store.TakeEach]. The
+// policy then works out each decision again, and the two must agree. How long callers wait, and
+// outages, are left to package fleet.
 //
-// It must not know how long a caller waits, nor what holds while Redis does not answer.
 // Start at take.go, then read lua/takes.lua, the frame of the script. Its BODY is lua/pace.lua with
-// lua/pacetake.lua, for a Funnel, a Queue or a Bursty. Units are given back by refund.go and
-// lua/back.lua.
+// lua/pacetake.lua, for a Funnel, a Queue or a Bursty. refund.go and lua/back.lua give units back.
 package store

@@ -2,13 +2,11 @@ package store
 
 import "context"
 
-// LastBlock is where time ends for blocks, in microseconds.
 const LastBlock = int64(lastBlock)
 
-// BlockName is the name of the block of the key of that name.
 func (s *Store) BlockName(l *Limit, name string) string { return l.blockName(name) }
 
-// BlockWord is the word of package penalty of a key's block.
+// BlockWord returns the word of a key's block.
 func (s *Store) BlockWord(ctx context.Context, l *Limit, key string) (uint64, error) {
 	name, err := s.name(l.blocks, key)
 	if err != nil {
@@ -23,14 +21,11 @@ func (s *Store) BlockWord(ctx context.Context, l *Limit, key string) (uint64, er
 	return parseBlock(reply, name)
 }
 
-// SlotOf is the slot of a name in a cluster.
 func SlotOf(name string) int { return slot(hashTag(name)) }
 
-// Name is what Redis knows a key by.
 func (s *Store) Name(l *Limit, key string) (string, error) { return s.name(l.prefix, key) }
 
-// Corrupt has the limit's scripts reply something else: the word, the time, and what was
-// taken, each in its order.
+// Corrupt makes the limit's scripts reply word, time and taken as given.
 func (s *Store) Corrupt(l *Limit, reply string) {
 	l.lease, l.back = s.newScript("return "+reply), s.newScript("return "+reply)
 	l.take = s.newScript("local r = "+reply+"\n", "if type(r) == 'table' then r = {r[2], r[1], r[3]} end\n", "return r\n")

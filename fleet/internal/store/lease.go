@@ -12,32 +12,29 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// LeaseAsk asks for units ahead of their use: Most of them, or as many as there are
-// from Need on.
+// LeaseAsk asks for units ahead of their use: as many as there are, between Need and Most.
 type LeaseAsk struct {
 	Limit      *Limit
 	Key        string
 	Need, Most int64
 }
 
-// LeaseReply is what a LeaseAsk was given.
+// LeaseReply is the answer to a LeaseAsk.
 type LeaseReply struct {
-	// Granted is how many units were taken, 0 if there were less than needed.
+	// Granted is the units taken, 0 if fewer than Need fit.
 	Granted int64
-	// Taken is their take. If none were granted, it is that of the units needed.
+	// Taken is the take of Granted units or, if that is 0, of Need.
 	Taken
 	Err error
 }
 
-// mostLeased is how many units a lease has at the most, so that the scripts' numbers
-// hold what they take.
+// mostLeased bounds the units of a lease, so that a script's numbers hold them.
 const mostLeased = 1 << 22
 
 //go:embed lua/lease.lua
 var leaseLua string
 
-// leaseParams is what lease scripts are told of a funnel: the interval and the depth, in
-// place of what a call takes and may find.
+// leaseParams has a funnel's interval and depth in place of a call's units and reach.
 const (
 	leaseParams = "need, most, ih, il, dh, dl, fh, fl, e, x"
 	leaseAsk    = `
@@ -65,7 +62,6 @@ func (s *Store) leaseScript(kind shape.Kind) *script {
 		"return {w, us, granted}\n")
 }
 
-// leaseFigures are the parameters of a lease.
 func (l *Limit) leaseFigures(need, most int64) []float64 {
 	figures := []float64{float64(need), float64(most)}
 	rest := l.figures(1, 0)
@@ -75,8 +71,7 @@ func (l *Limit) leaseFigures(need, most int64) []float64 {
 	return append(append(figures, pairs(l.shape.Interval, l.shape.Depth)...), rest[4:]...)
 }
 
-// Lease takes units for each of the asks, each for itself, in one round trip. Limits are
-// funnels and windows.
+// Lease takes units for each ask by itself, in one round trip. Limits are funnels and windows.
 func (s *Store) Lease(ctx context.Context, asks []LeaseAsk) []LeaseReply {
 	replies := make([]LeaseReply, len(asks))
 	names := make([]string, len(asks))
@@ -103,7 +98,6 @@ func (s *Store) Lease(ctx context.Context, asks []LeaseAsk) []LeaseReply {
 	return replies
 }
 
-// parse understands the reply of a lease script.
 func (a *LeaseAsk) parse(res rueidis.RedisResult, name string) (r LeaseReply) {
 	reply, err := res.ToArray()
 	if err != nil {
@@ -114,7 +108,7 @@ func (a *LeaseAsk) parse(res rueidis.RedisResult, name string) (r LeaseReply) {
 		return LeaseReply{Err: err}
 	}
 	r.Granted, _ = reply[2].AsInt64()
-	if r.Granted < a.Most && a.Limit.rule.blockedFor(f.block, f.at) == 0 { // as many as there are: one more does not fit
+	if r.Granted < a.Most && a.Limit.rule.blockedFor(f.block, f.at) == 0 { // one more must not fit
 		more := max(r.Granted+1, a.Need)
 		if _, d := a.Limit.policy.Take(f.word, f.at, more, 0); d.Allowed {
 			return LeaseReply{Err: fmt.Errorf("%w (%v, %s: %d units are left to lease, the script takes %d)", ErrDisagrees, a.Limit.policy, shown(name), more, r.Granted)}

@@ -12,32 +12,29 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Limit is a policy, made ready for Redis. It belongs to all stores of the same Options as
-// the one that made it.
+// Limit is a policy prepared for Redis. It serves all stores with the Options of its maker.
 type Limit struct {
 	policy policy.Policy
 	shape  shape.Shape
 	log    *slidinglog.Log // nil except for a SlidingLog, which has no shape
 	limit  int64           // the most that can be taken at once
-	prefix string          // of the names of its keys
-	blocks string          // of the names of their blocks
-	rule   rule            // by which refusals block
+	prefix string          // of the names of keys
+	blocks string          // of the names of blocks
+	rule   rule            // of penalties
 	take   *script
-	one    string  // what take is told of a call of one unit without patience
+	one    string  // take's argument for one unit without patience
 	lease  *script // nil if it cannot be leased
-	back   *script // gives units back, or charges them
+	back   *script // returns or charges units
 	charge *script // charges units of several words
 }
 
-// Policy returns what the limit was made of.
+// Policy returns the policy of the limit.
 func (l *Limit) Policy() policy.Policy { return l.policy }
 
-// Reads reports whether the words of another limit are also words of this one. Redis keeps
-// them under the same names then.
+// Reads reports whether the limits share their words, and their names in Redis.
 func (l *Limit) Reads(other *Limit) bool { return l.prefix == other.prefix }
 
-// Lasts is how long after the epoch time stands still for the limit. Words have no room for
-// what is later.
+// Lasts returns how long after the epoch time ends for the limit: words have no room for later.
 func (l *Limit) Lasts() time.Duration {
 	if l.log != nil {
 		return maxPatience // see log.lua
@@ -45,16 +42,15 @@ func (l *Limit) Lasts() time.Duration {
 	return time.Duration(l.shape.End)
 }
 
-// The scripts' clock counts microseconds, and their numbers hold 53 bits.
 const (
 	shortestSliding = time.Millisecond
 	mostAligned     = 1 << 52
 	mostCounted     = 1<<53 - 1
 )
 
-// Limit makes a policy ready, or returns a *policy.FieldError: Redis can decide on
-// Funnel, Queue, Bursty, FixedWindow, a SlidingWindow or AlignedWindow of whole microseconds
-// from a millisecond on, and fleet.SlidingLog.
+// Limit prepares a policy, or returns a *policy.FieldError. Redis can decide Funnel, Queue, Bursty,
+// FixedWindow, fleet.SlidingLog, and SlidingWindow and AlignedWindow of whole microseconds
+// (SlidingWindow from a millisecond on).
 func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 	refuse := func(want string) (*Limit, error) {
 		return nil, &policy.FieldError{Of: "fleet.Config", Field: "Policy", Value: p, Want: want}
@@ -113,17 +109,17 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 	return l, nil
 }
 
-// As policies have them.
+// As in package policy.
 const (
 	tickBits    = 4
 	firstTick   = 1 << tickBits                       // a store is empty then
 	maxPatience = time.Duration(1) << (62 - tickBits) // 9 years
 )
 
-// held is the patience that counts.
+// held limits patience to the range that counts.
 func held(patience time.Duration) time.Duration { return min(max(patience, 0), maxPatience) }
 
-// figures are the parameters of the limit's algorithm.
+// figures are the parameters of the limit's script.
 func (l *Limit) figures(n int64, patience time.Duration) []float64 {
 	s := &l.shape
 	waits := uint64(held(patience))
@@ -136,7 +132,7 @@ func (l *Limit) figures(n int64, patience time.Duration) []float64 {
 			float64(end), float64(waits / s.Step), float64(waits % s.Step),
 		}
 	case shape.SlidingWindow:
-		low := min(s.Bits, 23) // so that a remainder times a billion is exact
+		low := min(s.Bits, 23) // keeps a remainder times a billion exact
 		return []float64{
 			float64(n), float64(s.Limit), math.Ldexp(1, int(s.Bits)), math.Ldexp(1, int(low)), math.Ldexp(1, int(s.Bits-low)),
 			float64(s.Per / time.Microsecond), float64(s.Last), float64(end), float64(waits / 1000), float64(waits % 1000),
@@ -154,21 +150,20 @@ func (l *Limit) figures(n int64, patience time.Duration) []float64 {
 	reach, from := s.Depth-ask+waits<<tickBits, uint64(0)
 	switch s.Kind {
 	case shape.Queue:
-		// The last unit must find a place, and patience only shortens the queue.
+		// The last unit must fit. Patience only shortens the queue.
 		reach = s.Depth - (ask - s.Interval)
 		if patience > 0 {
 			reach = min(reach, min(uint64(patience), 1<<(63-tickBits))<<tickBits)
 		}
 	case shape.Bursty:
-		// What is asked for is owed. A store is full at the first instant and depth
-		// at the earliest.
+		// The ask becomes debt. The earliest store is full, at depth.
 		reach = s.Depth + waits<<tickBits
 		from = firstTick + s.Depth
 	}
 	return append(pairs(ask, reach, from), float64(end), float64(rest<<tickBits))
 }
 
-// pairs splits numbers as the scripts do.
+// pairs splits numbers like the scripts.
 func pairs(numbers ...uint64) (all []float64) {
 	for _, n := range numbers {
 		hi, lo := bits.Div64(0, n, 1_000_000_000)
@@ -177,7 +172,7 @@ func pairs(numbers ...uint64) (all []float64) {
 	return all
 }
 
-// packed returns doubles as struct.unpack reads them.
+// packed encodes doubles for struct.unpack.
 func packed(figures []float64) string {
 	b := make([]byte, 0, 8*len(figures))
 	for _, f := range figures {

@@ -9,19 +9,17 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// logParams are what a script is told of a log and of a call.
+// logParams are a log's and a call's parameters.
 var logParams = newAlgorithm(logLua, "n, limit, per, patience")
 
-// logReply is how a script tells of a log: how many units counted, when it was, what
-// became of the call, when it may start, the newest unit's time from before the call (-1
-// if there is none), and the number of the first unit taken. Behind them stands what there was
-// of the key's block, if the script reads it.
+// logReply is a script's reply on a log: the units that counted, the time, whether the call took,
+// when it may start, the newest unit's earlier time or -1, and the number of the first unit taken.
+// Scripts that read the key's block add it.
 const logReply = "{used, us, taken, start, at, first, b}"
 
-// endLog is where time stands still for a log, in microseconds: 9 years after the epoch.
+// endLog is the end of time for a log, in microseconds: 9 years after the epoch.
 const endLog = int64(maxPatience / time.Microsecond)
 
-// logTakeScript decides one call on a log.
 func (s *Store) logTakeScript() *script {
 	return s.newScript(
 		"local key, blockKey = KEYS[1], KEYS[2]\n", timeLua, logParams.unpack(), s.rule.local(),
@@ -33,27 +31,25 @@ func (s *Store) logTakeScript() *script {
 		"return "+logReply+"\n")
 }
 
-// logFigures are the parameters of a log. Instants are microseconds there, so that
-// periods are rounded up to them, and patience down, without changing anything.
+// logFigures are the parameters of a log. Its instants are microseconds, so rounding periods up and
+// patience down changes nothing.
 func (l *Limit) logFigures(n int64, patience time.Duration) []float64 {
 	return []float64{float64(n), float64(l.log.Limit()), float64(l.logPer()), float64(held(patience) / time.Microsecond)}
 }
 
-// logPer is the period of a log in microseconds.
 func (l *Limit) logPer() int64 {
 	return int64((l.log.Per + time.Microsecond - 1) / time.Microsecond)
 }
 
-// foundLog is what a script found of a log and did, in microseconds.
+// foundLog is a parsed logReply, in microseconds.
 type foundLog struct {
 	used, us, start, newest, first int64
 	taken                          bool
 	block                          uint64
 }
 
-// parseLog understands a logReply.
 func (l *Limit) parseLog(reply []rueidis.RedisMessage, name string) (f foundLog, err error) {
-	if len(reply) == 3 { // what is there is no log
+	if len(reply) == 3 { // not a log
 		member, _ := reply[0].ToString()
 		return f, notAWord(name, member)
 	}
@@ -73,7 +69,6 @@ func (l *Limit) parseLog(reply []rueidis.RedisMessage, name string) (f foundLog,
 	return f, err
 }
 
-// decideLog tells the decision on a call of n units.
 func (l *Limit) decideLog(f foundLog, n int64, patience time.Duration) Taken {
 	t := Taken{At: instant(f.us), Decision: policy.Decision{Limit: l.limit}}
 	now := logTime(f.us)
@@ -97,15 +92,13 @@ func (l *Limit) decideLog(f foundLog, n int64, patience time.Duration) Taken {
 	return t
 }
 
-// heedLog is rule.heed of what a log decided.
 func (l *Limit) heedLog(t *Taken, f foundLog, block uint64, n int64, counts bool) (next uint64) {
 	return l.rule.heed(t, block, n, counts, func() policy.Decision { return l.decideLog(f, 0, 0).Decision })
 }
 
-// logTime is what the time is for a log, in microseconds.
 func logTime(us int64) int64 { return min(max(us, 0), endLog) }
 
-// turn is the time that a log has recorded for the units taken, in microseconds.
+// turn is the time that a log has recorded for the units, in microseconds.
 func (t Taken) turn() int64 {
 	return logTime(int64(t.At/1000)) + int64(t.Wait/time.Microsecond)
 }

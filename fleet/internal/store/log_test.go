@@ -27,24 +27,24 @@ func newLog(t testing.TB, limit int64, per time.Duration) *slidinglog.Log {
 	return l
 }
 
-// logModel is a plain log: all units that were ever taken, in nanoseconds, in order.
+// logModel is a plain log: all units ever taken, in nanoseconds, in order.
 type logModel struct {
 	limit int64
 	per   int64
 	units []int64
 }
 
-// take looks for the first instant, from now on and from the last unit's on, at which n
-// more fit into every period.
+// take finds the first instant, from now and the last unit on, at which n more fit into every
+// period.
 func (m *logModel) take(now, n int64, patience time.Duration) policy.Decision {
-	patience = min(max(patience, 0), 1<<58) // beyond 9 years it counts as 9
+	patience = min(max(patience, 0), 1<<58) // above 9 years it counts as 9
 	d := policy.Decision{Limit: m.limit}
 	last := int64(-1)
 	if len(m.units) > 0 {
 		last = m.units[len(m.units)-1]
 	}
 	earliest := max(now, last)
-	candidates := []int64{earliest} // apart from that, it can only begin to fit when a unit leaves
+	candidates := []int64{earliest} // otherwise n can begin to fit only when a unit leaves
 	for _, unit := range m.units {
 		candidates = append(candidates, max(earliest, unit+m.per))
 	}
@@ -78,7 +78,7 @@ func (m *logModel) take(now, n int64, patience time.Duration) policy.Decision {
 	return d
 }
 
-// counting is how many units are in the period that ends with at. Units are in order.
+// counting counts units in the period that ends at at.
 func (m *logModel) counting(at int64) int64 {
 	until := func(t int64) int64 {
 		n, _ := slices.BinarySearch(m.units, t+1)
@@ -87,13 +87,13 @@ func (m *logModel) counting(at int64) int64 {
 	return until(at) - until(at-m.per)
 }
 
-// forget leaves out what no longer counts, as Redis does when something is recorded.
+// forget drops expired units, like Redis when it records.
 func (m *logModel) forget(now int64) {
 	m.units = slices.DeleteFunc(m.units, func(unit int64) bool { return unit <= now-m.per })
 }
 
-// A log in Redis decides as a plain log does, call by call: with patience, with a clock
-// that goes backwards, with refunds, charges and takes that are given back, whole or in part.
+// Redis agrees with logModel call by call: with patience, a clock that goes back, refunds, charges
+// and partial returns.
 //
 // Promise: A `SlidingLog` is an exact log.
 func TestLogIsALog(t *testing.T) {
@@ -140,7 +140,7 @@ func TestLogIsALog(t *testing.T) {
 					clock += random.Int64N(int64(c.per)/1000/4 + 1)
 				}
 				clock = min(clock, 1<<52)
-				now := min(max(clock, 0), 1<<58/1000) * 1000 // time stands still after 9 years
+				now := min(max(clock, 0), 1<<58/1000) * 1000 // time ends after 9 years
 				if random.IntN(10) == 0 {
 					n := random.Int64N(c.limit+2) - 1
 					if random.IntN(4) == 0 {
@@ -208,7 +208,7 @@ func TestLogIsALog(t *testing.T) {
 	group.Wait()
 }
 
-// What is left of an entry of a log has its time to live, also if it was the only one.
+// The rest of an entry keeps its time to live, even alone.
 func TestWhatIsLeftOfAnEntryLasts(t *testing.T) {
 	client := connect(t, shared)
 	s := store.New(client, store.Options{Name: own(t)})
@@ -228,8 +228,8 @@ func TestWhatIsLeftOfAnEntryLasts(t *testing.T) {
 	}
 }
 
-// A take keeps its first units. Those that another call gave back before do not come back
-// again, and no unit of another take does.
+// A take keeps its first units. Units that another call returned do not come back again, nor those
+// of other takes.
 func TestKeepOfALog(t *testing.T) {
 	var clock int64 = 1
 	s := clocked(t, connect(t, shared), &clock)
@@ -269,7 +269,7 @@ func TestKeepOfALog(t *testing.T) {
 	require.EqualValues(t, 1, used())
 }
 
-// members are the units of a log.
+// members returns the units of a log.
 func members(t testing.TB, client rueidis.Client, name string) []string {
 	t.Helper()
 	all, err := ask(t, client, "ZRANGE", name, "0", "-1").AsStrSlice()
@@ -277,8 +277,8 @@ func members(t testing.TB, client rueidis.Client, name string) []string {
 	return all
 }
 
-// A cancelled take takes out its own units, or none if they are gone: not those that
-// others took after the key had expired, was reset or its newest units were given back.
+// A cancelled take returns its own units, or none if they are gone: none taken after the key
+// expired, was reset, or lost its newest units.
 func TestCancelOfALogIsOnesOwn(t *testing.T) {
 	client := connect(t, shared)
 	ctx := context.Background()
@@ -297,7 +297,7 @@ func TestCancelOfALogIsOnesOwn(t *testing.T) {
 		"reset, and the clock was set back": func(s *store.Store, l *store.Limit) {
 			_, err := s.Delete(ctx, l, "k")
 			require.NoError(t, err)
-			clock-- // a number comes again
+			clock-- // so that a number recurs
 		},
 		"given back": func(s *store.Store, l *store.Limit) {
 			_, err := s.Refund(ctx, l, "k", 2)
@@ -322,12 +322,12 @@ func TestCancelOfALogIsOnesOwn(t *testing.T) {
 				mine := take(2)
 				require.Equal(t, promised, mine.Wait > 0)
 				lose(s, l)
-				take(2) // another's
+				take(2) // another take
 				before := members(t, client, name(t, s, l, "k"))
 				_, err := s.Cancel(ctx, l, "k", mine, 2)
 				require.NoError(t, err)
 				require.Equal(t, before, members(t, client, name(t, s, l, "k")))
-				// One's own go, wherever they stand.
+				// Its own units go, wherever they are.
 				own := take(1)
 				take(1)
 				_, err = s.Cancel(ctx, l, "k", own, 1)
@@ -349,7 +349,7 @@ func TestLogRefusesWhatItCannotKeep(t *testing.T) {
 	assert.ErrorContains(t, err, "SlidingLog: per")
 }
 
-// In process a log is the AtMost of the same figures, whose words it reads.
+// In process a log is the AtMost of its figures.
 func TestLogInProcess(t *testing.T) {
 	log, atMost := newLog(t, 10, time.Second), policy.Must(policy.AtMost(10, time.Second))
 	word, d := log.Take(0, 1, 3, 0)

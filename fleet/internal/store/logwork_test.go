@@ -15,7 +15,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/store"
 )
 
-// work is what Redis did: commands, those of scripts included, and the time that scripts took.
+// work is Redis's work: commands, also in scripts, and the time of scripts.
 type work struct{ commands, usec int64 }
 
 func workOf(t testing.TB, redis *redistest.Server) (w work) {
@@ -38,8 +38,7 @@ func workOf(t testing.TB, redis *redistest.Server) (w work) {
 	return w
 }
 
-// No script on a log does more than some hundred things, however many units are asked for,
-// count, leave at once or come back.
+// No script on a log runs more than some hundred commands, for any number of units.
 //
 // Promise: No call on a `SlidingLog` runs more than a few hundred commands.
 func TestLogScriptsAreShort(t *testing.T) {
@@ -77,7 +76,7 @@ func TestLogScriptsAreShort(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	_, err := s.Take(ctx, l, "other", 1, 0) // Redis gets to know the scripts
+	_, err := s.Take(ctx, l, "other", 1, 0) // loads the scripts
 	require.NoError(t, err)
 	_, err = s.Refund(ctx, l, "other", 1)
 	require.NoError(t, err)
@@ -109,7 +108,7 @@ func TestLogScriptsAreShort(t *testing.T) {
 	does("half of it back", refund(7000))
 	require.EqualValues(t, slidinglog.Most-2321, last.Remaining)
 	later()
-	// Those that are to be forgotten go by and by, faster than others come.
+	// Expired entries go gradually, faster than new ones come.
 	before := entries()
 	rounds := before/128 + 1
 	for i := range rounds {
@@ -118,7 +117,7 @@ func TestLogScriptsAreShort(t *testing.T) {
 	}
 	assert.Equal(t, rounds, entries(), "entries that no longer count stay")
 
-	// The most entries that there can be are those of single units.
+	// Single units make the most entries.
 	later()
 	singles(slidinglog.Most)
 	require.GreaterOrEqual(t, entries(), int64(slidinglog.Most))

@@ -8,13 +8,12 @@ import (
 )
 
 const (
-	// longestKey is the longest key that is accepted: 64 KiB.
 	longestKey = 1 << 16
-	// longestPlain is the longest that is part of a name as it is.
+	// longestPlain is the longest key that is not hashed.
 	longestPlain = 128
 )
 
-// CheckKey returns an error if the key is none that is accepted.
+// CheckKey returns an error if the key is longer than 64 KiB.
 func CheckKey(key string) error {
 	if len(key) > longestKey {
 		return fmt.Errorf("%w: it has %d bytes", ErrKeyTooLong, len(key))
@@ -22,11 +21,9 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// name returns what Redis knows a key by: prefix{key}. The braces say by which part a
-// cluster places it. A key that contains a brace that closes would not end there, between
-// braces that hold nothing a cluster would look at the whole name, and a long key would
-// take memory, so that these are hashed, to prefix#{hash}, which is no other key's name.
-// Any bytes are a key.
+// name returns a key's name in Redis: prefix{key}, placed in a cluster by the part in braces. A key
+// with a closing brace would end early, an empty key has no tag, and a long key takes memory. These
+// are hashed, to prefix#{hash}, which is no other key's name. Any bytes are a key.
 func (s *Store) name(prefix, key string) (string, error) {
 	if err := CheckKey(key); err != nil {
 		return "", err
@@ -34,12 +31,12 @@ func (s *Store) name(prefix, key string) (string, error) {
 	return prefix + Tail(key), nil
 }
 
-// Tail returns what the name of a key ends with, behind the prefix of its limit: up to 130
-// bytes, by which a key that Redis is to be asked about later can be remembered.
+// Tail returns the end of a key's name, up to 130 bytes. It can stand for the key in later
+// requests.
 func Tail(key string) string { return TailOf(Short(key)) }
 
-// Short returns a text of up to 128 bytes that stands for a key, and for no other: the key
-// itself, unless it is hashed.
+// Short returns a unique text of up to 128 bytes for a key: the key itself unless it must be
+// hashed.
 func Short(key string) string {
 	if key != "" && len(key) <= longestPlain && strings.IndexByte(key, '}') < 0 {
 		return key
@@ -48,7 +45,7 @@ func Short(key string) string {
 	return "#{" + base64.RawURLEncoding.EncodeToString(sum[:]) + "}"
 }
 
-// TailOf returns the Tail of the key that a text of Short stands for.
+// TailOf returns the Tail of a key from its Short.
 func TailOf(short string) string {
 	if strings.IndexByte(short, '}') < 0 {
 		return "{" + short + "}"
@@ -56,7 +53,6 @@ func TailOf(short string) string {
 	return short
 }
 
-// prefix returns what the names begin with of keys whose words are of that family.
 func (s *Store) prefix(family string) string {
 	p := "ral:" + s.options.Name + ":" + family + ":"
 	if s.options.Tag != "" {

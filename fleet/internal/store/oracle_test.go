@@ -17,10 +17,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// oracleSteps is how many calls each sequence makes.
 const oracleSteps = 250
 
-// In Redis a policy gives, decision by decision, what it gives in process.
+// Each decision in Redis equals the policy's in process.
 //
 // Promise: Redis decides as the policy in process, to the nanosecond.
 func TestAgreesWithThePolicy(t *testing.T) {
@@ -28,7 +27,7 @@ func TestAgreesWithThePolicy(t *testing.T) {
 	policies := oraclePolicies(seed)
 	client := connect(t, shared)
 	var group sync.WaitGroup
-	const twins = 4 // so many sequences of each policy
+	const twins = 4 // sequences of each policy
 	for i := range twins * len(policies) {
 		p := policies[i/twins]
 		group.Go(func() {
@@ -44,12 +43,12 @@ func TestAgreesWithThePolicy(t *testing.T) {
 			refunder := p.(policy.Refunder)
 			var word uint64
 			_, d := p.Take(0, 1, 0, 0)
-			hint := d // what the last call was told
+			hint := d // the last call's decision
 			var n int64
 			var patience time.Duration
 			for step := range oracleSteps {
 				if wait := hint.RetryAfter; wait > 0 && wait < policy.Never-patience && random.IntN(2) == 0 {
-					// Again, just so patient that it works, or a nanosecond less.
+					// Again, with exactly enough patience, or a nanosecond less.
 					patience = max(patience, 0) + wait - time.Duration(random.Int64N(2))
 				} else {
 					if random.IntN(8) == 0 { // any word may be there
@@ -79,7 +78,7 @@ func TestAgreesWithThePolicy(t *testing.T) {
 	group.Wait()
 }
 
-// oraclePolicies are of all kinds, at their corners and of any size.
+// oraclePolicies are of all kinds, at corners and of any size.
 func oraclePolicies(seed uint64) []policy.Policy {
 	day := 24 * time.Hour
 	policies := []policy.Policy{
@@ -88,7 +87,7 @@ func oraclePolicies(seed uint64) []policy.Policy {
 		policy.Must(policy.Funnel(100, 1_000_000, time.Second)),
 		policy.Must(policy.Funnel(1_000_000, 333_333, 10*time.Second)),
 		policy.Must(policy.Funnel(3, 16_000_000, time.Second)),
-		policy.Must(policy.Funnel(16, 1, 365*day)), // time stands still within two years
+		policy.Must(policy.Funnel(16, 1, 365*day)), // time ends within two years
 		policy.Must(policy.Funnel(5, 16, 7*time.Nanosecond)),
 		policy.Must(policy.Queue(0, 10, time.Second)),
 		policy.Must(policy.Queue(20, 7, time.Minute)),
@@ -99,7 +98,7 @@ func oraclePolicies(seed uint64) []policy.Policy {
 		policy.Must(policy.Bursty(999_983, time.Second, 1)),
 		policy.Must(policy.Bursty(1, 365*day, 6)),
 		policy.Must(policy.FixedWindow(1, time.Millisecond)),
-		policy.Must(policy.FixedWindow(2, 1_024_001)), // whose step, 129ns, a microsecond may end
+		policy.Must(policy.FixedWindow(2, 1_024_001)), // its step of 129ns may end in mid-microsecond
 		policy.Must(policy.FixedWindow(10, time.Second)),
 		policy.Must(policy.FixedWindow(100, time.Second/3)),
 		policy.Must(policy.FixedWindow(1_000_000, 1234567*time.Nanosecond)),
@@ -126,7 +125,6 @@ func oraclePolicies(seed uint64) []policy.Policy {
 	return policies
 }
 
-// anyPolicy returns one that Redis can decide on, with figures of any size.
 func anyPolicy(random *rand.Rand) policy.Policy {
 	for {
 		count := 1 + random.Int64N(1<<random.IntN(32))
@@ -155,9 +153,8 @@ func anyPolicy(random *rand.Rand) policy.Policy {
 	}
 }
 
-// nextInstant goes on from clock, in microseconds: to where a call was told to come
-// back, or just before it; a little, a lot, or backwards; to a window's edge; to where
-// time stands still.
+// nextInstant moves clock, in microseconds: to a hinted retry or just before it; a little, a lot,
+// or back; to a window's edge; to the end of time.
 func nextInstant(random *rand.Rand, p policy.Policy, clock int64, word uint64, hint policy.Decision) int64 {
 	const most = int64(math.MaxInt64 / 1000 / 4)
 	toward := func(d time.Duration) int64 {
@@ -200,8 +197,7 @@ func nextInstant(random *rand.Rand, p policy.Policy, clock int64, word uint64, h
 	}
 }
 
-// anyWord returns a word: one of the policy's own that owes, or may never have been
-// its own at all.
+// anyWord returns a word of the policy that owes, or any word.
 func anyWord(random *rand.Rand, p policy.Policy, refunder policy.Refunder, word uint64, clock int64) uint64 {
 	now := policy.Instant(clock) * 1000
 	switch random.IntN(8) {
@@ -215,9 +211,9 @@ func anyWord(random *rand.Rand, p policy.Policy, refunder policy.Refunder, word 
 		return 0
 	case 4: // a debt
 		return refunder.Refund(word, now, -1-random.Int64N(1<<random.IntN(32)))
-	case 5: // or the contrary
+	case 5: // or a credit
 		return refunder.Refund(word, now, 1+random.Int64N(1<<random.IntN(32)))
-	case 6: // around the splits between the two numbers of a pair
+	case 6: // near the splits of a pair
 		return (1+random.Uint64N(9_000_000_000))*1_000_000_000 + random.Uint64N(3) - 1
 	default:
 		next, _ := p.Take(word, now, 1, math.MaxInt64)

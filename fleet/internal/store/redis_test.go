@@ -24,7 +24,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// ask asks Redis anything.
 func ask(t testing.TB, client rueidis.Client, words ...string) rueidis.RedisResult {
 	t.Helper()
 	return client.Do(context.Background(), client.B().Arbitrary(words...).Build())
@@ -37,8 +36,8 @@ func integer(t testing.TB, client rueidis.Client, words ...string) int64 {
 	return n
 }
 
-// Each write sets the key's end: not before the debt's, and at most a millisecond
-// after it. A read or a refused call leaves it as it is.
+// Each write sets the key's end at the debt's, or up to a millisecond later. Reads and refusals
+// keep it.
 //
 // Promise: A key's time to live never ends before its debt.
 func TestKeysLastAsLongAsTheDebt(t *testing.T) {
@@ -58,11 +57,11 @@ func TestKeysLastAsLongAsTheDebt(t *testing.T) {
 			check := func(what string, taken store.Taken) {
 				t.Helper()
 				if taken.ResetAfter == 0 {
-					return // it owes nothing, and nothing was written
+					return // no debt: nothing was written
 				}
 				end := integer(t, client, "PEXPIRETIME", key) - epoch.UnixMilli()
 				if end == -2-epoch.UnixMilli() {
-					// It has gone, which it may if the debt has.
+					// It may be gone if the debt is.
 					now := policy.Instant(time.Since(epoch)) // wall: it has gone before
 					require.GreaterOrEqual(t, now, taken.At+policy.Instant(taken.ResetAfter), what)
 					return
@@ -85,7 +84,7 @@ func TestKeysLastAsLongAsTheDebt(t *testing.T) {
 			charged, err := s.Refund(ctx, l, "k", -2)
 			require.NoError(t, err)
 			check("a charge", charged)
-			if _, words := p.(shape.Shaped); words { // a log may last a little longer than what is left of it
+			if _, words := p.(shape.Shaped); words { // a log may last longer than its rest
 				back, err := s.Refund(ctx, l, "k", 1)
 				require.NoError(t, err)
 				check("a refund", back)
@@ -113,7 +112,6 @@ func TestKeysLastAsLongAsTheDebt(t *testing.T) {
 	}
 }
 
-// A word takes no more memory than a number does.
 func TestMemoryOfAKey(t *testing.T) {
 	client := connect(t, shared)
 	s := store.New(client, store.Options{Name: own(t)})
@@ -129,7 +127,7 @@ func TestMemoryOfAKey(t *testing.T) {
 	assert.Equal(t, integer(t, client, "MEMORY", "USAGE", number), integer(t, client, "MEMORY", "USAGE", key))
 }
 
-// Redis's clock is what decides: units come back as it goes on.
+// Units come back by Redis's clock.
 func TestRedisClock(t *testing.T) {
 	client := connect(t, shared)
 	s := store.New(client, store.Options{Name: own(t)})
@@ -148,7 +146,6 @@ func TestRedisClock(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-// When Redis has forgotten the scripts, it is sent them again.
 func TestScriptsAreForgotten(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	client := connect(t, server)
@@ -180,7 +177,6 @@ func TestScriptsAreForgotten(t *testing.T) {
 	d, err := s.Peek(ctx, funnel, "k")
 	require.NoError(t, err)
 	assert.EqualValues(t, 1000-3*(1+1+5-1), d.Remaining, "all was counted, and once")
-	// Under load, too.
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {
@@ -201,8 +197,7 @@ func TestScriptsAreForgotten(t *testing.T) {
 	}
 }
 
-// However many callers meet at a key, no more pass than its limit has; and what is
-// left is not lost.
+// No more pass than the limit has, and the rest is not lost.
 func TestConcurrentCallersKeepTheLimit(t *testing.T) {
 	first, second := connect(t, shared), connect(t, shared)
 	for _, p := range append(wordPolicies(), newLog(t, 10, time.Minute)) {
@@ -237,7 +232,7 @@ func TestConcurrentCallersKeepTheLimit(t *testing.T) {
 	}
 }
 
-// What is under our key but is not ours is left as it is, and told.
+// Foreign values under a limit's names stay, and make an error.
 func TestWhatIsNotAWordIsLeftAlone(t *testing.T) {
 	client := connect(t, shared)
 	ctx := context.Background()
@@ -269,7 +264,7 @@ func TestWhatIsNotAWordIsLeftAlone(t *testing.T) {
 			assert.Zero(t, integer(t, client, "EXISTS", name(t, s, l, "other")), "all or nothing")
 		}
 	}
-	// The same under a log: a sorted set of others, or none.
+	// The same for a log.
 	log := limit(t, s, newLog(t, 10, time.Second))
 	for i, member := range [][2]string{{"12", "abc"}, {"1.5", "100000000000001"}, {"inf", "100000000000001"}, {"-3", "100000000000001"}, {"1e300", "100000000000001"}, {"4503599627370496", "100000000000001"}, {"576460752303424", "100000000000001"}, {"1702360659606047", "100000000000001"}} {
 		key := fmt.Sprint("set", i)
@@ -310,8 +305,7 @@ func TestReplica(t *testing.T) {
 	assert.ErrorIs(t, s.Check(context.Background(), time.Second), store.ErrReadOnly)
 }
 
-// Without memory a call that would write fails, and one that is refused is still
-// refused.
+// Calls that would write fail; refusals are still refusals.
 func TestFullMemory(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	client := connect(t, server)
@@ -376,7 +370,7 @@ func TestHostileKeys(t *testing.T) {
 		"\r\n", "a\r\nb", "$5\r\nhello\r\n", "*", "?", "[a]", "日本", "ral:", "'", `"`, "--", long, long[1:], long[:129], long[:128], long[:127],
 		long[:1<<16-1] + "}", "T}{k", "T}#{k",
 	}
-	for _, key := range keys { // what others may be hashed to
+	for _, key := range keys { // the hashes of others
 		sum := sha256.Sum256([]byte(key))
 		keys = append(keys, base64.RawURLEncoding.EncodeToString(sum[:]))
 	}
@@ -405,8 +399,7 @@ func TestHostileKeys(t *testing.T) {
 	}
 }
 
-// A cluster places a key by what the first braces hold: the key, what it is hashed to,
-// or the tag of the limit.
+// A cluster places a key by its first braces: the key, its hash, or the limit's tag.
 func TestNames(t *testing.T) {
 	client := connect(t, shared)
 	funnel := policy.Must(policy.Funnel(1, 1, time.Hour))
@@ -417,7 +410,6 @@ func TestNames(t *testing.T) {
 	}
 	s = store.New(client, store.Options{Name: "api", Tag: "T"})
 	assert.Equal(t, "ral:api:f:{T}{k}", name(t, s, limit(t, s, funnel), "k"))
-	// Policies that do not read each other's words have different names.
 	names := map[string]policy.Policy{}
 	for _, p := range append(wordPolicies(), newLog(t, 5, time.Second), newLog(t, 5, time.Minute),
 		policy.Must(policy.FixedWindow(10, time.Minute)), policy.Must(policy.FixedWindow(1_000_000, 2*time.Millisecond)),
@@ -434,8 +426,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A cluster decides on several keys at once where a tag keeps them together, and on one
-// key of several limits.
+// A cluster decides several keys at once if a tag keeps them together, and one key of several
+// limits.
 func TestCluster(t *testing.T) {
 	nodes := redistest.StartCluster(t, redistest.Options{})
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{nodes[0].Addr()}, DisableCache: true})
@@ -485,7 +477,7 @@ func TestCluster(t *testing.T) {
 	_, err = s.Heartbeat(ctx, store.Beat{ID: "a", TTL: time.Second})
 	assert.NoError(t, err)
 
-	// A node that is away, or slow to connect, is not one that is unfit.
+	// A node that is away or slow is not unfit.
 	synctest.Test(t, func(t *testing.T) {
 		var lines []*redistest.Line
 		for _, node := range nodes {
@@ -496,7 +488,7 @@ func TestCluster(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(func() {
 				client.Close()
-				time.Sleep(time.Minute) // its goroutines end
+				time.Sleep(time.Minute) // until its goroutines end
 			})
 			return store.New(client, store.Options{Name: "bubble"})
 		}
@@ -517,7 +509,7 @@ func TestCluster(t *testing.T) {
 		nodes[0].Do(t, "CONFIG", "SET", "maxmemory", "100mb")
 		nodes[0].Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 		nodes[1].Do(t, "ACL", "SETUSER", "default", "-info")
-		for range 10 { // in whatever order they answer
+		for range 10 { // in any order of answers
 			check(store.ErrEvictionPolicy, "one is unfit")
 		}
 		nodes[0].Do(t, "CONFIG", "SET", "maxmemory-policy", "noeviction")
@@ -528,7 +520,6 @@ func TestCluster(t *testing.T) {
 	})
 }
 
-// A caller's context ends its call.
 func TestContextEnds(t *testing.T) {
 	s := store.New(connect(t, shared), store.Options{Name: own(t)})
 	l := limit(t, s, policy.Must(policy.Funnel(3, 1, time.Hour)))
@@ -539,8 +530,7 @@ func TestContextEnds(t *testing.T) {
 	assert.ErrorIs(t, s.Lease(ctx, []store.LeaseAsk{{Limit: l, Key: "k", Need: 1, Most: 1}})[0].Err, context.Canceled)
 }
 
-// Redis 6.2 tells where a script failed before it tells why, and has a sign before codes of
-// its own.
+// Redis 6.2 puts the place of failure before the cause, and a sign before its own codes.
 func TestErrorsOfRedis62(t *testing.T) {
 	s := store.New(connect(t, shared), store.Options{Name: own(t)})
 	for says, want := range map[string]error{
@@ -560,7 +550,7 @@ func TestErrorsOfRedis62(t *testing.T) {
 	}
 }
 
-// What a script does that the policy would not do is not passed on.
+// A decision of the script that the policy contradicts is an error.
 func TestDisagreement(t *testing.T) {
 	client := connect(t, shared)
 	ctx := context.Background()
@@ -580,8 +570,7 @@ func TestDisagreement(t *testing.T) {
 	}
 }
 
-// A cluster that looks like one server is asked for one key at a time once it has refused
-// several.
+// It is asked for one key at a time after it refused several.
 func TestTakeEachOfAHiddenCluster(t *testing.T) {
 	nodes := redistest.StartCluster(t, redistest.Options{})
 	for _, single := range []bool{false, true} {
@@ -615,8 +604,7 @@ func TestTakeEachOfAHiddenCluster(t *testing.T) {
 	}
 }
 
-// Takes in one round trip are each for itself, in their order, also where Redis knows only
-// some of the scripts.
+// Takes are independent and in order, even if Redis lacks some scripts.
 func TestTakeEach(t *testing.T) {
 	client := connect(t, shared)
 	clock := int64(7_000_000_000)
@@ -669,7 +657,7 @@ func TestTakeEach(t *testing.T) {
 	}, got)
 }
 
-// Many calls for one key in one round trip are answered as if they came one by one.
+// Many calls for a key are answered like calls one by one.
 func TestTakeEachOfOneKey(t *testing.T) {
 	clock := int64(7_000_000_000)
 	s := clocked(t, connect(t, shared), &clock)

@@ -17,21 +17,19 @@ import (
 //go:embed lua/relog.lua
 var relogLua string
 
-// Refund gives n units back, or for n < 0 charges -n, as policy.Refunder has it, and tells
-// how the key stands then. Of a log it gives back the newest, and charges until it holds
-// twice the limit. One call of Redis, whatever others do to the key.
+// Refund gives n units back, or charges -n for n < 0, like policy.Refunder, and returns the key's
+// state. A log returns its newest units, and is charged up to twice the limit. One atomic call of
+// Redis.
 func (s *Store) Refund(ctx context.Context, l *Limit, key string, n int64) (Taken, error) {
 	return s.change(ctx, l, key, n, take{})
 }
 
-// Keep leaves kept of the n units of a take used, and gives back the others. If the present
-// word is the word that the take left, it becomes the word of a take of kept units, unless such a
-// take would have had its turn earlier. A word comes back after a return only if later takes
-// fill to the tick as much as came back, which time that passes between a take and its return
-// makes unlikely; then Keep gives back the units of the take as if nothing had come behind it.
-// Otherwise units come back from the newest on, as policy.Refunder does if nothing is known of
-// what others gave back, and in addition what undrained says. One call of Redis, whatever others do
-// to the key.
+// Keep leaves kept of the n units of a take used, and gives the others back, in one atomic call of
+// Redis. If the word is still the one that the take left, it becomes the word of a take of kept
+// units, unless that take would have had an earlier turn. A word recurs only if later takes fill
+// exactly the returned ticks; time that passes makes that unlikely. Then Keep returns the units as
+// if nothing had followed. Otherwise the newest units come back, like policy.Refunder without
+// knowledge of other returns, plus the units of [Limit.undrained].
 func (s *Store) Keep(ctx context.Context, l *Limit, key string, t Taken, n, kept int64) (Taken, error) {
 	kept = max(kept, 0)
 	if n <= kept || t.After == 0 { // nothing was taken, or all is kept
@@ -40,20 +38,19 @@ func (s *Store) Keep(ctx context.Context, l *Limit, key string, t Taken, n, kept
 	return s.change(ctx, l, key, n-kept, take{t, n})
 }
 
-// Cancel is Keep of no unit.
+// Cancel is Keep of no units.
 func (s *Store) Cancel(ctx context.Context, l *Limit, key string, t Taken, n int64) (Taken, error) {
 	return s.Keep(ctx, l, key, t, n, 0)
 }
 
-// take is what units are given back of: a take of n units. The zero take stands for any
-// calls.
+// take is a take of n units, to be given back in whole or part. The zero take stands for any calls.
 type take struct {
 	Taken
 	n int64
 }
 
-// replay returns the word that a take of fewer units would have left. ok is false if such a
-// take would have had its turn at another time, so that its units might count elsewhere.
+// replay returns the word after a take of fewer units. ok is false if that take would have had
+// another turn, where its units might count elsewhere.
 func (l *Limit) replay(of take, back int64) (word uint64, ok bool) {
 	if back >= of.n {
 		return of.Before, true
@@ -62,8 +59,7 @@ func (l *Limit) replay(of take, back int64) (word uint64, ok bool) {
 	return word, d.Allowed && d.Wait == of.Wait
 }
 
-// change gives back units: those of a take or, if that is zero, of any calls. For back < 0
-// it charges -back.
+// change gives back units of a take or, if it is zero, of any calls. For back < 0 it charges -back.
 func (s *Store) change(ctx context.Context, l *Limit, key string, back int64, of take) (Taken, error) {
 	name, err := s.name(l.prefix, key)
 	if err != nil {
@@ -73,7 +69,6 @@ func (s *Store) change(ctx context.Context, l *Limit, key string, back int64, of
 	return l.understandChange(s.run(ctx, l.back, []string{name}, []string{packed(figures)}), name, back, of)
 }
 
-// understandChange tells how a key stands after a change.
 func (l *Limit) understandChange(res rueidis.RedisResult, name string, back int64, of take) (Taken, error) {
 	reply, err := res.ToArray()
 	switch {
@@ -102,7 +97,7 @@ func (l *Limit) understandChange(res rueidis.RedisResult, name string, back int6
 	return t, nil
 }
 
-// changed is the next word, as the policy has it.
+// changed is the next word by the policy.
 func (l *Limit) changed(f found, back int64, of take) uint64 {
 	refunder := l.policy.(policy.Refunder)
 	switch {
@@ -113,7 +108,7 @@ func (l *Limit) changed(f found, back int64, of take) uint64 {
 			return word
 		}
 		return refunder.Cancel(f.word, of.After, of.At, f.at, back, 0)
-	case l.shape.Interval == 0: // what others gave back is not known
+	case l.shape.Interval == 0: // other returns are unknown
 		return refunder.Cancel(f.word, of.After, of.At, f.at, back, math.MaxInt64)
 	}
 	full, from := l.ticks(back), uint64(0)
@@ -128,21 +123,19 @@ func (l *Limit) changed(f found, back int64, of take) uint64 {
 	return f.word - min(full, drains-now, f.word-min(max(now, from), f.word))
 }
 
-// undrained returns the tick at which the last units of a take, so many, would have drained if
-// the bucket had been empty before it. Until then as much comes back as would drain from now on,
-// whatever other calls did, as long as the word lies ahead of now by at most reach ticks.
+// undrained returns the tick at which the last back units of a take would have drained, had the
+// bucket been empty before it. Until then as much comes back as would drain from now on, whatever
+// other calls did, while the word is ahead of now by at most reach ticks.
 //
-// Compare the word with that of a bucket without the units. It is behind by what they fill. A take
-// or a charge puts both off by as much, and what a take gives back is in both. Only while
-// the other bucket is empty does it come closer, and then by the time that passes.
-// So it stays behind by what they fill less their age, and a word that is brought forward by that
-// is not before the other, which has room for all that was taken.
+// Compare the word with the word of a bucket without the units, which is lower by their fill. A
+// take or a charge raises both equally, and a return lowers both. The distance shrinks only while
+// the other bucket is empty, by the time that passes. So it is at least the fill less the age. The
+// word lowered by that is not below the other, which has room for all takes.
 //
-// This holds for takes at the instants at which they start. While one is promised a turn, the next
-// must not start before it, so that nothing comes back. The bucket of a Funnel holds more than its
-// capacity until the last turn, and a Bursty owes more than a unit. In a Queue whatever is behind a
-// take starts when that has drained. If a Refund gave back units that had drained, or a Reset those
-// of this take, they come back twice.
+// This holds for takes that start at once. While a call is promised a turn the next must not start
+// before it, so nothing comes back. Until the last turn a Funnel holds more than its capacity, and
+// a Bursty owes more than a unit. In a Queue calls behind a take start when it has drained. Units
+// come back twice if a Refund returned drained units, or a Reset these.
 func (l *Limit) undrained(back int64, of take) (drains, reach uint64) {
 	switch l.shape.Kind {
 	case shape.Funnel:
@@ -154,13 +147,12 @@ func (l *Limit) undrained(back int64, of take) (drains, reach uint64) {
 	return min(at+min(l.ticks(back), policy.MaxWord-at), of.After), reach
 }
 
-// tick converts an instant as paced policies do.
+// tick converts an instant like paced policies.
 func (l *Limit) tick(at policy.Instant) uint64 {
 	return uint64(min(max(at, 0), policy.Instant(l.shape.End))) << tickBits
 }
 
-// mostBack is more than a window can count, except for the longest of an AlignedWindow: see
-// mostCounted.
+// mostBack exceeds any window's count, except the longest AlignedWindow's: see mostCounted.
 const mostBack = 1 << 53
 
 // backFigures are the parameters of a giver.
@@ -170,10 +162,10 @@ func (l *Limit) backFigures(back int64, of take) []float64 {
 		if of.After != 0 {
 			kept, back = of.n-back, of.n
 		}
-		back = min(max(back, -2*l.limit), 2*l.limit) // all that it can hold
+		back = min(max(back, -2*l.limit), 2*l.limit) // the most that it can hold
 		return append(l.logFigures(0, 0), float64(back), float64(of.After), float64(of.turn()), float64(kept))
 	}
-	// An impossible word, so that none is put in place of another.
+	// No word matches -1.
 	undo, turn := []float64{-1, 0, 0, 0, 0}, float64(-1)
 	paced := l.shape.Interval > 0
 	var drains, reach uint64
@@ -195,7 +187,7 @@ func (l *Limit) backFigures(back int64, of take) []float64 {
 	return append(append(undo, pairs(l.ticks(back), drains, reach)...), one[4:]...)
 }
 
-// turn tells the window of a word, as the givers of windows do.
+// turn returns the window of a word, like the givers of windows.
 func (l *Limit) turn(word uint64) float64 {
 	switch l.shape.Kind {
 	case shape.SlidingWindow:
@@ -207,7 +199,7 @@ func (l *Limit) turn(word uint64) float64 {
 	return float64(2*window + word>>l.shape.Bits&1)
 }
 
-// ticks is what n units take, or -n, as far as a word goes.
+// ticks returns the fill of |n| units, up to MaxWord.
 func (l *Limit) ticks(n int64) uint64 {
 	if n < 0 {
 		n = -max(n, -math.MaxInt64)
@@ -219,7 +211,6 @@ func (l *Limit) ticks(n int64) uint64 {
 	return lo
 }
 
-// parsePair understands a word that a script replies as a pair.
 func parsePair(reply []rueidis.RedisMessage) (word uint64, err error) {
 	if len(reply) != 2 {
 		return 0, fmt.Errorf("%d numbers", len(reply))
@@ -232,8 +223,8 @@ func parsePair(reply []rueidis.RedisMessage) (word uint64, err error) {
 	return uint64(h)*1_000_000_000 + uint64(l), err
 }
 
-// Delete forgets what is kept of the blocks of a key, and, unless l is nil, what it has used. It
-// reports whether there was anything.
+// Delete forgets the blocks of a key and, unless l is nil, its use. It reports whether there was
+// anything.
 func (s *Store) Delete(ctx context.Context, l *Limit, key string) (bool, error) {
 	name, err := s.name(s.blocks, key)
 	if err != nil {
@@ -250,7 +241,7 @@ func (s *Store) Delete(ctx context.Context, l *Limit, key string) (bool, error) 
 	return n > 0, nil
 }
 
-// relogParams are those of a log, of which n and patience are 0, and what is changed.
+// relogParams are a log's parameters and the change.
 var relogParams = newAlgorithm(relogLua, "n, limit, per, patience, count, unit, turn, keep")
 
 func (s *Store) relogScript() *script {

@@ -22,8 +22,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// What comes back, is charged or cancelled makes of a word in Redis what the policy makes
-// of it, to the bit; and what means nothing any more is not kept.
+// Returns, charges and cancels change words to the bit like the policy. Void words are not kept.
 func TestGivingBackAgreesWithThePolicy(t *testing.T) {
 	seed := seeds.Of(t)
 	policies := oraclePolicies(seed)
@@ -44,7 +43,7 @@ func TestGivingBackAgreesWithThePolicy(t *testing.T) {
 				store.Taken
 				n int64
 			}
-			var takes []take // some of the last, also those that are gone
+			var takes []take // some recent takes, also expired
 			var word uint64
 			_, hint := p.Take(0, 1, 0, 0)
 			for step := range oracleSteps {
@@ -58,7 +57,7 @@ func TestGivingBackAgreesWithThePolicy(t *testing.T) {
 				n := anyUnits(random, hint.Limit, hint.Remaining)
 				at := fmt.Sprintf("%v, seed %d of %d, step %d: word %d at %d, %d units", p, seed, i, step, word, now, n)
 
-				if random.IntN(3) == 0 { // another call takes
+				if random.IntN(3) == 0 { // another call
 					got, err := s.Take(context.Background(), l, "k", n, math.MaxInt64)
 					if !assert.NoError(t, err, at) {
 						return
@@ -124,8 +123,8 @@ func TestGivingBackAgreesWithThePolicy(t *testing.T) {
 	group.Wait()
 }
 
-// withoutTake is the word that is left of one when units of a take are given back that other calls
-// came behind: units x interval - age come back, if none of the calls can still be waiting.
+// withoutTake is the word after a return of units behind later calls: units x interval - age come
+// back, if no call can still be waiting.
 func withoutTake(p policy.Policy, word uint64, of store.Taken, now policy.Instant, units int64) uint64 {
 	s := p.(shape.Shaped).Shape()
 	tick := func(at policy.Instant) *big.Int {
@@ -162,8 +161,8 @@ func withoutTake(p policy.Policy, word uint64, of store.Taken, now policy.Instan
 	return next.Uint64()
 }
 
-// Calls take, some of them for a later turn, and give back all or a part in any order, before or
-// after they start. The units that are used never exceed the limit, counted when each call starts.
+// Calls take, some for a later turn, and return all or a part in any order, before or after they
+// start. The used units never exceed the limit, counted when each call starts.
 //
 // Promise: Returns in any order admit no more than the limit.
 func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
@@ -184,11 +183,11 @@ func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
 			l, key := limit(t, s, p), fmt.Sprint(i)
 			type use struct {
 				store.Taken
-				n, units int64 // taken, and used
+				n, units int64 // taken and used
 				start    uint64
 			}
 			var uses []use
-			var open []int // uses that may still give back
+			var open []int // uses that may still return
 			for range 8 * oracleSteps {
 				switch random.IntN(20) {
 				case 0:
@@ -196,9 +195,9 @@ func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
 				case 1, 2, 3, 4:
 					clock += random.Int64N(2000)
 				}
-				if at := len(open) - 1 - random.IntN(30); at >= max(len(open)-8, 0) { // one of the last
+				if at := len(open) - 1 - random.IntN(30); at >= max(len(open)-8, 0) { // a recent use
 					u := &uses[open[at]]
-					clock++ // between two scripts the clock of Redis goes on
+					clock++ // Redis's clock advances between scripts
 					u.units = max(random.Int64N(2*u.n)-u.n, 0)
 					_, err := s.Keep(context.Background(), l, key, u.Taken, u.n, u.units)
 					if !assert.NoError(t, err) {
@@ -218,7 +217,7 @@ func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
 				}
 			}
 			slices.SortStableFunc(uses, func(a, b use) int { return cmp.Compare(a.start, b.start) })
-			var drained uint64 // of a bucket of the units that were used
+			var drained uint64 // of a bucket of the used units
 			for _, u := range uses {
 				drained = max(drained, u.start)
 				before := drained
@@ -239,7 +238,7 @@ func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
 	group.Wait()
 }
 
-// A word that means nothing any more is not kept, however it came about.
+// Void words are not kept.
 func TestWhatIsGivenBackIsForgotten(t *testing.T) {
 	client := connect(t, shared)
 	ctx := context.Background()
@@ -263,7 +262,7 @@ func TestWhatIsGivenBackIsForgotten(t *testing.T) {
 				assert.Equal(t, d.Limit > 0, d.Remaining > 0, what)
 				assert.Zero(t, integer(t, client, "EXISTS", name(t, s, l, "k")), what)
 			}
-			// One that another call lengthened meanwhile is.
+			// A word that another call lengthened is kept.
 			taken, err := s.Take(ctx, l, "k", 1, math.MaxInt64)
 			require.NoError(t, err)
 			_, err = s.Take(ctx, l, "k", 1, math.MaxInt64)
@@ -275,7 +274,7 @@ func TestWhatIsGivenBackIsForgotten(t *testing.T) {
 	}
 }
 
-// Where time stands still, what counts no more then is not given back.
+// At the end of time void units are not given back.
 func TestCancelWhenTimeStandsStill(t *testing.T) {
 	client := connect(t, shared)
 	clock := int64(1) << 60
@@ -293,8 +292,7 @@ func TestCancelWhenTimeStandsStill(t *testing.T) {
 	}
 }
 
-// Calls that change one word at once all get through, each in one call of Redis,
-// however many others take from it.
+// Calls that change one word at once all succeed with one call of Redis each.
 func TestChangesLoseNothing(t *testing.T) {
 	s := store.New(connect(t, shared), store.Options{Name: own(t)})
 	ctx := context.Background()

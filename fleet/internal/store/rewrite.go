@@ -13,21 +13,17 @@ import (
 //go:embed lua/swap.lua
 var swapLua string
 
-// Rewrite puts Next(word, now) in place of a key's word.
+// Rewrite replaces a key's word by Next(word, now).
 type Rewrite struct {
 	Tail string // of the key
 	Next func(word uint64, now policy.Instant) uint64
 }
 
-// mostRewrites is how often the words are read that others wrote meanwhile. In a round
-// trip few do.
 const mostRewrites = 4
 
-// RewriteAll rewrites many words, two round trips for all. Each is rewritten once or
-// not at all. If others write it again and again, it stays as it is. If no answer
-// comes, it stays as it is or is rewritten without confirmation. Redis rewrites it no
-// later than within after the now that Next was told: a request may be held up on its
-// way. The first error is returned.
+// RewriteAll rewrites many words in two round trips, each once or not at all. A word that others
+// keep writing stays. Without an answer it stays or is rewritten unconfirmed. Redis rewrites it no
+// later than within after the now passed to Next. The first error is returned.
 func (s *Store) RewriteAll(ctx context.Context, l *Limit, all []Rewrite, within time.Duration) (first error) {
 	failed := func(err error) {
 		if first == nil {
@@ -78,7 +74,7 @@ func (s *Store) RewriteAll(ctx context.Context, l *Limit, all []Rewrite, within 
 	return first
 }
 
-// swapArgs are what the script is told that puts the word next in place of word.
+// swapArgs are the script's arguments to replace word by next.
 func (l *Limit) swapArgs(word, next uint64, now policy.Instant) []string {
 	text := func(word uint64) string {
 		if word == 0 {
@@ -93,7 +89,7 @@ func (l *Limit) swapArgs(word, next uint64, now policy.Instant) []string {
 	return []string{text(word), text(next), strconv.FormatInt(ends(fresh), 10)}
 }
 
-// ends is the millisecond from which a word means nothing any more that is fresh then.
+// ends is the millisecond from which a word that is fresh at that instant is void.
 func ends(fresh policy.Instant) int64 {
 	const ms = policy.Instant(time.Millisecond)
 	end := fresh / ms

@@ -14,7 +14,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Many words are rewritten at once; what cannot be is left, and told.
 func TestRewriteAll(t *testing.T) {
 	ctx, client, clock := context.Background(), connect(t, shared), int64(1_000_000)
 	s := clocked(t, client, &clock)
@@ -50,8 +49,7 @@ func TestRewriteAll(t *testing.T) {
 	assert.ErrorAs(t, s.RewriteAll(ctx, limit(t, s, log), all, 0), &field)
 }
 
-// A word that was worked out too long ago is not written: what it was worked out from
-// may have been there again.
+// A word computed too long ago is not written: its base may have recurred.
 func TestRewriteAllComesInTimeOrNotAtAll(t *testing.T) {
 	ctx, client, clock := context.Background(), connect(t, shared), int64(1_000_000)
 	s := clocked(t, client, &clock)
@@ -79,7 +77,6 @@ func TestRewriteAllComesInTimeOrNotAtAll(t *testing.T) {
 	}
 }
 
-// A write in between is not overwritten.
 func TestRewriteAllAmongOthers(t *testing.T) {
 	ctx, client, clock := context.Background(), connect(t, shared), int64(1_000_000)
 	s := clocked(t, client, &clock)

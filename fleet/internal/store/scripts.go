@@ -10,7 +10,7 @@ import (
 	"github.com/ral-limiter/ral/internal/core/shape"
 )
 
-// The parts that scripts are made of. They share the names of their locals.
+// The parts of scripts. They share the names of their locals.
 var (
 	//go:embed lua/time.lua
 	timeLua string
@@ -52,12 +52,12 @@ var (
 	recordLua string
 )
 
-// algorithm is how a kind of limit is worked out by a script: from the pair h, l, at
-// us, it sets h and l to the next word, and ms to when that ends, if the call is allowed.
+// algorithm is a script's decision for a kind of limit. If the call is allowed it sets the pair h,
+// l, read at us, to the next word, and ms to its end.
 type algorithm struct {
 	body   string
-	params string // what the script is told of the limit and of the call
-	count  int    // so many of them
+	params string // of the limit and the call
+	count  int    // of params
 }
 
 var algorithms = kindsOf(
@@ -67,9 +67,9 @@ var algorithms = kindsOf(
 	newAlgorithm(calling(alignedLua, alignedTakeLua), "n, limit, full, d, over, per, last, e, patience, zero"),
 )
 
-// givers are how units are given back or charged: in the same way, but that ms is nil if
-// the word is to stay, and gone is set if the next one means nothing already. First they
-// are told which word means that a take is undone, and what is put in its place.
+// givers return or charge units. Unlike algorithms they leave ms nil to keep the word, and set gone
+// if the next word is void already. Their first parameters are the word that an undone take left,
+// and its replacement.
 var givers = kindsOf(
 	newAlgorithm(calling(paceLua, paceBackLua), undone+"n, ah, al, dh, dl, rh, rl, fh, fl, e, x"),
 	newAlgorithm(calling(fixedLua, fixedBackLua), undone+algorithms[shape.FixedWindow].params+", turn"),
@@ -86,29 +86,26 @@ func kindsOf(pace, fixed, sliding, aligned algorithm) map[shape.Kind]algorithm {
 	}
 }
 
-// calling puts what a call does into how a word is read.
+// calling inserts a call into the reading of a word.
 func calling(body, call string) string { return strings.Replace(body, "CALL\n", call, 1) }
 
 func newAlgorithm(body, params string) algorithm {
 	return algorithm{body: body, params: params, count: strings.Count(params, ",") + 1}
 }
 
-// unpack is how a script reads its parameters: doubles in one argument, which are
-// cheaper to pass than so many decimals.
+// unpack reads a script's parameters: doubles in one argument are cheaper than decimals.
 func (a algorithm) unpack() string {
 	return fmt.Sprintf("local %s = struct.unpack('<%s', ARGV[1])\n", a.params, strings.Repeat("d", a.count))
 }
 
-// script is what Redis runs, and the name by which it knows that.
 type script struct{ source, sha string }
 
-// newScript puts a script together for a store: comments are left out, and what
-// depends on the epoch and the clock is filled in.
+// newScript builds a script without comments, with the epoch and the clock.
 func (s *Store) newScript(parts ...string) *script {
 	return s.newScriptFrom(s.options.Epoch.Unix(), parts...)
 }
 
-// newScriptFrom is newScript for a script that counts from epoch, in seconds of Unix time.
+// newScriptFrom is newScript with time from epoch, in seconds of Unix time.
 func (s *Store) newScriptFrom(epoch int64, parts ...string) *script {
 	var b strings.Builder
 	for line := range strings.Lines(s.options.clocked(epoch).Replace(strings.Join(parts, ""))) {
@@ -121,9 +118,8 @@ func (s *Store) newScriptFrom(epoch int64, parts ...string) *script {
 	return &script{source: b.String(), sha: hex.EncodeToString(sum[:])}
 }
 
-// takeScript decides calls on words. It replies the time, and for each key the word from
-// before, or Redis's error, and how many calls took, -1 if what is there is no word; and then
-// what there was of blocks.
+// takeScript decides calls on words. It replies the time; for each key the old word or Redis's
+// error, and the number of calls that took, -1 for a foreign value; then the blocks that it found.
 func (s *Store) takeScript(a algorithm) *script {
 	body := a.body
 	if strings.HasSuffix(a.params, "rest") {
@@ -136,8 +132,8 @@ func (s *Store) takeScript(a algorithm) *script {
 	).Replace(takesLua))
 }
 
-// backScript gives back or charges units of a word. It replies the word from before, the
-// time, 0, and the next word as a pair; or, of what is no word, as those that read one.
+// backScript returns or charges units of a word. It replies the old word, the time, 0, and the next
+// word as a pair. For a foreign value it replies like a read.
 func (s *Store) backScript(a algorithm) *script {
 	return s.newScript("local key = KEYS[1]\n", timeLua, a.unpack(), strings.NewReplacer(
 		"READ", readLua, "BODY", a.body, "WRITE", writeLua,

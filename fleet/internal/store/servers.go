@@ -13,9 +13,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// serversName is the name of the roll, the sorted set of the servers of a limit: each with
-// when it will be gone unless it says otherwise, in microseconds of Unix time: servers of
-// different epochs count one another.
+// serversName names the roll: the sorted set of a limit's servers, scored by when each will be
+// gone. Times are microseconds of Unix time, so servers of different epochs count each other.
 func (s *Store) serversName() string {
 	name := "ral:" + s.options.Name + ":servers"
 	if s.options.Tag != "" {
@@ -24,9 +23,8 @@ func (s *Store) serversName() string {
 	return name
 }
 
-// limitsName is the name of the sorted set of the limits that servers of this Name keep:
-// when each was first heard of and its text, with when it will be gone, in microseconds of
-// Unix time. A cluster keeps it where the roll is.
+// limitsName names the sorted set of limits that servers of this Name keep: first time and text,
+// scored by when it will be gone, in microseconds of Unix time. A cluster keeps it with the roll.
 func (s *Store) limitsName() string {
 	tag := s.options.Tag
 	if tag == "" {
@@ -35,12 +33,10 @@ func (s *Store) limitsName() string {
 	return "ral:" + s.options.Name + ":limits{" + tag + "}"
 }
 
-// rollLife is how long the roll stays when no server beats. It bounds the outage after
-// which servers are still remembered.
+// rollLife is how long the roll stays without a beat: after longer outages servers are forgotten.
 const rollLife = 24 * time.Hour
 
-// Time in which no server could beat does not count against any: all are put off by it, as
-// if the last of them had beaten just now.
+// Time in which no server could beat is added to the scores of all.
 const heartbeatLua = `
 local ttl, keep, life = ARGV[2] + 0, ARGV[3] + 0, ARGV[5] + 0
 local newest = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
@@ -67,38 +63,33 @@ local there = string.format('(%.0f', us)
 return {us, redis.call('ZCOUNT', key, there, '+inf'), redis.call('ZCARD', key), redis.call('ZRANGEBYSCORE', KEYS[2], there, '+inf')}
 `
 
-// Beat is what a server says of itself.
+// Beat is a server's message about itself.
 type Beat struct {
-	// ID is the server's.
 	ID string
-	// TTL is how long from now on it is there, unless it says so again.
+	// TTL is how long it is present without another beat.
 	TTL time.Duration
-	// Keep is how long beyond that it is remembered. Time in which no server of the limit
-	// beats, because Redis is away, does not count.
+	// Keep is how long it is remembered after that. Outages of Redis for all servers do not count.
 	Keep time.Duration
-	// Limit describes the limit that the server keeps.
+	// Limit describes the server's limit.
 	Limit string
 }
 
-// Roll is what a server is told for a beat.
+// Roll is the answer to a beat.
 type Roll struct {
-	// Present servers are there, this one among them; Remembered are those and the ones
-	// that were there not long ago and did not Leave.
+	// Present counts servers with this one; Remembered also those gone recently without Leave.
 	Present, Remembered int
-	// Limits are those that present servers keep, this one's among them.
-	Limits []KeptLimit
-	// Now is Redis's time.
-	Now policy.Instant
+	Limits              []KeptLimit    // of present servers, this one too
+	Now                 policy.Instant // Redis's time
 }
 
-// KeptLimit is a limit that servers keep.
+// KeptLimit is a limit of present servers.
 type KeptLimit struct {
 	Text  string
 	Since policy.Instant // when a server first said so, by Redis's clock
 }
 
-// Heartbeat tells Redis that a server is there, and returns which others are, by Redis's
-// clock. It is ErrNoRoll if something else is kept under the names that are used.
+// Heartbeat tells Redis that a server is there, and returns the others, by Redis's clock. The error
+// is ErrNoRoll if the names hold something else.
 func (s *Store) Heartbeat(ctx context.Context, b Beat) (Roll, error) {
 	names := []string{s.serversName(), s.limitsName()}
 	us := func(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
@@ -119,8 +110,7 @@ func (s *Store) Heartbeat(ctx context.Context, b Beat) (Roll, error) {
 	return r, nil
 }
 
-// parseRoll reads a reply, which is in Unix time. It is ErrNoRoll if a limit in it is none
-// that a Heartbeat wrote.
+// parseRoll reads a reply in Unix time. The error is ErrNoRoll for a limit that no Heartbeat wrote.
 func (s *Store) parseRoll(reply []rueidis.RedisMessage) (r Roll, err error) {
 	epoch := s.options.Epoch.Unix() * 1e6
 	if len(reply) != 4 {
@@ -148,7 +138,7 @@ func (s *Store) parseRoll(reply []rueidis.RedisMessage) (r Roll, err error) {
 	return r, nil
 }
 
-// Leave tells that the server is gone.
+// Leave tells Redis that the server is gone.
 func (s *Store) Leave(ctx context.Context, id string) error {
 	name := s.serversName()
 	if err := s.client.Do(ctx, s.client.B().Zrem().Key(name).Member(id).Build()).Error(); err != nil {

@@ -20,7 +20,7 @@ const (
 	rollKeep = time.Minute
 )
 
-// beats returns what has a server beat by a clock of the test's.
+// beats returns Heartbeat by the test's clock.
 func beats(t *testing.T, s *store.Store) func(id, limit string) store.Roll {
 	return func(id, limit string) store.Roll {
 		t.Helper()
@@ -30,8 +30,8 @@ func beats(t *testing.T, s *store.Store) func(id, limit string) store.Roll {
 	}
 }
 
-// Servers are counted by Redis's clock until they leave or have not been heard of for as
-// long as they said, and remembered for longer.
+// Servers count by Redis's clock until they leave or their TTL passes, and are remembered for
+// longer.
 func TestHeartbeat(t *testing.T) {
 	client := connect(t, shared)
 	ctx := context.Background()
@@ -63,8 +63,7 @@ func TestHeartbeat(t *testing.T) {
 	beat("c", 1, 1)
 }
 
-// An outage makes no server forget the others, however long it lasts and however often it
-// comes: the first to beat afterwards finds all of them.
+// After an outage of any length, and any number of them, the first beat finds all servers.
 func TestOutageForgetsNoServer(t *testing.T) {
 	var clock int64 = 1_000_000
 	s := clocked(t, connect(t, shared), &clock)
@@ -90,8 +89,8 @@ func TestOutageForgetsNoServer(t *testing.T) {
 	require.Equal(t, 1, server("b", "any").Remembered, "those that do not come back are forgotten")
 }
 
-// Servers of different epochs count one another, and those that are gone are forgotten as
-// if all had one epoch. Each is told the time by its own.
+// Servers of different epochs count and forget each other as if they had one, but each has its own
+// time.
 func TestRollOfSeveralEpochs(t *testing.T) {
 	client := connect(t, shared)
 	epochs := []time.Time{store.DefaultEpoch, store.DefaultEpoch.AddDate(-1, 0, 0), store.DefaultEpoch.Add(time.Hour)}
@@ -145,7 +144,6 @@ func TestRollOfSeveralEpochs(t *testing.T) {
 	require.Less(t, integer(t, client, "PTTL", "ral:"+byRedis.Name+":servers"), 25*time.Hour.Milliseconds())
 }
 
-// By itself nothing stays in Redis.
 func TestRollEnds(t *testing.T) {
 	client := connect(t, shared)
 	s := store.New(client, store.Options{Name: own(t)})
@@ -157,7 +155,6 @@ func TestRollEnds(t *testing.T) {
 	}
 }
 
-// The roll tells which limits are kept, and since when.
 func TestRollTellsLimits(t *testing.T) {
 	var clock int64 = 1_000_000
 	server := beats(t, clocked(t, connect(t, shared), &clock))
@@ -179,7 +176,6 @@ func TestRollTellsLimits(t *testing.T) {
 	require.ElementsMatch(t, both, r.Limits, "an outage changes nothing")
 }
 
-// A cluster keeps the roll and the limits together.
 func TestRollOfACluster(t *testing.T) {
 	nodes := redistest.StartCluster(t, redistest.Options{})
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{nodes[0].Addr()}, DisableCache: true})

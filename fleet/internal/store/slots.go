@@ -10,17 +10,17 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// SlotCount is how many slots the keys of a cluster lie in.
+// SlotCount is the number of slots in a cluster.
 const SlotCount = 1 << 14
 
-// SlotRange are slots that a node of a cluster has.
+// SlotRange is slots of a cluster's node.
 type SlotRange struct {
 	First, Last int
-	Node        string // the address of its primary
+	Node        string // its primary's address
 }
 
-// Slots asks all nodes of a cluster which of them has which slots, and returns the first
-// answer, or an error when ctx ends.
+// Slots asks all nodes of a cluster for its slots, and returns the first answer, or an error when
+// ctx ends.
 func (s *Store) Slots(ctx context.Context) ([]SlotRange, error) {
 	type answer struct {
 		ranges []SlotRange
@@ -29,7 +29,7 @@ func (s *Store) Slots(ctx context.Context) ([]SlotRange, error) {
 	nodes := s.client.Nodes()
 	answers := make(chan answer, len(nodes))
 	for _, client := range nodes {
-		go func() { // a connection that is being made does not heed ctx
+		go func() { // connecting ignores ctx
 			var a answer
 			reply, err := client.Do(ctx, client.B().ClusterSlots().Build()).ToArray()
 			if err == nil {
@@ -58,8 +58,8 @@ func (s *Store) Slots(ctx context.Context) ([]SlotRange, error) {
 
 var errSlots = errors.New("not a list of slots")
 
-// parseSlots understands the reply of CLUSTER SLOTS: of each range the first slot and the
-// last, and the nodes, the primary first, each with its host and its port.
+// parseSlots reads the reply of CLUSTER SLOTS: ranges of first slot, last slot, and nodes (host,
+// port) with the primary first.
 func parseSlots(reply []rueidis.RedisMessage) (ranges []SlotRange, err error) {
 	for _, r := range reply {
 		parts, err := r.ToArray()
@@ -84,7 +84,7 @@ func parseSlots(reply []rueidis.RedisMessage) (ranges []SlotRange, err error) {
 		if len(node) < 2 || first < 0 || last < first || last >= SlotCount {
 			return nil, errSlots
 		}
-		host, _ := node[0].ToString() // a nil host is that of the node asked, and names it as well
+		host, _ := node[0].ToString() // nil for the node asked, which also names it
 		port, err := node[1].AsInt64()
 		if err != nil {
 			return nil, err
@@ -94,11 +94,10 @@ func parseSlots(reply []rueidis.RedisMessage) (ranges []SlotRange, err error) {
 	return ranges, nil
 }
 
-// Slot returns the slot in which a cluster keeps the key of a tail.
+// Slot returns the slot of the key of a tail.
 func (l *Limit) Slot(tail string) int { return slot(hashTag(l.prefix + tail)) }
 
-// ProbeIn returns the name of a key without a value whose slot is one that has returns true
-// for, and "" if none is found.
+// ProbeIn returns the name of a key without a value in a slot for which has is true, or "".
 func (s *Store) ProbeIn(has func(slot int) bool) string {
 	for i := range 64 * SlotCount {
 		if tag := strconv.Itoa(i); has(slot(tag)) {
@@ -117,7 +116,7 @@ func (s *Store) Probe(ctx context.Context, name string) error {
 	return explain(err, name)
 }
 
-// slot is that of a hash tag: its CRC16, of the polynomial 0x1021, modulo the number of slots.
+// slot returns CRC16 (polynomial 0x1021) of a hash tag, modulo SlotCount.
 func slot(tag string) int {
 	crc := uint16(0)
 	for i := range len(tag) {

@@ -15,8 +15,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// The slot of a key is that in which a cluster keeps it, all slots have a node, and a probe
-// is asked of the node that it is for.
+// Slot agrees with the cluster, all slots have a node, and a probe goes to its node.
 func TestSlots(t *testing.T) {
 	cluster := redistest.StartCluster(t, redistest.Options{})
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{cluster[0].Addr()}, DisableCache: true})

@@ -13,40 +13,36 @@ import (
 	"github.com/ral-limiter/ral/internal/core/penalty"
 )
 
-// DefaultEpoch is what a store counts time from if it is not told.
+// DefaultEpoch is the zero of time by default.
 var DefaultEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Options are what a store may be told in addition to its client. All stores that share
-// keys must be told the same.
+// Options configure a store. All stores that share keys must have the same.
 type Options struct {
-	// Name is that of the limit, and part of its keys' names. It must not contain
-	// braces, which would move the keys of a cluster elsewhere.
+	// Name is the limit's name, and part of its keys' names. It must not contain braces.
 	Name string
-	// Tag is the hash tag of all keys, so that a cluster keeps them together; without
-	// it each key is its own. It must not contain braces either.
+	// Tag is the hash tag of all keys, without braces; "": each key is its own tag.
 	Tag string
-	// Epoch is what time is counted from, to the second: DefaultEpoch if it is zero.
+	// Epoch is the zero of time, to the second; the zero Epoch is DefaultEpoch.
 	Epoch time.Time
-	// Clock, in microseconds since the epoch, is read in place of Redis's. It is for
-	// tests. As it need not go on as Redis's does, keys are then kept an hour longer.
+	// Clock, in microseconds since the epoch, replaces Redis's in tests. Keys last an hour longer.
 	Clock func() int64
-	// Penalty is the rule by which refusals block a key. The zero one counts none.
+	// Penalty is the rule by which refusals block a key. The zero rule counts none.
 	Penalty penalty.Rule
 }
 
-// Store has Redis decide. Any number of goroutines may use it at once.
+// Store decides in Redis. Any number of goroutines may use it.
 type Store struct {
 	client  rueidis.Client
 	options Options
 	rule    rule
-	blocks  string      // the prefix of the names of blocks
-	apart   atomic.Bool // Redis refused a script about several keys
+	blocks  string      // of the names of blocks
+	apart   atomic.Bool // Redis refused a script on several keys
 	scripts struct {
 		read, look, soon, all, relog, lock, heartbeat *script
 	}
 }
 
-// New returns a store that asks Redis through the client. It does not ask anything yet.
+// New returns a store on the client. It sends nothing yet.
 func New(client rueidis.Client, o Options) *Store {
 	if o.Epoch.IsZero() {
 		o.Epoch = DefaultEpoch
@@ -67,8 +63,7 @@ func New(client rueidis.Client, o Options) *Store {
 	return s
 }
 
-// clocked returns what puts the clock into a script that counts from epoch, in seconds of
-// Unix time.
+// clocked returns the replacer of a script's clock, from epoch in seconds of Unix time.
 func (o Options) clocked(epoch int64) *strings.Replacer {
 	if o.Clock == nil {
 		expiry := strconv.FormatInt(epoch, 10) + "000 + ms"
@@ -84,8 +79,7 @@ func (o Options) clocked(epoch int64) *strings.Replacer {
 		"LIFE", "'PEXPIRE', key, "+expiry)
 }
 
-// run runs a script. Redis forgets scripts when it is restarted, or told to; then it
-// is sent again.
+// run runs a script, and sends it if Redis has forgotten it.
 func (s *Store) run(ctx context.Context, sc *script, keys, args []string) rueidis.RedisResult {
 	if s.options.Clock != nil {
 		args = append(args[:len(args):len(args)], s.clock())
@@ -98,7 +92,6 @@ func (s *Store) run(ctx context.Context, sc *script, keys, args []string) rueidi
 	return res
 }
 
-// call is a script to run.
 type call struct {
 	index  int
 	script *script
@@ -106,7 +99,7 @@ type call struct {
 	args   []string
 }
 
-// runAll runs scripts in one round trip, and those that Redis does not know in another.
+// runAll runs scripts in one round trip, and unknown scripts in another.
 func (s *Store) runAll(ctx context.Context, calls []call) []rueidis.RedisResult {
 	if len(calls) == 0 {
 		return nil
@@ -138,10 +131,8 @@ func (s *Store) runAll(ctx context.Context, calls []call) []rueidis.RedisResult 
 	return results
 }
 
-// clock is what a test's clock says, for a script.
 func (s *Store) clock() string { return strconv.FormatInt(s.options.Clock(), 10) }
 
-// unknown reports whether Redis does not know the script.
 func unknown(res rueidis.RedisResult) bool {
 	err, ok := rueidis.IsRedisErr(res.Error())
 	return ok && err.IsNoScript()

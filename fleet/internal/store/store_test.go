@@ -15,7 +15,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// One Redis serves all tests that do it no harm. Each has names of its own.
+// shared serves all tests that do it no harm, under their own names.
 var shared *redistest.Server
 
 func TestMain(m *testing.M) {
@@ -30,7 +30,6 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// connect returns a client of a server, which is closed with the test.
 func connect(t testing.TB, server *redistest.Server) rueidis.Client {
 	t.Helper()
 	client, err := rueidis.NewClient(rueidis.ClientOption{
@@ -41,8 +40,7 @@ func connect(t testing.TB, server *redistest.Server) rueidis.Client {
 	return client
 }
 
-// clocked returns a store with names of the test's own, and a clock that the test sets,
-// in microseconds.
+// clocked returns a store with own names and the test's clock, in microseconds.
 func clocked(t testing.TB, client rueidis.Client, clock *int64) *store.Store {
 	t.Helper()
 	return store.New(client, store.Options{Name: own(t), Clock: func() int64 { return *clock }})
@@ -50,7 +48,7 @@ func clocked(t testing.TB, client rueidis.Client, clock *int64) *store.Store {
 
 var names atomic.Int64
 
-// own returns a name that no other test has, nor another run of this one.
+// own returns a name that no other test or run has.
 func own(t testing.TB) string { return fmt.Sprintf("%s-%d", t.Name(), names.Add(1)) }
 
 func limit(t testing.TB, s *store.Store, p policy.Policy) *store.Limit {
@@ -67,7 +65,6 @@ func name(t testing.TB, s *store.Store, l *store.Limit, key string) string {
 	return n
 }
 
-// put writes what Redis holds under a name.
 func put(t testing.TB, client rueidis.Client, name, value string) {
 	t.Helper()
 	require.NoError(t, client.Do(context.Background(), client.B().Set().Key(name).Value(value).Build()).Error())

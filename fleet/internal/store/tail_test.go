@@ -11,8 +11,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A tail of 130 bytes at most stands for a key of any length: what is charged to it is
-// charged to the key.
+// A tail of up to 130 bytes stands for a key of any length.
 func TestTailStandsForTheKey(t *testing.T) {
 	s := store.New(connect(t, shared), store.Options{Name: own(t)})
 	l := limit(t, s, policy.Must(policy.Funnel(10, 1, time.Hour)))

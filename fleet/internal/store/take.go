@@ -14,21 +14,19 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Taken is what became of a call.
+// Taken is the result of a call.
 type Taken struct {
 	policy.Decision
-	// Before and After are the key's word before the call and after it, the same if
-	// nothing was taken. Of a log, Before is 0, and After the number of the first unit
-	// taken, or 0.
+	// Before and After are the key's words around the call, equal if nothing was taken. For a log
+	// Before is 0, and After the number of the first unit taken, or 0.
 	Before, After uint64
-	// At is when it was decided, by Redis's clock.
+	// At is the time of the decision, by Redis's clock.
 	At policy.Instant
-	// Block is what a block of the key has to do with it. Refused by one, or with one made,
-	// RetryAfter and ResetAfter are its end, unless those of the limit are later.
+	// Block is the effect of the key's block. RetryAfter and ResetAfter are not before its end.
 	Block Block
 }
 
-// TakeAsk is what a call asks: N units of a key.
+// TakeAsk asks for N units of a key.
 type TakeAsk struct {
 	Limit    *Limit
 	Key      string
@@ -36,15 +34,15 @@ type TakeAsk struct {
 	Patience time.Duration
 }
 
-// Take takes n units of the key, or none. See policy.Policy.Take. One call of Redis.
+// Take takes n units of the key, or none, in one call of Redis. See policy.Policy.Take.
 func (s *Store) Take(ctx context.Context, l *Limit, key string, n int64, patience time.Duration) (taken Taken, err error) {
 	s.TakeEach(ctx, []TakeAsk{{Limit: l, Key: key, N: n, Patience: patience}}, func(_ int, t Taken, e error) { taken, err = t, e })
 	return taken, err
 }
 
-// TakeEach is Take for each of the asks, each for itself, in one round trip. reply is told
-// what became of each, once, before it returns. Those of one limit that ask for as much are
-// decided by one script, at one instant; in a cluster each by its own.
+// TakeEach is Take for each ask by itself, in one round trip. It calls reply once for each before
+// it returns. One script decides the asks for the same units of one limit, at one instant; in a
+// cluster each has its own.
 func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, t Taken, err error)) {
 	var groups []*takes
 	apart := s.apart.Load() || s.client.Mode() == rueidis.ClientModeCluster
@@ -72,7 +70,7 @@ func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, 
 	for i, res := range s.runAll(ctx, calls) {
 		g := groups[i]
 		if err := res.Error(); err != nil && len(g.names) > 1 && errors.Is(explain(err, ""), ErrCrossSlot) {
-			// A proxy that looks like one server hides a cluster. Nothing was done.
+			// A proxy hides a cluster. Nothing was done.
 			s.apart.Store(true)
 			again := make([]TakeAsk, len(g.calls))
 			for j, c := range g.calls {
@@ -85,17 +83,17 @@ func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, 
 	}
 }
 
-// takes are calls that differ in nothing but the key.
+// takes are calls that differ only in the key.
 type takes struct {
 	TakeAsk
 	names  []string
-	blocks []string       // of the names' blocks
-	counts []byte         // how many calls there are for each
-	index  map[string]int // of the names
+	blocks []string       // of names
+	counts []byte         // calls for each
+	index  map[string]int // of names
 	calls  []struct{ ask, name int }
 }
 
-// like reports whether the ask, for the key of that name, may be one of them.
+// like reports whether the ask for the name may join them.
 func (g *takes) like(a *TakeAsk, name string) bool {
 	if at, there := g.index[name]; there && g.counts[at] == math.MaxUint8 {
 		return false // a script reads each word once
@@ -114,7 +112,7 @@ func (g *takes) add(ask int, name string) {
 	g.calls = append(g.calls, struct{ ask, name int }{ask, at})
 }
 
-// asking returns what Redis is to run for the calls, and what that is told.
+// asking returns the script for the calls, and its arguments.
 func (s *Store) asking(g *takes) (*script, []string) {
 	l := g.Limit
 	switch {
@@ -130,7 +128,6 @@ func (s *Store) asking(g *takes) (*script, []string) {
 	return l.take, []string{packed(l.figures(g.N, g.Patience)), string(g.counts)}
 }
 
-// understand tells what became of the calls.
 func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, err error)) {
 	l := g.Limit
 	parts, err := res.ToArray()
@@ -158,7 +155,7 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 	}
 	type key struct {
 		found
-		taken int64 // so many calls more
+		taken int64 // calls left that took
 		err   error
 	}
 	keys := make([]key, len(g.names))
@@ -200,26 +197,25 @@ func (l *Limit) understandLog(parts []rueidis.RedisMessage, g *takes) (Taken, er
 	return t, nil
 }
 
-// Peek tells how the key stands.
+// Peek returns the key's state.
 func (s *Store) Peek(ctx context.Context, l *Limit, key string) (Taken, error) {
 	return s.Take(ctx, l, key, 0, 0)
 }
 
-// canTake reports whether a call of n units can take anything, ever.
+// canTake reports whether n units can ever be taken.
 func (l *Limit) canTake(n int64) bool { return n > 0 && n <= l.limit }
 
-// found is what a script found and did.
+// found is a script's reply.
 type found struct {
 	word  uint64
 	at    policy.Instant
 	taken bool
-	block uint64 // the word of the key's block
-	// counted reports that a refusal by the limit does not count, as one did.
+	block uint64 // word of the key's block
+	// counted reports that a refusal has counted: no other does.
 	counted bool
 }
 
-// decide has the policy tell the decision, which must be what the script did. It brings f.block
-// up to after the call.
+// decide has the policy decide, which must agree with the script, and updates f.block.
 func (l *Limit) decide(name string, f *found, n int64, patience time.Duration) (Taken, error) {
 	next, d := l.policy.Take(f.word, f.at, n, patience)
 	blocked := l.rule.blockedFor(f.block, f.at) > 0
@@ -234,12 +230,11 @@ func (l *Limit) decide(name string, f *found, n int64, patience time.Duration) (
 	return t, nil
 }
 
-// heed is rule.heed of what the words' policy decided.
 func (l *Limit) heed(t *Taken, f *found, n int64) {
 	f.block = l.rule.heed(t, f.block, n, !f.counted, func() policy.Decision { return l.standing(f.word, f.at).Decision })
 }
 
-// parseWithBlock understands the reply {word, time, taken, block} of a script.
+// parseWithBlock reads the reply {word, time, taken, block} of a script.
 func parseWithBlock(reply []rueidis.RedisMessage, name string, l *Limit) (found, error) {
 	if len(reply) == 3 {
 		return parseParts(reply, name)
@@ -251,7 +246,7 @@ func parseWithBlock(reply []rueidis.RedisMessage, name string, l *Limit) (found,
 	return f, err
 }
 
-// parse understands the reply {word, time, taken} of a script.
+// parse reads the reply {word, time, taken} of a script.
 func parse(res rueidis.RedisResult, name string) (found, error) {
 	reply, err := res.ToArray()
 	if err != nil {
@@ -260,7 +255,6 @@ func parse(res rueidis.RedisResult, name string) (found, error) {
 	return parseParts(reply, name)
 }
 
-// parseParts understands the parts of such a reply.
 func parseParts(reply []rueidis.RedisMessage, name string) (f found, err error) {
 	if len(reply) != 3 {
 		return found{}, fmt.Errorf("%w (a reply of %d parts)", ErrDisagrees, len(reply))
@@ -279,8 +273,7 @@ func parseParts(reply []rueidis.RedisMessage, name string) (f found, err error) 
 	return f, err
 }
 
-// parseWord understands a word as Redis has it, nil for 0. Foreign says that a script found
-// that it is none.
+// parseWord reads Redis's form of a word, nil for 0. foreign says that a script found no word.
 func parseWord(reply rueidis.RedisMessage, foreign bool, name string) (word uint64, err error) {
 	if reply.IsNil() {
 		return 0, nil

@@ -19,7 +19,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// wordPolicies are one of each kind that has words.
+// wordPolicies has a policy of each kind with words.
 func wordPolicies() []policy.Policy {
 	return []policy.Policy{
 		policy.Must(policy.Funnel(10, 7, time.Second)),
@@ -31,12 +31,11 @@ func wordPolicies() []policy.Policy {
 	}
 }
 
-// aligned returns an AlignedWindow for instants since the default epoch.
+// aligned returns an AlignedWindow of the default epoch.
 func aligned(limit int64, per time.Duration) policy.Policy {
 	return policy.Must(policy.AlignedWindow(limit, per)).(policy.Anchored).Anchor(store.DefaultEpoch)
 }
 
-// TakeAll takes from all or none, and says what each policy says.
 func TestTakeAll(t *testing.T) {
 	client := connect(t, shared)
 	var group sync.WaitGroup
@@ -64,11 +63,11 @@ func TestTakeAll(t *testing.T) {
 				units := func() int64 { return []int64{1, 1, 1, 2, 3, 5, 7, 0, 0, 0, -1, 11, math.MaxInt64}[random.IntN(13)] }
 				var asks []store.Ask
 				var want []policy.Decision
-				var before, after []uint64 // as they would be
+				var before, after []uint64 // expected
 				pending := map[int]uint64{}
 				allowed, claims := true, []int{}
 				for range 1 + random.IntN(4) {
-					i, n := random.IntN(len(policies)), units() // may stand twice
+					i, n := random.IntN(len(policies)), units() // may repeat
 					word, twice := pending[i]
 					if !twice {
 						word = words[i]
@@ -136,7 +135,7 @@ func TestTakeAll(t *testing.T) {
 	group.Wait()
 }
 
-// A log that is asked for twice is charged twice, if both have room.
+// Both takes are charged, if both fit.
 func TestTakeAllOfALogTwice(t *testing.T) {
 	var clock int64
 	s := clocked(t, connect(t, shared), &clock)
@@ -154,7 +153,7 @@ func TestTakeAllOfALogTwice(t *testing.T) {
 
 	clock = 600_000
 	for n, wait := range map[int64]time.Duration{
-		2:             400 * time.Millisecond, // one has room, two have not
+		2:             400 * time.Millisecond, // one fits, two do not
 		3:             policy.Never,           // nor ever
 		math.MaxInt64: policy.Never,
 	} {
@@ -174,7 +173,7 @@ func TestTakeAllOfALogTwice(t *testing.T) {
 	assert.NoError(t, err)
 	assert.Empty(t, all)
 
-	// So many that they are recorded in larger entries together than each alone.
+	// Together they make larger entries than alone.
 	many := store.Ask{Limit: limit(t, s, newLog(t, 100, time.Second)), Key: "many", N: 17}
 	all, err = s.TakeAll(ctx, []store.Ask{many, many, many})
 	require.NoError(t, err)
@@ -184,8 +183,7 @@ func TestTakeAllOfALogTwice(t *testing.T) {
 	assert.EqualValues(t, 49, d.Remaining)
 }
 
-// A lease takes as many units as fit, up to the most asked for, or none if those are
-// less than needed; and just as a take of so many does.
+// A lease is like a take of the most units that fit up to Most, or none if fewer than Need fit.
 func TestLease(t *testing.T) {
 	client := connect(t, shared)
 	var group sync.WaitGroup
@@ -281,7 +279,6 @@ func TestLeaseRefuses(t *testing.T) {
 	assert.EqualValues(t, 10, replies[5].Granted)
 }
 
-// What is given back, charged, cancelled and forgotten is as the policy has it.
 func TestRefundCancelDelete(t *testing.T) {
 	client := connect(t, shared)
 	ctx := context.Background()
@@ -302,10 +299,10 @@ func TestRefundCancelDelete(t *testing.T) {
 				require.Equal(t, word, taken.After)
 				var got store.Taken
 				switch step % 5 {
-				case 0: // undone at once
+				case 0: // at once
 					got, err = s.Cancel(ctx, l, "k", taken, n)
 					word = before
-				case 1: // undone after another call took
+				case 1: // after another take
 					word, _ = p.Take(word, now, 1, math.MaxInt64)
 					_, err = s.Take(ctx, l, "k", 1, math.MaxInt64)
 					require.NoError(t, err)
@@ -339,7 +336,6 @@ func TestRefundCancelDelete(t *testing.T) {
 	}
 }
 
-// The error for a refused policy says why.
 func TestLimitRefusesPolicies(t *testing.T) {
 	s := store.New(connect(t, shared), store.Options{Name: own(t)})
 	for _, p := range []policy.Policy{
@@ -358,8 +354,8 @@ func TestLimitRefusesPolicies(t *testing.T) {
 	}
 }
 
-// The count of the longest windows has more bits than a number of a script. It is charged up to
-// what that holds, and comes back exactly from there.
+// The longest windows count more bits than a script's number. Charges stop there, and returns are
+// exact from there.
 func TestLongestAlignedWindowIsCountedExactly(t *testing.T) {
 	const most, counted = 1 << 52, 1<<53 - 1
 	ctx := context.Background()
