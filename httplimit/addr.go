@@ -8,76 +8,61 @@ import (
 )
 
 const (
-	// XForwardedFor is the header field of that name, a list of addresses. Each proxy adds
-	// the address of its own client on the right.
+	// XForwardedFor names a list of addresses. Each proxy adds its client's address on the right.
 	XForwardedFor = "X-Forwarded-For"
-	// Forwarded is the header field of RFC 7239, a list of elements. Their parameter "for"
-	// holds the same address.
+	// Forwarded is the field of RFC 7239. The parameter "for" of its elements holds the address.
 	Forwarded = "Forwarded"
 )
 
-// MaxHops is the most proxies that a request may come through. A client behind more has no
-// address, which bounds the cost of reading a list that no proxies have written.
+// MaxHops is the most proxies that a request may come through. A client behind more has no address,
+// which bounds the cost of reading a forged list.
 const MaxHops = clientaddr.MaxHops
 
-// DefaultIPv6Prefix is the number of leading bits of an IPv6 address that tell clients
-// apart: a home or a server commonly has 2^64 addresses of its own.
+// DefaultIPv6Prefix is the number of leading bits of an IPv6 address that tell clients apart: a
+// home or a server commonly has 2^64 addresses.
 const DefaultIPv6Prefix = clientaddr.DefaultIPv6Prefix
 
-// AddrConfig configures where a client's address is found. The zero AddrConfig trusts no
-// header field: the address is the connection's.
+// AddrConfig tells where a client's address is. The zero AddrConfig takes the connection's.
 //
-// Behind proxies, name the header field that they write, and either their addresses or
-// their number. Clients can send the same field. What they sent stands to the left of what
-// proxies added. So the field is read from the right, all its lines together, and only as
-// far as proxies wrote it.
+// Behind proxies, name the header field that they write, and either their addresses or their
+// number. Clients can send the same field, to the left of the proxies' additions. So the field is
+// read from the right, all its lines together, and only as far as proxies wrote it.
 type AddrConfig struct {
-	// Header is the field that the proxies write: XForwardedFor, Forwarded, or another
-	// one, which is read like X-Forwarded-For. "X-Real-IP" is a list of one address. "" is
-	// none.
+	// Header is the field that the proxies write: XForwardedFor, Forwarded, or another, which is
+	// read like X-Forwarded-For ("X-Real-IP" is a list of one address). "" is none.
 	Header string
 
-	// Trusted lists the prefixes of the proxies. If the connection comes from one of them,
-	// the client is the rightmost address of the field that is not in any. If all are, it
-	// is the leftmost, and if the field is missing it is the connection's. If the connection
-	// comes from elsewhere the field is not read, so clients cannot bypass the proxies.
+	// Trusted lists the prefixes of the proxies. The field of other connections is not read. The
+	// client is its rightmost address that is not in Trusted. If all are, it is the leftmost, and
+	// if the field is missing the connection's.
 	Trusted []netip.Prefix
 
-	// Hops is the number of proxies between the client and this server, for proxies whose
-	// addresses are not known. Each adds an address, and the client is the one that the
-	// first of them added: the Hops-th from the right. The server must be reachable
-	// through the proxies only, as a client that connects directly could write the field
-	// itself. Set either Trusted or Hops.
+	// Hops is the number of proxies between the client and this server, if their addresses are not
+	// known. The client is the Hops-th address from the right. The server must be reachable through
+	// the proxies only: other clients could write the field themselves. Set either Trusted or Hops.
 	Hops int
 
-	// IPv6Prefix is the number of bits of an IPv6 address that make a key, 1 to 128. The
-	// default is DefaultIPv6Prefix. IPv4 addresses are keys as a whole.
+	// IPv6Prefix is how many bits of an IPv6 address make a key, 1 to 128. 0 is DefaultIPv6Prefix.
 	IPv6Prefix int
 
-	// NAT64 lists prefixes in which translators embed IPv4 addresses, in addition to the
-	// well-known 64:ff9b::/96: see [ClientAddr.Key]. 64:ff9b:1::/48 is set aside for local
-	// ones (RFC 8215); list the prefix within it that your translator uses. Its length is
-	// 32, 40, 48, 56, 64 or 96 bits and gives the position of the IPv4 address (RFC 6052,
-	// section 2.2). No client may have an address in it except through the translator. If
-	// prefixes overlap, the longest that holds an address counts.
+	// NAT64 lists prefixes with embedded IPv4 addresses besides 64:ff9b::/96: see [ClientAddr.Key].
+	// For a local translator list its prefix within 64:ff9b:1::/48 (RFC 8215). The length, 32, 40,
+	// 48, 56, 64 or 96 bits, gives the position of the IPv4 address (RFC 6052, section 2.2).
+	// Clients must have such addresses only through a translator. The longest prefix counts.
 	NAT64 []netip.Prefix
 }
 
-// ClientAddr finds the addresses of clients. Call [NewClientAddr] to make one. Any number of
-// goroutines may call its methods. They allocate nothing for a well-formed address, except
-// for backslashes in a Forwarded field.
+// ClientAddr finds the addresses of clients. Call [NewClientAddr] to make one. Its methods are safe
+// for concurrent use. Only malformed addresses and backslashes in Forwarded allocate.
 //
-// IPv4 addresses that are mapped into IPv6 are unmapped, and zones are cut off. If there is
-// no address where one should stand ("unknown", an obfuscated identifier, garbage, an empty
-// element, fewer elements than Hops, more than MaxHops), the client has none. Such an element
-// is not skipped: those to its left may be the client's own.
+// IPv4 addresses mapped into IPv6 are unmapped, and zones are cut off. A malformed element
+// ("unknown", an obfuscated identifier, an empty element) in the client's place, fewer elements
+// than Hops, or more than MaxHops, mean no address: addresses further left may be the client's own.
 type ClientAddr struct{ of clientaddr.Finder }
 
-// connection is the ClientAddr of the zero AddrConfig.
 var connection = &ClientAddr{*clientaddr.Connection}
 
-// NewClientAddr checks the configuration. An error is a *policy.FieldError that names the
-// field.
+// NewClientAddr checks the configuration. An error is a *policy.FieldError.
 func NewClientAddr(config AddrConfig) (*ClientAddr, error) {
 	of, err := clientaddr.New("httplimit", clientaddr.Config(config))
 	if err != nil {
@@ -86,27 +71,22 @@ func NewClientAddr(config AddrConfig) (*ClientAddr, error) {
 	return &ClientAddr{*of}, nil
 }
 
-// ByAddr is the key function for the address of the connection, an IPv6 address cut to 64
-// bits: see [ClientAddr.Key]. It is right for servers that clients connect to directly.
-// Behind a proxy the address is the proxy's: use the Key of a [ClientAddr]. A connection
-// without an address, such as that of a Unix socket, has no key.
+// ByAddr is the key function for the connection's address, an IPv6 address cut to 64 bits: see
+// [ClientAddr.Key]. Use it for servers that clients connect to directly; behind a proxy use the Key
+// of a [ClientAddr]. A connection without an address, such as a Unix socket, has no key.
 func ByAddr(r *http.Request) netip.Addr { return connection.Key(r) }
 
-// Key is the key function for the client's address, an IPv6 address cut to the prefix. A
-// request without an address has no key.
+// Key is the key function for the client's address, an IPv6 address cut to the prefix. It returns
+// the zero Addr if there is none.
 //
-// An address in which a translator embedded an IPv4 address (RFC 6052) gives the key of
-// that IPv4 address: all clients of a translator share their leading bits. This is done for
-// the well-known prefix 64:ff9b::/96 with a public IPv4 address, and for AddrConfig.NAT64
-// with any. Translators must not use the well-known prefix for other IPv4 addresses, so
-// those remain IPv6 and share one key.
-//
-// Other embeddings are not looked at. A client chooses the bits that Teredo embeds. A client
-// of 6to4 has 48 bits of prefix like many others: set IPv6Prefix to 48 if that matters.
+// An address with an embedded IPv4 address (RFC 6052) gives that address's key, as all clients of a
+// translator share their leading bits. This holds for 64:ff9b::/96 with a public IPv4 address, and
+// for AddrConfig.NAT64 with any. Other addresses of 64:ff9b::/96 share one key. Teredo addresses
+// are not read, as the client chooses the bits. For clients of 6to4 set IPv6Prefix to 48.
 func (c *ClientAddr) Key(r *http.Request) netip.Addr { return c.of.Cut(c.Addr(r)) }
 
-// Addr returns the client's address as it is, uncut and not translated, or the zero Addr if
-// it is unknown. Trusted, Options.Allow and Options.Deny are compared with it.
+// Addr returns the client's address, uncut and not translated, or the zero Addr if unknown.
+// Trusted, Options.Allow and Options.Deny are compared with it.
 func (c *ClientAddr) Addr(r *http.Request) netip.Addr {
 	var peer netip.Addr
 	if c.of.ReadsPeer() {

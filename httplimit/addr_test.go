@@ -9,8 +9,7 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/httpattack"
 )
 
-// Each line has the address of a connection, the lines of the field, and the client's
-// address. "-" is no address.
+// Each line has the connection's address, the field's lines, and the client's address, "-" if none.
 //
 // Promise: The client's address is found as configured, and no other header is trusted.
 func TestClientAddr(t *testing.T) {

@@ -18,18 +18,15 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// quiet is a ResponseWriter that allocates nothing. Tests empty its header before each
-// request, for which a server makes a new one.
+// quiet is a ResponseWriter that allocates nothing. Tests empty its header before each request.
 type quiet struct{ h http.Header }
 
 func (q *quiet) Header() http.Header         { return q.h }
 func (q *quiet) Write(b []byte) (int, error) { return len(b), nil }
 func (q *quiet) WriteHeader(int)             {}
 
-// On the admitted path the middleware allocates the values of the header fields that it
-// sets: two strings, one of them cached, and the slice that holds them; or one string and
-// a slice for three fields. Without fields it allocates nothing, also behind proxies.
-// Several limits allocate the results of engine.TakeAll.
+// RateLimit allocates two strings, one of them cached, and their slice; the older sets a string and
+// a slice. Several limits allocate the results of engine.TakeAll.
 //
 // Promise: An admitted request allocates only its header values.
 func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
@@ -110,8 +107,7 @@ func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 	}
 }
 
-// A refusal allocates the values of its fields: with RateLimit two slices and two strings,
-// without fields a slice and the string of Retry-After. The body is formatted beforehand.
+// RateLimit allocates two slices and two strings; no fields, the slice and string of Retry-After.
 func TestRefusalAllocatesHeaderValuesOnly(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

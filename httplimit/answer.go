@@ -12,18 +12,16 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// The problem type of a limit that was exceeded, and its title
-// (draft-ietf-httpapi-ratelimit-headers-11, "Quota Exceeded").
+// The problem types and titles "Quota Exceeded" and "Temporary Reduced Capacity" of
+// draft-ietf-httpapi-ratelimit-headers-11.
 const (
-	quotaExceeded      = "https://iana.org/assignments/http-problem-types#quota-exceeded"
-	quotaExceededTitle = "Request cannot be satisfied as assigned quota has been exceeded"
-	// Those of a server that has less capacity for a while ("Temporary Reduced Capacity").
+	quotaExceeded        = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	quotaExceededTitle   = "Request cannot be satisfied as assigned quota has been exceeded"
 	reducedCapacity      = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 	reducedCapacityTitle = "Request cannot be satisfied due to temporary server capacity constraints"
 )
 
-// answer writes the answer to a refused request: problem details (RFC 9457) or text. retry
-// is the value of Retry-After, or "" for none.
+// answer writes the answer to a refused request. retry is the value of Retry-After, or "".
 func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result, retry string) {
 	var b body
 	switch {
@@ -53,8 +51,7 @@ const (
 	problemDetails = "application/problem+json"
 )
 
-// body is the body of an answer, with the values of Content-Type and Content-Length. Answers
-// may share it, as a Writer must not change what it writes.
+// body is the body of an answer, with its Content-Type and Content-Length. Answers share it.
 type body struct {
 	text         []byte
 	kind, length string
@@ -64,8 +61,7 @@ func bodyOf(kind string, text []byte) body { return body{text, kind, strconv.Ito
 
 var ofAnotherBody = [...]string{"Content-Encoding", "Content-Range", "Etag", "Last-Modified", "Expires"}
 
-// problem returns the problem details of a refusal. Those of OverLimit depend on nothing
-// except the limits that refused.
+// problem returns a refusal's problem details. For OverLimit they depend only on v.Violated.
 func (m *Middleware) problem(v *result) []byte {
 	status := Status(v.Reason)
 	kind, title := "about:blank", http.StatusText(status)
@@ -99,7 +95,6 @@ func (m *Middleware) problem(v *result) []byte {
 	return append(b, "}\n"...)
 }
 
-// sentence returns the text of a refusal.
 func sentence(v *result) []byte {
 	b := append(make([]byte, 0, 128), http.StatusText(Status(v.Reason))...)
 	if v.Reason == limits.OverLimit && v.Provenance.Exact() {
@@ -113,8 +108,6 @@ func sentence(v *result) []byte {
 	return append(b, '\n')
 }
 
-// detail tells a client what is wrong with its request, or with the server, beyond the
-// status.
 func detail(v *result) string {
 	switch v.Reason {
 	case limits.NoKey:
@@ -137,17 +130,15 @@ func detail(v *result) string {
 	return ""
 }
 
-// Media ranges beyond these bounds are not read, so that a long field costs no time. No
-// client is known to exceed them.
+// Media ranges beyond these bounds are not read, so that a long field costs no time.
 const (
 	mostRanges   = 64
 	longestRange = 256
 )
 
-// wantsProblem reports whether a client prefers problem details to text, by its Accept
-// fields (RFC 9110, section 12.5.1). Accepting JSON means accepting problem details, and
-// accepting HTML means accepting text. A tie means problem details; if neither is accepted
-// the answer is text.
+// wantsProblem reports whether a client prefers problem details to text, by its Accept fields (RFC
+// 9110, section 12.5.1). JSON counts as problem details, and HTML as text. A tie means problem
+// details. If neither is accepted the answer is text.
 func wantsProblem(accept []string) bool {
 	if len(accept) == 0 {
 		return true
@@ -187,8 +178,7 @@ func wantsProblem(accept []string) bool {
 	return problem.q > 0 && problem.q >= text.q
 }
 
-// preference is the weight of a media type, as given by the most specific range that
-// covers it.
+// preference is a media type's weight, by the most specific range that covers it.
 type preference struct{ specific, q int }
 
 func (p *preference) add(specific, q int) {
@@ -197,8 +187,7 @@ func (p *preference) add(specific, q int) {
 	}
 }
 
-// mediaRange returns a media range and its weight in thousandths, which is -1 if
-// malformed.
+// mediaRange returns a media range and its weight in thousandths, or -1 if malformed.
 func mediaRange(s string) (kind string, q int) {
 	kind, parameters, more := strings.Cut(s, ";")
 	q = 1000

@@ -14,7 +14,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A refused request is answered in the form that the client accepts.
 func TestAnswers(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Hour)))
 	m, err := NewAll(Options{Deny: prefixList("198.51.100.0/24")}, Limit[netip.Addr]{Name: `a "quoted\" name`, Limiter: limiter, Key: ByAddr})
@@ -48,7 +47,6 @@ func TestAnswers(t *testing.T) {
 	assert.Equal(t, "Bad Request: the client's address is unknown\n", w.Body.String())
 }
 
-// Fields that an outer handler set for another answer are removed.
 func TestAnswerRemovesFieldsOfAnother(t *testing.T) {
 	m := Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Hour))), ByAddr, Options{}))
 	h := m.Handler(done)
@@ -121,7 +119,6 @@ func FuzzAccept(f *testing.F) {
 		if strings.Count(accept, ",") > mostRanges-3 {
 			return
 		}
-		// A client that prefers one form is given it.
 		if !wantsProblem([]string{accept, "text/plain;q=0, application/problem+json;q=1"}) {
 			t.Fatalf("%q keeps a client from problem details", accept)
 		}
@@ -131,7 +128,6 @@ func FuzzAccept(f *testing.F) {
 	})
 }
 
-// The answer to a request without a key says which one is missing.
 func TestKeylessAnswerSaysWhatIsMissing(t *testing.T) {
 	limiter := open[string](t, policy.Must(policy.FixedWindow(1, time.Hour)))
 	one := Must(NewAll(Options{}, Limit[string]{Name: `the "key"`, Limiter: limiter, Key: ByHeader("X-Api-Key")}))

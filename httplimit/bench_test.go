@@ -10,7 +10,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// BenchmarkMiddleware measures the less common ways through the middleware.
 func BenchmarkMiddleware(b *testing.B) {
 	plenty := func(b *testing.B) *engine.Engine[netip.Addr] {
 		return open[netip.Addr](b, policy.Must(policy.Funnel(1_000_000_000, 1_000_000, time.Second)))

@@ -15,14 +15,13 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// interval is the time between two turns of a spaced queue.
 const interval = 50 * time.Millisecond
 
 func spaced(capacity int64) policy.Policy {
 	return policy.Must(policy.Queue(capacity, int64(time.Second/interval), time.Second))
 }
 
-// oneAndSeveral returns a middleware of one limit, and one in which another has room always.
+// oneAndSeveral returns a middleware of one limit, and one with another limit that has room.
 func oneAndSeveral(t *testing.T, limiter *engine.Engine[netip.Addr], o Options) map[string]*Middleware {
 	return map[string]*Middleware{
 		"one limit": Must(New(limiter, ByAddr, o)),
@@ -39,15 +38,14 @@ func atIntervals(n int) (all []timed) {
 	return all
 }
 
-// A limit that SetPolicy makes a queue spaces requests from then on, whatever it was at the
-// first request; one that it makes none spaces no more.
+// A limit may become a queue, or cease to be, after the first request.
 func TestQueueSpacesAfterSetPolicy(t *testing.T) {
 	for _, upTo := range []time.Duration{0, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			limiter := open[netip.Addr](t, spaced(0))
 			for name, m := range oneAndSeveral(t, limiter, Options{WaitUpTo: upTo}) {
 				if name == "several" && upTo == 0 {
-					continue // under several limits a queue refuses rather than waits
+					continue // several limits never wait for a queue
 				}
 				h := m.Handler(done)
 				require.Equal(t, 200, ask(h, from(alice)).Code)
@@ -64,8 +62,7 @@ func TestQueueSpacesAfterSetPolicy(t *testing.T) {
 	}
 }
 
-// Each key's own limit counts, and it may change at any time: one that is no queue for the
-// first key seen is one for another.
+// A limit that is no queue for the first key seen may be one for another key, at any time.
 func TestQueueSpacesUnderPolicyFor(t *testing.T) {
 	for _, upTo := range []time.Duration{0, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
@@ -84,7 +81,6 @@ func TestQueueSpacesUnderPolicyFor(t *testing.T) {
 	}
 }
 
-// Shadow tells which delays a queue would make, from the first request after SetPolicy.
 func TestShadowOfQueueAfterSetPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := open[netip.Addr](t, spaced(0))

@@ -43,7 +43,6 @@ func Example() {
 	// "default";q=2;w=120 true
 }
 
-// show sends a request to a handler and prints the outcome.
 func show(h http.Handler, fields ...string) {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = "10.0.0.1:4711"

@@ -21,20 +21,16 @@ const (
 	retryAfterField = "Retry-After"
 )
 
-// retrySeconds returns the value of Retry-After. It is at least 1, as 0 would invite the
-// client to return at once.
+// retrySeconds returns the value of Retry-After: at least 1, as 0 invites the client at once.
 func retrySeconds(d time.Duration) int64 { return max(1, whole.Up(d, time.Second)) }
 
-// fieldWriter writes the header fields of a middleware's limits.
 type fieldWriter struct {
 	admission.Fields
 	headers HeaderSet
 }
 
-// write sets the fields that tell how the request stands with the limit that decided. It
-// allocates nothing except their values. quotas are those of several limits, or nil. What
-// the limiter does not promise is left out, and with it all that says how the request
-// stands.
+// write sets the fields for the limit that decided. It allocates only their values. quotas belong
+// to several limits, or are nil. If the limiter's answer is not exact, only the policy is told.
 func (f *fieldWriter) write(h http.Header, v *result, quotas []quota) {
 	if !v.Provenance.Exact() {
 		if f.headers == RateLimitHeaders {
@@ -84,8 +80,7 @@ func (f *fieldWriter) write(h http.Header, v *result, quotas []quota) {
 	}
 }
 
-// after returns the lines of a field that an outer middleware has set, if any, with another
-// one behind them.
+// after appends line to the lines of a field that an outer middleware has set.
 func after(before, line []string) []string {
 	if len(before) == 0 {
 		return line
@@ -93,9 +88,8 @@ func after(before, line []string) []string {
 	return append(before[:len(before):len(before)], line...)
 }
 
-// tighter reports whether the limit in an outer middleware's fields has no larger share left
-// than this one. The older fields have room for one limit, and tell the one that the client
-// will reach first.
+// tighter reports whether the limit in an outer middleware's fields has no larger share left than
+// this limit. The older fields have room for one limit: the client will reach that one first.
 func tighter(limits, remainings []string, limit, remaining int64) bool {
 	if len(limits) != 1 || len(remainings) != 1 {
 		return false
@@ -106,7 +100,6 @@ func tighter(limits, remainings []string, limit, remaining int64) bool {
 		float64(left)/float64(max(outer, 1)) <= float64(remaining)/float64(max(limit, 1))
 }
 
-// three sets the three fields of the older sets, which have room for one limit.
 func three(h http.Header, limitName string, limit int64, remainingName string, remaining int64, resetName string, reset int64) {
 	var buffer [64]byte
 	b := strconv.AppendInt(buffer[:0], limit, 10)

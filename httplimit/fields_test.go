@@ -18,7 +18,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Each header set tells clients how they stand.
 func TestHeaderSets(t *testing.T) {
 	for set, want := range map[HeaderSet][2]map[string]string{
 		RateLimitHeaders: {
@@ -57,7 +56,6 @@ func TestHeaderSets(t *testing.T) {
 	}
 }
 
-// The policy field follows a limit that changes, whether the value is cached or not.
 func TestPolicyFieldFollowsTheLimit(t *testing.T) {
 	var limits []policy.Policy
 	for i := range 3 * admission.MostPolicies {
@@ -78,7 +76,6 @@ func TestPolicyFieldFollowsTheLimit(t *testing.T) {
 	assert.Equal(t, admission.MostPolicies, m.fields.Cached(), "the cache is bounded")
 }
 
-// A reset in Unix time is never told too early.
 func TestUnixTimeIsRoundedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := open[netip.Addr](t, policy.Must(policy.Funnel(3, 1, 5*time.Second)))
@@ -88,8 +85,7 @@ func TestUnixTimeIsRoundedUp(t *testing.T) {
 	})
 }
 
-// A window shorter than a second is left out, and so is one that the policy does not tell.
-// No number exceeds the largest of a structured field.
+// A window that is shorter than a second or unknown is left out. Numbers are capped.
 func TestPolicyFieldAtTheEdges(t *testing.T) {
 	for want, p := range map[string]policy.Policy{
 		`"default";q=10`:              policy.Must(policy.Funnel(10, 11, time.Second)),
@@ -115,7 +111,6 @@ func TestPolicyFieldAtTheEdges(t *testing.T) {
 // huge is a policy whose numbers exceed those of a structured field.
 type huge struct{}
 
-// Nested middlewares add a line each.
 func TestNestedMiddlewaresAddLines(t *testing.T) {
 	outer, err := NewAll(Options{}, Limit[netip.Addr]{Name: "outer", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(10, 10, time.Second))), Key: ByAddr})
 	require.NoError(t, err)
@@ -126,7 +121,6 @@ func TestNestedMiddlewaresAddLines(t *testing.T) {
 	assert.Equal(t, []string{`"outer";r=9;t=1`, `"inner";r=4;t=1`}, w.Header()["Ratelimit"])
 }
 
-// A line is added to a copy of the existing ones, not to their array.
 func TestLinesAreAddedToACopy(t *testing.T) {
 	m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(10, 10, time.Second))), ByAddr, Options{}))
 	shared := make([]string, 1, 2)
@@ -138,7 +132,6 @@ func TestLinesAreAddedToACopy(t *testing.T) {
 	assert.Empty(t, shared[:2][1])
 }
 
-// A handler that changes its header changes no other request's.
 func TestHeaderValuesAreTheRequestsOwn(t *testing.T) {
 	m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(10, 10, time.Second))), ByAddr, Options{}))
 	h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -152,8 +145,6 @@ func TestHeaderValuesAreTheRequestsOwn(t *testing.T) {
 	}
 }
 
-// The older fields have room for one limit of nested middlewares: the one that the client
-// will reach first.
 func TestNestedLegacyFieldsTellTheTighterLimit(t *testing.T) {
 	for set, field := range map[HeaderSet]string{LegacyHeaders: "RateLimit-", XRateLimitHeaders: "X-RateLimit-"} {
 		for _, c := range []struct {
@@ -192,9 +183,8 @@ func TestNestedLegacyFieldsTellTheTighterLimit(t *testing.T) {
 	}
 }
 
-// Under a Bursty or a WarmingUp clients are told of the units that can remain, and not of
-// the credit of a single request. So the limit that they are told of beside another one is
-// the one with the least share left.
+// Clients are told the units that can remain under a Bursty or WarmingUp, not the credit of one
+// request. The limit with the least share left is told.
 func TestCreditIsNotAdvertised(t *testing.T) {
 	bursts, warming := policy.Must(policy.Bursty(100, time.Second, 99)), policy.Must(policy.WarmingUp(1, time.Minute, time.Hour, 3))
 	for _, c := range []struct {
@@ -240,7 +230,6 @@ func TestCreditIsNotAdvertised(t *testing.T) {
 	}
 }
 
-// No client is told more than the window, at whatever instant a fresh one opens.
 func TestFreshWindowIsToldAsItsLength(t *testing.T) {
 	for set, told := range map[HeaderSet]func(http.Header) string{
 		RateLimitHeaders: func(h http.Header) string {

@@ -34,7 +34,6 @@ func from(addr string, fields ...string) *http.Request {
 	return r
 }
 
-// ask sends a request to a handler.
 func ask(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -66,7 +65,7 @@ func refusedBy(t *testing.T, err error, of, field string) {
 	}
 }
 
-// crowded returns an engine of one unit a second, with a bound on the calls that wait for a key.
+// crowded returns an engine of one unit a second that bounds the waiting calls of a key.
 func crowded(t testing.TB, waiting int) *engine.Engine[netip.Addr] {
 	t.Helper()
 	e, err := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second)), MaxWaiting: waiting})

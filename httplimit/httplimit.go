@@ -16,7 +16,7 @@ import (
 )
 
 // Middleware limits requests. Call [New] or [NewAll] to make one; the zero Middleware is not
-// usable. Any number of goroutines may call its methods. It needs no Close; its engines do.
+// usable. Its methods are safe for concurrent use. It needs no Close; its engines do.
 type Middleware struct {
 	options  Options
 	control  *admission.Controller[*http.Request, Served]
@@ -26,34 +26,28 @@ type Middleware struct {
 	allow    *clientaddr.Prefixes
 	deny     *clientaddr.Prefixes
 	fields   fieldWriter
-	exceeded []body // the answers to a request that one limit refuses, by limit
+	exceeded []body // the answers to a refusal by a single limit, by its index
 	counters admission.Counters
 }
 
 // New returns a middleware that holds each key to the limiter's limit. The limiter is an
-// *engine.Engine, an *engine.Tiered, a *fleet.Limiter or any other limits.Limiter. An error
-// is a *policy.FieldError that names the field.
-//
-// K is the type of the limiter's keys. With netip.Addr a client is looked up without
-// formatting or allocating anything.
+// *engine.Engine, an *engine.Tiered, a *fleet.Limiter or any other limits.Limiter. An error is a
+// *policy.FieldError. With keys of type netip.Addr, a client is looked up without allocation.
 func New[K comparable](limiter limits.Limiter[K], key func(r *http.Request) K, options Options) (*Middleware, error) {
 	parameter := func(_ int, field string) string { return strings.ToLower(field) }
 	return assemble("httplimit.New", parameter, options, Limit[K]{Limiter: limiter, Key: key})
 }
 
-// NewAll returns a middleware that holds each request to up to 8 limits. A request passes
-// if all of them admit it, and is then charged to all. A refused request is charged to
-// none, as by engine.TakeAll, or by limits.AskAll if not all limiters are engines: a refusal
-// in process costs no round trip, and limits of a fleet that share a client (fleet.Config.Via)
-// are asked in one exchange. RateLimit tells clients about the limit that decided, and
-// RateLimit-Policy about all that apply. An error is a *policy.FieldError that names the
-// field.
+// NewAll returns a middleware that holds each request to up to 8 limits. A request passes, and is
+// charged, only if all admit it, as by engine.TakeAll, or limits.AskAll if not all are engines. A
+// refusal in process costs no round trip. Limits of a fleet that share a client (fleet.Config.Via)
+// are asked in one exchange. RateLimit tells clients about the limit that decided, RateLimit-Policy
+// about all that apply. An error is a *policy.FieldError.
 func NewAll(options Options, limits ...AnyLimit) (*Middleware, error) {
 	element := func(i int, field string) string { return fmt.Sprintf("limits[%d].%s", i, field) }
 	return assemble("httplimit.NewAll", element, options, limits...)
 }
 
-// assemble makes a middleware. name returns the name of a limit's field for errors.
 func assemble(of string, name func(i int, field string) string, options Options, given ...AnyLimit) (*Middleware, error) {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: of, Field: field, Value: value, Want: want}
@@ -110,8 +104,7 @@ func assemble(of string, name func(i int, field string) string, options Options,
 	return m, nil
 }
 
-// Must returns m, and panics if err is not nil. It is for settings that are constants of the
-// program. Handle the error of settings that come from outside.
+// Must returns m, and panics if err is not nil. Use it for settings that are constants.
 func Must(m *Middleware, err error) *Middleware {
 	if err != nil {
 		panic(err)
@@ -119,16 +112,13 @@ func Must(m *Middleware, err error) *Middleware {
 	return m
 }
 
-// Handler returns a handler that passes admitted requests on to next. It answers the
-// others with the [Status] of their limits.Reason, and with problem details (RFC 9457) or, for
-// clients that prefer it, text.
-//
-// Several handlers may be wrapped. They share the limits.
+// Handler returns a handler that passes admitted requests on to next. It answers the others with
+// their [Status] and problem details (RFC 9457) or, for clients that prefer it, text. Several
+// handlers may be wrapped; they share the limits.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return &handler{m, next}
 }
 
-// handler is a handler behind a middleware.
 type handler struct {
 	m    *Middleware
 	next http.Handler
@@ -142,7 +132,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.m.serveAll(w, r, h.next)
 }
 
-// serveAll serves a request under several limits.
 func (m *Middleware) serveAll(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	var v result
 	var s admission.Settlement
@@ -154,8 +143,7 @@ func (m *Middleware) serveAll(w http.ResponseWriter, r *http.Request, next http.
 	m.carryOut(w, r, next, &v, quotas, s)
 }
 
-// begin finds a request's cost, and reports whether the limits are to decide. If not, v has
-// the reason.
+// begin finds a request's cost. If it reports false, the limits do not decide: v has the reason.
 func (m *Middleware) begin(r *http.Request, v *result) bool {
 	if m.deny != nil || m.allow != nil {
 		addr := m.addr.Addr(r)
@@ -174,9 +162,9 @@ func (m *Middleware) begin(r *http.Request, v *result) bool {
 	return m.control.Begin(r, v)
 }
 
-// carryOut passes a request on to next, or refuses it. The settlement, if any, is due when
-// next is done. quotas are those of several limits, or nil. They are no part of the result,
-// which a function of the options may keep, so that they need not be allocated.
+// carryOut passes a request on to next, or refuses it. The settlement, if any, is due when next is
+// done. quotas belong to several limits, or are nil. They are apart from the result, which
+// OnVerdict may keep, so that they stay on the stack.
 func (m *Middleware) carryOut(
 	w http.ResponseWriter, r *http.Request, next http.Handler, v *result, quotas []quota, s admission.Settlement,
 ) {
@@ -202,7 +190,6 @@ func (m *Middleware) carryOut(
 	m.serveAndSettle(w, r, next, s)
 }
 
-// refuse answers a refused request.
 func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result, quotas []quota) {
 	h := w.Header()
 	bare := len(h) == 0
@@ -229,7 +216,6 @@ func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result, q
 	m.answer(w, r, v, retry)
 }
 
-// serveAndSettle serves a request, and settles its cost when the handler returns or panics.
 func (m *Middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, s admission.Settlement) {
 	c := &recorder{ResponseWriter: w}
 	c.served.Panicked = true // until the handler has returned

@@ -21,8 +21,6 @@ const (
 	bob   = "192.0.2.2:1"
 )
 
-// Each client has a limit of its own, and a refused request takes nothing.
-//
 // Promise: Each client is held to its limit over real sockets.
 func TestLimitsEachClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -58,7 +56,6 @@ func (huge) Delays() bool                  { return false }
 func (huge) FreshAt(uint64) policy.Instant { return 0 }
 func (huge) String() string                { return "huge" }
 
-// A request without a key has the zero key, and engine.PolicyFor is not asked about it.
 func TestPolicyForIsNotAskedAboutZeroKey(t *testing.T) {
 	type user struct{ limit policy.Policy }
 	limit := policy.Must(policy.FixedWindow(2, time.Hour))
@@ -103,7 +100,6 @@ func TestWhenNoKey(t *testing.T) {
 	}
 }
 
-// Allow and Deny are looked at before any key or state.
 func TestAllowAndDeny(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Hour)))
 	proxies := clientAddr(t, AddrConfig{Header: XForwardedFor, Trusted: prefixList("10.0.0.0/8")})
@@ -156,7 +152,6 @@ func TestShadow(t *testing.T) {
 	assert.Equal(t, Stats{Admitted: 1, OverLimit: 1, Denied: 1, Shadow: true, Limits: s.Limits}, s)
 }
 
-// Shadow reports delays and refusals, and carries out neither.
 func TestShadowOfWaiting(t *testing.T) {
 	for name, p := range map[string]policy.Policy{
 		"funnel": policy.Must(policy.Funnel(1, 1, time.Second)),
@@ -265,7 +260,6 @@ func TestBadSettings(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// Clients are told the limit's name, that of the options, or "default".
 func TestNames(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(9, 9, time.Second)))
 	for want, m := range map[string]*Middleware{

@@ -33,8 +33,8 @@ func (b breaks) Hold(ctx context.Context, call limits.Call[netip.Addr]) (limits.
 
 func (b breaks) Settle(context.Context, limits.Held, int64) error { return b.settle() }
 
-// Whatever a limit with Shadow does, the limits beside it decide, charge and tell clients as
-// without it. What failed is counted, and logged once.
+// The other limits decide, charge and tell clients as without it. Failures are counted, and logged
+// once.
 func TestShadowThatFailsChangesNothing(t *testing.T) {
 	boom := func() error { panic("boom") }
 	fails := func() error { return errors.New("boom") }

@@ -10,31 +10,21 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// A key function finds the key of a request. It is any func(*http.Request) K. It returns
-// the zero value of K if there is no key, and Limit.WhenNoKey then chooses the answer. It
-// runs once for each request on the request's goroutine, and once more for a line of
-// Options.Logger, so it must be safe for concurrent use. New refuses a nil key function, and
-// combining one with others gives nil. The engine stores keys: bound the length of those
-// that clients choose.
+// A key function, any func(*http.Request) K, finds the key of a request, or the zero value of K if
+// there is none. It must be safe for concurrent use. It runs on the request's goroutine, and once
+// more for a line of Options.Logger. New refuses a nil key function, and combining it with others
+// gives nil. The engine stores keys: bound their length if clients choose them.
 
-// ByHeader returns a key function for the value of a header field, such as an API key,
-// without spaces and tabs at its ends. HTTP/1 does not count them as part of a value, and
-// over HTTP/2 they would make keys of their own. A field that is missing or empty is no key.
-// Values longer than 64 bytes are replaced by their SHA-256 hash, which bounds a key's size.
-// A hash begins with a byte that no header field can hold, so no value equals a hash.
+// ByHeader returns a key function for the value of a header field, such as an API key, without
+// spaces and tabs at its ends. A missing or empty field is no key. The first value of a repeated
+// field counts, as for http.Header.Get. If name is no valid field name the function is nil.
 //
-// If the field is repeated its first value counts, as for http.Header.Get. The handler
-// should go by the same one.
+// Values are not checked: a client may invent a new key for each request. Put this limit behind
+// authentication, or a limit by address beside it. Values longer than 64 bytes are replaced by
+// their SHA-256 hash, behind a byte that no header field can hold.
 //
-// "Host" is the host that the request is for, which net/http keeps in Request.Host. It is
-// in lower case and without its port and a final dot, as one handler commonly serves all
-// these spellings. The client chooses it: limit by it only if unknown hosts are refused
-// before.
-//
-// If name is not that of a header field the function is nil.
-//
-// A value is not checked. A client that invents one for each request has a new key each
-// time. Put this limit behind authentication, or put a limit by address beside it.
+// "Host" is the host of Request.Host in lower case, without its port and a final dot. The client
+// chooses it: limit by it only if unknown hosts are refused before.
 func ByHeader(name string) func(*http.Request) string {
 	if !clientaddr.IsToken(name) {
 		return nil
@@ -52,8 +42,8 @@ func ByHeader(name string) func(*http.Request) string {
 	}
 }
 
-// hostOf returns the host of an authority (RFC 9110, section 7.2): without its port and a
-// final dot, ASCII letters in lower case, an IPv6 address in its shortest form.
+// hostOf returns the host of an authority (RFC 9110, section 7.2) without its port and a final dot,
+// in lower case (ASCII). An IPv6 address is in its shortest form.
 func hostOf(authority string) string {
 	host := clientaddr.Trim(authority)
 	if end := strings.IndexByte(host, ']'); end >= 0 && host[0] == '[' {
@@ -73,8 +63,7 @@ func hostOf(authority string) string {
 	return host
 }
 
-// lower returns s with its ASCII letters in lower case. Other letters are left as they are:
-// some of them have an ASCII letter as their lower case.
+// lower lowers ASCII letters only, as some other letters have an ASCII letter as lower case.
 func lower(s string) string {
 	b := []byte(s)
 	for i, c := range b {
@@ -85,24 +74,18 @@ func lower(s string) string {
 	return string(b)
 }
 
-// ByPattern returns a key function for the route: the pattern of http.ServeMux that the
-// request matches, such as "GET /users/{id}". Unlike a path, clients cannot invent one.
+// ByPattern returns a key function for the route: the pattern of http.ServeMux that the request
+// matches, such as "GET /users/{id}". Unlike a path, clients cannot invent it. All clients share a
+// route's key: combine it with another by [Both]. A request that matches no pattern has no key.
 //
-// Give it the mux that the request reaches next: limit.Handler(mux) takes ByPattern(mux).
-// The mux is asked for the pattern, which costs a second look for the route. That mux may
-// itself be registered with an outer one, also behind http.StripPrefix: its own patterns
-// are the keys.
+// Give it the mux that the request reaches next: limit.Handler(mux) takes ByPattern(mux). This
+// costs a second look for the route. That mux may itself be registered with an outer mux, also
+// behind http.StripPrefix. A request that it redirects has the pattern of its target. A CONNECT
+// request has no key, as the mux may answer with the path instead of a pattern.
 //
-// A nil mux stands for the mux that the request came through last, whose pattern is
-// Request.Pattern: mux.Handle(pattern, limit.Handler(handler)) takes ByPattern(nil).
-// Join(ByPattern(nil), ByPattern(mux)) tells apart the places that one inner mux is
-// registered at.
-//
-// A request that matches no pattern has no key. A request that the mux redirects has the
-// pattern of its target. A CONNECT request has no key if a mux is given, as the mux may
-// answer with the path in place of a pattern.
-//
-// All clients share a route's key: combine it with another by [Both].
+// A nil mux stands for the last mux that the request came through, by Request.Pattern:
+// mux.Handle(pattern, limit.Handler(handler)) takes ByPattern(nil). Join(ByPattern(nil),
+// ByPattern(mux)) tells apart the places where one inner mux is registered.
 func ByPattern(mux *http.ServeMux) func(*http.Request) string {
 	if mux == nil {
 		return func(r *http.Request) string { return r.Pattern }
@@ -116,9 +99,8 @@ func ByPattern(mux *http.ServeMux) func(*http.Request) string {
 	}
 }
 
-// ByContext returns a key function for a value of type K that an earlier middleware stored
-// in the request's context under name, such as the authenticated user. A request without
-// such a value, or with one of another type, has no key.
+// ByContext returns a key function for a value in the request's context under name, such as a user
+// that an earlier middleware stored. Without a value of type K there is no key.
 func ByContext[K comparable](name any) func(*http.Request) K {
 	return func(r *http.Request) K { return fromContext[K](r.Context(), name) }
 }
@@ -128,9 +110,7 @@ func fromContext[K comparable](ctx context.Context, name any) K {
 	return key
 }
 
-// Both combines two key functions: each pair of keys is a key of its own. Nothing is
-// formatted or joined, so two different pairs are never equal. If either part is missing,
-// so is the key.
+// Both combines two key functions into keys that are pairs. If a part is missing, so is the key.
 func Both[A, B comparable](a func(*http.Request) A, b func(*http.Request) B) func(*http.Request) limits.Pair[A, B] {
 	if a == nil || b == nil {
 		return nil
@@ -145,9 +125,8 @@ func Both[A, B comparable](a func(*http.Request) A, b func(*http.Request) B) fun
 	}
 }
 
-// Join combines key functions for engines whose keys are strings. Each part is preceded by
-// its length, so different parts never give the same key. If any part is missing, so is the
-// key. [Both] does the same without making a string.
+// Join combines key functions of strings. Each part is preceded by its length, so different parts
+// never give the same key. If a part is missing, so is the key. [Both] makes no string.
 func Join(keys ...func(*http.Request) string) func(*http.Request) string {
 	for _, key := range keys {
 		if key == nil {
@@ -169,9 +148,8 @@ func Join(keys ...func(*http.Request) string) func(*http.Request) string {
 	}
 }
 
-// ByString formats the keys of another key function, for engines whose keys are strings:
-// httplimit.ByString(httplimit.ByAddr). A missing key stays missing. Each request formats
-// its key; an engine with keys of the original type avoids that.
+// ByString formats the keys of another key function, as ByString(ByAddr). A missing key stays
+// missing. An engine with keys of the original type is faster.
 func ByString[K interface {
 	comparable
 	String() string

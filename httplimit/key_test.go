@@ -43,7 +43,6 @@ func TestByHeader(t *testing.T) {
 	assert.Len(t, keys, 6, "different values have different keys")
 }
 
-// Invalid names give no key function, and "Host" reads the request's host.
 func TestByHeaderNames(t *testing.T) {
 	for _, name := range []string{"", " ", "X Api", "X-Api-Key:", "naïve", "a\n"} {
 		key := ByHeader(name)
@@ -62,7 +61,6 @@ func TestByHeaderNames(t *testing.T) {
 	}
 }
 
-// All spellings of a host that one handler serves are one key.
 func TestHostOf(t *testing.T) {
 	for authority, want := range map[string]string{
 		"example.org":          "example.org",
@@ -82,7 +80,7 @@ func TestHostOf(t *testing.T) {
 		"[2001:DB8:0:0::1]:80": "2001:db8::1",
 		"[::1]:99999":          "::1",
 		"[Nonsense]:80":        "[nonsense]",
-		"\u212aelvin":          "\u212aelvin", // its lower case would be an ASCII k
+		"\u212aelvin":          "\u212aelvin", // its lower case is an ASCII k
 		"":                     "",
 		":80":                  "",
 		".":                    "",
@@ -92,7 +90,6 @@ func TestHostOf(t *testing.T) {
 	}
 }
 
-// A key function takes the pattern of the mux in front of it, or of the one behind it.
 func TestByPattern(t *testing.T) {
 	mux := http.NewServeMux()
 	inside, outside := "", ""
@@ -120,8 +117,7 @@ func TestByPattern(t *testing.T) {
 	assert.Equal(t, "", outside)
 }
 
-// A mux that is registered with another one is asked for its own patterns, of which clients
-// can choose among those that there are only.
+// The inner mux is asked for its own patterns. Clients cannot invent others.
 func TestByPatternOfNestedMuxes(t *testing.T) {
 	inner, outer := http.NewServeMux(), http.NewServeMux()
 	for _, pattern := range []string{

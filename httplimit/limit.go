@@ -8,65 +8,58 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Limit is a limiter that limits requests, and the key that it limits them by. Limiter and
-// Key are required.
+// Limit is a limiter and the key that it limits requests by. Limiter and Key are required.
 type Limit[K comparable] struct {
-	// Name tells clients which limit a header field or an answer is about. It must be
-	// printable ASCII of at most 64 bytes. The default is Options.Name. Several limits of
-	// one middleware need different names.
+	// Name tells clients about which limit a header field or an answer is. It must be printable
+	// ASCII of at most 64 bytes, and different for each limit. The default is Options.Name.
 	Name string
-	// Limiter decides: an *engine.Engine, an *engine.Tiered, a *fleet.Limiter, a
-	// *single.Limiter by limits.ForAnyKey, or any other limits.Limiter. Several limits may
-	// share one.
+	// Limiter decides: an *engine.Engine, an *engine.Tiered, a *fleet.Limiter, a *single.Limiter by
+	// limits.ForAnyKey, or any other limits.Limiter. Several limits may share one.
 	Limiter limits.Limiter[K]
 	// Key finds the key of a request. The zero value of K means that there is none.
 	Key func(r *http.Request) K
 	// WhenNoKey chooses the answer to a request without a key.
 	WhenNoKey limits.WhenNoKey
 
-	// Cost and Charge are those of this limit, in place of Options.Cost and Options.Charge:
-	// see there. So a request can cost 1 of one limit, and its tokens or bytes of another.
-	// If they are nil those of the options hold.
+	// Cost and Charge, if not nil, replace Options.Cost and Options.Charge for this limit. So a
+	// request can cost 1 of one limit, and its tokens or bytes of another.
 	Cost   func(r *http.Request) int64
 	Charge func(r *http.Request, served Served) int64
 
-	// PolicyFor returns the limit that holds for the request, as for a plan that its token
-	// names, or nil for the limiter's own. It must be of the family of that: see
-	// limits.Call. It runs once for each request, and once more for a line of
-	// Options.Logger. A change from one request to the next keeps what the key has used:
-	// units under windows of the same period, and under a Funnel the time until they have
-	// drained. If units are to count there, too, call engine.Engine.ChangeLimit.
+	// PolicyFor returns the request's limit, as for a plan that its token names, or nil for the
+	// limiter's own. It must be of the same family: see limits.Call. It runs once for each request,
+	// and once more for a line of Options.Logger. A change between requests keeps the key's use:
+	// units under windows of the same period, and under a Funnel the time until they have drained.
+	// engine.Engine.ChangeLimit keeps units there too.
 	PolicyFor func(r *http.Request) policy.Policy
 
-	// Shadow tries this limit beside the others. It is decided for the requests that the
-	// others admit, takes from its keys, and refuses and delays none. limits.Verdict.Shadowed and
-	// Stats.Shadowed tell what it would have refused. Clients are told nothing of it. If all
-	// limits have Shadow, it is that of the options.
+	// Shadow tries this limit beside the others. It decides requests that the others admit and
+	// takes from its keys, but refuses and delays none. Clients are told nothing of it.
+	// limits.Verdict.Shadowed and Stats.Shadowed tell its refusals. Options.Shadow is set if all
+	// have it.
 	//
-	// Beside limits without Shadow, a panic of this limit's Key, Cost, Charge and PolicyFor, and
-	// of its Limiter, ends there: the request goes on as if the limit were not tried.
-	// Stats.ShadowFailed counts that, and errors of the Limiter. The first one of each limit is
-	// logged at level Error. Not isolated are runtime.Goexit, fatal errors of the runtime, and
-	// time: the functions run on the request's goroutine.
+	// Beside limits without Shadow, a panic of its Key, Cost, Charge, PolicyFor or Limiter ends
+	// there, and the request goes on. Stats.ShadowFailed counts that, and errors of the Limiter.
+	// The first of each limit is logged at level Error. Not isolated are runtime.Goexit, fatal
+	// errors of the runtime, and time: the functions run on the request's goroutine.
 	Shadow bool
 }
 
 // AnyLimit is a [Limit] of any type of key.
 type AnyLimit interface {
-	// prepare returns the limit with its fields checked, and a function that serves requests under it alone. at
-	// is its index, and name its name if it has none of its own. bad makes the error about a field.
+	// prepare checks the limit, and returns it with a function that serves requests under it alone.
+	// at is its index, name its default name. bad makes the error about a field.
 	prepare(at int, name string, bad admission.FieldFault) (checked, serveAlone, error)
 }
 
 type (
 	// checked is an admission.Limit of requests with the type of its keys hidden.
 	checked = admission.Any[*http.Request, Served]
-	// serveAlone serves a request under one limit. It knows the type of the keys: a result that is
-	// passed by pointer through an interface would be allocated.
+	// serveAlone serves a request under one limit. It knows the type of the keys: a pointer to the
+	// result passed through an interface would escape to the heap.
 	serveAlone = func(m *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler)
-	// result is the decision about a request.
-	result = admission.Result
-	quota  = admission.Quota
+	result     = admission.Result
+	quota      = admission.Quota
 )
 
 func (l Limit[K]) prepare(at int, name string, bad admission.FieldFault) (checked, serveAlone, error) {

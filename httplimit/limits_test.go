@@ -19,7 +19,6 @@ import (
 	"github.com/ral-limiter/ral/single"
 )
 
-// told is a limiter that answers what it is told to.
 type told struct {
 	limits.Limiter[netip.Addr] // for LimitFor
 	answer                     limits.Answer
@@ -42,8 +41,6 @@ func basis(source limits.Source, promised bool) *limits.Provenance {
 	return limits.NewProvenance(source, promised, nil)
 }
 
-// What a limiter does not promise is not told to clients, whichever header fields are chosen,
-// under one limit and under several.
 func TestGuessesAreNotTold(t *testing.T) {
 	hour := policy.Must(policy.FixedWindow(10, time.Hour))
 	for _, allowed := range []bool{true, false} {
@@ -82,9 +79,7 @@ func TestGuessesAreNotTold(t *testing.T) {
 	}
 }
 
-// A limiter that cannot reach what keeps its limit, or returns no answer, is no limit that
-// was exceeded: 503 rather than 429, with a problem type that says so, and the reason in the
-// verdict.
+// The problem type and the verdict say so.
 //
 // Promise: An unavailable limiter that refuses is 503.
 func TestUnavailable(t *testing.T) {
@@ -129,14 +124,12 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// A request that no limiter would ever admit is NeverAdmitted in an outage, too.
 func TestNeverAdmittedInAnOutage(t *testing.T) {
 	l := &told{far: true, Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))}
 	l.answer = limits.Answer{Decision: policy.Decision{Limit: 10, RetryAfter: policy.Never}, Provenance: basis(limits.SourceClosed, false)}
 	assert.Equal(t, 403, ask(Must(New(l, ByAddr, Options{})).Handler(done), from(alice)).Code)
 }
 
-// A request whose context ends is Cancelled, whatever error the limiter returns.
 func TestContextThatEndsElsewhere(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -146,7 +139,6 @@ func TestContextThatEndsElsewhere(t *testing.T) {
 	assert.Equal(t, uint64(1), m.Stats().Cancelled)
 }
 
-// A charge that a remote limiter does not confirm is counted.
 func TestUnsettledIsCounted(t *testing.T) {
 	l := &told{far: true, settled: errors.New("lost"), Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))}
 	l.answer = limits.Answer{Decision: policy.Decision{Allowed: true, Limit: 10}, Provenance: basis(limits.SourceRedis, true)}
@@ -159,8 +151,7 @@ func TestUnsettledIsCounted(t *testing.T) {
 	}
 }
 
-// A refusal in process and one elsewhere name their own limit, and the one in process costs
-// no request of the other.
+// Each refusal names its limit. A refusal in process does not ask the other limiter.
 func TestNearAndFarLimits(t *testing.T) {
 	far := &told{far: true, Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))}
 	far.answer = limits.Answer{Decision: policy.Decision{Limit: 10, RetryAfter: 90 * time.Second}, Provenance: basis(limits.SourceRedis, true)}
@@ -179,8 +170,7 @@ func TestNearAndFarLimits(t *testing.T) {
 	assert.Contains(t, w.Body.String(), `"violated-policies":["address"]`)
 }
 
-// A middleware takes tiers and limits without keys, alone and beside others, and Charge
-// settles them.
+// Tiers and limits without keys work alone and beside others, and Charge settles them.
 func TestOtherLimiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tiers, err := engine.NewTiered[netip.Addr](
@@ -213,7 +203,6 @@ func TestOtherLimiters(t *testing.T) {
 	})
 }
 
-// A limiter without a limit has no quota to tell of.
 func TestZeroLimiters(t *testing.T) {
 	for status, l := range map[int]limits.Limiter[netip.Addr]{
 		http.StatusOK: &engine.Tiered[netip.Addr]{}, http.StatusForbidden: limits.ForAnyKey[netip.Addr](&single.Limiter{}),

@@ -11,7 +11,7 @@ func (m *Middleware) logRefused(r *http.Request, v *result) {
 	m.control.LogRefused(r.Context(), r, &v.Verdict, v.Binding, m.describe)
 }
 
-// describe returns what a line about a request tells of it, before its key and after.
+// describe returns the attributes of a request's line before its key and after it.
 func (m *Middleware) describe(r *http.Request) (before, after []slog.Attr) {
 	client := ""
 	if addr := m.addr.Addr(r); addr.IsValid() {

@@ -2,9 +2,8 @@ package httplimit
 
 import "github.com/ral-limiter/ral/observe/metrics"
 
-// Metrics returns the middleware's counters for monitoring: see package metrics. name is
-// the value of their label. A limiter may have the same name, and no other middleware of the
-// registry. Limiters have metrics of their own.
+// Metrics returns the middleware's counters: see package metrics. name is the value of their label,
+// unique among the registry's middlewares. Limiters have metrics of their own.
 func (m *Middleware) Metrics(name string) *metrics.Source {
 	all := table
 	for i, l := range m.limiters {

@@ -10,8 +10,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// An address with an IPv4 address in it gives that one's key where a translator made it.
-//
 // Promise: An IPv4 client behind a translator has its own key.
 func TestKeyOfTranslatedAddress(t *testing.T) {
 	local := AddrConfig{NAT64: prefixList("64:ff9b:1:fffe::/96", "2001:db8:122::/48")}
@@ -36,7 +34,7 @@ func TestKeyOfTranslatedAddress(t *testing.T) {
 		{AddrConfig{}, "[64:ff9b::255.255.255.255]:1", "64:ff9b::"},
 		{AddrConfig{}, "[64:ff9b::]:1", "64:ff9b::"},
 		{whole, "[64:ff9b::10.0.0.1]:1", "64:ff9b::a00:1"},
-		// A local prefix counts if it is configured, and then for any address.
+		// A configured local prefix counts for any address.
 		{AddrConfig{}, "[64:ff9b:1:fffe::8.8.4.4]:1", "64:ff9b:1:fffe::"},
 		{local, "[64:ff9b:1:fffe::8.8.4.4]:1", "8.8.4.4"},
 		{local, "[64:ff9b:1:fffe::10.0.0.1]:1", "10.0.0.1"},
@@ -51,7 +49,7 @@ func TestKeyOfTranslatedAddress(t *testing.T) {
 		{AddrConfig{NAT64: prefixList("2001:db8:122:300::/56")}, "[2001:db8:122:3c0:0:221::]:1", "192.0.2.33"},
 		{AddrConfig{NAT64: prefixList("2001:db8:122:344::/64")}, "[2001:db8:122:344:c0:2:2100:0]:1", "192.0.2.33"},
 		{AddrConfig{NAT64: prefixList("2001:db8:122:344::/96")}, "[2001:db8:122:344::192.0.2.33]:1", "192.0.2.33"},
-		// Of prefixes that overlap the longest counts, in any order.
+		// The longest of overlapping prefixes counts, in any order.
 		{overlapping, "[64:ff9b:1:fffe::8.8.4.4]:1", "8.8.4.4"},
 		{overlapping, "[64:ff9b:1:808:4:400::]:1", "8.8.4.4"},
 		// Bits that translators ignore make no key of their own.
@@ -68,8 +66,6 @@ func TestKeyOfTranslatedAddress(t *testing.T) {
 	assert.Equal(t, netip.MustParseAddr("8.8.4.4"), ByAddr(from("[64:ff9b::8.8.4.4]:1")))
 }
 
-// An embedded address is a key and nothing else: it makes no connection a proxy's, and
-// lets no request pass that Allow or Deny would not.
 func TestEmbeddedAddressIsNotTrusted(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
 	addr := clientAddr(t, AddrConfig{
@@ -88,7 +84,6 @@ func TestEmbeddedAddressIsNotTrusted(t *testing.T) {
 	assert.Equal(t, 403, ask(h, from("[64:ff9b::9.9.9.9]:1")).Code)
 }
 
-// A proxy passes on the addresses that it saw, and those are translated too.
 func TestKeyOfTranslatedAddressBehindProxy(t *testing.T) {
 	addr := clientAddr(t, AddrConfig{Header: XForwardedFor, Hops: 1})
 	assert.Equal(t, netip.MustParseAddr("8.8.4.4"), addr.Key(from("10.0.0.1:1", "X-Forwarded-For", "6.6.6.6, 64:ff9b::808:404")))
@@ -108,8 +103,7 @@ func TestNAT64PrefixesAreChecked(t *testing.T) {
 	assert.Equal(t, netip.MustParseAddr("8.8.4.4"), addr.Key(from("[64:ff9b:1::8.8.4.4]:1")), "the caller's slice is copied")
 }
 
-// No IPv6 address, however it is made, gives the key of an IPv4 address that is not public
-// unless the prefix is configured.
+// No IPv6 address gives the key of an IPv4 address that is not public, unless configured.
 func FuzzKeyOfAddress(f *testing.F) {
 	for _, seed := range []string{"64:ff9b::808:404", "64:ff9b::7f00:1", "64:ff9b:1::1", "2001:db8::1", "::", "2002:a00:1::"} {
 		b := netip.MustParseAddr(seed).As16()

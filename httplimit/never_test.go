@@ -20,7 +20,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// get sends a request over a connection, with header fields in pairs, and returns the body.
+// get sends a request with header fields in pairs, and returns the body.
 func get(t *testing.T, client *http.Client, url string, fields ...string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodGet, url, nil)
@@ -36,9 +36,6 @@ func get(t *testing.T, client *http.Client, url string, fields ...string) (*http
 	return resp, string(text)
 }
 
-// A request that costs more than the limit ever allows gets no invitation to retry: its
-// status is 403, without Retry-After or a remaining quota, and the body says why.
-//
 // Promise: A request that no time admits is 403.
 func TestRequestThatIsNeverAdmitted(t *testing.T) {
 	ten := func(t *testing.T) Limit[netip.Addr] {
@@ -87,14 +84,13 @@ func TestTwiceTheCostIsNeverAdmitted(t *testing.T) {
 	assert.Equal(t, `Forbidden: the limit "a" never admits this request`+"\n", w.Body.String())
 }
 
-// Under Shadow a request that is never admitted passes, and is counted.
 func TestShadowOfNeverAdmitted(t *testing.T) {
 	m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(10, 10, time.Hour))), ByAddr, Options{Cost: costField, Shadow: true}))
 	assert.Equal(t, 200, ask(m.Handler(done), from(alice, "Cost", "20")).Code)
 	assert.Equal(t, uint64(1), m.Stats().NeverAdmitted)
 }
 
-// planned is an engine of funnels that chooses windows for the users of the plan "wrong".
+// planned is an engine of funnels that chooses windows for users of the plan "wrong".
 func planned(t *testing.T) *engine.Engine[string] {
 	t.Helper()
 	funnel, window := policy.Must(policy.Funnel(10, 10, time.Hour)), policy.Must(policy.FixedWindow(10, time.Hour))
@@ -109,8 +105,7 @@ func planned(t *testing.T) *engine.Engine[string] {
 	return e
 }
 
-// A plan of another family is the program's error: 500, counted, and logged once for each
-// limit. Other keys are served.
+// It is logged once for each limit. Other keys are served.
 func TestPlanOfAnotherFamily(t *testing.T) {
 	for name, with := range map[string]func(t *testing.T, o Options) *Middleware{
 		"one limit": func(t *testing.T, o Options) *Middleware {
@@ -118,7 +113,7 @@ func TestPlanOfAnotherFamily(t *testing.T) {
 		},
 		"several": func(t *testing.T, o Options) *Middleware {
 			return Must(NewAll(o,
-				// It never admits a cost of 20 either, but that is the client's to mend.
+				// It never admits a cost of 20 either, but that is the client's error.
 				Limit[netip.Addr]{Name: "address", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(15, 15, time.Second))), Key: ByAddr},
 				Limit[string]{Name: "plan", Limiter: planned(t), Key: ByHeader("User")}))
 		},
@@ -162,8 +157,6 @@ func TestPlanOfAnotherFamily(t *testing.T) {
 	}
 }
 
-// A limit that becomes one of another family while a request waits does not refuse it:
-// its units are taken.
 func TestPlanChangesFamilyDuringAWait(t *testing.T) {
 	for _, several := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -193,8 +186,7 @@ func TestPlanChangesFamilyDuringAWait(t *testing.T) {
 	}
 }
 
-// The key function runs once for the lines about a misconfigured request, of which the
-// first of a limit has two.
+// The key function runs once for a request's lines, although a limit's first request has two.
 func TestLogFindsTheKeyOnce(t *testing.T) {
 	calls := 0
 	m := Must(New(planned(t), func(*http.Request) string { calls++; return "wrong" },
@@ -206,7 +198,6 @@ func TestLogFindsTheKeyOnce(t *testing.T) {
 	}
 }
 
-// barred is a policy that allows nothing.
 type barred struct{ policy.Policy }
 
 func (barred) Limit() int64 { return 0 }
@@ -218,8 +209,7 @@ func (b barred) Take(word uint64, now policy.Instant, n int64, patience time.Dur
 	return word, policy.Decision{RetryAfter: policy.Never}
 }
 
-// A policy of the program's own whose limit is 0 admits no request. It is not taken for one
-// of another family, whose decisions have a limit of 0 as well.
+// A policy of the program whose limit is 0 is not of another family, which also has limit 0.
 func TestLimitOfZeroIsNotMisconfigured(t *testing.T) {
 	funnel := policy.Must(policy.Funnel(10, 10, time.Hour))
 	none := Limit[netip.Addr]{Name: "none", Limiter: open[netip.Addr](t, barred{funnel}), Key: ByAddr}
@@ -234,8 +224,6 @@ func TestLimitOfZeroIsNotMisconfigured(t *testing.T) {
 	}
 }
 
-// A cost below 0 is the program's error too, and takes nothing.
-//
 // Promise: A misconfigured limit or cost is 500, counted, and logged once.
 func TestCostBelowZero(t *testing.T) {
 	var text bytes.Buffer

@@ -32,9 +32,6 @@ func everyPolicy() map[string]policy.Policy {
 	}
 }
 
-// In many states of every policy, a client that waits for Retry-After is admitted, and one
-// that comes more than a second earlier is refused.
-//
 // Promise: A client that obeys `Retry-After` is admitted; a second less is too early.
 func TestRetryAfterIsTrue(t *testing.T) {
 	for name, p := range everyPolicy() {
@@ -43,8 +40,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 				limiter := open[netip.Addr](t, p)
 				o := Options{Cost: costField}
 				if name == "queue" {
-					// One client at a time never fills the queue. It is refused for a turn
-					// that comes too late.
+					// One client at a time never fills the queue. It is refused for a late turn.
 					o.WaitUpTo = time.Second
 				}
 				retriesAreTrue(t, Must(New(limiter, ByAddr, o)), 60)
@@ -53,7 +49,6 @@ func TestRetryAfterIsTrue(t *testing.T) {
 	}
 }
 
-// The same holds for several limits together.
 func TestRetryAfterOfSeveralIsTrue(t *testing.T) {
 	all := everyPolicy()
 	for _, names := range [][]string{

@@ -9,12 +9,10 @@ import (
 
 // Served describes a handler's answer, for Options.Charge.
 type Served struct {
-	// Status is the status of the answer. It is 0 if the handler panicked before it wrote
-	// anything, or took over the connection.
+	// Status is 0 if the handler panicked before it wrote anything, or took over the connection.
 	Status int
-	// Bytes is the size of the answer's body as the handler wrote it, before any
-	// compression by an outer handler. It is 0 for HEAD, whatever the handler writes. Bytes
-	// written after the handler took over the connection do not count.
+	// Bytes is the size of the body as the handler wrote it, without bytes after it took over the
+	// connection. It is 0 for HEAD.
 	Bytes int64
 	// Hijacked reports whether the handler took over the connection.
 	Hijacked bool
@@ -22,8 +20,6 @@ type Served struct {
 	Panicked bool
 }
 
-// recorder records a handler's answer. http.ResponseController finds the wrapped
-// ResponseWriter by Unwrap.
 type recorder struct {
 	http.ResponseWriter
 	served Served
@@ -32,7 +28,7 @@ type recorder struct {
 func (c *recorder) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 func (c *recorder) WriteHeader(status int) {
-	// Informational statuses precede the answer's. Of them 101 alone is an answer.
+	// Of the informational statuses only 101 is an answer.
 	if c.served.Status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		c.served.Status = status
 	}
@@ -97,8 +93,7 @@ func (p pusher) Push(target string, o *http.PushOptions) error {
 	return p.ResponseWriter.(http.Pusher).Push(target, o)
 }
 
-// writer returns the recorder as a ResponseWriter that implements Flusher, Hijacker and
-// Pusher exactly if the wrapped one does.
+// writer returns a ResponseWriter that implements Flusher, Hijacker and Pusher if the wrapped does.
 func (c *recorder) writer() http.ResponseWriter {
 	_, canFlush := c.ResponseWriter.(http.Flusher)
 	_, canHijack := c.ResponseWriter.(http.Hijacker)

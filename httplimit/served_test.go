@@ -24,7 +24,6 @@ import (
 
 var aliceKey = netip.MustParseAddr("192.0.2.1")
 
-// Only failed log-ins count, and attempts under way.
 func TestCountFailedLogins(t *testing.T) {
 	for name, p := range map[string]policy.Policy{
 		"funnel":       policy.Must(policy.Funnel(3, 1, time.Hour)),
@@ -56,8 +55,7 @@ func TestCountFailedLogins(t *testing.T) {
 	}
 }
 
-// Units of a window that is over are not given back to the next one: whole or in part, by
-// one limit or several, chosen for the key or not, after a wait or without one.
+// Each way: all units or some, one limit or several, chosen for the key or not, waiting or not.
 //
 // Promise: `Charge` returns units only to the window that they were taken from.
 func TestChargeKnowsWhenItTook(t *testing.T) {
@@ -82,7 +80,7 @@ func TestChargeKnowsWhenItTook(t *testing.T) {
 						Cost:   func(*http.Request) int64 { return 8 },
 						Charge: func(*http.Request, Served) int64 { return kept },
 					}
-					if way == 2 || way == 4 { // it has to wait
+					if way == 2 || way == 4 {
 						require.True(t, limiter.Take(aliceKey, 10).Allowed)
 						o.WaitUpTo = time.Hour
 					}
@@ -105,7 +103,6 @@ func TestChargeKnowsWhenItTook(t *testing.T) {
 	}
 }
 
-// An answer to HEAD has no body, whatever its handler writes.
 func TestChargeOfHead(t *testing.T) {
 	for method, want := range map[string]int64{http.MethodGet: 11, http.MethodHead: 0} {
 		var got Served
@@ -125,7 +122,6 @@ func TestChargeOfHead(t *testing.T) {
 	}
 }
 
-// Charging by the bytes of the answer corrects takes that were too small or too large.
 func TestChargeByBytes(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1000, 1, time.Hour)))
 	other := open[string](t, policy.Must(policy.Funnel(2000, 1, time.Hour)))
@@ -158,7 +154,6 @@ func TestChargeByBytes(t *testing.T) {
 	}
 }
 
-// No more units come back than were taken, and extreme numbers are safe.
 func TestChargeAtTheEdges(t *testing.T) {
 	for charge, want := range map[int64]int64{-1: 10, math.MinInt64: 10, 0: 10, 5: 5, math.MaxInt64: 0} {
 		limiter := open[netip.Addr](t, policy.Must(policy.Funnel(15, 1, time.Hour)))
@@ -175,7 +170,6 @@ func TestChargeAtTheEdges(t *testing.T) {
 	}
 }
 
-// Charge sees every way in which a handler may end. A panic goes on.
 func TestServed(t *testing.T) {
 	failure := errors.New("failure")
 	for name, c := range map[string]struct {
@@ -235,7 +229,6 @@ func TestServed(t *testing.T) {
 	}
 }
 
-// Without Charge the handler gets the server's own ResponseWriter.
 func TestNothingIsWrappedWithoutNeed(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(10, 1, time.Hour)))
 	w := httptest.NewRecorder()
@@ -259,8 +252,6 @@ type pushes1 struct{}
 
 func (pushes1) Push(string, *http.PushOptions) error { return nil }
 
-// The wrapper implements the optional interfaces of the wrapped writer, and no others.
-//
 // Promise: Streaming, hijacking, deadlines and panics are the handler's own.
 func TestWrapperImplementsWhatItWraps(t *testing.T) {
 	flushed := 0

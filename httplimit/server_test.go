@@ -26,7 +26,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// serve starts a server on a socket.
 func serve(t *testing.T, h http.Handler, http2 bool) *httptest.Server {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
@@ -74,7 +73,6 @@ func plenty(t *testing.T, o Options) *Middleware {
 	return Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(1000, 1000, time.Second))), ByAddr, o))
 }
 
-// Flushed bytes arrive before the handler ends, and a handler can set deadlines.
 func TestStreaming(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		bothWays(t, func(t *testing.T, o Options, charged func() []Served) {
@@ -112,7 +110,6 @@ func TestStreaming(t *testing.T) {
 	}
 }
 
-// A write deadline that a handler sets through the middleware takes effect.
 func TestWriteDeadline(t *testing.T) {
 	bothWays(t, func(t *testing.T, o Options, charged func() []Served) {
 		failed := make(chan error, 1)
@@ -133,7 +130,6 @@ func TestWriteDeadline(t *testing.T) {
 	})
 }
 
-// A handler can take over the connection, as for a web socket.
 func TestHijack(t *testing.T) {
 	for name, take := range map[string]func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error){
 		"Hijacker": func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error) { return w.(http.Hijacker).Hijack() },
@@ -174,8 +170,6 @@ func TestHijack(t *testing.T) {
 	}
 }
 
-// A handler that panics ends its own request only, and is charged.
-//
 // Promise: `Charge` runs however the handler ends.
 func TestPanickingHandler(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
@@ -202,7 +196,6 @@ func TestPanickingHandler(t *testing.T) {
 	}
 }
 
-// A client that leaves is charged when its handler ends.
 func TestClientThatLeaves(t *testing.T) {
 	bothWays(t, func(t *testing.T, o Options, charged func() []Served) {
 		arrived := make(chan bool)
@@ -221,7 +214,6 @@ func TestClientThatLeaves(t *testing.T) {
 	})
 }
 
-// The answer to a refused request is whole in both versions of HTTP, for HEAD too.
 func TestRefusalOnTheWire(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
@@ -247,8 +239,6 @@ func TestRefusalOnTheWire(t *testing.T) {
 	}
 }
 
-// A client does not get around its limit by header fields: where no field is trusted, where
-// the trusted proxies are elsewhere, and behind a real proxy.
 func TestHeadersDoNotBypassTheLimit(t *testing.T) {
 	const capacity = 5
 	elsewhere := prefixList("10.0.0.0/8")
@@ -293,7 +283,6 @@ func TestHeadersDoNotBypassTheLimit(t *testing.T) {
 	}
 }
 
-// A long field costs no more memory than a short one.
 func TestHugeFieldsCostNoMemory(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

@@ -9,8 +9,8 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Stats is a snapshot of a middleware's counters. They are read one after the other while
-// requests go on. Under Options.Shadow they count what would have happened.
+// Stats is a snapshot of a middleware's counters, read one after the other while requests go on.
+// Under Options.Shadow they count the decisions without their effect.
 type Stats struct {
 	Admitted      uint64        // requests within their limits
 	Exempt        uint64        // passed by Options.Allow, or because no limit applied
@@ -21,21 +21,19 @@ type Stats struct {
 	NeverAdmitted uint64        // refused because a limit never admits them
 	Misconfigured uint64        // refused because of an error of the program: see limits.Misconfigured
 	Unavailable   uint64        // refused because a limiter could not decide
-	Delayed       uint64        // of all these, those that waited
-	DelayTime     time.Duration // the sum of how long each of those waited
+	Delayed       uint64        // requests of any result that waited
+	DelayTime     time.Duration // the sum of their waits
 	Unsettled     uint64        // requests whose Charge may not count: a remote limiter did not say
 	Shadow        bool          // whether refusals are only counted
 
-	// Shadowed counts, for each limit with Limit.Shadow beside others, the requests that it
-	// would have refused. It is nil if there are none.
+	// Shadowed counts the requests that each limit with Limit.Shadow beside others would have
+	// refused. It is nil if there are no such limits.
 	Shadowed map[string]uint64
-	// ShadowFailed counts, for each of these limits, the requests for which it could not be
-	// decided or charged: a function of it panicked, or its Limiter panicked or returned an
-	// error, or its Cost was below 0.
+	// ShadowFailed counts the requests that such a limit could not decide or charge. Its Limiter
+	// returned an error, its Cost was below 0, or a function or the Limiter panicked.
 	ShadowFailed map[string]uint64
 
-	// Limits has the counters of each limit's engine, by the limit's name. Limiters of other
-	// kinds have counters of their own.
+	// Limits has each engine's counters by the limit's name.
 	Limits map[string]engine.Stats
 }
 
@@ -72,11 +70,9 @@ func (m *Middleware) Stats() Stats {
 	return s
 }
 
-// Var returns the Stats as a variable for expvar.Publish. Its String method returns the
-// counters of that moment as JSON.
-//
-// This package does not import expvar, which registers /debug/vars on
-// http.DefaultServeMux in every program that imports it.
+// Var returns the Stats as a variable for expvar.Publish: its String method returns the current
+// counters as JSON. This package does not import expvar, which registers /debug/vars on
+// http.DefaultServeMux.
 func (m *Middleware) Var() fmt.Stringer { return statsVar{m} }
 
 type statsVar struct{ m *Middleware }

@@ -21,7 +21,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// The published variable equals Stats.
 func TestVar(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(2, time.Hour)))
 	m := Must(New(limiter, ByAddr, Options{}))
@@ -81,7 +80,6 @@ func TestOnVerdict(t *testing.T) {
 	assert.Equal(t, policy.Never, got[2].RetryAfter)
 }
 
-// The hook writes the answer. The header fields are set by then.
 func TestRefuseHook(t *testing.T) {
 	m := Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Second))), ByAddr, Options{
 		Refuse: func(w http.ResponseWriter, _ *http.Request, v limits.Verdict) {
@@ -96,7 +94,7 @@ func TestRefuseHook(t *testing.T) {
 	assert.Equal(t, "default says no\n", w.Body.String())
 }
 
-// A flood of refusals does not become a flood of lines, and all that are left out are counted.
+// Left-out lines are counted.
 func TestLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
@@ -128,8 +126,6 @@ func TestLog(t *testing.T) {
 	})
 }
 
-// The log has the client's address behind proxies. It tells keys apart without revealing them.
-//
 // Promise: The log tells keys apart without revealing them.
 func TestLogTellsClientsApart(t *testing.T) {
 	var text bytes.Buffer

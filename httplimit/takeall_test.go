@@ -13,8 +13,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Limits by address and by API key take all or nothing, and clients are told about the one
-// that decides.
 func TestSeveralLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		addresses := open[netip.Addr](t, policy.Must(policy.Funnel(10, 1, time.Second)))
@@ -56,7 +54,6 @@ func TestSeveralLimits(t *testing.T) {
 	})
 }
 
-// Clients are not told about a limit that is skipped.
 func TestSkippedLimitIsNotTold(t *testing.T) {
 	engines := open[string](t, policy.Must(policy.Funnel(1, 1, time.Minute)))
 	m, err := NewAll(Options{},

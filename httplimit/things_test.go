@@ -35,14 +35,12 @@ func fieldAs(name string) func(*http.Request) int64 {
 	}
 }
 
-// elsewhere hides that a limiter is an engine, so that it is asked as one of a fleet is.
+// elsewhere hides that a limiter is an engine, so that it is asked like a fleet.
 type elsewhere struct{ limits.Limiter[netip.Addr] }
 
 func (elsewhere) Remote() bool { return true }
 
-// A request is held to a limit for each thing in it, as a language model's gateway needs:
-// requests, tokens that are estimated first and charged afterwards, and bytes. Each has its
-// own key, cost and charge, in process and mixed with limits elsewhere.
+// A gateway of a language model limits requests, estimated tokens and bytes, in process and mixed.
 //
 // Promise: Each limit of a request has its own key, cost and charge.
 func TestLimitForEachThing(t *testing.T) {
@@ -92,15 +90,13 @@ func TestLimitForEachThing(t *testing.T) {
 				assert.Equal(t, c.left, left(), i)
 			}
 			assert.Equal(t, uint64(0), m.Stats().Unsettled)
-			// The bytes are owed, by 200. A request that costs none of them passes, and is
-			// charged for what it sends.
+			// 200 bytes are owed. A request that costs none passes, and is charged for its answer.
 			assert.Equal(t, 200, ask(h, from(alice, "Tenant", "acme", "Estimate", "1", "Used", "1")).Code)
 			assert.Equal(t, 429, ask(h, from(alice, "Tenant", "acme", "Estimate", "1", "Used", "1")).Code, "requests")
 		})
 	}
 }
 
-// Cost and Charge of the options hold for limits that have none of their own.
 func TestCostAndChargeOfTheOptions(t *testing.T) {
 	for _, mixed := range []bool{false, true} {
 		common, own := hourly(t, 100), hourly(t, 100)
@@ -116,7 +112,6 @@ func TestCostAndChargeOfTheOptions(t *testing.T) {
 		))
 		assert.Equal(t, 200, ask(m.Handler(done), from(alice)).Code)
 		assert.Equal(t, []int64{96, 70}, []int64{common.Peek(aliceKey).Remaining, own.Peek(aliceKey).Remaining})
-		// Without one of the options, a limit without a Charge keeps what it took.
 		m = Must(NewAll(Options{},
 			Limit[netip.Addr]{Name: "common", Limiter: common, Key: ByAddr, Cost: func(*http.Request) int64 { return 6 }},
 			Limit[netip.Addr]{Name: "own", Limiter: second, Key: ByAddr, Charge: func(*http.Request, Served) int64 { return 0 }},
@@ -124,7 +119,6 @@ func TestCostAndChargeOfTheOptions(t *testing.T) {
 		assert.Equal(t, 200, ask(m.Handler(done), from(alice)).Code)
 		assert.Equal(t, []int64{90, 70}, []int64{common.Peek(aliceKey).Remaining, own.Peek(aliceKey).Remaining})
 	}
-	// One limit alone has them, too.
 	alone := hourly(t, 100)
 	m := Must(NewAll(Options{}, Limit[netip.Addr]{
 		Limiter: alone, Key: ByAddr, Cost: func(*http.Request) int64 { return 20 }, Charge: func(*http.Request, Served) int64 { return 30 },
@@ -133,8 +127,6 @@ func TestCostAndChargeOfTheOptions(t *testing.T) {
 	assert.Equal(t, int64(70), alone.Peek(aliceKey).Remaining)
 }
 
-// A limit with Shadow beside others refuses nothing and tells clients nothing, counts what it
-// would refuse, and takes for the requests that the others admit alone.
 func TestShadowOfOneLimit(t *testing.T) {
 	for _, mixed := range []bool{false, true} {
 		live, tried := hourly(t, 4), hourly(t, 2)
@@ -161,7 +153,6 @@ func TestShadowOfOneLimit(t *testing.T) {
 		assert.False(t, s.Shadow)
 		assert.Equal(t, uint64(5), s.Admitted)
 	}
-	// Where all have Shadow, so has the middleware.
 	m := Must(NewAll(Options{}, Limit[netip.Addr]{Limiter: hourly(t, 1), Key: ByAddr, Shadow: true}))
 	for range 3 {
 		w := ask(m.Handler(done), from(alice))
@@ -174,7 +165,6 @@ func TestShadowOfOneLimit(t *testing.T) {
 	assert.Nil(t, s.Shadowed)
 }
 
-// What a limit with Shadow took is charged afterwards as that of the others.
 func TestShadowOfOneLimitIsCharged(t *testing.T) {
 	live, tried := hourly(t, 100), hourly(t, 100)
 	charge := func(*http.Request, Served) int64 { return 7 }
@@ -186,8 +176,7 @@ func TestShadowOfOneLimitIsCharged(t *testing.T) {
 	assert.Equal(t, []int64{97, 93}, []int64{live.Peek(aliceKey).Remaining, tried.Peek(aliceKey).Remaining})
 }
 
-// A plan that comes with the request is the limit of that request: alone, waiting, charged,
-// and beside other limits. What the key has used counts under all of them.
+// The plan holds alone, waiting, charged and beside other limits. All plans count the key's use.
 func TestPlansByRequest(t *testing.T) {
 	window := func(n int64) policy.Policy { return policy.Must(policy.FixedWindow(n, time.Hour)) }
 	plans := map[string]policy.Policy{"small": window(5), "large": window(50)}
@@ -216,7 +205,6 @@ func TestPlansByRequest(t *testing.T) {
 			}
 		}
 	}
-	// A plan of another family is an error of the program, alone and beside another limit.
 	wrong := Limit[netip.Addr]{Limiter: hourly(t, 10), Key: ByAddr, PolicyFor: func(*http.Request) policy.Policy {
 		return policy.Must(policy.Funnel(1, 1, time.Second))
 	}}
@@ -224,7 +212,6 @@ func TestPlansByRequest(t *testing.T) {
 		assert.Equal(t, 500, ask(Must(NewAll(Options{}, all...)).Handler(done), from(alice)).Code)
 	}
 
-	// So is a plan for a limiter that takes none, and the log says why.
 	var text bytes.Buffer
 	m := Must(NewAll(Options{Logger: slog.New(slog.NewTextHandler(&text, nil))}, Limit[netip.Addr]{
 		Limiter: limits.ForAnyKey[netip.Addr](single.MustNew(policy.Funnel(10, 1, time.Hour))), Key: ByAddr,
@@ -235,9 +222,6 @@ func TestPlansByRequest(t *testing.T) {
 	assert.NotContains(t, text.String(), "another family")
 }
 
-// Plans may change while requests are decided. What was used is kept, and no more passes than
-// the larger plan admits.
-//
 // Promise: A plan may change at any time and keeps used units.
 func TestPlansChangeLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -275,7 +259,6 @@ func TestPlansChangeLive(t *testing.T) {
 	})
 }
 
-// A function of Limit that panics costs the keys nothing.
 func TestPanicOfPlanTakesNothing(t *testing.T) {
 	first, second := hourly(t, 5), hourly(t, 5)
 	require.Panics(t, func() {
@@ -286,7 +269,6 @@ func TestPanicOfPlanTakesNothing(t *testing.T) {
 	assert.Equal(t, []int64{5, 5}, []int64{first.Peek(aliceKey).Remaining, second.Peek(aliceKey).Remaining})
 }
 
-// A plan for a Tiered is refused when the middleware is made, and not at each request.
 func TestPlanOfTiers(t *testing.T) {
 	tiers, err := engine.NewTiered[netip.Addr](engine.Config{Policy: policy.Must(policy.FixedWindow(10, time.Hour))})
 	require.NoError(t, err)

@@ -15,8 +15,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Under one limit or several, of engines, tiers or limiters of any kind, clients are told
-// nothing of a key that could not be recorded: the figures about it are guesses.
+// Decisions about an unrecorded key are guesses, under one limit or several of any kind.
 func TestUnrecordedKeyIsNotTold(t *testing.T) {
 	bobKey := netip.MustParseAddr("192.0.2.2")
 	hour := func(n int64) policy.Policy { return policy.Must(policy.FixedWindow(n, time.Hour)) }
@@ -63,8 +62,8 @@ func TestUnrecordedKeyIsNotTold(t *testing.T) {
 				if when == engine.AdmitNew {
 					return
 				}
-				// Another limit refuses as well. Engines are looked at before any is asked to record,
-				// so that what they tell is true of those that refused. Otherwise it is a guess.
+				// Engines are looked at before any is asked to record, so the refusing engines tell
+				// the truth. Otherwise it is a guess.
 				narrow.Take(aliceKey, 1)
 				for other, retry := range map[limits.Limiter[netip.Addr]]string{narrow: "3600", near{narrow}: ""} {
 					w := ask(Must(NewAll(o, limit("full", full), limit("narrow", other))).Handler(done), from(alice))
@@ -77,5 +76,4 @@ func TestUnrecordedKeyIsNotTold(t *testing.T) {
 	}
 }
 
-// near is a limiter in process that is no engine.
 type near struct{ limits.Limiter[netip.Addr] }

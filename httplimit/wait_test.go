@@ -24,7 +24,7 @@ type timed struct {
 	at   time.Duration
 }
 
-// atOnce sends requests to a handler at the same instant, one after the other in line.
+// atOnce sends requests at the same instant, one after the other in line.
 func atOnce(h http.Handler, requests ...*http.Request) []timed {
 	began := time.Now()
 	all := make([]timed, len(requests))
@@ -44,7 +44,6 @@ func repeat(n int, addr string) (all []*http.Request) {
 	return all
 }
 
-// Requests that come too early are delayed in their order, up to the configured time.
 func TestWaitUpTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(2, 1, time.Second))), ByAddr, Options{WaitUpTo: 2500 * time.Millisecond}))
@@ -56,7 +55,6 @@ func TestWaitUpTo(t *testing.T) {
 	})
 }
 
-// A delayed request is told how its key stands at its turn.
 func TestWaitUpToTellsWhatRemains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Second))), ByAddr, Options{WaitUpTo: time.Minute}))
@@ -68,8 +66,6 @@ func TestWaitUpToTellsWhatRemains(t *testing.T) {
 	})
 }
 
-// A request whose context ends while it waits takes nothing, and does not reach the handler.
-//
 // Promise: A wait ends with the request's context.
 func TestWaitEndsWithTheRequest(t *testing.T) {
 	limits := func(t *testing.T, p policy.Policy, o Options) map[string]*Middleware {
@@ -124,7 +120,6 @@ func TestWaitUpToWithSeveralLimits(t *testing.T) {
 	})
 }
 
-// Under several limits requests wait in their order, at most MaxWaiting of them.
 func TestSeveralLimitsWaitInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := Must(NewAll(Options{WaitUpTo: time.Hour},
@@ -142,8 +137,6 @@ func TestSeveralLimitsWaitInLine(t *testing.T) {
 	})
 }
 
-// A request that comes when there is room is served behind those that wait for more.
-//
 // Promise: Waiting requests are served in the order of arrival.
 func TestLateArrivalsDoNotOvertake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -177,7 +170,6 @@ func TestLateArrivalsDoNotOvertake(t *testing.T) {
 	})
 }
 
-// No request waits for a closed engine. It is answered by Config.WhenUnavailable.
 func TestClosedEngineAnswersAtOnce(t *testing.T) {
 	for when, want := range map[engine.WhenUnavailable]timed{engine.Admit: {200, 0}, engine.Refuse: {429, 0}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -197,7 +189,7 @@ func TestClosedEngineAnswersAtOnce(t *testing.T) {
 			var wg sync.WaitGroup
 			for _, m := range all {
 				wg.Go(func() {
-					// While it closes, the engine may still know the key.
+					// The engine may still know the key.
 					assert.Contains(t, []int{want.code, 429}, ask(m.Handler(done), from(alice)).Code, "%v", when)
 					assert.Equal(t, 100*time.Millisecond, time.Since(began))
 				})
@@ -214,7 +206,6 @@ func TestClosedEngineAnswersAtOnce(t *testing.T) {
 	}
 }
 
-// A queue delays requests by itself, and the delay ends with the request.
 func TestQueueDelays(t *testing.T) {
 	queue := policy.Must(policy.Queue(2, 1, time.Second))
 	for upTo, want := range map[time.Duration][]timed{
@@ -235,16 +226,12 @@ func TestQueueDelays(t *testing.T) {
 		assert.Equal(t, []timed{{200, 0}, {200, time.Second}, {503, 100 * time.Millisecond}}, got)
 		assert.Equal(t, []timed{{200, time.Second}}, atOnce(h, from(alice)), "the cancelled request gives its place back")
 	})
-	// Shadow delays no request.
 	synctest.Test(t, func(t *testing.T) {
 		m := Must(New(open[netip.Addr](t, queue), ByAddr, Options{Shadow: true}))
 		assert.Equal(t, []timed{{200, 0}, {200, 0}, {200, 0}, {200, 0}}, atOnce(m.Handler(done), repeat(4, alice)...))
 	})
 }
 
-// A function of PolicyFor that panics costs the key nothing, at whichever of its calls for
-// a request it does, those after a wait included.
-//
 // Promise: A `PolicyFor` that panics takes nothing.
 func TestPanicOfPolicyForTakesNothing(t *testing.T) {
 	funnel := policy.Must(policy.Funnel(1, 1, time.Minute))

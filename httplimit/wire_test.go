@@ -41,7 +41,6 @@ func TestSpellingsOfHeaderOnTheWire(t *testing.T) {
 	}
 }
 
-// The same holds for the spellings of a host.
 func TestSpellingsOfHostOnTheWire(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		limiter := open[string](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
@@ -76,8 +75,8 @@ func TestSpellingsOfHostOnTheWire(t *testing.T) {
 	assert.Equal(t, []string{"200", "429", "400"}, codes)
 }
 
-// waitingServer returns a server at which the next request has to wait for turn. arrived
-// receives once the request has come, and verdicts once it is decided.
+// waitingServer returns a server whose next request waits for turn. arrived receives when the
+// request has come, verdicts when it is decided.
 func waitingServer(t *testing.T, turn time.Duration, http2 bool) (s *httptest.Server, verdicts chan limits.Verdict, arrived chan bool) {
 	t.Helper()
 	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, turn)))
@@ -90,10 +89,8 @@ func waitingServer(t *testing.T, turn time.Duration, http2 bool) (s *httptest.Se
 	return s, verdicts, arrived
 }
 
-// A client that leaves while it waits takes nothing, if net/http notices. Over HTTP/1 it
-// does not for a request whose body is unread, nor once another byte has come while the
-// request waits: such a request has its turn. That is documented. Bytes that came together
-// with the request do no harm.
+// Over HTTP/1 net/http does not notice if the body is unread, or once another byte has come during
+// the wait: such a request takes its turn, as documented. Bytes sent with the request do no harm.
 func TestClientThatLeavesWhileItWaits(t *testing.T) {
 	const noticed, unnoticed = time.Minute, 2 * time.Second
 	for _, c := range []struct {
@@ -126,7 +123,6 @@ func TestClientThatLeavesWhileItWaits(t *testing.T) {
 	}
 }
 
-// Over HTTP/2 it is noticed in every case: a stream has an end of its own.
 func TestStreamThatEndsWhileItWaits(t *testing.T) {
 	for _, body := range []string{"", "unread"} {
 		s, verdicts, arrived := waitingServer(t, time.Minute, true)
@@ -142,7 +138,6 @@ func TestStreamThatEndsWhileItWaits(t *testing.T) {
 	}
 }
 
-// A connection of HTTP/2 that breaks off ends all its requests.
 func TestConnectionThatBreaksWhileItWaits(t *testing.T) {
 	s, verdicts, arrived := waitingServer(t, time.Minute, true)
 	var conn net.Conn
