@@ -7,21 +7,18 @@ import (
 	"time"
 )
 
-// Anchored is an optional interface of a Policy whose windows lie at times of the wall
-// clock. An [AlignedWindow] and a [CalendarWindow] implement it. All other limits are the
-// same wherever instants begin.
+// Anchored is an optional interface of a Policy that depends on the wall clock. [AlignedWindow]
+// and [CalendarWindow] implement it.
 type Anchored interface {
-	// Anchor returns this limit for instants that are counted from zero, the wall time
-	// of instant 0. An engine anchors every limit that it is given. Unanchored, instants
-	// count from the beginning of 1970, UTC. The words are the same under every zero.
-	// Anchoring again replaces the zero. It allocates nothing if this limit was anchored
-	// to the same zero lately.
+	// Anchor returns this limit for instants that are counted from zero, a wall time. An engine
+	// anchors every limit that it is given. Unanchored limits count from the beginning of 1970,
+	// UTC. Words are the same under every zero. Anchoring again replaces the zero, and allocates
+	// nothing if this limit was anchored to that zero lately.
 	Anchor(zero time.Time) Policy
 }
 
-// aligned keeps in a key's word the number of a window and the count of that window.
-// Windows are numbered from about 1970, whatever the engine's epoch is, so that a word
-// means the same after a restart.
+// aligned keeps in a word the number of a window and its count. Windows are numbered from about
+// 1970, so that a word means the same after a restart.
 type aligned struct {
 	limit int64
 	bits  uint // of the count; the other bits of a word are the number
@@ -31,8 +28,7 @@ type aligned struct {
 	kept *anchors
 }
 
-// windows divides the Unix time, in nanoseconds, into windows: all of one length, or as
-// in a calendar.
+// windows divides Unix time, in nanoseconds, into windows.
 type windows struct {
 	per   time.Duration // 0 for a calendar's
 	byPer divisor
@@ -43,7 +39,7 @@ type windows struct {
 	days     civil // of the location, about the years that follow zero
 }
 
-// anchors holds the copies of one limit that were anchored lately, for all of them.
+// anchors holds the copies of one limit that were anchored lately.
 type anchors struct {
 	unanchored *aligned
 	recent     [4]atomic.Pointer[aligned] // engines that share one limit take turns
@@ -51,64 +47,61 @@ type anchors struct {
 }
 
 const (
-	// latestZero is the latest zero, in the year 2249: 13 years before the Unix
-	// nanoseconds of an int64 end. Time goes on for 9 of them, and a window that begins
-	// by then, and the one after it, have ended after 12.
+	// latestZero, in the year 2249, is 13 years before Unix nanoseconds overflow an int64. Time
+	// goes on for 9 years, and a window that begins by then, and the next, end within 12.
 	latestZero = 1<<63 - 1 - 13*366*int64(24*time.Hour)
 
 	calendarBits = 43 // of a count; 2^20 days are more than 2,800 years
 )
 
-// AlignedWindow returns the counter of windows that begin at the multiples of per in Unix
-// time: at most limit units between one full hour and the next, for example. Choose it if
-// the instant at which the limit starts anew must be known beforehand, and be the same for
-// all keys and after a restart; [FixedWindow] opens a window with the first call of each
-// key. For days, months and time zones there is [CalendarWindow].
+// AlignedWindow returns the counter of windows that begin at the multiples of per in Unix time:
+// at most limit units between one full hour and the next, for example. Choose it if the limit
+// must start anew at an instant known beforehand, the same for all keys and after a restart.
+// [FixedWindow] opens a window with the first call of each key. For days, months and time zones
+// there is [CalendarWindow].
 //
 // # The most that it admits
 //
-// In any window of length t it admits at most limit*(1 + t/per), with t/per rounded up:
-// twice the limit within per. All keys start anew at once, and callers that were told so
-// may all come then.
+// In any window of length t: limit*(1 + t/per), with t/per rounded up; twice the limit within
+// per. All keys start anew at once, and callers that were told so may all come then.
 //
 // # Wall time
 //
-// An engine ties its clock to the wall clock once, in New (see [Anchored]). From then on
-// windows follow the engine's clock. If the wall clock is stepped while the engine runs,
-// they begin off by as much, until the program starts again: that mints nothing, and locks
-// out no key for longer than the step. If a program starts with a wall clock that is
-// behind the words that it loads, their keys wait for the end of windows that have not
-// begun by that clock, which is no longer than the clock is behind and one window.
+// An engine ties its clock to the wall clock once, in New (see [Anchored]). Windows then follow
+// the engine's clock. If the wall clock is stepped later, they begin off by as much until the
+// program restarts. That mints nothing, and locks out no key for longer than the step. If a
+// program starts with a wall clock behind the words that it loads, their keys wait for windows
+// that have not begun: at most as long as the clock is behind, and one window.
 //
-// # What is rounded, and what is refused
+// # Rounding and refusals
 //
-// Nothing is rounded. per is between a millisecond and 366 days. The word has room for
-// counts up to 524287 if per is a millisecond, 536870911 if a second, and more above; a
-// higher limit is refused, as is one below 1. The error is a *[FieldError].
+// Nothing is rounded. per is between a millisecond and 366 days. limit is at least 1 and at most
+// 524287 if per is a millisecond, 536870911 if a second, and more above. Other values are refused
+// with a *[FieldError].
 //
 // # Turns and time
 //
-// A waiting call has its turn at the beginning of a window, and is counted there. Until
-// that window begins, other calls are treated as if it just did, so no call overtakes. The
-// same holds for a clock that goes backwards. It mints nothing, and a caller whose clock
-// is behind the beginning of a window already in use is told to come back when it begins.
-// Time stands still 9 years after the epoch, and patience beyond 9 years counts as 9.
+// A waiting call has its turn at the beginning of a window, and is counted there. Until that
+// window begins, other calls are treated as if it just did, so no call overtakes. The same holds
+// for a clock that goes backwards: it mints nothing, and a caller behind the beginning of a
+// window in use is told to come back when it begins. Time stands still 9 years after the epoch,
+// and patience beyond 9 years counts as 9.
 //
 // # Giving back
 //
-// Units are given back to the current window, or to the last one with a promised turn,
-// and none once it has ended. If the units of a promised window all come back, no call is
-// admitted before it begins, as the window before was full. A take can be cancelled while
-// its window is the latest: all its units come back then. A debt ends with its window.
+// Units come back to the current window, or to the last with a promised turn, until it has ended.
+// If all units of a promised window come back, no call is admitted before it begins, as the
+// window before was full. A take can be cancelled while its window is the latest: all its units
+// come back. A debt ends with its window.
 //
 // # One limit after another
 //
-// All AlignedWindows and CalendarWindows are of one family. A limit that comes with a call
-// (TakeWith) must have the same windows: the same per, or the same unit and zone. If
-// another limit takes over for good (SetPolicy) with the same windows, all units count
-// where they are. Otherwise those of a window that has not ended count in the new window
-// that contains the change, or, if turns are promised, in the first that begins with the
-// last of them or later, and no call is admitted before that.
+// All AlignedWindows and CalendarWindows are one family. A limit that comes with a call
+// (TakeWith) must have the same windows: the same per, or the same unit and zone. If a limit with
+// the same windows takes over for good (SetPolicy), all units count where they are. Otherwise
+// units of a window that has not ended count in the new window that contains the change. If turns
+// are promised, they count in the first that begins with the last turn or later, and no call is
+// admitted before that.
 func AlignedWindow(limit int64, per time.Duration) (Policy, error) {
 	const of = "AlignedWindow"
 	if err := windowFault(of, limit, per, shortestFixed); err != nil {
@@ -122,7 +115,7 @@ func AlignedWindow(limit int64, per time.Duration) (Policy, error) {
 	return newAligned(limit, count, windows{per: per, byPer: newDivisor(uint64(per))}), nil
 }
 
-// Calendar is a unit of time of which a [CalendarWindow] has one. The zero value is none.
+// Calendar is the unit of time of a [CalendarWindow]. The zero value is none.
 type Calendar int
 
 // The windows of a calendar. A Week begins on Monday.
@@ -133,27 +126,25 @@ const (
 	Year
 )
 
-// calendarNames are the units as Parse reads them.
 var calendarNames = [...]string{Day: "day", Week: "week", Month: "month", Year: "year"}
 
-// CalendarWindow returns the counter of the days, weeks, months or years of a time zone: at
-// most limit units in each, as for "10000 a month". It is an [AlignedWindow], with all that
-// is said there of the most that it admits, wall time, turns, giving back and other limits.
+// CalendarWindow returns the counter of the days, weeks, months or years of a time zone: at most
+// limit units in each, as for "10000 a month". Otherwise it is an [AlignedWindow].
 //
-// A window begins when the zone's clocks first show its first day, and ends when they
-// first show the next window's. That is midnight, also if that midnight comes twice. If the
-// clocks leave out midnight, it is the first instant after it. A day lasts 23 or 25 hours
-// if the clocks change in it. A day that a zone leaves out has no window.
-// Decision.ResetAfter lasts until the window ends, exactly; [Windowed] returns the mean
-// length, which is 146097/4800 days for a month and 146097/400 for a year.
+// A window begins when the zone's clocks first show its first day, and ends when they first show
+// the next window's. That is midnight, even if midnight comes twice, or the first instant after a
+// midnight that the clocks leave out. A day lasts 23 or 25 hours if the clocks change in it. A
+// day that a zone leaves out has no window. Decision.ResetAfter is the exact time until the
+// window ends. [Windowed] returns the mean length: 146097/4800 days for a month and 146097/400
+// for a year.
 //
-// zone is a name that time.LoadLocation knows, such as "UTC" or "Europe/Berlin". "Local"
-// is the machine's own. Any other needs the machine's time zone database, or one that the
-// program imports (time/tzdata). The rules are those that the database holds when an
-// engine anchors the limit: a change of law takes effect with a new database and a restart.
+// zone is a name that time.LoadLocation knows, such as "UTC" or "Europe/Berlin"; "Local" is the
+// machine's own. Any other needs the machine's time zone database, or the program's (import
+// time/tzdata). The rules are read when an engine anchors the limit: a change of law takes effect
+// with a new database and a restart.
 //
-// limit is at most 8796093022207. A limit below 1 or above that, another unit and a zone
-// that cannot be loaded are refused with a *[FieldError].
+// limit is at least 1 and at most 8796093022207. Other limits and units, and a zone that cannot
+// be loaded, are refused with a *[FieldError].
 func CalendarWindow(limit int64, unit Calendar, zone string) (Policy, error) {
 	bad := func(field string, value any, want string) (Policy, error) {
 		return nil, &FieldError{Of: "CalendarWindow", Field: field, Value: value, Want: want}
@@ -176,7 +167,6 @@ func CalendarWindow(limit int64, unit Calendar, zone string) (Policy, error) {
 	return newAligned(limit, calendarBits, windows{unit: unit, zone: zone, location: location}), nil
 }
 
-// newAligned returns an unanchored limit.
 func newAligned(limit int64, bits uint, w windows) *aligned {
 	a := &aligned{limit: limit, bits: bits, windows: w, kept: new(anchors)}
 	a.kept.unanchored = a
@@ -184,7 +174,6 @@ func newAligned(limit int64, bits uint, w windows) *aligned {
 	return a
 }
 
-// Anchor implements [Anchored].
 func (a *aligned) Anchor(zero time.Time) Policy {
 	unix := int64(0)
 	switch seconds := zero.Unix(); {
@@ -210,7 +199,7 @@ func (a *aligned) Anchor(zero time.Time) Policy {
 	return &other
 }
 
-// anchor sets the zero of a limit that is being made.
+// anchor sets the zero of a limit under construction.
 func (a *aligned) anchor(zero int64) {
 	a.zero = zero
 	if a.per == 0 {
@@ -219,11 +208,9 @@ func (a *aligned) anchor(zero int64) {
 	a.last = a.next(a.number(zero + int64(endAligned)))
 }
 
-// endAligned is the instant at which time stands still for all of them: 9 years after
-// the epoch.
+// endAligned is the instant at which time stands still: 9 years after the epoch.
 const endAligned = Instant(lastingTime)
 
-// number returns the number of the window that contains a Unix time.
 func (w *windows) number(unix int64) uint64 {
 	if w.per != 0 {
 		return w.byPer.quotient(uint64(unix))
@@ -239,8 +226,7 @@ func (w *windows) starts(number uint64) int64 {
 	return w.days.begins(w.unit.firstDay(number)) * int64(time.Second)
 }
 
-// next returns the number of the window after that one. It is the next number, except for
-// windows that are left out.
+// next returns the number of the next window. A zone may leave out windows.
 func (w *windows) next(number uint64) uint64 {
 	if w.per != 0 {
 		return number + 1
@@ -248,7 +234,6 @@ func (w *windows) next(number uint64) uint64 {
 	return w.number(w.starts(number + 1))
 }
 
-// alike reports whether two limits have the same windows.
 func (w *windows) alike(other *windows) bool {
 	return w.per == other.per && w.unit == other.unit && w.zone == other.zone
 }
@@ -267,11 +252,11 @@ func (a *aligned) split(word uint64) counted {
 
 func (a *aligned) join(w counted) uint64 { return w.number<<a.bits | w.count }
 
-// begins returns the instant at which a window begins, which may be before the epoch.
+// begins returns the instant at which a window begins, perhaps before the epoch.
 func (a *aligned) begins(number uint64) Instant { return Instant(a.starts(number) - a.zero) }
 
-// at returns the count for a call at t. If the window of the word has not been reached
-// yet, the call is treated as if it just began.
+// at returns the count for a call at t. A call before the word's window is treated as if that
+// window just began.
 func (a *aligned) at(word uint64, t Instant) counted {
 	w := a.split(word)
 	if number := a.number(a.zero + int64(t)); number > w.number {
@@ -280,14 +265,11 @@ func (a *aligned) at(word uint64, t Instant) counted {
 	return w
 }
 
-// Limit implements [Policy].
 func (a *aligned) Limit() int64 { return a.limit }
 
-// Delays implements [Policy]: a take that fits is admitted at once.
 func (a *aligned) Delays() bool { return false }
 
-// Choke implements [Choker]. If the window has no room, or has not begun, the turn would
-// be at the beginning of a later one.
+// Choke refuses a call if its turn would begin a later window.
 func (a *aligned) Choke(word uint64, now Instant) (uint64, bool) {
 	t := clamped(now, endAligned)
 	w := a.split(word)
@@ -303,7 +285,6 @@ func (a *aligned) Choke(word uint64, now Instant) (uint64, bool) {
 	return a.join(w), true
 }
 
-// Take implements [Policy].
 func (a *aligned) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
 	t := clamped(now, endAligned)
 	w := a.at(word, t)
@@ -335,8 +316,7 @@ func (a *aligned) Take(word uint64, now Instant, n int64, patience time.Duration
 	return next, d
 }
 
-// FreshAt implements [Policy]: it returns the end of the window, or its beginning if
-// nothing counts in it.
+// FreshAt returns the end of the window, or its beginning if nothing counts in it.
 func (a *aligned) FreshAt(word uint64) Instant { return max(a.freshAt(a.split(word)), 0) }
 
 func (a *aligned) freshAt(w counted) Instant {
@@ -346,7 +326,6 @@ func (a *aligned) freshAt(w counted) Instant {
 	return a.begins(a.next(w.number))
 }
 
-// Refund implements [Refunder].
 func (a *aligned) Refund(word uint64, now Instant, n int64) uint64 {
 	w := a.at(word, clamped(now, endAligned))
 	if n < 0 {
@@ -356,8 +335,7 @@ func (a *aligned) Refund(word uint64, now Instant, n int64) uint64 {
 	return a.lower(word, w, n)
 }
 
-// Cancel implements [Refunder]. The units of a count are indistinguishable, so what other
-// calls gave back makes no difference.
+// Cancel ignores undone: the units of a count are indistinguishable.
 func (a *aligned) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
 	w := a.at(word, clamped(now, endAligned))
 	if n < 0 || a.split(taken).number != w.number {
@@ -366,7 +344,7 @@ func (a *aligned) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 
 	return a.lower(word, w, n)
 }
 
-// lower gives back up to n units of w, which is the word's window or a new, empty one.
+// lower gives back up to n units of w, the word's window or a new, empty one.
 func (a *aligned) lower(word uint64, w counted, n int64) uint64 {
 	back := asUnits(n, w.count)
 	if back == 0 {
@@ -376,13 +354,11 @@ func (a *aligned) lower(word uint64, w counted, n int64) uint64 {
 	return a.join(w)
 }
 
-// Reads implements [Relative].
 func (a *aligned) Reads(other Policy) bool {
 	o, ok := other.(*aligned)
 	return ok && o.zero == a.zero && o.alike(&a.windows)
 }
 
-// Carry implements [Relative].
 func (a *aligned) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	old, ok := from.(*aligned)
 	if !ok {
@@ -408,7 +384,6 @@ func (a *aligned) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	return a.join(next), true
 }
 
-// Window implements [Windowed].
 func (a *aligned) Window() time.Duration {
 	switch a.unit {
 	case Day:
@@ -423,7 +398,6 @@ func (a *aligned) Window() time.Duration {
 	return a.per
 }
 
-// String implements [Policy].
 func (a *aligned) String() string {
 	if a.per == 0 {
 		return fmt.Sprintf("window %d/%s in %s", a.limit, calendarNames[a.unit], a.zone)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// atMostLayouts are the numbers of parts into which a period may be divided. The
-// lowest two bits of a word are an index into it.
+// atMostLayouts are the numbers of parts into which a period may be divided. The lowest two bits
+// of a word are an index into it.
 var atMostLayouts = [...]int{1, 2, 4, 8}
 
 const (
@@ -15,10 +15,9 @@ const (
 	shortestAtMost = time.Millisecond // so that no part is rounded up by much
 )
 
-// layout is one way to divide time, and a word. The lowest bits of the word are its
-// code. Above them are the counts of the current part and of the earlier parts that
-// still count, the current one's lowest. Above those is the number of the current
-// part.
+// layout divides time and a word. The lowest bits of the word are code. Above them are the counts
+// of the current part and of earlier parts that still count, the current part's lowest. Above
+// those is the number of the current part.
 type layout struct {
 	code   uint64
 	counts int           // one more than the parts of a period
@@ -30,8 +29,8 @@ type layout struct {
 	byLength, byBits divisor
 }
 
-// atMost keeps in a key's word the number of units taken in each part of time that a
-// window of length per, still open, can reach into.
+// atMost keeps in a word the units taken in each part that an open window of length per can
+// reach.
 type atMost struct {
 	limit   int64
 	per     time.Duration
@@ -39,83 +38,70 @@ type atMost struct {
 	own     *layout                    // the layout that this limit uses
 }
 
-// endAtMost is the instant at which time stands still for all of them: 9 years after
-// the epoch.
+// endAtMost is the instant at which time stands still: 9 years after the epoch.
 const endAtMost = Instant(lastingTime)
 
-// AtMost returns the hard promise: no window of length per, wherever it starts, ever
-// sees more than limit units. Choose it if something else counts and punishes, such
-// as an upstream service with a quota, or if the limit is what a resource can bear.
-// Otherwise it costs too much.
+// AtMost returns the hard promise: no window of length per, wherever it starts, ever sees more
+// than limit units. Choose it if something else counts and punishes, such as an upstream service
+// with a quota, or if the limit is all that a resource can bear. Otherwise it costs too much.
 //
-// It divides time into parts, k of them to a period, and counts each part by itself.
-// The current part and the k before it must not have more than the limit together,
-// since a window of length per reaches into k+1 of them at most. This is the ring of
-// sub-windows with one more than is usual, which turns an approximation into a
-// promise.
+// It divides a period into k parts and counts each. The current part and the k before it may hold
+// no more than the limit together, because a window of length per reaches into at most k+1. A
+// ring of sub-windows usually counts k, and is an approximation.
 //
-// The cost is in the rate. Units count until their part can share no window with the
-// next call: for per if they were taken at the end of a part, for (k+1)/k of that if
-// at its beginning. Callers that take everything there is get k/(k+1) of limit/per in
-// the long run. Callers that come evenly get nearly the same, unless the limit is
-// below 8: they seldom come just when a part leaves. With a limit of 1 and calls once
-// every per, every other one passes.
+// The cost is in the rate. A unit counts until its part can share no window with the next call:
+// for per if taken at the end of a part, for (k+1)/k of that if at its beginning. Callers that
+// take everything get k/(k+1) of limit/per in the long run. Evenly spaced callers get nearly the
+// same, unless the limit is below 8, because they seldom come just when a part leaves. With a
+// limit of 1 and calls once every per, every other call passes.
 //
-// k is 8, 4, 2 or 1, the largest for which k+1 counts up to limit fit a word; [Parts]
-// returns it. For a period of a second it is 8 for limits up to 7, 4 up to 63, 2 up
-// to 1023, and 1, with half of the rate, up to 65535. For an hour it is 8 up to 15, 4
-// up to 255, 2 up to 16383, and 1 above.
+// k is 8, 4, 2 or 1: the largest for which k+1 counts up to limit fit a word; [Parts] returns it.
+// For a second it is 8 for limits up to 7, 4 up to 63, 2 up to 1023, and 1, with half of the
+// rate, up to 65535. For an hour it is 8 up to 15, 4 up to 255, 2 up to 16383, and 1 above.
 //
-// One word cannot do much better for bursts that may be as high as the limit: knowing
-// when each unit leaves the window takes a timestamp for each. Units that share a
-// timestamp must all be taken to be as late as the latest, so they stay too long, by
-// up to the length of a part. If bursts can be smaller, a [Funnel] of capacity b that
-// drains limit-b every per keeps the same promise, and sustains all of (limit-b)/per.
+// A word cannot do much better for bursts as high as the limit, which would take a timestamp a
+// unit. If bursts can be smaller, a [Funnel] of capacity b that drains limit-b every per keeps
+// the same promise, and sustains all of (limit-b)/per.
 //
 // # The most that it admits
 //
-// In any window of length t it admits at most limit times (t/part + 1)/(k+1), both
-// quotients rounded up, where part is per/k, rounded up to a nanosecond. Within per,
-// both ends included, that is limit.
+// In any window of length t: limit times (t/part + 1)/(k+1), both quotients rounded up, where
+// part is per/k rounded up to a nanosecond. Within per, both ends included, that is limit.
 //
-// # What is rounded, and what is refused
+// # Rounding and refusals
 //
-// limit is at least 1, per between a millisecond and 366 days. A limit so high that
-// two counts do not fit a word is refused: 2047 is the highest for a millisecond,
-// 524287 for a minute, 4194303 for an hour. The error is a *[FieldError].
+// limit is at least 1, per between a millisecond and 366 days. A limit is refused if two counts
+// do not fit a word: the highest is 2047 for a millisecond, 524287 for a minute, 4194303 for an
+// hour. The error is a *[FieldError].
 //
 // # Turns and time
 //
-// A waiting call has its turn at the beginning of a part, the first at which enough
-// units have left, and is counted there. Until that part begins, other calls are
-// treated as if it just did, so no call overtakes. The same holds for a clock that
-// goes backwards. It mints nothing, and a caller whose clock is behind the beginning
-// of a part already in use is told to come back when it begins. Time stands still 9
+// A waiting call has its turn at the beginning of the first part at which enough units have left,
+// and is counted there. Until that part begins, other calls are treated as if it just did, so no
+// call overtakes. The same holds for a clock that goes backwards: it mints nothing, and a caller
+// behind the beginning of a part in use is told to come back when it begins. Time stands still 9
 // years after the epoch, and patience beyond 9 years counts as 9.
 //
 // # Giving back
 //
-// Units are given back to the latest part first, and then to earlier ones as long as
-// they count. That undoes a take that was just made; if it had to wait for its part,
-// no other call is admitted before that begins. If the units were of an earlier part, the
-// latest part may have as many more for as long as other units there still count.
-// If units may be that old, use Reserve and Cancel.
+// Units come back to the latest part first, then to earlier parts that still count. That undoes a
+// take just made; if it had to wait for its part, no other call is admitted before that part
+// begins. If the units were of an earlier part, the latest may admit as many more while other
+// units there still count. If units may be that old, use Reserve and Cancel.
 //
-// Cancel is exact, as it knows the part. It gives back all that the take took as long
-// as that part counts, unless a limit that divides time more coarsely has rewritten
-// the word. A debt, which may be as high as a count, lies in the current part and
-// leaves with it.
+// Cancel knows the part. It gives back all that the take took while that part counts, unless a
+// limit with fewer parts has rewritten the word. A debt, as high as a count at most, lies in the
+// current part and leaves with it.
 //
 // # One limit after another
 //
-// All AtMosts are of one family. A limit that comes with a call (TakeWith) must have
-// the same per. The word of a key in use keeps its parts as long as its counts
-// suffice, and the promise is kept for each call at its own limit. The same holds if
-// another limit of the same per takes over for good (SetPolicy).
+// All AtMosts are one family. A limit that comes with a call (TakeWith) must have the same per. A
+// word in use keeps its parts as long as its counts suffice, and each call gets the promise of
+// its own limit. The same holds if a limit of the same per takes over for good (SetPolicy).
 //
-// If the new limit's per is another, all that counts at that instant counts as taken
-// then. If turns are promised, it counts in the first part that begins with the last
-// of them or later, and no call is admitted before that.
+// If per changes, all that counts at that instant counts as taken then. If turns are promised, it
+// counts in the first part that begins with the last turn or later, and no call is admitted
+// before that.
 func AtMost(limit int64, per time.Duration) (Policy, error) {
 	if err := windowFault("AtMost", limit, per, shortestAtMost); err != nil {
 		return nil, err
@@ -149,7 +135,7 @@ func newLayout(code, parts, per uint64) layout {
 	}
 }
 
-// slots is an unpacked word: the number of the current part, and all counts.
+// slots is an unpacked word.
 type slots struct {
 	*layout
 	number uint64
@@ -158,10 +144,8 @@ type slots struct {
 
 func (l *layout) full() uint64 { return 1<<l.bits - 1 }
 
-// begins returns the instant at which a part begins.
 func (l *layout) begins(number uint64) Instant { return Instant(number * uint64(l.length)) }
 
-// numberAt returns the number of the part that contains t.
 func (l *layout) numberAt(t Instant) uint64 { return l.byLength.quotient(uint64(t)) }
 
 func (a *atMost) split(word uint64) slots {
@@ -174,9 +158,9 @@ func (p slots) join() uint64 {
 	return (p.number<<p.width|p.packed)<<layoutBits | p.code
 }
 
-// slotsAt returns what counts for a call at t, in the part that contains t. If that
-// part has not been reached yet, the call is treated as if it just began. A key of
-// which nothing counts gets this limit's own layout.
+// slotsAt returns the counts for a call at t, in the part that contains t. If that part is behind
+// the word's, the call is treated as if the word's part just began. If nothing counts, the layout
+// is this limit's own.
 func (a *atMost) slotsAt(word uint64, t Instant) slots {
 	p := a.split(word)
 	number := p.numberAt(t)
@@ -224,9 +208,7 @@ func (p slots) freshAt() Instant {
 	return p.begins(p.number + uint64(p.counts) - before)
 }
 
-// Choke implements [Choker]: Take of one unit, without what describes the rest. If
-// there is no room, or the part has not been reached yet, the turn would be at the
-// beginning of a later one.
+// Choke refuses a call if its turn would begin a later part.
 func (a *atMost) Choke(word uint64, now Instant) (uint64, bool) {
 	t := clamped(now, endAtMost)
 	p := a.slotsAt(word, t)
@@ -236,7 +218,6 @@ func (a *atMost) Choke(word uint64, now Instant) (uint64, bool) {
 	return a.charged(p, t, 1).join(), true
 }
 
-// Take implements [Policy].
 func (a *atMost) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
 	t := clamped(now, endAtMost)
 	p := a.slotsAt(word, t)
@@ -271,8 +252,8 @@ func (a *atMost) Take(word uint64, now Instant, n int64, patience time.Duration)
 	return next, d
 }
 
-// charged counts n units more in the current part. If its count has no room for them,
-// and one of the limit's own layout has more, everything is counted there.
+// charged counts n more units in the current part, in the limit's own layout if only that has
+// room.
 func (a *atMost) charged(p slots, t Instant, n uint64) slots {
 	if n > p.full()-p.count(0) && p.full() < a.own.full() {
 		p = a.repack(p, t)
@@ -281,9 +262,9 @@ func (a *atMost) charged(p slots, t Instant, n uint64) slots {
 	return p
 }
 
-// repack moves everything that counts into one part of the limit's own, coarser
-// layout, so that no unit leaves earlier than it would have. Promised turns lie at
-// the beginning of their part; the new part begins no earlier than that.
+// repack moves all that counts into one part of the limit's own, coarser layout. No unit leaves
+// earlier than before. Promised turns lie at the beginning of their part; the new part begins no
+// earlier.
 func (a *atMost) repack(p slots, t Instant) slots {
 	begins := p.begins(p.number)
 	latest := begins + Instant(p.counts)*Instant(p.length) - Instant(a.per) - 1 // per before the last instant at which it counts
@@ -293,10 +274,8 @@ func (a *atMost) repack(p slots, t Instant) slots {
 	return slots{layout: a.own, number: a.own.numberAt(latest), packed: min(p.used(), a.own.full())}
 }
 
-// FreshAt implements [Policy].
 func (a *atMost) FreshAt(word uint64) Instant { return a.split(word).freshAt() }
 
-// Refund implements [Refunder].
 func (a *atMost) Refund(word uint64, now Instant, n int64) uint64 {
 	t := clamped(now, endAtMost)
 	p := a.slotsAt(word, t)
@@ -318,8 +297,7 @@ func (a *atMost) Refund(word uint64, now Instant, n int64) uint64 {
 	return p.join()
 }
 
-// Cancel implements [Refunder]. The units of a count are indistinguishable, so what
-// other calls gave back makes no difference.
+// Cancel ignores undone: the units of a count are indistinguishable.
 func (a *atMost) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
 	t := clamped(now, endAtMost)
 	p, took := a.slotsAt(word, t), a.split(taken)
@@ -333,21 +311,19 @@ func (a *atMost) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
 	return p.join()
 }
 
-// takeBackFrom gives back up to n units of the part that is so many before the
-// current one, and returns their number.
+// takeBackFrom gives back up to n units of the part that many before the current one, and returns
+// how many.
 func (p *slots) takeBackFrom(before int, n uint64) uint64 {
 	back := min(n, p.count(before))
 	p.packed -= back << (uint(before) * p.bits)
 	return back
 }
 
-// Reads implements [Relative].
 func (a *atMost) Reads(other Policy) bool {
 	o, ok := other.(*atMost)
 	return ok && o.per == a.per
 }
 
-// Carry implements [Relative].
 func (a *atMost) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	old, ok := from.(*atMost)
 	if !ok {
@@ -370,9 +346,8 @@ func (a *atMost) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	return slots{layout: a.own, number: number, packed: min(p.used(), a.own.full())}.join(), true
 }
 
-// Parts returns the number of parts, k, into which the period of an [AtMost] is
-// divided. In the long run limit*k/(k+1) units per period pass. It returns 0 for any
-// other policy.
+// Parts returns the number of parts, k, that divide the period of an [AtMost], or 0 for another
+// policy. In the long run limit*k/(k+1) units per period pass.
 func Parts(p Policy) int {
 	if a, ok := p.(*atMost); ok && a != nil {
 		return a.own.counts - 1
@@ -380,5 +355,4 @@ func Parts(p Policy) int {
 	return 0
 }
 
-// String implements [Policy].
 func (a *atMost) String() string { return "at most " + rateText(a.limit, a.per) }

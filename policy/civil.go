@@ -2,13 +2,12 @@ package policy
 
 import "time"
 
-// civil tells the days of a time zone. Days are numbered from Monday, 29 December 1969,
-// so that no number is negative in any zone from 1970 on, and the weeks begin with the
-// multiples of 7.
+// civil holds the days of a time zone, numbered from Monday, 29 December 1969. No number is
+// negative in any zone from 1970 on, and weeks begin with the multiples of 7.
 type civil []stretch
 
-// stretch is a time in which the zone's clocks do not change. The first reaches back to
-// the beginning of time, and the last forward to its end.
+// stretch is a time without clock changes. The first reaches back, and the last forward, without
+// end.
 type stretch struct {
 	from   int64 // Unix seconds
 	offset int64 // of the clocks, in seconds
@@ -19,13 +18,13 @@ const (
 	hourSeconds = 60 * 60
 	daySeconds  = 24 * hourSeconds
 	firstDays   = 3 // from the first day to 1970
-	// A civil is right from two days before its beginning on, since no zone ever put
-	// its clocks back by more than a day, and for 13 years.
+	// A civil is right from two days before its beginning, as no zone ever put its clocks back by
+	// more than a day, and for 13 years.
 	civilBefore = 2 * daySeconds
 	civilYears  = 13 * 366 * daySeconds
 )
 
-// newCivil returns the days of a zone from a time on, in Unix seconds.
+// newCivil returns the days of a zone from a Unix time on.
 func newCivil(zone *time.Location, from int64) (c civil) {
 	until := from + civilYears
 	for at := from - civilBefore; ; {
@@ -40,20 +39,20 @@ func newCivil(zone *time.Location, from int64) (c civil) {
 		if end.IsZero() || end.Unix() > until {
 			return c
 		}
-		// Package time has zones that are computed end when they are asked, on the last
-		// day of a leap year (Go 1.26). No zone changes its clocks on that day.
+		// Package time ends computed zones on the last day of a leap year when that day is asked
+		// for (Go 1.26). No zone changes its clocks on that day.
 		at = max(end.Unix(), at+hourSeconds)
 	}
 }
 
-// day returns the latest day that the clocks have shown at a time of the stretch, at or
-// after 1970.
+// day returns the latest day that the clocks have shown at a Unix time of the stretch, from 1970
+// on.
 func (s stretch) day(unix int64) int64 {
 	return max((unix+s.offset+firstDays*daySeconds)/daySeconds, s.before)
 }
 
-// day returns the latest day that the clocks have shown at a Unix time, in seconds: the
-// one that they show, unless they were put back over midnight.
+// day returns the latest day that the clocks have shown at a Unix time: the current day, unless
+// they were put back over midnight.
 func (c civil) day(unix int64) int64 {
 	i := 0
 	for i+1 < len(c) && c[i+1].from <= unix {
@@ -62,8 +61,7 @@ func (c civil) day(unix int64) int64 {
 	return c[i].day(unix)
 }
 
-// begins returns the Unix time, in seconds, at which the clocks first show that day or a
-// later one.
+// begins returns the Unix time at which the clocks first show that day or a later one.
 func (c civil) begins(day int64) int64 {
 	i := 0
 	for i+1 < len(c) && c[i+1].before < day {
@@ -87,7 +85,6 @@ func (unit Calendar) number(day int64) uint64 {
 	return uint64(12*year + month)
 }
 
-// firstDay returns the first day of a window.
 func (unit Calendar) firstDay(number uint64) int64 {
 	switch unit {
 	case Day:
@@ -100,8 +97,8 @@ func (unit Calendar) firstDay(number uint64) int64 {
 	return dayOf(int64(number), 0)
 }
 
-// The years of these are counted from March 1600, so that the day that a leap year adds is
-// the last of a year, and that a year adds of 400. Months are counted from March too.
+// These years begin in March 1600, so that leap days end a year, and leap years a span of 4 or
+// 400. Months are counted from March too.
 const (
 	fourYears     = 4*365 + 1
 	century       = 25*fourYears - 1
@@ -110,7 +107,7 @@ const (
 	marchDays = 135077
 )
 
-// yearMonth returns the year of a day, counted from 1969, and its month from January, 0.
+// yearMonth returns the year of a day, from 1969 on, and its month, from January, 0.
 func yearMonth(day int64) (year, month int64) {
 	days := day + marchDays
 	era := days / fourCenturies
@@ -126,7 +123,6 @@ func yearMonth(day int64) (year, month int64) {
 	return year, month
 }
 
-// dayOf returns the first day of a month.
 func dayOf(year, month int64) int64 {
 	month -= 2
 	if month < 0 {

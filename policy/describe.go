@@ -2,9 +2,9 @@ package policy
 
 import "fmt"
 
-// Describe returns a limit in plain English, to be shown: "at most 10 at once,
-// and 1 a second after that". It is one clause, without a full stop. A policy that is not of
-// this package is described by its String, and nil as "no limit".
+// Describe returns a limit in plain English: "at most 10 at once, and 1 a second after that". It
+// is a clause without a full stop. A foreign policy is described by its String, and nil as "no
+// limit".
 func Describe(p Policy) string {
 	switch p := p.(type) {
 	case nil:
@@ -43,7 +43,6 @@ func paceText(p pace) string {
 	return fmt.Sprintf("%d every %s", p.count, timeText(p.per))
 }
 
-// aUnit has the words for one of each unit of time.
 var aUnit = map[string]string{
 	"d": "a day", "h": "an hour", "m": "a minute", "s": "a second",
 	"ms": "a millisecond", "us": "a microsecond", "ns": "a nanosecond",

@@ -8,15 +8,14 @@
 //   - [Funnel]: token bucket, leaky bucket as a meter, GCRA. The one to start with.
 //   - [FixedWindow]: so many in a window that opens with a key's first call.
 //   - [SlidingWindow]: the same without the burst around a window's end, approximately.
-//   - [AlignedWindow], [CalendarWindow]: from full hour to full hour; by day, week, month or year.
+//   - [AlignedWindow], [CalendarWindow]: from full hour to full hour; by day, week, month or
+//     year.
 //   - [AtMost]: never more than so many in any period, wherever it starts.
 //   - [Queue]: evenly spaced calls, which wait for their turn.
 //   - [Bursty]: stored calls at once, and then evenly, as Guava's RateLimiter.
 //   - [WarmingUp]: the same for resources that are slow when cold.
 //
-// All that Ral remembers of a key is one uint64, its word. A [Policy] is a pure
-// function on that word: given the word, the time and a request, it returns a
-// [Decision] and the word that records it. Nothing in this package reads a clock, takes a
-// lock or allocates on a decision. Package cell keeps the words, and advances them by
-// compare-and-swap.
+// Ral remembers one uint64 of a key, its word. A [Policy] is a pure function: given the word, the
+// time and a request, it returns a [Decision] and the next word. It reads no clock, takes no lock
+// and does not allocate. Package cell keeps the words and advances them by compare-and-swap.
 package policy

@@ -2,8 +2,7 @@ package policy
 
 import "fmt"
 
-// FieldError reports a setting that was refused: where it belongs, its name, its
-// value, and the values that are accepted. Use errors.As to reach it.
+// FieldError reports a refused setting. Use errors.As to reach it.
 type FieldError struct {
 	Of    string // the constructor or struct, such as "Funnel" or "engine.Config"
 	Field string // the parameter's name

@@ -11,15 +11,10 @@ const (
 	fixedBits     = 20               // bits that count up to that
 )
 
-// fixedWindow keeps in a key's word the end of its window, whether that window was
-// promised, and the number of units taken in it.
-//
-// The end is counted in steps from instant 1, the first of an engine, and rounded up.
-// The start of an open window, which is a window's length before the end, may thus
-// lie up to a step ahead of the call that opened it. A promised window opens at its
-// start exactly, and not before: the window ahead of it has not ended. That is why
-// the word has a bit for it. The bit also admits a caller whose clock is behind the
-// start of a window that is open.
+// fixedWindow keeps in a word the end of a window, a bit that it was promised, and its count. The
+// end is counted in steps from instant 1 and rounded up, so an open window may start up to a step
+// after the call that opened it. A promised window opens exactly at its start, and not before.
+// That needs the bit, which also admits a caller with a clock behind the start of an open window.
 type fixedWindow struct {
 	limit  int64
 	per    time.Duration
@@ -31,67 +26,59 @@ type fixedWindow struct {
 	end    Instant
 }
 
-// FixedWindow returns the counter with a lifetime: a window opens with the first unit
-// that is taken, lasts for per, and sees at most limit units. A counter in Redis
-// behaves so if its expiry is set when it is made (INCR, and EXPIRE once), and most
-// quotas mean this by "100 an hour". Choose it if clients are told a count and the
-// time at which it starts anew. A burst at the end of a window may be followed by
-// another at the beginning of the next; [SlidingWindow] softens that, [AtMost] rules
-// it out.
+// FixedWindow returns the counter with a lifetime: a window opens with the first unit taken,
+// lasts for per, and sees at most limit units. A Redis counter with an expiry set once (INCR and
+// EXPIRE) behaves so, and most quotas mean this by "100 an hour". Choose it if clients are told a
+// count and the time at which it starts anew. A burst at the end of a window may be followed by
+// another at the beginning of the next; [SlidingWindow] softens that, [AtMost] rules it out.
 //
 // # The most that it admits
 //
-// In any window of length t it admits at most limit*(1 + t/per), with t/per rounded
-// up: twice the limit within per.
+// In any window of length t: limit*(1 + t/per), with t/per rounded up; twice the limit within
+// per.
 //
-// # What is rounded, and what is refused
+// # Rounding and refusals
 //
-// limit is at most a million, per between a millisecond and 366 days. Other values
-// are refused with a *[FieldError]; all combinations of these are accepted.
+// limit is 1 to a million, per between a millisecond and 366 days. Other values are refused with
+// a *[FieldError].
 //
-// The start of a window is rounded up to a step of at most 100µs. Up to a million
-// units a second the step is also at most a 4000th of per. The length of a window is
-// rounded up likewise if per is not in whole milliseconds. So a window is never
-// shorter than per, and lasts less than a step longer, or less than two if its length
-// is rounded.
+// The start of a window is rounded up to a step of at most 100µs. Up to a million units a second
+// the step is also at most a 4000th of per. The length is rounded up likewise unless per is in
+// whole milliseconds. So a window is never shorter than per, and longer by less than a step, or
+// two if its length is rounded.
 //
-// A caller that comes back after exactly RetryAfter, or waits, opens the next window
-// on a step, so the rounding does not add up. In the long run the rate is the one
-// asked for if per is in whole milliseconds. Otherwise it is below that by at most
-// 100 parts per million, and never above.
+// A caller that comes back after exactly RetryAfter, or waits, opens the next window on a step,
+// so the rounding does not add up. In the long run the rate is exact if per is in whole
+// milliseconds, and otherwise lower by at most 100 parts per million.
 //
 // # Turns and time
 //
-// A waiting call has its turn when the window ends, in a new window that opens at
-// that instant. Until it opens no call overtakes; when it is full, the next one
-// follows.
+// A waiting call has its turn when the window ends, in a new window that opens at that instant.
+// Until then no call overtakes; when it is full, the next window follows.
 //
-// A clock that goes backwards mints nothing: its call finds the window that was
-// opened last, which ends when it would have. Time stands still for a fixed window 9
-// years after the epoch at the earliest, and patience beyond 9 years counts as 9.
+// A clock that goes backwards mints nothing: its call finds the window that was opened last. Time
+// stands still 9 years after the epoch at the earliest, and patience beyond 9 years counts as 9.
 //
 // # Giving back
 //
-// Units are given back to the window that is current or promised, and none once it
-// has ended. A debt does not outlast its window either. A window whose units all come
-// back was never opened. The exception is a call whose clock is behind its start:
-// that call finds it empty, and its units count there. If the units of a promised
-// window all come back, the window before it counts as full.
+// Units come back to the current or promised window, until it has ended. A debt does not outlast
+// its window either. A window that gets all its units back was never opened, except that a call
+// with a clock behind its start finds it empty, and counts there. If all units of a promised
+// window come back, the window before it counts as full.
 //
-// A take can be cancelled while its window is the latest. All its units come back
-// then, as no later call would have been in another window. Once a later window is
-// open or promised, none do.
+// A take can be cancelled while its window is the latest: all its units come back. Once a later
+// window is open or promised, none do.
 //
 // # One limit after another
 //
-// All fixed windows are of one family. A limit that comes with a call (TakeWith) must
-// have the same per. For a per below 524.288ms there is a further condition: limits
-// of more than a million units a second, or of up to twice that, are a family apart.
+// All fixed windows are one family. A limit that comes with a call (TakeWith) must have the same
+// per. For a per below 524.288ms limits of more than a million units a second, or of up to twice
+// that, are a family apart.
 //
-// If another limit takes over for good (SetPolicy), units taken in a window that has
-// not ended count in a window of the new length. It opens at the change, or at the
-// start of the old window if that is later. It is full if the old one was only known
-// to be full, because a promised one was given back.
+// If another limit takes over for good (SetPolicy), units of a window that has not ended count in
+// a window of the new length. It opens at the change, or at the start of the old window if that
+// is later. It is full if a promised window was given back, so that the old window counts as
+// full.
 func FixedWindow(limit int64, per time.Duration) (Policy, error) {
 	if err := windowFault("FixedWindow", limit, per, shortestFixed); err != nil {
 		return nil, err
@@ -99,7 +86,7 @@ func FixedWindow(limit int64, per time.Duration) (Policy, error) {
 	if limit > mostFixed {
 		return nil, &FieldError{Of: "FixedWindow", Field: "limit", Value: limit, Want: "at most 1000000: that is what the count in a word holds"}
 	}
-	// As many bits as a million units a second need, or all that any limit needs.
+	// Enough bits for a million units a second, or for every limit.
 	count := min(uint(bits.Len64(uint64(per/time.Microsecond))), fixedBits)
 	if bits.Len64(uint64(limit)) > int(count) {
 		count = fixedBits
@@ -113,10 +100,9 @@ func FixedWindow(limit int64, per time.Duration) (Policy, error) {
 	}, nil
 }
 
-// fixedStep returns a step so long that 9 years of them fit beside a count of so many
-// bits. It is the shortest such step that divides a millisecond. If rounding per up
-// to that would cost more than 100 parts per million, it is the shortest step that
-// costs no more.
+// fixedStep returns a step so long that 9 years of them fit beside a count of that many bits: the
+// shortest that divides a millisecond, or, if rounding per up would cost more than 100 parts per
+// million, the shortest that costs no more.
 func fixedStep(per uint64, count uint) uint64 {
 	shortest := lastingTime >> (62 - count)
 	costs := func(step uint64) bool { return (step-per%step)%step > per/10_000 }
@@ -159,17 +145,15 @@ func (f *fixedWindow) join(w fixed) uint64 {
 	return word
 }
 
-// instant returns the instant at which a step begins.
 func (f *fixedWindow) instant(step uint64) Instant { return Instant(1 + step*f.step) }
 
-// from returns a window without units that starts at t, rounded up.
+// from returns an empty window that starts at t, rounded up.
 func (f *fixedWindow) from(t Instant) fixed {
 	start := f.byStep.quotient(uint64(max(t, 1)) - 1 + f.step - 1)
 	return fixed{end: min(start+f.length, f.last)}
 }
 
-// current returns the window of a call at t: the word's window or, if that has ended,
-// a new one without units.
+// current returns the window of a call at t: the word's or, if that has ended, a new, empty one.
 func (f *fixedWindow) current(word uint64, t Instant) fixed {
 	if w := f.split(word); t < f.freshAt(w) {
 		return w
@@ -177,8 +161,7 @@ func (f *fixedWindow) current(word uint64, t Instant) fixed {
 	return f.from(t)
 }
 
-// starts returns the start of a window, derived from its end. It may be before the
-// epoch if nothing was ever taken in the window.
+// starts returns the start of a window, perhaps before the epoch if the window is empty.
 func (f *fixedWindow) starts(w fixed) Instant {
 	return f.instant(w.end) - Instant(f.length*f.step)
 }
@@ -186,7 +169,6 @@ func (f *fixedWindow) starts(w fixed) Instant {
 // ahead reports whether the window has yet to open.
 func (f *fixedWindow) ahead(w fixed, t Instant) bool { return w.promised && t < f.starts(w) }
 
-// Choke implements [Choker]. If the window has no room, the next one opens later.
 func (f *fixedWindow) Choke(word uint64, now Instant) (uint64, bool) {
 	t := clamped(now, f.end)
 	w := f.current(word, t)
@@ -197,8 +179,8 @@ func (f *fixedWindow) Choke(word uint64, now Instant) (uint64, bool) {
 	return f.join(w), true
 }
 
-// Take implements [Policy]. ResetAfter lasts until the end of the window in which the
-// next take counts, even if that is empty and the clock went back behind its start.
+// Take returns the end of the next take's window as ResetAfter, even if that window is empty and
+// the clock went back behind its start.
 func (f *fixedWindow) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
 	t := clamped(now, f.end)
 	w := f.split(word)
@@ -239,9 +221,8 @@ func (f *fixedWindow) Take(word uint64, now Instant, n int64, patience time.Dura
 	return next, d
 }
 
-// FreshAt implements [Policy]: it returns the end of the window. A window in which
-// nothing was taken has not opened: it means nothing from the step on in which it
-// would open.
+// FreshAt returns the end of the window. An empty window has not opened: its word means nothing
+// from the step on at which it would open.
 func (f *fixedWindow) FreshAt(word uint64) Instant { return f.freshAt(f.split(word)) }
 
 func (f *fixedWindow) freshAt(w fixed) Instant {
@@ -251,7 +232,6 @@ func (f *fixedWindow) freshAt(w fixed) Instant {
 	return f.instant(w.end)
 }
 
-// Refund implements [Refunder].
 func (f *fixedWindow) Refund(word uint64, now Instant, n int64) uint64 {
 	t := clamped(now, f.end)
 	w := f.current(word, t)
@@ -262,8 +242,7 @@ func (f *fixedWindow) Refund(word uint64, now Instant, n int64) uint64 {
 	return f.lower(word, w, t, n)
 }
 
-// Cancel implements [Refunder]. The units of a count are indistinguishable, so what
-// other calls gave back makes no difference.
+// Cancel ignores undone: the units of a count are indistinguishable.
 func (f *fixedWindow) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
 	t := clamped(now, f.end)
 	w := f.current(word, t)
@@ -273,8 +252,7 @@ func (f *fixedWindow) Cancel(word, taken uint64, _, now Instant, n, _ int64) uin
 	return f.lower(word, w, t, n)
 }
 
-// lower gives back up to n units of w, which is the word's window or a new, empty
-// one.
+// lower gives back up to n units of w, the word's window or a new, empty one.
 func (f *fixedWindow) lower(word uint64, w fixed, t Instant, n int64) uint64 {
 	back := asUnits(n, w.count)
 	if back == 0 {
@@ -283,9 +261,9 @@ func (f *fixedWindow) lower(word uint64, w fixed, t Instant, n int64) uint64 {
 	if w.count -= back; w.count > 0 {
 		return f.join(w)
 	}
-	// The window is empty. If it has opened, that is undone, and it opens with the
-	// next call. If it has yet to open, the window before it was full. The word does
-	// not hold how full, nor for which limit, so it counts as full for every limit.
+	// Emptying an open window undoes it: the next call opens another. Before a window that has
+	// yet to open was a full one. The word does not hold how full, so it counts as full for every
+	// limit.
 	if w.promised = f.ahead(w, t); w.promised {
 		w.end -= min(f.length, w.end)
 		w.count = f.full()
@@ -293,13 +271,11 @@ func (f *fixedWindow) lower(word uint64, w fixed, t Instant, n int64) uint64 {
 	return f.join(w)
 }
 
-// Reads implements [Relative].
 func (f *fixedWindow) Reads(other Policy) bool {
 	o, ok := other.(*fixedWindow)
 	return ok && o.per == f.per && o.bits == f.bits
 }
 
-// Carry implements [Relative].
 func (f *fixedWindow) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	old, ok := from.(*fixedWindow)
 	if !ok {
@@ -313,8 +289,8 @@ func (f *fixedWindow) Carry(from Policy, word uint64, now Instant) (uint64, bool
 	if w.count == 0 && !w.promised {
 		return 0, true
 	}
-	// The window may have opened after the change was requested, less than a step
-	// before its start as derived from its end.
+	// The window may have opened after the change was requested, less than a step before its
+	// rounded start.
 	start, ahead := max(clamped(now, f.end), old.starts(w)-Instant(old.step)+1), old.ahead(w, t)
 	if ahead || old.per == f.per {
 		start = old.starts(w) // the length stays, so the end does too
@@ -324,7 +300,6 @@ func (f *fixedWindow) Carry(from Policy, word uint64, now Instant) (uint64, bool
 	return f.join(next), true
 }
 
-// String implements [Policy].
 func (f *fixedWindow) String() string {
 	return "window " + rateText(f.limit, f.per)
 }

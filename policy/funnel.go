@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// funnel keeps in a key's word the theoretical arrival time: the tick at which
-// the bucket will have drained.
+// funnel keeps in a word the theoretical arrival time: the tick at which the bucket will have
+// drained.
 type funnel struct {
 	pace
 	depth    uint64  // ticks that a full bucket takes to drain: capacity * interval
@@ -14,55 +14,47 @@ type funnel struct {
 	capacity int64
 }
 
-// Funnel returns the leaky bucket as a meter: a bucket of the given capacity that
-// drains count units every per, evenly. Each unit taken fills it by one, and what
-// does not fit is refused. It is the same limit as a token bucket of that capacity
-// refilled at that rate. It uses the arithmetic of the generic cell rate algorithm of
-// ATM (ITU-T I.371, in its virtual scheduling form). Choose it unless there is a
-// reason for another: bursts up to capacity pass at once, and the long run is held to
-// the rate.
+// Funnel returns the leaky bucket as a meter: a bucket of that capacity that drains count units
+// every per, evenly. Each unit fills it by one, and a call that does not fit is refused. It is
+// the same limit as a token bucket, and uses the generic cell rate algorithm of ATM (ITU-T I.371,
+// virtual scheduling). Choose it unless there is a reason for another: bursts up to capacity pass
+// at once, and the long run is held to the rate.
 //
 // # The most that it admits
 //
-// In any window of length t it admits at most capacity + count*t/per. That also holds
-// for calls that wait for their turn, except that Wait is rounded up to a whole
-// nanosecond.
+// In any window of length t: capacity + count*t/per. That includes calls that wait for their
+// turn, except that Wait is rounded up to a whole nanosecond.
 //
-// # What is rounded, and what is refused
+// # Rounding and refusals
 //
-// The interval per/count is kept in sixteenths of a nanosecond, rounded up, so the
-// admitted rate is never above the one asked for. It is below it by at most 63 parts
-// per million for rates up to a million a second, and by one part in a thousand at
-// worst. If every take empties the bucket, as it does with capacity 1, up to a
-// nanosecond more is lost per take, because callers come at whole nanoseconds.
-// Refused are a rate that rounding would slow by more, a capacity, count or period
-// below 1, and a bucket that takes more than 17 years to drain. The error is a
-// *[FieldError].
+// The interval per/count is rounded up to a sixteenth of a nanosecond, so the rate is never above
+// the requested rate. It is lower by at most 63 parts per million up to a million a second, and 1
+// in 1000 at worst. If every take empties the bucket, as with capacity 1, each loses up to a
+// nanosecond more, because callers come at whole nanoseconds. Refused are a rate that rounding
+// would slow by more, a capacity, count or period below 1, and a bucket that drains in more than
+// 17 years. The error is a *[FieldError].
 //
 // # Turns and time
 //
-// A clock that goes backwards mints nothing: the key is charged for the time that was
-// counted already. Time stands still for a funnel 18 years after the epoch, less the
+// A clock that goes backwards mints nothing. Time stands still 18 years after the epoch, less the
 // time that a full bucket takes to drain. Patience beyond 9 years counts as 9.
 //
 // # Giving back
 //
-// Units are given back as far as they have not drained, and a charge may leave a debt
-// beyond the capacity. If a take is cancelled after other calls took, the part of it
-// that has not drained comes back. That is no more than the capacity less what those
-// calls took, as the ones that wait may need the rest.
+// Units come back as far as they have not drained, and a charge may leave a debt beyond the
+// capacity. A take cancelled after other calls took gives back its undrained part, but no more
+// than the capacity less the units of those calls, as waiting calls may need the rest.
 //
 // # One limit after another
 //
-// All funnels are of one family. If another limit comes with a call (TakeWith), the
-// time that the key still needs to drain is kept, as in redis-cell. Limits that
-// alternate share time, not units: at once they may admit the sum of their
-// capacities, and in the long run the fastest of their rates.
+// All funnels are one family. A limit that comes with a call (TakeWith) keeps the time that the
+// key still needs to drain, as in redis-cell. Limits that alternate share time, not units: at
+// once they may admit the sum of their capacities, and in the long run the fastest of their
+// rates.
 //
-// If another limit takes over for good (SetPolicy), the units are kept, up to its
-// capacity. If turns are promised, the new bucket is full when the last of them
-// comes; if a debt is left beyond the capacity, it is full when that has drained. No
-// change, and no series of changes, hands a promised turn out twice.
+// A limit that takes over for good (SetPolicy) keeps the units, up to its capacity. If turns are
+// promised, the new bucket is full when the last of them comes; after a debt beyond the capacity,
+// when that has drained. No series of changes hands a promised turn out twice.
 func Funnel(capacity, count int64, per time.Duration) (Policy, error) {
 	if capacity < 1 {
 		return nil, &FieldError{Of: "Funnel", Field: "capacity", Value: capacity, Want: "1 or more"}
@@ -78,8 +70,6 @@ func Funnel(capacity, count int64, per time.Duration) (Policy, error) {
 	return &funnel{pace: pace, depth: depth, end: end(depth), capacity: capacity}, nil
 }
 
-// Choke implements [Choker]: Take of one unit, without the divisions that
-// describe what remains.
 func (f *funnel) Choke(word uint64, now Instant) (uint64, bool) {
 	t := ticks(now, f.end)
 	drained := max(word, t)
@@ -89,7 +79,6 @@ func (f *funnel) Choke(word uint64, now Instant) (uint64, bool) {
 	return drained + f.interval, true
 }
 
-// Take implements [Policy].
 func (f *funnel) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
 	t := ticks(now, f.end)
 	drained := max(word, t)
@@ -102,14 +91,14 @@ func (f *funnel) Take(word uint64, now Instant, n int64, patience time.Duration)
 	case n == 0:
 		d.Allowed = true
 	default:
-		// All of these are at most maxDepth or far below it, so that neither room
-		// nor reach can overflow; debt alone may be anything, and is only compared.
+		// ask and room are at most maxDepth, and reach not far above: nothing overflows. debt may
+		// be anything, and is only compared.
 		ask := uint64(n) * f.interval
 		room := f.depth - ask // the debt that leaves room for n right now
 		reach := room + patienceTicks(patience)
 		switch {
 		case drained > MaxWord-ask:
-			// No word can hold it, now or later: time stands still before drained.
+			// No word can hold it: time stands still before.
 			d.RetryAfter = Never
 		case debt > reach:
 			d.RetryAfter = retryAt(drained-reach, t, f.end)
@@ -129,27 +118,21 @@ func (f *funnel) Take(word uint64, now Instant, n int64, patience time.Duration)
 	return next, d
 }
 
-// Refund implements [Refunder]. What is charged beyond the capacity is a debt.
 func (f *funnel) Refund(word uint64, now Instant, n int64) uint64 {
 	return f.refund(word, ticks(now, f.end), n)
 }
 
-// Cancel implements [Refunder].
+// Cancel computes the word without the take, with later calls taking when they really start. The
+// bucket drains earlier by the units taken, less those that have drained by now or would have
+// drained while the bucket stood empty before a later call.
 //
-// Imagine the take away, and the later calls taking again at the instants at which
-// they really start. The bucket then drains earlier by what the take put in, less two
-// amounts: what has drained of that by now, and what would have drained of it if the
-// bucket had stood empty before a later call starts.
+// The bucket is full when a waiting call starts. Except for the units of that call and later
+// ones, its content, the rest of the depth, would still be there. No more is certain, because all
+// may start together. If no call waits, at least the undrained part of the take fits.
 //
-// The bucket is full when a waiting call starts. What it holds then, except for the
-// units of that call and of the other later ones, would still be there: the rest of
-// the depth. No more can be counted on, since all of them may start together. If no
-// call waits, there is at least as much room as has not drained of the take.
-//
-// Units that other calls gave back since may have been below the take or above it. If
-// below, the take drains sooner by as much, but no sooner than if it had been alone.
-// If above, more was taken later than the word shows, by as much. If they are as many
-// as a bucket ever holds, nothing is known.
+// Units that other calls gave back since may lie below or above the take. If below, the take
+// drains sooner by as much, but no sooner than if it had been alone. If above, more was taken
+// later than the word shows, by as much. If they fill the largest bucket, nothing is known.
 func (f *funnel) Cancel(word, taken uint64, at, now Instant, n, undone int64) uint64 {
 	t := ticks(now, f.end)
 	gone := timesUp(max(undone, 0), f.interval, maxDepth)
@@ -162,13 +145,11 @@ func (f *funnel) Cancel(word, taken uint64, at, now Instant, n, undone int64) ui
 	return word - min(timesUp(n, f.interval, word-t), drained-t, f.depth-later)
 }
 
-// Reads implements [Relative].
 func (f *funnel) Reads(other Policy) bool {
 	_, ok := other.(*funnel)
 	return ok
 }
 
-// Carry implements [Relative].
 func (f *funnel) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	old, ok := from.(*funnel)
 	if !ok {
@@ -177,11 +158,9 @@ func (f *funnel) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	return f.pace.carry(f.depth, f.end, old.pace, old.depth, word, now), true
 }
 
-// carry translates the tick at which a bucket of pace old will have drained into that
-// of p's. The units in the bucket are kept, up to as many as the new one holds. If
-// turns were promised beyond them, the new bucket is full when the last of those
-// comes. A word without that instant would let a further change hand the same turns
-// out again.
+// carry translates the tick at which a bucket of pace old will have drained into p's. The units
+// are kept, up to a full bucket. If turns were promised, the new bucket is full when the last of
+// them comes; otherwise a further change would hand the same turns out again.
 func (p pace) carry(depth uint64, end Instant, old pace, oldDepth, word uint64, now Instant) uint64 {
 	t := ticks(now, end)
 	switch {
@@ -194,11 +173,9 @@ func (p pace) carry(depth uint64, end Instant, old pace, oldDepth, word uint64, 
 	return t + min(wait+depth, MaxWord-t)
 }
 
-// FreshAt implements [Policy]. A take leaves the word later than its own
-// instant, so FreshAt is never earlier than the last access.
+// FreshAt is after the last access: a take leaves the word later than its own instant.
 func (f *funnel) FreshAt(word uint64) Instant { return Instant(nanosUp(word)) }
 
-// String implements [Policy].
 func (f *funnel) String() string {
 	return fmt.Sprintf("funnel %d, %s", f.capacity, rateText(f.count, f.per))
 }

@@ -7,21 +7,20 @@ import (
 	"time"
 )
 
-// The policies that drain evenly count sixteenths of a nanosecond, here called
-// ticks. Rounding the interval between two units up to a tick costs at most 63
-// parts per million at a million units a second; rounding to whole nanoseconds
-// would cost 1000. One bit finer and a word would last 9 years instead of 18.
+// Policies that drain evenly count in ticks, sixteenths of a nanosecond. Rounding an interval up
+// to a tick costs at most 63 parts per million at a million units a second; rounding to
+// nanoseconds would cost 1000. With one bit more a word would last 9 years instead of 18.
 const (
 	tickBits = 4
 
-	// maxDepth bounds the ticks that a full bucket takes to drain: 17 years. Of the
-	// 18 years of a word that leaves at least one for the instants to come.
+	// maxDepth bounds the ticks in which a full bucket drains: 17 years. A word's 18 years leave
+	// one for time.
 	maxDepth = 1<<63 - 1<<59
 	// maxPatience bounds the distance of a turn: 9 years.
 	maxPatience = time.Duration(1) << (62 - tickBits)
 
-	// coarsest bounds the rounding of a rate: it may be slower than the one requested
-	// by one part in coarsest. Every rate up to 16 million a second is within it.
+	// coarsest bounds the rounding of a rate to one part in 1000. Rates up to 16 million a second
+	// are within it.
 	coarsest = 1000
 )
 
@@ -33,8 +32,8 @@ type pace struct {
 	per        time.Duration
 }
 
-// newPace returns the pace of the policy named of, or a *FieldError. A unit may take
-// at most slowest ticks, which must be at most maxDepth.
+// newPace returns the pace of the policy named of, or a *FieldError. A unit may take at most
+// slowest ticks, itself at most maxDepth.
 func newPace(of string, count int64, per time.Duration, slowest uint64) (pace, error) {
 	bad := func(field string, value any, want string) (pace, error) {
 		return pace{}, &FieldError{Of: of, Field: field, Value: value, Want: want}
@@ -45,8 +44,8 @@ func newPace(of string, count int64, per time.Duration, slowest uint64) (pace, e
 	case per < 1:
 		return bad("per", per, "1ns or more")
 	}
-	// interval = per/count in ticks, rounded up. The product has up to 67 bits.
-	// It must be at most slowest, which also keeps hi below count.
+	// interval = per/count in ticks, rounded up. The product has up to 67 bits. The bound slowest
+	// also keeps hi below count.
 	hi, lo := bits.Mul64(uint64(per), 1<<tickBits)
 	if longest := slowest >> tickBits; uint64(per-1)/longest >= uint64(count) {
 		const year = uint64(365 * 24 * time.Hour)
@@ -66,8 +65,8 @@ func newPace(of string, count int64, per time.Duration, slowest uint64) (pace, e
 	return pace{interval: interval, byInterval: newDivisor(interval), count: count, per: per}, nil
 }
 
-// depth returns the ticks that so many units take to drain. It returns a *FieldError
-// about field if a word cannot hold them.
+// depth returns the ticks in which so many units drain, or a *FieldError about field if a word
+// cannot hold them.
 func (p pace) depth(of, field string, units int64) (uint64, error) {
 	hi, depth := bits.Mul64(uint64(units), p.interval)
 	if hi != 0 || depth > maxDepth {
@@ -77,8 +76,8 @@ func (p pace) depth(of, field string, units int64) (uint64, error) {
 	return depth, nil
 }
 
-// rescale converts the ticks that some units take at the pace from into the ticks
-// that they take at p, rounded up. It returns at most most.
+// rescale converts ticks at the pace from into the ticks of as many units at p, rounded up, at
+// most most.
 func (p pace) rescale(from pace, ticks, most uint64) uint64 {
 	hi, lo := bits.Mul64(ticks, p.interval)
 	if hi >= from.interval {
@@ -94,22 +93,21 @@ func (p pace) rescale(from pace, ticks, most uint64) uint64 {
 	return scaled
 }
 
-// end returns the last instant at which a bucket of that depth can be filled and
-// still fit a word. Time stands still from there on.
+// end returns the last instant at which a bucket of that depth can be filled and still fit a
+// word.
 func end(depth uint64) Instant { return Instant((MaxWord - depth) >> tickBits) }
 
-// ticks converts an instant to ticks, limited to the range from 0 to end.
+// ticks converts an instant to ticks, clamped to the range from 0 to end.
 func ticks(now, end Instant) uint64 {
 	return uint64(min(max(now, 0), end)) << tickBits
 }
 
-// patienceTicks converts a patience to ticks, limited to the range from 0 to
-// maxPatience.
+// patienceTicks converts a patience to ticks, clamped to the range from 0 to maxPatience.
 func patienceTicks(patience time.Duration) uint64 {
 	return uint64(min(max(patience, 0), maxPatience)) << tickBits
 }
 
-// nanosUp converts ticks to nanoseconds, rounded up. No number of ticks overflows.
+// nanosUp converts ticks to nanoseconds, rounded up, without overflow.
 func nanosUp(ticks uint64) time.Duration {
 	const mask = 1<<tickBits - 1
 	return time.Duration(ticks>>tickBits + (ticks&mask+mask)>>tickBits)
@@ -124,8 +122,7 @@ func timesUp(n int64, interval, most uint64) uint64 {
 	return lo
 }
 
-// retryAt returns the time from the tick t until the clock has passed the tick at, or
-// Never if time stands still before that.
+// retryAt returns the time from the tick t to the tick at, or Never if time stands still before.
 func retryAt(at, t uint64, end Instant) time.Duration {
 	if at > uint64(end)<<tickBits {
 		return Never
@@ -133,8 +130,8 @@ func retryAt(at, t uint64, end Instant) time.Duration {
 	return nanosUp(at - t)
 }
 
-// lowest returns the lowest tick at which the n units of a take can end. The take was
-// made at the tick at and left the word taken; gone ticks were given back since.
+// lowest returns the lowest tick at which n units of a take can end. It was made at the tick at
+// and left the word taken; gone ticks were given back since.
 func (p pace) lowest(taken, gone, at uint64, n int64) uint64 {
 	if n <= 0 {
 		return 0
@@ -143,9 +140,8 @@ func (p pace) lowest(taken, gone, at uint64, n int64) uint64 {
 	return max(taken-min(gone, taken), min(alone, taken))
 }
 
-// refund moves the tick at which everything taken will have drained: forward by the
-// ticks of n units, but not before t. For a charge, n < 0, it moves it back, as far
-// as a word can hold.
+// refund moves the tick at which everything will have drained forward by n units, but not before
+// t. n < 0 moves it back, as far as a word can hold.
 func (p pace) refund(word, t uint64, n int64) uint64 {
 	if n < 0 {
 		drained := max(word, t)

@@ -10,15 +10,14 @@ import (
 	"time"
 )
 
-// longestText is the most bytes of a text that Parse reads. The longest text that a
-// String writes has about 130.
+// longestText is the most bytes that Parse reads. The longest String has about 130.
 const longestText = 256
 
-// longestZone is the most bytes of the name of a time zone, four times those of the longest.
+// longestZone is the most bytes of a time zone's name, four times the longest.
 const longestZone = 128
 
-// Parse returns the limit that a text describes. It reads what String of every limit of
-// this package writes:
+// Parse returns the limit that a text describes. It reads the String of every limit of this
+// package:
 //
 //	funnel 100, 10/s                        Funnel(100, 10, time.Second)
 //	queue 20, 100/s                         Queue(20, 100, time.Second)
@@ -30,27 +29,24 @@ const longestZone = 128
 //	sliding 1000/h                          SlidingWindow(1000, time.Hour)
 //	at most 5/10m                           AtMost(5, 10*time.Minute)
 //
-// Numbers are decimal and may end with k, for thousands, or M, for millions. The units of
-// time are ns, us, ms, s, m, h and d, which is 24 hours: 10/s is 10 in a second, 5/10m
-// is 5 in ten minutes, and 90s, 1.5m and 1m30s are the same time. The units of a sum get
-// shorter. A fraction must come out whole, as in 1.5k and 0.5s: nothing is rounded. So 7d
-// is a week of 168 hours, also when the clocks change in it, and window 1000/7d aligned
-// begins where 7 days since January 1, 1970 do: on Thursdays. The windows of a calendar are
-// those of a day, week, month or year. Their time zone is a name that time.LoadLocation
-// knows.
+// Numbers are decimal and may end with k, for thousands, or M, for millions. The units of time
+// are ns, us, ms, s, m, h and d, which is 24 hours: 10/s is 10 in a second, 5/10m is 5 in ten
+// minutes. Sums go from longer to shorter units: 90s, 1.5m and 1m30s are the same. A fraction
+// must come out whole, as in 1.5k and 0.5s: nothing is rounded. 7d is 168 hours even when the
+// clocks change, and window 1000/7d aligned begins on Thursdays, at multiples of 7 days from
+// January 1, 1970. Calendar windows are a day, week, month or year, in a time zone that
+// time.LoadLocation knows.
 //
-// Spaces may be left out beside a number or a sign, and an underscore stands for one: no
-// shell has to quote at_most_5/10m. A text has at most 256 bytes.
+// Spaces may be left out beside a number or a sign, and an underscore stands for one:
+// at_most_5/10m needs no quotes in a shell. A text has at most 256 bytes.
 //
-// The error is a *[ParseError]. Limits that a constructor refuses are refused here, and
-// the error wraps the constructor's *[FieldError].
+// The error is a *[ParseError]. If a constructor refuses the limit, it wraps the *[FieldError].
 func Parse(text string) (Policy, error) {
 	p := &parser{text: text, places: map[string]int{}}
 	return p.limit()
 }
 
-// ParseError reports a text that is no limit: the place of the fault, and what is
-// accepted there. Use errors.As to reach it.
+// ParseError reports a text that is no limit. Use errors.As to reach it.
 type ParseError struct {
 	Text   string // the text, or its first 256 bytes
 	Offset int    // the place, in bytes from the beginning of Text
@@ -58,8 +54,8 @@ type ParseError struct {
 	Err    error  // the *FieldError, if a constructor refuses the limit; otherwise nil
 }
 
-// Error marks the place by a caret, for example: ral: limit "funnel 100, 10/^x" at byte
-// 15: want a unit of time: ns, us, ms, s, m, h or d.
+// Error marks the place by a caret, for example: ral: limit "funnel 100, 10/^x" at byte 15: want
+// a unit of time: ns, us, ms, s, m, h or d.
 func (e *ParseError) Error() string {
 	offset := min(max(e.Offset, 0), len(e.Text))
 	message := "want " + e.Want
@@ -73,14 +69,12 @@ func (e *ParseError) Error() string {
 // Unwrap returns Err.
 func (e *ParseError) Unwrap() error { return e.Err }
 
-// Text is a limit in a configuration. It reads and writes the notation of [Parse] as a
-// string of JSON or YAML, as a flag (flag.TextVar), and wherever else an
-// encoding.TextUnmarshaler is read. The zero Text has no limit, and its text is empty.
-// It must not be read while another goroutine unmarshals into it.
+// Text is a limit in a configuration: a string in the notation of [Parse] in JSON or YAML, as a
+// flag (flag.TextVar), or wherever else an encoding.TextUnmarshaler is read. The zero Text has no
+// limit, and its text is empty. Do not read it while another goroutine unmarshals into it.
 type Text struct{ Policy Policy }
 
-// MarshalText implements [encoding.TextMarshaler]. It writes the limit's String, and
-// never fails.
+// MarshalText implements [encoding.TextMarshaler]. It writes the limit's String, and never fails.
 func (t Text) MarshalText() ([]byte, error) {
 	if t.Policy == nil {
 		return []byte{}, nil
@@ -88,16 +82,15 @@ func (t Text) MarshalText() ([]byte, error) {
 	return []byte(t.Policy.String()), nil
 }
 
-// UnmarshalText implements [encoding.TextUnmarshaler]. An empty text leaves no limit. The
-// error is that of [Parse], and leaves the limit as it was. A null in JSON does not come
-// here: encoding/json leaves a Text as it was, so that a default stays, and sets a *Text to
-// nil.
+// UnmarshalText implements [encoding.TextUnmarshaler]. An empty text leaves no limit. An error is
+// that of [Parse], and leaves the limit as it was. So does a null in JSON, which encoding/json
+// does not pass on; it sets a *Text to nil.
 func (t *Text) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		t.Policy = nil
 		return nil
 	}
-	// Parse refuses a longer text, and need not see all of it.
+	// Parse refuses a longer text without reading it all.
 	limit, err := Parse(string(text[:min(len(text), longestText+1)]))
 	if err != nil {
 		return err
@@ -106,7 +99,6 @@ func (t *Text) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// parser reads one text from the left.
 type parser struct {
 	text    string
 	at      int            // the next byte
@@ -127,7 +119,7 @@ const (
 	likeAtMost  = "at most 5/10m"
 )
 
-// multiple is the name of a unit, and what it multiplies by.
+// multiple is the name of a unit and its factor.
 type multiple struct {
 	name   string
 	factor uint64
@@ -135,8 +127,7 @@ type multiple struct {
 
 var (
 	numberUnits = []multiple{{"", 1}, {"k", 1e3}, {"M", 1e6}}
-	// timeUnits begin with the longest. The last two names are also written by
-	// time.Duration and by keyboards.
+	// timeUnits begin with the longest. time.Duration and keyboards write the last two names.
 	timeUnits = []multiple{
 		{"d", uint64(24 * time.Hour)}, {"h", uint64(time.Hour)}, {"m", uint64(time.Minute)}, {"s", uint64(time.Second)},
 		{"ms", uint64(time.Millisecond)}, {"us", uint64(time.Microsecond)}, {"ns", 1},
@@ -152,7 +143,6 @@ const (
 	wantZone   = `"in" and a time zone, such as UTC or Europe/Berlin`
 )
 
-// limit reads the whole text.
 func (p *parser) limit() (Policy, error) {
 	if len(p.text) > longestText {
 		p.text = p.text[:longestText]
@@ -182,7 +172,6 @@ func (p *parser) queue() (Policy, error) {
 	return p.bucket(Queue)
 }
 
-// bucket reads a capacity and a rate.
 func (p *parser) bucket(construct func(capacity, count int64, per time.Duration) (Policy, error)) (Policy, error) {
 	capacity := p.number("capacity")
 	p.sign(",")
@@ -221,7 +210,6 @@ func (p *parser) atMost() (Policy, error) {
 	return p.windowed(AtMost)
 }
 
-// windowed reads a rate, up to the end.
 func (p *parser) windowed(construct func(limit int64, per time.Duration) (Policy, error)) (Policy, error) {
 	rate := p.rate("limit")
 	return p.made(func() (Policy, error) { return construct(rate.count, rate.per) })
@@ -260,7 +248,6 @@ func (p *parser) window() (Policy, error) {
 	return p.made(func() (Policy, error) { return construct(limit, per) })
 }
 
-// calendar reads a time zone, up to the end.
 func (p *parser) calendar(limit int64, unit Calendar) (Policy, error) {
 	p.example = likeMonth
 	p.space()
@@ -280,29 +267,26 @@ func (p *parser) calendar(limit int64, unit Calendar) (Policy, error) {
 	return p.made(func() (Policy, error) { return CalendarWindow(limit, unit, zone) })
 }
 
-// rate is a number of units in a period.
 type rate struct {
 	count int64
 	per   time.Duration
 }
 
-// fault notes that the text is no limit. The first fault stays: what is read after it means
-// nothing.
+// fault notes a fault. The first stays.
 func (p *parser) fault(offset int, want string) {
 	if p.err == nil {
 		p.err = &ParseError{Text: p.text, Offset: offset, Want: want}
 	}
 }
 
-// parameter skips spaces, and notes that a parameter stands there which a constructor calls by
-// that name.
+// parameter skips spaces, and notes the place of a parameter by the constructor's name for it.
 func (p *parser) parameter(field string) {
 	p.space()
 	p.places[field] = p.at
 }
 
-// made reads the end of the text, and returns the limit that construct makes of it. The fault
-// of one that it refuses is at the parameter that it names.
+// made reads the end of the text and returns the limit. A fault from construct is placed at the
+// parameter that it names.
 func (p *parser) made(construct func() (Policy, error)) (Policy, error) {
 	if p.space(); p.at < len(p.text) {
 		p.fault(p.at, "the end, as in "+p.example)
@@ -322,15 +306,13 @@ func (p *parser) made(construct func() (Policy, error)) (Policy, error) {
 	return nil, e
 }
 
-// space skips spaces, and what stands for them.
 func (p *parser) space() {
 	for p.at < len(p.text) && strings.IndexByte(" _\t\r\n", p.text[p.at]) >= 0 {
 		p.at++
 	}
 }
 
-// letters returns the letters from here on, and skips them. Bytes that are not ASCII are
-// letters.
+// letters skips letters and returns them. Bytes that are not ASCII are letters.
 func (p *parser) letters() string {
 	start := p.at
 	for p.at < len(p.text) && (p.text[p.at]|0x20 >= 'a' && p.text[p.at]|0x20 <= 'z' || p.text[p.at] >= 0x80) {
@@ -339,7 +321,6 @@ func (p *parser) letters() string {
 	return p.text[start:p.at]
 }
 
-// digits returns the digits from here on, and skips them.
 func (p *parser) digits() string {
 	start := p.at
 	for p.digit() {
@@ -348,18 +329,15 @@ func (p *parser) digits() string {
 	return p.text[start:p.at]
 }
 
-// digit reports whether the next byte is a digit.
 func (p *parser) digit() bool {
 	return p.at < len(p.text) && p.text[p.at] >= '0' && p.text[p.at] <= '9'
 }
 
-// word returns the next word.
 func (p *parser) word() string {
 	p.space()
 	return p.letters()
 }
 
-// keyword reads that word.
 func (p *parser) keyword(want string) {
 	p.space()
 	start := p.at
@@ -368,7 +346,6 @@ func (p *parser) keyword(want string) {
 	}
 }
 
-// sign reads that sign.
 func (p *parser) sign(want string) {
 	p.space()
 	if !strings.HasPrefix(p.text[p.at:], want) {
@@ -378,8 +355,7 @@ func (p *parser) sign(want string) {
 	p.at += len(want)
 }
 
-// rate reads a number that a constructor calls by that name, and the time per which it
-// holds.
+// rate reads a number that the constructor calls count, and the time per which it holds.
 func (p *parser) rate(count string) (r rate) {
 	r.count = p.number(count)
 	p.sign("/")
@@ -387,14 +363,13 @@ func (p *parser) rate(count string) (r rate) {
 	return r
 }
 
-// number reads a number that a constructor calls by that name.
 func (p *parser) number(field string) int64 {
 	p.parameter(field)
 	value, _ := p.scaled(numberUnits, wantNumber, wantNumber)
 	return value
 }
 
-// duration reads a time, or the sum of several. A unit alone is one of it, if that may be.
+// duration reads a time or a sum of times. If alone, a unit without a number is one of it.
 func (p *parser) duration(field string, alone bool) (sum time.Duration) {
 	p.parameter(field)
 	if alone && !p.digit() {
@@ -428,8 +403,8 @@ func (p *parser) duration(field string, alone bool) (sum time.Duration) {
 	return sum
 }
 
-// scaled reads a decimal number and its unit, and returns their product, exactly, and the unit.
-// wantValue and wantUnit are what is accepted in place of the one and the other.
+// scaled reads a decimal number and its unit. It returns their exact product, and the unit's
+// factor. wantValue and wantUnit are what errors ask for in their place.
 func (p *parser) scaled(units []multiple, wantValue, wantUnit string) (product int64, factor uint64) {
 	start := p.at
 	whole, part := p.digits(), ""
@@ -483,7 +458,7 @@ func (p *parser) scaled(units []multiple, wantValue, wantUnit string) (product i
 	return int64(value), factor
 }
 
-// factor reads a number that a constructor calls by that name, which may be a fraction.
+// factor reads a number that may be a fraction.
 func (p *parser) factor(field string) float64 {
 	p.parameter(field)
 	start := p.at
@@ -497,7 +472,6 @@ func (p *parser) factor(field string) float64 {
 	return factor
 }
 
-// isZone reports whether a byte may be part of the name of a time zone.
 func isZone(b byte) bool {
 	return b|0x20 >= 'a' && b|0x20 <= 'z' || b >= '0' && b <= '9' || strings.IndexByte("/_-+", b) >= 0
 }
@@ -512,9 +486,8 @@ func isZoneName(text string) bool {
 	return text != "" && text[0] != '_' && len(text) <= longestZone
 }
 
-// What String writes, for Parse to read.
+// String's notation, for Parse to read.
 
-// rateText writes so many units in that time.
 func rateText(count int64, per time.Duration) string {
 	value, unit := largestUnit(per)
 	if value == 1 {
@@ -523,19 +496,17 @@ func rateText(count int64, per time.Duration) string {
 	return fmt.Sprintf("%d/%d%s", count, value, unit)
 }
 
-// timeText writes a time.
 func timeText(d time.Duration) string {
 	value, unit := largestUnit(d)
 	return fmt.Sprintf("%d%s", value, unit)
 }
 
-// factorText writes a coldness. It leaves out the plus of an exponent, which means a space
-// in a query string.
+// factorText writes a coldness. It drops the plus of an exponent, a space in a query string.
 func factorText(factor float64) string {
 	return strings.ReplaceAll(strconv.FormatFloat(factor, 'g', -1, 64), "+", "")
 }
 
-// largestUnit returns the longest unit of which a time is a whole number, and that number.
+// largestUnit returns the longest unit that divides a time, and the quotient.
 func largestUnit(d time.Duration) (value int64, unit string) {
 	for _, u := range timeUnits {
 		if factor := int64(u.factor); int64(d)%factor == 0 {

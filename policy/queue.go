@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// queue keeps in a key's word the tick from which the next call may leave: the
-// turn of the last one, and the intervals that it occupies.
+// queue keeps in a word the tick from which the next call may leave.
 type queue struct {
 	pace
 	depth    uint64  // ticks that a full queue waits: capacity * interval
@@ -14,62 +13,54 @@ type queue struct {
 	capacity int64
 }
 
-// Queue returns the leaky bucket as a queue. Calls leave evenly spaced, one unit
-// every per/count, and up to capacity units wait for that; a call that finds the
-// queue full is refused. It is nginx's limit_req with burst=capacity and without
-// nodelay, and what a bounded channel with one steady consumer does. Choose it to
-// shape traffic rather than to police it: the service behind it never sees two calls
-// closer together than the interval, where a [Funnel] lets a bucketful through at
-// once. With a capacity of 0 no call waits, and one that comes too early is refused.
+// Queue returns the leaky bucket as a queue: calls leave evenly spaced, one unit every per/count,
+// and up to capacity units wait for that. A call that finds the queue full is refused. nginx's
+// limit_req with burst=capacity and without nodelay does so, and a bounded channel with one
+// steady consumer. Choose it to shape traffic rather than to police it: the service behind it
+// never sees two calls closer together than the interval, where a [Funnel] lets a bucketful
+// through at once. With a capacity of 0 no call waits, and an early call is refused.
 //
-// The first call leaves at once and does not wait, so a call may take up to capacity
-// + 1 units. A call of several units leaves as a whole at the turn of its first unit,
-// and the calls behind it wait for all of them.
+// The first call leaves at once, so a call may take up to capacity + 1 units. A call of several
+// units leaves as a whole at the turn of its first, and later calls wait for all of them.
 //
-// An admitted call must start after Decision.Wait, even if the caller gave no
-// patience: waiting is what this limit does. Choke alone bounds how many calls are
-// admitted; to space them, honour Decision.Wait. Without patience a call waits for
-// any turn in the queue. With a positive patience it is also refused if its turn is
-// later than that.
+// An admitted call must start after Decision.Wait, even if it gave no patience. Choke alone
+// bounds how many calls are admitted; to space them, honour Decision.Wait. Without patience a
+// call waits for any turn in the queue. With a positive patience it is also refused if its turn
+// is later than that.
 //
 // # The most that it admits
 //
-// In any window of length t, counting each call when it starts, it admits at most 1 +
-// count*t/per calls of one unit. With larger calls it admits count*t/per units and
-// those of the largest call.
+// In any window of length t, counting each call when it starts: 1 + count*t/per calls of one
+// unit. With larger calls it admits count*t/per units and those of the largest call.
 //
-// # What is rounded, and what is refused
+// # Rounding and refusals
 //
-// The interval is kept in sixteenths of a nanosecond, rounded up, so the admitted
-// rate is never above the one asked for. It is below it by at most 63 parts per
-// million for rates up to a million a second, and by one part in a thousand at worst.
-// A turn is rounded up to a whole nanosecond, which does not add up. If calls take
-// everything there is, as they do without a queue, the time by which each comes too
-// late is lost as well. Refused are a rate that rounding would slow by more, a
-// capacity below 0, a count or period below 1, and a queue whose capacity + 1 units
-// take more than 17 years. The error is a *[FieldError].
+// The rate is rounded as for a [Funnel]. A turn is rounded up to a whole nanosecond, which does
+// not add up. If calls take everything, as they do without a queue, the time by which each comes
+// too late is lost as well. Refused are a rate that rounding would slow by more, a capacity below
+// 0, a count or period below 1, and a queue whose capacity + 1 units take more than 17 years. The
+// error is a *[FieldError].
 //
 // # Turns and time
 //
-// A clock that goes backwards mints nothing: turns stay where they are. Time stands
-// still for a queue 18 years after the epoch, less the time that capacity + 1 units
-// take. Patience beyond the length of the queue counts as that length.
+// A clock that goes backwards mints nothing: turns stay where they are. Time stands still 18
+// years after the epoch, less the time that capacity + 1 units take. Patience beyond the length
+// of the queue counts as that length.
 //
 // # Giving back
 //
-// A refund shortens the queue at its end, so that taking and giving back leaves it as
-// it was. If another call has queued behind the units given back, its turn stays, and
-// the next call may leave together with it. If the spacing matters more than the
-// rate, give back only what the last call took, or wait until the queue is empty.
-// Cancel knows the take, and gives back nothing once another call has queued behind.
+// A refund shortens the queue at its end, so that taking and giving back leaves it as it was. If
+// another call has queued behind those units, its turn stays, and the next call may leave
+// together with it. Where spacing matters more than the rate, give back only units of the last
+// call, or wait until the queue is empty. Cancel gives back nothing once another call has queued
+// behind.
 //
 // # One limit after another
 //
-// All queues are of one family. If another limit comes with a call (TakeWith), the
-// instant from which the next call may leave is kept. If another limit takes over for
-// good (SetPolicy), it is kept as well, as turns have been promised until then; the
-// last interval becomes one of the new limit. If the new limit is slower, the units
-// in the queue count at its pace.
+// All queues are one family. A limit that comes with a call (TakeWith) keeps the instant from
+// which the next call may leave. So does a limit that takes over for good (SetPolicy), as turns
+// have been promised until then; the last interval becomes its own. If it is slower, the units in
+// the queue count at its pace.
 func Queue(capacity, count int64, per time.Duration) (Policy, error) {
 	if capacity < 0 {
 		return nil, &FieldError{Of: "Queue", Field: "capacity", Value: capacity, Want: "0 or more"}
@@ -87,7 +78,6 @@ func Queue(capacity, count int64, per time.Duration) (Policy, error) {
 	return &queue{pace: pace, depth: depth, end: end(depth + pace.interval), capacity: capacity}, nil
 }
 
-// Choke implements [Choker]. It does not return the turn.
 func (q *queue) Choke(word uint64, now Instant) (uint64, bool) {
 	t := ticks(now, q.end)
 	turn := max(word, t)
@@ -97,7 +87,6 @@ func (q *queue) Choke(word uint64, now Instant) (uint64, bool) {
 	return turn + q.interval, true
 }
 
-// Take implements [Policy].
 func (q *queue) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
 	t := ticks(now, q.end)
 	turn := max(word, t)
@@ -132,17 +121,12 @@ func (q *queue) Take(word uint64, now Instant, n int64, patience time.Duration) 
 	return next, d
 }
 
-// Refund implements [Refunder].
 func (q *queue) Refund(word uint64, now Instant, n int64) uint64 {
 	return q.refund(word, ticks(now, q.end), n)
 }
 
-// Cancel implements [Refunder].
-//
-// Calls that queued behind the take leave at the turns that they were told. The next
-// call may leave after the last of them, whether the take happened or not, so nothing
-// can be given back. If no call is behind, everything comes back that has not passed.
-// After other calls gave back, a call behind cannot be ruled out.
+// Cancel gives back nothing if a call may have queued behind: it leaves at its promised turn, and
+// the next call after it, with or without this take.
 func (q *queue) Cancel(word, taken uint64, _, now Instant, n, undone int64) uint64 {
 	if word != taken || n <= 0 || undone > 0 {
 		return word
@@ -150,17 +134,13 @@ func (q *queue) Cancel(word, taken uint64, _, now Instant, n, undone int64) uint
 	return q.Refund(word, now, n)
 }
 
-// Reads implements [Relative].
 func (q *queue) Reads(other Policy) bool {
 	_, ok := other.(*queue)
 	return ok
 }
 
-// Carry implements [Relative].
-//
-// Two things must hold, and the later instant is chosen. The last promised turn is
-// followed by an interval of the new limit. The units in the queue count as so many
-// under the new limit, up to as many as it ever holds.
+// Carry returns the later of two instants. An interval of the new limit follows the last promised
+// turn. The units in the queue count as so many under the new limit, up to as many as it holds.
 func (q *queue) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	old, ok := from.(*queue)
 	if !ok {
@@ -175,11 +155,9 @@ func (q *queue) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	return max(q.carry(q.interval, q.end, old.pace, old.interval, word, now), t+units), true
 }
 
-// FreshAt implements [Policy]. A take leaves the word later than its own
-// instant, so FreshAt is never earlier than the last access.
+// FreshAt is after the last access: a take leaves the word later than its own instant.
 func (q *queue) FreshAt(word uint64) Instant { return Instant(nanosUp(word)) }
 
-// String implements [Policy].
 func (q *queue) String() string {
 	return fmt.Sprintf("queue %d, %s", q.capacity, rateText(q.count, q.per))
 }

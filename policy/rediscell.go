@@ -6,21 +6,18 @@ import (
 	"github.com/ral-limiter/ral/internal/core/whole"
 )
 
-// RedisCell returns the decision as the five integers with which the Redis module
-// redis-cell replies to CL.THROTTLE (https://github.com/brandur/redis-cell#usage),
-// for services that speak its language:
+// RedisCell returns the decision as the five integers of redis-cell's reply to CL.THROTTLE
+// (https://github.com/brandur/redis-cell#usage):
 //
 //  1. 1 if the call was limited, 0 if it was allowed;
 //  2. the limit;
-//  3. what remains;
-//  4. the seconds until the call can be made again, or -1 if it was allowed or if
-//     it can never be;
+//  3. the remaining units;
+//  4. the seconds until the call can be made again, or -1 if it was allowed or never can be;
 //  5. the seconds until the key is as good as new.
 //
-// Seconds are whole and rounded up, so that no caller is told to come back too early. Of the
-// last, up to 100µs above a whole second are dropped: a limit's own rounding adds as much.
-// The reply has no place for Wait: a caller that gives patience must pass it on
-// separately.
+// Seconds are rounded up to whole seconds, so that no caller comes too early. The last drops up
+// to 100µs above a whole second, as a limit's own rounding adds as much. The reply has no place
+// for Wait: a caller that gives patience must pass it on separately.
 func (d Decision) RedisCell() [5]int64 {
 	limited, retry := int64(1), int64(-1)
 	if d.Allowed {

@@ -2,22 +2,18 @@ package policy
 
 import "github.com/ral-limiter/ral/internal/core/shape"
 
-// Shape implements [shape.Shaped].
 func (f *funnel) Shape() shape.Shape {
 	return f.shape(shape.Shape{Kind: shape.Funnel, Limit: f.capacity, End: int64(f.end), Capacity: f.capacity, Depth: f.depth})
 }
 
-// Shape implements [shape.Shaped].
 func (q *queue) Shape() shape.Shape {
 	return q.shape(shape.Shape{Kind: shape.Queue, Limit: q.capacity + 1, End: int64(q.end), Capacity: q.capacity, Depth: q.depth})
 }
 
-// Shape implements [shape.Shaped].
 func (b *bursty) Shape() shape.Shape {
 	return b.shape(shape.Shape{Kind: shape.Bursty, Limit: b.limit, End: int64(b.end), Capacity: b.maxBurst, Depth: b.depth})
 }
 
-// AtOnce implements [shape.OnCredit].
 func (b *bursty) AtOnce() int64 {
 	if b.maxBurst >= b.limit {
 		return b.limit
@@ -25,16 +21,14 @@ func (b *bursty) AtOnce() int64 {
 	return b.maxBurst + 1
 }
 
-// AtOnce implements [shape.OnCredit]: after a take of any size the next call waits.
+// AtOnce returns 1: after a take of any size the next call waits.
 func (w *warmingUp) AtOnce() int64 { return 1 }
 
-// shape fills in the pace.
 func (p pace) shape(s shape.Shape) shape.Shape {
 	s.Count, s.Per, s.Interval = p.count, p.per, p.interval
 	return s
 }
 
-// Shape implements [shape.Shaped].
 func (f *fixedWindow) Shape() shape.Shape {
 	return shape.Shape{
 		Kind: shape.FixedWindow, Limit: f.limit, End: int64(f.end), Per: f.per,
@@ -42,7 +36,6 @@ func (f *fixedWindow) Shape() shape.Shape {
 	}
 }
 
-// Shape implements [shape.Shaped].
 func (s *slidingWindow) Shape() shape.Shape {
 	return shape.Shape{
 		Kind: shape.SlidingWindow, Limit: s.limit, End: int64(s.end), Per: s.per,
@@ -50,13 +43,13 @@ func (s *slidingWindow) Shape() shape.Shape {
 	}
 }
 
-// Alike implements [shape.Alike]: the anchors that a policy keeps are none of its parameters.
+// Alike ignores the anchors, which are no parameters.
 func (a *aligned) Alike(other any) bool {
 	o, ok := other.(*aligned)
 	return ok && a.zero == o.zero && a.String() == o.String()
 }
 
-// Shape implements [shape.Shaped]. A [CalendarWindow] has the zero shape.
+// Shape returns the zero shape for a [CalendarWindow].
 func (a *aligned) Shape() shape.Shape {
 	if a.per == 0 {
 		return shape.Shape{}

@@ -6,12 +6,10 @@ import (
 	"time"
 )
 
-// slidingWindow keeps in a key's word the number of a window and the counts of
-// that window and of the one before it. Windows lie at the multiples of per.
-//
-// The sliding window of a call is the period that ends with it: per instants, its
-// own the last. Of the window before the call's own it covers the instants that
-// its own has not reached yet.
+// slidingWindow keeps in a word the number of a window, its count and the count of the window
+// before. Windows lie at the multiples of per. A call's sliding window is the per instants up to
+// its own. It covers the instants of the window before that the call's own window has not
+// reached.
 type slidingWindow struct {
 	limit int64
 	per   time.Duration
@@ -21,77 +19,67 @@ type slidingWindow struct {
 	end   Instant
 }
 
-// SlidingWindow returns the sliding window that is counted in two. Windows lie at the
-// multiples of per. Units taken in the current window count in full. Units taken in
-// the window before count by the share of it that the period ending now still covers,
-// rounded up. Cloudflare made it known, and many gateways call it a sliding window.
-// Choose it if [FixedWindow] would let too much pass at once around the end of a
-// window, and the wish is still "so many per so long" rather than a rate: units come
-// back little by little, in the window after the one in which they were taken.
+// SlidingWindow returns the sliding window that is counted in two. Windows lie at the multiples
+// of per. Units of the current window count in full. Units of the window before count by the
+// share of it that the period ending now still covers, rounded up. Cloudflare made it known.
+// Choose it if a [FixedWindow] would let too much pass around the end of a window, and the wish
+// is still "so many per so long" rather than a rate: units come back little by little, in the
+// window after the one that took them.
 //
 // # The most that it admits
 //
-// In any window of length t it admits at most limit + limit*t/per, as a [Funnel] of
-// that limit does.
+// In any window of length t: limit + limit*t/per, as a [Funnel] of that limit.
 //
-// It assumes that the units of the window before were spread evenly over it. A log of
-// all timestamps assumes nothing. Compared with a log, it counts up to limit-1 units
-// too few if they all came at the end of the window before: it may admit 2*limit-1 in
-// less than per where the log admits limit. It counts up to limit units too many if
-// they all came at the beginning. The last of them comes back up to a nanosecond
-// short of per later than in the log, so it may take up to two periods, less a
-// nanosecond, until the full limit can be taken at once again. It never refuses a
-// call that a log over twice the period admits.
+// It assumes that the units of the window before were spread evenly. Compared with a log of all
+// timestamps, it counts up to limit-1 units too few if they all came at the end: it may admit
+// 2*limit-1 in less than per. It counts up to limit too many if they all came at the beginning,
+// so that up to two periods, less a nanosecond, may pass until the full limit can be taken at
+// once again. It never refuses a call that a log over twice the period admits. Compared with a
+// ring of ten sub-windows, it counts up to nine tenths of the limit too few, and up to limit too
+// many.
 //
-// Compared with a ring of ten sub-windows, the current and nine before it, it counts
-// up to nine tenths of the limit too few, and up to limit too many. That ring errs by
-// less than one sub-window.
+// # Rounding and refusals
 //
-// # What is rounded, and what is refused
+// The share is exact to the nanosecond, and so is the rate: a caller that takes everything and
+// comes back when told takes limit in every period. Only the number of units that count is
+// rounded, up.
 //
-// The share is computed exactly, to the nanosecond, so the rate in the long run is
-// the one asked for: a caller that takes everything there is and comes back when told
-// takes limit in every period. Only the number of units that count is rounded, up.
-//
-// per is between a nanosecond and 366 days. The word has room for counts up to 4095
-// if per is a millisecond, 131071 if a second, 1048575 if a minute and 8388607 if an
-// hour; a higher limit is refused, as is one below 1. The error is a *[FieldError].
+// per is between a nanosecond and 366 days. limit is at least 1 and at most 4095 if per is a
+// millisecond, 131071 if a second, 1048575 if a minute and 8388607 if an hour. Other values are
+// refused with a *[FieldError].
 //
 // # Turns and time
 //
-// A waiting call is counted in the window of its turn. Until that window begins,
-// other calls are treated as if it just did, so no call overtakes. The same holds for
-// a clock that goes backwards. It mints nothing, and a caller whose clock is behind
-// the beginning of a window already in use is told to come back when it begins. Time
-// stands still for a sliding window 9 years after the epoch at the earliest, and
+// A waiting call is counted in the window of its turn. Until that window begins, other calls are
+// treated as if it just did, so no call overtakes. The same holds for a clock that goes
+// backwards: it mints nothing, and a caller behind the beginning of a window in use is told to
+// come back when it begins. Time stands still 9 years after the epoch at the earliest, and
 // patience beyond 9 years counts as 9.
 //
 // # Giving back
 //
-// Units are given back to the current window, or to the last one with a promised
-// turn, and never to the one before. Units of a take that had to wait for a later
-// window come back no earlier than that window begins. A take can be cancelled whole
-// as long as its window is one of the two in the word. A debt, which may be as high
-// as a count, weighs like units that were taken, through the next window as well.
+// Units come back to the current window, or to the last with a promised turn, never to the one
+// before. Units of a take that waits for a later window come back no earlier than that window
+// begins. A take can be cancelled whole while its window is one of the two in the word. A debt,
+// as high as a count at most, weighs like units taken, through the next window as well.
 //
 // # One limit after another
 //
-// All sliding windows are of one family. A limit that comes with a call (TakeWith) must
-// have the same per.
+// All sliding windows are one family. A limit that comes with a call (TakeWith) must have the
+// same per.
 //
-// A limit that takes over for good (SetPolicy) with the same per counts all units
-// where they are. If it is lower, more may count than it allows: raising it again
-// forgives nothing, unless per changed meanwhile: a change of per cuts what counts to the
-// limit. A key is refused at most until the end of the next window.
+// If a limit with the same per takes over for good (SetPolicy), all units count where they are.
+// If it is lower, more may count than it allows: raising it again forgives nothing, unless per
+// changed meanwhile, as a change of per cuts the count to the limit. A key is refused at most
+// until the end of the next window.
 //
-// If its per is another, what counts at the change counts as taken then, up to the
-// limit. If turns are promised, the key is full until the last of them, and what
-// counts at that instant counts from then on. The word knows the last turn only to within
-// a window of the longest per since that promise. So a change may delay the next turn by
-// up to that, and never advances it. No change, and no series of changes,
-// hands a promised turn out twice. After a limit was lowered with the same per, units
-// above it that were taken in two windows count as promised turns, until the lowered
-// limit would have admitted a unit.
+// If per changes, all that counts at the change counts as taken then, up to the limit. If turns
+// are promised, the key is full until the last of them, and all that counts at that instant
+// counts from then on. A word knows the last turn to within a window of the longest per since
+// that promise: a change may delay the next turn by that much, and never advances it. No series
+// of changes hands a promised turn out twice. After a limit was lowered with the same per, units
+// above it that were taken in two windows count as promised turns, until the lowered limit would
+// have admitted a unit.
 func SlidingWindow(limit int64, per time.Duration) (Policy, error) {
 	if err := windowFault("SlidingWindow", limit, per, 1); err != nil {
 		return nil, err
@@ -131,12 +119,10 @@ func (s *slidingWindow) join(w sliding) uint64 {
 	return w.number<<(2*s.bits) | w.before<<s.bits | w.count
 }
 
-// begins returns the instant at which a window begins.
 func (s *slidingWindow) begins(number uint64) Instant { return Instant(number * uint64(s.per)) }
 
-// at returns the counts for a call at t, and the nanoseconds of its window that have
-// passed. If that window has not been reached yet, the call is treated as if it just
-// began.
+// at returns the counts for a call at t, and the nanoseconds of its window that have passed. A
+// call before the word's window is treated as if that window just began.
 func (s *slidingWindow) at(word uint64, t Instant) (w sliding, passed uint64) {
 	w = s.split(word)
 	number := s.byPer.quotient(uint64(t))
@@ -153,7 +139,7 @@ func (s *slidingWindow) at(word uint64, t Instant) (w sliding, passed uint64) {
 	return w, uint64(t) - number*uint64(s.per)
 }
 
-// used returns the number of units that count in w when so much of it has passed.
+// used returns the units that count in w when passed nanoseconds of it have passed.
 func (s *slidingWindow) used(w sliding, passed uint64) uint64 {
 	if w.before == 0 {
 		return w.count
@@ -170,8 +156,8 @@ func (s *slidingWindow) used(w sliding, passed uint64) uint64 {
 	return w.count + weighed
 }
 
-// fitsNow reports whether n more units fit in w when so much of it has passed: whether
-// used is at most limit-n, without the division.
+// fitsNow reports whether n more units fit: whether used is at most limit-n, without the
+// division.
 func (s *slidingWindow) fitsNow(w sliding, passed, n uint64) bool {
 	if w.count+n > uint64(s.limit) {
 		return false
@@ -185,8 +171,8 @@ func (s *slidingWindow) fitsNow(w sliding, passed, n uint64) bool {
 	return hi < most || hi == most && lo <= least
 }
 
-// fits returns the window in which n more units first fit, not before passed in w,
-// and the part of it that has passed by then. n is at most the limit.
+// fits returns the first window, and the nanoseconds of it passed, with room for n more units. n
+// is at most the limit.
 func (s *slidingWindow) fits(w sliding, passed, n uint64) (sliding, uint64) {
 	if s.fitsNow(w, passed, n) {
 		return w, passed
@@ -199,15 +185,14 @@ func (s *slidingWindow) fits(w sliding, passed, n uint64) (sliding, uint64) {
 	if room >= w.before {
 		return w, passed
 	}
-	// They count as at most room while no more than this much of their window is
-	// covered.
+	// The units before count as at most room while no more than covered nanoseconds of their
+	// window are.
 	hi, lo := bits.Mul64(room, per)
 	covered, _ := bits.Div64(hi, lo, w.before)
 	return w, max(passed, per-1-min(covered, per-1))
 }
 
-// Choke implements [Choker]: Take of one unit, without the divisions that describe
-// what remains. A call whose clock is behind the window would have to wait for it.
+// Choke refuses a call with a clock behind the window.
 func (s *slidingWindow) Choke(word uint64, now Instant) (uint64, bool) {
 	t := clamped(now, s.end)
 	w, passed := s.at(word, t)
@@ -218,7 +203,6 @@ func (s *slidingWindow) Choke(word uint64, now Instant) (uint64, bool) {
 	return s.join(w), true
 }
 
-// Take implements [Policy].
 func (s *slidingWindow) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
 	t := clamped(now, s.end)
 	w, passed := s.at(word, t)
@@ -247,8 +231,8 @@ func (s *slidingWindow) Take(word uint64, now Instant, n int64, patience time.Du
 	return next, d
 }
 
-// FreshAt implements [Policy]: it returns the last nanosecond of the window after the
-// last one in which anything was taken. None of that is covered any more.
+// FreshAt returns the last nanosecond of the window after the last with units: it covers none of
+// them.
 func (s *slidingWindow) FreshAt(word uint64) Instant { return s.freshAt(s.split(word)) }
 
 func (s *slidingWindow) freshAt(w sliding) Instant {
@@ -262,7 +246,6 @@ func (s *slidingWindow) freshAt(w sliding) Instant {
 	}
 }
 
-// Refund implements [Refunder].
 func (s *slidingWindow) Refund(word uint64, now Instant, n int64) uint64 {
 	t := clamped(now, s.end)
 	w, _ := s.at(word, t)
@@ -278,8 +261,7 @@ func (s *slidingWindow) Refund(word uint64, now Instant, n int64) uint64 {
 	return s.join(w)
 }
 
-// Cancel implements [Refunder]. The units of a count are indistinguishable, so what
-// other calls gave back makes no difference.
+// Cancel ignores undone: the units of a count are indistinguishable.
 func (s *slidingWindow) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
 	t := clamped(now, s.end)
 	if n < 0 || t >= s.FreshAt(word) {
@@ -302,15 +284,13 @@ func (s *slidingWindow) Cancel(word, taken uint64, _, now Instant, n, _ int64) u
 	return s.join(w)
 }
 
-// Reads implements [Relative].
 func (s *slidingWindow) Reads(other Policy) bool {
 	o, ok := other.(*slidingWindow)
 	return ok && o.per == s.per
 }
 
-// Carry implements [Relative]. A word of another period is translated to the windows
-// of this one. A word of the same period stays, unless a higher limit would admit
-// calls before turns that the lower one has promised.
+// Carry translates a word of another period. A word of the same period stays, unless a higher
+// limit would admit calls before turns that the lower limit promised.
 func (s *slidingWindow) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	old, ok := from.(*slidingWindow)
 	if !ok {
@@ -339,13 +319,12 @@ func (s *slidingWindow) Carry(from Policy, word uint64, now Instant) (uint64, bo
 	return s.join(s.fullUntil(clamped(turn, s.end), used)), true
 }
 
-// lastTurn returns the instant of the last turn that may be promised in w, and
-// reports whether it is after t. If the limit was lowered since, the real turn may be
-// earlier.
+// lastTurn returns the last turn that may be promised in w, and reports whether it is after t. If
+// the limit was lowered since, the real turn may be earlier.
 //
-// In a window that has begun, a turn is ahead only if its call had to wait for units
-// of the window before, so that more counts now than the limit allows. The turn comes
-// as soon as that is over, and before the end of the window, as it is counted there.
+// In a window that has begun, a turn is ahead only if its call had to wait for units of the
+// window before, so that more counts now than the limit allows. The turn comes when that ends,
+// and within this window.
 func (s *slidingWindow) lastTurn(w sliding, t Instant) (turn Instant, ahead bool) {
 	begins := s.begins(w.number)
 	end := uint64(s.per) - 1
@@ -360,9 +339,9 @@ func (s *slidingWindow) lastTurn(w sliding, t Instant) (turn Instant, ahead bool
 	return turn, turn > t
 }
 
-// fullUntil returns a state that is full until turn, and in which used units count
-// from then on. It makes the count of the window before high enough for that. If no
-// count is as high, it counts more than used for the turn's own window.
+// fullUntil returns a state that is full until turn, with used units counting from then on. It
+// raises the count of the window before, and, if no count is as high, that of the turn's own
+// window.
 func (s *slidingWindow) fullUntil(turn Instant, used uint64) sliding {
 	per, limit := uint64(s.per), uint64(s.limit)
 	w := sliding{number: min(uint64(turn)/per, s.last), count: min(used, limit)}
@@ -370,7 +349,7 @@ func (s *slidingWindow) fullUntil(turn Instant, used uint64) sliding {
 	if passed == 0 {
 		return w
 	}
-	// A nanosecond before the turn, this much of the window before is covered.
+	// covered is what counts of the window before, a nanosecond before the turn.
 	covered := per - passed
 	hi, lo := bits.Mul64(s.full(), covered)
 	most, rest := bits.Div64(hi, lo, per)
@@ -385,7 +364,6 @@ func (s *slidingWindow) fullUntil(turn Instant, used uint64) sliding {
 	return w
 }
 
-// String implements [Policy].
 func (s *slidingWindow) String() string {
 	return "sliding " + rateText(s.limit, s.per)
 }

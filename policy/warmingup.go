@@ -8,20 +8,17 @@ import (
 	"time"
 )
 
-// warmingUp keeps two things in a key's word: due, the instant at which all takes
-// will be paid, and the coldness of the key at that instant, which is how much it has
-// stored.
+// warmingUp keeps in a word due, the instant at which all takes will be paid, and the key's
+// coldness at due: how much it has stored.
 //
-// Coldness is counted in levels that were used up. At level 0 the key is as cold as
-// it can be, each unit taken uses up perUnit levels, and at level levels nothing is
-// stored. The number of units stored is (levels - level)/perUnit, where levels is
-// that of the whole store.
+// Coldness is counted in levels that were used up. At level 0 the key is coldest, and each unit
+// taken uses up perUnit levels. At level levels nothing is stored. So the key stores (levels -
+// level)/perUnit units.
 //
-// A word with the bit drained set belongs to a key that has nothing stored; the rest
-// is due, in ticks or, for slow rates, nanoseconds. So a busy key loses nothing to
-// rounding. All other words are due/unit*levels + level, with due rounded up to a
-// unit. Both forms have 62 bits, so unit must be as large as levels for due to reach
-// equally far in both.
+// A word with the bit drained has nothing stored; the rest is due, in ticks or, for slow rates,
+// nanoseconds. So a busy key loses nothing to rounding. Other words are due/unit*levels + level,
+// with due rounded up to a unit. Both forms have 62 bits, so unit must be as large as levels for
+// due to reach equally far in both.
 type warmingUp struct {
 	pace
 	warmup     time.Duration
@@ -41,15 +38,14 @@ type warmingUp struct {
 	end    Instant // where its time stands still
 
 	warm uint64 // warmup in ticks
-	// Ticks in which a level grows back, times 2^levelShift: rounded down, so that
-	// keys are rather too cold, and up. levelDown has 62 bits.
+	// Ticks in which a level grows back, times 2^levelShift: rounded down, which keeps keys too
+	// cold, and up. levelDown has 62 bits.
 	levelDown, levelUp     uint64
 	byLevelDown, byLevelUp uint64 // levels in 2^64 ticks, rounded down
 	levelShift             uint
 
-	// The surcharge of units above the interval: slope * (a*a - b*b) for going from a
-	// levels above the threshold to b. The threshold is counted in levels times
-	// 2^finer, the slope is multiplied by a power of two; see surcharge.
+	// Going from a levels above the threshold to b costs slope * (a*a - b*b) above the interval.
+	// The threshold is in levels times 2^finer, slope times a power of two.
 	threshold    uint64
 	finer        uint
 	slope        uint64
@@ -62,94 +58,83 @@ type warmingUp struct {
 const (
 	drained = 1 << 62 // bit of the word
 
-	// A level is a fraction of a unit, and due is rounded to a fraction of the
-	// interval. The room in a word limits the product of both fractions. As long as
-	// there are at least 2^fineLevels levels a unit, due is kept to 200ns, as
-	// anything coarser would show in the waits. If that is impossible, both fractions
-	// are about the same, and one in 2^coarsestLevels at worst.
+	// A level is a fraction of a unit, and due is rounded to a fraction of the interval. A word
+	// limits their product. While a unit has at least 2^fineLevels levels, due is kept to 200ns,
+	// because anything coarser would show in the waits. Otherwise both fractions are about equal,
+	// 1 in 2^coarsestLevels at worst.
 	finestLevels   = 20
 	fineLevels     = 6
 	coarsestLevels = 4
 	fineUnit       = 200 << tickBits
 
-	// A rate of 4000 a second or less has its instants rounded up to whole
-	// nanoseconds, which costs at most 4 parts per million.
+	// At 4000 a second or less, instants are rounded up to nanoseconds: at most 4 parts per
+	// million.
 	slowInterval = 250_000 << tickBits
 )
 
-// WarmingUp returns the limit of Guava's RateLimiter with a warm-up period. It
-// differs from [Bursty] in how it treats a key that was not used for a while. Units
-// stored by such a key are not free but cost more than usual, up to coldFactor times
-// as much for the first unit, until the key is warm. Choose it in front of something
-// that must warm up, such as caches and connection pools, and would be overrun by the
-// full rate. Guava's own coldFactor is 3.
+// WarmingUp returns the limit of Guava's RateLimiter with a warm-up period. Unlike [Bursty], it
+// charges more for stored units: up to coldFactor times as much for the first, until the key is
+// warm. Choose it in front of something that must warm up, such as caches and connection pools,
+// and would be overrun by the full rate. Guava's own coldFactor is 3.
 //
-// In the terms of Guava's source, let stable = per/count and cold = stable *
-// coldFactor. A key stores up to threshold + 2*warmup/(stable+cold) units, where
-// threshold = warmup/stable/2. A key that was never used has stored them all. A unit
-// from above the threshold costs between stable and cold, falling evenly; a unit from
-// below it, or not stored at all, costs stable. So a busy key is warm after warmup,
-// and an unused key is cold again after warmup. A take is granted as soon as the one
-// before it is paid, and the next caller waits until this take is paid.
+// In Guava's terms, let stable = per/count and cold = stable * coldFactor. A key stores up to
+// threshold + 2*warmup/(stable+cold) units, where threshold = warmup/stable/2. A key that was
+// never used has stored them all. Units above the threshold cost from cold down to stable,
+// falling evenly; all others cost stable. So a busy key is warm after warmup, and an unused key
+// is cold again after warmup. A take is granted as soon as the take before it is paid.
 //
 // # The most that it admits
 //
-// In any window of length t, all takes except the last ask together for at most
-// count*t/per units, counting each when it may start. The last one may also take up
-// to Decision.Limit units: 2147483647 as in Guava, but no more than would be paid
-// within 9 years. Decision.Remaining is 1 if nothing is owed, as the next call waits
-// after a take of any size, and 0 otherwise.
+// In any window of length t, all takes except the last ask together for at most count*t/per
+// units, counting each when it may start. The last may take up to Decision.Limit units:
+// 2147483647 as in Guava, or as many as are paid within 9 years. Decision.Remaining is 1 if
+// nothing is owed, as the next call waits after a take of any size, and 0 otherwise.
 //
-// # What is rounded, and what is refused
+// # Rounding and refusals
 //
-// The interval per/count is kept in sixteenths of a nanosecond, rounded up (whole
-// nanoseconds for 4000 a second or less), so the rate of a busy key is never above
-// the one asked for. It is below it by at most 63 parts per million for rates up to a
-// million a second. The time by which its callers come too late is lost as well.
+// The interval per/count is rounded up to a sixteenth of a nanosecond (a nanosecond for 4000 a
+// second or less), so the rate of a busy key is never above the requested rate. It is lower by at
+// most 63 parts per million up to a million a second. The time by which its callers come too late
+// is lost as well.
 //
-// While a key has units stored, its word is coarser. A take is paid up to 1/16 of an
-// interval too late, and a caller that comes after that finds the key up to 1/16 of a
-// unit too cold. For most limits both errors are far smaller, about the square root
-// of (the units stored / the interval in sixteenths of a nanosecond): at 100 a second
-// and a warmup of 10s, 1/312 and 1/256. If no more than about a dozen units are
-// stored, the former is at most 200ns and the latter 1/64.
+// While a key has units stored, its word is coarser. A take is paid up to 1/16 of an interval too
+// late, and a later caller finds the key up to 1/16 of a unit too cold. For most limits both
+// errors are about the square root of (the units stored / the interval in sixteenths of a
+// nanosecond): 1/312 and 1/256 at 100 a second and a warmup of 10s. If no more than about a dozen
+// units are stored, they are at most 200ns and 1/64.
 //
-// Apart from this rounding, which is in the strict direction, each wait is Guava's;
-// Guava truncates each to a whole microsecond. Over many calls waits may also be
-// shorter than Guava's: a caller that pays a little more finds the key a little
-// warmer next time, and Guava's slope enlarges the difference. At 2 a second, a
-// warmup of 4s and a coldFactor of 3 it stays below a tenth of an interval. With a
-// coldFactor of 10 and a warmup of few intervals it reaches several intervals.
+// Apart from this rounding, which is in the strict direction, each wait is Guava's, which
+// truncates to microseconds. Over many calls waits may also be shorter than Guava's: a caller
+// that pays a little more finds the key a little warmer next time. At 2 a second, a warmup of 4s
+// and a coldFactor of 3 the difference stays below a tenth of an interval. With a coldFactor of
+// 10 and a warmup of few intervals it reaches several intervals.
 //
-// Refused are a count or period below 1, and a rate that rounding would slow by more
-// than one part in a thousand. Refused are also a warmup below 1ns (Guava takes 0 and
-// does not limit at all then), one of more than 9 years, and one that stores too many
-// units to be kept to 1/16. A coldFactor is refused if it is less than 1, not a
-// number, or makes a unit cost more than 9 years. The error is a *[FieldError].
+// Refused are a count or period below 1, and a rate that rounding would slow by more than 1 in
+// 1000. Refused are also a warmup below 1ns (with 0 Guava does not limit at all), above 9 years,
+// or with too many units stored to be kept to 1/16. A coldFactor is refused if it is less than 1,
+// not a number, or makes a unit cost more than 9 years. The error is a *[FieldError].
 //
 // # Turns and time
 //
-// A clock that goes backwards mints nothing: a call that comes while something is
-// owed waits. For rates of more than 4000 a second, time stands still 9 years after
-// the epoch. For others it stands still 18 years after the epoch, less the time that
-// Limit units cost, which is never more than 9 years. Patience beyond 9 years counts
+// A clock that goes backwards mints nothing: a call that comes while something is owed waits.
+// Above 4000 a second, time stands still 9 years after the epoch; otherwise 18 years after it,
+// less the time that Limit units cost, which is at most 9 years. Patience beyond 9 years counts
 // as 9.
 //
 // # Giving back
 //
-// A refund reverses a take with its price: the key is as cold again as before, and
-// owes as much less, except for being rounded up twice, as above. If a key has
-// nothing stored, the price of its units is not known. They are given back at the
-// usual price, and the surcharge stays paid. If nothing is owed, nothing is given
-// back. The price of later takes depends on the earlier ones, so Cancel gives nothing
-// back once another call has taken.
+// A refund reverses a take with its price: the key is as cold as before and owes as much less,
+// except for rounding up twice, as above. If nothing is stored, units come back at the usual
+// price, because their own is not known. If nothing is owed, nothing comes back. The price of
+// later takes depends on the earlier ones, so Cancel gives nothing back once another call has
+// taken.
 //
 // # One limit after another
 //
-// Any two of these are of one family when one takes over for good (SetPolicy). The
-// key is as cold as it was, in proportion. A debt keeps its duration; if so many
-// units of the new limit take longer, it lasts that long. A limit that comes with a
-// call (TakeWith) must have the same rate, warmup and coldFactor.
+// Any two of these are one family if one takes over for good (SetPolicy). The key stays as cold
+// in proportion. A debt keeps its duration, or lasts as long as so many units of the new limit if
+// that is longer. A limit that comes with a call (TakeWith) must have the same rate, warmup and
+// coldFactor.
 func WarmingUp(count int64, per, warmup time.Duration, coldFactor float64) (Policy, error) {
 	const of = "WarmingUp"
 	bad := func(field string, value any, want string) (Policy, error) {
@@ -189,8 +174,8 @@ func WarmingUp(count int64, per, warmup time.Duration, coldFactor float64) (Poli
 	return w, nil
 }
 
-// layOut divides the word. If no division is fine enough, it returns the ticks of the
-// longest warm-up for which there is one.
+// layOut divides the word. If no division is fine enough, it returns the longest warm-up that has
+// one.
 func (w *warmingUp) layOut() (most *big.Int) {
 	// A unit grows back in warmup/max, which is 2*stable*(stable+cold)/(5*stable+cold).
 	stable, cold := ratio(w.interval, 1), ratio(w.cold, 1)
@@ -204,8 +189,7 @@ func (w *warmingUp) layOut() (most *big.Int) {
 		w.shift = tickBits
 		reach, last = 2, MaxWord>>tickBits<<tickBits
 	}
-	// A unit is a whole number of nanoseconds. A caller that comes at the instant it
-	// was told then finds that no more time has passed than it was told.
+	// With a unit of whole nanoseconds, a caller that comes when told finds no more time passed.
 	const whole = 1 << tickBits
 	divide := func(fine int, finest uint64) bool {
 		perUnit := uint64(1) << fine
@@ -241,9 +225,8 @@ func (w *warmingUp) layOut() (most *big.Int) {
 	w.levelShift = uint(62 - down(level).BitLen())
 	level.Mul(level, ratio(1<<w.levelShift, 1))
 	w.levelDown, w.levelUp = down(level).Uint64(), up(level).Uint64()
-	// A unit grows back in 2/3 of the interval or more, and interval/perUnit is at
-	// least unit, which is at least 16. So a level takes more than 10 ticks, and
-	// levelShift is at most 58.
+	// A unit grows back in 2/3 of the interval or more, and interval/perUnit is at least unit, at
+	// least 16. So a level takes more than 10 ticks, and levelShift is at most 58.
 	w.byLevelDown, _ = bits.Div64(1<<w.levelShift, 0, w.levelDown)
 	w.byLevelUp, _ = bits.Div64(1<<w.levelShift, 0, w.levelUp)
 	w.byLevels, w.byUnit = newDivisor(w.levels), newDivisor(w.unit)
@@ -255,7 +238,7 @@ func (w *warmingUp) price() {
 	stable, cold, warm := ratio(w.interval, 1), ratio(w.cold, 1), ratio(w.warm, 1)
 	both, gap := new(big.Rat).Add(stable, cold), new(big.Rat).Sub(cold, stable)
 
-	// All the levels above the threshold cost warm*gap/both more than usual.
+	// All levels above the threshold cost warm*gap/both more than usual.
 	onTop := new(big.Rat).Quo(new(big.Rat).Mul(warm, gap), both)
 	w.mostOnTop = up(onTop).Uint64()
 
@@ -266,8 +249,8 @@ func (w *warmingUp) price() {
 		return // there is nothing between no surcharge and the whole of it
 	}
 
-	// slope*above^2 = onTop. The price of a level at the top is 2*slope*above, or
-	// gap/perUnit. It and the slope are scaled to about 61 bits.
+	// slope*above^2 = onTop. A level at the top costs 2*slope*above, or gap/perUnit. It and slope
+	// are scaled to about 61 bits.
 	slope := new(big.Rat).Quo(onTop, new(big.Rat).Mul(above, above))
 	slopeShift := 62 - (slope.Num().BitLen() - slope.Denom().BitLen())
 	w.slope = up(scale(slope, slopeShift)).Uint64()
@@ -291,14 +274,14 @@ func (w *warmingUp) mostAtOnce() int64 {
 	return enough
 }
 
-// cost returns the ticks that n units cost from that level on, at most math.MaxInt64.
-// n must not be negative.
+// cost returns the ticks that n units cost from that level on, at most math.MaxInt64. n is not
+// negative.
 func (w *warmingUp) cost(level uint64, n int64) uint64 {
 	usual := timesUp(n, w.interval, math.MaxInt64)
 	return min(usual+w.surcharge(level, n), math.MaxInt64)
 }
 
-// surcharge returns the ticks that they cost beyond the usual price, rounded up.
+// surcharge returns the ticks of that cost beyond the usual price, rounded up.
 func (w *warmingUp) surcharge(level uint64, n int64) uint64 {
 	if level >= w.threshold>>w.finer+1 {
 		return 0 // also because the shift below would overflow
@@ -328,8 +311,7 @@ func shiftedUp(a, b uint64, shift uint) uint64 {
 	return q
 }
 
-// state unpacks a word: the tick at which all will be paid, and the level, which is
-// how much of the store has been used up. A level of levels or more means that
+// state unpacks a word into the tick at which all will be paid, and the level. From levels on
 // nothing is stored.
 func (w *warmingUp) state(word uint64) (due, level uint64) {
 	if word&drained == 0 {
@@ -355,9 +337,8 @@ func (w *warmingUp) word(due, level uint64) uint64 {
 	return units*w.levels + level
 }
 
-// paid returns the word of a key that owes nothing at the tick t, a whole nanosecond.
-// It rounds t down, so that no call waits because of rounding; the key is found a
-// level too cold instead.
+// paid returns the word of a key that owes nothing at the tick t, a whole nanosecond. It rounds t
+// down: no call waits for rounding, and the key is up to a level too cold.
 func (w *warmingUp) paid(t, level uint64) uint64 {
 	if level < w.levels {
 		t = w.byUnit.quotient(t) * w.unit
@@ -365,14 +346,13 @@ func (w *warmingUp) paid(t, level uint64) uint64 {
 	return w.word(t, level)
 }
 
-// at returns the state at the tick t. If all is paid by then, the key has cooled down
-// since.
+// at returns the state at the tick t. A key that has paid by then has cooled down since.
 func (w *warmingUp) at(word, t uint64) (due, level uint64) {
 	due, level = w.state(word)
 	return max(due, t), w.cooled(due, level, t)
 }
 
-// cooled returns the level at the tick t of a key whose level was that at due.
+// cooled returns the level at the tick t, for a level at due.
 func (w *warmingUp) cooled(due, level, t uint64) uint64 {
 	if t <= due {
 		return level
@@ -398,9 +378,9 @@ func (w *warmingUp) grown(idle uint64) uint64 {
 	return q
 }
 
-// times divides ticks, below 2^63, by those of a level. reciprocal is 2^64 divided by
-// the same, rounded down. That makes the quotient too small by less than a half, so
-// rounding it down makes it too small by at most 1. The rest shows that.
+// times divides ticks, below 2^63, by those of a level. reciprocal is 2^64 divided by the same,
+// rounded down. The quotient is too small by less than a half, so rounded down by at most 1, as
+// rest shows.
 func (w *warmingUp) times(ticks, level, reciprocal uint64) (q, rest uint64) {
 	q, _ = bits.Mul64(ticks, reciprocal)
 	if rest = ticks<<(w.levelShift&63) - q*level; rest >= level {
@@ -409,16 +389,14 @@ func (w *warmingUp) times(ticks, level, reciprocal uint64) (q, rest uint64) {
 	return q, rest
 }
 
-// FreshAt implements [Policy]. A take leaves the key warmer than it was, and owing
-// something, so FreshAt is later than the instant of the take.
+// FreshAt is after the last take, which leaves the key warmer and owing something.
 func (w *warmingUp) FreshAt(word uint64) Instant { return w.freshAt(w.state(word)) }
 
 func (w *warmingUp) freshAt(due, level uint64) Instant {
 	switch {
 	case level == 0:
 	case level < w.levels:
-		// The first tick after due at which that many levels have grown, if the
-		// last of them only begins to.
+		// The first tick after due with that many levels grown, if the last only begins to grow.
 		hi, lo := bits.Mul64(level-1, w.levelDown)
 		due += hi<<(64-w.levelShift) | lo>>w.levelShift + 1
 	default:
@@ -429,7 +407,6 @@ func (w *warmingUp) freshAt(due, level uint64) Instant {
 	return Instant(nanosUp(due))
 }
 
-// Choke implements [Choker]: Take of one unit, without what describes the rest.
 func (w *warmingUp) Choke(word uint64, now Instant) (uint64, bool) {
 	t := ticks(now, w.end)
 	due, level := w.state(word)
@@ -441,7 +418,6 @@ func (w *warmingUp) Choke(word uint64, now Instant) (uint64, bool) {
 	return w.word(t+w.cost(level, 1), level+w.perUnit), true
 }
 
-// Take implements [Policy].
 func (w *warmingUp) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
 	t := ticks(now, w.end)
 	due, level := w.state(word)
@@ -457,7 +433,7 @@ func (w *warmingUp) Take(word uint64, now Instant, n int64, patience time.Durati
 		cost, reach := w.cost(level, n), patienceTicks(patience)
 		switch {
 		case start > w.latest-cost:
-			// No word can hold it, now or later: time stands still before due.
+			// No word can hold it: time stands still before.
 			d.RetryAfter = Never
 		case start-t > reach:
 			d.RetryAfter = retryAt(start-reach, t, w.end)
@@ -476,7 +452,6 @@ func (w *warmingUp) Take(word uint64, now Instant, n int64, patience time.Durati
 	return next, d
 }
 
-// Refund implements [Refunder].
 func (w *warmingUp) Refund(word uint64, now Instant, n int64) uint64 {
 	t := ticks(now, w.end)
 	due, level := w.at(word, t)
@@ -498,12 +473,9 @@ func (w *warmingUp) Refund(word uint64, now Instant, n int64) uint64 {
 	return w.word(due-paid, level)
 }
 
-// Cancel implements [Refunder].
-//
-// The price of later takes follows from how cold this take left the key, and they
-// started when it was paid. Without this take they would have found the key colder,
-// and their price in that case does not follow from a word. So a take is cancelled
-// only while the word is what it left, and no call has given anything back.
+// Cancel works only while the word is still taken and no call has given back. Later takes started
+// when this take was paid, at a price that follows from how cold it left the key. Their price
+// without it does not follow from a word.
 func (w *warmingUp) Cancel(word, taken uint64, _, now Instant, n, undone int64) uint64 {
 	if word != taken || n <= 0 || undone > 0 {
 		return word
@@ -511,14 +483,12 @@ func (w *warmingUp) Cancel(word, taken uint64, _, now Instant, n, undone int64) 
 	return w.Refund(word, now, n)
 }
 
-// Reads implements [Relative]. The division of a word follows from these three
-// values.
+// Reads compares the values that decide the division of a word.
 func (w *warmingUp) Reads(other Policy) bool {
 	o, ok := other.(*warmingUp)
 	return ok && w.interval == o.interval && w.cold == o.cold && w.warm == o.warm
 }
 
-// Carry implements [Relative].
 func (w *warmingUp) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	old, ok := from.(*warmingUp)
 	switch {
@@ -547,12 +517,9 @@ func (w *warmingUp) Carry(from Policy, word uint64, now Instant) (uint64, bool) 
 	return w.paid(t, level), true
 }
 
-// String implements [Policy].
 func (w *warmingUp) String() string {
 	return fmt.Sprintf("warming up %s over %s, cold %s", rateText(w.count, w.per), timeText(w.warmup), factorText(w.coldFactor))
 }
-
-// Helpers for the constructor, where speed does not matter.
 
 func ratio(a, b uint64) *big.Rat {
 	return new(big.Rat).SetFrac(new(big.Int).SetUint64(a), new(big.Int).SetUint64(b))
@@ -577,7 +544,6 @@ func floatDown(r *big.Rat) float64 {
 	return f
 }
 
-// scale returns r * 2^shift.
 func scale(r *big.Rat, shift int) *big.Rat {
 	if shift < 0 {
 		return new(big.Rat).SetFrac(r.Num(), new(big.Int).Lsh(r.Denom(), uint(-shift)))

@@ -2,16 +2,13 @@ package policy
 
 import "time"
 
-// longestWindow is the longest period of the policies that count in windows: a
-// leap year.
+// longestWindow is the longest period of limits that count in windows: a leap year.
 const longestWindow = 366 * 24 * time.Hour
 
-// lastingTime is the least number of nanoseconds for which the time of these policies
-// advances: 9 years.
+// lastingTime is the least time for which these policies last: 9 years, in nanoseconds.
 const lastingTime = uint64(maxPatience)
 
-// windowFault returns a *FieldError if no policy of that name accepts the limit or
-// the period, or nil.
+// windowFault returns a *FieldError if the limit or the period is not accepted, or nil.
 func windowFault(of string, limit int64, per, shortest time.Duration) error {
 	switch {
 	case limit < 1:
@@ -25,9 +22,8 @@ func windowFault(of string, limit int64, per, shortest time.Duration) error {
 // clamped returns now, limited to the instants from 0 to end.
 func clamped(now, end Instant) Instant { return min(max(now, 0), end) }
 
-// admit fills in the answer for a call that could start after wait, and reports whether
-// it is allowed: with that Wait if it is within patience, refused with its RetryAfter
-// otherwise.
+// admit fills in the answer for a call that could start after wait, and reports whether it is
+// allowed: whether wait is within patience.
 func (d *Decision) admit(wait, patience time.Duration) bool {
 	if reach := min(max(patience, 0), maxPatience); wait > reach {
 		d.RetryAfter = wait - reach
