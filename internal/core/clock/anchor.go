@@ -10,9 +10,8 @@ func (c *Clock) begin(count func() uint64, packageTime func() int64) {
 	}
 }
 
-// renew sets an anchor and returns its instant, or package time if the counter is given
-// up. It does not wait for other calls that do the same: it fails to set an anchor only if
-// another call has set one meanwhile.
+// renew sets an anchor and returns its instant, or package time if the counter is given up. It
+// waits for no other call: it fails to set an anchor only if another call has set one meanwhile.
 func (c *Clock) renew(count func() uint64, packageTime func() int64) int64 {
 	for {
 		width, since, offset := c.width.Load(), c.since.Load(), c.offset.Load()
@@ -26,26 +25,24 @@ func (c *Clock) renew(count func() uint64, packageTime func() int64) int64 {
 			c.width.Store(0)
 			return instant
 		}
-		// Package time was read before the counter came to after+1, so that the line is
-		// not ahead of it. A slow reading may be below the line that holds, which is the
-		// better one then.
+		// Package time was read before the counter came to after+1, so the line is not ahead of
+		// it. A slow reading may be below the current line, which is then the better.
 		if next := instant - c.scale(after+1); next > offset {
-			// If the offset has changed, the anchor that changed it may be the later
-			// one. This one is not to go below it.
+			// Another call changed the offset, perhaps for a later anchor: do not go below it.
 			if !c.offset.CompareAndSwap(offset, next) {
 				continue
 			}
 			offset = next
 		}
-		// An anchor that comes late sets an earlier count than the last. It then holds
-		// for a shorter time, or not at all.
+		// A late anchor sets an earlier count than the last, and holds for less time or not at
+		// all.
 		c.since.Store(before)
 		return offset + c.scale(after)
 	}
 }
 
-// measure reads package time, and the counter before and after it. ok is false if the
-// counter is given up.
+// measure reads package time between two readings of the counter. ok is false if the counter is
+// given up.
 func (c *Clock) measure(count func() uint64, packageTime func() int64) (before uint64, instant int64, after uint64, ok bool) {
 	longest := c.counts(span)
 	for range tries {
@@ -62,15 +59,15 @@ func (c *Clock) measure(count func() uint64, packageTime func() int64) (before u
 	return 0, packageTime(), 0, false
 }
 
-// agrees reports whether package time and the counter, read at the same time, came
-// equally far since an earlier anchor, as far as a kernel may slew package time. offset
-// may be of a later anchor than since. It must have been loaded before the reading.
+// agrees reports whether package time and the counter came equally far since an earlier anchor,
+// as far as a kernel may slew. offset may be of a later anchor than since, and was loaded before
+// the reading.
 func (c *Clock) agrees(since uint64, offset int64, before uint64, instant int64, after uint64) bool {
 	if offset+c.scale(before) > instant+int64(Early) {
 		return false // the line is ahead: it was too fast, or package time stood still
 	}
-	// While the line rises by 0.875, package time does by 1.101 at most, which is 0.26
-	// of the line's rise more. The rate's error may add a hundredth.
+	// While the line rises by 0.875, package time rises by 1.101 at most: 0.26 of the line's rise
+	// more. The rate's error may add a hundredth.
 	rise := max(c.scale(after)-c.scale(since), 0)
 	return instant-c.scale(after)-offset <= rise*3/10+int64(time.Microsecond)
 }

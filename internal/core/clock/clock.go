@@ -10,31 +10,29 @@ import (
 const (
 	// Late bounds how far an instant is behind package time.
 	Late = 800 * time.Nanosecond
-	// Early bounds how far an instant is ahead of package time. It is never ahead if the
-	// counters of all processors are the same.
+	// Early bounds how far an instant is ahead of package time: not at all if the counters of all
+	// processors are the same.
 	Early = 200 * time.Nanosecond
 )
 
 const (
-	// hold is how long an anchor holds, by the counter's own rate. The line falls back
-	// meanwhile, by 0.232 of it at most: package time comes 1.101 times as far, the line
-	// 0.875 times, and the rate may be off by a part in 200. With span and three counts of a
-	// slow counter, of 42 ns, that must stay below Late.
+	// hold is how long an anchor holds, by the counter's rate. Meanwhile the line falls back by
+	// at most 0.232 of it: package time comes 1.101 times as far, the line 0.875 times, and the
+	// rate may be off by a part in 200. With span and three counts of a slow counter, of 42 ns,
+	// that must stay below Late.
 	hold = 2 * time.Microsecond
-	// span is the longest that reading package time may take for an anchor, by the
-	// counter.
+	// span is the longest reading of package time for an anchor, by the counter.
 	span = 200 * time.Nanosecond
-	// slope is the line's slope by the counter's rate. It must be below 0.899, the
-	// slowest package time, and below by more than the rate's error.
+	// slope is the line's slope by the counter's rate. It must be below 0.899, the slowest
+	// package time, by more than the rate's error.
 	slope = 0.875
-	// tries is how many readings in a row may take longer than span. An interrupt in
-	// sixteen in a row is no accident.
+	// tries is how many readings in a row may exceed span. Sixteen interrupts in a row are no
+	// accident.
 	tries = 16
 )
 
-// Clock is package time's monotonic clock, read from the processor's counter as long as
-// that is trustworthy. Call Shared or New to get one. Its methods may be called by any
-// number of goroutines.
+// Clock is package time's monotonic clock, read from the processor's counter while that is
+// trustworthy. Shared and New return one. Its methods may be called by any number of goroutines.
 type Clock struct {
 	_ [64]byte // the anchor is on a cache line of its own
 
@@ -51,10 +49,9 @@ type Clock struct {
 	_ [64]byte
 }
 
-// Shared returns the clock of the process, or nil if its goroutine is to use package
-// time: because the kernel or Ral does not trust the counter, or because the goroutine is
-// in a bubble of testing/synctest, where package time is the bubble's. The first call
-// takes a tenth of a millisecond.
+// Shared returns the clock of the process. It returns nil if the goroutine is to use package
+// time: the kernel or Ral does not trust the counter, or testing/synctest has its own package
+// time. The first call takes a tenth of a millisecond.
 func Shared() *Clock {
 	if inBubble() {
 		return nil
@@ -72,9 +69,8 @@ var shared = sync.OnceValue(func() *Clock {
 	return New()
 })
 
-// New returns a clock of its own that reads the counter although the kernel may not. It
-// returns nil if there is no counter, or if its rate cannot be told. Tests and
-// measurements use it.
+// New returns a clock of its own that reads the counter although the kernel may not, for tests
+// and measurements. It returns nil if there is no counter, or if its rate cannot be told.
 func New() *Clock {
 	perCount, ok := nanosecondsPerCount()
 	if !ok || inBubble() {
@@ -88,8 +84,8 @@ func New() *Clock {
 	return c
 }
 
-// newClock returns a clock without an anchor, for a counter that is at first and of which
-// a count takes perCount nanoseconds.
+// newClock returns a clock without an anchor, for a counter at first with perCount nanoseconds a
+// count.
 func newClock(perCount float64, first uint64) *Clock {
 	c := &Clock{first: first}
 	scaled := perCount * slope
@@ -111,7 +107,7 @@ func (c *Clock) counts(d time.Duration) uint64 {
 // Now returns the nanoseconds since the clock was made.
 func (c *Clock) Now() int64 { return c.read(count, c.PackageTime) }
 
-// read is Now for clocks that a test may replace.
+// read is Now with the clocks that a test may replace.
 func (c *Clock) read(count func() uint64, packageTime func() int64) int64 {
 	width, since, offset := c.width.Load(), c.since.Load(), c.offset.Load()
 	if n := count(); n-since < width {
@@ -120,14 +116,14 @@ func (c *Clock) read(count func() uint64, packageTime func() int64) int64 {
 	return c.renew(count, packageTime)
 }
 
-// Counts reports whether the clock reads the counter. Once it reports false it always
-// does: the clock is package time then.
+// Counts reports whether the clock reads the counter. Once false it stays false: the clock is
+// package time then.
 func (c *Clock) Counts() bool { return c.width.Load() != 0 }
 
-// PackageTime returns the instant by package time, by which the clock is judged.
+// PackageTime returns the instant by package time, the reference of the clock.
 func (c *Clock) PackageTime() int64 { return int64(time.Since(c.epoch)) }
 
-// scale returns the nanoseconds by which the line rises from its first count to n.
+// scale returns the nanoseconds by which the line rises from first to n.
 func (c *Clock) scale(n uint64) int64 {
 	high, _ := bits.Mul64((n-c.first)<<(c.shift&63), c.mult)
 	return int64(high)

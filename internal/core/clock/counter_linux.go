@@ -15,16 +15,16 @@ import (
 //go:noescape
 func count() uint64
 
-// trusted reports whether the kernel itself reads the time from the counter, which then
-// runs at one rate, through all states of the processor, and is the same on all
-// processors. A system that hides its clock source, as gVisor does, is not trusted.
+// trusted reports whether the kernel itself reads the time from the counter. The counter then
+// runs at one rate in all states, and is the same on all processors. A system that hides its
+// clock source, such as gVisor, is not trusted.
 func trusted() bool {
 	source, err := os.ReadFile("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 	return err == nil && strings.TrimSpace(string(source)) == kernelsName && invariant()
 }
 
-// inBubble reports whether the goroutine is in a bubble of testing/synctest, which only
-// package time is. If the wall clock is set at this moment, it reports true by mistake.
+// inBubble reports whether the goroutine is in a bubble of testing/synctest, which replaces only
+// package time. If the wall clock is set at this moment, it reports true by mistake.
 func inBubble() bool {
 	before, err := wall()
 	now := time.Now().UnixMicro()
@@ -32,7 +32,7 @@ func inBubble() bool {
 	return err != nil || err2 != nil || now < before || after < now
 }
 
-// wall returns the kernel's wall clock in microseconds. The runtime has no part in it.
+// wall returns the kernel's wall clock in microseconds, past the runtime.
 func wall() (int64, error) {
 	var t syscall.Timeval
 	err := syscall.Gettimeofday(&t)
@@ -42,17 +42,17 @@ func wall() (int64, error) {
 const (
 	// rateSpan is the least time for which the counter's rate is measured.
 	rateSpan = 100 * time.Microsecond
-	// ratePrecision is how many times longer than its two readings a measurement must
-	// be: the rate is off by a part in twice as many at most. A reading takes 0.2 µs on
-	// most systems, and 4 µs on some.
+	// ratePrecision is how many times longer than its two readings a measurement must be: the
+	// rate is off by at most 1 in twice as many. A reading takes 0.2 µs on most systems, and 4 µs
+	// on some.
 	ratePrecision = 100
-	// rateGivenUp ends a measurement of which the first reading was interrupted.
+	// rateGivenUp ends a measurement with an interrupted first reading.
 	rateGivenUp = 10 * time.Millisecond
 	rateTries   = 8
 )
 
-// nanosecondsPerCount measures the counter's rate by the kernel's raw clock, which is
-// never slewed. ok is false if one of the two does not run.
+// nanosecondsPerCount measures the counter's rate by the kernel's raw clock, which is never
+// slewed. ok is false if either does not run.
 func nanosecondsPerCount() (per float64, ok bool) {
 	for range rateTries {
 		begin := readRaw()
@@ -70,7 +70,7 @@ func nanosecondsPerCount() (per float64, ok bool) {
 	return 0, false
 }
 
-// reading is one of both the counter and the raw clock.
+// reading is a reading of the counter and the raw clock.
 type reading struct {
 	count    uint64
 	at, took int64 // nanoseconds: the middle of the reading, and its length

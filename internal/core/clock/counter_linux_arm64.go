@@ -3,6 +3,5 @@ package clock
 // kernelsName is the name of the counter as a clock source of the kernel.
 const kernelsName = "arch_sys_counter"
 
-// invariant reports whether the counter runs at one rate in all states of the processor,
-// which the architecture demands.
+// invariant reports true: the architecture demands a counter with one rate in all states.
 func invariant() bool { return true }

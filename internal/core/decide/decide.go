@@ -1,6 +1,5 @@
-// Package decide answers calls by a word, beyond what a policy's Take and Refund say: it
-// refuses calls that must start at once, or not too early. Packages cell and single share
-// it. It knows nothing of keys, nor of where a word is kept.
+// Package decide answers calls by a word, for packages cell and single. Beyond a policy's Take
+// and Refund, it refuses calls that must start at once, or not too early.
 package decide
 
 import (
@@ -12,13 +11,12 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// NoDelay is the patience of a call that must start at once if it is allowed, also under a
-// policy that delays its callers.
+// NoDelay is the patience of a call that must start at once if allowed, also under a Queue.
 const NoDelay = time.Duration(-1)
 
-// Take puts the answer to a call of n units into d, and returns the word to be recorded if
-// it is allowed. patience bounds how late the call may have to start; see NoDelay. A call
-// that would start before notBefore is refused. 0 sets no such bound.
+// Take puts the answer to a call of n units into d, and returns the word to be recorded if it is
+// allowed. patience bounds the wait; see [NoDelay]. A call that would start before notBefore is
+// refused, unless that is 0.
 func Take(
 	p policy.Policy, word uint64, now policy.Instant, n int64, patience time.Duration, notBefore policy.Instant,
 	d *policy.Decision,
@@ -34,19 +32,18 @@ func Take(
 		next, *d = p.Take(word, now, 0, 0)
 		d.Allowed, d.RetryAfter = false, retry
 	case !d.Allowed && d.RetryAfter < policy.Never-time.Duration(max(now, 0)):
-		// After RetryAfter the call could join a queue, and would have to wait there too.
+		// After RetryAfter the call could join a queue, but would wait there too.
 		_, then := p.Take(word, now+policy.Instant(d.RetryAfter), n, 0)
 		d.RetryAfter += then.Wait
 	}
 	return next
 }
 
-// mostDebt is how long a charge may take to drain.
 const mostDebt = 31 * 24 * time.Hour
 
 // MostCharge returns the most units that one call may charge: as many as pass in 31 days, or as a
-// limit admits at once if that is more. Of a limit that is no policy.Windowed it is 1,000 times
-// the latter. A charge of an aligned window has no bound, as it ends with the window.
+// limit admits at once if that is more. For a limit that is no policy.Windowed it is 1,000 times
+// the latter. An aligned window has no bound, as its charge ends with it.
 func MostCharge(p policy.Policy) int64 {
 	if s, ok := p.(shape.Shaped); ok && s.Shape().Kind == shape.AlignedWindow {
 		return math.MaxInt64
@@ -65,10 +62,9 @@ func MostCharge(p policy.Policy) int64 {
 	return max(int64(min(passes, math.MaxInt64)), atOnce)
 }
 
-// Refund returns the word after n units are given back, or -n charged, and puts the
-// decision then into d. It refuses a charge above MostCharge, and all if the policy cannot give
-// back and its refunder is nil. The decision then has a Limit, unlike that of a limit of another
-// family.
+// Refund returns the word after n units are given back, or -n charged, and puts the decision then
+// into d. It refuses a charge above MostCharge, and any call if refunder is nil. The refusal has
+// a Limit, unlike that of a limit of another family.
 func Refund(
 	p policy.Policy, refunder policy.Refunder, word uint64, now policy.Instant, n int64, d *policy.Decision,
 ) (next uint64) {

@@ -1,10 +1,7 @@
-// Package penalty keeps in one word until when a key is blocked, how often it has been in a
-// row, and how many of its calls were refused lately. A [Rule] is a policy.Policy, so that
-// a table orders, sweeps and saves such words as those of any limit. A take of it counts a
-// refusal, and is refused while the key is blocked.
-//
-// The package is pure arithmetic. It knows nothing of tables, of clocks, and of the limit
-// whose refusals are counted.
+// Package penalty keeps in one word until when a key is blocked, how often it was in a row, and
+// how many calls were refused lately. A [Rule] is a policy.Policy, so a table orders, sweeps and
+// saves such words as any limit's. A take counts a refusal, and is refused while the key is
+// blocked.
 package penalty
 
 import (
@@ -14,7 +11,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Text is the String of every policy here: they all read each other's words.
+// Text is the String of every policy here: they read each other's words.
 const Text = "blocked keys 1"
 
 const (
@@ -24,18 +21,17 @@ const (
 	MostRefusals = 1 << countBits
 	// MostDoublings is how often the time of a block can double.
 	MostDoublings = 1<<levelBits - 1
-	// Step is the precision with which a word keeps when a window opened. A window is
-	// longer than Within by less than that.
+	// Step is the precision of a window's opening in a word: a window exceeds Within by less than
+	// Step.
 	Step = 1 << stepBits
 )
 
-// A word is one of two kinds. The top bit of its 63 tells which, and the next four are the
-// blocks in a row.
+// A word is one of two kinds, by the top of its 63 bits. The next four are the blocks in a row.
 //
 //	0 level:4 until:58            a key that is or was blocked until that nanosecond
 //	1 level:4 count:10 opened:48  refusals in a window that opened at that Step
 //
-// So time ends 9 years after instant 0: no key is blocked from then on.
+// Time ends 9 years after instant 0: no key is blocked from then on.
 const (
 	levelBits = 4
 	countBits = 10
@@ -52,23 +48,21 @@ const (
 	end = policy.Instant(timeMask) - 32*Step
 )
 
-// Rule is a policy by which refusals block a key. The zero Rule counts none, and is for
-// keys that are blocked by a [Lock] alone.
+// Rule is a policy by which refusals block a key. The zero Rule counts none: only a [Lock]
+// blocks.
 type Rule struct {
-	// Refusals within a window block the key. The window opens with the first of them
-	// and is Within long.
+	// Refusals within a window block the key. The first of them opens the window, which is Within
+	// long.
 	Refusals int64
 	Within   time.Duration
-	// For is how long the first block lasts. Each further one lasts twice as long as the
-	// one before, up to Max.
+	// For is the length of the first block. Each further block is twice as long, up to Max.
 	For, Max time.Duration
-	// Forget is after how long without a block and without a refusal the next block
-	// lasts For again. It is at least Within.
+	// After Forget without a block or refusal, the next block lasts For again. It is at least
+	// Within.
 	Forget time.Duration
 }
 
-// FillIn fills in the default of Max, which is For, and of Forget, which is the longer of Max
-// and Within.
+// FillIn sets a zero Max to For, and a zero Forget to the longer of Max and Within.
 func (r *Rule) FillIn() {
 	if r.Max == 0 {
 		r.Max = r.For
@@ -78,9 +72,8 @@ func (r *Rule) FillIn() {
 	}
 }
 
-// Check returns a *policy.FieldError if the settings of a rule that counts refusals are not
-// acceptable. It expects the defaults to be filled in. of is the configuration that has them
-// in a field named Penalty.
+// Check returns a *policy.FieldError if a rule that counts refusals is not acceptable with its
+// defaults filled in. of is the configuration that has it as Penalty.
 func (r *Rule) Check(of string) error {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: of, Field: "Penalty." + field, Value: value, Want: want}
@@ -100,7 +93,6 @@ func (r *Rule) Check(of string) error {
 	return nil
 }
 
-// state is a word, read.
 type state struct {
 	until policy.Instant // when the last block ends or ended, 0 if refusals were counted since
 	level int64          // the blocks in a row
@@ -128,19 +120,18 @@ func (s state) word() uint64 {
 	return word | kindBit | uint64(s.count)<<countShift | uint64(s.opened/Step)
 }
 
-// BlockWord returns the word of a key that is blocked until an instant, or was, for the last of
-// so many times in a row. It is for keepers of words that have a form of their own for them.
+// BlockWord returns the word of a key that is or was blocked until an instant, times in a row.
 func BlockWord(times int64, until policy.Instant) uint64 {
 	return state{level: min(times, MostDoublings), until: min(until, end)}.word()
 }
 
-// CountWord returns the word of a key that was refused count times in a window that opened at
-// that Step, after so many blocks in a row.
+// CountWord returns the word of a key with count refusals in a window that opened at that Step,
+// after so many blocks in a row.
 func CountWord(times, count, step int64) uint64 {
 	return state{level: min(times, MostDoublings), count: min(count, MostRefusals-1), opened: min(policy.Instant(min(step, openedMask))*Step, (end+Step-1)/Step*Step)}.word()
 }
 
-// at returns what of a state still counts at now. until is after now, or 0.
+// at returns the part of a state that counts at now: until is after now, or 0.
 func (r *Rule) at(s state, now policy.Instant) state {
 	if s.count == 0 {
 		switch {
@@ -160,9 +151,9 @@ func (r *Rule) at(s state, now policy.Instant) state {
 	return state{level: s.level}
 }
 
-// Take implements policy.Policy: it counts n refusals, unless the key is blocked. Remaining
-// is the number of refusals that are left until it is. ResetAfter is the time until the
-// block ends, 0 if there is none.
+// Take implements policy.Policy: it counts n refusals, unless the key is blocked. Remaining is
+// the number of refusals left until it is, ResetAfter the time until the block ends, 0 if there
+// is none.
 func (r *Rule) Take(word uint64, now policy.Instant, n int64, _ time.Duration) (next uint64, d policy.Decision) {
 	now = min(max(now, 0), end)
 	d.Limit = r.Limit()
@@ -199,7 +190,7 @@ func (r *Rule) Take(word uint64, now policy.Instant, n int64, _ time.Duration) (
 	return s.word(), d
 }
 
-// length returns how long a block lasts after so many in a row.
+// length returns the length of a block after so many in a row.
 func (r *Rule) length(level int64) time.Duration {
 	if r.For > r.Max>>level {
 		return r.Max
@@ -207,8 +198,8 @@ func (r *Rule) length(level int64) time.Duration {
 	return r.For << level
 }
 
-// FreshAt implements policy.Policy. A key that is blocked at an instant is fresh later than
-// Firm after it, and no other key is.
+// FreshAt implements policy.Policy. A key is blocked at an instant if and only if it is fresh
+// more than Firm after it.
 func (r *Rule) FreshAt(word uint64) policy.Instant {
 	switch s := read(word); {
 	case word == 0:
@@ -234,10 +225,9 @@ func (r *Rule) Counts() bool { return r.Refusals > 0 }
 // Delays implements policy.Policy.
 func (r *Rule) Delays() bool { return false }
 
-// String implements policy.Policy.
 func (r *Rule) String() string { return Text }
 
-// Reads implements policy.Relative: words mean the same under every rule.
+// Reads implements policy.Relative.
 func (r *Rule) Reads(other policy.Policy) bool {
 	switch other.(type) {
 	case *Rule, Lock:
@@ -251,8 +241,7 @@ func (r *Rule) Carry(from policy.Policy, word uint64, _ policy.Instant) (next ui
 	return word, r.Reads(from)
 }
 
-// Lock is a policy of which a take blocks the key for a time, or leaves it blocked if it is
-// for longer.
+// Lock is a policy: a take blocks the key for For, or leaves it blocked for longer.
 type Lock struct {
 	*Rule
 	For time.Duration // at most Longest

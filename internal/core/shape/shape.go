@@ -1,7 +1,6 @@
-// Package shape describes a limit of package policy by its parameters, for code that
-// computes it elsewhere: module fleet has Redis do so, by scripts, on the same words. It
-// also tells the scale of what remains under a policy, for shares of limits.
-// Users of a policy do not need it.
+// Package shape describes a limit of package policy by its parameters, for module fleet, which
+// has Redis compute it on the same words by scripts. It also tells the scale of Remaining, for
+// shares.
 package shape
 
 import (
@@ -12,7 +11,6 @@ import (
 // Kind is the algorithm of a limit.
 type Kind uint8
 
-// The kinds of limits that have a shape.
 const (
 	Funnel Kind = iota + 1
 	Queue
@@ -22,8 +20,8 @@ const (
 	AlignedWindow
 )
 
-// Shape holds the parameters of a limit. Each field says which kinds use it; for
-// others it is 0. The zero Shape belongs to no limit.
+// Shape holds the parameters of a limit. A field is 0 for kinds that do not use it. The zero
+// Shape belongs to no limit.
 type Shape struct {
 	Kind Kind
 	// Limit is the most units that one call can take, as Decision.Limit.
@@ -33,15 +31,14 @@ type Shape struct {
 	// Per is the period: of the windows, or in which Count units drain.
 	Per time.Duration
 
-	// Of Funnel, Queue and Bursty: the parameters that they were made with (Capacity
-	// is the maxBurst of a Bursty), and what follows from them in ticks, which are
-	// sixteenths of a nanosecond.
+	// Of Funnel, Queue and Bursty: the parameters (Capacity is the maxBurst of a Bursty), and
+	// results in ticks, sixteenths of a nanosecond.
 	Capacity, Count int64
 	Interval        uint64 // from one unit to the next
 	Depth           uint64 // Capacity * Interval
 
-	// Of the windows: the bits of a count in a word, and the highest end or number of a
-	// window that a word can hold.
+	// Of the windows: the bits of a count in a word, and the highest end or number of a window in
+	// it.
 	Bits uint
 	Last uint64
 	// Of FixedWindow: the nanoseconds of a step, and the steps of a window.
@@ -53,16 +50,15 @@ type Shape struct {
 // Shaped is implemented by the policies that have a shape.
 type Shaped interface{ Shape() Shape }
 
-// OnCredit is implemented by the policies under which one call may take more units than
-// are stored. Their Limit counts the credit too, which Decision.Remaining does not.
+// OnCredit is implemented by policies that let one call take more units than are stored. Their
+// Limit counts the credit too, which Decision.Remaining does not.
 type OnCredit interface {
-	// AtOnce returns the most units that Decision.Remaining can be, which is how many
-	// calls of one unit a key admits at once if it was not used for long.
+	// AtOnce returns the highest Decision.Remaining: the calls of one unit that a long unused key
+	// admits at once.
 	AtOnce() int64
 }
 
-// AtOnce returns the most units that Decision.Remaining can be under a policy: its
-// Limit, unless it is OnCredit.
+// AtOnce returns the highest Decision.Remaining of a policy: its Limit, unless it is OnCredit.
 func AtOnce(policy interface{ Limit() int64 }) int64 {
 	if p, ok := policy.(OnCredit); ok {
 		return p.AtOnce()
@@ -87,9 +83,8 @@ func Same(a, b any) bool {
 // Alike is implemented by policies that hold more than their parameters.
 type Alike interface{ Alike(other any) bool }
 
-// Earliest returns the first number above low at which remaining returns want or more, given
-// that it returns less at low and never less at a higher number. ok is false if that is not
-// up to high.
+// Earliest returns the first number above low, up to high, at which remaining returns want or
+// more. remaining must not fall, and returns less at low.
 func Earliest(remaining func(at int64) int64, want, low, high int64) (at int64, ok bool) {
 	if remaining(high) < want {
 		return 0, false
