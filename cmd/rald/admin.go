@@ -1,12 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -26,16 +30,21 @@ type adminSettings struct {
 	showKeys bool
 	file     string // of tokens
 	guarded  bool   // each request needs a token
+
+	metrics string // the address for metrics and health alone; "" is none
+	clients networks
 }
 
 func (a *adminSettings) define(flags *flag.FlagSet) {
 	flags.StringVar(&a.listen, "admin", defaultAdmin, "the `address` for operators, or unix: and the path of a socket: metrics, limits, profiles, health; other than loopback needs TLS and tokens; none turns it off")
-	flags.StringVar(&a.file, "admin-tokens", "", "a `file` with a line of name and token for each operator that may change keys; default the environment's RALD_ADMIN_TOKENS, or none")
+	flags.StringVar(&a.metrics, "metrics", "", "an `address` for /metrics and /healthz alone, which show no keys and change nothing; other than loopback needs TLS or -metrics-clients")
+	flags.Var(&a.clients, "metrics-clients", "the `networks` whose clients -metrics accepts")
+	flags.StringVar(&a.file, "admin-tokens-file", "", "a `file` with a line of name and token for each operator that may change keys; default the environment's RALD_ADMIN_TOKENS, or none")
 	flags.BoolVar(&a.showKeys, "admin-keys", false, "show operators the keys, rather than hashes of them")
 }
 
 // complete reads the tokens.
-func (a *adminSettings) complete(getenv func(string) string) (err error) {
+func (a *adminSettings) complete(env environment) (err error) {
 	if a.listen == "none" {
 		a.listen = ""
 	}
@@ -43,13 +52,13 @@ func (a *adminSettings) complete(getenv func(string) string) (err error) {
 	if at, ok := passed().address("-admin"); ok {
 		a.guarded = at.Network() != "unix" && !isLoopback(at.String())
 	}
-	from, text := "RALD_ADMIN_TOKENS", getenv("RALD_ADMIN_TOKENS")
+	from, text := "RALD_ADMIN_TOKENS", env.get("RALD_ADMIN_TOKENS")
 	if a.file != "" {
 		bytes, err := os.ReadFile(a.file)
 		if err != nil {
-			return fmt.Errorf("-admin-tokens: %w", err)
+			return fmt.Errorf("-admin-tokens-file: %w", err)
 		}
-		from, text = "-admin-tokens: "+a.file, string(bytes)
+		from, text = "-admin-tokens-file: "+a.file, string(bytes)
 	}
 	a.tokens, err = operators(from, text)
 	return err
@@ -81,7 +90,7 @@ func listenAdmin(s settings, log *slog.Logger) (net.Listener, error) {
 	if s.admin.listen == "" {
 		return nil, nil
 	}
-	l, err := listen("-admin", s.admin.listen, s.tls)
+	l, err := listen("-admin", s.admin.listen, s.tls, nil, log)
 	if err != nil && s.admin.listen == defaultAdmin && errors.Is(err, syscall.EADDRINUSE) {
 		log.Warn("rald goes on without an address for operators", "error", err)
 		return nil, nil
@@ -89,14 +98,61 @@ func listenAdmin(s settings, log *slog.Logger) (net.Listener, error) {
 	return l, err
 }
 
-// openAdmin serves operators on a listener, and gives requests under way a second at the end.
+// openAdmin serves operators on l, unless that is nil, and metrics and health at their address.
+// It gives requests under way a second at the end.
 func (d *doors) openAdmin(ctx context.Context, l net.Listener, config admin.Config) error {
+	if l == nil && d.admin.metrics == "" {
+		return nil
+	}
+	config.Guarded = config.Guarded && l != nil
 	handler, err := admin.New(config)
 	if err != nil {
-		return fmt.Errorf("-admin-tokens: %w", err)
+		return fmt.Errorf("-admin-tokens-file: %w", err)
 	}
 	d.ends = append(d.ends, handler.Close)
-	d.openHTTP(ctx, time.Second, l, handler)
-	d.log.Info("rald serves operators", "address", l.Addr().String(), "operators", len(config.Tokens))
+	if l != nil {
+		d.openHTTP(ctx, time.Second, l, handler)
+		d.log.Info("rald serves operators", "address", l.Addr().String(), "operators", len(config.Tokens))
+	}
+	if d.admin.metrics == "" {
+		return nil
+	}
+	certificate := d.tls
+	if certificate != nil { // kubelet and Prometheus have no certificates of clients
+		certificate = certificate.Clone()
+		certificate.ClientAuth = tls.NoClientCert
+	}
+	l, err = listen("-metrics", d.admin.metrics, certificate, d.admin.clients, d.log)
+	if err != nil {
+		return err
+	}
+	d.openHTTP(ctx, time.Second, l, handler.Metrics())
+	d.log.Info("rald serves metrics and health", "address", l.Addr().String())
 	return nil
+}
+
+// health asks a rald for its health, by default at the default address for operators.
+func health(args []string, out io.Writer) error {
+	url := "http://" + defaultAdmin + "/healthz"
+	switch len(args) {
+	case 0:
+	case 1:
+		url = args[0]
+	default:
+		return fmt.Errorf("rald health takes one URL, not %q", args)
+	}
+	a, err := (&http.Client{Timeout: time.Minute}).Get(url)
+	if err != nil {
+		return err
+	}
+	defer a.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(a.Body, 1<<16))
+	if err == nil && a.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", url, a.Status, bytes.TrimSpace(text))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(text)
+	return err
 }

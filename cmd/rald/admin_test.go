@@ -99,18 +99,18 @@ func TestAdminIsGuarded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	require.NoError(t, os.WriteFile(file, []byte("# operators\n\nanna "+operatorToken+"\n"), 0o600))
 	for _, open := range []string{":7381", "0.0.0.0:7381", "example.com:7381"} {
-		for _, args := range [][]string{{}, {"-tls-cert", cert, "-tls-key", key}, {"-admin-tokens", file}} {
+		for _, args := range [][]string{{}, {"-tls-cert", cert, "-tls-key", key}, {"-admin-tokens-file", file}} {
 			_, err := parse(append(args, "-admin", open), noEnv, &bytes.Buffer{})
-			assert.ErrorContains(t, err, `-admin is "`+open+`", which other machines may reach: set -tls-cert and -admin-tokens`)
+			assert.ErrorContains(t, err, `-admin is "`+open+`", which other machines may reach: set -tls-cert and -admin-tokens-file`)
 		}
-		_, err := parse([]string{"-admin", open, "-tls-cert", cert, "-tls-key", key, "-admin-tokens", file}, noEnv, &bytes.Buffer{})
+		_, err := parse([]string{"-admin", open, "-tls-cert", cert, "-tls-key", key, "-admin-tokens-file", file}, noEnv, &bytes.Buffer{})
 		assert.NoError(t, err)
 	}
 
 	addr := freeAddr(t)
 	_, port, err := net.SplitHostPort(addr)
 	require.NoError(t, err)
-	start(t, "-state", "none", "-admin", "0.0.0.0:"+port, "-tls-cert", cert, "-tls-key", key, "-admin-tokens", file)
+	start(t, "-state", "none", "-admin", "0.0.0.0:"+port, "-tls-cert", cert, "-tls-key", key, "-admin-tokens-file", file)
 	pem, err := os.ReadFile(cert)
 	require.NoError(t, err)
 	pool := x509.NewCertPool()
@@ -126,9 +126,7 @@ func TestAdminIsGuarded(t *testing.T) {
 }
 
 func TestOperators(t *testing.T) {
-	env := func(text string) func(string) string {
-		return func(name string) string { return map[string]string{"RALD_ADMIN_TOKENS": text}[name] }
-	}
+	env := func(text string) environment { return environment{"RALD_ADMIN_TOKENS=" + text} }
 	s, err := parse(nil, env("anna one\n# none\n\n ben\ttwo\n"), &bytes.Buffer{})
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"anna": "one", "ben": "two"}, s.admin.tokens)
@@ -144,10 +142,10 @@ func TestOperators(t *testing.T) {
 		_, err := parse(nil, env(text), &bytes.Buffer{})
 		assert.ErrorContains(t, err, want)
 	}
-	_, err = parse([]string{"-admin-tokens", "/none/x"}, noEnv, &bytes.Buffer{})
-	assert.ErrorContains(t, err, "-admin-tokens: open /none/x")
+	_, err = parse([]string{"-admin-tokens-file", "/none/x"}, noEnv, &bytes.Buffer{})
+	assert.ErrorContains(t, err, "-admin-tokens-file: open /none/x")
 	err = run(context.Background(), []string{"-state", "none", "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0"}, env("anna short"), &bytes.Buffer{}, &bytes.Buffer{})
-	assert.ErrorContains(t, err, `-admin-tokens: ral: inspect.Config: Tokens["anna"]`)
+	assert.ErrorContains(t, err, `-admin-tokens-file: ral: inspect.Config: Tokens["anna"]`)
 }
 
 // A second rald goes on without the default address, and ends if it was told the address.

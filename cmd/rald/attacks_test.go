@@ -84,7 +84,7 @@ func (a *attacked) others(left int) {
 }
 
 // beVictim makes the test's own program a client of the server at that address.
-const beVictim = "RALD_TEST_VICTIM"
+const beVictim = "TEST_RALD_VICTIM"
 
 // during calls f while another client is served, in a process of its own, and logs how long the
 // calls of that took.

@@ -89,7 +89,7 @@ func (d *doors) openEnvoy(ctx context.Context, set *rules.Set) (*families.Famili
 		options = append(options, grpc.Creds(credentials.NewTLS(d.tls.Clone())))
 	}
 	server := service.GRPC(options...)
-	l, err := listen("-envoy-listen", d.envoy.listen, nil) // grpc has TLS of its own
+	l, err := listen("-envoy-listen", d.envoy.listen, nil, d.envoy.clients, d.log) // grpc has TLS of its own
 	if err != nil {
 		return nil, nil, err
 	}
@@ -99,7 +99,7 @@ func (d *doors) openEnvoy(ctx context.Context, set *rules.Set) (*families.Famili
 		server.GracefulStop()
 	})
 	if d.envoy.http != "" {
-		pages, err := listen("-envoy-http", d.envoy.http, d.tls)
+		pages, err := listen("-envoy-http", d.envoy.http, d.tls, d.envoy.clients, d.log)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -121,7 +121,7 @@ func (d *doors) openCheck(ctx context.Context, rules *checkserver.Rules, config 
 	if err != nil {
 		return nil, err
 	}
-	l, err := listen("-check-listen", d.check.listen, d.tls)
+	l, err := listen("-check-listen", d.check.listen, d.tls, d.check.clients, d.log)
 	if err != nil {
 		return nil, err
 	}

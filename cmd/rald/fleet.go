@@ -39,7 +39,7 @@ func (f *fleetSettings) define(flags *flag.FlagSet) {
 }
 
 // complete checks the settings. given has the names of the flags that were set.
-func (f *fleetSettings) complete(getenv func(string) string, given map[string]bool) error {
+func (f *fleetSettings) complete(env environment, given map[string]bool) error {
 	if f.url == "" {
 		for _, name := range []string{"fleet", "fleet-name", "outage", "fleet-servers", "redis-budget"} {
 			if given[name] {
@@ -71,7 +71,7 @@ func (f *fleetSettings) complete(getenv func(string) string, given map[string]bo
 		return fmt.Errorf("-redis: %w", err)
 	}
 	if f.of.Redis.Password == "" {
-		f.of.Redis.Password = getenv("RALD_REDIS_PASSWORD")
+		f.of.Redis.Password = env.get("RALD_REDIS_PASSWORD")
 	}
 	return nil
 }

@@ -24,9 +24,7 @@ import (
 )
 
 func TestSettingsOfAFleet(t *testing.T) {
-	env := func(name string) string {
-		return map[string]string{"RALD_REDIS_PASSWORD": "from the environment", "STATE_DIRECTORY": "/var/lib/rald"}[name]
-	}
+	env := environment{"RALD_REDIS_PASSWORD=from the environment", "STATE_DIRECTORY=/var/lib/rald"}
 	s, err := parse([]string{"-redis", "redis://db"}, env, &bytes.Buffer{})
 	require.NoError(t, err)
 	assert.Empty(t, s.keys.Dir)

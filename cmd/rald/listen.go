@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -15,7 +16,8 @@ const onSocket = "unix:"
 
 // listen listens on the socket that was passed in place of the flag, or on the address that the
 // flag gave, with TLS if there is a certificate.
-func listen(flag, address string, certificate *tls.Config) (net.Listener, error) {
+// Of other machines it accepts the clients, or all if there are none.
+func listen(flag, address string, certificate *tls.Config, clients networks, log *slog.Logger) (net.Listener, error) {
 	l, err := passed().take(flag), error(nil)
 	if path, ok := strings.CutPrefix(address, onSocket); l == nil && ok {
 		l, err = listenOnSocket(path)
@@ -25,6 +27,7 @@ func listen(flag, address string, certificate *tls.Config) (net.Listener, error)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
+	l = guard(l, flag, clients, log)
 	if certificate != nil {
 		l = tls.NewListener(l, certificate)
 	}

@@ -17,10 +17,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/ral-limiter/ral/cmd/internal/version"
@@ -34,7 +34,7 @@ import (
 )
 
 func main() {
-	err := run(context.Background(), os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
+	err := run(context.Background(), os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 	case err != nil:
@@ -43,21 +43,34 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string, getenv func(string) string, out, problems io.Writer) error {
+func run(ctx context.Context, args []string, env environment, out, problems io.Writer) error {
 	if version.Asked(args) {
 		_, err := io.WriteString(out, version.Line("rald"))
 		return err
 	}
-	if len(args) > 0 && args[0] == "check" {
-		return check(args[1:], out, problems) // which a signal ends
+	if len(args) > 0 {
+		switch args[0] {
+		case "check":
+			return check(args[1:], out, problems) // which a signal ends
+		case "health":
+			return health(args[1:], out)
+		case "man":
+			return manual(out, env)
+		case "completion":
+			return completion(out, strings.Join(args[1:], " "), env)
+		}
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s, err := parse(args, getenv, problems)
+	s, err := parse(args, env, problems)
 	if err != nil {
 		return err
 	}
-	return serve(ctx, s, slog.New(slog.NewTextHandler(problems, nil)))
+	log, err := s.log.logger(problems)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, s, log)
 }
 
 // check says whether the files of a directory, or with -envoy the rules, can be read, and whether

@@ -19,7 +19,7 @@ import (
 )
 
 // beRald makes the test's own program run as rald.
-const beRald = "RALD_TEST_RUN"
+const beRald = "TEST_RALD_RUN"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(beRald) != "" {
@@ -35,10 +35,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func noEnv(string) string { return "" }
-
-// havePassword is an environment with a password.
-func havePassword(name string) string { return map[string]string{"RALD_PASSWORD": "secret"}[name] }
+var (
+	noEnv        environment
+	havePassword = environment{"RALD_PASSWORD=secret"}
+)
 
 func TestSettings(t *testing.T) {
 	s, err := parse([]string{"-state", "none", "-rounding", "dragonfly", "/etc/rald"}, noEnv, &bytes.Buffer{})
@@ -48,9 +48,7 @@ func TestSettings(t *testing.T) {
 	assert.Equal(t, redisserver.RoundDragonfly, s.redis.Rounding)
 	assert.Equal(t, "127.0.0.1:7379", s.listen)
 
-	s, err = parse(nil, func(name string) string {
-		return map[string]string{"STATE_DIRECTORY": "/var/lib/rald", "RALD_PASSWORD": "secret"}[name]
-	}, &bytes.Buffer{})
+	s, err = parse(nil, environment{"STATE_DIRECTORY=/var/lib/rald", "RALD_PASSWORD=secret"}, &bytes.Buffer{})
 	require.NoError(t, err)
 	assert.Equal(t, "/var/lib/rald", s.keys.Dir)
 	assert.Equal(t, "secret", s.redis.Password)

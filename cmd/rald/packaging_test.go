@@ -29,17 +29,14 @@ func dockerfile(t *testing.T, instruction string) (all []string) {
 }
 
 // The build line of the Dockerfile makes a program that needs no files of a system, and its entry
-// point is accepted with a password alone.
+// environment is accepted with a password alone.
 func TestDockerfile(t *testing.T) {
-	entry := regexp.MustCompile(`"([^"]*)"`).FindAllStringSubmatch(dockerfile(t, "ENTRYPOINT")[0], -1)
-	require.Equal(t, "/rald", entry[0][1])
-	var args []string
-	for _, arg := range entry[1:] {
-		args = append(args, arg[1])
-	}
-	_, err := parse(args, havePassword, os.Stderr)
+	require.Equal(t, []string{`["/rald"]`}, dockerfile(t, "ENTRYPOINT"))
+	image := environment(strings.Fields(dockerfile(t, "ENV")[0]))
+	s, err := parse(nil, append(image, havePassword...), os.Stderr)
 	require.NoError(t, err)
-	_, err = parse(args, noEnv, os.Stderr)
+	require.Equal(t, []string{":7379", "/var/lib/rald"}, []string{s.listen, s.keys.Dir})
+	_, err = parse(nil, image, os.Stderr)
 	require.ErrorContains(t, err, "RALD_PASSWORD")
 
 	if !*build {

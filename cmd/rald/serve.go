@@ -27,6 +27,9 @@ const spare = 32 << 20
 
 // serve serves clients until it is asked to end, and then lets them finish and saves the state.
 func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
+	if s.insecureNetwork {
+		log.Warn("rald trusts its network: -insecure-network opens every address to all that reach it")
+	}
 	reserved := make([]byte, spare)
 	defer runtime.KeepAlive(reserved)
 	dirs := configdir.Dirs{Dir: s.dir, Envoy: s.envoy.dir, Rules: s.envoy.rules}
@@ -90,12 +93,10 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	told.Check = follow.check
-	if adminOn != nil {
-		if err := operators.openAdmin(afterClients, adminOn, told); err != nil {
-			return err
-		}
+	if err := operators.openAdmin(afterClients, adminOn, told); err != nil {
+		return err
 	}
-	l, err := listen("-listen", s.listen, s.tls)
+	l, err := listen("-listen", s.listen, s.tls, nil, log)
 	if err != nil {
 		return err
 	}

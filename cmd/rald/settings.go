@@ -2,12 +2,13 @@ package main
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -30,12 +31,17 @@ type settings struct {
 	redis  redisserver.Config // without Families, Limits and Log
 	drain  time.Duration
 	tls    *tls.Config
+	log    logSettings
+
+	insecureNetwork                                     bool
+	rounding, passwordFile, tlsCert, tlsKey, tlsClients string
 }
 
 // envoySettings are those of Envoy's rate limit service.
 type envoySettings struct {
 	dir     string // of rules; "" is no service
 	listen  string
+	clients networks
 	http    string // "" is none
 	rules   rules.Options
 	service envoyserver.Config // without Families
@@ -43,36 +49,35 @@ type envoySettings struct {
 
 // checkSettings are those of the HTTP check.
 type checkSettings struct {
-	listen string
-	wanted bool // by the command line
+	listen  string
+	clients networks
+	wanted  bool // by the command line or the environment
 }
 
 const mergeUsage = "let several files have rules of one domain of that service, as with MERGE_DOMAIN_CONFIG"
 
 const usage = `Usage: rald [flags] [DIR]
        rald check [-envoy] [-envoy-merge] DIR
-       rald version
+       rald completion bash|zsh|fish
+       rald health [URL]
+       rald help|man|version
 
 Rald keeps limits for clients of Redis: CL.THROTTLE as redis-cell has it, and RAL.TAKE,
 RAL.PEEK, RAL.REFUND, RAL.WAIT and RAL.RESET for every limit. DIR has limits.yaml, the limits
 that clients may call by name. If DIR has check.yaml it answers the HTTP checks of nginx, Caddy
 and Traefik. If there is DIR/envoy, or with -envoy, it answers Envoy's rate limit service, too,
 by the configuration files of envoyproxy/ratelimit. It reads all of them again when they change.
+A flag wins over its environment variable, which -h names behind it.
 
 `
 
-// parse reads the command line.
-func parse(args []string, getenv func(string) string, problems io.Writer) (s settings, err error) {
+// flags returns the flags of rald, which set s.
+func (s *settings) flags(env environment) *flag.FlagSet {
 	flags := flag.NewFlagSet("rald", flag.ContinueOnError)
-	flags.SetOutput(problems)
-	flags.Usage = func() {
-		_, _ = fmt.Fprint(problems, usage)
-		flags.PrintDefaults()
-	}
-	var rounding, passwordFile, cert, key string
 	flags.StringVar(&s.listen, "listen", "127.0.0.1:7379", "the `address` for clients, or unix: and the path of a socket; other than loopback needs a password or TLS")
 	flags.StringVar(&s.envoy.dir, "envoy", "", "a `directory` of configuration files of envoyproxy/ratelimit, to answer Envoy's rate limit service; default DIR/envoy, if it is there")
-	flags.StringVar(&s.envoy.listen, "envoy-listen", "127.0.0.1:8081", "the `address` of that service, or unix: and the path of a socket; other than loopback needs TLS")
+	flags.StringVar(&s.envoy.listen, "envoy-listen", "127.0.0.1:8081", "the `address` of that service, or unix: and the path of a socket; other than loopback needs TLS or -envoy-clients")
+	flags.Var(&s.envoy.clients, "envoy-clients", "the `networks` whose clients -envoy-listen and -envoy-http accept, separated by commas; loopback is always accepted")
 	flags.StringVar(&s.envoy.http, "envoy-http", "", "an `address` for its pages /json, /healthcheck and /rlconfig; default none")
 	flags.BoolVar(&s.envoy.rules.Merge, "envoy-merge", false, mergeUsage)
 	s.envoy.service.Headers = true
@@ -80,23 +85,43 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 	flags.BoolVar(&s.envoy.service.Quota, "envoy-quota", false, "treat every rule of that service as if it had quota_mode, as with QUOTA_MODE")
 	flags.BoolVar(&s.envoy.service.Metadata, "envoy-metadata", false, "put request and rules in the dynamic metadata of that service's responses, as with RESPONSE_DYNAMIC_METADATA")
 	s.admin.define(flags)
-	flags.StringVar(&s.check.listen, "check-listen", "127.0.0.1:7380", "the `address` for HTTP checks, if DIR has check.yaml; other than loopback needs TLS")
+	flags.StringVar(&s.check.listen, "check-listen", "127.0.0.1:7380", "the `address` for HTTP checks, if DIR has check.yaml; other than loopback needs TLS or -check-clients")
+	flags.Var(&s.check.clients, "check-clients", "the `networks` whose clients -check-listen accepts")
 	s.fleet.define(flags)
-	flags.StringVar(&s.keys.Dir, "state", stateDir(getenv), "the `directory` that keys are kept in over a restart; none keeps them in memory alone")
+	flags.StringVar(&s.keys.Dir, "state", env.stateDir(), "the `directory` that keys are kept in over a restart; none keeps them in memory alone")
 	flags.DurationVar(&s.keys.Every, "save-every", 10*time.Second, "the time between two saves: what a killed server forgets at most")
 	flags.IntVar(&s.keys.MaxKeys, "max-keys", 1<<20, "the most keys of each family of limits")
 	flags.IntVar(&s.redis.Clients, "max-clients", 10_000, "the most connections")
 	flags.DurationVar(&s.redis.Idle, "idle", time.Hour, "the time after which a connection without commands ends")
 	flags.DurationVar(&s.drain, "drain", 10*time.Second, "the time for commands under way when the server is stopped")
-	flags.StringVar(&rounding, "rounding", "true", "the `name` of how CL.THROTTLE rounds to seconds: true, redis-cell or dragonfly")
-	flags.StringVar(&passwordFile, "password-file", "", "a `file` with the password for AUTH; default the environment's RALD_PASSWORD, or none")
-	flags.StringVar(&cert, "tls-cert", "", "a `file` with the certificate for TLS")
-	flags.StringVar(&key, "tls-key", "", "a `file` with its key")
+	flags.StringVar(&s.rounding, "rounding", "true", "the `name` of how CL.THROTTLE rounds to seconds: true, redis-cell or dragonfly")
+	flags.StringVar(&s.passwordFile, "password-file", "", "a `file` with the password for AUTH; default the environment's RALD_PASSWORD, or none")
+	flags.StringVar(&s.tlsCert, "tls-cert", "", "a `file` with the certificate for TLS")
+	flags.StringVar(&s.tlsKey, "tls-key", "", "a `file` with its key")
+	flags.StringVar(&s.tlsClients, "tls-clients", "", "a `file` with the authorities of client certificates, which every address but -metrics then demands")
+	flags.BoolVar(&s.insecureNetwork, "insecure-network", false, "listen on other addresses than loopback without TLS and passwords, open to all that reach them; -admin still needs tokens")
+	s.log.define(flags)
+	return flags
+}
+
+// parse reads the environment and then the command line, which wins.
+func parse(args []string, env environment, problems io.Writer) (s settings, err error) {
+	flags := s.flags(env)
+	flags.SetOutput(problems)
+	flags.Usage = func() {
+		_, _ = fmt.Fprint(problems, usage)
+		flags.VisitAll(func(f *flag.Flag) { f.Usage += "; " + variable(f.Name) })
+		flags.PrintDefaults()
+	}
 	if len(args) == 1 && args[0] == "help" {
 		args = []string{"-h"}
 	}
+	unset := env.set(flags)
 	if err := flags.Parse(args); err != nil {
 		return s, err
+	}
+	if unset != nil {
+		return s, unset
 	}
 	switch flags.NArg() {
 	case 0:
@@ -109,12 +134,12 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	s.check.wanted = given["check-listen"]
-	for _, name := range []string{"envoy-listen", "envoy-http", "envoy-merge", "envoy-shadow", "envoy-quota", "envoy-metadata"} {
+	for _, name := range []string{"envoy-listen", "envoy-clients", "envoy-http", "envoy-merge", "envoy-shadow", "envoy-quota", "envoy-metadata"} {
 		if given[name] && s.envoy.dir == "" {
 			return s, fmt.Errorf("-%s needs -envoy, or the directory envoy in DIR", name)
 		}
 	}
-	if err = s.fleet.complete(getenv, given); err != nil {
+	if err = s.fleet.complete(env, given); err != nil {
 		return s, err
 	}
 	if s.keys.Dir == "none" || s.fleet.of != nil {
@@ -136,35 +161,24 @@ func parse(args []string, getenv func(string) string, problems io.Writer) (s set
 			return s, fmt.Errorf("-%s is %v: %s is accepted", f.name, f.got, f.want)
 		}
 	}
-	if s.redis.Rounding, err = redisserver.ParseRounding(rounding); err != nil {
+	if s.redis.Rounding, err = redisserver.ParseRounding(s.rounding); err != nil {
 		return s, fmt.Errorf("-%w", err)
 	}
-	if s.redis.Password, err = password(passwordFile, getenv); err != nil {
+	if s.redis.Password, err = password(s.passwordFile, env); err != nil {
 		return s, err
 	}
-	if s.tls, err = certificate(cert, key); err != nil {
+	if s.tls, err = certificate(s.tlsCert, s.tlsKey, s.tlsClients); err != nil {
 		return s, err
 	}
-	if err = s.admin.complete(getenv); err != nil {
+	if err = s.admin.complete(env); err != nil {
 		return s, err
 	}
 	return s, s.isSafe()
 }
 
-// stateDir returns the default directory of the state: systemd's, or one of the user's.
-func stateDir(getenv func(string) string) string {
-	if dir := getenv("STATE_DIRECTORY"); dir != "" {
-		return dir
-	}
-	if cache, err := os.UserCacheDir(); err == nil {
-		return filepath.Join(cache, "rald")
-	}
-	return "none"
-}
-
-func password(file string, getenv func(string) string) (string, error) {
+func password(file string, env environment) (string, error) {
 	if file == "" {
-		return getenv("RALD_PASSWORD"), nil
+		return env.get("RALD_PASSWORD"), nil
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -177,8 +191,12 @@ func password(file string, getenv func(string) string) (string, error) {
 	return word, nil
 }
 
-func certificate(cert, key string) (*tls.Config, error) {
+// certificate returns the configuration of TLS, or nil without a certificate. If clients is not
+// "", clients must have a certificate of an authority in that file.
+func certificate(cert, key, clients string) (*tls.Config, error) {
 	switch {
+	case cert == "" && key == "" && clients != "":
+		return nil, errors.New("-tls-clients needs -tls-cert and -tls-key")
 	case cert == "" && key == "":
 		return nil, nil
 	case cert == "" || key == "":
@@ -188,24 +206,65 @@ func certificate(cert, key string) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("-tls-cert and -tls-key: %w", err)
 	}
-	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+	c := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	if clients == "" {
+		return c, nil
+	}
+	text, err := os.ReadFile(clients)
+	if err != nil {
+		return nil, fmt.Errorf("-tls-clients: %w", err)
+	}
+	c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+	if !c.ClientCAs.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("-tls-clients: %s has no certificate in PEM", clients)
+	}
+	return c, nil
 }
 
-// isSafe refuses an address that others reach, unless they need a password or a
-// certificate tells them what they talk to. Envoy's service and the HTTP check have no password.
+// isSafe refuses an address that other machines reach, unless clients need a password or a
+// certificate tells them the server, or the networks of clients are named, or are trusted all.
+// Envoy's service and the HTTP check have no password.
 func (s *settings) isSafe() error {
-	err := isSafe("-listen", s.listen, s.tls != nil || s.redis.Password != "", "RALD_PASSWORD, -password-file or -tls-cert")
+	open := s.tls != nil || s.insecureNetwork
+	const or = ", or -insecure-network if all that reach it may use it"
+	err := isSafe("-listen", s.listen, open || s.redis.Password != "", "RALD_PASSWORD, -password-file or -tls-cert"+or)
 	if err == nil {
-		err = isSafe("-check-listen", s.check.listen, s.tls != nil, "-tls-cert")
+		err = isSafe("-check-listen", s.check.listen, open || len(s.check.clients) > 0, "-tls-cert, -check-clients"+or)
 	}
 	if err == nil && s.envoy.dir != "" {
-		err = isSafe("-envoy-listen", s.envoy.listen, s.tls != nil, "-tls-cert")
+		err = isSafe("-envoy-listen", s.envoy.listen, open || len(s.envoy.clients) > 0, "-tls-cert, -envoy-clients"+or)
 		if err == nil && s.envoy.http != "" {
-			err = isSafe("-envoy-http", s.envoy.http, s.tls != nil, "-tls-cert")
+			err = isSafe("-envoy-http", s.envoy.http, open || len(s.envoy.clients) > 0, "-tls-cert, -envoy-clients"+or)
 		}
 	}
 	if err == nil && s.admin.listen != "" {
-		err = isSafe("-admin", s.admin.listen, s.tls != nil && len(s.admin.tokens) > 0, "-tls-cert and -admin-tokens")
+		err = isSafe("-admin", s.admin.listen, open && len(s.admin.tokens) > 0, "-tls-cert and -admin-tokens-file, or -metrics for metrics and health alone")
+	}
+	if err == nil && s.admin.metrics != "" {
+		err = isSafe("-metrics", s.admin.metrics, open || len(s.admin.clients) > 0, "-tls-cert, -metrics-clients"+or)
 	}
 	return err
+}
+
+// logSettings choose the lines of the log.
+type logSettings struct {
+	format string
+	level  slog.Level
+}
+
+func (l *logSettings) define(flags *flag.FlagSet) {
+	flags.StringVar(&l.format, "log", "text", "the `format` of the log: text or json")
+	flags.TextVar(&l.level, "log-level", slog.LevelInfo, "the least `level` of its lines: debug, info, warn or error")
+}
+
+// logger returns a logger that writes to w.
+func (l *logSettings) logger(w io.Writer) (*slog.Logger, error) {
+	options := &slog.HandlerOptions{Level: l.level}
+	switch l.format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, options)), nil
+	}
+	return nil, fmt.Errorf("-log is %q: text or json is accepted", l.format)
 }

@@ -13,7 +13,7 @@ import (
 
 // socketNames are the names of the sockets that systemd may pass, by the flags whose addresses
 // they stand for.
-var socketNames = map[string]string{"-listen": "resp", "-envoy-listen": "envoy", "-check-listen": "check", "-admin": "admin"}
+var socketNames = map[string]string{"-listen": "resp", "-envoy-listen": "envoy", "-check-listen": "check", "-admin": "admin", "-metrics": "metrics"}
 
 // sockets are those that systemd passed and nothing listens on yet, by their names.
 type sockets struct {

@@ -91,7 +91,7 @@ func TestSocketsThatAreRefused(t *testing.T) {
 		{"resp", "0.0.0.0:0", "the socket in place of -listen is"},
 		{"admin", "0.0.0.0:0", "which other machines may reach: set -tls-cert and -admin-tokens"},
 		{"envoy", "127.0.0.1:0", "a socket of the name envoy was passed, and nothing is to be served there"},
-		{"rald.socket", "127.0.0.1:0", `is named "rald.socket": FileDescriptorName of ["admin" "check" "envoy" "resp"] is accepted`},
+		{"rald.socket", "127.0.0.1:0", `is named "rald.socket": FileDescriptorName of ["admin" "check" "envoy" "metrics" "resp"] is accepted`},
 		{"resp:resp", "127.0.0.1:0", "2 sockets of the name resp were passed: 1 is accepted"},
 	} {
 		var files []*os.File

@@ -121,6 +121,14 @@ func (h *Handler) families() []*families.Families {
 // Close ends what the page runs in the background.
 func (h *Handler) Close() error { return h.page.close() }
 
+// Metrics returns a handler that serves /metrics and /healthz alone, without a token.
+func (h *Handler) Metrics() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", browser.Guard(h.metrics))
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { h.health(w) })
+	return mux
+}
+
 // ServeHTTP serves the pages, if the request is one that may see them.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/healthz" {

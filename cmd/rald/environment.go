@@ -1,0 +1,67 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// environment holds variables as NAME=value, as os.Environ returns them.
+type environment []string
+
+// get returns the value of a variable, or "".
+func (e environment) get(name string) string {
+	for _, text := range e {
+		if value, ok := strings.CutPrefix(text, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// variable returns the name of a flag's variable: RALD_MAX_KEYS for max-keys.
+func variable(flag string) string {
+	return "RALD_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// otherVariables are the secrets, and the flags in the environment of rald.service.
+var otherVariables = []string{"RALD_PASSWORD", "RALD_ADMIN_TOKENS", "RALD_REDIS_PASSWORD", "RALD_FLAGS"}
+
+// serviceLink matches the variables that Kubernetes sets for services named rald or rald-...
+var serviceLink = regexp.MustCompile(`^RALD_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+
+// set sets each flag whose variable has a value. A variable RALD_... that belongs to no flag is
+// an error.
+func (e environment) set(flags *flag.FlagSet) (err error) {
+	known := map[string]*flag.Flag{}
+	flags.VisitAll(func(f *flag.Flag) { known[variable(f.Name)] = f })
+	for _, text := range e {
+		name, value, _ := strings.Cut(text, "=")
+		f := known[name]
+		switch {
+		case f == nil && strings.HasPrefix(name, "RALD_") && !slices.Contains(otherVariables, name) && !serviceLink.MatchString(name):
+			return fmt.Errorf("the environment has %s, which is no setting: rald -h names all", name)
+		case f == nil || value == "":
+		default:
+			if err := flags.Set(f.Name, value); err != nil {
+				return fmt.Errorf("%s is %q, the environment's -%s: %w", name, value, f.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// stateDir returns the default directory of the state: systemd's, or one of the user's.
+func (e environment) stateDir() string {
+	if dir := e.get("STATE_DIRECTORY"); dir != "" {
+		return dir
+	}
+	if cache, err := os.UserCacheDir(); err == nil {
+		return filepath.Join(cache, "rald")
+	}
+	return "none"
+}

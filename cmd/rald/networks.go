@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/single"
+)
+
+// networks is the value of a flag that names the networks of a door's clients: prefixes and
+// addresses, separated by commas. The empty value names none.
+type networks []netip.Prefix
+
+func (n *networks) String() string {
+	var all []string
+	for _, prefix := range *n {
+		all = append(all, prefix.String())
+	}
+	return strings.Join(all, ",")
+}
+
+func (n *networks) Set(text string) error {
+	*n = nil
+	for one := range strings.SplitSeq(text, ",") {
+		one = strings.TrimSpace(one)
+		prefix, err := netip.ParsePrefix(one)
+		if addr, ok := netip.ParseAddr(one); ok == nil && addr.Zone() == "" {
+			prefix, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil {
+			return fmt.Errorf("%q is no network: networks such as 10.0.0.0/8 and addresses are accepted, separated by commas", one)
+		}
+		*n = append(*n, prefix.Masked())
+	}
+	return nil
+}
+
+// has reports whether a client is in one of the networks, on this machine or on a Unix socket.
+func (n networks) has(client net.Addr) bool {
+	at, ok := client.(*net.TCPAddr)
+	if !ok {
+		return true
+	}
+	addr, _ := netip.AddrFromSlice(at.IP)
+	addr = addr.Unmap()
+	for _, prefix := range n {
+		if prefix.Contains(addr) {
+			return true
+		}
+	}
+	return addr.IsLoopback()
+}
+
+// guarded is a listener that accepts clients of some networks. Other connections it closes.
+type guarded struct {
+	net.Listener
+	flag    string
+	clients networks
+	log     *slog.Logger
+	lines   *single.Limiter // of the log
+}
+
+// guard returns l, limited to the clients if there are any.
+func guard(l net.Listener, flag string, clients networks, log *slog.Logger) net.Listener {
+	if len(clients) == 0 {
+		return l
+	}
+	return &guarded{l, flag, clients, log, single.MustNew(policy.Funnel(10, 6, time.Minute))}
+}
+
+func (g *guarded) Accept() (net.Conn, error) {
+	for {
+		c, err := g.Listener.Accept()
+		if err != nil || g.clients.has(c.RemoteAddr()) {
+			return c, err
+		}
+		if g.lines.Choke() {
+			g.log.Warn("rald closes a connection from outside the networks of clients", "address", c.RemoteAddr().String(), "flag", g.flag)
+		}
+		_ = c.Close()
+	}
+}
