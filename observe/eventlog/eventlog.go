@@ -1,13 +1,13 @@
-// Package eventlog writes what an operator must know of limiters as records of log/slog:
-// restarts, goroutines that were given up, saves that fail, outages.
+// Package eventlog logs events of limiters that operators must know as records of log/slog:
+// restarts, abandoned goroutines, failing saves, outages.
 //
 //	log := eventlog.New(slog.Default())
 //	limiter, err := engine.New[string](engine.Config{..., OnEvent: log.Engine})
 //	healthy := log.Health("api", limiter) // call it where the program is asked whether it is healthy
 //
-// Records are limited, so that what happens over and over does not fill a disk. What says how
-// something is from now on, as that saves fail, is written later if it was too much: the last
-// word in the log is true. None has a key. LogEvents of module fleet writes the events of a fleet.
+// Records are limited, so that repeated events do not fill a disk. A record of a lasting state,
+// such as failing saves, is delayed instead of dropped: the log's last word is true. No record has
+// a key. LogEvents of module fleet logs a fleet's events.
 package eventlog
 
 import (
@@ -23,34 +23,31 @@ import (
 	"github.com/ral-limiter/ral/supervisor"
 )
 
-// rate bounds the records of a level: 10 at once, and 10 a minute in the long run.
 var rate = policy.Must(policy.Funnel(10, 10, time.Minute))
 
-// Log writes records at a bounded rate: of errors 10 at once and 10 a minute in the long
-// run, and as many of all others together. The next record tells how many were left out,
-// as left_out. New makes a Log; the zero Log writes to slog.Default. Any number of
-// goroutines may call its methods. It must not be copied after its first use.
+// Log writes errors 10 at once and 10 a minute in the long run, and as many of all other records.
+// The next record has the number left out as left_out. New makes a Log; the zero Log writes to
+// slog.Default. It is safe for concurrent use. Do not copy it after its first use.
 type Log struct {
 	to    *slog.Logger
 	begun sync.Once
 	epoch time.Time
 	other level
-	fault level // of errors, which a flood of others is not to hide
+	fault level // of errors, not to be hidden by other floods
 	news  news
 }
 
-// level bounds records.
 type level struct {
 	word atomic.Uint64 // of rate
-	owed atomic.Int64  // records of topics that are pending: they come before any other
-	left atomic.Uint64 // records left out since the last one
+	owed atomic.Int64  // pending records of topics: they precede all others
+	left atomic.Uint64 // records left out since the last
 }
 
-// New returns a Log that writes to the logger. nil is slog.Default.
+// New returns a Log that writes to a logger, nil for slog.Default.
 func New(to *slog.Logger) *Log { return &Log{to: to} }
 
-// Record writes a record unless too many were written, or the newest record of a topic is
-// still to be written at that level. Programs use it for events of other kinds. For what says how something is from now on there is [Log.State].
+// Record writes a record of any event, unless the rate is exceeded or a topic's record is pending
+// at its level. Use [Log.State] for lasting states.
 func (l *Log) Record(at slog.Level, text string, attributes ...slog.Attr) {
 	if l.enabled(at) {
 		if level := l.level(at); level.owed.Load() > 0 || l.write(record{at, text, attributes}, 0) > 0 {
@@ -59,7 +56,6 @@ func (l *Log) Record(at slog.Level, text string, attributes ...slog.Attr) {
 	}
 }
 
-// record is what is written.
 type record struct {
 	at         slog.Level
 	text       string
@@ -82,8 +78,8 @@ func (l *Log) level(at slog.Level) *level {
 	return &l.other
 }
 
-// write writes a record, with how many others about the same were left out before it. If too
-// many were written, it returns after which time the record may be, and otherwise 0.
+// write writes a record with the omitted of its topic, or returns the time until the rate admits
+// it.
 func (l *Log) write(r record, omitted uint64) (after time.Duration) {
 	l.begun.Do(func() { l.epoch = time.Now() })
 	left, after := l.level(r.at).may(policy.Instant(time.Since(l.epoch)) + 1)
@@ -101,8 +97,7 @@ func (l *Log) write(r record, omitted uint64) (after time.Duration) {
 	return 0
 }
 
-// may takes the right to write a record now, and returns how many were left out before it.
-// Otherwise it returns after which time one may be written.
+// may takes the right to write, and returns the records left out before; or the time to wait.
 func (l *level) may(now policy.Instant) (left uint64, after time.Duration) {
 	for {
 		word := l.word.Load()
@@ -116,11 +111,10 @@ func (l *level) may(now policy.Instant) (left uint64, after time.Duration) {
 	}
 }
 
-// Engine writes an event of an engine, for engine.Config.OnEvent. That an engine gives its
-// goroutines up is an error, and so are a goroutine that does not end, and saves from when they
-// begin to fail. That they succeed again is Info. A restart is a warning. What belongs to every
-// start and end is of level Debug. The newest record of saves is always written in the end: see
-// [Log.State].
+// Engine writes an event of an engine, for engine.Config.OnEvent. Errors are an engine that gives
+// up its goroutines, a goroutine that does not end, and saves when they begin to fail; their
+// recovery is Info. A restart is a warning. Every start and end is Debug. The newest record about
+// saves is always written in the end: see [Log.State].
 func (l *Log) Engine(e engine.Event) {
 	at, text := slog.LevelDebug, "ral: "+e.Kind.String()
 	isState := false
@@ -163,11 +157,10 @@ func (l *Log) Engine(e engine.Event) {
 	l.Record(at, text, attributes...)
 }
 
-// Health returns a function that returns the limiter's Health, and writes an error when it
-// becomes one or another one, and Info when it is nil again. The program calls it from time to
-// time, as where it is asked whether it is healthy. Any number of goroutines may; Health is
-// called by one at a time, so that the records are in order. The newest is always written in
-// the end: see [Log.State].
+// Health returns a function that returns the limiter's Health. It writes an error when Health
+// becomes or changes an error, and Info when it is nil again. Call it periodically, such as in a
+// health check. It is safe for concurrent use and calls Health one at a time, so the records are in
+// order. The newest is always written in the end: see [Log.State].
 func (l *Log) Health(name string, limiter interface{ Health() error }) func() error {
 	var mu sync.Mutex
 	last := ""

@@ -22,7 +22,7 @@ import (
 	"github.com/ral-limiter/ral/supervisor"
 )
 
-// plain returns a logger to a buffer, whose records have no time.
+// plain returns a logger to a buffer, without times.
 func plain(at slog.Level) (*slog.Logger, *lines) {
 	to := &lines{}
 	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: at, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -143,7 +143,7 @@ func TestHealthIsWrittenWhenItChanges(t *testing.T) {
 	assert.Equal(t, []string{`level=INFO msg="ral: the limiter is healthy again" limit=api`}, to.read())
 }
 
-// An engine whose saves fail is not healthy after three times State.Every.
+// An engine with failing saves is not healthy after three times State.Every.
 func TestFailedSavesAreWritten(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "gone")
 	require.NoError(t, os.Mkdir(folder, 0o755))
@@ -191,7 +191,7 @@ func TestZeroLogWritesToTheDefault(t *testing.T) {
 func ExampleLog_Engine() {
 	log := eventlog.New(slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
-			return slog.Attr{} // so that the output is the same each time
+			return slog.Attr{} // for the same output each time
 		}
 		return a
 	}})))
@@ -200,7 +200,7 @@ func ExampleLog_Engine() {
 		panic(err)
 	}
 	defer limiter.Close()
-	// This is what a panic of the writer looks like.
+	// A panic of the writer.
 	log.Engine(engine.Event{Kind: supervisor.ChildRestarting, Supervisor: "api", Child: "writer", Err: errors.New("it died")})
 	// Output: level=WARN msg="ral: a goroutine of the limiter is restarted" limit=api goroutine=writer error="it died"
 }

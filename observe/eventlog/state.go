@@ -7,28 +7,25 @@ import (
 	"time"
 )
 
-// news are the newest records of topics that were too many to be written.
+// news has the newest records of topics that exceeded the rate.
 type news struct {
-	mu      sync.Mutex // held while a record of a topic is written, so that they are in order
-	pending []*pending // in the order in which they came
+	mu      sync.Mutex // held while a topic's record is written, for their order
+	pending []*pending // in order of arrival
 	armed   bool       // a timer is to write them
 }
 
-// pending is the newest record of a topic.
 type pending struct {
 	topic   any
 	record  record
-	omitted uint64 // records of the topic that were left out before it
+	omitted uint64 // records of the topic left out before
 }
 
-// State is Record for a record that says how something is from now on, as that an outage began
-// or ended. All such records of one topic are about the same thing. They are written one after
-// the other, in the order of the calls. If too many records were written, the newest of the topic
-// is written as soon as one may be, with how many before it were left out as more_of_this. Until
-// then no Record of its level is written, so that a flood does not hold it up. So the last word
-// in the log about each topic is true in the end.
+// State is Record for a lasting state of a topic, such as an outage that began or ended. Records of
+// a topic are written in the order of the calls. Above the rate, the newest is written as soon as
+// possible, with the number left out before it as more_of_this. Until then no Record of its level
+// is written. So the log's last word on each topic is true in the end.
 //
-// It waits for the handler of the logger, which must not call it.
+// State waits for the logger's handler, which must not call it.
 func (l *Log) State(topic string, at slog.Level, text string, attributes ...slog.Attr) {
 	l.state(topic, record{at, text, attributes})
 }
@@ -39,7 +36,7 @@ func (l *Log) state(topic any, r record) {
 	defer n.mu.Unlock()
 	i := slices.IndexFunc(n.pending, func(p *pending) bool { return p.topic == topic })
 	p := &pending{topic: topic, record: r}
-	if i >= 0 { // what has not been written is not true any more
+	if i >= 0 { // a pending record is out of date
 		p.omitted = n.pending[i].omitted + 1
 		l.level(n.pending[i].record.at).owed.Add(-1)
 		n.pending = slices.Delete(n.pending, i, i+1)
@@ -54,7 +51,7 @@ func (l *Log) state(topic any, r record) {
 	}
 }
 
-// arm has a timer write what is pending. The caller holds news.mu.
+// arm starts a timer for the pending records. The caller holds news.mu.
 func (l *Log) arm(after time.Duration) {
 	if l.news.armed {
 		return
@@ -63,7 +60,6 @@ func (l *Log) arm(after time.Duration) {
 	time.AfterFunc(after, l.catchUp)
 }
 
-// catchUp writes what is pending, as far as it may be written now.
 func (l *Log) catchUp() {
 	n := &l.news
 	n.mu.Lock()

@@ -19,8 +19,7 @@ import (
 	"github.com/ral-limiter/ral/supervisor"
 )
 
-// What says how something is from now on is written in the end, with how many before it were
-// left out. Topics are told apart, and errors from others.
+// With the number left out before. Topics are independent, and errors from others.
 //
 // Promise: The log's last record on a topic is true in the end.
 func TestLastWordOfEachTopicIsWritten(t *testing.T) {
@@ -51,7 +50,7 @@ func TestLastWordOfEachTopicIsWritten(t *testing.T) {
 	})
 }
 
-// A record of another level that may be written replaces one that may not.
+// A record of another level replaces a pending record.
 func TestStateThatIsOverIsNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, least := range []slog.Level{slog.LevelInfo, slog.LevelError} {
@@ -74,8 +73,7 @@ func TestStateThatIsOverIsNotWritten(t *testing.T) {
 	})
 }
 
-// Of saves that fail and succeed in turn the newest record is written in the end, though nothing
-// happens after it.
+// Saves fail and succeed in turn, and nothing happens after the last.
 func TestLastWordOfSavesIsTrue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, to := plain(slog.LevelInfo)
@@ -94,7 +92,6 @@ func TestLastWordOfSavesIsTrue(t *testing.T) {
 	})
 }
 
-// switching is a limiter whose health changes at every call.
 type switching struct{ calls atomic.Int64 }
 
 func (s *switching) Health() error {
@@ -104,8 +101,7 @@ func (s *switching) Health() error {
 	return nil
 }
 
-// Calls of one Health function that race: the records are in the order of what Health said, and
-// the last one is true.
+// Racing calls of a Health function get their records in order, and the last is true.
 func TestHealthIsWrittenInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, to := plain(slog.LevelInfo)
@@ -137,8 +133,6 @@ func TestHealthIsWrittenInOrder(t *testing.T) {
 	})
 }
 
-// Goroutines that report one topic in turn: whatever the bound leaves out, the records are in the
-// order of the calls.
 func TestStatesAreWrittenInTheOrderOfTheCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, to := plain(slog.LevelInfo)
@@ -172,10 +166,9 @@ func TestStatesAreWrittenInTheOrderOfTheCalls(t *testing.T) {
 	})
 }
 
-// A flood of other records does not hold up the newest record of a topic: it is the next one of
-// its level. A flood of the other level goes on.
+// The newest record of a topic is the next of its level. A flood of the other level goes on.
 func TestFloodHoldsUpNoTopic(t *testing.T) {
-	for range 30 { // which of the flood and the timer runs first differs
+	for range 30 { // the flood or the timer may run first
 		synctest.Test(t, func(t *testing.T) {
 			logger, to := plain(slog.LevelInfo)
 			log := eventlog.New(logger)

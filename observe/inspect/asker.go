@@ -7,30 +7,25 @@ import (
 	"time"
 )
 
-// answerTimeout bounds how long a function of the program is waited for, such as Limit.Stats.
-const answerTimeout = time.Second
+const answerTimeout = time.Second // for a function of the program, such as Limit.Stats
 
-// errHangs reports that a function of the program did not answer in time.
 var errHangs = errors.New("did not answer")
 
-// asker calls a function of the program that may hang, one call at a time. Requests that come
-// meanwhile share the call, so that a function that never returns costs one goroutine. The zero
-// asker is ready for use.
+// asker calls a function of the program that may hang. Concurrent requests share the call, so a
+// function that never returns costs a single goroutine. The zero asker is ready for use.
 type asker[T any] struct {
 	mu    sync.Mutex
 	under *asked[T] // the call under way
 }
 
-// asked is one call of the function.
 type asked[T any] struct {
 	began time.Time
-	done  chan struct{} // closed when value and err are there
+	done  chan struct{} // closed when value and err are set
 	value T
 	err   error
 }
 
-// ask returns what the function returns, its panic as an error, or an errHangs if the call under
-// way began answerTimeout ago.
+// ask returns the function's value or panic, or errHangs answerTimeout after the call began.
 func (a *asker[T]) ask(what string, f func() T) (value T, err error) {
 	a.mu.Lock()
 	call := a.under

@@ -19,7 +19,7 @@ import (
 
 const changeBody = `{"limit":"api","key":"k","do":"charge","units":3}`
 
-// attacked is a handler with one limit of strings, "api", that permits changes.
+// attacked is a handler with the limit "api" that permits changes.
 func attacked(t *testing.T, config inspect.Config) (*client, *engine.Engine[string]) {
 	t.Helper()
 	e := newEngine[string](t, engine.Config{Name: "api"})
@@ -52,7 +52,7 @@ func TestChangesNeedAToken(t *testing.T) {
 		assertFault(t, a, http.StatusUnauthorized, want)
 		assert.Contains(t, a.header.Get("WWW-Authenticate"), "Bearer", name)
 	}
-	// A cookie or a parameter is no place for a token: a browser sends them for any site.
+	// A browser sends cookies and parameters for any site.
 	assertFault(t, c.send(http.MethodPost, "change", changeBody, "Cookie", "Authorization=Bearer "+anna), http.StatusUnauthorized, "token")
 	assertFault(t, c.send(http.MethodPost, "change?token="+anna, changeBody), http.StatusUnauthorized, "token")
 	assert.Equal(t, int64(10), e.Peek("k").Remaining, "nothing was changed")
@@ -119,7 +119,7 @@ func TestOtherSitesAreRefused(t *testing.T) {
 		assert.Equal(t, "no-store", a.header.Get("Cache-Control"))
 	}
 	assert.Equal(t, int64(7), e.Peek("k").Remaining, "the page alone has charged")
-	// A preflight is not answered by leave.
+	// A preflight gets no permission.
 	a := c.send(http.MethodOptions, "change", "", "Origin", "https://other.example", "Access-Control-Request-Method", "POST")
 	assert.Equal(t, http.StatusMethodNotAllowed, a.status)
 	assert.Empty(t, a.header.Get("Access-Control-Allow-Headers"))
@@ -129,7 +129,7 @@ func TestOtherSitesAreRefused(t *testing.T) {
 	}
 }
 
-// A name of another site may lead to a loopback address: its page is of that origin then.
+// A foreign name may resolve to a loopback address (DNS rebinding).
 func TestOtherNamesOfThisServerAreRefused(t *testing.T) {
 	local, _ := attacked(t, inspect.Config{})
 	named, _ := attacked(t, inspect.Config{Hosts: []string{"Admin.example."}})
@@ -160,7 +160,7 @@ func TestOtherNamesOfThisServerAreRefused(t *testing.T) {
 			}
 		}
 	}
-	// Over another address than loopback, any name may be the server's.
+	// Over other addresses than loopback, any name may be the server's.
 	r := httptest.NewRequest(http.MethodGet, "http://server.example/debug/ral/limits", nil)
 	w := httptest.NewRecorder()
 	newHandler(t, inspect.Config{}).ServeHTTP(w, r)
@@ -269,13 +269,13 @@ func TestHugeAndMalformedRequests(t *testing.T) {
 	assert.Zero(t, e.Len(), "nothing was changed")
 	assert.Zero(t, e.Blocked("k"))
 
-	// The largest key that a fleet takes, with the longest escapes, fits.
+	// The largest key of a fleet, with the longest escapes, fits.
 	long := strings.Repeat("\x01", 64<<10/4)
 	assert.Equal(t, http.StatusOK, c.post("change", charge("api", fmt.Sprintf("%q", long), 1)).status)
 	assert.Equal(t, int64(9), e.Peek(long).Remaining)
 }
 
-// odd are keys that a page or a log might take for something else.
+// odd are keys that a page or a log might misread.
 var odd = []string{
 	"plain", "with space", " at its ends ", "ünïcödé", "日本語",
 	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `'; --`, `&lt;`, `</title>`,

@@ -12,7 +12,6 @@ import (
 	"github.com/ral-limiter/ral/observe/inspect"
 )
 
-// crowd is an engine with a million keys that owe.
 var crowd = sync.OnceValue(func() *engine.Engine[int] {
 	e, err := engine.New[int](engine.Config{Name: "api", Policy: hourly, MaxKeys: 1 << 21})
 	if err != nil {
@@ -24,8 +23,7 @@ var crowd = sync.OnceValue(func() *engine.Engine[int] {
 	return e
 })
 
-// What the page asks for, with a million keys. The first page of a list is kept for a while,
-// so each request has a number of rows of its own.
+// The page's requests, with a million keys. A list's first page is cached: vary the number of rows.
 func BenchmarkAMillionKeys(b *testing.B) {
 	h := newHandler(b, inspect.Config{}, inspect.Limit[int]{Limiter: crowd()})
 	for name, path := range map[string]string{

@@ -13,12 +13,10 @@ import (
 	"unicode/utf8"
 )
 
-// Package encoding/json puts U+FFFD in place of text that is not valid, takes names in any
-// case, and keeps the last of two values of one name. Each of these could change a key that the
-// operator did not mean.
+// Package encoding/json replaces invalid text by U+FFFD, ignores the case of names, and keeps the
+// last of two values. Each of these could change the wrong key.
 
-// readStrictly reads a JSON object into a struct. Every name in it is one of the struct's, in
-// its case, and there at most once.
+// readStrictly reads a JSON object into a struct. Names are the fields', in their case and unique.
 func readStrictly(body []byte, to any) error {
 	if !utf8.Valid(body) || !pairsSurrogates(body) {
 		return errors.New("it is not valid UTF-8, or has half of a surrogate pair")
@@ -54,7 +52,6 @@ func readStrictly(body []byte, to any) error {
 	return nil
 }
 
-// namesOf returns the names in JSON of the fields of a struct, and of the structs within it.
 func namesOf(of reflect.Type) map[string]bool {
 	names := map[string]bool{}
 	for _, field := range reflect.VisibleFields(of) {
@@ -65,7 +62,7 @@ func namesOf(of reflect.Type) map[string]bool {
 	return names
 }
 
-// pairsSurrogates reports whether each \u escape of a surrogate is one of a pair.
+// pairsSurrogates reports whether each \u escape of a surrogate is part of a pair.
 func pairsSurrogates(body []byte) bool {
 	text := string(body)
 	for {
@@ -90,7 +87,6 @@ func pairsSurrogates(body []byte) bool {
 	}
 }
 
-// escaped returns the character of a \u escape that a text begins with.
 func escaped(text string) (r rune, ok bool) {
 	if len(text) < 6 || text[:2] != `\u` {
 		return 0, false

@@ -34,7 +34,7 @@ func ExampleNew() {
 	limiter.Take("alice", 7)
 	limiter.Take("bob", 2)
 	var list struct {
-		Pending bool // the keys are being gone through
+		Pending bool // the walk goes on
 		Rows    []struct {
 			Key   string
 			Share float64
@@ -91,8 +91,7 @@ func ExampleHandler_ServeHTTP() {
 	// Output: 200 false
 }
 
-// Keys that httplimit makes of header fields are found by what the operator knows, if Parse
-// does the same.
+// Keys made by httplimit from header fields are found by the field, if Parse makes them too.
 func ExampleLimit() {
 	byToken := httplimit.ByHeader("X-API-Key")
 	limiter, err := engine.New[string](engine.Config{Name: "api", Policy: policy.Must(policy.Funnel(10, 1, time.Hour))})
@@ -117,7 +116,7 @@ func ExampleLimit() {
 	// Output: secret of a client
 }
 
-// A program without a server of its own shows the page on this machine alone.
+// A program without a server shows the page on this machine alone.
 func ExampleHandler_ListenAndServe() {
 	handler, err := inspect.New(inspect.Config{})
 	if err != nil {

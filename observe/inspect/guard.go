@@ -11,18 +11,15 @@ import (
 	"strings"
 )
 
-// Bounds on what requests may bring, in bytes.
-const (
+const ( // escaped keys of 64 KiB fit
 	maxBody  = 128 << 10 // a key of 64 KiB, escaped
 	maxQuery = 4 << 10
 )
 
-// contentPolicy allows the page its own files and requests to its own server, and no other
-// site to frame it.
+// contentPolicy allows the page its own files and requests to its own server, and no framing.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// setHeaders sets the header fields that all answers have.
 func setHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", contentPolicy)
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -33,7 +30,7 @@ func setHeaders(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// refusal returns why a request is refused whatever it asks for, or a status of 0.
+// refusal returns why a request of any kind is refused, or a status of 0.
 func (h *Handler) refusal(r *http.Request, route route) (status int, why string) {
 	switch {
 	case !h.knownHost(r):
@@ -53,12 +50,12 @@ func (h *Handler) refusal(r *http.Request, route route) (status int, why string)
 	return 0, ""
 }
 
-// knownHost reports whether a request names this server. A page of another site whose name
-// leads to this server names that.
+// knownHost reports whether a request names this server. A foreign host name that resolves to this
+// server (DNS rebinding) is not known.
 func (h *Handler) knownHost(r *http.Request) bool {
 	host := hostOf(r.Host)
 	if _, err := netip.ParseAddr(host); err == nil {
-		return true // another site's page that leads here has a name
+		return true // another site's page has a name
 	}
 	if len(h.hosts) > 0 {
 		return h.hosts[host]
@@ -73,24 +70,20 @@ func (h *Handler) knownHost(r *http.Request) bool {
 	return !onLoopback(r)
 }
 
-// ownServer is the key of a context in which a request to the handler's own server has the
-// host name that it listens on, "" if that is not known.
+// ownServer is the context key for the host that the handler's own server listens on, or "".
 type ownServer struct{}
 
-// listener knows the host name that it was made for.
 type listener struct {
 	net.Listener
 	host string
 }
 
-// ofOwnServer returns the context of the requests that come by a listener.
 func ofOwnServer(l net.Listener) context.Context {
 	of, _ := l.(listener)
 	return context.WithValue(context.Background(), ownServer{}, of.host)
 }
 
-// hostOf returns the host of an authority in lower case, without its port, brackets and a
-// final dot.
+// hostOf returns the host of an authority in lower case, without port, brackets and a final dot.
 func hostOf(authority string) string {
 	if host, _, err := net.SplitHostPort(authority); err == nil {
 		authority = host
@@ -99,14 +92,12 @@ func hostOf(authority string) string {
 	return strings.ToLower(strings.TrimSuffix(authority, "."))
 }
 
-// onLoopback reports whether a request came over a loopback address of the server.
 func onLoopback(r *http.Request) bool {
 	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && addr.IP.IsLoopback()
 }
 
-// sameSite reports whether a request comes from the page itself, from a program, or is an
-// operator's way to the page.
+// sameSite reports whether a request comes from the page itself, a program, or an operator's visit.
 func sameSite(r *http.Request, route route) bool {
 	if route.method == http.MethodPost {
 		return crossOrigin.Check(r) == nil
@@ -115,15 +106,14 @@ func sameSite(r *http.Request, route route) bool {
 	case "", "none", "same-origin":
 		return true
 	}
-	// A link to the page shows the operator what is there, and tells the other site nothing.
+	// A link to the page shows it to the operator, and tells the other site nothing.
 	return route.page && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
-// crossOrigin holds requests that are not GET to the origin that they go to.
+// crossOrigin checks that requests other than GET come from their own origin.
 var crossOrigin = http.NewCrossOriginProtection()
 
-// operator returns whose token a request has, and "" if it has none of the handler's. All
-// tokens are compared, each as long as any other.
+// operator returns the operator of a request's token, or "". Comparison takes constant time.
 func (h *Handler) operator(r *http.Request) (name string) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	sum := sha256.Sum256([]byte(token))

@@ -30,32 +30,28 @@ import (
 	"github.com/ral-limiter/ral/supervisor"
 )
 
-// Config configures a Handler. The zero Config shows keys as hashes, and permits no changes.
+// Config configures a Handler. The zero Config shows keys as hashes and permits no changes.
 type Config struct {
-	// ShowKeys has keys shown as they are. By default an answer has a hash of each, which a
-	// row is found by, and a search is by the key itself.
+	// ShowKeys shows keys instead of hashes in answers. A search is always by the key itself.
 	ShowKeys bool
 
-	// Tokens permits changes: the operators' names, and the token of each, of 16 to 256
-	// printable characters without spaces. The names are for the log: each operator has a
-	// token of their own. Without tokens there are no changes.
+	// Tokens permits changes: a token for each operator's name, of 16 to 256 printable characters
+	// without spaces. The names are for the log: give each operator a different token.
 	Tokens map[string]string
 
-	// Hosts are the host names by which this server is called, without ports. Requests for
-	// other names are refused, so that no name of another site that leads to this server
-	// makes a browser give that site the answers. Addresses are accepted in any case. By
-	// default requests over a loopback address must be for localhost, and those to
-	// ListenAndServe for localhost or the host that it listens on. Others may have any name.
+	// Hosts are this server's host names, without ports. Requests for other names are refused,
+	// against DNS rebinding. Addresses are always accepted. By default requests over a loopback
+	// address must be for localhost, and those to ListenAndServe for localhost or the host that it
+	// listens on. Others may have any name.
 	Hosts []string
 
-	// Logger gets a record of each change that was made or failed, with the operator and the
-	// hash of the key, also if ShowKeys is set. It gets one of requests for a change without a
-	// token that is accepted: one a second, after 10 at once. The default is slog.Default.
+	// Logger gets a record of each change made or failed, with the operator and the hash of the
+	// key, even with ShowKeys. It also gets requests for changes without a valid token: one a
+	// second, after 10 at once. The default is slog.Default.
 	Logger *slog.Logger
 }
 
-// Handler shows limits over HTTP: see the package. New makes one. Its methods may be called
-// by any number of goroutines.
+// Handler shows limits over HTTP: see the package. New makes it. It is safe for concurrent use.
 type Handler struct {
 	config Config
 	hosts  map[string]bool
@@ -63,7 +59,7 @@ type Handler struct {
 	secret []byte // of the keys' hashes
 	log    *slog.Logger
 	quiet  *single.Limiter // of records about wrong tokens
-	panics *single.Limiter // of records about panics, which a flood of wrong tokens must not hide
+	panics *single.Limiter // of records about panics, not to be hidden by wrong tokens
 
 	limits  []limit
 	byName  map[string]limit
@@ -74,7 +70,6 @@ type Handler struct {
 	server  *http.Server // of ListenAndServe
 }
 
-// token is what an operator may change keys by.
 type token struct {
 	operator string
 	sum      [sha256.Size]byte
@@ -88,8 +83,8 @@ const (
 	defaultPage = 20
 )
 
-// New returns a handler that shows limits. The error is a *policy.FieldError that names the
-// field. Call Close when it is no longer used, which leaves the limiters open.
+// New returns a handler that shows limits. The error is a *policy.FieldError that names the field.
+// Close the handler when it is no longer used; the limiters stay open.
 func New(config Config, limits ...AnyLimit) (*Handler, error) {
 	h := &Handler{
 		config: config,
@@ -130,7 +125,6 @@ func New(config Config, limits ...AnyLimit) (*Handler, error) {
 	return h, nil
 }
 
-// configure checks the configuration and takes it over.
 func (h *Handler) configure() error {
 	for _, host := range h.config.Hosts {
 		plain := hostOf(host)
@@ -170,7 +164,6 @@ func (h *Handler) configure() error {
 	return nil
 }
 
-// add adds the limits of an argument of New.
 func (h *Handler) add(i int, some AnyLimit) error {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: fmt.Sprintf("inspect.Limit, argument %d of New", i+1), Field: field, Value: value, Want: want}
@@ -196,29 +189,26 @@ func (h *Handler) add(i int, some AnyLimit) error {
 	return nil
 }
 
-// event logs the end of a goroutine of the handler's.
 func (h *Handler) event(e supervisor.Event) {
 	if e.Err != nil {
 		h.log.Error("ral: inspect: a goroutine ended", "goroutine", e.Child, "error", e.Err)
 	}
 }
 
-// unwritable logs that Limit.Format panicked for a key, of which only the ID can be shown.
 func (h *Handler) unwritable(limit string, err error) {
 	if h.panics.Allow() {
 		h.log.Error("ral: inspect: a key cannot be written", "limit", limit, "error", err)
 	}
 }
 
-// trouble logs that the load of a limit cannot be read, when that begins.
 func (h *Handler) trouble(limit string, err error) {
 	h.log.Error("ral: inspect: the load of a limit cannot be read", "limit", limit, "error", err)
 }
 
-// Close ends the handler's goroutines and the server of ListenAndServe. The handler goes on
-// answering where it is mounted, without new points and lists: a list of before is answered as it
-// was, and any other with status 503. Close may be called more than once. A function of the
-// program that hangs, such as Limit.Stats, does not keep it from returning.
+// Close ends the handler's goroutines and the server of ListenAndServe. A mounted handler still
+// answers without new points and lists: earlier lists as they were, others with status 503. It may
+// be called more than once. A hanging function of the program, such as Limit.Stats, does not delay
+// it.
 func (h *Handler) Close() error {
 	h.stop()
 	for _, l := range h.limits {
@@ -228,11 +218,10 @@ func (h *Handler) Close() error {
 	return h.server.Close()
 }
 
-// ListenAndServe serves the page at http://ADDR/ until Close is called, for programs that
-// have no server of their own. addr is a host and a port, "" is "localhost:7725". The default of the host is
-// localhost, so that the page is for this machine alone unless addr says otherwise:
-// "0.0.0.0:7725" is for all. The error is never nil. After Close it is
-// http.ErrServerClosed.
+// ListenAndServe serves the page at http://ADDR/ until Close is called, for programs without a
+// server. addr is a host and a port; "" is "localhost:7725". Without a host it listens on
+// localhost, for this machine alone; "0.0.0.0:7725" is for all. The error is never nil: after Close
+// it is http.ErrServerClosed.
 func (h *Handler) ListenAndServe(addr string) error {
 	l, err := Listen(addr)
 	if err != nil {
@@ -241,11 +230,11 @@ func (h *Handler) ListenAndServe(addr string) error {
 	return h.Serve(l)
 }
 
-// Serve is ListenAndServe on a listener of the caller's, which it closes.
+// Serve is ListenAndServe on a given listener, which it closes.
 func (h *Handler) Serve(l net.Listener) error { return h.server.Serve(l) }
 
-// Listen returns the listener of ListenAndServe, for programs that want to know the port
-// before they Serve. An address that is not acceptable is a *policy.FieldError.
+// Listen returns the listener of ListenAndServe, for programs that need the port before they Serve.
+// A bad address is a *policy.FieldError.
 func Listen(addr string) (net.Listener, error) {
 	if addr == "" {
 		addr = "localhost:7725"
@@ -267,20 +256,17 @@ func Listen(addr string) (net.Listener, error) {
 //go:embed page
 var files embed.FS
 
-// route is what is served under a name.
 type route struct {
 	method string
-	// page reports that the answer is the page itself, to which other sites may link.
-	page  bool
-	serve func(h *Handler, w http.ResponseWriter, r *http.Request) error
+	page   bool // the page itself, to which other sites may link
+	serve  func(h *Handler, w http.ResponseWriter, r *http.Request) error
 }
 
-// allows reports whether a method is that of the route.
 func (r route) allows(method string) bool {
 	return method == r.method || r.method == http.MethodGet && method == http.MethodHead
 }
 
-// routes are by the last part of the path, so that the handler may be mounted anywhere.
+// routes are by the last part of the path: the handler may be mounted anywhere.
 var routes = map[string]route{
 	"":              {method: http.MethodGet, page: true, serve: file("page.html", "text/html; charset=utf-8")},
 	"page.css":      {method: http.MethodGet, serve: file("page.css", "text/css; charset=utf-8")},
@@ -294,16 +280,15 @@ var routes = map[string]route{
 	"change":        {method: http.MethodPost, serve: (*Handler).change},
 }
 
-// ServeHTTP serves the page, at a path that ends with a slash, and the JSON that it is made
-// of beside it:
+// ServeHTTP serves the page, at a path that ends with a slash, and its JSON beside it:
 //
 //	GET  limits?since=TICK                     all limits, and their load of late
 //	GET  keys?limit=NAME&by=owed&n=20&after=   a list of keys, by=owed or by=refused
 //	POST key                                   explains a key
 //	POST change                                changes a key, and explains it then
 //
-// A change needs the field "Authorization: Bearer TOKEN". Bodies and answers are
-// application/json: docs/operating.md has their fields.
+// A change needs the field "Authorization: Bearer TOKEN". Bodies and answers are application/json:
+// docs/operating.md has their fields.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	setHeaders(w.Header())
 	route, ok := routes[r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]]
@@ -323,8 +308,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve serves a route. A panic of the program's, such as of Limit.Format or a policy, is an
-// error of this request alone. Nothing of the answer is written then.
+// serve serves a route. A panic of the program, such as in Limit.Format or a policy, becomes this
+// request's error, before any part of the answer is written.
 func (h *Handler) serve(route route, w http.ResponseWriter, r *http.Request) (err error) {
 	defer func() {
 		switch p := recover(); p {
@@ -341,10 +326,8 @@ func (h *Handler) serve(route route, w http.ResponseWriter, r *http.Request) (er
 	return route.serve(h, w, r)
 }
 
-// errPanic reports a panic of a function of the program's.
 var errPanic = errors.New("a function of the program panicked")
 
-// file serves an embedded file.
 func file(name, kind string) func(*Handler, http.ResponseWriter, *http.Request) error {
 	content, err := files.ReadFile(path.Join("page", name))
 	if err != nil {
@@ -357,7 +340,6 @@ func file(name, kind string) func(*Handler, http.ResponseWriter, *http.Request) 
 	}
 }
 
-// answer writes JSON, or nothing if that is an error.
 func answer(w http.ResponseWriter, v any) error {
 	var body bytes.Buffer
 	if err := json.NewEncoder(&body).Encode(v); err != nil {
@@ -374,7 +356,6 @@ func fail(w http.ResponseWriter, status int, why string) {
 	_ = json.NewEncoder(w).Encode(pagejson.Fault{Error: why})
 }
 
-// statusOf returns the status for an error.
 func statusOf(err error) int {
 	var field *policy.FieldError
 	var tooLong *http.MaxBytesError
@@ -459,8 +440,7 @@ func (h *Handler) explain(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, x)
 }
 
-// remoteTimeout bounds how long a limiter elsewhere is asked.
-const remoteTimeout = 5 * time.Second
+const remoteTimeout = 5 * time.Second // bounds a call of a remote limiter
 
 func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
 	if len(h.tokens) == 0 {
@@ -503,7 +483,7 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	h.log.Info("ral: inspect: a key was changed", record...)
-	// From here on the change is made, whatever else fails.
+	// The change is made, whatever fails below.
 	again, cancelAgain := context.WithTimeout(r.Context(), remoteTimeout)
 	defer cancelAgain()
 	var x pagejson.Explanation
@@ -518,7 +498,6 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, x)
 }
 
-// read reads the body of a request into a struct, and returns the limit that it names.
 func (h *Handler) read(w http.ResponseWriter, r *http.Request, to any, name *string) (limit, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err == nil {
@@ -530,7 +509,6 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, to any, name *str
 	return h.limit(*name)
 }
 
-// limit returns the limit of a name.
 func (h *Handler) limit(name string) (limit, error) {
 	if l := h.byName[name]; l != nil {
 		return l, nil
@@ -538,7 +516,7 @@ func (h *Handler) limit(name string) (limit, error) {
 	return nil, fmt.Errorf("%w: there is no limit %.80q", errUnknown, name)
 }
 
-// query returns the parameters of a request, each at most once and none but those.
+// query returns the parameters of a request, each at most once and no others.
 func query(r *http.Request, names ...string) (url.Values, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/ral-limiter/ral/single"
 )
 
-// remote is a limiter that is no engine, as fleet.Limiter is.
+// remote is a limiter other than an engine, like fleet.Limiter.
 type remote struct {
 	limits.Limiter[string]
 	of      *engine.Engine[string]
@@ -57,7 +57,7 @@ func (r *remote) Blocked(_ context.Context, key string) (time.Duration, error) {
 	return r.of.Blocked(key), nil
 }
 
-// every kind of limiter, by the name of its limit.
+// kinds has every kind of limiter, by the name of its limit.
 type kinds struct {
 	*client
 	engine *engine.Engine[string]
@@ -208,7 +208,7 @@ func TestExplain(t *testing.T) {
 	assert.InDelta(t, 3600, part.Returns[0].After, 60)
 	assert.Contains(t, x.Words, "4 of 10 used")
 
-	// Of several limits, the one that decides.
+	// Of several limits, the deciding limit.
 	x = k.explains("key", key("plan.2", "a"))
 	assert.False(t, x.Allowed)
 	assert.Equal(t, 0, x.Binding)
@@ -288,7 +288,7 @@ func TestChanges(t *testing.T) {
 	assertFault(t, k.post("change", do("api", "k", "block", "1m")), http.StatusServiceUnavailable, "closed")
 }
 
-// Each change is logged with the operator, the key's hash and the outcome.
+// With the key's hash and the outcome.
 //
 // Promise: Each change is logged with its operator.
 func TestChangesAreLogged(t *testing.T) {
@@ -388,8 +388,6 @@ func TestSettingsAreChecked(t *testing.T) {
 	}
 }
 
-// Where Ral itself listens, it is for this machine unless told otherwise.
-//
 // Promise: Its own server listens on loopback by default.
 func TestListensOnLoopback(t *testing.T) {
 	e := newEngine[string](t, engine.Config{Name: "api"})
@@ -417,7 +415,7 @@ func TestListensOnLoopback(t *testing.T) {
 	}
 }
 
-// The page is of files of its own, each of which the Content-Security-Policy allows.
+// The Content-Security-Policy allows each of the page's files.
 func TestPageIsServed(t *testing.T) {
 	c, _ := attacked(t, inspect.Config{})
 	page := c.send(http.MethodGet, "", "")

@@ -21,12 +21,10 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// hourly is 10 units, of which one an hour comes back.
-var hourly = policy.Must(policy.Funnel(10, 1, time.Hour))
+var hourly = policy.Must(policy.Funnel(10, 1, time.Hour)) // 10 units; one an hour comes back
 
 const anna, bert = "anna-0123456789abcdef", "bert-0123456789abcdef"
 
-// records keeps what is logged.
 type records struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -46,7 +44,6 @@ func (r *records) lines() []string {
 
 func (r *records) logger() *slog.Logger { return slog.New(slog.NewTextHandler(r, nil)) }
 
-// newEngine returns an engine of 10 units, of which one an hour comes back.
 func newEngine[K comparable](t testing.TB, config engine.Config, more ...engine.Option[K]) *engine.Engine[K] {
 	t.Helper()
 	if config.Policy == nil {
@@ -69,7 +66,6 @@ func newHandler(t testing.TB, config inspect.Config, limits ...inspect.AnyLimit)
 	return h
 }
 
-// client asks a handler.
 type client struct {
 	t     testing.TB
 	url   string // ends with a slash
@@ -85,14 +81,12 @@ func serve(t testing.TB, h *inspect.Handler) *client {
 	return &client{t: t, url: s.URL + "/debug/ral/"}
 }
 
-// answer is what a handler has answered.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// fault returns the error of an answer.
 func (a answer) fault(t testing.TB) string {
 	t.Helper()
 	var f pagejson.Fault
@@ -100,7 +94,7 @@ func (a answer) fault(t testing.TB) string {
 	return f.Error
 }
 
-// send sends a request. Fields are pairs of a name and a value; Host is the host.
+// send sends a request with pairs of a name and a value as fields; Host is the host.
 func (c *client) send(method, path, body string, fields ...string) answer {
 	c.t.Helper()
 	r, err := http.NewRequest(method, c.url+path, strings.NewReader(body))
@@ -126,7 +120,7 @@ func (c *client) send(method, path, body string, fields ...string) answer {
 	return answer{resp.StatusCode, resp.Header, all}
 }
 
-// get asks for JSON. A list that is pending is asked for again.
+// get asks for JSON, again while a list is pending.
 func get[T any](c *client, path string) (v T) {
 	c.t.Helper()
 	for {
@@ -141,7 +135,6 @@ func get[T any](c *client, path string) (v T) {
 	}
 }
 
-// post sends JSON.
 func (c *client) post(path string, body any) answer {
 	c.t.Helper()
 	text, err := json.Marshal(body)
@@ -149,7 +142,6 @@ func (c *client) post(path string, body any) answer {
 	return c.send(http.MethodPost, path, string(text))
 }
 
-// explains posts a request that is answered by an Explanation.
 func (c *client) explains(path string, body any) (x pagejson.Explanation) {
 	c.t.Helper()
 	a := c.post(path, body)

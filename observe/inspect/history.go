@@ -9,20 +9,18 @@ import (
 )
 
 const (
-	every = 2 * time.Second // between two points
-	// remembered is how many points are kept of each limit: ten minutes.
-	remembered = 300
+	every      = 2 * time.Second // between two points
+	remembered = 300             // points of each limit: ten minutes
 )
 
-// history has the points of all limits. Its methods may be called by any number of
-// goroutines, except note.
+// history has the points of all limits. Its methods except note are safe for concurrent use.
 type history struct {
 	limits []limit
 	mu     sync.Mutex
-	tick   uint64             // the number of the last point of each limit; the first is 1
+	tick   uint64             // number of each limit's last point, from 1
 	rings  [][]pagejson.Point // of each limit: point n is at (n-1)%remembered
 
-	// Of the last point, for the next one. Only note uses them.
+	// Of the last point, for the next. Only note uses them.
 	at   time.Time
 	last []load
 	lost []bool // the counters of a limit could not be read
@@ -36,7 +34,6 @@ func newHistory(limits []limit, trouble func(limit string, err error)) *history 
 	return h
 }
 
-// begin reads the counters from which the first point counts.
 func (h *history) begin(now time.Time) {
 	h.at = now
 	for i := range h.limits {
@@ -44,8 +41,7 @@ func (h *history) begin(now time.Time) {
 	}
 }
 
-// read reads the counters of a limit, and reports whether points can be made of what they have
-// grown by: they could be read now and before.
+// read reads the counters of a limit. ok reports that they could be read now and before.
 func (h *history) read(i int) (now load, ok bool) {
 	now, err := h.limits[i].load()
 	if err != nil && !h.lost[i] {
@@ -56,7 +52,6 @@ func (h *history) read(i int) (now load, ok bool) {
 	return now, ok
 }
 
-// run notes a point from time to time, until the context ends.
 func (h *history) run(ctx context.Context) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -70,7 +65,6 @@ func (h *history) run(ctx context.Context) error {
 	}
 }
 
-// note adds a point to each limit.
 func (h *history) note(now time.Time) {
 	took := now.Sub(h.at).Seconds()
 	if took <= 0 {
@@ -99,7 +93,6 @@ func (h *history) note(now time.Time) {
 	h.tick++
 }
 
-// grown returns by how much a counter has grown; one that fell was begun anew.
 func grown(from, to uint64) uint64 {
 	if to < from {
 		return to
@@ -107,9 +100,8 @@ func grown(from, to uint64) uint64 {
 	return to - from
 }
 
-// since returns the points of each limit after the one of that number, oldest first, and the
-// number of the last. A number that is still to come is that of another process: all points
-// are returned.
+// since returns the points of each limit after a tick, oldest first, and the last tick. A future
+// tick is from another process: it returns all points.
 func (h *history) since(tick uint64) (points [][]pagejson.Point, last uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

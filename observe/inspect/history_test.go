@@ -34,7 +34,7 @@ func overview(t *testing.T, h *inspect.Handler, path string) pagejson.Overview {
 	return ask[pagejson.Overview](t, h, path)
 }
 
-// Points are the calls a second between two of them, and the last ten minutes of them.
+// Points are calls a second, and cover the last ten minutes.
 func TestPointsOfTheLastMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine[string](t, engine.Config{Name: "api"})
@@ -78,8 +78,8 @@ func TestPointsOfTheLastMinutes(t *testing.T) {
 	})
 }
 
-// A function of the program that panics costs points of its own limit, and is logged once. What
-// was counted meanwhile is in no point.
+// The panic costs points of its own limit, and is logged once. Calls counted meanwhile are in no
+// point.
 func TestPointsGoOnAfterAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one := single.MustNew(policy.Funnel(10, 1, time.Hour))

@@ -23,14 +23,14 @@ import (
 
 // Limit is a limiter that the handler shows. Limiter is required.
 type Limit[K comparable] struct {
-	// Name tells limits of one handler apart, and is printable text of at most 64 bytes. The
-	// default is engine.Config.Name; for limiters other than engines there is none. The
-	// limits of a Tiered are called "name", "name.2", "name.3" and so on, as in metrics. A
-	// change of one of them is made to the Tiered, so it changes the key under all its limits.
+	// Name tells limits of a handler apart: printable text of at most 64 bytes. The default is
+	// engine.Config.Name; other limiters need it. The limits of a Tiered are called "name",
+	// "name.2", "name.3" and so on, as in metrics. A change affects the key under all limits of the
+	// Tiered.
 	Name string
-	// Limiter is an *engine.Engine, an *engine.Tiered, a *single.Limiter, a *fleet.Limiter or
-	// any other limits.Limiter. The first two have lists of keys. Of others the handler uses
-	// these methods, if there are any, beside those of limits.Limiter:
+	// Limiter is an *engine.Engine, an *engine.Tiered, a *single.Limiter, a *fleet.Limiter or any
+	// other limits.Limiter. The first two have lists of keys. The handler also uses these methods
+	// of others, if present:
 	//
 	//	Health() error
 	//	Reset(ctx context.Context, key K) (bool, error)
@@ -38,24 +38,20 @@ type Limit[K comparable] struct {
 	//	Block(ctx context.Context, key K, d time.Duration) error
 	//	Blocked(ctx context.Context, key K) (time.Duration, error)
 	//
-	// Of a *limits.Trial the live limiter is shown and changed, with the figures of the trial.
+	// A *limits.Trial shows and changes its live limiter, with the figures of the trial.
 	Limiter limits.Limiter[K]
 
-	// Format returns the text of a key, and Parse the key that a text is of. Both may be
-	// called by several goroutines at once. They are required for keys other than strings,
-	// integers, bools, types derived from these, and types that implement
-	// encoding.TextMarshaler and encoding.TextUnmarshaler. For these there is a default: the
-	// key itself, or in quotes as in Go if it has characters that do not print. Keys that
-	// differ must have texts that differ.
-	//
-	// Where keys are made of what operators know, such as by httplimit.ByHeader, Parse may
-	// do the same.
+	// Format returns the text of a key, Parse the key of a text. Both must be safe for concurrent
+	// use, and different keys need different texts. There is a default for strings, integers,
+	// bools, types derived from these, and types that implement encoding.TextMarshaler and
+	// encoding.TextUnmarshaler. It is the key itself, or quoted as in Go if it has characters that
+	// do not print. Other keys require both. Parse may also make keys of text that operators know,
+	// such as by httplimit.ByHeader.
 	Format func(key K) string
 	Parse  func(text string) (K, error)
 
-	// Stats returns a struct of counters, of which the exported fields are shown. Those
-	// called Admitted and Refused make the chart. The default is the Stats of an engine. For
-	// a fleet, return those of the limiter:
+	// Stats returns a struct of counters; its exported fields are shown, and Admitted and Refused
+	// make the chart. The default is an engine's Stats. For a fleet, return the limiter's:
 	//
 	//	Stats: func() any { return limiter.Stats() }
 	Stats func() any
@@ -63,50 +59,42 @@ type Limit[K comparable] struct {
 
 // AnyLimit is a [Limit] of any type of key.
 type AnyLimit interface {
-	// limits returns the limits as the handler sees them: one, or those of a Tiered.
-	limits(h *Handler, bad fieldFault) ([]limit, error)
+	limits(h *Handler, bad fieldFault) ([]limit, error) // > the Limit, or those in a Tiered
 }
 
 type fieldFault = func(field string, value any, want string) error
 
-// limit is a Limit with the type of its keys hidden.
+// limit is a Limit without the type of its keys.
 type limit interface {
 	name() string
 	summary() pagejson.LimitSummary
-	// load reads the counters. The error is that a function of the program panicked or hangs.
-	load() (load, error)
+	load() (load, error) // fails if a function of the program panics or hangs
 	list(ctx context.Context, by string, n int, after string) (pagejson.List, error)
 	explain(ctx context.Context, key pagejson.KeyRequest) (pagejson.Explanation, error)
-	// change changes a key. The error is that of the change alone.
-	change(ctx context.Context, change pagejson.ChangeRequest) error
-	// close ends the lists: see Handler.Close.
-	close()
-	// background is what runs as long as the handler, or nil.
-	background() func(context.Context) error
-	// id returns the ID of the key that a request is about, and its text if keys are shown.
-	id(key pagejson.KeyRequest) (id, text string, err error)
+	change(ctx context.Context, change pagejson.ChangeRequest) error // the error is the change's alone
+	close()                                                          // ends the lists: see Handler.Close
+	background() func(context.Context) error                         // to run as long as the handler, or nil
+	id(key pagejson.KeyRequest) (id, text string, err error)         // of a requested key; text only if keys are shown
 }
 
-// load is what a point is made of.
 type load struct {
 	admitted, refused uint64
 	keys              int
 	used              float64
 }
 
-// Errors of requests, by the status that they are answered with.
 var (
 	errRequest = errors.New("bad request")   // 400
 	errUnknown = errors.New("unknown")       // 404
 	errVerb    = errors.New("not available") // 409: the limiter does not offer this
 )
 
-// keyed is a limit of keys of type K. It implements limit.
+// keyed implements limit for keys of type K.
 type keyed[K comparable] struct {
 	called  string
 	limiter limits.Limiter[K]  // explains keys
-	trials  []*limits.Trial[K] // that limiter is, the outermost first
-	live    limits.Limiter[K]  // that the trials are of, and otherwise limiter
+	trials  []*limits.Trial[K] // the trials around live, the outermost first
+	live    limits.Limiter[K]  // the limiter inside the trials
 	engine  *engine.Engine[K]  // for lists and counters, or nil
 	walks   *walks[K]          // through its keys
 	text    textForm[K]
@@ -173,8 +161,7 @@ func (l Limit[K]) limits(h *Handler, bad fieldFault) ([]limit, error) {
 	return []limit{show(l.Name, nil)}, nil
 }
 
-// trialsOf returns the limiter that decides in the end, and the trials that it is in, the
-// outermost first.
+// trialsOf returns the deciding limiter and the trials around it, the outermost first.
 func trialsOf[K comparable](l limits.Limiter[K]) (live limits.Limiter[K], trials []*limits.Trial[K]) {
 	for {
 		t, ok := l.(*limits.Trial[K])
@@ -197,8 +184,7 @@ func (l *keyed[K]) background() func(context.Context) error {
 
 func (l *keyed[K]) name() string { return l.called }
 
-// guarded calls what may be a function of the program, such as Limit.Stats, and returns its
-// panic as an error: the other limits are to be shown all the same.
+// guarded calls a function of the program, such as Limit.Stats, and returns its panic.
 func guarded(what string, f func()) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -209,8 +195,8 @@ func guarded(what string, f func()) (err error) {
 	return nil
 }
 
-// limitOf returns the limit that holds for keys of which nothing else is known, or nil. A
-// limiter that is not an engine's is asked for that of the zero key.
+// limitOf returns the limit of unknown keys, or nil; other limiters than engines know the zero
+// key's.
 func limitOf[K comparable](l limits.Limiter[K]) policy.Policy {
 	l, _ = trialsOf(l)
 	if e, ok := l.(*engine.Engine[K]); ok {
@@ -274,7 +260,6 @@ func keysByUse(u engine.KeysByUse) *pagejson.KeysByUse {
 	return &pagejson.KeysByUse{Age: time.Since(u.At).Seconds(), Unused: u.Unused, BelowHalf: u.BelowHalf, Half: u.Half, Most: u.Most, All: u.All, Chosen: u.Chosen}
 }
 
-// errorText returns the text of an error, and "" if there is none. A nil pointer is none.
 func errorText(err error) string {
 	if shape.IsNil(err) {
 		return ""
@@ -282,8 +267,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// figures returns the exported fields of a struct that are numbers, texts, bools, times,
-// durations in seconds, and errors as text.
+// figures returns a struct's exported fields of simple types; durations in seconds, errors as text.
 func figures(of any) map[string]any {
 	all := map[string]any{}
 	v := reflect.Indirect(reflect.ValueOf(of))
@@ -315,8 +299,7 @@ func figures(of any) map[string]any {
 	return all
 }
 
-// plainOf returns a number, a text or a bool without its type, which may have a JSON of its own,
-// and nil for anything else.
+// plainOf returns a number, text or bool without its type's own JSON, nil for anything else.
 func plainOf(v reflect.Value) any {
 	switch {
 	case v.CanInt():
@@ -353,7 +336,7 @@ func (l *keyed[K]) load() (now load, err error) {
 	return now, err
 }
 
-// used returns the share of the limit that the one key has used, 0 if that is not known.
+// used returns the used share of the single key's limit, 0 if unknown.
 func (l *keyed[K]) used() float64 {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
@@ -370,7 +353,6 @@ func (l *keyed[K]) close() {
 	}
 }
 
-// count returns a field of a struct if it is a number.
 func count(v reflect.Value, name string) uint64 {
 	if v.Kind() != reflect.Struct {
 		return 0
@@ -385,7 +367,6 @@ func count(v reflect.Value, name string) uint64 {
 	return 0
 }
 
-// show returns what names a key in answers, and remembers the key by it.
 func (l *keyed[K]) show(key K) (id, text string) {
 	var err error
 	if err = guarded("Format", func() { text = l.text.format(key) }); err == nil {
@@ -403,15 +384,13 @@ func (l *keyed[K]) show(key K) (id, text string) {
 	return id, shorten(text)
 }
 
-// hash returns the ID of a key: a hash that without the secret does not tell whether it is
-// that of a key. Limits have hashes of their own.
+// hash returns the ID of a key, different for each limit. Guessing a key needs the secret.
 func (l *keyed[K]) hash(text string) string {
 	mac := hmac.New(sha256.New, l.secret)
 	_, _ = fmt.Fprintf(mac, "%q %s", l.called, text)
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// find returns the key that a request is about.
 func (l *keyed[K]) find(r pagejson.KeyRequest) (key K, err error) {
 	switch {
 	case r.ID != "" && r.Key != "":
@@ -442,15 +421,14 @@ func (l *keyed[K]) id(r pagejson.KeyRequest) (id, text string, err error) {
 	return id, text, nil
 }
 
-// maxShown and maxShownBytes bound the keys that are remembered by their IDs, of each limit, and
-// the length of their texts: twice so many.
+// Bounds for each half of the keys that a limit remembers by their IDs.
 const (
 	maxShown      = 4096
 	maxShownBytes = 4 << 20
 )
 
-// shown remembers keys by their IDs: at least the last maxShown of them, or as many as have
-// texts of maxShownBytes, and at most twice as many. The zero shown is ready for use.
+// shown remembers keys by their IDs: at least the last maxShown, or as many as have texts of
+// maxShownBytes, and at most twice as many. The zero shown is ready for use.
 type shown[K comparable] struct {
 	young, old map[string]shownKey[K]
 	bytes      int // of young
@@ -461,7 +439,6 @@ type shownKey[K comparable] struct {
 	bytes int
 }
 
-// add remembers a key whose text has that many bytes.
 func (s *shown[K]) add(id string, key K, bytes int) {
 	if _, ok := s.young[id]; ok {
 		return
@@ -486,7 +463,6 @@ func (s *shown[K]) key(id string) (key K, ok bool) {
 	return found.key, ok
 }
 
-// Verbs of changes.
 const (
 	verbReset  = "reset"
 	verbCharge = "charge"
@@ -494,7 +470,7 @@ const (
 	verbLift   = "lift"
 )
 
-// What limiters may offer beside limits.Limiter: those in process, and others.
+// Optional methods of limiters: in process, and remote.
 type (
 	resetter[K comparable]       interface{ Reset(key K) bool }
 	keylessResetter              interface{ Reset() bool }
@@ -572,7 +548,7 @@ func (l *keyed[K]) reset(ctx context.Context, key K) (err error) {
 	return err
 }
 
-// charge takes units whether the limit allows it or not, or gives some back.
+// charge takes units even beyond the limit, or gives some back.
 func (l *keyed[K]) charge(ctx context.Context, key K, n int64) error {
 	if n == 0 || n < -maxUnits || n > maxUnits {
 		return fmt.Errorf("%w: units is %d, want %d to %d and not 0", errRequest, n, -maxUnits, maxUnits)
@@ -600,8 +576,7 @@ func (l *keyed[K]) charge(ctx context.Context, key K, n int64) error {
 	return g.Settle(ctx, n)
 }
 
-// maxUnits bounds how many units a request may charge.
-const maxUnits = int64(1e12)
+const maxUnits = int64(1e12) // bounds the units of a request
 
 func recorded(ok bool) error {
 	if !ok {
@@ -610,7 +585,6 @@ func recorded(ok bool) error {
 	return nil
 }
 
-// block blocks the key, or lifts its block if d is 0.
 func (l *keyed[K]) block(ctx context.Context, key K, d time.Duration) error {
 	switch limiter := any(l.live).(type) {
 	case blocker[K]:
@@ -621,7 +595,6 @@ func (l *keyed[K]) block(ctx context.Context, key K, d time.Duration) error {
 	return fmt.Errorf("%w: this limiter blocks no keys", errVerb)
 }
 
-// blocked returns for how much longer the key is blocked.
 func (l *keyed[K]) blocked(ctx context.Context, key K) (longest time.Duration) {
 	switch limiter := any(l.live).(type) {
 	case *engine.Tiered[K]:

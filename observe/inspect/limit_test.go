@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Rows stay known by their IDs for as many keys as the handler remembers, and no longer.
 func TestRememberedIDsAreBounded(t *testing.T) {
 	var s shown[int]
 	const last = 10 * maxShown
@@ -27,7 +26,7 @@ func TestRememberedIDsAreBounded(t *testing.T) {
 	}
 }
 
-// So is the memory for them: long keys are remembered for a shorter time.
+// Long keys are remembered for a shorter time.
 func TestRememberedKeysAreBoundedInBytes(t *testing.T) {
 	var s shown[string]
 	const long = maxShownBytes / 8

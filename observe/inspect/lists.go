@@ -11,7 +11,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Lists of keys.
 const (
 	byOwed    = "owed"
 	byRefused = "refused"
@@ -31,7 +30,6 @@ func (l *keyed[K]) list(ctx context.Context, by string, n int, after string) (li
 	return list, fmt.Errorf("%w: by is %.40q, want %q or %q", errRequest, by, byOwed, byRefused)
 }
 
-// owed returns a page of the keys that owe most, from the last walk through all keys.
 func (l *keyed[K]) owed(ctx context.Context, n int, after string) (list pagejson.List, err error) {
 	var cursor engine.OwingCursor
 	if err := cursor.UnmarshalText([]byte(after)); err != nil {
@@ -110,7 +108,6 @@ func (l *keyed[K]) explainKey(ctx context.Context, key K) (e pagejson.Explanatio
 	return e, nil
 }
 
-// parts returns the limits of an explanation.
 func parts(x *limits.Explanation) (all []pagejson.Part) {
 	for i := range x.Each {
 		all = append(all, parts(&x.Each[i])...)
@@ -134,7 +131,6 @@ func parts(x *limits.Explanation) (all []pagejson.Part) {
 	return []pagejson.Part{p}
 }
 
-// retry returns after how many seconds a call is admitted, and -1 if never.
 func retry(x *limits.Explanation) float64 {
 	if x.RetryAfter == policy.Never {
 		return -1

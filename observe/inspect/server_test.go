@@ -19,7 +19,7 @@ import (
 	"github.com/ral-limiter/ral/observe/inspect"
 )
 
-// pipes is a listener of connections in memory, which seem to come over that address.
+// pipes listens for connections in memory that seem to come over addr.
 type pipes struct {
 	addr   net.Addr
 	coming chan net.Conn
@@ -53,14 +53,12 @@ func (p *pipes) Accept() (net.Conn, error) {
 	}
 }
 
-// dial returns the client's end of a connection.
 func (p *pipes) dial() net.Conn {
 	client, server := net.Pipe()
 	p.coming <- pipe{server, p.addr}
 	return client
 }
 
-// listening serves a handler over connections in memory.
 func listening(t *testing.T, config inspect.Config, ip string) *pipes {
 	p := newPipes(ip)
 	h := newHandler(t, config, inspect.Limit[string]{Limiter: newEngine[string](t, engine.Config{Name: "api"})})
@@ -73,8 +71,7 @@ func listening(t *testing.T, config inspect.Config, ip string) *pipes {
 	return p
 }
 
-// Where Ral itself listens, a request names localhost, an address, or what is configured,
-// whatever address it comes over: another site's name may lead there, too.
+// The address makes no difference: a foreign name may resolve there.
 func TestOwnServerChecksItsName(t *testing.T) {
 	for _, c := range []struct {
 		hosts   []string
@@ -100,7 +97,7 @@ func TestOwnServerChecksItsName(t *testing.T) {
 			assert.Equal(t, c.allowed, resp.StatusCode == http.StatusOK, "%q of %q: %d", c.host, c.hosts, resp.StatusCode)
 		})
 	}
-	// The host that it was told to listen on is one of its names.
+	// The listening host is a valid name.
 	name := "localhost.localdomain"
 	if _, err := net.LookupHost(name); err != nil {
 		name = "ip6-localhost"
@@ -117,14 +114,13 @@ func TestOwnServerChecksItsName(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, c.send(http.MethodGet, "limits", "", "Host", "evil.example").status)
 }
 
-// A client that is slow to ask, to send a body, to read or to ask again does not hold a
-// connection of Ral's own server.
+// Slow to ask, to send a body, to read or to ask again.
 func TestSlowClientsAreDropped(t *testing.T) {
 	body := `{"limit":"api","key":"k"}`
 	post := fmt.Sprintf("POST /key HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(body))
 	get := "GET /uplot.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	for name, c := range map[string]struct {
-		sends string // one byte a second, behind the first
+		sends string // a byte a second, after first
 		first string
 		reads bool
 		most  time.Duration
@@ -156,7 +152,7 @@ func TestSlowClientsAreDropped(t *testing.T) {
 					}
 				}
 				if !c.reads {
-					time.Sleep(c.most) // what is read from then on is what it has begun with
+					time.Sleep(c.most) // the connection ends meanwhile
 					n, err := io.Copy(io.Discard, conn)
 					assert.NoError(t, err)
 					assert.Less(t, n, int64(10_000), "the connection has ended")

@@ -10,22 +10,16 @@ import (
 	"unicode/utf8"
 )
 
-// longestText bounds the text of a key in an answer, in bytes. A longer one ends with "...":
-// its row has an ID.
-const longestText = 256
+const longestText = 256 // bytes of a key's text in an answer; its row has an ID
 
-// textForm turns keys into text and back.
 type textForm[K comparable] struct {
 	format func(K) string
 	parse  func(string) (K, error)
 }
 
-// errText reports that a text is not that of a key.
 var errText = errors.New("this is not the text of a key")
 
-// textOf returns the text form of a type: of strings, integers, bools and types derived from
-// these, of types that implement encoding.TextMarshaler and, by pointer,
-// encoding.TextUnmarshaler, and of struct{}. ok is false for others.
+// textOf returns the default text form of a type: see Limit.Format. struct{} has it too.
 func textOf[K comparable]() (form textForm[K], ok bool) {
 	of := reflect.TypeFor[K]()
 	if of.Kind() == reflect.Interface {
@@ -78,7 +72,7 @@ func parseUnmarshaler[K comparable](text string) (key K, err error) {
 	return key, err
 }
 
-// formatNumber goes by the kind: a derived type may have a String of its own.
+// formatNumber goes by the kind: a derived type may have its own String.
 func formatNumber[K comparable](key K) string {
 	v := reflect.ValueOf(key)
 	switch {
@@ -107,9 +101,8 @@ func parseNumber[K comparable](text string) (key K, err error) {
 	return key, err
 }
 
-// quote returns a string as one line of printable text: itself, or in quotes as Go writes it
-// if it has characters that do not print or bytes that are no UTF-8, or if it begins with a
-// quote or has spaces at its ends. No two strings have one text.
+// quote returns a string as a line of printable text. It quotes as in Go characters that do not
+// print, invalid UTF-8, a leading quote or outer spaces. Different strings have different texts.
 func quote(s string) string {
 	plain := utf8.ValidString(s) && !strings.HasPrefix(s, `"`) && strings.TrimSpace(s) == s
 	for _, r := range s {
@@ -121,7 +114,6 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// unquote returns the string that has a text.
 func unquote(text string) (string, error) {
 	if !strings.HasPrefix(text, `"`) {
 		return text, nil
@@ -133,7 +125,6 @@ func unquote(text string) (string, error) {
 	return s, nil
 }
 
-// shorten cuts a text that is longer than longestText, at a character.
 func shorten(text string) string {
 	if len(text) <= longestText {
 		return text

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The text of a key is one line that prints, and is of that key alone.
+// A key's text is a printable line, and no other key's.
 func FuzzTextOfKeys(f *testing.F) {
 	for _, s := range []string{"", "plain", `"`, `"a"`, `\`, " a", "a\n", "\xff", "\u202e", "日本", "\x00", "a\\\"b"} {
 		f.Add(s)
@@ -27,7 +27,7 @@ func FuzzTextOfKeys(f *testing.F) {
 		assert.True(t, utf8.ValidString(short))
 		assert.True(t, strings.HasPrefix(text, strings.TrimSuffix(short, "...")) || short == text)
 
-		// What is typed is no key, or one whose text leads to the same key.
+		// Typed text is no key, or its text leads to the same key.
 		if typed, err := unquote(s); err == nil {
 			again, err := unquote(quote(typed))
 			require.NoError(t, err)

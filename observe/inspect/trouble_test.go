@@ -21,17 +21,15 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// fault is an error by pointer, which a program may leave nil.
-type fault struct{ text string }
+type fault struct{ text string } // an error by pointer, which a program may leave nil
 
 func (f *fault) Error() string { return f.text }
 
-// spiteful is a number that cannot be written as JSON.
-type spiteful int
+type spiteful int // cannot be written as JSON
 
 func (spiteful) MarshalJSON() ([]byte, error) { panic("spite") }
 
-// broken is a limiter of which a part panics.
+// broken is a limiter with a Health that panics.
 type broken struct {
 	limits.Limiter[string]
 	health func() error
@@ -41,7 +39,7 @@ func (b broken) Health() error { return b.health() }
 
 type user struct{ name string }
 
-// byUser is an engine whose PolicyFor reads what its keys point to.
+// byUser is an engine with a PolicyFor that dereferences its keys.
 func byUser(t *testing.T) *engine.Engine[*user] {
 	return newEngine(t, engine.Config{}, engine.PolicyFor(func(u *user) policy.Policy {
 		if u.name == "" {
@@ -51,11 +49,9 @@ func byUser(t *testing.T) *engine.Engine[*user] {
 	}))
 }
 
-// bare hides what a limiter has beside limits.Limiter.
+// bare hides a limiter's optional methods.
 type bare[K comparable] struct{ limits.Limiter[K] }
 
-// What is wrong with one limit is shown there, and the others are shown all the same.
-//
 // Promise: Trouble of one limit is shown there and costs no other.
 func TestTroubleOfOneLimitIsItsOwn(t *testing.T) {
 	good := newEngine[string](t, engine.Config{Name: "good"})
@@ -111,7 +107,7 @@ func TestTroubleOfOneLimitIsItsOwn(t *testing.T) {
 	assert.Contains(t, log.lines()[0], "limit=panics")
 }
 
-// A request that runs into a panic of the program's is answered, and the process goes on.
+// The process goes on.
 func TestPanicOfARequestIsAnswered(t *testing.T) {
 	e := newEngine[string](t, engine.Config{Name: "api"})
 	log := &records{}
@@ -132,8 +128,7 @@ func TestPanicOfARequestIsAnswered(t *testing.T) {
 	assert.Contains(t, log.lines()[0], "trouble_test.go", "with its stack")
 }
 
-// A trial is shown with its figures, the lists and verbs of its live limiter, and what each
-// candidate would say.
+// With its figures, the lists and verbs of its live limiter, and each candidate's answer.
 func TestTrialIsShown(t *testing.T) {
 	live := newEngine[string](t, engine.Config{Name: "api"})
 	strict := newEngine[string](t, engine.Config{Policy: policy.Must(policy.Funnel(3, 1, time.Hour))})
@@ -170,7 +165,7 @@ func TestTrialIsShown(t *testing.T) {
 	assert.Equal(t, []any{int64(10), int64(0)}, []any{live.Peek("a").Remaining, strict.Peek("a").Remaining})
 }
 
-// unwritable is an engine of strings, of which "bad" cannot be written.
+// unwritable is a limit with a Format that panics for "bad".
 func unwritable(e *engine.Engine[string]) inspect.Limit[string] {
 	return inspect.Limit[string]{
 		Limiter: e,
@@ -184,8 +179,7 @@ func unwritable(e *engine.Engine[string]) inspect.Limit[string] {
 	}
 }
 
-// A key that cannot be written is a row with an ID, by which it can be changed. The other keys
-// of the list are shown.
+// It can be changed by the ID, and the other keys are shown.
 func TestKeyThatCannotBeWrittenHasAnID(t *testing.T) {
 	e := newEngine[string](t, engine.Config{Name: "api"})
 	log := &records{}
@@ -213,7 +207,7 @@ func TestKeyThatCannotBeWrittenHasAnID(t *testing.T) {
 	assert.Contains(t, log.lines()[0], "a key cannot be written")
 }
 
-// lostAfter is a limiter that can be charged, and cannot be explained.
+// lostAfter can be charged but not explained.
 type lostAfter struct {
 	limits.Limiter[string]
 	charged atomic.Int64
@@ -227,7 +221,6 @@ func (l *lostAfter) Charge(_ context.Context, _ string, n int64) error {
 
 func (l *lostAfter) Explain(context.Context, string) (limits.Explanation, error) { return l.explain() }
 
-// A change that was made is logged and answered as made, although the key cannot be explained.
 func TestChangeThatCannotBeExplainedIsMade(t *testing.T) {
 	for name, explain := range map[string]func() (limits.Explanation, error){
 		"an error": func() (limits.Explanation, error) { return limits.Explanation{}, errors.New("no Redis") },
@@ -252,7 +245,6 @@ func TestChangeThatCannotBeExplainedIsMade(t *testing.T) {
 	}
 }
 
-// A flood of wrong tokens does not hide that a request panicked.
 func TestWrongTokensHideNoPanic(t *testing.T) {
 	log := &records{}
 	c := serve(t, newHandler(t, inspect.Config{Tokens: map[string]string{"anna": anna}, Logger: log.logger()}, inspect.Limit[string]{
@@ -267,8 +259,7 @@ func TestWrongTokensHideNoPanic(t *testing.T) {
 	assert.Contains(t, strings.Join(log.lines(), "\n"), "a request panicked")
 }
 
-// A Stats or Health that hangs is the trouble of its own limit. It keeps neither the others from
-// being shown, nor Close from returning, and has one goroutine.
+// Its Stats or Health hangs, in a single goroutine. The other limits are shown, and Close returns.
 func TestWhatHangsInOneLimitIsItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end, hangs := make(chan struct{}), atomic.Bool{}
@@ -307,7 +298,7 @@ func TestWhatHangsInOneLimitIsItsOwn(t *testing.T) {
 	})
 }
 
-// hanging is a limiter of one key, of which Ask may hang.
+// hanging is a limiter of a single key with an Ask that may hang.
 type hanging struct {
 	of   *engine.Engine[string]
 	hang func()

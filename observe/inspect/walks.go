@@ -10,64 +10,56 @@ import (
 	"github.com/ral-limiter/ral/engine"
 )
 
-// A walk through all keys takes some tens of milliseconds for a million. These bound what
-// walks cost, however many requests ask for lists.
+// A walk through all keys takes some tens of milliseconds for a million. These bound the cost of
+// walks for any number of requests.
 const (
-	// keptRows is how many keys a walk returns. Pages of a list are cut from them, so that
-	// most need no walk, and a limit keeps no more than twice so many.
-	keptRows = 1000
-	// A walk is followed by a rest of as long as it took times restTimes, and leastRest at
-	// least. So walks take at most a part of one processor for each limit.
+	keptRows = 1000 // keys of a walk, for the pages of a list; a limit keeps two walks
+	// After a walk comes a rest of restTimes its duration, at least leastRest: walks take at most a
+	// part of a processor for each limit.
 	restTimes = 10
 	leastRest = time.Second / 2
-	// A request waits for a walk so long if there is an older list, and firstPatience if there
-	// is none.
+	// A request waits so long for a walk if there is an older list, and firstPatience if not.
 	patience      = 50 * time.Millisecond
 	firstPatience = 250 * time.Millisecond
 )
 
-// errWalk reports that there is no list, as the walk for it did not come to its end.
 var errWalk = errors.New("the keys could not be listed")
 
-// errClosed reports that there is no list, and that none will be made.
 var errClosed = errors.New("the handler is closed")
 
-// walks goes through the keys of an engine in the background, one walk at a time, and keeps
-// what it found. Requests ask it by page, and run makes the walks. newWalks makes one.
+// walks walks through the keys of an engine in the background, one walk at a time, and keeps the
+// results. Requests call page; run makes the walks.
 type walks[K comparable] struct {
 	owing func(n int, after engine.OwingCursor) engine.OwingPage[K]
-	wake  chan struct{} // of one place: a walk is wanted
+	wake  chan struct{} // of capacity 1: a walk is wanted
 
 	closing sync.Once
 	closed  chan struct{} // there will be no more walks
 
 	mu    sync.Mutex
 	first *walk[K] // from the beginning of the list
-	deep  *walk[K] // from the place further on that was asked for last
+	deep  *walk[K] // from the last place requested further on
 	ended chan struct{}
-	rest  time.Time // until then no walk begins
+	rest  time.Time // no walk begins before
 
 	wantFirst, wantDeep bool
-	deepFrom            engine.OwingCursor // of the walk that is wanted
+	deepFrom            engine.OwingCursor // start of the wanted walk
 }
 
-// walk is what one walk has found. It does not change.
 type walk[K comparable] struct {
 	from  engine.OwingCursor
 	page  engine.OwingPage[K]
 	fault error     // there is no page
 	at    time.Time // of its end
-	until time.Time // until then it serves without a new one
+	until time.Time // until then it serves without a new walk
 }
 
 func newWalks[K comparable](e *engine.Engine[K]) *walks[K] {
 	return &walks[K]{owing: e.MostUsed, wake: make(chan struct{}, 1), ended: make(chan struct{}), closed: make(chan struct{})}
 }
 
-// close has requests wait for no more walks.
 func (w *walks[K]) close() { w.closing.Do(func() { close(w.closed) }) }
 
-// run makes the walks that are wanted, until the context ends.
 func (w *walks[K]) run(ctx context.Context) {
 	for {
 		from, rest, ok := w.next()
@@ -88,7 +80,7 @@ func (w *walks[K]) run(ctx context.Context) {
 	}
 }
 
-// next returns where the next walk begins, and after which rest. ok is false if none is wanted.
+// next returns the start of the next walk and the rest before it. ok is false if none is wanted.
 func (w *walks[K]) next() (from engine.OwingCursor, rest time.Duration, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,8 +94,8 @@ func (w *walks[K]) next() (from engine.OwingCursor, rest time.Duration, ok bool)
 	return from, 0, false
 }
 
-// walk goes through the keys and keeps what it finds. Limits are chosen by a function of the
-// program, which may panic, or end the goroutine: then the supervisor starts run again.
+// walk walks through the keys. PolicyFor may panic or end the goroutine: the supervisor restarts
+// it.
 func (w *walks[K]) walk(from engine.OwingCursor) {
 	made := &walk[K]{from: from, fault: fmt.Errorf("%w: a limit or PolicyFor ended the goroutine", errWalk)}
 	began := time.Now()
@@ -119,7 +111,6 @@ func (w *walks[K]) walk(from engine.OwingCursor) {
 	made.fault = nil
 }
 
-// keep keeps a walk in place of the last one, and tells the requests that wait.
 func (w *walks[K]) keep(made *walk[K]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,16 +118,15 @@ func (w *walks[K]) keep(made *walk[K]) {
 		w.first, w.wantFirst = made, false
 	} else {
 		w.deep = made
-		w.wantDeep = w.wantDeep && !same(w.deepFrom, made.from) // unless another one is wanted by now
+		w.wantDeep = w.wantDeep && !same(w.deepFrom, made.from) // unless another is wanted by now
 	}
 	w.rest = made.until
 	close(w.ended)
 	w.ended = make(chan struct{})
 }
 
-// page returns the walk that has the page after a cursor, and the index of the page's first
-// key. It asks for a new walk if there is none, or only an old one, and waits for it for a
-// short time. A nil walk means that there is none yet.
+// page returns the walk with the page after a cursor, nil if none yet, and the index of the page's
+// first key. It wants a new walk if that is old or missing, and waits for it briefly.
 func (w *walks[K]) page(ctx context.Context, after engine.OwingCursor) (of *walk[K], i int, err error) {
 	began := time.Now()
 	for {
@@ -174,7 +164,6 @@ func (w *walks[K]) page(ctx context.Context, after engine.OwingCursor) (of *walk
 	return of.served(i)
 }
 
-// served returns the walk as the answer to a request, or its fault.
 func (w *walk[K]) served(first int) (of *walk[K], i int, err error) {
 	if w.fault != nil {
 		return nil, 0, w.fault
@@ -182,7 +171,7 @@ func (w *walk[K]) served(first int) (of *walk[K], i int, err error) {
 	return w, first, nil
 }
 
-// find returns the newest walk that has the page after a cursor, and where it begins there.
+// find returns the newest walk with the page after a cursor, and its index there.
 func (w *walks[K]) find(after engine.OwingCursor) (of *walk[K], i int) {
 	for _, other := range []*walk[K]{w.first, w.deep} {
 		if other == nil || of != nil && of.until.After(other.until) {
@@ -195,7 +184,7 @@ func (w *walks[K]) find(after engine.OwingCursor) (of *walk[K], i int) {
 	return of, i
 }
 
-// find returns the index of the first key after a cursor. ok is false if that is not in the walk.
+// find returns the index of the first key after a cursor, if it is in the walk.
 func (w *walk[K]) find(after engine.OwingCursor) (i int, ok bool) {
 	if same(w.from, after) {
 		return 0, true
@@ -208,8 +197,8 @@ func (w *walk[K]) find(after engine.OwingCursor) (i int, ok bool) {
 	return 0, false
 }
 
-// same reports whether two cursors are the same place. They are compared as text: a number in
-// one that is not equal to itself must not make every walk one for another place.
+// same reports whether two cursors are the same place. It compares text, since a NaN is not equal
+// to itself and would make every walk seem to be elsewhere.
 func same(a, b engine.OwingCursor) bool {
 	if a == b {
 		return true
@@ -219,7 +208,7 @@ func same(a, b engine.OwingCursor) bool {
 	return err == nil && otherErr == nil && string(one) == string(other)
 }
 
-// want asks for a walk. Of the places further on only the last that was asked for is wanted.
+// want asks for a walk. Further on in the list only the last place asked for counts.
 func (w *walks[K]) want(after engine.OwingCursor) {
 	if after.IsZero() {
 		w.wantFirst = true

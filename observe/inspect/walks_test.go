@@ -22,8 +22,8 @@ import (
 
 const owedOfAPI = "keys?by=owed&limit=api&n=200"
 
-// walked is a handler with an engine of so many keys that owe, of which looks counts those that
-// walks have looked at. during is called for the first key of each walk.
+// walked is a handler with an engine of keys that owe. looks counts the keys that walks looked at.
+// during is called for the first key of each walk.
 func walked(t *testing.T, keys int, during func()) (h *inspect.Handler, looks *atomic.Int64) {
 	t.Helper()
 	looks = &atomic.Int64{}
@@ -41,8 +41,7 @@ func walked(t *testing.T, keys int, during func()) (h *inspect.Handler, looks *a
 	return newHandler(t, inspect.Config{ShowKeys: true}, inspect.Limit[int]{Limiter: e}), looks
 }
 
-// A list goes through the keys once, and the pages after it, other requests for it and those that
-// come soon after share that.
+// Later pages, concurrent and soon following requests share a walk.
 func TestListLooksAtEachKeyOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 3300
@@ -70,7 +69,7 @@ func TestListLooksAtEachKeyOnce(t *testing.T) {
 			}
 			path := owedOfAPI + "&after=" + list.Next
 			list = ask[pagejson.List](t, h, path)
-			for list.Pending { // after a walk is a rest
+			for list.Pending { // a rest follows a walk
 				time.Sleep(100 * time.Millisecond)
 				list = ask[pagejson.List](t, h, path)
 			}
@@ -90,8 +89,7 @@ func TestListLooksAtEachKeyOnce(t *testing.T) {
 	})
 }
 
-// However many requests ask for however many pages, walks take at most a tenth of one goroutine's
-// time, and no two run at once.
+// For any requests and pages, and no two walks run at once.
 //
 // Promise: A walk uses at most a tenth of a processor.
 func TestWalksTakeAPartOfAProcessor(t *testing.T) {
@@ -129,7 +127,7 @@ func TestWalksTakeAPartOfAProcessor(t *testing.T) {
 	})
 }
 
-// No request waits for a long walk. It gets the list before, which says how old it is, or none.
+// It gets the previous list with its age, or none.
 //
 // Promise: No request waits for a long walk.
 func TestRequestsDoNotWaitForALongWalk(t *testing.T) {
@@ -165,7 +163,7 @@ func TestRequestsDoNotWaitForALongWalk(t *testing.T) {
 	})
 }
 
-// A walk that panics or ends its goroutine costs one list of its own limit, however often.
+// A walk that panics or ends its goroutine costs a list of its own limit, however often.
 func TestListsOutliveTheirWalks(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("broken") }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
@@ -199,7 +197,7 @@ func TestListsOutliveTheirWalks(t *testing.T) {
 	}
 }
 
-// At the end of a list whose last walk was full comes a page without keys.
+// A page without keys ends a list after a full last walk.
 func TestLastPageMayBeEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := walked(t, 1000, nil)
@@ -219,7 +217,6 @@ func TestLastPageMayBeEmpty(t *testing.T) {
 	})
 }
 
-// A list that there is not is refused after Close. It will never be made.
 func TestNoListsAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := walked(t, 10, nil)
@@ -231,7 +228,7 @@ func TestNoListsAfterClose(t *testing.T) {
 	})
 }
 
-// A cursor with a number that is not equal to itself is refused, and makes no walk.
+// A cursor with a NaN is refused.
 func TestNaNMakesNoWalks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, looks := walked(t, 10, nil)
@@ -243,7 +240,6 @@ func TestNaNMakesNoWalks(t *testing.T) {
 	})
 }
 
-// After Close the lists are those of before.
 func TestListsAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, looks := walked(t, 10, nil)

@@ -20,8 +20,8 @@ import (
 	"github.com/ral-limiter/ral/single"
 )
 
-// Dashboards and alerts of users go by these names. A metric of a released version stays as
-// it is; new ones are added to the page and to a table. Module fleet holds its own likewise.
+// Dashboards and alerts depend on these names. New metrics are added to the page and to a table.
+// Module fleet has the same test.
 //
 // Promise: Metrics keep their names.
 func TestMetricsAreThoseOfThePage(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/ral-limiter/ral/single"
 )
 
-// Engine makes a Source of an *engine.Engine. Its name is
-// engine.Config.Name. The Source may outlive the engine: the counters stay.
+// Engine makes a Source of an *engine.Engine, named by engine.Config.Name. It may outlive the
+// engine.
 func Engine(e interface {
 	Stats() engine.Stats
 	Health() error
@@ -24,9 +24,9 @@ func Engine(e interface {
 	return engineNamed(e.Stats().Name, e)
 }
 
-// Tiered makes a Source of an *engine.Tiered: one limiter for each of its limits, in the order of Engines.
-// The first has the name of engine.Config.Name, and the others have it with ".2", ".3" and
-// so on, as the files of engine.State have. Each limit counts each call.
+// Tiered makes a Source of an *engine.Tiered: a limiter for each of its limits, in the order of
+// Engines. They are named by engine.Config.Name, without a suffix and then with ".2", ".3" and so
+// on, like the files of engine.State. Each limit counts each call.
 func Tiered[K comparable](t *engine.Tiered[K]) *Source {
 	if t == nil {
 		return failed(errors.New("ral: metrics.Tiered: the limiter is nil, want what engine.NewTiered returns"))
@@ -42,7 +42,6 @@ func Tiered[K comparable](t *engine.Tiered[K]) *Source {
 	return join(all...)
 }
 
-// engineSnapshot is what is read of an engine.
 type engineSnapshot struct {
 	engine.Stats
 	healthy, unsaved bool
@@ -59,7 +58,6 @@ func engineNamed(name string, e interface {
 	}, engineTable)
 }
 
-// ofEngines returns the metric of an engine that has the name, or nil.
 func ofEngines(name string) *Metric {
 	for i := range engineTable {
 		if m := &engineTable[i].Metric; m.Name == name && name != "" {
@@ -69,7 +67,7 @@ func ofEngines(name string) *Metric {
 	return nil
 }
 
-// engineTable is the metrics of an engine. Other limiters have those of their names.
+// engineTable has the metrics of an engine. Other limiters share them by name.
 var engineTable = []Reading[engineSnapshot]{
 	{Metric: Metric{Name: "ral.calls", Unit: "{call}", Label: "result", Help: "Calls that took units or were refused them."}, Value: "admitted", Of: func(s *engineSnapshot) any { return &s.Admitted }},
 	{Value: "refused", Of: func(s *engineSnapshot) any { return &s.Refused }},
@@ -112,7 +110,6 @@ var engineTable = []Reading[engineSnapshot]{
 	{Metric: Metric{Name: "ral.save.failing", Gauge: true, Help: "1 if the last save of the state failed."}, Of: func(s *engineSnapshot) any { return &s.unsaved }},
 }
 
-// since returns the value, or nil before anything has happened at the instant.
 func since(at time.Time, value any) any {
 	if at.IsZero() {
 		return nil
@@ -120,8 +117,8 @@ func since(at time.Time, value any) any {
 	return value
 }
 
-// Single makes a Source of a *single.Limiter under a name. The limiter counts no calls, so
-// the metrics are what is used of its limit and how many calls wait.
+// Single makes a Source of a *single.Limiter under a name. Such a limiter counts no calls: the
+// metrics are the used share of its limit and the waiting calls.
 func Single(name string, l *single.Limiter) *Source {
 	if l == nil {
 		return failed(errors.New("ral: metrics.Single: the limiter is nil, want what single.New returns"))

@@ -10,27 +10,26 @@ import (
 	"unicode/utf8"
 )
 
-// Metric is the name and the meaning of a metric, the same in every monitoring system.
+// Metric describes a metric, the same in every monitoring system.
 type Metric struct {
 	// Name is the name in OpenTelemetry: "ral.fleet.redis_time".
 	Name string
-	// Help is one sentence.
 	Help string
-	// Gauge reports whether the value goes up and down. Otherwise it is a counter, which
-	// only grows, from 0 when the limiter is made.
+	// Gauge reports whether the value goes up and down. A counter grows from 0, from New on.
 	Gauge bool
-	// Unit is as OpenTelemetry has it (UCUM): "s" for seconds, "By" for bytes, "1" for a ratio, what
-	// is counted in braces, such as "{call}", or "" for a gauge that is 0 or 1.
+	// Unit is in OpenTelemetry's form (UCUM): "s" for seconds, "By" for bytes, "1" for a ratio,
+	// counted things in braces such as "{call}", or "" for a gauge that is 0 or 1.
 	Unit string
-	// Label is the name of the label beside LimitLabel, or "" if there is none.
+	// Unit is in OpenTelemetry's form (UCUM): "s" for seconds, "By" for bytes, "1" for a ratio, or
+	// counted things in braces such as "{call}". A gauge that is 0 or 1 has "".
 	Label string
 }
 
-// LimitLabel is the label of every metric that holds the limiter's name.
+// LimitLabel is every metric's label for the limiter's name.
 const LimitLabel = "limit"
 
-// Prometheus returns the name in the form of Prometheus: "ral_fleet_redis_time_seconds_total". It is
-// made of Name, Unit and Gauge as OpenTelemetry's exporters do.
+// Prometheus returns the name in Prometheus's form: "ral_fleet_redis_time_seconds_total". It is
+// made from Name, Unit and Gauge like in OpenTelemetry's exporters.
 func (m *Metric) Prometheus() string {
 	name := strings.ReplaceAll(m.Name, ".", "_")
 	switch m.Unit {
@@ -47,47 +46,39 @@ func (m *Metric) Prometheus() string {
 	return name
 }
 
-// Reading is a line of a limiter's table of metrics: one series, and how it is read from a
-// snapshot S of the limiter's counters.
+// Reading describes a series of a limiter, and how to read it from a snapshot S of the counters.
 type Reading[S any] struct {
-	// Metric is the metric of the series. Without a Name it is the metric of the line before.
-	// With a Name alone it is a metric that engines have.
+	// Metric is the metric of the series. An empty Name repeats the metric of the line before. A
+	// Name alone refers to a metric of engines.
 	Metric Metric
-	// Value is the value of Metric.Label. It is "" if the metric has none.
+	// Value is the value of Metric.Label, "" without a Label.
 	Value string
-	// Of returns the present value: a float64, an int, or a pointer to a field of the
-	// snapshot that is an int, a uint64, a time.Duration, which is read in seconds, or a
-	// bool, which is read as 1 or 0. It returns nil if there is no value now.
+	// Of returns the present value, nil for none: a float64, an int, or a pointer to an int, a
+	// uint64, a time.Duration (read in seconds) or a bool (1 or 0) of the snapshot.
 	Of func(snapshot *S) any
 }
 
-// Source is one limiter, or several, as the exporters read it. Engine, Tiered, Single and Trial
-// make one of what their names say, methods called Metrics of other limiters and of middleware
-// make one of theirs, and New of anything else. The zero Source has
-// no series. Any number of goroutines may call its methods.
+// Source holds the metrics of a limiter or several, for the exporters. Engine, Tiered, Single,
+// Trial and New make it, and Metrics methods of other limiters and of middleware. The zero Source
+// has no series. It is safe for concurrent use.
 type Source struct {
 	series []Series
 	read   []func(into []float64) []float64
 	err    error
 }
 
-// Series is one time series of a Source: a metric of one limiter, with one value of the
-// metric's Label.
+// Series is a time series of a Source: a limiter's metric with a value of its Label.
 type Series struct {
 	Metric *Metric
-	// Limit is the value of LimitLabel.
-	Limit string
-	// Value is the value of Metric.Label. It is "" if the metric has none.
-	Value string
+	Limit  string // the value of LimitLabel
+	Value  string // of Metric.Label, "" without a Label
 }
 
-// ErrDuplicate reports two limiters of one name in one registry. The text of an error that
-// wraps it has the name.
+// ErrDuplicate reports two limiters of the same name in a registry. The wrapping error names it.
 var ErrDuplicate = errors.New("ral: metrics: two limiters have the same name")
 
-// New makes a Source of a limiter that this package does not know, such as one over a fleet.
-// name is its name, and must not be empty. snapshot is called once for each scrape. What
-// is wrong with the arguments is the Source's Err.
+// New makes a Source of any limiter. name must not be empty. snapshot is called once for each
+// scrape. Wrong arguments become the Source's Err.
 func New[S any](name string, snapshot func() S, table []Reading[S]) *Source {
 	switch {
 	case name == "" || !utf8.ValidString(name):
@@ -133,7 +124,6 @@ func New[S any](name string, snapshot func() S, table []Reading[S]) *Source {
 	return s
 }
 
-// number returns the value that Reading.Of has returned.
 func number(value any) float64 {
 	switch v := value.(type) {
 	case *uint64:
@@ -157,7 +147,6 @@ func number(value any) float64 {
 
 func failed(err error) *Source { return &Source{err: err} }
 
-// join makes one Source of several.
 func join(sources ...*Source) *Source {
 	all := &Source{}
 	for _, s := range sources {
@@ -168,8 +157,7 @@ func join(sources ...*Source) *Source {
 	return all
 }
 
-// Err returns what was wrong with the arguments of which the Source was made, or nil. The
-// exporters return it.
+// Err returns the error of the arguments that made the Source, or nil. The exporters return it.
 func (s *Source) Err() error {
 	if s == nil {
 		return errors.New("ral: metrics: the Source is nil, want the result of metrics.Engine, for one")
@@ -177,12 +165,11 @@ func (s *Source) Err() error {
 	return s.err
 }
 
-// Series returns the series. They never change.
+// Series returns the series, which never change.
 func (s *Source) Series() []Series { return slices.Clone(s.series) }
 
-// Read appends the present values of all Series to into, in their order, and returns it. A
-// value is NaN if there is none now. The counters of a limiter are read one after the other
-// while calls go on.
+// Read appends the present values of all Series to into, in their order. An absent value is NaN.
+// Calls go on while counters are read.
 func (s *Source) Read(into []float64) []float64 {
 	for _, read := range s.read {
 		into = read(into)

@@ -21,7 +21,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// fixed is an engine as metrics.Engine sees it, with counters of any value.
+// fixed is an engine with any counters.
 type fixed struct {
 	stats engine.Stats
 	err   error
@@ -30,7 +30,7 @@ type fixed struct {
 func (f *fixed) Stats() engine.Stats { return f.stats }
 func (f *fixed) Health() error       { return f.err }
 
-// values returns what a source reads, by "name" or "name value".
+// values reads a source by "name" or "name value".
 func values(s *metrics.Source) map[string]float64 {
 	all := map[string]float64{}
 	read := s.Read(nil)
@@ -42,8 +42,6 @@ func values(s *metrics.Source) map[string]float64 {
 	return all
 }
 
-// Each counter of Stats is read by one series, and by no other.
-//
 // Promise: Each counter has a series, and each series a counter.
 func TestEachCounterOfAnEngineHasASeries(t *testing.T) {
 	noMetric := map[string]bool{"Name": true, "Clock": true, "At": true, "SavedAt": true, "UnsavedSince": true, "SaveError": true, "KeysByUse": true}
@@ -90,7 +88,7 @@ func TestEachCounterOfAnEngineHasASeries(t *testing.T) {
 	}
 	set(reflect.ValueOf(&f.stats).Elem())
 	set(reflect.ValueOf(&f.stats.KeysByUse).Elem())
-	// Names say what they are read from.
+	// Names say their source.
 	assert.Equal(t, "Forgiven", read["ral.forgiven_keys"])
 	assert.Equal(t, "FullRefused", read["ral.refusals full"])
 	assert.Equal(t, "Full", read["ral.unrecorded_calls full"])
@@ -118,7 +116,6 @@ func TestStatesOfAnEngineAreRead(t *testing.T) {
 	assert.EqualValues(t, 1, after["ral.save.failing"])
 }
 
-// The same for a middleware and a trial: each counter has a series.
 func TestEachCounterOfAMiddlewareAndATrialHasASeries(t *testing.T) {
 	limiter := newEngine(t, engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
 	m := httplimit.Must(httplimit.New(limiter, httplimit.ByHeader("Key"), httplimit.Options{}))
@@ -202,8 +199,7 @@ func TestWrongArgumentsAreErrorsThatSayWhatIsWanted(t *testing.T) {
 	assert.Empty(t, (&metrics.Source{}).Read(nil))
 }
 
-// The series of a limiter are those of its configuration: 10,000 keys, refusals and a block make
-// none.
+// 10,000 keys, refusals and a block add none.
 //
 // Promise: No series depends on the keys.
 func TestSeriesDoNotDependOnTheKeys(t *testing.T) {

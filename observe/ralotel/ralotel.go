@@ -1,12 +1,12 @@
-// Package ralotel exports limiters to OpenTelemetry: their counters as observable
-// instruments, and refused and delayed requests as events of the request's own span.
+// Package ralotel exports limiters to OpenTelemetry: counters as observable instruments, and
+// refused and delayed requests as events of their spans.
 //
 //	registration, err := ralotel.Register(meter, metrics.Engine(limiter))
 //
 //	options := httplimit.Options{OnVerdict: ralotel.Trace}
 //
-// The counters are read when the meter's readers collect. A call pays nothing for it.
-// Package metrics has the names, which are the same in module observe/ralprom.
+// Counters are read when the meter's readers collect; calls pay nothing. Package metrics has the
+// names, the same as in module observe/ralprom.
 package ralotel
 
 import (
@@ -24,21 +24,18 @@ import (
 	"github.com/ral-limiter/ral/observe/metrics"
 )
 
-// registered holds what each meter observes, so that two limiters of one name are noticed.
-// OpenTelemetry itself keeps the value of one of them.
+// registered finds duplicate series of a meter. OpenTelemetry would keep either.
 var registered = struct {
 	sync.Mutex
 	of map[metric.Meter]map[id]bool
 }{of: map[metric.Meter]map[id]bool{}}
 
-// id is a series of a meter.
 type id struct{ metric, limit, value string }
 
-// Register has the meter observe the limiters, all or none, until Unregister of the
-// result. The error wraps metrics.ErrDuplicate, and names the limiter, if one of that name
-// is registered with the meter. A meter of otel.Meter becomes another one by
-// otel.SetMeterProvider: call that before Register, as a limiter that was registered before it
-// is not compared with those after it. The error is also the Err of a source that was made of wrong arguments.
+// Register has the meter observe the limiters, all or none, until Unregister of the result. The
+// error wraps metrics.ErrDuplicate and names the limiter if its name is registered with the meter.
+// It is a source's Err if the source was made with wrong arguments. otel.SetMeterProvider changes
+// the meters of otel.Meter: call it before Register, or duplicates across it go unnoticed.
 func Register(meter metric.Meter, sources ...*metrics.Source) (metric.Registration, error) {
 	if meter == nil {
 		return nil, errors.New("ralotel: the meter is nil, want one, such as otel.Meter returns")
@@ -52,8 +49,7 @@ func Register(meter metric.Meter, sources ...*metrics.Source) (metric.Registrati
 	}
 	registered.Lock()
 	defer registered.Unlock()
-	// A meter that is not comparable cannot be found again.
-	remembered := reflect.ValueOf(meter).Comparable()
+	remembered := reflect.ValueOf(meter).Comparable() // otherwise it cannot be found again
 	var others map[id]bool
 	if remembered {
 		others = registered.of[meter]
@@ -95,13 +91,11 @@ func Register(meter metric.Meter, sources ...*metrics.Source) (metric.Registrati
 	return &registration{Registration: made, meter: meter, ids: ids, remembered: remembered}, nil
 }
 
-// observed is a series with the instrument that has its values.
 type observed struct {
 	instrument metric.Float64Observable
 	attributes []metric.ObserveOption
 }
 
-// observe makes an instrument of each metric.
 func observe(meter metric.Meter, series []metrics.Series) (all []observed, instruments []metric.Observable, err error) {
 	known := map[string]metric.Float64Observable{}
 	for _, s := range series {
@@ -128,7 +122,7 @@ func observe(meter metric.Meter, series []metrics.Series) (all []observed, instr
 	return all, instruments, nil
 }
 
-// registration gives the names free when it ends.
+// registration frees the names when it ends.
 type registration struct {
 	metric.Registration
 	meter      metric.Meter

@@ -33,7 +33,6 @@ func newEngine(t *testing.T, name string) *engine.Engine[string] {
 	return e
 }
 
-// collect returns what a reader collects, by name.
 func collect(t *testing.T, reader sdk.Reader) map[string]metricdata.Metrics {
 	var all metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(context.Background(), &all))
@@ -46,8 +45,7 @@ func collect(t *testing.T, reader sdk.Reader) map[string]metricdata.Metrics {
 	return byName
 }
 
-// OpenTelemetry's own exporter to Prometheus makes of it what module observe/ralprom
-// exports: names, help, types, labels and values.
+// OpenTelemetry's own exporter to Prometheus exports the same as module observe/ralprom.
 //
 // Promise: Names are those of Prometheus.
 func TestNamesAreThoseOfPrometheus(t *testing.T) {
@@ -127,7 +125,7 @@ func TestTwoLimitersOfOneNameAreAnError(t *testing.T) {
 	require.ErrorIs(t, err, metrics.ErrDuplicate, "in one call")
 	assert.Equal(t, before, series(t, reader), "all or none: other is not there either")
 
-	// The name is free when its registration ends, however often that is said.
+	// Unregister frees the name, however often it is called.
 	require.NoError(t, registration.Unregister())
 	again, err := ralotel.Register(meter, second)
 	require.NoError(t, err)
@@ -142,7 +140,6 @@ func TestTwoLimitersOfOneNameAreAnError(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// series counts the data points.
 func series(t *testing.T, reader sdk.Reader) (n int) {
 	for _, m := range collect(t, reader) {
 		switch data := m.Data.(type) {
@@ -165,7 +162,7 @@ func TestWrongSourceIsAnError(t *testing.T) {
 	require.NoError(t, err, "nothing was registered before")
 }
 
-// wrapped is a meter whose type is comparable, although a value may not be.
+// wrapped is a comparable type with values that may not be.
 type wrapped struct {
 	metric.Meter
 	with any
@@ -173,7 +170,7 @@ type wrapped struct {
 
 func TestMeterThatCannotBeCompared(t *testing.T) {
 	meter := wrapped{sdk.NewMeterProvider().Meter("ral"), []int{1}}
-	for range 2 { // it cannot be found again, so that no duplicate is noticed
+	for range 2 { // no duplicate is noticed
 		made, err := ralotel.Register(meter, metrics.Engine(newEngine(t, "api")))
 		require.NoError(t, err)
 		require.NoError(t, made.Unregister())

@@ -13,20 +13,18 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Trace tells the span of a request's context that the request was refused or delayed. It
-// is for httplimit.Options.OnVerdict:
+// Trace adds an event to the span of a refused or delayed request, for httplimit.Options.OnVerdict:
 //
 //	httplimit.Options{OnVerdict: ralotel.Trace}
 //
-// The span gets one event, "ral.refused" or "ral.delayed", and the attributes ral.result,
-// which is a value of the label result of ral.http.requests, and ral.limit, the name of the
-// limit that decided. The event also has ral.source (what decided, see limits.Source),
-// ral.cost (units), ral.shadow if nothing is enforced and, where there are such times, ral.retry_after and
-// ral.wait in seconds. No attribute has the key.
+// The event is "ral.refused" or "ral.delayed". Event and span get the attributes ral.result, a
+// value of the label result of ral.http.requests, and ral.limit, the name of the deciding limit.
+// The event also has ral.source (see limits.Source), ral.cost (units), ral.shadow if nothing is
+// enforced and, if they apply, ral.retry_after and ral.wait in seconds. No attribute has the key.
 //
-// A request that is admitted at once leaves no trace, and Trace never starts a span: a
-// decision takes less time than that. A request whose span is not recorded costs a look at
-// its context. If a function of the program's own is to see verdicts too, it calls Trace.
+// A request admitted at once leaves no trace, and Trace never starts a span. A request with an
+// unrecorded span costs a look at its context. Call Trace from a function of your own to see
+// verdicts too.
 func Trace(r *http.Request, v limits.Verdict) {
 	passes := v.Reason == limits.Admitted || v.Reason == limits.Exempt
 	if passes && v.Waited == 0 {
@@ -46,18 +44,15 @@ func Trace(r *http.Request, v limits.Verdict) {
 	tell(span, passes, strings.ReplaceAll(v.Reason.String(), " ", "_"), v.Limit, append(more, times(v.RetryAfter, v.Waited)...))
 }
 
-// TraceAnswer is [Trace] for a call of a limits.Limiter without a middleware: it tells the span
-// of ctx that the call was refused, or had to wait. limit is the limiter's name. ral.result is
-// "admitted" or "refused", as that of ral.calls, and ral.source what decided.
+// TraceAnswer is [Trace] for a call of a limits.Limiter without a middleware: it tells the span of
+// ctx if the call was refused or had to wait. limit is the limiter's name. ral.result is "admitted"
+// or "refused", as for ral.calls.
 //
 //	a, err := limiter.Ask(ctx, key, 1)
 //	if err != nil {
 //		return err // there is no decision
 //	}
 //	ralotel.TraceAnswer(ctx, "api", a)
-//
-// Of a call that is admitted at once, or whose span is not recorded, it leaves no trace. It
-// never starts a span.
 func TraceAnswer(ctx context.Context, limit string, a limits.Answer) {
 	if span, tells := toTell(ctx, &a.Decision); tells {
 		tell(span, a.Allowed, result(a.Allowed), limit,
@@ -65,7 +60,7 @@ func TraceAnswer(ctx context.Context, limit string, a limits.Answer) {
 	}
 }
 
-// TraceDecision is [TraceAnswer] for a policy.Decision, as Engine.Take returns. ral.wait is the
+// TraceDecision is [TraceAnswer] for a policy.Decision, as returned by Engine.Take. ral.wait is the
 // time after which the units may be used.
 func TraceDecision(ctx context.Context, limit string, d policy.Decision) {
 	if span, tells := toTell(ctx, &d); tells {
@@ -73,7 +68,6 @@ func TraceDecision(ctx context.Context, limit string, d policy.Decision) {
 	}
 }
 
-// toTell returns the span of ctx, and reports whether it is to be told of the decision.
 func toTell(ctx context.Context, d *policy.Decision) (span trace.Span, tells bool) {
 	if d.Allowed && d.Wait == 0 {
 		return nil, false
@@ -82,7 +76,6 @@ func toTell(ctx context.Context, d *policy.Decision) (span trace.Span, tells boo
 	return span, span.IsRecording()
 }
 
-// result is a value of the label result of ral.calls.
 func result(allowed bool) string {
 	if allowed {
 		return "admitted"
@@ -90,7 +83,6 @@ func result(allowed bool) string {
 	return "refused"
 }
 
-// times returns the attributes of those times that there are.
 func times(retry, wait time.Duration) (all []attribute.KeyValue) {
 	if retry > 0 && retry != policy.Never {
 		all = append(all, attribute.Float64("ral.retry_after", retry.Seconds()))
@@ -101,7 +93,7 @@ func times(retry, wait time.Duration) (all []attribute.KeyValue) {
 	return all
 }
 
-// tell adds the event to the span: one that passes was delayed. more is only on the event.
+// tell adds the event to the span. more is only on the event.
 func tell(span trace.Span, passes bool, result, limit string, more []attribute.KeyValue) {
 	event := "ral.refused"
 	if passes {

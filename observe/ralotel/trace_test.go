@@ -22,8 +22,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// requests serves a request for each entry, each under a span of its own, and returns the
-// spans. The limit is one request an hour.
+// requests serves n requests with a span each, and returns the spans. The limit is one an hour.
 func requests(t *testing.T, n int, options httplimit.Options) []sdktrace.ReadOnlySpan {
 	limiter, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
 	require.NoError(t, err)
@@ -98,8 +97,7 @@ func TestRequestWithoutASpanOrLimitIsNotTraced(t *testing.T) {
 		"no limit, no basis and no time")
 }
 
-// Calls without a middleware: an event on the caller's span where a call is refused or delayed, and
-// nothing where it is admitted at once.
+// Calls without a middleware: an event if refused or delayed, and none if admitted at once.
 func TestCallsAreEventsOfTheCallersSpan(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)).Tracer("test")

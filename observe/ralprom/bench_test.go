@@ -13,10 +13,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// BenchmarkScrapeOneKey gathers an engine of one key.
 func BenchmarkScrapeOneKey(b *testing.B) { scrape(b, 1) }
 
-// BenchmarkScrapeMillionKeys gathers one of a million: a scrape is to take less than 5 ms.
+// A scrape is to take less than 5 ms.
 func BenchmarkScrapeMillionKeys(b *testing.B) { scrape(b, 1_000_000) }
 
 func scrape(b *testing.B, keys int) {
@@ -36,10 +35,9 @@ func scrape(b *testing.B, keys int) {
 	}
 }
 
-// BenchmarkWatched is Choke on a known key, admitted and refused, of an engine that nothing
-// watches and of one that has the list of keys that are refused most and is scraped ten times a
-// second. The two are to differ by at most 1% for admitted calls and 2% for refused ones, which
-// one run does not show. Ten runs of each in turn, on a quiet machine, do:
+// BenchmarkWatched is Choke on a known key, admitted and refused: plain, and watched by a scrape
+// and a list of the most refused keys, ten times a second. The two are to differ by at most 1% for
+// admitted calls and 2% for refused calls. That takes ten runs of each in turn, on a quiet machine:
 //
 //	go test -c -o watched.test ./observe/ralprom
 //	for i in 1 2 3 4 5 6 7 8 9 10; do for of in plain watched; do
@@ -76,7 +74,7 @@ func BenchmarkWatched(b *testing.B) {
 	}
 }
 
-// watch scrapes the engine and asks for its list, until the function that it returns is called.
+// watch scrapes the engine and asks for its list, until end is called.
 func watch(b *testing.B, e *engine.Engine[int]) (end func()) {
 	registry := prometheus.NewRegistry()
 	require.NoError(b, ralprom.Register(registry, metrics.Engine(e)))

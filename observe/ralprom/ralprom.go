@@ -1,10 +1,9 @@
-// Package ralprom exports limiters to Prometheus: an engine, a fleet, a middleware or
-// anything else that is a metrics.Source.
+// Package ralprom exports engines, fleets, middleware and any other metrics.Source to Prometheus:
 //
 //	err := ralprom.Register(prometheus.DefaultRegisterer, metrics.Engine(limiter))
 //
-// The counters are read when the registry is scraped. A call of the limiter pays nothing
-// for it. Package metrics has the names, which are the same in module observe/ralotel.
+// Counters are read when the registry is scraped; calls of the limiter pay nothing. Package metrics
+// has the names, the same as in module observe/ralotel.
 package ralprom
 
 import (
@@ -20,8 +19,8 @@ import (
 )
 
 // Register registers the limiters with a registry, all or none. The error wraps
-// metrics.ErrDuplicate, and names the limiter, if the registry has one of that name. It is
-// the Err of a source that was made of wrong arguments.
+// metrics.ErrDuplicate and names the limiter if its name is registered already. It is a source's
+// Err if the source was made with wrong arguments.
 func Register(registry prometheus.Registerer, sources ...*metrics.Source) error {
 	for i, source := range sources {
 		err := registry.Register(New(source))
@@ -36,8 +35,7 @@ func Register(registry prometheus.Registerer, sources ...*metrics.Source) error 
 	return nil
 }
 
-// explain says of an error of a registry which limiter it is about, if its name is there
-// already.
+// explain names the limiter if a registry's error is about a duplicate.
 func explain(source *metrics.Source, err error) error {
 	if source.Err() != nil {
 		return source.Err()
@@ -57,10 +55,9 @@ func explain(source *metrics.Source, err error) error {
 	return err
 }
 
-// New returns a Collector of the source, for programs that register it themselves. Its
-// metrics are described by their names and the limiter's, so that a registry refuses a
-// second limiter of one name, and Unregister takes any Collector of the same source. If the
-// source's Err is not nil, the registry's Register returns it.
+// New returns a Collector of the source, for programs that register it themselves. A registry
+// refuses a second limiter of the same name, and Unregister takes any Collector of the same source.
+// Register returns the source's Err.
 func New(source *metrics.Source) prometheus.Collector {
 	c := &collector{source: source}
 	if err := source.Err(); err != nil {
@@ -86,14 +83,12 @@ func New(source *metrics.Source) prometheus.Collector {
 	return c
 }
 
-// collector implements prometheus.Collector.
 type collector struct {
 	source *metrics.Source
 	descs  []*prometheus.Desc
 	series []series
 }
 
-// series is what does not change of a metric from one scrape to the next.
 type series struct {
 	desc   *prometheus.Desc
 	labels []*dto.LabelPair
@@ -118,7 +113,6 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// sample implements prometheus.Metric.
 type sample struct {
 	*series
 	value float64

@@ -29,8 +29,7 @@ func newEngine(t *testing.T, name string) *engine.Engine[string] {
 	return e
 }
 
-// Names, help, types, labels and values as Prometheus reads them. module observe/ralotel has the
-// same file for OpenTelemetry's exporter.
+// Names, help, types, labels and values. Module observe/ralotel has the same file.
 //
 // Promise: Prometheus reads the names of the contract.
 func TestExposition(t *testing.T) {
@@ -46,7 +45,6 @@ func TestLint(t *testing.T) {
 	assert.Empty(t, problems)
 }
 
-// A registry that checks what it gathers accepts every source, with the values of the moment.
 func TestRegistryIsToldWhatIsCountedNow(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	api, web := newEngine(t, "api"), newEngine(t, "web")
@@ -83,14 +81,14 @@ func TestTwoLimitersOfOneNameAreAnError(t *testing.T) {
 	assert.ErrorAs(t, again, &already)
 	assert.Equal(t, before, testutil.CollectAndCount(registry), "all or none: web is not there either")
 
-	// A limiter of another kind, of which only some metrics are the same.
+	// Another kind of limiter shares only some metrics.
 	calls := []metrics.Reading[int]{{Metric: metrics.Metric{Name: "ral.calls"}, Value: "admitted", Of: func(*int) any { return 1 }}}
 	other := metrics.New("api", func() int { return 0 }, calls)
 	err := ralprom.Register(registry, other)
 	require.ErrorIs(t, err, metrics.ErrDuplicate)
 	assert.ErrorContains(t, err, `"api"`)
 
-	// One of the limits of a Tiered.
+	// A limit of a Tiered.
 	tiered, err := engine.NewTiered[string](engine.Config{Name: "tiers", Policy: policy.Must(policy.Funnel(2, 1, time.Hour))},
 		policy.Must(policy.Funnel(1, 1, time.Hour)))
 	require.NoError(t, err)
@@ -100,7 +98,7 @@ func TestTwoLimitersOfOneNameAreAnError(t *testing.T) {
 	require.ErrorIs(t, err, metrics.ErrDuplicate)
 	assert.ErrorContains(t, err, `"tiers.2"`)
 
-	// Other registries, and other metrics of the same name, are no error.
+	// Other registries and other metrics may have the name.
 	require.NoError(t, ralprom.Register(prometheus.NewRegistry(), other))
 	m := httplimit.Must(httplimit.New(newEngine(t, "api"), httplimit.ByHeader("Key"), httplimit.Options{}))
 	require.NoError(t, ralprom.Register(registry, m.Metrics("api")))
@@ -121,7 +119,7 @@ func TestWrongSourceIsAnError(t *testing.T) {
 	require.ErrorIs(t, ralprom.Register(registry, bad), bad.Err())
 	require.ErrorContains(t, registry.Register(ralprom.New(bad)), "name is")
 	require.ErrorContains(t, ralprom.Register(registry, nil), "the Source is nil")
-	// An error of the registry that is not about a name stays as it is.
+	// Other errors of the registry stay as they are.
 	wrong := errors.New("the registry is full")
 	require.Equal(t, wrong, ralprom.Register(refusing{wrong}, metrics.Engine(newEngine(t, "api"))))
 }
@@ -142,7 +140,7 @@ func TestAbsentValuesAreNotCollected(t *testing.T) {
 	assert.Equal(t, 1, testutil.CollectAndCount(ralprom.New(source)))
 }
 
-// A scrape costs the same few allocations whatever the number of keys.
+// The number of keys does not matter.
 func TestCollectAllocatesLittle(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
