@@ -12,7 +12,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Claim is a call of one limiter, for AskAll. NewClaim makes it. The zero Claim panics.
+// Claim is a call of one limiter, for AskAll. Call NewClaim; the zero Claim panics.
 type Claim struct {
 	of     claimed
 	n      int64
@@ -20,25 +20,19 @@ type Claim struct {
 	remote bool
 }
 
-// claimed is a call of a limiter with the type of its keys hidden.
+// claimed is a call of a limiter with the type of its keys hidden. Its methods are those of Looker,
+// Batcher and Limiter.
 type claimed interface {
-	// look returns the answer that hold would give now, and takes nothing. ok is false if
-	// only hold can tell.
 	look(n int64, patience time.Duration, noWait bool) (a Answer, ok bool)
-	// holdAll makes the calls of several claims at once, this one among them, for so many
-	// units each: see Batcher.
+	// holdAll makes the calls of several claims, this one among them, for n[i] units each.
 	holdAll(ctx context.Context, all []claimed, n []int64) (grants []Grant, ok bool, err error)
-	// hold makes the call, for n units.
 	hold(ctx context.Context, n int64, patience time.Duration, noWait bool) (Grant, error)
-	// limiter returns the limiter that keeps the key, whether all its keys are one, and the
-	// limit that comes with the call.
+	// limiter returns the limiter that keeps the key, whether all its keys are one, and Call.Limit.
 	limiter() (of any, keyless bool, limit policy.Policy)
-	// equalKey reports whether another call is on an equal key.
 	equalKey(other claimed) bool
 }
 
-// NewClaim makes a Claim of a call of a limiter. The call's Patience and NoWait are those of
-// AskAll.
+// NewClaim makes a Claim. AskAll sets the call's Patience and NoWait.
 func NewClaim[K comparable](l Limiter[K], call Call[K]) Claim {
 	limit := call.Limit
 	if limit == nil {
@@ -51,7 +45,6 @@ func NewClaim[K comparable](l Limiter[K], call Call[K]) Claim {
 	return c
 }
 
-// claimOf implements claimed.
 type claimOf[K comparable] struct {
 	of   Limiter[K]
 	call Call[K]
@@ -103,8 +96,7 @@ func (c *claimOf[K]) equalKey(other claimed) bool {
 }
 
 // sameKey reports whether two claims are on one key of one limiter, and whether under the same
-// limit. Values that cannot be compared, such as a limiter that is a structure with a slice in
-// it, are no two alike.
+// limit. Values that cannot be compared, such as a structure with a slice, differ.
 func (c *Claim) sameKey(other *Claim) (key, limit bool) {
 	defer func() {
 		if recover() != nil {
@@ -119,8 +111,8 @@ func (c *Claim) sameKey(other *Claim) (key, limit bool) {
 	return true, under == otherUnder
 }
 
-// join brings the claims together that are on one key, under one limit, and returns for each
-// claim the index of what it has become a part of. at is nil if no two are.
+// join merges the claims on one key under one limit. at has the index of each claim's merged claim;
+// it is nil if none were merged.
 func join(claims []Claim) (joined []Claim, at []int) {
 	joined = claims
 	for i := range claims {
@@ -150,7 +142,7 @@ func join(claims []Claim) (joined []Claim, at []int) {
 	return joined, at
 }
 
-// addSaturated is a+b, or the largest number if that is less. Neither is below 0.
+// addSaturated returns a+b, at most math.MaxInt64. Neither is below 0.
 func addSaturated(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -158,67 +150,55 @@ func addSaturated(a, b int64) int64 {
 	return a + b
 }
 
-// Outcome is the answer of AskAll. Its methods are for one goroutine at a time, and the
-// first call of Settle or Cancel ends it.
+// Outcome is the answer of AskAll. Its methods are for one goroutine at a time, and the first call
+// of Settle or Cancel ends it.
 type Outcome struct {
-	// Allowed reports whether all claims were met. Otherwise nothing was taken, or it was
-	// given back.
+	// Allowed reports whether all claims were met. Otherwise nothing was taken, or it was given
+	// back.
 	Allowed bool
-	// RetryAfter is 0 if Allowed, and otherwise the longest of those of the claims that
-	// refused. A claim that was not asked may refuse then. It is policy.Never if one that
-	// was asked never will be met.
+	// RetryAfter is 0 if Allowed, and otherwise the longest of the claims that refused. A claim
+	// that was not asked may refuse then. It is policy.Never if an asked claim never will be met.
 	RetryAfter time.Duration
-	// Binding is the index of the claim that decided: of the refused ones the one that has
-	// to wait longest, of the allowed ones the one with the least share of its limit left.
-	// It is -1 if there is none.
+	// Binding is the index of the claim that decided, -1 if none. It is the refused claim with the
+	// longest wait, or the allowed claim with the least share left.
 	Binding int
-	// Answers has one for each claim, in their order. The Source of a claim that was not
-	// asked, because another had refused, is SourceNone. If the outcome is not Allowed,
-	// answers that are Allowed are from before their units were given back.
+	// Answers are in the order of the claims, with SourceNone if another's refusal came first.
+	// Those Allowed of a refused outcome are from before their units were given back.
 	Answers []Answer
-	// Waited is the time for which the call waited.
-	Waited time.Duration
+	Waited  time.Duration
 
-	claims []Claim // as they were asked for
+	claims []Claim
 	grants []Grant // nil if nothing is held
 	at     []int   // the grant of each claim; nil if each has its own
 }
 
-// mostFutile bounds how often in turn a call finds room in the line that it goes to, and none
-// beside it. Other calls may be faster a few times. Claims that share what they do not seem to,
-// as a Tiered and one of its engines, would go on like that for ever.
+// mostFutile bounds how often in turn a call finds room in its line, and none beside it. Claims
+// that secretly share state, as a Tiered and its engine, would loop for ever.
 const mostFutile = 16
 
-// none is the index of no claim.
 const none = -1
 
-// AskAll takes the units of every claim or of none: by address in process, and by tenant
-// over a fleet. It looks at the claims in process first, so that a call that one of them
-// refuses takes nothing and costs no round trip. Then it takes from the remote ones, and from
-// those in process last. Remote claims of one client are taken in one exchange (see Batcher),
-// others in their order, until one refuses. No limit is ever exceeded.
+// AskAll takes the units of every claim or of none: by address in process, and by tenant over a
+// fleet. It looks at claims in process first: if one refuses, nothing is taken and no round trip
+// made. Then it takes from the remote claims, and from those in process last. Remote claims of one
+// client are taken in one exchange (see Batcher), others in their order, until one refuses. No
+// limit is ever exceeded. Without claims the call is allowed.
 //
-// If a claim refuses or fails after others were taken, also by a panic, those are given back
-// as by Grant.Cancel. That happens if another call took between look and take, if remote claims
-// of several clients disagree, and under limiters in process without Look, which are taken
-// first. A call that comes at that moment may be refused by a limit that has room the next. A
-// process that dies in between leaves charged the units that its calls under way had taken
-// elsewhere, and nothing else.
-//
-// Claims on one key of one limiter are met together, by the sum of their units, and have the
-// same answer. They must not bring different limits with them. If they do, they are asked one
-// after the other, and no one knows when both would be met: a refusal of one of them promises
+// Claims on one key of one limiter are met together, by the sum of their units, and share their
+// answer. They must not bring different limits: they are then asked in turn, and a refusal promises
 // nothing.
 //
-// The patience bounds how long the call waits: in the line of the claim that refuses it
-// longest, while it holds nothing else. When its turn has come it takes from the others at
-// once. With none it does not wait, and a limit that would delay it refuses.
+// With patience the call waits at most that long, in the line of the claim that refuses it longest,
+// while it holds nothing else. At its turn it takes from the others at once. Without patience a
+// limit that would delay it refuses.
 //
-// The error is that of the first claim that failed, as of Limiter.Hold. The Outcome, which
-// is not Allowed then, has the answers so far. Without claims the call is allowed.
+// If a claim refuses, fails or panics after others were taken, those are given back as by
+// Grant.Cancel; another call may be refused meanwhile. This happens if a call takes between look
+// and take, or if remote claims of several clients disagree. Limiters in process without Look are
+// taken first. A process that dies leaves charged only its units taken elsewhere.
 //
-// Several engines are asked faster by engine.TakeAll, and several limiters of one Redis by
-// fleet.TakeAll.
+// The error is that of the first claim that failed, as of Limiter.Hold; the Outcome has the answers
+// so far. engine.TakeAll, and fleet.TakeAll for limiters of one Redis, are faster.
 func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outcome, error) {
 	joined, parts := join(claims)
 	m := mixed{claims: joined, grants: make([]Grant, len(joined)), patient: patience > 0, left: patience}
@@ -244,17 +224,16 @@ func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outco
 	return m.outcome(allowed && err == nil, claims, parts), err
 }
 
-// mixed is a call on claims of any limiters, of which no two are on one key under one limit.
+// mixed is a call on claims of any limiters, no two of them on one key under one limit.
 type mixed struct {
 	claims  []Claim
 	grants  []Grant
 	patient bool
-	left    time.Duration // of the patience, when take was called
+	left    time.Duration // what is left of the patience when take is called
 	waited  time.Duration
 }
 
-// take takes from each claim, except from the one that is held already. If one refuses or
-// fails, nothing is held.
+// take takes from each claim except has, which is held. If one refuses or fails, nothing is held.
 func (m *mixed) take(ctx context.Context, has int) (allowed bool, err error) {
 	defer func() {
 		if !allowed {
@@ -263,7 +242,7 @@ func (m *mixed) take(ctx context.Context, has int) (allowed bool, err error) {
 	}()
 	for i := range m.grants {
 		if i != has {
-			m.grants[i] = Grant{} // what was answered before a wait does not hold any more
+			m.grants[i] = Grant{} // answers before a wait are outdated
 		}
 	}
 	looked, met, err := m.lookNear(ctx, has)
@@ -280,11 +259,9 @@ func (m *mixed) take(ctx context.Context, has int) (allowed bool, err error) {
 	return allowed, err
 }
 
-// lookNear looks at the claims in process, all of them, so that the answer has all that
-// refuse. It returns those that are still to be taken. A claim that a look refuses is held
-// all the same: its limiter counts the refusal, or has room by now. So is one that only a
-// Hold can answer. A claim that has room within the patience is not held: the call may wait in
-// its line, and is counted there.
+// lookNear looks at all claims in process, so that the answer has all refusals, and returns those
+// left to take. A claim that a look refuses, or cannot answer, is held all the same: its limiter
+// counts the refusal, or has room by now. If it has room within the patience, its line counts it.
 func (m *mixed) lookNear(ctx context.Context, has int) (looked []int, met bool, err error) {
 	met = true
 	for i := range m.claims {
@@ -313,7 +290,6 @@ func (m *mixed) lookNear(ctx context.Context, has int) (looked []int, met bool, 
 	return looked, met, nil
 }
 
-// takeFar takes from the remote claims, until one refuses.
 func (m *mixed) takeFar(ctx context.Context, has int) (met bool, err error) {
 	var at []int
 	var all []claimed
@@ -347,20 +323,18 @@ func (m *mixed) takeFar(ctx context.Context, has int) (met bool, err error) {
 	return true, nil
 }
 
-// atOnce is the patience of a call that holds something already, and so does not wait. A
-// nanosecond is no wait, and keeps a limit that delays calls by itself from doing so.
+// atOnce is the patience of a call that holds something already. A nanosecond is no wait, and keeps
+// a limit that delays calls by itself from doing so.
 const atOnce = 1
 
-// hold takes from one claim at once. A call without patience passes by those in line, as Take
-// does.
+// hold takes from one claim at once. Without patience it ignores the line, as Take does.
 func (m *mixed) hold(ctx context.Context, i int) (allowed bool, err error) {
 	c := &m.claims[i]
 	m.grants[i], err = c.of.hold(ctx, c.n, atOnce, !m.patient)
 	return m.grants[i].Allowed, err
 }
 
-// giveBack gives all back, also if one of the limiters panics. A limiter that cannot be
-// reached keeps what it has charged, as it does for any call whose answer is lost.
+// giveBack gives all back, also if a limiter panics. An unreachable limiter keeps its charge.
 func (m *mixed) giveBack(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	for i := range m.grants {
@@ -368,7 +342,7 @@ func (m *mixed) giveBack(ctx context.Context) {
 	}
 }
 
-// last returns the claim that refuses and has to be waited for longest.
+// last returns the refusing claim with the longest wait.
 func (m *mixed) last() (at int, retry time.Duration) {
 	at = none
 	for i := range m.grants {
@@ -380,7 +354,6 @@ func (m *mixed) last() (at int, retry time.Duration) {
 	return at, retry
 }
 
-// outcome returns the answer to the claims, of which each is a part of those that were asked.
 func (m *mixed) outcome(allowed bool, claims []Claim, parts []int) Outcome {
 	if !allowed {
 		m.doubt()
@@ -406,7 +379,7 @@ func (m *mixed) outcome(allowed bool, claims []Claim, parts []int) Outcome {
 
 var errTwoLimits = errors.New("ral: limits: two claims on one key bring different limits, and when both would be met is unknown")
 
-// doubt makes the answers no promises that are about one key under different limits.
+// doubt marks answers about one key under different limits as not exact.
 func (m *mixed) doubt() {
 	for i := range m.claims {
 		for j := range i {
@@ -421,9 +394,8 @@ func (m *mixed) doubt() {
 	}
 }
 
-// Settle ends the outcome: see Grant.Settle. used has one number for each claim, in their
-// order: how many units were used. A claim without a number used what it asked for. The
-// error is that of the first limiter that failed. The others are settled all the same.
+// Settle ends the outcome with the units used of each claim, in their order: see Grant.Settle. A
+// claim without a number used all its units. All are settled; the error is the first failure.
 func (o *Outcome) Settle(ctx context.Context, used ...int64) (err error) {
 	grants := o.grants
 	o.grants = nil
@@ -443,7 +415,6 @@ func (o *Outcome) Settle(ctx context.Context, used ...int64) (err error) {
 	return nil
 }
 
-// sums returns what was used of each grant, if some are of several claims.
 func (o *Outcome) sums(used []int64) []int64 {
 	sums := make([]int64, len(o.claims))
 	for i, at := range o.at {

@@ -48,7 +48,7 @@ type farHolder struct {
 func (h farHolder) Settle(ctx context.Context, held limits.Held, used int64) error {
 	h.far.trips++
 	if ctx.Err() != nil {
-		return ctx.Err() // as a limiter elsewhere cannot be reached under it
+		return ctx.Err()
 	}
 	return h.of.Settle(ctx, held, used)
 }
@@ -67,12 +67,11 @@ func claim(l limits.Limiter[string], n int64) limits.Claim {
 	return limits.NewClaim(l, limits.Call[string]{Key: "key", N: n})
 }
 
-// A refusal in process costs no round trip, wherever its claim stands, and names all claims
-// in process that refuse.
+// All claims in process that refuse are named.
 //
 // Promise: A refusal in process takes nothing and costs no round trip.
 func TestLocalRefusalCostsNoRoundTrip(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // so that both refuse for as long
+	synctest.Test(t, func(t *testing.T) {
 		address, user := window(t, 1), window(t, 1)
 		tenants := window(t, 100)
 		tenant := &far{Limiter: tenants}
@@ -98,8 +97,7 @@ func TestLocalRefusalCostsNoRoundTrip(t *testing.T) {
 	})
 }
 
-// If the limiter elsewhere refuses, fails, panics, or the context ends on the way to it,
-// nothing was taken in process. A limiter that has no Look gives back.
+// Elsewhere refuses, fails, panics, or its context ends. A limiter without Look gives back.
 func TestRefusalElsewhereLeavesLocalClaims(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
@@ -147,12 +145,8 @@ func TestRefusalElsewhereLeavesLocalClaims(t *testing.T) {
 	}
 }
 
-// blind is a limiter in process that has no Look.
 type blind struct{ limits.Limiter[string] }
 
-// A limit in process keeps every unit while calls come that a limit elsewhere refuses, however
-// many are under way at once.
-//
 // Promise: A refusal elsewhere takes nothing in process.
 func TestRefusalElsewhereLocksNothingOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -187,7 +181,7 @@ func TestRefusalElsewhereLocksNothingOut(t *testing.T) {
 	})
 }
 
-// If another call takes in process between look and take, the claims elsewhere give back.
+// Another call takes in process between look and take.
 //
 // Promise: A call that is overtaken returns its units elsewhere.
 func TestOvertakenCallGivesBackElsewhere(t *testing.T) {
@@ -204,8 +198,7 @@ func TestOvertakenCallGivesBackElsewhere(t *testing.T) {
 	assert.Equal(t, int64(2), left(address))
 }
 
-// batch is a limiter elsewhere that takes several claims in one exchange, of each as much as
-// it has, unless alone is set.
+// batch is a limiter elsewhere that takes several claims in one exchange, unless alone is set.
 type batch struct {
 	far
 	alone     bool
@@ -235,8 +228,7 @@ func (b *batch) HoldAll(ctx context.Context, parts []limits.Part[string]) (grant
 	return grants, true, nil
 }
 
-// Claims elsewhere that can be asked at once cost one exchange, and nothing if one refuses.
-// Where they cannot, they are asked one after the other.
+// If they cannot be asked at once, they are asked in turn.
 //
 // Promise: Claims of one Redis client are taken in one exchange.
 func TestClaimsElsewhereAreAskedAtOnce(t *testing.T) {
@@ -273,8 +265,7 @@ func TestClaimsElsewhereAreAskedAtOnce(t *testing.T) {
 	}
 }
 
-// If a second limiter elsewhere refuses, the first gives back, though the context has ended
-// meanwhile, and though giving back elsewhere panics.
+// The context has ended meanwhile, or giving back elsewhere panics.
 func TestFarClaimsAreGivenBack(t *testing.T) {
 	address, tenants := window(t, 10), window(t, 10)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -298,8 +289,7 @@ func TestFarClaimsAreGivenBack(t *testing.T) {
 	assert.Equal(t, int64(10), left(address), "whatever else panics")
 }
 
-// What a call has taken elsewhere is given back although its context has ended meanwhile, by a
-// refusal and by an error.
+// It is given back after a refusal and after an error.
 func TestFarClaimsAreGivenBackWhenTheContextHasEnded(t *testing.T) {
 	for name, fails := range map[string]bool{"refused": false, "failed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -322,7 +312,6 @@ func TestFarClaimsAreGivenBackWhenTheContextHasEnded(t *testing.T) {
 	}
 }
 
-// panicking panics when it is to give back.
 type panicking struct{ limits.Limiter[string] }
 
 func (panicking) Remote() bool { return true }
@@ -335,9 +324,6 @@ func (p panicking) Hold(ctx context.Context, call limits.Call[string]) (limits.G
 
 func (panicking) Settle(context.Context, limits.Held, int64) error { panic("cannot give back") }
 
-// A call waits in the line of the claim that refuses, holds nothing meanwhile, and is
-// admitted when all have room.
-//
 // Promise: A call on several limiters holds nothing while it waits.
 func TestAskAllWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -369,7 +355,7 @@ func TestAskAllWaits(t *testing.T) {
 		assert.Equal(t, 100*time.Millisecond, out.Waited)
 		assert.Equal(t, int64(9), left(free))
 
-		// Nor is a turn beyond its patience waited for.
+		// Nor does it wait for a turn beyond its patience.
 		began := time.Now()
 		out, err = limits.AskAll(t.Context(), 10*time.Millisecond, claim(free, 1), claim(slow, 1))
 		require.NoError(t, err)
@@ -378,7 +364,6 @@ func TestAskAllWaits(t *testing.T) {
 	})
 }
 
-// A queue refuses rather than delays a call that holds other units, unless it may wait.
 func TestAskAllOfQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := single.MustNew(policy.Queue(5, 1, time.Second))
@@ -396,7 +381,6 @@ func TestAskAllOfQueue(t *testing.T) {
 	})
 }
 
-// An outcome is settled claim by claim, once, and without claims there is nothing to refuse.
 func TestOutcomeSettles(t *testing.T) {
 	a, b := window(t, 10), window(t, 10)
 	out, err := limits.AskAll(t.Context(), 0, claim(a, 4), claim(b, 5))
@@ -411,7 +395,6 @@ func TestOutcomeSettles(t *testing.T) {
 	assert.NoError(t, out.Cancel(t.Context()))
 }
 
-// failing allows every call, and cannot settle any.
 type failing struct {
 	limits.Limiter[string]
 	err error
@@ -423,7 +406,6 @@ func (f failing) Hold(ctx context.Context, call limits.Call[string]) (limits.Gra
 
 func (f failing) Settle(context.Context, limits.Held, int64) error { return f.err }
 
-// The error of an outcome is that of the first limiter that failed.
 func TestOutcomeTellsTheFirstFailure(t *testing.T) {
 	first, second := errors.New("first"), errors.New("second")
 	e := window(t, 10)
@@ -433,7 +415,6 @@ func TestOutcomeTellsTheFirstFailure(t *testing.T) {
 	assert.Equal(t, int64(10), left(e))
 }
 
-// Limiters without a limit, such as zero values, are limiters like others.
 func TestAskAllOfZeroValues(t *testing.T) {
 	e := window(t, 10)
 	out, err := limits.AskAll(t.Context(), 0, claim(e, 1), claim(&engine.Tiered[string]{}, 1))
@@ -445,7 +426,6 @@ func TestAskAllOfZeroValues(t *testing.T) {
 	assert.Equal(t, int64(9), left(e))
 }
 
-// The sources have words of their own.
 func TestSourceString(t *testing.T) {
 	seen := map[string]bool{}
 	for s := limits.SourceNone; s <= limits.SourceClosed; s++ {
@@ -457,7 +437,7 @@ func TestSourceString(t *testing.T) {
 	assert.Equal(t, limits.SourceNone, zero.Source())
 	assert.False(t, zero.Exact())
 	assert.NoError(t, zero.Err())
-	// A call returns at most nine words in registers: an Answer and an error.
+	// At most nine words are returned in registers: an Answer and an error.
 	assert.LessOrEqual(t, unsafe.Sizeof(zero), 7*unsafe.Sizeof(int64(0)))
 	var none limits.Grant
 	assert.NoError(t, none.Settle(t.Context(), 1))

@@ -6,23 +6,20 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// ForAnyKey returns a limiter that holds the calls of all keys together to the limit of l,
-// such as a single.Limiter. It is a [Remote] if l is.
+// ForAnyKey returns a limiter that holds the calls of all keys together to the limit of l, such as
+// a single.Limiter. It is a [Remote] if l is.
 func ForAnyKey[K comparable](l Limiter[struct{}]) Limiter[K] { return keyless[K]{l} }
 
 type keyless[K comparable] struct{ of Limiter[struct{}] }
 
-// Ask implements Limiter.
 func (l keyless[K]) Ask(ctx context.Context, _ K, n int64) (Answer, error) {
 	return l.of.Ask(ctx, struct{}{}, n)
 }
 
-// Hold implements Limiter.
 func (l keyless[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
 	return l.of.Hold(ctx, withoutKey(call))
 }
 
-// Look implements Looker.
 func (l keyless[K]) Look(call Call[K]) (a Answer, ok bool) {
 	if of, ok := l.of.(Looker[struct{}]); ok {
 		return of.Look(withoutKey(call))
@@ -34,10 +31,8 @@ func withoutKey[K comparable](call Call[K]) Call[struct{}] {
 	return Call[struct{}]{N: call.N, Patience: call.Patience, NoWait: call.NoWait, Limit: call.Limit}
 }
 
-// LimitFor implements Limiter.
 func (l keyless[K]) LimitFor(K) policy.Policy { return l.of.LimitFor(struct{}{}) }
 
-// Remote implements Remote.
 func (l keyless[K]) Remote() bool { return isRemote(l.of) }
 
 // isRemote reports whether calls of a limiter may leave the process.

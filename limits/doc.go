@@ -1,7 +1,5 @@
-// Package limits is what an adapter needs of a rate limiter, wherever the limit is kept: in
-// process, as by package engine or package single, or over many servers, as by module
-// fleet. Middleware, interceptors and services take a [Limiter], and import this package
-// and package policy alone.
+// Package limits is the interface between adapters and rate limiters. A [Limiter] limits in process
+// (package engine or single) or over many servers (module fleet).
 //
 //	answer, err := limiter.Ask(ctx, user, 1)
 //	switch {
@@ -9,10 +7,6 @@
 //	case !answer.Allowed: // too many requests
 //	}
 //
-// [Limiter.Ask] takes units for good. [Limiter.Hold] takes units that may be given back, or
-// that may turn out to be too few, and waits for them. An [Answer] says how it was reached,
-// and whether its figures are a promise. [AskAll] asks several limiters of any kind, all or nothing, and
-// [ForAnyKey] makes a limit without keys one for any key.
-//
-// The package does not know how a limiter works. Start reading at [Limiter].
+// [Limiter.Ask] takes units for good. [Limiter.Hold] takes units that can be returned or corrected,
+// and waits for them. [AskAll] asks several limiters, all or nothing.
 package limits

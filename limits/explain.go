@@ -13,84 +13,71 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Explainer is implemented by limiters that can explain a key from what this process keeps:
-// engine.Engine and engine.Tiered are. [Explain] explains a key of any limiter.
+// Explainer is implemented by limiters that can explain a key from this process's state:
+// engine.Engine and engine.Tiered. [Explain] explains a key of any limiter.
 type Explainer[K comparable] interface {
-	// Explain returns why a call for the key is admitted or refused now. It takes nothing,
-	// opens no key, never waits for the limit, and is not counted.
+	// Explain returns why a call for the key is admitted or refused now. It takes nothing, opens no
+	// key, never waits for the limit, and is not counted.
 	Explain(key K) Explanation
 }
 
-// RemoteExplainer is [Explainer] for limiters that may have to ask another process:
-// fleet.Limiter, and Trial, whose limiters may be such.
+// RemoteExplainer is [Explainer] for limiters that may ask another process, as a fleet or Trial.
 type RemoteExplainer[K comparable] interface {
-	// Explain is as that of Explainer. The context bounds how long it is asked. The error
-	// is that of Limiter.Ask; that the other process is away is none.
+	// Explain is as in Explainer. The context bounds how long another process is asked. Its absence
+	// is no error; otherwise the error is as of Limiter.Ask.
 	Explain(ctx context.Context, key K) (Explanation, error)
 }
 
-// Explanation is the state of a key at one moment, and why a call for it is admitted or
-// refused. Its String says so in sentences, and leaves out what is not known. It is a copy:
-// nothing in it changes. The zero Explanation is that of a limiter without a limit.
+// Explanation is a copy of a key's state, and why a call for it is admitted or refused. String
+// omits unknown facts. The zero Explanation is that of a limiter without a limit.
 type Explanation struct {
-	// Name is the limiter's, as Config.Name of an engine. It is empty if there is none.
+	// Name is the limiter's, as Config.Name of an engine, or "".
 	Name string
 	// Limit is the limit that holds for the key. It is nil if Each has several.
 	Limit policy.Policy
-	// Known reports whether anything is recorded for the key, its use or a block. It is true
-	// if that is not known, as by a look, or while what keeps the limit is away.
+	// Known is false if nothing is recorded for the key, neither use nor block.
 	Known bool
 
-	// Allowed reports whether a call for one unit would be admitted now, Wait after which
-	// delay it would start then, and RetryAfter when it would be admitted if not, behind the
-	// calls that wait in this process, 0 if that is not known. Remaining and ResetAfter are those before it. Unless Exact, they
-	// say nothing of the whole limit. Of several limits they are those of all together, as of
-	// engine.Tiered.Take.
+	// The Decision is on a call for one unit now, behind the calls that wait in this process. Wait
+	// is the delay of an allowed call, RetryAfter that of a refused call, 0 if unknown. Remaining
+	// and ResetAfter are those before it. Unless Exact, they do not describe the whole limit.
+	// Several limits are taken together, as by engine.Tiered.Take.
 	policy.Decision
-	*Provenance // how the limiter came to that
+	*Provenance
 
-	// Used is the number of units that count against the key now, of Of: the most that
-	// Remaining can be. Both are 0 if that is not known, as of a fleet while servers hold
-	// leases or Redis is away, and if Each has several limits.
+	// Used units count against the key now, of Of, the most that Remaining can be. Both are 0 if
+	// unknown, as of a fleet while servers hold leases or Redis is away, and with several limits.
 	Used, Of int64
-	// Returns says when units come back, soonest first, if no call takes meanwhile: the
-	// next one that does, the last one, and some between them, 16 at the most. Those of a
-	// key that is blocked begin at the end of the block. It is empty if that is not known.
+	// Returns says when units come back if no call takes meanwhile, after any block: the first,
+	// some between and the last, 16 at the most. It is empty if unknown.
 	Returns []Return
-	// Blocked is for how much longer the key is blocked, whatever its limit says. Without
-	// Redis it is what this server was told.
+	// Blocked is the rest of the key's block, without Redis as this server was told.
 	Blocked time.Duration
-	// Waiting is the number of calls that wait in the key's line: those of this process, if
-	// several hold the key to the limit.
+	// Waiting is the number of calls in the key's line in this process.
 	Waiting int
 
-	// Each explains the key under each of several limits, and Binding is the index of the
-	// one that decides: of those that refuse a call for one unit now the one that refuses it
-	// longest, and otherwise the one with the least share left. It is -1 if there is none.
+	// Each explains the key under each of several limits. Binding is the index of the limit that
+	// decides, or -1: the longest wait if one refuses one unit now, otherwise the least share left.
 	Each    []Explanation
 	Binding int
-	// Candidate explains the key under the limiter that is tried beside this one: see
-	// Trial. It is nil if there is none, if the key is not tried, and if it failed. If
-	// several are tried, each has the next one.
+	// Candidate explains the key under a Trial's candidate. It is nil without a candidate, if the
+	// key is not tried, or if it failed. Several candidates form a list.
 	Candidate *Explanation
 }
 
-// Return is a part of what a key has used that comes back.
+// Return tells when units come back, and how many are there then.
 type Return struct {
 	After time.Duration // from the moment of the Explanation
-	// Remaining is that of a look then. A nanosecond before, it is less. Under a Bursty or a
+	// Remaining is a look's result then. A nanosecond before, it is less. Under a Bursty or a
 	// WarmingUp, a single call may take more units than Remaining.
 	Remaining int64
 }
 
-// mostReturns bounds Explanation.Returns.
 const mostReturns = 16
 
-// Explain explains a key of any limiter. An [Explainer] or a [RemoteExplainer] is asked for
-// what it knows, and so is a single.Limiter, by itself or in a [ForAnyKey]. Any other is asked by
-// a look, which for a limiter that is [Remote] may leave the process, and Returns is empty. A
-// look does not say when a call that is refused now will be admitted: RetryAfter is 0 then,
-// unless the limiter says more. The error is that of the look, or of the RemoteExplainer.
+// Explain explains a key of any limiter, by [Explainer], [RemoteExplainer] or single.Limiter, also
+// in a [ForAnyKey]. Otherwise a look, which may leave the process, tells without Returns, and with
+// a RetryAfter of 0 unless the limiter says more. The error is the limiter's.
 func Explain[K comparable](ctx context.Context, l Limiter[K], key K) (Explanation, error) {
 	switch e := l.(type) {
 	case Explainer[K]:
@@ -110,15 +97,14 @@ func Explain[K comparable](ctx context.Context, l Limiter[K], key K) (Explanatio
 	if x.Limit != nil {
 		x.Of = shape.AtOnce(x.Limit)
 		x.Used = max(x.Of-x.Remaining, 0)
-		// A look is allowed without a unit left. When one will be there it does not say.
+		// A look is allowed without a unit left.
 		x.Allowed = x.Allowed && (x.Remaining > 0 || x.Limit.Delays())
 	}
 	return x, nil
 }
 
-// ExplainWord explains a key by its word under a limit at an instant, for a call of n units.
-// blocked is for how much longer the key is blocked, and 0 if it is not. It is for limiters
-// that keep words, and fills in Limit, the Decision, Used, Of, Returns and Blocked.
+// ExplainWord, for limiters, explains a key by its word under a limit, for a call of n units. It
+// sets Limit, the Decision, Used, Of, Returns and Blocked. blocked is the rest of the block, or 0.
 func ExplainWord(limit policy.Policy, word uint64, now policy.Instant, n int64, blocked time.Duration) Explanation {
 	x := Explanation{Limit: limit, Binding: none, Of: shape.AtOnce(limit)}
 	_, x.Decision = limit.Take(word, now, 0, 0)
@@ -130,8 +116,7 @@ func ExplainWord(limit policy.Policy, word uint64, now policy.Instant, n int64, 
 	return x
 }
 
-// Block makes the explanation that of a key which is blocked for so much longer: no call is
-// admitted before. It is for limiters, and does nothing if blocked is 0.
+// Block, for limiters, marks the key as blocked for so much longer. It does nothing if that is 0.
 func (x *Explanation) Block(blocked time.Duration) {
 	if blocked <= 0 {
 		return
@@ -140,8 +125,8 @@ func (x *Explanation) Block(blocked time.Duration) {
 	x.RetryAfter, x.ResetAfter = max(x.RetryAfter, blocked), max(x.ResetAfter, blocked)
 }
 
-// Line tells the explanation how many calls wait for the key, and how long a call that comes now would
-// wait behind them. A call that is refused is refused for as long, except if turn is 0. It is for limiters.
+// Line, for limiters, sets the number of waiting calls, and how long a new call would wait behind
+// them: a refusal lasts at least as long.
 func (x *Explanation) Line(waiting int, turn time.Duration) {
 	x.Waiting = waiting
 	if !x.Allowed {
@@ -149,7 +134,7 @@ func (x *Explanation) Line(waiting int, turn time.Duration) {
 	}
 }
 
-// returns returns when units come back to a key that is blocked so long.
+// returns computes Explanation.Returns of a key that is blocked so long.
 func returns(limit policy.Policy, word uint64, now policy.Instant, of int64, reset, blocked time.Duration) (all []Return) {
 	last := min(int64(reset), math.MaxInt64-int64(now))
 	at := func(after int64) int64 {
@@ -162,7 +147,7 @@ func returns(limit policy.Policy, word uint64, now policy.Instant, of int64, res
 	remaining := at(0)
 	missing, from := of-remaining, int64(0)
 	for len(all) < mostReturns && remaining < of {
-		// The next unit first, and then equal parts of what is missing.
+		// The next unit first, and then equal parts of the rest.
 		want := remaining + 1
 		if len(all) > 0 {
 			want = max(want, of-missing+int64(float64(missing)*float64(len(all))/(mostReturns-1)))
@@ -170,7 +155,7 @@ func returns(limit policy.Policy, word uint64, now policy.Instant, of int64, res
 		want = min(want, of)
 		first, ok := shape.Earliest(at, want, from, last)
 		if !ok {
-			break // time stands still, or it never comes back
+			break // time has ended, or it never comes back
 		}
 		remaining, from = at(first), first
 		all = append(all, Return{time.Duration(first), remaining})
@@ -178,9 +163,8 @@ func returns(limit policy.Policy, word uint64, now policy.Instant, of int64, res
 	return all
 }
 
-// Together returns the explanation of a key that several limits hold, one for each. A call on
-// several limits is not delayed. Of a limit that would delay it, the explanation in Each says
-// that the call is refused for as long.
+// Together explains a key that several limits hold. A call on several limits never waits: a limit
+// that would delay it refuses it, and Each reports the delay as RetryAfter.
 func Together(each ...Explanation) Explanation {
 	each = slices.Clone(each)
 	x := Explanation{Each: each}
@@ -209,9 +193,8 @@ func Together(each ...Explanation) Explanation {
 	return x
 }
 
-// Explain implements RemoteExplainer: by the live limiter, with the candidate's explanation
-// as Candidate if the key is tried. It counts nothing. Of trials within each other, the Candidate
-// of the outermost comes first, and each has the next one as its Candidate.
+// Explain implements RemoteExplainer by the live limiter. Candidate explains the key by the
+// candidate, if it is tried. Nested trials give a list of candidates, the outermost first.
 func (t *Trial[K]) Explain(ctx context.Context, key K) (Explanation, error) {
 	x, err := Explain(ctx, t.config.Live, key)
 	if err != nil {
@@ -221,7 +204,6 @@ func (t *Trial[K]) Explain(ctx context.Context, key K) (Explanation, error) {
 	return x, nil
 }
 
-// explainCandidate returns nil if the key is not tried, or the candidate fails.
 func (t *Trial[K]) explainCandidate(ctx context.Context, key K) (x *Explanation) {
 	var failed bool
 	defer t.recovers(&failed)
@@ -234,8 +216,7 @@ func (t *Trial[K]) explainCandidate(ctx context.Context, key K) (x *Explanation)
 	return x
 }
 
-// addCandidate puts a candidate and its own ones before those that the explanation has. nil
-// adds none.
+// addCandidate puts a candidate and its list, which may be nil, before the explanation's own.
 func (x *Explanation) addCandidate(candidate *Explanation) {
 	if candidate == nil {
 		return
@@ -254,7 +235,6 @@ func (x Explanation) String() string {
 	return b.String()
 }
 
-// write writes the explanation, and those in it to lines of their own, further in.
 func (x *Explanation) write(b *strings.Builder, indent string) {
 	b.WriteString(strings.Join(x.sentences(), " "))
 	for i := range x.Each {
@@ -267,7 +247,6 @@ func (x *Explanation) write(b *strings.Builder, indent string) {
 	}
 }
 
-// sentences returns what a call meets now, and why.
 func (x *Explanation) sentences() (all []string) {
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)+".") }
 	if x.Name != "" {
@@ -326,8 +305,7 @@ func (x *Explanation) sentences() (all []string) {
 	return all
 }
 
-// provenanceWords says why the figures are not those of the whole limit, "" if they are or that is
-// not known.
+// provenanceWords says why the figures are not those of the whole limit, or "".
 func provenanceWords(p *Provenance) string {
 	switch p.Source() {
 	case SourceRedis, SourceLease:
@@ -349,7 +327,6 @@ func provenanceWords(p *Provenance) string {
 	return ""
 }
 
-// left says how many units there are.
 func left(n int64) string {
 	if n == 1 {
 		return "1 is left"
@@ -357,7 +334,6 @@ func left(n int64) string {
 	return fmt.Sprintf("%d are left", n)
 }
 
-// capital makes the first letter of a text a capital.
 func capital(text string) string {
 	if text == "" {
 		return text

@@ -19,7 +19,7 @@ import (
 	"github.com/ral-limiter/ral/single"
 )
 
-// What an explanation says of any word is what the policy does:
+// For any word:
 //
 //  1. After each time in Returns, so many remain as it says, and a nanosecond before fewer.
 //  2. The first is when the next unit comes back, and the last leaves nothing used.
@@ -69,7 +69,7 @@ func TestReturnsAreExact(t *testing.T) {
 	}
 }
 
-// At the end of time nothing comes back, and nothing overflows.
+// Nothing comes back, and nothing overflows.
 func TestReturnsAtTheEndOfTime(t *testing.T) {
 	limit := policy.Must(policy.Funnel(10, 1, time.Second))
 	const end = policy.Instant(1<<63 - 1)
@@ -79,7 +79,6 @@ func TestReturnsAtTheEndOfTime(t *testing.T) {
 	assert.Empty(t, x.Returns)
 }
 
-// by is an explanation with that basis.
 func by(source limits.Source) limits.Explanation {
 	return limits.Explanation{Decision: policy.Decision{Allowed: true}, Binding: -1, Waiting: 1, Provenance: limits.NewProvenance(source, false, nil)}
 }
@@ -137,7 +136,6 @@ func TestExplanationInWords(t *testing.T) {
 	}
 }
 
-// remote is a limiter that cannot explain.
 type remote struct {
 	limits.Limiter[string]
 	err error
@@ -228,7 +226,7 @@ type panics struct{ limits.Limiter[string] }
 
 func (panics) Ask(context.Context, string, int64) (limits.Answer, error) { panic("it cannot") }
 
-// A limiter that explains by asking elsewhere is told the context, also in a Trial.
+// The context reaches the limiter, also in a Trial.
 func TestExplainAsksElsewhere(t *testing.T) {
 	e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(10, time.Hour))})
 	require.NoError(t, err)
@@ -247,14 +245,12 @@ func TestExplainAsksElsewhere(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// explaining is a limiter that asks elsewhere to explain.
 type explaining struct{ limits.Limiter[string] }
 
 func (explaining) Explain(ctx context.Context, key string) (limits.Explanation, error) {
 	return limits.Explanation{Name: key}, ctx.Err()
 }
 
-// Of trials within trials no candidate is lost, whichever side the inner one is on.
 func TestTrialsWithinTrialsExplainEveryCandidate(t *testing.T) {
 	made := func(limit int64) limits.Limiter[string] {
 		e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(limit, time.Hour))})
@@ -295,7 +291,6 @@ func TestTrialsWithinTrialsExplainEveryCandidate(t *testing.T) {
 	}
 }
 
-// Times are written without what says nothing.
 func TestTimesAreBrief(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		time.Hour: "1h", 90 * time.Minute: "1h30m", time.Hour + time.Second: "1h0m1s", 10 * time.Minute: "10m", 100 * time.Minute: "1h40m",

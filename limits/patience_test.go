@@ -14,8 +14,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A call that waits in the line of a limiter in process is counted there once, as admitted.
-// One that would wait for longer than its patience is counted once, as refused.
+// A wait in process counts once as admitted; a wait beyond the patience once as refused.
 func TestPatientCallIsCountedOnce(t *testing.T) {
 	for _, claims := range []int{1, 2} {
 		synctest.Test(t, func(t *testing.T) {
@@ -41,7 +40,7 @@ func TestPatientCallIsCountedOnce(t *testing.T) {
 	}
 }
 
-// scripted is a limiter elsewhere that gives its answers in turn. Its last one stands.
+// scripted is a limiter elsewhere that gives its answers in turn, and repeats the last.
 type scripted struct {
 	limits.Limiter[string]
 	answers []limits.Answer
@@ -63,8 +62,7 @@ func (s *scripted) HoldAll(ctx context.Context, parts []limits.Part[string]) (gr
 	return grants, true, nil
 }
 
-// After a wait the outcome has the answers given since then. A claim that was not asked again
-// has none.
+// A claim that was not asked again has no answer.
 func TestAnswersFromBeforeAWaitAreGone(t *testing.T) {
 	basis := limits.NewProvenance(limits.SourceRedis, true, nil)
 	no := func(retry time.Duration) limits.Answer {
@@ -82,7 +80,6 @@ func TestAnswersFromBeforeAWaitAreGone(t *testing.T) {
 	assert.Equal(t, 0, out.Binding)
 }
 
-// taking is scripted, and does something when it is asked alone.
 type taking struct {
 	*scripted
 	alone func()

@@ -34,8 +34,7 @@ func anyPolicy(r *rand.Rand) policy.Policy {
 	return policy.Must(policy.Funnel(n, 1+r.Int64N(n), period))
 }
 
-// RetryAfter of a call on several limiters is true: a nanosecond sooner it is refused, then it
-// is admitted. Any limiters are asked, near and far, for any units of few keys, so that claims
+// A nanosecond sooner it is refused. Near and far limiters are asked for few keys, so that claims
 // share limiters and keys.
 //
 // Promise: `RetryAfter` on several limiters is true, to the nanosecond.
@@ -67,7 +66,7 @@ func TestRetryAfterOfAskAllIsTrue(t *testing.T) {
 				}
 				all, of = append(all, l), append(of, p)
 			}
-			for range r.IntN(12) { // what others have used
+			for range r.IntN(12) {
 				_, _ = all[r.IntN(len(all))].Hold(t.Context(), limits.Call[string]{Key: "ab"[:1+r.IntN(2)], N: r.Int64N(8), NoWait: true})
 				time.Sleep(time.Duration(r.IntN(500)) * time.Millisecond)
 			}
@@ -83,7 +82,7 @@ func TestRetryAfterOfAskAllIsTrue(t *testing.T) {
 			}
 			out, err := limits.AskAll(t.Context(), 0, claims...)
 			require.NoError(t, err)
-			for range 5 { // those elsewhere are asked when those in process admit
+			for range 5 {
 				switch {
 				case out.Allowed:
 					return
@@ -116,8 +115,7 @@ func TestRetryAfterOfAskAllIsTrue(t *testing.T) {
 	assert.Greater(t, never, 50)
 }
 
-// Claims on one key of one limiter are met together, have one answer, and are settled each by
-// its own units. Keys that differ, and limiters that do, are met apart.
+// They are settled each by its own units. Different keys or limiters are met apart.
 func TestClaimsOnOneKey(t *testing.T) {
 	e, other, one := window(t, 10), window(t, 10), single.MustNew(policy.FixedWindow(10, time.Hour))
 	of := func(l limits.Limiter[string], key string, n int64) limits.Claim {
@@ -143,7 +141,7 @@ func TestClaimsOnOneKey(t *testing.T) {
 	require.NoError(t, out.Cancel(t.Context()))
 	assert.Equal(t, int64(8), left(other))
 
-	// More than the limit together is refused for ever, and so is less than none.
+	// More than the limit together is refused for ever, and so is less than 0.
 	for _, n := range []int64{6, -1, 1 << 62} {
 		out, err = limits.AskAll(t.Context(), 0, of(other, "key", 5), of(other, "key", n), of(other, "key", 1<<62))
 		require.NoError(t, err)
@@ -178,7 +176,6 @@ type uncomparable struct {
 	_ []int
 }
 
-// Claims on one key wait together.
 func TestClaimsOnOneKeyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(3, 1, time.Second))})
@@ -195,8 +192,7 @@ func TestClaimsOnOneKeyWait(t *testing.T) {
 	})
 }
 
-// Claims on one key that bring different limits promise nothing when one refuses, as when both
-// would be met is unknown. Equal limits are one.
+// A refusal promises nothing, as it is unknown when both would be met. Equal limits are one.
 func TestClaimsOnOneKeyUnderTwoLimits(t *testing.T) {
 	e := window(t, 10)
 	small, large := policy.Must(policy.FixedWindow(5, time.Hour)), policy.Must(policy.FixedWindow(20, time.Hour))
@@ -222,7 +218,7 @@ func TestClaimsOnOneKeyUnderTwoLimits(t *testing.T) {
 	require.False(t, out.Allowed)
 	assert.True(t, out.Answers[0].Exact())
 	assert.Equal(t, out.Answers[0], out.Answers[1])
-	// Nor does a call go from one to the other until its patience ends.
+	// Nor does a call alternate between them until its patience ends.
 	synctest.Test(t, func(t *testing.T) {
 		e, err := engine.New[string](engine.Config{Policy: small})
 		require.NoError(t, err)

@@ -10,27 +10,23 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// TrialConfig is what a Trial is made with. Live and Candidate are required.
+// TrialConfig configures a Trial. Live and Candidate are required.
 type TrialConfig[K comparable] struct {
 	// Live decides.
 	Live Limiter[K]
-	// Candidate is asked about the same calls, with keys of its own: another engine, with
-	// the policy that is to be tried. One that is Remote costs each call a round trip. It is
-	// the caller's to close.
+	// Candidate is asked about the same calls, as another engine with the policy to be tried. A
+	// Remote candidate costs each call a round trip. The caller closes it.
 	Candidate Limiter[K]
-	// OneIn tries one key in so many, chosen by hash: a key is tried at every call or at
-	// none. 0 and 1 are every key.
+	// OneIn tries one key in so many, chosen by hash, at all of its calls. 0 and 1 are every key.
 	OneIn int
-	// OnDifference, if not nil, is called when one of the two admits a call and the other
-	// does not. It runs on the call's goroutine, after both have decided.
+	// OnDifference, if not nil, is called when one limiter admits a call and the other does not. It
+	// runs on the call's goroutine, after both have decided.
 	OnDifference func(key K, n int64, live, candidate Answer)
 }
 
-// Trial is a limiter beside which another one is tried on the same calls. What the candidate
-// says is counted and has no effect, nor has its error or panic. The candidate keeps its own
-// account, as if it were the live limiter: it also takes for a call that the live one
-// refuses. NewTrial makes a Trial; the zero Trial is of no use. Any number of goroutines may
-// call its methods.
+// Trial is a limiter that tries a candidate on the same calls. Its answers are counted and have no
+// effect, nor have its errors or panics. It takes as if it were live, also for calls that the live
+// limiter refuses. Call NewTrial to make one. Its methods are safe for concurrent use.
 type Trial[K comparable] struct {
 	config TrialConfig[K]
 	seed   maphash.Seed
@@ -40,8 +36,7 @@ type Trial[K comparable] struct {
 	failed atomic.Uint64
 }
 
-// TrialStats counts the calls of a Trial whose key is tried, except those that look without
-// taking, and those that ended with an error of the live limiter.
+// TrialStats counts the calls with tried keys, except looks and errors of the live limiter.
 type TrialStats struct {
 	Admitted    uint64 // by both
 	Refused     uint64 // by both
@@ -50,7 +45,7 @@ type TrialStats struct {
 	Failed      uint64 // calls on which the candidate returned an error, or panicked
 }
 
-// NewTrial checks the configuration. The error is a *policy.FieldError that names the field.
+// NewTrial checks the configuration. The error is a *policy.FieldError.
 func NewTrial[K comparable](config TrialConfig[K]) (*Trial[K], error) {
 	bad := func(field string, value any, want string) (*Trial[K], error) {
 		return nil, &policy.FieldError{Of: "limits.TrialConfig", Field: field, Value: value, Want: want}
@@ -68,12 +63,11 @@ func NewTrial[K comparable](config TrialConfig[K]) (*Trial[K], error) {
 	return &Trial[K]{config: config, seed: maphash.MakeSeed()}, nil
 }
 
-// same reports whether two limiters are one. Those that cannot be compared are not.
 func same[K comparable](a, b Limiter[K]) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// Stats returns the counters. They are read one after the other while calls go on.
+// Stats returns the counters, read one after the other while calls go on.
 func (t *Trial[K]) Stats() TrialStats {
 	return TrialStats{
 		Admitted: t.same[1].Load(), Refused: t.same[0].Load(),
@@ -87,13 +81,13 @@ func (t *Trial[K]) Live() Limiter[K] { return t.config.Live }
 // Candidate returns the limiter that is tried.
 func (t *Trial[K]) Candidate() Limiter[K] { return t.config.Candidate }
 
-// LimitFor implements Limiter, by the live one.
+// LimitFor implements Limiter, by the live limiter.
 func (t *Trial[K]) LimitFor(key K) policy.Policy { return t.config.Live.LimitFor(key) }
 
-// Remote implements the interface of that name: it reports whether either is.
+// Remote reports whether either limiter is Remote.
 func (t *Trial[K]) Remote() bool { return isRemote(t.config.Live) || isRemote(t.config.Candidate) }
 
-// Ask implements Limiter. It allocates nothing in addition to what the two do.
+// Ask implements Limiter. It allocates nothing in addition to the two limiters.
 func (t *Trial[K]) Ask(ctx context.Context, key K, n int64) (Answer, error) {
 	var tried verdict
 	if n != 0 {
@@ -104,8 +98,7 @@ func (t *Trial[K]) Ask(ctx context.Context, key K, n int64) (Answer, error) {
 	return a, err
 }
 
-// Hold implements Limiter. A grant settles what both have taken. A Limit of the call is that
-// of the live limiter alone.
+// Hold implements Limiter. A grant settles both limiters' units. The candidate ignores Call.Limit.
 func (t *Trial[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
 	tried := t.ask(ctx, Call[K]{Key: call.Key, N: call.N, Patience: call.Patience})
 	g, err := t.config.Live.Hold(ctx, call)
@@ -124,15 +117,15 @@ func (t *Trial[K]) Look(call Call[K]) (a Answer, ok bool) {
 	return a, false
 }
 
-// verdict is what the candidate said, if it was asked.
+// verdict is the candidate's answer, if it was asked.
 type verdict struct {
 	asked, failed bool
 	grant         Grant
 }
 
-// ask asks the candidate, which delays no call. It takes for its turn within the patience.
+// ask asks the candidate, which delays no call: it takes for a turn within the patience.
 func (t *Trial[K]) ask(ctx context.Context, call Call[K]) (v verdict) {
-	// A key that cannot be hashed panics, too, and is not tried.
+	// This also recovers the panic of a key that cannot be hashed, which is not tried.
 	defer t.recovers(&v.failed)
 	if !t.tries(call.Key) {
 		return v
@@ -148,15 +141,14 @@ func (t *Trial[K]) tries(key K) bool {
 	return t.config.OneIn <= 1 || maphash.Comparable(t.seed, key)%uint64(t.config.OneIn) == 0
 }
 
-// recovers ends a panic of the candidate, or of what is told of it.
+// recovers ends a panic of the candidate or of OnDifference.
 func (t *Trial[K]) recovers(failed *bool) {
 	if recover() != nil {
 		*failed = true
 	}
 }
 
-// compare counts what the two said. If the live one failed nothing is to be compared, and
-// the candidate gives back.
+// compare counts both answers. If the live limiter failed, the candidate gives back.
 func (t *Trial[K]) compare(ctx context.Context, key K, n int64, v *verdict, live *Answer, err error) {
 	failed := v.failed
 	switch {
@@ -165,7 +157,7 @@ func (t *Trial[K]) compare(ctx context.Context, key K, n int64, v *verdict, live
 		return
 	case err != nil:
 		failed = !t.settle(context.WithoutCancel(ctx), &v.grant, 0)
-	case n == 0: // what it is charged later decides nothing either
+	case n == 0: // a look
 	case v.grant.Allowed == live.Allowed && live.Allowed:
 		t.same[1].Add(1)
 	case v.grant.Allowed == live.Allowed:
@@ -182,7 +174,6 @@ func (t *Trial[K]) compare(ctx context.Context, key K, n int64, v *verdict, live
 	}
 }
 
-// tell reports a difference.
 func (t *Trial[K]) tell(key K, n int64, live, candidate *Answer, failed *bool) {
 	if t.config.OnDifference == nil {
 		return
@@ -203,7 +194,6 @@ type trialHolder[K comparable] struct{ *Trial[K] }
 
 type trialHeld struct{ live, candidate Grant }
 
-// Settle implements Holder.
 func (t trialHolder[K]) Settle(ctx context.Context, held Held, used int64) error {
 	both := held.Ref.(*trialHeld)
 	if !t.settle(ctx, &both.candidate, used) {

@@ -28,8 +28,6 @@ func trial(t *testing.T, c limits.TrialConfig[string]) *limits.Trial[string] {
 	return tried
 }
 
-// With a candidate beside it, a limiter keeps its contract, whatever the candidate does.
-//
 // Promise: A candidate on trial has no effect.
 func TestTrialKeepsTheContract(t *testing.T) {
 	for name, candidate := range map[string]func(t *testing.T, p policy.Policy) limits.Limiter[string]{
@@ -68,7 +66,6 @@ func TestTrialKeepsTheContract(t *testing.T) {
 	}
 }
 
-// broken is a candidate that panics or fails.
 type broken struct{ err error }
 
 func (b broken) LimitFor(string) policy.Policy { panic("broken") }
@@ -82,8 +79,7 @@ func (b broken) Hold(context.Context, limits.Call[string]) (limits.Grant, error)
 	return limits.Grant{}, b.err
 }
 
-// Differences are counted exactly, and told with both answers. The candidate counts as if it
-// were the live limiter.
+// They are told with both answers. The candidate counts as if it were live.
 //
 // Promise: A trial counts differences exactly.
 func TestTrialCountsDifferences(t *testing.T) {
@@ -127,7 +123,7 @@ func TestTrialCountsDifferences(t *testing.T) {
 	}
 }
 
-// A sample is of keys: each is tried always or never.
+// Each key is tried always or never.
 func TestTrialOfSomeKeys(t *testing.T) {
 	live, candidate := window(t, 100), window(t, 100)
 	tr := trial(t, limits.TrialConfig[string]{Live: live, Candidate: candidate, OneIn: 8})
@@ -147,7 +143,6 @@ func TestTrialOfSomeKeys(t *testing.T) {
 	assert.Equal(t, uint64(3*tried), tr.Stats().Admitted)
 }
 
-// What was taken on trial is settled with what was taken.
 func TestTrialSettlesBoth(t *testing.T) {
 	live, candidate := window(t, 100), window(t, 100)
 	tr := trial(t, limits.TrialConfig[string]{Live: live, Candidate: candidate})
@@ -158,7 +153,7 @@ func TestTrialSettlesBoth(t *testing.T) {
 		require.NoError(t, g.Settle(t.Context(), random.Int64N(7)))
 		assert.Equal(t, left(live), left(candidate))
 	}
-	// A call that does not come to be decided takes from neither.
+	// A call without a decision takes from neither.
 	before := left(candidate)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -166,7 +161,7 @@ func TestTrialSettlesBoth(t *testing.T) {
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, before, left(candidate))
 	assert.Equal(t, before, left(live))
-	// Nor does one that another limiter refuses.
+	// Nor does a call that another limiter refuses.
 	out, err := limits.AskAll(t.Context(), 0, claim(tr, 1), claim(window(t, 1), 2))
 	require.NoError(t, err)
 	assert.False(t, out.Allowed)
@@ -174,7 +169,7 @@ func TestTrialSettlesBoth(t *testing.T) {
 	assert.Zero(t, tr.Stats().Failed)
 }
 
-// A look takes nothing and is not tried: it costs no trip to a candidate elsewhere.
+// It costs no trip to a candidate elsewhere.
 func TestTrialDoesNotTryLooks(t *testing.T) {
 	candidate := &far{Limiter: window(t, 2)}
 	tr := trial(t, limits.TrialConfig[string]{Live: window(t, 2), Candidate: candidate})
@@ -188,8 +183,7 @@ func TestTrialDoesNotTryLooks(t *testing.T) {
 	assert.Zero(t, broken.Stats())
 }
 
-// What a candidate elsewhere has taken comes back if the live limiter fails because the call's context
-// has ended.
+// The live limiter fails because the call's context has ended.
 func TestTrialGivesBackWhenTheContextHasEnded(t *testing.T) {
 	tenants, live := window(t, 10), &far{Limiter: window(t, 10)}
 	tr := trial(t, limits.TrialConfig[string]{Live: live, Candidate: &far{Limiter: tenants}})
@@ -201,7 +195,6 @@ func TestTrialGivesBackWhenTheContextHasEnded(t *testing.T) {
 	assert.Zero(t, tr.Stats().Failed)
 }
 
-// Failures of a candidate are counted, once a call.
 func TestTrialCountsFailures(t *testing.T) {
 	tr := trial(t, limits.TrialConfig[string]{Live: window(t, 2), Candidate: broken{}})
 	for i := range 3 {
@@ -254,7 +247,6 @@ func TestTrialConfigIsChecked(t *testing.T) {
 	assert.NoError(t, err, "it cannot be told that the two are one")
 }
 
-// slices is a limiter of a type that cannot be compared.
 type slices struct {
 	limits.Limiter[string]
 	_ []int

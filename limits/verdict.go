@@ -6,34 +6,32 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Reason is the reason for which a request, or a remote call, passes or is refused by its limits.
-// httplimit.Status and rpclimit.Verdict's Code tell how each is answered.
+// Reason is why a request or remote call passes or is refused: see httplimit.Status and
+// rpclimit.Verdict.Code.
 type Reason int
 
 const (
 	// Admitted: all limits had room.
 	Admitted Reason = iota
-	// Exempt: no limit applies to the request, as the options or the lack of a key have it.
+	// Exempt: no limit applies, by the options or for lack of a key.
 	Exempt
 	// OverLimit: a limit has no room now.
 	OverLimit
 	// Denied: the client is in httplimit.Options.Deny.
 	Denied
-	// NoKey: the request has no key for a limit that needs one, or no address although
-	// there is httplimit.Options.Deny.
+	// NoKey: a limit's key is missing, or the address for httplimit.Options.Deny.
 	NoKey
 	// Cancelled: the request's context ended while it waited for its turn.
 	Cancelled
-	// NeverAdmitted: a limit never admits the request, however long the client waits, as
-	// it costs more than the limit allows at once.
+	// NeverAdmitted: a limit never admits the request, as it costs more than the limit allows at
+	// once.
 	NeverAdmitted
-	// Misconfigured: the program is in error. Either PolicyFor of the limit or of its engine
-	// chose a policy of another family than that of Config.Policy, or one that the limiter does
-	// not take, or a Cost returned less than 0, or a function of the program panicked at a tap.
-	// Each limit that is in error is logged once at level Error.
+	// Misconfigured: the program is in error. A PolicyFor of limit or engine chose another family
+	// than Config.Policy, or a policy that the limiter does not take. Or a Cost returned less than
+	// 0, or a function panicked at a tap. Each such limit is logged once at level Error.
 	Misconfigured
-	// Unavailable: a limiter could not decide, and refuses: it cannot reach what keeps the
-	// limit, as a fleet of FallbackClosed, or it is closed. Verdict.Provenance has the cause.
+	// Unavailable: a limiter cannot decide, and refuses: it is closed, or cannot reach its limit's
+	// keeper, as a fleet of FallbackClosed. Verdict.Provenance has the cause.
 	Unavailable
 
 	reasons = int(Unavailable) + 1
@@ -67,33 +65,26 @@ const (
 // Verdict is the decision about a request or a remote call under all its limits.
 type Verdict struct {
 	Reason Reason
-	// Limit is the name of the limit that decided: of those that refused, the one with
-	// the longest wait; of those that admitted, the one with the least share left. It is
-	// "" if no limit decided.
+	// Limit is the name of the limit that decided, or "". It is the refusing limit with the longest
+	// wait, or the admitting limit with the least share left.
 	Limit string
 	// Decision is the decision of that limit.
 	Decision policy.Decision
-	// RetryAfter is the time until all limits would admit the request, if the Reason is
-	// OverLimit and no other request takes meanwhile. It is a guess, which clients are not
-	// told, unless Provenance is Exact. If one limit in process has refused, limits over a
-	// fleet were not asked. It is policy.Never if the limits never will.
+	// RetryAfter is the time until all limits would admit the request, if the Reason is OverLimit
+	// and no other request takes meanwhile. It is policy.Never if they never will. After a refusal
+	// in process, limits over a fleet were not asked. Unless Provenance is Exact it is a guess: do
+	// not tell clients.
 	RetryAfter time.Duration
-	// Provenance tells how that decision was reached: in process, by Redis, on a lease, or as
-	// configured for an outage. If several limits refused and one of them is not exact, it is
-	// that one's. Its Err is the reason why a limiter could not ask what keeps its limit, why it
-	// returned no answer or did not take the policy that PolicyFor chose, or ErrBlocked of a
-	// fleet's blocked key. It is nil if no limit decided.
+	// Provenance tells how that decision was reached, nil if no limit decided. If several limits
+	// refused, it is of a limit that is not exact, if any.
 	Provenance *Provenance
-	// Cost is the number of units that the request asked for of that limit, or of limits
-	// without a cost of their own.
+	// Cost is the units asked of that limit, or of limits without a cost of their own.
 	Cost int64
-	// Waited is the time for which the request was delayed, or would have been without
-	// Shadow.
+	// Waited is how long the request was delayed, or would have been without Shadow.
 	Waited time.Duration
 	// Shadow reports whether the request passes in any case.
 	Shadow bool
-	// Shadowed has the names of the limits in shadow mode that would have refused a
-	// request that the others admit. It is nil if there are none.
+	// Shadowed names the limits in shadow mode that would refuse a request that the others admit.
 	Shadowed []string
 }
 
