@@ -6,9 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Keys with the same hash are told apart by themselves alone. 64-bit hashes of a
-// hidden seed are the same once in a lifetime, so nothing but these tests would ever
-// come by.
+// Keys with equal hashes are told apart by themselves. With 64-bit hashes only these tests see
+// that.
 
 func newAlike(t *testing.T) rig[string] {
 	r := newRig[string](t, Options{})
@@ -54,8 +53,7 @@ func TestAnyKeyOfAHashCanLeave(t *testing.T) {
 	}
 }
 
-// While evictions are half done, a dead entry and its key's new one are both in the
-// map: the new one must be met.
+// While evictions are half done, a key's dead and new entries are both in the map.
 func TestADeadEntryHidesNoNewOne(t *testing.T) {
 	r := newAlike(t)
 	old := r.add("a", 1)
@@ -71,8 +69,6 @@ func TestADeadEntryHidesNoNewOne(t *testing.T) {
 	require.Equal(t, 1, r.View().Len())
 }
 
-// Equal hashes and equal instants.
-//
 // Promise: The index has one filing for each key.
 func TestEachKeyOfAHashHasOneFiling(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 200})

@@ -34,7 +34,6 @@ func fill(b *testing.B, t *Table[int], keys int) {
 	}
 }
 
-// steps keeps how long steps took.
 type steps []time.Duration
 
 func (s *steps) time(step func()) {
@@ -57,8 +56,8 @@ func (s steps) report(b *testing.B, per int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkSweep evicts a million expired keys in the steps that a janitor asks
-// for. The longest step is what a new key may have to wait.
+// BenchmarkSweep evicts a million expired keys in the steps that a janitor asks for. A new key may
+// have to wait for the longest step.
 func BenchmarkSweep(b *testing.B) {
 	var s steps
 	for range b.N {

@@ -2,14 +2,11 @@ package table
 
 import "fmt"
 
-// Check compares the map with the index and with the nursery, and returns an error
-// that describes the first disagreement. It is for tests: call it when the writer has
-// ended and no goroutine opens keys. Its time grows with the size of the table.
-// docs/decisions/0012 says why it is a method.
-//
-// While recovery is unfinished the index is compared only for the shards that it has
-// reached, and dead entries may remain in the others. Unless a change of policy is
-// under way, all words must be the present policy's.
+// Check compares the map with the index and the nursery, and returns an error for the first
+// disagreement. It is for tests, when the writer has ended and no goroutine opens keys. Its time
+// grows with the table. docs/decisions/0012 says why it is a method. While recovery is unfinished,
+// it compares only the recovered shards with the index; the others may have dead entries. Unless a
+// change of policy is under way, all words must be the present policy's.
 func (t *Table[K]) Check() error {
 	terms := t.terms.Load()
 	stale := func(e *Entry[K]) bool {

@@ -2,13 +2,13 @@ package table
 
 import "github.com/ral-limiter/ral/policy"
 
-// Command asks the writer to change the table. Functions such as FileCommand make
-// one. The zero Command does nothing. Applying one twice does no harm.
+// Command asks the writer to change the table. Functions such as FileCommand make one. The zero
+// Command does nothing. Applying a command twice does no harm.
 type Command[K comparable] struct {
 	op     op
 	entry  *Entry[K]
 	now    policy.Instant
-	n      int64 // the budget of a sweep, the hash of a key to be filed
+	n      int64 // a sweep's budget, or the hash of a key to file
 	reply  chan<- SweepResult
 	change *Change
 }
@@ -23,44 +23,39 @@ const (
 	opChange
 )
 
-// FileCommand asks for the entry that landed under that hash to be filed, with all
-// that have landed in the same slot.
+// FileCommand asks to file the entry that landed under that hash, and its whole slot.
 func FileCommand[K comparable](hash uint64, now policy.Instant) Command[K] {
 	return Command[K]{op: opFile, n: int64(hash), now: now}
 }
 
-// RoomCommand asks for room in a full table, for a key that had no entry.
+// RoomCommand asks for room in a full table, for a key without an entry.
 func RoomCommand[K comparable](key K, now policy.Instant) Command[K] {
 	return Command[K]{op: opRoom, entry: &Entry[K]{key: key}, now: now}
 }
 
-// SweepCommand asks for a sweep that looks at up to budget entries. The result is
-// sent to reply if that has room, and dropped otherwise.
+// SweepCommand asks to sweep up to budget entries. The result is dropped if reply has no room.
 func SweepCommand[K comparable](now policy.Instant, budget int, reply chan<- SweepResult) Command[K] {
 	return Command[K]{op: opSweep, now: now, n: int64(budget), reply: reply}
 }
 
-// ChangeCommand asks for another policy. Terms describes what becomes of the words;
-// Change.Answer returns the result.
+// ChangeCommand asks for another policy. Change.Answer returns the result.
 func ChangeCommand[K comparable](c *Change) Command[K] { return Command[K]{op: opChange, change: c} }
 
-// Begin is called by the writer just before it carries the command out. A change
-// takes effect from then on, not from its request: units taken while it was on its
-// way were taken under the policy before.
+// Begin is called by the writer just before it carries the command out. A change takes effect then,
+// not at its request: units taken while it was on its way count under the policy before.
 func (c Command[K]) Begin(clock func() policy.Instant) {
 	if c.op == opChange {
 		c.change.at = max(c.change.at, clock())
 	}
 }
 
-// Apply carries a command out.
 func (t *Table[K]) Apply(c Command[K]) {
 	switch c.op {
 	case opFile:
 		filed := t.File(uint64(c.n), c.now)
 		if t.nearlyFull {
-			// Two looks for each key filed keep up with a flood; the next RoomCommand
-			// does what they leave undone.
+			// Two looks for each filed key keep up with a flood. The next RoomCommand does the
+			// rest.
 			t.MakeRoom(c.now, t.ahead(), 2*max(filed, 1))
 		}
 	case opRoom:
@@ -80,9 +75,8 @@ func (t *Table[K]) Apply(c Command[K]) {
 	}
 }
 
-// Abandon answers a command that will not be carried out. Nothing is lost by that: an
-// unfiled entry is still in the nursery, and room, a sweep or another policy will be
-// requested again.
+// Abandon answers a command that will not be carried out. No state is lost: an unfiled entry is
+// still in the nursery, and room, a sweep or a policy will be requested again.
 func (t *Table[K]) Abandon(c Command[K]) {
 	if c.op != opChange {
 		return

@@ -26,7 +26,7 @@ func TestApplyFileTwice(t *testing.T) {
 	require.Equal(t, 1, r.index.Len())
 	require.NoError(t, r.Check())
 
-	// And once more when the key has left, and when it has come back.
+	// And again when the key has left, and when it has come back.
 	require.Equal(t, 1, r.sweep(2*hour))
 	r.Apply(command)
 	require.Zero(t, r.View().Len())
@@ -35,7 +35,7 @@ func TestApplyFileTwice(t *testing.T) {
 	require.Equal(t, 1, r.index.Len(), "the entry in the slot is filed")
 }
 
-// An entry not filed yet is in the nursery: abandoning its command loses nothing.
+// The entry stays in the nursery.
 func TestAbandonFile(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.open("a")
@@ -45,8 +45,7 @@ func TestAbandonFile(t *testing.T) {
 	require.False(t, r.take(e, 1))
 }
 
-// A flood does not wake the writer for each key, but a small table is not emptied
-// at once either.
+// A flood does not wake the writer for each key, and a small table is not emptied at once.
 func TestApplyRoom(t *testing.T) {
 	for _, c := range []struct{ keys, room int }{{1, 1}, {100, 1}, {4096, 4}, {70_000, 64}} {
 		if race.Enabled && c.keys > 5000 {
@@ -65,8 +64,7 @@ func TestApplyRoom(t *testing.T) {
 	}
 }
 
-// A table that looks full only because callers of one key are finding out which came
-// first evicts no key.
+// A table that looks full while callers of one key race evicts no key.
 func TestApplyRoomWaitsForUncertainPlaces(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 2})
 	r.add(1, 1)

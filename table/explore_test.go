@@ -9,16 +9,12 @@ import (
 	"time"
 )
 
-// An explorer runs a few processes one at a time and decides at each of their steps
-// which goes on. It runs the same scenario again and again, each time with another
-// schedule, until it has tried all with a bounded number of preemptions: switches
-// away from a process that could have gone on. Switches away from a process that has
-// ended or waits are free. Few preemptions find nearly every fault, and their
-// schedules can all be tried (Musuvathi and Qadeer, "Iterative context bounding",
-// 2007).
+// An explorer runs a few processes one at a time and decides at each step which goes on. It repeats
+// a scenario with every schedule that has a bounded number of preemptions: switches away from a
+// process that could have gone on. Other switches are free. Few preemptions find nearly every fault
+// (Musuvathi and Qadeer, "Iterative context bounding", 2007).
 //
-// Between two steps nothing else runs, so a schedule is given by its decisions alone
-// and can be run again.
+// Nothing else runs between two steps, so its decisions reproduce a schedule.
 type explorer struct {
 	path      []decision
 	depth     int // decisions made so far in this schedule
@@ -32,7 +28,7 @@ type explorer struct {
 
 type decision struct{ picked, options int }
 
-// event is one step of a schedule: the process that went on, and from which point.
+// event is one step of a schedule: the process, and the point from which it went on.
 type event struct{ process, point string }
 
 type process struct {
@@ -47,16 +43,15 @@ type process struct {
 	stop   func()
 }
 
-// stopped unwinds a process whose schedule is at an end before it is.
+// stopped unwinds a process when its schedule is over.
 type stopped struct{}
 
-// mostSteps bounds the length of a schedule. A longer one runs in circles.
+// A longer schedule runs in circles.
 const mostSteps = 3000
 
-// explore runs the scenario under every schedule with so many preemptions. prepare
-// makes everything anew, spawns the processes and returns two functions: one that
-// is called after each step and one that is called when all have ended. Each
-// returns what is wrong, or "".
+// explore runs the scenario under every schedule with so many preemptions. prepare makes everything
+// anew and spawns the processes. It returns functions to call after each step and at the end of all
+// processes. Each returns an error text, or "".
 func explore(t *testing.T, preemptions int, prepare func(x *explorer) (each, end func() string)) {
 	t.Helper()
 	x := &explorer{}
@@ -81,7 +76,6 @@ func explore(t *testing.T, preemptions int, prepare func(x *explorer) (each, end
 		x.schedules, preemptions, time.Since(begin).Round(time.Millisecond))
 }
 
-// spawn adds a process, which begins when it is first picked.
 func (x *explorer) spawn(name string, body func()) {
 	p := &process{name: name, point: "begin"}
 	p.resume, p.stop = iter.Pull(func(yield func(struct{}) bool) {
@@ -97,11 +91,10 @@ func (x *explorer) spawn(name string, body func()) {
 	x.processes = append(x.processes, p)
 }
 
-// step lets others run. Outside of processes, while the scenario is prepared or
-// looked at, it does nothing.
+// step lets others run. Outside of processes it does nothing.
 func (x *explorer) step(point string) { x.await(point, nil) }
 
-// await lets others run until ready returns true; nil is always ready.
+// await lets others run until ready returns true. Nil is always ready.
 func (x *explorer) await(point string, ready func() bool) {
 	p := x.current
 	if p == nil {
@@ -114,7 +107,6 @@ func (x *explorer) await(point string, ready func() bool) {
 	p.ready = nil
 }
 
-// choose makes a decision that costs no preemption: it tries 0 first.
 func (x *explorer) choose(options int) int {
 	if options < 2 {
 		return 0
@@ -130,7 +122,6 @@ func (x *explorer) choose(options int) int {
 	return d.picked
 }
 
-// another prepares the next schedule in depth-first order.
 func (x *explorer) another() bool {
 	for n := len(x.path); n > 0; n-- {
 		if d := &x.path[n-1]; d.picked+1 < d.options {
@@ -142,7 +133,6 @@ func (x *explorer) another() bool {
 	return false
 }
 
-// run carries out one schedule.
 func (x *explorer) run(each func() string) string {
 	defer func() {
 		for _, p := range x.processes {
@@ -194,7 +184,6 @@ func (x *explorer) run(each func() string) string {
 
 func (p *process) enabled() bool { return !p.done && (p.ready == nil || p.ready()) }
 
-// story tells the schedule that was run last, for people.
 func (x *explorer) story() string {
 	var b strings.Builder
 	last := ""

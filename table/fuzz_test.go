@@ -7,8 +7,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// FuzzMap puts keys in and takes them out, with hashes that collide as the bytes say,
-// beside a plain map.
+// FuzzMap puts and removes keys with colliding hashes beside a plain map.
 func FuzzMap(f *testing.F) {
 	f.Add(uint8(0), []byte("abcdefghijklmnopqrstuvwxyz"))
 	f.Add(uint8(64), []byte("abababcdcdcdabcdefghefghijklmnopijklmnop"))
@@ -38,7 +37,7 @@ func FuzzMap(f *testing.F) {
 	})
 }
 
-// FuzzIndex adds filings, many at a time, and takes out the earliest, beside a list.
+// FuzzIndex adds filings, many at a time, and removes the earliest, beside a list.
 //
 // Promise: All keys that are due leave, in order, once.
 func FuzzIndex(f *testing.F) {
@@ -61,7 +60,6 @@ func FuzzIndex(f *testing.F) {
 					list = list[min(1, len(list)):]
 					continue
 				}
-				// By a step that is forward, or back, or none.
 				at += policy.Instant(int8(step[0]) / 2)
 				x.Add(filing[int]{at, &Entry[int]{}})
 				place, _ := slices.BinarySearch(list, at)

@@ -10,14 +10,14 @@ import (
 
 const second = policy.Instant(time.Second)
 
-// A rig is a table with a test as its writer and all of its callers.
+// A rig is a table with a test as its writer and callers.
 type rig[K comparable] struct {
 	*Table[K]
 	t testing.TB
 }
 
-// newRig makes a table of one take an hour a key, kept for a minute, unless the
-// options say otherwise. When the test has ended, map and index must agree.
+// newRig makes a table that admits one take an hour a key and keeps it a minute, by default. When
+// the test has ended, map and index must agree.
 func newRig[K comparable](t testing.TB, o Options) rig[K] {
 	t.Helper()
 	if o.Policy == nil {
@@ -34,7 +34,6 @@ func newRig[K comparable](t testing.TB, o Options) rig[K] {
 	return r
 }
 
-// open opens a key, which must be possible at once.
 func (r rig[K]) open(key K) *Entry[K] {
 	r.t.Helper()
 	e, status := r.View().Open(r.hash(key), key)
@@ -42,7 +41,7 @@ func (r rig[K]) open(key K) *Entry[K] {
 	return e
 }
 
-// take takes once from an entry, and reports whether that was allowed.
+// take takes once from an entry, and reports whether it was admitted.
 func (r rig[K]) take(e *Entry[K], now policy.Instant) bool {
 	r.t.Helper()
 	word, terms := r.View().Read(e)
@@ -52,7 +51,6 @@ func (r rig[K]) take(e *Entry[K], now policy.Instant) bool {
 	return d.Allowed && e.Advance(word, next|terms.EpochBit)
 }
 
-// add opens a key, takes once and has it filed.
 func (r rig[K]) add(key K, now policy.Instant) *Entry[K] {
 	r.t.Helper()
 	e := r.open(key)
@@ -61,7 +59,7 @@ func (r rig[K]) add(key K, now policy.Instant) *Entry[K] {
 	return e
 }
 
-// fileOne files an entry if it waits for that, and not the others in its slot.
+// fileOne files an entry that is in its slot, without the others.
 func (r rig[K]) fileOne(e *Entry[K], now policy.Instant) {
 	slot := r.slotOf(r.hash(e.key))
 	if n := nodeOf(slot, e); n != nil {
@@ -69,10 +67,10 @@ func (r rig[K]) fileOne(e *Entry[K], now policy.Instant) {
 	}
 }
 
-// has reports whether a key is in the table, and whether callers can see that.
+// has reports whether callers see the key.
 func (r rig[K]) has(key K) bool { return r.View().Look(r.hash(key), key) != nil }
 
-// settle lets the writer do all that is left behind, and counts the steps.
+// settle lets the writer finish, and counts the steps.
 func (r rig[K]) settle(now policy.Instant) (steps int) {
 	for r.Unsettled() {
 		r.Settle(now)
@@ -81,7 +79,6 @@ func (r rig[K]) settle(now policy.Instant) (steps int) {
 	return steps
 }
 
-// sweep sweeps until there is no more to do.
 func (r rig[K]) sweep(now policy.Instant) (evicted int) {
 	for more := true; more; {
 		result := r.Sweep(now, 64)
@@ -90,5 +87,4 @@ func (r rig[K]) sweep(now policy.Instant) (evicted int) {
 	return evicted
 }
 
-// oneHash gives every key the same hash.
 func oneHash[K comparable](K) uint64 { return 7 }

@@ -11,49 +11,42 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// filing is an entry in the index, with the instant from which it was last seen to be
-// fresh, or at which it was filed.
+// filing is an entry in the index. fresh is when it owed nothing as last seen, or when it was
+// filed.
 type filing[K comparable] struct {
 	fresh policy.Instant
 	entry *Entry[K]
 }
 
-// An index orders the filings by their instants. It belongs to the writer.
-//
-// It is a btree of leaves, each of which holds up to leafSize filings in no order. A
-// leaf is sorted only when it has become the first one: the order within the others
-// is never needed. Keys are mostly filed one instant after the other, which here
-// appends to the same leaf as the last time. A btree of the filings themselves took
-// 300 ns for each instead of 50, and 33 bytes instead of 16 to 23.
+// An index orders the filings by instant. It belongs to the writer. It is a btree of leaves with up
+// to leafSize filings each, of which only the first is sorted. Keys are mostly filed in order of
+// time, and so appended to one leaf. A btree of the filings themselves took 300 ns for each instead
+// of 50, and 33 bytes instead of 16 to 23.
 type index[K comparable] struct {
 	leaves *btree.BTreeG[*leaf[K]]
-	last   *leaf[K] // leaf of the filing added last, or nil
+	last   *leaf[K] // leaf of the last added filing, or nil
 	sought leaf[K]  // search key of leafOf
 	n      int
 }
 
-// A leaf holds the filings from low up to, but not including, high. The next leaf
-// begins there or later; an instant in between belongs to this one.
-//
-// If more than a leaf of filings are of one instant, several leaves have the same
-// low, ordered by serial. All except the last of these are full, or were, and have no
-// range: their high is their low.
+// A leaf holds the filings from low to before high. The next leaf begins at high or later; an
+// instant in between belongs to this leaf. If more than leafSize filings share an instant, several
+// leaves have the same low, ordered by serial. All except the last are full, or were, and have no
+// range: high is low.
 type leaf[K comparable] struct {
 	low, high policy.Instant
 	serial    int
-	latest    policy.Instant // none of the filings is later
+	latest    policy.Instant // no filing is later
 	filings   []filing[K]
 	sorted    bool // with the earliest at the end
 }
 
 const (
-	// leafSize is the number of filings in a leaf. Sorting that many takes 60 us. A
-	// flood's keys are filed slot by slot, so that their instants jump about over some
-	// thousand filings. With leaves of 256, four times as many instants lie outside the
-	// leaf of the filing before, and each of these costs a search of the btree.
-	leafSize = 1024
-	// leafDegree is the btree's degree: up to 2*degree-1 leaves a node.
-	leafDegree = 16
+	// leafSize is the number of filings in a leaf. Sorting that many takes 60 us. A flood's keys
+	// are filed slot by slot, and their instants jump about over some thousand filings. With leaves
+	// of 256, four times as many fall outside the last leaf, and each costs a search of the btree.
+	leafSize   = 1024
+	leafDegree = 16 // up to 2*leafDegree-1 leaves a node
 )
 
 func newIndex[K comparable]() *index[K] {
@@ -62,10 +55,8 @@ func newIndex[K comparable]() *index[K] {
 	})}
 }
 
-// Len returns the number of filings.
 func (x *index[K]) Len() int { return x.n }
 
-// Min returns the filing with the earliest instant.
 func (x *index[K]) Min() (f filing[K], ok bool) {
 	first, ok := x.leaves.Min()
 	if !ok {
@@ -78,7 +69,6 @@ func (x *index[K]) Min() (f filing[K], ok bool) {
 	return first.filings[len(first.filings)-1], true
 }
 
-// DeleteMin takes out the filing that Min returns.
 func (x *index[K]) DeleteMin() {
 	if _, ok := x.Min(); !ok {
 		return
@@ -118,7 +108,7 @@ func (x *index[K]) Add(f filing[K]) {
 	x.n++
 }
 
-// leafOf returns the leaf that a filing of that instant belongs to.
+// leafOf returns the leaf for a filing of that instant.
 func (x *index[K]) leafOf(fresh policy.Instant) (l *leaf[K]) {
 	if x.last != nil && x.last.low <= fresh && fresh < x.last.high {
 		return x.last
@@ -131,8 +121,7 @@ func (x *index[K]) leafOf(fresh policy.Instant) (l *leaf[K]) {
 	if l != nil {
 		return l
 	}
-	// It is earlier than all. The first leaf stays the first if its range begins
-	// sooner.
+	// It is earlier than all. Extend the first leaf.
 	if first, ok := x.leaves.Min(); ok {
 		first.low = fresh
 		return first
@@ -142,11 +131,10 @@ func (x *index[K]) leafOf(fresh policy.Instant) (l *leaf[K]) {
 	return l
 }
 
-// split makes room in a full leaf for a filing of the instant fresh, and returns the
-// leaf that now follows it.
+// split makes room in a full leaf for a filing of the instant fresh, and returns the next leaf.
 func (x *index[K]) split(l *leaf[K], fresh policy.Instant) (right *leaf[K]) {
 	right = &leaf[K]{low: fresh, high: l.high, latest: l.latest, filings: make([]filing[K], 0, leafSize)}
-	// As a rule the next filing is later than all others, and they stay together.
+	// Mostly the next filing is later than all others, and they stay together.
 	if fresh <= l.latest {
 		if low, ok := boundary(l.filings, fresh); ok {
 			right.low = low
@@ -161,8 +149,7 @@ func (x *index[K]) split(l *leaf[K], fresh policy.Instant) (right *leaf[K]) {
 			clear(l.filings[len(stay):])
 			l.filings = stay
 		} else {
-			// All are of one instant. This leaf is full of them and has no range any
-			// more.
+			// All are of one instant. This full leaf loses its range.
 			l.low = fresh
 		}
 	}
@@ -174,11 +161,10 @@ func (x *index[K]) split(l *leaf[K], fresh policy.Instant) (right *leaf[K]) {
 	return right
 }
 
-// boundary returns an instant that divides the filings, and one of the instant fresh,
-// into earlier ones and the rest, usually about half and half. ok is false if all are
-// of one instant.
+// boundary returns an instant that divides the filings and fresh about half and half, if they
+// differ.
 func boundary[K comparable](filings []filing[K], fresh policy.Instant) (low policy.Instant, ok bool) {
-	earliest, next := fresh, fresh // the least two that differ, if any do
+	earliest, next := fresh, fresh // the least two different instants, if any differ
 	for _, f := range filings {
 		switch {
 		case f.fresh < earliest:
@@ -198,10 +184,8 @@ func boundary[K comparable](filings []filing[K], fresh policy.Instant) (low poli
 	return next, next > earliest
 }
 
-// latestFirst is the order of a sorted leaf.
 func latestFirst[K comparable](a, b filing[K]) int { return cmp.Compare(b.fresh, a.fresh) }
 
-// All iterates over the filings, leaf by leaf, in no order within one.
 func (x *index[K]) All() iter.Seq[filing[K]] {
 	return func(yield func(filing[K]) bool) {
 		x.leaves.Ascend(func(l *leaf[K]) bool {

@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// whole compares the leaves with each other: their ranges follow one another, and
-// each filing is in the range of its leaf.
+// whole checks that the leaves' ranges follow one another and hold their filings.
 func whole(t *testing.T, x *index[int]) {
 	t.Helper()
 	n, before := 0, (*leaf[int])(nil)
@@ -44,8 +43,8 @@ func whole(t *testing.T, x *index[int]) {
 
 func latestLast(a, b filing[int]) int { return -latestFirst(a, b) }
 
-// Filings of few instants come and go, in many random ways: a leaf that holds those of
-// one instant alone, because the others have left, must not get in the way of another.
+// Filings of few instants come and go: a leaf left with a single instant must not get in the way of
+// another.
 func TestIndexOfFewInstants(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -108,8 +107,7 @@ func TestIndexKeepsALeafWhoseRangeIsGone(t *testing.T) {
 	require.Equal(t, leafSize+1, x.Len())
 }
 
-// Filings come in one order or another while the earliest leave: they leave in order,
-// all of them, once.
+// Filings come in any order while the earliest leave: all leave in order, once.
 func TestIndexGivesFilingsInOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for name, fresh := range map[string]func(i int64) int64{
@@ -147,7 +145,7 @@ func TestIndexGivesFilingsInOrder(t *testing.T) {
 				f := filing[int]{policy.Instant(fresh(int64(i))), &Entry[int]{key: i}}
 				x.Add(f)
 				is, entries[f.entry] = append(is, f.fresh), true
-				// Leave now and then, and from time to time all but a few.
+				// Remove some now and then, and sometimes all except a few.
 				for left := len(is); left > 0 && (random.IntN(4) == 0 || i%1500 == 1499 && left > 10); left-- {
 					leave()
 				}
@@ -172,8 +170,7 @@ func TestIndexGivesFilingsInOrder(t *testing.T) {
 	}
 }
 
-// Filings that come one after the other fill their leaves, and others fill them by
-// half at least.
+// Filings in order fill their leaves, and others at least half.
 func TestIndexFillsItsLeaves(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for name, c := range map[string]struct {

@@ -1,15 +1,13 @@
 package table
 
-// move is the replacement of a filed entry by another one of its key, during a change
-// of policy. The swap of from's word to moved makes to the key's entry, in one step.
-// Before the swap only the writer uses to.
+// A move replaces a filed entry during a change of policy. The swap of from's word to moved makes
+// to the key's entry; before it only the writer uses to.
 type move[K comparable] struct{ from, to *Entry[K] }
 
-// Successor returns the entry that has replaced a moved one, for a reservation of the same
-// terms. The count of its Returned goes on from the moved entry's. Successor returns nil if
-// the successor has left, or if that cannot be told: another entry of its key does not
-// know what was given back before. It cannot be told once any key of the same slot has
-// left under these terms.
+// Successor returns the entry that has replaced a moved entry, for a reservation of the same terms.
+// Its Returned continues the moved entry's count. Successor returns nil if the successor has left,
+// or might have: another entry of the key lacks that count. It might have left once any key of the
+// same slot has left under these terms.
 func (v View[K]) Successor(e *Entry[K], terms *Terms) *Entry[K] {
 	hash := v.t.hash(e.key)
 	to := v.t.find(hash, e.key)
@@ -20,12 +18,11 @@ func (v View[K]) Successor(e *Entry[K], terms *Terms) *Entry[K] {
 	return to
 }
 
-// Moved reports whether a change of policy has replaced the entry by another one.
+// Moved reports whether a change of policy has replaced the entry.
 func (e *Entry[K]) Moved() bool { return e.word.Load() == moved }
 
-// follow returns the entry, or its successor if a change of policy has replaced it, or nil
-// if that has left. What it returns may be replaced at any time: call it again for a word
-// that is moved.
+// follow returns the entry, its successor if a change of policy has replaced it, or nil if that has
+// left. The result may be replaced at any time: call it again for a word that is moved.
 func (t *Table[K]) follow(e *Entry[K]) *Entry[K] {
 	if e.Moved() {
 		return t.find(t.hash(e.key), e.key)
@@ -36,10 +33,9 @@ func (t *Table[K]) follow(e *Entry[K]) *Entry[K] {
 
 // Only the writer calls the methods below.
 
-// move replaces a filed entry by one whose word is of the present policy, and returns
-// that. It is announced first: calls that meet the old entry after the swap find the
-// new one in t.moving until the map has it. If the writer dies in between, the next
-// one calls endMove.
+// move replaces a filed entry by one with a word of the present policy, and returns that. It is
+// announced first: calls that meet the old entry after the swap find the new entry in t.moving
+// until the map has it. If the writer dies in between, the next one calls endMove.
 func (t *Table[K]) move(hash uint64, e *Entry[K]) *Entry[K] {
 	to := &Entry[K]{key: e.key}
 	t.moving.Store(&move[K]{e, to})
@@ -66,7 +62,6 @@ func (t *Table[K]) move(hash uint64, e *Entry[K]) *Entry[K] {
 	return to
 }
 
-// putMoved puts the successor of a moved entry into the map, and ends the move.
 func (t *Table[K]) putMoved(hash uint64, m move[K]) {
 	i, rest := t.shardOf(hash)
 	if s := t.shards[i].Load(); s != nil { // nil if cleared
@@ -76,8 +71,7 @@ func (t *Table[K]) putMoved(hash uint64, m move[K]) {
 	t.moving.Store(nil)
 }
 
-// endMove ends the move in which the last writer died, if there is one. If the old
-// entry is alive, nothing has happened.
+// endMove ends the move in which the last writer died, if any and if its old entry is dead.
 func (t *Table[K]) endMove() {
 	if m := t.moving.Load(); m != nil && m.from.word.Load() == moved {
 		t.putMoved(t.hash(m.from.key), *m)

@@ -6,8 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A reader at a node that is taken out of its slot must still reach those behind it,
-// whether or not the node was the first of the list.
+// A reader at an unlinked node, first in its list or not, still reaches those behind it.
 func TestSlotLeadsOnFromAnUnlinkedNode(t *testing.T) {
 	for _, gone := range []string{"first", "middle"} {
 		t.Run(gone, func(t *testing.T) {
@@ -27,7 +26,6 @@ func TestSlotLeadsOnFromAnUnlinkedNode(t *testing.T) {
 	}
 }
 
-// nodeOf returns the node of an entry in its slot, or nil.
 func nodeOf[K comparable](s *slot[K], e *Entry[K]) *node[K] {
 	n := s.Load()
 	for n != nil && n.entry != e {

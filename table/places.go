@@ -2,30 +2,26 @@ package table
 
 import "sync/atomic"
 
-// places counts the places of a table that are taken. A caller takes a place before
-// it pushes an entry, and may find then that another caller has pushed one of the
-// same key. So two counts are kept, in one word that is read at once: the places
-// taken, and how many of these are still uncertain. A table that looks full is full
-// only if none is uncertain.
+// places counts the taken places of a table. A caller takes a place before it pushes an entry, and
+// may find then that another caller has pushed one of the same key. So one word holds both the
+// places taken and how many are uncertain. A table is full only if none is uncertain.
 type places struct {
 	word atomic.Int64
-	// step, if set by a test, is called between reading the word and changing it.
+	// step, if set by a test, runs between reading and changing the word.
 	step func()
 }
 
-// The count of uncertain places is above that of all. 2^44 places and half a
-// million callers at a time are more than there can be.
+// The uncertain count is above the total. 2^44 places and half a million callers at a time cannot
+// occur.
 const (
 	uncertain = 1 << 44
 	certain   = uncertain - 1
 )
 
-// placeTaken is the result of places.take that took a place. Open never returns it.
-const placeTaken Status = -1
+const placeTaken Status = -1 // from places.take alone: a place was taken
 
-// take takes an uncertain place, and returns placeTaken, if one of most is free. It never
-// overshoots, not even for a moment, so that the count can be believed. Otherwise it
-// returns Full or Undecided.
+// take takes an uncertain place, and returns placeTaken, if one of most is free. Otherwise it
+// returns Full or Undecided. The count never overshoots, not even for a moment.
 func (p *places) take(most int64) Status {
 	for {
 		n := p.word.Load()
@@ -45,21 +41,15 @@ func (p *places) take(most int64) Status {
 	}
 }
 
-// cancel returns an uncertain place.
 func (p *places) cancel() { p.word.Add(-1 - uncertain) }
 
-// markUncertain makes a place uncertain, or uncertain once more.
 func (p *places) markUncertain() { p.word.Add(uncertain) }
 
-// confirm makes an uncertain place certain.
 func (p *places) confirm() { p.word.Add(-uncertain) }
 
-// release returns a place. If it is still uncertain, the caller that took it settles
-// that count.
+// release returns a place. If it is uncertain, the caller that took it settles that count.
 func (p *places) release() { p.word.Add(-1) }
 
-// taken returns the number of places taken.
 func (p *places) taken() int64 { return p.word.Load() & certain }
 
-// full reports whether all places are certainly taken.
 func (p *places) full(most int64) bool { return p.word.Load() == most }

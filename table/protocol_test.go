@@ -9,41 +9,32 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A world is a table with a few callers and a writer, all of them processes of an
-// explorer. The table is the real one. The callers do what package cell does, and the
-// writer does what package engine does, in a few lines each.
+// A world is a real table with a few callers and a writer, all of them processes of an explorer.
+// The callers do the work of package cell, and the writer that of package engine, in a few lines.
 //
 // After each step and at the end of each schedule these hold:
 //
-//  1. A key has at most one entry that is landed or filed.
-//  2. Such an entry is in its slot or in the map: a caller that looks for the key
-//     finds it.
+//  1. At most one entry of a key is landed or filed.
+//  2. Such an entry is in its slot or in the map: callers find it.
 //  3. There are never more entries than MaxKeys.
-//  4. The limit of each key is one take an hour, and no two takes of a key are
-//     nearer than that, unless the key was forgiven in between.
+//  4. Takes of a key are at least an hour apart, its limit, unless it was forgiven in between.
 //
 // And when all callers have ended and the writer has settled:
 //
-//  5. A call that was not refused was admitted: there were as many takes as the
-//     scenario says.
+//  5. Every call not refused was admitted: there were as many takes as the scenario says.
 //  6. The takes are still in the word of the entry.
-//  7. Map, index and count of entries agree, and the nursery is empty: all dead
-//     entries have left.
+//  7. Map, index and count agree, and the nursery is empty: all dead entries have left.
 //
-// In some scenarios the policy changes. All takes are allowed there, and a word says
-// which policy left it (see tally), so that in place of (4) to (6) these hold after
-// each step:
+// In some scenarios the policy changes. All takes are admitted, and a word says which policy left
+// it (see tally). In place of (4) to (6) these hold after each step:
 //
-//  8. No policy is given a word of another, except to Carry it; and its epoch bit
-//     says truly whether a word is of the present policy or of the one before.
-//  9. The units in the words of a key, evicted ones included, are as many as were
-//     taken: none is lost or translated twice.
+//  8. No policy gets a word of another, except to Carry it. The epoch bit says truly whether a
+//     word is of the present policy or the one before.
+//  9. The words of a key, evicted ones included, have all units taken: none lost or carried twice.
 //  10. Nothing is evicted before it is fresh.
-//  11. Unless a change is under way, all words have the present epoch bit, also
-//     those of keys that were never used.
+//  11. Unless a change is under way, all words have the present epoch bit, also of unused keys.
 //
-// And at the end every change was answered, the last one that was made holds, and
-// none is under way.
+// And at the end every change was answered, the last one made holds, and none is under way.
 type world struct {
 	*explorer
 	table *Table[string]
@@ -112,7 +103,7 @@ func (w *world) fault(point string) {
 	}
 }
 
-// caller adds a process that takes once for each of the keys.
+// caller adds a process that takes once for each key.
 func (w *world) caller(keys ...string) {
 	w.calling++
 	w.spawn(fmt.Sprintf("caller %d %v", w.calling, keys), func() {
@@ -123,9 +114,8 @@ func (w *world) caller(keys ...string) {
 	})
 }
 
-// call is cell.Choke on a key. That looks the key up first and opens it only if
-// that finds nothing; as looking changes nothing, and Open begins with another
-// look, callers go to Open at once here, and there are fewer schedules.
+// call is cell.Choke on a key, but begins with Open instead of a look: there are fewer schedules,
+// and Open looks first.
 func (w *world) call(key string) {
 	view, hash := w.table.View(), w.table.hash(key)
 	now := w.now
@@ -168,7 +158,6 @@ func (w *world) peeker(key string) {
 	})
 }
 
-// seeker is peeker for View.Seek.
 func (w *world) seeker(key string) {
 	w.calling++
 	w.spawn("seeker", func() {
@@ -180,7 +169,6 @@ func (w *world) seeker(key string) {
 	})
 }
 
-// takeFrom returns false if the entry is dead.
 func (w *world) takeFrom(e *Entry[string], now policy.Instant) bool {
 	for {
 		w.step("take: read")
@@ -201,8 +189,7 @@ func (w *world) takeFrom(e *Entry[string], now policy.Instant) bool {
 	}
 }
 
-// changer adds a process that replaces the policy by one tally after another, as
-// Cell.SetPolicy does.
+// changer adds a process that replaces the policy by each tally, as Cell.SetPolicy does.
 func (w *world) changer(ids ...uint64) {
 	w.calling++
 	w.spawn("changer", func() {
@@ -233,7 +220,6 @@ func (w *world) change(id uint64) ChangeResult {
 	return <-c.Answer()
 }
 
-// walker adds a process that goes through all entries while key is in use.
 func (w *world) walker(key string) {
 	w.calling++
 	w.spawn("walker", func() {
@@ -250,7 +236,6 @@ func (w *world) walker(key string) {
 	})
 }
 
-// file sends the command to file an entry, which may be lost.
 func (w *world) file(e *Entry[string], now policy.Instant) {
 	if w.losses > 0 && w.choose(2) == 1 {
 		w.losses--
@@ -269,7 +254,6 @@ func (w *world) send(command func()) {
 	w.resting = false
 }
 
-// writer adds the process of the writer, which is restarted when killed.
 func (w *world) writer() {
 	w.spawn("writer", func() {
 		for !w.incarnation() {
@@ -333,11 +317,10 @@ func (w *world) again(e *Entry[string]) func() {
 	return func() { w.table.Apply(FileCommand[string](w.table.hash(e.key), w.now)) }
 }
 
-// landed opens a key and takes once, before the processes begin; the writer has
-// yet to file it.
+// landed opens a key and takes once before the processes begin, unfiled.
 func (w *world) landed(key string) { w.call(key) }
 
-// known opens a key, takes once and files it, before the processes begin.
+// known is landed, and files the key.
 func (w *world) known(key string) *Entry[string] {
 	w.call(key)
 	w.queue[0]()
@@ -347,20 +330,18 @@ func (w *world) known(key string) *Entry[string] {
 	return e
 }
 
-// unused opens a key and files it, without a take, before the processes begin.
+// unused opens and files a key before the processes begin.
 func (w *world) unused(key string) {
 	e, _ := w.table.View().Open(w.table.hash(key), key)
 	w.table.File(w.table.hash(e.key), w.now)
 	w.seen = append(w.seen, e)
 }
 
-// tallied begins a scenario in which the policy changes.
 func (w *world) tallied() {
 	w.tallies, w.holds = true, 1
 	w.table.terms.Store(newTerms(tally{1}, 0, nil, nil))
 }
 
-// each checks the properties that hold after every step.
 func (w *world) each() string {
 	for i := range w.table.nursery {
 		for n := w.table.nursery[i].Load(); n != nil; n = n.next.Load() {
@@ -408,7 +389,6 @@ func (w *world) each() string {
 	return ""
 }
 
-// eachTally checks the properties that hold after every step if the policy changes.
 func (w *world) eachTally() string {
 	units := map[string]int{}
 	terms := w.table.terms.Load()
@@ -422,7 +402,7 @@ func (w *world) eachTally() string {
 		case moved:
 			w.last[i] = 0 // its successor has all
 		case tombstone:
-			// Only the evicting writer kills a used entry.
+			// Only an eviction kills a used entry.
 			if fresh := policy.Instant(w.last[i]&(1<<tallyCount-1)) * second; fresh > w.now {
 				return fmt.Sprintf("key %s was evicted %v too early", e.key, time.Duration(fresh-w.now))
 			}
@@ -445,8 +425,8 @@ func (w *world) eachTally() string {
 	return ""
 }
 
-// misfit tells what is wrong with the word of a live entry of tallies, or "". The
-// writer must be at rest, or the caller be between two of its steps.
+// misfit returns an error text for the word of a live entry of tallies, or "". The writer must be
+// at rest, or the caller between two of its steps.
 func misfit(t *Table[string], terms *Terms, e *Entry[string]) string {
 	word := e.Word()
 	if word >= tentative {
@@ -471,7 +451,6 @@ func (w *world) filed(hash uint64, e *Entry[string]) bool {
 	return s != nil && s.has(s.place(hash, rest), e)
 }
 
-// end checks the properties that hold when all processes have ended.
 func (w *world) end() string {
 	w.current = nil
 	for i := range w.table.nursery {

@@ -15,9 +15,8 @@ func TestNewTableIsSettled(t *testing.T) {
 	require.Equal(t, 1, r.settle(1), "a look at the nursery is all there is to do")
 }
 
-// A new writer comes to all shards, a bounded number of entries at a time. Those that
-// are due leave, and each of the others ends with one filing, under what its word says
-// and not what the old index said.
+// A new writer visits all shards in bounded steps. Due entries leave, and the others end with one
+// filing each, by their words and not by the old index.
 func TestRecoverIndexesInSteps(t *testing.T) {
 	const shards = 5
 	r := newRig[int](t, Options{MaxKeys: shards * keysPerShard})
@@ -42,7 +41,6 @@ func TestRecoverIndexesInSteps(t *testing.T) {
 	require.Zero(t, r.sweep(2*hour))
 }
 
-// Keys are filed and swept between the steps of a recovery.
 func TestRecoverWhileWorkGoesOn(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 8 * keysPerShard})
 	for key := range 4000 {
@@ -60,8 +58,7 @@ func TestRecoverWhileWorkGoesOn(t *testing.T) {
 	require.Less(t, r.View().Len(), 100)
 }
 
-// A writer dies at each of its points. Whatever it was doing, the next one ends up
-// with a table that is consistent and has lost nothing.
+// Wherever a writer dies, the next one ends up with a consistent table that has lost nothing.
 //
 // Promise: A writer's death at any point refills no bucket.
 func TestRecoverFromDeathAtEachPoint(t *testing.T) {
@@ -127,8 +124,8 @@ func TestRecoverFromDeathAtEachPoint(t *testing.T) {
 	}
 }
 
-// What is in the nursery when its command is lost is adopted, wherever it is, a
-// bounded number of slots and entries a step, and also if more is lost all the time.
+// Entries whose command was lost are adopted in bounded steps, wherever they are, even if more are
+// lost all the time.
 func TestSettleAdoptsLostFilings(t *testing.T) {
 	for _, unceasing := range []bool{false, true} {
 		r := newRig[uint64](t, Options{MaxKeys: 1 << 20})
@@ -152,8 +149,7 @@ func TestSettleAdoptsLostFilings(t *testing.T) {
 	}
 }
 
-// Settling lands an entry whose caller has not landed it, so that no caller can block
-// a slot by stalling.
+// Settling lands tentative entries, so that a stalled caller cannot block a slot.
 func TestSettleLandsTentativeEntries(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.open("a")
@@ -165,15 +161,13 @@ func TestSettleLandsTentativeEntries(t *testing.T) {
 	require.True(t, r.take(e, 1), "its caller goes on as if nothing had been")
 }
 
-// Shards without entries cost a new writer no steps.
 func TestRecoverPassesByEmptyShards(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 100 * keysPerShard})
 	r.Recover()
 	require.Equal(t, len(r.nursery)/settleStep, r.settle(1), "a look at the nursery is all there is to do")
 }
 
-// Writers that all die when they have gone through one shard, before they are asked to
-// sweep: the idle keys of every shard leave nevertheless.
+// Even if each writer dies after one shard, before it sweeps, the idle keys of every shard leave.
 func TestRecoverGoesOnWhereThePredecessorWas(t *testing.T) {
 	const shards, keys, idle = 5, 5 * settleStep, 5 * settleStep / 4
 	r := newRig[int](t, Options{MaxKeys: shards * keysPerShard})
@@ -192,8 +186,8 @@ func TestRecoverGoesOnWhereThePredecessorWas(t *testing.T) {
 	}
 }
 
-// A writer dies when it has just evicted a key, and the key returns before the next one
-// has come to what is left: only that leaves.
+// A writer dies after evicting a key, and the key returns before the next writer removes the rest:
+// only the dead entry leaves.
 func TestKeyReturnsBeforeRecoveryBuriesIt(t *testing.T) {
 	armed := false
 	r := newRig[string](t, Options{Fault: func(point string) {

@@ -43,7 +43,7 @@ func TestRoomIsMadeByTheLeastDebt(t *testing.T) {
 	require.False(t, r.take(offender, 100*second))
 }
 
-// The index knows of the offender only that it took once, first of all.
+// The index knows the offender's first take only, the earliest of all.
 func TestRoomIsMadeByTheLeastDebtThoughTheIndexIsStale(t *testing.T) {
 	r := newCrowd(t, 2)
 	offender := r.add("offender", 100*second)
@@ -81,7 +81,6 @@ func TestRoomIsMadeAsAskedAndNoMore(t *testing.T) {
 	require.Zero(t, r.View().Len(), "an empty table makes no more")
 }
 
-// Looks are bounded also when all keys turn out to be in use.
 func TestRoomGivesUpLooking(t *testing.T) {
 	r := newCrowd(t, 8)
 	for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
@@ -103,8 +102,6 @@ func TestRoomIsNotMadeByLandedEntries(t *testing.T) {
 	require.False(t, r.has("a"))
 }
 
-// While the index is being rebuilt the key with the least debt is not known.
-//
 // Promise: No key is given up while the index is rebuilt.
 func TestRoomIsNotMadeDuringRecovery(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 4 * keysPerShard})
@@ -121,8 +118,8 @@ func TestRoomIsNotMadeDuringRecovery(t *testing.T) {
 	require.Equal(t, 4*keysPerShard-1, r.View().Len())
 }
 
-// Once a caller has found the table full, room is made ahead of need with each key
-// filed, until the table has emptied by an eighth.
+// Once a caller has found the table full, each filing makes room ahead of need, until an eighth is
+// free.
 func TestRoomIsMadeAheadOfNeed(t *testing.T) {
 	const maxKeys = 4 * roomShare // so that 4 places are kept free
 	r := newRig[int](t, Options{MaxKeys: maxKeys})
@@ -145,7 +142,6 @@ func TestRoomIsMadeAheadOfNeed(t *testing.T) {
 	require.False(t, r.nearlyFull)
 }
 
-// A key that owes nothing from this very instant on has nothing to be forgiven.
 func TestRoomForgivesNoKeyThatIsJustFresh(t *testing.T) {
 	r := newCrowd(t, 1)
 	r.add("a", 1*second) // owes until second 2
@@ -154,7 +150,7 @@ func TestRoomForgivesNoKeyThatIsJustFresh(t *testing.T) {
 	require.Zero(t, r.counters.Forgiven.Load())
 }
 
-// A place that was made is taken at once. That costs no other key its place.
+// A place just made is taken at once. That costs no other key its place.
 func TestRoomIsMadeOnce(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 3})
 	r.add("a", 1)
@@ -171,7 +167,6 @@ func TestRoomIsMadeOnce(t *testing.T) {
 	require.True(t, r.has("b"))
 }
 
-// Firm keys make no room, whatever the index takes them for, and others do.
 func TestFirmKeysMakeNoRoom(t *testing.T) {
 	r := newRig[string](t, Options{
 		Policy: policy.Must(policy.Funnel(10, 1, time.Second)), MaxKeys: 4, Firm: 5 * time.Second,
@@ -196,8 +191,7 @@ func TestFirmKeysMakeNoRoom(t *testing.T) {
 	require.True(t, r.has("stale"))
 }
 
-// A key that was reset after it was filed as a firm one makes room, once the index was
-// rebuilt.
+// A key reset after it was filed as firm makes room, once the index is rebuilt.
 func TestResetKeysMakeRoomAmongFirmOnes(t *testing.T) {
 	r := newRig[string](t, Options{
 		Policy: policy.Must(policy.Funnel(10, 1, time.Second)), MaxKeys: 3, Firm: time.Second,
@@ -223,7 +217,6 @@ func TestResetKeysMakeRoomAmongFirmOnes(t *testing.T) {
 	require.True(t, r.has("a") && r.has("c"))
 }
 
-// Without Options.Firm a reset is of no concern to the writer.
 func TestResetIsNotNotedWithoutFirmKeys(t *testing.T) {
 	r := newCrowd(t, 3)
 	r.View().NoteReset()

@@ -8,15 +8,14 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/race"
 )
 
-// The hashes of scenarios: a and b share a slot, and the lowest bit of c is
-// another, so that it has its own.
+// a and b share a slot; c, by its lowest bit, has its own.
 var (
 	sameSlot = map[string]uint64{"a": 2 << 20, "b": 4 << 20, "c": 1}
 	sameHash = map[string]uint64{"a": 6, "b": 6, "c": 6}
 )
 
-// A scenario prepares a world, adds its callers and its script, and says how many
-// takes there should be. The writer is added to all.
+// A scenario prepares a world with its callers and script, and says how many takes there should be.
+// The writer is added to all.
 type scenario struct {
 	name        string
 	preemptions int
@@ -291,13 +290,12 @@ var scenarios = []scenario{
 	}},
 }
 
-// TestSchedules runs every scenario under every schedule that its number of
-// preemptions allows. Properties: see world.
+// TestSchedules runs every scenario under every schedule with so many preemptions. See world for
+// the properties.
 //
 // Promise: A key has at most one entry to take from, in any order of steps.
 func TestSchedules(t *testing.T) {
-	// Each schedule has a table of its own, so most of the time would go into
-	// collecting them.
+	// Each schedule has its own table: collecting them would take most of the time.
 	percent := debug.SetGCPercent(800)
 	t.Cleanup(func() { debug.SetGCPercent(percent) })
 	for _, s := range scenarios {

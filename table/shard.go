@@ -7,22 +7,19 @@ import (
 	"unsafe"
 )
 
-// A shard is a hash table of entries that one goroutine changes, the writer, and that
-// all others read without a lock. An entry stays in its slot until it leaves; growing
-// and shrinking make a new shard. So a reader finds every entry that is in the shard
-// from the beginning to the end of its search. An entry in a newer shard came after
-// the search began.
+// A shard is a hash table of entries, changed by the writer alone and read by all goroutines
+// without a lock. An entry stays in its slot until it leaves; growing and shrinking make a new
+// shard. So a reader finds every entry that is in the shard during its whole search. An entry in a
+// newer shard came after the search began.
 type shard[K comparable] struct {
 	buckets []bucket[K]
 }
 
-// A bucket is as large as a cache line: a word of tags and seven slots. An entry
-// whose own bucket is full is put into the next one that has room.
+// A bucket fills a cache line. An entry that finds its bucket full is put into the next with room.
 type bucket[K comparable] struct {
-	// tags has a byte for each slot: 0 if it is free, otherwise a part of the entry's
-	// hash, so that a search looks at hardly any other entry. The eighth byte counts
-	// the entries that found this bucket full and are further on; once it has reached
-	// manyPassed, it stays there.
+	// tags has a byte for each slot: 0 if it is free, otherwise a part of the entry's hash, which
+	// spares a search most other entries. The eighth byte counts the entries that found this bucket
+	// full and are further on; at manyPassed it stays.
 	tags  atomic.Uint64
 	slots [slotsPerBucket]atomic.Pointer[Entry[K]]
 }
@@ -35,10 +32,9 @@ const (
 	lowBits  = 0x0101010101010101
 	highBits = 0x0080808080808080 // of the tags
 
-	// Doubling from leastBuckets on, a shard of keysPerShard keys has 1,280
-	// buckets, of which five in seven slots are taken: 13 bytes a key. It grows
-	// when there are more than fullBucket entries a bucket, and shrinks below an
-	// eighth of that.
+	// Doubling from leastBuckets on, a shard of keysPerShard keys has 1,280 buckets with five in
+	// seven slots taken: 13 bytes a key. It grows above fullBucket entries a bucket, and shrinks
+	// below an eighth of that.
 	leastBuckets = 5
 	fullBucket   = 6
 )
@@ -47,11 +43,10 @@ func newShard[K comparable](buckets int) *shard[K] {
 	return &shard[K]{make([]bucket[K], buckets)}
 }
 
-// A place is the first bucket in which to look for an entry, and its tag.
+// A place is the first bucket to search for an entry, and its tag.
 type place struct{ bucket, tag uint64 }
 
-// place returns the place of a hash in the shard; rest is what shardOf left of the
-// hash. The tag uses bits that neither choice uses.
+// place returns the place of a hash; rest is from shardOf. The tag uses other bits.
 func (s *shard[K]) place(hash, rest uint64) place {
 	bucket, _ := bits.Mul64(rest, uint64(len(s.buckets)))
 	return place{bucket, max(hash&0xff, 1)}
@@ -76,8 +71,7 @@ func (s *shard[K]) find(p place, key K) *Entry[K] {
 	return nil
 }
 
-// same returns the high bit of each byte of tags that equals the tag, and sometimes
-// of the byte after such a byte.
+// same returns the high bit of each byte equal to the tag, and sometimes of the byte after it.
 func same(tags, tag uint64) uint64 {
 	differ := tags ^ tag*lowBits
 	return (differ - lowBits) &^ differ & highBits
@@ -90,7 +84,6 @@ func (s *shard[K]) next(bucket uint64) uint64 {
 	return bucket
 }
 
-// all iterates over the entries, dead ones too.
 func (s *shard[K]) all() iter.Seq[*Entry[K]] {
 	return func(yield func(*Entry[K]) bool) {
 		for i := range s.buckets {
@@ -105,7 +98,6 @@ func (s *shard[K]) all() iter.Seq[*Entry[K]] {
 
 // Only the writer calls the methods below.
 
-// has reports whether this very entry is in the shard.
 func (s *shard[K]) has(p place, e *Entry[K]) bool {
 	for range s.buckets {
 		b := &s.buckets[p.bucket]
@@ -123,7 +115,7 @@ func (s *shard[K]) has(p place, e *Entry[K]) bool {
 	return false
 }
 
-// add puts in an entry that is not there yet. A slot must be free.
+// add adds a new entry. A slot must be free.
 func (s *shard[K]) add(p place, e *Entry[K]) {
 	for {
 		b := &s.buckets[p.bucket]
@@ -142,7 +134,6 @@ func (s *shard[K]) add(p place, e *Entry[K]) {
 	}
 }
 
-// drop takes out an entry that is there.
 func (s *shard[K]) drop(p place, e *Entry[K]) {
 	for {
 		b := &s.buckets[p.bucket]
@@ -161,7 +152,6 @@ func (s *shard[K]) drop(p place, e *Entry[K]) {
 	}
 }
 
-// replace puts an entry in the slot of another one of its key, if that is there.
 func (s *shard[K]) replace(p place, old, e *Entry[K]) {
 	for range s.buckets {
 		b := &s.buckets[p.bucket]
@@ -175,7 +165,6 @@ func (s *shard[K]) replace(p place, old, e *Entry[K]) {
 	}
 }
 
-// insert puts an entry into the map. It returns false if the entry is there already.
 func (t *Table[K]) insert(hash uint64, e *Entry[K]) bool {
 	i, rest := t.shardOf(hash)
 	s := t.shards[i].Load()
@@ -193,8 +182,8 @@ func (t *Table[K]) insert(hash uint64, e *Entry[K]) bool {
 	return true
 }
 
-// remove takes a dead entry out of the map and gives its place back. No fault point
-// may come between the two: a writer that died there would leave the place taken.
+// remove takes a dead entry out of the map and returns its place. No fault point may come between
+// the two: a writer that died there would leave the place taken.
 func (t *Table[K]) remove(hash uint64, e *Entry[K]) {
 	i, rest := t.shardOf(hash)
 	s := t.shards[i].Load()
@@ -213,14 +202,12 @@ func (t *Table[K]) remove(hash uint64, e *Entry[K]) {
 	}
 }
 
-// An unseenBucket is a bucket of a shard that no reader has yet. Its fields lie as the
-// bucket's do, and are stored without the lock of an atomic store.
+// An unseenBucket has the layout of a bucket. Before any reader has it, plain stores are faster.
 type unseenBucket[K comparable] struct {
 	tags  uint64
 	slots [slotsPerBucket]*Entry[K]
 }
 
-// addUnseen is add for a shard that no reader has yet.
 func (s *shard[K]) addUnseen(p place, e *Entry[K]) {
 	for {
 		b := (*unseenBucket[K])(unsafe.Pointer(&s.buckets[p.bucket]))
@@ -238,11 +225,9 @@ func (s *shard[K]) addUnseen(p place, e *Entry[K]) {
 	}
 }
 
-// resize copies a shard into a new one. Readers of the old one find in it all that
-// was there; they find later entries in their second look.
-//
-// All entries of a bucket are hashed before any is put into its new place, so that
-// their cache misses, and those of their keys, overlap.
+// resize copies a shard into a new one. Readers of the old shard find all its entries in it; they
+// find later entries in their second look. All entries of a bucket are hashed before any is placed,
+// so that cache misses overlap.
 func (t *Table[K]) resize(i, buckets int) *shard[K] {
 	resized := newShard[K](buckets)
 	old := t.shards[i].Load()

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// put puts a live entry of the key into the map, as the writer does.
+// put puts a live entry into the map, as the writer does.
 func (r rig[K]) put(key K) *Entry[K] {
 	r.t.Helper()
 	e := &Entry[K]{key: key}
@@ -19,21 +19,19 @@ func (r rig[K]) put(key K) *Entry[K] {
 	return e
 }
 
-// pull takes out what put has put in.
 func (r rig[K]) pull(e *Entry[K]) {
 	e.word.Store(tombstone)
 	r.remove(r.hash(e.key), e)
 }
 
-// newMap is a table of which only the map is used: nothing is counted or indexed.
+// newMap is a table with its map in use alone: nothing is counted or indexed.
 func newMap[K comparable](t *testing.T, maxKeys int, hasher func(K) uint64) rig[K] {
 	r := rig[K]{New[K](Options{Policy: newRig[K](t, Options{}).terms.Load().Policy, Idle: 1, MaxKeys: maxKeys}), t}
 	r.hasher = hasher
 	return r
 }
 
-// Keys come and go, over many sizes of the map and with hashes that collide more or
-// less: what is in the map is found, and nothing else.
+// Keys with colliding hashes come and go, over many sizes of the map.
 func TestMapHoldsWhatAPlainMapHolds(t *testing.T) {
 	for name, hasher := range map[string]func(int) uint64{
 		"hashes differ":            nil,
@@ -90,7 +88,6 @@ func TestMapHoldsWhatAPlainMapHolds(t *testing.T) {
 	}
 }
 
-// Growing a shard stores the fields of its buckets as those of an unseenBucket.
 func TestUnseenBucketLiesAsABucket(t *testing.T) {
 	var seen bucket[string]
 	var unseen unseenBucket[string]
@@ -101,7 +98,7 @@ func TestUnseenBucketLiesAsABucket(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(unseen), unsafe.Sizeof(seen))
 }
 
-// So many keys of one hash that the buckets lose count of the entries that passed by.
+// So many keys of one hash that the buckets lose count of passing entries.
 func TestMapLosesCountSafely(t *testing.T) {
 	for name, keys := range map[string]int{
 		"adding": 3 * manyPassed,
@@ -123,8 +120,7 @@ func TestMapLosesCountSafely(t *testing.T) {
 	}
 }
 
-// While the writer adds and removes keys, so that the map grows and shrinks all the
-// time, readers find every key that stays, and none that was never there.
+// Readers find every key that stays, and no unknown key, while the map grows and shrinks.
 func TestMapIsReadWhileItChanges(t *testing.T) {
 	for name, hasher := range map[string]func(int) uint64{
 		"hashes differ": nil,
@@ -178,8 +174,7 @@ func TestMapIsReadWhileItChanges(t *testing.T) {
 	}
 }
 
-// passed compares the counts of the buckets with the entries that are not in their
-// own bucket.
+// passed compares the buckets' counts with the entries outside their own bucket.
 func (r rig[K]) passed() {
 	s := r.shards[0].Load()
 	if s == nil {

@@ -8,14 +8,13 @@ import (
 
 // Reading is the state of a key at one moment, and the terms by which it is read.
 type Reading struct {
-	Terms *Terms
-	State uint64
-	// Foreign is Entry.HasForeignTurn.
-	Foreign bool
+	Terms   *Terms
+	State   uint64
+	Foreign bool // Entry.HasForeignTurn
 }
 
-// State reads the state of an entry's key, in the entry or in the one that has replaced it
-// since. ok is false if that is dead.
+// State reads the state of an entry's key, in the entry or its successor. ok is false if it is
+// dead.
 func (v View[K]) State(e *Entry[K]) (r Reading, ok bool) {
 	for {
 		if e = v.t.follow(e); e == nil {
@@ -29,13 +28,11 @@ func (v View[K]) State(e *Entry[K]) (r Reading, ok bool) {
 	}
 }
 
-// Drain ends all keys, and calls each with the last state of every one. No call can advance
-// the word of such a key from then on. Keys may land meanwhile: Drain ends those that landed
-// before it began, and perhaps later ones. It is for the end of a table, when the writer has
-// stopped; Clear comes after it.
+// Drain ends all keys and calls each with every key's last state. No call can advance such a word
+// from then on. Drain ends the keys that landed before it began, and perhaps later ones. It is for
+// the end of a table, when the writer has stopped; Clear comes after it.
 func (t *Table[K]) Drain(each func(*Entry[K], Reading)) {
-	// The nursery first: a writer that could not be stopped may move entries from there
-	// to the map.
+	// The nursery first: a writer that could not be stopped may move entries from there to the map.
 	for i := range t.nursery {
 		for n := t.nursery[i].Load(); n != nil; n = n.next.Load() {
 			t.drain(n.entry, each)
@@ -54,8 +51,8 @@ func (t *Table[K]) Drain(each func(*Entry[K], Reading)) {
 	}
 }
 
-// drain ends an entry, unless it is dead. The swap that succeeds fixes the last word: a
-// call that has taken by then is in it, any other finds a tombstone.
+// drain ends an entry unless it is dead. The swap that succeeds fixes the last word: a call that
+// has taken by then is in it, any other finds a tombstone.
 func (t *Table[K]) drain(e *Entry[K], each func(*Entry[K], Reading)) {
 	for {
 		// The writer may have died while it replaced it.
@@ -78,22 +75,19 @@ func (t *Table[K]) drain(e *Entry[K], each func(*Entry[K], Reading)) {
 	}
 }
 
-// Loader fills a new table with keys that were saved. Table.Loader makes one. One
-// goroutine uses it, before the table has a writer or a caller. The writer puts what was
-// loaded into the index.
+// Loader fills a new table with saved keys. Table.Loader makes one. One goroutine uses it, before
+// the table has a writer or a caller. The writer indexes the loaded keys.
 type Loader[K comparable] struct {
 	t *Table[K]
-	// least orders the entries by debt from when the table is full. Entries that are
-	// not in the map any more may be among them.
+	// least orders the entries by debt once the table is full. Some may be out of the map.
 	least byDebt[K]
 }
 
-// Loader returns a loader.
 func (t *Table[K]) Loader() *Loader[K] { return &Loader[K]{t: t} }
 
 // Add puts a key into the map, with a state of the table's policy and the mark of
-// Entry.HasForeignTurn. A key that was added before is replaced. If the table is full, the
-// key that owes least is left out, which may be this one, and what it owes is forgiven.
+// Entry.HasForeignTurn. It replaces a key that was added before. If the table is full, the key that
+// owes least is left out, perhaps this one, and its debt is forgiven.
 func (l *Loader[K]) Add(key K, state uint64, foreign bool) {
 	t := l.t
 	hash := t.hash(key)
@@ -117,8 +111,7 @@ func (l *Loader[K]) Add(key K, state uint64, foreign bool) {
 	}
 }
 
-// makeRoom drops the entry that owes least, unless a key that is fresh from that instant on
-// owes no more, and reports whether it did.
+// makeRoom drops the entry that owes least, unless that owes as much as a key with this fresh.
 func (l *Loader[K]) makeRoom(fresh policy.Instant) bool {
 	if l.least == nil {
 		for i := range l.t.shards {
@@ -147,21 +140,18 @@ func (l *Loader[K]) makeRoom(fresh policy.Instant) bool {
 	}
 }
 
-// drop takes an entry out of the map.
 func (l *Loader[K]) drop(e *Entry[K]) {
 	e.word.Store(tombstone)
 	l.t.remove(l.t.hash(e.key), e)
 }
 
-// Done ends the loading, and sets the table's policy, which reads the same words as before.
-// No key that is opened takes before the instant now: one that was not loaded was as good as
-// new by then.
+// Done ends the loading and sets the table's policy, which reads the same words as before. No key
+// that is opened takes before the instant now: one that was not loaded was as good as new by then.
 func (l *Loader[K]) Done(p policy.Policy, now policy.Instant) {
 	l.t.terms.Store(newTerms(p, 0, nil, nil))
 	l.t.horizon.Store(int64(now))
 }
 
-// byDebt is a heap of entries, of which the first owes least.
 type byDebt[K comparable] []filing[K]
 
 func (h byDebt[K]) Len() int           { return len(h) }

@@ -11,10 +11,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A table is drained among calls that take from a known key and from new ones, in every
-// order of their steps. Each unit that was admitted is in the last words. As in package
-// cell, a table that is closed opens no key, and a call on a new key is refused if it is
-// closed after its take.
+// A table is drained among calls on known and new keys, in every order of steps. Each admitted unit
+// is in the last words. As in package cell, a closed table opens no key and refuses a new key that
+// finds it closed after its take.
 func TestDrainMissesNoUnit(t *testing.T) {
 	for _, keys := range [][]string{{"known", "known"}, {"new", "new"}, {"known", "new", "other"}} {
 		t.Run(fmt.Sprint(keys), func(t *testing.T) {
@@ -79,7 +78,7 @@ func TestDrainMissesNoUnit(t *testing.T) {
 	}
 }
 
-// A drained table has only dead entries, and a new word is in it no more.
+// A drained table has only dead entries, and new words never reach it.
 func TestDrainEndsEveryEntry(t *testing.T) {
 	table := New[int](Options{Policy: policy.Must(policy.Funnel(100, 1, time.Hour)), Idle: time.Minute, MaxKeys: 1000})
 	var all []*Entry[int]
@@ -109,8 +108,7 @@ func TestDrainEndsEveryEntry(t *testing.T) {
 	table.Drain(func(*Entry[int], Reading) { t.Error("an entry that is dead") })
 }
 
-// A loader keeps the keys that owe most, whatever their order, and takes a key that comes
-// again by its last word. The table is as one that was filled by calls.
+// A loader keeps the keys with the most debt, in any order, each with its last word.
 func TestLoaderKeepsWhatOwesMost(t *testing.T) {
 	const most = 50
 	for range 20 {
@@ -146,7 +144,6 @@ func TestLoaderKeepsWhatOwesMost(t *testing.T) {
 	}
 }
 
-// An entry that is found by a walk and replaced before it is read is read where it is now.
 func TestStateFollowsTheKey(t *testing.T) {
 	r := newTally[string](t, Options{})
 	r.add("a", 1)

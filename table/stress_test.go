@@ -12,15 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Eight callers take from a few keys as fast as they can, while a writer files,
-// evicts, copies shards and is replaced without rest, in a table that hardly holds
-// them. Each key may be taken from once an hour, and an hour passes whenever the
-// writer has made a few rounds.
+// Eight callers take from a few keys without rest in an almost full table. A writer files, evicts,
+// copies shards and is replaced. Each key admits one take an hour, and an hour passes whenever the
+// writer has made a few rounds. Properties:
 //
-// Properties:
-//
-//  1. Two takes of a key are never less than an hour apart: none is lost with an
-//     entry that is filed, evicted, or opened again, and no key has two entries.
+//  1. Takes of a key are at least an hour apart: none is lost with an entry that is filed,
+//     evicted, or opened again, and no key has two entries.
 //  2. There are never more entries than MaxKeys.
 //  3. Every call is answered, and in the end map, index and count agree.
 func TestStress(t *testing.T) {
@@ -76,7 +73,6 @@ func TestStress(t *testing.T) {
 			case 0:
 				r.Recover()
 			case 1, 2, 3, 4:
-				// All keys are drained at once, so the takes race against the sweep.
 				at = policy.Instant(now.Add(2 * int64(hour)))
 				r.Sweep(at, keys)
 			case 5:
@@ -106,22 +102,19 @@ func TestStress(t *testing.T) {
 	}
 }
 
-// The same while the policy is replaced without rest, by tallies none of which comes
-// twice within a hundred, and the writer dies at any of its points now and then.
+// The same while the policy is replaced without rest, by tallies that do not recur within a hundred
+// changes, and the writer dies at any of its points. Properties:
 //
-// Properties:
-//
-//  1. No policy is given a word of another except to Carry it, or the tally panics.
-//  2. The takes of an entry and of those that replace it are numbered from 1 on by
-//     their words, without a gap and each number once; and the last one is in the
-//     word, if it is there at the end.
+//  1. No policy gets a word of another except to Carry it, or the tally panics.
+//  2. The takes of an entry and its successors are numbered from 1 by their words, each number
+//     once without a gap. The last is in the word, if it is there at the end.
 //  3. Whenever no change is under way all words have the present epoch bit.
 //  4. Each change is answered, and made when the writer has come to rest.
 func TestStressOfChanges(t *testing.T) {
 	const keys = 24
 	random := rand.New(rand.NewPCG(2, 5))
 	deadly := false
-	// first returns the entry that e is a successor of, or e.
+	// first returns the original entry of which e is a successor.
 	var origins sync.Map // of *Entry[int]: *Entry[int]
 	first := func(e *Entry[int]) any {
 		if origin, ok := origins.Load(e); ok {
@@ -181,7 +174,7 @@ func TestStressOfChanges(t *testing.T) {
 		work()
 		return true
 	}
-	// carryOut does what a writer and its successors do for a command.
+	// carryOut carries a command out with a writer and its successors.
 	carryOut := func(command Command[int]) {
 		for range 2 {
 			if survived(func() { r.Apply(command) }) {
@@ -274,8 +267,7 @@ func TestStressOfChanges(t *testing.T) {
 	require.NotZero(t, deaths)
 }
 
-// takeOnce is cell.Choke, without patience. It tells, if tell is not nil, what the word
-// of the key was advanced to.
+// takeOnce is cell.Choke without patience. It passes the word that it stores to tell, if not nil.
 func takeOnce(
 	r rig[int], key int, now *atomic.Int64, queue chan Command[int], tell func(e *Entry[int], state uint64),
 ) (policy.Instant, bool) {
@@ -286,8 +278,7 @@ func takeOnce(
 			runtime.Gosched()
 			return 0, false
 		}
-		// After the entry was found, so that no take is dated back to before
-		// its birth: see cell.takeFrom.
+		// After finding the entry, so that no take predates its birth: see cell.takeFrom.
 		at := policy.Instant(now.Load())
 		for {
 			word, terms := r.View().Read(e)

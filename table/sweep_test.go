@@ -88,7 +88,7 @@ func TestSweepGoesByBudgetAndOrder(t *testing.T) {
 	require.Equal(t, SweepResult{More: true}, r.Sweep(9*hour, -1))
 }
 
-// A key filed again counts against the budget as well: the step is bounded.
+// Refiled keys count against the budget too.
 func TestSweepCountsLooksNotEvictions(t *testing.T) {
 	r := newRig[int](t, Options{})
 	for key := range 20 {
@@ -102,7 +102,6 @@ func TestSweepCountsLooksNotEvictions(t *testing.T) {
 	require.Equal(t, 20, r.View().Len())
 }
 
-// An entry filed before the first take has an idle time like others.
 func TestSweepGivesUntakenKeysTheirIdleTime(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.open("a")
@@ -112,8 +111,8 @@ func TestSweepGivesUntakenKeysTheirIdleTime(t *testing.T) {
 	require.Equal(t, 1, r.sweep(hour+60*second))
 }
 
-// An entry filed before the first take is ordered by the instant of its filing. A
-// take that comes between the sweep's look and its swap leaves it there.
+// An entry filed before its first take is ordered by its filing, even if a take comes between the
+// sweep's look and its swap.
 func TestSweepFilesNoKeyAgainSooner(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.open("a")

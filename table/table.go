@@ -11,117 +11,92 @@ import (
 )
 
 const (
-	// keysPerShard is the number of keys in a shard when the table is full. Copying a
-	// shard of that size pauses the writer for less than a millisecond.
+	// keysPerShard is the number of keys in a shard of a full table. Copying it takes below 1 ms.
 	keysPerShard = 6400
-	// maxShards bounds the memory that a table takes before it has a key. Above
-	// maxShards*keysPerShard, 26 million keys, shards become larger, and so do the
-	// pauses of the writer when they grow.
+	// maxShards bounds the memory of an empty table. Above maxShards*keysPerShard, 26 million keys,
+	// shards become larger, and so do the writer's pauses when they grow.
 	maxShards = 1 << 12
 
-	// 1<<maxNurseryBits is the number of slots in the nursery of a large table. A
-	// slot that is not empty has a command under way, so that more slots than the
-	// queue holds commands would only lose some. A caller of a new key walks its
-	// slot's list; from longSlot entries on it lets the writer run.
+	// 1<<maxNurseryBits is the number of slots in the nursery of a large table. A slot that is not
+	// empty has a command under way: more slots than the queue holds commands would lose some. A
+	// caller of a new key walks its slot's list; from longSlot entries on it lets the writer run.
 	maxNurseryBits = 10
 	longSlot       = 8
-	// fileBudget bounds the entries that a command files.
-	fileBudget = 512
+	fileBudget     = 512
 
-	// settleStep bounds the entries that one call to Settle files, and those that it
-	// indexes.
+	// settleStep bounds the entries that Settle files, and those that it indexes.
 	settleStep = 256
 
-	// A full table makes room for roomStep keys at a time, so that a flood of new
-	// keys does not wake the writer for each one. It makes room for at most one in
-	// roomShare of all keys. roomBudget bounds the search.
+	// A full table makes room for roomStep keys at a time, so that a flood does not wake the writer
+	// for each key, but for at most one in roomShare of all keys. roomBudget bounds the search.
 	roomStep   = 64
 	roomShare  = 1024
 	roomBudget = 512
 )
 
-// Options configure a table. All except Fault, Firm and Seed are required. New does not check them:
-// package engine does.
+// Options configure a table. All except Fault, Firm and Seed are required. New does not check them.
 type Options struct {
 	Policy  policy.Policy
-	Idle    time.Duration // the time that a key which owes nothing is kept, at least 1ns
+	Idle    time.Duration // how long a key that owes nothing is kept, at least 1ns
 	MaxKeys int           // the largest number of entries, at least 1
-	// Firm, if not 0, keeps entries from being given up to make room that are fresh later
-	// than this after the present.
+	// Firm, if not 0, protects entries fresh later than now+Firm from eviction to make room.
 	Firm time.Duration
-	// Seed makes the hashes of keys. The zero Seed stands for one of the table's own.
+	// Seed makes the hashes of keys. Zero means a seed of the table's own.
 	Seed maphash.Seed
 
-	// Fault is called by the writer at the points that Points lists. Tests
-	// panic in it. Nil does nothing.
+	// Fault is called by the writer at each of Points. Tests panic in it. Nil does nothing.
 	Fault func(point string)
 }
 
-// Table holds the keyed words and their order. Call New to make one. Only one
-// goroutine at a time, the writer, may call its methods, except View, which any
-// goroutine may call.
+// Table holds the keyed words and their order. Call New to make one. Only one goroutine at a time,
+// the writer, may call its methods, except View.
 type Table[K comparable] struct {
 	terms   atomic.Pointer[Terms] // written by the writer alone
 	idle    policy.Instant
-	firm    policy.Instant // 0 if none is
+	firm    policy.Instant // 0 if none
 	fault   func(point string)
 	seed    maphash.Seed
 	maxKeys int64
 
-	// Tests set these before the table is used: see stepPoint and hash.
-	step   func(point string)
+	step   func(point string) // for tests: see stepPoint
 	hasher func(K) uint64
 
-	// shards are written by the writer alone, and read by all goroutines. Nil is an
-	// empty shard.
-	shards []atomic.Pointer[shard[K]]
-	// nursery is written by all goroutines: see the package comment.
-	nursery []slot[K]
+	shards  []atomic.Pointer[shard[K]] // written by the writer alone; nil is an empty shard
+	nursery []slot[K]                  // written by all goroutines
 
-	_ [64]byte // the fields below are written often, those above are not
+	_ [64]byte // fields below are written often, those above are not
 
-	// places counts the entries that are tentative, landed or filed: never above
-	// maxKeys.
-	places places
-	// moving is the replacement of an entry that is under way, or nil. Written by the
-	// writer alone.
-	moving atomic.Pointer[move[K]]
-	// lostFiling is set when a command to file an entry was lost, so that the writer
-	// looks through the nursery.
+	places places                  // tentative, landed and filed entries: at most maxKeys
+	moving atomic.Pointer[move[K]] // the replacement under way, or nil; written by the writer alone
+	// lostFiling is set when a command to file was lost: the writer searches the nursery.
 	lostFiling atomic.Bool
-	// reset is set when a key was reset, if there are firm ones.
-	reset atomic.Bool
+	reset      atomic.Bool // set when a key was reset, if there are firm keys
 
-	// horizon is the latest instant at which a key was forgotten, or might have been.
-	// Written by the writer alone.
+	// horizon is at or after the last instant at which a key was forgotten. The writer alone writes
+	// it.
 	horizon atomic.Int64
 
 	counters Counters
 
-	// index orders the filed entries of the first indexed shards, counted from first
-	// on and wrapping round; recovery adds the entries of the others. The nursery's
-	// slots below adopted have been searched since a command was last known to be
-	// lost. These fields and all that follow belong to the writer.
-	index   *index[K]
-	first   int
-	indexed int
-	adopted int
-	// pending holds the entries of the shard indexed last that are still to be put
-	// into the index.
-	pending []*Entry[K]
-	// changing is set from a change of policy until all entries are replaced.
-	changing bool
-	// nearlyFull is set when a caller found the table full, and cleared when an
-	// eighth of it is free. While it is set, room is made ahead of need.
+	// index orders the filed entries of the first indexed shards, counted from first and wrapping
+	// round; recovery adds the others. The nursery's slots below adopted have been searched since a
+	// command was last known to be lost. From here on all fields belong to the writer.
+	index    *index[K]
+	first    int
+	indexed  int
+	adopted  int
+	pending  []*Entry[K] // entries of the shard indexed last that are not in the index yet
+	changing bool        // from a change of policy until all entries are replaced
+	// nearlyFull is set when a caller found the table full, and cleared when an eighth of it is
+	// free. Meanwhile room is made ahead of need.
 	nearlyFull bool
-	// filed counts the entries of each shard.
-	filed []int
+	filed      []int // entries of each shard
 }
 
-// Counters count events that only the writer knows. Any goroutine may read them.
+// Counters count events of the writer. Any goroutine may read them.
 type Counters struct {
 	Evicted  atomic.Uint64 // entries that left because they were idle, or to make room
-	Forgiven atomic.Uint64 // those of them that still owed
+	Forgiven atomic.Uint64 // evicted entries that still owed
 }
 
 // New returns an empty table.
@@ -149,8 +124,6 @@ func New[K comparable](o Options) *Table[K] {
 	return t
 }
 
-// init lets a simulation run a table of any key type under its scheduler, before the
-// first use.
 func init() {
 	seam.Accept(func(t interface{ under(seam.Seam) }, s seam.Seam) { t.under(s) })
 }
@@ -159,7 +132,7 @@ func (t *Table[K]) under(s seam.Seam) {
 	t.step, t.seed = s.Scheduler.Step, s.Scheduler.Seed()
 }
 
-// View returns the view of the table for all goroutines except the writer.
+// View returns the table's view. Any goroutine may call it.
 func (t *Table[K]) View() View[K] { return View[K]{t} }
 
 func (t *Table[K]) hash(key K) uint64 {
@@ -169,17 +142,15 @@ func (t *Table[K]) hash(key K) uint64 {
 	return maphash.Comparable(t.seed, key)
 }
 
-// stepPoint is called between two operations at which other goroutines can
-// interleave. The test that tries every order of them sets step, and switches
-// goroutines in it.
+// stepPoint is called between operations at which other goroutines can interleave. The test that
+// tries every order sets step.
 func (t *Table[K]) stepPoint(point string) {
 	if t.step != nil {
 		t.step(point)
 	}
 }
 
-// shardOf spreads hashes evenly over any number of shards by their high bits, and
-// returns the other bits of the hash for the shard's own use.
+// shardOf spreads hashes evenly by their high bits. rest is for use in the shard.
 func (t *Table[K]) shardOf(hash uint64) (i int, rest uint64) {
 	high, rest := bits.Mul64(hash, uint64(len(t.shards)))
 	return int(high), rest
@@ -196,12 +167,11 @@ func (t *Table[K]) find(hash uint64, key K) *Entry[K] {
 		if m := t.moving.Load(); m != nil && m.from == e {
 			return m.to
 		}
-		// The successor was put into the map before moving changed.
+		// The successor was in the map before moving changed.
 	}
 }
 
-// filedEntry returns the entry of the key that the map holds, or nil. It may have moved: find
-// follows it to its successor.
+// filedEntry returns the key's entry in the map, or nil. It may have moved: find follows it.
 func (t *Table[K]) filedEntry(hash uint64, key K) *Entry[K] {
 	i, rest := t.shardOf(hash)
 	s := t.shards[i].Load()

@@ -7,12 +7,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A tally is a policy for tests of how words survive a change of policy. It lets
-// everything pass. Each of its words records which tally left it, how many units were
-// taken, and when the key is fresh again, an hour after the last take. A word of
-// another tally makes it panic, so that every read of a word under the wrong policy
-// is noticed. Carry keeps the count, so that units that are lost or counted twice are
-// missed in the end.
+// A tally is a policy that admits everything, for tests of changes. Its words record the tally's
+// id, the units taken, and when the key is fresh, an hour after the last take. It panics on a word
+// of another tally. Carry keeps the count, so that lost or doubled units show.
 type tally struct{ id uint64 }
 
 const (
@@ -31,7 +28,6 @@ func tallied(word uint64) uint64 {
 	return word &^ epochBit >> tallyCount & (1<<(tallyID-tallyCount) - 1)
 }
 
-// Take implements policy.Policy.
 func (p tally) Take(
 	word uint64, now policy.Instant, n int64, _ time.Duration,
 ) (uint64, policy.Decision) {
@@ -41,23 +37,18 @@ func (p tally) Take(
 		policy.Decision{Allowed: true, Limit: 1 << 20}
 }
 
-// Limit implements policy.Policy.
 func (p tally) Limit() int64 { return 1 << 20 }
 
-// Delays implements policy.Policy.
 func (p tally) Delays() bool { return false }
 
-// FreshAt implements policy.Policy.
 func (p tally) FreshAt(word uint64) policy.Instant {
 	return policy.Instant(p.own(word)&(1<<tallyCount-1)) * second
 }
 
 func (p tally) String() string { return fmt.Sprintf("tally %d", p.id) }
 
-// Reads implements policy.Relative.
 func (p tally) Reads(policy.Policy) bool { return false }
 
-// Carry implements policy.Relative.
 func (p tally) Carry(from policy.Policy, word uint64, _ policy.Instant) (uint64, bool) {
 	other, ok := from.(tally)
 	if !ok {

@@ -6,37 +6,33 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// epochBit tells the words of two successive policies apart. The table sets it in
-// the words of every other policy. Policies never see it.
+// epochBit tells the words of successive policies apart: every other policy has it. Policies never
+// see it.
 const epochBit = 1 << 63
 
-// Terms hold the policy by which the words of a table are read, and translate the
-// words that its predecessor left. They are immutable; a change of policy makes new
-// ones. Any number of goroutines may use them.
+// Terms hold the policy by which a table's words are read, and translate the words of its
+// predecessor. They are immutable; a change of policy makes new ones. Any number of goroutines may
+// use them.
 //
-// To use a word: find the entry, load the terms, load the word, and check that the
-// word was written under them or that they have not changed. View.Read does all except
-// the first. The order matters: see the package comment. The word was then left under
-// these terms or the ones before, and a swap of it succeeds only while that is so.
+// To use a word: find the entry, load the terms, load the word, and check that the word was written
+// under them or that they have not changed. View.Read does all except the first, in this order, on
+// which the package comment's argument rests. The word was then left under these terms or the ones
+// before, and a swap of it succeeds only while that is so.
 type Terms struct {
 	Policy policy.Policy
-	// Choker is the policy's fast path, nil if it has none.
-	Choker policy.Choker
-	// Refunder is the policy's way to give back, nil if it has none.
+	// Choker and Refunder are nil if the policy is none.
+	Choker   policy.Choker
 	Refunder policy.Refunder
-	// Delays is the policy's.
-	Delays bool
-	// EpochBit is or-ed to each word that is left under these terms.
-	EpochBit uint64
-	// Epoch counts the replacements of the policy before these terms.
-	Epoch uint64
+	Delays   bool   // the policy's
+	EpochBit uint64 // or-ed to each word left under these terms
+	Epoch    uint64 // the number of policies before these terms
 
 	relative policy.Relative // Policy, nil if it has no family
 	before   policy.Policy   // the policy before, whose words may remain; nil for the first
 	since    policy.Instant  // the instant at which before was replaced
 	by       *Change         // the change that made these terms; nil for the first ones
-	// left tells of which slots of the nursery a key has left the table since these terms
-	// were made: see View.Successor. The first terms have none.
+	// left tells in which slots of the nursery a key has left since these terms were made: see
+	// View.Successor. The first terms have none.
 	left []atomic.Bool
 }
 
@@ -48,10 +44,9 @@ func newTerms(p policy.Policy, bit uint64, before policy.Policy, by *Change) *Te
 	return t
 }
 
-// State translates a word that was read from an entry into a word of the policy. A
-// word of the policy before is translated as it stood when that policy was replaced,
-// so the result does not depend on when it is read. ok is false for the tombstone:
-// look the key up again.
+// State translates a word of an entry into a word of the policy. A word of the policy before is
+// translated as it stood when that policy was replaced, whenever it is read. ok is false for the
+// tombstone: look the key up again.
 func (t *Terms) State(word uint64) (state uint64, ok bool) {
 	state = word &^ epochBit
 	switch {
@@ -60,8 +55,7 @@ func (t *Terms) State(word uint64) (state uint64, ok bool) {
 	case state == 0 || state|t.EpochBit == word:
 		return state, true
 	}
-	// Left under the policy before. Change has checked that the two are of one
-	// family.
+	// Left under the policy before. Change has checked that both are of one family.
 	state, _ = t.relative.Carry(t.before, state, t.since)
 	return min(state, policy.MaxWord), true
 }
@@ -71,8 +65,7 @@ func (t *Terms) Current(word uint64) bool {
 	return word&epochBit == t.EpochBit && word&^epochBit <= policy.MaxWord
 }
 
-// ReadsWordsOf reports whether another policy can read and write the words of these
-// terms for one call.
+// ReadsWordsOf reports whether other can read and write the words of these terms for one call.
 func (t *Terms) ReadsWordsOf(other policy.Policy) bool {
 	return t.relative != nil && t.relative.Reads(other)
 }
@@ -91,19 +84,18 @@ type ChangeResult int
 const (
 	// ChangeMade: the policy applies to every call that begins from here on.
 	ChangeMade ChangeResult = iota
-	// ChangeLater: the previous change has not come to all keys yet. Ask again.
+	// ChangeLater: the previous change has not reached all keys. Ask again.
 	ChangeLater
-	// ChangeRefused: the policy is not of the family of the present one.
+	// ChangeRefused: the policy is of another family.
 	ChangeRefused
 )
 
-// NewChange returns a change to p, requested at now. It takes effect at that instant
-// or at the one of Command.Begin, whichever is later.
+// NewChange returns a change to p. It takes effect at the later of now and Command.Begin.
 func NewChange(p policy.Policy, now policy.Instant) *Change {
 	return &Change{policy: p, at: now, answer: make(chan ChangeResult, 1)}
 }
 
-// Answer returns the channel on which the result is sent, once.
+// Answer returns the channel on which the result is sent once.
 func (c *Change) Answer() <-chan ChangeResult { return c.answer }
 
 func (c *Change) give(r ChangeResult) {
@@ -124,9 +116,8 @@ func (t *Terms) CanReplace(p policy.Policy) bool {
 	return ok
 }
 
-// Change replaces the policy. Words are translated as callers come to them, and by
-// the writer, which goes through all entries, replaces each of them, and orders them
-// anew: it rebuilds the index as after a crash.
+// Change replaces the policy. Callers translate the words that they meet. The writer replaces all
+// entries and rebuilds the index as after a crash.
 func (t *Table[K]) Change(c *Change) {
 	t.fault("change: begin")
 	now := t.terms.Load()
@@ -134,7 +125,6 @@ func (t *Table[K]) Change(c *Change) {
 	case c.given.Load():
 		return // answered already; the policy may have changed again since
 	case now.by == c:
-		// Carried out by a writer that died of it before it could answer.
 	case t.changing:
 		c.give(ChangeLater)
 		return
@@ -153,14 +143,13 @@ func (t *Table[K]) Change(c *Change) {
 	c.give(ChangeMade)
 }
 
-// finishChange ends a change: all entries are the present policy's.
 func (t *Table[K]) finishChange() {
 	t.stepPoint("finishChange: all entries")
 	t.fault("change: over")
 	t.changing = false
 }
 
-// land ends the tentative stage of an entry that has had its second look.
+// land ends the tentative stage of an entry after its second look.
 func (t *Table[K]) land(e *Entry[K]) {
 	e.word.CompareAndSwap(tentative, t.terms.Load().EpochBit)
 }

@@ -10,14 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// newTally returns a rig whose policy is the tally 1.
 func newTally[K comparable](t testing.TB, o Options) rig[K] {
 	t.Helper()
 	o.Policy = tally{1}
 	return newRig[K](t, o)
 }
 
-// change asks for another policy, and returns the answer.
 func (r rig[K]) change(p policy.Policy, now policy.Instant) ChangeResult {
 	r.t.Helper()
 	c := NewChange(p, now)
@@ -26,7 +24,7 @@ func (r rig[K]) change(p policy.Policy, now policy.Instant) ChangeResult {
 	return <-c.Answer()
 }
 
-// changed replaces the policy and has all words carried over.
+// mustChange replaces the policy and has all words carried over.
 func (r rig[K]) mustChange(p policy.Policy, now policy.Instant) {
 	r.t.Helper()
 	require.Equal(r.t, ChangeMade, r.change(p, now))
@@ -88,8 +86,7 @@ func (excessive) Carry(policy.Policy, uint64, policy.Instant) (uint64, bool) {
 	return tombstone, true
 }
 
-// A policy that breaks its contract does not break the table. A key that was never
-// used is not shown to it.
+// A policy that breaks its contract does not break the table. It never sees a key's first word, 0.
 func TestStateCutsWhatIsTooLarge(t *testing.T) {
 	plain := policy.Must(policy.Funnel(1, 1, time.Hour))
 	terms := newTerms(excessive{plain}, epochBit, plain, nil)
@@ -117,8 +114,8 @@ func TestTermsOfPoliciesThatOfferLess(t *testing.T) {
 	require.False(t, plain.CanReplace(funnel), "nor is any related to it")
 }
 
-// The policy is replaced for keys in every stage: filed, landed, tentative, filed and
-// never used. Each keeps its count, is carried over once, and ends with the new mark.
+// Filed, landed, tentative and unused keys keep their counts, are carried over once, and end with
+// the new epoch bit.
 func TestChangeReachesAllKeys(t *testing.T) {
 	r := newTally[string](t, Options{})
 	filed := r.add("filed", 1)
@@ -146,9 +143,8 @@ func TestChangeReachesAllKeys(t *testing.T) {
 	require.EqualValues(t, 2, tallied(r.now(filed).Word()))
 }
 
-// A table too large to be gone through at once: the change is under way until the last
-// slot of the nursery and the last key of the map have been looked at, whichever is
-// later. Check compares all words with that.
+// In a table too large for one step, the change is under way until the last slot and the last key
+// were visited, whichever is later. Check compares the words.
 func TestChangeIsOverWhenTheLastKeyIsReached(t *testing.T) {
 	for name, c := range map[string]struct{ maxKeys, filed int }{
 		"the nursery is last": {5 * keysPerShard, 1},
@@ -175,8 +171,8 @@ func TestChangeIsOverWhenTheLastKeyIsReached(t *testing.T) {
 	}
 }
 
-// A caller that stalls halfway through a take comes too late, for as long as the take
-// lasts: also when the policy has changed twice, and the key's word is what it was.
+// A caller that stalls halfway through a take fails, however long it stalls, even if the policy
+// changed twice and the word is the same.
 //
 // Promise: A stalled take leaves no word of an earlier limit.
 func TestStalledTakeFailsAfterChanges(t *testing.T) {
@@ -194,7 +190,6 @@ func TestStalledTakeFailsAfterChanges(t *testing.T) {
 	}
 }
 
-// The same if a call has taken by the new policy before the writer came to the key.
 func TestStalledTakeFailsIfTheKeyIsInUse(t *testing.T) {
 	r := newTally[string](t, Options{})
 	e := r.open("a")
@@ -208,7 +203,6 @@ func TestStalledTakeFailsIfTheKeyIsInUse(t *testing.T) {
 	require.EqualValues(t, 1, tallied(r.View().Load(r.hash("a"), "a").Word()))
 }
 
-// What reservations go by under other limits stays with the key.
 func TestChangeKeepsTheMarkOfForeignTurns(t *testing.T) {
 	r := newTally[string](t, Options{})
 	marked, plain := r.add("marked", 1), r.add("plain", 1)
@@ -222,8 +216,7 @@ func TestChangeKeepsTheMarkOfForeignTurns(t *testing.T) {
 	require.EqualValues(t, 3, r.now(plain).Returned(), "reservations of the new policy may be older than the successor")
 }
 
-// A reservation finds its key's units again after the entry was replaced, and those of no
-// other entry of the key.
+// A reservation finds its units in the entry's successor, and in no other entry of the key.
 func TestSuccessor(t *testing.T) {
 	r := newTally[string](t, Options{})
 	e := r.add("a", 1)
@@ -259,8 +252,8 @@ func TestDrainedEntryIsNotReplaced(t *testing.T) {
 	require.True(t, e.dead())
 }
 
-// A call meets a moved entry while the writer is at another one, or has moved the
-// successor in its turn: it finds its own key's entry, and a live one.
+// A call that meets a moved entry finds its key's live entry, even while another entry moves, or
+// after the successor has moved in turn.
 func TestMovedEntryLeadsToItsSuccessor(t *testing.T) {
 	for name, later := range map[string]func(r rig[string]){
 		"while it is moved":      func(rig[string]) {},
@@ -296,20 +289,18 @@ func TestMovedEntryLeadsToItsSuccessor(t *testing.T) {
 	}
 }
 
-// announce begins to move the entry of a key.
 func (r rig[K]) announce(key K) {
 	r.moving.Store(&move[K]{r.View().Load(r.hash(key), key), &Entry[K]{key: key}})
 }
 
-// now returns the entry of an entry's key at this time.
 func (r rig[K]) now(e *Entry[K]) *Entry[K] { return r.View().Look(r.hash(e.key), e.key) }
 
-// Answers, and that there is one and no more:
+// The answers, each given once:
 //
-//  1. ChangeRefused, whatever is under way, to a policy of another family;
+//  1. ChangeRefused, at any time, to a policy of another family;
 //  2. ChangeLater until all words have been carried over, and ChangeMade then;
-//  3. a change that is asked for twice is made once, and leaves those after it alone;
-//  4. an abandoned one is answered as well, and truly.
+//  3. a change that is requested twice is made once, and later ones stay;
+//  4. an abandoned change is answered too, and truly.
 func TestChangeAnswers(t *testing.T) {
 	r := newTally[string](t, Options{})
 	e := r.add("a", 1)
@@ -343,8 +334,6 @@ func TestChangeAnswers(t *testing.T) {
 	require.Equal(t, policy.Policy(tally{3}), r.terms.Load().Policy, "the request was refused")
 }
 
-// A writer dies of a change right after making it. It is made, whichever writer
-// answers.
 func TestChangeOfADyingWriterIsMade(t *testing.T) {
 	for name, tell := range map[string]func(r rig[string], c *Change){
 		"tried again": func(r rig[string], c *Change) { r.Apply(ChangeCommand[string](c)) },
@@ -373,8 +362,7 @@ func TestChangeOfADyingWriterIsMade(t *testing.T) {
 	}
 }
 
-// While words are translated the table makes no room, because the key with the least
-// debt is not known. Then it goes by the new policy.
+// While words are translated the table makes no room. Then it goes by the new policy.
 func TestChangeOrdersAnew(t *testing.T) {
 	r := newRig[string](t, Options{Policy: policy.Must(policy.Funnel(4, 1, time.Hour)), MaxKeys: 2})
 	drained := r.add("drained", 1)
@@ -395,8 +383,7 @@ func TestChangeOrdersAnew(t *testing.T) {
 	require.Equal(t, 1, r.sweep(14*hour))
 }
 
-// A change begins while the writer looks for strays: slots that it has passed by are
-// looked at again.
+// A change during the search for strays searches the earlier slots again.
 func TestChangeBeginsTheLookAtTheNurseryAnew(t *testing.T) {
 	r := newTally[uint64](t, Options{MaxKeys: 1 << 20})
 	r.hasher = func(key uint64) uint64 { return key }
@@ -412,8 +399,7 @@ func TestChangeBeginsTheLookAtTheNurseryAnew(t *testing.T) {
 	require.Equal(t, uint64(epochBit), r.now(e).Word())
 }
 
-// All yields keys wherever they are, each once, even if it is stopped early, or if
-// the loop's body opens and files keys.
+// All yields each key once, wherever it is, even if the loop stops early, or opens and files keys.
 func TestAll(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 64})
 	all := func() map[int]int {
@@ -458,7 +444,7 @@ func TestAll(t *testing.T) {
 		require.Len(t, seen, broken)
 	}
 
-	// Dead, but in the map: the writer died before it could take it out.
+	// Dead, but in the map: the writer died before it removed it.
 	r.View().Load(r.hash(2), 2).word.Store(tombstone)
 	delete(want, 2)
 	for _, key := range []int{4, 9, 14, 19} {
@@ -484,8 +470,8 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// The only key moves from its slot to the map at each of the steps of a walk, and its
-// shard is copied there. Or it is there already. Then the policy changes or not.
+// The only key moves from its slot to the map at each step of a walk, and its shard is copied
+// there. Or it is filed already. The policy changes or not.
 //
 // Promise: `All` misses no key that stays while it moves.
 func TestAllMissesNoEntryThatMoves(t *testing.T) {
@@ -528,8 +514,7 @@ func allMissesNone(t *testing.T, filed, changed bool) {
 	}
 }
 
-// It makes no difference when a call comes to a key: its debt is translated as it
-// stood when the policy was replaced.
+// A key's debt is translated as it stood when the policy was replaced, whenever it is used next.
 //
 // Promise: A key's state after a change does not depend on its next use.
 func TestStateIsThatOfTheInstantOfTheChange(t *testing.T) {
@@ -542,7 +527,6 @@ func TestStateIsThatOfTheInstantOfTheChange(t *testing.T) {
 	require.True(t, alive)
 	require.Equal(t, 1+10*second, flat.FreshAt(state), "as full as a key of the new limit can be, from then on")
 
-	// The instant is that for which the change was asked.
 	const asked = 50 * second
 	r := newRig[string](t, Options{Policy: deep})
 	e := r.open("a")
@@ -554,8 +538,7 @@ func TestStateIsThatOfTheInstantOfTheChange(t *testing.T) {
 	require.Equal(t, asked+10*second, flat.FreshAt(state))
 }
 
-// A goroutine that goes through all keys has an entry that is replaced before it reads
-// the state, or a writer has died while it replaced the entry.
+// A walk has an entry that is replaced before it is read, or half replaced by a dead writer.
 func TestStateOfAReplacedEntry(t *testing.T) {
 	r := newTally[string](t, Options{})
 	e := r.add("a", 1)

@@ -7,38 +7,35 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// View is a table without the methods of its writer. Its zero value is of no use;
-// Table.View returns one. It may be copied, and used by any number of goroutines.
+// View is a table without the writer's methods. Table.View makes one; the zero value is not usable.
+// It may be copied, and used by any number of goroutines.
 type View[K comparable] struct{ t *Table[K] }
 
 // Status is the result of opening a key.
 type Status int
 
 const (
-	// Found: the entry was there already; or it is new, and has landed in a slot of
-	// the nursery behind others, with which it will be filed.
+	// Found: the entry existed, or is new in a slot behind others, to be filed with them.
 	Found Status = iota
-	// Landed: this call has put an entry into an empty slot of the nursery. The
-	// caller sends a File command. The entry may be tentative until the caller's Advance.
+	// Landed: this call put an entry into an empty slot of the nursery. The caller sends a File
+	// command. The entry may be tentative until the caller's Advance.
 	Landed
-	// Backlogged: as Found, and the slot is so long that the caller should let the
-	// writer run.
+	// Backlogged: as Found, and the slot is so long that the caller should let the writer run.
 	Backlogged
-	// Undecided: the table looks full, but other callers are just about to confirm a
-	// place or give it back. Try again.
+	// Undecided: the table looks full, but callers are about to confirm or return a place. Try
+	// again.
 	Undecided
 	// Full: the table has MaxKeys entries, all of other keys.
 	Full
 )
 
-// Seed returns the seed with which maphash.Comparable makes the hashes for Load, Look
-// and Open.
+// Seed returns the seed of the hashes for Load, Look and Open, made by maphash.Comparable.
 func (v View[K]) Seed() maphash.Seed { return v.t.seed }
 
 // Terms returns the present terms. Read returns them with a word.
 func (v View[K]) Terms() *Terms { return v.t.terms.Load() }
 
-// Read returns an entry's word together with the terms by which to read it.
+// Read returns an entry's word and the terms by which to read it.
 func (v View[K]) Read(e *Entry[K]) (word uint64, terms *Terms) {
 	for {
 		terms = v.t.terms.Load()
@@ -51,30 +48,27 @@ func (v View[K]) Read(e *Entry[K]) (word uint64, terms *Terms) {
 	}
 }
 
-// Load returns the filed entry of the key, or nil if there is none. It never waits
-// and writes nothing. The entry may be dead, or die at any time; Terms.State reports
-// that, and Look or Open return the one that lives.
+// Load returns the filed entry of the key, or nil. It never waits and writes nothing. The entry may
+// be dead, or die at any time: Terms.State reports that, and Look and Open return the live entry.
 func (v View[K]) Load(hash uint64, key K) *Entry[K] { return v.t.filedEntry(hash, key) }
 
-// Look returns the entry of the key, filed or landed, or nil if there is none.
-// Unlike Open it opens no key. It never waits.
+// Look returns the key's filed or landed entry, or nil. It never waits.
 func (v View[K]) Look(hash uint64, key K) *Entry[K] {
 	if e := v.t.find(hash, key); e != nil {
 		return e
 	}
 	v.t.stepPoint("look: not in the map")
-	// A tentative entry stands for a key that was never used, whether or not it will
-	// live: there is nothing to see.
 	if p, _ := waiting(v.t.slotOf(hash).Load(), hash, key); p != nil && p.word.Load() < tentative {
 		return p
 	}
 	v.t.stepPoint("look: not in the slot")
-	// The entry may have moved from the nursery to the map in between.
+	// The entry may have moved from the nursery to the map.
 	return v.t.find(hash, key)
 }
 
-// Seek is Look for keys of which most have no entry: it looks into the map once. An entry
-// that moves to the map was put there before it left its slot.
+// Seek is Look for keys that mostly have no entry: it searches the map once.
+//
+// An entry is put into the map before it leaves its slot.
 func (v View[K]) Seek(hash uint64, key K) *Entry[K] {
 	if p, _ := waiting(v.t.slotOf(hash).Load(), hash, key); p != nil && p.word.Load() < tentative {
 		return p
@@ -83,11 +77,9 @@ func (v View[K]) Seek(hash uint64, key K) *Entry[K] {
 	return v.t.find(hash, key)
 }
 
-// Open returns the entry of the key, landing a new one if there is none. It never
-// waits; if the status is Full, the writer has to make room first.
-//
-// A returned tentative entry has had its second look: it may be advanced from its
-// tentative word. See the package comment for the argument.
+// Open returns the key's entry, landing a new one if there is none. It never waits. If the status
+// is Full, the writer has to make room first. A returned tentative entry has had its second look:
+// it may be advanced from its tentative word.
 func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 	t := v.t
 	slot := t.slotOf(hash)
@@ -128,8 +120,6 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 			continue
 		}
 		t.stepPoint("open: pushed")
-		// From here on a caller that would push another entry of the key meets this
-		// one.
 		switch {
 		case head == nil:
 			status = Landed // even if this entry dies: others may land behind it
@@ -145,7 +135,6 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 	}
 }
 
-// has reports whether the key has a live entry, filed, landed or tentative.
 func (t *Table[K]) has(hash uint64, key K) bool {
 	if e, _ := waiting(t.slotOf(hash).Load(), hash, key); e != nil {
 		return true
@@ -154,10 +143,8 @@ func (t *Table[K]) has(hash uint64, key K) bool {
 	return t.find(hash, key) != nil
 }
 
-// secondLook looks into the map for another entry of the key of e, which was found in its
-// slot. If there is one, it marks e dead and returns false. It returns true for an entry
-// that is no longer tentative: another goroutine has judged it, and its word holds the
-// result.
+// secondLook looks into the map for another entry of e's key; e was found in its slot. If there is
+// one, it marks e dead and returns false. If e is no longer tentative it returns true.
 func (t *Table[K]) secondLook(hash uint64, e *Entry[K]) bool {
 	if e.word.Load() != tentative {
 		return true
@@ -167,9 +154,9 @@ func (t *Table[K]) secondLook(hash uint64, e *Entry[K]) bool {
 		return true
 	}
 	t.stepPoint("second look: has another")
-	// The swap fails if the other entry died and a later look landed e. The goroutine
-	// that kills e returns its place. The place is marked uncertain before the swap
-	// and until it is returned, so that no caller reports a full table in between.
+	// The swap fails if the other entry died and a later look landed e. The goroutine that kills e
+	// returns its place. The place is uncertain from before the swap until it is returned, so that
+	// no caller reports a full table in between.
 	t.places.markUncertain()
 	t.stepPoint("second look: in doubt")
 	if !e.word.CompareAndSwap(tentative, tombstone) {
@@ -178,23 +165,20 @@ func (t *Table[K]) secondLook(hash uint64, e *Entry[K]) bool {
 	}
 	t.stepPoint("second look: dead")
 	t.places.cancel()
-	t.lostFiling.Store(true) // so that the writer takes it out of its slot
+	t.lostFiling.Store(true) // the writer is to take it out of its slot
 	return false
 }
 
-// All iterates over the entries, landed and filed, with their states, in no order. It
-// blocks no other goroutine: entries that come or go meanwhile may or may not be seen,
-// and seen ones may die at any time. An entry that is there all the time is seen once,
-// also if a change of policy replaces it.
+// All iterates over the landed and filed entries with their states, in no order. It blocks no other
+// goroutine. Entries that come or go meanwhile may be missed, and returned entries may die at any
+// time. An entry that stays is returned once, even if a change of policy replaces it.
 func (v View[K]) All() iter.Seq2[*Entry[K], Reading] {
 	return func(yield func(*Entry[K], Reading) bool) {
-		// The nursery first, so that an entry that moves from there to the map is not
-		// missed.
+		// The nursery first, so that no entry is missed that moves to the map.
 		landed := map[K]bool{}
 		for i := range v.t.nursery {
 			for at := v.t.nursery[i].Load(); at != nil; at = at.next.Load() {
-				// A tentative entry may not be the key's only one.
-				if at.entry.word.Load() >= tentative {
+				if at.entry.word.Load() >= tentative { // it may not be the key's only entry
 					continue
 				}
 				if r, alive := v.State(at.entry); alive {
@@ -217,11 +201,10 @@ func (v View[K]) All() iter.Seq2[*Entry[K], Reading] {
 	}
 }
 
-// Shards returns the number of parts that the map has for as long as the table lives.
+// Shards returns the number of parts of the map. It never changes.
 func (v View[K]) Shards() int { return len(v.t.shards) }
 
-// Filed iterates over the entries in one part of the map with their states, in no order, as
-// All does. A key stays in its part. Entries in the nursery are not seen.
+// Filed is All for one part of the map, without the nursery. A key stays in its part.
 func (v View[K]) Filed(shard int) iter.Seq2[*Entry[K], Reading] {
 	return func(yield func(*Entry[K], Reading) bool) {
 		s := v.t.shards[shard].Load()
@@ -230,16 +213,14 @@ func (v View[K]) Filed(shard int) iter.Seq2[*Entry[K], Reading] {
 		}
 		for e := range s.all() {
 			v.t.stepPoint("all: in a shard")
-			// The shard may have been copied, and then the entry replaced.
-			if r, alive := v.State(e); alive && !yield(e, r) {
+			if r, alive := v.State(e); alive && !yield(e, r) { // e may have been replaced
 				return
 			}
 		}
 	}
 }
 
-// Len returns the number of entries, landed and filed. It is never above the
-// table's MaxKeys.
+// Len returns the number of landed and filed entries, at most the table's MaxKeys.
 func (v View[K]) Len() int { return int(v.t.places.taken()) }
 
 // Full reports whether the table has no place for a new key.
@@ -248,21 +229,20 @@ func (v View[K]) Full() bool { return v.t.places.full(v.t.maxKeys) }
 // Counters returns the writer's counters.
 func (v View[K]) Counters() *Counters { return &v.t.counters }
 
-// Horizon returns the latest instant at which a key was forgotten, or might have
-// been. A caller that opens a key anew takes from it at this instant at the earliest.
-// If it read the clock before the key was forgotten, or the clock went back, the key
-// would otherwise be fresh at a time when it was not.
+// Horizon returns the latest instant at which a key was, or might have been, forgotten. A caller
+// that opens a key anew takes from it at this instant at the earliest. Otherwise, if it read the
+// clock before the key was forgotten, or the clock went back, the key would be fresh too early.
 func (v View[K]) Horizon() policy.Instant { return policy.Instant(v.t.horizon.Load()) }
 
-// NoteReset tells the writer that a key will owe nothing, before its word says so. It
-// matters to a table with Options.Firm: the index takes the key for a firm one.
+// NoteReset tells the writer that a key will owe nothing. Call it before the word changes: with
+// Options.Firm the index takes the key for a firm one.
 func (v View[K]) NoteReset() {
 	if v.t.firm != 0 {
 		v.t.reset.Store(true)
 	}
 }
 
-// NoteLostFiling tells the writer that the command to file an entry was lost.
+// NoteLostFiling tells the writer that a command to file was lost.
 func (v View[K]) NoteLostFiling() { v.t.lostFiling.Store(true) }
 
 // Landed returns the number of live entries in the nursery. It looks at every slot.

@@ -64,7 +64,7 @@ func TestKeysOfOneSlotNeverWait(t *testing.T) {
 	require.Equal(t, 4, r.View().Len())
 }
 
-// One command files all that have landed in its slot, or leaves the rest to Settle.
+// One command files a whole slot, or leaves the rest to Settle.
 func TestFileEmptiesTheSlot(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 3 * fileBudget})
 	r.hasher = oneHash[int]
@@ -89,9 +89,8 @@ func TestFileEmptiesTheSlot(t *testing.T) {
 	require.Zero(t, r.File(7, 1))
 }
 
-// A caller finds, after putting an entry into an empty slot, that the key is in the
-// map. It sends the command all the same: another entry may have landed behind the
-// dead one.
+// A caller puts an entry into an empty slot and then finds its key in the map. It still sends the
+// command: another entry may have landed behind the dead one.
 func TestOpenAsksForTheSlotThatItBegan(t *testing.T) {
 	r := newRig[string](t, Options{})
 	r.hasher = oneHash[string]
@@ -136,8 +135,7 @@ func TestOpenSkipsDeadEntries(t *testing.T) {
 	require.Nil(t, slot.Load(), "and is taken out")
 }
 
-// The last place goes to the very key, by another caller, while this one is about
-// to ask for it.
+// The last place goes to the same key, by another caller, just before this one asks for it.
 func TestOpenIsNotFullForAKnownKey(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 1})
 	var other *Entry[string]
@@ -166,8 +164,7 @@ func TestOpenIsFull(t *testing.T) {
 	require.Equal(t, Landed, status)
 }
 
-// While a caller has taken the last place and not pushed yet, it may give the place
-// back: the table is not full for certain.
+// While a caller has taken the last place and not pushed yet, it may return it.
 //
 // Promise: A table turns a key away only if it is certainly full.
 func TestOpenIsUndecidedWhileAPlaceIsUncertain(t *testing.T) {
@@ -194,9 +191,8 @@ func TestSeedGivesTheHash(t *testing.T) {
 	require.Equal(t, r.seed, r.View().Seed())
 }
 
-// An entry that died in its slot leaves the caller with a full table. The caller has
-// no entry to send a command for, but the writer comes by, as callers that land
-// behind the dead entry rely on it.
+// An entry that died in its slot leaves its caller with a full table and no command to send. The
+// writer still visits: callers behind the dead entry rely on it.
 func TestDeadEntryOfATurnedAwayCallerIsTakenOut(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 2})
 	r.hasher = func(key string) uint64 { return uint64(len(key)) & 1 } // "a" has a slot, the others another
@@ -228,7 +224,6 @@ func TestDeadEntryOfATurnedAwayCallerIsTakenOut(t *testing.T) {
 	require.Nil(t, r.nursery[1].Load())
 }
 
-// Another caller takes the last place after this one has seen that it is free.
 func TestLastPlaceGoesToOne(t *testing.T) {
 	var p places
 	p.step = func() {
@@ -240,8 +235,6 @@ func TestLastPlaceGoesToOne(t *testing.T) {
 	require.EqualValues(t, 1, p.taken())
 }
 
-// Many goroutines take and give back places of an almost full table at once, and none
-// ever sees more entries than there may be.
 func TestPlacesNeverOvershoot(t *testing.T) {
 	for _, most := range []int64{1, 3} { // the fewer, the more meet at the last one
 		r := newRig[int](t, Options{MaxKeys: int(most)})
@@ -294,7 +287,6 @@ func TestExtremesOfMaxKeys(t *testing.T) {
 	require.Zero(t, most.sweep(1<<59), "kept for ever")
 }
 
-// Hashes are spread over all shards evenly, and over no others.
 func TestShardsAreFilledEvenly(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 7 * keysPerShard})
 	count := make([]int, len(r.shards))
@@ -324,7 +316,7 @@ func TestClearForgetsAll(t *testing.T) {
 	require.Zero(t, r.View().Landed())
 }
 
-// All other tests end with Check, so it must not be blind itself.
+// All other tests rely on Check.
 func TestCheckNotices(t *testing.T) {
 	for name, spoil := range map[string]func(r rig[string], a, b *Entry[string]){
 		"a filing too few":       func(r rig[string], a, b *Entry[string]) { r.index.DeleteMin() },
@@ -357,9 +349,8 @@ func TestCheckNotices(t *testing.T) {
 	}
 }
 
-// One caller marks the tentative entry of another dead, as the key has been filed
-// meanwhile, and stops before it gives the place back; the other goes on. With one
-// key there, a table for two is not full for a third.
+// One caller kills another's tentative entry, as its key is now filed, and stops before it returns
+// the place; the other goes on. With one key, a table for two is not full for a third.
 func TestOpenIsNotFullForADeadDuplicate(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 2})
 	pushed, goOn, gone := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -396,8 +387,8 @@ func TestOpenIsNotFullForADeadDuplicate(t *testing.T) {
 	require.Equal(t, 1, r.View().Len())
 }
 
-// A writer that Close could not stop goes on in a cleared table, in which callers
-// land entries. It finds none of the entries that it knows, and comes to an end.
+// A writer that Close could not stop goes on in a cleared table, where callers land entries. It
+// finds no known entry, and ends.
 func TestClearedTableDoesNotHoldUpAWriter(t *testing.T) {
 	table := New[string](Options{Policy: policy.Must(policy.Funnel(1, 1, time.Hour)), Idle: 1, MaxKeys: 9})
 	r := rig[string]{table, t}

@@ -4,8 +4,7 @@ import "github.com/ral-limiter/ral/policy"
 
 // Only the writer calls the methods in this file.
 
-// Points lists the points at which the writer calls Options.Fault, in the order of a
-// key's life.
+// Points lists the points at which the writer calls Options.Fault, in the order of a key's life.
 func Points() []string {
 	return []string{
 		"file: begin", "file: in the map", "file: in the index", "file: out of the slot",
@@ -16,11 +15,8 @@ func Points() []string {
 	}
 }
 
-// File empties the nursery's slot of the hash: it moves the entries from there to the
-// map and the index, and returns their number.
-//
-// A caller that lands behind another sends no command, and relies on the slot being
-// emptied. So File leaves no entry behind, unless it leaves that to Settle.
+// File moves the entries in the nursery's slot of the hash to the map and the index. It leaves none
+// behind, except to Settle: callers that land behind another send no command.
 func (t *Table[K]) File(hash uint64, now policy.Instant) (filed int) {
 	slot := t.slotOf(hash)
 	for n := slot.Load(); n != nil; n = slot.Load() {
@@ -37,12 +33,11 @@ func (t *Table[K]) File(hash uint64, now policy.Instant) (filed int) {
 	return filed
 }
 
-// touchStep is the number of nodes that touch looks at.
 const touchStep = 8
 
-// touch loads what file needs of the next nodes of a list, and does nothing with it.
-// Every atomic store of file waits for the loads before it, and so for each cache miss
-// by itself; the misses of touch overlap. It saved an eighth of the time of File.
+// touch loads the memory that file needs of the next touchStep nodes. Every atomic store of file
+// waits for the loads before it; here their cache misses overlap. It saved an eighth of File's
+// time.
 func (t *Table[K]) touch(n *node[K]) {
 	for left := touchStep; left > 0 && n != nil; left-- {
 		n.entry.word.Load()
@@ -54,13 +49,12 @@ func (t *Table[K]) touch(n *node[K]) {
 	}
 }
 
-// file files the entry of a node of that slot.
 func (t *Table[K]) file(slot *slot[K], n *node[K], now policy.Instant) {
 	t.fault("file: begin")
 	e, hash := n.entry, n.hash
 	t.stepPoint("file: in the slot")
-	// It may still be tentative, with its caller stopped at any point. That caller
-	// will find the word changed, and go on from there.
+	// It may still be tentative, with its caller stopped at any point. That caller will find the
+	// word changed, and go on from there.
 	t.secondLook(hash, e)
 	t.stepPoint("file: confirmed")
 	t.land(e)
@@ -75,14 +69,14 @@ func (t *Table[K]) file(slot *slot[K], n *node[K], now policy.Instant) {
 				word := e.word.Load()
 				fresh := t.freshAt(word)
 				if word&^epochBit == 0 {
-					fresh = now // a key that was never taken from is not due at once
+					fresh = now // a key that was never used is not due at once
 				}
 				t.index.Add(filing[K]{fresh, e})
 			}
 			t.fault("file: in the index")
 		}
 	}
-	// The map has it: callers that miss it in the slot from here on find it there.
+	// Callers that miss it in the slot from here on find it in the map.
 	t.unlink(slot, n)
 	t.fault("file: out of the slot")
 }
@@ -92,15 +86,12 @@ func (t *Table[K]) Unsettled() bool {
 	return t.lostFiling.Load() || t.adopted < len(t.nursery) || !t.recovered() || t.changing
 }
 
-// recovered reports whether the index has all entries of the map.
 func (t *Table[K]) recovered() bool { return t.indexed == len(t.shards) && len(t.pending) == 0 }
 
-// Settle does a bounded part of the work that lost commands and a lost writer have
-// left: it files the entries in a part of the nursery, and indexes some entries of
-// the map.
+// Settle does a bounded part of the work that lost commands and a dead writer have left.
 func (t *Table[K]) Settle(now policy.Instant) {
-	// Filings lost during a pass wait for the next one. If each started a new pass,
-	// none would reach the last slots while callers keep losing commands.
+	// Filings lost during a pass wait for the next pass. If each started a new one, the last slots
+	// would starve while callers keep losing commands.
 	if t.adopted == len(t.nursery) && t.lostFiling.Swap(false) {
 		t.adopted = 0
 	}
@@ -126,11 +117,9 @@ func (t *Table[K]) Settle(now policy.Instant) {
 	}
 }
 
-// Recover begins the work of a new writer. It discards the index, which the last
-// writer may have left in any state; Settle rebuilds it from the map. It begins with
-// the shard after the one that the last writer was at. So even if every writer dies
-// before it reaches the end, the idle keys of each shard are found by a writer that
-// lives until it has gone through that shard.
+// Recover begins the work of a new writer. It discards the index, which may be in any state; Settle
+// rebuilds it from the map. It starts after the last writer's shard. So even if every writer dies
+// early, each shard's idle keys are found once a writer lives through that shard.
 func (t *Table[K]) Recover() {
 	t.endMove()
 	t.index = newIndex[K]()
@@ -141,26 +130,22 @@ func (t *Table[K]) Recover() {
 	t.passEmpty()
 }
 
-// passEmpty goes on to the next shard that has entries.
 func (t *Table[K]) passEmpty() {
 	for t.indexed < len(t.shards) && t.shards[t.nextShard()].Load() == nil {
 		t.indexed++
 	}
 }
 
-// nextShard returns the shard to index next.
 func (t *Table[K]) nextShard() int { return (t.first + t.indexed) % len(t.shards) }
 
-// isIndexed reports whether the index has all entries of the shard, except for those
-// in pending.
+// isIndexed reports whether the index has all entries of the shard except those pending.
 func (t *Table[K]) isIndexed(shard int) bool {
 	return (shard-t.first+len(t.shards))%len(t.shards) < t.indexed
 }
 
-// reindex indexes some of the pending entries. If there are none, it first collects
-// those of the next shard; entries filed in that shard from then on are indexed at
-// once. It evicts entries that are due: if writers die before the index is complete,
-// hardly any sweep reaches them.
+// reindex indexes some pending entries, collecting the next shard's first if there are none.
+// Entries filed in a collected shard are indexed at once. It evicts due entries: if writers keep
+// dying before the index is complete, hardly any sweep reaches them.
 func (t *Table[K]) reindex(now policy.Instant) {
 	t.fault("recover: shard")
 	if len(t.pending) == 0 {
@@ -181,8 +166,7 @@ func (t *Table[K]) reindex(now policy.Instant) {
 	t.pending = t.pending[len(some):]
 }
 
-// collectShard returns the entries of a shard, and finishes the evictions that the
-// last writer had begun there.
+// collectShard returns a shard's entries and finishes the evictions begun there.
 func (t *Table[K]) collectShard(i int) (entries []*Entry[K]) {
 	s := t.shards[i].Load()
 	if s == nil {
@@ -204,9 +188,8 @@ type SweepResult struct {
 	More    bool // the budget ran out, and more entries are due
 }
 
-// Sweep looks at the entries that are due, oldest first, at most budget of them. It
-// evicts those that have owed nothing for the idle time, and files the others again
-// under the instant from which they will owe nothing.
+// Sweep looks at due entries, oldest first, at most budget. It evicts those that owed nothing for
+// the idle time, and files the others under the instant from which they will owe nothing.
 func (t *Table[K]) Sweep(now policy.Instant, budget int) (r SweepResult) {
 	t.fault("sweep: begin")
 	t.nearlyFull = t.nearlyFull && t.places.taken() > t.maxKeys-t.maxKeys/8
@@ -228,28 +211,26 @@ func (t *Table[K]) Sweep(now policy.Instant, budget int) (r SweepResult) {
 // ahead returns the number of places that a nearly full table keeps free.
 func (t *Table[K]) ahead() int64 { return min(roomStep, t.maxKeys/roomShare) }
 
-// MakeRoom evicts keys until want places are free, those with the least debt first,
-// looking at budget entries at most. While the index is being rebuilt it evicts none,
-// because the key with the least debt is not known.
+// MakeRoom evicts keys until want places are free, those with the least debt first, looking at most
+// at budget entries. It evicts none while the index is being rebuilt, because the least debt is not
+// known.
 func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 	t.fault("room: begin")
 	if !t.recovered() {
 		return
 	}
-	// Counted once: a caller that takes a place that was made must not cost another
-	// key its own.
+	// Counted once: a caller that takes a place just made must not cost another key its own.
 	short := t.places.taken() - (t.maxKeys - want)
 	for ; short > 0 && budget > 0; budget-- {
 		oldest, ok := t.index.Min()
 		if !ok {
 			return // the others are in the nursery, about to be filed
 		}
-		// Unless units were given back, an entry that owes is never fresh sooner than
-		// its filing says. So if the first filing is accurate, its entry has the
-		// least debt of all that the writer knows of.
+		// Unless units were given back, an entry that owes is never fresh sooner than filed. So if
+		// the first filing is accurate, its entry has the least debt that the writer knows of.
 		due := oldest.fresh
 		if t.firm != 0 && due > now+t.firm {
-			// And so are all others, except keys that were reset since they were filed.
+			// And so are all others, except keys reset since they were filed.
 			if t.reset.Swap(false) {
 				t.Recover()
 			}
@@ -261,8 +242,7 @@ func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 	}
 }
 
-// evictIf evicts the entry of the index's first filing if it is fresh at the instant
-// due, and otherwise files it again.
+// evictIf evicts the entry of the first filing if it is fresh at due, and otherwise refiles it.
 func (t *Table[K]) evictIf(oldest filing[K], due, now policy.Instant) bool {
 	fresh, gone := t.evict(oldest.entry, due, now)
 	t.index.DeleteMin()
@@ -273,8 +253,7 @@ func (t *Table[K]) evictIf(oldest filing[K], due, now policy.Instant) bool {
 	return gone
 }
 
-// evict evicts an entry if it is fresh at the instant due. It returns the instant
-// from which the entry is fresh.
+// evict evicts an entry if it is fresh at due, and returns the instant from which it is fresh.
 func (t *Table[K]) evict(e *Entry[K], due, now policy.Instant) (fresh policy.Instant, gone bool) {
 	word := e.word.Load()
 	fresh = t.freshAt(word)
@@ -290,7 +269,6 @@ func (t *Table[K]) evict(e *Entry[K], due, now policy.Instant) (fresh policy.Ins
 	if !e.word.CompareAndSwap(word, tombstone) {
 		return fresh, false // in use at this moment
 	}
-	// Dead: no caller will use it any more, so none needs to find it.
 	t.counters.Evicted.Add(1)
 	if fresh > now {
 		t.counters.Forgiven.Add(1)
@@ -301,16 +279,14 @@ func (t *Table[K]) evict(e *Entry[K], due, now policy.Instant) (fresh policy.Ins
 	return fresh, true
 }
 
-// forgetAt notes that keys are forgotten at an instant.
 func (t *Table[K]) forgetAt(now policy.Instant) {
 	if int64(now) > t.horizon.Load() {
 		t.horizon.Store(int64(now))
 	}
 }
 
-// Clear forgets all keys, so that callers find none. It is the last operation on a
-// table; the places taken are not given back. A writer that could not be stopped may
-// still be at work, so the writer's own fields are left alone.
+// Clear forgets all keys. It is the last operation on a table; the places taken are not given back.
+// It leaves the writer's fields alone, since a writer that could not be stopped may be at work.
 func (t *Table[K]) Clear() {
 	for i := range t.shards {
 		t.shards[i].Store(nil)
