@@ -11,9 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// goStatements returns the places in a package, without its tests, where a
-// goroutine is started: by a go statement, by sync.WaitGroup's Go, or by
-// time.AfterFunc and context.AfterFunc.
+// goStatements returns the places in a package that start a goroutine: by a go statement, by
+// sync.WaitGroup's Go, or by time.AfterFunc and context.AfterFunc.
 func goStatements(t *testing.T, pkg string) (places []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(pkg, "*.go"))

@@ -13,10 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// names counts the exported names of a package: those that `go doc -all` gives an entry
-// (constants, variables, functions, types, and methods of exported types), and the
-// methods of exported interfaces, which a program calls or writes as well. Fields of
-// structs are counted apart: a program need not know those that it does not set.
+// names counts the exported names of a package: constants, variables, functions, types, methods of
+// exported types, and the methods of exported interfaces. fields counts the fields of structs.
 func names(t *testing.T, folder string) (all []string, fields int) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
@@ -46,7 +44,6 @@ func names(t *testing.T, folder string) (all []string, fields int) {
 	return all, fields
 }
 
-// receiver returns the name of a method's type, or "".
 func receiver(d *ast.FuncDecl) string {
 	if d.Recv == nil {
 		return ""
@@ -64,7 +61,7 @@ func receiver(d *ast.FuncDecl) string {
 	return of.(*ast.Ident).Name
 }
 
-// namesOf returns the names that a declaration exports, and the number of its fields.
+// namesOf returns the exported names of a declaration, and the number of its fields.
 func namesOf(spec ast.Spec) (all []string, fields int) {
 	exported := func(list []*ast.Ident) (some []string) {
 		for _, name := range list {
@@ -96,21 +93,17 @@ func namesOf(spec ast.Spec) (all []string, fields int) {
 	return all, fields
 }
 
-// What a user of an engine has to learn stays small.
-//
 // Promise: Packages engine and policy together export few names.
 func TestFaceStaysSmall(t *testing.T) {
 	ofEngine, settings := names(t, "engine")
 	ofPolicy, parts := names(t, "policy")
 	t.Logf("engine %d names and %d fields, policy %d names and %d fields", len(ofEngine), settings, len(ofPolicy), parts)
-	// 6 of them block keys: Penalty, ErrFull, and Block, Blocked and AllBlocked.
-	// 8 of them are what saved states need: State, Save, Sync, Load, KeyCodec and three errors.
-	// Of these, 7 read limits from text (Parse, ParseError, Text), and 9 are windows of the
-	// clock and the calendar with what an engine needs to anchor them.
-	// 8 are what adapters use, and programs need not know: Ask, Hold and Look of an Engine and
-	// of a Tiered, Tiered.LimitFor and Outcome.Provenance.
-	// 15 show keys to people: KeysByUse of Stats, MostUsed, MostRefused and Explain with their types,
-	// and Describe.
+	// 6 of them block keys: Penalty, ErrFull, and Block, Blocked and AllBlocked. 8 are for saved
+	// states: State, Save, Sync, Load, KeyCodec and three errors. 7 read limits from text (Parse,
+	// ParseError, Text), and 9 are windows of the clock and the calendar with their anchors in an
+	// engine. 8 are for adapters: Ask, Hold and Look of an Engine and of a Tiered, Tiered.LimitFor
+	// and Outcome.Provenance. 15 show keys to people: KeysByUse of Stats, MostUsed, MostRefused and
+	// Explain with their types, and Describe.
 	assert.Less(t, len(ofEngine)+len(ofPolicy), 105+8+9+7+6+8+15, "%v %v", ofEngine, ofPolicy)
 	assert.Contains(t, ofEngine, "Engine.Choke", "the count sees methods")
 	assert.Contains(t, ofPolicy, "FreshAt", "the count sees methods of interfaces")

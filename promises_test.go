@@ -28,7 +28,7 @@ func TestPromisesAreThoseOfTheTests(t *testing.T) {
 	assert.Equal(t, string(made), string(page), "run: go run ./tools/promises >docs/promises.md")
 }
 
-// Folders whose packages no program imports.
+// closed matches folders without packages for programs.
 var closed = regexp.MustCompile(`(^|/)(\..+|internal|testdata)$|^(cmd|docs|examples|test|tools)$`)
 
 // Promise: Every package that programs import has a promise here.

@@ -22,11 +22,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// onWallClock is the number of places in the tests of each directory that wait for the wall clock or judge
-// by it: a test that does may fail on a busy machine. Benchmarks may, and do not count. Numbers only fall, and a directory that
-// is not named has none. go test -run WallClock . -lower writes the numbers that are lower by now.
-//
-// A place that is meant to be has the comment "wall: " with its reason at the end of its line, and is not counted.
+// onWallClock has the number of places in each folder's tests that wait for the wall clock or judge
+// by it: such a test may fail on a busy machine. Benchmarks do not count. Numbers only fall, and
+// unlisted folders have none. go test -run WallClock . -lower writes lower numbers. An intended
+// place ends with the comment "wall: " and its reason, and is not counted.
 const onWallClock = `
 bench 4
 cmd/ral 2
@@ -44,8 +43,7 @@ test/torture/simulation 3
 test/torture/soak 1
 `
 
-// patience is the shortest budget that a starved process keeps.
-const patience = 30 * time.Second
+const patience = 30 * time.Second // the shortest budget that a starved process keeps
 
 var (
 	lower  = flag.Bool("lower", false, "write the numbers in walltime_test.go that are lower by now")
@@ -101,7 +99,8 @@ func TestNoTestJudgesTheWallClock(t *testing.T) {
 	}
 }
 
-// wallPlaces returns the calls that sleep, read the time that has passed or have a budget below patience in the test files of a directory, and the comments that excuse none.
+// wallPlaces returns the calls in test files that sleep, read elapsed time or have a budget below
+// patience, and the comments that excuse none.
 func wallPlaces(files *token.FileSet, parsed []*ast.File) (places, idle []string) {
 	s := scanTests(parsed)
 	line := func(n ast.Node) string {
@@ -142,11 +141,10 @@ func wallPlaces(files *token.FileSet, parsed []*ast.File) (places, idle []string
 	return places, idle
 }
 
-// testScan holds the functions and constants in the tests of a directory, by their names: functions
-// and methods of one name are taken for one.
+// testScan holds the functions and constants in a folder's tests by name, without their types.
 type testScan struct {
 	bubblers  map[string]bool // functions that run a parameter in a synctest bubble
-	outside   map[string]bool // functions that run outside a bubble; "" is the variables of the package
+	outside   map[string]bool // functions that run outside a bubble; "" is the package's variables
 	constants map[string][]ast.Expr
 }
 
@@ -163,7 +161,7 @@ func scanTests(parsed []*ast.File) testScan {
 			return true
 		})
 	}
-	// Each pass learns from the one before.
+	// Each pass learns from the pass before.
 	until := func(known map[string]bool, pass func(name string, decl ast.Decl)) {
 		for before := -1; before != len(known); {
 			before = len(known)
@@ -191,7 +189,7 @@ func scanTests(parsed []*ast.File) testScan {
 	})
 	until(s.outside, func(name string, decl ast.Decl) {
 		if !uses[name] && !strings.HasPrefix(name, "Benchmark") {
-			s.outside[name] = true // a test, or a method that is called through an interface
+			s.outside[name] = true // a test, or a method called through an interface
 		}
 		if !s.outside[name] {
 			return
@@ -205,7 +203,7 @@ func scanTests(parsed []*ast.File) testScan {
 	return s
 }
 
-// nameOf returns the name of a function, and "" for other declarations.
+// nameOf returns the name of a function, "" for other declarations.
 func nameOf(decl ast.Decl) string {
 	if f, ok := decl.(*ast.FuncDecl); ok {
 		return f.Name.Name
@@ -213,7 +211,7 @@ func nameOf(decl ast.Decl) string {
 	return ""
 }
 
-// functionParams returns the names of those parameters of a function that are functions.
+// functionParams returns the names of a function's parameters that are functions.
 func functionParams(decl ast.Decl) map[string]bool {
 	names := map[string]bool{}
 	if f, ok := decl.(*ast.FuncDecl); ok {
@@ -228,7 +226,7 @@ func functionParams(decl ast.Decl) map[string]bool {
 	return names
 }
 
-// walk calls visit with each node of a declaration, and whether it is in a bubble.
+// walk visits each node of a declaration, and tells whether it is in a bubble.
 func (s testScan) walk(root ast.Node, inBubble bool, visit func(n ast.Node, inBubble bool)) {
 	ast.Inspect(root, func(n ast.Node) bool {
 		if n == nil {
@@ -250,7 +248,7 @@ func (s testScan) walk(root ast.Node, inBubble bool, visit func(n ast.Node, inBu
 	})
 }
 
-// callee returns the name of a function that is called, and the name before its dot.
+// callee returns the name of a called function, and the name before its dot.
 func callee(call *ast.CallExpr) (before, name string) {
 	switch f := ast.Unparen(call.Fun).(type) {
 	case *ast.Ident:
@@ -266,10 +264,9 @@ func callee(call *ast.CallExpr) (before, name string) {
 	return "", ""
 }
 
-// waits reports whether a call waits for the wall clock or judges by it.
 func (s testScan) waits(call *ast.CallExpr) bool {
 	pkg, name := callee(call)
-	var budget int // the argument
+	var budget int // index of the argument
 	switch pkg + "." + name {
 	case "time.Sleep", "time.Since", "time.Until", "assert.Never", "require.Never":
 		return true
@@ -283,10 +280,10 @@ func (s testScan) waits(call *ast.CallExpr) bool {
 		return false
 	}
 	d, ok := s.duration(call.Args[budget], 0)
-	return !ok || d > 0 && d < float64(patience) // what is over already does not wait
+	return !ok || d > 0 && d < float64(patience) // a past deadline does not wait
 }
 
-// duration returns the value of an expression, if it is a constant or time.Now().Add of one.
+// duration returns the value of a constant expression, or of time.Now().Add of it.
 func (s testScan) duration(e ast.Expr, depth int) (float64, bool) {
 	if depth > 20 {
 		return 0, false
@@ -327,7 +324,7 @@ func (s testScan) duration(e ast.Expr, depth int) (float64, bool) {
 	return 0, false
 }
 
-// The scan sees bubbles through helpers, and constants through their names.
+// It sees bubbles through helpers, and constants through their names.
 func TestWallClockIsSeen(t *testing.T) {
 	const source = `package p
 const short, long = 5 * time.Second, time.Minute

@@ -1,10 +1,10 @@
-// Promises prints docs/promises.md: what the repository promises, and the test that
-// proves it. A promise is a line of a test's doc comment:
+// Promises prints docs/promises.md: the promises of the repository, and the tests that prove them.
+// A promise is a line of a test's doc comment:
 //
 //	// Promise: Racing calls pass exactly as often as the limit allows.
 //	func TestHotKeyIsExact(t *testing.T) {
 //
-// It runs at the root of the repository:
+// Run it at the root of the repository:
 //
 //	go run ./tools/promises >docs/promises.md
 package main
@@ -31,8 +31,7 @@ writes this page from the lines ` + "`// Promise:`" + ` above the tests. How del
 [mutations.md](mutations.md).
 `
 
-// test matches the functions that go test runs without a flag.
-var test = regexp.MustCompile(`^(Test|Fuzz|Example)`)
+var test = regexp.MustCompile(`^(Test|Fuzz|Example)`) // run by go test without a flag
 
 func main() {
 	if err := write(os.Stdout, "."); err != nil {
@@ -41,7 +40,7 @@ func main() {
 	}
 }
 
-// write writes the page of the test files below root, sorted by folder and file.
+// write writes the page for the test files below root, sorted by folder and file.
 func write(w io.Writer, root string) error {
 	rows := map[string][]string{}
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -72,8 +71,7 @@ func write(w io.Writer, root string) error {
 	return nil
 }
 
-// promises returns a row for each promise in a file. A promise that stands elsewhere than
-// in a test's doc comment is an error.
+// promises returns a row for each promise in a file, which must be in a test's doc comment.
 func promises(name string) (rows []string, err error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, name, nil, parser.ParseComments|parser.SkipObjectResolution)

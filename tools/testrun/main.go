@@ -1,14 +1,12 @@
-// Testrun runs the steps of make test and make check and says what it does.
+// Testrun runs the steps of make test and make check.
 //
 //	testrun [-j n] 'name: command' ...
 //
-// A step is a command and its arguments, split at spaces. Up to n steps run at once. For a
-// command "go test" the output names each package as it ends. The last lines are the ten
-// slowest tests, the failures, each with the command that runs it alone, and the number of
-// tests that passed and failed. Any other command counts as one test.
-//
-// The exit status is 0 if all passed, 1 if a test or a step failed, and 2 if the arguments
-// are wrong.
+// A step is a command and its arguments, split at spaces. Up to n steps run at once. For "go test"
+// the output names each package as it ends. The last lines are the ten slowest tests, the failures
+// with the commands that run them alone, and the number of tests that passed and failed. Any other
+// command counts as a test. The exit status is 0 if all passed, 1 if a test or a step failed, and 2
+// for wrong arguments.
 package main
 
 import (
@@ -28,8 +26,7 @@ import (
 	"time"
 )
 
-// quiet is the time without a line after which testrun says what is running.
-const quiet = 20 * time.Second
+const quiet = 20 * time.Second // silence after which testrun prints the running steps
 
 // step is a command of a run. It is a test run if its command is "go test".
 type step struct {
@@ -77,7 +74,6 @@ func parseSteps(args []string) ([]step, error) {
 	return steps, nil
 }
 
-// modulePath returns the path of the module in the working directory.
 func modulePath() (string, error) {
 	mod, err := os.ReadFile("go.mod")
 	for line := range strings.Lines(string(mod)) {
@@ -91,11 +87,10 @@ func modulePath() (string, error) {
 	return "", fmt.Errorf("run it in the root of a module: %w", err)
 }
 
-// tests reports whether the step runs tests.
 func (s step) tests() bool { return len(s.args) > 1 && s.args[1] == "test" }
 
-// alone returns the command that runs one test of a package, or all its tests if test is "".
-// Flags that only say how much is run, or when, are left out.
+// alone returns the command that runs a test of a package, or all if test is "", without flags that
+// only choose how much is run, or when.
 func (s step) alone(pkg, test string) string {
 	isPackage := func(arg string) bool { return strings.HasPrefix(arg, ".") }
 	first := slices.IndexFunc(s.args, isPackage)
@@ -128,7 +123,7 @@ func (s step) alone(pkg, test string) string {
 	return strings.Join(append(append(command, pkg), s.args[after:]...), " ")
 }
 
-// runSteps runs the steps in their order, up to atOnce at a time, and reports whether all passed.
+// runSteps runs the steps in order, up to atOnce at a time, and reports whether all passed.
 func runSteps(ctx context.Context, r *report, steps []step, atOnce int) bool {
 	silent := time.NewTicker(time.Second)
 	defer silent.Stop()
@@ -158,8 +153,8 @@ func runSteps(ctx context.Context, r *report, steps []step, atOnce int) bool {
 	return r.close()
 }
 
-// run runs a step and hands its output to the report. If ctx ends it interrupts the
-// command, as Ctrl-C does, and then kills it.
+// run runs a step and hands its output to the report. When ctx ends it interrupts the command, as
+// Ctrl-C does, and then kills it.
 func run(ctx context.Context, r *report, s step) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

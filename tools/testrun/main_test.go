@@ -24,15 +24,14 @@ func mustParse(t *testing.T, args ...string) []step {
 	return steps
 }
 
-// closing returns the last line of a report.
 func closing(out string) string {
 	lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
 	return lines[len(lines)-1]
 }
 
-// testdata/recorded.json is go test -json -vet=all -timeout 2s ./... of a module with a package
-// for each way to fail, under Go 1.26: tests and subtests, a panic in the test and in another
-// goroutine, a time-out, an exit of TestMain, a build and a vet.
+// testdata/recorded.json is go test -json -vet=all -timeout 2s ./... under Go 1.26 with a package
+// for each way to fail: tests and subtests, a panic in the test and in another goroutine, a
+// time-out, an exit of TestMain, a build and a vet.
 //
 // Promise: Failures are repeated at the end, with a command for each.
 func TestReportOfARecordedRun(t *testing.T) {
@@ -83,7 +82,7 @@ func TestStepsAreRefused(t *testing.T) {
 	}
 }
 
-// write writes a package with a test file and returns the directory of its module.
+// write writes a package with a test file and changes to its module.
 func write(t *testing.T, body string) {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -114,8 +113,7 @@ func TestRealRun(t *testing.T) {
 	assert.Equal(t, "1 passed, 0 failed", closing(out))
 }
 
-// What would pass by accident fails: a pattern without a test, a command that is not there, and
-// one that fails and says so only by its status.
+// A pattern without a test, a missing command, and a failure by status alone.
 func TestStepsFail(t *testing.T) {
 	write(t, "func TestGood(t *testing.T) {}\n")
 	for args, why := range map[string]string{
@@ -135,7 +133,6 @@ func TestStepsFail(t *testing.T) {
 	}
 }
 
-// onWrite is called with each text that is written to it.
 type onWrite func(string)
 
 func (f onWrite) Write(p []byte) (int, error) {
@@ -178,7 +175,7 @@ func TestSilenceIsBroken(t *testing.T) {
 	})
 }
 
-// A failure is printed whole when it comes, and shortened at the end.
+// It is printed whole at once, and shortened at the end.
 func TestLongFailureIsShortened(t *testing.T) {
 	var out bytes.Buffer
 	r := newReport(&out, "example.com/m", false)

@@ -12,10 +12,8 @@ import (
 )
 
 const (
-	// slowest is the number of slowest tests that a report names.
-	slowest = 10
-	// repeated is the number of lines of a failure that the end of a report repeats.
-	repeated = 100
+	slowest  = 10  // slowest tests that a report names
+	repeated = 100 // lines of a failure repeated at the end
 )
 
 // event is a line of go test -json: see go doc test2json and go help buildjson.
@@ -25,8 +23,7 @@ type event struct {
 	Elapsed                       float64
 }
 
-// suite is a package whose tests run in a step. Tests are named as go test -run takes them,
-// and "" is the package itself.
+// suite is a package's tests in a step. They are named as for go test -run; "" is the package.
 type suite struct {
 	name   string
 	began  time.Time
@@ -37,13 +34,12 @@ type suite struct {
 	passed int
 }
 
-// failure is a test, package, build or step that failed, with the command that runs it alone.
+// failure is a failed test, package, build or step, with the command that runs it alone.
 type failure struct {
 	name, command string
 	lines         []string
 }
 
-// took is the time of a top-level test, in seconds.
 type took struct {
 	name    string
 	seconds float64
@@ -66,9 +62,8 @@ type report struct {
 	passed   int
 }
 
-// progress is the state of a step that runs.
 type progress struct {
-	lines    []string // its output, for go test without the events
+	lines    []string // its output except the events of go test
 	builds   map[string][]string
 	suites   map[string]*suite
 	tests    int
@@ -80,7 +75,7 @@ func newReport(to io.Writer, module string, nameSteps bool) *report {
 	return &report{to: to, module: module, nameSteps: nameSteps, began: now, said: now, running: map[string]*progress{}}
 }
 
-// say prints a line, after the time since the start and the step's name if there are several.
+// say prints a line with the elapsed time, and the step's name if there are several.
 func (r *report) say(s step, format string, args ...any) {
 	name := ""
 	if r.nameSteps && s.name != "" {
@@ -90,7 +85,7 @@ func (r *report) say(s step, format string, args ...any) {
 	_, _ = fmt.Fprintf(r.to, "%5.0fs  %s%s\n", r.said.Sub(r.began).Seconds(), name, fmt.Sprintf(format, args...))
 }
 
-// alive says what is running if nothing was printed for a while.
+// alive prints the running packages after a silence.
 func (r *report) alive() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,7 +104,6 @@ func (r *report) alive() {
 	r.say(step{}, "... %d packages done; at %s", r.packages, strings.Join(at, ", "))
 }
 
-// short returns the path of a package below the working directory.
 func (r *report) short(pkg string) string {
 	if pkg == r.module {
 		return "."
@@ -127,7 +121,7 @@ func (r *report) begin(s step) {
 	r.say(s, "%s", strings.Join(s.args, " "))
 }
 
-// line prints a line of a step's output, other than an event.
+// line prints a line of a step's output other than an event.
 func (r *report) line(s step, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,7 +129,6 @@ func (r *report) line(s step, text string) {
 	r.say(s, "%s", strings.TrimSuffix(text, "\n"))
 }
 
-// event takes a line of go test -json.
 func (r *report) event(s step, text string) {
 	var e event
 	if json.Unmarshal([]byte(text), &e) != nil {
@@ -210,8 +203,8 @@ func (r *report) endTest(p *progress, u *suite, e event) {
 	delete(u.lines, e.Test)
 }
 
-// endSuite notes the end of a package. It fails, beside its tests, if its process ended before
-// a test did, or failed for another reason. A build that failed has been noted before.
+// endSuite notes the end of a package. Beside its tests, the package fails if its process ended
+// before a test, or for another reason except a failed build, noted before.
 func (r *report) endSuite(s step, u *suite, e event) {
 	r.passed += u.passed
 	if e.Action == "skip" { // it has no test files
@@ -244,7 +237,7 @@ func (r *report) endSuite(s step, u *suite, e event) {
 	}
 }
 
-// output returns what tests and their subtests have printed, less the subtests that passed.
+// output returns the output of tests, without the subtests that passed.
 func (u *suite) output(tests ...string) []string {
 	var all []string
 	for _, name := range u.order {
@@ -256,7 +249,6 @@ func (u *suite) output(tests ...string) []string {
 	return all
 }
 
-// fail prints a failure, and keeps it for the end.
 func (r *report) fail(s step, f failure) {
 	if r.nameSteps {
 		f.name = s.name + ": " + f.name
@@ -273,7 +265,7 @@ func (r *report) print(lines []string) {
 	}
 }
 
-// end notes the end of a step. A test run that ran no test fails: what names its tests is wrong.
+// end notes the end of a step. A test run without a test fails: its pattern is wrong.
 func (r *report) end(s step, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,10 +1,7 @@
-// Words counts the words of Go comments that make a reader look for a noun, and the length
-// of sentences. Without arguments it prints one row a folder and the sum:
+// Words counts vague pronouns in Go comments, and the length of sentences. It prints a row for each
+// folder and the sum, or the folders' sentences of more than 25 words:
 //
 //	go run ./tools/words
-//
-// With folders it prints their sentences of more than 25 words, with their places:
-//
 //	go run ./tools/words engine cell
 package main
 
@@ -25,10 +22,9 @@ import (
 	"text/tabwriter"
 )
 
-// long is the number of words above which a sentence is long.
 const long = 25
 
-// kinds are the words that are counted, and how many of a thousand words may be.
+// kinds are the counted words, and their bounds in a thousand words.
 var kinds = []struct {
 	name string
 	most float64
@@ -40,13 +36,12 @@ var kinds = []struct {
 	{"one", 4, regexp.MustCompile(`(?i)\bones?\b`)},
 }
 
-// Bounds of the sentences: the mean of their words, and the long ones in a hundred.
+// Bounds of the mean number of words in a sentence, and of long sentences in a hundred.
 const (
 	mostMean = 12
 	mostLong = 4
 )
 
-// count is the sum over some comments.
 type count struct {
 	words, sentences, long int
 	kinds                  [4]int
@@ -61,8 +56,8 @@ func (c *count) add(o count) {
 	}
 }
 
-// figures returns the rates of the kinds in a thousand words, the mean length of a sentence
-// and the long sentences in a hundred.
+// figures returns the kinds in a thousand words, the mean length of a sentence and the long
+// sentences in a hundred.
 func (c *count) figures() []float64 {
 	var all []float64
 	for _, n := range c.kinds {
@@ -72,7 +67,6 @@ func (c *count) figures() []float64 {
 	return append(all, float64(c.words)/n, 100*float64(c.long)/n)
 }
 
-// sentence is a sentence of a comment, and its number of words.
 type sentence struct {
 	text  string
 	words int
@@ -85,7 +79,7 @@ var (
 	word = regexp.MustCompile(`[\p{L}\p{N}]`)
 )
 
-// sentences splits the text of a comment. Indented lines are code, and have none.
+// sentences splits the text of a comment, without code (indented lines).
 func sentences(text string) []sentence {
 	var paragraphs []string
 	begun := false
@@ -125,7 +119,7 @@ func sentences(text string) []sentence {
 	return all
 }
 
-// comments calls f with the text of each comment of the Go files below root.
+// comments calls f with each comment in the Go files below root.
 func comments(root string, f func(at token.Position, text string)) error {
 	return filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -168,8 +162,8 @@ func of(text string, longs func(sentence)) count {
 	return c
 }
 
-// table prints a row for each folder below root that holds comments, the worst first by its
-// long sentences, and their sum beside the bounds.
+// table prints a row for each folder below root, the most long sentences first, then sum and
+// bounds.
 func table(w io.Writer, root string) error {
 	folders := map[string]*count{}
 	var sum count

@@ -6,8 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestSentencesAreCounted has code, items of a list, quoted ends and abbreviations' dots
-// within words.
+// Also code, items of a list, quoted ends and dots within words.
 func TestSentencesAreCounted(t *testing.T) {
 	got := sentences("Package a is a room. It holds\none (v1.2) \"thing.\" And\n\n\tcode(that, is, none)\n\n" +
 		"Then a list:\n  - the first\n    in two lines\n  - the second\n")
