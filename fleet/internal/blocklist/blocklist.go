@@ -1,5 +1,4 @@
-// Package blocklist remembers which keys Redis said are blocked, for servers that decide
-// without asking it. It decides nothing, and knows of no limit.
+// Package blocklist remembers which keys Redis said are blocked, for servers that do not ask it.
 package blocklist
 
 import (
@@ -11,13 +10,12 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// List is a bounded list of blocked keys. New makes it. Its methods may be called by any
-// number of goroutines.
+// List is a bounded list of blocked keys. New makes it. Any number of goroutines may use it.
 type List struct {
 	name   func(key string) string
 	begun  time.Time
 	seed   maphash.Seed
-	count  atomic.Int64 // of keys, also those whose block has ended
+	count  atomic.Int64 // of keys, also with ended blocks
 	most   int          // of each shard
 	shards []shard
 }
@@ -35,14 +33,13 @@ type entry struct {
 
 const (
 	mostShards = 64
-	// looked is how many entries a new one looks at, to remove those that have ended, or
-	// the one that ends first if the shard is full.
+	// looked is how many entries an insertion checks: it removes ended blocks or, if the shard is
+	// full, the first to end.
 	looked = 8
 )
 
-// New returns a list of so many keys at most, at least 1. name returns what stands for a
-// key, and for no other, and should be short. If more keys are blocked, some are not in the
-// list, mostly those whose blocks end soon.
+// New returns a list of at most most keys, at least 1. name returns a short text for a key, unique
+// to it. If more keys are blocked, some are missing, mostly those whose blocks end soon.
 func New(most int, name func(key string) string) *List {
 	l := &List{name: name, begun: time.Now(), seed: maphash.MakeSeed()}
 	l.shards = make([]shard, min(mostShards, most))
@@ -60,8 +57,8 @@ func (l *List) shard(name string) *shard {
 	return &l.shards[maphash.String(l.seed, name)%uint64(len(l.shards))]
 }
 
-// Heard records that Redis said at an instant, by its clock, for how long the key is blocked. 0
-// means that it is not blocked. Heard changes nothing if Redis said something later.
+// Heard records Redis's word, at an instant of its clock, for how long the key is blocked; 0 is not
+// at all. A later word of Redis stays.
 func (l *List) Heard(key string, left time.Duration, at policy.Instant) {
 	if left <= 0 && l.Empty() {
 		return
@@ -80,8 +77,7 @@ func (l *List) Heard(key string, left time.Duration, at policy.Instant) {
 	}
 }
 
-// Block records that the key is blocked for d here, whatever Redis says, until that is heard.
-// It does not shorten a block.
+// Block records a block for d here, until Redis is heard. It does not shorten a block.
 func (l *List) Block(key string, d time.Duration) {
 	name, now := l.name(key), time.Since(l.begun)
 	s := l.shard(name)
@@ -92,7 +88,7 @@ func (l *List) Block(key string, d time.Duration) {
 	l.put(s, name, e, now)
 }
 
-// put stores an entry, if there is room or it ends later than another. The shard is held.
+// put stores an entry, if there is room or it ends later than another. The caller locks the shard.
 func (l *List) put(s *shard, name string, e entry, now time.Duration) {
 	if _, there := s.of[name]; there {
 		s.of[name] = e
@@ -121,14 +117,13 @@ func (l *List) put(s *shard, name string, e entry, now time.Duration) {
 	l.count.Add(1)
 }
 
-// remove is for callers that hold the shard.
+// remove removes a key. The caller locks the shard.
 func (l *List) remove(s *shard, name string) {
 	delete(s.of, name)
 	l.count.Add(-1)
 }
 
-// Left returns how long the key is still blocked, as far as is known, and how long ago that
-// was heard; 0 if it is not.
+// Left returns how long the key is known to be blocked, or 0, and how long ago that was heard.
 func (l *List) Left(key string) (left, ago time.Duration) {
 	if l.Empty() {
 		return 0, 0

@@ -15,7 +15,7 @@ import (
 
 func itself(key string) string { return key }
 
-// A key is blocked for as long as was heard last, by Redis's clock, to the nanosecond.
+// A block ends as heard last, by Redis's clock, to the nanosecond.
 func TestLaterWordHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(100, itself)
@@ -49,7 +49,7 @@ func TestLaterWordHolds(t *testing.T) {
 	})
 }
 
-// A block of this server's own holds until Redis says something, and shortens none.
+// A server's own block holds until Redis is heard, and shortens none.
 func TestOwnBlockHoldsUntilRedisSpeaks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(100, itself)
@@ -74,8 +74,7 @@ func TestOwnBlockHoldsUntilRedisSpeaks(t *testing.T) {
 	})
 }
 
-// The list never has more keys than it may, gives up long blocks for none that are shorter, and
-// makes room by those that have ended.
+// A full list drops ended blocks, and never long blocks for shorter.
 //
 // Promise: The list of known blocks is bounded by `MaxKeys`.
 func TestListIsBounded(t *testing.T) {
@@ -120,7 +119,6 @@ func TestListIsBounded(t *testing.T) {
 	})
 }
 
-// Keys are known by what stands for them.
 func TestKeysAreKnownByTheirNames(t *testing.T) {
 	l := New(10, func(key string) string { return key[:1] })
 	l.Heard("a"+strings.Repeat("x", 1000), time.Hour, 1)
@@ -128,7 +126,6 @@ func TestKeysAreKnownByTheirNames(t *testing.T) {
 	assert.Positive(t, left)
 }
 
-// Looks allocate nothing, and callers may race.
 func TestLooksAllocateNothingAndRace(t *testing.T) {
 	l := New(100, itself)
 	l.Heard("a", time.Hour, 1)

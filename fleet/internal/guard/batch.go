@@ -10,14 +10,10 @@ import (
 	"time"
 )
 
-// Batch makes calls that come at the same time as one, which costs less than so many. Each
-// has a budget and an outcome of its own, and is given up by itself. None waits for others
-// to come, nor for those that are under way as long as there is a worker.
-//
-// An answer that comes when its caller has gone serves no other call: see Unused.
-//
-// Its methods may be called by any number of goroutines. The zero value is of no use: see
-// NewBatch.
+// Batch makes simultaneous calls as a single call, which costs less. Each has its own budget and
+// outcome. No call waits for others to come, nor for those under way while there is a worker. An
+// answer that comes when its caller has gone serves no other call: see Unused. Any number of
+// goroutines may use a Batch. NewBatch makes it; the zero value is of no use.
 type Batch[Q comparable, A any] struct {
 	guard *Guard
 	call  func(ctx context.Context, asks []Q, reply func(i int, value A, err error))
@@ -29,12 +25,11 @@ type Batch[Q comparable, A any] struct {
 	unused           unused[Q, A]
 }
 
-// maxBatch is how many calls are made as one at most. The first of them waits until the
-// last is answered.
+// maxBatch bounds the calls made together. The first waits until the last is answered.
 const maxBatch = 64
 
-// NewBatch returns a batch of the guard's. call is given what some calls ask, and has each
-// replied once before it returns. It keeps neither of its arguments.
+// NewBatch returns a batch of the guard's. call gets the asks of some calls, and replies to each
+// once before it returns. It keeps neither argument.
 func NewBatch[Q comparable, A any](g *Guard, call func(ctx context.Context, asks []Q, reply func(i int, value A, err error))) *Batch[Q, A] {
 	b := &Batch[Q, A]{guard: g, call: call}
 	b.batches.New = func() any { return &batch[Q, A]{of: b} }
@@ -42,9 +37,8 @@ func NewBatch[Q comparable, A any](g *Guard, call func(ctx context.Context, asks
 	return b
 }
 
-// ticket is one call. When it is sent, value and err are the worker's, until that sends on
-// done, which is the last it does. A caller that received from done may use the ticket for
-// another call; one that was given up is not used again.
+// ticket is a call. Once it is sent, value and err are the worker's until its last act, the send on
+// done. A caller that received from done may reuse the ticket. An abandoned ticket is not reused.
 type ticket[Q comparable, A any] struct {
 	state atomic.Int32
 	pass  pass
@@ -54,7 +48,6 @@ type ticket[Q comparable, A any] struct {
 	done  chan struct{}
 }
 
-// The states of a ticket.
 const (
 	waiting int32 = iota
 	sent
@@ -65,16 +58,14 @@ const (
 // errOrphaned tells a ticket to join another batch.
 var errOrphaned = errors.New("the batch was not sent")
 
-// batch is a job: tickets to be sent together.
 type batch[Q comparable, A any] struct {
 	of      *Batch[Q, A]
 	tickets []*ticket[Q, A]
 	asks    []Q
 }
 
-// Do asks, and returns what it was replied, or an error as those of the function Do. It
-// returns when the budget is spent, whatever the call does that it is part of. What was
-// given up before it was sent is not sent, which ErrBusy says if the budget was spent.
+// Do asks, and returns the reply, or an error like the function Do. It returns when the budget is
+// spent. A call that was not sent by then never is, which ErrBusy says.
 func (b *Batch[Q, A]) Do(ctx context.Context, ask Q) (A, error) {
 	var none A
 	g := b.guard
@@ -113,7 +104,7 @@ func (b *Batch[Q, A]) Do(ctx context.Context, ask Q) (A, error) {
 	}
 }
 
-// answer returns what a ticket was replied, which is free then.
+// answer returns a ticket's reply and frees the ticket.
 func (b *Batch[Q, A]) answer(t *ticket[Q, A]) (A, error) {
 	var none A
 	value, err := t.value, t.err
@@ -125,7 +116,6 @@ func (b *Batch[Q, A]) answer(t *ticket[Q, A]) (A, error) {
 	return value, err
 }
 
-// late answers a call whose budget is spent.
 func (b *Batch[Q, A]) late(t *ticket[Q, A]) (A, error) {
 	g := b.guard
 	state := t.giveUp(g)
@@ -141,8 +131,7 @@ func (b *Batch[Q, A]) late(t *ticket[Q, A]) (A, error) {
 	return none, err
 }
 
-// giveUp leaves the ticket to its worker, unless that has answered it. One that was not
-// sent yet never is. It returns the state from before.
+// giveUp leaves a sent ticket to its worker, and a waiting ticket unsent. It returns the old state.
 func (t *ticket[Q, A]) giveUp(g *Guard) (before int32) {
 	switch {
 	case t.state.CompareAndSwap(waiting, abandoned):
@@ -154,7 +143,7 @@ func (t *ticket[Q, A]) giveUp(g *Guard) (before int32) {
 	return answered
 }
 
-// join has the ticket be sent with others. The first of a batch has it sent.
+// join adds the ticket to the open batch. The first of a batch starts it.
 func (b *Batch[Q, A]) join(ctx context.Context, t *ticket[Q, A], expired <-chan time.Time) error {
 	t.state.Store(waiting)
 	b.mu.Lock()
@@ -182,7 +171,6 @@ func (b *Batch[Q, A]) join(ctx context.Context, t *ticket[Q, A], expired <-chan 
 	return err
 }
 
-// close lets no other call join.
 func (all *batch[Q, A]) close() {
 	all.of.mu.Lock()
 	defer all.of.mu.Unlock()
@@ -191,7 +179,6 @@ func (all *batch[Q, A]) close() {
 	}
 }
 
-// run implements job.
 func (all *batch[Q, A]) run(base context.Context) {
 	runtime.Gosched() // callers that are about to run join; if there are none it costs nothing
 	all.close()
@@ -211,7 +198,6 @@ func (all *batch[Q, A]) run(base context.Context) {
 	all.of.batches.Put(all)
 }
 
-// send makes the tickets' calls as one.
 func (all *batch[Q, A]) send(base context.Context, tickets []*ticket[Q, A]) {
 	b, g := all.of, all.of.guard
 	ctx, cancel := context.WithTimeout(base, g.config.CallTimeout)

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// echo replies to each of a batch what it asked, after a time, and keeps the batches.
 type echo struct {
 	takes time.Duration
 	err   func(ask int) error
@@ -38,14 +37,13 @@ func (e *echo) call(_ context.Context, asks []int, reply func(i, value int, err 
 	}
 }
 
-// sent returns the batches so far.
 func (e *echo) sent() [][]int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return append([][]int(nil), e.batches...)
 }
 
-// occupy has the guard's only worker be busy for so long.
+// occupy keeps the guard's only worker busy for d.
 func occupy(g *Guard, d time.Duration) {
 	go func() {
 		_, _ = Do(context.Background(), g, func(context.Context) (int, error) {
@@ -71,7 +69,6 @@ func TestLoneCallGoesOutAtOnce(t *testing.T) {
 	})
 }
 
-// What comes while a batch hangs is sent by another worker.
 func TestBatchThatHangsHoldsUpNoOther(t *testing.T) {
 	inBubbleOf(t, Config{}, func(t *testing.T, g *Guard) {
 		e := &echo{takes: budget}
@@ -117,21 +114,19 @@ func TestCallsThatWaitAreSentAsOne(t *testing.T) {
 	})
 }
 
-// A call that no caller waits for any more is not made, and does not count as a
-// failure.
+// Calls given up before they are made are not made, and are no failures.
 func TestCallsThatWereGivenUpAreNotSent(t *testing.T) {
 	givenUp := func(i int) bool { return i%2 == 1 }
 	expectSent(t, givenUp, []int{0, 2, 4, 6, 8})
 }
 
-// The first call of a batch has it sent. If that is given up, the others wait on.
+// If the first call of a batch is given up, the others wait on.
 func TestOthersOfABatchDoNotDependOnTheFirst(t *testing.T) {
 	givenUp := func(i int) bool { return i == 0 }
 	expectSent(t, givenUp, []int{1, 2, 3, 4, 5, 6, 7, 8, 9})
 }
 
-// expectSent has ten calls wait for a worker, some of which are given up before there is
-// one, and expects the others to be sent as one.
+// expectSent has ten calls wait for a worker. Some are given up; the others are sent as one.
 func expectSent(t *testing.T, givenUp func(i int) bool, want []int) {
 	t.Helper()
 	inBubbleOf(t, Config{MaxInFlight: 1}, func(t *testing.T, g *Guard) {
@@ -162,7 +157,7 @@ func expectSent(t *testing.T, givenUp func(i int) bool, want []int) {
 	})
 }
 
-// The same where the server hangs so that no worker is left, for each to its own budget.
+// If the server hangs and no worker is left, each call waits for its own budget.
 func TestBatchWhenAllAreBusy(t *testing.T) {
 	inBubbleOf(t, Config{MaxInFlight: 1}, func(t *testing.T, g *Guard) {
 		e := &echo{}
@@ -191,8 +186,7 @@ func TestBatchWhenAllAreBusy(t *testing.T) {
 	})
 }
 
-// Callers come, give up, and come again while the server now answers at once and now takes
-// longer than they wait: no call is ever answered what another asked.
+// No call is answered another's question, whether callers give up or come again.
 func TestAnswersGoToTheirOwnCalls(t *testing.T) {
 	g := New(Config{
 		Budget: time.Millisecond, CallTimeout: time.Second, Silence: time.Second, MaxInFlight: 4, Failures: 3,

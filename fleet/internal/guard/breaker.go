@@ -8,34 +8,29 @@ import (
 	"time"
 )
 
-// breaker is told how calls went, and is open after some failures in a row, or if a watch
-// says so. While it is open it lets nothing pass except one call, the probe, after a
-// pause. An answer in good time closes it, that of a probe or any other. After a probe that
-// fails the next pause is twice as long, up to a bound. (Nygard, Release It!, 2007.)
+// breaker opens after some failures in a row, or if a watch trips it. While it is open only a probe
+// passes after each pause. An answer in good time, of a probe or any other call, closes it. After a
+// failed probe the next pause is twice as long, up to a bound. (Nygard, Release It!, 2007.)
 //
-// Its methods may be called by any number of goroutines. A call that passes while it is
-// closed writes nothing.
+// Its methods may be called by any number of goroutines. A call that passes while it is closed
+// writes nothing.
 type breaker struct {
 	failures       int
 	pause, longest time.Duration
 	epoch          time.Time
 	changed        func() // called, outside mu, when it opened or closed
 
-	// era is odd while the breaker is open, and counts how often it opened and closed.
+	// era is odd while the breaker is open, and counts openings and closings.
 	era atomic.Uint64
-	// next is when the next probe may pass, in nanoseconds since epoch, and never while
-	// the breaker is closed. The call that moves it on is the probe. One that hangs does
-	// not keep the next from passing.
+	// next is when the next probe may pass, in nanoseconds since epoch; never while closed. The
+	// call that moves it on is the probe. A probe that hangs does not keep the next from passing.
 	next atomic.Int64
-	// wait is the pause after the next probe.
-	wait atomic.Int64
-	// row is how many failed in a row, and counted how many failures there have been in
-	// all. Both are written under mu.
+	wait atomic.Int64 // the pause after the next probe
+	// row counts failures in a row, counted all failures. Both are written under mu.
 	row     atomic.Int32
 	counted atomic.Int64
-	// probes is how many probes are under way.
-	probes atomic.Int32
-	// cause is what calls are told while it is open: mu.failure, or how that was explained.
+	probes  atomic.Int32 // probes under way
+	// cause is the error of calls while it is open: mu.failure or its explanation.
 	cause atomic.Pointer[error]
 
 	mu struct {
@@ -48,14 +43,13 @@ type breaker struct {
 
 const never = math.MaxInt64
 
-// pass lets one call go ahead, until leave.
+// pass lets a call go ahead, until leave.
 type pass struct {
 	era     uint64
 	counted int64 // failures before it
 	probe   bool
 }
 
-// outcome is how a call went.
 type outcome int
 
 const (
@@ -63,7 +57,7 @@ const (
 	late           // answered in good time, and after the budget
 	stale          // answered, so late that the server counts as silent
 	bad            // one of those that open the breaker
-	unsure         // it says nothing of the server: it was not asked, for one
+	unsure         // no word about the server, as when it was not asked
 )
 
 func newBreaker(failures int, pause, longest time.Duration, changed func()) *breaker {
@@ -73,7 +67,7 @@ func newBreaker(failures int, pause, longest time.Duration, changed func()) *bre
 	return b
 }
 
-// enter returns a pass for a call. If the error is nil, leave must be called with it.
+// enter returns a pass for a call, to be given to leave, or an error.
 func (b *breaker) enter() (pass, error) {
 	p := pass{era: b.era.Load(), counted: b.counted.Load()}
 	if p.era%2 == 0 {
@@ -89,7 +83,6 @@ func (b *breaker) enter() (pass, error) {
 	return p, nil
 }
 
-// leave reports how the call went; err is why, if it is bad.
 func (b *breaker) leave(p pass, o outcome, err error) {
 	if p.probe {
 		b.probes.Add(-1)
@@ -102,7 +95,7 @@ func (b *breaker) leave(p pass, o outcome, err error) {
 	}
 }
 
-// trip opens the breaker. If it is strict, only an answer within the budget closes it.
+// trip opens the breaker. If strict, only an answer within the budget closes it.
 func (b *breaker) trip(err error, strict bool) {
 	b.mu.Lock()
 	opens := b.era.Load()%2 == 0
@@ -116,7 +109,7 @@ func (b *breaker) trip(err error, strict bool) {
 	}
 }
 
-// judge reports whether the breaker opened or closed by it.
+// judge reports whether the outcome opened or closed the breaker.
 func (b *breaker) judge(p pass, o outcome, err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -144,7 +137,7 @@ func (b *breaker) judge(p pass, o outcome, err error) bool {
 		next := b.next.Load()
 		b.next.CompareAndSwap(next, min(next, b.now()))
 	case !open && o == bad && p.counted == b.counted.Load():
-		// Calls that fail at once, as when their connection is lost, are one failure.
+		// Calls that fail together, as when their connection is lost, are a single failure.
 		b.counted.Add(1)
 		if int(b.row.Add(1)) >= b.failures {
 			b.mu.strict = false
@@ -155,7 +148,7 @@ func (b *breaker) judge(p pass, o outcome, err error) bool {
 	return false
 }
 
-// open begins an era in which the breaker is open. The caller holds mu.
+// open begins an open era. The caller holds mu.
 func (b *breaker) open(err error) {
 	b.counted.Add(1)
 	b.mu.explained = false
@@ -165,8 +158,7 @@ func (b *breaker) open(err error) {
 	b.next.Store(b.now() + int64(b.pause))
 }
 
-// fail notes the error that opens the breaker or that of a probe. Calls are told that error
-// unless the failure is explained. The caller holds mu.
+// fail sets the failure, and the cause unless that is explained. The caller holds mu.
 func (b *breaker) fail(err error) {
 	b.mu.failure = err
 	if !b.mu.explained {
@@ -174,8 +166,7 @@ func (b *breaker) fail(err error) {
 	}
 }
 
-// failure returns the error that opened the breaker or that of the last failed probe, never an
-// explanation; nil while the breaker is closed.
+// failure implements Guard.Failure.
 func (b *breaker) failure() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -185,8 +176,7 @@ func (b *breaker) failure() error {
 	return b.mu.failure
 }
 
-// explain has calls be told err while the breaker is open, rather than how the last probe
-// failed; from nil on, that again.
+// explain implements Guard.Explain.
 func (b *breaker) explain(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -199,7 +189,6 @@ func (b *breaker) explain(err error) {
 	b.setCause(err)
 }
 
-// setCause sets what calls are told while it is open.
 func (b *breaker) setCause(err error) {
 	err = fmt.Errorf("%w: %w", ErrOpen, err)
 	b.cause.Store(&err)
@@ -208,7 +197,6 @@ func (b *breaker) setCause(err error) {
 // now is in nanoseconds since epoch.
 func (b *breaker) now() int64 { return int64(time.Since(b.epoch)) }
 
-// state reports whether the breaker is open, and how often it has opened.
 func (b *breaker) state() (open bool, openings uint64) {
 	era := b.era.Load()
 	return era%2 == 1, (era + 1) / 2

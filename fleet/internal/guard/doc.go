@@ -1,10 +1,9 @@
-// Package guard keeps calls to a server that may be slow, or gone, from holding up their
-// callers. Each call has a budget of time. While the server does not answer it is not
-// asked, except by one call now and then.
+// Package guard keeps calls to a server that is slow or gone from holding up their callers. Each
+// call has a budget of time. While the server does not answer, only an occasional probe asks it.
 //
-// The budget bounds what a caller waits, and says nothing of the server: a caller may be
-// late because its own machine is busy. The server is judged by whether and when its
-// answers arrive, and an answer that arrives when its caller has gone counts as well.
+// The budget bounds a caller's wait and does not judge the server: a caller may be late because its
+// own machine is busy. The server is judged by whether and when its answers arrive, also after the
+// caller has gone.
 //
-// The package knows nothing of Redis, nor of limits. Start reading at [Do].
+// Start reading at [Do].
 package guard

@@ -10,52 +10,45 @@ import (
 	"time"
 )
 
-// Errors of Do.
 var (
-	// ErrOpen says that the breaker is open: the server was not asked. It is wrapped
-	// together with the failure that opened it, or the last probe's.
+	// ErrOpen: the breaker is open, and the server was not asked. It is wrapped together with the
+	// failure that opened the breaker, or the last probe's.
 	ErrOpen = errors.New("not asked, because the last calls failed")
-	// ErrBudget says that the budget was spent before the server answered. What was
-	// asked of it may be done all the same.
+	// ErrBudget: the budget was spent before the answer. The request may still be done.
 	ErrBudget = errors.New("no answer within the budget")
-	// ErrBusy says that the budget was spent before it was the call's turn: as many as
-	// may are under way. The server was not asked, so that it does not count as a
-	// failure. It is wrapped together with ErrBudget.
+	// ErrBusy: the budget was spent before the call's turn, with MaxInFlight calls under way. The
+	// server was not asked, which is no failure. It is wrapped together with ErrBudget.
 	ErrBusy = errors.New("too many calls under way")
-	// ErrClosed says that the guard is closed.
+	// ErrClosed: the guard is closed.
 	ErrClosed = errors.New("closed")
 )
 
-// Config is what a guard is made with. Every field is required except OnChange.
+// Config configures a guard. Every field is required except Trips and OnChange.
 type Config struct {
-	// Budget is the longest that a call may take for its caller.
+	// Budget is the longest that a caller waits.
 	Budget time.Duration
-	// CallTimeout is how long a call may go on when its caller has gone, so that
-	// a connection which takes longer to make than the budget is made. The context of the
-	// call ends then.
+	// CallTimeout ends a call that goes on without its caller. It should suffice to connect.
 	CallTimeout time.Duration
-	// MaxInFlight is how many calls may be under way, those that go on alone included, and
-	// so how many goroutines make calls. Those of a Batch that are made as one are one.
+	// MaxInFlight bounds the calls under way, and so the goroutines. A Batch's joint call counts
+	// once.
 	MaxInFlight int
 
-	// Silence is how long calls may be without an answer before the breaker opens. It is
-	// counted in time that this process gets to run: see watch.
+	// Silence is the time without an answer that opens the breaker, as watch counts it.
 	Silence time.Duration
-	// Failures in a row open the breaker, each of a call that was made after the failure
-	// before. Pause is how long it stays open at first before one call probes; Longest
-	// bounds how that doubles.
+	// Failures in a row open the breaker, each of a call made after the failure before. Pause is
+	// the time from opening to the first probe; it doubles up to Longest.
 	Failures       int
 	Pause, Longest time.Duration
 	// Failed reports whether an error is a failure: no answer of the server's.
 	Failed func(error) bool
-	// Trips counts the calls that are made, of several guards perhaps. It may be nil.
+	// Trips counts the calls, perhaps of several guards. It may be nil.
 	Trips *Trips
 	// OnChange is called when the breaker opened or closed. It should return at once.
 	OnChange func()
 }
 
-// Guard keeps calls to one server within a budget. Its methods, and Do, may be called by
-// any number of goroutines. The zero value is of no use: see New.
+// Guard keeps calls to a server within a budget. Its methods, and Do, may be called by any number
+// of goroutines. New makes it; the zero value is of no use.
 type Guard struct {
 	config  Config
 	breaker *breaker
@@ -64,33 +57,29 @@ type Guard struct {
 	base    context.Context // of all calls
 	cancel  context.CancelFunc
 
-	// A call is run by a worker, a goroutine that has run others before, so that its
-	// stack has grown already. jobs hands it to one that is idle, without a buffer; slots
-	// has one element for each that there is.
+	// Calls run on workers, goroutines that are reused because their stacks have grown. jobs,
+	// without a buffer, hands a call to an idle worker. slots has an element for each worker.
 	jobs  chan job
 	slots chan struct{}
-	idle  chan struct{} // one element for each that waits for a job
+	idle  chan struct{} // an element for each that waits for a job
 
 	timers  sync.Pool
 	yielded atomic.Int64 // when a call last gave way, as the breaker counts
 	closing sync.Once
 }
 
-// idlers is how many workers stay when there is nothing to do. A worker costs its stack,
-// some 8 KiB.
+// idlers bounds the idle workers. Each costs a stack of some 8 KiB.
 const idlers = 64
 
-// Trips counts calls that were made. Its methods may be called by any number of goroutines.
+// Trips counts calls. Its methods may be called by any number of goroutines.
 type Trips struct{ answered, failed, took atomic.Uint64 }
 
-// Read returns the number of calls that were answered, how long they took in all, and the number of
-// those that failed.
+// Read returns the number of answered calls, their total time, and the number of failed calls.
 func (t *Trips) Read() (answered uint64, took time.Duration, failed uint64) {
 	return t.answered.Load(), time.Duration(t.took.Load()), t.failed.Load()
 }
 
-// count counts a call that returned, and whether it was answered. One that Close ended is in no
-// count.
+// count counts a call that returned, unless Close ended it.
 func (g *Guard) count(s sending, answered bool) {
 	switch t := g.config.Trips; {
 	case t == nil:
@@ -121,7 +110,7 @@ func New(c Config) *Guard {
 	return g
 }
 
-// Open reports whether the breaker is open; why is an ErrOpen then.
+// Open reports whether the breaker is open; why is then an ErrOpen.
 func (g *Guard) Open() (open bool, why error) {
 	if open, _ = g.breaker.state(); open {
 		why = *g.breaker.cause.Load()
@@ -129,21 +118,18 @@ func (g *Guard) Open() (open bool, why error) {
 	return open, why
 }
 
-// Probing reports whether the breaker is open, and a call is under way that tries whether the
-// server is back.
+// Probing reports whether the breaker is open with a probe under way.
 func (g *Guard) Probing() bool {
 	open, _ := g.breaker.state()
 	return open && g.breaker.probes.Load() > 0
 }
 
-// Failure returns the error that opened the breaker or that of the last failed probe, and nil
-// while the breaker is closed. Unlike the error of Open it is never one that Explain was given.
+// Failure returns the error that opened the breaker or failed the last probe; nil while the breaker
+// is closed. It never returns an explanation.
 func (g *Guard) Failure() error { return g.breaker.failure() }
 
-// Explain has calls be told err while the breaker is open, as what they are told of an
-// outage does not always say why. With nil they are told again how the last probe failed.
-// An err that wraps a failure wraps that of Failure, since the error of Open may hold the
-// last explanation.
+// Explain sets the error that calls are told while the breaker is open. nil restores the failure of
+// the last probe. To wrap a failure, wrap Failure's error: Open's may hold the last explanation.
 func (g *Guard) Explain(err error) { g.breaker.explain(err) }
 
 // Openings returns how often the breaker opened.
@@ -152,9 +138,8 @@ func (g *Guard) Openings() uint64 {
 	return n
 }
 
-// Close ends the guard: calls under way and later ones get ErrClosed, and the contexts of
-// those that go on end. It waits until they have returned, which is at most CallTimeout if
-// they heed their contexts.
+// Close ends the guard: calls under way and later get ErrClosed. It ends the contexts of calls that
+// go on and waits for them, at most CallTimeout if they heed it.
 func (g *Guard) Close() {
 	g.closing.Do(func() {
 		g.cancel()
@@ -165,7 +150,6 @@ func (g *Guard) Close() {
 	})
 }
 
-// send notes that a call is sent, and has answers be watched for.
 func (g *Guard) send(budget time.Duration) sending {
 	s := g.watch.send(budget)
 	if !g.watch.running.Load() && g.watch.running.CompareAndSwap(false, true) {
@@ -176,7 +160,6 @@ func (g *Guard) send(budget time.Duration) sending {
 	return s
 }
 
-// outcome returns how a call went that returned err.
 func (g *Guard) outcome(s sending, err error) outcome {
 	switch {
 	case err != nil && g.config.Failed(err):
@@ -192,8 +175,7 @@ func (g *Guard) outcome(s sending, err error) outcome {
 	return good
 }
 
-// flight is a call under way. Until done is sent on, only its worker touches value and
-// err; from then on only the caller, if it is still there.
+// flight is a call under way. Until done is sent on, only its worker touches value and err.
 type flight[T any] struct {
 	guard  *Guard
 	pass   pass
@@ -219,12 +201,10 @@ func (f *flight[T]) run(base context.Context) {
 	f.done <- struct{}{}
 }
 
-// Do runs call, and returns what it returns, or an error that says why there was no
-// answer: one of ErrOpen, ErrBudget, ErrBusy and ErrClosed, or the cause of ctx, if that
-// ended first. Do returns when the budget is spent whatever call does, which may go on
-// for CallTimeout then. What it returns is dropped, and tells how the server is.
-//
-// call runs on another goroutine, with a context that does not end with ctx.
+// Do runs call on another goroutine and returns its results, or why there was no answer: ErrOpen,
+// ErrBudget, ErrBusy, ErrClosed, or the cause of ctx if that ended first. It returns when the
+// budget is spent. call does not end with ctx and may go on for CallTimeout. Its results are then
+// dropped, but tell how the server is.
 func Do[T any](ctx context.Context, g *Guard, call func(context.Context) (T, error)) (T, error) {
 	return do(ctx, g, g.config.Budget, g.config.Budget, call)
 }
@@ -234,8 +214,7 @@ func DoWithin[T any](ctx context.Context, g *Guard, budget time.Duration, call f
 	return do(ctx, g, budget, budget, call)
 }
 
-// DoPatiently is Do for a call that no caller waits for. It returns after wait, and the
-// server is judged by the budget of other calls.
+// DoPatiently is Do with another wait. The server is still judged by the guard's budget.
 func DoPatiently[T any](ctx context.Context, g *Guard, wait time.Duration, call func(context.Context) (T, error)) (T, error) {
 	return do(ctx, g, wait, g.config.Budget, call)
 }
@@ -272,13 +251,11 @@ func do[T any](ctx context.Context, g *Guard, budget, judged time.Duration, call
 	return f.value, f.err
 }
 
-// yieldEvery is how often calls that are not made give way.
+// yieldEvery is how often refused calls give way.
 const yieldEvery = time.Millisecond
 
-// enter returns a pass of the breaker's, unless ctx or the guard has ended. A caller that gets none goes on without having
-// waited for anything. Callers that do so all the time would keep the goroutine that reads a
-// probe's answer from a processor, each for as long as the scheduler lets it run. So now and
-// then one of them gives way.
+// enter returns a pass of the breaker's, unless ctx or the guard has ended. Now and then a refused
+// caller gives way: callers in a loop could keep the reader of a probe's answer from a processor.
 func (g *Guard) enter(ctx context.Context) (pass, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -296,9 +273,8 @@ func (g *Guard) enter(ctx context.Context) (pass, error) {
 	return p, err
 }
 
-// arrived reports whether there is an answer for a caller whose budget is spent. On a busy
-// machine it may be there, and the goroutine that reads it has not had a processor yet. It
-// has its turn first, as long as others were answered a moment ago.
+// arrived reports whether an answer is there for a caller whose budget is spent. On a busy machine
+// its reader may lack a processor; it has a turn first, if others were answered a moment ago.
 func (g *Guard) arrived(done <-chan struct{}) bool {
 	if g.watch.heardLately() {
 		runtime.Gosched()
@@ -311,10 +287,9 @@ func (g *Guard) arrived(done <-chan struct{}) bool {
 	}
 }
 
-// start has a worker run the job.
 func (g *Guard) start(ctx context.Context, j job, budget time.Duration, expired <-chan time.Time) error {
 	select {
-	case g.jobs <- j: // to one that is idle
+	case g.jobs <- j: // to an idle worker
 		return nil
 	default:
 	}
@@ -333,7 +308,7 @@ func (g *Guard) start(ctx context.Context, j job, budget time.Duration, expired 
 	}
 }
 
-// work runs one job after the other until there are enough that wait for the next.
+// work runs jobs until enough workers are idle.
 func (g *Guard) work(j job) {
 	defer func() { <-g.slots }()
 	for {
@@ -353,7 +328,6 @@ func (g *Guard) work(j job) {
 	}
 }
 
-// timer returns one that has just begun to run.
 func (g *Guard) timer(budget time.Duration) *time.Timer {
 	if t, ok := g.timers.Get().(*time.Timer); ok {
 		t.Reset(budget)

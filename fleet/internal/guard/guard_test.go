@@ -27,7 +27,6 @@ var (
 	errKey  = errors.New("about one key")
 )
 
-// A guarded is a guard, and a way to make a call.
 type guarded struct {
 	*Guard
 	do      func(context.Context, func(context.Context) (int64, error)) (int64, error)
@@ -40,7 +39,6 @@ func alone(g *Guard) guarded {
 	}}
 }
 
-// batched makes calls at once that come in one batch.
 func batched(g *Guard) guarded {
 	type call = func(context.Context) (int64, error)
 	b := NewBatch(g, func(ctx context.Context, calls []*call, reply func(int, int64, error)) {
@@ -56,7 +54,7 @@ func batched(g *Guard) guarded {
 	return guarded{Guard: g, do: func(ctx context.Context, c call) (int64, error) { return b.Do(ctx, &c) }}
 }
 
-// inBubble runs the test with a guard, in virtual time, with calls alone and in batches.
+// inBubble runs the test in virtual time, with calls alone and in batches.
 func inBubble(t *testing.T, test func(t *testing.T, g guarded)) {
 	t.Helper()
 	for name, as := range map[string]func(*Guard) guarded{"alone": alone, "batched": batched} {
@@ -85,7 +83,6 @@ func inBubbleOf(t *testing.T, c Config, test func(t *testing.T, g *Guard)) {
 	})
 }
 
-// server is what calls go to: it takes its time and then answers.
 type server struct {
 	takes time.Duration
 	err   error
@@ -95,8 +92,7 @@ type server struct {
 func (s *server) call(ctx context.Context) (int64, error) {
 	n := s.calls.Add(1)
 	if s.takes <= 0 {
-		// In a bubble, the race detector of Go 1.26 may crash if several goroutines at once
-		// select on timers whose time has come.
+		// In a bubble, Go 1.26's race detector may crash when goroutines select on expired timers.
 		return n, s.err
 	}
 	select {
@@ -107,7 +103,6 @@ func (s *server) call(ctx context.Context) (int64, error) {
 	}
 }
 
-// ask makes a call and checks that it did not take longer than the budget.
 func (s *server) ask(t *testing.T, g guarded) error {
 	t.Helper()
 	begun := time.Now()
@@ -128,8 +123,7 @@ func TestDoReturnsWhatTheCallReturns(t *testing.T) {
 	})
 }
 
-// A call that takes as long as the budget and more is given up when that is spent, and
-// goes on by itself until it hangs.
+// A call is given up when the budget is spent, and goes on by itself.
 func TestBudget(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		ended := make(chan time.Duration, 1)
@@ -191,8 +185,7 @@ func TestBudgetWhenAllAreBusy(t *testing.T) {
 	})
 }
 
-// Too many calls say nothing about the server: calls that never had their turn do not
-// open the breaker.
+// Calls that never had their turn do not open the breaker.
 func TestBusyIsNoFailure(t *testing.T) {
 	inBubbleOf(t, Config{MaxInFlight: 2}, func(t *testing.T, g *Guard) { // fewer than failures
 		s := &server{takes: hang}
@@ -207,8 +200,7 @@ func TestBusyIsNoFailure(t *testing.T) {
 	})
 }
 
-// Calls that come when all workers are busy have their turn when one is not, within the
-// budget.
+// Calls have their turn when a worker is free, within the budget.
 func TestTurnsFollow(t *testing.T) {
 	inBubbleOf(t, Config{MaxInFlight: 4}, func(t *testing.T, g *Guard) {
 		s := &server{takes: time.Millisecond}
@@ -241,15 +233,12 @@ func TestCallersOwnContext(t *testing.T) {
 	})
 }
 
-// isOpen lets all that is due at this instant happen first: a breaker that opens then is open.
 func isOpen(g *Guard) bool {
 	synctest.Wait()
 	open, _ := g.Open()
 	return open
 }
 
-// The story of a server that goes and comes back.
-//
 // Promise: The breaker opens after three failures and closes by itself.
 func TestBreaker(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
@@ -262,7 +251,6 @@ func TestBreaker(t *testing.T) {
 				require.ErrorIs(t, why, ErrOpen)
 			}
 		}
-		// Failures in a row count, others do not.
 		for range 10 {
 			s.err = errDown
 			require.ErrorIs(t, s.ask(t, g), errDown)
@@ -272,7 +260,6 @@ func TestBreaker(t *testing.T) {
 		}
 		expectOpen(false)
 
-		// The third opens it.
 		s.err = errDown
 		for range 3 {
 			expectOpen(false)
@@ -282,8 +269,7 @@ func TestBreaker(t *testing.T) {
 		require.EqualValues(t, 1, g.Openings())
 		require.EqualValues(t, 1, g.changes.Load())
 
-		// Now only the probes reach the server. Each pause is twice the one before, up
-		// to the longest.
+		// Now only probes reach the server. Each pause doubles, up to the longest.
 		asked := s.calls.Load()
 		for _, rest := range []time.Duration{pause, 2 * pause, 4 * pause, 8 * pause, 8 * pause} {
 			time.Sleep(rest - 1)
@@ -298,7 +284,7 @@ func TestBreaker(t *testing.T) {
 			asked++
 		}
 
-		// It closes by itself, and the next pause is the first again.
+		// It closes by itself, and the pauses start anew.
 		time.Sleep(8 * pause)
 		s.err = nil
 		require.NoError(t, s.ask(t, g))
@@ -317,8 +303,7 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
-// An explanation holds as long as the breaker is open or until the next. It hides no failure
-// from Failure, so that what explains each failure anew is never wrapped in itself.
+// An explanation holds until the next, or until the breaker closes. Failure never returns it.
 func TestExplanationsDoNotNest(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		s := &server{err: errDown}
@@ -379,8 +364,8 @@ func TestAnswersAboutOneKeyAreNoFailures(t *testing.T) {
 	})
 }
 
-// Many are under way when the server stops: the breaker opens once, one probes at a time,
-// and what the others report later changes nothing.
+// When the server stops under many calls, the breaker opens once. Probes run alone, and later
+// reports change nothing.
 func TestBreakerAmongMany(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		s := &server{takes: hang}
@@ -404,8 +389,7 @@ func TestBreakerAmongMany(t *testing.T) {
 	})
 }
 
-// An answer that arrives after the breaker opened closes it, whenever its call was
-// made.
+// An answer after the breaker opened closes it, whenever its call was made.
 func TestAnswerOfAnEarlierEraIsLife(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		slow := make(chan error)
@@ -429,7 +413,7 @@ func TestAnswerOfAnEarlierEraIsLife(t *testing.T) {
 	})
 }
 
-// The server is judged by a probe's answer, also if the caller does not wait for it.
+// A probe's answer counts even if its caller has gone.
 func TestProbeThatIsGivenUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		s := &server{err: errDown}
@@ -472,7 +456,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Close ends what waits for one that does not heed its context, too.
+// Close also ends calls that wait for a deaf call.
 func TestCloseOfADeafCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		under := make(chan error)
@@ -492,7 +476,7 @@ func TestCloseOfADeafCall(t *testing.T) {
 	})
 }
 
-// Workers stay for the next calls, but not all that there ever were.
+// Only some idle workers stay.
 func TestWorkersAreKept(t *testing.T) {
 	inBubbleOf(t, Config{MaxInFlight: 1000}, func(t *testing.T, g *Guard) {
 		s := &server{takes: time.Millisecond}
@@ -509,7 +493,6 @@ func TestWorkersAreKept(t *testing.T) {
 	})
 }
 
-// Under the race detector: breakers open and close while many call.
 func TestManyCallers(t *testing.T) {
 	g := New(Config{
 		Budget: 100 * time.Millisecond, CallTimeout: time.Second, Silence: time.Second, MaxInFlight: 8, Failures: 3,
@@ -543,8 +526,7 @@ func TestManyCallers(t *testing.T) {
 	}, time.Minute, time.Microsecond, "it closes by itself, whatever happened")
 }
 
-// Calls that were made are counted with their time, those that failed apart, and those that were
-// not made in neither. While one tries an open breaker, the guard says so.
+// Trips counts answered calls with their time, failed calls apart, and unsent calls in neither.
 func TestTripsAreCounted(t *testing.T) {
 	var trips Trips
 	inBubbleOf(t, Config{Trips: &trips}, func(t *testing.T, g *Guard) {

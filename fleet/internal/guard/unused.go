@@ -2,10 +2,9 @@ package guard
 
 import "sync"
 
-// unused are answers that came too late for their callers. They serve no other call: the
-// server decided them before that call began, and what it admitted then may not be used in a
-// later window, or closer to another turn. Its methods may be called by any number of
-// goroutines. The zero value has none.
+// unused holds answers that came too late for their callers. They serve no other call: the server
+// decided them before it began, and their units may not be used in a later window, or closer to
+// another turn. Its methods may be called by any number of goroutines.
 type unused[Q comparable, A any] struct {
 	mu  sync.Mutex
 	all []answer[Q, A]
@@ -19,7 +18,6 @@ type answer[Q comparable, A any] struct {
 // maxUnused bounds how many are kept for Unused.
 const maxUnused = 4096
 
-// put keeps an answer if there is room.
 func (u *unused[Q, A]) put(ask Q, value A) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -28,8 +26,7 @@ func (u *unused[Q, A]) put(ask Q, value A) {
 	}
 }
 
-// Unused calls use for each answer that came too late for its caller since the last call of Unused,
-// some thousand at most.
+// Unused calls use for each answer that came too late since the last Unused, for 4,096 at most.
 func (b *Batch[Q, A]) Unused(use func(ask Q, value A)) {
 	b.unused.mu.Lock()
 	all := b.unused.all

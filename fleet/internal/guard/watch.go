@@ -9,21 +9,18 @@ import (
 	"time"
 )
 
-// What a watch says of a server, as the cause of an ErrOpen.
 var (
-	// ErrSilent says that no call that was sent of late has been answered.
+	// ErrSilent: no call sent lately has been answered.
 	ErrSilent = errors.New("no answer")
-	// ErrSlow says that the server answers, and that no answer has come within the budget
-	// for five times Config.Silence.
+	// ErrSlow: the server answers, but not within the budget for five times Config.Silence.
 	ErrSlow = errors.New("for a while every answer came after the budget")
 )
 
 // watch judges a server by when its answers arrive.
 //
-// It counts time in ticks of its own goroutine rather than by the clock, since a process
-// that is short of processors reads answers late. Each tick, however late it comes, counts
-// as one, and ends with a turn through the scheduler's queue, where the goroutines that read
-// answers stand as well. So the count does not go on while those cannot run.
+// It counts time in ticks of its own goroutine, since a process short of processors reads answers
+// late. Each tick, however late, counts once. It ends with a turn through the scheduler's queue,
+// which also holds the goroutines that read answers. So the count stops while they cannot run.
 //
 // Its methods may be called by any number of goroutines, except run and step.
 type watch struct {
@@ -31,17 +28,16 @@ type watch struct {
 	budget time.Duration // of most calls, for ErrSlow
 
 	now    atomic.Int64 // the number of the present tick
-	newest atomic.Int64 // the latest tick of which a call has been answered
+	newest atomic.Int64 // the latest tick with an answered call
 	under  atomic.Int64 // calls under way
-	// sent has how many calls are under way that were sent in a tick, by its number modulo
-	// the length. It is longer than calls last, in ticks.
+	// sent counts calls under way by the tick of sending, modulo its length, longer than any call.
 	sent    [256]atomic.Int32
 	running atomic.Bool
 
 	// Whether answers came since the last tick, within the budget and after it.
 	inTime, late atomic.Bool
 
-	// These are run's alone.
+	// Only run uses these.
 	idle int // ticks in a row without a call under way
 	slow int // ticks with late answers since the last answer in time
 }
@@ -49,13 +45,12 @@ type watch struct {
 const (
 	// silentTicks make up Config.Silence.
 	silentTicks = 10
-	// slowTicks with late answers, and without one in time between them, say that the
-	// server is slow.
+	// slowTicks with late answers, and none in time between them, make a server slow.
 	slowTicks = 50
 	// idleTicks without a call end the goroutine of a watch.
 	idleTicks = 20
-	// onTime is how late a tick may be that says that this process is not short of
-	// processors. If it is, that answers are late is not held against the server.
+	// onTime bounds the lateness of a tick if this process is not short of processors. Only then do
+	// late answers count against the server.
 	onTime = time.Millisecond
 )
 
@@ -65,14 +60,13 @@ func newWatch(silence, budget time.Duration) *watch {
 	return w
 }
 
-// sending is a call under way.
 type sending struct {
 	tick   int64
 	at     time.Time
 	budget time.Duration
 }
 
-// send notes that a call is sent. The caller calls receive when it has returned.
+// send notes that a call is sent. receive must follow.
 func (w *watch) send(budget time.Duration) sending {
 	s := sending{tick: w.now.Load(), at: time.Now(), budget: budget}
 	w.under.Add(1)
@@ -80,13 +74,11 @@ func (w *watch) send(budget time.Duration) sending {
 	return s
 }
 
-// receive notes that a call has returned.
 func (w *watch) receive(s sending) {
 	w.sent[s.tick%int64(len(w.sent))].Add(-1)
 	w.under.Add(-1)
 }
 
-// hear notes that a call is being answered.
 func (w *watch) hear(s sending) {
 	for newest := w.newest.Load(); s.tick > newest && !w.newest.CompareAndSwap(newest, s.tick); {
 		newest = w.newest.Load()
@@ -100,7 +92,6 @@ func (w *watch) hear(s sending) {
 	}
 }
 
-// within reports whether the budget of a call has not passed yet.
 func (s sending) within() bool { return time.Since(s.at) <= s.budget }
 
 // heardLately reports whether a call of the last ticks has been answered.
@@ -109,8 +100,8 @@ func (w *watch) heardLately() bool { return w.now.Load()-w.newest.Load() <= 2 }
 // stale reports whether a call has taken as long as a server that is silent.
 func (w *watch) stale(s sending) bool { return w.now.Load()-s.tick >= silentTicks }
 
-// step begins the next tick, and returns why the server should not be asked, or nil.
-// Punctual says that the last tick came when it was due.
+// step begins the next tick and returns why not to ask the server. punctual: the last came when
+// due.
 func (w *watch) step(punctual bool) error {
 	now := w.now.Add(1)
 	inTime, late := w.inTime.Swap(false), w.late.Swap(false)
@@ -129,7 +120,7 @@ func (w *watch) step(punctual bool) error {
 		w.slow = 0
 		return fmt.Errorf("%w of %v", ErrSlow, w.budget)
 	}
-	// Of the calls that were sent after the newest that was answered.
+	// Calls sent after the newest answered call.
 	first := max(w.newest.Load()+1, now-int64(len(w.sent))+1, 0)
 	for tick := first; tick <= now-silentTicks; tick++ {
 		if w.sent[tick%int64(len(w.sent))].Load() > 0 {

@@ -13,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// halting is a server that answers at once, except while it is halted: what comes then is
-// answered when that ends.
+// halting is a server that answers at once, or when its halt ends.
 type halting struct {
 	mu    sync.Mutex
 	until time.Time
@@ -36,7 +35,6 @@ func (h *halting) call(context.Context) (int64, error) {
 	return n, nil
 }
 
-// callFor has callers call one after the other for so long, and counts what became of it.
 func callFor(g guarded, callers int, d time.Duration, call func(context.Context) (int64, error)) (answered, late, unasked int) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -62,8 +60,7 @@ func callFor(g guarded, callers int, d time.Duration, call func(context.Context)
 	return answered, late, unasked
 }
 
-// That many callers were too late says nothing of a server that answers: the breaker stays
-// closed however many budgets are spent, as long as some answers come in time.
+// A server with some answers in time stays closed, however many budgets are spent.
 func TestLateAnswersAreLife(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		var n atomic.Int64
@@ -80,8 +77,7 @@ func TestLateAnswersAreLife(t *testing.T) {
 	})
 }
 
-// A server that halts for less than Silence opens nothing. One that halts for longer does
-// once, and is asked again when its answers arrive, late as they are.
+// A halt shorter than Silence opens nothing. A longer halt opens once, until late answers arrive.
 func TestHalt(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		h := &halting{}
@@ -108,7 +104,7 @@ func TestHalt(t *testing.T) {
 	})
 }
 
-// Callers of a server that is silent ask in vain for Silence and a tick, and no longer.
+// Callers of a silent server ask for Silence and a tick at most.
 func TestSilenceOpens(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		time.Sleep(time.Hour) // when nothing was asked is no silence
@@ -122,8 +118,7 @@ func TestSilenceOpens(t *testing.T) {
 	})
 }
 
-// A server that answers everything much later than any caller waits is not asked, and its
-// answers to what was asked before do not have it asked again and again.
+// A server whose answers all come far too late is not asked, and late answers do not reopen it.
 func TestLatencyIsSilence(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		s := &server{takes: 3 * silence / 2}
@@ -137,8 +132,7 @@ func TestLatencyIsSilence(t *testing.T) {
 	})
 }
 
-// The same holds of one that is late by a little, always, though not at once: some callers
-// have the answers that others did not wait for.
+// A server that is always a little late opens too, even if some callers have their answers.
 func TestSlowServerOpens(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		s := &server{takes: 2 * budget}
@@ -155,7 +149,6 @@ func TestSlowServerOpens(t *testing.T) {
 	})
 }
 
-// Calls that fail together, as when a connection is lost, are one failure.
 func TestConnectionLossIsOneFailure(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		s := &server{takes: time.Millisecond, err: errDown}
@@ -172,7 +165,6 @@ func TestConnectionLossIsOneFailure(t *testing.T) {
 	})
 }
 
-// A probe that hangs does not keep the next one from seeing that the server is there.
 func TestProbeThatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		s := &server{err: errDown}
@@ -189,7 +181,6 @@ func TestProbeThatHangs(t *testing.T) {
 	})
 }
 
-// A process that does not get to run for an hour has not waited for an hour.
 func TestTicksAreNotTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatch(silence, budget)
@@ -202,7 +193,6 @@ func TestTicksAreNotTheClock(t *testing.T) {
 		require.ErrorIs(t, w.step(false), ErrSilent)
 		require.True(t, w.stale(s))
 
-		// What was sent later and is answered is life.
 		later := w.send(budget)
 		w.hear(later)
 		w.receive(later)
@@ -210,7 +200,7 @@ func TestTicksAreNotTheClock(t *testing.T) {
 		w.hear(s)
 		w.receive(s)
 
-		// Late answers count against the server only where ticks come when they are due.
+		// Late answers count against the server only if ticks are punctual.
 		late := func() {
 			s := w.send(budget)
 			time.Sleep(2 * budget)
@@ -241,7 +231,6 @@ func TestTicksAreNotTheClock(t *testing.T) {
 	})
 }
 
-// The watch of a guard that is not used ends, and one that is used again goes on.
 func TestWatchEndsWhenIdle(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		for range 3 {
@@ -257,9 +246,8 @@ func TestWatchEndsWhenIdle(t *testing.T) {
 	})
 }
 
-// Answers that are each a little later than their callers wait serve no other call, also if the
-// link gets fast: the server decides each call while it is under way. What came too late is there
-// for Unused, once, and no error is.
+// Answers later than their callers serve no other call, even once the link is fast. Unused gives
+// each of them once, without errors.
 //
 // Promise: Redis decides each call while it is under way.
 func TestAnswersAreDecidedWhileTheCallIsUnderWay(t *testing.T) {

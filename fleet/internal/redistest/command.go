@@ -9,12 +9,10 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// commandTime bounds how long a command of a test may take. On a busy machine a server that
-// writes to disk may take longer than 10 seconds for one.
+// commandTime bounds a test's command. Writing to disk on a busy machine may take over 10 seconds.
 const commandTime = time.Minute
 
-// Client returns a client of the server, which is closed with the test. Its commands
-// are sent on one connection, and again on another if that is lost.
+// Client returns a client on a single connection, closed with the test. It retries lost commands.
 func (s *Server) Client(t testing.TB) rueidis.Client {
 	t.Helper()
 	client, err := rueidis.NewClient(s.option())
@@ -32,8 +30,7 @@ func (s *Server) option() rueidis.ClientOption {
 	}
 }
 
-// Do sends one command on a connection of its own and returns what the server replied.
-// If it did not, the test fails.
+// Do sends a command on its own connection and returns the reply. Without a reply the test fails.
 func (s *Server) Do(t testing.TB, command ...string) rueidis.RedisMessage {
 	t.Helper()
 	reply, err := s.ask(command...)

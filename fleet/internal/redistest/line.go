@@ -16,12 +16,10 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Line leads from clients inside a bubble of testing/synctest to a Redis outside. The clock
-// of the bubble stands still while Redis works, so a command takes as long as [Weather] says,
-// on a machine of any speed. Tests in a bubble have scripts read its clock in place of Redis's.
-//
-// Make one with [NewLine], and connect by [Option]. Its methods may be called by any
-// number of goroutines.
+// Line connects clients in a bubble of testing/synctest to a Redis outside. The bubble's clock
+// stands still while Redis works, so a command takes as long as [Weather] says on any machine.
+// Tests in a bubble have scripts read its clock in place of Redis's. [NewLine] makes it, [Option]
+// connects by it. Any number of goroutines may use it.
 type Line struct {
 	addr string
 	mu   struct {
@@ -32,19 +30,18 @@ type Line struct {
 	}
 }
 
-// Weather says how a Line is. The zero value carries everything at once.
+// Weather is the state of a Line. The zero value carries everything at once.
 type Weather struct {
-	// Gone has connections end, and others be refused, as those to a Redis that was killed.
+	// Gone ends connections and refuses others, like a Redis that was killed.
 	Gone bool
-	// Deaf holds back all that is sent, as to a Redis that stands still, and Mute all answers.
-	// When that changes, all arrives.
+	// Deaf holds back all requests, like a stopped Redis, and Mute all answers, until changed.
 	Deaf, Mute bool
-	// Hole loses all that is sent and has dials wait. A connection that lost something
-	// carries nothing any more, and does not end.
+	// Hole loses all requests and has dials wait. A connection that lost something carries nothing
+	// more, and does not end.
 	Hole bool
-	// Asks and Answers are how long each takes on its way.
+	// Asks and Answers are their times on the way.
 	Asks, Answers time.Duration
-	// Short, if positive, has each connection end after so many bytes of answers.
+	// Short, if positive, ends each connection after so many bytes of answers.
 	Short int
 }
 
@@ -81,7 +78,7 @@ func (l *Line) Set(w Weather) {
 	}
 }
 
-// now returns the weather, and what is closed when it changes.
+// now returns the weather, and a channel closed at its next change.
 func (l *Line) now() (Weather, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,8 +122,7 @@ func (l *Line) dial(ctx context.Context, within time.Duration) (net.Conn, error)
 	return near, nil
 }
 
-// queued is more than a client has under way.
-const queued = 1 << 14
+const queued = 1 << 14 // more than a client has under way
 
 // parcel is a command or an answer on its way.
 type parcel struct {
@@ -134,7 +130,7 @@ type parcel struct {
 	text []byte
 }
 
-// carrier is one connection. Three goroutines carry what goes over it.
+// carrier is a connection, served by three goroutines.
 type carrier struct {
 	line       *Line
 	far, redis net.Conn
@@ -142,7 +138,6 @@ type carrier struct {
 	end        func()
 }
 
-// receive takes commands from the client until either hangs up.
 func (c *carrier) receive(asks chan<- parcel) {
 	defer c.end()
 	for r := bufio.NewReader(c.far); ; {
@@ -154,7 +149,6 @@ func (c *carrier) receive(asks chan<- parcel) {
 	}
 }
 
-// ask has Redis carry out one command after the other.
 func (c *carrier) ask(asks <-chan parcel, answers chan<- parcel) {
 	defer c.end()
 	for r, lost := bufio.NewReader(c.redis), false; ; {
@@ -179,7 +173,6 @@ func (c *carrier) ask(asks <-chan parcel, answers chan<- parcel) {
 	}
 }
 
-// deliver gives the client the answers.
 func (c *carrier) deliver(answers <-chan parcel) {
 	defer c.end()
 	for delivered := 0; ; {
@@ -201,8 +194,7 @@ func (c *carrier) deliver(answers <-chan parcel) {
 	}
 }
 
-// next returns the next parcel when it arrives, unless the connection ends before. take is how
-// it is held back by the weather.
+// next returns the next parcel on arrival, unless the connection ends. held reads the weather.
 func (c *carrier) next(parcels <-chan parcel, held func(Weather) (bool, time.Duration)) (p parcel, ok bool) {
 	select {
 	case p = <-parcels:
@@ -229,7 +221,7 @@ func (c *carrier) next(parcels <-chan parcel, held func(Weather) (bool, time.Dur
 	}
 }
 
-// value reads a value of Redis's protocol, appends it to text as it is, and returns that.
+// value reads a value of Redis's protocol and appends its bytes to text.
 func value(r *bufio.Reader, text []byte) ([]byte, error) {
 	line, err := r.ReadBytes('\n')
 	if text = append(text, line...); err != nil || len(line) < 3 {

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// text is the reply as a string, whatever its type.
 func text(t *testing.T, m rueidis.RedisMessage) string {
 	t.Helper()
 	if n, err := m.AsInt64(); err == nil {

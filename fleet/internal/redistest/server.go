@@ -11,20 +11,15 @@ import (
 // startingTime is how long servers may take to settle something among themselves.
 const startingTime = 20 * time.Second
 
-// Options says what a server is like. The zero value is one that keeps everything in
-// memory, without a bound.
+// Options configures a server. The zero value keeps everything in memory, without a bound.
 type Options struct {
-	// AOF has the server write every command to disk before it answers, so that it
-	// has everything again after Kill and Restart.
+	// AOF writes every command to disk before the answer, for Kill and Restart to lose nothing.
 	AOF bool
-	// MaxMemory and Policy are maxmemory and maxmemory-policy of redis.conf; "" is
-	// the server's own default.
+	// MaxMemory and Policy are maxmemory and maxmemory-policy of redis.conf; "" is the default.
 	MaxMemory, Policy string
-	// Args are further arguments for redis-server.
-	Args []string
+	Args              []string // further arguments for redis-server
 }
 
-// args are those of the options on redis-server's command line.
 func (o Options) args() (args []string) {
 	if o.AOF {
 		args = []string{"--appendonly", "yes", "--appendfsync", "always"}
@@ -38,11 +33,10 @@ func (o Options) args() (args []string) {
 	return append(args, o.Args...)
 }
 
-// Server is a redis-server of its own, which can be killed, restarted and paused.
+// Server is a redis-server that can be killed, restarted and paused.
 type Server struct{ *redisd.Server }
 
-// Start starts a server for a test and waits until it answers. It ends with the test,
-// which is told if that could not be done: a test that needs a Redis fails without.
+// Start starts a server that ends with the test, and waits until it answers, or fails the test.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
 	return start(t, redisd.Config{Args: o.args()})

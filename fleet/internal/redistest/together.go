@@ -10,11 +10,10 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
-// Replica starts a read-only replica of the server for a test, and waits until it has
-// all that the server has.
+// Replica starts a read-only replica for a test, and waits until it is in sync.
 func (s *Server) Replica(t testing.TB) *Server {
 	t.Helper()
-	// Without the delay, a copy for a replica that just came waits for others.
+	// With a delay, a new replica's copy would wait for others.
 	s.Do(t, "CONFIG", "SET", "repl-diskless-sync-delay", "0")
 	r := Start(t, Options{Args: []string{"--replicaof", "127.0.0.1 " + s.port()}})
 	await(t, "the replica's link", func() bool {
@@ -28,9 +27,8 @@ func (s *Server) Replica(t testing.TB) *Server {
 	return r
 }
 
-// Sentinel starts a sentinel for a test, which watches the server under the name and
-// makes a replica of it the master when it has been gone for half a second. It waits
-// until the sentinel knows so many replicas.
+// Sentinel starts a sentinel for a test, and waits until it knows so many replicas. It watches the
+// server under the name, and promotes a replica after half a second without it.
 func (s *Server) Sentinel(t testing.TB, name string, replicas int) *Server {
 	t.Helper()
 	sentinel := start(t, redisd.Config{Args: []string{"--sentinel"}, Settings: fmt.Sprintf(
@@ -46,11 +44,11 @@ func (s *Server) Sentinel(t testing.TB, name string, replicas int) *Server {
 	return sentinel
 }
 
-// nodes is how many a cluster has: fewer cannot agree that one of them is gone.
+// nodes is the size of a cluster: fewer cannot agree that a node is gone.
 const nodes = 3
 
-// StartCluster starts a cluster of three masters for a test, each with a third of the
-// slots, and waits until all three say that it is in order.
+// StartCluster starts three masters for a test, each with a third of the slots, and waits until the
+// cluster is in order.
 func StartCluster(t testing.TB, o Options) []*Server {
 	t.Helper()
 	cluster := make([]*Server, nodes)
@@ -84,7 +82,6 @@ func StartCluster(t testing.TB, o Options) []*Server {
 	return cluster
 }
 
-// await waits for what other processes settle among themselves.
 func await(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	for begun := time.Now(); !done(); time.Sleep(10 * time.Millisecond) {

@@ -1,6 +1,4 @@
-// Package slidinglog is the limit that fleet mode alone has: an exact log of timestamps.
-// It stands apart so that both package fleet, which offers it, and package store, which
-// keeps it, know it.
+// Package slidinglog is the exact log of timestamps, a limit of fleet mode alone.
 package slidinglog
 
 import (
@@ -13,7 +11,6 @@ import (
 // Most is the highest limit: a log of single units takes memory for each.
 const Most = 10_000
 
-// atMost is all that a policy.AtMost offers.
 type atMost interface {
 	policy.Policy
 	policy.Refunder
@@ -21,14 +18,14 @@ type atMost interface {
 	policy.Windowed
 }
 
-// Log is the limit. As a policy of words, which have no room for a log, it is the
-// policy.AtMost of the same figures, which admits no more.
+// Log is the limit. Words have no room for a log, so as a policy of words it is the policy.AtMost
+// of the same figures, which admits no more.
 type Log struct {
 	atMost
 	Per time.Duration
 }
 
-// New returns the log of so many units per period, or a *policy.FieldError.
+// New returns the log of limit units per period, or a *policy.FieldError.
 func New(limit int64, per time.Duration) (*Log, error) {
 	if limit > Most {
 		return nil, &policy.FieldError{Of: "SlidingLog", Field: "limit", Value: limit, Want: fmt.Sprintf(
@@ -52,7 +49,6 @@ func (l *Log) Carry(from policy.Policy, word uint64, now policy.Instant) (uint64
 	return l.atMost.Carry(words(from), word, now)
 }
 
-// words returns the policy that a limit's words are of.
 func words(p policy.Policy) policy.Policy {
 	if l, ok := p.(*Log); ok {
 		return l.atMost
