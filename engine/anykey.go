@@ -5,29 +5,26 @@ import (
 	"unsafe"
 )
 
-// anyKey is a key of any type, in the form that formOf returned for the type. Keys of up
-// to three words of memory with at most one pointer among them, such as strings, numbers
-// and netip.Addr, need no allocation.
+// anyKey is a key of any type, in the form of formOf. Keys of up to three words of memory with at
+// most one pointer, such as strings, numbers and netip.Addr, need no allocation.
 type anyKey struct {
 	pointer unsafe.Pointer
 	a, b    uintptr
 }
 
-// keyForm is how keys of a type are kept in an anyKey.
 type keyForm struct {
-	// pointer is the word that is a pointer. noPointer and boxed are not words.
+	// pointer is the word that is a pointer, or noPointer or boxed.
 	pointer int8
 	words   int8 // size of a key, if it has a pointer
 }
 
 const (
 	noPointer = -1 - iota // the words have no pointer
-	boxed                 // the pointer is that of a copy
+	boxed                 // the pointer is to a copy
 )
 
 const wordSize = unsafe.Sizeof(uintptr(0))
 
-// formOf returns the form of keys of type K.
 func formOf[K comparable]() keyForm {
 	t := reflect.TypeFor[K]()
 	at, pointers := pointersIn(t, 0)
@@ -40,8 +37,8 @@ func formOf[K comparable]() keyForm {
 	return keyForm{pointer: boxed}
 }
 
-// pointersIn returns the place of the last pointer in a value of the type that begins at
-// from, and how many there are. It counts more than there are of an interface.
+// pointersIn returns the place of the last pointer in a value of the type at from, and the number
+// of pointers. It overcounts those of an interface.
 func pointersIn(t reflect.Type, from uintptr) (at uintptr, pointers int) {
 	add := func(t reflect.Type, from uintptr) {
 		if p, n := pointersIn(t, from); n > 0 {
@@ -66,7 +63,6 @@ func pointersIn(t reflect.Type, from uintptr) (at uintptr, pointers int) {
 	return at, pointers
 }
 
-// pack returns the key in a form.
 func pack[K comparable](form keyForm, key K) (p anyKey) {
 	from := unsafe.Pointer(&key)
 	switch form.pointer {
@@ -100,7 +96,6 @@ func pack[K comparable](form keyForm, key K) (p anyKey) {
 	return p
 }
 
-// unpack returns the key that pack was given.
 func unpack[K comparable](form keyForm, p anyKey) (key K) {
 	to := unsafe.Pointer(&key)
 	switch form.pointer {

@@ -12,7 +12,6 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// Engines are limiters for adapters, which import package limits alone.
 var (
 	_ limits.Limiter[string] = (*Engine[string])(nil)
 	_ limits.Limiter[string] = (*Tiered[string])(nil)
@@ -20,13 +19,11 @@ var (
 	_ limits.Looker[string]  = (*Tiered[string])(nil)
 )
 
-// How answers were reached.
 var (
 	inProcess  = limits.NewProvenance(limits.SourceProcess, true, nil)
 	unrecorded = limits.NewProvenance(limits.SourceUnrecorded, false, nil)
 )
 
-// provenanceOf returns how an answer was reached.
 func provenanceOf(b cell.Basis) *limits.Provenance {
 	if b.Recorded() {
 		return inProcess
@@ -34,9 +31,9 @@ func provenanceOf(b cell.Basis) *limits.Provenance {
 	return unrecorded
 }
 
-// Ask is Take for adapters, which hold any limits.Limiter: see there. It waits for the delay
-// of a policy.Queue. The error is ErrCancelled, of a call that waited. A closed engine
-// answers as Config.WhenUnavailable says. It allocates no more than Take does.
+// Ask is Take for adapters: see limits.Limiter. It waits for the delay of a policy.Queue. The error
+// is ErrCancelled, after a wait. A closed engine answers as Config.WhenUnavailable says. It
+// allocates no more than Take does.
 func (e *Engine[K]) Ask(ctx context.Context, key K, n int64) (limits.Answer, error) {
 	var d policy.Decision
 	asked := e.cell.Ask(key, n, &d)
@@ -46,7 +43,7 @@ func (e *Engine[K]) Ask(ctx context.Context, key K, n int64) (limits.Answer, err
 	return e.askOther(ctx, key, n, asked, d)
 }
 
-// askOther is Ask for what is not decided by the key's word at once.
+// askOther is Ask for calls that the key's word did not decide at once.
 func (e *Engine[K]) askOther(ctx context.Context, key K, n int64, asked cell.Asked, d policy.Decision) (limits.Answer, error) {
 	switch asked {
 	case cell.NotAsked:
@@ -60,11 +57,11 @@ func (e *Engine[K]) askOther(ctx context.Context, key K, n int64, asked cell.Ask
 	return limits.Answer{Decision: d, Provenance: inProcess}, err
 }
 
-// Hold is Reserve or, if the call waits, Acquire, for adapters: see Ask. It allocates
-// nothing for a known key, unless it has to wait.
+// Hold is Reserve or, if the call waits, Acquire, for adapters: see limits.Limiter. For a known key
+// it allocates only to wait.
 func (e *Engine[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Grant, err error) {
 	var h cell.Held[K]
-	// The limit is looked up before units are taken, as PolicyFor may panic.
+	// Looked up before units are taken, as PolicyFor may panic.
 	if call.Patience > 0 && !call.NoWait && !e.limitHeld(&call).Delays() {
 		err = e.acquire(ctx, &call, &g.Answer, &h)
 	} else {
@@ -79,8 +76,8 @@ func (e *Engine[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Gra
 	return g, err
 }
 
-// Look implements limits.Looker. A call that would stand in line is one that only Hold can
-// answer, and so is one for a new key if the table is full.
+// Look implements limits.Looker. It leaves calls that would stand in line, and calls for a new key
+// in a full table, to Hold.
 func (e *Engine[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
 	if !call.NoWait && e.cell.HasWaiters(call.Key) {
 		return a, false
@@ -90,7 +87,6 @@ func (e *Engine[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
 	return a, ok
 }
 
-// limitHeld returns the limit that holds for a call.
 func (e *Engine[K]) limitHeld(call *limits.Call[K]) policy.Policy {
 	if call.Limit != nil {
 		return call.Limit
@@ -98,8 +94,8 @@ func (e *Engine[K]) limitHeld(call *limits.Call[K]) policy.Policy {
 	return e.cell.LimitFor(call.Key)
 }
 
-// turn waits for a turn that was promised. If the context ends first, the decision becomes a
-// refusal, and what is held, if anything, is given back.
+// turn waits for a promised turn. If the context ends first, the decision becomes a refusal, and
+// held units are given back.
 func (e *Engine[K]) turn(ctx context.Context, d *policy.Decision, h *cell.Held[K]) error {
 	began := time.Now()
 	reached := sleep(ctx, d.Wait)
@@ -112,7 +108,6 @@ func (e *Engine[K]) turn(ctx context.Context, d *policy.Decision, h *cell.Held[K
 	return e.named(cell.Cancelled(ctx))
 }
 
-// sleep waits for d, and reports whether it passed before the context ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -124,7 +119,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// acquire takes for a call that waits in line. Only an ended context is an error.
+// acquire waits in line. Only an ended context is an error.
 func (e *Engine[K]) acquire(ctx context.Context, call *limits.Call[K], a *limits.Answer, h *cell.Held[K]) error {
 	waited, basis, err := e.cell.AcquireWith(ctx, call.Limit, call.Key, call.N, call.Patience, &a.Decision, h)
 	switch a.Provenance = provenanceOf(basis); {
@@ -143,9 +138,8 @@ func (e *Engine[K]) acquire(ctx context.Context, call *limits.Call[K], a *limits
 	return nil
 }
 
-// describe puts the state of the key after a wait into the answer: the units may have been
-// taken ahead of the turn, and the limit may have changed. If PolicyFor panics they are
-// given back.
+// describe puts the state of the key after a wait into the answer: units may have been taken ahead
+// of the turn, and the limit may have changed. If PolicyFor panics the units are given back.
 func (e *Engine[K]) describe(call *limits.Call[K], a *limits.Answer, h *cell.Held[K]) {
 	described := false
 	defer func() {
@@ -165,12 +159,10 @@ func (e *Engine[K]) describe(call *limits.Call[K], a *limits.Answer, h *cell.Hel
 	described = true
 }
 
-// engineHolder settles what an engine holds. A pointer alone is put into an interface without an
-// allocation.
+// engineHolder settles held units. A pointer alone goes into an interface without allocating.
 type engineHolder[K comparable] struct{ *Engine[K] }
 
-// pack puts what is held into a limits.Held. What was not recorded has no entry, which knows
-// the key of a charge.
+// pack stores held units in a limits.Held. Without an entry, Ref is the key, for charges.
 func (e *Engine[K]) pack(to *limits.Held, key K, h *cell.Held[K]) {
 	to.Of = engineHolder[K]{e}
 	entry, limit := h.Pack(&to.Words)
@@ -182,7 +174,6 @@ func (e *Engine[K]) pack(to *limits.Held, key K, h *cell.Held[K]) {
 	}
 }
 
-// Settle implements limits.Holder.
 func (e engineHolder[K]) Settle(_ context.Context, held limits.Held, used int64) error {
 	n := held.Words[0]
 	entry, recorded := held.Ref.(*table.Entry[K])
@@ -190,7 +181,7 @@ func (e engineHolder[K]) Settle(_ context.Context, held limits.Held, used int64)
 	case used > n && recorded:
 		e.charge(held.Limit, entry.Key(), used-n)
 	case used > n:
-		key, _ := held.Ref.(K) // a nil key of an interface is no K
+		key, _ := held.Ref.(K) // a nil interface key is no K
 		e.charge(held.Limit, key, used-n)
 	case recorded && used < n:
 		h := e.cell.Unpack(entry, held.Limit, &held.Words)
@@ -199,8 +190,8 @@ func (e engineHolder[K]) Settle(_ context.Context, held limits.Held, used int64)
 	return nil
 }
 
-// Ask is Take for adapters, which hold any limits.Limiter: see there. A limit that would
-// delay the call refuses it. The error is nil.
+// Ask is Take for adapters: see limits.Limiter. A limit that would delay the call refuses it. The
+// error is nil.
 func (t *Tiered[K]) Ask(_ context.Context, key K, n int64) (limits.Answer, error) {
 	if len(t.engines) == 0 {
 		return limits.Answer{Decision: unlimited, Provenance: inProcess}, nil
@@ -212,20 +203,19 @@ func (t *Tiered[K]) Ask(_ context.Context, key K, n int64) (limits.Answer, error
 	return limits.Answer{Decision: d, Provenance: inProcess}, nil
 }
 
-// manyLimits is how a Tiered refuses a limit that comes with the call.
+// manyLimits explains why a Tiered refuses a limit that comes with the call.
 var manyLimits = limits.NewProvenance(limits.SourceProcess, true, errors.New(
 	"ral: a Tiered has several limits, and one that comes with the call cannot replace them: ask its engines, each with a limit of its own, by limits.AskAll"))
 
-// unlimited is the answer of the zero Tiered.
 var unlimited = policy.Decision{Allowed: true, Limit: policy.MaxWord, Remaining: policy.MaxWord}
 
-// Hold is TakeAll of the key's claims or, if the call waits, Acquire, for adapters: see Ask.
-// It promises no turns, so that NoWait is no patience. A call with a Limit is refused with
-// policy.Never, and the Err says what to do instead. The error is ErrCancelled.
+// Hold is TakeAll of the key's claims or, if the call waits, Acquire, for adapters: see
+// limits.Limiter. It promises no turns, so NoWait means no patience. A call with a Limit is refused
+// with policy.Never, and the Err says how to ask instead. The error is ErrCancelled.
 func (t *Tiered[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Grant, err error) {
 	g.Provenance = inProcess
 	switch {
-	case call.Limit != nil: // it can stand for one limit, and not for several
+	case call.Limit != nil: // a limit cannot stand for several
 		g.RetryAfter, g.Provenance = policy.Never, manyLimits
 		return g, nil
 	case len(t.engines) == 0:
@@ -263,7 +253,7 @@ func (t *Tiered[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Gra
 	return g, err
 }
 
-// Look implements limits.Looker, as Engine.Look does.
+// Look implements limits.Looker as [Engine.Look] does.
 func (t *Tiered[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
 	if call.Limit != nil || len(t.engines) == 0 {
 		return a, false
@@ -272,7 +262,7 @@ func (t *Tiered[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
 	for i, e := range t.engines {
 		of, ok := e.Look(call)
 		if !ok || of.Wait > 0 {
-			return a, false // Hold refuses where one of the limits would delay the call
+			return a, false // Hold refuses if a limit would delay the call
 		}
 		if allowed = allowed && of.Allowed; a.Provenance.Exact() || i == 0 {
 			a.Provenance = of.Provenance
@@ -283,8 +273,8 @@ func (t *Tiered[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
 	return a, true
 }
 
-// LimitFor returns the limit with the smallest Limit: see limits.Limiter. It is nil for the
-// zero Tiered.
+// LimitFor returns the limit with the smallest Limit: see limits.Limiter. It is nil for the zero
+// Tiered.
 func (t *Tiered[K]) LimitFor(key K) (smallest policy.Policy) {
 	for _, e := range t.engines {
 		if limit := e.LimitFor(key); smallest == nil || limit.Limit() < smallest.Limit() {
@@ -296,14 +286,13 @@ func (t *Tiered[K]) LimitFor(key K) (smallest policy.Policy) {
 
 type tieredHolder[K comparable] struct{ *Tiered[K] }
 
-// tieredHeld is what a Tiered holds.
 type tieredHeld[K comparable] struct {
 	key K
 	n   int64
 	out Outcome
 }
 
-// charge charges n units that were used beyond a take, as far as a call may.
+// charge charges n units used beyond a take, up to the most of one call.
 func (e *Engine[K]) charge(limit policy.Policy, key K, n int64) {
 	of := limit
 	if of == nil {
@@ -312,7 +301,6 @@ func (e *Engine[K]) charge(limit policy.Policy, key K, n int64) {
 	e.RefundWith(limit, key, -min(n, decide.MostCharge(of)))
 }
 
-// Settle implements limits.Holder.
 func (t tieredHolder[K]) Settle(_ context.Context, held limits.Held, used int64) error {
 	h := held.Ref.(*tieredHeld[K])
 	if used > h.n {

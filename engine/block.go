@@ -12,68 +12,61 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Penalty blocks keys that go on calling although they are refused: Refusals within Within
-// block a key for For, the next time for twice as long, and so on up to Max. Any call that
-// the key's limit refuses counts once. Calls refused by a block do not count, nor do those
-// refused with policy.Never, without the key's word (see Stats.Unavailable and Stats.Full),
-// or because their context ended or the engine was closed.
-//
-// A key that many clients share, such as that of a whole service, is blocked for all.
+// Penalty blocks keys that go on calling although they are refused: Refusals within Within block a
+// key for For, the next time for twice as long, up to Max. A call that the key's limit refuses
+// counts once. Calls refused by a block do not count, nor do those refused with policy.Never,
+// without the key's word (see Stats.Unavailable and Stats.Full), or because their context ended or
+// the engine was closed. A key that many clients share is blocked for all.
 //
 // The zero Penalty blocks no key. docs/choosing.md has an example.
 type Penalty struct {
-	// Refusals is how many block the key, 1 to 1024. Required. The last of them blocks it,
-	// before its call returns: calls that begin from then on are refused.
+	// Refusals is the number that blocks the key, 1 to 1024. Required. Calls that begin after the
+	// last of them has returned are refused.
 	Refusals int
 
-	// Within is the time in which they have to come. It begins with the first of them, and
-	// anew with the first after it has passed or after a block. So a key has at most
-	// 2*Refusals-2 of them in any such time and is not blocked. It is rounded up, by less
-	// than 1,024 ns. Required, at most 4 years.
+	// Within is the time for the refusals. It begins with the first of them, and anew with the
+	// first after it has passed or after a block. So a key that is not blocked has at most
+	// 2*Refusals-2 of them in any such time. It is rounded up, by less than 1,024 ns. Required, at
+	// most 4 years.
 	Within time.Duration
 
-	// For is how long the first block lasts. Required, at most 4 years.
+	// For is the length of the first block. Required, at most 4 years.
 	For time.Duration
 
-	// Max is the longest block. Each block lasts twice as long as the one before, and none
-	// longer than Max. The default is For: all last as long. It is at most 32768 times For.
+	// Max bounds the doubling of blocks. The default is For, the most 32768 times For.
 	Max time.Duration
 
-	// Forget is after how long For holds again: the time since the end of the key's last
-	// block, or since the first refusal of its last Within if that is later. The default
-	// is Max, or Within if that is longer. It is at least Within and at most 4 years.
+	// Forget is the time after which For holds again, since the end of the key's last block, or
+	// since the first refusal of its last Within if that is later. The default is Max, or Within if
+	// longer. It is at least Within and at most 4 years.
 	Forget time.Duration
 }
 
-// ErrFull is returned by Block if Config.MaxKeys keys are blocked already, or if the writer
-// made no room within Config.OpenTimeout.
+// ErrFull is returned by Block if Config.MaxKeys keys are blocked, or if the writer made no room
+// within Config.OpenTimeout.
 var ErrFull = cell.ErrFull
 
-// Block refuses the key for d, whatever its limit says. Every call of every verb that begins
-// after Block has returned is refused until d has passed since Block was called. RetryAfter
-// is the end of the block, or that of the limit's refusal if it is later, and is exact.
-// Peek and Take for no units are not Allowed then, and Remaining is 0.
+// Block refuses the key for d, whatever its limit says: every call of every verb that begins after
+// Block has returned, until d has passed since Block was called. RetryAfter is the end of the
+// block, or of the limit's refusal if later, and is exact. Peek and Take for no units are then not
+// Allowed, and Remaining is 0. Of several blocks of a key, the last to end holds.
 //
-// Calls that wait (Wait, Acquire, AcquireAll) wait for the end of a block, too: those that
-// come later if their patience and their deadline allow it, and otherwise they get
-// ErrDeadline at once. Those in line already return no earlier than the block ends. For no
-// units they do not wait, and get ErrDeadline. A turn that Reserve promised before stands,
-// and so do units that were taken.
+// Calls that wait (Wait, Acquire, AcquireAll) also wait for the end of a block, if their patience
+// and deadline allow; otherwise they get ErrDeadline at once. Calls in line already return no
+// earlier than the block ends. For no units they do not wait, and get ErrDeadline. Turns promised
+// by Reserve and units taken before stand. The limit goes on: units drain, and Refund, SetPolicy
+// and ChangeLimit work.
 //
-// The limit goes on by itself: what was used drains, and Refund, SetPolicy and ChangeLimit
-// work as ever. Of several blocks of a key, the one that ends last holds.
-//
-// With a d of 0 Block lifts the key's block, and forgets its refusals that count for
-// Config.Penalty. Calls that wait for the end of the block go on. Reset does so, too, and also
-// forgets what the key has used.
+// A d of 0 lifts the key's block, and forgets its refusals for Config.Penalty. Calls that wait for
+// the end of the block go on. Reset does so, too, and also forgets the key's use.
 //
 // At most Config.MaxKeys keys are remembered beside those of the table, as blocked or for a
-// Penalty. None is given up while it is blocked. Blocks are kept by Save and Config.State.
+// Penalty. None is given up while it is blocked. Save and Config.State keep blocks.
 //
-// The first Block starts two goroutines more, unless Config.Penalty has done so. From then on
-// a call takes somewhat longer (docs/performance.md); until then Block costs it nothing. The
-// error is a *policy.FieldError unless d is 0 to 4 years (35040h), ErrClosed, ErrUnavailable, or
-// ErrFull. The key is as before then. Blocks end 9 years after the engine's time began.
+// The first Block starts two goroutines, unless Config.Penalty has. From then on a call takes
+// somewhat longer (docs/performance.md). The error is a *policy.FieldError unless d is 0 to 4 years
+// (35040h), ErrClosed, ErrUnavailable, or ErrFull. The key is then as before. Blocks end 9 years
+// after the engine's time began.
 func (e *Engine[K]) Block(key K, d time.Duration) error {
 	const want = "0 to 35040h0m0s"
 	bad := &policy.FieldError{Of: "engine.Block", Field: "d", Value: d, Want: want}
@@ -104,8 +97,8 @@ func (e *Engine[K]) Block(key K, d time.Duration) error {
 	return e.named(err)
 }
 
-// Blocked returns for how much longer the key is blocked, by Block or by Config.Penalty, and
-// 0 if it is not. It never waits.
+// Blocked returns the time until the key's block ends, by Block or by Config.Penalty; 0 if it is
+// not blocked. It never waits.
 func (e *Engine[K]) Blocked(key K) time.Duration {
 	if blocks := e.blocks.Load(); blocks != nil {
 		return blocks.cell.Blocked(key)
@@ -113,8 +106,8 @@ func (e *Engine[K]) Blocked(key K) time.Duration {
 	return 0
 }
 
-// AllBlocked goes through the keys that are blocked, in no order, with how much longer they
-// are. It blocks no call. Keys whose block begins or ends meanwhile may be missed.
+// AllBlocked yields the blocked keys with the time until their blocks end, in no order. It blocks
+// no call. Keys whose block begins or ends meanwhile may be missed.
 func (e *Engine[K]) AllBlocked() iter.Seq2[K, time.Duration] {
 	if blocks := e.blocks.Load(); blocks != nil {
 		return blocks.cell.AllBlocked()
@@ -122,19 +115,18 @@ func (e *Engine[K]) AllBlocked() iter.Seq2[K, time.Duration] {
 	return func(func(K, time.Duration) bool) {}
 }
 
-// blocksEngine is an engine whose keys are those of another one that are blocked, or whose
-// refusals count: its limit is a penalty.Rule. The other engine's cell asks it by itself.
+// blocksEngine holds the keys of another engine that are blocked, or have refusals that count. Its
+// limit is a penalty.Rule. The other engine's cell asks it by itself.
 type blocksEngine[K comparable] struct {
 	*Engine[K]
 	rule     *penalty.Rule
 	refusals *cell.Refusals
-	made     atomic.Uint64 // blocks made by Block
+	made     atomic.Uint64 // by Block
 }
 
-// blocked returns the number of keys that are blocked: see Stats.BlockedKeys.
 func (b *blocksEngine[K]) blocked() (n int) {
 	if b.Len() > censusNow {
-		return b.census.counted().All // a key that is blocked is refused one unit more
+		return b.census.counted().All // a blocked key is refused one unit more
 	}
 	for range b.cell.AllBlocked() {
 		n++
@@ -142,7 +134,6 @@ func (b *blocksEngine[K]) blocked() (n int) {
 	return n
 }
 
-// blocksConfig returns the configuration of the engine for the blocks of another.
 func blocksConfig(config Config) Config {
 	rule := config.Penalty.rule()
 	return Config{
@@ -166,8 +157,7 @@ func blocksConfig(config Config) Config {
 	}
 }
 
-// startBlocks starts the engine for the blocks of e. It begins with what was loaded, or
-// with nothing if that is nil.
+// startBlocks starts the engine for the blocks of e, with the loaded state, if any.
 func (e *Engine[K]) startBlocks(l *loaded[K]) error {
 	config := blocksConfig(e.config)
 	config.seed, config.source = e.cell.Seed(), &e.time
@@ -184,7 +174,7 @@ func (e *Engine[K]) startBlocks(l *loaded[K]) error {
 	return nil
 }
 
-// blocksTable returns the engine for the blocks of e, and starts it if need be.
+// blocksTable returns the engine for the blocks of e, and starts it if needed.
 func (e *Engine[K]) blocksTable() (*blocksEngine[K], error) {
 	if b := e.blocks.Load(); b != nil {
 		return b, nil
@@ -203,8 +193,7 @@ func (e *Engine[K]) blocksTable() (*blocksEngine[K], error) {
 	return e.blocks.Load(), nil
 }
 
-// stopBlocks ends the goroutines of the engine for the blocks of e, if there is one, and
-// sees that none is started any more. The blocks hold on.
+// stopBlocks ends the goroutines for the blocks of e, and lets none start. The blocks hold on.
 func (e *Engine[K]) stopBlocks() {
 	e.blocking.Lock()
 	defer e.blocking.Unlock()
@@ -213,7 +202,6 @@ func (e *Engine[K]) stopBlocks() {
 	}
 }
 
-// endBlocks ends the blocks themselves.
 func (e *Engine[K]) endBlocks() {
 	if b := e.blocks.Load(); b != nil {
 		b.closing.Do(func() {
@@ -223,7 +211,7 @@ func (e *Engine[K]) endBlocks() {
 	}
 }
 
-// oneAtATime returns a hook that is called by several supervisors, one after the other.
+// oneAtATime serializes a hook that several supervisors call.
 func oneAtATime(hook func(Event)) func(Event) {
 	if hook == nil {
 		return nil
@@ -236,12 +224,10 @@ func oneAtATime(hook func(Event)) func(Event) {
 	}
 }
 
-// rule returns the penalty's policy. It expects the defaults to be filled in.
 func (p Penalty) rule() *penalty.Rule {
 	return &penalty.Rule{Refusals: int64(p.Refusals), Within: p.Within, For: p.For, Max: p.Max, Forget: p.Forget}
 }
 
-// withDefaults fills in what was left zero of a Penalty that is set.
 func (p Penalty) withDefaults() Penalty {
 	if p != (Penalty{}) {
 		r := p.rule()
@@ -251,7 +237,6 @@ func (p Penalty) withDefaults() Penalty {
 	return p
 }
 
-// penaltyFault returns a *policy.FieldError if the settings of a Penalty are not acceptable.
 func (c Config) penaltyFault() error {
 	if c.Penalty == (Penalty{}) {
 		return nil

@@ -10,34 +10,33 @@ import (
 )
 
 const (
-	// censusStep is about how many keys a census looks at in one step. The janitor takes a step
-	// a second. With a million keys one takes 5 to 12 ms of its goroutine (BenchmarkCensus, on two
-	// cores that others use, too), and others run meanwhile. The writer waits for none of it.
+	// censusStep is about the number of keys in a step. The janitor takes a step a second. With a
+	// million keys a step takes 5 to 12 ms of its goroutine (BenchmarkCensus, on two busy cores),
+	// and others run meanwhile. The writer waits for none of it.
 	censusStep = 1 << 15
-	// censusPart is about how many it looks at before it lets other goroutines run.
+	// censusPart is about the number of keys before other goroutines may run.
 	censusPart = 1 << 12
-	// censusNow is the most keys that are blocked, or have refusals that count, of which Stats
-	// counts those that are blocked by itself. That takes less than 0.1 ms.
+	// censusNow is the most keys, blocked or with refusals that count, that Stats counts by itself,
+	// in less than 0.1 ms.
 	censusNow = 1024
 )
 
-// census counts the keys of a table by how much of their limit they have used. It goes through
-// the table again and again, a step at a time. It calls no code of the user's except a policy.
+// census counts the keys of a table by use of their limit, a step at a time, again and again. It
+// calls no code of the user's except a policy.
 type census[K comparable] struct {
 	view   table.View[K]
 	clock  func() policy.Instant
-	chosen bool // PolicyFor chooses limits that are not known here
+	chosen bool // by PolicyFor: limits are not known here
 
 	last atomic.Pointer[KeysByUse] // nil before the first count has ended
 
-	// The count under way. It belongs to the goroutine that calls step.
+	// The count under way, of the goroutine that calls step.
 	counts KeysByUse
-	shard  int          // to be counted next
-	terms  *table.Terms // those of most
-	most   int64        // what remains to a key that was never used
+	shard  int          // next to count
+	terms  *table.Terms // of most
+	most   int64        // that remains to an unused key
 }
 
-// counted returns the last count that has ended.
 func (c *census[K]) counted() KeysByUse {
 	if last := c.last.Load(); last != nil {
 		return *last
@@ -45,10 +44,9 @@ func (c *census[K]) counted() KeysByUse {
 	return KeysByUse{}
 }
 
-// step goes on with the count. If it ends, the next step begins another one.
 func (c *census[K]) step() {
 	defer func() {
-		if recover() != nil { // a policy of the user's has panicked: count anew
+		if recover() != nil { // a policy has panicked: count anew
 			c.begin()
 		}
 	}()
@@ -68,10 +66,9 @@ func (c *census[K]) step() {
 
 func (c *census[K]) begin() { c.counts, c.shard = KeysByUse{}, 0 }
 
-// ended reports whether all keys have been looked at.
 func (c *census[K]) ended() bool { return c.shard == c.view.Shards() }
 
-// part counts some keys, whole shards of them. It returns how many it looked at.
+// part counts some keys, by whole shards, and returns how many it looked at.
 func (c *census[K]) part() (n int) {
 	now := c.clock()
 	for ; n < censusPart && !c.ended(); c.shard++ {
@@ -83,7 +80,6 @@ func (c *census[K]) part() (n int) {
 	return n
 }
 
-// count counts one key.
 func (c *census[K]) count(r table.Reading, now policy.Instant) {
 	p := r.Terms.Policy
 	if c.chosen {

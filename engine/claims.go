@@ -16,15 +16,14 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// claimsCall is a call on claims, of any keys.
 type claimsCall struct {
 	multiTake[claimedKey, releaser]
 	claims []Claim
-	first  []int // for each claim, the first one on its key
+	first  []int // for each claim, the first claim on its key
 	waited time.Duration
 }
 
-// claimRoom is room for the usual number of claims, so that they need not be allocated.
+// claimRoom is room for the usual number of claims, to avoid an allocation.
 type claimRoom struct {
 	keys   [maxTiers]keyRequest[claimedKey, releaser]
 	first  [maxTiers]int
@@ -35,14 +34,13 @@ type claimRoom struct {
 // place orders keys alike in every call.
 type place struct{ engine, hash uint64 }
 
-// less orders places.
 func (p place) less(q place) bool {
 	return p.engine < q.engine || p.engine == q.engine && p.hash < q.hash
 }
 
-// join brings claims on one key together, and all into an order that is the same for
-// every call. Two calls that want the same keys then meet at the first, where one of
-// them is refused with reason, instead of each holding what the other wants.
+// join brings claims on a key together, and the keys into an order that is the same for every call.
+// Two calls that want the same keys then meet at the first, where one of them is refused with
+// reason, instead of each holding a key that the other wants.
 func join(claims []Claim, room *claimRoom) claimsCall {
 	keys, firsts, order, places := room.keys[:0], room.first[:0], room.order[:0], room.places[:0]
 	for i, c := range claims {
@@ -80,7 +78,6 @@ func join(claims []Claim, room *claimRoom) claimsCall {
 	return claimsCall{multiTake: multiTake[claimedKey, releaser]{keys: keys, order: order}, claims: claims, first: firsts}
 }
 
-// addSaturated is a+b, or the largest number if that is less. Neither is below 0.
 func addSaturated(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -88,7 +85,6 @@ func addSaturated(a, b int64) int64 {
 	return a + b
 }
 
-// asks reports whether any claim asks for units.
 func (c *claimsCall) asks() bool {
 	for _, at := range c.order {
 		if c.keys[at].n != 0 {
@@ -98,7 +94,6 @@ func (c *claimsCall) asks() bool {
 	return false
 }
 
-// closed returns a key of a closed engine.
 func (c *claimsCall) closed() int {
 	for _, at := range c.order {
 		if c.keys[at].claim.of.isClosed() {
@@ -108,7 +103,7 @@ func (c *claimsCall) closed() int {
 	return none
 }
 
-// lined returns a key that units are asked of and that other calls wait for.
+// lined returns a key with units to take and a line of waiting calls.
 func (c *claimsCall) lined() int {
 	for _, at := range c.order {
 		if k := &c.keys[at]; k.n != 0 && k.claim.of.hasWaiters(k.claim.key) {
@@ -118,7 +113,6 @@ func (c *claimsCall) lined() int {
 	return none
 }
 
-// outcome counts the call and returns its answer.
 func (c *claimsCall) outcome(allowed bool) Outcome {
 	c.countAnswers(allowed)
 	out := Outcome{Allowed: allowed, Waited: c.waited, Decisions: make([]policy.Decision, len(c.keys))}
@@ -145,44 +139,38 @@ func (c *claimsCall) outcome(allowed bool) Outcome {
 	return out
 }
 
-// claimer is an engine of any type of keys. What it is given as a key has its own form.
-// Its methods count nothing except countOne.
+// claimer is an engine of any type of keys. Keys are in its own form. Only countOne counts.
 type claimer interface {
-	// clock returns what the engine decides by.
 	clock() *timeSource
-	// offer prepares a take at once of a known key: see cell.Offer, whose fields it
-	// returns, with the key's hash.
+	// offer prepares a take at once of a known key: see cell.Offer, whose fields it returns, with
+	// the key's hash.
 	offer(key anyKey, now policy.Instant, n int64, d *policy.Decision) (
 		entry unsafe.Pointer, terms *table.Terms, before, after, returned, hash uint64, sure bool)
-	// accept makes the take that offer has prepared: see cell.Offer.
+	// accept makes the take of an offer.
 	accept(entry unsafe.Pointer, terms *table.Terms, before, after uint64) bool
 	// keep ends such a take with n of its units used.
 	keep(entry unsafe.Pointer, taken cell.Plain, n int64)
 
-	// These are for all keys, known or not. place orders keys alike in every call.
+	// For all keys, known or not. place orders keys alike in every call.
 	place(anyKey) place
 	probeKey(key anyKey, n int64) (d policy.Decision, basis cell.Basis, atOnce int64)
 	tryTakeKey(key anyKey, n int64) (d policy.Decision, held releaser, basis cell.Basis, atOnce int64)
-	// await is tryTakeKey for a call that waits in the key's line. If there is an error
-	// the decision is a refusal.
+	// await is tryTakeKey for a call that waits in the key's line. On an error the decision is a
+	// refusal.
 	await(ctx context.Context, key anyKey, n int64, patience time.Duration) (
 		d policy.Decision, held releaser, basis cell.Basis, waited time.Duration, err error)
-	// countOne counts an answer. Unless it returns the zero Due, finishOne is to follow: it
-	// returns the decision as it is then, as a refusal that is counted may block the key.
+	// countOne counts an answer. Unless it returns the zero Due, call finishOne, which returns the
+	// decision afterwards: a counted refusal may block the key.
 	countOne(allowed bool, basis cell.Basis) (due cell.Due)
 	finishOne(key anyKey, d policy.Decision, due cell.Due) policy.Decision
 
-	// explainKey is Engine.Explain for a call of n units.
 	explainKey(key anyKey, n int64) limits.Explanation
 
-	// sameKey reports whether two keys of the engine are one.
 	sameKey(a, b anyKey) bool
-	// hasWaiters reports whether calls wait for the key.
 	hasWaiters(anyKey) bool
 	isClosed() bool
 }
 
-// claimedKey implements claimant.
 type claimedKey struct {
 	of  claimer
 	key anyKey
@@ -259,8 +247,8 @@ func (e *Engine[K]) tryTakeKey(packed anyKey, n int64) (d policy.Decision, held 
 	return d, held, basis, atOnce
 }
 
-// limitOf returns the limit that PolicyFor chooses for the key, nil if that is the
-// engine's own, and the most units that can remain under it.
+// limitOf returns PolicyFor's limit for the key, nil for the engine's own, and the most units that
+// can remain under it.
 func (e *Engine[K]) limitOf(key K) (limit policy.Policy, atOnce int64) {
 	if limit = e.cell.Chosen(key); limit != nil {
 		return limit, shape.AtOnce(limit)
@@ -268,7 +256,6 @@ func (e *Engine[K]) limitOf(key K) (limit policy.Policy, atOnce int64) {
 	return nil, shape.AtOnce(e.cell.Limit())
 }
 
-// kept keeps what is held for later.
 func kept[K comparable](h cell.Held[K]) releaser { return &h }
 
 func (e *Engine[K]) await(ctx context.Context, key anyKey, n int64, patience time.Duration) (

@@ -10,26 +10,25 @@ import (
 
 // timeSource is the clock by which an engine decides.
 type timeSource struct {
-	// first is the instant at which it begins, and the earliest that it returns: 1, or
-	// where the engine of a saved state left off.
+	// first is the instant at which it begins, and the earliest that it returns: 1, or where a
+	// saved engine left off.
 	first policy.Instant
-	epoch time.Time // package time at that instant
-	zero  time.Time // the wall time of instant 0, for limits that need it
-	// now returns the instant. nil is package time's, which the cell reads itself.
+	epoch time.Time // package time at first
+	zero  time.Time // wall time of instant 0
+	// now returns the instant; nil for package time's, which the cell reads itself.
 	now     func() policy.Instant
-	raw     func() policy.Instant // now by a Config.Clock, if there is one, also before first
+	raw     func() policy.Instant // now by Config.Clock, if any, also before first
 	counter *clock.Clock          // that now reads, if any
-	base    int64                 // instant 0 by the counter, or by package time if there is none
-	id      uint64                // tells engines apart: see cell.Cell.ID
+	base    int64                 // instant 0 by the counter, or by package time
+	id      uint64                // cell.Cell.ID
 }
 
 // started is an instant of package time, before every epoch.
 var started = time.Now()
 
-// newTimeSource returns the clock that a configuration asks for. It begins at the instant
-// first; by the counter, whose first instant may be off, up to a microsecond before or
-// after it, and not before least. It ties instants to the wall clock once. Wall time is used
-// for nothing else, except when a state is saved or loaded.
+// newTimeSource returns the clock of a configuration. It begins at the instant first; by the
+// counter up to a microsecond before or after it, and not before least. It reads wall time once, to
+// tie instants to it; otherwise only saving and loading do.
 func newTimeSource(config Config, first, least policy.Instant) timeSource {
 	s := chooseClock(config, first, least)
 	begun := s.first
@@ -44,7 +43,6 @@ func newTimeSource(config Config, first, least policy.Instant) timeSource {
 	return s
 }
 
-// anchored returns a limit for the instants of this clock.
 func (s timeSource) anchored(p policy.Policy) policy.Policy { return anchored(p, s.zero) }
 
 // anchored returns a limit for instants that count from zero.
@@ -55,7 +53,7 @@ func anchored(p policy.Policy, zero time.Time) policy.Policy {
 	return p
 }
 
-// chooseClock returns the clock that a configuration asks for, without its wall time.
+// chooseClock returns the clock of a configuration, without its wall time.
 func chooseClock(config Config, first, least policy.Instant) timeSource {
 	s := timeSource{first: first}
 	if config.Clock != nil {
@@ -67,8 +65,8 @@ func chooseClock(config Config, first, least policy.Instant) timeSource {
 		s.counter = clock.Shared()
 	}
 	if counter := s.counter; counter != nil {
-		// No later instant is below first: it is no further behind than this one is ahead.
-		// What that adds is taken off first, so that restarts do not add it up.
+		// No later instant is below first: it is no further behind than this one is ahead. The lead
+		// is taken off first, so that restarts do not accumulate it.
 		const lead = policy.Instant(clock.Late + clock.Early)
 		first = max(first-lead, least)
 		base := counter.Now() - int64(lead) - int64(first)
@@ -78,16 +76,15 @@ func chooseClock(config Config, first, least policy.Instant) timeSource {
 	return s
 }
 
-// moment is one reading of a clock, for engines that decide by the same. The zero moment
-// has not been read yet. It is for one call.
+// moment is a reading of a clock that engines share in a call. The zero moment has not been read.
 type moment struct {
 	counter *clock.Clock // that was read; nil is package time
 	at      int64
 	read    bool
 }
 
-// read returns the instant of a moment. It reads the clock unless the moment is of the same.
-// A Config.Clock is always read.
+// read returns the instant of a moment. It reads the clock unless the moment is of the same clock.
+// It always reads a Config.Clock.
 func (s *timeSource) read(m *moment) policy.Instant {
 	if s.now != nil && s.counter == nil {
 		return s.now()
@@ -103,7 +100,6 @@ func (s *timeSource) read(m *moment) policy.Instant {
 	return max(policy.Instant(m.at-s.base), s.first)
 }
 
-// name returns what Stats calls the clock.
 func (s timeSource) name() string {
 	switch {
 	case s.counter != nil && s.counter.Counts():
@@ -114,8 +110,8 @@ func (s timeSource) name() string {
 	return "package time"
 }
 
-// beginAt returns a clock that begins at the instant first and never returns an earlier
-// one, and the same without that bound.
+// beginAt returns a clock that begins at the instant first and never returns an earlier instant,
+// and the same without that bound.
 func beginAt(first policy.Instant, clock func() policy.Instant) (now, raw func() policy.Instant) {
 	begun := clock()
 	return func() policy.Instant { return max(clock()-begun+first, first) },
@@ -125,10 +121,8 @@ func beginAt(first policy.Instant, clock func() policy.Instant) (now, raw func()
 // lasting is the instant from which time may stand still for a limit: 9 years.
 const lasting = policy.Instant(1) << 58
 
-// errClock is what Health returns of a Config.Clock that was set after New.
 var errClock = errors.New("ral: Config.Clock is before the engine's first instant, or more than 9 years after it: no time passes there. Was it set after New?")
 
-// health returns errClock if a Config.Clock stands where no time passes.
 func (s *timeSource) health() error {
 	if s.raw == nil {
 		return nil

@@ -19,21 +19,19 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// shutdown bounds how long Close waits for the writer and the janitor each. Both
-// come to a place where they can stop about every millisecond.
+// shutdown bounds the time that Close waits for each goroutine. Writer and janitor reach a place to
+// stop about every millisecond.
 const shutdown = 5 * time.Second
 
-// Engine limits how often each key may act. Call New to make one; the zero value is of no
-// use. Its methods may be called by any number of goroutines.
+// Engine limits how often each key may act. Call New to make one; the zero value is of no use. Its
+// methods are safe for concurrent use.
 //
-// Reach for Choke if yes or no is enough, for Take if a call costs more than one unit or
-// the answer must say how long to wait, and for Peek to look. Wait and Reserve are for
-// calls that would rather come later than not at all, TakeWith is for limits that come
-// with the call, and Claim and TakeAll are for several keys at once.
+// Use Choke for yes or no, Take for costs or the time to wait, and Peek to look. Wait and Reserve
+// are for calls that can come later. TakeWith applies a limit that comes with the call. Claim and
+// TakeAll take from several keys at once.
 //
-// A key is any comparable value. Keys that cannot be found again, such as a
-// floating-point NaN or an interface holding a slice, are never recorded, and are
-// answered as Config.WhenUnavailable says.
+// Keys that are not equal to themselves or cannot be hashed, such as NaN or an interface holding a
+// slice, are never recorded. Config.WhenUnavailable answers for them.
 type Engine[K comparable] struct {
 	name    string
 	cell    *cell.Cell[K]
@@ -48,28 +46,28 @@ type Engine[K comparable] struct {
 	running    *supervisor.Handle
 	stop       context.CancelFunc
 
-	codec  keycodec.Codec[K] // nil is the one for the type of the keys
-	keeper *keeper           // nil if Config.State has no Path
+	codec  keycodec.Codec[K] // nil: by the type of the keys
+	keeper *keeper           // nil without Config.State.Path
 	census *census[K]
 
-	// blocks is nil until a key is blocked for the first time, unless there is a Penalty or
-	// a state with blocks. blocking is held while it is started.
+	// blocks is nil until the first block, unless there is a Penalty or a state with blocks.
+	// blocking guards its start.
 	blocks   atomic.Pointer[blocksEngine[K]]
 	blocking sync.Mutex
 	config   Config
 
 	closing  sync.Once
 	closed   atomic.Bool
-	closeErr error // written under closing: that of the last save
+	closeErr error // of the last save; guarded by closing
 
 	seam seam.Seam
 	form keyForm   // of the keys in claims
-	last io.Writer // as in Config
+	last io.Writer // Config.last
 }
 
-// New checks the configuration and starts an engine. With Config.State it loads the file
-// first, if there is one. The error, if any, is a *policy.FieldError that names the field, or
-// one about the file: see State. Call Close to end the engine's goroutines.
+// New checks the configuration and starts an engine. With Config.State it first loads the file, if
+// there is one. The error is a *policy.FieldError that names the field, or concerns the file: see
+// State. Call Close to end the engine's goroutines.
 func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 	config = config.withDefaults()
 	o, err := prepare(config, more)
@@ -91,7 +89,7 @@ func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 	return e, nil
 }
 
-// prepare checks a configuration, which has its defaults, and the options.
+// prepare checks the options and a configuration with defaults.
 func prepare[K comparable](config Config, more []Option[K]) (o options[K], err error) {
 	if err := config.validate(); err != nil {
 		return o, err
@@ -120,12 +118,11 @@ func newTable[K comparable](config Config) *table.Table[K] {
 		Seed:    config.seed,
 		Fault:   config.fault,
 	})
-	simulate(config.seam, t) // before it has keys: that sets the seed of their hashes
+	simulate(config.seam, t) // before it has keys, since this sets their hash seed
 	return t
 }
 
-// start starts an engine. It begins with what was loaded, or with nothing if that is nil. The
-// keeper, if not nil, is the engine's from then on.
+// start starts an engine with the loaded state, if any. It owns the keeper, if any, from then on.
 func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (*Engine[K], error) {
 	if l == nil {
 		l = &loaded[K]{first: 1, last: 1}
@@ -139,12 +136,11 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 	}
 	var anchor func(policy.Policy) policy.Policy
 	if _, ok := config.Policy.(policy.Anchored); ok {
-		// If the wall clock went back, windows stay where they were: one that has ended would
-		// come again.
+		// If the wall clock went back, windows stay: an ended window would come again.
 		if l.zero.After(source.zero) {
 			source.zero = l.zero
 		}
-		anchor = source.anchored // limits of other families need none
+		anchor = source.anchored // only anchored families need it
 	}
 	config.Policy = source.anchored(config.Policy)
 	if l.table == nil {
@@ -236,7 +232,6 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 	return e, nil
 }
 
-// simulate has parts of an engine run under a scheduler, if there is one.
 func simulate(s seam.Seam, parts ...any) {
 	if s.Scheduler == nil {
 		return
@@ -246,7 +241,7 @@ func simulate(s seam.Seam, parts ...any) {
 	}
 }
 
-// writing reports whether there is a writer, or soon will be again.
+// writing reports whether a writer runs or will be restarted.
 func (e *Engine[K]) writing() bool {
 	select {
 	case <-e.running.Done():
@@ -256,25 +251,21 @@ func (e *Engine[K]) writing() bool {
 	}
 }
 
-// Health returns nil while the engine is in order, restarts included. After
-// Close it returns ErrClosed.
+// Health returns nil while the engine works, restarts included. After Close it returns ErrClosed.
 //
-// When the writer or the janitor has failed more often than Config.Restarts
-// permits, it returns an error that wraps ErrUnhealthy and the last failure. The
-// engine is degraded then, for good. It goes on limiting the keys that it knows,
-// exactly. It records no others, and answers for them as Config.WhenUnavailable says.
-// No key leaves. Make a new engine and Close this one. With Config.State, it saves no
-// more until Close.
+// If the writer or the janitor failed more often than Config.Restarts permits, the error wraps
+// ErrUnhealthy and the last failure. The engine is then degraded for good. It limits the keys that
+// it knows exactly, records no others (Config.WhenUnavailable answers for them), keeps all keys,
+// and with Config.State saves only at Close. Make a new engine and Close this one. If the
+// goroutines for blocked keys failed, the error says so: blocks stay, further keys cannot be
+// blocked, and other keys are not affected.
 //
-// If that is so of the goroutines for blocked keys, the error says it: no further key can
-// be blocked, and those that are stay so. The other keys do not notice.
+// With Config.Clock, it returns an error while that clock is before the engine's first instant or
+// more than 9 years after it, where no time passes. A key that has used its limit is refused until
+// the clock is back.
 //
-// With Config.Clock, it returns an error while that clock stands where no time passes: before
-// the engine's first instant, or more than 9 years after it. A key that has used its limit is
-// refused until the clock is back.
-//
-// With Config.State, it returns an error that wraps ErrUnsaved if saves have failed for
-// long. Nothing else suffers from that.
+// With Config.State, it returns an error that wraps ErrUnsaved if saves have failed for long.
+// Limiting goes on.
 func (e *Engine[K]) Health() error {
 	switch {
 	case e.closed.Load():
@@ -290,16 +281,13 @@ func (e *Engine[K]) Health() error {
 	return e.named(e.keeper.health())
 }
 
-// Close ends the engine's goroutines and waits for them; the keys are forgotten.
-// Calls from then on, and those under way, are answered as Config.WhenUnavailable
-// says, and none waits. Close may be called more than once, and returns nil
-// unless a goroutine did not end within 5 seconds, which it reports as
-// ErrAbandoned.
+// Close ends the engine's goroutines, waits for them and forgets the keys. Later calls and those
+// under way do not wait and are answered as Config.WhenUnavailable says. Close may be called more
+// than once. It returns ErrAbandoned if a goroutine did not end within 5 seconds.
 //
-// With Config.State those calls are refused, and the state is saved with all units
-// that were admitted. If that fails, the file stays as the last save left it, and
-// Close returns why. A call under way on a new key may be refused although its units
-// are in the file.
+// With Config.State those calls are refused, and the state is saved with all units that were
+// admitted. If that fails, the file stays as the last save left it, and Close returns the cause. A
+// call under way on a new key may be refused although its units are in the file.
 func (e *Engine[K]) Close() error {
 	e.closing.Do(func() {
 		e.closed.Store(true)
@@ -313,7 +301,7 @@ func (e *Engine[K]) Close() error {
 			_, e.closeErr = e.saveLast(e.last)
 		}
 		e.table.Clear()
-		e.endBlocks() // last: a call under way on a key that was in the table asks for it
+		e.endBlocks() // last: a call under way on a key of the table asks for it
 		if b := e.blocks.Load(); b != nil {
 			b.table.Clear()
 		}
@@ -325,14 +313,12 @@ func (e *Engine[K]) Close() error {
 	return e.named(err)
 }
 
-// stopRunning ends the engine's goroutines.
 func (e *Engine[K]) stopRunning() {
 	e.stop()
 	seam.Receive[struct{}](e.seam, "close: running", seam.Forever, nil, nil, e.running.Done())
 	e.queue.Close()
 }
 
-// abandoned returns how many goroutines did not end when they should have.
 func (e *Engine[K]) abandoned() int {
 	n := e.supervisor.Abandoned()
 	if b := e.blocks.Load(); b != nil {

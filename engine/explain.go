@@ -9,30 +9,27 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Engines explain keys.
 var (
 	_ limits.Explainer[string] = (*Engine[string])(nil)
 	_ limits.Explainer[string] = (*Tiered[string])(nil)
 )
 
-// Explain returns why a call for the key is admitted or refused now: its limit, what it has
-// used and when that comes back, for how long it is blocked, and how many calls wait for it.
-// Its String says so in sentences. It takes nothing, opens no key, never waits for the limit
-// and is not counted. It allocates, and costs some microseconds. If a call could not be
-// recorded, as in a full table or after Close, it explains the answer that Config.WhenFull or
-// WhenUnavailable gives.
+// Explain returns why a call for the key is admitted or refused now: its limit, its use and when
+// that comes back, its block, and its waiting calls. Its String says so in sentences. It takes
+// nothing, opens no key, never waits for the limit and is not counted. It allocates, and costs some
+// microseconds. For a call that could not be recorded, as in a full table or after Close, it
+// explains the answer of Config.WhenFull or WhenUnavailable.
 func (e *Engine[K]) Explain(key K) limits.Explanation {
 	x, _ := e.explain(key, 1)
 	return x
 }
 
-// What explanations of calls that cannot be recorded rest on.
 var (
 	unrecordedFull = limits.NewProvenance(limits.SourceUnrecorded, false, errors.New("the table is full, and Config.WhenFull decides"))
 	unrecordedLost = limits.NewProvenance(limits.SourceUnrecorded, false, errors.New("the limiter is closed or degraded, or cannot find such a key again, and Config.WhenUnavailable decides"))
 )
 
-// explain is Explain for a call of n units. It returns also what the explanation was made of.
+// explain is Explain for a call of n units. It also returns the base of the explanation.
 func (e *Engine[K]) explain(key K, n int64) (x limits.Explanation, s cell.Standing) {
 	s = e.cell.Standing(key, n)
 	if s.Misfit {
@@ -48,8 +45,8 @@ func (e *Engine[K]) explain(key K, n int64) (x limits.Explanation, s cell.Standi
 	return x, s
 }
 
-// explainUnrecorded changes the explanation of a call of n units if it cannot be recorded. A
-// call that the limit refuses has nothing to record.
+// explainUnrecorded changes the explanation of a call of n units if it cannot be recorded. A call
+// that the limit refuses has nothing to record.
 func explainUnrecorded(x *limits.Explanation, s cell.Standing, n int64) {
 	u := s.Unrecorded
 	if u == nil || !x.Allowed || n == 0 {
@@ -64,8 +61,8 @@ func explainUnrecorded(x *limits.Explanation, s cell.Standing, n int64) {
 	}
 }
 
-// explainBeside is explain for a call that takes from other limits too. A limit that would
-// delay the call refuses it, as TakeAll and Tiered.Take do.
+// explainBeside is explain for a call that takes from other limits too. A limit that would delay it
+// refuses it, as in TakeAll and Tiered.Take.
 func (e *Engine[K]) explainBeside(key K, n int64) limits.Explanation {
 	x, s := e.explain(key, n)
 	if s.Misfit || !s.Limit.Delays() {
@@ -80,7 +77,6 @@ func (e *Engine[K]) explainBeside(key K, n int64) limits.Explanation {
 	return x
 }
 
-// sharedProvenance returns what an explanation under several limits rests on.
 func sharedProvenance(each []limits.Explanation) *limits.Provenance {
 	for i := range each {
 		if each[i].Source() == limits.SourceUnrecorded {
@@ -90,9 +86,9 @@ func sharedProvenance(each []limits.Explanation) *limits.Provenance {
 	return inProcess
 }
 
-// Explain explains the key under each limit, in the order of Engines, and under all of them
-// together: see Engine.Explain. As for Take, a limit that would delay the call refuses it. Each has the name that its metrics have: Config.Name for the
-// first, and that with ".2", ".3" and so on for the others.
+// Explain explains the key under each limit, in the order of Engines, and under all together: see
+// Engine.Explain. A limit that would delay the call refuses it. Names are as in metrics:
+// Config.Name for the first, then with ".2", ".3" and so on.
 func (t *Tiered[K]) Explain(key K) limits.Explanation {
 	each := make([]limits.Explanation, len(t.engines))
 	for i, e := range t.engines {
@@ -107,8 +103,8 @@ func (t *Tiered[K]) Explain(key K) limits.Explanation {
 	return x
 }
 
-// ExplainClaims explains the key of each claim, in their order, for a call of as many units
-// as it asks for, and says which one decides: see Engine.Explain. The zero Claim is refused.
+// ExplainClaims explains the key of each claim, in order, for the claim's units, and which claim
+// decides: see Engine.Explain. The zero Claim is refused.
 func ExplainClaims(claims ...Claim) limits.Explanation {
 	each := make([]limits.Explanation, len(claims))
 	for i, c := range claims {

@@ -10,35 +10,32 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// fewClaims bounds the claims of a call, or the limits of a Tiered, that are taken by
-// offers. The usual number is two, and clearing room for more would cost each call.
+// fewClaims bounds the claims of a call, or the limits of a Tiered, that are taken by offers. Two
+// are usual, and clearing room for more would cost each call.
 const fewClaims = 3
 
-// knownClaim is what an Outcome holds of a claim that was taken by an offer. It implements
-// releaser.
+// knownClaim holds a claim that was taken by an offer. It implements releaser.
 type knownClaim struct {
 	of    claimer        // nil if nothing is held
-	entry unsafe.Pointer // the claimer's offer returned it
+	entry unsafe.Pointer // from the claimer's offer
 	taken cell.Plain
 }
 
-// Keep ends the take with n of its units used.
 func (k *knownClaim) Keep(n int64) {
 	if k.of != nil {
 		k.of.keep(k.entry, k.taken, n)
 	}
 }
 
-// knownCall is a call on claims of which each is on another key, that its engine knows.
-// Each engine offers its take first. Then each take is one swap. The claims and what is
-// held are arguments of its methods, so that they need not be allocated: what a structure
-// points to is, if an engine keeps any part of that.
+// knownCall is a call on claims of different keys that their engines know. Each engine offers its
+// take; then each take is one swap. Claims and held units are arguments of its methods: in a
+// structure they would be allocated, if an engine keeps any part of what it points to.
 type knownCall struct {
 	decisions []policy.Decision
 	order     [fewClaims]int
 	places    [fewClaims]place
 	terms     [fewClaims]*table.Terms
-	atOnce    [fewClaims]int64 // the most units that can remain of each key
+	atOnce    [fewClaims]int64 // that can remain of each key
 }
 
 // takeKnown is TakeAll for a knownCall. It returns false if nothing was decided or taken.
@@ -85,7 +82,6 @@ func (c *knownCall) look(claims []Claim, held *[fewClaims]knownClaim) (allowed, 
 	return allowed, true
 }
 
-// offer has one key make an offer.
 func (c *knownCall) offer(i int, claim *Claim, k *knownClaim) (sure bool) {
 	t, d := &k.taken, &c.decisions[i]
 	k.entry, c.terms[i], t.Before, t.After, t.Returned, c.places[i].hash, sure = claim.of.offer(claim.key, t.At, claim.n, d)
@@ -117,7 +113,6 @@ func (c *knownCall) sort(n int) bool {
 	return true
 }
 
-// accept accepts one offer.
 func (c *knownCall) accept(i int, claim *Claim, k *knownClaim) bool {
 	if !claim.of.accept(k.entry, c.terms[i], k.taken.Before, k.taken.After) {
 		return false
@@ -126,8 +121,7 @@ func (c *knownCall) accept(i int, claim *Claim, k *knownClaim) bool {
 	return true
 }
 
-// takeRest goes on if another call was faster at a key. done is how many keys were taken
-// from.
+// takeRest goes on if another call was faster at a key, after taking from done keys.
 func (c *knownCall) takeRest(done int, claims []Claim, held *[fewClaims]knownClaim) Outcome {
 	var room claimRoom
 	rest := join(claims, &room)
@@ -138,8 +132,8 @@ func (c *knownCall) takeRest(done int, claims []Claim, held *[fewClaims]knownCla
 	return rest.outcome(rest.take(done))
 }
 
-// countAnswers counts and completes the answer of each key. If the call is refused, the keys
-// that would have allowed it are described as not taken from.
+// countAnswers counts and completes the answer of each key. If the call is refused, keys that would
+// have allowed it are described as not taken from.
 func (c *knownCall) countAnswers(claims []Claim, o *Outcome) {
 	b := binding.New(o.Allowed)
 	for i := range claims {

@@ -13,20 +13,17 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// Load is New with the state that Save wrote to r, which it reads to the end. Every decision
-// is the one that the saved engine would have made if it had gone on: the time since then has
-// passed, by the wall clock. If the wall clock went back, no time has passed. That grants
-// nothing.
+// Load is New with the state that Save wrote to r, read to the end. Decisions are as if the saved
+// engine had gone on: the time since then, by the wall clock, has passed. If the wall clock went
+// back, no time has passed, which grants nothing.
 //
-// Config.Policy need not be the limit of the saved engine. Another one of its family takes
-// over as by SetPolicy; with PolicyFor, as if it came with the calls: see TakeWith.
-// Config.MaxKeys need not be the same either: if there are more keys, those that owe most are
-// kept, and the others are counted in Stats.Forgiven. The type of the keys has to be the
-// same, and so has the codec; see KeyCodec.
+// Config.Policy may differ from the saved engine's. Another policy of its family takes over as by
+// SetPolicy; with PolicyFor, as if it came with the calls: see TakeWith. If there are more keys
+// than Config.MaxKeys, those that owe most are kept, and the others are counted in Stats.Forgiven.
+// The type of the keys and the codec must be the same; see KeyCodec.
 //
-// If anything is wrong there is no engine, and the error wraps ErrState, or it is that of r
-// or of New. Config.State cannot be set as well: write what r brings to its file instead, and
-// call New.
+// On an error there is no engine. The error wraps ErrState, or it is from r or New. Config.State
+// cannot be set as well: write r to its file instead, and call New.
 func Load[K comparable](r io.Reader, config Config, more ...Option[K]) (*Engine[K], error) {
 	config = config.withDefaults()
 	o, err := prepare(config, more)
@@ -44,20 +41,20 @@ func Load[K comparable](r io.Reader, config Config, more ...Option[K]) (*Engine[
 	return start(config, o, l, nil)
 }
 
-// loaded is a table with the keys of a file, and when its engine begins.
+// loaded is a table with the keys of a file, and its engine's beginning.
 type loaded[K comparable] struct {
 	table *table.Table[K]
 	keys  *table.Loader[K]
-	// first is the instant at which the engine begins. It is not before last: the latest one
-	// of the engine that wrote the file, and of those at which keys were left out as fresh.
+	// first is the instant at which the engine begins, at or after last: the latest instant of the
+	// engine that wrote the file, and of those at which keys were left out as fresh.
 	first, last policy.Instant
-	zero        time.Time // the wall time of instant 0; zero if first is not of that clock
+	zero        time.Time // of instant 0; zero if first is not of that clock
 
 	blocks *loaded[K] // its table and keys alone; nil if no key is blocked
 }
 
-// addBlock adds a key that is blocked, or whose refusals count. What its word means goes by
-// the engine's Penalty: without one, only a block that has not ended does.
+// addBlock adds a key that is blocked, or has refusals that count. The engine's Penalty gives the
+// word its meaning: without one, only a block that has not ended counts.
 func (l *loaded[K]) addBlock(config Config, codec keycodec.Codec[K], record statefile.Record, now policy.Instant) error {
 	config = blocksConfig(config)
 	if config.Policy.FreshAt(record.Word) <= now {
@@ -77,19 +74,16 @@ func (l *loaded[K]) addBlock(config Config, codec keycodec.Codec[K], record stat
 }
 
 const (
-	// longLoaded is the instant at which an engine without keys begins anew with instant 1.
-	// Time stands still for some limits 9 years after instant 0.
+	// longLoaded is the instant at which an engine without keys begins anew with instant 1. Time
+	// stands still for some limits 9 years after instant 0.
 	longLoaded = policy.Instant(366 * 24 * time.Hour)
-	// lastLoaded is the latest instant at which an engine can begin: 146 years. It leaves
-	// as many.
+	// lastLoaded is the latest instant at which an engine can begin: 146 years. It leaves as many.
 	lastLoaded = policy.Instant(1 << 62)
 )
 
-// errOther is the cause of an ErrState if the file is whole, but of another limit or of other
-// keys than the configuration's.
+// errOther causes an ErrState if the file is whole, but of another limit or other keys.
 var errOther = errors.New("is not of this engine")
 
-// readState reads a file into a new table.
 func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) (*loaded[K], error) {
 	codec, err := keyCodec(own)
 	if err != nil {
@@ -149,7 +143,7 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 		}
 		l.keys.Add(read.key, read.word, read.foreign)
 	}
-	// The limit changes now, and not before the last instant: if the wall clock went back, what
+	// The limit changes now, and not before the last instant: if the wall clock went back, use that
 	// still counted then would count from an earlier instant, and less long.
 	now = max(now, from.Last())
 	for _, c := range carried {
@@ -159,8 +153,8 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 			l.keys.Add(c.key, state, c.foreign)
 		}
 	}
-	// The wall clock may have gone back since it was read first. A key that was left out as
-	// fresh would be fresh too early if the engine began before that.
+	// The wall clock may have gone back since the first reading. A key that was left out as fresh
+	// would be fresh too early if the engine began before that.
 	l.last = now
 	l.first = max(since(), l.last)
 	switch {
@@ -172,7 +166,7 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	return l, nil
 }
 
-// toCarry is a key whose word is to be translated, once it is known at which instant.
+// toCarry is a key whose word is translated once the instant is known.
 type toCarry[K comparable] struct {
 	key     K
 	word    uint64
@@ -180,8 +174,8 @@ type toCarry[K comparable] struct {
 	foreign bool
 }
 
-// sinceBy returns a function for the instant that it is now by the wall clock, with instant 0
-// at zero. A nil clock is wallTime.
+// sinceBy returns a function for the instant by the wall clock, with instant 0 at zero. A nil clock
+// is wallTime.
 func sinceBy(wall func() time.Time, zero time.Time) func() policy.Instant {
 	if wall == nil {
 		wall = wallTime
@@ -200,18 +194,17 @@ func decode[K comparable](codec keycodec.Codec[K], src []byte) (key K, err error
 	return codec.Decode(src)
 }
 
-// limitsOf finds the limits that a file names.
 type limitsOf struct {
-	own     policy.Policy // the engine's
+	own     policy.Policy // of the engine
 	zero    time.Time     // of the file
 	ownText string
-	chosen  bool          // keys have limits of their own: see find
-	text    string        // of the last one that was found
-	last    policy.Policy // nil if it is the engine's
+	chosen  bool          // keys have their own limits: see find
+	text    string        // of the last that was found
+	last    policy.Policy // nil for the engine's
 }
 
-// find returns the policy of that text, from which words are to be translated, or nil if it
-// is the engine's own. One of another family is an error.
+// find returns the policy of that text, to translate words from, or nil for the engine's own.
+// Another family is an error.
 func (l *limitsOf) find(text string) (policy.Policy, error) {
 	switch text {
 	case l.ownText:
@@ -235,8 +228,8 @@ func (l *limitsOf) find(text string) (policy.Policy, error) {
 		return nil, other("of another family than")
 	}
 	if l.chosen && relative.Reads(p) {
-		// The word may be of a limit that PolicyFor chose, and that has not changed. In units
-		// of the file's it would forgive, or charge, such a key.
+		// The word may be of an unchanged limit that PolicyFor chose. In units of the file's limit
+		// it would forgive, or charge, such a key.
 		p = nil
 	}
 	l.text, l.last = text, p

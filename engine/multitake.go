@@ -7,47 +7,43 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// claimant is what a call on several keys needs to know of one of them. Its methods count
-// nothing except count. H is what it holds after a take. probe and tryTake also return the
-// most units that can remain of the key, for calls on claims.
+// claimant is a key in a call on several keys. Only count counts. H is what it holds after a take.
+// probe and tryTake also return the most units that can remain of the key, for calls on claims.
 type claimant[H any] interface {
 	probe(n int64) (d policy.Decision, basis cell.Basis, atOnce int64)
 	tryTake(n int64) (d policy.Decision, held H, basis cell.Basis, atOnce int64)
 	release(held H)
-	// count returns the decision as it is then: a refusal that is counted may block the key.
+	// count returns the decision afterwards: a counted refusal may block the key.
 	count(d policy.Decision, basis cell.Basis) policy.Decision
 }
 
-// keyRequest is what a call on several keys asks of one key.
 type keyRequest[C claimant[H], H any] struct {
 	claim    C
 	n        int64
 	decision policy.Decision
 	basis    cell.Basis
 	held     H
-	taken    bool  // held is to be given back if another key refuses
+	taken    bool  // give held back if another key refuses
 	atOnce   int64 // the most that decision.Remaining can be
 }
 
-// multiTake is a call on several keys. It is generic so that a Tiered, whose claims are
-// all of one type, need not allocate them.
+// multiTake is a call on several keys. It is generic so that a Tiered need not allocate its claims.
 type multiTake[C claimant[H], H any] struct {
 	keys  []keyRequest[C, H]
-	order []int // of those keys that are asked, in which they are taken from
+	order []int // in which keys are asked and taken from
 }
 
-// none is the index of no key.
 const none = -1
 
-// take takes from all keys, or from none. done is how many were taken from before, by
-// offers, until another call was faster: the call is refused if the next one has no room
-// any more, as it must not take again what other calls have seen it take.
+// take takes from all keys, or from none. Offers took from the first done keys, until another call
+// was faster. The call is then refused if the next key has no room, as it must not take again units
+// that other calls have seen it take.
 func (m *multiTake[C, H]) take(done int) bool {
 	return (done > 0 || m.probe()) && m.takeExcept(none)
 }
 
-// probe asks all keys, and reports whether all would allow it. It nearly always keeps a
-// call that is refused from writing.
+// probe asks all keys, and reports whether all would allow it. It nearly always keeps a refused
+// call from writing.
 func (m *multiTake[C, H]) probe() bool {
 	all := true
 	for _, at := range m.order {
@@ -58,9 +54,8 @@ func (m *multiTake[C, H]) probe() bool {
 	return all
 }
 
-// takeExcept takes from each key that was not taken from, except from the key at the index
-// has, which is held already, and reports whether all allowed it. If a key refuses, nothing is
-// held.
+// takeExcept takes from each key not yet taken from, except the held key at index has, and reports
+// whether all allowed it. If a key refuses, nothing is held.
 func (m *multiTake[C, H]) takeExcept(has int) (all bool) {
 	refused := none
 	defer func() { // also if a policy panics
@@ -80,8 +75,8 @@ func (m *multiTake[C, H]) takeExcept(has int) (all bool) {
 	for _, at := range m.order {
 		k := &m.keys[at]
 		if at == has {
-			// It may have taken ahead of its turn. A limit that became one of another
-			// family describes no key.
+			// It may have taken ahead of its turn. A limit that became one of another family
+			// describes no key.
 			if d, _, atOnce := k.claim.probe(0); d.Allowed {
 				k.decision, k.atOnce = d, atOnce
 			}
@@ -98,7 +93,6 @@ func (m *multiTake[C, H]) takeExcept(has int) (all bool) {
 	return true
 }
 
-// probeExcept looks at all keys except the one that has refused.
 func (m *multiTake[C, H]) probeExcept(refused int) {
 	for _, at := range m.order {
 		if k := &m.keys[at]; at != refused {
@@ -107,8 +101,8 @@ func (m *multiTake[C, H]) probeExcept(refused int) {
 	}
 }
 
-// countAnswers counts the answer of each key. If the call is refused, the keys that would have
-// allowed it are described as not taken from.
+// countAnswers counts the answer of each key. If the call is refused, keys that would have allowed
+// it are described as not taken from.
 func (m *multiTake[C, H]) countAnswers(allowed bool) {
 	for _, at := range m.order {
 		k := &m.keys[at]
@@ -121,7 +115,7 @@ func (m *multiTake[C, H]) countAnswers(allowed bool) {
 	}
 }
 
-// last returns the key that refuses and has to be waited for longest.
+// last returns the refusing key with the longest wait.
 func (m *multiTake[C, H]) last() int {
 	last := none
 	for _, at := range m.order {

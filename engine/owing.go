@@ -12,58 +12,53 @@ import (
 
 // OwingPage is a part of the list of the keys that owe something: see Engine.MostUsed.
 type OwingPage[K comparable] struct {
-	// Keys are those of the page, the one that owes most first.
+	// Keys are sorted, the key that owes most first.
 	Keys []OwingKey[K]
-	// Total is how many keys owe something, on all pages together.
+	// Total is the number of keys that owe something, on all pages together.
 	Total int
-	// Next is where the next page begins. It is the zero OwingCursor if there is none.
+	// Next is where the next page begins, the zero OwingCursor if there is none.
 	Next OwingCursor
-	// Age is how long ago the instant of the list was when this page was complete.
+	// Age is the age of the list's instant when this page was complete.
 	Age time.Duration
 }
 
-// OwingKey is a key that owes something: it has used units that still count.
+// OwingKey is a key with used units that still count.
 type OwingKey[K comparable] struct {
-	Key K
-	// Limit is the limit that holds for the key.
+	Key   K
 	Limit policy.Policy
-	// Share is the share of its limit that the key has used, 0 to 1: how far Remaining is
-	// below the most that it can be.
+	// Share is the share of its limit that the key has used, 0 to 1: how far Remaining is below the
+	// most that it can be.
 	Share float64
-	// Decision is that of a look at the instant of the list. It does not know of blocks.
+	// Decision is a look at the instant of the list, without blocks.
 	policy.Decision
-	// Next is the time from the instant of the list until one more unit can be taken, if no
-	// call takes meanwhile. It is policy.Never if that is not to be.
+	// Next is the time from the instant of the list until one more unit can be taken, if no call
+	// takes meanwhile; policy.Never if that is not to be.
 	Next time.Duration
-	// Blocked is for how much longer the key is blocked, from now on.
+	// Blocked is the time until the key's block ends, from now on.
 	Blocked time.Duration
-	// After is where a page begins that continues after this key, so that one page can be
-	// shown as several.
+	// After begins a page behind this key, to show one page as several.
 	After OwingCursor
 }
 
-// OwingCursor is a place in the list of Engine.MostUsed. The zero OwingCursor is its beginning.
-// As text it is of use to the engine that made it, for as long as that lives.
+// OwingCursor is a place in the list of Engine.MostUsed. The zero OwingCursor is its beginning. Its
+// text serves the engine that made it, while that lives.
 type OwingCursor struct {
-	at   policy.Instant // of the list; 0 is the beginning of a new one
+	at   policy.Instant // of the list; 0 begins a new list
 	rank cell.Rank      // of the last key before the place
 }
 
-// MostUsed returns the n keys that owe most, of those that come after a cursor. The key that has
-// used the largest share of its own limit is the first. Among equal shares it is the one that
-// will owe for longest, and after that the order is arbitrary but the same on each page. A
-// key that owes nothing is not in the list.
+// MostUsed returns the n keys that owe most after a cursor. The key that has used the largest share
+// of its own limit is first, then the key that will owe for longest; beyond that the order is
+// arbitrary but the same on each page. Keys that owe nothing are not in the list.
 //
-// The figures are exact, from the words of the keys, at the instant at which the first page
-// was made. So as long as no calls come, pages continue exactly, without a key missing or
-// twice, however much time passes between them. A key that is used, given back to or
-// evicted meanwhile may be missing or twice.
+// The figures are exact, from the words of the keys, at the instant of the first page. So while no
+// calls come, pages continue exactly, however much time passes between them. A key that is used,
+// given back to or evicted meanwhile may be missing or twice.
 //
-// It goes through all keys, which takes some tens of milliseconds for a million, and needs
-// memory for one page. It blocks no call and not the writer. PolicyFor is called for each
-// key that has been used, on this goroutine; a limit of another family is taken for the
-// engine's own.
-// With n of 0 or less it only counts. A closed engine has no keys.
+// It goes through all keys, some tens of milliseconds for a million, and needs memory for one page.
+// It blocks neither calls nor the writer. PolicyFor is called for each used key, on this goroutine;
+// a limit of another family is taken for the engine's own. With n of 0 or less it only counts. A
+// closed engine has no keys.
 func (e *Engine[K]) MostUsed(n int, after OwingCursor) (page OwingPage[K]) {
 	var place *cell.Rank
 	if after.at != 0 {
@@ -84,7 +79,7 @@ func (e *Engine[K]) MostUsed(n int, after OwingCursor) (page OwingPage[K]) {
 	return page
 }
 
-// nextUnit returns after which time from an instant on one more unit can be taken of a key.
+// nextUnit returns the time from an instant until the key has one more unit.
 func nextUnit[K comparable](o *cell.Owing[K], at policy.Instant) time.Duration {
 	remaining := func(after int64) int64 {
 		_, d := o.Limit.Take(o.State, at+policy.Instant(after), 0, 0)
@@ -97,11 +92,11 @@ func nextUnit[K comparable](o *cell.Owing[K], at policy.Instant) time.Duration {
 	return time.Duration(after)
 }
 
-// IsZero reports whether the cursor is the beginning of a list, or that of no next page.
+// IsZero reports whether the cursor begins a list, or stands for no next page.
 func (c OwingCursor) IsZero() bool { return c == OwingCursor{} }
 
-// MarshalText implements encoding.TextMarshaler. The text is printable ASCII without spaces,
-// and empty for the zero OwingCursor.
+// MarshalText implements encoding.TextMarshaler. The text is printable ASCII without spaces, and
+// empty for the zero OwingCursor.
 func (c OwingCursor) MarshalText() ([]byte, error) {
 	if c.IsZero() {
 		return nil, nil
@@ -109,8 +104,8 @@ func (c OwingCursor) MarshalText() ([]byte, error) {
 	return fmt.Appendf(nil, "%x.%x.%x.%x", int64(c.at), math.Float64bits(c.rank.Share), int64(c.rank.Fresh), c.rank.Tie), nil
 }
 
-// UnmarshalText implements encoding.TextUnmarshaler. The error is a *policy.FieldError if the
-// text is not one that MarshalText has written.
+// UnmarshalText implements encoding.TextUnmarshaler. The error is a *policy.FieldError unless
+// MarshalText wrote the text.
 func (c *OwingCursor) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*c = OwingCursor{}
@@ -120,7 +115,7 @@ func (c *OwingCursor) UnmarshalText(text []byte) error {
 	var share, tie uint64
 	n, err := fmt.Sscanf(string(text), "%x.%x.%x.%x", &at, &share, &fresh, &tie)
 	made := OwingCursor{policy.Instant(at), cell.Rank{Share: math.Float64frombits(share), Fresh: policy.Instant(fresh), Tie: tie}}
-	known := made.rank.Share >= 0 && made.rank.Share <= 1 // false for NaN, which is equal to nothing
+	known := made.rank.Share >= 0 && made.rank.Share <= 1 // false for NaN
 	if again, _ := made.MarshalText(); err != nil || n != 4 || at <= 0 || !known || string(again) != string(text) {
 		return &policy.FieldError{Of: "engine.OwingCursor", Field: "text", Value: fmt.Sprintf("%.80q", text), Want: "the text of OwingPage.Next"}
 	}

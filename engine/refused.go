@@ -4,43 +4,41 @@ import (
 	"time"
 )
 
-// RefusedList is the list of the keys that were refused most: see Engine.MostRefused.
+// RefusedList lists the most refused keys: see Engine.MostRefused.
 type RefusedList[K comparable] struct {
-	// Keys are those that were refused most, by Least, the most first.
+	// Keys are sorted by Least, the most first.
 	Keys []RefusedKey[K]
 	// For is the time that the list covers, up to now.
 	For time.Duration
-	// Total is the number of refusals in that time, of all keys. It is exact.
+	// Total is the exact number of refusals in that time, of all keys.
 	Total uint64
-	// OthersMost is the most refusals that any key which is not in Keys can have had in that
-	// time.
+	// OthersMost bounds the refusals of any key that is not in Keys.
 	OthersMost uint64
 }
 
-// RefusedKey is a key with the number of its refusals in the time that a list covers. The
-// number is Refusals by estimate, and is neither below Least nor above Most.
+// RefusedKey is a key with its refusals in the time of a list. Refusals is an estimate from Least
+// to Most.
 type RefusedKey[K comparable] struct {
 	Key                   K
 	Refusals, Least, Most uint64
-	// Last is how long ago a refusal of the key was last counted for the list.
+	// Last is the time since a refusal of the key was last counted for the list.
 	Last time.Duration
 }
 
-// MostRefused returns the n keys that were refused most of late: in a minute that is under way
-// and the one before, or since the engine was made. A call is refused once for each key that
-// Stats.Refused counts, whatever it asked for and for whatever reason, blocks included.
+// MostRefused returns the n keys that were refused most in the current minute and the one before,
+// or since the engine was made. A call counts once for each key that Stats.Refused counts, whatever
+// it asked for and for whatever reason, blocks included.
 //
-// The first thousand refusals in a minute are all counted, so that the list is exact if there
-// are no more, and no more than 512 keys. Of more a random sample is counted, of 1 in 2,048
-// at the least. The figures are estimates then, and their bounds stand beside them. The
-// chance that a number is outside of its bounds is below 1 in 10¹¹. A key with more than one in
-// 512 of the refusals in the sample always has a counter, whatever other keys come, so that
-// a flood of keys that are refused once each does not push out those that are refused often.
+// The first thousand refusals in a minute are all counted, so up to that and 512 keys the list is
+// exact. Beyond, a random sample is counted, of 1 in 2,048 or more, and the figures are estimates
+// with bounds. A number is outside of its bounds with a chance below 1 in 10¹¹. A key with more
+// than one in 512 of the sampled refusals always has a counter, so a flood of keys that are refused
+// once each does not push it out.
 //
 // Total, Refusals and bounds are read while calls go on. The list is kept unless
-// Config.NoRefusedKeys is set. That costs an admitted call nothing, a refused
-// one up to 2%, and up to 2 ms a minute for the samples until the chance is the lowest.
-// The list holds up the few refusals that are counted for it, for some tens of microseconds.
+// Config.NoRefusedKeys is set. It costs an admitted call nothing, a refused call up to 2%, and up
+// to 2 ms a minute for samples until the chance is lowest. The few refusals that are counted for
+// the list take some tens of microseconds longer.
 func (e *Engine[K]) MostRefused(n int) RefusedList[K] {
 	most := e.cell.RefusedMost(n)
 	list := RefusedList[K]{

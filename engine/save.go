@@ -11,34 +11,31 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// keysPerTurn is after how many keys Save lets other goroutines run, which takes some 50 µs.
+// keysPerTurn is the number of keys after which Save lets other goroutines run, some 50 µs.
 // Otherwise a call on the same processor might wait for the end of a time slice, 10 ms.
 const keysPerTurn = 256
 
-// Save writes the state of all keys to w, for Load. The engine goes on meanwhile, and no call
-// waits for it. Config.State does this by itself, from time to time and when the engine is
-// closed.
+// Save writes the state of all keys to w, for Load. The engine goes on, and no call waits for it.
+// Config.State does this by itself.
 //
-// Each key's state is the one of a moment during the call. So all units are in it that were
-// taken before Save began, and of those that were taken since perhaps none. Keys that are as
-// good as new are left out. Units that waiting calls have taken, and those of reservations,
-// are in it as taken: nothing gives them back in an engine that is loaded.
+// Each key's state is from a moment during the call. So it has all units that were taken before
+// Save began, and perhaps later ones. Keys as good as new are left out. Units of waiting calls and
+// of reservations count as taken: nothing gives them back in an engine that is loaded.
 //
-// Any number of goroutines may call it. An error is ErrClosed if the engine was closed before
-// the call or during it, one of w, or one that says why keys cannot be written; see KeyCodec.
-// What w was given is of no use then, and Load refuses it. A key that its codec refuses, or
-// that is longer than a mebibyte, is left out, which is no error: see Stats.Unsaved.
+// Save is safe for concurrent use. The error is ErrClosed if the engine was closed before or during
+// the call, from w, or says why keys cannot be written; see KeyCodec. Load then refuses the output.
+// A key that its codec refuses, or longer than a mebibyte, is left out without an error: see
+// Stats.Unsaved.
 func (e *Engine[K]) Save(w io.Writer) error {
 	_, err := e.save(w)
 	return e.named(err)
 }
 
-// Sync saves the state to the file of Config.State now, rather than at the next pause. When it
-// returns nil, all that was taken before the call is in the file. Without a file it does
-// nothing.
+// Sync saves the state to the file of Config.State now. When it returns nil, all that was taken
+// before the call is in the file. Without a file it does nothing.
 //
-// Any number of goroutines may call it. An error is ErrClosed if the engine was closed before
-// the call or during it. Otherwise the file stays as it was, and the next save tries again.
+// Sync is safe for concurrent use. The error is ErrClosed if the engine was closed before or during
+// the call. On another error the file stays as it was, and the next save tries again.
 func (e *Engine[K]) Sync() error {
 	if e.keeper == nil {
 		return nil
@@ -46,13 +43,11 @@ func (e *Engine[K]) Sync() error {
 	return e.named(e.keeper.sync(e.save))
 }
 
-// saved counts the keys of a save.
 type saved struct {
 	keys    int
-	unsaved uint64 // those that could not be written
+	unsaved uint64 // could not be written
 }
 
-// save is Save.
 func (e *Engine[K]) save(w io.Writer) (n saved, err error) {
 	if e.closed.Load() {
 		return n, ErrClosed
@@ -66,7 +61,7 @@ func (e *Engine[K]) save(w io.Writer) (n saved, err error) {
 		s.begin(b.table.View().Terms())
 		b.saveKeys(s)
 	}
-	// Close ends the keys after it has set this. So if it is not set yet, none was missed.
+	// Close ends the keys after it has set closed. If it is not set yet, none was missed.
 	if e.closed.Load() {
 		return n, ErrClosed
 	}
@@ -89,8 +84,7 @@ func (e *Engine[K]) saveKeys(s *saving[K]) {
 	}
 }
 
-// saveLast writes the last state of all keys, which no call can change from then on. The
-// engine is closed and has no goroutines any more.
+// saveLast writes the final state of all keys. The engine is closed and has no goroutines.
 func (e *Engine[K]) saveLast(w io.Writer) (saved, error) {
 	s, err := e.newSaving(w)
 	if err != nil {
@@ -106,12 +100,11 @@ func (e *Engine[K]) saveLast(w io.Writer) (saved, error) {
 	return s.end(e.control.Now())
 }
 
-// saving writes the states of keys to one file.
 type saving[K comparable] struct {
 	to    *statefile.Writer
 	codec keycodec.Codec[K]
 	now   policy.Instant // at which it began
-	epoch uint64         // of the policy that the file was told last
+	epoch uint64         // of the policy in the file
 	key   []byte
 	saved
 	err error
@@ -125,14 +118,14 @@ func (e *Engine[K]) newSaving(w io.Writer) (*saving[K], error) {
 	}
 	before := wallTime()
 	s := &saving[K]{codec: codec, now: e.control.Now()}
-	// The wall clock comes second: if this goroutine is held up in between, instant 0 seems
-	// to be later than it was, and the engine that is loaded begins earlier. The other way
-	// round it would find time that has not passed.
+	// The wall clock comes second. If this goroutine is held up in between, instant 0 seems later,
+	// and the loaded engine begins earlier. The other way round it would find time that has not
+	// passed.
 	zero := wallTime().Add(-time.Duration(s.now))
 	terms := e.table.View().Terms()
 	if _, ok := terms.Policy.(policy.Anchored); ok {
-		// Windows of the wall clock must not move ahead of it by that, as one would come too
-		// early; nor move back if the wall clock did, as one would come again.
+		// Wall clock windows must not move ahead, as one would come too early; nor back if the wall
+		// clock did, as one would come again.
 		zero = before.Add(-time.Duration(s.now))
 		if e.time.zero.After(zero) {
 			zero = e.time.zero
@@ -181,11 +174,9 @@ func (s *saving[K]) begin(terms *table.Terms) {
 	}
 }
 
-// errPanicked is what encode returns for a codec that panicked.
 var errPanicked = errors.New("ral: the key's codec panicked")
 
-// encode appends the key's bytes to dst. One key that its codec cannot take must not keep all
-// others from being saved.
+// encode appends the key's bytes to dst. A key that panics the codec must not stop the save.
 func encode[K comparable](codec keycodec.Codec[K], dst []byte, key K) (bytes []byte, err error) {
 	err = errPanicked
 	defer func() {
@@ -196,9 +187,9 @@ func encode[K comparable](codec keycodec.Codec[K], dst []byte, key K) (bytes []b
 	return codec.Append(dst, key)
 }
 
-// end writes the end of the file. The instant is read after the last word: no take that is in
-// the file is later. If the clock went back meanwhile, keys were left out that were as good as
-// new by then, so the file does not end before that.
+// end writes the end of the file. The instant is read after the last word, so no take in the file
+// is later. If the clock went back meanwhile, keys as good as new at s.now were left out, so the
+// file does not end before that.
 func (s *saving[K]) end(now policy.Instant) (saved, error) {
 	if s.err == nil {
 		s.err = s.to.Close(max(now, s.now))
@@ -206,5 +197,4 @@ func (s *saving[K]) end(now policy.Instant) (saved, error) {
 	return s.saved, s.err
 }
 
-// wallTime returns the time of day, without the monotonic clock's.
 func wallTime() time.Time { return time.Now().Round(0) }

@@ -17,78 +17,71 @@ import (
 	"github.com/ral-limiter/ral/supervisor"
 )
 
-// State keeps an engine's keys in a file, so that a restart forgives nothing. The zero State
-// keeps none. docs/state.md says what is kept, and how to move a file.
+// State keeps an engine's keys in a file, so that a restart forgives nothing. The zero State keeps
+// none. docs/state.md has details, and how to move a file.
 //
-// New loads the file, as Load does; if there is none, the engine begins with no keys. The
-// engine then saves its state to the file, from time to time and when it is closed. The file
-// is replaced, so it is whole at any moment.
+// New loads the file, as Load does; without one the engine begins with no keys. The engine saves to
+// the file from time to time and at Close. The file is replaced, so it is always whole.
 //
-// Close ends admission before it saves: no call is admitted that is not in the file. So calls
-// that are under way, and later ones, are refused, whatever Config.WhenUnavailable says. If
-// the process ends without Close, each key is forgiven at most what it took since the last
-// save began.
+// Close ends admission before it saves, so every admitted call is in the file. Calls under way and
+// later ones are refused, whatever Config.WhenUnavailable says. If the process ends without Close,
+// each key is forgiven at most its use since the last save began.
 //
-// Two engines never have the same file, in one process or in several. The second is refused
-// by New with ErrLocked, for as long as the first lives. A file beside it, with ".lock" behind
-// its name, serves for that. If Close gives up a save that hangs, the file stays locked until
-// that has ended.
+// Two engines never have the same file, in one process or in several: New returns ErrLocked while
+// the first lives. This uses a file beside it, with ".lock" behind its name. If Close gives up a
+// save that hangs, the file stays locked until that has ended.
 type State struct {
-	// Path is the file's name. Its directory must be there. A Tiered adds ".2", ".3" and
-	// so on for the limits after the first.
+	// Path is the file's name, in an existing directory. A Tiered adds ".2", ".3" and so on for the
+	// limits after the first.
 	Path string
 
 	// Every is the pause between two saves. The default is 10 seconds, the least 1ns.
 	Every time.Duration
 
-	// Fresh makes New begin with no keys if the file is of a limit of another family, or
-	// of keys of another type. The file is renamed: ".old" comes behind its name, or ".old.2"
-	// and so on. By default New fails. A file that is damaged is an error in any case.
+	// Fresh makes New begin with no keys if the file is of a limit of another family, or of keys of
+	// another type. The file gets ".old" behind its name, or ".old.2" and so on. By default New
+	// fails. A damaged file is always an error.
 	Fresh bool
 }
 
 // Errors of New, Load and Health about saved states.
 var (
-	// ErrState reports that a saved state cannot be loaded: it is damaged, or of another
-	// kind of limit or of keys. The text says what is wrong. The file stays as it is.
+	// ErrState reports that a saved state cannot be loaded: it is damaged, or of another kind of
+	// limit or of keys, as the text says. The file stays as it is.
 	ErrState = errors.New("ral: the saved state cannot be loaded")
-	// ErrLocked reports that another engine, in this process or in another one, has the
-	// file of Config.State.
+	// ErrLocked reports that another engine, in any process, has the file of Config.State.
 	ErrLocked = statefile.ErrLocked
-	// ErrUnsaved is returned by Health if saves to the file of Config.State have failed for
-	// longer than three times State.Every. It is wrapped together with the last failure. Health
-	// returns it also if a save has been under way for as long, and for a minute at least.
+	// ErrUnsaved is returned by Health if saves to the file of Config.State have failed for longer
+	// than three times State.Every, with the last failure wrapped, or if a save has been under way
+	// for as long, and for a minute at least.
 	ErrUnsaved = errors.New("ral: the state has not been saved for more than three times State.Every")
 )
 
 const (
 	defaultEvery = 10 * time.Second
-	// unsavedPeriods is after how many periods without a save Health reports that.
+	// unsavedPeriods is the number of periods without a save that Health reports.
 	unsavedPeriods = 3
-	// slowSave is how long a save may take at least until Health reports that it hangs.
+	// slowSave is the least time after which Health reports a save that hangs.
 	slowSave = time.Minute
 )
 
-// KeyCodec tells how the keys are written to a saved state, if they are of a type that the
-// engine has no codec for, or are to be written otherwise. name is kept in the file: a file of
-// another name is refused, so change it with the form. encode appends the key's bytes to dst.
-// Different keys must have different bytes. decode makes a key of such bytes, which it must
-// not keep.
+// KeyCodec sets how keys are written to a saved state. name is kept in the file: a file of another
+// name is refused, so change it with the form. encode appends the key's bytes to dst; different
+// keys must have different bytes. decode makes a key of such bytes, which it must not keep.
 //
-// The engine has codecs for strings, bools, integers, netip.Addr, AddrPort and Prefix, arrays
-// and structs of these with exported fields, and for types that are an
-// encoding.BinaryMarshaler and, by pointer, an encoding.BinaryUnmarshaler.
+// The engine has codecs for strings, bools, integers, netip.Addr, AddrPort and Prefix, arrays and
+// structs of these with exported fields, and for types that are an encoding.BinaryMarshaler and, by
+// pointer, an encoding.BinaryUnmarshaler.
 //
-// encode runs on a goroutine of the engine and on those of Save and Close, decode on those of
-// New and Load. A key for which encode returns an error or panics is not saved: see
-// Stats.Unsaved. One that decode refuses makes the state unfit.
+// encode runs on a goroutine of the engine and on those of Save and Close, decode on those of New
+// and Load. A key for which encode returns an error or panics is not saved: see Stats.Unsaved. If
+// decode refuses a key, the state cannot be loaded.
 func KeyCodec[K comparable](
 	name string, encode func(dst []byte, key K) ([]byte, error), decode func(src []byte) (K, error),
 ) Option[K] {
 	return func(o *options[K]) { o.codec = &codec[K]{name, encode, decode} }
 }
 
-// codec is a codec of the caller's.
 type codec[K comparable] struct {
 	name   string
 	encode func(dst []byte, key K) ([]byte, error)
@@ -99,7 +92,6 @@ func (c *codec[K]) Name() string                             { return c.name }
 func (c *codec[K]) Append(dst []byte, key K) ([]byte, error) { return c.encode(dst, key) }
 func (c *codec[K]) Decode(src []byte) (K, error)             { return c.decode(src) }
 
-// keyCodec returns the codec of keys: own, or the one for their type.
 func keyCodec[K comparable](own keycodec.Codec[K]) (keycodec.Codec[K], error) {
 	if own != nil {
 		return own, nil
@@ -111,34 +103,31 @@ func keyCodec[K comparable](own keycodec.Codec[K]) (keycodec.Codec[K], error) {
 	return c, nil
 }
 
-// keeper keeps the state of an engine in a file.
 type keeper struct {
 	state  State
 	unlock func() error
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following
 	stats  saveStats
-	begun  time.Time     // when the save under way began; zero if there is none
-	ended  chan struct{} // closed when that one has ended
-	closed bool          // no other save begins, and the one under way unlocks the file
+	begun  time.Time     // zero if no save is under way
+	ended  chan struct{} // closed when that save has ended
+	closed bool          // no save begins; the save under way unlocks the file
 }
 
-// saveStats are the parts of Stats that are about saves.
 type saveStats struct {
-	since time.Time // when the last save that succeeded began, or when the engine did
-	at    time.Time // the same without the monotonic clock; zero before the first save
+	since time.Time // when the last successful save, or the engine, began
+	at    time.Time // the same by the wall clock; zero before the first save
 	took  time.Duration
 	saved
 	err error
 }
 
-// openState locks the file of Config.State and loads it. If there is no file, it returns nil
-// for what is loaded.
+// openState locks the file of Config.State and loads it; l is nil if there is no file.
 func openState[K comparable](config Config, codec keycodec.Codec[K]) (_ *keeper, l *loaded[K], err error) {
 	if _, err := keyCodec(codec); err != nil {
 		return nil, nil, err
 	}
-	// The file is resolved once: where the path leads later, this engine has no lock.
+	// Resolved once: where the path leads later, this engine has no lock.
 	if config.State.Path, err = statefile.Resolve(config.State.Path); err != nil {
 		return nil, nil, err
 	}
@@ -160,7 +149,6 @@ func openState[K comparable](config Config, codec keycodec.Codec[K]) (_ *keeper,
 	return k, l, nil
 }
 
-// loadFile loads the file of Config.State, or nothing if there is none.
 func loadFile[K comparable](config Config, codec keycodec.Codec[K]) (*loaded[K], error) {
 	f, err := os.Open(config.State.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -173,10 +161,8 @@ func loadFile[K comparable](config Config, codec keycodec.Codec[K]) (*loaded[K],
 	return l, errors.Join(err, f.Close())
 }
 
-// mostOld bounds how many files are set aside for one path.
 const mostOld = 1000
 
-// setAside renames a file, to a name that no file has.
 func setAside(path string) error {
 	name := path + ".old"
 	for i := 2; i < mostOld; i++ {
@@ -188,7 +174,6 @@ func setAside(path string) error {
 	return fmt.Errorf("there are %d files that were set aside: %s is the last", mostOld, name)
 }
 
-// saver is the goroutine that saves from time to time.
 type saver struct {
 	keeper *keeper
 	save   func(io.Writer) (saved, error)
@@ -210,13 +195,12 @@ func (s *saver) run(ctx context.Context) error {
 
 var (
 	errSaving = errors.New("an earlier save is still under way, and the file stays locked until it has ended")
-	// errDied is the error of a save that panicked.
-	errDied = errors.New("the save panicked")
+	errDied   = errors.New("the save panicked")
 )
 
-// replace puts what save writes in the place of the file. After the last save, it unlocks the
-// file. If another save is under way, it returns errSaving. If this one was the last, the
-// other one unlocks the file when it ends: until then it may put its own in place.
+// replace replaces the file by the output of save. After the last save it unlocks the file. If
+// another save is under way, it returns errSaving. If this was the last, the other unlocks the file
+// when it ends, and until then may replace the file.
 func (k *keeper) replace(save func(io.Writer) (saved, error), last bool) (err error) {
 	begun := time.Now()
 	if !k.begin(begun, last) {
@@ -232,7 +216,6 @@ func (k *keeper) replace(save func(io.Writer) (saved, error), last bool) (err er
 	return err
 }
 
-// begin notes that a save begins, and reports whether it may.
 func (k *keeper) begin(now time.Time, last bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -244,7 +227,7 @@ func (k *keeper) begin(now time.Time, last bool) bool {
 	return true
 }
 
-// end notes how a save has ended, and unlocks the file if no other one comes.
+// end records the end of a save, and unlocks the file if no other save comes.
 func (k *keeper) end(begun time.Time, n saved, err error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -262,8 +245,8 @@ func (k *keeper) end(begun time.Time, n saved, err error) error {
 	return nil
 }
 
-// sync saves what there is now. A save that is under way may have passed by some of it, so it
-// waits for that one and then saves.
+// sync saves the present state. A save under way may have missed some of it, so it waits for that
+// save and then saves.
 func (k *keeper) sync(save func(io.Writer) (saved, error)) error {
 	for {
 		err := k.replace(save, false)
@@ -280,7 +263,6 @@ func (k *keeper) sync(save func(io.Writer) (saved, error)) error {
 	}
 }
 
-// close saves for the last time, and unlocks the file.
 func (k *keeper) close(save func(io.Writer) (saved, error)) error {
 	if err := k.replace(save, true); err != nil {
 		return fmt.Errorf("ral: the last state was not saved to %s, which holds an earlier one: %w", k.state.Path, err)
@@ -288,7 +270,6 @@ func (k *keeper) close(save func(io.Writer) (saved, error)) error {
 	return nil
 }
 
-// abandon unlocks the file without a last save.
 func (k *keeper) abandon() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -297,12 +278,11 @@ func (k *keeper) abandon() error {
 	}
 	k.closed = true
 	if !k.begun.IsZero() {
-		return nil // the save under way does
+		return nil // the save under way unlocks it
 	}
 	return k.unlock()
 }
 
-// health returns an error if saves have failed for long, or one hangs.
 func (k *keeper) health() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -321,7 +301,6 @@ func (k *keeper) health() error {
 	return nil
 }
 
-// read returns what Stats tells of saves. A nil keeper has saved nothing.
 func (k *keeper) read() saveStats {
 	if k == nil {
 		return saveStats{}
@@ -331,7 +310,6 @@ func (k *keeper) read() saveStats {
 	return k.stats
 }
 
-// stateFault returns a *policy.FieldError if the settings of a State are not acceptable.
 func (c Config) stateFault() error {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: "engine.Config", Field: "State." + field, Value: value, Want: want}
@@ -345,7 +323,6 @@ func (c Config) stateFault() error {
 	return nil
 }
 
-// withDefaults fills in what was left zero of a State that is set.
 func (s State) withDefaults() State {
 	if s.Path != "" {
 		orDuration(&s.Every, defaultEvery)

@@ -2,102 +2,95 @@ package engine
 
 import "time"
 
-// Stats is a snapshot of an engine's counters. All except Name, Clock, Waiting, Keys, MaxKeys, KeysByUse,
-// BlockedKeys, Abandoned, QueueDepth and those of saves only grow. The counts are exact,
-// and are read one after the other while calls go on. Engine.Stats never goes through the keys.
+// Stats is a snapshot of an engine's counters. All except Name, Clock, Waiting, Keys, MaxKeys,
+// KeysByUse, BlockedKeys, Abandoned, QueueDepth and those of saves only grow. The counts are exact,
+// and are read one after the other while calls go on.
 type Stats struct {
 	Name string // Config.Name
-	// Clock is the clock by which the engine decides now: "Config.Clock", "package time",
-	// or "counter", which is package time read from the processor's counter. A counter
-	// may become package time, and never the other way.
+	// Clock is "Config.Clock", "package time", or "counter": package time read from the processor's
+	// counter. A counter may become package time, never the other way.
 	Clock string
 
-	Admitted uint64 // calls that were allowed
-	// Refused counts calls that were not. It is the sum of OverLimit, Blocked, Misfits,
-	// UnavailableRefused, FullRefused, Crowded, Late and Cancelled: each call is in one of them.
+	Admitted uint64 // allowed calls
+	// Refused counts refused calls. It is the sum of OverLimit, Blocked, Misfits,
+	// UnavailableRefused, FullRefused, Crowded, Late and Cancelled, each call in one of them.
 	Refused uint64
-	// OverLimit counts those refused because the key's limit had no room for them, or never has
-	// as much as they asked for.
+	// OverLimit counts calls that the key's limit had no room for, or never has.
 	OverLimit uint64
-	// Blocked counts those refused because their key was blocked.
+	// Blocked counts calls refused because their key was blocked.
 	Blocked uint64
-	// Misfits counts those refused because PolicyFor or TakeWith brought a limit of
-	// another family than Config.Policy. Such a limit refuses every call.
+	// Misfits counts calls refused because PolicyFor or TakeWith brought a limit of another family
+	// than Config.Policy.
 	Misfits uint64
-	// UnavailableRefused counts those of Unavailable that were refused.
+	// UnavailableRefused counts the refused calls of Unavailable.
 	UnavailableRefused uint64
-	// FullRefused counts those of Full that were refused.
+	// FullRefused counts the refused calls of Full.
 	FullRefused uint64
 	// Crowded counts calls of Wait, Acquire and AcquireAll that ended with ErrCrowded.
 	Crowded uint64
-	// Late counts those that ended with ErrDeadline, except those in Blocked, UnavailableRefused
-	// and FullRefused. Calls without patience are among them.
+	// Late counts calls that ended with ErrDeadline, without patience too, except those in Blocked,
+	// UnavailableRefused and FullRefused.
 	Late uint64
-	// Cancelled counts those that ended with ErrCancelled or ErrClosed.
+	// Cancelled counts calls that ended with ErrCancelled or ErrClosed.
 	Cancelled uint64
 
-	// Unavailable counts those of Admitted and of Refused that were answered without the key's
-	// word because there was no writer in time, or the key cannot be recorded.
+	// Unavailable counts calls, admitted or refused, that were answered without the key's word: no
+	// writer was available in time, or the key cannot be recorded.
 	Unavailable uint64
-	// Full counts those of both that were answered without the key's word
-	// because the table was full and Config.WhenFull is RefuseNew or AdmitNew.
+	// Full counts the same for a full table, with Config.WhenFull RefuseNew or AdmitNew.
 	Full uint64
 
-	Waiting int // calls that stand in the line of a key now
-	// Waits counts the calls that have stood in the line of a key and have left it, with their
-	// units or without, and WaitTime adds up how long each of them did.
+	Waiting int // calls in line for a key now
+	// Waits counts calls that have left the line of a key, with their units or without; WaitTime
+	// adds up their time in line.
 	Waits    uint64
 	WaitTime time.Duration
 
-	// BlockedKeys is the number of keys that are blocked. It is that of now while at most 1,024
-	// keys are blocked or have refusals that count. Otherwise it is that of the last count, which
-	// is as old as KeysByUse may be, and 0 before the first.
+	// BlockedKeys is the number of blocked keys. It is current while at most 1,024 keys are blocked
+	// or have refusals that count. Otherwise it is as old as KeysByUse may be, and 0 before the
+	// first count.
 	BlockedKeys int
 	Blocks      uint64 // calls of Block that succeeded
 	Penalties   uint64 // blocks that Config.Penalty made
-	// Unpunished counts refusals that did not count towards a Penalty, for want of room or
-	// of a writer.
+	// Unpunished counts refusals that did not count towards a Penalty, for want of room or writer.
 	Unpunished uint64
 
-	Keys    int // keys in the table now, at most MaxKeys
+	Keys    int // in the table now, at most MaxKeys
 	MaxKeys int // Config.MaxKeys, or its default
-	// KeysByUse counts the keys by how much of their limit they have used, some time ago.
+	// KeysByUse counts the keys by use of their limit, some time ago.
 	KeysByUse KeysByUse
 	Evicted   uint64 // keys that left, idle or to make room
-	// Forgiven counts those of them that still owed, and keys of which refusals counted, or
-	// which a load left out although they were blocked: given up to make room.
+	// Forgiven counts the keys given up to make room, or left out by a load, that still owed, were
+	// blocked or had refusals that counted.
 	Forgiven  uint64
-	Restarts  uint64 // restarts of the writer and the janitor
+	Restarts  uint64 // of the writer and the janitor
 	Dropped   uint64 // commands given up because the writer died of them twice
-	Abandoned int    // goroutines that did not end when they should have
+	Abandoned int    // goroutines that did not end in time
 
 	QueueDepth int // commands that wait for the writer now
 
-	// Of the last save to the file of Config.State that succeeded: when it began, how long
-	// it took, the keys that were written, and those that could not be: see KeyCodec. SavedAt
-	// is zero if there was none. Calls of Save do not count.
+	// Of the last successful save to the file of Config.State: its beginning, its duration, the
+	// keys written, and those that could not be: see KeyCodec. SavedAt is zero if there was none.
+	// Calls of Save do not count.
 	SavedAt  time.Time
 	SaveTook time.Duration
 	Saved    int
 	Unsaved  uint64
-	// SaveError is why the last save failed, and nil if it did not. The next one is tried
-	// after State.Every.
+	// SaveError is why the last save failed, nil if it succeeded. The next comes after State.Every.
 	SaveError error
-	// UnsavedSince is the time from which on units are in no file: SavedAt, or when New opened the
-	// file if no save has succeeded yet. It is zero without Config.State.
+	// UnsavedSince is the time since which units are in no file: SavedAt, or when New opened the
+	// file if no save has succeeded. It is zero without Config.State.
 	UnsavedSince time.Time
 }
 
-// KeysByUse counts the keys of a table by the share of their limit that they have used and that
-// still counts. Each key is in one of the counts. The engine looks at about 32,768
-// keys a second, and at each at its own moment. So the counts of a million keys are up to about a
-// minute old, and those of a small table up to 2 seconds. Keys that came or went meanwhile may be
-// missing. The zero KeysByUse is that of an engine that has not counted yet.
+// KeysByUse counts the keys of a table by the used share of their limit that still counts. Each key
+// is in one of the counts. The engine looks at about 32,768 keys a second, each at its own moment.
+// So the counts of a million keys are up to about a minute old, those of a small table up to 2
+// seconds. Keys that came or went meanwhile may be missing. It is zero before the first count.
 //
-// The limit is that of the engine. Calls of TakeWith have used of it what their units count
-// under it.
+// The limit is the engine's. Calls of TakeWith have used of it what their units count under it.
 type KeysByUse struct {
-	At time.Time // when the count ended; zero before the first
+	At time.Time // end of the count; zero before the first
 
 	Unused    int // have used nothing
 	BelowHalf int // less than half
@@ -105,8 +98,7 @@ type KeysByUse struct {
 	Most      int // 80% or more, and not all
 	All       int // all: a call for one unit is refused now
 
-	// Chosen counts keys of an engine with PolicyFor that have used something. Only calls know
-	// what their limits are.
+	// Chosen counts used keys of an engine with PolicyFor, as only calls know their limits.
 	Chosen int
 }
 

@@ -12,28 +12,25 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Tiered holds several limits on each key at once, such as 10 a second and 1,000 an
-// hour. A call passes if all of them let it pass, and then counts for all. A refused call
-// counts for none, as with TakeAll. Call NewTiered to make one; the zero value has no
-// limits, and lets everything pass. Its methods may be called by any number of
-// goroutines.
-//
-// Each limit has an engine of its own, so a key costs as much as one in each.
+// Tiered holds several limits on each key at once, such as 10 a second and 1,000 an hour. A call
+// passes if all of them let it pass, and then counts for all. A refused call counts for none, as
+// with TakeAll. Call NewTiered to make one; the zero value has no limits, and lets everything pass.
+// Its methods are safe for concurrent use. Each limit has its own engine, with the memory of its
+// own keys.
 type Tiered[K comparable] struct{ engines []*Engine[K] }
 
 // maxTiers bounds the limits of a Tiered, so that a call on them needs no allocation.
 const maxTiers = 8
 
-// NewTiered starts an engine for Config.Policy and one for each further policy, all with
-// that configuration otherwise. There may be 8 in all. The error, if any, is a
-// *policy.FieldError that names the field.
+// NewTiered starts an engine for Config.Policy and each further policy, all with that configuration
+// otherwise, 8 at most. The error, if any, is a *policy.FieldError that names the field.
 func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K], error) {
 	if len(further) >= maxTiers {
 		return nil, &policy.FieldError{Of: "engine.NewTiered", Field: "further", Value: len(further), Want: "7 policies at the most"}
 	}
 	t := &Tiered[K]{}
 	path := config.State.Path
-	config.seed = maphash.MakeSeed() // one for all, so that a call hashes its key once
+	config.seed = maphash.MakeSeed() // shared, so that a call hashes its key once
 	for i := -1; i < len(further); i++ {
 		if i >= 0 {
 			if path != "" {
@@ -56,7 +53,7 @@ func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K
 	return t, nil
 }
 
-// tierName returns the name of the engine of that index, or of its file, given that of the first.
+// tierName returns the name of an engine or its file, given the first.
 func tierName(first string, index int) string {
 	if index == 0 {
 		return first
@@ -64,8 +61,8 @@ func tierName(first string, index int) string {
 	return fmt.Sprintf("%s.%d", first, index+1)
 }
 
-// abandon closes what nothing has used. Their files stay as they were: a save would have the
-// keys under limits that may have been given by mistake.
+// abandon closes unused engines. Their files stay as they were: a save would have the keys under
+// limits that may have been given by mistake.
 func (t *Tiered[K]) abandon() {
 	for _, e := range t.engines {
 		if e.keeper != nil {
@@ -85,10 +82,10 @@ func (t *Tiered[K]) Choke(key K) bool {
 	return d.Allowed
 }
 
-// Take asks every limit for n units, and records them if all allow it. The decision is
-// that of all limits together: Limit and Remaining are the smallest of each, RetryAfter
-// and ResetAfter the longest. A refused call learns when all would let it pass. n == 0
-// looks without taking. For a known key it never waits and never allocates.
+// Take asks every limit for n units, and records them if all allow it. Limit and Remaining are the
+// smallest of all limits, RetryAfter and ResetAfter the longest: a refused call learns when all
+// would let it pass. n == 0 looks without taking. For a known key it never waits and never
+// allocates.
 func (t *Tiered[K]) Take(key K, n int64) (all policy.Decision) {
 	all, _ = t.take(key, n)
 	return all
@@ -114,8 +111,8 @@ func (t *Tiered[K]) take(key K, n int64) (all policy.Decision, recorded bool) {
 	return all, true
 }
 
-// tieredCall is a call on a key under all limits of a Tiered. If all engines know the key,
-// each offers its take first, and then each take is one swap.
+// tieredCall is a call on a key under all limits of a Tiered. If all engines know the key, each
+// offers its take first, and then each take is one swap.
 type tieredCall[K comparable] struct {
 	tiers   *Tiered[K]
 	key     K
@@ -124,11 +121,11 @@ type tieredCall[K comparable] struct {
 	now     [fewClaims]policy.Instant
 	offers  [fewClaims]cell.Offer[K]
 	refuses [fewClaims]bool
-	taken   int // how many offers were accepted
+	taken   int // number of offers accepted
 }
 
-// take takes by offers from all engines, or from none. decisions is nil if yes or no is
-// enough, of a call for one unit. decided is false if takeRest is to go on.
+// take takes by offers from all engines, or from none. decisions may be nil for a call for one
+// unit. decided is false if takeRest is to go on.
 func (c *tieredCall[K]) take(decisions *[fewClaims]policy.Decision) (allowed, decided bool) {
 	engines := c.tiers.engines
 	if len(engines) > fewClaims {
@@ -137,7 +134,7 @@ func (c *tieredCall[K]) take(decisions *[fewClaims]policy.Decision) (allowed, de
 	var now moment
 	allowed = true
 	for i, e := range engines {
-		// Engines of one Tiered have one seed, but a test's may not.
+		// Engines of a Tiered share a seed, but a test's may not.
 		if i > 0 && e.cell.Seed() == engines[i-1].cell.Seed() {
 			c.hash[i] = c.hash[i-1]
 		} else if c.hash[i], decided = e.cell.Hash(c.key); !decided {
@@ -170,7 +167,6 @@ func (c *tieredCall[K]) take(decisions *[fewClaims]policy.Decision) (allowed, de
 	return allowed, true
 }
 
-// offer has one engine make an offer.
 func (c *tieredCall[K]) offer(i int, decisions *[fewClaims]policy.Decision) (sure bool) {
 	e := c.tiers.engines[i]
 	if decisions == nil {
@@ -183,8 +179,8 @@ func (c *tieredCall[K]) offer(i int, decisions *[fewClaims]policy.Decision) (sur
 	return sure
 }
 
-// takeRest takes what take has not taken, for any key, known or not. recorded reports
-// whether the key could be recorded under all limits.
+// takeRest takes the units that take has not taken, for any key. recorded reports whether the key
+// could be recorded under all limits.
 func (c *tieredCall[K]) takeRest(decisions *[fewClaims]policy.Decision) (all policy.Decision, recorded bool) {
 	engines := c.tiers.engines
 	var room [maxTiers]keyRequest[tier[K], cell.Held[K]]
@@ -210,10 +206,9 @@ func (c *tieredCall[K]) takeRest(decisions *[fewClaims]policy.Decision) (all pol
 	return all, recorded
 }
 
-// asMade is the order of a Tiered's engines.
 var asMade = []int{0, 1, 2, 3, 4, 5, 6, 7}
 
-// combine adds the decision of one limit to that of all.
+// combine adds the decision of a limit to that of all.
 func combine(all, d *policy.Decision, first bool) {
 	if first {
 		all.Limit, all.Remaining = d.Limit, d.Remaining
@@ -224,7 +219,7 @@ func combine(all, d *policy.Decision, first bool) {
 	all.RetryAfter = max(all.RetryAfter, d.RetryAfter)
 }
 
-// tier is a key under one limit of a Tiered. It implements claimant without allocating.
+// tier is a key under a limit of a Tiered. It implements claimant without allocating.
 type tier[K comparable] struct {
 	cell *cell.Cell[K]
 	key  K
@@ -247,24 +242,21 @@ func (t tier[K]) count(d policy.Decision, basis cell.Basis) policy.Decision {
 	return d
 }
 
-// Wait blocks until n units can be used under every limit, and takes them. It returns nil
-// if it did. The error is one of those of Engine.Wait, and nothing was taken then. It
-// stands in line as AcquireAll does.
+// Wait blocks until n units can be used under every limit, takes them and returns nil. Errors are
+// those of Engine.Wait; nothing was then taken. It stands in line as AcquireAll does.
 func (t *Tiered[K]) Wait(ctx context.Context, key K, n int64) error {
 	_, err := t.Acquire(ctx, key, n, policy.Never)
 	return err
 }
 
-// Acquire is Wait for calls that may need less in the end, or that do not wait for ever:
-// it waits up to patience, and returns what it has taken, to be given back by Keep or
-// Cancel. See AcquireAll. The outcome has one claim for each limit, in the order of
-// Engines.
+// Acquire is Wait with bounded patience, for units to be given back by Keep or Cancel: see
+// AcquireAll. The outcome has a claim for each limit, in the order of Engines.
 func (t *Tiered[K]) Acquire(ctx context.Context, key K, n int64, patience time.Duration) (Outcome, error) {
 	return AcquireAll(ctx, patience, t.Claims(key, n)...)
 }
 
-// Refund gives n units back to the key, under every limit: see Engine.Refund. The
-// decision is Allowed if all recorded it.
+// Refund gives n units back to the key, under every limit: see Engine.Refund. The decision is
+// Allowed if all recorded it.
 func (t *Tiered[K]) Refund(key K, n int64) policy.Decision {
 	all := true
 	for _, e := range t.engines {
@@ -275,8 +267,8 @@ func (t *Tiered[K]) Refund(key K, n int64) policy.Decision {
 	return d
 }
 
-// Reset forgets what the key has used, under every limit, lifts its blocks, and reports
-// whether there was anything.
+// Reset forgets the key's use under every limit, lifts its blocks, and reports whether there was
+// anything.
 func (t *Tiered[K]) Reset(key K) bool {
 	used := false
 	for _, e := range t.engines {
@@ -285,9 +277,8 @@ func (t *Tiered[K]) Reset(key K) bool {
 	return used
 }
 
-// Block refuses the key for d, under every limit, and lifts its blocks under every limit if d
-// is 0: see Engine.Block. The first engine keeps the block. Config.Penalty is for each limit
-// apart: it counts the refusals by that limit.
+// Block refuses the key for d, under every limit; a d of 0 lifts its blocks: see Engine.Block. The
+// first engine keeps the block. Config.Penalty counts the refusals of each limit apart.
 func (t *Tiered[K]) Block(key K, d time.Duration) error {
 	if len(t.engines) == 0 {
 		return ErrUnavailable
@@ -308,12 +299,11 @@ func (t *Tiered[K]) Claims(key K, n int64) []Claim {
 	return claims
 }
 
-// Engines returns the engines, that of Config.Policy first, for what concerns one limit
-// alone: Stats, SetPolicy, ChangeLimit, All.
+// Engines returns the engines, Config.Policy's first, for use of a single limit: Stats, SetPolicy,
+// ChangeLimit, All.
 func (t *Tiered[K]) Engines() []*Engine[K] { return append([]*Engine[K](nil), t.engines...) }
 
-// Health returns nil if all engines are in order, and otherwise their errors: see
-// Engine.Health.
+// Health returns nil if all engines work, and otherwise their errors: see Engine.Health.
 func (t *Tiered[K]) Health() error {
 	var all []error
 	for _, e := range t.engines {

@@ -10,108 +10,97 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Choke reports whether the key may act now, and records it if so: true passes. It is
-// Take(key, 1).Allowed, and the fastest call there is.
+// Choke reports whether the key may act now, and records it if so. It is Take(key, 1).Allowed, and
+// the fastest call.
 //
-// For a key that is known it never waits and never allocates. For a new key it waits
-// only if the table is full, up to Config.OpenTimeout.
+// For a known key it never waits and never allocates. For a new key it waits only if the table is
+// full, up to Config.OpenTimeout.
 func (e *Engine[K]) Choke(key K) bool { return e.cell.Choke(key) }
 
-// Allow is Choke under the name that users of golang.org/x/time/rate look for.
+// Allow is Choke under its name in golang.org/x/time/rate.
 func (e *Engine[K]) Allow(key K) bool { return e.cell.Choke(key) }
 
-// Take asks for n units for the key now, and records them if they are allowed. More
-// than the limit, and less than none, is refused with policy.Never. n == 0 looks
-// without taking, and is not counted. Take waits and allocates no more than Choke does.
+// Take asks for n units for the key now, and records them if they are allowed. n below 0 or above
+// the limit is refused with policy.Never. n == 0 looks without taking, and is not counted. Take
+// waits and allocates no more than Choke does.
 //
-// RetryAfter of a refusal is exact if the key is in the table. If the key could not be
-// recorded, RetryAfter is a guess: Config.Idle under RefuseNew, and Config.OpenTimeout
-// under Refuse.
+// RetryAfter of a refusal is exact if the key is in the table. For a key that could not be recorded
+// it is a guess: Config.Idle under RefuseNew, Config.OpenTimeout under Refuse.
 func (e *Engine[K]) Take(key K, n int64) (d policy.Decision) {
 	e.cell.Take(key, n, &d)
 	return d
 }
 
-// TakeWith is Take under a limit that comes with the call, as in redis-cell's
-// CL.THROTTLE. The limit must be of the family of the engine's own, and read its words.
-// Each policy's constructor says which do, and how use under one limit counts under
-// another. Any other limit refuses with policy.Never, and nothing is recorded. nil is
-// the limit that holds for the key without it.
+// TakeWith is Take under a limit that comes with the call, as in redis-cell's CL.THROTTLE. The
+// limit must be of the family of the engine's own, as each policy's constructor says, with how use
+// under one limit counts under another. Any other limit refuses with policy.Never, and nothing is
+// recorded. nil is the limit that holds for the key anyway.
 //
-// Limits that alternate on a key share time, not units: 10 of 10 an hour take the whole
-// hour under 1,000 an hour as well. If a key's own limit changes for good, say so by
-// ChangeLimit.
+// Limits that alternate on a key share time, not units: 10 of 10 an hour take the whole hour under
+// 1,000 an hour as well. If a key's own limit changes for good, call ChangeLimit.
 //
-// Make the limits once, and keep them: making one costs more than a call.
+// Make the limits once: making a limit costs more than a call.
 func (e *Engine[K]) TakeWith(limit policy.Policy, key K, n int64) (d policy.Decision) {
 	e.cell.TakeWith(limit, key, n, &d)
 	return d
 }
 
-// Peek returns the key's state. It takes nothing, opens no key, never waits and is not
-// counted. The decision is always Allowed, since it asked for nothing, unless the key is
-// blocked or PolicyFor chose a limit of another family.
+// Peek returns the key's state. It takes nothing, opens no key, never waits and is not counted. The
+// decision is Allowed unless the key is blocked or PolicyFor chose a limit of another family.
 func (e *Engine[K]) Peek(key K) (d policy.Decision) {
 	e.cell.Peek(key, &d)
 	return d
 }
 
-// Wait blocks until n units can be used, and takes them. It returns nil if it did.
+// Wait blocks until n units can be used, takes them and returns nil.
 //
-// Calls are served in the order in which they come, key by key. A line forms behind a
-// call that has to wait. The head of the line has taken its units ahead of its turn, so
-// calls that do not wait (Choke, Take) cannot keep it from them for ever. The others
-// take theirs shortly before they become the head. So a call that gives up costs the
-// others nothing, nearly always.
+// Calls on a key are served in the order of their arrival. The head of the line has taken its units
+// ahead of its turn, so calls that do not wait (Choke, Take) cannot starve it. The others take
+// theirs shortly before they become the head, so a call that gives up nearly always costs the
+// others nothing.
 //
 // The error wraps one of ErrNever, ErrDeadline, ErrCrowded, ErrCancelled, ErrClosed and
-// ErrUnavailable. ErrDeadline and ErrCrowded come at once: before it joins the line, the
-// call works out when its turn will come. Calls that do not wait may still take what the
-// line has not taken yet, so a turn may come later than that. If the deadline passes
-// first, the error is ErrCancelled.
+// ErrUnavailable. ErrDeadline and ErrCrowded come at once: before it joins the line, the call works
+// out its turn. Calls that do not wait may still take units that the line has not taken, so a turn
+// may come later. If the deadline passes first, the error is ErrCancelled.
 //
-// n == 0 never waits. It is an error only of a limit of another family (ErrNever), of a
-// blocked key (ErrDeadline), of an ended context or of a closed engine. A key that cannot be recorded, now or later, does
-// not wait either: Config.WhenUnavailable decides between nil and ErrUnavailable. A new
-// key waits for room in a full table up to Config.OpenTimeout, whatever the context
-// says. Then it passes unrecorded if the configuration says so, and otherwise waits on
-// in line.
+// n == 0 never waits. It fails only for a limit of another family (ErrNever), a blocked key
+// (ErrDeadline), an ended context or a closed engine. A key that cannot be recorded, now or later,
+// does not wait either: Config.WhenUnavailable decides between nil and ErrUnavailable. A new key
+// waits for room in a full table up to Config.OpenTimeout, whatever the context says. Then it
+// passes unrecorded if the configuration says so, and otherwise waits on in line.
 //
-// Units given back later do not advance a promised turn. Turns are timed by package time
-// even if Config.Clock is set, so that clock should run at the same speed.
+// Units given back later do not advance a promised turn. Turns are timed by package time even if
+// Config.Clock is set, so that clock should run at the same speed.
 func (e *Engine[K]) Wait(ctx context.Context, key K, n int64) error {
 	return e.named(e.cell.Wait(ctx, key, n))
 }
 
-// Acquire is Wait for calls that may need less in the end, or that do not wait for ever.
-// It waits up to patience, and returns what it has taken, to be given back by Keep or
-// Cancel. Zero patience does not wait. It allocates nothing if it need not wait. The
-// reservation's Decision is that of the moment at which the units were taken: its Wait
-// is over when Acquire returns.
+// Acquire is Wait for calls with bounded patience, or that may need less in the end. It waits up to
+// patience, and returns the units taken, to be given back by Keep or Cancel. Zero patience does not
+// wait. It allocates nothing if it need not wait. The reservation's Decision is from the moment at
+// which the units were taken: its Wait is over when Acquire returns.
 //
-// If there is an error, the reservation is a refusal. It says in which state the key is,
-// and when the call would be admitted if no call were before it. A turn that comes too
-// late for patience is ErrDeadline as well.
+// On an error, the reservation is a refusal with the key's state, and with the time until the call
+// would be admitted if no call were before it. A turn that comes too late for patience is
+// ErrDeadline.
 func (e *Engine[K]) Acquire(ctx context.Context, key K, n int64, patience time.Duration) (r Reservation[K], err error) {
 	r.Waited, err = e.cell.Acquire(ctx, key, n, patience, &r.Decision, &r.held)
 	return r, e.named(err)
 }
 
-// Reserve takes n units for the key if they can be used within patience. The decision's
-// Wait is the time after which to use them. With zero patience they can be used at once,
-// except under a policy.Queue, which delays calls by up to its own length. Reserve is
-// Take for calls that can come later, or may be given up: the units are taken now, so
-// that no other call is promised the same turn. It allocates nothing for a key that is
-// known.
+// Reserve takes n units for the key if they can be used within patience. The decision's Wait is the
+// time after which to use them. With zero patience that is at once, except under a policy.Queue,
+// which delays calls by up to its own length. The units are taken now, so no other call is promised
+// the same turn. It allocates nothing for a known key.
 func (e *Engine[K]) Reserve(key K, n int64, patience time.Duration) (r Reservation[K]) {
 	e.cell.Reserve(key, n, patience, &r.Decision, &r.held)
 	return r
 }
 
-// Reservation is what Reserve or Acquire has taken, with the decision about it. If it is
-// Allowed, act after Wait, and call Keep if less was needed in the end; or call Cancel.
-// Its methods are for one goroutine at a time, and the first call ends it. A copy must
-// not be ended as well. The zero Reservation is a refusal.
+// Reservation holds the units that Reserve or Acquire took, with the decision. If it is Allowed,
+// act after Wait, and call Keep if less was needed, or Cancel. Its methods are for one goroutine at
+// a time, and the first call ends it. Do not end a copy as well. The zero Reservation is a refusal.
 type Reservation[K comparable] struct {
 	policy.Decision
 	// Waited is the time that Acquire stood in line; 0 if it did not.
@@ -120,117 +109,105 @@ type Reservation[K comparable] struct {
 	held cell.Held[K]
 }
 
-// Cancel gives the units back. It is as if the call had never been made, except that turns
-// that were promised to other calls stand. That is exact under two conditions:
+// Cancel gives the units back, as if the call had never been made, except that turns promised to
+// other calls stand. That is exact under two conditions:
 //
-//   - The reservation is one of the latest 128 of its key, and no other key has its place in a
-//     memory of 4,096 keys.
-//   - All other calls of the key since then took by Reserve, Acquire, Wait or Hold, and gave
-//     back by Cancel, Keep or Settle.
+//   - The reservation is among the latest 128 of its key, and no other key has its place in a memory
+//     of 4,096 keys.
+//   - All other calls of the key since then took by Reserve, Acquire, Wait or Hold, and gave back by
+//     Cancel, Keep or Settle.
 //
-// Otherwise, limits that count in windows give all units back while the window is there. A
-// bucket gives back the units that have not drained, as far as it holds the units that other
-// calls took or gave back since. Nothing comes back under a limit of PolicyFor that does not
-// count in windows, under a Queue or WarmingUp, and under a policy that is no policy.Refunder.
+// Otherwise, limits that count in windows give all units back while the window is there. A bucket
+// gives back the units that have not drained, as far as it holds the units that other calls took or
+// gave back since. Nothing comes back under a limit of PolicyFor that does not count in windows,
+// under a Queue or WarmingUp, or under a policy that is no policy.Refunder; nor if SetPolicy
+// changed the limit since (see there), or the key was evicted.
 //
-// Nor does anything come back if SetPolicy changed the limit since, or the key was evicted:
-// see there. A second call does nothing, and neither does one on a refused reservation. After
-// the turn has come, Cancel gives back the units that still count.
+// A second call does nothing, nor does a call on a refused reservation. After the turn has come,
+// Cancel gives back the units that still count.
 func (r *Reservation[K]) Cancel() { r.held.Keep(0) }
 
-// Keep ends the reservation with n of its units used, and gives back the others to where
-// they came from, on the terms of Cancel: for costs that are known only afterwards. It is
-// as if the call had asked for n, unless that would have had its turn earlier. n below 0
-// is 0. All units, or more, give nothing back.
+// Keep ends the reservation with n of its units used, and gives the others back on the terms of
+// Cancel, for costs known only afterwards. It is as if the call had asked for n, unless that would
+// have had its turn earlier. n below 0 is 0. All units, or more, give nothing back.
 func (r *Reservation[K]) Keep(n int64) { r.held.Keep(n) }
 
-// Refund gives n units back to the key, for costs that are known only afterwards: take
-// the estimate, then refund what was not needed. It never lifts a key above full, nor
-// reaches into another window than the present one. A key that is not in the table has
-// nothing to get back. n < 0 charges -n more, whether the limit allows it or not. That
-// may leave a debt: the key is refused until the debt has drained. So that a mistake does
-// not lock a key for years, one call charges at most as many units as pass
-// in 31 days, or as the limit admits at once if that is more.
+// Refund gives n units back to the key, for costs known only afterwards: take the estimate, then
+// refund the rest. It never lifts a key above full, nor reaches into another window. A key that is
+// not in the table gets nothing back. n < 0 charges -n more, whether the limit allows it or not.
+// The key is refused until such a debt has drained. One call charges at most the units that pass in
+// 31 days, or that the limit admits at once if that is more, so that a mistake does not lock a key
+// for years.
 //
-// The decision is the key's state afterwards. It is not Allowed if nothing was recorded:
-// the charge is above that bound or the policy is not a policy.Refunder (RetryAfter is
-// policy.Never then), or the key is new and the table full or without a writer. A Refund is
-// not counted in Stats.
+// The decision is the key's state afterwards. It is not Allowed if nothing was recorded: the charge
+// is above that bound or the policy is not a policy.Refunder (RetryAfter is then policy.Never), or
+// the key is new and the table full or without a writer. A Refund is not counted in Stats.
 //
-// Refund does not know when the units were taken or which turns were promised since. It
-// assumes that they still count and that no call is waiting. Promised turns do not move,
-// so the next call may start too early by the refunded amount. If the last promised turn
-// lies in a window that has not opened, that window gets the room. Use
-// Reservation.Cancel if this matters.
+// Refund does not know when the units were taken or which turns were promised since. It assumes
+// that they still count and that no call is waiting. Promised turns do not move, so the next call
+// may start too early by the refunded amount. If the last promised turn lies in a window that has
+// not opened, that window gets the room. Use Reservation.Cancel if this matters.
 //
-// n counts units of the limit that holds for the key. For units that were taken by
-// TakeWith there is RefundWith.
+// n counts units of the limit that holds for the key. For TakeWith there is RefundWith.
 func (e *Engine[K]) Refund(key K, n int64) (d policy.Decision) {
 	e.cell.Refund(key, n, &d)
 	return d
 }
 
-// RefundWith is Refund for units that were taken by TakeWith under limit. nil is the
-// limit that holds for the key without it. A limit of another family gives nothing back.
+// RefundWith is Refund for units that were taken by TakeWith under limit. nil is the limit that
+// holds for the key anyway. A limit of another family gives nothing back.
 func (e *Engine[K]) RefundWith(limit policy.Policy, key K, n int64) (d policy.Decision) {
 	e.cell.RefundWith(limit, key, n, &d)
 	return d
 }
 
-// Reset forgets what the key has used, including debts and promised turns. It reports
-// whether there was anything that still counted. Calls in line keep their place.
-// Cancelling a reservation from before does nothing any more: its units were given back
-// here. A block of the key is lifted, and its refusals are forgotten: see Block. Calls in
-// line that waited for the end of the block go on.
+// Reset forgets the key's use, debts and promised turns included, and reports whether any still
+// counted. Calls in line keep their place. Reservations from before give nothing back any more. A
+// block of the key is lifted, and its refusals are forgotten: see Block. Calls in line that waited
+// for the end of the block go on.
 func (e *Engine[K]) Reset(key K) bool { return e.cell.Reset(key) }
 
-// All goes through the keys in the table, in no order, with the state of each, as Peek
-// returns it. It blocks no call. Keys that come or go meanwhile may be missed, and a key
-// that goes and comes back may be seen twice.
+// All yields the keys in the table with their states, as from Peek, in no order. It blocks no call.
+// Keys that come or go meanwhile may be missed; a key that goes and comes back may be seen twice.
 func (e *Engine[K]) All() iter.Seq2[K, policy.Decision] { return e.cell.All() }
 
 // Len returns the number of keys in the table, never above Config.MaxKeys.
 func (e *Engine[K]) Len() int { return e.cell.Len() }
 
-// Limit returns the engine's own limit: Config.Policy, or what SetPolicy has put in its
-// place.
+// Limit returns the engine's own limit: Config.Policy, or the last of SetPolicy.
 func (e *Engine[K]) Limit() policy.Policy { return e.cell.Limit() }
 
-// LimitFor returns the limit that holds for the key now: what PolicyFor chooses for it,
-// and otherwise Limit. It looks nothing up, takes nothing and never waits.
+// LimitFor returns the limit that holds for the key now: PolicyFor's choice, and otherwise Limit.
+// It looks nothing up, takes nothing and never waits.
 func (e *Engine[K]) LimitFor(key K) policy.Policy { return e.cell.LimitFor(key) }
 
-// ChangeLimit tells the engine that the key's own limit has changed, as for a customer
-// that upgrades. The units that the key has used count under the limit to from now on, as
-// if SetPolicy had been called for this key alone: after 10 of 10 an hour, 990 of 1,000
-// an hour remain. Without it the limits share time, as under TakeWith, and nothing
-// remains until the time of the old one has passed. What the new limit cannot count is
-// forgotten, so a limit that is lowered and raised again has forgotten the rest. nil
+// ChangeLimit tells the engine that the key's own limit has changed, as for a customer that
+// upgrades. The key's used units count under the limit to from now on, as if SetPolicy had been
+// called for this key alone: after 10 of 10 an hour, 990 of 1,000 an hour remain. Without it the
+// limits share time, as under TakeWith, and nothing remains until the time of the old limit has
+// passed. Use that the new limit cannot count is forgotten, also if the limit is raised again. nil
 // stands for the engine's own limit.
 //
-// Call it once for each change, by the caller that made it, and after PolicyFor returns
-// the new limit or TakeWith is called with it. The engine does not remember a key's limit:
-// a call that is repeated by mistake translates again, and forgives or charges by as much
-// again. A call with the two exchanged undoes that only as far as the lower limit can
-// count. The engine's own limit does not change, and without PolicyFor the calls that name
-// no limit go on under it.
+// Call it once for each change, after PolicyFor returns the new limit or TakeWith is called with
+// it. The engine does not remember a key's limit: a repeated call translates again, and forgives or
+// charges by as much again. A call with the two exchanged undoes that only as far as the lower
+// limit can count. The engine's own limit does not change. Without PolicyFor, calls that name no
+// limit go on under it.
 //
-// What calls take under the new limit before ChangeLimit is read as units of the old one,
-// and those above the old limit are forgotten. Up to the whole of the new limit may pass
-// once more, so call ChangeLimit as soon as PolicyFor has changed. A call under way that
-// still holds the old limit is decided by it, on the translated word. After ChangeLimit
-// has returned, calls under either limit take together at most what a key that was never
-// used would admit under one and then under the other.
+// Units taken under the new limit before ChangeLimit are read as units of the old limit, and those
+// above the old limit are forgotten. Up to the whole of the new limit may pass once more, so call
+// ChangeLimit as soon as PolicyFor has changed. A call under way with the old limit is decided by
+// it, on the translated word. After ChangeLimit has returned, calls under either limit together
+// take at most as much as an unused key would admit under one and then under the other.
 //
-// Promised turns are kept: no other call is admitted before the last of them. Calls in
-// line give up theirs, as far as Cancel allows, and get turns anew, in the same order,
-// under what PolicyFor returns now. Reservations from before give nothing back, unless
-// the translation changed nothing, as between limits that count in windows of the same
-// period.
+// Promised turns are kept: no other call is admitted before the last of them. Calls in line give up
+// theirs, as far as Cancel allows, and get new turns, in the same order, under the limit that
+// PolicyFor returns now. Reservations from before give nothing back, unless the translation changed
+// nothing, as between limits that count in windows of the same period.
 //
-// A key that is not in the table has used nothing, and ChangeLimit does nothing. It opens
-// no key. The error is ErrClosed, or a *policy.FieldError if a limit is of another family
-// or no policy.Relative. Nothing has changed then. Package fleet has no such call.
+// For a key that is not in the table ChangeLimit does nothing. The error is ErrClosed, or a
+// *policy.FieldError if a limit is of another family or no policy.Relative; nothing has changed
+// then. Package fleet has no such call.
 func (e *Engine[K]) ChangeLimit(key K, from, to policy.Policy) error {
 	if shape.IsNil(from) {
 		from = nil
@@ -241,37 +218,33 @@ func (e *Engine[K]) ChangeLimit(key K, from, to policy.Policy) error {
 	return e.named(e.cell.ChangeLimit(key, e.time.anchored(from), e.time.anchored(to)))
 }
 
-// SetPolicy puts another policy in place of the engine's own, for all keys, from the
-// next call on. The two must be of one family, as their constructors say. Nothing is
-// forgiven: what a key has used counts under the new policy too, up to as much as that
-// can count. A limit that is lowered and raised again has forgotten the rest. For one key
-// there is ChangeLimit.
+// SetPolicy replaces the engine's own policy, for all keys, from the next call on. The two must be
+// of one family, as their constructors say. Nothing is forgiven: a key's use counts under the new
+// policy too, up to as much as that can count. Use above that is forgotten, also if the limit is
+// raised again. For one key there is ChangeLimit.
 //
-// No key is refused for longer than the new policy would refuse it, with these
-// exceptions:
+// No key is refused for longer than the new policy would refuse it, except:
 //
 //   - Promised turns are kept: no other call is admitted before the last of them.
 //   - A debt keeps its duration under a Funnel, a Queue and a Bursty.
-//   - A SlidingWindow that is lowered, with the same period, counts the units above it
-//     where they are: they may refuse the key until the end of the window after, and
-//     raising it again forgives nothing.
+//   - A SlidingWindow that is lowered, with the same period, counts the units above it where they
+//     are: they may refuse the key until the end of the window after, and raising it again forgives
+//     nothing.
 //
-// Windows of another length count from the change, so changing the length more often than
-// that keeps a busy key full. Calls in line get turns under the new policy.
+// Windows of another length count from the change, so changing the length more often than that
+// keeps a busy key full. Calls in line get turns under the new policy.
 //
-// It returns when the new policy holds. Meanwhile the writer translates all keys, which
-// takes about a second for a million of them. Until it has finished, calls translate the
-// keys that they come to, a full table makes no room for new keys, which are answered as
-// for an unavailable table, and another SetPolicy waits.
+// SetPolicy returns when the new policy holds. Meanwhile the writer translates all keys, about a
+// second for a million. Until then calls translate the keys that they come to, another SetPolicy
+// waits, and a full table makes no room: new keys are answered as for an unavailable table.
 //
-// The limit that holds already changes nothing. After another one, reservations from before
-// give nothing back: their units count as used, since a word that was translated does not tell
-// which of its units are left. Settle them first, or give back by Refund. A reservation that is
-// made while the keys are translated may give nothing back once keys have left the table.
+// The limit that holds already changes nothing. After another, reservations from before give
+// nothing back: a translated word does not tell which of their units are left. Settle them first,
+// or use Refund. A reservation that is made while keys are translated may give nothing back once
+// keys have left the table.
 //
-// The error is a *policy.FieldError if the policy is nil or of another family, or if
-// PolicyFor chooses the limits. Otherwise it is ErrClosed or ErrUnavailable. The old
-// policy holds then.
+// The error is a *policy.FieldError if the policy is nil or of another family, or if PolicyFor
+// chooses the limits. Otherwise it is ErrClosed or ErrUnavailable. The old policy holds then.
 func (e *Engine[K]) SetPolicy(p policy.Policy) error {
 	if shape.IsNil(p) {
 		return e.named(&policy.FieldError{

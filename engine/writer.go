@@ -11,9 +11,8 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// writer is the one goroutine that changes which keys are in the table. What it
-// remembers is in the table and the queue, so that when it dies the next one
-// goes on from there.
+// writer is the only goroutine that changes which keys are in the table. Its state is in the table
+// and the queue, so its successor goes on from there.
 type writer[K comparable] struct {
 	table   *table.Table[K]
 	queue   *cmdqueue.Queue[table.Command[K]]
@@ -23,22 +22,19 @@ type writer[K comparable] struct {
 	seam    seam.Seam
 }
 
-// writerPoints are the places at which the writer itself calls its fault
-// function; the table's own are table.Points.
+// writerPoints are the writer's own fault points; the table's are table.Points.
 func writerPoints() []string {
 	return []string{"writer: begin", "writer: received", "writer: done", "writer: settle"}
 }
 
 const (
-	// attempts is how often a command is given to a writer that dies of it.
+	// attempts is the number of times that a command is given to a writer that dies of it.
 	attempts = 2
-	// commandsPerSettle is how many commands are carried out between two
-	// looks at what else there is to do, while they keep coming.
+	// commandsPerSettle is the number of commands between two looks at other work.
 	commandsPerSettle = 256
-	// settlesPerTurn is after how many steps of Settle others are let run, which
-	// takes some milliseconds. If callers use up all processors the writer may
-	// have to wait 10 ms for its next turn: with one step in each, a million keys
-	// were indexed again in 40 s.
+	// settlesPerTurn is the number of Settle steps, some milliseconds, before other goroutines may
+	// run. If callers use up all processors the writer may wait 10 ms for its next turn: with one
+	// step in each, a million keys were indexed again in 40 s.
 	settlesPerTurn = 32
 )
 
@@ -68,11 +64,10 @@ func (w *writer[K]) run(ctx context.Context) error {
 			w.at("writer: settle")
 			w.table.Settle(w.clock())
 		}
-		// A flood keeps the writer busy for as long as it lasts. Without this a
-		// caller on the same processor waits for the end of its time slice, 10 ms
-		// and more, instead of a tenth of a millisecond. If callers use up all
-		// processors it costs the writer as much: a command that left a little to
-		// settle should not keep the next one waiting.
+		// In a flood a caller on the same processor would wait for the end of the writer's time
+		// slice, 10 ms and more, instead of a tenth of a millisecond. If callers use up all
+		// processors the yield costs the writer as much: a little left to settle should not keep
+		// the next command waiting.
 		if !emptied || w.table.Unsettled() {
 			runtime.Gosched()
 		}
