@@ -1,13 +1,10 @@
-// Package frequent finds the keys that come most often in a stream of any length, in memory
-// that is bounded: the space-saving algorithm of Metwally, Agrawal and El Abbadi (2005).
+// Package frequent finds the most frequent keys of a stream of any length, in bounded memory, by
+// the space-saving algorithm of Metwally, Agrawal and El Abbadi (2005).
 //
-// It has a fixed number of counters, one for each of so many keys. A key without a counter
-// takes over the lowest one, with its count, so that a count is too high by at most what was
-// taken over. That is remembered beside it. What was taken over is at most the sum of all
-// weights divided by the number of counters, so that a key with more than that always has one,
-// whatever other keys come.
-//
-// It knows neither what is counted nor how it is sampled.
+// It has a fixed number of counters, each for a key. A key without a counter takes over the lowest,
+// with its count, which is remembered as the possible error. That is at most the sum of all weights
+// divided by the number of counters. So a key with more than that always has a counter, whatever
+// other keys come.
 package frequent
 
 import "math/bits"
@@ -16,17 +13,17 @@ import "math/bits"
 type Counter[K comparable] struct {
 	Key         K
 	Count, Over uint64
-	Last        int64 // the largest instant of the key that was added
+	Last        int64 // largest instant of the key that was added
 	hash        uint64
 	slot        uint32 // of the counter in Keys.slots
 }
 
-// Keys counts keys. New makes one. It is for one goroutine at a time.
+// Keys counts keys. New makes it. It is for one goroutine at a time.
 type Keys[K comparable] struct {
 	// counters is a heap with the lowest count in front.
 	counters []Counter[K]
-	// slots finds counters by hash: each holds the place of one and 1 in its low bits, or 0.
-	// A counter is in the slot of its hash, or further on without a free one between.
+	// slots finds counters by hash: each holds a counter's index plus 1, or 0. A counter is in the
+	// slot of its hash, or further on without a free slot between.
 	slots []uint32
 }
 
@@ -38,8 +35,8 @@ func New[K comparable](counters int) *Keys[K] {
 	}
 }
 
-// Add counts a key with a weight, at an instant. The hash is the key's, and equal keys have
-// equal ones. It allocates nothing.
+// Add counts a key with a weight, at an instant. Equal keys must have equal hashes. It does not
+// allocate.
 func (k *Keys[K]) Add(hash uint64, key K, weight uint64, at int64) {
 	slot, found := k.find(hash, key)
 	i := 0
@@ -65,12 +62,12 @@ func (k *Keys[K]) Add(hash uint64, key K, weight uint64, at int64) {
 	k.down(i)
 }
 
-// All returns the counters, in no order. They change with the next Add or Clear, and must not
-// be changed.
+// All returns the counters, in no order. They change with the next Add or Clear, and must not be
+// changed.
 func (k *Keys[K]) All() []Counter[K] { return k.counters }
 
-// Find returns the counter of another counter's key. If there is none, ok is false, and the
-// counter says as much as is known: the count is at most Floor.
+// Find returns the counter of another counter's key. If there is none, ok is false, and the counter
+// bounds the count by Floor.
 func (k *Keys[K]) Find(other *Counter[K]) (c Counter[K], ok bool) {
 	if slot, found := k.find(other.hash, other.Key); found {
 		return k.counters[k.slots[slot]-1], true
@@ -86,14 +83,13 @@ func (k *Keys[K]) Floor() uint64 {
 	return k.counters[0].Count
 }
 
-// Clear forgets all keys.
 func (k *Keys[K]) Clear() {
 	clear(k.counters) // so that the keys can be collected
 	clear(k.slots)
 	k.counters = k.counters[:0]
 }
 
-// find returns the slot of the key's counter, or the free one where it would be.
+// find returns the slot of the key's counter, or the free slot for it.
 func (k *Keys[K]) find(hash uint64, key K) (slot uint32, found bool) {
 	for slot = k.home(hash); ; slot = k.next(slot) {
 		place := k.slots[slot]
@@ -110,7 +106,6 @@ func (k *Keys[K]) home(hash uint64) uint32 { return uint32(hash) & uint32(len(k.
 
 func (k *Keys[K]) next(slot uint32) uint32 { return (slot + 1) & uint32(len(k.slots)-1) }
 
-// put records in which slot a counter is.
 func (k *Keys[K]) put(i int, slot uint32) {
 	k.counters[i].slot = slot
 	k.slots[slot] = uint32(i) + 1
@@ -121,7 +116,7 @@ func (k *Keys[K]) free(slot uint32) {
 	for at := k.next(slot); k.slots[at] != 0; at = k.next(at) {
 		i := int(k.slots[at]) - 1
 		home := k.home(k.counters[i].hash)
-		// It stays if its home is behind the free slot, up to where it is.
+		// It stays if its home is behind the free slot, up to its own.
 		if mask := uint32(len(k.slots) - 1); (at-home)&mask < (at-slot)&mask {
 			continue
 		}
@@ -131,7 +126,7 @@ func (k *Keys[K]) free(slot uint32) {
 	k.slots[slot] = 0
 }
 
-// up and down move a counter of which the count has fallen, or grown, to its place.
+// up and down move a counter to its place after its count fell or grew.
 func (k *Keys[K]) up(i int) {
 	for i > 0 {
 		parent := (i - 1) / 2

@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// check holds Keys against exact counts:
+// check checks Keys against exact counts:
 //
 //  1. A counter is at most its Over too high, and never too low.
-//  2. What a key without a counter counted is at most Floor.
+//  2. The count of a key without a counter is at most Floor.
 //  3. Over and Floor are at most the sum of all weights, divided by the number of counters.
 //  4. Find finds every counter, and no other key.
 func check(t *testing.T, k *Keys[int], exact map[int]uint64, hash func(int) uint64) {
@@ -59,7 +59,7 @@ func TestCountsAreWithinTheirBounds(t *testing.T) {
 				streams := map[string]func(i int) int{
 					"zipf":    func(int) int { return int(zipf.Uint64()) },
 					"uniform": func(int) int { return r.IntN(500) },
-					"fresh": func(i int) int { // one key often, and all others once
+					"fresh": func(i int) int { // a frequent key, and all others once
 						if i%8 == 0 {
 							return -1
 						}

@@ -1,16 +1,12 @@
 // Package seam lets a simulation run between the steps of Ral's goroutines.
 //
-// Under a [Scheduler] only one goroutine runs at a time, and it hands over to another
-// only in the scheduler's methods. Those are called between operations on shared
-// memory, at the points where a fault may strike, and in place of everything that
-// would block. So what the goroutines do follows from the scheduler's choices alone,
-// and can be repeated.
+// Under a [Scheduler] one goroutine runs at a time. It hands over only in the scheduler's methods,
+// which are called between operations on shared memory, at fault points, and in place of blocking.
+// So a run follows from the scheduler's choices alone, and can be repeated.
 //
-// Each part of an engine holds a [Seam] and waits through it alone. Only module torture
-// implements Scheduler. Elsewhere the Seam is zero and waits as package time, channels
-// and mutexes do; the only cost is the nil check, which no hot path makes.
-//
-// The package knows nothing of keys and limits. Start reading at [Receive].
+// Each part of an engine waits through its [Seam] alone. Only module torture implements Scheduler.
+// Elsewhere the Seam is zero and really waits, at the cost of a nil check, which no hot path makes.
+// Start reading at [Receive].
 package seam
 
 import (
@@ -23,50 +19,45 @@ import (
 	"time"
 )
 
-// Forever is the patience of a wait that has no end of its own.
+// Forever is the patience of a wait without an end.
 const Forever = time.Duration(math.MaxInt64)
 
-// Scheduler decides which goroutine goes on. Only the goroutine that runs calls its
-// methods.
+// Scheduler decides which goroutine goes on. Only the running goroutine calls its methods.
 type Scheduler interface {
-	// Step lets other goroutines go on.
 	Step(point string)
 	// Fault is Step at a point where a goroutine may die, by a panic or by Goexit.
 	Fault(point string)
-	// Await lets others go on until ready returns true, or until patience has passed
-	// by package time, and reports whether ready did. A nil ready never does. ready
-	// must change nothing, and any goroutine may call it.
+	// Await lets others go on until ready returns true or patience has passed by package time, and
+	// reports whether ready did. A nil ready never does. ready must change nothing, and any
+	// goroutine may call it.
 	Await(point string, patience time.Duration, ready func() bool) bool
 	// Go starts a goroutine. It runs when the scheduler picks it.
 	Go(f func())
-	// Refuse reports whether a queue is to say that it is full although it is not.
+	// Refuse reports whether a queue is to claim that it is full.
 	Refuse(point string) bool
-	// Seed returns the seed by which keys are hashed.
+	// Seed returns the seed of key hashes.
 	Seed() maphash.Seed
-	// Built is given the parts of an engine: its table and its queue.
+	// Built receives the table and the queue of an engine.
 	Built(table, queue any)
-	// Last returns what Close of an engine writes the last state to, as with
-	// Config.State, or nil if it keeps none.
+	// Last returns the writer for an engine's state at Close, nil to keep none.
 	Last() io.Writer
 }
 
-// Seam does the waiting of a part of an engine. The zero Seam has no scheduler and
-// really waits.
+// Seam waits for a part of an engine. The zero Seam has no scheduler and really waits.
 type Seam struct{ Scheduler Scheduler }
 
-// Step lets a scheduler run other goroutines. Without one it does nothing.
+// Step lets a scheduler run other goroutines.
 func (s Seam) Step(point string) {
 	if s.Scheduler != nil {
 		s.Scheduler.Step(point)
 	}
 }
 
-// Refuse reports whether a scheduler wants a queue to say that it is full.
+// Refuse reports whether a scheduler wants a queue to claim that it is full.
 func (s Seam) Refuse(point string) bool {
 	return s.Scheduler != nil && s.Scheduler.Refuse(point)
 }
 
-// Lock locks mu.
 func (s Seam) Lock(point string, mu *sync.Mutex) {
 	if s.Scheduler != nil {
 		s.Scheduler.Await(point, Forever, func() bool {
@@ -80,8 +71,7 @@ func (s Seam) Lock(point string, mu *sync.Mutex) {
 	mu.Lock()
 }
 
-// Yield lets other goroutines run once. A scheduler lets them run until ready returns
-// true, or once if ready is nil.
+// Yield lets other goroutines run once; under a scheduler until ready, if not nil, returns true.
 func (s Seam) Yield(point string, ready func() bool) {
 	switch {
 	case s.Scheduler == nil:
@@ -93,7 +83,6 @@ func (s Seam) Yield(point string, ready func() bool) {
 	}
 }
 
-// Sleep is time.Sleep.
 func (s Seam) Sleep(point string, pause time.Duration) {
 	if s.Scheduler != nil {
 		s.Scheduler.Await(point, pause, nil)
@@ -105,7 +94,6 @@ func (s Seam) Sleep(point string, pause time.Duration) {
 // Event is the reason for which a wait ended.
 type Event int
 
-// What ends a wait.
 const (
 	Elapsed  Event = iota // the patience
 	Received              // a value came
@@ -114,10 +102,8 @@ const (
 	Closed                // the channel done was closed
 )
 
-// Receive waits for a value from c, for the end of ctx, or until done is closed, for at
-// most patience. A nil c, ctx or done is never ready. If several are ready, which one
-// ends the wait is not defined.
-//
+// Receive waits for a value from c, for the end of ctx, or until done is closed, for at most
+// patience. A nil c, ctx or done is never ready. If several are ready, any of them ends the wait.
 // No other goroutine may receive from c meanwhile, and c must not be closed.
 func Receive[T any](
 	s Seam, point string, patience time.Duration, c <-chan T, ctx context.Context, done <-chan struct{},
@@ -143,8 +129,7 @@ func Receive[T any](
 	}
 }
 
-// receiveUnder is Receive under a scheduler. It asks ctx.Err rather than ctx.Done, as
-// a simulated context has no channel.
+// receiveUnder asks ctx.Err rather than ctx.Done, as a simulated context has no channel.
 func receiveUnder[T any](
 	s Scheduler, point string, patience time.Duration, c <-chan T, ctx context.Context, done <-chan struct{},
 ) (value T, event Event) {
@@ -161,8 +146,7 @@ func receiveUnder[T any](
 	return value, Elapsed
 }
 
-// Send waits until c takes the value, or until done is closed, for at most patience.
-// c has room for at least one value.
+// Send waits until c takes the value, or until done is closed, for at most patience. c is buffered.
 func Send[T any](s Seam, point string, patience time.Duration, c chan<- T, value T, done <-chan struct{}) Event {
 	if s.Scheduler != nil {
 		s.Scheduler.Await(point, patience, func() bool { return len(c) < cap(c) || isClosed(done) })
@@ -187,7 +171,6 @@ func Send[T any](s Seam, point string, patience time.Duration, c chan<- T, value
 	}
 }
 
-// alarm returns a channel that fires after patience, or never.
 func alarm(patience time.Duration) (late <-chan time.Time, stop func() bool) {
 	if patience == Forever {
 		return nil, func() bool { return true }
@@ -196,7 +179,7 @@ func alarm(patience time.Duration) (late <-chan time.Time, stop func() bool) {
 	return timer.C, timer.Stop
 }
 
-// isClosed reports whether done, on which no value is ever sent, is closed.
+// isClosed reports whether done, which carries no values, is closed.
 func isClosed(done <-chan struct{}) bool {
 	select {
 	case <-done:
@@ -206,12 +189,11 @@ func isClosed(done <-chan struct{}) bool {
 	}
 }
 
-// setters give a Seam to parts that do not show theirs.
+// setters give a Seam to parts with an unexported Seam.
 var setters []func(part any, s Seam) bool
 
-// Accept registers how parts that are of type P, or implement it, are given a Seam. It
-// is for init functions. An interface with an unexported method stands for all
-// instances of a generic type.
+// Accept registers set to give a Seam to parts of type P, or that implement it, from init
+// functions. An interface with an unexported method stands for all instances of a generic type.
 func Accept[P any](set func(part P, s Seam)) {
 	setters = append(setters, func(part any, s Seam) bool {
 		p, ok := part.(P)
@@ -222,8 +204,8 @@ func Accept[P any](set func(part P, s Seam)) {
 	})
 }
 
-// Give gives a Seam with the scheduler s to a part, or to the configuration that part
-// points to, before its first use. It reports whether part accepts one.
+// Give gives a Seam with the scheduler s to a part, or to the configuration that part points to,
+// before its first use. It reports whether part accepts it.
 func Give(part any, s Scheduler) bool {
 	for _, set := range setters {
 		if set(part, Seam{s}) {

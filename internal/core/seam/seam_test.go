@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// polling is a scheduler of a single goroutine: it waits by sleeping and asking.
+// polling is a scheduler of a single goroutine that waits by sleeping and asking.
 type polling struct{ points []string }
 
 func (p *polling) Step(point string)        { p.points = append(p.points, point) }
@@ -34,10 +34,9 @@ func (p *polling) Await(point string, patience time.Duration, ready func() bool)
 	return ready != nil && ready()
 }
 
-// seams has one that waits for real, and one under a scheduler.
 func seams() map[string]Seam { return map[string]Seam{"real": {}, "simulated": {&polling{}}} }
 
-// Each wait ends by what it waits for, with a scheduler and without, and no earlier.
+// Each wait ends alike with a scheduler and without, and no earlier.
 func TestWaitsEndAlikeWithAndWithoutAScheduler(t *testing.T) {
 	for name, s := range seams() {
 		for _, of := range []struct {
@@ -71,7 +70,7 @@ func TestWaitsEndAlikeWithAndWithoutAScheduler(t *testing.T) {
 	}
 }
 
-// A wait for what is nil waits out its patience; one for ever needs no timer.
+// A wait for nil waits out its patience; Forever needs no timer.
 func TestNothingIsWaitedFor(t *testing.T) {
 	for _, s := range seams() {
 		synctest.Test(t, func(t *testing.T) {
@@ -88,7 +87,6 @@ func TestNothingIsWaitedFor(t *testing.T) {
 	}
 }
 
-// Send waits for a place, and no longer than it has patience.
 func TestSend(t *testing.T) {
 	for _, s := range seams() {
 		synctest.Test(t, func(t *testing.T) {
@@ -122,14 +120,12 @@ func TestLockAndYield(t *testing.T) {
 	assert.Equal(t, []string{"lock", "yield", "yield", "step", "refuse"}, p.points)
 }
 
-// generic stands for parts of any type of key.
 type generic[T any] struct{ seam Seam }
 
 func (g *generic[T]) under(s Seam) { g.seam = s }
 
 type shown struct{ seam Seam }
 
-// Parts that a setter accepts are given a scheduler, all instances of a generic type too.
 func TestGive(t *testing.T) {
 	before := setters
 	defer func() { setters = before }()

@@ -1,15 +1,13 @@
-// Package underway remembers the latest takes of keys that may still be given back, so that
-// one that is given back leaves its key's word as if the take had never been made.
+// Package underway remembers the latest takes of keys, so that a give-back leaves the key's word as
+// if the take had never been made.
 //
-// A word alone does not tell how much of a take is left in it. A bucket drains while the call
-// is under way, and the drained time belonged to that take or to another, depending on the
-// order in which they came and were given back. So a loss must be assumed for each: with 16
-// calls at a time, all of them given back, a bucket that should be empty fills up.
-// A Log makes the takes that are left again, each at its own instant.
+// A word alone does not tell how much of a take is left in it. The time in which a bucket drained
+// belongs to this take or another, by the order of takes and give-backs. So a loss must be assumed
+// for each: with 16 concurrent calls, all given back, a bucket that should be empty fills up. A Log
+// makes the remaining takes again, each at its own instant.
 //
-// A Log knows only takes that were added to it. It is valid as long as the word is the one
-// that its last take or Settle left; a call that changes the word by another way, such as
-// engine.Choke, makes it start anew. It knows no key and reads no clock.
+// A Log is valid while the word is the result of its last take or Settle. If another call, such as
+// engine.Choke, changes the word, the Log starts anew.
 package underway
 
 import (
@@ -22,27 +20,25 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// most is how many takes of a key are remembered: 6 KB. A Settle makes up to as many again, at
-// about 10 ns each.
+// most bounds the takes of a key: 6 KB. A Settle repeats up to as many, at about 10 ns each.
 const most = 128
 
-// Log holds the latest takes of one key, in their order. The zero Log is empty. Its methods
-// are for one goroutine at a time.
+// Log holds the latest takes of a key, in order. The zero Log is empty. Its methods are for one
+// goroutine at a time.
 type Log struct {
 	at    Mark
 	takes []take
-	last  uint64 // the ID of the take added last
+	last  uint64 // ID of the last take
 }
 
-// Mark tells whether a word is the one that a Log knows.
+// Mark identifies the word that a Log knows.
 type Mark struct {
 	Word uint64
-	// Epoch and Returned are of the key's entry: another value of either means that the word
-	// was changed by more than takes.
+	// Epoch and Returned are of the key's entry. If either changes, the word was changed by more
+	// than takes.
 	Epoch, Returned uint64
 }
 
-// take is one take of a key.
 type take struct {
 	id     uint64
 	limit  policy.Policy
@@ -51,11 +47,12 @@ type take struct {
 	n      int64
 }
 
-// Add records a take of n units under limit that was allowed at once, at an instant. It brought
-// the word from before to m.Word. Add returns the ID of the take, for Settle. A take that has to
-// wait for its turn is not added: a give-back must leave its turn room that only the policy knows.
-// A take counts as no earlier than the one before it. Its own instant may be from before its key
-// was last forgotten, and a take at that instant alone would be free.
+// Add records a take of n units under limit that was allowed at once, at an instant, and brought
+// the word from before to m.Word. It returns the take's ID, for Settle. Do not add a take that
+// waits for its turn: only the policy knows the room that a give-back must leave to the turn.
+//
+// A take counts as no earlier than its predecessor. Its own instant may be from before its key was
+// last forgotten, and a take at that instant alone would be free.
 func (l *Log) Add(limit policy.Policy, before uint64, m Mark, at policy.Instant, n int64) (id uint64) {
 	was := l.at
 	if was.Word != before || was.Epoch != m.Epoch || was.Returned != m.Returned {
@@ -73,10 +70,9 @@ func (l *Log) Add(limit policy.Policy, before uint64, m Mark, at policy.Instant,
 	return l.last
 }
 
-// Settle returns the word as if the take of that ID had been one of n units, fewer than it
-// was, or had not been made if n is 0. ok is false if the Log cannot tell. Otherwise the caller
-// changes Returned, swaps the word, and calls Settled if the swap succeeds. Until Settled the Log
-// is of no word.
+// Settle returns the word as if the take of that ID had been of n units, fewer than it was, or not
+// made if n is 0. ok is false if the Log cannot tell. Otherwise the caller changes Returned, swaps
+// the word, and calls Settled if the swap succeeds. Until then the Log is of no word.
 func (l *Log) Settle(id uint64, m Mark, n int64) (next uint64, ok bool) {
 	i := slices.IndexFunc(l.takes, func(t take) bool { return t.id == id })
 	if i < 0 || m != l.at {
@@ -100,8 +96,8 @@ func (l *Log) Settle(id uint64, m Mark, n int64) (next uint64, ok bool) {
 	return next, true
 }
 
-// again makes takes again from a word, each at its instant, and returns the last word. If keep
-// is set it keeps the words on the way.
+// again repeats takes from a word, each at its instant, and returns the last word. If keep is set
+// it keeps the words on the way.
 func again(takes []take, word uint64, keep bool) (last uint64, ok bool) {
 	for i := range takes {
 		if keep {
@@ -114,7 +110,6 @@ func again(takes []take, word uint64, keep bool) (last uint64, ok bool) {
 	return word, true
 }
 
-// again makes a take again from another word.
 func (t *take) again(word uint64) (next uint64, ok bool) {
 	next, d := t.limit.Take(word, t.at, t.n, 0)
 	return next, d.Allowed && d.Wait == 0 && next <= policy.MaxWord
@@ -129,12 +124,12 @@ func (l *Log) Drop() {
 	l.takes = l.takes[:0]
 }
 
-// logs is how many keys a Logs remembers takes of at once.
+// logs bounds the keys with remembered takes in a Logs.
 const logs = 1 << 12
 
-// Logs holds the Log of each of up to 4,096 keys. A key has one place, by its hash, and the
-// key that takes last has it. The zero Logs is empty. Any number of goroutines may call its
-// methods, but for one key one at a time, from before the word is read until it was swapped.
+// Logs holds the Logs of up to 4,096 keys. A key has one place, by its hash; the key that takes
+// last has it. The zero Logs is empty. It is safe for concurrent use, but its methods are for one
+// goroutine at a time for each key, from the read of the word to its swap.
 type Logs[E comparable] struct {
 	places atomic.Pointer[[logs]place[E]]
 }
@@ -145,8 +140,8 @@ type place[E comparable] struct {
 	log Log
 }
 
-// lock locks mu, unless it is not free soon: a policy that takes for another key, with the same
-// place, may hold it.
+// lock locks mu, unless it stays locked: a policy that takes for another key with the same place
+// may hold it.
 func (p *place[E]) lock() bool {
 	const tries = 100_000
 	for range tries {
@@ -179,7 +174,7 @@ func (l *Logs[E]) Add(
 	return p.log.Add(limit, before, m, at, n)*logs + hash%logs
 }
 
-// Settle is Log.Settle for the take of that ID, of a key.
+// Settle is Log.Settle for a key's take.
 func (l *Logs[E]) Settle(key E, id uint64, m Mark, n int64) (next uint64, ok bool) {
 	places := l.places.Load()
 	if places == nil {

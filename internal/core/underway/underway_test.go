@@ -13,14 +13,14 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// call is a take of a story, and what is left of it.
+// call is a take with its remaining units.
 type call struct {
 	at policy.Instant
 	n  int64
 	id uint64
 }
 
-// word returns the word after the calls that are left, each made at its instant.
+// word returns the word after the remaining calls, each at its instant.
 func word(p policy.Policy, calls []call) (word uint64) {
 	for _, c := range calls {
 		if c.n > 0 {
@@ -41,9 +41,8 @@ func policies() []policy.Policy {
 	return all
 }
 
-// Under each limit, whatever order calls come and end in, the word is as if the units that were
-// given back had never been taken.
-//
+// Under each limit, whatever the order of calls and ends, the word is as if the returned units had
+// never been taken.
 // Promise: A grant settled with 0 leaves a key as never used.
 func TestSettleLeavesNoTrace(t *testing.T) {
 	for _, p := range policies() {
@@ -80,7 +79,7 @@ func TestSettleLeavesNoTrace(t *testing.T) {
 					continue
 				}
 				if !ok {
-					continue // a smaller take would have left another word for those behind
+					continue // a smaller take would have changed the word for later takes
 				}
 				settled++
 				c.n = n
@@ -93,8 +92,7 @@ func TestSettleLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// A word that was changed by more than the takes that were added, and a take that was pushed out
-// by later ones, are not settled.
+// A word changed by other calls, and a take that was pushed out, are not settled.
 func TestSettleKnowsItsWord(t *testing.T) {
 	p := policy.Must(policy.Funnel(1000, 1, time.Second))
 	var log underway.Log
@@ -153,8 +151,8 @@ func TestPlacesAreOfOneKey(t *testing.T) {
 	assert.Zero(t, back)
 }
 
-// A give-back that another call overtakes leaves a Log that settles nothing more, also if the word
-// comes back to the one before.
+// After another call overtakes a give-back, the Log settles nothing more, even if the word comes
+// back.
 func TestOvertakenSettleEndsTheLog(t *testing.T) {
 	p := policy.Must(policy.Funnel(1000, 1, time.Second))
 	var log underway.Log
@@ -169,8 +167,8 @@ func TestOvertakenSettleEndsTheLog(t *testing.T) {
 	assert.False(t, ok, "the word has two takes, and the log one")
 }
 
-// A call may have read its clock before its key was last forgotten. A take that was given back
-// makes it no earlier: the time until then was used by calls that are forgotten.
+// A call may have read its clock before its key was last forgotten. A give-back makes its take no
+// earlier: the time until then was used by calls that are forgotten.
 func TestSettleMakesNoTakeEarlierThanTheFirst(t *testing.T) {
 	for _, p := range policies() {
 		var log underway.Log
@@ -190,7 +188,6 @@ func TestSettleMakesNoTakeEarlierThanTheFirst(t *testing.T) {
 	}
 }
 
-// calling is a policy that calls a function on each take.
 type calling struct {
 	policy.Policy
 	call func()
@@ -201,8 +198,8 @@ func (c calling) Take(word uint64, now policy.Instant, n int64, patience time.Du
 	return c.Policy.Take(word, now, n, patience)
 }
 
-// A policy that takes for a key with the same place, while a take under it is made again, stops
-// no call for ever. That take is not remembered.
+// A policy that takes for a key with the same place, while its own take is repeated, blocks no call
+// for ever. That take is not remembered.
 func TestPolicyThatTakesIsNoDeadlock(t *testing.T) {
 	p := policy.Must(policy.Funnel(1000, 1, time.Second))
 	var logs underway.Logs[*int]
@@ -237,7 +234,7 @@ func ExampleLog() {
 		m.Word, _ = p.Take(before, 1, 1, 0)
 		ids = append(ids, log.Add(p, before, m, 1, 1))
 	}
-	next, ok := log.Settle(ids[1], m, 0) // half a second later, or whenever it is
+	next, ok := log.Settle(ids[1], m, 0) // at any later time
 	_, d := p.Take(next, 1, 0, 0)
 	fmt.Println(d.Remaining, ok)
 	// Output: 3 true
