@@ -9,23 +9,21 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// span is a call that passed: it counts at an instant between its beginning and its
-// end.
+// span is an admitted call. It counts at an instant between its beginning and its end.
 type span struct{ begin, end time.Duration }
 
-// over returns the most by which the calls that passed exceed capacity + rate × length in
-// any window of time, or 0. Each call is taken to have come as early or as late within
-// its span as suits the limiter. The limit's figures times those of the spans must be
-// less than 2^62.
+// over returns the most by which admitted calls exceed capacity + rate × length in any window of
+// time, or 0. Each call is taken to have come as early or late in its span as suits the limiter.
+// The limit's figures times those in spans must be below 2^62.
 //
-// Only windows matter that begin with the beginning of a call and end with the end of
-// one. Once all calls that ended by some instant are known, the excess of the window
-// that begins with call i, in order of beginnings, is
+// Only windows from the beginning of a call to the end of a call matter. Once all calls that ended
+// by some instant are known, the excess of the window that begins with call i, in order of
+// beginnings, is
 //
 //	calls that begin no sooner - rate × (that instant - begin[i]) - capacity
 //
-// A tree over the calls keeps the greatest over all i: each node holds the number of its
-// calls that have ended, and the greatest excess of its part, without the calls after it.
+// A tree over the calls keeps the greatest excess. Each node holds the number of its ended calls,
+// and the greatest excess of its part without the calls after it.
 func over(l bench.Limit, passed []span) int64 {
 	calls := slices.Clone(passed)
 	slices.SortFunc(calls, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })

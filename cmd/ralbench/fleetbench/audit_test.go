@@ -12,7 +12,6 @@ import (
 
 const ms = time.Millisecond
 
-// perMs is two at once and one a millisecond.
 var perMs = bench.Limit{Capacity: 2, Count: 1, Per: ms}
 
 func at(times ...time.Duration) (calls []span) {

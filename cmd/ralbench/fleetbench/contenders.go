@@ -14,7 +14,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// The names of what is measured side by side.
 const (
 	RedisRate = "redis_rate"
 	Exact     = "Ral fleet exact"
@@ -26,12 +25,10 @@ const (
 	EngineChoke     = "engine Choke"
 )
 
-// ways is called when a contender's limiter is closed, with the ways in which its calls
-// were answered.
+// ways is told the statistics of a contender's limiter when it is closed.
 type ways func(contender string, s fleet.Stats)
 
-// Contenders returns the contenders on the Redis at that address, and those in this
-// process beside them.
+// Contenders returns the contenders on the Redis at that address, and the engine in this process.
 func Contenders(network, addr string) []bench.Contender {
 	return contenders(network, addr, func(string, fleet.Stats) {})
 }
@@ -50,7 +47,6 @@ func contenders(network, addr string, told ways) []bench.Contender {
 	}
 }
 
-// inProcess returns a contender of package bench as one beside those on a Redis.
 func inProcess(name, about string, c bench.Contender) bench.Contender {
 	return bench.Contender{
 		Name: name, About: about, Promise: c.Promise, Exact: true, Idles: true,
@@ -64,9 +60,9 @@ func inProcess(name, about string, c bench.Contender) bench.Contender {
 	}
 }
 
-// patience is the time for which a call waits for Redis, the default of redis_rate's
-// client. With fleet's own default budget, some calls on a busy machine are answered
-// without Redis, and cost less: the table of Redis's work counts them.
+// patience is the wait for Redis, the default of redis_rate's client. Fleet's default budget makes
+// some calls on a busy machine cheap, answered without Redis; the table of Redis's work counts
+// them.
 const patience = 3 * time.Second
 
 func remote(name, about string, mode fleet.Mode, budget time.Duration, addr string, told ways) bench.Contender {
@@ -100,10 +96,9 @@ func remote(name, about string, mode fleet.Mode, budget time.Duration, addr stri
 
 func funnel(l bench.Limit) (policy.Policy, error) { return policy.Funnel(l.Capacity, l.Count, l.Per) }
 
-// yielding is a limiter whose callers take turns on the processors. 64 callers that loop
-// and never wait would keep any other goroutine from running for a third of a second, such
-// as the one that renews leases or the one that ends the pass. Callers in a server wait for
-// their clients now and again.
+// yielding makes callers take turns on the processors, as callers in a server do when they wait.
+// Callers that never wait keep other goroutines from running for a third of a second, such as the
+// renewal of leases.
 type yielding struct {
 	counting
 	batches atomic.Uint32
@@ -114,8 +109,7 @@ type counting interface {
 	bench.Counter
 }
 
-// ChokeAll implements bench.Limiter. It yields after some batches, seldom enough to cost
-// less than a nanosecond a call.
+// ChokeAll yields seldom enough to cost less than a nanosecond a call.
 func (y *yielding) ChokeAll(keys []string) int {
 	const often = 16
 	passed := y.counting.ChokeAll(keys)
@@ -125,7 +119,6 @@ func (y *yielding) ChokeAll(keys []string) int {
 	return passed
 }
 
-// limiter is a limiter of package fleet as a bench.Limiter.
 type limiter struct {
 	*fleet.Limiter
 	name   string
@@ -133,7 +126,6 @@ type limiter struct {
 	failed atomic.Int64
 }
 
-// Choke implements bench.Limiter.
 func (l *limiter) Choke(key string) bool {
 	a, err := l.Take(context.Background(), key, 1)
 	if err != nil {
@@ -142,19 +134,16 @@ func (l *limiter) Choke(key string) bool {
 	return a.Allowed
 }
 
-// ChokeAll implements bench.Limiter.
 func (l *limiter) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return l.Choke(key) })
 }
 
-// Counts implements bench.Counter. Calls that neither Redis nor a lease answered count
-// as unavailable.
+// Counts counts calls answered neither by Redis nor on a lease as unavailable.
 func (l *limiter) Counts() bench.Counts {
 	s := l.Stats()
 	return bench.Counts{Unavailable: int64(s.Local+s.Open+s.Closed) + l.failed.Load()}
 }
 
-// Close implements bench.Limiter.
 func (l *limiter) Close() error {
 	l.told(l.name, l.Stats())
 	return l.Limiter.Close()

@@ -7,22 +7,20 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// Goal is a goal of fleet mode, beside what was measured.
+// Goal is a goal of fleet mode, with the measured value.
 type Goal struct {
 	Of    string `json:"of"`    // the mode
 	What  string `json:"what"`  // the figure
 	Where string `json:"where"` // the workload or the load
-	// Value is the figure; that of a ratio is the median over the rounds.
+	// Value is the figure; for a ratio it is the median over the rounds.
 	Value bench.Spread `json:"value"`
 	Goal  float64      `json:"goal"`
 	// Least says that Goal is the least; otherwise it is the most.
-	Least bool `json:"least"`
-	// Percent says that the figures are shares.
+	Least   bool `json:"least"`
 	Percent bool `json:"percent"`
 	Reached bool `json:"reached"`
 }
 
-// The goals.
 const (
 	exactSpeed  = 2.0   // times redis_rate's throughput, at least
 	exactMemory = 1.0   // of redis_rate's memory a key: less
@@ -30,11 +28,9 @@ const (
 	leasedCost  = 2.0   // the engine's throughput by the leases', at the most
 )
 
-// Less reports whether the goal is to be below Goal: to equal another contender is not
-// enough.
+// Less reports whether the value must be below Goal: equal to another contender is not enough.
 func (g Goal) Less() bool { return !g.Least && g.Goal == 1 }
 
-// Judged returns the goal with Reached filled in.
 func (g Goal) Judged() Goal {
 	switch g.Reached = g.Value.Median <= g.Goal; {
 	case g.Least:
@@ -45,7 +41,6 @@ func (g Goal) Judged() Goal {
 	return g
 }
 
-// goals returns the goals, with what was measured.
 func goals(report bench.Report, more Report) (all []Goal) {
 	add := func(g Goal, ok bool) {
 		if ok {
@@ -96,7 +91,6 @@ func goals(report bench.Report, more Report) (all []Goal) {
 	return all
 }
 
-// Name names the load and the limit.
 func (s Share) Name() string {
 	return fmt.Sprintf("%s load, %d per %v", s.Load, s.Limit.Count, s.Limit.Per)
 }
@@ -111,8 +105,8 @@ func name(report bench.Report, w bench.WorkloadReport) string {
 	return w.Name
 }
 
-// Ratio returns a figure of one contender as a multiple of another's, over the rounds
-// that both have. It is false if there is none.
+// Ratio returns a figure as a multiple of another contender's, over common rounds. It is false
+// without any.
 func Ratio(w bench.WorkloadReport, over, under string, by func(bench.Pass) float64) (bench.Spread, bool) {
 	a, b := w.Result(over), w.Result(under)
 	if a == nil || b == nil {

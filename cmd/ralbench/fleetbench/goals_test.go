@@ -10,8 +10,7 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// result is a contender that made so many calls in a second, round by round, each of
-// which took so much processor time.
+// result makes so many calls in a second, by round, each with this processor time.
 func result(name string, ns time.Duration, calls ...int64) bench.Result {
 	r := bench.Result{Contender: name}
 	for _, n := range calls {

@@ -13,23 +13,20 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// Memory is the memory of one contender's keys in Redis, when each was asked for once.
+// Memory is the memory of a contender's keys in Redis, each asked for once.
 type Memory struct {
 	Contender string `json:"contender"`
 	Keys      int    `json:"keys"`
 	Name      string `json:"name"` // of one of the keys, as Redis knows it
-	// Usage is the average of MEMORY USAGE over the keys: name, value and place in the
-	// table. Used is the fall of used_memory when all keys are forgotten, by key: the
-	// tables of all keys and of their times to live are in it.
+	// Usage is the mean MEMORY USAGE of a key: name, value and place in the table. Used is the fall
+	// of used_memory per key when all are forgotten, with the tables of keys and of times to live.
 	Usage float64 `json:"usage_bytes"`
 	Used  float64 `json:"used_bytes"`
 }
 
-// owing is a limit under which a key that was asked for once owes for an hour, so that
-// none expires while they are counted.
+// owing is a limit under which a key owes for an hour, so that none expires while counted.
 var owing = bench.Limit{Capacity: 1000, Count: 1, Per: time.Hour}
 
-// measureMemory makes a contender without keys in Redis ask for n keys, each once.
 func measureMemory(ctx context.Context, s *server, c bench.Contender, n int) (m Memory, err error) {
 	if err := s.forget(); err != nil {
 		return m, err
@@ -55,8 +52,7 @@ func measureMemory(ctx context.Context, s *server, c bench.Contender, n int) (m 
 		return m, fmt.Errorf("%s: Redis has %d of %d keys", c.Name, len(names), n)
 	}
 	m = Memory{Contender: c.Name, Keys: n, Usage: float64(sum) / float64(n), Name: names[0]}
-	// What the keys free when they are forgotten, rather than what they took: by then
-	// connections and their buffers no longer grow.
+	// The fall is measured, since by then connections and their buffers no longer grow.
 	with, err := s.steadyMemory(ctx)
 	if err != nil {
 		return m, err
@@ -76,7 +72,7 @@ func choke(l bench.Limiter, prefix string, n int) int {
 	for c := range Callers {
 		done.Go(func() {
 			for i := c; i < n; i += Callers {
-				// The names are as long as those of package bench.
+				// The names are as long as in package bench.
 				if l.Choke(fmt.Sprintf("%s%016x", prefix, uint64(i+1)*0x9E3779B97F4A7C15)) {
 					passed.Add(1)
 				}
@@ -87,8 +83,7 @@ func choke(l bench.Limiter, prefix string, n int) int {
 	return int(passed.Load())
 }
 
-// steadyMemory looks at this interval, and for at most this time: Redis grows its tables
-// little by little.
+// steadyMemory looks at this interval, for at most this time: Redis grows its tables slowly.
 const (
 	lookEvery = 100 * time.Millisecond
 	lookLong  = 2 * time.Second
@@ -111,7 +106,6 @@ func (s *server) steadyMemory(ctx context.Context) (int64, error) {
 	}
 }
 
-// usage sums up MEMORY USAGE of the keys whose names contain the mark.
 func (s *server) usage(ctx context.Context, mark string) (sum int64, names []string, err error) {
 	const page = 1000
 	found := s.client.Scan(ctx, 0, "*"+mark+"*", page).Iterator()

@@ -7,7 +7,7 @@ import (
 	"github.com/ral-limiter/ral/fleet"
 )
 
-// Work is what bench does not measure of one contender in one workload.
+// Work is Redis's work for a contender in a workload.
 type Work struct {
 	Workload  string `json:"workload"`
 	CPU       int    `json:"cpu"` // GOMAXPROCS
@@ -15,21 +15,18 @@ type Work struct {
 	// RedisNsPerOp is the processor time that Redis spent by call, over the rounds.
 	RedisNsPerOp bench.Spread `json:"redis_ns_per_op"`
 	Rounds       []float64    `json:"rounds"`
-	// The numbers of calls answered by Redis, on a lease, and by neither. They are 0 for
-	// contenders that do not count them.
+	// The numbers of calls answered by Redis, on a lease, and by neither; 0 if not counted.
 	ByRedis uint64 `json:"by_redis,omitempty"`
 	ByLease uint64 `json:"by_lease,omitempty"`
 	Neither uint64 `json:"neither,omitempty"`
 }
 
-// task is a contender in a workload.
 type task struct {
 	workload  string
 	cpu       int
 	contender string
 }
 
-// meter attributes Redis's processor time to the steps of a run of bench.
 type meter struct {
 	read   func() (time.Duration, error)
 	fail   error
@@ -45,8 +42,8 @@ func newMeter(read func() (time.Duration, error)) *meter {
 	return &meter{read: read, opened: map[task]bool{}, rounds: map[task][]time.Duration{}, ways: map[string]fleet.Stats{}}
 }
 
-// step ends the current step and begins the next. The first step of each contender in a
-// workload opens its keys; each later one is a round.
+// step ends a step and begins the next. A contender's first step in a workload opens its keys; each
+// later step is a round.
 func (m *meter) step(p bench.Progress) {
 	now, err := m.read()
 	if err != nil {
@@ -61,8 +58,7 @@ func (m *meter) step(p bench.Progress) {
 	m.at, m.before = task{p.Workload, p.CPU, p.Contender}, now
 }
 
-// finished is called for each workload when its limiters are closed. The call of step
-// that ends the last step of the workload comes afterwards.
+// finished is called when the limiters of a workload are closed, before step ends its last step.
 func (m *meter) finished(w bench.WorkloadReport) {
 	for _, r := range w.Results {
 		if !r.Elsewhere {
@@ -76,7 +72,6 @@ func (m *meter) finished(w bench.WorkloadReport) {
 	}
 }
 
-// result returns the work of a run that is over.
 func (m *meter) result(report bench.Report) []Work {
 	calls := map[task][]int64{}
 	for _, w := range report.Workloads {

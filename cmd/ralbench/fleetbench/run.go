@@ -16,17 +16,16 @@ type Options struct {
 	Server    string // the redis-server to start
 	Workloads []bench.Workload
 	Bench     bench.Options
-	// Keys is the number of keys that memory is measured with, 0 for not at all.
+	// Keys is the number of keys to measure memory with, 0 for none.
 	Keys int
-	// Share is the time for which usable shares are measured, 0 for not at all, and
-	// Limits are the limits under which they are.
+	// Share is the time for which usable shares are measured under Limits, 0 for not at all.
 	Share  time.Duration
 	Limits []bench.Limit
 
 	contenders func(network, addr string, told ways) []bench.Contender // for tests
 }
 
-// Report is what bench does not measure.
+// Report holds the measurements beyond package bench.
 type Report struct {
 	Redis  string   `json:"redis"` // its version
 	Work   []Work   `json:"work"`
@@ -35,16 +34,14 @@ type Report struct {
 	Goals  []Goal   `json:"goals,omitempty"`
 }
 
-// The names of the parts that bench does not do, for the progress.
 const (
 	memoryPart = "memory in Redis"
 	sharePart  = "usable share"
 )
 
-// Run measures on a Redis that it starts and stops. The reports are of use even if
-// there is an error: they hold what was measured before. The end of the context is no
-// error. If one of package fleet's modes admitted more than its limit, the error is
-// ErrOver.
+// Run measures on a Redis that it starts and stops, until done or the context ends, which is no
+// error. With an error, the reports hold the measurements before it. It is ErrOver if a mode of
+// package fleet admitted more than its limit.
 func Run(ctx context.Context, o Options) (report bench.Report, more Report, err error) {
 	s, err := startServer(o.Server)
 	if err != nil {
@@ -74,13 +71,11 @@ func Run(ctx context.Context, o Options) (report bench.Report, more Report, err 
 	return report, more, errors.Join(err, audit(report, more))
 }
 
-// rest returns the time of the parts that bench does not do.
 func (o Options) rest() time.Duration {
 	const aKey = 300 * time.Microsecond // a key in all contenders
 	return time.Duration(o.Keys)*aKey + o.Share
 }
 
-// run is a run in progress.
 type run struct {
 	Options
 	server     *server
@@ -89,7 +84,7 @@ type run struct {
 	at         bench.Progress // the last one
 }
 
-// tell passes on a progress, with the parts that bench does not know of in its total.
+// tell passes on a progress, with the parts beyond bench in its total.
 func (r *run) tell(p bench.Progress) {
 	r.at = p
 	if p.Total += r.rest(); r.Bench.Progress != nil {
@@ -97,7 +92,7 @@ func (r *run) tell(p bench.Progress) {
 	}
 }
 
-// next begins a step that bench does not do. cost is that of the step before.
+// next begins a step beyond bench. cost is that of the step before.
 func (r *run) next(part, contender, doing string, cost time.Duration) {
 	p := r.at
 	// On a busy machine a part may take longer than estimated.
@@ -105,14 +100,12 @@ func (r *run) next(part, contender, doing string, cost time.Duration) {
 	r.tell(p)
 }
 
-// finished ends a part that bench does not do.
 func (r *run) finished(part string) {
 	if r.Bench.Finished != nil {
 		r.Bench.Finished(bench.WorkloadReport{Name: part})
 	}
 }
 
-// end shows that all is done.
 func (r *run) end() {
 	if r.Bench.Progress != nil {
 		total := r.at.Total + r.rest()
@@ -142,7 +135,7 @@ func (r *run) memory(ctx context.Context) (all []Memory, err error) {
 	}
 	cost := time.Duration(0)
 	for _, c := range r.contenders {
-		// The keys of the contenders with the default budget are those of Exact and Leased.
+		// The contenders with the default budget have the keys of Exact and Leased.
 		if !c.Elsewhere || c.Name == ExactByDefault || c.Name == LeasedByDefault {
 			continue
 		}
@@ -196,7 +189,7 @@ func (r *run) shares(ctx context.Context) ([]Share, error) {
 // ours are the contenders of package fleet.
 var ours = []string{Exact, Leased, ExactByDefault, LeasedByDefault}
 
-// audit returns ErrOver if one of package fleet's modes admitted too many.
+// audit returns ErrOver if a mode of package fleet admitted too many.
 func audit(report bench.Report, more Report) (err error) {
 	for _, w := range report.Workloads {
 		for _, r := range w.Results {

@@ -16,7 +16,6 @@ import (
 
 const fewCallers = 4
 
-// options are those of a run of a second or two.
 func options(t *testing.T) Options {
 	binary, err := redisd.Find("")
 	require.NoError(t, err)
@@ -150,7 +149,6 @@ func TestInterruptedRunStopsItsRedis(t *testing.T) {
 	}
 }
 
-// indulgent lets everything pass.
 type indulgent struct{}
 
 func (indulgent) Choke(string) bool          { return true }
@@ -182,7 +180,6 @@ func TestMemoryOfKeysThatAreNotThereIsAnError(t *testing.T) {
 	assert.ErrorContains(t, err, "x: 5 of 5 keys were refused")
 }
 
-// strict lets nothing pass.
 type strict struct{ indulgent }
 
 func (strict) Choke(string) bool { return false }

@@ -12,7 +12,7 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
-// server is the Redis that all contenders share, with a connection to inspect it.
+// server is the Redis of all contenders, with a connection to inspect it.
 type server struct {
 	*redisd.Server
 	client  *redis.Client
@@ -34,7 +34,6 @@ func startServer(binary string) (*server, error) {
 }
 
 func (s *server) stop() error {
-	// An error of the connection no longer matters.
 	_ = s.client.Close()
 	return s.Close()
 }
@@ -42,7 +41,6 @@ func (s *server) stop() error {
 // forget removes all keys from Redis, and keeps its scripts.
 func (s *server) forget() error { return s.client.FlushAll(context.Background()).Err() }
 
-// processorTime returns the processor time that Redis has used so far.
 func (s *server) processorTime() (time.Duration, error) {
 	info := s.client.InfoMap(context.Background(), "cpu")
 	if info.Err() != nil {
@@ -59,7 +57,6 @@ func (s *server) processorTime() (time.Duration, error) {
 	return time.Duration(sum * float64(time.Second)), nil
 }
 
-// usedMemory returns the bytes that Redis has in use.
 func (s *server) usedMemory() (int64, error) {
 	info := s.client.InfoMap(context.Background(), "memory")
 	if info.Err() != nil {

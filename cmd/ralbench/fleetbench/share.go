@@ -15,8 +15,7 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Servers is the number of limiters that share a limit when its usable share is
-// measured, each with a client of its own.
+// Servers is the number of limiters that share a limit, each with its own client.
 const Servers = 4
 
 // times is the load on the servers, as a multiple of the limit's rate.
@@ -30,17 +29,15 @@ type Share struct {
 	Servers int           `json:"servers"`
 	Elapsed time.Duration `json:"elapsed_ns"` // from before the first call until after the last
 	Calls   int64         `json:"calls"`
-	// Admitted is the number of calls that all servers together admitted, Each that of
-	// each of them.
+	// Admitted is the number of calls admitted by all servers, Each by each server.
 	Admitted int64   `json:"admitted"`
 	Each     []int64 `json:"each"`
-	// Allowed is capacity + rate × Elapsed, Share the admitted part of it. Aim is the goal
-	// of leased mode.
+	// Allowed is capacity + rate × Elapsed, Share the admitted part of it, Aim the goal of leased
+	// mode.
 	Allowed int64   `json:"allowed"`
 	Share   float64 `json:"share"`
 	Aim     float64 `json:"aim"`
-	// Over is the most that was admitted beyond the limit in any window of time, 0 if the
-	// limit was kept.
+	// Over is the greatest excess over the limit in any window of time, or 0.
 	Over int64 `json:"over"`
 	// Neither is the number of calls answered neither by Redis nor on a lease.
 	Neither int64 `json:"neither"`
@@ -53,7 +50,6 @@ type load struct {
 	part func(server int, at time.Duration) float64
 }
 
-// The modes of shares.
 const (
 	ModeExact  = "exact"
 	ModeLeased = "leased"
@@ -65,7 +61,7 @@ const busy = 0.85
 var loads = []load{
 	{"even", 0.95, func(int, time.Duration) float64 { return 1.0 / Servers }},
 	{"skewed", 0.90, func(server int, _ time.Duration) float64 { return partOf(server == 0) }},
-	// The busy server is another one each second.
+	// The busy server changes each second.
 	{"shifting", 0.85, func(server int, at time.Duration) float64 {
 		return partOf(int(at/time.Second)%Servers == server)
 	}},
@@ -78,13 +74,11 @@ func partOf(isBusy bool) float64 {
 	return (1 - busy) / (Servers - 1)
 }
 
-// asker is a limiter as the load asks it.
 type asker interface {
 	Take(ctx context.Context, key string, n int64) (limits.Answer, error)
 }
 
-// measureShares measures all loads in both modes under all limits, all at the same time:
-// none needs much.
+// measureShares measures all loads, modes and limits at the same time: none needs much.
 func measureShares(ctx context.Context, addr string, limits []bench.Limit, length time.Duration) ([]Share, error) {
 	var cases []*shareCase
 	defer func() {
@@ -118,7 +112,6 @@ func measureShares(ctx context.Context, addr string, limits []bench.Limit, lengt
 	return shares, nil
 }
 
-// shareCase is one load on the servers of one limit.
 type shareCase struct {
 	share   Share
 	load    load
@@ -155,8 +148,8 @@ func (c *shareCase) close() {
 	}
 }
 
-// drive asks the servers for one key for this length of time, and fills in the share.
-// Calls come at random, independently of each other and of the answers.
+// drive asks the servers for a key and fills in the share. Calls come at random, independently of
+// each other and of the answers.
 func (c *shareCase) drive(ctx context.Context, length time.Duration) {
 	perSecond := times * float64(c.share.Limit.Count) / c.share.Limit.Per.Seconds()
 	callers := max(1, min(16, int(perSecond/20)))
@@ -174,14 +167,12 @@ func (c *shareCase) drive(ctx context.Context, length time.Duration) {
 	done.Wait()
 	end := time.Now()
 
-	// Redis goes by the wall clock. If that went faster meanwhile than the monotonic one,
-	// it allows more.
+	// Redis goes by the wall clock: if it gained on the monotonic clock, Redis allows more.
 	elapsed := end.Sub(start)
 	gained := max(0, end.Round(0).Sub(start.Round(0))-elapsed)
 	c.sum(all, callers, elapsed, gained)
 }
 
-// sum sums up the answers to the callers, so many for each server.
 func (c *shareCase) sum(all []shareCaller, callers int, elapsed, gained time.Duration) {
 	s := &c.share
 	s.Elapsed = elapsed + gained
@@ -202,7 +193,6 @@ func (c *shareCase) sum(all []shareCaller, callers int, elapsed, gained time.Dur
 	s.Over = max(over(s.Limit, passed), s.Admitted-s.Allowed, 0)
 }
 
-// Err returns an error if more was admitted than the limit allows.
 func (s Share) Err() error {
 	if s.Over == 0 {
 		return nil
@@ -214,7 +204,6 @@ func (s Share) Err() error {
 // ErrOver says that more was admitted than the limit allows.
 var ErrOver = errors.New("more was admitted than the limit allows")
 
-// shareCaller is one of the callers of a server.
 type shareCaller struct {
 	asker  asker
 	random *rand.Rand

@@ -38,7 +38,6 @@ func (o *oneWord) Take(_ context.Context, key string, n int64) (limits.Answer, e
 	return limits.Answer{Decision: d, Provenance: limits.NewProvenance(limits.SourceRedis, false, nil)}, nil
 }
 
-// generous lets everything pass, by itself.
 type generous struct{ calls atomic.Int64 }
 
 func (g *generous) Take(context.Context, string, int64) (limits.Answer, error) {
@@ -108,7 +107,6 @@ func TestShareOfALimiterThatIsNotFindsTooMany(t *testing.T) {
 	}
 }
 
-// Redis's clock is the machine's: what it gains on the monotonic one drains as well.
 func TestClockThatGainsAllowsMore(t *testing.T) {
 	passed := []shareCaller{{passed: at(0, 0, 999*time.Microsecond), calls: 3}}
 	for gained, over := range map[time.Duration]int64{0: 1, time.Microsecond: 0} {

@@ -10,17 +10,16 @@ import (
 // Callers is the number of goroutines that ask at once.
 const Callers = 64
 
-// With manyKeys, 64 callers ask for each key so seldom that leases hardly help. With
-// someKeys, each key holds a lease.
+// With manyKeys, calls for a key are too rare for leases to help. With someKeys, each key holds a
+// lease.
 const manyKeys, someKeys = 10_000, 100
 
-// The limits of the workloads. The loose one is never reached, the tight one at once.
+// The loose limit is never reached, the tight one at once.
 var (
 	loose = bench.Limit{Capacity: 1 << 40, Count: 1_000_000, Per: time.Second}
 	tight = bench.Limit{Capacity: 1000, Count: 1000, Per: time.Second}
 )
 
-// The names of the workloads.
 const (
 	Hot     = "fleet-hot"
 	Some    = "fleet-some"
@@ -28,8 +27,7 @@ const (
 	Refused = "fleet-refused"
 )
 
-// Workloads returns the workloads. scale multiplies the number of keys of those with many
-// keys: 1 is what the descriptions say.
+// Workloads returns the workloads. scale multiplies the number of keys, if many.
 func Workloads(scale float64) []bench.Workload {
 	return []bench.Workload{{
 		Name: Hot, About: "64 callers on one hot key, every call passes",

@@ -10,8 +10,8 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// Calls returns the peers of Ral's other limits and verbs, for the workloads of
-// [bench.Calls]. Each names the row of Ral that makes the same kind of call.
+// Calls returns the peers of Ral's other limits and verbs for [bench.Calls]. Each names the row of
+// Ral with the same kind of call.
 func Calls() []bench.Contender {
 	limits := []string{bench.LimitsWorkload, bench.LimitsAuditWorkload}
 	several := []string{bench.SeveralWorkload, bench.SeveralRefusedWorkload}
@@ -27,15 +27,13 @@ func Calls() []bench.Contender {
 	}
 }
 
-// beside returns a peer as one that takes part only in these workloads.
 func beside(like string, c bench.Contender, workloads ...string) bench.Contender {
 	c.Like, c.For = like, workloads
 	return c
 }
 
-// longWindows returns go-limiter with windows so long that it gives all of its tokens in
-// each, wherever the workload's limit has more than a million a second. No call is
-// refused there.
+// longWindows gives go-limiter windows so long that each gives all of its tokens, for limits of
+// more than a million a second. They refuse no call.
 func longWindows(c bench.Contender) bench.Contender {
 	made := c.New
 	c.New = func(s bench.Setup) (bench.Limiter, error) {
@@ -66,9 +64,9 @@ func (b byKey[L]) of(key string) L {
 	return l
 }
 
-// slidingWindow is github.com/RussellLuo/slidingwindow with windows in memory, by key in
-// an xsync MapOf, asked by Allow, as its README has it. It takes the calls of the last
-// window to have been spread evenly over it, and so is not exact by design.
+// slidingWindow is github.com/RussellLuo/slidingwindow with windows in memory, by key in an xsync
+// MapOf, asked by Allow, as in its README. It takes the calls of the last window as evenly spread,
+// and so is not exact by design.
 func slidingWindow() bench.Contender {
 	return bench.Contender{
 		Name: "slidingwindow", About: "github.com/RussellLuo/slidingwindow, one a key in an xsync MapOf",
@@ -88,18 +86,15 @@ func slidingWindow() bench.Contender {
 
 type slidingWindows struct{ byKey[*slidingwindow.Limiter] }
 
-// Choke implements bench.Limiter.
 func (s slidingWindows) Choke(key string) bool { return s.of(key).Allow() }
 
-// ChokeAll implements bench.Limiter.
 func (s slidingWindows) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return s.Choke(key) })
 }
 
-// httpRateCounter is the counter in memory of github.com/go-chi/httprate, used as a fixed
-// window: Get, and Increment if there is room. The two steps are not one, so it is not
-// exact. Its windows lie at the multiples of their length, as httprate's own do, and do
-// not begin with a key's first call; so it takes part only where no call is refused.
+// httpRateCounter is the counter in memory of github.com/go-chi/httprate as a fixed window: Get,
+// then Increment if there is room. Two steps are not exact. Windows lie at multiples of their
+// length, as httprate's do, so it takes part only where no call is refused.
 func httpRateCounter() bench.Contender {
 	return bench.Contender{
 		Name: "httprate count", About: "github.com/go-chi/httprate, its counter in memory as a fixed window",
@@ -119,14 +114,13 @@ type httpRateWindows struct {
 	most    int
 }
 
-// Choke implements bench.Limiter. A counter in memory has no errors.
+// A counter in memory has no errors.
 func (h *httpRateWindows) Choke(key string) bool {
 	window := time.Now().UTC().Truncate(h.length)
 	n, _, err := h.counter.Get(key, window, window.Add(-h.length))
 	return err == nil && n < h.most && h.counter.Increment(key, window) == nil
 }
 
-// ChokeAll implements bench.Limiter.
 func (h *httpRateWindows) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return h.Choke(key) })
 }

@@ -35,7 +35,6 @@ func TestPeersOfVerbsPassAllThatHasRoom(t *testing.T) {
 	}
 }
 
-// A call that one of the limits refuses takes nothing from the other.
 func TestTwoLimitsTakeFromBothOrNone(t *testing.T) {
 	p := xtimePair{first: rate.NewLimiter(rate.Every(time.Hour), 100), second: rate.NewLimiter(rate.Every(time.Hour), 3)}
 	passed := 0

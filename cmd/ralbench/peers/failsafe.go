@@ -7,13 +7,12 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// Failsafe is the bursty rate limiter of github.com/failsafe-go/failsafe-go, for
-// one key, asked by TryAcquirePermit, which its documentation has for use on its
-// own. It keeps no keys; they are kept in an xsync MapOf as those of x/time+xsync,
-// and never given up.
+// Failsafe is the bursty rate limiter of github.com/failsafe-go/failsafe-go, for a single key,
+// asked by TryAcquirePermit, as documented for standalone use. An xsync MapOf keeps the keys, for
+// ever.
 //
-// It gives its permits anew in each period, the first of which begins with a key's
-// first call, under a mutex: it promises a fixed window, exact by its own design.
+// It promises a fixed window, exact by design, and counts under a mutex. Permits are renewed in
+// each period. The first begins with a key's first call.
 func Failsafe() bench.Contender {
 	return bench.Contender{
 		Name:    "failsafe+xsync",
@@ -34,7 +33,6 @@ type failsafe struct {
 	keys  *xsync.MapOf[string, ratelimiter.RateLimiter[any]]
 }
 
-// Choke implements bench.Limiter.
 func (f *failsafe) Choke(key string) bool {
 	l, known := f.keys.Load(key)
 	if !known {
@@ -43,7 +41,6 @@ func (f *failsafe) Choke(key string) bool {
 	return l.TryAcquirePermit()
 }
 
-// ChokeAll implements bench.Limiter.
 func (f *failsafe) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return f.Choke(key) })
 }

@@ -10,16 +10,14 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// GoLimiter is github.com/sethvargo/go-limiter with its memory store, made by New
-// and asked by Take, as its README has it. It keeps its keys itself, in a map
-// under a read-write lock. It is never full, but every SweepInterval it sweeps out keys
-// that were not asked for in SweepMinTTL. Both are long by default; if there is an
-// idle time, they are half and all of it.
+// GoLimiter is github.com/sethvargo/go-limiter with its memory store, made by New and asked by
+// Take, as in its README. It keeps keys in a map under a read-write lock, without bound. Every
+// SweepInterval it sweeps out keys idle for SweepMinTTL. Both are long by default; with an idle
+// time they are half and all of it.
 //
-// It gives Tokens in each Interval, the first of which begins with a key's first call,
-// under a mutex by key: it promises a fixed window, exact by its own design. If Tokens
-// are more than the root of the interval's nanoseconds, it gives fewer than Tokens in
-// each interval after the first, which the audit shows as missed.
+// It promises a fixed window, exact by design, and counts under a mutex by key. It gives Tokens in
+// each Interval. The first begins with a key's first call. If Tokens exceed the root of the
+// interval's nanoseconds, later intervals give fewer, which the audit shows as missed.
 func GoLimiter() bench.Contender {
 	return bench.Contender{
 		Name:    "go-limiter",
@@ -41,8 +39,7 @@ func GoLimiter() bench.Contender {
 	}
 }
 
-// halfIdle returns an interval of sweeping by which a key goes soon after its idle
-// time; 0 if there is none.
+// halfIdle returns a sweep interval that removes keys soon after their idle time; 0 if it has none.
 func halfIdle(s bench.Setup) time.Duration {
 	if s.Idle == 0 {
 		return 0
@@ -52,16 +49,14 @@ func halfIdle(s bench.Setup) time.Duration {
 
 type goLimiter struct{ store limiter.Store }
 
-// Choke implements bench.Limiter. There is an error only when it is closed.
+// An error comes only when the store is closed.
 func (g *goLimiter) Choke(key string) bool {
 	_, _, _, ok, err := g.store.Take(context.Background(), key)
 	return ok && err == nil
 }
 
-// ChokeAll implements bench.Limiter.
 func (g *goLimiter) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return g.Choke(key) })
 }
 
-// Close implements bench.Limiter.
 func (g *goLimiter) Close() error { return g.store.Close(context.Background()) }

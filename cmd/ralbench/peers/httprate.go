@@ -8,19 +8,15 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// HTTPRate is github.com/go-chi/httprate: NewRateLimiter with its counter in
-// memory, asked by OnLimit, which decides and counts in one step and is what its
-// middleware calls. It wants a request and a response; they are the same for all
-// calls, and the headers that it would write are switched off by its own option,
-// so that little of HTTP is measured.
+// HTTPRate is github.com/go-chi/httprate: NewRateLimiter with its counter in memory, asked by
+// OnLimit, which its middleware calls. To measure little of HTTP, all calls share a request and a
+// response, and its own option turns headers off.
 //
-// It keeps its keys itself, by their hash, in two maps under two locks: one of
-// this window and one of the last. Older counts are forgotten, so that it is never
-// full. The maps keep their room, and nothing leaves unless it is asked.
+// It keeps keys by their hash, without bound, in two maps under two locks: this window and the
+// last. Older counts are forgotten when asked. The maps keep their room.
 //
-// It promises a sliding window and is not exact: the calls of the last window are taken
-// to have been spread evenly over it, halves are rounded, and a caller that is held up
-// at the end of a window makes it forget all counts.
+// It promises a sliding window and is not exact. It takes the calls of the last window as evenly
+// spread, and rounds halves. It forgets all counts if a caller is delayed at the end of a window.
 func HTTPRate() bench.Contender {
 	return bench.Contender{
 		Name:    "httprate",
@@ -45,15 +41,13 @@ type httpRate struct {
 	request *http.Request
 }
 
-// Choke implements bench.Limiter.
 func (h *httpRate) Choke(key string) bool { return !h.limiter.OnLimit(nowhere{}, h.request, key) }
 
-// ChokeAll implements bench.Limiter.
 func (h *httpRate) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return h.Choke(key) })
 }
 
-// nowhere is a response that is thrown away. Without headers, nothing is written.
+// nowhere discards a response. Without headers, nothing is written.
 type nowhere struct{}
 
 func (nowhere) Header() http.Header         { return http.Header{} }

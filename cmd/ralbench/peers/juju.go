@@ -7,13 +7,11 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// Juju is github.com/juju/ratelimit, a token bucket for one key, asked by
-// TakeAvailable, which is its call that does not wait. It keeps no keys; they are
-// kept in an xsync MapOf as those of x/time+xsync, and never given up.
+// Juju is github.com/juju/ratelimit, a token bucket for a single key, asked by TakeAvailable, its
+// call that does not wait. An xsync MapOf keeps the keys, for ever.
 //
-// It promises a token bucket and is exact by design: it counts under a mutex and reads
-// the clock under it. It gains one token at the end of each interval of whole
-// nanoseconds, rounded up.
+// It promises a token bucket, exact by design: it counts and reads the clock under a mutex. It
+// gains a token at the end of each interval of whole nanoseconds, rounded up.
 func Juju() bench.Contender {
 	return bench.Contender{
 		Name:    "juju+xsync",
@@ -33,7 +31,6 @@ type juju struct {
 	keys  *xsync.MapOf[string, *ratelimit.Bucket]
 }
 
-// Choke implements bench.Limiter.
 func (j *juju) Choke(key string) bool {
 	b, known := j.keys.Load(key)
 	if !known {
@@ -42,7 +39,6 @@ func (j *juju) Choke(key string) bool {
 	return b.TakeAvailable(1) == 1
 }
 
-// ChokeAll implements bench.Limiter.
 func (j *juju) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return j.Choke(key) })
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
-// open makes a peer's limiter, and closes it when the test ends.
 func open(t *testing.T, c bench.Contender, s bench.Setup) bench.Limiter {
 	t.Helper()
 	if s.MaxKeys == 0 {
@@ -27,7 +26,6 @@ func open(t *testing.T, c bench.Contender, s bench.Setup) bench.Limiter {
 	return l
 }
 
-// limiting returns all peers that refuse.
 func limiting(t *testing.T) []bench.Contender {
 	var some []bench.Contender
 	for _, c := range All() {
@@ -76,10 +74,9 @@ func times(key string, n int) []string {
 }
 
 func TestEachPeerAdmitsWhatDrained(t *testing.T) {
-	// A full bucket drains in half a second. By the time that is over, all may
-	// pass again, whether drop by drop or at once.
+	// A full bucket drains in half a second. Then all may pass again, one by one or at once.
 	limit := bench.Limit{Capacity: 5, Count: 20, Per: 2 * time.Second}
-	// drive asks for 1.1 s, which is past two beginnings of windows, and returns what passed.
+	// drive asks for 1.1 s, past two beginnings of windows, and returns the admitted calls.
 	drive := func(t *testing.T, c bench.Contender) (passed int64, took time.Duration) {
 		l := open(t, c, bench.Setup{Limit: limit, Keys: 1})
 		begun := time.Now()
@@ -98,8 +95,8 @@ func TestEachPeerAdmitsWhatDrained(t *testing.T) {
 				passed, took := drive(t, c)
 				assert.LessOrEqual(t, passed, limit.Most(took))
 			}
-			// A goroutine of ulule ends with the garbage collector, and go-limiter reads the
-			// clock of the runtime.
+			// A goroutine of ulule ends with the garbage collector; go-limiter reads the runtime's
+			// clock.
 			if c.Elsewhere || c.Name == Ulule().Name || c.Name == GoLimiter().Name {
 				judge(t)
 			} else {
@@ -178,8 +175,7 @@ func TestUberLetsAllCallsPass(t *testing.T) {
 	})
 }
 
-// x/time/rate is exact as long as no caller overtakes another one. With the times of
-// callers that do, more passes than burst + rate × time.
+// More than burst + rate × time passes if callers overtake each other.
 func TestXTimeGivesTwiceWhenCallersOvertake(t *testing.T) {
 	early := time.Now()
 	late := early.Add(time.Second)
@@ -195,7 +191,6 @@ func TestXTimeGivesTwiceWhenCallersOvertake(t *testing.T) {
 	assert.Greater(t, passed, 10+1)
 }
 
-// go-limiter gives too few tokens in later intervals if there are many of them.
 func TestGoLimiterMissesTokensOfLaterIntervals(t *testing.T) {
 	limit := bench.Limit{Capacity: 50_000, Count: 50_000, Per: time.Second}
 	for took := time.Hour; took >= 2*time.Second; { // again if it took until a third interval

@@ -12,20 +12,16 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
-// Redis is github.com/go-redis/redis_rate/v10 on a Redis of its own, asked by
-// Allow, as its README has it: a GCRA in a script that Redis runs. The limiter
-// starts the Redis, on a socket in a temporary folder and with nothing written to
-// disk, and stops it when it is closed. server is the redis-server to start, as
-// redisd.Config has it.
+// Redis is github.com/go-redis/redis_rate/v10 on its own Redis, asked by Allow, as in its README: a
+// GCRA in a script that Redis runs. It starts the Redis on a socket in a temporary folder, without
+// writing to disk. Close stops it. server is the redis-server to start: see redisd.Config.
 //
-// A call is a round trip to another process, which a limiter in the process saves. The
-// comparison is no fairer than that: a limiter for one process has no use for it, one
-// for many cannot do without something like it. Redis's processor time is not in ns/op,
-// nor its memory in any figure.
+// A call is a round trip to another process. A limiter in this process saves it; a limiter for many
+// processes cannot. Redis's processor time is not in ns/op, nor its memory in any figure.
 //
-// It promises a GCRA and is exact by design, for Redis runs one script at a time, in
-// floating point by the microsecond. A call that fails is taken for a refusal, and
-// counted as unavailable. A key expires when it owes nothing any more.
+// It promises a GCRA, exact by design, since Redis runs scripts in turn, in floating point by the
+// microsecond. A failed call is a refusal, counted as unavailable. A key expires when it owes
+// nothing.
 func Redis(server string) bench.Contender {
 	c := RedisAt("", "")
 	c.About += " on a Redis on this machine"
@@ -41,8 +37,8 @@ func Redis(server string) bench.Contender {
 	return c
 }
 
-// RedisAt is Redis on a server that runs already, with the client's defaults, its pool
-// of connections included. The server may have other clients.
+// RedisAt is Redis on a running server, with the client's defaults and pool. The server may have
+// other clients.
 func RedisAt(network, addr string) bench.Contender {
 	return bench.Contender{
 		Name:      "redis_rate",
@@ -80,7 +76,6 @@ func newRedisRate(network, addr string, l bench.Limit) *redisRate {
 	}
 }
 
-// Choke implements bench.Limiter.
 func (r *redisRate) Choke(key string) bool {
 	result, err := r.limiter.Allow(context.Background(), key, r.limit)
 	if err != nil {
@@ -90,17 +85,13 @@ func (r *redisRate) Choke(key string) bool {
 	return result.Allowed > 0
 }
 
-// ChokeAll implements bench.Limiter.
 func (r *redisRate) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return r.Choke(key) })
 }
 
-// Counts implements bench.Counter.
 func (r *redisRate) Counts() bench.Counts { return bench.Counts{Unavailable: r.errors.Load()} }
 
-// Close implements bench.Limiter: it stops a Redis of its own as well.
 func (r *redisRate) Close() error {
-	// Errors of the connections no longer matter.
 	_ = r.client.Close()
 	if r.server == nil {
 		return nil

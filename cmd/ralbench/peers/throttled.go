@@ -10,16 +10,14 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// Throttled is github.com/throttled/throttled/v2: NewGCRARateLimiterCtx on
-// memstore.NewCtx, asked by RateLimitCtx, as its README has it, without the HTTP
-// around it. The store keeps the keys in a map under a read-write lock if their number has
-// no bound, which is the faster way. If it may keep fewer than there are, it is told so
-// and gives up the least recently used.
+// Throttled is github.com/throttled/throttled/v2: NewGCRARateLimiterCtx on memstore.NewCtx, asked
+// by RateLimitCtx, as in its README, without HTTP. The store keeps keys for ever in a map under a
+// read-write lock, the faster way. If it may keep fewer keys than there are, it gives up the least
+// recently used.
 //
-// It promises a GCRA and is exact by design: a key's word is swapped if it has not
-// changed. If that fails ten times, RateLimitCtx returns an error instead of an answer.
-// It is taken for a refusal here, as in its own HTTP part, and counted as unavailable.
-// The interval is of whole nanoseconds, rounded up. It keeps keys for ever.
+// It promises a GCRA, exact by design: a key's word is swapped if unchanged. After ten failed swaps
+// RateLimitCtx returns an error. That is a refusal, as in its HTTP part, counted as unavailable.
+// The interval is of whole nanoseconds, rounded up.
 func Throttled() bench.Contender {
 	return bench.Contender{
 		Name:    "throttled",
@@ -51,7 +49,6 @@ type throttledGCRA struct {
 	errors atomic.Int64
 }
 
-// Choke implements bench.Limiter.
 func (t *throttledGCRA) Choke(key string) bool {
 	limited, _, err := t.gcra.RateLimitCtx(context.Background(), key, 1)
 	if err != nil {
@@ -61,10 +58,8 @@ func (t *throttledGCRA) Choke(key string) bool {
 	return !limited
 }
 
-// ChokeAll implements bench.Limiter.
 func (t *throttledGCRA) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return t.Choke(key) })
 }
 
-// Counts implements bench.Counter.
 func (t *throttledGCRA) Counts() bench.Counts { return bench.Counts{Unavailable: t.errors.Load()} }

@@ -8,12 +8,11 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// Uber is go.uber.org/ratelimit, asked by Take, its only call. It is for one key and
-// never refuses: a call that comes too early is put to sleep. So it can only do a
-// workload of one key in which every call passes, and its figures are those of pacing
-// without a map. No burst may pass at its beginning, so a bench.Limit cannot be
-// expressed; it is given the fastest pace it has, which no caller reaches, and as much
-// slack, so that callers that overtake each other do not sleep either.
+// Uber is go.uber.org/ratelimit, asked by Take, its only call. It is for a single key and never
+// refuses: an early call sleeps. It only does workloads of one key that pass every call, to show
+// pacing without a map. It cannot express a bench.Limit, as no burst passes at its beginning. It
+// gets its fastest pace, which no caller reaches, and as much slack, so that callers that overtake
+// each other do not sleep.
 func Uber() bench.Contender {
 	return bench.Contender{
 		Name:    "uber",
@@ -27,7 +26,7 @@ func Uber() bench.Contender {
 	}
 }
 
-// fastest is one call a nanosecond, in which no call fits.
+// fastest is a call a nanosecond, too short for any call.
 const fastest = int(time.Second / time.Nanosecond)
 
 type uber struct {
@@ -35,13 +34,11 @@ type uber struct {
 	ratelimit.Limiter
 }
 
-// Choke implements bench.Limiter.
 func (u uber) Choke(string) bool {
 	u.Take()
 	return true
 }
 
-// ChokeAll implements bench.Limiter.
 func (u uber) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return u.Choke(key) })
 }

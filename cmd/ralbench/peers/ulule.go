@@ -9,18 +9,13 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// Ulule is github.com/ulule/limiter/v3 with its memory store, made by New and
-// asked by Get, as its README has it. It keeps its keys itself, with a prefix
-// that makes a new string of each, in a sync.Map; it is never full. A key leaves
-// when its window is over and the next cleaning comes, every 30 seconds by
-// default, every half idle time if there is one.
+// Ulule is github.com/ulule/limiter/v3 with its memory store, made by New and asked by Get, as in
+// its README. It keeps keys in a sync.Map, without bound. A prefix makes a new string of each. Keys
+// leave at the first cleaning after their window: every 30 seconds, or half the idle time.
 //
-// It counts to Rate.Limit in each Rate.Period, which begins with a key's first call
-// after the last one, under a mutex by key: it promises a fixed window, exact by its
-// own design.
-//
-// It has no Close: the goroutine that cleans ends when the garbage collector
-// finds the store.
+// It promises a fixed window, exact by design. It counts to Rate.Limit in each Rate.Period, under a
+// mutex by key. A period begins with the first call after the last. It has no Close: the goroutine
+// that cleans ends when the store is collected.
 func Ulule() bench.Contender {
 	return bench.Contender{
 		Name:    "ulule",
@@ -50,13 +45,12 @@ type ulule struct {
 	limiter *limiter.Limiter
 }
 
-// Choke implements bench.Limiter. A store in memory has no errors.
+// A store in memory has no errors.
 func (u *ulule) Choke(key string) bool {
 	state, err := u.limiter.Get(context.Background(), key)
 	return err == nil && !state.Reached
 }
 
-// ChokeAll implements bench.Limiter.
 func (u *ulule) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return u.Choke(key) })
 }

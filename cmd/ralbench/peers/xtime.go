@@ -11,27 +11,22 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// golang.org/x/time/rate is a token bucket for one key. It keeps no keys; the three
-// contenders keep a *rate.Limiter for each in the maps that programs use for it. All
-// call Allow, which by its documentation is for dropping calls beyond the limit. None
-// gives up a key, so none can do a table that is full.
+// golang.org/x/time/rate is a token bucket for a single key, with a limit in floating point. The
+// contenders keep a *rate.Limiter for each key, for ever, in the maps that programs use. They call
+// Allow, which its documentation has for dropping calls.
 //
-// A rate.Limiter promises a token bucket and is exact by design, for it counts under a
-// mutex. But it reads the clock before it takes the mutex, and takes the time of the
-// last caller for the time of its state. A caller that was held up in between sets that
-// time back, and what drained since is given again, as long as there are tokens left
-// for the caller to pass by its old time. How much that is depends on the machine, and
-// the audit shows it: nothing on a quiet one, a third too many in one run on a busy one.
-//
-// Its limit is a bench.Limit in floating point.
+// A rate.Limiter promises a token bucket, exact by design, since it counts under a mutex. But it
+// reads the clock before the mutex, and takes the last caller's time for its state's. A caller held
+// up in between sets that time back. Units drained since are given again, while tokens are left for
+// the caller at its old time. The audit shows how many: none on a quiet machine, a third too many
+// in a run on a busy machine.
 const xtimeNote = "gives again what drained while a caller was held up, if many ask for one key"
 
 func newXTime(l bench.Limit) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(float64(l.Count)/l.Per.Seconds()), whole(l.Capacity))
 }
 
-// xtime returns a contender that keeps limiters of x/time/rate in some map. New makes it
-// for a limit.
+// xtime returns a contender that keeps limiters of x/time/rate in a map.
 func xtime(name, about string, make func(bench.Limit) bench.Limiter) bench.Contender {
 	return bench.Contender{
 		Name: name, About: "golang.org/x/time/rate, one a key in " + about,
@@ -40,8 +35,8 @@ func xtime(name, about string, make func(bench.Limit) bench.Limiter) bench.Conte
 	}
 }
 
-// XTimeXsync is x/time/rate by key in an xsync MapOf. Known keys are loaded without a
-// lock; a new one is stored by LoadOrStore, so that all callers get the same limiter.
+// XTimeXsync is x/time/rate by key in an xsync MapOf. Known keys are loaded without a lock;
+// LoadOrStore gives all callers of a new key the same limiter.
 func XTimeXsync() bench.Contender {
 	return xtime("x/time+xsync", "an xsync MapOf", func(l bench.Limit) bench.Limiter {
 		return &xtimeXsync{limit: l, keys: xsync.NewMapOf[string, *rate.Limiter]()}
@@ -54,7 +49,6 @@ type xtimeXsync struct {
 	keys  *xsync.MapOf[string, *rate.Limiter]
 }
 
-// Choke implements bench.Limiter.
 func (x *xtimeXsync) Choke(key string) bool {
 	l, known := x.keys.Load(key)
 	if !known {
@@ -63,13 +57,12 @@ func (x *xtimeXsync) Choke(key string) bool {
 	return l.Allow()
 }
 
-// ChokeAll implements bench.Limiter.
 func (x *xtimeXsync) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
 }
 
-// XTimeSyncMap is x/time/rate by key in a sync.Map, from the standard library and its
-// extensions: Load first, because it needs no new limiter, then LoadOrStore.
+// XTimeSyncMap is x/time/rate by key in a sync.Map: Load first, since it needs no new limiter, then
+// LoadOrStore.
 func XTimeSyncMap() bench.Contender {
 	return xtime("x/time+sync.Map", "a sync.Map", func(l bench.Limit) bench.Limiter { return &xtimeSyncMap{limit: l} })
 }
@@ -80,7 +73,6 @@ type xtimeSyncMap struct {
 	keys  sync.Map // of *rate.Limiter
 }
 
-// Choke implements bench.Limiter.
 func (x *xtimeSyncMap) Choke(key string) bool {
 	l, known := x.keys.Load(key)
 	if !known {
@@ -89,13 +81,12 @@ func (x *xtimeSyncMap) Choke(key string) bool {
 	return l.(*rate.Limiter).Allow()
 }
 
-// ChokeAll implements bench.Limiter.
 func (x *xtimeSyncMap) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
 }
 
-// XTimeMutex is x/time/rate by key in a plain map under one mutex, as in tutorials. The
-// mutex is held for the map only; each limiter has its own.
+// XTimeMutex is x/time/rate by key in a map under a mutex, as in tutorials. The mutex is held only
+// for the map; each limiter has its own.
 func XTimeMutex() bench.Contender {
 	return xtime("x/time+mutex", "a map under a mutex", func(l bench.Limit) bench.Limiter {
 		return &xtimeMutex{limit: l, keys: make(map[string]*rate.Limiter)}
@@ -109,7 +100,6 @@ type xtimeMutex struct {
 	keys  map[string]*rate.Limiter
 }
 
-// Choke implements bench.Limiter.
 func (x *xtimeMutex) Choke(key string) bool {
 	x.mu.Lock()
 	l, known := x.keys[key]
@@ -121,13 +111,12 @@ func (x *xtimeMutex) Choke(key string) bool {
 	return l.Allow()
 }
 
-// ChokeAll implements bench.Limiter.
 func (x *xtimeMutex) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
 }
 
-// xtimeReserve is x/time/rate by key in an xsync MapOf, by Reserve and Cancel. A
-// reservation whose time has come gives nothing back: its Cancel returns at once.
+// xtimeReserve uses Reserve and Cancel. The Cancel of a reservation whose time has come gives
+// nothing back.
 func xtimeReserve() bench.Contender {
 	c := xtime("x/time Reserve", "an xsync MapOf, by Reserve and Cancel", func(l bench.Limit) bench.Limiter {
 		return xtimeReserver{newByKey(func() *rate.Limiter { return newXTime(l) })}
@@ -138,7 +127,6 @@ func xtimeReserve() bench.Contender {
 
 type xtimeReserver struct{ byKey[*rate.Limiter] }
 
-// Choke implements bench.Limiter.
 func (x xtimeReserver) Choke(key string) bool {
 	r := x.of(key).Reserve()
 	ok := r.OK()
@@ -146,12 +134,10 @@ func (x xtimeReserver) Choke(key string) bool {
 	return ok
 }
 
-// ChokeAll implements bench.Limiter.
 func (x xtimeReserver) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
 }
 
-// xtimeWait is x/time/rate by key in an xsync MapOf, by Wait.
 func xtimeWait() bench.Contender {
 	c := xtime("x/time Wait", "an xsync MapOf, by Wait that need not wait", func(l bench.Limit) bench.Limiter {
 		return xtimeWaiter{newByKey(func() *rate.Limiter { return newXTime(l) })}
@@ -162,17 +148,14 @@ func xtimeWait() bench.Contender {
 
 type xtimeWaiter struct{ byKey[*rate.Limiter] }
 
-// Choke implements bench.Limiter.
 func (x xtimeWaiter) Choke(key string) bool { return x.of(key).Wait(context.Background()) == nil }
 
-// ChokeAll implements bench.Limiter.
 func (x xtimeWaiter) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
 }
 
-// xtimeTwice is two limiters of x/time/rate by key in an xsync MapOf, under one lock: the
-// workload's limit, and one that never refuses. It looks at both before it takes, because
-// what Allow has taken does not come back.
+// xtimeTwice is two limiters by key under one lock: the workload's, and one that never refuses. It
+// checks both before it takes, because Allow cannot give back.
 func xtimeTwice() bench.Contender {
 	return bench.Contender{
 		Name: "x/time twice", About: "two golang.org/x/time/rate under one mutex, a pair a key in an xsync MapOf",
@@ -202,10 +185,8 @@ func (p *xtimePair) allow() bool {
 
 type xtimePairs struct{ byKey[*xtimePair] }
 
-// Choke implements bench.Limiter.
 func (x xtimePairs) Choke(key string) bool { return x.of(key).allow() }
 
-// ChokeAll implements bench.Limiter.
 func (x xtimePairs) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
 }
