@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 )
 
-// maxAnswer bounds what is read of an answer, in bytes.
+// maxAnswer bounds an answer, in bytes.
 const maxAnswer = 16 << 20
 
 // client asks a handler of package inspect.
@@ -38,7 +38,6 @@ func newClient(at string) (*client, error) {
 	return &client{base, &http.Client{Timeout: 10 * time.Second}}, nil
 }
 
-// get reads the JSON at a path below the page into a value.
 func (c *client) get(ctx context.Context, path string, query url.Values, to any) (err error) {
 	at := c.base.JoinPath(path)
 	at.RawQuery = query.Encode()
@@ -68,7 +67,6 @@ func (c *client) get(ctx context.Context, path string, query url.Values, to any)
 	return nil
 }
 
-// view is what there is to see at one moment.
 type view struct {
 	overview      pagejson.Overview
 	chosen        string // the limit that the lists are of, or "" if none has lists

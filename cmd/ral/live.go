@@ -19,7 +19,7 @@ func watch(ctx context.Context, c *client, s settings, out io.Writer, more ...te
 	return err
 }
 
-// screen is what the terminal shows. One look is under way at a time.
+// screen is the terminal's content. One look is under way at a time.
 type screen struct {
 	ctx      context.Context
 	client   *client
@@ -32,7 +32,6 @@ type screen struct {
 	again         bool // look once more as soon as the look under way has ended
 }
 
-// Messages of the screen, beside the terminal's.
 type (
 	looked struct { // the end of a look
 		view view
@@ -41,10 +40,8 @@ type (
 	due struct{} // it is time for the next look
 )
 
-// Init implements tea.Model.
 func (s *screen) Init() tea.Cmd { return s.look() }
 
-// look starts a look, unless one is under way.
 func (s *screen) look() tea.Cmd {
 	if s.looking {
 		s.again = true
@@ -58,7 +55,6 @@ func (s *screen) look() tea.Cmd {
 	}
 }
 
-// Update implements tea.Model.
 func (s *screen) Update(m tea.Msg) (tea.Model, tea.Cmd) {
 	switch m := m.(type) {
 	case tea.WindowSizeMsg:
@@ -87,7 +83,6 @@ func (s *screen) Update(m tea.Msg) (tea.Model, tea.Cmd) {
 	return s, nil
 }
 
-// choose goes on to another limit.
 func (s *screen) choose(step int) tea.Cmd {
 	all := s.view.overview.Limits
 	if len(all) == 0 {
@@ -105,7 +100,6 @@ func (s *screen) choose(step int) tea.Cmd {
 	return s.look()
 }
 
-// View implements tea.Model.
 func (s *screen) View() tea.View {
 	v := tea.NewView(s.text())
 	v.AltScreen = true
@@ -113,7 +107,6 @@ func (s *screen) View() tea.View {
 	return v
 }
 
-// text is what the screen shows: at most its height in lines.
 func (s *screen) text() string {
 	text := "Looking.\n"
 	if s.view.overview.Limits != nil {

@@ -38,7 +38,6 @@ most and those that are refused most.
 
 `
 
-// settings are those of one run of top.
 type settings struct {
 	url   string
 	limit string
@@ -70,10 +69,10 @@ func run(ctx context.Context, args []string, out, problems io.Writer) error {
 	return watch(ctx, c, s, out)
 }
 
-// mostLooks bounds how often -once asks for a list that is pending: for about a minute.
+// mostLooks bounds the looks of -once at a pending list, for about a minute.
 const mostLooks = 240
 
-// once writes one view as text. A list that is pending is asked for again.
+// once writes one view as text. It asks again for a pending list.
 func once(ctx context.Context, c *client, s settings, out io.Writer) error {
 	for range mostLooks {
 		v, err := c.look(ctx, s.limit, s.rows)
@@ -93,7 +92,6 @@ func once(ctx context.Context, c *client, s settings, out io.Writer) error {
 	return fmt.Errorf("top: the keys are still being gone through after %d looks: try again later", mostLooks)
 }
 
-// parse reads the command line.
 func parse(args []string, problems io.Writer) (s settings, err error) {
 	flags := flag.NewFlagSet("ral top", flag.ContinueOnError)
 	flags.SetOutput(problems)

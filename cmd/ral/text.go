@@ -60,9 +60,8 @@ func (v view) text(width, height int) string {
 	return strings.Join(lines, "\n")
 }
 
-// fit returns the view with as many limits and rows as have room in so many lines. Each list gets half of
-// the lines that the limits leave, or more if the other list is shorter. Of the limits those near the
-// chosen one stay.
+// fit returns the view with the limits and rows that fit in so many lines. Each list gets half of
+// the lines, or more if the other is shorter. Limits near the chosen one stay.
 func (v view) fit(height int) view {
 	const (
 		head      = 3 // lines before the limits
@@ -84,7 +83,6 @@ func (v view) fit(height int) view {
 	return v
 }
 
-// limit returns the row of a limit.
 func (v view) limit(l *pagejson.LimitSummary) []string {
 	row := []string{" ", printable(l.Name), printable(l.Policy), "-", "-", "-", "ok"}
 	if l.Name == v.chosen {
@@ -109,7 +107,7 @@ type table [][]string
 // narrowest is the least width to which a column of text is cut.
 const narrowest = 8
 
-// write writes the table. If it is wider than width, which is not 0, its widest columns of text are cut.
+// write writes the table. Its widest columns of text are cut to the width, unless 0.
 func (t table) write(b *strings.Builder, width int) {
 	widths := make([]int, len(t[0]))
 	right := make([]bool, len(t[0]))
@@ -156,10 +154,9 @@ func sum(all []int) (n int) {
 	return n
 }
 
-// longestName bounds the width of a key.
 const longestName = 48
 
-// named returns what a row is called: its key, or the beginning of its ID.
+// named returns a row's key, or the beginning of its ID.
 func named(r *pagejson.Row) string {
 	if r.Key == "" {
 		return "#" + printable(r.ID[:min(len(r.ID), 12)])
@@ -167,7 +164,7 @@ func named(r *pagejson.Row) string {
 	return runewidth.Truncate(printable(r.Key), longestName, "…")
 }
 
-// printable returns a text without what a terminal might take for a command.
+// printable replaces characters that a terminal might take for a command.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -194,7 +191,6 @@ func rate(perSecond float64) string {
 	return fmt.Sprintf("%.0f", perSecond)
 }
 
-// seconds writes a time with two or three digits.
 func seconds(s float64) string {
 	switch {
 	case s <= 0:
@@ -218,7 +214,7 @@ func blocked(r *pagejson.Row) string {
 	return "for " + seconds(r.Blocked)
 }
 
-// age says how old a list is, if it is a second or more, or that there is none yet.
+// age tells the age of a list of a second or more, or that it is pending.
 func age(l *pagejson.List) string {
 	switch {
 	case l.Pending:
@@ -229,7 +225,7 @@ func age(l *pagejson.List) string {
 	return ""
 }
 
-// returns says after which time the next unit of a key returns.
+// returns tells after which time the next unit of a key returns.
 func returns(r *pagejson.Row) string {
 	if r.Returns < 0 {
 		return "never"

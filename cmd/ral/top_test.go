@@ -68,7 +68,6 @@ func start(t *testing.T, config inspect.Config) stage {
 	return s
 }
 
-// load has one key owe most, and another one refused most.
 func (s stage) load() {
 	s.api.Take("glutton", 10)
 	for range 300 {
@@ -129,8 +128,6 @@ func TestHashedKeysStayHashed(t *testing.T) {
 	assert.Contains(t, text, "keys shown as hashes")
 }
 
-// A terminal takes nothing of a name or a key for a command.
-//
 // Promise: No control character of a key or a server reaches the terminal.
 func TestTextHasNoControlCharacters(t *testing.T) {
 	s := start(t, inspect.Config{ShowKeys: true})
@@ -147,7 +144,6 @@ func TestTextHasNoControlCharacters(t *testing.T) {
 	clean(text)
 	assert.Contains(t, text, "日本語xxx")
 
-	// Nor does it of a server that is none of package inspect's.
 	hostile := view{chosen: "\x1b[31m", overview: pagejson.Overview{Limits: []pagejson.LimitSummary{{Name: "\x1b[31m", Policy: "\x9b", Health: "\r\n\x07"}}}}
 	hostile.owed = pagejson.List{Limit: "x", Rows: []pagejson.Row{{ID: "\x1b\x1b", Share: 1e300}, {Key: "\x1b[0m"}, {}}}
 	hostile.refused = pagejson.List{Rows: []pagejson.Row{{}}}
@@ -198,7 +194,7 @@ func TestFaultsAreTold(t *testing.T) {
 	require.ErrorIs(t, run(t.Context(), []string{"help"}, io.Discard, io.Discard), flag.ErrHelp)
 }
 
-// do runs a command of the screen and everything that follows from it, except pauses.
+// do runs a command of the screen and its consequences, except pauses.
 func do(s *screen, c tea.Cmd) (quit bool) {
 	if c == nil {
 		return false
@@ -262,7 +258,7 @@ func TestScreenFollowsKeysAndTime(t *testing.T) {
 	send(press("k"))
 	assert.Equal(t, "api", s.view.chosen)
 
-	// The lists are those of now.
+	// The lists are current.
 	st.api.Take("late", 9)
 	assert.NotContains(t, s.text(), "late")
 	for !strings.Contains(s.text(), "late") { // the handler serves the same list again for a while
@@ -270,7 +266,6 @@ func TestScreenFollowsKeysAndTime(t *testing.T) {
 		send(due{})
 	}
 
-	// While a look is under way another one is put off, not lost.
 	look := s.look()
 	_, none := s.Update(press("down"))
 	assert.Nil(t, none)
@@ -285,7 +280,6 @@ func TestScreenFollowsKeysAndTime(t *testing.T) {
 		assert.LessOrEqual(t, len([]rune(line)), 30)
 	}
 
-	// A look that fails leaves what was there.
 	c.base.Path = "/gone/"
 	send(due{})
 	assert.Contains(t, s.text(), "404")
@@ -293,8 +287,7 @@ func TestScreenFollowsKeysAndTime(t *testing.T) {
 	assert.True(t, send(press("q")))
 }
 
-// Whatever the size of the terminal, both lists have rows, the chosen limit is shown, and long keys
-// and names leave room for the figures and the blocks beside them.
+// Both lists have rows, the chosen limit is shown, and figures have room beside long keys.
 func TestTextFitsTheTerminal(t *testing.T) {
 	const long = "customer-0123456789-0123456789-0123456789-01"
 	v := view{chosen: "limit-9", owed: pagejson.List{Limit: "limit-9"}, refused: pagejson.List{Limit: "limit-9"}}
@@ -333,12 +326,11 @@ func TestTextFitsTheTerminal(t *testing.T) {
 			assert.Contains(t, text, "1 shown")
 		}
 	}
-	// A list that is short leaves its lines to the other.
 	v.owed.Rows = v.owed.Rows[:1]
 	assert.Equal(t, 9, strings.Count(v.text(80, 30), "\nr"))
 }
 
-// lists serves one limit, whose list of keys that owe is what owed returns, by how often it was asked.
+// lists serves a limit. owed returns its list by the number of calls.
 func lists(t *testing.T, owed func(asked int32) pagejson.List) (url string, asked *atomic.Int32) {
 	asked = &atomic.Int32{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -355,7 +347,7 @@ func lists(t *testing.T, owed func(asked int32) pagejson.List) (url string, aske
 	return server.URL, asked
 }
 
-// A list that takes long is told of, and is waited for if the program looks once.
+// A pending list is reported, and awaited by -once.
 func TestListsThatTakeLong(t *testing.T) {
 	url, asked := lists(t, func(asked int32) pagejson.List {
 		return pagejson.List{Limit: "api", Total: 1, Age: 75, Pending: asked < 4}
@@ -371,7 +363,6 @@ func TestListsThatTakeLong(t *testing.T) {
 	assert.Equal(t, int32(4), asked.Load())
 }
 
-// -once ends although a list stays pending, and ends quietly when it is interrupted.
 func TestOnceEnds(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	url, asked := lists(t, func(asked int32) pagejson.List {
@@ -389,7 +380,6 @@ func TestOnceEnds(t *testing.T) {
 	assert.Empty(t, out.String())
 }
 
-// A terminal program shows the lists until its context ends.
 func TestWatchShowsTheListsAndEnds(t *testing.T) {
 	st := start(t, inspect.Config{ShowKeys: true})
 	st.load()
@@ -415,7 +405,6 @@ func TestWatchShowsTheListsAndEnds(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// The time between two looks is that of the settings.
 func TestLooksAreSpaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &screen{ctx: t.Context(), settings: settings{every: 3 * time.Second}}

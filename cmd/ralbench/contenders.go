@@ -10,8 +10,8 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
-// rals returns Ral, and beside it Ral by package time's clock if that is not the default
-// here. Goals and verdict are about the first.
+// rals returns Ral, also by package time's clock if that is not the default. Goals and verdict are
+// about the first.
 func rals() []bench.Contender {
 	if bench.ReadsCounter() {
 		return []bench.Contender{bench.Ral(), bench.RalPackageTime()}
@@ -19,12 +19,12 @@ func rals() []bench.Contender {
 	return []bench.Contender{bench.Ral()}
 }
 
-// always returns what is measured in any case: the yardsticks, and Ral itself.
+// always returns the yardsticks and Ral.
 func always() []bench.Contender {
 	return append([]bench.Contender{bench.Floor(), bench.XsyncMap()}, rals()...)
 }
 
-// peerNames returns the names of all peers, those of the other limits and verbs last.
+// peerNames returns the names of all peers, other limits and verbs last.
 func peerNames() (names []string) {
 	for _, c := range append(candidates(), peers.Calls()...) {
 		if name := flagName(c.Name); !slices.Contains(names, name) {
@@ -34,31 +34,28 @@ func peerNames() (names []string) {
 	return names
 }
 
-// candidates returns what Ral may be measured beside, the nearest first. Redis is among
-// them even if it is not installed; see present.
+// candidates returns the peers, the nearest first, with Redis even if not installed.
 func candidates() []bench.Contender {
 	server, _ := redisd.Find("")
 	return append(peers.All(), bench.RalQueued(), peers.Redis(server))
 }
 
-// contenders returns everything that can be measured side by side.
 func contenders() []bench.Contender { return append(always(), candidates()...) }
 
-// flagName returns a contender's name as it is written on the command line.
+// flagName returns a contender's name for the command line.
 func flagName(name string) string {
 	return strings.ToLower(strings.ReplaceAll(strings.TrimSpace(name), " ", "-"))
 }
 
-// Names that stand for several peers.
 const (
 	allPeers = "all"
 	noPeers  = "none"
 )
 
-// choose returns what is measured in any case, the peers of these names, and the rows of
-// the workloads of calls. Without names the peers are the nearest, or all with full. The
-// error names an unknown peer and the known ones, or one that is not installed. missing are
-// peers that are left out because they are not installed.
+// choose returns the yardsticks and Ral, the peers of these names, and the rows of the workloads of
+// calls. Without names the peers are the nearest, or all with full. The error lists an unknown peer
+// and the known ones, or a peer not installed. missing are peers left out because they are not
+// installed.
 func choose(names []string, full bool, workloads []bench.Workload) (chosen []bench.Contender, missing []string, err error) {
 	given := map[string]bool{}
 	for _, name := range names {

@@ -23,20 +23,18 @@ func (s settings) read() (*report.Document, error) {
 	return &d, nil
 }
 
-// outputs are what a run is written to, apart from the terminal.
+// outputs are the targets of a run other than the terminal.
 type outputs struct {
 	jsonToStdout bool
 	goals        bool // only the goals are for people to read
 	files        []output
 }
 
-// output is a file with what writes it.
 type output struct {
 	*os.File
 	write func(io.Writer, report.Document) error
 }
 
-// create opens the files that the flags name.
 func (s settings) create() (outputs, error) {
 	o := outputs{jsonToStdout: s.json == "-", goals: s.goals}
 	for _, f := range []struct {
@@ -59,8 +57,7 @@ func (s settings) create() (outputs, error) {
 	return o, nil
 }
 
-// write writes the document everywhere. A failure of one output does not stop the
-// others.
+// write writes all outputs, even if some fail.
 func (o outputs) write(d report.Document, stdout, stderr io.Writer) error {
 	var failures []error
 	people, show := stdout, terminal.Write

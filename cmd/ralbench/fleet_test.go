@@ -105,7 +105,6 @@ func TestRunOfFleetMode(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(shown), `id="fleet"`)
 
-	// Without measuring, the same comes of it.
 	var later bytes.Buffer
 	require.Equal(t, exitOK, execute(t.Context(), []string{file}, &later, &stderr))
 	_, goals, _ := strings.Cut(table, "\ngoals: ")

@@ -15,8 +15,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/terminal"
 )
 
-// FuzzFlags reads any command line: it is refused with an error that says why, or the
-// settings are within what the flags accept.
+// FuzzFlags parses command lines: the result is an error or within the accepted bounds.
 func FuzzFlags(f *testing.F) {
 	for _, line := range []string{
 		"", "-h", "-full -html x", "-duration 2s -rounds 7 -cpu 1,3 -scale 0.5 -workloads zipf,hot-pass", "-json -budget 0",
@@ -47,8 +46,7 @@ func FuzzFlags(f *testing.F) {
 	})
 }
 
-// FuzzDocument reads any file as that of an earlier run: it is refused with an error, or
-// can be shown and drawn, and read again as it is written.
+// FuzzDocument reads files: the result is an error, or can be shown and read again.
 func FuzzDocument(f *testing.F) {
 	for _, name := range []string{"report.json"} {
 		content, err := os.ReadFile(filepath.Join("testdata", name))

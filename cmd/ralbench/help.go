@@ -14,7 +14,6 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/terminal"
 )
 
-// help writes an explanation of the command.
 func help(w io.Writer) {
 	fmt.Fprint(w, `ralbench measures Ral on this machine beside other limiters, and audits whether
 each keeps its promise.
@@ -142,15 +141,13 @@ Examples:
 `)
 }
 
-// width is the most columns of a line of help.
 const width = 80
 
-// describe writes a name, padded to so many columns, and beside it what it is.
+// describe writes a padded name and its description.
 func describe(w io.Writer, columns int, name, about string) {
 	fmt.Fprint(w, terminal.Wrapped(fmt.Sprintf("  %-*s  ", columns, name), about, width))
 }
 
-// fullTime returns the estimated time of -full on this machine.
 func fullTime() string {
 	s, err := parse([]string{"-full"})
 	if err != nil {

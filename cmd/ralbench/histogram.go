@@ -8,8 +8,8 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// histogram keeps latencies from 1 ns to a minute with three digits, so that those below
-// 2 µs are kept exactly. Longer ones count as a minute.
+// histogram keeps latencies from 1 ns to a minute with three digits, exact below 2 µs. Longer ones
+// count as a minute.
 type histogram struct{ h *hdrhistogram.Histogram }
 
 const longest = time.Minute
@@ -18,18 +18,14 @@ func newHistogram() bench.Recorder {
 	return &histogram{hdrhistogram.New(1, int64(longest), 3)}
 }
 
-// Record implements bench.Recorder.
 func (h *histogram) Record(d time.Duration) {
 	_ = h.h.RecordValue(int64(min(max(d, 0), longest))) // the range is kept: no error
 }
 
-// Add implements bench.Recorder.
 func (h *histogram) Add(other bench.Recorder) { h.h.Merge(other.(*histogram).h) }
 
-// Reset implements bench.Recorder.
 func (h *histogram) Reset() { h.h.Reset() }
 
-// Latency implements bench.Recorder.
 func (h *histogram) Latency() bench.Latency {
 	at := func(percent float64) time.Duration { return time.Duration(h.h.ValueAtQuantile(percent)) }
 	return bench.Latency{

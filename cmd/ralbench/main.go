@@ -1,14 +1,11 @@
-// Command ralbench measures Ral on this machine beside other limiters, and audits
-// what each lets pass.
-//
-// Run it with -h for the workloads, the columns and the flags:
+// Command ralbench measures Ral on this machine beside other limiters, and audits their admitted
+// calls. Run it with -h for the workloads, the columns and the flags:
 //
 //	go run ./cmd/ralbench -h
 //
-// Package bench measures, and peers drives the other limiters; fleetbench does both for
-// fleet mode, and servebench measures rald beside other servers. report works out what there is
-// to show, terminal and page show it. This package reads the flags and puts them together.
-// Start reading at [execute].
+// Package bench measures, and peers drives the other limiters. fleetbench does both for fleet mode;
+// servebench measures rald beside other servers. report evaluates a run, terminal and page show it.
+// This package reads the flags. Start reading at [execute].
 package main
 
 import (
@@ -28,7 +25,6 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
-// Exit codes.
 const (
 	exitOK          = 0
 	exitFailed      = 1
@@ -74,7 +70,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 	}
 
-	// Read and opened first: a file of no use should not cost a run.
+	// Read and opened first: a useless file should not cost a run.
 	shown, err := s.read()
 	var out outputs
 	if err == nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/terminal"
 )
 
-// measure measures what the settings say and adds it to the document. redis is the
-// server that fleet mode starts.
+// measure adds the measurements to the document. redis is the server that fleet mode starts.
 func (s settings) measure(ctx context.Context, d *report.Document, redis string, show *terminal.Progress) (err error) {
 	switch {
 	case s.fleet:
@@ -33,7 +32,6 @@ func (s settings) measure(ctx context.Context, d *report.Document, redis string,
 	return err
 }
 
-// record returns the settings as they are written down beside the figures.
 func (s settings) record() report.Settings {
 	var names []string
 	for _, c := range s.contenders {
@@ -47,7 +45,6 @@ func (s settings) record() report.Settings {
 	}
 }
 
-// progress returns the progress of a run with these settings.
 func (s settings) progress(out io.Writer) *terminal.Progress {
 	parts := len(s.workloads) * len(s.cpus)
 	if s.fleet {
@@ -63,7 +60,6 @@ func (s settings) progress(out io.Writer) *terminal.Progress {
 	return terminal.NewProgress(out, parts, len(s.cpus) > 1, most)
 }
 
-// options returns the settings as package bench takes them.
 func (s settings) options(show *terminal.Progress) bench.Options {
 	return bench.Options{
 		Duration:    s.duration,
@@ -76,7 +72,7 @@ func (s settings) options(show *terminal.Progress) bench.Options {
 	}
 }
 
-// Usable shares are measured under these limits, under the small one with -full only.
+// The small limit is for -full only.
 var (
 	shareLimit      = bench.Limit{Capacity: 1000, Count: 1000, Per: time.Second}
 	smallShareLimit = bench.Limit{Capacity: 50, Count: 50, Per: time.Second}
@@ -85,7 +81,6 @@ var (
 // memoryKeys is the number of keys that memory in Redis is measured with.
 const memoryKeys = 10_000
 
-// fleetOptions returns the settings as package fleetbench takes them.
 func (s settings) fleetOptions(redis string, show *terminal.Progress) fleetbench.Options {
 	o := fleetbench.Options{
 		Server: redis, Workloads: s.workloads, Bench: s.options(show),

@@ -20,7 +20,6 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
 
-// quick makes a run of all workloads last some seconds.
 var quick = []string{"-scale", "0.001", "-duration", "2ms", "-rounds", "2"}
 
 func TestRunOfAllWorkloads(t *testing.T) {
@@ -97,7 +96,6 @@ func TestRunOfAllPeersAndSomeValuesOfGOMAXPROCS(t *testing.T) {
 	assert.Contains(t, table, "heap of 1,000 keys without the 20,000 bytes of their names")
 }
 
-// A Redis that was started is stopped, however the run ends.
 func TestInterruptedRunStopsItsRedis(t *testing.T) {
 	here, _, err := choose([]string{allPeers}, false, nil)
 	require.NoError(t, err)
@@ -160,7 +158,7 @@ func TestUnwritableFileCostsNoRun(t *testing.T) {
 
 func TestInterruptedRunShowsItsFigures(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	// interrupt interrupts a run that takes a minute after some time.
+	// interrupt interrupts a run of a minute after some time.
 	interrupt := func(after time.Duration) {
 		ctx, cancel := context.WithTimeout(t.Context(), after) // wall: doubled until there is something to show
 		defer cancel()
@@ -172,7 +170,6 @@ func TestInterruptedRunShowsItsFigures(t *testing.T) {
 		assert.NotContains(t, stdout.String(), "uniform:")
 	}
 	const nothing = "Nothing was measured"
-	// A busy machine takes longer until there is something to show.
 	after := 300 * time.Millisecond
 	for interrupt(after); strings.Contains(stdout.String(), nothing); interrupt(after) {
 		after *= 2

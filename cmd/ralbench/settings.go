@@ -18,7 +18,6 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 )
 
-// settings holds the values of the flags.
 type settings struct {
 	duration   time.Duration
 	rounds     int
@@ -57,12 +56,11 @@ const (
 	fleetShare, fleetFullShare       = 15 * time.Second, 30 * time.Second
 	minShare, maxShare               = 100 * time.Millisecond, time.Hour
 
-	// With -serve a turn is a run of a load generator.
 	serveDuration, serveFullDuration = time.Second, 3 * time.Second
 )
 
-// parse reads the flags. The error is flag.ErrHelp, or names the flag, the value
-// and what is accepted.
+// parse reads the flags. The error is flag.ErrHelp, or names the flag, its value and the accepted
+// values.
 func parse(args []string) (settings, error) {
 	s := settings{duration: defaultDuration, rounds: defaultRounds, cpus: []int{runtime.GOMAXPROCS(0)}, scale: defaultScale}
 	var names, chosen []string
@@ -147,7 +145,6 @@ func parse(args []string) (settings, error) {
 
 // complete fills in the flags that were not given.
 func (s *settings) complete(given map[string]bool, names, chosen []string) (err error) {
-	// The defaults of a run in this process, without -full and with it.
 	durations, budget, standard := [2]time.Duration{defaultDuration, fullDuration}, defaultBudget, bench.All
 	shares, rounds := [2]time.Duration{}, [2]int{defaultRounds, fullRounds}
 	switch {
@@ -212,8 +209,8 @@ func (s *settings) complete(given map[string]bool, names, chosen []string) (err 
 	return nil
 }
 
-// shown returns the argument that is no flag: the run to show. Flags about measuring are
-// an error beside it.
+// shown returns the run to show, an argument that is no flag. Flags about measuring are errors
+// then.
 func shown(f *flag.FlagSet) (file string, err error) {
 	if f.NArg() > 1 {
 		return "", fmt.Errorf("argument %q: ralbench takes only flags, and after them one file that ralbench -json has written", f.Arg(1))
@@ -228,8 +225,7 @@ func shown(f *flag.FlagSet) (file string, err error) {
 	return f.Arg(0), err
 }
 
-// withFile writes -json without a file as -json=-, so that the file may be left
-// out.
+// withFile writes -json without a file as -json=-.
 func withFile(args []string) []string {
 	var out []string
 	for i, arg := range args {
@@ -241,7 +237,6 @@ func withFile(args []string) []string {
 	return out
 }
 
-// whole reads a number from 1 to most, and reports whether it is one.
 func whole(v string, most int, to *int) bool {
 	n, err := strconv.Atoi(v)
 	*to = n

@@ -66,7 +66,6 @@ func TestFullMeansEverythingUnlessOtherFlagsSayLess(t *testing.T) {
 	assert.Empty(t, s.missing)
 }
 
-// withAlways returns the names of what is measured in any case, and then those of the peers.
 func withAlways(peers ...string) []string {
 	names := []string{"floor", "xsync map", "Ral"}
 	if bench.ReadsCounter() {
@@ -75,7 +74,7 @@ func withAlways(peers ...string) []string {
 	return append(names, peers...)
 }
 
-// general returns the names of the contenders that are not made for certain workloads.
+// general returns the contenders not made for certain workloads.
 func general(s settings) (names []string) {
 	for _, c := range s.contenders {
 		if c.For == nil {
@@ -131,7 +130,6 @@ func TestGoalsNeedOnlyTheirWorkloads(t *testing.T) {
 	assert.Equal(t, defaultBudget, s.budget)
 }
 
-// withoutRedis hides an installed redis-server, withRedis pretends that there is one.
 func withoutRedis(t *testing.T) { t.Setenv("PATH", t.TempDir()) }
 
 func withRedis(t *testing.T) {

@@ -16,9 +16,9 @@ import (
 	"github.com/ral-limiter/ral/single"
 )
 
-// What docs/choosing.md puts beside a line of x/time/rate does the same, at any time and
-// for any number of units: it is admitted alike, and delayed alike to a microsecond, as
-// package rate counts in floating point.
+// Lines that docs/choosing.md pairs with x/time/rate do the same, at any time and for any number of
+// units. Calls are admitted alike, and delayed alike to a microsecond, as package rate counts in
+// floating point.
 func TestSwitchFromRate(t *testing.T) {
 	for name, limits := range map[string]struct {
 		rate   *rate.Limiter
@@ -77,10 +77,9 @@ func TestSwitchFromRate(t *testing.T) {
 	}
 }
 
-// Where they differ, it is as docs/choosing.md says.
 func TestDifferencesFromRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// What was used is kept, and not what is left.
+		// The used units are kept, not the rest.
 		x, l := rate.NewLimiter(1, 10), single.MustNew(policy.Funnel(10, 1, time.Second))
 		require.True(t, x.AllowN(time.Now(), 8))
 		require.True(t, l.Take(8).Allowed)
@@ -89,7 +88,7 @@ func TestDifferencesFromRate(t *testing.T) {
 		assert.InDelta(t, 2, x.Tokens(), 0)
 		assert.EqualValues(t, 12, l.Peek().Remaining)
 
-		// After its time a reservation gives back what has not drained.
+		// After its time a reservation gives back units that have not drained.
 		x, l = rate.NewLimiter(1, 10), single.MustNew(policy.Funnel(10, 1, time.Second))
 		before, r := x.ReserveN(time.Now(), 8), l.Reserve(8, math.MaxInt64)
 		time.Sleep(time.Second)

@@ -20,16 +20,14 @@ import (
 	"github.com/ral-limiter/ral/single"
 )
 
-// BenchmarkSingle measures the verbs of package single beside those of x/time/rate, and of
-// an engine with one key:
+// BenchmarkSingle measures package single beside x/time/rate and an engine with one key:
 //
 //	go test -C cmd/ralbench -run '^$' -bench Single -cpu 1,2 -benchtime 300x
 //
-// With -cpu 2, two goroutines share one limit. The contenders take turns, a few
-// milliseconds each, so that a busy machine disturbs all of them. The figures are medians
-// of the turns, in nanoseconds of the whole process's processor time for a call, and
-// beside x/time/rate's. Package rate reads the clock itself for Allow and Wait, and is
-// given time.Now() for the others.
+// With -cpu 2, two goroutines share a limit. Contenders take turns of a few milliseconds, so that
+// disturbances meet all. The figures are medians over the turns: the process's processor time of a
+// call in nanoseconds, and relative to x/time/rate. Package rate reads the clock for Allow and
+// Wait, and gets time.Now() for the others.
 func BenchmarkSingle(b *testing.B) {
 	const count = 500_000_000 // a unit drains in 2 ns: the limit is never reached
 	ample := policy.Must(policy.Funnel(count, count, time.Second))
@@ -50,7 +48,7 @@ func BenchmarkSingle(b *testing.B) {
 	x, xUsed := rate.NewLimiter(count, count), rate.NewLimiter(rate.Every(365*24*time.Hour), 1)
 	require.True(b, xUsed.Allow())
 
-	// Each call reports whether its answer is the one that is expected.
+	// Each call reports whether its answer is as expected.
 	bench := func(name string, ofSingle, ofRate, ofEngine func() bool) {
 		b.Run(name, func(b *testing.B) { takeTurns(b, ofSingle, ofRate, ofEngine) })
 	}
@@ -92,7 +90,6 @@ func BenchmarkSingle(b *testing.B) {
 		func() bool { return e.Peek("key").Allowed })
 }
 
-// takeTurns runs the calls of package single, of x/time/rate and of an engine in turn.
 func takeTurns(b *testing.B, calls ...func() bool) {
 	const turn = 100_000
 	names := []string{"single", "rate", "engine"}

@@ -23,12 +23,10 @@ import (
 
 const savedKeys = 1_000_000
 
-// BenchmarkState saves and loads a million keys of 14 bytes with a number of 64 bits each, by
-// Ral and by otter, a cache that saves its entries. save writes to memory, save-file to a file
-// that is synced and renamed, and load reads such a file into a new table. ns/op and cpu-ns/op
-// are medians of wall time and of the processor time of the whole process.
-//
-// Otter writes the times at which an entry expires and is refreshed too, and its weight.
+// BenchmarkState saves and loads a million keys of 14 bytes with 64-bit numbers, by Ral and by the
+// cache otter. save writes to memory, save-file to a synced and renamed file; load reads it into a
+// new table. ns/op and cpu-ns/op are medians of wall and process time. Otter also writes expiry,
+// refresh and weight of entries.
 func BenchmarkState(b *testing.B) {
 	keys := make([]string, savedKeys)
 	for i := range keys {
@@ -39,7 +37,7 @@ func BenchmarkState(b *testing.B) {
 }
 
 func benchRalState(b *testing.B, keys []string) {
-	// A unit takes 36 s to drain, so that no key is as good as new before the last load.
+	// A unit drains in 36 s, so that no key is as good as new before the last load.
 	config := engine.Config{Policy: policy.Must(policy.Funnel(100, 100, time.Hour)), MaxKeys: 2 * savedKeys}
 	e, err := engine.New[string](config)
 	require.NoError(b, err)
@@ -107,7 +105,7 @@ func benchOtterState(b *testing.B, keys []string) {
 	})
 }
 
-// benchSaves runs save and save-file. replace writes the file, which is left for the load.
+// benchSaves runs save and save-file. replace writes the file and leaves it for the load.
 func benchSaves(b *testing.B, file string, save func(io.Writer) error, replace func() error) {
 	require.NoError(b, replace())
 	b.Run("save", func(b *testing.B) {
@@ -126,8 +124,8 @@ func benchSaves(b *testing.B, file string, save func(io.Writer) error, replace f
 	})
 }
 
-// measure reports the median wall and processor times of run. Neither the garbage of the run
-// before nor done, which comes after each run, counts.
+// measure reports the median wall and processor times of run, without earlier garbage and without
+// done, called after each run.
 func measure(b *testing.B, run func() error, done func()) {
 	var wall, cpu []time.Duration
 	for b.Loop() {
@@ -148,14 +146,12 @@ func measure(b *testing.B, run func() error, done func()) {
 	b.ReportMetric(float64(cpu[len(cpu)/2]), "cpu-ns/op")
 }
 
-// processorTime returns the processor time that the process has used so far.
 func processorTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// counter counts what is written to it.
 type counter int64
 
 func (c *counter) Write(p []byte) (int, error) {

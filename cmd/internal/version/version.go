@@ -1,5 +1,4 @@
-// Package version says which version of a command runs, for its flag -version and its command
-// version.
+// Package version tells a command's version, for its flag and command version.
 package version
 
 import (
@@ -8,14 +7,12 @@ import (
 	"slices"
 )
 
-// Asked reports whether a command line asks for the version.
 func Asked(args []string) bool {
 	return len(args) == 1 && slices.Contains([]string{"version", "-version", "--version"}, args[0])
 }
 
-// Line returns the version of the command in a line: the module's version, the revision if the
-// build knows it, and the version of Go. A build from a clone has the version "(devel)", or the
-// one that Go makes of the revision.
+// Line returns a command's module version, revision if known, and Go version. A build from a clone
+// is "(devel)", or named by its revision.
 func Line(command string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -38,8 +35,7 @@ func line(command string, info *debug.BuildInfo) string {
 	return fmt.Sprintf("%s %s%s, %s\n", command, version, built, info.GoVersion)
 }
 
-// Revision returns the revision that a command was built from, "" if the build does not know it,
-// and reports whether the build had changes.
+// Revision returns the revision of a build, "" if unknown. changed reports local changes.
 func Revision(info *debug.BuildInfo) (revision string, changed bool) {
 	for _, s := range info.Settings {
 		switch s.Key {

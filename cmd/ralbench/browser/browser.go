@@ -15,17 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These are for slow, busy machines: a test that has to wait so long has failed.
+// For slow, busy machines: a test that waits so long has failed.
 const (
 	lifetime = 8 * time.Minute // of a browser
 	patience = 2 * time.Minute // until something shows on a page
 )
 
-// Browser is a browser that runs.
 type Browser struct{ ctx context.Context }
 
-// Start starts a browser, which ends with the test. If none can be started the test
-// fails: a page that was never opened is not tested.
+// Start starts a browser, which ends with the test. Without a browser the test fails.
 func Start(t testing.TB) Browser {
 	t.Helper()
 	path, err := find()
@@ -49,7 +47,6 @@ func Start(t testing.TB) Browser {
 	return Browser{ctx}
 }
 
-// find returns where the browser is.
 func find() (path string, err error) {
 	for _, name := range []string{
 		os.Getenv("CHROMIUM"), "chromium", "chromium-browser", "google-chrome", "google-chrome-stable",

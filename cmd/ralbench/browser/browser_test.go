@@ -17,7 +17,7 @@ const page = `<!doctype html><html><title>tested</title><link rel="icon" href="d
 <button id="b" onclick="this.textContent = 'clicked'">click</button><div id="wide">wide</div>
 <script>setTimeout(() => { document.documentElement.dataset.drawn = "yes" }, 50)</script>`
 
-// serve serves the page, and with it all that a page should not need.
+// serve serves the page, and with it things that a page should not need.
 func serve(t *testing.T) string {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -52,7 +52,7 @@ func TestViews(t *testing.T) {
 	})
 }
 
-// failing is a test that is told of failures and goes on.
+// failing records failures and goes on.
 type failing struct {
 	testing.TB
 	said []string
@@ -62,7 +62,6 @@ func (f *failing) Errorf(format string, args ...any) {
 	f.said = append(f.said, fmt.Sprintf(format, args...))
 }
 
-// What Quiet and Fits are for is noticed, and nothing else.
 func TestFaults(t *testing.T) {
 	url, b := serve(t), Start(t)
 	for _, c := range []struct{ script, said string }{
@@ -93,7 +92,6 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A page may be refused something, and ask for what it has in it.
 func TestNoFaults(t *testing.T) {
 	o := Start(t).Open(t, serve(t), View{Scheme: "light", Width: 1100, Height: 900})
 	Eval[any](o, `(fetch("refused").then(() => fetch("data:,")).then(() => { document.title = "asked" }), 0)`)

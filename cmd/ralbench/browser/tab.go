@@ -27,8 +27,7 @@ type View struct {
 	NoScript      bool
 }
 
-// Tab is a page in a tab of its own. If the tab reports a failure, the test that
-// opened it ends.
+// Tab is a page in its own tab. A failure ends the test that opened it.
 type Tab struct {
 	t   testing.TB
 	ctx context.Context
@@ -38,8 +37,8 @@ type Tab struct {
 	elsewhere []string   // requested URLs that are not below the page's address
 }
 
-// Open opens the page at that address and waits until it is drawn: until its root says
-// data-drawn="yes", unless there are no scripts to say so. The tab closes with the test.
+// Open opens a page and waits until its root has data-drawn="yes", unless NoScript. The tab closes
+// with the test.
 func (b Browser) Open(t testing.TB, url string, v View) *Tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(b.ctx)
@@ -61,7 +60,6 @@ func (b Browser) Open(t testing.TB, url string, v View) *Tab {
 	return o
 }
 
-// listen records the problems of the page.
 func (o *Tab) listen(url string, event any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -79,7 +77,7 @@ func (o *Tab) listen(url string, event any) {
 		}
 		o.problems = append(o.problems, text)
 	case *devlog.EventEntryAdded:
-		// A browser remarks on each 429 by itself.
+		// Browsers report each 429 by themselves.
 		if !strings.Contains(e.Entry.Text, "status of 429") {
 			o.problems = append(o.problems, fmt.Sprintf("%s: %s", e.Entry.Level, e.Entry.Text))
 		}
@@ -106,19 +104,19 @@ func (o *Tab) Do(steps ...chromedp.Action[chromedp.Void]) {
 	require.NoError(o.t, err, "%v", problems)
 }
 
-// Until waits until a condition, in JavaScript, holds in the page.
+// Until waits until a JavaScript condition holds in the page.
 func (o *Tab) Until(condition string) {
 	o.t.Helper()
 	o.Do(chromedp.Poll[chromedp.Void](condition, chromedp.WithPollingTimeout(patience)))
 }
 
-// Click clicks on the element of that id, wherever it is on the page.
+// Click clicks on the element of that id, wherever it is.
 func (o *Tab) Click(id string) {
 	o.t.Helper()
 	Eval[any](o, fmt.Sprintf(`(document.getElementById(%q).click(), 0)`, id))
 }
 
-// Eval returns what a script evaluates to in the page.
+// Eval evaluates a script in the page.
 func Eval[T any](o *Tab, script string) T {
 	o.t.Helper()
 	v, err := chromedp.Run(o.ctx, chromedp.Evaluate[T](script))
@@ -138,8 +136,7 @@ func (o *Tab) Shoot(name string) {
 	require.NoError(o.t, os.WriteFile(filepath.Join(folder, name+".png"), picture, 0o644))
 }
 
-// Quiet checks that the page has had no problems so far, and has requested nothing
-// from elsewhere.
+// Quiet checks that the page had no problems and requested nothing from elsewhere.
 func (o *Tab) Quiet() {
 	o.t.Helper()
 	problems, elsewhere := o.noted()
@@ -147,7 +144,7 @@ func (o *Tab) Quiet() {
 	assert.Empty(o.t, elsewhere, "it asks for things from elsewhere")
 }
 
-// Fits checks that the page need not be scrolled sideways at that width in pixels.
+// Fits checks that a page of that width in pixels need not be scrolled sideways.
 func (o *Tab) Fits(width int64) {
 	o.t.Helper()
 	assert.LessOrEqual(o.t, Eval[int64](o, `document.documentElement.scrollWidth`), width, "it has to be scrolled sideways")

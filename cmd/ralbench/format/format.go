@@ -81,7 +81,6 @@ func Ratio(x float64) string {
 	return fmt.Sprintf("%.2f", x)
 }
 
-// Thousands writes a whole number with commas.
 func Thousands(n int64) string { return humanize.Comma(n) }
 
 // Numbers writes whole numbers with a separator between them.
@@ -89,7 +88,7 @@ func Numbers(numbers []int, separator string) string {
 	return strings.ReplaceAll(strings.Trim(fmt.Sprint(numbers), "[]"), " ", separator)
 }
 
-// Limit writes a limit in the notation of policy.Parse, or in words if it is none.
+// Limit writes a limit in the notation of policy.Parse, or in words if that is impossible.
 func Limit(l bench.Limit) string {
 	limit, err := policy.Funnel(l.Capacity, l.Count, l.Per)
 	if err != nil {
@@ -110,7 +109,7 @@ func Short(d time.Duration) string {
 	return s
 }
 
-// Minutes writes the rough length of something long.
+// Minutes writes a long duration roughly.
 func Minutes(d time.Duration) string {
 	if d < 2*time.Minute {
 		return Plural(int(max(math.Round(d.Seconds()), 1)), "second")
@@ -118,7 +117,6 @@ func Minutes(d time.Duration) string {
 	return fmt.Sprintf("%.0f minutes", d.Minutes())
 }
 
-// Plural writes a number and its noun.
 func Plural(n int, noun string) string {
 	return Thousands(int64(n)) + " " + english.PluralWord(n, noun, "")
 }

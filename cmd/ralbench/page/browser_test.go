@@ -26,12 +26,10 @@ var (
 	contrastScript string
 )
 
-// box is a place on the page.
 type box struct{ X, Y, Width, Height float64 }
 
 func (b box) middle() float64 { return b.X + b.Width/2 }
 
-// drawn describes a chart as the browser has drawn it.
 type drawn struct {
 	ID, Label, Role                           string
 	Svgs, Lines                               int
@@ -40,7 +38,6 @@ type drawn struct {
 	Figures, Texts, Legend, Outside, Touching []string
 }
 
-// TestPageInABrowser looks at the page of a real run.
 func TestPageInABrowser(t *testing.T) {
 	d, file := writtenPage(t)
 	want := newView(d).Data
@@ -93,7 +90,6 @@ func TestPageInABrowser(t *testing.T) {
 	})
 }
 
-// writtenPage writes the page of the run in testdata.
 func writtenPage(t *testing.T) (report.Document, string) {
 	t.Helper()
 	d := reporttest.Run(t)
@@ -111,10 +107,8 @@ func written(t *testing.T, d report.Document) string {
 	return file
 }
 
-// address returns the address of a file for a browser.
 func address(file string) string { return (&url.URL{Scheme: "file", Path: file}).String() }
 
-// assertDrawn checks each chart against its figures.
 func assertDrawn(t *testing.T, o *browser.Tab, want data) {
 	t.Helper()
 	charts := browser.Eval[[]drawn](o, inspectScript)
@@ -174,8 +168,7 @@ func assertBars(t *testing.T, c chart, got drawn) {
 	if !assert.Equal(t, len(c.Points), len(got.Bars), "%s: bars", c.ID) {
 		return
 	}
-	// All lengths are from zero and to the same scale, those of whiskers and of the
-	// floor's line too.
+	// All lengths, whiskers and the floor's line included, start at zero and share a scale.
 	longest := 0
 	for i, p := range c.Points {
 		if p.Value > c.Points[longest].Value {
@@ -251,8 +244,7 @@ func assertFilled(t *testing.T, o *browser.Tab) {
 	assert.Empty(t, free, "nothing stands beside these")
 }
 
-// assertFits checks that nothing has to be scrolled sideways, tables in their
-// frames excepted, and that no text of a chart is cut off.
+// assertFits checks that only tables scroll sideways, and that no text of a chart is cut.
 func assertFits(t *testing.T, o *browser.Tab, v browser.View) {
 	t.Helper()
 	o.Fits(v.Width)
@@ -277,7 +269,6 @@ func assertTells(t *testing.T, o *browser.Tab, want data) {
 	assert.Contains(t, tip, want.Charts[i].Points[0].Text)
 }
 
-// assertTables checks that the page shows all figures without its charts.
 func assertTables(t *testing.T, o *browser.Tab, d report.Document) {
 	t.Helper()
 	frames := browser.Eval[int](o, `[...document.querySelectorAll("figure")].filter((f) => f.getClientRects().length > 0).length`)

@@ -10,8 +10,8 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/format"
 )
 
-// chart is a picture on the page, as charts.js draws it. Its content is decided here,
-// where it can be tested without a browser.
+// chart is a picture on the page, drawn by charts.js. Its content is decided here, testable without
+// a browser.
 type chart struct {
 	ID    string `json:"id"`
 	Kind  string `json:"kind"`
@@ -21,7 +21,7 @@ type chart struct {
 	Better string `json:"better"`
 	Unit   string `json:"unit"`
 	Log    bool   `json:"log"`
-	// Lines are what the points are compared with.
+	// Lines are drawn for comparison with the points.
 	Lines  []line  `json:"lines,omitempty"`
 	Points []point `json:"points"`
 }
@@ -32,7 +32,6 @@ type line struct {
 	Value float64 `json:"value"`
 }
 
-// Kinds of charts.
 const (
 	kindBars    = "bars"    // one bar for each contender
 	kindDots    = "dots"    // one dot for each contender in each group
@@ -40,7 +39,6 @@ const (
 	kindScaling = "scaling" // lines over processors
 )
 
-// Units of the figures.
 const (
 	unitRate  = "rate"
 	unitTime  = "time" // nanoseconds
@@ -80,8 +78,7 @@ type byName struct {
 	cpus []bench.WorkloadReport
 }
 
-// grouped brings the reports of each workload together, in the order of their first
-// appearance.
+// grouped groups the reports by workload, in the order of their first appearance.
 func grouped(workloads []bench.WorkloadReport) (groups []byName) {
 	for _, w := range workloads {
 		i := slices.IndexFunc(groups, func(g byName) bool { return g.name == w.Name })
@@ -94,8 +91,7 @@ func grouped(workloads []bench.WorkloadReport) (groups []byName) {
 	return groups
 }
 
-// main returns the report that the charts of one number of processors show: that of
-// the most processors that the machine has.
+// main returns the report with the most processors that the machine has.
 func (g byName) main(cores int) bench.WorkloadReport {
 	best := g.cpus[0]
 	for _, w := range g.cpus[1:] {
@@ -106,8 +102,8 @@ func (g byName) main(cores int) bench.WorkloadReport {
 	return best
 }
 
-// overview shows the cost of a call in all workloads, as a multiple of the xsync
-// map's, which takes part in more of them than the floor.
+// overview shows the cost of a call in all workloads, relative to the xsync map, which takes part
+// in more of them than the floor.
 func overview(groups []byName, cores int) chart {
 	c := chart{
 		ID: "overview", Kind: kindDots, Title: "Cost of a call in all workloads", Axis: "processor time of a call, as a multiple of the xsync map's",
@@ -125,7 +121,7 @@ func overview(groups []byName, cores int) chart {
 	return c
 }
 
-// charts returns the charts of one workload, except those without a point.
+// charts returns the charts of a workload that have points.
 func (g byName) charts(cores int) (charts []chart) {
 	w := g.main(cores)
 	at := " with " + format.Plural(w.CPU, "CPU")
@@ -158,7 +154,6 @@ func (g byName) charts(cores int) (charts []chart) {
 	return charts
 }
 
-// memoryCharts are the charts of the workload about memory.
 var memoryCharts = []struct {
 	chart  chart
 	figure func(bench.Memory) (float64, bool)
@@ -173,8 +168,7 @@ var memoryCharts = []struct {
 		func(m bench.Memory) (float64, bool) { return float64(m.IdleHeap), !m.IdleUnknown }},
 }
 
-// bars fills in a bar for each contender that has the figure. The yardsticks are
-// lines.
+// bars adds a bar for each contender with the figure. Yardsticks are lines.
 func bars(w bench.WorkloadReport, c chart, figure func(bench.Result) (bench.Spread, bool)) chart {
 	c.Kind = kindBars
 	for _, r := range w.Results {
@@ -190,7 +184,6 @@ func bars(w bench.WorkloadReport, c chart, figure func(bench.Result) (bench.Spre
 	return c
 }
 
-// curves shows how the latencies grow towards the rare ones.
 func curves(w bench.WorkloadReport, id, title string, of func(bench.Result) *bench.Latency) chart {
 	c := chart{ID: id, Kind: kindCurves, Title: title, Axis: "latency", Better: lowerIsBetter, Unit: unitTime, Log: true}
 	for _, r := range w.Results {
@@ -210,7 +203,6 @@ func curves(w bench.WorkloadReport, id, title string, of func(bench.Result) *ben
 	return c
 }
 
-// scaling shows the throughput over the processors.
 func (g byName) scaling() chart {
 	c := chart{
 		ID: "scaling", Kind: kindScaling, Title: "Throughput over processors", Axis: "calls a second",

@@ -10,7 +10,6 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
 
-// setupOf lists the machine and the settings.
 func setupOf(d report.Document) [][2]string {
 	m, s := d.Machine, d.Settings
 	rows := [][2]string{
@@ -42,7 +41,6 @@ func setupOf(d report.Document) [][2]string {
 	)
 }
 
-// cpusOf returns the values of GOMAXPROCS of a run.
 func cpusOf(d report.Document) (cpus []int) {
 	for _, w := range d.Workloads {
 		if !slices.Contains(cpus, w.CPU) {

@@ -11,7 +11,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
 
-// fleetChapter is what the page shows of fleet mode apart from the workloads.
+// fleetChapter is the page's part about fleet mode beyond the workloads.
 type fleetChapter struct {
 	Redis  string
 	Charts []chart
@@ -28,8 +28,8 @@ func newFleetChapter(d report.Document) *fleetChapter {
 	return c
 }
 
-// multiples shows every throughput as a multiple of redis_rate's, which could not be
-// seen on an axis of calls a second.
+// multiples shows throughputs as multiples of redis_rate's, which an axis of calls a second would
+// hide.
 func multiples(d report.Document) chart {
 	c := chart{
 		ID: "fleet-multiples", Kind: kindDots, Title: "Throughput beside redis_rate", Axis: "calls a second, as a multiple of redis_rate's",

@@ -1,7 +1,6 @@
-// Package page shows runs of ralbench as a web page: one file that needs no other.
+// Package page shows runs of ralbench as a web page in a self-contained file.
 //
-// Start reading at [Write]. charts.go decides what the charts show, charts.js draws
-// them.
+// Start reading at [Write]. charts.go decides the content of charts, charts.js draws them.
 package page
 
 import (
@@ -15,12 +14,10 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
 
-// The charts are drawn by Observable Plot, on top of D3 (both ISC licences, beside
-// them in libraries: a folder named vendor is left out of modules). Of the libraries
-// looked at, it alone has all that the page needs: whiskers and logarithmic axes, SVG, whose text tests and
-// screen readers can read, and colours from the style sheet, so that light and dark
-// need no second drawing. Apache ECharts is twice as large (1.1 MB against 0.5 MB in
-// every report) and has no whiskers; uPlot and Chart.js draw on a canvas.
+// The charts are drawn by Observable Plot, on top of D3 (both ISC licences, in libraries: modules
+// leave out a folder vendor). It alone has whiskers, logarithmic axes, SVG with text for tests and
+// screen readers, and colours from the style sheet. Apache ECharts has no whiskers and adds 1.1 MB
+// to every report, not 0.5 MB; uPlot and Chart.js draw on a canvas.
 var (
 	//go:embed page.html
 	pageText string
@@ -36,13 +33,11 @@ var (
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"plural": format.Plural, "sentence": format.Sentence}).Parse(pageText))
 
-// view holds what the template shows.
 type view struct {
 	Style     template.CSS
 	Libraries []template.JS
 	Script    template.JS
-	// Data is for the script. html/template writes it as JSON that cannot end the
-	// script element.
+	// Data is for the script. html/template writes it as JSON that cannot end the script element.
 	Data data
 
 	Doc      report.Document
@@ -60,14 +55,12 @@ type view struct {
 	Glossary string
 }
 
-// data is what the script draws.
 type data struct {
 	Contenders []style `json:"contenders"`
 	Charts     []chart `json:"charts"`
 }
 
-// style is the look of a contender in all charts. The script and the style sheet give
-// the numbers their meaning.
+// style is the look of a contender in all charts. Script and style sheet interpret the numbers.
 type style struct {
 	Name    string        `json:"name"`
 	About   string        `json:"-"`
@@ -76,7 +69,6 @@ type style struct {
 	Index   int           `json:"index"` // among those of its kind
 }
 
-// section is a workload.
 type section struct {
 	Name, About, Why string
 	Charts           []chart

@@ -111,8 +111,7 @@ func TestBrokenPromiseIsTheAlarm(t *testing.T) {
 	assert.Contains(t, page, "<details open>")
 }
 
-// A fixed window that admits more than a bucket has kept its own promise: that is said,
-// and it is no alarm.
+// A fixed window may admit more than a bucket: that is reported, without alarm.
 func TestKeptPromiseOfAnotherKindIsNoAlarm(t *testing.T) {
 	d := reporttest.Made(nil, []float64{1, 2})
 	r := &d.Workloads[0].Results[0]

@@ -9,7 +9,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
 
-// tablesOf returns the tables of a workload, which are those of the terminal.
+// tablesOf returns the tables of a workload, as in the terminal.
 func tablesOf(w bench.WorkloadReport) []report.Table {
 	facts := fmt.Sprintf("Each key has the limit %s; %s, %s", format.Limit(w.Limit), format.Plural(w.Keys, "key"), format.Plural(w.Callers, "caller"))
 	if n := report.Rounds(w); n > 0 {

@@ -9,15 +9,14 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/format"
 )
 
-// AuditRow is one audit in words.
+// AuditRow is an audit in words.
 type AuditRow struct {
 	Contender, Task, Text string
 	Clean, Binds          bool
 	Exact                 bool // by the contender's own design
 }
 
-// Broken reports whether a contender that is exact by its own design admitted more
-// than its promise.
+// Broken reports whether a contender exact by design admitted more than its promise.
 func (r AuditRow) Broken() bool { return r.Exact && !r.Clean }
 
 // AuditSummary counts the audits of a run.
@@ -26,7 +25,6 @@ type AuditSummary struct {
 	Broken, Inexact   []AuditRow // audits that found too much admitted
 }
 
-// Audits sums up all audits of a run.
 func Audits(d Document) (s AuditSummary) {
 	for _, w := range d.Workloads {
 		for _, row := range AuditRows(w) {
@@ -41,7 +39,6 @@ func Audits(d Document) (s AuditSummary) {
 	return s
 }
 
-// AuditRows returns the audits of a workload.
 func AuditRows(w bench.WorkloadReport) (rows []AuditRow) {
 	for _, r := range w.Results {
 		if r.Audit != nil {
@@ -64,12 +61,11 @@ func (s *AuditSummary) add(r AuditRow) {
 	}
 }
 
-// minPossible is the share of what was possible below which a limiter is said to
-// have missed some of it. A smaller gap may be due to the instants of the calls.
+// minPossible is the share of the possible calls below which a limiter is said to miss some.
+// Smaller gaps may be due to the instants of the calls.
 const minPossible = 0.95
 
-// AuditLine says what was admitted, the most that the limiter's promise allowed, and
-// what was possible.
+// AuditLine tells the admitted, allowed and possible calls.
 func AuditLine(a bench.Audit) string {
 	var b strings.Builder
 	if a.Promise != "" {
@@ -115,7 +111,6 @@ func IsTelling(a bench.Audit) bool {
 	return a.Binds || a.Over > 0 || a.Admitted != a.Calls || a.Own != nil && *a.Own != (bench.Counts{})
 }
 
-// shareAudits are the audits of usable shares.
 func shareAudits(shares []fleetbench.Share) (rows []AuditRow) {
 	for _, s := range shares {
 		found := "within the limit, in every window of time"
@@ -129,7 +124,7 @@ func shareAudits(shares []fleetbench.Share) (rows []AuditRow) {
 	return rows
 }
 
-// ModeName returns the contender that a share is of.
+// ModeName returns the contender of a share.
 func ModeName(s fleetbench.Share) string {
 	if s.Mode == fleetbench.ModeLeased {
 		return fleetbench.Leased

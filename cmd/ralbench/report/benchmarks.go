@@ -9,13 +9,13 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// WriteBenchmarks writes the document in the format of go test -bench, which benchstat
-// reads: a line for each round of each contender.
+// WriteBenchmarks writes the document in the format of go test -bench, for benchstat: a line for
+// each round of each contender.
 func (d Document) WriteBenchmarks(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	m := d.Machine
 	line := func(text string) { fmt.Fprintln(b, strings.Join(strings.Fields(text), " ")) }
-	// A comment, since benchstat puts runs of which a key differs into tables apart.
+	// A comment, since benchstat separates runs with different keys.
 	line("# ralbench of commit " + m.Commit + ", " + m.Go)
 	line("goos: " + m.OS)
 	line("goarch: " + m.Arch)
@@ -32,13 +32,12 @@ func (d Document) WriteBenchmarks(w io.Writer) error {
 	return b.Flush()
 }
 
-// part returns a text as a part of a benchmark's name, which has neither a space nor a slash.
+// part returns a text as a part of a benchmark's name, without spaces and slashes.
 func part(text string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(text), "_"), "/", ".")
 }
 
-// figures returns the figures of a round with their units. Memory is measured once and
-// stands with the first.
+// figures returns the figures of a round with their units, memory with the first.
 func figures(r bench.Result, round int) []string {
 	pass := r.Rounds[round]
 	calls := float64(max(pass.Calls, 1))

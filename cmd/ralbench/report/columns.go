@@ -9,17 +9,14 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/format"
 )
 
-// Column is a column of a table. Its width is the same in all workloads, so that
-// the eye finds its way down.
+// Column is a column of a table, with the same width in all workloads.
 type Column struct {
 	Figure
 	Width int
-	// Group says which columns belong together: if a table has to be split, it is
-	// split between groups.
+	// Group says which columns belong together: tables are split between groups.
 	Group int
 }
 
-// Groups of columns.
 const (
 	groupSpeed = iota
 	groupCalls
@@ -59,8 +56,7 @@ var MemoryColumns = []Column{
 	}, nil}, 10, groupMemory},
 }
 
-// WithMemory returns the results for which memory was measured, and what a reader of their
-// table has to know.
+// WithMemory returns the results with memory, and a note for readers.
 func WithMemory(w bench.WorkloadReport) (results []bench.Result, about string) {
 	var idle time.Duration
 	for _, r := range w.Results {
@@ -77,7 +73,6 @@ func WithMemory(w bench.WorkloadReport) (results []bench.Result, about string) {
 		format.Thousands(int64(m.Keys)), format.Thousands(m.KeyBytes), format.Short(idle))
 }
 
-// keptShare writes the share of the heap that is left of idle keys.
 func keptShare(x float64) string {
 	if x == 1 {
 		return "keeps all"
@@ -85,15 +80,14 @@ func keptShare(x float64) string {
 	return format.Percent(x)
 }
 
-// Mark ends a cell that is the best of its column, NoMark any other one.
+// Mark ends a cell that is the best of its column, NoMark any other cell.
 const (
 	Mark   = "*"
 	NoMark = " "
 )
 
-// Cells returns a row of cells for each result. In each column the best comparable
-// result is marked, with all that look the same. None is marked if all look the
-// same, or if there is only one.
+// Cells returns a row of cells for each result. The best comparable results of a column are marked,
+// unless all look the same or there is only one.
 func Cells(columns []Column, results []bench.Result) [][]string {
 	rows := make([][]string, len(results))
 	for _, c := range columns {
@@ -115,8 +109,7 @@ func Cells(columns []Column, results []bench.Result) [][]string {
 	return rows
 }
 
-// KnownCells returns a further row of a result: the latencies of known keys, in the
-// columns of latencies. It is nil if there are none.
+// KnownCells returns a further row with the latencies of known keys, nil if there are none.
 func KnownCells(r bench.Result, columns []Column) []string {
 	if r.Known == nil || !slices.ContainsFunc(columns, func(c Column) bool { return c.Group == groupLatency }) {
 		return nil
@@ -131,14 +124,13 @@ func KnownCells(r bench.Result, columns []Column) []string {
 	return row
 }
 
-// Filled returns the columns in which any result has something to show.
+// Filled returns the columns with something to show in any result.
 func Filled(columns []Column, results []bench.Result) []Column {
 	return slices.DeleteFunc(slices.Clone(columns), func(c Column) bool {
 		return !slices.ContainsFunc(results, func(r bench.Result) bool { return c.Show(r) != nothing })
 	})
 }
 
-// Signs behind the names of limiters.
 const (
 	InexactSign = "~" // not exact by its own design
 	BrokenSign  = "!" // admitted more than its promise

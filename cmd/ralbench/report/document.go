@@ -1,6 +1,5 @@
-// Package report holds what a run of ralbench has measured, reads and writes it as
-// JSON, and works out what the terminal and the page both show of it: columns,
-// audits, goals and the verdict. It draws nothing.
+// Package report holds a run of ralbench and reads and writes it as JSON. It computes columns,
+// audits, goals and the verdict for the terminal and the page.
 //
 // Start reading at [Document], then [VerdictOf].
 package report
@@ -15,8 +14,8 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 )
 
-// Schema is the version of the JSON. It grows when a field changes its meaning or
-// goes, not when one is added.
+// Schema is the version of the JSON. It grows when a field changes its meaning or goes, not when a
+// field is added.
 const Schema = 2
 
 // Document is everything about a run. Durations are in nanoseconds.
@@ -32,7 +31,6 @@ type Document struct {
 	Serve *servebench.Report `json:"serve,omitempty"`
 }
 
-// Settings are the settings of a run.
 type Settings struct {
 	Duration   time.Duration `json:"duration_ns"`
 	Rounds     int           `json:"rounds"`
@@ -57,7 +55,6 @@ func (d Document) WriteJSON(w io.Writer) error {
 	return e.Encode(d)
 }
 
-// Kinds of contenders, by which the terminal and the page give them their looks.
 const (
 	KindRal       = "ral"
 	KindYardstick = "floor"

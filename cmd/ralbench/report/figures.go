@@ -14,14 +14,12 @@ import (
 // Figure is a figure of a result, for tables, goals and the verdict.
 type Figure struct {
 	Name string
-	// Better is the sign of a change for the better: -1 if less is better, +1 if
-	// more is, 0 if neither is.
+	// Better is -1 if less is better, +1 if more is, 0 if neither.
 	Better int
 	Format func(float64) string
 	// Value returns the figure, and false if the result has none.
 	Value func(bench.Result) (float64, bool)
-	// ByRound, if not nil, returns the figure of a round. Multiples of another result's are
-	// then taken within each round.
+	// ByRound, if not nil, returns the figure of a round. Ratios are then taken within each round.
 	ByRound func(bench.Pass) float64
 }
 
@@ -33,8 +31,8 @@ var (
 
 	bytesPerKey = Figure{"B/key", -1, format.Digits, ofMemory(func(m bench.Memory) float64 { return m.BytesPerKey }), nil}
 
-	// roundAllocations is for goals: allocations of the background are a few in a hundred
-	// calls on a busy machine.
+	// roundAllocations is for goals: on a busy machine the background allocates in a few of a
+	// hundred calls.
 	roundAllocations = Figure{"allocs", -1, format.Ratio, func(r bench.Result) (float64, bool) {
 		return math.Round(10*r.AllocsPerOp.Median) / 10, len(r.Rounds) > 0
 	}, nil}
@@ -73,7 +71,6 @@ func ofMemory(of func(bench.Memory) float64) func(bench.Result) (float64, bool) 
 	}
 }
 
-// always returns a figure that each result has.
 func always(of func(bench.Result) float64) func(bench.Result) (float64, bool) {
 	return func(r bench.Result) (float64, bool) { return of(r), true }
 }
@@ -81,7 +78,6 @@ func always(of func(bench.Result) float64) func(bench.Result) (float64, bool) {
 // nothing stands in a cell without a figure.
 const nothing = "-"
 
-// Show writes the figure of a result.
 func (f Figure) Show(r bench.Result) string {
 	if x, ok := f.Value(r); ok {
 		return f.Format(x)
@@ -103,8 +99,7 @@ func (f Figure) best(results []bench.Result) *bench.Result {
 	return &best
 }
 
-// ratio returns a figure as a multiple of another contender's: the median of the
-// ratios within each round, if it is measured by round.
+// ratio returns a figure relative to another contender: the median over rounds, with ByRound.
 func (f Figure) ratio(of, by bench.Result) (float64, bool) {
 	if f.ByRound != nil {
 		s, ok := bench.Ratios(of.Rounds, by.Rounds, f.ByRound)
@@ -115,5 +110,4 @@ func (f Figure) ratio(of, by bench.Result) (float64, bool) {
 	return a / b, ok1 && ok2 && b != 0
 }
 
-// percents writes a relative distance.
 func percents(x float64) string { return fmt.Sprintf("±%.0f%%", 100*x) }

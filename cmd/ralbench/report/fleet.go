@@ -17,16 +17,15 @@ type Table struct {
 	Rows             []Row
 }
 
-// Row is a row of a Table.
 type Row struct {
 	Kind  string
 	Cells []string
 }
 
-// FleetFooter says what a reader of the tables of fleet mode has to know.
+// FleetFooter explains the tables of fleet mode.
 const FleetFooter = `* compares only limiters that do all of their work in this process: here, the engine. Redis ns/op: processor time of redis-server by call, the timed ones included.`
 
-// FleetTables returns what was measured of fleet mode apart from the workloads.
+// FleetTables returns the measurements of fleet mode beyond the workloads.
 func FleetTables(d Document) (tables []Table) {
 	f := d.Fleet
 	for _, t := range []Table{measuredGoals(f.Goals, "mode"), workTable(d), memoryTable(f.Memory), shareTable(f.Shares)} {
@@ -37,7 +36,7 @@ func FleetTables(d Document) (tables []Table) {
 	return tables
 }
 
-// measuredGoals returns a table of goals, which are those of what the first column names.
+// measuredGoals returns a table of goals. of is the head of the first column.
 func measuredGoals(goals []fleetbench.Goal, of string) Table {
 	t := Table{
 		ID: "goals", Title: "goals", About: "what was measured, beside what it is to reach",
@@ -105,8 +104,7 @@ func workTable(d Document) Table {
 	return t
 }
 
-// ResultOfWork returns the result of the same workload and contender, nil if there
-// is none.
+// ResultOfWork returns the result of the same workload and contender, or nil.
 func ResultOfWork(report bench.Report, of fleetbench.Work) *bench.Result {
 	for _, w := range report.Workloads {
 		if w.Name == of.Workload && w.CPU == of.CPU {

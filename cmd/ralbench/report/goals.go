@@ -12,7 +12,7 @@ import (
 // ral is the name of the contender that goals and verdict are about.
 const ral = "Ral"
 
-// Goal is a goal of Ral, beside what was measured. Less is better in all of them.
+// Goal is a goal of Ral with the measured value. Less is better.
 type Goal struct {
 	Workload  string
 	Contender string // Ral, or one of its calls
@@ -23,10 +23,9 @@ type Goal struct {
 	Show      func(float64) string
 }
 
-// Reached reports whether the goal was reached.
 func (g Goal) Reached() bool { return g.Value <= g.Most }
 
-// Text says what was measured: "ns/op 0.45 of go-limiter's".
+// Text tells the value: "ns/op 0.45 of go-limiter's".
 func (g Goal) Text() string {
 	text := g.Figure + " " + g.Show(g.Value)
 	if g.Contender != ral {
@@ -49,9 +48,8 @@ type goalSpec struct {
 	ofIn                    string // the workload in which the other is measured, if not the same
 }
 
-// goals are the goals of Ral. docs/performance.md says what stands in the way of
-// those that are missed. Those of its other limits and verbs are multiples of a
-// funnel's Choke, which is the row Ral of their workloads.
+// goals are the goals of Ral; docs/performance.md explains the missed goals. For other limits and
+// verbs they are multiples of a funnel's Choke, the row Ral of their workloads.
 var goals = slices.Concat([]goalSpec{
 	{"hot-pass", ral, "x/time+sync.Map", costs, 0.5, ""},
 	{"hot-pass", ral, "xsync map", costs, 1.25, ""},
@@ -94,8 +92,7 @@ func HasGoal(workload string) bool {
 	return slices.ContainsFunc(goals, func(g goalSpec) bool { return g.workload == workload || g.ofIn == workload })
 }
 
-// Goals returns the goals that the run can tell of, with what was measured. Of
-// several values of GOMAXPROCS the last one counts.
+// Goals returns the goals that the run measured. The last value of GOMAXPROCS counts.
 func Goals(d Document) (all []Goal) {
 	for _, g := range goals {
 		w := lastOf(d, g.workload)
@@ -144,14 +141,13 @@ func lastOf(d Document, workload string) *bench.WorkloadReport {
 	return nil
 }
 
-// peersIn returns the comparable limiters that are not Ral, with whatever clock.
+// peersIn returns the comparable limiters other than Ral by any clock.
 func peersIn(w bench.WorkloadReport) []bench.Result {
 	return slices.DeleteFunc(slices.Clone(w.Results), func(r bench.Result) bool {
 		return !r.Comparable() || KindNamed(r.Contender) == KindRal
 	})
 }
 
-// GoalTable returns the goals as a table.
 func GoalTable(d Document) Table {
 	t := Table{
 		ID: "ral-goals", Title: "Goals of Ral",

@@ -11,7 +11,7 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// call returns a result of one of Ral's calls, which is not compared with other calls.
+// call returns a result of a call of Ral, not compared with other calls.
 func call(name, like string, ns float64) bench.Result {
 	r := limiter(name, ns)
 	r.Apart, r.Like = true, like
@@ -93,7 +93,7 @@ func TestAllocationsOfTheBackgroundMissNoGoal(t *testing.T) {
 	assert.False(t, Goals(d)[0].Reached())
 }
 
-// Different calls have no best, and a peer is held against the row of the same kind.
+// Different calls have no best; a peer is compared with the row of its kind.
 func TestVerdictComparesCallsWithTheirLikes(t *testing.T) {
 	d := verbsRun(300, 120)
 	assert.Equal(t, "verbs (Ral Wait ns/op 120, x/time Wait 100).", lineOf(d, "Where Ral loses").Text)

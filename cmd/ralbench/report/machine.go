@@ -39,10 +39,9 @@ func ThisMachine() Machine {
 	}
 }
 
-// Unknown stands for what the system does not tell.
+// Unknown stands for values that the system does not tell.
 const Unknown = "unknown"
 
-// processor returns the system's name of the processor's model.
 func processor() string {
 	switch runtime.GOOS {
 	case "linux":
@@ -64,9 +63,8 @@ func processor() string {
 	return Unknown
 }
 
-// commit returns the commit that the command was built from, with "+changes" if the
-// build had changes. If the build does not tell, it is that of the repository that
-// the command runs in.
+// commit returns the commit of the build, with "+changes" if modified, or of the repository around
+// the working directory.
 func commit() string {
 	revision, modified := "", false
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -8,11 +8,9 @@ import (
 	"os"
 )
 
-// readable says what a file must be, for errors.
 const readable = "want a file that ralbench -json has written"
 
-// Read reads what an earlier run wrote with -json. The error names the file and says
-// what is accepted.
+// Read reads a run written with -json. The error names the file and the accepted content.
 func Read(name string) (Document, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -26,8 +24,8 @@ func Read(name string) (Document, error) {
 	return d, nil
 }
 
-// Decode reads one document. Unknown fields are passed over: a newer version may
-// have added some, which makes no new schema.
+// Decode reads a document. It skips unknown fields, which a newer version may have added within the
+// schema.
 func Decode(r io.Reader) (Document, error) {
 	var d Document
 	decoder := json.NewDecoder(r)

@@ -7,10 +7,10 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 )
 
-// ServeFooter says what a reader of the tables of servers has to know.
+// ServeFooter explains the tables of servers.
 const ServeFooter = `The generator and the servers share the cores of this machine. "spread" is the distance of the round that is farthest from the median. "CPU" is the processor time of a server by request, with that of the Redis behind it.`
 
-// ServeTables returns what was measured of servers.
+// ServeTables returns the tables of servers.
 func ServeTables(d Document) (tables []Table) {
 	if t := measuredGoals(d.Serve.Goals, "server"); len(t.Rows) > 0 {
 		tables = append(tables, t)
@@ -46,7 +46,7 @@ func ServeTables(d Document) (tables []Table) {
 	return tables
 }
 
-// timeOf writes the median of a time, which is 0 if it is not known.
+// timeOf writes the median of a time, "-" if it is unknown.
 func timeOf(s servebench.Server, figure func(servebench.Round) time.Duration) string {
 	median := s.Median(func(r servebench.Round) float64 { return float64(figure(r)) }).Median
 	if median == 0 {

@@ -13,12 +13,12 @@ import (
 // Verdict is a line of a run's summary.
 type Verdict struct {
 	Title, Text string
-	// Bad marks a broken promise, Good what was found to be right.
+	// Bad marks a broken promise, Good a confirmed one.
 	Bad, Good bool
 }
 
-// VerdictOf sums a run up in a few lines: promises, goals, the fastest limiter of
-// each workload, where Ral loses, and how far the figures can be trusted.
+// VerdictOf sums up a run: promises, goals, the fastest limiter of each workload, where Ral loses,
+// and how far to trust the figures.
 func VerdictOf(d Document) (lines []Verdict) {
 	if len(d.Workloads) == 0 {
 		return nil
@@ -32,7 +32,7 @@ func VerdictOf(d Document) (lines []Verdict) {
 	return append(lines, trust(d))
 }
 
-// promises says which limiters that are exact by design kept their promises.
+// promises says which limiters exact by design kept their promises.
 func promises(d Document) Verdict {
 	v := Verdict{Title: "Promises"}
 	s := Audits(d)
@@ -61,8 +61,8 @@ func promises(d Document) Verdict {
 	return v
 }
 
-// BrokenIn names the limiters that are exact by their own design and broke their
-// promise, with the workloads in which they did. It is empty if there are none.
+// BrokenIn names the limiters exact by design that broke their promise, with the workloads, "" if
+// none.
 func BrokenIn(d Document) string { return Audits(d).breaches() }
 
 func (s AuditSummary) breaches() string {
@@ -73,10 +73,8 @@ func (s AuditSummary) breaches() string {
 	return strings.Join(broken, ", ")
 }
 
-// mostMissed is the number of missed goals that the verdict names.
 const mostMissed = 8
 
-// goalVerdict says which goals were reached.
 func goalVerdict(d Document) (Verdict, bool) {
 	var missed []string
 	var n int
@@ -107,8 +105,7 @@ func goalVerdict(d Document) (Verdict, bool) {
 	return v, n > 0
 }
 
-// fastest names the comparable limiter with the most calls a second in each
-// workload, if there are several.
+// fastest names the comparable limiter with the most calls a second in each workload.
 func fastest(d Document) (Verdict, bool) {
 	var names []string
 	won := make(map[string][]string)
@@ -134,7 +131,7 @@ func fastest(d Document) (Verdict, bool) {
 	return Verdict{Title: "Most calls a second", Text: strings.Join(parts, "; ") + "."}, len(parts) > 0
 }
 
-// clearly is the least factor by which Ral has to be behind to be said to lose.
+// clearly is the factor behind from which Ral is said to lose.
 const clearly = 1.05
 
 // losses lists where another comparable limiter is clearly better than Ral.
@@ -153,8 +150,8 @@ func losses(d Document) (Verdict, bool) {
 		var lost []string
 		for _, m := range []Figure{costs, speed, tails, worst, bytesPerKey} {
 			other := m.best(peersIn(w))
-			// One figure of the speed is enough. The worst calls are about the machine,
-			// except in growth.
+			// One figure of the speed is enough. The worst calls show the machine, except in
+			// growth.
 			if other == nil || m.Name == speed.Name && len(lost) > 0 || m.Name == worst.Name && w.Name != "growth" {
 				continue
 			}
@@ -176,8 +173,8 @@ func losses(d Document) (Verdict, bool) {
 	return v, compared
 }
 
-// lostCalls lists where a comparable peer is clearly better than the row of Ral that makes
-// the same kind of call. It reports false if there is nothing to compare.
+// lostCalls lists where a peer is clearly better than Ral's call of the same kind. It reports false
+// without any comparison.
 func lostCalls(w bench.WorkloadReport) (lost []string, compared bool) {
 	for _, r := range w.Results {
 		mine := w.Result(r.Like)
@@ -192,7 +189,6 @@ func lostCalls(w bench.WorkloadReport) (lost []string, compared bool) {
 	return lost, compared
 }
 
-// trust says what disturbed the run.
 func trust(d Document) Verdict {
 	passes, disturbed, rounds := 0, 0, 0
 	for _, w := range d.Workloads {
@@ -221,7 +217,7 @@ func trust(d Document) Verdict {
 	return v
 }
 
-// cuts says what the budget of time cut: rounds, and contenders.
+// cuts tells the rounds and contenders cut by the budget.
 func cuts(d Document) (text string) {
 	var short []string
 	for _, w := range d.Workloads {

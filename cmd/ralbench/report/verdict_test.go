@@ -10,8 +10,7 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// limiter returns a result of three rounds, each of which costs so many nanoseconds a
-// call on one processor.
+// limiter returns a result of three rounds at so many nanoseconds a call on one processor.
 func limiter(name string, ns float64) bench.Result {
 	r := bench.Result{
 		Contender: name, Exact: true, Promise: bench.TokenBucket,
@@ -25,7 +24,6 @@ func limiter(name string, ns float64) bench.Result {
 	return r
 }
 
-// yardstick returns the xsync map as limiter does.
 func yardstick(ns float64) bench.Result {
 	r := limiter("xsync map", ns)
 	r.Yardstick, r.Exact, r.Promise, r.Audit = bench.YardstickMap, false, "", nil
@@ -106,8 +104,7 @@ func TestVerdictCountsGoals(t *testing.T) {
 	assert.Empty(t, lineOf(run(bench.WorkloadReport{Name: "other", Results: []bench.Result{limiter("Ral", 1)}}), "Goals").Text)
 }
 
-// The ratio of a goal is taken within each round, so that a machine that slows down in
-// the course of a run does not matter.
+// A machine that slows down during a run does not matter.
 func TestGoalsCompareWithinRounds(t *testing.T) {
 	mine, other := limiter("Ral", 50), limiter("go-limiter", 100)
 	for i := range 3 {

@@ -1,6 +1,6 @@
-// Package servebench measures rald beside what programs in other languages use for limits: a
-// script on Redis, and Envoy's rate limit service with its Redis. All of them are processes of
-// their own on this machine, and answer the same load generators in turn.
+// Package servebench measures rald beside limiters for programs in other languages: a script on
+// Redis, and Envoy's rate limit service with its Redis. Each is a process on this machine, and
+// answers the same load generators in turn.
 //
 // Start reading at [Run].
 package servebench

@@ -31,21 +31,18 @@ const method = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 //go:embed ratelimit.proto
 var proto string
 
-// message is the request of all generators, {domain: bench, descriptors: {entries: {key: user,
-// value: ann}}}, as protocol buffers have it.
+// message is the request of all generators in protocol buffers: {domain: bench, descriptors:
+// {entries: {key: user, value: ann}}}.
 const message = "\x0a\x05bench\x12\x0d\x0a\x0b\x0a\x04user\x12\x03ann"
 
-// The files that the generators read.
 const (
 	protoFile   = "ratelimit.proto"
 	messageFile = "message"
 	bodyFile    = "body"
 )
 
-// file returns the path of a file of the lab.
 func (l *lab) file(name string) string { return filepath.Join(l.dir, name) }
 
-// writeInputs writes the files that the generators read.
 func (l *lab) writeInputs() (err error) {
 	body := "\x00\x00\x00\x00" + string(rune(len(message))) + message // of gRPC: not compressed, and the length
 	for name, text := range map[string]string{protoFile: proto, messageFile: message, bodyFile: body} {
@@ -72,7 +69,7 @@ func redisBenchmark(ctx context.Context, network, addr string, pipeline, keys, r
 	return readCSV(out)
 }
 
-// readCSV reads what redis-benchmark writes: a row of names and one of figures.
+// readCSV reads the output of redis-benchmark: a row of names and a row of figures.
 func readCSV(text string) (r Round, err error) {
 	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
 	if err != nil || len(rows) != 2 {
@@ -99,8 +96,7 @@ var (
 	succeeded = regexp.MustCompile(`(?m)^status codes: (\d+) 2xx`)
 )
 
-// h2load sends so many requests to a rate limit service, as fast as it can or, if rate is not 0,
-// at that rate on one connection.
+// h2load sends so many requests as fast as it can, or at a rate, if not 0, on one connection.
 func (l *lab) h2load(ctx context.Context, addr string, requests, rate int) (Round, error) {
 	args := []string{"-n", strconv.Itoa(requests), "-m", strconv.Itoa(eachAtATime), "-d", l.file(bodyFile),
 		"-H", "content-type: application/grpc", "-H", "te: trailers"}
@@ -116,7 +112,6 @@ func (l *lab) h2load(ctx context.Context, addr string, requests, rate int) (Roun
 	return readH2load(out, requests)
 }
 
-// readH2load reads what h2load writes.
 func readH2load(text string, requests int) (r Round, err error) {
 	rate, ok := finished.FindStringSubmatch(text), succeeded.FindStringSubmatch(text)
 	if rate == nil || ok == nil || ok[1] != strconv.Itoa(requests) {
@@ -126,7 +121,7 @@ func readH2load(text string, requests int) (r Round, err error) {
 	return r, err
 }
 
-// ghz sends so many requests to a rate limit service, at a rate.
+// ghz sends so many requests at a rate.
 func (l *lab) ghz(ctx context.Context, addr string, requests, rate int) (Round, error) {
 	out, err := outputOf(exec.CommandContext(ctx, l.programs.ghz, "--insecure", "--proto", l.file(protoFile), "--call", method, "-B", l.file(messageFile),
 		"--connections", strconv.Itoa(envoyConnections), "-c", strconv.Itoa(eachAtATime), "-n", strconv.Itoa(requests), "--rps", strconv.Itoa(rate), "-O", "json", addr))
@@ -136,13 +131,13 @@ func (l *lab) ghz(ctx context.Context, addr string, requests, rate int) (Round, 
 	return readGhz(out, requests)
 }
 
-// h2load sends what is due every tick. senders of it, one after the other, send less at a time.
+// h2load sends the requests due every tick; several senders in sequence send smaller batches.
 const (
 	tick    = 10 * time.Millisecond
 	senders = 10
 )
 
-// atRate sends so many requests to a rate limit service in all, and has ghz time some of them.
+// atRate sends so many requests in all, some of them timed by ghz.
 func (l *lab) atRate(ctx context.Context, addr string, requests int) (Round, error) {
 	timed := max(requests*sampled/rate, eachAtATime)
 	type result struct {
@@ -166,7 +161,6 @@ func (l *lab) atRate(ctx context.Context, addr string, requests int) (Round, err
 	return r, err
 }
 
-// readGhz reads what ghz writes.
 func readGhz(text string, requests int) (r Round, err error) {
 	var report struct {
 		PerSecond float64        `json:"rps"`

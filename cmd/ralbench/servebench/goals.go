@@ -8,7 +8,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 )
 
-// ratios are the goals of rald that are multiples of another server's requests a second.
+// ratios are goals of rald: multiples of another server's requests a second.
 var ratios = []struct {
 	of    string
 	where []string
@@ -20,7 +20,7 @@ var ratios = []struct {
 	{Reference, []string{Envoy}, 4},
 }
 
-// goals returns the goals that the report can tell of, with what was measured.
+// goals returns the goals that the report measured.
 func goals(r Report) (all []fleetbench.Goal) {
 	add := func(g fleetbench.Goal) {
 		g.Of = Rald
@@ -53,8 +53,7 @@ func goals(r Report) (all []fleetbench.Goal) {
 
 func perSecond(r Round) float64 { return r.PerSecond }
 
-// times returns the requests a second of one server as a multiple of another's, within each
-// round that both have.
+// times returns ratios of requests a second over common rounds.
 func times(of, by Server) bench.Spread {
 	var values []float64
 	for i := range min(len(of.Rounds), len(by.Rounds)) {

@@ -11,20 +11,18 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// Modules of programs that are measured or that measure.
 const (
 	raldModule      = "github.com/ral-limiter/ral/cmd/rald"
 	referenceModule = "github.com/envoyproxy/ratelimit"
 	ghzProgram      = "github.com/bojand/ghz/cmd/ghz@v0.93.0"
 )
 
-// programs are the paths of the programs of a run. Those that no workload needs are empty.
+// programs are the paths of the programs of a run, empty if not needed.
 type programs struct {
 	rald, reference, ghz string
 }
 
-// Missing returns an error if a program that the workloads need is not installed. Other
-// programs are built.
+// Missing returns an error if a needed program is not installed. Other programs are built.
 func Missing(workloads []bench.Workload) error {
 	need := map[string]string{"go": "Go", "redis-server": "redis-server"}
 	if has(workloads, func(name string) bool { return !isEnvoy(name) }) {
@@ -67,14 +65,14 @@ func build(ctx context.Context, dir string, workloads []bench.Workload) (p progr
 	return p, nil
 }
 
-// goTool runs the go command, and returns what it writes.
+// goTool runs the go command and returns its output.
 func goTool(ctx context.Context, dir string, env []string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
 	return outputOf(cmd)
 }
 
-// outputOf runs a command, and returns what it writes. An error has what it writes as errors.
+// outputOf runs a command and returns its output. An error contains its standard error.
 func outputOf(cmd *exec.Cmd) (string, error) {
 	var problems strings.Builder
 	cmd.Stderr = &problems

@@ -13,18 +13,16 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 )
 
-// Options say what to measure.
 type Options struct {
 	Workloads []bench.Workload
 	// Duration is the time for which a server is asked in each round.
 	Duration time.Duration
 	Rounds   int
-	// Progress and Finished are called as those of bench.Options.
+	// Progress and Finished are called as in bench.Options.
 	Progress func(bench.Progress)
 	Finished func(bench.WorkloadReport)
 }
 
-// Report is what was measured.
 type Report struct {
 	Redis string            `json:"redis,omitempty"` // its version
 	Loads []Load            `json:"loads"`
@@ -40,18 +38,18 @@ type Load struct {
 	Servers []Server `json:"servers"`
 }
 
-// Server is what was measured of a server under a load.
+// Server holds the rounds of a server under a load.
 type Server struct {
 	Name   string  `json:"name"`
 	Rounds []Round `json:"rounds"`
 }
 
-// Round is a round of a server. What a generator does not tell is 0.
+// Round is a round of a server. Unknown figures are 0.
 type Round struct {
 	PerSecond float64       `json:"per_second"`
 	P50       time.Duration `json:"p50_ns,omitempty"`
 	P99       time.Duration `json:"p99_ns,omitempty"`
-	// CPU is the processor time of the server, and of the Redis behind it, by request.
+	// CPU is the processor time by request of the server and the Redis behind it.
 	CPU time.Duration `json:"cpu_ns,omitempty"`
 }
 
@@ -64,16 +62,15 @@ func (s Server) Median(figure func(Round) float64) bench.Spread {
 	return bench.SpreadOf(values)
 }
 
-// contender is a server under one load.
 type contender struct {
 	name string
 	pids []int // of its processes
-	// load has the generator send so many requests.
+	// load sends so many requests by the generator.
 	load func(ctx context.Context, requests int) (Round, error)
 }
 
-// Run measures. The report is of use even if there is an error. The end of the context is no
-// error.
+// Run measures until done or the context ends, which is no error. With an error, the report holds
+// the measurements before it.
 func Run(ctx context.Context, o Options) (report Report, err error) {
 	defer func() {
 		if ctx.Err() != nil {
@@ -116,7 +113,7 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	return report, nil
 }
 
-// Estimate returns the rough time of a run, without that for building the servers.
+// Estimate returns the rough time of a run, without building the servers.
 func Estimate(o Options) (total time.Duration) {
 	for range o.Workloads {
 		total += 3 * time.Duration(o.Rounds+1) * o.Duration
@@ -124,7 +121,6 @@ func Estimate(o Options) (total time.Duration) {
 	return total
 }
 
-// run is a run in progress.
 type run struct {
 	Options
 	lab         lab
@@ -170,8 +166,7 @@ func (r *run) measure(ctx context.Context, w bench.Workload) (load Load, err err
 	return load, nil
 }
 
-// warmUp asks a server for a part of the time, and returns the number of requests that take it
-// the whole of it.
+// warmUp asks a server for a part of the time, and returns the requests for all of it.
 func (r *run) warmUp(ctx context.Context, w bench.Workload, c contender) (requests int, err error) {
 	if w.Name == EnvoyRate {
 		return max(int(rate*r.Duration.Seconds()), 1), nil
@@ -198,7 +193,7 @@ func (r *run) step(w bench.Workload, c contender, doing string) {
 	r.done += r.Duration
 }
 
-// contenders returns the servers of a workload, which run.
+// contenders starts the servers of a workload.
 func (l *lab) contenders(w bench.Workload) ([]contender, error) {
 	if isEnvoy(w.Name) {
 		return l.envoyContenders(w)
@@ -246,8 +241,7 @@ func (l *lab) envoyContenders(w bench.Workload) ([]contender, error) {
 	}, nil
 }
 
-// processorTime returns the processor time that processes have used so far. ok is false where
-// the system has no /proc.
+// processorTime returns the processor time used by processes. ok is false without /proc.
 func processorTime(pids []int) (sum time.Duration, ok bool) {
 	const tick = time.Second / 100
 	for _, pid := range pids {
@@ -255,8 +249,7 @@ func processorTime(pids []int) (sum time.Duration, ok bool) {
 		if err != nil {
 			return 0, false
 		}
-		// The name of the program, in brackets, may have spaces. The 14th and 15th fields are
-		// the time in the program and in the kernel.
+		// The name in brackets may have spaces. Fields 14 and 15 are user and kernel time.
 		_, rest, _ := strings.Cut(string(text), ") ")
 		fields := strings.Fields(rest)
 		if len(fields) < 13 {

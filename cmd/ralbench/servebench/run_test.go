@@ -13,7 +13,6 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
-// workloads returns those of the names.
 func workloads(t *testing.T, names ...string) []bench.Workload {
 	t.Helper()
 	all, err := bench.Select(Workloads(0.001), names)
@@ -21,7 +20,7 @@ func workloads(t *testing.T, names ...string) []bench.Workload {
 	return all
 }
 
-// All servers answer each generator. What they cost here says nothing.
+// All servers answer each generator.
 func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the first build of the servers takes minutes, and needs the network")
@@ -72,7 +71,6 @@ func TestInterruptedRunIsNoError(t *testing.T) {
 	assert.True(t, r.Interrupted)
 }
 
-// The script decides as CL.THROTTLE does.
 func TestScriptIsCLThrottle(t *testing.T) {
 	s, err := redisd.Open(redisd.Config{})
 	require.NoError(t, err, "make needs installs it")

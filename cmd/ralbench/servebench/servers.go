@@ -21,13 +21,13 @@ import (
 //go:embed gcra.lua
 var gcra string
 
-// rules are those of both rate limit services: no request of the generators is refused.
+// rules of both rate limit services never refuse a request of the generators.
 const rules = "domain: bench\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 4000000000}\n"
 
 // startingTime bounds the time that a server takes to listen.
 const startingTime = 20 * time.Second
 
-// lab holds the servers of a run. Each is started when it is needed first.
+// lab holds the servers of a run, each started at its first use.
 type lab struct {
 	programs
 	dir    string
@@ -37,7 +37,6 @@ type lab struct {
 	closes []func() error
 }
 
-// server is a process and the address that it listens on.
 type server struct {
 	*child.Process
 	addr string
@@ -55,7 +54,6 @@ type services struct {
 	redis           *redisd.Server // of the reference
 }
 
-// close ends all servers.
 func (l *lab) close() (err error) {
 	for _, end := range l.closes {
 		err = errors.Join(err, end())
@@ -63,7 +61,6 @@ func (l *lab) close() (err error) {
 	return err
 }
 
-// store returns the Redis for a network.
 func (l *lab) store(network string) (*store, error) {
 	if s := l.redis[network]; s != nil {
 		return s, nil

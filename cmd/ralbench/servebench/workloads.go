@@ -7,7 +7,6 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// The names of what is measured side by side.
 const (
 	Rald      = "rald"
 	Script    = "Redis, Lua GCRA"
@@ -15,7 +14,6 @@ const (
 	Reference = "envoyproxy/ratelimit"
 )
 
-// The names of the workloads.
 const (
 	TCP         = "serve-tcp"
 	TCPPipeline = "serve-tcp-16"
@@ -28,8 +26,7 @@ const (
 // keys is the number of keys of CL.THROTTLE and of the script.
 const keys = 100_000
 
-// EnvoyRate has rate requests a second. sampled of them are timed by ghz, which would need more
-// than a core of its own for all.
+// EnvoyRate has rate requests a second. ghz times sampled of them; all would take over a core.
 const rate, sampled = 20_000, 1000
 
 // Workloads returns all workloads. scale multiplies the numbers of keys.
@@ -49,13 +46,10 @@ func Workloads(scale float64) []bench.Workload {
 	}
 }
 
-// isEnvoy reports whether a workload is one of Envoy's rate limit service.
 func isEnvoy(workload string) bool { return workload == Envoy || workload == EnvoyRate }
 
-// isOnSocket reports whether the clients of a workload connect to a Unix socket.
 func isOnSocket(workload string) bool { return workload == Socket || workload == SocketLong }
 
-// pipelined returns the number of commands that a client of Redis sends at a time.
 func pipelined(workload string) int {
 	if workload == TCPPipeline || workload == SocketLong {
 		return 16
@@ -63,7 +57,6 @@ func pipelined(workload string) int {
 	return 1
 }
 
-// has reports whether one of the workloads is wanted.
 func has(all []bench.Workload, wanted func(name string) bool) bool {
 	return slices.ContainsFunc(all, func(w bench.Workload) bool { return wanted(w.Name) })
 }

@@ -37,7 +37,6 @@ func TestGoalsFitTheWidth(t *testing.T) {
 	assert.Contains(t, b.String(), "No goal tells of what was measured.")
 }
 
-// Contenders of one promise share a line: there are many of Ral's calls.
 func TestContendersOfOnePromiseShareALine(t *testing.T) {
 	d := report.Document{Report: bench.Report{Workloads: []bench.WorkloadReport{reporttest.Calls()}}}
 	var b strings.Builder

@@ -1,5 +1,4 @@
-// Package terminal shows runs of ralbench as text that fits a terminal's width, and
-// their progress.
+// Package terminal shows runs of ralbench and their progress as text that fits a terminal's width.
 //
 // Start reading at [Write].
 package terminal
@@ -14,7 +13,6 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
 
-// Widths of what is written, in columns of characters.
 const (
 	DefaultWidth = 100 // if there is no terminal
 	minWidth     = 60  // narrower terminals get lines that do not fit
@@ -23,8 +21,7 @@ const (
 // nameWidth is the least width of the column of contenders, signs included.
 const nameWidth = 18
 
-// newTable returns a table in the look of all tables. There is one space between two
-// columns.
+// newTable returns a table in the common look, with one space between columns.
 func newTable() table.Writer {
 	t := table.NewWriter()
 	t.SetStyle(table.StyleLight)
@@ -35,8 +32,8 @@ func newTable() table.Writer {
 	return t
 }
 
-// split cuts columns into tables that fit the width beside a column of names. It cuts
-// between groups of columns, and within one only if the group alone is too wide.
+// split cuts columns into tables that fit the width beside a column of names. It cuts between
+// groups, and within a group only if that is too wide.
 func split(columns []report.Column, names, width int) (tables [][]report.Column) {
 	room := max(width, minWidth) - (names + 1)
 	var now []report.Column
@@ -93,9 +90,8 @@ func widthOf(columns []report.Column) (n int) {
 // minTextWidth is the least width to which a column of words is narrowed.
 const minTextWidth = 9
 
-// fit returns the greatest width of each column, 0 for as wide as it is, such that
-// rows of cells fit the width. Columns of words are wrapped, the widest first;
-// columns of figures stay whole.
+// fit returns the greatest width of each column, 0 for unbounded, such that rows fit the width. The
+// widest columns of words are wrapped first; columns of figures stay whole.
 func fit(cells [][]string, words func(column int) bool, width int) []int {
 	var natural []int
 	for _, row := range cells {
@@ -123,8 +119,8 @@ func fit(cells [][]string, words func(column int) bool, width int) []int {
 	}
 }
 
-// Wrapped breaks a text into lines that fit the width. The first begins with lead,
-// the others are indented as far.
+// Wrapped breaks a text into lines that fit the width. The first begins with lead, the others are
+// indented.
 func Wrapped(lead, text string, width int) string {
 	indent := strings.Repeat(" ", utf8.RuneCountInString(lead))
 	var b strings.Builder

@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/format"
 )
 
-// Width returns the width of the terminal that w is, or DefaultWidth if it is none.
+// Width returns the width of the terminal w, or DefaultWidth.
 func Width(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
@@ -24,8 +24,7 @@ func Width(w io.Writer) int {
 	return DefaultWidth
 }
 
-// Progress shows how far a run has come: a bar on a terminal, a line for each
-// workload elsewhere.
+// Progress shows the progress of a run: a bar on a terminal, a line per workload elsewhere.
 type Progress struct {
 	out      io.Writer
 	bar      *progressbar.ProgressBar // nil if out is no terminal
@@ -38,8 +37,7 @@ type Progress struct {
 	since    time.Time // the beginning of the workload
 }
 
-// NewProgress returns the progress of a run of so many workloads, which takes at most
-// that time unless it is 0.
+// NewProgress returns the progress of a run of so many workloads, bounded by most unless 0.
 func NewProgress(out io.Writer, parts int, sweeps bool, most time.Duration) *Progress {
 	p := &Progress{out: out, parts: parts, sweeps: sweeps, most: most}
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
@@ -48,12 +46,10 @@ func NewProgress(out io.Writer, parts int, sweeps bool, most time.Duration) *Pro
 	return p
 }
 
-// barWidth is the width of the bar without the texts around it. The library narrows it
-// if the terminal is too narrow.
+// barWidth is the width of the bar alone. The library narrows it on narrow terminals.
 const barWidth = 24
 
-// newBar returns an empty bar. It is written over in place rather than cleared first,
-// which would flicker.
+// newBar returns an empty bar. It is overwritten in place, since clearing it flickers.
 func newBar(out io.Writer) *progressbar.ProgressBar {
 	return progressbar.NewOptions64(1,
 		progressbar.OptionSetWriter(out),
@@ -85,7 +81,6 @@ func (p *Progress) Step(at bench.Progress) {
 	}
 }
 
-// estimate says how long the run takes.
 func (p *Progress) estimate(quiet time.Duration) string {
 	if p.most > 0 && quiet > p.most {
 		return "ralbench: at most " + format.Minutes(p.most)
@@ -97,8 +92,7 @@ func (p *Progress) estimate(quiet time.Duration) string {
 	return text
 }
 
-// draw shows a step on the bar of a terminal of this width. An error in drawing does
-// not matter to the run.
+// draw shows a step on a bar. Errors in drawing do not matter.
 func (p *Progress) draw(at bench.Progress, width int) {
 	if at.Done > 0 {
 		// There is no speed to predict by before the first step is done.
@@ -113,12 +107,10 @@ func (p *Progress) draw(at bench.Progress, width int) {
 	p.bar.Describe(text)
 }
 
-// aroundBar is the most room that the figures beside the bar take: the share, the time
-// that has passed and the time left.
+// aroundBar is the most room of the figures beside the bar.
 const aroundBar = 28
 
-// describe returns the text behind the bar, cut to what the width has room for: a line
-// that is too long would scroll the terminal.
+// describe returns the text behind the bar, cut to the width: a longer line would scroll.
 func (p *Progress) describe(at bench.Progress, width int) string {
 	var parts []string
 	for _, part := range []string{p.name(at.Workload, at.CPU), at.Contender, at.Doing} {

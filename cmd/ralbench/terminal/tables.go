@@ -7,14 +7,12 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
 
-// fleet writes the tables of fleet mode.
 func (p *printer) fleet() {
 	p.WriteString("\n")
 	p.line("", "fleet mode on Redis %s, started for this run and asked over TCP on this machine", p.Fleet.Redis)
 	p.tables(report.FleetTables(p.Document))
 }
 
-// serve writes the tables of servers.
 func (p *printer) serve() {
 	p.tables(report.ServeTables(p.Document))
 	p.WriteString("\n")

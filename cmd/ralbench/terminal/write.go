@@ -38,8 +38,7 @@ func Write(w io.Writer, d report.Document, width int) error {
 	return err
 }
 
-// WriteGoals writes the goals of Ral alone, as text of this width: it is a report, and no
-// goal that is missed makes it fail.
+// WriteGoals writes the goals of Ral alone, as text of this width. Missed goals are no failure.
 func WriteGoals(w io.Writer, d report.Document, width int) error {
 	p := printer{Document: d, width: width}
 	p.header()
@@ -64,7 +63,6 @@ func (p *printer) goals(t report.Table, summary string) {
 	}
 }
 
-// printer writes a document piece by piece.
 type printer struct {
 	report.Document
 	strings.Builder
@@ -130,7 +128,6 @@ func (p *printer) workload(w bench.WorkloadReport) {
 	p.audits(w.Results)
 }
 
-// nothing says that a run has no results, and why.
 func (p *printer) nothing() {
 	p.WriteString("\n")
 	if len(p.LeftOut) > 0 && !p.Interrupted {
@@ -140,7 +137,6 @@ func (p *printer) nothing() {
 	p.line("", "Nothing was measured.")
 }
 
-// disturbance says how other load disturbed a workload, if it did.
 func disturbance(w bench.WorkloadReport) string {
 	all, disturbed, repeated := 0, 0, 0
 	for _, r := range w.Results {
@@ -157,8 +153,8 @@ func disturbance(w bench.WorkloadReport) string {
 	return ""
 }
 
-// results writes the results in as many tables as the width makes necessary. The
-// yardsticks stand apart. The latencies of known keys follow in rows of their own.
+// results writes the results in as many tables as the width requires. Yardsticks stand apart;
+// latencies of known keys get further rows.
 func (p *printer) results(columns []report.Column, results []bench.Result) {
 	names := nameWidth
 	for _, r := range results {
@@ -195,8 +191,7 @@ func rowOf(cells ...string) (row table.Row) {
 	return row
 }
 
-// audits writes the audits: a paragraph for each, and one for all that could not find
-// anything.
+// audits writes a paragraph for each audit, and one for all that could not find anything.
 func (p *printer) audits(results []bench.Result) {
 	var silent []string
 	for _, r := range results {
@@ -232,8 +227,7 @@ func (p *printer) footer() {
 	p.line("", "Took %v. ralbench -h explains the rest.", p.Took.Round(100*time.Millisecond))
 }
 
-// notes writes the promise and the note of each contender, once. Contenders of the same
-// promise and note share a line.
+// notes writes each promise and note once, with its contenders.
 func (p *printer) notes() {
 	seen := map[string]bool{}
 	var texts []string
@@ -267,7 +261,7 @@ func (p *printer) notes() {
 	}
 }
 
-// verdict writes the verdict. It comes last, where it is seen without scrolling.
+// verdict writes the verdict last, visible without scrolling.
 func (p *printer) verdict() {
 	p.WriteString("\nVerdict\n")
 	for _, v := range report.VerdictOf(p.Document) {
@@ -275,7 +269,6 @@ func (p *printer) verdict() {
 	}
 }
 
-// clockRead returns the measured cost of a clock read.
 func clockRead() time.Duration {
 	const n = 1000
 	start := time.Now()

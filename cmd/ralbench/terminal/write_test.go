@@ -77,8 +77,7 @@ func TestTableByItsStructure(t *testing.T) {
 	find(`^Verdict$`)
 }
 
-// Every line of every table and text fits the terminal, and every figure is there at
-// every width.
+// Every line fits the terminal, and every figure is there at every width.
 func TestOutputFitsTheWidth(t *testing.T) {
 	d := reporttest.Run(t)
 	for _, w := range d.Workloads {

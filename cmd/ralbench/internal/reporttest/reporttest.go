@@ -13,14 +13,13 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 )
 
-// Run returns a short run with two contenders beside Ral, with 1, 2 and 4 processors,
-// and with memory. The working directory is that of a package directly in cmd/ralbench.
+// Run returns a short run with two contenders beside Ral, with 1, 2 and 4 processors, and with
+// memory. The working directory must be directly in cmd/ralbench.
 func Run(t *testing.T) report.Document {
 	t.Helper()
 	return read(t, "report.json")
 }
 
-// Fleet returns a short run of fleet mode.
 func Fleet(t *testing.T) report.Document {
 	t.Helper()
 	d := read(t, "fleet.json")
@@ -35,8 +34,8 @@ func read(t *testing.T, name string) report.Document {
 	return d
 }
 
-// Made returns a run of one workload: by round, the nanoseconds of processor time of a
-// call of the xsync map, which may be left out, and of Ral.
+// Made returns a run of one workload: by round, the nanoseconds of a call of the xsync map, which
+// may be nil, and of Ral.
 func Made(base, ral []float64) report.Document {
 	result := func(name string, yardstick bench.Yardstick, costs []float64) bench.Result {
 		r := bench.Result{Contender: name, Yardstick: yardstick}
@@ -55,8 +54,7 @@ func Made(base, ral []float64) report.Document {
 	return report.Document{Schema: report.Schema, Report: bench.Report{Workloads: []bench.WorkloadReport{w}}}
 }
 
-// Tables returns a run of fleet mode that fills each of its tables. One of the shares
-// was over its limit.
+// Tables returns a run of fleet mode that fills each table. A share exceeds its limit.
 func Tables() report.Document {
 	limit := bench.Limit{Capacity: 1000, Count: 1000, Per: time.Second}
 	return report.Document{Settings: report.Settings{CPUs: []int{2}}, Report: bench.Report{Workloads: []bench.WorkloadReport{{
@@ -85,7 +83,7 @@ func Tables() report.Document {
 	}}
 }
 
-// Servers returns a run of servers, with a goal that was missed.
+// Servers returns a run of servers, with a missed goal.
 func Servers() report.Document {
 	return report.Document{Settings: report.Settings{CPUs: []int{2}, Serve: true}, Serve: &servebench.Report{
 		Redis: "7.0.15",
@@ -104,8 +102,7 @@ func Servers() report.Document {
 	}}
 }
 
-// Calls returns a made-up report of different calls: Choke for 50 ns, Peek for 75, and
-// Wait for 100, beside a peer's for 80.
+// Calls returns different calls: Choke for 50 ns, Peek for 75, Wait for 100, and a peer's for 80.
 func Calls() bench.WorkloadReport {
 	result := func(name, like string, ns float64) bench.Result {
 		r := bench.Result{Contender: name, Like: like, About: "call", Apart: true, Exact: true, Promise: bench.TokenBucket, Audit: &bench.Audit{Calls: 3, Admitted: 3, Allowed: 3, Possible: 3}}
