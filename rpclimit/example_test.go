@@ -41,7 +41,7 @@ func Example() {
 	// resource_exhausted address true
 }
 
-// A stream pays as it opens for as many messages as it may have, and gets back what it did not use.
+// A stream pays as it opens for its most messages, and gets unused units back.
 func ExampleSession_End() {
 	messages, err := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.FixedWindow(100, time.Hour))})
 	if err != nil {

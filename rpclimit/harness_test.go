@@ -22,12 +22,11 @@ func open[K comparable](t testing.TB, p policy.Policy) *engine.Engine[K] {
 	return e
 }
 
-// hourly returns an engine of n units an hour, of which none come back before the hour is over.
+// hourly returns an engine of n units an hour, none of which come back before the hour is over.
 func hourly[K comparable](t testing.TB, n int64) *engine.Engine[K] {
 	return open[K](t, policy.Must(policy.FixedWindow(n, time.Hour)))
 }
 
-// remote is a limiter of which calls may leave the process.
 type remote[K comparable] struct{ limits.Limiter[K] }
 
 func (remote[K]) Remote() bool { return true }
@@ -65,7 +64,6 @@ func within(t testing.TB, c *Call, d time.Duration) *Call {
 	return c
 }
 
-// begin begins a call, and returns the reason of the verdict.
 func begin(l *Limits, c *Call) limits.Reason {
 	v, s := l.Begin(c)
 	s.End(Served{})
@@ -83,10 +81,8 @@ func refusedBy(t *testing.T, err error, of, field string) {
 	}
 }
 
-// unauthenticated is a code of gRPC that no verdict has.
 const unauthenticated Code = 16
 
-// rateLimit returns the values that clients are told.
 func rateLimit(v *Verdict) (policies, standing string) {
 	policies, b := v.AppendRateLimit(nil)
 	return policies, string(b)

@@ -10,44 +10,37 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Key finds the key of a call for a limit. Of is required. The key functions of this package
-// may be used as they are; a key of the program's own is a Key with its function:
+// Key finds the key of a call for a limit. Of is required. A program's own key is written as:
 //
 //	rpclimit.Key[int64]{By: "account", Of: func(c *rpclimit.Call) int64 { return account(c.Context) }}
 type Key[K comparable] struct {
-	// By tells clients what the limit goes by, as the dimension of a violation: "address", or
-	// "metadata x-tenant". It never has the key itself. It may be "".
+	// By tells clients the kind of key, such as "address", "metadata x-tenant" or "", not the key.
 	By string
-	// Of returns the key. The zero value of K means that there is none, and Limit.WhenNoKey
-	// then chooses the answer. It runs on the call's goroutine, and once more for a line of
-	// Options.Logger, and must be safe for concurrent use.
+	// Of returns the key, or the zero value of K if there is none. It runs on the call's goroutine,
+	// and once more for a line of Options.Logger, and must be safe for concurrent use.
 	Of func(c *Call) K
-	// OfMessage reports that Of, or the Limit's Cost or PolicyFor, reads Call.Message. A
-	// stream has no message as it opens, so such a limit takes its Cost with the first message
-	// that the stream receives. ByMessage sets it.
+	// OfMessage means that Of, or the Limit's Cost or PolicyFor, reads Call.Message. Such a limit
+	// takes its Cost with a stream's first received message. ByMessage sets it.
 	OfMessage bool
 }
 
-// ByAddr finds the address of the connection, an IPv6 address cut to 64 bits. It is right for
-// servers that clients connect to directly. Behind a proxy use [ClientAddr.Key]. A connection
-// without an address, such as that of a Unix socket, has no key.
+// ByAddr finds the connection's address, an IPv6 address cut to 64 bits. Behind a proxy use
+// [ClientAddr.Key]. A connection without an address, such as a Unix socket, has no key.
 var ByAddr = connection.Key()
 
-// ByProcedure finds the method that is called, such as "/package.Service/Method". All clients
-// share its key: combine it with another by [Both]. With a tap handle, clients can invent
-// methods that there are not.
+// ByProcedure finds the called method, such as "/package.Service/Method". All clients share its
+// key: combine it with another by [Both]. With a tap handle, clients can invent methods.
 var ByProcedure = Key[string]{By: "method", Of: func(c *Call) string { return c.Procedure }}
 
-// ByService finds the service that is called, such as "package.Service".
+// ByService finds the called service, such as "package.Service".
 var ByService = Key[string]{By: "service", Of: func(c *Call) string { return service(c.Procedure) }}
 
-// ByMetadata finds the value of a metadata key, such as an API key. A value that is missing or
-// empty is no key. If it is repeated the first one counts. Values longer than 64 bytes are
-// replaced by their SHA-256 hash, which bounds a key's size. A name that no metadata key can
-// have makes a Key that New refuses.
+// ByMetadata finds the value of a metadata key, such as an API key. A missing or empty value is no
+// key. The first of repeated values counts. Values longer than 64 bytes are replaced by their
+// SHA-256 hash. An invalid name makes a Key that New refuses.
 //
-// A value is not checked. A client that invents one for each call has a new key each time:
-// put this limit behind authentication, or put a limit by address beside it.
+// Values are not checked: a client may invent a new key for each call. Put this limit behind
+// authentication, or a limit by address beside it.
 func ByMetadata(name string) Key[string] {
 	if !clientaddr.IsToken(name) {
 		return Key[string]{}
@@ -65,8 +58,7 @@ func ByMetadata(name string) Key[string] {
 	}}
 }
 
-// ByIdentity finds a key in what authenticated the caller: of is given Call.Identity unless it
-// is nil, in which case there is no key.
+// ByIdentity finds a key in Call.Identity. If that is nil there is no key.
 func ByIdentity[K comparable](of func(identity any) K) Key[K] {
 	if of == nil {
 		return Key[K]{}
@@ -87,9 +79,8 @@ func ByContext[K comparable](of func(ctx context.Context) K) Key[K] {
 	return Key[K]{By: "identity", Of: func(c *Call) K { return of(c.Context) }}
 }
 
-// ByMessage finds a key in the request: of is given the message if it is an M. A call with
-// another message has no key. Of a stream the first message that it receives takes the limit's
-// Cost: see [Key.OfMessage].
+// ByMessage finds a key in the request. A call with a message that is no M has no key. A stream's
+// first received message takes the limit's Cost: see [Key.OfMessage].
 //
 //	rpclimit.ByMessage(func(r *shop.OrderRequest) string { return r.GetShop() })
 func ByMessage[M any, K comparable](of func(message M) K) Key[K] {
@@ -105,8 +96,7 @@ func ByMessage[M any, K comparable](of func(message M) K) Key[K] {
 	}}
 }
 
-// Both combines two keys: each pair of them is a key of its own. If either part is missing, so
-// is the key.
+// Both combines two keys into keys that are pairs. If a part is missing, so is the key.
 func Both[A, B comparable](a Key[A], b Key[B]) Key[limits.Pair[A, B]] {
 	if a.Of == nil || b.Of == nil {
 		return Key[limits.Pair[A, B]]{}
@@ -121,29 +111,21 @@ func Both[A, B comparable](a Key[A], b Key[B]) Key[limits.Pair[A, B]] {
 	}}
 }
 
-// AddrConfig configures where a client's address is found. The zero AddrConfig trusts no
-// metadata: the address is the connection's. The fields are those of httplimit.AddrConfig,
-// which says how each is read.
+// AddrConfig is as httplimit.AddrConfig. The zero AddrConfig takes the connection's address.
 type AddrConfig struct {
-	// Header is the metadata that the proxies write: "X-Forwarded-For", "Forwarded", or
-	// another one, which is read like X-Forwarded-For. "" is none.
+	// Header is the metadata that proxies write, such as "X-Forwarded-For" or "Forwarded", or "".
 	Header string
-	// Trusted lists the prefixes of the proxies. If the connection comes from elsewhere the
-	// Header is not read, so clients cannot bypass the proxies.
+	// Trusted lists the prefixes of the proxies. Other connections' Header is not read.
 	Trusted []netip.Prefix
-	// Hops is the number of proxies between the client and this server, for proxies whose
-	// addresses are not known. Set either Trusted or Hops.
+	// Hops is the number of proxies, if their addresses are not known. Set either Trusted or Hops.
 	Hops int
-	// IPv6Prefix is the number of bits of an IPv6 address that make a key, 1 to 128. The
-	// default is 64. IPv4 addresses are keys as a whole.
+	// IPv6Prefix is how many bits of an IPv6 address make a key, 1 to 128. 0 is 64.
 	IPv6Prefix int
-	// NAT64 lists prefixes in which translators embed IPv4 addresses, in addition to the
-	// well-known 64:ff9b::/96.
+	// NAT64 lists prefixes with embedded IPv4 addresses, besides 64:ff9b::/96.
 	NAT64 []netip.Prefix
 }
 
-// ClientAddr finds the addresses of clients. Call [NewClientAddr] to make one. Any number of
-// goroutines may call its methods.
+// ClientAddr finds the addresses of clients, concurrently. Call [NewClientAddr] to make one.
 type ClientAddr struct {
 	of    *clientaddr.Finder
 	lower string // the Header in lower case
@@ -151,7 +133,7 @@ type ClientAddr struct {
 
 var connection = &ClientAddr{of: clientaddr.Connection}
 
-// NewClientAddr checks the configuration. An error is a *policy.FieldError that names the field.
+// NewClientAddr checks the configuration. An error is a *policy.FieldError.
 func NewClientAddr(config AddrConfig) (*ClientAddr, error) {
 	of, err := clientaddr.New("rpclimit", clientaddr.Config(config))
 	if err != nil {
@@ -160,13 +142,12 @@ func NewClientAddr(config AddrConfig) (*ClientAddr, error) {
 	return &ClientAddr{of, strings.ToLower(of.Header())}, nil
 }
 
-// Key finds the client's address, an IPv6 address cut to the prefix. A call without an address
-// has no key.
+// Key finds the client's address, an IPv6 address cut to the prefix. Without one there is no key.
 func (c *ClientAddr) Key() Key[netip.Addr] {
 	return Key[netip.Addr]{By: "address", Of: func(call *Call) netip.Addr { return c.of.Cut(c.Addr(call)) }}
 }
 
-// Addr returns the client's address as it is, uncut, or the zero Addr if it is unknown.
+// Addr returns the client's address, uncut, or the zero Addr if it is unknown.
 func (c *ClientAddr) Addr(call *Call) netip.Addr {
 	if !c.of.Trusts(call.Peer) {
 		return call.Peer

@@ -9,51 +9,45 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Limit is a limiter that limits calls, and the key that it limits them by. Limiter and Key are
-// required.
+// Limit is a limiter and the key that it limits calls by. Limiter and Key are required.
 type Limit[K comparable] struct {
-	// Name tells clients which limit refused. It must be printable ASCII of at most 64 bytes.
-	// The default is Options.Name. Several limits need different names.
+	// Name tells clients which limit refused. It must be printable ASCII of at most 64 bytes, and
+	// different for each limit. The default is Options.Name.
 	Name string
-	// Limiter decides: an *engine.Engine, an *engine.Tiered, a *fleet.Limiter, a
-	// *single.Limiter by limits.ForAnyKey, or any other limits.Limiter. Several limits may share
-	// one.
+	// Limiter decides: an *engine.Engine, an *engine.Tiered, a *fleet.Limiter, a *single.Limiter by
+	// limits.ForAnyKey, or any other limits.Limiter. Several limits may share one.
 	Limiter limits.Limiter[K]
 	// Key finds the key of a call.
 	Key Key[K]
 	// WhenNoKey chooses the answer to a call without a key.
 	WhenNoKey limits.WhenNoKey
 
-	// Cost, CostReceived, CostSent and Charge are those of this limit, in place of those of the
-	// Options: see there. If they are nil those of the options hold, except that
-	// Options.CostSent does not hold for a limit of Key.OfMessage.
+	// Cost, CostReceived, CostSent and Charge, if not nil, replace those of the Options for this
+	// limit. Options.CostSent does not hold for a limit of Key.OfMessage.
 	Cost                   func(c *Call) int64
 	CostReceived, CostSent func(c *Call) int64
 	Charge                 func(c *Call, served Served) int64
 
-	// PolicyFor returns the limit that holds for the call, as for a plan that its identity
-	// names, or nil for the limiter's own. It must be of the family of that: see limits.Call.
+	// PolicyFor returns the call's limit, of the limiter's family, or nil for the limiter's own.
 	PolicyFor func(c *Call) policy.Policy
 
-	// Shadow tries this limit beside the others: it is decided for the calls that the others
-	// admit, takes from its keys, and refuses and delays none. Verdict.Shadowed and
-	// Stats.Shadowed tell what it would have refused. A panic or an error of it ends there, and
-	// is counted by Stats.ShadowFailed. If all limits have Shadow, it is that of the options.
+	// Shadow tries this limit beside the others. It decides calls that the others admit and takes
+	// from its keys, but refuses and delays none. Verdict.Shadowed and Stats.Shadowed tell its
+	// refusals. Stats.ShadowFailed counts its panics and errors. If all have Shadow, so has
+	// Options.
 	Shadow bool
 
-	// AtTap decides this limit in Limits.Tap, before the server has made anything for the
-	// call, if the adapter has such a place. Otherwise it is decided with the others. Its
-	// functions see a Call without Message and with Stream unset, before any interceptor. A tap
-	// must not block: the limiter must be in process, the limit never waits there whatever
-	// WaitUpTo is, and a policy.Queue refuses what it would delay. New refuses it together with
-	// Key.OfMessage and Shadow, and for one of two limits of the same Limiter: of a call that the
-	// other one refuses, the time to wait would be too long by what the tap has taken.
+	// AtTap decides this limit in Limits.Tap, if the adapter has a tap, before the server has made
+	// anything for the call. Its functions run before any interceptor, and see a Call without
+	// Message and Stream. The limiter must be in process; it refuses instead of delaying, also a
+	// policy.Queue. New refuses AtTap with Key.OfMessage, with Shadow, or for some limits of a
+	// Limiter only.
 	AtTap bool
 }
 
 // AnyLimit is a [Limit] of any type of key.
 type AnyLimit interface {
-	// check returns the limit as limiters. at is its index, and bad makes the error about a field.
+	// check checks the limit. at is its index, and bad makes the error about a field.
 	check(at int, o *Options, bad admission.FieldFault) (checked, error)
 }
 
@@ -62,7 +56,6 @@ type limiter = admission.Any[*Call, Served]
 
 const wantKey = "a key, such as rpclimit.ByAddr, with its function: ByMetadata returns none for an invalid name"
 
-// checked is a Limit whose fields are valid.
 type checked struct {
 	limiter                // for calls
 	received, sent limiter // for messages of streams, nil if they take nothing
@@ -110,7 +103,6 @@ func (l Limit[K]) check(at int, o *Options, bad admission.FieldFault) (c checked
 	return c, err
 }
 
-// either returns own, or common if it is nil.
 func either(own, common func(c *Call) int64) func(c *Call) int64 {
 	if own != nil {
 		return own

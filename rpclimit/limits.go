@@ -11,15 +11,15 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Limits holds calls to limits. Call [New] to make one; the zero Limits is not usable. Any number
-// of goroutines may call its methods. It needs no Close; its engines do.
+// Limits holds calls to limits. Call [New] to make one; the zero Limits is not usable. Its methods
+// are safe for concurrent use. It needs no Close; its engines do.
 type Limits struct {
 	options Options
 	exempt  exemptions
 	limits  []checked
 	fields  admission.Fields
 
-	// Each controller has the limits that are decided together. It is nil if there are none.
+	// Each controller decides some limits together, or is nil.
 	whole, opening         *entry // of a call, and of a stream as it opens
 	wholeRest, openingRest *entry // the same for calls that were tapped
 	tap                    *entry // limits with AtTap
@@ -32,10 +32,8 @@ type Limits struct {
 
 type entry = admission.Controller[*Call, Served]
 
-// New returns limits that hold each call to up to 8 limits. A call passes if all of them admit it,
-// and is then charged to all. A refused call is charged to none, as by engine.TakeAll, or by
-// limits.AskAll if not all limiters are engines. An error is a *policy.FieldError that names the
-// field.
+// New returns up to 8 limits. A call passes, and is charged, only if all admit it, as by
+// engine.TakeAll, or limits.AskAll if not all are engines. An error is a *policy.FieldError.
 func New(options Options, limits ...AnyLimit) (*Limits, error) {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: "rpclimit.New", Field: field, Value: value, Want: want}
@@ -82,7 +80,7 @@ func New(options Options, limits ...AnyLimit) (*Limits, error) {
 	return l, nil
 }
 
-// Must returns l, and panics if err is not nil. It is for settings that are constants of the program.
+// Must returns l, and panics if err is not nil. Use it for settings that are constants.
 func Must(l *Limits, err error) *Limits {
 	if err != nil {
 		panic(err)
@@ -90,7 +88,6 @@ func Must(l *Limits, err error) *Limits {
 	return l
 }
 
-// open makes the controllers.
 func (l *Limits) open() {
 	o := &l.options
 	config := admission.Config[*Call, Served]{
@@ -111,7 +108,7 @@ func (l *Limits) open() {
 	l.sent = l.entry(config, func(c *checked) limiter { return c.sent }, func(c *checked) bool { return c.sent != nil })
 }
 
-// entry returns a controller of the limits that has reports, or nil if there are none.
+// entry returns a controller of the limits that has selects, or nil.
 func (l *Limits) entry(config admission.Config[*Call, Served], of func(c *checked) limiter, has func(c *checked) bool) *entry {
 	var all []limiter
 	some := false
@@ -129,13 +126,9 @@ func (l *Limits) entry(config admission.Config[*Call, Served], of func(c *checke
 	return admission.New(config, all, func(at int) bool { return has(&l.limits[at]) })
 }
 
-// Begin decides about a call. It waits for the call's turn, if that may come, and takes from all
-// limits or from none. Run the call if the verdict is not Refused, and end the Session when it is
-// done. The Session is nil if there is nothing to end and messages take nothing; a nil Session may
-// be used all the same.
-//
-// Of a stream it decides what is taken as the stream opens. Limits of Key.OfMessage are decided
-// with the first message that the stream receives.
+// Begin decides a call. It may wait for the call's turn, and takes from all limits or none. Run the
+// call if the verdict is not Refused, and end the Session when it is done. The Session may be nil,
+// and may be used all the same. Limits of Key.OfMessage are decided with a stream's first message.
 func (l *Limits) Begin(c *Call) (Verdict, *Session) {
 	if l.exempt.has(c.Procedure) {
 		return l.pass(c), nil
@@ -143,7 +136,7 @@ func (l *Limits) Begin(c *Call) (Verdict, *Session) {
 	s := c.Tapped
 	begun := false
 	defer func() {
-		if !begun { // refused, or a function of the program has panicked
+		if !begun { // refused, or a function of the program panicked
 			s.cancel()
 		}
 	}()
@@ -188,12 +181,11 @@ func (l *Limits) entryOf(c *Call) *entry {
 func (l *Limits) Taps() bool { return l.tap != nil }
 
 // Tap decides the limits with AtTap alone, and at once. Refuse the call if the verdict is Refused.
-// Otherwise put the Session into the Call.Tapped of Begin, which decides the other limits. It is
-// nil if Begin has to decide all of them. What a call has taken at the tap stays taken if Begin is
-// never called for it, as of a method that there is not.
+// Otherwise set Call.Tapped to the Session, nil or not, for Begin, which decides the other limits.
+// If Begin is never called, as for an unknown method, the units stay taken.
 //
-// Functions of the Options and the limits see a Call without Message, and with Stream unset unless
-// the caller knows it. A call that passes the tap is counted and told of by Begin.
+// Functions see a Call without Message, and with Stream unset unless the caller knows it. Begin
+// counts and tells a call that passes the tap.
 func (l *Limits) Tap(c *Call) (Verdict, *Session) {
 	if l.tap == nil || l.exempt.has(c.Procedure) {
 		return l.exempted(c), nil
@@ -210,11 +202,9 @@ func (l *Limits) Tap(c *Call) (Verdict, *Session) {
 	return v, s
 }
 
-// TapPanicked returns the verdict that refuses a call for which Tap panicked: Misconfigured, also under
-// Shadow. It is for adapters whose tap runs where a panic must not go on, and is called as they
-// recover. The call is counted, and the first panic is logged. OnVerdict is not called, as it may be
-// what panicked. Nothing is taken from a limit then: Tap calls no function of the program
-// after it has taken.
+// TapPanicked refuses a call for which Tap panicked as Misconfigured, also under Shadow. Adapters
+// call it as they recover. The call is counted, the first panic logged, and OnVerdict, which may
+// have panicked, not called. Nothing is taken: Tap calls no function of the program after a take.
 func (l *Limits) TapPanicked(c *Call, cause any) Verdict {
 	v := l.verdict(c, admission.Result{Verdict: limits.Verdict{Reason: limits.Misconfigured}}, nil)
 	v.Shadow, v.panicked = false, true
@@ -225,12 +215,10 @@ func (l *Limits) TapPanicked(c *Call, cause any) Verdict {
 	return v
 }
 
-// exempted returns the verdict on a call that is exempt.
 func (l *Limits) exempted(c *Call) Verdict {
 	return l.verdict(c, admission.Result{Verdict: limits.Verdict{Reason: limits.Exempt}}, nil)
 }
 
-// pass counts a call that is exempt, and tells the program of it.
 func (l *Limits) pass(c *Call) Verdict {
 	v := l.exempted(c)
 	l.calls.Count(&v.Verdict)
@@ -238,7 +226,7 @@ func (l *Limits) pass(c *Call) Verdict {
 	return v
 }
 
-// decide decides about a call by the limits of a controller. A nil controller admits it.
+// decide decides a call by the limits of a controller. A nil controller admits it.
 func (l *Limits) decide(e *entry, c *Call) (Verdict, admission.Settlement) {
 	var r admission.Result
 	switch {
@@ -257,7 +245,7 @@ func (l *Limits) decide(e *entry, c *Call) (Verdict, admission.Settlement) {
 	return l.verdict(c, r, nil), nil
 }
 
-// tell tells the program of a verdict. A nil controller is that of a call that passes.
+// tell reports a verdict to OnVerdict and Logger. e is nil for a call that passes.
 func (l *Limits) tell(e *entry, c *Call, v *Verdict) {
 	if l.options.OnVerdict != nil {
 		l.options.OnVerdict(c, *v)
@@ -267,7 +255,7 @@ func (l *Limits) tell(e *entry, c *Call, v *Verdict) {
 	}
 }
 
-// describe returns what a line about a call tells of it before its key.
+// describe returns the attributes of a call's line before its key.
 func (l *Limits) describe(c *Call) (before, after []slog.Attr) {
 	client := ""
 	if addr := l.options.ClientAddr.Addr(c); addr.IsValid() {
@@ -276,5 +264,5 @@ func (l *Limits) describe(c *Call) (before, after []slog.Attr) {
 	return []slog.Attr{slog.String("procedure", admission.Cut(c.Procedure)), slog.String("client", client)}, nil
 }
 
-// background is the context in which units are given back: that of the call may have ended.
+// background is for settlements: the call's context may have ended.
 var background = context.Background()

@@ -18,8 +18,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Several limits take all or nothing, also of limiters of different kinds, and the verdict names
-// those that refused.
+// They may be of different kinds of limiters.
 //
 // Promise: Several limits take all or nothing, and a refusal names them.
 func TestSeveralLimits(t *testing.T) {
@@ -59,7 +58,6 @@ func TestSeveralLimits(t *testing.T) {
 	}
 }
 
-// Each reason has its code, its text and its pushback.
 func TestReasons(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -112,14 +110,13 @@ func TestReasons(t *testing.T) {
 	assert.Equal(t, "code_99", Code(99).String())
 }
 
-// down is a limiter that refuses as a fleet does which cannot reach its Redis.
+// down refuses like a fleet that cannot reach its Redis.
 type down struct{ limits.Limiter[netip.Addr] }
 
 func (down) Ask(context.Context, netip.Addr, int64) (limits.Answer, error) {
 	return limits.Answer{Decision: policy.Decision{RetryAfter: time.Second}, Provenance: limits.NewProvenance(limits.SourceClosed, false, context.DeadlineExceeded)}, nil
 }
 
-// What a guess says is not told.
 func TestGuessesAreNotTold(t *testing.T) {
 	guess := guesses{hourly[netip.Addr](t, 2)}
 	v, _ := Must(New(Options{}, Limit[netip.Addr]{Limiter: guess, Key: ByAddr})).Begin(from(alice))
@@ -166,8 +163,6 @@ func TestExempt(t *testing.T) {
 	}
 }
 
-// Units go by the code that a call ended with, for one limit and for several.
-//
 // Promise: Units are charged by the code of the call's end.
 func TestChargeByCode(t *testing.T) {
 	for name, wrap := range map[string]func(limits.Limiter[netip.Addr]) limits.Limiter[netip.Addr]{
@@ -210,7 +205,6 @@ func TestChargeByCode(t *testing.T) {
 	}
 }
 
-// A plan is the limit of the call.
 func TestPlan(t *testing.T) {
 	plans := map[string]policy.Policy{"gold": policy.Must(policy.FixedWindow(4, time.Hour))}
 	l := Must(New(Options{}, Limit[string]{Limiter: hourly[string](t, 1), Key: ByMetadata("user"), PolicyFor: func(c *Call) policy.Policy {
@@ -260,9 +254,6 @@ func TestShadow(t *testing.T) {
 	assert.Equal(t, [2]uint64{1, 2}, [2]uint64{all.Stats().Admitted, all.Stats().OverLimit})
 }
 
-// The tap takes from its limits, Begin from the others, and a call that these refuse has taken
-// nothing at the tap.
-//
 // Promise: Units taken at a tap are returned if another limit refuses.
 func TestTap(t *testing.T) {
 	byAddr, byShop := hourly[netip.Addr](t, 4), hourly[string](t, 2)
@@ -309,7 +300,6 @@ func TestTap(t *testing.T) {
 	assert.Equal(t, int64(3), byAddr.Peek(bob).Remaining)
 }
 
-// A tap does not wait, whatever the limit and the patience are, and a charge settles what it took.
 func TestTapDoesNotWait(t *testing.T) {
 	queue := open[netip.Addr](t, policy.Must(policy.Queue(10, 1, time.Hour)))
 	l := Must(New(Options{WaitUpTo: time.Hour}, Limit[netip.Addr]{Limiter: queue, Key: ByAddr, AtTap: true}))
@@ -338,8 +328,6 @@ func TestTapDoesNotWait(t *testing.T) {
 	}
 }
 
-// 64 goroutines never take more than the limit, nor leave any of it.
-//
 // Promise: Racing calls are admitted exactly to the limit.
 func TestManyCallersAreExact(t *testing.T) {
 	const most = 5000
@@ -373,7 +361,7 @@ func TestManyCallersAreExact(t *testing.T) {
 		}()
 	}
 	all.Wait()
-	// Calls that gave back what they took may have been the reason of a refusal.
+	// Units that calls gave back may have caused a refusal.
 	assert.LessOrEqual(t, admitted.Load(), int64(most))
 	assert.Equal(t, most-admitted.Load(), e.Peek("shop.Orders").Remaining, "all that was not used is there")
 }

@@ -2,9 +2,8 @@ package rpclimit
 
 import "github.com/ral-limiter/ral/observe/metrics"
 
-// Metrics returns the counters of the limits for monitoring: see package metrics. name is
-// the value of their label. A limiter may have the same name, and no other Limits of the
-// registry. Limiters have metrics of their own.
+// Metrics returns the limits' counters: see package metrics. name is the value of their label,
+// unique among the registry's Limits. Limiters have metrics of their own.
 func (l *Limits) Metrics(name string) *metrics.Source {
 	all := table
 	for i := range l.limits {

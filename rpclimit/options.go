@@ -12,44 +12,37 @@ import (
 
 // Options configures [Limits]. The zero Options is a good choice.
 type Options struct {
-	// Name is the name of limits that have none of their own. The default is "default".
+	// Name is the name of limits that have no Limit.Name. The default is "default".
 	Name string
 
-	// WaitUpTo delays a call that has no room now, and a message of a stream, instead of
-	// refusing it, if it can be admitted within that time and before the deadline of its
-	// context. A call whose turn would come later is refused at once. Calls stand in line in
-	// the order of arrival. A policy.Queue delays calls by itself, up to its own length and to
-	// the deadline: what it refuses may come back after RetryAfter with as much time left. A wait
-	// ends with the context, and a call that was cancelled takes nothing. The default is 0, not
-	// to wait.
+	// WaitUpTo, if not 0, delays a call or message that has no room now but can be admitted within
+	// that time and before its deadline. Others are refused at once. Calls wait in the order of
+	// arrival. A policy.Queue delays calls by itself, up to its own length and the deadline: a
+	// refused call may come back after RetryAfter with as much time left. A cancelled call takes
+	// nothing.
 	WaitUpTo time.Duration
 
-	// Cost returns the units that a call takes, or a stream as it opens. If it is nil every
-	// call takes 1. A call that costs 0 passes. One that costs more than the limit allows at
-	// once is NeverAdmitted. Less than 0 is an error of the program, and Misconfigured.
+	// Cost returns the units that a call takes, or a stream as it opens. nil means 1. A cost of 0
+	// passes. More than the limit allows at once is NeverAdmitted. Less than 0 is Misconfigured.
 	Cost func(c *Call) int64
 
-	// CostReceived and CostSent return the units that a message of a stream takes, which is
-	// Call.Message. If a limit refuses a message the stream is to end. If they are nil messages
-	// take nothing. What messages take is not given back.
+	// CostReceived and CostSent return the units, never given back, of a stream's Call.Message. nil
+	// means 0. If a limit refuses a message the stream is to end.
 	CostReceived, CostSent func(c *Call) int64
 
 	// Charge returns the units that an admitted call should have taken for its Cost. It runs
-	// when the call has ended, however it did: the difference to what was taken is given back
-	// or charged, even if the limit is exceeded. So a stream may pay as it opens for as many
-	// messages as it may have, and get back what it did not use. Units come back on the terms
-	// of engine.Reservation.Keep. Less than 0 counts as 0.
+	// however the call has ended. The difference is charged even if the limit is exceeded, or given
+	// back on the terms of engine.Reservation.Keep. So a stream may pay as it opens, and get unused
+	// units back.
 	//
-	// It has no effect but its result: it runs up to three times for a call, once for each group
-	// of limits that were decided together, at the tap, as the call began, and with the first
-	// message of a stream. Only for the last of these has c the message of a stream. If it
-	// panics what it was asked about stays as taken, and the panic goes on.
+	// It must have no side effects: it runs once for the limits decided at the tap, at the start
+	// and at the first message. Call.Message of a stream is set only in the last case. If it panics
+	// those units stay taken, and the panic goes on.
 	Charge func(c *Call, served Served) int64
 
-	// Exempt lists procedures that no limit applies to, as "/package.Service/Method", or
-	// "/package.Service/" for all of a service. Health checks (grpc.health.v1.Health) and
-	// reflection (grpc.reflection.v1 and v1alpha) are exempt beside them, unless LimitAll is
-	// set.
+	// Exempt lists procedures without limits, as "/package.Service/Method", or "/package.Service/"
+	// for all of a service. Unless LimitAll is set, health checks (grpc.health.v1.Health) and
+	// reflection (grpc.reflection.v1 and v1alpha) are exempt, too.
 	Exempt   []string
 	LimitAll bool
 
@@ -59,27 +52,25 @@ type Options struct {
 	// Shadow decides, counts and reports, but refuses and delays nothing.
 	Shadow bool
 
-	// OnVerdict is told each verdict on a call, and on a message of a stream that takes
-	// anything. The first message of a stream may have two, of the limits of Key.OfMessage and of
-	// CostReceived. It runs on the call's goroutine, except that what a tap refuses is told where
-	// the tap runs: in gRPC it holds up the connection there, as Logger does.
+	// OnVerdict, if not nil, is called with each verdict on a call, and on a message that takes
+	// units. A first message may have two, of the limits of Key.OfMessage and of CostReceived. It
+	// runs on the call's goroutine, or at gRPC's tap, where it and Logger hold up the connection.
 	OnVerdict func(c *Call, v Verdict)
 
-	// Logger gets lines of level Info about refused calls, and of calls that would be refused
-	// without Shadow, at most 10 each second. A line has the first 12 hexadecimal digits of the
-	// key's SHA-256 hash, as keys may be secret. The first Misconfigured call of each limit also
-	// gets a line of level Error, and so does the first panic at a tap of gRPC, with its stack.
+	// Logger, if not nil, receives a line of level Info for calls that are refused, or would be
+	// without Shadow, at most 10 a second. It has the first 12 hexadecimal digits of the key's
+	// SHA-256 hash. A limit's first Misconfigured call, and the first panic at a tap, get a line of
+	// level Error.
 	Logger *slog.Logger
 }
 
-// infrastructure lists what is exempt unless Options.LimitAll is set.
+// infrastructure is exempt unless Options.LimitAll is set.
 var infrastructure = []string{
 	"/grpc.health.v1.Health/",
 	"/grpc.reflection.v1.ServerReflection/",
 	"/grpc.reflection.v1alpha.ServerReflection/",
 }
 
-// exemptions are procedures that no limit applies to.
 type exemptions struct {
 	procedures, services map[string]bool
 }

@@ -4,21 +4,18 @@ import "strconv"
 
 // Served describes how a call ended, for Charge. An adapter sets Code and Panicked.
 type Served struct {
-	// Code is the status that the handler returned.
 	Code Code
-	// Received and Sent are the messages of a stream that were announced by Session.Received
-	// and Session.Sent, without those that were refused. Of a call that is no stream they are 1,
-	// except that none is Sent unless the Code is CodeOK. End sets them.
+	// Received and Sent count the messages of a stream that passed Session.Received and
+	// Session.Sent. Otherwise they are 1, but Sent is 0 unless the Code is CodeOK. End sets them.
 	Received, Sent int64
-	// Panicked reports whether the handler panicked.
-	Panicked bool
+	Panicked       bool
 }
 
 // Code is a status of gRPC and of Connect, with the same numbers.
 type Code uint32
 
-// The codes that verdicts have. Handlers return others too: convert those of gRPC or Connect, as
-// in rpclimit.Code(codes.Unauthenticated). Connect has no CodeOK.
+// The codes of verdicts. Handlers return others too: convert them, as in
+// rpclimit.Code(codes.Unauthenticated). Connect has no CodeOK.
 const (
 	CodeOK                Code = 0
 	CodeCanceled          Code = 1

@@ -7,15 +7,13 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Session is what a call that passes has taken, and what the messages of a stream still take. A nil
-// Session has taken nothing that could be given back, and its messages take nothing. One goroutine
-// may call Received while another calls Sent.
+// Session is the units that a passing call has taken, and decides a stream's messages. A nil
+// Session holds nothing, and its messages take nothing. Received and Sent may run concurrently.
 type Session struct {
 	limits  *Limits
 	verdict Verdict // at the tap
 
-	// The calls that functions see for a message: one for each direction, as both may have one at
-	// a time.
+	// The calls that functions see for a message, one for each direction.
 	receiving, sending Call
 	stream, opened     bool
 
@@ -25,18 +23,17 @@ type Session struct {
 		n              int
 		received, sent int64
 		ended          bool
-		served         Served // once ended
+		served         Served
 	}
 }
 
-// held is what a controller has taken of a call.
+// held is a controller's taken units of a call.
 type held struct {
 	by   *entry
 	of   admission.Settlement
 	call *Call
 }
 
-// begin notes what a call has taken.
 func (s *Session) begin(c *Call, e *entry, taken admission.Settlement) {
 	s.stream = c.Stream
 	for i := range s.mu.n {
@@ -50,7 +47,7 @@ func (s *Session) begin(c *Call, e *entry, taken admission.Settlement) {
 	}
 }
 
-// hold keeps what was taken until the call ends. If it has ended, it is settled at once.
+// hold keeps h until the call ends. If it has ended, h is settled at once.
 func (s *Session) hold(h held) {
 	s.mu.Lock()
 	ended, served := s.mu.ended, s.mu.served
@@ -64,8 +61,8 @@ func (s *Session) hold(h held) {
 	}
 }
 
-// Received decides about a message that a stream received, before the handler sees it. It waits as
-// Begin does. If the verdict is Refused the stream is to end with its Code.
+// Received decides a message that a stream received, before the handler sees it. It waits as Begin
+// does. If the verdict is Refused, end the stream with its Code.
 func (s *Session) Received(message any) Verdict {
 	if s == nil {
 		return Verdict{}
@@ -98,7 +95,7 @@ func (s *Session) Received(message any) Verdict {
 	return s.message(s.limits.received, c, &s.mu.received, &v.Verdict)
 }
 
-// Sent decides about a message that a stream is about to send: see Received.
+// Sent decides a message that a stream is about to send: see Received.
 func (s *Session) Sent(message any) Verdict {
 	if s == nil {
 		return Verdict{}
@@ -107,8 +104,8 @@ func (s *Session) Sent(message any) Verdict {
 	return s.message(s.limits.sent, &s.sending, &s.mu.sent, nil)
 }
 
-// message decides about a message by the limits of a controller, which may be nil, and counts it in n. first is what
-// limits of the first message have decided, or nil. A message that passes is not kept.
+// message decides one message of a stream and counts it in n. A nil entry admits it. first is the
+// result of the first-message limits, or nil. A message that passes is not kept in memory.
 func (s *Session) message(e *entry, c *Call, n *int64, first *limits.Verdict) Verdict {
 	if e == nil {
 		c.Message = nil
@@ -139,9 +136,8 @@ func (s *Session) add(n *int64) {
 	s.mu.Unlock()
 }
 
-// End settles what the call has taken: Charge is asked what it should have been, and the
-// difference is given back or charged. Call it once, when the handler has returned or panicked.
-// Further calls do nothing.
+// End settles the call: Charge is asked, and the difference is given back or charged. Call it once,
+// when the handler has returned or panicked. Further calls do nothing.
 func (s *Session) End(served Served) {
 	if s == nil {
 		return
@@ -164,7 +160,7 @@ func (s *Session) End(served Served) {
 	settle(all, served)
 }
 
-// settle settles what controllers have taken of a call. If a Charge panics, the other controllers are settled all the same.
+// settle settles a call. If a Charge panics, the other controllers are settled all the same.
 func settle(all []held, served Served) {
 	if len(all) == 0 {
 		return
@@ -174,7 +170,6 @@ func settle(all []held, served Served) {
 	h.by.Settle(background, h.of, h.call, served)
 }
 
-// cancel gives back what a call has taken that does not begin.
 func (s *Session) cancel() {
 	if s == nil {
 		return

@@ -8,11 +8,11 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Stats is a snapshot of the counters of Limits. They are read one after the other while calls go
-// on. Under Options.Shadow they count what would have happened.
+// Stats is a snapshot of the counters of Limits, read one after the other while calls go on. Under
+// Options.Shadow they count the decisions without their effect.
 type Stats struct {
 	Admitted      uint64        // calls within their limits
-	Exempt        uint64        // calls that no limit applied to
+	Exempt        uint64        // calls without a limit
 	OverLimit     uint64        // calls refused by a limit that had no room
 	NoKey         uint64        // calls refused because they had no key
 	Cancelled     uint64        // calls that ended while they waited for their turn, or before
@@ -21,26 +21,24 @@ type Stats struct {
 	Unavailable   uint64        // calls refused because a limiter could not decide
 	Messages      MessageStats  // messages of streams that a limit decided about
 	Delayed       uint64        // calls and messages that waited
-	DelayTime     time.Duration // the sum of how long each of those waited
+	DelayTime     time.Duration // the sum of their waits
 	Unsettled     uint64        // calls whose Charge may not count: a remote limiter did not say
 	Shadow        bool          // whether refusals are only counted
 
-	// Shadowed counts, for each limit with Limit.Shadow beside others, the calls and messages that
-	// it would have refused. It is nil if there are none.
+	// Shadowed counts the calls and messages that each limit with Limit.Shadow beside others would
+	// have refused. It is nil if there are no such limits.
 	Shadowed map[string]uint64
-	// ShadowFailed counts, for each of these limits, those for which it could not be decided or
-	// charged.
+	// ShadowFailed counts the calls and messages that such a limit could not decide or charge.
 	ShadowFailed map[string]uint64
 
-	// Limits has the counters of each limit's engine, by the limit's name. Limiters of other
-	// kinds have counters of their own.
+	// Limits has each engine's counters by the limit's name.
 	Limits map[string]engine.Stats
 }
 
 // MessageStats counts messages of streams.
 type MessageStats struct {
 	Admitted uint64 // within the limits, or exempt from them
-	Refused  uint64 // for whichever reason
+	Refused  uint64 // for any reason
 }
 
 // Stats returns the counters of the limits and of their engines.
@@ -91,5 +89,4 @@ func (l *Limits) Stats() Stats {
 	return s
 }
 
-// shadow reports whether no limit is enforced.
 func (l *Limits) shadow() bool { return l.whole.Shadow() }

@@ -17,8 +17,6 @@ import (
 
 func one(*Call) int64 { return 1 }
 
-// A stream takes as it opens, and for each message of the directions that have a cost.
-//
 // Promise: Messages of streams take as they come, and a refused one ends the stream.
 func TestMessagesOfStreams(t *testing.T) {
 	streams, messages := hourly[netip.Addr](t, 2), hourly[netip.Addr](t, 10)
@@ -46,7 +44,6 @@ func TestMessagesOfStreams(t *testing.T) {
 	assert.Equal(t, MessageStats{Admitted: 2, Refused: 2}, l.Stats().Messages)
 	assert.Equal(t, uint64(1), l.Stats().Admitted)
 
-	// A call that is no stream has no messages.
 	_, s = l.Begin(from(alice))
 	assert.Nil(t, s)
 	v = s.Received("1234567890+")
@@ -54,8 +51,7 @@ func TestMessagesOfStreams(t *testing.T) {
 	s.End(Served{})
 }
 
-// A stream that pays as it opens for the messages that it may have gets back what it did not use,
-// and one that has had more is charged for it.
+// A stream with more messages than it paid for is charged for them.
 //
 // Promise: A stream returns unused units.
 func TestStreamsGiveBackWhatTheyDidNotUse(t *testing.T) {
@@ -81,7 +77,6 @@ func TestStreamsGiveBackWhatTheyDidNotUse(t *testing.T) {
 	}
 }
 
-// A limit by a message takes with the first one of a stream, and not as it opens.
 func TestLimitOfMessage(t *testing.T) {
 	byShop, byAddr := hourly[string](t, 3), hourly[netip.Addr](t, 10)
 	byMessage := ByMessage(func(m string) string { return m })
@@ -129,7 +124,7 @@ func TestLimitOfMessage(t *testing.T) {
 	assert.Equal(t, int64(2), byShop.Peek("b").Remaining)
 }
 
-// A message waits for its turn, up to the deadline of the stream.
+// It waits up to the deadline of the stream.
 func TestMessagesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Second)))
@@ -181,7 +176,7 @@ func TestDirectionsAtTheSameTime(t *testing.T) {
 	assert.Zero(t, l.Stats().ShadowFailed["address"])
 }
 
-// The first message of a stream is counted once, although limits by it and those of each message decide.
+// First-message limits and those of each message decide it.
 func TestFirstMessageIsCountedOnce(t *testing.T) {
 	l := Must(New(Options{},
 		Limit[string]{Name: "shop", Limiter: hourly[string](t, 10), Key: ByMessage(func(m string) string { return m })},
@@ -195,7 +190,7 @@ func TestFirstMessageIsCountedOnce(t *testing.T) {
 	assert.Equal(t, MessageStats{Admitted: 2, Refused: 1}, l.Stats().Messages)
 }
 
-// A stream that waits for its next message keeps no earlier one in memory.
+// A stream that waits for its next message keeps no earlier message in memory.
 func TestMessagesAreNotKept(t *testing.T) {
 	l := Must(New(Options{CostReceived: one, CostSent: one}, Limit[netip.Addr]{Limiter: hourly[netip.Addr](t, 10), Key: ByAddr}))
 	_, s := l.Begin(stream(from(alice)))

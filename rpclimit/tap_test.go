@@ -13,7 +13,7 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// tapped returns the verdict and the session of a call that is held to the limits at a tap and then by Begin.
+// tapped returns the verdict and the session of a call that passes the tap and then Begin.
 func tapped(l *Limits, c *Call) (Verdict, *Session) {
 	v, s := l.Tap(c)
 	if v.Refused() {
@@ -23,7 +23,7 @@ func tapped(l *Limits, c *Call) (Verdict, *Session) {
 	return l.Begin(c)
 }
 
-// A refusal at the tap that Shadow does not enforce is the verdict on the call, whatever the other limits say.
+// A refusal at the tap that Shadow does not enforce is the verdict, whatever the other limits say.
 func TestTapInShadow(t *testing.T) {
 	var lines bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&lines, nil))
@@ -53,7 +53,6 @@ func TestTapInShadow(t *testing.T) {
 	}
 }
 
-// A call that is exempt is counted and told of once, whether there is a tap or not.
 func TestExemptCallIsCountedOnce(t *testing.T) {
 	told := 0
 	l := Must(New(Options{OnVerdict: func(*Call, Verdict) { told++ }},
@@ -67,7 +66,6 @@ func TestExemptCallIsCountedOnce(t *testing.T) {
 	assert.Equal(t, 1, told)
 }
 
-// The limit that a client is told of is the one with the least share left, also if that was decided at the tap.
 func TestTapWithTheLeastShareLeft(t *testing.T) {
 	for _, n := range []int64{2, 50} {
 		l := Must(New(Options{},
@@ -85,7 +83,7 @@ func TestTapWithTheLeastShareLeft(t *testing.T) {
 	}
 }
 
-// What a call has taken at the tap goes back if a function of another limit, or OnVerdict, panics.
+// A function of another limit, or OnVerdict, panics.
 func TestPanicsAfterTheTapGiveBack(t *testing.T) {
 	byAddr := hourly[netip.Addr](t, 3)
 	panics := func(*Call) int64 { panic("a cost that is not known") }
@@ -99,7 +97,6 @@ func TestPanicsAfterTheTapGiveBack(t *testing.T) {
 	}
 }
 
-// A Charge that panics keeps no other limit from being settled.
 func TestPanicsOfChargeSettleTheRest(t *testing.T) {
 	byAddr, byProcedure := hourly[netip.Addr](t, 10), hourly[string](t, 10)
 	l := Must(New(Options{Cost: func(*Call) int64 { return 5 }},
@@ -111,7 +108,7 @@ func TestPanicsOfChargeSettleTheRest(t *testing.T) {
 	assert.Equal(t, int64(9), byProcedure.Peek(place).Remaining)
 }
 
-// A call that is cancelled between the tap and Begin is counted as that, also under Shadow.
+// It is counted as that, also under Shadow.
 func TestCancelledAfterTheTap(t *testing.T) {
 	for _, shadow := range []bool{false, true} {
 		byAddr := hourly[netip.Addr](t, 3)

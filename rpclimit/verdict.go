@@ -12,8 +12,7 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Verdict is the decision about a call, or about a message of a stream. Its RetryAfter is for the
-// program: clients are told Retry.
+// Verdict is the decision about a call or a message. Tell clients Retry, not RetryAfter.
 type Verdict struct {
 	limits.Verdict
 
@@ -27,7 +26,6 @@ type Verdict struct {
 	panicked bool // whether a function of the program panicked
 }
 
-// verdict returns the verdict that a result is.
 func (l *Limits) verdict(c *Call, r admission.Result, quotas []admission.Quota) Verdict {
 	r.Shadow = l.shadow()
 	return Verdict{
@@ -36,11 +34,10 @@ func (l *Limits) verdict(c *Call, r admission.Result, quotas []admission.Quota) 
 	}
 }
 
-// tapped adds what was admitted at the tap.
+// tapped adds the tap's decision, made before v.
 func (v *Verdict) tapped(s *Session) {
 	at := &s.verdict
 	if v.Limit == "" && v.Reason.Passes() {
-		// No other limit has decided.
 		shadowed := v.Shadowed
 		*v = *at
 		v.Shadowed = shadowed
@@ -69,7 +66,7 @@ func (v *Verdict) tapped(s *Session) {
 	}
 }
 
-// quotaList returns the quotas of all limits, of which only some need apply.
+// quotaList returns the quotas of all limits; not all need apply.
 func (v *Verdict) quotaList() []admission.Quota {
 	if v.quotas != nil {
 		return v.quotas
@@ -79,10 +76,9 @@ func (v *Verdict) quotaList() []admission.Quota {
 	return list
 }
 
-// Code returns the status that answers a call which is refused for that reason, or CodeOK if it
-// passes: CodeResourceExhausted for OverLimit and NeverAdmitted, CodeInvalidArgument for NoKey,
-// CodeCanceled or CodeDeadlineExceeded for Cancelled, CodeInternal for Misconfigured, and
-// CodeUnavailable for Unavailable.
+// Code returns the status for a refused call, or CodeOK. It is CodeResourceExhausted for OverLimit
+// and NeverAdmitted, CodeInvalidArgument for NoKey, CodeInternal for Misconfigured, and
+// CodeUnavailable for Unavailable. Cancelled is CodeCanceled or CodeDeadlineExceeded.
 func (v *Verdict) Code() Code {
 	switch v.Reason {
 	case limits.OverLimit, limits.NeverAdmitted:
@@ -104,7 +100,7 @@ func (v *Verdict) Code() Code {
 
 // Message returns the text of the status that refuses a call. It names the limit, and no key.
 func (v *Verdict) Message() string {
-	if v.Reason == limits.OverLimit { // the only one that is frequent
+	if v.Reason == limits.OverLimit { // the frequent reason
 		var buffer [128]byte
 		b := strconv.AppendQuote(append(buffer[:0], "the limit "...), v.Limit)
 		b = append(b, " is exceeded"...)
@@ -144,7 +140,7 @@ func (v *Verdict) Message() string {
 }
 
 // Retry returns RetryAfter, the time until the call would be admitted. ok is false if there is
-// none or if it is a guess, which clients are not to be told: see limits.Provenance.
+// none, or only a guess: see limits.Provenance.
 func (v *Verdict) Retry() (after time.Duration, ok bool) {
 	if v.Reason != limits.OverLimit || !v.Provenance.Exact() {
 		return 0, false
@@ -152,9 +148,8 @@ func (v *Verdict) Retry() (after time.Duration, ok bool) {
 	return v.RetryAfter, true
 }
 
-// Pushback returns the value of grpc-retry-pushback-ms: milliseconds, rounded up, that a client
-// is to wait before it repeats the call, or -1 if it must not, as the limit never admits the call. ok is
-// false if nothing is to be said.
+// Pushback returns the value of grpc-retry-pushback-ms, milliseconds rounded up. It is -1 if the
+// limit never admits the call. ok is false if there is no value.
 func (v *Verdict) Pushback() (ms int64, ok bool) {
 	if v.Reason == limits.NeverAdmitted {
 		return -1, true
@@ -179,14 +174,13 @@ func milliseconds(d time.Duration) int64 {
 type Violation struct {
 	Limit  string        // its name
 	Policy string        // the limit that holds for the key in words, such as "window 3/h", or ""
-	By     string        // what the limit goes by, such as "address": see Key.By
+	By     string        // the kind of key, such as "address": see Key.By
 	Max    int64         // the most units that the limit admits at once
 	Window time.Duration // the time in which Max units come back, or 0
 }
 
-// AppendViolations appends to all the limits that refused a call which is OverLimit or
-// NeverAdmitted, in their order. It runs their Key and PolicyFor once more, on the goroutine that
-// calls it.
+// AppendViolations appends the limits that refused a call that is OverLimit or NeverAdmitted, in
+// their order. It runs their Key and PolicyFor once more, on the caller's goroutine.
 func (v *Verdict) AppendViolations(all []Violation) []Violation {
 	if v.Reason != limits.OverLimit && v.Reason != limits.NeverAdmitted {
 		return all
@@ -204,9 +198,8 @@ func (v *Verdict) AppendViolations(all []Violation) []Violation {
 	return all
 }
 
-// AppendRateLimit returns the value of the field RateLimit-Policy and appends that of RateLimit to
-// b, as httplimit.RateLimitHeaders describes the two, for a call that is Admitted or OverLimit. A
-// value that the limiter does not promise is empty, and both are under Shadow.
+// AppendRateLimit returns RateLimit-Policy and appends RateLimit to b: see
+// httplimit.RateLimitHeaders. Inexact values, and both under Shadow, are empty.
 func (v *Verdict) AppendRateLimit(b []byte) (policies string, standing []byte) {
 	if v.Shadow || v.Limit == "" || v.Reason != limits.Admitted && v.Reason != limits.OverLimit {
 		return "", b

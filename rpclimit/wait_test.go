@@ -15,7 +15,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// policies are limits of each kind.
 func policies() map[string]policy.Policy {
 	return map[string]policy.Policy{
 		"funnel":  policy.Must(policy.Funnel(5, 7, time.Second)),
@@ -29,8 +28,7 @@ func policies() map[string]policy.Policy {
 	}
 }
 
-// A call that comes back after RetryAfter is admitted, and one that comes a nanosecond before is
-// not: under each policy, alone and beside another limit, of one kind of limiter and of two.
+// Each policy is tried alone and beside another limit, of one kind of limiter and of two.
 //
 // Promise: A call after its delay is admitted, and a nanosecond before it refused.
 func TestRetryIsExact(t *testing.T) {
@@ -49,8 +47,8 @@ func TestRetryIsExact(t *testing.T) {
 					l := Must(New(Options{}, append(all, Limit[netip.Addr]{Limiter: first, Key: ByAddr})...))
 					refusals := 0
 					for range 60 {
-						// A queue delays a call that is alone; none of these has time for more than a
-						// nanosecond of that, which ends before the deadline.
+						// A queue would delay a call that is alone, but calls have a nanosecond at
+						// the most.
 						v, _ := l.Begin(within(t, from(alice), 2))
 						if !v.Refused() {
 							continue
@@ -71,7 +69,7 @@ func TestRetryIsExact(t *testing.T) {
 						time.Sleep(1)
 						v, _ = l.Begin(within(t, from(alice), 2))
 						if with == "mixed" && v.Refused() {
-							// What is kept elsewhere was not asked before, and has a time of its own.
+							// A limiter elsewhere was not asked, and has its own RetryAfter.
 							assert.NotEqual(t, limit, v.Limit, "after %v: %+v", after, v.Decision)
 							continue
 						}
@@ -84,8 +82,7 @@ func TestRetryIsExact(t *testing.T) {
 	}
 }
 
-// A call waits for its turn up to WaitUpTo, and not to its deadline or beyond: it is refused at
-// once then, with the time that is true, and has taken nothing.
+// It is refused at once then, with the true time, and has taken nothing.
 //
 // Promise: No call waits to its deadline or beyond.
 func TestWaitUpToTheDeadline(t *testing.T) {
@@ -132,7 +129,7 @@ func TestWaitUpToTheDeadline(t *testing.T) {
 				assert.Equal(t, time.Second, time.Since(began))
 				assert.Equal(t, time.Second, v.Waited)
 
-				// One that is cancelled in line takes nothing.
+				// A call cancelled in line takes nothing.
 				ctx, cancel := context.WithCancel(context.Background())
 				c := from(alice)
 				c.Context = ctx
@@ -149,8 +146,7 @@ func TestWaitUpToTheDeadline(t *testing.T) {
 	}
 }
 
-// Calls in line are admitted one after another, and those that would wait for too long are refused
-// with a time after which they are admitted.
+// Calls that would wait for too long are refused with a true RetryAfter.
 func TestLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := Must(New(Options{WaitUpTo: 3 * time.Second}, Limit[netip.Addr]{Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Second))), Key: ByAddr}))
