@@ -7,20 +7,18 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Claim is N units of a key of a share, for TakeAll.
+// Claim is N units of a key of a share, for [TakeAll].
 type Claim struct {
 	Local *Local
 	Key   string
 	N     int64
 }
 
-// place is where the word of a claim is.
 type place struct {
 	local *Local
 	shard int
 }
 
-// undo is how an entry was before a claim took from it.
 type undo struct {
 	shard *shard
 	hash  hash
@@ -28,10 +26,10 @@ type undo struct {
 	there bool
 }
 
-// TakeAll takes the units of every claim or of none: no other call comes in between. A
-// claim that stands twice is charged twice. A share that would make the call wait refuses
-// it. It reports whether all were allowed, and returns one reservation for each claim. If
-// some refused, those of the others took nothing, and tell how their keys stand.
+// TakeAll takes the units of every claim or none, with no other call in between. It returns a
+// reservation for each claim, and whether all were allowed. A repeated claim is charged twice. A
+// claim that would wait is refused. If one is refused, the others took nothing and return their
+// keys' state.
 func TakeAll(claims ...Claim) (all []Reservation, allowed bool) {
 	hashes, places := make([]hash, len(claims)), make([]place, len(claims))
 	for i, c := range claims {

@@ -43,7 +43,6 @@ func TestTakeAllOfShares(t *testing.T) {
 	})
 }
 
-// Many calls at once admit what one after the other would.
 func TestManyCallers(t *testing.T) {
 	keys := []string{"a", "b", "c", "d"}
 	l := open(t, policy.Must(policy.FixedWindow(1000, time.Hour)), 2, keys...)

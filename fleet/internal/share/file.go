@@ -12,36 +12,34 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// ErrForeign reports a file that holds what is to be charged of another limit.
+// ErrForeign reports a file of another limit.
 var ErrForeign = errors.New("the file is of another limit")
 
-// lasting is for how long the instants of a file go on. A file that counts from earlier is
-// read into a share that begins anew: every kind of word has time for twice as long.
+// lasting bounds the instants of a file, at half the time of words. An older file goes into a new
+// share.
 const lasting = longest
 
-// loaded is an entry of a file. from is the share that its word is of. It is nil if the
-// word is of another limit or time, and then the units count from now on.
+// loaded is an entry of a file. Without from, the share of its word, the units count from now on.
 type loaded struct {
 	hash  hash
 	entry entry
 	from  *part
 }
 
-// Changed reports whether Save has something to write that it did not write last.
+// Changed reports whether Save has something new to write.
 func (l *Local) Changed() bool { return l.changed.Load() }
 
-// Save writes the keys of which units were admitted here that still count and were not
-// Paid, and how their shares stand. of says which limit this is. A unit that is admitted
-// meanwhile may be missing, and then Changed. Save must not run twice at once.
+// Save writes the keys with units that count and were not Paid, and their shares. of names the
+// limit. If it misses units admitted meanwhile, Changed is true. It must not run twice at once.
 func (l *Local) Save(w io.Writer, of string) (err error) {
-	l.changed.Store(false) // before it is read what there is
+	l.changed.Store(false) // before reading the entries
 	defer func() {
 		if err != nil {
 			l.changed.Store(true)
 		}
 	}()
 	to, err := statefile.NewWriter(w, statefile.Header{
-		// The wall time may have been set since the share began.
+		// The wall clock may have been set since the share began.
 		Epoch: time.Now().Add(-time.Duration(l.now())), Limit: l.whole.Load().policy.String(), Codec: codec(of),
 	})
 	if err != nil {
@@ -61,10 +59,9 @@ func (l *Local) Save(w io.Writer, of string) (err error) {
 	return to.Close(l.now())
 }
 
-// codec names the limit that a file is of, and how its keys are written.
+// codec names the limit of a file, and the form of its keys.
 func codec(of string) string { return "share 1 of " + of }
 
-// unpaid appends the entries that Save writes.
 func (s *shard) unpaid(now policy.Instant, some []loaded) []loaded {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,9 +77,8 @@ func (s *shard) unpaid(now policy.Instant, some []loaded) []loaded {
 	return some
 }
 
-// appendKey appends what stands for an entry in a file, besides its word: by how many
-// servers the limit was divided, or 0 if there is no word, the units to charge, the doubt
-// and the name.
+// appendKey appends the number of servers (0: no word), the units to charge, the doubt and the
+// name.
 func appendKey(dst []byte, l loaded) []byte {
 	servers := 0
 	if l.from != nil {
@@ -94,7 +90,6 @@ func appendKey(dst []byte, l loaded) []byte {
 	return append(dst, l.entry.name...)
 }
 
-// cutKey is the opposite of appendKey.
 func cutKey(key []byte) (servers int, e entry, err error) {
 	divided, n := binary.Uvarint(key)
 	if n <= 0 || divided > math.MaxInt32 {
@@ -114,12 +109,10 @@ func cutKey(key []byte) (servers int, e entry, err error) {
 
 var errKey = fmt.Errorf("share: %w: a key does not say what is to be charged", statefile.ErrCorrupt)
 
-// Load reads what Save wrote, before anything else is done with the share. of must be the
-// same, or the error is ErrForeign. The share goes on as if it had not ended: its clock goes
-// on from where it stood, by as much as the wall time has come further since. If Config has
-// another limit, or the file counts from more than a year ago, the units to be charged
-// count from now on, as far as they may still count at all. Keys for which there is no room
-// are Lapsed. If Load fails nothing was read.
+// Load reads what Save wrote, before any other use of the share. The error is ErrForeign if of
+// differs. The share continues: its clock advances by the wall time since. If Config has another
+// limit, or the file counts from more than a year ago, the units to charge count from now on,
+// unless they must have drained. Keys without room are Lapsed. A failed Load reads nothing.
 func (l *Local) Load(r io.Reader, of string) error {
 	from, err := statefile.NewReader(r)
 	if err != nil {
@@ -187,8 +180,8 @@ func (l *Local) Load(r io.Reader, of string) error {
 	return nil
 }
 
-// begin returns the entries of a file whose words are not to be used, with what of their
-// units may still count at the file's instant now.
+// begin returns a file's entries without words, with the units that may still count at its instant
+// now.
 func (l *Local) begin(all []loaded, same bool, now, last policy.Instant) (kept []loaded) {
 	if time.Duration(now-last) >= l.whole.Load().memory {
 		return nil
@@ -205,8 +198,7 @@ func (l *Local) begin(all []loaded, same bool, now, last policy.Instant) (kept [
 	return kept
 }
 
-// enter puts the entries of a file into the table, for a caller that holds the shard, which
-// has a part. It returns how many units are not charged, for want of room.
+// enter moves a file's entries into the locked shard's table. It returns the units without room.
 func (s *shard) enter(now policy.Instant) (lapsed int64) {
 	for _, l := range s.loaded {
 		e := l.entry

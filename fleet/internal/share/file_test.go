@@ -17,7 +17,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// saved is the file of a share.
 func saved(t testing.TB, l *Local, of string) []byte {
 	t.Helper()
 	var file bytes.Buffer
@@ -33,7 +32,7 @@ func restarted(t testing.TB, file []byte, c Config) *Local {
 	return l
 }
 
-// debts are what a share owes, by names.
+// debts returns the debts of a share by name.
 func debts(l *Local) map[string]int64 {
 	all := map[string]int64{}
 	for d := range l.Owed() {
@@ -53,10 +52,8 @@ var files = map[string]policy.Policy{
 	"sliding": policy.Must(policy.SlidingWindow(100, 10*time.Second)),
 }
 
-// Two shares are asked the same at the same times, of which one is restarted now and then,
-// for as many servers or others:
-//  1. they decide alike, to the nanosecond,
-//  2. they owe the same.
+// Two shares get the same calls at the same times. One is restarted now and then, for as many
+// servers or others. Both decide alike, to the nanosecond, and owe the same.
 func TestRestartChangesNoAnswer(t *testing.T) {
 	for name, p := range files {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +96,7 @@ func TestRestartChangesNoAnswer(t *testing.T) {
 						require.NoError(t, again.Serve(c.Servers))
 					}
 					require.NoError(t, on.Serve(c.Servers))
-					hear() // of a key that owes nothing a server knows nothing after a restart
+					hear() // after a restart a server knows nothing of a key without debt
 					restarts++
 				}
 				assert.Greater(t, restarts, 20)
@@ -109,7 +106,7 @@ func TestRestartChangesNoAnswer(t *testing.T) {
 	}
 }
 
-// What is paid is not in the file, and what is not is charged as if nothing had been.
+// Paid units are not in the file; the others are charged once.
 func TestFileHoldsWhatIsOwed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := Config{Policy: policy.Must(policy.FixedWindow(100, time.Hour)), Servers: 1, MaxKeys: 100, Name: plain}
@@ -137,7 +134,7 @@ func TestFileHoldsWhatIsOwed(t *testing.T) {
 		require.True(t, l.Changed())
 		file := saved(t, l, "x")
 		require.Equal(t, map[string]int64{"b": 3, "c": 5}, debts(restarted(t, file, c)))
-		// A key that is not in the file is one of which nothing is known.
+		// A key that is not in the file is unknown.
 		require.False(t, restarted(t, file, c).Take("a", 1, 0).Allowed)
 
 		time.Sleep(time.Hour)
@@ -151,8 +148,8 @@ func TestFileHoldsWhatIsOwed(t *testing.T) {
 	})
 }
 
-// The wall clock says how much of a share has come back while the server was away. If it
-// went back, nothing has, and the share is used for no longer either.
+// The wall clock decides how much of a share comes back while the server is away. If it went back,
+// nothing does, and the share lasts no longer.
 //
 // Promise: A wall clock that went back while the server was away grants nothing.
 func TestWallClockMayGoBack(t *testing.T) {
@@ -170,7 +167,7 @@ func TestWallClockMayGoBack(t *testing.T) {
 			require.NoError(t, to.Close(last))
 			l := restarted(t, file.Bytes(), c)
 			want := int64(10)
-			if back < 0 { // the file is so old
+			if back < 0 { // the age of the file
 				want = max(10+int64(back/time.Hour), 0)
 			}
 			require.Equal(t, want, debts(l)["a"], "%v", back)
@@ -181,7 +178,7 @@ func TestWallClockMayGoBack(t *testing.T) {
 	}
 }
 
-// Another limit charges what is owed from now on, unless it would have drained.
+// Another limit charges the debts from now on, unless they would have drained.
 func TestFileOfAnotherLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := Config{Policy: policy.Must(policy.Funnel(100, 1, time.Minute)), Servers: 1, MaxKeys: 100, Name: plain}
@@ -200,7 +197,7 @@ func TestFileOfAnotherLimit(t *testing.T) {
 	})
 }
 
-// Instants do not go on for ever. A file of a share that began long ago is read as well.
+// Instants end. A file of a share that began long ago is read too.
 func TestFileOfLongAgo(t *testing.T) {
 	for name, p := range files {
 		t.Run(name, func(t *testing.T) {
@@ -251,7 +248,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 	require.Empty(t, debts(next), "nothing was read")
 }
 
-// A table that is smaller than the file says what it has no room for.
+// A smaller table reports the units without room.
 func TestFileOfMoreKeys(t *testing.T) {
 	c := Config{Policy: files["funnel"], Servers: 1, MaxKeys: 1000, Name: plain}
 	l, err := New(c)
@@ -271,7 +268,6 @@ func TestFileOfMoreKeys(t *testing.T) {
 	require.EqualValues(t, 1000, owed+int64(next.Lapsed()))
 }
 
-// A save that fails is done again.
 func TestFailedSaveIsAChange(t *testing.T) {
 	l, err := New(Config{Policy: files["funnel"], Servers: 1, MaxKeys: 1000, Name: plain})
 	require.NoError(t, err)

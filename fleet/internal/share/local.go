@@ -12,41 +12,38 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Local answers for the keys of a limit while Redis is away. Its methods may be called by
-// any number of goroutines. The zero value is of no use: see New.
+// Local decides for the keys of a limit while Redis is away. Any number of goroutines may use it.
+// Make it with [New].
 //
-// A key's share begins from what Redis last said of the key: Learn records that. If Redis
-// said nothing of the key, or so long ago that a key which owed all would have drained
-// since, the share begins used up as of the last answer of Redis about any key, and comes
-// back from there, evenly. One unit of it is left if Redis has answered this server at all.
+// A key's share begins from Redis's last word of the key: see Learn. The word expires when a full
+// key would have drained. Without a word the share begins used up at Redis's last answer about any
+// key, and comes back evenly. One unit is left if Redis has ever answered this server.
 //
-// What is charged to Redis goes on counting here, until it has drained by the share's own
-// rate. So the shares of all servers keep to the limit by themselves, however often Redis
-// is away, and for however short a time.
+// Units charged to Redis also count here until they drain by the share's own rate. So the shares of
+// all servers keep the limit by themselves, however often and briefly Redis is away.
 type Local struct {
 	whole atomic.Pointer[whole]
 	name  func(key string) string
 	begun time.Time
 	base  policy.Instant // of begun
-	id    uint64         // orders the locks of several
+	id    uint64         // order of locks
 	hash  hasher
 
-	dividing sync.Mutex // one at a time divides
+	dividing sync.Mutex // held to divide
 	servers  atomic.Int64
-	// heard is the instant of the last answer of Redis, 0 before the first. ahead is by
-	// how much Redis's clock was ahead of this one's then, in nanoseconds.
+	// heard is the instant of Redis's last answer, or 0. ahead is Redis's clock less this clock
+	// then.
 	heard, ahead atomic.Int64
-	noted        atomic.Bool // something was taken since Owed began last
-	changed      atomic.Bool // what Save would write is not what it wrote last
+	noted        atomic.Bool // something was taken since Owed last began
+	changed      atomic.Bool // Save has something new
 	lapsed       atomic.Uint64
 	shards       []shard
 }
 
-// whole is the limit that is divided.
 type whole struct {
 	policy policy.Policy
 	shape  shape.Shape   // zero for a log
-	memory time.Duration // how long a key that owes all takes to drain
+	memory time.Duration // time in which a full key drains
 }
 
 func newWhole(p policy.Policy) *whole {
@@ -63,25 +60,20 @@ func newWhole(p policy.Policy) *whole {
 	return w
 }
 
-// Config is what a share is made with.
+// Config configures [New].
 type Config struct {
-	// Policy is the whole limit.
-	Policy policy.Policy
-	// Servers is how many divide it; 0 if that is not known, and then all is refused until
-	// Serve tells.
+	Policy policy.Policy // the whole limit
+	// Servers is how many divide it; 0: unknown, and all is refused until Serve.
 	Servers int
-	// MaxKeys bounds how many keys have a share here, and also how many words of Redis's
-	// are remembered. At least 1.
+	// MaxKeys, at least 1, bounds the keys with a share, and the remembered words of Redis.
 	MaxKeys int
-	// Name returns what stands for a key, and for no other: what the share knows a key by,
-	// and keeps of it in order to charge it. It should be short.
+	// Name returns a short unique text for a key. It replaces the key, also in debts.
 	Name func(key string) string
 }
 
 var made atomic.Uint64
 
-// New returns the share of one of so many servers. The error is that the limit has no
-// shares.
+// New returns a server's share, or an error if the limit has no shares.
 func New(c Config) (*Local, error) {
 	if _, err := Of(c.Policy, max(c.Servers, 1)); err != nil {
 		return nil, err
@@ -101,7 +93,7 @@ func New(c Config) (*Local, error) {
 	return l, nil
 }
 
-// firstInstant is late enough for a window to have opened before, or a store to be full.
+// firstInstant is late enough for a window to have opened, or a store to be full.
 func firstInstant(s shape.Shape) policy.Instant {
 	switch s.Kind {
 	case shape.Funnel, shape.Queue:
@@ -112,19 +104,17 @@ func firstInstant(s shape.Shape) policy.Instant {
 	return policy.Instant(longest) + 1
 }
 
-// now is the time by which the share decides. It is not Redis's.
+// now is the share's time, not Redis's.
 func (l *Local) now() policy.Instant { return l.base + policy.Instant(time.Since(l.begun)) }
 
-// Servers is how many the limit is divided by; 0 if that is not known yet.
+// Servers is how many the limit is divided by; 0: unknown.
 func (l *Local) Servers() int { return int(l.servers.Load()) }
 
-// Lapsed counts the units that were admitted here and will not be charged: their keys made
-// room for others before Redis was back.
+// Lapsed counts admitted units that will not be charged, since their keys were evicted.
 func (l *Local) Lapsed() uint64 { return l.lapsed.Load() }
 
-// Serve divides the limit by another number of servers from now on, 1 or more. What the
-// keys have used counts on: as many units, or as large a part of the share, whichever is
-// more.
+// Serve divides the limit by another number of servers, 1 or more. Used units still count: as many
+// units or as large a part of the share, whichever is more.
 func (l *Local) Serve(servers int) error {
 	if servers == l.Servers() {
 		return nil
@@ -138,8 +128,7 @@ func (l *Local) Serve(servers int) error {
 	return nil
 }
 
-// SetPolicy divides another limit of the same family from now on. What the keys have used
-// counts on, as by Serve.
+// SetPolicy divides another limit of the same family. Used units still count, as in Serve.
 func (l *Local) SetPolicy(p policy.Policy) error {
 	if _, err := divider(p); err != nil {
 		return err
@@ -154,7 +143,7 @@ func (l *Local) SetPolicy(p policy.Policy) error {
 	return nil
 }
 
-// divide has all shards keep their part of a limit. The caller holds dividing.
+// divide sets the part of all shards. The caller holds dividing.
 func (l *Local) divide(whole policy.Policy, servers int) error {
 	p, err := Of(whole, servers)
 	if err != nil {
@@ -170,8 +159,7 @@ func (l *Local) divide(whole policy.Policy, servers int) error {
 	return nil
 }
 
-// Follow has this share, which is new, know what another of the same server does of Redis and
-// of how many servers there are.
+// Follow copies what another share of this server knows of Redis and the servers to a new share.
 func (l *Local) Follow(other *Local) error {
 	if heard := other.heard.Load(); heard != 0 {
 		ago := int64(other.now()) - heard
@@ -184,14 +172,14 @@ func (l *Local) Follow(other *Local) error {
 	return nil
 }
 
-// Heard records that Redis answered at the instant at, by its clock.
+// Heard records an answer of Redis at the instant at, by its clock.
 func (l *Local) Heard(at policy.Instant) {
 	now := l.now()
 	l.ahead.Store(int64(at - now))
 	l.heard.Store(int64(now))
 }
 
-// Learn records what Redis said of a key: its word at the instant at, by Redis's clock.
+// Learn records Redis's word of a key at the instant at, by Redis's clock.
 func (l *Local) Learn(key string, word uint64, at policy.Instant) {
 	l.Heard(at)
 	h, s := l.find(key)
@@ -200,8 +188,7 @@ func (l *Local) Learn(key string, word uint64, at policy.Instant) {
 	s.learn(h, known{word, at})
 }
 
-// LearnLate is Learn of a word that Redis told some time ago, which says nothing of how its
-// clock goes now. It changes nothing if Redis said something of the key since.
+// LearnLate is Learn for an old answer: it says nothing of Redis's clock, and newer words stay.
 func (l *Local) LearnLate(key string, word uint64, at policy.Instant) {
 	h, s := l.find(key)
 	s.mu.Lock()
@@ -211,12 +198,12 @@ func (l *Local) LearnLate(key string, word uint64, at policy.Instant) {
 	}
 }
 
-// Word returns the word of a key with so many units used. Redis tells no word for a log.
+// Word returns the word of a key with used units. A log has no word in Redis.
 func (l *Local) Word(used int64, at policy.Instant) uint64 {
 	return charged(l.whole.Load().policy, 0, at, used)
 }
 
-// Take asks the share for n units. What was taken can be cancelled.
+// Take takes n units of the share, which can be given back.
 func (l *Local) Take(key string, n int64, patience time.Duration) Reservation {
 	h, s := l.find(key)
 	s.mu.Lock()
@@ -224,10 +211,10 @@ func (l *Local) Take(key string, n int64, patience time.Duration) Reservation {
 	return l.take(s, h, key, n, patience)
 }
 
-// Peek tells how the key stands.
+// Peek returns the key's state.
 func (l *Local) Peek(key string) policy.Decision { return l.Look(key, 0) }
 
-// Look tells what a Take of n units without patience would be told. It takes nothing.
+// Look returns the decision of a Take of n units without patience. It takes nothing.
 func (l *Local) Look(key string, n int64) policy.Decision {
 	h, s := l.find(key)
 	s.mu.Lock()
@@ -245,7 +232,6 @@ func (l *Local) hashOf(key string) hash { return l.hash.of(l.name(key)) }
 
 func (l *Local) index(h hash) int { return int(h.low % uint64(len(l.shards))) }
 
-// take is Take for a caller that holds the shard.
 func (l *Local) take(s *shard, h hash, key string, n int64, patience time.Duration) Reservation {
 	r, e, there, withheld := l.decide(s, h, n, patience)
 	switch {
@@ -262,8 +248,7 @@ func (l *Local) take(s *shard, h hash, key string, n int64, patience time.Durati
 	return r
 }
 
-// decide decides a take without taking. It returns also the key's entry, and how many units are
-// withheld from it. The caller holds the shard.
+// decide decides a take without taking. withheld are units of e. The shard is locked.
 func (l *Local) decide(s *shard, h hash, n int64, patience time.Duration) (r Reservation, e entry, there bool, withheld int64) {
 	p := s.part
 	if p == nil {
@@ -285,7 +270,7 @@ func never(n int64) time.Duration {
 	return policy.Never
 }
 
-// put stores an entry of a key, for a caller that holds the shard.
+// put stores an entry of a key. The shard is locked.
 func (l *Local) put(s *shard, h hash, e entry, there bool, key string, now policy.Instant) {
 	switch {
 	case e.unpaid == 0:
@@ -303,19 +288,17 @@ func (l *Local) put(s *shard, h hash, e entry, there bool, key string, now polic
 	l.change()
 }
 
-// change says that what is to be charged is another than before. It is called after that,
-// with the shard held.
+// change records a change of debts, after it and with the shard locked.
 func (l *Local) change() {
 	if !l.changed.Load() {
 		l.changed.Store(true)
 	}
 }
 
-// entry returns how a key's share stands, and whether it is in the table. It is no less
-// used than Redis said.
+// entry returns a key's share, no less used than Redis said, and whether the table has it.
 func (l *Local) entry(s *shard, h hash, now policy.Instant) (e entry, there bool) {
 	e, there = s.entries[h]
-	if e.unpaid > 0 { // what has drained is not owed, whatever is added below
+	if e.unpaid > 0 { // drained units are not owed, whatever is added below
 		e.unpaid = min(e.unpaid, s.part.used(e.word, now))
 	}
 	at := now + policy.Instant(l.ahead.Load())
@@ -331,8 +314,8 @@ func (l *Local) entry(s *shard, h hash, now policy.Instant) (e entry, there bool
 	return e, there
 }
 
-// Refund gives n units back, or charges -n. Of units that Redis counts as much comes back
-// here: they are given back to this server's share of them.
+// Refund gives n units back, or charges -n. Units that Redis counts come back to this server's
+// share.
 func (l *Local) Refund(key string, n int64) policy.Decision {
 	h, s := l.find(key)
 	s.mu.Lock()
@@ -355,8 +338,7 @@ func (l *Local) Refund(key string, n int64) policy.Decision {
 	return d
 }
 
-// Reset forgets what the key has used, here and by what Redis said, and reports whether
-// anything was used here.
+// Reset forgets the key's use, here and from Redis, and reports whether there was any here.
 func (l *Local) Reset(key string) bool {
 	h, s := l.find(key)
 	s.mu.Lock()
@@ -369,19 +351,16 @@ func (l *Local) Reset(key string) bool {
 	return there && s.part.used(e.word, now) > 0
 }
 
-// Debt is what a key owes to Redis.
 type Debt struct {
-	Name  string // of the key, as Config.Name returned it
+	Name  string // from Config.Name
 	Units int64
 	hash  hash
 }
 
-// Owed goes through the keys of which units were admitted here that still count and were
-// not Paid: what has to be charged.
+// Owed returns the debts: admitted units that still count and were not Paid.
 //
-// A share drains no faster than the whole, so that nothing is forgotten; while a part of
-// the units has drained by the measure of the whole, that is charged again. Units drain in
-// the order in which they were taken.
+// A share drains no faster than the whole limit, so no unit is lost. Units that the whole has
+// drained and the share has not are charged again. Units drain in the order of takes.
 func (l *Local) Owed() iter.Seq[Debt] {
 	return func(yield func(Debt) bool) {
 		noted := l.noted.Swap(false)
@@ -398,8 +377,7 @@ func (l *Local) Owed() iter.Seq[Debt] {
 	}
 }
 
-// Paid says that a debt, which Owed has told, was charged where it belongs, or may have
-// been.
+// Paid records that a debt from Owed was charged, or may have been.
 func (l *Local) Paid(d Debt) {
 	s := &l.shards[l.index(d.hash)]
 	s.mu.Lock()
@@ -409,8 +387,7 @@ func (l *Local) Paid(d Debt) {
 	}
 }
 
-// owe stores an entry that is there, with the number of units still to be charged. The caller
-// holds the shard.
+// owe stores an existing entry with the units still to charge. The shard is locked.
 func (l *Local) owe(s *shard, h hash, e entry, units int64) {
 	if e.unpaid = units; units == 0 {
 		e.name = ""
@@ -419,8 +396,8 @@ func (l *Local) owe(s *shard, h hash, e entry, units int64) {
 	l.change()
 }
 
-// Credit says that n units that the key was let pass here turned out to count where they
-// belong, and need not be charged. It returns how many of them were still owed.
+// Credit forgives n admitted units that count in Redis already. It returns how many were still
+// owed.
 func (l *Local) Credit(key string, n int64) (credited int64) {
 	h, s := l.find(key)
 	s.mu.Lock()
@@ -434,10 +411,10 @@ func (l *Local) Credit(key string, n int64) (credited int64) {
 	return credited
 }
 
-// Unpaid says that some could not be charged: Owed is to tell them again.
+// Unpaid makes Owed return debts again that could not be charged.
 func (l *Local) Unpaid() { l.noted.Store(true) }
 
-// Reservation is what a Take has taken.
+// Reservation is the result of a Take.
 type Reservation struct {
 	policy.Decision
 	local         *Local // nil if nothing can have been taken
@@ -446,15 +423,14 @@ type Reservation struct {
 	n             int64
 	at            policy.Instant
 	before, after uint64
-	charged       bool // after is not what the policy's Take left
+	charged       bool // after is not the word of the policy's Take
 }
 
-// Cancel is Keep of no unit.
+// Cancel is Keep of no units.
 func (r *Reservation) Cancel() { r.Keep(0) }
 
-// Keep leaves n of the units used, and gives back the others, as far as that leaves to later
-// calls what they were promised. n below 0 is 0; all units, or more, give nothing back. It
-// must be called once at most.
+// Keep leaves n of the units used and gives the others back, as far as later calls keep what they
+// were promised. n below 0 is 0; n at or above the units gives nothing back. Call it at most once.
 func (r *Reservation) Keep(n int64) {
 	give := r.n - max(n, 0)
 	if r.local == nil || !r.Allowed || give <= 0 {
@@ -474,10 +450,9 @@ func (r *Reservation) Keep(n int64) {
 	r.local.owe(s, r.hash, e, max(min(e.unpaid, used)-back, 0))
 }
 
-// Refund gives n units of the take back, whatever others took since, as far as the key owes
-// them: see Owed. It returns how many it does not owe, since they were charged already. Units
-// of a key that made room for others are never charged, and do not come back. It must be
-// called once at most, and not after Keep.
+// Refund gives n units of the take back that the key still owes, whatever others took since: see
+// Owed. It returns how many were charged already. Units of an evicted key do not come back. Call it
+// at most once, and not after Keep.
 func (r *Reservation) Refund(n int64) (charged int64) {
 	if r.local == nil || !r.Allowed || n <= 0 {
 		return 0
@@ -496,23 +471,22 @@ func (r *Reservation) Refund(n int64) (charged int64) {
 	return n - owed
 }
 
-// without returns a word without the last units of the take, so many.
+// without returns a word without the last give units of the take.
 func (r *Reservation) without(word uint64, now policy.Instant, give int64) uint64 {
-	undone := int64(math.MaxInt64) // what others gave back is not known
+	undone := int64(math.MaxInt64) // other returns are unknown
 	if word == r.after {
 		if give == r.n {
 			return r.before
 		}
 		next, d := r.part.policy.Take(r.before, r.at, r.n-give, math.MaxInt64)
 		if d.Allowed && d.Wait == r.Wait && !r.charged {
-			return next // as if it had been a take of fewer units
+			return next // as after a take of fewer units
 		}
 		undone = 0
 	}
 	return r.part.policy.(policy.Refunder).Cancel(word, r.after, r.at, now, give, undone)
 }
 
-// saturated is n * times, or the largest number.
 func saturated(n, times int64) int64 {
 	if n > math.MaxInt64/max(times, 1) {
 		return math.MaxInt64
@@ -520,17 +494,16 @@ func saturated(n, times int64) int64 {
 	return n * max(times, 1)
 }
 
-// full is how many units use a limit up, so that nothing more is admitted.
+// full is the least number of units after which no call is admitted.
 func full(p policy.Policy) int64 {
 	if s, ok := p.(shape.Shaped); ok {
 		if s := s.Shape(); s.Kind == shape.Bursty {
-			return s.Capacity + 1 // a call passes as long as nothing is owed
+			return s.Capacity + 1 // a call passes while nothing is owed
 		}
 	}
 	return p.Limit()
 }
 
-// charged returns a word after n units more.
 func charged(p policy.Policy, word uint64, now policy.Instant, n int64) uint64 {
 	if n <= 0 {
 		return word

@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// open returns a share to which Redis has said of those keys that nothing is used.
+// open returns a share to which Redis said that these keys are unused.
 func open(t *testing.T, p policy.Policy, servers int, keys ...string) *Local {
 	t.Helper()
 	return openMost(t, p, servers, 1<<16, keys...)
@@ -30,7 +30,7 @@ func openMost(t *testing.T, p policy.Policy, servers, most int, keys ...string) 
 	return l
 }
 
-// redisTime is another clock than that of the share.
+// redisTime converts to another clock.
 func redisTime(now policy.Instant) policy.Instant { return now + policy.Instant(500*24*time.Hour) }
 
 func owed(l *Local) map[string]int64 {
@@ -41,7 +41,7 @@ func owed(l *Local) map[string]int64 {
 	return all
 }
 
-// pay pays what a key owes, and returns what the others owe.
+// pay pays the debts of a key, and returns those of others.
 func pay(l *Local, key string) map[string]int64 {
 	others := map[string]int64{}
 	for d := range l.Owed() {
@@ -54,7 +54,7 @@ func pay(l *Local, key string) map[string]int64 {
 	return others
 }
 
-// takeAll takes one unit after the other until the key is refused.
+// takeUp takes single units until the key is refused.
 func takeUp(l *Local, key string) (admitted int64) {
 	for admitted < 1000 && l.Take(key, 1, 0).Allowed {
 		admitted++
@@ -87,21 +87,21 @@ func TestWhatIsOwed(t *testing.T) {
 		require.Equal(t, map[string]int64{"a": 7, "b": b}, owed(l))
 		require.Empty(t, owed(l), "no call took since")
 
-		// What could not be charged is told again, what was is not, though it counts.
+		// Debts that could not be charged come again; charged debts do not, though they count.
 		l.Unpaid()
 		require.Equal(t, map[string]int64{"b": b}, pay(l, "a"))
 		require.Empty(t, owed(l))
 		require.True(t, l.Take("a", 1, time.Hour).Allowed)
 		require.Equal(t, map[string]int64{"a": 1, "b": b}, owed(l))
 
-		// A loop that stops in the middle is told all again.
+		// A loop that stops early gets all again.
 		l.Unpaid()
 		for range l.Owed() {
 			break
 		}
 		require.Len(t, owed(l), 2)
 
-		// What is given back is not owed, once.
+		// Returned units are not owed.
 		r := l.Take("a", 1, time.Hour)
 		require.True(t, r.Allowed)
 		r.Cancel()
@@ -112,7 +112,7 @@ func TestWhatIsOwed(t *testing.T) {
 		l.Refund("b", -1)
 		require.Equal(t, map[string]int64{"a": 1, "b": 1}, owed(l))
 
-		// What counts in Redis already is not owed either.
+		// Nor are units that Redis counts.
 		l.Refund("b", -4)
 		require.EqualValues(t, 3, l.Credit("b", 3))
 		require.Equal(t, map[string]int64{"a": 1, "b": 2}, owed(l))
@@ -124,8 +124,8 @@ func TestWhatIsOwed(t *testing.T) {
 	})
 }
 
-// A part of a take comes back on a busy key as far as the key owes it. The rest was charged, and
-// stays used here; what never will be charged does not come back.
+// Owed units of a take come back on a busy key. Charged units stay used; lapsed units do not come
+// back.
 func TestRefundOfATake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openMost(t, policy.Must(policy.Funnel(20, 1, time.Hour)), 1, 1, "a")
@@ -169,7 +169,7 @@ func TestAnotherNumberOfServers(t *testing.T) {
 	require.False(t, l.Take("b", 1, 0).Allowed)
 }
 
-// A share that loses its other servers keeps as large a part of it used.
+// A share without its other servers keeps the same part used.
 func TestPartStaysUsed(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 4, "a")
@@ -179,7 +179,7 @@ func TestPartStaysUsed(t *testing.T) {
 	})
 }
 
-// kinds are limits of 40 units, each of which counts for some seconds at least.
+// kinds are limits of 40 units that count for at least some seconds.
 func kinds(t *testing.T) []policy.Policy {
 	t.Helper()
 	must := policy.Must
@@ -192,9 +192,8 @@ func kinds(t *testing.T) []policy.Policy {
 	}
 }
 
-// TestPaidAllTheTime has a key take what it can, and everything be charged each time: the
-// share admits no more than the same share of which nothing is ever charged, and each
-// unit is charged once.
+// A key takes all it can, and everything is charged at once. The share admits no more than without
+// charges, and each unit is charged once.
 func TestPaidAllTheTime(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l, untold := open(t, whole, 2, "a"), open(t, whole, 2, "a")
@@ -213,7 +212,7 @@ func TestPaidAllTheTime(t *testing.T) {
 	})
 }
 
-// What was charged and drained is forgotten; and what the share admits then is owed.
+// Charged units that drained are forgotten, and new units are owed.
 func TestPaidDrains(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 2, "a")
@@ -235,7 +234,6 @@ func size(l *Local) (n int) {
 	return n
 }
 
-// Units that were charged, and then drained, do not hide units that were taken later.
 func TestDrainedUnitsHideNothing(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 1, "a")
@@ -244,14 +242,13 @@ func TestDrainedUnitsHideNothing(t *testing.T) {
 		for d := range l.Owed() {
 			l.Paid(d)
 		}
-		time.Sleep(3*time.Second + 1) // those of a window count no more
+		time.Sleep(3*time.Second + 1) // a window's units are gone
 		require.True(t, l.Take("a", 5, time.Hour).Allowed)
 		require.Equal(t, map[string]int64{"a": 5}, owed(l))
 	})
 }
 
-// Units that drained before they were charged are not owed when Redis then says that others
-// are used.
+// Nor if Redis later says that other units are used.
 func TestDrainedUnitsAreNotOwed(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 2, "a")
@@ -263,8 +260,7 @@ func TestDrainedUnitsAreNotOwed(t *testing.T) {
 	})
 }
 
-// What was charged is carried to another number of servers, as what was used is, and a
-// key that is reset owes what it takes from then on.
+// Charged units carry to another number of servers like used units. A reset key owes new units.
 func TestPaidOfOthers(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 1, "a")
@@ -282,9 +278,7 @@ func TestPaidOfOthers(t *testing.T) {
 	})
 }
 
-// TestShareBeginsFromRedis has a key use a part of the limit in Redis before Redis goes
-// away. All servers know that, and together they admit no more than what is left; what
-// drains in Redis drains in the shares.
+// A key uses part of the limit before Redis goes away. Servers admit no more than the rest.
 func TestShareBeginsFromRedis(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		for _, used := range []int64{0, 1, 10, 20, 39, 40} {
@@ -301,7 +295,7 @@ func TestShareBeginsFromRedis(t *testing.T) {
 				}
 				atMost := 40 - used
 				if strings.HasPrefix(whole.String(), "bursty") {
-					atMost = max(atMost, 0) + int64(servers) // the last call comes on top
+					atMost = max(atMost, 0) + int64(servers) // the last call adds to it
 				}
 				assert.LessOrEqual(t, admitted, atMost, "%d used, %d servers", used, servers)
 				assert.GreaterOrEqual(t, admitted, 40-used-2*int64(servers), "%d used, %d servers", used, servers)
@@ -315,7 +309,7 @@ func TestShareBeginsFromRedis(t *testing.T) {
 	})
 }
 
-// A share of a fixed window that Redis has opened ends with it.
+// A share of a fixed window ends with Redis's window.
 func TestShareOfAWindowEndsWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := open(t, policy.Must(policy.FixedWindow(40, 4*time.Second)), 2)
@@ -329,8 +323,7 @@ func TestShareOfAWindowEndsWithIt(t *testing.T) {
 	})
 }
 
-// A key of which nothing is known begins used up, except for a unit, as of when Redis was
-// heard last, and comes back from there.
+// An unknown key begins used up, except for a unit, at Redis's last answer.
 //
 // Promise: An unknown key begins used up, except for one unit.
 func TestUnknownKeyBeginsUsedUp(t *testing.T) {
@@ -344,15 +337,14 @@ func TestUnknownKeyBeginsUsedUp(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		require.GreaterOrEqual(t, takeUp(l, "b"), int64(20), "all has come back")
 
-		// Redis says something of another key: b counts on, c is not known.
+		// Redis says something of another key: b counts on, c is unknown.
 		l.Learn("another", l.Word(1, redisTime(l.now())), redisTime(l.now()))
 		require.EqualValues(t, 0, takeUp(l, "b"))
 		require.EqualValues(t, 1, takeUp(l, "c"))
 	})
 }
 
-// A server that has just started, and does not reach Redis, begins with nothing, so that
-// servers that are restarted again and again admit no more than one that is not.
+// A new server that has not reached Redis begins with nothing, so restarts admit no more.
 func TestRestartIsNoBurst(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		const restarts, life = 20, time.Second
@@ -370,7 +362,7 @@ func TestRestartIsNoBurst(t *testing.T) {
 	})
 }
 
-// Without a count of the servers there is no share: all is refused until there is one.
+// All is refused until servers are counted.
 func TestUncountedRefuses(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 0, "a")
@@ -389,7 +381,7 @@ func TestUncountedRefuses(t *testing.T) {
 	})
 }
 
-// What Redis said loses its meaning when a key that owed all would have drained.
+// A word of Redis expires when a full key would have drained.
 func TestOldWordsAreForgotten(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 1, "a")
@@ -399,8 +391,8 @@ func TestOldWordsAreForgotten(t *testing.T) {
 	})
 }
 
-// An answer that is older than the last, by Redis's clock, changes nothing; one by a clock
-// that was set back does. Of several at one instant the one that leaves least counts.
+// Answers older by Redis's clock change nothing, unless it was set back. At one instant the least
+// left counts.
 func TestLatestWordCounts(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 1)
@@ -419,7 +411,7 @@ func TestLatestWordCounts(t *testing.T) {
 	})
 }
 
-// A refund of units that Redis counts goes to the share, as much of it as there is.
+// Such a refund goes to the share, as far as it has use.
 func TestRefundOfWhatRedisCounts(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 2)
@@ -430,8 +422,7 @@ func TestRefundOfWhatRedisCounts(t *testing.T) {
 	})
 }
 
-// TestMemoryIsBounded has far more keys than there is room for, each of 64 KiB: no more
-// are kept than there is room for, of each a few bytes, and none begins afresh for that.
+// Many more keys of 64 KiB come than fit. A few bytes of each are kept, and no key begins afresh.
 //
 // Promise: A share never holds more than `MaxKeys`.
 func TestMemoryIsBounded(t *testing.T) {
@@ -467,7 +458,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		require.NotZero(t, charged)
 		require.Equal(t, admitted, charged+int64(l.Lapsed()), "each is charged, or counted as lapsed")
 
-		// A key that was pushed out does not begin afresh.
+		// An evicted key does not begin afresh.
 		again := int64(0)
 		for i := range 20 * most {
 			again += takeUp(l, name(i))
@@ -484,8 +475,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	})
 }
 
-// A word that Redis told long ago says something of a key that it has said nothing of
-// since, and nothing of its clock.
+// An old word changes only keys without a newer word, and not the clock.
 func TestLateWordsChangeNothingThatIsNewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := policy.Must(policy.Funnel(100, 1, time.Hour))

@@ -8,14 +8,13 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// ticks are in a nanosecond: those of the words of funnels, queues and burstys.
+// ticks in a nanosecond, in the words of paced policies.
 const ticks = 16
 
-// part is the share of one server as a policy.
 type part struct {
 	policy  policy.Policy
-	servers int         // that divide the limit
-	shape   shape.Shape // zero for an AtMost, which a log's share is
+	servers int         // dividing the limit
+	shape   shape.Shape // zero for an AtMost, a log's share
 	per     time.Duration
 }
 
@@ -35,8 +34,7 @@ func paced(s shape.Shape) bool {
 	return s.Kind == shape.Funnel || s.Kind == shape.Queue || s.Kind == shape.Bursty
 }
 
-// used is how many units count of a key, rounded up, debts included as far as the policy
-// tells.
+// used returns the units that count, rounded up, with debts as far as the policy tells.
 func (t *part) used(word uint64, now policy.Instant) int64 {
 	_, d := t.policy.Take(word, now, 0, 0)
 	if !paced(t.shape) {
@@ -50,10 +48,9 @@ func (t *part) used(word uint64, now policy.Instant) int64 {
 	return int64(units)
 }
 
-// usedUp is what the entry begins with of a key of which nothing is known: all was used at
-// the later of two instants, that at which Redis was heard last and that at which the
-// table last forgot a key that owed. If the former is the later one, a unit is left. start
-// is when the server started.
+// usedUp returns the first entry of an unknown key, used up when Redis was last heard but for a
+// unit. If the table forgot a key with debts later, it is used up then. start is the server's
+// start.
 func (t *part) usedUp(heard, lost, start policy.Instant) (word uint64, d doubt) {
 	since, units := heard, full(t.policy)-1
 	d = doubt(since)
@@ -67,8 +64,7 @@ func (t *part) usedUp(heard, lost, start policy.Instant) (word uint64, d doubt) 
 	return 0, d
 }
 
-// withheld is how many units of a window a key must not use yet of which nothing is known:
-// as much of the share as of memory is left since the doubt.
+// withheld returns the units of a window that an unknown key must not use yet.
 func (t *part) withheld(d doubt, memory time.Duration, now policy.Instant) int64 {
 	if d == 0 {
 		return 0
@@ -86,9 +82,9 @@ func (t *part) withheld(d doubt, memory time.Duration, now policy.Instant) int64
 	return int64(n)
 }
 
-// raise returns a word that is no less used than the word told, of the whole limit, is at
-// the instant at. Of a funnel, queue or bursty both are debts of time, and so the same
-// part of what each holds. Of a window's units each server counts its part, rounded up.
+// raise returns a word at least as used as told, the whole limit's word at at. Paced words are
+// debts of time, equal in whole and share. Of a window's units each server counts its part, rounded
+// up.
 func (t *part) raise(whole policy.Policy, s shape.Shape, word, told uint64, at, now policy.Instant) uint64 {
 	_, d := whole.Take(told, at, 0, 0)
 	if paced(s) {
@@ -112,13 +108,12 @@ func (t *part) raise(whole policy.Policy, s shape.Shape, word, told uint64, at, 
 	opened := now
 	if t.per > 0 && t.policy.FreshAt(word) <= now {
 		word = 0
-		opened = min(now, max(now+policy.Instant(d.ResetAfter-t.per), 1)) // so that it ends with that of Redis
+		opened = min(now, max(now+policy.Instant(d.ResetAfter-t.per), 1)) // ends with Redis's window
 	}
 	return charged(t.policy, word, opened, more)
 }
 
-// carry translates a word of another share, of which as much stays used: as many units, or
-// as large a part, whichever is more.
+// carry converts another share's word. The larger stays used: as many units, or as large a part.
 func (t *part) carry(from *part, word uint64, now policy.Instant) uint64 {
 	next, ok := t.policy.(policy.Relative).Carry(from.policy, word, now)
 	if !ok {

@@ -10,20 +10,16 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// longest is the longest period that a limit that counts in windows can have.
+// longest is the longest period of a limit that counts in windows.
 const longest = 366 * 24 * time.Hour
 
-// Of returns the limit that one of so many servers keeps by itself, such that all of them
-// together keep to p: of the same kind, with the capacity divided, rounded down but at
-// least 1, and the rate divided exactly. A limit that counts in windows and lets pass
-// fewer units than there are servers becomes one of 1 in a longer window.
+// Of returns a server's share of p, so that all servers together keep p. It has the same kind, the
+// capacity divided, rounded down to at least 1, and the rate divided exactly. A limit that counts
+// in windows with fewer units than servers becomes 1 in a longer window.
 //
-// What cannot be divided any more, because a share would have to last longer than a word
-// holds, is divided by fewer: the shares are larger then, and never smaller than the
-// limit divided so. The error is that p is none of those whose shape is known.
-//
-// Servers that begin afresh admit up to a capacity together at once, as one limit that
-// begins afresh does; if there are more servers than capacity, one unit each.
+// If a word cannot hold such a share it is divided by fewer servers, and larger. The error is that
+// the shape of p is unknown. Fresh servers together admit up to a capacity at once, like a fresh
+// limit, but at least one unit each.
 func Of(p policy.Policy, servers int) (policy.Policy, error) {
 	divide, err := divider(p)
 	if err != nil {
@@ -37,7 +33,7 @@ func Of(p policy.Policy, servers int) (policy.Policy, error) {
 	return divide(1)
 }
 
-// divider returns what makes the share of one of n servers.
+// divider returns a function for the share of one of n servers.
 func divider(p policy.Policy) (func(n int64) (policy.Policy, error), error) {
 	if log, ok := p.(*slidinglog.Log); ok {
 		return windows(log.Limit(), log.Per, policy.AtMost), nil
@@ -69,7 +65,7 @@ func divider(p policy.Policy) (func(n int64) (policy.Policy, error), error) {
 	return nil, fmt.Errorf("ral: a %T has no shares", p)
 }
 
-// windows divides a limit of so many units in a period.
+// windows divides limit units in a period.
 func windows(limit int64, per time.Duration, of func(int64, time.Duration) (policy.Policy, error)) func(int64) (policy.Policy, error) {
 	return func(n int64) (policy.Policy, error) {
 		if limit >= n {
@@ -79,7 +75,7 @@ func windows(limit int64, per time.Duration, of func(int64, time.Duration) (poli
 	}
 }
 
-// times multiplies a period, up to the longest that there is.
+// times multiplies a period, up to the longest duration.
 func times(per time.Duration, n int64) time.Duration {
 	if int64(per) > math.MaxInt64/n {
 		return math.MaxInt64

@@ -39,7 +39,7 @@ func TestWhatAShareIs(t *testing.T) {
 		{must(policy.SlidingWindow(100, time.Minute)), 7, must(policy.SlidingWindow(14, time.Minute)).String()},
 		{must(policy.AlignedWindow(100, time.Minute)), 7, must(policy.AlignedWindow(14, time.Minute)).String()},
 		{log(t), 4, must(policy.AtMost(25, time.Second)).String()},
-		// One unit in 12 years can be divided by one server only.
+		// One unit in 12 years cannot be divided.
 		{must(policy.Funnel(1, 1, 12*366*24*time.Hour)), 64, must(policy.Funnel(1, 1, 12*366*24*time.Hour)).String()},
 	} {
 		part, err := Of(c.whole, c.servers)
@@ -58,7 +58,7 @@ func TestWhatHasNoShares(t *testing.T) {
 	}
 }
 
-// TestSharesKeepTheLimit has all servers take whatever they can, and counts.
+// All servers take what they can.
 func TestSharesKeepTheLimit(t *testing.T) {
 	const (
 		tick = 10 * time.Millisecond
@@ -67,14 +67,13 @@ func TestSharesKeepTheLimit(t *testing.T) {
 	must := policy.Must
 	for _, c := range []struct {
 		whole policy.Policy
-		// most is what the whole allows in the span, and fresh how many units each
-		// server more than the whole divides by may bring.
+		// most is the whole's units in the span; fresh are those of each server beyond the divisor.
 		most, fresh int64
 	}{
 		{must(policy.Funnel(40, 10, time.Second)), 40 + 40, 0},
 		{must(policy.Funnel(2, 10, time.Second)), 2 + 40, 1},
 		{must(policy.Queue(39, 10, time.Second)), 40 + 40, 0},
-		{must(policy.Bursty(10, time.Second, 40)), 40 + 40, 1}, // the last call comes on top
+		{must(policy.Bursty(10, time.Second, 40)), 40 + 40, 1}, // the last call adds to it
 		{must(policy.FixedWindow(40, time.Second)), 4 * 40, 0},
 		{must(policy.FixedWindow(2, time.Second)), 4 * 2, 1},
 		{must(policy.SlidingWindow(40, time.Second)), 4 * 40, 0},

@@ -12,9 +12,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// TestBytesAKey measures what a key costs: one of which Redis said something, and one with
-// a share that is to be charged. The bounds are what Config.MaxKeys says, and a third for
-// the growth of maps.
+// TestBytesAKey measures keys with a word, and keys with debts, by Config.MaxKeys and a third for
+// maps.
 func TestBytesAKey(t *testing.T) {
 	const keys = 200_000
 	names := make([]string, keys)
@@ -46,7 +45,6 @@ func TestBytesAKey(t *testing.T) {
 	runtime.KeepAlive(names)
 }
 
-// Learning what Redis says of a key that is known allocates nothing.
 func TestLearningAllocatesNothing(t *testing.T) {
 	l := open(t, policy.Must(policy.Funnel(10, 1, time.Hour)), 1, "a")
 	now := redisTime(l.now())

@@ -7,9 +7,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// hash is all that the table keeps of a key: 128 bits, seeded for each table. Of a million
-// keys two share a word with a probability of about 1 in 2^89, and the seeds, which never
-// leave the process, keep others from choosing keys that do.
+// hash replaces a key: 128 bits, seeded for each table. Two of a million keys collide with a
+// probability of about 1 in 2^89. The secret seeds keep others from choosing keys that collide.
 type hash struct{ high, low uint64 }
 
 type hasher [2]maphash.Seed
@@ -20,15 +19,14 @@ func (s hasher) of(key string) hash {
 	return hash{maphash.String(s[0], key), maphash.String(s[1], key)}
 }
 
-// known is what Redis said of a key, by its clock.
 type known struct {
 	word uint64
 	at   policy.Instant
 }
 
-// entry is the share of a key: a word of the part, and how many units of it were admitted
-// here and not charged. The name is there while some are not. Of a window, doubt is since
-// when nothing was known of the key, or 0: see part.withheld.
+// entry is a key's share: a word of the part, the admitted units not yet charged, and the name
+// while there are any. For a window, doubt is since when the key was unknown, or 0: see
+// part.withheld.
 type entry struct {
 	word   uint64
 	unpaid int64
@@ -36,27 +34,25 @@ type entry struct {
 	doubt  doubt
 }
 
-// doubt is an instant from which a share comes back, below 0 if no unit is left of it.
+// doubt is an instant from which a share comes back, negative without a unit left.
 type doubt int64
 
-// shard is a part of the table.
 type shard struct {
 	mu      sync.Mutex
-	most    int   // entries, and also words of Redis's
-	part    *part // nil as long as servers were not counted
+	most    int   // entries, and also Redis's words
+	part    *part // nil until servers are counted
 	entries map[hash]entry
 	known   map[hash]known
-	lost    policy.Instant // when the last key that owed was forgotten
+	lost    policy.Instant // when the last key with debts was forgotten
 	loaded  []loaded       // entries of a file, until there is a part
-	_       [64]byte       // so that two do not share a cache line
+	_       [64]byte       // one shard a cache line
 }
 
 const (
 	mostShards = 64
-	// sampled is how many keys are looked at for one to forget.
+	// sampled is the number of keys compared to forget one.
 	sampled = 8
-	// tidied is how many entries of a shard are looked at each beat for whether they mean
-	// anything.
+	// tidied is the number of entries of a shard checked each beat for expiry.
 	tidied = 256
 )
 
@@ -72,8 +68,8 @@ func newShards(maxKeys int) []shard {
 	return shards
 }
 
-// learn records what Redis said, unless it said something else later. A clock that went
-// back by a second or more counts as later.
+// learn records Redis's word, unless it has a later word. A clock back by a second or more is
+// later.
 func (s *shard) learn(h hash, k known) {
 	const second = 1e9
 	old, there := s.known[h]
@@ -88,11 +84,11 @@ func (s *shard) learn(h hash, k known) {
 	s.known[h] = k
 }
 
-// forget drops one of the words that were told longest ago.
+// forget drops one of the oldest words.
 func (s *shard) forget() {
 	var oldest hash
 	at, left := policy.Instant(0), sampled
-	for h, k := range s.known { // which begins anywhere
+	for h, k := range s.known { // in random order
 		if left == sampled || k.at < at {
 			oldest, at = h, k.at
 		}
@@ -103,14 +99,13 @@ func (s *shard) forget() {
 	delete(s.known, oldest)
 }
 
-// evict makes room for an entry, and returns how many units are not charged for that. It
-// prefers keys that owe nothing to Redis, and of those the one that will have drained
-// first. Keys of which nothing is known begin used up as of then.
+// evict makes room for an entry, and returns the units that will not be charged. It prefers keys
+// without debts, then the key that drains first. Unknown keys then begin used up.
 func (s *shard) evict(now policy.Instant) (lapsed int64) {
 	var least hash
 	var of entry
 	left := sampled
-	for h, e := range s.entries { // which begins anywhere
+	for h, e := range s.entries { // in random order
 		first := left == sampled
 		e.unpaid = min(e.unpaid, s.part.used(e.word, now))
 		if first || s.less(e, of) {
@@ -134,13 +129,12 @@ func (s *shard) less(a, b entry) bool {
 	return s.part.policy.FreshAt(a.word) < s.part.policy.FreshAt(b.word)
 }
 
-// divide has the shard keep another share. It returns how many units of a file are not
-// charged, for want of room.
+// divide changes the shard's share. It returns the units of a file without room.
 func (s *shard) divide(next *part, now policy.Instant) (lapsed int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for h, e := range s.entries {
-		if e.unpaid > 0 { // what has drained is not owed, whatever is added below
+		if e.unpaid > 0 { // drained units are not owed, whatever is added below
 			e.unpaid = min(e.unpaid, s.part.used(e.word, now))
 		}
 		e.word = next.carry(s.part, e.word, now)
@@ -150,8 +144,7 @@ func (s *shard) divide(next *part, now policy.Instant) (lapsed int64) {
 	return s.enter(now)
 }
 
-// owed appends what the keys owe, and drops those that mean nothing any more: all of them
-// if something was taken since, else some.
+// owed appends the debts and drops expired entries: all if something was taken since, else some.
 func (s *shard) owed(now policy.Instant, noted bool, debts []Debt) []Debt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
