@@ -1,9 +1,8 @@
-// Command connect serves a shop over Connect, gRPC and gRPC-Web, with limits on its calls. Its messages are JSON
-// objects, so that the example needs no generated code; limits read generated messages in the same way.
+// Command connect serves a shop over Connect, gRPC and gRPC-Web, with limits on its calls. It
+// prints commands to try. Its messages are JSON objects in place of generated code, which limits
+// read in the same way.
 //
 //	go run ./examples/connect
-//
-// It prints commands to try.
 package main
 
 import (
@@ -31,15 +30,14 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// server is the shop behind its limits.
 type server struct {
 	http.Handler
 	byAddr *engine.Engine[netip.Addr]
 	byItem *engine.Engine[string]
 }
 
-// newServer returns a shop in which an address may make 10 calls at once and then 1 each second, each message of a
-// stream counted, and of each item 5 pieces may be ordered in a minute, by all clients together.
+// newServer returns a shop. An address may make 10 calls at once, then 1 a second; messages of
+// streams count. All clients together may order 5 pieces of an item a minute.
 func newServer() (*server, error) {
 	byAddr, err := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(10, 1, time.Second))})
 	if err != nil {
@@ -51,9 +49,9 @@ func newServer() (*server, error) {
 	}
 	one := func(*rpclimit.Call) int64 { return 1 }
 	limits, err := rpclimit.New(rpclimit.Options{},
-		// The gate decides this one, before a message is read.
+		// The gate decides this limit, before a message is read.
 		rpclimit.Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: rpclimit.ByAddr, AtTap: true, CostReceived: one},
-		// The interceptor decides this one, by the message.
+		// The interceptor decides this limit, by the message.
 		rpclimit.Limit[string]{
 			Name: "item", Limiter: byItem, WhenNoKey: limits.Skip,
 			Key: rpclimit.ByMessage(func(r *structpb.Struct) string { return r.GetFields()["item"].GetStringValue() }),
@@ -79,18 +77,15 @@ func newServer() (*server, error) {
 	return &server{connectlimit.TrailersOnly(gate.Handler(mux)), byAddr, byItem}, nil
 }
 
-// Close closes the limiters.
 func (s *server) Close() error { return errors.Join(s.byAddr.Close(), s.byItem.Close()) }
 
-// The calls of the service.
 const (
 	order  = "/shop.v1.Shop/Order"
 	prices = "/shop.v1.Shop/Prices"
 )
 
-const cents = 250 // the price of everything
+const cents = 250 // the price of each item
 
-// pieces returns how many pieces an order is for.
 func pieces(order *structpb.Struct) int64 { return int64(order.GetFields()["pieces"].GetNumberValue()) }
 
 func priced(cents int64) *structpb.Struct {
@@ -116,7 +111,7 @@ func tell(_ context.Context, s *connect.BidiStream[wrapperspb.StringValue, struc
 	}
 }
 
-// serve serves until the context ends, over HTTP/1.1 and, without TLS, HTTP/2.
+// serve serves HTTP/1.1 and HTTP/2 without TLS until the context ends.
 func serve(ctx context.Context, l net.Listener) (err error) {
 	s, err := newServer()
 	if err != nil {

@@ -38,7 +38,7 @@ func client() *http.Client {
 	return &http.Client{Transport: &http.Transport{Protocols: p}}
 }
 
-// The pieces of an item are limited over all protocols together.
+// All protocols share the limit.
 func TestPiecesAreLimitedInEveryProtocol(t *testing.T) {
 	addr := start(t)
 	c := client()
@@ -68,7 +68,6 @@ func TestPiecesAreLimitedInEveryProtocol(t *testing.T) {
 	assert.NoError(t, byGRPC("milk", 5))
 }
 
-// Each message of a stream counts for its address.
 func TestMessagesOfStreamsAreLimited(t *testing.T) {
 	addr := start(t)
 	c := client()

@@ -7,18 +7,16 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/browser"
 )
 
-// text is what an element of the page says.
 func text(selector string) string {
 	return fmt.Sprintf(`document.querySelector(%q).textContent`, selector)
 }
 
-// passed is what the page's table says of calls that passed in a way.
+// passed finds the page's count of calls that passed in a way.
 func passed(way string) string {
 	return fmt.Sprintf(`Number(document.querySelector("#ways [data-way=%s]").cells[2].textContent)`, way)
 }
 
-// A visitor kills Redis and sees the servers keep their shares, brings it back and sees it decide
-// again, and stops a server. When the command has ended, the page says so.
+// A visitor stops Redis, brings it back, and stops a server. The page tells when the command ends.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	b := browser.Start(t)

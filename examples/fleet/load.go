@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// ways are the ways in which an answer is reached, by the words of limits.Source.
+// ways are the sources of answers, in words of limits.Source.
 var ways = [...]string{"exact", "leased", "local", "open", "closed"}
 
-// patterns are the weights of the servers, by the time since a pattern was chosen.
+// patterns are the servers' weights, by the time since a pattern was chosen.
 var patterns = map[string]func(since time.Duration) [servers]float64{
 	"even":   func(time.Duration) [servers]float64 { return [servers]float64{1, 1, 1} },
 	"skewed": func(time.Duration) [servers]float64 { return [servers]float64{8, 1, 1} },
-	// The most goes to each in turn.
+	// Each server has the most in turn.
 	"shifting": func(since time.Duration) [servers]float64 {
 		w := [servers]float64{1, 1, 1}
 		w[int(since/(4*time.Second))%servers] = 8
@@ -24,57 +24,53 @@ var patterns = map[string]func(since time.Duration) [servers]float64{
 	},
 }
 
-// load asks the servers at a steady rate, and counts their answers. It knows nothing of how
-// they decide.
+// load calls the servers at a steady rate, and counts their answers.
 type load struct {
 	servers        [servers]*server
 	queues         [servers]chan struct{}
 	began          time.Time
 	capacity, rate float64 // of the limit, in calls and calls a second
 
-	mu      sync.Mutex // held for all below
+	mu      sync.Mutex // guards all below
 	plan    plan
 	since   time.Time // when the pattern was chosen
 	total   total
 	next    sample
-	samples []sample // the last ones
+	samples []sample // the last samples
 }
 
-// plan is what load is wanted.
 type plan struct {
 	Pattern string  `json:"pattern"`
 	Demand  float64 `json:"demand"` // calls a second
 }
 
-// total is since the beginning. What Redis admits, at once or by leases, and what the shares of
-// the servers admit without it keep to the limit each: two audits.
+// total counts from the beginning. Redis, directly or by leases, keeps the limit, and so do the
+// shares without it: two audits.
 type total struct {
 	Admitted int64 `json:"admitted"`
 	Redis    audit `json:"redis"`
 	Shares   audit `json:"shares"`
 }
 
-// audit holds what was admitted against the limit: at most the capacity, and the rate from the
-// sending of the first call that was admitted to the answer of the last.
+// audit compares admitted calls with the limit: the capacity, and the rate from the first admitted
+// call's start to the last answer.
 type audit struct {
 	Admitted    int64 `json:"admitted"`
 	Most        int64 `json:"most"`
 	first, last time.Time
 }
 
-// sample is what was counted in a tick.
 type sample struct {
 	Seq     int              `json:"seq"`
-	At      int64            `json:"at"`      // its end, in milliseconds since the beginning
+	At      int64            `json:"at"`      // its end, in milliseconds from the beginning
 	Took    int64            `json:"took"`    // its length, in milliseconds
 	Redis   string           `json:"redis"`   // its state at the end
-	Skipped int64            `json:"skipped"` // calls that were due, and not made because all callers of the server waited
+	Skipped int64            `json:"skipped"` // calls not made because all callers of the server waited
 	Servers [servers]answers `json:"servers"`
 }
 
-// answers are those of a server.
 type answers struct {
-	Admitted [len(ways)]int64 `json:"admitted"` // by the way that it was decided
+	Admitted [len(ways)]int64 `json:"admitted"` // by source
 	Refused  [len(ways)]int64 `json:"refused"`
 	Lost     int64            `json:"lost"`    // the server was stopped
 	Slowest  float64          `json:"slowest"` // in milliseconds
@@ -88,7 +84,6 @@ func newLoad(servers [servers]*server, began time.Time, capacity, rate float64) 
 	return l
 }
 
-// set changes the load.
 func (l *load) set(p plan) error {
 	const most = 1e6
 	if patterns[p.Pattern] == nil {
@@ -106,8 +101,7 @@ func (l *load) set(p plan) error {
 	return nil
 }
 
-// run makes calls until the context ends, and waits for their answers. Those for which the
-// machine was too slow are not made up for: that would be a burst.
+// run makes calls until the context ends, and waits for their answers. It drops late calls.
 func (l *load) run(ctx context.Context) {
 	var calling sync.WaitGroup
 	for i, queue := range l.queues {
@@ -145,8 +139,7 @@ func (l *load) run(ctx context.Context) {
 	calling.Wait()
 }
 
-// pick draws a server. In a fixed order and at a fixed pace calls would keep in step with the
-// limit, and one server would get nearly all that it admits.
+// pick draws a server. In a fixed order calls could keep in step with the limit.
 func pick(weights [servers]float64) int {
 	at := rand.Float64() * (weights[0] + weights[1] + weights[2])
 	for i, w := range weights {
@@ -200,7 +193,6 @@ func (l *load) admit(a *audit, sent, got time.Time) {
 	a.Most = int64(l.capacity + l.rate*a.last.Sub(a.first).Seconds())
 }
 
-// cut ends a sample.
 func (l *load) cut(redis string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

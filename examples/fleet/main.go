@@ -1,13 +1,10 @@
-// Command fleet shows one limit over three servers that share a Redis, and what happens to it
-// when Redis or a server stops and comes back. From the root of the repository:
+// Command fleet shows one limit over three servers that share a Redis, which stop and come back:
 //
 //	go run ./examples/fleet
 //	go run ./examples/fleet -mode leased -outage closed -limit funnel_500,500/s
 //
-// It prints where the page is. It starts a redis-server on a port and in a folder of its own,
-// which ends with it. The servers are limiters of this process, which meet in Redis alone.
-//
-// Read stage.go first, then load.go: the calls, and what is counted of them.
+// It prints the address of its page. It runs a redis-server on its own port and folder, and the
+// servers as limiters that share only Redis. Read stage.go first, then load.go for the calls.
 package main
 
 import (
@@ -75,7 +72,6 @@ func run(ctx context.Context, args []string, out, problems io.Writer) (err error
 	return err
 }
 
-// settings are those of all servers.
 type settings struct {
 	Mode   string        `json:"mode"`
 	Outage string        `json:"outage"`
@@ -83,7 +79,7 @@ type settings struct {
 	Budget time.Duration `json:"budget"` // in nanoseconds
 }
 
-// config returns an error that names the first flag that is not acceptable.
+// config returns an error for the first bad flag.
 func (s settings) config() (c fleet.Config, err error) {
 	c.Name, c.Servers, c.Budget = "example", servers, s.Budget
 	var known bool
@@ -97,7 +93,7 @@ func (s settings) config() (c fleet.Config, err error) {
 	if c.Policy, err = policy.Parse(s.Limit); err != nil {
 		return c, fmt.Errorf("-limit: %w", err)
 	}
-	if !strings.HasPrefix(c.Policy.String(), "funnel ") { // the audit is that of a funnel
+	if !strings.HasPrefix(c.Policy.String(), "funnel ") { // the audit is a funnel's
 		return c, fmt.Errorf("-limit %q is not a funnel, such as funnel 100, 100/s", s.Limit)
 	}
 	return c, nil

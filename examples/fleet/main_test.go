@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience is for slow machines that do much else.
+// patience is for slow and busy machines.
 const patience = 5 * time.Minute
 
 // begin starts a fleet that ends with the test.
@@ -27,7 +27,7 @@ func begin(t *testing.T, s settings) *stage {
 	return g
 }
 
-// until waits for a sample, of those to come, of which something holds of all servers.
+// until waits for a new sample in which a condition holds for all servers.
 func (g *stage) until(t *testing.T, what string, holds func(answers) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -49,7 +49,7 @@ func (g *stage) until(t *testing.T, what string, holds func(answers) bool) {
 	t.Fatalf("%s: not within %v; it is %+v", what, patience, g.state(-1))
 }
 
-// by returns whether a server answers in a way alone.
+// by reports whether a server answers in only one way.
 func by(way int) func(answers) bool {
 	return func(a answers) bool {
 		for i := range ways {
@@ -61,8 +61,7 @@ func by(way int) func(answers) bool {
 	}
 }
 
-// Redis is killed and stands still, a server is stopped, and the load goes elsewhere. Redis and
-// shares admit no more than the limit each.
+// Redis and a server stop, and the load moves. Redis and shares each keep the limit.
 func TestTheLimitHolds(t *testing.T) {
 	const exact, leased, local = 0, 1, 2
 	for mode, way := range map[string]int{"exact": exact, "leased": leased} {
@@ -111,7 +110,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// start runs the command and returns where its page is, and what ends it.
+// start runs the command, and returns its page and a function to end it.
 func start(t *testing.T) (page string, end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -127,7 +126,7 @@ func start(t *testing.T) (page string, end func()) {
 	}
 }
 
-// Other sites' pages can do nothing, and each server has its metrics.
+// Other sites' pages have no effect, and each server has its metrics.
 func TestRoutes(t *testing.T) {
 	t.Parallel()
 	page, end := start(t)

@@ -16,14 +16,14 @@ import (
 //go:embed page.html
 var page []byte
 
-// page shows the stage, and has buttons to break it.
+// page shows the stage, with buttons to break it.
 func (g *stage) page() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		h := w.Header()
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'")
-		_, _ = w.Write(page) // a client that has left misses nothing
+		_, _ = w.Write(page) // the client may have left
 	})
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, r *http.Request) {
 		after, err := strconv.Atoi(r.FormValue("after"))
@@ -54,10 +54,9 @@ func (g *stage) page() http.Handler {
 	for i, s := range g.servers { // for Prometheus
 		mux.HandleFunc("GET /metrics/"+strconv.Itoa(i+1), s.metrics)
 	}
-	return http.NewCrossOriginProtection().Handler(mux) // pages of other sites may not post
+	return http.NewCrossOriginProtection().Handler(mux) // against posts of other sites' pages
 }
 
-// done answers what was asked to be done.
 func done(w http.ResponseWriter, err error) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusConflict)
@@ -77,20 +76,19 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
-// state is what the page shows.
 type state struct {
 	Settings settings              `json:"settings"`
 	Capacity float64               `json:"capacity"`
 	Rate     float64               `json:"rate"` // a second
 	Redis    string                `json:"redis"`
-	Servers  [servers]*fleet.Stats `json:"servers"` // nil for one that is stopped
+	Servers  [servers]*fleet.Stats `json:"servers"` // nil if stopped
 	Load     plan                  `json:"load"`
 	Total    total                 `json:"total"`
-	Samples  []sample              `json:"samples"` // those that the page does not have
+	Samples  []sample              `json:"samples"` // new samples
 	Notes    []note                `json:"notes"`
 }
 
-// state returns how things are, with the samples after the one of that number.
+// state returns the state, with the samples after number after.
 func (g *stage) state(after int) state {
 	s := state{Settings: g.settings, Capacity: g.load.capacity, Rate: g.load.rate, Redis: g.redisState()}
 	for i, from := range g.servers {

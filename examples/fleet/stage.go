@@ -18,44 +18,40 @@ import (
 
 const (
 	servers = 3
-	tick    = 500 * time.Millisecond // how often it is looked how all is going
+	tick    = 500 * time.Millisecond // time between two looks
 )
 
-// stage is what is shown: a Redis, servers that share it, and the load on them.
+// stage is a Redis, the servers that share it, and their load.
 type stage struct {
 	settings settings
 	began    time.Time
 	redis    *redisd.Server
 	paused   atomic.Bool
-	answers  atomic.Bool // whether Redis answered the last ping
+	answers  atomic.Bool // Redis answered the last ping
 	servers  [servers]*server
 	load     *load
 	stop     context.CancelFunc
 	running  sync.WaitGroup
-	acting   sync.Mutex // held while Redis or a server is stopped or started
+	acting   sync.Mutex // held to stop or start Redis or a server
 
 	mu    sync.Mutex
-	notes []note // the last ones, under mu
+	notes []note // the last notes, under mu
 }
 
-// server is one server of the fleet.
 type server struct {
 	config  fleet.Config
-	limiter atomic.Pointer[fleet.Limiter] // nil while it is stopped
+	limiter atomic.Pointer[fleet.Limiter] // nil while stopped
 }
 
-// note is what happened.
 type note struct {
-	At   int64  `json:"at"`  // in milliseconds since it began
+	At   int64  `json:"at"`  // in milliseconds from the beginning
 	Who  string `json:"who"` // "" is the user
 	Text string `json:"text"`
 }
 
-// open starts everything.
 func open(ctx context.Context, s settings, config fleet.Config, program string) (_ *stage, err error) {
 	g := &stage{settings: s, began: time.Now(), stop: func() {}}
-	// Every command goes to the kernel before it is answered, so that nothing is lost when
-	// the process is killed.
+	// Each command reaches the kernel before its answer, so a kill of the process loses nothing.
 	g.redis, err = redisd.Open(redisd.Config{Program: program, Args: []string{"--appendonly", "yes", "--appendfsync", "no"}})
 	if err != nil {
 		return nil, fmt.Errorf("%w (-redis says which to start)", err)
@@ -83,7 +79,6 @@ func open(ctx context.Context, s settings, config fleet.Config, program string) 
 	return g, nil
 }
 
-// watch looks at each tick how all is going, until the context ends.
 func (g *stage) watch(ctx context.Context) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -103,7 +98,7 @@ func (s *server) start() error {
 	return nil
 }
 
-// end stops a server, which gives back what it has leased.
+// end stops a server, which gives back its leases.
 func (s *server) end() error {
 	if limiter := s.limiter.Swap(nil); limiter != nil {
 		return limiter.Close()
@@ -111,7 +106,6 @@ func (s *server) end() error {
 	return nil
 }
 
-// close ends everything: the load, the servers and Redis.
 func (g *stage) close() (err error) {
 	g.stop()
 	g.running.Wait()
@@ -125,7 +119,7 @@ func (g *stage) close() (err error) {
 	return errors.Join(err, g.redis.Close())
 }
 
-// redisDo does what a button of the page says.
+// redisDo acts for a button of the page.
 func (g *stage) redisDo(what string) (err error) {
 	g.acting.Lock()
 	defer g.acting.Unlock()
@@ -153,7 +147,6 @@ func (g *stage) redisDo(what string) (err error) {
 	return err
 }
 
-// redisState says in a word how Redis is.
 func (g *stage) redisState() string {
 	switch {
 	case g.redis.PID() == 0:
@@ -166,7 +159,7 @@ func (g *stage) redisState() string {
 	return "up"
 }
 
-// serverDo does what a button of the page says.
+// serverDo acts for a button of the page.
 func (g *stage) serverDo(number int, what string) error {
 	g.acting.Lock()
 	defer g.acting.Unlock()
@@ -192,13 +185,12 @@ func (g *stage) note(who, text string) {
 	g.notes = g.notes[max(0, len(g.notes)-30):]
 }
 
-// tell says in words what happened to a limiter.
 func tell(e fleet.Event) string {
 	switch {
 	case e.Kind == fleet.ChargedLocal:
 		return fmt.Sprintf("charged %d calls to Redis that it had let pass without", e.Units)
 	case e.Err != nil:
-		// That Redis could not be asked, and is not for now, is what the word says.
+		// The event's name says that Redis could not be asked.
 		why := strings.TrimPrefix(e.Err.Error(), fleet.ErrOutage.Error()+": ")
 		return fmt.Sprintf("%v: %v", e.Kind, strings.TrimPrefix(why, fleet.ErrBreakerOpen.Error()+": "))
 	}

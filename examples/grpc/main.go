@@ -1,10 +1,9 @@
-// Command grpc shows a limit in front of a gRPC service: a server and clients, in one process. From the root of the
-// repository:
+// Command grpc shows a limit in front of a gRPC service, with server and clients in one process:
 //
 //	go run ./examples/grpc
 //
-// The service is gRPC's own test service, in place of yours. Copy serve into your server, and
-// retryPolicy into your client, so that it repeats refused calls at the time that it is told.
+// The service is gRPC's test service. Copy serve into your server, and retryPolicy into your
+// client, which then repeats refused calls when the server says.
 package main
 
 import (
@@ -37,8 +36,7 @@ func main() {
 	}
 }
 
-// Each address may ask for 3 bytes at once, and 2 a second in the long run. Each message of a stream that is answered
-// costs 1 as well.
+// Each address may ask for 3 bytes at once, then 2 a second. A message of a stream costs 1 too.
 var limit = policy.Must(policy.Parse("funnel 3, 2/s"))
 
 // serve serves the service behind its limits.
@@ -52,7 +50,7 @@ func serve(listener net.Listener, addresses *engine.Engine[netip.Addr]) (*grpc.S
 		grpc.ChainUnaryInterceptor(grpclimit.UnaryServerInterceptor(limits)),
 		grpc.ChainStreamInterceptor(grpclimit.StreamServerInterceptor(limits)))
 	testgrpc.RegisterTestServiceServer(server, service{})
-	reflection.Register(server) // so that grpcurl can call it; it is exempt
+	reflection.Register(server) // for grpcurl; exempt from limits
 	go func() {
 		if err := server.Serve(listener); err != nil {
 			log.Print(err)
@@ -61,7 +59,7 @@ func serve(listener net.Listener, addresses *engine.Engine[netip.Addr]) (*grpc.S
 	return server, nil
 }
 
-// size is the cost of a call: the bytes that it asks for. A stream costs nothing as it opens.
+// size is the cost of a call: the bytes that it asks for. The start of a stream costs nothing.
 func size(c *rpclimit.Call) int64 {
 	if r, ok := c.Message.(*testgrpc.SimpleRequest); ok {
 		return max(1, int64(r.GetResponseSize()))
@@ -71,8 +69,7 @@ func size(c *rpclimit.Call) int64 {
 
 func each(*rpclimit.Call) int64 { return 1 }
 
-// retryPolicy has clients repeat what a limit refuses. They wait for as long as the server says, and by the backoff
-// only if it says nothing.
+// retryPolicy makes clients repeat refused calls after the server's delay, or else the backoff.
 const retryPolicy = `{"methodConfig": [{
 	"name": [{"service": "grpc.testing.TestService"}],
 	"retryPolicy": {"maxAttempts": 3, "initialBackoff": "1s", "maxBackoff": "10s", "backoffMultiplier": 2,
@@ -114,12 +111,11 @@ func run(out io.Writer, limit policy.Policy) error {
 	p.ask(ctx, plain, "a call for 3 more", 3)
 	p.ask(ctx, plain, "a call for more than the limit ever admits", 100)
 	p.ask(ctx, patient, "a call for 3 by a client that repeats it when it is told to", 3)
-	time.Sleep(time.Second) // in which 2 come back
+	time.Sleep(time.Second) // 2 units come back
 	p.stream(ctx, plain)
 	return nil
 }
 
-// printer prints what a client sees.
 type printer struct {
 	out   io.Writer
 	began time.Time
@@ -170,12 +166,10 @@ type service struct {
 	testgrpc.UnimplementedTestServiceServer
 }
 
-// UnaryCall implements testgrpc.TestServiceServer.
 func (service) UnaryCall(_ context.Context, r *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
 	return &testgrpc.SimpleResponse{Payload: &testgrpc.Payload{Body: make([]byte, r.GetResponseSize())}}, nil
 }
 
-// FullDuplexCall implements testgrpc.TestServiceServer.
 func (service) FullDuplexCall(stream testgrpc.TestService_FullDuplexCallServer) error {
 	for {
 		if _, err := stream.Recv(); errors.Is(err, io.EOF) {

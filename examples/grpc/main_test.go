@@ -13,7 +13,7 @@ import (
 
 func TestRun(t *testing.T) {
 	var out bytes.Buffer
-	// Few units come back while a busy machine serves the calls.
+	// Few units come back on a busy machine.
 	require.NoError(t, run(&out, policy.Must(policy.Parse("funnel 3, 6/m"))))
 	t.Log("\n" + out.String())
 	all := out.String()

@@ -1,10 +1,9 @@
-// Command web limits the requests of each address, and those of each API key over all
-// servers that share a Redis. From the root of the repository:
+// Command web limits the requests of each address, and of each API key over all servers with a
+// Redis:
 //
 //	go run ./examples/web -redis localhost:6379
 //
-// Without -redis only addresses are limited. The command prints where to ask, and where
-// operators look inside the limits.
+// Without -redis only addresses are limited. It prints the addresses for clients and operators.
 package main
 
 import (
@@ -35,7 +34,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Each address may send 30 requests at once, and 3 a second in the long run.
+// Each address may send 30 requests at once, then 3 a second.
 var (
 	addressLimit   = policy.Must(policy.Parse("funnel 30, 3/s"))
 	candidateLimit = policy.Must(policy.Parse("funnel 12, 5/s"))
@@ -59,15 +58,14 @@ func main() {
 
 // run serves until the context ends.
 func run(ctx context.Context, addr, admin, redis, state string, out io.Writer) (err error) {
-	// A limit in process. With State, Close saves what each address has used.
+	// A limit in process. With State, Close saves each address's use.
 	addresses, err := engine.New[netip.Addr](engine.Config{Name: "address", Policy: addressLimit, State: engine.State{Path: state}})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, addresses.Close()) }()
 
-	// A candidate to replace it is asked about the same requests. It refuses none, and the
-	// metrics tell how often it would have decided otherwise.
+	// A candidate that refuses nothing. Metrics count its different decisions.
 	candidate, err := engine.New[netip.Addr](engine.Config{Name: "candidate", Policy: candidateLimit})
 	if err != nil {
 		return err
@@ -77,12 +75,12 @@ func run(ctx context.Context, addr, admin, redis, state string, out io.Writer) (
 	if err != nil {
 		return err
 	}
-	// Behind a proxy the Key is that of an httplimit.ClientAddr.
+	// Behind a proxy use httplimit.ClientAddr as the Key.
 	all := []httplimit.AnyLimit{httplimit.Limit[netip.Addr]{Name: "address", Limiter: trial, Key: httplimit.ByAddr}}
 	shown := []inspect.AnyLimit{inspect.Limit[netip.Addr]{Name: "address", Limiter: addresses}}
 	sources := []*metrics.Source{metrics.Engine(addresses), metrics.Engine(candidate), metrics.Trial("address", trial)}
 
-	// A limit over all servers that give it the same Name and Redis.
+	// A limit over all servers with this Name and Redis.
 	if redis != "" {
 		keys, err := fleet.New(fleet.Config{Name: "web-keys", Policy: keyLimit, Redis: rueidis.ClientOption{InitAddress: []string{redis}}})
 		if err != nil {
@@ -94,7 +92,7 @@ func run(ctx context.Context, addr, admin, redis, state string, out io.Writer) (
 		sources = append(sources, keys.Metrics())
 	}
 
-	// A request passes if all limits admit it, and is charged to all of them or to none.
+	// A request is charged to all limits or, if any refuses, to none.
 	limit, err := httplimit.NewAll(httplimit.Options{}, all...)
 	if err != nil {
 		return err
@@ -126,7 +124,7 @@ func run(ctx context.Context, addr, admin, redis, state string, out io.Writer) (
 		_, _ = fmt.Fprintf(out, s.see, listener.Addr())
 		web := &http.Server{Handler: s.handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
 		go func() { _ = web.Serve(listener) }()
-		defer func() { // requests under way end before the limits are closed
+		defer func() { // requests under way end before the limits close
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			defer cancel()
 			err = errors.Join(err, web.Shutdown(ctx))

@@ -17,7 +17,7 @@ import (
 
 var address = regexp.MustCompile(`http://[^/]+/`)
 
-// start runs the command until the test ends, and returns where operators and clients ask.
+// start runs the command until the test ends, and returns its addresses.
 func start(t *testing.T, redis, state string) (operators, clients string) {
 	ctx, stop := context.WithCancel(context.Background())
 	out, in := io.Pipe()
@@ -36,7 +36,6 @@ func start(t *testing.T, redis, state string) (operators, clients string) {
 	return read(), read()
 }
 
-// get returns the answer to a request with an API key, and its body.
 func get(t *testing.T, url string) (*http.Response, string) {
 	r, err := http.NewRequest(http.MethodGet, url, nil)
 	require.NoError(t, err)
@@ -49,7 +48,6 @@ func get(t *testing.T, url string) (*http.Response, string) {
 	return answer, string(body)
 }
 
-// An address passes as often as its limit allows, and is refused after a restart as well.
 func TestRestartForgivesNothing(t *testing.T) {
 	before := addressLimit
 	addressLimit = policy.Must(policy.Parse("funnel 30, 1/h")) // gives nothing back meanwhile
@@ -78,7 +76,7 @@ func TestRestartForgivesNothing(t *testing.T) {
 	}
 }
 
-// With a Redis the API key is limited as well, and operators see both limits.
+// Operators see both limits.
 func TestKeysAreLimitedOverRedis(t *testing.T) {
 	redis, err := redisd.Open(redisd.Config{})
 	require.NoError(t, err)
