@@ -7,40 +7,31 @@ import (
 	"unsafe"
 )
 
-// Codec turns keys into bytes and back. Any number of goroutines may use one at once.
-//
-// Append never gives two keys that differ the same bytes, and Decode of a key's bytes is
-// that key.
+// Codec converts keys to bytes and back. Any number of goroutines may use it. Append gives
+// different keys different bytes, and Decode returns the key of its bytes.
 type Codec[K any] interface {
-	// Name returns a text that is the same for all codecs of the same bytes for the same
-	// keys, and for no others. It must not depend on the machine or the process.
+	// Name returns a text shared exactly by codecs with equal bytes for equal keys, on any machine.
 	Name() string
-	// Append appends the bytes of a key to dst. It fails if the key cannot be told by
-	// bytes; what it returns then is not to be used.
+	// Append appends the bytes of a key to dst. If it fails, the result must not be used.
 	Append(dst []byte, key K) ([]byte, error)
-	// Decode returns the key that has these bytes, and keeps no part of src. It fails if
-	// no key of this type and this machine has them.
+	// Decode returns the key with these bytes, or an error if there is none. It keeps no part of src.
 	Decode(src []byte) (K, error)
 }
 
-// ErrNotAKey is wrapped by the errors of Decode: the bytes are those of no key.
+// ErrNotAKey is wrapped by errors of Decode for bytes of no key.
 var ErrNotAKey = errors.New("the bytes are not those of a key")
 
-// maxName bounds the name of a codec that For returns, in bytes.
+// maxName bounds the name of a codec, in bytes.
 const maxName = 4 << 10
 
-// For returns the codec of a type, or an error that says which part of the type has none.
-// The types are strings, integers of all sizes but uintptr, bools, types derived from these,
-// netip.Addr, netip.Prefix and netip.AddrPort, and arrays and structs of what is in this
-// list. All fields of a struct must be exported: what an unexported one means may be known
-// to this process alone, as the number of an entry in one of its tables.
+// For returns the codec of a type, or an error with the part of the type that has none. Types are
+// strings, integers except uintptr, bools, types derived from these, netip.Addr, netip.Prefix and
+// netip.AddrPort, and arrays and structs of such types. Unexported fields of a struct are an error:
+// they may be valid only in this process, like indices.
 //
-// A type T that implements encoding.BinaryMarshaler, and *T encoding.BinaryUnmarshaler, is
-// turned into bytes by these, whatever it is made of. Append calls both, and fails if the
-// second does not return the same key.
-//
-// An int or uint has the bytes of an int64 or uint64. On a machine of 32 bits, Decode fails
-// for one that is too large.
+// A type T with encoding.BinaryMarshaler, and *T with encoding.BinaryUnmarshaler, uses these.
+// Append calls both, and fails if the key does not come back. An int or uint has the bytes of an
+// int64 or uint64. On 32-bit machines Decode fails if it is too large.
 func For[K comparable]() (Codec[K], error) {
 	of := reflect.TypeFor[K]()
 	w, err := wireOf(of, nil)
@@ -53,7 +44,6 @@ func For[K comparable]() (Codec[K], error) {
 	return &codec[K]{w.name(), w}, nil
 }
 
-// codec is the codec of a type that For knows.
 type codec[K comparable] struct {
 	name string
 	wire wire

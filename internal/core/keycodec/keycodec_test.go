@@ -34,12 +34,9 @@ type (
 		Count uint
 		Since Celsius
 	}
-	// Celsius has bytes of its own.
-	Celsius struct{ degrees int32 }
-	// Lossy forgets what is odd.
-	Lossy struct{ n byte }
-	// Faulty refuses all.
-	Faulty struct{ n byte }
+	Celsius struct{ degrees int32 } // has its own bytes
+	Lossy   struct{ n byte }        // loses the lowest bit
+	Faulty  struct{ n byte }        // always fails
 )
 
 func (c Celsius) MarshalBinary() ([]byte, error) { return fmt.Appendf(nil, "%d°", c.degrees), nil }
@@ -62,7 +59,7 @@ func (l Lossy) MarshalBinary() ([]byte, error) { return []byte{l.n &^ 1}, nil }
 
 func (l *Lossy) UnmarshalBinary(b []byte) error {
 	l.n = b[0]
-	b[0] = 0xff // what it was given is its own
+	b[0] = 0xff // its argument is its own
 	return nil
 }
 
@@ -75,7 +72,7 @@ func (f Faulty) MarshalBinary() ([]byte, error) {
 
 func (f *Faulty) UnmarshalBinary([]byte) error { return errors.New("never") }
 
-// codecOf returns the codec of a type, whose name must be that.
+// codecOf returns the codec of a type, which must have that name.
 func codecOf[K comparable](t testing.TB, name string) keycodec.Codec[K] {
 	t.Helper()
 	c, err := keycodec.For[K]()
@@ -84,7 +81,7 @@ func codecOf[K comparable](t testing.TB, name string) keycodec.Codec[K] {
 	return c
 }
 
-// roundTrip requires that keys that differ have different bytes, and come back.
+// roundTrip requires that keys have different bytes and come back.
 func roundTrip[K comparable](t testing.TB, name string, keys ...K) {
 	t.Helper()
 	c := codecOf[K](t, name)
@@ -103,7 +100,7 @@ func roundTrip[K comparable](t testing.TB, name string, keys ...K) {
 		seen[string(b)] = key
 		clear(b)
 		require.Equal(t, key, got, "the key is a part of what was decoded")
-		// What is longer is not a key, unless all that is longer is another.
+		// Longer bytes are no key, or another key.
 		b, err = c.Append(nil, key)
 		require.NoError(t, err)
 		for n := range b {
@@ -178,7 +175,7 @@ func TestKeysComeBack(t *testing.T) {
 }
 
 func TestBytesAreAlwaysTheSame(t *testing.T) {
-	// These bytes are in users' files.
+	// Users' files have these bytes.
 	bytesAre := func(got []byte, err error, want string) {
 		t.Helper()
 		require.NoError(t, err)
@@ -258,8 +255,7 @@ func errOf[K comparable]() error {
 	return err
 }
 
-// A type whose methods lose a part of the key is refused, key by key, before two keys are
-// one in a file.
+// Keys that would collide in a file are refused.
 func TestOwnBytesMustBringTheKeyBack(t *testing.T) {
 	lossy, err := keycodec.For[Lossy]()
 	require.NoError(t, err)
@@ -314,7 +310,7 @@ func decoder[K comparable](t *testing.T) func([]byte) error {
 	}
 }
 
-// Of strings, names say how long they are only where something follows.
+// Strings have a length only where bytes follow.
 func TestNameTellsTypesApart(t *testing.T) {
 	names := map[string]bool{}
 	for _, name := range []string{
@@ -337,7 +333,6 @@ func nameOf[K comparable](t *testing.T) string {
 	return c.Name()
 }
 
-// Keys that are written and read cost no more than the result.
 func TestCodecAllocatesNothingButTheKey(t *testing.T) {
 	c := codecOf[Both](t, "struct{User string; Route int16}")
 	var b []byte
@@ -349,7 +344,7 @@ func TestCodecAllocatesNothingButTheKey(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// canonical requires that bytes are an error or those of the key that they give.
+// canonical requires an error, or a key with exactly these bytes.
 func canonical[K comparable](t *testing.T, b []byte) {
 	c, err := keycodec.For[K]()
 	require.NoError(t, err)

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An int of 32 bits is that of such a machine.
 func TestIntThatDoesNotFitTheMachineIsRefused(t *testing.T) {
 	signed, unsigned := intWire[int32]{64}, uintWire[uint32]{64}
 	var i int32

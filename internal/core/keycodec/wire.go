@@ -13,18 +13,14 @@ import (
 	"unsafe"
 )
 
-// wire is how a value of one type is turned into bytes and back. The type is looked at once,
-// when the wire is made. A value is then read and written through its address, which costs
-// no reflection.
-//
-// alone says that nothing is behind the bytes, so that their end needs no mark. Where it is
-// false, no bytes of a value are the beginning of those of another.
+// wire converts values of one type by their address, without reflection. alone says that no bytes
+// follow, so that the end needs no mark. Otherwise no value's bytes are a prefix of another's.
 type wire interface {
-	// name says what the bytes are.
+	// name describes the bytes.
 	name() string
 	// append appends the bytes of the value at an address.
 	append(dst []byte, value unsafe.Pointer, alone bool) ([]byte, error)
-	// decode sets the value at an address, and returns the bytes behind it.
+	// decode sets the value at an address and returns the bytes after it.
 	decode(src []byte, value unsafe.Pointer, alone bool) (rest []byte, err error)
 }
 
@@ -33,7 +29,7 @@ var (
 	unmarshaler = reflect.TypeFor[encoding.BinaryUnmarshaler]()
 )
 
-// wireOf returns the wire of a type. path is the fields that lead to it, for errors.
+// wireOf returns the wire of a type. path has the fields that lead to it, for errors.
 func wireOf(of reflect.Type, path []string) (wire, error) {
 	switch of {
 	case reflect.TypeFor[netip.Addr]():
@@ -43,7 +39,7 @@ func wireOf(of reflect.Type, path []string) (wire, error) {
 	case reflect.TypeFor[netip.AddrPort]():
 		return addrPortWire{}, nil
 	}
-	// A pointer or an interface could not be compared with what comes back.
+	// A decoded pointer or interface could not be compared.
 	if kind := of.Kind(); kind != reflect.Pointer && kind != reflect.Interface && of.Name() != "" &&
 		reflect.PointerTo(of).Implements(marshaler) && reflect.PointerTo(of).Implements(unmarshaler) {
 		return ownWire{of}, nil
@@ -110,7 +106,7 @@ func structWireOf(of reflect.Type, path []string) (wire, error) {
 	return s, nil
 }
 
-// appendBytes appends some bytes, with their number before them if more follows.
+// appendBytes appends bytes, after their number unless alone.
 func appendBytes[T string | []byte](dst []byte, text T, alone bool) []byte {
 	if !alone {
 		dst = binary.AppendUvarint(dst, uint64(len(text)))
@@ -118,7 +114,6 @@ func appendBytes[T string | []byte](dst []byte, text T, alone bool) []byte {
 	return append(dst, text...)
 }
 
-// cutBytes is the opposite of appendBytes.
 func cutBytes(src []byte, alone bool) (text, rest []byte, err error) {
 	if alone {
 		return src, nil, nil
@@ -178,7 +173,7 @@ func (boolWire) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, error)
 	return src[1:], nil
 }
 
-// intWire and uintWire write an integer in that many bits, the highest first.
+// intWire and uintWire write an integer of bits, the highest byte first.
 type intWire[T int | int8 | int16 | int32 | int64] struct{ bits int }
 
 type uintWire[T uint | uint8 | uint16 | uint32 | uint64] struct{ bits int }
@@ -218,7 +213,7 @@ func (w uintWire[T]) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, e
 	return rest, nil
 }
 
-// appendBits appends the lowest bits of v, a whole number of bytes.
+// appendBits appends the lowest bits of v, whole bytes.
 func appendBits(dst []byte, v uint64, bits int) []byte {
 	switch bits {
 	case 8:
@@ -231,7 +226,6 @@ func appendBits(dst []byte, v uint64, bits int) []byte {
 	return binary.BigEndian.AppendUint64(dst, v)
 }
 
-// cutBits is the opposite of appendBits.
 func cutBits(src []byte, bits int) (v uint64, rest []byte, err error) {
 	if len(src) < bits/8 {
 		return 0, nil, tooShort(len(src), uint64(bits/8))
@@ -242,10 +236,9 @@ func cutBits(src []byte, bits int) (v uint64, rest []byte, err error) {
 	return v, src[bits/8:], nil
 }
 
-// addrWire writes an address: what it is, its bytes, and its zone if it has one.
+// addrWire writes an address: its kind, bytes, and zone if it has one.
 type addrWire struct{}
 
-// What an address is.
 const (
 	noAddr = 0
 	addr4  = 4
@@ -312,7 +305,7 @@ func cutAddr(src []byte, alone bool) (a netip.Addr, rest []byte, err error) {
 	return a.WithZone(string(zone)), rest, nil
 }
 
-// prefixWire writes the address and the number of its bits, 255 if that is invalid.
+// prefixWire writes the address and the number of its bits, 255 if invalid.
 type prefixWire struct{}
 
 func (prefixWire) name() string { return "netip.Prefix" }
@@ -343,7 +336,6 @@ func (prefixWire) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, erro
 	return rest[1:], nil
 }
 
-// addrPortWire writes the address and the port.
 type addrPortWire struct{}
 
 func (addrPortWire) name() string { return "netip.AddrPort" }
@@ -366,10 +358,9 @@ func (addrPortWire) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, er
 	return rest, nil
 }
 
-// arrayWire writes n elements, one behind the other.
 type arrayWire struct {
 	elem wire
-	size uintptr // of an element in memory
+	size uintptr // in memory
 	n    int
 }
 
@@ -403,7 +394,6 @@ func (w *arrayWire) decode(src []byte, value unsafe.Pointer, _ bool) (_ []byte, 
 	return src, nil
 }
 
-// structWire writes the fields, one behind the other.
 type structWire struct {
 	text   string
 	fields []field
@@ -434,7 +424,7 @@ func (w *structWire) decode(src []byte, value unsafe.Pointer, _ bool) (_ []byte,
 	return src, nil
 }
 
-// ownWire writes a type by its own MarshalBinary and UnmarshalBinary.
+// ownWire uses the type's MarshalBinary and UnmarshalBinary.
 type ownWire struct {
 	of reflect.Type
 }
@@ -448,7 +438,7 @@ func (w ownWire) append(dst []byte, value unsafe.Pointer, alone bool) ([]byte, e
 		return nil, fmt.Errorf("key of type %s: %w", w.of, err)
 	}
 	again := reflect.New(w.of)
-	// A copy, as UnmarshalBinary must not keep what it is given, but may change it.
+	// A copy, since UnmarshalBinary may change its argument.
 	if err := again.Interface().(encoding.BinaryUnmarshaler).UnmarshalBinary(bytes.Clone(text)); err != nil {
 		return nil, fmt.Errorf("key of type %s: its UnmarshalBinary refuses what its MarshalBinary returns: %w", w.of, err)
 	}

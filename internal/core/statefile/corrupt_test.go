@@ -20,7 +20,7 @@ import (
 	"github.com/ral-limiter/ral/internal/core/statefile"
 )
 
-// The format once more, from its description in doc.go.
+// The format again, by doc.go.
 const magic = "\x89RAL\r\n\x1a\n"
 
 const start = magic + "\x01\x00\x00\x00"
@@ -30,7 +30,7 @@ type block struct {
 	payload []byte
 }
 
-// sealed is a file of these blocks whose checksums are right.
+// sealed returns a file of blocks with right checksums.
 func sealed(blocks ...block) []byte {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	file, sum := []byte(start), crc32.Checksum([]byte(start), table)
@@ -43,7 +43,6 @@ func sealed(blocks ...block) []byte {
 	return file
 }
 
-// blocksOf cuts a file into its blocks.
 func blocksOf(file []byte) (blocks []block) {
 	for file = file[len(start):]; len(file) > 0; {
 		n := 5 + int(binary.LittleEndian.Uint32(file[1:]))
@@ -57,7 +56,7 @@ func end(count uint64, last int64) block {
 	return block{3, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, count), uint64(last))}
 }
 
-// smallHeader is that of a file with limit "l" and codec "c".
+// smallHeader has limit "l" and codec "c".
 var smallHeader = block{1, []byte("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01l\x01c\x00\x00")}
 
 func refused(t *testing.T, file []byte, says ...string) {
@@ -70,7 +69,7 @@ func refused(t *testing.T, file []byte, says ...string) {
 	}
 }
 
-// several is a file of three blocks of entries, with a header and an end.
+// several returns a file with three blocks of entries.
 func several(t testing.TB) (content, []byte) {
 	c := content{Header: statefile.Header{Epoch: epoch, Limit: "funnel 100, 10/s", Codec: "string"}, Last: 1 << 40}
 	for i := range 8 {
@@ -109,7 +108,6 @@ func TestEveryTruncationIsNoticed(t *testing.T) {
 	}
 }
 
-// Blocks are whole, and not those that belong there.
 func TestEveryOtherOrderOfBlocksIsNoticed(t *testing.T) {
 	_, file := several(t)
 	var blocks [][]byte
@@ -139,7 +137,7 @@ func TestEveryOtherOrderOfBlocksIsNoticed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { refused(t, of(order...)) })
 	}
-	// A block of another file with the same header, at the same place.
+	// A block of another file with the same header and place.
 	c, _ := several(t)
 	c.Entries[1].Word++
 	other := write(t, c)
@@ -172,7 +170,7 @@ func TestEveryFlippedBitIsNoticed(t *testing.T) {
 	}
 }
 
-// Files whose checksums are right, and which no Writer writes.
+// The checksums are right.
 func TestWhatNoWriterWritesIsRefused(t *testing.T) {
 	header := func(payload string) block { return block{1, []byte(payload)} }
 	entries := func(payload string) block { return block{2, []byte(payload)} }
@@ -244,7 +242,7 @@ func TestUnknownVersionIsNamed(t *testing.T) {
 	assert.ErrorContains(t, err, "version 2, this program reads version 1")
 }
 
-// A file gets no more memory than it has bytes, whatever lengths it claims.
+// For any claimed lengths.
 func TestLengthsAreBoundedBeforeMemoryIs(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -256,11 +254,10 @@ func TestLengthsAreBoundedBeforeMemoryIs(t *testing.T) {
 		}
 	}
 	runtime.ReadMemStats(&after)
-	// Each of the 30 has a buffer of 64 KiB, and 2 of them one for the first part of a block.
+	// Each of the 30 has a buffer of 64 KiB, and 2 have another for the first part of a block.
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(30*2*statefile.BlockSize))
 }
 
-// An error of the disk is none of the file.
 func TestErrorOfTheReaderIsNotDamage(t *testing.T) {
 	_, file := several(t)
 	broken := errors.New("the disk is broken")
@@ -269,7 +266,6 @@ func TestErrorOfTheReaderIsNotDamage(t *testing.T) {
 		assert.ErrorIs(t, err, broken, n)
 		assert.NotErrorIs(t, err, statefile.ErrCorrupt, n)
 	}
-	// The reader stays where it failed.
 	r, err := statefile.NewReader(readers(file[:70_000], broken))
 	require.NoError(t, err)
 	for err == nil {
@@ -281,7 +277,6 @@ func TestErrorOfTheReaderIsNotDamage(t *testing.T) {
 	assert.Zero(t, r.Last())
 }
 
-// Readers that return little at a time change nothing.
 func TestFileIsReadFromAnyReader(t *testing.T) {
 	c, file := several(t)
 	for _, from := range []func(io.Reader) io.Reader{iotest.OneByteReader, iotest.HalfReader, iotest.DataErrReader} {
@@ -295,7 +290,7 @@ func readers(file []byte, err error) io.Reader {
 	return io.MultiReader(bytes.NewReader(file), iotest.ErrReader(err))
 }
 
-// check reads a file, and if it is whole writes what it says and reads that again.
+// check reads a file, and if it is whole writes and reads it again.
 func check(t *testing.T, file []byte) {
 	c, err := read(bytes.NewReader(file))
 	if err != nil {
@@ -321,7 +316,7 @@ func FuzzReader(f *testing.F) {
 	f.Fuzz(check)
 }
 
-// The checksums are right here, so that damage gets to what is behind them.
+// Right checksums let damage reach the parser.
 func FuzzSealed(f *testing.F) {
 	for name := range goldens() {
 		file, err := os.ReadFile(golden(name))

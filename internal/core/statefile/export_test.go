@@ -5,11 +5,9 @@ import (
 	"os"
 )
 
-// BlockSize is the payload of a block with several entries, at most.
 const BlockSize = blockSize
 
-// ReplaceNoting is Replace. It calls before with each step that makes a file last, which
-// fails if that returns an error.
+// ReplaceNoting is Replace. It calls before with each step of syncing, which fails if that fails.
 func ReplaceNoting(before func(step string) error, path string, write func(io.Writer) error) error {
 	return disk{
 		sync: func(f *os.File) error {

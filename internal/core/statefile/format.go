@@ -10,62 +10,50 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Version is the format's version: the one that a Writer writes, and the only one that a
-// Reader reads.
+// Version is the format's version, which a Writer writes and a Reader requires.
 const Version = 1
 
 const (
 	// MaxKey is the length of the longest key, in bytes.
 	MaxKey = 1 << 20
-	// MaxText is the length of the longest text of a limit and name of a codec, in bytes.
+	// MaxText is the length of the longest limit or codec name, in bytes.
 	MaxText = 4 << 10
 )
 
-// ForeignTurn is the flag of a key to which a turn is promised that its own limit does not
-// count. The other flags are reserved.
+// ForeignTurn flags a key that was promised a turn by another limit. Other flags are reserved.
 const ForeignTurn uint8 = 1
 
 var (
-	// ErrCorrupt reports that what is read is not a file of this package, or is damaged.
-	// The text says at which byte, and what is wrong.
+	// ErrCorrupt reports a damaged or foreign file. The text has the byte and the fault.
 	ErrCorrupt = errors.New("the file is damaged")
-	// ErrVersion reports a file of a version that this program does not read, or one that has
-	// hashes in place of keys.
+	// ErrVersion reports a file of another version, or with hashes in place of keys.
 	ErrVersion = errors.New("unknown version of the file")
-	// ErrUnfit reports that the format has no room for something: a key longer than
-	// MaxKey, a word above policy.MaxWord, a reserved flag. Nothing was written, and the
-	// Writer goes on.
+	// ErrUnfit reports that the format has no room: a key longer than MaxKey, a word above
+	// policy.MaxWord, a reserved flag. Nothing was written, and the Writer goes on.
 	ErrUnfit = errors.New("does not fit the file")
 )
 
-// Header is what holds for a whole file.
+// Header describes a whole file.
 type Header struct {
-	// Epoch is the wall time of instant 0. A Reader's is in UTC.
-	Epoch time.Time
-	// Limit is the limit that made the words, as text; see Writer.SetLimit.
+	Epoch time.Time // wall time of instant 0; a Reader's in UTC
+	// Limit is the text of the limit that made the words; see [Writer.SetLimit].
 	Limit string
-	// Codec is the name of the codec that made the keys.
-	Codec string
+	Codec string // name of the keys' codec
 }
 
 // Record is a key and its state.
 type Record struct {
-	// Key is valid until the next call of the Reader's Next.
-	Key []byte
-	// Word is at most policy.MaxWord.
-	Word uint64
-	// Flags is 0 or ForeignTurn.
-	Flags uint8
-	// Limit is the limit that made the word, as text.
-	Limit string
+	Key   []byte // valid until the next call of Next
+	Word  uint64 // at most policy.MaxWord
+	Flags uint8  // 0 or ForeignTurn
+	Limit string // text of the limit that made the word
 }
 
 const magic = "\x89RAL\r\n\x1a\n"
 
-// hashedKeys is the flag of a header whose file has hashes in place of keys.
+// hashedKeys flags a header of a file with hashes in place of keys.
 const hashedKeys = 1
 
-// The kinds of blocks.
 const (
 	headerBlock byte = iota + 1
 	entriesBlock
@@ -75,16 +63,14 @@ const (
 const (
 	blockHead = 1 + 4
 	sumSize   = 4
-	// blockSize bounds the payload of a block that holds more than one entry.
+	// blockSize bounds the payload of a block with several entries.
 	blockSize = 64 << 10
-	// entryExtra bounds what an entry has besides its key or text.
+	// entryExtra bounds an entry's bytes beside its key or text.
 	entryExtra = 4 + 1 + 8
-	// headerSize bounds the payload of a header.
 	headerSize = 8 + 4 + 2*binary.MaxVarintLen16 + 2*MaxText + 1 + 1
 	endSize    = 8 + 8
 )
 
-// maxPayload bounds the payload of a block, by its kind.
 func maxPayload(kind byte) int {
 	switch kind {
 	case headerBlock:
@@ -97,7 +83,7 @@ func maxPayload(kind byte) int {
 	return 0
 }
 
-// The kinds of entries: the two lowest bits of an entry's head.
+// The kinds of entries, in the two lowest bits of the head.
 const (
 	plainEntry = iota
 	flaggedEntry
@@ -107,22 +93,20 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// limits is the limits that can be named by number. Its writer and its reader keep the
-// same ones.
+// limits has the limits with a number, the same for writer and reader.
 type limits struct {
 	texts   [16]string
 	defined int
-	current int // a place in texts
+	current int // index into texts
 }
 
-// define makes text the current limit, under the next number.
+// define makes text the current limit, with the next number.
 func (l *limits) define(text string) {
 	l.current = l.defined % len(l.texts)
 	l.texts[l.current] = text
 	l.defined++
 }
 
-// find returns the number of a text, if it has one.
 func (l *limits) find(text string) (number int, known bool) {
 	for i := range l.count() {
 		if l.texts[i] == text {
@@ -132,10 +116,8 @@ func (l *limits) find(text string) (number int, known bool) {
 	return 0, false
 }
 
-// count returns how many numbers there are.
 func (l *limits) count() int { return min(l.defined, len(l.texts)) }
 
-// check returns an error if the header does not fit a file.
 func (h *Header) check() error {
 	switch {
 	case len(h.Limit) > MaxText:
@@ -148,7 +130,6 @@ func (h *Header) check() error {
 	return nil
 }
 
-// append appends the payload of a header that was checked.
 func (h *Header) append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Epoch.Unix()))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(h.Epoch.Nanosecond()))
@@ -161,7 +142,6 @@ func appendText(dst []byte, text string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(text))), text...)
 }
 
-// checkInstant returns an error if an instant is none that a file ends with.
 func checkInstant(last policy.Instant) error {
 	if last < 0 {
 		return fmt.Errorf("the last instant is %d, want 0 or more", last)

@@ -10,26 +10,23 @@ import (
 	"sync"
 )
 
-// ErrLocked reports that another process, or another part of this one, has the file.
+// ErrLocked reports that another process, or another part of this process, uses the file.
 var ErrLocked = errors.New("the file is in use")
 
-// errHeld is what tryLock returns if the lock is held elsewhere.
+// errHeld reports that the lock is held elsewhere.
 var errHeld = errors.New("held")
 
-// Lock makes sure that one process has the file at path, until unlock or the end of the
-// process, however it ends: the kernel releases the lock. It fails with ErrLocked at once
-// if the file is in use; the text names the process, if that can be told. A path that is a
-// symbolic link is locked as the file that it leads to.
+// Lock reserves the file at path for this process, until unlock or the end of the process, however
+// it ends. It fails at once with ErrLocked if the file is in use; the text names the process if
+// known. A symbolic link is locked as its target.
 //
-// What is locked is a file beside it, with ".lock" behind its name, which holds the process
-// ID and stays. It must not be removed while a process runs. A lock does not reach beyond
-// a machine, except on a network file system that passes locks on.
+// The lock is on a file with ".lock" appended to the name. It holds the process ID, stays, and must
+// not be removed while a process runs. A lock is valid on one machine, or on a network file system
+// that passes locks on. Plan 9, wasm, Solaris and AIX have no such lock: only this process cannot
+// lock a file twice.
 //
-// Plan 9, wasm, Solaris and AIX have no such lock. There only this process is kept from
-// locking a file twice.
-//
-// Lock removes temporary files that Replace left when a process was killed. The caller
-// must keep unlock for as long as the lock is to last, and may call it more than once.
+// Lock removes temporary files of killed calls of Replace. The caller must keep unlock as long as
+// the lock should last, and may call it more than once.
 func Lock(path string) (unlock func() error, err error) {
 	path, err = target(path)
 	if err != nil {
@@ -43,7 +40,7 @@ func Lock(path string) (unlock func() error, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("state file: cannot lock %s: %w", name, err)
 	}
-	// The lock holds without this, which is for the text of an error.
+	// The process ID is for the text of ErrLocked; the lock holds without it.
 	if f.Truncate(0) == nil {
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
@@ -51,7 +48,7 @@ func Lock(path string) (unlock func() error, err error) {
 	return sync.OnceValue(func() error { return release(f) }), nil
 }
 
-// holder names the process that wrote the lock file, and what to do about it.
+// holder names the process that wrote the lock file, and a remedy.
 func holder(name string) string {
 	process := "another process"
 	switch pid := readPID(name); {
@@ -63,7 +60,7 @@ func holder(name string) string {
 	return fmt.Sprintf("%s, which holds %s: stop that process", process, name)
 }
 
-// readPID returns the number in a lock file, 0 if there is none.
+// readPID returns the number in a lock file, or 0.
 func readPID(name string) int {
 	f, err := os.Open(name)
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"syscall"
 )
 
-// tryLock opens and locks a file, or returns errHeld.
 func tryLock(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -21,7 +20,7 @@ func tryLock(name string) (*os.File, error) {
 		}
 	}
 	if err != nil {
-		_ = f.Close() // the error before says more
+		_ = f.Close() // err says more
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, errHeld
 		}
@@ -30,6 +29,5 @@ func tryLock(name string) (*os.File, error) {
 	return f, nil
 }
 
-// release unlocks a file: the kernel does, as no other file descriptor refers to what was
-// opened.
+// release unlocks a file: it has no other file descriptor.
 func release(f *os.File) error { return f.Close() }

@@ -8,8 +8,7 @@ import (
 	"sync"
 )
 
-// locked holds the names of the files that this process has locked. Other processes are
-// not kept away here.
+// locked has the names of locked files. Other processes are not excluded here.
 var locked sync.Map
 
 // tryLock opens a file and notes its name, or returns errHeld.
@@ -28,7 +27,6 @@ func tryLock(name string) (*os.File, error) {
 	return f, nil
 }
 
-// release forgets the file's name.
 func release(f *os.File) error {
 	locked.Delete(f.Name())
 	return f.Close()

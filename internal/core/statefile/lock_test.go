@@ -18,8 +18,7 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/child"
 )
 
-// locks, if it is set, makes this test's program lock that file, and hold it until it is
-// killed.
+// locks names a file that the test binary locks until it is killed.
 const locks = "RAL_STATEFILE_TEST_LOCKS"
 
 func TestMain(m *testing.M) {
@@ -34,7 +33,7 @@ func TestMain(m *testing.M) {
 	_ = statefile.Replace(path, func(to io.Writer) error {
 		_, _ = io.WriteString(to, "half of it")
 		fmt.Println("locked")
-		_, err := io.ReadAll(os.Stdin) // until the pipe is closed by the other's end
+		_, err := io.ReadAll(os.Stdin) // until the parent closes the pipe
 		return err
 	})
 	_ = unlock()
@@ -47,7 +46,7 @@ func TestOneHasTheFile(t *testing.T) {
 		require.NoError(t, err)
 		_, err = statefile.Lock(path)
 		require.ErrorIs(t, err, statefile.ErrLocked)
-		// The process, the file, and what to do.
+		// The process, the file, and the remedy.
 		for _, part := range []string{"another part of this process, " + strconv.Itoa(os.Getpid()), path + ".lock", "close that first, or use another path"} {
 			assert.ErrorContains(t, err, part)
 		}
@@ -83,7 +82,7 @@ func TestLockNeedsItsDirectory(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// A process that holds the file and is about to replace it is killed.
+// It holds the file and is about to replace it.
 func TestKilledProcessLeavesTheFile(t *testing.T) {
 	switch runtime.GOOS {
 	case "js", "wasip1", "plan9", "solaris", "illumos", "aix":
@@ -126,7 +125,7 @@ func TestKilledProcessLeavesTheFile(t *testing.T) {
 	require.NoError(t, unlock())
 }
 
-// A temporary file of another state file is left alone.
+// Temporary files of another state file stay.
 func TestLockRemovesItsOwnTemporariesOnly(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{".state.new-1", ".state2.new-1", ".state.new-", "state.new-1", "state"} {

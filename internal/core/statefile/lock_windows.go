@@ -9,8 +9,7 @@ import (
 // errSharing is ERROR_SHARING_VIOLATION.
 const errSharing = syscall.Errno(32)
 
-// tryLock opens a file for writing, which no other process may then do, or returns errHeld.
-// Others may read who has it.
+// tryLock opens a file for writing, or returns errHeld. Other processes can then only read it.
 func tryLock(name string) (*os.File, error) {
 	path, err := syscall.UTF16PtrFromString(name)
 	if err != nil {
@@ -27,5 +26,4 @@ func tryLock(name string) (*os.File, error) {
 	return os.NewFile(uintptr(h), name), nil
 }
 
-// release unlocks a file.
 func release(f *os.File) error { return f.Close() }

@@ -12,26 +12,25 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Reader reads a file. It must not be used by several goroutines at once. It holds one
-// block in memory, whatever it is given. An error is returned by each call from then on.
+// Reader reads a file, a block at a time, for one goroutine. Later calls repeat an error.
 type Reader struct {
 	r      *bufio.Reader
 	header Header
 	offset int64  // of the next byte of r
-	sum    uint32 // of all that was read, except sums
-	blocks int    // that were read
+	sum    uint32 // of all bytes read, except sums
+	blocks int    // read so far
 	limits limits
-	count  uint64 // of keys
+	count  uint64 // keys read
 	last   policy.Instant
 	err    error
 
-	block []byte // the payload, of which the rest is to be read
+	block []byte // the payload; rest is unread
 	rest  []byte
 	start int64 // the payload's offset
 }
 
-// NewReader reads the header of a file. It fails with ErrCorrupt, ErrVersion or an error
-// of r. It reads r ahead of what it returns.
+// NewReader reads the header. It fails with ErrCorrupt, ErrVersion or an error of r, and reads
+// ahead in r.
 func NewReader(r io.Reader) (*Reader, error) {
 	from := &Reader{r: bufio.NewReaderSize(r, blockSize)}
 	if err := from.readHeader(); err != nil {
@@ -43,15 +42,12 @@ func NewReader(r io.Reader) (*Reader, error) {
 // Header returns the file's header.
 func (r *Reader) Header() Header { return r.header }
 
-// Last returns the last instant that words of the file may be of, after Next returned
-// io.EOF. Before that it is 0.
+// Last returns the latest possible instant of words, once Next has returned io.EOF, and 0 before.
 func (r *Reader) Last() policy.Instant { return r.last }
 
-// Next returns the next key. It returns io.EOF once all of the file has been read and
-// found whole: its checksums and the count of its keys are right, and nothing is behind
-// it. So the records before are those of a whole file only if Next returns io.EOF in the
-// end. Other errors are ErrCorrupt and those of the io.Reader. Next does not notice a key
-// that comes twice.
+// Next returns the next key, and io.EOF once all of the file was read and is whole: its checksums
+// and count are right, and nothing follows. Only then are the records a whole file's. Other errors
+// are ErrCorrupt and errors of the io.Reader. Next does not notice a repeated key.
 func (r *Reader) Next() (Record, error) {
 	for r.err == nil {
 		if len(r.rest) == 0 {
@@ -71,12 +67,11 @@ func (r *Reader) Next() (Record, error) {
 	return Record{}, r.err
 }
 
-// corrupt returns an ErrCorrupt that says at which byte of the file.
+// corrupt returns ErrCorrupt with the byte of the file.
 func corrupt(offset int64, format string, args ...any) error {
 	return fmt.Errorf("state file: %w: at byte %d: %s", ErrCorrupt, offset, fmt.Sprintf(format, args...))
 }
 
-// fill reads len(into) bytes, which are a part of what.
 func (r *Reader) fill(into []byte, what string) error {
 	n, err := io.ReadFull(r.r, into)
 	r.offset += int64(n)
@@ -148,10 +143,8 @@ func (r *Reader) parseHeader() error {
 	return nil
 }
 
-// at returns the offset of the rest of the block.
 func (r *Reader) at() int64 { return r.start + int64(len(r.block)-len(r.rest)) }
 
-// text reads a length and as many bytes of the block.
 func (r *Reader) text(what string, most int) ([]byte, error) {
 	at := r.at()
 	n, err := r.varint(what)
@@ -164,7 +157,6 @@ func (r *Reader) text(what string, most int) ([]byte, error) {
 	return r.bytes(int(n), what)
 }
 
-// varint reads a number of the block.
 func (r *Reader) varint(what string) (uint64, error) {
 	v, n := binary.Uvarint(r.rest)
 	if n <= 0 || n > 1 && r.rest[n-1] == 0 {
@@ -174,7 +166,7 @@ func (r *Reader) varint(what string) (uint64, error) {
 	return v, nil
 }
 
-// bytes reads n bytes of the block. They are valid until the next block is read.
+// bytes reads n bytes of the block, valid until the next block.
 func (r *Reader) bytes(n int, what string) ([]byte, error) {
 	if n > len(r.rest) {
 		return nil, corrupt(r.at(), "%s of %d bytes, but its block ends after %d", what, n, len(r.rest))
@@ -200,8 +192,7 @@ func (r *Reader) readPayload() (kind byte, err error) {
 	if length > int64(most) {
 		return 0, corrupt(at, "block %d has %d bytes, want at most %d", r.blocks, length, most)
 	}
-	// A long block gets its memory as it comes, so that a file cannot ask for more
-	// than it brings.
+	// Memory grows with the bytes that come, not with the claimed length.
 	r.start = r.offset
 	r.block = r.block[:0]
 	for left := int(length); left > 0; {
@@ -247,7 +238,7 @@ func (r *Reader) readBlock() error {
 	return corrupt(r.start-blockHead, "block %d is a second header", r.blocks-1)
 }
 
-// end checks the end block, and that nothing is behind it.
+// end checks the end block, and that nothing follows it.
 func (r *Reader) end() error {
 	if len(r.block) != endSize {
 		return corrupt(r.start, "the end has %d bytes, want %d", len(r.block), endSize)
@@ -270,8 +261,7 @@ func (r *Reader) end() error {
 	return io.EOF
 }
 
-// entry reads an entry of the block. isKey is false if it says of which limit the entries
-// from here on are.
+// entry reads an entry of the block. isKey is false for a limit.
 func (r *Reader) entry() (record Record, isKey bool, err error) {
 	at := r.at()
 	head, err := r.varint("entry")

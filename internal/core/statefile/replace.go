@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// disk is what Replace does to a file system, for tests that look at the order.
+// disk is Replace's use of the file system, for tests of its order.
 type disk struct {
 	sync    func(*os.File) error
 	rename  func(from, to string) error
@@ -20,18 +20,14 @@ type disk struct {
 
 var realDisk = disk{sync: (*os.File).Sync, rename: os.Rename, syncDir: syncDir}
 
-// Replace puts what write writes in the place of the file at path, or of none. What is at
-// path is the old file or the new one at any moment, whole, also if the process is killed or
-// the machine loses power. The new file has mode 0600. A path that is a symbolic link stays
-// one: the file that it leads to is replaced.
+// Replace replaces the file at path by the bytes of write, with mode 0600. At any moment path has
+// the whole old or new file, even if the process is killed or the machine loses power. For a
+// symbolic link it replaces the target.
 //
-// If write or anything else fails, the old file stays as it was and no temporary file is
-// left. There is one exception: if the directory cannot be synced, the new file is in place
-// and may be lost with the machine's power, in favour of the old one. A process that is
-// killed may leave a temporary file, which Lock removes.
-//
-// Processes and goroutines that replace one file at once do not disturb each other: the last
-// one's file stays. Lock makes sure that there is one process.
+// If write or anything else fails, the old file stays and no temporary file is left. If only the
+// sync of the directory fails, the new file is in place, but a loss of power may undo that. A
+// killed process may leave a temporary file, which Lock removes. Concurrent calls do not
+// disturb each other: the last file stays. Lock ensures one process.
 func Replace(path string, write func(io.Writer) error) error { return realDisk.replace(path, write) }
 
 func (d disk) replace(path string, write func(io.Writer) error) (err error) {
@@ -43,7 +39,7 @@ func (d disk) replace(path string, write func(io.Writer) error) (err error) {
 	if dir == "" {
 		dir = "."
 	}
-	// A file made by CreateTemp has mode 0600.
+	// CreateTemp sets mode 0600.
 	f, err := os.CreateTemp(dir, temporaryPrefix(name)+"*")
 	if err != nil {
 		return fmt.Errorf("state file: %w", err)
@@ -52,7 +48,7 @@ func (d disk) replace(path string, write func(io.Writer) error) (err error) {
 	defer func() {
 		// Runs also if write panics.
 		if open {
-			_ = f.Close() // the error before says more
+			_ = f.Close() // err says more
 		}
 		if !inPlace {
 			err = errors.Join(err, os.Remove(f.Name()))
@@ -61,8 +57,7 @@ func (d disk) replace(path string, write func(io.Writer) error) (err error) {
 	if err := write(f); err != nil {
 		return err
 	}
-	// Without this a file system may put the name before the content, and a loss of
-	// power leaves an empty file in the place of the old one.
+	// Otherwise a loss of power could leave an empty file under the name.
 	if err := d.sync(f); err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
@@ -80,11 +75,9 @@ func (d disk) replace(path string, write func(io.Writer) error) (err error) {
 	return nil
 }
 
-// temporaryPrefix begins the names of temporary files for a file of that name.
 func temporaryPrefix(name string) string { return "." + name + ".new-" }
 
-// removeTemporaries removes temporary files for path, which processes left that were killed.
-// One that cannot be removed stays: it does no harm.
+// removeTemporaries removes temporary files of killed processes, unless it cannot.
 func removeTemporaries(path string) {
 	dir, name := filepath.Split(path)
 	if dir == "" {
@@ -98,11 +91,9 @@ func removeTemporaries(path string) {
 	}
 }
 
-// Resolve returns the file that a path leads to at this moment, as an absolute path without
-// symbolic links, also for a file that is yet to be made. A program that keeps a file for long
-// resolves its path once: a link that is set anew meanwhile, or another working directory,
-// would lead it to a file that it has not locked. It fails if what is there is not a regular
-// file.
+// Resolve returns the present target of path, existing or not, as an absolute path without symbolic
+// links. A program that keeps a file for long resolves its path once: a changed link or working
+// directory would lead to a file that it has not locked. It fails if the target is no regular file.
 func Resolve(path string) (string, error) {
 	path, err := target(path)
 	if err != nil {
@@ -111,7 +102,6 @@ func Resolve(path string) (string, error) {
 	return path, nil
 }
 
-// target is Resolve.
 func target(path string) (string, error) {
 	if path == "" {
 		return "", errors.New("the path is empty")
@@ -139,7 +129,7 @@ func target(path string) (string, error) {
 			return "", err
 		}
 		if !filepath.IsAbs(to) {
-			to = dir + string(filepath.Separator) + to // Join would take out ".." before links are followed
+			to = dir + string(filepath.Separator) + to // Join would remove ".." before links are followed
 		}
 		path = to
 	}
@@ -150,7 +140,7 @@ func target(path string) (string, error) {
 func resolveDir(dir string) (string, error) {
 	switch {
 	case runtime.GOOS == "windows":
-		// There ".." is taken out before links are followed.
+		// Windows removes ".." before it follows links.
 		abs, err := filepath.Abs(dir)
 		if err != nil {
 			return "", err

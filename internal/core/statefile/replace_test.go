@@ -31,7 +31,7 @@ func requireFile(t *testing.T, path, text string) {
 	require.Equal(t, text, string(got))
 }
 
-// requireAlone fails if there is anything in the file's directory besides these names.
+// requireAlone fails unless dir has exactly these files.
 func requireAlone(t *testing.T, dir string, names ...string) {
 	t.Helper()
 	all, err := os.ReadDir(dir)
@@ -98,7 +98,7 @@ func TestFailedReplaceLeavesTheOldFile(t *testing.T) {
 			}
 			requireAlone(t, dir, "state")
 			if step == "sync directory" {
-				requireFile(t, path, "new") // it says so
+				requireFile(t, path, "new") // as it says
 				return
 			}
 			requireFile(t, path, "old")
@@ -109,8 +109,7 @@ func TestFailedReplaceLeavesTheOldFile(t *testing.T) {
 	assert.Error(t, statefile.Replace("", writes("new")))
 }
 
-// A file that gets its name before its content is on the disk may be empty after a loss
-// of power.
+// Otherwise a loss of power may leave an empty file.
 func TestContentLastsBeforeTheName(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	var steps []string
@@ -140,7 +139,6 @@ func TestReplaceFollowsLinks(t *testing.T) {
 	}
 	requireAlone(t, elsewhere, "real")
 	requireAlone(t, dir, "state", "second")
-	// The link and the file are locked as one.
 	unlock, err := statefile.Lock(real)
 	require.NoError(t, err)
 	_, err = statefile.Lock(path)
@@ -159,9 +157,8 @@ func TestOnlyFilesAreReplaced(t *testing.T) {
 	requireAlone(t, dir)
 }
 
-// Goroutines that replace a file all at once:
-//  1. a reader meets a whole file at any moment,
-//  2. none of them fails, and no temporary file is left.
+// While goroutines replace a file, a reader always meets a whole file, and no call fails or leaves
+// a temporary file.
 func TestFileIsWholeAtAnyMoment(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a file that is open there cannot be replaced")

@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// syncDir makes the names in a directory last. A file system that syncs no directories says
-// so by EINVAL or ENOTSUP, and is left to itself.
+// syncDir syncs a directory's names, unless the file system cannot (EINVAL or ENOTSUP).
 func syncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// entry is a Record whose key is kept.
+// entry is a Record with its own key.
 type entry struct {
 	Key   string
 	Word  uint64
@@ -27,7 +27,7 @@ type entry struct {
 	Limit string
 }
 
-// content is all that a file says.
+// content is a parsed file.
 type content struct {
 	Header  statefile.Header
 	Entries []entry
@@ -110,7 +110,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
-// The zone of the epoch is not kept, the instant is.
+// The zone is not kept.
 func TestEpochIsAnInstant(t *testing.T) {
 	c := content{Header: statefile.Header{Epoch: epoch.In(time.FixedZone("", 3600))}}
 	got, err := read(bytes.NewReader(write(t, c)))
@@ -138,7 +138,6 @@ func TestWhatDoesNotFitIsRefused(t *testing.T) {
 	assert.ErrorIs(t, w.Add(nil, 1, 2), statefile.ErrUnfit)
 	assert.ErrorIs(t, w.SetLimit(strings.Repeat("l", statefile.MaxText+1)), statefile.ErrUnfit)
 	assert.ErrorIs(t, w.Close(-1), statefile.ErrUnfit)
-	// The writer goes on.
 	require.NoError(t, w.Add([]byte("k"), 1, 0))
 	require.NoError(t, w.Close(1))
 	got, err := read(&to)
@@ -158,7 +157,7 @@ func TestNothingIsWrittenAfterTheEnd(t *testing.T) {
 	assert.Equal(t, n, to.Len())
 }
 
-// full is a disk with room for so many bytes.
+// full is a disk with limited room.
 type full struct{ room int }
 
 var errFull = errors.New("the disk is full")
@@ -188,7 +187,7 @@ func TestErrorOfTheWriterStays(t *testing.T) {
 	assert.ErrorIs(t, w.Add(nil, 1, 0), errFull)
 	assert.ErrorIs(t, w.SetLimit("l"), errFull)
 	assert.ErrorIs(t, w.Close(1), errFull)
-	// The last block is written by Close.
+	// Close writes the last block.
 	w, err = statefile.NewWriter(&full{100}, statefile.Header{Epoch: epoch, Limit: funnel})
 	require.NoError(t, err)
 	require.NoError(t, w.Add(make([]byte, 100), 1, 0))
@@ -199,8 +198,8 @@ var update = flag.Bool("update", false, "write the golden files of this version 
 
 func golden(name string) string { return filepath.Join("testdata", name+".v1.state") }
 
-// goldens are what the golden files of version 1 say. They never change: a change of the
-// format is a new version, which has files of its own.
+// goldens are the contents of the golden files of version 1. They never change: another format is a
+// new version with its own files.
 func goldens() map[string]content {
 	blocks := content{Header: statefile.Header{Epoch: epoch, Limit: funnel, Codec: "uint64"}, Last: 3_600_000_000_000}
 	for i := range 5000 {
@@ -233,7 +232,6 @@ func TestGoldenFiles(t *testing.T) {
 	}
 }
 
-// A file of hashes, which an earlier program has written, is refused.
 func TestHashedKeysAreRefused(t *testing.T) {
 	file, err := os.ReadFile(golden("hashed"))
 	require.NoError(t, err)
@@ -242,7 +240,7 @@ func TestHashedKeysAreRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "hashes in place of keys")
 }
 
-// A file needs at most 40 bytes a key of 20 bytes, with all that it needs besides.
+// At most 40 bytes in all for a key of 20 bytes.
 func TestKeyTakesFewBytes(t *testing.T) {
 	c := content{Header: statefile.Header{Epoch: epoch, Limit: funnel, Codec: "string"}}
 	for i := range 10_000 {
@@ -273,7 +271,6 @@ func millionKeys() (keys [][]byte) {
 	return keys
 }
 
-// BenchmarkReplaceMillion writes a file of a million keys and syncs it.
 func BenchmarkReplaceMillion(b *testing.B) {
 	keys, path := millionKeys(), filepath.Join(b.TempDir(), "state")
 	b.ResetTimer()

@@ -9,20 +9,18 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Writer writes a file: its header at once, then entries, in blocks of up to 64 KiB, and
-// the end by Close. It must not be used by several goroutines at once. An error of the
-// io.Writer is returned by each call from then on, and the file is not one.
+// Writer writes a file, for one goroutine: the header at once, entries in blocks of up to 64 KiB,
+// and the end in Close. Later calls repeat an error of the io.Writer, and the file is void.
 type Writer struct {
 	w      io.Writer
-	sum    uint32 // of all that was written, except sums
+	sum    uint32 // of all bytes written, except sums
 	block  []byte // the next block: room for its head, then payload
 	limits limits
-	count  uint64 // of keys
-	err    error  // of w, or that the file was closed
+	count  uint64 // keys written
+	err    error  // of w, or closed
 }
 
-// NewWriter writes the header of a file to w. It fails with ErrUnfit if the header does
-// not fit.
+// NewWriter writes the header of a file to w. It fails with ErrUnfit if the header does not fit.
 func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	if err := h.check(); err != nil {
 		return nil, fmt.Errorf("state file: header: %w: %w", ErrUnfit, err)
@@ -41,8 +39,7 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	return to, nil
 }
 
-// SetLimit says that the words from here on were made by another limit. It fails with
-// ErrUnfit if the text is longer than MaxText.
+// SetLimit sets the limit of the next words. It fails with ErrUnfit for a text longer than MaxText.
 func (w *Writer) SetLimit(text string) error {
 	switch {
 	case w.err != nil:
@@ -65,9 +62,9 @@ func (w *Writer) SetLimit(text string) error {
 	return nil
 }
 
-// Add adds a key and its word. flags is 0 or ForeignTurn. No key may be added twice, which
-// is not checked. Add fails with ErrUnfit if the key is longer than MaxKey, the word above
-// policy.MaxWord, or another flag set. The key may be changed after the call.
+// Add adds a key, not checked for repetition, and its word. flags is 0 or ForeignTurn. It fails
+// with ErrUnfit for a key longer than MaxKey, a word above policy.MaxWord, or another flag. The key
+// may be changed after the call.
 func (w *Writer) Add(key []byte, word uint64, flags uint8) error {
 	switch {
 	case w.err != nil:
@@ -95,8 +92,7 @@ func (w *Writer) Add(key []byte, word uint64, flags uint8) error {
 	return nil
 }
 
-// reserve makes room in the block for an entry with n bytes of key or text: it writes the
-// block if the entry could make it too long.
+// reserve writes the block if an entry with n bytes of key or text could make it too long.
 func (w *Writer) reserve(n int) error {
 	if len(w.block) > blockHead && len(w.block)-blockHead+n+entryExtra > blockSize {
 		return w.flush(entriesBlock)
@@ -104,8 +100,7 @@ func (w *Writer) reserve(n int) error {
 	return nil
 }
 
-// Close writes the end of the file. last is the last instant that the words may be of, 0
-// or more. Close does not close the io.Writer. Nothing can be added any more.
+// Close ends the file, not the io.Writer. last, 0 or more, is the latest possible instant of words.
 func (w *Writer) Close(last policy.Instant) error {
 	if w.err != nil {
 		return w.err
