@@ -27,7 +27,7 @@
 //
 // A key with few calls a term is not leased: Redis decides each call, under the same policy. The
 // bound holds: such a call takes its units from the word and uses them before it returns. It costs
-// Redis one command, and leases never cost more than one for each call. Their size, and whether
+// Redis a command, and leases never cost more commands than calls. Their size, and whether
 // units are given back, depend on the commands that the key's leases have saved.
 //
 // An admission counts at an instant between the beginning and the end of its call. A suspended

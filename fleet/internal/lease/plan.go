@@ -32,7 +32,7 @@ const (
 
 // Plan says how to lease a limit. It never changes; any number of goroutines may use it.
 type Plan struct {
-	// Policy is the bank's: for a Funnel, one of less capacity.
+	// Policy is the bank's: for a Funnel, with less capacity.
 	Policy policy.Policy
 	// Term is the longest that a lease lasts, and near the same for a near bank.
 	Term, near time.Duration

@@ -79,7 +79,7 @@ func serve() {
 				asked := time.Now()
 				d, err := takeFrom(l, "key", 1, 20*time.Millisecond)
 				if err == nil && d.Allowed {
-					// One write, so that death leaves no half line.
+					// A single write, so that death leaves no half line.
 					fmt.Printf("%d %d\n", asked.UnixNano(), time.Now().UnixNano())
 				}
 				time.Sleep(time.Duration(rand.Int64N(int64(4 * time.Millisecond)))) // wall: its pace, which is not judged

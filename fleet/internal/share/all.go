@@ -28,7 +28,7 @@ type undo struct {
 
 // TakeAll takes the units of every claim or none, with no other call in between. It returns a
 // reservation for each claim, and whether all were allowed. A repeated claim is charged twice. A
-// claim that would wait is refused. If one is refused, the others took nothing and return their
+// claim that would wait is refused. If a claim is refused, the others took nothing and return their
 // keys' state.
 func TakeAll(claims ...Claim) (all []Reservation, allowed bool) {
 	hashes, places := make([]hash, len(claims)), make([]place, len(claims))

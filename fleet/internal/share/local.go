@@ -159,7 +159,7 @@ func (l *Local) divide(whole policy.Policy, servers int) error {
 	return nil
 }
 
-// Follow copies what another share of this server knows of Redis and the servers to a new share.
+// Follow tells a new share about Redis and the servers, as another share of this server knows them.
 func (l *Local) Follow(other *Local) error {
 	if heard := other.heard.Load(); heard != 0 {
 		ago := int64(other.now()) - heard

@@ -41,7 +41,7 @@ func owed(l *Local) map[string]int64 {
 	return all
 }
 
-// pay pays the debts of a key, and returns those of others.
+// pay pays the debts of a key, and returns the debts of others.
 func pay(l *Local, key string) map[string]int64 {
 	others := map[string]int64{}
 	for d := range l.Owed() {

@@ -58,7 +58,6 @@ func TestWhatHasNoShares(t *testing.T) {
 	}
 }
 
-// All servers take what they can.
 func TestSharesKeepTheLimit(t *testing.T) {
 	const (
 		tick = 10 * time.Millisecond
@@ -67,7 +66,7 @@ func TestSharesKeepTheLimit(t *testing.T) {
 	must := policy.Must
 	for _, c := range []struct {
 		whole policy.Policy
-		// most is the whole's units in the span; fresh are those of each server beyond the divisor.
+		// most is the whole's units in the span; fresh is the units of a server beyond the divisor.
 		most, fresh int64
 	}{
 		{must(policy.Funnel(40, 10, time.Second)), 40 + 40, 0},

@@ -45,12 +45,12 @@ type shard struct {
 	known   map[hash]known
 	lost    policy.Instant // when the last key with debts was forgotten
 	loaded  []loaded       // entries of a file, until there is a part
-	_       [64]byte       // one shard a cache line
+	_       [64]byte       // no two shards share a cache line
 }
 
 const (
 	mostShards = 64
-	// sampled is the number of keys compared to forget one.
+	// sampled is the number of keys compared to forget a key.
 	sampled = 8
 	// tidied is the number of entries of a shard checked each beat for expiry.
 	tidied = 256

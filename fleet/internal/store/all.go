@@ -12,7 +12,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Ask is N units of one key, for [Store.TakeAll].
+// Ask is N units of a key, for [Store.TakeAll].
 type Ask struct {
 	Limit *Limit
 	Key   string
@@ -42,8 +42,8 @@ func (s *Store) allScript() *script {
 	).Replace(allLua))
 }
 
-// TakeAll takes the units of every ask, or none, in one call of Redis. No call waits: a Queue
-// allows it only if it may leave at once. If one ask is refused, the decisions of the others say
+// TakeAll takes the units of every ask, or none, in a call of Redis. No call waits: a Queue
+// allows it only if it may leave at once. If an ask is refused, the decisions of the others say
 // how their keys stand. A key asked for twice is charged twice; the second decision follows the
 // first. An ask for no units looks. In a cluster all keys must share a hash tag.
 func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
@@ -60,7 +60,7 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 			return nil, err
 		}
 		keys[len(asks)+i] = a.Limit.blockName(keys[i])
-		// A log is asked for the units of earlier asks too; the script takes the sum as one.
+		// A log is asked for the units of earlier asks too; the script takes the sum.
 		ask := a.N
 		if a.Limit.log != nil && a.Limit.canTake(a.N) {
 			logs[keys[i]] += a.N

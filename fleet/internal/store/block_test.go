@@ -203,7 +203,7 @@ func TestBlocksLastAsLongAsTheyMeanAnything(t *testing.T) {
 	check("a block")
 }
 
-// An unblocked key needs no more commands: one read for all its words, and one write.
+// An unblocked key needs no more commands: a read for all its words, and a write.
 func TestBlocksCostNoCommand(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	client := connect(t, server)

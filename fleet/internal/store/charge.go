@@ -22,8 +22,8 @@ type Debt struct {
 	Units int64
 }
 
-// ChargeEach charges each debt like a negative Refund, in one round trip, and returns the error of
-// each or nil. One script charges all; in a cluster, and for a log, each has its own. A script
+// ChargeEach charges each debt like a negative Refund, in a round trip, and returns the error of
+// each or nil. A script charges all; in a cluster, and for a log, each has its own. A script
 // blocks Redis for some microseconds a debt: callers bound the number.
 func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error {
 	errs := make([]error, len(debts))
@@ -60,7 +60,7 @@ func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error 
 	return errs
 }
 
-// understandCharges reads the reply on the keys of one script.
+// understandCharges reads the reply on the keys of a script.
 func (l *Limit) understandCharges(res rueidis.RedisResult, names []string, reply func(i int, err error), units func(i int) int64) {
 	parts, err := res.ToArray()
 	if err == nil && len(parts) != 1+2*len(names) {

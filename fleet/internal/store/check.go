@@ -15,7 +15,7 @@ import (
 // keys that still count, ErrReadOnly for a replica, ErrTooOld, or ErrUnchecked if Redis does not
 // let that be asked.
 //
-// In a cluster it asks every node, and prefers a fault of one to ErrUnchecked of another. Nodes
+// In a cluster it asks every node, and prefers a node's fault to ErrUnchecked of another. Nodes
 // that do not answer within wait are left out, since calls for the others go on; if none answers it
 // is ErrAsking.
 func (s *Store) Check(ctx context.Context, wait time.Duration) error {

@@ -1,6 +1,6 @@
 // Package store keeps the words of keys in Redis, where scripts decide on them. A script reads each
 // key's word and Redis's clock, decides whether the policy allows the calls, and writes the next
-// words. One script decides many calls that differ only in the key: see [Store.TakeEach]. The
+// words. A script decides many calls that differ only in the key: see [Store.TakeEach]. The
 // policy then works out each decision again, and the two must agree. How long callers wait, and
 // outages, are left to package fleet.
 //

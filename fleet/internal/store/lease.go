@@ -71,7 +71,7 @@ func (l *Limit) leaseFigures(need, most int64) []float64 {
 	return append(append(figures, pairs(l.shape.Interval, l.shape.Depth)...), rest[4:]...)
 }
 
-// Lease takes units for each ask by itself, in one round trip. Limits are funnels and windows.
+// Lease takes units for each ask by itself, in a round trip. Limits are funnels and windows.
 func (s *Store) Lease(ctx context.Context, asks []LeaseAsk) []LeaseReply {
 	replies := make([]LeaseReply, len(asks))
 	names := make([]string, len(asks))

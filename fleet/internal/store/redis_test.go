@@ -426,7 +426,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A cluster decides several keys at once if a tag keeps them together, and one key of several
+// A cluster decides several keys at once if a tag keeps them together, and a key of several
 // limits.
 func TestCluster(t *testing.T) {
 	nodes := redistest.StartCluster(t, redistest.Options{})
@@ -570,7 +570,7 @@ func TestDisagreement(t *testing.T) {
 	}
 }
 
-// It is asked for one key at a time after it refused several.
+// It is asked for each key alone after it refused several.
 func TestTakeEachOfAHiddenCluster(t *testing.T) {
 	nodes := redistest.StartCluster(t, redistest.Options{})
 	for _, single := range []bool{false, true} {

@@ -18,14 +18,14 @@ import (
 var relogLua string
 
 // Refund gives n units back, or charges -n for n < 0, like policy.Refunder, and returns the key's
-// state. A log returns its newest units, and is charged up to twice the limit. One atomic call of
-// Redis.
+// state, in an atomic call of Redis. A log returns its newest units, and is charged up to twice the
+// limit.
 func (s *Store) Refund(ctx context.Context, l *Limit, key string, n int64) (Taken, error) {
 	return s.change(ctx, l, key, n, take{})
 }
 
-// Keep leaves kept of the n units of a take used, and gives the others back, in one atomic call of
-// Redis. If the word is still the one that the take left, it becomes the word of a take of kept
+// Keep leaves kept of the n units of a take used, and gives the others back, in an atomic call of
+// Redis. If the word is still the word that the take left, it becomes the word of a take of kept
 // units, unless that take would have had an earlier turn. A word recurs only if later takes fill
 // exactly the returned ticks; time that passes makes that unlikely. Then Keep returns the units as
 // if nothing had followed. Otherwise the newest units come back, like policy.Refunder without

@@ -76,9 +76,9 @@ type Beat struct {
 
 // Roll is the answer to a beat.
 type Roll struct {
-	// Present counts servers with this one; Remembered also those gone recently without Leave.
+	// Present counts servers, also this server; Remembered also those gone recently without Leave.
 	Present, Remembered int
-	Limits              []KeptLimit    // of present servers, this one too
+	Limits              []KeptLimit    // of present servers, also this server's
 	Now                 policy.Instant // Redis's time
 }
 

@@ -99,7 +99,7 @@ type call struct {
 	args   []string
 }
 
-// runAll runs scripts in one round trip, and unknown scripts in another.
+// runAll runs scripts in a round trip, and unknown scripts in another.
 func (s *Store) runAll(ctx context.Context, calls []call) []rueidis.RedisResult {
 	if len(calls) == 0 {
 		return nil

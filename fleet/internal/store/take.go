@@ -34,14 +34,14 @@ type TakeAsk struct {
 	Patience time.Duration
 }
 
-// Take takes n units of the key, or none, in one call of Redis. See policy.Policy.Take.
+// Take takes n units of the key, or none, in a call of Redis. See policy.Policy.Take.
 func (s *Store) Take(ctx context.Context, l *Limit, key string, n int64, patience time.Duration) (taken Taken, err error) {
 	s.TakeEach(ctx, []TakeAsk{{Limit: l, Key: key, N: n, Patience: patience}}, func(_ int, t Taken, e error) { taken, err = t, e })
 	return taken, err
 }
 
-// TakeEach is Take for each ask by itself, in one round trip. It calls reply once for each before
-// it returns. One script decides the asks for the same units of one limit, at one instant; in a
+// TakeEach is Take for each ask by itself, in a round trip. It calls reply once for each before
+// it returns. A script decides the asks for equal units of a limit, at one instant; in a
 // cluster each has its own.
 func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, t Taken, err error)) {
 	var groups []*takes
