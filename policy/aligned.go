@@ -17,8 +17,7 @@ type Anchored interface {
 	Anchor(zero time.Time) Policy
 }
 
-// aligned keeps in a word the number of a window and its count. Windows are numbered from about
-// 1970, so that a word means the same after a restart.
+// aligned keeps in a word the number of a window, from about 1970, and its count.
 type aligned struct {
 	limit int64
 	bits  uint // of the count; the other bits of a word are the number
@@ -28,7 +27,6 @@ type aligned struct {
 	kept *anchors
 }
 
-// windows divides Unix time, in nanoseconds, into windows.
 type windows struct {
 	per   time.Duration // 0 for a calendar's
 	byPer divisor
@@ -48,17 +46,16 @@ type anchors struct {
 
 const (
 	// latestZero, in the year 2249, is 13 years before Unix nanoseconds overflow an int64. Time
-	// goes on for 9 years, and a window that begins by then, and the next, end within 12.
+	// lasts 9 years; a window that begins by then, and the next, end within 12.
 	latestZero = 1<<63 - 1 - 13*366*int64(24*time.Hour)
 
 	calendarBits = 43 // of a count; 2^20 days are more than 2,800 years
 )
 
-// AlignedWindow returns the counter of windows that begin at the multiples of per in Unix time:
-// at most limit units between one full hour and the next, for example. Choose it if the limit
-// must start anew at an instant known beforehand, the same for all keys and after a restart.
-// [FixedWindow] opens a window with the first call of each key. For days, months and time zones
-// there is [CalendarWindow].
+// AlignedWindow returns the counter of windows that begin at the multiples of per in Unix time,
+// such as full hours: at most limit units in each. Choose it if the limit must start anew at a
+// known instant, the same for all keys and after a restart. For days, months and time zones there
+// is [CalendarWindow].
 //
 // # The most that it admits
 //
@@ -70,8 +67,8 @@ const (
 // An engine ties its clock to the wall clock once, in New (see [Anchored]). Windows then follow
 // the engine's clock. If the wall clock is stepped later, they begin off by as much until the
 // program restarts. That mints nothing, and locks out no key for longer than the step. If a
-// program starts with a wall clock behind the words that it loads, their keys wait for windows
-// that have not begun: at most as long as the clock is behind, and one window.
+// program starts with a wall clock behind the words that it loads, their keys wait at most as
+// long as the clock is behind, and one window.
 //
 // # Rounding and refusals
 //
@@ -132,11 +129,10 @@ var calendarNames = [...]string{Day: "day", Week: "week", Month: "month", Year: 
 // limit units in each, as for "10000 a month". Otherwise it is an [AlignedWindow].
 //
 // A window begins when the zone's clocks first show its first day, and ends when they first show
-// the next window's. That is midnight, even if midnight comes twice, or the first instant after a
-// midnight that the clocks leave out. A day lasts 23 or 25 hours if the clocks change in it. A
-// day that a zone leaves out has no window. Decision.ResetAfter is the exact time until the
-// window ends. [Windowed] returns the mean length: 146097/4800 days for a month and 146097/400
-// for a year.
+// the next window's. That is the first midnight, or the first instant after a midnight that the
+// clocks leave out. A day that a zone leaves out has no window. Decision.ResetAfter is the exact
+// time until the window ends. [Windowed] returns the mean length: 146097/4800 days for a month
+// and 146097/400 for a year.
 //
 // zone is a name that time.LoadLocation knows, such as "UTC" or "Europe/Berlin"; "Local" is the
 // machine's own. Any other needs the machine's time zone database, or the program's (import
@@ -226,7 +222,7 @@ func (w *windows) starts(number uint64) int64 {
 	return w.days.begins(w.unit.firstDay(number)) * int64(time.Second)
 }
 
-// next returns the number of the next window. A zone may leave out windows.
+// next returns the number of the next window; a zone may leave out days.
 func (w *windows) next(number uint64) uint64 {
 	if w.per != 0 {
 		return number + 1

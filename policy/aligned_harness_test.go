@@ -11,8 +11,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// fromTo is the model of an aligned window: a count for a stretch of Unix time, found by
-// looking for it on the calendar.
+// fromTo is the model of an aligned window: a count for a stretch of Unix time.
 type fromTo struct {
 	limit, full int64
 	zero        int64 // Unix time of instant 0
@@ -25,7 +24,6 @@ type fromTo struct {
 
 const endOfAligned = policy.Instant(1) << 58 // 9 years
 
-// evenly returns the window of that length which contains a Unix time.
 func evenly(per time.Duration) func(int64) (from, to int64) {
 	return func(unix int64) (from, to int64) {
 		from = unix - unix%int64(per)
@@ -33,8 +31,7 @@ func evenly(per time.Duration) func(int64) (from, to int64) {
 	}
 }
 
-// clockStep divides every time at which the clocks of a zone show midnight or are
-// changed, in the years and zones of these tests.
+// clockStep divides every time at which a tested zone's clocks show midnight or are changed.
 const clockStep = 5 * 60
 
 // midnights remembers when the clocks of a zone first show a day.
@@ -45,8 +42,7 @@ type midnight struct {
 	day  time.Time
 }
 
-// onCalendar returns the window of a calendar which contains a Unix time. It looks at
-// clocks only.
+// onCalendar returns the calendar window that contains a Unix time, by looking at clocks.
 func onCalendar(unit policy.Calendar, zone *time.Location) func(int64) (from, to int64) {
 	shown := func(second int64) time.Time {
 		year, month, day := time.Unix(second, 0).In(zone).Date()
@@ -91,7 +87,7 @@ func onCalendar(unit policy.Calendar, zone *time.Location) func(int64) (from, to
 	}
 }
 
-// live returns the window of a call at an instant. If the latest has not begun, it is that.
+// live returns the window of a call at an instant, or the latest if that has not begun.
 func (m *fromTo) live(at int64) (from, to, count int64) {
 	if from, to = m.around(m.zero + at); from > m.from {
 		return from, to, 0
@@ -150,8 +146,8 @@ func (m *fromTo) cancel(now policy.Instant, taken any, n int64) *big.Rat {
 	return m.refund(now, n)
 }
 
-// alignedFull returns the documented highest count: what the number of a window leaves of
-// a word, if that goes on until an int64 of Unix nanoseconds ends.
+// alignedFull returns the documented highest count: the bits of a word without the number of a
+// window.
 func alignedFull(per time.Duration) int64 {
 	count := uint(63)
 	for numbers := (int64(1)<<62 - 1 + int64(1)<<62) / int64(per); numbers > 0; numbers >>= 1 {
@@ -160,7 +156,7 @@ func alignedFull(per time.Duration) int64 {
 	return 1<<count - 1
 }
 
-// alignedSubject is a limit on trial whose windows are at least so long.
+// alignedSubject is a limit on trial with windows at least shortest long.
 func alignedSubject(p policy.Policy, zero time.Time, shortest time.Duration, full int64, around func(int64) (from, to int64)) subject {
 	limit := p.Limit()
 	return subject{
@@ -185,15 +181,14 @@ func alignedOf(limit int64, per time.Duration) subject {
 	return alignedSubject(policy.Must(policy.AlignedWindow(limit, per)), time.Unix(0, 0), per, alignedFull(per), evenly(per))
 }
 
-// zones have all that is difficult: clocks that leave out midnight, show it twice or go
-// back over it, half hours, days that are left out, and offsets of 14 hours and -11.
+// zones have midnights left out, shown twice or gone back over, half hours, days left out, and
+// offsets of 14 hours and -11.
 var zones = []string{
 	"UTC", "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "America/Havana", "Africa/Cairo", "Africa/Casablanca",
 	"Asia/Kathmandu", "Asia/Gaza", "Australia/Lord_Howe", "Pacific/Apia", "Pacific/Kiritimati", "Pacific/Pago_Pago", "America/Nuuk",
 }
 
-// shortestOf are the shortest windows: a day of 23 hours, or of less where a zone has
-// moved, and what follows from that.
+// shortestOf are the shortest windows: a day of 23 hours, or less if a zone has moved.
 var shortestOf = map[policy.Calendar]time.Duration{
 	policy.Day: 20 * time.Hour, policy.Week: 143 * time.Hour, policy.Month: 27 * 24 * time.Hour, policy.Year: 364 * 24 * time.Hour,
 }
@@ -226,13 +221,11 @@ var aligneds = kind{
 		[]any{time.Duration(1_700_000_000_000_000_000), op(1), op(2), op(2), 2}, []any{time.Duration(1_700_000_000_000_000_000), op(1), op(3), op(3), 2}),
 }
 
-// FuzzAlignedWindow runs scripts on one key; see trial for what is checked.
 func FuzzAlignedWindow(f *testing.F) { aligneds.fuzz(f) }
 
 // Promise: `AlignedWindow` and `CalendarWindow`: at most limit·(1 + ⌈t/per⌉); no window sees more than limit.
 func TestAlignedWindowRandomly(t *testing.T) { aligneds.random(t, 0, 3000/raceFactor) }
 
-// The corners of what AlignedWindow and CalendarWindow accept.
 func TestAlignedWindowExtremes(t *testing.T) {
 	for _, per := range []time.Duration{time.Millisecond, time.Second, longestWindow} {
 		for _, limit := range []int64{1, 2, alignedFull(per)} {
@@ -247,7 +240,6 @@ func TestAlignedWindowExtremes(t *testing.T) {
 	}
 }
 
-// alignedToAnything returns one of all limits of the family.
 func alignedToAnything(rng *rand.Rand, least int64) policy.Policy {
 	if rng.IntN(16) > 0 {
 		return windowsOf(policy.AlignedWindow, time.Millisecond)(rng, least)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// begins returns the beginnings of the windows after an instant, as told by ResetAfter.
+// begins returns the beginnings of the windows after zero, by ResetAfter.
 func begins(t *testing.T, p policy.Policy, zero time.Time, count int) (all []time.Time) {
 	t.Helper()
 	now := policy.Instant(1)
@@ -28,8 +28,8 @@ func begins(t *testing.T, p policy.Policy, zero time.Time, count int) (all []tim
 	return all
 }
 
-// Days of 23 and 25 hours, midnights that are left out, shown twice or gone back over,
-// days that are left out, leap days, and months of each length.
+// Days of 23 and 25 hours, midnights left out, shown twice or gone back over, days left out, leap
+// days, and months of each length.
 func TestCalendarWindowsBeginWhenClocksShowIt(t *testing.T) {
 	for _, c := range []struct {
 		unit  policy.Calendar
@@ -75,8 +75,7 @@ func TestCalendarWindowsBeginWhenClocksShowIt(t *testing.T) {
 	}
 }
 
-// A day that the clocks have shown is not left again, and a turn is never in a day that
-// they left out.
+// A day that the clocks have shown is not left again, and no turn lies in a day left out.
 func TestCalendarWindowsOfStrangeDays(t *testing.T) {
 	at := func(text string) time.Time {
 		when, err := time.Parse(time.RFC3339, text)
@@ -95,7 +94,6 @@ func TestCalendarWindowsOfStrangeDays(t *testing.T) {
 		require.Equal(t, policy.Decision{Allowed: true, Limit: 5, ResetAfter: 25*time.Hour - later}, d, later)
 	}
 
-	// The 30th did not exist: the 29th is followed by the 31st.
 	zero = at("2011-12-30T08:00:00Z")
 	p = policy.Must(policy.CalendarWindow(5, policy.Day, "Pacific/Apia")).(policy.Anchored).Anchor(zero)
 	word, _ = p.Take(0, 1, 5, 0)
@@ -106,7 +104,6 @@ func TestCalendarWindowsOfStrangeDays(t *testing.T) {
 }
 
 // Each window of nine years begins when the oracle says, in each zone.
-//
 // Promise: Calendar windows begin when the zone's clocks first show their first day.
 func TestCalendarWindowsAgreeWithTheClocks(t *testing.T) {
 	for i, zone := range zones {
@@ -131,8 +128,6 @@ func TestCalendarWindowsAgreeWithTheClocks(t *testing.T) {
 	}
 }
 
-// A word means the same wherever instants begin: it survives a restart.
-//
 // Promise: Words of aligned windows mean the same after a restart.
 func TestAlignedWordsSurviveARestart(t *testing.T) {
 	first := time.Date(2026, 11, 22, 21, 58, 0, 0, time.UTC)
@@ -161,9 +156,9 @@ func TestAlignedWordsSurviveARestart(t *testing.T) {
 	}
 }
 
-// A program that starts again after the wall clock was stepped finds the words of before:
-// a clock that went back has a key wait for no longer than the step, or, if the window was
-// full, for that and the window, and one that went forward ends windows by as much.
+// After a restart with a stepped wall clock, the words of before remain. If the clock went back,
+// a key waits no longer than the step, and the window if that was full. If it went forward,
+// windows end earlier by as much.
 func TestAlignedWordsAfterAStep(t *testing.T) {
 	const now = policy.Instant(40 * time.Minute)
 	zero := time.Date(2026, 11, 22, 21, 0, 0, 0, time.UTC)
@@ -223,7 +218,7 @@ func TestAnchor(t *testing.T) {
 		}), name)
 	}
 
-	// The last zero that there is leaves room for all windows.
+	// The last zero leaves room for all windows.
 	for unit := policy.Day; unit <= policy.Year; unit++ {
 		p := policy.Must(policy.CalendarWindow(5, unit, "UTC")).(policy.Anchored)
 		last := p.Anchor(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -267,7 +262,7 @@ func TestCalendarWindowRefuses(t *testing.T) {
 		`(unknown time zone Europe/Atlantis); without a time zone database on the machine, import time/tzdata`)
 }
 
-// A limit takes over from one with other windows, while a turn is promised and while none is.
+// A limit with other windows takes over, with a turn promised and without.
 func TestCalendarWindowsAreCarried(t *testing.T) {
 	zero := time.Date(2026, 11, 22, 22, 0, 0, 0, time.UTC)
 	day := policy.Must(policy.CalendarWindow(5, policy.Day, "UTC")).(policy.Anchored).Anchor(zero)
@@ -292,8 +287,8 @@ func TestCalendarWindowsAreCarried(t *testing.T) {
 }
 
 func ExampleAlignedWindow() {
-	// 1000 an hour, from one full hour to the next. An engine anchors its limit; here
-	// instants count from ten to ten.
+	// 1000 an hour, from full hour to full hour. An engine anchors its limit; here instants count
+	// from ten to ten.
 	zero := time.Date(2026, 11, 22, 21, 50, 0, 0, time.UTC)
 	limit := policy.Must(policy.AlignedWindow(1000, time.Hour)).(policy.Anchored).Anchor(zero)
 

@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A decision is made on every request, so it must leave nothing to collect. The
-// calls go through the interfaces, as those of package cell do.
+// Calls go through the interfaces, as in package cell.
 func TestDecisionsAllocateNothing(t *testing.T) {
 	const s = time.Second
 	pairs := [][2]policy.Policy{

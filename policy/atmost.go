@@ -15,9 +15,8 @@ const (
 	shortestAtMost = time.Millisecond // so that no part is rounded up by much
 )
 
-// layout divides time and a word. The lowest bits of the word are code. Above them are the counts
-// of the current part and of earlier parts that still count, the current part's lowest. Above
-// those is the number of the current part.
+// layout divides time and a word: from its lowest bits, code, the counts of the current part and
+// of earlier parts that still count, and the number of the current part.
 type layout struct {
 	code   uint64
 	counts int           // one more than the parts of a period
@@ -42,26 +41,24 @@ type atMost struct {
 const endAtMost = Instant(lastingTime)
 
 // AtMost returns the hard promise: no window of length per, wherever it starts, ever sees more
-// than limit units. Choose it if something else counts and punishes, such as an upstream service
-// with a quota, or if the limit is all that a resource can bear. Otherwise it costs too much.
+// than limit units. Choose it if an upstream service counts and punishes, or if the limit is all
+// that a resource can bear. Otherwise it costs too much.
 //
 // It divides a period into k parts and counts each. The current part and the k before it may hold
-// no more than the limit together, because a window of length per reaches into at most k+1. A
-// ring of sub-windows usually counts k, and is an approximation.
+// no more than the limit together, because a window of length per reaches into at most k+1. Rings
+// of sub-windows usually count k, an approximation.
 //
-// The cost is in the rate. A unit counts until its part can share no window with the next call:
-// for per if taken at the end of a part, for (k+1)/k of that if at its beginning. Callers that
-// take everything get k/(k+1) of limit/per in the long run. Evenly spaced callers get nearly the
-// same, unless the limit is below 8, because they seldom come just when a part leaves. With a
-// limit of 1 and calls once every per, every other call passes.
+// The cost is in the rate. A unit taken at the end of a part counts for per; at its beginning,
+// for (k+1)/k of that. Callers that take everything get k/(k+1) of limit/per in the long run.
+// Evenly spaced callers get nearly the same, unless the limit is below 8. With a limit of 1 and
+// calls once every per, every other call passes.
 //
 // k is 8, 4, 2 or 1: the largest for which k+1 counts up to limit fit a word; [Parts] returns it.
 // For a second it is 8 for limits up to 7, 4 up to 63, 2 up to 1023, and 1, with half of the
 // rate, up to 65535. For an hour it is 8 up to 15, 4 up to 255, 2 up to 16383, and 1 above.
 //
-// A word cannot do much better for bursts as high as the limit, which would take a timestamp a
-// unit. If bursts can be smaller, a [Funnel] of capacity b that drains limit-b every per keeps
-// the same promise, and sustains all of (limit-b)/per.
+// If bursts can be smaller, a [Funnel] of capacity b that drains limit-b every per keeps the same
+// promise, and sustains all of (limit-b)/per.
 //
 // # The most that it admits
 //
@@ -77,10 +74,7 @@ const endAtMost = Instant(lastingTime)
 // # Turns and time
 //
 // A waiting call has its turn at the beginning of the first part at which enough units have left,
-// and is counted there. Until that part begins, other calls are treated as if it just did, so no
-// call overtakes. The same holds for a clock that goes backwards: it mints nothing, and a caller
-// behind the beginning of a part in use is told to come back when it begins. Time stands still 9
-// years after the epoch, and patience beyond 9 years counts as 9.
+// and is counted there. Otherwise turns and time are as for an [AlignedWindow], of parts.
 //
 // # Giving back
 //
@@ -158,9 +152,8 @@ func (p slots) join() uint64 {
 	return (p.number<<p.width|p.packed)<<layoutBits | p.code
 }
 
-// slotsAt returns the counts for a call at t, in the part that contains t. If that part is behind
-// the word's, the call is treated as if the word's part just began. If nothing counts, the layout
-// is this limit's own.
+// slotsAt returns the counts for a call at t. A call before the word's part is treated as if that
+// part just began. If nothing counts, the layout is this limit's own.
 func (a *atMost) slotsAt(word uint64, t Instant) slots {
 	p := a.split(word)
 	number := p.numberAt(t)

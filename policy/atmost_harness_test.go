@@ -8,8 +8,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// ring is the model of an AtMost: a list of what was taken in which part of time,
-// from which everything is counted anew each time.
+// ring is the model of an AtMost: a list of the units of each part, counted anew each time.
 type ring struct {
 	limit, full int64
 	parts, part int64 // to a period, and the nanoseconds of one
@@ -19,11 +18,9 @@ type ring struct {
 	start  int64 // of the last admitted call
 }
 
-// endOfRing is the instant at which time stands still: 9 years.
 const endOfRing = policy.Instant(1 << 58)
 
-// ringFigures returns the length of a part and the bits left for a count, for a
-// period of so many parts.
+// ringFigures returns the length of a part and the bits of a count.
 func ringFigures(parts int64, per time.Duration) (part int64, bits int) {
 	part = int64(ceil(big.NewRat(int64(per), parts)))
 	number := 0
@@ -33,7 +30,7 @@ func ringFigures(parts int64, per time.Duration) (part int64, bits int) {
 	return part, (61 - number) / int(parts+1)
 }
 
-// ringParts is into how many parts a period is cut for a limit, 0 for none.
+// ringParts is the number of parts for a limit, 0 for none.
 func ringParts(limit int64, per time.Duration) int64 {
 	for _, parts := range []int64{8, 4, 2, 1} {
 		if _, bits := ringFigures(parts, per); limit < 1<<bits {
@@ -54,8 +51,7 @@ func (m *ring) at(now policy.Instant) (at, number int64) {
 	return at, max(at/m.part, m.number)
 }
 
-// used returns the units that count in a part: those taken in it and in a period's
-// parts before.
+// used returns the units that count in a part: its own, and those of a period's parts before.
 func (m *ring) used(number int64) (units int64) {
 	for _, b := range m.taken {
 		if b.in <= number && b.in >= number-m.parts {
@@ -65,7 +61,7 @@ func (m *ring) used(number int64) (units int64) {
 	return units
 }
 
-// first is the first part, from one on, in which at most so many units count.
+// first is the first part, from number on, with at most that many units.
 func (m *ring) first(number, units int64) int64 {
 	for m.used(number) > units {
 		number++
@@ -95,7 +91,7 @@ func (m *ring) take(now policy.Instant, n int64, patience time.Duration) policy.
 	return d
 }
 
-// record adds units to a part when number is the latest, and forgets what has left.
+// record adds units, and forgets those that have left.
 func (m *ring) record(number, part, units int64) {
 	m.taken, m.number = m.taken.with(part, units, number-m.parts), number
 }
@@ -132,7 +128,6 @@ func (m *ring) cancel(now policy.Instant, taken any, n int64) *big.Rat {
 	return whole(back)
 }
 
-// atMostOf is an AtMost on trial.
 func atMostOf(limit int64, per time.Duration) subject {
 	model := newRing(limit, per)
 	return subject{
@@ -156,7 +151,6 @@ var atMosts = kind{
 	name: "AtMost",
 	read: func(s *script) subject {
 		per := time.Duration(s.between(int64(time.Millisecond), int64(longestWindow)))
-		// Any number of parts.
 		_, bits := ringFigures([]int64{1, 2, 4, 8}[s.byte()&3], per)
 		return atMostOf(s.between(1, max(int64(1)<<bits-1, 1)), per)
 	},
@@ -164,12 +158,10 @@ var atMosts = kind{
 		[]any{time.Millisecond, 0, 2047}, []any{time.Hour, 1, 2, 31}),
 }
 
-// FuzzAtMost runs scripts on one key; see trial for what is checked.
 func FuzzAtMost(f *testing.F) { atMosts.fuzz(f) }
 
 func TestAtMostRandomly(t *testing.T) { atMosts.random(t, 0, 5000/raceFactor) }
 
-// The corners of what AtMost accepts.
 func TestAtMostExtremes(t *testing.T) {
 	for _, per := range []time.Duration{time.Millisecond, time.Second - 1, time.Hour, longestWindow} {
 		for _, parts := range []int64{1, 2, 4, 8} {

@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A take is not undone in a word of another layout: the tenth part of 300ms is not that of
-// 1200ms.
+// A take is not undone in a word of another layout: parts of 300ms are not those of 1200ms.
 func TestAtMostUndoesNothingOfAnotherLayout(t *testing.T) {
 	const s = policy.Instant(time.Second)
 	p, coarse := policy.Must(policy.AtMost(60, 1200*time.Millisecond)), policy.Must(policy.AtMost(2000, 1200*time.Millisecond))
@@ -22,8 +21,8 @@ func TestAtMostUndoesNothingOfAnotherLayout(t *testing.T) {
 	assert.Equal(t, word, p.(policy.Refunder).Cancel(word, taken, 0, 12*s, 5, 0))
 }
 
-// cutLimits returns the highest limit for each number of parts, and the lowest for
-// all except one.
+// cutLimits returns the highest limit for each number of parts, and the lowest for all except
+// one.
 func cutLimits(per time.Duration) (limits []int64) {
 	for _, parts := range []int64{8, 4, 2, 1} {
 		_, bits := ringFigures(parts, per)
@@ -74,7 +73,7 @@ func TestAtMostParts(t *testing.T) {
 	}
 }
 
-// The greedy get k/(k+1) of the rate, to 100 parts per million: that is what it costs.
+// The greedy get k/(k+1) of the rate, to 100 parts per million.
 func TestAtMostRate(t *testing.T) {
 	for _, per := range []time.Duration{time.Millisecond, time.Second, time.Minute + 1} {
 		for _, limit := range []int64{1, 5, 50, 100, 2000} {
@@ -91,8 +90,7 @@ func TestAtMostRate(t *testing.T) {
 	}
 }
 
-// Callers that come evenly get nearly the same, except under small limits, where they
-// get less.
+// Callers that come evenly get nearly the same, except under small limits.
 func TestAtMostRateOfEvenCalls(t *testing.T) {
 	for _, per := range []time.Duration{time.Second, time.Hour} {
 		for _, limit := range []int64{1, 2, 3, 6, 7, 8, 10, 11, 15, 16, 64, 100} {
@@ -122,10 +120,8 @@ func TestAtMostRateOfEvenCalls(t *testing.T) {
 	}
 }
 
-// The promise, checked against a list of every call that started: whatever limits of
-// the same period come with the calls, none of them admits more than its own,
-// counting what the others admitted before. RetryAfter is exact as well.
-//
+// Limits of one period come with the calls. By a list of all calls, none admits more than its own
+// limit, with the others' calls counted. RetryAfter is exact as well.
 // Promise: `AtMost`: no window of length per sees more than limit.
 func TestAtMostKeepsItsPromise(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
@@ -183,8 +179,7 @@ func TestAtMostKeepsItsPromise(t *testing.T) {
 	require.Greater(t, repacks, 1000/raceFactor, "this looked at nothing")
 }
 
-// A limit that takes over for good uses the layout that it would use for a new key,
-// though it could keep the word as it is.
+// A limit that takes over for good uses its own layout, even if it could keep the word.
 func TestAtMostTakingOverUsesItsOwnLayout(t *testing.T) {
 	const ms = time.Millisecond
 	coarse, fine := policy.Must(policy.AtMost(2000, 1200*ms)), policy.Must(policy.AtMost(60, 1200*ms))
@@ -195,8 +190,8 @@ func TestAtMostTakingOverUsesItsOwnLayout(t *testing.T) {
 	assert.Equal(t, word, carried, "another limit does not date what was taken anew")
 }
 
-// A word whose layout is too coarse for a small limit is not repacked for a charge
-// that has no room in it: that would forgive.
+// A word with a layout too coarse for a small limit is not repacked for a charge that would not
+// fit, which would forgive.
 func TestAtMostForgivesNoCharge(t *testing.T) {
 	coarse, fine := policy.Must(policy.AtMost(65535, time.Second)), policy.Must(policy.AtMost(3, time.Second))
 	word, _ := coarse.Take(0, 1, 65535, 0)
@@ -204,7 +199,7 @@ func TestAtMostForgivesNoCharge(t *testing.T) {
 	_, d := coarse.Take(charged, 1, 0, 0)
 	assert.Zero(t, d.Remaining)
 
-	// And the other way round there is room for it.
+	// The other way round there is room.
 	word, _ = fine.Take(0, 1, 3, 0)
 	charged = coarse.(policy.Refunder).Refund(word, 1, -1000)
 	_, d = coarse.Take(charged, 1, 0, 0)
@@ -229,10 +224,8 @@ func TestFunnelThatKeepsThePromise(t *testing.T) {
 	assert.Equal(t, limit, within(1, 0))
 }
 
-// Units repacked into a coarser part, as there was no room for a call, leave no
-// earlier than they would have, and as early as such a part allows. That holds if
-// parts are rounded up as well, so that the parts of one layout end within those of
-// another.
+// Units repacked into a coarser part leave no earlier than before, and as early as such a part
+// allows, also if rounded parts of one layout end within parts of another.
 func TestRepackedAtMostLeavesInTime(t *testing.T) {
 	rng := rand.New(rand.NewPCG(31, 0))
 	for _, per := range []int64{1_000_000, 1_000_001, 1_000_003, 1_000_007, 8_000_000} {
@@ -261,8 +254,7 @@ func TestRepackedAtMostLeavesInTime(t *testing.T) {
 }
 
 func ExampleAtMost() {
-	// An upstream service that bans callers that call it more than 100 times in any
-	// second.
+	// An upstream service bans callers that exceed 100 calls in any second.
 	limit := policy.Must(policy.AtMost(100, time.Second))
 	fmt.Println(limit)
 

@@ -15,8 +15,7 @@ func benchFunnel() (p policy.Policy, half, full uint64) {
 	return p, half, full
 }
 
-// hotKey is a limit with a key in use. Its admitted calls come every so often, on average
-// just within the limit.
+// hotKey is a limit with a key in use, its admitted calls on average just within the limit.
 type hotKey struct {
 	name  string
 	limit policy.Policy
@@ -51,7 +50,7 @@ func (k hotKey) busy() (word uint64, now policy.Instant) {
 	return word, now
 }
 
-// full returns a word whose next call is refused, and the instant of that call.
+// full returns a word with no room for the call at that instant.
 func (k hotKey) full() (word uint64, now policy.Instant) {
 	for word, now = k.busy(); ; {
 		next, d := k.limit.Take(word, now, 1, 0)

@@ -22,11 +22,10 @@ type bursty struct {
 // Bursty returns the limit of Guava's RateLimiter in its smooth bursty form. Unused units are
 // stored, count every per, up to maxBurst. A take of any size is granted as soon as the take
 // before it is paid. Units beyond the store are owed, and the next caller waits until they are
-// paid. Guava stores one second's units by default; a maxBurst of 0 stores nothing.
+// paid. Guava stores a second's units by default.
 //
 // Choose it if a large piece of work should start at once and be paid for afterwards, where a
-// [Funnel] refuses a call larger than its capacity. Choose it also to keep the waits of a program
-// that comes from Guava.
+// [Funnel] refuses it, or to keep the waits of a program that comes from Guava.
 //
 // As in Guava, the store is empty at the first instant of the engine. A key that was never used
 // has stored since then: its store is full from maxBurst*per/count on.
@@ -41,19 +40,16 @@ type bursty struct {
 //
 // # Rounding and refusals
 //
-// The interval per/count is rounded up to a sixteenth of a nanosecond, so the rate is never above
-// the requested rate. It is lower by at most 63 parts per million up to a million a second, and 1
-// in 1000 at worst. With a maxBurst of 0 the time by which a caller comes too late is lost as
-// well. Refused are a rate that rounding would slow by more, a maxBurst below 0, a count or
-// period below 1, and a store that, with one unit more, fills in more than 17 years. The error is
-// a *[FieldError].
+// The rate is rounded as for a [Funnel]. With a maxBurst of 0 the time by which a caller comes
+// too late is lost as well. Refused are a rate that rounding would slow by more, a maxBurst below
+// 0, a count or period below 1, and a store that, with one unit more, fills in more than 17
+// years. The error is a *[FieldError].
 //
 // # Turns and time
 //
 // A clock that goes backwards mints nothing: no unit is stored twice. Time stands still 18 years
-// after the epoch, less the time that filling the store and paying for Limit units takes: at
-// least 9 years after the epoch, unless the store alone takes longer to fill. Patience beyond 9
-// years counts as 9.
+// after the epoch, less the time to fill the store and pay for Limit units. That leaves at least
+// 9 years, unless the store alone takes longer to fill. Patience beyond 9 years counts as 9.
 //
 // # Giving back
 //
@@ -171,9 +167,9 @@ func (b *bursty) back(word, t, ticks uint64) uint64 {
 // store is fuller by the units taken, less those that would not have fitted. Up to now, only as
 // many would have fitted as the store still lacks of its lack after the take.
 //
-// While a call waits, the next must not start before it: a take may be of any size, and the
-// waiting call would pay for it. The waiting call starts when everything except its own take, at
-// least one unit, is paid. So one unit can come back; the rest belongs to the waiting calls.
+// While a call waits, the next must not start before it: the waiting call would pay for the next
+// take, of any size. The waiting call starts when everything except its own take, at least one
+// unit, is paid. So one unit can come back; the rest belongs to the waiting calls.
 //
 // Units that other calls gave back since may lie below or above the take. If below, less can come
 // back, but no less than if the take had been alone. If above, a later call that the word does
@@ -218,16 +214,15 @@ func (b *bursty) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 		owed = max(owed, b.rescale(old.pace, owed, uint64(b.limit)*b.interval))
 		return empty + min(owed, MaxWord-empty), true
 	}
-	// The new store lacks the units taken out of the old, and at least as much as the old lacked
-	// in all. Without the latter, while either fills up for the first time, a change back would
-	// lose the units taken.
+	// The new store lacks the units taken out of the old, and at least as much time as the old
+	// lacked. Otherwise, while either fills for the first time, a change back would lose the
+	// units taken.
 	taken := fresh + b.rescale(old.pace, word-before, empty-fresh)
 	return max(taken, t+b.rescale(old.pace, word-t, empty-t)), true
 }
 
-// FreshAt is after the last access: a take leaves the word later than its own instant. The
-// instant at which this store is first full does not count: a word that equals 0 until then may
-// be a debt under another limit of the family, with a smaller store.
+// FreshAt is after the last access: a take leaves the word later than its own instant. It may be
+// before this store is first full: the word may be a debt under a limit with a smaller store.
 func (b *bursty) FreshAt(word uint64) Instant { return Instant(nanosUp(word)) }
 
 func (b *bursty) String() string {

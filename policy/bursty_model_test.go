@@ -22,8 +22,7 @@ func endOfBursty(count int64, per time.Duration, maxBurst int64) policy.Instant 
 	return policy.Instant(floor(sub(lastEmpty, mul(most, unitTime(count, per)))))
 }
 
-// guavaBursty is the model of a Bursty: Guava's limiter with its two variables,
-// what is stored and when the next take is free, in exact fractions.
+// guavaBursty is the model of a Bursty: Guava's two variables in exact fractions.
 type guavaBursty struct {
 	unit  *big.Rat
 	most  *big.Rat // that is stored
@@ -45,12 +44,11 @@ func newGuavaBursty(count int64, per time.Duration, maxBurst int64) *guavaBursty
 	}
 }
 
-// at returns the units stored and the instant at which the next take is free, as seen
-// at an instant.
+// at returns the stored units and the instant at which the next take is free, as seen at at.
 func (g *guavaBursty) at(at *big.Rat) (stored, free *big.Rat) {
 	if at.Cmp(g.free) <= 0 {
-		// If the clock went back, less is stored, by what accrued since. (Guava would
-		// make every call wait until the clock is there again.)
+		// If the clock went back, less is stored, by the accrual since. (Guava would make every
+		// call wait for the clock.)
 		gone := least(sub(g.free, at), mul(g.stored, g.unit))
 		return sub(g.stored, new(big.Rat).Quo(gone, g.unit)), sub(g.free, gone)
 	}
@@ -58,7 +56,6 @@ func (g *guavaBursty) at(at *big.Rat) (stored, free *big.Rat) {
 	return least(g.most, add(g.stored, idle.Quo(idle, g.unit))), at
 }
 
-// full returns the instant at which the store will be full.
 func (g *guavaBursty) full() *big.Rat { return add(g.free, mul(sub(g.most, g.stored), g.unit)) }
 
 func (g *guavaBursty) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
@@ -98,8 +95,7 @@ func (g *guavaBursty) take(now policy.Instant, n int64, patience time.Duration) 
 
 func (g *guavaBursty) turn() *big.Rat { return g.start }
 
-// missing returns by how many units a key has fewer than one that was never used, at
-// an instant.
+// missing returns by how many units a key has fewer than a key never used.
 func (g *guavaBursty) missing(at *big.Rat) *big.Rat {
 	never := &guavaBursty{unit: g.unit, most: g.most, stored: new(big.Rat), free: whole(1)}
 	stored, free := g.at(at)
@@ -108,7 +104,7 @@ func (g *guavaBursty) missing(at *big.Rat) *big.Rat {
 	return add(sub(all, stored), gap.Quo(gap, g.unit))
 }
 
-// restock gives units back, at an instant: what is owed first, then to the store.
+// restock gives units back: to the debt first, then to the store.
 func (g *guavaBursty) restock(at, units *big.Rat) {
 	stored, free := g.at(at)
 	owed := positive(sub(free, greatest(at, whole(1))))
@@ -165,7 +161,6 @@ func (g *guavaBursty) cancel(now policy.Instant, taken any, n int64) *big.Rat {
 	return back
 }
 
-// burstyOf is a Bursty on trial.
 func burstyOf(count int64, per time.Duration, maxBurst int64) subject {
 	model := newGuavaBursty(count, per, maxBurst)
 	length := new(big.Int).Lsh(big.NewInt(int64(per)), 4)
@@ -223,13 +218,11 @@ func burstySeeds() [][]byte {
 	}
 }
 
-// FuzzBursty runs scripts on one key; see trial for what is checked.
 func FuzzBursty(f *testing.F) { burstys.fuzz(f) }
 
 // Promise: `Bursty`: all takes except the last are at most maxBurst + count·t/per.
 func TestBurstyRandomly(t *testing.T) { burstys.random(t, 0, 5000/raceFactor) }
 
-// The corners of what Bursty accepts.
 func TestBurstyExtremes(t *testing.T) {
 	for _, l := range []struct {
 		count    int64

@@ -19,11 +19,10 @@ type changing struct {
 	pick func(rng *rand.Rand, least int64) policy.Policy
 	// holds returns the largest number of units that count under a limit.
 	holds func(policy.Policy) int64
-	// owes is set if the last waiting call may have taken more than one unit, and is
-	// followed by the time that those take.
+	// owes is set if the last waiting call may have taken several units, and is followed by their
+	// time.
 	owes bool
-	// rounds returns the most by which a call may start later after a change, as
-	// words are rounded up.
+	// rounds returns how much later a call may start after a change, as words are rounded up.
 	rounds func(policy.Policy) time.Duration
 }
 
@@ -55,8 +54,7 @@ var changings = []changing{
 		func(policy.Policy) time.Duration { return 100 * time.Microsecond }},
 	{"SlidingWindow", windowsOf(policy.SlidingWindow, 1), policy.Policy.Limit, false, tick},
 	{"AtMost", windowsOf(policy.AtMost, time.Millisecond), policy.Policy.Limit, false, aPart},
-	// A promised turn may lie within a window of the next limit. No window is skipped, but
-	// one more may be full.
+	// A promised turn may lie within a window of the next limit. One more window may be full.
 	{"AlignedWindow", alignedToAnything, policy.Policy.Limit, false, func(p policy.Policy) time.Duration {
 		return p.(policy.Windowed).Window() * 13 / 12 // 31 days are less than that many mean months
 	}},
@@ -83,7 +81,7 @@ func windowsOf(of func(int64, time.Duration) (policy.Policy, error), shortest ti
 	}
 }
 
-// A past is what calls have left of a key before its limit changes.
+// past is the state of a key before its limit changes.
 type past struct {
 	word   uint64
 	now    policy.Instant // the instant of the change
@@ -116,10 +114,9 @@ func starts(p policy.Policy, word uint64, now policy.Instant, n int64) policy.In
 	return now + policy.Instant(d.Wait)
 }
 
-// Changing a limit and changing it back, by way of any others that hold as much,
-// forgives nothing and hands no promised turn out twice: no call starts sooner, then
-// or later, than it would have without the changes, and no more of them pass at once.
-//
+// Changing a limit and changing it back, by way of others that hold as much, forgives nothing and
+// hands no promised turn out twice: no call starts sooner, then or later, and no more pass at
+// once.
 // Promise: Changing a limit and changing it back starts no call sooner.
 func TestChangingAndChangingBackForgivesNothing(t *testing.T) {
 	for _, c := range changings {
@@ -168,12 +165,11 @@ func TestChangingAndChangingBackForgivesNothing(t *testing.T) {
 	}
 }
 
-// After a change of limits no call waits longer than it would have under the new limit
-// alone, if as much as that holds had been taken when the last promised turn came, or
-// else at the change. Of limits under which a call is followed by what its units take, it
-// is when the old limit would have let the next start. Of a SlidingWindow that is lowered and keeps its period, more units
-// may count than it holds: they are gone when the window after theirs ends.
-//
+// After a change no call waits longer than under the new limit alone, if as much as that holds
+// had been taken when the last promised turn came, or else at the change. Where units take time
+// after their call, it counts from when the old limit would have let the next start. A lowered
+// SlidingWindow of the same period may count more units than it holds, until the window after
+// theirs ends.
 // Promise: A change locks a key out no longer than the new limit alone would.
 func TestAChangeLocksOutNoLongerThanTheNewLimit(t *testing.T) {
 	for _, c := range changings {
@@ -218,8 +214,8 @@ func TestAChangeLocksOutNoLongerThanTheNewLimit(t *testing.T) {
 	}
 }
 
-// Units above a lowered limit are not taken for promised turns when the period changes
-// next, as long as they are all of one window.
+// Units above a lowered limit are no promised turns at a change of period, if all are of one
+// window.
 func TestLoweredSlidingWindowPromisesNothing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	lowered := 0

@@ -9,7 +9,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// chokes checks that Choke is Take of one unit without patience.
 func (s subject) chokes(t *testing.T, word uint64, now policy.Instant) {
 	t.Helper()
 	next, allowed := s.Policy.(policy.Choker).Choke(word, now)
@@ -18,10 +17,8 @@ func (s subject) chokes(t *testing.T, word uint64, now policy.Instant) {
 	}
 }
 
-// Choke agrees with Take on the words that calls leave, on words that a change of limits
-// leaves, and on words that nothing leaves; around the instants at which the answer
-// changes, at the ends of time, and outside of it.
-//
+// On words that calls, changes of limits or nothing leave, around the instants at which the
+// answer changes, at the ends of time, and outside of it.
 // Promise: A policy's `Choke` answers as its `Take` of one.
 func TestChokeIsTakeOfOne(t *testing.T) {
 	for i, k := range kinds {

@@ -6,8 +6,7 @@ import "time"
 // negative in any zone from 1970 on, and weeks begin with the multiples of 7.
 type civil []stretch
 
-// stretch is a time without clock changes. The first reaches back, and the last forward, without
-// end.
+// stretch is a time without clock changes. The first and the last have no bounds.
 type stretch struct {
 	from   int64 // Unix seconds
 	offset int64 // of the clocks, in seconds
@@ -18,8 +17,8 @@ const (
 	hourSeconds = 60 * 60
 	daySeconds  = 24 * hourSeconds
 	firstDays   = 3 // from the first day to 1970
-	// A civil is right from two days before its beginning, as no zone ever put its clocks back by
-	// more than a day, and for 13 years.
+	// A civil holds from two days before its beginning for 13 years. No zone ever put its clocks
+	// back by more than a day.
 	civilBefore = 2 * daySeconds
 	civilYears  = 13 * 366 * daySeconds
 )
@@ -45,14 +44,13 @@ func newCivil(zone *time.Location, from int64) (c civil) {
 	}
 }
 
-// day returns the latest day that the clocks have shown at a Unix time of the stretch, from 1970
-// on.
+// day returns the latest day that the clocks have shown at a Unix time of the stretch.
 func (s stretch) day(unix int64) int64 {
 	return max((unix+s.offset+firstDays*daySeconds)/daySeconds, s.before)
 }
 
-// day returns the latest day that the clocks have shown at a Unix time: the current day, unless
-// they were put back over midnight.
+// day returns the latest day that the clocks have shown at a Unix time: not always the current
+// day.
 func (c civil) day(unix int64) int64 {
 	i := 0
 	for i+1 < len(c) && c[i+1].from <= unix {
@@ -70,7 +68,6 @@ func (c civil) begins(day int64) int64 {
 	return max((day-firstDays)*daySeconds-c[i].offset, c[i].from)
 }
 
-// number returns the number of the window that contains a day.
 func (unit Calendar) number(day int64) uint64 {
 	switch unit {
 	case Day:

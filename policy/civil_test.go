@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The days of a zone do not depend on when the reckoning of them begins, also if it begins after the
-// clocks were put back over midnight: the day that they had shown goes on.
+// A civil that begins after clocks were put back over midnight has the same days.
 func TestDaysAreTheSameWheneverACivilBegins(t *testing.T) {
 	zone, err := time.LoadLocation("America/St_Johns")
 	require.NoError(t, err)

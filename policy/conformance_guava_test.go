@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// guavaSequence holds the calls of one of Guava's rate limiters, and the wait of each
-// acquire, in microseconds.
+// guavaSequence holds the calls of a Guava rate limiter, and each wait in microseconds.
 type guavaSequence struct {
 	QPS        int64
 	Warmup     float64   `json:"warmup_s"`
@@ -32,11 +31,9 @@ func (o *guavaOp) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &[2]any{&o.name, &o.amount})
 }
 
-// run makes the calls of the sequence: the limiter is made at the engine's first
-// instant, and the caller sleeps what it is told before it goes on. It returns
-// what it was told, in microseconds. Guava computes in doubles and cuts its waits
-// down to whole microseconds; a policy rounds up what is finer than a nanosecond
-// or, while warming up, than a fifth of a microsecond. So the nearest is taken.
+// run makes the calls from the engine's first instant, sleeping as told, and returns the waits in
+// microseconds. Guava computes in doubles and truncates to microseconds; a policy rounds up to a
+// nanosecond or, while warming up, a fifth of a microsecond. So the nearest is taken.
 func (s guavaSequence) run(t *testing.T, p policy.Policy) (waits []int64) {
 	t.Helper()
 	var word uint64

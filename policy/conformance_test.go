@@ -16,15 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The figures of other limiters are kept with this package, so that a fresh clone
-// passes alone. If the folder that they come from lies beside the repository, the two
-// must be the same.
+// Figures of other limiters are kept here for fresh clones. A folder beside the repository that
+// has them must have the same.
 const (
 	conformanceDir       = "testdata/conformance"
 	sharedConformanceDir = "../../shared/conformance"
 )
 
-// conformance reads the file of that name into into.
 func conformance(t *testing.T, name string, into any) {
 	t.Helper()
 	kept, err := os.ReadFile(filepath.Join(conformanceDir, name))
@@ -40,8 +38,7 @@ func conformance(t *testing.T, name string, into any) {
 // engineStart is the first instant of an engine, at which the files' clocks are 0.
 const engineStart policy.Instant = 1
 
-// Spring Cloud Gateway counts whole seconds, and a funnel at whole seconds gives
-// the same replies.
+// Spring Cloud Gateway counts whole seconds, and a funnel at whole seconds replies the same.
 func TestConformsToSpringGateway(t *testing.T) {
 	var file struct {
 		Cases []struct {
@@ -73,8 +70,7 @@ func oneIf(b bool) int64 {
 	return 0
 }
 
-// fromRedisCell makes the funnel of CL.THROTTLE's max_burst, count and period,
-// and returns the quantity that may follow them, which is 1 if it is left out.
+// fromRedisCell makes the funnel of CL.THROTTLE's arguments, and returns their quantity or 1.
 func fromRedisCell(t *testing.T, args string) (p policy.Policy, quantity int64) {
 	t.Helper()
 	var burst, count, seconds int64

@@ -35,8 +35,7 @@ func TestFunnelRefuses(t *testing.T) {
 
 		{"the first of several is named", 0, 0, 0, "capacity", int64(0), "1 or more"},
 
-		// A unit that takes more than 17 years fits no bucket, so it is the
-		// period that is wrong and not the capacity.
+		// A unit that takes more than 17 years fits no bucket: the period is at fault.
 		{"one in 18 years", 1, 1, 18 * year, "per", 18 * year, "17 years"},
 		{"a tick more than a unit may take", 1, 1, longestDrain + 1, "per", longestDrain + 1, "at most 150119h59m15.28445952s at a count of 1: a unit must not take more than 17 years"},
 		{"longest period", 1, 1, most, "per", time.Duration(most), "17 years"},

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Each limit is told in words that need no manual, with numbers that fit their nouns.
 func TestDescribe(t *testing.T) {
 	day := 24 * time.Hour
 	for want, p := range map[string]Policy{

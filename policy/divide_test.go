@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Division by a multiplication is the plain division at all edges: divisors around each
-// power of two, and dividends around the multiples of each and at the end of the range.
+// The edges: divisors around powers of two, and dividends around multiples and at the end of the
+// range.
 func TestDivideIsExact(t *testing.T) {
 	divisors := []uint64{3, 5, 7, 9, 10, 1000, 1e6, 1e9, 62_500, 15_625, 60e9, 366 * 24 * 3600 * 1e9}
 	for i := range 64 {
@@ -52,8 +52,7 @@ func FuzzDivide(f *testing.F) {
 	})
 }
 
-// The units of a sliding window that count, and whether more fit, are those of the plain
-// fraction, whether that takes 64 bits or more.
+// Both agree with the plain fraction, in 64 bits or more.
 func TestSlidingShareIsExact(t *testing.T) {
 	random := &script{rng: rand.New(rand.NewPCG(2, 1))}
 	long := 0
@@ -85,7 +84,6 @@ func TestSlidingShareIsExact(t *testing.T) {
 	require.Greater(t, long, 1000/raceFactor, "of more than 62 bits")
 }
 
-// The levels of a WarmingUp that grow back in a time are those of the plain division.
 func TestWarmingUpTimesIsExact(t *testing.T) {
 	random := &script{rng: rand.New(rand.NewPCG(3, 1))}
 	for range 1000 / raceFactor {

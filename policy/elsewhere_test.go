@@ -8,13 +8,12 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// elsewhere is the limiter of another library, from its published source: may a call
-// pass at this time, after what wait, and how many more may?
+// elsewhere is another library's limiter, from its published source: whether a call passes at
+// this time, after how long, and how many more may.
 type elsewhere interface {
 	call(at time.Duration) (ok bool, wait time.Duration, left int64)
 }
 
-// untold is the remaining count of a limiter that does not report one.
 const untold = -1
 
 // limitReq is limit_req of nginx, which counts milliseconds and thousandths of a call.
@@ -37,8 +36,7 @@ func (q *limitReq) call(at time.Duration) (ok bool, wait time.Duration, left int
 	return true, time.Duration(max(0, excess-q.delay)*1000/q.rate) * time.Millisecond, untold
 }
 
-// greedy is a bucket of Bucket4j that is refilled greedily: whole tokens, and what is
-// left over of the next.
+// greedy is a bucket of Bucket4j with greedy refill: whole tokens, and a remainder.
 type greedy struct {
 	capacity, tokens int64
 	per, last        time.Duration
@@ -74,9 +72,7 @@ func (c *incr) call(at time.Duration) (ok bool, wait time.Duration, left int64) 
 	return c.count <= c.limit, 0, max(0, c.limit-c.count)
 }
 
-// The table in docs/choosing.md gives the equivalent of other limiters: the same calls
-// pass, after the same waits, and the same remains.
-//
+// The same calls pass, after the same waits, and the same remains.
 // Promise: Limits of nginx, Bucket4j and Redis counters hold as docs/choosing.md says.
 func TestComingFrom(t *testing.T) {
 	const s = time.Second

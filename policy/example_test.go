@@ -9,8 +9,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Ten at once, and two a second in the long run. The caller keeps the word and
-// says what time it is.
+// Ten at once, and two a second in the long run. The caller keeps the word and tells the time.
 func ExampleFunnel() {
 	limit, err := policy.Funnel(10, 2, time.Second)
 	if err != nil {
@@ -37,8 +36,7 @@ func ExampleFunnel() {
 	// true as good as new in 5s
 }
 
-// With patience, a caller is told when its turn is instead of being refused, as
-// long as that is soon enough.
+// With patience, a caller is told its turn instead of being refused, if that is soon enough.
 func ExampleFunnel_patience() {
 	limit := policy.Must(policy.Funnel(1, 4, time.Second))
 
@@ -60,8 +58,8 @@ func ExampleFunnel_patience() {
 	// busy, ask again in 150ms
 }
 
-// A service that speaks the language of redis-cell replies to CL.THROTTLE with
-// five integers: here to a burst of 15 more than one, and 30 a minute.
+// A service that speaks redis-cell's language replies to CL.THROTTLE with five integers: here to
+// a burst of 15 more than one, and 30 a minute.
 func ExampleDecision_RedisCell() {
 	limit := policy.Must(policy.Funnel(16, 30, time.Minute))
 
@@ -70,8 +68,7 @@ func ExampleDecision_RedisCell() {
 	// Output: [0 16 15 -1 2]
 }
 
-// What was taken for work that then was not done goes back, and work that turned
-// out larger than asked for is charged for later.
+// Units of work that was not done go back. Work that turned out larger is charged later.
 func ExampleRefunder() {
 	limit := policy.Must(policy.Funnel(10, 2, time.Second))
 	refunder := limit.(policy.Refunder)
@@ -90,8 +87,7 @@ func ExampleRefunder() {
 	// 0 remain, retry after 1.5s
 }
 
-// A limit that is written down in the program is right or a mistake to be found
-// at once.
+// A limit that is written in the program is right, or a mistake to be found at once.
 func ExampleMust() {
 	var perAddress = policy.Must(policy.Funnel(20, 100, time.Minute))
 	fmt.Println(perAddress)
@@ -112,10 +108,9 @@ func ExampleFieldError() {
 	// ral: Funnel: capacity is 0, want 1 or more
 }
 
-// cooldown is a custom limit: one unit, and then none for a pause of up to a year.
-// The word is the instant from which the next call may come. So that no word exceeds
-// [policy.MaxWord], time stands still after 146 years, and no call waits for more
-// than one.
+// cooldown is a custom limit: one unit, and then none for a pause of up to a year. The word is
+// the instant of the next call. Time stands still after 146 years, and no call waits for more
+// than one, so no word exceeds [policy.MaxWord].
 type cooldown struct{ pause time.Duration }
 
 func (c cooldown) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
@@ -146,8 +141,7 @@ func (c cooldown) Delays() bool                       { return false }
 func (c cooldown) FreshAt(word uint64) policy.Instant { return policy.Instant(word) }
 func (c cooldown) String() string                     { return fmt.Sprintf("one, then none for %v", c.pause) }
 
-// A custom limit is a set of pure functions of a word. An engine takes it as any
-// other.
+// An engine takes a custom limit as any other.
 func ExamplePolicy() {
 	p := cooldown{time.Minute}
 	word, d := p.Take(0, 1, 1, 0)

@@ -10,9 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// At the end of time nothing drains any more: each key gets what its bucket
-// still holds, and then no more, whatever the clock says.
-//
+// At the end of time nothing drains: each key gets the rest of its bucket, whatever the clock
+// says.
 // Promise: At the end of time nothing is minted, and refusals say `Never`.
 func TestFunnelAtTheEndOfTime(t *testing.T) {
 	p := policy.Must(policy.Funnel(3, 1, time.Second))
@@ -30,7 +29,7 @@ func TestFunnelAtTheEndOfTime(t *testing.T) {
 	}
 	assert.Equal(t, 3, admitted)
 
-	// One bucketful is what a word has still room for, however patient one is.
+	// A word has room for one more bucketful, however patient a caller is.
 	slow := policy.Must(policy.Funnel(1, 1, year))
 	word, d := slow.Take(0, math.MaxInt64, 1, math.MaxInt64)
 	assert.True(t, d.Allowed)
@@ -53,7 +52,7 @@ func TestFunnelLastWord(t *testing.T) {
 	assert.Equal(t, policy.MaxWord-unit+1, next)
 }
 
-// What a word cannot hold is not charged, and what is charged can be given back.
+// Units that do not fit a word are not charged, and charged units can be given back.
 func TestFunnelRefundExtremes(t *testing.T) {
 	p := funnel(5, 1, time.Second)
 	for _, n := range []int64{math.MinInt64, math.MinInt64 + 1, -math.MaxInt64 / 2, -1 << 40} {
@@ -76,8 +75,7 @@ func TestFunnelRefundExtremes(t *testing.T) {
 	assert.Equal(t, uint64(policy.MaxWord-1), p.Refund(policy.MaxWord-unit-1, 1, -1))
 }
 
-// If the limits under which other calls took are unknown, nothing can be given back,
-// except if units are counted in windows.
+// If the limits of other calls are unknown, only units counted in windows can be given back.
 func TestCancelWhenNothingIsKnownOfOthers(t *testing.T) {
 	const years = 16 * 365 * 24 * time.Hour
 	for _, p := range []policy.Policy{

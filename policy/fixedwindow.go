@@ -12,9 +12,8 @@ const (
 )
 
 // fixedWindow keeps in a word the end of a window, a bit that it was promised, and its count. The
-// end is counted in steps from instant 1 and rounded up, so an open window may start up to a step
-// after the call that opened it. A promised window opens exactly at its start, and not before.
-// That needs the bit, which also admits a caller with a clock behind the start of an open window.
+// end is rounded up to a step from instant 1, so an open window may start up to a step after its
+// first call. The bit tells it from a promised window, which no call may enter before its start.
 type fixedWindow struct {
 	limit  int64
 	per    time.Duration
@@ -27,10 +26,10 @@ type fixedWindow struct {
 }
 
 // FixedWindow returns the counter with a lifetime: a window opens with the first unit taken,
-// lasts for per, and sees at most limit units. A Redis counter with an expiry set once (INCR and
-// EXPIRE) behaves so, and most quotas mean this by "100 an hour". Choose it if clients are told a
-// count and the time at which it starts anew. A burst at the end of a window may be followed by
-// another at the beginning of the next; [SlidingWindow] softens that, [AtMost] rules it out.
+// lasts for per, and sees at most limit units. So does a Redis counter with an expiry set once
+// (INCR and EXPIRE), and most quotas of "100 an hour". Choose it if clients are told a count and
+// the time at which it starts anew. A burst at the end of a window may be followed by another at
+// the beginning of the next; [SlidingWindow] softens that, [AtMost] rules it out.
 //
 // # The most that it admits
 //
@@ -56,15 +55,15 @@ type fixedWindow struct {
 // A waiting call has its turn when the window ends, in a new window that opens at that instant.
 // Until then no call overtakes; when it is full, the next window follows.
 //
-// A clock that goes backwards mints nothing: its call finds the window that was opened last. Time
-// stands still 9 years after the epoch at the earliest, and patience beyond 9 years counts as 9.
+// A clock that goes backwards mints nothing. Time stands still 9 years after the epoch at the
+// earliest, and patience beyond 9 years counts as 9.
 //
 // # Giving back
 //
 // Units come back to the current or promised window, until it has ended. A debt does not outlast
-// its window either. A window that gets all its units back was never opened, except that a call
-// with a clock behind its start finds it empty, and counts there. If all units of a promised
-// window come back, the window before it counts as full.
+// its window either. A window that gets all its units back was never opened, but a call with a
+// clock behind its start counts there. If all units of a promised window come back, the window
+// before it counts as full.
 //
 // A take can be cancelled while its window is the latest: all its units come back. Once a later
 // window is open or promised, none do.
@@ -100,9 +99,9 @@ func FixedWindow(limit int64, per time.Duration) (Policy, error) {
 	}, nil
 }
 
-// fixedStep returns a step so long that 9 years of them fit beside a count of that many bits: the
-// shortest that divides a millisecond, or, if rounding per up would cost more than 100 parts per
-// million, the shortest that costs no more.
+// fixedStep returns the shortest step that divides a millisecond and fits 9 years beside a count
+// of that many bits. If rounding per up to it costs more than 100 parts per million, it returns
+// the shortest step that costs no more.
 func fixedStep(per uint64, count uint) uint64 {
 	shortest := lastingTime >> (62 - count)
 	costs := func(step uint64) bool { return (step-per%step)%step > per/10_000 }
@@ -153,7 +152,7 @@ func (f *fixedWindow) from(t Instant) fixed {
 	return fixed{end: min(start+f.length, f.last)}
 }
 
-// current returns the window of a call at t: the word's or, if that has ended, a new, empty one.
+// current returns the word's window or, if that has ended by t, a new, empty one.
 func (f *fixedWindow) current(word uint64, t Instant) fixed {
 	if w := f.split(word); t < f.freshAt(w) {
 		return w
@@ -261,9 +260,8 @@ func (f *fixedWindow) lower(word uint64, w fixed, t Instant, n int64) uint64 {
 	if w.count -= back; w.count > 0 {
 		return f.join(w)
 	}
-	// Emptying an open window undoes it: the next call opens another. Before a window that has
-	// yet to open was a full one. The word does not hold how full, so it counts as full for every
-	// limit.
+	// An open window is undone: the next call opens another. The window before a promised window
+	// was full, so it counts as full for every limit.
 	if w.promised = f.ahead(w, t); w.promised {
 		w.end -= min(f.length, w.end)
 		w.count = f.full()
@@ -289,8 +287,7 @@ func (f *fixedWindow) Carry(from Policy, word uint64, now Instant) (uint64, bool
 	if w.count == 0 && !w.promised {
 		return 0, true
 	}
-	// The window may have opened after the change was requested, less than a step before its
-	// rounded start.
+	// The window may have opened after now, less than a step before its rounded start.
 	start, ahead := max(clamped(now, f.end), old.starts(w)-Instant(old.step)+1), old.ahead(w, t)
 	if ahead || old.per == f.per {
 		start = old.starts(w) // the length stays, so the end does too

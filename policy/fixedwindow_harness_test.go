@@ -9,8 +9,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// counter is the model of a fixed window: something that is made when it is first
-// used, and thrown away when its time is up.
+// counter is the model of a fixed window: made on first use, thrown away at its end.
 type counter struct {
 	limit, full  int64
 	step, length int64 // nanoseconds; length is a period, rounded up to steps
@@ -26,8 +25,7 @@ type fixedLife struct {
 	count    int64
 }
 
-// fixedFigures returns the documented step of a start and the highest count, found by
-// trial.
+// fixedFigures returns the documented step of a start and the highest count, by trial.
 func fixedFigures(limit int64, per time.Duration) (step, full int64) {
 	bits := 1
 	for bits < 20 && int64(1)<<bits <= int64(per/time.Microsecond) {
@@ -61,11 +59,9 @@ func newCounter(limit int64, per time.Duration) *counter {
 	}
 }
 
-// end returns the instant at which time stands still: a window that opens later ends
-// too late.
+// end returns the instant at which time stands still: later windows would end too late.
 func (c *counter) end() policy.Instant { return policy.Instant(c.last - c.length) }
 
-// live is the window that counts at an instant, or nil.
 func (c *counter) live(at int64) *fixedLife {
 	if c.window == nil || at >= c.window.from+c.length || c.window.count == 0 && at > c.window.from-c.step {
 		return nil
@@ -73,7 +69,7 @@ func (c *counter) live(at int64) *fixedLife {
 	return c.window
 }
 
-// opened returns that window, or one that opens then: its start is on a step.
+// opened returns that window, or a window that opens then, on a step.
 func (c *counter) opened(at int64) fixedLife {
 	if w := c.live(at); w != nil {
 		return *w
@@ -146,8 +142,7 @@ func (c *counter) giveBack(w *fixedLife, at, n int64) *big.Rat {
 	left.count -= back
 	c.window = &left
 	if left.count == 0 {
-		// A promised window follows one that was full. One that was opened was not,
-		// except for a clock that goes back.
+		// A promised window follows a full window. An opened one may, for a clock that goes back.
 		if w.promised && at < w.from {
 			left = fixedLife{from: w.from - c.length, promised: true, count: c.full}
 		}
@@ -156,7 +151,6 @@ func (c *counter) giveBack(w *fixedLife, at, n int64) *big.Rat {
 	return whole(back)
 }
 
-// fixedWindowOf is a fixed window on trial.
 func fixedWindowOf(limit int64, per time.Duration) subject {
 	model := newCounter(limit, per)
 	return subject{
@@ -194,8 +188,8 @@ var fixedWindows = kind{
 		[]any{time.Millisecond, 0, 1_000_000}),
 }
 
-// windowSeeds are scripts for limits that count in windows: all of them for the
-// first of the limits, and the first of them for the others.
+// windowSeeds are scripts for limits that count in windows: all for the first limit, the first
+// for others.
 func windowSeeds(limits ...[]any) (seeds [][]byte) {
 	const s, ms = time.Second, time.Millisecond
 	burst := []any{op(jumpN | one), 1, op(stay | one), op(stay | one), op(stay | one)}
@@ -227,13 +221,11 @@ func windowSeeds(limits ...[]any) (seeds [][]byte) {
 	return seeds
 }
 
-// FuzzFixedWindow runs scripts on one key; see trial for what is checked.
 func FuzzFixedWindow(f *testing.F) { fixedWindows.fuzz(f) }
 
 // Promise: `FixedWindow`: at most limit·(1 + ⌈t/per⌉) in any window of length t.
 func TestFixedWindowRandomly(t *testing.T) { fixedWindows.random(t, 0, 5000/raceFactor) }
 
-// The corners of what FixedWindow accepts.
 func TestFixedWindowExtremes(t *testing.T) {
 	for _, per := range []time.Duration{time.Millisecond, time.Millisecond + 1, 32768 * time.Microsecond, 500 * time.Millisecond,
 		time.Second - 1, time.Second, longestWindow} {

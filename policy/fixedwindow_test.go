@@ -11,9 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A window lasts at least its period, and at most a step more; whole milliseconds are
-// on steps. The table is the documentation's: 100µs at most, a 4000th of the period
-// up to a million a second.
+// A window lasts its period, and up to a step more; whole milliseconds are on steps. The
+// documented step is 100µs at most, and a 4000th of the period up to a million a second.
 func TestFixedWindowSteps(t *testing.T) {
 	for _, c := range []struct {
 		limit     int64
@@ -64,7 +63,7 @@ func TestFixedWindowSteps(t *testing.T) {
 	}
 }
 
-// In the long run the rate is the one asked for, or less by 100 parts per million.
+// The long-run rate is exact, or lower by up to 100 parts per million.
 func TestFixedWindowRate(t *testing.T) {
 	for _, per := range []time.Duration{time.Millisecond, time.Millisecond + 1, 3*time.Millisecond + 1234, 77_777_777, time.Second, time.Minute, time.Hour + 7} {
 		for _, limit := range []int64{1, 10, 1000} {
@@ -80,8 +79,8 @@ func TestFixedWindowRate(t *testing.T) {
 	}
 }
 
-// More than a million units a second are counted in coarser steps, and the words of
-// the two are not the same. A window of the same length is carried over with its end.
+// Above a million units a second steps are coarser, and words differ. A window of the same length
+// is carried over with its end.
 func TestFixedWindowFamilies(t *testing.T) {
 	const ms = time.Millisecond
 	fine, coarse := policy.Must(policy.FixedWindow(1000, ms)), policy.Must(policy.FixedWindow(2000, ms))
@@ -92,8 +91,8 @@ func TestFixedWindowFamilies(t *testing.T) {
 		assert.Equal(t, per >= 524288*time.Microsecond, many.Reads(policy.Must(policy.FixedWindow(1, per))), "%v", many)
 	}
 
-	// The finer count ends with the bits of the period in microseconds, and takes in
-	// all limits from 2^19 microseconds on, which have 20.
+	// The finer count ends with the bits of the period in microseconds. From 2^19 microseconds on
+	// it has 20.
 	for per, most := range map[time.Duration]int64{300 * ms: 1<<19 - 1, 524_287_999: 1<<19 - 1, 524_288_000: 1_000_000, 525 * ms: 1_000_000} {
 		least := policy.Must(policy.FixedWindow(1, per)).(policy.Relative)
 		assert.True(t, least.Reads(policy.Must(policy.FixedWindow(most, per))), per)
@@ -114,7 +113,7 @@ func TestFixedWindowFamilies(t *testing.T) {
 	carried, _ = few.(policy.Relative).Carry(fine, word, now)
 	carried = few.(policy.Refunder).Refund(carried, now, 270)
 	follow(t, few, 30, carried, []step{{at: 5*ms + 1, take: 0, allowed: passes, reset: time.Second}}) // all 300 count
-	// That one was full is all that is known of it after a promised one is given back.
+	// Nothing else is known of a full window after the promised one is given back.
 	full, _ := fine.Take(word, now, 700, 0)
 	promised, _ := fine.Take(full, now, 1, ms)
 	more := policy.Must(policy.FixedWindow(1020, time.Second))

@@ -42,8 +42,8 @@ type funnel struct {
 // # Giving back
 //
 // Units come back as far as they have not drained, and a charge may leave a debt beyond the
-// capacity. A take cancelled after other calls took gives back its undrained part, but no more
-// than the capacity less the units of those calls, as waiting calls may need the rest.
+// capacity. A take cancelled after other calls took gives back its undrained part, at most the
+// capacity less the units of those calls: waiting calls may need the rest.
 //
 // # One limit after another
 //
@@ -91,8 +91,7 @@ func (f *funnel) Take(word uint64, now Instant, n int64, patience time.Duration)
 	case n == 0:
 		d.Allowed = true
 	default:
-		// ask and room are at most maxDepth, and reach not far above: nothing overflows. debt may
-		// be anything, and is only compared.
+		// ask and room are at most maxDepth, and reach not far above: nothing overflows.
 		ask := uint64(n) * f.interval
 		room := f.depth - ask // the debt that leaves room for n right now
 		reach := room + patienceTicks(patience)
@@ -124,7 +123,7 @@ func (f *funnel) Refund(word uint64, now Instant, n int64) uint64 {
 
 // Cancel computes the word without the take, with later calls taking when they really start. The
 // bucket drains earlier by the units taken, less those that have drained by now or would have
-// drained while the bucket stood empty before a later call.
+// while the bucket stood empty before a later call.
 //
 // The bucket is full when a waiting call starts. Except for the units of that call and later
 // ones, its content, the rest of the depth, would still be there. No more is certain, because all

@@ -17,8 +17,8 @@ type taking struct {
 	start int64 // when it may start, exactly
 }
 
-// history records the calls of one key of a small funnel: takes before the one that
-// will be cancelled, that one, and takes since.
+// history records the takes of one key of a small funnel: before, of, and since the cancelled
+// take.
 type history struct {
 	p        policy.Policy
 	interval int64 // sixteenths of a nanosecond
@@ -30,8 +30,7 @@ type history struct {
 	word      uint64
 }
 
-// take makes every call wait for its turn: a call with less patience is either told
-// the same or leaves no trace.
+// take makes every call wait for its turn: less patience has the same answer or no trace.
 func (h *history) take(now policy.Instant, n int64) *history {
 	next, d := h.p.Take(h.word, now, n, time.Hour)
 	if !d.Allowed {
@@ -44,8 +43,8 @@ func (h *history) take(now policy.Instant, n int64) *history {
 	return &after
 }
 
-// without replays the history without the cancelled take, each of the other calls
-// starting when it was told. It returns the instant at which the bucket drains.
+// without replays the history without the cancelled take, each other call starting when it was
+// told. It returns the instant at which the bucket drains.
 func (h *history) without() int64 {
 	var drained int64
 	for i, t := range h.takes {
@@ -56,9 +55,9 @@ func (h *history) without() int64 {
 	return drained
 }
 
-// overfull searches for a window in which more starts than the limit allows. After
-// the cancellation left word, a call takes all that there is at from and at every
-// nanosecond after that. overfull returns the window's length and the units in it.
+// overfull searches for a window with more than the limit. After the cancellation left word, a
+// call takes everything at from and at every nanosecond after that. It returns the window's
+// length and units.
 func (h *history) overfull(word uint64, from policy.Instant) (window, units int64, found bool) {
 	kept := make([]taking, 0, 64)
 	for i, t := range h.takes {
@@ -92,13 +91,10 @@ func (h *history) overfull(word uint64, from policy.Instant) (window, units int6
 	return 0, 0, false
 }
 
-// TestCancelGivesBackAllThatItMay goes through all short histories of small
-// funnels, with gaps, turns and all, and cancels one take of each at every
-// instant.
-//
-// It must be safe: after it the key has no more to give than if the take had never
-// been, and no window gets too much. And it must be tight: for all that the two
-// words tell, the history may be the one in which no more could be given back.
+// TestCancelGivesBackAllThatItMay cancels one take of each short history of small funnels at
+// every instant. It must be safe: the key has no more to give than without the take, and no
+// window gets too much. It must be tight: the two words may be of a history with no more to give
+// back.
 func TestCancelGivesBackAllThatItMay(t *testing.T) {
 	for _, l := range []struct {
 		capacity, count int64
@@ -114,8 +110,8 @@ func TestCancelGivesBackAllThatItMay(t *testing.T) {
 		{2, 1, 2, 3, true},
 		{3, 1, 2, 2, true},
 		{2, 1, 3, 2, true},
-		// Turns between two nanoseconds. No call can come just then, so the words
-		// lack some of the histories that would make the bound tight.
+		// Turns between two nanoseconds. No call can come then, so some histories that would make
+		// the bound tight are missing.
 		{2, 2, 3, 2, false},
 		{3, 16, 21, 2, false},
 	} {
@@ -136,7 +132,7 @@ func TestCancelGivesBackAllThatItMay(t *testing.T) {
 	}
 }
 
-// cancellation is all that Cancel is told.
+// cancellation holds the arguments of Cancel.
 type cancellation struct {
 	word, taken uint64
 	now         policy.Instant
@@ -156,7 +152,6 @@ const (
 	horizon     = 4 // for how long takes come since
 )
 
-// before adds takes that come before the one that will be cancelled.
 func (c *cancellations) before(h *history, from policy.Instant, more, since int) {
 	for n := int64(1); n <= c.capacity; n++ {
 		this := h.take(cancelledAt, n)

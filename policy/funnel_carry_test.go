@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// relative is the interface that the tests below use.
 type relative interface {
 	policy.Policy
 	policy.Refunder
@@ -24,9 +23,7 @@ func funnel(capacity, count int64, per time.Duration) relative {
 	return policy.Must(policy.Funnel(capacity, count, per)).(relative)
 }
 
-// If each call brings its own limit, the calls share the time that the key still
-// needs to drain: each bucket is filled to match it.
-//
+// Each call brings its own limit, with a bucket filled to match the time until the key drains.
 // Promise: Funnels that alternate on a key share time.
 func TestFunnelsTakeTurnsOnOneWord(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -73,8 +70,7 @@ func TestFunnelCarryStories(t *testing.T) {
 		{"part of a unit has drained", funnel(3, 1, s), funnel(3, 1, time.Minute), []int64{2}, 10*s + 500*ms, carried{1, 90 * s}},
 		{"less room than was used", funnel(10, 1, s), funnel(2, 1, s), []int64{7}, 10 * s, carried{0, 2 * s}},
 		{"all of it, and there is more room", funnel(10, 1, s), funnel(12, 2, s), []int64{10}, 10 * s, carried{2, 5 * s}},
-		// 1 in the bucket and turns at 11 s and 12 s. The bucket is full when the last of
-		// them comes, whatever it holds.
+		// 1 in the bucket and turns at 11 s and 12 s. The bucket is full at the last.
 		{"turns, and faster", funnel(1, 1, s), funnel(1, 10, s), []int64{1, 1, 1}, 10 * s, carried{0, 2100 * ms}},
 		{"turns, and more room", funnel(1, 1, s), funnel(4, 1, s), []int64{1, 1, 1}, 10 * s, carried{0, 6 * s}},
 		{"turns, and slower", funnel(1, 1, s), funnel(1, 1, time.Minute), []int64{1, 1, 1}, 10 * s, carried{0, 62 * s}},
@@ -97,12 +93,10 @@ func TestFunnelCarryStories(t *testing.T) {
 	}
 }
 
-// TestCarryForgivesNothing gives a new funnel the same takes in full detail: what was
-// in the old bucket at the change, and what later calls with a promised turn pour in,
-// and when. The bucket cannot get fuller than full, since calls with a turn promised
-// under the old limit start whether there is room or not. The translated word must
-// hold no less than the bucket does then, and exactly that if no call waits.
-//
+// A new funnel gets the same takes in full detail: the old bucket's content at the change, and
+// the waiting calls at their turns. It overflows no further than full, because waiting calls
+// start in any case. The translated word must hold no less than that, and exactly that if no call
+// waits.
 // Promise: A change of limit forgives nothing and keeps promised turns.
 func TestCarryForgivesNothing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
@@ -135,8 +129,7 @@ func TestCarryForgivesNothing(t *testing.T) {
 		now += policy.Instant(rng.IntN(5))
 		at := whole(int64(now))
 
-		// The contents of the old bucket now, without the calls that have yet to
-		// start.
+		// The contents of the old bucket now, without the calls that have yet to start.
 		begun, last := new(big.Rat), at
 		for _, p := range pours {
 			if p.start.Cmp(at) <= 0 {
@@ -177,8 +170,7 @@ func TestCarryForgivesNothing(t *testing.T) {
 	assert.Greater(t, carriedOver, 5000/raceFactor)
 }
 
-// Whatever the word and the limits, what is carried is a word, and no longer than
-// a full bucket after the last turn.
+// Any carried word is a word, at most a full bucket after the last turn.
 func TestFunnelCarryExtremes(t *testing.T) {
 	limits := []relative{
 		funnel(1, 1, 1), funnel(20, 1, 1), funnel(1, 16, 1), funnel(1, 1, time.Second), funnel(1, 1, longestDrain), funnel(17, 1, year),

@@ -9,7 +9,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// funnelOf is a funnel on trial.
 func funnelOf(capacity, count int64, per time.Duration) subject {
 	room, parts := big.NewInt(capacity), big.NewInt(count)
 	length := new(big.Int).Lsh(big.NewInt(int64(per)), 4)
@@ -29,8 +28,7 @@ func funnelOf(capacity, count int64, per time.Duration) subject {
 	}
 }
 
-// funnels of a rate between one a year and ten million a second, and of any depth
-// that Funnel takes.
+// funnels have a rate between one a year and ten million a second, and any accepted depth.
 var funnels = kind{
 	name: "Funnel",
 	read: func(s *script) subject {
@@ -56,13 +54,13 @@ func funnelSeeds() [][]byte {
 		funnelScript(3, 1, s, burst),
 		// Refused, again one nanosecond too early, and in time.
 		funnelScript(3, 7, time.Minute, burst, op(beforeRetry|one), op(toRetry|one), op(stay|one)),
-		// Rates whose interval is no whole sixteenth of a nanosecond.
+		// Intervals of no whole sixteenth of a nanosecond.
 		funnelScript(2, 700_000, s, burst, op(toRetry|one), op(toRetry|one), op(toRetry|one)),
 		funnelScript(1, 999_999, s, burst, op(toRetry|all|patientN), 1<<20, op(toRetry|one)),
 		funnelScript(10, 10_000_000, s, burst, op(toRetry|rest), op(forwardN|rest), 50, op(stay|one)),
 		// One a year, and the deepest bucket that Funnel takes of it.
 		funnelScript(17, 1, year, burst, op(stay|rest), op(stay|one), op(toRetry|one)),
-		// Patience: a queue of turns, one that is too far away, one just in time.
+		// Patience: a queue of turns, a turn too far away, and a turn just in time.
 		funnelScript(1, 16, 1601, op(jumpN|one), 1, op(stay|one|patient), op(stay|one|patientN), 100,
 			op(toRetry|one|patientN), 100, op(stay|all|patient), op(stay|one|patientN), policy.Instant(-5)),
 		// A sixteenth of a nanosecond too early.
@@ -78,10 +76,10 @@ func funnelSeeds() [][]byte {
 		// The last instants that a funnel can count, and beyond.
 		funnelScript(2, 1, s, op(jumpN|all|patient), lateEnd-1, op(forwardN|one|patient), 1, op(forwardN|one|patient), 1,
 			op(jumpN|all|patient), policy.Instant(math.MaxInt64), op(stay|one), op(jumpN|one|patient), 1),
-		// So deep, so late and so patient that a word has no room for it.
+		// So deep, so late and so patient that no word has room.
 		funnelScript(10, 1, year, op(jumpN|all), 5*year, op(stay|someN|patient), 3, op(stay|someN|patient), 1,
 			op(jumpN|all|patient), lateEnd, op(stay|one|patient), op(stay|all|patient)),
-		// Giving back: what was taken, more than that, and when it has drained.
+		// Giving back: the take, more than that, and after it has drained.
 		funnelScript(3, 1, s, burst, op(stay|giveLast), op(stay|giveSomeN), 2, op(stay|rest), op(toReset|giveOne),
 			op(stay|all), op(forwardN|giveAll), s, op(stay|all), op(stay|giveMost), op(stay|all)),
 		// A debt, and all the debt that there can be.
@@ -93,7 +91,6 @@ func funnelSeeds() [][]byte {
 	}
 }
 
-// FuzzFunnel runs scripts on one key; see trial for what is checked.
 func FuzzFunnel(f *testing.F) { funnels.fuzz(f) }
 
 // Promise: `Funnel`: at most capacity + count·t/per in any window of length t.
@@ -102,7 +99,6 @@ func FuzzFunnel(f *testing.F) { funnels.fuzz(f) }
 // Promise: `Remaining` can be taken, and one more cannot; `ResetAfter` ends the debt.
 func TestFunnelRandomly(t *testing.T) { funnels.random(t, 0, 5000/raceFactor) }
 
-// The corners of what Funnel accepts.
 func TestFunnelExtremes(t *testing.T) {
 	for _, l := range []struct {
 		capacity, count int64

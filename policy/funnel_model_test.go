@@ -7,15 +7,14 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// What the documentation of Funnel promises in words, in figures.
+// Figures from the documentation of Funnel.
 const (
-	// longestPatience is the value that any longer patience counts as: 9 years.
 	longestPatience = time.Duration(1 << 58)
-	// longestDrain is the time that the deepest bucket takes to drain: 17 years.
+	// longestDrain is the time in which the deepest bucket drains: 17 years.
 	longestDrain = time.Duration(1<<59 - 1<<55)
 )
 
-// lastEmpty is the last instant that a word of sixteenths can stand for.
+// lastEmpty is the last instant that a word of sixteenths holds.
 var lastEmpty = big.NewRat(policy.MaxWord, 16)
 
 // unitTime is per/count rounded up to a sixteenth of a nanosecond.
@@ -24,25 +23,23 @@ func unitTime(count int64, per time.Duration) *big.Rat {
 	return new(big.Rat).SetFrac(ceilInt(exact), big.NewInt(16))
 }
 
-// endOfTime is the instant at which time stands still for a funnel: the last
-// whole nanosecond at which it can be filled to the brim.
+// endOfTime is the instant at which time stands still: the last nanosecond at which a funnel can
+// be filled.
 func endOfTime(capacity, count int64, per time.Duration) policy.Instant {
 	return policy.Instant(floor(sub(lastEmpty, mul(whole(capacity), unitTime(count, per)))))
 }
 
-// bucket is the model of a funnel. It holds water: each unit taken pours one in,
-// and one leaks out every unit nanoseconds. Everything in it is counted in units
-// of the limit, where the code under test counts time; the two share only the
-// rule that a unit's time is rounded up to a sixteenth of a nanosecond.
+// bucket is the model of a funnel. Each unit taken pours one in, and one leaks out every unit
+// nanoseconds. It counts units where the code under test counts time; both round a unit's time up
+// to a sixteenth of a nanosecond.
 type bucket struct {
 	capacity *big.Rat
 	limit    int64
 	unit     *big.Rat // nanoseconds that one unit takes to leak out
 	end      policy.Instant
 
-	// empty is the instant at which the bucket runs dry if no call takes again. It is
-	// the whole memory, so a clock that goes back finds the bucket fuller than it was
-	// at that instant the first time, never emptier.
+	// empty is the instant at which the bucket runs dry. A clock that goes back finds the bucket
+	// fuller than the first time, never emptier.
 	empty *big.Rat
 
 	start *big.Rat // when the last admitted call may start, exactly
@@ -105,8 +102,7 @@ func (b *bucket) refund(now policy.Instant, n int64) *big.Rat {
 
 func (b *bucket) mark() any { return b.empty }
 
-// cancel takes out what is certainly still in from the take; see Cancel for how
-// much that is.
+// cancel takes out the units of the take that are certainly still in; see Cancel.
 func (b *bucket) cancel(now policy.Instant, taken any, n int64) *big.Rat {
 	at := whole(int64(held(now, b.end)))
 	level := b.levelAt(at)
@@ -119,7 +115,6 @@ func (b *bucket) cancel(now policy.Instant, taken any, n int64) *big.Rat {
 	return b.drain(at, least(back, level))
 }
 
-// drain takes out what is in there at an instant.
 func (b *bucket) drain(at, units *big.Rat) *big.Rat {
 	if units.Sign() > 0 {
 		b.empty = sub(b.empty, b.timeFor(units))
@@ -127,11 +122,9 @@ func (b *bucket) drain(at, units *big.Rat) *big.Rat {
 	return units
 }
 
-// levelAt returns the units in the bucket, with fractions.
 func (b *bucket) levelAt(at *big.Rat) *big.Rat {
 	left := positive(sub(b.empty, at))
 	return left.Quo(left, b.unit)
 }
 
-// timeFor returns the time in which so many units leak out.
 func (b *bucket) timeFor(units *big.Rat) *big.Rat { return mul(units, b.unit) }

@@ -12,9 +12,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// FuzzFunnelConstructor makes any limit at all. It is refused, with an error that
-// helps, or it is accepted: never above the requested rate, and hardly below. The
-// test computes in exact fractions which of the two is right.
+// Any limit is refused with an error that helps, or accepted: never above the requested rate, and
+// hardly below. Exact fractions tell which is right.
 func FuzzFunnelConstructor(f *testing.F) {
 	const most, least = math.MaxInt64, math.MinInt64
 	for _, seed := range [][3]int64{
@@ -29,8 +28,7 @@ func FuzzFunnelConstructor(f *testing.F) {
 		{10, 700_000, int64(time.Second)}, {10, 7, int64(time.Minute)},
 		{1, 1_000_000_000, int64(time.Second)}, {1, 600_000_001, int64(time.Second)},
 		{1, 15_999_999, int64(time.Second)}, {1, 16_016_016, int64(time.Second)},
-		// Kept one part in a thousand too slow, which is still accepted, and
-		// hardly more than that, which is not.
+		// One part in a thousand too slow, which is accepted, and hardly more, which is not.
 		{1, 16_000, 999_001}, {1, 16_000, 999_000}, {1, 16_000, 998_999}, {1, 1001 * 16, 1000}, {1, 1001 * 16, 999},
 	} {
 		var data []byte
@@ -65,7 +63,7 @@ func FuzzFunnelConstructor(f *testing.F) {
 	})
 }
 
-// refusal is the field that Funnel must refuse, or nothing.
+// refusal is the field that Funnel must refuse, or "".
 func refusal(capacity, count int64, per time.Duration) string {
 	switch {
 	case capacity < 1:
@@ -89,16 +87,15 @@ func refusal(capacity, count int64, per time.Duration) string {
 	return ""
 }
 
-// tooSlow reports whether kept is longer than asked by more than so many parts.
+// tooSlow reports whether kept exceeds asked by more than one in parts.
 func tooSlow(kept, asked, parts *big.Rat) bool {
 	excess := sub(kept, asked)
 	return excess.Quo(excess, asked).Cmp(parts) > 0
 }
 
-// checkRate watches a key from outside: it takes unit after unit, with all the
-// patience there is, and sees when the last has drained. Sixteen units take a
-// whole number of nanoseconds, so that this is exact. Of units that take years
-// there is patience for a few only, and a nanosecond among years must do.
+// checkRate takes unit after unit, with all patience, and sees when the last has drained. Sixteen
+// units take a whole number of nanoseconds, so this is exact. Of units that take years it takes a
+// few only, to a nanosecond.
 func checkRate(t *testing.T, p policy.Policy, capacity, count int64, per time.Duration) {
 	t.Helper()
 	var word uint64

@@ -11,8 +11,7 @@ import (
 
 var kinds = []*kind{&funnels, &fixedWindows, &slidingWindows, &atMosts, &queues, &burstys, &warmingUps, &aligneds}
 
-// wordSeeds begin with the number of a kind, and go on with what makes one of its
-// limits.
+// wordSeeds begin with the number of a kind, then a limit's parameters.
 func wordSeeds(f *testing.F, limits int, rest ...any) {
 	for i, k := range kinds {
 		var data []byte
@@ -27,10 +26,7 @@ func wordSeeds(f *testing.F, limits int, rest ...any) {
 	}
 }
 
-// FuzzAnyWord asks any limit for anything at any time, with any word, including words
-// that no sequence of calls leaves. The answers are consistent with the laws, nothing
-// is minted, and nothing panics.
-//
+// Any limit, asked for anything at any time with any word, keeps to the laws and does not panic.
 // Promise: No word and no argument makes a policy mint units.
 func FuzzAnyWord(f *testing.F) {
 	wordSeeds(f, 1, int64(1)<<62, int64(1)<<40, 1, 1<<30, int64(math.MaxInt64), 5, 7)
@@ -57,9 +53,8 @@ func FuzzAnyWord(f *testing.F) {
 	})
 }
 
-// FuzzCarry has one limit follow another, of the same kind and of another: what is
-// carried is a word, whatever it was, and strangers are told apart. Of a limit that
-// counts units, what was taken counts under the next as well.
+// One limit follows another. A word carried within the family is valid, and keeps units that
+// count; strangers are told apart.
 func FuzzCarry(f *testing.F) {
 	wordSeeds(f, 2, int64(1)<<62, int64(1)<<40, 1, int64(1)<<30, int64(1)<<20, 2, int64(1)<<10, 0)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -111,7 +106,6 @@ func FuzzCarry(f *testing.F) {
 	})
 }
 
-// FuzzRedisCell compares the five integers of any decision with what they stand for.
 func FuzzRedisCell(f *testing.F) {
 	f.Add(true, int64(5), int64(4), int64(0), int64(time.Second))
 	f.Add(false, int64(5), int64(0), int64(1), int64(time.Second+1))

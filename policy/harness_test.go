@@ -11,30 +11,26 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// oracle is a slow and obviously right model of one key: the limit as it would
-// be explained at a whiteboard, in exact fractions. It has a memory where a
-// policy has a word.
+// oracle is a slow and obviously right model of one key, in exact fractions. It has a memory
+// where a policy has a word.
 type oracle interface {
 	// take answers as Take must, and remembers what was taken.
 	take(now policy.Instant, n int64, patience time.Duration) policy.Decision
 
-	// turn returns the nanosecond at which the last admitted call may start. If that
-	// is no whole number, the caller is told to start at the next.
+	// turn returns the nanosecond at which the last admitted call may start, before rounding up.
 	turn() *big.Rat
 
-	// refund does what Refund must do, and returns the number of units that came
-	// back: 0 for a charge.
+	// refund does what Refund must do, and returns the units that came back: 0 for a charge.
 	refund(now policy.Instant, n int64) (back *big.Rat)
 
-	// mark represents the word that the last admitted take left. cancel does what
-	// Cancel must do, given that and the units of the take.
+	// mark represents the word that the last admitted take left, for cancel, which does what
+	// Cancel must do.
 	mark() any
 	cancel(now policy.Instant, taken any, n int64) (back *big.Rat)
 }
 
-// asked decides about a call that nothing but its size and its turn may refuse: turn
-// returns the instant at which its units fit, and whether time ever gets there. It reports
-// whether the units are to be recorded.
+// asked decides about a call by its size and its turn. turn returns the instant at which its
+// units fit, and whether time gets there. It reports whether to record the units.
 func asked(d *policy.Decision, at, n int64, patience time.Duration, turn func() (start int64, ever bool)) bool {
 	if n == 0 {
 		d.Allowed = true
@@ -57,7 +53,7 @@ func asked(d *policy.Decision, at, n int64, patience time.Duration, turn func() 
 	return true
 }
 
-// charged returns the units to record for a refund of n < 0, if a count has that much room.
+// charged returns the units to record for a refund of n < 0, into a count with that much room.
 func charged(n, room int64) int64 {
 	if n == math.MinInt64 {
 		return room // -n is more than any
@@ -65,7 +61,6 @@ func charged(n, room int64) int64 {
 	return min(room, -n)
 }
 
-// batch holds the units recorded in one window or part, and batches all of them.
 type batch struct{ in, units int64 }
 
 type batches []batch
@@ -90,7 +85,6 @@ func (b batches) with(number, units, oldest int64) batches {
 	return kept
 }
 
-// kind is a kind of policy that the harness can put on trial.
 type kind struct {
 	name string
 	// read makes a limit of any parameters that the constructor accepts.
@@ -99,7 +93,7 @@ type kind struct {
 	seeds [][]byte
 }
 
-// subject is one limit on trial, with all that is known about it from outside.
+// subject is one limit on trial, with its outside knowledge.
 type subject struct {
 	policy.Policy
 	oracle oracle
@@ -109,39 +103,34 @@ type subject struct {
 	patience time.Duration  // what any longer patience counts as
 	period   time.Duration  // a time in which things change
 
-	// within reports whether so many units may be admitted in a window of that many
-	// sixteenths of a nanosecond, both ends included.
+	// within reports whether so many units may be admitted in a window of sixteenths of a
+	// nanosecond, both ends included.
 	within func(units, window *big.Int) bool
 
-	// queues is set for a limit that delays calls without patience: it is the longest
-	// such delay.
+	// queues is the longest delay of calls without patience.
 	queues time.Duration
-	// aliases is set if two different words can mean the same to a take that follows:
-	// the words after it are then compared by their meaning.
+	// aliases is set if two words can mean the same to a later take. They are compared by their
+	// meaning.
 	aliases bool
-	// apart is set if a word that means the same as 0 under this limit may mean more
-	// under another of the family, so that FreshAt is later than under this one
-	// alone.
+	// apart is set if a word that means 0 here may mean more under another limit of the family,
+	// so that FreshAt is later than for this limit alone.
 	apart bool
-	// costly is set if a take that is given back at once may leave something that the
-	// next one pays for, so that this is checked separately.
+	// costly is set if the next take may pay for a take that was given back at once. Another test
+	// checks that.
 	costly bool
-	// forgets is set if a take that has to wait leaves a word that no longer
-	// describes the time until its turn. Given back, it then leaves no more than
-	// there was, instead of the same.
+	// forgets is set if a waiting take's word no longer describes the time until its turn. Given
+	// back, it leaves no more than there was, instead of the same.
 	forgets bool
-	// joins is set if a call whose clock is behind joins the calls before it, even if
-	// all that they took has come back.
+	// joins is set if a call whose clock is behind joins the calls before it, even if all their
+	// units came back.
 	joins bool
 	// credit is set if a take may be of any size, and is paid for afterwards.
 	credit bool
-	// lags is set if a call whose clock is behind an empty window, all of whose units
-	// came back, finds that window: a take lasts longer than the window is
-	// remembered.
+	// lags is set if a call whose clock is behind finds an empty window that got all its units
+	// back.
 	lags bool
 }
 
-// run puts a new key through a script of so many calls at most.
 func (k *kind) run(t *testing.T, s *script, calls int) {
 	t.Helper()
 	trial := newTrial(t, k.read(s))
@@ -158,19 +147,18 @@ func (k *kind) run(t *testing.T, s *script, calls int) {
 	}
 }
 
-// fuzz is the body of a fuzz target.
 func (k *kind) fuzz(f *testing.F) {
 	f.Add([]byte(nil))
 	for _, seed := range k.seeds {
 		f.Add(seed)
 	}
-	// Every window of the calls is looked at, so there must be an end.
+	// Every window of the calls is examined, so they must be few.
 	const calls = 48
 	f.Fuzz(func(t *testing.T, data []byte) { k.run(t, &script{data: data}, calls) })
 }
 
-// random runs random scripts, the same ones each time. One that fails is run
-// alone with first and count set to it and to 1.
+// random runs the same random scripts each time. Run a failing script alone by its number and a
+// count of 1.
 func (k *kind) random(t *testing.T, first, count uint64) {
 	t.Helper()
 	calls := 16
@@ -186,9 +174,8 @@ func (k *kind) random(t *testing.T, first, count uint64) {
 	}
 }
 
-// extremes asks everything of a limit at every time, including words that no sequence
-// of calls would have left. For those it checks only that nothing breaks and that
-// nothing is given away.
+// extremes asks everything of a limit at every time. For words that no sequence of calls leaves
+// it checks only that nothing breaks and nothing is given away.
 func (s subject) extremes(t *testing.T) { t.Run(fmt.Sprint(s), s.checkExtremes) }
 
 func (s subject) checkExtremes(t *testing.T) {
@@ -279,5 +266,4 @@ func (s subject) extremeRefund(t *testing.T, word uint64, now policy.Instant, n 
 	t.Fatalf("%v: Refund(%d, %d, %d) = %d, %+v: %s", s, word, now, n, next, after, fault)
 }
 
-// String is the limit's own.
 func (s subject) String() string { return fmt.Sprint(s.Policy) }

@@ -9,24 +9,22 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// trial puts one key through a series of calls and checks every answer against the
-// model and against what package policy promises:
+// trial puts one key through a series of calls and checks every answer:
 //
 //  1. the decision is the model's, field by field;
-//  2. what can be taken is between nothing and the limit, and no word is above
-//     MaxWord;
-//  3. a refused call and one for nothing return the word as it was;
+//  2. Remaining is between nothing and the limit, and no word is above MaxWord;
+//  3. a refused call and a call for nothing return the word as it was;
 //  4. Choke is Take of one unit without patience;
 //  5. RetryAfter and Wait are exact to the nanosecond;
-//  6. Remaining is exact to the unit, for one call or, if that has credit, calls of one;
-//  7. from FreshAt on a word is as good as 0, a nanosecond earlier it is not,
-//     and no take leaves it in the past or earlier than it was;
-//  8. in every window of the admitted calls the bound is kept, whatever the clock
-//     does, what was given back counting as admitted the less;
+//  6. Remaining is exact to the unit, for one call or, with credit, calls of one;
+//  7. from FreshAt on a word is as good as 0, a nanosecond earlier it is not, and no take leaves
+//     it in the past or earlier than it was;
+//  8. every window of the admitted calls, less units given back, keeps the bound, whatever the
+//     clock does;
 //  9. an instant before now has no more to give than now has;
-//  10. no call starts before an earlier one that waits;
+//  10. no call starts before an earlier call that waits;
 //  11. a take that is given back at once might not have been;
-//  12. what Refund and Cancel leave is the model's.
+//  12. Refund and Cancel leave the model's state.
 type trial struct {
 	t *testing.T
 	subject
@@ -45,7 +43,6 @@ type trial struct {
 	before uint64
 }
 
-// record holds the values that a caller needs to cancel a take.
 type record struct {
 	n     int64
 	taken uint64
@@ -62,7 +59,7 @@ func newTrial(t *testing.T, s subject) *trial {
 	return r
 }
 
-// do does one action, checks everything there is to check, and keeps the word.
+// do does one action, checks everything, and keeps the word.
 func (r *trial) do(a action) policy.Decision {
 	r.t.Helper()
 	r.doing, r.before = a, r.word
@@ -99,7 +96,6 @@ func (r *trial) call(c action) policy.Decision {
 	return d
 }
 
-// must fails with the action that broke a promise.
 func (r *trial) must(ok bool, format string, args ...any) {
 	if !ok {
 		r.t.Helper()
@@ -156,9 +152,8 @@ func (r *trial) remaining(c action, next uint64, d policy.Decision) {
 	}
 }
 
-// credited checks what remains for calls of one unit. all is the word after as many were
-// taken at once. The last of them is admitted, and one more is not unless Limit cuts off
-// what could be told.
+// credited checks Remaining by calls of one unit. all is the word after as many were taken at
+// once. The last is admitted, and another is not unless Limit cuts Remaining off.
 func (r *trial) credited(c action, next, all uint64, remaining int64) {
 	if remaining > 0 {
 		less, _ := r.Take(next, c.now, remaining-1, 0)
@@ -195,10 +190,9 @@ func (r *trial) fresh(c action, next uint64, d policy.Decision) {
 	}
 }
 
-// resetAfter returns the expected Decision.ResetAfter: the time until FreshAt, unless
-// the word is as good as new under this limit before it is so under others of the
-// family. If a call may lag behind a window that is empty, it is the time until a key
-// that takes a unit is fresh.
+// resetAfter returns the expected Decision.ResetAfter: the time until FreshAt, or until the word
+// is as good as new under this limit alone. If a call may lag behind an empty window, it is the
+// time until a key that takes a unit is fresh.
 func (s subject) resetAfter(word uint64, now policy.Instant) time.Duration {
 	if s.apart && s.alike(word, 0, now) {
 		return 0
@@ -211,8 +205,7 @@ func (s subject) resetAfter(word uint64, now policy.Instant) time.Duration {
 	return time.Duration(max(s.FreshAt(word)-now, 0))
 }
 
-// alike reports whether two words are answered alike at an instant and, as far as one
-// look shows, from then on.
+// alike reports whether two words are answered alike now and, as far as a look shows, later.
 func (s subject) alike(a, b uint64, now policy.Instant) bool {
 	for _, n := range [...]int64{1, s.limit, 0, -1, s.limit/2 + 1} {
 		for _, patience := range [...]time.Duration{0, math.MaxInt64} {
@@ -242,7 +235,6 @@ func (r *trial) backwards(c action) {
 	}
 }
 
-// restores gives back what was just taken.
 func (r *trial) restores(c action, next uint64, d policy.Decision) {
 	now := held(c.now, r.end)
 	back := r.refunder.Refund(next, c.now, c.n)
@@ -264,7 +256,6 @@ func (r *trial) restores(c action, next uint64, d policy.Decision) {
 	}
 }
 
-// refund gives units back or charges them.
 func (r *trial) refund(a action) policy.Decision {
 	r.t.Helper()
 	next := r.refunder.Refund(r.word, a.now, a.n)
@@ -285,15 +276,14 @@ func (r *trial) cancel(a action) policy.Decision {
 	return r.gave(a, next, r.oracle.cancel(a.now, take.mark, take.n))
 }
 
-// gave checks what was left when units came back, and returns the decision of a look
-// at it.
+// gave checks the state after units came back, and returns the decision of a look at it.
 func (r *trial) gave(a action, next uint64, back *big.Rat) policy.Decision {
 	r.t.Helper()
 	r.must(next <= policy.MaxWord, "word %d is above MaxWord", next)
 	r.must(back.Sign() >= 0, "the model gave back %v", back)
 	if back.Sign() > 0 {
-		// Units that came back can be taken again. A waiting call waits all the same,
-		// and another may start before it.
+		// Units that came back can be taken again. A waiting call still waits, and another may
+		// start before it.
 		r.units = new(big.Int).Sub(r.units, ceilInt(back))
 		r.latest, r.queue = new(big.Int), new(big.Int)
 		if r.clocked(a); r.joins {
@@ -306,25 +296,20 @@ func (r *trial) gave(a action, next uint64, back *big.Rat) policy.Decision {
 	return r.call(action{what: takes, now: a.now})
 }
 
-// clocked remembers when something was recorded.
 func (r *trial) clocked(a action) {
 	if clock := sixteenths(whole(int64(held(a.now, r.end)))); clock.Cmp(r.clock) > 0 {
 		r.clock = clock
 	}
 }
 
-// admission is one admitted call.
 type admission struct {
 	before *big.Int // the units that were admitted before it
 	turn   *big.Int // when it may start, exactly, in sixteenths of a nanosecond
 }
 
-// admit checks every window that the call closes. The bound counts a call at
-// the instant at which it may start; the caller is told the next whole
-// nanosecond.
-//
-// A clock that goes back must mint nothing, so no call counts as earlier than
-// one that was admitted before it, unless units came back between the two.
+// admit checks every window that the call closes. The bound counts a call at its exact instant;
+// the caller is told the next whole nanosecond. A clock that goes back must mint nothing: no call
+// counts as earlier than an admitted call before it, unless units came back between the two.
 func (r *trial) admit(c action, d policy.Decision) {
 	exact := r.oracle.turn()
 	start := held(c.now, r.end) + policy.Instant(d.Wait)

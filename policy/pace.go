@@ -8,8 +8,8 @@ import (
 )
 
 // Policies that drain evenly count in ticks, sixteenths of a nanosecond. Rounding an interval up
-// to a tick costs at most 63 parts per million at a million units a second; rounding to
-// nanoseconds would cost 1000. With one bit more a word would last 9 years instead of 18.
+// to a tick costs at most 63 parts per million at a million units a second, where nanoseconds
+// would cost 1000. One bit more would halve the 18 years of a word.
 const (
 	tickBits = 4
 
@@ -65,8 +65,8 @@ func newPace(of string, count int64, per time.Duration, slowest uint64) (pace, e
 	return pace{interval: interval, byInterval: newDivisor(interval), count: count, per: per}, nil
 }
 
-// depth returns the ticks in which so many units drain, or a *FieldError about field if a word
-// cannot hold them.
+// depth returns the ticks in which units drain, or a *FieldError about field if they do not fit a
+// word.
 func (p pace) depth(of, field string, units int64) (uint64, error) {
 	hi, depth := bits.Mul64(uint64(units), p.interval)
 	if hi != 0 || depth > maxDepth {
@@ -76,8 +76,8 @@ func (p pace) depth(of, field string, units int64) (uint64, error) {
 	return depth, nil
 }
 
-// rescale converts ticks at the pace from into the ticks of as many units at p, rounded up, at
-// most most.
+// rescale converts ticks at the pace from into ticks of as many units at p, rounded up, up to
+// most.
 func (p pace) rescale(from pace, ticks, most uint64) uint64 {
 	hi, lo := bits.Mul64(ticks, p.interval)
 	if hi >= from.interval {
@@ -93,16 +93,14 @@ func (p pace) rescale(from pace, ticks, most uint64) uint64 {
 	return scaled
 }
 
-// end returns the last instant at which a bucket of that depth can be filled and still fit a
-// word.
+// end returns the last instant at which a bucket of that depth can be filled and fit a word.
 func end(depth uint64) Instant { return Instant((MaxWord - depth) >> tickBits) }
 
-// ticks converts an instant to ticks, clamped to the range from 0 to end.
+// ticks converts an instant, clamped to 0 to end, to ticks.
 func ticks(now, end Instant) uint64 {
 	return uint64(min(max(now, 0), end)) << tickBits
 }
 
-// patienceTicks converts a patience to ticks, clamped to the range from 0 to maxPatience.
 func patienceTicks(patience time.Duration) uint64 {
 	return uint64(min(max(patience, 0), maxPatience)) << tickBits
 }

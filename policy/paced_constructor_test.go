@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// refuses fails unless err names that field of the constructor, its value, and
-// what is wanted.
+// refuses fails unless err names that field of the constructor, its value and its bounds.
 func refuses(t *testing.T, p policy.Policy, err error, of, name string, value any, want string) {
 	t.Helper()
 	assert.Nil(t, p)
@@ -103,7 +102,7 @@ func TestWarmingUpRefuses(t *testing.T) {
 	assert.EqualError(t, err, "ral: WarmingUp: coldFactor is NaN, want a number of 1 or more")
 }
 
-// What an error says would be accepted is, and a nanosecond more is not.
+// The longest value in an error is accepted, and a nanosecond more is not.
 func TestWarmingUpNamesTheLongest(t *testing.T) {
 	for _, c := range []struct {
 		count      int64
@@ -137,7 +136,7 @@ func TestWarmingUpNamesTheLongest(t *testing.T) {
 }
 
 func TestWarmingUpNamesTheColdest(t *testing.T) {
-	// For the last, the quotient of the two times as a float64 is above what it is.
+	// In the last, the quotient of the two times as a float64 is too high.
 	for _, per := range []time.Duration{time.Millisecond, time.Second, 24 * time.Hour, year, time.Microsecond} {
 		_, err := policy.WarmingUp(1, per, 1, 1e300)
 		var field *policy.FieldError
@@ -178,8 +177,7 @@ func TestPacedAccepts(t *testing.T) {
 	}
 }
 
-// FuzzQueueConstructor and FuzzBurstyConstructor ask for any limit at all. It is
-// refused, with an error that helps, or it is kept: see kept.
+// Any limit is refused with an error that helps, or kept; see kept.
 func FuzzQueueConstructor(f *testing.F) {
 	fuzzPaced(f, "Queue", "capacity", policy.Queue)
 }
@@ -203,7 +201,7 @@ func fuzzPaced(f *testing.F, of, field string, create func(units, count int64, p
 		var want string
 		switch {
 		case units >= 0:
-			// One more than fits a funnel's bucket: the one that leaves, or is taken.
+			// One more than fits a funnel's bucket: the unit that leaves, or is taken.
 			want = refusal(units+1, count, time.Duration(per))
 			if units == math.MaxInt64 {
 				want = refusal(units, count, time.Duration(per))
@@ -241,8 +239,7 @@ func fuzzPaced(f *testing.F, of, field string, create func(units, count int64, p
 	})
 }
 
-// kept checks what a constructor returned, given the field that it must refuse,
-// or none.
+// kept checks the result of a constructor that must refuse the field want, if any.
 func kept(t *testing.T, p policy.Policy, err error, of, want string, value any) {
 	t.Helper()
 	if err == nil {
@@ -260,8 +257,7 @@ func kept(t *testing.T, p policy.Policy, err error, of, want string, value any) 
 	}
 }
 
-// FuzzWarmingUpConstructor asks for any limit at all. What is kept must warm up:
-// it is as slow as asked for when cold, and has the rate asked for when warm.
+// A limit that is kept must warm up: as slow as requested when cold, and at the rate when warm.
 func FuzzWarmingUpConstructor(f *testing.F) {
 	for _, l := range warmingUpLimits {
 		f.Add(l.count, int64(l.per), int64(l.warmup), l.coldFactor)
@@ -284,7 +280,6 @@ func FuzzWarmingUpConstructor(f *testing.F) {
 		}
 		grid := policy.ReadWarmingUp(p, 0)
 		unit := unitTime(count, time.Duration(per))
-		// Both parts are within what the documentation says.
 		part := new(big.Rat).SetFrac64(int64(grid.Unit), 16)
 		if grid.PerUnit < 16 || mul(part, whole(16)).Cmp(unit) > 0 || grid.Unit < grid.Levels {
 			t.Fatalf("%v is too coarse: %+v", p, grid)

@@ -7,8 +7,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Two a second leave, evenly spaced, and three may wait for that. Every call is told
-// its wait, with patience or without.
+// Two a second leave, evenly spaced, and three may wait. Every call is told its wait.
 func ExampleQueue() {
 	limit := policy.Must(policy.Queue(3, 2, time.Second))
 	fmt.Println(limit)
@@ -32,8 +31,7 @@ func ExampleQueue() {
 	// the queue is full, try again in 500ms
 }
 
-// A megabyte a second, and a large piece starts as soon as the one before it is
-// paid for.
+// A megabyte a second. A large piece starts as soon as the piece before it is paid.
 func ExampleBursty() {
 	limit := policy.Must(policy.Bursty(1_000_000, time.Second, 1_000_000))
 
@@ -48,8 +46,7 @@ func ExampleBursty() {
 	// false the other three must be paid first: 3s
 }
 
-// Ten a second once it is warm, which takes it ten seconds. The first calls
-// are three times as far apart.
+// Ten a second once warm, after ten seconds. The first calls are three times as far apart.
 func ExampleWarmingUp() {
 	limit := policy.Must(policy.WarmingUp(10, time.Second, 10*time.Second, 3))
 

@@ -14,14 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCancelInTheWorstCase goes through all short histories with a take that is
-// cancelled, and replays each without it: the later calls take again at the instants
-// at which they started. What Cancel gives back must be
+// TestCancelInTheWorstCase replays all short histories without a cancelled take: later calls take
+// again at the instants at which they started. Cancel must give back
 //
-//  1. safe: in no history more than the replay has left over;
-//  2. all: as much as is left over in the worst of the histories that end with the
-//     same two words; but no more than one unit of a Bursty limit for which
-//     a call waits, before which the next must not start.
+//  1. safely: in no history more than the replay has left over;
+//  2. all: as much as is left over in the worst history with the same two words, but at most one
+//     unit of a Bursty with a waiting call.
 func TestCancelInTheWorstCase(t *testing.T) {
 	const unit = 2 // nanoseconds
 	for _, stored := range []int64{0, 1, 2, 4} {
@@ -44,7 +42,6 @@ func worstCase(t *testing.T, p policy.Policy, begin policy.Instant, unit int64, 
 		now         policy.Instant
 		n           int64
 	}
-	// later is a take that came after, and when it started.
 	type later struct {
 		start policy.Instant
 		n     int64
@@ -61,7 +58,7 @@ func worstCase(t *testing.T, p policy.Policy, begin policy.Instant, unit int64, 
 		for _, pause := range pauses {
 			e := ending{word, taken, now + pause, n}
 			fresh := max(never, uint64(e.now)*16)
-			// What the key lacks, compared with what it would.
+			// The key's lack, compared with the replay's.
 			left := max(word, fresh) - max(replay(before, row), fresh)
 			if so, ok := least[e]; !ok || left < so {
 				least[e] = left
@@ -138,9 +135,8 @@ func TestPacedCancelAfterRefund(t *testing.T) {
 	}
 }
 
-// After units came back another call may have taken, and left the word as the take
-// did. In a queue it is behind the take. Of a key that is warming up it paid its
-// price because the key was as warm.
+// Another call may have taken after units came back, and left the take's word. In a queue it is
+// behind the take. In a warm key it paid its price because the key was warm.
 func TestCancelWhenTheWordIsTheSameAgain(t *testing.T) {
 	for _, p := range []policy.Policy{
 		policy.Must(policy.Queue(20, 1, time.Second)),
@@ -210,7 +206,7 @@ func TestQueueCarries(t *testing.T) {
 		{"as it is", policy.Must(policy.Queue(9, 1, s)), policy.Must(policy.Queue(9, 1, s)), 4, 0, 4 * s, 6},
 		{"a longer queue", policy.Must(policy.Queue(9, 1, s)), policy.Must(policy.Queue(19, 1, s)), 4, s / 2, 7 * s / 2, 16},
 		{"a shorter queue", policy.Must(policy.Queue(9, 1, s)), policy.Must(policy.Queue(2, 1, s)), 4, s, 3 * s, 0},
-		// The fourth leaves in 3 s, and a tenth of a second later the next may.
+		// The fourth leaves in 3 s, and the next may a tenth of a second later.
 		{"faster", policy.Must(policy.Queue(9, 1, s)), policy.Must(policy.Queue(99, 10, s)), 4, 0, 3100 * time.Millisecond, 69},
 		{"faster, and the last has left", policy.Must(policy.Queue(9, 1, s)), policy.Must(policy.Queue(99, 10, s)), 4, 3500 * time.Millisecond, 50 * time.Millisecond, 99},
 		{"slower", policy.Must(policy.Queue(9, 1, s)), policy.Must(policy.Queue(9, 1, 10*s)), 4, s, 30 * s, 7},
@@ -270,8 +266,8 @@ func TestBurstyCarries(t *testing.T) {
 	}
 }
 
-// What another limit left, which came with a call, counts as nothing once it is not
-// more than a key has not stored yet that was never used.
+// A word of another limit, which came with a call, counts as nothing once it does not exceed a
+// fresh key's lack.
 func TestBurstyCarriesNothingOfNothing(t *testing.T) {
 	word, _ := policy.Must(policy.Bursty(1, time.Second, 2)).Take(0, 1, 1, 0)
 	from, to := policy.Must(policy.Bursty(1, time.Second, 9)), policy.Must(policy.Bursty(1, time.Second, 2))
@@ -285,9 +281,9 @@ func TestBurstyCarriesNothingOfNothing(t *testing.T) {
 	assert.Equal(t, word, carried)
 }
 
-// TestWarmingUpCarries replaces limits of all sorts for one another. What is owed
-// is never less, in time, nor, in units, than before, and more by rounding only;
-// the key is as cold, in proportion, and colder by a level or three only.
+// TestWarmingUpCarries replaces limits of all sorts for one another. The debt is never less, in
+// time or in units, and more by rounding only. The key is as cold, in proportion, and at most
+// three levels colder.
 func TestWarmingUpCarries(t *testing.T) {
 	for i, from := range warmingUpLimits {
 		p := policy.Must(policy.WarmingUp(from.count, from.per, from.warmup, from.coldFactor))
@@ -338,7 +334,7 @@ func checkCarried(t *testing.T, p, q policy.Policy, word, carried uint64, now po
 	require.GreaterOrEqual(t, add(after, round).Cmp(inUnits), 0, "%v forgives: %v: %s instead of %s", q, p, after.FloatString(2), inUnits.FloatString(2))
 	require.LessOrEqual(t, after.Cmp(add(owed, round)), 0, "%v: more is owed than %v", q, owed)
 
-	// How much of the warm-up is left to grow back: ResetAfter less what is owed.
+	// The part of the warm-up left to grow back: ResetAfter less the debt.
 	left := func(p policy.Policy, word uint64) *big.Rat {
 		_, d := p.Take(word, now, 0, 0)
 		return sub(whole(int64(d.ResetAfter)), wait(p, word))
@@ -346,15 +342,14 @@ func checkCarried(t *testing.T, p, q policy.Policy, word, carried uint64, now po
 	part := new(big.Rat).Quo(left(p, word), whole(int64(warmup)))
 	newPart := new(big.Rat).Quo(left(q, carried), whole(int64(newWarmup)))
 	old := policy.ReadWarmingUp(p, 0)
-	// ResetAfter is up to a level and a nanosecond less than it may seem.
+	// ResetAfter is up to a level and a nanosecond too low.
 	grains := add(new(big.Rat).SetFrac64(4, int64(grid.Levels)), new(big.Rat).SetFrac64(2, int64(old.Levels)))
 	grains = add(grains, add(new(big.Rat).SetFrac64(2, int64(warmup)), new(big.Rat).SetFrac64(2, int64(newWarmup))))
 	require.LessOrEqual(t, sub(newPart, part).Cmp(grains), 0, "%v is warmer than %v: %v, %v", q, p, newPart, part)
 	require.LessOrEqual(t, sub(part, newPart).Cmp(grains), 0, "%v is colder than %v: %v, %v", q, p, newPart, part)
 }
 
-// TestPacedLongRunRate makes every call wait in line, and counts how many pass: at no
-// higher rate than requested, and hardly a lower one.
+// Every call waits in line. They pass at no higher rate than requested, and hardly a lower one.
 func TestPacedLongRunRate(t *testing.T) {
 	for _, r := range rates {
 		warmup := longestWarmup(r.count, r.per, 4*r.per, 1.5)
@@ -389,8 +384,8 @@ func TestPacedLongRunRate(t *testing.T) {
 	}
 }
 
-// Greedy callers, which come at the first nanosecond at which they are admitted, get
-// the full rate as well, if there is room to store the time by which they are late.
+// Greedy callers, which come at the first nanosecond, get the full rate as well if the time by
+// which they are late can be stored.
 func TestPacedLongRunRateOfGreedyCallers(t *testing.T) {
 	for _, r := range rates {
 		for _, p := range []policy.Policy{
@@ -423,8 +418,6 @@ func TestPacedLongRunRateOfGreedyCallers(t *testing.T) {
 	}
 }
 
-// A queue lets no two calls start closer together than the interval.
-//
 // Promise: `Queue`: calls leave evenly spaced.
 func TestQueueSpacesEvenly(t *testing.T) {
 	p := policy.Must(policy.Queue(5, 3, time.Second))
@@ -446,9 +439,8 @@ func TestQueueSpacesEvenly(t *testing.T) {
 	assert.Greater(t, admitted, 5000)
 }
 
-// A word that is as good as never used, under a limit whose store is still filling
-// for the first time, is a debt under a limit with a smaller store that comes with a
-// call: giving back under the first forgives nothing under the second.
+// A word that is as good as never used under one limit, with a store that is still filling, is a
+// debt under a smaller store: giving back under the first forgives nothing under the second.
 func TestBurstyGivesBackNothingOfOthers(t *testing.T) {
 	const s = time.Second
 	large, small := policy.Must(policy.Bursty(1, s, 10)), policy.Must(policy.Bursty(1, s, 0))

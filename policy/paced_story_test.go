@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A WarmingUp of 2 a second stores 8, of which the upper 4 cost 1.375, 1.125, 0.875
-// and 0.625 s, and all others half a second. Another is stored every half second.
-// What is paid is rounded up to 128 ns, so delays are compared to the microsecond.
+// A WarmingUp of 2 a second stores 8. The upper 4 cost 1.375, 1.125, 0.875 and 0.625 s, all
+// others half a second, in which another is stored. Debts are rounded up to 128 ns, so delays are
+// compared to the microsecond.
 func TestWarmingUpStories(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
 	const limit = 576460748 // what is paid in 2^58 ns, 2 s of it for being cold
@@ -84,7 +84,7 @@ func TestWarmingUpStories(t *testing.T) {
 	assert.Equal(t, 1375*ms+64+127*(500*ms/128)+1, d.ResetAfter)
 }
 
-// At the end of time every call gets what there still is, and no more.
+// At the end of time every call gets the rest, and no more.
 func TestPacedAtTheEndOfTime(t *testing.T) {
 	for _, c := range []struct {
 		p    policy.Policy

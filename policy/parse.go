@@ -30,15 +30,14 @@ const longestZone = 128
 //	at most 5/10m                           AtMost(5, 10*time.Minute)
 //
 // Numbers are decimal and may end with k, for thousands, or M, for millions. The units of time
-// are ns, us, ms, s, m, h and d, which is 24 hours: 10/s is 10 in a second, 5/10m is 5 in ten
-// minutes. Sums go from longer to shorter units: 90s, 1.5m and 1m30s are the same. A fraction
-// must come out whole, as in 1.5k and 0.5s: nothing is rounded. 7d is 168 hours even when the
-// clocks change, and window 1000/7d aligned begins on Thursdays, at multiples of 7 days from
-// January 1, 1970. Calendar windows are a day, week, month or year, in a time zone that
-// time.LoadLocation knows.
+// are ns, us, ms, s, m, h and d, which is 24 hours: 5/10m is 5 in ten minutes. Sums go from
+// longer to shorter units: 90s, 1.5m and 1m30s are the same. A fraction must come out whole, as
+// in 1.5k and 0.5s: nothing is rounded. 7d is 168 hours even when the clocks change, and window
+// 1000/7d aligned begins on Thursdays, at multiples of 7 days from January 1, 1970. Calendar
+// windows are a day, week, month or year, in a time zone that time.LoadLocation knows.
 //
-// Spaces may be left out beside a number or a sign, and an underscore stands for one:
-// at_most_5/10m needs no quotes in a shell. A text has at most 256 bytes.
+// Spaces may be left out beside a number or a sign, and an underscore is a space: at_most_5/10m
+// needs no quotes in a shell. A text has at most 256 bytes.
 //
 // The error is a *[ParseError]. If a constructor refuses the limit, it wraps the *[FieldError].
 func Parse(text string) (Policy, error) {
@@ -69,9 +68,9 @@ func (e *ParseError) Error() string {
 // Unwrap returns Err.
 func (e *ParseError) Unwrap() error { return e.Err }
 
-// Text is a limit in a configuration: a string in the notation of [Parse] in JSON or YAML, as a
-// flag (flag.TextVar), or wherever else an encoding.TextUnmarshaler is read. The zero Text has no
-// limit, and its text is empty. Do not read it while another goroutine unmarshals into it.
+// Text is a limit in JSON, YAML, a flag (flag.TextVar) or wherever an encoding.TextUnmarshaler is
+// read, in the notation of [Parse]. The zero Text has no limit and an empty text. Do not read it
+// while another goroutine unmarshals into it.
 type Text struct{ Policy Policy }
 
 // MarshalText implements [encoding.TextMarshaler]. It writes the limit's String, and never fails.
@@ -82,9 +81,9 @@ func (t Text) MarshalText() ([]byte, error) {
 	return []byte(t.Policy.String()), nil
 }
 
-// UnmarshalText implements [encoding.TextUnmarshaler]. An empty text leaves no limit. An error is
-// that of [Parse], and leaves the limit as it was. So does a null in JSON, which encoding/json
-// does not pass on; it sets a *Text to nil.
+// UnmarshalText implements [encoding.TextUnmarshaler]. An empty text leaves no limit. An error,
+// as [Parse] returns it, leaves the limit as it was; so does a null in JSON, which sets a *Text
+// to nil.
 func (t *Text) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		t.Policy = nil
@@ -127,7 +126,7 @@ type multiple struct {
 
 var (
 	numberUnits = []multiple{{"", 1}, {"k", 1e3}, {"M", 1e6}}
-	// timeUnits begin with the longest. time.Duration and keyboards write the last two names.
+	// timeUnits begin with the longest. The last two are other spellings of us.
 	timeUnits = []multiple{
 		{"d", uint64(24 * time.Hour)}, {"h", uint64(time.Hour)}, {"m", uint64(time.Minute)}, {"s", uint64(time.Second)},
 		{"ms", uint64(time.Millisecond)}, {"us", uint64(time.Microsecond)}, {"ns", 1},
@@ -215,7 +214,6 @@ func (p *parser) windowed(construct func(limit int64, per time.Duration) (Policy
 	return p.made(func() (Policy, error) { return construct(rate.count, rate.per) })
 }
 
-// window reads the three kinds of windows that begin alike.
 func (p *parser) window() (Policy, error) {
 	p.example = likeWindow
 	limit := p.number("limit")
@@ -279,14 +277,14 @@ func (p *parser) fault(offset int, want string) {
 	}
 }
 
-// parameter skips spaces, and notes the place of a parameter by the constructor's name for it.
+// parameter skips spaces, and notes the place of a constructor's parameter.
 func (p *parser) parameter(field string) {
 	p.space()
 	p.places[field] = p.at
 }
 
-// made reads the end of the text and returns the limit. A fault from construct is placed at the
-// parameter that it names.
+// made reads the end of the text and returns the limit, or a fault at the parameter that
+// construct refuses.
 func (p *parser) made(construct func() (Policy, error)) (Policy, error) {
 	if p.space(); p.at < len(p.text) {
 		p.fault(p.at, "the end, as in "+p.example)
@@ -355,7 +353,6 @@ func (p *parser) sign(want string) {
 	p.at += len(want)
 }
 
-// rate reads a number that the constructor calls count, and the time per which it holds.
 func (p *parser) rate(count string) (r rate) {
 	r.count = p.number(count)
 	p.sign("/")
@@ -403,8 +400,8 @@ func (p *parser) duration(field string, alone bool) (sum time.Duration) {
 	return sum
 }
 
-// scaled reads a decimal number and its unit. It returns their exact product, and the unit's
-// factor. wantValue and wantUnit are what errors ask for in their place.
+// scaled reads a decimal number and its unit. It returns their exact product and the unit's
+// factor.
 func (p *parser) scaled(units []multiple, wantValue, wantUnit string) (product int64, factor uint64) {
 	start := p.at
 	whole, part := p.digits(), ""
@@ -485,8 +482,6 @@ func isZoneName(text string) bool {
 	}
 	return text != "" && text[0] != '_' && len(text) <= longestZone
 }
-
-// String's notation, for Parse to read.
 
 func rateText(count int64, per time.Duration) string {
 	value, unit := largestUnit(per)

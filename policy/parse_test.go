@@ -52,7 +52,6 @@ func TestNotation(t *testing.T) {
 	}
 }
 
-// Other texts are read too.
 func TestParseIsLenient(t *testing.T) {
 	for text, same := range map[string]string{
 		"funnel 1k, 10/1s":                         "funnel 1000, 10/s",
@@ -87,7 +86,7 @@ func TestParseIsLenient(t *testing.T) {
 	}
 }
 
-// An error points at the place, here marked by a caret, and says what is accepted.
+// A caret marks the place of an error.
 func TestParseErrors(t *testing.T) {
 	long := "funnel 1" + strings.Repeat("0", 300)
 	for _, c := range []struct{ text, want string }{
@@ -217,8 +216,7 @@ func TestParseRefusesWhatConstructorsRefuse(t *testing.T) {
 	assert.EqualError(t, err, `ral: limit "funnel ^0, 10/s" at byte 7: capacity is 0, want 1 or more`)
 }
 
-// The notation needs no quoting in YAML and in a query string. That of a shell leaves out
-// the spaces.
+// The notation needs no quoting in YAML and in a query string, nor, without spaces, in a shell.
 func TestNotationNeedsNoQuoting(t *testing.T) {
 	for text := range notation {
 		assert.NotRegexp(t, `[:#"'{}\[\]&*!|>%@\\?=;$()<~]|^[-,]|[^ -~]`, text)
@@ -236,7 +234,6 @@ func TestNotationNeedsNoQuoting(t *testing.T) {
 	}
 }
 
-// Every limit is read back as it was, in all its figures.
 func roundTrip(t *testing.T, limit policy.Policy) {
 	t.Helper()
 	text := limit.String()
@@ -253,7 +250,6 @@ func roundTrip(t *testing.T, limit policy.Policy) {
 	require.Equal(t, policy.Figures(limit), policy.Figures(read.Policy))
 }
 
-// FuzzTextRoundTrip writes and reads any limit of any kind.
 func FuzzTextRoundTrip(f *testing.F) {
 	wordSeeds(f, 1)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -272,9 +268,7 @@ func TestTextRoundTrip(t *testing.T) {
 	}
 }
 
-// FuzzParse reads any text at all: it is a limit, which is then written and read back, or
-// an error that points into the text.
-//
+// FuzzParse reads any text: a limit, which is then written and read back, or an error.
 // Promise: No text makes `Parse` panic, and an error points into the text.
 func FuzzParse(f *testing.F) {
 	for text := range notation {
@@ -300,7 +294,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A week of 7d is 168 hours. Aligned ones begin on Thursdays, as January 1, 1970 was one.
+// 7d is 168 hours. Aligned windows of it begin on Thursdays, as January 1, 1970 was one.
 func TestWeekOfSevenDays(t *testing.T) {
 	limit := policy.Must(policy.Parse("window 10/7d"))
 	assert.Equal(t, policy.Must(policy.FixedWindow(10, 168*time.Hour)), limit)

@@ -77,8 +77,8 @@ type Refunder interface {
 	Cancel(word, taken uint64, at, now Instant, n, undone int64) (next uint64)
 }
 
-// Relative is an optional interface of a Policy: limits of one family can follow each other for
-// keys in use. Each constructor documents its family. All policies of this package implement it.
+// Relative is an optional interface of a Policy: limits of one family, as each constructor
+// documents it, can follow each other for keys in use. All policies of this package implement it.
 type Relative interface {
 	// Reads reports whether this policy understands the words of other unchanged, so that calls
 	// under either can come in any order.
@@ -96,20 +96,20 @@ type Relative interface {
 type Decision struct {
 	// Allowed reports whether the call may go ahead.
 	Allowed bool
-	// Limit is the most units that one call can take. An engine returns a Limit of 0 with a
-	// RetryAfter of Never if the call's own limit, or that chosen by engine.PolicyFor, is of
-	// another family. No policy of this package returns both.
+	// Limit is the most units that one call can take. An engine returns 0 with a RetryAfter of
+	// Never if the call's own limit, or engine.PolicyFor's, is of another family; no policy here
+	// does.
 	Limit int64
-	// Remaining is the number of units that can be taken right now, after this call, from 0 to
-	// Limit. Under a Bursty or a WarmingUp, which grant up to Limit on credit, it is the number
-	// of calls of one unit that would be admitted now.
+	// Remaining is the number of units, from 0 to Limit, that can be taken right now, after this
+	// call. Under a Bursty or a WarmingUp, which grant up to Limit on credit, it counts the calls
+	// of one unit that would be admitted now.
 	Remaining int64
 	// Wait is the delay after which an allowed call should start. It is 0 without patience,
 	// except under a Queue.
 	Wait time.Duration
 	// RetryAfter is 0 for an allowed call. A refused call succeeds if repeated after exactly this
-	// time and no other call takes meanwhile; a nanosecond sooner it is refused. It is Never if
-	// the call can never succeed.
+	// time and no other call takes meanwhile; a nanosecond sooner it is refused. It is [Never] if
+	// it can never succeed.
 	RetryAfter time.Duration
 	// ResetAfter is the time until the key is as good as new.
 	ResetAfter time.Duration

@@ -15,13 +15,12 @@ type queue struct {
 
 // Queue returns the leaky bucket as a queue: calls leave evenly spaced, one unit every per/count,
 // and up to capacity units wait for that. A call that finds the queue full is refused. nginx's
-// limit_req with burst=capacity and without nodelay does so, and a bounded channel with one
-// steady consumer. Choose it to shape traffic rather than to police it: the service behind it
-// never sees two calls closer together than the interval, where a [Funnel] lets a bucketful
+// limit_req with burst=capacity and without nodelay does so. Choose it to shape traffic: the
+// service behind never sees two calls closer than the interval, where a [Funnel] lets a bucketful
 // through at once. With a capacity of 0 no call waits, and an early call is refused.
 //
-// The first call leaves at once, so a call may take up to capacity + 1 units. A call of several
-// units leaves as a whole at the turn of its first, and later calls wait for all of them.
+// A call may take up to capacity + 1 units, as the first leaves at once. A call of several units
+// leaves as a whole at the turn of its first, and later calls wait for all of them.
 //
 // An admitted call must start after Decision.Wait, even if it gave no patience. Choke alone
 // bounds how many calls are admitted; to space them, honour Decision.Wait. Without patience a
@@ -49,10 +48,9 @@ type queue struct {
 //
 // # Giving back
 //
-// A refund shortens the queue at its end, so that taking and giving back leaves it as it was. If
-// another call has queued behind those units, its turn stays, and the next call may leave
-// together with it. Where spacing matters more than the rate, give back only units of the last
-// call, or wait until the queue is empty. Cancel gives back nothing once another call has queued
+// A refund shortens the queue at its end. If another call has queued behind those units, its turn
+// stays, and the next call may leave together with it. If spacing matters more than the rate,
+// give back only units of the last call. Cancel gives back nothing once another call has queued
 // behind.
 //
 // # One limit after another
@@ -125,8 +123,7 @@ func (q *queue) Refund(word uint64, now Instant, n int64) uint64 {
 	return q.refund(word, ticks(now, q.end), n)
 }
 
-// Cancel gives back nothing if a call may have queued behind: it leaves at its promised turn, and
-// the next call after it, with or without this take.
+// Cancel gives back nothing if a call may have queued behind: its promised turn stays.
 func (q *queue) Cancel(word, taken uint64, _, now Instant, n, undone int64) uint64 {
 	if word != taken || n <= 0 || undone > 0 {
 		return word

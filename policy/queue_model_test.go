@@ -9,15 +9,14 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// endOfQueue is the instant at which time stands still for a queue: the last
-// whole nanosecond at which one call can leave and capacity units queue.
+// endOfQueue is the instant at which time stands still: the last nanosecond for a call and
+// capacity waiting units.
 func endOfQueue(capacity, count int64, per time.Duration) policy.Instant {
 	return policy.Instant(floor(sub(lastEmpty, mul(add(whole(capacity), whole(1)), unitTime(count, per)))))
 }
 
-// line is the model of a queue: people in a line, one let through every unit
-// nanoseconds. It is counted in people. A group is let through with its first, and
-// its others still take their time at the door.
+// line is the model of a queue: people in a line, one let through every unit nanoseconds. A group
+// passes with its first, and its others still take their time at the door.
 type line struct {
 	capacity int64
 	unit     *big.Rat
@@ -35,7 +34,7 @@ func newLine(capacity, count int64, per time.Duration) *line {
 	}
 }
 
-// waiting returns the number of people in line, with fractions, if one comes now.
+// waiting returns the number of people in line, with fractions.
 func (l *line) waiting(at *big.Rat) *big.Rat {
 	return new(big.Rat).Quo(positive(sub(l.free, at)), l.unit)
 }
@@ -100,7 +99,6 @@ func (l *line) cancel(now policy.Instant, taken any, n int64) *big.Rat {
 	return l.refund(now, n)
 }
 
-// queueOf is a queue on trial.
 func queueOf(capacity, count int64, per time.Duration) subject {
 	model := newLine(capacity, count, per)
 	length := new(big.Int).Lsh(big.NewInt(int64(per)), 4)
@@ -156,12 +154,10 @@ func queueSeeds() [][]byte {
 	}
 }
 
-// FuzzQueue runs scripts on one key; see trial for what is checked.
 func FuzzQueue(f *testing.F) { queues.fuzz(f) }
 
 func TestQueueRandomly(t *testing.T) { queues.random(t, 0, 5000/raceFactor) }
 
-// The corners of what Queue accepts.
 func TestQueueExtremes(t *testing.T) {
 	for _, l := range []struct {
 		capacity, count int64

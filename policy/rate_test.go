@@ -11,9 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rates are from one a year to ten million a second, with how far below each a
-// funnel may stay, in parts per million. Those that a sixteenth of a nanosecond
-// holds exactly lose nothing.
+// rates are from one a year to ten million a second, with the lost parts per million that a
+// funnel may have. Whole sixteenths of a nanosecond lose nothing.
 var rates = []struct {
 	count int64
 	per   time.Duration
@@ -28,9 +27,7 @@ var rates = []struct {
 	{10_000_000, time.Second, 0},
 }
 
-// TestLongRunRate consumes each funnel as greedily as can be: a bucketful, and
-// then one unit at the first nanosecond at which there is one.
-//
+// Each funnel is consumed greedily: a bucketful, and then each unit at its first nanosecond.
 // Promise: The long-run rate is never above the configured one, and as close as documented.
 func TestLongRunRate(t *testing.T) {
 	const capacity = 2
@@ -56,8 +53,8 @@ func TestLongRunRate(t *testing.T) {
 	}
 }
 
-// assertRate fails if units in elapsed are more than count every per, or fewer
-// by more than ppm once a grace of some nanoseconds is taken off.
+// assertRate fails if units in elapsed exceed the rate, or fall short by more than ppm after a
+// grace in nanoseconds.
 func assertRate(t *testing.T, units, count int64, per, elapsed, grace time.Duration, ppm float64) {
 	t.Helper()
 	ideal := new(big.Rat).Mul(whole(units), big.NewRat(int64(per), count))
@@ -72,9 +69,8 @@ func assertRate(t *testing.T, units, count int64, per, elapsed, grace time.Durat
 	assert.LessOrEqual(t, ppm, 100.0, "what is promised")
 }
 
-// A clock of whole nanoseconds cannot use what is left of one, so a limit of which
-// each take wants all, as of one unit, loses up to a nanosecond a take: the instant of
-// each is all that it remembers. What lies beside the take carries it.
+// If each take empties the limit, as of one unit, each loses up to a nanosecond: a clock of whole
+// nanoseconds cannot use the rest. Anything beside the take carries it over.
 func TestTakingAllLosesTheClocksFraction(t *testing.T) {
 	for _, c := range []struct {
 		limit, n int64

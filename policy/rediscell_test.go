@@ -31,9 +31,7 @@ func TestRedisCell(t *testing.T) {
 	}
 }
 
-// Whole seconds are those of exact arithmetic: of n units at a rate, and of a window. A fresh
-// key is never as good as new later than after its window.
-//
+// Whole seconds agree with exact arithmetic. A fresh key is as good as new within its window.
 // Promise: Seconds for clients are rounded once.
 func TestSecondsAreRoundedOnce(t *testing.T) {
 	dice := rand.New(rand.NewPCG(28, 12))

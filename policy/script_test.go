@@ -11,22 +11,15 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A script is a fuzzer's bytes read as a limit and a series of actions. Every series
-// of bytes is a valid script, so that no mutation is wasted. The actions are relative
-// to the last answer, so that a mutation need not guess the one nanosecond at which
-// things change.
-//
-// A number is a byte for its length, 0 to 8, and that many bytes, highest first.
-//
-// A script may also be made up as it is read: rng is set then, and there is no
-// end to it.
+// script is a fuzzer's bytes read as a limit and a series of actions, relative to the last
+// answer. All bytes are a valid script. A number is a byte for its length, 0 to 8, and that many
+// bytes, highest first. With rng set, an endless script is made up as it is read.
 type script struct {
 	data   []byte
 	rng    *rand.Rand
 	period time.Duration // a time in which things change, for rng to know
 }
 
-// action is one step of a script.
 type action struct {
 	what     what
 	now      policy.Instant
@@ -52,8 +45,8 @@ func (a action) String() string {
 	return fmt.Sprintf("Take(%d) at %d with patience %d", a.n, a.now, a.patience)
 }
 
-// An operation is a when, a what and a how, or-ed together. Those that end in N
-// are followed by a number, in this order.
+// An operation is a when, a what and a how, or-ed together. If their names end in N, a number
+// follows, in this order.
 const (
 	stay        = iota // at the same instant
 	forwardN           // so many nanoseconds later
@@ -84,7 +77,7 @@ const (
 	howMask   = 3 << 6
 )
 
-// What is given back.
+// The giving back.
 const (
 	giveOne    = giving | one      // Refund 1
 	cancelLast = giving | look     // Cancel the last take
@@ -123,7 +116,7 @@ func (s *script) number() uint64 {
 func (s *script) between(lo, hi int64) int64 {
 	width := uint64(hi-lo) + 1 // 0 for all there are
 	if s.rng != nil {
-		// Small ones, large ones, and those of any size between.
+		// Small numbers, large ones, and any size between.
 		var n uint64
 		switch s.rng.UintN(8) {
 		case 0, 1, 2:
@@ -148,7 +141,6 @@ func (s *script) between(lo, hi int64) int64 {
 	return lo + int64(n)
 }
 
-// step reads how far to go.
 func (s *script) step() int64 {
 	if s.rng != nil && s.period > 0 && s.rng.UintN(16) > 0 {
 		return s.rng.Int64N(min(int64(s.period), math.MaxInt64/2)*2) >> s.rng.UintN(6)
@@ -163,7 +155,7 @@ func (s *script) next(last action, d policy.Decision) (action, bool) {
 	}
 	code := int(s.byte())
 	if s.rng != nil {
-		// Most random instants lead nowhere, as does what can never be had.
+		// Most random instants lead nowhere, as do requests that always fail.
 		if code&whenMask == jumpN && s.rng.UintN(8) > 0 {
 			code &^= whenMask // stay
 		}
@@ -248,8 +240,8 @@ func (s *script) giving(a *action, code int, last action, d policy.Decision) {
 	}
 }
 
-// writeScript encodes a script: numbers are written as such, operations (of type op)
-// as one byte. The limit's parameters come first.
+// writeScript encodes a script, the limit's parameters first: numbers, and operations (of type
+// op) as a byte.
 func writeScript(parts ...any) []byte {
 	var data []byte
 	for _, r := range parts {

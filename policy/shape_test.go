@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a shape says must be what its policy does: each figure is read off words and
-// decisions.
+// Each figure of a shape is read off words and decisions.
 func TestShape(t *testing.T) {
 	const now = policy.Instant(1_000_000_007)
 	for _, c := range []struct {
@@ -74,7 +73,7 @@ func TestShape(t *testing.T) {
 				assert.Equal(t, uint64(now)/uint64(s.Per), word>>(2*s.Bits))
 				assert.Equal(t, uint64(s.End), (s.Last+1)*uint64(s.Per)-1)
 			}
-			// A word of the last window is understood, one above it taken for that.
+			// A word above the last window is taken for it.
 			shift := 2 * s.Bits
 			if c.kind == shape.FixedWindow {
 				shift = s.Bits + 1
@@ -85,7 +84,6 @@ func TestShape(t *testing.T) {
 	}
 }
 
-// checkShape checks what all shapes have.
 func checkShape(t *testing.T, p policy.Policy, s shape.Shape, kind shape.Kind) {
 	t.Helper()
 	assert.Equal(t, kind, s.Kind)
@@ -100,8 +98,8 @@ func checkShape(t *testing.T, p policy.Policy, s shape.Shape, kind shape.Kind) {
 	assert.Equal(t, reset(end)+1, reset(end-1), "and not before")
 }
 
-// The most that can remain under a policy is what remains to a key that was not used for
-// long: 20 years, in which every store has filled. That is how many calls of one unit pass.
+// AtOnce is the Remaining of a key unused for 20 years, with every store full: so many calls of
+// one unit pass.
 func TestAtOnce(t *testing.T) {
 	const late = policy.Instant(20 * 365 * 24 * time.Hour)
 	for _, p := range []policy.Policy{

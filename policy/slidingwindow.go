@@ -7,9 +7,8 @@ import (
 )
 
 // slidingWindow keeps in a word the number of a window, its count and the count of the window
-// before. Windows lie at the multiples of per. A call's sliding window is the per instants up to
-// its own. It covers the instants of the window before that the call's own window has not
-// reached.
+// before. A call's sliding window is the per instants up to its own. Of the window before it
+// covers the instants that the call's own window has not reached.
 type slidingWindow struct {
 	limit int64
 	per   time.Duration
@@ -21,28 +20,25 @@ type slidingWindow struct {
 
 // SlidingWindow returns the sliding window that is counted in two. Windows lie at the multiples
 // of per. Units of the current window count in full. Units of the window before count by the
-// share of it that the period ending now still covers, rounded up. Cloudflare made it known.
-// Choose it if a [FixedWindow] would let too much pass around the end of a window, and the wish
-// is still "so many per so long" rather than a rate: units come back little by little, in the
-// window after the one that took them.
+// share of it that the period ending now still covers, rounded up. Choose it if a [FixedWindow]
+// would let too much pass around the end of a window. Units come back little by little, in the
+// window after the take.
 //
 // # The most that it admits
 //
 // In any window of length t: limit + limit*t/per, as a [Funnel] of that limit.
 //
-// It assumes that the units of the window before were spread evenly. Compared with a log of all
-// timestamps, it counts up to limit-1 units too few if they all came at the end: it may admit
-// 2*limit-1 in less than per. It counts up to limit too many if they all came at the beginning,
-// so that up to two periods, less a nanosecond, may pass until the full limit can be taken at
-// once again. It never refuses a call that a log over twice the period admits. Compared with a
-// ring of ten sub-windows, it counts up to nine tenths of the limit too few, and up to limit too
-// many.
+// It assumes that the units of the window before were spread evenly. A log of all timestamps does
+// not. Compared with a log it counts up to limit-1 units too few if they came at the end, and may
+// admit 2*limit-1 in less than per. It counts up to limit too many if they came at the beginning:
+// up to two periods, less a nanosecond, may pass until the full limit fits at once again. It
+// never refuses a call that a log over twice the period admits. Compared with a ring of ten
+// sub-windows, it counts up to nine tenths of the limit too few, and up to limit too many.
 //
 // # Rounding and refusals
 //
-// The share is exact to the nanosecond, and so is the rate: a caller that takes everything and
-// comes back when told takes limit in every period. Only the number of units that count is
-// rounded, up.
+// Only the number of units that count is rounded, up. The long-run rate is exact: a caller that
+// takes everything and comes back when told takes limit in every period.
 //
 // per is between a nanosecond and 366 days. limit is at least 1 and at most 4095 if per is a
 // millisecond, 131071 if a second, 1048575 if a minute and 8388607 if an hour. Other values are
@@ -50,11 +46,9 @@ type slidingWindow struct {
 //
 // # Turns and time
 //
-// A waiting call is counted in the window of its turn. Until that window begins, other calls are
-// treated as if it just did, so no call overtakes. The same holds for a clock that goes
-// backwards: it mints nothing, and a caller behind the beginning of a window in use is told to
-// come back when it begins. Time stands still 9 years after the epoch at the earliest, and
-// patience beyond 9 years counts as 9.
+// A waiting call is counted in the window of its turn. Turns, and clocks that go backwards, are
+// otherwise as for an [AlignedWindow]. Time stands still 9 years after the epoch at the earliest,
+// and patience beyond 9 years counts as 9.
 //
 // # Giving back
 //
@@ -69,9 +63,8 @@ type slidingWindow struct {
 // same per.
 //
 // If a limit with the same per takes over for good (SetPolicy), all units count where they are.
-// If it is lower, more may count than it allows: raising it again forgives nothing, unless per
-// changed meanwhile, as a change of per cuts the count to the limit. A key is refused at most
-// until the end of the next window.
+// If it is lower, more may count than it allows, and a key is refused until the end of the next
+// window at most. Raising it again forgives nothing, unless per changed meanwhile.
 //
 // If per changes, all that counts at the change counts as taken then, up to the limit. If turns
 // are promised, the key is full until the last of them, and all that counts at that instant
@@ -322,9 +315,9 @@ func (s *slidingWindow) Carry(from Policy, word uint64, now Instant) (uint64, bo
 // lastTurn returns the last turn that may be promised in w, and reports whether it is after t. If
 // the limit was lowered since, the real turn may be earlier.
 //
-// In a window that has begun, a turn is ahead only if its call had to wait for units of the
-// window before, so that more counts now than the limit allows. The turn comes when that ends,
-// and within this window.
+// In a window that has begun, a turn is ahead only if its call waits for units of the window
+// before: more counts now than the limit allows. The turn comes when that ends, within this
+// window.
 func (s *slidingWindow) lastTurn(w sliding, t Instant) (turn Instant, ahead bool) {
 	begins := s.begins(w.number)
 	end := uint64(s.per) - 1

@@ -8,9 +8,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// twoWindows is the model of a sliding window: a list of what was taken in which
-// window, from which everything is counted anew each time, in fractions. When
-// something fits or has gone is found by looking for it.
+// twoWindows is the model of a sliding window: a list of units by window, counted anew each time,
+// in fractions.
 type twoWindows struct {
 	limit, full int64
 	per         int64
@@ -21,8 +20,8 @@ type twoWindows struct {
 	start  int64 // of the last admitted call
 }
 
-// slidingFigures returns the documented bits of a count: half of those that the
-// numbers of the windows of 9 years leave.
+// slidingFigures returns the documented bits of a count: half of those beside the number of a
+// window.
 func slidingFigures(per time.Duration) (bits int) {
 	number := 0
 	for windows := ceilInt(big.NewRat(1<<58, int64(per))).Int64(); windows > 0; windows >>= 1 {
@@ -38,8 +37,7 @@ func newTwoWindows(limit int64, per time.Duration) *twoWindows {
 
 func (m *twoWindows) end() policy.Instant { return policy.Instant((m.last+1)*m.per - 1) }
 
-// window returns the number of the window of a call at an instant, and how much of it
-// has passed.
+// window returns the number of the window of a call at an instant, and how much of it has passed.
 func (m *twoWindows) window(at int64) (number, passed int64) {
 	number = at / m.per
 	if number < m.number {
@@ -48,15 +46,13 @@ func (m *twoWindows) window(at int64) (number, passed int64) {
 	return number, at % m.per
 }
 
-// used counts the current window, and the covered share of the one before it.
 func (m *twoWindows) used(at int64) int64 {
 	number, passed := m.window(at)
 	before := mul(whole(m.taken.in(number-1)), big.NewRat(m.per-1-passed, m.per))
 	return m.taken.in(number) + int64(ceil(before))
 }
 
-// first is the first instant, not before at, at which at most so many units count
-// and the latest window has begun. Ever fewer do.
+// first is the first instant from at on with the latest window begun and at most units in it.
 func (m *twoWindows) first(at, units int64) int64 {
 	at = max(at, m.number*m.per)
 	number, _ := m.window(at)
@@ -87,7 +83,7 @@ func (m *twoWindows) take(now policy.Instant, n int64, patience time.Duration) p
 	return d
 }
 
-// record adds units in the window of an instant, and forgets what can count no more.
+// record adds units, and forgets those that count no more.
 func (m *twoWindows) record(at, units int64) {
 	number, _ := m.window(at)
 	m.taken, m.number = m.taken.with(number, units, number-1), number
@@ -122,7 +118,6 @@ func (m *twoWindows) cancel(now policy.Instant, taken any, n int64) *big.Rat {
 	return whole(back)
 }
 
-// slidingWindowOf is a sliding window on trial.
 func slidingWindowOf(limit int64, per time.Duration) subject {
 	model := newTwoWindows(limit, per)
 	return subject{
@@ -153,13 +148,11 @@ var slidingWindows = kind{
 		[]any{time.Millisecond, 4095}, []any{time.Duration(1), 3}, []any{time.Duration(10), 1}),
 }
 
-// FuzzSlidingWindow runs scripts on one key; see trial for what is checked.
 func FuzzSlidingWindow(f *testing.F) { slidingWindows.fuzz(f) }
 
 // Promise: `SlidingWindow`: at most limit + limit·t/per in any window of length t.
 func TestSlidingWindowRandomly(t *testing.T) { slidingWindows.random(t, 0, 3000/raceFactor) }
 
-// The corners of what SlidingWindow accepts.
 func TestSlidingWindowExtremes(t *testing.T) {
 	for _, per := range []time.Duration{1, 2, time.Millisecond, time.Second, longestWindow} {
 		for _, limit := range []int64{1, 2, 1<<slidingFigures(per) - 1} {

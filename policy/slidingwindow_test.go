@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The highest limits are those that the documentation gives.
 func TestSlidingWindowHighest(t *testing.T) {
 	for per, most := range map[time.Duration]int64{
 		time.Nanosecond: 3, time.Millisecond: 4095, time.Second: 131071, time.Minute: 1048575, time.Hour: 8388607,
@@ -23,8 +22,8 @@ func TestSlidingWindowHighest(t *testing.T) {
 	}
 }
 
-// In the long run the rate is exactly the one asked for. The greedy have their last
-// unit of each window in its last nanosecond.
+// The long-run rate is exact. Greedy callers have their last unit of each window in its last
+// nanosecond.
 func TestSlidingWindowRate(t *testing.T) {
 	for _, per := range []time.Duration{7, 1000, time.Millisecond, time.Second + 1, time.Hour} {
 		for _, limit := range []int64{1, 2, 3} {
@@ -37,10 +36,9 @@ func TestSlidingWindowRate(t *testing.T) {
 	}
 }
 
-// pastTakes records takes, for models that count otherwise.
+// pastTakes records takes for other models.
 type pastTakes []struct{ at, units int64 }
 
-// since counts what was taken from one instant to another, both included.
 func (h pastTakes) since(from, to int64) (units int64) {
 	for _, b := range h {
 		if b.at >= from && b.at <= to {
@@ -56,7 +54,7 @@ func (h pastTakes) log(now, per int64) int64 { return h.since(now-per+1, now) }
 // ring counts the current tenth of a period and the nine before it.
 func (h pastTakes) ring(now, per int64) int64 { return h.since((now/(per/10)-9)*(per/10), now) }
 
-// How far a sliding window can be from a log, and from a ring of ten: these attain it.
+// These takes attain the documented difference from a log, and from a ring of ten.
 func TestSlidingWindowDepartsSoFar(t *testing.T) {
 	const limit, per = 10, 1000
 	p := policy.Must(policy.SlidingWindow(limit, per))
@@ -133,8 +131,8 @@ func ExampleSlidingWindow() {
 	limit := policy.Must(policy.SlidingWindow(100, time.Minute))
 	fmt.Println(limit)
 
-	// All of the limit in the first minute. Half a minute into the second, half of that
-	// is still covered by the minute that ends then.
+	// All of the limit in the first minute. Half a minute into the second, half of it still
+	// counts.
 	word, _ := limit.Take(0, policy.Instant(10*time.Second), 100, 0)
 	_, d := limit.Take(word, policy.Instant(90*time.Second), 0, 0)
 	fmt.Println(d.Remaining, "remain")

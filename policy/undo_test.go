@@ -8,11 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Several takes of one key are undone, whole or in part, in any order, at any time,
-// while other calls take: every sequence of so many steps is tried. The remaining
-// takes start when they were told to, and no window has more of them than the limit
-// allows; what was undone never happened.
-//
+// Every short sequence of takes, of which several are undone, whole or in part, in any order, at
+// any time. The others start when told, and no window has more of them than the limit.
 // Promise: Takes undone in any order admit no more than the limit.
 func TestUndoneInAnyOrderAdmitsNoMore(t *testing.T) {
 	funnel := func(capacity int64) policy.Policy { return policy.Must(policy.Funnel(capacity, 1, 1)) }
@@ -89,7 +86,7 @@ func (u *undoing) step(now policy.Instant, word uint64, more int) {
 	}
 }
 
-// keep undoes all but so many units of a take, as a Reservation does it.
+// keep undoes all except keep units of a take, as a Reservation does.
 func (u *undoing) keep(now policy.Instant, word uint64, more, i int, keep int64) {
 	r, undone := u.takes[i], u.undone
 	next, ok := r.before, keep == 0
@@ -138,11 +135,9 @@ func (u *undoing) check() {
 	}
 }
 
-// What the constructors' comments say of a take that is undone after other calls
-// took: of a funnel no more than the capacity less what they took comes back, of a
-// bursty no more than one unit while something is owed, and of both nothing that has
-// come back by itself.
-//
+// After other calls took, a funnel gives back no more than the capacity less their units, a
+// bursty no more than a unit while something is owed, and both nothing that has come back by
+// itself.
 // Promise: An undone take returns the units that the constructors document.
 func TestWhatAnUndoneTakeGivesBack(t *testing.T) {
 	const s, now = time.Second, policy.Instant(time.Hour)

@@ -8,12 +8,10 @@ import (
 	"time"
 )
 
-// warmingUp keeps in a word due, the instant at which all takes will be paid, and the key's
-// coldness at due: how much it has stored.
+// warmingUp keeps in a word due, the instant at which all is paid, and the key's coldness then.
 //
-// Coldness is counted in levels that were used up. At level 0 the key is coldest, and each unit
-// taken uses up perUnit levels. At level levels nothing is stored. So the key stores (levels -
-// level)/perUnit units.
+// At level 0 the key is coldest. Each unit taken uses up perUnit levels: (levels - level)/perUnit
+// units are stored.
 //
 // A word with the bit drained has nothing stored; the rest is due, in ticks or, for slow rates,
 // nanoseconds. So a busy key loses nothing to rounding. Other words are due/unit*levels + level,
@@ -58,10 +56,9 @@ type warmingUp struct {
 const (
 	drained = 1 << 62 // bit of the word
 
-	// A level is a fraction of a unit, and due is rounded to a fraction of the interval. A word
-	// limits their product. While a unit has at least 2^fineLevels levels, due is kept to 200ns,
-	// because anything coarser would show in the waits. Otherwise both fractions are about equal,
-	// 1 in 2^coarsestLevels at worst.
+	// A word limits the product of two fractions: a level of a unit, and the rounding of due of
+	// the interval. With at least 2^fineLevels levels a unit, due is kept to 200ns: coarser would
+	// show in the waits. Otherwise both are about equal, 1 in 2^coarsestLevels at worst.
 	finestLevels   = 20
 	fineLevels     = 6
 	coarsestLevels = 4
@@ -74,8 +71,8 @@ const (
 
 // WarmingUp returns the limit of Guava's RateLimiter with a warm-up period. Unlike [Bursty], it
 // charges more for stored units: up to coldFactor times as much for the first, until the key is
-// warm. Choose it in front of something that must warm up, such as caches and connection pools,
-// and would be overrun by the full rate. Guava's own coldFactor is 3.
+// warm. Choose it in front of caches or connection pools that the full rate would overrun while
+// cold. Guava's coldFactor is 3.
 //
 // In Guava's terms, let stable = per/count and cold = stable * coldFactor. A key stores up to
 // threshold + 2*warmup/(stable+cold) units, where threshold = warmup/stable/2. A key that was
@@ -92,27 +89,25 @@ const (
 //
 // # Rounding and refusals
 //
-// The interval per/count is rounded up to a sixteenth of a nanosecond (a nanosecond for 4000 a
-// second or less), so the rate of a busy key is never above the requested rate. It is lower by at
-// most 63 parts per million up to a million a second. The time by which its callers come too late
-// is lost as well.
+// The rate of a busy key is rounded as for a [Funnel], or to whole nanoseconds at 4000 a second
+// or less. The time by which its callers come too late is lost as well.
 //
 // While a key has units stored, its word is coarser. A take is paid up to 1/16 of an interval too
-// late, and a later caller finds the key up to 1/16 of a unit too cold. For most limits both
-// errors are about the square root of (the units stored / the interval in sixteenths of a
-// nanosecond): 1/312 and 1/256 at 100 a second and a warmup of 10s. If no more than about a dozen
-// units are stored, they are at most 200ns and 1/64.
+// late, and the key is up to 1/16 of a unit too cold. For most limits both are about the square
+// root of (the units stored / the interval in sixteenths of a nanosecond). At 100 a second and a
+// warmup of 10s they are 1/312 and 1/256. With up to about a dozen units stored they are at most
+// 200ns and 1/64.
 //
-// Apart from this rounding, which is in the strict direction, each wait is Guava's, which
-// truncates to microseconds. Over many calls waits may also be shorter than Guava's: a caller
-// that pays a little more finds the key a little warmer next time. At 2 a second, a warmup of 4s
-// and a coldFactor of 3 the difference stays below a tenth of an interval. With a coldFactor of
-// 10 and a warmup of few intervals it reaches several intervals.
+// This rounding is in the strict direction. Each wait is otherwise Guava's, which truncates to
+// microseconds. Over many calls waits may be shorter than Guava's: a caller that pays more finds
+// the key warmer next time. At 2 a second, a warmup of 4s and a coldFactor of 3 that stays below
+// a tenth of an interval. With a coldFactor of 10 and a warmup of few intervals it reaches
+// several.
 //
 // Refused are a count or period below 1, and a rate that rounding would slow by more than 1 in
-// 1000. Refused are also a warmup below 1ns (with 0 Guava does not limit at all), above 9 years,
-// or with too many units stored to be kept to 1/16. A coldFactor is refused if it is less than 1,
-// not a number, or makes a unit cost more than 9 years. The error is a *[FieldError].
+// 1000. A warmup is refused below 1ns (with 0 Guava does not limit), above 9 years, or if it
+// stores too many units to be kept to 1/16. A coldFactor is refused below 1, if not a number, or
+// if a unit would cost more than 9 years. The error is a *[FieldError].
 //
 // # Turns and time
 //
@@ -123,11 +118,9 @@ const (
 //
 // # Giving back
 //
-// A refund reverses a take with its price: the key is as cold as before and owes as much less,
-// except for rounding up twice, as above. If nothing is stored, units come back at the usual
-// price, because their own is not known. If nothing is owed, nothing comes back. The price of
-// later takes depends on the earlier ones, so Cancel gives nothing back once another call has
-// taken.
+// A refund reverses a take with its price, except for rounding up twice. If nothing is stored,
+// units come back at the usual price. If nothing is owed, nothing comes back. The price of later
+// takes depends on earlier takes, so Cancel gives nothing back once another call has taken.
 //
 // # One limit after another
 //
@@ -274,8 +267,7 @@ func (w *warmingUp) mostAtOnce() int64 {
 	return enough
 }
 
-// cost returns the ticks that n units cost from that level on, at most math.MaxInt64. n is not
-// negative.
+// cost returns the ticks that n units, 0 or more, cost from that level on, at most math.MaxInt64.
 func (w *warmingUp) cost(level uint64, n int64) uint64 {
 	usual := timesUp(n, w.interval, math.MaxInt64)
 	return min(usual+w.surcharge(level, n), math.MaxInt64)
@@ -311,8 +303,7 @@ func shiftedUp(a, b uint64, shift uint) uint64 {
 	return q
 }
 
-// state unpacks a word into the tick at which all will be paid, and the level. From levels on
-// nothing is stored.
+// state unpacks a word. From level levels on nothing is stored.
 func (w *warmingUp) state(word uint64) (due, level uint64) {
 	if word&drained == 0 {
 		units := w.byLevels.quotient(word)
@@ -337,8 +328,8 @@ func (w *warmingUp) word(due, level uint64) uint64 {
 	return units*w.levels + level
 }
 
-// paid returns the word of a key that owes nothing at the tick t, a whole nanosecond. It rounds t
-// down: no call waits for rounding, and the key is up to a level too cold.
+// paid returns the word of a key that owes nothing at t, a whole nanosecond. It rounds t down: no
+// call waits for rounding, but the key is up to a level too cold.
 func (w *warmingUp) paid(t, level uint64) uint64 {
 	if level < w.levels {
 		t = w.byUnit.quotient(t) * w.unit
@@ -346,7 +337,7 @@ func (w *warmingUp) paid(t, level uint64) uint64 {
 	return w.word(t, level)
 }
 
-// at returns the state at the tick t. A key that has paid by then has cooled down since.
+// at returns the state at the tick t.
 func (w *warmingUp) at(word, t uint64) (due, level uint64) {
 	due, level = w.state(word)
 	return max(due, t), w.cooled(due, level, t)
@@ -361,7 +352,7 @@ func (w *warmingUp) cooled(due, level, t uint64) uint64 {
 	if level < w.levels {
 		return level - min(w.grown(idle), level)
 	}
-	// The whole store takes exactly warm to fill, and need not be whole levels.
+	// A store takes exactly warm to fill, perhaps in a broken number of levels.
 	if idle >= w.warm {
 		return 0
 	}
@@ -473,9 +464,8 @@ func (w *warmingUp) Refund(word uint64, now Instant, n int64) uint64 {
 	return w.word(due-paid, level)
 }
 
-// Cancel works only while the word is still taken and no call has given back. Later takes started
-// when this take was paid, at a price that follows from how cold it left the key. Their price
-// without it does not follow from a word.
+// Cancel needs the word unchanged: later takes started when this take was paid, at a price that
+// depends on it. Their price without it does not follow from a word.
 func (w *warmingUp) Cancel(word, taken uint64, _, now Instant, n, undone int64) uint64 {
 	if word != taken || n <= 0 || undone > 0 {
 		return word
@@ -483,7 +473,6 @@ func (w *warmingUp) Cancel(word, taken uint64, _, now Instant, n, undone int64) 
 	return w.Refund(word, now, n)
 }
 
-// Reads compares the values that decide the division of a word.
 func (w *warmingUp) Reads(other Policy) bool {
 	o, ok := other.(*warmingUp)
 	return ok && w.interval == o.interval && w.cold == o.cold && w.warm == o.warm

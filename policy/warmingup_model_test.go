@@ -12,9 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// warmingModel is Guava's limiter with a warm-up, as its source explains it, with
-// its variables in exact fractions. Instants are nanoseconds. Only the intervals,
-// of a unit and of one of a cold key, are rounded up to sixteenths of one.
+// warmingModel is Guava's limiter with a warm-up, with its source's variables in exact fractions
+// of nanoseconds. Only the intervals, warm and cold, are rounded up to sixteenths.
 type warmingModel struct {
 	stable, cold   *big.Rat
 	threshold, max *big.Rat // units
@@ -50,8 +49,7 @@ func (m *warmingModel) take(at *big.Rat, n int64) (start *big.Rat) {
 	return start
 }
 
-// price returns what n units cost now: the trapezoid above the threshold, and the
-// usual price for the rest.
+// price returns the price of n units: the trapezoid above the threshold, and the rest.
 func (m *warmingModel) price(n int64) *big.Rat {
 	above := positive(sub(m.stored, m.threshold))
 	slanted := least(above, whole(n))
@@ -60,9 +58,8 @@ func (m *warmingModel) price(n int64) *big.Rat {
 	return add(mul(slanted, mean), mul(sub(whole(n), slanted), m.stable))
 }
 
-// mirror is an oracle that asks the policy itself. The rounding of a WarmingUp is
-// hard to model otherwise; that it is small and to the strict side is checked below,
-// against warmingModel. The laws are checked all the same.
+// mirror is an oracle that asks the policy itself, because rounding is hard to model. Tests below
+// check by warmingModel that it is small and to the strict side.
 type mirror struct {
 	p     policy.Policy
 	end   policy.Instant
@@ -96,8 +93,7 @@ func (m *mirror) cancel(now policy.Instant, taken any, n int64) *big.Rat {
 	return m.after(m.p.(policy.Refunder).Cancel(m.word, taken.(uint64), 0, now, n, 0), n)
 }
 
-// after sees how many units came back: each came back with the usual time at
-// least.
+// after returns how many units came back, each with the usual time at least.
 func (m *mirror) after(next uint64, n int64) *big.Rat {
 	before := m.due()
 	changed := next != m.word
@@ -109,7 +105,6 @@ func (m *mirror) after(next uint64, n int64) *big.Rat {
 	return least(whole(n), gained.Quo(gained, m.unit))
 }
 
-// warmingUpOf is a WarmingUp on trial.
 func warmingUpOf(count int64, per, warmup time.Duration, coldFactor float64) subject {
 	p := policy.Must(policy.WarmingUp(count, per, warmup, coldFactor))
 	_, d := p.Take(0, 0, 0, 0)
@@ -134,7 +129,7 @@ func warmingUpOf(count int64, per, warmup time.Duration, coldFactor float64) sub
 	}
 }
 
-// longestWarmup brings a warm-up down to one that there is room for.
+// longestWarmup bounds a warm-up to the longest that fits.
 func longestWarmup(count int64, per, warmup time.Duration, coldFactor float64) time.Duration {
 	for {
 		if _, err := policy.WarmingUp(count, per, warmup, coldFactor); err == nil || warmup == 1 {
@@ -180,14 +175,12 @@ func warmingUpSeeds() [][]byte {
 	}
 }
 
-// FuzzWarmingUp runs scripts on one key; see trial for what is checked.
 func FuzzWarmingUp(f *testing.F) { warmingUps.fuzz(f) }
 
 // Promise: `WarmingUp`: all takes except the last are at most count·t/per.
 func TestWarmingUpRandomly(t *testing.T) { warmingUps.random(t, 0, 5000/raceFactor) }
 
-// warmingUpLimits are all sorts of WarmingUp, ordinary ones first, then the
-// corners of what the constructor accepts.
+// warmingUpLimits are ordinary limits first, then the corners of the constructor.
 var warmingUpLimits = []struct {
 	count       int64
 	per, warmup time.Duration
@@ -222,13 +215,11 @@ func TestWarmingUpExtremes(t *testing.T) {
 	}
 }
 
-// TestWarmingUpIsGuavas takes and idles at random, and holds each step against
-// that which the model makes from the same state: what is owed and how cold the
-// key is are never less, and more only by the rounding.
+// TestWarmingUpIsGuavas takes and idles at random. Each step from the model's same state owes no
+// less and leaves no colder key, and more only by the rounding.
 //
-// Two that run side by side would drift apart, as Guava's limiter does not forgive a
-// difference: a caller that pays a little more while no call waits leaves the key a
-// little warmer, and pays several times as much less for the next.
+// Two that run side by side would drift apart, as in Guava: a caller that pays a little more
+// leaves the key warmer, and pays several times as much less for the next.
 func TestWarmingUpIsGuavas(t *testing.T) {
 	for _, l := range warmingUpLimits {
 		p := policy.Must(policy.WarmingUp(l.count, l.per, l.warmup, l.coldFactor))
@@ -244,14 +235,13 @@ func TestWarmingUpIsGuavas(t *testing.T) {
 func compareWithGuava(t *testing.T, p policy.Policy, m *warmingModel, rng *rand.Rand) {
 	grid := policy.ReadWarmingUp(p, 0)
 	level := new(big.Rat).SetFrac64(1, int64(grid.PerUnit))
-	// To a sixteenth or a whole nanosecond where nothing is stored, to a unit else.
+	// To a sixteenth or a whole nanosecond if nothing is stored, otherwise to a unit.
 	late := whole(1)
 	coarse := new(big.Rat).SetFrac64(int64(grid.Unit)+1, 16)
 	stable, _ := m.stable.Float64()
 	refill, _ := mul(m.growth, m.max).Float64()
 	most, _ := m.max.Float64()
 
-	// state tells the model what the word says.
 	state := func(word uint64) (stored, due *big.Rat) {
 		s := policy.ReadWarmingUp(p, word)
 		stored = sub(m.max, mul(level, whole(int64(s.Level))))
@@ -296,7 +286,7 @@ func compareWithGuava(t *testing.T, p policy.Policy, m *warmingModel, rng *rand.
 		word = next
 		now += policy.Instant(d.Wait)
 		if rng.UintN(3) > 0 {
-			// Often shorter than what was taken costs, sometimes until cold.
+			// Often shorter than the price of the take, sometimes until cold.
 			now += policy.Instant(rng.ExpFloat64() * (stable + refill*rng.Float64()))
 		}
 		if now > grid.End {
@@ -305,8 +295,7 @@ func compareWithGuava(t *testing.T, p policy.Policy, m *warmingModel, rng *rand.
 	}
 }
 
-// A busy key warms up as Guava's does, side by side: from cold, and with every call
-// waiting in line from the start.
+// A busy key warms up as Guava's does, from cold, with every call waiting in line.
 func TestWarmingUpBusyIsGuavas(t *testing.T) {
 	for _, l := range warmingUpLimits {
 		p := policy.Must(policy.WarmingUp(l.count, l.per, l.warmup, l.coldFactor))
@@ -329,8 +318,7 @@ func TestWarmingUpBusyIsGuavas(t *testing.T) {
 	}
 }
 
-// Side by side, with calls that follow each other and idle times, waits may come to be
-// shorter than Guava's too, but the difference stays as small as is documented.
+// With pauses, waits may also be shorter than Guava's, by no more than documented.
 func TestWarmingUpBesideGuavas(t *testing.T) {
 	l := warmingUpLimits[0]
 	require.Equal(t, 3.0, l.coldFactor)
@@ -359,7 +347,6 @@ func TestWarmingUpBesideGuavas(t *testing.T) {
 	assert.Negative(t, soonest)
 }
 
-// TestWarmingUpGivesBack takes and gives back, from all sorts of states.
 func TestWarmingUpGivesBack(t *testing.T) {
 	drained, partly := 0, 0
 	for _, l := range warmingUpLimits {
@@ -412,9 +399,8 @@ func TestWarmingUpGivesBack(t *testing.T) {
 	assert.Greater(t, partly, 100)
 }
 
-// A busy key whose callers come exactly when they are told pays what it does once
-// warm, whatever it would cost to be cold. A nanosecond later it is a little cold
-// again, and with so short a warm-up that is entirely.
+// A busy key whose callers come exactly when told pays the warm price. A nanosecond later it is a
+// little cold, and with so short a warm-up entirely.
 func TestWarmingUpStaysWarm(t *testing.T) {
 	const unit = policy.Instant(time.Second)
 	p := policy.Must(policy.WarmingUp(1, time.Second, time.Microsecond, 1e6))
@@ -434,7 +420,7 @@ func TestWarmingUpStaysWarm(t *testing.T) {
 	assert.Equal(t, time.Second+time.Microsecond, d.RetryAfter)
 }
 
-// A word that is higher than any which this limit leaves owes as much as one can.
+// A word higher than any that this limit leaves owes as much as possible.
 func TestWarmingUpOwesTheMostUnderAHigherWord(t *testing.T) {
 	p := policy.Must(policy.WarmingUp(1, time.Second, 1, 3)) // one level
 	for shift := 59; shift < 62; shift++ {

@@ -8,7 +8,7 @@ const longestWindow = 366 * 24 * time.Hour
 // lastingTime is the least time for which these policies last: 9 years, in nanoseconds.
 const lastingTime = uint64(maxPatience)
 
-// windowFault returns a *FieldError if the limit or the period is not accepted, or nil.
+// windowFault returns a *FieldError, or nil if the limit and the period are accepted.
 func windowFault(of string, limit int64, per, shortest time.Duration) error {
 	switch {
 	case limit < 1:

@@ -14,10 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the tests of the policies that count in windows share.
-
-// step: at this time, take that, with so much patience; expect this. The limit
-// stands in no step; at most one of wait and retry is given.
+// step takes so much at a time, with patience, and states the answer. The limit is not in it; at
+// most one of wait and retry is.
 type step struct {
 	at       time.Duration
 	take     int64
@@ -35,7 +33,7 @@ const (
 	refused = false
 )
 
-// follow takes the steps with one key, from the word given.
+// follow takes the steps with one key, from word on.
 func follow(t *testing.T, p policy.Policy, limit int64, word uint64, steps []step) uint64 {
 	t.Helper()
 	for i, s := range steps {
@@ -53,16 +51,14 @@ func follow(t *testing.T, p policy.Policy, limit int64, word uint64, steps []ste
 	return word
 }
 
-// windowPolicy is one of the constructors.
 type windowPolicy struct {
 	name string
 	make func(limit int64, per time.Duration) (policy.Policy, error)
-	// refuses is the field that must be refused, or nothing.
+	// refuses returns the field that must be refused, or "".
 	refuses func(limit int64, per time.Duration) string
 	of      func(limit int64, per time.Duration) subject
 	says    string // what String begins with
-	// locks returns the longest time for which a word counts once its last turn has
-	// come.
+	// locks returns the longest time for which a word counts after its last turn.
 	locks func(limit int64, per time.Duration) time.Duration
 }
 
@@ -91,8 +87,8 @@ var windowPolicies = []windowPolicy{
 		func(_ int64, per time.Duration) time.Duration { return 2 * per }},
 }
 
-// refusesOf returns windowPolicy.refuses: the field is per if that is below least or too long, and
-// limit if that is below 1 or the words have no room for it.
+// refusesOf returns windowPolicy.refuses: per if that is below least or too long, limit if it is
+// below 1 or does not fit.
 func refusesOf(
 	least time.Duration, noRoom func(limit int64, per time.Duration) bool,
 ) func(limit int64, per time.Duration) string {
@@ -109,8 +105,7 @@ func refusesOf(
 	}
 }
 
-// constructs makes a limit of any figures, and checks that it is refused with an
-// error that helps, or is kept.
+// constructs makes a limit of any figures. It is kept, or refused with an error that helps.
 func (w windowPolicy) constructs(t *testing.T, limit int64, per time.Duration) {
 	t.Helper()
 	p, err := w.make(limit, per)
@@ -156,7 +151,6 @@ func (w windowPolicy) fuzzConstructor(f *testing.F) {
 	f.Fuzz(func(t *testing.T, limit, per int64) { w.constructs(t, limit, time.Duration(per)) })
 }
 
-// Each asks its constructor for any limit at all.
 func FuzzFixedWindowConstructor(f *testing.F)   { windowPolicies[0].fuzzConstructor(f) }
 func FuzzSlidingWindowConstructor(f *testing.F) { windowPolicies[1].fuzzConstructor(f) }
 func FuzzAtMostConstructor(f *testing.F)        { windowPolicies[2].fuzzConstructor(f) }
@@ -174,7 +168,7 @@ func TestWindowConstructorsRandomly(t *testing.T) {
 	}
 }
 
-// Whatever bits a word has, the answers about it keep to the laws among themselves.
+// The answers about any word keep to the laws among themselves.
 func TestWindowsOfAnyWord(t *testing.T) {
 	for _, w := range windowPolicies {
 		t.Run(w.name, func(t *testing.T) {
@@ -206,8 +200,8 @@ func TestWindowsOfAnyWord(t *testing.T) {
 	}
 }
 
-// If one limit follows another, nothing is forgiven, promised turns are kept free,
-// and no key is refused for longer than the new limit would refuse it.
+// If one limit follows another, nothing is forgiven, promised turns are kept free, and no key is
+// refused for longer than the new limit would refuse it.
 func TestWindowsAreCarried(t *testing.T) {
 	for _, w := range windowPolicies {
 		t.Run(w.name, func(t *testing.T) {
@@ -270,8 +264,8 @@ func TestWindowsAreCarried(t *testing.T) {
 	}
 }
 
-// Units that count are kept: all of them if they leave with their window or part, and
-// up to the limit if they would weigh on after that.
+// Units that count are kept: all if they leave with their window or part, otherwise up to the
+// limit.
 func TestWindowsAreCarriedUpToTheLimit(t *testing.T) {
 	const now = policy.Instant(100*time.Second + 7)
 	for _, w := range windowPolicies {
@@ -297,8 +291,8 @@ func TestWindowsAreCarriedUpToTheLimit(t *testing.T) {
 	}
 }
 
-// A word may have been left after the change was asked for, or by a clock that is ahead
-// of the one that asks. It is carried from no earlier than its window or part began.
+// A word may be newer than the change, or by a clock ahead of it. It is carried from no earlier
+// than its window or part began.
 func TestWindowsThatOpenAfterTheChangeAreCarried(t *testing.T) {
 	const began = policy.Instant(100*time.Second + 1) // a fixed window may open there; others begin a nanosecond before
 	for _, w := range windowPolicies {
@@ -318,8 +312,7 @@ func TestWindowsThatOpenAfterTheChangeAreCarried(t *testing.T) {
 				for _, before := range []time.Duration{0, 1, time.Millisecond, time.Second, 10 * time.Second, 100 * time.Second} {
 					next, ok := p.(policy.Relative).Carry(old, word, began-policy.Instant(before))
 					require.True(t, ok)
-					// A fixed window may have opened as much as a step, here 100µs,
-					// before it starts.
+					// A fixed window may have opened up to a step, here 100µs, before it starts.
 					assert.GreaterOrEqual(t, p.FreshAt(next), turn+policy.Instant(per-100*time.Microsecond), "%v to %v, %v before", old, p, before)
 					_, d := p.Take(next, turn, 0, 0)
 					assert.Less(t, d.Remaining, int64(3), "%v to %v, %v before", old, p, before)
@@ -329,7 +322,6 @@ func TestWindowsThatOpenAfterTheChangeAreCarried(t *testing.T) {
 	}
 }
 
-// Time stands still 9 years after the epoch at the earliest.
 func TestWindowsAtTheEndOfTime(t *testing.T) {
 	const nineYears = policy.Instant(9 * year)
 	for _, w := range windowPolicies[:2] {
@@ -351,8 +343,7 @@ func TestWindowsAtTheEndOfTime(t *testing.T) {
 	}
 }
 
-// Time stands still for one limit sooner than for another; what is carried over fits
-// all the same.
+// A carried word fits even if time stands still sooner for one limit.
 func TestWindowsAreCarriedAtTheEndOfTime(t *testing.T) {
 	pers := []time.Duration{time.Millisecond, time.Second, time.Hour, longestWindow}
 	for _, w := range windowPolicies {
@@ -404,8 +395,8 @@ func TestWindowFamilies(t *testing.T) {
 	}
 }
 
-// rateOf takes everything there is, unit by unit, and comes back when told. It
-// returns the time of so many limits after the first.
+// rateOf takes all units one by one, and comes back when told. It returns the time of so many
+// limits after the first.
 func rateOf(t *testing.T, p policy.Policy, limit, limits int64, patient bool) time.Duration {
 	t.Helper()
 	const start = policy.Instant(12_345_678_901)
