@@ -2,7 +2,6 @@ package clock
 
 import "time"
 
-// begin sets the first anchor.
 func (c *Clock) begin(count func() uint64, packageTime func() int64) {
 	if before, instant, after, ok := c.measure(count, packageTime); ok {
 		c.offset.Store(instant - c.scale(after+1))
@@ -11,7 +10,7 @@ func (c *Clock) begin(count func() uint64, packageTime func() int64) {
 }
 
 // renew sets an anchor and returns its instant, or package time if the counter is given up. It
-// waits for no other call: it fails to set an anchor only if another call has set one meanwhile.
+// fails to set an anchor only if another call has set one meanwhile.
 func (c *Clock) renew(count func() uint64, packageTime func() int64) int64 {
 	for {
 		width, since, offset := c.width.Load(), c.since.Load(), c.offset.Load()
@@ -34,15 +33,14 @@ func (c *Clock) renew(count func() uint64, packageTime func() int64) int64 {
 			}
 			offset = next
 		}
-		// A late anchor sets an earlier count than the last, and holds for less time or not at
+		// A late anchor may set an earlier count than the last. It holds for less time or not at
 		// all.
 		c.since.Store(before)
 		return offset + c.scale(after)
 	}
 }
 
-// measure reads package time between two readings of the counter. ok is false if the counter is
-// given up.
+// measure reads package time between two counts. ok is false if the counter is given up.
 func (c *Clock) measure(count func() uint64, packageTime func() int64) (before uint64, instant int64, after uint64, ok bool) {
 	longest := c.counts(span)
 	for range tries {

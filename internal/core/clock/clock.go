@@ -10,29 +10,28 @@ import (
 const (
 	// Late bounds how far an instant is behind package time.
 	Late = 800 * time.Nanosecond
-	// Early bounds how far an instant is ahead of package time: not at all if the counters of all
-	// processors are the same.
+	// Early bounds how far an instant is ahead of package time: 0 if all processors' counters
+	// agree.
 	Early = 200 * time.Nanosecond
 )
 
 const (
-	// hold is how long an anchor holds, by the counter's rate. Meanwhile the line falls back by
-	// at most 0.232 of it: package time comes 1.101 times as far, the line 0.875 times, and the
-	// rate may be off by a part in 200. With span and three counts of a slow counter, of 42 ns,
-	// that must stay below Late.
+	// hold is how long an anchor holds, by the counter's rate. The line falls back by at most
+	// 0.232 of it: package time rises by 1.101, the line by 0.875, and the rate may be off by 1
+	// in 200. With span and three counts of a slow counter, of 42 ns, that must stay below Late.
 	hold = 2 * time.Microsecond
 	// span is the longest reading of package time for an anchor, by the counter.
 	span = 200 * time.Nanosecond
-	// slope is the line's slope by the counter's rate. It must be below 0.899, the slowest
-	// package time, by more than the rate's error.
+	// slope is by the counter's rate: below 0.899, the slowest package time, by more than its
+	// error.
 	slope = 0.875
-	// tries is how many readings in a row may exceed span. Sixteen interrupts in a row are no
+	// tries bounds readings in a row that exceed span. Sixteen interrupts in a row are no
 	// accident.
 	tries = 16
 )
 
 // Clock is package time's monotonic clock, read from the processor's counter while that is
-// trustworthy. Shared and New return one. Its methods may be called by any number of goroutines.
+// trustworthy. Shared and New return a Clock. Any number of goroutines may use it.
 type Clock struct {
 	_ [64]byte // the anchor is on a cache line of its own
 
@@ -49,9 +48,9 @@ type Clock struct {
 	_ [64]byte
 }
 
-// Shared returns the clock of the process. It returns nil if the goroutine is to use package
-// time: the kernel or Ral does not trust the counter, or testing/synctest has its own package
-// time. The first call takes a tenth of a millisecond.
+// Shared returns the clock of the process, or nil if the goroutine must use package time: the
+// kernel or Ral does not trust the counter, or testing/synctest replaces it. The first call takes
+// a tenth of a millisecond.
 func Shared() *Clock {
 	if inBubble() {
 		return nil
@@ -69,8 +68,8 @@ var shared = sync.OnceValue(func() *Clock {
 	return New()
 })
 
-// New returns a clock of its own that reads the counter although the kernel may not, for tests
-// and measurements. It returns nil if there is no counter, or if its rate cannot be told.
+// New returns a clock of its own that reads the counter although the kernel may not, for tests.
+// It returns nil without a counter, or if its rate cannot be told.
 func New() *Clock {
 	perCount, ok := nanosecondsPerCount()
 	if !ok || inBubble() {
@@ -84,8 +83,7 @@ func New() *Clock {
 	return c
 }
 
-// newClock returns a clock without an anchor, for a counter at first with perCount nanoseconds a
-// count.
+// newClock returns a clock without an anchor, for a counter at first.
 func newClock(perCount float64, first uint64) *Clock {
 	c := &Clock{first: first}
 	scaled := perCount * slope
@@ -116,8 +114,7 @@ func (c *Clock) read(count func() uint64, packageTime func() int64) int64 {
 	return c.renew(count, packageTime)
 }
 
-// Counts reports whether the clock reads the counter. Once false it stays false: the clock is
-// package time then.
+// Counts reports whether the clock reads the counter. Once false, it is package time for good.
 func (c *Clock) Counts() bool { return c.width.Load() != 0 }
 
 // PackageTime returns the instant by package time, the reference of the clock.

@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// world is a machine of which time passes when its clocks are read. Its counter and its
-// package time do what a test tells them to.
+// world is a machine with time that passes when its clocks are read. Tests set both clocks.
 type world struct {
 	random   *rand.Rand
 	perCount float64 // nanoseconds of the raw clock
@@ -39,7 +38,6 @@ func (w *world) pass(ns float64) {
 	w.counter += ns * w.speed
 }
 
-// run lets a few nanoseconds pass, or many.
 func (w *world) run() {
 	w.pass((2 + 8*w.random.Float64()) * w.step)
 	if w.random.Float64() < w.pauses {
@@ -69,7 +67,7 @@ func (w *world) packageTime() int64 {
 	return now
 }
 
-// clock returns a clock that took the rate for mistaken times what it is.
+// clock returns a clock that took the rate for mistaken times its value.
 func (w *world) clock(t *testing.T, mistaken float64) *Clock {
 	c := newClock(w.perCount*mistaken, w.count())
 	c.begin(w.count, w.packageTime)
@@ -80,7 +78,7 @@ func (w *world) clock(t *testing.T, mistaken float64) *Clock {
 // The rates of a counter: of amd64, of ARM's standard, and of slow counters.
 var perCounts = []float64{0.21, 0.477, 1, 10, 1000.0 / 24}
 
-// slews are how far a kernel may go, and what is usual.
+// slews are the usual rates, and the furthest that a kernel may set.
 var slews = []float64{0.899, 0.9995, 1, 1.0005, 1.101}
 
 // check reads the clock once, and checks that the instant is within the bounds.
@@ -93,7 +91,6 @@ func (w *world) check(t *testing.T, c *Clock, early time.Duration) int64 {
 	return now
 }
 
-// wait lets time pass until the next call, which comes soon, or late.
 func (w *world) wait() {
 	switch w.random.IntN(10) {
 	case 0:
@@ -105,9 +102,8 @@ func (w *world) wait() {
 	}
 }
 
-// Whatever the kernel does to package time, and however long callers are held up, the
-// clock keeps within its bounds, never goes back, and does not give the counter up.
-//
+// Whatever the kernel does, and however long callers are held up, the clock keeps its bounds,
+// never goes back, and keeps the counter.
 // Promise: The counter is at most 800 ns behind package time and 200 ns ahead.
 func TestKeepsToPackageTime(t *testing.T) {
 	for seed := range uint64(100) {
@@ -129,8 +125,7 @@ func TestKeepsToPackageTime(t *testing.T) {
 	}
 }
 
-// Other callers read the clock while one is held up in the midst of it, and set anchors.
-// What is read afterwards is no earlier than anything that was read before.
+// While a caller is held up, others read the clock and set anchors. No later reading is earlier.
 func TestCallersThatMeetNeverSeeItGoBack(t *testing.T) {
 	for seed := range uint64(100) {
 		w := newWorld(seed, perCounts[seed%5])
@@ -156,8 +151,8 @@ func TestCallersThatMeetNeverSeeItGoBack(t *testing.T) {
 	}
 }
 
-// A caller that read both clocks before another set an anchor does not put a lower one in
-// its place: a call that has seen the other would see time go back.
+// A caller that read both clocks before another set an anchor does not put a lower one in its
+// place.
 func TestSlowReadingDoesNotLowerTheLine(t *testing.T) {
 	w := newWorld(1, 0.1)
 	w.step = 0.1
@@ -182,8 +177,7 @@ func TestSlowReadingDoesNotLowerTheLine(t *testing.T) {
 	require.GreaterOrEqual(t, w.check(t, c, 0), other)
 }
 
-// The counters of two processors may differ by less than Early. Each caller, on a
-// processor of its own, still never sees the clock go back.
+// The counters of two processors may differ by less than Early. No caller sees the clock go back.
 func TestCountersMayDiffer(t *testing.T) {
 	for seed := range uint64(20) {
 		w := newWorld(seed, 0.477)
@@ -202,9 +196,8 @@ func TestCountersMayDiffer(t *testing.T) {
 	}
 }
 
-// If counter and package time part, the clock is package time as soon as the last anchor
-// does not hold any more. Until then it is not off by more than an anchor holds.
-//
+// If they part, the clock is package time as soon as the last anchor lapses. Until then it is off
+// by no more than an anchor holds.
 // Promise: Engines return to package time if counter and package time part.
 func TestCounterIsGivenUp(t *testing.T) {
 	for name, part := range map[string]func(w *world){
@@ -241,8 +234,7 @@ func TestCounterIsGivenUp(t *testing.T) {
 	}
 }
 
-// Package time that jumps, as in a bubble of testing/synctest, is not taken for the
-// clock's: nothing that the clock keeps changes.
+// Package time that jumps, as in a synctest bubble, changes nothing that the clock keeps.
 func TestPackageTimeThatJumpsChangesNoAnchor(t *testing.T) {
 	for _, by := range []float64{9e17, 1e5, -1e5, -9e17} {
 		w := newWorld(1, 0.477)
@@ -276,9 +268,8 @@ func TestSlowPackageTimeHasNoCounter(t *testing.T) {
 	require.False(t, c.Counts())
 }
 
-// On this machine, whether or not its kernel trusts the counter: each instant lies
-// between two readings of package time around it, and no goroutine sees it go back. It
-// says how far off it was.
+// On this machine, trusted or not, each instant lies between two readings of package time around
+// it, and no goroutine sees it go back. It logs how far off it was.
 func TestCounterOfThisMachine(t *testing.T) {
 	c := New()
 	if c == nil {
@@ -314,8 +305,6 @@ func TestCounterOfThisMachine(t *testing.T) {
 	t.Logf("counter in use: %v, %d ns late and %d ns early at the most", c.Counts(), late, early)
 }
 
-// In a bubble package time is the bubble's, also if the bubble's time has moved on.
-//
 // Promise: In a synctest bubble time is the bubble's.
 func TestBubbleHasNoCounter(t *testing.T) {
 	outside := New()
@@ -326,8 +315,7 @@ func TestBubbleHasNoCounter(t *testing.T) {
 		require.Nil(t, Shared())
 		require.Nil(t, New())
 	})
-	// A clock from outside that is read in one becomes package time rather than take the
-	// bubble's for all.
+	// A clock from outside that is read in a bubble becomes package time.
 	if outside == nil {
 		t.Skip("there is no counter")
 	}
@@ -341,7 +329,6 @@ func TestBubbleHasNoCounter(t *testing.T) {
 	require.LessOrEqual(t, outside.Now(), outside.PackageTime())
 }
 
-// A read allocates nothing, whether an anchor holds or not.
 func TestReadAllocatesNothing(t *testing.T) {
 	c := New()
 	if c == nil {
@@ -354,7 +341,7 @@ func TestReadAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// Both clocks, as a limiter reads them. Sparse reads find no anchor that holds.
+// Sparse reads find no valid anchor.
 func BenchmarkRead(b *testing.B) {
 	c := New()
 	if c == nil {

@@ -15,16 +15,16 @@ import (
 //go:noescape
 func count() uint64
 
-// trusted reports whether the kernel itself reads the time from the counter. The counter then
-// runs at one rate in all states, and is the same on all processors. A system that hides its
-// clock source, such as gVisor, is not trusted.
+// trusted reports whether the kernel itself reads the time from the counter, which then has one
+// rate and is the same on all processors. A system that hides its clock source, such as gVisor,
+// is not trusted.
 func trusted() bool {
 	source, err := os.ReadFile("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 	return err == nil && strings.TrimSpace(string(source)) == kernelsName && invariant()
 }
 
 // inBubble reports whether the goroutine is in a bubble of testing/synctest, which replaces only
-// package time. If the wall clock is set at this moment, it reports true by mistake.
+// package time. It may report true while the wall clock is set.
 func inBubble() bool {
 	before, err := wall()
 	now := time.Now().UnixMicro()
@@ -42,9 +42,8 @@ func wall() (int64, error) {
 const (
 	// rateSpan is the least time for which the counter's rate is measured.
 	rateSpan = 100 * time.Microsecond
-	// ratePrecision is how many times longer than its two readings a measurement must be: the
-	// rate is off by at most 1 in twice as many. A reading takes 0.2 µs on most systems, and 4 µs
-	// on some.
+	// ratePrecision is how many times longer than its readings a measurement must be: the rate is
+	// off by at most 1 in 200. A reading takes 0.2 µs on most systems, and 4 µs on some.
 	ratePrecision = 100
 	// rateGivenUp ends a measurement with an interrupted first reading.
 	rateGivenUp = 10 * time.Millisecond
@@ -70,7 +69,6 @@ func nanosecondsPerCount() (per float64, ok bool) {
 	return 0, false
 }
 
-// reading is a reading of the counter and the raw clock.
 type reading struct {
 	count    uint64
 	at, took int64 // nanoseconds: the middle of the reading, and its length

@@ -1,5 +1,5 @@
-// Package decide answers calls by a word, for packages cell and single. Beyond a policy's Take
-// and Refund, it refuses calls that must start at once, or not too early.
+// Package decide answers calls by a word. Beyond a policy, it refuses calls that must start at
+// once, or not too early.
 package decide
 
 import (
@@ -14,9 +14,8 @@ import (
 // NoDelay is the patience of a call that must start at once if allowed, also under a Queue.
 const NoDelay = time.Duration(-1)
 
-// Take puts the answer to a call of n units into d, and returns the word to be recorded if it is
-// allowed. patience bounds the wait; see [NoDelay]. A call that would start before notBefore is
-// refused, unless that is 0.
+// Take puts the answer to a call of n units into d, and returns the word to record if it is
+// allowed. patience may be [NoDelay]. A call that would start before notBefore is refused.
 func Take(
 	p policy.Policy, word uint64, now policy.Instant, n int64, patience time.Duration, notBefore policy.Instant,
 	d *policy.Decision,
@@ -64,7 +63,7 @@ func MostCharge(p policy.Policy) int64 {
 
 // Refund returns the word after n units are given back, or -n charged, and puts the decision then
 // into d. It refuses a charge above MostCharge, and any call if refunder is nil. The refusal has
-// a Limit, unlike that of a limit of another family.
+// a Limit, unlike a refusal for another family.
 func Refund(
 	p policy.Policy, refunder policy.Refunder, word uint64, now policy.Instant, n int64, d *policy.Decision,
 ) (next uint64) {

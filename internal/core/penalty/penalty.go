@@ -1,7 +1,6 @@
-// Package penalty keeps in one word until when a key is blocked, how often it was in a row, and
-// how many calls were refused lately. A [Rule] is a policy.Policy, so a table orders, sweeps and
-// saves such words as any limit's. A take counts a refusal, and is refused while the key is
-// blocked.
+// Package penalty keeps in one word until when a key is blocked, how often in a row, and how many
+// calls were refused lately. A [Rule] is a policy.Policy, for tables. A take counts a refusal,
+// and is refused while the key is blocked.
 package penalty
 
 import (
@@ -11,7 +10,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Text is the String of every policy here: they read each other's words.
+// Text is the String of every policy here.
 const Text = "blocked keys 1"
 
 const (
@@ -51,14 +50,12 @@ const (
 // Rule is a policy by which refusals block a key. The zero Rule counts none: only a [Lock]
 // blocks.
 type Rule struct {
-	// Refusals within a window block the key. The first of them opens the window, which is Within
-	// long.
+	// Refusals within Within of the first block the key.
 	Refusals int64
 	Within   time.Duration
-	// For is the length of the first block. Each further block is twice as long, up to Max.
+	// For is the length of the first block. Each further doubles, up to Max.
 	For, Max time.Duration
-	// After Forget without a block or refusal, the next block lasts For again. It is at least
-	// Within.
+	// After Forget, at least Within, without a block or refusal the next block lasts For again.
 	Forget time.Duration
 }
 
@@ -72,8 +69,8 @@ func (r *Rule) FillIn() {
 	}
 }
 
-// Check returns a *policy.FieldError if a rule that counts refusals is not acceptable with its
-// defaults filled in. of is the configuration that has it as Penalty.
+// Check returns a *policy.FieldError if a rule that counts refusals, with defaults filled in, is
+// not acceptable. of is the configuration that has it as Penalty.
 func (r *Rule) Check(of string) error {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: of, Field: "Penalty." + field, Value: value, Want: want}
@@ -94,10 +91,9 @@ func (r *Rule) Check(of string) error {
 }
 
 type state struct {
-	until policy.Instant // when the last block ends or ended, 0 if refusals were counted since
-	level int64          // the blocks in a row
-	count int64          // the refusals in the window; 0 if there is none
-	// opened is the Step in which the window opened, rounded up.
+	until  policy.Instant // when the last block ends or ended, 0 if refusals were counted since
+	level  int64          // the blocks in a row
+	count  int64          // the refusals in the window; 0 if there is none
 	opened policy.Instant
 }
 
@@ -125,8 +121,8 @@ func BlockWord(times int64, until policy.Instant) uint64 {
 	return state{level: min(times, MostDoublings), until: min(until, end)}.word()
 }
 
-// CountWord returns the word of a key with count refusals in a window that opened at that Step,
-// after so many blocks in a row.
+// CountWord returns the word of a key with count refusals since that Step, after times blocks in
+// a row.
 func CountWord(times, count, step int64) uint64 {
 	return state{level: min(times, MostDoublings), count: min(count, MostRefusals-1), opened: min(policy.Instant(min(step, openedMask))*Step, (end+Step-1)/Step*Step)}.word()
 }
@@ -190,7 +186,7 @@ func (r *Rule) Take(word uint64, now policy.Instant, n int64, _ time.Duration) (
 	return s.word(), d
 }
 
-// length returns the length of a block after so many in a row.
+// length returns the length of a block after level in a row.
 func (r *Rule) length(level int64) time.Duration {
 	if r.For > r.Max>>level {
 		return r.Max

@@ -12,7 +12,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// key is the slow model of one key: everything is remembered as it came.
+// key is the slow model of one key, with all its history.
 type key struct {
 	rule    Rule
 	until   policy.Instant // when the last block ends or ended
@@ -21,7 +21,6 @@ type key struct {
 	refused int64          // in the window
 }
 
-// settle forgets what does not count any more at now.
 func (k *key) settle(now policy.Instant) {
 	if k.until > now {
 		return
@@ -60,7 +59,6 @@ func (k *key) refuse(now policy.Instant) time.Duration {
 	return length
 }
 
-// block blocks the key for d.
 func (k *key) block(now policy.Instant, d time.Duration) {
 	k.settle(now)
 	k.until = max(k.until, now+policy.Instant(d))
@@ -78,10 +76,9 @@ func randomRule(r *rand.Rand) Rule {
 	return rule
 }
 
-// A word says what a history says, to the nanosecond: whether the key is blocked and for how
-// long, how many refusals are left, how long the next block is. A key is fresh later than
-// Firm from now while it is blocked, and not otherwise, and once it is fresh its history
-// does not matter.
+// A word agrees with the history to the nanosecond: the block, the refusals left, the next
+// block's length. A key is fresh later than Firm from now exactly while blocked. Once it is
+// fresh, its history does not matter.
 func TestRuleRandomly(t *testing.T) {
 	for seed := range uint64(600) {
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -137,8 +134,7 @@ func TestRuleRandomly(t *testing.T) {
 	}
 }
 
-// Refusals that are less than Within apart count together, and those that are a Step more
-// apart do not.
+// Refusals less than Within apart count together; a Step further apart they do not.
 func TestWindowIsWithinAndLessThanAStep(t *testing.T) {
 	rule := Rule{Refusals: 2, Within: time.Second, For: time.Minute, Max: time.Minute, Forget: time.Minute}
 	for _, at := range []policy.Instant{1, 2, Step - 1, Step, Step + 1, 1e15 + 7} {
@@ -195,7 +191,6 @@ func TestMostRefusalsWithoutABlock(t *testing.T) {
 	}
 }
 
-// Blocks double up to Max, and begin anew after Forget.
 func TestBlocksDouble(t *testing.T) {
 	rule := Rule{Refusals: 1, Within: time.Second, For: time.Second, Max: 20 * time.Hour, Forget: 24 * time.Hour}
 	word, now := uint64(0), policy.Instant(1)
@@ -217,7 +212,6 @@ func TestBlocksDouble(t *testing.T) {
 	assert.Equal(t, time.Second, d.ResetAfter)
 }
 
-// No word, instant or number makes a rule panic, or return a word that a table refuses.
 func FuzzAnyWord(f *testing.F) {
 	f.Add(uint64(0), int64(0), int64(1), int64(1))
 	f.Add(uint64(policy.MaxWord), int64(math.MaxInt64), int64(-1), int64(Longest))
@@ -237,7 +231,7 @@ func FuzzAnyWord(f *testing.F) {
 	})
 }
 
-// Where time ends no key is blocked, and none can be.
+// At the end of time no key is blocked, and none can be.
 func TestEndOfTime(t *testing.T) {
 	rule := Rule{Refusals: 1, Within: 1, For: time.Hour, Max: time.Hour, Forget: time.Hour}
 	word, d := rule.Take(0, end-5, 1, 0)
@@ -250,7 +244,6 @@ func TestEndOfTime(t *testing.T) {
 	assert.True(t, d.Allowed)
 }
 
-// Every rule reads the words of every other, and of locks, and no other policy's.
 func TestRulesAreOneFamily(t *testing.T) {
 	a, b := &Rule{}, &Rule{Refusals: 7, Within: 1, For: 1, Max: 1, Forget: 1}
 	funnel := policy.Must(policy.Funnel(1, 1, time.Second))
@@ -265,7 +258,7 @@ func TestRulesAreOneFamily(t *testing.T) {
 	assert.False(t, funnel.(policy.Relative).Reads(a))
 }
 
-// Words are in files, so what they mean does not change. Text has another number if it must.
+// Words are in files, so their meaning must not change, unless Text gets another number.
 func TestWordsStayAsTheyAre(t *testing.T) {
 	assert.Equal(t, "blocked keys 1", Text)
 	for word, want := range map[uint64]state{

@@ -1,6 +1,5 @@
-// Package shape describes a limit of package policy by its parameters, for module fleet, which
-// has Redis compute it on the same words by scripts. It also tells the scale of Remaining, for
-// shares.
+// Package shape describes a limit of package policy by its parameters: module fleet computes it
+// on the same words in Redis. It also tells the scale of Remaining.
 package shape
 
 import (
@@ -20,8 +19,7 @@ const (
 	AlignedWindow
 )
 
-// Shape holds the parameters of a limit. A field is 0 for kinds that do not use it. The zero
-// Shape belongs to no limit.
+// Shape holds the parameters of a limit; those of other kinds are 0. The zero Shape is no limit.
 type Shape struct {
 	Kind Kind
 	// Limit is the most units that one call can take, as Decision.Limit.
@@ -50,11 +48,11 @@ type Shape struct {
 // Shaped is implemented by the policies that have a shape.
 type Shaped interface{ Shape() Shape }
 
-// OnCredit is implemented by policies that let one call take more units than are stored. Their
-// Limit counts the credit too, which Decision.Remaining does not.
+// OnCredit is implemented by policies with credit, which Limit counts and Decision.Remaining does
+// not.
 type OnCredit interface {
-	// AtOnce returns the highest Decision.Remaining: the calls of one unit that a long unused key
-	// admits at once.
+	// AtOnce returns the highest Decision.Remaining: the calls that a long unused key admits at
+	// once.
 	AtOnce() int64
 }
 
@@ -83,8 +81,8 @@ func Same(a, b any) bool {
 // Alike is implemented by policies that hold more than their parameters.
 type Alike interface{ Alike(other any) bool }
 
-// Earliest returns the first number above low, up to high, at which remaining returns want or
-// more. remaining must not fall, and returns less at low.
+// Earliest returns the first number after low, up to high, at which remaining, which never falls,
+// is at least want.
 func Earliest(remaining func(at int64) int64, want, low, high int64) (at int64, ok bool) {
 	if remaining(high) < want {
 		return 0, false
