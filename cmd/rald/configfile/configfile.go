@@ -1,6 +1,5 @@
-// Package configfile reads files of configuration, and says what is wrong with them and where: an
-// Error has file, line and key. ReadIn reads a text, and a Reader its values. The package is a part of
-// rald and may change in any release.
+// Package configfile reads files of configuration. An Error has a fault's file, line and key.
+// ReadIn reads a text, and a Reader its values. It is a part of rald and may change in any release.
 package configfile
 
 import (
@@ -20,11 +19,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// MostBytes is the most bytes of a file.
+// MostBytes bounds a file.
 const MostBytes = 16 << 20
 
-// Read returns the text of a file. Links are followed. Anything other than a regular file of up to
-// MostBytes is a *Error. If there is no file the error is fs.ErrNotExist.
+// Read returns the text of a file, following links. Anything but a regular file of up to MostBytes
+// is a *Error. A missing file is fs.ErrNotExist.
 func Read(file string) ([]byte, error) {
 	// A pipe would block when it is opened.
 	info, err := os.Stat(file)
@@ -54,11 +53,10 @@ func Read(file string) ([]byte, error) {
 	return text, nil
 }
 
-// Refused returns the name by which a file is not read, although people give it: with .yml.
+// Refused returns the misspelt name of a file, which is not read: with .yml.
 func Refused(name string) string { return strings.TrimSuffix(name, ".yaml") + ".yml" }
 
-// ReadIn returns a file of a directory with its text, which is nil if the directory has no such
-// file. A file by its Refused name is an *Error then.
+// ReadIn returns a file's text, nil if missing; a file by its Refused name is then an *Error.
 func ReadIn(dir, name string) (file string, text []byte, err error) {
 	file = filepath.Join(dir, name)
 	text, err = Read(file)
@@ -75,8 +73,8 @@ func ReadIn(dir, name string) (file string, text []byte, err error) {
 	return file, nil, nil
 }
 
-// document returns the top node of the text of a file, or nil if there is none or the text is not
-// YAML. A second document, and a key that a map has twice, are faults.
+// document returns the top node of a text, nil if there is none or the text is not YAML. A second
+// document and a repeated key are faults.
 func document(file string, text []byte) (top *yaml.Node, faults []error) {
 	var first, second yaml.Node
 	later := func(line int) []error {
@@ -85,9 +83,9 @@ func document(file string, text []byte) (top *yaml.Node, faults []error) {
 	read := yaml.NewDecoder(bytes.NewReader(text))
 	switch err := read.Decode(&first); {
 	case errors.Is(err, io.EOF):
-		return nil, nil // nothing but comments
+		return nil, nil // only comments
 	case err != nil:
-		// The parser looks ahead, so the fault may be in what follows the first document.
+		// The parser looks ahead: the fault may be after the first document.
 		for _, end := range documentEnd.FindAllIndex(text, -1) {
 			if yaml.Unmarshal(text[:end[0]], &first) == nil && len(first.Content) > 0 {
 				faults = later(lineAt(text, end[0]))
@@ -106,7 +104,6 @@ func document(file string, text []byte) (top *yaml.Node, faults []error) {
 	return first.Content[0], append(faults, repeated(file, "", first.Content[0])...)
 }
 
-// repeated returns a fault for each key that a map of the node has already, whose path is that.
 func repeated(file, path string, n *yaml.Node) (faults []error) {
 	seen := map[string]bool{}
 	for i, value := range n.Content {
@@ -122,7 +119,7 @@ func repeated(file, path string, n *yaml.Node) (faults []error) {
 					File: file, Line: key.Line, Key: here, Err: fmt.Errorf("this key is there twice, and %w: once is accepted", ErrUnused),
 				})
 			}
-			// Several maps may be merged into one, and another key may be a map or an alias.
+			// Merges may repeat, and map or alias keys.
 			seen[key.Value] = key.Kind == yaml.ScalarNode && key.ShortTag() != "!!merge"
 		}
 		faults = append(faults, repeated(file, here, value)...)
@@ -130,18 +127,16 @@ func repeated(file, path string, n *yaml.Node) (faults []error) {
 	return faults
 }
 
-// documentEnd begins a line after the end of a document.
-var documentEnd = regexp.MustCompile(`(?m)^(---|\.\.\.|%)`)
+var documentEnd = regexp.MustCompile(`(?m)^(---|\.\.\.|%)`) // after the end of a document
 
 var (
 	lineOf   = regexp.MustCompile(`^line (\d+): `)
 	anchorOf = regexp.MustCompile(`^unknown anchor '([^']*)'`)
-	// firstLine begins what the parser says of the first line, whose number it leaves out.
+	// firstLine begins a fault of the first line: the parser omits its number.
 	firstLine = regexp.MustCompile(`^(found|did not find|could not find|mapping|block|while) `)
 )
 
-// unreadable returns the Error for a file in whose text a parser of YAML says that something is
-// wrong. It has the line, if that can be told.
+// unreadable returns the Error for a YAML parser's error, with the line if known.
 func unreadable(file string, text []byte, wrong string) *Error {
 	if line := notUTF8(text); line > 0 {
 		return &Error{File: file, Line: line, Err: errors.New("this is not UTF-8, which alone is accepted")}
@@ -162,7 +157,6 @@ func unreadable(file string, text []byte, wrong string) *Error {
 	return e
 }
 
-// notUTF8 returns the first line that is not UTF-8, or 0.
 func notUTF8(text []byte) int {
 	for i := 0; i < len(text); {
 		c, n := utf8.DecodeRune(text[i:])
@@ -176,7 +170,6 @@ func notUTF8(text []byte) int {
 
 func isControl(c rune) bool { return unicode.IsControl(c) && !strings.ContainsRune("\t\n\r\u0085", c) }
 
-// lineAt returns the line of an index, or 0 if it is below 0.
 func lineAt(text []byte, i int) int {
 	if i < 0 {
 		return 0

@@ -5,19 +5,18 @@ import (
 	"fmt"
 )
 
-// ErrUnused is the Err of an Error, or is wrapped by it, if a file can be read but part of it would
-// have no effect.
+// ErrUnused is in the Err of an Error if part of a readable file would have no effect.
 var ErrUnused = errors.New("it has no effect")
 
-// Error tells what is wrong with a file, where, and what is accepted there.
+// Error is a fault of a file, with its place and the accepted values.
 type Error struct {
 	File string
-	Line int    // 0 if it is not known
-	Key  string // the path to it, such as descriptors[0].rate_limit.unit; "" is the whole file
+	Line int    // 0 if unknown
+	Key  string // its path, such as descriptors[0].rate_limit.unit; "" is the whole file
 	Err  error
 }
 
-// Error returns file, line, key and Err, as far as they are known.
+// Error returns file, line and key if known, and Err.
 func (e *Error) Error() string {
 	text := e.File
 	if e.Line > 0 {

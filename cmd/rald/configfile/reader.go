@@ -9,28 +9,27 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Place is a value in a file, with the line of its key and the path to it. The zero Place is a
-// value that is not there.
+// Place is a value in a file, with its key's line and path. The zero Place is a missing value.
 type Place struct {
 	File string
-	Line int    // 0 if it is not known
-	Key  string // the path to it
+	Line int    // 0 if unknown
+	Key  string // its path
 	Name string // its key in its map
 
 	node      *yaml.Node
-	covered   *Place // the map that this one was merged over
-	isCovered bool   // it is of a map that another one was merged over
+	covered   *Place // the map under this merged map
+	isCovered bool   // in a map under a merged map
 }
 
-// Error returns the Error that something is wrong at the place.
+// Error returns an Error at the place.
 func (p Place) Error(err error) *Error { return &Error{p.File, p.Line, p.Key, err} }
 
-// Missing returns the place of a key that the map does not have.
+// Missing returns the place of a key missing in the map.
 func (p Place) Missing(name string) Place {
 	return Place{File: p.File, Line: p.Line, Key: strings.TrimPrefix(p.Key+"."+name, "."), Name: name}
 }
 
-// IsNull reports whether the value is null, or not there.
+// IsNull reports whether the value is null or missing.
 func (p Place) IsNull() bool {
 	var value any
 	return p.node == nil || p.node.ShortTag() == "!!null" && p.node.Decode(&value) == nil
@@ -45,7 +44,7 @@ func (p Place) IsQuoted() bool { return p.IsScalar() && p.node.Style&^yaml.Tagge
 // Decode stores the value as package yaml does.
 func (p Place) Decode(to any) error { return p.node.Decode(to) }
 
-// Text returns a value that is neither a map nor a list, and otherwise "".
+// Text returns a scalar value, otherwise "".
 func (p Place) Text() (text string) {
 	if p.IsScalar() && p.node.Decode(&text) != nil {
 		return p.node.Value
@@ -53,21 +52,19 @@ func (p Place) Text() (text string) {
 	return text
 }
 
-// Reader reads the values of a file, and collects what is wrong with them. Aliases stand for their
-// values, and maps may be merged by the key <<, in the order in which they stand.
+// Reader reads the values of a file and collects faults. Aliases stand for their values, and maps
+// may be merged by the key <<, in order.
 type Reader struct {
 	file   string
 	unused []string
 	faults []error
-	room   int // for values, as aliases make many of few
+	room   int // for values, as aliases multiply them
 }
 
-// spare is how many values a file may have beyond its bytes.
-const spare = 1 << 20
+const spare = 1 << 20 // values of a file beyond its bytes
 
-// NewReader returns a reader for the text of a file, and its top value, which is an empty map if
-// there is nothing but comments. The faults of a key in the list unused are ErrUnused wherever it
-// is not accepted.
+// NewReader returns a reader for the text of a file, and its top value, an empty map if there are
+// only comments. Misplaced keys in the list unused are ErrUnused.
 func NewReader(file string, text []byte, unused ...string) (*Reader, Place) {
 	r := &Reader{file: file, unused: unused, room: len(text) + spare}
 	top, faults := document(file, text)
@@ -83,8 +80,7 @@ func NewReader(file string, text []byte, unused ...string) (*Reader, Place) {
 	return r, Place{File: file}
 }
 
-// isCircular reports whether a node has an alias of itself. done has the nodes that were looked at,
-// which are true while their content is.
+// isCircular reports whether a node has an alias of itself. done[n] is true while visiting n.
 func isCircular(n *yaml.Node, done map[*yaml.Node]bool) bool {
 	if under, known := done[n]; known {
 		return under
@@ -102,10 +98,9 @@ func isCircular(n *yaml.Node, done map[*yaml.Node]bool) bool {
 	return false
 }
 
-// resolved returns the value that an alias stands for.
 func resolved(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
-		return n.Alias // which is no alias
+		return n.Alias // not an alias
 	}
 	return n
 }
@@ -121,7 +116,6 @@ func (r *Reader) Faults() []error { return r.faults }
 // Err joins Faults.
 func (r *Reader) Err() error { return errors.Join(r.faults...) }
 
-// admit counts a value, and reports false after a fault if there are too many.
 func (r *Reader) admit(at Place) bool {
 	if r.room--; r.room == 0 {
 		r.Fault(at, "the aliases of this file stand for more values than are accepted")
@@ -129,8 +123,7 @@ func (r *Reader) admit(at Place) bool {
 	return r.room > 0
 }
 
-// Pairs returns the values of a map. Something other than a map is a fault, for which accepted
-// says what is accepted. It returns nil then, and for a file that cannot be read.
+// Pairs returns the values of a map. Others are a fault that shows accepted, and give nil.
 func (r *Reader) Pairs(at Place, accepted string) []Place {
 	if at.node == nil {
 		return nil
@@ -142,8 +135,8 @@ func (r *Reader) Pairs(at Place, accepted string) []Place {
 	return r.merge([]Place{}, map[string]int{}, at)
 }
 
-// merge adds the values of a map to those before, whose indexes are known. A value replaces the
-// one before of its key. If both are maps it covers that.
+// merge adds the values of a map to all, with known indexes. A value replaces an earlier value of
+// its key, or covers it if both are maps.
 func (r *Reader) merge(all []Place, known map[string]int, at Place) []Place {
 	if at.covered != nil {
 		all = r.merge(all, known, *at.covered)
@@ -167,7 +160,7 @@ func (r *Reader) merge(all []Place, known map[string]int, at Place) []Place {
 			if value.Kind == yaml.SequenceNode {
 				from = value.Content
 			}
-			for _, n := range slices.Backward(from) { // the first has the last word
+			for _, n := range slices.Backward(from) { // the first wins
 				if n = resolved(n); n.Kind != yaml.MappingNode {
 					r.Fault(inner, "a map is accepted, or a list of maps")
 					continue
@@ -192,8 +185,7 @@ func (r *Reader) merge(all []Place, known map[string]int, at Place) []Place {
 	return all
 }
 
-// Fields returns the values of a map by their keys, of which those are accepted. It is nil for
-// something other than a map: see Pairs.
+// Fields returns the values of a map by their accepted keys. It is nil if not a map: see Pairs.
 func (r *Reader) Fields(at Place, accepted ...string) map[string]Place {
 	keys := strings.Join(accepted, ", ")
 	pairs := r.Pairs(at, "with the keys "+keys)
@@ -214,7 +206,7 @@ func (r *Reader) Fields(at Place, accepted ...string) map[string]Place {
 	return all
 }
 
-// List returns the values of a list. Something other than a list is a fault.
+// List returns the values of a list. Other values are a fault.
 func (r *Reader) List(at Place) (all []Place) {
 	if at.node.Kind != yaml.SequenceNode {
 		r.Fault(at, "a list is accepted")
@@ -230,7 +222,7 @@ func (r *Reader) List(at Place) (all []Place) {
 	return all
 }
 
-// Bool returns the value of a key that is false if it is missing.
+// Bool returns the value of a key, false if missing.
 func (r *Reader) Bool(m map[string]Place, key string) bool {
 	switch at, ok := m[key]; {
 	case !ok || at.Text() == "false":

@@ -7,15 +7,13 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
-// Counts counts the descriptors that met a rule with hits, and what its candidate would have
-// said. The zero Counts is ready. It is for any number of goroutines.
+// Counts counts the descriptors that met a rule with hits, and its candidate's decisions. The zero
+// Counts is ready. It is safe for concurrent use.
 type Counts struct {
 	Passed, Refused        atomic.Uint64
-	WouldPass, WouldRefuse atomic.Uint64 // the candidate, and the rule did not
+	WouldPass, WouldRefuse atomic.Uint64 // the candidate decides otherwise
 }
 
-// count notes whether the rule had room, and whether its candidate would have passed the hits: as the
-// rule if there is none.
 func (c *Counts) count(passed, would bool) {
 	if c == nil {
 		return
@@ -34,8 +32,8 @@ func (c *Counts) count(passed, would bool) {
 	}
 }
 
-// Counts goes through the rules that are in force, with their counts, which go on over a
-// reload for rules of the same path. Unlimited rules have none.
+// Counts iterates over the rules in force with their counts, which continue over a reload for rules
+// of the same path. Unlimited rules have none.
 func (s *Service) Counts() iter.Seq2[*rules.Rule, *Counts] {
 	return func(yield func(*rules.Rule, *Counts) bool) {
 		t := s.table.Load()

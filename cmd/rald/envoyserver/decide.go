@@ -11,10 +11,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// isHeld reports whether there is a limit to ask.
 func (a *ask) isHeld() bool { return a.held != nil && !a.free }
 
-// decide asks the limits of all descriptors, together or one by one.
 func decide(ctx context.Context, asks []ask, together bool) error {
 	if together {
 		return decideTogether(ctx, asks)
@@ -27,8 +25,7 @@ func decide(ctx context.Context, asks []ask, together bool) error {
 	return nil
 }
 
-// decide asks one limit by itself. A rule of requests per unit counts the hits whether they are
-// over it or not. A limit of package policy counts none of those that it refuses.
+// decide asks a single limit. A rule of requests per unit counts all hits, others no refused hits.
 func (a *ask) decide(ctx context.Context) error {
 	switch {
 	case !a.isHeld():
@@ -52,14 +49,13 @@ func (a *ask) decide(ctx context.Context) error {
 	return nil
 }
 
-// try asks the candidate, if there is one, and counts what it and the limit said.
 func (a *ask) try(ctx context.Context, passed bool) {
 	if a.n == 0 {
 		return
 	}
 	would := passed
 	if a.candidate != nil {
-		// A candidate that cannot decide has no say in the request.
+		// A candidate that cannot decide does not matter.
 		if d, err := a.candidate.TakeWith(ctx, a.Candidate, candidateKey(a.key), a.n); err == nil {
 			would = d.Allowed
 		}
@@ -67,7 +63,7 @@ func (a *ask) try(ctx context.Context, passed bool) {
 	a.counts.count(passed, would)
 }
 
-// giveBack gives hits of the present window back, or what else of them still counts.
+// giveBack gives back the hits of the present window, or those that still count.
 func (a *ask) giveBack(ctx context.Context) error {
 	if a.candidate != nil {
 		_, _ = a.candidate.RefundWith(ctx, a.Candidate, candidateKey(a.key), a.n)
@@ -89,13 +85,11 @@ func (a *ask) giveBack(ctx context.Context) error {
 	return nil
 }
 
-// counted sets the status of a rule of requests per unit.
 func (a *ask) counted(over bool, count int64, ends time.Duration) {
 	a.report(over, clip(int64(a.Requests)-count), untilReset(a.Unit, ends))
 }
 
-// decided sets the status by a decision. The time until a refused call would pass is reported
-// rather than that until the key is as good as new.
+// decided sets the status by a decision. A refusal reports when the call would pass.
 func (a *ask) decided(d policy.Decision) {
 	until := d.ResetAfter
 	if !d.Allowed && d.RetryAfter < policy.Never {
@@ -114,7 +108,7 @@ func (a *ask) report(over bool, remaining uint32, until *durationpb.Duration) {
 }
 
 // decideTogether takes from the limits of all descriptors, or from none. Rules in shadow and in
-// quota mode refuse no request: they are asked, each by itself, if the others admit it.
+// quota mode refuse no request: each is asked separately if the others admit it.
 func decideTogether(ctx context.Context, asks []ask) error {
 	claims := make([]families.Claim, 0, len(asks))
 	at := make([]int, 0, len(asks)) // of the claims, in asks
@@ -155,8 +149,7 @@ func decideTogether(ctx context.Context, asks []ask) error {
 	return nil
 }
 
-// decideBeside decides on a descriptor of which the limit has not decided on the request. One
-// that was not admitted only looks.
+// decideBeside decides on a descriptor that did not take part. After a refusal it only looks.
 func (a *ask) decideBeside(ctx context.Context, admitted bool) error {
 	switch {
 	case a.refund:
@@ -183,7 +176,6 @@ func (a *ask) decideBeside(ctx context.Context, admitted bool) error {
 	return nil
 }
 
-// decidedExactly sets the status by the decision of an exact limit.
 func (a *ask) decidedExactly(d policy.Decision) {
 	if a.tally == nil {
 		a.decided(d)

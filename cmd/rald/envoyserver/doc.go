@@ -1,12 +1,12 @@
-// Package envoyserver answers Envoy's rate limit service v3 by the rules of package rules. Where
-// a configuration has no keys of Ral's own, its answers are those of
-// github.com/envoyproxy/ratelimit: see test/oracle. The package is a part of rald and may change in any release.
+// Package envoyserver implements Envoy's rate limit service v3 by the rules of package rules.
+// Without Ral's own keys in a configuration, its answers are those of
+// github.com/envoyproxy/ratelimit: see test/oracle. The package is a part of rald and may change in
+// any release.
 //
-// A rule of so many requests per unit is a count in windows of Unix time. All hits count, also
-// those that are over the limit, as they do in the reference. The count is kept under one limit
-// for each unit, far above any rule's, so that rules only compare: a rule whose number changes
-// goes on with the counts there are. A rule with a limit of package policy, and all rules of a
-// domain with all_or_nothing, count nothing that they refuse.
+// A rule of requests per unit counts in windows of Unix time. All hits count, even over the limit,
+// as in the reference. The count is kept under a limit for each unit, far above any rule's: rules
+// only compare, so a rule with a changed number keeps its counts. Rules with a limit of package
+// policy, and all rules of a domain with all_or_nothing, count no refused hits.
 //
 // Begin with ShouldRateLimit in service.go, and go on with tally.go.
 package envoyserver

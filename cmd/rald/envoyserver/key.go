@@ -6,12 +6,10 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
-// longestKey is the most bytes of a key. Those of a request are bounded by longestMessage too.
-const longestKey = 16 << 10
+const longestKey = 16 << 10 // bytes; longestMessage bounds a request's keys too
 
-// appendKey appends what a descriptor's hits are counted under: "domain|key=value|key=value". An
-// entry for which all values of a pattern share the limit has the pattern for its value. No two
-// descriptors have the same key, as what separates them is escaped.
+// appendKey appends the key for a descriptor's hits: "domain|key=value|key=value". A pattern
+// replaces the values that share its limit. Escaped separators keep keys distinct.
 func appendKey(to []byte, domain string, entries []*common.RateLimitDescriptor_Entry, m rules.Match) []byte {
 	to = appendEscaped(to, domain)
 	for i, e := range entries {
@@ -37,5 +35,4 @@ func appendEscaped(to []byte, text string) []byte {
 	return to
 }
 
-// candidateKey returns the key of a candidate, which is that of no descriptor.
-func candidateKey(key string) string { return "|" + key }
+func candidateKey(key string) string { return "|" + key } // distinct from all descriptors' keys

@@ -6,8 +6,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// metadata returns what the reference tells Envoy of a request: the request itself, the indexes
-// of the descriptors that are over a limit in quota mode, and whether a rule has that mode.
+// metadata returns the reference's metadata: the request itself, the indexes of the descriptors
+// over a limit in quota mode, and whether a rule has that mode.
 func metadata(request *pb.RateLimitRequest, asks []ask) *structpb.Struct {
 	var descriptors, violations []*structpb.Value
 	enabled := false

@@ -5,10 +5,9 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
-// Prepare returns a function that puts rules in force in place of those that were, all at once. A
-// request is decided by the rules at its beginning. Keys keep what they have used if their rule
-// still has the same unit, or a limit of the same family. Release must follow in any case. No other
-// Prepare may come before that.
+// Prepare returns a function that puts rules in force, all at once. A request keeps the rules at
+// its beginning. Keys keep their usage if their rule still has the same unit, or a limit of the
+// same family. Release must follow before the next Prepare.
 func (s *Service) Prepare(set *rules.Set) (commit func(), err error) {
 	counts := map[string]*Counts{}
 	if s.table.Load() != nil {
@@ -27,9 +26,8 @@ func (s *Service) Prepare(set *rules.Set) (commit func(), err error) {
 	}, nil
 }
 
-// Release lets go of the engines that no rule in force needs any more, when the requests that were
-// decided by earlier rules have ended. What their keys owe still counts if a rule needs them
-// again. The error is that of an engine that ended.
+// Release lets go of the engines that no rule in force needs, once the requests under earlier rules
+// have ended. Their keys still owe if a rule needs them again. The error is an ending engine's.
 func (s *Service) Release() error {
 	for _, t := range s.replaced {
 		t.calls.Lock()

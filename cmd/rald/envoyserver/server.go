@@ -14,16 +14,14 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// longestMessage is the most bytes of a request.
-const longestMessage = 1 << 20
+const longestMessage = 1 << 20 // bytes of a request
 
-// workers is the number of goroutines that answer requests one after the other. A new goroutine
-// for each would grow its stack each time: with 64 requests under way that took a third of the
-// processor time of a request. When all workers are busy, more requests have a goroutine each.
+// workers are goroutines that answer request after request. A new goroutine for each would grow its
+// stack each time: with 64 requests under way that took a third of a request's processor time.
+// Beyond them each request has a goroutine.
 const workers = 64
 
-// healthName is the name under which the reference reports its health.
-const healthName = "ratelimit"
+const healthName = "ratelimit" // the reference's name for its health
 
 func newHealth() *health.Server {
 	h := health.NewServer()
@@ -33,8 +31,8 @@ func newHealth() *health.Server {
 	return h
 }
 
-// GRPC returns a server with the rate limit service, the health service and reflection. A
-// message has at most a mebibyte. The options are added.
+// GRPC returns a server with the rate limit service, the health service and reflection. A message
+// has at most a mebibyte. The options are added.
 func (s *Service) GRPC(options ...grpc.ServerOption) *grpc.Server {
 	server := grpc.NewServer(append([]grpc.ServerOption{grpc.MaxRecvMsgSize(longestMessage), grpc.NumStreamWorkers(workers)}, options...)...)
 	pb.RegisterRateLimitServiceServer(server, s)
@@ -43,15 +41,14 @@ func (s *Service) GRPC(options ...grpc.ServerOption) *grpc.Server {
 	return server
 }
 
-// Drain makes the service report that it is not healthy, so that no new clients come. Requests
-// are answered as before.
+// Drain reports that the service is not healthy, against new clients. It still answers requests.
 func (s *Service) Drain() {
 	s.drained.Store(true)
 	s.health.Shutdown()
 }
 
-// HTTP returns a handler with the pages of the reference: /json, /healthcheck and /rlconfig. Pages
-// of other sites are told /healthcheck only.
+// HTTP returns a handler with the pages of the reference: /json, /healthcheck and /rlconfig. Other
+// sites' pages only get /healthcheck.
 func (s *Service) HTTP() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/json", browser.Guard(http.HandlerFunc(s.serveJSON)))
@@ -69,8 +66,6 @@ func (s *Service) HTTP() http.Handler {
 	return mux
 }
 
-// serveJSON answers a RateLimitRequest in JSON by a RateLimitResponse, with status 429 if it is
-// over its limit.
 func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestMessage))
 	if tooLong := new(http.MaxBytesError); errors.As(err, &tooLong) {

@@ -19,25 +19,23 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
-// Config is the configuration of a Service. Families are required.
+// Config configures a Service. Families are required.
 type Config struct {
-	// Families keep the counts. Their keys are the service's own: no one else uses them, and they
-	// are the caller's to close, after the last request.
+	// Families keep only this service's counts. The caller closes them after the last request.
 	Families *families.Families
-	// Shadow makes the service admit every request, as the reference does with SHADOW_MODE.
+	// Shadow admits every request, like SHADOW_MODE in the reference.
 	Shadow bool
-	// Quota treats every rule as if it had quota_mode, as the reference does with QUOTA_MODE.
+	// Quota treats every rule as if it had quota_mode, like QUOTA_MODE in the reference.
 	Quota bool
-	// Metadata puts the request and what quotas it is over in the dynamic metadata of responses,
-	// as the reference does with RESPONSE_DYNAMIC_METADATA.
+	// Metadata puts the request and its exceeded quotas in the dynamic metadata of responses, like
+	// RESPONSE_DYNAMIC_METADATA in the reference.
 	Metadata bool
-	// Headers adds RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset to responses, as the
-	// reference does with LIMIT_RESPONSE_HEADERS_ENABLED.
+	// Headers adds RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset to responses, like
+	// LIMIT_RESPONSE_HEADERS_ENABLED in the reference.
 	Headers bool
 }
 
-// Service is the rate limit service. New makes it. Its methods are for any number of
-// goroutines.
+// Service is the rate limit service. New makes it. It is safe for concurrent use.
 type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 	config   Config
@@ -47,7 +45,7 @@ type Service struct {
 	drained  atomic.Bool
 }
 
-// New returns a Service with those rules. The error is that of an engine that cannot be made.
+// New returns a Service with the given rules, or the error of an engine.
 func New(config Config, set *rules.Set) (*Service, error) {
 	s := &Service{config: config, health: newHealth()}
 	commit, err := s.Prepare(set)
@@ -58,10 +56,9 @@ func New(config Config, set *rules.Set) (*Service, error) {
 	return s, s.Release()
 }
 
-// ask is a descriptor of a request on its way to an answer.
 type ask struct {
-	*held         // nil if no limit holds for it
-	key    string // which it is counted under
+	*held         // nil if no limit applies
+	key    string // for its hits
 	n      int64  // hits, from 0 on
 	refund bool   // gives the hits back
 	free   bool   // the rule is unlimited
@@ -69,8 +66,8 @@ type ask struct {
 	status *pb.RateLimitResponse_DescriptorStatus
 }
 
-// ShouldRateLimit implements pb.RateLimitServiceServer. An error with the code InvalidArgument is
-// one of the request, and nothing was counted then. Any other says that there is no decision.
+// ShouldRateLimit implements pb.RateLimitServiceServer. InvalidArgument reports a bad request;
+// nothing was counted then. Any other error says that there is no decision.
 func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	if request.GetDomain() == "" {
 		return nil, status.Error(codes.InvalidArgument, "rate limit domain must not be empty")
@@ -98,7 +95,6 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 	return response, nil
 }
 
-// failed returns the error of a request on which there is no decision.
 func failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return status.FromContextError(ctx.Err()).Err()
@@ -106,7 +102,6 @@ func failed(ctx context.Context, err error) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// find fills in the limit, the key and the hits of each descriptor of a request.
 func (t *table) find(asks []ask, domain *rules.Domain, request *pb.RateLimitRequest) error {
 	var room [256]byte
 	for i, d := range request.Descriptors {
@@ -138,8 +133,7 @@ func (t *table) find(asks []ask, domain *rules.Domain, request *pb.RateLimitRequ
 	return nil
 }
 
-// hits returns the number of hits of a descriptor: its own, which may be 0 to look without
-// counting, or that of the request, of which 0 is 1.
+// hits returns a descriptor's hits: its own, which may be 0 to look, or the request's, at least 1.
 func hits(request *pb.RateLimitRequest, d *common.RateLimitDescriptor) int64 {
 	if d.GetHitsAddend() != nil {
 		return int64(min(d.HitsAddend.Value, math.MaxInt64))
@@ -147,8 +141,7 @@ func hits(request *pb.RateLimitRequest, d *common.RateLimitDescriptor) int64 {
 	return max(int64(request.HitsAddend), 1)
 }
 
-// replace drops the limits whose names are replaced by the rule of another descriptor, also by
-// an unlimited one.
+// replace drops the limits whose names another descriptor's rule replaces, even an unlimited rule.
 func replace(asks []ask) {
 	var names []string
 	for i := range asks {
@@ -172,7 +165,6 @@ func replace(asks []ask) {
 	}
 }
 
-// answer makes the response of what was decided on each descriptor.
 func (s *Service) answer(asks []ask) *pb.RateLimitResponse {
 	response := &pb.RateLimitResponse{
 		OverallCode: pb.RateLimitResponse_OK,
@@ -223,8 +215,7 @@ func headers(of *pb.RateLimitResponse_DescriptorStatus) []*core.HeaderValue {
 	}
 }
 
-// untilReset returns the time until a window of the unit ends, by the time that it has left or,
-// if nothing was counted in it, by the wall clock.
+// untilReset returns the time left in a window of the unit, by the wall clock if nothing counted.
 func untilReset(unit rules.Unit, left time.Duration) *durationpb.Duration {
 	if left > 0 {
 		return &durationpb.Duration{Seconds: seconds(left)}

@@ -6,15 +6,12 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Over a fleet a rule of requests per unit takes the hits under its own limit, and charges those
-// that are refused, as they count, too. In an outage each server has a share of the rule's limit
-// then, which it would not have of a limit far above it. Calls in between the two find less
-// counted than in the reference, and no more is admitted than the limit.
+// Over a fleet a rule of requests per unit takes hits under its own limit, and then charges refused
+// hits, since they count too. So in an outage each server has a share of the rule's limit. Calls
+// between the two find less counted than in the reference, and no more is admitted than the limit.
 
-// isCountedShared reports whether it is a rule of requests per unit over a fleet.
 func (h *held) isCountedShared() bool { return h.tally != nil && h.family.Engine() == nil }
 
-// countShared counts the hits of a rule of requests per unit.
 func (a *ask) countShared(ctx context.Context) error {
 	over, d, err := a.takeShared(ctx)
 	if err != nil {
@@ -25,21 +22,20 @@ func (a *ask) countShared(ctx context.Context) error {
 	return nil
 }
 
-// takeShared counts the hits, and reports whether there are more than the rule allows, with how
-// the key stands under the limit.
+// takeShared counts the hits. over reports more than the rule allows, d the key's state.
 func (a *ask) takeShared(ctx context.Context) (over bool, d policy.Decision, err error) {
 	if a.exact != nil && a.n > 0 {
 		if d, err = a.family.TakeWith(ctx, a.exact, a.key, a.n); err != nil || d.Allowed {
 			return false, d, err
 		}
-		// Without Redis what is refused does not count.
+		// Without Redis refused hits do not count.
 		if after, err := a.family.RefundWith(ctx, a.exact, a.key, -a.n); err == nil {
 			d = after
 		}
 		return true, d, ctx.Err()
 	}
 	if a.n == 0 {
-		// The limit itself does not tell a window that is full from one that is beyond it.
+		// The limit itself does not distinguish a full window from an exceeded window.
 		d, err = a.family.TakeWith(ctx, a.next, a.key, 0)
 		over = d.Remaining == 0
 		d.Remaining = max(d.Remaining-1, 0)
@@ -51,7 +47,6 @@ func (a *ask) takeShared(ctx context.Context) (over bool, d policy.Decision, err
 	return true, d, err
 }
 
-// giveBackShared gives hits of the present window back.
 func (a *ask) giveBackShared(ctx context.Context) error {
 	limit := a.exact
 	if limit == nil {
@@ -65,7 +60,6 @@ func (a *ask) giveBackShared(ctx context.Context) error {
 	return nil
 }
 
-// countedShared sets the status by how the key stands under the rule's limit.
 func (a *ask) countedShared(over bool, d policy.Decision) {
 	count := int64(a.Requests)
 	if a.exact != nil && !over {

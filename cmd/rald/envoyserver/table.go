@@ -15,42 +15,40 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// table is a configuration with the engines that keep its limits. What it says never changes.
+// table is a constant configuration with the engines of its limits.
 type table struct {
 	set      *rules.Set
 	quota    bool // for every rule
 	held     map[*rules.Rule]*held
 	tallies  map[rules.Unit]*tally
 	families []families.Family // of all limits
-	calls    sync.RWMutex      // held for reading by each request that is decided by it
+	calls    sync.RWMutex      // held for reading by each request that it decides
 }
 
-// held is a rule, or an override that came with a request, with what keeps it.
+// held is a rule, or an override from a request, with its engines.
 type held struct {
 	*rules.Rule
-	quota bool                            // the rule's own, or that of all
+	quota bool                            // the rule's own, or for all
 	shown *pb.RateLimitResponse_RateLimit // to clients
-	tally *tally                          // nil if the rule has a limit of its own
+	tally *tally                          // nil if the rule has a limit of package policy
 
-	// exact is the limit that counts nothing that it refuses: the rule's own, or that of its
-	// requests in its unit. It is nil if all is refused. family keeps it.
+	// exact is the limit that counts no refused hits: the rule's own, or its requests in its unit.
+	// It is nil if all is refused. family keeps it.
 	exact  policy.Policy
 	family families.Family
-	next   policy.Policy // over a fleet, that of one request more in its unit
+	next   policy.Policy // over a fleet, one request more in its unit
 
 	candidate families.Family // nil if there is none
 	counts    *Counts         // nil for an override
 }
 
-// need is a limit that needs an engine.
 type need struct {
 	limit policy.Policy
-	rule  *rules.Rule      // whose limit or candidate it is, or nil
+	rule  *rules.Rule      // of the limit or candidate, or nil
 	to    *families.Family // gets the engine
 }
 
-// build returns the table of a set without its engines, and the limits that need them, in the
-// order of the rules.
+// build returns the table of a set without its engines, and the limits that need engines, in order.
 func build(set *rules.Set, quota bool) (t *table, needs []need) {
 	t = &table{set: set, quota: quota, held: map[*rules.Rule]*held{}, tallies: map[rules.Unit]*tally{}}
 	for _, unit := range rules.Units {
@@ -76,8 +74,7 @@ func build(set *rules.Set, quota bool) (t *table, needs []need) {
 	return t, needs
 }
 
-// newTable returns the table of a set. The counts of a rule are those of the rule of the same
-// path, if there is one, and are taken out of the map.
+// newTable returns the table of a set. Rules take the counts of their path out of the map.
 func newTable(set *rules.Set, config Config, counts map[string]*Counts) (*table, error) {
 	t, needs := build(set, config.Quota)
 	kept, err := config.Families.Keep(limitsOf(needs)...)
@@ -104,8 +101,8 @@ func newTable(set *rules.Set, config Config, counts map[string]*Counts) (*table,
 	return t, nil
 }
 
-// Room returns nil if there is room for the limits of a set in Families of that configuration. The
-// error joins a *configfile.Error for each rule without room. Prepare returns the same.
+// Room returns nil if Families of that configuration have room for the limits of a set. The error
+// joins a *configfile.Error for each rule without room, as for Prepare.
 func Room(of families.Config, set *rules.Set) error {
 	_, needs := build(set, false)
 	return faultsOf(needs, of.Room(limitsOf(needs)...))
@@ -118,7 +115,6 @@ func limitsOf(needs []need) (all []policy.Policy) {
 	return all
 }
 
-// faultsOf returns a *configfile.Error for each rule of which a limit has no engine.
 func faultsOf(needs []need, err error) error {
 	var faults families.Faults
 	errors.As(err, &faults)
@@ -135,7 +131,6 @@ func faultsOf(needs []need, err error) error {
 	return errors.Join(all...)
 }
 
-// fixed makes it the limit of so many requests in a unit.
 func (h *held) fixed(of *tally) {
 	h.tally, h.family = of, of.family
 	unit := pb.RateLimitResponse_RateLimit_Unit_value[h.Unit.String()]
@@ -150,15 +145,14 @@ func (h *held) fixed(of *tally) {
 	}
 }
 
-// override returns the limit that came with a request, of a unit that is known.
+// override returns the limit that came with a request, with a known unit.
 func (t *table) override(requests uint32, unit rules.Unit) *held {
 	h := &held{Rule: &rules.Rule{Requests: requests, Unit: unit}, quota: t.quota}
 	h.fixed(t.tallies[unit])
 	return h
 }
 
-// describe returns what clients are told of a limit of package policy. Its unit is that of its
-// window, or UNKNOWN if there is none so long.
+// describe returns a limit of package policy for clients, with the unit of its window or UNKNOWN.
 func describe(r *rules.Rule) *pb.RateLimitResponse_RateLimit {
 	shown := &pb.RateLimitResponse_RateLimit{Name: r.Name, RequestsPerUnit: clip(r.Limit.Limit())}
 	if w, ok := r.Limit.(policy.Windowed); ok {
@@ -171,15 +165,12 @@ func describe(r *rules.Rule) *pb.RateLimitResponse_RateLimit {
 	return shown
 }
 
-// clip returns a number of units as one that the protocol has room for.
 func clip(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
 
-// seconds rounds a time up to whole seconds.
-func seconds(d time.Duration) int64 {
+func seconds(d time.Duration) int64 { // rounded up
 	return int64(d/time.Second) + int64(min(d%time.Second, 1))
 }
 
-// unitOf returns the unit of that number in Envoy's protocol.
 func unitOf[U fmt.Stringer](u U) rules.Unit {
 	for _, unit := range rules.Units {
 		if unit.String() == u.String() {

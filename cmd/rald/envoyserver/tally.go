@@ -9,24 +9,20 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Most hits that are counted in a window. A word has no room for more in a second's. In those
-// of the other units it is more than any rule allows.
+// Bounds of a window's hits: a word's room for a second, otherwise more than any rule allows.
 const (
 	mostInSecond = 1<<29 - 1
 	mostInOther  = 1<<34 - 1
 )
 
-// mostTries bounds how often a call tries to use up what is left of a word.
-const mostTries = 16
+const mostTries = 16 // of a call to use up the rest of a word
 
-// tally counts the hits of all rules of a unit.
 type tally struct {
 	most   int64
 	limit  policy.Policy // of most hits
 	family families.Family
 }
 
-// newTally returns the tally of a unit, which needs the engine for its limit.
 func newTally(unit rules.Unit) *tally {
 	t := &tally{most: mostInOther}
 	if unit == rules.Second {
@@ -36,9 +32,8 @@ func newTally(unit rules.Unit) *tally {
 	return t
 }
 
-// add counts n hits of a key, and returns the count after them. ends is when its window does,
-// from now on, or 0 if the key has no hits in this one. A count beyond most is
-// math.MaxInt64, and stays most for later calls.
+// add counts n hits of a key, and returns the new count and the time until its window ends, 0 if
+// the key has no hits in it. A count beyond most is math.MaxInt64, and stays most for later calls.
 func (t *tally) add(key string, n int64) (count int64, ends time.Duration) {
 	d := t.family.Engine().TakeWith(t.limit, key, n)
 	if !d.Allowed {
@@ -51,7 +46,6 @@ func (t *tally) add(key string, n int64) (count int64, ends time.Duration) {
 	return t.most - d.Remaining, d.ResetAfter
 }
 
-// undo gives n hits of the present window back, and returns the count after that.
 func (t *tally) undo(key string, n int64) (count int64, ends time.Duration) {
 	d := t.family.Engine().RefundWith(t.limit, key, n)
 	return t.most - d.Remaining, d.ResetAfter

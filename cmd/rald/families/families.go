@@ -1,8 +1,7 @@
-// Package families keeps the keys of any number of limits in a few engines, one for each family
-// of limits: see policy.Relative. A call names the limit that it is held to, and finds the
-// engine by it, so that a thousand limits need no more goroutines than ten. With Config.Fleet
-// limiters of package fleet take the place of engines, and Redis keeps the keys. The package is a part
-// of rald and may change in any release.
+// Package families keeps the keys of any number of limits in a few engines, one for each family of
+// limits: see policy.Relative. A call finds the engine by its limit, so a thousand limits need no
+// more goroutines than ten. With Config.Fleet limiters of package fleet replace the engines, and
+// Redis keeps the keys. The package is a part of rald and may change in any release.
 package families
 
 import (
@@ -25,36 +24,32 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Config is the configuration of Families. The zero value keeps no state.
+// Config configures Families. The zero value keeps no state.
 type Config struct {
 	// Name begins the names of the engines. The default is "rald".
 	Name string
-	// MaxKeys is the most keys of each engine. The default is that of engine.Config.
+	// MaxKeys bounds the keys of each engine, by default as in engine.Config.
 	MaxKeys int
-	// Most is the most families of limits of a configuration: see Room. Of makes as many engines
-	// beside theirs, less those of saved states and of earlier configurations. The default is 32,
-	// and 256 if Fleet is Leased.
+	// Most bounds the families of configured limits: see Room. Clients may add as many, less those
+	// for saved states and former configurations. The default is 32, or 256 if Fleet is Leased.
 	Most int
 	// Fleet, if not nil, keeps the keys in Redis, and Dir must be empty.
 	Fleet *Fleet
-	// Dir is the directory of the engines' saved states. It is made if it is missing. If it is
-	// empty nothing is saved.
+	// Dir is the directory of the saved states, created if missing. If empty nothing is saved.
 	Dir string
 	// Every is the pause between two saves: see engine.State.
 	Every time.Duration
-	// OnEvent is told what happens to the engines' goroutines.
+	// OnEvent is called with the events of the engines' goroutines.
 	OnEvent func(engine.Event)
 }
 
 const (
 	defaultMost = 32
-	// suffix ends the name of a saved state. What comes before it is the text of a limit.
-	suffix = ".state"
-	// lockName is the name of the lock of Config.Dir, before the ".lock".
-	lockName = "rald"
+	suffix      = ".state" // of a saved state, after the text of its limit
+	lockName    = "rald"   // of the lock of Config.Dir, before ".lock"
 )
 
-// Families are the engines. All methods may be called by any number of goroutines.
+// Families holds the engines. It is safe for concurrent use.
 type Families struct {
 	config Config
 	all    atomic.Pointer[[]Family]
@@ -65,11 +60,11 @@ type Families struct {
 	unlock func() error // config.Dir, if it is not empty
 }
 
-// ErrTooMany reports that a limit needs one engine more than there may be.
+// ErrTooMany reports a limit that needs an engine beyond the bound.
 var ErrTooMany = errors.New("no room for another family of limits")
 
-// New returns Families with the engines whose states are in config.Dir, however many there are. The
-// directory is theirs until Close: New fails if another process has it.
+// New returns Families with an engine for each state in config.Dir. It locks the directory until
+// Close: New fails if another process has it.
 func New(config Config) (*Families, error) {
 	config.Most = config.most()
 	config.Name = cmp.Or(config.Name, "rald")
@@ -107,9 +102,8 @@ func New(config Config) (*Families, error) {
 	return s, nil
 }
 
-// Of returns the engine for the limit of a call, and makes it if there is none. The error is
-// ErrTooMany, engine.ErrClosed after Close, or that of a saved state that cannot be loaded. From
-// then on Release leaves the engine alone.
+// Of returns the engine for a call's limit, making it if needed. Release then never ends it. The
+// error is ErrTooMany, engine.ErrClosed after Close, or a saved state's that cannot be loaded.
 func (s *Families) Of(limit policy.Policy) (Family, error) {
 	var family Family
 	if s.config.Fleet != nil {
@@ -133,8 +127,7 @@ func (s *Families) Of(limit policy.Policy) (Family, error) {
 	return family, nil
 }
 
-// Find returns the engine for a limit, if there is one. Unlike Of it does not keep Release from
-// ending the engine.
+// Find returns the existing engine for a limit. Unlike Of it lets Release end the engine.
 func (s *Families) Find(limit policy.Policy) (family Family, ok bool) {
 	if s.config.isLeased(limit) {
 		family = s.find(limit, true)
@@ -145,7 +138,6 @@ func (s *Families) Find(limit policy.Policy) (family Family, ok bool) {
 	return family, family != nil
 }
 
-// open returns the engine for a limit, and makes it if there is none. The caller holds mu.
 func (s *Families) open(limit policy.Policy, kept bool) (family Family, err error) {
 	if s.config.isLeased(limit) {
 		family, err = s.openIn(limit, true, kept)
@@ -170,8 +162,7 @@ func (s *Families) openIn(limit policy.Policy, leased, kept bool) (Family, error
 	return s.add(limit)
 }
 
-// find returns the limiter that leases units of a limit, or otherwise the one for its family. It is nil
-// if there is none.
+// find returns the limiter that leases a limit, or otherwise the family's limiter, nil for none.
 func (s *Families) find(limit policy.Policy, leased bool) Family {
 	relative, _ := limit.(policy.Relative)
 	for _, family := range *s.all.Load() {
@@ -184,7 +175,6 @@ func (s *Families) find(limit policy.Policy, leased bool) Family {
 	return nil
 }
 
-// add makes an engine. The caller holds mu, except in New.
 func (s *Families) add(limit policy.Policy) (Family, error) {
 	of := representative(limit)
 	config := engine.Config{Name: s.config.Name + " " + familyName(of), Policy: of, MaxKeys: s.config.MaxKeys, OnEvent: s.config.OnEvent}
@@ -200,8 +190,7 @@ func (s *Families) add(limit policy.Policy) (Family, error) {
 	return family, nil
 }
 
-// isFull returns why there can be no further engine. For one that is kept Room has said so. The
-// caller holds mu.
+// isFull returns why no engine can be added. Room has checked kept engines. The caller holds mu.
 func (s *Families) isFull(kept bool) error {
 	if s.closed {
 		return engine.ErrClosed
@@ -225,13 +214,12 @@ func tooMany(n int, which string) error {
 	return fmt.Errorf("%w: there are already %d that are %s", ErrTooMany, n, which)
 }
 
-// append adds a family. The caller holds mu, except in New.
 func (s *Families) append(family Family) {
 	more := slices.Concat(*s.all.Load(), []Family{family})
 	s.all.Store(&more)
 }
 
-// All returns the engines that there are, in the order in which they were made.
+// All returns the engines in order of their making.
 func (s *Families) All() iter.Seq[Family] {
 	return func(yield func(Family) bool) {
 		for _, family := range *s.all.Load() {
@@ -242,7 +230,7 @@ func (s *Families) All() iter.Seq[Family] {
 	}
 }
 
-// Fleet returns the Redis that keeps the keys, or nil if engines keep them.
+// Fleet returns the Redis that keeps the keys, or nil for engines.
 func (s *Families) Fleet() *Fleet { return s.config.Fleet }
 
 // Close saves the states and ends the engines. Later calls are refused.
@@ -250,7 +238,7 @@ func (s *Families) Close() (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	for _, family := range slices.Backward(*s.all.Load()) { // the first has the client of the others
+	for _, family := range slices.Backward(*s.all.Load()) { // the first has the others' client
 		err = errors.Join(err, family.close())
 	}
 	if s.unlock != nil {
@@ -259,11 +247,10 @@ func (s *Families) Close() (err error) {
 	return err
 }
 
-// counted is the text of a limit of windows: its kind, the units, and the rest.
+// counted matches a windowed limit's text: its kind, the units, and the rest.
 var counted = regexp.MustCompile(`^(window|sliding|at most) [^/]+(/.*)$`)
 
-// representative returns the limit that stands for the family of a limit. It does not depend
-// on the limit's units, as it names the saved state.
+// representative returns the limit that names a family's saved state, whatever the limit's units.
 func representative(limit policy.Policy) policy.Policy {
 	var texts []string
 	text := limit.String()
@@ -275,7 +262,7 @@ func representative(limit policy.Policy) policy.Policy {
 	case "bursty":
 		texts = []string{"bursty 1/s, 1"}
 	default:
-		// The short windows of many units are a family apart.
+		// Short windows of many units are a different family.
 		texts = []string{counted.ReplaceAllString(text, "$1 1$2"), counted.ReplaceAllString(text, "$1 1000000$2")}
 	}
 	for _, text := range texts {
@@ -287,21 +274,17 @@ func representative(limit policy.Policy) policy.Policy {
 	return limit
 }
 
-// familyName is the name of an engine: its limit without the units.
 func familyName(of policy.Policy) string {
 	kind, _, _ := strings.Cut(of.String(), ",")
 	return strings.Replace(strings.TrimSuffix(kind, " 1"), " 1/", "/", 1)
 }
 
-// path returns the file for the state of an engine.
 func (s *Families) path(of policy.Policy) string { return filepath.Join(s.config.Dir, fileOf(of)) }
 
-// fileOf returns the name of the file for the state of an engine.
 func fileOf(of policy.Policy) string {
 	return url.PathEscape(strings.ReplaceAll(of.String(), " ", "_")) + suffix
 }
 
-// limitOf returns the limit whose keys are in a file.
 func limitOf(file string) (policy.Policy, error) {
 	text, err := url.PathUnescape(strings.TrimSuffix(filepath.Base(file), suffix))
 	if err != nil {

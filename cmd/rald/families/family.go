@@ -12,62 +12,54 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Family keeps the keys of the limits of one family: in an engine of this process, or in Redis.
-// Calls bring their limit, which must be one that Families.Of or Families.Keep returned the family
-// for. An error says that there is no decision; an engine returns none.
+// Family keeps the keys of a family of limits: in an engine of this process, or in Redis. Calls
+// bring their limit, for which Families.Of or Families.Keep must have returned the family. An error
+// says that there is no decision; an engine returns none.
 type Family interface {
-	// Limit is the limit that stands for the family. Of leases it is the only one.
+	// Limit stands for the family. A lease has no other.
 	Limit() policy.Policy
 	// Engine is nil if Redis keeps the keys, and Fleet if an engine does.
 	Engine() *engine.Engine[string]
 	Fleet() *fleet.Limiter
-	// Name is that of the engine, or of the limiter in Redis.
+	// Name is the name of the engine, or of the limiter in Redis.
 	Name() string
 
 	// TakeWith takes n units of the key under the limit, all or none. n == 0 looks without taking.
 	TakeWith(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error)
-	// RefundWith gives n units back to the key. Below 0 it charges -n, whether the limit allows
-	// that or not.
+	// RefundWith gives n units back. Below 0 it charges -n, even beyond the limit.
 	RefundWith(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error)
-	// Hold takes units that may be given back, and waits for them if the call does: see
-	// limits.Limiter.
+	// Hold takes units to settle later, and waits if the call does: see limits.Limiter.
 	Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error)
-	// Limiter returns what keeps the keys, for an adapter whose calls bring their limit, and
-	// Backend for calls under the limit that stands for the family.
+	// Limiter is for adapters with limits in their calls, Backend for calls under Limit.
 	Limiter() limits.Limiter[string]
 	Backend() limits.Limiter[string]
-	// Reset forgets what the key has used, and reports whether there was anything.
+	// Reset forgets the key's usage, and reports whether there was any.
 	Reset(ctx context.Context, key string) (bool, error)
-	// Block refuses the key for so long, or no longer if d is 0.
+	// Block refuses the key for d, or ends its block if d is 0.
 	Block(ctx context.Context, key string, d time.Duration) error
-	// Blocked returns for how much longer the key is blocked.
+	// Blocked returns how much longer the key is blocked.
 	Blocked(ctx context.Context, key string) (time.Duration, error)
 
-	// CanCarry reports whether ChangeLimit translates words. Those in Redis are also used by
-	// servers that do not know of a change.
+	// CanCarry reports whether ChangeLimit translates words. It does not in Redis.
 	CanCarry() bool
-	// ChangeLimit makes what the key has used under one limit of the family count under another:
-	// see engine.Engine.ChangeLimit.
+	// ChangeLimit counts the key's usage under another limit: see engine.Engine.ChangeLimit.
 	ChangeLimit(key string, from, to policy.Policy) error
-	// Keys goes through the keys that have been used in this process. It blocks no call. Keys that
-	// come or go meanwhile may be missed.
+	// Keys iterates over the keys used in this process without blocking calls, so it may miss some.
 	Keys() iter.Seq[string]
-	// Owing goes through those that are not as good as new or are blocked. A key may come twice.
+	// Owing iterates over keys that owe or are blocked. A key may come twice.
 	Owing() iter.Seq[string]
 	// Sync saves the keys now, if they are saved at all.
 	Sync() error
 
-	// Metrics returns the counters of what keeps the keys.
+	// Metrics returns the counters of the engine or limiter.
 	Metrics() *metrics.Source
-	// Health returns nil, or what is wrong with what keeps the keys. Nothing is wrong with a family
-	// that Release has ended.
+	// Health returns the fault of the engine or limiter, nil if Release has ended it.
 	Health() error
 
 	lifetime() *lifetime
 	close() error
 }
 
-// local is a family in an engine.
 type local struct {
 	life   lifetime
 	limit  policy.Policy
@@ -123,7 +115,7 @@ func (f *local) Keys() iter.Seq[string] {
 
 func (f *local) Owing() iter.Seq[string] {
 	return func(yield func(string) bool) {
-		// A word says under every limit of the family when it is as good as new.
+		// A word is as good as new at the same time under all limits of the family.
 		for key, d := range f.engine.All() {
 			if d.ResetAfter > 0 && !yield(key) {
 				return
@@ -161,7 +153,7 @@ type Claim struct {
 	N      int64
 }
 
-// TakeAll takes the units of every claim or of none, and does not wait: see limits.AskAll.
+// TakeAll takes the units of every claim or of none, without waiting: see limits.AskAll.
 func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 	all := make([]limits.Claim, len(claims))
 	for i, c := range claims {

@@ -11,17 +11,13 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Faults are why limits of a configuration have no engine, in the order of the limits. It is nil
-// for those without a fault.
+// Faults are why limits of a configuration have no engine, in their order, nil without a fault.
 type Faults []error
 
-// Error implements error.
 func (f Faults) Error() string { return errors.Join(f...).Error() }
 
-// Unwrap returns the faults.
 func (f Faults) Unwrap() []error { return f }
 
-// most is Most, or its default.
 func (c Config) most() int {
 	switch {
 	case c.Most > 0:
@@ -32,8 +28,8 @@ func (c Config) most() int {
 	return defaultMost
 }
 
-// Room returns nil if there is room for the families of all limits of a configuration, and
-// otherwise Faults. It depends on nothing else, and makes no engine.
+// Room returns Faults if the families of a configuration's limits exceed Most, or nil. It depends
+// on nothing else, and makes no engine.
 func (c Config) Room(limits ...policy.Policy) error {
 	most, n := c.most(), 0
 	var families []policy.Policy
@@ -69,11 +65,10 @@ func isOneOf(families []policy.Policy, limit policy.Policy) bool {
 	return ok && slices.ContainsFunc(families, relative.Reads)
 }
 
-// Keep returns the engines for the limits of a configuration, in their order, and makes those that
-// there are not. No number of engines of calls or of earlier configurations keeps them from being
-// made. The error is Faults, and if there is no room for all of them no engine is made.
-//
-// The engines stay until Release. Only one owner may call Keep and Release.
+// Keep returns the engines for the limits of a configuration, in their order, making them if
+// needed. Engines of calls or of earlier configurations never prevent that. The error is Faults; if
+// there is no room for all of them no engine is made. The engines stay until Release. Only one
+// owner may call Keep and Release.
 func (s *Families) Keep(limits ...policy.Policy) ([]Family, error) {
 	kept := make([]Family, len(limits))
 	if err := s.config.Room(limits...); err != nil {
@@ -100,10 +95,9 @@ func (s *Families) Keep(limits ...policy.Policy) ([]Family, error) {
 	return kept, nil
 }
 
-// Release says which engines the configuration in force needs. The others count as those of calls
-// from then on. Each of them ends, with its saved state, unless it is remembered, keys owe in it,
-// or Of has returned it. No call of the configuration may be under way in one that ends. Keys in
-// Redis stay there.
+// Release names the engines that the configuration in force needs. The others then count as engines
+// of calls. Each ends, with its saved state, unless it is remembered, keys owe in it, or Of has
+// returned it. No call of the configuration may be under way in it. Keys in Redis stay there.
 func (s *Families) Release(inForce, remembered map[Family]bool) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +107,7 @@ func (s *Families) Release(inForce, remembered map[Family]bool) (err error) {
 	var stay, end []Family
 	for i, family := range *s.all.Load() {
 		family.lifetime().kept = inForce[family]
-		hasClient := i == 0 && s.config.Fleet != nil // of Redis, for the others
+		hasClient := i == 0 && s.config.Fleet != nil // the others' client of Redis
 		if inForce[family] || remembered[family] || hasClient || owes(family) || !family.lifetime().retire() {
 			stay = append(stay, family)
 		} else {
@@ -136,8 +130,7 @@ func (s *Families) end(family Family) error {
 	if err != nil || family.Engine() == nil || s.config.Dir == "" {
 		return err
 	}
-	// Without its file the family is forgotten over a restart, too. Its lock may go with it, as
-	// the directory is locked.
+	// Without its file a restart forgets the family. The locked directory replaces its lock.
 	for _, file := range []string{s.path(family.Limit()), s.path(family.Limit()) + ".lock"} {
 		if wrong := os.Remove(file); !errors.Is(wrong, fs.ErrNotExist) {
 			err = errors.Join(err, wrong)
@@ -146,32 +139,28 @@ func (s *Families) end(family Family) error {
 	return err
 }
 
-// The users of a family, for Release.
+// Users of a family, for Release.
 const (
-	configured = iota // none but the configuration
-	clients           // calls that bring their limit, too
+	configured = iota // only the configuration
+	clients           // also calls that bring their limit
 	retired           // it has ended, or is about to
 )
 
-// lifetime says which users a family has.
 type lifetime struct {
 	kept   bool         // for the configuration; guarded by Families.mu
 	users  atomic.Int32 // see claim
 	saving sync.Mutex   // held by Sync, and while Release ends the family
 }
 
-// claim makes the family one of calls, and reports whether it has not ended.
 func (l *lifetime) claim() bool {
 	return l.users.Load() == clients || l.users.CompareAndSwap(configured, clients) || l.users.Load() == clients
 }
 
-// retire reports whether the family may end, as no call has claimed it. None can from then on.
+// retire reports whether no call has claimed the family. None can from then on.
 func (l *lifetime) retire() bool { return l.users.CompareAndSwap(configured, retired) }
 
-// isOver reports whether the family has ended, or is about to.
 func (l *lifetime) isOver() bool { return l.users.Load() == retired }
 
-// owes reports whether any key owes in this process.
 func owes(family Family) bool {
 	for range family.Owing() {
 		return true

@@ -20,26 +20,25 @@ import (
 
 // Fleet is a Redis that keeps the keys of several servers.
 type Fleet struct {
-	// Redis says where it is: see fleet.Config.
+	// Redis is its address: see fleet.Config.
 	Redis rueidis.ClientOption
-	// Name is that of the servers that share keys, and part of the keys' names in Redis: up to
-	// LongestName bytes. Every other setting except Budget must be the same on all of them.
+	// Name is the name of the servers that share keys, a part of the keys' names in Redis: up to
+	// LongestName bytes. Every other setting except Budget must be the same on all servers.
 	Name string
-	// Leased has servers decide on leases of units. Each limit that can be leased has a limiter
-	// of its own then. The others are kept as if it were not set.
+	// Leased makes servers decide on leases of units. Each limit that can be leased then has a
+	// limiter; others are kept as usual.
 	Leased bool
-	// Budget, Outage and Servers are those of fleet.Config.
+	// Budget, Outage and Servers are as in fleet.Config.
 	Budget  time.Duration
 	Outage  fleet.Fallback
 	Servers int
-	// OnEvent returns what is told of outages, for the limiter of that name.
+	// OnEvent returns the function that gets the named limiter's outages.
 	OnEvent func(name string) func(fleet.Event)
 }
 
-// outages are the names of how calls are answered without Redis.
 var outages = [...]string{fleet.FallbackShare: "share", fleet.FallbackOpen: "open", fleet.FallbackClosed: "closed"}
 
-// ParseOutage returns the fallback of that name: share, open or closed.
+// ParseOutage returns the fallback of a name: share, open or closed.
 func ParseOutage(name string) (fleet.Fallback, error) {
 	for of, known := range outages {
 		if known == name {
@@ -52,19 +51,17 @@ func ParseOutage(name string) (fleet.Fallback, error) {
 // OutageName returns the name of Outage.
 func (f *Fleet) OutageName() string { return outages[f.Outage] }
 
-// LongestName is the most bytes of Fleet.Name.
+// LongestName bounds the bytes of Fleet.Name.
 const LongestName = 20
 
-// mostLeased is the default of Config.Most in Leased mode, where each limit has a limiter.
-const mostLeased = 256
+const mostLeased = 256 // each leased limit has a limiter
 
-// connect makes the first limiter, whose client the others use. It is that of all funnels.
+// connect makes the first limiter, for funnels. The others use its client.
 func (s *Families) connect() error {
 	_, err := s.addShared(policy.Must(policy.Funnel(1, 1, time.Second)), false)
 	return err
 }
 
-// addShared makes a limiter for a family of limits or, if it is leased, for a limit.
 func (s *Families) addShared(limit policy.Policy, leased bool) (Family, error) {
 	f := s.config.Fleet
 	all := *s.all.Load()
@@ -101,28 +98,24 @@ func (s *Families) addShared(limit policy.Policy, leased bool) (Family, error) {
 	return family, nil
 }
 
-// isLeased reports whether units of a limit are leased, unless it is too small.
+// isLeased reports whether a limit is leased, unless it is too small.
 func (c *Config) isLeased(limit policy.Policy) bool {
 	return c.Fleet != nil && c.Fleet.Leased && isLeasable(limit)
 }
 
-// isLeasable reports whether a limit is of a kind that can be leased.
 func isLeasable(limit policy.Policy) bool {
 	_, aligned := limit.(policy.Anchored)
 	kind, _, _ := strings.Cut(limit.String(), " ")
 	return !aligned && (kind == "funnel" || kind == "window" || kind == "sliding")
 }
 
-// bounded remembers something for limits. A limit is known by its address, as it is made once for
-// many calls. Its zero value is ready.
+// bounded remembers values by the addresses of limits, each made once. The zero value is ready.
 type bounded[V any] struct {
 	known sync.Map // policy.Policy to V
 	n     atomic.Int64
 }
 
-// mostKnown bounds how many limits are remembered. A limiter takes no more than 1,024 different
-// ones.
-const mostKnown = 4096
+const mostKnown = 4096 // a limiter takes no more than 1,024 different limits
 
 func (b *bounded[V]) load(limit policy.Policy) (v V, ok bool) {
 	known, ok := b.known.Load(limit)
@@ -139,7 +132,6 @@ func (b *bounded[V]) store(limit policy.Policy, v V) {
 	}
 }
 
-// drop forgets the limits of a value.
 func (b *bounded[V]) drop(v any) {
 	b.known.Range(func(limit, of any) bool {
 		if of == v {
@@ -150,11 +142,10 @@ func (b *bounded[V]) drop(v any) {
 	})
 }
 
-// logs are the limits by which Redis keeps AtMosts: fleet.SlidingLog keeps their promise. The
-// zero logs is ready.
+// logs has Redis's limits for AtMosts: fleet.SlidingLog keeps their promise. The zero logs is
+// ready.
 type logs struct{ bounded[policy.Policy] }
 
-// of returns the limit by which Redis keeps a limit.
 func (l *logs) of(limit policy.Policy) (policy.Policy, error) {
 	if log, ok := l.load(limit); ok {
 		return log, nil
@@ -170,7 +161,6 @@ func (l *logs) of(limit policy.Policy) (policy.Policy, error) {
 	return log, nil
 }
 
-// remote is a family over a fleet.
 type remote struct {
 	life    lifetime
 	limit   policy.Policy
@@ -191,20 +181,18 @@ func (f *remote) Metrics() *metrics.Source        { return f.limiter.Metrics() }
 func (f *remote) lifetime() *lifetime             { return &f.life }
 func (f *remote) close() error                    { return f.limiter.Close() }
 
-// Words in Redis stay as they are, and it alone knows the keys.
+// Words in Redis stay, and only Redis knows the keys.
 
 func (f *remote) ChangeLimit(string, policy.Policy, policy.Policy) error { return nil }
 func (f *remote) Keys() iter.Seq[string]                                 { return func(func(string) bool) {} }
 func (f *remote) Owing() iter.Seq[string]                                { return f.Keys() }
 func (f *remote) Sync() error                                            { return nil }
 
-// isLease reports whether units of a family's only limit are leased.
 func isLease(family Family) bool {
 	f, ok := family.(*remote)
 	return ok && f.leased
 }
 
-// shared returns a call's limit as the limiter takes it.
 func (f *remote) shared(limit policy.Policy) (policy.Policy, error) {
 	if f.leased {
 		return nil, nil // the limiter has no other
@@ -225,7 +213,7 @@ func (f *remote) TakeWith(ctx context.Context, limit policy.Policy, key string, 
 	return a.Decision, err
 }
 
-// RefundWith implements Family. It is an error if the units may not count.
+// RefundWith implements Family. It fails if the units may not count.
 func (f *remote) RefundWith(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error) {
 	limit, err := f.shared(limit)
 	if err != nil {
@@ -269,7 +257,7 @@ func (f *remote) Health() error {
 	return f.limiter.Health()
 }
 
-// byCall is a family over a fleet, as adapters have it. Calls bring their limit.
+// byCall is a remote family for adapters with limits in their calls.
 type byCall struct{ *remote }
 
 var (
@@ -277,18 +265,15 @@ var (
 	_ limits.Batcher[string] = byCall{}
 )
 
-// Ask implements limits.Limiter.
 func (b byCall) Ask(ctx context.Context, key string, n int64) (limits.Answer, error) {
 	return b.limiter.Ask(ctx, key, n)
 }
 
-// LimitFor implements limits.Limiter.
 func (b byCall) LimitFor(key string) policy.Policy { return b.limiter.LimitFor(key) }
 
-// Remote implements limits.Remote.
 func (b byCall) Remote() bool { return true }
 
-// HoldAll implements limits.Batcher. Limits that are leased are asked one by one.
+// HoldAll implements limits.Batcher. Leased limits are asked separately.
 func (b byCall) HoldAll(ctx context.Context, parts []limits.Part[string]) (grants []limits.Grant, ok bool, err error) {
 	shared := make([]limits.Part[string], len(parts))
 	for i, part := range parts {
