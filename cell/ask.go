@@ -8,10 +8,9 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// What is in this file is for calls that bring their limit with them, or hand what they hold
-// through an interface. nil is the limit that holds for the key without it.
+// For calls that bring a limit, or pass held units on as words. A nil limit means the key's own.
 
-// Asked is what Ask did.
+// Asked is the result of Ask.
 type Asked uint8
 
 const (
@@ -23,7 +22,7 @@ const (
 	AskedNoWord
 )
 
-// Ask is Take, if the limit that holds for the key delays no calls.
+// Ask is Take if the key's limit delays no calls.
 func (c *Cell[K]) Ask(key K, n int64, d *policy.Decision) Asked {
 	if c.policyFor != nil {
 		return c.askChosen(key, n, d)
@@ -31,7 +30,7 @@ func (c *Cell[K]) Ask(key K, n int64, d *policy.Decision) Asked {
 	if c.view.Terms().Delays {
 		return NotAsked
 	}
-	// What follows is take and Count, written out: the calls cost 8 ns together.
+	// take and Count, written out: the calls cost 8 ns together.
 	q := request{n: n}
 	hash, ok := c.hash(key)
 	now := c.now()
@@ -57,7 +56,6 @@ func (c *Cell[K]) Ask(key K, n int64, d *policy.Decision) Asked {
 	return c.asked(key, n, d, c.takeNew(hash, ok, key, now, &q, d, nil))
 }
 
-// asked counts what Ask decided.
 func (c *Cell[K]) asked(key K, n int64, d *policy.Decision, basis Basis) Asked {
 	if n != 0 {
 		c.Count(key, d, basis)
@@ -68,7 +66,6 @@ func (c *Cell[K]) asked(key K, n int64, d *policy.Decision, basis Basis) Asked {
 	return AskedNoWord
 }
 
-// askChosen is Ask under the limit that is chosen for the key.
 func (c *Cell[K]) askChosen(key K, n int64, d *policy.Decision) Asked {
 	limit := c.policyFor(key)
 	if limit == nil && c.view.Terms().Delays || limit != nil && limit.Delays() {
@@ -88,8 +85,8 @@ func (c *Cell[K]) ReserveWith(
 	return basis
 }
 
-// LookWith puts the answer that ReserveWith would give now into d. It takes nothing, opens no
-// key and counts nothing. ok is false if the key is new and the table is full.
+// LookWith puts the answer that ReserveWith would give into d. It takes and counts nothing and
+// opens no key. ok is false if the key is new and the table is full.
 func (c *Cell[K]) LookWith(
 	limit policy.Policy, key K, n int64, patience time.Duration, d *policy.Decision,
 ) (basis Basis, ok bool) {
@@ -112,11 +109,10 @@ func (c *Cell[K]) AcquireWith(
 	return waited, basis, err
 }
 
-// Words are what is held of a take apart from its entry and its limit.
+// Words are a Held without its cell, entry and limit.
 type Words = [8]int64
 
-// Pack puts what is held into words, except its cell and what it returns. entry is nil if
-// nothing was recorded.
+// Pack returns h in words, without its cell. entry is nil if nothing was recorded.
 func (h *Held[K]) Pack(to *Words) (entry *table.Entry[K], limit policy.Policy) {
 	r := &h.receipt
 	to[0], to[1], to[2] = h.n, int64(h.wait), int64(r.at)
@@ -124,7 +120,7 @@ func (h *Held[K]) Pack(to *Words) (entry *table.Entry[K], limit policy.Policy) {
 	return r.entry, h.limit
 }
 
-// Unpack puts together again what Pack took apart.
+// Unpack restores what Pack took apart.
 func (c *Cell[K]) Unpack(entry *table.Entry[K], limit policy.Policy, from *Words) Held[K] {
 	return Held[K]{cell: c, limit: limit, n: from[0], wait: time.Duration(from[1]), receipt: receipt[K]{
 		entry: entry, at: policy.Instant(from[2]),

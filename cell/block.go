@@ -8,17 +8,14 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// A key that is blocked is refused by every call, whatever its word says. Which keys are is
-// kept by another cell, of a policy that refuses a take while the key is blocked, and for
-// which a take records a refusal of the key. Most cells have none: see BlockBy.
+// Every call on a blocked key is refused, whatever its word says. Another cell keeps the blocked
+// keys: its policy refuses a blocked key, and a take there records a refusal. See BlockBy.
 
-// BlockBy has the cell refuse the keys that blocks refuses, from now on. blocks has the seed
-// and the clock of this cell, and is used for nothing else.
+// BlockBy makes the cell refuse the keys that blocks refuses; blocks has its seed and clock.
 func (c *Cell[K]) BlockBy(blocks *Cell[K]) { c.blocks.Store(blocks) }
 
-// Block takes from the key under limit, which is of the cell's own family: it is for a cell
-// that others are blocked by. The error is ErrClosed, ErrUnavailable, ErrFull, or ErrNever
-// if limit refuses. Nothing has changed then.
+// Block takes from the key under limit, of the family of the blocking cell c. It returns ErrClosed,
+// ErrUnavailable, ErrFull, or ErrNever if limit refuses. Nothing has changed then.
 func (c *Cell[K]) Block(limit policy.Policy, key K) error {
 	var d policy.Decision
 	basis := c.take(key, &request{n: 1, limit: limit}, &d, nil)
@@ -35,7 +32,7 @@ func (c *Cell[K]) Block(limit policy.Policy, key K) error {
 	return ErrFull
 }
 
-// Blocked returns how long the key is still blocked, by a cell that others are blocked by.
+// Blocked returns how long the blocking cell c still blocks the key.
 func (c *Cell[K]) Blocked(key K) time.Duration {
 	hash, ok := c.hash(key)
 	if !ok {
@@ -44,8 +41,8 @@ func (c *Cell[K]) Blocked(key K) time.Duration {
 	return c.blockLeft(hash, key, c.now())
 }
 
-// Unblock lifts the block of the key and forgets its refusals. It reports whether there was
-// anything. Calls that wait for the end of the block look again.
+// Unblock lifts the key's block and forgets its refusals. It reports whether there was anything.
+// Calls that wait for the end of the block look again.
 func (c *Cell[K]) Unblock(key K) bool {
 	blocks := c.blocks.Load()
 	if blocks == nil || !blocks.Reset(key) {
@@ -55,14 +52,12 @@ func (c *Cell[K]) Unblock(key K) bool {
 	return true
 }
 
-// blockIn returns how long from now on a key is blocked of which the word is r's.
 func blockIn(r table.Reading, now policy.Instant) time.Duration {
 	_, d := r.Terms.Policy.Take(r.State, now, 1, 0)
 	return d.RetryAfter
 }
 
-// AllBlocked goes through the keys that are blocked, as All does, with how long they still
-// are.
+// AllBlocked iterates over the blocked keys, as All does, with the time left.
 func (c *Cell[K]) AllBlocked() iter.Seq2[K, time.Duration] {
 	return func(yield func(K, time.Duration) bool) {
 		for e, r := range c.view.All() {
@@ -73,7 +68,6 @@ func (c *Cell[K]) AllBlocked() iter.Seq2[K, time.Duration] {
 	}
 }
 
-// blockLeft returns how long from now on the key is blocked by this cell.
 func (c *Cell[K]) blockLeft(hash uint64, key K, now policy.Instant) time.Duration {
 	if c.view.Len() == 0 {
 		return 0
@@ -89,12 +83,11 @@ func (c *Cell[K]) blockLeft(hash uint64, key K, now policy.Instant) time.Duratio
 		if c.closed.Load() {
 			return 0
 		}
-		// It was evicted meanwhile: look whether it is back.
 	}
 }
 
-// refuseBlocked refuses q in d if the key is blocked at that instant. RetryAfter is as exact
-// as the limit's: the later end of the two. It takes nothing.
+// refuseBlocked refuses q in d if the key is blocked at now. It takes nothing. RetryAfter is the
+// later end of the block and the limit, as exact as the limit's.
 func (c *Cell[K]) refuseBlocked(hash uint64, key K, now policy.Instant, q *request, d *policy.Decision) (b Basis, refused bool) {
 	blocks := c.blocks.Load()
 	if blocks == nil {
@@ -121,8 +114,7 @@ func (c *Cell[K]) refuseBlocked(hash uint64, key K, now policy.Instant, q *reque
 	return Basis{missing: blocked}, true
 }
 
-// Punish counts a refusal of the key, and adds to the decision about it the block that it
-// brings, if any. A refusal for ever is not the key's doing.
+// Punish counts a refusal of the key, except for ever, and adds the resulting block, if any, to d.
 func (c *Cell[K]) Punish(key K, d *policy.Decision) {
 	blocks := c.blocks.Load()
 	if blocks == nil || blocks.refusals == nil || d.RetryAfter == policy.Never {

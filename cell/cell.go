@@ -13,22 +13,19 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// Cell answers for keys of type K. New makes one; the zero value is of no use. Any
-// number of goroutines may call its methods.
+// Cell answers for keys of type K. Call New to make one; the zero value is not usable. Any number
+// of goroutines may call its methods.
 //
-// A key is any comparable value. Keys that cannot be found again, such as a
-// floating-point NaN or an interface holding a slice, are never recorded. They are
-// answered as for an unavailable table.
+// Keys that do not equal themselves or cannot be hashed, such as a floating-point NaN or an
+// interface holding a slice, are never recorded. They are answered as for an unavailable table.
 type Cell[K comparable] struct {
-	view table.View[K]
-	seed maphash.Seed
-	// tieSeed makes the hashes in Ranks, which leave the process.
-	tieSeed maphash.Seed
-	epoch   time.Time // at which instant first is, unless there is a clock
+	view    table.View[K]
+	seed    maphash.Seed
+	tieSeed maphash.Seed // of the hashes in Ranks, which leave the process
+	epoch   time.Time    // the time of the instant first, unless there is a clock
 	first   policy.Instant
 	clock   func() policy.Instant
-	// guarded keys may hold what cannot be hashed.
-	guarded bool
+	guarded bool // keys may be impossible to hash
 
 	policyFor     func(K) policy.Policy
 	anchor        func(policy.Policy) policy.Policy // nil if limits need none
@@ -46,8 +43,8 @@ type Cell[K comparable] struct {
 
 	closed     atomic.Bool
 	done       chan struct{}          // closed with it
-	admittedBy [reasons]atomic.Uint64 // of tally's, those for a reason
-	refusedBy  [reasons]atomic.Uint64 // for a reason; tally counts those of blocked keys
+	admittedBy [reasons]atomic.Uint64 // calls also in tally, by reason
+	refusedBy  [reasons]atomic.Uint64 // by reason; blocked keys are in tally alone
 	misfitSeen atomic.Bool            // onMisfit was called
 	onMisfit   func(policy.Policy)
 	lines      *waitline.Lines[K, standing]
@@ -58,8 +55,7 @@ type Cell[K comparable] struct {
 	refused refusedKeys[K]
 }
 
-// cells counts the cells that were made.
-var cells atomic.Uint64
+var cells atomic.Uint64 // the number of cells made
 
 // New returns a cell, and its control for the owner.
 func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
@@ -95,8 +91,7 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 	return c, Control[K]{c}
 }
 
-// Choke reports whether the key may act now, and records it if so. It is
-// Take(key, 1).Allowed without the rest of the answer.
+// Choke reports whether the key may act now, and records it if so. It is Take of one unit.
 func (c *Cell[K]) Choke(key K) bool {
 	var limit policy.Policy
 	var choker policy.Choker
@@ -109,11 +104,10 @@ func (c *Cell[K]) Choke(key K) bool {
 		c.TakeWith(limit, key, 1, &d)
 		return d.Allowed
 	}
-	// What follows is take for one unit, with hash, now and View.Read written out: sharing
-	// takeEntry's loop cost 4 to 5 ns.
-	// The order is measured: reading the clock waits for all that went before, and what
-	// comes after it goes on beside it. Hash, clock, map took 1.23 times the bare
-	// map load and clock read; clock, hash, map 1.32; hash, map, clock 1.28.
+	// take for one unit, with hash, now and View.Read written out: sharing takeEntry's loop cost 4
+	// to 5 ns. The order is measured: reading the clock waits for all before it, and later work
+	// overlaps it. Hash, clock, map took 1.23 times the bare map load and clock read; clock, hash,
+	// map 1.32; hash, map, clock 1.28.
 	hash := maphash.Comparable(c.seed, key)
 	var now policy.Instant
 	if c.clock == nil {
@@ -133,10 +127,10 @@ func (c *Cell[K]) Choke(key K) bool {
 			if limit == nil {
 				choker = terms.Choker
 			}
-			// XOR and wrap-round leave 1 to MaxWord for used words of these terms only, so
-			// that View.Read's second load of the terms is not needed.
+			// XOR and wrap-round leave 1 to MaxWord for used words of these terms only, which
+			// spares View.Read's second load of the terms.
 			if state-1 >= policy.MaxWord || choker == nil {
-				break // not used yet, of other terms, or dead: evicted since it was loaded
+				break // unused, of other terms, or dead: evicted since it was loaded
 			}
 			next, allowed := choker.Choke(state, now)
 			if next > policy.MaxWord {
@@ -165,9 +159,8 @@ func (c *Cell[K]) Choke(key K) bool {
 	return d.Allowed
 }
 
-// chokerOf returns the fast path of a limit other than the cell's own, if it may be used
-// here: nil if the limit is of another family, or delays calls, as turns under another
-// limit leave a mark.
+// chokerOf returns the fast path of a limit other than the cell's own. It is nil if the limit is of
+// another family, or delays calls, since turns under another limit leave a mark.
 func (c *Cell[K]) chokerOf(limit policy.Policy) policy.Choker {
 	if limit == nil || limit.Delays() || !c.view.Terms().ReadsWordsOf(limit) {
 		return nil
@@ -176,12 +169,11 @@ func (c *Cell[K]) chokerOf(limit policy.Policy) policy.Choker {
 	return choker
 }
 
-// Take takes n units for the key now if the limit allows it, and answers in d. n == 0
-// looks without taking and is not counted. It waits and allocates no more than Choke does.
+// Take takes n units for the key now if the limit allows it, and answers in d. n == 0 looks without
+// taking and is not counted. It waits and allocates no more than Choke does.
 func (c *Cell[K]) Take(key K, n int64, d *policy.Decision) { c.TakeWith(nil, key, n, d) }
 
-// TakeWith is Take under another limit of the family. nil is the limit that holds for
-// the key.
+// TakeWith is Take under another limit of the family; nil means the key's own.
 func (c *Cell[K]) TakeWith(limit policy.Policy, key K, n int64, d *policy.Decision) {
 	basis := c.take(key, &request{n: n, limit: c.orChosen(limit, key)}, d, nil)
 	if n != 0 {
@@ -189,7 +181,6 @@ func (c *Cell[K]) TakeWith(limit policy.Policy, key K, n int64, d *policy.Decisi
 	}
 }
 
-// now returns the instant by which the cell decides.
 func (c *Cell[K]) now() policy.Instant {
 	if c.clock != nil {
 		return c.clock()

@@ -12,11 +12,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// The cell's verbs are tested through the engine, with the other parts in place.
-// Here are those of its own that show only in how fast it is, or when it is late.
+// The cell's verbs are tested through the engine. These tests show only in speed or lateness.
 
-// Goroutines that run at the same time add to different stripes, nearly always,
-// and nothing is lost either way.
+// Goroutines at the same time add to different stripes, nearly always, and nothing is lost.
 func TestTallyIsStriped(t *testing.T) {
 	const goroutines, each = 64, 1000
 	var counts tally
@@ -49,7 +47,6 @@ func TestTallyIsStriped(t *testing.T) {
 	assert.Greater(t, len(different), 16)
 }
 
-// A roomWait yields for a while, and then sleeps, but never beyond the limit.
 func TestRoomWaitKeepsToItsLimit(t *testing.T) {
 	for _, limit := range []time.Duration{1, time.Microsecond, 10 * time.Millisecond, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
@@ -66,8 +63,7 @@ func TestRoomWaitKeepsToItsLimit(t *testing.T) {
 	}
 }
 
-// busyMachine has more to do than processors: a goroutine that yields or sleeps goes on slice
-// later.
+// busyMachine has more work than processors: a goroutine that yields or sleeps goes on slice later.
 type busyMachine struct {
 	seam.Scheduler
 	slice time.Duration
@@ -78,8 +74,7 @@ func (m busyMachine) Await(string, time.Duration, func() bool) bool {
 	return false
 }
 
-// A roomWait looks at the clock after each yield, so that on a busy machine it is late by one
-// time slice at most.
+// A roomWait looks at the clock after each yield, so it is late by one time slice at most.
 //
 // Promise: A new key waits for room at most OpenTimeout, on a busy machine too.
 func TestRoomWaitKeepsToItsLimitOnABusyMachine(t *testing.T) {
@@ -108,13 +103,12 @@ func TestWhichKeysMayNotHash(t *testing.T) {
 	assert.True(t, mayNotHash[nested]())
 }
 
-// uncomparable is a limit that == panics for.
 type uncomparable struct {
 	policy.Policy
 	_ []int
 }
 
-// Forecasts are remembered for calls in line that are alike: those under one limit.
+// Calls in line under one limit share remembered forecasts.
 func TestWhichWaitersAreAlike(t *testing.T) {
 	limit, equal := policy.Must(policy.Funnel(1, 1, time.Hour)), policy.Must(policy.Funnel(1, 1, time.Hour))
 	under := func(p policy.Policy) *waiter[string] { return &waiter[string]{limit: p} }

@@ -6,9 +6,9 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// ChangeLimit translates the key's word when its own limit changes from one to another.
-// nil is the cell's own limit. A key that is not in the table has nothing to translate.
-// The error is a *policy.FieldError or ErrClosed; nothing has changed then.
+// ChangeLimit translates the key's word when its limit changes from one to another; nil means the
+// cell's own. A key without an entry needs no translation. The error is a *policy.FieldError or
+// ErrClosed; nothing has changed then.
 func (c *Cell[K]) ChangeLimit(key K, from, to policy.Policy) error {
 	if err := related(c.view.Terms(), from, to); err != nil {
 		return err
@@ -23,7 +23,6 @@ func (c *Cell[K]) ChangeLimit(key K, from, to policy.Policy) error {
 	return err
 }
 
-// changeLimit is ChangeLimit for the key's word alone.
 func (c *Cell[K]) changeLimit(key K, from, to policy.Policy) error {
 	for {
 		e := c.known(key)
@@ -33,13 +32,12 @@ func (c *Cell[K]) changeLimit(key K, from, to policy.Policy) error {
 		if alive, err := c.carry(e, from, to); alive {
 			return err
 		}
-		// It was evicted meanwhile: look whether it is back.
 	}
 }
 
-// carry translates the word of an entry. alive is false if the entry is dead. Like all
-// that may lower a word it holds the entry's return lock. A take under way makes the swap
-// fail, or has its own fail and decides again by the translated word.
+// carry translates an entry's word. alive is false if the entry is dead. Since it may lower the
+// word, it holds the return lock. A take under way makes the swap fail, or fails itself and decides
+// again by the translated word.
 func (c *Cell[K]) carry(e *table.Entry[K], from, to policy.Policy) (alive bool, err error) {
 	c.lockReturn(e)
 	defer e.UnlockReturn()
@@ -62,7 +60,6 @@ func (c *Cell[K]) carry(e *table.Entry[K], from, to policy.Policy) (alive bool, 
 	}
 }
 
-// carried returns what a state of one limit is under another.
 func (c *Cell[K]) carried(terms *table.Terms, state uint64, from, to policy.Policy) (next uint64, err error) {
 	if err := related(terms, from, to); err != nil {
 		return state, err // SetPolicy changed the cell's own limit meanwhile
@@ -76,7 +73,7 @@ func (c *Cell[K]) carried(terms *table.Terms, state uint64, from, to policy.Poli
 	return next, nil
 }
 
-// related returns an error if a key of these terms cannot go from one limit to the other.
+// related returns an error if the terms' keys cannot change from one limit to the other.
 func related(terms *table.Terms, from, to policy.Policy) error {
 	for _, limit := range []struct {
 		field string
@@ -103,7 +100,6 @@ func unrelated(field string, p policy.Policy, terms *table.Terms) error {
 	}
 }
 
-// orOwn returns the limit, or the terms' own if that is nil.
 func orOwn(limit policy.Policy, terms *table.Terms) policy.Policy {
 	if limit == nil {
 		return terms.Policy

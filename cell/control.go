@@ -6,35 +6,34 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Control has the methods of a cell that are for its owner alone. New returns it with
-// the cell. Any number of goroutines may call them.
+// Control has a cell's methods for its owner. Any number of goroutines may call them.
 type Control[K comparable] struct{ c *Cell[K] }
 
-// Stats counts a cell's answers since it was made. Each call is counted once, whatever n
-// was. Looks are not counted.
+// Stats counts a cell's answers since it was made. Each call counts once, for any n. Looks do not
+// count.
 type Stats struct {
-	Admitted    uint64 // calls that were allowed
-	Refused     uint64 // calls that were not: the sum of those below
-	Unavailable uint64 // of both, those answered without the key's word for want of a writer
-	Full        uint64 // of both, those answered without the key's word because the table was full
+	Admitted    uint64 // allowed calls
+	Refused     uint64 // refused calls: the sum of the reasons below
+	Unavailable uint64 // admitted or refused without the key's word for want of a writer
+	Full        uint64 // admitted or refused without the key's word: the table was full
 
-	// The calls that were refused, by reason.
+	// Refused calls by reason.
 	OverLimit          uint64 // by the limit of the key
 	Blocked            uint64 // the key was blocked
 	Misfits            uint64 // the limit is of another family
-	UnavailableRefused uint64 // those of Unavailable
-	FullRefused        uint64 // those of Full
-	Crowded            uint64 // as many calls waited as may
+	UnavailableRefused uint64 // refused calls of Unavailable
+	FullRefused        uint64 // refused calls of Full
+	Crowded            uint64 // the most calls allowed were waiting
 	Late               uint64 // the turn would have come too late
 	Cancelled          uint64 // the context ended, or the cell was closed
 
 	Waiting  int           // calls in line now
 	Waits    uint64        // calls that have left their line
-	WaitTime time.Duration // how long these stood there, in all
+	WaitTime time.Duration // the total time of Waits in line
 }
 
-// Stats returns the counts. Calls under way may or may not be in them. A call is counted once
-// and by one addition, so that no count decreases, the sum included.
+// Stats returns the counts. Calls under way may be missing. A call is counted once and by one
+// addition, so that no count decreases, not even Refused.
 func (k Control[K]) Stats() Stats {
 	by := &k.c.refusedBy
 	s := Stats{
@@ -56,8 +55,7 @@ func (k Control[K]) Stats() Stats {
 // Now returns the instant by which the cell decides.
 func (k Control[K]) Now() policy.Instant { return k.c.now() }
 
-// Tick is Now for a goroutine that comes about once a second: it lets the list of refused
-// keys go on when no key is refused.
+// Tick is Now, for about once a second: the list of refused keys advances without refusals.
 func (k Control[K]) Tick() policy.Instant {
 	now := k.c.now()
 	k.c.refused.mu.Lock()
@@ -66,8 +64,8 @@ func (k Control[K]) Tick() policy.Instant {
 	return now
 }
 
-// Close makes the cell answer every call as for an unavailable table. That holds for a
-// known key once it is gone from the table as well. Calls in line end. Call Close once.
+// Close makes the cell answer every call as for an unavailable table, for a known key once it is
+// gone from the table. Calls in line end. Call Close once.
 func (k Control[K]) Close() {
 	k.c.closed.Store(true)
 	close(k.c.done)

@@ -1,21 +1,14 @@
-// Package cell is a part of package engine that may change in any release: it answers
-// for one key, by its one word, now.
+// Package cell is a part of package engine that may change in any release: it answers for one key,
+// by its one word, now. Package engine documents every verb for users, and composes calls on
+// several keys. The comments here are contracts between the two.
 //
-// A [Cell] finds the key's entry in the table, lets the policy decide by its word, and
-// advances the word by compare-and-swap. For a key that the table knows there is no
-// lock, no message and no allocation. A refused call does not even write, so a flood of
-// refused calls scales with the processors. A key that the table does not know is landed
-// in the table's nursery and taken from at once. The writer is told to file it, and no
-// call waits for that.
+// A [Cell] finds the key's entry in the table, lets the policy decide by its word, and advances the
+// word by compare-and-swap. A known key needs no lock, no message and no allocation. A refused call
+// does not even write, so a flood of refusals scales with the processors. A new key is landed in
+// the table's nursery and taken from at once. The writer is told to file it, and no call waits for
+// that.
 //
-// Package engine is the face: it documents every verb where users read it, and composes
-// calls on several keys. The comments here are contracts between the two.
-//
-// Start reading at [Cell.Choke] in cell.go, which has the known key. Then take.go has the
-// loop that raises a word, offer.go a take that is prepared first, giveback.go what lowers
-// a word, open.go the new key, setpolicy.go and changelimit.go a change of the limit of
-// all keys and of one, and line.go the calls that wait in line.
-//
-// The cell holds only a view of the table. It does not know what owns the table, nor
-// what restarts the owner.
+// Start reading at [Cell.Choke] in cell.go, for known keys. Then take.go raises a word, offer.go
+// prepares a take, giveback.go lowers a word, and open.go opens a key. setpolicy.go changes the
+// limit of all keys and changelimit.go of one key. line.go has the calls that wait in line.
 package cell

@@ -9,20 +9,18 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// All that lowers a word is in this file: Refund, Keep and Reset; and in changelimit.go.
-// Each of them holds the entry's return lock while it reads the word and swaps it, and
-// announces by AddReturned how much it gives back. Takes go on meanwhile.
+// This file and changelimit.go have all code that lowers a word: Refund, Keep and Reset. It holds
+// the entry's return lock while it reads the word and swaps it, and announces by AddReturned how
+// much it gives back. Takes go on meanwhile.
 
-// resetUnits is how many units a reset counts as given back, so that no earlier
-// reservation can give back more.
+// resetUnits is counted as given back by a reset, so that earlier reservations give nothing back.
 const resetUnits = 1 << 33
 
-// Refund gives n units back to the key, or charges -n more if n is below 0, and puts the
-// key's state then into d. It is not counted.
+// Refund gives n units back to the key, or charges -n if n is below 0, and puts the key's state
+// then into d. It is not counted.
 func (c *Cell[K]) Refund(key K, n int64, d *policy.Decision) { c.RefundWith(nil, key, n, d) }
 
-// RefundWith is Refund in units of another limit of the family. nil is the limit that
-// holds for the key.
+// RefundWith is Refund in units of another limit of the family; nil means the key's own.
 func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64, d *policy.Decision) {
 	limit = c.orChosen(limit, key)
 	if n < 0 {
@@ -33,7 +31,7 @@ func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64, d *policy.Deci
 		now := c.now()
 		e := c.known(key)
 		if e == nil {
-			// A key that is not in the table has nothing to get back.
+			// A key without an entry has nothing to get back.
 			lowerUnder(c.view.Terms(), limit, 0, now, n, d)
 			return
 		}
@@ -44,7 +42,6 @@ func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64, d *policy.Deci
 	}
 }
 
-// refund gives n units back to an entry. alive is false if the entry is dead.
 func (c *Cell[K]) refund(
 	e *table.Entry[K], limit policy.Policy, now policy.Instant, n int64, d *policy.Decision,
 ) (alive bool) {
@@ -77,8 +74,7 @@ func (c *Cell[K]) refund(
 	}
 }
 
-// lowerUnder is decide.Refund under the limit, or under the terms' own if that is nil. A limit
-// of another family refuses.
+// lowerUnder is decide.Refund under limit, or the terms' own if nil; another family's refuses.
 func lowerUnder(
 	terms *table.Terms, limit policy.Policy, state uint64, now policy.Instant, n int64, d *policy.Decision,
 ) (next uint64) {
@@ -95,9 +91,8 @@ func lowerUnder(
 	return decide.Refund(limit, refunder, state, now, n, d)
 }
 
-// ownUnits returns how many units of the cell's own policy bring a word down from state
-// to next, or further, as n units of limit did. One unit of a slower limit is many of a
-// faster one.
+// ownUnits returns how many units of the cell's own policy bring a word down from state to next, or
+// further. One unit of a slower limit is many of a faster one.
 func ownUnits(terms *table.Terms, limit policy.Policy, state, next uint64, now policy.Instant, n int64) uint64 {
 	units := min(n, resetUnits)
 	own := terms.Refunder
@@ -108,18 +103,18 @@ func ownUnits(terms *table.Terms, limit policy.Policy, state, next uint64, now p
 		units *= 2
 		before := low
 		if low = own.Refund(state, now, units); low == before {
-			break // there is no more to give back: the limit counts in windows
+			break // no more to give back: the limit counts in windows
 		}
 	}
 	return uint64(units)
 }
 
-// Cancel gives everything back.
+// Cancel gives all units back.
 func (h *Held[K]) Cancel() { h.Keep(0) }
 
-// Keep ends a take with n of its units used, and gives back the others as far as that
-// leaves to later takes what they were promised, and admits no more than the limit. n
-// below 0 is 0; all units, or more, give nothing back. A second call does nothing.
+// Keep ends a take with n of its units used. It gives the others back as far as later takes keep
+// their promised turns and the limit holds. n below 0 counts as 0; with all units, or more, nothing
+// comes back. A second call does nothing.
 func (h *Held[K]) Keep(n int64) {
 	t := h.receipt
 	h.receipt = receipt[K]{}
@@ -142,7 +137,7 @@ func (h *Held[K]) Keep(n int64) {
 				return
 			}
 			e.UnlockReturn()
-			e, own = to, 0 // that may have been counted, or not
+			e, own = to, 0 // may be counted or not
 			h.cell.lockReturn(e)
 			continue
 		}
@@ -156,12 +151,12 @@ func (h *Held[K]) Keep(n int64) {
 			next, ok = h.replayWith(t, terms, h.n-back)
 		}
 		if !ok {
-			// Not before: of what was read here, some may have drained since then.
+			// Not before: some units of the word may have drained since.
 			now := h.cell.now()
 			others := int64(returned)
 			if (h.limit != nil || e.HasForeignTurn()) && (word != t.after || returned > 0) {
-				// Other limits may have been used since, and how much their turns leave
-				// is unknown. Assume the worst: everything was given back.
+				// Turns under other limits since are unknown. Assume the worst: everything was
+				// given back.
 				others = math.MaxInt64
 			}
 			if next = h.cancelLater(t, terms, word, now, back, others); next == word {
@@ -183,7 +178,7 @@ func (h *Held[K]) Keep(n int64) {
 	}
 }
 
-// announce adds the units that are about to come back to Entry.Returned, and returns them.
+// announce adds the units about to come back to Entry.Returned, and returns them.
 func (h *Held[K]) announce(
 	e *table.Entry[K], terms *table.Terms, word, next uint64, now policy.Instant, back int64,
 ) (units uint64) {
@@ -192,9 +187,8 @@ func (h *Held[K]) announce(
 	return units
 }
 
-// replayWith returns the word as it would be if the take had been one of n. ok is false
-// if that take would have had its turn at another time: its units might lie in another
-// window.
+// replayWith returns the word as if the take had been of n units. ok is false if its turn would
+// have differed: its units might lie in another window.
 func (h *Held[K]) replayWith(t receipt[K], terms *table.Terms, n int64) (next uint64, ok bool) {
 	if n == 0 {
 		return t.before, true
@@ -204,8 +198,7 @@ func (h *Held[K]) replayWith(t receipt[K], terms *table.Terms, n int64) (next ui
 	return next | terms.EpochBit, d.Allowed && d.Wait == h.wait && next <= policy.MaxWord
 }
 
-// cancelLater returns the word after back units of the take are given back although the
-// take was not the last, or other calls have given units back since.
+// cancelLater returns the word after back units come back, although other calls changed it since.
 func (h *Held[K]) cancelLater(
 	t receipt[K], terms *table.Terms, word uint64, now policy.Instant, back, others int64,
 ) uint64 {
@@ -222,7 +215,6 @@ func (h *Held[K]) cancelLater(
 	return next | terms.EpochBit
 }
 
-// policyUnder returns the limit of the take.
 func (h *Held[K]) policyUnder(terms *table.Terms) policy.Policy {
 	if h.limit != nil {
 		return h.limit
@@ -230,8 +222,8 @@ func (h *Held[K]) policyUnder(terms *table.Terms) policy.Policy {
 	return terms.Policy
 }
 
-// Reset forgets what the key has used, including debts and promised turns. It reports
-// whether there was anything that still counted.
+// Reset forgets the key's use, including debts and promised turns. It reports whether anything
+// still counted.
 func (c *Cell[K]) Reset(key K) bool {
 	lifted := false
 	if blocks := c.blocks.Load(); blocks != nil {
@@ -247,7 +239,6 @@ func (c *Cell[K]) Reset(key K) bool {
 		if used, alive := c.reset(e); alive {
 			return used || lifted
 		}
-		// It was evicted meanwhile: look whether it is back.
 	}
 }
 
@@ -274,8 +265,7 @@ func (c *Cell[K]) reset(e *table.Entry[K]) (used, alive bool) {
 	}
 }
 
-// lockReturn waits until no other goroutine is giving back to the entry. Holders of the
-// lock never block, so the wait is short.
+// lockReturn acquires the entry's return lock. Its holders never block.
 func (c *Cell[K]) lockReturn(e *table.Entry[K]) {
 	for !e.LockReturn() {
 		c.yieldToReturn(e)

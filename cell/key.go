@@ -5,8 +5,7 @@ import (
 	"reflect"
 )
 
-// hash returns the key's hash. ok is false if the key cannot have one: an interface that
-// holds a slice, a map or a function.
+// hash returns the key's hash. ok is false if the key holds a slice, a map or a function.
 func (c *Cell[K]) hash(key K) (hash uint64, ok bool) {
 	if c.guarded {
 		return c.guardedHash(key)
@@ -14,7 +13,6 @@ func (c *Cell[K]) hash(key K) (hash uint64, ok bool) {
 	return maphash.Comparable(c.seed, key), true
 }
 
-// guardedHash is hash for keys that may be impossible to hash.
 func (c *Cell[K]) guardedHash(key K) (hash uint64, ok bool) {
 	// A panic costs some microseconds. For most such keys the type tells without one.
 	if t := reflect.TypeOf(any(key)); t != nil && !t.Comparable() {
@@ -24,15 +22,14 @@ func (c *Cell[K]) guardedHash(key K) (hash uint64, ok bool) {
 	return maphash.Comparable(c.seed, key), true
 }
 
-// Hash returns the key's hash, for Offer, and for a call on several keys to order them. ok
-// is false if the key cannot have one. Such a key must not be compared with another either.
+// Hash returns the key's hash, for Offer and to order the keys of a call. If ok is false it has
+// none, and must not be compared with another key either.
 func (c *Cell[K]) Hash(key K) (hash uint64, ok bool) { return c.hash(key) }
 
 // Seed returns the seed of Hash.
 func (c *Cell[K]) Seed() maphash.Seed { return c.seed }
 
-// mayNotHash reports whether values of type K may be impossible to hash, although
-// the compiler takes K for comparable: it holds an interface somewhere.
+// mayNotHash reports whether a K may be impossible to hash: K holds an interface.
 func mayNotHash[K comparable]() bool { return holdsInterface(reflect.TypeFor[K]()) }
 
 func holdsInterface(t reflect.Type) bool {

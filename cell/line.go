@@ -10,33 +10,30 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// standing is what a key's word says under its terms. Lines compare standings.
+// standing is a key's word under its terms. Lines compare standings.
 type standing struct {
 	terms *table.Terms
 	state uint64
 }
 
-// waiter is a call in line, which takes from a key of a cell. It implements
-// waitline.Call.
+// waiter is a call in line for a key of a cell. It implements waitline.Call.
 type waiter[K comparable] struct {
 	cell  *Cell[K]
 	key   K
 	n     int64
-	limit policy.Policy // nil is the cell's own; ChangeLimit replaces it
+	limit policy.Policy // nil means the cell's own; ChangeLimit replaces it
 
 	taken policy.Decision
 	held  Held[K]
 	basis Basis // of taken, or of the error
 }
 
-// State implements waitline.Call.
 func (w *waiter[K]) State() (standing, int64) {
 	now := w.cell.now()
 	terms, state := w.cell.current(w.key)
 	return standing{terms, state}, int64(now)
 }
 
-// Forecast implements waitline.Call.
 func (w *waiter[K]) Forecast(s standing, at int64) (standing, time.Duration, waitline.Verdict) {
 	q := request{n: w.n, patience: forever, limit: w.limit}
 	var d policy.Decision
@@ -51,7 +48,6 @@ func (w *waiter[K]) Forecast(s standing, at int64) (standing, time.Duration, wai
 	return standing{s.terms, next}, d.Wait, verdict
 }
 
-// Alike implements waitline.Call.
 func (w *waiter[K]) Alike(other waitline.Call[standing]) bool {
 	o, ok := other.(*waiter[K])
 	if !ok || w.limit == nil || o.limit == nil {
@@ -60,7 +56,6 @@ func (w *waiter[K]) Alike(other waitline.Call[standing]) bool {
 	return reflect.ValueOf(w.limit).Comparable() && w.limit == o.limit
 }
 
-// Take implements waitline.Call.
 func (w *waiter[K]) Take(patience time.Duration, notBefore int64) waitline.Answer {
 	q := request{
 		n: w.n, patience: patience, limit: w.limit, notBefore: policy.Instant(notBefore), noRoomWait: true,
@@ -82,13 +77,12 @@ func (w *waiter[K]) Take(patience time.Duration, notBefore int64) waitline.Answe
 	return waitline.Answer{RetryIn: d.RetryAfter}
 }
 
-// GiveBack implements waitline.Call.
 func (w *waiter[K]) GiveBack() {
 	w.basis = Basis{}
 	w.held.Cancel()
 }
 
-// Hold implements waitline.Holder: a key that is blocked when its turn comes is not used.
+// Hold implements waitline.Holder: a blocked key gets no turn.
 func (w *waiter[K]) Hold() time.Duration {
 	blocks := w.cell.blocks.Load()
 	if blocks == nil {
@@ -97,7 +91,6 @@ func (w *waiter[K]) Hold() time.Duration {
 	return blocks.Blocked(w.key)
 }
 
-// Refusal implements waitline.Call.
 func (w *waiter[K]) Refusal(verdict waitline.Verdict) error {
 	terms, state := w.cell.current(w.key)
 	if verdict == waitline.Never {

@@ -7,19 +7,17 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// Peek puts the key's state into d. It takes nothing, opens no key, never waits and is
-// not counted.
+// Peek puts the key's state into d. It takes nothing, opens no key, never waits and is not counted.
 func (c *Cell[K]) Peek(key K, d *policy.Decision) {
 	c.take(key, &request{limit: c.Chosen(key)}, d, nil)
 }
 
-// Probe puts the answer that TryTake would give now into d, and returns its basis. It
-// takes nothing, opens no key and is not counted.
+// Probe puts the answer that TryTake would give into d, and returns its basis. It takes nothing,
+// opens no key and is not counted.
 func (c *Cell[K]) Probe(limit policy.Policy, key K, n int64, d *policy.Decision) Basis {
 	return c.probe(key, &request{n: n, patience: noDelay, limit: limit}, d)
 }
 
-// probe puts the answer to q into d, and returns its basis. It records nothing.
 func (c *Cell[K]) probe(key K, q *request, d *policy.Decision) Basis {
 	now := c.now()
 	if c.blocks.Load() != nil {
@@ -48,13 +46,12 @@ func (c *Cell[K]) unrecordable(key K) bool {
 	return c.closed.Load() || !hashed || key != key //nolint:gocritic // true for NaN
 }
 
-// current returns the state of the key's word, 0 if it has none, and its terms.
 func (c *Cell[K]) current(key K) (terms *table.Terms, state uint64) {
 	terms, state, _ = c.currentOf(key)
 	return terms, state
 }
 
-// currentOf is current. known reports whether the key has a word.
+// currentOf returns the state of the key's word, known if there is one, and its terms.
 func (c *Cell[K]) currentOf(key K) (terms *table.Terms, state uint64, known bool) {
 	for {
 		e := c.known(key)
@@ -68,7 +65,6 @@ func (c *Cell[K]) currentOf(key K) (terms *table.Terms, state uint64, known bool
 	}
 }
 
-// known returns the key's entry, or nil if it has none.
 func (c *Cell[K]) known(key K) *table.Entry[K] {
 	hash, ok := c.hash(key)
 	if !ok || c.closed.Load() {
@@ -77,9 +73,8 @@ func (c *Cell[K]) known(key K) *table.Entry[K] {
 	return c.view.Look(hash, key)
 }
 
-// All goes through the keys in the table, in no order, with the state of each, as Peek
-// returns it. Keys that come or go meanwhile may be missed. A key that goes and comes
-// back may be seen twice.
+// All iterates over the keys in the table, in no order, with their states as for Peek. Keys that
+// come or go meanwhile may be missed; a key that goes and comes back may be seen twice.
 func (c *Cell[K]) All() iter.Seq2[K, policy.Decision] {
 	return func(yield func(K, policy.Decision) bool) {
 		if c.closed.Load() {
@@ -111,8 +106,7 @@ func (c *Cell[K]) Len() int {
 // Limit returns the cell's own limit.
 func (c *Cell[K]) Limit() policy.Policy { return c.view.Terms().Policy }
 
-// LimitFor returns the limit that holds for the key now. It looks nothing up, takes
-// nothing and never waits.
+// LimitFor returns the key's present limit. It takes nothing and never waits.
 func (c *Cell[K]) LimitFor(key K) policy.Policy {
 	if p := c.Chosen(key); p != nil {
 		return p
@@ -120,8 +114,7 @@ func (c *Cell[K]) LimitFor(key K) policy.Policy {
 	return c.Limit()
 }
 
-// Chosen returns the limit that engine.PolicyFor chooses for the key. nil is the cell's
-// own.
+// Chosen returns the limit that engine.PolicyFor chooses for the key; nil means the cell's own.
 func (c *Cell[K]) Chosen(key K) policy.Policy {
 	if c.policyFor == nil {
 		return nil
@@ -129,7 +122,7 @@ func (c *Cell[K]) Chosen(key K) policy.Policy {
 	return c.policyFor(key)
 }
 
-// orChosen returns limit, anchored if need be, or the chosen one if limit is nil.
+// orChosen returns limit, anchored if need be, or the chosen limit if it is nil.
 func (c *Cell[K]) orChosen(limit policy.Policy, key K) policy.Policy {
 	switch {
 	case limit == nil:

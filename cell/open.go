@@ -9,10 +9,9 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// takeNew takes for a key that has no live entry in the map: it is in the nursery, or
-// new, or cannot be recorded, or its word is one that Choke leaves to takeEntry. It works in
-// three steps: decide whether there would be anything to record, open an entry, and take
-// from that.
+// takeNew takes for a key without a live entry in the map, or for a word that Choke leaves to
+// takeEntry. It decides whether there would be anything to record, opens an entry, and takes from
+// that.
 func (c *Cell[K]) takeNew(hash uint64, hashed bool, key K, now policy.Instant, q *request, d *policy.Decision, r *receipt[K]) Basis {
 	op := c.newOpening(hash, hashed, key, now)
 	for {
@@ -23,13 +22,13 @@ func (c *Cell[K]) takeNew(hash uint64, hashed bool, key K, now policy.Instant, q
 		}
 		basis, alive := c.takeFrom(e, hash, op.now, q, d, r)
 		if op.backlogged {
-			runtime.Gosched() // the writer is far behind: let it run
+			runtime.Gosched() // the writer is far behind
 		}
 		switch {
 		case !alive:
 		case c.endedMeanwhile() && q.n != 0 && d.Allowed:
-			// The entry may have landed after the last words were read. If it has not,
-			// its units stay: that is one call charged that was refused.
+			// The entry may have landed after the last words were read. If not, its units stay: one
+			// refused call is charged.
 			o := c.unavailableAnswer(q, *d, false)
 			*d = o.Decision
 			if r != nil {
@@ -48,7 +47,7 @@ type opening[K comparable] struct {
 	hash       uint64
 	key        K
 	recordable bool
-	now        policy.Instant // when the call takes: later than it began, if it had to wait
+	now        policy.Instant // when the call takes, later than its begin if it waited
 	backlogged bool           // the writer is far behind
 	room       roomWait
 }
@@ -56,14 +55,13 @@ type opening[K comparable] struct {
 func (c *Cell[K]) newOpening(hash uint64, hashed bool, key K, now policy.Instant) opening[K] {
 	return opening[K]{
 		cell: c, hash: hash, key: key, now: now,
-		// A key that is not equal to itself would be opened again by every call.
+		// Every call would open a key anew that does not equal itself.
 		recordable: hashed && key == key, //nolint:gocritic // false for NaN
 		room:       roomWait{seam: c.seam},
 	}
 }
 
-// next returns an entry to take from, or nil and the answer without one. It is called
-// again if the entry was dead.
+// next returns an entry to take from, or nil and the answer. Call it again if the entry was dead.
 func (op *opening[K]) next(q *request) (*table.Entry[K], outcome) {
 	c := op.cell
 	for {
@@ -71,7 +69,7 @@ func (op *opening[K]) next(q *request) (*table.Entry[K], outcome) {
 		var d policy.Decision
 		next := q.decide(c.view.Terms(), 0, op.now, &d)
 		records := d.Allowed && q.n != 0 && (!q.charge || next != 0)
-		// Most calls have something to record and can: they look and open in one.
+		// Most calls can record something: they look and open in one.
 		if !records || closed || !op.recordable || !c.writing() {
 			if op.recordable && !closed {
 				if e := c.view.Look(op.hash, op.key); e != nil {
@@ -95,9 +93,9 @@ func (op *opening[K]) next(q *request) (*table.Entry[K], outcome) {
 	}
 }
 
-// open finds the key's entry or lands a new one, and has the writer file it. It does so
-// before the take, so that a policy that panics leaves nothing behind. The entry is nil
-// if there is no room, or if that cannot be told yet.
+// open finds the key's entry or lands a new one, and has the writer file it, before the take: a
+// policy that panics leaves nothing behind. The entry is nil if there is no room, or if that is
+// uncertain.
 func (op *opening[K]) open() (*table.Entry[K], table.Status) {
 	c := op.cell
 	e, status := c.view.Open(op.hash, op.key)
@@ -109,9 +107,8 @@ func (op *opening[K]) open() (*table.Entry[K], table.Status) {
 	return e, status
 }
 
-// lostFiling leaves an entry in the nursery because the queue was full. The writer
-// looks for such entries when it has emptied the queue. If it has done so already, the
-// second attempt to send wakes it.
+// lostFiling leaves an entry in the nursery because the queue was full. The writer looks for such
+// entries once the queue is empty. If it already has, the second send wakes it.
 func (c *Cell[K]) lostFiling(hash uint64, now policy.Instant) {
 	c.view.NoteLostFiling()
 	c.seam.Step("stray: told")
@@ -119,8 +116,8 @@ func (c *Cell[K]) lostFiling(hash uint64, now policy.Instant) {
 	c.seam.Step("stray: woken")
 }
 
-// noRoom answers for a key that a full table has no room for, as the configuration
-// says, or waits for room. d is what the limit would answer to a key that was never used.
+// noRoom answers for a key without room in a full table, as configured, or waits for room. d is the
+// limit's answer to an unused key.
 func (op *opening[K]) noRoom(q *request, d policy.Decision, status table.Status) (o outcome, answered bool) {
 	c := op.cell
 	switch {
@@ -145,22 +142,19 @@ func (op *opening[K]) noRoom(q *request, d policy.Decision, status table.Status)
 	return o, false
 }
 
-// unavailableAnswer is the answer without a writer. lost is true if the key can never be
-// recorded.
+// unavailableAnswer is the answer without a writer. lost means that the key can never be recorded.
 func (c *Cell[K]) unavailableAnswer(q *request, d policy.Decision, lost bool) outcome {
 	o := c.withoutWord(q, d, !c.refuseUnfiled && !c.endedMeanwhile(), c.openTimeout, unavailable)
 	o.lost = lost
 	return o
 }
 
-// endedMeanwhile reports whether the cell was closed and admits no call any more. Look after
-// the swap of a word: the last words are read after the cell was closed, so a call that
-// finds it open has its units in them.
+// endedMeanwhile reports whether the cell was closed and admits no calls. Check it after a word's
+// swap: the last words are read after closing, so a call that finds the cell open is in them.
 func (c *Cell[K]) endedMeanwhile() bool { return c.refuseClosed && c.closed.Load() }
 
-// withoutWord is the answer for a key that has no entry. d is what the limit would
-// answer to a key that was never used. retry is a guess. A charge that cannot be recorded
-// is refused in any case: an allowed one would be taken for recorded.
+// withoutWord answers for a key without an entry, with d for an unused key. retry is a guess. It
+// refuses a charge: an allowed one would be taken for recorded.
 func (c *Cell[K]) withoutWord(
 	q *request, d policy.Decision, admit bool, retry time.Duration, why missing,
 ) outcome {
@@ -170,8 +164,7 @@ func (c *Cell[K]) withoutWord(
 	return outcome{Decision: d, Basis: Basis{missing: why}}
 }
 
-// roomWait waits for room in a full table. At first it lets others run, which is
-// enough if the writer is merely behind. Then it sleeps.
+// roomWait waits for room in a full table. It yields in case the writer is behind, then sleeps.
 type roomWait struct {
 	rounds int
 	since  time.Time
@@ -179,12 +172,10 @@ type roomWait struct {
 }
 
 const (
-	yields = 64
-	// roomRounds is the number of yields after which room is asked for again.
-	roomRounds = 16
+	yields     = 64
+	roomRounds = 16 // yields between requests for room
 
-	// roomPause is how long the head of a line waits before it asks for room again.
-	roomPause = 10 * time.Millisecond
+	roomPause = 10 * time.Millisecond // between requests for room by the head of a line
 
 	minSleep = 20 * time.Microsecond
 	maxSleep = time.Millisecond
@@ -202,7 +193,7 @@ func (w *roomWait) next(limit time.Duration) bool {
 	}
 	pause := min(left, maxSleep, minSleep<<min(max(w.rounds-yields, 0), 8))
 	if w.rounds <= yields {
-		w.seam.Yield("open: waits", nil) // which may take long if many others run
+		w.seam.Yield("open: waits", nil) // may take long if many others run
 	} else {
 		w.seam.Sleep("open: waits", pause)
 	}

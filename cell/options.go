@@ -9,31 +9,30 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// WhenFull selects what a new key meets in a full table: package engine documents it.
+// WhenFull selects the treatment of a new key in a full table: see package engine.
 type WhenFull int
 
-// The choices, in the order of package engine's.
-const (
+const ( // in the order of package engine
 	EvictLeastDebt WhenFull = iota
 	RefuseNew
 	AdmitNew
 )
 
-// Refusals counts what the refusals of keys led to.
+// Refusals counts the results of refusals.
 type Refusals struct {
 	Blocks    atomic.Uint64 // keys that were blocked
 	Uncounted atomic.Uint64 // refusals that could not be recorded
 }
 
-// Options are what a cell is made with. The engine has checked them. All are required
-// except PolicyFor, Anchor, OnMisfit, RefuseUnavailable, Refusals, RefusedKeys and Clock.
+// Options configure a cell. The engine has checked them. All are required except PolicyFor, Anchor,
+// OnMisfit, RefuseUnavailable, Refusals, RefusedKeys and Clock.
 type Options[K comparable] struct {
 	View      table.View[K]
 	PolicyFor func(K) policy.Policy
-	// Anchor, if not nil, replaces each limit that comes with a call or from PolicyFor.
+	// Anchor, if not nil, replaces each limit of a call or from PolicyFor.
 	Anchor func(limit policy.Policy) policy.Policy
-	// OnMisfit, if not nil, is called with the first limit of another family, on the
-	// goroutine of the call that met it.
+	// OnMisfit, if not nil, is called with the first limit of another family, by the call that met
+	// it.
 	OnMisfit        func(limit policy.Policy)
 	Queue           *cmdqueue.Queue[table.Command[K]]
 	WhenFull        WhenFull
@@ -41,29 +40,25 @@ type Options[K comparable] struct {
 	Idle            time.Duration // the RetryAfter of a new key that a full table refuses
 	MaxWaiting      int           // the most calls that may wait for one key
 	MaxWaitingTotal int           // the most calls that may wait for all keys together
-	// RefuseUnavailable refuses keys that cannot be recorded. Otherwise they are
-	// answered as keys that were never used.
+	// RefuseUnavailable refuses keys that cannot be recorded, instead of answering as for unused
+	// keys.
 	RefuseUnavailable bool
 
-	// RefuseClosed refuses all takes once the cell is closed, also those under way for
-	// which nothing may be recorded any more, whatever RefuseUnavailable says.
+	// RefuseClosed refuses all takes once the cell is closed, including takes under way that may
+	// not be recorded, whatever RefuseUnavailable says.
 	RefuseClosed bool
 
-	// Refusals, if not nil, counts for a cell that others are blocked by, if refusals of a
-	// key can block it.
+	// Refusals, if not nil, is for a blocking cell that counts refusals of keys.
 	Refusals *Refusals
 
-	// RefusedKeys keeps the list of RefusedMost.
-	RefusedKeys bool
+	RefusedKeys bool // for RefusedMost
 
-	// Epoch is when it is the instant First. It must have a monotonic reading. First is
-	// at least 1.
+	// Epoch is the time of the instant First, with a monotonic reading. First is at least 1.
 	Epoch time.Time
 	First policy.Instant
-	// Clock replaces the time since Epoch, if it is not nil.
+	// Clock, if not nil, replaces the time since Epoch.
 	Clock func() policy.Instant
 
-	// Writing reports whether there is a writer, or soon will be again. If not, no key
-	// is opened any more.
+	// Writing reports whether there is, or soon will be, a writer. If not, no key is opened.
 	Writing func() bool
 }

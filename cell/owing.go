@@ -13,7 +13,7 @@ import (
 
 // Rank orders keys by what they owe at one instant.
 type Rank struct {
-	Share float64        // of its limit that a key has used: 0 to 1
+	Share float64        // the used share of its limit: 0 to 1
 	Fresh policy.Instant // from which it owes nothing
 	Tie   uint64         // a hash of the key, among equals
 }
@@ -28,14 +28,13 @@ type Owing[K comparable] struct {
 	Rank
 	Key      K
 	Limit    policy.Policy
-	State    uint64          // that describes what the key owes, to Limit
+	State    uint64          // the key's debt, to Limit
 	Decision policy.Decision // of a look at that instant
 }
 
-// Owing returns up to n of the keys that owe something at an instant, those that owe most
-// first, and how many there are in all. If after is not nil, it returns those that come
-// after it. It holds no more than n of them at a time. It goes through the table as All
-// does. A limit of another family describes no word: the cell's own stands in for it.
+// Owing returns up to n keys that owe at an instant, most first, and the total of such keys. If
+// after is not nil, it returns the keys that follow it. It holds n keys at a time, and walks the
+// table as All does. The cell's own limit stands in for one of another family.
 func (c *Cell[K]) Owing(n int, at policy.Instant, after *Rank) (most []Owing[K], total int) {
 	if c.closed.Load() {
 		return nil, 0
@@ -65,12 +64,12 @@ func (c *Cell[K]) Owing(n int, at policy.Instant, after *Rank) (most []Owing[K],
 		o := Owing[K]{Rank: Rank{Fresh: fresh}, Limit: limit, State: r.State}
 		_, o.Decision = limit.Take(r.State, at, 0, 0)
 		o.Share = float64(most-o.Decision.Remaining) / float64(max(most, 1))
-		// The hash is needed among equals alone.
+		// Only equals need the hash.
 		if full := len(h) == n; full && o.beyond(h[0].Rank) || after != nil && after.beyond(o.Rank) {
 			continue
 		}
 		o.Key = e.Key()
-		o.Tie = maphash.Comparable(c.tieSeed, o.Key) // it has a hash, as it is in the table
+		o.Tie = maphash.Comparable(c.tieSeed, o.Key) // a key in the table has a hash
 		switch {
 		case after != nil && o.Compare(*after) <= 0:
 		case len(h) < n:
@@ -84,12 +83,11 @@ func (c *Cell[K]) Owing(n int, at policy.Instant, after *Rank) (most []Owing[K],
 	return h, total
 }
 
-// beyond reports whether r owes less than other, whatever their ties are.
+// beyond reports whether r owes less than other, without their ties.
 func (r Rank) beyond(other Rank) bool {
 	return r.Share < other.Share || r.Share == other.Share && r.Fresh < other.Fresh
 }
 
-// owingHeap is a heap with the key that owes least in front.
 type owingHeap[K comparable] []Owing[K]
 
 func (h owingHeap[K]) Len() int           { return len(h) }
@@ -97,5 +95,4 @@ func (h owingHeap[K]) Less(i, j int) bool { return h[i].Compare(h[j].Rank) > 0 }
 func (h owingHeap[K]) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
 func (h *owingHeap[K]) Push(x any)        { *h = append(*h, x.(Owing[K])) }
 
-// Pop implements heap.Interface. Nothing is taken off.
-func (h *owingHeap[K]) Pop() any { panic("cell: owingHeap.Pop") }
+func (h *owingHeap[K]) Pop() any { panic("cell: owingHeap.Pop") } // nothing is taken off

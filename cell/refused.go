@@ -13,65 +13,53 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Which keys are refused most is found from a sample of the refusals. Each refusal is in the
-// sample with the same chance, whatever its key and whatever came before, and counts for as
-// many as that chance stands for. So an adversary cannot keep out of it, and the error of the
-// result can be told.
-//
-// The first refusals of a window are all in the sample. The more there are, the lower the
-// chance, so that a list of few refusals is exact and many cost little.
+// The most refused keys are found from a sample of the refusals. Each refusal is in the sample with
+// the same chance, whatever its key and whatever came before, and counts with the inverse of its
+// chance. So an adversary cannot keep out of it, and the error is known. All first refusals of a
+// window are in the sample, so a list of few is exact; then the chance falls.
 
 const (
-	// refusedCounters is the number of keys that are counted in a window. A key with more
-	// than one in so many refusals is always among them. Two windows of string keys take 75
-	// KB.
+	// refusedCounters is the number of keys counted in a window. A key with more than one in so
+	// many refusals is always among them. Two windows of string keys take 75 KB.
 	refusedCounters = 512
-	// refusedWindow is the length of a window. A list covers this one and the one before.
-	refusedWindow = time.Minute
-	// samplesPerHalving is after how many samples the chance of a refusal is halved, down
-	// to 1 in mostWeight. A sample takes about 200 ns, so that it costs a refusal 0.1 ns.
+	refusedWindow   = time.Minute // of a list's two windows
+	// Every samplesPerHalving samples halve the chance, down to 1 in mostWeight. A sample takes
+	// about 200 ns, which is 0.1 ns a refusal.
 	samplesPerHalving = 1024
 	mostWeight        = 2048
 	// doubt bounds the chance that a figure is not between its bounds, on either side.
 	doubt = 1e-12
 )
 
-// refusedKeys counts the refusals of keys.
 type refusedKeys[K comparable] struct {
 	on     bool
-	weight atomic.Uint64 // that of now, 0 while no refusals are sampled
+	weight atomic.Uint64 // the present weight, 0 while no refusals are sampled
 
-	mu sync.Mutex
-	at policy.Instant // when Tick or RefusedMost was last called
-	// now is the present window, and before the one that it came after. Their counters are
-	// nil until the first refusal.
-	now, before refusedWindowOf[K]
+	mu          sync.Mutex
+	at          policy.Instant     // when Tick or RefusedMost was last called
+	now, before refusedWindowOf[K] // the present and last window
 }
 
-// refusedWindowOf counts the refusals from one instant to the next window's.
 type refusedWindowOf[K comparable] struct {
 	from    policy.Instant
 	refused uint64            // by the tally, when it began
 	keys    *frequent.Keys[K] // nil if there was no refusal yet
 	samples int
-	weight  uint64 // the largest of a sample: for how many refusals it stands
+	weight  uint64 // the largest weight of a sample
 }
 
-// stripeSample is what has been drawn of the refusals in a stripe. The lock of refusedKeys
-// guards it.
+// stripeSample is the state of a stripe's draws, guarded by the lock of refusedKeys.
 //
-// The refusals by limits are numbered in their stripe. Of those after drawn, none before stripe.next is in
-// the sample, and that one is, with a weight. It is drawn at random how far off that is, and
-// only there a refusal meets the lock. Those up to drawn were numbered when it was drawn. The
-// ones among them that may be in the sample, as they had read an earlier next, are drawn one by
-// one as they come to the lock. Those for other reasons have no numbers: see drawOne.
+// Refusals by a limit are numbered in their stripe. stripe.next is the number of the next sampled
+// refusal; the gap is drawn at random, so only that refusal takes the lock. drawn is the last
+// number when the gap was drawn. A refusal up to drawn may still arrive with an earlier next;
+// drawRefusal then draws for it alone. Refusals for other reasons have no numbers: see drawOne.
 type stripeSample struct {
 	drawn, weight uint64
-	// late is an earlier next, of an earlier window, that has not come to the lock yet.
+	// late is a next of an earlier window whose refusal has not taken the lock yet.
 	late, lateWeight uint64
 }
 
-// startRefused begins to count the refusals of keys, or sees that none is.
 func (c *Cell[K]) startRefused(on bool) {
 	r := &c.refused
 	r.on, r.at = on, c.first
@@ -88,8 +76,7 @@ func (c *Cell[K]) startRefused(on bool) {
 	}
 }
 
-// draw draws which refusal in the stripe is the next one in the sample, if each is with the
-// chance 1 in weight.
+// draw draws the stripe's next sampled refusal, each with the chance 1 in weight.
 func (s *stripe) draw(weight uint64) {
 	further := uint64(1)
 	if weight > 1 {
@@ -108,7 +95,7 @@ func (c *Cell[K]) sampleRefusal(key K, s *stripe, number uint64) {
 	}
 }
 
-// drawRefusal returns the weight of a refusal that may be in the sample: 0 if it is not.
+// drawRefusal returns the weight of a refusal that may be in the sample, or 0 if it is not.
 func (c *Cell[K]) drawRefusal(s *stripe, number uint64) (weight uint64) {
 	r := &c.refused
 	r.mu.Lock()
@@ -126,8 +113,7 @@ func (c *Cell[K]) drawRefusal(s *stripe, number uint64) (weight uint64) {
 	return weight
 }
 
-// drawOne draws whether a refusal that has no number in a stripe is in the sample, and returns
-// its weight: 0 if it is not.
+// drawOne is drawRefusal for a refusal without a number in a stripe.
 func (c *Cell[K]) drawOne() (weight uint64) {
 	weight = c.refused.weight.Load()
 	if weight > 1 && rand.Uint64N(weight) != 0 {
@@ -136,7 +122,7 @@ func (c *Cell[K]) drawOne() (weight uint64) {
 	return weight
 }
 
-// addRefusal counts a refusal that is in the sample. It reads no clock.
+// addRefusal counts a sampled refusal. It reads no clock.
 func (c *Cell[K]) addRefusal(key K, weight uint64) {
 	hash, ok := c.hash(key)
 	if !ok {
@@ -147,7 +133,7 @@ func (c *Cell[K]) addRefusal(key K, weight uint64) {
 	defer r.mu.Unlock()
 	w := &r.now
 	if weight > w.weight {
-		w = &r.before // it was drawn before this window began
+		w = &r.before // drawn before this window began
 	}
 	if w.keys == nil {
 		w.keys = frequent.New[K](refusedCounters)
@@ -159,7 +145,6 @@ func (c *Cell[K]) addRefusal(key K, weight uint64) {
 	}
 }
 
-// refusedInAll returns the number of refusals, for whatever reason.
 func (c *Cell[K]) refusedInAll() uint64 {
 	_, n, blocked := c.tally.sum()
 	for i := range c.refusedBy {
@@ -191,26 +176,25 @@ func (c *Cell[K]) turnWindow(now policy.Instant) {
 	}
 }
 
-// Refused is a key with the number of its refusals: Count by estimate, and not below Least
-// nor above Most.
+// Refused is a key with the estimated Count of its refusals, between Least and Most.
 type Refused[K comparable] struct {
 	Key                K
 	Count, Least, Most uint64
-	Last               policy.Instant // of the last one that was in the sample
+	Last               policy.Instant // the last sampled refusal
 }
 
-// RefusedList is the list of the keys that were refused most in a time.
+// RefusedList lists the most refused keys of a period.
 type RefusedList[K comparable] struct {
 	Keys     []Refused[K]
 	From, To policy.Instant
 	Total    uint64 // refusals of all keys
-	Others   uint64 // the most that a key which is not in Keys can have
+	Others   uint64 // the most refusals of a key outside Keys
 }
 
-// RefusedMost returns the n keys that were refused most in this window and the one before.
+// RefusedMost returns the n most refused keys of this window and the one before.
 func (c *Cell[K]) RefusedMost(n int) (list RefusedList[K]) {
 	counted, most, weight := c.countedRefusals(&list)
-	// The more of a key were counted for certain, the higher is Least.
+	// Least is higher the more refusals of a key were counted for certain.
 	slices.SortFunc(counted, func(a, b frequent.Counter[K]) int {
 		return cmp.Or(cmp.Compare(b.Count-b.Over, a.Count-a.Over), cmp.Compare(b.Count, a.Count), cmp.Compare(b.Last, a.Last))
 	})
@@ -229,9 +213,8 @@ func (c *Cell[K]) RefusedMost(n int) (list RefusedList[K]) {
 	return list
 }
 
-// countedRefusals returns the keys that have counters, with what they counted in both
-// windows, the most that a key without one can have counted, and the largest weight of a
-// refusal. It fills in the rest of the list.
+// countedRefusals returns the keys with counters, summed over both windows, the largest count of a
+// key without one, and the largest weight. It fills in the rest of the list.
 func (c *Cell[K]) countedRefusals(list *RefusedList[K]) (all []frequent.Counter[K], most, weight uint64) {
 	now := c.now()
 	r := &c.refused
@@ -265,16 +248,15 @@ func (c *Cell[K]) countedRefusals(list *RefusedList[K]) (all []frequent.Counter[
 	return all, most, max(r.now.weight, r.before.weight)
 }
 
-// leastOf and mostOf return the least and the most refusals of which a sample may count for
-// that many, if each was in it with a chance of at least 1 in weight. They are Chernoff's
-// bounds: of a mean m, a count of x or one further off has at most the chance exp(x-m) (m/x)^x.
-// A chance that changes on the way, but not by the refusals to come, makes no difference.
+// leastOf and mostOf bound the number of refusals behind a weighted sample count. Each refusal was
+// sampled with probability 1/weight or more. They are Chernoff's bounds: for a mean m, a count of x
+// or further off has at most the probability exp(x-m) (m/x)^x. They hold if the probability
+// changes, unless it depends on later refusals.
 func leastOf(count, weight uint64) uint64 {
 	if weight == 1 || count == 0 {
 		return count
 	}
 	x := float64(count) / float64(weight)
-	// At least as many refusals as samples.
 	return max(uint64(math.Ceil(chernoff(x, 0, x)*float64(weight))), uint64(math.Ceil(x)))
 }
 
@@ -286,8 +268,7 @@ func mostOf(count, weight uint64) uint64 {
 	return uint64(chernoff(x, x+2*far+2*math.Sqrt(2*x*far), x) * float64(weight))
 }
 
-// chernoff returns the mean between two that is just unlikely enough for x: out is unlikely,
-// in is likely.
+// chernoff returns the mean, from in to out, that is just unlikely enough for x.
 func chernoff(x, out, in float64) float64 {
 	for range 64 {
 		mean := (out + in) / 2

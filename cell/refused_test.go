@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tails returns the chances that a Poisson variable is at most x and at least x. Those of a
-// sample are no larger, on the far side of its mean.
+// tails returns the chances that a Poisson variable is at most x and at least x. A sample's, beyond
+// its mean, are no larger.
 func tails(mean float64, x int) (atMost, atLeast float64) {
 	chance := func(k int) float64 {
 		of, _ := math.Lgamma(float64(k) + 1)
@@ -24,8 +24,7 @@ func tails(mean float64, x int) (atMost, atLeast float64) {
 	return atMost, atLeast
 }
 
-// A count is as good as impossible if the refusals were fewer than leastOf or more than
-// mostOf, and the two are not much wider than that takes.
+// A count is as good as impossible outside leastOf and mostOf, which are hardly wider than needed.
 func TestBoundsOfASample(t *testing.T) {
 	for _, weight := range []uint64{2, 64, mostWeight} {
 		for _, samples := range []int{0, 1, 2, 5, 30, 100, 1000} {
@@ -68,7 +67,6 @@ func TestDrawsAreFair(t *testing.T) {
 		last = i
 		s.draw(weight)
 	}
-	// Ten standard deviations.
 	assert.InDelta(t, refusals/weight, sampled, 10*math.Sqrt(refusals/weight))
 	assert.InDelta(t, refusals/weight/weight, pairs, 10*math.Sqrt(refusals/weight/weight), "neighbours too")
 }

@@ -5,7 +5,6 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// A simulation has the cell of any keys wait under its scheduler.
 func init() {
 	seam.Accept(func(c interface{ under(seam.Seam) }, s seam.Seam) { c.under(s) })
 }
@@ -15,7 +14,7 @@ func (c *Cell[K]) under(s seam.Seam) {
 	seam.Give(c.lines, s.Scheduler)
 }
 
-// yieldToReturn lets the goroutine that gives back to the entry go on.
+// yieldToReturn yields to the goroutine that gives back to the entry.
 func (c *Cell[K]) yieldToReturn(e *table.Entry[K]) {
 	c.seam.Yield("undo: begin", func() bool {
 		free := e.LockReturn()

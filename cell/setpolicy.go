@@ -10,18 +10,17 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// SetPolicy retries after changePause, doubling up to mostChangePause, until the writer
-// has come to all keys after the previous change.
+// SetPolicy retries after changePause, doubling up to mostChangePause, until the previous change is
+// over.
 const (
 	changePause     = time.Millisecond
 	mostChangePause = 64 * time.Millisecond
-	// pauseMost is about the longest time that lines stand still for a change.
-	pauseMost = 100 * time.Millisecond
+	pauseMost       = 100 * time.Millisecond // about the longest stop of lines for a change
 )
 
-// SetPolicy puts another policy in place of the cell's own, for all keys, and returns
-// when it holds. The same policy changes nothing. The policy must not be nil. The error is a *policy.FieldError,
-// ErrClosed or ErrUnavailable; the old policy holds then.
+// SetPolicy replaces the cell's own policy for all keys, and returns when it holds. The same policy
+// changes nothing. The policy must not be nil. The error is a *policy.FieldError, ErrClosed or
+// ErrUnavailable; the old policy holds then.
 func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 	bad := func(value any, want string) error {
 		return &policy.FieldError{Of: "SetPolicy", Field: "policy", Value: value, Want: want}
@@ -53,9 +52,8 @@ func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 	}
 }
 
-// change asks the writer for a change, and waits for the result. Calls in line get their
-// turns under the new policy then. If the writer does not answer for long, the lines go
-// on under the old one.
+// change sends the writer a change, and waits for the result. Calls in line then get turns under
+// the new policy. If the writer does not answer for long, the lines go on under the old policy.
 func (c *Cell[K]) change(change *table.Change) table.ChangeResult {
 	resume := sync.OnceFunc(c.lines.Pause())
 	defer resume()

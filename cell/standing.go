@@ -6,30 +6,27 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Standing is what a key's word says at one moment, and what else decides about its calls.
+// Standing is a key's word at one moment, and what else decides about its calls.
 type Standing struct {
-	Limit   policy.Policy // by which the word is read
-	Misfit  bool          // the limit that holds for the key is of another family than Limit
-	Word    uint64
-	Known   bool // there is a word
-	Now     policy.Instant
-	Blocked time.Duration
-	Waiting int           // calls in the key's line
-	Turn    time.Duration // the time until a call behind them would have its turn, 0 if unknown
-	// Unrecorded is the answer to a call for units that the limit admits, if such a call
-	// cannot be recorded. It is nil if one can, or if that is not known before the call.
-	Unrecorded *Unrecorded
+	Limit      policy.Policy // by which the word is read
+	Misfit     bool          // the key's limit is of another family than Limit
+	Word       uint64
+	Known      bool // there is a word
+	Now        policy.Instant
+	Blocked    time.Duration
+	Waiting    int           // calls in the key's line
+	Turn       time.Duration // until a call behind them would have its turn, 0 if unknown
+	Unrecorded *Unrecorded   // to an admissible call; nil if it can be recorded, or if unknown
 }
 
-// Unrecorded is the answer to a call that the key's limit admits and that cannot be recorded.
 type Unrecorded struct {
 	Full       bool // the table is full; otherwise nothing can be recorded for the key
 	Allowed    bool
 	RetryAfter time.Duration // a guess; 0 if Allowed
 }
 
-// Standing returns the standing of a key for a call of n units. It takes nothing, opens no key and is
-// not counted.
+// Standing returns the standing of a key for a call of n units. It takes nothing, opens no key and
+// is not counted.
 func (c *Cell[K]) Standing(key K, n int64) Standing {
 	chosen := c.Chosen(key)
 	s := Standing{Now: c.now()}
@@ -51,8 +48,7 @@ func (c *Cell[K]) Standing(key K, n int64) Standing {
 	return s
 }
 
-// unrecorded returns Standing.Unrecorded. known reports whether the key has a word. A full
-// table that evicts makes room for the call.
+// unrecorded returns Standing.Unrecorded. A full table that evicts makes room.
 func (c *Cell[K]) unrecorded(key K, known bool) *Unrecorded {
 	isFull := false
 	var o outcome

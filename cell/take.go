@@ -9,77 +9,65 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// request is what one call asks of a key.
+// request is a call on a key.
 type request struct {
 	n int64
-	// patience bounds how late an allowed call may have to start. noDelay refuses
-	// every call that would have to start later, also under a policy that delays its
-	// callers.
-	patience time.Duration
-	// limit is the limit that came with the call, or was chosen for its key. nil is the
-	// cell's own.
-	limit policy.Policy
-	// notBefore refuses a call that would start before that instant. 0 sets no bound.
-	notBefore policy.Instant
-	// charge records -n units, although the limit may not allow them.
-	charge bool
-	// brief is a take that is given back at once or never: it is not remembered.
-	brief bool
-	// noRoomWait refuses a new key for which a full table has no room at once.
-	noRoomWait bool
+	// patience bounds how late an allowed call may start. noDelay refuses every delayed call.
+	patience   time.Duration
+	limit      policy.Policy  // of the call or chosen for its key; nil means the cell's own
+	notBefore  policy.Instant // refuse a call that would start before it; 0 sets no bound
+	charge     bool           // record -n units, even if the limit forbids it
+	brief      bool           // given back at once or never: not remembered
+	noRoomWait bool           // refuse a new key if the table is full
 }
 
 const (
-	// noDelay is the patience of a call that must start at once if it is allowed.
-	noDelay = decide.NoDelay
-	// forever is the patience of a call that waits until its context ends.
-	forever = policy.Never
+	noDelay = decide.NoDelay // the patience to start at once
+	forever = policy.Never   // the patience to wait until the context ends
 )
 
-// outcome is the answer to a request. Nothing has counted it yet: see Cell.Count.
+// outcome is an answer not yet counted: see Cell.Count.
 type outcome struct {
 	policy.Decision
 	Basis
 }
 
-// Basis records that an answer does not rest on the key's word alone, and why. The zero Basis
-// is that of an answer that does, or that needs no word.
+// Basis says why an answer rests on more than the key's word. Zero means that it does not.
 type Basis struct {
 	missing missing
 	lost    bool // nothing can be recorded for the key, now or later
 }
 
-// missing is the reason for an answer without the key's word, or of a call that waits.
+// missing is the reason for an answer without the key's word, or for the end of a wait.
 type missing uint8
 
 const (
 	_           missing = iota
 	full                // the table was full, and Config.WhenFull decided
-	unavailable         // there was no writer, or not in time, or the key cannot be recorded
+	unavailable         // no writer, or not in time, or the key cannot be recorded
 	misfit              // the limit is of another family than the cell's own
 	blocked             // the key is blocked
 	ended               // the call's context ended while it waited
 	shut                // the engine was closed, and the call would have waited
 
-	// These rest on the key's word and on how long the call would wait.
+	// These rest on the key's word and the length of the wait.
 	crowded // ErrCrowded
 	late    // ErrDeadline
 
 	reasons = iota
 )
 
-// byWord reports whether an answer is the limit's, by the key's word or for a key never used.
-// Only such a refusal may block the key. It excludes full, unavailable, misfit, blocked,
-// ended, shut and lost.
+// byWord reports whether an answer is the limit's, by the key's word or for an unused key. Only
+// such a refusal may block the key.
 func (b Basis) byWord() bool { return (b.missing == 0 || b.missing >= crowded) && !b.lost }
 
-// Recorded reports whether an answer rests on the key's word, or needs none. It excludes only
-// full, unavailable and shut. Unlike byWord it includes misfit, blocked, ended and lost.
+// Recorded reports whether an answer rests on the key's word, or needs none. Unlike byWord it
+// includes misfit, blocked, ended and lost.
 func (b Basis) Recorded() bool {
 	return b.missing != full && b.missing != unavailable && b.missing != shut
 }
 
-// receipt is what a take did to the word of its key. The zero receipt recorded nothing.
+// receipt records the effect of a take on its key's word; zero means no effect.
 type receipt[K comparable] struct {
 	entry         *table.Entry[K]
 	epoch         uint64 // of the terms under which it took
@@ -89,12 +77,10 @@ type receipt[K comparable] struct {
 	id            uint64 // in Cell.underway; 0 if it is not there
 }
 
-// plain reports whether the cell's own limit decides, and no more than n and patience
-// matter to it.
+// plain reports whether the cell's own limit decides by n and patience alone.
 func (q *request) plain() bool { return q.limit == nil && q.notBefore == 0 && !q.charge }
 
-// decide puts the answer for a key whose word reads as state into d, and returns the
-// state to be recorded if it is allowed.
+// decide puts the answer for a word's state into d, and returns the next state if it is allowed.
 func (q *request) decide(terms *table.Terms, state uint64, now policy.Instant, d *policy.Decision) (next uint64) {
 	p := terms.Policy
 	if q.limit != nil {
@@ -110,11 +96,10 @@ func (q *request) decide(terms *table.Terms, state uint64, now policy.Instant, d
 	return decide.Take(p, state, now, q.n, q.patience, q.notBefore, d)
 }
 
-// take answers q for the key in d, and records what is allowed. r, if not nil, is the
-// receipt for that.
+// take answers q for the key in d, and records what is allowed, in r too if not nil.
 //
-// Decisions are handed on through a pointer: a struct of more than four words that is
-// returned is copied at each return, and each copy waits for the stores before it.
+// Decisions are passed by pointer: a returned struct of more than four words is copied at each
+// return, and each copy waits for the stores before it.
 func (c *Cell[K]) take(key K, q *request, d *policy.Decision, r *receipt[K]) Basis {
 	hash, ok := c.hash(key)
 	now := c.now()
@@ -133,10 +118,9 @@ func (c *Cell[K]) take(key K, q *request, d *policy.Decision, r *receipt[K]) Bas
 	return c.takeNew(hash, ok, key, now, q, d, r)
 }
 
-// takeFrom is takeEntry, and remembers a take that may be given back later. It does so under
-// the lock that gives back, so that the takes are remembered in the order of their swaps. A
-// take does not wait for that lock as long as a give-back does: a policy that calls the engine
-// may hold it.
+// takeFrom is takeEntry, and remembers a take that may be given back. It does so under the return
+// lock, so that takes are remembered in the order of their swaps. It does not wait long for the
+// lock: a policy that calls the engine may hold it.
 func (c *Cell[K]) takeFrom(
 	e *table.Entry[K], hash uint64, now policy.Instant, q *request, d *policy.Decision, r *receipt[K],
 ) (b Basis, alive bool) {
@@ -156,12 +140,9 @@ func (c *Cell[K]) takeFrom(
 	return b, alive
 }
 
-// takeEntry answers q in d by the entry's word, and advances the word by
-// compare-and-swap. It is the one loop in which a word rises, except Choke's, which is
-// this one for one unit, written out since sharing it cost Choke 4 to 5 ns; Offer.Accept
-// swaps once, without a loop. r, if not nil, is the
-// receipt for what was recorded. alive is false if the entry is dead: nothing was taken
-// then, and the key must be looked up again.
+// takeEntry answers q in d by the entry's word, and advances the word by compare-and-swap. r, if
+// not nil, is the receipt. alive is false if the entry is dead: nothing was taken, and the key must
+// be looked up again. No other loop raises a word, except Choke's; Offer.Accept swaps once.
 func (c *Cell[K]) takeEntry(
 	e *table.Entry[K], now policy.Instant, q *request, d *policy.Decision, r *receipt[K],
 ) (b Basis, alive bool) {
@@ -169,14 +150,13 @@ func (c *Cell[K]) takeEntry(
 		returned := e.Returned()
 		word, terms := c.view.Read(e)
 		state := word ^ terms.EpochBit
-		if state-1 >= policy.MaxWord { // not used yet, of other terms, or dead: see Choke
+		if state-1 >= policy.MaxWord { // unused, of other terms, or dead: see Choke
 			if state, alive = terms.State(word); !alive {
 				return Basis{}, false
 			}
 			if state == 0 && q.n != 0 {
-				// The key may have been used, drained and forgotten since now was
-				// read. This entry does not remember what it took then, so that a
-				// take dated back to then would be free.
+				// The key may have been used, drained and forgotten since now was read. This entry
+				// does not remember those takes, so a take dated back to then would be free.
 				now = max(now, c.view.Horizon())
 			}
 		}
@@ -204,8 +184,8 @@ func (c *Cell[K]) takeEntry(
 			e.MarkForeignTurn()
 		}
 		after := next | terms.EpochBit
-		// A swap that succeeds hands the units to this call. Nothing else has to agree.
-		// A tentative entry lands by this swap.
+		// Success hands the units to this call; nothing else has to agree. A tentative entry lands
+		// by this swap.
 		taken := e.Advance(word, after)
 		if taken {
 			if r != nil {
@@ -218,12 +198,10 @@ func (c *Cell[K]) takeEntry(
 	}
 }
 
-// basis returns the basis of an answer that was given under a limit, by the key's word or
-// by none as the key was never used. It reports the first limit of another family to
-// Options.OnMisfit.
+// basis returns the basis of an answer under limit, by the key's word or for an unused key. It
+// reports the first limit of another family to Options.OnMisfit.
 func (c *Cell[K]) basis(limit policy.Policy, d *policy.Decision) Basis {
-	// Only such a limit has a decision without a Limit, except for a policy that is not
-	// of package policy: that may have a Limit of 0.
+	// Only a misfit is refused with a Limit of 0, except by policies outside package policy.
 	if limit == nil || d.Allowed || d.Limit != 0 || c.view.Terms().ReadsWordsOf(limit) {
 		return Basis{}
 	}
@@ -233,23 +211,21 @@ func (c *Cell[K]) basis(limit policy.Policy, d *policy.Decision) Basis {
 	return Basis{missing: misfit}
 }
 
-// Count counts a call's answer. Each verb does so once it is final. A refusal by the key's
-// word may block the key: d says so then. A refusal for ever is not the key's doing.
+// Count counts a call's final answer. A refusal by the key's word may block the key: d says so
+// then. A refusal for ever is not the key's doing.
 func (c *Cell[K]) Count(key K, d *policy.Decision, b Basis) {
 	if due := c.CountOnly(d.Allowed, b); due != (Due{}) {
 		c.Finish(key, d, due)
 	}
 }
 
-// Due is what is left to do for an answer that was counted, with its key. The zero Due is
-// nothing.
+// Due is the work left for a counted answer. The zero Due is none.
 type Due struct {
-	weight uint64 // of a refusal that is in the sample of refused keys; 0 if it is not
+	weight uint64 // of a sampled refusal; 0 if it is not
 	punish bool
 }
 
-// CountOnly is Count for callers that have key and decision in another form. Unless due is
-// the zero Due, a call of Finish is to follow.
+// CountOnly is Count for callers without key and decision. Unless due is zero, call Finish next.
 func (c *Cell[K]) CountOnly(allowed bool, b Basis) (due Due) {
 	switch {
 	case allowed:
@@ -274,7 +250,6 @@ func (c *Cell[K]) CountOnly(allowed bool, b Basis) (due Due) {
 	return due
 }
 
-// Finish does what is due for an answer that CountOnly has counted.
 func (c *Cell[K]) Finish(key K, d *policy.Decision, due Due) {
 	if due.weight != 0 {
 		c.addRefusal(key, due.weight)
@@ -284,7 +259,6 @@ func (c *Cell[K]) Finish(key K, d *policy.Decision, due Due) {
 	}
 }
 
-// countBlocked counts a call that was refused as its key is blocked.
 func (c *Cell[K]) countBlocked(key K) {
 	c.tally.mine().blocked.Add(1)
 	if weight := c.drawOne(); weight != 0 {

@@ -10,19 +10,16 @@ const (
 	stripeSize = 128 // two cache lines, as processors fetch them in pairs
 )
 
-// tally counts answers. A counter that all processors add to costs four times
-// as much as one of its own (15 ns and 4 ns with two of them), so that each
-// goroutine adds to one of many. Reading sums them up.
+// tally counts answers. A counter shared by all processors costs four times as much as one of its
+// own (15 ns and 4 ns with two of them), so each goroutine adds to one of many.
 type tally struct {
 	stripes [1 << stripeBits]stripe
 }
 
-// stripe counts the calls that were allowed, those that the limit of their key refused, and
-// those of blocked keys. Cell.refusedBy counts the other refusals.
+// stripe counts calls that were allowed, refused by their limit, or blocked.
 type stripe struct {
 	admitted, refused, blocked atomic.Uint64
-	// next is the number of the next refusal that may be in the sample: see
-	// refusedKeys.draw.
+	// next is the number of the next refusal that may be in the sample: see stripe.draw.
 	next   atomic.Uint64
 	sample stripeSample
 	_      [stripeSize - 72]byte
@@ -30,16 +27,14 @@ type stripe struct {
 
 // refuse counts a refusal. mayBe reports whether it may be in the sample.
 func (s *stripe) refuse() (number uint64, mayBe bool) {
-	// next is read first: a refusal that has a number when next is written has read an
-	// earlier one.
+	// next is read first: a refusal that has a number when next is written has read an earlier
+	// next.
 	next := s.next.Load()
 	number = s.refused.Add(1)
 	return number, number >= next
 }
 
-// mine returns the stripe of the calling goroutine. The place of its stack tells it
-// apart from the others that run at the same time. That is only a guess, and a wrong one
-// costs nothing except time.
+// mine returns the stripe of the calling goroutine, guessed by its stack. Wrong guesses cost time.
 func (t *tally) mine() *stripe {
 	var here byte
 	at := uint64(uintptr(unsafe.Pointer(&here))) >> 10

@@ -10,8 +10,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Wait is Acquire without a bound on the wait except its context, for what is not given
-// back.
+// Wait is Acquire bounded only by its context, for units that are not given back.
 func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
 	var d policy.Decision
 	var h Held[K]
@@ -24,10 +23,9 @@ func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
 	return err
 }
 
-// Acquire takes n units for the key, and waits in its line for them if there is no room,
-// or if other calls wait. It answers in d, and holds in h what it took. waited is how
-// long it stood in line. If there is an error, the decision is a refusal and nothing is
-// held.
+// Acquire takes n units for the key, and waits in its line if there is no room, or if other calls
+// wait. It answers in d, and holds the units in h. waited is the time in line. With an error the
+// decision is a refusal and nothing is held.
 func (c *Cell[K]) Acquire(
 	ctx context.Context, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
 ) (waited time.Duration, err error) {
@@ -35,7 +33,6 @@ func (c *Cell[K]) Acquire(
 	return waited, err
 }
 
-// refusal is the decision about a call that ended with an error.
 func (c *Cell[K]) refusal(limit policy.Policy, key K, n int64, err error) policy.Decision {
 	var d policy.Decision
 	limit = c.orChosen(limit, key)
@@ -52,8 +49,8 @@ func (c *Cell[K]) refusal(limit policy.Policy, key K, n int64, err error) policy
 	return d
 }
 
-// acquire is Acquire for q, which has noDelay. It counts nothing. If there is an error, d and
-// h say nothing.
+// acquire is Acquire for q, which has noDelay, without a count. With an error, d and h are
+// undefined.
 func (c *Cell[K]) acquire(
 	ctx context.Context, key K, q *request, patience time.Duration, d *policy.Decision, h *Held[K],
 ) (waited time.Duration, basis Basis, err error) {
@@ -79,7 +76,7 @@ func (c *Cell[K]) acquire(
 	return waited, basis.endedBy(err), err
 }
 
-// endedBy returns the basis of a call that waits and ended with err.
+// endedBy returns the basis of a waiting call that ended with err.
 func (b Basis) endedBy(err error) Basis {
 	var why missing
 	switch {
@@ -102,7 +99,7 @@ func (b Basis) endedBy(err error) Basis {
 	return b
 }
 
-// waitInLine is acquire for a call that could not take at once: d refused it.
+// waitInLine is acquire for a call that d refused.
 func (c *Cell[K]) waitInLine(
 	ctx context.Context, key K, q *request, patience time.Duration, refused Basis, d *policy.Decision, h *Held[K],
 ) (waited time.Duration, basis Basis, err error) {
@@ -118,7 +115,7 @@ func (c *Cell[K]) waitInLine(
 		return 0, refused, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, d.RetryAfter, patience)
 	}
 	if deadline, ok := ctx.Deadline(); ok && refused.missing == blocked {
-		// What the line forecasts goes by the limit alone.
+		// The line's forecasts go by the limit alone.
 		if left := time.Until(deadline); d.RetryAfter > left {
 			return 0, refused, fmt.Errorf("%w (%w): the key is blocked, %v to wait, %v left", ErrDeadline, context.DeadlineExceeded, d.RetryAfter, left)
 		}
@@ -131,7 +128,6 @@ func (c *Cell[K]) waitInLine(
 	return waited, w.basis, err
 }
 
-// never returns ErrNever for a call of n units that d refuses.
 func never(n int64, d policy.Decision, b Basis) error {
 	if b.missing == misfit {
 		return fmt.Errorf("%w: engine.PolicyFor chose a policy of another family for this key", ErrNever)
@@ -139,6 +135,5 @@ func never(n int64, d policy.Decision, b Basis) error {
 	return fmt.Errorf("%w: %d of at most %d", ErrNever, n, d.Limit)
 }
 
-// Cancelled returns ErrCancelled with the context's error, and with its cause if that is
-// another.
+// Cancelled returns ErrCancelled with the context's error, and with its cause if different.
 func Cancelled(ctx context.Context) error { return waitline.Cancelled(ctx) }
