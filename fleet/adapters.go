@@ -14,18 +14,16 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A limiter is one for adapters, which import package limits alone.
 var (
 	_ limits.Limiter[string] = (*Limiter)(nil)
 	_ limits.Batcher[string] = (*Limiter)(nil)
 )
 
-// Remote reports whether a call may have to wait for another process, for adapters: true.
+// Remote reports that a call may wait for another process: true.
 func (l *Limiter) Remote() bool { return true }
 
-// Ask is Take for adapters, which hold any limits.Limiter: see there. It waits for the delay
-// of a policy.Queue. While Redis does not answer, FallbackClosed refuses without waiting for
-// it, and so does a share that is not known yet: see ErrUncounted.
+// Ask is Take for adapters: see limits.Limiter. It waits for the delay of a policy.Queue. In an
+// outage FallbackClosed refuses at once, and so does an unknown share: see ErrUncounted.
 func (l *Limiter) Ask(ctx context.Context, key string, n int64) (limits.Answer, error) {
 	if l.LimitFor(key).Delays() {
 		g, err := l.Hold(ctx, limits.Call[string]{Key: key, N: n})
@@ -38,15 +36,14 @@ func (l *Limiter) Ask(ctx context.Context, key string, n int64) (limits.Answer, 
 	return forAdapters(a), nil
 }
 
-// Hold is Reserve or, if the call waits, Acquire, for adapters: see Ask. In Leased mode, where
-// nothing is promised a turn, it is Take, or waits like Wait. A call under FallbackClosed waits
-// for Redis up to its patience. A call whose context ends while Redis decides waits for the
-// answer, up to Config.Budget, and gives back.
+// Hold is Reserve, or Acquire if the call waits, for adapters: see Ask. In Leased mode, without
+// promised turns, it is Take or waits like Wait. Under FallbackClosed a call waits for Redis up to
+// its patience. A call whose context ends while Redis decides waits for the answer, up to
+// Config.Budget, and gives back.
 //
-// A grant is settled as by Reservation.Keep. What a lease paid for that has ended is given
-// back like a Refund, without what may have drained since, and under a limit that
-// counts in windows until the lease has ended. So is a part of what a share let pass under a Funnel
-// or a Bursty, to the share as long as Redis is not charged for it.
+// A grant is settled as by Reservation.Keep. Units of an ended lease come back like a Refund,
+// without those that may have drained; of limits that count in windows none do. A part of a share's
+// units under a Funnel or Bursty comes back likewise, to the share while Redis is not charged.
 func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.Grant, err error) {
 	r := &granted{began: time.Now()}
 	if call.Patience > 0 && !call.NoWait {
@@ -72,9 +69,9 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.
 	return g, err
 }
 
-// HoldAll takes several parts as TakeAll does, for adapters: see limits.Batcher. All must be
-// of limiters that TakeAll can ask together, on different keys or under different limits. A
-// call whose context ends while Redis decides holds what it is granted, beside the error.
+// HoldAll takes several parts like TakeAll, for adapters: see limits.Batcher. TakeAll must be able
+// to ask the limiters together, with different keys or limits. If ctx ends while Redis decides, it
+// returns the grants with the error.
 func (l *Limiter) HoldAll(ctx context.Context, parts []limits.Part[string]) (grants []limits.Grant, ok bool, err error) {
 	claims := make([]Claim, len(parts))
 	for i := range parts {
@@ -86,7 +83,7 @@ func (l *Limiter) HoldAll(ctx context.Context, parts []limits.Part[string]) (gra
 	}
 	asks, _, err := join(claims)
 	if err != nil {
-		return nil, false, nil // each limiter says by itself what is wrong
+		return nil, false, nil // each limiter tells its own error
 	}
 	if len(asks) < len(claims) {
 		return nil, false, nil // two parts are one
@@ -119,8 +116,8 @@ func (l *Limiter) HoldAll(ctx context.Context, parts []limits.Part[string]) (gra
 	return grants, true, err
 }
 
-// reserve is acquire for a call that does not wait in line. It waits for its turn under a
-// limit that delays calls, unless it has NoWait.
+// reserve is acquire for a call that does not wait in line. Unless it has NoWait, it waits out the
+// delay of its limit.
 func (l *Limiter) reserve(ctx context.Context, call *limits.Call[string]) (Reservation, error) {
 	if ctx.Err() != nil {
 		return Reservation{}, cell.Cancelled(ctx)
@@ -129,7 +126,7 @@ func (l *Limiter) reserve(ctx context.Context, call *limits.Call[string]) (Reser
 	if err != nil {
 		return Reservation{Answer: misfit}, err
 	}
-	// A call that ends meanwhile still learns what it has to give back.
+	// A call that ends meanwhile still learns its units, to give them back.
 	t, err := l.take(context.WithoutCancel(ctx), of, call.Key, call.N, max(call.Patience, 0))
 	if err != nil {
 		return Reservation{}, err
@@ -138,7 +135,7 @@ func (l *Limiter) reserve(ctx context.Context, call *limits.Call[string]) (Reser
 	switch {
 	case !r.Allowed:
 	case ctx.Err() != nil:
-		_ = r.Cancel(context.WithoutCancel(ctx)) // what cannot be given back counts
+		_ = r.Cancel(context.WithoutCancel(ctx)) // units not given back count
 		return Reservation{}, cell.Cancelled(ctx)
 	case !call.NoWait && r.Wait > 0:
 		began := time.Now()
@@ -148,13 +145,12 @@ func (l *Limiter) reserve(ctx context.Context, call *limits.Call[string]) (Reser
 	return r, err
 }
 
-// granted is what Hold has taken.
+// granted is the Ref of a limits.Held.
 type granted struct {
 	Reservation
 	began time.Time // before it was taken
 }
 
-// holder settles what limiters hold.
 type holder struct{}
 
 // Settle implements limits.Holder.
@@ -171,8 +167,8 @@ func (holder) Settle(ctx context.Context, held limits.Held, used int64) error {
 	}
 	back := r.counting(r.n - used)
 	if source == limits.SourceShare {
-		// What Redis was not charged yet is given back before it is. Redis would give back
-		// what others used instead, and admit that much before the charge arrives.
+		// Units not yet charged to Redis come back to the share first. A refund in Redis would give
+		// back others' units, and admit as many before the charge arrives.
 		back = r.taken.local.Refund(back)
 	}
 	if back <= 0 {
@@ -181,7 +177,7 @@ func (holder) Settle(ctx context.Context, held limits.Held, used int64) error {
 	return r.change(ctx, back)
 }
 
-// under returns the limit by which it was taken, whatever holds for the key by now.
+// under returns the limit by which the units were taken, though the key's may have changed.
 func (r *granted) under() policy.Policy {
 	if of := r.taken.of; of != nil {
 		return of.limit.Policy()
@@ -189,13 +185,13 @@ func (r *granted) under() policy.Policy {
 	return r.limiter.LimitFor(r.key)
 }
 
-// drains reports whether what was taken drains from a bucket, and was promised no turn.
+// drains reports whether the units drain from a bucket, without a promised turn.
 func (r *granted) drains() bool {
 	s, ok := r.under().(shape.Shaped)
 	return ok && r.Answer.Wait == 0 && (s.Shape().Kind == shape.Funnel || s.Shape().Kind == shape.Bursty)
 }
 
-// change gives units back, or charges them if they are below 0.
+// change refunds n units, or charges -n.
 func (r *granted) change(ctx context.Context, n int64) error {
 	var limit policy.Policy
 	if of := r.taken.of; of != nil && r.limiter.leases == nil {
@@ -208,7 +204,7 @@ func (r *granted) change(ctx context.Context, n int64) error {
 	return err
 }
 
-// counting returns how many of the last units of what was taken still count, at least.
+// counting returns how many of the last back units still count, at least.
 func (r *granted) counting(back int64) int64 {
 	since := time.Since(r.began)
 	limit := r.under()

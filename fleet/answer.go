@@ -11,7 +11,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// How most answers were reached.
 var (
 	byRedis        = limits.NewProvenance(limits.SourceRedis, true, nil)
 	besideLeases   = limits.NewProvenance(limits.SourceRedis, false, nil)
@@ -19,7 +18,7 @@ var (
 	byLeaseBlocked = limits.NewProvenance(limits.SourceLease, false, limits.ErrBlocked)
 )
 
-// byRedis returns how Redis decided: not exactly if servers hold units on lease.
+// byRedis tells that Redis decided: not exactly if servers hold units on lease.
 func (l *Limiter) byRedis() *limits.Provenance {
 	if l.leases == nil {
 		return byRedis
@@ -27,7 +26,7 @@ func (l *Limiter) byRedis() *limits.Provenance {
 	return besideLeases
 }
 
-// blocked returns the provenance of a refusal because of a block, which p is without it.
+// blocked returns p for a refusal because of a block.
 func blocked(p *limits.Provenance) *limits.Provenance {
 	switch {
 	case p == byLease:
@@ -38,11 +37,10 @@ func blocked(p *limits.Provenance) *limits.Provenance {
 	return limits.NewProvenance(p.Source(), p.Exact(), fmt.Errorf("%w; %w", p.Err(), limits.ErrBlocked))
 }
 
-// misfit is the answer of a call that brings a limit of another family, as an engine gives it.
+// misfit answers a call with a limit of another family, like an engine.
 var misfit = limits.Answer{Decision: policy.Decision{RetryAfter: policy.Never}}
 
-// noAnswerFor returns the answer to a call that ended with an error: a refusal if the limit
-// that came with it cannot be applied.
+// noAnswerFor returns a refusal for an error of the call's limit, and other errors as they are.
 func noAnswerFor(err error) (limits.Answer, error) {
 	if errors.Is(err, ErrMisfit) || errors.Is(err, ErrModeUnsupported) || errors.Is(err, ErrTooManyLimits) {
 		return limits.Answer{Decision: misfit.Decision, Provenance: limits.NewProvenance(limits.SourceRedis, true, err)}, nil
@@ -50,8 +48,7 @@ func noAnswerFor(err error) (limits.Answer, error) {
 	return limits.Answer{}, err
 }
 
-// forAdapters returns an answer as adapters have it: a refusal for lack of a share is that of
-// an outage.
+// forAdapters shows a refusal for lack of a share as an outage.
 func forAdapters(a limits.Answer) limits.Answer {
 	if !a.Allowed && lacksShare(&a) {
 		a.Provenance = limits.NewProvenance(limits.SourceClosed, a.Exact(), a.Err())
@@ -59,8 +56,7 @@ func forAdapters(a limits.Answer) limits.Answer {
 	return a
 }
 
-// refuseBlocked turns a, which took nothing, into a refusal until the block ends. It leaves a as it
-// is if there is no time left.
+// refuseBlocked turns a, which took nothing, into a refusal until the block ends, if time is left.
 func refuseBlocked(a *limits.Answer, left time.Duration) {
 	if left <= 0 {
 		return
@@ -70,18 +66,17 @@ func refuseBlocked(a *limits.Answer, left time.Duration) {
 	a.Provenance = blocked(a.Provenance)
 }
 
-// isBlocked reports whether an answer is a refusal because the key is blocked.
 func isBlocked(a *limits.Answer) bool {
 	return !a.Allowed && a.Err() != nil && errors.Is(a.Err(), limits.ErrBlocked)
 }
 
-// isUnavailable reports whether an answer is a refusal because Redis was away, and not one of the
-// limit: a call for more than the limit ever has is refused by that.
+// isUnavailable reports whether an answer is a refusal because Redis was away. The limit refuses
+// calls for more than it ever has.
 func isUnavailable(a *limits.Answer) bool {
 	return a.RetryAfter != policy.Never && (a.Source() == limits.SourceClosed || lacksShare(a))
 }
 
-// lacksShare reports whether this server had no share of the limit to decide by.
+// lacksShare reports whether this server lacked a share to decide by.
 func lacksShare(a *limits.Answer) bool {
 	return a.Source() == limits.SourceShare && errors.Is(a.Err(), ErrUncounted)
 }
@@ -91,7 +86,7 @@ func late(a *limits.Answer) error {
 	return fmt.Errorf("%w: %w for %v", engine.ErrDeadline, limits.ErrBlocked, a.RetryAfter)
 }
 
-// tally counts answers, but those from leases, which count themselves.
+// tally counts answers, except leased answers, which the leases count.
 type tally struct {
 	by               [limits.SourceClosed + 1]atomic.Uint64
 	admitted         atomic.Uint64
@@ -101,7 +96,6 @@ type tally struct {
 	blocks, penalties               atomic.Uint64
 }
 
-// count counts an answer of a call for n units.
 func (t *tally) count(n int64, a *limits.Answer) {
 	if n == 0 {
 		return

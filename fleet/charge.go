@@ -11,25 +11,23 @@ import (
 )
 
 const (
-	// chargeSlice is how long charging what was let pass may keep the keeper from its
-	// other duties, apart from one rest of as long at most.
+	// chargeSlice bounds how long charging keeps the keeper from other duties, plus a rest at most
+	// as long.
 	chargeSlice = beat / 2
-	// chargeBudget is how long charging some keys may take. Only the keeper waits for it.
+	// chargeBudget bounds a script that charges. Only the keeper waits for it.
 	chargeBudget = chargeSlice / 2
-	// chargeBatch is how many keys are charged by one script. A call that comes meanwhile
-	// waits for it, some 4 µs a key.
+	// chargeBatch is how many keys a script charges. Calls wait for it, some 4 µs a key.
 	chargeBatch = 64
-	// chargesInFlight is how many scripts are sent before the first is answered, if no
-	// calls come. With one in flight charging takes 1.4 times as long.
+	// chargesInFlight bounds scripts under way while no calls come. With 1, charging takes 1.4
+	// times as long.
 	chargesInFlight = 2
-	// chargePart is the part of Redis's time, one in so many, that charging may take while
-	// calls come.
+	// Charging takes at most 1/chargePart of Redis's time while calls come.
 	chargePart = 10
-	// lively is how long after the last call that was answered calls are taken to come.
+	// lively is how long after the last answered call others are expected.
 	lively = 100 * time.Millisecond
 )
 
-// settle charges what was let pass without Redis, as long as that answers.
+// settle charges the units let pass without Redis, while it answers.
 func (k *keeper) settle() {
 	if k.local == nil || k.away() != nil {
 		return
@@ -49,9 +47,8 @@ func (k *keeper) settle() {
 	}
 }
 
-// credit counts as charged what Redis admitted too late for the caller.
-// The share answered instead, and what that let pass need not be charged as well. The share
-// remembers what Redis said.
+// credit counts as charged the takes that Redis admitted too late: the share answered instead, and
+// need not be charged as well. The share also learns from Redis's answers.
 func (l *Limiter) credit() {
 	l.batch.Unused(func(ask store.TakeAsk, t store.Taken) {
 		of, there := l.byLimit.Load(ask.Limit)
@@ -66,17 +63,15 @@ func (l *Limiter) credit() {
 	})
 }
 
-// answered returns how many calls were answered.
 func (k *keeper) answered() uint64 {
 	s := k.Stats()
 	return s.Admitted + s.Refused
 }
 
-// charger charges what a share owes, one script after the other. While no calls come, the
-// next script is prepared and sent before the last is answered. While calls come, one is
-// under way at a time, and after each is a rest, so that the scripts of all servers take one
-// part in chargePart of Redis's time. The time of a script is its round trip, which is more
-// than Redis needs for it, so that charging takes less. Only the keeper uses it.
+// charger charges a share's debts, a script at a time. Only the keeper uses it. While no calls
+// come, the next script is sent before the last is answered. While calls come, a rest follows each
+// script, so that the scripts of all servers take 1/chargePart of Redis's time. A script's round
+// trip counts as its time, which is more than Redis needs.
 type charger struct {
 	charge  func([]share.Debt) []fate // by one script
 	calls   func() uint64             // how many calls were answered so far
@@ -88,7 +83,6 @@ type charger struct {
 	rested   time.Time // when the rest after the last script ends
 }
 
-// live reports whether calls come.
 func (c *charger) live() bool {
 	now := time.Now()
 	if n := c.calls(); n != c.answered {
@@ -97,8 +91,8 @@ func (c *charger) live() bool {
 	return now.Sub(c.came) < lively
 }
 
-// chargeAll charges the keys that owe, for chargeSlice. It returns the units charged, and
-// whether there is more to charge at once.
+// chargeAll charges keys for chargeSlice. It returns the units charged, and whether to go on at
+// once.
 func (c *charger) chargeAll(local *share.Local) (charged int64, more bool) {
 	type batch struct {
 		debts []share.Debt
@@ -169,14 +163,13 @@ func (c *charger) chargeAll(local *share.Local) (charged int64, more bool) {
 	return charged, more
 }
 
-// fate is what became of a debt.
+// fate is the outcome of a debt.
 type fate struct {
 	charged bool // in Redis, or perhaps: nothing is charged twice
 	stop    bool // others need not be tried
 }
 
-// charge charges keys in Redis, in one round trip. What was sent and not answered is
-// charged, too, as it may be.
+// charge charges keys in one round trip. An unanswered charge counts as charged, since it may be.
 func (k *keeper) charge(of *terms, debts []share.Debt) []fate {
 	fates := make([]fate, len(debts))
 	k.byGuard(of, len(debts), func(i int) string { return store.TailOf(debts[i].Name) }, func(g *guard.Guard, at []int) {
@@ -189,7 +182,6 @@ func (k *keeper) charge(of *terms, debts []share.Debt) []fate {
 	return fates
 }
 
-// chargeNode is charge behind one guard.
 func (k *keeper) chargeNode(of *terms, g *guard.Guard, debts []share.Debt) []fate {
 	fates, asks := make([]fate, len(debts)), make([]store.Debt, len(debts))
 	for i, d := range debts {
@@ -213,8 +205,8 @@ func (k *keeper) chargeNode(of *terms, g *guard.Guard, debts []share.Debt) []fat
 	return fates
 }
 
-// allFailed returns the first error if all are failures of Redis: in a cluster some of it
-// may be away.
+// allFailed returns the first error if all are failures of Redis: some nodes of a cluster may be
+// away.
 func allFailed(errs []error) error {
 	for _, err := range errs {
 		if !countsAsFailure(err) {

@@ -15,7 +15,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Claim is a number of units of one key, for TakeAll. A limiter's Claim method makes it.
+// Claim is a number of units of a key, for TakeAll. Limiter.Claim makes it.
 type Claim struct {
 	limiter *Limiter
 	limit   policy.Policy
@@ -23,9 +23,9 @@ type Claim struct {
 	n       int64
 }
 
-// Claim names n units of a key of this limiter, for TakeAll. The claims of one call may ask for
-// different numbers of units: one request and 5,000 tokens. n == 0 looks without taking; n < 0,
-// and n above the limit, are refused with policy.Never.
+// Claim names n units of a key, for TakeAll. The claims of a call may ask for different numbers: 1
+// request and 5,000 tokens. n == 0 looks without taking; n < 0 and n above the limit are refused
+// with policy.Never.
 func (l *Limiter) Claim(key string, n int64) Claim { return Claim{limiter: l, key: key, n: n} }
 
 // ClaimWith is Claim under a limit that comes with the call, as by TakeWith.
@@ -33,25 +33,21 @@ func (l *Limiter) ClaimWith(limit policy.Policy, key string, n int64) Claim {
 	return Claim{limiter: l, limit: limit, key: key, n: n}
 }
 
-// TakeAll takes the units of every claim or of none, by one call of Redis. So a
-// request can be limited by its address, by its user and by a limit on all callers
-// together. No other call comes in between.
+// TakeAll takes the units of every claim or of none, by one atomic call of Redis. So a request can
+// be limited by its address, by its user and by a limit on all callers together.
 //
-// The limiters must be in Exact mode (or the error is ErrModeUnsupported), have the same Client,
-// or one by Config.Via, and the same Config.Epoch (or it is ErrDifferentClients), and in a
-// cluster the same Config.Tag (or it is ErrCrossSlot). A limit that ClaimWith brought must be of
-// its limiter's family (ErrMisfit).
-// The first one's Budget holds. If that one cannot ask Redis, each answers as its Outage says: a
-// claim on a limiter of FallbackClosed refuses all, one of FallbackOpen none.
+// The limiters must share a Client, or use Config.Via, and the same Config.Epoch (or the error is
+// ErrDifferentClients). They must be in Exact mode (ErrModeUnsupported), and in a cluster have the
+// same Config.Tag (ErrCrossSlot). A limit of ClaimWith must be of its limiter's family (ErrMisfit).
+// The first limiter's Budget holds. If it cannot ask Redis, each answers by its Outage:
+// FallbackClosed refuses all claims, FallbackOpen none.
 //
-// Claims on one key are met together, by the sum of their units, and have the same answer.
-// Claims on one key under different limits are asked one after
-// the other; if one of them refuses, RetryAfter may be too short. Without claims the call is
-// allowed. A policy that would make the call wait refuses it here. A call that is allowed is
-// counted once for each key, one that is refused once for each key that refuses. A claim for no
-// units is not counted. The zero Claim
-// panics. The Outcome holds nothing: its Settle and Cancel do nothing. Use limits.AskAll for
-// units that may be given back.
+// Claims on one key are met together, by the sum of their units, with the same answer. Claims on
+// one key under different limits are asked in turn; if one refuses, RetryAfter may be too short.
+// Without claims the call is allowed. A policy that would delay the call refuses it. An allowed
+// call counts once for each key, a refused call once for each key that refuses, and a claim for no
+// units not at all. The zero Claim panics. The Outcome holds nothing: its Settle and Cancel do
+// nothing. Use limits.AskAll for units that may be given back.
 func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 	out := limits.Outcome{Allowed: true, Binding: -1, Answers: make([]limits.Answer, len(claims))}
 	if len(claims) == 0 {
@@ -77,14 +73,14 @@ func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 	return out, nil
 }
 
-// part is what a TakeAll asks of one key under one limit.
+// part is the claim of a TakeAll on a key under a limit.
 type part struct {
 	Claim
 	of *terms
 }
 
-// join adds up the claims on one key of one limiter under one limit: at has the index of each
-// claim's part. The error says that one call of Redis cannot decide on all of them.
+// join adds up the claims on the same key, limiter and limit. at has the index of each claim's
+// part. The error says why a single call of Redis cannot decide.
 func join(claims []Claim) (parts []part, at []int, err error) {
 	at = make([]int, len(claims))
 	first := claims[0].limiter
@@ -125,7 +121,6 @@ func join(claims []Claim) (parts []part, at []int, err error) {
 	return parts, at, nil
 }
 
-// takeAll takes from every part or from none, and counts the call.
 func takeAll(ctx context.Context, parts []part) ([]taken, error) {
 	asks := make([]store.Ask, len(parts))
 	for i, p := range parts {
@@ -176,9 +171,8 @@ func takeAll(ctx context.Context, parts []part) ([]taken, error) {
 	return out, nil
 }
 
-// takeAllWithout answers by the limiters' fallbacks, all or nothing, if the error of the
-// exchange with Redis allows that. Shares that were closed meanwhile refuse, which is no
-// answer; the error is engine.ErrClosed then, and what the others let pass is given back.
+// takeAllWithout answers by the limiters' fallbacks, all or nothing, if the error allows that. If a
+// share was closed meanwhile, all units come back, and the error is engine.ErrClosed.
 func takeAllWithout(parts []part, out []taken, failure error) error {
 	var why noAnswer
 	if !errors.As(failure, &why) {

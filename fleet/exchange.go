@@ -13,13 +13,12 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/store"
 )
 
-// ask has Redis do something, within the budget, behind one of the limiter's guards. The
-// error is a noAnswer, engine.ErrClosed, or one for the caller.
+// ask has Redis do something within the budget, behind g. The error is a noAnswer,
+// engine.ErrClosed, or the caller's.
 func ask[T any](ctx context.Context, l *Limiter, g *guard.Guard, do func(context.Context, *remote) (T, error)) (T, error) {
 	return askWithin(ctx, l, g, l.config.Budget, do)
 }
 
-// askWithin is ask with another budget.
 func askWithin[T any](ctx context.Context, l *Limiter, g *guard.Guard, budget time.Duration, do func(context.Context, *remote) (T, error)) (value T, err error) {
 	r, err := l.mayAsk(ctx)
 	if err != nil {
@@ -29,12 +28,11 @@ func askWithin[T any](ctx context.Context, l *Limiter, g *guard.Guard, budget ti
 	return value, l.classify(ctx, err)
 }
 
-// askOnce is askWithin for a change that the fallback makes if Redis does not. What was not
-// sent when askOnce returns never is. If it was sent, and the answer does not tell whether
-// Redis did it, the error says so: see noAnswer.
+// askOnce is askWithin for a change that the fallback makes if Redis does not. A request unsent
+// when askOnce returns never is sent. If it was sent and may be done, the error says so: see
+// noAnswer.
 func askOnce[T any](ctx context.Context, l *Limiter, g *guard.Guard, budget time.Duration, do func(context.Context, *remote) (T, error)) (T, error) {
-	// The first swap decides: by the goroutine that sends it, or by the call that has
-	// waited long enough.
+	// The first swap decides: by the goroutine that sends, or by the call that gives up.
 	const sent, dropped = 1, 2
 	var fate atomic.Int32
 	value, err := askWithin(ctx, l, g, budget, func(ctx context.Context, r *remote) (value T, err error) {
@@ -54,9 +52,8 @@ func askOnce[T any](ctx context.Context, l *Limiter, g *guard.Guard, budget time
 	return value, err
 }
 
-// askTake is ask for a take, which is decided together with others: l.batch sends them by the
-// store.TakeEach that New gave it. In a cluster a take is decided alone. Otherwise it might wait
-// for a node that is away and does not have its key.
+// askTake is ask for a take. l.batch sends it with others. In a cluster it goes alone, so that it
+// cannot wait for a node without its key that is away.
 func (l *Limiter) askTake(ctx context.Context, of *terms, key string, n int64, patience time.Duration) (t store.Taken, err error) {
 	r, err := l.mayAsk(ctx)
 	if err != nil {
@@ -72,7 +69,6 @@ func (l *Limiter) askTake(ctx context.Context, of *terms, key string, n int64, p
 	return t, l.classify(ctx, err)
 }
 
-// mayAsk returns the remote to call, or an error as ask does.
 func (l *Limiter) mayAsk(ctx context.Context) (*remote, error) {
 	if l.closed.Load() {
 		return nil, engine.ErrClosed
@@ -87,8 +83,7 @@ func (l *Limiter) mayAsk(ctx context.Context) (*remote, error) {
 	return r, nil
 }
 
-// classify returns the error of an exchange as ask does: a noAnswer if the fallback is to
-// answer.
+// classify returns the error of ask: a noAnswer if the fallback is to answer.
 func (l *Limiter) classify(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -101,8 +96,7 @@ func (l *Limiter) classify(ctx context.Context, err error) error {
 	return noAnswer{cause: l.noteUnfit(err)}
 }
 
-// noteUnfit stops calls to a Redis that reports that it is not fit, and returns what
-// callers are told.
+// noteUnfit stops calls to an unfit Redis, and returns the cause that callers are told.
 func (l *Limiter) noteUnfit(cause error) error {
 	cause = asOutage(cause)
 	if isUnfit(cause) {

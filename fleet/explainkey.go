@@ -7,25 +7,23 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A limiter explains keys.
 var _ limits.RemoteExplainer[string] = (*Limiter)(nil)
 
-// Explain returns why a call for the key is admitted or refused now: its limit, what it has
-// used on all servers and when that comes back, for how long it is blocked, and how many calls
-// of this server wait for it. Its String says so in sentences. It takes nothing and is counted
-// in no statistics. Like Peek it asks Redis, and waits for it as long as Config.Budget at most.
+// Explain returns why a call for the key is admitted or refused now. It tells the key's limit, its
+// used units on all servers and their return, its block, and how many calls of this server wait for
+// it. Its String says so in sentences. It takes nothing and is not counted. Like Peek it asks
+// Redis, for at most Config.Budget.
 //
-// The Explanation leaves out what is not known:
+// The Explanation leaves out unknown figures:
 //
-//   - Under a SlidingLog, which has no word, Returns is empty, and RetryAfter of a key that is
-//     at its limit is 0.
-//   - In Leased mode Redis counts what servers hold on lease as used. So Used, Of and Returns
-//     are left out, and whether a call is allowed is what this server says, which may hold units.
-//   - While Redis is away, Used, Of and Returns are left out, and whether a call is allowed is
-//     what Config.Outage says: see Explanation.Source, and Err for the reason.
+//   - Under a SlidingLog, Returns is empty, and RetryAfter of a key at its limit is 0.
+//   - In Leased mode Redis counts units on lease as used: Used, Of and Returns are left out. This
+//     server, which may hold units, says whether a call is allowed.
+//   - While Redis is away, Used, Of and Returns are left out, and Config.Outage says whether a call
+//     is allowed. See Explanation.Source, and Err for the reason.
 //
-// The errors are those of Take, except that a limit of PolicyFor of another family is an
-// Explanation that refuses every call.
+// The errors are Take's, except that a limit of PolicyFor of another family gives an Explanation
+// that refuses every call.
 func (l *Limiter) Explain(ctx context.Context, key string) (limits.Explanation, error) {
 	x := limits.Explanation{Binding: -1}
 	of, err := l.find(nil, key)
@@ -59,11 +57,11 @@ func (l *Limiter) Explain(ctx context.Context, key string) (limits.Explanation, 
 	return x, nil
 }
 
-// explainLog explains what Redis said of a log, of which it tells no word.
+// explainLog explains Redis's answer for a log, without a word.
 func explainLog(of *terms, t *taken) limits.Explanation {
 	x := limits.Explanation{Binding: -1, Decision: t.answer.Decision}
 	x.Known = x.ResetAfter > 0
-	if t.exact.Block.Left == 0 { // else Remaining is not that of the limit
+	if t.exact.Block.Left == 0 { // else Remaining is not the limit's
 		x.Of = of.most
 		x.Used = x.Of - x.Remaining
 	}
@@ -72,8 +70,7 @@ func explainLog(of *terms, t *taken) limits.Explanation {
 	return x
 }
 
-// explainLease corrects an explanation by Redis for what this server would decide by itself. held
-// is how many units it has. What others have is not known.
+// explainLease corrects Redis's explanation by this server's own decision and held units.
 func (l *Limiter) explainLease(x *limits.Explanation, key string, held int64) {
 	x.Used, x.Of, x.Returns = 0, 0, nil
 	switch {
@@ -88,8 +85,7 @@ func (l *Limiter) explainLease(x *limits.Explanation, key string, held int64) {
 	}
 }
 
-// explainWithout explains a key by the fallback that Config.Outage chose. t is its answer to a
-// look.
+// explainWithout explains a key by the fallback. t is its answer to a look.
 func (l *Limiter) explainWithout(of *terms, key string, t *taken) limits.Explanation {
 	x := limits.Explanation{Binding: -1, Known: true, Decision: policy.Decision{Limit: of.most}}
 	switch t.answer.Source() {

@@ -18,13 +18,12 @@ import (
 const (
 	// checkEvery beats Redis is asked whether it may drop keys.
 	checkEvery = 5
-	// beatBudget is how long a beat may wait for Redis. No call waits for it.
+	// beatBudget is a beat's longest wait for Redis. No call waits for it.
 	beatBudget = beat / 4
 )
 
-// keeper is the goroutine of a limiter that does what no call waits for: it connects,
-// says that the server is there, charges what was let pass without Redis, and tells of
-// outages.
+// keeper is a limiter's goroutine for work that no call waits for: it connects, sends heartbeats,
+// charges, and tells of outages.
 type keeper struct {
 	*Limiter
 	id        string
@@ -33,14 +32,13 @@ type keeper struct {
 	counts    counts
 	outage    bool           // the last that was told
 	unchecked bool           // it was told that Redis's settings are not known
-	differs   string         // what was told last of limits that differ
+	differs   string         // the difference of limits told last
 	agreedAt  policy.Instant // when all limits were last heard to be one, by Redis's clock
-	stateLost bool           // the last that was told of Config.StateFile
+	stateLost bool           // Config.StateFile was last told unsaved
 	charger   charger
 }
 
-// keep runs until the limiter is closed. It calls ready as soon as it has tried to connect,
-// and once more when that succeeded.
+// keep runs until the limiter is closed. It calls ready after a first attempt to connect.
 func (l *Limiter) keep(ready func()) {
 	defer close(l.kept)
 	k := &keeper{Limiter: l, id: rand.Text()}
@@ -53,7 +51,6 @@ func (l *Limiter) keep(ready func()) {
 	}
 }
 
-// connect makes the client, and reports whether it did before the limiter was closed.
 func (k *keeper) connect(ready func()) bool {
 	for rest := pause; ; rest = min(2*rest, longestPause) {
 		client, err := k.client()
@@ -72,7 +69,7 @@ func (k *keeper) connect(ready func()) bool {
 	}
 }
 
-// client returns the client, which it makes unless another made it, or why there is none yet.
+// client returns the client, made if this limiter must, or why there is none yet.
 func (k *keeper) client() (rueidis.Client, error) {
 	if k.config.Client != nil {
 		return k.config.Client, nil
@@ -90,7 +87,7 @@ func (k *keeper) client() (rueidis.Client, error) {
 	return client, err
 }
 
-// origin returns the limiter whose client this one uses: mostly itself.
+// origin returns the limiter whose client this limiter uses, mostly itself.
 func (l *Limiter) origin() *Limiter {
 	for l.config.Via != nil {
 		l = l.config.Via
@@ -98,8 +95,7 @@ func (l *Limiter) origin() *Limiter {
 	return l
 }
 
-// countDials has the keeper look at Redis whenever a connection is made, as it may be
-// another one then, or set up otherwise.
+// countDials wakes the keeper at each connection: Redis may be another then, or set up otherwise.
 func (l *Limiter) countDials(o rueidis.ClientOption) rueidis.ClientOption {
 	connect := o
 	o.DialCtxFn = func(ctx context.Context, addr string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
@@ -115,8 +111,8 @@ func (l *Limiter) countDials(o rueidis.ClientOption) rueidis.ClientOption {
 	return o
 }
 
-// dial makes a client, which takes as long as it takes. It calls late if that is more than
-// connectBudget. If ctx ends meanwhile, dial closes the client once it is made.
+// dial makes a client, however long it takes, but calls late after connectBudget. If ctx ends
+// meanwhile, it closes the client once made.
 func dial(ctx context.Context, o rueidis.ClientOption, late func()) (rueidis.Client, error) {
 	type dialed struct {
 		client rueidis.Client
@@ -149,9 +145,8 @@ func dial(ctx context.Context, o rueidis.ClientOption, late func()) (rueidis.Cli
 	}
 }
 
-// run does its duties each beat, and looks how things are whenever it is woken. As long
-// as Redis is not asked, it looks more often: so the breaker closes without a caller. It
-// also does while a check is due that Redis has not answered.
+// run does its duties each beat and when woken, more often while Redis is not asked or has not
+// answered a due check. So the breaker closes without a caller.
 func (k *keeper) run(ready func()) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -182,8 +177,7 @@ func (k *keeper) run(ready func()) {
 	}
 }
 
-// explain has calls and Health say what Redis says to a new connection, if the breaker is
-// open because connections are lost.
+// explain has calls and Health tell Redis's reply to a new connection, if connections are lost.
 func (k *keeper) explain() {
 	origin := &k.origin().config
 	if failure := k.guard.Failure(); failure != nil && origin.Client == nil {
@@ -194,26 +188,23 @@ func (k *keeper) explain() {
 // sleepFor waits, and reports whether the limiter is still open.
 func (k *keeper) sleepFor(d time.Duration) bool { return k.sleep(k.ctx, d) == nil }
 
-// refuse has calls be answered without Redis, although it may answer.
+// refuse has calls answered without Redis.
 func (k *keeper) refuse(why error) {
 	k.trouble.Store(&why)
 	k.tell()
 }
 
-// changes counts what may have put another Redis in the place of the last: connections made,
-// and outages by the breaker. A connection that a Config.Client makes is not seen, so that an
-// outage is all there is to go by.
+// changes counts events that may have replaced Redis: connections made, and outages. A
+// Config.Client's connections are not seen.
 type changes struct {
 	dials    int64
 	openings uint64
 }
 
-// changes returns the counts so far.
 func (k *keeper) changes() changes { return changes{k.origin().dials.Load(), k.guard.Openings()} }
 
-// pulse sees whether Redis is fit for limits: whether it is set up so, and takes what the
-// server writes to say that it is there. How it is set up is asked after each of changes,
-// until Redis answers. It may also be changed while Redis runs, and is asked now and again.
+// pulse checks whether Redis is fit for limits, and takes heartbeats. Its settings are checked
+// after each of changes until Redis answers, and every few beats, since they may change.
 func (k *keeper) pulse() {
 	troubled := k.trouble.Load() != nil
 	budget := max(k.config.Budget, beatBudget)
@@ -221,7 +212,7 @@ func (k *keeper) pulse() {
 		budget = max(budget, connectBudget) // only New waits for it
 	}
 	var err error
-	before := k.changes() // what changes meanwhile is not known to be of the Redis that answers
+	before := k.changes() // later changes may be of another Redis
 	if k.beats++; troubled || before != k.checked || k.beats%checkEvery == 0 {
 		if err = k.check(budget); errors.Is(err, store.ErrUnchecked) {
 			if !k.unchecked {
@@ -252,7 +243,6 @@ func (k *keeper) pulse() {
 	}
 }
 
-// check asks Redis how it is set up.
 func (k *keeper) check(budget time.Duration) error {
 	r := k.remote.Load()
 	_, err := guard.DoPatiently(k.ctx, k.guard, budget, func(ctx context.Context) (struct{}, error) {
@@ -261,12 +251,11 @@ func (k *keeper) check(budget time.Duration) error {
 	return err
 }
 
-// clustered reports whether Redis is a cluster, of which some may be away.
 func (k *keeper) clustered() bool {
 	return k.remote.Load().client.Mode() == rueidis.ClientModeCluster
 }
 
-// tell tells of an outage, and of its end, and that what is to be charged was not saved.
+// tell tells of outages, their ends, and unsaved units.
 func (k *keeper) tell() {
 	if err := k.Limiter.unsaved(); k.stateLost != (err != nil) {
 		k.stateLost = err != nil

@@ -12,19 +12,16 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// guardedBank asks the lease.OnStore of remote.bank for the leases, within a budget and behind the
-// breaker.
+// guardedBank asks remote.bank for the leases, within a budget and behind the breaker.
 type guardedBank struct{ *Limiter }
 
 const (
-	// An exchange with Redis may take exchangeBudgets times the budget of a call. No call waits
-	// for it longer than its own budget: units that come late are there for later
-	// calls.
+	// An exchange with Redis may take exchangeBudgets times a call's budget. Each call waits only
+	// its own: late units are for later calls.
 	exchangeBudgets = 4
-	// perKeyBudget extends that for each key after the first: several times what a healthy
-	// Redis takes for it.
+	// perKeyBudget extends that for each further key: several times a healthy Redis's need.
 	perKeyBudget = 50 * time.Microsecond
-	// returnBudget is the longest that giving back may take. Only Close waits for it.
+	// returnBudget bounds giving back. Only Close waits for it.
 	returnBudget = 100 * time.Millisecond
 )
 
@@ -37,7 +34,6 @@ func (b guardedBank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant 
 	return grants
 }
 
-// leaseNode is Lease behind one guard.
 func (b guardedBank) leaseNode(ctx context.Context, g *guard.Guard, asks []lease.Ask) []lease.Grant {
 	r, err := b.reach()
 	var grants []lease.Grant
@@ -60,8 +56,8 @@ func (b guardedBank) leaseNode(ctx context.Context, g *guard.Guard, asks []lease
 	return grants
 }
 
-// learnGrants has the share remember what Redis said of the keys, and which are blocked. What others hold on
-// lease counts as used then.
+// learnGrants has the share learn Redis's answers, with others' leases as used, and the list
+// blocks.
 func (b guardedBank) learnGrants(asks []lease.Ask, grants []lease.Grant) {
 	for i, g := range grants {
 		if g.Err != nil {
@@ -74,8 +70,8 @@ func (b guardedBank) learnGrants(asks []lease.Ask, grants []lease.Grant) {
 	}
 }
 
-// unanswered returns why none of the asks was answered, nil if one was: a part of a
-// cluster may be away, and a key may be held by something else.
+// unanswered returns why no ask was answered, or nil: a part of a cluster may be away, and a key
+// may be held by something else.
 func unanswered(grants []lease.Grant) error {
 	for _, g := range grants {
 		if g.Err == nil || isKeyOrCallError(g.Err) {
@@ -101,9 +97,8 @@ func (b guardedBank) Return(ctx context.Context, backs []lease.Back) error {
 	return errors.Join(errs...)
 }
 
-// held returns the number of units of a key that this server could use without Redis. A
-// caller that adds them to what remains there asks for them first, so that none is
-// counted twice.
+// held returns the units of a key that this server could use without Redis. Ask for it before
+// Redis, so that no unit counts twice.
 func (l *Limiter) held(key string) int64 {
 	if l.leases == nil {
 		return 0
@@ -111,8 +106,8 @@ func (l *Limiter) held(key string) int64 {
 	return l.leases.Held(key)
 }
 
-// tryLease decides a call in Leased mode if this server can answer by itself. The leases count
-// that. Unlike take it keeps nothing to give back, which makes it faster; most calls run only this.
+// tryLease decides a call in Leased mode if this server can; the leases count it. It is faster than
+// take, as it keeps nothing to give back. Most calls run only this.
 func (l *Limiter) tryLease(ctx context.Context, key string, n int64) (a limits.Answer, ok bool) {
 	if ctx.Err() != nil {
 		return limits.Answer{}, false
@@ -126,8 +121,8 @@ func (l *Limiter) tryLease(ctx context.Context, key string, n int64) (a limits.A
 	return a, ok
 }
 
-// blockedLease is the answer to a call in Leased mode if Redis said within a term that the key
-// is blocked. Until then every lease that this server had of it has ended, so that it asks.
+// blockedLease refuses a call in Leased mode if Redis said within a term that the key is blocked.
+// After a term this server's leases of it have ended, and it asks.
 func (l *Limiter) blockedLease(key string, n int64) (a limits.Answer, blocked bool) {
 	if l.known.Empty() { // on most servers
 		return a, false

@@ -21,41 +21,34 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// How calls to Redis are guarded: see internal/guard.
 const (
-	// callTimeout is how long what was asked may go on when its caller has gone: long
-	// enough for a connection to be made.
+	// callTimeout bounds a request whose caller has gone: long enough to make a connection.
 	callTimeout = 2 * time.Second
-	// maxInFlight is how many calls may be under way at once. So many take about 10 ms of
-	// a Redis that decides 100,000 a second.
+	// maxInFlight bounds the calls under way, some 10 ms of a Redis that decides 100,000 a second.
 	maxInFlight = 1024
-	// silence is how long Redis may be without an answer, and at least the budget. It is
-	// longer than a scheduler that has more to do than processors leaves an answer unread.
+	// silence is how long Redis may give no answer, and at least the budget. An overloaded
+	// scheduler leaves an answer unread for less.
 	silence = 200 * time.Millisecond
-	// A breaker opens at the third failure in a row, and probes after 50 ms first,
-	// after half a second at the latest, so that it closes within a second of the end of
-	// an outage.
+	// A breaker opens at the third failure in a row, and probes first after 50 ms, later every half
+	// second. So it closes within a second of the end of an outage.
 	failures      = 3
 	pause         = 50 * time.Millisecond
 	longestPause  = 500 * time.Millisecond
 	connectBudget = time.Second // of New
 )
 
-// Limiter limits how often each key may act, over all servers that have one of the same
-// Name. Call New to make it; the zero value is of no use. Its methods may be called by
-// any number of goroutines.
+// Limiter limits how often each key may act, over all servers with the same Name. New makes it; the
+// zero value is of no use. Its methods may be called by any number of goroutines.
 //
-// Reach for Choke when yes or no is all you need, for Take when a call costs more than
-// one or the answer must say how long to wait, for Peek to look. Wait and Reserve are
-// for callers that would rather come later than not at all, TakeAll for several keys at
+// Use Choke for yes or no, Take if a call costs several units or must know how long to wait, and
+// Peek to look. Wait and Reserve are for calls that may come later, TakeAll for several keys at
 // once.
 //
-// A key is any string of up to 64 KiB. One longer than 128 bytes, or with a closing
-// brace, and the empty one are known to Redis by their SHA-256.
+// A key is any string of up to 64 KiB. Redis knows the empty key, keys longer than 128 bytes and
+// keys with a closing brace by their SHA-256.
 //
-// An outage of Redis is not an error of a call, but something that its Answer tells.
-// Errors are those of the caller: a key that is too long, a context that ended, a
-// limiter that is closed.
+// An outage of Redis is told by the Answer, and is no error. Errors are the caller's: a too long
+// key, a context that ended, a closed limiter.
 type Limiter struct {
 	config  Config
 	own     atomic.Pointer[terms] // of calls that bring no limit
@@ -67,8 +60,7 @@ type Limiter struct {
 	guard   *guard.Guard          // of a cluster, for what concerns all of it
 	guarded guard.Config          // what guards are made with
 	nodes   atomic.Pointer[nodes] // of a cluster
-	// openingsBefore is how often the breakers of nodes opened that are forgotten, and
-	// forgotten waits for their guards.
+	// openingsBefore counts breaker openings of forgotten nodes; forgotten waits for their guards.
 	openingsBefore atomic.Uint64
 	forgotten      sync.WaitGroup
 	batch          *guard.Batch[store.TakeAsk, store.Taken]
@@ -90,10 +82,8 @@ type Limiter struct {
 	closing sync.Once
 	closed  atomic.Bool
 
-	// trouble is why Redis is not to be asked although it answers, or nothing.
-	trouble atomic.Pointer[error]
-	// conflict is how the limits of this Name's servers differ, if that is an error.
-	conflict atomic.Pointer[error]
+	trouble  atomic.Pointer[error] // why not to ask Redis although it answers, or nil
+	conflict atomic.Pointer[error] // how the limits of this Name's servers differ, if an error
 }
 
 // remote is Redis, once there is a client.
@@ -103,10 +93,9 @@ type remote struct {
 	bank   *lease.OnStore // nil except in Leased mode
 }
 
-// New checks the configuration and starts a limiter. The error, if any, is a
-// *policy.FieldError that names the field, or ErrStateFile; that Redis does not answer is
-// none, and is told to Config.OnEvent, or to slog.Default. New waits up to a second for Redis.
-// Call Close to end the limiter's goroutines.
+// New checks the configuration and starts a limiter. It waits up to a second for Redis. The error
+// is a *policy.FieldError that names the field, or ErrStateFile. If Redis does not answer,
+// Config.OnEvent or slog.Default is told. Call Close to end the limiter's goroutines.
 func New(config Config) (*Limiter, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -128,7 +117,7 @@ func New(config Config) (*Limiter, error) {
 		}
 		l.plan, kept = plan, plan.Policy
 	}
-	// Whether Redis can keep the policy does not depend on which Redis it is.
+	// The check of the policy does not depend on Redis.
 	l.maker = l.newStore(nil)
 	limit, err := l.maker.Limit(kept)
 	if err != nil {
@@ -217,7 +206,7 @@ func (l *Limiter) newRemote(client rueidis.Client) *remote {
 	return r
 }
 
-// nudge has the keeper look how things are. It never waits.
+// nudge wakes the keeper, without waiting.
 func (l *Limiter) nudge() {
 	select {
 	case l.wake <- struct{}{}:
@@ -225,11 +214,11 @@ func (l *Limiter) nudge() {
 	}
 }
 
-// Health returns nil while Redis is asked and all servers keep the same limit. Otherwise
-// the error says why it is not asked, and what to do if Redis said why: ErrOutage with the
-// cause, or engine.ErrClosed after Close. If a node of a cluster is away, it names the node; keys
-// that others have are answered by Redis then. Or it is ErrLimits and names the limits; calls are
-// answered by Redis then. Or it is ErrStateFile, as what is to be charged cannot be saved.
+// Health returns nil while Redis is asked and all servers keep the same limit. Otherwise it returns
+// ErrOutage with the cause, and with the remedy if Redis said why. If a node of a cluster is away,
+// the error names it; other nodes still answer for their keys. Health also returns ErrLimits with
+// the limits while Redis still answers, ErrStateFile if units to be charged cannot be saved, and
+// engine.ErrClosed after Close.
 func (l *Limiter) Health() error {
 	if err := l.away(); err != nil {
 		return err
@@ -243,7 +232,7 @@ func (l *Limiter) Health() error {
 	return l.unsaved()
 }
 
-// unsaved returns why what is to be charged could not be saved, or nil.
+// unsaved returns why units to be charged could not be saved, or nil.
 func (l *Limiter) unsaved() error {
 	if l.state != nil {
 		if why := l.state.failed.Load(); why != nil {
@@ -270,7 +259,7 @@ func (l *Limiter) away() error {
 	return nil
 }
 
-// uncounted adds to a cause that there is no share, if there is none.
+// uncounted adds ErrUncounted to a cause if there is no share.
 func (l *Limiter) uncounted(cause error) error {
 	if l.local != nil && l.local.Servers() == 0 {
 		return fmt.Errorf("%w; %w", cause, ErrUncounted)
@@ -286,11 +275,10 @@ func (l *Limiter) reach() (*remote, error) {
 	return l.remote.Load(), nil
 }
 
-// Close ends the limiter's goroutines and waits for them, for some seconds at most, and
-// longer only if OnEvent does not return. What was let pass without Redis and not charged
-// yet is saved to Config.StateFile, if there is one, and stays uncharged otherwise. Calls
-// from then on, and those under way, get engine.ErrClosed. Close may be called more than once. It
-// returns nil unless a goroutine did not end in time, or ErrStateFile if saving failed.
+// Close ends the limiter's goroutines and waits for them, some seconds at most, or until OnEvent
+// returns. Uncharged units are saved to Config.StateFile, if set, and otherwise stay uncharged.
+// Calls under way and later get engine.ErrClosed. Close may be called again. It returns nil unless
+// a goroutine did not end in time, or ErrStateFile if saving failed.
 func (l *Limiter) Close() error {
 	var err error
 	l.closing.Do(func() {
@@ -308,17 +296,16 @@ func (l *Limiter) Close() error {
 		}
 		if l.state != nil {
 			<-l.state.kept
-			l.credit() // what came since the keeper ended
-			// Nothing is let pass any more: a call that takes from the share from now on
-			// finds the limiter closed, and is not answered.
+			l.credit() // since the keeper ended
+			// From now on a take from the share finds the limiter closed and is not answered.
 			err = errors.Join(err, l.state.close())
 		}
 	})
 	return err
 }
 
-// blockedFor returns for how much longer the key is blocked as Redis said less than within ago, and
-// 0 if it said no such thing. Every call that is decided without asking Redis asks here.
+// blockedFor returns how much longer the key is blocked, as heard from Redis less than within ago,
+// or 0. Every call decided without asking Redis asks here.
 func (l *Limiter) blockedFor(key string, within time.Duration) time.Duration {
 	if left, ago := l.known.Left(key); ago < within {
 		return left
@@ -326,7 +313,6 @@ func (l *Limiter) blockedFor(key string, within time.Duration) time.Duration {
 	return 0
 }
 
-// sleep waits, or returns why it did not.
 func (l *Limiter) sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil

@@ -6,10 +6,10 @@ import (
 	"github.com/ral-limiter/ral/observe/eventlog"
 )
 
-// LogEvents returns a function for Config.OnEvent that writes events to the log, which bounds
-// how many. name is that of the limit. An outage, servers with different limits and a state that cannot be saved
-// are errors. What was not found out, and limits that differ during a deploy, are warnings. Of outages, of limits that
-// differ and of the state the newest record is always written in the end: see eventlog.Log.State.
+// LogEvents returns a function for Config.OnEvent that writes events to the log, which bounds their
+// number. name is the limit's. An outage, different limits and an unsaved state are errors; failed
+// checks and a deploy of limits are warnings. The newest record of outages, different limits and
+// the state is always written in the end: see eventlog.Log.State.
 func LogEvents(name string, to *eventlog.Log) func(Event) {
 	return func(e Event) {
 		at := slog.LevelInfo

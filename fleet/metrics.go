@@ -2,13 +2,12 @@ package fleet
 
 import "github.com/ral-limiter/ral/observe/metrics"
 
-// Metrics returns the limiter's counters for monitoring: see package metrics. The value of
-// their label is Config.Name. The counters are those of this server.
+// Metrics returns this server's counters for monitoring, labelled by Config.Name: see package
+// metrics.
 func (l *Limiter) Metrics() *metrics.Source {
 	return metrics.New(l.config.Name, func() snapshot { return snapshot{l.Stats(), l.Health() == nil} }, table)
 }
 
-// snapshot is what Metrics reads at a time.
 type snapshot struct {
 	Stats
 	healthy bool

@@ -12,7 +12,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/store"
 )
 
-// node is one of the primaries of a cluster, with a breaker of its own.
+// node is a primary of a cluster, with its own breaker.
 type node struct {
 	addr  string
 	guard *guard.Guard
@@ -20,18 +20,18 @@ type node struct {
 	gone  int                    // how often in a row it was no primary; the keeper alone looks at it
 }
 
-// nodes are those of a cluster, by slot. They do not change.
+// nodes are a cluster's, by slot. They do not change.
 type nodes struct {
 	all []*node
 	of  [store.SlotCount]*node // nil where no node is known
 }
 
-// forgetNode is after how many looks in a row a node is forgotten that has no slots any more.
-// Calls that still ask it have long ended then.
+// forgetNode looks in a row without slots forget a node. Calls that still ask it have ended by
+// then.
 const forgetNode = 12
 
-// guardOf returns what guards calls for the key: one guard for each node of a cluster, so
-// that a node that is away keeps no call from asking the others.
+// guardOf returns the guard of calls for the key. Each node of a cluster has its own, so that a
+// node that is away keeps no call from the others.
 func (l *Limiter) guardOf(of *terms, key string) *guard.Guard {
 	all := l.nodes.Load()
 	if all == nil || store.CheckKey(key) != nil {
@@ -47,8 +47,8 @@ func (l *Limiter) guardAt(all *nodes, of *terms, tail string) *guard.Guard {
 	return l.guard
 }
 
-// byGuard calls do for the keys of each guard, of so many keys whose tails are told, at the
-// same time. at has their indices, nil for all.
+// byGuard calls do for each guard of the keys with these tails, at the same time. at has their
+// indices, nil for all.
 func (l *Limiter) byGuard(of *terms, keys int, tail func(i int) string, do func(g *guard.Guard, at []int)) {
 	nodes := l.nodes.Load()
 	if nodes == nil {
@@ -67,7 +67,7 @@ func (l *Limiter) byGuard(of *terms, keys int, tail func(i int) string, do func(
 	all.Wait()
 }
 
-// pick returns the elements at those indices, all for nil.
+// pick returns the elements at the indices, or all for nil.
 func pick[T any](all []T, at []int) []T {
 	if at == nil {
 		return all
@@ -79,7 +79,7 @@ func pick[T any](all []T, at []int) []T {
 	return some
 }
 
-// place puts elements at those indices, or at all for nil.
+// place puts elements at the indices, or at all for nil.
 func place[T any](all, some []T, at []int) {
 	if at == nil {
 		copy(all, some)
@@ -90,7 +90,7 @@ func place[T any](all, some []T, at []int) {
 	}
 }
 
-// learn asks a cluster for its nodes. If that fails, those that were known stay.
+// learn asks a cluster for its nodes, and keeps the old on failure.
 func (k *keeper) learn(budget time.Duration) {
 	ctx, cancel := context.WithTimeout(k.ctx, budget)
 	defer cancel()
@@ -99,7 +99,6 @@ func (k *keeper) learn(budget time.Duration) {
 	}
 }
 
-// learnNodes has calls go by these ranges of slots.
 func (k *keeper) learnNodes(ranges []store.SlotRange) {
 	old := k.nodes.Load()
 	next := &nodes{}
@@ -141,7 +140,7 @@ func (k *keeper) learnNodes(ranges []store.SlotRange) {
 	k.nodes.Store(next)
 }
 
-// openNodes are those whose breaker is open, each with why.
+// openNodes returns the nodes with an open breaker, and why the first is.
 func (l *Limiter) openNodes() (open []*node, why error) {
 	all := l.nodes.Load()
 	if all == nil {
@@ -158,8 +157,7 @@ func (l *Limiter) openNodes() (open []*node, why error) {
 	return open, why
 }
 
-// probeNodes asks each node whose breaker is open whether it is back, so that the breaker
-// closes without a caller.
+// probeNodes probes each node with an open breaker, so that it closes without a caller.
 func (k *keeper) probeNodes() {
 	open, _ := k.openNodes()
 	r := k.remote.Load()
@@ -174,7 +172,7 @@ func (k *keeper) probeNodes() {
 	all.Wait()
 }
 
-// guards are all there are: that of Redis, and one for each node of a cluster.
+// guards returns all guards: Redis's, and each node's.
 func (l *Limiter) guards() []*guard.Guard {
 	all := []*guard.Guard{l.guard}
 	if nodes := l.nodes.Load(); nodes != nil {
@@ -185,8 +183,7 @@ func (l *Limiter) guards() []*guard.Guard {
 	return all
 }
 
-// breakers returns how many breakers there are, how many of them are open, how many of those try
-// whether Redis is back, and how often breakers opened.
+// breakers returns how many breakers there are, are open, and probe, and how often they opened.
 func (l *Limiter) breakers() (all, open, probing int, openings uint64) {
 	guards, openings := l.guards(), l.openingsBefore.Load()
 	for _, g := range guards {
@@ -201,7 +198,7 @@ func (l *Limiter) breakers() (all, open, probing int, openings uint64) {
 	return len(guards), open, min(probing, open), openings
 }
 
-// closeGuards ends all guards, once the keeper has ended.
+// closeGuards ends all guards, after the keeper.
 func (l *Limiter) closeGuards() {
 	for _, g := range l.guards() {
 		g.Close()

@@ -13,10 +13,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Reservation is what Reserve or Acquire has taken, with the answer about it. If it is
-// Allowed, act after Wait, and call Keep if less was needed in the end; or call Cancel. Its
-// methods are for one goroutine at a time, and the first call ends it. A copy must not be
-// ended as well. The zero Reservation is a refusal.
+// Reservation is the units that Reserve or Acquire took, with the answer. If Allowed, act after
+// Wait, and call Keep if less was needed, or Cancel. Its methods are for one goroutine at a time.
+// The first call ends it, and must not be repeated on a copy. The zero Reservation is a refusal.
 type Reservation struct {
 	limits.Answer
 	// Waited is the time that Acquire waited for the turn; 0 if it did not.
@@ -28,12 +27,10 @@ type Reservation struct {
 	taken   taken
 }
 
-// Reserve takes n units for the key if they can be used within patience. The answer's Wait
-// is the time after which to use them. With zero patience they can be used at once, except
-// under a policy.Queue, which delays calls by up to its own length. Reserve is Take for
-// calls that can come later, or may be given up: the units are taken now, so that no other
-// call in the fleet is promised the same turn. Leased mode has no turns to promise: the
-// error is ErrModeUnsupported there.
+// Reserve takes n units for the key now if they can be used within patience. The answer's Wait is
+// how long to wait before using them. No other call in the fleet is promised the same turn. With
+// zero patience they can be used at once, except under a policy.Queue, which delays calls by up to
+// its own length. Leased mode has no turns: the error is ErrModeUnsupported.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64, patience time.Duration) (Reservation, error) {
 	if l.leases != nil {
 		return Reservation{}, unsupported("Reserve")
@@ -49,32 +46,31 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64, patience tim
 	return l.reserved(key, n, t), nil
 }
 
-// reserved is what a call has taken, or its refusal.
 func (l *Limiter) reserved(key string, n int64, t taken) Reservation {
 	return Reservation{Answer: t.answer, limiter: l, key: key, n: n, taken: t}
 }
 
-// Cancel gives back what was reserved, on the terms of Keep.
+// Cancel gives all units back, on the terms of Keep.
 func (r *Reservation) Cancel(ctx context.Context) error { return r.Keep(ctx, 0) }
 
-// Keep ends the reservation with n of its units used, and gives back the others, as far as
-// that leaves to later reservations what they were promised and admits no more than the
-// limit: for costs that are known only afterwards. Units go back to where they came from:
-// to Redis, to the share of this server, or to its lease, as long as that lasts. Those of a
-// lease that the call had to wait for do not come back.
+// Keep ends the reservation with n of its units used, for costs known only afterwards. It gives
+// back the others as far as later reservations keep their promises and the limit holds. Units go
+// back to their source: Redis, this server's share, or its lease while that lasts. Those of a lease
+// that the call had to wait for do not come back.
 //
-//   - If the key's word has not changed since, all of them come back. It is as if the call
-//     had asked for n, unless that would have had its turn earlier.
-//   - If other calls took or gave back since, units come back under limits that count in windows, if
-//     the window is still there, and under a SlidingLog, except those that were given back
-//     before. Under a Funnel and a Bursty they come back without the part that would drain in the
-//     time since they were taken. None come back under a Funnel that calls wait for or that was
-//     charged beyond its capacity, under a Bursty that owes more than a unit, and under a Queue, as
-//     the next call may not start before those that were promised a turn.
+//   - If the key's word has not changed since, all come back. It is as if the call had asked for n,
+//     unless that would have had its turn earlier.
+//   - If other calls took or gave back since, units come back under limits that count in windows if
+//     the window is still there, and under a SlidingLog except those given back before. Under a
+//     Funnel and a Bursty they come back without the part that would drain in the time since they
+//     were taken.
+//   - None come back then under a Funnel that calls wait for or that was charged beyond its
+//     capacity, under a Bursty that owes more than a unit, and under a Queue: the next call may not
+//     start before promised turns.
 //
-// n below 0 is 0. All units, or more, give nothing back, and Redis is not asked. If the error
-// is not nil, ErrOutage for one, the units still count, or Redis was too late to say. A
-// second call does nothing in any case, and neither does one on a refused reservation.
+// n below 0 is 0. All units, or more, give nothing back, without asking Redis. On an error, such as
+// ErrOutage, the units still count, or Redis was too late to say. A second call does nothing, and
+// neither does a call on a refusal.
 func (r *Reservation) Keep(ctx context.Context, n int64) error {
 	t := r.taken
 	r.taken = taken{}
@@ -99,37 +95,35 @@ func (r *Reservation) Keep(ctx context.Context, n int64) error {
 	return err
 }
 
-// Wait blocks until n units can be used, and takes them. It returns nil if it did.
-// Redis hands out turns to all servers. Calls for as many units are served in the order
-// in which they asked.
+// Wait blocks until n units can be used, takes them, and returns nil. Redis hands out turns to all
+// servers. Calls for as many units are served in the order in which they asked.
 //
-// The error wraps one of engine.ErrNever, engine.ErrDeadline, engine.ErrCrowded, engine.ErrCancelled, engine.ErrClosed and
-// those of Take; nothing was taken then, or it was given back as by Reservation.Cancel.
-// engine.ErrDeadline comes at once, when the turn would come after the deadline. So does engine.ErrCrowded,
-// when as many calls wait on this server as Config.MaxWaiting and MaxWaitingTotal allow, or
-// a policy.Queue is full.
+// The error wraps engine.ErrNever, engine.ErrDeadline, engine.ErrCrowded, engine.ErrCancelled,
+// engine.ErrClosed or an error of Take. Nothing was taken then, or it was given back as by
+// Reservation.Cancel. engine.ErrDeadline comes at once if the turn would come after the deadline.
+// So does engine.ErrCrowded if Config.MaxWaiting or MaxWaitingTotal calls wait on this server, or a
+// policy.Queue is full.
 //
-// While the key is blocked the call waits for the end of the block, and asks again within a
-// second when Reset lifts it, on any server.
+// While the key is blocked the call waits for the end of the block. It asks again within a second
+// when Reset lifts it, on any server.
 //
-// Without Redis it waits for this server's share; under FallbackClosed, for Redis. A call
-// whose context has no deadline is promised a turn however far away that is. All later
-// calls have to wait for it, also those that do not Wait. In Leased mode there are no
-// turns: the call asks again when this server does.
+// Without Redis it waits for this server's share; under FallbackClosed, for Redis. Without a
+// deadline a call is promised a turn however far away, and all later calls wait for it, even if
+// they do not Wait. In Leased mode there are no turns: the call asks again when this server does.
 func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 	_, err := l.acquire(ctx, nil, key, n, policy.Never)
 	return err
 }
 
-// Acquire is Wait for calls that may need less in the end, or that do not wait for ever.
-// It waits up to patience, and returns what it has taken, to be given back by Keep or
-// Cancel. Zero patience does not wait, also under a policy.Queue. The reservation's answer
-// is that of the moment at which the units were taken: its Wait is over when Acquire
-// returns. In Leased mode the call asks again when this server does.
+// Acquire is Wait for calls that may need less in the end, or do not wait for ever. It waits up to
+// patience and returns its units, to be given back by Keep or Cancel. Zero patience does not wait,
+// not even under a policy.Queue. The reservation's answer is of the moment at which the units were
+// taken: its Wait is over when Acquire returns. In Leased mode the call asks again when this server
+// does.
 //
-// If there is an error, the reservation is a refusal. A turn that comes too late for
-// patience is engine.ErrDeadline as well; RetryAfter is then the time after which a call with the
-// same patience would be admitted if no other call took.
+// On an error the reservation is a refusal. A turn too late for patience is engine.ErrDeadline as
+// well. RetryAfter is then the time after which a call with the same patience would be admitted if
+// no other call took.
 func (l *Limiter) Acquire(ctx context.Context, key string, n int64, patience time.Duration) (Reservation, error) {
 	return l.acquire(ctx, nil, key, n, max(patience, 0))
 }
@@ -161,7 +155,7 @@ func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, 
 		if err != nil {
 			return Reservation{Answer: misfit}, err
 		}
-		// A call that ends meanwhile still learns what it has to give back.
+		// A call that ends meanwhile still learns its units, to give them back.
 		t, err := l.take(context.WithoutCancel(ctx), of, key, n, of.orAtOnce(left))
 		if err != nil {
 			return Reservation{}, err
@@ -181,13 +175,13 @@ func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, 
 			if blocked == 0 {
 				return r, err
 			}
-			// The turn is given back, so that not all calls that wait start when it ends.
-			_ = r.Cancel(context.WithoutCancel(ctx)) // what cannot be given back counts
+			// Give the turn back, so that waiting calls do not all start when the block ends.
+			_ = r.Cancel(context.WithoutCancel(ctx)) // units not given back count
 			r.Answer = limits.Answer{Decision: policy.Decision{Limit: r.Limit}, Provenance: limits.NewProvenance(r.Source(), false, nil)}
 			refuseBlocked(&r.Answer, blocked)
 			left, byDeadline = patienceLeft(ctx, patience, begun)
 		}
-		// A decision about turns holds whatever comes: to ask again would be of no use.
+		// A decision about turns is final: there is no use in asking again.
 		turns := !t.guess && l.leases == nil && !isBlocked(&r.Answer)
 		switch {
 		case r.RetryAfter == policy.Never:
@@ -218,7 +212,7 @@ func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, 
 	}
 }
 
-// patienceLeft returns how long a call may still wait, and whether its deadline says so.
+// patienceLeft returns how long a call may still wait, and whether its deadline bounds that.
 func patienceLeft(ctx context.Context, patience time.Duration, begun time.Time) (left time.Duration, byDeadline bool) {
 	left = patience
 	if patience != policy.Never {
@@ -230,11 +224,11 @@ func patienceLeft(ctx context.Context, patience time.Duration, begun time.Time) 
 	return left, false
 }
 
-// await waits for the turn of a reservation, or gives it back.
+// await waits for the reservation's turn, or gives it back.
 func (l *Limiter) await(ctx context.Context, r *Reservation) error {
 	err := l.sleep(ctx, r.Wait)
 	if err != nil {
-		// What cannot be given back counts.
+		// Units not given back count.
 		_ = r.Cancel(context.WithoutCancel(ctx))
 		r.Answer = limits.Answer{Decision: policy.Decision{Limit: r.Limit}, Provenance: limits.NewProvenance(r.Source(), false, r.Err())}
 	}

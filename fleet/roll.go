@@ -18,24 +18,21 @@ import (
 )
 
 const (
-	// beat is how often a server says that it is there. It is counted as long as it has
-	// said so within lifetime.
+	// beat is how often a server says that it is there. It is then counted for lifetime.
 	beat     = time.Second
 	lifetime = 3 * beat
-	// remembered is how many beats a server that is gone still counts for shares. A share
-	// that is too small for a minute costs part of the limit in an outage; one that is too
-	// large exceeds the limit. A server that is restarted, or cut off for a while, is back
-	// within a minute; one that has left for good is forgotten after it, one that died after
-	// two: the roll remembers it as long, and so does each server what the roll said. Only
-	// beats count, so that an outage makes no server forget.
+	// remembered is how many beats a server that is gone still counts for shares. A share too small
+	// for a minute costs part of the limit in an outage; too large, it exceeds the limit. A
+	// restarted or cut off server is back within a minute. A server that left is forgotten after
+	// it; after a death the roll remembers it for a minute, and then each server the roll's count.
+	// Only beats count, so an outage makes no server forget.
 	remembered = 60
-	// deploying is how long servers of one Name may keep different limits: the time for
-	// a rolling deploy.
+	// deploying is how long servers of one Name may keep different limits, for a rolling deploy.
 	deploying = 10 * time.Minute
 )
 
-// heartbeat says that the server is there, and counts those that are. It tells the breaker
-// how Redis is while no calls come: of a cluster, not by the one node that has the roll.
+// heartbeat says that the server is there, and counts the servers. It shows the breaker how Redis
+// is while no calls come; of a cluster, not by the node of the roll alone.
 func (k *keeper) heartbeat(budget time.Duration) error {
 	r, c := k.remote.Load(), k.config
 	c.Policy = k.Limit()
@@ -55,7 +52,7 @@ func (k *keeper) heartbeat(budget time.Duration) error {
 		servers := max(k.counts.most(time.Now(), roll.Remembered), k.config.Servers, 1)
 		for _, of := range k.shares() {
 			of.local.Heard(roll.Now)
-			// It fails only for limits that have no shares at all.
+			// It fails only for limits without shares.
 			_ = of.local.Serve(servers)
 		}
 	}
@@ -63,29 +60,26 @@ func (k *keeper) heartbeat(budget time.Duration) error {
 	return nil
 }
 
-// errNoRoll: the node of a cluster that has the roll of servers is away, and others are
-// not. The last count holds.
+// errNoRoll: of a cluster only the node of the roll is away. The last count holds.
 var errNoRoll = errors.New("the node of the cluster that counts servers is away")
 
-// leave says that the server is there no more. If that does not arrive, it is remembered
-// as one that died.
+// leave takes the server off the roll. If that does not arrive, it counts as dead.
 func (k *keeper) leave() {
 	_, _ = guard.Do(context.Background(), k.guard, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, k.remote.Load().store.Leave(ctx, k.id)
 	})
 }
 
-// counts are those of the last beats. A server that just started or reconnected may find
-// a roll that Redis has lost, and sees only the servers that beat before it. Dividing by
-// the maximum of the last counts shrinks shares at once and grows them only after every
-// server had time to beat.
+// counts holds the last beats' counts. After a start or reconnection, Redis may have lost the roll
+// and count only servers that beat before. Dividing by the maximum shrinks shares at once, and
+// grows them after every server had time to beat.
 type counts struct {
 	last [remembered + 1]int
 	at   time.Time // when the first of them was added
 }
 
-// most adds a count, and returns the highest. A server that connects counts at once; what is
-// counted within a beat is one count, so that no server is forgotten sooner for it.
+// most adds a count and returns the highest. Counts within a beat are merged, so no server is
+// forgotten sooner.
 func (c *counts) most(now time.Time, servers int) int {
 	if now.Sub(c.at) >= beat {
 		copy(c.last[1:], c.last[:])
@@ -95,8 +89,8 @@ func (c *counts) most(now time.Time, servers int) int {
 	return slices.Max(c.last[:])
 }
 
-// text is what servers of one Name must agree on: the epoch, the mode and the limit. The
-// epoch comes first, and alone.
+// text returns the epoch, mode and limit on which servers of one Name must agree. The epoch comes
+// first.
 func (c Config) text() string {
 	mode := "exact"
 	if c.Mode == Leased {
@@ -105,7 +99,7 @@ func (c Config) text() string {
 	return strconv.FormatInt(c.Epoch.Unix(), 10) + " " + mode + " " + c.Policy.String()
 }
 
-// shownLimit is such a text for people, with when it was first seen.
+// shownLimit formats such a text for people, with its first appearance.
 func shownLimit(l store.KeptLimit, epoch time.Time) string {
 	counted, text, _ := strings.Cut(l.Text, " ")
 	from, _ := strconv.ParseInt(counted, 10, 64)
@@ -113,9 +107,8 @@ func shownLimit(l store.KeptLimit, epoch time.Time) string {
 		time.Unix(from, 0).UTC().Format(time.RFC3339), epoch.Add(time.Duration(l.Since)).UTC().Format(time.RFC3339))
 }
 
-// compare looks whether the servers that are there keep the same limit, and tells if that
-// has changed. Different limits are those of a rolling deploy at first, if they count from
-// the same epoch; later they are an error.
+// compare checks that all servers keep the same limit, and tells of changes. Different limits of
+// one epoch are a deploy at first, and later an error.
 func (k *keeper) compare(c Config, roll store.Roll) {
 	if len(roll.Limits) == 1 && roll.Limits[0].Text == c.text() {
 		k.agreedAt = roll.Now
@@ -144,9 +137,8 @@ func (k *keeper) compare(c Config, roll store.Roll) {
 	k.config.OnEvent(Event{Kind: kind, Err: err})
 }
 
-// differing returns how the limits of the servers differ, nil if they do not, and reports
-// whether that is an error rather than a deploy. agreed is when they were last heard not to,
-// or 0: limits that take turns may each have been there for long.
+// differing returns how the servers' limits differ, or nil, and whether that is an error rather
+// than a deploy. agreed is when they last agreed, or 0: alternating limits may each be old.
 func differing(c Config, roll store.Roll, agreed policy.Instant) (err error, wrong bool) {
 	own := slices.IndexFunc(roll.Limits, func(l store.KeptLimit) bool { return l.Text == c.text() })
 	if own < 0 || len(roll.Limits) == 1 {
@@ -179,7 +171,7 @@ func differing(c Config, roll store.Roll, agreed policy.Instant) (err error, wro
 	return fmt.Errorf("%w, as in a deploy: %s", ErrLimits, said), false
 }
 
-// agreed tells that all servers keep the policy of that text, as far as they are counted.
+// agreed ends a SetPolicy once all counted servers keep the policy of that text.
 func (l *Limiter) agreed(text string) {
 	c := &l.change
 	c.mu.Lock()

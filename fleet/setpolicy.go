@@ -11,31 +11,28 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// SetPolicy puts another policy in place of this server's own, for all keys, from the next
-// call on. Every server of the fleet has to call it, in any order and at any time: each
-// changes its own limit. The new policy must read the words of the old one: a Funnel or a
-// Queue of any figures, a Bursty of the same count and per, and a window or a SlidingLog of
-// the same period.
+// SetPolicy replaces this server's own policy, for all keys, from the next call on. Every server of
+// the fleet must call it, in any order and at any time. The new policy must read the words of the
+// old: a Funnel or Queue of any figures, a Bursty of the same count and per, and a window or
+// SlidingLog of the same period.
 //
-// What was used is kept. A unit of a window or a log goes on counting as one. A Funnel, a
-// Queue and a Bursty keep the time until all will have drained: a key that was full under 10
-// an hour is full for the rest of that hour under 1,000 an hour, and of a key that was half
-// full about half of the new units remain. Nothing is forgiven, and promised turns are kept.
+// Used units are kept. In a window or log a unit still counts as one. A Funnel, Queue or Bursty
+// keeps its time to drain: a key that was full under 10 an hour is full for the rest of that hour
+// under 1,000 an hour, and a half full key has about half of the new units left. Nothing is
+// forgiven, and promised turns are kept.
 //
-// Until all servers have changed, those that have admit what both limits allow: under a
-// Funnel or a Queue of another rate they keep the lower rate, with the bursts that both
-// allow, which Answer.Limit tells. So as long as they differ the servers together never admit
-// more than the higher rate, with the larger burst, would. A server that has changed goes by the new limit alone
-// some seconds after the last server that kept the old one has changed or left, as it hears
-// when servers are counted. A server that has taken from Redis without being counted for
-// three seconds is not seen.
+// Until all servers have changed, a changed server admits only calls that both limits allow. Under
+// a Funnel or Queue of another rate that is the lower rate, with the bursts that both allow, as
+// Answer.Limit tells. So the servers together never admit more than the higher rate with the larger
+// burst. The new limit alone holds some seconds after the last server changed or left, as servers
+// are counted. A server that takes from Redis uncounted for three seconds is not seen.
 //
-// Servers tell of different limits as in a deploy: see LimitDeploying and LimitConflict.
-// The share of FallbackShare changes at once; what it let pass counts on. Config.Policy of
-// servers that start from now on should be the new one.
+// Different limits are told as in a deploy: see LimitDeploying and LimitConflict. The share of
+// FallbackShare changes at once; the units it let pass still count. Start further servers with the
+// new policy as Config.Policy.
 //
 // The error is a *policy.FieldError if the policy is nil or does not read the words, or if
-// Config.PolicyFor chooses the limits; ErrModeUnsupported in Leased mode, and engine.ErrClosed. The
+// Config.PolicyFor chooses the limits; ErrModeUnsupported in Leased mode; or engine.ErrClosed. The
 // old policy holds then.
 func (l *Limiter) SetPolicy(p policy.Policy) error {
 	bad := func(value any, want string) error {
@@ -81,14 +78,13 @@ func (l *Limiter) SetPolicy(p policy.Policy) error {
 	return l.holdTo(p, limit)
 }
 
-// change is what SetPolicy has under way.
 type change struct {
 	mu     sync.Mutex
 	before []policy.Policy // that this server had, and others may still keep
 }
 
-// holdTo puts terms in place by which p holds, and all that were before it. The caller holds
-// change.mu. limit is p's.
+// holdTo installs terms by which p, with its limit, and all policies before hold. The caller locks
+// change.mu.
 func (l *Limiter) holdTo(p policy.Policy, limit *store.Limit) error {
 	kept, err := strictest(p, l.change.before)
 	if err != nil {
@@ -110,12 +106,10 @@ func (l *Limiter) holdTo(p policy.Policy, limit *store.Limit) error {
 // errPace says why a Bursty cannot follow another.
 var errPace = errors.New("a Bursty of the same count and per: of two that drain differently none is known that admits what both do")
 
-// strictest returns a policy that admits nothing which p or one of the others would not, on
-// the same words. Each unit of it costs a word at least what it costs under any of them, and
-// is admitted only if the bucket is as empty as that one wants it before the call.
-//
-// Limits that count in windows and those of one rate admit on the same words what the larger
-// one does, whichever comes first, so that p itself is returned for these.
+// strictest returns a policy that admits only calls that p and all the others admit, on the same
+// words. Each unit costs a word at least as much as under any of them. It is admitted only if the
+// bucket is as empty as each wants before the call. Limits that count in windows, and limits of one
+// rate, admit on the same words as many as the larger, in any order: for them p itself is returned.
 func strictest(p policy.Policy, others []policy.Policy) (policy.Policy, error) {
 	shaped, ok := p.(shape.Shaped)
 	if !ok {
@@ -138,15 +132,15 @@ func strictest(p policy.Policy, others []policy.Policy) (policy.Policy, error) {
 	case own.Kind == shape.Bursty:
 		return nil, errPace
 	case own.Kind == shape.Queue:
-		// A call of n units is admitted if the queue is n-1 units shorter than it may be.
+		// A call of n units needs a queue n-1 units shorter than allowed.
 		depth := slow.Depth
 		for _, s := range all {
 			depth = min(depth, s.Depth)
 		}
 		return policy.Queue(int64(depth/slow.Interval), slow.Count, slow.Per)
 	}
-	// A call of n units is admitted if the bucket has room for them. If they take longer to
-	// drain than under s, it is less full before it than s wants, which is least for n = 1.
+	// A call of n units needs room for them. If they drain slower than under s, the bucket is
+	// emptier before them than s wants, least for n = 1.
 	depth := slow.Depth
 	for _, s := range all {
 		depth = min(depth, s.Depth-s.Interval+slow.Interval)

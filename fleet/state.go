@@ -16,14 +16,13 @@ import (
 )
 
 const (
-	// saveEvery is how often what is to be charged is written, if it has changed.
+	// saveEvery is how often changes are written.
 	saveEvery = time.Second
-	// savePart is the part of the time, one in so many, in which it may be written.
+	// Writing takes at most 1/savePart of the time.
 	savePart = 10
 )
 
-// stateFile keeps in a file what a share let pass and what is not charged yet. Its methods
-// except keep are for one goroutine at a time.
+// stateFile keeps a share's uncharged units in a file. Only keep may run beside other methods.
 type stateFile struct {
 	path, of string
 	local    *share.Local
@@ -32,14 +31,14 @@ type stateFile struct {
 	kept     chan struct{}         // closed when keep has ended
 }
 
-// openState locks the file at Config.StateFile, and has the share read it if it is there.
+// openState locks the file at Config.StateFile, and has the share read it if present.
 func openState(c Config, local *share.Local) (*stateFile, error) {
 	s := &stateFile{
 		local: local, kept: make(chan struct{}),
 		// Units are charged to the limit of this name.
 		of: "limit " + strconv.Quote(c.Name) + " tag " + strconv.Quote(c.Tag),
 	}
-	// The file is resolved once: where the path leads later, this server has no lock.
+	// Resolve the path once: the lock is of this file, wherever the path leads later.
 	var err error
 	if s.path, err = statefile.Resolve(c.StateFile); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStateFile, err)
@@ -53,7 +52,6 @@ func openState(c Config, local *share.Local) (*stateFile, error) {
 	return s, nil
 }
 
-// load has the share read the file, if it is there.
 func (s *stateFile) load() error {
 	f, err := os.Open(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -65,7 +63,6 @@ func (s *stateFile) load() error {
 	return errors.Join(s.local.Load(f, s.of), f.Close())
 }
 
-// save writes the file anew.
 func (s *stateFile) save() error {
 	err := statefile.Replace(s.path, func(w io.Writer) error { return s.local.Save(w, s.of) })
 	if err == nil {
@@ -77,8 +74,7 @@ func (s *stateFile) save() error {
 	return err
 }
 
-// keep saves every now and then, as long as ctx lasts. It calls told after a save that
-// failed, and after the next that did not.
+// keep saves until ctx ends. It calls told after a failed save and after the next success.
 func (s *stateFile) keep(ctx context.Context, told func()) {
 	defer close(s.kept)
 	timer := time.NewTimer(saveEvery)
@@ -99,5 +95,5 @@ func (s *stateFile) keep(ctx context.Context, told func()) {
 	}
 }
 
-// close saves for the last time and unlocks the file, after keep has ended.
+// close saves for the last time and unlocks the file. keep must have ended.
 func (s *stateFile) close() error { return errors.Join(s.save(), s.unlock()) }

@@ -6,62 +6,57 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Stats is a snapshot of a limiter's counters. All except Servers, Divisor, Waiting, Outage,
-// Breakers, OpenBreakers and HalfOpenBreakers only grow. The counts are exact, but read one after the other
-// while calls go on.
+// Stats is a snapshot of a limiter's counters, read one by one while calls go on. All are exact,
+// and only grow except Servers, Divisor, Waiting, Outage, Breakers, OpenBreakers and
+// HalfOpenBreakers.
 type Stats struct {
 	Admitted uint64 // calls that were allowed
-	// Refused counts calls that were not. It is the sum of OverLimit, Blocked and Unavailable.
-	Refused uint64
-	// OverLimit counts those refused by the limit, a lease or this server's share.
-	OverLimit uint64
-	// Blocked counts those refused because their key was blocked.
-	Blocked uint64
-	// Unavailable counts those refused because Redis was away: by FallbackClosed, or for want
-	// of a share. See ErrUncounted.
+	// Refused counts refused calls: the sum of OverLimit, Blocked and Unavailable.
+	Refused   uint64
+	OverLimit uint64 // by the limit, a lease or this server's share
+	Blocked   uint64 // because the key was blocked
+	// Unavailable counts refusals while Redis was away, by FallbackClosed or for want of a share:
+	// see ErrUncounted.
 	Unavailable uint64
-	// Blocks counts calls of Block that succeeded, and Penalties blocks that Config.Penalty made
-	// by calls of this server.
+	// Blocks counts successful calls of Block, Penalties blocks by Config.Penalty after calls of
+	// this server.
 	Blocks, Penalties uint64
 
-	// How they were answered: see Source. A call that looks without taking is counted
-	// in none.
+	// Calls by how they were answered: see Source. Looks without taking are not counted.
 	Exact, Leased, Local, Open, Closed uint64
 
-	Misfits uint64 // calls in error because of a limit that PolicyFor or TakeWith brought: see ErrMisfit; these are in no other count
-	Servers int    // that were counted last, this one included; Config.Servers before
-	Divisor int    // by which FallbackShare divides the limit: see Config.Servers; 0 if that is not known yet
+	Misfits uint64 // calls in error for a limit of PolicyFor or TakeWith (see ErrMisfit); in no other count
+	Servers int    // counted last, with this server; Config.Servers before
+	Divisor int    // by which FallbackShare divides the limit: see Config.Servers; 0 if not known yet
 
-	Waiting int // calls of this server that wait now, or that may have to when they are answered
-	// Waits counts the calls of Wait and Acquire that had to wait and have ended,
-	// with their units or without. WaitTime adds up how long each of them took.
+	Waiting int // calls of this server that wait now, or may have to once answered
+	// Waits counts ended calls of Wait and Acquire that had to wait, admitted or not; WaitTime is
+	// their total time.
 	Waits    uint64
 	WaitTime time.Duration
 
-	// Outage reports whether calls are answered without Redis now: all of them, or those of a
-	// node of a cluster. Health says why.
+	// Outage reports whether calls, all or a cluster node's, are answered without Redis now: see
+	// Health.
 	Outage bool
-	// Breakers is the number of circuit breakers: one, and in a cluster one more for each node
-	// that is known. OpenBreakers counts those that let no call pass, except one now and then that
-	// tries whether Redis is back. HalfOpenBreakers counts those of OpenBreakers that have such a
-	// call under way.
+	// Breakers counts circuit breakers: one, and another for each known node of a cluster.
+	// OpenBreakers counts breakers that let only probes pass, HalfOpenBreakers open breakers with a
+	// probe under way.
 	Breakers, OpenBreakers, HalfOpenBreakers int
-	Openings                                 uint64 // how often the breaker opened; of a cluster, those of all nodes
+	Openings                                 uint64 // of breakers, over all nodes
 
-	// RoundTrips counts what was sent to Redis and answered, late answers included: calls, of
-	// which several may be sent as one, and what the limiter asks for itself. RedisTime adds up
-	// the times from sending to the answer. FailedTrips counts what was sent and not answered,
-	// because a connection failed or the time was up.
+	// RoundTrips counts answered requests to Redis, also late: calls, several of which may be sent
+	// as one, and the limiter's own. RedisTime adds up their times from sending to answer.
+	// FailedTrips counts requests without an answer, because a connection failed or the time was
+	// up.
 	RoundTrips  uint64
 	RedisTime   time.Duration
 	FailedTrips uint64
 
-	Charged uint64 // units that were let pass without Redis and charged when it was back, or may be: the answer was lost
-	Lapsed  uint64 // units that shares let pass and that never will be charged: their keys made room for others
+	Charged uint64 // units let pass without Redis and charged later, or perhaps charged if the answer was lost
+	Lapsed  uint64 // units let pass by shares and never charged: their keys made room for others
 
-	// In Leased mode: units that were leased, those of them that were given back, and
-	// those that are known to be lost because a lease ended. LapsedUnits were paid and not
-	// used; Lapsed, of shares, were used and not paid.
+	// In Leased mode: units leased, given back, and known to be lost by the end of a lease.
+	// LapsedUnits were paid and not used; Lapsed, of shares, were used and not paid.
 	LeasedUnits, ReturnedUnits, LapsedUnits uint64
 }
 

@@ -16,9 +16,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Choke reports whether the key may act now, and if so, records that it did: true
-// passes. It is Take(ctx, key, 1).Allowed, and false if that is an error. In Leased mode,
-// while this server can answer by itself, it costs less than Take, and allocates nothing.
+// Choke reports whether the key may act now, and records it if so: Take(ctx, key, 1).Allowed, false
+// on an error. In Leased mode, while this server decides, it costs less than Take and allocates
+// nothing.
 func (l *Limiter) Choke(ctx context.Context, key string) bool {
 	if l.leases == nil {
 		a, err := l.TakeWith(ctx, nil, key, 1)
@@ -36,29 +36,26 @@ func (l *Limiter) Choke(ctx context.Context, key string) bool {
 	return err == nil && t.answer.Allowed
 }
 
-// Take asks for n units for the key now, and records them if they are allowed. More than
-// the limit, and less than nothing, is refused with policy.Never; n == 0 looks without
-// taking.
+// Take asks for n units for the key now, and records them if they are allowed. n above the limit or
+// below 0 is refused with policy.Never; n == 0 looks without taking.
 //
-// It waits for Redis as long as Config.Budget at most, or until ctx ends, which is an
-// error: what was asked may count then all the same, as it may if the budget is spent.
-// It is never asked twice.
+// It waits for Redis for at most Config.Budget, or until ctx ends, which is an error. In both cases
+// the request may still count. Redis is never asked twice.
 //
-// If Redis decided, the decision is that of the policy, by Redis's clock: its figures are
-// those of the moment in which Redis decided, so that RetryAfter leaves out the way back. They
-// are Exact in Exact mode. By Answer.Source, other figures mean:
+// If Redis decided, the decision is the policy's at that moment by Redis's clock: RetryAfter leaves
+// out the way back. It is Exact in Exact mode. By Answer.Source, other figures mean:
 //
-//   - SourceLease: Remaining is what is left of this server's lease, ResetAfter is until when
-//     that lasts, and RetryAfter is when this server will ask Redis again.
-//   - SourceShare: the figures are those of this server's share.
-//   - SourceOpen: Remaining is that of a key that was never used.
-//   - SourceClosed: RetryAfter is a guess of when Redis may be back.
+//   - SourceLease: Remaining is the rest of this server's lease, ResetAfter when that ends, and
+//     RetryAfter when this server will ask Redis again.
+//   - SourceShare: the figures are of this server's share.
+//   - SourceOpen: Remaining is as for a key never used.
+//   - SourceClosed: RetryAfter guesses when Redis may be back.
 //
-// Answer.Err is why Redis was not asked, or what is wrong with its answer, and limits.ErrBlocked if
-// the key was blocked before the call. For errors.Is there are ErrOutage, limits.ErrBlocked, and those
-// about one key.
+// Answer.Err is why Redis was not asked, or the fault of its answer, and limits.ErrBlocked if the
+// key was blocked before the call. errors.Is finds ErrOutage, limits.ErrBlocked, and errors about a
+// key.
 func (l *Limiter) Take(ctx context.Context, key string, n int64) (limits.Answer, error) {
-	// A look asks Redis also in Leased mode: a lease tells only what this server holds.
+	// A look also asks Redis in Leased mode: a lease tells only this server's units.
 	if l.leases != nil && n != 0 {
 		if a, ok := l.tryLease(ctx, key, n); ok {
 			return a, nil
@@ -69,18 +66,17 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64) (limits.Answer,
 	return l.TakeWith(ctx, nil, key, n)
 }
 
-// TakeWith is Take under a limit that comes with the call. The limit must be of the family
-// of the limiter's own, and read its words: one of other figures for a Funnel, a Queue or a
-// Bursty, and of the same period for a window or a SlidingLog. Any other limit is
-// ErrMisfit, and nothing is recorded. nil is the limit that holds for the key without it. In
-// Leased mode any limit but nil is ErrModeUnsupported.
+// TakeWith is Take under a limit that comes with the call, of the family of the limiter's own: a
+// Funnel, Queue or Bursty of other figures, a window or SlidingLog of the same period. Any other
+// limit is ErrMisfit, and nothing is recorded. nil is the limit that the key has without it. In
+// Leased mode any limit except nil is ErrModeUnsupported.
 //
-// Limits that alternate on a key share time, not units, under a Funnel, a Queue and a
-// Bursty: 10 of 10 an hour take the whole hour under 1,000 an hour as well. Under the others
-// they share the units of the window. While Redis is away each limit has a share of its own.
+// Limits that alternate on a key share time, not units, under a Funnel, Queue or Bursty: 10 of 10
+// an hour take the whole hour under 1,000 an hour as well. Under the others they share the units of
+// the window. While Redis is away each limit has a share of its own.
 //
-// Make the limits once, and keep them: making one costs more than a call. A limiter takes
-// 1,024 limits of different text, and ErrTooManyLimits is the error of more.
+// Make limits once and keep them: making a limit costs more than a call. A limiter takes 1,024
+// limits of different text, then returns ErrTooManyLimits.
 func (l *Limiter) TakeWith(ctx context.Context, limit policy.Policy, key string, n int64) (limits.Answer, error) {
 	of, err := l.under(limit, key)
 	if err != nil {
@@ -90,21 +86,21 @@ func (l *Limiter) TakeWith(ctx context.Context, limit policy.Policy, key string,
 	return t.answer, err
 }
 
-// taken is what a call took, to be given back perhaps.
+// taken is the result of a take, and the means to give it back.
 type taken struct {
 	answer limits.Answer
 	of     *terms // that decided
-	// One of these holds what was taken, if that was recorded.
+	// At most one of these is set, if the take was recorded.
 	exact store.Taken
 	local share.Reservation
 	lease *engine.Reservation[string]
-	// guess: when to ask again is not what a limit decided.
+	// guess: RetryAfter is a guess, not a limit's decision.
 	guess   bool
 	blocked time.Duration // for how long the key is, if that was decided without Redis
 }
 
-// take has a lease decide in Leased mode, and otherwise Redis, or the fallback if Redis does not
-// answer. In Leased mode Take uses tryLease instead; take keeps the units that may be given back.
+// take has a lease decide in Leased mode, and otherwise Redis, or the fallback if it does not
+// answer. Take prefers tryLease, which keeps nothing to give back.
 func (l *Limiter) take(ctx context.Context, of *terms, key string, n int64, patience time.Duration) (taken, error) {
 	if l.leases != nil && n != 0 {
 		if ctx.Err() == nil {
@@ -120,7 +116,7 @@ func (l *Limiter) take(ctx context.Context, of *terms, key string, n int64, pati
 	return l.takeExact(ctx, of, key, n, patience, l.held(key))
 }
 
-// askLease is take in Leased mode for a call that has tried.
+// askLease is take in Leased mode after the lease did not decide.
 func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, error) {
 	switch {
 	case l.closed.Load():
@@ -141,8 +137,8 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 	}
 	switch {
 	case errors.Is(err, lease.ErrFew):
-		// The key is not worth a lease, and Redis decides this call. It is paid before it
-		// passes, as units of a lease are, by the same policy.
+		// The key is not worth a lease. Redis decides this call by the same policy, so it is also
+		// paid before it passes.
 		return l.takeExact(ctx, l.own.Load(), key, n, 0, 0)
 	case errors.Is(err, lease.ErrClosed):
 		return taken{}, engine.ErrClosed
@@ -154,8 +150,7 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 	return l.takeWithout(l.own.Load(), key, n, 0, noAnswer{cause: asOutage(err)})
 }
 
-// takeExact has Redis decide. held is the number of units that this server holds in
-// addition to what is left there.
+// takeExact has Redis decide. held is this server's units besides those left there.
 func (l *Limiter) takeExact(ctx context.Context, of *terms, key string, n int64, patience time.Duration, held int64) (taken, error) {
 	exact, err := l.askTake(ctx, of, key, n, patience)
 	if err != nil {
@@ -173,9 +168,8 @@ func (l *Limiter) takeExact(ctx context.Context, of *terms, key string, n int64,
 	return t, nil
 }
 
-// takeWithout takes by the fallback that Config.Outage chose, if the error of the exchange
-// with Redis allows that: see mayFallBack. A share that was closed meanwhile refuses, which is
-// no answer; the error is engine.ErrClosed then.
+// takeWithout takes by the fallback of Config.Outage, if mayFallBack allows it. If a share was
+// closed meanwhile, the error is engine.ErrClosed.
 func (l *Limiter) takeWithout(of *terms, key string, n int64, patience time.Duration, failure error) (t taken, err error) {
 	why, err := mayFallBack(key, failure)
 	if err != nil {
@@ -200,7 +194,7 @@ func (l *Limiter) takeWithout(of *terms, key string, n int64, patience time.Dura
 // retry is a guess of when Redis may be back.
 const retry = longestPause
 
-// without answers by the fallback that Config.Outage chose, if that is not the share.
+// without answers by FallbackOpen or FallbackClosed.
 func (l *Limiter) without(of *terms, n int64, cause error) limits.Answer {
 	source := limits.SourceOpen
 	if l.config.Outage == FallbackClosed {
@@ -220,8 +214,7 @@ func (l *Limiter) without(of *terms, n int64, cause error) limits.Answer {
 	return a
 }
 
-// unlessBlocked returns how many of the n units that a call asks for it is to take of a share: none,
-// if its key is blocked.
+// unlessBlocked returns how many of n units to take of a share: none if the key is blocked.
 func (of *terms) unlessBlocked(n int64, blocked time.Duration) int64 {
 	if blocked > 0 && n <= of.most {
 		return min(n, 0)
@@ -229,7 +222,6 @@ func (of *terms) unlessBlocked(n int64, blocked time.Duration) int64 {
 	return n
 }
 
-// shared is what the share decided.
 func (l *Limiter) shared(of *terms, d policy.Decision, n int64, cause error) limits.Answer {
 	if d.RetryAfter == policy.Never && n > 0 && n <= of.most {
 		d.RetryAfter = retry // more than the share ever has, but not than the limit
@@ -237,8 +229,7 @@ func (l *Limiter) shared(of *terms, d policy.Decision, n int64, cause error) lim
 	return limits.Answer{Decision: d, Provenance: limits.NewProvenance(limits.SourceShare, false, l.uncounted(cause))}
 }
 
-// remember has the share keep what Redis said of a key, to begin from there without it. late says
-// that Redis said so some time ago.
+// remember has the share begin from Redis's answer about a key. late: it is some time old.
 func (of *terms) remember(key string, t store.Taken, late bool) {
 	if of.local == nil {
 		return
@@ -254,36 +245,32 @@ func (of *terms) remember(key string, t store.Taken, late bool) {
 	}
 }
 
-// Peek tells how the key stands. It takes nothing and is not counted; the decision is
-// always Allowed, as it asked for nothing, unless Config.PolicyFor chose a limit of another
-// family.
+// Peek tells how the key stands. It takes nothing and is not counted. The decision is Allowed
+// unless the key is blocked or Config.PolicyFor chose a limit of another family.
 func (l *Limiter) Peek(ctx context.Context, key string) (limits.Answer, error) {
 	return l.Take(ctx, key, 0)
 }
 
-// Refund gives n units back to the key, for costs that are known only afterwards: take
-// the estimate, then refund what was not needed. It gives back no more than the key has
-// used that still counts; in Leased mode what servers hold counts as used, so that a
-// refund of more than was used may give that back, and they go on to use it. n < 0
-// charges -n more, whether the limit allows it or not: by one call at most as many units as
-// pass in 31 days, or as the limit admits at once if that is more. More is a *policy.FieldError. See policy.Refunder. The answer tells how the key
-// stands afterwards.
+// Refund gives n units back to the key, for costs known only afterwards: take the estimate, then
+// refund the rest. At most the key's used units that still count come back. In Leased mode units on
+// lease count as used: a larger refund may give those back while servers go on to use them. The
+// answer tells how the key stands afterwards. See policy.Refunder.
 //
-// Like a Take, it is one round trip to Redis, whatever others do to the key. Without
-// Redis it goes to this server's share, or nowhere, and then the answer is not Allowed.
-// Nothing is given back or charged twice: if Redis was asked and does not say in time
-// what became of it, ErrBudget for one, it may be done there and goes nowhere else, and
-// the answer is not Allowed either. So it may be done if the error is that ctx ended. It
-// is not counted in the statistics.
+// n < 0 charges -n units, whether the limit allows it or not: at most the units that pass in 31
+// days, or that the limit admits at once if that is more. More is a *policy.FieldError.
 //
-// n counts units of the limit that holds for the key. For units that were taken by TakeWith
-// there is RefundWith.
+// Like Take, it is one round trip to Redis, whatever other calls do. Without Redis it goes to this
+// server's share, or nowhere, and then the answer is not Allowed. Nothing is given back or charged
+// twice. If Redis was asked and its result is unknown, as with ErrBudget, it goes nowhere else and
+// the answer is not Allowed. Redis may have done it then, and also if the error is that ctx ended.
+// It is not counted in the statistics.
+//
+// n counts units of the key's limit. For units taken by TakeWith use RefundWith.
 func (l *Limiter) Refund(ctx context.Context, key string, n int64) (limits.Answer, error) {
 	return l.RefundWith(ctx, nil, key, n)
 }
 
-// RefundWith is Refund for units that were taken by TakeWith under limit. nil is the limit
-// that holds for the key without it.
+// RefundWith is Refund for units taken by TakeWith under limit. nil is the key's limit.
 func (l *Limiter) RefundWith(ctx context.Context, limit policy.Policy, key string, n int64) (limits.Answer, error) {
 	of, err := l.under(limit, key)
 	if err != nil {
@@ -310,7 +297,7 @@ func (l *Limiter) RefundWith(ctx context.Context, limit policy.Policy, key strin
 	return a, nil
 }
 
-// refundWithout is takeWithout for what is given back, unless Redis may have done it.
+// refundWithout is takeWithout for a refund, unless Redis may have done it.
 func (l *Limiter) refundWithout(of *terms, key string, n int64, failure error) (a limits.Answer, err error) {
 	why, err := mayFallBack(key, failure)
 	if err != nil {
@@ -332,10 +319,9 @@ func (l *Limiter) refundWithout(of *terms, key string, n int64, failure error) (
 	return a, nil
 }
 
-// Charge takes n units of the key, whether the limit that holds for it allows that or not, as
-// for what an operator finds out later. Below 0 it gives units back, as Refund of -n does: see
-// there for what becomes of them without Redis. The error is that of Refund, or the Err of its
-// answer if what was charged may not count.
+// Charge takes n units of the key, whether its limit allows it or not, for costs found later. n < 0
+// gives units back. Without Redis it does as Refund of -n. The error is Refund's, or its answer's
+// Err if the charge may not count.
 func (l *Limiter) Charge(ctx context.Context, key string, n int64) error {
 	if n == 0 {
 		return nil
@@ -347,12 +333,11 @@ func (l *Limiter) Charge(ctx context.Context, key string, n int64) error {
 	return err
 }
 
-// Reset forgets what the key has used, lifts its block and forgets its refusals, and reports
-// whether there was anything. Servers keep the units that they hold on lease. In Leased mode a
-// server that was told of the block refuses the key for up to Config.Term more. Calls of Wait
-// and Acquire that wait for the end of the block go on within a second. Without Redis
-// it forgets what the key has used of this server's shares, and its block here, and the error
-// is ErrOutage.
+// Reset forgets the key's used units, block and refusals, and reports whether there were any.
+// Servers keep their units on lease. In Leased mode a server that was told of the block refuses the
+// key for up to Config.Term more. Calls of Wait and Acquire that wait for the end of the block go
+// on within a second. Without Redis it forgets this server's shares and block, and the error is
+// ErrOutage.
 func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
 	own := l.own.Load()
 	used, err := ask(ctx, l, l.guardOf(own, key), func(ctx context.Context, r *remote) (bool, error) {

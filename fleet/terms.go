@@ -14,17 +14,15 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// terms are a limit by which calls are decided, ready for Redis and for the share. They do
-// not change.
+// terms are a limit by which calls are decided, ready for Redis and the share. They do not change.
 type terms struct {
 	policy policy.Policy // as it was given
-	limit  *store.Limit  // what Redis decides by: of the policy or, in Leased mode, of its plan
+	limit  *store.Limit  // for Redis: of the policy or, in Leased mode, of its plan
 	local  *share.Local  // nil except for FallbackShare
 	most   int64         // that can be taken at once
 	logged bool          // it is a SlidingLog, which has no words in Redis
 }
 
-// newTerms returns the terms of a policy that a limit was made of.
 func newTerms(p policy.Policy, limit *store.Limit, local *share.Local) *terms {
 	kept := limit.Policy()
 	_, logged := kept.(*slidinglog.Log)
@@ -32,16 +30,14 @@ func newTerms(p policy.Policy, limit *store.Limit, local *share.Local) *terms {
 }
 
 const (
-	// mostLimits bounds how many limits, different in their text, a limiter is given with
-	// calls. Each has a share of its own.
+	// mostLimits bounds the limits, different in text, that come with calls. Each has its share.
 	mostLimits = 1024
-	// mostPolicies bounds by how many policies these are known. Others, as those of a
-	// caller that makes one a call, are looked up by their text.
+	// mostPolicies bounds the policies known for them. Others, as of a caller that makes one for
+	// each call, are looked up by text.
 	mostPolicies = 4 * mostLimits
 )
 
-// otherTerms are those of limits that came with calls. Its methods may be called by any
-// number of goroutines.
+// otherTerms are of limits that came with calls. Any number of goroutines may use them.
 type otherTerms struct {
 	known sync.Map // policy.Policy to *terms
 
@@ -51,15 +47,14 @@ type otherTerms struct {
 	made     []*terms
 }
 
-// all returns the terms that were made so far.
 func (o *otherTerms) all() []*terms {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.made[:len(o.made):len(o.made)]
 }
 
-// under returns the terms by which a call for the key is decided: those of limit or, if that
-// is nil, of what Config.PolicyFor chooses, and otherwise the limiter's own.
+// under returns a call's terms: of limit or, if nil, of Config.PolicyFor's choice, or the limiter's
+// own.
 func (l *Limiter) under(limit policy.Policy, key string) (*terms, error) {
 	of, err := l.find(limit, key)
 	if err != nil && !errors.Is(err, ErrModeUnsupported) {
@@ -68,7 +63,7 @@ func (l *Limiter) under(limit policy.Policy, key string) (*terms, error) {
 	return of, err
 }
 
-// find is under, and counts nothing.
+// find is under without counting.
 func (l *Limiter) find(limit policy.Policy, key string) (*terms, error) {
 	if limit == nil && l.config.PolicyFor != nil {
 		limit = l.config.PolicyFor(key)
@@ -95,8 +90,7 @@ func (l *Limiter) find(limit policy.Policy, key string) (*terms, error) {
 	return l.reading(t, own)
 }
 
-// reading returns terms that came with a call, or ErrMisfit if they do not read the words of
-// the limiter's own.
+// reading returns terms that came with a call, or ErrMisfit if they do not read own's words.
 func (l *Limiter) reading(t, own *terms) (*terms, error) {
 	if !t.limit.Reads(own.limit) {
 		return nil, fmt.Errorf("%w: %v, and the limiter's is %v", ErrMisfit, t.policy, own.policy)
@@ -104,7 +98,7 @@ func (l *Limiter) reading(t, own *terms) (*terms, error) {
 	return t, nil
 }
 
-// learnLimit makes the terms of a limit that came with a call, or finds them by its text.
+// learnLimit makes the terms of a call's limit, or finds them by text.
 func (l *Limiter) learnLimit(p policy.Policy) (*terms, error) {
 	o := &l.others
 	text := p.String()
@@ -143,8 +137,8 @@ func (l *Limiter) learnLimit(p policy.Policy) (*terms, error) {
 	return t, nil
 }
 
-// newShare returns the share of another limit, which knows what that of the limiter's own
-// knows of Redis and of the other servers; nil except for FallbackShare.
+// newShare returns another limit's share, which knows as much of Redis and servers as the limiter's
+// own; nil except for FallbackShare.
 func (l *Limiter) newShare(p policy.Policy) (*share.Local, error) {
 	if l.local == nil {
 		return nil, nil
@@ -156,7 +150,7 @@ func (l *Limiter) newShare(p policy.Policy) (*share.Local, error) {
 	return local, local.Follow(l.local)
 }
 
-// shares are all terms that have a share, the limiter's own first.
+// shares returns all terms with a share, the limiter's own first.
 func (l *Limiter) shares() []*terms {
 	if l.local == nil {
 		return nil
@@ -164,13 +158,11 @@ func (l *Limiter) shares() []*terms {
 	return append([]*terms{l.own.Load()}, l.others.all()...)
 }
 
-// Limit returns the limiter's own limit: Config.Policy, or what SetPolicy has put in its
-// place.
+// Limit returns the limiter's own limit: Config.Policy, or its replacement by SetPolicy.
 func (l *Limiter) Limit() policy.Policy { return l.own.Load().policy }
 
-// LimitFor returns the limit that holds for the key now: what Config.PolicyFor chooses for
-// it, and otherwise Limit, of which in Leased mode a Funnel has a smaller burst. It asks
-// nothing of Redis.
+// LimitFor returns the key's limit now: Config.PolicyFor's choice, or otherwise Limit. In Leased
+// mode a Funnel has a smaller burst. It does not ask Redis.
 func (l *Limiter) LimitFor(key string) policy.Policy {
 	if l.config.PolicyFor != nil {
 		if p := l.config.PolicyFor(key); p != nil && !shape.IsNil(p) {
@@ -183,7 +175,7 @@ func (l *Limiter) LimitFor(key string) policy.Policy {
 	return l.Limit()
 }
 
-// orAtOnce is patience for a call that has none, also under a policy that delays such calls.
+// orAtOnce has zero patience hold also under a policy that delays calls.
 func (of *terms) orAtOnce(patience time.Duration) time.Duration {
 	if of.policy.Delays() {
 		return max(patience, 1)
@@ -191,8 +183,8 @@ func (of *terms) orAtOnce(patience time.Duration) time.Duration {
 	return patience
 }
 
-// crowds reports whether a call with so much patience is refused only if the limit, a
-// policy.Queue, has no place for it.
+// crowds reports whether a call with this patience is refused only for want of a place in a
+// policy.Queue.
 func (of *terms) crowds(patience time.Duration) bool {
 	s, ok := of.policy.(shape.Shaped)
 	if !ok || s.Shape().Kind != shape.Queue {

@@ -8,8 +8,8 @@ import (
 	"github.com/ral-limiter/ral/engine"
 )
 
-// waiters counts the calls of this server that wait, or may have to when Redis has answered.
-// Its methods may be called by any number of goroutines.
+// waiters counts this server's calls that wait, or may have to. Any number of goroutines may use
+// it.
 type waiters struct {
 	mostPerKey, most int
 
@@ -17,12 +17,11 @@ type waiters struct {
 	of    map[string]int // of the keys that calls wait for
 	total int
 
-	// Of calls that had to wait and have ended: how many, and how long they took in all.
+	// Of calls that had to wait and have ended: number and total time.
 	waits uint64
 	took  time.Duration
 }
 
-// waited counts a call that had to wait and has ended.
 func (w *waiters) waited(took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -30,23 +29,20 @@ func (w *waiters) waited(took time.Duration) {
 	w.took += took
 }
 
-// count returns the number of calls that wait now, that of those that have, and how long these
-// took in all.
+// count returns the number of waiting calls, and waits and took.
 func (w *waiters) count() (waiting int, waits uint64, took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.total, w.waits, w.took
 }
 
-// forKey returns the number of calls that wait for the key now.
 func (w *waiters) forKey(key string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.of[key]
 }
 
-// enter counts one more call for the key, until leave. It returns engine.ErrCrowded if as many
-// wait as may.
+// enter counts a call for the key until leave. It returns engine.ErrCrowded if too many wait.
 func (w *waiters) enter(key string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,7 +60,6 @@ func (w *waiters) enter(key string) error {
 	return nil
 }
 
-// leave takes back what enter counted.
 func (w *waiters) leave(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
