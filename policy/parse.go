@@ -155,7 +155,13 @@ func (p *parser) limit() (Policy, error) {
 		"window": p.window, "sliding": p.sliding, "at": p.atMost,
 	}[p.word()]
 	if !ok {
-		p.fault(start, "a limit: funnel, queue, bursty, warming up, window, sliding or at most, as in "+likeFunnel)
+		const limits = "a limit: funnel, queue, bursty, warming up, window, sliding or at most, as in "
+		like := likeFunnel
+		window := "window " + strings.TrimPrefix(strings.TrimPrefix(p.text[start:], "fixed "), "window ")
+		if _, err := Parse(window); err == nil {
+			like = window
+		}
+		p.fault(start, limits+like)
 		return nil, p.err
 	}
 	return read()

@@ -92,6 +92,9 @@ func TestParseErrors(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"^", "a limit: funnel, queue, bursty, warming up, window, sliding or at most, as in funnel 100, 10/s"},
 		{" ^token bucket 5", "a limit: funnel, "},
+		{"^1000/h", "a limit: funnel, queue, bursty, warming up, window, sliding or at most, as in window 1000/h"},
+		{" ^fixed window 5/10m aligned", "a limit: funnel, queue, bursty, warming up, window, sliding or at most, as in window 5/10m aligned"},
+		{"^fixed 5/s", "a limit: funnel, queue, bursty, warming up, window, sliding or at most, as in window 5/s"},
 		{"^Funnel 100, 10/s", "a limit: funnel, "},
 		{"funnel ^", "a number, such as 100, 10k or 2M"},
 		{"funnel ^-1, 10/s", "a number, such as 100, 10k or 2M"},

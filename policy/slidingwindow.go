@@ -82,7 +82,7 @@ func SlidingWindow(limit int64, per time.Duration) (Policy, error) {
 	count := uint(63-number) / 2
 	if most := int64(1)<<count - 1; limit > most {
 		return nil, &FieldError{Of: "SlidingWindow", Field: "limit", Value: limit, Want: fmt.Sprintf(
-			"at most %d: a word that lasts 9 years at %v a window holds no higher counts", most, per)}
+			"at most %d: a word that lasts 9 years at %v a window holds no higher counts%s", most, per, holders(limit, per))}
 	}
 	last := uint64(1)<<(63-2*count) - 2 // below MaxWord
 	return &slidingWindow{

@@ -1,6 +1,9 @@
 package policy
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // longestWindow is the longest period of limits that count in windows: a leap year.
 const longestWindow = 366 * 24 * time.Hour
@@ -39,4 +42,16 @@ func asUnits(n int64, most uint64) uint64 {
 		return min(-uint64(n), most)
 	}
 	return min(uint64(n), most)
+}
+
+// holders names, for an error about a limit that is too high, the constructors that accept it.
+func holders(limit int64, per time.Duration) string {
+	text := ""
+	if _, err := AlignedWindow(limit, per); err == nil {
+		text = "; AlignedWindow holds this limit"
+	}
+	if _, err := Funnel(limit, limit, per); err == nil {
+		text += fmt.Sprintf("; Funnel(%d, %[1]d, %v) is a bucket of this rate", limit, per)
+	}
+	return text
 }

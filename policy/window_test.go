@@ -129,6 +129,15 @@ func (w windowPolicy) constructs(t *testing.T, limit int64, per time.Duration) {
 	if field.Of != w.name || field.Field != want || field.Value != value || field.Want == "" {
 		t.Fatalf("%s(%d, %d): %v; want %q refused", w.name, limit, per, err, want)
 	}
+	// The error names constructors that accept the limit.
+	if want == "limit" && limit > 0 && w.name != "AlignedWindow" {
+		_, aligned := policy.AlignedWindow(limit, per)
+		_, funnel := policy.Funnel(limit, limit, per)
+		if strings.Contains(field.Want, "; AlignedWindow holds this limit") != (aligned == nil) ||
+			strings.Contains(field.Want, fmt.Sprintf("; Funnel(%d, %[1]d, %v) is a bucket of this rate", limit, per)) != (funnel == nil) {
+			t.Errorf("%v: AlignedWindow says %v, Funnel %v", err, aligned, funnel)
+		}
+	}
 	// A limit that is documented as the highest is the highest.
 	var most int64
 	if _, err := fmt.Sscanf(field.Want, "at most %d:", &most); err == nil {
