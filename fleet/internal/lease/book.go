@@ -160,8 +160,8 @@ const (
 	// New units should last this part of a term at the recent pace, or a round trip if that is
 	// longer. Longer asks less often; shorter strands less when the load moves.
 	horizon = 4
-	// A refused key is not asked for again before this part of the default term (not yet shortened)
-	// has passed: several servers may want more than there is.
+	// A refused key is not asked for again before this part of a term has passed, since several
+	// servers may want more than there is. A default term counts before it is shortened.
 	pauses   = 16
 	backCost = 2 // commands to return units
 	// A refusal holds as long as the bank says, up to a term. Each further refusal doubles that

@@ -4,11 +4,11 @@
 //
 // # Why the fleet never admits more than the limit
 //
-// A lease of k units is a take of k units from the bank's word, and pays for k units of local
-// admissions. Losses on the way (a server, a reply, an evicted word) were paid, so the fleet only
-// admits less. It remains to bound the time between paying and using. A lease ends at the latest a
-// term after its request was sent, by the server's monotonic clock. It ends a thousandth sooner
-// than that, so that the clocks of server and bank may drift apart by as much.
+// A lease of k units is a take of k units from the bank's word. Local admissions use such units,
+// each once, so units are paid before use. Losses on the way (a server, a reply, an evicted word)
+// were paid, so the fleet only admits less. It remains to bound the time between paying and using.
+// A lease ends at the latest a term after its request was sent, by the server's monotonic clock. It
+// ends a thousandth sooner than that, so that the clocks of server and bank may drift by as much.
 //
 //   - Funnel of capacity C and rate r: units used in a window of length t were paid in a window of
 //     length t+term. The bank's funnel has less capacity by the units that drain in a term, rounded
@@ -20,15 +20,15 @@
 //     unit was taken.
 //
 // Giving back: units of a funnel's lease may have drained meanwhile. Had they never been taken, the
-// word would be lower by their fill, less the drain of an empty funnel. That drain is at most the
-// time passed. So units*interval - age may come back, in whole units, whatever others took and gave
-// back in between. Units of the current window come back whole, since they are alike. A return is
-// never repeated if its answer is lost.
+// word would be lower by their fill, less the time for which the funnel would have been empty. That
+// is at most the time passed. So units*interval - age may come back, in whole units, whatever
+// others took and gave back in between. Units of the current window come back whole, since they are
+// alike. A return is never repeated if its answer is lost.
 //
 // A key with few calls a term is not leased: Redis decides each call, under the same policy. The
 // bound holds: such a call takes its units from the word and uses them before it returns. It costs
-// Redis a command, and leases never cost more commands than calls. Their size, and whether
-// units are given back, depend on the commands that the key's leases have saved.
+// Redis a command, and leases never cost more commands than calls. Their size, and whether units
+// are given back, depend on the commands that the key's leases have saved.
 //
 // An admission counts at an instant between the beginning and the end of its call. A suspended
 // machine stops its monotonic clock: the rest of its leases, at most one a key, counts when it

@@ -338,8 +338,8 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 }
 
 // worthwhile counts a call of n units that needs the bank, and calls that the key's word has since
-// answered. It reports whether to lease the key. A refused key is leased: its refusals answer calls
-// too. l.mu is held.
+// answered. It reports whether to lease the key: also from a refusal to the next grant, since
+// remembered refusals answer calls. l.mu is held.
 func (l *Leases) worthwhile(a *account, n int64, now time.Time) bool {
 	if l.always {
 		return true
@@ -354,7 +354,7 @@ func (l *Leases) worthwhile(a *account, n int64, now time.Time) bool {
 }
 
 // use returns a lower bound of the calls that the word has answered since the last use, and adds it
-// to a.saved.
+// to a.saved. l.mu is held.
 func (l *Leases) use(a *account) (calls float64) {
 	if a.current.units == 0 || a.widest == 0 {
 		return 0
@@ -392,6 +392,7 @@ func (l *Leases) write(name string, p policy.Policy) (units int64, ok bool) {
 
 func (l *Leases) left(name string) int64 { return unwrap(l.words.Peek(name)).units }
 
+// count counts an answer. l.mu is held.
 func (l *Leases) count(key string, d policy.Decision) {
 	if d.Allowed {
 		l.stats.Admitted++
@@ -445,7 +446,7 @@ func (l *Leases) Forget(key string) {
 // instant converts t to the engine's clock, or slightly earlier.
 func (l *Leases) instant(t time.Time) policy.Instant { return policy.Instant(t.Sub(l.epoch)) + 1 }
 
-// Stats returns the counters. They never go back, except Keys.
+// Stats returns the counters.
 func (l *Leases) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -222,7 +222,7 @@ func (l *Leases) again(a *account, key string) {
 }
 
 // refuse remembers a refusal and answers waiting calls. The next call writes it into the key's
-// word.
+// word. l.mu is held.
 func (l *Leases) refuse(a *account, key string, now time.Time, need int64, retry time.Duration) {
 	r := &a.refused
 	r.times++
@@ -245,7 +245,7 @@ func (l *Leases) refuse(a *account, key string, now time.Time, need int64, retry
 	l.again(a, key)
 }
 
-// soon returns the shortest pause of a refused key, random so that servers do not return at once.
+// soon returns a refused key's shortest pause, random to spread the servers. l.mu is held.
 func (l *Leases) soon() time.Duration {
 	shortest := max(l.plan.pause, time.Duration(l.trip.Load()))
 	return shortest + time.Duration(l.random.Int64N(int64(shortest/4)+1))

@@ -351,6 +351,7 @@ func (l *Local) Reset(key string) bool {
 	return there && s.part.used(e.word, now) > 0
 }
 
+// Debt is units to charge to Redis.
 type Debt struct {
 	Name  string // from Config.Name
 	Units int64

@@ -83,8 +83,7 @@ func (t *part) withheld(d doubt, memory time.Duration, now policy.Instant) int64
 }
 
 // raise returns a word at least as used as told, the whole limit's word at at. Paced words are
-// debts of time, equal in whole and share. Of a window's units each server counts its part, rounded
-// up.
+// debts of time: the same part of both. Of a window each server counts its part, rounded up.
 func (t *part) raise(whole policy.Policy, s shape.Shape, word, told uint64, at, now policy.Instant) uint64 {
 	_, d := whole.Take(told, at, 0, 0)
 	if paced(s) {

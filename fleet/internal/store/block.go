@@ -39,7 +39,7 @@ type Standing struct {
 }
 
 // Block blocks the key for d, rounded up to a microsecond, unless it is blocked for longer. ok is
-// false if time ends before; nothing has changed then. A d of 0 looks. It is a call of Redis.
+// false if time ends before; nothing has changed then. A d of 0 looks. A single call of Redis.
 func (s *Store) Block(ctx context.Context, key string, d time.Duration) (b Standing, ok bool, err error) {
 	name, err := s.name(s.blocks, key)
 	if err != nil {

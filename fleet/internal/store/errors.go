@@ -15,7 +15,7 @@ var (
 	// ErrForeignValue means that Redis holds something else under the key. It stays.
 	ErrForeignValue = errors.New("ral: what Redis holds under this name is not of this limit; delete it, or give the limit another Name")
 	ErrKeyTooLong   = errors.New("ral: a key has at most 65536 bytes; hash longer ones")
-	// ErrDisagrees means that servers run different versions, or a defect.
+	// ErrDisagrees means that script and policy differ: by the servers' versions, or a defect.
 	ErrDisagrees = errors.New("ral: the script in Redis and the policy do not agree; this is a defect, please report it")
 	ErrCrossSlot = errors.New("ral: a cluster can decide on several keys at once only where they are kept together; set Config.Tag")
 	// ErrUnfit means that Redis cannot keep limits now. Errors below wrap it and say why.

@@ -29,7 +29,7 @@ func (s *Store) Refund(ctx context.Context, l *Limit, key string, n int64) (Take
 // units, unless that take would have had an earlier turn. A word recurs only if later takes fill
 // exactly the returned ticks; time that passes makes that unlikely. Then Keep returns the units as
 // if nothing had followed. Otherwise the newest units come back, like policy.Refunder without
-// knowledge of other returns, plus the units of [Limit.undrained].
+// knowledge of other returns, plus the units of undrained.
 func (s *Store) Keep(ctx context.Context, l *Limit, key string, t Taken, n, kept int64) (Taken, error) {
 	kept = max(kept, 0)
 	if n <= kept || t.After == 0 { // nothing was taken, or all is kept

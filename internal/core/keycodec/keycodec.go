@@ -27,7 +27,7 @@ const maxName = 4 << 10
 // For returns the codec of a type, or an error with the part of the type that has none. Types are
 // strings, integers except uintptr, bools, types derived from these, netip.Addr, netip.Prefix and
 // netip.AddrPort, and arrays and structs of such types. Unexported fields of a struct are an error:
-// they may be valid only in this process, like indices.
+// they may be valid only in this process, like an index into a table.
 //
 // A type T with encoding.BinaryMarshaler, and *T with encoding.BinaryUnmarshaler, uses these.
 // Append calls both, and fails if the key does not come back. An int or uint has the bytes of an
