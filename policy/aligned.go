@@ -37,10 +37,10 @@ type windows struct {
 	days     civil // of the location, about the years that follow zero
 }
 
-// anchors holds the copies of one limit that were anchored lately.
+// anchors holds the copies of a limit that were anchored lately.
 type anchors struct {
 	unanchored *aligned
-	recent     [4]atomic.Pointer[aligned] // engines that share one limit take turns
+	recent     [4]atomic.Pointer[aligned] // engines that share a limit take turns
 	next       atomic.Uint32              // of recent, to be replaced
 }
 
@@ -54,8 +54,8 @@ const (
 
 // AlignedWindow returns the counter of windows that begin at the multiples of per in Unix time,
 // such as full hours: at most limit units in each. Choose it if the limit must start anew at a
-// known instant, the same for all keys and after a restart. For days, months and time zones there
-// is [CalendarWindow].
+// known instant, the same for all keys and after a restart. See [CalendarWindow] for days, months
+// and time zones.
 //
 // # The most that it admits
 //
@@ -93,7 +93,7 @@ const (
 //
 // # One limit after another
 //
-// All AlignedWindows and CalendarWindows are one family. A limit that comes with a call
+// All AlignedWindows and CalendarWindows are a family. A limit that comes with a call
 // (TakeWith) must have the same windows: the same per, or the same unit and zone. If a limit with
 // the same windows takes over for good (SetPolicy), all units count where they are. Otherwise
 // units of a window that has not ended count in the new window that contains the change. If turns
@@ -137,10 +137,8 @@ var calendarNames = [...]string{Day: "day", Week: "week", Month: "month", Year: 
 // zone is a name that time.LoadLocation knows, such as "UTC" or "Europe/Berlin"; "Local" is the
 // machine's own. Any other needs the machine's time zone database, or the program's (import
 // time/tzdata). The rules are read when an engine anchors the limit: a change of law takes effect
-// with a new database and a restart.
-//
-// limit is at least 1 and at most 8796093022207. Other limits and units, and a zone that cannot
-// be loaded, are refused with a *[FieldError].
+// with a new database and a restart. limit is at least 1 and at most 8796093022207. Other limits
+// and units, and a zone that cannot be loaded, are refused with a *[FieldError].
 func CalendarWindow(limit int64, unit Calendar, zone string) (Policy, error) {
 	bad := func(field string, value any, want string) (Policy, error) {
 		return nil, &FieldError{Of: "CalendarWindow", Field: field, Value: value, Want: want}
@@ -251,8 +249,7 @@ func (a *aligned) join(w counted) uint64 { return w.number<<a.bits | w.count }
 // begins returns the instant at which a window begins, perhaps before the epoch.
 func (a *aligned) begins(number uint64) Instant { return Instant(a.starts(number) - a.zero) }
 
-// at returns the count for a call at t. A call before the word's window is treated as if that
-// window just began.
+// at returns the count for a call at t. A t before the word's window counts as its beginning.
 func (a *aligned) at(word uint64, t Instant) counted {
 	w := a.split(word)
 	if number := a.number(a.zero + int64(t)); number > w.number {
@@ -340,7 +337,7 @@ func (a *aligned) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 
 	return a.lower(word, w, n)
 }
 
-// lower gives back up to n units of w, the word's window or a new, empty one.
+// lower gives back up to n units of w, the word's window or a new, empty window.
 func (a *aligned) lower(word uint64, w counted, n int64) uint64 {
 	back := asUnits(n, w.count)
 	if back == 0 {

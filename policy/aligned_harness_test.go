@@ -166,13 +166,13 @@ func alignedSubject(p policy.Policy, zero time.Time, shortest time.Duration, ful
 		end:      endOfAligned,
 		patience: longestPatience,
 		period:   shortest,
-		// limit in each window that it reaches into, and in one more
+		// limit in each window that it reaches into, and another
 		within: func(units, window *big.Int) bool {
 			windows := ceilInt(new(big.Rat).SetFrac(window, sixteenths(whole(int64(shortest)))))
 			most := windows.Add(windows, big.NewInt(1))
 			return units.Cmp(most.Mul(most, big.NewInt(limit))) <= 0
 		},
-		forgets: true, // the window before the one that was promised
+		forgets: true, // the window before the promised
 		aliases: true, // a window that is over may be any
 	}
 }

@@ -168,7 +168,7 @@ func TestAlignedWordsAfterAStep(t *testing.T) {
 	full, _ := before.Take(some, now, 2, 0)
 	for _, c := range []struct {
 		step        time.Duration
-		retry, full time.Duration // until one more is admitted
+		retry, full time.Duration // until another is admitted
 	}{
 		{-time.Nanosecond, 0, 20*time.Minute + 1},
 		{-40 * time.Minute, 0, time.Hour},

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// atMostLayouts are the numbers of parts into which a period may be divided. The lowest two bits
-// of a word are an index into it.
+// atMostLayouts are the possible numbers of parts. The lowest two bits of a word are an index.
 var atMostLayouts = [...]int{1, 2, 4, 8}
 
 const (
@@ -15,11 +14,11 @@ const (
 	shortestAtMost = time.Millisecond // so that no part is rounded up by much
 )
 
-// layout divides time and a word: from its lowest bits, code, the counts of the current part and
-// of earlier parts that still count, and the number of the current part.
+// layout divides time and a word: from the lowest bits, code, the counts of the current and of
+// earlier parts that count, and the number of the current part.
 type layout struct {
 	code   uint64
-	counts int           // one more than the parts of a period
+	counts int           // the parts of a period, and another
 	length time.Duration // of a part
 	bits   uint          // of a count
 	width  uint          // of all counts
@@ -28,8 +27,7 @@ type layout struct {
 	byLength, byBits divisor
 }
 
-// atMost keeps in a word the units taken in each part that an open window of length per can
-// reach.
+// atMost keeps in a word the units of each part that an open window of length per can reach.
 type atMost struct {
 	limit   int64
 	per     time.Duration
@@ -89,11 +87,10 @@ const endAtMost = Instant(lastingTime)
 //
 // # One limit after another
 //
-// All AtMosts are one family. A limit that comes with a call (TakeWith) must have the same per. A
+// All AtMosts are a family. A limit that comes with a call (TakeWith) must have the same per. A
 // word in use keeps its parts as long as its counts suffice, and each call gets the promise of
-// its own limit. The same holds if a limit of the same per takes over for good (SetPolicy).
-//
-// If per changes, all that counts at that instant counts as taken then. If turns are promised, it
+// its own limit. The same holds if a limit of the same per takes over for good (SetPolicy). If
+// per changes, all that counts at that instant counts as taken then. If turns are promised, it
 // counts in the first part that begins with the last turn or later, and no call is admitted
 // before that.
 func AtMost(limit int64, per time.Duration) (Policy, error) {
@@ -152,8 +149,8 @@ func (p slots) join() uint64 {
 	return (p.number<<p.width|p.packed)<<layoutBits | p.code
 }
 
-// slotsAt returns the counts for a call at t. A call before the word's part is treated as if that
-// part just began. If nothing counts, the layout is this limit's own.
+// slotsAt returns the counts for a call at t. A t before the word's part counts as its beginning.
+// If nothing counts, the layout is this limit's own.
 func (a *atMost) slotsAt(word uint64, t Instant) slots {
 	p := a.split(word)
 	number := p.numberAt(t)
@@ -166,7 +163,7 @@ func (a *atMost) slotsAt(word uint64, t Instant) slots {
 	return p
 }
 
-// advanceTo makes a later part the current one, and drops the counts that leave.
+// advanceTo makes a later part current, and drops the counts that leave.
 func (p slots) advanceTo(number uint64) slots {
 	passed := number - p.number
 	p.number = number
@@ -178,7 +175,7 @@ func (p slots) advanceTo(number uint64) slots {
 	return p
 }
 
-// count returns the count of the part that is so many before the current one.
+// count returns the count of the before-th part back.
 func (p slots) count(before int) uint64 { return p.packed >> (uint(before) * p.bits) & p.full() }
 
 // used returns the number of units that count.
@@ -245,8 +242,7 @@ func (a *atMost) Take(word uint64, now Instant, n int64, patience time.Duration)
 	return next, d
 }
 
-// charged counts n more units in the current part, in the limit's own layout if only that has
-// room.
+// charged counts n more units in the current part, repacked if only the own layout has room.
 func (a *atMost) charged(p slots, t Instant, n uint64) slots {
 	if n > p.full()-p.count(0) && p.full() < a.own.full() {
 		p = a.repack(p, t)
@@ -255,9 +251,8 @@ func (a *atMost) charged(p slots, t Instant, n uint64) slots {
 	return p
 }
 
-// repack moves all that counts into one part of the limit's own, coarser layout. No unit leaves
-// earlier than before. Promised turns lie at the beginning of their part; the new part begins no
-// earlier.
+// repack moves all that counts into a part of the limit's own, coarser layout. No unit leaves
+// earlier, and the new part does not begin before promised turns.
 func (a *atMost) repack(p slots, t Instant) slots {
 	begins := p.begins(p.number)
 	latest := begins + Instant(p.counts)*Instant(p.length) - Instant(a.per) - 1 // per before the last instant at which it counts
@@ -304,8 +299,7 @@ func (a *atMost) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
 	return p.join()
 }
 
-// takeBackFrom gives back up to n units of the part that many before the current one, and returns
-// how many.
+// takeBackFrom gives back up to n units of the before-th part back, and returns how many.
 func (p *slots) takeBackFrom(before int, n uint64) uint64 {
 	back := min(n, p.count(before))
 	p.packed -= back << (uint(before) * p.bits)

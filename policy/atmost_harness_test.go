@@ -51,7 +51,7 @@ func (m *ring) at(now policy.Instant) (at, number int64) {
 	return at, max(at/m.part, m.number)
 }
 
-// used returns the units that count in a part: its own, and those of a period's parts before.
+// used returns the units that count in a part: its own, and a period's parts before.
 func (m *ring) used(number int64) (units int64) {
 	for _, b := range m.taken {
 		if b.in <= number && b.in >= number-m.parts {

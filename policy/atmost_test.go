@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A take is not undone in a word of another layout: parts of 300ms are not those of 1200ms.
+// A take is not undone in a word of another layout: parts of 300ms and of 1200ms differ.
 func TestAtMostUndoesNothingOfAnotherLayout(t *testing.T) {
 	const s = policy.Instant(time.Second)
 	p, coarse := policy.Must(policy.AtMost(60, 1200*time.Millisecond)), policy.Must(policy.AtMost(2000, 1200*time.Millisecond))
@@ -120,7 +120,7 @@ func TestAtMostRateOfEvenCalls(t *testing.T) {
 	}
 }
 
-// Limits of one period come with the calls. By a list of all calls, none admits more than its own
+// Limits of a period come with the calls. By a list of all calls, none admits more than its own
 // limit, with the others' calls counted. RetryAfter is exact as well.
 // Promise: `AtMost`: no window of length per sees more than limit.
 func TestAtMostKeepsItsPromise(t *testing.T) {
@@ -225,7 +225,7 @@ func TestFunnelThatKeepsThePromise(t *testing.T) {
 }
 
 // Units repacked into a coarser part leave no earlier than before, and as early as such a part
-// allows, also if rounded parts of one layout end within parts of another.
+// allows, also if rounded parts of a layout end within parts of another.
 func TestRepackedAtMostLeavesInTime(t *testing.T) {
 	rng := rand.New(rand.NewPCG(31, 0))
 	for _, per := range []int64{1_000_000, 1_000_001, 1_000_003, 1_000_007, 8_000_000} {

@@ -7,7 +7,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Calls go through the interfaces, as those of package cell do.
+// Calls go through the interfaces, as in package cell.
 func benchFunnel() (p policy.Policy, half, full uint64) {
 	p = policy.Must(policy.Funnel(100, 1000, time.Second))
 	half, _ = p.Take(0, engineStart, 50, 0)

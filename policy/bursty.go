@@ -25,10 +25,9 @@ type bursty struct {
 // paid. Guava stores a second's units by default.
 //
 // Choose it if a large piece of work should start at once and be paid for afterwards, where a
-// [Funnel] refuses it, or to keep the waits of a program that comes from Guava.
-//
-// As in Guava, the store is empty at the first instant of the engine. A key that was never used
-// has stored since then: its store is full from maxBurst*per/count on.
+// [Funnel] refuses it, or to keep the waits of a program that comes from Guava. As in Guava, the
+// store is empty at the first instant of the engine. A key that was never used has stored since
+// then: its store is full from maxBurst*per/count on.
 //
 // # The most that it admits
 //
@@ -42,7 +41,7 @@ type bursty struct {
 //
 // The rate is rounded as for a [Funnel]. With a maxBurst of 0 the time by which a caller comes
 // too late is lost as well. Refused are a rate that rounding would slow by more, a maxBurst below
-// 0, a count or period below 1, and a store that, with one unit more, fills in more than 17
+// 0, a count or period below 1, and a store that, with a unit more, fills in more than 17
 // years. The error is a *[FieldError].
 //
 // # Turns and time
@@ -55,18 +54,16 @@ type bursty struct {
 //
 // Units come back first to the debt and then to the store; a charge is owed. A take cancelled
 // after other calls took gives back the part that has not been paid or stored again since. While
-// something is owed at most one unit comes back, as another call may be waiting for its turn.
+// something is owed at most a unit comes back, as another call may be waiting for its turn.
 //
 // # One limit after another
 //
-// All of these are one family. A limit that comes with a call (TakeWith) keeps the time that the
-// store needs until it is full.
-//
-// A limit that takes over for good (SetPolicy) keeps the units that the store lacks, up to as
-// many as the new store holds. A store that fills up for the first time also lacks the units not
-// stored yet; a key that was never used stays so. While something is owed the new store is empty.
-// A debt keeps its duration, or lasts longer if so many units of the new limit, up to Limit, take
-// longer.
+// All of these are a family. A limit that comes with a call (TakeWith) keeps the time that the
+// store needs until it is full. A limit that takes over for good (SetPolicy) keeps the units that
+// the store lacks, up to as many as the new store holds. A store that fills up for the first time
+// also lacks the units not stored yet; a key that was never used stays so. While something is
+// owed the new store is empty. A debt keeps its duration, or that of as many units of the new
+// limit, up to Limit, if longer.
 func Bursty(count int64, per time.Duration, maxBurst int64) (Policy, error) {
 	pace, err := newPace("Bursty", count, per, maxDepth)
 	if err != nil {
@@ -75,7 +72,7 @@ func Bursty(count int64, per time.Duration, maxBurst int64) (Policy, error) {
 	if maxBurst < 0 {
 		return nil, &FieldError{Of: "Bursty", Field: "maxBurst", Value: maxBurst, Want: "0 or more"}
 	}
-	most := maxDepth/pace.interval - 1 // a take of one unit must fit as well
+	most := maxDepth/pace.interval - 1 // a take of a unit must fit as well
 	if uint64(maxBurst) > most {
 		return nil, &FieldError{Of: "Bursty", Field: "maxBurst", Value: maxBurst, Want: fmt.Sprintf(
 			"at most %d: the store must fill within 17 years, and %d per %v fills no more", most, count, per)}
@@ -91,8 +88,7 @@ func Bursty(count int64, per time.Duration, maxBurst int64) (Policy, error) {
 	}, nil
 }
 
-// maxOwed is the largest debt in ticks that one take may leave: 9 years, which leaves as many for
-// time.
+// maxOwed bounds the debt in ticks that a take may leave: 9 years, with 9 left for time.
 const maxOwed = 1 << 62
 
 // full returns the tick at which the store will be full.
@@ -154,7 +150,7 @@ func (b *bursty) Refund(word uint64, now Instant, n int64) uint64 {
 	return b.back(word, t, timesUp(n, b.interval, MaxWord))
 }
 
-// back gives ticks back, to a store that is at most as full as that of a key never used.
+// back gives ticks back, to a store that is at most as full as a fresh key's.
 func (b *bursty) back(word, t, ticks uint64) uint64 {
 	fresh := b.full(0, t)
 	if word <= fresh {
@@ -214,9 +210,8 @@ func (b *bursty) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 		owed = max(owed, b.rescale(old.pace, owed, uint64(b.limit)*b.interval))
 		return empty + min(owed, MaxWord-empty), true
 	}
-	// The new store lacks the units taken out of the old, and at least as much time as the old
-	// lacked. Otherwise, while either fills for the first time, a change back would lose the
-	// units taken.
+	// The new store lacks the units taken, and at least as much time as the old lacked.
+	// Otherwise, while either fills for the first time, a change back would lose units.
 	taken := fresh + b.rescale(old.pace, word-before, empty-fresh)
 	return max(taken, t+b.rescale(old.pace, word-t, empty-t)), true
 }

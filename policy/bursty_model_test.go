@@ -9,7 +9,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// burstyLimit is the most that a Bursty lets one take ask for.
+// burstyLimit is the most that a Bursty lets a take ask for.
 func burstyLimit(count int64, per time.Duration, maxBurst int64) int64 {
 	unit := unitTime(count, per)
 	paid := sub(whole(int64(longestPatience)), mul(whole(maxBurst), unit)) // within 9 years

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// changing is a family of limits that follow one another (SetPolicy).
+// changing is a family of limits that follow each other (SetPolicy).
 type changing struct {
 	name string
 	// pick returns a limit that holds at least so many units.
@@ -214,7 +214,7 @@ func TestAChangeLocksOutNoLongerThanTheNewLimit(t *testing.T) {
 	}
 }
 
-// Units above a lowered limit are no promised turns at a change of period, if all are of one
+// Units above a lowered limit are no promised turns at a change of period, if all are of a
 // window.
 func TestLoweredSlidingWindowPromisesNothing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))

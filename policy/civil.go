@@ -17,8 +17,8 @@ const (
 	hourSeconds = 60 * 60
 	daySeconds  = 24 * hourSeconds
 	firstDays   = 3 // from the first day to 1970
-	// A civil holds from two days before its beginning for 13 years. No zone ever put its clocks
-	// back by more than a day.
+	// A civil holds from two days before its beginning, as clocks go back by a day at most, for
+	// 13 years.
 	civilBefore = 2 * daySeconds
 	civilYears  = 13 * 366 * daySeconds
 )
@@ -49,8 +49,7 @@ func (s stretch) day(unix int64) int64 {
 	return max((unix+s.offset+firstDays*daySeconds)/daySeconds, s.before)
 }
 
-// day returns the latest day that the clocks have shown at a Unix time: not always the current
-// day.
+// day returns the latest day that the clocks have shown at a Unix time.
 func (c civil) day(unix int64) int64 {
 	i := 0
 	for i+1 < len(c) && c[i+1].from <= unix {

@@ -65,7 +65,7 @@ func TestConformsToGuava(t *testing.T) {
 	require.NotEmpty(t, file.Bursty)
 	for i, s := range file.Bursty {
 		t.Run(fmt.Sprintf("bursty %d at %d per second", i, s.QPS), func(t *testing.T) {
-			// At most one second's worth is stored.
+			// At most a second's worth is stored.
 			p := policy.Must(policy.Bursty(s.QPS, time.Second, s.QPS))
 			assert.Equal(t, s.Waits, s.run(t, p))
 		})

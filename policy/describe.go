@@ -2,9 +2,8 @@ package policy
 
 import "fmt"
 
-// Describe returns a limit in plain English: "at most 10 at once, and 1 a second after that". It
-// is a clause without a full stop. A foreign policy is described by its String, and nil as "no
-// limit".
+// Describe returns a limit in plain English: "at most 10 at once, and 1 a second after that". A
+// foreign policy is described by its String, and nil as "no limit".
 func Describe(p Policy) string {
 	switch p := p.(type) {
 	case nil:

@@ -10,12 +10,11 @@ type divisor struct {
 	shift  uint
 }
 
-// newDivisor returns the divisor for d, from 1 to 2^63.
-//
-// Let l be the least number with d <= 2^l, and factor the least integer above 2^(63+l)/d. It has
-// at most 64 bits, since d > 2^(l-1). Then factor*d = 2^(63+l) + e with 0 < e <= d <= 2^l. So
-// x*factor/2^(63+l) exceeds x/d by x*e/(d*2^(63+l)), less than 1/d for every x < 2^63. x/d is at
-// least 1/d below the next integer, so both have the same integer part.
+// newDivisor returns the divisor for d, from 1 to 2^63. Let l be the least number with d <= 2^l,
+// and factor the least integer above 2^(63+l)/d. It has at most 64 bits, since d > 2^(l-1). Then
+// factor*d = 2^(63+l) + e with 0 < e <= d <= 2^l. So x*factor/2^(63+l) exceeds x/d by
+// x*e/(d*2^(63+l)), less than 1/d for every x < 2^63. x/d is at least 1/d below the next integer,
+// so both have the same integer part.
 func newDivisor(d uint64) divisor {
 	l := uint(bits.Len64(d - 1))
 	if l == 0 {

@@ -59,7 +59,7 @@ func ExampleFunnel_patience() {
 }
 
 // A service that speaks redis-cell's language replies to CL.THROTTLE with five integers: here to
-// a burst of 15 more than one, and 30 a minute.
+// a burst of 15 more than 1, and 30 a minute.
 func ExampleDecision_RedisCell() {
 	limit := policy.Must(policy.Funnel(16, 30, time.Minute))
 

@@ -29,7 +29,7 @@ func TestFunnelAtTheEndOfTime(t *testing.T) {
 	}
 	assert.Equal(t, 3, admitted)
 
-	// A word has room for one more bucketful, however patient a caller is.
+	// A word has room for another bucketful, however patient a caller is.
 	slow := policy.Must(policy.Funnel(1, 1, year))
 	word, d := slow.Take(0, math.MaxInt64, 1, math.MaxInt64)
 	assert.True(t, d.Allowed)

@@ -33,18 +33,15 @@ type fixedWindow struct {
 //
 // # The most that it admits
 //
-// In any window of length t: limit*(1 + t/per), with t/per rounded up; twice the limit within
-// per.
+// In any window of length t: limit*(1 + t/per), t/per rounded up; twice the limit within per.
 //
 // # Rounding and refusals
 //
 // limit is 1 to a million, per between a millisecond and 366 days. Other values are refused with
-// a *[FieldError].
-//
-// The start of a window is rounded up to a step of at most 100µs. Up to a million units a second
-// the step is also at most a 4000th of per. The length is rounded up likewise unless per is in
-// whole milliseconds. So a window is never shorter than per, and longer by less than a step, or
-// two if its length is rounded.
+// a *[FieldError]. The start of a window is rounded up to a step of at most 100µs. Up to a
+// million units a second the step is also at most a 4000th of per. The length is rounded up
+// likewise unless per is in whole milliseconds. So a window is never shorter than per, and longer
+// by less than a step, or two if its length is rounded.
 //
 // A caller that comes back after exactly RetryAfter, or waits, opens the next window on a step,
 // so the rounding does not add up. In the long run the rate is exact if per is in whole
@@ -53,31 +50,27 @@ type fixedWindow struct {
 // # Turns and time
 //
 // A waiting call has its turn when the window ends, in a new window that opens at that instant.
-// Until then no call overtakes; when it is full, the next window follows.
-//
-// A clock that goes backwards mints nothing. Time stands still 9 years after the epoch at the
-// earliest, and patience beyond 9 years counts as 9.
+// Until then no call overtakes; when it is full, the next window follows. A clock that goes
+// backwards mints nothing. Time stands still 9 years after the epoch at the earliest, and
+// patience beyond 9 years counts as 9.
 //
 // # Giving back
 //
 // Units come back to the current or promised window, until it has ended. A debt does not outlast
 // its window either. A window that gets all its units back was never opened, but a call with a
 // clock behind its start counts there. If all units of a promised window come back, the window
-// before it counts as full.
-//
-// A take can be cancelled while its window is the latest: all its units come back. Once a later
-// window is open or promised, none do.
+// before it counts as full. A take can be cancelled while its window is the latest: all its units
+// come back. Once a later window is open or promised, none do.
 //
 // # One limit after another
 //
-// All fixed windows are one family. A limit that comes with a call (TakeWith) must have the same
+// All fixed windows are a family. A limit that comes with a call (TakeWith) must have the same
 // per. For a per below 524.288ms limits of more than a million units a second, or of up to twice
 // that, are a family apart.
 //
 // If another limit takes over for good (SetPolicy), units of a window that has not ended count in
 // a window of the new length. It opens at the change, or at the start of the old window if that
-// is later. It is full if a promised window was given back, so that the old window counts as
-// full.
+// is later. It is full if a promised window was given back.
 func FixedWindow(limit int64, per time.Duration) (Policy, error) {
 	if err := windowFault("FixedWindow", limit, per, shortestFixed); err != nil {
 		return nil, err
@@ -100,8 +93,8 @@ func FixedWindow(limit int64, per time.Duration) (Policy, error) {
 }
 
 // fixedStep returns the shortest step that divides a millisecond and fits 9 years beside a count
-// of that many bits. If rounding per up to it costs more than 100 parts per million, it returns
-// the shortest step that costs no more.
+// of that many bits, or the shortest for which rounding per up costs at most 100 parts per
+// million.
 func fixedStep(per uint64, count uint) uint64 {
 	shortest := lastingTime >> (62 - count)
 	costs := func(step uint64) bool { return (step-per%step)%step > per/10_000 }
@@ -152,7 +145,7 @@ func (f *fixedWindow) from(t Instant) fixed {
 	return fixed{end: min(start+f.length, f.last)}
 }
 
-// current returns the word's window or, if that has ended by t, a new, empty one.
+// current returns the word's window or, if that has ended by t, a new, empty window.
 func (f *fixedWindow) current(word uint64, t Instant) fixed {
 	if w := f.split(word); t < f.freshAt(w) {
 		return w
@@ -220,8 +213,7 @@ func (f *fixedWindow) Take(word uint64, now Instant, n int64, patience time.Dura
 	return next, d
 }
 
-// FreshAt returns the end of the window. An empty window has not opened: its word means nothing
-// from the step on at which it would open.
+// FreshAt returns the end of the window. An empty window means nothing from its first step on.
 func (f *fixedWindow) FreshAt(word uint64) Instant { return f.freshAt(f.split(word)) }
 
 func (f *fixedWindow) freshAt(w fixed) Instant {
@@ -251,7 +243,7 @@ func (f *fixedWindow) Cancel(word, taken uint64, _, now Instant, n, _ int64) uin
 	return f.lower(word, w, t, n)
 }
 
-// lower gives back up to n units of w, the word's window or a new, empty one.
+// lower gives back up to n units of w, the word's window or a new, empty window.
 func (f *fixedWindow) lower(word uint64, w fixed, t Instant, n int64) uint64 {
 	back := asUnits(n, w.count)
 	if back == 0 {

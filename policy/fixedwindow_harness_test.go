@@ -142,7 +142,8 @@ func (c *counter) giveBack(w *fixedLife, at, n int64) *big.Rat {
 	left.count -= back
 	c.window = &left
 	if left.count == 0 {
-		// A promised window follows a full window. An opened one may, for a clock that goes back.
+		// A promised window follows a full window. So may an opened one, for a clock that goes
+		// back.
 		if w.promised && at < w.from {
 			left = fixedLife{from: w.from - c.length, promised: true, count: c.full}
 		}
@@ -160,13 +161,13 @@ func fixedWindowOf(limit int64, per time.Duration) subject {
 		end:      model.end(),
 		patience: longestPatience,
 		period:   per,
-		// limit in each period that the window reaches into, and in one more
+		// limit in each period that the window reaches into, and another
 		within: func(units, window *big.Int) bool {
 			periods := ceilInt(new(big.Rat).SetFrac(window, sixteenths(whole(int64(per)))))
 			most := periods.Add(periods, big.NewInt(1))
 			return units.Cmp(most.Mul(most, big.NewInt(limit))) <= 0
 		},
-		forgets: true, // the window before the one that was promised
+		forgets: true, // the window before the promised
 		aliases: true, // a window that is over may be any
 		joins:   true, // the window that was open at the later instant
 		lags:    true, // behind a window that was opened and is empty

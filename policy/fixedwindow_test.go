@@ -113,7 +113,7 @@ func TestFixedWindowFamilies(t *testing.T) {
 	carried, _ = few.(policy.Relative).Carry(fine, word, now)
 	carried = few.(policy.Refunder).Refund(carried, now, 270)
 	follow(t, few, 30, carried, []step{{at: 5*ms + 1, take: 0, allowed: passes, reset: time.Second}}) // all 300 count
-	// Nothing else is known of a full window after the promised one is given back.
+	// Nothing else is known of a full window after the promised window is given back.
 	full, _ := fine.Take(word, now, 700, 0)
 	promised, _ := fine.Take(full, now, 1, ms)
 	more := policy.Must(policy.FixedWindow(1020, time.Second))

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// funnel keeps in a word the theoretical arrival time: the tick at which the bucket will have
-// drained.
+// funnel keeps in a word the theoretical arrival time: the tick at which the bucket is empty.
 type funnel struct {
 	pace
 	depth    uint64  // ticks that a full bucket takes to drain: capacity * interval
@@ -47,12 +46,10 @@ type funnel struct {
 //
 // # One limit after another
 //
-// All funnels are one family. A limit that comes with a call (TakeWith) keeps the time that the
+// All funnels are a family. A limit that comes with a call (TakeWith) keeps the time that the
 // key still needs to drain, as in redis-cell. Limits that alternate share time, not units: at
-// once they may admit the sum of their capacities, and in the long run the fastest of their
-// rates.
-//
-// A limit that takes over for good (SetPolicy) keeps the units, up to its capacity. If turns are
+// once they may admit the sum of their capacities, and in the long run the fastest rate. A limit
+// that takes over for good (SetPolicy) keeps the units, up to its capacity. If turns are
 // promised, the new bucket is full when the last of them comes; after a debt beyond the capacity,
 // when that has drained. No series of changes hands a promised turn out twice.
 func Funnel(capacity, count int64, per time.Duration) (Policy, error) {
@@ -157,9 +154,9 @@ func (f *funnel) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	return f.pace.carry(f.depth, f.end, old.pace, old.depth, word, now), true
 }
 
-// carry translates the tick at which a bucket of pace old will have drained into p's. The units
-// are kept, up to a full bucket. If turns were promised, the new bucket is full when the last of
-// them comes; otherwise a further change would hand the same turns out again.
+// carry translates the tick at which a bucket of pace old is empty into p's, with the units kept,
+// up to a full bucket. With turns promised, it is full when the last comes, so that no further
+// change hands them out again.
 func (p pace) carry(depth uint64, end Instant, old pace, oldDepth, word uint64, now Instant) uint64 {
 	t := ticks(now, end)
 	switch {

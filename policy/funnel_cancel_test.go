@@ -11,13 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// taking is one take of a history. Instants are sixteenths of a nanosecond here.
+// taking is a take of a history. Instants are sixteenths of a nanosecond here.
 type taking struct {
 	units int64
 	start int64 // when it may start, exactly
 }
 
-// history records the takes of one key of a small funnel: before, of, and since the cancelled
+// history records the takes of a key of a small funnel: before, of, and since the cancelled
 // take.
 type history struct {
 	p        policy.Policy
@@ -91,7 +91,7 @@ func (h *history) overfull(word uint64, from policy.Instant) (window, units int6
 	return 0, 0, false
 }
 
-// TestCancelGivesBackAllThatItMay cancels one take of each short history of small funnels at
+// TestCancelGivesBackAllThatItMay cancels a take of each short history of small funnels at
 // every instant. It must be safe: the key has no more to give than without the take, and no
 // window gets too much. It must be tight: the two words may be of a history with no more to give
 // back.

@@ -141,7 +141,7 @@ func TestCarryForgivesNothing(t *testing.T) {
 		level := positive(sub(begun, at))
 		level.Quo(level, oldUnit)
 
-		// Those and the waiting calls, in the new one.
+		// Those and the waiting calls, in the new bucket.
 		full := mul(whole(capacity), unit)
 		empty := add(at, least(full, mul(level, unit)))
 		for _, p := range pours {

@@ -28,7 +28,7 @@ func funnelOf(capacity, count int64, per time.Duration) subject {
 	}
 }
 
-// funnels have a rate between one a year and ten million a second, and any accepted depth.
+// funnels have a rate between 1 a year and ten million a second, and any accepted depth.
 var funnels = kind{
 	name: "Funnel",
 	read: func(s *script) subject {
@@ -52,7 +52,7 @@ func funnelSeeds() [][]byte {
 	lateEnd := endOfTime(2, 1, s)
 	return [][]byte{
 		funnelScript(3, 1, s, burst),
-		// Refused, again one nanosecond too early, and in time.
+		// Refused, again a nanosecond too early, and in time.
 		funnelScript(3, 7, time.Minute, burst, op(beforeRetry|one), op(toRetry|one), op(stay|one)),
 		// Intervals of no whole sixteenth of a nanosecond.
 		funnelScript(2, 700_000, s, burst, op(toRetry|one), op(toRetry|one), op(toRetry|one)),

@@ -35,7 +35,7 @@ func endOfTime(capacity, count int64, per time.Duration) policy.Instant {
 type bucket struct {
 	capacity *big.Rat
 	limit    int64
-	unit     *big.Rat // nanoseconds that one unit takes to leak out
+	unit     *big.Rat // nanoseconds that a unit takes to leak out
 	end      policy.Instant
 
 	// empty is the instant at which the bucket runs dry. A clock that goes back finds the bucket

@@ -28,7 +28,7 @@ func FuzzFunnelConstructor(f *testing.F) {
 		{10, 700_000, int64(time.Second)}, {10, 7, int64(time.Minute)},
 		{1, 1_000_000_000, int64(time.Second)}, {1, 600_000_001, int64(time.Second)},
 		{1, 15_999_999, int64(time.Second)}, {1, 16_016_016, int64(time.Second)},
-		// One part in a thousand too slow, which is accepted, and hardly more, which is not.
+		// 1 in 1000 too slow, which is accepted, and hardly more, which is not.
 		{1, 16_000, 999_001}, {1, 16_000, 999_000}, {1, 16_000, 998_999}, {1, 1001 * 16, 1000}, {1, 1001 * 16, 999},
 	} {
 		var data []byte
@@ -87,7 +87,7 @@ func refusal(capacity, count int64, per time.Duration) string {
 	return ""
 }
 
-// tooSlow reports whether kept exceeds asked by more than one in parts.
+// tooSlow reports whether kept exceeds asked by more than 1 in parts.
 func tooSlow(kept, asked, parts *big.Rat) bool {
 	excess := sub(kept, asked)
 	return excess.Quo(excess, asked).Cmp(parts) > 0

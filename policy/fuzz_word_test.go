@@ -53,7 +53,7 @@ func FuzzAnyWord(f *testing.F) {
 	})
 }
 
-// One limit follows another. A word carried within the family is valid, and keeps units that
+// A limit follows another. A word carried within the family is valid, and keeps units that
 // count; strangers are told apart.
 func FuzzCarry(f *testing.F) {
 	wordSeeds(f, 2, int64(1)<<62, int64(1)<<40, 1, int64(1)<<30, int64(1)<<20, 2, int64(1)<<10, 0)
@@ -63,7 +63,7 @@ func FuzzCarry(f *testing.F) {
 		old := kinds[i].read(s)
 		j := int(s.byte()) % len(kinds)
 		limit := kinds[j].read(s)
-		if model, ok := old.oracle.(*fromTo); ok && i == j { // an engine has one zero
+		if model, ok := old.oracle.(*fromTo); ok && i == j { // an engine has a single zero
 			limit.Policy = limit.Policy.(policy.Anchored).Anchor(time.Unix(0, model.zero))
 		}
 
@@ -83,7 +83,7 @@ func FuzzCarry(f *testing.F) {
 		if ok {
 			limit.chokes(t, next, now)
 		}
-		if !ok || i > 3 && kinds[i] != &aligneds { // another family, or one of which Remaining does not count units
+		if !ok || i > 3 && kinds[i] != &aligneds { // another family, or Remaining counts no units
 			return
 		}
 		word, now = 0, 1
@@ -95,7 +95,7 @@ func FuzzCarry(f *testing.F) {
 		}
 		now += policy.Instant(s.number() % uint64(2*min(old.period, longestWindow)))
 		if now > min(old.end, limit.end)-policy.Instant(longestWindow) {
-			return // time is about to stand still for one of them
+			return // time is about to stand still for either
 		}
 		next, _ = to.Carry(old.Policy, word, now)
 		_, was := old.Take(word, now, 0, 0)

@@ -11,7 +11,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// oracle is a slow and obviously right model of one key, in exact fractions. It has a memory
+// oracle is a slow and obviously right model of a key, in exact fractions. It has a memory
 // where a policy has a word.
 type oracle interface {
 	// take answers as Take must, and remembers what was taken.
@@ -93,7 +93,7 @@ type kind struct {
 	seeds [][]byte
 }
 
-// subject is one limit on trial, with its outside knowledge.
+// subject is a limit on trial, with its outside knowledge.
 type subject struct {
 	policy.Policy
 	oracle oracle

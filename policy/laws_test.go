@@ -9,14 +9,14 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// trial puts one key through a series of calls and checks every answer:
+// trial puts a key through a series of calls and checks every answer:
 //
 //  1. the decision is the model's, field by field;
 //  2. Remaining is between nothing and the limit, and no word is above MaxWord;
 //  3. a refused call and a call for nothing return the word as it was;
-//  4. Choke is Take of one unit without patience;
+//  4. Choke is Take of a unit without patience;
 //  5. RetryAfter and Wait are exact to the nanosecond;
-//  6. Remaining is exact to the unit, for one call or, with credit, calls of one;
+//  6. Remaining is exact to the unit, for a call or, with credit, calls of a unit;
 //  7. from FreshAt on a word is as good as 0, a nanosecond earlier it is not, and no take leaves
 //     it in the past or earlier than it was;
 //  8. every window of the admitted calls, less units given back, keeps the bound, whatever the
@@ -59,7 +59,7 @@ func newTrial(t *testing.T, s subject) *trial {
 	return r
 }
 
-// do does one action, checks everything, and keeps the word.
+// do does an action, checks everything, and keeps the word.
 func (r *trial) do(a action) policy.Decision {
 	r.t.Helper()
 	r.doing, r.before = a, r.word
@@ -152,7 +152,7 @@ func (r *trial) remaining(c action, next uint64, d policy.Decision) {
 	}
 }
 
-// credited checks Remaining by calls of one unit. all is the word after as many were taken at
+// credited checks Remaining by calls of a unit. all is the word after as many were taken at
 // once. The last is admitted, and another is not unless Limit cuts Remaining off.
 func (r *trial) credited(c action, next, all uint64, remaining int64) {
 	if remaining > 0 {

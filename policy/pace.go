@@ -13,20 +13,18 @@ import (
 const (
 	tickBits = 4
 
-	// maxDepth bounds the ticks in which a full bucket drains: 17 years. A word's 18 years leave
-	// one for time.
+	// maxDepth bounds the ticks in which a full bucket drains: 17 of a word's 18 years.
 	maxDepth = 1<<63 - 1<<59
 	// maxPatience bounds the distance of a turn: 9 years.
 	maxPatience = time.Duration(1) << (62 - tickBits)
 
-	// coarsest bounds the rounding of a rate to one part in 1000. Rates up to 16 million a second
-	// are within it.
+	// coarsest bounds a rate's rounding: 1 in 1000, which holds up to 16 million a second.
 	coarsest = 1000
 )
 
 // pace is an even flow: count units every per.
 type pace struct {
-	interval   uint64 // ticks from one unit to the next, rounded up
+	interval   uint64 // ticks from a unit to the next, rounded up
 	byInterval divisor
 	count      int64
 	per        time.Duration
@@ -65,8 +63,7 @@ func newPace(of string, count int64, per time.Duration, slowest uint64) (pace, e
 	return pace{interval: interval, byInterval: newDivisor(interval), count: count, per: per}, nil
 }
 
-// depth returns the ticks in which units drain, or a *FieldError about field if they do not fit a
-// word.
+// depth returns the ticks in which units drain, or a *FieldError about field if they overflow.
 func (p pace) depth(of, field string, units int64) (uint64, error) {
 	hi, depth := bits.Mul64(uint64(units), p.interval)
 	if hi != 0 || depth > maxDepth {
@@ -76,8 +73,7 @@ func (p pace) depth(of, field string, units int64) (uint64, error) {
 	return depth, nil
 }
 
-// rescale converts ticks at the pace from into ticks of as many units at p, rounded up, up to
-// most.
+// rescale converts ticks of units at from into ticks at p, rounded up, at most most.
 func (p pace) rescale(from pace, ticks, most uint64) uint64 {
 	hi, lo := bits.Mul64(ticks, p.interval)
 	if hi >= from.interval {
@@ -128,8 +124,8 @@ func retryAt(at, t uint64, end Instant) time.Duration {
 	return nanosUp(at - t)
 }
 
-// lowest returns the lowest tick at which n units of a take can end. It was made at the tick at
-// and left the word taken; gone ticks were given back since.
+// lowest returns the lowest tick at which n units of a take can end: it was made at the tick at
+// and left the word taken, and gone ticks were given back since.
 func (p pace) lowest(taken, gone, at uint64, n int64) uint64 {
 	if n <= 0 {
 		return 0

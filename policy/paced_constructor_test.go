@@ -201,7 +201,7 @@ func fuzzPaced(f *testing.F, of, field string, create func(units, count int64, p
 		var want string
 		switch {
 		case units >= 0:
-			// One more than fits a funnel's bucket: the unit that leaves, or is taken.
+			// A unit more than fits a funnel's bucket: the unit that leaves, or is taken.
 			want = refusal(units+1, count, time.Duration(per))
 			if units == math.MaxInt64 {
 				want = refusal(units, count, time.Duration(per))

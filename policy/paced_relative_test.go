@@ -210,7 +210,7 @@ func TestQueueCarries(t *testing.T) {
 		{"faster", policy.Must(policy.Queue(9, 1, s)), policy.Must(policy.Queue(99, 10, s)), 4, 0, 3100 * time.Millisecond, 69},
 		{"faster, and the last has left", policy.Must(policy.Queue(9, 1, s)), policy.Must(policy.Queue(99, 10, s)), 4, 3500 * time.Millisecond, 50 * time.Millisecond, 99},
 		{"slower", policy.Must(policy.Queue(9, 1, s)), policy.Must(policy.Queue(9, 1, 10*s)), 4, s, 30 * s, 7},
-		// The new one holds two and the one that leaves.
+		// The new queue holds two and the unit that leaves.
 		{"slower and shorter", policy.Must(policy.Queue(9, 1, s)), policy.Must(policy.Queue(2, 1, 10*s)), 8, 0, 30 * s, 0},
 		{"all have left", policy.Must(policy.Queue(9, 1, s)), policy.Must(policy.Queue(9, 1, 10*s)), 4, 4 * s, 0, 10},
 	} {
@@ -281,7 +281,7 @@ func TestBurstyCarriesNothingOfNothing(t *testing.T) {
 	assert.Equal(t, word, carried)
 }
 
-// TestWarmingUpCarries replaces limits of all sorts for one another. The debt is never less, in
+// TestWarmingUpCarries replaces limits of all sorts for each other. The debt is never less, in
 // time or in units, and more by rounding only. The key is as cold, in proportion, and at most
 // three levels colder.
 func TestWarmingUpCarries(t *testing.T) {
@@ -349,7 +349,7 @@ func checkCarried(t *testing.T, p, q policy.Policy, word, carried uint64, now po
 	require.LessOrEqual(t, sub(part, newPart).Cmp(grains), 0, "%v is colder than %v: %v, %v", q, p, newPart, part)
 }
 
-// Every call waits in line. They pass at no higher rate than requested, and hardly a lower one.
+// Every call waits in line. They pass at no higher rate than requested, and hardly a lower.
 func TestPacedLongRunRate(t *testing.T) {
 	for _, r := range rates {
 		warmup := longestWarmup(r.count, r.per, 4*r.per, 1.5)
@@ -439,7 +439,7 @@ func TestQueueSpacesEvenly(t *testing.T) {
 	assert.Greater(t, admitted, 5000)
 }
 
-// A word that is as good as never used under one limit, with a store that is still filling, is a
+// A word that is as good as never used under a limit, with a store that is still filling, is a
 // debt under a smaller store: giving back under the first forgives nothing under the second.
 func TestBurstyGivesBackNothingOfOthers(t *testing.T) {
 	const s = time.Second

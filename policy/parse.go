@@ -16,8 +16,7 @@ const longestText = 256
 // longestZone is the most bytes of a time zone's name, four times the longest.
 const longestZone = 128
 
-// Parse returns the limit that a text describes. It reads the String of every limit of this
-// package:
+// Parse returns the limit of a text. It reads the String of every limit of this package:
 //
 //	funnel 100, 10/s                        Funnel(100, 10, time.Second)
 //	queue 20, 100/s                         Queue(20, 100, time.Second)
@@ -37,9 +36,8 @@ const longestZone = 128
 // windows are a day, week, month or year, in a time zone that time.LoadLocation knows.
 //
 // Spaces may be left out beside a number or a sign, and an underscore is a space: at_most_5/10m
-// needs no quotes in a shell. A text has at most 256 bytes.
-//
-// The error is a *[ParseError]. If a constructor refuses the limit, it wraps the *[FieldError].
+// needs no quotes in a shell. A text has at most 256 bytes. The error is a *[ParseError]. If a
+// constructor refuses the limit, it wraps the *[FieldError].
 func Parse(text string) (Policy, error) {
 	p := &parser{text: text, places: map[string]int{}}
 	return p.limit()
@@ -82,8 +80,7 @@ func (t Text) MarshalText() ([]byte, error) {
 }
 
 // UnmarshalText implements [encoding.TextUnmarshaler]. An empty text leaves no limit. An error,
-// as [Parse] returns it, leaves the limit as it was; so does a null in JSON, which sets a *Text
-// to nil.
+// or a null in JSON, leaves the limit as it was; a null sets a *Text to nil.
 func (t *Text) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		t.Policy = nil
@@ -289,8 +286,7 @@ func (p *parser) parameter(field string) {
 	p.places[field] = p.at
 }
 
-// made reads the end of the text and returns the limit, or a fault at the parameter that
-// construct refuses.
+// made reads the end of the text and returns the limit, or a fault.
 func (p *parser) made(construct func() (Policy, error)) (Policy, error) {
 	if p.space(); p.at < len(p.text) {
 		p.fault(p.at, "the end, as in "+p.example)
@@ -372,7 +368,7 @@ func (p *parser) number(field string) int64 {
 	return value
 }
 
-// duration reads a time or a sum of times. If alone, a unit without a number is one of it.
+// duration reads a time or a sum of times. If alone, a unit without a number is 1.
 func (p *parser) duration(field string, alone bool) (sum time.Duration) {
 	p.parameter(field)
 	if alone && !p.digit() {
@@ -406,8 +402,7 @@ func (p *parser) duration(field string, alone bool) (sum time.Duration) {
 	return sum
 }
 
-// scaled reads a decimal number and its unit. It returns their exact product and the unit's
-// factor.
+// scaled reads a decimal number and a unit, and returns their exact product and the factor.
 func (p *parser) scaled(units []multiple, wantValue, wantUnit string) (product int64, factor uint64) {
 	start := p.at
 	whole, part := p.digits(), ""

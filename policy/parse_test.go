@@ -169,7 +169,7 @@ func TestParseErrors(t *testing.T) {
 		assert.Equal(t, policy.ParseError{Text: long[:256], Offset: 256, Want: "a text of at most 256 bytes"}, *e)
 		long = strings.Repeat("x", 1<<20)
 	}
-	// The zero error has no place to point at, and one made by hand any place.
+	// The zero error has no place to point at, and a handmade error any place.
 	assert.Equal(t, `ral: limit "^" at byte 0: want `, (&policy.ParseError{}).Error())
 	assert.Equal(t, `ral: limit "ab^" at byte 2: want c`, (&policy.ParseError{Text: "ab", Offset: 9, Want: "c"}).Error())
 }
@@ -224,7 +224,7 @@ func TestNotationNeedsNoQuoting(t *testing.T) {
 	for text := range notation {
 		assert.NotRegexp(t, `[:#"'{}\[\]&*!|>%@\\?=;$()<~]|^[-,]|[^ -~]`, text)
 		if strings.Contains(text, "GMT+") {
-			continue // the one sign that a query string changes, in the name of a zone
+			continue // the only sign that a query string changes, in the name of a zone
 		}
 		values, err := url.ParseQuery("limit=" + strings.ReplaceAll(text, " ", "+"))
 		require.NoError(t, err)

@@ -9,8 +9,7 @@ import (
 // first is 1; 0 means "before everything", and lower values are taken as 0.
 type Instant int64
 
-// Never is the RetryAfter of a call that can never succeed, such as a call for more than the
-// limit.
+// Never is the RetryAfter of a call that can never succeed.
 const Never = time.Duration(math.MaxInt64)
 
 // MaxWord is the largest word that a policy may return, slightly below 2^63. The table uses the
@@ -28,17 +27,15 @@ type Policy interface {
 	//
 	// patience is the longest wait that the caller accepts; 0 or less means none. A call that
 	// could start within it is allowed, and Decision.Wait says when. A [Queue] delays calls
-	// without patience too.
-	//
-	// n == 0 looks without taking and is always allowed. n < 0, and n above Decision.Limit, are
-	// refused with Never.
+	// without patience too. n == 0 looks without taking and is always allowed. n < 0, and n above
+	// Decision.Limit, are refused with Never.
 	Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision)
 
 	// FreshAt returns the instant from which word means the same as 0, so that forgetting the key
 	// changes no answer. FreshAt(0) is 0.
 	FreshAt(word uint64) Instant
 
-	// Limit returns the most units that one call can take: the Limit of every Decision.
+	// Limit returns the most units that a call can take: the Limit of every Decision.
 	Limit() int64
 
 	// Delays reports whether Take may return a Wait without patience, as a Queue does.
@@ -48,7 +45,7 @@ type Policy interface {
 	String() string
 }
 
-// Choker is an optional interface of a Policy, for speed. Choke is Take of one unit without
+// Choker is an optional interface of a Policy, for speed. Choke is Take of a unit without
 // patience, and reports only whether it is allowed. The two must always agree. All policies of
 // this package implement it.
 type Choker interface {
@@ -64,16 +61,15 @@ type Refunder interface {
 	// more than the current window has.
 	Refund(word uint64, now Instant, n int64) (next uint64)
 
-	// Cancel returns the word after one take is undone: the take at the instant at, which left
+	// Cancel returns the word after a take is undone: the take at the instant at, which left
 	// the word taken. The last n of its units come back, as far as the limit is not exceeded if
 	// later takes start when they were told to.
 	//
 	// undone is the number of units that other calls have given back since. It may be an
 	// overestimate, never an underestimate. math.MaxInt64 means that nothing is known of other
-	// calls, which may have taken under other limits of the family.
-	//
-	// Cancel is not needed while the word is still taken and nothing was given back: restoring
-	// the previous word undoes the take entirely.
+	// calls, which may have taken under other limits of the family. Cancel is not needed while
+	// the word is still taken and nothing was given back: restoring the previous word undoes the
+	// take entirely.
 	Cancel(word, taken uint64, at, now Instant, n, undone int64) (next uint64)
 }
 
@@ -92,13 +88,12 @@ type Relative interface {
 	Carry(from Policy, word uint64, now Instant) (next uint64, ok bool)
 }
 
-// Decision is the answer to one call. The zero Decision is a refusal.
+// Decision is the answer to a call. The zero Decision is a refusal.
 type Decision struct {
 	// Allowed reports whether the call may go ahead.
 	Allowed bool
-	// Limit is the most units that one call can take. An engine returns 0 with a RetryAfter of
-	// Never if the call's own limit, or engine.PolicyFor's, is of another family; no policy here
-	// does.
+	// Limit is the most units that a call can take. Only an engine returns 0, with a RetryAfter
+	// of Never: the call's own limit, or engine.PolicyFor's, is of another family.
 	Limit int64
 	// Remaining is the number of units, from 0 to Limit, that can be taken right now, after this
 	// call. Under a Bursty or a WarmingUp, which grant up to Limit on credit, it counts the calls

@@ -20,17 +20,15 @@ type queue struct {
 // through at once. With a capacity of 0 no call waits, and an early call is refused.
 //
 // A call may take up to capacity + 1 units, as the first leaves at once. A call of several units
-// leaves as a whole at the turn of its first, and later calls wait for all of them.
-//
-// An admitted call must start after Decision.Wait, even if it gave no patience. Choke alone
-// bounds how many calls are admitted; to space them, honour Decision.Wait. Without patience a
-// call waits for any turn in the queue. With a positive patience it is also refused if its turn
-// is later than that.
+// leaves as a whole at the turn of its first, and later calls wait for all of them. An admitted
+// call must start after Decision.Wait, even if it gave no patience. Choke alone bounds how many
+// calls are admitted; to space them, honour Decision.Wait. Without patience a call waits for any
+// turn in the queue. With a positive patience it is also refused if its turn is later than that.
 //
 // # The most that it admits
 //
 // In any window of length t, counting each call when it starts: 1 + count*t/per calls of one
-// unit. With larger calls it admits count*t/per units and those of the largest call.
+// unit. With larger calls it admits count*t/per units and the largest call's.
 //
 // # Rounding and refusals
 //
@@ -50,12 +48,11 @@ type queue struct {
 //
 // A refund shortens the queue at its end. If another call has queued behind those units, its turn
 // stays, and the next call may leave together with it. If spacing matters more than the rate,
-// give back only units of the last call. Cancel gives back nothing once another call has queued
-// behind.
+// give back only units of the last call. Cancel gives back nothing once another call is behind.
 //
 // # One limit after another
 //
-// All queues are one family. A limit that comes with a call (TakeWith) keeps the instant from
+// All queues are a family. A limit that comes with a call (TakeWith) keeps the instant from
 // which the next call may leave. So does a limit that takes over for good (SetPolicy), as turns
 // have been promised until then; the last interval becomes its own. If it is slower, the units in
 // the queue count at its pace.
@@ -136,8 +133,8 @@ func (q *queue) Reads(other Policy) bool {
 	return ok
 }
 
-// Carry returns the later of two instants. An interval of the new limit follows the last promised
-// turn. The units in the queue count as so many under the new limit, up to as many as it holds.
+// Carry returns the later of two instants: an interval of the new limit after the last turn, and
+// the time of the units in the queue under the new limit, up to as many as it holds.
 func (q *queue) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	old, ok := from.(*queue)
 	if !ok {

@@ -109,7 +109,7 @@ func queueOf(capacity, count int64, per time.Duration) subject {
 		end:      model.end,
 		patience: longestDrain, // and of no consequence
 		period:   max(ceil(model.unit), 1),
-		// units <= those of the last call + count*window/per: any window has one.
+		// units <= the last call's + count*window/per
 		within: func(units, window *big.Int) bool {
 			var over, left big.Int
 			over.Mul(over.Sub(units, big.NewInt(model.last)), length)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rates are from one a year to ten million a second, with the lost parts per million that a
+// rates are from 1 a year to ten million a second, with the lost parts per million that a
 // funnel may have. Whole sixteenths of a nanosecond lose nothing.
 var rates = []struct {
 	count int64

@@ -116,7 +116,7 @@ func (s *script) number() uint64 {
 func (s *script) between(lo, hi int64) int64 {
 	width := uint64(hi-lo) + 1 // 0 for all there are
 	if s.rng != nil {
-		// Small numbers, large ones, and any size between.
+		// Small and large numbers, and any size between.
 		var n uint64
 		switch s.rng.UintN(8) {
 		case 0, 1, 2:
@@ -148,7 +148,7 @@ func (s *script) step() int64 {
 	return s.between(0, math.MaxInt64)
 }
 
-// next reads an action, given the last one and its answer.
+// next reads an action, given the last and its answer.
 func (s *script) next(last action, d policy.Decision) (action, bool) {
 	if len(s.data) == 0 && s.rng == nil {
 		return action{}, false

@@ -18,11 +18,11 @@ type slidingWindow struct {
 	end   Instant
 }
 
-// SlidingWindow returns the sliding window that is counted in two. Windows lie at the multiples
-// of per. Units of the current window count in full. Units of the window before count by the
-// share of it that the period ending now still covers, rounded up. Choose it if a [FixedWindow]
-// would let too much pass around the end of a window. Units come back little by little, in the
-// window after the take.
+// SlidingWindow returns the sliding window that is counted in two, as Cloudflare does. Windows
+// lie at the multiples of per. Units of the current window count in full. Units of the window
+// before count by the share of it that the period ending now still covers, rounded up. Choose it
+// if a [FixedWindow] would let too much pass around the end of a window. Units come back little
+// by little, in the window after the take.
 //
 // # The most that it admits
 //
@@ -38,11 +38,10 @@ type slidingWindow struct {
 // # Rounding and refusals
 //
 // Only the number of units that count is rounded, up. The long-run rate is exact: a caller that
-// takes everything and comes back when told takes limit in every period.
-//
-// per is between a nanosecond and 366 days. limit is at least 1 and at most 4095 if per is a
-// millisecond, 131071 if a second, 1048575 if a minute and 8388607 if an hour. Other values are
-// refused with a *[FieldError].
+// takes everything and comes back when told takes limit in every period. per is between a
+// nanosecond and 366 days. limit is at least 1 and at most 4095 if per is a millisecond, 131071
+// if a second, 1048575 if a minute and 8388607 if an hour. Other values are refused with a
+// *[FieldError].
 //
 // # Turns and time
 //
@@ -59,12 +58,10 @@ type slidingWindow struct {
 //
 // # One limit after another
 //
-// All sliding windows are one family. A limit that comes with a call (TakeWith) must have the
-// same per.
-//
-// If a limit with the same per takes over for good (SetPolicy), all units count where they are.
-// If it is lower, more may count than it allows, and a key is refused until the end of the next
-// window at most. Raising it again forgives nothing, unless per changed meanwhile.
+// All sliding windows are a family. A limit that comes with a call (TakeWith) must have the
+// same per. If a limit with the same per takes over for good (SetPolicy), all units count where
+// they are. If it is lower, more may count than it allows, and a key is refused until the end of
+// the next window at most. Raising it again forgives nothing, unless per changed meanwhile.
 //
 // If per changes, all that counts at the change counts as taken then, up to the limit. If turns
 // are promised, the key is full until the last of them, and all that counts at that instant
@@ -114,8 +111,8 @@ func (s *slidingWindow) join(w sliding) uint64 {
 
 func (s *slidingWindow) begins(number uint64) Instant { return Instant(number * uint64(s.per)) }
 
-// at returns the counts for a call at t, and the nanoseconds of its window that have passed. A
-// call before the word's window is treated as if that window just began.
+// at returns the counts for a call at t, and the nanoseconds of its window that have passed. A t
+// before the word's window counts as its beginning.
 func (s *slidingWindow) at(word uint64, t Instant) (w sliding, passed uint64) {
 	w = s.split(word)
 	number := s.byPer.quotient(uint64(t))
@@ -149,8 +146,7 @@ func (s *slidingWindow) used(w sliding, passed uint64) uint64 {
 	return w.count + weighed
 }
 
-// fitsNow reports whether n more units fit: whether used is at most limit-n, without the
-// division.
+// fitsNow reports whether n more units fit: used is at most limit-n, without the division.
 func (s *slidingWindow) fitsNow(w sliding, passed, n uint64) bool {
 	if w.count+n > uint64(s.limit) {
 		return false
@@ -164,8 +160,7 @@ func (s *slidingWindow) fitsNow(w sliding, passed, n uint64) bool {
 	return hi < most || hi == most && lo <= least
 }
 
-// fits returns the first window, and the nanoseconds of it passed, with room for n more units. n
-// is at most the limit.
+// fits returns the first window, and its nanoseconds passed, with room for n units, up to limit.
 func (s *slidingWindow) fits(w sliding, passed, n uint64) (sliding, uint64) {
 	if s.fitsNow(w, passed, n) {
 		return w, passed
@@ -178,8 +173,7 @@ func (s *slidingWindow) fits(w sliding, passed, n uint64) (sliding, uint64) {
 	if room >= w.before {
 		return w, passed
 	}
-	// The units before count as at most room while no more than covered nanoseconds of their
-	// window are.
+	// The units before count as at most room while up to covered nanoseconds of their window do.
 	hi, lo := bits.Mul64(room, per)
 	covered, _ := bits.Div64(hi, lo, w.before)
 	return w, max(passed, per-1-min(covered, per-1))
@@ -224,8 +218,7 @@ func (s *slidingWindow) Take(word uint64, now Instant, n int64, patience time.Du
 	return next, d
 }
 
-// FreshAt returns the last nanosecond of the window after the last with units: it covers none of
-// them.
+// FreshAt returns the last nanosecond of the window after the last with units.
 func (s *slidingWindow) FreshAt(word uint64) Instant { return s.freshAt(s.split(word)) }
 
 func (s *slidingWindow) freshAt(w sliding) Instant {
@@ -313,11 +306,9 @@ func (s *slidingWindow) Carry(from Policy, word uint64, now Instant) (uint64, bo
 }
 
 // lastTurn returns the last turn that may be promised in w, and reports whether it is after t. If
-// the limit was lowered since, the real turn may be earlier.
-//
-// In a window that has begun, a turn is ahead only if its call waits for units of the window
-// before: more counts now than the limit allows. The turn comes when that ends, within this
-// window.
+// the limit was lowered since, the real turn may be earlier. In a window that has begun, a turn
+// is ahead only if its call waits for units of the window before: more counts now than the limit
+// allows. The turn comes when that ends, within this window.
 func (s *slidingWindow) lastTurn(w sliding, t Instant) (turn Instant, ahead bool) {
 	begins := s.begins(w.number)
 	end := uint64(s.per) - 1
@@ -332,9 +323,8 @@ func (s *slidingWindow) lastTurn(w sliding, t Instant) (turn Instant, ahead bool
 	return turn, turn > t
 }
 
-// fullUntil returns a state that is full until turn, with used units counting from then on. It
-// raises the count of the window before, and, if no count is as high, that of the turn's own
-// window.
+// fullUntil returns a state that is full until turn, with used units from then on. It raises the
+// count of the window before or, if none is as high, of the turn's own.
 func (s *slidingWindow) fullUntil(turn Instant, used uint64) sliding {
 	per, limit := uint64(s.per), uint64(s.limit)
 	w := sliding{number: min(uint64(turn)/per, s.last), count: min(used, limit)}

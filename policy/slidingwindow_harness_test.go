@@ -133,7 +133,7 @@ func slidingWindowOf(limit int64, per time.Duration) subject {
 			most.Mul(most.Add(most, whole(1)), whole(limit))
 			return new(big.Rat).SetInt(units).Cmp(most) <= 0
 		},
-		forgets: true, // the windows before the one that was promised
+		forgets: true, // the windows before the promised
 		aliases: true, // what counts nothing any more may still be in the word
 	}
 }

@@ -9,7 +9,6 @@ import (
 )
 
 // warmingUp keeps in a word due, the instant at which all is paid, and the key's coldness then.
-//
 // At level 0 the key is coldest. Each unit taken uses up perUnit levels: (levels - level)/perUnit
 // units are stored.
 //
@@ -23,7 +22,7 @@ type warmingUp struct {
 	coldFactor float64
 	cold       uint64 // ticks that a unit costs when the key is coldest
 
-	perUnit  uint64 // levels that one unit uses up, a power of two
+	perUnit  uint64 // levels that a unit uses up, a power of two
 	levels   uint64 // of a full store, rounded up
 	unit     uint64 // ticks
 	lastUnit uint64
@@ -64,8 +63,7 @@ const (
 	coarsestLevels = 4
 	fineUnit       = 200 << tickBits
 
-	// At 4000 a second or less, instants are rounded up to nanoseconds: at most 4 parts per
-	// million.
+	// At 4000 a second or less, instants round up to nanoseconds: at most 4 parts per million.
 	slowInterval = 250_000 << tickBits
 )
 
@@ -90,13 +88,11 @@ const (
 // # Rounding and refusals
 //
 // The rate of a busy key is rounded as for a [Funnel], or to whole nanoseconds at 4000 a second
-// or less. The time by which its callers come too late is lost as well.
-//
-// While a key has units stored, its word is coarser. A take is paid up to 1/16 of an interval too
-// late, and the key is up to 1/16 of a unit too cold. For most limits both are about the square
-// root of (the units stored / the interval in sixteenths of a nanosecond). At 100 a second and a
-// warmup of 10s they are 1/312 and 1/256. With up to about a dozen units stored they are at most
-// 200ns and 1/64.
+// or less. The time by which its callers come too late is lost as well. While a key has units
+// stored, its word is coarser. A take is paid up to 1/16 of an interval too late, and the key is
+// up to 1/16 of a unit too cold. For most limits both are about the square root of (the units
+// stored / the interval in sixteenths of a nanosecond). At 100 a second and a warmup of 10s they
+// are 1/312 and 1/256. With up to about a dozen units stored they are at most 200ns and 1/64.
 //
 // This rounding is in the strict direction. Each wait is otherwise Guava's, which truncates to
 // microseconds. Over many calls waits may be shorter than Guava's: a caller that pays more finds
@@ -111,10 +107,9 @@ const (
 //
 // # Turns and time
 //
-// A clock that goes backwards mints nothing: a call that comes while something is owed waits.
-// Above 4000 a second, time stands still 9 years after the epoch; otherwise 18 years after it,
-// less the time that Limit units cost, which is at most 9 years. Patience beyond 9 years counts
-// as 9.
+// A clock that goes backwards mints nothing. Above 4000 a second, time stands still 9 years after
+// the epoch. Otherwise it does 18 years after, less the time that Limit units cost, at most 9
+// years. Patience beyond 9 years counts as 9.
 //
 // # Giving back
 //
@@ -124,9 +119,9 @@ const (
 //
 // # One limit after another
 //
-// Any two of these are one family if one takes over for good (SetPolicy). The key stays as cold
-// in proportion. A debt keeps its duration, or lasts as long as so many units of the new limit if
-// that is longer. A limit that comes with a call (TakeWith) must have the same rate, warmup and
+// Any two of these are a family if one takes over for good (SetPolicy). The key stays as cold
+// in proportion. A debt keeps its duration, or lasts for as many units of the new limit if that
+// is longer. A limit that comes with a call (TakeWith) must have the same rate, warmup and
 // coldFactor.
 func WarmingUp(count int64, per, warmup time.Duration, coldFactor float64) (Policy, error) {
 	const of = "WarmingUp"
@@ -167,8 +162,7 @@ func WarmingUp(count int64, per, warmup time.Duration, coldFactor float64) (Poli
 	return w, nil
 }
 
-// layOut divides the word. If no division is fine enough, it returns the longest warm-up that has
-// one.
+// layOut divides the word, or returns the longest warm-up for which that is fine enough.
 func (w *warmingUp) layOut() (most *big.Int) {
 	// A unit grows back in warmup/max, which is 2*stable*(stable+cold)/(5*stable+cold).
 	stable, cold := ratio(w.interval, 1), ratio(w.cold, 1)
@@ -369,9 +363,8 @@ func (w *warmingUp) grown(idle uint64) uint64 {
 	return q
 }
 
-// times divides ticks, below 2^63, by those of a level. reciprocal is 2^64 divided by the same,
-// rounded down. The quotient is too small by less than a half, so rounded down by at most 1, as
-// rest shows.
+// times divides ticks, below 2^63, by a level's. reciprocal is 2^64 divided by the same,
+// rounded down. The quotient is too small by less than a half, so rounded down by at most 1.
 func (w *warmingUp) times(ticks, level, reciprocal uint64) (q, rest uint64) {
 	q, _ = bits.Mul64(ticks, reciprocal)
 	if rest = ticks<<(w.levelShift&63) - q*level; rest >= level {

@@ -25,8 +25,7 @@ func windowFault(of string, limit int64, per, shortest time.Duration) error {
 // clamped returns now, limited to the instants from 0 to end.
 func clamped(now, end Instant) Instant { return min(max(now, 0), end) }
 
-// admit fills in the answer for a call that could start after wait, and reports whether it is
-// allowed: whether wait is within patience.
+// admit answers a call that could start after wait, and reports whether patience allows that.
 func (d *Decision) admit(wait, patience time.Duration) bool {
 	if reach := min(max(patience, 0), maxPatience); wait > reach {
 		d.RetryAfter = wait - reach

@@ -33,7 +33,7 @@ const (
 	refused = false
 )
 
-// follow takes the steps with one key, from word on.
+// follow takes the steps with a key, from word on.
 func follow(t *testing.T, p policy.Policy, limit int64, word uint64, steps []step) uint64 {
 	t.Helper()
 	for i, s := range steps {
@@ -209,7 +209,7 @@ func TestWindowsOfAnyWord(t *testing.T) {
 	}
 }
 
-// If one limit follows another, nothing is forgiven, promised turns are kept free, and no key is
+// If a limit follows another, nothing is forgiven, promised turns are kept free, and no key is
 // refused for longer than the new limit would refuse it.
 func TestWindowsAreCarried(t *testing.T) {
 	for _, w := range windowPolicies {
@@ -352,7 +352,7 @@ func TestWindowsAtTheEndOfTime(t *testing.T) {
 	}
 }
 
-// A carried word fits even if time stands still sooner for one limit.
+// A carried word fits even if time stands still sooner for a limit.
 func TestWindowsAreCarriedAtTheEndOfTime(t *testing.T) {
 	pers := []time.Duration{time.Millisecond, time.Second, time.Hour, longestWindow}
 	for _, w := range windowPolicies {
@@ -404,7 +404,7 @@ func TestWindowFamilies(t *testing.T) {
 	}
 }
 
-// rateOf takes all units one by one, and comes back when told. It returns the time of so many
+// rateOf takes all units singly, and comes back when told. It returns the time of so many
 // limits after the first.
 func rateOf(t *testing.T, p policy.Policy, limit, limits int64, patient bool) time.Duration {
 	t.Helper()

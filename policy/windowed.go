@@ -9,10 +9,9 @@ import (
 // Windowed is an optional interface of a Policy, for telling clients "so many in so long". All
 // policies of this package implement it.
 type Windowed interface {
-	// Window returns the time in which Decision.Limit units pass in the long run: the period of a
-	// limit that counts in windows, or the time of so many units at the limit's pace, rounded up.
-	// For a [CalendarWindow] it is the exact mean of its windows. An [AtMost] sustains less. It
-	// is at most the longest duration.
+	// Window returns the time in which Decision.Limit units pass in the long run, rounded up. It
+	// is the period of a limit that counts in windows, for a [CalendarWindow] the exact mean. An
+	// [AtMost] sustains less. A longer time than a duration holds becomes the longest.
 	Window() time.Duration
 }
 

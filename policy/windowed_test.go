@@ -31,7 +31,7 @@ func TestWindow(t *testing.T) {
 		{policy.Must(policy.Queue(0, 4, time.Second)), time.Second / 4},
 		{policy.Must(policy.Bursty(1, time.Millisecond, 5)), 2147483647 * time.Millisecond},
 		{policy.Must(policy.WarmingUp(1000, time.Second, time.Second, 3)), 2147483647 * time.Millisecond},
-		// One unit in 17 years: a queue's limit is two.
+		// A unit in 17 years: a queue's limit is two.
 		{policy.Must(policy.Queue(0, 1, 17*365*24*time.Hour)), 17 * 365 * 24 * time.Hour},
 	} {
 		windowed, ok := c.policy.(policy.Windowed)
