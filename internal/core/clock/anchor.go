@@ -9,8 +9,8 @@ func (c *Clock) begin(count func() uint64, packageTime func() int64) {
 	}
 }
 
-// renew sets an anchor and returns its instant, or package time if the counter is given up. It
-// fails to set an anchor only if another call has set one meanwhile.
+// renew sets an anchor, unless another call does, and returns its instant, or package time if the
+// counter is given up.
 func (c *Clock) renew(count func() uint64, packageTime func() int64) int64 {
 	for {
 		width, since, offset := c.width.Load(), c.since.Load(), c.offset.Load()
@@ -33,8 +33,7 @@ func (c *Clock) renew(count func() uint64, packageTime func() int64) int64 {
 			}
 			offset = next
 		}
-		// A late anchor may set an earlier count than the last. It holds for less time or not at
-		// all.
+		// A late anchor sets an earlier count than the last, and holds for less time, if at all.
 		c.since.Store(before)
 		return offset + c.scale(after)
 	}
@@ -58,8 +57,7 @@ func (c *Clock) measure(count func() uint64, packageTime func() int64) (before u
 }
 
 // agrees reports whether package time and the counter came equally far since an earlier anchor,
-// as far as a kernel may slew. offset may be of a later anchor than since, and was loaded before
-// the reading.
+// as far as a kernel may slew. offset, loaded before the reading, may be of a later anchor.
 func (c *Clock) agrees(since uint64, offset int64, before uint64, instant int64, after uint64) bool {
 	if offset+c.scale(before) > instant+int64(Early) {
 		return false // the line is ahead: it was too fast, or package time stood still

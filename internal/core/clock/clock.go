@@ -10,23 +10,20 @@ import (
 const (
 	// Late bounds how far an instant is behind package time.
 	Late = 800 * time.Nanosecond
-	// Early bounds how far an instant is ahead of package time: 0 if all processors' counters
-	// agree.
+	// Early bounds how far an instant is ahead of package time: 0 if all counters agree.
 	Early = 200 * time.Nanosecond
 )
 
 const (
 	// hold is how long an anchor holds, by the counter's rate. The line falls back by at most
-	// 0.232 of it: package time rises by 1.101, the line by 0.875, and the rate may be off by 1
+	// 0.232 of it. Package time rises by 1.101, the line by 0.875, and the rate may be off by 1
 	// in 200. With span and three counts of a slow counter, of 42 ns, that must stay below Late.
 	hold = 2 * time.Microsecond
 	// span is the longest reading of package time for an anchor, by the counter.
 	span = 200 * time.Nanosecond
-	// slope is by the counter's rate: below 0.899, the slowest package time, by more than its
-	// error.
+	// slope is by the counter's rate, below 0.899, the slowest package time, less its error.
 	slope = 0.875
-	// tries bounds readings in a row that exceed span. Sixteen interrupts in a row are no
-	// accident.
+	// tries bounds readings in a row above span. Sixteen interrupts in a row are no accident.
 	tries = 16
 )
 
@@ -48,9 +45,8 @@ type Clock struct {
 	_ [64]byte
 }
 
-// Shared returns the clock of the process, or nil if the goroutine must use package time: the
-// kernel or Ral does not trust the counter, or testing/synctest replaces it. The first call takes
-// a tenth of a millisecond.
+// Shared returns the clock of the process, or nil if the goroutine must use package time. That is
+// if the counter is not trusted, or in a bubble of testing/synctest. The first call takes 0.1 ms.
 func Shared() *Clock {
 	if inBubble() {
 		return nil
@@ -96,7 +92,7 @@ func newClock(perCount float64, first uint64) *Clock {
 	return c
 }
 
-// counts returns the number of counts in d, at most. It is exact for a line.
+// counts returns the number of counts in d, at most: exactly for a line.
 func (c *Clock) counts(d time.Duration) uint64 {
 	perCount := float64(c.mult) / slope / (1 << 64) * float64(uint64(1)<<c.shift)
 	return uint64(float64(d) / perCount)

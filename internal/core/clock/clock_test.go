@@ -151,7 +151,7 @@ func TestCallersThatMeetNeverSeeItGoBack(t *testing.T) {
 	}
 }
 
-// A caller that read both clocks before another set an anchor does not put a lower one in its
+// A caller that read both clocks before another set an anchor does not put a lower in its
 // place.
 func TestSlowReadingDoesNotLowerTheLine(t *testing.T) {
 	w := newWorld(1, 0.1)

@@ -15,9 +15,8 @@ import (
 //go:noescape
 func count() uint64
 
-// trusted reports whether the kernel itself reads the time from the counter, which then has one
-// rate and is the same on all processors. A system that hides its clock source, such as gVisor,
-// is not trusted.
+// trusted reports whether the kernel reads the time from the counter, with a fixed rate and equal
+// on all processors. A system that hides its clock source, such as gVisor, is not trusted.
 func trusted() bool {
 	source, err := os.ReadFile("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 	return err == nil && strings.TrimSpace(string(source)) == kernelsName && invariant()
@@ -42,16 +41,15 @@ func wall() (int64, error) {
 const (
 	// rateSpan is the least time for which the counter's rate is measured.
 	rateSpan = 100 * time.Microsecond
-	// ratePrecision is how many times longer than its readings a measurement must be: the rate is
-	// off by at most 1 in 200. A reading takes 0.2 µs on most systems, and 4 µs on some.
+	// ratePrecision is how many times longer than its readings a measurement must be, for a rate
+	// within 1 in 200. A reading takes 0.2 µs on most systems, and 4 µs on some.
 	ratePrecision = 100
 	// rateGivenUp ends a measurement with an interrupted first reading.
 	rateGivenUp = 10 * time.Millisecond
 	rateTries   = 8
 )
 
-// nanosecondsPerCount measures the counter's rate by the kernel's raw clock, which is never
-// slewed. ok is false if either does not run.
+// nanosecondsPerCount measures the rate by the kernel's raw clock, which is never slewed.
 func nanosecondsPerCount() (per float64, ok bool) {
 	for range rateTries {
 		begin := readRaw()

@@ -8,7 +8,7 @@ const kernelsName = "tsc"
 //go:noescape
 func cpuid(leaf uint32) (eax, ebx, ecx, edx uint32)
 
-// invariant reports whether the counter runs at one rate in all states of the processor.
+// invariant reports whether the counter runs at a fixed rate in all states of the processor.
 func invariant() bool {
 	const powerManagement, invariantCounter = 0x80000007, 1 << 8
 	if most, _, _, _ := cpuid(0x80000000); most < powerManagement {

@@ -11,25 +11,22 @@
 //
 // # Guarantees
 //
-//   - An instant is at most [Late] behind package time during the read, and at most [Early]
-//     ahead.
+//   - An instant is at most [Late] behind package time during the read, and [Early] ahead.
 //   - The error does not accumulate.
 //   - For a goroutine the clock never goes backwards.
-//   - Two goroutines that synchronize may see it go backwards by the processor's early execution
-//     of a read, and by the difference of two processors' counters. Both are well below Late
-//     where a kernel uses the counter itself.
+//   - Two goroutines that synchronize may see it go backwards by the processor's early reads and
+//     the difference of two counters. Both are well below Late where a kernel uses the counter.
 //
 // # Why
 //
-// All lines have one slope, so a line is one integer, its offset. The slope is seven eighths of
-// the counter's own rate. A kernel slews its monotonic clock by at most a tenth and 1,000 parts
-// per million (adjtimex refuses more), so package time is always faster than the line. Between
-// two anchors the line falls back by at most 0.23 of 2 µs, and each anchor raises the offset.
-// Offsets and the count only grow, and so does their sum. No call waits for another.
+// All lines have the same slope, so a line is an integer, its offset. The slope is seven eighths
+// of the counter's own rate. A kernel slews its monotonic clock by at most a tenth and 1,000
+// parts per million (adjtimex refuses more). So package time is always faster than the line.
+// Between two anchors the line falls back by at most 0.23 of 2 µs, and each anchor raises the
+// offset. Offsets and the count only grow, and so does their sum. No call waits for another.
 //
-// An anchor's offset is stored before the count from which it holds. A call loads them in the
-// other order, before it reads the counter. So its offset is no older than the anchor that it
-// found valid.
+// An anchor's offset is stored before its count. A call loads them in the other order, before it
+// reads the counter. So its offset is no older than the anchor that it found valid.
 //
 // # Doubt
 //
@@ -38,7 +35,7 @@
 // restarted, or the machine was suspended. If package time cannot be read within 0.2 µs, a clock
 // is emulated. The clock is then package time for good.
 //
-// The clocks are compared every 2 µs. So a stepped counter costs one error of the step at most,
+// The clocks are compared every 2 µs. So a stepped counter costs an error of the step at most,
 // and a slower counter as much more as it is slower. A counter that stops goes unnoticed, but it
 // also stops the kernel's clock.
 package clock

@@ -1,5 +1,4 @@
-// Package decide answers calls by a word. Beyond a policy, it refuses calls that must start at
-// once, or not too early.
+// Package decide answers calls by a word, with more conditions than a policy's Take and Refund.
 package decide
 
 import (
@@ -14,7 +13,7 @@ import (
 // NoDelay is the patience of a call that must start at once if allowed, also under a Queue.
 const NoDelay = time.Duration(-1)
 
-// Take puts the answer to a call of n units into d, and returns the word to record if it is
+// Take puts the answer to a call of n units into d. It returns the word to record if it is
 // allowed. patience may be [NoDelay]. A call that would start before notBefore is refused.
 func Take(
 	p policy.Policy, word uint64, now policy.Instant, n int64, patience time.Duration, notBefore policy.Instant,
@@ -40,9 +39,9 @@ func Take(
 
 const mostDebt = 31 * 24 * time.Hour
 
-// MostCharge returns the most units that one call may charge: as many as pass in 31 days, or as a
-// limit admits at once if that is more. For a limit that is no policy.Windowed it is 1,000 times
-// the latter. An aligned window has no bound, as its charge ends with it.
+// MostCharge returns the most units that a call may charge. As many pass in 31 days, or a limit
+// admits as many at once if that is more. For a limit that is no policy.Windowed it is 1,000
+// times the latter. A charge of an aligned window has no bound, as it ends with the window.
 func MostCharge(p policy.Policy) int64 {
 	if s, ok := p.(shape.Shaped); ok && s.Shape().Kind == shape.AlignedWindow {
 		return math.MaxInt64

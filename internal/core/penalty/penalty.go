@@ -1,6 +1,5 @@
-// Package penalty keeps in one word until when a key is blocked, how often in a row, and how many
-// calls were refused lately. A [Rule] is a policy.Policy, for tables. A take counts a refusal,
-// and is refused while the key is blocked.
+// Package penalty keeps a key's block, blocks in a row and late refusals in a word. A [Rule] is
+// a policy.Policy: a take counts a refusal, and is refused while the key is blocked.
 package penalty
 
 import (
@@ -20,12 +19,11 @@ const (
 	MostRefusals = 1 << countBits
 	// MostDoublings is how often the time of a block can double.
 	MostDoublings = 1<<levelBits - 1
-	// Step is the precision of a window's opening in a word: a window exceeds Within by less than
-	// Step.
+	// Step is the precision of a window's opening: a window exceeds Within by less than Step.
 	Step = 1 << stepBits
 )
 
-// A word is one of two kinds, by the top of its 63 bits. The next four are the blocks in a row.
+// A word is of two kinds, by the top of its 63 bits. The next four are the blocks in a row.
 //
 //	0 level:4 until:58            a key that is or was blocked until that nanosecond
 //	1 level:4 count:10 opened:48  refusals in a window that opened at that Step
@@ -47,8 +45,7 @@ const (
 	end = policy.Instant(timeMask) - 32*Step
 )
 
-// Rule is a policy by which refusals block a key. The zero Rule counts none: only a [Lock]
-// blocks.
+// Rule is a policy by which refusals block a key. The zero Rule serves a [Lock] alone.
 type Rule struct {
 	// Refusals within Within of the first block the key.
 	Refusals int64
@@ -70,7 +67,7 @@ func (r *Rule) FillIn() {
 }
 
 // Check returns a *policy.FieldError if a rule that counts refusals, with defaults filled in, is
-// not acceptable. of is the configuration that has it as Penalty.
+// not acceptable. of has the rule as its field Penalty.
 func (r *Rule) Check(of string) error {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: of, Field: "Penalty." + field, Value: value, Want: want}
@@ -121,8 +118,7 @@ func BlockWord(times int64, until policy.Instant) uint64 {
 	return state{level: min(times, MostDoublings), until: min(until, end)}.word()
 }
 
-// CountWord returns the word of a key with count refusals since that Step, after times blocks in
-// a row.
+// CountWord returns the word of a key with count refusals since that Step, after times blocks.
 func CountWord(times, count, step int64) uint64 {
 	return state{level: min(times, MostDoublings), count: min(count, MostRefusals-1), opened: min(policy.Instant(min(step, openedMask))*Step, (end+Step-1)/Step*Step)}.word()
 }
@@ -148,8 +144,7 @@ func (r *Rule) at(s state, now policy.Instant) state {
 }
 
 // Take implements policy.Policy: it counts n refusals, unless the key is blocked. Remaining is
-// the number of refusals left until it is, ResetAfter the time until the block ends, 0 if there
-// is none.
+// the refusals left until it is, ResetAfter the time until the block ends, or 0.
 func (r *Rule) Take(word uint64, now policy.Instant, n int64, _ time.Duration) (next uint64, d policy.Decision) {
 	now = min(max(now, 0), end)
 	d.Limit = r.Limit()
@@ -194,8 +189,7 @@ func (r *Rule) length(level int64) time.Duration {
 	return r.For << level
 }
 
-// FreshAt implements policy.Policy. A key is blocked at an instant if and only if it is fresh
-// more than Firm after it.
+// FreshAt implements policy.Policy. It is over Firm from now exactly while the key is blocked.
 func (r *Rule) FreshAt(word uint64) policy.Instant {
 	switch s := read(word); {
 	case word == 0:

@@ -12,7 +12,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// key is the slow model of one key, with all its history.
+// key is the slow model of a key, with all its history.
 type key struct {
 	rule    Rule
 	until   policy.Instant // when the last block ends or ended
@@ -151,11 +151,11 @@ func TestWindowIsWithinAndLessThanAStep(t *testing.T) {
 	assert.EqualValues(t, 1, d.Remaining)
 }
 
-// A key can have 2k-2 refusals within Within, and is blocked by one more.
+// A key can have 2k-2 refusals within Within, and is blocked by another.
 func TestMostRefusalsWithoutABlock(t *testing.T) {
 	const k = 5
 	rule := Rule{Refusals: k, Within: 1000 * Step, For: 1e6 * Step, Max: 1e6 * Step, Forget: 1e6 * Step}
-	refusals := []policy.Instant{Step} // opens a window, 3 at whose end, 4 at the beginning of the next
+	refusals := []policy.Instant{Step} // opens a window: 3 at its end, 4 at the next start
 	for range k - 2 {
 		refusals = append(refusals, 1000*Step+1)
 	}

@@ -1,5 +1,5 @@
-// Package shape describes a limit of package policy by its parameters: module fleet computes it
-// on the same words in Redis. It also tells the scale of Remaining.
+// Package shape describes a limit of package policy by its parameters, for module fleet. It also
+// tells the scale of Remaining.
 package shape
 
 import (
@@ -19,24 +19,23 @@ const (
 	AlignedWindow
 )
 
-// Shape holds the parameters of a limit; those of other kinds are 0. The zero Shape is no limit.
+// Shape holds the parameters of a limit; a field of other kinds is 0. The zero Shape is no limit.
 type Shape struct {
 	Kind Kind
-	// Limit is the most units that one call can take, as Decision.Limit.
+	// Limit is the most units that a call can take, as Decision.Limit.
 	Limit int64
 	// End is the instant at which time stands still, in nanoseconds.
 	End int64
-	// Per is the period: of the windows, or in which Count units drain.
+	// Per is the period: of the windows, or of Count units.
 	Per time.Duration
 
 	// Of Funnel, Queue and Bursty: the parameters (Capacity is the maxBurst of a Bursty), and
 	// results in ticks, sixteenths of a nanosecond.
 	Capacity, Count int64
-	Interval        uint64 // from one unit to the next
+	Interval        uint64 // from a unit to the next
 	Depth           uint64 // Capacity * Interval
 
-	// Of the windows: the bits of a count in a word, and the highest end or number of a window in
-	// it.
+	// Of the windows: the bits of a count in a word, and the highest end or number of a window.
 	Bits uint
 	Last uint64
 	// Of FixedWindow: the nanoseconds of a step, and the steps of a window.
@@ -48,11 +47,9 @@ type Shape struct {
 // Shaped is implemented by the policies that have a shape.
 type Shaped interface{ Shape() Shape }
 
-// OnCredit is implemented by policies with credit, which Limit counts and Decision.Remaining does
-// not.
+// OnCredit is implemented by policies with credit, which Limit counts and Remaining does not.
 type OnCredit interface {
-	// AtOnce returns the highest Decision.Remaining: the calls that a long unused key admits at
-	// once.
+	// AtOnce returns the highest Remaining: the calls that a long unused key admits at once.
 	AtOnce() int64
 }
 
@@ -70,7 +67,7 @@ func IsNil(policy any) bool {
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// Same reports whether two policies are one limit: of one type, with equal parameters.
+// Same reports whether two policies have the same type and equal parameters.
 func Same(a, b any) bool {
 	if a, ok := a.(Alike); ok {
 		return a.Alike(b)
@@ -81,8 +78,7 @@ func Same(a, b any) bool {
 // Alike is implemented by policies that hold more than their parameters.
 type Alike interface{ Alike(other any) bool }
 
-// Earliest returns the first number after low, up to high, at which remaining, which never falls,
-// is at least want.
+// Earliest returns the first of low+1 to high with remaining, which never falls, at want or more.
 func Earliest(remaining func(at int64) int64, want, low, high int64) (at int64, ok bool) {
 	if remaining(high) < want {
 		return 0, false

@@ -3,8 +3,8 @@ package whole
 
 import "time"
 
-// own bounds a limit's own rounding: fixed windows start up to 100 µs late, and units of a bucket
-// take up to a sixteenth of a nanosecond more.
+// own bounds a limit's own rounding: a fixed window's late start, and a sixteenth of a nanosecond
+// a unit.
 const own = 100 * time.Microsecond
 
 // Up returns a time in whole units, rounded up: a caller that waits for it is not too early.
@@ -16,7 +16,7 @@ func Up(d, unit time.Duration) int64 {
 	return whole
 }
 
-// UntilReset rounds up too, but drops up to 100 µs above a whole unit: a fresh window of 60 s is
+// UntilReset rounds up too, but drops up to 100 µs above a whole unit. A fresh window of 60 s is
 // 60. It is 0 only for times up to 0.
 func UntilReset(d, unit time.Duration) int64 {
 	if d <= own {
