@@ -82,7 +82,7 @@ func ExampleNew() {
 	// 400
 }
 
-// By address, and by API key for requests that have one.
+// By address, and by API key if the request has it.
 func ExampleNewAll() {
 	addresses, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(3, 3, time.Minute)), Clock: stopped})
 	keys, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(2, 2, time.Minute)), Clock: stopped})
@@ -177,7 +177,7 @@ func ExampleOptions_charge() {
 	// 429 "default";r=0;t=3600
 }
 
-// A limit in shadow mode reports what it would do.
+// A limit in shadow mode reports what its effect.
 func ExampleOptions_shadow() {
 	limiter, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.FixedWindow(1, time.Hour)), Clock: stopped})
 	defer limiter.Close()

@@ -89,7 +89,7 @@ func after(before, line []string) []string {
 }
 
 // tighter reports whether the limit in an outer middleware's fields has no larger share left than
-// this limit. The older fields have room for one limit: the client will reach that one first.
+// this limit. The older fields have room for one limit: the client will reach that limit first.
 func tighter(limits, remainings []string, limit, remaining int64) bool {
 	if len(limits) != 1 || len(remainings) != 1 {
 		return false

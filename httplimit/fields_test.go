@@ -108,7 +108,7 @@ func TestPolicyFieldAtTheEdges(t *testing.T) {
 	}
 }
 
-// huge is a policy whose numbers exceed those of a structured field.
+// huge is a policy whose numbers exceed a structured field.
 type huge struct{}
 
 func TestNestedMiddlewaresAddLines(t *testing.T) {
@@ -157,7 +157,7 @@ func TestNestedLegacyFieldsTellTheTighterLimit(t *testing.T) {
 			{5, 5, 1, 200, "5", "4"},
 			{10, 5, 6, 429, "5", "0"},
 			{5, 10, 6, 429, "5", "0"},
-			{5, 3, 5, 429, "3", "0"}, // nothing is left of the outer one either
+			{5, 3, 5, 429, "3", "0"}, // nothing is left of the outer limit either
 		} {
 			limit := func(n int64) *Middleware {
 				return Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(n, time.Hour))), ByAddr, Options{Headers: set}))
@@ -218,7 +218,7 @@ func TestCreditIsNotAdvertised(t *testing.T) {
 			for name, want := range c.want {
 				assert.Equal(t, want, w.Header().Get(name), "%v, %s", c.p, name)
 			}
-			if c.headers == LegacyHeaders && c.binds == "hour" { // nested: the inner one is not told
+			if c.headers == LegacyHeaders && c.binds == "hour" { // nested: the inner limit is not told
 				outer := Must(NewAll(Options{Headers: c.headers}, hour))
 				inner := Must(NewAll(Options{Headers: c.headers}, credit))
 				w := ask(outer.Handler(inner.Handler(done)), from(alice))

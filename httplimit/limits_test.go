@@ -24,7 +24,7 @@ type told struct {
 	answer                     limits.Answer
 	err                        error
 	far                        bool
-	settled                    error // what Settle returns
+	settled                    error // the error of Settle
 }
 
 func (l *told) Remote() bool { return l.far }

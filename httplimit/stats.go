@@ -9,7 +9,7 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Stats is a snapshot of a middleware's counters, read one after the other while requests go on.
+// Stats is a snapshot of a middleware's counters, not taken at one instant.
 // Under Options.Shadow they count the decisions without their effect.
 type Stats struct {
 	Admitted      uint64        // requests within their limits

@@ -20,7 +20,7 @@ type Claim struct {
 	remote bool
 }
 
-// claimed is a call of a limiter with the type of its keys hidden. Its methods are those of Looker,
+// claimed is a call of a limiter with the type of its keys hidden. See Looker,
 // Batcher and Limiter.
 type claimed interface {
 	look(n int64, patience time.Duration, noWait bool) (a Answer, ok bool)
@@ -181,7 +181,7 @@ const none = -1
 // AskAll takes the units of every claim or of none: by address in process, and by tenant over a
 // fleet. It looks at claims in process first: if one refuses, nothing is taken and no round trip
 // made. Then it takes from the remote claims, and from those in process last. Remote claims of one
-// client are taken in one exchange (see Batcher), others in their order, until one refuses. No
+// client are taken in one exchange (see Batcher), others in their order, up to the first refusal. No
 // limit is ever exceeded. Without claims the call is allowed.
 //
 // Claims on one key of one limiter are met together, by the sum of their units, and share their
@@ -197,7 +197,7 @@ const none = -1
 // and take, or if remote claims of several clients disagree. Limiters in process without Look are
 // taken first. A process that dies leaves charged only its units taken elsewhere.
 //
-// The error is that of the first claim that failed, as of Limiter.Hold; the Outcome has the answers
+// The error is of the first claim that failed, as of Limiter.Hold; the Outcome has the answers
 // so far. engine.TakeAll, and fleet.TakeAll for limiters of one Redis, are faster.
 func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outcome, error) {
 	joined, parts := join(claims)
@@ -229,7 +229,7 @@ type mixed struct {
 	claims  []Claim
 	grants  []Grant
 	patient bool
-	left    time.Duration // what is left of the patience when take is called
+	left    time.Duration // the patience left when take is called
 	waited  time.Duration
 }
 

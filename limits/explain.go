@@ -29,7 +29,7 @@ type RemoteExplainer[K comparable] interface {
 }
 
 // Explanation is a copy of a key's state, and why a call for it is admitted or refused. String
-// omits unknown facts. The zero Explanation is that of a limiter without a limit.
+// omits unknown facts. The zero Explanation is of a limiter without a limit.
 type Explanation struct {
 	// Name is the limiter's, as Config.Name of an engine, or "".
 	Name string
@@ -39,7 +39,7 @@ type Explanation struct {
 	Known bool
 
 	// The Decision is on a call for one unit now, behind the calls that wait in this process. Wait
-	// is the delay of an allowed call, RetryAfter that of a refused call, 0 if unknown. Remaining
+	// is the delay of an allowed call, RetryAfter the delay of a refused call, 0 if unknown. Remaining
 	// and ResetAfter are those before it. Unless Exact, they do not describe the whole limit.
 	// Several limits are taken together, as by engine.Tiered.Take.
 	policy.Decision

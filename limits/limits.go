@@ -9,7 +9,7 @@ import (
 )
 
 // Limiter holds each key to a limit. Its methods are safe for concurrent use. engine.Engine,
-// engine.Tiered and fleet.Limiter are Limiters, and single.Limiter is one of the only key struct{}:
+// engine.Tiered and fleet.Limiter are Limiters, and single.Limiter has the only key struct{}:
 // see [ForAnyKey]. A Limiter with calls that may leave the process is also a [Remote].
 type Limiter[K comparable] interface {
 	// Ask takes n units of the key now, all or none. n == 0 looks without taking. Below 0, and
@@ -194,6 +194,6 @@ type Held struct {
 }
 
 type Holder interface {
-	// Settle ends what is held with so many units used, 0 or more. It is called once.
+	// Settle ends the grant with so many units used, 0 or more. It is called once.
 	Settle(ctx context.Context, held Held, used int64) error
 }

@@ -67,7 +67,7 @@ func same[K comparable](a, b Limiter[K]) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// Stats returns the counters, read one after the other while calls go on.
+// Stats returns the counters, not taken at one instant.
 func (t *Trial[K]) Stats() TrialStats {
 	return TrialStats{
 		Admitted: t.same[1].Load(), Refused: t.same[0].Load(),

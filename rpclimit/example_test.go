@@ -12,7 +12,7 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// An adapter fills in a Call, asks Begin, and answers with what the verdict says.
+// An adapter fills in a Call, asks Begin, and answers by the verdict.
 func Example() {
 	byAddr, err := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.FixedWindow(2, time.Minute))})
 	if err != nil {

@@ -22,7 +22,7 @@ type Limit[K comparable] struct {
 	// WhenNoKey chooses the answer to a call without a key.
 	WhenNoKey limits.WhenNoKey
 
-	// Cost, CostReceived, CostSent and Charge, if not nil, replace those of the Options for this
+	// Cost, CostReceived, CostSent and Charge, if not nil, replace the Options for this
 	// limit. Options.CostSent does not hold for a limit of Key.OfMessage.
 	Cost                   func(c *Call) int64
 	CostReceived, CostSent func(c *Call) int64

@@ -33,7 +33,7 @@ type Options struct {
 	// Charge returns the units that an admitted call should have taken for its Cost. It runs
 	// however the call has ended. The difference is charged even if the limit is exceeded, or given
 	// back on the terms of engine.Reservation.Keep. So a stream may pay as it opens, and get unused
-	// units back.
+	// units back. Less than 0 counts as 0.
 	//
 	// It must have no side effects: it runs once for the limits decided at the tap, at the start
 	// and at the first message. Call.Message of a stream is set only in the last case. If it panics

@@ -8,7 +8,7 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Stats is a snapshot of the counters of Limits, read one after the other while calls go on. Under
+// Stats is a snapshot of the counters of Limits, not taken at one instant. Under
 // Options.Shadow they count the decisions without their effect.
 type Stats struct {
 	Admitted      uint64        // calls within their limits

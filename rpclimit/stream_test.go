@@ -176,7 +176,7 @@ func TestDirectionsAtTheSameTime(t *testing.T) {
 	assert.Zero(t, l.Stats().ShadowFailed["address"])
 }
 
-// First-message limits and those of each message decide it.
+// First-message limits and the limits of each message decide it.
 func TestFirstMessageIsCountedOnce(t *testing.T) {
 	l := Must(New(Options{},
 		Limit[string]{Name: "shop", Limiter: hourly[string](t, 10), Key: ByMessage(func(m string) string { return m })},

@@ -20,7 +20,6 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// quiet is a ResponseWriter that allocates nothing itself.
 type quiet struct {
 	h      http.Header
 	status int
@@ -30,7 +29,7 @@ func (q *quiet) Header() http.Header         { return q.h }
 func (q *quiet) Write(b []byte) (int, error) { return len(b), nil }
 func (q *quiet) WriteHeader(status int)      { q.status = status }
 
-// repeated is a unary request of the Connect protocol that is sent again and again to a handler.
+// repeated is a unary request of the Connect protocol that is sent again and again.
 func repeated(t testing.TB, h http.Handler) (send func()) {
 	t.Helper()
 	body, err := proto.Marshal(wrapperspb.String("hello"))
@@ -51,8 +50,7 @@ func repeated(t testing.TB, h http.Handler) (send func()) {
 	}
 }
 
-// On the admitted path the interceptor allocates what the limits need of a call, the value of RateLimit, and the map in
-// which connect keeps the fields of an answer.
+// The interceptor allocates the limits' call, the value of RateLimit, and connect's map of fields.
 func TestAdmittedPathAllocates(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

@@ -17,36 +17,34 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// ClientOptions configures the interceptor of [NewClientInterceptor]. The zero ClientOptions is a good choice.
+// ClientOptions configures [NewClientInterceptor]. The zero ClientOptions is a good choice.
 type ClientOptions struct {
-	// Retries is how often a unary call that was refused is sent again, at most. Each time it waits its turn behind
-	// those that wait already, and after the back-off that the server asked for. If the next turn comes later than the
-	// context or outgoing.Config.Patience allows, the refusal is returned. The default is 0, never. Streams are not
-	// sent again.
+	// Retries is how often a refused unary call, not a stream, is sent again at most. It waits in
+	// line, and for the server's back-off. If the turn comes later than the context or
+	// outgoing.Config.Patience allows, the refusal is returned.
 	Retries int
 
-	// Repeatable reports whether a call may be sent more than once. The default is whether its procedure is declared
-	// in the schema to have no side effects or to be idempotent.
+	// Repeatable reports whether a call may be sent more than once. By default, its schema declares
+	// it idempotent or without side effects.
 	Repeatable func(request connect.AnyRequest) bool
 }
 
-// ByServer is the key of calls by the server that they go to, its host with its port.
+// ByServer is the key of calls by their server, its host with its port.
 func ByServer(_ connect.Spec, server connect.Peer) string { return server.Addr }
 
-// NewClientInterceptor returns an interceptor for clients. A call, and a stream as it opens, waits its turn in the line
-// of its key, bounded by its context, and tells the line what the server answered: the RateLimit fields, and of a
-// refusal the pushback, google.rpc.RetryInfo or Retry-After. A refusal is CodeResourceExhausted from the server, or
-// CodeUnavailable that tells when to retry. What is refused after the first message of a stream is not told the line.
+// NewClientInterceptor returns an interceptor for clients. A call, and a stream as it opens, waits
+// its turn in its key's line, bounded by its context. It tells the line the answer: the RateLimit
+// fields, and of a refusal the pushback, google.rpc.RetryInfo or Retry-After. A refusal is the
+// server's CodeResourceExhausted, or CodeUnavailable with a time to retry. Refusals after the first
+// message of a stream are not told.
 //
-// If the context of a stream ends before an answer, or the stream is closed, no other call waits for one.
+// A call without a turn is not sent. Its error wraps the error of outgoing.Line.Wait. The code is
+// CodeDeadlineExceeded if the turn would come too late, and CodeCanceled if the context was. It is
+// CodeResourceExhausted if too many calls wait, and CodeUnavailable if the line is closed.
 //
-// A call whose turn does not come is not sent. The code of its error is that of grpclimit.Client: CodeDeadlineExceeded if
-// the turn would come too late, CodeCanceled if the context was, CodeResourceExhausted if too many calls wait, and
-// CodeUnavailable if the line is closed. It wraps the error of outgoing.Line.Wait.
-//
-// Any number of clients may share a line. key returns the key of a call, whose limit it is: [ByServer] or a function of
-// the program's own. The interceptor passes on the calls of handlers. An error is a *policy.FieldError that names the
-// field.
+// Any number of clients may share a line. key returns the key of a call, such as [ByServer]. An
+// error is a *policy.FieldError. A stream that is abandoned before its answer holds up no other
+// call.
 func NewClientInterceptor[K comparable](
 	line *outgoing.Line[K], key func(spec connect.Spec, server connect.Peer) K, options ClientOptions,
 ) (connect.Interceptor, error) {
@@ -71,19 +69,16 @@ func repeatable(request connect.AnyRequest) bool {
 	return request.Spec().IdempotencyLevel != connect.IdempotencyUnknown
 }
 
-// waiting is an interceptor that has calls wait in a line.
 type waiting[K comparable] struct {
 	line    *outgoing.Line[K]
 	key     func(connect.Spec, connect.Peer) K
 	options ClientOptions
 }
 
-// WrapStreamingHandler implements connect.Interceptor.
 func (w *waiting[K]) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return next
 }
 
-// WrapUnary implements connect.Interceptor.
 func (w *waiting[K]) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
 		spec := request.Spec()
@@ -95,7 +90,7 @@ func (w *waiting[K]) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		if err != nil {
 			return nil, notSent(err)
 		}
-		defer func() { turn.Lost() }() // if next panics
+		defer func() { turn.Lost() }()
 		for left := w.options.Retries; ; left-- {
 			response, err := next(ctx, request)
 			var header http.Header
@@ -121,7 +116,6 @@ func (w *waiting[K]) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// notSent returns the error of a call whose turn did not come.
 func notSent(err error) error {
 	code := connect.CodeUnavailable
 	switch {
@@ -135,8 +129,8 @@ func notSent(err error) error {
 	return connect.NewError(code, err)
 }
 
-// answerOf returns what a server said about a call. told is false if it said nothing: the error is the client's own.
-// The header is that of a call without an error.
+// answerOf returns a server's answer to a call. told is false if the error is the client's own. The
+// header belongs to a call without an error.
 func answerOf(header http.Header, err error) (a outgoing.Answer, told bool) {
 	if err == nil {
 		a = outgoing.FieldsOf(header, time.Now())
@@ -166,11 +160,10 @@ func answerOf(header http.Header, err error) (a outgoing.Answer, told bool) {
 	return a, true
 }
 
-// delayOf returns the time that a refusal says by its pushback or its RetryInfo, to the millisecond, 0 for none, and
-// policy.Never for a call that is not to be repeated.
+// delayOf returns a refusal's pushback or RetryInfo. 0 is none, and policy.Never forbids a retry.
 func delayOf(refusal *connect.Error) time.Duration {
 	if pushback := refusal.Meta()[pushbackField]; len(pushback) == 1 {
-		if ms, err := strconv.ParseInt(pushback[0], 10, 64); err == nil { // others are left out, as grpclimit does
+		if ms, err := strconv.ParseInt(pushback[0], 10, 64); err == nil { // as grpclimit does, others are left out
 			if ms < 0 {
 				return policy.Never
 			}
@@ -195,7 +188,6 @@ const (
 	longestMS     = int64(1<<63-1) / int64(time.Millisecond)
 )
 
-// WrapStreamingClient implements connect.Interceptor.
 func (w *waiting[K]) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
 		conn := next(ctx, spec)
@@ -209,7 +201,6 @@ func (w *waiting[K]) WrapStreamingClient(next connect.StreamingClientFunc) conne
 	}
 }
 
-// turnConn is a stream that tells the line the first answer.
 type turnConn[K comparable] struct {
 	connect.StreamingClientConn
 	told bool        // for the goroutine that receives
@@ -226,14 +217,12 @@ func (c *turnConn[K]) lost() {
 	c.turn.Lost()
 }
 
-// CloseResponse implements connect.StreamingClientConn.
 func (c *turnConn[K]) CloseResponse() error {
 	c.stop()
 	c.lost() // does nothing once there was an answer
 	return c.StreamingClientConn.CloseResponse()
 }
 
-// Receive implements connect.StreamingClientConn.
 func (c *turnConn[K]) Receive(message any) error {
 	err := c.StreamingClientConn.Receive(message)
 	if c.told {
@@ -254,7 +243,7 @@ func (c *turnConn[K]) Receive(message any) error {
 	return err
 }
 
-// unsentConn is a stream whose turn did not come. It sends nothing: closing the stream that it holds would.
+// unsentConn is a stream without a turn. Closing the stream within would send.
 type unsentConn struct {
 	connect.StreamingClientConn
 	err error

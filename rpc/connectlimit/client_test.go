@@ -43,15 +43,15 @@ func waitingFor(t testing.TB, line *outgoing.Line[string], options ClientOptions
 	return connect.WithInterceptors(i)
 }
 
-// inProcess is an HTTP client of a handler in this process, with a way there and back that takes time. It counts what
-// was sent after the first answer had come back.
+// inProcess is an HTTP client of a handler in this process, with a delay each way. It counts the
+// refusals of requests sent after the first answer.
 type inProcess struct {
 	handler http.Handler
 	rtt     time.Duration
 
 	answered atomic.Bool
 	sent     atomic.Int64
-	late     atomic.Int64 // refusals of what was sent after the first answer
+	late     atomic.Int64 // refusals of requests sent after the first answer
 	admitted atomic.Int64
 }
 
@@ -60,7 +60,7 @@ func (c *inProcess) Do(r *http.Request) (*http.Response, error) {
 	late := c.answered.Load()
 	pause := func() {
 		if c.rtt > 0 {
-			time.Sleep(rand.N(c.rtt / 2)) // wall: mixes the calls, and nothing depends on how
+			time.Sleep(rand.N(c.rtt / 2)) // wall: mixes the calls, and nothing depends on its length
 		}
 	}
 	pause()
@@ -86,8 +86,6 @@ func (c *inProcess) Do(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// 100 goroutines behind one client: after the first answer not one refusal, and at least 95 % of the limit is used.
-//
 // Promise: 100 goroutines behind one client use 95% of the limit without further refusals.
 func TestNoRefusalAfterTheFirstAnswer(t *testing.T) {
 	minutes := 5.0
@@ -126,7 +124,7 @@ func TestNoRefusalAfterTheFirstAnswer(t *testing.T) {
 	}
 }
 
-// script is a server that answers with one error after the other, and then with success.
+// script is a server that answers with errors in turn, and then with success.
 func script(errs ...*connect.Error) (http.Handler, *atomic.Int64) {
 	n := new(atomic.Int64)
 	return connect.NewUnaryHandler(echo, func(_ context.Context, r *connect.Request[text]) (*connect.Response[text], error) {
@@ -154,7 +152,7 @@ func retryIn(d time.Duration) *connect.Error {
 	})
 }
 
-// A refusal holds all calls of the server for as long as it says, to the millisecond.
+// It waits to the millisecond, with all calls of the server.
 //
 // Promise: A client waits as long as the server says.
 func TestClientObeysWhatTheServerSays(t *testing.T) {
@@ -203,7 +201,6 @@ func TestClientObeysWhatTheServerSays(t *testing.T) {
 	}
 }
 
-// An error that the client makes itself, although its code is that of a refusal, holds nothing.
 func TestErrorsOfTheClientHoldNothing(t *testing.T) {
 	line := newLine(t, outgoing.Config{})
 	client := connect.NewClient[text, text](&inProcess{handler: service()}, "http://there"+echo,
@@ -214,7 +211,7 @@ func TestErrorsOfTheClientHoldNothing(t *testing.T) {
 	assert.Zero(t, line.Stats().Refusals)
 }
 
-// Retries are the caller's choice, for what may be repeated, and never against a negative pushback.
+// A negative pushback is never retried.
 func TestClientRetriesWhatMayBeRepeated(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -249,7 +246,6 @@ func TestClientRetriesWhatMayBeRepeated(t *testing.T) {
 	}
 }
 
-// A call whose turn does not come is not sent, and a stream neither.
 func TestCallsWhoseTurnDoesNotComeAreNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &inProcess{handler: service()}
@@ -302,7 +298,6 @@ func TestCallsWhoseTurnDoesNotComeAreNotSent(t *testing.T) {
 	})
 }
 
-// The code of a call that is not sent says whether its turn would be too late, too many wait, or the line is closed.
 func TestCodesOfCallsThatAreNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line, err := outgoing.New[string](outgoing.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour)), MaxWaiting: 1})
@@ -326,7 +321,6 @@ func TestCodesOfCallsThatAreNotSent(t *testing.T) {
 	})
 }
 
-// A first stream that is abandoned before its answer does not hold the other calls of the server.
 func TestAbandonedFirstStreamHoldsNoOther(t *testing.T) {
 	s := serve(t, service())
 	line := newLine(t, outgoing.Config{Probe: time.Hour})
@@ -343,7 +337,7 @@ func TestAbandonedFirstStreamHoldsNoOther(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-// The first answer to a stream is told the line, whether it is a message, an end or a refusal.
+// It may be a message, an end or a refusal.
 func TestStreamsTellTheLine(t *testing.T) {
 	for _, p := range streams {
 		e := open[netip.Addr](t, policy.Must(policy.Funnel(2, 2, time.Hour)))

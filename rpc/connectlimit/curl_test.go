@@ -14,8 +14,7 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// curl sees the status, the fields and the details of a refusal, over HTTP/1.1 and h2c, from an interceptor and from a
-// gate.
+// curl sees the status, the fields and the details of an interceptor's and a gate's refusal.
 func TestCurlSeesRefusals(t *testing.T) {
 	curl, err := exec.LookPath("curl")
 	if err != nil {

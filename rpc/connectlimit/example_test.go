@@ -20,7 +20,7 @@ import (
 
 const procedure = "/example.v1.Example/Echo"
 
-// echo returns a handler such as generated code makes one.
+// echo returns a handler like generated code.
 func echo(options ...connect.HandlerOption) http.Handler {
 	return connect.NewUnaryHandler(procedure,
 		func(_ context.Context, r *connect.Request[wrapperspb.StringValue]) (*connect.Response[wrapperspb.StringValue], error) {

@@ -13,17 +13,15 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// Gate refuses requests before a message is read or decoded: the cheapest refusal. It decides the limits with
-// rpclimit.Limit.AtTap. Call [NewGate] to make one. Any number of goroutines may call its methods.
+// Gate refuses requests before a message is read or decoded, by the limits with
+// rpclimit.Limit.AtTap. Call [NewGate] to make one. It is safe for concurrent use.
 type Gate struct {
 	limits *rpclimit.Limits
 	errors *connect.ErrorWriter
 }
 
-// NewGate returns a gate for limits of which some have AtTap. An error is a *policy.FieldError.
-//
-// The options are those of the handlers behind the gate, of which connect.WithRequireConnectProtocolHeader and
-// connect.WithCodec matter for how refusals are written.
+// NewGate returns a gate for limits, some with AtTap. An error is a *policy.FieldError. Give it the
+// handlers' options: connect.WithRequireConnectProtocolHeader and WithCodec shape refusals.
 func NewGate(limits *rpclimit.Limits, options ...connect.HandlerOption) (*Gate, error) {
 	bad := func(value, want string) error {
 		return &policy.FieldError{Of: "connectlimit.NewGate", Field: "limits", Value: value, Want: want}
@@ -37,15 +35,14 @@ func NewGate(limits *rpclimit.Limits, options ...connect.HandlerOption) (*Gate, 
 	return &Gate{limits, connect.NewErrorWriter(options...)}, nil
 }
 
-// Handler returns a handler that passes admitted requests on to next, and answers the others in the protocol that the
-// request speaks. A gRPC client is sent Trailers-Only, so that it can retry.
+// Handler returns a handler that passes admitted requests on to next, and answers the others in the
+// request's protocol, with Trailers-Only for gRPC. An interceptor of the same limits behind it
+// decides those without AtTap, and settles all. Without it, as for an unknown procedure, units
+// stay taken.
 //
-// An interceptor of the same limits behind the gate decides those without AtTap, and settles all. What a request has
-// taken at the gate is kept if no interceptor sees it, as a request for a procedure that there is not.
-//
-// Every request counts that reaches the gate, whatever its method and content type: what no protocol knows is answered
-// as a unary call of Connect. So put the gate around the mux of the services alone, and inside of middleware that
-// answers CORS preflight requests. Call.Procedure is the request's path, and Call.Message is nil.
+// Every request counts, whatever its method and content type. An unknown protocol is answered as a
+// unary call of Connect. So put the gate around the services' mux alone, inside middleware that
+// answers CORS preflight requests. Call.Procedure is the path, and Call.Message is nil.
 func (g *Gate) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		verdict, session := g.limits.Tap(&rpclimit.Call{
@@ -73,7 +70,7 @@ func (g *Gate) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// pass is what a request has taken at a gate, until an interceptor takes it over.
+// pass is a request's session at a gate, until an interceptor takes it over.
 type pass struct {
 	of      *rpclimit.Limits
 	session atomic.Pointer[rpclimit.Session]
@@ -81,7 +78,7 @@ type pass struct {
 
 type passKey struct{ of *rpclimit.Limits }
 
-// tapped returns what the call has taken at a gate of the same limits, once.
+// tapped returns the call's session at a gate of the same limits, once.
 func (i *interceptor) tapped(ctx context.Context) *rpclimit.Session {
 	if !i.taps {
 		return nil
@@ -92,10 +89,9 @@ func (i *interceptor) tapped(ctx context.Context) *rpclimit.Session {
 	return nil
 }
 
-// requestHeader is the metadata of a request that no connect.Handler has seen yet, which would put the host there.
+// requestHeader is metadata before connect.Handler, which adds the host.
 type requestHeader http.Request
 
-// Values implements rpclimit.Header.
 func (r *requestHeader) Values(_, canonical string) []string {
 	if canonical == "Host" {
 		return []string{r.Host}
@@ -103,7 +99,7 @@ func (r *requestHeader) Values(_, canonical string) []string {
 	return r.Header[canonical]
 }
 
-// refuse answers a request. An error of writing means that the client has left.
+// refuse ignores write errors, which mean that the client has left.
 func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, v *rpclimit.Verdict) {
 	if r.ProtoMajor < 2 {
 		_ = g.errors.Write(w, r, refusal(v))
@@ -121,8 +117,8 @@ const (
 	discardWithin = time.Second
 )
 
-// discard reads a short body of HTTP/2 off the connection, once the answer is on its way. Otherwise the server resets the
-// stream, and some clients, curl among them, take that for an error while they still send.
+// discard reads a short body of HTTP/2 after the answer. Otherwise the server resets the stream,
+// which some clients, such as curl, take for an error while they send.
 func discard(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength <= 0 || r.ContentLength > mostDiscarded {
 		return
@@ -133,14 +129,13 @@ func discard(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// headerWriter makes header fields of the trailers of an answer that has no body, which is one of gRPC. The server sends
-// them when the handler returns, in a block that ends the answer.
+// headerWriter turns trailers into header fields, for a gRPC answer without body. The server sends
+// them as the handler returns, in a block that ends the answer.
 type headerWriter struct {
 	http.ResponseWriter
-	trailers bool // whether there are trailers
+	trailers bool
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (w *headerWriter) WriteHeader(status int) {
 	if _, w.trailers = w.Header()["Trailer"]; w.trailers {
 		w.Header().Del("Trailer")

@@ -24,7 +24,6 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// gated returns limits by address, decided at a gate.
 func gated(e *engine.Engine[netip.Addr], o rpclimit.Options) *rpclimit.Limits {
 	return rpclimit.Must(rpclimit.New(o, rpclimit.Limit[netip.Addr]{Name: "address", Limiter: e, Key: rpclimit.ByAddr, AtTap: true}))
 }
@@ -36,7 +35,6 @@ func newGate(t testing.TB, limited *rpclimit.Limits) *Gate {
 	return gate
 }
 
-// A gate answers in the protocol of the request, with all that an interceptor says.
 func TestGateAnswersInEveryProtocol(t *testing.T) {
 	for _, p := range protocols {
 		t.Run(p.name, func(t *testing.T) {
@@ -74,7 +72,6 @@ func TestGateAnswersInEveryProtocol(t *testing.T) {
 	}
 }
 
-// unread is a body that must not be read.
 type unread struct{ t *testing.T }
 
 func (u unread) Read([]byte) (int, error) {
@@ -82,8 +79,6 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.ErrUnexpectedEOF
 }
 
-// A gate refuses before the body is read, whatever protocol the request speaks.
-//
 // Promise: A gate refuses before it reads a message.
 func TestGateReadsNoBody(t *testing.T) {
 	e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
@@ -110,7 +105,7 @@ func TestGateReadsNoBody(t *testing.T) {
 	}
 }
 
-// What a gate has taken is settled by the interceptor behind it, or kept if none sees the request.
+// Without an interceptor the units stay taken.
 func TestGateAndInterceptorSettleOnce(t *testing.T) {
 	e := open[netip.Addr](t, policy.Must(policy.Funnel(100, 1, 24*time.Hour)))
 	byText := open[string](t, policy.Must(policy.Funnel(1, 1, 24*time.Hour)))
@@ -151,7 +146,7 @@ func TestGateAndInterceptorSettleOnce(t *testing.T) {
 	assert.EqualValues(t, 7, taken(e, local, 100)-before)
 }
 
-// What clients may send does not make a gate let more through, and it answers all of it.
+// A gate lets no more through, and answers all requests.
 func TestGateUnderAttack(t *testing.T) {
 	long := strings.Repeat("x", 200_000)
 	for name, change := range map[string]func(r *http.Request, try int){
@@ -210,7 +205,6 @@ func TestGateUnderAttack(t *testing.T) {
 	}
 }
 
-// A call whose time is over as it comes takes nothing, and is not served.
 func TestExpiredCallsTakeNothing(t *testing.T) {
 	e := open[netip.Addr](t, policy.Must(policy.Funnel(3, 1, time.Hour)))
 	limited := gated(e, rpclimit.Options{})
@@ -231,7 +225,7 @@ func TestExpiredCallsTakeNothing(t *testing.T) {
 	assert.Zero(t, taken(e, netip.MustParseAddr("192.0.2.1"), 3))
 }
 
-// Keys that clients choose are bounded, whatever they send, and found alike at the gate and behind it.
+// They are found alike at the gate and behind it.
 func TestKeysOfClientsAreBounded(t *testing.T) {
 	for _, name := range []string{"x-api-key", "host"} {
 		for _, tap := range []bool{true, false} {
@@ -259,7 +253,7 @@ func TestKeysOfClientsAreBounded(t *testing.T) {
 	}
 }
 
-// A client that declares a body and never sends it is refused at once, over a real connection.
+// The client declares a body and never sends it, over a real connection.
 func TestGateDoesNotWaitForTheBody(t *testing.T) {
 	e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
 	require.True(t, e.Choke(local))
@@ -277,7 +271,7 @@ func TestGateDoesNotWaitForTheBody(t *testing.T) {
 	assert.Contains(t, answer.String(), "HTTP/1.1 429")
 }
 
-// A handler that panics, or an interceptor that never runs, leaves the pass of the gate settled once.
+// The session is settled once, also if an interceptor never runs.
 func TestGateSettlesWhenTheHandlerPanics(t *testing.T) {
 	e := open[netip.Addr](t, policy.Must(policy.Funnel(10, 1, 24*time.Hour)))
 	settled := 0

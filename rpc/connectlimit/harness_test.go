@@ -22,7 +22,7 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// The procedures of the service of these tests, whose messages are strings.
+// The procedures of the service of these tests. Messages are strings.
 const (
 	echo  = "/test.v1.Text/Echo"  // unary
 	split = "/test.v1.Text/Split" // server stream: one message for each letter
@@ -32,7 +32,6 @@ const (
 
 type text = wrapperspb.StringValue
 
-// service returns the handlers of the tests' service.
 func service(options ...connect.HandlerOption) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle(echo, connect.NewUnaryHandler(echo,
@@ -95,7 +94,6 @@ func serve(t testing.TB, h http.Handler) *httptest.Server {
 	return s
 }
 
-// httpClient returns a client with connections of its own.
 func httpClient(t testing.TB, h2c bool) *http.Client {
 	t.Helper()
 	p := new(http.Protocols)
@@ -122,7 +120,6 @@ var protocols = []protocol{
 	{"gRPC-Web, h2c", true, []connect.ClientOption{connect.WithGRPCWeb()}},
 }
 
-// client returns a client of a procedure.
 func (p protocol) client(t testing.TB, url, procedure string) *connect.Client[text, text] {
 	t.Helper()
 	return connect.NewClient[text, text](httpClient(t, p.h2c), url+procedure, p.options...)
@@ -132,7 +129,6 @@ func call(c *connect.Client[text, text], message string) (*connect.Response[text
 	return c.CallUnary(context.Background(), connect.NewRequest(wrapperspb.String(message)))
 }
 
-// open opens an engine for a test.
 func open[K comparable](t testing.TB, p policy.Policy) *engine.Engine[K] {
 	t.Helper()
 	e, err := engine.New[K](engine.Config{Policy: p})
@@ -141,14 +137,12 @@ func open[K comparable](t testing.TB, p policy.Policy) *engine.Engine[K] {
 	return e
 }
 
-// byAddr returns limits by address with one limiter.
 func byAddr(e *engine.Engine[netip.Addr], o rpclimit.Options) *rpclimit.Limits {
 	return rpclimit.Must(rpclimit.New(o, rpclimit.Limit[netip.Addr]{Name: "address", Limiter: e, Key: rpclimit.ByAddr}))
 }
 
 var local = netip.MustParseAddr("127.0.0.1")
 
-// taken returns how many units of the key count now.
 func taken(e *engine.Engine[netip.Addr], key netip.Addr, limit int64) int64 {
 	return limit - e.Peek(key).Remaining
 }
@@ -164,7 +158,6 @@ func retryInfo(t testing.TB, err error) time.Duration {
 	return -1
 }
 
-// quotaFailure returns the QuotaFailure of an error, or nil.
 func quotaFailure(t testing.TB, err error) *errdetails.QuotaFailure {
 	t.Helper()
 	for _, m := range messages(t, err) {
@@ -187,7 +180,6 @@ func messages(t testing.TB, err error) (all []any) {
 	return all
 }
 
-// meta returns the metadata of an error.
 func meta(t testing.TB, err error) http.Header {
 	t.Helper()
 	coded := new(connect.Error)

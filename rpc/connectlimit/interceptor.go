@@ -10,18 +10,15 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// NewInterceptor returns an interceptor that holds the calls of the handlers that it is given to, unary and streaming,
-// to the limits. Several handlers may share it. It passes on the calls of clients.
+// NewInterceptor returns an interceptor that holds the unary and streaming calls of handlers to the
+// limits. Several handlers may share it. It passes on the calls of clients. It panics if limits are
+// nil, as those that rpclimit.New returns beside an error.
 //
-// Admitted calls have the RateLimit fields among the header fields of their answers, also if the handler returns an
-// error. A stream takes as it opens. Each of its messages takes what rpclimit.Options.CostReceived and CostSent say. A
-// message that is refused ends the stream: from then on the handler's connection returns the refusal, and the client is
-// sent the refusal, whatever the handler returns.
-//
-// Call.Identity is nil. A key by what authenticated the caller is found in the context, where authentication middleware
-// puts it: rpclimit.ByContext. Call.Message is the pointer to the message that the handler is given.
-//
-// limits are required: NewInterceptor panics if they are nil, as those that rpclimit.New returns beside an error.
+// Answers to admitted calls have the RateLimit fields in the header, also with an error. A stream
+// takes as it opens, and for each message by rpclimit.Options.CostReceived and CostSent. A refused
+// message ends the stream: the handler's connection returns the refusal from then on, and the
+// client gets it, whatever the handler returns. Call.Message is the pointer to the handler's
+// message. Call.Identity is nil: use rpclimit.ByContext.
 func NewInterceptor(limits *rpclimit.Limits) connect.Interceptor {
 	if limits == nil {
 		panic("connectlimit.NewInterceptor: limits are nil: want those of rpclimit.New")
@@ -31,16 +28,15 @@ func NewInterceptor(limits *rpclimit.Limits) connect.Interceptor {
 
 type interceptor struct {
 	limits *rpclimit.Limits
-	taps   bool // whether a gate may have decided some of the limits
+	taps   bool // whether a gate may have decided some limits
 }
 
-// unary is what a unary call needs of the heap.
+// unary is one heap allocation for a unary call.
 type unary struct {
 	call   rpclimit.Call
 	fields [2]string
 }
 
-// WrapUnary implements connect.Interceptor.
 func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, request connect.AnyRequest) (response connect.AnyResponse, err error) {
 		spec := request.Spec()
@@ -73,18 +69,15 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// WrapStreamingClient implements connect.Interceptor.
 func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }
 
-// header is the metadata of a call, for limits.
 type header http.Header
 
-// Values implements rpclimit.Header.
 func (h header) Values(_, canonical string) []string { return h[canonical] }
 
-// tell sets the fields that say how an admitted call stands. values are to hold them.
+// tell sets the fields of an admitted call. values are to hold them.
 func tell(v *rpclimit.Verdict, values *[2]string, of func() http.Header) {
 	var buffer [128]byte
 	policies, standing := v.AppendRateLimit(buffer[:0])
@@ -96,7 +89,7 @@ func tell(v *rpclimit.Verdict, values *[2]string, of func() http.Header) {
 	add(h, limitField, values[1:2:2])
 }
 
-// add adds a line to a field, after those of other limits. An empty one is left out.
+// add adds a line, unless empty, to a field, after the lines of other limits.
 func add(h http.Header, name string, line []string) {
 	switch before := h[name]; {
 	case line[0] == "":

@@ -21,8 +21,7 @@ const (
 	pushbackField   = "Grpc-Retry-Pushback-Ms"
 )
 
-// refusal returns the error that refuses a call. Its metadata are header fields of an answer to a unary call of Connect,
-// and trailers of any other. They are the same in all protocols.
+// refusal returns a call's error. Connect sends its metadata in the header of unary calls.
 func refusal(v *rpclimit.Verdict) *connect.Error {
 	err := connect.NewError(connect.Code(v.Code()), errors.New(v.Message()))
 	for _, detail := range rpcstatus.Details(v) {
@@ -41,7 +40,7 @@ func refusal(v *rpclimit.Verdict) *connect.Error {
 	return err
 }
 
-// retrySeconds returns whole seconds, rounded up. They are at least 1, as 0 would invite the client to return at once.
+// retrySeconds rounds up to whole seconds, at least 1: 0 invites the client at once.
 func retrySeconds(d time.Duration) int64 {
 	return max(1, whole.Up(d, time.Second))
 }

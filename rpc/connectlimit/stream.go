@@ -9,7 +9,6 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// WrapStreamingHandler implements connect.Interceptor.
 func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) (err error) {
 		verdict, session := i.limits.Begin(&rpclimit.Call{
@@ -39,15 +38,13 @@ func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 	}
 }
 
-// limitedConn is a stream each message of which is decided. As with other connections, one goroutine may receive while
-// another sends.
+// limitedConn decides each message. One goroutine may receive while another sends.
 type limitedConn struct {
 	connect.StreamingHandlerConn
 	session *rpclimit.Session
 	refused atomic.Pointer[connect.Error] // the first refusal, which ends the stream
 }
 
-// Receive implements connect.StreamingHandlerConn. A message is decided when it has been read.
 func (c *limitedConn) Receive(message any) error {
 	if refused := c.refused.Load(); refused != nil {
 		return refused
@@ -58,7 +55,6 @@ func (c *limitedConn) Receive(message any) error {
 	return c.decide(c.session.Received(message))
 }
 
-// Send implements connect.StreamingHandlerConn. A message is decided before it is sent.
 func (c *limitedConn) Send(message any) error {
 	if refused := c.refused.Load(); refused != nil {
 		return refused

@@ -38,7 +38,6 @@ func letters(c *connect.Client[text, text], message string) (n int, header strin
 	return n, header, errors.Join(s.Err(), s.Close())
 }
 
-// A stream takes as it opens, and is refused as a call is.
 func TestStreamsTakeAsTheyOpen(t *testing.T) {
 	for _, p := range streams {
 		e := open[netip.Addr](t, policy.Must(policy.Funnel(2, 1, time.Hour)))
@@ -69,7 +68,6 @@ func perMessage(sent, received int64) rpclimit.Options {
 	}
 }
 
-// A message that the server may not send ends the stream with the refusal.
 func TestSentMessagesTake(t *testing.T) {
 	for _, p := range streams {
 		e := open[netip.Addr](t, policy.Must(policy.Funnel(3, 1, time.Hour)))
@@ -82,8 +80,7 @@ func TestSentMessagesTake(t *testing.T) {
 	}
 }
 
-// A message that the client may not send ends the stream with the refusal, although the handler answers as if the
-// client had been done.
+// The handler answers as if the client had been done.
 func TestReceivedMessagesTake(t *testing.T) {
 	for _, p := range streams {
 		e := open[netip.Addr](t, policy.Must(policy.Funnel(3, 1, time.Hour)))
@@ -110,8 +107,6 @@ func TestReceivedMessagesTake(t *testing.T) {
 	}
 }
 
-// A handler that takes a refusal for the end of its stream does not turn it into success.
-//
 // Promise: A refused message ends its stream, whatever the handler returns.
 func TestRefusalIsNotSwallowed(t *testing.T) {
 	e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
@@ -134,7 +129,7 @@ func TestRefusalIsNotSwallowed(t *testing.T) {
 	}
 }
 
-// Both directions of a stream are decided at the same time, and together keep to the limit.
+// They are decided at the same time, and together keep to the limit.
 func TestBothDirectionsTake(t *testing.T) {
 	for _, p := range streams {
 		const limit = 21
@@ -164,8 +159,6 @@ func TestBothDirectionsTake(t *testing.T) {
 	}
 }
 
-// A stream that pays as it opens for the messages that it may have gets back what it did not use, however it ends.
-//
 // Promise: A stream gives back unused units, however it ends.
 func TestStreamsThatEndEarlyGiveBack(t *testing.T) {
 	for _, p := range streams {
@@ -198,7 +191,6 @@ func TestStreamsThatEndEarlyGiveBack(t *testing.T) {
 	}
 }
 
-// countingConn is a connection whose messages are counted.
 type countingConn struct {
 	connect.StreamingHandlerConn
 	received, sent int
@@ -207,7 +199,6 @@ type countingConn struct {
 func (c *countingConn) Receive(any) error { c.received++; return nil }
 func (c *countingConn) Send(any) error    { c.sent++; return nil }
 
-// After a refusal no more messages are read or sent.
 func TestNothingIsReadOrSentAfterARefusal(t *testing.T) {
 	refused := connect.NewError(connect.CodeResourceExhausted, nil)
 	of := &countingConn{}

@@ -5,15 +5,13 @@ import (
 	"strings"
 )
 
-// TrailersOnly returns a handler for the root of a server that lets gRPC clients retry what is refused.
+// TrailersOnly returns a handler for a server's root that lets gRPC clients retry refused calls of
+// connect.Handlers. [Gate.Handler] needs no help.
 //
-// A gRPC client retries a call, and reads when it may, only if the answer is a single block of header fields, which
-// the gRPC protocol calls Trailers-Only. A connect.Handler sends two. This handler makes one of them, if a call fails
-// before anything was sent, and if its trailers have grpc-retry-pushback-ms or the call has set no header fields except
-// those of RateLimit. The fields that were set as headers are among the trailers then. Other protocols, and HTTP/1, pass
-// through unchanged.
-//
-// [Gate.Handler] needs no help: its refusals are Trailers-Only.
+// A gRPC client retries only an answer in a single block of header fields, called Trailers-Only.
+// This handler unites header and trailers if a call fails before anything was sent. The trailers
+// must have grpc-retry-pushback-ms, or the header no fields except RateLimit. Other protocols, and
+// HTTP/1, pass through unchanged.
 func TrailersOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		flusher, ok := w.(http.Flusher)
@@ -27,38 +25,33 @@ func TrailersOnly(next http.Handler) http.Handler {
 	})
 }
 
-// isGRPC reports whether a content type is one of gRPC or gRPC-Web, of which the latter has no trailers.
 func isGRPC(kind string) bool {
 	const prefix = "application/grpc"
 	return len(kind) >= len(prefix) && strings.EqualFold(kind[:len(prefix)], prefix)
 }
 
-// trailersWriter unites the header fields and the trailers of an answer that consists of nothing else.
+// trailersWriter unites header fields and trailers of an answer without a body.
 type trailersWriter struct {
 	http.ResponseWriter
 	flusher http.Flusher
-	before  int  // the number of fields that outer handlers have set
+	before  int  // the number of fields set by outer handlers
 	begun   bool // whether header fields have been sent
 	united  bool
 }
 
-// Unwrap is for http.ResponseController.
 func (t *trailersWriter) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
-// WriteHeader implements http.ResponseWriter.
 func (t *trailersWriter) WriteHeader(status int) {
 	t.begun = t.begun || status >= http.StatusOK
 	t.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements io.Writer.
 func (t *trailersWriter) Write(b []byte) (int, error) {
 	t.begun = true
 	return t.ResponseWriter.Write(b)
 }
 
-// Flush implements http.Flusher. What has been united is sent when the handler returns: a flush would send the fields
-// in a frame that does not end the stream.
+// Flush does nothing after unite: it would send a frame that does not end the stream.
 func (t *trailersWriter) Flush() {
 	if !t.unite() {
 		t.begun = true
@@ -66,11 +59,10 @@ func (t *trailersWriter) Flush() {
 	}
 }
 
-// The fields that every answer of a connect.Handler has to a call of gRPC, and those that an interceptor of this
-// package adds.
+// Fields in every answer of a connect.Handler to a gRPC call, or added by this package.
 var notOfHandler = [...]string{"Content-Type", "Grpc-Accept-Encoding", "Grpc-Encoding", policyField, limitField}
 
-// unite makes header fields of the trailers of an error, if nothing has been sent. It reports whether it did.
+// unite turns an error's trailers into header fields, and reports whether nothing had been sent.
 func (t *trailersWriter) unite() bool {
 	const prefix = http.TrailerPrefix
 	h := t.Header()

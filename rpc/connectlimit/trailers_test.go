@@ -23,11 +23,10 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// retries is a service config that retries what is refused. Its own delays are longer than a test may take.
+// retries is a service config that retries refused calls, by itself later than a test may take.
 const retries = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5, "initialBackoff": "10000s",
 	"maxBackoff": "10000s", "backoffMultiplier": 1, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`
 
-// stock returns a connection of a grpc-go client.
 func stock(t testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	c, err := grpc.NewClient(addr, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
@@ -36,7 +35,6 @@ func stock(t testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientCo
 	return c
 }
 
-// counted counts the requests that a handler gets.
 func counted(n *atomic.Int64, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n.Add(1)
@@ -44,8 +42,7 @@ func counted(n *atomic.Int64, next http.Handler) http.Handler {
 	})
 }
 
-// A stock grpc-go client with a retry policy succeeds at its first retry, at the pushback: its own delays would outlast
-// the test. Without TrailersOnly it does not retry.
+// Without TrailersOnly it does not retry.
 //
 // Promise: A stock gRPC client succeeds at its first retry, at the pushback.
 func TestStockClientRetriesAtThePushback(t *testing.T) {
@@ -101,7 +98,7 @@ func TestStockClientRetriesAtThePushback(t *testing.T) {
 	}
 }
 
-// The streams of a stock client are retried as well, as long as nothing has come.
+// They retry as long as nothing has come.
 func TestStockClientRetriesStreams(t *testing.T) {
 	e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, 100*time.Millisecond)))
 	var requests atomic.Int64
@@ -124,7 +121,7 @@ func TestStockClientRetriesStreams(t *testing.T) {
 	}
 }
 
-// TrailersOnly changes no answer except errors that have sent nothing and ask to be retried or have no fields.
+// It changes only errors that have sent nothing and ask to be retried or have no fields.
 func TestTrailersOnlyLeavesOtherAnswersAlone(t *testing.T) {
 	handler := func(fields bool, pushback string, sent int) http.Handler {
 		return connect.NewServerStreamHandler(split,
@@ -184,7 +181,6 @@ func TestTrailersOnlyLeavesOtherAnswersAlone(t *testing.T) {
 	}
 }
 
-// The RateLimit fields of an admitted call keep no client from retrying what its handler refuses.
 func TestFieldsKeepNoClientFromRetrying(t *testing.T) {
 	e := open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))
 	var calls atomic.Int64

@@ -21,8 +21,6 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// Every protocol carries the fields of an admitted call, and all that a refusal says.
-//
 // Promise: Connect, gRPC and gRPC-Web all carry refusals and the state of admitted calls.
 func TestEveryProtocolTellsHowACallStands(t *testing.T) {
 	for _, p := range protocols {
@@ -58,7 +56,6 @@ func TestEveryProtocolTellsHowACallStands(t *testing.T) {
 	}
 }
 
-// Retry-After is in whole seconds, rounded up, and never 0.
 func TestRetryAfterIsRoundedUp(t *testing.T) {
 	for d, want := range map[time.Duration]int64{
 		0: 1, 1: 1, time.Second - 1: 1, time.Second: 1, time.Second + 1: 2, 90 * time.Second: 90,
@@ -68,7 +65,6 @@ func TestRetryAfterIsRoundedUp(t *testing.T) {
 	}
 }
 
-// A call that costs more than its limit ever allows is not to be repeated.
 func TestNeverIsANegativePushback(t *testing.T) {
 	for _, p := range protocols {
 		e := open[netip.Addr](t, policy.Must(policy.Funnel(2, 1, time.Hour)))
@@ -85,7 +81,6 @@ func TestNeverIsANegativePushback(t *testing.T) {
 	}
 }
 
-// Keys come from headers, the context and messages; several limits are taken all or none.
 func TestKeys(t *testing.T) {
 	type user struct{}
 	byUser := open[string](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
@@ -126,7 +121,6 @@ func TestKeys(t *testing.T) {
 	assert.EqualValues(t, 98, byMethod.Peek(echo).Remaining, "2 calls were admitted")
 }
 
-// A call that waits is admitted in its turn, and one whose deadline or client ends takes nothing.
 func TestCancelledCallsTakeNothing(t *testing.T) {
 	for _, p := range protocols {
 		e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
@@ -177,7 +171,6 @@ func (e expiring) Err() error {
 	}
 }
 
-// A call is charged by how it ended, also if the handler panics.
 func TestCallsAreChargedByHowTheyEnded(t *testing.T) {
 	e := open[netip.Addr](t, policy.Must(policy.Funnel(100, 1, 24*time.Hour)))
 	var ended []string
@@ -218,7 +211,6 @@ func TestCallsAreChargedByHowTheyEnded(t *testing.T) {
 	assert.Contains(t, []string{"deadline_exceeded false", "canceled false"}, ended[3])
 }
 
-// The codes of connect are those of rpclimit.
 func TestCodes(t *testing.T) {
 	for c := connect.CodeCanceled; c <= connect.CodeUnauthenticated; c++ {
 		assert.Equal(t, c.String(), codeOf(connect.NewError(c, nil)).String())
@@ -230,7 +222,6 @@ func TestCodes(t *testing.T) {
 	assert.Equal(t, rpclimit.Code(connect.CodeUnknown), codeOf(errors.New("any other")))
 }
 
-// Two interceptors tell of their limits, one after the other.
 func TestFieldsOfSeveralInterceptors(t *testing.T) {
 	outer := open[netip.Addr](t, policy.Must(policy.Funnel(5, 1, time.Hour)))
 	inner := open[string](t, policy.Must(policy.Funnel(7, 1, time.Hour)))
@@ -246,7 +237,6 @@ func TestFieldsOfSeveralInterceptors(t *testing.T) {
 	}
 }
 
-// The interceptor leaves the calls of clients alone.
 func TestClientsAreNotLimitedByAServersInterceptor(t *testing.T) {
 	e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
 	s := serve(t, service())

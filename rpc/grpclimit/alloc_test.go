@@ -19,7 +19,7 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// quiet is a call's stream that allocates nothing. That of a server copies the metadata that it is given.
+// quiet is a call's stream that allocates nothing. A server's would copy the metadata.
 type quiet struct{}
 
 func (quiet) Method() string               { return info.FullMethod }

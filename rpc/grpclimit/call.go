@@ -14,14 +14,12 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// Metadata keys.
 const (
 	policyKey   = "ratelimit-policy"
 	limitKey    = "ratelimit"
 	pushbackKey = "grpc-retry-pushback-ms"
 )
 
-// incoming makes a Call of what a server's context tells about it.
 func incoming(c *rpclimit.Call, ctx context.Context, procedure string) {
 	c.Context, c.Procedure, c.Header = ctx, procedure, (*header)(c)
 	if p, ok := peer.FromContext(ctx); ok {
@@ -32,18 +30,17 @@ func incoming(c *rpclimit.Call, ctx context.Context, procedure string) {
 	}
 }
 
-// header is the metadata of a call. It looks for each value in the context: all of them would be a copy.
+// header finds metadata in the context value by value, as the whole would be a copy.
 type header rpclimit.Call
 
-// Values implements rpclimit.Header.
 func (h *header) Values(lower, _ string) []string {
 	return metadata.ValueFromIncomingContext(h.Context, lower)
 }
 
-// refusal returns the error that refuses a call, and the trailer to send with it, which may be nil.
+// refusal returns the error that refuses a call, and its trailer, which may be nil.
 func refusal(v *rpclimit.Verdict) (metadata.MD, error) {
 	var trailer metadata.MD
-	told := &struct { // what the trailer needs of the heap
+	told := &struct { // one allocation
 		pushback [1]string
 		digits   [20]byte
 		fields   [2]string
@@ -61,7 +58,7 @@ func refusal(v *rpclimit.Verdict) (metadata.MD, error) {
 // text returns bytes that are not written again as a string.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// withFields adds the RateLimit fields to metadata. It returns nil if there is nothing at all to send.
+// withFields adds the RateLimit fields to metadata. It returns nil if there is nothing to send.
 func withFields(md metadata.MD, fields *[2]string) metadata.MD {
 	for i, key := range [...]string{policyKey, limitKey} {
 		if fields[i] == "" {
@@ -93,8 +90,6 @@ func mustHave(limits *rpclimit.Limits, function string) {
 	}
 }
 
-// setTrailer sets the trailer of a unary call. There is no other way to tell the client if it fails, so that the call
-// is answered without.
 func setTrailer(ctx context.Context, md metadata.MD) {
 	if len(md) > 0 {
 		_ = grpc.SetTrailer(ctx, md)

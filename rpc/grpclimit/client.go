@@ -25,43 +25,36 @@ import (
 
 // ClientOptions configures a [Client]. The zero ClientOptions is a good choice.
 type ClientOptions struct {
-	// Retries is how often a unary call that was refused is sent again, at most. Each time it
-	// waits its turn behind those that wait already, and after the back-off that the answer
-	// asked for. If the next turn comes later than the context or outgoing.Config.Patience
-	// allows, the refusal is returned. The default is 0, never. Streams are not retried.
-	//
-	// Attempts by the retry policy of a service config happen below the interceptor: they take
-	// no turn. Use one of the two.
+	// Retries is how often a refused unary call, not a stream, is sent again at most. It waits in
+	// line, and for the server's back-off. If the turn comes later than the context or
+	// outgoing.Config.Patience allows, the refusal is returned. Attempts by a service config's
+	// retry policy take no turn: do not use both.
 	Retries int
 
-	// Repeatable reports whether calls of a method, such as "/package.Service/Method", may be
-	// sent more than once. It is required if Retries is not 0.
+	// Repeatable reports whether calls of a method, such as "/package.Service/Method", may be sent
+	// more than once. It is required if Retries is not 0.
 	Repeatable func(method string) bool
 }
 
-// Client has the calls of gRPC clients wait their turn in an outgoing.Line, and obeys the
-// answers. Call [NewClient] to make one, and give its interceptors to connections:
+// Client has gRPC calls wait their turn in an outgoing.Line, and obeys the answers. It is safe for
+// concurrent use by any number of connections. Call [NewClient] to make one, and install it:
 //
 //	conn, err := grpc.NewClient(target,
 //		grpc.WithChainUnaryInterceptor(client.Unary),
 //		grpc.WithChainStreamInterceptor(client.Stream))
 //
 // A call is refused if its status is ResourceExhausted, or Unavailable with a RetryInfo or a
-// grpc-retry-pushback-ms. All calls of its key wait then, for the longer of the two. A pushback below 0 says that
-// the call is never admitted, and holds no other. A ResourceExhausted that grpc-go made itself
-// because a message is too large is no refusal. The RateLimit fields in the metadata are read
-// as outgoing.FieldsOf does.
-//
-// Any number of goroutines may use it, for any number of connections.
+// grpc-retry-pushback-ms. All calls of its key then wait for the longer. A pushback below 0 means
+// that the call is never admitted, and holds no other. grpc-go's own ResourceExhausted for too
+// large messages is no refusal. RateLimit fields are read as by outgoing.FieldsOf.
 type Client[K comparable] struct {
 	line    *outgoing.Line[K]
 	key     func(ctx context.Context, method string, conn *grpc.ClientConn) K
 	options ClientOptions
 }
 
-// NewClient returns a Client over a line. key returns the key of a call, whose limit it is:
-// [ByTarget] or a function of the caller's. An error is a *policy.FieldError that names the
-// field.
+// NewClient returns a Client over a line. key returns the key of a call, such as [ByTarget]. An
+// error is a *policy.FieldError.
 func NewClient[K comparable](
 	line *outgoing.Line[K], key func(ctx context.Context, method string, conn *grpc.ClientConn) K, options ClientOptions,
 ) (*Client[K], error) {
@@ -81,11 +74,11 @@ func NewClient[K comparable](
 	return &Client[K]{line, key, options}, nil
 }
 
-// ByTarget returns the target that a connection was made with: one limit for all calls of it.
+// ByTarget is the key of calls by their connection's target.
 func ByTarget(_ context.Context, _ string, conn *grpc.ClientConn) string { return conn.Target() }
 
-// Unary is a grpc.UnaryClientInterceptor. The error of a call that got no turn has a status:
-// DeadlineExceeded if the turn would come too late, Canceled if the context was, ResourceExhausted if too many calls wait,
+// Unary is a grpc.UnaryClientInterceptor. A call too late for its turn has the status
+// DeadlineExceeded, or Canceled if the context was. It is ResourceExhausted if too many calls wait,
 // and Unavailable if the line is closed. errors.Is finds the engine's error in it.
 func (c *Client[K]) Unary(
 	ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoker grpc.UnaryInvoker, options ...grpc.CallOption,
@@ -112,8 +105,8 @@ func (c *Client[K]) Unary(
 	}
 }
 
-// Stream is a grpc.StreamClientInterceptor. A stream takes one turn, when it begins. The errors are those of Unary. If
-// ctx ends before the stream has an answer, no other call waits for one.
+// Stream is a grpc.StreamClientInterceptor. A stream takes one turn, when it begins. The errors are
+// as of Unary. If ctx ends before an answer, no other call waits for it.
 func (c *Client[K]) Stream(
 	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, options ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
@@ -136,8 +129,7 @@ func (c *Client[K]) Stream(
 	return s, nil
 }
 
-// clientStream obeys the answers to a stream: what its header says with its first message, and
-// how it ends.
+// clientStream obeys a stream's header, at its first message, and its end.
 type clientStream[K comparable] struct {
 	grpc.ClientStream
 	answered bool
@@ -155,7 +147,6 @@ func (s *clientStream[K]) lost() {
 	s.turn.Lost()
 }
 
-// RecvMsg implements grpc.ClientStream. One goroutine at a time calls it.
 func (s *clientStream[K]) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	if s.ended || err == nil && s.answered {
@@ -173,8 +164,7 @@ func (s *clientStream[K]) RecvMsg(m any) error {
 	return err
 }
 
-// settle tells the line of an answer. An error without metadata was made on this side, as of a
-// connection that failed: it says nothing about the limit, unless it is a refusal.
+// settle tells the line of an answer. An error without metadata is local unless it is a refusal.
 func settle[K comparable](turn *outgoing.Turn[K], a outgoing.Answer, err error, header, trailer metadata.MD) {
 	if err != nil && !errors.Is(err, io.EOF) && !a.Refused && len(header)+len(trailer) == 0 {
 		turn.Lost()
@@ -183,7 +173,7 @@ func settle[K comparable](turn *outgoing.Turn[K], a outgoing.Answer, err error, 
 	turn.Obey(a)
 }
 
-// answerOf reads what the other side said about a call that ended with err, io.EOF or nil.
+// answerOf reads the answer to a call that ended with err, io.EOF or nil.
 func answerOf(err error, header, trailer metadata.MD) outgoing.Answer {
 	a := outgoing.FieldsOf(fieldsOf(header, trailer), time.Now())
 	a.RetryAfter = 0
@@ -215,18 +205,15 @@ func answerOf(err error, header, trailer metadata.MD) outgoing.Answer {
 	return a
 }
 
-// mostPushback is the most milliseconds that a duration can hold.
 const mostPushback = int64(1<<63-1) / int64(time.Millisecond)
 
-// tooLarge reports whether a message of a status is of those that grpc-go makes itself when a
-// message is too large. The status has the code of a refusal.
+// tooLarge reports whether a status is grpc-go's own for a message that is too large.
 func tooLarge(message string) bool {
 	return strings.HasPrefix(message, "grpc: ") && strings.Contains(message, "larger than max") ||
 		strings.HasPrefix(message, "trying to send message larger than max")
 }
 
-// limitKeys are the keys of metadata that outgoing.FieldsOf reads, except retry-after: a RetryInfo or a pushback says
-// that.
+// limitKeys are the metadata that outgoing.FieldsOf reads, except retry-after.
 var limitKeys = [...]string{
 	policyKey, limitKey, "date",
 	"ratelimit-limit", "ratelimit-remaining", "ratelimit-reset",
@@ -234,7 +221,6 @@ var limitKeys = [...]string{
 	"x-rate-limit-limit", "x-rate-limit-remaining", "x-rate-limit-reset",
 }
 
-// fieldsOf returns the fields that say how a call stands, nil if there are none.
 func fieldsOf(header, trailer metadata.MD) (h http.Header) {
 	for _, key := range limitKeys {
 		values := header[key]
@@ -252,7 +238,7 @@ func fieldsOf(header, trailer metadata.MD) (h http.Header) {
 	return h
 }
 
-// turnError is the error of a call that got no turn. It is the engine's, with a status.
+// turnError is the engine's error of a call without a turn, with a status.
 type turnError struct {
 	error
 	code codes.Code
@@ -260,7 +246,7 @@ type turnError struct {
 
 func (e *turnError) Unwrap() error { return e.error }
 
-// GRPCStatus is what status.FromError looks for.
+// GRPCStatus is for status.FromError.
 func (e *turnError) GRPCStatus() *status.Status { return status.New(e.code, e.Error()) }
 
 func noTurn(err error) error {

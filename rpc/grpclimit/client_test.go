@@ -27,7 +27,6 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// outLine returns a line that is closed at the end of the test.
 func outLine(t testing.TB, c outgoing.Config) *outgoing.Line[string] {
 	t.Helper()
 	line, err := outgoing.New[string](c)
@@ -44,9 +43,9 @@ func (s *server) behind(t testing.TB, line *outgoing.Line[string], o ClientOptio
 	return s.client(t, grpc.WithChainUnaryInterceptor(c.Unary), grpc.WithChainStreamInterceptor(c.Stream))
 }
 
-// 100 goroutines behind one connection: every call is served, at the first attempt, at the pace
-// that the first answer told. They are more than the bucket holds and is given back at three times
-// that pace. The bucket holds what comes at once when a busy machine has stopped for two seconds.
+// Every call is served at the first attempt, at the pace of the first answer. The calls exceed the
+// bucket, which gives back at three times that pace. It holds the calls that come at once when a busy
+// machine has stopped for two seconds.
 //
 // Promise: 100 goroutines behind one connection are not refused.
 func TestCrowdBehindOneConnectionIsNotRefused(t *testing.T) {
@@ -102,8 +101,6 @@ func duplex(ctx context.Context, conn *grpc.ClientConn) (n int, err error) {
 	}
 }
 
-// A refusal holds all calls of the connection, unary ones and streams, for as long as it says.
-//
 // Promise: A refusal holds all calls of its key.
 func TestRefusalHoldsAllCalls(t *testing.T) {
 	for _, streamed := range []bool{false, true} {
@@ -139,8 +136,6 @@ func TestRefusalHoldsAllCalls(t *testing.T) {
 
 func errorOf(_ int, err error) error { return err }
 
-// A refused call is sent again if the caller says that it may be, at the time that the
-// refusal told, and so often at most.
 func TestClientRetries(t *testing.T) {
 	for name, c := range map[string]struct {
 		options ClientOptions
@@ -229,8 +224,7 @@ func TestAnswerOf(t *testing.T) {
 	}
 }
 
-// A call that no server answered says nothing about the limit, and as the first of its key it
-// does not hold the others for outgoing.Config.Probe.
+// As the first of its key it does not hold the others for outgoing.Config.Probe.
 func TestFailedCallTeachesNothing(t *testing.T) {
 	line := outLine(t, outgoing.Config{Probe: time.Hour})
 	c, err := NewClient(line, ByTarget, ClientOptions{})
@@ -256,7 +250,6 @@ func TestFailedCallTeachesNothing(t *testing.T) {
 	assert.Equal(t, before, line.Limit(conn.Target()))
 }
 
-// A first stream that is abandoned before its answer does not hold the other calls of the target.
 func TestAbandonedFirstStreamHoldsNoOther(t *testing.T) {
 	unanswered := grpc.ChainStreamInterceptor(func(_ any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, _ grpc.StreamHandler) error {
 		<-ss.Context().Done()
@@ -275,7 +268,6 @@ func TestAbandonedFirstStreamHoldsNoOther(t *testing.T) {
 	require.Eventually(t, func() bool { return callIn(late, conn, "x") == nil }, time.Minute, time.Millisecond)
 }
 
-// A stream that is refused at a later message holds the calls of its key as well.
 func TestRefusalAtALaterMessageHoldsAllCalls(t *testing.T) {
 	e := open[netip.Addr](t, hourly(2), nil)
 	s := serve(t, byAddr(e, rpclimit.Options{
@@ -297,7 +289,6 @@ func TestRefusalAtALaterMessageHoldsAllCalls(t *testing.T) {
 	assert.Equal(t, uint64(1), line.Stats().Refusals)
 }
 
-// A call that is never admitted is not sent again, and holds no other.
 func TestNeverIsNotSentAgain(t *testing.T) {
 	e := open[netip.Addr](t, hourly(2), nil)
 	s := serve(t, byAddr(e, rpclimit.Options{Cost: pieces}))
@@ -309,7 +300,6 @@ func TestNeverIsNotSentAgain(t *testing.T) {
 	assert.Zero(t, line.Stats().Retries)
 }
 
-// The size of messages is no limit of calls: a message that is too large holds none.
 func TestTooLargeMessagesHoldNoCalls(t *testing.T) {
 	s := serve(t, byAddr(open[netip.Addr](t, hourly(100), nil), rpclimit.Options{}))
 	line := outLine(t, outgoing.Config{})
@@ -321,7 +311,6 @@ func TestTooLargeMessagesHoldNoCalls(t *testing.T) {
 	assert.Zero(t, line.Stats().Refusals)
 }
 
-// A call that gets no turn has a status, and the engine's error.
 func TestErrorsOfCallsWithoutATurn(t *testing.T) {
 	s := serve(t, byAddr(open[netip.Addr](t, hourly(100), nil), rpclimit.Options{}))
 	line, err := outgoing.New[string](outgoing.Config{MaxWaiting: 1, Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})

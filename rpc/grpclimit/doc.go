@@ -1,4 +1,5 @@
-// Package grpclimit puts Ral's limits in front of the services of a google.golang.org/grpc server.
+// Package grpclimit puts limits in front of the services of a google.golang.org/grpc server.
+// Package rpclimit has the limits, the keys and the options.
 //
 //	limits, err := rpclimit.New(rpclimit.Options{},
 //		rpclimit.Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: rpclimit.ByAddr})
@@ -6,15 +7,8 @@
 //		grpc.ChainUnaryInterceptor(grpclimit.UnaryServerInterceptor(limits)),
 //		grpc.ChainStreamInterceptor(grpclimit.StreamServerInterceptor(limits)))
 //
-// Package rpclimit has the limits, the keys and the options: what a call costs, what is given back when it has ended,
-// how long a call may wait for its turn, and which methods are exempt. This package answers calls by its verdicts.
-//
-// A refusal is ResourceExhausted with the details google.rpc.RetryInfo and google.rpc.QuotaFailure, and with the
-// trailer grpc-retry-pushback-ms. A grpc-go client whose service config has a retry policy for ResourceExhausted
-// retries by it. The pushback of a call that a limit never admits is -1, by which clients do not retry.
-//
-// The RateLimit fields are metadata of calls that succeed. If the handler returns an error they are in the trailer,
-// as sending a header would keep the client from retrying.
-//
-// Start reading at [UnaryServerInterceptor].
+// A refusal is ResourceExhausted with google.rpc.RetryInfo and google.rpc.QuotaFailure, and the
+// trailer grpc-retry-pushback-ms, -1 if a limit never admits the call. A grpc-go client with
+// a retry policy for ResourceExhausted in its service config retries by it. The RateLimit fields are
+// in the header, or with an error in the trailer, as a header would keep the client from retrying.
 package grpclimit

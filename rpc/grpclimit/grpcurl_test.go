@@ -16,10 +16,9 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// grpcurl is run from its module.
 const grpcurl = "github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3"
 
-// grpcurl learns the service by reflection, which is exempt, and shows all that a refused client is told.
+// It learns the service by reflection, which is exempt.
 func TestGrpcurlShowsTheDetails(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the first build of grpcurl takes minutes, and needs the network")

@@ -29,7 +29,6 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// service does what the body of a request says.
 type service struct {
 	pb.UnimplementedTestServiceServer
 	calls   atomic.Int64 // that reached the handlers
@@ -81,7 +80,6 @@ func (s *service) FullDuplexCall(stream grpc.BidiStreamingServer[pb.StreamingOut
 	}
 }
 
-// server is a gRPC server on the loopback.
 type server struct {
 	service
 	addr     string
@@ -116,7 +114,6 @@ func serve(t testing.TB, limits *rpclimit.Limits, options ...grpc.ServerOption) 
 	return s
 }
 
-// client returns a client with a connection of its own.
 func (s *server) client(t testing.TB, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(s.addr, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
@@ -134,7 +131,6 @@ func callIn(ctx context.Context, conn *grpc.ClientConn, body string, options ...
 	return err
 }
 
-// body returns what a message of the test service carries.
 func body(c *rpclimit.Call) string {
 	if m, ok := c.Message.(interface{ GetPayload() *pb.Payload }); ok {
 		return string(m.GetPayload().GetBody())
@@ -142,7 +138,6 @@ func body(c *rpclimit.Call) string {
 	return ""
 }
 
-// pieces is the cost that the body of a message says.
 func pieces(c *rpclimit.Call) int64 {
 	n, err := strconv.ParseInt(body(c), 10, 64)
 	if err != nil {
@@ -151,7 +146,6 @@ func pieces(c *rpclimit.Call) int64 {
 	return n
 }
 
-// clock is an engine's, set by tests.
 type clock struct{ atomic.Int64 }
 
 func newClock() *clock {
@@ -175,7 +169,6 @@ func open[K comparable](t testing.TB, p policy.Policy, at *clock) *engine.Engine
 	return e
 }
 
-// byAddr returns limits by address with one limiter.
 func byAddr(e *engine.Engine[netip.Addr], o rpclimit.Options) *rpclimit.Limits {
 	return rpclimit.Must(rpclimit.New(o, rpclimit.Limit[netip.Addr]{Name: "address", Limiter: e, Key: rpclimit.ByAddr}))
 }
@@ -185,8 +178,7 @@ var local = netip.MustParseAddr("127.0.0.1")
 // hourly admits n at once, and as many in an hour.
 func hourly(n int64) policy.Policy { return policy.Must(policy.Funnel(n, n, time.Hour)) }
 
-// taken returns how many of n units of the key count now. A unit comes back in 36 seconds or more, so that none does
-// within a test.
+// taken returns how many of n units of the key count now. A unit comes back after the test.
 func taken[K comparable](e *engine.Engine[K], key K, n int64) int64 { return n - e.Peek(key).Remaining }
 
 // retryDelay returns the delay of an error's RetryInfo, or -1.
@@ -199,7 +191,6 @@ func retryDelay(err error) time.Duration {
 	return -1
 }
 
-// violations returns those of an error's QuotaFailure.
 func violations(err error) []*errdetails.QuotaFailure_Violation {
 	for _, d := range status.Convert(err).Details() {
 		if failure, ok := d.(*errdetails.QuotaFailure); ok {

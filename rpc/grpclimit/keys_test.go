@@ -22,7 +22,7 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// limited returns what tries a call under a limit of one an hour for each key.
+// limited returns a function that tries a call under a limit of one an hour for each key.
 func limited[K comparable](t testing.TB, key rpclimit.Key[K]) func(ctx context.Context) error {
 	intercept := UnaryServerInterceptor(rpclimit.Must(rpclimit.New(rpclimit.Options{},
 		rpclimit.Limit[K]{Limiter: open[K](t, hourly(1), nil), Key: key})))
@@ -64,7 +64,6 @@ func TestKeyOfAMessage(t *testing.T) {
 	require.NoError(t, call(conn, ""))
 	require.NoError(t, call(conn, ""))
 
-	// The first message of a stream is its request.
 	stream := openStream(t, context.Background(), conn)
 	send(t, stream, "alice", 1)
 	n, err := drain(stream)
@@ -73,7 +72,7 @@ func TestKeyOfAMessage(t *testing.T) {
 	talk(t, context.Background(), conn, "end")
 }
 
-// Whatever metadata has, a call is admitted or refused by its key or for the lack of one, and a long key is bounded.
+// A call is admitted or refused by its key or for lack of a key, and a long key is bounded.
 func FuzzMetadata(f *testing.F) {
 	for _, v := range []string{"", "key", "\x00\x01\x7f\xff", "ключ", strings.Repeat("k", 100_000), "  a  ", "a,b"} {
 		f.Add(v, v)

@@ -9,13 +9,11 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// StreamServerInterceptor returns an interceptor that holds streams to the limits: see [UnaryServerInterceptor]. A
-// stream takes as it opens, and for each message what rpclimit.Options.CostReceived and CostSent say: a message that is
-// received before the handler sees it, and one that is sent before it is sent. If a message is refused, the stream's
-// RecvMsg and SendMsg return the refusal from then on, and the client is told the refusal, whatever the handler returns.
-//
-// It sends the RateLimit fields, as they were when the stream opened, with the header, or with the trailer if none was
-// sent. Streams keep their context and their Context method.
+// StreamServerInterceptor returns an interceptor that holds streams to the limits: see
+// [UnaryServerInterceptor]. A stream takes as it opens, and for each message by
+// rpclimit.Options.CostReceived and CostSent, before the handler receives it or it is sent. After a
+// refused message, RecvMsg and SendMsg return the refusal, and the client gets it, whatever the
+// handler returns. The RateLimit fields of the opening are in the header, or else in the trailer.
 func StreamServerInterceptor(limits *rpclimit.Limits) grpc.StreamServerInterceptor {
 	mustHave(limits, "StreamServerInterceptor")
 	taps := limits.Taps()
@@ -40,14 +38,13 @@ func StreamServerInterceptor(limits *rpclimit.Limits) grpc.StreamServerIntercept
 	}
 }
 
-// stream is a stream each message of which is decided. As of any grpc.ServerStream, one goroutine may receive while
-// another sends.
+// stream decides each message. One goroutine may receive while another sends.
 type stream struct {
 	grpc.ServerStream
 	session *rpclimit.Session
-	fields  metadata.MD // what an admitted stream is told, nil for nothing
+	fields  metadata.MD // the RateLimit fields, or nil
 	told    atomic.Bool
-	refused atomic.Pointer[refusedMessage] // the first one, which ends the stream
+	refused atomic.Pointer[refusedMessage] // the first refusal, which ends the stream
 }
 
 type refusedMessage struct {
@@ -55,7 +52,6 @@ type refusedMessage struct {
 	trailer metadata.MD
 }
 
-// run runs the handler, and settles what the stream has taken, also if the handler panics.
 func (s *stream) run(server any, handler grpc.StreamHandler) (err error) {
 	served := rpclimit.Served{Panicked: true} // until the handler has returned
 	defer func() { s.session.End(served) }()
@@ -70,7 +66,6 @@ func (s *stream) run(server any, handler grpc.StreamHandler) (err error) {
 	return err
 }
 
-// RecvMsg implements grpc.ServerStream.
 func (s *stream) RecvMsg(m any) error {
 	if refused := s.refused.Load(); refused != nil {
 		return refused.err
@@ -81,7 +76,6 @@ func (s *stream) RecvMsg(m any) error {
 	return s.decide(s.session.Received(m))
 }
 
-// SendMsg implements grpc.ServerStream.
 func (s *stream) SendMsg(m any) error {
 	if refused := s.refused.Load(); refused != nil {
 		return refused.err
@@ -93,13 +87,12 @@ func (s *stream) SendMsg(m any) error {
 	return s.ServerStream.SendMsg(m)
 }
 
-// SendHeader implements grpc.ServerStream.
 func (s *stream) SendHeader(md metadata.MD) error {
 	s.tell()
 	return s.ServerStream.SendHeader(md)
 }
 
-// decide notes a refusal of a message, and returns the first one.
+// decide keeps the first refusal of a message, and returns it.
 func (s *stream) decide(v rpclimit.Verdict) error {
 	if !v.Refused() {
 		return nil
@@ -109,8 +102,7 @@ func (s *stream) decide(v rpclimit.Verdict) error {
 	return s.refused.Load().err
 }
 
-// tell adds the fields to the header that is about to be sent. A handler that fails before has none, so that clients
-// may retry.
+// tell adds the fields to the header before it is sent. Without a header clients may retry.
 func (s *stream) tell() {
 	if s.fields != nil && !s.told.Load() && s.SetHeader(s.fields) == nil {
 		s.told.Store(true)

@@ -92,7 +92,7 @@ func TestStreamsTakeForEachMessage(t *testing.T) {
 	}
 }
 
-// A stream pays for 50 messages as it opens, and gets back what it did not use, however it ends.
+// A stream pays for 50 messages as it opens.
 //
 // Promise: A stream gives back unused units, however it ends.
 func TestStreamsThatEndEarlyGiveBack(t *testing.T) {
@@ -146,7 +146,6 @@ func TestStreamsThatEndEarlyGiveBack(t *testing.T) {
 	assert.Equal(t, used, taken(e, local, limit))
 }
 
-// fakeStream is a stream of messages that are there.
 type fakeStream struct {
 	grpc.ServerStream
 	header, trailer metadata.MD
@@ -176,7 +175,7 @@ func TestAStreamWhoseHandlerPanicsGivesBack(t *testing.T) {
 	assert.Zero(t, taken(e, "/a/b", 100))
 }
 
-// A handler that goes on after a refusal gets the same again, and cannot hide it.
+// A handler that goes on after a refusal gets it again, and cannot hide it.
 func TestARefusedMessageEndsTheStream(t *testing.T) {
 	e := open[string](t, hourly(3), nil)
 	intercept := StreamServerInterceptor(rpclimit.Must(rpclimit.New(rpclimit.Options{CostReceived: one, CostSent: one},

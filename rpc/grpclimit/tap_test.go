@@ -36,7 +36,7 @@ func TestTapRefusesBeforeAnyInterceptor(t *testing.T) {
 	assert.Equal(t, int64(1), taken(byAddr, local, 3), "it is not taken twice")
 	assert.Equal(t, int64(1), taken(byProcedure, "/grpc.testing.TestService/UnaryCall", 2))
 
-	// What the interceptor refuses is given back at the tap's limit.
+	// Units of a call that the interceptor refuses are given back at the tap's limit.
 	err := call(conn, "2")
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 	require.Len(t, violations(err), 1)
@@ -54,7 +54,6 @@ func TestTapRefusesBeforeAnyInterceptor(t *testing.T) {
 	assert.Equal(t, int64(4), s.attempts.Load(), "an interceptor saw it")
 }
 
-// The tap's limits are settled when the stream ends.
 func TestTapIsSettled(t *testing.T) {
 	e := open[netip.Addr](t, hourly(10), nil)
 	limits := rpclimit.Must(rpclimit.New(rpclimit.Options{
@@ -68,9 +67,6 @@ func TestTapIsSettled(t *testing.T) {
 	require.Eventually(t, func() bool { return taken(e, local, 10) == 2 }, time.Minute, time.Millisecond)
 }
 
-// A panic of a function of the program at the tap ends there: its call is refused and has taken nothing, and the
-// connection goes on.
-//
 // Promise: A panic at the tap refuses its call alone and takes nothing.
 func TestPanicAtTheTapEndsThere(t *testing.T) {
 	boom := func(c *rpclimit.Call) bool { return len(c.Header.Values("boom", "Boom")) > 0 }

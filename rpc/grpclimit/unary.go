@@ -8,12 +8,10 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// UnaryServerInterceptor returns an interceptor that holds unary calls to the limits. Any number of goroutines and
-// servers may use it. Put it behind interceptors that authenticate callers, if limits go by what these find: such a
-// limit uses rpclimit.ByContext. Call.Identity is the credentials.AuthInfo of the connection, such as a
-// credentials.TLSInfo.
-//
-// limits are required: it panics if they are nil, as those that rpclimit.New returns beside an error.
+// UnaryServerInterceptor returns an interceptor that holds unary calls to the limits, for any
+// number of servers. Put it behind authentication that limits use by rpclimit.ByContext.
+// Call.Identity is the connection's credentials.AuthInfo, such as a credentials.TLSInfo. It panics
+// if limits are nil.
 func UnaryServerInterceptor(limits *rpclimit.Limits) grpc.UnaryServerInterceptor {
 	mustHave(limits, "UnaryServerInterceptor")
 	taps := limits.Taps()
@@ -41,14 +39,13 @@ func UnaryServerInterceptor(limits *rpclimit.Limits) grpc.UnaryServerInterceptor
 	}
 }
 
-// unary is what a unary call needs of the heap.
+// unary is one heap allocation for a unary call.
 type unary struct {
 	call   rpclimit.Call
-	fields [2]string // of metadata
-	buffer [72]byte  // most values of ratelimit fit
+	fields [2]string
+	buffer [72]byte // most values of ratelimit fit
 }
 
-// settled runs a handler and settles what the call has taken, also if the handler panics.
 func (u *unary) settled(ctx context.Context, request any, handler grpc.UnaryHandler, session *rpclimit.Session) (any, error) {
 	served := rpclimit.Served{Panicked: true} // until the handler has returned
 	defer func() { session.End(served) }()
@@ -58,8 +55,8 @@ func (u *unary) settled(ctx context.Context, request any, handler grpc.UnaryHand
 	return response, err
 }
 
-// tell sends the RateLimit fields of a call that its handler has answered: in the header unless that is sent. An error
-// is sent without a header, as clients do not retry a call when they have one.
+// tell sends the RateLimit fields in the header, unless it is sent, or with an error in the
+// trailer.
 func (u *unary) tell(ctx context.Context, err error) {
 	md := withFields(nil, &u.fields)
 	if md == nil {

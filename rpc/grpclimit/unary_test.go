@@ -59,14 +59,12 @@ func TestRefusalTellsTheClientAll(t *testing.T) {
 
 var info = &grpc.UnaryServerInfo{FullMethod: "/test.v1.Test/Call"}
 
-// direct calls an interceptor.
 func direct(ctx context.Context, intercept grpc.UnaryServerInterceptor) error {
 	_, err := intercept(ctx, nil, info, func(context.Context, any) (any, error) { return struct{}{}, nil })
 	return err
 }
 
-// A client of grpc-go with a retry policy waits for the time that it is told, and not for its own backoff, which is far
-// longer than the call may take.
+// Its own backoff is far longer than the call may take.
 //
 // Promise: A stock client succeeds at its first retry.
 func TestStockClientSucceedsAtItsFirstRetry(t *testing.T) {
@@ -121,7 +119,6 @@ func TestStockClientSucceedsAtItsFirstRetry(t *testing.T) {
 	})
 }
 
-// A header that is sent keeps clients from retrying. The fields of a call that fails must not do so.
 func TestFieldsKeepNoClientFromRetrying(t *testing.T) {
 	const config = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 2, "initialBackoff": "0.001s",
 		"maxBackoff": "0.001s", "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`
@@ -154,7 +151,6 @@ func TestCancelledAndExpiredCallsTakeNothing(t *testing.T) {
 	require.NoError(t, call(conn, ""))
 	before := e.Peek(local).RetryAfter
 
-	// Its turn comes after its deadline: it is refused at once.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	assert.Equal(t, codes.ResourceExhausted, status.Code(callIn(ctx, conn, "")))
@@ -173,7 +169,6 @@ func TestCancelledAndExpiredCallsTakeNothing(t *testing.T) {
 	assert.LessOrEqual(t, e.Peek(local).RetryAfter, before, "a call that has left still counts")
 	assert.Equal(t, int64(1), s.calls.Load())
 
-	// Over when it comes.
 	ctx, cancel = context.WithTimeout(context.Background(), -1)
 	defer cancel()
 	fresh := open[string](t, hourly(1), nil)

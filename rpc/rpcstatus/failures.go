@@ -11,28 +11,25 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// failures are those of the whole program.
 var failures cache
 
-// cache has the QuotaFailure of each violation, marshalled: it changes only with the limit, and takes long to make. Any
-// number of goroutines may use it.
+// cache has marshalled QuotaFailures, which take long to make. It is safe for concurrent use.
 type cache struct {
 	known atomic.Pointer[map[rpclimit.Violation]string] // never written again
 }
 
-// mostFailures is the most that are kept. Further ones are made for each call.
+// mostFailures bounds the cache. Further failures are made for each call.
 const mostFailures = 256
 
-// of returns the QuotaFailure of the violations, marshalled. One that cannot be marshalled is left out.
+// of returns the QuotaFailure of the violations, marshalled, without those that cannot be.
 func (c *cache) of(violations []rpclimit.Violation) (value []byte) {
-	// Messages that are written one after the other are read as one that has the elements of all.
+	// Concatenated messages are read as a single message with all elements.
 	for i := range violations {
 		value = append(value, c.one(&violations[i])...)
 	}
 	return value
 }
 
-// one returns the QuotaFailure of a violation, marshalled, or "".
 func (c *cache) one(of *rpclimit.Violation) string {
 	known := c.known.Load()
 	if known != nil {

@@ -24,7 +24,7 @@ func made(t *testing.T, m proto.Message) *anypb.Any {
 	return a
 }
 
-// The details are those that package anypb would make of the messages, also from the cache.
+// Package anypb would make the same, also of the cache's.
 func TestDetailsAreThoseOfTheMessages(t *testing.T) {
 	minute := policy.Must(policy.FixedWindow(1, time.Minute))
 	l := rpclimit.Must(rpclimit.New(rpclimit.Options{},
@@ -56,8 +56,6 @@ func TestDetailsAreThoseOfTheMessages(t *testing.T) {
 	}
 }
 
-// Of a plan that a call has, and of a limit that changes, the present one is told.
-//
 // Promise: The details of a refusal follow the policy that holds.
 func TestDetailsFollowThePolicy(t *testing.T) {
 	e := open(t, policy.Must(policy.FixedWindow(1, time.Hour)))

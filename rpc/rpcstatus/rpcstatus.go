@@ -1,5 +1,4 @@
-// Package rpcstatus tells clients of gRPC and Connect why a limit refuses their call: the verdicts of package rpclimit
-// as google.rpc.Status with its details. Adapters for both frameworks build on it.
+// Package rpcstatus converts verdicts of package rpclimit to google.rpc.Status with details.
 package rpcstatus
 
 import (
@@ -14,7 +13,7 @@ import (
 
 // Of returns the status of a refused call: the verdict's Code and Message, and its Details.
 func Of(v *rpclimit.Verdict) *status.Status {
-	r := &struct { // one piece of the heap
+	r := &struct { // a single allocation
 		status status.Status
 		parts  parts
 	}{}
@@ -22,16 +21,13 @@ func Of(v *rpclimit.Verdict) *status.Status {
 	return &r.status
 }
 
-// Details returns the details of a refused call. They name the limits and what these go by, and no key, not even as a
-// hash, in which an address could be searched for:
+// Details returns the details of a refused call. They name limits and kinds of keys, but no key or
+// searchable hash:
 //
-//   - google.rpc.RetryInfo has the time until a retry is admitted, rounded up to whole milliseconds. It is left out if
-//     that time is a guess, or if the limit never admits the call. Other calls may take the room first.
-//   - google.rpc.QuotaFailure has a violation for each limit that refused. The quota ID is the limit's name, the
-//     subject and the dimension "by" what it goes by, such as "address", and the quota value the most units that it
-//     admits at once.
-//
-// A call that was refused for another reason than a limit has no details.
+//   - google.rpc.RetryInfo has the time until a retry is admitted, rounded up to milliseconds,
+//     unless other calls take the room first. It is left out if that is a guess or never.
+//   - google.rpc.QuotaFailure has a violation for each limit that refused: quota ID (its name),
+//     subject and dimension "by" (the kind of key, such as "address"), quota value (most at once).
 func Details(v *rpclimit.Verdict) []*anypb.Any { return new(parts).of(v) }
 
 var (
@@ -39,12 +35,11 @@ var (
 	quotaURL = urlOf(&errdetails.QuotaFailure{})
 )
 
-// urlOf returns the type of a message as anypb.New writes it.
 func urlOf(m proto.Message) string {
 	return "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName())
 }
 
-// parts is what the details of a call need of the heap.
+// parts is a single heap allocation for a call's details.
 type parts struct {
 	all          [2]*anypb.Any
 	retry, quota anypb.Any
@@ -53,7 +48,6 @@ type parts struct {
 	buffer       [24]byte // any RetryInfo fits
 }
 
-// of returns the details. It is called once.
 func (p *parts) of(v *rpclimit.Verdict) []*anypb.Any {
 	all := p.all[:0]
 	if ms, ok := v.Pushback(); ok && ms > 0 {
@@ -62,7 +56,7 @@ func (p *parts) of(v *rpclimit.Verdict) []*anypb.Any {
 			all = append(all, &p.retry)
 		}
 	}
-	var buffer [8]rpclimit.Violation // the most limits that there are
+	var buffer [8]rpclimit.Violation // the most limits
 	if value := failures.of(v.AppendViolations(buffer[:0])); len(value) > 0 {
 		p.quota.TypeUrl, p.quota.Value = quotaURL, value
 		all = append(all, &p.quota)
@@ -73,9 +67,8 @@ func (p *parts) of(v *rpclimit.Verdict) []*anypb.Any {
 	return all
 }
 
-// retryInfo returns a RetryInfo, marshalled.
 func (p *parts) retryInfo(ms int64) ([]byte, error) {
-	// Not by way of a time.Duration: rounded up it may be longer than the longest one.
+	// Not by a time.Duration, which the rounded time may exceed.
 	const perSecond, perMilli = 1000, 1_000_000
 	p.delay.Seconds, p.delay.Nanos = ms/perSecond, int32(ms%perSecond)*perMilli
 	p.info.RetryDelay = &p.delay

@@ -92,7 +92,6 @@ func TestEachLimitThatRefusedIsNamed(t *testing.T) {
 	assert.Empty(t, all[1].GetSubject())
 	assert.Empty(t, all[1].GetQuotaDimensions())
 
-	// Never: no time, and what there is at most.
 	v, _ = l.Begin(call(101))
 	delay, all := details(t, Details(&v))
 	assert.Nil(t, delay)
@@ -100,7 +99,6 @@ func TestEachLimitThatRefusedIsNamed(t *testing.T) {
 	assert.Equal(t, int64(1), all[0].GetQuotaValue())
 }
 
-// fixed is a limiter that gives one answer.
 type fixed struct {
 	limits.Limiter[string]
 	answer limits.Answer
