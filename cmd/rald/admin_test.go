@@ -24,7 +24,6 @@ import (
 
 const operatorToken = "0123456789abcdef"
 
-// fetch returns the status and the body of a page.
 func fetch(t *testing.T, c *http.Client, url, token string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, nil)
@@ -40,8 +39,7 @@ func fetch(t *testing.T, c *http.Client, url, token string) (int, string) {
 	return a.StatusCode, string(text)
 }
 
-// The address for operators is there, promtool accepts the metrics, and configured limits are on
-// the page.
+// promtool accepts the metrics, and the page has configured limits.
 func TestAdmin(t *testing.T) {
 	addr := freeAddr(t)
 	s := start(t, "-state", "none", "-admin", addr, withLimits(t))
@@ -68,8 +66,6 @@ func TestAdmin(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// While clients have the time to end, /healthz says no.
-//
 // Promise: `/healthz` says no while the server drains.
 func TestHealthWhileDraining(t *testing.T) {
 	rules, addr, envoy := t.TempDir(), freeAddr(t), freeAddr(t)
@@ -93,7 +89,7 @@ func TestHealthWhileDraining(t *testing.T) {
 	<-s.Ended()
 }
 
-// An address that other machines may reach needs TLS and tokens, and each request a token.
+// Other machines need TLS and tokens, in each request.
 func TestAdminIsGuarded(t *testing.T) {
 	cert, key := certificates(t)
 	file := filepath.Join(t.TempDir(), "tokens")
@@ -148,11 +144,11 @@ func TestOperators(t *testing.T) {
 	assert.ErrorContains(t, err, `-admin-tokens-file: ral: inspect.Config: Tokens["anna"]`)
 }
 
-// A second rald goes on without the default address, and ends if it was told the address.
+// A second rald goes on without the default address, and fails with a given address.
 func TestAdminAddressThatIsTaken(t *testing.T) {
 	if l, err := net.Listen("tcp", defaultAdmin); err == nil {
 		defer l.Close()
-	} // otherwise something else has it
+	} // otherwise another program has it
 	s := start(t, "-state", "none", "-admin", defaultAdmin)
 	assert.Contains(t, s.log.String(), "goes on without an address for operators")
 	s.end(t)

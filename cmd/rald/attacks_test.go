@@ -28,11 +28,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// connections is how many connections with garbage come in turns. A million take one to two
-// minutes on two processors.
+// A million take one to two minutes on two processors.
 var connections = flag.Int("connections", 2_000, "the connections of TestAttacks that bring garbage")
 
-// attacked is a rald with a client that is served while others attack.
+// attacked is a rald with a client that is served during attacks.
 type attacked struct {
 	*server
 	t            *testing.T
@@ -47,7 +46,7 @@ func startAttacked(t *testing.T) *attacked {
 	return a
 }
 
-// dial connects from one of many addresses, as one has no more than 28,000 ports.
+// dial connects from one of many addresses, each with at most 28,000 ports.
 func (a *attacked) dial(to string) (*net.TCPConn, error) {
 	from := &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+rand.IntN(200)))}
 	c, err := (&net.Dialer{LocalAddr: from, Timeout: time.Minute}).Dial("tcp", to)
@@ -60,7 +59,6 @@ func (a *attacked) dial(to string) (*net.TCPConn, error) {
 	return tcp, nil
 }
 
-// figure returns a metric of the process.
 func (a *attacked) figure(name string) float64 {
 	a.t.Helper()
 	_, text := fetch(a.t, http.DefaultClient, "http://"+a.admin+"/metrics", "")
@@ -71,23 +69,21 @@ func (a *attacked) figure(name string) float64 {
 	return value
 }
 
-// held returns the bytes of the heap and of stacks that are in use after a collection.
+// held returns the bytes of heap and stacks in use after a collection.
 func (a *attacked) held() float64 {
 	fetch(a.t, http.DefaultClient, "http://"+a.admin+"/debug/pprof/heap?gc=1", "")
 	return a.figure("go_memstats_heap_alloc_bytes") + a.figure("go_memstats_stack_inuse_bytes")
 }
 
-// others waits until no connections are left but those of the test itself.
+// others waits until only the test's connections are left.
 func (a *attacked) others(left int) {
 	a.t.Helper()
 	a.until(a.t, func() bool { return a.figure("rald_resp_connections") <= float64(left) })
 }
 
-// beVictim makes the test's own program a client of the server at that address.
-const beVictim = "TEST_RALD_VICTIM"
+const beVictim = "TEST_RALD_VICTIM" // makes the test's program a client of that address
 
-// during calls f while another client is served, in a process of its own, and logs how long the
-// calls of that took.
+// during calls f while another process is served, and logs the times of its calls.
 func (a *attacked) during(attack string, f func()) {
 	a.t.Helper()
 	cmd := exec.Command(os.Args[0], attack)
@@ -109,10 +105,9 @@ func (a *attacked) during(attack string, f func()) {
 	a.t.Logf("%s, %v: %s", attack, lasted.Round(time.Millisecond), strings.TrimSpace(text))
 }
 
-// victimCalls is the least calls of a victim, also during an attack that is over at once.
-const victimCalls = 300
+const victimCalls = 300 // least calls of a victim, even if the attack is over at once
 
-// victim is a client that takes one unit after the other until its input ends.
+// victim takes unit after unit until its input ends.
 func victim(addr, key string) error {
 	ended := make(chan struct{})
 	go func() {
@@ -155,7 +150,7 @@ func victim(addr, key string) error {
 	}
 }
 
-// wantLeft reads a reply to CL.THROTTLE that admits it and says that so many units are left.
+// wantLeft reads an admitting reply to CL.THROTTLE with that many units left.
 func wantLeft(in *bufio.Reader, left int) error {
 	var reply [6]string
 	for i := range reply {
@@ -173,7 +168,7 @@ func wantLeft(in *bufio.Reader, left int) error {
 	return nil
 }
 
-// garbage returns what a connection sends that is no client's, and whether the server answers.
+// garbage returns text that no client sends, and whether the server answers.
 func garbage(kind int) (text string, answered bool) {
 	switch kind % 8 {
 	case 0:
@@ -194,7 +189,6 @@ func garbage(kind int) (text string, answered bool) {
 	return strings.Repeat("\xff\x00", 100), false
 }
 
-// bring makes n connections with garbage, some at a time.
 func (a *attacked) bring(n int) {
 	var left atomic.Int64
 	left.Store(int64(n))
@@ -238,7 +232,7 @@ func (a *attacked) garbled(i int, to string) error {
 	return nil
 }
 
-// Attacks leave nothing behind, need no more memory than is said, and others are served.
+// Memory stays within its documented bounds.
 //
 // Promise: Garbage, idle connections, half commands, slow readers and long pipelines leave nothing behind, while others are answered.
 func TestAttacks(t *testing.T) {
@@ -288,7 +282,7 @@ func TestAttacks(t *testing.T) {
 	over("idle connections")
 
 	if testing.Short() {
-		return // what follows lasts as long as the server is patient
+		return // the rest lasts as long as the server is patient
 	}
 	// The end of a command of 64 KiB never comes.
 	half := "*1000\r\n$11\r\nCL.THROTTLE\r\n" + strings.Repeat("$4000\r\n"+strings.Repeat("x", 4000)+"\r\n", 15)
@@ -324,7 +318,7 @@ func leave(all []*net.TCPConn) {
 	}
 }
 
-// pipelines has several clients send 10,000 commands each at once, round after round.
+// pipelines sends 10,000 commands at once from several clients, round after round.
 func (a *attacked) pipelines(rounds int) {
 	const n = 10_000
 	var clients sync.WaitGroup
@@ -350,7 +344,7 @@ func (a *attacked) pipelines(rounds int) {
 	clients.Wait()
 }
 
-// slowReaders has clients send commands and read no reply, until the server ends them.
+// slowReaders send commands and read no reply, until the server ends them.
 func (a *attacked) slowReaders(n int) {
 	var clients sync.WaitGroup
 	for range n {

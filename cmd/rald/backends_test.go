@@ -28,8 +28,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// backend is a program that finds the path of a request's target in the ways of a language. It
-// reads a list of targets, and writes a list of lists of paths. "" is none.
+// backend is a program that finds the path of a request's target in a language's ways. It reads a
+// list of targets, and writes a list of lists of paths, "" for none.
 type backend struct {
 	name, settings string // docs/serving.md has the settings
 	program        []string
@@ -63,7 +63,6 @@ print(json.dumps([read(f) for f in json.load(sys.stdin)]))`}},
 	{"Go", "backslashes: keep\nescaped_backslashes: keep\nleading_slashes: merge\n", nil},
 }
 
-// paths returns the paths that the backend finds in targets.
 func (b *backend) paths(t *testing.T, targets []string) (all [][]string) {
 	t.Helper()
 	if b.program == nil {
@@ -89,15 +88,15 @@ func (b *backend) paths(t *testing.T, targets []string) (all [][]string) {
 	return all
 }
 
-// isLogin reports whether a backend that found a path serves it as /login, if it decodes paths and
-// merges slashes at most.
+// isLogin reports whether a backend that at most decodes paths and merges slashes serves it as
+// /login.
 func isLogin(found string) bool {
 	text, err := url.PathUnescape(found)
 	return err == nil && found != "" && path.Clean("/"+text) == "/login"
 }
 
-// targets are targets of requests in which some backend finds the path /login, and neighbours of
-// them. n more are made of the same parts.
+// targets returns targets in which some backend finds /login, neighbours of them, and n random
+// mixtures.
 func targets(n int) []string {
 	all := []string{
 		"//login", "//x/login", "///x/login", "////x/login", "///login", `/x\..\login`, `/.\login`, `/\x/login`, `/\x\login`, `/\login`, `\login`, `\\x\login`,
@@ -128,7 +127,7 @@ func targets(n int) []string {
 	return all
 }
 
-// oneLogin returns rules by which one request for /login passes, and every other request.
+// oneLogin returns rules that pass one request for /login, and every other request.
 func oneLogin(t *testing.T, settings string) *checkserver.Rules {
 	t.Helper()
 	text := "proxy: nginx\n" + settings + "rules:\n  - {match: /login, limit: window 1/365d, key: everybody}\n"
@@ -137,8 +136,7 @@ func oneLogin(t *testing.T, settings string) *checkserver.Rules {
 	return rules
 }
 
-// In no target that passes does a backend find the path whose limit is spent: without settings
-// any backend, and with them the backend that they tell of.
+// With settings, only that backend counts.
 //
 // Promise: No admitted target leads Node, Python, PHP, Ruby or Go to a path whose limit is spent.
 func TestNoBackendReadsAWayPastARule(t *testing.T) {
@@ -146,7 +144,7 @@ func TestNoBackendReadsAWayPastARule(t *testing.T) {
 	for i := range all {
 		all[i] = strings.ReplaceAll(all[i], "HOST", "example.org")
 	}
-	// answers returns the answers of a door with those settings, whose limit is spent.
+	// answers returns the answers of a door with these settings after the limit is spent.
 	answers := func(settings string) (statuses []int) {
 		rules, log := oneLogin(t, settings), slog.New(slog.DiscardHandler)
 		file := &limitfile.File{}
@@ -190,7 +188,7 @@ func TestNoBackendReadsAWayPastARule(t *testing.T) {
 	}
 }
 
-// recorder is a backend that records the targets of requests, as they come.
+// recorder is a backend that records the targets of requests.
 type recorder struct {
 	mu      sync.Mutex
 	targets []string
@@ -233,8 +231,7 @@ func (r *recorder) answer(c net.Conn) {
 	_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 }
 
-// What nginx and Caddy pass on to a backend, as documented, has no target in which a backend finds
-// the path whose limit is spent.
+// With the documented configurations of nginx and Caddy.
 func TestProxiesPassOnNoWayPastARule(t *testing.T) {
 	for _, proxy := range []struct {
 		name, config string
@@ -253,7 +250,7 @@ func TestProxiesPassOnNoWayPastARule(t *testing.T) {
 			s.raw(t, "/login")
 			require.Equal(t, []string{"/login"}, to.targets)
 			for _, target := range targets(100) {
-				if !strings.ContainsAny(target, "\r\n") { // which end the line
+				if !strings.ContainsAny(target, "\r\n") { // these end the line
 					s.raw(t, strings.ReplaceAll(target, "HOST", s.addr))
 				}
 			}
@@ -271,7 +268,7 @@ func TestProxiesPassOnNoWayPastARule(t *testing.T) {
 	}
 }
 
-// raw sends a request for a target, as it is, and waits for its end.
+// raw sends a request for a raw target, and waits for its end.
 func (s *site) raw(t *testing.T, target string) {
 	t.Helper()
 	c, err := net.Dial("tcp", s.addr)

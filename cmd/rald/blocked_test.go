@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A pipe in place of a file, which would block whatever reads it, is a fault of the configuration.
-// The server goes on with what is in force, and ends when it is asked to.
+// It would block its reader. It is a fault of the configuration, and the server goes on.
 func TestPipeInPlaceOfAFile(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "limits.yaml")
@@ -28,8 +27,7 @@ func TestPipeInPlaceOfAFile(t *testing.T) {
 	assert.EqualError(t, err, file+": it is no regular file, which alone is accepted")
 }
 
-// The end of the server does not wait for files that are being read, and what they say is not put
-// in force any more. A start that reads for ever can be ended, too.
+// They are no longer put in force. A start that reads for ever can be ended, too.
 func TestEndDoesNotWaitForFiles(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "check.yaml"), []byte("proxy: caddy\nrules: []\n"), 0o600))

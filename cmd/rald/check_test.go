@@ -24,7 +24,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// documented returns the blocks of a language in a section of docs/serving.md.
+// documented returns the code in a language from a section of docs/serving.md.
 func documented(t *testing.T, section, language string) (blocks []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/serving.md")
@@ -43,7 +43,7 @@ func documented(t *testing.T, section, language string) (blocks []string) {
 	}
 }
 
-// checks writes the limits and the rules of the documentation into a directory, for a proxy.
+// checks writes the documented limits and rules into a directory, for a proxy.
 func checks(t *testing.T, proxy string, more ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -57,7 +57,7 @@ func checks(t *testing.T, proxy string, more ...string) (dir string) {
 	return dir
 }
 
-// startProxy starts a program, which ends with the test, and waits until it answers.
+// startProxy starts a program for the test, and waits until it answers.
 func startProxy(t *testing.T, addr string, cmd *exec.Cmd) {
 	t.Helper()
 	p := &server{addr: addr, log: &logged{}}
@@ -69,13 +69,12 @@ func startProxy(t *testing.T, addr string, cmd *exec.Cmd) {
 	p.untilListens(t, "tcp")
 }
 
-// site is a proxy before a backend.
 type site struct {
 	addr    string
 	reached atomic.Int64 // the backend's requests
 }
 
-// served replaces the addresses of a documented configuration, and starts the backend.
+// served puts addresses into a documented configuration, and starts the backend.
 func served(t *testing.T, check, config string) (s *site, text string) {
 	t.Helper()
 	s = &site{addr: freeAddr(t)}
@@ -106,7 +105,7 @@ func nginx(t *testing.T, check, config string) *site {
 	require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
 	program, err := exec.LookPath("nginx")
 	if err != nil {
-		program = "/usr/sbin/nginx" // which is not in the PATH of every user
+		program = "/usr/sbin/nginx" // not in the PATH of every user
 	}
 	startProxy(t, s.addr, exec.Command(program, "-p", dir, "-c", file,
 		"-g", "daemon off; master_process off; error_log stderr; pid "+filepath.Join(dir, "pid")+";"))
@@ -125,7 +124,7 @@ func caddy(t *testing.T, check, config string) *site {
 	return s
 }
 
-// do sends a request with header fields, and returns the status and the header of its answer.
+// do sends a request with header fields, and returns the answer's status and header.
 func (s *site) do(t *testing.T, method, path string, fields ...string) (int, http.Header) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.addr+path, strings.NewReader("body"))
@@ -144,14 +143,13 @@ func (s *site) do(t *testing.T, method, path string, fields ...string) (int, htt
 	return a.StatusCode, a.Header
 }
 
-// get is do for a GET, of which the status matters.
 func (s *site) get(t *testing.T, path string, fields ...string) int {
 	t.Helper()
 	status, _ := s.do(t, "GET", path, fields...)
 	return status
 }
 
-// forged are fields in which a client may say that it asks for something else, or is another.
+// forged are fields by which a client may pretend another request or client.
 var forged = [][]string{
 	{"X-Original-URI", "/other"}, {"X-Original-URL", "/other"}, {"X-Original-Method", "GET"}, {"X-Original-Host", "free.example"},
 	{"X-Forwarded-Uri", "/other"}, {"X-Forwarded-Method", "GET"}, {"X-Forwarded-Host", "free.example"},
@@ -159,12 +157,11 @@ var forged = [][]string{
 	{"Connection", "X-Original-URI, X-Real-IP, X-Forwarded-Uri, X-Forwarded-For, X-Forwarded-Method"},
 }
 
-// moreRules are a rule without limits for a host.
 const moreRules = `
   - {match: free.example/, unlimited: true}
 `
 
-// tryLimits checks that a proxy keeps requests to the documented limits: 5 log-ins in 10 minutes.
+// tryLimits checks the documented limits at a proxy: 5 log-ins in 10 minutes.
 func tryLimits(t *testing.T, s *site, rald *server, passesTell bool) {
 	t.Helper()
 	for n := range 5 {
@@ -193,7 +190,7 @@ func tryLimits(t *testing.T, s *site, rald *server, passesTell bool) {
 		refused("/login", fields...)
 	}
 	var status int
-	for _, path := range []string{"/login/../other", "/%2flogin", "/login;a=b", "//login", "/login%5c"} { // which backends read in different ways
+	for _, path := range []string{"/login/../other", "/%2flogin", "/login;a=b", "//login", "/login%5c"} { // backends read these differently
 		status, _ = s.do(t, "POST", path)
 		assert.Contains(t, []int{http.StatusBadRequest, http.StatusForbidden}, status, path)
 	}
@@ -205,7 +202,6 @@ func tryLimits(t *testing.T, s *site, rald *server, passesTell bool) {
 	assert.Empty(t, h.Get("RateLimit"), "there is no rule")
 }
 
-// startChecked starts rald with the documented rules for a proxy.
 func startChecked(t *testing.T, proxy string) (s *server, check string) {
 	t.Helper()
 	check = freeAddr(t)
@@ -222,7 +218,7 @@ func TestNginx(t *testing.T) {
 	assert.Equal(t, http.StatusOK, s.get(t, "/api/health"))
 }
 
-// Without rald nginx refuses requests, or lets them pass as documented.
+// It refuses requests, or passes them as documented.
 func TestNginxWithoutRald(t *testing.T) {
 	away := freeAddr(t)
 	blocks := documented(t, "### nginx", "nginx")
@@ -236,7 +232,7 @@ func TestNginxWithoutRald(t *testing.T) {
 	assert.Equal(t, http.StatusOK, nginx(t, away, config).get(t, "/"))
 }
 
-// nginx tells requests without a key from those over their limit.
+// With another status than over the limit.
 func TestNginxRefusesRequestsWithoutAKey(t *testing.T) {
 	dir, check := t.TempDir(), freeAddr(t)
 	text := "proxy: nginx\nrules:\n  - {match: /, limit: \"funnel 1, 1/h\", key: header X-Api-Key}\n"
@@ -248,7 +244,7 @@ func TestNginxRefusesRequestsWithoutAKey(t *testing.T) {
 	assert.Equal(t, http.StatusTooManyRequests, s.get(t, "/", "X-Api-Key", "ann"))
 }
 
-// The documented configurations of Caddy keep a real Caddy to the limits.
+// The documented configurations.
 func TestCaddy(t *testing.T) {
 	configs := documented(t, "### Caddy", "caddyfile")
 	require.Len(t, configs, 2)
@@ -260,7 +256,7 @@ func TestCaddy(t *testing.T) {
 	}
 }
 
-// The header fields that Traefik documents are understood, at the documented address.
+// The header fields in Traefik's documentation, at the documented address.
 func TestTraefik(t *testing.T) {
 	rald, check := startChecked(t, "traefik")
 	var config struct {
@@ -297,7 +293,7 @@ func TestTraefik(t *testing.T) {
 	assert.Contains(t, tool(t, rald, "redis-cli", "RAL.PEEK", "192.0.2.1", "login"), "remaining\n0\n")
 }
 
-// What is wrong with the check ends rald at start, by name.
+// The error names the fault.
 func TestCheckThatCannotStart(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -321,8 +317,7 @@ func TestCheckThatCannotStart(t *testing.T) {
 	assert.ErrorContains(t, try("-listen", "127.0.0.1:0", "-check-listen", "127.0.0.1:0", dir), want)
 }
 
-// A check that waits in a queue is answered before the server ends, and a header without bounds
-// is refused.
+// A check in a queue is answered before the end. An unbounded header is refused.
 func TestCheckDrains(t *testing.T) {
 	dir, check := t.TempDir(), freeAddr(t)
 	for name, text := range map[string]string{
@@ -368,7 +363,6 @@ func TestCheckDrains(t *testing.T) {
 	assert.Equal(t, answer{status: http.StatusNoContent}, <-answers)
 }
 
-// With a certificate the check speaks TLS alone.
 func TestCheckOverTLS(t *testing.T) {
 	cert, key := certificates(t)
 	check := freeAddr(t)

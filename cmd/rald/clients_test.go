@@ -25,14 +25,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// server is a rald in a process of its own.
 type server struct {
 	*child.Process
 	addr string
 	log  *logged
 }
 
-// logged is a process's output, which may be read while it is written.
+// logged is a process's output, readable while it is written.
 type logged struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -50,7 +49,6 @@ func (l *logged) String() string {
 	return l.b.String()
 }
 
-// start starts rald on a free port and waits until it answers.
 func start(t *testing.T, args ...string) *server {
 	t.Helper()
 	port, err := redisd.FreePort()
@@ -75,7 +73,7 @@ func startOn(t *testing.T, network, addr string, args ...string) *server {
 	return s
 }
 
-// until waits for an event, as long as the server runs.
+// until waits for an event while the server runs.
 func (s *server) until(t *testing.T, happened func() bool) {
 	t.Helper()
 	for !happened() {
@@ -100,7 +98,6 @@ func (s *server) untilListens(t *testing.T, network string) {
 	})
 }
 
-// end asks the server to end, and waits until it has.
 func (s *server) end(t *testing.T) {
 	t.Helper()
 	require.NoError(t, s.Signal(syscall.SIGTERM))
@@ -113,8 +110,8 @@ func withLimits(t *testing.T) string {
 	return dir
 }
 
-// patient has a client repeat nothing, and wait for as long as a busy machine takes: an answer
-// that is given up is a unit that is lost.
+// patient makes a client repeat nothing and wait for a busy machine: an abandoned answer is a lost
+// unit.
 func patient(o redis.Options) *redis.Options {
 	o.MaxRetries = -1
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute, time.Minute
@@ -193,7 +190,7 @@ func TestRueidis(t *testing.T) {
 		require.NoError(t, err)
 		assert.EqualValues(t, 98, n)
 		if !option.DisableCache {
-			// RAL.PEEK is read only, so that rueidis would cache it. No reply is older than its call.
+			// rueidis would cache the read-only RAL.PEEK. No reply is older than its call.
 			peek := c.B().Arbitrary("RAL.PEEK").Keys(key).Args("api").ReadOnly()
 			_, err = c.DoCache(ctx, rueidis.Cacheable(peek), time.Minute).AsMap()
 			assert.Error(t, err, "a reply was cached")
@@ -224,11 +221,10 @@ func TestRedisTools(t *testing.T) {
 		"2,000 calls took more or less than the 1,001 units that there are")
 }
 
-// A server listens on a socket also if one that was killed has left it behind, and never takes
-// it from one that runs.
+// An abandoned socket is replaced, a running server's never.
 func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rald.sock")
-	left := func() string { // and not the seconds after it, which pass
+	left := func() string { // without the seconds, which pass
 		out, err := exec.Command("redis-cli", "-s", path, "CL.THROTTLE", "key", "15", "1", "3600").CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		fields := strings.Fields(string(out))
@@ -253,7 +249,7 @@ func TestUnixSocket(t *testing.T) {
 	assert.FileExists(t, file)
 }
 
-// Callers over real connections never get more than the limit.
+// Over real connections never more than the limit.
 func TestManyClientsOfOneKey(t *testing.T) {
 	s := start(t, "-state", "none")
 	c := redis.NewClient(patient(redis.Options{Addr: s.addr, PoolSize: 64}))
@@ -278,8 +274,6 @@ func TestManyClientsOfOneKey(t *testing.T) {
 	assert.Equal(t, 1000, admitted)
 }
 
-// A server that is asked to end saves everything.
-//
 // Promise: SIGTERM answers the commands that were read and saves everything.
 func TestTermSavesTheState(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
@@ -295,8 +289,7 @@ func TestTermSavesTheState(t *testing.T) {
 	assert.Contains(t, tool(t, s, "redis-cli", "CL.THROTTLE", "key", "9", "1", "3600"), "1\n10\n0\n")
 }
 
-// A server that is killed forgets at most what it took since its last save began: here the
-// calls after a save that was seen to end.
+// That is the calls after a save that was seen to end.
 //
 // Promise: A killed server forgets at most what was not saved.
 func TestKillForgetsAtMostWhatWasNotSaved(t *testing.T) {
@@ -313,7 +306,7 @@ func TestKillForgetsAtMostWhatWasNotSaved(t *testing.T) {
 		require.NoError(t, err)
 		before, _ := os.Stat(file)
 		taken := 1_000_001 - got[2]
-		// Two saves end after the call, so the second one began after it.
+		// Two saves end after the call, so the second began after it.
 		for range 2 {
 			s.until(t, func() bool {
 				now, err := os.Stat(file)
@@ -350,7 +343,7 @@ func TestKillForgetsAtMostWhatWasNotSaved(t *testing.T) {
 	defer c2.Close()
 	got, err := c2.Do(ctx, "CL.THROTTLE", "key", 1_000_000, 1, 60, 0).Int64Slice()
 	require.NoError(t, err)
-	drained := int64(10) // far more than a unit a minute is in the time that this takes
+	drained := int64(10) // far more than drains in this time at a unit a minute
 	assert.GreaterOrEqual(t, saved, int64(3000))
 	assert.GreaterOrEqual(t, 1_000_001-got[2], saved-drained)
 	assert.LessOrEqual(t, 1_000_001-got[2], saved+answered.Load()+4, "units that were never taken")

@@ -22,7 +22,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// rulesOf returns the rules of one limit a year for each user, which no test sees the end of.
+// rulesOf returns rules with a limit a year for each user.
 func rulesOf(requests int) string {
 	return "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: {unit: year, requests_per_unit: " + strconv.Itoa(requests) + "}\n"
 }
@@ -33,7 +33,6 @@ func freeAddr(t *testing.T) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
-// ask asks for a user's hit, and returns the answer.
 func ask(t *testing.T, to grpc.ClientConnInterface, user string) *pb.RateLimitResponse {
 	t.Helper()
 	answer, err := pb.NewRateLimitServiceClient(to).ShouldRateLimit(context.Background(), &pb.RateLimitRequest{
@@ -46,8 +45,7 @@ func ask(t *testing.T, to grpc.ClientConnInterface, user string) *pb.RateLimitRe
 	return answer
 }
 
-// Envoy's rate limit service is answered, its rules are read again when they change, its counts
-// are kept over a restart, and they are not keys of clients of Redis.
+// Rules are reloaded, and counts kept over a restart. Clients of Redis do not see them.
 func TestEnvoyService(t *testing.T) {
 	rules, state := t.TempDir(), filepath.Join(t.TempDir(), "state")
 	file := filepath.Join(rules, "shop.yaml")
@@ -91,7 +89,7 @@ func TestEnvoyService(t *testing.T) {
 	assert.EqualValues(t, 93, ask(t, c, "ann").Statuses[0].LimitRemaining)
 }
 
-// The settings by which the reference is told how to treat all rules are flags.
+// The reference's settings for all rules are flags.
 func TestEnvoyServiceForAllRules(t *testing.T) {
 	rules := t.TempDir()
 	write := func(name, text string) {
@@ -125,7 +123,7 @@ func TestEnvoyServiceForAllRules(t *testing.T) {
 	assert.Equal(t, pb.RateLimitResponse_OVER_LIMIT, answerWith("-envoy-merge").OverallCode)
 }
 
-// What is wrong ends rald at start, by name, and does not hang it.
+// The error names the fault, without a hang.
 func TestEnvoyServiceThatCannotStart(t *testing.T) {
 	rules := t.TempDir()
 	file := filepath.Join(rules, "shop.yaml")

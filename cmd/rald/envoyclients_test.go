@@ -11,14 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// grpcurl is run from its module.
 const grpcurl = "github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3"
 
-// reference is the module of the rate limit service whose client is tried. The module of the
-// oracle says which version.
+// reference is the module of the tried client. The oracle's module has its version.
 const reference = "github.com/envoyproxy/ratelimit"
 
-// goRun runs a program from its module, and returns what it writes.
+// goRun runs a program from its module, and returns its output.
 func goRun(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", append([]string{"run", program}, args...)...).CombinedOutput()
@@ -26,7 +24,7 @@ func goRun(t *testing.T, program string, args ...string) string {
 	return string(out)
 }
 
-// grpcurl learns the service by reflection, and the client of the reference works unchanged.
+// grpcurl uses reflection.
 //
 // Promise: The reference's client and grpcurl work with Envoy's rate limit service.
 func TestClientsOfTheRateLimitService(t *testing.T) {
@@ -51,7 +49,7 @@ func TestClientsOfTheRateLimitService(t *testing.T) {
 	require.NoError(t, err)
 	client := reference + "/src/client_cmd@" + strings.TrimSpace(string(version))
 	ask := func() string {
-		// The texts of protocol buffers have one or two spaces between their parts.
+		// Protocol buffers' text has one or two spaces between its parts.
 		out := goRun(t, client, "-dial_string", addr, "-domain", "shop", "-descriptors", "user=bob", "-descriptors", "nobody=bob")
 		return strings.Join(strings.Fields(out), " ")
 	}

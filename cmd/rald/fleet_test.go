@@ -104,9 +104,8 @@ func TestLimitThatRedisCannotKeep(t *testing.T) {
 	assert.ErrorContains(t, err, "want a Funnel, Queue")
 }
 
-// Two servers of one Redis keep one limit exactly, at both doors, while one of them is killed and
-// begins again and again. In an outage they answer by their shares. Redis knows them by the user
-// of the URL.
+// At both doors, while a server is killed and restarted again and again. In an outage they answer
+// by their shares. Redis knows them by the user of the URL.
 //
 // Promise: Several servers of one Redis keep a limit to the unit, whatever happens to one.
 func TestServersOfOneRedis(t *testing.T) {
@@ -164,7 +163,7 @@ func TestServersOfOneRedis(t *testing.T) {
 			})
 		}
 		group.Wait()
-		// What is under way when a server is killed may count without an answer.
+		// Calls under way at a kill may count without an answer.
 		before := lost.Load()
 		go func() {
 			for two.Do(context.Background(), "RAL.TAKE", "ann", "api").Err() == nil {

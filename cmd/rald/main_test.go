@@ -18,8 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// beRald makes the test's own program run as rald.
-const beRald = "TEST_RALD_RUN"
+const beRald = "TEST_RALD_RUN" // makes the test's program run as rald
 
 func TestMain(m *testing.M) {
 	if os.Getenv(beRald) != "" {
@@ -110,7 +109,7 @@ func TestListensOnLoopbackUnlessGuarded(t *testing.T) {
 	}
 }
 
-// A directory without any file of configuration is probably another one than was meant.
+// Probably another directory was meant.
 func TestCheckOfDirectoryWithoutConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	check := func() error {
@@ -168,7 +167,7 @@ func TestCheck(t *testing.T) {
 		fmt.Sprintf("rald check takes one directory, not [%q \"-envoy\"]: flags come before it", dir))
 }
 
-// families is n lines of limits, each of another family.
+// manyFamilies is n lines of limits of different families.
 func manyFamilies(n int, line string) (text string) {
 	for i := range n {
 		text += fmt.Sprintf(line, i+1, i+1)
@@ -176,7 +175,7 @@ func manyFamilies(n int, line string) (text string) {
 	return text
 }
 
-// Families of Envoy's rules are counted, too, apart from those of limits.yaml.
+// Apart from the families of limits.yaml.
 func TestCheckCountsFamiliesOfRules(t *testing.T) {
 	dir := t.TempDir()
 	check := func(n int, args ...string) error {
@@ -191,7 +190,7 @@ func TestCheckCountsFamiliesOfRules(t *testing.T) {
 	assert.ErrorContains(t, check(40, "-envoy", filepath.Join(dir, "envoy")), "d.yaml:42: d.k40: no room for another family of limits")
 }
 
-// A directory of state that another rald has is one error, and no fault of the limits.
+// A state directory in use is one error, and no fault of the limits.
 func TestStateThatIsInUse(t *testing.T) {
 	dir, state := t.TempDir(), t.TempDir()
 	file := "limits:\n  a: sliding 1/s\n  b: sliding 1/m\n"

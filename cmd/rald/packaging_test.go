@@ -17,7 +17,7 @@ import (
 
 var build = flag.Bool("build", false, "run the build line of the Dockerfile")
 
-// dockerfile returns the lines of the Dockerfile with an instruction, without it.
+// dockerfile returns the Dockerfile's lines with an instruction, without it.
 func dockerfile(t *testing.T, instruction string) (all []string) {
 	text, err := os.ReadFile("packaging/Dockerfile")
 	require.NoError(t, err)
@@ -28,8 +28,7 @@ func dockerfile(t *testing.T, instruction string) (all []string) {
 	return all
 }
 
-// The build line of the Dockerfile makes a program that needs no files of a system, and its entry
-// environment is accepted with a password alone.
+// The program needs no system files, and the environment only a password.
 func TestDockerfile(t *testing.T) {
 	require.Equal(t, []string{`["/rald"]`}, dockerfile(t, "ENTRYPOINT"))
 	image := environment(strings.Fields(dockerfile(t, "ENV")[0]))

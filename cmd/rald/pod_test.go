@@ -74,7 +74,7 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
-// strangers accepts one connection for each address, and fails then.
+// strangers accepts a connection for each address, and then fails.
 type strangers struct {
 	net.Listener
 	addrs []string
@@ -120,8 +120,7 @@ func TestStrangersAreClosed(t *testing.T) {
 	assert.Equal(t, net.Listener(from), guard(from, "", nil, nil))
 }
 
-// Each address but that of operators is opened by the networks of its clients, or by
-// -insecure-network.
+// By networks of clients, or by -insecure-network; except the operators' address.
 func TestAddressesAreOpened(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range []string{"-check-listen :1", "-metrics :1", "-envoy-listen :1 -envoy " + dir, "-envoy-http :1 -envoy " + dir} {
@@ -213,7 +212,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// The manual and the completions of shells have every flag and command. bash reads its own.
+// They have every flag and command. bash reads its own.
 func TestManualAndCompletion(t *testing.T) {
 	texts := map[string]string{}
 	for _, args := range []string{"man", "completion bash", "completion zsh", "completion fish"} {

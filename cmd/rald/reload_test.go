@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// admitted makes a call, and returns how many units it took and how many remain.
+// admitted makes a call, and returns the taken and remaining units.
 func admitted(t *testing.T, c *redis.Client) (took, remaining int64) {
 	t.Helper()
 	state, err := c.Do(context.Background(), "RAL.TAKE", "ann", "api").Slice()
@@ -32,8 +32,8 @@ func admitted(t *testing.T, c *redis.Client) (took, remaining int64) {
 	return state[1].(int64), state[5].(int64) // allowed and remaining
 }
 
-// Limits change under load, by SIGHUP and by themselves, and admit exactly what the last of them
-// allows. A bad file changes nothing. A restart with other figures forgets nothing.
+// By SIGHUP and by themselves, exactly the last limit. A bad file changes nothing. A restart with
+// other figures forgets nothing.
 //
 // Promise: SIGHUP reads changed files at once, and no call under load loses a unit.
 func TestReloadUnderLoad(t *testing.T) {
@@ -93,8 +93,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	assert.EqualValues(t, 99, remaining)
 }
 
-// reloaderOf opens the doors of a directory without their listeners. checks makes a call of the
-// HTTP check and returns what remains, and envoy the requests of the one rule.
+// reloaderOf opens the doors of a directory without listeners. checks makes a call of the HTTP
+// check and returns the remaining units, envoy the requests of its rule.
 func reloaderOf(t *testing.T, dir string) (r *reloader, checks func() string, envoy func() int) {
 	t.Helper()
 	r = &reloader{dirs: configdir.Under(dir, ""), log: slog.New(slog.DiscardHandler)}
@@ -137,7 +137,7 @@ func openFamilies(t *testing.T) *families.Families {
 	return keep
 }
 
-// All doors are configured by one directory, and change together or not at all.
+// All doors change together or not at all.
 func TestReloadOfOneDirectory(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What docs/serving.md says of memory and files is measured, and within bounds.
+// Memory and files are within the bounds of docs/serving.md.
 func TestSizing(t *testing.T) {
 	keys := 1_000_000
 	if testing.Short() || race.Enabled {

@@ -17,11 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// activate starts rald as systemd does, with sockets of these names.
+// activate starts rald like systemd, with named sockets.
 func activate(t *testing.T, notify string, passed []*os.File, names string, args ...string) *server {
 	t.Helper()
 	s := &server{log: &logged{}}
-	// The process itself must be the one that LISTEN_PID names, which a shell can tell.
+	// LISTEN_PID must be the process's own, which a shell can tell.
 	cmd := exec.Command("sh", append([]string{"-c", `LISTEN_PID=$$ exec "$@"`, "sh", os.Args[0]}, args...)...)
 	cmd.Env = append(os.Environ(), beRald+"=1", "LISTEN_FDS="+string(rune('0'+len(passed))), "LISTEN_FDNAMES="+names, "NOTIFY_SOCKET="+notify)
 	cmd.ExtraFiles = passed
@@ -44,7 +44,7 @@ func pass(t *testing.T, network, address string) (net.Addr, *os.File) {
 	return l.Addr(), file
 }
 
-// Sockets that systemd passed are served in place of addresses, and systemd is told when.
+// They replace addresses, and systemd is told.
 func TestSocketActivation(t *testing.T) {
 	dir := t.TempDir()
 	notify, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify")})
@@ -85,7 +85,7 @@ func TestSocketActivation(t *testing.T) {
 	assert.Equal(t, "STOPPING=1", told())
 }
 
-// Sockets that nothing would answer, and those that other machines reach, end rald at start.
+// Sockets without a door, or reachable by other machines, end rald at start.
 func TestSocketsThatAreRefused(t *testing.T) {
 	for _, c := range []struct{ names, address, says string }{
 		{"resp", "0.0.0.0:0", "the socket in place of -listen is"},
@@ -105,7 +105,7 @@ func TestSocketsThatAreRefused(t *testing.T) {
 	}
 }
 
-// systemd accepts the units.
+// systemd accepts them.
 func TestUnits(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {

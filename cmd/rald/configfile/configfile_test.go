@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What would block, or needs too much memory, is refused, and links are followed.
+// Links are followed. Blocking or very large files are refused.
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -46,7 +46,7 @@ func TestRead(t *testing.T) {
 	assert.EqualError(t, err, at("file")+": it has more than 16 MiB, the most that is accepted")
 }
 
-// What the parser says has the line, also where it leaves that out.
+// With the line, even if the parser omits it.
 func TestUnreadable(t *testing.T) {
 	for text, want := range map[string]string{
 		"a:\n  b: [\n":    "f:2: did not find expected node content",

@@ -13,7 +13,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
-// sliding is a file of n rules, each of another family of limits.
+// sliding is a file of n rules of different families.
 func sliding(from, n int) string {
 	text := "domain: d\ndescriptors:\n"
 	for i := range n {
@@ -29,7 +29,7 @@ func (d door) engines() (n int) {
 	return n
 }
 
-// Rules that are refused take no room, and those that are replaced leave theirs.
+// Nor do refused rules take any.
 func TestReplacedRulesLeaveTheirRoom(t *testing.T) {
 	d := open(t, sliding(1, 1))
 	units := d.engines() - 1
@@ -50,7 +50,7 @@ func TestReplacedRulesLeaveTheirRoom(t *testing.T) {
 	}
 }
 
-// What was counted under a rule counts if the rule comes back, and its engine ends without it.
+// The engine ends meanwhile.
 func TestReplacedRulesKeepTheirCounts(t *testing.T) {
 	d := open(t, sliding(100, 1))
 	_, s := d.ask(entries("k0=x"))
@@ -65,7 +65,6 @@ func TestReplacedRulesKeepTheirCounts(t *testing.T) {
 	assert.EqualValues(t, 3, s[0])
 }
 
-// Every request is decided by an engine that has not ended.
 func TestRequestsFindNoReleasedEngine(t *testing.T) {
 	d := open(t, sliding(1, 1))
 	stop := make(chan struct{})

@@ -37,7 +37,7 @@ const (
 	over = pb.RateLimitResponse_OVER_LIMIT
 )
 
-// door is a Service in a test, with its directory.
+// door is a Service with its file of rules.
 type door struct {
 	*Service
 	t    *testing.T
@@ -47,7 +47,6 @@ type door struct {
 
 func open(t *testing.T, config string) door { t.Helper(); return openIn(t, families.Config{}, config) }
 
-// openIn is open over families of that configuration.
 func openIn(t *testing.T, of families.Config, config string) door {
 	t.Helper()
 	keep, err := families.New(of)
@@ -62,7 +61,7 @@ func openIn(t *testing.T, of families.Config, config string) door {
 	return d
 }
 
-// Rules have engines, whatever number of others there are.
+// Whatever number of others there is.
 func TestRulesHaveRoomOfTheirOwn(t *testing.T) {
 	keep, err := families.New(families.Config{Most: 10})
 	require.NoError(t, err)
@@ -77,7 +76,6 @@ func TestRulesHaveRoomOfTheirOwn(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// reload reads the file again.
 func (d door) reload() error {
 	set, err := rules.Read(filepath.Dir(d.file), rules.Options{})
 	if err != nil {
@@ -96,7 +94,7 @@ func (d door) write(config string) {
 	require.NoError(d.t, os.WriteFile(d.file, []byte(config), 0o600))
 }
 
-// entries reads "key=value key=value".
+// entries parses "key=value key=value".
 func entries(text string) *common.RateLimitDescriptor {
 	d := &common.RateLimitDescriptor{}
 	for _, pair := range strings.Fields(text) {
@@ -116,7 +114,7 @@ func refunding(d *common.RateLimitDescriptor, n uint64) *common.RateLimitDescrip
 	return hitting(d, n)
 }
 
-// ask returns the code of the answer, and what remains of each limit.
+// ask returns the code and the remaining hits of each limit.
 func (d door) ask(descriptors ...*common.RateLimitDescriptor) (pb.RateLimitResponse_Code, []uint32) {
 	d.t.Helper()
 	response, err := d.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{Domain: "d", Descriptors: descriptors})
@@ -144,7 +142,7 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 0}
 `
 
-// As in the reference hits count that are refused, and a request for none looks.
+// As in the reference. A request for 0 hits looks.
 func TestRefusedHitsCount(t *testing.T) {
 	d := open(t, fixed)
 	d.expect(ok, 2, hitting(entries("a=x"), 8))
@@ -172,7 +170,7 @@ func TestRefunds(t *testing.T) {
 	}
 }
 
-// Descriptors that the reference counts together, because it joins their texts, are apart.
+// The reference joins these descriptors' texts and counts them together.
 //
 // Promise: Two descriptors share a count only by `share_threshold`.
 func TestKeysCannotCollide(t *testing.T) {
@@ -211,7 +209,7 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// Any limit of package policy holds, and counts nothing that it refuses.
+// It counts no refused hits.
 func TestLimitsOfPolicies(t *testing.T) {
 	d := open(t, `
 domain: d
@@ -273,7 +271,7 @@ descriptors:
 	d.expect(ok, 0, hitting(entries("wide=x"), 98))
 	d.expect(ok, 100, refunding(entries("wide=x"), 1000))
 
-	// Without the key all but what the funnel refuses is counted.
+	// Without the key all but the funnel's refused hits count.
 	d.write(strings.ReplaceAll(mustRead(t, d.file), "all_or_nothing: true", ""))
 	require.NoError(t, d.reload())
 	code, remaining = d.ask(entries("wide=x"), entries("narrow=x"))
@@ -281,7 +279,7 @@ descriptors:
 	assert.Equal(t, []uint32{99, 0}, remaining)
 }
 
-// With Config.Quota no limit refuses a request of such a domain: each is counted by itself.
+// Config.Quota: no limit refuses a request, and each counts separately.
 func TestAllOrNothingWithQuotasOnly(t *testing.T) {
 	d := open(t, `
 domain: d
@@ -308,7 +306,6 @@ func mustRead(t *testing.T, file string) string {
 	return string(text)
 }
 
-// A candidate is counted and refuses nothing.
 func TestCandidate(t *testing.T) {
 	d := open(t, `
 domain: d
@@ -327,7 +324,7 @@ descriptors:
 	assert.Equal(t, map[string][4]uint64{"d.a": {3, 1, 0, 2}, "d.b": {1, 3, 1, 0}}, got)
 }
 
-// What the reference ends its process on is an error.
+// The reference ends its process on these.
 func TestBadRequests(t *testing.T) {
 	d := open(t, fixed)
 	override := entries("a=x")
@@ -347,14 +344,12 @@ func TestBadRequests(t *testing.T) {
 	}
 	override.Limit.Unit = types.RateLimitUnit_YEAR
 	d.expect(ok, 2, override)
-	d.expect(ok, 8, entries("a=x")) // it counts where the rule does
+	d.expect(ok, 8, entries("a=x")) // it counts with the rule
 	code, remaining := d.ask(nil, &common.RateLimitDescriptor{})
 	assert.Equal(t, ok, code)
 	assert.Equal(t, []uint32{0, 0}, remaining)
 }
 
-// A reload keeps what keys have used, and a bad file changes nothing.
-//
 // Promise: A reload applies all rules at once and keeps used hits; a faulty one changes nothing.
 func TestReload(t *testing.T) {
 	d := open(t, fixed)
@@ -470,7 +465,7 @@ func TestHTTP(t *testing.T) {
 	assert.Equal(t, http.StatusOK, code)
 	assert.Equal(t, "OK", text)
 	for path, want := range map[string]int{"/json": http.StatusForbidden, "/rlconfig": http.StatusForbidden, "/healthcheck": http.StatusOK} {
-		for _, field := range []string{"Host", "Origin"} { // of a page of another site
+		for _, field := range []string{"Host", "Origin"} { // a page of another site
 			r, err := http.NewRequest(http.MethodPost, server.URL+path, strings.NewReader(request))
 			require.NoError(t, err)
 			if r.Header.Set(field, "http://evil.example"); field == "Host" {

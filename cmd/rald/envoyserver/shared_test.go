@@ -33,7 +33,7 @@ func openShared(t *testing.T, config string, outage fleet.Fallback) (door, *redi
 	}}, config), r
 }
 
-// sharedRules have windows that seldom end, and limits of which little comes back in a test.
+// sharedRules have windows that seldom end, and limits that drain slowly.
 const sharedRules = `
 domain: d
 descriptors:
@@ -49,8 +49,7 @@ descriptors:
   - {key: tried, rate_limit: {unit: day, requests_per_unit: 6, candidate: sliding 3/300d}}
 `
 
-// Every request has over Redis the verdict that it has over engines: codes, what remains and the
-// headers; also the requests of a domain that are all or nothing.
+// Codes, remaining hits and headers, also with all_or_nothing.
 //
 // Promise: Verdicts over Redis are those over engines.
 func TestVerdictsOverRedisAreThoseOfEngines(t *testing.T) {
@@ -108,9 +107,9 @@ func compareShared(t *testing.T, config string, allOrNothing bool) {
 	}
 }
 
-// namesAKeyTwice reports whether two descriptors of a request have the same key. If a request that is all
-// or nothing is refused, the second of them is reported with or without the units of the first, which
-// engines and Redis look at in different orders.
+// namesAKeyTwice reports whether two descriptors of a request have the same key. Engines and Redis
+// look at them in different orders, so a refused all_or_nothing request may report the second with
+// or without the units of the first.
 func namesAKeyTwice(request *pb.RateLimitRequest) bool {
 	seen := map[string]bool{}
 	for _, d := range request.Descriptors {
@@ -123,8 +122,7 @@ func namesAKeyTwice(request *pb.RateLimitRequest) bool {
 	return false
 }
 
-// rough leaves out of a time what differs between two calls, and where windows of a limit of its
-// own begin.
+// rough rounds a time to hide differences between calls and between beginnings of windows.
 func rough(d *durationpb.Duration) *durationpb.Duration {
 	if d.GetSeconds() == 0 {
 		return d
@@ -153,7 +151,6 @@ func anyRequest(random *rand.Rand) *pb.RateLimitRequest {
 	return request
 }
 
-// Without Redis requests are answered as configured.
 func TestVerdictsInAnOutage(t *testing.T) {
 	for outage, want := range map[fleet.Fallback]int{fleet.FallbackShare: 7, fleet.FallbackOpen: 20, fleet.FallbackClosed: 0} {
 		d, r := openShared(t, sharedRules, outage)
@@ -179,7 +176,7 @@ func TestVerdictsInAnOutage(t *testing.T) {
 	}
 }
 
-// A rule that Redis cannot keep is a fault of its file.
+// It is a fault of the file.
 func TestRulesThatRedisCannotKeep(t *testing.T) {
 	d, _ := openShared(t, sharedRules, fleet.FallbackShare)
 	d.write(sharedRules + `  - {key: own, value: x, rate_limit: {limit: "window 5/month in UTC"}}` + "\n")

@@ -33,8 +33,7 @@ func count(s *Families) (n int) {
 	return n
 }
 
-// Calls on several limits that one of them refuses cost the others nothing, however many come
-// together.
+// However many calls on several limits come together.
 func TestRefusedCallsCostNothing(t *testing.T) {
 	s := open(t, Config{})
 	claim := func(text, key string, n int64) Claim {
@@ -63,7 +62,7 @@ func TestRefusedCallsCostNothing(t *testing.T) {
 	assert.Equal(t, int64(100000), d.Remaining)
 }
 
-// Every limit finds an engine that keeps its words, and limits of one family find the same.
+// The engine keeps their words.
 func TestLimitsOfOneFamilyShareAnEngine(t *testing.T) {
 	s := open(t, Config{})
 	for _, family := range [][]string{
@@ -145,7 +144,6 @@ func parseAll(texts []string) (all []policy.Policy) {
 	return all
 }
 
-// Callers that come with a new limit at once find one engine.
 func TestOneEngineForCallersAtOnce(t *testing.T) {
 	s := open(t, Config{})
 	limit := parse("sliding 1000/h")
@@ -164,7 +162,7 @@ func TestOneEngineForCallersAtOnce(t *testing.T) {
 	assert.EqualValues(t, 1000-64, family.Engine().TakeWith(limit, "key", 0).Remaining)
 }
 
-// A limit whose units change finds the same state after a restart, and New finds all states.
+// A limit with other units finds its state, and New finds all states.
 func TestStateSurvivesARestart(t *testing.T) {
 	config := Config{Dir: filepath.Join(t.TempDir(), "made"), Every: time.Hour}
 	s, err := New(config)
@@ -197,8 +195,7 @@ func TestStateSurvivesARestart(t *testing.T) {
 	assert.Equal(t, len(texts), count(s))
 }
 
-// All saved states are loaded, of configured limits and others, and leave room for new configured
-// limits.
+// All states are loaded, also of limits that calls brought.
 func TestSavedStatesLeaveRoomForConfiguredLimits(t *testing.T) {
 	config := Config{Most: 2, Dir: t.TempDir(), Every: time.Hour}
 	s, err := New(config)
@@ -230,7 +227,7 @@ func TestSavedStatesLeaveRoomForConfiguredLimits(t *testing.T) {
 	}
 }
 
-// The directory of the states has one owner, although none of them is saved yet.
+// Before any state is saved.
 func TestDirectoryHasOneOwner(t *testing.T) {
 	config := Config{Dir: t.TempDir()}
 	s, err := New(config)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// put keeps the engines of limits in place of those from before.
+// put replaces the kept engines.
 func put(t *testing.T, s *Families, texts ...string) (kept []Family) {
 	t.Helper()
 	kept, err := s.Keep(parseAll(texts)...)
@@ -29,7 +29,7 @@ func setOf(all ...Family) map[Family]bool {
 	return set
 }
 
-// A configuration that is refused makes no engine, and each fault is that of its limit.
+// Each limit has its fault.
 func TestRefusedConfigurationTakesNoRoom(t *testing.T) {
 	s := open(t, Config{Most: 2})
 	kept, err := s.Keep(parseAll([]string{"sliding 1/1s", "sliding 1/2s", "sliding 1/3s", "sliding 2/1s", "sliding 1/4s"})...)
@@ -46,7 +46,7 @@ func TestRefusedConfigurationTakesNoRoom(t *testing.T) {
 	assert.Equal(t, Config{Most: 2}.Room(parse("sliding 1/5s"), parse("sliding 3/5s"), parse("window 1/s")), nil)
 }
 
-// Engines of earlier configurations end, with their files and goroutines.
+// With their files and goroutines.
 func TestReleasedEnginesEnd(t *testing.T) {
 	config := Config{Most: 2, Dir: t.TempDir(), Every: time.Hour}
 	s := open(t, config)
@@ -91,7 +91,6 @@ func TestReleaseForgivesNothing(t *testing.T) {
 	assert.True(t, family.Engine().TakeWith(parse("window 5/365d"), "key", 5).Allowed)
 }
 
-// No call finds an engine that ends, however often that happens.
 func TestCallsFindNoReleasedEngine(t *testing.T) {
 	for range 100 {
 		s := open(t, Config{})

@@ -9,7 +9,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/configfile"
 )
 
-// Any text is either rules that can be asked for, the same ones each time, or faults of the file.
+// Any text gives the same rules each time, or faults of the file.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		"domain: a\ndescriptors:\n  - key: k\n    value: v*\n    share_threshold: true\n    rate_limit: {unit: hour, requests_per_unit: 5, name: n, replaces: [{name: m}]}\n",

@@ -20,7 +20,6 @@ type entry struct{ key, value string }
 func (e entry) GetKey() string   { return e.key }
 func (e entry) GetValue() string { return e.value }
 
-// entries reads "key=value key=value".
 func entries(text string) (all []entry) {
 	for _, pair := range strings.Fields(text) {
 		key, value, _ := strings.Cut(pair, "=")
@@ -184,7 +183,7 @@ func TestFaults(t *testing.T) {
 		{"domain: d\ndescriptors: &d\n  - {key: k, descriptors: *d}", "a.yaml:1: an anchor here has an alias of itself"},
 		{"domain: d\nlimit: sliding 1/s", `a.yaml:2: limit: the keys here are domain, descriptors, all_or_nothing`},
 		{"domain: d\ndescriptors:\n  - key: k\n    all_or_nothing: true", `a.yaml:4: descriptors[0].all_or_nothing: the keys here are key, value, rate_limit, `},
-		// A map that another one is merged with.
+		// A map that is merged into another.
 		{"domain: d\ndescriptors:\n  - &a\n    key: k\n    rate_limit: &l\n      unit: eon\n    value: v\n  - <<: *a\n    value: w",
 			`a.yaml:6: descriptors[1].rate_limit.unit: "eon" is no unit`},
 	} {
@@ -197,7 +196,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Anchors, merges and types are read as the reference reads them.
+// Anchors, merges and types are read as in the reference.
 func TestMergesAndTypes(t *testing.T) {
 	const head = "domain: d\ndescriptors:\n"
 	for text, want := range map[string]string{
@@ -219,7 +218,7 @@ func TestMergesAndTypes(t *testing.T) {
 	}
 }
 
-// What the reference reads and never applies is a fault, too.
+// The reference reads these and never applies them.
 func TestTextWithoutEffectIsAFault(t *testing.T) {
 	const head = "domain: d\ndescriptors:\n  - key: k\n"
 	const limit = "    rate_limit: {unit: day}\n"
@@ -270,7 +269,7 @@ func TestDomainOfTwoFiles(t *testing.T) {
 	assert.EqualError(t, err, "b.yaml:2: all_or_nothing: it is false here and true in a.yaml, which has the same domain: the files of a domain agree on it")
 }
 
-// All faults are told at once, and one refuses all files.
+// All faults are reported, and any refuses all files.
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -307,7 +306,7 @@ func TestRead(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.ENOTDIR)
 }
 
-// Links to directories and files are followed, also at the top, and each file is read once.
+// Also at the top, and each file is read once.
 func TestReadFollowsLinks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mounted")
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "..2026", "below"), 0o755))

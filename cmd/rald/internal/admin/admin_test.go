@@ -33,7 +33,7 @@ const token = "0123456789abcdef"
 
 var anna = map[string]string{"anna": token}
 
-// configured returns a Config with all that there may be. Nothing listens.
+// withLimits returns a complete Config, without listeners.
 func withLimits(t *testing.T) Config {
 	open := func(name string) *families.Families {
 		keep, err := families.New(families.Config{Name: name})
@@ -67,7 +67,6 @@ descriptors:
 	return c
 }
 
-// serve serves a Handler on loopback, and returns its URL.
 func serve(t *testing.T, c Config) string {
 	h, err := New(c)
 	require.NoError(t, err)
@@ -79,7 +78,7 @@ func serve(t *testing.T, c Config) string {
 	return s.URL
 }
 
-// request sends a request with header fields, which are names and values in turn.
+// request sends a request with pairs of a name and a value as header fields.
 func request(t *testing.T, method, url string, body []byte, fields ...string) (status int, answer string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(context.Background(), method, url, bytes.NewReader(body))
@@ -117,7 +116,7 @@ func TestPages(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, status)
 }
 
-// A page of another site, also one whose name leads to loopback, is told nothing.
+// Even if its name resolves to loopback.
 //
 // Promise: Pages of other sites are told nothing.
 func TestOtherSitesAreRefused(t *testing.T) {
@@ -136,7 +135,7 @@ func TestOtherSitesAreRefused(t *testing.T) {
 	}
 }
 
-// An address that others reach answers nothing but /healthz without a token.
+// Only /healthz is answered without a token.
 //
 // Promise: From other machines every request except `/healthz` needs TLS and a token.
 func TestGuarded(t *testing.T) {
@@ -189,7 +188,6 @@ func TestHealth(t *testing.T) {
 	assert.Contains(t, text, "rald envoy window")
 }
 
-// shown returns the names of the limits on the page.
 func shown(t *testing.T, url string) (names []string) {
 	status, text := get(t, url+"/debug/ral/limits")
 	require.Equal(t, http.StatusOK, status, text)
@@ -201,7 +199,7 @@ func shown(t *testing.T, url string) (names []string) {
 	return names
 }
 
-// Engines that come into being, and limits that are configured meanwhile, appear.
+// New engines and configured limits appear.
 func TestPageFollowsEnginesAndLimits(t *testing.T) {
 	c := withLimits(t)
 	c.Envoy, c.EnvoyKeys = nil, nil
@@ -223,7 +221,7 @@ func TestPageFollowsEnginesAndLimits(t *testing.T) {
 	assert.Contains(t, text, "funnel 6, 1/s")
 }
 
-// change asks for a change of a key, and returns the explanation after it.
+// change changes a key, and returns the explanation.
 func change(t *testing.T, url string, body string, want int) (x pagejson.Explanation) {
 	t.Helper()
 	status, text := request(t, http.MethodPost, url+"/debug/ral/change", []byte(body),
@@ -235,7 +233,7 @@ func change(t *testing.T, url string, body string, want int) (x pagejson.Explana
 	return x
 }
 
-// An operator changes a key of a configured limit by its name, and by the engine that keeps it.
+// By the name of a configured limit, and by its engine.
 func TestOperatorChangesKeys(t *testing.T) {
 	c := withLimits(t)
 	change(t, serve(t, c), `{"limit": "login", "key": "ann", "do": "reset"}`, http.StatusForbidden)
@@ -261,7 +259,7 @@ func TestOperatorChangesKeys(t *testing.T) {
 
 	family.Engine().TakeWith(limit, key, 5)
 	_, text := get(t, url+"/debug/ral/keys?by=owed&limit=rald+at+most%2F10m")
-	for strings.Contains(text, `"pending":true`) { // the keys are being gone through
+	for strings.Contains(text, `"pending":true`) { // the walk goes on
 		time.Sleep(10 * time.Millisecond) // wall: between two looks for the event
 		_, text = get(t, url+"/debug/ral/keys?by=owed&limit=rald+at+most%2F10m")
 	}
@@ -271,7 +269,6 @@ func TestOperatorChangesKeys(t *testing.T) {
 	change(t, url, `{"limit": "rald at most/10m", "key": "login \"ann", "do": "reset"}`, http.StatusBadRequest)
 }
 
-// hit asks the rate limit service for a hit.
 func hit(t *testing.T, c Config, key string) {
 	_, err := c.Envoy.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{
 		Domain: "shop",
@@ -282,10 +279,8 @@ func hit(t *testing.T, c Config, key string) {
 	require.NoError(t, err)
 }
 
-// has reports whether a text has a line.
 func has(text, line string) bool { return strings.Contains("\n"+text, "\n"+line+"\n") }
 
-// The doors tell what they count.
 func TestMetricsOfTheDoors(t *testing.T) {
 	c := withLimits(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -304,7 +299,7 @@ func TestMetricsOfTheDoors(t *testing.T) {
 	hit(t, c, "user")
 	hit(t, c, "path")
 
-	c.Check.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/check", nil)) // of no proxy
+	c.Check.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/check", nil)) // no proxy asks
 	_, text := get(t, serve(t, c)+"/metrics")
 	for _, line := range []string{
 		"rald_check_rules 1", `rald_check_requests_total{result="undecided"} 1`, `rald_check_requests_total{result="passed"} 0`,
@@ -327,7 +322,7 @@ func TestMetricsOfTheDoors(t *testing.T) {
 	require.NoError(t, <-served)
 }
 
-// Ever so many rules, of paths ever so long, have no more labels than mostRules.
+// For any number of rules with any paths.
 func TestRuleLabelsAreBounded(t *testing.T) {
 	c := withLimits(t)
 	var text strings.Builder

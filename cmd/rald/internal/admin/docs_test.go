@@ -16,7 +16,7 @@ var (
 	label      = regexp.MustCompile(`(\w+)="`)
 )
 
-// docs/serving.md lists the metrics of the doors as they are: name, type, labels and help.
+// docs/serving.md has the doors' metrics: name, type, labels and help.
 func TestMetricsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../../../docs/serving.md")
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Requests pass that no page of another site can make in a browser, and no others.
+// Only requests pass that no foreign page can make in a browser.
 func TestGuard(t *testing.T) {
 	ok := Guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	loopback, other := &net.TCPAddr{IP: net.IPv6loopback, Port: 8080}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 8080}

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// limitNamed are the limits of limits.yaml in tests. None gives a unit back while a test runs.
+// limitNamed has the limits of limits.yaml in tests. None drains during a test.
 func limitNamed(name string) (policy.Policy, bool) {
 	text, ok := map[string]string{
 		"one": "funnel 1, 1/365d", "two": "funnel 2, 1/365d", "five": "funnel 5, 1/365d", "window": "window 2/365d",
@@ -26,7 +26,7 @@ func limitNamed(name string) (policy.Policy, bool) {
 	return policy.Must(policy.Parse(text)), true
 }
 
-// opened is a door in a test, with what it logged.
+// opened is a door with its log.
 type opened struct {
 	*Door
 	families *families.Families
@@ -58,7 +58,6 @@ func openIn(in *families.Families, rules *Rules) (d opened, err error) {
 	return d, err
 }
 
-// set puts rules in force with their limits.
 func (d opened) set(rules *Rules) error {
 	commit, err := d.Prepare(rules)
 	if err != nil {
@@ -76,13 +75,12 @@ func parsed(t *testing.T, text string) *Rules {
 	return rules
 }
 
-// ask asks for a request as Caddy and Traefik do. A field without a value is taken out.
+// ask asks like Caddy and Traefik. A field without a value is removed.
 func (d opened) ask(method, uri string, fields ...string) *httptest.ResponseRecorder {
 	all := append([]string{"X-Forwarded-Method", method, "X-Forwarded-Uri", uri, "X-Forwarded-For", "192.0.2.1", "X-Forwarded-Host", "example.org"}, fields...)
 	return d.send(all...)
 }
 
-// asNginx asks for a request as nginx does.
 func (d opened) asNginx(method, uri string, fields ...string) *httptest.ResponseRecorder {
 	all := append([]string{"X-Original-Method", method, "X-Original-Uri", uri, "X-Real-Ip", "192.0.2.1", "X-Original-Host", "example.org"}, fields...)
 	return d.send(all...)
@@ -106,7 +104,7 @@ func (d opened) do(r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
-// passes is how many of 10 requests pass.
+// passes returns how many of 10 requests pass.
 func (d opened) passes(t *testing.T, method, uri string, fields ...string) (n int) {
 	t.Helper()
 	for range 10 {

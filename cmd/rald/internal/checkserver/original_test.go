@@ -41,7 +41,7 @@ func TestPathsAreFoundInEverySpelling(t *testing.T) {
 	}
 }
 
-// The most specific rule holds, and requests without a rule pass.
+// Requests without a rule pass.
 func TestMostSpecificRuleHolds(t *testing.T) {
 	d := open(t, `
 proxy: caddy
@@ -58,8 +58,8 @@ rules:
 	assert.Zero(t, d.passes(t, "GET", "/api/a/b"))
 }
 
-// A path has the same rule with and without a slash at its end, the more specific one. Two rules
-// of which neither is more specific are refused.
+// A path has the more specific rule with and without a final slash. Two rules are refused if
+// neither is more specific.
 func TestSlashAtTheEndChoosesNoOtherRule(t *testing.T) {
 	const head = "proxy: caddy\nrules:\n  - {match: %q, limit: two, key: everybody}\n  - {match: %q, unlimited: true}\n"
 	for _, match := range [][]string{
@@ -84,8 +84,7 @@ func TestSlashAtTheEndChoosesNoOtherRule(t *testing.T) {
 	assert.Equal(t, "/files/{name...}", withSlash("/files/{name...}"))
 }
 
-// A path with a bad escape, or one that backends take for different ones, has no rule and does
-// not pass.
+// Bad escapes, and paths that backends read differently.
 func TestPathsWithoutARuleAreRefused(t *testing.T) {
 	d := open(t, "proxy: caddy\nrules:\n  - {match: /static/, unlimited: true}\n")
 	for _, uri := range []string{
@@ -103,15 +102,14 @@ func TestPathsWithoutARuleAreRefused(t *testing.T) {
 	}
 }
 
-// Backslashes and slashes at the beginning of a path choose no other rule than the backend's. Settings
-// say how it reads them.
+// They choose the backend's rule. Settings say how it reads them.
 func TestBackslashesAndLeadingSlashes(t *testing.T) {
 	const rules = `
 rules:
   - {match: /login, limit: one, key: everybody}
 `
 	const login, free, refused = 1, 10, 0
-	for uri, want := range map[string][4]int{ // unless limitNamed; as Node's URL; as Python's urlsplit; as Go
+	for uri, want := range map[string][4]int{ // no settings; as Node's URL; as Python's urlsplit; as Go
 		"//login":           {refused, free, free, login},
 		"//x/login":         {refused, login, login, free},
 		"///x/login":        {refused, refused, refused, free},
@@ -154,8 +152,7 @@ rules:
 	assert.Equal(t, 1, strings.Count(d.log.String(), "depends on what they mean to the backend"), d.log)
 }
 
-// A path with ; or %2F whose rule depends on how backends read it is refused, and operators are
-// told once. Settings say how they do.
+// They have ; or %2F. Operators are told once. Settings say how backends read them.
 //
 // Promise: A path that backends read differently is refused.
 func TestPathsThatBackendsReadDifferently(t *testing.T) {
@@ -166,7 +163,7 @@ rules:
   - {match: "/users/{id}", limit: "funnel 1, 1/365d", key: path id}
 `
 	const counted, free, refused = 1, 10, 0
-	for uri, want := range map[string][4]int{ // unless limitNamed; dropped and decoded; kept and decoded; kept both
+	for uri, want := range map[string][4]int{ // no settings; dropped and decoded; kept and decoded; kept both
 		"/api/health":      {free, free, free, free},
 		"/api/health;1":    {refused, free, counted, counted},
 		"/api/;1/health":   {refused, free, counted, counted},
@@ -207,7 +204,7 @@ rules:
 	assert.ErrorContains(t, err, `check.yaml:2: parameters: "no": drop or keep is accepted`)
 }
 
-// Without the fields that the rules name nothing is decided. It is logged once.
+// Without the fields of its rules nothing is decided, and that is logged once.
 func TestProxyThatDoesNotSendTheFields(t *testing.T) {
 	for _, missing := range []string{"X-Forwarded-Uri", "X-Forwarded-Method", "X-Forwarded-For"} {
 		d := open(t, "proxy: caddy\nrules: []\n")
@@ -229,7 +226,7 @@ func TestProxyThatDoesNotSendTheFields(t *testing.T) {
 	}
 }
 
-// Fields that the proxy does not set are the client's, and are not believed.
+// The client may send fields that the proxy does not set.
 //
 // Promise: A check believes only fields that its rules name, from trusted proxies.
 func TestFieldsOfTheClientAreNotBelieved(t *testing.T) {
@@ -253,8 +250,7 @@ func TestFieldsOfTheClientAreNotBelieved(t *testing.T) {
 	}
 }
 
-// Only proxies that are trusted are answered, and the client is the last address that none of
-// them has.
+// The client is the last address of no trusted proxy.
 func TestOnlyTrustedProxiesAreAnswered(t *testing.T) {
 	const rules = "\nrules:\n  - {match: /, limit: one, key: address}\n"
 	from := func(d opened, peer, forwarded string) int {
@@ -275,8 +271,7 @@ func TestOnlyTrustedProxiesAreAnswered(t *testing.T) {
 	assert.Equal(t, http.StatusTooManyRequests, from(d, "198.51.100.7:1", "203.0.113.2, 192.0.2.1"))
 }
 
-// Connections over a Unix socket are trusted, whatever addresses are, and the client is found as
-// behind any other proxy.
+// Whatever addresses are trusted; the client is found as usual.
 func TestUnixSocketIsTrusted(t *testing.T) {
 	for _, trusted := range []string{"", "trusted: [10.0.0.0/8]\n", "trusted: ['2001:db8::/32', 10.0.0.1]\n"} {
 		d := open(t, "proxy: caddy\n"+trusted+"rules:\n  - {match: /, limit: one, key: address}\n")
@@ -305,8 +300,7 @@ func TestUnixSocketIsTrusted(t *testing.T) {
 	}
 }
 
-// A clean path is in one form: it is its own clean path, except for what was an escape of an
-// escape.
+// A clean path is its own clean path, except for escaped escapes.
 func FuzzCleanPath(f *testing.F) {
 	for _, seed := range []string{"/a//b", "/a/../../b", "/%2e%2e/a;b/c?d#e", "http://a/b", "*", "", "/%25%32f", "//a:b@c/d", "/a;/..;/b", ":///", "/%00"} {
 		f.Add(seed)

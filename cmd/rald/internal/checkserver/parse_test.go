@@ -21,7 +21,7 @@ func one(lines ...string) string {
 	return "proxy: caddy\nrules:\n  - match: /\n    " + strings.Join(lines, "\n    ") + "\n"
 }
 
-// Each fault is told with its file, line and key, and with what is accepted.
+// With file, line, key and the accepted values.
 func TestFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                         "check.yaml: proxy is required",
@@ -94,7 +94,6 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// All faults of a file are told at once.
 func TestEveryFaultIsTold(t *testing.T) {
 	_, err := Parse("check.yaml", []byte(one("limit: fife", "key: addrress", "cost: 0")+"  - {match: /b}\n"), limitNamed)
 	for _, want := range []string{":4: rules[0].limit", ":5: rules[0].key", ":6: rules[0].cost", ":7: rules[1]: limit is required"} {
@@ -107,7 +106,7 @@ func TestEveryFaultIsTold(t *testing.T) {
 	assert.EqualError(t, err, `check.yaml:4: rules[0].unlimited: "yes": true or false is accepted`)
 }
 
-// What is accepted is accepted in all its forms.
+// All accepted forms.
 func TestAccepted(t *testing.T) {
 	for text, rules := range map[string]int{
 		"proxy: traefik\nrules: []\n":                                                   0,
@@ -150,8 +149,7 @@ func TestRead(t *testing.T) {
 	assert.Zero(t, of.Len())
 }
 
-// No file makes the parser panic. Rules that are accepted answer each request with a pass or a
-// refusal.
+// No file panics. Accepted rules pass or refuse each request.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		one("limit: five", "key: [address, header X-Api-Key]", "without_key: address"),

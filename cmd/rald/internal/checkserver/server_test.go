@@ -18,8 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Requests pass up to the limit. The answers have the RateLimit fields, and a refusal
-// Retry-After.
+// Answers have the RateLimit fields, refusals Retry-After.
 func TestAnswers(t *testing.T) {
 	d := open(t, "proxy: caddy\nrules:\n  - {match: POST /login, limit: two, key: address}\n")
 	for _, remaining := range []string{"1", "0"} {
@@ -40,7 +39,7 @@ func TestAnswers(t *testing.T) {
 	assert.Empty(t, d.ask("GET", "/other").Header().Get("RateLimit"))
 }
 
-// A request that waits as long as Retry-After says passes, and not a second sooner.
+// A request passes after Retry-After, and not a second sooner.
 func TestRetryAfterIsTrue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, "proxy: caddy\nrules:\n  - {match: /, limit: 'funnel 1, 1/90s', key: everybody}\n")
@@ -58,7 +57,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 	})
 }
 
-// Refusals that a client causes have the status that is limitNamed, and behind nginx 403.
+// For refusals that a client causes: the configured status, and 403 behind nginx.
 func TestStatusOfRefusals(t *testing.T) {
 	const rules = "\nrules:\n  - {match: /, limit: one, key: address}\n  - {match: /key, limit: two, key: header X-Api-Key}\n"
 	for _, c := range []struct {
@@ -86,7 +85,7 @@ func TestStatusOfRefusals(t *testing.T) {
 	}
 }
 
-// Each part of a key tells clients apart, and what a request has twice is none.
+// A value that a request has twice is none.
 //
 // Promise: A check tells clients apart by each part of a key.
 func TestKeys(t *testing.T) {
@@ -149,8 +148,7 @@ func TestRepeatedValuesAreNoKey(t *testing.T) {
 	}
 }
 
-// Requests without a key are refused unless the rule says otherwise. The address that stands for
-// a key is no key that a client can send.
+// No client can send the address that stands for a key.
 //
 // Promise: A request without a key is refused unless its rule says otherwise.
 func TestRequestsWithoutAKey(t *testing.T) {
@@ -169,7 +167,6 @@ func TestRequestsWithoutAKey(t *testing.T) {
 	assert.Equal(t, http.StatusBadRequest, d.ask("GET", "/", "X-Forwarded-For", "unknown").Code)
 }
 
-// Several limits take from all or from none.
 func TestSeveralLimitsAreAllOrNothing(t *testing.T) {
 	d := open(t, `
 proxy: caddy
@@ -189,7 +186,7 @@ rules:
 	assert.Equal(t, 1, d.passes(t, "GET", "/", "X-Api-Key", "c", "X-Forwarded-For", "192.0.2.2"), "5 for everybody")
 }
 
-// A limit in shadow refuses nothing and tells clients nothing, alone and beside others.
+// It tells clients nothing, alone and beside others.
 func TestShadow(t *testing.T) {
 	d := open(t, "proxy: caddy\nrules:\n  - {match: /, limit: one, key: address, shadow: true}\n")
 	assert.Equal(t, 10, d.passes(t, "GET", "/"))
@@ -198,7 +195,7 @@ func TestShadow(t *testing.T) {
 	assert.Equal(t, 5, d.passes(t, "GET", "/"))
 }
 
-// Each request is counted once, by what became of it, over changes of rules.
+// Each request is counted once, over changes of rules.
 func TestStats(t *testing.T) {
 	const shadows = "\n  - {match: /tried, limit: one, key: address, shadow: true}\n  - {match: /beside, limits: [{limit: one, key: address, shadow: true}, {limit: five, key: address}]}\n"
 	d := open(t, "proxy: caddy\nrules:\n  - {match: /, limit: two, key: header A}\n  - {match: /free, unlimited: true}\n")
@@ -215,8 +212,7 @@ func TestStats(t *testing.T) {
 	assert.Equal(t, Stats{Passed: 17, Refused: 14, WouldRefuse: 14, Unlimited: 2, Undecided: 2, Rules: 2}, d.Stats())
 }
 
-// The check of a limitNamed limit and RAL.TAKE share one debt for a key. Limits without a name
-// and rules of other patterns have keys of their own.
+// RAL.TAKE shares them. Unnamed limits and rules of other patterns have different keys.
 //
 // Promise: Checks and Redis clients share one debt for a key of a limitNamed limit.
 func TestKeysInTheEngine(t *testing.T) {
@@ -271,7 +267,7 @@ func TestSet(t *testing.T) {
 	assert.ErrorContains(t, err, "Families or Limits is nil")
 }
 
-// A proxy that announces a body and sends none is answered.
+// A proxy may announce a body and send none.
 func TestBodiesAreNotRead(t *testing.T) {
 	server := httptest.NewServer(open(t, "proxy: caddy\nrules: []\n"))
 	defer server.Close()

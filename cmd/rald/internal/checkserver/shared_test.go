@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
-// Over Redis, exact or leased, checks are held to their limits, of all kinds and several at once.
+// Exact or leased, limits of all kinds and several at once.
 func TestChecksOverRedis(t *testing.T) {
 	for _, leased := range []bool{false, true} {
 		r, err := redisd.Open(redisd.Config{})
@@ -46,7 +46,7 @@ rules:
 		}
 		r.Kill()
 		require.Eventually(t, func() bool {
-			o.ask(http.MethodGet, "/log") // whose breaker opens
+			o.ask(http.MethodGet, "/log") // its breaker opens
 			for family := range in.All() {
 				if family.Health() != nil {
 					return true

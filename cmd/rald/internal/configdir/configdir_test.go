@@ -25,7 +25,6 @@ const (
 	rates  = "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: {unit: minute, requests_per_unit: 5}\n"
 )
 
-// One directory configures everything.
 func TestReadOneDirectory(t *testing.T) {
 	dir := t.TempDir()
 	c, err := Under(dir, "").Read()
@@ -51,7 +50,7 @@ func TestReadOneDirectory(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// A fault anywhere refuses all, and all faults are told with file, line and key.
+// All faults have file, line and key.
 //
 // Promise: One directory configures all doors, and any fault refuses all of it.
 func TestOneFaultRefusesAll(t *testing.T) {
@@ -75,8 +74,8 @@ func TestOneFaultRefusesAll(t *testing.T) {
 	assert.ErrorContains(t, err, filepath.Join(dir, "check.yaml")+":3: rules[0].limit: ")
 }
 
-// watch watches what the directories had in c until the test ends. after tells how many reloads there
-// have been some seconds later.
+// watch watches the directories of c until the test ends. after checks the number of reloads some
+// seconds later.
 func watch(t *testing.T, d Dirs, c *Config, now <-chan os.Signal) (after func(want int, what string)) {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -90,8 +89,7 @@ func watch(t *testing.T, d Dirs, c *Config, now <-chan os.Signal) (after func(wa
 	}
 }
 
-// A change of any file is noticed once, also one between the reading and the watch, and a value
-// asks for a reload at any time.
+// Once, also between reading and watching. A value of now reloads at any time.
 //
 // Promise: A change of any file is noticed, behind links too.
 func TestWatch(t *testing.T) {
@@ -121,8 +119,8 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// What cannot be looked at hides no change of the files that are read, in either directory. In DIR
-// no other file is looked at.
+// Unreadable entries hide no change of the read files, in either directory. DIR's other files do
+// not matter.
 func TestWatchBesideWhatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -150,8 +148,7 @@ func TestWatchBesideWhatCannotBeRead(t *testing.T) {
 	})
 }
 
-// The link by which Kubernetes exchanges all files of a directory is followed, also if the files
-// have the same sizes and times.
+// Kubernetes exchanges all files by a link. Sizes and times may stay.
 func TestWatchFollowsLinks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -18,9 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What was used counts under other figures of the same kind and period, up to as much as they allow.
+// Up to as much as the other figures allow, within a kind and period.
 func TestUsedUnitsCountUnderOtherFigures(t *testing.T) {
-	// None of the units comes back while a test runs.
+	// No unit comes back during a test.
 	for _, kind := range []string{"funnel %d, 1/d", "window %d/365d", "sliding %d/365d", "at most %d/365d", "queue %[1]d, 1/d"} {
 		for _, c := range []struct{ room, used, next int64 }{
 			{10, 4, 10}, {10, 10, 10}, {10, 10, 1000}, {1000, 4, 10}, {1000, 500, 10}, {10, 0, 10},
@@ -37,7 +37,7 @@ func TestUsedUnitsCountUnderOtherFigures(t *testing.T) {
 	}
 }
 
-// A limit in force, or under which keys owe, keeps its family. A refused change has no effect.
+// A refused change has no effect.
 //
 // Promise: A limit in force, or under which keys owe, refuses another kind or period.
 func TestLimitsStayInTheirFamily(t *testing.T) {
@@ -70,8 +70,7 @@ func TestLimitsStayInTheirFamily(t *testing.T) {
 	assert.Equal(t, 1, o.engines())
 }
 
-// Under changes in the midst of calls each key gets exactly what the largest limit allows. A
-// limit of a key is never below those before, so that none forgets a unit.
+// Each key gets exactly the largest limit. Limits only grow, so that none forgets a unit.
 //
 // Promise: A limit that changes under load admits exactly what the limits allow.
 func TestChangesUnderLoadAreExact(t *testing.T) {
@@ -96,7 +95,7 @@ func changeUnderLoad(t *testing.T, dir string, steps []string) {
 	o.set(steps[0])
 	all := keys(50)
 	admitted := make([]atomic.Int64, len(all))
-	calls := make(chan struct{}, 1) // has one if the callers have got on since
+	calls := make(chan struct{}, 1) // holds a value if the callers have progressed
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for caller := range callers {
@@ -133,7 +132,7 @@ func changeUnderLoad(t *testing.T, dir string, steps []string) {
 	}
 }
 
-// admit makes one of several calls, and returns how many units it took.
+// admit makes some call, and returns the units it took.
 func admit(t *testing.T, o *opened, key string) int64 {
 	call := o.Begin()
 	defer call.End()
@@ -147,7 +146,7 @@ func admit(t *testing.T, o *opened, key string) int64 {
 	return 0
 }
 
-// A take from several limits is decided by those of one moment, however many change.
+// A take from several limits sees a single state of them, however many change.
 func TestCallSeesOneMoment(t *testing.T) {
 	o := open(t, "")
 	of := func(n int) *limitfile.File {
@@ -183,7 +182,7 @@ func TestCallSeesOneMoment(t *testing.T) {
 	wg.Wait()
 }
 
-// A debt beyond a full bucket keeps its time, except for a unit.
+// Except for a unit.
 func TestDebtsKeepTheirTime(t *testing.T) {
 	o := open(t, "")
 	o.set("bursty 10/h, 10")
@@ -195,7 +194,7 @@ func TestDebtsKeepTheirTime(t *testing.T) {
 	assert.InDelta(t, debt.Hours(), (o.take("k", 0).ResetAfter - full/2).Hours(), 1)
 }
 
-// A limit that is removed is found no more. If it is added again, what its keys owe still counts.
+// Calls no longer find the limit meanwhile.
 //
 // Promise: A removed limit's keys still count if it is added again.
 func TestRemovedLimitsKeepTheirDebts(t *testing.T) {
@@ -214,7 +213,7 @@ func TestRemovedLimitsKeepTheirDebts(t *testing.T) {
 	assert.Len(t, o.All(), 1)
 }
 
-// A limit that needs one engine too many refuses the whole file, with its line.
+// A file with a limit that needs too many engines, with its line.
 func TestSetRefusesTheWholeFile(t *testing.T) {
 	keep, err := families.New(families.Config{Most: 1})
 	require.NoError(t, err)
@@ -224,7 +223,7 @@ func TestSetRefusesTheWholeFile(t *testing.T) {
 	defer o.close()
 	_, err = keep.Of(policy.Must(policy.Parse("sliding 1/h")))
 	require.NoError(t, err)
-	o.set("funnel 10, 1/d") // for which calls have left room
+	o.set("funnel 10, 1/d") // calls have left room for it
 	require.True(t, o.take("k", 4).Allowed)
 	f, err := limitfile.Parse("limits.yaml", []byte("limits:\n  api: funnel 20, 1/d\n  more: window 1/h\n  most: window 1/m\n"))
 	require.NoError(t, err)
@@ -238,8 +237,7 @@ func TestSetRefusesTheWholeFile(t *testing.T) {
 	assert.ErrorContains(t, err, "Families is nil")
 }
 
-// A call that waits goes on under the new limit when its own changes, and undisturbed when
-// another one does. No other call takes under the old limit meanwhile.
+// When another limit changes they wait on. No other call takes under the old limit meanwhile.
 func TestWaitingCallsGoOnUnderTheNewLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, "")
@@ -277,7 +275,6 @@ func TestWaitingCallsGoOnUnderTheNewLimit(t *testing.T) {
 	})
 }
 
-// A limit does not change before the calls that wait under it have given up.
 func TestChangeWaitsUntilCallsHaveGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, "")
@@ -299,7 +296,7 @@ func TestChangeWaitsUntilCallsHaveGivenUp(t *testing.T) {
 	})
 }
 
-// The limits are one Limiter for keys with prefixes, which is asked, too.
+// For keys with prefixes.
 func TestLimitsAreALimiter(t *testing.T) {
 	o := open(t, "")
 	o.set("window 10/365d")
@@ -328,7 +325,7 @@ func TestLimitsAreALimiter(t *testing.T) {
 	assert.EqualValues(t, 19, a.Remaining)
 }
 
-// A call on a limit that does not change costs this much more than on its engine.
+// BenchmarkFind is the overhead of a constant limit over its engine.
 func BenchmarkFind(b *testing.B) {
 	o := open(b, "")
 	o.set("funnel 1M, 1M/s")

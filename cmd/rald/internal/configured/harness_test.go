@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// opened is a Limits in a test.
 type opened struct {
 	*Limits
 	t    testing.TB
@@ -40,7 +39,7 @@ func open(t testing.TB, dir string) *opened {
 
 func (o *opened) close() { assert.NoError(o.t, o.keep.Close()) }
 
-// file is a file with one limit, api.
+// file is a file with the limit api.
 func file(text string) *limitfile.File {
 	f, err := limitfile.Parse("limits.yaml", []byte("limits:\n  api: "+text+"\n"))
 	if err != nil {
@@ -49,13 +48,11 @@ func file(text string) *limitfile.File {
 	return f
 }
 
-// set puts one limit in force.
 func (o *opened) set(limit string) {
 	o.t.Helper()
 	require.NoError(o.t, o.Set(file(limit), nil))
 }
 
-// take takes units of a key of api, and returns the decision.
 func (o *opened) take(key string, n int64) policy.Decision {
 	o.t.Helper()
 	call := o.Begin()
@@ -67,7 +64,7 @@ func (o *opened) take(key string, n int64) policy.Decision {
 	return d
 }
 
-// charge charges units of a key of api, whether the limit allows that or not.
+// charge charges a key of api, even beyond the limit.
 func (o *opened) charge(key string, n int64) {
 	o.t.Helper()
 	call := o.Begin()
@@ -80,7 +77,6 @@ func (o *opened) charge(key string, n int64) {
 
 func (o *opened) remaining(key string) int64 { o.t.Helper(); return o.take(key, 0).Remaining }
 
-// keys are the keys of a test.
 func keys(n int) (all []string) {
 	for i := range n {
 		all = append(all, strconv.Itoa(i))

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// manyFamilies is a file of n families of limits, from one period on.
+// manyFamilies is a file of n families, by their periods.
 func manyFamilies(t *testing.T, from, n int) *limitfile.File {
 	t.Helper()
 	text := "limits:\n"
@@ -32,8 +32,7 @@ func (o *opened) engines() (n int) {
 	return n
 }
 
-// A file that is refused takes no room from the next, and its faults are those of the last limits,
-// in order. Room says the same without engines.
+// The last limits have the faults, in order. Room reports the same without engines.
 func TestRefusedFileTakesNoRoom(t *testing.T) {
 	o := open(t, "")
 	refused := manyFamilies(t, 1, 40)
@@ -52,7 +51,7 @@ func TestRefusedFileTakesNoRoom(t *testing.T) {
 	assert.Len(t, o.All(), 32)
 }
 
-// A limit that was removed is remembered while a key owes or is blocked under it, and no longer.
+// Blocked keys keep them, too.
 func TestRemovedLimitsAreForgottenWithTheirDebts(t *testing.T) {
 	dir := t.TempDir()
 	o := open(t, dir)

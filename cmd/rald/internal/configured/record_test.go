@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Limits that were changed while the program did not run count what was used before.
+// The limits changed while the program did not run.
 //
 // Promise: A restart with other figures of a limit forgets nothing.
 func TestRestartWithOtherLimits(t *testing.T) {
@@ -26,7 +26,7 @@ func TestRestartWithOtherLimits(t *testing.T) {
 		require.True(t, o.take("k", 3).Allowed)
 		o.close()
 	}
-	// Without a name its keys are kept, too.
+	// Keys of a removed limit are kept, too.
 	o := open(t, dir)
 	require.NoError(t, o.Set(&limitfile.File{}, nil))
 	o.close()
@@ -35,7 +35,7 @@ func TestRestartWithOtherLimits(t *testing.T) {
 	assert.EqualValues(t, 40-12, o.remaining("k"))
 }
 
-// A limit of which no keys are left is forgotten, and needs no engine.
+// They need no engine.
 func TestRecordForgetsLimitsWithoutKeys(t *testing.T) {
 	dir := t.TempDir()
 	record := filepath.Join(dir, FileName)
@@ -47,7 +47,7 @@ func TestRecordForgetsLimitsWithoutKeys(t *testing.T) {
 	assert.JSONEq(t, `{"api": {"limit": "sliding 1/d"}}`, string(text))
 }
 
-// What cannot be read ends the start, and what cannot be written refuses a change.
+// If unreadable the start fails, if unwritable a change.
 func TestRecordThatCannotBeUsed(t *testing.T) {
 	dir := t.TempDir()
 	record := filepath.Join(dir, FileName)
@@ -67,7 +67,7 @@ func TestRecordThatCannotBeUsed(t *testing.T) {
 	assert.Empty(t, o.All())
 }
 
-// BenchmarkChange changes the figures of a limit, and reports the time for each key.
+// BenchmarkChange reports the time for each key of a changed limit.
 func BenchmarkChange(b *testing.B) {
 	o := open(b, "")
 	o.set("funnel 10, 1/d")

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Over a fleet a limit also keeps its family, and its words count as they are.
+// Its words count as they are.
 //
 // Promise: Keys in Redis follow a limit within its kind and period; other changes are refused.
 func TestLimitsInRedisChangeWithinTheirFamily(t *testing.T) {
@@ -35,7 +35,7 @@ func TestLimitsInRedisChangeWithinTheirFamily(t *testing.T) {
 	assert.ErrorContains(t, err, `limits.yaml:2: limits.api: keys count under "window 20/300d", of another family than "funnel 20, 1/d"`)
 	assert.EqualValues(t, 13, o.remaining("k"))
 
-	// A file that is refused leaves no limiter behind, and a limit that is removed keeps its own.
+	// A refused file leaves no limiter behind, and a removed limit keeps its limiter.
 	before := o.engines()
 	require.Error(t, o.Set(file("sliding 20/1d"), nil))
 	assert.Equal(t, before, o.engines())

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// state is a reply of RAL.TAKE and the like.
 func state(allowed bool, limit, remaining, wait, retry, reset int64) map[string]any {
 	return map[string]any{
 		"allowed": allowed, "limit": limit, "remaining": remaining,
@@ -81,7 +80,7 @@ func TestTakeFromAllOrNone(t *testing.T) {
 	})
 }
 
-// In version 2 a map is its keys and values in turn, and a bool an integer.
+// A map is its keys and values in turn, and a bool an integer.
 func TestTakeInVersion2(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := door(t, Config{})
@@ -110,8 +109,7 @@ func TestWaitsForItsTurn(t *testing.T) {
 	})
 }
 
-// A client that goes while it waits leaves nothing taken, and what a client sends meanwhile is
-// answered afterwards.
+// Commands sent meanwhile are answered afterwards.
 //
 // Promise: A client that leaves while it waits leaves nothing taken.
 func TestWaitingClientMayGoOrSendMore(t *testing.T) {
@@ -135,8 +133,7 @@ func TestWaitingClientMayGoOrSendMore(t *testing.T) {
 	})
 }
 
-// A client that goes after it has filled the buffer cannot be seen to go. It does not wait for
-// longer than the grace.
+// Its end cannot be seen with a full buffer. It waits no longer than the grace.
 func TestWaitingClientThatSendsTooMuchTakesNoTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := door(t, Config{})
@@ -158,14 +155,13 @@ func TestWaitingClientThatSendsTooMuchTakesNoTurn(t *testing.T) {
 	})
 }
 
-// Calls that are decided at once, or whose turn comes soon, are answered in pipelines of any
-// length.
+// Calls decided at once or soon, in pipelines of any length.
 func TestLongPipelineOfCallsThatDoNotWait(t *testing.T) {
 	for _, command := range []string{
 		"RAL.WAIT key funnel_1M,_1M/s 1 0",  // allowed
 		"RAL.WAIT key funnel_1M,_1M/s 1 10", // allowed, and may wait
 		"RAL.WAIT key api 1 0",              // five are allowed
-		"RAL.WAIT key api 1 10",             // the turn of the sixth is too late
+		"RAL.WAIT key api 1 10",             // the sixth's turn is too late
 		"RAL.WAIT key queue_5,_4/s 1 0",     // delayed by less than the grace
 	} {
 		t.Run(command, func(t *testing.T) {
@@ -182,7 +178,7 @@ func TestLongPipelineOfCallsThatDoNotWait(t *testing.T) {
 	}
 }
 
-// A turn that comes within the grace is taken although the buffer is full.
+// Within the grace, although the buffer is full.
 func TestTurnThatComesSoonIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := connect3(t, Config{})
@@ -281,7 +277,7 @@ func TestScanGoesThroughAllKeys(t *testing.T) {
 	})
 }
 
-// A client whose reply was lost asks again and gets the same page, also the last one.
+// After a lost reply the page comes again, also the last.
 func TestScanMayBeAskedForAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := door(t, Config{})
@@ -315,7 +311,7 @@ func TestScanMayBeAskedForAgain(t *testing.T) {
 	})
 }
 
-// A reply to SCAN has so many keys, and keys of so many bytes, at most.
+// In keys, and in their bytes.
 func TestPagesOfScansAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, test := range []struct {
@@ -339,7 +335,6 @@ func TestPagesOfScansAreBounded(t *testing.T) {
 	})
 }
 
-// No client can go on with a scan whose cursor it was not told.
 func TestCursorsCannotBeGuessed(t *testing.T) {
 	seen := map[int64]bool{}
 	for range 1000 {
@@ -352,7 +347,7 @@ func TestCursorsCannotBeGuessed(t *testing.T) {
 	assert.False(t, seen[1] || seen[2], "cursors are counted up")
 }
 
-// Scans that nothing goes on with are bounded.
+// Scans that nothing continues.
 func TestScansAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := door(t, Config{})
@@ -455,7 +450,7 @@ func TestPassword(t *testing.T) {
 	})
 }
 
-// A command that is not complete is bounded before the password, too, at once.
+// At once.
 func TestHalfCommandBeforeThePasswordIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := door(t, Config{Password: "secret"})

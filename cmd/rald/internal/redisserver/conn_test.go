@@ -31,7 +31,7 @@ func TestPipelineIsAnsweredInOrder(t *testing.T) {
 	})
 }
 
-// A client that does not read its replies is cut off, and others are served meanwhile.
+// It is cut off, and others are served meanwhile.
 func TestSlowReaderHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := door(t, Config{})
@@ -51,7 +51,7 @@ func TestSlowReaderHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// The time within which a command must come does not begin anew with each byte.
+// The deadline does not restart with each byte.
 func TestHalfCommandIsNotWaitedForForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := door(t, Config{})
@@ -92,8 +92,7 @@ func TestIdleConnectionEnds(t *testing.T) {
 	})
 }
 
-// A client must give the password within a time that its commands do not prolong. RESET begins
-// that time again.
+// Their commands do not prolong the time for the password. RESET restarts it.
 func TestClientsWithoutThePasswordAreNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := door(t, Config{Password: "secret"})
@@ -122,7 +121,7 @@ func TestClientsWithoutThePasswordAreNotKept(t *testing.T) {
 	})
 }
 
-// A handshake of TLS that does not end is not waited for, and one that ended lets a client idle.
+// After a whole handshake a client may idle.
 func TestHalfHandshakeIsNotWaitedForForEver(t *testing.T) {
 	config := selfSigned(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -152,7 +151,6 @@ func TestHalfHandshakeIsNotWaitedForForEver(t *testing.T) {
 	})
 }
 
-// Shutdown does not wait for a handshake.
 func TestShutdownEndsHandshakes(t *testing.T) {
 	config := selfSigned(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -169,7 +167,6 @@ func TestShutdownEndsHandshakes(t *testing.T) {
 	})
 }
 
-// selfSigned returns a configuration of TLS with a certificate of its own.
 func selfSigned(t *testing.T) *tls.Config {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(nil)
@@ -214,7 +211,7 @@ func TestGarbageEndsItsConnectionAlone(t *testing.T) {
 	})
 }
 
-// Shutdown answers what was read, ends the calls that wait, and saves what they took.
+// It answers read commands, ends waiting calls, and saves their units.
 func TestShutdownDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -234,7 +231,7 @@ func TestShutdownDrains(t *testing.T) {
 		c.do("RAL.TAKE k api 5")
 		waiting.write("RAL.WAIT", "k", "api", "5", "60000")
 		assert.Equal(t, "PONG", idle.do("PING"))
-		go func() { _, _ = io.WriteString(waiting.conn, "*4\r\n$8\r\nRAL.WAIT") }() // half of one more
+		go func() { _, _ = io.WriteString(waiting.conn, "*4\r\n$8\r\nRAL.WAIT") }() // half of another
 		synctest.Wait()
 		start := time.Now()
 		down := make(chan error)
@@ -255,7 +252,7 @@ func TestShutdownDrains(t *testing.T) {
 	})
 }
 
-// small is a listener whose connections block the server as soon as the client does not read.
+// small is a listener with connections that block as soon as the client does not read.
 type small struct{ net.Listener }
 
 func (l small) Accept() (net.Conn, error) {
@@ -266,8 +263,8 @@ func (l small) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// A server that ends, and one that ends a connection, leave the client whole replies to all that
-// was carried out. Commands that were not read do not reset the connection.
+// When the server ends, or ends a connection, every executed command has its whole reply. Unread
+// commands do not reset the connection.
 func TestUnreadCommandsLoseNoReply(t *testing.T) {
 	for name, last := range map[string]string{"shutdown": "", "an error": "*x\r\n"} {
 		t.Run(name, func(t *testing.T) {
@@ -284,8 +281,8 @@ func TestUnreadCommandsLoseNoReply(t *testing.T) {
 			require.NoError(t, err)
 			defer conn.Close()
 			require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(32<<10))
-			// The replies are more than both buffers hold. The commands are in the kernel before
-			// the first reply is read.
+			// The replies exceed both buffers. The kernel has the commands before the first reply
+			// is read.
 			text := strings.Repeat("x", 1000)
 			_, err = io.WriteString(conn, strings.Repeat("ECHO "+text+"\r\n", 200)+last+strings.Repeat("PING\r\n", 5000))
 			require.NoError(t, err)
@@ -312,7 +309,7 @@ func TestUnreadCommandsLoseNoReply(t *testing.T) {
 	}
 }
 
-// A shutdown whose context ends cuts off clients that do not read.
+// Clients that do not read, when its context ends.
 func TestShutdownCutsOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keep, err := families.New(families.Config{})

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pipes is a listener of connections in memory, which work in a bubble of synctest.
+// pipes listens for connections in memory, for bubbles of synctest.
 type pipes struct {
 	conns  chan net.Conn
 	done   chan struct{}
@@ -50,7 +50,7 @@ func (p *pipes) dial() net.Conn {
 	return client
 }
 
-// door starts a server with the configuration, which Families, Limits and Log are added to.
+// door starts a server with the configuration, adding Families, Limits and Log.
 func door(t *testing.T, config Config) (*Server, *pipes) {
 	t.Helper()
 	keep, err := config.Families, error(nil)
@@ -76,7 +76,7 @@ func door(t *testing.T, config Config) (*Server, *pipes) {
 	return s, l
 }
 
-// client is a client that sends commands as arrays, and reads replies as values.
+// client sends commands as arrays, and reads replies as values.
 type client struct {
 	t    *testing.T
 	conn net.Conn
@@ -89,7 +89,6 @@ func dial(t *testing.T, l *pipes) *client {
 	return &client{t, c, bufio.NewReader(c)}
 }
 
-// connect returns a client of a server of its own.
 func connect(t *testing.T, config Config) *client {
 	t.Helper()
 	_, l := door(t, config)
@@ -104,7 +103,6 @@ func connect3(t *testing.T, config Config) *client {
 	return c
 }
 
-// do sends a command of words, and returns the reply.
 func (c *client) do(command string) any { return c.send(strings.Fields(command)...) }
 
 func (c *client) send(args ...string) any {
@@ -122,11 +120,9 @@ func (c *client) write(args ...string) {
 	_, _ = io.WriteString(c.conn, b.String())
 }
 
-// replyError is an error that the server replied.
 type replyError string
 
-// reply reads a reply: a string, an int64, a bool, nil, a []any, a map[string]any or a
-// replyError. The end of the connection is io.EOF.
+// reply reads a string, an int64, a bool, nil, a []any, a map[string]any, a replyError, or io.EOF.
 func (c *client) reply() any {
 	c.t.Helper()
 	line, err := c.in.ReadString('\n')
@@ -181,10 +177,8 @@ func ints(all ...int64) []any {
 	return out
 }
 
-// configured has the limits of three names.
 const limitsFile = "limits:\n  api: funnel 5, 1/s\n  login: window 3/10m\n  slow: funnel 9, 1/300d\n"
 
-// limitsOf returns the limits of a file.
 func limitsOf(t *testing.T, keep *families.Families, text string) *configured.Limits {
 	t.Helper()
 	l, err := configured.New(configured.Config{Families: keep})
@@ -193,7 +187,6 @@ func limitsOf(t *testing.T, keep *families.Families, text string) *configured.Li
 	return l
 }
 
-// set puts the limits of a file in force.
 func set(t *testing.T, l *configured.Limits, text string) {
 	t.Helper()
 	file, err := limitfile.Parse("limits.yaml", []byte(text))

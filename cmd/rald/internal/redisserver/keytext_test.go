@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each key has a text of its own, by which it is found again.
+// Each key is found again by its text.
 func TestKeyText(t *testing.T) {
 	texts := map[string]string{}
 	for key, want := range map[string]string{

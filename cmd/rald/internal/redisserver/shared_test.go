@@ -23,8 +23,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// generous is a budget that only an outage spends, whatever else the machine does.
-const generous = time.Minute
+const generous = time.Minute // spent only by an outage, however busy the machine
 
 func openRedis(t *testing.T) *redisd.Server {
 	t.Helper()
@@ -34,7 +33,7 @@ func openRedis(t *testing.T) *redisd.Server {
 	return r
 }
 
-// at is a fleet of one server on the Redis.
+// at is a fleet of a single server on the Redis.
 func at(r *redisd.Server) families.Fleet {
 	return families.Fleet{
 		Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
@@ -42,7 +41,6 @@ func at(r *redisd.Server) families.Fleet {
 	}
 }
 
-// shared starts a server over the fleet. It ends with the test.
 func shared(t *testing.T, of families.Fleet) (*Server, *pipes) {
 	t.Helper()
 	keep, err := families.New(families.Config{Fleet: &of})
@@ -50,7 +48,6 @@ func shared(t *testing.T, of families.Fleet) (*Server, *pipes) {
 	return door(t, Config{Families: keep})
 }
 
-// connectShared returns a client in version 3 of a server over the fleet.
 func connectShared(t *testing.T, of families.Fleet) *client {
 	t.Helper()
 	_, l := shared(t, of)
@@ -59,8 +56,8 @@ func connectShared(t *testing.T, of families.Fleet) *client {
 	return c
 }
 
-// alike reports whether two replies are the same, except for times, of which both are long: when
-// windows begin depends on when counting did.
+// alike reports whether two replies are equal, except for long times: windows may begin
+// differently.
 func alike(a, b any) bool {
 	switch a := a.(type) {
 	case int64:
@@ -77,8 +74,7 @@ func alike(a, b any) bool {
 	return a == b
 }
 
-// Every command that decides has the reply over Redis that it has over an engine, however they
-// follow each other.
+// In any order.
 //
 // Promise: Every deciding command is answered over Redis as by an engine.
 func TestCommandsOverRedisAreThoseOfAnEngine(t *testing.T) {
@@ -89,7 +85,7 @@ func TestCommandsOverRedisAreThoseOfAnEngine(t *testing.T) {
 	seed := seeds.Of(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	one := func(words ...string) string { return words[random.IntN(len(words))] }
-	// Nothing of them comes back while the test runs.
+	// None drains during the test.
 	limit := func() string {
 		return one("slow", "login", "funnel_8,_8/300d", "window_6/300d", "sliding_7/300d", "at_most_5/300d", "queue_3,_1/100d")
 	}
@@ -112,10 +108,10 @@ func TestCommandsOverRedisAreThoseOfAnEngine(t *testing.T) {
 		}
 		want, got := in.do(command), over.do(command)
 		if w, ok := want.(map[string]any); ok && step > 0 && w["keys"] != nil && w["allowed"] == false {
-			delete(w, "keys") // those that would have taken say how they stood before they gave back
+			delete(w, "keys") // those that would have taken report their state before giving back
 			delete(got.(map[string]any), "keys")
 		}
-		if step > 0 && !strings.HasPrefix(command, "DEL") { // which knows other families if the one was asked about more
+		if step > 0 && !strings.HasPrefix(command, "DEL") { // DEL knows other families if only one was asked about more
 			require.True(t, alike(want, got), "seed %d, step %d: %s: %v, and %v in an engine", seed, step, command, got, want)
 		}
 	}
@@ -124,7 +120,7 @@ func TestCommandsOverRedisAreThoseOfAnEngine(t *testing.T) {
 	assert.Contains(t, over.do("RAL.TAKE a window_5/week_in_UTC"), "want a Funnel, Queue")
 }
 
-// Clients of two servers take what the limit has, to the unit, also by several keys at once.
+// To the unit, also by several keys at once.
 func TestServersShareALimitExactly(t *testing.T) {
 	r := openRedis(t)
 	var doors []*pipes
@@ -176,7 +172,7 @@ func TestServersShareALimitExactly(t *testing.T) {
 	assert.Equal(t, int64(200-2*40), c.do("RAL.PEEK five funnel_200,_1/10d").(map[string]any)["remaining"], "what is refused takes nothing")
 }
 
-// In a cluster several keys are asked one after the other, and what was taken is given back.
+// They are asked separately, and taken units are given back.
 func TestSeveralKeysInACluster(t *testing.T) {
 	r, err := redisd.Open(redisd.Config{Args: []string{"--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"}})
 	require.NoError(t, err)
@@ -199,7 +195,7 @@ func TestSeveralKeysInACluster(t *testing.T) {
 	assert.Equal(t, int64(20), c.do("RAL.PEEK a window_50/300d").(map[string]any)["remaining"])
 }
 
-// A Redis that stands still holds up no connection: all calls are answered while it does.
+// It delays no connection: all calls are answered meanwhile.
 func TestRedisThatStandsStill(t *testing.T) {
 	r := openRedis(t)
 	of := at(r)
@@ -217,7 +213,6 @@ func TestRedisThatStandsStill(t *testing.T) {
 	c.eventually("backend_failing", "0")
 }
 
-// A server that ends and begins again finds in Redis what was used.
 func TestRestartOverRedisForgetsNothing(t *testing.T) {
 	r := openRedis(t)
 	for i := range 4 {
@@ -229,7 +224,6 @@ func TestRestartOverRedisForgetsNothing(t *testing.T) {
 	}
 }
 
-// info returns the value of a line of INFO.
 func (c *client) info(name string) string {
 	c.t.Helper()
 	_, rest, found := strings.Cut(c.do("INFO").(string), "\r\n"+name+":")
@@ -243,7 +237,7 @@ func (c *client) eventually(name, want string) {
 	require.Eventually(c.t, func() bool { return c.info(name) == want }, time.Minute, 10*time.Millisecond, "%s:%s", name, want)
 }
 
-// Without Redis calls are answered as configured, and INFO says so. When it is back it decides.
+// INFO shows it. Redis decides again after its return.
 //
 // Promise: Without Redis calls are answered as `-outage` says.
 func TestOutageOverRedis(t *testing.T) {
@@ -282,7 +276,7 @@ func TestOutageOverRedis(t *testing.T) {
 			assert.Contains(t, c.do("RAL.RESET third window_10/300d"), "Redis could not be asked")
 			require.NoError(t, r.Restart())
 			c.eventually("backend_failing", "0")
-			// Redis has forgotten what it had, and is charged what the share let pass.
+			// Redis has lost its data, and is charged the units that the share admitted.
 			if outage == fleet.FallbackShare {
 				require.Eventually(t, func() bool {
 					reply := c.do("RAL.PEEK key window_10/300d").(map[string]any)
@@ -298,7 +292,7 @@ func TestOutageOverRedis(t *testing.T) {
 	}
 }
 
-// A Redis that is away at the start is no error, and one that comes later decides.
+// It is no error, and Redis decides when it comes.
 func TestRedisIsAwayAtTheStart(t *testing.T) {
 	r := openRedis(t)
 	r.Kill()
@@ -315,8 +309,7 @@ func TestRedisIsAwayAtTheStart(t *testing.T) {
 	}
 }
 
-// In leased mode each limit counts by itself, no more than the limit is admitted, and most calls
-// cost Redis nothing. What cannot be leased is exact.
+// Each limit counts separately, and most calls cost Redis nothing.
 //
 // Promise: Leases admit no more than the limit, and what cannot be leased is exact.
 func TestLeasedMode(t *testing.T) {
@@ -366,7 +359,7 @@ func TestLeasedMode(t *testing.T) {
 	}
 }
 
-// There is a bound on how many limits clients make up, as an error that says so.
+// Clients make up the limits. The error names the bound.
 func TestTooManyLimitsOverRedis(t *testing.T) {
 	of := at(openRedis(t))
 	of.Outage = fleet.FallbackOpen // which keeps nothing of each
@@ -385,7 +378,7 @@ func TestTooManyLimitsOverRedis(t *testing.T) {
 	require.IsType(t, map[string]any{}, c.do("RAL.TAKE a sliding_1/m"))
 }
 
-// Closing the keys ends the calls over Redis with an error, and not with an answer.
+// With an error, not with an answer.
 func TestClosedOverRedis(t *testing.T) {
 	of := at(openRedis(t))
 	keep, err := families.New(families.Config{Fleet: &of})

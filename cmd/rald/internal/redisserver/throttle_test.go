@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Every figure that redis-cell answers, over a connection.
+// Every figure, over a connection.
 //
 // Promise: `CL.THROTTLE` answers as redis-cell does.
 func TestConformsToRedisCell(t *testing.T) {
@@ -53,8 +53,7 @@ func TestConformsToRedisCell(t *testing.T) {
 	}
 }
 
-// The figures are those of Dragonfly's own test of its command, of which times are one more
-// than whole seconds.
+// The figures are from Dragonfly's own test: times are whole seconds plus one.
 func TestRoundsAsDragonflyDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := connect(t, Config{Rounding: RoundDragonfly})
@@ -91,7 +90,7 @@ func TestRoundsToSeconds(t *testing.T) {
 	}
 }
 
-// What redis-cell wraps around on, or divides by, is an error that says what is accepted.
+// redis-cell wraps around on them, or divides by them.
 func TestThrottleRefusesBadNumbers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := connect(t, Config{})
@@ -124,7 +123,7 @@ func TestThrottleRefusesBadNumbers(t *testing.T) {
 	})
 }
 
-// A key's buckets of other numbers share time, as in redis-cell.
+// As in redis-cell.
 func TestThrottleOfOtherNumbersSharesTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := connect(t, Config{})

@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Commands of a transaction are refused and take nothing, also if they come before any answer is
-// read, as drivers send them. EXEC tells so as Redis does, and the connection goes on.
+// Drivers send all commands before reading an answer. The connection goes on.
 //
 // Promise: A command between `MULTI` and `EXEC` takes nothing, and `EXEC` says so.
 func TestTransactionsAreRefused(t *testing.T) {
@@ -40,7 +39,7 @@ func TestTransactionsAreRefused(t *testing.T) {
 	assert.Equal(t, []any{"OK", refused, "OK", io.EOF}, append(all("MULTI", "RAL.TAKE ann api", "QUIT"), c.reply()))
 }
 
-// A transaction is a connection's own, and none begins before the password.
+// A transaction belongs to its connection.
 func TestTransactionNeedsThePassword(t *testing.T) {
 	_, l := door(t, Config{Password: "secret"})
 	c := dial(t, l)

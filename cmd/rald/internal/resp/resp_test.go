@@ -16,7 +16,7 @@ import (
 
 var small = Limits{Arguments: 4, Argument: 64, Command: 256}
 
-// readAll returns the commands of a stream, as texts, until it ends or is faulty.
+// readAll returns a stream's commands as text, until its end or a fault.
 func readAll(from io.Reader, limits Limits) (commands []string, err error) {
 	r := NewReader(from, limits)
 	for {
@@ -100,8 +100,7 @@ func TestRefusesWhatIsNoCommand(t *testing.T) {
 	}
 }
 
-// A command that is not complete has so many bytes at most, although each argument by itself is
-// accepted. One byte more ends the stream.
+// Each argument is accepted, and a byte beyond the bound ends the stream.
 func TestHalfCommandIsBounded(t *testing.T) {
 	long := "$64\r\n" + strings.Repeat("a", 64) + "\r\n"
 	stream := "*4\r\n" + strings.Repeat(long, 4)
@@ -117,7 +116,7 @@ func TestHalfCommandIsBounded(t *testing.T) {
 	}
 }
 
-// A client that sends a byte at a time costs a look at each byte, not at all before it.
+// Each further byte costs a look at itself alone.
 func TestHalfCommandIsLookedAtOnce(t *testing.T) {
 	r := NewReader(nil, Limits{Arguments: 1000, Argument: 10, Command: 1 << 20})
 	r.buffer = []byte("*1000\r\n" + strings.Repeat("$1\r\na\r\n", 999))
@@ -236,8 +235,7 @@ func TestWriterStopsAtTheFirstError(t *testing.T) {
 	assert.Equal(t, 1, to.n)
 }
 
-// FuzzReader reads any stream whole and a byte at a time: the same commands, no panic, and no
-// buffer beyond its bound.
+// The same commands whole and a byte at a time, no panic, and a bounded buffer.
 func FuzzReader(f *testing.F) {
 	for _, seed := range []string{
 		"*2\r\n$4\r\nECHO\r\n$2\r\nab\r\n", "PING 'a b'\r\n", `PING "\"\x4a" '\''` + "\n", "*-1\r\n\r\n", "*1\r\n$3\r\nab", "*9\r\n", "$1\r\n", "\x00\n",
