@@ -38,12 +38,11 @@ func (l *Limiter) Ask(ctx context.Context, key string, n int64) (limits.Answer, 
 
 // Hold is Reserve, or Acquire if the call waits, for adapters: see Ask. In Leased mode, without
 // promised turns, it is Take or waits like Wait. Under FallbackClosed a call waits for Redis up to
-// its patience. A call whose context ends while Redis decides waits for the answer, up to
-// Config.Budget, and gives back.
-//
-// A grant is settled as by Reservation.Keep. Units of an ended lease come back like a Refund,
-// without those that may have drained; of limits that count in windows none do. A part of a share's
-// units under a Funnel or Bursty comes back likewise, to the share while Redis is not charged.
+// its patience. If ctx ends while Redis decides, it waits for the answer, up to Config.Budget, and
+// gives back. A grant is settled as by Reservation.Keep. Units of an ended lease come back like a
+// Refund, without those that may have drained; of limits that count in windows none do. A part of a
+// share's units under a Funnel or Bursty comes back likewise, to the share while Redis is not
+// charged.
 func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.Grant, err error) {
 	r := &granted{began: time.Now()}
 	if call.Patience > 0 && !call.NoWait {
@@ -116,8 +115,7 @@ func (l *Limiter) HoldAll(ctx context.Context, parts []limits.Part[string]) (gra
 	return grants, true, err
 }
 
-// reserve is acquire for a call that does not wait in line. Unless it has NoWait, it waits out the
-// delay of its limit.
+// reserve is acquire out of line: it only waits out the delay of its limit, unless NoWait is set.
 func (l *Limiter) reserve(ctx context.Context, call *limits.Call[string]) (Reservation, error) {
 	if ctx.Err() != nil {
 		return Reservation{}, cell.Cancelled(ctx)
@@ -126,7 +124,6 @@ func (l *Limiter) reserve(ctx context.Context, call *limits.Call[string]) (Reser
 	if err != nil {
 		return Reservation{Answer: misfit}, err
 	}
-	// A call that ends meanwhile still learns its units, to give them back.
 	t, err := l.take(context.WithoutCancel(ctx), of, call.Key, call.N, max(call.Patience, 0))
 	if err != nil {
 		return Reservation{}, err

@@ -70,8 +70,7 @@ func isBlocked(a *limits.Answer) bool {
 	return !a.Allowed && a.Err() != nil && errors.Is(a.Err(), limits.ErrBlocked)
 }
 
-// isUnavailable reports whether an answer is a refusal because Redis was away. The limit refuses
-// calls for more than it ever has.
+// isUnavailable reports whether an answer is a refusal because Redis was away, not by the limit.
 func isUnavailable(a *limits.Answer) bool {
 	return a.RetryAfter != policy.Never && (a.Source() == limits.SourceClosed || lacksShare(a))
 }

@@ -27,20 +27,20 @@ import (
 // Calls of Wait and Acquire wait for the end of a block, or notice within a second that it is
 // lifted. If patience or deadline do not allow that, or for no units, they get engine.ErrDeadline
 // at once, which then wraps limits.ErrBlocked. A call that Redis promised a turn before Block keeps
-// it, unless this server hears of the block first: then the call gives the turn back, and asks
-// again after the block. A turn that Reserve promised stands, and so do units taken.
+// it, unless this server hears of the block first. It then gives the turn back, and asks again
+// after the block. A turn that Reserve promised stands, and so do units taken.
 //
 // The limit goes on: units drain, and Refund, SetPolicy and charging work as ever. Of several
-// blocks of a key the longest holds. Blocks are in Redis beside the key's word, and outlive
+// blocks of a key, the last to end holds. Blocks are in Redis beside the key's word, and outlive
 // restarts of servers and changes of Policy under the Name. A Redis that loses, flushes or evicts
-// its keys forgets blocks.
-//
-// Lifting a block also forgets refusals for Config.Penalty; Reset also forgets used units. In
-// Leased mode a server that was told of the block refuses the key for up to Config.Term more.
+// its keys forgets blocks. Lifting a block also forgets refusals for Config.Penalty, and Reset used
+// units too. In Leased mode a server that was told of the block refuses the key for up to
+// Config.Term more.
 //
 // The error is a *policy.FieldError unless d is 0 to 4 years (35040h), or as from Take. If Redis
-// could not be asked it wraps ErrOutage. The block may then be made or not; this server refuses the
-// key until Redis says more of it, or if d is 0 no longer. Blocks end 9 years after Config.Epoch.
+// could not be asked it wraps ErrOutage, and the block may be made or not. This server then refuses
+// the key until Redis says more of it, or no longer if d is 0. Blocks end 9 years after
+// Config.Epoch.
 func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error {
 	bad := &policy.FieldError{Of: "fleet.Block", Field: "d", Value: d, Want: fmt.Sprintf("0 to %v", penalty.Longest)}
 	if d < 0 || d > penalty.Longest {
@@ -74,9 +74,8 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 	return nil
 }
 
-// Blocked asks Redis how much longer the key is blocked, by Block or Config.Penalty; 0 is not at
-// all. If Redis could not be asked, the error is ErrOutage, and the time is as this server was told
-// before.
+// Blocked asks Redis how much longer the key is blocked, by Block or Config.Penalty, or 0. If Redis
+// could not be asked, the error is ErrOutage, and the time is as this server was last told.
 func (l *Limiter) Blocked(ctx context.Context, key string) (time.Duration, error) {
 	b, err := ask(ctx, l, l.guardOf(l.own.Load(), key), func(ctx context.Context, r *remote) (store.Standing, error) {
 		b, _, err := r.store.Block(ctx, key, 0)

@@ -11,15 +11,14 @@ import (
 )
 
 const (
-	// chargeSlice bounds how long charging keeps the keeper from other duties, plus a rest at most
-	// as long.
+	// chargeSlice bounds charging, and a rest after it, between the keeper's other duties.
 	chargeSlice = beat / 2
 	// chargeBudget bounds a script that charges. Only the keeper waits for it.
 	chargeBudget = chargeSlice / 2
 	// chargeBatch is how many keys a script charges. Calls wait for it, some 4 µs a key.
 	chargeBatch = 64
-	// chargesInFlight bounds scripts under way while no calls come. With 1, charging takes 1.4
-	// times as long.
+	// chargesInFlight bounds scripts under way without calls; with 1 charging takes 1.4 times as
+	// long.
 	chargesInFlight = 2
 	// Charging takes at most 1/chargePart of Redis's time while calls come.
 	chargePart = 10
@@ -91,8 +90,7 @@ func (c *charger) live() bool {
 	return now.Sub(c.came) < lively
 }
 
-// chargeAll charges keys for chargeSlice. It returns the units charged, and whether to go on at
-// once.
+// chargeAll charges keys for chargeSlice. It returns the units, and whether to go on at once.
 func (c *charger) chargeAll(local *share.Local) (charged int64, more bool) {
 	type batch struct {
 		debts []share.Debt
@@ -163,7 +161,6 @@ func (c *charger) chargeAll(local *share.Local) (charged int64, more bool) {
 	return charged, more
 }
 
-// fate is the outcome of a debt.
 type fate struct {
 	charged bool // in Redis, or perhaps: nothing is charged twice
 	stop    bool // others need not be tried
@@ -205,8 +202,7 @@ func (k *keeper) chargeNode(of *terms, g *guard.Guard, debts []share.Debt) []fat
 	return fates
 }
 
-// allFailed returns the first error if all are failures of Redis: some nodes of a cluster may be
-// away.
+// allFailed returns the first error if all are failures: nodes of a cluster may be away.
 func allFailed(errs []error) error {
 	for _, err := range errs {
 		if !countsAsFailure(err) {

@@ -23,9 +23,8 @@ type Claim struct {
 	n       int64
 }
 
-// Claim names n units of a key, for TakeAll. The claims of a call may ask for different numbers: 1
-// request and 5,000 tokens. n == 0 looks without taking; n < 0 and n above the limit are refused
-// with policy.Never.
+// Claim names n units of a key, for TakeAll: 1 request, for example, beside 5,000 tokens. n == 0
+// looks without taking; n < 0 and n above the limit are refused with policy.Never.
 func (l *Limiter) Claim(key string, n int64) Claim { return Claim{limiter: l, key: key, n: n} }
 
 // ClaimWith is Claim under a limit that comes with the call, as by TakeWith.
@@ -45,9 +44,8 @@ func (l *Limiter) ClaimWith(limit policy.Policy, key string, n int64) Claim {
 // Claims on one key are met together, by the sum of their units, with the same answer. Claims on
 // one key under different limits are asked in turn; if one refuses, RetryAfter may be too short.
 // Without claims the call is allowed. A policy that would delay the call refuses it. An allowed
-// call counts once for each key, a refused call once for each key that refuses, and a claim for no
-// units not at all. The zero Claim panics. The Outcome holds nothing: its Settle and Cancel do
-// nothing. Use limits.AskAll for units that may be given back.
+// call counts for each key, a refused call for each key that refuses, a claim for no units never.
+// The zero Claim panics. The Outcome holds nothing to settle: use limits.AskAll for that.
 func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 	out := limits.Outcome{Allowed: true, Binding: -1, Answers: make([]limits.Answer, len(claims))}
 	if len(claims) == 0 {
@@ -73,7 +71,6 @@ func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 	return out, nil
 }
 
-// part is the claim of a TakeAll on a key under a limit.
 type part struct {
 	Claim
 	of *terms

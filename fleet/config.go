@@ -15,7 +15,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// The defaults of Config; all except the first are package engine's.
 const (
 	defaultBudget          = 5 * time.Millisecond
 	defaultMaxKeys         = 1 << 20
@@ -31,13 +30,13 @@ type Mode uint8
 const (
 	// Exact: a script in Redis decides each call.
 	Exact Mode = iota
-	// Leased: each server decides by itself, on units that it took from Redis ahead of need, for at
-	// most Config.Term. They are paid in advance, so the fleet never admits more than the limit,
-	// whatever dies or is late. A dead server's units of a Funnel have drained after a term, those
-	// in a window are lost until it ends. A Funnel therefore keeps back a term's drain of its
-	// capacity. RetryAfter is when this server will ask Redis again, and no promise: others may be
-	// faster. Servers that ask first get the units. A key with fewer than 8 calls a term is decided
-	// as in Exact mode, so no key costs Redis more commands than there.
+	// Leased: each server decides by itself, on units taken from Redis ahead of need, for at most
+	// Config.Term. They are paid in advance, so the fleet never admits more than the limit,
+	// whatever dies or is late. A dead server's units in a window are lost until it ends. Under a
+	// Funnel they have drained after a term, and as much of its capacity is kept back. RetryAfter
+	// is when this server asks Redis again, and no promise: the first to ask has the units. A key
+	// with fewer than 8 calls a term is decided as in Exact mode, so no key costs Redis more
+	// commands than there.
 	Leased
 )
 
@@ -46,25 +45,24 @@ type Fallback uint8
 
 const (
 	// FallbackShare: each server keeps a share in memory, the limit divided by the number of
-	// servers: see Config.Servers. A key's share begins with the same part used as the limit when
-	// Redis last told this server of the key. So an outage that all servers see at once is no
-	// second burst. Redis and the shares together admit the limit once, plus the units that other
-	// servers took of a key after this server last asked about it.
+	// servers: see Config.Servers. A key's share begins with the part used as Redis last told this
+	// server, so an outage that all servers see at once is no second burst. Redis and the shares
+	// together admit the limit once, plus other servers' takes of a key after this server last
+	// asked about it.
 	//
-	// A key is unknown if this server has not asked about it for as long as a full key takes to
-	// drain. It counts as used up except for one unit when Redis was last heard, or as used up if
-	// this server has not reached Redis since it started. Its share then comes back evenly over
-	// that time.
+	// A key not asked about for as long as a full key takes to drain is unknown. Its share begins
+	// used up, except for one unit, when Redis was last heard. If this server has not reached Redis
+	// since it started, it begins used up. It comes back evenly over that time.
 	//
-	// Units that a share let pass are charged when Redis is back, if they still count, and go on
-	// counting here. Until then Redis admits as if they were free. Once charged they count there,
-	// so an outage adds at most one capacity.
+	// When Redis is back, it is charged for units that a share let pass and that still count; they
+	// go on counting here. Until then it admits as if they were free, so an outage adds at most one
+	// capacity.
 	//
-	// Calls answered without Redis keep to the limit by themselves, over all outages and late
-	// answers of servers that keep running and know their number. A server that ends forgets its
-	// uncharged units, unless Config.StateFile keeps them. Without it, a fleet that is restarted in
-	// every outage admits up to the limit by shares in each. If only some servers lose Redis, their
-	// shares add to the units that Redis admits to the others.
+	// Calls without Redis keep to the limit by themselves, over all outages and late answers, while
+	// servers run on and know their number. A server that ends forgets uncharged units, unless
+	// Config.StateFile keeps them. Without it, a fleet that is restarted in every outage admits up
+	// to the limit by shares in each. If only some servers lose Redis, their shares come on top of
+	// Redis's units.
 	FallbackShare Fallback = iota
 	// FallbackOpen: every call for no more than the limit passes. Nothing is recorded.
 	FallbackOpen
@@ -77,15 +75,14 @@ const (
 // same Name, Tag, Policy, Mode and Epoch.
 type Config struct {
 	// Client is the caller's client, which Close leaves open. The settings below for Redis suit it
-	// too. The limiter does not see its connections. When Redis ends them, Health has the client's
-	// error, often only EOF, not the reply to a new connection. A Redis that replaces another is
-	// checked for eviction when the breaker closes, or within five seconds if it did not open.
+	// too. If Redis ends its connections, Health has its error, often only EOF, not Redis's reply
+	// to a new connection. A new Redis is checked for eviction when the breaker closes, or within
+	// five seconds.
 	Client rueidis.Client
 	// Redis is where to connect, in place of Client: a server, a cluster or sentinels. The limiter
-	// connects in the background, and retries until a server answers. DisableCache is set, and
-	// AlwaysPipelining unless DisableAutoPipelining is. Zero fields get defaults: a second for
-	// Dialer.Timeout and ConnWriteTimeout, so that dead connections are given up soon, a single
-	// connection for PipelineMultiplex, and 64 KiB for its buffers.
+	// connects in the background and retries. DisableCache is set, and AlwaysPipelining unless
+	// DisableAutoPipelining is. Zero timeouts, Dialer.Timeout and ConnWriteTimeout, become a
+	// second. PipelineMultiplex defaults to one connection, its buffers to 64 KiB.
 	Redis rueidis.ClientOption
 
 	// Via, in place of Client and Redis, is a limiter whose client this limiter uses, so that
@@ -107,84 +104,74 @@ type Config struct {
 	Policy policy.Policy
 
 	// PolicyFor, if not nil, returns the limit of a key, which may change at any time; nil is
-	// Policy. Limits are treated as by Limiter.TakeWith, so they must be of Policy's family. With
-	// TakeWith's, a limiter takes 1,024 of different text; calls for more get ErrTooManyLimits. All
-	// servers must choose alike. It runs on the goroutine of each call, so it should be fast,
-	// return policies made beforehand, and be safe for concurrent use. SetPolicy is then refused:
-	// return another policy instead. Leased mode refuses PolicyFor.
+	// Policy. Limits are treated as by Limiter.TakeWith: of Policy's family and, with TakeWith's,
+	// at most 1,024 of different text. Further limits get ErrTooManyLimits. All servers must choose
+	// alike. It runs on each call's goroutine: make it fast and safe for concurrent use, and return
+	// policies made beforehand. SetPolicy is then refused. Leased mode refuses PolicyFor.
 	PolicyFor func(key string) policy.Policy
 
-	// Penalty blocks keys that go on calling although refused. Its times are rounded up to
-	// microseconds. Redis counts the refusals of all servers in the step that decides each call, so
-	// exactly Penalty.Refusals block. Each call refused by Redis for the key's limit counts, once
-	// in a TakeAll. Refusals without Redis, by a block or with policy.Never do not count. All
-	// servers should have the same. The zero value blocks none; Leased mode refuses any other, as
-	// its servers refuse calls by themselves. Limiter.Block works in both modes.
+	// Penalty blocks keys that go on calling although refused; the zero value blocks none. Its
+	// times are rounded up to microseconds. Redis counts refusals of all servers in the step that
+	// decides a call, so exactly Penalty.Refusals block. Refusals by the key's limit count, once in
+	// a TakeAll. Refusals without Redis, by a block or with policy.Never do not. All servers should
+	// have the same. Leased mode has none: its servers refuse by themselves. Limiter.Block works in
+	// both.
 	Penalty engine.Penalty
 
 	Mode Mode // Exact by default
-	// Term is the longest that a lease lasts, in Leased mode: 10 ms to a minute, but less if half
-	// of a Funnel drains, or a window ends, sooner. The default is ten round trips to Redis,
-	// between 250 ms and a second. For a Funnel it is at most an eighth of its drain time, though
-	// at least 50 ms. The drain of the longest term is kept back of a Funnel's capacity: by default
-	// a second's worth, or an eighth of the capacity if less. Of 1,000 units at 1,000 a second it
-	// is 125, so a burst has 875, as Answer.Limit says. All servers of a fleet must have the same
-	// Term.
+	// Term bounds a lease in Leased mode: 10 ms to a minute, less if half of a Funnel drains, or a
+	// window ends, sooner. The default is ten round trips to Redis, between 250 ms and a second.
+	// For a Funnel it is at most an eighth of its drain time, though at least 50 ms. A Funnel keeps
+	// back the longest term's drain: by default a second's worth, or an eighth of its capacity if
+	// less. Of 1,000 units at 1,000 a second a burst has 875, as Answer.Limit says. All servers
+	// must have the same Term.
 	Term time.Duration
 
-	// Budget is the longest that a call may wait for Redis, up to a minute; 5 ms by default. Then
-	// Outage answers. Redis is judged by when its answers arrive, not by Budget. A server short of
-	// processors spends budgets itself: calls may also wait for the scheduler.
+	// Budget bounds a call's wait for Redis, up to a minute; 5 ms by default. Then Outage answers.
+	// Redis is judged by when answers arrive: a server short of processors spends budgets itself.
 	Budget time.Duration
 	Outage Fallback // FallbackShare by default
-	// Servers is the least divisor of the limit for FallbackShare. Set it to the most servers that
-	// may be restarted while Redis is away. Servers that reach Redis are counted, and more of them
-	// divide by more at once. A server that left is forgotten after a minute, a dead server after
-	// two, not counting time without Redis.
-	//
-	// The default, 0, uses that count alone. Until a server first reaches Redis it has none: it
-	// refuses, and Answer.Err and Health are ErrUncounted.
+	// Servers is the least divisor of the limit for FallbackShare: the number of servers, or the
+	// most there may be when all restart without Redis. Servers that reach Redis are counted, and
+	// more divide by more at once. A server that left is forgotten after a minute, a dead server
+	// after two, not counting time without Redis. With 0, the default, the count alone divides.
+	// Until a server first reaches Redis it refuses, and Answer.Err and Health are ErrUncounted.
 	Servers int
-	// MaxKeys bounds the keys in memory, separately for blocks, for leases (see engine.Config) and
-	// for FallbackShare; the default is 1<<20. FallbackShare keeps so many keys that Redis told of,
-	// at about 50 bytes each, and so many with a share, at about 110 bytes. The name of a key to be
-	// charged adds up to 130 bytes. Each limit that comes with calls may have as many again. The
-	// length of keys does not matter.
+	// MaxKeys bounds the keys in memory for blocks, for leases (see engine.Config) and for shares,
+	// each; the default is 1<<20. Shares keep as many keys again that Redis told of. A key costs
+	// about 50 bytes, with a share about 110, to be charged up to 130 more, whatever its length.
+	// Each limit that comes with calls may add as many.
 	MaxKeys int
 
-	// MaxWaiting bounds the calls of Wait and Acquire for a key on this server; the default is
-	// 1024. Further calls that would wait get engine.ErrCrowded: Redis is asked without patience
-	// and promises them no turn. A call counts from when it asks, so the bound is never exceeded.
-	// Calls of Reserve do not count.
-	MaxWaiting int
-	// MaxWaitingTotal is that bound for all keys together. The default is 65536.
-	MaxWaitingTotal int
+	// MaxWaiting bounds calls of Wait and Acquire for a key on this server; 1024 by default. A call
+	// counts from when it asks, so the bound is never exceeded. Further calls ask without patience,
+	// and get engine.ErrCrowded if they would wait. Calls of Reserve do not count.
+	MaxWaiting      int
+	MaxWaitingTotal int // for all keys together; 65536 by default
 
-	// StateFile, if not empty, is the path of a file in which FallbackShare keeps uncharged units
+	// StateFile, if not empty, is the path of a file that keeps uncharged units of FallbackShare
 	// over restarts. New reads it. It is written within about a second of a change, and by Close,
-	// with mode 0600: it holds keys. Another limiter that would use it gets ErrStateFile. A file
-	// that New cannot read is an error and is left as it is.
+	// with mode 0600: it holds keys. A second limiter gets ErrStateFile. New leaves a file that it
+	// cannot read.
 	//
 	// A Close loses nothing and charges nothing twice. A killed server loses at most the units let
-	// pass since the last save, and charges again at most those charged since then. Saved keys go
-	// on with the rest of their shares. The wall clock says how much has come back meanwhile; if it
-	// went back, nothing has. If the limit was changed, units count from the start of the server. A
-	// key that owes nothing is not saved, and begins like an unknown key. Units under limits other
-	// than Policy are not kept. An AlignedWindow has no StateFile.
+	// pass since the last save, and charges again at most those charged since. Saved keys go on
+	// with the rest of their shares and the return by the wall clock, if that did not go back. If
+	// the limit was changed, units count from the start of the server. A key that owes nothing
+	// begins as unknown. Units under limits other than Policy are not kept. An AlignedWindow has no
+	// StateFile.
 	StateFile string
 
-	// Epoch is where Redis's time begins, in whole seconds; the default is 2026-01-01 UTC. Limits
-	// that count in windows last 9 years from there, others 17. Another epoch needs another Name,
-	// since it gives the words of all keys another meaning.
+	// Epoch is the origin of Redis's time, in whole seconds; 2026-01-01 UTC by default. Limits in
+	// windows last 9 years from there, others 17. Another epoch needs another Name: it changes
+	// words.
 	Epoch time.Time
 
-	// OnEvent is told of outages, their ends, and other events for a log. nil is LogEvents to
-	// slog.Default. A single goroutine calls it and does nothing else meanwhile. It must not call
-	// Close, which waits for it.
+	// OnEvent is told of outages and other events for a log; nil is LogEvents to slog.Default. A
+	// single goroutine calls it. It must not call Close, which waits for it.
 	OnEvent func(Event)
 
-	// clock is read in place of Redis's, for tests: see store.Options.
-	clock func() int64
+	clock func() int64 // in place of Redis's, for tests: see store.Options
 }
 
 func (c Config) withDefaults() Config {
@@ -254,8 +241,7 @@ func (c Config) connected() bool {
 	return len(c.Redis.InitAddress) > 0
 }
 
-// validate returns a *policy.FieldError for the first bad field, given defaults. It leaves the
-// policy to New.
+// validate returns a *policy.FieldError for the first bad field. New checks the policy.
 func (c Config) validate() error {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: "fleet.Config", Field: field, Value: value, Want: want}

@@ -10,15 +10,14 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/store"
 )
 
-// Errors of calls, for errors.Is. Calls also return engine.ErrClosed of a closed limiter,
-// engine.ErrNever, engine.ErrDeadline, engine.ErrCrowded and engine.ErrCancelled of calls that
-// wait, and limits.ErrBlocked of a blocked key.
+// Errors of calls, for errors.Is. Calls also return engine.ErrClosed, limits.ErrBlocked and, if
+// they wait, engine.ErrNever, engine.ErrDeadline, engine.ErrCrowded or engine.ErrCancelled.
 var (
 	// ErrKeyTooLong: the key has more than 64 KiB.
 	ErrKeyTooLong = store.ErrKeyTooLong
 	// ErrCrossSlot: the keys of a TakeAll are in different slots of a cluster: see Config.Tag.
 	ErrCrossSlot = store.ErrCrossSlot
-	// ErrOutage: Redis could not be asked, and no fallback can do without.
+	// ErrOutage: Redis could not be asked, and there is no fallback.
 	ErrOutage = errors.New("ral: Redis could not be asked")
 	// ErrModeUnsupported: Leased mode does not offer this; the text names it.
 	ErrModeUnsupported = errors.New("ral: leased mode does not offer this")
@@ -43,18 +42,15 @@ var ErrStateFile = errors.New("ral: fleet.Config: StateFile: what is to be charg
 // Answer.Err wraps one of these, or the error of Redis or the network. It also wraps ErrOutage,
 // unless it is about a key.
 var (
-	// ErrForeignValue: the value of the key's name in Redis is not this limit's. It is left as it
-	// is.
+	// ErrForeignValue: Redis holds, and keeps, a foreign value under the key's name.
 	ErrForeignValue = store.ErrForeignValue
 	// ErrBudget: no answer within Config.Budget. The request may still be done, and count.
 	ErrBudget = guard.ErrBudget
 	// ErrBreakerOpen: Redis was not asked, since the last calls failed.
 	ErrBreakerOpen = guard.ErrOpen
-	// ErrSilent: the breaker is open because Redis answered nothing for 200 ms, or for the budget
-	// if that is longer.
+	// ErrSilent: the breaker is open. Redis answered nothing for 200 ms, or the budget if longer.
 	ErrSilent = guard.ErrSilent
-	// ErrSlow: the breaker is open because for a while all answers came after the budget. Raise
-	// Config.Budget.
+	// ErrSlow: the breaker is open. For a while all answers came late: raise Config.Budget.
 	ErrSlow = guard.ErrSlow
 	// ErrUnfit: Redis answers, but cannot keep limits, and is not asked until it can. The text says
 	// why, and what to do. ErrReadOnly, ErrFull and ErrEvictionPolicy wrap it. So do unnamed
@@ -78,7 +74,6 @@ var (
 	ErrTooManyClients = store.ErrTooManyClients
 )
 
-// errConnecting is the cause until another is known.
 var errConnecting = errors.New("not connected yet")
 
 // noAnswer is the error of an exchange with Redis if Config.Outage is to answer instead. Callers
@@ -115,8 +110,7 @@ func isUnfit(err error) bool {
 	return errors.Is(err, store.ErrUnfit)
 }
 
-// countsAsFailure reports whether an error counts for the breaker: it is the network's, or a reply
-// without meaning here.
+// countsAsFailure reports whether an error, of the network or a senseless reply, trips the breaker.
 func countsAsFailure(err error) bool { return errors.Is(err, store.ErrAsking) }
 
 // notExecuted reports whether Redis did not do its task: it said so, or was not asked.

@@ -3,26 +3,22 @@ package fleet
 type EventKind uint8
 
 const (
-	// OutageBegan: only probes ask Redis, or a node of a cluster, from now on. Err is why, and
-	// names the node.
+	// OutageBegan: only probes ask Redis from now on. Err is why, and names a cluster's node.
 	OutageBegan EventKind = iota
 	// OutageEnded: Redis is asked again, with all its nodes.
 	OutageEnded
 	// ChargedLocal: Units let pass without Redis that still count were charged there.
 	ChargedLocal
-	// Unchecked: for want of a permission, which Err names, Redis could not be checked for eviction
-	// of keys. Calls go on.
+	// Unchecked: Redis hides whether it may drop keys. Err names the missing permission.
 	Unchecked
-	// LimitDeploying: other servers of this Name keep another limit, as in a deploy. Err names
-	// both, and the newer. Calls go on.
+	// LimitDeploying: other servers of this Name keep another limit. Err names both, and the newer.
 	LimitDeploying
 	// LimitConflict: they have done so for ten minutes, or count time from different epochs, which
-	// no deploy mends. Err is Health's; with different epochs it names no newer limit. Calls go on.
+	// no deploy mends. Err is Health's; with different epochs it names no newer limit.
 	LimitConflict
 	// LimitAgreed: all servers keep the same limit again.
 	LimitAgreed
-	// StateUnsaved: Config.StateFile could not be written. Err is why. It is told once until a
-	// write succeeds. Calls go on.
+	// StateUnsaved: Config.StateFile could not be written; told once until it is. Err is why.
 	StateUnsaved
 	// StateSaved: Config.StateFile was written again.
 	StateSaved
@@ -37,7 +33,7 @@ func (k EventKind) String() string {
 	return "unknown"
 }
 
-// Event is told to Config.OnEvent.
+// Event is told to Config.OnEvent. Calls go on after each.
 type Event struct {
 	Kind  EventKind
 	Err   error // of OutageBegan, Unchecked, LimitDeploying, LimitConflict and StateUnsaved

@@ -13,8 +13,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/store"
 )
 
-// ask has Redis do something within the budget, behind g. The error is a noAnswer,
-// engine.ErrClosed, or the caller's.
+// ask has Redis do something, behind g. The error is a noAnswer, engine.ErrClosed or the caller's.
 func ask[T any](ctx context.Context, l *Limiter, g *guard.Guard, do func(context.Context, *remote) (T, error)) (T, error) {
 	return askWithin(ctx, l, g, l.config.Budget, do)
 }
@@ -28,9 +27,8 @@ func askWithin[T any](ctx context.Context, l *Limiter, g *guard.Guard, budget ti
 	return value, l.classify(ctx, err)
 }
 
-// askOnce is askWithin for a change that the fallback makes if Redis does not. A request unsent
-// when askOnce returns never is sent. If it was sent and may be done, the error says so: see
-// noAnswer.
+// askOnce is askWithin for a change that the fallback makes otherwise. An unsent request never is
+// sent. If it was sent and may be done, the error says so: see noAnswer.
 func askOnce[T any](ctx context.Context, l *Limiter, g *guard.Guard, budget time.Duration, do func(context.Context, *remote) (T, error)) (T, error) {
 	// The first swap decides: by the goroutine that sends, or by the call that gives up.
 	const sent, dropped = 1, 2

@@ -10,9 +10,8 @@ import (
 var _ limits.RemoteExplainer[string] = (*Limiter)(nil)
 
 // Explain returns why a call for the key is admitted or refused now. It tells the key's limit, its
-// used units on all servers and their return, its block, and how many calls of this server wait for
-// it. Its String says so in sentences. It takes nothing and is not counted. Like Peek it asks
-// Redis, for at most Config.Budget.
+// used units on all servers and their return, its block, and this server's waiting calls. Its
+// String says so in sentences. Like Peek it asks Redis, takes nothing and is not counted.
 //
 // The Explanation leaves out unknown figures:
 //
@@ -22,8 +21,7 @@ var _ limits.RemoteExplainer[string] = (*Limiter)(nil)
 //   - While Redis is away, Used, Of and Returns are left out, and Config.Outage says whether a call
 //     is allowed. See Explanation.Source, and Err for the reason.
 //
-// The errors are Take's, except that a limit of PolicyFor of another family gives an Explanation
-// that refuses every call.
+// The errors are Take's; a PolicyFor limit of another family is explained as refusing all.
 func (l *Limiter) Explain(ctx context.Context, key string) (limits.Explanation, error) {
 	x := limits.Explanation{Binding: -1}
 	of, err := l.find(nil, key)

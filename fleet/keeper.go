@@ -22,8 +22,7 @@ const (
 	beatBudget = beat / 4
 )
 
-// keeper is a limiter's goroutine for work that no call waits for: it connects, sends heartbeats,
-// charges, and tells of outages.
+// keeper is a limiter's goroutine for the work that no call waits for.
 type keeper struct {
 	*Limiter
 	id        string
@@ -111,8 +110,7 @@ func (l *Limiter) countDials(o rueidis.ClientOption) rueidis.ClientOption {
 	return o
 }
 
-// dial makes a client, however long it takes, but calls late after connectBudget. If ctx ends
-// meanwhile, it closes the client once made.
+// dial makes a client, or closes it if ctx ends first. It calls late after connectBudget.
 func dial(ctx context.Context, o rueidis.ClientOption, late func()) (rueidis.Client, error) {
 	type dialed struct {
 		client rueidis.Client
@@ -185,7 +183,6 @@ func (k *keeper) explain() {
 	}
 }
 
-// sleepFor waits, and reports whether the limiter is still open.
 func (k *keeper) sleepFor(d time.Duration) bool { return k.sleep(k.ctx, d) == nil }
 
 // refuse has calls answered without Redis.
@@ -194,8 +191,7 @@ func (k *keeper) refuse(why error) {
 	k.tell()
 }
 
-// changes counts events that may have replaced Redis: connections made, and outages. A
-// Config.Client's connections are not seen.
+// changes counts outages and connections, except a Config.Client's: Redis may be another then.
 type changes struct {
 	dials    int64
 	openings uint64

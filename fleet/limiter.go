@@ -26,8 +26,7 @@ const (
 	callTimeout = 2 * time.Second
 	// maxInFlight bounds the calls under way, some 10 ms of a Redis that decides 100,000 a second.
 	maxInFlight = 1024
-	// silence is how long Redis may give no answer, and at least the budget. An overloaded
-	// scheduler leaves an answer unread for less.
+	// silence is how long Redis may be silent. A busy scheduler leaves answers unread for less.
 	silence = 200 * time.Millisecond
 	// A breaker opens at the third failure in a row, and probes first after 50 ms, later every half
 	// second. So it closes within a second of the end of an outage.
@@ -40,15 +39,12 @@ const (
 // Limiter limits how often each key may act, over all servers with the same Name. New makes it; the
 // zero value is of no use. Its methods may be called by any number of goroutines.
 //
-// Use Choke for yes or no, Take if a call costs several units or must know how long to wait, and
-// Peek to look. Wait and Reserve are for calls that may come later, TakeAll for several keys at
-// once.
+// Use Choke for yes or no, Take for several units or the time to wait, and Peek to look. Wait and
+// Reserve are for calls that may come later, TakeAll for several keys at once.
 //
 // A key is any string of up to 64 KiB. Redis knows the empty key, keys longer than 128 bytes and
-// keys with a closing brace by their SHA-256.
-//
-// An outage of Redis is told by the Answer, and is no error. Errors are the caller's: a too long
-// key, a context that ended, a closed limiter.
+// keys with a closing brace by their SHA-256. An outage of Redis is told by the Answer, and is no
+// error. Errors are the caller's: a too long key, a context that ended, a closed limiter.
 type Limiter struct {
 	config  Config
 	own     atomic.Pointer[terms] // of calls that bring no limit
@@ -215,10 +211,9 @@ func (l *Limiter) nudge() {
 }
 
 // Health returns nil while Redis is asked and all servers keep the same limit. Otherwise it returns
-// ErrOutage with the cause, and with the remedy if Redis said why. If a node of a cluster is away,
-// the error names it; other nodes still answer for their keys. Health also returns ErrLimits with
-// the limits while Redis still answers, ErrStateFile if units to be charged cannot be saved, and
-// engine.ErrClosed after Close.
+// ErrOutage with the cause, and the remedy if Redis told it, for a node of a cluster with its name.
+// Redis still answers for other nodes, and under ErrLimits, which names the limits. Other errors
+// are ErrStateFile, if units to be charged cannot be saved, and engine.ErrClosed.
 func (l *Limiter) Health() error {
 	if err := l.away(); err != nil {
 		return err

@@ -6,10 +6,9 @@ import (
 	"github.com/ral-limiter/ral/observe/eventlog"
 )
 
-// LogEvents returns a function for Config.OnEvent that writes events to the log, which bounds their
-// number. name is the limit's. An outage, different limits and an unsaved state are errors; failed
-// checks and a deploy of limits are warnings. The newest record of outages, different limits and
-// the state is always written in the end: see eventlog.Log.State.
+// LogEvents returns a Config.OnEvent that writes events of the limit name to the log, which bounds
+// their number. Outages, different limits and an unsaved state are errors; failed checks and
+// deploys of limits are warnings. Of outages, limits and state the newest record is always written.
 func LogEvents(name string, to *eventlog.Log) func(Event) {
 	return func(e Event) {
 		at := slog.LevelInfo

@@ -2,8 +2,7 @@ package fleet
 
 import "github.com/ral-limiter/ral/observe/metrics"
 
-// Metrics returns this server's counters for monitoring, labelled by Config.Name: see package
-// metrics.
+// Metrics returns this server's counters, labelled by Config.Name: see package metrics.
 func (l *Limiter) Metrics() *metrics.Source {
 	return metrics.New(l.config.Name, func() snapshot { return snapshot{l.Stats(), l.Health() == nil} }, table)
 }

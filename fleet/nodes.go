@@ -26,12 +26,10 @@ type nodes struct {
 	of  [store.SlotCount]*node // nil where no node is known
 }
 
-// forgetNode looks in a row without slots forget a node. Calls that still ask it have ended by
-// then.
+// forgetNode looks in a row without slots forget a node. Calls to it have ended by then.
 const forgetNode = 12
 
-// guardOf returns the guard of calls for the key. Each node of a cluster has its own, so that a
-// node that is away keeps no call from the others.
+// guardOf returns the guard of calls for the key. Each node of a cluster has its own.
 func (l *Limiter) guardOf(of *terms, key string) *guard.Guard {
 	all := l.nodes.Load()
 	if all == nil || store.CheckKey(key) != nil {
@@ -47,8 +45,7 @@ func (l *Limiter) guardAt(all *nodes, of *terms, tail string) *guard.Guard {
 	return l.guard
 }
 
-// byGuard calls do for each guard of the keys with these tails, at the same time. at has their
-// indices, nil for all.
+// byGuard calls do at once for each guard of the keys, with their indices, or nil for all.
 func (l *Limiter) byGuard(of *terms, keys int, tail func(i int) string, do func(g *guard.Guard, at []int)) {
 	nodes := l.nodes.Load()
 	if nodes == nil {

@@ -18,8 +18,7 @@ import (
 // The first call ends it, and must not be repeated on a copy. The zero Reservation is a refusal.
 type Reservation struct {
 	limits.Answer
-	// Waited is the time that Acquire waited for the turn; 0 if it did not.
-	Waited time.Duration
+	Waited time.Duration // by Acquire for the turn
 
 	limiter *Limiter
 	key     string
@@ -53,10 +52,9 @@ func (l *Limiter) reserved(key string, n int64, t taken) Reservation {
 // Cancel gives all units back, on the terms of Keep.
 func (r *Reservation) Cancel(ctx context.Context) error { return r.Keep(ctx, 0) }
 
-// Keep ends the reservation with n of its units used, for costs known only afterwards. It gives
-// back the others as far as later reservations keep their promises and the limit holds. Units go
-// back to their source: Redis, this server's share, or its lease while that lasts. Those of a lease
-// that the call had to wait for do not come back.
+// Keep ends the reservation with n of its units used, for costs known only afterwards. Others come
+// back as far as later reservations keep their promises and the limit holds. They go to their
+// source: Redis, this server's share, or a lease that lasts and that the call did not wait for.
 //
 //   - If the key's word has not changed since, all come back. It is as if the call had asked for n,
 //     unless that would have had its turn earlier.
@@ -100,30 +98,25 @@ func (r *Reservation) Keep(ctx context.Context, n int64) error {
 //
 // The error wraps engine.ErrNever, engine.ErrDeadline, engine.ErrCrowded, engine.ErrCancelled,
 // engine.ErrClosed or an error of Take. Nothing was taken then, or it was given back as by
-// Reservation.Cancel. engine.ErrDeadline comes at once if the turn would come after the deadline.
-// So does engine.ErrCrowded if Config.MaxWaiting or MaxWaitingTotal calls wait on this server, or a
+// Reservation.Cancel. engine.ErrDeadline comes at once if the turn is after the deadline. So does
+// engine.ErrCrowded if as many calls wait here as Config.MaxWaiting and MaxWaitingTotal allow, or a
 // policy.Queue is full.
 //
-// While the key is blocked the call waits for the end of the block. It asks again within a second
-// when Reset lifts it, on any server.
-//
-// Without Redis it waits for this server's share; under FallbackClosed, for Redis. Without a
-// deadline a call is promised a turn however far away, and all later calls wait for it, even if
-// they do not Wait. In Leased mode there are no turns: the call asks again when this server does.
+// While the key is blocked the call waits, and notices within a second when Reset lifts the block,
+// on any server. Without Redis it waits for this server's share; under FallbackClosed, for Redis.
+// Without a deadline a call is promised a turn however far away, and all later calls wait for it,
+// even if they do not Wait. In Leased mode there are no turns: the call asks again when this server
+// does.
 func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 	_, err := l.acquire(ctx, nil, key, n, policy.Never)
 	return err
 }
 
-// Acquire is Wait for calls that may need less in the end, or do not wait for ever. It waits up to
-// patience and returns its units, to be given back by Keep or Cancel. Zero patience does not wait,
-// not even under a policy.Queue. The reservation's answer is of the moment at which the units were
-// taken: its Wait is over when Acquire returns. In Leased mode the call asks again when this server
-// does.
-//
-// On an error the reservation is a refusal. A turn too late for patience is engine.ErrDeadline as
-// well. RetryAfter is then the time after which a call with the same patience would be admitted if
-// no other call took.
+// Acquire is Wait for calls that may need less in the end, or wait no longer than patience. Return
+// units by Keep or Cancel. Zero patience does not wait, not even under a policy.Queue. The answer
+// is of the moment at which the units were taken: its Wait is over when Acquire returns. On an
+// error the reservation is a refusal. A turn too late for patience is engine.ErrDeadline as well.
+// RetryAfter is then the time after which the same call would be admitted if no other call took.
 func (l *Limiter) Acquire(ctx context.Context, key string, n int64, patience time.Duration) (Reservation, error) {
 	return l.acquire(ctx, nil, key, n, max(patience, 0))
 }
@@ -228,7 +221,6 @@ func patienceLeft(ctx context.Context, patience time.Duration, begun time.Time) 
 func (l *Limiter) await(ctx context.Context, r *Reservation) error {
 	err := l.sleep(ctx, r.Wait)
 	if err != nil {
-		// Units not given back count.
 		_ = r.Cancel(context.WithoutCancel(ctx))
 		r.Answer = limits.Answer{Decision: policy.Decision{Limit: r.Limit}, Provenance: limits.NewProvenance(r.Source(), false, r.Err())}
 	}

@@ -78,8 +78,7 @@ type counts struct {
 	at   time.Time // when the first of them was added
 }
 
-// most adds a count and returns the highest. Counts within a beat are merged, so no server is
-// forgotten sooner.
+// most adds a count and returns the highest. Only the highest count of a beat is kept.
 func (c *counts) most(now time.Time, servers int) int {
 	if now.Sub(c.at) >= beat {
 		copy(c.last[1:], c.last[:])
@@ -89,8 +88,7 @@ func (c *counts) most(now time.Time, servers int) int {
 	return slices.Max(c.last[:])
 }
 
-// text returns the epoch, mode and limit on which servers of one Name must agree. The epoch comes
-// first.
+// text returns the epoch, mode and limit, on which servers of one Name must agree.
 func (c Config) text() string {
 	mode := "exact"
 	if c.Mode == Leased {
@@ -107,8 +105,7 @@ func shownLimit(l store.KeptLimit, epoch time.Time) string {
 		time.Unix(from, 0).UTC().Format(time.RFC3339), epoch.Add(time.Duration(l.Since)).UTC().Format(time.RFC3339))
 }
 
-// compare checks that all servers keep the same limit, and tells of changes. Different limits of
-// one epoch are a deploy at first, and later an error.
+// compare tells of limits that differ: in one epoch a deploy at first, and later an error.
 func (k *keeper) compare(c Config, roll store.Roll) {
 	if len(roll.Limits) == 1 && roll.Limits[0].Text == c.text() {
 		k.agreedAt = roll.Now

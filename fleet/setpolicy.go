@@ -13,13 +13,13 @@ import (
 
 // SetPolicy replaces this server's own policy, for all keys, from the next call on. Every server of
 // the fleet must call it, in any order and at any time. The new policy must read the words of the
-// old: a Funnel or Queue of any figures, a Bursty of the same count and per, and a window or
+// old. It is a Funnel or Queue of any figures, a Bursty of the same count and per, or a window or
 // SlidingLog of the same period.
 //
 // Used units are kept. In a window or log a unit still counts as one. A Funnel, Queue or Bursty
-// keeps its time to drain: a key that was full under 10 an hour is full for the rest of that hour
-// under 1,000 an hour, and a half full key has about half of the new units left. Nothing is
-// forgiven, and promised turns are kept.
+// keeps its time to drain. A key that was full under 10 an hour is full for the rest of that hour
+// under 1,000 an hour; a half full key has about half of the new units left. Nothing is forgiven,
+// and promised turns are kept.
 //
 // Until all servers have changed, a changed server admits only calls that both limits allow. Under
 // a Funnel or Queue of another rate that is the lower rate, with the bursts that both allow, as
@@ -29,11 +29,9 @@ import (
 //
 // Different limits are told as in a deploy: see LimitDeploying and LimitConflict. The share of
 // FallbackShare changes at once; the units it let pass still count. Start further servers with the
-// new policy as Config.Policy.
-//
-// The error is a *policy.FieldError if the policy is nil or does not read the words, or if
-// Config.PolicyFor chooses the limits; ErrModeUnsupported in Leased mode; or engine.ErrClosed. The
-// old policy holds then.
+// new policy. The error is a *policy.FieldError if the policy is nil or does not read the words, or
+// if Config.PolicyFor chooses the limits. It is ErrModeUnsupported in Leased mode, or
+// engine.ErrClosed. The old policy holds then.
 func (l *Limiter) SetPolicy(p policy.Policy) error {
 	bad := func(value any, want string) error {
 		return &policy.FieldError{Of: "SetPolicy", Field: "policy", Value: value, Want: want}
@@ -83,8 +81,7 @@ type change struct {
 	before []policy.Policy // that this server had, and others may still keep
 }
 
-// holdTo installs terms by which p, with its limit, and all policies before hold. The caller locks
-// change.mu.
+// holdTo has p, with its limit, and all policies before hold. The caller locks change.mu.
 func (l *Limiter) holdTo(p policy.Policy, limit *store.Limit) error {
 	kept, err := strictest(p, l.change.before)
 	if err != nil {
@@ -109,7 +106,7 @@ var errPace = errors.New("a Bursty of the same count and per: of two that drain 
 // strictest returns a policy that admits only calls that p and all the others admit, on the same
 // words. Each unit costs a word at least as much as under any of them. It is admitted only if the
 // bucket is as empty as each wants before the call. Limits that count in windows, and limits of one
-// rate, admit on the same words as many as the larger, in any order: for them p itself is returned.
+// rate, admit on the same words as many as the larger, in any order. For them it returns p.
 func strictest(p policy.Policy, others []policy.Policy) (policy.Policy, error) {
 	shaped, ok := p.(shape.Shaped)
 	if !ok {

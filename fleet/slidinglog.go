@@ -24,10 +24,9 @@ import (
 //
 // limit is between 1 and 10,000; policy.AtMost bounds limit and per further. Other values are
 // refused with a *[policy.FieldError]. While Redis does not answer, a log is the AtMost of the same
-// figures, in process, which admits no more.
-//
-// Units are given back from the newest on. A cancelled take leaves the log whenever that is, except
-// for its units given back before. A debt holds as much as the limit again.
+// figures, in process, which admits no more. Units are given back from the newest on. A cancelled
+// take leaves the log, except for its units given back before. A debt holds as much as the limit
+// again.
 func SlidingLog(limit int64, per time.Duration) (policy.Policy, error) {
 	l, err := slidinglog.New(limit, per)
 	if err != nil {

@@ -6,37 +6,33 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Stats is a snapshot of a limiter's counters, read one by one while calls go on. All are exact,
-// and only grow except Servers, Divisor, Waiting, Outage, Breakers, OpenBreakers and
-// HalfOpenBreakers.
+// Stats is a snapshot of exact counters, read one by one while calls go on. Only Servers, Divisor,
+// Waiting, Outage, Breakers, OpenBreakers and HalfOpenBreakers may shrink.
 type Stats struct {
 	Admitted uint64 // calls that were allowed
 	// Refused counts refused calls: the sum of OverLimit, Blocked and Unavailable.
 	Refused   uint64
 	OverLimit uint64 // by the limit, a lease or this server's share
 	Blocked   uint64 // because the key was blocked
-	// Unavailable counts refusals while Redis was away, by FallbackClosed or for want of a share:
-	// see ErrUncounted.
+	// Unavailable counts refusals without Redis: by FallbackClosed, or without a share
+	// (ErrUncounted).
 	Unavailable uint64
-	// Blocks counts successful calls of Block, Penalties blocks by Config.Penalty after calls of
-	// this server.
+	// Blocks counts successful calls of Block, Penalties blocks by Config.Penalty for calls here.
 	Blocks, Penalties uint64
 
 	// Calls by how they were answered: see Source. Looks without taking are not counted.
 	Exact, Leased, Local, Open, Closed uint64
 
-	Misfits uint64 // calls in error for a limit of PolicyFor or TakeWith (see ErrMisfit); in no other count
+	Misfits uint64 // calls in error for their limit: see ErrMisfit; in no other count
 	Servers int    // counted last, with this server; Config.Servers before
 	Divisor int    // by which FallbackShare divides the limit: see Config.Servers; 0 if not known yet
 
 	Waiting int // calls of this server that wait now, or may have to once answered
-	// Waits counts ended calls of Wait and Acquire that had to wait, admitted or not; WaitTime is
-	// their total time.
+	// Waits counts ended calls of Wait and Acquire that had to wait. WaitTime adds up their times.
 	Waits    uint64
 	WaitTime time.Duration
 
-	// Outage reports whether calls, all or a cluster node's, are answered without Redis now: see
-	// Health.
+	// Outage reports whether calls, all or a node's, are answered without Redis now: see Health.
 	Outage bool
 	// Breakers counts circuit breakers: one, and another for each known node of a cluster.
 	// OpenBreakers counts breakers that let only probes pass, HalfOpenBreakers open breakers with a
@@ -44,15 +40,14 @@ type Stats struct {
 	Breakers, OpenBreakers, HalfOpenBreakers int
 	Openings                                 uint64 // of breakers, over all nodes
 
-	// RoundTrips counts answered requests to Redis, also late: calls, several of which may be sent
-	// as one, and the limiter's own. RedisTime adds up their times from sending to answer.
-	// FailedTrips counts requests without an answer, because a connection failed or the time was
-	// up.
+	// RoundTrips counts requests to Redis that were answered, also late; calls sent together are
+	// one. RedisTime adds up their times. FailedTrips counts requests without an answer, because a
+	// connection failed or the time was up.
 	RoundTrips  uint64
 	RedisTime   time.Duration
 	FailedTrips uint64
 
-	Charged uint64 // units let pass without Redis and charged later, or perhaps charged if the answer was lost
+	Charged uint64 // units let pass without Redis and charged later, perhaps without an answer
 	Lapsed  uint64 // units let pass by shares and never charged: their keys made room for others
 
 	// In Leased mode: units leased, given back, and known to be lost by the end of a lease.

@@ -17,8 +17,7 @@ import (
 )
 
 // Choke reports whether the key may act now, and records it if so: Take(ctx, key, 1).Allowed, false
-// on an error. In Leased mode, while this server decides, it costs less than Take and allocates
-// nothing.
+// on an error. In Leased mode it costs less than Take, and no allocation while this server decides.
 func (l *Limiter) Choke(ctx context.Context, key string) bool {
 	if l.leases == nil {
 		a, err := l.TakeWith(ctx, nil, key, 1)
@@ -37,10 +36,9 @@ func (l *Limiter) Choke(ctx context.Context, key string) bool {
 }
 
 // Take asks for n units for the key now, and records them if they are allowed. n above the limit or
-// below 0 is refused with policy.Never; n == 0 looks without taking.
-//
-// It waits for Redis for at most Config.Budget, or until ctx ends, which is an error. In both cases
-// the request may still count. Redis is never asked twice.
+// below 0 is refused with policy.Never; n == 0 looks without taking. It waits for Redis for at most
+// Config.Budget, or until ctx ends, which is an error. In both cases the request may still count.
+// Redis is never asked twice.
 //
 // If Redis decided, the decision is the policy's at that moment by Redis's clock: RetryAfter leaves
 // out the way back. It is Exact in Exact mode. By Answer.Source, other figures mean:
@@ -51,9 +49,8 @@ func (l *Limiter) Choke(ctx context.Context, key string) bool {
 //   - SourceOpen: Remaining is as for a key never used.
 //   - SourceClosed: RetryAfter guesses when Redis may be back.
 //
-// Answer.Err is why Redis was not asked, or the fault of its answer, and limits.ErrBlocked if the
-// key was blocked before the call. errors.Is finds ErrOutage, limits.ErrBlocked, and errors about a
-// key.
+// Answer.Err is why Redis was not asked, or the fault of its answer: ErrOutage, or an error about
+// the key. It is limits.ErrBlocked if the key was blocked before the call.
 func (l *Limiter) Take(ctx context.Context, key string, n int64) (limits.Answer, error) {
 	// A look also asks Redis in Leased mode: a lease tells only this server's units.
 	if l.leases != nil && n != 0 {
@@ -71,12 +68,10 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64) (limits.Answer,
 // limit is ErrMisfit, and nothing is recorded. nil is the limit that the key has without it. In
 // Leased mode any limit except nil is ErrModeUnsupported.
 //
-// Limits that alternate on a key share time, not units, under a Funnel, Queue or Bursty: 10 of 10
-// an hour take the whole hour under 1,000 an hour as well. Under the others they share the units of
-// the window. While Redis is away each limit has a share of its own.
-//
-// Make limits once and keep them: making a limit costs more than a call. A limiter takes 1,024
-// limits of different text, then returns ErrTooManyLimits.
+// Limits that alternate on a key share time, not units, under a Funnel, Queue or Bursty. So 10 of
+// 10 an hour take the whole hour under 1,000 an hour as well. Under the others they share the units
+// of the window. While Redis is away each limit has a share of its own. Keep limits: making a limit
+// costs more than a call. A limiter takes 1,024 of different text, then returns ErrTooManyLimits.
 func (l *Limiter) TakeWith(ctx context.Context, limit policy.Policy, key string, n int64) (limits.Answer, error) {
 	of, err := l.under(limit, key)
 	if err != nil {
@@ -99,8 +94,7 @@ type taken struct {
 	blocked time.Duration // for how long the key is, if that was decided without Redis
 }
 
-// take has a lease decide in Leased mode, and otherwise Redis, or the fallback if it does not
-// answer. Take prefers tryLease, which keeps nothing to give back.
+// take has a lease, Redis or the fallback decide, and keeps the units to give back.
 func (l *Limiter) take(ctx context.Context, of *terms, key string, n int64, patience time.Duration) (taken, error) {
 	if l.leases != nil && n != 0 {
 		if ctx.Err() == nil {
@@ -137,8 +131,7 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 	}
 	switch {
 	case errors.Is(err, lease.ErrFew):
-		// The key is not worth a lease. Redis decides this call by the same policy, so it is also
-		// paid before it passes.
+		// The key is not worth a lease: Redis decides by the same policy, also in advance.
 		return l.takeExact(ctx, l.own.Load(), key, n, 0, 0)
 	case errors.Is(err, lease.ErrClosed):
 		return taken{}, engine.ErrClosed
@@ -168,8 +161,7 @@ func (l *Limiter) takeExact(ctx context.Context, of *terms, key string, n int64,
 	return t, nil
 }
 
-// takeWithout takes by the fallback of Config.Outage, if mayFallBack allows it. If a share was
-// closed meanwhile, the error is engine.ErrClosed.
+// takeWithout takes by the fallback, if mayFallBack allows it and no share was closed meanwhile.
 func (l *Limiter) takeWithout(of *terms, key string, n int64, patience time.Duration, failure error) (t taken, err error) {
 	why, err := mayFallBack(key, failure)
 	if err != nil {
@@ -253,19 +245,16 @@ func (l *Limiter) Peek(ctx context.Context, key string) (limits.Answer, error) {
 
 // Refund gives n units back to the key, for costs known only afterwards: take the estimate, then
 // refund the rest. At most the key's used units that still count come back. In Leased mode units on
-// lease count as used: a larger refund may give those back while servers go on to use them. The
-// answer tells how the key stands afterwards. See policy.Refunder.
-//
-// n < 0 charges -n units, whether the limit allows it or not: at most the units that pass in 31
-// days, or that the limit admits at once if that is more. More is a *policy.FieldError.
+// lease count as used: a larger refund may give those back while servers go on to use them. n < 0
+// charges -n units, whether the limit allows it or not. The most is the units of 31 days, or as
+// many as the limit admits at once if more; beyond it is a *policy.FieldError. The answer tells how
+// the key stands afterwards. See policy.Refunder.
 //
 // Like Take, it is one round trip to Redis, whatever other calls do. Without Redis it goes to this
 // server's share, or nowhere, and then the answer is not Allowed. Nothing is given back or charged
 // twice. If Redis was asked and its result is unknown, as with ErrBudget, it goes nowhere else and
 // the answer is not Allowed. Redis may have done it then, and also if the error is that ctx ended.
-// It is not counted in the statistics.
-//
-// n counts units of the key's limit. For units taken by TakeWith use RefundWith.
+// It is not counted in the statistics. For units taken by TakeWith use RefundWith.
 func (l *Limiter) Refund(ctx context.Context, key string, n int64) (limits.Answer, error) {
 	return l.RefundWith(ctx, nil, key, n)
 }
@@ -333,11 +322,10 @@ func (l *Limiter) Charge(ctx context.Context, key string, n int64) error {
 	return err
 }
 
-// Reset forgets the key's used units, block and refusals, and reports whether there were any.
-// Servers keep their units on lease. In Leased mode a server that was told of the block refuses the
-// key for up to Config.Term more. Calls of Wait and Acquire that wait for the end of the block go
-// on within a second. Without Redis it forgets this server's shares and block, and the error is
-// ErrOutage.
+// Reset forgets the key's used units, block and refusals, and reports whether there were any. Units
+// on lease stay. In Leased mode a server told of the block refuses the key for up to Config.Term
+// more. Calls that wait for the end of the block go on within a second. Without Redis it forgets
+// this server's shares and block, and the error is ErrOutage.
 func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
 	own := l.own.Load()
 	used, err := ask(ctx, l, l.guardOf(own, key), func(ctx context.Context, r *remote) (bool, error) {

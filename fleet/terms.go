@@ -32,8 +32,7 @@ func newTerms(p policy.Policy, limit *store.Limit, local *share.Local) *terms {
 const (
 	// mostLimits bounds the limits, different in text, that come with calls. Each has its share.
 	mostLimits = 1024
-	// mostPolicies bounds the policies known for them. Others, as of a caller that makes one for
-	// each call, are looked up by text.
+	// mostPolicies bounds the policies known for them. Others are looked up by text.
 	mostPolicies = 4 * mostLimits
 )
 
@@ -53,7 +52,7 @@ func (o *otherTerms) all() []*terms {
 	return o.made[:len(o.made):len(o.made)]
 }
 
-// under returns a call's terms: of limit or, if nil, of Config.PolicyFor's choice, or the limiter's
+// under returns a call's terms: of limit, else of Config.PolicyFor's choice, else the limiter's
 // own.
 func (l *Limiter) under(limit policy.Policy, key string) (*terms, error) {
 	of, err := l.find(limit, key)
@@ -137,8 +136,7 @@ func (l *Limiter) learnLimit(p policy.Policy) (*terms, error) {
 	return t, nil
 }
 
-// newShare returns another limit's share, which knows as much of Redis and servers as the limiter's
-// own; nil except for FallbackShare.
+// newShare returns another limit's share, which follows the limiter's own; nil if that is nil.
 func (l *Limiter) newShare(p policy.Policy) (*share.Local, error) {
 	if l.local == nil {
 		return nil, nil
@@ -183,8 +181,7 @@ func (of *terms) orAtOnce(patience time.Duration) time.Duration {
 	return patience
 }
 
-// crowds reports whether a call with this patience is refused only for want of a place in a
-// policy.Queue.
+// crowds reports whether such patience is refused only for want of a place in a policy.Queue.
 func (of *terms) crowds(patience time.Duration) bool {
 	s, ok := of.policy.(shape.Shaped)
 	if !ok || s.Shape().Kind != shape.Queue {

@@ -8,8 +8,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 )
 
-// waiters counts this server's calls that wait, or may have to. Any number of goroutines may use
-// it.
+// waiters counts this server's calls that wait, or may have to. Any goroutine may use it.
 type waiters struct {
 	mostPerKey, most int
 
