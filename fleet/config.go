@@ -85,6 +85,10 @@ type Config struct {
 	// second. PipelineMultiplex defaults to one connection, its buffers to 64 KiB.
 	Redis rueidis.ClientOption
 
+	// RequireRedis makes New fail with ErrOutage if no Redis that suits limits answers within a
+	// second. By default the limiter starts without Redis, tells OnEvent, and goes on connecting.
+	RequireRedis bool
+
 	// Via, in place of Client and Redis, is a limiter whose client this limiter uses, so that
 	// TakeAll can have keys of both. Close this limiter first.
 	Via *Limiter

@@ -186,6 +186,11 @@ func New(config Config) (*Limiter, error) {
 	case <-ready:
 	case <-timer.C:
 	}
+	if config.RequireRedis {
+		if _, err := l.reach(); err != nil {
+			return nil, errors.Join(fmt.Errorf("ral: fleet.Config: RequireRedis: %w", err), l.Close())
+		}
+	}
 	return l, nil
 }
 

@@ -113,3 +113,27 @@ func TestRedisThatIsNotThereIsLogged(t *testing.T) {
 		}
 	}
 }
+
+// Promise: With Config.RequireRedis New fails if no Redis answers.
+func TestRedisThatIsRequired(t *testing.T) {
+	refuses, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, refuses.Close())
+	for _, mode := range []Mode{Exact, Leased} {
+		c := at(refuses.Addr().String(), funnel(1000, 1000, time.Second))
+		c.Mode, c.RequireRedis = mode, true
+		l, err := New(c)
+		require.Nil(t, l)
+		require.ErrorIs(t, err, ErrOutage)
+		require.ErrorContains(t, err, "RequireRedis")
+		require.ErrorContains(t, err, refuses.Addr().String())
+
+		c.Redis.InitAddress = []string{shared.Addr()}
+		for l == nil { // a busy machine may take more than a second
+			if l, err = New(c); err != nil {
+				require.ErrorIs(t, err, ErrOutage)
+			}
+		}
+		require.NoError(t, l.Close())
+	}
+}
