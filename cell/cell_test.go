@@ -74,7 +74,7 @@ func (m busyMachine) Await(string, time.Duration, func() bool) bool {
 	return false
 }
 
-// A roomWait looks at the clock after each yield, so it is late by one time slice at most.
+// A roomWait looks at the clock after each yield, so it is late by a time slice at most.
 //
 // Promise: A new key waits for room at most OpenTimeout, on a busy machine too.
 func TestRoomWaitKeepsToItsLimitOnABusyMachine(t *testing.T) {
@@ -108,7 +108,7 @@ type uncomparable struct {
 	_ []int
 }
 
-// Calls in line under one limit share remembered forecasts.
+// Calls in line under the same limit share remembered forecasts.
 func TestWhichWaitersAreAlike(t *testing.T) {
 	limit, equal := policy.Must(policy.Funnel(1, 1, time.Hour)), policy.Must(policy.Funnel(1, 1, time.Hour))
 	under := func(p policy.Policy) *waiter[string] { return &waiter[string]{limit: p} }

@@ -6,9 +6,9 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// ChangeLimit translates the key's word when its limit changes from one to another; nil means the
-// cell's own. A key without an entry needs no translation. The error is a *policy.FieldError or
-// ErrClosed; nothing has changed then.
+// ChangeLimit translates the key's word when its limit changes; nil means the cell's own. A key
+// without an entry needs no translation. The error is a *policy.FieldError or ErrClosed; nothing
+// has changed then.
 func (c *Cell[K]) ChangeLimit(key K, from, to policy.Policy) error {
 	if err := related(c.view.Terms(), from, to); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (c *Cell[K]) carried(terms *table.Terms, state uint64, from, to policy.Poli
 	return next, nil
 }
 
-// related returns an error if the terms' keys cannot change from one limit to the other.
+// related returns an error if the terms' keys cannot change from the first limit to the other.
 func related(terms *table.Terms, from, to policy.Policy) error {
 	for _, limit := range []struct {
 		field string

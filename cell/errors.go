@@ -6,7 +6,7 @@ import (
 	"github.com/ral-limiter/ral/internal/core/waitline"
 )
 
-// Errors of Wait, Acquire and AcquireAll wrap one of these, for errors.Is.
+// Errors of Wait, Acquire and AcquireAll wrap these, for errors.Is.
 var (
 	// ErrNever: the call asks for more than the limit ever allows at once, or for less than
 	// nothing, or the limit is of another family than the engine's.

@@ -92,7 +92,7 @@ func lowerUnder(
 }
 
 // ownUnits returns how many units of the cell's own policy bring a word down from state to next, or
-// further. One unit of a slower limit is many of a faster one.
+// further. A unit of a slower limit is many of a faster limit.
 func ownUnits(terms *table.Terms, limit policy.Policy, state, next uint64, now policy.Instant, n int64) uint64 {
 	units := min(n, resetUnits)
 	own := terms.Refunder

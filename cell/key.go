@@ -14,7 +14,7 @@ func (c *Cell[K]) hash(key K) (hash uint64, ok bool) {
 }
 
 func (c *Cell[K]) guardedHash(key K) (hash uint64, ok bool) {
-	// A panic costs some microseconds. For most such keys the type tells without one.
+	// A panic costs some microseconds. For most such keys the type tells without a panic.
 	if t := reflect.TypeOf(any(key)); t != nil && !t.Comparable() {
 		return 0, false
 	}

@@ -51,7 +51,7 @@ func (c *Cell[K]) current(key K) (terms *table.Terms, state uint64) {
 	return terms, state
 }
 
-// currentOf returns the state of the key's word, known if there is one, and its terms.
+// currentOf returns the state of the key's word, known if there is a word, and its terms.
 func (c *Cell[K]) currentOf(key K) (terms *table.Terms, state uint64, known bool) {
 	for {
 		e := c.known(key)
@@ -85,7 +85,7 @@ func (c *Cell[K]) All() iter.Seq2[K, policy.Decision] {
 			q := request{limit: c.Chosen(e.Key())}
 			var d policy.Decision
 			if q.decide(r.Terms, r.State, now, &d); c.blocks.Load() != nil {
-				hash, _ := c.hash(e.Key()) // it has one
+				hash, _ := c.hash(e.Key()) // it has a hash
 				c.refuseBlocked(hash, e.Key(), now, &q, &d)
 			}
 			if !yield(e.Key(), d) {

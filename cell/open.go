@@ -27,7 +27,7 @@ func (c *Cell[K]) takeNew(hash uint64, hashed bool, key K, now policy.Instant, q
 		switch {
 		case !alive:
 		case c.endedMeanwhile() && q.n != 0 && d.Allowed:
-			// The entry may have landed after the last words were read. If not, its units stay: one
+			// The entry may have landed after the last words were read. If not, its units stay: a
 			// refused call is charged.
 			o := c.unavailableAnswer(q, *d, false)
 			*d = o.Decision
@@ -41,7 +41,7 @@ func (c *Cell[K]) takeNew(hash uint64, hashed bool, key K, now policy.Instant, q
 	}
 }
 
-// opening is the attempt to find or make an entry for one key.
+// opening is the attempt to find or make an entry for a key.
 type opening[K comparable] struct {
 	cell       *Cell[K]
 	hash       uint64
@@ -69,7 +69,7 @@ func (op *opening[K]) next(q *request) (*table.Entry[K], outcome) {
 		var d policy.Decision
 		next := q.decide(c.view.Terms(), 0, op.now, &d)
 		records := d.Allowed && q.n != 0 && (!q.charge || next != 0)
-		// Most calls can record something: they look and open in one.
+		// Most calls can record something: they look and open at once.
 		if !records || closed || !op.recordable || !c.writing() {
 			if op.recordable && !closed {
 				if e := c.view.Look(op.hash, op.key); e != nil {
@@ -93,7 +93,7 @@ func (op *opening[K]) next(q *request) (*table.Entry[K], outcome) {
 	}
 }
 
-// open finds the key's entry or lands a new one, and has the writer file it, before the take: a
+// open finds the key's entry or lands a new entry, and has the writer file it, before the take: a
 // policy that panics leaves nothing behind. The entry is nil if there is no room, or if that is
 // uncertain.
 func (op *opening[K]) open() (*table.Entry[K], table.Status) {
@@ -154,7 +154,7 @@ func (c *Cell[K]) unavailableAnswer(q *request, d policy.Decision, lost bool) ou
 func (c *Cell[K]) endedMeanwhile() bool { return c.refuseClosed && c.closed.Load() }
 
 // withoutWord answers for a key without an entry, with d for an unused key. retry is a guess. It
-// refuses a charge: an allowed one would be taken for recorded.
+// refuses a charge: an allowed charge would be taken for recorded.
 func (c *Cell[K]) withoutWord(
 	q *request, d policy.Decision, admit bool, retry time.Duration, why missing,
 ) outcome {

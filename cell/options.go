@@ -38,7 +38,7 @@ type Options[K comparable] struct {
 	WhenFull        WhenFull
 	OpenTimeout     time.Duration // the longest that a call may wait for the writer
 	Idle            time.Duration // the RetryAfter of a new key that a full table refuses
-	MaxWaiting      int           // the most calls that may wait for one key
+	MaxWaiting      int           // the most calls that may wait for a key
 	MaxWaitingTotal int           // the most calls that may wait for all keys together
 	// RefuseUnavailable refuses keys that cannot be recorded, instead of answering as for unused
 	// keys.

@@ -11,7 +11,7 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// Rank orders keys by what they owe at one instant.
+// Rank orders keys by their debt at one instant.
 type Rank struct {
 	Share float64        // the used share of its limit: 0 to 1
 	Fresh policy.Instant // from which it owes nothing
@@ -34,7 +34,7 @@ type Owing[K comparable] struct {
 
 // Owing returns up to n keys that owe at an instant, most first, and the total of such keys. If
 // after is not nil, it returns the keys that follow it. It holds n keys at a time, and walks the
-// table as All does. The cell's own limit stands in for one of another family.
+// table as All does. The cell's own limit stands in for another family's.
 func (c *Cell[K]) Owing(n int, at policy.Instant, after *Rank) (most []Owing[K], total int) {
 	if c.closed.Load() {
 		return nil, 0

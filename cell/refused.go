@@ -19,8 +19,8 @@ import (
 // window are in the sample, so a list of few is exact; then the chance falls.
 
 const (
-	// refusedCounters is the number of keys counted in a window. A key with more than one in so
-	// many refusals is always among them. Two windows of string keys take 75 KB.
+	// refusedCounters is the number of keys counted in a window. A key with more than 1 in so many
+	// refusals is always among them. Two windows of string keys take 75 KB.
 	refusedCounters = 512
 	refusedWindow   = time.Minute // of a list's two windows
 	// Every samplesPerHalving samples halve the chance, down to 1 in mostWeight. A sample takes
@@ -191,7 +191,7 @@ type RefusedList[K comparable] struct {
 	Others   uint64 // the most refusals of a key outside Keys
 }
 
-// RefusedMost returns the n most refused keys of this window and the one before.
+// RefusedMost returns the n most refused keys of this window and the last.
 func (c *Cell[K]) RefusedMost(n int) (list RefusedList[K]) {
 	counted, most, weight := c.countedRefusals(&list)
 	// Least is higher the more refusals of a key were counted for certain.
@@ -214,7 +214,7 @@ func (c *Cell[K]) RefusedMost(n int) (list RefusedList[K]) {
 }
 
 // countedRefusals returns the keys with counters, summed over both windows, the largest count of a
-// key without one, and the largest weight. It fills in the rest of the list.
+// key without a counter, and the largest weight. It fills in the rest of the list.
 func (c *Cell[K]) countedRefusals(list *RefusedList[K]) (all []frequent.Counter[K], most, weight uint64) {
 	now := c.now()
 	r := &c.refused

@@ -6,7 +6,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Standing is a key's word at one moment, and what else decides about its calls.
+// Standing is a key's word at a moment, and what else decides about its calls.
 type Standing struct {
 	Limit      policy.Policy // by which the word is read
 	Misfit     bool          // the key's limit is of another family than Limit

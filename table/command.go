@@ -2,7 +2,7 @@ package table
 
 import "github.com/ral-limiter/ral/policy"
 
-// Command asks the writer to change the table. Functions such as FileCommand make one. The zero
+// Command asks the writer to change the table. Functions such as FileCommand make it. The zero
 // Command does nothing. Applying a command twice does no harm.
 type Command[K comparable] struct {
 	op     op

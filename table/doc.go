@@ -22,26 +22,26 @@
 //
 //  1. An entry reaches the map only from its slot in the nursery, and all entries of a key share
 //     one slot. The writer puts it into the map first and takes it out of the slot last. So it is
-//     always in one of the two.
+//     always in the slot or in the map.
 //  2. A slot is a list. A caller pushes a new, tentative entry in front of a list in which it saw
-//     no live entry of the key. The push fails if the list begins with another entry by then.
-//     After the push the caller looks for the key in the map. An older entry of the key was in the
-//     list, and seen; or it has left the list, and was in the map before it left, so that this
-//     second look finds it; or it is dead. While the new entry is in the list no other entry of
-//     its key is pushed. So if the second look finds no live entry, there is none, and none can
-//     come: the word may change from tentative to a state.
-//  3. If the second look finds a live entry, the tentative entry is marked dead and the filed
-//     entry is used.
+//     no live entry of the key. The push fails if the list begins with another entry by then. After
+//     the push the caller looks for the key in the map. An older entry of the key was in the list,
+//     and seen; or it has left the list, and was in the map before it left, so that this second
+//     look finds it; or it is dead. While the new entry is in the list no other entry of its key is
+//     pushed. So if the second look finds no live entry, there is none, and none can come: the word
+//     may change from tentative to a state.
+//  3. If the second look finds a live entry, the tentative entry is marked dead and the filed entry
+//     is used.
 //  4. Both changes are compare-and-swaps from the tentative word. So another caller or the writer,
-//     on meeting a tentative entry in its slot, may take the second look itself instead of
-//     waiting. A swap that succeeds was right by (2) or (3), whenever its goroutine looked.
+//     on meeting a tentative entry in its slot, may take the second look itself instead of waiting.
+//     A swap that succeeds was right by (2) or (3), whenever its goroutine looked.
 //  5. An entry leaves the map only after the writer has swapped its word to the tombstone, from a
 //     word that it has judged. If a caller advanced the word in between, the swap fails and the
 //     entry stays. A caller that comes later meets the tombstone and looks the key up again.
 //  6. A change of policy replaces the filed entries, one at a time. The writer announces the old
-//     entry and its successor where all callers can read them. Then it swaps the old word to
-//     moved, from the word that it has translated for the successor. That swap ends the old entry
-//     and files the successor in one step. A caller that meets a moved entry finds the successor
+//     entry and its successor where all callers can read them. Then it swaps the old word to moved,
+//     from the word that it has translated for the successor. That swap ends the old entry and
+//     files the successor in one step. A caller that meets a moved entry finds the successor
 //     announced, or else in the map: the writer puts it there, in the same slot, before it
 //     announces another.
 //
@@ -56,11 +56,11 @@
 // The writer stores new terms, with the other epoch bit, and then goes through the nursery and the
 // map. An entry that is landed or filed when the terms are stored is replaced before the terms may
 // change again. A tentative entry is landed under the new terms, or replaced if a caller has landed
-// it under the old ones. Until then callers translate its word in place, and swap it for a word
+// it under the old terms. Until then callers translate its word in place, and swap it for a word
 // with the new bit. So the words of an entry are of at most two successive policies, first the
 // older and then the newer, and the bit tells which.
 //
-// A caller that found the entry before it loaded the terms holds the terms of one of these two
+// A caller that found the entry before it loaded the terms holds the terms of either of these
 // policies, or later terms by which the entry is dead. Suppose it holds the older terms. A word
 // with their bit is theirs. Once the bit has flipped, the caller's swap fails for ever: only the
 // successor's bit flips back. A word with the other bit means that the terms have changed since,

@@ -28,7 +28,7 @@ type explorer struct {
 
 type decision struct{ picked, options int }
 
-// event is one step of a schedule: the process, and the point from which it went on.
+// event is a step of a schedule: the process, and the point from which it went on.
 type event struct{ process, point string }
 
 type process struct {

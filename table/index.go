@@ -20,8 +20,8 @@ type filing[K comparable] struct {
 
 // An index orders the filings by instant. It belongs to the writer. It is a btree of leaves with up
 // to leafSize filings each, of which only the first is sorted. Keys are mostly filed in order of
-// time, and so appended to one leaf. A btree of the filings themselves took 300 ns for each instead
-// of 50, and 33 bytes instead of 16 to 23.
+// time, and so appended to the same leaf. A btree of the filings themselves took 300 ns for each
+// instead of 50, and 33 bytes instead of 16 to 23.
 type index[K comparable] struct {
 	leaves *btree.BTreeG[*leaf[K]]
 	last   *leaf[K] // leaf of the last added filing, or nil
@@ -149,7 +149,7 @@ func (x *index[K]) split(l *leaf[K], fresh policy.Instant) (right *leaf[K]) {
 			clear(l.filings[len(stay):])
 			l.filings = stay
 		} else {
-			// All are of one instant. This full leaf loses its range.
+			// All are of the same instant. This full leaf loses its range.
 			l.low = fresh
 		}
 	}

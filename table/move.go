@@ -33,9 +33,9 @@ func (t *Table[K]) follow(e *Entry[K]) *Entry[K] {
 
 // Only the writer calls the methods below.
 
-// move replaces a filed entry by one with a word of the present policy, and returns that. It is
+// move replaces a filed entry by another with a word of the present policy, and returns that. It is
 // announced first: calls that meet the old entry after the swap find the new entry in t.moving
-// until the map has it. If the writer dies in between, the next one calls endMove.
+// until the map has it. If the writer dies in between, the next calls endMove.
 func (t *Table[K]) move(hash uint64, e *Entry[K]) *Entry[K] {
 	to := &Entry[K]{key: e.key}
 	t.moving.Store(&move[K]{e, to})

@@ -3,7 +3,7 @@ package table
 import "sync/atomic"
 
 // places counts the taken places of a table. A caller takes a place before it pushes an entry, and
-// may find then that another caller has pushed one of the same key. So one word holds both the
+// may find then that another caller has pushed an entry of the same key. So one word holds both the
 // places taken and how many are uncertain. A table is full only if none is uncertain.
 type places struct {
 	word atomic.Int64
@@ -20,7 +20,7 @@ const (
 
 const placeTaken Status = -1 // from places.take alone: a place was taken
 
-// take takes an uncertain place, and returns placeTaken, if one of most is free. Otherwise it
+// take takes an uncertain place, and returns placeTaken, if any of most is free. Otherwise it
 // returns Full or Undecided. The count never overshoots, not even for a moment.
 func (p *places) take(most int64) Status {
 	for {

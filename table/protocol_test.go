@@ -28,13 +28,13 @@ import (
 // In some scenarios the policy changes. All takes are admitted, and a word says which policy left
 // it (see tally). In place of (4) to (6) these hold after each step:
 //
-//  8. No policy gets a word of another, except to Carry it. The epoch bit says truly whether a
-//     word is of the present policy or the one before.
-//  9. The words of a key, evicted ones included, have all units taken: none lost or carried twice.
+//  8. No policy gets a word of another, except to Carry it. The epoch bit says truly whether a word
+//     is of the present policy or the last.
+//  9. The words of a key, even if evicted, have all units taken: none lost or carried twice.
 //  10. Nothing is evicted before it is fresh.
 //  11. Unless a change is under way, all words have the present epoch bit, also of unused keys.
 //
-// And at the end every change was answered, the last one made holds, and none is under way.
+// And at the end every change was answered, the last change made holds, and none is under way.
 type world struct {
 	*explorer
 	table *Table[string]

@@ -15,7 +15,7 @@ func TestNewTableIsSettled(t *testing.T) {
 	require.Equal(t, 1, r.settle(1), "a look at the nursery is all there is to do")
 }
 
-// A new writer visits all shards in bounded steps. Due entries leave, and the others end with one
+// A new writer visits all shards in bounded steps. Due entries leave, and the others end with a
 // filing each, by their words and not by the old index.
 func TestRecoverIndexesInSteps(t *testing.T) {
 	const shards = 5
@@ -58,7 +58,7 @@ func TestRecoverWhileWorkGoesOn(t *testing.T) {
 	require.Less(t, r.View().Len(), 100)
 }
 
-// Wherever a writer dies, the next one ends up with a consistent table that has lost nothing.
+// Wherever a writer dies, the next ends up with a consistent table that has lost nothing.
 //
 // Promise: A writer's death at any point refills no bucket.
 func TestRecoverFromDeathAtEachPoint(t *testing.T) {
@@ -167,7 +167,7 @@ func TestRecoverPassesByEmptyShards(t *testing.T) {
 	require.Equal(t, len(r.nursery)/settleStep, r.settle(1), "a look at the nursery is all there is to do")
 }
 
-// Even if each writer dies after one shard, before it sweeps, the idle keys of every shard leave.
+// Even if each writer dies after a shard, before it sweeps, the idle keys of every shard leave.
 func TestRecoverGoesOnWhereThePredecessorWas(t *testing.T) {
 	const shards, keys, idle = 5, 5 * settleStep, 5 * settleStep / 4
 	r := newRig[int](t, Options{MaxKeys: shards * keysPerShard})

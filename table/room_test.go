@@ -171,7 +171,7 @@ func TestFirmKeysMakeNoRoom(t *testing.T) {
 	r := newRig[string](t, Options{
 		Policy: policy.Must(policy.Funnel(10, 1, time.Second)), MaxKeys: 4, Firm: 5 * time.Second,
 	})
-	r.takes(r.add("stale", 100*second), 9, 100*second) // the index knows of one take
+	r.takes(r.add("stale", 100*second), 9, 100*second) // the index knows of a single take
 	firm := r.add("firm", 100*second)
 	r.takes(firm, 5, 100*second)
 	r.sweep(105 * second)

@@ -17,9 +17,9 @@ type shard[K comparable] struct {
 
 // A bucket fills a cache line. An entry that finds its bucket full is put into the next with room.
 type bucket[K comparable] struct {
-	// tags has a byte for each slot: 0 if it is free, otherwise a part of the entry's hash, which
-	// spares a search most other entries. The eighth byte counts the entries that found this bucket
-	// full and are further on; at manyPassed it stays.
+	// tags has a byte for each slot: 0 if it is free, or else a part of the entry's hash, which
+	// spares a search most entries. The eighth byte counts the entries that found this bucket full
+	// and are further on; at manyPassed it stays.
 	tags  atomic.Uint64
 	slots [slotsPerBucket]atomic.Pointer[Entry[K]]
 }
@@ -225,9 +225,9 @@ func (s *shard[K]) addUnseen(p place, e *Entry[K]) {
 	}
 }
 
-// resize copies a shard into a new one. Readers of the old shard find all its entries in it; they
-// find later entries in their second look. All entries of a bucket are hashed before any is placed,
-// so that cache misses overlap.
+// resize copies a shard. Readers of the old shard find all its entries in it; they find later
+// entries in their second look. All entries of a bucket are hashed before any is placed, so that
+// cache misses overlap.
 func (t *Table[K]) resize(i, buckets int) *shard[K] {
 	resized := newShard[K](buckets)
 	old := t.shards[i].Load()

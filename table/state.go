@@ -6,7 +6,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Reading is the state of a key at one moment, and the terms by which it is read.
+// Reading is the state of a key at a moment, and the terms by which it is read.
 type Reading struct {
 	Terms   *Terms
 	State   uint64
@@ -29,7 +29,7 @@ func (v View[K]) State(e *Entry[K]) (r Reading, ok bool) {
 }
 
 // Drain ends all keys and calls each with every key's last state. No call can advance such a word
-// from then on. Drain ends the keys that landed before it began, and perhaps later ones. It is for
+// from then on. Drain ends the keys that landed before it began, and perhaps later keys. It is for
 // the end of a table, when the writer has stopped; Clear comes after it.
 func (t *Table[K]) Drain(each func(*Entry[K], Reading)) {
 	// The nursery first: a writer that could not be stopped may move entries from there to the map.
@@ -75,7 +75,7 @@ func (t *Table[K]) drain(e *Entry[K], each func(*Entry[K], Reading)) {
 	}
 }
 
-// Loader fills a new table with saved keys. Table.Loader makes one. One goroutine uses it, before
+// Loader fills a new table with saved keys. Table.Loader makes it. One goroutine uses it, before
 // the table has a writer or a caller. The writer indexes the loaded keys.
 type Loader[K comparable] struct {
 	t *Table[K]
@@ -87,7 +87,7 @@ func (t *Table[K]) Loader() *Loader[K] { return &Loader[K]{t: t} }
 
 // Add puts a key into the map, with a state of the table's policy and the mark of
 // Entry.HasForeignTurn. It replaces a key that was added before. If the table is full, the key that
-// owes least is left out, perhaps this one, and its debt is forgiven.
+// owes least is left out, perhaps this key, and its debt is forgiven.
 func (l *Loader[K]) Add(key K, state uint64, foreign bool) {
 	t := l.t
 	hash := t.hash(key)
@@ -146,7 +146,8 @@ func (l *Loader[K]) drop(e *Entry[K]) {
 }
 
 // Done ends the loading and sets the table's policy, which reads the same words as before. No key
-// that is opened takes before the instant now: one that was not loaded was as good as new by then.
+// that is opened takes before the instant now: a key that was not loaded was as good as new by
+// then.
 func (l *Loader[K]) Done(p policy.Policy, now policy.Instant) {
 	l.t.terms.Store(newTerms(p, 0, nil, nil))
 	l.t.horizon.Store(int64(now))

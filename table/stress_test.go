@@ -16,8 +16,8 @@ import (
 // copies shards and is replaced. Each key admits one take an hour, and an hour passes whenever the
 // writer has made a few rounds. Properties:
 //
-//  1. Takes of a key are at least an hour apart: none is lost with an entry that is filed,
-//     evicted, or opened again, and no key has two entries.
+//  1. Takes of a key are at least an hour apart: none is lost with an entry that is filed, evicted,
+//     or opened again, and no key has two entries.
 //  2. There are never more entries than MaxKeys.
 //  3. Every call is answered, and in the end map, index and count agree.
 func TestStress(t *testing.T) {
@@ -102,12 +102,12 @@ func TestStress(t *testing.T) {
 	}
 }
 
-// The same while the policy is replaced without rest, by tallies that do not recur within a hundred
-// changes, and the writer dies at any of its points. Properties:
+// The same while the policy is replaced without rest and the writer dies at any of its points. A
+// tally does not recur within a hundred changes. Properties:
 //
 //  1. No policy gets a word of another except to Carry it, or the tally panics.
-//  2. The takes of an entry and its successors are numbered from 1 by their words, each number
-//     once without a gap. The last is in the word, if it is there at the end.
+//  2. The takes of an entry and its successors are numbered from 1 by their words, each number once
+//     without a gap. The last is in the word, if it is there at the end.
 //  3. Whenever no change is under way all words have the present epoch bit.
 //  4. Each change is answered, and made when the writer has come to rest.
 func TestStressOfChanges(t *testing.T) {

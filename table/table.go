@@ -27,8 +27,8 @@ const (
 	// settleStep bounds the entries that Settle files, and those that it indexes.
 	settleStep = 256
 
-	// A full table makes room for roomStep keys at a time, so that a flood does not wake the writer
-	// for each key, but for at most one in roomShare of all keys. roomBudget bounds the search.
+	// A full table makes room for roomStep keys at a time, at most for one in roomShare of all
+	// keys. So a flood does not wake the writer for each key. roomBudget bounds the search.
 	roomStep   = 64
 	roomShare  = 1024
 	roomBudget = 512

@@ -11,13 +11,13 @@ import (
 const epochBit = 1 << 63
 
 // Terms hold the policy by which a table's words are read, and translate the words of its
-// predecessor. They are immutable; a change of policy makes new ones. Any number of goroutines may
+// predecessor. They are immutable; a change of policy makes new terms. Any number of goroutines may
 // use them.
 //
 // To use a word: find the entry, load the terms, load the word, and check that the word was written
 // under them or that they have not changed. View.Read does all except the first, in this order, on
-// which the package comment's argument rests. The word was then left under these terms or the ones
-// before, and a swap of it succeeds only while that is so.
+// which the package comment's argument rests. The word was then left under these terms or the last,
+// and a swap of it succeeds only while that is so.
 type Terms struct {
 	Policy policy.Policy
 	// Choker and Refunder are nil if the policy is none.
@@ -30,7 +30,7 @@ type Terms struct {
 	relative policy.Relative // Policy, nil if it has no family
 	before   policy.Policy   // the policy before, whose words may remain; nil for the first
 	since    policy.Instant  // the instant at which before was replaced
-	by       *Change         // the change that made these terms; nil for the first ones
+	by       *Change         // the change that made these terms; nil for the first terms
 	// left tells in which slots of the nursery a key has left since these terms were made: see
 	// View.Successor. The first terms have none.
 	left []atomic.Bool
@@ -55,7 +55,7 @@ func (t *Terms) State(word uint64) (state uint64, ok bool) {
 	case state == 0 || state|t.EpochBit == word:
 		return state, true
 	}
-	// Left under the policy before. Change has checked that both are of one family.
+	// Left under the policy before. Change has checked that both are of the same family.
 	state, _ = t.relative.Carry(t.before, state, t.since)
 	return min(state, policy.MaxWord), true
 }
@@ -65,7 +65,7 @@ func (t *Terms) Current(word uint64) bool {
 	return word&epochBit == t.EpochBit && word&^epochBit <= policy.MaxWord
 }
 
-// ReadsWordsOf reports whether other can read and write the words of these terms for one call.
+// ReadsWordsOf reports whether other can read and write the words of these terms for a call.
 func (t *Terms) ReadsWordsOf(other policy.Policy) bool {
 	return t.relative != nil && t.relative.Reads(other)
 }

@@ -78,7 +78,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// excessive carries all words over to one that is too large.
+// excessive carries all words over to a word that is too large.
 type excessive struct{ policy.Policy }
 
 func (excessive) Reads(policy.Policy) bool { return true }
@@ -143,7 +143,7 @@ func TestChangeReachesAllKeys(t *testing.T) {
 	require.EqualValues(t, 2, tallied(r.now(filed).Word()))
 }
 
-// In a table too large for one step, the change is under way until the last slot and the last key
+// In a table too large for a step, the change is under way until the last slot and the last key
 // were visited, whichever is later. Check compares the words.
 func TestChangeIsOverWhenTheLastKeyIsReached(t *testing.T) {
 	for name, c := range map[string]struct{ maxKeys, filed int }{
@@ -299,7 +299,7 @@ func (r rig[K]) now(e *Entry[K]) *Entry[K] { return r.View().Look(r.hash(e.key),
 //
 //  1. ChangeRefused, at any time, to a policy of another family;
 //  2. ChangeLater until all words have been carried over, and ChangeMade then;
-//  3. a change that is requested twice is made once, and later ones stay;
+//  3. a change that is requested twice is made once, and later changes stay;
 //  4. an abandoned change is answered too, and truly.
 func TestChangeAnswers(t *testing.T) {
 	r := newTally[string](t, Options{})
@@ -414,7 +414,7 @@ func TestAll(t *testing.T) {
 	for key := range 20 {
 		e := r.open(key)
 		if key%5 == 4 {
-			continue // tentative: never used, and perhaps not the key's only one
+			continue // tentative: never used, and perhaps not the key's only entry
 		}
 		require.True(t, r.take(e, 1))
 		if want[key] = 1; key%2 == 0 {

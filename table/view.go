@@ -77,7 +77,7 @@ func (v View[K]) Seek(hash uint64, key K) *Entry[K] {
 	return v.t.find(hash, key)
 }
 
-// Open returns the key's entry, landing a new one if there is none. It never waits. If the status
+// Open returns the key's entry, landing a new entry if there is none. It never waits. If the status
 // is Full, the writer has to make room first. A returned tentative entry has had its second look:
 // it may be advanced from its tentative word.
 func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
@@ -143,8 +143,8 @@ func (t *Table[K]) has(hash uint64, key K) bool {
 	return t.find(hash, key) != nil
 }
 
-// secondLook looks into the map for another entry of e's key; e was found in its slot. If there is
-// one, it marks e dead and returns false. If e is no longer tentative it returns true.
+// secondLook looks into the map for another entry of e's key; e was found in its slot. If it finds
+// any, it marks e dead and returns false. If e is no longer tentative it returns true.
 func (t *Table[K]) secondLook(hash uint64, e *Entry[K]) bool {
 	if e.word.Load() != tentative {
 		return true
@@ -204,7 +204,7 @@ func (v View[K]) All() iter.Seq2[*Entry[K], Reading] {
 // Shards returns the number of parts of the map. It never changes.
 func (v View[K]) Shards() int { return len(v.t.shards) }
 
-// Filed is All for one part of the map, without the nursery. A key stays in its part.
+// Filed is All for a part of the map, without the nursery. A key stays in its part.
 func (v View[K]) Filed(shard int) iter.Seq2[*Entry[K], Reading] {
 	return func(yield func(*Entry[K], Reading) bool) {
 		s := v.t.shards[shard].Load()
@@ -235,7 +235,7 @@ func (v View[K]) Counters() *Counters { return &v.t.counters }
 func (v View[K]) Horizon() policy.Instant { return policy.Instant(v.t.horizon.Load()) }
 
 // NoteReset tells the writer that a key will owe nothing. Call it before the word changes: with
-// Options.Firm the index takes the key for a firm one.
+// Options.Firm the index takes the key for a firm key.
 func (v View[K]) NoteReset() {
 	if v.t.firm != 0 {
 		v.t.reset.Store(true)

@@ -64,7 +64,7 @@ func TestKeysOfOneSlotNeverWait(t *testing.T) {
 	require.Equal(t, 4, r.View().Len())
 }
 
-// One command files a whole slot, or leaves the rest to Settle.
+// A command files a whole slot, or leaves the rest to Settle.
 func TestFileEmptiesTheSlot(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 3 * fileBudget})
 	r.hasher = oneHash[int]
@@ -90,7 +90,7 @@ func TestFileEmptiesTheSlot(t *testing.T) {
 }
 
 // A caller puts an entry into an empty slot and then finds its key in the map. It still sends the
-// command: another entry may have landed behind the dead one.
+// command: another entry may have landed behind the dead entry.
 func TestOpenAsksForTheSlotThatItBegan(t *testing.T) {
 	r := newRig[string](t, Options{})
 	r.hasher = oneHash[string]
@@ -135,7 +135,7 @@ func TestOpenSkipsDeadEntries(t *testing.T) {
 	require.Nil(t, slot.Load(), "and is taken out")
 }
 
-// The last place goes to the same key, by another caller, just before this one asks for it.
+// The last place goes to the same key, by another caller, just before this caller asks for it.
 func TestOpenIsNotFullForAKnownKey(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 1})
 	var other *Entry[string]
@@ -236,7 +236,7 @@ func TestLastPlaceGoesToOne(t *testing.T) {
 }
 
 func TestPlacesNeverOvershoot(t *testing.T) {
-	for _, most := range []int64{1, 3} { // the fewer, the more meet at the last one
+	for _, most := range []int64{1, 3} { // the fewer, the more meet at the last
 		r := newRig[int](t, Options{MaxKeys: int(most)})
 		var held, refused atomic.Int64
 		var group sync.WaitGroup
@@ -349,7 +349,7 @@ func TestCheckNotices(t *testing.T) {
 	}
 }
 
-// One caller kills another's tentative entry, as its key is now filed, and stops before it returns
+// A caller kills another's tentative entry, as its key is now filed, and stops before it returns
 // the place; the other goes on. With one key, a table for two is not full for a third.
 func TestOpenIsNotFullForADeadDuplicate(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 2})
@@ -372,7 +372,7 @@ func TestOpenIsNotFullForADeadDuplicate(t *testing.T) {
 			phase = 4
 			close(pushed)
 			<-goOn
-		case phase == 4 && point == "second look: dead": // the one again
+		case phase == 4 && point == "second look: dead": // the first again
 			phase = 5
 			close(goOn)
 			<-gone

@@ -90,7 +90,7 @@ func (t *Table[K]) recovered() bool { return t.indexed == len(t.shards) && len(t
 
 // Settle does a bounded part of the work that lost commands and a dead writer have left.
 func (t *Table[K]) Settle(now policy.Instant) {
-	// Filings lost during a pass wait for the next pass. If each started a new one, the last slots
+	// Filings lost during a pass wait for the next pass. If each started a new pass, the last slots
 	// would starve while callers keep losing commands.
 	if t.adopted == len(t.nursery) && t.lostFiling.Swap(false) {
 		t.adopted = 0
