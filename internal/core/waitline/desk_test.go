@@ -21,13 +21,12 @@ var (
 	errNoRoom = errors.New("no room")
 )
 
-// state is what calls of these tests see of a key.
 type state struct {
 	policy policy.Policy
 	word   uint64
 }
 
-// desk is a key with a limit, from which calls take, and counts what they do.
+// desk is a key with a limit. It counts its calls' actions.
 type desk struct {
 	mu        sync.Mutex
 	policy    policy.Policy
@@ -51,7 +50,6 @@ func (d *desk) panicIn(method string) {
 	}
 }
 
-// take is a call that does not wait.
 func (d *desk) take(n int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -67,7 +65,6 @@ func (d *desk) refund(n int64) {
 	d.word = d.policy.(policy.Refunder).Refund(d.word, policy.Instant(d.now()), n)
 }
 
-// change puts another policy in place.
 func (d *desk) change(t *testing.T, p policy.Policy) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -76,7 +73,7 @@ func (d *desk) change(t *testing.T, p policy.Policy) {
 	d.policy, d.word = p, next
 }
 
-// steps returns the forecasts made since the last call, one for each waiting call.
+// steps returns the forecasts since the last call, each for a waiting call.
 func (d *desk) steps() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -165,7 +162,7 @@ func (c *customer) Refusal(verdict Verdict) error {
 	return errNoRoom
 }
 
-// hall is a set of lines, and checks at the end of a test that none is left.
+// hall is a set of lines.
 type hall[K comparable] struct {
 	*Lines[K, state]
 	done chan struct{}
@@ -186,7 +183,7 @@ func newHall[K comparable](t *testing.T, perKey, total int) hall[K] {
 	return h
 }
 
-// empty checks that nothing is left of any line.
+// empty checks that no line is left.
 func (h hall[K]) empty(t *testing.T) {
 	t.Helper()
 	assert.Zero(t, h.lines.Size(), "lines are left")
@@ -195,7 +192,7 @@ func (h hall[K]) empty(t *testing.T) {
 	assert.Zero(t, h.paused.Load(), "pauses are in force")
 }
 
-// ends is how one call of Wait ended.
+// ends is the end of a call of Wait.
 type ends struct {
 	after    time.Duration // since its desk was made
 	waited   time.Duration
@@ -204,8 +201,8 @@ type ends struct {
 	over     bool
 }
 
-// send has a call for n units wait on a goroutine of its own, and returns when that is
-// asleep. What it returns is filled in when the call ends.
+// send has a call for n units wait on its own goroutine, asleep when send returns. The result is
+// filled in when the call ends.
 func (h hall[K]) send(ctx context.Context, key K, d *desk, n int64, patience time.Duration) *ends {
 	return h.sendUnder(ctx, key, d, n, patience, nil)
 }
@@ -229,7 +226,7 @@ func funnel(capacity, count int64, per time.Duration) policy.Policy {
 	return policy.Must(policy.Funnel(capacity, count, per))
 }
 
-// families has two limits of each family, which give turns some tenths of a second apart.
+// families has two limits of each family, with turns some tenths of a second apart.
 func families() [][2]policy.Policy {
 	s := time.Second
 	return [][2]policy.Policy{

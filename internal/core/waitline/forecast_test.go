@@ -15,9 +15,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Calls that a crowded line refuses do not walk it. Checked by counting forecasts, of
-// which a walk needs one for each call in line: under each limit, also when turns pass,
-// when time does, and when units came back while the head's turn is far off.
+// Calls that a crowded line refuses do not walk it, counted in forecasts. This holds under each
+// limit, as turns and time pass, and when units came back while the head's turn is far off.
 func TestRefusalsDoNotWalkTheLine(t *testing.T) {
 	const waiters, refused, perRefusal = 500, 100, 3
 	for _, pair := range families() {
@@ -56,8 +55,7 @@ func TestRefusalsDoNotWalkTheLine(t *testing.T) {
 	}
 }
 
-// As turns pass the forecast goes along: the head takes what it was expected to take, and
-// refusals go on without a walk.
+// As turns pass the forecast goes along, and refusals need no walk.
 func TestForecastFollowsTheTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waiters = 200
@@ -83,11 +81,10 @@ func TestForecastFollowsTheTurns(t *testing.T) {
 	})
 }
 
-// The remembered forecast is never too late: it refuses no call that a walk at that
-// moment would let join. Checked under each limit, while calls come and leave, others take
-// and give back, the policy changes, the clock jumps and time passes; with the limit of the key, with one
-// that all calls in line choose while others take under another, and with limits of one
-// family that the calls in line choose at random.
+// The remembered forecast is never too late: it refuses no call that a walk would let join. Checked
+// under each limit, while calls come and leave, others take and give back, the policy changes, the
+// clock jumps and time passes. The calls in line use the key's limit, a chosen limit while others
+// use another, or random limits of a family.
 func TestRememberedForecastIsNeverTooLate(t *testing.T) {
 	for i, pair := range families() {
 		for _, limits := range []string{"own", "chosen", "mixed"} {
@@ -121,8 +118,8 @@ func TestRememberedForecastIsNeverTooLate(t *testing.T) {
 	}
 }
 
-// compare forecasts for some calls that come now, by what is remembered and by a walk. It
-// returns how many were remembered, and of how many of those the walk said the same.
+// compare forecasts some calls that come now, both ways. It returns how many were remembered, and
+// how many of those equal the walk.
 func compare(
 	t *testing.T, dice *rand.Rand, d *desk, h hall[string], pair [2]policy.Policy, limits string,
 ) (recalled, exact int) {
@@ -159,7 +156,6 @@ func compare(
 	return recalled, exact
 }
 
-// choose returns the limit that a call in line goes by.
 func choose(dice *rand.Rand, pair [2]policy.Policy, limits string) policy.Policy {
 	switch limits {
 	case "chosen":
@@ -170,7 +166,7 @@ func choose(dice *rand.Rand, pair [2]policy.Policy, limits string) policy.Policy
 	return nil
 }
 
-// disturb does one of the things that may happen to a line.
+// disturb changes the line at random.
 func disturb(
 	t *testing.T, ctx context.Context, dice *rand.Rand, d *desk, h hall[string], pair [2]policy.Policy, limits string,
 ) {

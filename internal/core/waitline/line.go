@@ -7,15 +7,14 @@ import (
 )
 
 const (
-	// lookahead is how long before its turn a call behind another takes. It should be
-	// longer than goroutines take to wake up, so that at high rates turns follow each
-	// other without a gap. It is what a call that gives up may cost those behind it.
-	lookahead = 10 * time.Millisecond
-	// pausedRetry is how long a paused line waits before it looks again.
-	pausedRetry = time.Millisecond
+	// lookahead is how long before its turn a call behind another takes. It is longer than
+	// goroutines take to wake up, so that fast turns follow without a gap. A call that gives up may
+	// cost this much.
+	lookahead   = 10 * time.Millisecond
+	pausedRetry = time.Millisecond // between looks of a paused line
 )
 
-// line holds the calls that wait for one key. Its lock guards all that is below it.
+// line holds the calls that wait for a key. Its lock guards all fields below mu.
 type line[K, S comparable] struct {
 	lines  *Lines[K, S]
 	key    K
@@ -23,19 +22,15 @@ type line[K, S comparable] struct {
 
 	mu   sync.Mutex
 	gone bool // it has left the map
-	// queue holds the calls that have not taken yet, and promised those that have and
-	// wait for their turn, as *waiter[S] in the order in which they came. All promised
-	// calls came before all queued ones.
+	// queue holds the calls that have not taken, and promised those that wait for their turn, as
+	// *waiter[S] in order of arrival. All promised calls came before all queued calls.
 	queue    *list.List
 	promised *list.List
-	// retry is when the head of the line tries again after a take that failed, if no
-	// promised turn will wake it earlier.
-	retry time.Time
-	// ahead and later remember forecasts: see there.
-	ahead, later outlook[S]
+	// retry is when the head tries again after a failed take, unless a promised turn wakes it.
+	retry        time.Time
+	ahead, later outlook[S] // remembered forecasts
 }
 
-// waiter is one call in a line.
 type waiter[S comparable] struct {
 	call   Call[S]
 	signal chan struct{} // has one place: something has changed for this call
@@ -56,8 +51,8 @@ func newLine[K, S comparable](ls *Lines[K, S], key K) *line[K, S] {
 func (l *line[K, S]) lock()   { l.lines.seam.Lock("line: lock", &l.mu) }
 func (l *line[K, S]) unlock() { l.mu.Unlock() }
 
-// release unlocks the line and removes it if it is empty. If calls remain but none holds
-// a turn, it wakes the head: a Call that panicked may have skipped the usual wake-up.
+// release unlocks the line and removes it if it is empty. If calls remain but none holds a turn, it
+// wakes the head: a Call that panicked may have skipped the usual wake-up.
 func (l *line[K, S]) release() {
 	if head := l.head(); head != nil && l.promised.Len() == 0 {
 		head.wake()
@@ -68,10 +63,8 @@ func (l *line[K, S]) release() {
 	l.unlock()
 }
 
-// head returns the first call of the queue, or nil.
 func (l *line[K, S]) head() *waiter[S] { return valueOf[S](l.queue.Front()) }
 
-// last returns the last call that holds a turn, or nil.
 func (l *line[K, S]) last() *waiter[S] { return valueOf[S](l.promised.Back()) }
 
 func valueOf[S comparable](at *list.Element) *waiter[S] {
@@ -81,7 +74,6 @@ func valueOf[S comparable](at *list.Element) *waiter[S] {
 	return at.Value.(*waiter[S])
 }
 
-// advance lets calls at the head of the queue take, as long as they may.
 func (l *line[K, S]) advance() {
 	for !l.closed() {
 		w := l.head()
@@ -121,7 +113,6 @@ func (l *line[K, S]) advance() {
 	}
 }
 
-// closed reports whether all waits are to end.
 func (l *line[K, S]) closed() bool {
 	select {
 	case <-l.lines.Done:
@@ -131,7 +122,7 @@ func (l *line[K, S]) closed() bool {
 	}
 }
 
-// neverAdmitted reports whether the limit has been changed and can never admit the call.
+// neverAdmitted reports whether a changed limit can never admit the call.
 func neverAdmitted[S comparable](call Call[S]) bool {
 	state, now := call.State()
 	_, _, verdict := call.Forecast(state, now)
@@ -146,7 +137,6 @@ func (l *line[K, S]) retryIn(w *waiter[S], pause time.Duration) {
 	}
 }
 
-// fail puts a call out of the queue.
 func (l *line[K, S]) fail(w *waiter[S], err error) {
 	l.forget()
 	l.queue.Remove(w.at)
@@ -154,8 +144,7 @@ func (l *line[K, S]) fail(w *waiter[S], err error) {
 	w.wake()
 }
 
-// poll reports whether a call is done, and otherwise how long it may sleep unless it is
-// woken.
+// poll reports whether a call is done, and otherwise how long it may sleep unless woken.
 func (l *line[K, S]) poll(w *waiter[S]) (pause time.Duration, done bool) {
 	if l.leads(w) && !time.Now().Before(l.retry) {
 		l.advance()
@@ -169,8 +158,7 @@ func (l *line[K, S]) poll(w *waiter[S]) (pause time.Duration, done bool) {
 		}
 		if h, ok := w.call.(Holder); ok {
 			if pause = h.Hold(); pause > 0 {
-				// What was taken for this turn will have drained by then, and others could
-				// take as much again.
+				// This turn's units will have drained by then, and others could take as much again.
 				l.revoke(func(*waiter[S]) bool { return true })
 				l.retryIn(l.head(), pause)
 				return l.pauseOf(w), false
@@ -184,7 +172,6 @@ func (l *line[K, S]) poll(w *waiter[S]) (pause time.Duration, done bool) {
 	return l.pauseOf(w), false
 }
 
-// pauseOf returns how long a call without a turn may sleep unless it is woken.
 func (l *line[K, S]) pauseOf(w *waiter[S]) time.Duration {
 	if l.leads(w) {
 		return max(time.Until(l.retry), time.Nanosecond)
@@ -192,20 +179,19 @@ func (l *line[K, S]) pauseOf(w *waiter[S]) time.Duration {
 	return Forever
 }
 
-// leads reports whether a call is the first of a line in which no call holds a turn.
+// leads reports whether a call is the first of a line without promised turns.
 func (l *line[K, S]) leads(w *waiter[S]) bool {
 	return !w.over && !w.took && l.promised.Len() == 0 && l.queue.Front() == w.at
 }
 
-// leave takes a call out of the line that was not served.
+// leave takes a call that was not served out of the line.
 func (l *line[K, S]) leave(w *waiter[S]) {
 	if w.over {
 		return
 	}
 	l.forget()
 	if w.took {
-		defer l.promised.Remove(w.at) // also if a Call panics
-		// The calls behind it move up, and stay behind each other.
+		defer l.promised.Remove(w.at) // even if a Call panics
 		l.revokeTurns(w)
 		l.promised.Remove(w.at)
 		w.call.GiveBack()
@@ -216,15 +202,13 @@ func (l *line[K, S]) leave(w *waiter[S]) {
 	l.advance()
 }
 
-// revokeTurns has the promised calls behind w, or all if w is nil, give back what they
-// took and return to the queue, except those whose turn has come. The last gives back
-// first, so that each finds the key as it left it.
+// revokeTurns returns the promised calls behind w, or all if w is nil, to the queue, except those
+// whose turn has come. They give back in reverse, so that each finds the key as it left it.
 func (l *line[K, S]) revokeTurns(w *waiter[S]) {
 	now := time.Now()
 	l.revoke(func(last *waiter[S]) bool { return last != w && last.turn.After(now) })
 }
 
-// revoke is revokeTurns for the calls from the last one on that are chosen.
 func (l *line[K, S]) revoke(chosen func(*waiter[S]) bool) {
 	for last := l.last(); last != nil && chosen(last); last = l.last() {
 		l.forget()
@@ -234,8 +218,7 @@ func (l *line[K, S]) revoke(chosen func(*waiter[S]) bool) {
 	}
 }
 
-// pause revokes all turns of the line. While Lines are paused, advance only has the head
-// look again later.
+// pause revokes all turns. While Lines are paused, advance only has the head look again later.
 func (l *line[K, S]) pause() {
 	l.lock()
 	defer l.unlock()
@@ -244,7 +227,6 @@ func (l *line[K, S]) pause() {
 	l.advance()
 }
 
-// wake has a call look at the line again.
 func (w *waiter[S]) wake() {
 	select {
 	case w.signal <- struct{}{}:

@@ -13,115 +13,97 @@ import (
 	"github.com/ral-limiter/ral/internal/core/seam"
 )
 
-// Errors of Wait. What it returns wraps one of them, or is an error of the Call.
+// Errors that Wait wraps, unless the error is the Call's.
 var (
-	// ErrCrowded says that as many calls wait as may.
-	ErrCrowded = errors.New("ral: too many calls are waiting")
-	// ErrDeadline says that the turn comes after the deadline or the patience.
-	ErrDeadline = errors.New("ral: the turn comes after the deadline")
-	// ErrCancelled says that the context ended first.
+	ErrCrowded   = errors.New("ral: too many calls are waiting")
+	ErrDeadline  = errors.New("ral: the turn comes after the deadline") // or the patience
 	ErrCancelled = errors.New("ral: the wait was cancelled")
-	// ErrClosed says that Options.Done was closed.
-	ErrClosed = errors.New("ral: the limiter is closed")
-	// ErrNever says that the limit never allows the call. It is for errors of Calls.
-	ErrNever = errors.New("ral: the limit never allows this call")
+	ErrClosed    = errors.New("ral: the limiter is closed")
+	ErrNever     = errors.New("ral: the limit never allows this call") // for Calls
 )
 
 // Forever is the patience of a call that waits until its context ends.
 const Forever = seam.Forever
 
-// Call is a call that waits for a key. S is a state of the key; states that are equal
-// give equal forecasts. All methods are called with the key's line locked, by the
-// goroutine of any call in that line. They must not call Lines.
+// Call is a call that waits for a key. S is a state of the key; equal states give equal forecasts.
+// The methods are called with the key's line locked, by the goroutine of any call in it, and must
+// not call Lines.
 type Call[S comparable] interface {
-	// State returns the state of the key and the present instant, in nanoseconds of
-	// the clock by which turns are given. The clock may jump.
+	// State returns the key's state and the present in nanoseconds of the clock, which may jump.
 	State() (state S, now int64)
-	// Forecast returns the state after the call takes at the instant at, and how much
-	// later its turn is. It changes nothing and depends on nothing but its arguments.
+	// Forecast returns the state after the call takes at the instant at, and how much later its
+	// turn is. It is a pure function.
 	Forecast(state S, at int64) (next S, wait time.Duration, verdict Verdict)
-	// Alike reports whether both calls go by the same limit. Forecasts are remembered
-	// for such calls alone: if limits alternate, a turn may come forward as time passes.
+	// Alike reports whether both calls go by the same limit. Other forecasts are not remembered: if
+	// limits alternate, a turn may come forward as time passes.
 	Alike(other Call[S]) bool
-	// Take takes if the turn comes within patience and not before the instant
-	// notBefore. Zero sets no such bound.
+	// Take takes if the turn comes within patience and not before notBefore, if not 0.
 	Take(patience time.Duration, notBefore int64) Answer
-	// GiveBack gives back what the last Take took.
+	// GiveBack gives back the units of the last Take.
 	GiveBack()
 	// Refusal returns the error of a call with a verdict other than Fits.
 	Refusal(verdict Verdict) error
 }
 
-// Holder is an optional interface of a Call. Hold returns for how much longer the key must
-// not be used, whatever turns were promised. If that is not 0 when the turn of a call has come,
-// all turns of its line are given back, and the line begins anew when the time is over, or
-// after Wake. Take refuses until then.
+// Holder is an optional interface of a Call. Hold returns for how much longer the key must not be
+// used, whatever turns were promised. If it is not 0 when a turn has come, all turns of the line
+// are given back. The line begins anew when the time is over, or after Wake. Take refuses until
+// then.
 type Holder interface{ Hold() time.Duration }
 
-// Verdict says whether a call would be allowed, by a forecast.
 type Verdict int
 
-// Verdicts.
 const (
-	Fits   Verdict = iota // it would
+	Fits   Verdict = iota // it would be allowed
 	NoRoom                // it would be refused now
 	Never                 // it would be refused at any time
 )
 
-// Answer is the result of Call.Take.
 type Answer struct {
 	Taken bool
-	Wait  time.Duration // if taken, how long it is until the turn
+	Wait  time.Duration // if taken, the time until the turn
 	Start int64         // if taken, the instant of the turn
 
-	// If nothing was taken, the call leaves with Err. If that is nil it is to try
-	// again after RetryIn.
+	// If nothing was taken, the call leaves with Err, or if that is nil tries again after RetryIn.
 	Err     error
 	RetryIn time.Duration
 }
 
-// Options are what Lines are made with. All are required.
+// Options configure Lines. All are required.
 type Options[K comparable] struct {
-	// Hash returns the hash of a key. ok is false if the key has none.
-	Hash func(key K) (hash uint64, ok bool)
-	// MaxPerKey and MaxTotal are the most calls that may wait for one key, and for
-	// all keys together.
-	MaxPerKey, MaxTotal int
-	// Done is closed to end all waits.
-	Done <-chan struct{}
+	Hash                func(key K) (hash uint64, ok bool) // ok is false if the key has no hash
+	MaxPerKey, MaxTotal int                                // the most waiting calls, for a key and in all
+	Done                <-chan struct{}                    // closed to end all waits
 }
 
-// Lines holds the lines of all keys. A line exists while calls wait for its key. Call
-// New to make one. Any number of goroutines may call its methods.
+// Lines holds the lines of all keys. A line exists while calls wait for its key. Call New to make
+// one. Any number of goroutines may call its methods.
 type Lines[K, S comparable] struct {
 	Options[K]
 	seam    seam.Seam
 	lines   *xsync.MapOf[K, *line[K, S]]
-	count   atomic.Int64  // lines, and a few that are about to be; Has looks for none at 0
+	count   atomic.Int64  // lines, and some about to be stored; Has looks for none at 0
 	waiting atomic.Int64  // calls in all lines
-	waits   atomic.Uint64 // calls that have left them
-	waited  atomic.Int64  // how long these stood there in all, in nanoseconds
+	waits   atomic.Uint64 // calls that have left
+	waited  atomic.Int64  // their total time in line, in nanoseconds
 	paused  atomic.Int64  // pauses in force; while positive no call in line takes
 }
 
-// New returns Lines without any line.
 func New[K, S comparable](o Options[K]) *Lines[K, S] {
 	// The map's own seed is not mixed in: Hash is seeded, in simulations always alike.
 	return &Lines[K, S]{Options: o, lines: xsync.NewMapOfWithHasher[K, *line[K, S]](func(key K, _ uint64) uint64 {
-		hash, _ := o.Hash(key) // it has one: see findable
+		hash, _ := o.Hash(key) // see findable
 		return hash
 	})}
 }
 
-// A simulation has the lines of any keys wait under its scheduler.
 func init() {
 	seam.Accept(func(ls interface{ under(seam.Seam) }, s seam.Seam) { ls.under(s) })
 }
 
 func (ls *Lines[K, S]) under(s seam.Seam) { ls.seam = s }
 
-// Has reports whether calls wait for the key. It is one atomic load while no call waits
-// for any key.
+// Has reports whether calls wait for the key. It is an atomic load while no calls wait at all.
 func (ls *Lines[K, S]) Has(key K) bool {
 	if ls.count.Load() == 0 || !ls.findable(key) {
 		return false
@@ -130,9 +112,8 @@ func (ls *Lines[K, S]) Has(key K) bool {
 	return ok
 }
 
-// Behind returns the number of calls that wait for the key, and how long one more call would wait
-// behind them: 0 if none waits, or if there is no room behind them. The call does not join. A call
-// with a key that cannot be found again is not counted.
+// Behind returns the number of calls that wait for the key, and the wait of another: 0 if none
+// waits, or there is no room. Keys that cannot be found again do not count.
 func (ls *Lines[K, S]) Behind(key K, call Call[S]) (waiting int, wait time.Duration) {
 	l := ls.find(key)
 	if l == nil {
@@ -147,21 +128,20 @@ func (ls *Lines[K, S]) Behind(key K, call Call[S]) (waiting int, wait time.Durat
 	return l.queue.Len() + l.promised.Len(), wait
 }
 
-// Wait waits in the key's line until the call has taken and its turn has come. It
-// returns nil then, and otherwise an error; nothing is taken then, or it was given back.
-// waited is the time from the beginning to the end, or 0 if the call did not join.
+// Wait waits in the key's line until the call has taken and its turn has come, and returns nil.
+// With an error nothing was taken, or it was given back. waited is the whole time, or 0 if the call
+// did not join.
 //
-// ErrCrowded, ErrDeadline and the Call's refusals come at once if they can be foreseen.
-// A turn may come later than the forecast, as calls that do not wait may take first. If
-// patience ends before the turn, the error is ErrDeadline; if the context does, it is
-// ErrCancelled.
+// ErrCrowded, ErrDeadline and the Call's refusals come at once if foreseeable. A turn may come
+// later than forecast, because other calls may take first. If patience ends before the turn, the
+// error is ErrDeadline; if the context does, it is ErrCancelled.
 func (ls *Lines[K, S]) Wait(
 	ctx context.Context, key K, call Call[S], patience time.Duration,
 ) (waited time.Duration, err error) {
 	began := time.Now()
 	w := &waiter[S]{call: call, signal: make(chan struct{}, 1)}
-	// The line is locked except while the call sleeps, so that whatever ends this
-	// function, a Call that panics too, leaves the line to others.
+	// The line is locked except while the call sleeps: any end, even a panic of a Call, leaves it
+	// to others.
 	l := ls.join(key)
 	defer l.release()
 	if err := l.canJoin(ctx, w, patience); err != nil {
@@ -197,8 +177,7 @@ func (ls *Lines[K, S]) Wait(
 	}
 }
 
-// Cancelled returns an error that wraps ErrCancelled, the context's error and, if that
-// is another, its cause.
+// Cancelled returns an error that wraps ErrCancelled, the context's error and its cause.
 func Cancelled(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
@@ -207,8 +186,7 @@ func Cancelled(ctx context.Context) error {
 	return fmt.Errorf("%w: %w: %w", ErrCancelled, err, cause)
 }
 
-// Pause has all calls in line give back what they took ahead of their turns, and take
-// nothing until resume is called, once.
+// Pause has all calls in line give back early takes, and take nothing until resume is called once.
 func (ls *Lines[K, S]) Pause() (resume func()) {
 	ls.paused.Add(1)
 	done := false
@@ -218,8 +196,8 @@ func (ls *Lines[K, S]) Pause() (resume func()) {
 		}
 	}()
 	if ls.count.Load() > 0 {
-		// A line that is stored while Range runs finds the pause. Calls run afterwards:
-		// what runs inside Range must not panic.
+		// A line stored meanwhile finds the pause. Calls run later: code inside Range must not
+		// panic.
 		var all []*line[K, S]
 		ls.lines.Range(func(_ K, l *line[K, S]) bool {
 			all = append(all, l)
@@ -233,10 +211,9 @@ func (ls *Lines[K, S]) Pause() (resume func()) {
 	return func() { ls.paused.Add(-1) }
 }
 
-// Change runs change, which gives the key another limit. If calls wait for the key, it does
-// so with their line locked: the calls that hold a turn that has not come give back what
-// they took before it, renew runs for each call that has not taken then, and after that
-// they take again, in the same order. change and renew must not call Lines.
+// Change runs change, which gives the key another limit. If calls wait for the key, it does so with
+// their line locked. Calls whose turn has not come give back before it. After it renew runs for
+// each call without a turn, and they take again in order. change and renew must not call Lines.
 func (ls *Lines[K, S]) Change(key K, change func(), renew func(Call[S])) {
 	l := ls.find(key)
 	if l == nil {
@@ -253,7 +230,7 @@ func (ls *Lines[K, S]) Change(key K, change func(), renew func(Call[S])) {
 	l.advance()
 }
 
-// Wake has the calls that wait for the key look again, as what held them may be over.
+// Wake has the key's waiting calls look again, after Hold may have changed.
 func (ls *Lines[K, S]) Wake(key K) {
 	l := ls.find(key)
 	if l == nil {
@@ -268,7 +245,7 @@ func (ls *Lines[K, S]) Wake(key K) {
 	}
 }
 
-// find returns the key's line, locked, or nil if no call waits for the key.
+// find returns the key's line, locked, or nil if no call waits.
 func (ls *Lines[K, S]) find(key K) *line[K, S] {
 	for ls.Has(key) {
 		l, ok := ls.lines.Load(key)
@@ -276,7 +253,7 @@ func (ls *Lines[K, S]) find(key K) *line[K, S] {
 			break
 		}
 		l.lock()
-		if l.gone { // it has left the map: look again
+		if l.gone { // look again
 			l.unlock()
 			continue
 		}
@@ -285,8 +262,7 @@ func (ls *Lines[K, S]) find(key K) *line[K, S] {
 	return nil
 }
 
-// join returns the key's line, locked, and makes one if there is none. A key that
-// cannot be found again gets a line of its own, which no other call joins.
+// join returns the key's line, locked, new or hidden if need be: see findable.
 func (ls *Lines[K, S]) join(key K) *line[K, S] {
 	if !ls.findable(key) {
 		l := newLine(ls, key)
@@ -310,9 +286,9 @@ func (ls *Lines[K, S]) join(key K) *line[K, S] {
 	}
 }
 
-// remove takes a line out of the map, unless it has left it already: calls that are over
-// may still be about to release it. The line is locked, and empty. That it is marked
-// before it leaves, with its lock held, keeps others from joining it afterwards.
+// remove takes the empty, locked line out of the map, unless it has left: calls that are over may
+// still be about to release it. It is marked first, under its lock, so that no call joins it
+// afterwards.
 func (ls *Lines[K, S]) remove(l *line[K, S]) {
 	if l.hidden || l.gone {
 		return
@@ -322,15 +298,13 @@ func (ls *Lines[K, S]) remove(l *line[K, S]) {
 	ls.count.Add(-1)
 }
 
-// findable reports whether the key can be looked up. A NaN equals no key, and a slice
-// in an interface has no hash.
+// findable reports whether the key can be looked up. A NaN or a slice in an interface cannot.
 func (ls *Lines[K, S]) findable(key K) bool {
 	_, ok := ls.Hash(key)
 	return ok && key == key //nolint:gocritic // false for NaN
 }
 
-// enter counts a call that joins. It reports whether there was room, and never counts
-// more than MaxTotal.
+// enter counts a call that joins, if there is room. The count never exceeds MaxTotal.
 func (ls *Lines[K, S]) enter() bool {
 	for {
 		n := ls.waiting.Load()
@@ -343,20 +317,18 @@ func (ls *Lines[K, S]) enter() bool {
 	}
 }
 
-// exit counts a call that leaves after so long.
 func (ls *Lines[K, S]) exit(waited *time.Duration) {
 	ls.waited.Add(int64(*waited))
 	ls.waits.Add(1)
 	ls.waiting.Add(-1)
 }
 
-// Count returns the number of calls in all lines, that of those that have left them, served or
-// not, and how long these stood there in all.
+// Count returns the number of calls in all lines, of calls that have left, served or not, and the
+// total time of these in line.
 func (ls *Lines[K, S]) Count() (waiting int, waits uint64, waited time.Duration) {
 	return int(ls.waiting.Load()), ls.waits.Load(), time.Duration(ls.waited.Load())
 }
 
-// full is the error of a call that finds MaxTotal calls waiting.
 func (ls *Lines[K, S]) full() error {
 	return fmt.Errorf("%w: %d for all keys, of at most %[2]d", ErrCrowded, ls.MaxTotal)
 }

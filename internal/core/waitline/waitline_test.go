@@ -17,8 +17,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Calls are served in the order in which they came, each in its turn, and no call that
-// waits for another key is held up.
+// Calls are served in order, each in its turn, and other keys are not held up.
 func TestLineIsServedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall[string](t, 10, 10)
@@ -45,8 +44,7 @@ func TestLineIsServedInOrder(t *testing.T) {
 	})
 }
 
-// A call behind another takes for no earlier than the last promised turn, whatever room
-// was made before it: first come, first served.
+// No take is for before the last promised turn, whatever room was made: first come, first served.
 func TestNoTakeIsForBeforeTheLastPromisedTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHall[string](t, 10, 10), newDesk(funnel(10, 1, time.Millisecond))
@@ -69,8 +67,7 @@ func TestNoTakeIsForBeforeTheLastPromisedTurn(t *testing.T) {
 	})
 }
 
-// A call that leaves costs the others nothing: those that had taken behind it give back,
-// and take again.
+// A call that leaves costs the others nothing: promised calls behind it give back and take again.
 func TestLeavingMovesTheOthersUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHall[string](t, 10, 10), newDesk(funnel(10, 1, time.Millisecond))
@@ -139,8 +136,7 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// The bound over all keys holds at every moment, however many come at once, and each call
-// that leaves makes room for another.
+// The bound over all keys always holds, and each call that leaves makes room for another.
 func TestMaxTotalIsNeverExceeded(t *testing.T) {
 	const most, callers, keys = 5, 32, 7
 	h := newHall[int](t, callers, most)
@@ -195,8 +191,7 @@ func TestMaxTotalIsNeverExceeded(t *testing.T) {
 	assert.Positive(t, crowded.Load())
 }
 
-// A Call that panics does so in its caller. It leaves its line to the others, and is not
-// counted as waiting any more.
+// A Call panics in its caller, leaves its line to the others, and no longer counts as waiting.
 func TestCallThatPanicsLeavesTheLine(t *testing.T) {
 	for _, method := range []string{"State", "Forecast", "Take", "GiveBack"} {
 		for at := range 3 {
@@ -237,8 +232,7 @@ func TestCallThatPanicsLeavesTheLine(t *testing.T) {
 	}
 }
 
-// A limit is replaced by one that never admits the waiting calls: all of them are
-// told so, and leave a line that is gone by then.
+// A new limit never admits the waiting calls: all get an error and leave the line.
 func TestCallsThatFailTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHall[string](t, 10, 10), newDesk(funnel(10, 1, time.Second))
@@ -259,8 +253,6 @@ func TestCallsThatFailTogether(t *testing.T) {
 	})
 }
 
-// A call never joins a line that has left the map, where those that come later would not
-// be behind it.
 func TestNoCallJoinsALineThatIsGone(t *testing.T) {
 	h := newHall[string](t, 10, 10)
 	for range 2000 {
@@ -280,8 +272,7 @@ func TestNoCallJoinsALineThatIsGone(t *testing.T) {
 	}
 }
 
-// Pause revokes turns and lets no call take until it is over; a Call that panics under it
-// does not leave the lines paused.
+// Pause revokes turns and lets no call take until it is over, unless a Call panics under it.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHall[int](t, 10, 10), newDesk(funnel(1, 1, time.Second))
@@ -316,7 +307,7 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// After Pause no line remembers a state: what that refers to can be collected.
+// After Pause no line keeps a state from being collected.
 func TestPauseForgetsStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHall[int](t, 10, 10), newDesk(funnel(1, 1, time.Second))
@@ -340,7 +331,6 @@ func TestPauseForgetsStates(t *testing.T) {
 	})
 }
 
-// Closing Done ends all waits, and nothing is taken afterwards.
 func TestDoneEndsAllWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall[int](t, 10, 30)
@@ -360,7 +350,6 @@ func TestDoneEndsAllWaits(t *testing.T) {
 	})
 }
 
-// Keys that cannot be found again wait alone, and leave nothing behind.
 func TestKeysThatCannotBeFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall[any](t, 10, 10)
@@ -389,7 +378,6 @@ func (b *blocking) Forecast(s state, at int64) (state, time.Duration, Verdict) {
 	return b.customer.Forecast(s, at)
 }
 
-// A Call that blocks holds up the line of its key and no other.
 func TestLinesDoNotHoldUpEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 200 // many times as many as a map has buckets, or locks
@@ -414,8 +402,8 @@ func TestLinesDoNotHoldUpEachOther(t *testing.T) {
 	})
 }
 
-// Lines come and go while calls of many goroutines join and leave them: no call waits in
-// a line that has left the map, and the limit holds.
+// Lines come and go while many goroutines join and leave them. No call waits in a line that has
+// left the map, and the limit holds.
 func TestLinesComeAndGo(t *testing.T) {
 	h := newHall[int](t, 100, 1000)
 	desks := []*desk{newDesk(funnel(1, 20_000, time.Second)), newDesk(funnel(2, 50_000, time.Second))}
@@ -436,8 +424,8 @@ func TestLinesComeAndGo(t *testing.T) {
 	}
 }
 
-// Another limit gives all calls of the line turns anew, in the same order, and wakes those
-// whose turn has come forward. Calls that the new limit never admits leave.
+// Another limit gives all calls new turns in order, and wakes those with an earlier turn. Calls
+// that it never admits leave.
 func TestChangeGivesTurnsAnew(t *testing.T) {
 	slow, fast, small := funnel(10, 1, time.Second), funnel(10, 10, time.Second), funnel(4, 1, time.Second)
 	for _, c := range []struct {
@@ -484,8 +472,7 @@ func TestChangeGivesTurnsAnew(t *testing.T) {
 	}
 }
 
-// A call that comes after a change is judged by a new forecast: what is remembered holds for
-// the limit before.
+// A call that comes after a change needs a new forecast.
 func TestChangeForgetsForecasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		narrow, wide := funnel(10, 10, time.Second), funnel(1000, 10, time.Second)
@@ -514,14 +501,13 @@ func TestChangeForgetsForecasts(t *testing.T) {
 	})
 }
 
-// A key that no call waits for changes at once.
 func TestChangeWithoutALine(t *testing.T) {
 	h, changed := newHall[string](t, 1, 1), 0
 	h.Change("key", func() { changed++ }, func(Call[state]) { changed-- })
 	assert.Equal(t, 1, changed)
 }
 
-// held is a call whose key must not be used before an instant.
+// held is a call with a key not to be used before an instant.
 type held struct {
 	*customer
 	until *time.Time // guarded by the desk
@@ -535,9 +521,8 @@ func (h held) Hold() time.Duration {
 
 func (h held) Alike(other Call[state]) bool { return h.customer.Alike(other.(held).customer) }
 
-// A call whose turn has come waits while its key is held, with those behind it, in their
-// order, and goes on when the time is over or it is woken; also one of which a wake comes
-// too early. One that gives up gives back.
+// A held call waits past its turn, with the calls behind it in order, until the time is over or it
+// is woken. It may be woken too early. A call that gives up gives back.
 func TestHeldCallsWaitPastTheirTurn(t *testing.T) {
 	for _, wake := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
