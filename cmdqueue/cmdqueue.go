@@ -1,9 +1,8 @@
-// Package cmdqueue is a part of package engine that may change in any release: a bounded
-// mailbox. Many goroutines send commands, one receives them in order and carries them out.
+// Package cmdqueue is a part of package engine that may change in any release: a bounded mailbox.
+// Many goroutines send commands; a single goroutine receives them in order and carries them out.
 //
-// Unlike a bare channel it keeps a command whose receiver dies halfway: the command
-// stays in hand, and the next receiver is given it again, ahead of the rest. The
-// package does not know what commands mean. Start reading at [Queue].
+// Unlike a channel it keeps the command of a receiver that dies: the next receiver gets it again,
+// ahead of the rest. Start reading at [Queue].
 package cmdqueue
 
 import (
@@ -22,20 +21,16 @@ var (
 	ErrClosed = errors.New("cmdqueue: closed")
 )
 
-// Queue is a bounded mailbox of commands of type C. Its zero value is of no
-// use: call New. Any number of goroutines may send; the receiving methods
-// belong to one goroutine at a time, and a new receiver may begin only when the
-// one before it has ended.
+// Queue is a bounded mailbox of commands of type C. Call New to make one; its zero value is not
+// usable. Any number of goroutines may send. The receiving methods are for one goroutine at a time;
+// a new receiver may begin only when the last has ended.
 type Queue[C any] struct {
 	commands chan C
-	// closed is closed by Close. The channel of commands never is, because a
-	// send on a closed channel panics.
-	closed chan struct{}
-	once   sync.Once
-	seam   seam.Seam
+	closed   chan struct{} // never commands: a send would panic
+	once     sync.Once
+	seam     seam.Seam
 
-	// The receiver's own: what it was given and has not finished.
-	hand struct {
+	hand struct { // the receiver's unfinished command
 		command C
 		held    bool
 		attempt int
@@ -50,15 +45,13 @@ func New[C any](capacity int) *Queue[C] {
 	}
 }
 
-// A simulation has a queue of any commands wait under its scheduler.
 func init() {
 	seam.Accept(func(q interface{ under(seam.Seam) }, s seam.Seam) { q.under(s) })
 }
 
 func (q *Queue[C]) under(s seam.Seam) { q.seam = s }
 
-// TrySend queues the command if there is a place for it right now. It never
-// waits, and returns false when the queue is full or closed.
+// TrySend queues the command without waiting. It returns false if the queue is full or closed.
 func (q *Queue[C]) TrySend(command C) bool {
 	if q.isClosed() || q.seam.Refuse("queue: try to send") {
 		return false
@@ -71,8 +64,8 @@ func (q *Queue[C]) TrySend(command C) bool {
 	}
 }
 
-// Send queues the command, waiting for a place for at most patience. The error
-// is nil, ErrFull or ErrClosed, and the command is queued only if it is nil.
+// Send queues the command, waiting for a place for at most patience. The error is nil, ErrFull or
+// ErrClosed; the command is queued only if it is nil.
 func (q *Queue[C]) Send(command C, patience time.Duration) error {
 	if q.isClosed() {
 		return ErrClosed
@@ -91,11 +84,10 @@ func (q *Queue[C]) Send(command C, patience time.Duration) error {
 	return ErrFull
 }
 
-// Receive waits for the next command. The receiver calls Done when it has
-// carried the command out; if it dies before that, the next call to Receive or
-// TryReceive gives the same command again, ahead of all others. attempt counts
-// how often a command was given out, from 1. ok is false when the context has
-// ended or the queue is closed; nothing is taken then.
+// Receive waits for the next command. The receiver calls Done when it has carried the command out.
+// If it dies before, the next Receive or TryReceive returns the command again, ahead of all others.
+// attempt counts its receipts, from 1. ok is false when the context has ended or the queue is
+// closed; nothing is taken then.
 func (q *Queue[C]) Receive(ctx context.Context) (command C, attempt int, ok bool) {
 	if command, attempt, ok = q.again(); ok {
 		return command, attempt, true
@@ -107,8 +99,7 @@ func (q *Queue[C]) Receive(ctx context.Context) (command C, attempt int, ok bool
 	return q.take(command)
 }
 
-// TryReceive is Receive without waiting: ok is false as well when no command is
-// there.
+// TryReceive is Receive without waiting: ok is also false if there is no command.
 func (q *Queue[C]) TryReceive() (command C, attempt int, ok bool) {
 	if command, attempt, ok = q.again(); ok {
 		return command, attempt, true
@@ -121,12 +112,12 @@ func (q *Queue[C]) TryReceive() (command C, attempt int, ok bool) {
 	}
 }
 
-// Done marks the command received last as carried out or given up. Without a command
-// in hand it does nothing.
+// Done marks the last received command as carried out or given up. Without a command it does
+// nothing.
 func (q *Queue[C]) Done() {
 	var none C
 	q.hand.held = false
-	q.hand.command = none // do not keep alive what it points to
+	q.hand.command = none // for the garbage collector
 }
 
 func (q *Queue[C]) take(command C) (C, int, bool) {
@@ -142,15 +133,14 @@ func (q *Queue[C]) again() (command C, attempt int, ok bool) {
 	return q.hand.command, q.hand.attempt, true
 }
 
-// Len returns the number of commands that wait, without the one in hand.
+// Len returns the number of waiting commands, without the received command.
 func (q *Queue[C]) Len() int { return len(q.commands) }
 
-// Cap returns the number of commands that the queue can hold.
+// Cap returns the capacity.
 func (q *Queue[C]) Cap() int { return cap(q.commands) }
 
-// Close wakes every goroutine that waits on the queue and refuses commands that are
-// sent from now on. Commands that are still queued then may be left behind. It may be
-// called more than once.
+// Close wakes all goroutines that wait on the queue; later commands are refused. Queued commands
+// may be left behind. It may be called more than once.
 func (q *Queue[C]) Close() { q.once.Do(func() { close(q.closed) }) }
 
 func (q *Queue[C]) isClosed() bool {

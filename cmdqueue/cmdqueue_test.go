@@ -179,7 +179,6 @@ func TestWhatADeadReceiverHeldComesFirst(t *testing.T) {
 	require.False(t, ok)
 }
 
-// What is in hand is given again also when nothing else would be.
 func TestWhatIsInHandOutlivesClose(t *testing.T) {
 	q := New[int](1)
 	q.TrySend(1)
@@ -196,7 +195,7 @@ func TestWhatIsInHandOutlivesClose(t *testing.T) {
 	require.False(t, ok)
 }
 
-// A queue that rests keeps nothing alive that a command pointed to.
+// A resting queue keeps no command's memory alive.
 func TestDoneLetsGo(t *testing.T) {
 	q := New[*[64]byte](1)
 	var gone atomic.Bool
@@ -220,13 +219,10 @@ func TestDoneLetsGo(t *testing.T) {
 	runtime.KeepAlive(q)
 }
 
-// Many goroutines send, the queue is closed meanwhile, and receivers follow each
-// other, each of which dies of every tenth command.
-//
-//  1. No goroutine panics, and every one comes to an end.
-//  2. A command that was refused is never received.
-//  3. Commands are received by one receiver at a time, in the order of their sender,
-//     and again only if a receiver died of them.
+// Many goroutines send, the queue is closed meanwhile, and successive receivers die of every tenth
+// command. No goroutine panics, and all end. A refused command is never received. Commands come to
+// a single receiver at a time, in the order of their sender, and again only if a receiver died of
+// them.
 func TestSendersAndReceiversAndClose(t *testing.T) {
 	type command struct{ sender, number int }
 	for range 20 {
@@ -253,7 +249,7 @@ func TestSendersAndReceiversAndClose(t *testing.T) {
 
 		var received []command
 		var attempts []int
-		for open := true; open; { // one receiver each
+		for open := true; open; { // a receiver each
 			for {
 				c, attempt, ok := q.Receive(t.Context())
 				if !ok {

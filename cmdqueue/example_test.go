@@ -7,7 +7,7 @@ import (
 	"github.com/ral-limiter/ral/cmdqueue"
 )
 
-// A receiver that dies of a command leaves it to the next one.
+// A command of a dead receiver comes to the next receiver.
 func Example() {
 	queue := cmdqueue.New[string](8)
 	queue.TrySend("open the door")

@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzQueue sends and receives in any order, with receivers that die, beside a plain
-// list: commands come in order, once each. The exception is the one in hand of a
-// receiver that died, which comes again, first, and is counted.
+// FuzzQueue sends and receives in any order beside a plain list: commands come in order, once each.
+// A dead receiver's command comes again, first, and is counted.
 func FuzzQueue(f *testing.F) {
 	f.Add(2, []byte{0, 0, 0, 1, 1, 2, 1, 2, 1})
 	f.Add(0, []byte{1, 2, 0, 3, 0, 1, 1, 1, 2})
@@ -30,7 +29,7 @@ func FuzzQueue(f *testing.F) {
 				if fits {
 					list = append(list, sent)
 				}
-			case 1: // also by the receiver after one that died
+			case 1: // also by the receiver after a dead receiver
 				command, attempt, ok := q.TryReceive()
 				switch {
 				case held:

@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A command that is never answered, because the writer died of it twice: the janitor
-// gives up waiting for it.
+// The writer died of a command twice: the janitor stops waiting for the answer.
 func TestGivesUpACommandThatIsNeverAnswered(t *testing.T) {
 	inHouse(t, func(t *testing.T, h *house) {
 		sleep(time.Second)
@@ -25,8 +24,8 @@ func TestGivesUpACommandThatIsNeverAnswered(t *testing.T) {
 	})
 }
 
-// The answer to a step that was given up says that there is more. It is no answer
-// to what is asked next: that would be asked again before it is carried out.
+// A late answer to a step that was given up says that there is more. It does not answer the next
+// step.
 func TestTakesNoLateAnswerForItsOwn(t *testing.T) {
 	inHouse(t, func(t *testing.T, h *house) {
 		h.fill(3 * Budget)
@@ -49,8 +48,7 @@ func TestTakesNoLateAnswerForItsOwn(t *testing.T) {
 	})
 }
 
-// The writer is faster than the janitor comes to wait for the answer, which is not
-// lost by that.
+// An answer that comes before the janitor waits for it is not lost.
 func TestAnswerMayComeFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := cmdqueue.New[table.Command[int]](depth)

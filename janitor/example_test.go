@@ -7,8 +7,6 @@ import (
 	"github.com/ral-limiter/ral/janitor"
 )
 
-// How often a janitor looks follows from how long idle keys are kept, within
-// bounds.
 func ExampleEvery() {
 	for _, idle := range []time.Duration{time.Nanosecond, 4 * time.Second, 5 * time.Minute} {
 		fmt.Println(idle, janitor.Every(idle))

@@ -39,7 +39,7 @@ type house struct {
 	epoch   time.Time
 	deadly  atomic.Value // the point at which the janitor panics, once
 	cancel  context.CancelFunc
-	ended   chan any // what Run panicked with, or its error, or nil
+	ended   chan any // the panic value of Run, or its error, or nil
 }
 
 const (
@@ -75,7 +75,6 @@ func inHouse(t *testing.T, test func(t *testing.T, h *house)) {
 
 func (h *house) now() policy.Instant { return policy.Instant(time.Since(h.epoch)) + 1 }
 
-// run starts the janitor.
 func (h *house) run() {
 	ctx, cancel := context.WithCancel(h.t.Context())
 	h.cancel, h.ended = cancel, make(chan any, 1)
@@ -94,7 +93,7 @@ func (h *house) run() {
 	synctest.Wait()
 }
 
-// end returns what Run ended with, and fails if it has not ended.
+// end returns the result of Run, which must have ended.
 func (h *house) end() any {
 	h.t.Helper()
 	select {
@@ -123,7 +122,7 @@ func (h *house) asked() (table.Command[int], bool) {
 	return command, ok
 }
 
-// sleep lets time pass, and all goroutines do what is due by then.
+// sleep lets time pass and all goroutines catch up.
 func sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -189,9 +188,8 @@ func TestAsksNothingOfAFullQueue(t *testing.T) {
 	})
 }
 
-// The writer died with the command: the janitor notices at the next tick and asks
-// again at the one after. What it asked before may be answered late; that is no
-// answer to what it asks then.
+// The janitor notices a lost command at the next tick and asks again at the next. A late answer to
+// the first does not count.
 //
 // Promise: The janitor gives up an answer that does not come.
 func TestGivesUpALostCommand(t *testing.T) {
@@ -275,8 +273,6 @@ func TestEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Whatever point it dies at, it can be run again, and asks for what is to be done.
-//
 // Promise: The janitor runs again after a panic.
 func TestRunsAgainAfterAPanic(t *testing.T) {
 	for _, point := range Points() {
@@ -311,7 +307,6 @@ func TestRunsAgainAfterAPanic(t *testing.T) {
 	}
 }
 
-// The fault function is optional.
 func TestFaultMayBeNil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := cmdqueue.New[table.Command[int]](1)
@@ -322,7 +317,6 @@ func TestFaultMayBeNil(t *testing.T) {
 	})
 }
 
-// What the janitor does besides is done once a second, however often it looks.
 func TestAlsoIsDoneOnceASecond(t *testing.T) {
 	for _, idle := range []time.Duration{1, 8 * time.Second, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
