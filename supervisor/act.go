@@ -6,7 +6,6 @@ import (
 	"time"
 )
 
-// observe takes note of what the children have done by themselves.
 func (r *run) observe() {
 	for _, c := range r.slots {
 		switch {
@@ -23,8 +22,8 @@ func (r *run) observe() {
 	}
 }
 
-// halt stops the children, last child first and one at a time. It returns true when
-// none is left; otherwise r.deadline says how long to wait.
+// halt stops the children, last child first. It returns true when none is left; otherwise
+// r.deadline bounds the wait.
 func (r *run) halt() bool {
 	r.deadline = time.Time{}
 	for _, c := range slices.Backward(r.slots) {
@@ -46,7 +45,6 @@ func (r *run) halt() bool {
 	return true
 }
 
-// launch starts, in order, the children that do not run.
 func (r *run) launch() {
 	for _, c := range r.slots {
 		if c.life != nil {
@@ -60,8 +58,8 @@ func (r *run) launch() {
 	}
 }
 
-// What follows are the changes of state, without fault points. ownfault.go uses
-// some of them when the rest of this file has failed.
+// The changes of state below have no fault points. ownfault.go uses some of them when the code
+// above has failed.
 
 // register gives the child a life that has not begun.
 func (r *run) register(c *slot) {
@@ -76,22 +74,21 @@ func (r *run) register(c *slot) {
 	c.life.ctx = context.WithValue(ctx, lifeKey{}, c.life)
 }
 
-// begin launches the registered life.
 func (r *run) begin(c *slot) {
 	r.s.post(ChildStarted, c.Name, nil)
 	c.life.launch()
 }
 
-// cancel asks the child to stop and sets its deadline. asked comes last: until it is
-// set, all this is going to be repeated.
+// cancel asks the child to stop and sets its deadline. asked comes last: until it is set, all this
+// is repeated.
 func (r *run) cancel(c *slot) {
 	c.deadline = time.Now().Add(c.Shutdown)
 	c.life.cancel()
 	c.asked = true
 }
 
-// ended takes a life that is over out of its slot. If the run is not stopping, the end
-// stays in c.exit, for decide.
+// ended empties the slot of a life that is over. Unless the run is stopping, the end stays in
+// c.exit, for decide.
 func (r *run) ended(c *slot) {
 	reason := c.life.err
 	kind := ChildExited
@@ -105,7 +102,6 @@ func (r *run) ended(c *slot) {
 	c.life = nil
 }
 
-// abandon gives up on a life that is late.
 func (r *run) abandon(c *slot) {
 	if !c.life.abandon() {
 		r.ended(c)

@@ -10,55 +10,45 @@ import (
 )
 
 const (
-	// DefaultPeriod is used when Config.Period is zero.
-	DefaultPeriod = 5 * time.Second
+	DefaultPeriod = 5 * time.Second // of Config.Period 0
 
-	// DefaultShutdown is used when Child.Shutdown is zero.
-	DefaultShutdown = 5 * time.Second
+	DefaultShutdown = 5 * time.Second // of Child.Shutdown 0
 )
 
-// A Child describes one goroutine to keep running. It is a value: New copies it.
+// A Child describes a goroutine to keep running. New copies it.
 type Child struct {
-	// Name identifies the child in events and errors. It must not be empty, and
-	// it must be unique within a supervisor.
+	// Name identifies the child in events and errors. It must be unique and not empty.
 	Name string
 
-	// Run does the child's work until it is done or its context is. It must not be
-	// nil. The context carries the values of the context given to Supervisor.Run. It
-	// is cancelled only in the child's own turn to stop, and when the child has
-	// ended, never because that other context was.
+	// Run does the child's work until it is done or its context is. It must not be nil. The context
+	// has the values of Supervisor.Run's context, but not its cancellation: it is cancelled in the
+	// child's own turn to stop, and when the child has ended.
 	Run func(context.Context) error
 
-	// Shutdown limits how long the supervisor waits for the child to end once
-	// its context is cancelled. Zero means DefaultShutdown. A child that is late is
-	// abandoned: see Supervisor.Abandoned.
+	// Shutdown limits the wait for the child's end once its context is cancelled. Zero means
+	// DefaultShutdown. A late child is abandoned: see Supervisor.Abandoned.
 	Shutdown time.Duration
 }
 
-// A Config holds what applies to a supervisor as a whole. The zero value is
-// accepted: no restart is permitted.
+// A Config configures a supervisor. The zero value permits no restart.
 type Config struct {
-	// Name identifies the supervisor in events and errors; if empty it is
-	// "supervisor".
+	// Name identifies the supervisor in events and errors. Empty means "supervisor".
 	Name string
 
-	// Intensity is the number of restarts permitted within Period; one more makes the
-	// supervisor give up with ErrIntensity. Zero means zero, as in OTP: the first
-	// failure that asks for a restart ends the supervisor. OTP's default is 1. Faults of
-	// the supervisor's own bookkeeping count as well.
+	// Intensity is the number of restarts permitted within Period; the next makes the supervisor
+	// give up with ErrIntensity. Zero permits none, as in OTP, where the default is 1. Faults of
+	// the supervisor's own bookkeeping count too.
 	Intensity int
 
-	// Period is the length of the sliding window of Intensity. Two restarts that
-	// lie exactly a Period apart are both within it. Zero means DefaultPeriod.
+	// Period is the length of Intensity's sliding window, both ends included. Zero means
+	// DefaultPeriod.
 	Period time.Duration
 
-	// OnEvent, if not nil, is told what happens; see Event for the contract.
+	// OnEvent, if not nil, receives the events: see Event.
 	OnEvent func(Event)
 
-	// Fault, if not nil, is called at the points of the supervisor's own
-	// bookkeeping that Points lists, on the goroutine that does it. It is for
-	// tests only: a panic or Goexit in it simulates a bug at that point. It must
-	// not block.
+	// Fault, if not nil, is called at each of Points, on the goroutine of the supervisor's
+	// bookkeeping. In tests a panic or Goexit in it simulates a bug there. It must not block.
 	Fault func(point string)
 
 	seam seam.Seam
@@ -66,7 +56,6 @@ type Config struct {
 
 func init() { seam.Accept(func(cfg *Config, s seam.Seam) { cfg.seam = s }) }
 
-// withDefaults fills in what zero stands for. It does not validate.
 func (cfg Config) withDefaults() Config {
 	if cfg.Name == "" {
 		cfg.Name = "supervisor"
@@ -77,7 +66,6 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// withDefaults fills in what zero stands for. It does not validate.
 func (c Child) withDefaults() Child {
 	if c.Shutdown == 0 {
 		c.Shutdown = DefaultShutdown
@@ -85,7 +73,7 @@ func (c Child) withDefaults() Child {
 	return c
 }
 
-// validate returns all that is wrong, one line each, or nil.
+// validate returns all errors, or nil.
 func validate(cfg Config, children []Child) error {
 	var errs []error
 	reject := func(field string, value any, accepted string) {

@@ -20,7 +20,6 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, time.Hour, s.children[1].Shutdown)
 }
 
-// TestNewCopies: what the caller does to its slice later does not matter.
 func TestNewCopies(t *testing.T) {
 	list := []Child{{Name: "a", Run: idle}}
 	s, err := New(Config{}, list...)

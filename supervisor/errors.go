@@ -7,35 +7,33 @@ import (
 
 // Errors of New, and of a Run that did not begin.
 var (
-	// ErrConfig is wrapped by every error of New, and by that of Run for a nil
-	// context: a field, or an argument, has a value that is not accepted.
+	// ErrConfig is wrapped by every error of New, and by Run's for a nil context: a field or
+	// argument has an invalid value.
 	ErrConfig = errors.New("supervisor: invalid configuration")
 
-	// ErrRunning is returned by Run if the Supervisor runs, or has run: two
-	// incarnations of a child never run side by side.
+	// ErrRunning is returned by Run if the Supervisor runs or has run: two incarnations of a child
+	// never run side by side.
 	ErrRunning = errors.New("supervisor: already running")
 )
 
-// ErrIntensity is returned by a Run that gave up: there were more than Config.Intensity
-// restarts within Config.Period. It comes wrapped together with the cause, which
-// errors.Is and errors.As reach.
+// ErrIntensity is returned by a Run that gave up: there were more than Config.Intensity restarts
+// within Config.Period. It is wrapped with the cause, for errors.Is and errors.As.
 var ErrIntensity = errors.New("restart intensity exceeded")
 
-// ErrGoexit is the reason for the end of a child when runtime.Goexit ended its goroutine,
-// as FailNow and SkipNow of package testing do.
+// ErrGoexit is the reason when runtime.Goexit ended a child, as by testing's FailNow and SkipNow.
 var ErrGoexit = errors.New("runtime.Goexit called")
 
-// A PanicError is the reason when a panic ended a child, or a step of the
-// supervisor itself. A panic(nil) arrives as a *runtime.PanicNilError in Value.
+// A PanicError is the reason when a panic ended a child, or a step of the supervisor. A panic(nil)
+// arrives as a *runtime.PanicNilError in Value.
 type PanicError struct {
-	Value any    // what panic was called with
-	Stack []byte // of the panicking goroutine, as debug.Stack formats it
+	Value any    // the argument of panic
+	Stack []byte // of the panicking goroutine, as formatted by debug.Stack
 }
 
 // Error returns the panic's value without the stack, to fit a line of a log.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// Unwrap returns Value if that is an error, and nil otherwise.
+// Unwrap returns Value if it is an error, and nil otherwise.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err

@@ -8,37 +8,21 @@ import (
 	"github.com/ral-limiter/ral/internal/core/seam"
 )
 
-// A Kind says what an Event is about.
+// Kind is the kind of an Event.
 type Kind int
 
 const (
-	// ChildStarted: Run is called. It comes before each of the following.
-	ChildStarted Kind = iota
-	// ChildExited: the child ended unasked; Err is the reason, nil if Run
-	// returned nil.
-	ChildExited
-	// ChildRestarting: the child is about to be started again; Err is the reason for
-	// its end.
-	ChildRestarting
-	// ChildStopped: the child ended after its context was cancelled; Err is what
-	// it returned, or how it died.
-	ChildStopped
-	// ChildAbandoned: the child did not end within its Shutdown limit.
-	ChildAbandoned
-	// AbandonedEnded: an abandoned child has ended after all, with Err. This one
-	// may come after Run has returned.
-	AbandonedEnded
-	// Escalated: the supervisor gives up; Err is what Run is going to return.
-	Escalated
-	// OwnFault: the supervisor's bookkeeping died of Err and was started again.
-	OwnFault
-	// HookFault: OnEvent died of Err during the event before this one.
-	HookFault
-	// ChildFailing: the child goes on, and reported that its work fails, with Err: see
-	// Report. The failures that follow are no events.
-	ChildFailing
-	// ChildRecovered: the child reported that its work succeeds again.
-	ChildRecovered
+	ChildStarted    Kind = iota // Run is called; before each of the following
+	ChildExited                 // the child ended unasked, with Run's result or the panic in Err
+	ChildRestarting             // the child is about to start again; Err is the reason for its end
+	ChildStopped                // the child ended after its context was cancelled, with Err
+	ChildAbandoned              // the child did not end within its Shutdown limit
+	AbandonedEnded              // an abandoned child has ended, with Err, perhaps after Run has returned
+	Escalated                   // the supervisor gives up; Run will return Err
+	OwnFault                    // the supervisor's bookkeeping died of Err and was started again
+	HookFault                   // OnEvent died of Err during the event before
+	ChildFailing                // the child goes on, but reported Err, the first of a series: see Report
+	ChildRecovered              // the child reported that its work succeeds again
 )
 
 // String returns the kind in words.
@@ -52,21 +36,20 @@ func (k Kind) String() string {
 	return names[k]
 }
 
-// An Event describes what happened. It goes to Config.OnEvent, which is called on a
-// goroutine of its own: serially, in order, but later than the fact.
+// An Event describes a fact. It goes to Config.OnEvent, which is called on its own goroutine:
+// serially, in order, but later than the fact.
 //
-// The hook may call any method of the Supervisor except Run. It should not block.
-// Supervision goes on regardless, but up to 1024 events wait meanwhile and further
-// ones are lost (see Missed). A Run that is about to return waits one second for the
-// hook and then returns without it. A panic or Goexit in the hook ends that one call,
-// and a HookFault event follows.
+// The hook may call any method of the Supervisor except Run. It should not block: supervision goes
+// on, but up to 1024 events wait meanwhile and more are lost (see Missed). A Run about to return
+// waits a second for the hook. A panic or Goexit in the hook ends that call only, and a HookFault
+// event follows.
 type Event struct {
 	Kind       Kind
 	Supervisor string    // Config.Name
 	Child      string    // the child's name; empty for Escalated, OwnFault and HookFault
-	Err        error     // the reason, as the Kind explains
+	Err        error     // the reason, depending on Kind
 	Time       time.Time // when it happened
-	Missed     int       // how many events before this one were lost
+	Missed     int       // the number of events lost before
 }
 
 // String formats the event as a line for a log.
@@ -87,21 +70,20 @@ func (e Event) String() string {
 
 const (
 	maxPending = 1024        // events that wait for the hook, some 90 KB; see Event
-	hookGrace  = time.Second // how long a Run that is over waits for the hook
+	hookGrace  = time.Second // a Run's longest wait for the hook
 )
 
-// mailbox calls the hook on a goroutine that lives only while events wait. The
-// alternative, a call on the supervisor's own goroutine, is simpler, but a full pipe
-// behind a logger would then hold up restarts.
+// mailbox calls the hook on a goroutine that lives only while events wait. On the supervisor's own
+// goroutine a full pipe behind a logger would hold up restarts.
 type mailbox struct {
 	hook func(Event) // nil: events are dropped
 
-	mu struct { // a leaf: nothing else is locked, and no user code runs, under it
+	mu struct { // a leaf: neither a lock nor user code under it
 		sync.Mutex
 		pending  []Event
 		missed   int
-		draining bool          // a goroutine is at work on pending
-		idle     chan struct{} // if not nil: to be closed when it has none left
+		draining bool          // a goroutine works on pending
+		idle     chan struct{} // if not nil, to be closed when pending is empty
 	}
 }
 
@@ -124,8 +106,8 @@ func (m *mailbox) post(e Event) {
 	}
 }
 
-// drain starts the goroutine that calls the hook until nothing is pending; if
-// the hook kills it, the next one goes on with the next event.
+// drain starts the goroutine that calls the hook until nothing is pending. If the hook kills it,
+// another continues with the next event.
 func (m *mailbox) drain() {
 	var at Event
 	spawn(seam.Seam{}, func() error {
@@ -147,8 +129,7 @@ func (m *mailbox) drain() {
 	})
 }
 
-// next takes the oldest event. Without one it ends the draining, so that the
-// caller must return.
+// next takes the oldest event. If there is none it ends the draining: the caller must return.
 func (m *mailbox) next() (Event, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

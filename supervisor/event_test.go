@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHookDies: a hook that always dies costs nothing but the calls themselves.
+// TestHookDies: a hook that always dies costs only the calls.
 func TestHookDies(t *testing.T) {
 	for way, die := range map[string]func(){
 		"panic":  func() { panic("hook") },
@@ -40,7 +40,7 @@ func TestHookDies(t *testing.T) {
 	}
 }
 
-// TestHookDiesOnce: the event it died of is not delivered again, none is lost.
+// TestHookDiesOnce: the event that it died of is not repeated, none is lost.
 func TestHookDiesOnce(t *testing.T) {
 	in(t, func(t *testing.T) {
 		died := false
@@ -66,8 +66,8 @@ func TestHookDiesOnce(t *testing.T) {
 	})
 }
 
-// TestHookBlocks: supervision goes on, what exceeds the memory is lost and
-// counted, and Run returns without the hook after a second.
+// TestHookBlocks: events beyond the memory are lost and counted, and Run waits a second for the
+// hook.
 //
 // Promise: `Run` ends and supervision goes on while a hook blocks; lost events are counted.
 func TestHookBlocks(t *testing.T) {
@@ -84,7 +84,7 @@ func TestHookBlocks(t *testing.T) {
 
 		close(block)
 		events := r.seen()
-		require.Len(t, events, maxPending+1) // one was in the hook
+		require.Len(t, events, maxPending+1) // another was in the hook
 		require.Zero(t, events[len(events)-1].Missed)
 
 		r.tell("b", returns)
@@ -96,8 +96,7 @@ func TestHookBlocks(t *testing.T) {
 	})
 }
 
-// TestHookIsSerial: also among the events of children that end on their own
-// goroutines after Run has returned, and in the order of the events.
+// TestHookIsSerial: also for children that end after Run has returned.
 func TestHookIsSerial(t *testing.T) {
 	in(t, func(t *testing.T) {
 		var inside, calls atomic.Int32
@@ -124,7 +123,6 @@ func TestHookIsSerial(t *testing.T) {
 	})
 }
 
-// TestHookCallsBack: the hook may use the supervisor, and may end it.
 func TestHookCallsBack(t *testing.T) {
 	in(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -166,7 +164,6 @@ func TestEventText(t *testing.T) {
 	require.Equal(t, "Kind(-1)", Kind(-1).String())
 }
 
-// TestEventsCarryTheSupervisorAndTheMoment of the fact, not of the call.
 func TestEventsCarryTheSupervisorAndTheMoment(t *testing.T) {
 	in(t, func(t *testing.T) {
 		r := start(t, Config{Name: "top"}, kid("a").thatIsDeaf())

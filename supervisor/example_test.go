@@ -9,7 +9,7 @@ import (
 	"github.com/ral-limiter/ral/supervisor"
 )
 
-// A worker that fails twice is back at once, and a shutdown is not an error.
+// A worker that fails twice is back at once. A shutdown is no error.
 func Example() {
 	ctx, shutdown := context.WithCancel(context.Background())
 	attempt := 0
@@ -40,7 +40,6 @@ func Example() {
 	// <nil> 2
 }
 
-// New names every field that it does not accept.
 func ExampleNew() {
 	_, err := supervisor.New(supervisor.Config{Intensity: -1}, supervisor.Child{Name: "worker"})
 	fmt.Println(err)
@@ -49,7 +48,7 @@ func ExampleNew() {
 	// supervisor: invalid configuration: child 0 ("worker"): Run is nil, want a function
 }
 
-// When restarts do not help, Run ends, and its error leads to the cause.
+// When restarts do not help, Run ends with an error that wraps the cause.
 func ExampleSupervisor_Run_escalation() {
 	errDisk := errors.New("disk is full")
 	s, _ := supervisor.New(supervisor.Config{Name: "store", Intensity: 2}, supervisor.Child{
@@ -64,7 +63,6 @@ func ExampleSupervisor_Run_escalation() {
 	// true true
 }
 
-// The hook sees what happens, in order.
 func ExampleConfig_onEvent() {
 	ctx, shutdown := context.WithCancel(context.Background())
 	fails := true

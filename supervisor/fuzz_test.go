@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// FuzzNew makes a supervisor of anything: it is refused with an error that names each
-// bad field and its value, and no other, or it starts and stops.
+// FuzzNew makes any supervisor: New names exactly the bad fields with their values, or it runs.
 func FuzzNew(f *testing.F) {
 	f.Add(0, int64(0), "a", "b", int64(0), true)
 	f.Add(-1, int64(-1), "", "", int64(-1), false)

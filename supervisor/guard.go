@@ -6,15 +6,11 @@ import (
 	"github.com/ral-limiter/ral/internal/core/seam"
 )
 
-// spawn runs f on a goroutine of its own and then hands the reason for its end
-// to done: nil or f's own error, a *PanicError, or ErrGoexit. It calls done
-// exactly once, on the same goroutine. Every goroutine of this package, and so
-// every child, is started here.
+// spawn runs f on its own goroutine and passes the reason for its end to done, once, on the same
+// goroutine. The reason is nil or f's error, a *PanicError, or ErrGoexit. Every goroutine of this
+// package starts here. Under a scheduler, that starts it.
 //
-// The flag is needed because recover returns nil for a Goexit, just as it does
-// after a normal return; only a normal return gets as far as setting it.
-//
-// Under a scheduler, that starts the goroutine.
+// returned tells a Goexit from a normal return: recover returns nil for both.
 func spawn(s seam.Seam, f func() error, done func(reason error)) {
 	body := func() {
 		var reason error
@@ -22,8 +18,8 @@ func spawn(s seam.Seam, f func() error, done func(reason error)) {
 		defer func() {
 			if !returned {
 				if v := recover(); v != nil {
-					// Deferred calls run on top of the panicking frames, so
-					// that the stack still shows where the panic arose.
+					// Deferred calls run on top of the panicking frames, so the stack shows the
+					// panic's origin.
 					reason = &PanicError{Value: v, Stack: debug.Stack()}
 				} else {
 					reason = ErrGoexit
@@ -41,8 +37,8 @@ func spawn(s seam.Seam, f func() error, done func(reason error)) {
 	go body()
 }
 
-// guard runs f on a goroutine of its own, waits for it, and returns nil if f
-// returned, else how it died. What f wrote happens before guard returns.
+// guard runs f on its own goroutine, waits for it, and returns nil if f returned, else how it died.
+// Writes of f happen before guard returns.
 func guard(s seam.Seam, f func()) error {
 	ended := make(chan error, 1)
 	spawn(s, func() error { f(); return nil }, func(reason error) { ended <- reason })

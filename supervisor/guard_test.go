@@ -14,7 +14,6 @@ import (
 
 func panicAround(v any) { panic(v) }
 
-// ending runs f as spawn does and returns the reason for its end.
 func ending(f func() error) error {
 	done := make(chan error)
 	spawn(seam.Seam{}, f, func(reason error) { done <- reason })
@@ -58,7 +57,7 @@ func TestPanicWithError(t *testing.T) {
 	require.ErrorAs(t, err, &fault)
 }
 
-// TestPanicStack: the stack shows where the panic arose, not where it was caught.
+// TestPanicStack: the stack shows the panic's origin.
 func TestPanicStack(t *testing.T) {
 	var p *PanicError
 	require.ErrorAs(t, ending(func() error { panicAround("x"); return nil }), &p)

@@ -16,7 +16,6 @@ import (
 
 var errBoom = errors.New("boom")
 
-// The ways in which an actor can be told to end.
 var (
 	returns = func() error { return nil }
 	fails   = func() error { return errBoom }
@@ -24,10 +23,8 @@ var (
 	exits   = func() error { runtime.Goexit(); return nil }
 )
 
-// An actor is a child that does as it is told. It writes into the rig's journal:
-// "-a" when its context is cancelled, and "!a" when it is told to end. The rig adds
-// "+a" for each ChildStarted, so that the journal shows in which order children are
-// started.
+// An actor is a child that follows orders. Its journal has "-a" when its context is cancelled and
+// "!a" when it is told to end. The rig adds "+a" for each ChildStarted.
 type actor struct {
 	Child
 	deaf bool // ignores its context
@@ -55,9 +52,8 @@ type rig struct {
 	events  []Event
 }
 
-// build makes a supervisor without running it. At the end of the test whatever
-// still runs is ended, and then every actor, and every other goroutine, must be
-// gone.
+// build makes a supervisor without running it. At the end of the test it ends everything, and every
+// actor and every other goroutine must be gone.
 func build(t *testing.T, cfg Config, actors ...*actor) *rig {
 	t.Helper()
 	before := runtime.NumGoroutine()
@@ -94,14 +90,13 @@ func build(t *testing.T, cfg Config, actors ...*actor) *rig {
 			require.Zero(t, r.running(a.Name), "child %s still runs", a.Name)
 		}
 		for i := 0; runtime.NumGoroutine() > before && i < 1e7; i++ {
-			runtime.Gosched() // one that is through may still be counted
+			runtime.Gosched() // a finished goroutine may still be counted
 		}
 		require.LessOrEqual(t, runtime.NumGoroutine(), before, "goroutines are left")
 	})
 	return r
 }
 
-// start builds a rig, runs it and lets it settle.
 func start(t *testing.T, cfg Config, actors ...*actor) *rig {
 	t.Helper()
 	r := build(t, cfg, actors...)
@@ -117,7 +112,6 @@ func (r *rig) run() {
 	synctest.Wait()
 }
 
-// wire gives the actor its functions.
 func (r *rig) wire(a *actor) Child {
 	a.orders = make(chan func() error)
 	c := a.Child
@@ -160,7 +154,7 @@ func (r *rig) note(line string) {
 	r.journal = append(r.journal, line)
 }
 
-// tell makes one incarnation of an actor end and lets the rest settle.
+// tell ends an incarnation of an actor and lets the rest settle.
 func (r *rig) tell(name string, order func() error) {
 	r.t.Helper()
 	select {
@@ -177,7 +171,6 @@ func (r *rig) running(name string) int {
 	return r.actors[name].live
 }
 
-// journaled compares what was journaled since the last call.
 func (r *rig) journaled(want string) {
 	r.t.Helper()
 	synctest.Wait()
@@ -197,7 +190,6 @@ func (r *rig) reported(want ...string) {
 	require.Equal(r.t, want, got)
 }
 
-// seen returns, and forgets, the events so far.
 func (r *rig) seen() []Event {
 	synctest.Wait()
 	r.mu.Lock()
@@ -217,7 +209,7 @@ func (r *rig) isRunning() {
 	}
 }
 
-// ends waits, an hour at most, for Run to return and gives its error.
+// ends waits up to an hour for Run and returns its error.
 func (r *rig) ends() error {
 	r.t.Helper()
 	select {
@@ -230,14 +222,12 @@ func (r *rig) ends() error {
 	}
 }
 
-// stop asks Run to end and expects it to do so without an error.
 func (r *rig) stop() {
 	r.t.Helper()
 	r.cancel()
 	require.NoError(r.t, r.ends())
 }
 
-// in runs the test in a synctest bubble.
 func in(t *testing.T, f func(t *testing.T)) { t.Helper(); synctest.Test(t, f) }
 
 // story is a list of steps: tell a child to end, and compare the journal.
@@ -255,7 +245,6 @@ func (r *rig) story(steps ...step) {
 	}
 }
 
-// kinds counts events of a kind.
 func kinds(events []Event, k Kind) int {
 	return len(slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.Kind != k }))
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/ral-limiter/ral/internal/core/seam"
 )
 
-// life is one incarnation of a child: from a start to the end of its goroutine.
-// It is where the end is recorded, and it stays there until the supervisor looks:
-// no message can get lost with a goroutine that was to receive it.
+// life is an incarnation of a child. Its end is recorded here and stays until the supervisor looks:
+// no message can get lost with its receiver.
 type life struct {
 	s      *Supervisor
 	index  int // of the child
@@ -20,23 +19,22 @@ type life struct {
 	launched bool          // the goroutine exists; only the run's owner looks
 	done     chan struct{} // closed when the goroutine is over; err may be read then
 
-	// Guarded by s.mu, and err also by done.
+	// Guarded by s.mu; err also by done.
 	abandoned bool // the supervisor has turned away from it
 	err       error
 }
 
-// launch starts the goroutine. Call it after the life has been registered in its
-// slot. A fault in between then costs a life that never began; in the other order it
-// would cost a goroutine that the supervisor does not know.
+// launch starts the goroutine of a registered life. A fault before launch costs a life that never
+// began; in the other order it would cost a goroutine unknown to the supervisor.
 func (l *life) launch() {
 	l.launched = true
 	spawn(l.s.cfg.seam, func() error { return l.s.children[l.index].Run(l.ctx) }, l.end)
 }
 
-// end records the end, on the child's goroutine. An abandoned life has no one
-// else to report it, possibly long after the Run that it belonged to.
+// end records the end, on the child's goroutine. It also reports an abandoned life, perhaps long
+// after Run.
 func (l *life) end(reason error) {
-	l.cancel() // for the sake of what the child has left behind under its context
+	l.cancel() // for work that the child left behind under its context
 	l.s.mu.Lock()
 	l.err = reason
 	close(l.done)
@@ -48,9 +46,8 @@ func (l *life) end(reason error) {
 	poke(l.wake)
 }
 
-// abandon gives up on a life that is late. If the life has ended by now, it returns
-// false and does nothing. The lock makes sure that exactly one of abandon and end
-// sees the other.
+// abandon gives up on a late life. It returns false and does nothing if the life has ended. The
+// lock ensures that either abandon or end sees the other.
 func (l *life) abandon() bool {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
@@ -63,7 +60,6 @@ func (l *life) abandon() bool {
 	return true
 }
 
-// over reports whether the goroutine has ended.
 func (l *life) over() bool {
 	select {
 	case <-l.done:
@@ -73,7 +69,6 @@ func (l *life) over() bool {
 	}
 }
 
-// wait waits for the end until the deadline.
 func (l *life) wait(deadline time.Time) {
 	seam.Receive[struct{}](l.s.cfg.seam, "supervisor: last resort", patience(deadline), nil, nil, l.done)
 }
@@ -86,8 +81,7 @@ func patience(t time.Time) time.Duration {
 	return time.Until(t)
 }
 
-// poke wakes the goroutine that waits on a one-slot channel. An extra poke is
-// harmless, since the goroutine looks at the state and not at the number of pokes.
+// poke wakes the goroutine at a one-slot channel. More pokes are harmless: it looks at the state.
 func poke(wake chan<- struct{}) {
 	select {
 	case wake <- struct{}{}:

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// The points of the supervisor's own bookkeeping at which Config.Fault is called.
+// Points of the supervisor's own bookkeeping.
 const (
 	pointStep       = "step"       // a step begins
-	pointExit       = "exit"       // a child has ended, which is not recorded yet
-	pointDecide     = "decide"     // an end is recorded, and not judged yet
-	pointEscalate   = "escalate"   // the supervisor is about to give up on account of a child
-	pointStart      = "start"      // a child is about to be started
-	pointRegistered = "registered" // its life is in the books, but there is no goroutine yet
-	pointStarted    = "started"    // there is
-	pointStop       = "stop"       // a child is about to be asked to stop
-	pointStopping   = "stopping"   // it has been asked
-	pointAbandon    = "abandon"    // a late child is about to be abandoned
+	pointExit       = "exit"       // a child has ended, not recorded yet
+	pointDecide     = "decide"     // an end is recorded, not judged yet
+	pointEscalate   = "escalate"   // about to give up on account of a child
+	pointStart      = "start"      // about to start a child
+	pointRegistered = "registered" // its life is recorded, without a goroutine
+	pointStarted    = "started"    // it has a goroutine
+	pointStop       = "stop"       // about to ask a child to stop
+	pointStopping   = "stopping"   // the child has been asked
+	pointAbandon    = "abandon"    // about to abandon a late child
 	pointFinish     = "finish"     // all is stopped, and Run about to return
 )
 
@@ -26,13 +26,11 @@ var points = []string{
 	pointStop, pointStopping, pointAbandon, pointFinish,
 }
 
-// Points returns the names that Config.Fault may be called with.
+// Points returns the possible arguments of Config.Fault.
 func Points() []string { return slices.Clone(points) }
 
-// maxFaults is the number of own faults in a row, without a completed step in
-// between, that count as too many whatever the intensity: a step that failed that
-// often with the same state is going to fail again. It bounds the time that an
-// Intensity of a million would otherwise let the supervisor spin.
+// maxFaults own faults in a row, without a completed step, are too many at any intensity: the step
+// is going to fail again. It keeps an Intensity of a million from spinning for long.
 const maxFaults = 100
 
 func (r *run) fault(point string) {
@@ -41,11 +39,9 @@ func (r *run) fault(point string) {
 	}
 }
 
-// faulted is told that loop has died. Within the intensity it only counts, and
-// the caller lets another loop try. Beyond that it makes the run stop; and if
-// that was under way already, it returns true: the bookkeeping is not to be
-// trusted even with stopping. It runs on the goroutine of Run and has no fault
-// points.
+// faulted records that loop has died. Within the intensity it returns false, and the caller starts
+// another loop. Beyond it, it stops the run, or returns true if that was under way: the bookkeeping
+// cannot be trusted even with stopping. It runs on the goroutine of Run, without fault points.
 func (r *run) faulted(reason error) (hopeless bool) {
 	now := time.Now()
 	r.faults++
@@ -62,14 +58,12 @@ func (r *run) faulted(reason error) (hopeless bool) {
 	return false
 }
 
-// ownFault is the verdict when the supervisor's own faults exceed the intensity.
 func (r *run) ownFault(reason error) error {
 	return fmt.Errorf("%w; last: own fault: %w", r.givingUp(), reason)
 }
 
-// lastResort stops the children without the bookkeeping that has failed: last
-// child first, each within what is left of its limit. It runs on the goroutine
-// of Run and has no fault points.
+// lastResort stops the children without the bookkeeping that has failed: last child first, each
+// within the rest of its limit. It runs on the goroutine of Run, without fault points.
 func (r *run) lastResort(reason error) {
 	if r.verdict == nil {
 		r.verdict = r.ownFault(reason)

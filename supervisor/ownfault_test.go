@@ -15,14 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The two ways in which bookkeeping may die.
 var deaths = map[string]func(){
 	"panic":  func() { panic(errBoom) },
 	"goexit": runtime.Goexit,
 }
 
-// play is a scenario whose outcome must not depend on own faults: the journal, the counts,
-// and what Run returned.
+// play is a scenario with an outcome that must not depend on own faults.
 func play(t *testing.T, fault func(string)) (outcome string, events []Event) {
 	r := start(t, Config{Intensity: 50, Fault: fault},
 		kid("a"), kid("b"), kid("d").within(time.Second).thatIsDeaf(), kid("e"))
@@ -37,9 +35,8 @@ func play(t *testing.T, fault func(string)) (outcome string, events []Event) {
 	return fmt.Sprintf("%s | %v | %d restarts, %d abandoned", journal, err, r.Restarts(), r.Abandoned()), r.seen()
 }
 
-// TestOneOwnFaultAnywhere runs the play once for each moment at which Fault is
-// called and for each way to die, and expects the same outcome every time: no
-// child lost, none started twice, none stopped out of order, the same verdict.
+// TestOneOwnFaultAnywhere runs the play with a death at each call of Fault. The outcome stays: no
+// child lost, started twice or stopped out of order, the same verdict.
 //
 // Promise: A fault in the supervisor's own bookkeeping is counted and mended.
 func TestOneOwnFaultAnywhere(t *testing.T) {
@@ -49,7 +46,7 @@ func TestOneOwnFaultAnywhere(t *testing.T) {
 		want, _ = play(t, func(point string) { moments = append(moments, point) })
 	})
 	for _, point := range Points() {
-		// A fault at escalate is one too many: TestPointAlwaysDies comes by it.
+		// A fault at escalate is too much: see TestPointAlwaysDies.
 		require.Equal(t, point != pointEscalate, slices.Contains(moments, point), point)
 	}
 	for way, die := range deaths {
@@ -70,7 +67,7 @@ func TestOneOwnFaultAnywhere(t *testing.T) {
 	}
 }
 
-// TestEveryPointDiesOnce: each point fails at its first call, all in one Run.
+// TestEveryPointDiesOnce: each point fails at its first call, all in a single Run.
 func TestEveryPointDiesOnce(t *testing.T) {
 	for way, die := range deaths {
 		t.Run(way, func(t *testing.T) {
@@ -91,9 +88,8 @@ func TestEveryPointDiesOnce(t *testing.T) {
 	}
 }
 
-// TestPointAlwaysDies: bookkeeping that never works again, at one point. Run
-// returns an error that says so, in the time that its children's limits allow,
-// and every child has been asked to stop, in reverse order.
+// TestPointAlwaysDies: the bookkeeping always dies at a point. Run returns an error that says so
+// within its children's limits, and every child is asked to stop, in reverse order.
 func TestPointAlwaysDies(t *testing.T) {
 	for _, point := range Points() {
 		for way, die := range deaths {
@@ -108,8 +104,8 @@ func TestPointAlwaysDies(t *testing.T) {
 							}
 						}}, kid("a"), kid("b"), kid("d").within(time.Second).thatIsDeaf(), kid("e"))
 						r.run()
-						// Come by the points that need failures, a late child, or a
-						// shutdown, if the run gets so far.
+						// Reach the points that need failures, a late child, or a shutdown, if
+						// possible.
 						for range min(intensity, 3) + 1 {
 							r.order("a", fails)
 							time.Sleep(time.Second + 1)
@@ -119,9 +115,8 @@ func TestPointAlwaysDies(t *testing.T) {
 						var err error
 						require.LessOrEqual(t, since(func() { err = r.ends() }), time.Second)
 						if intensity > 3 && (point == pointStarted || point == pointStopping || point == pointEscalate) {
-							// The first two lie behind what was to be done: each fault
-							// costs a count, but the run gets on. The third was not
-							// reached at all.
+							// The first two follow the work: each fault counts, but the run gets
+							// on. The third was not reached.
 							require.NoError(t, err)
 							require.Zero(t, kinds(r.seen(), Escalated))
 							return
@@ -153,7 +148,6 @@ func TestPointAlwaysDies(t *testing.T) {
 	}
 }
 
-// order is tell, for a child that may not run.
 func (r *rig) order(name string, order func() error) {
 	select {
 	case r.actors[name].orders <- order:
@@ -162,8 +156,6 @@ func (r *rig) order(name string, order func() error) {
 	synctest.Wait()
 }
 
-// TestLastResortKeepsOrderAndLimits: the way of stopping that is left when the
-// usual one does not work.
 func TestLastResortKeepsOrderAndLimits(t *testing.T) {
 	in(t, func(t *testing.T) {
 		r := start(t, Config{Fault: func(point string) {
@@ -180,7 +172,7 @@ func TestLastResortKeepsOrderAndLimits(t *testing.T) {
 	})
 }
 
-// TestOwnFaultsCount: faults and restarts share the window, which slides.
+// TestOwnFaultsCount: faults and restarts share the sliding window.
 func TestOwnFaultsCount(t *testing.T) {
 	in(t, func(t *testing.T) {
 		faulty := false
@@ -204,14 +196,10 @@ func TestOwnFaultsCount(t *testing.T) {
 	})
 }
 
-// TestOwnFaultsUnderLoad. Children fail in all ways, at random times, while the
-// bookkeeping dies at random. Properties:
-//
-//  1. no child ever runs twice at the same time;
-//  2. whenever all is quiet, every child runs;
-//  3. each start of a child is followed by exactly one end of it;
-//  4. each injected fault is reported once;
-//  5. a shutdown in the middle of it ends everything, without an error.
+// TestOwnFaultsUnderLoad. Children fail in all ways, at random times, while the bookkeeping dies at
+// random. No child runs twice at the same time. In quiet every child runs. Each start is followed
+// by a single end. Each injected fault is reported once. A shutdown in the middle ends everything,
+// without an error.
 func TestOwnFaultsUnderLoad(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

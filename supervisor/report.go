@@ -2,14 +2,13 @@ package supervisor
 
 import "context"
 
-// lifeKey is that of the life in a child's context.
+// lifeKey is the context key of a child's life.
 type lifeKey struct{}
 
-// Report says how a piece of a child's work has ended, for a child that goes on in either case.
-// ctx is the one that its Run was given, or comes from it. The first failure is the event
-// ChildFailing, and the first success after it ChildRecovered; what is between them is no event,
-// over restarts, too. So a child that fails again and again is told of once. Report never blocks.
-// With any other context, and for a child that was abandoned, it does nothing.
+// Report reports the result of a piece of a child's work, for a child that goes on either way. ctx
+// is the context of its Run, or derived from it. The first failure is the event ChildFailing, and
+// the first success after it ChildRecovered; other reports are no events, even across restarts.
+// Report never blocks. With any other context, and for an abandoned child, it does nothing.
 func Report(ctx context.Context, err error) {
 	l, ok := ctx.Value(lifeKey{}).(*life)
 	if !ok {

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReportsAreToldOfOnce: failures in a row are one event, which has the first error, and so are
-// successes in a row, over a restart, too. What another child reports is told apart.
+// TestReportsAreToldOfOnce: failures in a row are a single event, with the first error, and so are
+// successes, even across a restart. Children are reported separately.
 //
 // Promise: Work that fails again and again is one event, and its recovery another.
 func TestReportsAreToldOfOnce(t *testing.T) {
@@ -77,7 +77,6 @@ func TestReportsAreToldOfOnce(t *testing.T) {
 	})
 }
 
-// TestReportElsewhereDoesNothing: with the context of no child, and by a child that was abandoned.
 func TestReportElsewhereDoesNothing(t *testing.T) {
 	Report(context.Background(), errBoom)
 	in(t, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEscalation: what the intensity allows is restarted, one more ends it all.
+// TestEscalation: the intensity's restarts take place, the next ends it all.
 func TestEscalation(t *testing.T) {
 	in(t, func(t *testing.T) {
 		r := start(t, Config{Name: "top", Intensity: 2}, kid("a"), kid("b"), kid("c"))
@@ -88,7 +88,6 @@ func FuzzWindow(f *testing.F) {
 	})
 }
 
-// TestWindowForgets: what has left the window takes no memory.
 func TestWindowForgets(t *testing.T) {
 	w := window{limit: 5, period: time.Second}
 	now := time.Now()
@@ -100,8 +99,6 @@ func TestWindowForgets(t *testing.T) {
 	require.LessOrEqual(t, cap(w.at), 16)
 }
 
-// TestRestartIsImmediate: there is no back-off.
-//
 // Promise: A restart is immediate; more than `Intensity` within `Period` gives up.
 func TestRestartIsImmediate(t *testing.T) {
 	in(t, func(t *testing.T) {
@@ -115,8 +112,7 @@ func TestRestartIsImmediate(t *testing.T) {
 	})
 }
 
-// TestEndsInOneStep: the supervisor comes to see two ends at once. The second child is
-// told to end while the end of the first one is received.
+// TestEndsInOneStep: the second child ends while the first child's end is received.
 func TestEndsInOneStep(t *testing.T) {
 	in(t, func(t *testing.T) {
 		var r *rig

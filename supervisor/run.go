@@ -7,18 +7,18 @@ import (
 	"github.com/ral-limiter/ral/internal/core/seam"
 )
 
-// slot is the place of one child in one Run.
+// slot is the place of a child in a Run.
 type slot struct {
 	Child
 	index int
 
-	life     *life // the incarnation at work; nil if there is none
+	life     *life // the present incarnation, or nil
 	asked    bool  // the life's context is cancelled; it is late at deadline
 	deadline time.Time
 	exit     *exit // an end that decide has not judged yet
 }
 
-// exit is an end that the supervisor did not ask for.
+// exit is an unrequested end.
 type exit struct {
 	reason error // nil: the child returned nil
 }
@@ -31,8 +31,8 @@ func newSlots(children []Child) []*slot {
 	return slots
 }
 
-// run is the state of one Run. At any moment one goroutine owns it: that of loop
-// or, when that has died and before the next, the caller of Run.
+// run is the state of a Run. Its one owner is loop's goroutine or, between loops, the caller of
+// Run.
 type run struct {
 	s     *Supervisor
 	ctx   context.Context // of Run; children do not get its cancellation
@@ -40,11 +40,11 @@ type run struct {
 	slots []*slot         // in the order of start
 
 	window window // restarts and own faults
-	faults int    // own faults since the last step that was completed
+	faults int    // own faults since the last completed step
 
-	stopping bool      // no child is started any more, and those that run are stopped
-	verdict  error     // what Run will return
-	deadline time.Time // when the child that is being stopped is late; zero is never
+	stopping bool      // no child is started, and running children are stopped
+	verdict  error     // the result of Run
+	deadline time.Time // when the child being stopped is late; zero is never
 }
 
 func newRun(s *Supervisor, ctx context.Context) *run {
@@ -57,17 +57,16 @@ func newRun(s *Supervisor, ctx context.Context) *run {
 	}
 }
 
-// loop is the supervisor at work. It may die anywhere and be called again.
+// loop may die anywhere and be called again.
 func (r *run) loop() {
 	for !r.step() {
 		r.wait()
 	}
 }
 
-// step compares what should run with what does, does what can be done now, and
-// reports whether all is over. Its parts (act.go) look at state alone, never at
-// what they did before: that is why a step that died half-way may be repeated.
-// Each change of state is a function without fault points, called between them.
+// step compares what should run with what does, does what can be done now, and reports whether all
+// is over. It may die half-way and be repeated: its parts (act.go) look at state alone. Each change
+// of state is a function without fault points, called between them.
 func (r *run) step() (over bool) {
 	r.fault(pointStep)
 	if !r.stopping && r.ctx.Err() != nil {
@@ -85,17 +84,15 @@ func (r *run) step() (over bool) {
 	return false
 }
 
-// wait sleeps until there may be something to do.
 func (r *run) wait() {
 	ctx := r.ctx
 	if r.stopping {
-		ctx = nil // it has ended, or its end changes nothing any more
+		ctx = nil // it has ended, or its end changes nothing
 	}
 	seam.Receive(r.s.cfg.seam, "supervisor: wait", patience(r.deadline), r.wake, ctx, nil)
 }
 
-// stop makes the run wind down and then return verdict. It stops no child by
-// itself; halt does. The caller has made sure that the run is not stopping yet.
+// stop makes the run wind down, by halt, and then return verdict. The run must not be stopping yet.
 func (r *run) stop(verdict error) {
 	if verdict != nil {
 		r.s.post(Escalated, "", verdict)

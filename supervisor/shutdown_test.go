@@ -11,15 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// since returns how much of the bubble's time f takes.
 func since(f func()) time.Duration {
 	before := time.Now()
 	f()
 	return time.Since(before)
 }
 
-// TestLateChildIsAbandoned: the limit is kept, what is abandoned is counted and
-// reported, the others are still stopped, and so is the end reported when it comes.
+// TestLateChildIsAbandoned: the limit holds, an abandoned child is counted and reported, also when
+// it ends, and the others are still stopped.
 //
 // Promise: `Run` always ends: late children are abandoned and reported.
 func TestLateChildIsAbandoned(t *testing.T) {
@@ -51,7 +50,6 @@ func TestLateChildIsAbandoned(t *testing.T) {
 	}
 }
 
-// TestJustInTime: a child that ends at the last moment is not abandoned.
 func TestJustInTime(t *testing.T) {
 	for _, tc := range []struct {
 		takes     time.Duration
@@ -96,8 +94,8 @@ func TestContextIsCancelledBefore(t *testing.T) {
 	})
 }
 
-// TestChildContext: it carries the values of Run's, but neither its cancellation
-// nor its deadline, and is cancelled when the child has ended by itself.
+// TestChildContext: it has the values of Run's, without cancellation or deadline, and is cancelled
+// when the child has ended.
 func TestChildContext(t *testing.T) {
 	in(t, func(t *testing.T) {
 		type key struct{}
@@ -127,7 +125,6 @@ func TestChildContext(t *testing.T) {
 	})
 }
 
-// TestErrorsWhileStopping change nothing about a normal shutdown.
 func TestErrorsWhileStopping(t *testing.T) {
 	for way, order := range map[string]func() error{"error": fails, "panic": panics, "goexit": exits} {
 		t.Run(way, func(t *testing.T) {

@@ -2,14 +2,13 @@ package supervisor
 
 import "context"
 
-// A Handle is a supervisor at work on a goroutine of its own; Start gives it.
-// Its methods may be called by any number of goroutines.
+// A Handle is a supervisor started by Start. Any number of goroutines may call its methods.
 type Handle struct {
 	done chan struct{}
 	err  error // written before done is closed
 }
 
-// Start calls Run on a goroutine of its own and returns at once.
+// Start calls Run on its own goroutine and returns at once.
 func (s *Supervisor) Start(ctx context.Context) *Handle {
 	r := &Handle{done: make(chan struct{})}
 	spawn(s.cfg.seam, func() error { return s.Run(ctx) }, func(err error) {
@@ -22,7 +21,7 @@ func (s *Supervisor) Start(ctx context.Context) *Handle {
 // Done returns a channel that is closed when Run has returned.
 func (r *Handle) Done() <-chan struct{} { return r.done }
 
-// Err returns what Run returned, or nil while it has not.
+// Err returns the result of Run, or nil before it returns.
 func (r *Handle) Err() error {
 	select {
 	case <-r.done:

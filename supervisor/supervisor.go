@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A Supervisor runs children; see the package comment. It comes from New, the
-// zero value is of no use. It runs once. All methods may be called concurrently.
+// A Supervisor runs children. Call New to make one; the zero value is not usable. It runs once. All
+// methods may be called concurrently.
 type Supervisor struct {
 	cfg      Config
 	children []Child
@@ -20,13 +20,13 @@ type Supervisor struct {
 	mu struct { // locked before events.mu; no user code runs under it
 		sync.Mutex
 		started   bool   // Run was called
-		abandoned int    // the abandoned lives that have not ended
-		failing   []bool // per child: what it reported last: see Report
+		abandoned int    // abandoned lives that have not ended
+		failing   []bool // each child's last report failed
 	}
 }
 
-// New returns a supervisor that is not running yet. Its error, if any, wraps
-// ErrConfig and names each field with its value and with what is accepted.
+// New returns a supervisor that is not running yet. Its error, if any, wraps ErrConfig and names
+// each invalid field with its value and the accepted values.
 func New(cfg Config, children ...Child) (*Supervisor, error) {
 	if err := validate(cfg, children); err != nil {
 		return nil, err
@@ -40,14 +40,14 @@ func New(cfg Config, children ...Child) (*Supervisor, error) {
 	return s, nil
 }
 
-// Run starts the children in order and keeps them running until ctx is done or the
-// supervisor gives up; in either case it then stops them in reverse order, one after the
-// other, so that their Shutdown limits add up.
+// Run starts the children in order and keeps them running until ctx is done or the supervisor gives
+// up. Then it stops them in reverse order, each after the last, so that their Shutdown limits add
+// up.
 //
-// It returns nil if ctx was the reason. Otherwise the error wraps
-// ErrIntensity together with the cause; or no child was started, and it wraps
-// ErrRunning or, for a nil ctx, ErrConfig. No goroutine of the supervisor
-// or of a child is left then, except for abandoned children and an OnEvent that blocks.
+// It returns nil if ctx was the reason. Otherwise the error wraps ErrIntensity together with the
+// cause; or no child was started, and it wraps ErrRunning or, for a nil ctx, ErrConfig. No
+// goroutine of the supervisor or of a child is left, except for abandoned children and a blocking
+// OnEvent.
 func (s *Supervisor) Run(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: Run's ctx is nil, want a context", ErrConfig)
@@ -57,8 +57,8 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		return err
 	}
 
-	// The state in r belongs to the goroutine of r.loop while there is one, and
-	// to this one in between; guard orders the two.
+	// r belongs to the goroutine of r.loop while it lives, and to this goroutine in between; guard
+	// orders the two.
 	for {
 		fault := guard(s.cfg.seam, r.loop)
 		if fault == nil {
@@ -73,7 +73,6 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	return r.verdict
 }
 
-// begin claims the supervisor for its Run.
 func (s *Supervisor) begin(ctx context.Context) (*run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,19 +83,18 @@ func (s *Supervisor) begin(ctx context.Context) (*run, error) {
 	return newRun(s, ctx), nil
 }
 
-// Restarts returns how many restarts there have been. The restart that would have
-// exceeded the intensity did not take place and does not count.
+// Restarts returns the number of restarts, without the restart that would have exceeded the
+// intensity.
 func (s *Supervisor) Restarts() uint64 { return s.restarts.Load() }
 
-// Abandoned returns how many children did not end within their Shutdown limit and
-// still have not. A number that stays above zero means goroutines that leak.
+// Abandoned returns the number of children that are running past their Shutdown limit. Above zero
+// for long, it means leaking goroutines.
 func (s *Supervisor) Abandoned() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.abandoned
 }
 
-// post reports to the hook, if any.
 func (s *Supervisor) post(kind Kind, child string, err error) {
 	s.events.post(Event{Kind: kind, Supervisor: s.cfg.Name, Child: child, Err: err, Time: time.Now()})
 }

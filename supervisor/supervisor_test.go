@@ -18,7 +18,6 @@ func TestStartsInOrderStopsInReverse(t *testing.T) {
 	})
 }
 
-// TestEveryEndIsRestarted: a child is started again whatever the way of its end.
 func TestEveryEndIsRestarted(t *testing.T) {
 	for way, order := range map[string]func() error{"return": returns, "error": fails, "panic": panics, "goexit": exits} {
 		t.Run(way, func(t *testing.T) {
