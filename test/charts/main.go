@@ -1,5 +1,5 @@
-// Charts draws the pictures of docs/choosing.md: what each policy lets through of the
-// same traffic. The figures come from the policies themselves.
+// Charts draws the pictures of docs/choosing.md: the same traffic under each policy. The figures
+// come from the policies themselves.
 //
 //	go run ./test/charts            # draws test/charts/*.svg anew
 package main
@@ -13,7 +13,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// subject is one picture.
 type subject struct {
 	name   string
 	policy policy.Policy
@@ -33,7 +32,6 @@ func subjects() []subject {
 	}
 }
 
-// draw returns the pictures by their files' names.
 func draw() (map[string][]byte, error) {
 	pictures := map[string][]byte{}
 	for _, s := range subjects() {
@@ -46,8 +44,7 @@ func draw() (map[string][]byte, error) {
 	return pictures, nil
 }
 
-// folder is where the pictures are, seen from the root of the repository or from
-// here.
+// folder is the folder of pictures, seen from the repository's root or from here.
 func folder() string {
 	if _, err := os.Stat("test/charts"); err == nil {
 		return "test/charts"

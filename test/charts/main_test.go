@@ -5,7 +5,6 @@ import (
 	"testing"
 )
 
-// The pictures in the repository are what the code draws now.
 func TestPicturesAreUpToDate(t *testing.T) {
 	pictures, err := draw()
 	if err != nil {
@@ -21,8 +20,7 @@ func TestPicturesAreUpToDate(t *testing.T) {
 	}
 }
 
-// The traffic is the one that docs/choosing.md describes, and every policy lets some
-// of it through, but not all.
+// Every policy admits some of docs/choosing.md's traffic, not all.
 func TestEveryPolicyHasSomethingToDo(t *testing.T) {
 	calls := traffic()
 	if len(calls) != 1+30+30+40+30 {

@@ -13,7 +13,6 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// bin is the time that a bar stands for.
 const bin = 100 * time.Millisecond
 
 var (
@@ -24,8 +23,7 @@ var (
 	dashing = []vg.Length{vg.Points(4), vg.Points(3)}
 )
 
-// picture draws the calls that came and those that started as bars, and how many
-// started within the last second as a line.
+// picture draws calls and their starts as bars, and the starts within the last second as a line.
 func picture(w io.Writer, title string, p played) error {
 	plot.DefaultFont.Variant, plotter.DefaultFont.Variant = "Sans", "Sans"
 	chart := plot.New()
@@ -74,7 +72,6 @@ func marks(at ...float64) plot.ConstantTicks {
 	return ticks
 }
 
-// bars counts calls by bin.
 func bars(at []time.Duration, fill color.Color) *plotter.Histogram {
 	h := &plotter.Histogram{FillColor: fill, LineStyle: vgdraw.LineStyle{Color: fill, Width: 0}}
 	for b := time.Duration(0); b < length; b += bin {
@@ -90,8 +87,7 @@ func bars(at []time.Duration, fill color.Color) *plotter.Histogram {
 	return h
 }
 
-// lastSecond counts, for every hundredth of a second, how many started in the second
-// that ends there.
+// lastSecond counts the starts in the second before each hundredth.
 func lastSecond(started []time.Duration) (line plotter.XYs) {
 	for end := time.Duration(0); end <= length; end += second / 100 {
 		var n float64

@@ -8,12 +8,10 @@ import (
 
 const second = time.Second
 
-// length is that of the traffic.
 const length = 8 * second
 
-// traffic returns the instants of the calls, after the start: a single one; two bursts
-// of thirty, on both sides of the second after it; twenty a second for two seconds; and,
-// after a pause, a last burst of thirty.
+// traffic returns the instants of the calls: a single call; two bursts of thirty, on both sides of
+// the second after it; twenty a second for two seconds; and, after a pause, a burst of thirty.
 func traffic() (calls []time.Duration) {
 	burst := func(at time.Duration) {
 		for i := range 30 {
@@ -30,12 +28,10 @@ func traffic() (calls []time.Duration) {
 	return calls
 }
 
-// played is the result of the traffic: when calls came, and when those that were
-// admitted started.
+// played holds when calls came, and when those admitted started.
 type played struct{ asked, started []time.Duration }
 
-// play takes one unit of the same, new key at each of the instants. No call waits, except
-// under a policy that makes its callers wait.
+// play takes a unit of the same new key at each instant. Calls wait only as the policy makes them.
 func play(p policy.Policy, calls []time.Duration) played {
 	out := played{asked: calls}
 	var word uint64

@@ -18,14 +18,13 @@ import (
 
 const root = "../.."
 
-// compiled is what the go command knows of a package.
+// compiled describes a package for the go command.
 type compiled struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
 }
 
-// packages returns the packages of the root module and of fleet, and all that they import, by
-// import path.
+// packages returns the packages of the root module and fleet, and their imports, by path.
 func packages(t *testing.T) map[string]compiled {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles", "./...", "./fleet/...")
@@ -46,9 +45,6 @@ func packages(t *testing.T) map[string]compiled {
 	}
 }
 
-// Each patch applies, and what it leaves compiles: so the patches cannot fall behind the
-// code.
-//
 // Promise: Every mutant applies and compiles.
 func TestEveryMutantCompiles(t *testing.T) {
 	all := mutants(t)
@@ -101,7 +97,6 @@ func TestEveryMutantCompiles(t *testing.T) {
 	}
 }
 
-// mutants reads the patches.
 func mutants(t *testing.T) []mutant {
 	t.Helper()
 	absolute, err := filepath.Abs(root)
@@ -118,7 +113,6 @@ func mutants(t *testing.T) []mutant {
 	return all
 }
 
-// Each mutant names tests that exist.
 func TestEveryMutantNamesItsTests(t *testing.T) {
 	tests := map[string][]string{}
 	for _, m := range mutants(t) {
@@ -141,7 +135,6 @@ func TestEveryMutantNamesItsTests(t *testing.T) {
 	}
 }
 
-// testsOf returns the names of the tests of a package.
 func testsOf(t *testing.T, pkg string) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))

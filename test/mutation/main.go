@@ -1,16 +1,15 @@
-// Mutation takes the safety mechanisms of Ral out, one at a time, and runs the tests
-// that should notice:
+// Mutation removes the safety mechanisms of Ral, one at a time, and runs the tests that should
+// notice:
 //
 //	go run ./test/mutation                # all of them, which takes hours
 //	go run ./test/mutation -only horizon  # those whose name matches
 //	go run ./test/mutation -only ^cell/   # those of a package
 //	go run ./test/mutation -o results.md  # writes the results as a table
 //
-// A mutant is a patch file in test/mutation/mutants, with a heading that names the
-// mechanism and the tests: docs/mutations.md describes it. Nothing in the work tree is
-// changed: the go command is told by -overlay to read the changed files from elsewhere.
-// The exit status is 1 if a mutant survives, if a patch does not apply, or if the tests
-// fail without any mutant.
+// A mutant is a patch in test/mutation/mutants with a heading that names the mechanism and the
+// tests: see docs/mutations.md. The go command reads changed files by -overlay, so the work tree
+// stays unchanged. The exit status is 1 if a mutant survives, a patch does not apply, or tests fail
+// without mutants.
 package main
 
 import (
@@ -88,8 +87,7 @@ func run(root, only, out string, jobs int, limit time.Duration) error {
 	return nil
 }
 
-// choose returns the mutants of which the name or the path matches the regular
-// expression.
+// choose returns the mutants with a name or path that matches.
 func choose(all []mutant, only string) (chosen []mutant, err error) {
 	match, err := regexp.Compile(only)
 	if err != nil {
@@ -106,8 +104,7 @@ func choose(all []mutant, only string) (chosen []mutant, err error) {
 	return chosen, nil
 }
 
-// tryAll tries the mutants, so many at a time, and prints each result and how many are
-// left.
+// tryAll tries the mutants, so many at a time, and prints results and progress.
 func (r runner) tryAll(ctx context.Context, chosen []mutant, jobs int) []result {
 	results := make([]result, len(chosen))
 	var done sync.WaitGroup

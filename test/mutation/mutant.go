@@ -12,7 +12,6 @@ import (
 	"time"
 )
 
-// mutantsFolder holds the patches, from the root of the repository.
 const mutantsFolder = "test/mutation/mutants"
 
 // mutant is a safety mechanism taken out.
@@ -59,8 +58,7 @@ func readMutants(root string) (all []mutant, err error) {
 	return all, err
 }
 
-// parse reads a patch's heading, which ends with an empty line, and the names of the
-// files that the patch changes.
+// parse reads a patch's heading, up to an empty line, and the files that it changes.
 func parse(text string) (m mutant, err error) {
 	heading, patch, ok := strings.Cut(text, "\n\n")
 	if !ok {
@@ -103,8 +101,7 @@ func parse(text string) (m mutant, err error) {
 	return m, nil
 }
 
-// apply copies the files that the patch changes from root to folder, with the patch
-// applied.
+// apply copies the patched files from root to folder.
 func (m mutant) apply(root, folder string) error {
 	for _, file := range m.changes {
 		source, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(file)))

@@ -6,7 +6,6 @@ import (
 	"strings"
 )
 
-// table is the results as a Markdown table.
 func table(results []result) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d mutants; the seconds include compiling. %s %s/%s.\n\n", len(results), runtime.Version(), runtime.GOOS, runtime.GOARCH)

@@ -21,7 +21,6 @@ type runner struct {
 	limit        time.Duration
 }
 
-// result is what became of one mutant.
 type result struct {
 	mutant
 	killer string // the test that noticed; "" if none did
@@ -36,7 +35,7 @@ func (r result) String() string {
 	return fmt.Sprintf("noticed   %s: %s, %.1fs", r.name, r.killer, r.took.Seconds())
 }
 
-// sound runs all tests that are named, without any mutant.
+// sound runs all named tests without a mutant.
 func (r runner) sound(ctx context.Context, chosen []mutant) error {
 	patterns := map[string][]string{}
 	for _, m := range chosen {
@@ -58,7 +57,6 @@ func (r runner) sound(ctx context.Context, chosen []mutant) error {
 	return nil
 }
 
-// try runs the tests of one mutant.
 func (r runner) try(ctx context.Context, number int, m mutant) result {
 	begin := time.Now()
 	overlay, err := r.overlay(number, m)
@@ -100,12 +98,11 @@ func (r runner) overlay(number int, m mutant) (name string, err error) {
 	return name, os.WriteFile(name, content, 0o600)
 }
 
-// test runs tests until one fails, and returns how many began and which failed. A
-// process that dies or takes too long is a failure of the test that was running. The
-// error says why there is no answer, such as code that does not compile.
+// test runs tests until one fails. It returns how many began, and the failed test, also if its
+// process died or took too long. The error says why there is no answer, such as code that does not
+// compile.
 func (r runner) test(ctx context.Context, pkg, tests, overlay string, limit time.Duration) (ran int, failed, out string, err error) {
-	// The go command kills tests that take longer than -timeout; should it hang
-	// itself, the context ends it.
+	// The go command enforces -timeout; the context ends a go command that hangs.
 	ctx, stop := context.WithTimeout(ctx, limit+5*time.Minute)
 	defer stop()
 	args := []string{"test", "-json", "-count=1", "-vet=off", "-failfast", "-timeout", limit.String(), "-run", tests}

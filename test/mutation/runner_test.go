@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// module writes a small module with one function and one test of it, and returns a
-// runner of it.
+// module writes a module with a function and its test.
 func module(t *testing.T) runner {
 	t.Helper()
 	folder := t.TempDir()
@@ -31,7 +30,7 @@ func module(t *testing.T) runner {
 	return runner{root: folder, folder: t.TempDir(), limit: time.Minute}
 }
 
-// patched writes a patch of sum/sum.go that replaces one line by others.
+// patched writes a patch that replaces a line of sum/sum.go by others.
 func patched(t *testing.T, old, replacement, tests string) mutant {
 	t.Helper()
 	var lines strings.Builder
@@ -54,8 +53,7 @@ func patched(t *testing.T, old, replacement, tests string) mutant {
 	return m
 }
 
-// A mutant is noticed only by a test that ran and failed, not by code that does not
-// compile, by a patch that does not apply, or by a test that does not exist.
+// Only a test that ran and failed counts: not a failed patch or compilation, nor a missing test.
 func TestVerdicts(t *testing.T) {
 	const add = "func Add(a, b int) int { return a + b }"
 	r := module(t)
@@ -86,7 +84,6 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// A test that fails without a mutant is no measure.
 func TestTestsMustPassFirst(t *testing.T) {
 	r := module(t)
 	m := mutant{name: "m", pkg: "sum", tests: "TestAdd"}

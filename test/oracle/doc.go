@@ -1,4 +1,3 @@
-// Package oracle compares the rate limit service of rald with the reference,
-// github.com/envoyproxy/ratelimit, on random configurations and requests. It
-// holds nothing but tests.
+// Package oracle tests the rate limit service of rald against the reference,
+// github.com/envoyproxy/ratelimit, on random configurations and requests.
 package oracle

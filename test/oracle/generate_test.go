@@ -11,8 +11,8 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
-// generator writes random configurations and requests. keys and values are short lists, so
-// that requests meet rules and rules meet each other.
+// generator writes random configurations and requests. keys and values are short, so that requests
+// meet rules and rules meet each other.
 type generator struct {
 	*rand.Rand
 	keys, values []string
@@ -25,7 +25,6 @@ type generator struct {
 	ways   []way  // to all descriptors that were written
 }
 
-// way leads to a descriptor.
 type way struct {
 	domain  string
 	entries [][2]string
@@ -34,7 +33,6 @@ type way struct {
 func (g *generator) pick(from ...string) string { return from[g.IntN(len(from))] }
 func (g *generator) percent(n int) bool         { return g.IntN(100) < n }
 
-// files returns one or two files.
 func (g *generator) files() []rules.Source {
 	files := []rules.Source{{Name: "a.yaml", Text: []byte(g.file("one"))}}
 	if g.percent(25) {
@@ -56,7 +54,6 @@ func (g *generator) file(domain string) string {
 	return text
 }
 
-// descriptors returns a list of at least one descriptor at that indent.
 func (g *generator) descriptors(indent string, depth int, before [][2]string) string {
 	var text strings.Builder
 	met := map[string]bool{}
@@ -139,8 +136,7 @@ func (g *generator) requests() uint32 {
 	return 1 + g.Uint32N(12)
 }
 
-// spoil replaces or adds a line, so that most files are refused by one or the other reason and
-// some are still accepted.
+// spoil replaces or adds a line, so that most files are refused for some reason.
 func (g *generator) spoil(text string) string {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	at := g.IntN(len(lines))

@@ -28,7 +28,7 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
-// buildReference builds the reference from its module, of the version that this one requires.
+// buildReference builds the reference in the version that this module requires.
 func buildReference(t *testing.T) (program string) {
 	t.Helper()
 	const module = "github.com/envoyproxy/ratelimit"
@@ -42,14 +42,13 @@ func buildReference(t *testing.T) (program string) {
 	return filepath.Join(bin, "service_cmd")
 }
 
-// startReference starts the reference on a Redis of its own, with the files of a directory.
+// startReference starts the reference on its own Redis, with the files of a directory.
 func startReference(t *testing.T, program, dir string) pb.RateLimitServiceClient {
 	t.Helper()
 	store, err := redisd.Open(redisd.Config{})
 	require.NoError(t, err, "make needs installs it")
 	t.Cleanup(func() { assert.NoError(t, store.Close()) })
 
-	// The rules are those of RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/config.
 	cmd := exec.Command(program)
 	cmd.Env = append(os.Environ(), "RUNTIME_ROOT="+filepath.Dir(filepath.Dir(dir)), "RUNTIME_SUBDIRECTORY="+filepath.Base(filepath.Dir(dir)),
 		"RUNTIME_WATCH_ROOT=false", "USE_STATSD=false", "LIMIT_RESPONSE_HEADERS_ENABLED=true",
@@ -86,15 +85,14 @@ func startReference(t *testing.T, program, dir string) pb.RateLimitServiceClient
 	return pb.NewRateLimitServiceClient(c)
 }
 
-// lasting writes configurations without seconds and minutes.
 func lasting(seed uint64) *generator {
 	g := apart(seed)
 	g.units = []string{"hour", "day", "week", "month", "year", "HOUR", "Day"}
 	return g
 }
 
-// As a process, on a real Redis and over gRPC, the reference gives the same answers as well. No
-// window ends during the test: if an hour does, it begins again.
+// The reference runs as a process, on a real Redis and over gRPC. If an hour ends, the test begins
+// again.
 func TestVerdictsAreThoseOfTheReferenceOnRedis(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the first build of the reference takes minutes, and needs the network")
@@ -153,7 +151,7 @@ func compareAll(t *testing.T, program, dir string, all []*generator, set *rules.
 	return seen, wrong
 }
 
-// compareProcesses returns what differs between the answers to random requests, or "".
+// compareProcesses returns a difference between answers to random requests, or "".
 func compareProcesses(
 	reference pb.RateLimitServiceClient, door *envoyserver.Service, g *generator, set *rules.Set, requests int, seen *outcomes,
 ) string {

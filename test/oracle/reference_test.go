@@ -30,7 +30,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// counters returns the reference's counters, which no test reads.
 func counters() stats.Manager {
 	return stats.NewStatManager(gostats.NewStore(gostats.NewNullSink(), false), settings.Settings{})
 }
@@ -54,7 +53,6 @@ func referenceReads(files []rules.Source, merge bool) (c config.RateLimitConfig,
 	return config.NewRateLimitConfigImpl(all, counters(), merge), nil
 }
 
-// moduleDir returns the directory of a module's source.
 func moduleDir(t *testing.T, module string) string {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
@@ -62,7 +60,7 @@ func moduleDir(t *testing.T, module string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// reference is the reference's service, on counts that it thinks are in Redis.
+// reference is the reference's service, on counts that it takes for Redis.
 type reference struct {
 	ratelimit.RateLimitServiceServer
 	counts map[string]uint64
@@ -75,23 +73,21 @@ func newReference() *reference {
 	return r
 }
 
-// UnixNow implements utils.TimeSource: in a bubble it is the bubble's time.
+// UnixNow is the bubble's time in a bubble.
 func (r *reference) UnixNow() int64 { return time.Now().Unix() }
 
-// ConfigUpdateEvent implements provider.RateLimitConfigProvider. Nothing ever comes.
+// ConfigUpdateEvent never sends.
 func (r *reference) ConfigUpdateEvent() <-chan provider.ConfigUpdateEvent { return nil }
 
-// Stop implements provider.RateLimitConfigProvider.
 func (r *reference) Stop() {}
 
-// use puts a configuration in force.
 func (r *reference) use(c config.RateLimitConfig) { r.SetConfig(update{c}, false) }
 
 type update struct{ config config.RateLimitConfig }
 
 func (u update) GetConfig() (config.RateLimitConfig, any) { return u.config, nil }
 
-// PipeAppend implements redis.Client: it does at once what it is to do in the pipeline.
+// PipeAppend executes at once.
 func (r *reference) PipeAppend(p redis.Pipeline, rcv any, cmd, key string, args ...any) redis.Pipeline {
 	if cmd == "INCRBY" {
 		r.counts[key] += args[0].(uint64)
@@ -100,14 +96,10 @@ func (r *reference) PipeAppend(p redis.Pipeline, rcv any, cmd, key string, args 
 	return append(p, redis.PipelineAction{Key: key})
 }
 
-// PipeDo implements redis.Client.
 func (r *reference) PipeDo(redis.Pipeline) error { return nil }
 
-// DoCmd implements redis.Client.
 func (r *reference) DoCmd(any, string, string, ...any) error { return errors.ErrUnsupported }
 
-// Close implements redis.Client.
 func (r *reference) Close() error { return nil }
 
-// NumActiveConns implements redis.Client.
 func (r *reference) NumActiveConns() int { return 1 }

@@ -25,7 +25,7 @@ var (
 	seed  = flag.Uint64("seed", 1, "the first seed")
 )
 
-// joined are names in which keys and values run into each other, as the reference joins them.
+// joined has keys and values that run into each other when the reference joins them.
 func joined(seed uint64) *generator {
 	return &generator{
 		Rand:   rand.New(rand.NewPCG(seed, 0)),
@@ -35,8 +35,6 @@ func joined(seed uint64) *generator {
 	}
 }
 
-// Both accept the same files, except for those with text that has no effect, and find the same rule for each descriptor.
-//
 // Promise: Envoy configurations are accepted and refused as by envoyproxy/ratelimit.
 func TestRulesAreThoseOfTheReference(t *testing.T) {
 	accepted, refused, found := 0, 0, 0
@@ -71,8 +69,7 @@ func TestRulesAreThoseOfTheReference(t *testing.T) {
 	assert.Greater(t, found, 2**pairs)
 }
 
-// sameVerdict reports whether both accept files, or both refuse them. rald may refuse text that has
-// no effect in the reference.
+// sameVerdict reports whether both accept or refuse. rald may refuse text without effect.
 func sameVerdict(reference, rald error) bool {
 	if reference != nil || rald == nil {
 		return (reference == nil) == (rald == nil)
@@ -88,7 +85,6 @@ func listing(files []rules.Source) (text string) {
 	return text
 }
 
-// rule is what the two must agree on.
 type rule struct {
 	Found, Unlimited bool
 	Requests         uint32
@@ -118,7 +114,6 @@ func described(m rules.Match) rule {
 	return rule{true, r.Unlimited, r.Requests, unit, r.Name, append([]string{}, r.Replaces...), r.Shadow, r.Quota, m.Shared}
 }
 
-// The reference's own examples, and the configurations of its tests, are read alike.
 func TestFilesOfTheReference(t *testing.T) {
 	root := moduleDir(t, "github.com/envoyproxy/ratelimit")
 	var files []string

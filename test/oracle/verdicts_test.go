@@ -23,8 +23,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
-// apart are names that do not run into each other, so that no two descriptors have the same
-// key in the reference.
+// apart has names that do not run into each other, so that keys of the reference differ.
 func apart(seed uint64) *generator {
 	return &generator{
 		Rand:   rand.New(rand.NewPCG(seed, 1)),
@@ -39,8 +38,6 @@ const (
 	together     = 40 // configurations that share engines
 )
 
-// Both give the same answer to each request, in each of its parts, while time goes on.
-//
 // Promise: Envoy gets the verdicts of envoyproxy/ratelimit: code, remaining hits, reset.
 func TestVerdictsAreThoseOfTheReference(t *testing.T) {
 	t.Setenv("LIMIT_RESPONSE_HEADERS_ENABLED", "true")
@@ -69,7 +66,6 @@ func TestVerdictsAreThoseOfTheReference(t *testing.T) {
 	assert.Greater(t, seen.unlimited, *pairs/50)
 }
 
-// outcomes counts what there was to compare.
 type outcomes struct{ ok, over, shadowed, quota, statuses, hidden, unlimited int }
 
 func (o *outcomes) see(r *pb.RateLimitResponse) {
@@ -138,16 +134,16 @@ func compareVerdicts(t *testing.T, of *reference, keep *families.Families, g *ge
 	}
 }
 
-// begin lets some years pass, up to a little before the windows of a unit end. It costs nothing
-// before there are engines, whose janitors look at the time.
+// begin lets years pass, until shortly before windows of a unit end. Before there are engines with
+// janitors it costs nothing.
 func (g *generator) begin() {
 	length := int64(rules.Units[g.IntN(len(rules.Units))].Length() / time.Second)
 	end := (time.Now().Unix() + g.Int64N(8*365*24*3600)) / length * length
 	time.Sleep(time.Duration(max(0, end-time.Now().Unix()-g.Int64N(300))) * time.Second) // wall: its callers run in a bubble
 }
 
-// pause lets some time pass, and ends between two milliseconds: what happens at the very
-// beginning of a window is in the one before or after by a nanosecond.
+// pause lets time pass, and ends between two milliseconds: at the very beginning of a window a
+// nanosecond decides.
 func (g *generator) pause() {
 	d := time.Duration(0)
 	switch g.IntN(40) {
@@ -193,9 +189,9 @@ func (g *generator) request(set *rules.Set) *pb.RateLimitRequest {
 	return r
 }
 
-// override makes the descriptor bring its limit along, of the unit of the rule that it would
-// have. Otherwise, also for a week, which no override has, it gets an entry more: under another unit the reference counts under
-// the same key if windows of both begin at once.
+// override gives the descriptor a limit in the unit of its rule. Otherwise, and for weeks, which
+// overrides lack, it adds an entry: the reference counts other units under the same key if their
+// windows begin at once.
 func (g *generator) override(set *rules.Set, domain string, d *common.RateLimitDescriptor) {
 	unit := types.RateLimitUnit(1 + g.IntN(6))
 	var m rules.Match

@@ -1,3 +1,3 @@
-// Package pages opens the page of observe/inspect in a browser, in tests: the root module takes on
-// no library that drives one.
+// Package pages tests the page of observe/inspect in a browser, outside the root module to spare it
+// the library.
 package pages

@@ -57,7 +57,6 @@ func start(t *testing.T, config inspect.Config) stage {
 	return s
 }
 
-// load has one key owe most, and another one refused most.
 func (s stage) load() {
 	s.api.Take("glutton", 10)
 	for range 300 {
@@ -67,14 +66,11 @@ func (s stage) load() {
 	s.logins.Take("root", 7)
 }
 
-// row returns a condition, in JavaScript, of the row of a list that begins with a key.
+// row returns a JavaScript condition on the row of a list that begins with a key.
 func row(list, key, condition string) string {
 	return fmt.Sprintf(`[...document.getElementById(%q).rows].some((row) => row.cells[0].textContent === %q && (%s))`, list, key, condition)
 }
 
-// An operator finds the key that is refused most, has it explained, blocks it, sees it
-// refused, and lifts the block.
-//
 // Promise: The page shows an offender, explains it, blocks it and lifts the block.
 func TestOperatorInABrowser(t *testing.T) {
 	chromium := browser.Start(t)
@@ -100,13 +96,11 @@ func TestOperatorInABrowser(t *testing.T) {
 			assert.True(t, browser.Eval[bool](o, whole), "no table is cut")
 			o.Shoot(name + "-lists")
 
-			// Explain it.
 			browser.Eval[any](o, `(document.querySelector("#refused button").click(), 0)`)
 			o.Until(`!document.getElementById("key").hidden && document.getElementById("key-name").textContent === "` + offender + `"`)
 			o.Until(`document.getElementById("key-words").textContent.includes("6 of 10 used")`)
 			assert.Equal(t, "admitted", browser.Eval[string](o, `document.getElementById("key-verdict").textContent`))
 
-			// A change without a token is refused by the page, beside the button.
 			o.Click("token") // there is a place for it
 			block := `(document.querySelector("#block button").click(), 0)`
 			browser.Eval[any](o, block)
@@ -114,7 +108,6 @@ func TestOperatorInABrowser(t *testing.T) {
 			assert.Zero(t, s.api.Blocked(offender))
 			browser.Eval[any](o, fmt.Sprintf(`(document.getElementById("token").value = %q, 0)`, token))
 
-			// Block it, and see it refused.
 			browser.Eval[any](o, block)
 			o.Until(`document.getElementById("key-verdict").textContent.startsWith("blocked for 10 min")`)
 			assert.False(t, s.api.Choke(offender))
@@ -124,7 +117,7 @@ func TestOperatorInABrowser(t *testing.T) {
 			assert.True(t, browser.Eval[bool](o, whole), "no table is cut")
 			o.Shoot(name + "-blocked")
 
-			// Lift it, which leaves what was used.
+			// Lifting leaves the used units.
 			browser.Eval[any](o, `(document.querySelector("#lift button").click(), 0)`)
 			o.Until(`document.getElementById("key-verdict").textContent === "admitted"`)
 			o.Until(`document.getElementById("changed").textContent.startsWith("Lifted the block") && document.getElementById("lift").hidden`)
@@ -134,18 +127,15 @@ func TestOperatorInABrowser(t *testing.T) {
 			browser.Eval[any](o, `(document.querySelector("#reset button").click(), 0)`)
 			o.Until(`document.getElementById("key-words").textContent.includes("0 of 10 used")`)
 
-			// Without a key there is nothing to explain, and the page says where to enter one.
 			browser.Eval[any](o, `(document.querySelector("#search button").click(), 0)`)
 			o.Until(`document.activeElement.id === "search-key" && document.activeElement.matches(":invalid")`)
 
-			// Search for another key, and charge it.
 			browser.Eval[any](o, `(document.getElementById("search-key").value = "modest", document.querySelector("#search button").click(), 0)`)
 			o.Until(`document.getElementById("key-name").textContent === "modest"`)
 			browser.Eval[any](o, `(document.getElementById("units").value = "4", document.querySelector("#charge button").click(), 0)`)
 			o.Until(`document.getElementById("key-words").textContent.includes("7 of 10 used")`)
 			assert.Equal(t, int64(3), s.api.Peek("modest").Remaining)
 
-			// Another limit has lists of its own, and one without keys has none.
 			browser.Eval[any](o, `(document.querySelector("[data-limit=logins]").click(), 0)`)
 			o.Until(row("owed", "root", "true"))
 			browser.Eval[any](o, `(document.querySelector("[data-limit=all]").click(), 0)`)
@@ -155,7 +145,6 @@ func TestOperatorInABrowser(t *testing.T) {
 	}
 }
 
-// A wrong token is said to be wrong, beside the button.
 func TestWrongTokenInABrowser(t *testing.T) {
 	s := start(t, inspect.Config{Tokens: map[string]string{"anna": token}})
 	s.load()
@@ -169,8 +158,6 @@ func TestWrongTokenInABrowser(t *testing.T) {
 	assert.Zero(t, s.api.Stats().BlockedKeys)
 }
 
-// The list has pages, says how old it is, and says where it ends; the bar has all keys by use, and
-// a trial its figures.
 func TestPagesOfTheListInABrowser(t *testing.T) {
 	s := start(t, inspect.Config{ShowKeys: true})
 	for i := range 25 {
@@ -198,7 +185,6 @@ func TestPagesOfTheListInABrowser(t *testing.T) {
 	o.Quiet()
 }
 
-// Without tokens the page offers no changes, and without ShowKeys it shows no key.
 func TestReadOnlyPageInABrowser(t *testing.T) {
 	s := start(t, inspect.Config{})
 	s.load()

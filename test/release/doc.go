@@ -1,3 +1,2 @@
-// Package release tests tools/release, and rehearses that users can get, install and upgrade the
-// modules that it tags.
+// Package release tests tools/release, and rehearses getting, installing and upgrading its modules.
 package release

@@ -18,7 +18,6 @@ import (
 
 const root = "github.com/ral-limiter/ral"
 
-// pathOf returns the path of a module of tools/modules.
 func pathOf(folder string) string {
 	if folder == "." {
 		return root
@@ -26,9 +25,8 @@ func pathOf(folder string) string {
 	return root + "/" + folder
 }
 
-// users runs go as users do, with a module proxy that has the releases of a clone. The cache of
-// modules is empty at first. Modules of others come from the cache of this machine, as far as
-// they are there.
+// users runs go as users do, with a module proxy for the releases of a clone and an empty module
+// cache. Other modules come from this machine's cache if possible.
 type users struct {
 	t     *testing.T
 	proxy string
@@ -48,12 +46,10 @@ func newUsers(t *testing.T) users {
 	return u
 }
 
-// bin returns the path of a command that users have installed.
 func (u users) bin(command string) string {
 	return filepath.Join(filepath.Dir(u.proxy), "bin", command)
 }
 
-// publish puts a tagged module of the clone into the proxy.
 func (u users) publish(c clone, folder, version string) {
 	u.t.Helper()
 	m := module.Version{Path: pathOf(folder), Version: version}
@@ -82,7 +78,6 @@ func (u users) publish(c clone, folder, version string) {
 	require.NoError(u.t, file.Close())
 }
 
-// run runs go in a folder.
 func (u users) run(folder string, args ...string) (string, error) {
 	u.t.Helper()
 	cmd := exec.Command("go", args...)
@@ -97,8 +92,7 @@ func (u users) must(folder string, args ...string) {
 	require.NoError(u.t, err, "go %s: %s", strings.Join(args, " "), out)
 }
 
-// program returns the folder of a new module, with the README's first program and one file that
-// imports packages.
+// program returns a new module with the README's first program and a file that imports packages.
 func (u users) program(c clone, packages []string) string {
 	u.t.Helper()
 	folder := u.t.TempDir()
@@ -116,7 +110,6 @@ func (u users) program(c clone, packages []string) string {
 	return folder
 }
 
-// packages returns the packages of a module that programs may import.
 func packages(c clone, folder string) (all []string) {
 	c.t.Helper()
 	cmd := exec.Command("go", "list", "-f", `{{if and .GoFiles (ne .Name "main")}}{{.ImportPath}}{{end}}`, "./...")
@@ -131,9 +124,9 @@ func packages(c clone, folder string) (all []string) {
 	return all
 }
 
-// What users do with a release works: they import each module, install each command, and upgrade
-// the root alone, which builds or names the module to upgrade with it. The modules are vetted
-// against each other as they are released, since a clone has replace lines and a go.work.
+// Users import each module, install each command, and upgrade the root alone, which builds or names
+// the module to upgrade with it. Released modules are vetted against each other, without replace
+// and go.work.
 func TestRehearsal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds all modules from a proxy; make rehearsal does")

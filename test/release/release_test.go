@@ -19,7 +19,6 @@ type clone struct {
 	root string
 }
 
-// checkout returns the repository itself.
 func checkout(t *testing.T) clone {
 	t.Helper()
 	if out, err := exec.Command("git", "rev-parse", "HEAD").CombinedOutput(); err != nil {
@@ -51,7 +50,6 @@ func (c clone) git(args ...string) string {
 	return string(out)
 }
 
-// write commits a file.
 func (c clone) write(name, text string) {
 	c.t.Helper()
 	require.NoError(c.t, os.WriteFile(filepath.Join(c.root, name), []byte(text), 0o644))
@@ -79,7 +77,6 @@ func (c clone) mustRelease(version string) {
 	}
 }
 
-// modules returns the folders of the modules that are released.
 func (c clone) modules() (folders []string) {
 	c.t.Helper()
 	list, err := os.ReadFile(filepath.Join(c.root, "tools/modules"))
@@ -92,11 +89,10 @@ func (c clone) modules() (folders []string) {
 	return folders
 }
 
-// kept are the modules that are run from a clone and that no user imports.
+// kept are the modules that are run from a clone and not imported.
 var kept = []string{"examples", "test"}
 
-// Every module is released or kept, each behind those that it requires, and a command has no
-// replace, which go install would refuse.
+// Modules are in order of requirement. Commands have no replace, which go install refuses.
 func TestEveryModuleIsReleasedOrKept(t *testing.T) {
 	c := checkout(t)
 	released := c.modules()
@@ -143,7 +139,6 @@ func TestReleaseSetsVersionsAndMovesTheHeading(t *testing.T) {
 	assert.NotContains(t, string(readme), "not released")
 	assert.NotContains(t, c.git("grep", "-h", root, "--", "*go.mod"), " v0.0.0", "a module requires another one that is not released")
 
-	// What it left is to be tagged, and has nothing unreleased.
 	c.git("tag", "v0.1.0")
 	out, err = c.release("v0.2.0")
 	require.Error(t, err)

@@ -21,7 +21,6 @@ const (
 	dashboardFile = "../../observe/metrics/grafana/ral.json"
 )
 
-// alert is a rule of rulesFile.
 type alert struct {
 	Alert       string
 	Expr        string
@@ -41,10 +40,9 @@ func alerts(t *testing.T) (all []alert) {
 	return all
 }
 
-// comparison is what ends the expression of each alert.
+// comparison ends the expression of each alert.
 var comparison = regexp.MustCompile(` (>|==) [0-9.]+$`)
 
-// panel is one of the dashboard.
 type panel struct {
 	Title, Type, Description string
 	Targets                  []struct{ Expr string }
@@ -89,8 +87,6 @@ func TestPromtoolAcceptsMetricsAndRules(t *testing.T) {
 	promtool(t, "", "check", "rules", rulesFile)
 }
 
-// The tests of the rules say for each alert that it fires, and that no other does.
-//
 // Promise: Each alert fires on its own trouble alone.
 func TestAlertsFireOnWhatTheyAreAbout(t *testing.T) {
 	promtool(t, "", "test", "rules", rulesTests)
@@ -124,8 +120,7 @@ func TestEachAlertHasARunbook(t *testing.T) {
 	}
 }
 
-// What is on the dashboard and in alerts is in the contract, and the dashboard shows all of
-// it except what only some programs have.
+// Dashboard and alerts use the contract's metrics; the dashboard shows all that every program has.
 func TestDashboardShowsTheContract(t *testing.T) {
 	some := regexp.MustCompile(`^ral_(rpc|outgoing)_|^ral_http_shadowed_requests_total$|^ral_used_ratio$`)
 	known := map[string]bool{}

@@ -24,7 +24,7 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/child"
 )
 
-// patience is for slow machines that do much else.
+// patience is for slow machines.
 const patience = 2 * time.Minute
 
 // start starts a program that ends with the test, and returns its output.
@@ -57,8 +57,7 @@ func start(t *testing.T, program string, args ...string) io.Reader {
 
 var address = regexp.MustCompile(`http://([^/]+)/`)
 
-// example builds and starts an example of the repository, and returns where it listens, by
-// the lines that it prints first.
+// example builds and starts an example, and returns its addresses from its first lines.
 func example(t *testing.T, lines int, name string, args ...string) (addrs []string) {
 	binary := filepath.Join(t.TempDir(), name)
 	out, err := exec.Command("go", "build", "-C", filepath.Join("../../examples", name), "-o", binary, ".").CombinedOutput()
@@ -75,7 +74,6 @@ func example(t *testing.T, lines int, name string, args ...string) (addrs []stri
 	return addrs
 }
 
-// get fetches a page. An error is returned rather than fatal, for callers that try again.
 func get(url string, into any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -98,10 +96,9 @@ func get(url string, into any) error {
 	return json.NewDecoder(answer.Body).Decode(into)
 }
 
-// server is a Prometheus.
 type server string
 
-// prometheus starts one that scrapes the examples, on a port that is free.
+// prometheus starts a Prometheus that scrapes the examples.
 func prometheus(t *testing.T, webserver, fleet string) server {
 	rules, err := filepath.Abs(rulesFile)
 	require.NoError(t, err)
@@ -149,8 +146,7 @@ func (s server) query(expr string) error {
 	return fmt.Errorf("%d series, and none with a value", len(answer.Data.Result))
 }
 
-// A real Prometheus scrapes the examples under load, and each expression of the dashboard
-// and of the alerts returns data. That of an alert is taken without its comparison.
+// A Prometheus scrapes the examples under load. Expressions of alerts lose their comparison.
 //
 // Promise: Each expression of dashboard and alerts returns data under load.
 func TestEveryExpressionReturnsData(t *testing.T) {

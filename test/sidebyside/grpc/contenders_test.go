@@ -54,7 +54,7 @@ func ral(tb testing.TB, n int) grpc.UnaryServerInterceptor {
 		rpclimit.Limit[netip.Addr]{Name: "address", Limiter: limiter, Key: rpclimit.ByAddr})))
 }
 
-// xtime is the Limiter of a server that has no keys, as the middleware's own example.
+// xtime is the Limiter of a server without keys, as in the middleware's example.
 type xtime struct{ limiter *rate.Limiter }
 
 var errExceeded = errors.New("the limit is exceeded")
@@ -72,7 +72,6 @@ func pass(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grp
 
 var info = &grpc.UnaryServerInfo{FullMethod: "/shop.v1.Shop/Order"}
 
-// quiet is a call's stream that allocates nothing.
 type quiet struct{}
 
 func (quiet) Method() string               { return info.FullMethod }
@@ -80,16 +79,14 @@ func (quiet) SetHeader(metadata.MD) error  { return nil }
 func (quiet) SendHeader(metadata.MD) error { return nil }
 func (quiet) SetTrailer(metadata.MD) error { return nil }
 
-// from returns the context of a call from that address.
 func from(addr string) context.Context {
 	ctx := grpc.NewContextWithServerTransportStream(context.Background(), quiet{})
 	return peer.NewContext(ctx, &peer.Peer{Addr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addr), 4711))})
 }
 
-// answer is what the handler returns.
 var answer any = new(int)
 
-// chained calls a handler through two interceptors, the first of which passes all calls, as grpc.ChainUnaryInterceptor does.
+// chained calls a handler like grpc.ChainUnaryInterceptor. The first interceptor passes all.
 func chained(second grpc.UnaryServerInterceptor) func(ctx context.Context) (any, error) {
 	handle := func(context.Context, any) (any, error) { return answer, nil }
 	return func(ctx context.Context) (any, error) {
@@ -99,7 +96,6 @@ func chained(second grpc.UnaryServerInterceptor) func(ctx context.Context) (any,
 	}
 }
 
-// Each contender admits its limit and no more, passes on the handler's answer, and refuses with its code.
 func TestContendersAdmitAndRefuse(t *testing.T) {
 	const limit = 3
 	for _, c := range contenders {
@@ -122,7 +118,6 @@ func TestContendersAdmitAndRefuse(t *testing.T) {
 	}
 }
 
-// Only ral tells clients which limit refused and when to return.
 func TestContendersTellTheDetails(t *testing.T) {
 	for _, c := range contenders[1:] {
 		call, ctx := chained(c.make(t, 1)), from("203.0.113.9")

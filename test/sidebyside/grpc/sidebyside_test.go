@@ -14,15 +14,13 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// plenty is an hourly limit that no benchmark reaches.
 const plenty = 1_000_000_000
 
-// calls is the number of calls of a turn.
 const calls = 1000
 
-// BenchmarkSideBySide compares the time and the allocations of a call. One operation is a round, in which each contender
-// has its turn, and every round begins with another one, so that other load on the machine slows all of them alike. The
-// figures are medians of the turns. The bare handler is in each of them.
+// BenchmarkSideBySide compares the time and allocations of a call, the bare handler included. An
+// operation is a round with a turn of each contender, beginning one further on each time, so that
+// other load slows all alike. The figures are medians of the turns.
 func BenchmarkSideBySide(b *testing.B) {
 	for _, refused := range []bool{false, true} {
 		name, limit := "admitted", plenty
@@ -54,7 +52,7 @@ func BenchmarkSideBySide(b *testing.B) {
 	}
 }
 
-// turn is what a contender does in each round, and what that cost.
+// turn holds a contender's calls and costs.
 type turn struct {
 	contender
 	call    func(context.Context) (any, error)
@@ -63,10 +61,9 @@ type turn struct {
 	costs   []cost
 }
 
-// cost is of a call.
 type cost struct{ nanoseconds, allocations float64 }
 
-// take makes the calls. All of them must have the answer that the benchmark is about.
+// take makes the calls. All must have the answer that the benchmark is about.
 func (t *turn) take(b *testing.B) {
 	others := 0
 	var before, after runtime.MemStats
@@ -88,7 +85,6 @@ func (t *turn) take(b *testing.B) {
 	t.costs = append(t.costs, cost{float64(took) / calls, float64(after.Mallocs-before.Mallocs) / calls})
 }
 
-// table has a row for each contender, in Markdown.
 func table(turns []*turn) string {
 	var s strings.Builder
 	s.WriteString("| | ns | allocations |\n|---|---|---|\n")

@@ -15,8 +15,8 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/race"
 )
 
-// Under the same requests Ral admits no more than its limit in any stretch of time, by the
-// clients' counts. Of the others it is only reported.
+// By the clients' counts, Ral admits no more than its limit in any stretch of time. For others it
+// is reported.
 //
 //	go test -v -run AdmittedSideBySide ./test/sidebyside/http
 func TestAdmittedSideBySide(t *testing.T) {
@@ -37,8 +37,8 @@ func TestAdmittedSideBySide(t *testing.T) {
 			}
 			return streams
 		}
-		// The period is longer than the test, so that a request too many is seen, and the limit
-		// is large where requests are fast, so that many are decided at the same moment.
+		// The period outlasts the test, to show each request too many. Fast requests get a large
+		// limit, so that many are decided at once.
 		t.Run(over+",burst", func(t *testing.T) {
 			large := 100_000
 			if race.Enabled {
@@ -85,15 +85,12 @@ func judgeAll(t *testing.T, streams []*stream) {
 	t.Log("\n" + report.String())
 }
 
-// senders is the number of goroutines that send the stream, each of which is a client of
-// every contender.
+// senders is the number of sending goroutines, each a client of every contender.
 const senders = 32
 
-// servers is how many share a limit that can be shared.
 const servers = 4
 
-// stream is what a contender was sent, as its clients know it. Each sender has a list of
-// its own.
+// stream holds a contender's requests by its clients. Each sender has its own list.
 type stream struct {
 	contender
 	setting  setting
@@ -113,7 +110,7 @@ func (s *stream) servers() int {
 	return 1
 }
 
-// open makes the contender, behind servers if so wanted. The senders are spread over them.
+// open makes the contender, behind servers if wanted, with the senders spread over them.
 func (s *stream) open(t *testing.T, connections bool) {
 	var open []func() client
 	for range s.servers() {
@@ -130,8 +127,8 @@ func (s *stream) open(t *testing.T, connections bool) {
 	}
 }
 
-// send has every sender send each request to all contenders, which take turns in being the
-// first, for the time given and until there were about twice the limit.
+// send has every sender send each request to all contenders, in changing order, for the given time
+// and until there were about twice the limit.
 func send(t *testing.T, length time.Duration, streams ...*stream) {
 	var all sync.WaitGroup
 	start := time.Now()
@@ -163,8 +160,7 @@ func send(t *testing.T, length time.Duration, streams ...*stream) {
 	all.Wait()
 }
 
-// joined returns what was admitted, in the order of the answers, and the most that the
-// promise allows in this time.
+// joined returns the admissions, in the order of the answers, and the most that the promise allows.
 func (s *stream) joined() (all []admission, allowed int64) {
 	all = slices.Concat(s.admitted[:]...)
 	slices.SortFunc(all, func(a, b admission) int { return cmp.Compare(a.answered, b.answered) })
@@ -175,9 +171,8 @@ func (s *stream) joined() (all []admission, allowed int64) {
 	return all, s.promise(s.setting, all[len(all)-1].answered-first.sent, true)
 }
 
-// judge returns by how much the most was admitted above the promise, of all stretches from
-// a request to an answer, and the most that was admitted in a stretch of one period. A
-// request counts for a stretch if it was sent and answered within: it must have been
+// judge returns the greatest excess over the promise in stretches from a request to an answer, and
+// the most admitted in a period. Only requests sent and answered within a stretch were surely
 // decided there. Of many requests not all are tried as the first; the first of all is.
 func (s *stream) judge(all []admission) (above int64, most int) {
 	begins := slices.SortedFunc(slices.Values(all), func(a, b admission) int { return cmp.Compare(a.sent, b.sent) })

@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// client sends a request and returns the status of the answer. Each is used by one
-// goroutine at a time.
+// client sends a request and returns the status. One goroutine at a time uses it.
 type client func() (status int, err error)
 
 // quiet is a ResponseWriter that costs nothing, so that the cost of a middleware shows.
@@ -28,7 +27,7 @@ func (q *quiet) Header() http.Header         { return q.h }
 func (q *quiet) Write(b []byte) (int, error) { return len(b), nil }
 func (q *quiet) WriteHeader(status int)      { q.status = status }
 
-// caller calls the handler with one request after the other, beginning at the one given.
+// caller calls the handler with the requests in order, from first on.
 func caller(h http.Handler, requests []*http.Request, first int) client {
 	w, i := &quiet{h: http.Header{}}, first
 	return func() (int, error) {
@@ -40,7 +39,6 @@ func caller(h http.Handler, requests []*http.Request, first int) client {
 	}
 }
 
-// clientRequests returns requests of so many addresses.
 func clientRequests(n int) []*http.Request {
 	requests := make([]*http.Request, n)
 	for i := range requests {
@@ -50,7 +48,6 @@ func clientRequests(n int) []*http.Request {
 	return requests
 }
 
-// serve starts a server that ends with the test.
 func serve(tb testing.TB, h http.Handler) (addr string) {
 	s := httptest.NewUnstartedServer(h)
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -59,7 +56,7 @@ func serve(tb testing.TB, h http.Handler) (addr string) {
 	return s.Listener.Addr().String()
 }
 
-// connect returns a client with a connection of its own, which it keeps open.
+// connect returns a client with its own open connection.
 func connect(tb testing.TB, addr string) client {
 	conn, err := net.Dial("tcp", addr)
 	require.NoError(tb, err)
@@ -70,8 +67,7 @@ func connect(tb testing.TB, addr string) client {
 
 var request = []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 
-// exchange sends a request and returns the status of the answer, with as little work as
-// possible.
+// exchange sends a request and returns the status, with as little work as possible.
 func exchange(conn net.Conn, in *bufio.Reader) (status int, err error) {
 	if _, err := conn.Write(request); err != nil {
 		return 0, err

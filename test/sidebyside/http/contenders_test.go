@@ -36,8 +36,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// plenty is an hourly limit that no benchmark reaches, and one a limit that all reach. A
-// SlidingWindow has no room for a limit above 8,388,607.
+// plenty is an hourly limit that no benchmark reaches, one a limit that all reach. A SlidingWindow
+// allows at most 8,388,607.
 const (
 	plenty = 8_000_000
 	one    = 1
@@ -47,8 +47,8 @@ const (
 type setting struct {
 	limit int
 	per   time.Duration
-	// The address of a Redis and a name that no other limit has there. Servers that are
-	// given the same name share the limit.
+	// The address of a Redis, and the limit's name there. Servers with the same name share the
+	// limit.
 	redis, name string
 }
 
@@ -62,7 +62,6 @@ func settingOf(limit int, per time.Duration, redis string) setting {
 
 type middleware = func(http.Handler) http.Handler
 
-// contender limits by the connection's address.
 type contender struct {
 	name    string
 	promise promise
@@ -90,19 +89,17 @@ var contenders = []contender{
 	{"ral-leased", bucket, true, ralFleet(fleet.Leased)},
 }
 
-// promise returns the most that a limit admits in any stretch of this length, or in one
+// promise returns the most that a limit admits in any stretch of this length, or in the stretch
 // that begins with the first request.
 type promise func(s setting, d time.Duration, first bool) int64
 
-// bucket is the promise of a token bucket. It also holds for a sliding window that is
-// estimated from the counts of two fixed ones, if it is exact: see policy.SlidingWindow.
-// The clock of an engine may be late at first, and early in the end.
+// bucket is the promise of a token bucket, and of an exact sliding window estimated from two fixed
+// windows: see policy.SlidingWindow. An engine's clock may be late at first, and early in the end.
 func bucket(s setting, d time.Duration, _ bool) int64 {
 	return bench.Limit{Capacity: int64(s.limit), Count: int64(s.limit), Per: s.per}.Most(d + clock.Late + clock.Early)
 }
 
-// fixedWindow is the promise of windows of which the first begins with the first request,
-// and each other one with the first request after the last one's end.
+// fixedWindow is the promise of windows that begin with a request after the last window's end.
 func fixedWindow(s setting, d time.Duration, first bool) int64 {
 	touched := int64(d/s.per) + 2
 	if first {
@@ -129,9 +126,9 @@ func ralBy(tb testing.TB, p policy.Policy, o httplimit.Options) middleware {
 	return httplimit.Must(httplimit.New(limiter, httplimit.ByAddr, o)).Handler
 }
 
-// ralFleet keeps the limit in Redis, in Exact mode, or takes leases from there. Its budget is
-// so long that no call is answered without Redis. Leased mode has no limit of 1: of a limit of
-// 2 it admits 1, and keeps the other back.
+// ralFleet keeps the limit in Redis, in Exact mode, or takes leases. With its long budget Redis
+// answers all calls. Leased mode has no limit of 1: of a limit of 2 it admits 1, and keeps the
+// other back.
 func ralFleet(mode fleet.Mode) func(testing.TB, setting) middleware {
 	return func(tb testing.TB, s setting) middleware {
 		limit := int64(s.limit)
@@ -150,15 +147,15 @@ func ralFleet(mode fleet.Mode) func(testing.TB, setting) middleware {
 	}
 }
 
-// httprateKey is the connection's address, as httprate's documentation has it. httprate
-// sets X-RateLimit-Limit, -Remaining and -Reset.
+// httprateKey is the connection's address, as documented. httprate sets X-RateLimit-Limit,
+// -Remaining and -Reset.
 func httprateKey(r *http.Request) (string, error) {
 	ip, _, err := net.SplitHostPort(r.RemoteAddr)
 	return httprate.CanonicalizeIP(ip), err
 }
 
-// httprateRedis has the defaults of httprate-redis, so it counts in memory for a while if
-// Redis does not answer within 250 ms.
+// httprateRedis has the defaults of httprate-redis: it counts in memory for a while if Redis does
+// not answer within 250 ms.
 func httprateRedis(tb testing.TB, s setting) middleware {
 	host, text, err := net.SplitHostPort(s.redis)
 	require.NoError(tb, err)
@@ -189,8 +186,8 @@ func ululeRedis(tb testing.TB, s setting) middleware {
 	return ulule(store, s)
 }
 
-// xtime is the middleware that many programs use: a limiter for each address in a sync.Map
-// that is never emptied. It tells clients nothing.
+// xtime is a common middleware: a limiter for each address in a sync.Map that is never emptied. It
+// tells clients nothing.
 func xtime(_ testing.TB, s setting) middleware {
 	var limiters sync.Map
 	return func(next http.Handler) http.Handler {
@@ -216,8 +213,7 @@ func xtime(_ testing.TB, s setting) middleware {
 
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 
-// startRedis starts a Redis that ends with the test, and returns a client of it. Its
-// address is the client's Options().Addr.
+// startRedis starts a Redis that ends with the test, and returns its client.
 func startRedis(tb testing.TB) *redis.Client {
 	tb.Helper()
 	server, err := redisd.Open(redisd.Config{})
@@ -229,7 +225,7 @@ func startRedis(tb testing.TB) *redis.Client {
 	return client
 }
 
-// Each contender limits. One that loses its Redis may admit more than the limit, except Ral.
+// A contender that loses its Redis may admit more than the limit, except Ral.
 func TestContendersLimit(t *testing.T) {
 	rdb := startRedis(t)
 	for _, c := range contenders {

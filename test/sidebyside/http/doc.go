@@ -1,10 +1,9 @@
-// Package sidebyside tests httplimit with other libraries: that an independent parser of
-// structured fields (RFC 9651) reads its header fields, and what it costs and admits beside
-// httprate and ulule/limiter, each in memory and on Redis, and a middleware around
-// golang.org/x/time/rate.
+// Package sidebyside tests httplimit with other libraries. A parser of structured fields (RFC 9651)
+// reads its header fields. Costs and admissions are compared with httprate and ulule/limiter, in
+// memory and on Redis, and a middleware around golang.org/x/time/rate.
 //
 //	go test -v -run AdmittedSideBySide -bench SideBySide -benchtime 20x ./test/sidebyside/http
 //
-// They are requirements of module test, so that users of httplimit do not depend on them. The tests
-// start a redis-server and end it.
+// Module test requires them, so that users of httplimit do not. The tests start a redis-server and
+// end it.
 package sidebyside

@@ -16,7 +16,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// says is a policy with a fixed decision.
 type says struct {
 	decision policy.Decision
 	window   time.Duration
@@ -31,7 +30,7 @@ func (s *says) FreshAt(uint64) policy.Instant { return 0 }
 func (s *says) String() string                { return "a fixed decision" }
 func (s *says) Window() time.Duration         { return s.window }
 
-// An independent parser reads the fields as they were meant, for any names and numbers.
+// An independent parser reads the fields correctly, for any names and numbers.
 func FuzzFieldsAreStructured(f *testing.F) {
 	f.Add("default", "other", true, int64(100), int64(97), int64(time.Second), int64(0), int64(10*time.Second))
 	f.Add(`a "quoted\" name`, `\`, false, int64(1), int64(0), int64(time.Hour), int64(time.Hour), int64(1))
@@ -105,7 +104,6 @@ func FuzzFieldsAreStructured(f *testing.F) {
 	})
 }
 
-// The older fields are plain integers.
 func TestOlderFieldsAreIntegers(t *testing.T) {
 	for set, prefix := range map[httplimit.HeaderSet]string{httplimit.LegacyHeaders: "Ratelimit-", httplimit.XRateLimitHeaders: "X-Ratelimit-"} {
 		p := &says{policy.Decision{Allowed: true, Limit: 100, Remaining: 42, ResetAfter: 1500 * time.Millisecond}, time.Minute}

@@ -16,9 +16,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// BenchmarkGoals measures the handler alone as ratios: docs/performance.md has the goals.
-// One operation is a round, in which each contender has its turn, so that other load on
-// the machine slows all of them alike. The figures are medians of processor time:
+// BenchmarkGoals measures the handler alone as ratios, medians of processor time: see
+// docs/performance.md. An operation is a round with a turn of each contender, so that other load
+// slows all alike.
 //
 //	go test -run '^$' -bench Goals -benchtime 40x -cpu 1 ./test/sidebyside/http
 func BenchmarkGoals(b *testing.B) {
@@ -47,7 +47,7 @@ func BenchmarkGoals(b *testing.B) {
 	add("ratelimit,refused", ral(httplimit.Options{})(b, hourly(one)), all[:1])
 	add("no-headers,two", two(b, noHeaders), all[:1])
 	add("ratelimit,two", two(b, httplimit.Options{}), all[:1])
-	// What any middleware pays that asks this engine, sets two header fields, or both.
+	// The minimum for a middleware that asks this engine, sets two header fields, or both.
 	add("floor", floor(b, false), all[:1])
 	add("floor,fields", floor(b, true), all[:1])
 	add("floor,two", floorOfTwo(b), all[:1])
@@ -105,7 +105,6 @@ func addresses(tb testing.TB) *engine.Engine[netip.Addr] {
 	return limiter
 }
 
-// two limits by the same address in two engines.
 func two(tb testing.TB, o httplimit.Options) func(http.Handler) http.Handler {
 	m, err := httplimit.NewAll(o,
 		httplimit.Limit[netip.Addr]{Name: "a", Limiter: addresses(tb), Key: httplimit.ByAddr},
@@ -113,7 +112,6 @@ func two(tb testing.TB, o httplimit.Options) func(http.Handler) http.Handler {
 	return httplimit.Must(m, err).Handler
 }
 
-// floorOfTwo is a middleware that does nothing except to take from two engines at once.
 func floorOfTwo(tb testing.TB) func(http.Handler) http.Handler {
 	a, b := addresses(tb), addresses(tb)
 	return func(next http.Handler) http.Handler {
@@ -126,8 +124,7 @@ func floorOfTwo(tb testing.TB) func(http.Handler) http.Handler {
 	}
 }
 
-// floor is a middleware that does nothing except to take from the engine and, if fields
-// is set, to set two fields of which one has to be allocated.
+// floor only takes from the engine and, with fields, sets two fields, one allocated.
 func floor(tb testing.TB, fields bool) func(http.Handler) http.Handler {
 	limiter := addresses(tb)
 	return func(next http.Handler) http.Handler {

@@ -11,8 +11,7 @@ import (
 	"github.com/ral-limiter/ral/httplimit"
 )
 
-// BenchmarkHugeField compares the time to search the longest fields that a server accepts
-// with the time to read them.
+// BenchmarkHugeField compares searching the longest accepted fields with reading them.
 func BenchmarkHugeField(b *testing.B) {
 	inside := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	for _, c := range []struct{ name, header, element string }{

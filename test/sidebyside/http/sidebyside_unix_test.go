@@ -22,11 +22,10 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// BenchmarkSideBySide compares throughput, processor time and allocations. Clients send
-// the next request as soon as the last one is answered. One operation is a round, in
-// which each contender has its turn, and every round begins with another one, so that
-// other load on the machine slows all of them alike. The figures are medians of the
-// turns. The bare handler is in each of them, and so are the clients.
+// BenchmarkSideBySide compares throughput, processor time and allocations, the bare handler and
+// clients included. Clients send the next request once the last is answered. An operation is a
+// round with a turn of each contender, beginning one further on each time, so that other load slows
+// all alike. The figures are medians of the turns.
 //
 //	go test -v -run AdmittedSideBySide -bench SideBySide -benchtime 20x ./test/sidebyside/http
 func BenchmarkSideBySide(b *testing.B) {
@@ -89,10 +88,9 @@ func BenchmarkSideBySide(b *testing.B) {
 	}
 }
 
-// clients is how many send requests at the same time.
 const clients = 16
 
-// turn is what a contender does in each round, and what that cost.
+// turn holds a contender's requests and costs.
 type turn struct {
 	contender
 	clients []client
@@ -104,8 +102,8 @@ type turn struct {
 // cost is of a request, and the second of them all.
 type cost struct{ wall, cpu, redis, bytes, allocations float64 }
 
-// take sends the requests. All but a few must be answered with the status, or the costs
-// would be those of another load.
+// take sends the requests. All but a few must have the status, or the costs would be of another
+// load.
 func (t *turn) take(b *testing.B, status int) {
 	var left, other atomic.Int64
 	left.Store(int64(t.calls))
@@ -150,8 +148,7 @@ func (t *turn) take(b *testing.B, status int) {
 	})
 }
 
-// table has a row for each contender, in Markdown. The ratios are to the contender "ral" in
-// the same round.
+// table has a row for each contender, in Markdown, with ratios to "ral" in the same round.
 func table(turns []*turn) string {
 	var s strings.Builder
 	s.WriteString("| | requests/s | processor time, ns | to ral's | Redis's, ns | bytes | allocations |\n|---|---|---|---|---|---|---|\n")
@@ -176,8 +173,7 @@ func table(turns []*turn) string {
 	return s.String()
 }
 
-// cpuTime returns the processor time of the process, of clients and servers together.
-// Unlike wall time it excludes other processes.
+// cpuTime returns the processor time of the process, clients and servers together.
 func cpuTime() int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -186,7 +182,6 @@ func cpuTime() int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// redisTime returns the processor time of the Redis.
 func redisTime(tb testing.TB, client *redis.Client) (d time.Duration) {
 	info, err := client.Info(context.Background(), "cpu").Result()
 	require.NoError(tb, err)

@@ -41,13 +41,12 @@ func open[K comparable](t testing.TB, config engine.Config) *engine.Engine[K] {
 	return e
 }
 
-// Every verb, with every kind of key, by goroutines at once. Checked:
+// Goroutines call every verb with every kind of key. Checked:
 //
 //  1. nothing panics;
 //  2. the table never holds more than it may, and no key that cannot be recorded;
 //  3. every call is counted as admitted or refused;
-//  4. keys that were not recorded do not stay in memory: a NaN in a map could never be
-//     taken out again.
+//  4. keys that were not recorded leave memory: a NaN in a map could never be removed.
 func TestNoVerbPanics(t *testing.T) {
 	every(t, strs)
 	every(t, words)
@@ -103,7 +102,7 @@ func every[K comparable](t *testing.T, kinds []kind[K]) {
 	}
 }
 
-// calls calls every verb, and returns how many calls of it are counted.
+// calls calls every verb, and returns the number of counted calls.
 func calls[K comparable](t *testing.T, e *engine.Engine[K], k kind[K], n uint64) (counted uint64) {
 	key, other := k.key(n), k.key(n+1)
 	e.Choke(key)
@@ -148,8 +147,7 @@ func calls[K comparable](t *testing.T, e *engine.Engine[K], k kind[K], n uint64)
 	return counted
 }
 
-// same names the claim that is on the same key as the ith of calls: the key, another,
-// and the key again.
+// same names the claim on the same key as the ith of calls: the key, another, and the key again.
 func (k kind[K]) same(n uint64, i int) int {
 	a, b := k.key(n), k.key(n+1)
 	switch {
@@ -163,7 +161,6 @@ func (k kind[K]) same(n uint64, i int) int {
 
 func equal[K comparable](a, b K) bool { return a == b }
 
-// Equal keys share a limit, different ones do not.
 func TestKeysAreToldApart(t *testing.T) {
 	apart(t, strs)
 	apart(t, words)
@@ -202,10 +199,10 @@ func apart[K comparable](t *testing.T, kinds []kind[K]) {
 	}
 }
 
-// A victim has used up its limit. Floods of keys that come once each try to have it
-// forgotten. Checked, for a small table and each kind of keys:
+// A victim has used up its limit. Floods of single-use keys try to have it forgotten. Checked, for
+// a small table and each kind of keys:
 //
-//  1. the victim is refused, always: it owes most;
+//  1. the victim is always refused: it owes most;
 //  2. the flood passes: no call is refused because of it;
 //  3. the number of keys stays bounded.
 func TestFloodDoesNotFreeTheVictim(t *testing.T) {
@@ -247,7 +244,6 @@ func flood[K comparable](t *testing.T, name string, victim K, key func(uint64) K
 	})
 }
 
-// The table holds a bounded number of long keys, and lets go of them when they leave.
 func TestLongKeysLeaveMemory(t *testing.T) {
 	const most, size = 64, 64 << 10
 	var clock atomic.Int64
@@ -259,7 +255,7 @@ func TestLongKeysLeaveMemory(t *testing.T) {
 	for n := range uint64(1000) {
 		require.True(t, e.Choke(long+eight(n)))
 	}
-	// A key that was given up may still be in a command that waits, or just be made.
+	// A key that was given up may still be in a waiting command, or just be made.
 	assert.Less(t, heap()-before, int64(2*most*size), "more than the table may hold")
 	assert.Greater(t, heap()-before, int64(most*size/2), "the check sees nothing")
 
@@ -268,7 +264,6 @@ func TestLongKeysLeaveMemory(t *testing.T) {
 	assert.Less(t, heap()-before, int64(4*size), "they are held on to")
 }
 
-// Keys that cannot be recorded leave nothing behind, however many come.
 func TestLostKeysTakeNoMemory(t *testing.T) {
 	lost(t, func(uint64) float64 { return math.NaN() })
 	lost(t, func(n uint64) any { return []uint64{n} })
@@ -298,8 +293,8 @@ func heap() int64 {
 	return int64(memory.HeapAlloc)
 }
 
-// pair holds calls on hostile keys and on ordinary ones, to be compared. bare and
-// bareOthers look the same keys up in Go's own map.
+// pair holds calls on hostile and ordinary keys to compare. bare and bareOthers look them up in
+// Go's map.
 type pair struct {
 	name                                string
 	hostile, ordinary, bare, bareOthers func(n uint64)
@@ -364,9 +359,8 @@ func BenchmarkKeys(b *testing.B) {
 	}
 }
 
-// A call on a hostile key costs no more than twice as much as a call on an ordinary key
-// of the same type, plus what any table pays: hashing and comparing 64 KiB takes its
-// time. Both are measured in turns until the time is over; medians are compared.
+// A hostile key costs at most twice an ordinary key of its type, plus the cost of any table:
+// hashing and comparing it. Both are measured in turns; medians are compared.
 func TestCost(t *testing.T) {
 	if *lasting == 0 {
 		t.Skip("a measurement, of the long part: -for says how long it may take")

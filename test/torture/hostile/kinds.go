@@ -7,22 +7,19 @@ import (
 	"strings"
 )
 
-// kind describes one kind of key, tested in an engine of its type.
 type kind[K comparable] struct {
 	name string
-	// key returns the nth key; different ones for different n, if unique.
+	// key returns the nth key, distinct for each n if unique.
 	key    func(n uint64) K
 	unique bool
-	// lost keys cannot be recorded.
-	lost bool
+	lost   bool
 }
 
-// long pads keys to 64 KiB.
 var long = strings.Repeat("x", 64<<10-8)
 
 func eight(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
 
-// bad returns a key with NUL and invalid UTF-8, a different one for each n.
+// bad returns a distinct key with NUL and invalid UTF-8 for each n.
 func bad(n uint64) string { return "\x00\xff\xfe\xc0\x80\xed\xa0\x80" + eight(n) + "\x00" }
 
 // deep is comparable, but holds an interface whose value may not be.
@@ -31,7 +28,7 @@ type deep struct {
 	in   [2]struct{ any }
 }
 
-// Kinds of strings and numbers, that are recorded like others.
+// Kinds of strings and numbers, recorded like others.
 var (
 	strs = []kind[string]{
 		{name: "64 KiB, different at the end", key: func(n uint64) string { return long + eight(n) }, unique: true},

@@ -10,17 +10,16 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Verdict is the result of checking a history.
 type Verdict struct {
-	// Illegal lists the keys whose calls no order explains, Undecided those whose search
-	// ran out of time. After the first such key no others are searched.
+	// Illegal lists the keys whose calls no order explains, Undecided those that ran out of time.
+	// After the first such key the search ends.
 	Illegal, Undecided []int
-	// Liberties is a number of liberties that explains all other keys. It is the least
-	// such number if a larger one would exceed the number that the engine counted.
+	// Liberties is a number of liberties that explains all other keys, the least if a larger one
+	// would exceed the engine's count.
 	Liberties uint64
 }
 
-// most bounds how many liberties are tried to explain one key's calls.
+// most bounds the liberties tried for a key.
 const most = 256
 
 // search is the search for an order of one key's calls.
@@ -29,13 +28,13 @@ type search struct {
 	m       *model
 	history []porcupine.Operation
 	result  porcupine.CheckResult
-	// The least number of liberties that explains the calls lies between fewest and
-	// enough, if the search succeeds.
+	// The least number of liberties that explains the calls is from fewest to enough, if the search
+	// succeeds.
 	fewest, enough int
 }
 
-// Check checks the history of an engine that counted taken liberties, searching several
-// keys in parallel. limit bounds the time for one key and number of liberties.
+// Check checks the history of an engine that counted taken liberties, several keys in parallel.
+// limit bounds the time for a key and number of liberties.
 func Check(s *Scenario, history []Op, taken uint64, limit time.Duration) Verdict {
 	byKey := map[int][]*Op{}
 	for i := range history {
@@ -94,9 +93,9 @@ func Check(s *Scenario, history []Op, taken uint64, limit time.Duration) Verdict
 	return v
 }
 
-// run tries to explain the calls, doubling the number of liberties. Proving that a
-// number is too small may take long, and so may finding that a number is enough if it is
-// larger than need be. So each has a little time at first, and more if none has decided.
+// run tries to explain the calls, doubling the number of liberties. Proofs that a number is too
+// small, or enough but needlessly large, may take long. So each has little time at first, and more
+// if none decides.
 func (k *search) run(most int, limit time.Duration) {
 	most = max(most, k.fewest)
 	for patience := limit / 16; ; patience = min(4*patience, limit) {
@@ -118,7 +117,6 @@ func (k *search) run(most int, limit time.Duration) {
 	}
 }
 
-// narrow halves the range between fewest and enough.
 func (k *search) narrow(limit time.Duration) {
 	middle := (k.fewest + k.enough) / 2
 	switch k.try(middle, limit) {
@@ -131,8 +129,8 @@ func (k *search) narrow(limit time.Duration) {
 	}
 }
 
-// try looks for an order of the calls with so many liberties. Nearly always there is one
-// without the events that are rare, so try first searches without those, which is fast.
+// try looks for an order of the calls with so many liberties. It first searches without the rare
+// events, which is fast and nearly always enough.
 func (k *search) try(liberties int, limit time.Duration) porcupine.CheckResult {
 	simple := &model{s: k.m.s}
 	usual := slices.DeleteFunc(slices.Clone(k.history), func(o porcupine.Operation) bool {
@@ -145,8 +143,8 @@ func (k *search) try(liberties int, limit time.Duration) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(k.m.spec(liberties), k.history, max(limit, 1))
 }
 
-// plain counts the answers that no word can give: a key that owes nothing refuses a take
-// within the limit.
+// plain counts the answers that no word can give: refusals within the limit of a key that owes
+// nothing.
 func plain(s *Scenario, ops []*Op) (n int) {
 	for _, op := range ops {
 		d := op.Decision
@@ -166,13 +164,11 @@ func operations(ops []*Op) []porcupine.Operation {
 	return history
 }
 
-// spreads returns, for each reservation that is given back, the error that Cancel may
-// make in counting the units that other calls gave back in between. A call that gives
-// back counts its units once for each attempt, so the count may be too high. If one call
-// gives back and another takes as much between the look and the swap of a Cancel, the
-// word is unchanged and Cancel does not notice, so the count may be too low. The same
-// holds for a Reset. If no call gives back at that time, the count is exact. Beyond two
-// bucketfuls an error makes no difference.
+// spreads returns, by reservation given back, how far Cancel may miscount the units that other
+// calls gave back in between. It overcounts, since a call counts its units once for each attempt.
+// It undercounts if one call gives back and another takes as much between the look and the swap of
+// a Cancel: the word is then unchanged. The same holds for a Reset. Otherwise it is exact. Beyond
+// two bucketfuls an error makes no difference.
 func spreads(ops []*Op) map[int64]spread {
 	made := map[int64]*Op{}
 	for _, op := range ops {

@@ -1,26 +1,22 @@
-// Package linear checks that Ral is linearizable, key by key: goroutines that run at the
-// same time get the answers that they could have got one after the other.
+// Package linear checks that Ral is linearizable, key by key: concurrent goroutines get answers
+// that they could have got one after the other.
 //
-// A [Workload] has goroutines call every verb on a few keys at a time, while keys are
-// evicted and come back and the writer is killed, and notes each call with its answer.
-// [Check] has porcupine look for an order of a key's calls in which each begins before
-// it is answered, and in which the policy, a pure function on one word, gives exactly
-// these answers. Callers do not see five things, which the model has to leave open:
+// A [Workload] calls every verb on a few keys at a time, while keys are evicted and come back and
+// the writer is killed, and notes each call with its answer. [Check] has porcupine look for an
+// order of a key's calls. Each must begin before it is answered, and the policy, a pure function on
+// one word, must give exactly these answers. The model leaves open five things that callers do not
+// see:
 //
-//   - The instant at which a call was decided: any that the clock showed while the
-//     call was under way. The workload moves the clock in steps, and only by a few of
-//     them while a call is under way, so that there are few instants to choose from.
-//   - The eviction of a key that owes nothing. The model leaves it out, because Ral
-//     claims that it changes no answer, except that a Cancel of an earlier take may give
-//     nothing back.
-//   - The eviction of a key that owes, to make room, and answers without a record from a
-//     full table. Over all keys there may be as many as Ral itself has counted. Check
-//     finds the fewest that explain a history.
-//   - Whether a reservation was remembered when it is given back: see package underway.
-//   - The number of units that Cancel counts as given back since the take. It is exact
-//     unless another call gives back at the same time. See table.Entry.AddReturned.
+//   - The instant of the decision: any that the clock showed during the call. The clock moves in
+//     steps, and only by a few during a call, so that there are few instants to choose from.
+//   - The eviction of a key that owes nothing. The model omits it: Ral claims that it changes no
+//     answer, except that a Cancel of an earlier take may give nothing back.
+//   - The eviction of a key that owes, and answers without a record from a full table. Over all
+//     keys there may be as many as Ral has counted. Check finds the fewest that explain a history.
+//   - Whether a returned reservation was remembered: see package underway.
+//   - The units that Cancel counts as returned since the take. It is exact unless another call
+//     gives back at the same time: see table.Entry.AddReturned.
 //
-// TakeAll on two keys is checked as two calls, key by key. This is a relaxation: it
-// checks that each key is charged if the call was allowed, and in the end not charged if
-// it was refused, but not that both keys are charged at one time.
+// TakeAll on two keys is checked as two calls, key by key. This is weaker: each key must be charged
+// if the call was allowed, and in the end not if it was refused, but maybe not both at one time.
 package linear

@@ -6,17 +6,15 @@ import (
 	"os"
 )
 
-// History is a run as it is written to a file, to be checked again.
+// History is a run in a file, to be checked again.
 type History struct {
 	Scenario string
 	Seed     uint64
-	// Taken is the number of liberties that the engine counted.
-	Taken uint64
-	Ops   []Op
+	Taken    uint64
+	Ops      []Op
 }
 
-// Save writes a history to a new file in dir, "" for the usual place, and returns its
-// name.
+// Save writes a history to a new file in dir, "" for the default, and returns its name.
 func (h *History) Save(dir string) (string, error) {
 	f, err := os.CreateTemp(dir, "ral-history-*.json")
 	if err != nil {
@@ -29,7 +27,6 @@ func (h *History) Save(dir string) (string, error) {
 	return f.Name(), err
 }
 
-// Load reads a history from a file.
 func Load(name string) (*History, error) {
 	data, err := os.ReadFile(name)
 	if err != nil {

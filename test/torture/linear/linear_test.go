@@ -31,11 +31,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// perKey bounds the search for an order of one key's calls, which takes milliseconds.
+// perKey bounds the search for a key, which takes milliseconds.
 const perKey = 10 * time.Minute
 
-// run runs one workload and checks its history, which is kept if it fails. from is
-// the seed with which the test does so first.
+// run runs a workload and checks its history, kept on failure. from is the first failing seed.
 func run(t *testing.T, s Scenario, w Workload, from uint64) engine.Stats {
 	t.Helper()
 	history, stats, err := w.Run(&s)
@@ -51,7 +50,7 @@ func run(t *testing.T, s Scenario, w Workload, from uint64) engine.Stats {
 	return stats
 }
 
-// judge says what is wrong with a history, given what came of checking it.
+// judge says what is wrong with a history of this verdict.
 func (h *History) judge(v Verdict) string {
 	switch {
 	case len(v.Illegal) > 0:
@@ -64,14 +63,12 @@ func (h *History) judge(v Verdict) string {
 	return ""
 }
 
-// All verbs, by goroutines at once, on keys that come and go. Checked, of each
-// scenario:
+// Goroutines call all verbs on keys that come and go. Checked, in each scenario:
 //
-//  1. the calls on each key can be put into an order in which the policy, as a pure
-//     function, gives the answers that they had;
-//  2. it takes no more forgiven keys, and no more unrecorded answers, to explain them
-//     than the engine has counted;
-//  3. whether that is so is decided for every key.
+//  1. the calls on each key have an order in which the policy, as a pure function, gives their
+//     answers;
+//  2. that takes no more forgiven keys and unrecorded answers than the engine has counted;
+//  3. the search decides for every key.
 func TestLinearizable(t *testing.T) {
 	short := *lasting == 0
 	opsEach := 42_000
@@ -112,8 +109,7 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// The checker finds a limiter that is not linearizable: it decides on the word that it has
-// read, and charges later.
+// It decides on the word that it has read, and charges later.
 func TestQueuedIsFoundOut(t *testing.T) {
 	s := Broken()
 	for n := range uint64(20) {
@@ -127,7 +123,7 @@ func TestQueuedIsFoundOut(t *testing.T) {
 	t.Fatal("what it let pass was explained away")
 }
 
-// TestReplay checks a history that was written to a file.
+// TestReplay checks a history from a file.
 func TestReplay(t *testing.T) {
 	if *replay == "" {
 		t.Skip("-history names the file")

@@ -10,19 +10,18 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// state holds all that matters of a key. It is immutable: a step makes a new one.
+// state holds all that matters of a key. It is immutable.
 type state struct {
 	word   uint64
 	undone uint64 // units given back: see table.Entry.AddReturned
 	grace  int    // liberties that may still be taken: see Liberty
 	held   []held // reservations that a later call gives back
-	// log has the latest reservations. It counts if the word is the one that the last of them left,
-	// perhaps once more, and since then only reservations in it were given back: see package underway.
+	// log has the latest reservations. It is valid while the word is as the last of them left it,
+	// perhaps twice, and only they were given back since: see package underway.
 	log []logged
 	at  mark
 }
 
-// logged is a reservation that was allowed at once.
 type logged struct {
 	id     int64
 	before uint64
@@ -47,11 +46,11 @@ type held struct {
 // wiped is the least number of units that a Reset counts as given back.
 const wiped = 1 << 33
 
-// model is the sequential specification of one key.
+// model is the sequential specification of a key.
 type model struct {
 	s *Scenario
-	// spread bounds by how many units a call may overestimate or underestimate what was
-	// given back, by the ID of its reservation: see spreads.
+	// spread bounds the miscount of returned units by the ID of the call's reservation: see
+	// spreads.
 	spread map[int64]spread
 }
 
@@ -61,8 +60,8 @@ type spread struct {
 	raced      bool // a Reset may go unnoticed: see spreads
 }
 
-// spec returns the model in porcupine's form, for a history with at most grace liberties.
-// Its states are sets of the possible states.
+// spec returns the model in porcupine's form, for a history with at most grace liberties. Its
+// states are sets of possible states.
 func (m *model) spec(grace int) porcupine.Model {
 	seed := maphash.MakeSeed()
 	return porcupine.Model{
@@ -98,9 +97,8 @@ func (m *model) spec(grace int) porcupine.Model {
 	}
 }
 
-// include adds a state to a set of different ones. Of two that differ in nothing but
-// the liberties that may still be taken, the one with more of them can do all that the
-// other can.
+// include adds a state to a set of different ones. Of two that differ only in the liberties left,
+// the larger number can do all that the smaller can.
 func include(all []*state, n *state) []*state {
 	for i, s := range all {
 		if s.alike(n) {
@@ -140,13 +138,12 @@ func (m *model) step(s *state, op *Op) []*state {
 	return next
 }
 
-// forgettable reports whether the key may have left the table before the call was over,
-// because it owed nothing.
+// forgettable reports whether a key that owed nothing may have left before the call was over.
 func (m *model) forgettable(s *state, op *Op) bool {
 	return s.word == 0 || m.s.Policy.FreshAt(s.word)+policy.Instant(m.s.Idle) <= op.To
 }
 
-// aged returns the state with its reservations stale: they may be of an entry that left.
+// aged returns the state with its reservations stale: their entry may have left.
 func (s *state) aged() *state {
 	if !slices.ContainsFunc(s.held, func(h held) bool { return h.n > 0 && !h.stale }) {
 		return s
@@ -159,8 +156,7 @@ func (s *state) aged() *state {
 	return &n
 }
 
-// forgiven returns the state after the key was given up to make room. Its reservations
-// cannot be given back any more.
+// forgiven returns the state after the key was given up. Its reservations cannot be given back.
 func (s *state) forgiven() *state {
 	f := &state{grace: s.grace - 1, held: slices.Clone(s.held)}
 	for i := range f.held {
@@ -209,8 +205,8 @@ func (s *state) without(i int) *state {
 	return n.forgetting()
 }
 
-// forgetting returns the state without what its log will not need: reservations before the
-// first that a later call gives back, except the last of them, whose instant may count.
+// forgetting drops reservations before the first that a later call gives back, except the last of
+// them, whose instant may count.
 func (s *state) forgetting() *state {
 	returns := func(l logged) bool {
 		return slices.ContainsFunc(s.held, func(h held) bool { return h.id == l.id })
@@ -221,7 +217,7 @@ func (s *state) forgetting() *state {
 	return s
 }
 
-// logging returns the state n after a reservation that changed the word of s, with its log.
+// logging logs a reservation that changed the word of s, in n.
 func (s *state) logging(n *state, op *Op, now policy.Instant, d policy.Decision) *state {
 	logging := *n
 	if d.Wait > 0 || op.N == 0 {
@@ -238,8 +234,7 @@ func (s *state) logging(n *state, op *Op, now policy.Instant, d policy.Decision)
 	return logging.forgetting()
 }
 
-// unlogged returns the state after a reservation of the log was given back, as if it had never
-// been made. ok is false if it is not in the log.
+// unlogged undoes a reservation of the log as if never made. ok is false if it is not in the log.
 func (s *state) unlogged(p policy.Policy, h held) (n *state, ok bool) {
 	i := slices.IndexFunc(s.log, func(l logged) bool { return l.id == h.id })
 	if i < 0 || s.at != (mark{s.word, s.undone}) {
@@ -331,7 +326,7 @@ func (m *model) recorded(s *state, op *Op) (next []*state) {
 	return next
 }
 
-// cancelled adds what may follow if a reservation is given back at now.
+// cancelled adds the states after a reservation is given back at now.
 func (m *model) cancelled(s *state, op *Op, now policy.Instant, add func(*state)) {
 	at := slices.IndexFunc(s.held, func(h held) bool { return h.id == op.ID })
 	if at < 0 {
@@ -370,8 +365,8 @@ func (m *model) cancelled(s *state, op *Op, now policy.Instant, add func(*state)
 	}
 }
 
-// glance reports whether a key stands as a refused TakeAll says. A key that did not
-// refuse is looked at once more.
+// glance reports whether a key is as a refused TakeAll says. It looks once more at keys that did
+// not refuse.
 func (m *model) glance(word uint64, now policy.Instant, op *Op) bool {
 	_, d := m.s.Policy.Take(word, now, 0, 0)
 	if op.Decision.Allowed {
@@ -385,8 +380,7 @@ func (m *model) glance(word uint64, now policy.Instant, op *Op) bool {
 	return m.s.glanced(d) == m.s.glanced(op.Decision)
 }
 
-// unrecorded returns what follows if the call is answered without a record, because
-// the table is full.
+// unrecorded returns the states after an answer without a record from a full table.
 func (m *model) unrecorded(s *state, op *Op) (next []*state) {
 	n := *s
 	n.grace--

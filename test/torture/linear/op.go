@@ -7,10 +7,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Verb names a call's method.
 type Verb int
 
-// The verbs. The last four are what TakeAll is to one of its keys.
+// The verbs. The last four are the parts of TakeAll on one key.
 const (
 	Choke Verb = iota
 	Take
@@ -25,7 +24,6 @@ const (
 	Release // and given back
 )
 
-// String returns the verb's name.
 func (v Verb) String() string {
 	return [...]string{
 		"Choke", "Take", "Peek", "Refund", "Reserve", "Cancel", "Reset", "All", "Glance", "Grab", "Release",
@@ -40,20 +38,19 @@ type Op struct {
 
 	N        int64
 	Patience time.Duration
-	// ID names the reservation that a Reserve or Grab makes and a Cancel or Release
-	// gives back. It is 0 if no call gives it back.
+	// ID names the reservation that a Reserve or Grab makes and a Cancel or Release gives back, 0
+	// without either.
 	ID int64
 
 	// Call and Return are the call's places in the order of all events.
 	Call, Return int64
-	// From and To are what the clock showed before and after the call.
+	// From and To are the clock before and after the call.
 	From, To policy.Instant
 
 	Allowed  bool            // the answer of Choke and Reset
 	Decision policy.Decision // the answer of the others
 }
 
-// String formats the call as a line for people.
 func (o *Op) String() string {
 	s := fmt.Sprintf("[%d..%d] at %d..%d client %d: %v(key %d", o.Call, o.Return, o.From, o.To, o.Client, o.Verb, o.Key)
 	switch o.Verb {

@@ -8,37 +8,32 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Scenario is an engine, and how it is used.
 type Scenario struct {
 	Name   string
 	Policy policy.Policy
 	// Step is the time by which the clock moves at once.
-	Step time.Duration
-	// Idle, MaxKeys and WhenFull are the engine's.
+	Step     time.Duration
 	Idle     time.Duration
 	MaxKeys  int
 	WhenFull engine.WhenFull
-	// Queued has Choke decide on what it reads, and one goroutine charge the key later.
+	// Queued has Choke decide on the word it reads, and one goroutine charge the key later.
 	Queued bool
-	// Waits reports whether the policy makes calls wait that have no patience.
+	// Waits reports whether the policy delays calls without patience.
 	Waits bool
 }
 
-// Liberty names an answer that Ral may give although the key's word does not explain it.
-// Ral counts each.
+// Liberty names an answer that the key's word does not explain, and that Ral counts.
 type Liberty int
 
-// The liberties.
 const (
 	Forgives Liberty = iota // forget a key that owes
 	Refuses                 // refuse a new key that would have passed
 	Passes                  // let a new key pass without a record
 )
 
-// Liberty returns the one that may be taken in this scenario.
+// Liberty returns the liberty that this scenario allows.
 func (s *Scenario) Liberty() Liberty { return Liberty(s.WhenFull) }
 
-// Taken returns the number of liberties that the engine counted.
 func (s *Scenario) Taken(stats engine.Stats) uint64 {
 	if s.Liberty() == Forgives {
 		return stats.Forgiven
@@ -46,8 +41,8 @@ func (s *Scenario) Taken(stats engine.Stats) uint64 {
 	return stats.Full
 }
 
-// glanced drops the part of a refusal that the model does not know: when a call without
-// patience could be made again while all other calls wait.
+// glanced drops a part of a refusal unknown to the model: when a call without patience could be
+// made again while all others wait.
 func (s *Scenario) glanced(d policy.Decision) policy.Decision {
 	if s.Waits {
 		d.RetryAfter = 0
@@ -55,8 +50,8 @@ func (s *Scenario) glanced(d policy.Decision) policy.Decision {
 	return d
 }
 
-// Scenarios returns all of them: each policy in a table with room for all its keys,
-// and in one that is too small, under each choice for that.
+// Scenarios returns each policy in a table with room for all keys, and in one that is too small,
+// under each choice for that.
 func Scenarios() []Scenario {
 	policies := []struct {
 		name  string
@@ -93,7 +88,6 @@ func Scenarios() []Scenario {
 	return all
 }
 
-// Named returns the scenario of that name.
 func Named(name string) (Scenario, error) {
 	for _, s := range append(Scenarios(), Broken()) {
 		if s.Name == name {

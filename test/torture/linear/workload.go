@@ -13,20 +13,19 @@ import (
 	"github.com/ral-limiter/ral/test/torture/internal/fault"
 )
 
-// Workload describes the calls on an engine. The calls of each client follow from the
-// seed; their interleaving does not.
+// Workload describes the calls on an engine. The seed determines each client's calls, not their
+// interleaving.
 type Workload struct {
 	Seed    uint64
 	Clients int
 	Ops     int // of all clients together, about
-	// Kills makes the writer die again and again.
-	Kills bool
+	Kills   bool
 }
 
 const (
-	// Keys are used a group at a time, so that many calls meet on each. The turn goes
-	// round a few groups several times: keys come back after they were idle. Then
-	// other groups have theirs, so that no history gets long.
+	// Keys are used in groups, so that many calls meet on each. The turn visits a few groups
+	// several times, so that keys come back idle. Then other groups follow, to keep histories
+	// short.
 	keysPerGroup = 8
 	opsPerVisit  = 256
 	groups       = 4
@@ -42,8 +41,7 @@ const (
 	rest  = 500 * time.Microsecond
 )
 
-// Run runs the workload on a new engine, and returns what was called and answered, and
-// what the engine has counted.
+// Run runs the workload on a new engine, and returns the calls and the engine's counts.
 func (w Workload) Run(s *Scenario) ([]Op, engine.Stats, error) {
 	sabotage := &fault.Switch{Yield: yields}
 	clock := &clock{step: int64(s.Step), began: make([]began, w.Clients)}
@@ -76,8 +74,8 @@ func (w Workload) Run(s *Scenario) ([]Op, engine.Stats, error) {
 					return
 				}
 				c.call(n)
-				// A full table that gives up no key gets room when the janitor comes: what
-				// calls meet there has been seen often enough by then.
+				// A full table that gives up no key gets room from the janitor. By then calls have
+				// met it often enough.
 				full := s.Liberty() != Forgives && l.Len() >= s.MaxKeys
 				if c.dice.IntN(rests) == 0 || full && c.dice.IntN(8) > 0 {
 					time.Sleep(rest)
@@ -108,7 +106,6 @@ func (w Workload) Run(s *Scenario) ([]Op, engine.Stats, error) {
 	return history, stats, nil
 }
 
-// limiter has the calls that every scenario makes.
 type limiter interface {
 	Choke(key int) bool
 	Take(key int, n int64) policy.Decision
@@ -117,8 +114,8 @@ type limiter interface {
 	Close() error
 }
 
-// queued is an engine whose Choke decides on what it reads and sends the key to one
-// goroutine, which charges it.
+// queued is an engine whose Choke decides on the word it reads. One goroutine charges the keys
+// later.
 type queued struct {
 	*engine.Engine[int]
 	takes   chan int
@@ -150,7 +147,6 @@ func (q *queued) Close() error {
 	return q.Engine.Close()
 }
 
-// kill arms a death of the writer time and again.
 func kill(s *fault.Switch, seed uint64, stop chan struct{}) {
 	dice := rand.New(rand.NewPCG(seed, 1<<32))
 	for {
@@ -163,8 +159,7 @@ func kill(s *fault.Switch, seed uint64, stop chan struct{}) {
 	}
 }
 
-// clock moves in steps, when tick is called, and by a few steps at most while a call is
-// under way.
+// clock moves in steps by tick, and by a few at most during a call.
 type clock struct {
 	now   atomic.Int64
 	step  int64
@@ -186,8 +181,8 @@ func (c *clock) read() policy.Instant {
 	return now
 }
 
-// begin announces that a client's call begins and returns the clock's reading. It starts
-// again if the clock moved in between, because tick may not have seen the call.
+// begin announces a client's call and returns the clock's reading. It retries if the clock moved,
+// because tick may not have seen the call.
 func (c *clock) begin(client int) policy.Instant {
 	for {
 		now := c.now.Load()
@@ -198,15 +193,14 @@ func (c *clock) begin(client int) policy.Instant {
 	}
 }
 
-// end announces that the call is over and returns the clock's reading.
+// end announces the end of the call and returns the clock's reading.
 func (c *clock) end(client int) policy.Instant {
 	now := c.now.Load()
 	c.began[client].at.Store(0)
 	return policy.Instant(now)
 }
 
-// tick moves the clock. It reports false, and does nothing, if that is too far for a call
-// under way.
+// tick moves the clock. It does nothing and reports false if that is too far for a call under way.
 func (c *clock) tick() bool {
 	now := c.now.Load()
 	for i := range c.began {
@@ -218,7 +212,6 @@ func (c *clock) tick() bool {
 	return true
 }
 
-// client is one goroutine that calls.
 type client struct {
 	id     int
 	l      limiter
@@ -238,7 +231,6 @@ type reserved struct {
 	r   engine.Reservation[int]
 }
 
-// call makes the nth call of all.
 func (c *client) call(n int) {
 	for c.dice.IntN(ticks) == 0 && !c.clock.tick() {
 		time.Sleep(rest / 10) // otherwise all other calls would come at one instant
@@ -274,7 +266,6 @@ func (c *client) call(n int) {
 	}
 }
 
-// note makes a call and notes it.
 func (c *client) note(op Op, call func(*Op)) *Op {
 	op.Client = c.id
 	op.From = c.clock.begin(c.id)
@@ -318,7 +309,6 @@ func (c *client) cancel() {
 	c.note(Op{Key: h.key, Verb: Cancel, ID: h.id}, func(*Op) { h.r.Cancel() })
 }
 
-// takeAll takes from a key and another one of its group.
 func (c *client) takeAll(key int, units int64) {
 	other := key/keysPerGroup*keysPerGroup + (key+1+c.dice.IntN(keysPerGroup-1))%keysPerGroup
 	var out engine.Outcome

@@ -7,14 +7,12 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// oracle is a model of one key.
 type oracle interface {
 	// take answers as Take must, and records it.
 	take(now policy.Instant, n int64, patience time.Duration) policy.Decision
 	// refund answers as Refund must, and records it.
 	refund(now policy.Instant, n int64) policy.Decision
-	// mark returns a function that restores the key's present state, for use if no call
-	// takes or gives back in between.
+	// mark returns a function that restores the present state, if no other call changes it.
 	mark() (back func())
 	// owes reports whether forgetting the key would change an answer.
 	owes(now policy.Instant) bool
@@ -46,8 +44,7 @@ func (w *word) mark() func() {
 func (w *word) owes(now policy.Instant) bool { return w.p.FreshAt(w.word) > now }
 func (w *word) forget()                      { w.word = 0 }
 
-// bucket is a key under a funnel: a bucket that holds so many units, and from which one
-// leaks every interval.
+// bucket is a key under a funnel: it holds so many units, and leaks a unit every interval.
 type bucket struct {
 	capacity int64
 	interval *big.Rat // nanoseconds, as the funnel's documentation rounds them
@@ -72,8 +69,7 @@ func (b *bucket) drain(now policy.Instant) {
 	b.at = now
 }
 
-// lasts returns the time that so many units take to leak, in whole nanoseconds, rounded
-// up.
+// lasts returns the time to leak so many units, rounded up to nanoseconds.
 func (b *bucket) lasts(units *big.Rat) time.Duration {
 	t := new(big.Rat).Mul(units, b.interval)
 	up := new(big.Int).Add(t.Num(), new(big.Int).Sub(t.Denom(), big.NewInt(1)))

@@ -23,7 +23,7 @@ import (
 var lasting = flag.Duration("for", 0, "how long the properties are tried, all together; 0 is the short part")
 
 func TestMain(m *testing.M) {
-	// The defaults of this package; the command line has the last word.
+	// Defaults of this package; the command line overrides them.
 	checks := "1200"
 	if race.Enabled {
 		checks = "100"
@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// check tries a property: once, or for its share of the long part, each time with the next seed. With
-// -rapid.seed 0 the seeds are drawn.
+// check tries a property: once, or for its share of the long part, with successive seeds.
+// -rapid.seed 0 draws them.
 func check(t *testing.T, property func(*rapid.T)) {
 	t.Helper()
 	const properties = 3
@@ -71,7 +71,6 @@ func TestFunnelIsABucket(t *testing.T) {
 	})
 }
 
-// The engine adds nothing to a policy, and loses nothing of it.
 func TestEngineIsThePolicy(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		p, per := drawPolicy(t)
@@ -79,8 +78,7 @@ func TestEngineIsThePolicy(t *testing.T) {
 	})
 }
 
-// Nor does it in a table that is too small for its keys, except for what it says and
-// counts.
+// A table too small for its keys adds only the documented and counted answers.
 func TestCrowdedEngineIsThePolicyAndCounts(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		p, per := drawPolicy(t)
@@ -89,7 +87,7 @@ func TestCrowdedEngineIsThePolicyAndCounts(t *testing.T) {
 	})
 }
 
-// drawPolicy draws one of the seven, and a time in which things change under it.
+// drawPolicy draws a policy, and a time in which things change under it.
 func drawPolicy(t *rapid.T) (policy.Policy, time.Duration) {
 	limit := rapid.Int64Range(1, 20).Draw(t, "limit")
 	count := rapid.Int64Range(1, 50).Draw(t, "count")
@@ -106,15 +104,12 @@ func drawPolicy(t *rapid.T) (policy.Policy, time.Duration) {
 	return p, per
 }
 
-// keys is the largest number of keys in use.
 const keys = 5
 
-// idle is the time for which a key is kept: long enough that it differs from the
-// janitor's ticks, and not so long that no key leaves.
+// idle differs from the janitor's ticks, and is short enough for keys to leave.
 const idle = 50 * time.Millisecond
 
-// machine is an engine beside its models. All calls are made one after the other, and
-// no time passes during a call that does not wait.
+// machine is an engine with its models. Calls are sequential, and take no time unless they wait.
 type machine struct {
 	t        *rapid.T
 	e        *engine.Engine[int]
@@ -129,7 +124,7 @@ type machine struct {
 	version [keys]int
 	held    []held
 
-	// before and called are what Stats said, and when it was, before the last call.
+	// before and called are Stats and the instant before the last call.
 	before engine.Stats
 	called policy.Instant
 
@@ -191,13 +186,12 @@ func (m *machine) units(t *rapid.T) int64 {
 	return rapid.OneOf(rapid.Int64Range(1, 4), rapid.Int64Range(-1, 25)).Draw(t, "n")
 }
 
-// unrecorded reports whether the last call was answered without a record.
 func (m *machine) unrecorded() bool {
 	stats := m.e.Stats()
 	return stats.Full > m.before.Full
 }
 
-// answered compares what a call was answered with what the model says, and counts it.
+// answered compares an answer with the model, and counts it.
 func (m *machine) answered(t *rapid.T, key int, got policy.Decision, n int64, patience time.Duration) {
 	t.Helper()
 	o := m.keys[key]
@@ -287,8 +281,8 @@ func (m *machine) reserve(t *rapid.T) {
 	}
 }
 
-// cancel gives back a reservation. If the key has changed since, how much comes back is
-// for the policies' own tests to say, so those are dropped.
+// cancel gives back a reservation. Reservations of keys changed since are dropped: the policies'
+// own tests check them.
 func (m *machine) cancel(t *rapid.T) {
 	if len(m.held) == 0 {
 		t.Skip("nothing is reserved")
@@ -314,7 +308,7 @@ func (m *machine) reset(t *rapid.T) {
 	m.version[key]++
 }
 
-// takeAll takes from some keys, which may be the same, or from none.
+// takeAll takes from some keys, maybe the same, or from none.
 func (m *machine) takeAll(t *rapid.T) {
 	if m.most < keys {
 		t.Skip("a full table may refuse one of them")
@@ -359,7 +353,6 @@ func (m *machine) takeAll(t *rapid.T) {
 	}
 }
 
-// wait waits for its turn, which no other call delays.
 func (m *machine) wait(t *rapid.T) {
 	if m.most < keys {
 		t.Skip("a full table may have no room")
@@ -388,17 +381,15 @@ func (m *machine) wait(t *rapid.T) {
 	}
 }
 
-// pass lets time pass: a little, or until all that was taken has come back.
+// pass lets time pass: a little, or until all units have come back.
 func (m *machine) pass(t *rapid.T) {
 	time.Sleep(time.Duration(rapid.Int64Range(1, int64(m.per)).Draw(t, "time")) << (4 * rapid.IntRange(0, 1).Draw(t, "sixteen times")))
 }
 
-// kill has the writer die at its next work.
 func (m *machine) kill(t *rapid.T) {
 	m.sabotage.Arm(rapid.SampledFrom([]fault.Kind{fault.Panic, fault.Goexit}).Draw(t, "how"))
 }
 
-// laws hold between any two calls.
 func (m *machine) laws(t *rapid.T) {
 	synctest.Wait()
 	there := map[int]bool{}
@@ -413,8 +404,8 @@ func (m *machine) laws(t *rapid.T) {
 		if there[key] {
 			continue
 		}
-		// Room is made by the instant at which a call asked for it. If the call had to wait,
-		// the key may not owe any more by now.
+		// Room is made at the instant of the call. If the call had to wait, the key may owe nothing
+		// by now.
 		drained := m.most < keys && !o.owes(m.now()) && o.owes(m.called)
 		if o.owes(m.now()) || drained && m.forgiven < stats.Forgiven {
 			o.forget()

@@ -12,7 +12,6 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// The verbs of callers.
 const (
 	choke = iota
 	take
@@ -32,13 +31,13 @@ const (
 // plain lists the verbs that the reference follows exactly.
 var plain = [verbs]int{choke: 8, take: 3, peek: 1, sweep: 2}
 
-// inLine lists verbs that leave the order of waiting calls as it is.
+// inLine lists verbs that keep the order of waiting calls.
 var inLine = [verbs]int{choke: 2, take: 1, wait: 6, sweep: 1}
 
-// mostAtOnce is the largest number of units that a call asks for.
+// mostAtOnce is the largest number of units of a call.
 const mostAtOnce = 3
 
-// newPlan decides what callers do. In one run of two they use the plainest verbs alone.
+// newPlan decides what callers do. Half of the runs use the plainest verbs alone.
 func newPlan(r *random) plan {
 	p := plan{calls: 3 + r.n(10)}
 	p.verbs = plain
@@ -62,7 +61,6 @@ func newPlan(r *random) plan {
 	return p
 }
 
-// caller is one goroutine that makes calls.
 type caller struct {
 	w     *world
 	actor *actor
@@ -83,8 +81,7 @@ type caller struct {
 	regime int   // at the beginning of the call, as are the next two
 	epoch  int
 	known  bool
-	// overtaken is the instant at which a call that joined the line later was served, or
-	// never.
+	// overtaken is the instant at which a later call in line was served, or never.
 	overtaken int64
 
 	counts counts // of a TakeAll, so far
@@ -151,13 +148,11 @@ func (c *caller) begin(verb, at int, most time.Duration) {
 
 var names = [verbs]string{"choke", "take", "peek", "reserve", "cancel", "refund", "reset", "wait", "take all", "sweep", "all", "save"}
 
-// end notes that a call has ended.
 func (c *caller) end() {
 	c.late()
 	c.busy = false
 }
 
-// late checks that a call does not take too long.
 func (c *caller) late() {
 	if c.busy && c.w.elapsed-c.since-c.excuse > c.most {
 		c.w.fail("%s is in %s for %v, where %v are allowed", c.name, names[c.verb],
@@ -165,7 +160,6 @@ func (c *caller) late() {
 	}
 }
 
-// clock notes what the clock says during a call.
 func (c *caller) clock(now int64) {
 	c.lo, c.hi = min(c.lo, now), max(c.hi, now)
 }
@@ -173,7 +167,6 @@ func (c *caller) clock(now int64) {
 // latest is the latest instant at which the call can have been judged.
 func (c *caller) latest() int64 { return int64(max(c.w.instant(c.hi), c.w.table.View().Horizon())) }
 
-// once makes one call.
 func (c *caller) once() {
 	w := c.w
 	sum := 0
@@ -307,8 +300,7 @@ func (c *caller) answered(a *account, n int64, patience time.Duration, allowed b
 	}
 }
 
-// refused checks that a refusal had a reason: at the earliest instant at which the call
-// can have been judged, the key owed too much.
+// refused checks that the key owed too much at the earliest instant of the decision.
 func (c *caller) refused(a *account, n int64, patience time.Duration) {
 	w, l := c.w, c.w.limit
 	if w.closing || l.interval == 0 || n > l.capacity || c.regime != w.regime || w.regime&1 != 0 ||
@@ -339,7 +331,6 @@ func (w *world) answers(allowed bool) (without bool) {
 	return without
 }
 
-// takeAll takes from two keys at once.
 func (c *caller) takeAll(at int) {
 	w := c.w
 	other := (at + 1) % len(w.keys)
@@ -379,8 +370,8 @@ func (c *caller) takeAll(at int) {
 		a := w.accounts[x]
 		a.open--
 		a.known = false
-		// It is unknown which key was answered without its word. A key that was taken
-		// from before the other refused may not get all back: see Reservation.Cancel.
+		// Which key was answered without its word is unknown. A key taken from before the other
+		// refused may not get all back: see Reservation.Cancel.
 		a.loose = a.loose || without > 0 || !out.Allowed
 		if !out.Allowed {
 			a.lowered++ // nor need a state that was saved meanwhile be without it
@@ -396,8 +387,7 @@ func (c *caller) takeAll(at int) {
 	}
 }
 
-// change replaces the limit: by its like, so that nothing must change, or by another
-// of the family.
+// change replaces the limit: by its like, so that nothing changes, or by another of the family.
 func (c *caller) change() {
 	w := c.w
 	if w.limit.interval == 0 {
@@ -434,7 +424,6 @@ func (w *world) settled() {
 	}
 }
 
-// shut closes the engine.
 func (c *caller) shut() {
 	c.w.closing = true
 	c.begin(all, 0, time.Minute)

@@ -5,24 +5,20 @@ import (
 	"sync"
 )
 
-// key is the type of the keys of a simulation.
 type key uint64
 
-// hashSeed is the seed of all tables of this process. A key's hash differs from
-// one process to the next, so keys are chosen by their hashes.
+// hashSeed seeds all tables of this process. Hashes differ by process, so keys are chosen by hash.
 var hashSeed = maphash.MakeSeed()
 
 const (
 	poolSize = 16
-	// The low bits of a hash choose a slot of the nursery, a tag in the map and a lock
-	// for lines of waiting calls; the high ones a shard and a bucket. All bits that a run
-	// may depend on are the same in each process.
+	// Low bits of a hash choose a nursery slot, a tag in the map and a lock for waiting lines; high
+	// bits a shard and a bucket. The bits that a run may depend on are the same in each process.
 	lowBits, highBits = 12, 7
 )
 
-// pool are keys whose hashes begin and end alike in every process: pool()[i] ends in i
-// and begins with 8*(5*i mod 16). Four in a row have slots of their own in a nursery
-// of four.
+// pool are keys whose hashes begin and end alike in every process: pool()[i] ends in i and begins
+// with 8*(5*i mod 16). Four in a row have slots of their own in a nursery of four.
 var pool = sync.OnceValue(func() (keys [poolSize]key) {
 	found := 0
 	for k := key(1); found < poolSize; k++ {

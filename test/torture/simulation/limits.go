@@ -6,27 +6,23 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// limit wraps a policy of Ral's. It tells the simulation what the policy decides, and
-// lets other goroutines run between the reading of the word and its swap.
+// limit wraps a policy of Ral's. It tells its decisions, and lets other goroutines run between the
+// reading of the word and its swap.
 type limit struct {
 	policy.Policy
 	s *scheduler
 
-	// most returns how many units may be admitted in a window of length t, both ends
-	// included.
+	// most returns the units that may be admitted in a window of length t, both ends included.
 	most func(t int64) int64
 	// after is set if takes are paid for afterwards: the last of them does not count.
 	after bool
-	// monotone is set if, after the clock went back, the limit holds only as if it had
-	// stood still.
+	// monotone is set if, after the clock went back, the limit holds only as if it had stood still.
 	monotone bool
-	// aligned is set if windows begin by the wall clock.
-	aligned bool
+	aligned  bool
 	// A funnel's figures, for the reference. interval is 0 for other limits.
 	capacity, interval int64
 }
 
-// judged is a call that a limit allowed.
 type judged struct {
 	n    int64
 	turn policy.Instant // when it starts
@@ -44,7 +40,7 @@ func funnel(s *scheduler, capacity int64, interval time.Duration) *limit {
 	}
 }
 
-// queue admits as a funnel that holds one unit more: that one is leaving.
+// queue admits as a funnel that holds one unit more: the unit that is leaving.
 func queue(s *scheduler, capacity int64, interval time.Duration) *limit {
 	return &limit{
 		Policy: policy.Must(policy.Queue(capacity, 1, interval)), s: s,
@@ -67,8 +63,8 @@ func slidingWindow(s *scheduler, most int64, per time.Duration) *limit {
 	}
 }
 
-// atMost admits so many in each window of length per, its ends included; a longer one
-// is covered by several of those.
+// atMost admits so many in each window of length per, its ends included. Several cover a longer
+// window.
 func atMost(s *scheduler, most int64, per time.Duration) *limit {
 	return &limit{
 		Policy: policy.Must(policy.AtMost(most, per)), s: s, monotone: true,
@@ -76,8 +72,8 @@ func atMost(s *scheduler, most int64, per time.Duration) *limit {
 	}
 }
 
-// alignedWindow counts in windows of Unix time. A stretch of time meets at most one more of them
-// than it is long, rounded up.
+// alignedWindow counts in windows of Unix time. A stretch of time meets at most one window more
+// than its length, rounded up.
 func alignedWindow(s *scheduler, most int64, per time.Duration) *limit {
 	l := fixedWindow(s, most, per)
 	l.Policy, l.aligned = policy.Must(policy.AlignedWindow(most, per)), true
@@ -100,7 +96,6 @@ func warmingUp(s *scheduler, warmup, interval time.Duration) *limit {
 	}
 }
 
-// Take implements policy.Policy.
 func (l *limit) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
 	read := l.s.steps
 	l.s.Step("policy: take")
@@ -112,7 +107,6 @@ func (l *limit) Take(word uint64, now policy.Instant, n int64, patience time.Dur
 	return next, d
 }
 
-// Choke implements policy.Choker.
 func (l *limit) Choke(word uint64, now policy.Instant) (uint64, bool) {
 	read := l.s.steps
 	l.s.Step("policy: choke")
@@ -131,7 +125,6 @@ func (l *limit) Choke(word uint64, now policy.Instant) (uint64, bool) {
 	return next, d.Allowed
 }
 
-// Refund implements policy.Refunder.
 func (l *limit) Refund(word uint64, now policy.Instant, n int64) uint64 {
 	l.s.Step("policy: refund")
 	next := l.Policy.(policy.Refunder).Refund(word, now, n)
@@ -139,7 +132,6 @@ func (l *limit) Refund(word uint64, now policy.Instant, n int64) uint64 {
 	return next
 }
 
-// Cancel implements policy.Refunder.
 func (l *limit) Cancel(word, taken uint64, at, now policy.Instant, n, undone int64) uint64 {
 	l.s.Step("policy: cancel")
 	next := l.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
@@ -147,7 +139,6 @@ func (l *limit) Cancel(word, taken uint64, at, now policy.Instant, n, undone int
 	return next
 }
 
-// Anchor implements policy.Anchored.
 func (l *limit) Anchor(zero time.Time) policy.Policy {
 	a, ok := l.Policy.(policy.Anchored)
 	if !ok {
@@ -158,13 +149,11 @@ func (l *limit) Anchor(zero time.Time) policy.Policy {
 	return &anchored
 }
 
-// Reads implements policy.Relative.
 func (l *limit) Reads(other policy.Policy) bool {
 	o, ok := other.(*limit)
 	return ok && l.Policy.(policy.Relative).Reads(o.Policy)
 }
 
-// Carry implements policy.Relative.
 func (l *limit) Carry(from policy.Policy, word uint64, now policy.Instant) (uint64, bool) {
 	if o, ok := from.(*limit); ok {
 		from = o.Policy

@@ -7,26 +7,25 @@ import (
 	"github.com/ral-limiter/ral/engine"
 )
 
-// account records the admissions on one key in its present epoch, which began when the
-// key was last forgiven, reset, or given another limit.
+// account records the admissions on a key in its present epoch, since the key was last forgiven,
+// reset, or given another limit.
 type account struct {
-	name  string
-	epoch int
-	takes []admission
-	back  int64 // units given back in this epoch
-	// lowered counts the calls that gave units back.
+	name    string
+	epoch   int
+	takes   []admission
+	back    int64 // units given back in this epoch
 	lowered int
 
-	// word is the instant at which a funnel will have drained, if known. The reference
-	// computes it by the same takes in the order of the swaps.
+	// word is the instant at which a funnel will have drained, if known, by the same takes in the
+	// order of their swaps.
 	word  int64
 	known bool
 	open  int  // calls under way whose takes cannot be put in that order
 	loose bool // takes may lack some of this epoch
 }
 
-// admission is n units that start at an instant from lo to hi. It is late if admissions
-// whose swaps came after its own may have been recorded before it.
+// admission is n units that start at an instant from lo to hi. It is late if admissions with later
+// swaps may have been recorded before it.
 type admission struct {
 	n      int64
 	lo, hi int64
@@ -40,8 +39,8 @@ func (a *account) anew(known bool) {
 	a.word, a.known = 0, known && a.open == 0
 }
 
-// took checks and records an admission whose swap was the last event. It returns the
-// place of the admission in a.takes, by which a reservation finds it, or -1.
+// took checks and records an admission whose swap was the last event. It returns its place in
+// a.takes for the reservation, or -1.
 func (w *world) took(a *account, j judged) (at int) {
 	turn := int64(j.turn)
 	a.known = a.known && w.regime&1 == 0
@@ -75,8 +74,7 @@ func (w *world) record(a *account, t admission) (at int) {
 	return at
 }
 
-// windows checks all windows that end with the newest admission, and those that end with
-// the latest instant of any admission.
+// windows checks all windows that end with the newest admission or with the latest instant of any.
 func (w *world) windows(a *account) {
 	var buffer [64]admission
 	takes := append(buffer[:0], a.takes...)
@@ -85,8 +83,8 @@ func (w *world) windows(a *account) {
 		if !w.limit.monotone {
 			continue
 		}
-		// The limit holds as if the clock had stood still when it went back, or was read
-		// long before.
+		// The limit holds as if the clock had stood still when it went back, or was read long
+		// before.
 		t := &takes[i]
 		switch {
 		case t.late:
@@ -125,8 +123,8 @@ func (w *world) windows(a *account) {
 	}
 }
 
-// last returns the units of the last admission between two instants. Several may be the
-// last, as it started at begun or later: then it returns the largest.
+// last returns the units of the last admission between two instants. Several may be the last, if
+// started at begun or later: it returns the largest.
 func last(takes []admission, from, to, begun int64) (n int64) {
 	for _, t := range takes {
 		if t.lo >= from && t.hi <= to && t.hi >= begun {
@@ -145,14 +143,14 @@ func (w *world) cancelled(a *account, epoch, at int) {
 	}
 }
 
-// refunded notes units that were given back or charged.
+// refunded notes units given back or charged.
 func (w *world) refunded(a *account, n int64) {
 	a.known = false
 	a.lowered++
 	a.back += max(n, 0)
 }
 
-// observe is called at each point at which the writer may die, just before it may.
+// observe is called just before each point at which the writer may die.
 func (w *world) observe(point string) {
 	if w.over() || w.loading {
 		return // the keys may be gone already
@@ -164,7 +162,7 @@ func (w *world) observe(point string) {
 		w.hand.done, w.hand.deaths = true, len(w.deaths)
 	case "sweep: begin", "room: begin":
 		w.doing = point
-		// Until it is over no entry comes into the map. A dead one is not found there.
+		// Until it is over no entry comes into the map, where a dead entry is not found.
 		for i, k := range w.keys {
 			w.filed[i] = w.table.View().Load(w.hashOf(k), k)
 		}
@@ -189,7 +187,6 @@ func (w *world) observe(point string) {
 	}
 }
 
-// hand describes the command that the writer is carrying out.
 type hand struct {
 	attempts int  // number of times that it was given out
 	done     bool // it was carried out, unless the writer died then
@@ -212,7 +209,6 @@ func (w *world) given() {
 	}
 }
 
-// mayForgive checks that a key was forgiven for a reason.
 func (w *world) mayForgive(a *account) {
 	switch {
 	case w.doing != "room: begin":
@@ -224,7 +220,7 @@ func (w *world) mayForgive(a *account) {
 	}
 }
 
-// atRest checks what holds while no call is under way and the writer sleeps.
+// atRest checks the world while no call is under way and the writer sleeps.
 func (w *world) atRest() {
 	if w.closing {
 		return
@@ -253,16 +249,14 @@ func (w *world) atRest() {
 				w.fail("at rest, key %s owes for %v, and %d units were admitted", a.name, d.ResetAfter, admitted)
 			}
 		}
-		// If it owes nothing, the instant since which is unknown.
 		if !a.known && d.ResetAfter > 0 {
 			a.word, a.known = word, true
 		}
 	}
 }
 
-// counted compares the change of Stats with the answers of the call that just ended. It
-// returns how many of these answers were given without the key's word. A call counts its
-// answers as its last step.
+// counted compares the change of Stats with the answers of the call that just ended, counted as its
+// last step. It returns how many were given without the key's word.
 func (w *world) counted(admitted, refused uint64) (without uint64) {
 	got := w.counts()
 	if got.admitted != admitted || got.refused != refused {
@@ -275,8 +269,7 @@ func (w *world) counted(admitted, refused uint64) (without uint64) {
 		w.fail("a call is answered as for a full table, with %d of %d keys, under %v",
 			w.engine.Len(), w.config.MaxKeys, w.config.WhenFull)
 	}
-	// In 100µs a call that waits for room looks four times, and others may come before it
-	// each time.
+	// In 100µs a call waiting for room looks four times, and others may come first each time.
 	contended := !w.roomy && w.config.OpenTimeout < time.Millisecond
 	if c := w.chaos; got.unavailable > 0 && c.sleep+c.jump+c.refuse == 0 && len(w.deaths) == 0 && !w.closing && !contended {
 		w.fail("a call is answered as for an unavailable table, although nothing is wrong")
@@ -287,7 +280,7 @@ func (w *world) counted(admitted, refused uint64) (without uint64) {
 	return without
 }
 
-// counts returns what was counted since the last time it was called.
+// counts returns the change since its last call.
 func (w *world) counts() counts {
 	s := w.engine.Stats()
 	now := counts{s.Admitted, s.Refused, s.Unavailable, s.Full}
@@ -299,7 +292,6 @@ func (w *world) counts() counts {
 	return since
 }
 
-// counts holds counters of Stats.
 type counts struct{ admitted, refused, unavailable, full uint64 }
 
 func (c *counts) add(more counts) {

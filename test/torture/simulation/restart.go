@@ -14,15 +14,15 @@ import (
 type saved struct {
 	state []byte
 	marks []mark
-	// The save began and ended at these times since the run began. It read the clock last at
-	// the instant read. lo and hi bound the instants of the clock meanwhile.
+	// Times of the save since the run began. read is its last reading of the clock; lo and hi bound
+	// the clock meanwhile.
 	began, ended int64
 	read, lo, hi policy.Instant
 	// regime is the world's, or -1 if the limit was being replaced.
 	regime int
 }
 
-// mark tells how an account stood when a save began.
+// mark is an account when a save began.
 type mark struct {
 	epoch, takes, lowered int
 	word                  int64
@@ -37,7 +37,7 @@ func (w *world) marks() []mark {
 	return marks
 }
 
-// saves notes what the save that c has just ended is known to hold.
+// saves notes the known content of the save that c has just ended.
 func (c *caller) saves(state []byte, marks []mark) *saved {
 	w, regime := c.w, c.regime
 	if regime != w.regime || regime&1 != 0 {
@@ -49,7 +49,6 @@ func (c *caller) saves(state []byte, marks []mark) *saved {
 	}
 }
 
-// save saves the state while others call.
 func (c *caller) save() {
 	w := c.w
 	var state bytes.Buffer
@@ -62,9 +61,9 @@ func (c *caller) save() {
 	}
 }
 
-// restart ends the engine and goes on with another one. It loads what Close saved, or, after
-// a kill, what was saved before. Calls are under way when the engine ends. As a process that
-// is killed answers no more, what they are told after a kill does not count.
+// restart ends the engine, with calls under way, and goes on with another that loads the state of
+// Close, or, after a kill, an earlier state. Answers after a kill do not count, as a killed process
+// gives none.
 func (c *caller) restart() {
 	w := c.w
 	kill := w.saved != nil && w.random.one(2)
@@ -101,7 +100,7 @@ func (c *caller) restart() {
 	w.saved, w.gate = from, false
 }
 
-// load begins another engine with a state, and checks what it makes of it.
+// load begins another engine with a state, and checks the result.
 func (w *world) load(from *saved, kill bool) {
 	config := w.config
 	config.Policy = w.limit
@@ -126,14 +125,14 @@ func (w *world) load(from *saved, kill bool) {
 		c.held = nil // reservations end with their engine
 	}
 
-	// No key has been forgotten since, so the horizon is the instant at which it begins.
+	// No key has been forgotten since, so the horizon is the engine's first instant.
 	w.first = view.Horizon()
 	w.base = int64(w.first) - w.begun
 	w.wentBack = w.wentBack || w.first < until
 	lo, hi := from.lo+policy.Instant(began-from.ended), max(from.hi+policy.Instant(began-from.began), from.hi)
 	if w.ownClock {
-		// All limits here can be anchored, so instant 0 never lies earlier than before: what the
-		// clock gained on the wall clock does not pass once more.
+		// All limits here can be anchored, so instant 0 never lies earlier than before: the clock's
+		// gain on the wall clock does not pass twice.
 		lo = min(lo, from.read)
 	}
 	switch {
@@ -148,15 +147,15 @@ func (w *world) load(from *saved, kill bool) {
 
 	tie := max(began-int64(w.first), w.tie)
 	if w.wentBack || w.limit.aligned && tie != w.tie {
-		// A clock that went back may show a key that left a time at which it owed: the file
-		// has no horizon. If it lost time, windows begin at other instants now.
+		// A clock that went back may show a key that left as owing: the file has no horizon. If it
+		// lost time, windows begin at other instants now.
 		for _, a := range w.accounts {
 			a.anew(false)
 		}
 	}
 	w.tie = tie
 
-	// What follows is between two steps.
+	// Between two steps.
 	actor := w.current
 	w.current = nil
 	for i, a := range w.accounts {
@@ -168,10 +167,9 @@ func (w *world) load(from *saved, kill bool) {
 	w.current = actor
 }
 
-// compare checks what a key owes in an engine that has just been loaded, and lets its account
-// go on from there. After a clean stop nothing is forgiven. After a kill, at most what was
-// taken since the save began. If the state is of another limit, that is replaced as of the
-// load, and not as of the change: less of it may have drained, or more.
+// compare checks the debt of a key after a load and continues its account. A clean stop forgives
+// nothing, a kill at most the units taken since the save began. A state of another limit is
+// replaced as of the load, not as of the change: less or more of it may have drained.
 func (w *world) compare(i int, m mark, kill, translated bool) {
 	a := w.accounts[i]
 	owes, now := int64(0), int64(w.now())

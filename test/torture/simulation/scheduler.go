@@ -17,8 +17,8 @@ import (
 
 const never = int64(math.MaxInt64)
 
-// actor is a goroutine of the simulation. It runs while it has the baton; otherwise it
-// waits on its own channel to be given it.
+// actor is a goroutine of the simulation. It runs while it has the baton, and otherwise waits for
+// it.
 type actor struct {
 	id   int
 	name string
@@ -38,8 +38,8 @@ type actor struct {
 	judged judged // the last call that the policy allowed it
 }
 
-// scheduler hands the baton on. It implements seam.Scheduler. Its decisions follow from
-// its random numbers and the actors' steps.
+// scheduler hands the baton on, and implements seam.Scheduler. Its decisions follow from its random
+// numbers and the actors' steps.
 type scheduler struct {
 	random random
 	chaos  chaos
@@ -76,7 +76,7 @@ type event struct {
 	point string
 }
 
-// chaos sets what breaks. A chance is one in so many; 0 is never.
+// chaos sets what breaks. A chance is once in so many; 0 is never.
 type chaos struct {
 	stay   int    // number of decisions in 16 that leave the baton where it is
 	stall  uint64 // at each step
@@ -92,7 +92,7 @@ type chaos struct {
 	leap   uint64 // at each step while the engine is being closed, once: 6 s pass
 }
 
-// mostSteps bounds the steps of a run. A longer one means that an actor runs in circles.
+// mostSteps bounds the steps of a run. A longer run means that an actor runs in circles.
 const mostSteps = 60_000
 
 func (s *scheduler) start(name string, f func()) *actor {
@@ -107,7 +107,6 @@ func (s *scheduler) start(name string, f func()) *actor {
 	return a
 }
 
-// Go implements seam.Scheduler.
 func (s *scheduler) Go(f func()) { s.start("engine", f).own = true }
 
 // exit removes an actor that has ended and hands the baton on.
@@ -192,7 +191,6 @@ func (s *scheduler) enabled(a *actor) bool {
 	return !a.waits || a.early || a.deadline <= s.elapsed || a.ready != nil && a.ready()
 }
 
-// passes lets virtual time pass.
 func (s *scheduler) passes(d int64) {
 	if d > 0 {
 		time.Sleep(time.Duration(d))
@@ -200,7 +198,6 @@ func (s *scheduler) passes(d int64) {
 	}
 }
 
-// next returns the next deadline.
 func (s *scheduler) next() int64 {
 	next := never
 	for _, a := range s.actors {
@@ -245,7 +242,6 @@ func (s *scheduler) fail(format string, args ...any) {
 	}
 }
 
-// story describes the last steps.
 func (s *scheduler) story() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nafter %d steps and %v, of which the last:", s.steps, time.Duration(s.elapsed))
@@ -261,7 +257,6 @@ func (s *scheduler) story() string {
 	return b.String()
 }
 
-// Step implements seam.Scheduler.
 func (s *scheduler) Step(point string) {
 	a := s.current
 	if a == nil {
@@ -278,7 +273,6 @@ func (s *scheduler) Step(point string) {
 	s.yield(a)
 }
 
-// disturb lets something break between two steps.
 func (s *scheduler) disturb(a *actor) {
 	c := &s.chaos
 	if s.random.one(c.stall) {
@@ -302,7 +296,6 @@ func (s *scheduler) disturb(a *actor) {
 	}
 }
 
-// Fault implements seam.Scheduler.
 func (s *scheduler) Fault(point string) {
 	a := s.current
 	if a == nil {
@@ -332,7 +325,6 @@ func (s *scheduler) Fault(point string) {
 	}
 }
 
-// Await implements seam.Scheduler.
 func (s *scheduler) Await(point string, patience time.Duration, ready func() bool) bool {
 	a := s.current
 	if a == nil {
@@ -352,7 +344,6 @@ func (s *scheduler) Await(point string, patience time.Duration, ready func() boo
 	return ok
 }
 
-// Last implements seam.Scheduler.
 func (s *scheduler) Last() io.Writer {
 	if !s.keeps {
 		return nil
@@ -360,7 +351,6 @@ func (s *scheduler) Last() io.Writer {
 	return &s.final
 }
 
-// Refuse implements seam.Scheduler.
 func (s *scheduler) Refuse(point string) bool {
 	if s.current == nil {
 		return false
@@ -369,10 +359,8 @@ func (s *scheduler) Refuse(point string) bool {
 	return !s.quiet && s.random.one(s.chaos.refuse)
 }
 
-// Seed implements seam.Scheduler.
 func (s *scheduler) Seed() maphash.Seed { return hashSeed }
 
-// Built implements seam.Scheduler.
 func (s *scheduler) Built(t, q any) {
 	s.table, s.queue = t.(*table.Table[key]), q.(*cmdqueue.Queue[table.Command[key]])
 }

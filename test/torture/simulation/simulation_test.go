@@ -28,8 +28,7 @@ var (
 	forFlag   = flag.Duration("for", 0, "how long TestLong runs; give -timeout 0 as well")
 )
 
-// TestSeeds runs the worlds of a number of seeds, from -first on. The package comment
-// lists what is checked in each.
+// TestSeeds runs a number of seeds from -first on. The package comment lists the checks.
 func TestSeeds(t *testing.T) {
 	seeds := *seedsFlag
 	if testing.Short() {
@@ -52,8 +51,7 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// TestLong runs seeds for as long as -for says, and shows its progress. By default it
-// begins with a seed taken from the time, so that each run tries others.
+// TestLong runs seeds for as long as -for says. By default the first is taken from the time.
 func TestLong(t *testing.T) {
 	if *forFlag == 0 {
 		t.Skip("asked for by -for")
@@ -83,7 +81,7 @@ func TestLong(t *testing.T) {
 	s.report(t.Logf)
 }
 
-// TestReplay runs one seed again and logs each event.
+// TestReplay runs a seed again and logs each event.
 func TestReplay(t *testing.T) {
 	if *seedFlag == 0 {
 		t.Skip("asked for by -seed")
@@ -93,7 +91,7 @@ func TestReplay(t *testing.T) {
 	s.run(t)
 }
 
-// A run depends on its seed alone, not on earlier runs nor on the process.
+// A run depends only on its seed, not on earlier runs or the process.
 func TestSameSeedSameRun(t *testing.T) {
 	const first, seeds = 1, 400
 	hashes := func(backwards bool) []string {
@@ -138,8 +136,7 @@ func TestSameSeedSameRun(t *testing.T) {
 	require.Len(t, different, seeds, "other seeds, other runs")
 }
 
-// series runs seeds on all processors, until the last one, a failure, or the end of its
-// time.
+// series runs seeds on all processors, until the last, a failure, or the end of its time.
 type series struct {
 	next, end uint64
 	begin     time.Time
@@ -157,7 +154,7 @@ func newSeries(first, end uint64, lasts time.Duration) *series {
 	return &series{next: first, end: end, begin: time.Now(), lasts: lasts, died: map[string]int{}}
 }
 
-// batch is the number of seeds that a worker takes at once, all in one bubble.
+// batch is the number of seeds that a worker takes at once, in a bubble.
 const batch = 64
 
 func (s *series) take() (first, end uint64) {
@@ -172,8 +169,7 @@ func (s *series) take() (first, end uint64) {
 }
 
 func (s *series) run(t *testing.T) {
-	// Each world has an engine of its own, so most of the time would go into
-	// collecting them.
+	// Each world has its own engine; collecting them would take most of the time.
 	percent := debug.SetGCPercent(800)
 	defer debug.SetGCPercent(percent)
 	t.Run("workers", func(t *testing.T) {

@@ -64,9 +64,8 @@ func (c *caller) wait(at int) {
 
 const seamForever = time.Duration(never)
 
-// inOrder reports whether turns come in the order in which they are given. They do if no
-// call gives units back, no key is forgiven, and time does not leap over turns. Units
-// given back do not bring forward turns that were promised.
+// inOrder reports whether turns come in the order given: without returned units, which do not
+// advance promised turns, forgiven keys, and leaps of time over turns.
 func (w *world) inOrder() bool {
 	v := w.plan.verbs
 	return w.roomy && w.chaos.jump == 0 && w.chaos.clock == 0 && v[refund]+v[reset]+v[cancel]+v[takeAll] == 0
@@ -78,7 +77,6 @@ type waitContext struct {
 	deadline bool
 }
 
-// Deadline implements context.Context.
 func (x *waitContext) Deadline() (time.Time, bool) {
 	if !x.deadline {
 		return time.Time{}, false
@@ -86,10 +84,9 @@ func (x *waitContext) Deadline() (time.Time, bool) {
 	return time.Now().Add(time.Duration(x.c.cancel - x.c.w.elapsed)), true
 }
 
-// Done implements context.Context. It returns nil: under the simulation Err is polled.
+// Done returns nil: under the simulation Err is polled.
 func (x *waitContext) Done() <-chan struct{} { return nil }
 
-// Err implements context.Context.
 func (x *waitContext) Err() error {
 	switch {
 	case x.c.w.elapsed < x.c.cancel:
@@ -100,5 +97,4 @@ func (x *waitContext) Err() error {
 	return context.Canceled
 }
 
-// Value implements context.Context.
 func (x *waitContext) Value(any) any { return nil }

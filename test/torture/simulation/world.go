@@ -33,14 +33,14 @@ type world struct {
 
 	roomy bool // there is room for all keys
 
-	// The clock by which limits are kept: package time's plus offset, or standing still.
+	// The clock of the limits: package time's plus offset, or standing still.
 	offset   int64
 	stopped  bool
 	stoppage int64
 	wentBack bool
 	ownClock bool
-	// The engine's clock shows instant first at its beginning, and never an earlier one. Its
-	// instants are base more than the world's clock.
+	// The engine's clock begins at first and never shows less. Its instants are base more than the
+	// world's clock.
 	first policy.Instant
 	base  int64
 	tie   int64 // the engine's instant 0, since the run began
@@ -59,7 +59,6 @@ type world struct {
 	doing    string // the writer's last step that may evict
 }
 
-// plan sets what the callers of a world do.
 type plan struct {
 	calls   int        // of each caller
 	with    bool       // some takes pass an equal limit
@@ -70,7 +69,6 @@ type plan struct {
 	restart uint64 // one call in so many is before a restart; 0 is never
 }
 
-// Result is the result of a run.
 type Result struct {
 	Seed    uint64
 	Failure string // "" if every promise was kept
@@ -81,12 +79,11 @@ type Result struct {
 	Stuck bool
 }
 
-// Death names the point at which a goroutine was made to die, and the means: panic or
-// Goexit.
+// Death names the point at which a goroutine died, and the means: panic or Goexit.
 type Death struct{ Point, How string }
 
-// Run runs the world of a seed. Call it in a bubble of testing/synctest, whose clock it
-// moves. If log is not nil, it is called with each event.
+// Run runs the world of a seed in a bubble of testing/synctest, whose clock it moves. log, if not
+// nil, gets each event.
 func Run(seed uint64, log func(line string)) Result {
 	w := newWorld(seed)
 	w.log = log
@@ -101,7 +98,6 @@ func Run(seed uint64, log func(line string)) Result {
 	}
 }
 
-// points lists all points at which a goroutine of the engine may die.
 var points = slices.Concat(table.Points(), janitor.Points(), supervisor.Points(),
 	[]string{"writer: begin", "writer: received", "writer: done", "writer: settle"})
 
@@ -175,7 +171,7 @@ func newWorld(seed uint64) *world {
 		w.chaos.clock = 0
 	}
 
-	// Where the wall clock stands follows from the seed, too.
+	// The seed also determines the wall clock.
 	second := time.Now().Truncate(time.Second).Add(time.Second)
 	time.Sleep(time.Until(second) + time.Duration(r.n(int(perUnit))))
 	w.keeps = w.plan.restart > 0
@@ -190,7 +186,6 @@ func newWorld(seed uint64) *world {
 	return w
 }
 
-// options returns the engine's options.
 func (w *world) options() (o []engine.Option[key]) {
 	if w.plan.chosen {
 		o = append(o, engine.PolicyFor(func(key) policy.Policy { return w.like() }))
@@ -198,14 +193,12 @@ func (w *world) options() (o []engine.Option[key]) {
 	return o
 }
 
-// like returns a copy of the limit.
 func (w *world) like() *limit {
 	like := *w.limit
 	return &like
 }
 
-// newChaos chooses what breaks in a run. Some runs are nearly quiet, so that a single
-// fault is not lost in the noise.
+// newChaos chooses what breaks in a run. Some runs are nearly quiet, to make single faults visible.
 func newChaos(r *random) chaos {
 	some := func(often uint64) uint64 {
 		if r.one(3) {
@@ -229,7 +222,6 @@ func newChaos(r *random) chaos {
 	}
 }
 
-// now returns the reading of the engine's clock.
 func (w *world) now() policy.Instant {
 	if !w.ownClock || w.engine == nil {
 		return w.instant(w.elapsed)
@@ -237,7 +229,7 @@ func (w *world) now() policy.Instant {
 	return w.instant(w.rawClock())
 }
 
-// instant returns the engine's instant when the world's clock has that reading.
+// instant returns the engine's instant for a reading of the world's clock.
 func (w *world) instant(raw int64) policy.Instant { return max(policy.Instant(raw+w.base), w.first) }
 
 // over reports whether the engine is closing for good.
@@ -287,7 +279,6 @@ func (w *world) disturbClock() {
 
 func (w *world) hashOf(k key) uint64 { return maphash.Comparable(hashSeed, k) }
 
-// eachStep checks what holds after every step.
 func (w *world) eachStep() {
 	if n := w.table.View().Len(); n > w.config.MaxKeys && !w.closing {
 		w.fail("%d keys of at most %d", n, w.config.MaxKeys)
@@ -297,7 +288,6 @@ func (w *world) eachStep() {
 	}
 }
 
-// play lets the callers call until all have ended.
 func (w *world) play() {
 	for w.goOn() {
 		if !slices.ContainsFunc(w.callers, func(c *caller) bool { return !c.ended }) {
@@ -429,7 +419,6 @@ func (w *world) leave() {
 	}
 }
 
-// describe describes the world.
 func (w *world) describe() string {
 	c := w.config
 	return fmt.Sprintf("%d callers, %d keys of at most %d, %v, %v, %v, queue of %d, idle %v, open timeout %v, "+

@@ -16,14 +16,14 @@ import (
 
 var clockLasting = flag.Duration("clock", 0, "how long TestClock goes on; 0 is the short part")
 
-// One goroutine a processor reads the counter's clock between two readings of package
-// time, in bursts of a thousand, with a pause after each. Checked:
+// A goroutine per processor reads the counter's clock between two readings of package time, in
+// bursts of a thousand with pauses. Checked:
 //
-//  1. an instant is at most clock.Late behind package time and clock.Early ahead, in the
-//     last minute as in the first: the error does not accumulate;
+//  1. an instant is at most clock.Late behind package time and clock.Early ahead, in the last
+//     minute as in the first: the error does not accumulate;
 //  2. no goroutine sees the clock go back.
 //
-// A clock that gives the counter up is package time from then on. The log says so.
+// A clock that gives up the counter is package time from then on, and is logged.
 func TestClock(t *testing.T) {
 	c := clock.New()
 	if c == nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/ral-limiter/ral/test/torture/internal/fault"
 )
 
-// Load describes the load on an engine.
 type Load struct {
 	Seed    uint64
 	Keys    int           // known keys, in use all the time
@@ -23,7 +22,6 @@ type Load struct {
 	Every   time.Duration // from one fault to the next
 }
 
-// The limit of each key, and how the calls are spread.
 const (
 	capacity = 20
 	rate     = 10 // a second
@@ -38,7 +36,7 @@ const (
 	burst    = 4096 // calls on new keys at once: more than the queue holds
 )
 
-// Period holds the measurements of one period, with faults or without.
+// Period holds the measurements of a period.
 type Period struct {
 	Faulty  bool
 	Calls   uint64 // a second
@@ -48,7 +46,6 @@ type Period struct {
 	Keys    int
 }
 
-// Soak is an engine under load.
 type Soak struct {
 	load     Load
 	engine   *engine.Engine[uint64]
@@ -60,7 +57,6 @@ type Soak struct {
 	burst    atomic.Int64 // number of the next calls that go to new keys
 }
 
-// Start makes an engine and opens all its keys.
 func Start(load Load) (*Soak, error) {
 	s := &Soak{load: load, sabotage: &fault.Switch{Stall: stall}, begin: time.Now()}
 	e, err := engine.New[uint64](engine.Config{
@@ -85,7 +81,7 @@ func (s *Soak) choke(key uint64) {
 	}
 }
 
-// Run lets all callers call for one period and returns the measurements.
+// Run lets all callers call for a period and returns the measurements.
 func (s *Soak) Run(faulty bool) Period {
 	p := Period{Faulty: faulty}
 	var over atomic.Bool
@@ -136,11 +132,9 @@ func (p *Period) memory(s *Soak) {
 	p.Heap = memory.HeapAlloc
 }
 
-// PerKey returns the bytes in use for each key.
 func (p *Period) PerKey() uint64 { return p.Heap / uint64(max(p.Keys, 1)) }
 
-// Rest waits until all keys have left, limit at most. It returns what is left then and
-// how long it took.
+// Rest waits until all keys have left, limit at most. It returns the rest and the time taken.
 func (s *Soak) Rest(limit time.Duration) (left Period, took time.Duration) {
 	begin := time.Now()
 	for s.engine.Len() > 0 && time.Since(begin) < limit {
@@ -151,8 +145,7 @@ func (s *Soak) Rest(limit time.Duration) (left Period, took time.Duration) {
 	return left, took
 }
 
-// breaking waits until the period that began then is over. If the period is a faulty one,
-// it injects faults meanwhile. It returns their number.
+// breaking waits until the period is over, with faults if faulty. It returns their number.
 func (s *Soak) breaking(faulty bool, begin time.Time) (faults int) {
 	for at := s.load.Every; at < s.load.Period; at += s.load.Every {
 		// On a busy machine it wakes late, and the next fault follows sooner.
@@ -181,7 +174,7 @@ func (s *Soak) breaking(faulty bool, begin time.Time) (faults int) {
 	return faults
 }
 
-// strike has the writer fail, and waits until it has: it looks at keys all the time.
+// strike waits until the writer has failed.
 func (s *Soak) strike(k fault.Kind) {
 	fired := s.sabotage.Fired()
 	s.sabotage.Arm(k)
@@ -210,13 +203,11 @@ func (s *Soak) Judge() error {
 	return nil
 }
 
-// Close ends the engine.
 func (s *Soak) Close() error { return s.engine.Close() }
 
-// Stats are the engine's.
 func (s *Soak) Stats() engine.Stats { return s.engine.Stats() }
 
-// Watched returns the number of calls admitted on all watched keys together.
+// Watched returns the number of admitted calls on all watched keys.
 func (s *Soak) Watched() (n int64) {
 	for i := range s.watched {
 		n += s.watched[i].Load()

@@ -34,13 +34,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A million keys and 16 goroutines. Checked, with something breaking every 100 ms in
-// every other period:
+// A million keys and 16 goroutines, with a fault every 100 ms in every other period. Checked:
 //
 //  1. no key passes more often than its limit allows;
 //  2. no key is forgiven, and no call is answered without a record;
-//  3. a key takes as much memory in the end as in the beginning, and when all is over all
-//     keys leave, and memory is given back;
+//  3. a key takes as much memory in the end as in the beginning; afterwards all keys leave, and
+//     memory is given back;
 //  4. in the long part: throughput is at least 0.9 of the throughput without faults.
 func TestSoak(t *testing.T) {
 	load := Load{Seed: *seed, Keys: 1_000_000, Callers: 16, Period: time.Second, Every: 100 * time.Millisecond}
@@ -88,16 +87,16 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// The time that a call takes inside a bubble is the time that Ral made it wait. Checked,
-// with something breaking every 100 ms, in a table that has room for all and in one that is full:
+// The time of a call in a bubble is the time that Ral made it wait. Checked, with a fault every 100
+// ms, in a table with room for all and in a full table:
 //
 //  1. a call on a known key does not wait at all;
 //  2. a call on a new key waits OpenTimeout at most, and not at all if there is room;
 //  3. some wait: the check sees something.
 func TestNoCallWaitsBeyondItsLimit(t *testing.T) {
 	const callers, known, timeout = 16, 500, 10 * time.Millisecond
-	// Each known key is called 13 times a second on average. It drains 5 units a second, so
-	// that it is never as good as new, however the calls fall: a key that is may be evicted.
+	// Each known key is called 13 times a second on average and drains 5 units, so that it always
+	// owes: otherwise it could be evicted.
 	const drains = 5
 	lasts := 20 * time.Second // of virtual time
 	if race.Enabled {

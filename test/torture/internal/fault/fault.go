@@ -1,5 +1,5 @@
-// Package fault kills an engine's writer from outside, by the one thing of the user's
-// that runs on its goroutine: the policy's FreshAt.
+// Package fault makes an engine's writer fail in the only user code on its goroutine: the policy's
+// FreshAt.
 package fault
 
 import (
@@ -16,9 +16,7 @@ import (
 type Kind int32
 
 const (
-	// None leaves the writer alone.
 	None Kind = iota
-	// Panic has it panic.
 	Panic
 	// Goexit ends its goroutine.
 	Goexit
@@ -26,17 +24,14 @@ const (
 	Stall
 )
 
-// String returns the kind's name.
 func (k Kind) String() string { return [...]string{"none", "panic", "Goexit", "stall"}[k] }
 
-// Switch arms faults. The zero value is ready, and may be used by any number of
-// goroutines. Its fields are set before it is used.
+// Switch arms faults. The zero value is ready, for any number of goroutines. Set the fields before
+// use.
 type Switch struct {
-	// Stall is the time for which a stalled writer stands still.
 	Stall time.Duration
-	// Yield makes callers and the writer let other goroutines run after they have read a
-	// key's word and before they swap it, so that the swap may fail.
-	// They do so once in Yield times; 0 is never.
+	// Yield lets other goroutines run between the reading of a key's word and its swap, once in
+	// Yield times, so that the swap may fail; 0 is never.
 	Yield int
 
 	armed atomic.Int32
@@ -46,7 +41,7 @@ type Switch struct {
 // Arm has the writer fail the next time that it looks at a key's word.
 func (s *Switch) Arm(k Kind) { s.armed.Store(int32(k)) }
 
-// Fired tells how often it did.
+// Fired returns the number of failures.
 func (s *Switch) Fired() int64 { return s.fired.Load() }
 
 func (s *Switch) strike() {
@@ -65,8 +60,7 @@ func (s *Switch) strike() {
 	}
 }
 
-// onWriter reports whether this is the goroutine of an engine's writer. Callers come by
-// FreshAt as well, in Reset.
+// onWriter reports whether this is a writer's goroutine. Callers reach FreshAt too, in Reset.
 func onWriter() bool {
 	var pcs [32]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
@@ -87,8 +81,7 @@ func (s *Switch) yield() {
 	}
 }
 
-// Wrap returns a policy that answers as p does, which must be one of package policy,
-// and fails as s says.
+// Wrap returns a policy that answers like p, of package policy, and fails as s says.
 func (s *Switch) Wrap(p policy.Policy) policy.Policy {
 	w := faulty{p.(whole), s}
 	if c, ok := p.(policy.Choker); ok {
@@ -97,7 +90,7 @@ func (s *Switch) Wrap(p policy.Policy) policy.Policy {
 	return w
 }
 
-// whole has all interfaces that the policies of package policy implement.
+// whole has all interfaces of the policies of package policy.
 type whole interface {
 	policy.Policy
 	policy.Refunder
@@ -130,7 +123,6 @@ func (f faulty) FreshAt(word uint64) policy.Instant {
 	return f.whole.FreshAt(word)
 }
 
-// fast has the fast path as well.
 type fast struct {
 	faulty
 	choker policy.Choker

@@ -16,8 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Each kind strikes once, and strikes the writer: callers that reach FreshAt in Reset
-// never feel it.
+// Callers that reach FreshAt in Reset never feel a fault.
 func TestFaultsStrikeTheWriterOnce(t *testing.T) {
 	for _, kind := range []fault.Kind{fault.None, fault.Panic, fault.Goexit, fault.Stall} {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -51,7 +50,6 @@ func TestFaultsStrikeTheWriterOnce(t *testing.T) {
 	}
 }
 
-// Without faults the policy is what it was.
 func TestWrappedPoliciesAnswerAlike(t *testing.T) {
 	s := fault.Switch{Yield: 1}
 	for _, p := range []policy.Policy{
