@@ -13,42 +13,41 @@ const MaxLimits = 8
 
 // Config configures a Controller.
 type Config[R, S any] struct {
-	// Cost and Charge are those of limits without their own. They may be nil.
+	// Cost and Charge are for limits without their own. They may be nil.
 	Cost   func(r R) int64
 	Charge func(r R, served S) int64
 	// WaitUpTo is the longest time that a request waits for its turn.
 	WaitUpTo time.Duration
-	// ByDeadline also bounds a wait by the deadline of the request's context: a request whose
-	// turn comes later is refused at once.
+	// ByDeadline refuses a request at once if its turn comes after its context's deadline.
 	ByDeadline bool
 	// AtOnce lets no request wait, also not under a policy.Queue. WaitUpTo is 0 then.
 	AtOnce bool
-	// Keep keeps what each request takes until it is settled or cancelled, also without a Charge.
+	// Keep makes each request settleable, also without a Charge.
 	Keep bool
 	// Shadow enforces no limit.
 	Shadow bool
-	// Log and Counters may be shared by several controllers over the same limits. They are required.
+	// Log and Counters are required. Controllers over the same limits may share them.
 	Log      *Log
 	Counters *Counters
 }
 
-// Controller holds requests to limits. New makes one. Any number of goroutines may call its methods.
+// Controller holds requests to limits. Call New to make it. It is safe for concurrent use.
 type Controller[R, S any] struct {
 	config   Config[R, S]
-	limiters []Any[R, S]    // nil where a limit is none of this controller
+	limiters []Any[R, S]    // nil for a limit of another controller
 	parts    []*Parts[R, S] // of the limiters
 	single   int            // the index of the only limit, or -1
 	engines  bool           // whether all limits are Parts.plain
 	charges  bool           // whether requests are charged afterwards
-	live     bool           // whether one of the limits is enforced
+	live     bool           // whether a limit is enforced
 	shadow   bool           // whether no limit is enforced
-	shadows  bool           // whether some are not, and others are
+	shadows  bool           // whether some are enforced and some not
 	log      *Log
 	counters *Counters
 }
 
-// New returns a controller. limiters holds all limits in their order, 8 at the most, of which has says
-// which are those of this controller. If all have Shadow, that is the Shadow of the config.
+// New returns a controller for the limiters for which has returns true (nil: all). Indices are into
+// limiters, at most 8. If every limit has Shadow, config.Shadow is implied.
 func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) bool) *Controller[R, S] {
 	d := &Controller[R, S]{
 		config:  config,
@@ -78,7 +77,7 @@ func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) b
 	d.shadow = config.Shadow || enforced == 0
 	d.live = d.live || d.shadow
 	if d.shadows = d.shadows && !d.shadow; d.shadows {
-		d.engines = liveEngines // those that are tried are asked apart
+		d.engines = liveEngines // limits on trial are asked apart
 	}
 	if own != 1 || d.shadows {
 		d.single = -1
@@ -86,14 +85,12 @@ func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) b
 	return d
 }
 
-// Shadow reports whether no limit is enforced.
 func (d *Controller[R, S]) Shadow() bool { return d.shadow }
 
 // Tried reports whether the limit at that index is tried beside others.
 func (d *Controller[R, S]) Tried(at int) bool { return d.shadows && d.parts[at].Shadow }
 
-// Begin finds a request's cost, and reports whether the limits are to decide. If not, v has the
-// reason.
+// Begin finds a request's cost. If it reports false, the limits do not decide: v has the reason.
 func (d *Controller[R, S]) Begin(r R, v *Result) bool {
 	v.Cost = 1
 	if d.config.Cost != nil {
@@ -106,10 +103,9 @@ func (d *Controller[R, S]) Begin(r R, v *Result) bool {
 	return true
 }
 
-// Decide decides about a request whose Begin reports true. It takes from all limits or from none, and
-// waits for the request's turn if need be. quotas has as many elements as there are limits. They
-// are no part of the result, so that they need not be allocated. The Settlement is nil unless the
-// request is charged afterwards and is admitted.
+// Decide decides a request whose Begin reports true. It takes from all limits or none, and may wait
+// for the request's turn. quotas, by limit, are apart from the result so that they stay on the
+// stack. The Settlement is nil unless the request is admitted and charged afterwards.
 func (d *Controller[R, S]) Decide(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
 	if d.engines {
 		s = d.takeAll(ctx, r, v, quotas)
@@ -122,8 +118,7 @@ func (d *Controller[R, S]) Decide(ctx context.Context, r R, v *Result, quotas []
 	return s
 }
 
-// Single returns the limit that decides alone, or nil if there is none. Its Take does the same as
-// Decide at less cost.
+// Single returns the only limit, or nil. Its Take is Decide at less cost.
 func (d *Controller[R, S]) Single() Any[R, S] {
 	if d.single < 0 {
 		return nil
@@ -131,22 +126,20 @@ func (d *Controller[R, S]) Single() Any[R, S] {
 	return d.limiters[d.single]
 }
 
-// Settle ends what a request has taken, by what it has used. A request for which that may not
-// count is counted.
+// Settle ends a request's take, by its use, and counts uncertain charges.
 func (d *Controller[R, S]) Settle(ctx context.Context, s Settlement, r R, served S) {
 	if !s.settle(ctx, d.used(ctx, r, served)) {
 		d.counters.unsettled.Add(1)
 	}
 }
 
-// Cancel gives back all that a request has taken.
+// Cancel gives back all units of a request.
 func (d *Controller[R, S]) Cancel(ctx context.Context, s Settlement) {
 	if !s.settle(ctx, [MaxLimits]int64{}) {
 		d.counters.unsettled.Add(1)
 	}
 }
 
-// used returns what a request has used of each limit.
 func (d *Controller[R, S]) used(ctx context.Context, r R, served S) (used [MaxLimits]int64) {
 	common := int64(asTaken)
 	if d.config.Charge != nil {
@@ -164,8 +157,8 @@ func (d *Controller[R, S]) used(ctx context.Context, r R, served S) (used [MaxLi
 	return used
 }
 
-// patience returns the longest time that a request waits under a limit, which may be nil. 0 does not
-// wait, except under a limit that delays calls by itself.
+// patience returns the longest wait under a limit, which may be nil. 0 waits only as a limit
+// delays.
 func (d *Controller[R, S]) patience(ctx context.Context, limit policy.Policy) time.Duration {
 	upTo := d.config.WaitUpTo
 	if d.config.AtOnce {

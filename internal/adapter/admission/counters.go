@@ -7,19 +7,16 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Counters count requests. The zero Counters are ready for use. Any number of goroutines may call
-// their methods.
+// Counters count requests. The zero Counters are ready for use, also concurrently.
 type Counters struct {
-	by        [reasons]atomic.Uint64
-	delayed   atomic.Uint64
-	delayTime atomic.Int64
-	unsettled atomic.Uint64
-	shadowed  [MaxLimits]atomic.Uint64
-	// shadowFailed counts failures of limits with Shadow.
+	by           [reasons]atomic.Uint64
+	delayed      atomic.Uint64
+	delayTime    atomic.Int64
+	unsettled    atomic.Uint64
+	shadowed     [MaxLimits]atomic.Uint64
 	shadowFailed [MaxLimits]atomic.Uint64
 }
 
-// Count counts a request.
 func (c *Counters) Count(v *limits.Verdict) {
 	c.by[v.Reason].Add(1)
 	if v.Waited > 0 {
@@ -36,11 +33,11 @@ func (c *Counters) Delayed() (n uint64, all time.Duration) {
 	return c.delayed.Load(), time.Duration(c.delayTime.Load())
 }
 
-// Unsettled returns the number of requests whose charge may not count.
+// Unsettled returns the number of requests with uncertain charges.
 func (c *Counters) Unsettled() uint64 { return c.unsettled.Load() }
 
-// Shadowed returns how many requests the limit at that index, which is tried, would have refused,
-// and how often it could not be decided or charged.
+// Shadowed returns how many requests the tried limit at that index would have refused, and how
+// often it could not be decided or charged.
 func (c *Counters) Shadowed(at int) (refused, failed uint64) {
 	return c.shadowed[at].Load(), c.shadowFailed[at].Load()
 }

@@ -18,13 +18,12 @@ const mostInteger = 999_999_999_999_999
 
 // Quota describes a limit for clients.
 type Quota struct {
-	Applies bool  // reports whether the request has a key for the limit
+	Applies bool  // whether the request has a key for the limit
 	limit   int64 // the Limit of its decisions
 	Most    int64 // the most units that can remain: fewer than limit if it counts credit
 	Window  time.Duration
 }
 
-// quotaOf returns the quota of a limit, none if there is no limit.
 func quotaOf(limit policy.Policy) Quota {
 	if limit == nil {
 		return Quota{}
@@ -33,7 +32,7 @@ func quotaOf(limit policy.Policy) Quota {
 	if windowed, ok := limit.(policy.Windowed); ok {
 		q.Window = windowed.Window()
 	}
-	if 0 <= q.Most && q.Most < q.limit { // the window is that of limit units
+	if 0 <= q.Most && q.Most < q.limit { // the window is for limit units
 		hi, lo := bits.Mul64(uint64(q.Window), uint64(q.Most))
 		window, _ := bits.Div64(hi, lo, uint64(q.limit))
 		q.Window = time.Duration(window)
@@ -41,8 +40,7 @@ func quotaOf(limit policy.Policy) Quota {
 	return q
 }
 
-// follow makes q the quota of the limit that decided, if that was replaced meanwhile. A
-// share of a limit is no quota.
+// follow makes q the quota of the limit that decided, if it was replaced meanwhile.
 func (q *Quota) follow(a *limits.Answer) {
 	if a.Exact() {
 		q.followDecision(&a.Decision)
@@ -58,9 +56,8 @@ func (q *Quota) followDecision(d *policy.Decision) {
 // Fields formats the values of RateLimit-Policy and RateLimit for limits.
 type Fields struct {
 	quoted []string // the names of the limits as structured-field strings
-	left   []string // the beginning of RateLimit for each limit, up to the number that remains
-	// policies caches values of RateLimit-Policy, one for each combination of policies, up
-	// to MostPolicies. Further ones are formatted for each request.
+	left   []string // the beginning of RateLimit for each limit, up to the remaining number
+	// policies caches up to MostPolicies values of RateLimit-Policy.
 	policies atomic.Pointer[[]policyValue]
 }
 
@@ -69,7 +66,6 @@ type policyValue struct {
 	value string
 }
 
-// MostPolicies is the most values of RateLimit-Policy that are kept.
 const MostPolicies = 16
 
 // Add adds the name of the next limit.
@@ -81,7 +77,7 @@ func (f *Fields) Add(name string) {
 // Quoted returns the names of the limits as structured-field strings.
 func (f *Fields) Quoted() []string { return f.quoted }
 
-// Cached returns the number of values of RateLimit-Policy that are kept.
+// Cached returns the number of cached values.
 func (f *Fields) Cached() int {
 	known := f.policies.Load()
 	if known == nil {
@@ -90,19 +86,17 @@ func (f *Fields) Cached() int {
 	return len(*known)
 }
 
-// Standing returns the value of RateLimit: how a request stands with the limit of that index.
+// Standing returns the value of RateLimit about the limit at that index.
 func (f *Fields) Standing(at int, remaining int64, reset time.Duration) string {
 	var buffer [128]byte
 	return string(f.AppendStanding(buffer[:0], at, remaining, reset))
 }
 
-// AppendStanding appends what Standing returns.
 func (f *Fields) AppendStanding(b []byte, at int, remaining int64, reset time.Duration) []byte {
 	b = appendInteger(append(b, f.left[at]...), remaining)
 	return appendInteger(append(b, ";t="...), whole.UntilReset(reset, time.Second))
 }
 
-// Policy returns the value of RateLimit-Policy.
 func (f *Fields) Policy(of []Quota) string {
 	known := f.policies.Load()
 	if known != nil {
@@ -146,8 +140,8 @@ func appendInteger(b []byte, n int64) []byte {
 	return strconv.AppendInt(b, min(n, mostInteger), 10)
 }
 
-// AppendString appends printable ASCII as a structured-field string (RFC 9651, section
-// 4.1.6). As a JSON string it is written the same way.
+// AppendString appends printable ASCII as a structured-field (RFC 9651, section 4.1.6) or JSON
+// string.
 func AppendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	for _, c := range []byte(s) {

@@ -13,12 +13,12 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Limit is a limiter that limits requests, and the key that it limits them by. Check makes it ready
-// for a Controller.
+// Limit is a limiter and the key that it limits requests by. Call Check before a Controller uses
+// it.
 type Limit[R any, K comparable, S any] struct {
 	Parts[R, S]
 	Limiter   limits.Limiter[K]
-	Key       func(r R) K             // the zero value of K means that there is none
+	Key       func(r R) K             // the zero value of K means no key
 	PolicyFor func(r R) policy.Policy // may be nil
 
 	engine *engine.Engine[K] // nil if the Limiter is something else
@@ -37,7 +37,6 @@ type Parts[R, S any] struct {
 	plain bool // the limiter is an engine, and no plan comes with requests
 }
 
-// FieldFault makes the error about a field of a limit.
 type FieldFault = func(field string, value any, want string) error
 
 // Any is a Limit with the type of its keys hidden.
@@ -45,19 +44,17 @@ type Any[R, S any] interface {
 	Of() *Parts[R, S]
 	// Stats returns the counters of the limiter. ok is false if it is no engine.
 	Stats() (s engine.Stats, ok bool)
-	// Remote reports whether calls of the limiter may leave the process.
 	Remote() bool
-	// Take is TakeOne with the result as a value: what is passed by pointer through an
-	// interface would be allocated.
+	// Take is TakeOne by value. A pointer passed through an interface would escape to the heap.
 	Take(ctx context.Context, r R, d *Controller[R, S], v Result) (Result, Settlement)
-	// KeyOf returns a short hash of the request's key, for logs, and describes the policy
-	// that holds for it if that is asked for.
+	// KeyOf returns a short hash of the request's key, for logs, and its policy if described is
+	// set.
 	KeyOf(r R, described bool) (fingerprint, policy string)
 	// Describe returns the policy that holds for the request's key in words, or "".
 	Describe(r R) string
 
-	// claim returns a claim of n units of the request's key, of a limit that is Parts.plain.
-	// ok is false if the request has no key. The chargeable is nil unless keep is set.
+	// claim returns a claim of n units of the request's key. The limit must be Parts.plain. ok is
+	// false without a key. The chargeable is nil unless keep is set.
 	claim(r R, n int64, keep bool) (claim engine.Claim, later chargeable, of Quota, ok bool)
 	// claimOfAny is claim for any limiter.
 	claimOfAny(r R, n int64) (claim limits.Claim, of Quota, ok bool)
@@ -65,20 +62,17 @@ type Any[R, S any] interface {
 	hold(ctx context.Context, r R, n int64) (g limits.Grant, ok bool, err error)
 }
 
-// Settlement holds what a request has taken until its true cost is known.
+// Settlement holds a request's units until its true cost is known.
 type Settlement interface {
-	// settle charges what was used of each limit, or asTaken. It reports whether that is
-	// sure to count.
+	// settle charges each limit's used units, or asTaken. It reports whether that is sure to count.
 	settle(ctx context.Context, used [MaxLimits]int64) bool
 }
 
-// asTaken stands for the units that were taken.
 const asTaken = -1
 
-// chargeable is a key that more units can be charged to than were taken.
+// chargeable is a key that can be charged more units than were taken.
 type chargeable interface{ charge(used int64) }
 
-// Of returns p.
 func (p *Parts[R, S]) Of() *Parts[R, S] { return p }
 
 // costs returns the units that a request takes of the limit. ok is false if they are below 0.
@@ -97,8 +91,8 @@ func (p *Parts[R, S]) ownCosts(r R, v *Result) (n int64, ok bool) {
 	return n, true
 }
 
-// Check checks the fields. at is the index of the limit, name its name if it has none of its own,
-// wantKey what to give for a Key, and bad makes the error about a field.
+// Check checks the fields. at is the limit's index, name its default name, wantKey the hint for a
+// missing Key, and bad makes the error about a field.
 func (l *Limit[R, K, S]) Check(at int, name, wantKey string, bad FieldFault) error {
 	if l.Name == "" {
 		l.Name = name
@@ -123,7 +117,7 @@ func (l *Limit[R, K, S]) Check(at int, name, wantKey string, bad FieldFault) err
 
 const longestName = 64
 
-// WrongName returns what an invalid name should be, or "" for a valid one.
+// WrongName returns a hint for an invalid name, or "" for a valid name.
 func WrongName(name string) (want string) {
 	for _, c := range []byte(name) {
 		if c < ' ' || c > '~' {
@@ -136,7 +130,6 @@ func WrongName(name string) (want string) {
 	return ""
 }
 
-// Stats implements Any.
 func (l *Limit[R, K, S]) Stats() (s engine.Stats, ok bool) {
 	if l.engine == nil {
 		return s, false
@@ -144,14 +137,12 @@ func (l *Limit[R, K, S]) Stats() (s engine.Stats, ok bool) {
 	return l.engine.Stats(), true
 }
 
-// Remote implements Any.
 func (l *Limit[R, K, S]) Remote() bool {
 	r, ok := l.Limiter.(limits.Remote)
 	return ok && r.Remote()
 }
 
-// find returns the request's key, and reports whether the limit applies to it. Requests
-// without a key share the zero key under Share.
+// find returns the request's key, and reports whether the limit applies.
 func (l *Limit[R, K, S]) find(r R) (key K, ok bool) {
 	var none K
 	key = l.Key(r)
@@ -195,7 +186,6 @@ func (l *Limit[R, K, S]) plan(r R) policy.Policy {
 	return l.PolicyFor(r)
 }
 
-// limit returns the limit that holds for the key, under a plan or without.
 func (l *Limit[R, K, S]) limit(key K, plan policy.Policy) policy.Policy {
 	if plan != nil {
 		return plan
@@ -203,7 +193,6 @@ func (l *Limit[R, K, S]) limit(key K, plan policy.Policy) policy.Policy {
 	return l.Limiter.LimitFor(key)
 }
 
-// KeyOf implements Any.
 func (l *Limit[R, K, S]) KeyOf(r R, described bool) (fingerprint, limit string) {
 	key, ok := l.find(r)
 	if !ok {
@@ -216,7 +205,6 @@ func (l *Limit[R, K, S]) KeyOf(r R, described bool) (fingerprint, limit string) 
 	return hex.EncodeToString(sum[:6]), limit
 }
 
-// Describe implements Any.
 func (l *Limit[R, K, S]) Describe(r R) string {
 	key, ok := l.find(r)
 	if !ok {
@@ -225,14 +213,13 @@ func (l *Limit[R, K, S]) Describe(r R) string {
 	return l.words.of(l.limit(key, l.plan(r)))
 }
 
-// Take implements Any.
 func (l *Limit[R, K, S]) Take(ctx context.Context, r R, d *Controller[R, S], v Result) (Result, Settlement) {
 	s := l.TakeOne(ctx, r, &v, d)
 	return v, s
 }
 
-// TakeOne takes under this limit alone, and waits for the request's turn if need be. The
-// settlement is nil unless the request is charged afterwards and is admitted.
+// TakeOne takes under this limit alone, and may wait for the request's turn. The settlement is nil
+// unless the request is admitted and charged afterwards.
 func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Controller[R, S]) Settlement {
 	var ok bool
 	v.Binding = l.at
@@ -244,8 +231,7 @@ func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Control
 		v.keyless(l.WhenNoKey, l.Name)
 		return nil
 	}
-	// The limit may differ from key to key and from call to call, so it is not kept. It is
-	// looked up before units are taken, as engine.PolicyFor may panic.
+	// The limit may change. It is looked up before the take, as engine.PolicyFor may panic.
 	plan := l.plan(r)
 	limit := l.limit(key, plan)
 	upTo := d.patience(ctx, limit)
@@ -268,8 +254,7 @@ func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Control
 	return &oneTaken{g, l.at}
 }
 
-// describeAgain looks up the limit again after a wait, as it may have changed. If
-// engine.PolicyFor panics what was taken is given back.
+// describeAgain looks up the limit after a wait. If engine.PolicyFor panics, units are given back.
 func (l *Limit[R, K, S]) describeAgain(ctx context.Context, v *Result, key K, g *limits.Grant) {
 	described := false
 	defer func() {
@@ -277,7 +262,7 @@ func (l *Limit[R, K, S]) describeAgain(ctx context.Context, v *Result, key K, g 
 			_ = g.Cancel(context.WithoutCancel(ctx))
 		}
 	}()
-	// A limit of another family refuses those that come later.
+	// A limit of another family refuses later requests.
 	if q := quotaOf(l.Limiter.LimitFor(key)); q.limit == g.Limit {
 		v.Quota = q
 	}
@@ -296,7 +281,6 @@ func (v *Result) conclude(ctx context.Context, a *limits.Answer, err error) {
 	v.Quota.follow(a)
 }
 
-// failed notes that a limiter returned an error in place of an answer.
 func (v *Result) failed(ctx context.Context, err error) {
 	v.Reason, v.Provenance = limits.Unavailable, limits.NewProvenance(v.Provenance.Source(), false, err)
 	if ctx.Err() != nil {
@@ -304,7 +288,6 @@ func (v *Result) failed(ctx context.Context, err error) {
 	}
 }
 
-// keyless notes that a request has no key for the limit of that name.
 func (v *Result) keyless(when limits.WhenNoKey, name string) {
 	if when == limits.Skip {
 		v.Reason = limits.Exempt
@@ -313,11 +296,10 @@ func (v *Result) keyless(when limits.WhenNoKey, name string) {
 	v.Reason, v.Limit = limits.NoKey, name
 }
 
-// engineKey implements chargeable.
 type engineKey[K comparable] struct {
 	limiter *engine.Engine[K]
 	key     K
-	n       int64 // units that were taken
+	n       int64
 }
 
 func (k *engineKey[K]) charge(used int64) {
@@ -326,15 +308,14 @@ func (k *engineKey[K]) charge(used int64) {
 	}
 }
 
-// oneTaken implements settlement for one limit.
 type oneTaken struct {
 	limits.Grant
-	at int // the index of the limit
+	at int
 }
 
 func (t *oneTaken) settle(ctx context.Context, used [MaxLimits]int64) bool {
 	if used[t.at] == asTaken {
 		return true
 	}
-	return t.Settle(ctx, used[t.at]) == nil // gives back to where the units were taken
+	return t.Settle(ctx, used[t.at]) == nil // to the window of the take
 }

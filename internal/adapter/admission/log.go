@@ -20,11 +20,10 @@ type Log struct {
 	to    *slog.Logger
 	epoch time.Time
 	word  atomic.Uint64 // the state of logRate
-	left  atomic.Uint64 // lines left out since the last one
-	// reported is set for each limit whose misconfiguration was logged. The last is for
-	// errors that are not about a limit.
+	left  atomic.Uint64 // lines left out since the last line
+	// reported is set for each limit whose misconfiguration was logged, the last for Options.Cost.
 	reported     [MaxLimits + 1]atomic.Bool
-	shadowFailed [MaxLimits]atomic.Bool // the same for what fails of a limit with Shadow
+	shadowFailed [MaxLimits]atomic.Bool // the same for failures of limits with Shadow
 	panicked     atomic.Bool            // the same for LogPanic
 }
 
@@ -43,11 +42,11 @@ func (l *Log) may() (left uint64, ok bool) {
 	}
 }
 
-// NewLog returns a log that writes to that logger, or nothing if it is nil.
+// NewLog returns a log that writes to a logger, or nothing if it is nil.
 func NewLog(to *slog.Logger) *Log { return &Log{to: to, epoch: time.Now()} }
 
-// LogRefused writes a line about a request that v refuses, unless the level or the rate of lines forbid
-// it. binding is the index of the limit that v names. asked returns the attributes that tell of the request before the key, and after those.
+// LogRefused logs a request that v refuses, unless the level or the rate of lines forbid it.
+// binding is the index of v.Limit. asked returns attributes to write before the key and after it.
 func (d *Controller[R, S]) LogRefused(ctx context.Context, r R, v *limits.Verdict, binding int, asked func(r R) (before, after []slog.Attr)) {
 	to := d.log.to
 	if to == nil || v.Reason.Passes() {
@@ -78,8 +77,8 @@ func (d *Controller[R, S]) LogRefused(ctx context.Context, r R, v *limits.Verdic
 	)...)
 }
 
-// logMisconfigured writes one line for each limit that is in error, and one if
-// Options.Cost is. It returns the key's fingerprint if it found the key.
+// logMisconfigured writes a line for each limit in error, and for Options.Cost. It may return the
+// key.
 func (d *Controller[R, S]) logMisconfigured(ctx context.Context, r R, v *limits.Verdict, binding int) (key string) {
 	at := MaxLimits
 	if v.Limit != "" {
@@ -106,12 +105,10 @@ func (d *Controller[R, S]) logMisconfigured(ctx context.Context, r R, v *limits.
 	return key
 }
 
-// mostStack bounds the stack of a panic in a line.
 const mostStack = 4 << 10
 
-// LogPanic writes a line about the first panic of a function of the program that an adapter ends. It
-// is called by what recovers, so that the stack shows where the panic began. A panic of the logger
-// ends there as well.
+// LogPanic logs the first panic of the program's functions. Call it as recover is, so that the
+// stack shows the origin. A panic of the logger ends there.
 func (l *Log) LogPanic(ctx context.Context, cause any, attrs ...slog.Attr) {
 	if l.to == nil || l.panicked.Swap(true) {
 		return
@@ -122,8 +119,7 @@ func (l *Log) LogPanic(ctx context.Context, cause any, attrs ...slog.Attr) {
 		append(attrs, slog.String("cause", Cut(fmt.Sprint(cause))), slog.String("stack", string(stack[:min(len(stack), mostStack)])))...)
 }
 
-// causeOf returns why the limiter did not decide by its limit, such as a block or an outage,
-// and no attribute if it did.
+// causeOf returns why the limiter did not decide by its limit, such as a block or an outage.
 func causeOf(v *limits.Verdict) slog.Attr {
 	if cause := v.Provenance.Err(); cause != nil {
 		return slog.String("cause", Cut(cause.Error()))
@@ -131,5 +127,5 @@ func causeOf(v *limits.Verdict) slog.Attr {
 	return slog.Attr{}
 }
 
-// Cut bounds the length of what clients write into the log.
+// Cut bounds the length of clients' text in the log.
 func Cut(s string) string { return s[:min(len(s), 256)] }

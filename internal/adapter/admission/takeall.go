@@ -11,9 +11,8 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// addClaims calls add for each limit with the units that a request takes of it. at has the limit
-// of each of the n claims, and costs the units by limit. n is 0 if nothing is to be taken: v
-// has the reason.
+// addClaims calls add for each limit with its cost. at has the limit of each of the n claims, and
+// costs the units by limit. n is 0 if nothing is to be taken: v has the reason.
 func (d *Controller[R, S]) addClaims(
 	r R, v *Result, quotas []Quota, add func(l Any[R, S], n int64) (of Quota, ok bool),
 ) (at [MaxLimits]int, costs [MaxLimits]int64, n int) {
@@ -42,7 +41,7 @@ func (d *Controller[R, S]) addClaims(
 	return at, costs, n
 }
 
-// takeAll holds a request to several limits that engines keep, and describes them in quotas.
+// takeAll holds a request to several limits of engines, and describes them in quotas.
 func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
 	var room [MaxLimits]engine.Claim
 	var keys []chargeable
@@ -71,9 +70,9 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 		out, cancelled = d.acquireAll(ctx, claims)
 	}
 	v.Waited = out.Waited
-	// askAll has the same steps again: sharing them cost a call 4 to 6%.
+	// askAll repeats these steps: sharing them cost a call 4 to 6%.
 	binding := out.Binding
-	var guess *limits.Provenance // of a refusal that makes RetryAfter one
+	var guess *limits.Provenance // of a refusal that is not exact
 	if !out.Allowed {
 		for i, decision := range out.Decisions {
 			if decision.Allowed {
@@ -81,7 +80,7 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 			}
 			v.Violated |= 1 << at[i]
 			if quotas[at[i]].ofAnotherFamily(&decision) {
-				binding = i // the error to mend first
+				binding = i // report the program's error first
 			}
 			if basis := out.Provenance(i); !basis.Exact() {
 				guess = basis
@@ -104,7 +103,7 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 		s = &allTaken{out, at, keys}
 	}
 	for i := range out.Decisions {
-		quotas[at[i]].followDecision(&out.Decisions[i]) // once the reason is known, which goes by the quota
+		quotas[at[i]].followDecision(&out.Decisions[i]) // reasonOf needs the earlier quota
 	}
 	return s
 }
@@ -123,7 +122,6 @@ func (d *Controller[R, S]) acquireAll(ctx context.Context, claims []engine.Claim
 	return out, false
 }
 
-// allTaken implements settlement for several limits.
 type allTaken struct {
 	out  engine.Outcome
 	at   [MaxLimits]int // the limit of each claim
@@ -163,7 +161,7 @@ func (d *Controller[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []
 	out, err := limits.AskAll(ctx, patience, claims...)
 	v.Waited = out.Waited
 	binding := out.Binding
-	var guess *limits.Provenance // of a refusal that makes RetryAfter one
+	var guess *limits.Provenance // of a refusal that is not exact
 	for i := range out.Answers {
 		a := &out.Answers[i]
 		if out.Allowed || a.Allowed || a.Source() == limits.SourceNone {
@@ -171,7 +169,7 @@ func (d *Controller[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []
 		}
 		v.Violated |= 1 << at[i]
 		if quotas[at[i]].ofAnotherFamily(&a.Decision) {
-			binding = i // the error to mend first
+			binding = i // report the program's error first
 		}
 		if !a.Exact() {
 			guess = a.Provenance
@@ -196,12 +194,11 @@ func (d *Controller[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []
 		s = &anyTaken{out, at, costs}
 	}
 	for i := range out.Answers {
-		quotas[at[i]].follow(&out.Answers[i]) // once the reason is known, which goes by the quota
+		quotas[at[i]].follow(&out.Answers[i]) // reasonOf needs the earlier quota
 	}
 	return s
 }
 
-// anyTaken implements settlement for several limits of any limiters.
 type anyTaken struct {
 	out   limits.Outcome
 	at    [MaxLimits]int // the limit of each claim
@@ -218,8 +215,8 @@ func (t *anyTaken) settle(ctx context.Context, used [MaxLimits]int64) bool {
 	return t.out.Settle(ctx, all...) == nil
 }
 
-// askShadows asks the limits with Shadow about a request that the others admit. What they
-// take is settled with s, if the request is charged afterwards.
+// askShadows asks the limits with Shadow about a request that the others admit. Their units are
+// settled with s, if the request is charged afterwards.
 func (d *Controller[R, S]) askShadows(ctx context.Context, r R, v *Result, s Settlement) Settlement {
 	later := &shadowsTaken[R, S]{live: s}
 	for i, l := range d.limiters {
@@ -240,8 +237,7 @@ func (d *Controller[R, S]) askShadows(ctx context.Context, r R, v *Result, s Set
 	return later
 }
 
-// askShadow asks one limit with Shadow, and reports whether it refuses. A panic, an error and
-// a cost below 0 are counted, and have no other effect.
+// askShadow reports whether a limit with Shadow refuses. Panics, errors and a bad cost only count.
 func (d *Controller[R, S]) askShadow(ctx context.Context, r R, l Any[R, S], at int, common int64) (g limits.Grant, refused bool) {
 	defer d.endShadow(ctx, at)
 	of := Result{common: common}
@@ -261,14 +257,14 @@ func (d *Controller[R, S]) askShadow(ctx context.Context, r R, l Any[R, S], at i
 	return g, !g.Allowed
 }
 
-// endShadow is deferred by what runs for a limit with Shadow: its panic ends there.
+// endShadow is deferred around a limit with Shadow: its panic ends there.
 func (d *Controller[R, S]) endShadow(ctx context.Context, at int) {
 	if cause := recover(); cause != nil {
 		d.shadowFailed(ctx, at, cause)
 	}
 }
 
-// shadowFailed counts a failure of a limit with Shadow. The first one is logged.
+// shadowFailed counts a failure of a limit with Shadow, and logs the first.
 func (d *Controller[R, S]) shadowFailed(ctx context.Context, at int, cause any) {
 	d.counters.shadowFailed[at].Add(1)
 	if d.log.to != nil && !d.log.shadowFailed[at].Swap(true) {
@@ -277,8 +273,7 @@ func (d *Controller[R, S]) shadowFailed(ctx context.Context, at int, cause any) 
 	}
 }
 
-// shadowCharge returns what a request has used of a limit with Shadow, or asTaken if its
-// Charge panics.
+// shadowCharge returns a request's used units of a limit with Shadow, or asTaken if Charge panics.
 func (d *Controller[R, S]) shadowCharge(ctx context.Context, r R, at int, served S) int64 {
 	used := int64(asTaken)
 	func() {
@@ -288,7 +283,6 @@ func (d *Controller[R, S]) shadowCharge(ctx context.Context, r R, at int, served
 	return used
 }
 
-// shadowsTaken implements settlement for limits of which some have Shadow.
 type shadowsTaken[R, S any] struct {
 	d      *Controller[R, S]
 	live   Settlement // nil if no limit is enforced

@@ -7,8 +7,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// words describes policies, and remembers the last text: most requests that are refused meet the same policy. Any number
-// of goroutines may use it.
+// words describes policies, concurrently, and caches the last text, which most refusals need.
 type words struct {
 	last atomic.Pointer[wording]
 }
@@ -23,7 +22,7 @@ func (w *words) of(p policy.Policy) string {
 	if p == nil {
 		return ""
 	}
-	// Policies of the same type as a comparable one may be compared with it.
+	// Policies of the same type as a comparable policy may be compared with it.
 	if last := w.last.Load(); last != nil && last.policy == p {
 		return last.text
 	}

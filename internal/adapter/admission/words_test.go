@@ -10,7 +10,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// named is a policy whose name may be compared with another, or not.
+// named is a policy with a name that may be comparable or not.
 type named struct {
 	policy.Policy
 	name any

@@ -1,5 +1,4 @@
-// Package binding finds the claim that decided a call on several keys, for package engine and
-// module fleet. It does not know what a claim is, nor how claims are met.
+// Package binding finds the claim that decided a call on several keys, for engine and fleet.
 package binding
 
 import (
@@ -9,28 +8,25 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Claim is the claim that decided, as far as decisions have been seen. New returns one. It is for
-// one goroutine.
+// Claim is the claim that decided, by the decisions seen so far. It is for a single goroutine.
 type Claim struct {
-	// Index is that of the claim: of those refused the one that has to wait longest, of
-	// those allowed the one with the least share of its limit left, the first of several.
-	// It is -1 if there is none.
+	// Index is -1, or the first refused claim with the longest wait, or the first allowed claim
+	// with the least share of its limit left.
 	Index int
 	// RetryAfter is when the claim would be met, 0 if all claims are.
 	RetryAfter time.Duration
 
 	allowed bool
-	share   float64 // that the claim has left
+	share   float64 // of the claim's limit left
 }
 
-// New returns the claim that decides a call before any decision is seen. allowed reports
-// whether all claims are met.
+// New returns a Claim before any decision. allowed reports whether all claims are met.
 func New(allowed bool) Claim {
 	return Claim{Index: -1, allowed: allowed, share: math.Inf(1)}
 }
 
-// See adds the decision on the claim of that index. atOnce is the most units that
-// d.Remaining can be: see shape.AtOnce. It does not matter unless all claims are met.
+// See adds the decision on the claim at index. atOnce is the most that d.Remaining can be: see
+// shape.AtOnce. It matters only if all claims are met.
 func (c *Claim) See(index int, d *policy.Decision, atOnce int64) {
 	switch {
 	case c.allowed:

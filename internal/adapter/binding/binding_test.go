@@ -12,7 +12,6 @@ import (
 
 func TestBinding(t *testing.T) {
 	left := func(n, of int64) policy.Decision { return policy.Decision{Allowed: true, Remaining: n, Limit: of} }
-	// A Bursty that admits 10 calls of one unit at once.
 	credit := func(n int64) policy.Decision {
 		return policy.Decision{Allowed: true, Remaining: n, Limit: math.MaxInt32}
 	}

@@ -2,12 +2,10 @@ package clientaddr
 
 import "crypto/sha256"
 
-// longestKey is the longest header value, in bytes, that is not hashed. Common API keys are
-// shorter. A table of longer ones takes at most this much for each key.
+// longestKey bounds keys by header values, in bytes. Common API keys are shorter.
 const longestKey = 64
 
-// Bounded returns a value, or its hash if it is long. A hash begins with a byte that no header
-// field can hold.
+// Bounded returns a value, or its hash if it is long, behind a byte that no header field can hold.
 func Bounded(value string) string {
 	if len(value) <= longestKey {
 		return value

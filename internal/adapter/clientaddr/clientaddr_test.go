@@ -12,7 +12,6 @@ import (
 
 const xForwardedFor = "X-Forwarded-For"
 
-// finder finds the address of the client of an HTTP request.
 type finder struct{ *Finder }
 
 func find(config Config) (finder, error) {
@@ -113,8 +112,7 @@ func TestPrefixes(t *testing.T) {
 	assert.False(t, everything.Contains(netip.MustParseAddr("2001:db8::1")))
 }
 
-// Elements that are cut off a list from the right equal those that a parser after RFC 7239
-// reads from the left, however the list is spelled.
+// A parser after RFC 7239 reads the same elements from the left, however the list is spelled.
 func FuzzForwarded(f *testing.F) {
 	for _, seed := range []string{
 		`for=192.0.2.1`, `for="[2001:db8::17]:47",for=unknown;by=_x`, `for="a\",b";proto=http, For=1.2.3.4`, `"`, `,`, `for="\`,
@@ -148,7 +146,7 @@ func FuzzForwarded(f *testing.F) {
 				t.Fatalf("%q: more than %d elements", line, len(elements))
 			}
 		}
-		// The element that the proxy adds decides, whatever the client sent.
+		// The proxy's element decides, whatever the client sent.
 		for _, h := range []http.Header{
 			{forwarded: {line + ", for=192.0.2.1"}}, {forwarded: {line, `for="192.0.2.1:80";host="a,b"`}},
 			{forwarded: {line + `, for="192.0.2.1";host="\","`}},
@@ -168,9 +166,8 @@ func FuzzForwarded(f *testing.F) {
 	})
 }
 
-// forwards reads a Forwarded field from the left, state by state, and reports whether it is
-// well-formed. It shares no code with the functions under test. A "for" that is longer than
-// any address is cut.
+// forwards reads a Forwarded field from the left, and reports whether it is well-formed. It shares
+// no code with the functions under test. A "for" that is longer than any address is cut.
 func forwards(line string) (nodes []string, ok bool) {
 	const token = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	i := 0
@@ -277,7 +274,7 @@ func FuzzXForwardedFor(f *testing.F) {
 				t.Fatalf("%q hides the client: %v", lines, got)
 			}
 		}
-		// A client that is found is not inside, unless all addresses are.
+		// A found client is not inside, unless all addresses are.
 		got := trusting.Addr(&http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{xForwardedFor: {line}}})
 		if len(parts) <= MaxHops && got.IsValid() && inside[0].Contains(got) {
 			for _, part := range parts {
@@ -289,7 +286,7 @@ func FuzzXForwardedFor(f *testing.F) {
 	})
 }
 
-// The short way to read an address gives the same as the general one.
+// The short way to read an address gives the same as the general way.
 func FuzzPlainIPv4(f *testing.F) {
 	for _, seed := range []string{
 		"192.0.2.1", "0.0.0.0", "255.255.255.255", "1.2.3.4:5", "1.2.3.4:65535", "1.2.3.4:00080",
@@ -306,7 +303,6 @@ func FuzzPlainIPv4(f *testing.F) {
 	})
 }
 
-// The short way is taken by the addresses that it is for.
 func TestPlainIPv4(t *testing.T) {
 	for s, want := range map[string]bool{
 		"0.0.0.0": true, "192.0.2.1": true, "255.255.255.255": true, "192.0.2.1:4711": true, "192.0.2.1:0": true,

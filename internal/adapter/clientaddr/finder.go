@@ -17,7 +17,7 @@ const MaxHops = 256
 // DefaultIPv6Prefix is the number of leading bits of an IPv6 address that tell clients apart.
 const DefaultIPv6Prefix = 64
 
-// Config configures a Finder. Its fields are those of httplimit.AddrConfig, which explains them.
+// Config configures a Finder: see httplimit.AddrConfig.
 type Config struct {
 	Header     string
 	Trusted    []netip.Prefix
@@ -26,9 +26,8 @@ type Config struct {
 	NAT64      []netip.Prefix
 }
 
-// Finder finds the addresses of clients. Any number of goroutines may call its methods. They
-// allocate nothing for a well-formed address, except for backslashes in a Forwarded field. The
-// zero Finder is not Valid.
+// Finder finds the addresses of clients, concurrently. Only malformed addresses and backslashes in
+// a Forwarded field allocate. The zero Finder is not Valid.
 type Finder struct {
 	header  string // canonical; "" is none
 	last    func(list string) (rest, last string, more bool)
@@ -42,8 +41,7 @@ type Finder struct {
 // Connection is the Finder of the zero Config.
 var Connection = &Finder{last: lastOf, parse: Parse, bits: DefaultIPv6Prefix}
 
-// New checks the configuration. An error is a *policy.FieldError about a field of AddrConfig of
-// the package of that name.
+// New checks the configuration. An error is a *policy.FieldError about pkg's AddrConfig.
 func New(pkg string, config Config) (*Finder, error) {
 	of := pkg + ".AddrConfig"
 	bad := func(field string, value any, want string) error {
@@ -91,18 +89,15 @@ func New(pkg string, config Config) (*Finder, error) {
 	return f, nil
 }
 
-// Valid reports whether New made f.
 func (f *Finder) Valid() bool { return f.last != nil }
 
-// Header returns the name of the field that proxies write, in the canonical form of net/http, or
-// "" if none is read.
+// Header returns the proxies' field in the canonical form of net/http, or "" if none is read.
 func (f *Finder) Header() string { return f.header }
 
 // ReadsPeer reports whether an answer depends on the address of the connection.
 func (f *Finder) ReadsPeer() bool { return f.hops == 0 }
 
-// Trusts reports whether the Header of a request from that address is read. If not, the client's
-// address is peer. peer is not looked at unless ReadsPeer.
+// Trusts reports whether peer's Header is read. If not, peer is the client.
 func (f *Finder) Trusts(peer netip.Addr) bool {
 	switch {
 	case f.header == "":
@@ -113,8 +108,7 @@ func (f *Finder) Trusts(peer netip.Addr) bool {
 	return peer.IsValid() && f.trusted.Contains(peer)
 }
 
-// Behind returns the client's address, by the lines of the Header of a request from an address
-// that Trusts.
+// Behind returns the client's address by the lines of the Header, if Trusts reports true.
 func (f *Finder) Behind(peer netip.Addr, lines []string) netip.Addr {
 	if f.hops > 0 {
 		return f.behind(lines)
@@ -122,8 +116,7 @@ func (f *Finder) Behind(peer netip.Addr, lines []string) netip.Addr {
 	return f.untrusted(peer, lines)
 }
 
-// Cut returns the key of a client's address: an IPv6 address cut to the prefix, or the IPv4
-// address that a translator embedded in it.
+// Cut returns an address's key: IPv6 cut to the prefix, or an embedded IPv4 address.
 func (f *Finder) Cut(addr netip.Addr) netip.Addr {
 	if !addr.Is6() {
 		return addr
@@ -135,7 +128,6 @@ func (f *Finder) Cut(addr netip.Addr) netip.Addr {
 	return prefix.Addr()
 }
 
-// behind returns the address that is hops elements from the right.
 func (f *Finder) behind(lines []string) netip.Addr {
 	hops := f.hops
 	for i := len(lines) - 1; i >= 0; i-- {
@@ -149,8 +141,7 @@ func (f *Finder) behind(lines []string) netip.Addr {
 	return netip.Addr{}
 }
 
-// untrusted returns the rightmost address that is not trusted. If all are, it returns the
-// leftmost, or addr if there is none.
+// untrusted returns the rightmost untrusted address, else the leftmost, else addr.
 func (f *Finder) untrusted(addr netip.Addr, lines []string) netip.Addr {
 	hops := 0
 	for i := len(lines) - 1; i >= 0; i-- {

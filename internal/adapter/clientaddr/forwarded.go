@@ -6,11 +6,10 @@ import (
 	"strings"
 )
 
-// The functions below read header fields from the right, and no further than they must.
-// The client's own part stands to the left of what the proxies added, and may be anything.
+// The functions below read header fields from the right, and no further than they must. The
+// client's own part stands to the left of the proxies' additions, and may be anything.
 
-// lastOf cuts the last element off a comma-separated list. more reports whether others are
-// left.
+// lastOf cuts the last element off a comma-separated list. more reports whether others are left.
 func lastOf(list string) (rest, last string, more bool) {
 	if i := strings.LastIndexByte(list, ','); i >= 0 {
 		return list[:i], Trim(list[i+1:]), true
@@ -18,10 +17,10 @@ func lastOf(list string) (rest, last string, more bool) {
 	return "", Trim(list), false
 }
 
-// lastForwarded is lastOf for lists in which a quoted-string may hold commas. Read from the
-// right, a string ends at the first quote and begins at the next quote without a backslash
-// before it: an opening quote always follows an equals sign. From a malformed list it cuts
-// an element that is malformed too, or one added to the right of the malformed part.
+// lastForwarded is lastOf for lists with commas in quoted-strings. Read from the right, a string
+// ends at a quote and begins at the next quote without a backslash: an opening quote follows an
+// equals sign. From a malformed list it cuts an element that is malformed too, or was added to the
+// right of the malformed part.
 func lastForwarded(list string) (rest, last string, more bool) {
 	quoted := false
 	for i := len(list) - 1; i >= 0; i-- {
@@ -41,14 +40,11 @@ func Trim(s string) string { return strings.Trim(s, " \t") }
 // longestElement is longer than any element of a Forwarded field that a proxy writes.
 const longestElement = 4096
 
-// longestNode is longer than any well-formed address with its port, even one in which every
-// byte is escaped without need.
+// longestNode is longer than any well-formed address with its port, even with every byte escaped.
 const longestNode = 256
 
-// nodeOf returns the value of the parameter "for" of a forwarded-element (RFC 7239,
-// section 4). Parameters are separated by semicolons. Each is a token and a value, which is
-// a token or a quoted-string. The result is "" if the element is malformed, has no "for" or
-// two of them, or is longer than longestElement.
+// nodeOf returns the parameter "for" of a forwarded-element (RFC 7239, section 4). The result is ""
+// if the element is malformed, has no "for" or two, or is longer than longestElement.
 func nodeOf(element string) (node string) {
 	if len(element) > longestElement {
 		return ""
@@ -110,8 +106,7 @@ func valueOf(s string) (value, rest string, ok bool) {
 	return "", "", false
 }
 
-// unescape removes the backslashes of quoted-pairs. It stops when the result is longer than
-// longestNode.
+// unescape removes the backslashes of quoted-pairs, up to longestNode bytes of the result.
 func unescape(s string) string {
 	plain := make([]byte, 0, min(len(s), longestNode+1))
 	for i := 0; i < len(s) && len(plain) < cap(plain); i++ {
@@ -125,7 +120,7 @@ func unescape(s string) string {
 
 func isQuotable(c byte) bool { return c == '\t' || c >= ' ' && c != 0x7f }
 
-// IsToken reports whether s is a token (RFC 9110, section 5.6.2), as the name of a header field is.
+// IsToken reports whether s is a token (RFC 9110, section 5.6.2), as a field name is.
 func IsToken(s string) bool {
 	for i := range len(s) {
 		if !isTokenByte(s[i]) {
@@ -150,9 +145,8 @@ func isAlphanumeric(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
-// Parse parses an address as proxies write it, with or without a port. An IPv6 address may
-// stand in brackets, and must if it has a port. The result is unmapped and without a zone.
-// It is the zero Addr if s is anything else.
+// Parse parses a proxy's address, with or without a port. IPv6 may be in brackets, and must with a
+// port. The result is unmapped and without a zone, or the zero Addr.
 func Parse(s string) netip.Addr {
 	if addr, ok := plainIPv4(s); ok {
 		return addr
@@ -160,8 +154,7 @@ func Parse(s string) netip.Addr {
 	return anyAddr(s)
 }
 
-// plainIPv4 is Parse for an IPv4 address with or without a numeric port, as most requests
-// have it, in half the time of anyAddr. ok is false for anything else, valid or not.
+// plainIPv4 is Parse for IPv4 with or without a numeric port, in half the time of anyAddr.
 func plainIPv4(s string) (addr netip.Addr, ok bool) {
 	var bytes [4]byte
 	at, octet, digits := 0, uint(0), 0
@@ -207,7 +200,6 @@ func isNumber(s string) bool {
 	return n <= math.MaxUint16
 }
 
-// anyAddr is Parse for all that is not plain.
 func anyAddr(s string) netip.Addr {
 	if s == "" || len(s) > longestNode {
 		return netip.Addr{}
@@ -225,8 +217,7 @@ func anyAddr(s string) netip.Addr {
 		}
 		s = s[:i]
 	}
-	// A zone names an interface of the proxy. It is cut off before parsing, which would
-	// intern it.
+	// A zone names an interface of the proxy. Parsing would intern it.
 	host, zone, zoned := strings.Cut(s, "%")
 	addr, err := netip.ParseAddr(host)
 	if err != nil || addr.Is4() && (bracketed || zoned) || zoned && zone == "" {
@@ -235,8 +226,7 @@ func anyAddr(s string) netip.Addr {
 	return addr.Unmap()
 }
 
-// isPort reports whether s is a colon and a port, or a colon and an obfuscated port
-// (RFC 7239, section 6.3).
+// isPort reports whether s is a colon and a port, or an obfuscated port (RFC 7239, section 6.3).
 func isPort(s string) bool {
 	if len(s) < 2 || s[0] != ':' {
 		return false

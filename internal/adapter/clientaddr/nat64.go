@@ -5,12 +5,11 @@ import (
 	"slices"
 )
 
-// wellKnown is the prefix that all translators may use for public IPv4 addresses (RFC 6052,
-// section 2.1).
+// wellKnown is the translators' prefix for public IPv4 addresses (RFC 6052, section 2.1).
 var wellKnown = netip.MustParsePrefix("64:ff9b::/96")
 
-// notPublic lists the IPv4 addresses that translators must not embed in the well-known prefix
-// (RFC 6052, section 3.1): those of RFC 5735, section 3, and of RFC 6598.
+// notPublic lists the IPv4 addresses that must not be embedded in wellKnown (RFC 6052, section
+// 3.1), by RFC 5735, section 3, and RFC 6598.
 var notPublic, _ = NewPrefixes("", "", []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("10.0.0.0/8"),
@@ -41,13 +40,11 @@ func isTranslation(p netip.Prefix) bool {
 	return false
 }
 
-// longestFirst returns the prefixes in the order in which translated looks at them.
 func longestFirst(list []netip.Prefix) []netip.Prefix {
 	return slices.SortedStableFunc(slices.Values(list), func(a, b netip.Prefix) int { return b.Bits() - a.Bits() })
 }
 
-// translated returns the IPv4 address that a translator embedded in addr, or the zero Addr
-// if none did.
+// translated returns the IPv4 address that a translator embedded in addr, or the zero Addr.
 func (f *Finder) translated(addr netip.Addr) netip.Addr {
 	for _, p := range f.nat64 { // the longest first
 		if p.Contains(addr) {
@@ -62,8 +59,8 @@ func (f *Finder) translated(addr netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// embedded returns the IPv4 address behind a prefix of so many bits (RFC 6052, section 2.2).
-// Bits 64 to 71 are skipped. The bits behind the address are ignored, as by translators.
+// embedded returns the IPv4 address behind a prefix of so many bits (RFC 6052, section 2.2). Bits
+// 64 to 71 are skipped, and the bits behind the address ignored.
 func embedded(addr netip.Addr, bits int) netip.Addr {
 	const reserved = 8 // the byte of bits 64 to 71
 	all := addr.As16()

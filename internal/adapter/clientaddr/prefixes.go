@@ -8,8 +8,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Prefixes is a set of prefixes. The nil set is empty. A lookup takes one map lookup for
-// each length of prefix in the set, whatever its size.
+// Prefixes is a set of prefixes, nil if empty. A lookup costs a map lookup for each prefix length.
 type Prefixes struct {
 	all    map[netip.Prefix]struct{}
 	v4, v6 []int // lengths in the set
@@ -43,7 +42,7 @@ func NewPrefixes(of, field string, list []netip.Prefix) (*Prefixes, error) {
 	return p, nil
 }
 
-// Contains reports whether addr, unmapped and without a zone, is in one of the prefixes.
+// Contains reports whether addr, unmapped and without a zone, is in a prefix.
 func (p *Prefixes) Contains(addr netip.Addr) bool {
 	if p == nil {
 		return false
