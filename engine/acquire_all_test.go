@@ -16,8 +16,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Several keys at once: their order, how long, and that it is all or none.
-//
 // Promise: `AcquireAll` waits in line for each key and takes all or nothing.
 func TestAcquireAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -46,7 +44,7 @@ func TestAcquireAll(t *testing.T) {
 					assert.True(t, out.Decisions[0].Allowed)
 				}
 			})
-			synctest.Wait() // it has its place
+			synctest.Wait()
 		}
 		line.Wait()
 		for i, want := range []time.Duration{0, time.Second, 2 * time.Second} {
@@ -64,8 +62,7 @@ func TestAcquireAll(t *testing.T) {
 	})
 }
 
-// At most MaxWaiting calls wait. A call without claims, for 0 units or for a number that is
-// never allowed does not wait.
+// A call without claims, for 0 units or for a number that is never allowed does not wait.
 func TestAcquireAllIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := Config{MaxWaiting: 3, Policy: funnel(1, 1, time.Second)}
@@ -102,8 +99,8 @@ func TestAcquireAllIsBounded(t *testing.T) {
 	})
 }
 
-// A turn that comes while another limit has no room is given back, and the wait goes on
-// there; if that takes too long nothing is taken, and no call waits in vain.
+// A turn that comes while another limit has no room is given back, and the wait goes on there. If
+// that takes too long nothing is taken.
 func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := open[string](t, Config{Policy: funnel(10, 1, time.Second)}), open[string](t, Config{Policy: funnel(10, 1, time.Second)})
@@ -120,7 +117,7 @@ func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 		assert.Equal(t, 8*time.Second, a.Peek("key").ResetAfter, "it waited for both, and took once")
 		assert.Equal(t, 10*time.Second, b.Peek("key").ResetAfter)
 
-		// Too long for one: it is not waited for the other.
+		// Too long for one: it does not wait for the other.
 		b.Refund("key", -10)
 		began = time.Now()
 		out, err = AcquireAll(background, 10*time.Second, units(5, claims...)...)
@@ -130,7 +127,7 @@ func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 		assert.Zero(t, time.Since(began))
 		assert.Equal(t, 8*time.Second, a.Peek("key").ResetAfter)
 
-		// It gives up in the second line, and has given back what it had of the first.
+		// It gives up in the second line, and has given back the units of the first.
 		time.Sleep(time.Minute)
 		require.True(t, TakeAll(units(10, claims...)...).Allowed)
 		time.AfterFunc(4*time.Second, func() { b.Refund("key", -7) }) // 12 s in all
@@ -140,7 +137,6 @@ func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 		assert.Equal(t, 5*time.Second, time.Since(began))
 		assert.Equal(t, 5*time.Second, a.Peek("key").ResetAfter)
 
-		// The context ends while it waits, or has before.
 		b.Reset("key")
 		ctx, cancel := context.WithTimeout(background, time.Minute)
 		time.AfterFunc(3*time.Second, cancel)
@@ -159,8 +155,8 @@ func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 	})
 }
 
-// A call that comes later stands behind those in line, even if there is room for it. It
-// stands in no line if another limit has no room for longer than the call would wait.
+// A later call stands behind those in line, even if there is room. It stands in no line if another
+// limit has no room for longer than its patience.
 func TestAcquireAllStandsInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := open[string](t, Config{Policy: funnel(10, 1, time.Second)}), open[string](t, Config{Policy: funnel(30, 1, time.Second)})
@@ -188,7 +184,7 @@ func TestAcquireAllStandsInLine(t *testing.T) {
 		b.Refund("key", 100)
 		line.Wait()
 
-		// It waits in vain for one: the other, which had no room, has by then.
+		// The limit that had no room has room by then.
 		require.True(t, b.Take("key", b.Peek("key").Remaining).Allowed)
 		began = time.Now()
 		line.Go(func() { assert.NoError(t, a.Wait(background, "key", 10)) })
@@ -206,8 +202,6 @@ func TestAcquireAllStandsInLine(t *testing.T) {
 	})
 }
 
-// Calls that are refused by their own limit wait for that one. They hold up no call in the
-// line of a limit that they share.
 func TestAcquireAllStandsWhereItIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		everybody := open[string](t, Config{Policy: funnel(1, 10, time.Second)})
@@ -232,7 +226,7 @@ func TestAcquireAllStandsWhereItIsRefused(t *testing.T) {
 	})
 }
 
-// No call waits for a closed engine, whatever the engine answers to calls that do not wait.
+// No call waits for a closed engine, whatever WhenUnavailable.
 func TestAcquireAllOfAClosedEngine(t *testing.T) {
 	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		synctest.Test(t, func(t *testing.T) {
@@ -264,8 +258,8 @@ func TestAcquireAllOfAClosedEngine(t *testing.T) {
 	}
 }
 
-// Many calls wait for overlapping keys, some give up. Those that are let pass keep to
-// each limit in every window, nothing is left in line, and in the end all has drained.
+// Many calls wait for overlapping keys, and some give up. Admitted calls keep to each limit in
+// every window, no line remains, and in the end all has drained.
 func TestAcquireAllKeepsToTheLimits(t *testing.T) {
 	const interval, capacity = 10 * time.Millisecond, 4
 	for round := range uint64(30) {
@@ -300,7 +294,7 @@ func TestAcquireAllKeepsToTheLimits(t *testing.T) {
 					}
 					admitted++
 					if dice.IntN(3) == 0 {
-						out.Keep(slices.Repeat([]int64{n - 1}, len(claims))...) // at once
+						out.Keep(slices.Repeat([]int64{n - 1}, len(claims))...)
 						n--
 					}
 					for _, at := range set {

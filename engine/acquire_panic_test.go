@@ -12,8 +12,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// AcquireAll gives back what it has taken if PolicyFor panics afterwards, when it looks
-// at the key that it has waited for: it has no Outcome that could.
+// PolicyFor panics when AcquireAll looks at the key that it has waited for.
 func TestAcquireAllThatPanicsHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

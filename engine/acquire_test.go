@@ -17,8 +17,6 @@ import (
 
 var background = context.Background()
 
-// What Acquire has taken can be given back, at once or after a wait, to where it came
-// from.
 func TestAcquireHandsOutWhatItTook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: policy.Must(policy.FixedWindow(10, 10*time.Second))})
@@ -53,8 +51,8 @@ func TestAcquireHandsOutWhatItTook(t *testing.T) {
 	})
 }
 
-// A call that would have to wait for longer than it has patience is refused at once, and
-// told when it might come back; one that is overtaken in line when that is over.
+// A wait that would exceed the patience is refused at once, with the time to come back; a call that
+// is overtaken in line is refused when its patience ends.
 //
 // Promise: `Acquire` waits no longer than its patience.
 func TestAcquireIsPatientForSoLong(t *testing.T) {
@@ -75,7 +73,7 @@ func TestAcquireIsPatientForSoLong(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, time.Second, since())
 
-		// In a line of two, one after the other; the third is too late and knows at once.
+		// In a line of two, in turn; the third is refused at once.
 		var line sync.WaitGroup
 		var ended [2]time.Duration
 		for i := range ended {
@@ -94,8 +92,7 @@ func TestAcquireIsPatientForSoLong(t *testing.T) {
 		line.Wait()
 		assert.Equal(t, [2]time.Duration{2 * time.Second, 3 * time.Second}, ended)
 
-		// Charged while it waits, its turn does not come in time: the first has taken
-		// already, the second has not.
+		// Charged during the wait, the turn comes too late: the first has taken, the second not.
 		began = time.Now()
 		for i := range ended {
 			line.Go(func() {
@@ -117,8 +114,6 @@ func TestAcquireIsPatientForSoLong(t *testing.T) {
 	})
 }
 
-// A call that comes just as a window opens is served behind those that wait for it.
-//
 // Promise: A call that comes as a window opens does not overtake the line.
 func TestAcquireDoesNotOvertakeTheLine(t *testing.T) {
 	for _, p := range []policy.Policy{
@@ -132,7 +127,7 @@ func TestAcquireDoesNotOvertakeTheLine(t *testing.T) {
 			var line sync.WaitGroup
 			for i := range 6 {
 				line.Go(func() {
-					if i >= 3 { // these come when the first turn is there, as late as can be
+					if i >= 3 { // at the first turn, as late as can be
 						time.Sleep(e.Take("key", 1).RetryAfter)
 						for range 50 {
 							runtime.Gosched()
@@ -140,7 +135,7 @@ func TestAcquireDoesNotOvertakeTheLine(t *testing.T) {
 					}
 					if _, err := e.Acquire(background, "key", 1, time.Minute); assert.NoError(t, err) {
 						mu.Lock()
-						order = append(order, i/3) // those of one turn wake in any order
+						order = append(order, i/3) // calls of one turn wake in any order
 						mu.Unlock()
 					}
 				})
@@ -154,7 +149,6 @@ func TestAcquireDoesNotOvertakeTheLine(t *testing.T) {
 	}
 }
 
-// Each error of Acquire comes at once, with a refusal.
 func TestAcquireErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := Config{Policy: funnel(2, 1, time.Second), MaxWaiting: 1, WhenUnavailable: Refuse}
@@ -209,8 +203,8 @@ func TestAcquireErrors(t *testing.T) {
 	})
 }
 
-// A call whose context is over already takes nothing, waits for nothing, and is told how all
-// claims stand: those that refuse do, or else the first, as by Acquire.
+// A call whose context has ended takes nothing, does not wait, and learns the state of all claims:
+// those that refuse do, or else the first.
 func TestAcquireAllWhenTheContextIsOver(t *testing.T) {
 	ended, cancel := context.WithCancel(background)
 	cancel()
@@ -259,14 +253,14 @@ func TestAcquireAllWhenTheContextIsOver(t *testing.T) {
 	}
 }
 
-// A key that could not be recorded was let pass, and is refused when another limit had no
-// room and its own was changed. That is no answer without the key's word.
+// A key that could not be recorded passed, and is refused when another limit had no room and its
+// own was changed. The key's word is then known.
 func TestTakeAllCountsWhatIsRefusedInTheEnd(t *testing.T) {
 	chosen := funnel(5, 1, time.Second)
 	odd := openFor(t, Config{Policy: chosen}, func(float64) policy.Policy { return chosen })
 	takes := 0
 	other := open[string](t, Config{Policy: &hooked{Policy: chosen, took: func(a *asked) {
-		if takes++; takes == 2 { // it has no room when it is asked again
+		if takes++; takes == 2 { // it has no room at the second take
 			chosen = funnel(1, 1, time.Second)
 			a.next, a.d = a.word, policy.Decision{Limit: 5, RetryAfter: time.Second}
 		}
@@ -280,7 +274,6 @@ func TestTakeAllCountsWhatIsRefusedInTheEnd(t *testing.T) {
 	assert.EqualValues(t, 1, other.Stats().Refused)
 }
 
-// Keep gives back to each claim, and counts a key that stands twice twice.
 func TestOutcomeKeep(t *testing.T) {
 	clock := newHandClock()
 	a := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
@@ -294,8 +287,8 @@ func TestOutcomeKeep(t *testing.T) {
 	}{
 		{[]int64{1, 1, 1, 1}, [3]int64{8, 9, 9}},
 		{[]int64{1, 2, 0, 3}, [3]int64{9, 7, 8}},
-		{[]int64{-1, 100, 1, math.MinInt64}, [3]int64{9, 10, 6}}, // below 0 is 0, and no claim keeps more than its own
-		{[]int64{100, 0, 0, 0}, [3]int64{7, 10, 10}},             // nor of another's on its key
+		{[]int64{-1, 100, 1, math.MinInt64}, [3]int64{9, 10, 6}}, // below 0 is 0, at most the claim's own units
+		{[]int64{100, 0, 0, 0}, [3]int64{7, 10, 10}},             // nor another claim's on its key
 		{nil, [3]int64{5, 7, 6}},                                 // claims without a number keep all
 		{[]int64{0, 0}, [3]int64{8, 7, 10}},
 		{[]int64{0, 0, 0, 0, 7, 8}, [3]int64{10, 10, 10}}, // numbers beyond the claims
@@ -341,8 +334,8 @@ func TestOutcomeKeep(t *testing.T) {
 	assert.EqualValues(t, 4, a.Peek("x").Remaining)
 }
 
-// A call on several keys that are known allocates the decisions. Others also allocate a
-// reservation for each key, and what holds them together.
+// A call on several known keys allocates the decisions. Others also allocate a reservation for each
+// key and their slice.
 func TestTakeAllAllocatesWhatItHandsOut(t *testing.T) {
 	a, b := open[string](t, Config{Policy: funnel(1_000_000, 1, time.Second)}), open[int](t, Config{Policy: funnel(1_000_000, 1, time.Second)})
 	claims := []Claim{a.Claim("key", 1), b.Claim(1, 1)}

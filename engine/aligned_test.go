@@ -26,8 +26,7 @@ func until(t *testing.T, clock time.Duration) {
 	time.Sleep(time.Nanosecond)
 }
 
-// An engine's windows begin with those of the wall clock, whichever limit decides and
-// whatever it was anchored to before.
+// Whichever limit decides, and whatever it was anchored to before.
 //
 // Promise: Aligned windows follow the wall clock as it was in `New`.
 func TestAlignedWindowsFollowTheWallClock(t *testing.T) {
@@ -50,7 +49,7 @@ func TestAlignedWindowsFollowTheWallClock(t *testing.T) {
 				require.EqualValues(t, 15, e.RefundWith(other, "k", 2).Remaining)
 				require.EqualValues(t, 5, e.Peek("k").Remaining)
 
-				// The next window's units go to the call that waits.
+				// The next window's units go to the waiting call.
 				r := e.Reserve("k", 6, time.Hour)
 				require.Equal(t, 20*minute, r.Wait)
 				require.False(t, e.Choke("k"))
@@ -70,7 +69,7 @@ func TestAlignedWindowsFollowTheWallClock(t *testing.T) {
 	}
 }
 
-// Limits that PolicyFor returns are anchored too, and cost no more for it than a look.
+// Limits of PolicyFor are anchored too, and cost no more than a look.
 func TestAlignedWindowsByKey(t *testing.T) {
 	limits := map[string]policy.Policy{
 		"free": parse(t, "window 5/day in Europe/Berlin"),
@@ -105,7 +104,6 @@ func TestAlignedWindowsByKey(t *testing.T) {
 	}))
 }
 
-// No window ever sees more than the limit, however many calls come around its beginning.
 func TestAlignedWindowsAreExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: parse(t, "window 7/s aligned")})
@@ -133,15 +131,15 @@ func TestAlignedWindowsAreExact(t *testing.T) {
 	})
 }
 
-// An engine that is anchored once keeps to that: its windows are off by as much as the
-// wall clock is stepped, each with no more than the limit.
+// An engine is anchored once: its windows are off by as much as the wall clock is stepped, each
+// with no more than the limit.
 func TestAlignedWindowsIgnoreASteppedWallClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		until(t, 20*time.Minute)
 		clock := newHandClock()
 		clock.Advance(time.Hour)
 		e := open[string](t, Config{Policy: parse(t, "window 10/h aligned"), Clock: clock.Now})
-		// The wall goes on by half an hour of which the engine's clock knows nothing.
+		// The wall clock advances half an hour, the engine's clock does not.
 		time.Sleep(30 * time.Minute)
 		clock.Advance(10 * time.Minute)
 		require.Equal(t, policy.Decision{Allowed: true, Limit: 10, ResetAfter: 30 * time.Minute}, e.Take("k", 10))

@@ -14,8 +14,6 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// No call on a known key allocates, admitted or refused, whatever the kind of key.
-//
 // Promise: A call on a known key allocates nothing.
 func TestKnownKeyAllocatesNothing(t *testing.T) {
 	type pair struct {
@@ -46,7 +44,7 @@ func allocatesNothing[K comparable](t *testing.T, passing, refused K) {
 			_ = g.Settle(t.Context(), 1)
 		}
 	}
-	if race.Enabled { // which allocates in calls through an interface
+	if race.Enabled { // allocates in calls through an interface
 		ask, hold = func(K) func() { return func() {} }, func(time.Duration) func() { return func() {} }
 	}
 	for name, call := range map[string]func(){
@@ -99,8 +97,7 @@ func allocatesNothing[K comparable](t *testing.T, passing, refused K) {
 	assert.False(t, e.Choke(refused), "the calls measured as refused were not")
 }
 
-// A flood of keys that cannot be compared costs no more than one of others: the type of
-// most of them tells, without a panic to recover from, which allocates.
+// A flood of such keys is recognized by type, without a panic, which allocates.
 func TestKeysThatCannotBeComparedAllocateNothing(t *testing.T) {
 	e := open[any](t, Config{Policy: funnel(1, 1, time.Hour)})
 	for _, key := range []any{[]int{1}, map[string]int{}, func() {}, struct{ s []int }{}} {

@@ -21,12 +21,11 @@ type named struct {
 	number int64
 }
 
-// A key comes out of a claim as it went in, also after what it points to could have been
-// collected or moved, whatever its type.
+// Whatever its type, and after its referents could have been collected or moved.
 func TestKeysComeOutOfClaimsAsTheyWentIn(t *testing.T) {
 	inAndOut(t, 0, "", strings.Repeat("key", 5))
 	inAndOut(t, 0, userID(strings.Repeat("key", 20)))
-	long := 0.0 // of keys that are three words of 64 bits
+	long := 0.0 // for keys of three words of 64 bits
 	if wordSize < 8 {
 		long = 1
 	}
@@ -76,7 +75,7 @@ func inAndOut[K comparable](t *testing.T, allocations float64, keys ...K) {
 
 var packed0 anyKey
 
-// grow has the stack move.
+// grow moves the stack.
 func grow(n int) int {
 	if n == 0 {
 		return 0

@@ -15,9 +15,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// What package limits promises holds for engines, for those whose limits are chosen for the
-// key, and for tiers.
-//
 // Promise: Engines and tiers keep the contract of `limits.Limiter`.
 func TestLimiterContract(t *testing.T) {
 	subjects := map[string]limitstest.Subject{
@@ -50,7 +47,6 @@ func TestLimiterContract(t *testing.T) {
 	}
 }
 
-// A crowded line is a refusal that says why.
 func TestHoldInCrowdedLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, err := New[string](Config{Policy: funnel(1, 1, time.Second), MaxWaiting: 1})
@@ -67,8 +63,8 @@ func TestHoldInCrowdedLine(t *testing.T) {
 	})
 }
 
-// A limit that comes with the call decides it, in line and out of it, and what was taken
-// under it is given back in its units.
+// A limit that comes with the call decides in and out of line, and gives units back in its own
+// terms.
 func TestHoldUnderAnotherLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, err := New[string](Config{Policy: funnel(10, 10, time.Minute)})
@@ -94,7 +90,6 @@ func TestHoldUnderAnotherLimit(t *testing.T) {
 	})
 }
 
-// A panic of PolicyFor after the wait gives back what was taken.
 func TestHoldGivesBackAfterPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, asked, panicAt := funnel(1, 1, time.Second), 0, 0
@@ -121,14 +116,13 @@ func TestHoldGivesBackAfterPanic(t *testing.T) {
 			if !panicked {
 				break
 			}
-			time.Sleep(time.Until(began.Add(time.Second))) // the first unit has drained, and no more
+			time.Sleep(time.Until(began.Add(time.Second))) // the first unit has drained
 			assert.True(t, e.Peek("key").Remaining == 1, "the call that panicked at %d took", panicAt)
 		}
 		assert.Greater(t, panicAt, 3, "PolicyFor is asked after the wait")
 	})
 }
 
-// A turn in a queue that PolicyFor chose is given back when the context ends.
 func TestAskUnderChosenQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := policy.Must(policy.Queue(5, 1, time.Second))
@@ -151,7 +145,7 @@ func TestAskUnderChosenQueue(t *testing.T) {
 	})
 }
 
-// A call of a key that is a nil interface is charged like others, also if it is not recorded.
+// A nil interface key is charged like others, also if it is not recorded.
 func TestHoldOfNilKey(t *testing.T) {
 	e, err := New[any](Config{Policy: policy.Must(policy.FixedWindow(10, time.Hour))})
 	require.NoError(t, err)

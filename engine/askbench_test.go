@@ -9,9 +9,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// BenchmarkAsk measures what the way through limits.Limiter adds to Take: at most 5 ns. It
-// makes calls of both in turn, a few at a time, and reports the fastest of each, which a busy
-// machine changes least.
+// BenchmarkAsk measures the cost of limits.Limiter over Take: at most 5 ns. It alternates a few
+// calls of each, and reports the fastest, which a busy machine changes least.
 func BenchmarkAsk(b *testing.B) {
 	for _, of := range []struct {
 		name   string

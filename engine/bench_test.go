@@ -13,8 +13,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// For comparing two versions of the hot path with benchstat. What Ral is worth
-// beside others, and the floor, ralbench measures.
+// benchChoke compares versions of the hot path with benchstat. ralbench measures Ral beside others,
+// and the floor.
 
 func benchChoke(b *testing.B, config Config, keys []string) {
 	e, err := New[string](config)
@@ -35,8 +35,8 @@ func benchChoke(b *testing.B, config Config, keys []string) {
 	}
 }
 
-// The processor's counter beside package time's clock, whether or not this machine's
-// kernel trusts the counter.
+// The processor's counter beside package time's clock, even if the kernel does not trust the
+// counter.
 func BenchmarkChokeByClock(b *testing.B) {
 	admitted, refused := funnel(1<<40, 1<<20, time.Second), funnel(1, 1, 24*time.Hour)
 	for _, of := range []struct {
@@ -52,7 +52,6 @@ func BenchmarkChokeByClock(b *testing.B) {
 	}
 }
 
-// A clock that another goroutine keeps costs a load.
 func BenchmarkChokeCoarseClock(b *testing.B) {
 	var now atomic.Int64
 	clock := func() policy.Instant { return policy.Instant(now.Load()) }
@@ -61,8 +60,7 @@ func BenchmarkChokeCoarseClock(b *testing.B) {
 	b.Run("keys=100000", func(b *testing.B) { benchChoke(b, config, keys(100_000)) })
 }
 
-// One operation is a brand-new key, asked by one of as many callers as there are
-// processors, until it has been filed.
+// One operation is a new key, from the call of one of GOMAXPROCS callers until it is filed.
 func BenchmarkChokeNewKeys(b *testing.B) {
 	const flood = 250_000
 	names := keys(flood)
@@ -92,9 +90,8 @@ func BenchmarkChokeNewKeys(b *testing.B) {
 	}
 }
 
-// What a call on a known key consists of, step by step, each with all those before:
-// docs/performance.md. Keys are drawn at random, by as many callers as there are
-// processors; the figures are of processor time.
+// BenchmarkSteps measures a call on a known key step by step, each with all before:
+// docs/performance.md. GOMAXPROCS callers draw keys at random; figures are of processor time.
 func BenchmarkSteps(b *testing.B) {
 	epoch := time.Now()
 	steps := []struct {

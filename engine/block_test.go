@@ -25,8 +25,8 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// verbsOnKey are all verbs that ask for n units of a key at once. They return the decision,
-// if there is one, and whether the call was allowed.
+// verbsOnKey are all verbs that ask for n units of a key at once. They return the decision, if any,
+// and whether the call was allowed.
 func verbsOnKey(e, other *Engine[string]) map[string]func(key string, n int64) (d policy.Decision, allowed bool) {
 	return map[string]func(string, int64) (policy.Decision, bool){
 		"Choke": func(key string, n int64) (policy.Decision, bool) {
@@ -79,8 +79,7 @@ func verbsOnKey(e, other *Engine[string]) map[string]func(key string, n int64) (
 	}
 }
 
-// From when Block returns until its time has passed every verb refuses the key, to the
-// nanosecond, and RetryAfter is the later end of the block and of the limit's refusal.
+// RetryAfter is the later end of the block and of the limit's refusal.
 //
 // Promise: Every verb refuses a blocked key, to the nanosecond.
 func TestBlockedKeyIsRefusedByEveryVerb(t *testing.T) {
@@ -138,7 +137,7 @@ func TestBlockedKeyIsRefusedByEveryVerb(t *testing.T) {
 	}
 }
 
-// A look says that the key is blocked: Peek, Take of nothing, All, Blocked and AllBlocked.
+// Looks are Peek, Take of nothing, All, Blocked and AllBlocked.
 func TestLooksShowABlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(10, 1, time.Second)})
@@ -175,14 +174,13 @@ func TestLooksShowABlock(t *testing.T) {
 		assert.Equal(t, Stats{Admitted: 2, Refused: 2, Blocked: 2, Keys: 2, BlockedKeys: 2, Blocks: 2}, counts(e))
 		assert.EqualValues(t, policy.Never, e.Take("k", 11).RetryAfter)
 
-		// What was used drains meanwhile.
+		// The limit drains meanwhile.
 		time.Sleep(time.Minute)
 		assert.Equal(t, policy.Decision{Allowed: true, Limit: 10, Remaining: 10}, e.Peek("k"))
 		assert.Equal(t, 1, e.Stats().BlockedKeys)
 	})
 }
 
-// counts returns the counters that are about calls and blocks.
 func counts(e *Engine[string]) Stats {
 	s := e.Stats()
 	return Stats{
@@ -191,7 +189,6 @@ func counts(e *Engine[string]) Stats {
 	}
 }
 
-// The block that ends last holds, and Reset lifts it and forgets the blocks before.
 func TestLaterEndHoldsAndResetLifts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(10, 1, time.Second)})
@@ -208,11 +205,8 @@ func TestLaterEndHoldsAndResetLifts(t *testing.T) {
 	})
 }
 
-// lift lifts a block.
 func lift(e *Engine[string], key string) bool { return e.Block(key, 0) == nil }
 
-// A Block of 0 lifts a block and the refusals that count, and leaves what was used.
-//
 // Promise: A `Block` of 0 lifts a block and leaves used units.
 func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -228,7 +222,7 @@ func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
 		assert.Equal(t, int64(3), e.Peek("k").Remaining, "what it has used goes on counting")
 		require.True(t, e.Take("k", 3).Allowed)
 
-		for range 2 { // each time it takes two refusals, and the first block's length
+		for range 2 { // two refusals each time, and the first block's length
 			assert.Equal(t, time.Hour, e.Take("k", 1).RetryAfter)
 			assert.Zero(t, e.Blocked("k"))
 			e.Take("k", 1)
@@ -299,8 +293,8 @@ func TestPenaltyIsChecked(t *testing.T) {
 	}
 }
 
-// The refusal that is the last of a Penalty says so, by every verb, and so does each that
-// comes while the key is blocked. Those do not count. The next block is twice as long.
+// Each verb reports the block at the last refusal, and while it lasts. Those do not count. The next
+// block is twice as long.
 //
 // Promise: A `Penalty`'s last refusal blocks before its call returns.
 func TestPenaltyBlocksAtTheLastRefusal(t *testing.T) {
@@ -351,8 +345,8 @@ func TestPenaltyBlocksAtTheLastRefusal(t *testing.T) {
 	}
 }
 
-// What is not the doing of a key does not count: refusals for ever, those of other families,
-// those without the key's word, and calls whose context ended. A turn too late does.
+// Not counted: refusals for ever, misfits, refusals without the key's word, and calls whose context
+// ended. A turn too late counts.
 func TestWhatCountsTowardsAPenalty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{
@@ -389,7 +383,6 @@ func TestWhatCountsTowardsAPenalty(t *testing.T) {
 	})
 }
 
-// Of callers that race to be refused, as many count as it takes, and none is lost.
 func TestRefusalsAreCountedExactly(t *testing.T) {
 	const callers, each = 16, 50
 	for round := range 20 {
@@ -415,7 +408,7 @@ func TestRefusalsAreCountedExactly(t *testing.T) {
 		require.Zero(t, e.Blocked("k"), "round %d", round)
 		require.False(t, e.Choke("k"))
 		require.Equal(t, time.Hour, e.Blocked("k"), "round %d", round)
-		// And if more come than it takes, they make one block.
+		// Excess refusals make a single block.
 		e.Reset("k")
 		require.True(t, e.Choke("k"))
 		together(callers, func(int) {
@@ -428,7 +421,6 @@ func TestRefusalsAreCountedExactly(t *testing.T) {
 	}
 }
 
-// No call that begins after Block has returned is admitted, however many callers race.
 func TestNoCallPassesAfterBlock(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(1<<40, 1<<20, time.Second)})
 	tiers, err := NewTiered[string](Config{Policy: funnel(1<<40, 1<<20, time.Second)}, funnel(1<<40, 1<<20, time.Second))
@@ -473,16 +465,16 @@ func TestNoCallPassesAfterBlock(t *testing.T) {
 	}
 }
 
-// A random history of every verb on some keys is that of an engine without blocks to which
-// only the calls come that are not blocked, and of a plain list of blocks and refusals.
+// A random history of every verb is compared with an engine without blocks, which gets only the
+// calls that are not blocked, and a plain list of blocks and refusals.
 func TestBlocksRandomly(t *testing.T) {
 	for seed := range repeated(150) {
 		synctest.Test(t, func(t *testing.T) { compareBlocks(t, rand.New(rand.NewPCG(uint64(seed), 31))) })
 	}
 }
 
-// record is what a model remembers of a key. Its windows open on whole steps of the word's
-// precision, as the history's instants do.
+// record is a key in the model. Its windows open on whole steps of the word's precision, as the
+// history's instants do.
 type record struct {
 	until          time.Time
 	row            int // blocks in a row
@@ -505,7 +497,6 @@ func compareBlocks(t *testing.T, r *rand.Rand) {
 	plain := open[string](t, Config{Policy: p, Idle: time.Hour, Clock: clock.Now})
 	rule = config.withDefaults().Penalty
 	start := time.Now()
-	// Instants are whole steps.
 	now := func() time.Time { return start.Add(time.Duration(clock.Now())) }
 	advance := func(d time.Duration) {
 		to := (int64(clock.Now()) + int64(d) + penalty.Step - 1) / penalty.Step * penalty.Step
@@ -557,7 +548,7 @@ func compareBlocks(t *testing.T, r *rand.Rand) {
 		n := int64(r.IntN(4))
 		var want policy.Decision
 		if left > 0 {
-			// What the limit would say to it.
+			// The limit's own answer.
 			var held = plain.Reserve(key, n, 0)
 			want = held.Decision
 			held.Cancel()
@@ -607,7 +598,7 @@ func compareBlocks(t *testing.T, r *rand.Rand) {
 	require.EqualValues(t, penalties, s.Penalties)
 }
 
-// forget forgets what does not count any more.
+// forget forgets refusals and blocks that no longer count.
 func (k *record) forget(now time.Time, rule Penalty) {
 	if k.until.After(now) {
 		return
@@ -624,8 +615,7 @@ func (k *record) forget(now time.Time, rule Penalty) {
 	}
 }
 
-// Calls that wait do not pass while the key is blocked, those that were in line before it
-// neither, in whatever order; and Reset and a Block of 0 let them go on.
+// Whatever the order of calls and blocks. Reset and a Block of 0 let them go on.
 //
 // Promise: Calls in line wait for a block's end in their order.
 func TestCallsInLineWaitForTheEndOfABlock(t *testing.T) {
@@ -655,7 +645,7 @@ func TestCallsInLineWaitForTheEndOfABlock(t *testing.T) {
 				wait(i)
 			}
 			require.NoError(t, e.Block("k", time.Minute))
-			wait(3) // comes while it is blocked
+			wait(3) // comes during the block
 			time.Sleep(5 * time.Second)
 			wait(4)
 			mu.Lock()
@@ -673,8 +663,8 @@ func TestCallsInLineWaitForTheEndOfABlock(t *testing.T) {
 	}
 }
 
-// When a block ends, calls that were in line start as their limit allows, whatever turns they
-// had been promised before.
+// When a block ends, calls in line start as their limit allows, whatever turns were promised
+// before.
 func TestNoBurstWhenABlockEnds(t *testing.T) {
 	for text, n := range map[string]int64{
 		"at most 10/1s": 10, "funnel 10, 10/1s": 10, "window 10/1s": 10, "queue 5, 1/1s": 1, "bursty 10/1s, 1": 10,
@@ -708,8 +698,8 @@ func TestNoBurstWhenABlockEnds(t *testing.T) {
 	}
 }
 
-// A call that waits for a blocked key and has not the time is told at once, if the block came
-// before, and gives back what it took.
+// A call without the patience for a block is told at once if the block came before, and gives back
+// its units.
 func TestCallsThatCannotWaitForABlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(2, 1, time.Second)})
@@ -733,7 +723,7 @@ func TestCallsThatCannotWaitForABlock(t *testing.T) {
 		assert.Equal(t, time.Minute, time.Since(began))
 		assert.True(t, r.Allowed)
 
-		// The block comes while the call waits.
+		// The block comes during the wait.
 		began = time.Now()
 		var done sync.WaitGroup
 		done.Go(func() {
@@ -747,7 +737,6 @@ func TestCallsThatCannotWaitForABlock(t *testing.T) {
 		time.Sleep(time.Minute)
 		assert.EqualValues(t, 2, e.Peek("k").Remaining)
 
-		// AcquireAll waits for the end of a block of any key.
 		require.NoError(t, e.Block("b", time.Minute))
 		began = time.Now()
 		_, err = AcquireAll(t.Context(), time.Hour, e.Claim("a", 1), e.Claim("b", 1))
@@ -756,8 +745,7 @@ func TestCallsThatCannotWaitForABlock(t *testing.T) {
 	})
 }
 
-// A Tiered refuses a key that is blocked under any of its limits, and each counts its own
-// refusals.
+// A Tiered refuses a key that is blocked under any limit. Each limit counts its own refusals.
 func TestTieredBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tiers, err := NewTiered[string](Config{
@@ -794,9 +782,8 @@ func TestTieredBlocks(t *testing.T) {
 	})
 }
 
-// A flood neither washes out a blocked key nor makes more keys than are bounded, and a Block
-// for which there is no room says so. Keys whose refusals count make room, and so do keys
-// that were reset.
+// In a flood, a Block without room says so. Keys with counted refusals and keys that were reset
+// make room.
 //
 // Promise: No blocked key makes room, and at most `MaxKeys` blocks are kept.
 func TestBlockedKeysAreNeverGone(t *testing.T) {
@@ -814,7 +801,7 @@ func blockedKeysAreNeverGone(t *testing.T) {
 	}
 	for key := 1000; key < 1000+20*most; key++ {
 		e.Choke(key)
-		e.Choke(key) // a refusal that counts, unless the key was given up in between
+		e.Choke(key) // a refusal that counts, unless the key was evicted in between
 		require.LessOrEqual(t, e.blocks.Load().Len(), most)
 	}
 	for key := range most {
@@ -880,7 +867,7 @@ func restartBlocks(t *testing.T) {
 	require.NoError(t, e.Block("blocked", 2*time.Hour))
 	assert.Equal(t, 2*time.Hour, e.Blocked("blocked"))
 
-	// An engine without a Penalty keeps what is blocked, and nothing else.
+	// An engine without a Penalty keeps only the blocked keys.
 	none := config
 	none.Penalty = Penalty{}
 	var file bytes.Buffer
@@ -908,8 +895,8 @@ func restartBlocks(t *testing.T) {
 	assert.Nil(t, over.blocks.Load(), "there is nothing to keep")
 }
 
-// A block of which Block has returned is in the file, whenever the engine is closed, and is
-// there again after a crash if a save has come since.
+// Every block of which Block has returned is in the file, whenever the engine is closed, and after
+// a crash if a save has come since.
 func TestEveryBlockIsInTheFile(t *testing.T) {
 	for round := range repeated(30) {
 		config := Config{
@@ -945,9 +932,9 @@ func TestEveryBlockIsInTheFile(t *testing.T) {
 	}
 }
 
-// stepped is a scheduler for one table, whose steps it is told.
+// stepped is a scheduler for a table that reports its steps.
 type stepped struct {
-	seam.Scheduler // none of its other methods is called
+	seam.Scheduler // no other method is called
 	seed           maphash.Seed
 	step           func(point string)
 }
@@ -955,8 +942,8 @@ type stepped struct {
 func (s *stepped) Step(point string)  { s.step(point) }
 func (s *stepped) Seed() maphash.Seed { return s.seed }
 
-// A Block that Close overtakes, so that its key lands when the last blocks have been read, returns
-// ErrClosed: it is not in the file.
+// Close overtakes a Block whose key lands after the last read of blocks: ErrClosed, as the file
+// lacks it.
 func TestBlockThatCloseOvertakesIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := inFile(t, Config{Policy: funnel(10, 1, time.Second)})
@@ -973,7 +960,7 @@ func TestBlockThatCloseOvertakesIsRefused(t *testing.T) {
 					close(landing)
 					<-goOn
 				})
-			case "drain: next shard": // the nursery, where keys land, was before
+			case "drain: next shard": // the nursery, where keys land, is done
 				drained.Do(func() {
 					close(goOn)
 					err = <-blocked
@@ -990,8 +977,7 @@ func TestBlockThatCloseOvertakesIsRefused(t *testing.T) {
 	})
 }
 
-// While an engine with a State is closed, no blocked key passes, neither before its last
-// words are read nor after.
+// No blocked key passes during Close, before its last words are read or after.
 func TestBlocksHoldDuringClose(t *testing.T) {
 	for range 30 {
 		e, err := New[int](Config{Policy: funnel(1<<28, 1, time.Second), State: State{Path: filepath.Join(t.TempDir(), "state")}})
@@ -1014,7 +1000,7 @@ func TestBlocksHoldDuringClose(t *testing.T) {
 	}
 }
 
-// What a blocked key has used is charged as ever: a block refuses calls, and forgives nothing.
+// A blocked key is charged as ever: a block forgives nothing.
 func TestBlockedKeyIsCharged(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour), Clock: clock.Now})
@@ -1029,7 +1015,6 @@ func TestBlockedKeyIsCharged(t *testing.T) {
 	require.EqualValues(t, 6, e.Peek("new").Remaining)
 }
 
-// If the writer of blocks dies, anywhere, no block and no refusal is lost.
 func TestBlocksSurviveTheirWriter(t *testing.T) {
 	points := append(writerPoints(), table.Points()...)
 	for _, point := range points {
@@ -1059,12 +1044,12 @@ func TestBlocksSurviveTheirWriter(t *testing.T) {
 	}
 }
 
-// An engine for blocks that was given up is told of. What is blocked stays so.
+// Health reports the end of the writer of blocks. Blocks stay.
 func TestBlocksWithoutAWriter(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second)})
 	require.NoError(t, e.Block("k", time.Hour))
 	b := e.blocks.Load()
-	b.stop() // as a supervisor does that gives up
+	b.stop() // as a supervisor that gives up
 	<-b.running.Done()
 	require.ErrorIs(t, e.Health(), ErrUnhealthy)
 	assert.ErrorContains(t, e.Health(), "of blocked keys")
@@ -1076,7 +1061,6 @@ func TestBlocksWithoutAWriter(t *testing.T) {
 	assert.True(t, e.Choke("k"))
 }
 
-// Blocked and other calls allocate nothing.
 func TestBlocksAllocateNothing(t *testing.T) {
 	e := open[string](t, Config{
 		Policy: funnel(100_000, 1, time.Hour), OpenTimeout: time.Minute,
@@ -1109,7 +1093,7 @@ func TestBlocksAllocateNothing(t *testing.T) {
 	}
 }
 
-// Events of both supervisors come one after the other, and tell which is which.
+// Events of both supervisors come one after the other, under different names.
 func TestBlocksTellTheirEvents(t *testing.T) {
 	var inside atomic.Int64
 	var mu sync.Mutex
@@ -1120,7 +1104,7 @@ func TestBlocksTellTheirEvents(t *testing.T) {
 			assert.EqualValues(t, 1, inside.Add(1))
 			defer inside.Add(-1)
 			for range 1000 {
-				runtime.Gosched() // so that another one would come meanwhile
+				runtime.Gosched() // so that another would come meanwhile
 			}
 			mu.Lock()
 			defer mu.Unlock()

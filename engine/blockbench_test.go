@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkBlocks is Choke on a known key while other keys are blocked, or while a Penalty
-// counts refusals, and on a key that is blocked.
+// BenchmarkBlocks is Choke on a known key while other keys are blocked or a Penalty counts
+// refusals, and on a blocked key.
 func BenchmarkBlocks(b *testing.B) {
 	counting := Penalty{Refusals: 1024, Within: time.Second, For: 1}
 	for _, of := range []struct {

@@ -12,10 +12,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// What a call costs others, and what runs in it.
-
-// A key that is known has nothing to tell the writer, whatever is asked for it.
-//
 // Promise: A call on a known key sends the writer nothing.
 func TestKnownKeySendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -46,8 +42,6 @@ func TestKnownKeySendsNothing(t *testing.T) {
 	})
 }
 
-// Neither has a call that the limit refuses: it opens no key.
-//
 // Promise: A refused call opens no key.
 func TestRefusedCallOpensNoKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -64,8 +58,6 @@ func TestRefusedCallOpensNoKey(t *testing.T) {
 	})
 }
 
-// A decision is made at one instant: the clock is asked once.
-//
 // Promise: A decision reads the clock once.
 func TestClockIsReadOnceADecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -97,8 +89,6 @@ func TestClockIsReadOnceADecision(t *testing.T) {
 	})
 }
 
-// The function of PolicyFor runs in each call, so that its panic is the caller's own
-// and affects no other call.
 func TestPolicyForPanicsInItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := openFor(t, Config{Policy: funnel(1, 1, time.Hour)}, func(key string) policy.Policy {

@@ -15,7 +15,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// row is one allowed call of the oracle below.
+// row is an allowed call.
 type row struct {
 	reservation Reservation[string]
 	start       int64 // when it acts
@@ -23,8 +23,8 @@ type row struct {
 	gone        bool
 }
 
-// overLimit returns by how many nanoseconds the calls exceed the limit in the
-// window in which they do so most; 0 if they keep to it.
+// overLimit returns the largest excess over the limit in any window, in nanoseconds; 0 if the calls
+// keep to it.
 func overLimit(rows []row, interval, depth int64) int64 {
 	var acts []row
 	for _, r := range rows {
@@ -41,8 +41,8 @@ func overLimit(rows []row, interval, depth int64) int64 {
 	return over
 }
 
-// A word that is what a reservation left it as may stand for other units: the first
-// gave its own back, another took as many. Cancelling gives back none of those.
+// A word that a reservation left may return with other units: the first gave its own back, another
+// took as many. Cancelling gives back none of those.
 func TestCancelWhenTheWordIsTheSameByChance(t *testing.T) {
 	for _, refunded := range []bool{false, true} {
 		clock := newHandClock()
@@ -60,8 +60,8 @@ func TestCancelWhenTheWordIsTheSameByChance(t *testing.T) {
 	}
 }
 
-// A Cancel out of order gives back all that has not drained while no call waits. While one
-// waits, it gives back what that call's turn leaves over.
+// A Cancel out of order gives back all that has not drained while no call waits, and otherwise only
+// the excess over that call's turn.
 func TestCancelOutOfOrderGivesBack(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
@@ -81,14 +81,14 @@ func TestCancelOutOfOrderGivesBack(t *testing.T) {
 	}
 	require.Equal(t, 20*time.Second, e.Peek("key").ResetAfter)
 	for i := range 4 {
-		all[i].Cancel() // the first in line, one after the other
+		all[i].Cancel() // in order from the front of the line
 		require.Equal(t, time.Duration(20-1-i)*time.Second, e.Peek("key").ResetAfter)
 	}
 }
 
-// Random rows of Choke, Take, Reserve, Refund of what was just taken, charges, and Cancel
-// or Keep of any earlier one. Checked after each: what is not given back, at the times at
-// which they were told to start, keep to the limit in every window.
+// Random rows of Choke, Take, Reserve, Refund of the last take, charges, and Cancel or Keep of any
+// earlier call. After each, the calls that keep their units, at their promised times, keep to the
+// limit in every window.
 //
 // Promise: `Cancel` moves no promised turn and never exceeds the limit.
 func TestCancelNeverExceedsTheLimit(t *testing.T) {
@@ -105,7 +105,7 @@ func TestCancelNeverExceedsTheLimit(t *testing.T) {
 			now, n := clock.now.Load(), 1+dice.Int64N(10)
 			switch op := dice.IntN(12); op {
 			case 0, 1:
-				if round%2 == 0 { // so that words come back to what they were
+				if round%2 == 0 { // so that words repeat
 					clock.Advance(time.Duration(dice.Int64N(8) * interval / 2))
 				} else {
 					clock.Advance(time.Duration(dice.Int64N(4 * interval)))
@@ -154,8 +154,8 @@ func TestCancelNeverExceedsTheLimit(t *testing.T) {
 	}
 }
 
-// The same with a model that knows exactly what must come of each call. Only the last
-// reservation is cancelled, and only if no call took since. Refunds give back any amount.
+// The same against an exact model. Only the last reservation is cancelled, and only if no call took
+// since. Refunds give back any amount.
 func TestDecisionsAreThoseOfTheModel(t *testing.T) {
 	const interval, capacity = int64(time.Millisecond), int64(10)
 	rounds := 3000 / raceFactor
@@ -164,7 +164,7 @@ func TestDecisionsAreThoseOfTheModel(t *testing.T) {
 	for round := range rounds {
 		dice := rand.New(rand.NewPCG(42, uint64(round)))
 		key := fmt.Sprint(round)
-		drained := int64(0) // when the bucket will have drained
+		drained := int64(0) // when the bucket is empty
 		type undo struct {
 			r      Reservation[string]
 			before int64
@@ -234,7 +234,7 @@ func TestDecisionsAreThoseOfTheModel(t *testing.T) {
 	}
 }
 
-// Cancelled in reverse order, reservations leave nothing behind, however long after.
+// In reverse order, however long after.
 func TestCancellingAllIsAsIfNothingHadHappened(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(10, 3, time.Second), Clock: clock.Now})
@@ -259,10 +259,9 @@ func TestCancellingAllIsAsIfNothingHadHappened(t *testing.T) {
 	}
 }
 
-// 64 goroutines reserve and cancel on one key, at a clock that stands still. What they keep
-// stays taken, whatever is cancelled meanwhile. More may be missing in the end: a goroutine
-// held up between the two cannot know that none of the many units given back since were
-// below its own. What is reserved and cancelled at leisure is not lost.
+// 64 goroutines reserve and cancel on a key while the clock stands still. Kept units stay taken.
+// More may be missing in the end: a goroutine held up in between cannot know that none of the many
+// units given back since were below its own. At leisure nothing is lost.
 //
 // Promise: `Cancel` returns no units of other calls.
 func TestConcurrentCancelGivesNoOtherUnitsBack(t *testing.T) {
@@ -287,7 +286,7 @@ func TestConcurrentCancelGivesNoOtherUnitsBack(t *testing.T) {
 	assert.Positive(t, kept.Load())
 	left := e.Peek("key").Remaining
 	assert.LessOrEqual(t, left, capacity-kept.Load())
-	e.Refund("key", 10) // so that there is something to reserve in any case
+	e.Refund("key", 10) // so that there is something to reserve
 	left = e.Peek("key").Remaining
 	for range 100 {
 		first, second := e.Reserve("key", 3, 0), e.Reserve("key", 4, 0)

@@ -15,28 +15,26 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// inAll returns the number of keys that were counted.
 func (k KeysByUse) inAll() int {
 	return k.Unused + k.BelowHalf + k.Half + k.Most + k.All + k.Chosen
 }
 
-// withoutTime returns the counts alone.
 func (k KeysByUse) withoutTime() KeysByUse {
 	k.At = time.Time{}
 	return k
 }
 
-// nextCount returns the keys by use as they are counted a second from now, in a bubble.
+// nextCount returns the counts a second from now, in a bubble.
 func nextCount(e interface{ Stats() Stats }) KeysByUse {
 	time.Sleep(janitorSecond)
 	synctest.Wait()
 	return e.Stats().KeysByUse
 }
 
-// janitorSecond is a time in which a janitor looks once, and no more often than its counts.
+// janitorSecond is the time between two looks of the janitor.
 const janitorSecond = time.Second
 
-// Of 5 and of 10 units, each number used is counted where it belongs, under every family of limits.
+// Every number of used units, of 5 and of 10, under every family of limits.
 //
 // Promise: `Stats.KeysByUse` counts each key that stays once.
 func TestKeysAreCountedByUse(t *testing.T) {
@@ -66,7 +64,7 @@ func TestKeysAreCountedByUse(t *testing.T) {
 				switch limit {
 				case 5:
 					want = KeysByUse{Unused: 1, BelowHalf: 2, Half: 1, Most: 1, All: 1}
-				case 1 << 32: // a tenth of which is rounded down
+				case 1 << 32: // a tenth is rounded down
 					want = KeysByUse{Unused: 1, BelowHalf: 5, Half: 3, Most: 2}
 				}
 				got := nextCount(e)
@@ -103,8 +101,6 @@ func TestKeysOnCreditHaveNotUsedAll(t *testing.T) {
 	})
 }
 
-// What drains, is given back, blocked or changed to another limit is counted as it is when the keys
-// are counted next.
 func TestCountsFollowTheKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(10, 10, time.Hour), Idle: time.Hour})
@@ -123,7 +119,7 @@ func TestCountsFollowTheKeys(t *testing.T) {
 	})
 }
 
-// The engine's goroutines never ask for the limit that PolicyFor chooses: it may block.
+// The engine's goroutines never call PolicyFor: it may block.
 func TestChosenLimitsAreNotAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -141,9 +137,9 @@ func TestChosenLimitsAreNotAskedFor(t *testing.T) {
 	})
 }
 
-// A count goes through the table in steps of a bounded number of keys, and tells nothing before the
-// last of them. A key that is there all the time is counted once, also while others come and go, the
-// table grows and shrinks, and the policy changes.
+// A count goes through the table in bounded steps, and reports nothing before the last. A key that
+// stays is counted once while others come and go, the table grows and shrinks, and the policy
+// changes.
 func TestKeysThatStayAreCountedOnce(t *testing.T) {
 	const stay, others = 400, 6000
 	// 8 shards, which are copied several times on the way.
@@ -188,7 +184,6 @@ func TestKeysThatStayAreCountedOnce(t *testing.T) {
 	}
 }
 
-// A step ends when it has looked at so many keys, and the next goes on from there.
 func TestCountIsDoneInSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 5 * censusStep
@@ -217,7 +212,7 @@ func TestCountIsDoneInSteps(t *testing.T) {
 	})
 }
 
-// panics is a policy that panics when it is told to.
+// panics is a policy that panics on demand.
 type panics struct {
 	policy.Policy
 	now *atomic.Bool
@@ -251,7 +246,7 @@ func TestPolicyThatPanicsIsNotCounted(t *testing.T) {
 	})
 }
 
-// Of many blocked keys Stats tells as many as were counted last.
+// For many blocked keys Stats returns the last count.
 func TestManyBlockedKeysAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(2, 1, time.Hour), Penalty: Penalty{Refusals: 3, Within: time.Hour, For: time.Hour}})

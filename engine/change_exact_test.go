@@ -13,10 +13,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// As TestKeysComingAndGoingAreExact, while the policy is replaced without rest by one
-// that drains half as fast, and back. A round's clock moves on by what the slower one
-// takes to drain. Checked: each key is admitted once a round, also while the writer
-// is killed all the time, and every change is made.
+// As TestKeysComingAndGoingAreExact, while the policy alternates with a half as fast one. A round
+// advances the clock by the slower one's draining time. Each key is admitted once a round, also
+// while the writer is killed, and every change is made.
 //
 // Promise: The limit holds while it is replaced, however long calls are held up.
 func TestKeysAreExactWhileThePolicyChanges(t *testing.T) {
@@ -87,7 +86,7 @@ func TestKeysAreExactWhileThePolicyChanges(t *testing.T) {
 	}
 }
 
-// slow is a funnel of which a take may be held up.
+// slow is a funnel with takes that can be held up.
 type slow struct {
 	policy.Policy
 	take func()
@@ -108,9 +107,8 @@ func (s slow) Carry(from policy.Policy, word uint64, now policy.Instant) (uint64
 	return s.Policy.(policy.Relative).Carry(other.Policy, word, now)
 }
 
-// A call has read a key's word and is held up. Meanwhile the policy changes, and changes
-// again, which gives the key the word that it had. Neither change waits for the call. The
-// call must not store the decision of a policy that is no longer known: it decides again.
+// A call has read a key's word and is held up. Two policy changes restore the word, without waiting
+// for the call. The call must not store a decision of a policy that is gone: it decides again.
 func TestPolicyChangesWhileATakeIsHeldUp(t *testing.T) {
 	var hold atomic.Bool
 	release, held := make(chan struct{}), make(chan struct{})
@@ -141,8 +139,7 @@ func TestPolicyChangesWhileATakeIsHeldUp(t *testing.T) {
 	assert.LessOrEqual(t, d.ResetAfter, time.Second+time.Millisecond, "one unit of the policy that holds")
 }
 
-// Nothing is given back of what was reserved under another policy, not even if two
-// changes have left the word as it was.
+// A reservation under another policy gives nothing back, even if two changes restore the word.
 func TestCancelAfterTwoChanges(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})

@@ -15,7 +15,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// planned returns an engine whose keys have the limit that plan holds.
+// planned returns an engine whose keys have the limit in plan.
 func planned(t testing.TB, first policy.Policy) (*Engine[string], *handClock, *atomic.Pointer[policy.Policy]) {
 	t.Helper()
 	clock, plan := newHandClock(), &atomic.Pointer[policy.Policy]{}
@@ -49,8 +49,8 @@ func TestChangeLimitFreesAnUpgradedKey(t *testing.T) {
 	assert.EqualValues(t, 9, e.TakeWith(small, "k", 0).Remaining, "11 units are 39.6 s, of an hour for 10")
 }
 
-// Of what calls took under the new limit before the change, no more counts than the old one
-// allows: the documented bound, so that a change of it is seen.
+// Units taken under the new limit before the change count up to the old limit: the documented
+// bound.
 func TestChangeLimitForgetsWhatTheNewLimitTookBefore(t *testing.T) {
 	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
 	for took, remain := range map[int64]int64{0: 1000, 100: 999, 1000: 990} {
@@ -62,7 +62,7 @@ func TestChangeLimitForgetsWhatTheNewLimitTookBefore(t *testing.T) {
 	}
 }
 
-// A lowered key is full at most, and what the lower limit cannot count is forgotten.
+// A lowered key is full at most, and use above the lower limit is forgotten.
 func TestChangeLimitFillsALoweredKey(t *testing.T) {
 	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
 	for _, c := range []struct{ used, low, again int64 }{{4, 6, 996}, {10, 0, 990}, {500, 0, 990}, {1000, 0, 990}} {
@@ -79,7 +79,6 @@ func TestChangeLimitFillsALoweredKey(t *testing.T) {
 	}
 }
 
-// If nothing is lost to a lower limit, any number of changes to and fro mints nothing.
 func TestChangeLimitToAndFroMintsNothing(t *testing.T) {
 	small, large := funnel(10, 7, time.Hour), funnel(1000, 999, time.Hour)
 	e, _, plan := planned(t, small)
@@ -96,12 +95,12 @@ func TestChangeLimitToAndFroMintsNothing(t *testing.T) {
 	}
 }
 
-// All families: used units count under the other limit, up to all that it has.
+// Used units count under the other limit, up to the whole.
 func TestChangeLimitInEveryFamily(t *testing.T) {
 	must := policy.Must
 	for _, c := range []struct {
 		small, large policy.Policy
-		left         int64 // of the larger, after the smaller was used up by 10 units
+		left         int64 // of the larger, after 10 units used up the smaller
 	}{
 		{funnel(10, 10, time.Minute), funnel(100, 50, time.Second), 90},
 		{must(policy.FixedWindow(10, time.Minute)), must(policy.FixedWindow(100, time.Minute)), 90},
@@ -111,7 +110,7 @@ func TestChangeLimitInEveryFamily(t *testing.T) {
 		{must(policy.WarmingUp(10, time.Second, 4*time.Second, 3)), must(policy.WarmingUp(10, time.Second, 4*time.Second, 3)), 0},
 	} {
 		e, clock, plan := planned(t, c.small)
-		clock.Advance(time.Hour) // so that a store has filled up
+		clock.Advance(time.Hour) // so that a store is full
 		require.True(t, e.Take("k", 10).Allowed, c.small)
 		plan.Store(&c.large)
 		before := e.Peek("k")
@@ -124,7 +123,7 @@ func TestChangeLimitInEveryFamily(t *testing.T) {
 		assert.LessOrEqual(t, e.Peek("k").Remaining, int64(1), c.small)
 	}
 
-	// A queue's turns are promised: they are kept, and the last interval becomes the new one.
+	// A queue keeps promised turns, and the last interval becomes the new one.
 	slow, fast := must(policy.Queue(10, 1, time.Minute)), must(policy.Queue(10, 60, time.Minute))
 	e, _, plan := planned(t, slow)
 	require.True(t, e.Choke("k"))
@@ -134,8 +133,6 @@ func TestChangeLimitInEveryFamily(t *testing.T) {
 	assert.Equal(t, []any{true, time.Second}, []any{d.Allowed, d.Wait})
 }
 
-// Promised turns are kept: no other call is admitted before the last.
-//
 // Promise: `ChangeLimit` keeps promised turns.
 func TestChangeLimitKeepsPromisedTurns(t *testing.T) {
 	for i, p := range each() {
@@ -162,7 +159,6 @@ func TestChangeLimitKeepsPromisedTurns(t *testing.T) {
 	}
 }
 
-// A repeated call translates again: the caller is to make it once.
 func TestChangeLimitRepeatedTranslatesAgain(t *testing.T) {
 	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
 	e, _, plan := planned(t, large)
@@ -177,7 +173,7 @@ func TestChangeLimitRepeatedTranslatesAgain(t *testing.T) {
 	assert.EqualValues(t, 9, e.Peek("k").Remaining, "one limit is no change")
 }
 
-// Without PolicyFor it is for limits that come with the calls. nil is the engine's own.
+// For limits that come with the calls. nil is the engine's own.
 func TestChangeLimitWithoutPolicyFor(t *testing.T) {
 	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
 	clock := newHandClock()
@@ -191,14 +187,13 @@ func TestChangeLimitWithoutPolicyFor(t *testing.T) {
 	require.NoError(t, e.ChangeLimit("k", nil, nil))
 	assert.False(t, e.Choke("k"))
 
-	// Both go by the limit that the engine has by now.
+	// nil is the limit after SetPolicy.
 	require.NoError(t, e.SetPolicy(funnel(20, 10, time.Hour)))
 	require.NoError(t, e.ChangeLimit("k", nil, large))
 	assert.EqualValues(t, 990, e.TakeWith(large, "k", 0).Remaining)
 }
 
-// A reservation from before gives nothing back, since its word was another's, unless the
-// word is what it was.
+// A reservation from before gives nothing back, unless its word is unchanged.
 func TestChangeLimitEndsReservations(t *testing.T) {
 	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
 	e, _, plan := planned(t, small)
@@ -218,7 +213,7 @@ func TestChangeLimitEndsReservations(t *testing.T) {
 	r.Cancel()
 	assert.EqualValues(t, 990, e.Peek("k").Remaining)
 
-	// Under the engine's own limit Cancel gives back also what is not the last.
+	// Under the engine's own limit Cancel works for other takes than the last.
 	e = open[string](t, Config{Policy: small, Clock: newHandClock().Now})
 	r = e.Reserve("k", 10, 0)
 	require.NoError(t, e.ChangeLimit("k", nil, large))
@@ -235,8 +230,7 @@ func TestChangeLimitEndsReservations(t *testing.T) {
 	assert.EqualValues(t, 100, e.Peek("k").Remaining)
 }
 
-// Calls in line get turns under the new limit, in their order. Those that it never allows
-// end.
+// Calls in line get turns under the new limit, in order. Calls that it never allows end.
 func TestChangeLimitWhileCallsWait(t *testing.T) {
 	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
 	for _, up := range []bool{true, false} {
@@ -299,8 +293,7 @@ func TestChangeLimitWhileCallsWaitBehindAReservation(t *testing.T) {
 	})
 }
 
-// A key that is not in the table, or can never be, has nothing to translate and is not
-// opened.
+// A key that is not in the table, or can never be, is not translated or opened.
 func TestChangeLimitOfAnUnknownKey(t *testing.T) {
 	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
 	e := open[any](t, Config{Policy: small})
@@ -316,7 +309,6 @@ func TestChangeLimitOfAnUnknownKey(t *testing.T) {
 	assert.EqualValues(t, 1000, e.TakeWith(large, "drained", 0).Remaining)
 }
 
-// noFamily is a limit that has none.
 type noFamily struct{ policy.Policy }
 
 func TestChangeLimitErrors(t *testing.T) {
@@ -347,7 +339,7 @@ func TestChangeLimitErrors(t *testing.T) {
 	assert.ErrorAs(t, odd.ChangeLimit("key", nil, nil), &refused, "the engine's own limit has no family")
 }
 
-// A take that has decided on the word from before the change decides again.
+// A take that has decided on the word before the change decides again.
 func TestChangeLimitOvertakesATake(t *testing.T) {
 	small := &hooked{Policy: funnel(10, 10, time.Hour)}
 	own := &hooked{Policy: funnel(1000, 1000, time.Hour)}
@@ -362,7 +354,6 @@ func TestChangeLimitOvertakesATake(t *testing.T) {
 	assert.Zero(t, e.TakeWith(small, "k", 0).Remaining)
 }
 
-// A change that is overtaken by a take counts what that took.
 func TestChangeLimitIsOvertakenByATake(t *testing.T) {
 	small := funnel(10, 10, time.Hour)
 	own := &hooked{Policy: funnel(1000, 1000, time.Hour)}
@@ -380,8 +371,8 @@ func TestChangeLimitIsOvertakenByATake(t *testing.T) {
 	assert.EqualValues(t, 1000-10, e.Peek("k").Remaining, "it is from before the swap")
 }
 
-// A Cancel is held up between deciding and swapping, and a change waits for it. Otherwise
-// takes could bring the word back to what the Cancel has seen, and be given back by it.
+// A change waits for a Cancel that is held up between deciding and swapping. Otherwise takes could
+// restore the word that the Cancel has seen, and it would give them back.
 func TestChangeLimitWaitsForACancel(t *testing.T) {
 	own, large := &hooked{Policy: funnel(5, 1, time.Hour)}, &hooked{Policy: funnel(10, 2, time.Hour)}
 	e := open[string](t, Config{Policy: own, Clock: newHandClock().Now})
@@ -406,8 +397,7 @@ func TestChangeLimitWaitsForACancel(t *testing.T) {
 	assert.EqualValues(t, 10-1-3, e.TakeWith(large, "k", 0).Remaining)
 }
 
-// Calls that race with a change to and fro, and hold either limit, are admitted no more
-// than both limits together for each change, and what they took counts in the end.
+// The calls hold either limit. Units taken count in the end.
 //
 // Promise: Calls that race with `ChangeLimit` get no more than both limits admit.
 func TestChangeLimitUnderRaces(t *testing.T) {
@@ -450,9 +440,8 @@ func TestChangeLimitUnderRaces(t *testing.T) {
 	}
 }
 
-// Of a Tiered each limit of a key is changed by itself. Calls that wait for the key get
-// turns anew, in their order, sooner or later than before, and are charged by both limits
-// once.
+// In a Tiered each limit of a key changes by itself. Calls that wait for the key get new turns, in
+// order, sooner or later, and are charged by both limits once.
 func TestChangeLimitOfOneTier(t *testing.T) {
 	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
 	for _, up := range []bool{true, false} {
@@ -464,7 +453,7 @@ func TestChangeLimitOfOneTier(t *testing.T) {
 			if up {
 				require.True(t, tiers.Take("key", 10).Allowed)
 			} else {
-				// Which is one unit of 10 an hour.
+				// That is one unit of 10 an hour.
 				require.True(t, hour.TakeWith(large, "key", 100).Allowed)
 				require.True(t, hour.Take("key", 9).Allowed)
 				from, to, left = large, nil, 7 // after the second, as the first has drained

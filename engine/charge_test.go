@@ -14,10 +14,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// standing is a clock that stands still.
 func standing() policy.Instant { return 7 }
 
-// A charge above the bound changes nothing, and one up to it leaves a debt of days at most.
+// A charge above the bound changes nothing; up to it the debt lasts days at most.
 func TestChargeIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		p    policy.Policy
@@ -57,7 +56,6 @@ func TestChargeIsBounded(t *testing.T) {
 	}
 }
 
-// A grant that is settled with more than a call may charge is charged as much as that.
 func TestSettleChargesAsMuchAsACallMay(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(10, 10, time.Second), Clock: standing})
 	for _, used := range []int64{26_784_001, 1 << 50, math.MaxInt64} {
@@ -69,7 +67,7 @@ func TestSettleChargesAsMuchAsACallMay(t *testing.T) {
 	}
 }
 
-// The limit that holds already changes nothing: reservations from before are settled exactly.
+// The limit that holds already changes nothing: reservations are settled exactly.
 func TestSetPolicyOfTheSameLimitChangesNothing(t *testing.T) {
 	for _, make := range []func() policy.Policy{
 		func() policy.Policy { return funnel(10, 1, time.Hour) },
@@ -90,7 +88,7 @@ func TestSetPolicyOfTheSameLimitChangesNothing(t *testing.T) {
 	}
 }
 
-// A clock that stands where no time passes is told by Health, until it stands there no more.
+// Health reports a clock at which no time passes, until it passes again.
 func TestClockThatWasSetAfterNewIsTold(t *testing.T) {
 	begun := policy.Instant(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano())
 	var now atomic.Int64
@@ -118,7 +116,7 @@ func TestClockThatWasSetAfterNewIsTold(t *testing.T) {
 	require.ErrorIs(t, e.Health(), errClock)
 }
 
-// A block is recorded for a key, also if nothing of its limit was ever used.
+// A block records a key, even if nothing of its limit was ever used.
 func TestBlockedKeyIsKnown(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(1, 1, time.Second)})
 	require.False(t, e.Explain("key").Known)

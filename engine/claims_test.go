@@ -15,7 +15,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// told is what an outcome tells, without what it holds.
+// told returns an outcome without its held units.
 func told(o Outcome) Outcome {
 	return Outcome{Allowed: o.Allowed, RetryAfter: o.RetryAfter, Binding: o.Binding, Decisions: o.Decisions}
 }
@@ -33,7 +33,7 @@ func TestTakeAll(t *testing.T) {
 		{Allowed: true, Limit: 3, Remaining: 1, ResetAfter: 2 * time.Second},
 	}}, told(out))
 
-	// One refuses: the other is as it was, and is told so.
+	// One refuses: the other is unchanged, and says so.
 	out = TakeAll(units(2, user, host)...)
 	assert.Equal(t, Outcome{RetryAfter: time.Second, Binding: 0, Decisions: []policy.Decision{
 		{Limit: 3, Remaining: 1, RetryAfter: time.Second, ResetAfter: 2 * time.Second},
@@ -42,7 +42,7 @@ func TestTakeAll(t *testing.T) {
 	assert.EqualValues(t, 1, users.Peek("u").Remaining)
 	assert.EqualValues(t, 8, hosts.Peek(1).Remaining)
 
-	// Both refuse: the longer wait decides. It is exact.
+	// Both refuse: the longer wait decides, exactly.
 	require.True(t, hosts.Reserve(1, 8, 0).Allowed)
 	out = TakeAll(units(2, user, host)...)
 	assert.False(t, out.Allowed)
@@ -52,15 +52,15 @@ func TestTakeAll(t *testing.T) {
 	assert.False(t, TakeAll(units(2, user, host)...).Allowed)
 	clock.Advance(1)
 	assert.True(t, TakeAll(units(2, user, host)...).Allowed)
-	// Each call counts once where it was allowed, or refused.
+	// Each call counts once for each key that allowed or refused it.
 	assert.EqualValues(t, 2, users.Stats().Admitted)
 	assert.EqualValues(t, 2, users.Stats().Refused)
 	assert.EqualValues(t, 3, hosts.Stats().Admitted)
 	assert.EqualValues(t, 2, hosts.Stats().Refused)
 }
 
-// Under a Bursty or a WarmingUp the least share left is measured by the calls of one unit
-// that pass at once, and not by the credit of a single one.
+// Under a Bursty or a WarmingUp the least share left counts calls of one unit that pass at once,
+// not credit.
 func TestShareLeftIsNotMeasuredByCredit(t *testing.T) {
 	for _, c := range []struct {
 		limit    policy.Policy
@@ -103,7 +103,7 @@ func TestTakeAllOfTheOrdinary(t *testing.T) {
 	assert.Equal(t, Outcome{Allowed: true, Binding: -1, Decisions: []policy.Decision{}}, told(TakeAll()))
 	assert.True(t, TakeAll().Allowed)
 
-	// The same key twice is charged twice, and both know what is left.
+	// The same key twice is charged twice, and both see the rest.
 	out := TakeAll(e.Claim("a", 2), e.Claim("b", 2), e.Claim("a", 2))
 	require.True(t, out.Allowed)
 	assert.Equal(t, []int64{1, 3, 1}, []int64{out.Decisions[0].Remaining, out.Decisions[1].Remaining, out.Decisions[2].Remaining})
@@ -119,7 +119,6 @@ func TestTakeAllOfTheOrdinary(t *testing.T) {
 	settled(t, e) // or the depth of the queue differs
 	before := e.Stats()
 
-	// n == 0 looks.
 	out = TakeAll(e.Claim("a", 0), e.Claim("c", 0))
 	assert.True(t, out.Allowed)
 	assert.EqualValues(t, 1, out.Decisions[0].Remaining)
@@ -135,7 +134,6 @@ func TestTakeAllOfTheOrdinary(t *testing.T) {
 	}
 	assert.EqualValues(t, 3, e.Peek("b").Remaining)
 
-	// A limit that would make the call wait refuses it.
 	slow := open[any](t, Config{Policy: pacer{time.Second, time.Minute}, Clock: clock.Now})
 	assert.True(t, TakeAll(slow.Claim(1, 1), e.Claim("c", 1)).Allowed)
 	out = TakeAll(slow.Claim(1, 1), e.Claim("c", 1))
@@ -186,10 +184,9 @@ func TestTakeAllOfWhatCannotBeRecorded(t *testing.T) {
 	}
 }
 
-// 64 goroutines take overlapping sets of keys of three engines, in orders of their
-// own. Checked, at a clock that stands still: no limit is exceeded, and what is
-// missing of each key in the end is what the allowed calls have taken: all else was
-// given back.
+// 64 goroutines take overlapping sets of keys of three engines, in their own orders, while the
+// clock stands still. No limit is exceeded, and in the end each key lacks exactly the units of
+// allowed calls.
 //
 // Promise: `TakeAll` returns what it took under contention and never exceeds a limit.
 func TestTakeAllGivesEverythingBack(t *testing.T) {
@@ -235,14 +232,12 @@ func TestTakeAllGivesEverythingBack(t *testing.T) {
 	}
 }
 
-// yielding is a funnel that lets others run whenever it is asked, so that calls come between
-// each other.
+// yielding is a funnel that lets others run at each take, so that calls interleave.
 func yielding(capacity, count int64, per time.Duration) policy.Policy {
 	return &hooked{Policy: funnel(capacity, count, per), took: func(*asked) { runtime.Gosched() }}
 }
 
-// Many calls at once want the same keys, in different orders, and there is room for
-// one: one passes.
+// Many calls at once want the same keys, in different orders, with room for a single call.
 func TestTakeAllPassesOne(t *testing.T) {
 	clock := newHandClock()
 	a := open[int](t, Config{Policy: yielding(1, 1, time.Second), Clock: clock.Now})
@@ -268,8 +263,8 @@ func TestTakeAllPassesOne(t *testing.T) {
 	assert.EqualValues(t, 2*(2000/raceFactor)*3, s.Admitted)
 }
 
-// A Tiered counts a call that is refused where it is refused, once, even if the call that
-// was faster has given back by then; and one that has no record as that.
+// A Tiered counts a refused call once at its refusing limit, even if the faster call has given back
+// by then, and an unrecorded call as such.
 func TestTieredIsCounted(t *testing.T) {
 	clock := newHandClock()
 	tiers := openTiered[int](t, Config{Policy: yielding(1000, 1, time.Second), Clock: clock.Now}, yielding(50, 1, time.Second), yielding(60, 1, time.Second))
@@ -296,10 +291,9 @@ func TestTieredIsCounted(t *testing.T) {
 	assert.EqualValues(t, 1, tiers.Engines()[1].Stats().Unavailable)
 }
 
-// What TakeAll gives back under contention, while time passes. The first key has room for
-// all. The second refuses every other time that it is asked, so that calls take from the
-// first only to give back. Checked: nothing is minted; nothing is left by calls that meet
-// no others that give back; and the calls leave no more behind than they took.
+// Give-backs under contention, while time passes. The first key has room for all. The second
+// refuses every other take, so that calls take from the first only to give back. Nothing is minted;
+// calls that meet no other give-backs leave nothing; and calls leave no more behind than they took.
 func TestTakeAllLeavesNoMoreThanItTook(t *testing.T) {
 	const interval, capacity, units, rounds = time.Hour, 60, 3, 200
 	for _, callers := range []int{1, 16} {
@@ -309,7 +303,7 @@ func TestTakeAllLeavesNoMoreThanItTook(t *testing.T) {
 		second := open[int](t, Config{Clock: clock, Policy: &hooked{Policy: funnel(1<<40, 1<<20, time.Second), took: func(a *asked) {
 			if takes.Add(1)%2 == 0 {
 				given.Add(1)
-				runtime.Gosched() // others come before what was taken from other keys is given back
+				runtime.Gosched() // others come before the give-back
 				a.next, a.d = a.word, policy.Decision{Limit: a.d.Limit, RetryAfter: 1}
 			}
 		}}})

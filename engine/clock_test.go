@@ -11,8 +11,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// byCounter returns a configuration that reads the processor's counter although this
-// machine's kernel may not.
+// byCounter returns a configuration that reads the counter even if the kernel does not trust it.
 func byCounter(t testing.TB, config Config) Config {
 	t.Helper()
 	config.counter = clock.New()
@@ -22,8 +21,7 @@ func byCounter(t testing.TB, config Config) Config {
 	return config
 }
 
-// Stats says which clock an engine decides by. The default is package time's or the
-// counter.
+// The default is package time's clock or the counter.
 func TestStatsTellsTheClock(t *testing.T) {
 	limit := Config{Policy: funnel(1, 1, time.Second)}
 	require.Contains(t, []string{"counter", "package time"}, open[string](t, limit).Stats().Clock)
@@ -33,8 +31,7 @@ func TestStatsTellsTheClock(t *testing.T) {
 	require.Equal(t, "Config.Clock", open[string](t, limit).Stats().Clock)
 }
 
-// An engine that decides by the counter says so until the counter is given up. Here a
-// bubble's time, which is not that of the counter, is the reason.
+// A bubble's time differs from the counter's, so the counter is given up.
 func TestStatsTellsThatTheCounterIsGivenUp(t *testing.T) {
 	e := open[string](t, byCounter(t, Config{Policy: funnel(1, 1, time.Hour)}))
 	require.Equal(t, "counter", e.Stats().Clock)
@@ -48,7 +45,6 @@ func TestStatsTellsThatTheCounterIsGivenUp(t *testing.T) {
 	require.False(t, e.Choke("k"))
 }
 
-// The instants of an engine that decides by the counter begin at 1 or later.
 func TestCounterBeginsAtOneOrLater(t *testing.T) {
 	for range 1000 {
 		source := newTimeSource(byCounter(t, Config{}), 1, 1)
@@ -58,8 +54,8 @@ func TestCounterBeginsAtOneOrLater(t *testing.T) {
 	}
 }
 
-// A clock may begin at a later instant than 1, whichever it is. It begins there, goes on
-// as fast, and never returns an earlier instant.
+// A clock may begin at a later instant than 1. It goes on as fast from there, and never returns an
+// earlier instant.
 func TestClockBeginsElsewhere(t *testing.T) {
 	const first = policy.Instant(8 * 365 * 24 * time.Hour)
 	hand := newHandClock()
@@ -96,8 +92,8 @@ func TestClockBeginsElsewhere(t *testing.T) {
 	require.Equal(t, first, clock())
 }
 
-// By the counter a clock that begins later is off by a microsecond at most, and it does
-// not begin before the least instant.
+// By the counter a later beginning is off by a microsecond at most, and is never before the least
+// instant.
 func TestCounterBeginsElsewhere(t *testing.T) {
 	const first, off = policy.Instant(time.Hour), policy.Instant(clock.Late + clock.Early)
 	for range 1000 {
@@ -113,8 +109,8 @@ func TestCounterBeginsElsewhere(t *testing.T) {
 	}
 }
 
-// A refused call that comes back a microsecond later than it was told is admitted, and none is
-// admitted a microsecond before, by package time.
+// A refused call that returns a microsecond later than told is admitted; a microsecond before none
+// is, by package time.
 func TestRetryAfterByTheCounterIsExactToAMicrosecond(t *testing.T) {
 	const off = clock.Late + clock.Early
 	config := byCounter(t, Config{Policy: funnel(1, 1, 50*time.Microsecond)})
@@ -140,8 +136,8 @@ func TestRetryAfterByTheCounterIsExactToAMicrosecond(t *testing.T) {
 	}
 }
 
-// Many callers of one key, by the counter, pass no more often than the limit allows in the
-// package time that passes and a microsecond.
+// Many callers of a key, by the counter, pass no more often than the limit allows in the package
+// time that passes and a microsecond.
 //
 // Promise: The processor's counter keeps limits and `RetryAfter` to a microsecond of package time.
 func TestHotKeyByTheCounterIsExact(t *testing.T) {

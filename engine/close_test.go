@@ -26,15 +26,12 @@ func TestNewUseCloseLeavesNoGoroutine(t *testing.T) {
 			require.True(t, e.Choke(key+i))
 		}
 		require.NoError(t, e.Close())
-		// A goroutine that has told that it is done may have its last instruction
-		// still before it.
+		// A goroutine that is done may still have to run its last instruction.
 		await.True(t, func() bool { return runtime.NumGoroutine() <= before }, "no goroutine is left of round %d", i)
 	}
 }
 
-// After Close every verb answers as WhenUnavailable says, and none waits: in a
-// bubble a call that blocked for good would fail the test, and one that slept
-// would move the clock.
+// In a bubble a call that blocked would fail the test, and a call that slept would move the clock.
 //
 // Promise: After `Close` calls never block or panic, and answer by `WhenUnavailable`.
 func TestClosedEngineAnswers(t *testing.T) {
@@ -71,7 +68,7 @@ func TestClosedEngineAnswers(t *testing.T) {
 	}
 }
 
-// Callers of known and of new keys, while the engine is closed under them.
+// Callers of known and of new keys.
 func TestCloseUnderLoad(t *testing.T) {
 	for range 40 {
 		e, err := New[string](Config{Policy: funnel(1, 1, time.Millisecond), MaxKeys: 64, QueueDepth: 4})
@@ -102,8 +99,7 @@ func TestCloseUnderLoad(t *testing.T) {
 	}
 }
 
-// The writer does not come back from a fault point. Close gives it up in time,
-// and says so.
+// The writer does not come back from a fault point. Close gives it up in time.
 //
 // Promise: `Close` reports a goroutine that does not end.
 func TestCloseReportsAStuckWriter(t *testing.T) {

@@ -51,7 +51,7 @@ func TestBadConfigurationIsRefused(t *testing.T) {
 	}
 }
 
-// The largest values of everything that has no upper bound: accepted, and of use.
+// The largest values of unbounded settings work.
 func TestExtremeConfigurationWorks(t *testing.T) {
 	e := open[string](t, Config{
 		Policy: funnel(1, 1, time.Hour), Idle: math.MaxInt64, MaxKeys: math.MaxInt, OpenTimeout: math.MaxInt64,
@@ -72,7 +72,6 @@ func TestExtremeConfigurationWorks(t *testing.T) {
 	assert.EqualValues(t, 99, small.Stats().Forgiven)
 }
 
-// What is left zero takes the default that its comment and its error tell.
 func TestZeroTakesTheDefault(t *testing.T) {
 	c := Config{}.withDefaults()
 	assert.Equal(t, Config{
@@ -86,7 +85,7 @@ func TestZeroTakesTheDefault(t *testing.T) {
 	assert.Equal(t, own, own.withDefaults(), "what is given stays")
 }
 
-// The cell has constants of its own for the same choices.
+// The cell has its own constants for the same choices.
 func TestCellHasTheSameChoices(t *testing.T) {
 	assert.Equal(t, []cell.WhenFull{cell.EvictLeastDebt, cell.RefuseNew, cell.AdmitNew},
 		[]cell.WhenFull{cell.WhenFull(EvictLeastDebt), cell.WhenFull(RefuseNew), cell.WhenFull(AdmitNew)})

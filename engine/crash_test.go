@@ -20,8 +20,8 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// A load under which every point of the engine's goroutines is passed: callers
-// that open keys, keys that go idle, and a table too small for all.
+// load passes every point of the engine's goroutines: callers open keys, keys go idle, and the
+// table is too small for all.
 type load struct {
 	t     *testing.T
 	e     *Engine[string]
@@ -39,8 +39,8 @@ func newLoad(t *testing.T, f *faults) *load {
 	return &load{t: t, clock: clock, e: e}
 }
 
-// round has 8 callers choke the same keys, each of capacity 1 and as good as new,
-// and returns how many calls passed. Then it lets the keys drain and go idle.
+// round has 8 callers choke the same unused keys of capacity 1, and returns the number of admitted
+// calls. Then it lets the keys drain and go idle.
 func (l *load) round() int64 {
 	var admitted atomic.Int64
 	all := keys(loadKeys)
@@ -55,8 +55,8 @@ func (l *load) round() int64 {
 	return admitted.Load()
 }
 
-// crowd opens more keys than there is room for, and uses some of them again when
-// they have just drained, so that the index does not know it.
+// crowd opens more keys than there is room for, and reuses some just after they drained, which the
+// index does not know.
 func (l *load) crowd() {
 	for i := range 3 * loadKeys {
 		l.e.Choke(fmt.Sprintf("crowd-%d", i))
@@ -70,23 +70,21 @@ func (l *load) crowd() {
 	l.clock.Advance(time.Second)
 }
 
-// Each point at which a goroutine of the engine can die, by panic and by Goexit,
-// once. Checked for each, under load:
+// Each point at which a goroutine of the engine can die, once by panic and once by Goexit. Under
+// load:
 //
-//  1. the process lives, and the death was seen: counted as a restart if it was
-//     the writer's or the janitor's;
-//  2. each key passes once a round, no more and no less: nothing is
-//     forgotten, nothing forgiven, and service is back before any call gives up;
-//  3. no call is answered without a word, as one that has waited for OpenTimeout would be;
-//  4. the engine calls itself healthy;
+//  1. the process lives, and the death of the writer or janitor counts as a restart;
+//  2. each key passes exactly once a round: nothing is forgotten or forgiven, and service is back
+//     before any call gives up;
+//  3. no call is answered without a word, as after OpenTimeout;
+//  4. the engine is healthy;
 //  5. table and index agree afterwards (in open's cleanup).
 //
 // Promise: The limit holds if the writer dies anywhere, and the writer restarts at once.
 func TestDeathAtEveryPoint(t *testing.T) {
-	// A supervisor that works passes these only when a goroutine does not stop,
-	// or when it gives up: its own tests go there.
+	// Passed only when a goroutine does not stop, or at giving up: the supervisor's tests go there.
 	elsewhere := []string{"escalate", "abandon"}
-	// These are passed when the engine is closed.
+	// Passed at Close.
 	closing := []string{"stop", "stopping", "finish"}
 
 	points := slices.Concat(table.Points(), writerPoints(), janitor.Points(), supervisor.Points())
@@ -111,8 +109,8 @@ func TestDeathAtEveryPoint(t *testing.T) {
 					next := int64(1)
 					for rounds := 0; f.count(point) == 0 && !slices.Contains(closing, point); rounds++ {
 						require.Less(t, rounds, 1000, "the point was never passed")
-						// Some points are passed after a restart alone, and not after each:
-						// a table that is empty just then has nothing to recover.
+						// Some points are passed only after some restarts: a table that is empty
+						// just then has nothing to recover.
 						switch {
 						case point == "janitor: begin":
 							f.arm("janitor: look", 1)
@@ -162,8 +160,8 @@ func TestDeathAtEveryPoint(t *testing.T) {
 	}
 }
 
-// settle waits until the engine is at rest, so that a round begins with keys
-// that may all be evicted, and not with a table crowded by others.
+// settle waits until the engine is at rest, so that a round begins with keys that may all be
+// evicted.
 func (l *load) settle() {
 	await.True(l.t, func() bool {
 		if l.e.Len() == 0 {
@@ -175,7 +173,7 @@ func (l *load) settle() {
 	}, "all keys leave")
 }
 
-// The same at random places all the time, with real load between.
+// The same at random places, with real load between.
 func TestDeathAtRandom(t *testing.T) {
 	for _, goexit := range []bool{false, true} {
 		t.Run(fmt.Sprintf("goexit %v", goexit), func(t *testing.T) {
@@ -216,8 +214,7 @@ func TestDeathAtRandom(t *testing.T) {
 	}
 }
 
-// A command that kills the writer twice is dropped and counted, and those behind
-// it are carried out.
+// Commands behind it are carried out.
 //
 // Promise: A command that kills the writer is tried once more, then dropped and counted.
 func TestCommandIsTriedAgainOnceThenDropped(t *testing.T) {
@@ -243,11 +240,10 @@ func TestCommandIsTriedAgainOnceThenDropped(t *testing.T) {
 	}
 }
 
-// Past the intensity the engine is degraded. Checked, with the writer dying
-// always:
+// With the writer dying always:
 //
 //  1. Health says so, with the cause;
-//  2. keys that were known, filed or only landed, are limited as before;
+//  2. known keys, filed or only landed, are limited as before;
 //  3. other keys are answered as WhenUnavailable says, and counted;
 //  4. no call waits.
 //
@@ -301,8 +297,8 @@ func TestPastTheIntensityTheEngineDegrades(t *testing.T) {
 	}
 }
 
-// The command that asks for room dies with two writers and is dropped. The caller that
-// waits for it asks again.
+// The command that asks for room dies with two writers and is dropped. The waiting caller asks
+// again.
 func TestRoomIsAskedForAgainWhenTheCommandIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFaults(false)

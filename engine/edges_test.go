@@ -19,9 +19,8 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// The same as TestTakeIsNotDatedBackBeyondEviction, with the entry in the map when
-// the caller goes on: another caller has opened it and not taken yet, and the
-// writer has filed it in the meantime.
+// As TestTakeIsNotDatedBackBeyondEviction, but another caller has opened the entry without taking
+// yet, and the writer has filed it.
 func TestTakeFromAnUnusedEntryIsNotDatedBack(t *testing.T) {
 	notDatedBack(t, func(t *testing.T, e *Engine[string], clock *handClock) {
 		view := e.table.View()
@@ -35,8 +34,8 @@ func TestTakeFromAnUnusedEntryIsNotDatedBack(t *testing.T) {
 	})
 }
 
-// The writer stands still between the end of an entry and its leaving the map.
-// Its key is opened again at once: the dead entry refuses no call.
+// The writer stands still between the end of an entry and its leaving the map. Its key is opened
+// again at once.
 func TestDeadEntryInTheMapRefusesNoCall(t *testing.T) {
 	for name, call := range map[string]func(*Engine[string]) bool{
 		"Choke": func(e *Engine[string]) bool { return e.Choke("key") },
@@ -67,8 +66,8 @@ func TestDeadEntryInTheMapRefusesNoCall(t *testing.T) {
 	}
 }
 
-// As TestLostCommandsAreMadeUpFor, by a writer that has looked through the nursery
-// since it began: what it finds there it finds because it was told to look.
+// As TestLostCommandsAreMadeUpFor, by a writer that has already looked through the nursery: it was
+// told to look again.
 func TestLostCommandsAreMadeUpForAtAnyTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hold atomic.Bool
@@ -96,8 +95,7 @@ func TestLostCommandsAreMadeUpForAtAnyTime(t *testing.T) {
 	})
 }
 
-// A call that was under way when the engine was closed lands its key afterwards. That
-// limits no call.
+// A call that was under way at Close lands its key afterwards. That limits no call.
 func TestLandedAfterCloseIsNotLookedAt(t *testing.T) {
 	e, err := New[string](Config{Policy: funnel(1, 1, time.Hour)})
 	require.NoError(t, err)
@@ -109,8 +107,6 @@ func TestLandedAfterCloseIsNotLookedAt(t *testing.T) {
 	assert.True(t, e.Take("late", 1).Allowed)
 }
 
-// Neither Peek nor Take of nothing is a call that Stats counts.
-//
 // Promise: `Peek` and a `Take` of 0 open no key and are not counted.
 func TestLooksAreNotCounted(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(1, 1, time.Hour)})
@@ -125,8 +121,8 @@ func TestLooksAreNotCounted(t *testing.T) {
 	assert.Zero(t, s.Refused)
 }
 
-// A writer with nothing else to do makes room while the caller yields: hardly any
-// call sleeps. It is left to the machine when the writer runs, hence hardly.
+// An idle writer makes room while the caller yields: hardly any call sleeps. The machine decides
+// when the writer runs, hence hardly.
 func TestRoomIsMadeWhileTheCallerYields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(1, 1, time.Hour), MaxKeys: 1})
@@ -144,7 +140,7 @@ func TestRoomIsMadeWhileTheCallerYields(t *testing.T) {
 	})
 }
 
-// A call that yields asks for room only now and then: others need the queue, too.
+// A call that yields asks for room only now and then: others need the queue.
 func TestRoomIsNotAskedForAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := stalled(t, Config{Policy: funnel(1, 1, time.Hour), MaxKeys: 1, OpenTimeout: 1})
@@ -155,8 +151,6 @@ func TestRoomIsNotAskedForAllTheTime(t *testing.T) {
 	})
 }
 
-// A call that waits for a place in the queue is woken when the engine is closed, and does
-// not sit out its OpenTimeout.
 func TestCloseWakesCallsThatWaitForAPlaceInTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -172,7 +166,7 @@ func TestCloseWakesCallsThatWaitForAPlaceInTheQueue(t *testing.T) {
 		require.True(t, e.Choke("a")) // the writer stands at its command
 		synctest.Wait()
 		for key := range 8 {
-			e.Choke(strconv.Itoa(key)) // one in another slot fills the queue
+			e.Choke(strconv.Itoa(key)) // a command in another slot fills the queue
 		}
 		begin := time.Now()
 		var waited atomic.Int64
@@ -189,8 +183,7 @@ func TestCloseWakesCallsThatWaitForAPlaceInTheQueue(t *testing.T) {
 	})
 }
 
-// Commands never cease to come. The writer settles all the same, and ends when it
-// is told to.
+// Commands never cease. The writer settles all the same, and ends when told.
 func TestBusyWriterSettlesAndEnds(t *testing.T) {
 	queue := cmdqueue.New[table.Command[string]](4)
 	keys := table.New[string](table.Options{Policy: funnel(1, 1, time.Hour), Idle: 1, MaxKeys: 9})
@@ -220,9 +213,8 @@ func TestBusyWriterSettlesAndEnds(t *testing.T) {
 	assert.LessOrEqual(t, commands, 6*commandsPerSettle)
 }
 
-// A clock that moves in ticks: what passes in a window of t is at most what the limit
-// allows in t and a tick, and that is what one tick costs; what is refused passes a tick
-// after RetryAfter at the latest.
+// With a clock that moves in ticks, a window of t passes at most the limit of t and a tick, and a
+// refused call passes a tick after RetryAfter at the latest.
 func TestCoarseClockCostsATick(t *testing.T) {
 	const tick, capacity, every = 10 * time.Millisecond, 5, time.Millisecond
 	exact := newHandClock()
@@ -231,7 +223,7 @@ func TestCoarseClockCostsATick(t *testing.T) {
 		return now - now%policy.Instant(tick)
 	}})
 	random := rand.New(rand.NewPCG(1, 2))
-	var passed []time.Duration // when
+	var passed []time.Duration
 	at, worst := time.Duration(0), 0
 	for range 20_000 {
 		d := e.Take("key", 1)

@@ -15,8 +15,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// soon is how long after it may a key is gone for certain: the janitor's period
-// once for the tick that just missed it, and a little for the sweep.
+// soon is the longest time to live after Idle: the janitor's period, for the tick just missed, and
+// the sweep.
 func soon(idle time.Duration) time.Duration { return janitor.Every(idle) + time.Millisecond }
 
 // Promise: A key that owes nothing leaves soon after `Idle`.
@@ -74,14 +74,13 @@ func TestKeyInUseIsNeverGone(t *testing.T) {
 	})
 }
 
-// A flood of brand-new keys against a victim that is at its limit. Checked, while
-// it lasts and after it:
+// A flood of new keys against a victim at its limit. During and after it:
 //
 //  1. there are never more than MaxKeys entries;
-//  2. the heap is at most 1.2 times that of the table when it was first full: what
-//     comes out of order fills the leaves of the index by two thirds;
-//  3. the victim is refused all the time;
-//  4. the flood's keys were given up to make room, owing one unit each.
+//  2. the heap is at most 1.2 times the first full table's: out of order entries fill the leaves of
+//     the index by two thirds;
+//  3. the victim is always refused;
+//  4. the flood's keys were evicted to make room, owing one unit each.
 //
 // Promise: Under a bucket, a flood of keys washes out no key at its limit.
 func TestFloodNeitherGrowsTheTableNorForgivesTheVictim(t *testing.T) {
@@ -129,8 +128,6 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// Of three keys the one that owes least goes, though it was the last to come.
-//
 // Promise: The key that makes room is the one that owes least.
 func TestLeastDebtGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -145,7 +142,7 @@ func TestLeastDebtGoesFirst(t *testing.T) {
 		for key, remaining := range map[string]int64{"nine": 1, "five": 5, "two": 8, "one": 10} {
 			assert.Equal(t, remaining, e.Peek(key).Remaining, key)
 		}
-		// The index has yet to learn that this one owes most now.
+		// The index has yet to learn that this key owes most.
 		require.True(t, e.Take("two", 8).Allowed)
 		require.True(t, e.Take("four", 4).Allowed)
 		assert.Equal(t, int64(0), e.Peek("two").Remaining)

@@ -14,10 +14,10 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// 64 goroutines on one key, for five seconds of a virtual clock. Checked:
+// 64 goroutines on a key, for five seconds of a virtual clock:
 //
 //  1. at no time is more admitted than capacity + rate * elapsed;
-//  2. in the end it is that, to the unit: nothing is lost either.
+//  2. in the end exactly that is admitted.
 //
 // Promise: Racing calls pass exactly as often as the limit allows.
 func TestHotKeyIsExact(t *testing.T) {
@@ -32,8 +32,8 @@ func TestHotKeyIsExact(t *testing.T) {
 			dice := rand.New(rand.NewPCG(1, uint64(i)))
 			for time.Since(start) < 5*time.Second {
 				for e.Choke("hot") {
-					// Counted after the call, compared with the time after that: no
-					// interleaving makes this fail but a unit too many.
+					// Counted after the call, compared with the time after that: only a unit too
+					// many makes this fail.
 					if n := admitted.Add(1); n > allowed() {
 						t.Errorf("%d admitted of %d after %v", n, allowed(), time.Since(start))
 					}
@@ -49,8 +49,8 @@ func TestHotKeyIsExact(t *testing.T) {
 	})
 }
 
-// The same without any rest: the callers never sleep, and the clock moves on
-// beside them in steps of a quarter of a unit, each after a call was refused.
+// The same without rest: the callers never sleep, and the clock advances by a quarter of a unit
+// after each refusal.
 func TestHotKeyIsExactUnderContention(t *testing.T) {
 	const capacity, rate, callers = 1000, 1000, 64
 	clock := newHandClock()
@@ -88,8 +88,8 @@ func TestHotKeyIsExactUnderContention(t *testing.T) {
 	assert.EqualValues(t, refused.Load()+1, e.Stats().Refused)
 }
 
-// 64 goroutines meet 10,000 brand-new keys of capacity 1, each in an order of its
-// own or all in the same: each key is admitted once.
+// 64 goroutines meet 10,000 new keys of capacity 1, in their own orders or the same: each key is
+// admitted once.
 //
 // Promise: Racing calls for new keys pass exactly as often as the limit allows.
 func TestNewKeysAreExact(t *testing.T) {
@@ -120,10 +120,9 @@ func TestNewKeysAreExact(t *testing.T) {
 	}
 }
 
-// Rounds of 64 goroutines on the same keys of capacity 1. Between two rounds the
-// clock moves on so far that every key has drained and may be evicted, which
-// then happens while the next round opens them again. Checked: each key is
-// admitted once a round, also while the writer is killed all the time.
+// Rounds of 64 goroutines on the same keys of capacity 1. Between rounds every key drains, and may
+// be evicted while the next round opens it again. Each key is admitted once a round, also while the
+// writer is killed.
 //
 // Promise: The limit holds for keys that are evicted and opened again meanwhile.
 func TestKeysComingAndGoingAreExact(t *testing.T) {
@@ -178,8 +177,8 @@ func TestKeysComingAndGoingAreExact(t *testing.T) {
 	}
 }
 
-// What the original design got wrong: a client at twice the rate got its burst
-// and then nothing, because a refused call threw away what had drained.
+// A refused call must not discard drained time: a client at twice the rate would get only its
+// burst.
 //
 // Promise: A refused call changes nothing: a client at twice its rate gets half.
 func TestClientAtTwiceTheRateGetsHalfOfItsCalls(t *testing.T) {
@@ -196,15 +195,14 @@ func TestClientAtTwiceTheRateGetsHalfOfItsCalls(t *testing.T) {
 	})
 }
 
-// A caller reads the clock and is held up. Meanwhile the key is used, drained and
-// forgotten. The caller's take must count from when it happens: dated back to when the
-// clock was read, it would have drained already, and the key would have its unit twice.
+// A caller reads the clock and is held up. Meanwhile the key is used, drained and forgotten. A take
+// dated back to the reading would have drained already, and the key would have its unit twice.
 func TestTakeIsNotDatedBackBeyondEviction(t *testing.T) {
 	notDatedBack(t, func(*testing.T, *Engine[string], *handClock) {})
 }
 
-// notDatedBack holds up a caller that has read the clock. The key is used, drained and
-// forgotten; then is run, and the caller goes on.
+// notDatedBack holds up a caller that has read the clock. The key is used, drained and forgotten;
+// then runs, and the caller goes on.
 func notDatedBack(t *testing.T, then func(t *testing.T, e *Engine[string], clock *handClock)) {
 	t.Helper()
 	for name, held := range map[string]func(*Engine[string]) bool{

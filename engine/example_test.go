@@ -37,7 +37,6 @@ func ExampleNew() {
 	// true
 }
 
-// A bad configuration says what is wrong with it.
 func ExampleNew_badConfiguration() {
 	_, err := engine.New[string](engine.Config{
 		Policy:  policy.Must(policy.Funnel(3, 1, time.Minute)),
@@ -51,8 +50,7 @@ func ExampleNew_badConfiguration() {
 	// ral: engine.Config: MaxKeys is -1, want 1 or more, or 0 for 1048576
 }
 
-// Take says how long to wait. A coarse clock of the example's own keeps the
-// figures even.
+// Take returns the time to wait. The example's own clock keeps the figures even.
 func Example_take() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(10, 1, time.Second)),
@@ -100,7 +98,6 @@ func ExampleEngine_Health() {
 	// false
 }
 
-// Different limits for different keys, made beforehand.
 func ExamplePolicyFor() {
 	paid := policy.Must(policy.Funnel(100, 10, time.Minute))
 	customers := map[string]bool{"alice": true}
@@ -121,8 +118,7 @@ func ExamplePolicyFor() {
 	// true false
 }
 
-// A customer uses up the small plan and buys the large one. The 10 calls count under the
-// new limit, and 990 remain.
+// A customer uses up the small plan and buys the large one. The 10 calls count, and 990 remain.
 func ExampleEngine_ChangeLimit() {
 	small := policy.Must(policy.Funnel(10, 10, time.Hour))
 	large := policy.Must(policy.Funnel(1000, 1000, time.Hour))
@@ -147,8 +143,7 @@ func ExampleEngine_ChangeLimit() {
 	// 990
 }
 
-// Two limits on each key: 3 at once, and 5 an hour. A call that one of them refuses
-// counts for neither.
+// Two limits on each key: 3 at once, and 5 an hour. A call that either refuses counts for neither.
 func ExampleNewTiered() {
 	limiter, err := engine.NewTiered[string](
 		engine.Config{Policy: policy.Must(policy.Funnel(3, 3, time.Second))},
@@ -170,7 +165,7 @@ func ExampleNewTiered() {
 	// false true
 }
 
-// Wait for a turn under both limits, but not for long, and give back what was not needed.
+// Wait for a turn under both limits, with bounded patience, and give back the rest.
 func ExampleTiered_Acquire() {
 	limiter, _ := engine.NewTiered[string](
 		engine.Config{Policy: policy.Must(policy.FixedWindow(10, time.Minute))},
@@ -213,7 +208,6 @@ func ExampleTiered_Claims() {
 	// false 2
 }
 
-// An engine that keeps its keys in a file goes on where the last one was closed.
 func ExampleState() {
 	folder, err := os.MkdirTemp("", "ral")
 	if err != nil {
@@ -241,7 +235,6 @@ func ExampleState() {
 	// true false
 }
 
-// A state may be written anywhere, and loaded from there.
 func ExampleLoad() {
 	config := engine.Config{Policy: policy.Must(policy.Parse("window 10/d"))}
 	old, err := engine.New[string](config)

@@ -54,8 +54,6 @@ func TestExplainAKey(t *testing.T) {
 	assert.Equal(t, stats.Admitted+stats.Refused, e.Stats().Admitted+e.Stats().Refused, "and counts nothing")
 }
 
-// A promise of Explain is that it agrees with the call that comes next.
-//
 // Promise: An explanation agrees with the next call.
 func TestExplanationAgreesWithTheNextCall(t *testing.T) {
 	clock := newHandClock()
@@ -92,7 +90,7 @@ func TestExplainSaysHowManyCallsWait(t *testing.T) {
 	})
 }
 
-// The time that Explain says is for how long a call that comes now waits behind the others.
+// Explain says how long a call that comes now waits behind the others.
 func TestExplainCountsTheCallsThatWait(t *testing.T) {
 	for _, limit := range []policy.Policy{funnel(2, 1, time.Second), policy.Must(policy.SlidingWindow(2, time.Second)), policy.Must(policy.FixedWindow(2, time.Second))} {
 		synctest.Test(t, func(t *testing.T) {
@@ -155,7 +153,7 @@ func TestExplainClaims(t *testing.T) {
 	assert.Equal(t, []any{false, 1, policy.Never}, []any{x.Allowed, x.Binding, x.RetryAfter})
 }
 
-// So it does under several limits, of which those that delay calls refuse.
+// Limits that delay calls refuse them here.
 func TestExplanationOfSeveralLimitsAgreesWithTheNextCall(t *testing.T) {
 	queue, short := policy.Must(policy.Queue(10, 1, time.Second)), policy.Must(policy.Queue(1, 1, time.Second))
 	for name, all := range map[string][]policy.Policy{
@@ -175,7 +173,7 @@ func TestExplanationOfSeveralLimitsAgreesWithTheNextCall(t *testing.T) {
 			}
 			refused := 0
 			for i := range 60 {
-				if i%4 == 0 { // the queue of one engine alone: it delays such calls
+				if i%4 == 0 { // the queue of one engine alone delays such calls
 					for range i % 5 {
 						tiered.Engines()[0].Take("a", 1)
 						tiered.Engines()[0].Take("claimed", 1)
@@ -200,7 +198,6 @@ func TestExplanationOfSeveralLimitsAgreesWithTheNextCall(t *testing.T) {
 	}
 }
 
-// It agrees also with a call that cannot be recorded, and says why that is.
 func TestExplanationOfWhatCannotBeRecorded(t *testing.T) {
 	for name, c := range cannotRecord {
 		t.Run(name, func(t *testing.T) {
@@ -237,7 +234,7 @@ func TestExplanationOfWhatCannotBeRecorded(t *testing.T) {
 	}
 }
 
-// The keys that an engine knows are explained by their words as long as it records calls.
+// Known keys are explained by their words while the engine records calls.
 func TestExplanationWhereOnlyNewKeysCannotBeRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, config := range []Config{{MaxKeys: 1, WhenFull: RefuseNew}, {MaxKeys: 1, WhenFull: EvictLeastDebt}} {

@@ -17,9 +17,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A program that uses every verb needs package engine, package policy and the standard
-// library: all types that it has to name are theirs.
-//
 // Promise: A program that uses every verb imports only engine and policy.
 func TestEveryVerbNeedsOnlyEngineAndPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -92,7 +89,7 @@ func TestEveryVerbNeedsOnlyEngineAndPolicy(t *testing.T) {
 	})
 }
 
-// Errors, events and Stats have the engine's name. Errors leave the default out.
+// Errors, events and Stats have the engine's name. Errors omit the default.
 func TestNameIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := policy.Must(policy.Funnel(1, 1, time.Second))
@@ -131,7 +128,7 @@ func TestNameIsTold(t *testing.T) {
 		for _, event := range events {
 			assert.True(t, strings.HasPrefix(event.String(), "api/"), event)
 		}
-		// What is refused before there is an engine has no name to tell.
+		// An error of New has no name to tell.
 		var refused *policy.FieldError
 		assert.ErrorAs(t, plain.SetPolicy(nil), &refused)
 		assert.False(t, errors.Is(refused, engine.ErrClosed))

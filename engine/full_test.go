@@ -13,10 +13,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// 64 goroutines fill a table with exactly as many keys as it holds, all in the
-// same order, so that they meet at each. Checked, for each choice of WhenFull: a
-// table that looks full only because several calls want one place gives up no key,
-// turns away no call, and lets each key pass once.
+// 64 goroutines fill a table with exactly as many keys as it holds, in the same order. A table that
+// only looks full because calls want the same place evicts no key, refuses no call, and lets each
+// key pass once.
 //
 // Promise: The table never exceeds `MaxKeys`, under each `WhenFull`.
 func TestFillingATableExactly(t *testing.T) {
@@ -67,8 +66,8 @@ func TestOneNewKeyCostsOneOther(t *testing.T) {
 	}
 }
 
-// A call that waits for room in a full table takes when there is room, not when it
-// began: what it takes has not drained by as long as it waited.
+// A call that waits for room in a full table takes when there is room: its units do not drain
+// during the wait.
 func TestTakeAfterWaitingForRoomBeginsThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := &watched{Policy: policy.Must(policy.AtMost(10, 5*time.Millisecond))}

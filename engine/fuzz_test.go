@@ -12,8 +12,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// FuzzConfig makes an engine of any configuration: it is refused with an error that
-// names the first bad field and its value, or it limits, and closes.
+// FuzzConfig checks that New refuses a configuration with an error for the first bad field and its
+// value, or that the engine limits, and closes.
 func FuzzConfig(f *testing.F) {
 	f.Add(int64(0), 0, 0, int64(0), 0, 0, 0, 0, int64(0))
 	f.Add(int64(-1), -1, -1, int64(-1), -1, -1, -1, -1, int64(-1))
@@ -71,7 +71,7 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
-// limitsToFuzz are one of each kind, and one that may follow it and comes with calls.
+// limitsToFuzz pairs a limit of each kind with another of its family.
 func limitsToFuzz() [][2]policy.Policy {
 	two := func(p, other policy.Policy) [2]policy.Policy { return [2]policy.Policy{p, other} }
 	return [][2]policy.Policy{
@@ -85,10 +85,9 @@ func limitsToFuzz() [][2]policy.Policy {
 	}
 }
 
-// FuzzVerbs calls the verbs in any order with any amounts and any patience, on a few
-// keys that come, wait, and go. Nothing panics or hangs; each decision keeps to the
-// laws; each call is counted once, and looks are not; and map and index agree at the
-// end.
+// FuzzVerbs calls the verbs in any order with any amounts and patience, on a few keys that come,
+// wait, and go. Each decision keeps to the laws, looks are not counted, and map and index agree at
+// the end.
 //
 // Promise: Any verbs in any order neither panic nor hang, and each call counts once.
 func FuzzVerbs(f *testing.F) {
@@ -135,7 +134,7 @@ func (v *verbs) byte() (b byte) {
 	return b
 }
 
-// amount is a small number, or one of any size.
+// amount is a small number, or of any size.
 func (v *verbs) amount() int64 {
 	b := int8(v.byte())
 	switch {
@@ -229,8 +228,7 @@ func (v *verbs) count(n int64) {
 	}
 }
 
-// countAll counts a TakeAll of two keys, or one: once for each that allowed it, or
-// once for each that refused.
+// countAll counts a TakeAll of two keys, or of one: once for each that allowed it, or that refused.
 func (v *verbs) countAll(n int64, one bool, out Outcome) {
 	decisions := out.Decisions[:2]
 	if one {
@@ -243,7 +241,7 @@ func (v *verbs) countAll(n int64, one bool, out Outcome) {
 	}
 }
 
-// lawful checks what can be said of any decision.
+// lawful checks a decision by the laws of all decisions.
 func (v *verbs) lawful(n int64, d policy.Decision) {
 	wrong := ""
 	switch {

@@ -8,10 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A call takes 3 units, and other calls that interleave take and give back before it gives
-// back. All comes back, however many they are: their units are remembered. If one of them took
-// in a way that is not remembered, all comes back while the takes of the others and its own fit
-// into the bucket. Beyond that as much is left as does not fit, and never more than it took.
+// A call takes 3 units. Other calls take and give back before it gives back. If their takes are
+// remembered, all comes back. If a take is not remembered, the units that do not fit into the
+// bucket beside the other takes stay charged, and never more than it took.
 func TestGiveBackLosesWhatOthersTookBeyondTheBucket(t *testing.T) {
 	const capacity, units = 60, 3
 	for pairs, want := range map[int]int64{0: 0, 1: 0, 5: 0, 9: 0, 10: 3, 12: 3, 40: 3} {
@@ -20,7 +19,7 @@ func TestGiveBackLosesWhatOthersTookBeyondTheBucket(t *testing.T) {
 			late := e.Reserve("key", units, 0)
 			require.True(t, late.Allowed)
 			for range pairs {
-				// The first of two is not the last that took, so its return is announced.
+				// The first is not the last take, so its return is announced.
 				first, second := e.Reserve("key", units, 0), e.Reserve("key", units, 0)
 				require.True(t, first.Allowed && second.Allowed)
 				first.Cancel()

@@ -18,8 +18,7 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// open returns an engine that is stopped, and its table compared with its index,
-// when the test ends.
+// open returns an engine that the test's end closes, after comparing its table with its index.
 func open[K comparable](t testing.TB, config Config) *Engine[K] {
 	t.Helper()
 	e, err := New[K](config)
@@ -28,8 +27,7 @@ func open[K comparable](t testing.TB, config Config) *Engine[K] {
 	return e
 }
 
-// check ends the engine's goroutines, compares the table with its index while
-// no goroutine can change it, and closes the engine.
+// check ends the engine's goroutines, compares the table with its index, and closes the engine.
 func check[K comparable](t testing.TB, e *Engine[K]) {
 	t.Helper()
 	alive(t, e)
@@ -41,9 +39,8 @@ func check[K comparable](t testing.TB, e *Engine[K]) {
 	assert.NoError(t, e.Close())
 }
 
-// alive waits until a writer has carried something out, if there is one at all. One
-// that died this moment may have left what its successor has yet to begin to mend.
-// Faults that strike by chance must have been disarmed.
+// alive waits until a writer, if any, has carried out a command. A writer that just died may have
+// left repairs to its successor. Random faults must be disarmed.
 func alive[K comparable](t testing.TB, e *Engine[K]) {
 	t.Helper()
 	reply := make(chan table.SweepResult, 1)
@@ -51,7 +48,7 @@ func alive[K comparable](t testing.TB, e *Engine[K]) {
 		if !e.writing() || e.closed.Load() || len(reply) > 0 {
 			return true
 		}
-		// Again and again: a command that two writers died of is not given to a third.
+		// Repeated: a command that two writers died of is dropped.
 		e.queue.TrySend(table.SweepCommand[K](0, 0, reply))
 		return false
 	}, "a writer does something")
@@ -64,20 +61,19 @@ func settled[K comparable](t testing.TB, e *Engine[K]) {
 		if e.queue.Len() == 0 && e.table.View().Landed() == 0 {
 			return true
 		}
-		e.table.View().NoteLostFiling() // also what lost its command to a crash is to be filed
+		e.table.View().NoteLostFiling() // a key with a lost command is to be filed, too
 		return false
 	}, "the writer has nothing left to do")
 }
 
-// returnWaits is a scheduler for the cell of an engine. It waits as a cell without one does, and
-// tells when a call waits for another to give back to the same entry.
+// returnWaits is a scheduler for a cell that really waits, and reports when a call waits for
+// another to give back to the same entry.
 type returnWaits struct {
 	seam.Scheduler
 	seen chan struct{}
 }
 
-// seeReturnWaits returns a channel on which the engine tells that a call waits for another to
-// give back to the same entry. No call may be under way.
+// seeReturnWaits returns a channel that reports such waits. No call may be under way.
 func seeReturnWaits[K comparable](t *testing.T, e *Engine[K]) <-chan struct{} {
 	t.Helper()
 	s := returnWaits{seen: make(chan struct{}, 1)}
@@ -104,7 +100,7 @@ func funnel(capacity, count int64, per time.Duration) policy.Policy {
 	return policy.Must(policy.Funnel(capacity, count, per))
 }
 
-// hooked is a limit whose methods call functions, unless these are nil.
+// hooked is a limit whose methods call functions that are not nil.
 type hooked struct {
 	policy.Policy
 	take    func(a *asked)     // before each Take
@@ -135,7 +131,7 @@ func once(f func()) func() {
 	}
 }
 
-// overtake has f run after the next Take of units has decided, once.
+// overtake runs f once after the next Take of units has decided.
 func (h *hooked) overtake(f func()) {
 	h.took = func(*asked) {
 		h.took = nil
@@ -199,7 +195,6 @@ func unhooked(p policy.Policy) policy.Policy {
 	return p
 }
 
-// units returns the claims with n units each.
 func units(n int64, claims ...Claim) []Claim {
 	claims = slices.Clone(claims)
 	for i := range claims {
@@ -208,7 +203,7 @@ func units(n int64, claims ...Claim) []Claim {
 	return claims
 }
 
-// handClock is a clock that moves when it is told to.
+// handClock is a clock that tests advance.
 type handClock struct{ now atomic.Int64 }
 
 func newHandClock() *handClock {
@@ -220,7 +215,7 @@ func newHandClock() *handClock {
 func (c *handClock) Now() policy.Instant      { return policy.Instant(c.now.Load()) }
 func (c *handClock) Advance(by time.Duration) { c.now.Add(int64(by)) }
 
-// together runs f on n goroutines that start at the same moment, and waits.
+// together runs f on n goroutines that start together, and waits.
 func together(n int, f func(i int)) {
 	var start, done sync.WaitGroup
 	start.Add(1)
@@ -242,10 +237,9 @@ func keys(n int) []string {
 	return k
 }
 
-// faults makes the engine's goroutines die at named points.
 type faults struct {
 	mu    sync.Mutex
-	armed map[string]int // how often yet to die at a point; negative is always
+	armed map[string]int // deaths left at a point; negative is always
 	exit  bool           // by Goexit instead of a panic
 	fired map[string]int
 }

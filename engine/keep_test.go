@@ -26,8 +26,7 @@ func each() []policy.Policy {
 	}
 }
 
-// If no call came since, what is kept is as if no more had been asked for: now and later,
-// under a limit chosen for the key, and one that cannot give back.
+// Now and later, under a chosen limit, and under a limit that cannot give back.
 //
 // Promise: `Keep` of the last take is as if only that had been taken.
 func TestKeepIsAsIfNoMoreHadBeenAskedFor(t *testing.T) {
@@ -82,8 +81,7 @@ func TestKeepAtTheEdges(t *testing.T) {
 	assert.EqualValues(t, 5, e.Peek("key").Remaining)
 }
 
-// Units go back to the window that they were taken from, or nowhere: what others have
-// taken in a later one stays taken.
+// Units taken by others in a later window stay taken.
 func TestKeepGivesNothingToAnotherWindow(t *testing.T) {
 	for _, p := range each() {
 		clock := newHandClock()
@@ -103,8 +101,7 @@ func TestKeepGivesNothingToAnotherWindow(t *testing.T) {
 	}
 }
 
-// A turn in a later window is there, although less would have found room before: what is
-// given back was taken there.
+// A turn in a later window stands, although less would have found room before: units go back there.
 func TestKeepOfATurnInALaterWindow(t *testing.T) {
 	for _, p := range []policy.Policy{
 		policy.Must(policy.FixedWindow(10, 10*time.Second)),
@@ -125,8 +122,8 @@ func TestKeepOfATurnInALaterWindow(t *testing.T) {
 	}
 }
 
-// Under limits chosen for the key it is unknown under which of them others took. What is
-// given back is nothing, or what a window has of the take.
+// Under chosen limits the limit of others' takes is unknown. Nothing comes back, or the window's
+// part of the take.
 func TestKeepUnderChosenLimits(t *testing.T) {
 	for _, c := range []struct {
 		two  [2]policy.Policy
@@ -162,8 +159,8 @@ func TestKeepUnderChosenLimits(t *testing.T) {
 	}
 }
 
-// No call took since, under any limit: a part that has a turn to wait for is given back as
-// under the engine's own limit.
+// No call took since: a part that has a turn to wait for is given back as under the engine's own
+// limit.
 func TestKeepOfATurnUnderAChosenLimit(t *testing.T) {
 	limit := funnel(10, 1, time.Second)
 	for _, chosen := range []policy.Policy{nil, limit} {
@@ -176,9 +173,8 @@ func TestKeepOfATurnUnderAChosenLimit(t *testing.T) {
 	}
 }
 
-// A smaller limit is chosen for the key after it was reserved under the engine's own, and
-// perhaps no more by the time of the Cancel. A call that queued under it since is told its
-// turn by it.
+// A smaller limit is chosen for the key after a reservation under the engine's own, and perhaps
+// dropped before the Cancel. A call that queued under it keeps its turn.
 func TestCancelWhenAnotherLimitIsChosen(t *testing.T) {
 	small := funnel(10, 1, time.Millisecond)
 	for _, then := range []policy.Policy{small, nil} {
@@ -198,7 +194,6 @@ func TestCancelWhenAnotherLimitIsChosen(t *testing.T) {
 	}
 }
 
-// A call that takes at once under another limit has been promised nothing.
 func TestCancelAfterATakeAtOnceUnderAnotherLimit(t *testing.T) {
 	var limit policy.Policy
 	e := openFor(t, Config{Policy: funnel(10, 1, time.Second), Clock: newHandClock().Now}, func(string) policy.Policy { return limit })
@@ -210,8 +205,8 @@ func TestCancelAfterATakeAtOnceUnderAnotherLimit(t *testing.T) {
 	assert.EqualValues(t, 7, e.Peek("key").Remaining)
 }
 
-// Random rows while the limit of the key changes with every other call. Of what is not
-// given back, the calls under each limit keep to that, in every window.
+// Random rows while the key's limit changes with every other call. Kept calls under each limit keep
+// to it, in every window.
 func TestCancelUnderLimitsThatChange(t *testing.T) {
 	type limit struct {
 		capacity, interval int64
@@ -273,8 +268,8 @@ func TestCancelUnderLimitsThatChange(t *testing.T) {
 	assert.Greater(t, given, 1000/raceFactor)
 }
 
-// Random rows under the hard promise: whatever is given back of whichever take, whenever,
-// no window of the period has more than the limit.
+// Random rows under the hard promise: whatever is given back, no window of the period has more than
+// the limit.
 //
 // Promise: `Keep` returns units to their own window, and the limit holds.
 func TestKeepNeverExceedsTheHardPromise(t *testing.T) {
@@ -327,8 +322,7 @@ func TestKeepNeverExceedsTheHardPromise(t *testing.T) {
 	}
 }
 
-// A call that has to work out anew what it gives back does not count what it announced
-// itself as given back by others.
+// A call that computes its give-back again does not count its own announcement as another's.
 func TestKeepDoesNotHeedWhatItGivesBackItself(t *testing.T) {
 	clock := newHandClock()
 	limit := &hooked{Policy: funnel(10, 1, time.Second)}
@@ -346,7 +340,7 @@ func TestKeepDoesNotHeedWhatItGivesBackItself(t *testing.T) {
 	assert.EqualValues(t, 7, e.Peek("key").Remaining, "others have three")
 }
 
-// A word that a policy must not return is not recorded by Keep either.
+// Keep does not record a word that a policy must not return.
 func TestKeepUnderAPolicyThatBreaksItsContract(t *testing.T) {
 	clock := newHandClock()
 	limit := &hooked{Policy: funnel(10, 1, time.Second)}

@@ -13,8 +13,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Keys that cannot be found again are not recorded: no panic, no entry, and an
-// answer as for an unavailable table.
+// No panic, no entry, and an answer as for an unavailable table.
 func TestKeysThatCannotBeRecorded(t *testing.T) {
 	for when, admitted := range map[string]bool{"Admit": true, "Refuse": false} {
 		config := Config{Policy: funnel(1, 1, time.Hour)}
@@ -54,7 +53,7 @@ func TestKeysThatCannotBeRecorded(t *testing.T) {
 	}
 }
 
-// A policy that breaks its contract does not break the table.
+// greedy is a policy that breaks its contract, not the table.
 type greedy struct{ policy.Policy }
 
 func (g greedy) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
@@ -78,16 +77,14 @@ func TestPolicyThatReturnsReservedWordsIsRefused(t *testing.T) {
 	}
 }
 
-// A policy that panics on its caller's goroutine, as a server may well survive, leaves no place
-// taken for good. TestGivingBackGoesOnAfterAPanic has one that panics in a Cancel.
+// TestGivingBackGoesOnAfterAPanic has a policy that panics in a Cancel.
 //
 // Promise: A policy that panics in a call leaves nothing locked or taken.
 func TestPolicyThatPanicsLeavesNothingBehind(t *testing.T) {
 	clock := newHandClock()
 	looks := 0
 	dies := func(a *asked) {
-		// The first time a call looks what a new key would be told; the second time its
-		// entry has landed.
+		// The first look is for a new key; at the second its entry has landed.
 		if a.word == 0 {
 			if looks++; looks%2 == 0 {
 				panic("policy")
@@ -107,7 +104,7 @@ func TestPolicyThatPanicsLeavesNothingBehind(t *testing.T) {
 	await.True(t, func() bool { return e.Len() == 0 }, "all keys leave")
 }
 
-// A clock that goes back mints nothing, and what it takes back is not forgiven.
+// Nor is what it takes back forgiven.
 //
 // Promise: A clock that goes backwards mints nothing.
 func TestClockGoingBackMintsNothing(t *testing.T) {
@@ -128,7 +125,7 @@ func TestClockGoingBackMintsNothing(t *testing.T) {
 	assert.Equal(t, 10, admitted)
 }
 
-// Nor does it when the key was forgotten in the future that the clock came from.
+// Nor if the key was forgotten in the future that the clock came from.
 func TestClockGoingBackBeforeAnEvictionMintsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := newHandClock()

@@ -21,8 +21,8 @@ import (
 
 var killsFlag = flag.Int("kills", 5, "how many processes TestKilledProcessForgivesOnlyWhatCameAfterItsLastSave kills")
 
-// killedKeys is the number of keys that a process takes from which is to be killed, and
-// killedDepth the capacity of each. Next to nothing drains.
+// killedKeys is the number of keys of a process to be killed, killedDepth their capacity. Next to
+// nothing drains.
 const (
 	killedKeys  = 64
 	killedDepth = 100_000
@@ -35,9 +35,9 @@ func killedConfig(path string) Config {
 	}
 }
 
-// A process is killed under load, while it saves as often as it can, after some saves. Of each
-// key, the file has all units that were taken before the last save began, and none that was
-// not asked for. The next process goes on with the file, and is killed as well.
+// A process is killed under load, while it saves as often as it can. Of each key, the file has all
+// units that were taken before the last save began, and none that was not asked for. The next
+// process goes on with the file, and is killed too.
 //
 // Promise: A killed process forgives a key at most its takes since the last save began.
 func TestKilledProcessForgivesOnlyWhatCameAfterItsLastSave(t *testing.T) {
@@ -74,7 +74,7 @@ func TestKilledProcessForgivesOnlyWhatCameAfterItsLastSave(t *testing.T) {
 	}
 }
 
-// usedOf returns how many units the file in a folder has of each key.
+// usedOf returns the units of each key in a folder's file.
 func usedOf(t *testing.T, folder string) (used [killedKeys]int64) {
 	t.Helper()
 	e, err := New[int](killedConfig(filepath.Join(folder, "state")))
@@ -86,8 +86,8 @@ func usedOf(t *testing.T, folder string) (used [killedKeys]int64) {
 	return used
 }
 
-// Records of a file that survives the process: a key and when it was taken from, or that of
-// the beginning of a save that has ended, with a key of -1.
+// tookRecord is the size of a record in a file that survives the process: a key and the time of its
+// take, or -1 and the beginning of a save that has ended.
 const tookRecord = 16
 
 // tookOf counts the units of each key that were taken before the last save began, and all.
@@ -118,8 +118,8 @@ func tookOf(t *testing.T, path string) (saved, all [killedKeys]int64) {
 	return saved, all
 }
 
-// takeUntilKilled takes from the keys on four goroutines, and notes each take after it was
-// admitted. It prints a line after each save that it has noted.
+// takeUntilKilled takes from the keys on four goroutines, and records each admitted take. It prints
+// a line after each recorded save.
 func takeUntilKilled(t *testing.T, folder string) {
 	e, err := New[int](killedConfig(filepath.Join(folder, "state")))
 	require.NoError(t, err)

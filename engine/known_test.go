@@ -14,9 +14,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// TakeAll of known keys is overtaken at the second, after that has decided: it decides
-// there again. If that refuses now, it gives back to the first, and the call is counted as
-// one that only the second has refused.
+// TakeAll of known keys is overtaken at the second key: it decides there again. If that refuses
+// now, it gives back to the first, and only the second counts a refusal.
 func TestTakeAllDecidesAgainIfOvertaken(t *testing.T) {
 	for _, room := range []int64{2, 3} {
 		second := &hooked{Policy: funnel(room, 1, 24*time.Hour)}
@@ -55,8 +54,7 @@ func TestTakeAllDecidesAgainIfOvertaken(t *testing.T) {
 	}
 }
 
-// An outcome of known keys gives back of each what was not used, once, to where it came
-// from.
+// Each key gets back its unused units, once, to where they came from.
 func TestOutcomeOfKnownKeys(t *testing.T) {
 	clock := newHandClock()
 	users := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
@@ -83,13 +81,13 @@ func TestOutcomeOfKnownKeys(t *testing.T) {
 		users.Reset("u")
 		hosts.Reset(1)
 		hosts.Reset(2)
-		users.Take("u", 1) // a word that was used decides alone
+		users.Take("u", 1) // the word of a used key decides alone
 		hosts.Take(1, 1)
 		hosts.Take(2, 1)
 		out := take()
 		require.True(t, out.Allowed)
 		require.Nil(t, out.held, "it was taken by offers")
-		users.Refund("u", 1) // so that what comes back is of the outcome's own
+		users.Refund("u", 1) // so that only the outcome's own units come back
 		hosts.Refund(1, 1)
 		hosts.Refund(2, 1)
 		c.end(&out)
@@ -99,8 +97,7 @@ func TestOutcomeOfKnownKeys(t *testing.T) {
 	}
 }
 
-// Two claims on one key are met together, also if every key is known. Keys of one engine
-// are taken from in one order.
+// Two claims on a known key are met together. Keys of an engine are taken from in a fixed order.
 func TestKnownKeysOfOneEngine(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(4, 1, time.Hour), Clock: newHandClock().Now})
 	require.True(t, TakeAll(e.Claim("a", 1), e.Claim("b", 1)).Allowed)
@@ -127,8 +124,7 @@ func TestKnownKeysOfOneEngine(t *testing.T) {
 	}
 }
 
-// The engines of a call are asked at one instant, unless they have clocks of their own, and
-// their epochs differ.
+// The engines of a call decide at one instant, unless their clocks differ, and their epochs differ.
 func TestMomentIsOneInstant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := Config{Policy: funnel(1, 1, time.Hour), PackageTime: true}
@@ -161,8 +157,7 @@ func TestMomentIsOneInstant(t *testing.T) {
 	assert.GreaterOrEqual(t, counted.now(), c)
 }
 
-// TakeAll asks PolicyFor for a key when it looks and when it takes, and not once more for
-// the share that is left.
+// TakeAll calls PolicyFor for a key at its look and its take only.
 func TestTakeAllAsksPolicyForTwice(t *testing.T) {
 	limit := funnel(10, 1, time.Hour)
 	var asked atomic.Int64
@@ -179,8 +174,7 @@ func TestTakeAllAsksPolicyForTwice(t *testing.T) {
 	}
 }
 
-// An offer is of the word of a known key, left under the present limit. Keys that were not
-// used and words of the limit before take longer.
+// An offer is for the word of a known, used key under the present limit.
 func TestAnOfferIsOfAPlainWord(t *testing.T) {
 	release := make(chan struct{})
 	e := open[string](t, Config{Policy: funnel(5, 1, time.Hour), fault: func(point string) {
@@ -220,7 +214,7 @@ func TestAnOfferIsOfAPlainWord(t *testing.T) {
 	assert.True(t, offers())
 }
 
-// Calls on several limits do not join a queue, which would have them wait.
+// Calls on several limits do not join a queue, which would make them wait.
 func TestOffersOfAQueueAreOfNoTurn(t *testing.T) {
 	clock := newHandClock()
 	config := Config{Policy: policy.Must(policy.Queue(3, 1, time.Second)), Clock: clock.Now}
@@ -245,8 +239,7 @@ func TestOffersOfAQueueAreOfNoTurn(t *testing.T) {
 	assert.EqualValues(t, 98, tiers.Engines()[1].Peek("key").Remaining)
 }
 
-// If the key that overtakes a call takes more than its word by then, the call still takes
-// from it, and gives back.
+// If the overtaking call leaves a key without a word, the call still takes from it, and gives back.
 func TestOvertakenByAReset(t *testing.T) {
 	second := &hooked{Policy: funnel(3, 1, 24*time.Hour)}
 	a := open[string](t, Config{Policy: funnel(5, 1, 24*time.Hour)})

@@ -14,8 +14,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// The calls that wait for all keys together are bounded, exactly, and each that leaves,
-// on whatever way, makes room for another.
+// Each call that leaves, on whatever way, makes room for another.
 //
 // Promise: At most `MaxWaitingTotal` calls wait for all keys together.
 func TestMaxWaitingTotal(t *testing.T) {
@@ -77,8 +76,7 @@ func TestMaxWaitingTotal(t *testing.T) {
 	})
 }
 
-// A policy that blocks in one key's line holds up calls that wait for that key, and for no
-// other.
+// A policy that blocks in a key's line holds up calls for that key alone.
 //
 // Promise: A key's line holds up no call for another key.
 func TestLineOfOneKeyDoesNotHoldUpOthers(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// inLine has calls of Wait come one after the other, and returns when each was served.
+// inLine makes calls of Wait one after the other, and records when each was served.
 type inLine struct {
 	e     *Engine[string]
 	began time.Time
@@ -34,9 +34,8 @@ func (l *inLine) wait(t *testing.T, i int, n int64) {
 	synctest.Wait()
 }
 
-// The first in line has its turn in a while. What is given back then, or another limit for
-// the key, has room at once. A call that comes then is still served behind the first, and is
-// told so before.
+// Room that comes back before the head's turn, or with another limit for the key, serves a new call
+// only behind the head, and it is told so before.
 func TestReturnedRoomServesNoCallBeforeTheHead(t *testing.T) {
 	for i, p := range each() {
 		wider := []policy.Policy{
@@ -90,9 +89,8 @@ func TestReturnedRoomServesNoCallBeforeTheHead(t *testing.T) {
 	}
 }
 
-// As before, but the first has its turn within the lookahead, in which others take too. A
-// call that would be served before the first takes nothing before it: a window that it took
-// in may be over by then.
+// As before, but the head has its turn within the lookahead, in which others take too. A call that
+// would be served before the head takes nothing yet: its window may be over by then.
 func TestNoTakeIsForBeforeTheHeadsTurn(t *testing.T) {
 	const per = int64(4 * time.Millisecond)
 	for _, p := range []policy.Policy{policy.Must(policy.AtMost(10, time.Duration(per))), funnel(10, 10, time.Duration(per))} {
@@ -112,8 +110,8 @@ func TestNoTakeIsForBeforeTheHeadsTurn(t *testing.T) {
 	}
 }
 
-// Another call takes at the very moment at which a call in line finds room too early. If the
-// call in line had to give units back then, a chosen limit could not take them back.
+// Another call takes just as a call in line finds room too early. If that call had to give units
+// back, a chosen limit could not take them.
 func TestRoomTooEarlyCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := funnel(10, 10, 4*time.Millisecond)
@@ -145,8 +143,8 @@ func TestRoomTooEarlyCostsNothing(t *testing.T) {
 	})
 }
 
-// A clock that jumps ahead has room for those behind the first, whose turn goes by package
-// time. They are served behind it.
+// A clock that jumps ahead has room for those behind the head, whose turn goes by package time.
+// They are served behind it.
 func TestClockThatJumpsKeepsTheOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -171,10 +169,9 @@ func TestClockThatJumpsKeepsTheOrder(t *testing.T) {
 	})
 }
 
-// Hundreds wait for some keys under each limit, many give up, and what is taken is given
-// back, reset, charged and changed meanwhile. Checked: of those that are served, each is
-// served no earlier than those before it; each other call has a refusal; no call is stranded;
-// each call is counted once.
+// Hundreds wait for some keys under each limit, many give up, and units are given back, reset,
+// charged and changed meanwhile. Served calls keep their order; each other call has a refusal; no
+// call is stranded; each is counted once.
 func TestOrderWhateverHappensMeanwhile(t *testing.T) {
 	const names = 3
 	for i, p := range append(each(), funnel(10, 1, time.Millisecond), policy.Must(policy.AtMost(10, 10*time.Millisecond))) {
@@ -261,9 +258,8 @@ func TestOrderWhateverHappensMeanwhile(t *testing.T) {
 	}
 }
 
-// What is given back while the first's turn is far off is not used before it, and may be
-// lost by then: a bucket runs over. A call that comes behind others is still told when
-// its turn is.
+// Units given back while the head's turn is far off are not used before it, and may be lost by
+// then: a bucket runs over. A later call is still told its turn.
 func TestTurnsAreToldRightAfterRoomCameBack(t *testing.T) {
 	for _, p := range each() {
 		for _, back := range []string{"Reset", "Refund", "Keep"} {
@@ -298,8 +294,7 @@ func TestTurnsAreToldRightAfterRoomCameBack(t *testing.T) {
 	}
 }
 
-// toWait is how long a call that comes now would wait in line: what it is told if that is
-// too long for it.
+// toWait is the time that a call that comes now would wait in line: its error says so.
 func toWait(t *testing.T, e *Engine[string], n int64) (wait time.Duration) {
 	_, err := e.Acquire(background, "key", n, 0)
 	require.ErrorIs(t, err, ErrDeadline)
@@ -310,8 +305,7 @@ func toWait(t *testing.T, e *Engine[string], n int64) (wait time.Duration) {
 	return wait
 }
 
-// At the end of time a turn is no instant any more. No call is refused for coming
-// before others.
+// At the end of time a turn is no instant any more. No call is refused for coming before others.
 func TestTurnsAfterTheEndOfTime(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: policy.Must(policy.Queue(2, 1, time.Second)), Clock: clock.Now})
