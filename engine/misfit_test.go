@@ -13,8 +13,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A limit of another family refuses every call by every verb. Each of them is counted
-// once, the decision has no limit, and the first is reported, once.
+// Every verb refuses it, with a decision without a limit.
 //
 // Promise: Calls under another family's limit are refused for good, counted and reported once.
 func TestMisfitsAreCountedAndReported(t *testing.T) {
@@ -73,8 +72,7 @@ func TestMisfitsAreCountedAndReported(t *testing.T) {
 	assert.False(t, errors.Is(e.Health(), ErrUnhealthy))
 }
 
-// ever is a limit that is not of package policy: so many units for ever, of which none can
-// be given back.
+// ever is a limit outside of package policy: so many units for ever, which cannot be given back.
 type ever int64
 
 func (l ever) Take(word uint64, _ policy.Instant, n int64, _ time.Duration) (uint64, policy.Decision) {
@@ -90,8 +88,6 @@ func (l ever) Limit() int64                     { return int64(l) }
 func (ever) Delays() bool                       { return false }
 func (ever) String() string                     { return "for ever" }
 
-// The engine's own limit is no limit of another family, also if it cannot give back, or
-// has a Limit of 0.
 func TestOwnLimitIsNoMisfit(t *testing.T) {
 	for _, limit := range []ever{0, 5} {
 		config := Config{Policy: limit, OnMisfit: func(p policy.Policy) { t.Errorf("limit %d: told of %v", limit, p) }}
@@ -109,8 +105,7 @@ func TestOwnLimitIsNoMisfit(t *testing.T) {
 	}
 }
 
-// A call that returns no error was allowed: also one that only looks, where a limit of
-// another family or a zero Claim refuses that.
+// A call that returns no error was allowed, also a look under a misfit or of a zero Claim.
 func TestRefusedLookIsAnError(t *testing.T) {
 	ctx := context.Background()
 	fixed := policy.Must(policy.FixedWindow(5, time.Minute))
@@ -137,8 +132,6 @@ func TestRefusedLookIsAnError(t *testing.T) {
 	assert.EqualValues(t, 10, good.Peek("key").Remaining)
 }
 
-// Choke's fast path refuses under a limit of another family too, however often the key
-// was used under its own.
 func TestChokeUnderALimitOfAnotherFamily(t *testing.T) {
 	own, other := policy.Must(policy.FixedWindow(5, 24*time.Hour)), funnel(5, 1, time.Hour)
 	chosen := own

@@ -12,8 +12,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// overtaken is a limit under which another call is faster, once: meanwhile runs after
-// the limit has decided on a word, and before its caller swaps it.
+// overtaken calls meanwhile once, after the limit has decided on a word, and before its caller
+// swaps it.
 type overtaken struct {
 	policy.Policy
 	meanwhile func()
@@ -40,8 +40,7 @@ func (o *overtaken) strike() {
 	}
 }
 
-// A call that is overtaken between reading the word and swapping it decides again: two
-// callers can not spend the same unit. It does not depend on how goroutines run.
+// Two callers cannot spend the same unit, however goroutines run.
 //
 // Promise: A call that is overtaken decides again.
 func TestOvertakenCallDecidesAgain(t *testing.T) {
@@ -70,9 +69,8 @@ func TestOvertakenCallDecidesAgain(t *testing.T) {
 	}
 }
 
-// A Cancel is held up between deciding and swapping. A Reset waits for it;
-// otherwise others could take as much as was reset, and the Cancel, which finds the
-// word as it was, would give back their units.
+// A Reset waits for a Cancel that is held up between deciding and swapping. Otherwise others could
+// take as much as was reset, and the Cancel, which finds its word, would give back their units.
 func TestResetWaitsForACancel(t *testing.T) {
 	limit := &hooked{Policy: funnel(5, 1, time.Hour)}
 	e := open[string](t, Config{Policy: limit, Clock: newHandClock().Now})
@@ -99,7 +97,7 @@ func TestResetWaitsForACancel(t *testing.T) {
 	assert.EqualValues(t, 2, e.Peek("key").Remaining)
 }
 
-// watched is a limit that tells when FreshAt is asked, once.
+// watched reports a call of FreshAt, once.
 type watched struct {
 	policy.Policy
 	asked atomic.Pointer[func()]
@@ -120,8 +118,7 @@ func (w *watched) Cancel(word, taken uint64, at, now policy.Instant, n, undone i
 	return w.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
 }
 
-// A call that took while a Reset was under way, before its swap, gives nothing back
-// afterwards: its units were given back to all, and others have taken since.
+// A call that took during a Reset, before its swap, gives nothing back: its units went back to all.
 func TestCancelOfWhatWasTakenDuringReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := &watched{Policy: funnel(5, 1, time.Hour)}
@@ -138,8 +135,8 @@ func TestCancelOfWhatWasTakenDuringReset(t *testing.T) {
 	})
 }
 
-// A Cancel is held up when it has read the clock. Meanwhile all units of its reservation
-// drain, and another call takes. What has drained does not come back.
+// A Cancel is held up after reading the clock. Meanwhile its units drain, and another call takes.
+// Drained units do not come back.
 func TestCancelIsNotDatedBack(t *testing.T) {
 	// In a bubble, the writer and the janitor, which read the clock too, stand still here.
 	synctest.Test(t, func(t *testing.T) {

@@ -31,8 +31,7 @@ func owingAll[K comparable](t testing.TB, e *Engine[K], n int, between func()) (
 	return all
 }
 
-// Pages of every size, joined, are the keys that All finds, in order, though time passes
-// between them.
+// Pages of every size give the keys of All, though time passes between them.
 //
 // Promise: Pages of owing keys join to the whole list, in order.
 func TestOwingPagesContinueExactly(t *testing.T) {
@@ -104,8 +103,8 @@ func TestOwingPagesContinueExactly(t *testing.T) {
 	}
 }
 
-// requireNextUnit checks that one more unit of a key can be taken after its Next, and not a
-// nanosecond before. now is the instant of the list.
+// requireNextUnit checks that a key's next unit can be taken after its Next, not a nanosecond
+// before. now is the instant of the list.
 func requireNextUnit(t *testing.T, e *Engine[string], k OwingKey[string], now policy.Instant) {
 	t.Helper()
 	require.Positive(t, k.Next, k.Key)
@@ -118,7 +117,6 @@ func requireNextUnit(t *testing.T, e *Engine[string], k OwingKey[string], now po
 	require.Equal(t, k.Remaining, remaining(k.Next-1), k.Key)
 }
 
-// The age of a page is the time since the instant of its list, which the first page sets.
 func TestOwingHasAnAge(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
@@ -176,7 +174,6 @@ func TestOwingSaysWhichKeysAreBlocked(t *testing.T) {
 	assert.Equal(t, time.Minute, keys[1].Blocked)
 }
 
-// A list costs memory for one page, however many keys owe.
 func TestOwingNeedsMemoryForAPage(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour)})
 	for _, key := range keys(20_000) {
@@ -187,7 +184,6 @@ func TestOwingNeedsMemoryForAPage(t *testing.T) {
 	assert.Less(t, testing.AllocsPerRun(3, func() { e.MostUsed(10, OwingCursor{}) }), 100.0)
 }
 
-// It looks at the words while calls change them, and while keys come and go.
 func TestOwingWhileCallsGoOn(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour), MaxKeys: 1000, OpenTimeout: time.Minute})
 	for range 10 {

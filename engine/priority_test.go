@@ -12,8 +12,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Low priority may use 80 of a key's 100, as docs/choosing.md says: a call of low priority
-// passes if it leaves 20 for the others, and one of high priority if there is room.
+// As in docs/choosing.md: a call of low priority passes if it leaves 20 of the key's 100.
 //
 // Promise: A low-priority call with a smaller limit leaves the rest to others.
 func TestPriorityShares(t *testing.T) {

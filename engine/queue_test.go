@@ -24,9 +24,8 @@ func stalled(t *testing.T, config Config) *Engine[string] {
 	return e
 }
 
-// With the writer at a stand and the queue full, new keys are limited exactly all
-// the same, until the table is full; those that come then wait for OpenTimeout,
-// as no room is made, and are answered.
+// With the queue full, new keys are limited exactly until the table is full; later new keys wait
+// for OpenTimeout.
 //
 // Promise: A call on a known key never waits for the writer.
 func TestStandingWriterAndFullQueue(t *testing.T) {
@@ -61,7 +60,6 @@ func TestStandingWriterAndFullQueue(t *testing.T) {
 	}
 }
 
-// The commands that a full queue lost are made up for as soon as it is empty.
 func TestLostCommandsAreMadeUpFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

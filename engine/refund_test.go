@@ -42,7 +42,7 @@ func TestRefund(t *testing.T) {
 	clock.Advance(time.Hour)
 	stands(e.Refund("key", -1), 9, time.Second)
 
-	// The most that one call may charge.
+	// The most that a call may charge.
 	d = e.Refund("key", -2_678_400)
 	assert.True(t, d.Allowed)
 	assert.Zero(t, d.Remaining)
@@ -52,7 +52,6 @@ func TestRefund(t *testing.T) {
 	assert.True(t, e.Refund("key", math.MaxInt64).Allowed)
 	assert.EqualValues(t, 10, e.Peek("key").Remaining)
 
-	// A charge opens the key.
 	assert.EqualValues(t, 15*time.Second, e.Refund("new", -15).ResetAfter)
 	assert.False(t, e.Choke("new"))
 	assert.Equal(t, 2, e.Len())
@@ -61,7 +60,7 @@ func TestRefund(t *testing.T) {
 	assert.EqualValues(t, 4, s.Refused, "of the calls, and none of the refunds")
 }
 
-// 64 goroutines take and refund. At a clock that stands still nothing is lost.
+// At a clock that stands still nothing is lost.
 func TestConcurrentRefundsAddUp(t *testing.T) {
 	const capacity = 1000
 	clock := newHandClock()
@@ -136,9 +135,9 @@ func TestRefundThatCannotBeRecorded(t *testing.T) {
 	}
 }
 
-// Units given back under another limit are another amount of time. Cancelling, of a
-// reservation under the engine's own, does not take them for its own units, and gives
-// back none that others have taken where its own have drained.
+// Units given back under another limit are another amount of time. Cancelling a reservation under
+// the engine's own limit does not take them for its own, and gives back no units of others where
+// its own have drained.
 func TestCancelAfterRefundWith(t *testing.T) {
 	slow := funnel(2, 1, 100*time.Second)
 	clock := newHandClock()
@@ -153,8 +152,8 @@ func TestCancelAfterRefundWith(t *testing.T) {
 	assert.EqualValues(t, 140, e.Peek("key").Remaining)
 }
 
-// If all units of a fixed window were given back and the clock goes back, the key says
-// that it is reset when the window ends in which the next take is counted.
+// If all units of a fixed window were given back and the clock goes back, ResetAfter is the end of
+// the window of the next take.
 func TestEmptyFixedWindowIsResetWhenItEnds(t *testing.T) {
 	const s = time.Second
 	clock := newHandClock()

@@ -15,7 +15,7 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/race"
 )
 
-// refusing returns an engine of a full table, which refuses every key.
+// refusing returns an engine with a full table, which refuses every key.
 func refusing(t testing.TB) *Engine[string] {
 	e := open[string](t, Config{Policy: funnel(1, 1, 24*time.Hour), MaxKeys: 1, WhenFull: RefuseNew})
 	require.True(t, e.Choke("known"))
@@ -23,7 +23,7 @@ func refusing(t testing.TB) *Engine[string] {
 	return e
 }
 
-// within holds a list against the exact number of refusals of each key:
+// within checks a list against the exact number of refusals of each key:
 //
 //  1. No key is below its Least or above its Most.
 //  2. No key that is not in the list is above OthersMost.
@@ -92,7 +92,7 @@ func TestRefusedFiguresAreWithinTheirBounds(t *testing.T) {
 	for name, next := range map[string]func(i int) string{
 		"zipf":    func(int) string { return fmt.Sprint(zipf.Uint64()) },
 		"uniform": func(int) string { return fmt.Sprint(rand.IntN(3000)) },
-		// Keys that come at a fixed interval could hide from a sample of every so many.
+		// Keys at a fixed interval could hide from a periodic sample.
 		"periodic": func(i int) string {
 			for _, period := range []int{1024, 256, 64, 16, 4} {
 				if i%period == 0 {
@@ -131,7 +131,7 @@ func TestRefusedFiguresAreWithinTheirBounds(t *testing.T) {
 			within(t, list, exact)
 			if exact["offender"] > 0 {
 				assert.Equal(t, "offender", list.Keys[0].Key, "no flood washes it out")
-				assert.NotZero(t, list.Keys[0].Least) // how tight it is: cell.TestBoundsOfASample
+				assert.NotZero(t, list.Keys[0].Least) // for its tightness see cell.TestBoundsOfASample
 			}
 		})
 	}
@@ -167,7 +167,6 @@ func TestRefusedFiguresAreWithinTheirBoundsOfManyCallers(t *testing.T) {
 	within(t, e.MostRefused(1000), exact)
 }
 
-// Every verb that counts a refusal in Stats has it in the list.
 func TestRefusalsOfEveryVerbAreInTheList(t *testing.T) {
 	ctx := context.Background()
 	for name, refuse := range map[string]func(e *Engine[string], key string){
@@ -252,7 +251,6 @@ func TestRefusedListMayBeLeftOut(t *testing.T) {
 	assert.Equal(t, RefusedList[string]{Keys: []RefusedKey[string]{}}, e.MostRefused(10))
 }
 
-// Keys that no map could find do no harm.
 func TestRefusedListLeavesOutKeysWithoutAHash(t *testing.T) {
 	e := open[any](t, Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: Refuse})
 	assert.False(t, e.Choke([]int{1}))

@@ -54,8 +54,6 @@ func TestReserveAndCancel(t *testing.T) {
 	assert.EqualValues(t, 1+1+4+1, s.Refused)
 }
 
-// A cancel after the units have drained gives back nothing that others have taken.
-//
 // Promise: After its turn a reservation returns only units that still count.
 func TestCancelTooLate(t *testing.T) {
 	clock := newHandClock()
@@ -72,7 +70,7 @@ func TestCancelTooLate(t *testing.T) {
 	r.Cancel()
 	assert.Zero(t, e.Peek("key").Remaining)
 
-	// The key was given up, and is back: the entry of then belongs to no key.
+	// The key left and is back: the former entry belongs to no key.
 	r = e.Reserve("key", 1, time.Hour)
 	require.True(t, e.Reset("key"))
 	require.True(t, e.Take("key", 10).Allowed)
@@ -94,8 +92,7 @@ func TestCancelAfterEviction(t *testing.T) {
 	})
 }
 
-// A reservation from before a change of policy gives nothing back, nor when the
-// policy has come back, and the word by chance.
+// Nor when the policy has come back, and the word by chance.
 //
 // Promise: `Cancel` returns nothing twice, nor after `SetPolicy`, `Reset` or eviction.
 func TestCancelAfterSetPolicy(t *testing.T) {
@@ -111,7 +108,7 @@ func TestCancelAfterSetPolicy(t *testing.T) {
 		assert.EqualValues(t, 4, e.Peek("key").Remaining)
 		require.NoError(t, e.SetPolicy(before))
 		synctest.Wait()
-		// Under the word of then there are other units now, as far as a caller can tell.
+		// The same word has other units now.
 		require.True(t, e.Choke("key"))
 		e.Refund("key", 1)
 		assert.Equal(t, 6*time.Second, e.Peek("key").ResetAfter)
@@ -122,11 +119,10 @@ func TestCancelAfterSetPolicy(t *testing.T) {
 	})
 }
 
-// unrelated is a policy without anything but Policy.
+// unrelated is a policy without further interfaces.
 type unrelated struct{ policy.Policy }
 
-// If a policy is not a Refunder, a take can be cancelled unless others took in a way that is not
-// remembered.
+// Without a Refunder, a take can be cancelled unless others took in a way that is not remembered.
 func TestCancelWithoutRefunder(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: unrelated{funnel(5, 1, time.Second)}, Clock: clock.Now})
@@ -141,8 +137,7 @@ func TestCancelWithoutRefunder(t *testing.T) {
 	assert.EqualValues(t, 3, e.Peek("key").Remaining)
 }
 
-// A reservation from before a reset gives nothing back, under a limit that counts in
-// windows neither: what counts now is others'.
+// Also under a limit that counts in windows: the units that count now are others'.
 func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 	for _, p := range []policy.Policy{
 		funnel(10, 1, time.Hour),
@@ -161,8 +156,8 @@ func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 	}
 }
 
-// While a Cancel is under way the key is reset, and others take as much as there was:
-// the word is what it was, and what the reservation had taken is not in it any more.
+// During a Cancel the key is reset, and others take as much as there was: the word is the same,
+// without the reservation's units.
 func TestCancelIsNotTakenInByAWordThatCameBack(t *testing.T) {
 	clock := newHandClock()
 	var e *Engine[string]
@@ -174,7 +169,7 @@ func TestCancelIsNotTakenInByAWordThatCameBack(t *testing.T) {
 			assert.True(t, e.Take("key", 2).Allowed)
 			done.Store(true)
 		})
-		// They wait for the Cancel; if they did not they would have done by then.
+		// They wait for the Cancel, or would be done by then.
 		for n := 0; n < 1000 && !done.Load(); n++ {
 			runtime.Gosched()
 		}
@@ -191,7 +186,6 @@ func TestCancelIsNotTakenInByAWordThatCameBack(t *testing.T) {
 	require.Equal(t, 5, passed)
 }
 
-// A policy that panics while it gives back leaves the key usable.
 func TestGivingBackGoesOnAfterAPanic(t *testing.T) {
 	clock := newHandClock()
 	panics := true
@@ -209,8 +203,7 @@ func TestGivingBackGoesOnAfterAPanic(t *testing.T) {
 	require.True(t, e.Reset("key"))
 }
 
-// A reservation that was refused took nothing, so that cancelling it gives nothing
-// back, also if another call takes in between.
+// Also if another call takes in between.
 func TestCancelOfARefusedReservation(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(5, 1, time.Hour)})
 	require.True(t, e.Take("key", 3).Allowed)

@@ -62,8 +62,8 @@ func TestResetWhatCannotBeRecorded(t *testing.T) {
 	assert.True(t, e.Reset(nil))
 }
 
-// 64 goroutines use keys up and reset them, in a table too small for all, while they
-// are evicted. Each reset that tells that there was something gives one unit.
+// 64 goroutines use up and reset keys in a table too small for all. Each reset that reports use
+// gives one unit.
 func TestResetUnderLoad(t *testing.T) {
 	clock := newHandClock()
 	e := open[int](t, Config{Policy: funnel(1, 1, time.Hour), Clock: clock.Now, OpenTimeout: time.Minute})
@@ -99,7 +99,7 @@ func TestAll(t *testing.T) {
 	for key := range 3000 {
 		require.True(t, e.Take(key, int64(key%5)+1).Allowed)
 	}
-	for range 2 { // in the nursery in part, and all filed
+	for range 2 { // partly in the nursery, then all filed
 		seen := map[int]bool{}
 		for key, d := range e.All() {
 			require.False(t, seen[key])
@@ -117,7 +117,7 @@ func TestAll(t *testing.T) {
 	}
 	assert.Equal(t, 10, n)
 
-	// The keys may be used meanwhile, in any way.
+	// The keys may be used meanwhile.
 	require.NoError(t, e.SetPolicy(funnel(9, 1, time.Second)))
 	for key, d := range e.All() {
 		require.EqualValues(t, 9, d.Limit)
@@ -134,8 +134,7 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// All, while 16 goroutines open keys and these are evicted, shows every key once that
-// is there all the time.
+// While keys come and are evicted, All shows every key that stays once.
 func TestAllUnderLoad(t *testing.T) {
 	clock := newHandClock()
 	e := open[int](t, Config{Policy: funnel(1, 1, time.Hour), Clock: clock.Now, OpenTimeout: time.Minute})

@@ -16,8 +16,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// What was used counts under the new policy. No key owes more than that policy lets a key
-// owe, except for turns that were promised.
+// No key owes more than the new policy lets a key owe, except for promised turns.
 //
 // Promise: `SetPolicy` holds for every later call and forgives nothing.
 func TestSetPolicyForgivesNothing(t *testing.T) {
@@ -43,7 +42,7 @@ func TestSetPolicyForgivesNothing(t *testing.T) {
 		}
 		settled(t, e)
 	}
-	// What is too much for the new one is full, and no more than that.
+	// Use beyond the new limit makes a full key.
 	require.NoError(t, e.SetPolicy(funnel(10, 10, time.Second)))
 	for used := range int64(101) {
 		d := e.Peek(fmt.Sprint(used))
@@ -97,8 +96,7 @@ func TestSetPolicyOfADegradedEngine(t *testing.T) {
 	})
 }
 
-// The writer dies of a change, once or for good, before it is made or after. What
-// SetPolicy returns is what holds.
+// The writer dies of a change, once or for good, before it is made or after.
 //
 // Promise: A `SetPolicy` whose writer dies tells whether the limit changed.
 func TestSetPolicyWhenTheWriterDies(t *testing.T) {
@@ -139,7 +137,6 @@ func TestSetPolicyWhenTheWriterDies(t *testing.T) {
 	}
 }
 
-// Closed while it waits for an answer.
 func TestCloseEndsSetPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -167,9 +164,9 @@ func TestCloseEndsSetPolicy(t *testing.T) {
 	})
 }
 
-// 64 goroutines take from a few keys at a clock that stands still, and open new
-// ones, while several others change the policy back and forth. All policies have as
-// much room; so in the end that is what has passed of each key.
+// 64 goroutines take from a few keys while the clock stands still, and open new keys, while others
+// change the policy back and forth. All policies have the same room, so each key passes exactly
+// that.
 func TestSetPolicyUnderLoad(t *testing.T) {
 	const capacity, names, fresh = 500, 8, 40
 	clock := newHandClock()
@@ -246,7 +243,6 @@ func TestSetPolicyForManyKeys(t *testing.T) {
 	await.True(t, func() bool { return e.SetPolicy(funnel(4, 1, time.Second)) == nil }, "the limit is changed back")
 }
 
-// Keys that came before a change leave as they would have without.
 func TestKeysLeaveAfterSetPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[int](t, Config{Policy: funnel(10, 1, time.Minute), Idle: time.Second})
@@ -261,8 +257,8 @@ func TestKeysLeaveAfterSetPolicy(t *testing.T) {
 	})
 }
 
-// What is taken while the writer has not come to the change counts from when it has, also
-// if that is later than the new period.
+// Units taken before the writer comes to the change count from then, even if that is later than the
+// new period.
 func TestSetPolicyCountsWhatWasTakenOnTheWay(t *testing.T) {
 	for _, c := range []struct{ before, after policy.Policy }{
 		{policy.Must(policy.AtMost(10, time.Second)), policy.Must(policy.AtMost(10, 50*time.Millisecond))},

@@ -13,8 +13,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// If the wall clock went back and the limit has changed, what a key used counts as under
-// SetPolicy at the last instant.
+// Use counts as under SetPolicy at the last instant.
 func TestWallClockThatWentBackBeforeAnotherLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const last = policy.Instant(100 * time.Second)
@@ -47,8 +46,8 @@ func TestWallClockThatWentBackBeforeAnotherLimit(t *testing.T) {
 	})
 }
 
-// If the wall clock went back, no window of it comes again, also over further restarts: a key
-// whose window has ended is not in the file. The engine goes on by the time of the file.
+// Also over further restarts: a key whose window has ended is not in the file. The engine goes on
+// by the file's time.
 //
 // Promise: No window comes again if the wall clock went back.
 func TestNoWindowComesAgainIfTheWallClockWentBack(t *testing.T) {
@@ -79,8 +78,8 @@ func TestNoWindowComesAgainIfTheWallClockWentBack(t *testing.T) {
 	})
 }
 
-// A clock that goes back while a state is saved leaves out keys that were as good as new before.
-// The engine that loads it begins where they were.
+// A save leaves out keys that were as good as new before its clock went back. The loading engine
+// begins where they were.
 func TestClockThatGoesBackDuringASave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
@@ -106,8 +105,7 @@ func TestClockThatGoesBackDuringASave(t *testing.T) {
 	})
 }
 
-// If the wall clock goes back while a state is loaded, the engine begins no earlier than keys
-// were left out as fresh. Otherwise these would be fresh although they still owe.
+// The engine begins no earlier than keys were left out as fresh: they would still owe.
 func TestWallClockThatGoesBackDuringALoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, limits := range [][2]string{{"funnel 10, 10/h", "funnel 10, 10/h"}, {"funnel 10, 10/h", "funnel 20, 20/h"}} {

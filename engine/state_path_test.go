@@ -10,7 +10,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// linked makes a symbolic link, or skips the test where there are none.
+// linked makes a symbolic link, or skips the test without support.
 func linked(t *testing.T, to, from string) {
 	t.Helper()
 	if err := os.Symlink(to, from); err != nil {
@@ -18,7 +18,7 @@ func linked(t *testing.T, to, from string) {
 	}
 }
 
-// taken opens an engine on a file, takes 3 units of 5, if there are so many, and closes it.
+// taken opens an engine on a file, takes up to 3 units of 5, and closes it.
 func taken(t *testing.T, path, limit string) (n int) {
 	t.Helper()
 	e, err := New[string](Config{Policy: parsed(t, limit), State: State{Path: path, Fresh: true}})
@@ -32,13 +32,12 @@ func taken(t *testing.T, path, limit string) (n int) {
 	return n
 }
 
-// A link of "..", behind a link to a directory, leads where the kernel says: the file that is
-// loaded is the one that is saved.
+// ".." behind a link to a directory leads where the kernel says, at load and at save.
 func TestStateBehindLinks(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "app/releases/5"), 0o700))
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "app/shared"), 0o700))
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "shared"), 0o700)) // where ".." leads by the letter
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "shared"), 0o700)) // where ".." leads lexically
 	linked(t, "releases/5", filepath.Join(dir, "app/current"))
 	linked(t, "../../shared/limits", filepath.Join(dir, "app/releases/5/limits"))
 	path := filepath.Join(dir, "app/current/limits")
@@ -48,8 +47,7 @@ func TestStateBehindLinks(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, "shared/limits"))
 }
 
-// A link that is set anew, and another working directory, do not lead an engine to a file that
-// it has not locked.
+// A changed link or working directory leads an engine to no file that it has not locked.
 func TestStateStaysWhereItWasOpened(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"1", "2"} {
@@ -71,7 +69,7 @@ func TestStateStaysWhereItWasOpened(t *testing.T) {
 	require.Equal(t, 2, taken(t, filepath.Join(dir, "2/limits"), "window 5/h"))
 }
 
-// State.Fresh sets aside the file that a link leads to, and not the link.
+// Not the link.
 func TestFreshStateBehindALink(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "real"), 0o700))

@@ -23,7 +23,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// families are limits of each family, of which any may take over from any other.
+// families are limits of each family, which may replace each other.
 var families = [][]policy.Policy{
 	{funnel(5, 3, time.Second), funnel(20, 7, 3*time.Second), funnel(1, 1, time.Minute)},
 	{policy.Must(policy.FixedWindow(5, time.Second)), policy.Must(policy.FixedWindow(9, time.Second)), policy.Must(policy.FixedWindow(20, 3*time.Second))},
@@ -49,9 +49,8 @@ func restart[K comparable](t *testing.T, e *Engine[K], config Config, pass func(
 	return loaded
 }
 
-// A history that is cut anywhere, saved, loaded and gone on with is the one of an engine that
-// never stopped, to the nanosecond: for every policy and verb, for limits that come with a
-// call or are chosen for a key, and for limits that change with the restart or without one.
+// A history is cut anywhere, to the nanosecond: for every policy and verb, for limits of a call or
+// of PolicyFor, and for limits that change with the restart or without.
 //
 // Promise: A saved and loaded engine answers as one that never stopped.
 func TestLoadedEngineGoesOnAsIfItHadNeverStopped(t *testing.T) {
@@ -62,7 +61,7 @@ func TestLoadedEngineGoesOnAsIfItHadNeverStopped(t *testing.T) {
 	}
 }
 
-// compareHistories compares a history with one that is cut.
+// compareHistories compares a history with a cut one.
 func compareHistories(t *testing.T, r *rand.Rand) {
 	limits := families[r.IntN(len(families))]
 	one := func() policy.Policy { return limits[r.IntN(len(limits))] }
@@ -148,8 +147,8 @@ func compareHistories(t *testing.T, r *rand.Rand) {
 			}
 		case 9, 10:
 			next := config
-			// SetPolicy may wait, by package time. The other clock does not go on meanwhile,
-			// so that limits of the wall clock would be off by as much.
+			// SetPolicy may wait, by package time, while the other clock stands, so limits of the
+			// wall clock would differ.
 			_, anchors := config.Policy.(policy.Anchored)
 			change := byHand && !anchors && !chosen && r.IntN(3) == 0
 			if change {
@@ -160,7 +159,7 @@ func compareHistories(t *testing.T, r *rand.Rand) {
 			if change {
 				begun := time.Now()
 				require.NoError(t, whole.SetPolicy(next.Policy))
-				hand.Advance(time.Since(begun)) // that it waited, as the wall clock went on
+				hand.Advance(time.Since(begun)) // its wait, as the wall clock went on
 				config = next
 			}
 		}
@@ -168,16 +167,15 @@ func compareHistories(t *testing.T, r *rand.Rand) {
 	}
 }
 
-// inFile returns a configuration whose state is kept in a file of its own.
+// inFile returns a configuration with its own state file.
 func inFile(t testing.TB, config Config) Config {
 	t.Helper()
 	config.State.Path = filepath.Join(t.TempDir(), "state")
 	return config
 }
 
-// A clean stop forgives nothing, whichever calls it comes between: known keys, and new ones
-// on their way into the table. Each unit that was admitted is in the file. A call that was
-// refused may be as well, one for each caller at most.
+// Whichever calls it comes between: on known keys, and on new keys on their way into the table. The
+// file may also have refused calls, one for each caller at most.
 //
 // Promise: A clean stop saves each admitted unit, also during `Close`.
 func TestCloseSavesEveryUnitThatWasAdmitted(t *testing.T) {
@@ -192,7 +190,7 @@ func TestCloseSavesEveryUnitThatWasAdmitted(t *testing.T) {
 		e, err := New[string](config)
 		require.NoError(t, err)
 		var hot [8]atomic.Int64
-		var fresh [callers][]string // new keys that were admitted
+		var fresh [callers][]string // admitted new keys
 		var begun, done sync.WaitGroup
 		begun.Add(callers)
 		for c := range callers {
@@ -240,7 +238,7 @@ func TestCloseSavesEveryUnitThatWasAdmitted(t *testing.T) {
 	}
 }
 
-// With a state, calls after Close are refused, known and new keys alike, and waiting calls end.
+// Known and new keys alike. Waiting calls end.
 func TestClosedEngineWithAStateRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, inFile(t, Config{Policy: funnel(2, 1, time.Hour)}))
@@ -262,8 +260,8 @@ func TestClosedEngineWithAStateRefuses(t *testing.T) {
 	})
 }
 
-// A save that hangs is told, also if it is the first: by UnsavedSince, which begins with New, and by
-// Health when the save has been under way for three times Every.
+// A save that hangs, also the first, shows in UnsavedSince, which begins with New, and in Health
+// after three times Every.
 func TestSaveThatHangsIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs, release := make(chan struct{}), make(chan struct{})
@@ -306,8 +304,7 @@ func TestSaveThatHangsIsTold(t *testing.T) {
 	})
 }
 
-// Health counts the age of the state from when its last save began: what was used during that save
-// may not be in the file.
+// Health counts the state's age from the beginning of its last save, which may lack later units.
 func TestAgeOfASaveCountsFromItsBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slow atomic.Bool
@@ -329,7 +326,7 @@ func TestAgeOfASaveCountsFromItsBegin(t *testing.T) {
 		folder := filepath.Dir(config.State.Path)
 		require.NoError(t, os.Rename(folder, folder+" away"))
 		defer func() { assert.NoError(t, os.Rename(folder+" away", folder)) }()
-		time.Sleep(time.Minute) // the next save fails: the last one began 3m ago
+		time.Sleep(time.Minute) // the next save fails: the last began 3m ago
 		synctest.Wait()
 		require.Error(t, e.Stats().SaveError)
 		require.NoError(t, e.Health(), "not for long yet")
@@ -338,7 +335,7 @@ func TestAgeOfASaveCountsFromItsBegin(t *testing.T) {
 	})
 }
 
-// The state outlives its engine: at Close, and from time to time for a process that is killed.
+// At Close, and from time to time for a process that is killed.
 func TestStateIsKeptInTheFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := inFile(t, Config{Policy: funnel(10, 1, time.Hour), State: State{Every: time.Minute}})
@@ -377,7 +374,7 @@ func TestStateIsKeptInTheFile(t *testing.T) {
 	})
 }
 
-// A second engine with the same file is refused, until the first is closed.
+// Until the first is closed.
 //
 // Promise: Two engines never share a state file.
 func TestStateIsForOneEngine(t *testing.T) {
@@ -392,8 +389,8 @@ func TestStateIsForOneEngine(t *testing.T) {
 	require.False(t, e.Choke("a"))
 }
 
-// If Close gives up a save that hangs, the file stays locked until that save has ended: it may
-// still put its own in the place of what another engine has saved.
+// After Close gives up a save that hangs, that save may still replace another engine's file, which
+// stays locked until then.
 func TestFileStaysLockedUntilASaveThatWasGivenUpHasEnded(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -427,7 +424,7 @@ func TestFileStaysLockedUntilASaveThatWasGivenUpHasEnded(t *testing.T) {
 	}
 }
 
-// A save that panics ends: the next one is tried, and mends what the first has left.
+// A save that panics ends: the next save mends what it left.
 func TestSaveThatPanicsIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var panics atomic.Bool
@@ -454,8 +451,7 @@ func TestSaveThatPanicsIsTriedAgain(t *testing.T) {
 	})
 }
 
-// A load that fails is an error that says why. The file stays as it was, and the next New may
-// have it.
+// The error says why, and the next New may have the file.
 //
 // Promise: A file that is damaged or of another limit is an error, and stays as it is.
 func TestFailedLoadChangesNothing(t *testing.T) {
@@ -521,8 +517,8 @@ type brokenEnd struct{ err error }
 func (f brokenEnd) Read([]byte) (int, error)  { return 0, f.err }
 func (f brokenEnd) Write([]byte) (int, error) { return 0, f.err }
 
-// With State.Fresh, a file of another family or of other keys is set aside, each under a name
-// of its own. A damaged file is not.
+// With State.Fresh, a file of another family or of other keys is set aside, each under its own
+// name. A damaged file is not.
 func TestFreshSetsTheFileAside(t *testing.T) {
 	config := inFile(t, Config{Policy: funnel(10, 1, time.Hour)})
 	path := config.State.Path
@@ -558,7 +554,6 @@ func TestFreshSetsTheFileAside(t *testing.T) {
 	require.ErrorIs(t, err, ErrState)
 }
 
-// The time that a load takes passes for its keys as any other.
 func TestTimePassesDuringALoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := Config{Policy: funnel(10, 1, time.Second)}
@@ -579,8 +574,7 @@ func TestTimePassesDuringALoad(t *testing.T) {
 	})
 }
 
-// If there are more keys than the table may hold, those that owe most are kept, and the others
-// are counted as forgiven.
+// The other keys are counted as forgiven.
 func TestLoadKeepsTheKeysThatOweMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := Config{Policy: funnel(1000, 1, time.Second)}
@@ -602,7 +596,7 @@ func TestLoadKeepsTheKeysThatOweMost(t *testing.T) {
 	})
 }
 
-// Keys that are as good as new are not written, and those that became so since are not loaded.
+// Keys as good as new are not written, and keys that became so since are not loaded.
 func TestFreshKeysAreNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := Config{Policy: funnel(10, 1, time.Second), Idle: time.Hour}
@@ -623,7 +617,7 @@ func TestFreshKeysAreNotKept(t *testing.T) {
 	})
 }
 
-// write writes a state with one key that owes 5 of 10 at the instant last.
+// write writes a state with a key that owes 5 of 10 at the instant last.
 func write(t *testing.T, zero time.Time, last policy.Instant) []byte {
 	t.Helper()
 	var file bytes.Buffer
@@ -636,8 +630,7 @@ func write(t *testing.T, zero time.Time, last policy.Instant) []byte {
 	return file.Bytes()
 }
 
-// A wall clock that went back grants nothing: no time has passed. One that went on has let as
-// much drain.
+// No time has passed then. If it went on, as much has drained.
 //
 // Promise: A wall clock that went back before a load grants nothing.
 func TestWallClockThatWentBackMintsNothing(t *testing.T) {
@@ -660,8 +653,7 @@ func TestWallClockThatWentBackMintsNothing(t *testing.T) {
 	})
 }
 
-// A wall clock that is years ahead when the engine is loaded, and right afterwards, does not
-// use up the time of the words.
+// A wall clock that is years ahead only during the load does not use up the time of the words.
 func TestWallClockFarAheadStartsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const last = policy.Instant(time.Hour)
@@ -681,8 +673,7 @@ func TestWallClockFarAheadStartsAnew(t *testing.T) {
 	})
 }
 
-// Saves that fail are told: at once by Stats, and by Health when they have failed for long.
-// The next one that succeeds mends both.
+// Stats reports them at once, Health when they last. The next success mends both.
 //
 // Promise: Failed saves are in `Stats`, and in `Health` if they last.
 func TestFailingSavesAreTold(t *testing.T) {
@@ -777,7 +768,6 @@ func codecOf(o Option[float64]) *codec[float64] {
 	return all.codec.(*codec[float64])
 }
 
-// Settings of a State that make no sense are refused.
 func TestStateSettings(t *testing.T) {
 	for _, s := range []State{{Every: time.Second}, {Fresh: true}, {Path: "x", Every: -1}} {
 		var field *policy.FieldError
@@ -789,8 +779,7 @@ func TestStateSettings(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// The limit changes while a state is written: each key is read by the limit that left its
-// word.
+// Each key is read by the limit that left its word.
 func TestSaveWhileThePolicyChanges(t *testing.T) {
 	old, next := funnel(100, 1, time.Hour), funnel(10, 1, time.Minute)
 	hand := newHandClock()
@@ -818,7 +807,7 @@ func TestSaveWhileThePolicyChanges(t *testing.T) {
 	loaded, err := Load[string](&file, Config{Policy: next, Clock: hand.Now})
 	require.NoError(t, err)
 	defer check(t, loaded)
-	// The wall clock has gone on since, so turn the other one back to what it was.
+	// The wall clock has gone on since, so turn the other back.
 	for _, key := range all {
 		one, other := e.Peek(key), loaded.Peek(key)
 		require.Equal(t, one.Remaining, other.Remaining)
@@ -826,12 +815,11 @@ func TestSaveWhileThePolicyChanges(t *testing.T) {
 	}
 }
 
-// writerFunc is a writer that calls a function.
 type writerFunc func([]byte) (int, error)
 
 func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
 
-// A Save that Close comes between writes no end, so that what it wrote is refused.
+// A Save that Close overtakes writes no end, so Load refuses it.
 func TestSaveThatIsOvertakenByCloseIsNone(t *testing.T) {
 	e, err := New[string](Config{Policy: funnel(100, 1, time.Hour)})
 	require.NoError(t, err)
@@ -850,7 +838,6 @@ func TestSaveThatIsOvertakenByCloseIsNone(t *testing.T) {
 	require.ErrorIs(t, err, statefile.ErrCorrupt)
 }
 
-// An error of the writer is the one that Save returns.
 func TestSaveReturnsTheWritersError(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(100, 1, time.Hour), Name: "api"})
 	broken := errors.New("broken")
@@ -859,7 +846,6 @@ func TestSaveReturnsTheWritersError(t *testing.T) {
 	require.ErrorContains(t, err, `engine "api"`)
 }
 
-// Each limit of a Tiered has a file of its own.
 func TestTieredKeepsItsState(t *testing.T) {
 	config := inFile(t, Config{Policy: funnel(10, 1, time.Hour)})
 	for left := int64(9); left >= 7; left-- {
@@ -871,8 +857,7 @@ func TestTieredKeepsItsState(t *testing.T) {
 	}
 }
 
-// Another default takes nothing from keys of which PolicyFor chooses the limit, and gives them
-// nothing.
+// Another default neither takes from keys with chosen limits nor gives to them.
 func TestAnotherDefaultKeepsWhatPlansUsed(t *testing.T) {
 	text := func(s string) policy.Policy { return policy.Must(policy.Parse(s)) }
 	for _, family := range [][4]string{
@@ -904,8 +889,7 @@ func TestAnotherDefaultKeepsWhatPlansUsed(t *testing.T) {
 	}
 }
 
-// A Tiered that cannot be made leaves the files of all tiers as they were: the limit of the
-// first may be a mistake, too.
+// The files of all tiers stay: the first limit may be a mistake, too.
 func TestTieredThatFailsWritesNoFile(t *testing.T) {
 	hours := policy.Must(policy.FixedWindow(2000, time.Hour))
 	config := inFile(t, Config{Policy: funnel(1000, 1000, time.Hour)})
@@ -925,7 +909,6 @@ func TestTieredThatFailsWritesNoFile(t *testing.T) {
 	require.NoError(t, tiered.Close())
 }
 
-// An engine whose writer was given up still saves at Close.
 func TestUnhealthyEngineSavesAtClose(t *testing.T) {
 	f := newFaults(false)
 	config := inFile(t, Config{Policy: funnel(10, 1, time.Hour), Restarts: 1, fault: f.at})
@@ -947,8 +930,8 @@ func TestUnhealthyEngineSavesAtClose(t *testing.T) {
 	require.EqualValues(t, 8, e.Peek("a").Remaining)
 }
 
-// The mark of a turn that was promised under another limit is kept, so that a Cancel after a
-// restart gives back no more than one before it.
+// The mark of a turn promised under another limit is kept, so that a Cancel after a restart gives
+// back no more than before.
 func TestForeignTurnsAreSaved(t *testing.T) {
 	synctest.Test(t, testForeignTurns)
 }

@@ -35,9 +35,9 @@ func manyKeys(b *testing.B) (*Engine[string], Config, []string) {
 }
 
 // One caller of a million known keys: while nothing else runs, while a goroutine computes, and
-// while one saves the state again and again. The three take turns, and the figures are medians
-// of the rounds. Saving beside computing is what a save costs apart from its processor time.
-// A call is timed with two readings of the clock.
+// while a goroutine saves repeatedly, in turn. Figures are medians of the rounds. Saving less
+// computing is a save's cost besides processor time. A call is timed with two readings of the
+// clock.
 func BenchmarkChokeWhileSaving(b *testing.B) {
 	e, _, all := manyKeys(b)
 	var sink atomic.Uint64

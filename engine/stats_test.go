@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// refusalsOf returns the counts of Stats that add up to Refused.
+// refusalsOf returns the counts that add up to Refused.
 func refusalsOf(s Stats) map[string]uint64 {
 	return map[string]uint64{
 		"OverLimit": s.OverLimit, "Blocked": s.Blocked, "Misfits": s.Misfits, "UnavailableRefused": s.UnavailableRefused,
@@ -22,8 +22,6 @@ func refusalsOf(s Stats) map[string]uint64 {
 	}
 }
 
-// Each way of being refused is counted once, under its reason, and Refused is the sum.
-//
 // Promise: Each refused call is counted under one reason.
 func TestRefusalsAreCountedByReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -67,9 +65,9 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 		}
 		for i, c := range []struct {
 			of     *Engine[any]
-			reason string // none for a call that is allowed
+			reason string // none for an allowed call
 			call   func() bool
-			// What the calls without the key's word grow by.
+			// Growth of the calls without the key's word.
 			full, unavailable uint64
 		}{
 			{e, "OverLimit", func() bool { return e.Choke("used") }, 0, 0},
@@ -130,8 +128,7 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 	})
 }
 
-// Calls in line are counted while they stand there, and their time when they have left it, served
-// or not. A call that does not join the line has not waited.
+// Calls in line are counted while they stand there, and their time when they leave, served or not.
 func TestWaitsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(1, 1, time.Second)})
@@ -161,7 +158,6 @@ func TestWaitsAreCounted(t *testing.T) {
 	})
 }
 
-// Stats looks at no key, so that a scrape of a million keys costs what that of one does.
 func TestStatsGoesThroughNoKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks atomic.Int64

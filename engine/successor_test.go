@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a call took after SetPolicy had returned, and before the writer came to its key, is
-// given back after that as at any other time.
+// Units taken after SetPolicy returned, and before the writer came to the key, can be given back
+// afterwards.
 func TestGivenBackAfterTheWriterCameToTheKey(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// What was taken before Sync is in the file after it, also while other saves are under way.
+// Also while other saves are under way.
 //
 // Promise: `Sync` saves every earlier take.
 func TestSyncSavesNow(t *testing.T) {
@@ -49,8 +49,8 @@ func TestSyncSavesNow(t *testing.T) {
 	require.NoError(t, without.Close())
 }
 
-// A save that began before the call may have passed by what was taken since. Sync waits for it
-// and saves once more.
+// A save under way may have missed units taken since its beginning. Sync waits for it and saves
+// again.
 func TestSyncWaitsForASaveUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, err := New[string](Config{

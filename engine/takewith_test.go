@@ -13,7 +13,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// The time that a key still needs to drain is carried from limit to limit.
+// The draining time is carried from limit to limit.
 func TestTakeWith(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
@@ -29,7 +29,7 @@ func TestTakeWith(t *testing.T) {
 	assert.Equal(t, policy.Never, e.TakeWith(large, "new", -1).RetryAfter)
 	assert.Equal(t, 1, e.Len())
 
-	// Policies of another family, and nil ones.
+	// Policies of another family, and nil.
 	before := e.Peek("key")
 	var missing *nilPolicy
 	for _, p := range []policy.Policy{pacer{1, 1}, unrelated{large}, missing} {
@@ -52,7 +52,7 @@ func TestTakeWith(t *testing.T) {
 	assert.True(t, bare.TakeWith(nil, "key", 1).Allowed)
 }
 
-// 64 goroutines take under limits of their own: as many as the largest has room for.
+// 64 goroutines take under their own limits: as many as the largest has room for.
 //
 // Promise: `TakeWith` keeps each call's own limit.
 func TestTakeWithIsExact(t *testing.T) {
@@ -82,7 +82,7 @@ func openFor[K comparable](t testing.TB, config Config, choose func(K) policy.Po
 	return e
 }
 
-// Each verb goes by the limit that is chosen for the key, whichever goroutine writes the word.
+// Whichever goroutine writes the word.
 //
 // Promise: Each call keeps the limit chosen for its key.
 func TestPolicyFor(t *testing.T) {
@@ -152,7 +152,6 @@ func TestBadOptionsAreRefused(t *testing.T) {
 	assert.EqualError(t, err, "ral: engine.New: more is nil, want an option, such as PolicyFor returns")
 }
 
-// What was taken under a limit that came with the call is given back under it.
 func TestRefundWith(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
@@ -169,8 +168,8 @@ func TestRefundWith(t *testing.T) {
 	assert.Equal(t, 10*time.Second, e.Peek("key").ResetAfter)
 }
 
-// A reservation under a limit that was chosen for its key is undone while it is the
-// last; if others took since, under whichever limit, nothing is given back.
+// A reservation under a chosen limit is undone while it is the last; if others took since, nothing
+// comes back.
 func TestCancelUnderAChosenLimit(t *testing.T) {
 	e := openFor(t, Config{Policy: funnel(5, 1, time.Hour), Clock: newHandClock().Now}, func(string) policy.Policy {
 		return funnel(9, 3, time.Hour)
@@ -185,8 +184,8 @@ func TestCancelUnderAChosenLimit(t *testing.T) {
 	assert.EqualValues(t, 5, e.Peek("key").Remaining)
 }
 
-// Units of another limit that were given back are counted as what they are in units of
-// the engine's own. A Cancel then knows that its units may not be where they were.
+// Units given back under another limit count as the engine's own units. A Cancel then knows that
+// its units may have moved.
 func TestCancelAfterARefundUnderASlowerLimit(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(100, 1, time.Millisecond), Clock: clock.Now})
@@ -202,7 +201,7 @@ func TestCancelAfterARefundUnderASlowerLimit(t *testing.T) {
 	assert.Equal(t, 200*time.Millisecond, third.Wait, "with the second it would be 200 at once, of 100")
 }
 
-// The same of what a reservation under another limit has given back.
+// The same for a Keep under another limit.
 func TestCancelAfterAKeepUnderASlowerLimit(t *testing.T) {
 	clock := newHandClock()
 	slow := funnel(2, 1, time.Second)
@@ -220,8 +219,7 @@ func TestCancelAfterAKeepUnderASlowerLimit(t *testing.T) {
 	assert.Equal(t, before, e.Peek("key"), "its units may have been those that were given back")
 }
 
-// Windows do not mind what others gave back, under whichever limit of the family, and of
-// whichever window.
+// Windows do not depend on others' give-backs, under any limit of the family and in any window.
 func TestCancelInTheWindowBeforeUnderAChosenLimit(t *testing.T) {
 	clock := newHandClock()
 	e := openFor(t, Config{Policy: policy.Must(policy.SlidingWindow(100, time.Second)), Clock: clock.Now}, func(string) policy.Policy {

@@ -25,8 +25,8 @@ func openTiered[K comparable](t testing.TB, config Config, further ...policy.Pol
 	return tiers
 }
 
-// Three a second and five a minute: the first decides within a second, the second
-// within a minute, and neither is charged for what the other refuses.
+// Three a second and five a minute: the first decides within a second, the second within a minute,
+// and neither is charged for a call that the other refuses.
 func TestTiersTogether(t *testing.T) {
 	clock := newHandClock()
 	tiers := openTiered[string](t, Config{Policy: funnel(3, 3, time.Second), Clock: clock.Now}, funnel(5, 5, time.Minute))
@@ -78,8 +78,8 @@ func TestTiersTogether(t *testing.T) {
 	assert.EqualValues(t, 1, tiers.Take("key", 0).Remaining)
 }
 
-// However calls race, no tier admits more than its limit, all are charged alike, and what
-// one tier refuses is given back by the others.
+// However calls race, no tier admits more than its limit, all are charged alike, and refused units
+// go back.
 //
 // Promise: The limits of a `Tiered` hold together.
 func TestTiersAreExact(t *testing.T) {
@@ -127,8 +127,7 @@ func TestTiersCloseAndHealth(t *testing.T) {
 	require.NoError(t, tiers.Close())
 }
 
-// What drains while a call is being refused is not given to it: every yes is recorded,
-// also if each look at the clock finds it later.
+// Every yes is recorded, even if each look at the clock is later.
 func TestTiersRecordEveryYesWhileTheClockRuns(t *testing.T) {
 	clock := newHandClock()
 	running := func() policy.Instant {
@@ -149,7 +148,6 @@ func TestTiersRecordEveryYesWhileTheClockRuns(t *testing.T) {
 	assert.Equal(t, 1000-admitted, tiers.Engines()[1].Peek("key").Remaining)
 }
 
-// A refund says whether all tiers recorded it.
 func TestTiersRefundSaysWhetherItWasRecorded(t *testing.T) {
 	tiers := openTiered[string](t, Config{Policy: funnel(10, 1, time.Hour), MaxKeys: 1, WhenFull: RefuseNew}, funnel(10, 1, time.Hour))
 	require.True(t, tiers.Choke("a"))
@@ -177,9 +175,9 @@ func TestTogetherWithAFullQueue(t *testing.T) {
 	assert.True(t, tiers.Choke("key"))
 }
 
-// A policy that panics for one key leaves nothing taken from the others.
+// A policy that panics for a key leaves nothing taken from the others.
 func TestTogetherWithAPanic(t *testing.T) {
-	var left int        // Takes of three units until one panics
+	var left int        // Takes of three units until a panic
 	var overtake func() // runs in those before it
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour)})
 	bad := open[string](t, Config{Policy: &hooked{Policy: funnel(10, 1, time.Hour), take: func(a *asked) {
@@ -211,8 +209,7 @@ func TestTogetherWithAPanic(t *testing.T) {
 		left, overtake = c.left, nil
 		want := bad.Peek("key").Remaining
 		if c.left == 2 {
-			// A look at a known key prepares its take, which decides again only if it is
-			// overtaken.
+			// A look at a known key prepares its take, which decides again only if overtaken.
 			overtake = func() { bad.Choke("key") }
 			want--
 		}
@@ -222,8 +219,8 @@ func TestTogetherWithAPanic(t *testing.T) {
 	}
 }
 
-// A call on several tiers is overtaken at the second, after it has decided there: it
-// decides again, and gives back to the first if the second refuses now.
+// A call is overtaken at the second tier: it decides again, and gives back to the first if the
+// second refuses now.
 func TestTiersDecideAgainIfOvertaken(t *testing.T) {
 	for _, room := range []int64{2, 3} {
 		second := &hooked{Policy: funnel(room, 1, 24*time.Hour)}
@@ -257,7 +254,6 @@ func TestTiersDecideAgainIfOvertaken(t *testing.T) {
 	}
 }
 
-// A limit that comes with the call is refused by a Tiered, which takes nothing and says why.
 func TestTiersRefuseALimitOfTheCall(t *testing.T) {
 	tiers, err := NewTiered[string](Config{Policy: funnel(10, 1, time.Hour)}, funnel(20, 1, time.Hour))
 	require.NoError(t, err)

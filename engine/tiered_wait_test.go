@@ -14,8 +14,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A call that waits has its turn when every limit allows it, first come, first served, and
-// has taken from each of them once.
+// The turn comes when every limit allows it, first come, first served, and each limit is charged
+// once.
 func TestTiersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tiers := openTiered[string](t, Config{Policy: funnel(2, 1, time.Second)}, policy.Must(policy.FixedWindow(5, time.Minute)))
@@ -43,7 +43,7 @@ func TestTiersWait(t *testing.T) {
 	})
 }
 
-// A call that cannot be served returns why, and has taken nothing from any limit.
+// Nothing is taken from any limit.
 func TestTiersWaitErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tiers := openTiered[string](t, Config{Policy: funnel(9, 1, time.Second)}, policy.Must(policy.FixedWindow(5, time.Minute)))
@@ -78,7 +78,6 @@ func TestTiersWaitErrors(t *testing.T) {
 	})
 }
 
-// What Acquire took is given back to every limit.
 func TestTiersAcquireIsGivenBack(t *testing.T) {
 	clock := newHandClock()
 	tiers := openTiered[string](t, Config{Policy: funnel(9, 1, time.Hour), Clock: clock.Now}, funnel(7, 1, time.Hour))

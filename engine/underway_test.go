@@ -13,9 +13,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Calls that are given back in the end lock out no others, however many are under way at once,
-// under each limit. Without the memory of takes each call would cost the key the time for which
-// it was under way.
+// Under each limit. Without the memory of takes each call would cost the key its duration.
 //
 // Promise: Grants settled with 0 lock out no other call.
 func TestCallsGivenBackLockOutNoOthers(t *testing.T) {
@@ -55,7 +53,6 @@ func TestCallsGivenBackLockOutNoOthers(t *testing.T) {
 	}
 }
 
-// A call that keeps units among others that give theirs back is charged its own, and no more.
 func TestOnlyKeptUnitsAreCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(100, 1, time.Hour))})

@@ -14,8 +14,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// cannotRecord are the ways in which an engine comes to answer without a key's word, and
-// whether it admits then.
+// cannotRecord are the ways to answer without a key's word, and whether the engine then admits.
 var cannotRecord = map[string]struct {
 	config Config
 	closes bool
@@ -30,9 +29,8 @@ var cannotRecord = map[string]struct {
 	"such a key that is admitted": {key: math.NaN(), admits: true},
 }
 
-// An answer without a key's word says so, whichever way it was asked for: by one engine, by
-// several, by a Tiered, at once or patiently. That on a key beside it that has a word says
-// that it rests on it.
+// From an engine, several, or a Tiered, at once or patiently. An answer on another key that has a
+// word says so too.
 //
 // Promise: An answer without the key's word says so.
 func TestAnswersWithoutWordSaySo(t *testing.T) {
@@ -101,7 +99,7 @@ func TestAnswersWithoutWordSaySo(t *testing.T) {
 						assert.True(t, out.Provenance(0).Exact(), way)
 						assert.False(t, out.Provenance(1).Exact(), way)
 					}
-					// Refused by the key that has a word. The other may not be asked to record.
+					// The key with a word refuses. The other may not be asked to record.
 					out := call(with.Claim("known", 1000), without.Claim(c.key, 1))
 					assert.False(t, out.Allowed, way)
 					assert.True(t, out.Provenance(0).Exact(), way)
@@ -116,7 +114,6 @@ func TestAnswersWithoutWordSaySo(t *testing.T) {
 	}
 }
 
-// The refusal of a call whose engine is closed while it waits is no promise.
 func TestCloseWhileWaitingIsNoPromise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := open[string](t, Config{Policy: funnel(1, 1, time.Hour)})
@@ -133,8 +130,8 @@ func TestCloseWhileWaitingIsNoPromise(t *testing.T) {
 	})
 }
 
-// A call that one key refuses is also refused by a closed engine, if that refuses: no wait
-// would help. Nor would it for a key that no table can find again.
+// A call that a key refuses is also refused by a closed engine, if that refuses: no wait would
+// help, nor for a key that no table can find again.
 func TestRefusedBesideAClosedEngine(t *testing.T) {
 	known := open[string](t, Config{Policy: funnel(1, 1, time.Hour)})
 	known.Choke("key")

@@ -11,8 +11,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// BenchmarkVerbs has each verb on one hot key. Compare the figures with that of Choke of
-// the same run: docs/performance.md has the ratios.
+// BenchmarkVerbs has each verb on one hot key. docs/performance.md has the ratios to Choke of the
+// same run.
 func BenchmarkVerbs(b *testing.B) {
 	wide, other := funnel(1<<40, 1<<20, time.Second), funnel(1<<39, 1<<19, time.Second)
 	never := funnel(1, 1, 24*time.Hour)
@@ -113,7 +113,7 @@ func benchHot(b *testing.B, limit policy.Policy, call func(e *Engine[string], ke
 	}
 }
 
-// One operation is a SetPolicy while eight callers take from the one key.
+// One operation is a SetPolicy while eight callers take from the key.
 func BenchmarkSetPolicyUnderLoad(b *testing.B) {
 	e, err := New[string](Config{Policy: funnel(1<<40, 1<<20, time.Second)})
 	if err != nil {

@@ -27,7 +27,7 @@ func ExampleEngine_Choke() {
 	// Output: true true false
 }
 
-// A call may cost more than one unit, and a refused one learns how long to wait.
+// A refused call learns how long to wait.
 func ExampleEngine_Take() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(100, 1, time.Hour)),
@@ -46,7 +46,6 @@ func ExampleEngine_Take() {
 	// false true
 }
 
-// Looking takes nothing, and opens no key.
 func ExampleEngine_Peek() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(5, 1, time.Hour)),
@@ -61,7 +60,6 @@ func ExampleEngine_Peek() {
 	// 4 1
 }
 
-// Wait is for callers that would rather come later than not at all.
 func ExampleEngine_Wait() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(1, 100, time.Second)),
@@ -88,8 +86,8 @@ func ExampleEngine_Wait() {
 	// ral: the limit never allows this call: 2 of at most 1
 }
 
-// A reservation takes now what is used later, and can be called off. The clock of
-// the example's own keeps the figures even.
+// A reservation takes units now for later use, and can be cancelled. The example's clock keeps the
+// figures even.
 func ExampleEngine_Reserve() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(2, 1, time.Second)),
@@ -111,7 +109,7 @@ func ExampleEngine_Reserve() {
 	// true 1s
 }
 
-// What was not needed goes back to the window that it was taken from.
+// Unused units go back to the window that they were taken from.
 func ExampleReservation_Keep() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.FixedWindow(100, time.Hour)),
@@ -120,14 +118,13 @@ func ExampleReservation_Keep() {
 
 	r := limiter.Reserve("client", 60, 0) // an estimate
 	fmt.Println(limiter.Peek("client").Remaining)
-	r.Keep(25) // what it was
+	r.Keep(25) // the actual cost
 	fmt.Println(limiter.Peek("client").Remaining)
 	// Output:
 	// 40
 	// 75
 }
 
-// A caller that will not come after all gives its turn back.
 func ExampleReservation_Cancel() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.AtMost(5, time.Hour)),
@@ -144,7 +141,7 @@ func ExampleReservation_Cancel() {
 	// 4
 }
 
-// Wait for a turn, but not for long, and give back what was not needed.
+// Wait for a turn, with bounded patience, and give back the rest.
 func ExampleEngine_Acquire() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(10, 1, time.Hour)),
@@ -164,7 +161,6 @@ func ExampleEngine_Acquire() {
 	// 6
 }
 
-// Several keys at once, in line if another call waits for one of them already.
 func ExampleAcquireAll() {
 	hosts, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(10, 1, time.Hour))})
 	defer hosts.Close()
@@ -181,7 +177,7 @@ func ExampleAcquireAll() {
 	// true <nil>
 }
 
-// The estimate is taken first, and set right when the cost is known.
+// Take the estimate first, and correct it when the cost is known.
 func ExampleEngine_Refund() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(1000, 1, time.Hour)),
@@ -201,7 +197,6 @@ func ExampleEngine_Refund() {
 	// false
 }
 
-// The limit comes with the call.
 func ExampleEngine_TakeWith() {
 	free, paid := policy.Must(policy.Funnel(2, 1, time.Minute)), policy.Must(policy.Funnel(20, 10, time.Minute))
 	limiter, _ := engine.New[string](engine.Config{Policy: free})
@@ -231,7 +226,6 @@ func ExampleEngine_TakeWith_priority() {
 	// true
 }
 
-// What was taken under a limit of the call's own is given back under it.
 func ExampleEngine_RefundWith() {
 	slow, fast := policy.Must(policy.Funnel(10, 1, time.Hour)), policy.Must(policy.Funnel(10, 1, time.Minute))
 	limiter, _ := engine.New[string](engine.Config{Policy: slow})
@@ -243,7 +237,6 @@ func ExampleEngine_RefundWith() {
 	// Output: 8
 }
 
-// PolicyFor chooses a limit for some keys; the others have the engine's own.
 func ExampleEngine_LimitFor() {
 	paid := policy.Must(policy.Funnel(100, 10, time.Second))
 	limiter, _ := engine.New(engine.Config{
@@ -263,7 +256,6 @@ func ExampleEngine_LimitFor() {
 	// 5
 }
 
-// The limit changes while the engine runs. What was used counts under the new one.
 func ExampleEngine_SetPolicy() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(10, 1, time.Hour)),
@@ -298,7 +290,6 @@ func ExampleTakeAll() {
 	// 1
 }
 
-// An estimate is taken from all, and what was not needed is given back to all.
 func ExampleOutcome_Keep() {
 	users, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(100, time.Hour))})
 	defer users.Close()
@@ -311,7 +302,7 @@ func ExampleOutcome_Keep() {
 	// Output: 75 975
 }
 
-// A claim is a key of an engine; the same twice counts twice.
+// A claim is for a key of an engine; the same key twice counts twice.
 func ExampleEngine_Claim() {
 	limiter, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(5, 1, time.Hour))})
 	defer limiter.Close()
@@ -323,7 +314,6 @@ func ExampleEngine_Claim() {
 	// false
 }
 
-// An operator lets a client begin again.
 func ExampleEngine_Reset() {
 	limiter, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
 	defer limiter.Close()
@@ -353,7 +343,6 @@ func ExampleEngine_All() {
 	// Output: much 1
 }
 
-// A client is blocked for an hour, and let in again before.
 func ExampleEngine_Block() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(100, 10, time.Second)),
@@ -374,14 +363,13 @@ func ExampleEngine_Block() {
 	// true
 }
 
-// How long a client is still blocked, and all that are.
 func ExampleEngine_Blocked() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(100, 10, time.Second)),
 	})
 	defer limiter.Close()
 
-	_ = limiter.Block("192.0.2.7", time.Hour) // its time is one that is accepted
+	_ = limiter.Block("192.0.2.7", time.Hour) // a time that is accepted
 	fmt.Println(limiter.Blocked("192.0.2.7") > 59*time.Minute, limiter.Blocked("192.0.2.8"))
 	for client, left := range limiter.AllBlocked() {
 		fmt.Println(client, left.Round(time.Minute))
@@ -391,8 +379,8 @@ func ExampleEngine_Blocked() {
 	// 192.0.2.7 1h0m0s
 }
 
-// The third refusal within a minute blocks a client for a minute, the next time for two, and
-// so on up to an hour.
+// The third refusal within a minute blocks a client for a minute, then for two, and so on up to an
+// hour.
 func ExamplePenalty() {
 	limiter, err := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(1, 1, time.Hour)),

@@ -16,8 +16,7 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// failing returns an engine whose writer was given up. What it is told beforehand it
-// goes on limiting.
+// failing returns an engine whose writer was given up, after before has run.
 func failing[K comparable](t *testing.T, config Config, before func(e *Engine[K])) *Engine[K] {
 	t.Helper()
 	f := newFaults(false)
@@ -35,8 +34,7 @@ func failing[K comparable](t *testing.T, config Config, before func(e *Engine[K]
 	return e
 }
 
-// The writer was given up. Known keys are waited for as ever; new ones are answered
-// as the configuration says, and at once.
+// Calls wait for known keys as ever; new keys are answered at once, as the configuration says.
 func TestWaitOfADegradedEngine(t *testing.T) {
 	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		synctest.Test(t, func(t *testing.T) {
@@ -70,8 +68,8 @@ func TestWaitOfADegradedEngine(t *testing.T) {
 	}
 }
 
-// The writer is given up, and the key's entry with it, while calls wait. They are
-// answered as the configuration says when it is their turn to take.
+// The key's entry goes with the writer while calls wait. They are answered as the configuration
+// says at their turn.
 func TestWaitWhileTheEngineDegrades(t *testing.T) {
 	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		synctest.Test(t, func(t *testing.T) {
@@ -120,8 +118,8 @@ func TestWaitWhileTheEngineDegrades(t *testing.T) {
 	}
 }
 
-// Calls on new keys and a full table. Under EvictLeastDebt another key makes room;
-// under RefuseNew they wait until there is some; under AdmitNew they pass.
+// Calls on new keys and a full table. Under EvictLeastDebt another key makes room; under RefuseNew
+// they wait for room; under AdmitNew they pass.
 func TestWaitForRoom(t *testing.T) {
 	for _, whenFull := range []WhenFull{EvictLeastDebt, RefuseNew, AdmitNew} {
 		for _, when := range []WhenUnavailable{Admit, Refuse} {
@@ -165,7 +163,6 @@ func TestWaitForRoom(t *testing.T) {
 	}
 }
 
-// A place comes free while a call waits for one. A call that comes then does not get it.
 func TestRoomGoesToTheFirstInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(1, 1, time.Second), MaxKeys: 1, Idle: time.Second, WhenFull: RefuseNew})
@@ -181,7 +178,7 @@ func TestRoomGoesToTheFirstInLine(t *testing.T) {
 			order = append(order, i)
 			took[i] = time.Since(start)
 		}
-		time.Sleep(503 * time.Millisecond) // not when the janitor looks
+		time.Sleep(503 * time.Millisecond) // between the janitor's looks
 		go wait(0)
 		synctest.Wait()
 		for e.Len() > 0 {
@@ -197,7 +194,7 @@ func TestRoomGoesToTheFirstInLine(t *testing.T) {
 	})
 }
 
-// The writer stands still, and no room is made. The line moves when it is back.
+// No room is made. The line moves when the writer is back.
 func TestWaitForAStuckWriter(t *testing.T) {
 	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		synctest.Test(t, func(t *testing.T) {
@@ -239,7 +236,7 @@ func TestWaitForAStuckWriter(t *testing.T) {
 	}
 }
 
-// Keys that cannot be recorded do not wait, and leave nothing behind.
+// They leave nothing behind.
 func TestWaitForKeysThatCannotBeRecorded(t *testing.T) {
 	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		synctest.Test(t, func(t *testing.T) {

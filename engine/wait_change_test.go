@@ -13,7 +13,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Reset while calls wait: the turn that was promised stands, the next comes at once.
+// The promised turn stands, the next comes at once.
 //
 // Promise: Calls in line keep their places through `Reset`.
 func TestResetWhileCallsWait(t *testing.T) {
@@ -39,8 +39,7 @@ func TestResetWhileCallsWait(t *testing.T) {
 	})
 }
 
-// SetPolicy while calls wait: they have their turns under the new policy, in order,
-// and those that it never allows end.
+// Calls get turns under the new policy, in order. Calls that it never allows end.
 func TestSetPolicyWhileCallsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(10, 1, time.Hour)})
@@ -93,7 +92,6 @@ func TestSetPolicyWhileCallsWait(t *testing.T) {
 	})
 }
 
-// A writer that does not answer holds up SetPolicy, but not calls that wait.
 func TestSetPolicyThatHangsDoesNotHoldUpLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -124,8 +122,8 @@ func TestSetPolicyThatHangsDoesNotHoldUpLines(t *testing.T) {
 	})
 }
 
-// pacer is a limit that makes its callers wait by nature: one every interval, as
-// many ahead as fit into depth.
+// pacer is a limit that makes its callers wait: one every interval, as many ahead as fit into
+// depth.
 type pacer struct{ interval, depth time.Duration }
 
 func (p pacer) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
@@ -157,8 +155,8 @@ func (p pacer) Delays() bool                       { return p.depth > 0 }
 func (p pacer) FreshAt(word uint64) policy.Instant { return policy.Instant(word) }
 func (p pacer) String() string                     { return "pacer" }
 
-// Wait turns what such a limit would promise into waiting, and what it would not into
-// an error. It is not a policy.Refunder: the last call in line gives back all when it leaves.
+// Its promises become waiting, and its refusals errors. It is not a policy.Refunder: the last call
+// in line gives back all when it leaves.
 func TestWaitUnderAPolicyThatMakesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: pacer{time.Second, 3 * time.Second}})

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// gcra is a model of a funnel in rational numbers, that shares nothing with it.
+// gcra is an independent model of a funnel in rational numbers.
 type gcra struct {
 	interval, depth, tat *big.Rat // nanoseconds
 }
@@ -20,7 +20,7 @@ func newGCRA(capacity, count int64, per time.Duration) *gcra {
 	return &gcra{interval, new(big.Rat).Mul(interval, big.NewRat(capacity, 1)), new(big.Rat)}
 }
 
-// earliest is when n units may be used, for calls that come in order of time.
+// earliest is when n units may be used, for calls in order of time.
 func (g *gcra) earliest(n int64) *big.Rat {
 	at := new(big.Rat).Mul(g.interval, big.NewRat(n, 1))
 	return at.Add(at, g.tat).Sub(at, g.depth)
@@ -33,7 +33,6 @@ func (g *gcra) use(at time.Duration, n int64) {
 	g.tat = new(big.Rat).Add(g.tat, new(big.Rat).Mul(g.interval, big.NewRat(n, 1)))
 }
 
-// up rounds up to whole nanoseconds.
 func up(r *big.Rat) time.Duration {
 	q, rest := new(big.Int).QuoRem(r.Num(), r.Denom(), new(big.Int))
 	if rest.Sign() > 0 {
@@ -42,7 +41,7 @@ func up(r *big.Rat) time.Duration {
 	return time.Duration(q.Int64())
 }
 
-// waited is one call of Wait, or of Choke.
+// waited is a call of Wait, or of Choke.
 type waited struct {
 	index       int // in order of arrival; -1 for Choke
 	n           int64
@@ -50,9 +49,8 @@ type waited struct {
 	err         error
 }
 
-// served checks that the calls that were let pass keep to the limit in every window.
-// A turn that is rounded up to a whole nanosecond shortens the window that begins
-// with it by less than that.
+// served checks that admitted calls keep to the limit in every window. A turn that is rounded up to
+// a whole nanosecond shortens its window by less than that.
 func served(t testing.TB, model *gcra, calls []waited) {
 	t.Helper()
 	slack := time.Duration(0)
@@ -68,13 +66,13 @@ func served(t testing.TB, model *gcra, calls []waited) {
 	}
 }
 
-// notWasted checks that every call was served as early as the model allows. Intervals
-// are kept in sixteenths of a nanosecond, which adds up.
+// notWasted checks that every call was served as early as the model allows. Intervals are in
+// sixteenths of a nanosecond, which adds up.
 func notWasted(t testing.TB, model *gcra, calls []waited) {
 	t.Helper()
 	byArrival := slices.Clone(calls)
 	slices.SortFunc(byArrival, func(a, b waited) int { return cmp.Compare(a.index, b.index) })
-	var gone time.Duration // when the last of those before has left
+	var gone time.Duration // when the last call before has left
 	units := int64(0)
 	for _, w := range byArrival {
 		if w.err == nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/await"
 )
 
-// noLines checks that nothing is left of the lines that calls of Wait stood in.
+// noLines checks that no lines of Wait are left.
 func noLines[K comparable](t testing.TB, e *Engine[K]) {
 	t.Helper()
 	lines := reflect.ValueOf(e.cell).Elem().FieldByName("lines").Elem()
@@ -32,13 +32,13 @@ func noLines[K comparable](t testing.TB, e *Engine[K]) {
 	assert.Zero(t, lines.FieldByName("paused").FieldByName("v").Int(), "the lines stand still")
 }
 
-// Hundreds to thousands of waiters on one key, in random order of size, with random
-// cancellations and deadlines. Checked, with a model of its own:
+// Hundreds to thousands of waiters on a key, in random order of size, with random cancellations and
+// deadlines, against a model:
 //
-//  1. the calls that are served are served in the order in which they came;
+//  1. calls are served in the order of their arrival;
 //  2. the limit holds in every window;
-//  3. nothing is wasted: each is served at the first moment at which the limit allows
-//     it, those before it are gone, and it is there (if no call barges in);
+//  3. nothing is wasted: each call is served as soon as the limit allows, those before it are gone,
+//     and it is there (if no call barges in);
 //  4. every call returns, with the right error, no earlier than it gave up;
 //  5. no line and no goroutine is left, and each call is counted once.
 //
@@ -100,7 +100,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 							case 1, 2:
 								ctx, cancel = context.WithCancel(ctx)
 								time.AfterFunc(within, cancel)
-							case 3: // soon, when it is about to be served
+							case 3: // when it is about to be served
 								ctx, cancel = context.WithCancel(ctx)
 								time.AfterFunc(within/time.Duration(waiters), cancel)
 							}
@@ -158,8 +158,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	}
 }
 
-// When all before it have left, the next in line is served as if they had never
-// been there. The calls leave in either order.
+// The calls leave in either order.
 //
 // Promise: A call that gives up costs no other call its turn.
 func TestLeavingCostsNoOtherCall(t *testing.T) {
@@ -223,7 +222,7 @@ func TestWaitErrors(t *testing.T) {
 		assert.Equal(t, start, time.Now())
 		noLines(t, e)
 
-		// Two may wait, and the third may not. Those in line decide what is in time.
+		// Two may wait, and the third may not. The line decides whether a turn is in time.
 		waiting, leave := context.WithCancelCause(t.Context())
 		errs := make(chan error, 2)
 		for range 2 {
@@ -273,8 +272,6 @@ func TestWaitErrors(t *testing.T) {
 	})
 }
 
-// A crowd of callers that do not wait cannot keep one that does from a full bucket.
-//
 // Promise: Calls that do not wait cannot starve a line.
 func TestNoCallStarvesInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -296,7 +293,7 @@ func TestNoCallStarvesInLine(t *testing.T) {
 			require.NoError(t, e.Wait(t.Context(), "key", n))
 			assert.LessOrEqual(t, time.Since(start), time.Duration(n)*time.Millisecond)
 		}
-		// Nor can they keep a line from moving on, each in its turn.
+		// Nor can they stop a line.
 		start := time.Now()
 		for range 10 {
 			all.Go(func() { assert.NoError(t, e.Wait(t.Context(), "key", 100)) })
@@ -309,8 +306,8 @@ func TestNoCallStarvesInLine(t *testing.T) {
 	})
 }
 
-// 64 goroutines on few keys at 100,000 a second, in real time, with calls that give up and
-// calls that do not wait. Checked by the engine's clock: the limit; and that every call returns.
+// 64 goroutines on few keys at 100,000 a second, in real time, with calls that give up and calls
+// that do not wait. The limit holds by the engine's clock, and every call returns.
 func TestWaitUnderLoad(t *testing.T) {
 	const capacity, rate, callers, each, names = 100, 100_000, 64, 50, 3
 	goroutines := runtime.NumGoroutine()
@@ -329,7 +326,7 @@ func TestWaitUnderLoad(t *testing.T) {
 					admitted[key].Add(1)
 				}
 				runtime.Gosched()
-			case 1: // another caller has it give up, if it still waits then
+			case 1: // another caller cancels it, if it still waits then
 				ctx, cancel := context.WithCancel(context.Background())
 				givesUp <- cancel
 				if e.Wait(ctx, key, n) == nil {
