@@ -13,14 +13,14 @@ import (
 
 // Options are how a directory is read. The zero value is the default.
 type Options struct {
-	// Merge lets several files have rules of one domain, as the reference does with
-	// MERGE_DOMAIN_CONFIG. Their descriptors are added in the order of the files' names.
+	// Merge lets several files have rules of a domain, like MERGE_DOMAIN_CONFIG in the reference.
+	// Their descriptors are added in order of the files' names.
 	Merge bool
 }
 
-// Read returns the rules of all files of a directory and those below it whose names end with
-// .yaml or .yml and do not begin with a dot, in the order of their names. The error joins a
-// *configfile.Error for each fault: one bad file refuses the directory.
+// Read returns the rules of all files below a directory that end with .yaml or .yml and do not
+// begin with a dot, in order of their names. The error joins a *configfile.Error for each fault:
+// one bad file refuses the directory.
 func Read(dir string, options Options) (*Set, error) {
 	names, err := Files(dir)
 	if err != nil {
@@ -37,9 +37,9 @@ func Read(dir string, options Options) (*Set, error) {
 	return Parse(all, options)
 }
 
-// Files returns the names of the files that Read reads, from the directory on. Links are followed,
-// as Kubernetes mounts a directory of links. One that leads back to a directory above it is an
-// error. With an error it returns the names of the other files.
+// Files returns the names of the files that Read reads, below the directory. It follows links,
+// since Kubernetes mounts a directory of links; a link back to a parent is an error. With an error
+// it returns the names of the other files.
 func Files(dir string) (names []string, err error) {
 	if names, err = filesBelow(dir, "", nil); err != nil {
 		return names, fmt.Errorf("the directory of rules: %w", err)
@@ -47,8 +47,6 @@ func Files(dir string) (names []string, err error) {
 	return names, nil
 }
 
-// filesBelow returns those of a directory below dir. above are the directories on the way to it,
-// without links.
 func filesBelow(dir, below string, above []string) (names []string, err error) {
 	at, err := filepath.EvalSymlinks(filepath.Join(dir, below))
 	if err != nil {
@@ -79,13 +77,12 @@ func filesBelow(dir, below string, above []string) (names []string, err error) {
 	return names, errors.Join(faults...)
 }
 
-// Source is a file that was read.
 type Source struct {
 	Name string
 	Text []byte
 }
 
-// Parse returns the rules of several files. The error is that of Read.
+// Parse returns the rules of several files, with Read's error.
 func Parse(files []Source, options Options) (*Set, error) {
 	set := &Set{domains: map[string]*Domain{}}
 	var faults []error

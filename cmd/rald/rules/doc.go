@@ -1,10 +1,8 @@
 // Package rules reads the configuration of Envoy's rate limit service, in the format of
-// github.com/envoyproxy/ratelimit, and finds the rule of a descriptor. It accepts and refuses
-// the same files, and finds the same rules, as that program's version
-// v1.4.1-0.20260122083618-3fb702589d36. Package test/oracle compares the two. The package is a part of rald
-// and may change in any release.
-//
-// Three keys go beyond that format:
+// github.com/envoyproxy/ratelimit, and finds the rule of a descriptor. It accepts and refuses the
+// same files and finds the same rules as version v1.4.1-0.20260122083618-3fb702589d36: package
+// test/oracle compares them. The package is a part of rald and may change in any release. Three
+// keys go beyond that format:
 //
 //	domain: shop
 //	all_or_nothing: true            # a refused request of this domain consumes nothing
@@ -14,6 +12,5 @@
 //	      limit: funnel 100, 10/s   # in place of unit and requests_per_unit
 //	      candidate: sliding 500/m  # counted beside the limit, without effect
 //
-// The package knows neither keys nor engines. Read begins in directory.go, a file's way to
-// rules is in file.go, and the search in match.go.
+// Start with Read in directory.go. file.go makes rules of a file, and match.go finds them.
 package rules

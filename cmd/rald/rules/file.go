@@ -9,7 +9,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// The keys that have a meaning, by the maps that they stand in.
 var (
 	fileKeys       = []string{"domain", "descriptors", "all_or_nothing"}
 	descriptorKeys = []string{
@@ -19,12 +18,11 @@ var (
 	replacedKeys = []string{"name"}
 )
 
-// anywhere are the keys of the reference. It accepts each of them in any map.
+// accepted by the reference in any map
 var anywhere = slices.DeleteFunc(slices.Concat(fileKeys, descriptorKeys, limitKeys), func(key string) bool {
 	return slices.Contains([]string{"all_or_nothing", "limit", "candidate"}, key)
 })
 
-// reading is a file that is being read.
 type reading struct {
 	*configfile.Reader
 	name  string
@@ -32,7 +30,7 @@ type reading struct {
 	merge bool
 }
 
-// read adds the rules of a file to the set. If it is faulty the set is of no use.
+// read adds the rules of a file to the set, which is useless after a fault.
 func (r *reading) read(text []byte) {
 	var top configfile.Place
 	r.Reader, top = configfile.NewReader(r.name, text, anywhere...)
@@ -61,7 +59,6 @@ func (r *reading) read(text []byte) {
 	r.descriptors(&d.root, domain, m["descriptors"])
 }
 
-// at returns the place of a key of a map, whether or not it is there.
 func at(in configfile.Place, m map[string]configfile.Place, key string) configfile.Place {
 	if p, ok := m[key]; ok {
 		return p
@@ -69,10 +66,9 @@ func at(in configfile.Place, m map[string]configfile.Place, key string) configfi
 	return in.Missing(key)
 }
 
-// The types of values are those of the reference, which reads files by another parser: what is a
-// text may be a number or true, and null is as if the key were missing.
+// Types are as in the reference's parser: text may be a number or true, and null is a missing key.
 
-// text returns a value that is a text, a whole number, true or false.
+// text returns a text, a whole number, true or false.
 func (r *reading) text(p configfile.Place) string {
 	if p.IsNull() {
 		return ""
@@ -93,7 +89,7 @@ func (r *reading) text(p configfile.Place) string {
 	return p.Text()
 }
 
-// isTrue returns a value that is true or false, by any of their names in YAML 1.1.
+// isTrue returns a bool by any of its names in YAML 1.1.
 func (r *reading) isTrue(p configfile.Place) bool {
 	if !p.IsNull() && !p.IsQuoted() {
 		switch p.Text() {
@@ -109,7 +105,6 @@ func (r *reading) isTrue(p configfile.Place) bool {
 	return false
 }
 
-// requests returns a value that is a number of requests.
 func (r *reading) requests(p configfile.Place) (n uint32) {
 	if !p.IsNull() && (r.text(p) == "" || p.Decode(&n) != nil) {
 		r.Fault(p, "%.80q: a whole number from 0 to 4294967295 is accepted, without quotes", p.Text())
@@ -117,7 +112,6 @@ func (r *reading) requests(p configfile.Place) (n uint32) {
 	return n
 }
 
-// list returns the values of a list, which may be missing.
 func (r *reading) list(p configfile.Place) []configfile.Place {
 	if p.IsNull() {
 		return nil
@@ -125,7 +119,6 @@ func (r *reading) list(p configfile.Place) []configfile.Place {
 	return r.List(p)
 }
 
-// descriptors adds a list of descriptors below a node.
 func (r *reading) descriptors(to *node, path string, list configfile.Place) {
 	for _, here := range r.list(list) {
 		m := r.Fields(here, descriptorKeys...)
@@ -174,7 +167,6 @@ func (r *reading) descriptors(to *node, path string, list configfile.Place) {
 	}
 }
 
-// rule reads a rate_limit into its rule, and adds that to the set.
 func (r *reading) rule(rule *Rule, here configfile.Place) {
 	m := r.Fields(here, limitKeys...)
 	if m == nil {
@@ -218,8 +210,7 @@ func (r *reading) rule(rule *Rule, here configfile.Place) {
 	}
 }
 
-// policy reads the text of a limit. One that delays calls is refused: the service answers at
-// once.
+// policy parses a limit. The service answers at once, so limits that delay calls are refused.
 func (r *reading) policy(at configfile.Place, text string) policy.Policy {
 	p, err := policy.Parse(text)
 	switch {

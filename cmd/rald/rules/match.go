@@ -2,17 +2,16 @@ package rules
 
 import "strings"
 
-// Set is the rules of all domains. It never changes, and any number of goroutines may use it.
-// The zero Set has none.
+// Set is the rules of all domains. It never changes. The zero Set has no rules.
 type Set struct {
 	domains map[string]*Domain
-	rules   []*Rule // in the order in which they were read
+	rules   []*Rule // in order of reading
 }
 
-// Rules returns all rules, in the order in which they were read.
+// Rules returns all rules, in order of reading.
 func (s *Set) Rules() []*Rule { return s.rules }
 
-// Domain returns the domain of that name, or nil.
+// Domain returns a domain, or nil.
 func (s *Set) Domain(name string) *Domain { return s.domains[name] }
 
 // Dump describes each rule in a line.
@@ -25,7 +24,7 @@ func (s *Set) Dump() string {
 	return text.String()
 }
 
-// Domain is the rules of a domain. No two applications share one.
+// Domain is the rules of a domain, for a single application.
 type Domain struct {
 	// AllOrNothing makes refused requests of the domain consume nothing.
 	AllOrNothing bool
@@ -34,24 +33,21 @@ type Domain struct {
 	root node
 }
 
-// node is a level of a tree of descriptors. Its children are found by their key, or by their
-// key and value joined by an underscore.
+// node is a level of a tree of descriptors. Children are found by key, or by key_value.
 type node struct {
 	children  map[string]*node
-	wildcards []wildcard // in the order in which they were read
+	wildcards []wildcard // in order of reading
 	rule      *Rule      // nil if there is none
-	// shared is set if all values that a wildcard matches share the rule's limit.
-	shared bool
+	shared    bool       // all values that a wildcard matches share the rule's limit
 }
 
-// wildcard is a child whose key or value ends with an asterisk.
-type wildcard struct {
-	text   string // as it is configured, with the asterisk
+type wildcard struct { // ends with an asterisk
+	text   string // as configured, with the asterisk
 	prefix string // without
 	node   *node
 }
 
-// Entry is a key with a value, of a descriptor.
+// Entry is a key and value of a descriptor.
 type Entry interface {
 	GetKey() string
 	GetValue() string
@@ -59,17 +55,15 @@ type Entry interface {
 
 // Match is the rule of a descriptor.
 type Match struct {
-	// Rule is nil if the descriptor has none.
-	Rule *Rule
-	// Shared has for each entry the pattern that stands for its value, because all values that
-	// match it share the limit, or "". It is nil if there is no pattern.
+	Rule *Rule // nil for none
+	// Shared has for each entry "" or the pattern that replaces its value, because all matching
+	// values share the limit. It is nil without a pattern.
 	Shared []string
 }
 
-// Find returns the rule at the end of the way that the entries lead through the domain's
-// tree. At each level the entry's key and value are looked for together, then among the
-// wildcards in their order, then the key alone. A way that ends before the entries do, or
-// that the entries end on, has no rule.
+// Find follows the entries through the domain's tree and returns the last rule. Each level looks up
+// key and value together, then the wildcards in order, then the key alone. There is no match if the
+// tree ends before the entries, or has no rule for the last.
 func Find[E Entry](d *Domain, entries []E) (m Match) {
 	at := &d.root
 	var room [128]byte

@@ -11,7 +11,7 @@ import (
 // Unit is the time in which a rule counts. The zero value is none.
 type Unit int
 
-// The units of a rule. They are of constant length, and begin at its multiples in Unix time.
+// Units of rules have a constant length, and begin at its multiples in Unix time.
 const (
 	Second Unit = iota + 1
 	Minute
@@ -41,7 +41,7 @@ var units = [...]struct {
 // Units are all units.
 var Units = []Unit{Second, Minute, Hour, Day, Week, Month, Year}
 
-// String returns the name of the unit in capitals, as Envoy's protocol has it.
+// String returns the name of the unit in capitals, as in Envoy's protocol.
 func (u Unit) String() string {
 	if !u.IsKnown() {
 		u = 0
@@ -49,10 +49,10 @@ func (u Unit) String() string {
 	return units[u].name
 }
 
-// IsKnown reports whether it is one of Units.
+// IsKnown reports whether Units has it.
 func (u Unit) IsKnown() bool { return u >= Second && u <= Year }
 
-// Length returns the length of the unit's windows. That of no unit is 0.
+// Length returns the length of the unit's windows, 0 for no unit.
 func (u Unit) Length() time.Duration {
 	if !u.IsKnown() {
 		return 0
@@ -60,7 +60,6 @@ func (u Unit) Length() time.Duration {
 	return units[u].length
 }
 
-// parseUnit returns the unit of that name, in letters of any case, or 0.
 func parseUnit(name string) Unit {
 	name = strings.ToUpper(name)
 	for _, u := range Units {
@@ -71,25 +70,25 @@ func parseUnit(name string) Unit {
 	return 0
 }
 
-// Rule is what a request is held to if its descriptor matches. It never changes.
+// Rule limits requests with a matching descriptor. It never changes.
 type Rule struct {
-	// Path is the domain and the keys that lead to the rule, joined by dots. It names the rule
-	// for people. Two rules may have the same.
+	// Path names the rule for people: the domain and its keys, joined by dots. It may not be
+	// unique.
 	Path string
 	File string
-	Line int // 0 if it is not known
+	Line int // 0 if unknown
 
-	// Unlimited rules hold nothing back. They have neither Requests nor Limit.
+	// Unlimited rules admit all. They have neither Requests nor Limit.
 	Unlimited bool
-	// Requests is the most hits in each Unit, from 0 on.
+	// Requests bounds the hits in each Unit, from 0 on.
 	Requests uint32
 	Unit     Unit
-	// Limit holds in place of Requests and Unit if it is not nil.
+	// Limit, if not nil, replaces Requests and Unit.
 	Limit policy.Policy
-	// Candidate is counted beside the limit if it is not nil.
+	// Candidate, if not nil, is counted beside the limit.
 	Candidate policy.Policy
 
-	// Name is the name by which the rules of other descriptors of a request replace this one.
+	// Rules of a request's other descriptors replace this rule by its Name.
 	Name     string
 	Replaces []string
 
@@ -99,7 +98,6 @@ type Rule struct {
 	Quota bool
 }
 
-// dump describes the rule in the words of the reference.
 func (r *Rule) dump() string {
 	limit := fmt.Sprintf("unit=%s requests_per_unit=%d", r.Unit, r.Requests)
 	if r.Limit != nil {

@@ -11,10 +11,8 @@ import (
 	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 )
 
-// keyFunc finds a part of the key of a request, or "".
 type keyFunc = func(*http.Request) string
 
-// prefixed puts a prefix before the keys that a function finds.
 func prefixed(prefix string, find keyFunc) keyFunc {
 	if find == nil {
 		return nil
@@ -27,8 +25,8 @@ func prefixed(prefix string, find keyFunc) keyFunc {
 	}
 }
 
-// key reads what the requests of a pattern are counted by: a part, or a list of parts. text
-// tells keys of another kind apart. find is nil if there is a fault.
+// key reads a key's part or list of parts. text distinguishes kinds of keys. find is nil after a
+// fault.
 func (p *parser) key(at configfile.Place, match string) (find keyFunc, text string) {
 	parts := []configfile.Place{at}
 	if !at.IsScalar() {
@@ -55,8 +53,7 @@ func (p *parser) key(at configfile.Place, match string) (find keyFunc, text stri
 
 const partsOfKeys = "address, header NAME, cookie NAME, query NAME, path NAME or everybody"
 
-// part reads a part of a key. A value that a request has twice is none, as its backend may go by
-// the other one.
+// part reads a part of a key. A value sent twice is none, since the backend may use the other.
 func (p *parser) part(at configfile.Place, match string) (find keyFunc, text string) {
 	kind, name, _ := strings.Cut(at.Text(), " ")
 	switch {
@@ -91,7 +88,6 @@ func (p *parser) part(at configfile.Place, match string) (find keyFunc, text str
 	return nil, ""
 }
 
-// header finds the value of a field, of which a request has one line.
 func header(name string) keyFunc {
 	value, name := httplimit.ByHeader(name), http.CanonicalHeaderKey(name)
 	return func(r *http.Request) string {
@@ -102,8 +98,7 @@ func header(name string) keyFunc {
 	}
 }
 
-// only finds the value of which there is one. Long values are hashed.
-func only(values func(*http.Request) []string) keyFunc {
+func only(values func(*http.Request) []string) keyFunc { // hashes long values
 	return func(r *http.Request) string {
 		if all := values(r); len(all) == 1 {
 			return clientaddr.Bounded(all[0])
@@ -112,7 +107,7 @@ func only(values func(*http.Request) []string) keyFunc {
 	}
 }
 
-// address finds the address of the client, of which bits leading ones count in IPv6, or 64.
+// address returns a function for the client's address, its leading bits in IPv6, or 64.
 func (p *parser) address(at configfile.Place, bits string) keyFunc {
 	config := httplimit.AddrConfig{Header: p.proxy.address, Trusted: p.trusted}
 	if bits != "" {
@@ -124,8 +119,7 @@ func (p *parser) address(at configfile.Place, bits string) keyFunc {
 		config.IPv6Prefix = n
 	}
 	if p.proxy.address == "" || len(p.trusted) == 0 {
-		// Of a proxy that is not known there is a fault already.
-		if p.proxy.uri != "" && p.proxy.address == "" {
+		if p.proxy.uri != "" && p.proxy.address == "" { // an unknown proxy is a fault already
 			p.Fault(at, "proxy names no field address")
 		}
 		return nil

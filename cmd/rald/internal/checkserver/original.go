@@ -11,16 +11,13 @@ import (
 	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 )
 
-// proxy names the header fields in which a proxy tells of the request that it asks about, in
-// the canonical form of net/http. "" is none.
+// proxy names the header fields of the original request, in net/http's canonical form; "" is none.
 type proxy struct {
 	uri, method, host, address string
-	// status answers refusals that a client causes. 0 leaves those of httplimit.
-	status int
+	status                     int // for refusals that a client causes; 0 leaves httplimit's
 }
 
-// proxies are those that a configuration names. nginx sends what its configuration says, as
-// docs/serving.md has it, and passes on no refusals but 401 and 403.
+// nginx sends fields as configured in docs/serving.md, and passes on only 401 and 403.
 var proxies = map[string]proxy{
 	"nginx":   {"X-Original-Uri", "X-Original-Method", "X-Original-Host", "X-Real-Ip", http.StatusForbidden},
 	"caddy":   forwarded,
@@ -36,8 +33,8 @@ var (
 	errRule  = errors.New("the path of the request has ;, %2F, a backslash, %5C or // at its beginning, and its rule depends on what they mean to the backend")
 )
 
-// original returns the request that the proxy asks about, with its path as a backend reads it,
-// and the other ways in which backends may. The error is errPeer, errProxy or errURI.
+// original returns the proxy's original request, with the path in the backend's reading, and the
+// paths in other possible readings. The error is errPeer, errProxy or errURI.
 func (of *Rules) original(r *http.Request) (o *http.Request, others []*url.URL, err error) {
 	peer := r.RemoteAddr
 	if _, ok := r.Context().Value(http.LocalAddrContextKey).(*net.UnixAddr); ok {
@@ -84,7 +81,7 @@ func (of *Rules) original(r *http.Request) (o *http.Request, others []*url.URL, 
 	return o, others, nil
 }
 
-// single returns the only value of a field. A second one may be the client's.
+// single returns a field's only value. A second may be the client's.
 func single(r *http.Request, field string) (string, error) {
 	if field == "" {
 		return "", nil
@@ -103,8 +100,7 @@ func twice(field string) error {
 	return fmt.Errorf("%w: there is more than one field %s", errProxy, field)
 }
 
-// hostOf returns the host that the field tells of as patterns have it: in lower case, without
-// a port and a final dot. A client of HTTP/1.0 need not send one.
+// hostOf returns the host in lower case without port and final dot. HTTP/1.0 may omit it.
 func hostOf(r *http.Request, field string) (string, error) {
 	values := r.Header[field]
 	switch {

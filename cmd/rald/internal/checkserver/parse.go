@@ -20,7 +20,7 @@ import (
 // Name is the name of the file in its directory.
 const Name = "check.yaml"
 
-// Rules are what a file says:
+// Rules are the contents of a file, made by Parse:
 //
 //	proxy: nginx                # nginx, caddy, traefik, or a map of header fields
 //	rules:
@@ -28,25 +28,21 @@ const Name = "check.yaml"
 //	    limit: login            # the name of a limit, or the text of one
 //	    key: address
 //
-// docs/serving.md has all keys. Parse makes them.
+// docs/serving.md has all keys.
 type Rules struct {
-	file    string
-	proxy   proxy
-	status  int
-	trusted *clientaddr.Prefixes
-	// onSocket is a trusted address. It stands for that of a connection over a Unix socket, whose
-	// permissions guard it.
-	onSocket string
-	// reading is how the backends read a path, as far as known has its bits.
-	reading, known pathReading
+	file           string
+	proxy          proxy
+	status         int
+	trusted        *clientaddr.Prefixes
+	onSocket       string      // a trusted address for connections over Unix sockets
+	reading, known pathReading // the backends' reading of paths, as far as known has its bits
 	rules          []rule
 }
 
 // Len returns the number of rules.
 func (of *Rules) Len() int { return len(of.rules) }
 
-// AddTo adds the limits of the rules to those that are configured by name. The keys of a limit
-// that has no name there are no client's to call.
+// AddTo adds the rules' limits to the configured limits. Clients cannot call unnamed limits.
 func (of *Rules) AddTo(file *limitfile.File) {
 	for _, r := range of.rules {
 		for _, l := range r.limits {
@@ -60,7 +56,6 @@ func (of *Rules) AddTo(file *limitfile.File) {
 	}
 }
 
-// rule is the limits of the requests that match a pattern.
 type rule struct {
 	at        configfile.Place
 	match     string
@@ -68,12 +63,11 @@ type rule struct {
 	limits    []limit
 }
 
-// limit is a limit of a rule. Its keys begin with what tells them from those of other limits.
 type limit struct {
 	name  string
 	limit policy.Policy
-	// id names the limit in configured.Limits, and without, if it is not "", the one for requests
-	// without a key.
+	// id names the limit in configured.Limits, and without, unless "", that for requests without a
+	// key.
 	id, without string
 
 	key    func(*http.Request) string
@@ -82,7 +76,7 @@ type limit struct {
 	shadow bool
 }
 
-// Limits finds the limit that is configured by a name.
+// Limits finds a configured limit by its name.
 type Limits = func(name string) (policy.Policy, bool)
 
 // Read returns the rules of the file in the directory, or nil if there is none.
@@ -105,17 +99,15 @@ func Parse(file string, text []byte, named Limits) (*Rules, error) {
 	return of, nil
 }
 
-// parser reads a file of rules.
 type parser struct {
 	*configfile.Reader
 	named   Limits
 	proxy   proxy
 	trusted []netip.Prefix
-	kinds   map[string]kind // of the keys of configured limits, by their names
+	kinds   map[string]kind // of the keys of configured limits, by name
 	seen    http.ServeMux   // the patterns so far
 }
 
-// kind says what keys are made of, and where that was said.
 type kind struct {
 	text string
 	line int
@@ -216,7 +208,6 @@ func (p *parser) readTrusted(m map[string]configfile.Place) {
 	}
 }
 
-// readReading reads how the backends read paths.
 func (p *parser) readReading(m map[string]configfile.Place, of *Rules) {
 	for _, s := range settings {
 		at, ok := m[s.key]
@@ -244,8 +235,7 @@ func (p *parser) status(at configfile.Place) int {
 	return status
 }
 
-// locations are what net/http tells of the place in a program where a pattern was registered.
-var locations = regexp.MustCompile(` \(registered at [^)]*\)`)
+var locations = regexp.MustCompile(` \(registered at [^)]*\)`) // net/http's notes about registrations
 
 func (p *parser) rule(at configfile.Place) (r rule, ok bool) {
 	before := len(p.Faults())
@@ -265,7 +255,7 @@ func (p *parser) rule(at configfile.Place) (r rule, ok bool) {
 	told := len(p.Faults())
 	r.unlimited = p.Bool(m, "unlimited")
 	switch {
-	case len(p.Faults()) > told: // whether it has limits is not known
+	case len(p.Faults()) > told: // whether it has limits is unknown
 	case r.unlimited && len(m) > 2:
 		p.Fault(m["unlimited"], "a rule without limits has no other keys than match")
 	case r.unlimited:
@@ -280,7 +270,6 @@ func (p *parser) rule(at configfile.Place) (r rule, ok bool) {
 		r.limits = []limit{p.limit(at, m, r.match)}
 	}
 	if len(p.Faults()) == before {
-		// A pattern that is in conflict with one before it.
 		if err := register(&p.seen, withSlash(r.match), pass); err != nil {
 			p.Fault(match, "with a slash at the end of each path, %s", locations.ReplaceAllString(strings.ReplaceAll(err.Error(), "\n", " "), ""))
 		}
@@ -288,7 +277,7 @@ func (p *parser) rule(at configfile.Place) (r rule, ok bool) {
 	return r, true
 }
 
-// checkMatch refuses patterns that no request of these proxies can match.
+// checkMatch refuses patterns that match no request of these proxies.
 func (p *parser) checkMatch(at configfile.Place, match string) {
 	fields := strings.Fields(match)
 	if len(fields) == 0 || len(fields) > 2 || !strings.Contains(fields[len(fields)-1], "/") {
@@ -321,8 +310,7 @@ func (p *parser) checkMatch(at configfile.Place, match string) {
 	}
 }
 
-// mostLimits is the most limits of a rule, as of httplimit.NewAll.
-const mostLimits = admission.MaxLimits
+const mostLimits = admission.MaxLimits // of a rule
 
 func (p *parser) limits(at configfile.Place, match string) (all []limit) {
 	list := p.List(at)
@@ -346,7 +334,6 @@ func (p *parser) limits(at configfile.Place, match string) (all []limit) {
 	return all
 }
 
-// limit reads a limit of the rule of that pattern.
 func (p *parser) limit(at configfile.Place, m map[string]configfile.Place, match string) (l limit) {
 	l.cost, l.shadow = 1, p.Bool(m, "shadow")
 	of, ok := m["limit"]
@@ -354,8 +341,8 @@ func (p *parser) limit(at configfile.Place, m map[string]configfile.Place, match
 		p.Fault(at, "limit is required: the name of a limit of limits.yaml, or the text of one")
 		return l
 	}
-	// What the keys of this limit begin with in an engine, and those of requests without a
-	// key. The names of configured limits have no brackets and quotes.
+	// Prefixes of keys, and for requests without a key. Configured names have no brackets and
+	// quotes.
 	var without string
 	text := of.Text()
 	known, isConfigured := p.named(text)
@@ -408,8 +395,7 @@ func (p *parser) cost(at configfile.Place, l *limit) {
 	}
 }
 
-// sameKind refuses a limit of limits.yaml whose keys are other things in other rules, as a
-// client could send the key of another one.
+// sameKind refuses a configured limit with different kinds of keys: a client could send another's.
 func (p *parser) sameKind(at configfile.Place, name, text string) {
 	before, ok := p.kinds[name]
 	if !ok {

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// pathReading is how a backend reads a path: a set of the bits below. In the zero value ;a=b is a
-// parameter that is no part of the path, backslashes and escaped slashes are slashes, and a host
-// follows two slashes at the beginning.
+// pathReading is a backend's reading of paths as bits. 0 drops parameters (;a=b), takes backslashes
+// and escaped slashes for slashes, and reads a host after two leading slashes.
 type pathReading uint8
 
 const (
@@ -20,12 +19,11 @@ const (
 	mergesSlashes
 )
 
-// settings say how backends read text that they read differently. Without its setting a path with
-// such text is matched in both readings.
+// settings are for text that backends read differently. Without a setting both readings apply.
 var settings = []struct {
-	key, without, with string // the values that mean the zero value and the bit
+	key, without, with string // values for the zero value and for the bit
 	bit                pathReading
-	text               []string // nil for what begins the path
+	text               []string // nil for the beginning of the path
 }{
 	{"parameters", "drop", "keep", keepsParameters, []string{";"}},
 	{"escaped_slashes", "decode", "keep", keepsSlashes, []string{"%2f", "%2F"}},
@@ -34,8 +32,8 @@ var settings = []struct {
 	{"leading_slashes", "host", "merge", mergesSlashes, nil},
 }
 
-// readings returns those that the backends may have of a path, as far as they differ. The first
-// finds the key: it tells fewest texts apart.
+// readings returns the possible readings of a path, as far as they differ. The first finds the key:
+// it distinguishes the fewest texts.
 func (of *Rules) readings(path string) (all []pathReading) {
 	var differ pathReading
 	for _, s := range settings {
@@ -43,8 +41,7 @@ func (of *Rules) readings(path string) (all []pathReading) {
 			differ |= s.bit &^ of.known
 		}
 	}
-	// Of three slashes some backends that look for a host take the last for the beginning of the
-	// path, and some for one more slash before the host.
+	// After three slashes, some backends read the path from the last slash, and others a host.
 	slashes := len(path) - len(strings.TrimLeft(path, `/\`))
 	if slashes > 1 && of.known&mergesSlashes == 0 || slashes > 2 && of.reading&mergesSlashes == 0 {
 		differ |= mergesSlashes
@@ -57,12 +54,11 @@ func (of *Rules) readings(path string) (all []pathReading) {
 	}
 }
 
-// hostText is a host, with or without a port, as every program reads it.
+// hostText is a host with an optional port, the same for every program.
 var hostText = regexp.MustCompile(`^(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]*)(:[0-9]*)?$`)
 
-// splitURI returns the path of a URI, as it is sent, and the query. A proxy may send the whole
-// URL. Text that no client sends in a path, and that some backends drop or begin a fragment with,
-// is an error: # and spaces and control characters.
+// splitURI returns the raw path and the query of a URI, perhaps a whole URL. #, spaces and control
+// characters are an error: no client sends them in a path, and some backends drop them.
 func splitURI(uri string) (path, query string, err error) {
 	path, query, _ = strings.Cut(uri, "?")
 	if scheme, rest, ok := strings.Cut(path, ":"); ok && !strings.ContainsAny(scheme, "/\\") {
@@ -83,13 +79,12 @@ func splitURI(uri string) (path, query string, err error) {
 	return path, query, nil
 }
 
-// clean returns a path in the one form that rules are matched with. It is decoded once, without
-// empty segments, dots and a slash at the end. Upper and lower case, other encodings such as
-// %u0041 and escapes of escapes are left as they are: a backend that reads those otherwise needs
-// a wider rule.
+// clean returns a path in normal form for the rules: decoded once, without empty segments, dots and
+// a final slash. Case, other encodings such as %u0041 and escaped escapes stay: a backend that
+// reads those otherwise needs a wider rule.
 //
-// A path with .. is an error. Browsers send none, and where it leads depends on the backend:
-// some find the handler by what comes before, which may have a stricter rule.
+// A path with .. is an error. Browsers send none, and its target depends on the backend: some find
+// the handler by the beginning, which may have a stricter rule.
 func (as pathReading) clean(path string) (*url.URL, error) {
 	if as&keepsBackslashes == 0 {
 		path = strings.ReplaceAll(path, "\\", "/")
@@ -134,7 +129,6 @@ func (as pathReading) clean(path string) (*url.URL, error) {
 
 func isSlash(c rune) bool { return c == '/' || c == '\\' }
 
-// endWithSlash adds the slash at the end with which patterns match: see withSlash.
 func endWithSlash(u *url.URL) {
 	if u.Path != "/" {
 		u.Path += "/"

@@ -16,23 +16,20 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Config is the configuration of a Door.
+// Config configures a Door.
 type Config struct {
-	// Families keep the keys, and Limits are the limits that are configured by name, in the same
-	// Families. Those of the rules are added to them before the rules are put in force: see
-	// Rules.AddTo. Both are required.
+	// Families keep the keys, and Limits are the configured limits in the same Families.
+	// Rules.AddTo must add the rules' limits to them before the rules. Both are required.
 	Families *families.Families
 	Limits   *configured.Limits
-	// Log is told when a proxy does not send what the rules need. The default is
-	// slog.Default().
+	// Log is told when a proxy omits what the rules need. The default is slog.Default().
 	Log *slog.Logger
 }
 
-// Door answers proxies. New makes one. All methods may be called by any number of goroutines.
+// Door answers proxies. New makes it. It is safe for concurrent use.
 //
-// A request for /check is answered with 204 if the request that the proxy asks about may pass,
-// and otherwise with another status: see Rules. One for /healthz is answered with 200 while
-// the engines are healthy.
+// A request for /check is answered with 204 if the original request may pass, and otherwise with
+// another status: see Rules. /healthz is answered with 200 while the engines are healthy.
 type Door struct {
 	config Config
 	table  atomic.Pointer[table]
@@ -40,7 +37,7 @@ type Door struct {
 	counts counts
 }
 
-// New returns a Door with those rules. The error is that of Prepare.
+// New returns a Door with rules, or Prepare's error.
 func New(config Config, rules *Rules) (*Door, error) {
 	if config.Families == nil || config.Limits == nil {
 		return nil, errors.New("checkserver: Families or Limits is nil: families.New and configured.New make them")
@@ -59,9 +56,9 @@ func New(config Config, rules *Rules) (*Door, error) {
 	return d, nil
 }
 
-// Prepare returns a function that puts rules in force, all at once. A request is held to the rules
-// at its beginning. Keys keep what they have used under a limit of the same name and family. The
-// error joins a *configfile.Error for each rule that cannot be.
+// Prepare returns a function that puts rules in force, all at once. A request keeps the rules at
+// its beginning. Keys keep their usage under a limit of the same name and family. The error joins a
+// *configfile.Error for each rule at fault.
 func (d *Door) Prepare(to *Rules) (commit func(), err error) {
 	t, err := newTable(to, d.config.Limits, &d.counts)
 	if err != nil {
@@ -75,7 +72,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.paths.Serve
 
 func (d *Door) health(w http.ResponseWriter, _ *http.Request) {
 	for family := range d.config.Families.All() {
-		// Without Redis checks are answered as configured, on every server alike.
+		// Without Redis every server answers checks as configured.
 		if err := family.Health(); err != nil && family.Engine() != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
@@ -86,7 +83,7 @@ func (d *Door) health(w http.ResponseWriter, _ *http.Request) {
 
 func (d *Door) check(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
-		// The server would wait for a body to be discarded, which a proxy need not send.
+		// The server would wait for a body that a proxy need not send.
 		w.Header().Set("Connection", "close")
 	}
 	t := d.table.Load()
@@ -104,14 +101,12 @@ func (d *Door) check(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// table is rules with the engines that keep their limits.
 type table struct {
 	rules  *Rules
 	routes http.ServeMux // its handlers are of type held
-	said   sync.Map      // what was logged, by its text
+	said   sync.Map      // logged texts
 }
 
-// held is the handler of a rule.
 type held struct {
 	http.Handler
 	limited bool // the rule has limits
@@ -135,7 +130,7 @@ func newTable(of *Rules, in *configured.Limits, c *counts) (*table, error) {
 	return t, errors.Join(faults...)
 }
 
-// register adds a handler to a mux, and returns why it does not accept the pattern.
+// register adds a handler to a mux, and returns a panic about the pattern.
 func register(mux *http.ServeMux, pattern string, h http.Handler) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -146,7 +141,6 @@ func register(mux *http.ServeMux, pattern string, h http.Handler) (err error) {
 	return nil
 }
 
-// handler returns what decides on the requests of a rule.
 func (r *rule) handler(in *configured.Limits, c *counts) (held, error) {
 	if r.unlimited {
 		return pass, nil
@@ -166,9 +160,8 @@ func (r *rule) handler(in *configured.Limits, c *counts) (held, error) {
 	return held{m.Handler(pass), true}, nil
 }
 
-// withSlash returns the pattern of the paths that end with a slash and, without it, match a
-// pattern: /login gives /login/{$}. As ServeMux sees one form of each path, it finds the most
-// specific rule, or refuses two of which neither is.
+// withSlash returns the pattern with a final slash: /login gives /login/{$}. With a single form of
+// each path, ServeMux finds the most specific rule, or refuses two if neither is more specific.
 func withSlash(pattern string) string {
 	for _, end := range [...]string{"/", "{$}", "...}"} {
 		if strings.HasSuffix(pattern, end) {
@@ -178,7 +171,7 @@ func withSlash(pattern string) string {
 	return pattern + "/{$}"
 }
 
-// haveOneRule returns errRule if the path of a request has another rule in another reading.
+// haveOneRule returns errRule if another reading of the path has another rule.
 func (t *table) haveOneRule(r *http.Request, others []*url.URL) error {
 	if len(others) == 0 {
 		return nil
@@ -194,20 +187,19 @@ func (t *table) haveOneRule(r *http.Request, others []*url.URL) error {
 	return nil
 }
 
-// serve holds a request to its rule, and reports whether that has limits. Without a rule the
-// request passes.
+// serve applies a request's rule, and reports whether it has limits. Without a rule it passes.
 func (t *table) serve(w http.ResponseWriter, r *http.Request) (limited bool) {
 	h, _ := t.routes.Handler(r)
 	if h, ok := h.(held); ok {
-		t.routes.ServeHTTP(w, r) // which finds the wildcards, too
+		t.routes.ServeHTTP(w, r) // which also finds the wildcards
 		return h.limited
 	}
 	pass.ServeHTTP(w, r)
 	return false
 }
 
-// refuse answers a request that cannot be found again. What a client cannot cause, or the
-// configuration can mend, is logged once for the rules in force.
+// refuse answers a request that cannot be restored. It logs once for the rules in force unless a
+// client caused it, or if the configuration can mend it.
 func (t *table) refuse(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger) {
 	status := http.StatusBadRequest
 	switch {
@@ -224,13 +216,12 @@ func (t *table) refuse(w http.ResponseWriter, r *http.Request, err error, log *s
 	http.Error(refusal{w, t.rules.status}, err.Error(), status)
 }
 
-// refusal answers refusals that a client causes with another status, if one is configured.
+// refusal answers refusals that a client causes with another status, if configured.
 type refusal struct {
 	http.ResponseWriter
 	status int // 0 is none
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (w refusal) WriteHeader(status int) {
 	if w.status != 0 && status >= 400 && status < 500 {
 		status = w.status

@@ -7,18 +7,17 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Stats are the counters of a Door since it was made, and its rules.
+// Stats are the counters of a Door since New, and its rules.
 type Stats struct {
-	Passed      uint64 // requests that limits admitted
-	Refused     uint64 // requests that limits refused
-	WouldRefuse uint64 // of those that passed, requests that a limit in shadow would have refused
-	Unlimited   uint64 // requests without a rule, or with one that is unlimited
-	Undecided   uint64 // requests whose path, or whose proxy, is at fault
+	Passed      uint64 // requests admitted by limits
+	Refused     uint64 // requests refused by limits
+	WouldRefuse uint64 // passed requests that a limit in shadow would have refused
+	Unlimited   uint64 // requests without a rule, or with an unlimited rule
+	Undecided   uint64 // requests with a faulty path or proxy
 	Rules       int    // in force
 }
 
-// Stats returns the counters of the door. They are read one after the other while requests go
-// on.
+// Stats returns the counters, read one by one while requests go on.
 func (d *Door) Stats() Stats {
 	c := &d.counts
 	return Stats{
@@ -27,10 +26,8 @@ func (d *Door) Stats() Stats {
 	}
 }
 
-// counts are the counters of a door. They go on over Set.
-type counts struct{ passed, refused, wouldRefuse, unlimited, undecided atomic.Uint64 }
+type counts struct{ passed, refused, wouldRefuse, unlimited, undecided atomic.Uint64 } // since New
 
-// count counts a request that has limits.
 func (c *counts) count(_ *http.Request, v limits.Verdict) {
 	if v.Refused() {
 		c.refused.Add(1)

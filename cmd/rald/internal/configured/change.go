@@ -8,15 +8,11 @@ import (
 )
 
 const (
-	// parts is how many parts the keys of a change are divided into, so that calls on different
-	// keys seldom wait for each other.
-	parts = 256
-	// keysPerTurn is after how many keys a change lets other goroutines run.
-	keysPerTurn = 256
+	parts       = 256 // of a change's keys, so that calls on different keys seldom wait
+	keysPerTurn = 256 // keys after which a change lets other goroutines run
 )
 
-// change translates the words of a limit's keys when its figures change. Each word is translated
-// once: by the first call on its key, or by the change itself.
+// change translates the words of a changed limit's keys, each once, by the first call or by itself.
 type change struct {
 	from, to *limit
 
@@ -31,8 +27,7 @@ func newChange(from, to *limit) *change {
 	return &change{from: from, to: to, seed: maphash.MakeSeed()}
 }
 
-// translate makes what the key has used under the old limit count under the new one, unless that
-// has been done.
+// translate makes the key's usage count under the new limit, unless done already.
 func (c *change) translate(key string) {
 	p := &c.parts[maphash.String(c.seed, key)%parts]
 	p.Lock()
@@ -48,8 +43,7 @@ func (c *change) translate(key string) {
 	p.done[key] = struct{}{}
 }
 
-// all translates the words of all keys. Calls under the new limit go on meanwhile; there are none
-// under the old one.
+// all translates the words of all keys while calls go on under the new limit, none under the old.
 func (c *change) all() {
 	n := 0
 	for key := range c.to.family.Keys() {

@@ -1,7 +1,6 @@
-// Package configured keeps the limits that are configured by name, and changes their figures while
-// calls go on: what keys have used counts under the new ones, to the unit. Decision 20 has the
-// reasons.
+// Package configured keeps the limits configured by name, and changes their figures while calls go
+// on: the keys' usage counts under the new figures, to the unit. Decision 20 has the reasons.
 //
-// Begin with Limits in limits.go. What a change does to the keys is in change.go, and what is
-// remembered of limits over a restart in record.go.
+// Begin with Limits in limits.go. change.go translates keys, and record.go remembers limits over a
+// restart.
 package configured

@@ -8,13 +8,12 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Room returns nil if there is room for the limits of a file in Families of that configuration. The
-// error joins a *configfile.Error for each limit without room. Set returns the same.
+// Room returns nil if Families of that configuration have room for a file's limits. The error joins
+// a *configfile.Error for each limit without room. Set returns the same.
 func Room(of families.Config, file *limitfile.File) error {
 	return errors.Join(faultsOf(file, of.Room(policiesOf(file)...))...)
 }
 
-// policiesOf returns the limits of a file in its order.
 func policiesOf(file *limitfile.File) (all []policy.Policy) {
 	for _, name := range file.Names() {
 		all = append(all, file.Limits[name])
@@ -22,7 +21,6 @@ func policiesOf(file *limitfile.File) (all []policy.Policy) {
 	return all
 }
 
-// faultsOf returns a *configfile.Error for each limit of a file that has no engine.
 func faultsOf(file *limitfile.File, err error) (all []error) {
 	var faults families.Faults
 	errors.As(err, &faults)
@@ -34,9 +32,8 @@ func faultsOf(file *limitfile.File, err error) (all []error) {
 	return all
 }
 
-// bindingIn returns the names of limits that must stay in their family: those in force, and those
-// that are in no file any more while keys owe under them. Keys in Redis may owe to other servers,
-// which do not know of a change.
+// bindingIn returns the names of limits that must keep their family: limits in force, and removed
+// limits while keys owe. In Redis keys may owe to other servers, which do not know of a change.
 func bindingIn(table map[string]*limit) map[string]bool {
 	binding, gone := map[string]bool{}, map[families.Family]bool{}
 	for name, one := range table {
@@ -57,7 +54,7 @@ func bindingIn(table map[string]*limit) map[string]bool {
 	return binding
 }
 
-// release lets go of the engines that no limit needs any more. The caller holds changing.
+// release lets go of the engines that no limit needs. The caller holds changing.
 func (l *Limits) release() {
 	inForce, remembered := map[families.Family]bool{}, map[families.Family]bool{}
 	for _, one := range *l.table.Load() {

@@ -12,15 +12,15 @@ import (
 
 var _ limits.Limiter[string] = (*Limits)(nil)
 
-// Ask implements limits.Limiter, as Hold does.
+// Ask implements limits.Limiter, like Hold.
 func (l *Limits) Ask(ctx context.Context, key string, n int64) (limits.Answer, error) {
 	grant, err := l.Hold(ctx, limits.Call[string]{Key: key, N: n})
 	return grant.Answer, err
 }
 
-// Hold implements limits.Limiter, for keys that begin with a Prefix, which names the limit. That
-// of the call is left aside. If the limit changes while the call waits, it waits for a turn under
-// the new one. The error is one of the engine, or says that there is no limit of that name.
+// Hold implements limits.Limiter, for keys with a Prefix that names the limit; the call's limit is
+// ignored. If the limit changes while the call waits, it waits under the new limit. The error is
+// the engine's, or reports an unknown limit.
 func (l *Limits) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
 	for begun, patience := time.Now(), call.Patience; ; call.Patience = patience - time.Since(begun) {
 		c := l.Begin()
@@ -44,7 +44,7 @@ func (l *Limits) Hold(ctx context.Context, call limits.Call[string]) (limits.Gra
 	}
 }
 
-// LimitFor implements limits.Limiter. It is nil for a key of no limit.
+// LimitFor implements limits.Limiter. It is nil for an unknown limit.
 func (l *Limits) LimitFor(key string) policy.Policy {
 	if one := l.of(key); one != nil {
 		return one.policy
@@ -52,8 +52,7 @@ func (l *Limits) LimitFor(key string) policy.Policy {
 	return nil
 }
 
-// of returns the limit that a key names, or nil. It may be in no file any more, as a request is
-// held to the rules at its beginning.
+// of returns a key's limit, or nil. It may be removed: a request keeps the rules at its beginning.
 func (l *Limits) of(key string) *limit {
 	name, ok := nameOf(key)
 	if !ok {
@@ -62,7 +61,6 @@ func (l *Limits) of(key string) *limit {
 	return (*l.table.Load())[name]
 }
 
-// nameOf returns the name of the limit that a key names.
 func nameOf(key string) (name string, ok bool) {
 	key, ok = strings.CutPrefix(key, Mark)
 	name, _, whole := strings.Cut(key, Mark)

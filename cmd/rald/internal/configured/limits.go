@@ -16,47 +16,42 @@ import (
 )
 
 // Mark begins the keys of configured limits in an engine: Mark, the limit's name, Mark, and the
-// key. No other key may begin with a single one.
+// key. No other key may begin with a single Mark.
 const Mark = "\x00"
 
-// Prefix returns what comes before the keys of the limit of that name.
+// Prefix returns the prefix of a limit's keys.
 func Prefix(name string) string { return Mark + name + Mark }
 
-// IsHidden reports whether a name is that of a limit that is no client's to call: one without a
-// name, of a rule in another file.
+// IsHidden reports whether clients cannot call the limit: it is unnamed, in another file's rule.
 func IsHidden(name string) bool { return strings.HasPrefix(name, "[") }
 
-// Config is the configuration of Limits. Families are required.
+// Config configures Limits. Families are required.
 type Config struct {
-	// Families keep the keys.
-	Families *families.Families
-	// File is where the limits are remembered over a restart. If it is empty they are not.
+	Families *families.Families // keep the keys
+	// File remembers the limits over a restart, unless it is empty.
 	File string
 	// Log is told if a change could not be saved. The default is slog.Default().
 	Log *slog.Logger
 }
 
-// Limits are the limits that are configured by name. New makes them. All methods may be called
-// by any number of goroutines.
+// Limits are the limits configured by name. New makes them. They are safe for concurrent use.
 type Limits struct {
 	config Config
 	table  atomic.Pointer[map[string]*limit]
 
-	// calls is held for reading by each call on a configured limit, from when it has found the
-	// limit until it has taken, and for writing while limits are exchanged. So no call takes
-	// under a limit that has been replaced.
+	// calls is held for reading by each call on a configured limit until it has taken, and for
+	// writing while limits are exchanged: no call takes under a replaced limit.
 	calls *xsync.RBMutex
 
-	changing sync.Mutex // held by Set. It is locked before calls.
+	changing sync.Mutex // held by Set, locked before calls
 }
 
-// limit is a limit of a name.
 type limit struct {
 	policy policy.Policy
 	family families.Family
 	prefix string
-	gone   bool // it is in no file any more, and its keys drain
-	hidden bool // its name is none that a client may call
+	gone   bool // removed from the file while its keys drain
+	hidden bool // clients may not call it
 
 	change atomic.Pointer[change] // nil unless words of its keys are being translated
 
@@ -71,8 +66,7 @@ func newLimit(name string, p policy.Policy, family families.Family) *limit {
 	return l
 }
 
-// New returns Limits without any that is in force. What config.File remembers takes part in the
-// first Set. The error names a file that cannot be read.
+// New returns Limits with no limit in force. The error names a config.File that is unreadable.
 func New(config Config) (*Limits, error) {
 	if config.Families == nil {
 		return nil, errors.New("configured: Families is nil: families.New makes them")
@@ -92,7 +86,7 @@ func New(config Config) (*Limits, error) {
 // Begin returns a Call that has found nothing yet.
 func (l *Limits) Begin() Call { return Call{of: l} }
 
-// All returns the limits that are in force, by their names.
+// All returns the limits in force, by name.
 func (l *Limits) All() map[string]policy.Policy {
 	all := map[string]policy.Policy{}
 	for name, one := range *l.table.Load() {
@@ -103,25 +97,25 @@ func (l *Limits) All() map[string]policy.Policy {
 	return all
 }
 
-// Call is a call on any number of keys. From its first Find that succeeds until End, limits do
-// not change, so it must not wait for anything but an engine. It is for one goroutine.
+// Call is a call on any number of keys. From its first successful Find until End, limits do not
+// change, so it must wait only for an engine. It is for a single goroutine.
 type Call struct {
 	of    *Limits
 	token *xsync.RToken
 	holds bool
 }
 
-// Use is a key under a limit, in the engine that keeps it.
+// Use is a key under a limit, with its engine.
 type Use struct {
 	Family families.Family
 	Limit  policy.Policy
 	Key    string
 
-	// Of keeps the key if the limit is configured, and is otherwise nil.
+	// Of keeps the key if the limit is configured, otherwise nil.
 	Of *Limits
 }
 
-// Find returns the key under the limit of that name. ok is false if there is none.
+// Find returns the key under the named limit. ok is false if there is none.
 func (c *Call) Find(name, key []byte) (u Use, ok bool) {
 	one := (*c.of.table.Load())[string(name)]
 	if one != nil && !c.holds {
@@ -136,7 +130,7 @@ func (c *Call) Find(name, key []byte) (u Use, ok bool) {
 
 func (c *Call) hold() { c.token, c.holds = c.of.calls.RLock(), true }
 
-// translated returns the key, after it has translated its word if the limit changes.
+// translated returns the key, its word translated if the limit changes.
 func (l *limit) translated(key string) string {
 	if c := l.change.Load(); c != nil {
 		c.translate(key)
@@ -144,7 +138,7 @@ func (l *limit) translated(key string) string {
 	return key
 }
 
-// End ends the call, or does nothing if it has found nothing.
+// End ends the call, if it has found a limit.
 func (c *Call) End() {
 	if c.holds {
 		c.holds = false
@@ -152,9 +146,8 @@ func (c *Call) End() {
 	}
 }
 
-// wait ends the call, for one that waits under a limit. The context ends with ctx, or if the limit
-// changes. The call must then give up, and say so by done, which reports whether the limit has
-// changed.
+// wait ends the call for a wait under a limit. The context ends with ctx, or if the limit changes.
+// The call must then give up and call done, which reports whether the limit has changed.
 func (c *Call) wait(ctx context.Context, under *limit) (_ context.Context, done func() (changed bool)) {
 	defer c.End()
 	under.waits.Add(1)
@@ -168,15 +161,13 @@ func (c *Call) wait(ctx context.Context, under *limit) (_ context.Context, done 
 	}
 }
 
-// Set puts limits in force in place of those that were, all at once. What keys have used under
-// a limit of the same name counts under the new one, which must be of the same family. A limit
-// that is left out is found no more, and its keys drain. also is called at the moment of the
-// exchange, when no call is under way.
+// Set replaces the limits in force, all at once. The keys' usage counts under a limit of the same
+// name, which must keep its family. A removed limit is no longer found, and its keys drain. also is
+// called during the exchange, when no call is under way.
 //
-// It returns when the words of all keys have been translated. Calls go on meanwhile, and translate
-// those of their keys. If it fails nothing has changed, and the error joins a *configfile.Error for
-// each limit that has no engine or is of another family than before, or says that the limits
-// cannot be remembered.
+// It returns when all keys' words are translated, by calls on their keys or by Set itself. If it
+// fails nothing has changed. The error joins a *configfile.Error for each limit without an engine
+// or of another family, or reports that the limits cannot be remembered.
 func (l *Limits) Set(to *limitfile.File, also func()) error {
 	l.changing.Lock()
 	defer l.changing.Unlock()
@@ -233,8 +224,7 @@ func (l *Limits) Set(to *limitfile.File, also func()) error {
 	return nil
 }
 
-// exchange puts a table in force at a moment at which no call is under way. Those that wait
-// under a limit that ends have given up by then.
+// exchange puts a table in force while no call is under way or waits under an ending limit.
 func (l *Limits) exchange(old, next map[string]*limit, also func()) {
 	l.calls.Lock()
 	defer l.calls.Unlock()

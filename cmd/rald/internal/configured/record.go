@@ -16,12 +16,11 @@ import (
 // FileName is the name of Config.File in the directory of the saved state.
 const FileName = "limits.json"
 
-// kept is what is remembered of a limit: its text.
 type kept struct {
 	Limit string `json:"limit"`
 }
 
-// remember writes down which limits the keys are kept under, before the first of them is.
+// remember writes the limits of the keys, before the first key is kept.
 func (l *Limits) remember(table map[string]*limit) error {
 	if l.config.File == "" {
 		return nil
@@ -41,8 +40,7 @@ func (l *Limits) remember(table map[string]*limit) error {
 	return nil
 }
 
-// save saves the engines whose words were translated, as saved words are read under the limits that
-// are remembered.
+// save saves the engines with translated words: a restart reads them under the remembered limits.
 func (l *Limits) save(changed []*change) {
 	saved := map[families.Family]bool{}
 	for _, c := range changed {
@@ -55,8 +53,7 @@ func (l *Limits) save(changed []*change) {
 	}
 }
 
-// remembered returns the limits that the keys are kept under, none of them in force. It leaves out
-// a limit of which no keys were saved.
+// remembered returns the limits of the saved keys, none in force.
 func (l *Limits) remembered() (map[string]*limit, error) {
 	table := map[string]*limit{}
 	if l.config.File == "" {
