@@ -114,7 +114,8 @@ func (c *Cell[K]) refuseBlocked(hash uint64, key K, now policy.Instant, q *reque
 	return Basis{missing: blocked}, true
 }
 
-// Punish counts a refusal of the key, except for ever, and adds the resulting block, if any, to d.
+// Punish counts a refusal of the key, unless it is for ever, and adds the resulting block, if any,
+// to d.
 func (c *Cell[K]) Punish(key K, d *policy.Decision) {
 	blocks := c.blocks.Load()
 	if blocks == nil || blocks.refusals == nil || d.RetryAfter == policy.Never {

@@ -73,7 +73,7 @@ func (c *Cell[K]) carried(terms *table.Terms, state uint64, from, to policy.Poli
 	return next, nil
 }
 
-// related returns an error if the terms' keys cannot change from the first limit to the other.
+// related returns an error if the terms' keys cannot change from the first limit to the second.
 func related(terms *table.Terms, from, to policy.Policy) error {
 	for _, limit := range []struct {
 		field string

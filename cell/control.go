@@ -64,8 +64,8 @@ func (k Control[K]) Tick() policy.Instant {
 	return now
 }
 
-// Close makes the cell answer every call as for an unavailable table, for a known key once it is
-// gone from the table. Calls in line end. Call Close once.
+// Close makes the cell answer every call as for an unavailable table, for a known key only once it
+// is gone from the table. Calls in line end. Call Close once.
 func (k Control[K]) Close() {
 	k.c.closed.Store(true)
 	close(k.c.done)

@@ -21,12 +21,12 @@ var (
 	ErrClosed = errors.New("cmdqueue: closed")
 )
 
-// Queue is a bounded mailbox of commands of type C. Call New to make one; its zero value is not
+// Queue is a bounded mailbox of commands of type C. Call New to make it; its zero value is not
 // usable. Any number of goroutines may send. The receiving methods are for one goroutine at a time;
 // a new receiver may begin only when the last has ended.
 type Queue[C any] struct {
 	commands chan C
-	closed   chan struct{} // never commands: a send would panic
+	closed   chan struct{} // closed by Close, unlike commands: a send would panic
 	once     sync.Once
 	seam     seam.Seam
 

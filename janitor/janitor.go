@@ -1,6 +1,6 @@
-// Package janitor is a part of package engine that may change in any release: it decides when to
+// Package janitor is a part of package engine that may change in any release. It decides when to
 // sweep idle keys out of the table, and how far at a time. It asks the writer through the command
-// queue, which serves callers between steps. Start reading at [Janitor.Run].
+// queue, so that callers that open keys are served between steps. Start reading at [Janitor.Run].
 package janitor
 
 import (
@@ -15,8 +15,7 @@ import (
 
 const (
 	// Budget is the number of entries in a step. With a million expired keys 256 evictions take
-	// 0.06 ms; a step in a hundred takes 0.4 ms, as it also copies a shard (table's
-	// BenchmarkSweep).
+	// 0.06 ms. A step in a hundred also copies a shard and takes 0.4 ms (table's BenchmarkSweep).
 	Budget = 256
 
 	// Several looks in an idle period, minEvery to maxEvery apart, let keys leave soon.
@@ -58,7 +57,7 @@ func New[K comparable](
 		queue: queue,
 		clock: clock,
 		every: Every(idle),
-		reply: make(chan table.SweepResult, 1), // for an answer that comes early: the writer does not wait
+		reply: make(chan table.SweepResult, 1), // for an early answer: the writer does not wait
 		fault: fault,
 	}
 }

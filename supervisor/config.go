@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	DefaultPeriod = 5 * time.Second // of Config.Period 0
+	DefaultPeriod = 5 * time.Second // if Config.Period is 0
 
-	DefaultShutdown = 5 * time.Second // of Child.Shutdown 0
+	DefaultShutdown = 5 * time.Second // if Child.Shutdown is 0
 )
 
 // A Child describes a goroutine to keep running. New copies it.
@@ -40,8 +40,8 @@ type Config struct {
 	// the supervisor's own bookkeeping count too.
 	Intensity int
 
-	// Period is the length of Intensity's sliding window, both ends included. Zero means
-	// DefaultPeriod.
+	// Period is the length of Intensity's sliding window. Two restarts exactly a Period apart are
+	// both within it. Zero means DefaultPeriod.
 	Period time.Duration
 
 	// OnEvent, if not nil, receives the events: see Event.

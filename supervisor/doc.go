@@ -1,7 +1,7 @@
 // Package supervisor is a part of package engine that may change in any release: it keeps
 // goroutines running, in the manner of Erlang/OTP.
 //
-// A [Supervisor] starts a list of children in order, restarts each by itself when it ends, and
+// A [Supervisor] starts a list of children in order, restarts each alone whenever it ends, and
 // stops all in reverse order. A child is a function of a context. It ends by nil, an error, a panic
 // or a [runtime.Goexit]. When children end more often than [Config.Intensity] allows, the
 // supervisor stops everything and returns an error, as the fault is not local. Three properties

@@ -13,15 +13,15 @@ type Kind int
 
 const (
 	ChildStarted    Kind = iota // Run is called; before each of the following
-	ChildExited                 // the child ended unasked, with Run's result or the panic in Err
+	ChildExited                 // it ended unasked; Err is the reason, nil if Run returned nil
 	ChildRestarting             // the child is about to start again; Err is the reason for its end
-	ChildStopped                // the child ended after its context was cancelled, with Err
+	ChildStopped                // it ended after its context was cancelled; Err is the reason
 	ChildAbandoned              // the child did not end within its Shutdown limit
-	AbandonedEnded              // an abandoned child has ended, with Err, perhaps after Run has returned
+	AbandonedEnded              // an abandoned child has ended, with Err; Run may have returned
 	Escalated                   // the supervisor gives up; Run will return Err
 	OwnFault                    // the supervisor's bookkeeping died of Err and was started again
 	HookFault                   // OnEvent died of Err during the event before
-	ChildFailing                // the child goes on, but reported Err, the first of a series: see Report
+	ChildFailing                // the child reported Err, the first of a series: see Report
 	ChildRecovered              // the child reported that its work succeeds again
 )
 
@@ -41,8 +41,8 @@ func (k Kind) String() string {
 //
 // The hook may call any method of the Supervisor except Run. It should not block: supervision goes
 // on, but up to 1024 events wait meanwhile and more are lost (see Missed). A Run about to return
-// waits a second for the hook. A panic or Goexit in the hook ends that call only, and a HookFault
-// event follows.
+// waits for the hook, a second at most. A panic or Goexit in the hook ends that call only, and a
+// HookFault event follows.
 type Event struct {
 	Kind       Kind
 	Supervisor string    // Config.Name

@@ -47,7 +47,7 @@ func (l *life) end(reason error) {
 }
 
 // abandon gives up on a late life. It returns false and does nothing if the life has ended. The
-// lock ensures that either abandon or end sees the other.
+// lock ensures that exactly one of abandon and end sees the other.
 func (l *life) abandon() bool {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()

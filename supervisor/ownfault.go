@@ -40,8 +40,9 @@ func (r *run) fault(point string) {
 }
 
 // faulted records that loop has died. Within the intensity it returns false, and the caller starts
-// another loop. Beyond it, it stops the run, or returns true if that was under way: the bookkeeping
-// cannot be trusted even with stopping. It runs on the goroutine of Run, without fault points.
+// another loop. Beyond the intensity it stops the run, or returns true if that was under way: the
+// bookkeeping cannot be trusted even with stopping. It runs on the goroutine of Run, without fault
+// points.
 func (r *run) faulted(reason error) (hopeless bool) {
 	now := time.Now()
 	r.faults++

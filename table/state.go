@@ -111,7 +111,8 @@ func (l *Loader[K]) Add(key K, state uint64, foreign bool) {
 	}
 }
 
-// makeRoom drops the entry that owes least, unless that owes as much as a key with this fresh.
+// makeRoom drops the entry that owes least, unless it owes at least as much as a key with this
+// fresh.
 func (l *Loader[K]) makeRoom(fresh policy.Instant) bool {
 	if l.least == nil {
 		for i := range l.t.shards {

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// keysPerShard is the number of keys in a shard of a full table. Copying it takes below 1 ms.
+	// keysPerShard is the number of keys in a shard of a full table. Copying it takes less than 1
+	// ms.
 	keysPerShard = 6400
 	// maxShards bounds the memory of an empty table. Above maxShards*keysPerShard, 26 million keys,
 	// shards become larger, and so do the writer's pauses when they grow.

@@ -16,8 +16,8 @@ const epochBit = 1 << 63
 //
 // To use a word: find the entry, load the terms, load the word, and check that the word was written
 // under them or that they have not changed. View.Read does all except the first, in this order, on
-// which the package comment's argument rests. The word was then left under these terms or the last,
-// and a swap of it succeeds only while that is so.
+// which the package comment's argument rests. The word was then left under these terms or the ones
+// before, and a swap of it succeeds only while that is so.
 type Terms struct {
 	Policy policy.Policy
 	// Choker and Refunder are nil if the policy is none.

@@ -15,8 +15,9 @@ func Points() []string {
 	}
 }
 
-// File moves the entries in the nursery's slot of the hash to the map and the index. It leaves none
-// behind, except to Settle: callers that land behind another send no command.
+// File moves the entries in the nursery's slot of the hash to the map and the index, and returns
+// their number. It leaves none behind, except to Settle: callers that land behind another send no
+// command.
 func (t *Table[K]) File(hash uint64, now policy.Instant) (filed int) {
 	slot := t.slotOf(hash)
 	for n := slot.Load(); n != nil; n = slot.Load() {

@@ -46,7 +46,7 @@ func (o *outlook[S]) add(state S, wait time.Duration) time.Duration {
 // take at its head and a join at its end.
 func (l *line[K, S]) forget() { l.ahead, l.later = outlook[S]{}, outlook[S]{} }
 
-// headTook keeps the remembered forecast after its first call has taken, if its state is as
+// headTook keeps the remembered forecast after its first call has taken, if the key's state is as
 // forecast.
 func (l *line[K, S]) headTook(call Call[S]) {
 	ahead := l.ahead
@@ -156,7 +156,7 @@ func (l *line[K, S]) walk(o *outlook[S], w *waiter[S], state S, from int64) (tim
 	return wait, verdict, true
 }
 
-// recall forecasts w behind the remembered queue, in a step. ok is false if that no longer holds.
+// recall forecasts w behind the remembered queue, in one step. ok is false if that no longer holds.
 func (l *line[K, S]) recall(o *outlook[S], w *waiter[S], state S, from int64) (wait time.Duration, verdict Verdict, ok bool) {
 	n := len(o.steps)
 	if n == 0 || n != l.queue.Len() || o.base != state || from < o.from || !w.call.Alike(l.head().call) {

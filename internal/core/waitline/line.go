@@ -9,7 +9,7 @@ import (
 const (
 	// lookahead is how long before its turn a call behind another takes. It is longer than
 	// goroutines take to wake up, so that fast turns follow without a gap. A call that gives up may
-	// cost this much.
+	// cost the calls behind it this much.
 	lookahead   = 10 * time.Millisecond
 	pausedRetry = time.Millisecond // between looks of a paused line
 )

@@ -29,7 +29,8 @@ const Forever = seam.Forever
 // The methods are called with the key's line locked, by the goroutine of any call in it, and must
 // not call Lines.
 type Call[S comparable] interface {
-	// State returns the key's state and the present in nanoseconds of the clock, which may jump.
+	// State returns the key's state and the present in nanoseconds of the turns' clock, which may
+	// jump.
 	State() (state S, now int64)
 	// Forecast returns the state after the call takes at the instant at, and how much later its
 	// turn is. It is a pure function.
@@ -72,7 +73,7 @@ type Answer struct {
 // Options configure Lines. All are required.
 type Options[K comparable] struct {
 	Hash                func(key K) (hash uint64, ok bool) // ok is false if the key has no hash
-	MaxPerKey, MaxTotal int                                // the most waiting calls, for a key and in all
+	MaxPerKey, MaxTotal int                                // the most waiting calls: per key, in all
 	Done                <-chan struct{}                    // closed to end all waits
 }
 
@@ -103,7 +104,7 @@ func init() {
 
 func (ls *Lines[K, S]) under(s seam.Seam) { ls.seam = s }
 
-// Has reports whether calls wait for the key. It is an atomic load while no calls wait at all.
+// Has reports whether calls wait for the key. It is one atomic load while no calls wait at all.
 func (ls *Lines[K, S]) Has(key K) bool {
 	if ls.count.Load() == 0 || !ls.findable(key) {
 		return false
@@ -112,8 +113,9 @@ func (ls *Lines[K, S]) Has(key K) bool {
 	return ok
 }
 
-// Behind returns the number of calls that wait for the key, and the wait of another: 0 if none
-// waits, or there is no room. Keys that cannot be found again do not count.
+// Behind returns the number of calls that wait for the key, and the wait of a call behind them,
+// which does not join. The wait is 0 if none waits, or if there is no room. Keys that cannot be
+// found again do not count.
 func (ls *Lines[K, S]) Behind(key K, call Call[S]) (waiting int, wait time.Duration) {
 	l := ls.find(key)
 	if l == nil {
@@ -186,7 +188,8 @@ func Cancelled(ctx context.Context) error {
 	return fmt.Errorf("%w: %w: %w", ErrCancelled, err, cause)
 }
 
-// Pause has all calls in line give back early takes, and take nothing until resume is called once.
+// Pause has all calls in line give back takes ahead of their turn, and take nothing until resume is
+// called once.
 func (ls *Lines[K, S]) Pause() (resume func()) {
 	ls.paused.Add(1)
 	done := false
@@ -262,7 +265,8 @@ func (ls *Lines[K, S]) find(key K) *line[K, S] {
 	return nil
 }
 
-// join returns the key's line, locked, new or hidden if need be: see findable.
+// join returns the key's line, locked, making it if need be. A key that is not findable gets a
+// hidden line of its own.
 func (ls *Lines[K, S]) join(key K) *line[K, S] {
 	if !ls.findable(key) {
 		l := newLine(ls, key)
