@@ -112,8 +112,7 @@ func (q *Queue[C]) TryReceive() (command C, attempt int, ok bool) {
 	}
 }
 
-// Done marks the last received command as carried out or given up. Without a command it does
-// nothing.
+// Done marks the last received command, if any, as carried out or given up.
 func (q *Queue[C]) Done() {
 	var none C
 	q.hand.held = false

@@ -195,7 +195,6 @@ func TestWhatIsInHandOutlivesClose(t *testing.T) {
 	require.False(t, ok)
 }
 
-// A resting queue keeps no command's memory alive.
 func TestDoneLetsGo(t *testing.T) {
 	q := New[*[64]byte](1)
 	var gone atomic.Bool
