@@ -19,8 +19,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// What package limits promises holds for a fleet: exact and leased.
-//
 // Promise: A fleet's limiter keeps the contract of `limits.Limiter`.
 func TestLimiterContract(t *testing.T) {
 	for name, s := range map[string]limitstest.Subject{
@@ -42,7 +40,6 @@ func TestLimiterContract(t *testing.T) {
 	}
 }
 
-// twoOfOneClient starts two limiters on one connection.
 func twoOfOneClient(t *testing.T, p, q policy.Policy) (a, b *Limiter) {
 	t.Helper()
 	c := at(shared.Addr(), q)
@@ -51,9 +48,6 @@ func twoOfOneClient(t *testing.T, p, q policy.Policy) (a, b *Limiter) {
 	return a, open(t, c)
 }
 
-// Two limits of one client are taken in one exchange: calls that one of them refuses cost the
-// other nothing, however many come together.
-//
 // Promise: A call that one limit refuses costs the others nothing.
 func TestRefusedCallsOnTwoLimitsCostNothing(t *testing.T) {
 	requests, tokens := twoOfOneClient(t, funnel(1000, 1, time.Hour), funnel(150, 1, time.Hour))
@@ -86,7 +80,7 @@ func TestRefusedCallsOnTwoLimitsCostNothing(t *testing.T) {
 	assert.Equal(t, int64(50), admitted.Load())
 	assert.Equal(t, int64(950), take(t, requests, "a", 0).Remaining)
 	assert.Equal(t, int64(0), take(t, tokens, "a", 0).Remaining)
-	// One exchange a call, not two. The servers say in others that they are there.
+	// One exchange a call, besides the servers' heartbeats.
 	assert.Less(t, requests.Stats().RoundTrips+tokens.Stats().RoundTrips-before, uint64(16*25*3/2))
 
 	require.NoError(t, requests.Block(t.Context(), "a", time.Hour))
@@ -95,7 +89,6 @@ func TestRefusedCallsOnTwoLimitsCostNothing(t *testing.T) {
 	assert.ErrorIs(t, out.Answers[0].Err(), limits.ErrBlocked)
 }
 
-// Each grant of an exchange on two limits is settled by itself.
 func TestGrantsOfOneExchangeAreSettledAlone(t *testing.T) {
 	requests, tokens := twoOfOneClient(t, window(10, time.Hour), window(100, time.Hour))
 	out, err := limits.AskAll(t.Context(), 0,
@@ -116,7 +109,6 @@ func TestGrantsOfOneExchangeAreSettledAlone(t *testing.T) {
 	assert.Equal(t, int64(9), take(t, requests, "a", 0).Remaining)
 }
 
-// While Redis is away, an answer says by what the fallback decided, and promises nothing.
 func TestAskDuringOutage(t *testing.T) {
 	for outage, want := range map[Fallback]struct {
 		source  limits.Source
@@ -153,8 +145,7 @@ func TestAskDuringOutage(t *testing.T) {
 	}
 }
 
-// Without a share to go by, because servers were never counted, a refusal is that of an
-// outage.
+// Without a share, because servers were never counted, a refusal is an outage's.
 func TestAskWithoutShare(t *testing.T) {
 	l := launch(t, at("127.0.0.1:1", funnel(10, 1, time.Hour)))
 	a, err := l.Ask(t.Context(), "key", 1)
@@ -164,7 +155,6 @@ func TestAskWithoutShare(t *testing.T) {
 	assert.ErrorIs(t, a.Err(), ErrUncounted)
 }
 
-// A call in Leased mode waits for units, and is told what is no promise.
 func TestHoldOnLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(40, 40, time.Second))
@@ -186,7 +176,6 @@ func TestHoldOnLease(t *testing.T) {
 	})
 }
 
-// A closed limiter has no answer.
 func TestAskOfClosedLimiter(t *testing.T) {
 	l := open(t, at(shared.Addr(), funnel(10, 1, time.Hour)))
 	require.NoError(t, l.Close())
@@ -196,9 +185,6 @@ func TestAskOfClosedLimiter(t *testing.T) {
 	assert.ErrorIs(t, err, engine.ErrClosed)
 }
 
-// What is given back elsewhere, because another limiter refused, is given back although the
-// context of the call has ended.
-//
 // Promise: Units taken are returned although the context has ended.
 func TestGivesBackAfterContext(t *testing.T) {
 	p := policy.Must(policy.FixedWindow(5, 24*time.Hour))
@@ -213,7 +199,6 @@ func TestGivesBackAfterContext(t *testing.T) {
 	assert.Equal(t, int64(5), take(t, second, "key", 0).Remaining)
 }
 
-// ending ends the context before it asks.
 type ending struct {
 	*Limiter
 	cancel func()
@@ -224,8 +209,7 @@ func (e ending) Hold(ctx context.Context, call limits.Call[string]) (limits.Gran
 	return e.Limiter.Hold(ctx, call)
 }
 
-// Of a part of what was taken long ago, or of a lease, no more is given back than still
-// counts.
+// Units of long ago, or of a lease, come back only as far as they still count.
 func TestSettlesWhatStillCounts(t *testing.T) {
 	for _, mode := range []Mode{Exact, Leased} {
 		c := at(shared.Addr(), funnel(1000, 1000, time.Minute))
@@ -245,8 +229,7 @@ func TestSettlesWhatStillCounts(t *testing.T) {
 	}
 }
 
-// On a busy key of a Funnel, what was taken and not needed comes back as far as it cannot
-// have drained.
+// On a busy Funnel unused units come back as far as they cannot have drained.
 func TestSettlesOnBusyFunnel(t *testing.T) {
 	l := open(t, at(shared.Addr(), funnel(1000, 1, time.Hour)))
 	g, err := l.Hold(t.Context(), limits.Call[string]{Key: "key", N: 500})
@@ -258,7 +241,6 @@ func TestSettlesOnBusyFunnel(t *testing.T) {
 	assert.GreaterOrEqual(t, left, int64(699), "all but the unit that may have drained")
 }
 
-// A call whose context ends while Redis decides learns what it took, and gives it back.
 func TestHoldWhoseContextEndsMeanwhile(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, policy.Must(policy.FixedWindow(5, 24*time.Hour)))
@@ -275,8 +257,7 @@ func TestHoldWhoseContextEndsMeanwhile(t *testing.T) {
 	})
 }
 
-// A limit that comes with the call, or that PolicyFor chooses, holds through the door as
-// well, and what it took is given back in its own units.
+// A limit of the call or of PolicyFor also holds here, and its units come back in its own measure.
 func TestHoldUnderOtherLimits(t *testing.T) {
 	plans := map[string]policy.Policy{"paid": funnel(100, 100, time.Hour), "wrong": policy.Must(policy.FixedWindow(5, time.Hour))}
 	c := at(shared.Addr(), funnel(10, 10, time.Hour))
@@ -303,7 +284,6 @@ func TestHoldUnderOtherLimits(t *testing.T) {
 	assert.Equal(t, policy.Decision{RetryAfter: policy.Never}, g.Decision)
 }
 
-// A call beyond the bound on waiting calls does not wait, and says why.
 func TestHoldInACrowd(t *testing.T) {
 	c := at(shared.Addr(), funnel(1, 1, time.Hour))
 	c.MaxWaiting = 1
@@ -330,14 +310,11 @@ func TestHoldInACrowd(t *testing.T) {
 	assert.NoError(t, l.waiters.enter("key"))
 }
 
-// free ends what enter counted by mistake, and returns false.
 func (l *Limiter) free(key string) bool {
 	l.waiters.leave(key)
 	return false
 }
 
-// What a call took is settled under the limit by which it took, although another one holds for
-// the key by then.
 func TestSettlesUnderTheLimitOfTheTake(t *testing.T) {
 	fast, slow := funnel(20, 1000, time.Hour), funnel(20, 500, time.Hour)
 	var now atomic.Pointer[policy.Policy]
@@ -361,9 +338,7 @@ func TestSettlesUnderTheLimitOfTheTake(t *testing.T) {
 	}
 }
 
-// A part of what a share let pass is not given back by Redis before it is charged there. Redis
-// would give back what others used, and let them use it again. Once it is charged, Redis gives
-// it back.
+// Redis gives back a share's units only once charged: before, it would give back others' units.
 func TestSettlesWhatAShareLetPass(t *testing.T) {
 	for _, charged := range []bool{false, true} {
 		t.Run(fmt.Sprint("charged ", charged), func(t *testing.T) {
@@ -402,7 +377,7 @@ func TestSettlesWhatAShareLetPass(t *testing.T) {
 					eventually(t, func() bool { return l.Stats().Charged != 0 }, "it is charged")
 					left = take(t, l, "a", 0)
 				}
-				// A unit may have drained meanwhile, and is not given back.
+				// A unit may have drained meanwhile.
 				assert.LessOrEqual(t, left.Remaining, int64(20-7-4-1))
 				assert.GreaterOrEqual(t, left.Remaining, int64(20-7-4-1-1))
 			})

@@ -24,7 +24,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// blockable are limits of all kinds, with the same clock of a test's.
+// blockable are limits of all kinds with the same clock.
 func blockable(t testing.TB) []policy.Policy {
 	t.Helper()
 	log, err := SlidingLog(5, 3*time.Second)
@@ -36,9 +36,6 @@ func blockable(t testing.TB) []policy.Policy {
 	}
 }
 
-// A random history over several servers is that of one engine with the same Penalty: each
-// decision, each block, and what Stats count.
-//
 // Promise: Decisions, blocks and counts are those of one engine, to the microsecond.
 func TestBlocksAgreeWithAnEngine(t *testing.T) {
 	for seed := range uint64(40) {
@@ -130,9 +127,6 @@ func compareWithEngine(t *testing.T, r *rand.Rand) {
 	require.Positive(t, refused)
 }
 
-// Of callers that race on several servers, exactly as many are refused by the limit as block
-// the key, all later ones by the block, and one block is made.
-//
 // Promise: Exactly `Refusals` of all servers block a key, once.
 func TestRefusalsOfAllServersBlockExactly(t *testing.T) {
 	const capacity, refusals, callers, each = 50, 7, 16, 10
@@ -181,9 +175,6 @@ func TestRefusalsOfAllServersBlockExactly(t *testing.T) {
 	}
 }
 
-// From when Block has returned every verb refuses the key on another server, and a key beside
-// it is not touched. When the block ends, to the microsecond, all pass again.
-//
 // Promise: In `Exact` mode every server refuses a blocked key at once.
 func TestBlockedKeyIsRefusedByEveryVerbOfTheFleet(t *testing.T) {
 	for _, p := range blockable(t) {
@@ -283,9 +274,7 @@ func TestBlockedKeyIsRefusedByEveryVerbOfTheFleet(t *testing.T) {
 	}
 }
 
-// In Leased mode a block that another server made holds at the latest when a term has passed
-// since Block returned, and once this server was told it refuses by itself. Reset by another
-// one lifts it.
+// Within a term of Block a server is told, and refuses by itself until another resets the key.
 //
 // Promise: In `Leased` mode a block holds everywhere after a term.
 func TestBlockHoldsInLeasedModeWithinATerm(t *testing.T) {
@@ -346,9 +335,8 @@ func TestBlockHoldsInLeasedModeWithinATerm(t *testing.T) {
 // worth is how many calls a term make a key worth a lease.
 const worth = 8
 
-// Without Redis a server refuses what it was told is blocked, under every fallback and by every
-// verb, and no other key. Block there holds here, and says that it is not known elsewhere.
-// Blocks outlast Redis and the servers. When Redis is back it says what holds.
+// Blocks hold under every fallback, and outlast Redis and servers. Block without Redis holds here,
+// and says so. When Redis is back its word holds.
 //
 // Promise: Without Redis a server refuses keys that it knows are blocked.
 func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
@@ -406,8 +394,8 @@ func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 	}
 }
 
-// Calls that wait do so until a block ends. One whose turn comes meanwhile gives it back, if the
-// server was told. Those that have not the time are told at once.
+// A turn that comes during a block goes back, if the server was told of it. A call without the time
+// is told at once.
 //
 // Promise: A waiting call goes on within a second of a block's end.
 func TestCallsWaitForTheEndOfABlock(t *testing.T) {
@@ -453,8 +441,7 @@ func TestCallsWaitForTheEndOfABlock(t *testing.T) {
 	})
 }
 
-// Reset, and a Block of 0, let calls go on that wait for the end of a block, on its own server and on others, also
-// through httplimit. That they look whether it was lifted is not counted.
+// Checking whether a block was lifted is not counted.
 func TestResetWakesCallsThatWaitForABlock(t *testing.T) {
 	for _, mode := range []Mode{Exact, Leased} {
 		inBubble(t, func(t *testing.T, line *redistest.Line) {
@@ -497,7 +484,6 @@ func TestResetWakesCallsThatWaitForABlock(t *testing.T) {
 	}
 }
 
-// A call that waits for the end of a block ends with its context, and with its limiter.
 func TestCallsThatWaitForABlockEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(1, 1, time.Second))
@@ -517,8 +503,7 @@ func TestCallsThatWaitForABlockEnd(t *testing.T) {
 	})
 }
 
-// Retry-After of a block is true over a real Redis: a client that waits so long is admitted, and
-// one that comes more than a second earlier is refused.
+// A client that waits for Retry-After is admitted, and more than a second earlier refused.
 func TestRetryAfterOfABlockIsTrue(t *testing.T) {
 	for _, p := range blockable(t) {
 		if p.Delays() {
@@ -564,8 +549,7 @@ func TestRetryAfterOfABlockIsTrue(t *testing.T) {
 	}
 }
 
-// A block that one claim of a call makes holds for the claims behind it, on the same key under other
-// limits, and Redis's script and the policy agree on that.
+// A claim's block holds for claims behind it on the same key: script and policy agree.
 func TestBlockThatAClaimMakes(t *testing.T) {
 	log := func(n int64) policy.Policy {
 		p, err := SlidingLog(n, time.Hour)
@@ -590,7 +574,6 @@ func TestBlockThatAClaimMakes(t *testing.T) {
 	}
 }
 
-// In a cluster blocks stand beside their keys, with a tag and without.
 func TestBlocksInACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, redistest.Options{})
@@ -620,8 +603,7 @@ func TestBlocksInACluster(t *testing.T) {
 	}
 }
 
-// A Block of 0 lifts a block on all servers, with the refusals that count, and leaves what was used.
-// Without Redis it lifts the block of its own server.
+// A Block of 0 keeps the used units. Without Redis it lifts the block of its own server.
 func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(10, 1, time.Hour))
@@ -659,7 +641,6 @@ func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
 	})
 }
 
-// Charge takes units whatever the limit says and however the key is blocked, and gives units back.
 func TestChargeTakesWhateverTheLimitSays(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(10, 1, time.Hour))
@@ -688,7 +669,6 @@ func TestChargeTakesWhateverTheLimitSays(t *testing.T) {
 	})
 }
 
-// Bad times and a bad Penalty are errors that name the field, the value and what is accepted.
 func TestBlockAndPenaltyAreChecked(t *testing.T) {
 	l := open(t, at(shared.Addr(), funnel(2, 1, time.Hour)))
 	for _, d := range []time.Duration{-1, 4*365*24*time.Hour + 1} {

@@ -26,7 +26,6 @@ var busyRuns = flag.Int("busy", 1, "how often TestBusyServerKeepsToRedis runs ea
 
 const busyJob = "RAL_FLEET_TEST_BUSY"
 
-// busyLoad is what a process of TestBusyServerKeepsToRedis is told to do.
 type busyLoad struct {
 	Addr, Name string
 	Callers    int
@@ -37,7 +36,6 @@ type busyLoad struct {
 	Keys       int
 }
 
-// busyCount counts the calls of one phase of a busyLoad.
 type busyCount struct {
 	Calls   int64
 	InTime  int64 // answered within the budget
@@ -47,13 +45,11 @@ type busyCount struct {
 	Slowest time.Duration
 }
 
-// busyPeriods is how many periods of busyLoad.Calm may pass, from a second after Redis went
-// on, until one is as it should be. A machine that leaves Redis or the server without a
-// processor for that long may spoil some.
+// busyPeriods is how many periods of busyLoad.Calm may pass until one is fine, from a second after
+// Redis went on. A busy machine may spoil some.
 const busyPeriods = 20
 
-// busyReport has the phases: before Redis halts, until a second after it went on, and the
-// last period.
+// busyReport has the phases: before Redis halts, until a second after, and the last period.
 type busyReport struct {
 	Phases   [3]busyCount
 	Spoiled  int // periods that were not as they should be
@@ -62,13 +58,11 @@ type busyReport struct {
 
 func isBusy() bool { return os.Getenv(busyJob) != "" }
 
-// burn computes for d.
 func burn(d time.Duration) {
 	for begun := time.Now(); time.Since(begun) < d; { // wall: it judges the machine, nightly
 	}
 }
 
-// serveBusy is the life of a process of TestBusyServerKeepsToRedis.
 func serveBusy() error {
 	var j busyLoad
 	if err := json.Unmarshal([]byte(os.Getenv(busyJob)), &j); err != nil {
@@ -154,8 +148,8 @@ func (c *busyCount) join(o busyCount) {
 	c.Slowest = max(c.Slowest, o.Slowest)
 }
 
-// fine reports whether 95% of the calls that were answered within the budget were answered
-// by Redis, some were, and the breaker was open for a twentieth of the calls at most.
+// fine reports whether Redis answered 95% of the calls in time, and some, and the breaker was open
+// for a twentieth at most.
 func (c *busyCount) fine() bool {
 	return 20*c.Exact >= 19*c.InTime && c.Exact+c.Late > 0 && 20*c.Unasked <= c.Calls
 }
@@ -183,18 +177,15 @@ func startBusy(t *testing.T, j busyLoad, processors int) *process {
 	return p
 }
 
-// TestBusyServerKeepsToRedis has servers compute all the time, so that nearly every call
-// waits longer for a processor than for Redis, and halts Redis for a tenth of a second. It
-// checks that from a second after Redis went on, in the first period that the machine does
-// not spoil,
+// TestBusyServerKeepsToRedis has servers compute all the time, so that calls wait longer for a
+// processor than for Redis, and halts Redis for a tenth of a second. From a second later on,
+// in the first period that the machine does not spoil,
 //
-//  1. of the calls that are answered within the budget, 95% are answered by Redis;
-//  2. the breaker is not open, except for one call in twenty: it lets a moment pass when the
-//     machine leaves Redis itself without a processor;
-//  3. Redis answers some of those that wait for a processor for longer than the budget;
+//  1. Redis answers 95% of the calls that are answered within the budget;
+//  2. the breaker is open for at most one call in twenty, as when Redis lacks a processor;
+//  3. Redis answers some calls that wait for a processor for longer than the budget;
 //
-// and that few openings are seen over all. Each is a share of calls, however few of them
-// the machine has time for.
+// and there are few openings over all. Each is a share of calls, however few.
 //
 // Promise: A server short of processors does not leave a Redis that answers.
 func TestBusyServerKeepsToRedis(t *testing.T) {
@@ -237,7 +228,6 @@ func TestBusyServerKeepsToRedis(t *testing.T) {
 	}
 }
 
-// count is 1 of what is so.
 func count(is bool) int64 {
 	if is {
 		return 1

@@ -16,7 +16,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// scripts returns how many scripts a Redis has run.
 func scripts(t testing.TB, redis *redistest.Server) (n int64) {
 	t.Helper()
 	reply := redis.Do(t, "INFO", "commandstats")
@@ -30,15 +29,12 @@ func scripts(t testing.TB, redis *redistest.Server) (n int64) {
 	return n
 }
 
-// letPass has the share of a key that nothing was used of let n units pass.
+// letPass has the share of an unused key let n units pass.
 func letPass(l *Limiter, key string, n int64) bool {
 	l.local.Learn(key, 0, policy.Instant(time.Now().Sub(l.config.Epoch))) //nolint:staticcheck // it judges no time, as time.Since would
 	return l.local.Take(key, n, 0).Allowed
 }
 
-// TestChargingIsBatched has the keys of an outage charged, each once, by a script for each
-// 64 of them.
-//
 // Promise: Charges after an outage are few scripts.
 func TestChargingIsBatched(t *testing.T) {
 	const keys = 2000
@@ -66,11 +62,9 @@ func TestChargingIsBatched(t *testing.T) {
 	})
 }
 
-// BenchmarkCharge charges 100,000 keys: while no calls come; while 16 callers of another server
-// make a call each millisecond, of which the one that charges knows nothing, so that it
-// charges at full speed; and while they are callers of its own. It reports how long that took,
-// how much of a processor Redis used meanwhile, and the median and 99th percentile of the calls
-// made meanwhile, beside those of two seconds before and after.
+// BenchmarkCharge charges 100,000 keys: without calls; beside 16 callers of another server, of
+// which it knows nothing, so at full speed; and beside its own. It reports its time, Redis's
+// processor time, and the median and 99th percentile of calls, beside two seconds before and after.
 func BenchmarkCharge(b *testing.B) {
 	const keys = 100_000
 	for _, c := range []struct {

@@ -55,8 +55,8 @@ func Example() {
 	// false 0 exact
 }
 
-// Without Redis, each server keeps its share, which begins from what Redis said last: of
-// 10, 4 are used, and so are 2 of the 5 that each of two servers has.
+// Without Redis, each server keeps its share. It begins as Redis last said: 4 of 10 are used, and
+// so are 2 of each server's 5.
 func Example_outage() {
 	address, stop := redis()
 	limiter, err := fleet.New(fleet.Config{
@@ -188,8 +188,7 @@ func ExampleLimiter_Reserve() {
 	// true 1h0m0s
 }
 
-// The cost of a request is known afterwards: the estimate is taken, and what was not needed
-// given back.
+// The cost of a request is known afterwards: take the estimate, and give the rest back.
 func ExampleReservation_Keep() {
 	address, stop := redis()
 	defer stop()
@@ -223,7 +222,7 @@ func ExampleReservation_Keep() {
 	// 8500 <nil>
 }
 
-// The exact log: what was taken an hour ago counts no more, and not a moment longer.
+// The exact log: a unit taken an hour ago counts no more.
 func ExampleSlidingLog() {
 	address, stop := redis()
 	defer stop()

@@ -29,7 +29,6 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// certified writes a certificate for this machine and its key into files.
 func certified(t *testing.T) (certificate, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -47,9 +46,6 @@ func certified(t *testing.T) (certificate, key string) {
 	return write("CERTIFICATE", public), write("PRIVATE KEY", secret)
 }
 
-// TestSaysWhatToDo has a Redis that does not let a limiter in, or not do what it needs:
-// Health and the cause of an answer say what to do.
-//
 // Promise: `Health` says what to do about each state of Redis.
 func TestSaysWhatToDo(t *testing.T) {
 	t.Parallel()
@@ -122,7 +118,6 @@ func TestSaysWhatToDo(t *testing.T) {
 				require.NoError(t, client.Do(t.Context(), client.B().Ping().Build()).Error(), "clients send it by themselves")
 				return
 			}
-			// Health says so at once if nothing works, and else when calls have failed.
 			eventually(t, func() bool {
 				take(t, l, "a", 1)
 				why := l.Health()
@@ -142,8 +137,7 @@ func TestSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// elsewhere is a local address by which this machine is not the same one, so that a Redis
-// in protected mode takes no connections there.
+// elsewhere is another address of this machine, which a Redis in protected mode refuses.
 func elsewhere(t *testing.T, addr string) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(addr)
@@ -159,9 +153,7 @@ func elsewhere(t *testing.T, addr string) string {
 	return ""
 }
 
-// TestSaysWhyItHangsUp has a Redis that a limiter uses take no more connections, and end
-// those that there are: what it says to a new one is said, and when it takes them again it
-// is used again.
+// When Redis ends connections and takes no more, its reply to a new connection is told.
 func TestSaysWhyItHangsUp(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, redistest.Options{})
@@ -190,9 +182,7 @@ func TestSaysWhyItHangsUp(t *testing.T) {
 	eventually(t, func() bool { return take(t, l, "a", 0).Source() == limits.SourceRedis }, "it is back")
 }
 
-// TestOutageIsExplainedOnce has what answers in place of a Redis end each connection with an
-// error, as one that is full or in protected mode does: however many probes it ends so, the
-// error of the outage says so once and does not grow.
+// However many probes end with an error, as at a full Redis, the outage says so once.
 func TestOutageIsExplainedOnce(t *testing.T) {
 	t.Parallel()
 	for words, kind := range map[string]error{
@@ -233,8 +223,7 @@ func TestOutageIsExplainedOnce(t *testing.T) {
 	}
 }
 
-// hangUp listens at an address and ends each connection with those words. It counts the
-// connections that it ended.
+// hangUp listens at an address, and ends each connection with the words. ended counts them.
 func hangUp(t *testing.T, words string) (addr string, ended *atomic.Int64) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -260,9 +249,7 @@ func hangUp(t *testing.T, words string) (addr string, ended *atomic.Int64) {
 	return listener.Addr().String(), ended
 }
 
-// TestEvictionIsNoticedAtConnect has another Redis, which may evict, come behind the same
-// address: that is noticed when the limiter has connected, and not by chance some beats
-// later.
+// A Redis that may evict and comes behind the same address is noticed at the connection.
 func TestEvictionIsNoticedAtConnect(t *testing.T) {
 	t.Parallel()
 	evicts := redistest.Start(t, redistest.Options{MaxMemory: "100mb", Policy: "allkeys-lru"})
@@ -283,10 +270,8 @@ func TestEvictionIsNoticedAtConnect(t *testing.T) {
 	}
 }
 
-// TestEvictionIsNoticedAfterAnOutage has a Redis end, and another that may evict come when the
-// breaker is open. The limiter checks that one before it says there that it is present,
-// whether the keeper or a call finds it. That also holds for a client of the caller's, whose
-// connections are not seen.
+// A Redis that may evict and comes while the breaker is open is checked before the first beat,
+// whether the keeper or a call finds it, and with a client of the caller's.
 func TestEvictionIsNoticedAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	evicts := redistest.Start(t, redistest.Options{MaxMemory: "100mb", Policy: "allkeys-lru"})
@@ -299,7 +284,6 @@ func TestEvictionIsNoticedAfterAnOutage(t *testing.T) {
 	}
 }
 
-// expectNoBeat is one outage. Calls come while the limiter looks for Redis, or not.
 func expectNoBeat(t *testing.T, evicts *redistest.Server, own, calls bool) {
 	t.Helper()
 	first := redistest.Start(t, redistest.Options{})
@@ -338,7 +322,6 @@ func expectNoBeat(t *testing.T, evicts *redistest.Server, own, calls bool) {
 	require.Zero(t, beats, "own client %v, calls %v: it was used before it was checked", own, calls)
 }
 
-// TestLoading has a Redis read its data from disk for most of a second.
 func TestLoading(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, redistest.Options{Args: []string{"--enable-debug-command", "yes", "--rdbcompression", "no"}})

@@ -19,7 +19,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// explain explains a key as adapters do.
 func explain(t testing.TB, l limits.Limiter[string], key string) limits.Explanation {
 	t.Helper()
 	x, err := limits.Explain(t.Context(), l, key)
@@ -27,9 +26,6 @@ func explain(t testing.TB, l limits.Limiter[string], key string) limits.Explanat
 	return x
 }
 
-// While Redis decides, a key's explanation is the one that an engine gives of the same calls:
-// figures, returns, blocks and words. It takes nothing and counts nothing.
-//
 // Promise: While Redis decides, an explanation is an engine's.
 func TestExplanationIsThatOfAnEngine(t *testing.T) {
 	for i, p := range blockable(t) {
@@ -86,7 +82,6 @@ func TestExplanationIsThatOfAnEngine(t *testing.T) {
 	}
 }
 
-// A log has no word in Redis. What is used of it is told, and not what is not known.
 func TestExplainALog(t *testing.T) {
 	log, err := SlidingLog(5, time.Hour)
 	require.NoError(t, err)
@@ -110,8 +105,7 @@ func TestExplainALog(t *testing.T) {
 	assert.NotContains(t, x.String(), "used.")
 }
 
-// What other servers hold on lease is not known, so that no figure of it is shown. Whether a
-// call is allowed is what the next one is told.
+// No figures of other servers' leases are shown; whether a call is allowed is this server's word.
 func TestExplainLeases(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := leased(over(line, window(10_000, time.Hour)))
@@ -126,7 +120,7 @@ func TestExplainLeases(t *testing.T) {
 		x = explain(t, other, "a")
 		assert.Equal(t, []any{limits.SourceRedis, false, int64(0), true}, []any{x.Source(), x.Exact(), x.Of, x.Allowed})
 
-		// A key of which Redis has nothing left: allowed where units are held, and nowhere else.
+		// Redis has nothing left of the key, but leases have.
 		take(t, l, "b", 9990)
 		for take(t, other, "b", 1).Allowed {
 			continue
@@ -144,8 +138,6 @@ func TestExplainLeases(t *testing.T) {
 	})
 }
 
-// While Redis is away an explanation says what decides, leaves out what is not known, and has
-// the block that this server was told of.
 func TestExplainInAnOutage(t *testing.T) {
 	for _, f := range []struct {
 		outage  Fallback
@@ -189,7 +181,6 @@ func TestExplainInAnOutage(t *testing.T) {
 	}
 }
 
-// Without a share to go by, the explanation is that of a server that refuses.
 func TestExplainWithoutAShare(t *testing.T) {
 	c := at("127.0.0.1:1", funnel(3, 1, time.Hour))
 	x := explain(t, launch(t, c), "a")
@@ -197,7 +188,6 @@ func TestExplainWithoutAShare(t *testing.T) {
 	require.ErrorIs(t, x.Err(), ErrUncounted)
 }
 
-// A limit of another family refuses every call, and an explanation of it counts no misfit.
 func TestExplainMisfitsAndErrors(t *testing.T) {
 	c := at(shared.Addr(), funnel(10, 1, time.Hour))
 	misfit := policy.Must(policy.FixedWindow(1, time.Hour))
@@ -224,7 +214,6 @@ func TestExplainMisfitsAndErrors(t *testing.T) {
 	require.ErrorIs(t, err, engine.ErrClosed)
 }
 
-// The calls of other servers that wait are not known. Those of this one are told.
 func TestExplainCountsCallsThatWaitHere(t *testing.T) {
 	c := at(shared.Addr(), funnel(1, 1, time.Hour))
 	l, other := open(t, c), open(t, c)

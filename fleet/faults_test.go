@@ -17,7 +17,7 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// faults are all ways in which a line is broken here: one state of the weather after the other.
+// faults are all ways of breaking a line, each as a sequence of weathers.
 var faults = []struct {
 	name    string
 	weather []redistest.Weather
@@ -35,16 +35,14 @@ var faults = []struct {
 
 var hole = redistest.Weather{Hole: true}
 
-// TestFaults breaks the line between a limiter and Redis in all ways that faults has, again
-// and again. Of each it checks that
+// TestFaults breaks the line between a limiter and Redis in all ways of faults, repeatedly:
 //
 //  1. no call takes longer than its budget;
-//  2. calls that fail, or are not answered for a while, open the breaker: few in a row ask Redis
-//     in vain before others are not asked any more, and these wait for nothing;
-//  3. every call is answered, by the fallback, and says why;
-//  4. when the line is mended, the breaker closes by itself, and calls are exact again;
+//  2. failing or unanswered calls open the breaker: few ask in vain, the others do not wait;
+//  3. every call is answered by the fallback, which says why;
+//  4. the breaker closes by itself when the line is mended, and calls are exact again;
 //
-// and at the end that goroutines and memory are what they were after the first faults.
+// and in the end goroutines and memory are as after the first faults.
 //
 // Promise: No call waits for Redis beyond its budget.
 func TestFaults(t *testing.T) {
@@ -85,8 +83,8 @@ func TestFaults(t *testing.T) {
 								failed++
 							}
 						}
-						// Three failures in a row open it. The client sees the first when a ping is not
-						// answered in time, and the others when a dial is not.
+						// Three failures open it. The client sees a late ping first, then late
+						// dials.
 						require.LessOrEqual(t, failed, int((failures+2)*dead/c.Budget), "%s: calls that asked in vain before the breaker opened", fault.name)
 						require.ErrorIs(t, l.Health(), ErrOutage, fault.name)
 						line.Set(well)
@@ -111,7 +109,6 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// footprint returns the number of goroutines and the memory in use.
 func footprint() (goroutines int, heap uint64) {
 	time.Sleep(time.Second) // what ended has gone
 	runtime.GC()
@@ -121,12 +118,9 @@ func footprint() (goroutines int, heap uint64) {
 	return runtime.NumGoroutine(), m.HeapAlloc
 }
 
-// TestManyCallersInAnOutage has many callers at once, and checks of the calls that begin when
-// the breaker is open that
-//
-//  1. nearly none asks Redis in vain. Those that do are probes. A probe comes every 50 ms at
-//     most, or as soon as one was given up before it was sent, which takes a budget;
-//  2. the others do not wait for anything.
+// TestManyCallersInAnOutage has many callers while the breaker is open. Nearly none asks in vain,
+// except probes. They come every 50 ms at most, or a budget after an unsent probe. The others do
+// not wait.
 func TestManyCallersInAnOutage(t *testing.T) {
 	const callers, calls = 64, 20
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
@@ -168,8 +162,8 @@ func TestManyCallersInAnOutage(t *testing.T) {
 	})
 }
 
-// TestRedisIsAwayAtTheStart starts a limiter where there is no Redis yet. Without Config.Servers it
-// refuses and names that field; with it, its share begins with nothing and comes back.
+// Without Config.Servers a limiter that starts without Redis refuses and names that field; with it,
+// its share begins with nothing and comes back.
 func TestRedisIsAwayAtTheStart(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		line.Set(gone)
@@ -209,8 +203,6 @@ func TestRedisIsAwayAtTheStart(t *testing.T) {
 	})
 }
 
-// TestRedisIsSilentAtTheStart starts a limiter where a Redis takes connections and does not answer,
-// and where dials hang.
 func TestRedisIsSilentAtTheStart(t *testing.T) {
 	for how, w := range map[string]redistest.Weather{"mute": {Mute: true}, "hole": hole} {
 		t.Run(how, func(t *testing.T) {

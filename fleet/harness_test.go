@@ -23,8 +23,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// shared is a Redis for all tests that do not harm it. Each test has limits of its own
-// names.
+// shared is a Redis for all tests that do not harm it. Each test has its own names.
 var shared *redistest.Server
 
 func TestMain(m *testing.M) {
@@ -59,10 +58,9 @@ func TestMain(m *testing.M) {
 	os.Exit(withRedis(m))
 }
 
-// logged is what limiters without OnEvent write to slog.Default, in all tests.
+// logged gets the events of limiters without OnEvent.
 var logged safeBuffer
 
-// safeBuffer is a buffer for any number of goroutines.
 type safeBuffer struct {
 	mu sync.Mutex
 	to strings.Builder
@@ -74,7 +72,6 @@ func (b *safeBuffer) Write(p []byte) (int, error) {
 	return b.to.Write(p)
 }
 
-// about returns the lines about a limit.
 func (b *safeBuffer) about(limit string) (lines []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,18 +98,15 @@ func withRedis(m *testing.M) int {
 	return code
 }
 
-// others are goroutines that are left, and not ours: a client that looked for a cluster
-// sleeps for a second when it is closed.
+// others are not our goroutines: a closed client that looked for a cluster sleeps for a second.
 var others = []goleak.Option{
 	goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
 }
 
 var names atomic.Int64
 
-// name is a limit's name that no other test has.
 func name() string { return fmt.Sprintf("test-%d-%d", os.Getpid(), names.Add(1)) }
 
-// gone is a line to a Redis that was killed, still to a Redis that stands still.
 var (
 	gone  = redistest.Weather{Gone: true}
 	still = redistest.Weather{Deaf: true}
@@ -120,19 +114,16 @@ var (
 )
 
 // inBubble runs a test in a bubble of testing/synctest, with a line to the shared Redis.
-// Time passes only there, and only while all goroutines wait.
 func inBubble(t *testing.T, test func(t *testing.T, line *redistest.Line)) {
 	t.Helper()
 	inBubbleOf(t, shared, test)
 }
 
-// inBubbleOf is inBubble with a line to another Redis.
 func inBubbleOf(t *testing.T, redis *redistest.Server, test func(t *testing.T, line *redistest.Line)) {
 	t.Helper()
 	inBubbleOfAll(t, []*redistest.Server{redis}, func(t *testing.T, lines []*redistest.Line) { test(t, lines[0]) })
 }
 
-// inBubbleOfAll is inBubble with a line to each node of a cluster.
 func inBubbleOfAll(t *testing.T, cluster []*redistest.Server, test func(t *testing.T, lines []*redistest.Line)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -146,8 +137,7 @@ func inBubbleOfAll(t *testing.T, cluster []*redistest.Server, test func(t *testi
 	})
 }
 
-// over returns a configuration for the Redis at the end of the line, or of the lines to the
-// nodes of a cluster, with the default budget.
+// over returns a configuration for the Redis at the end of the line.
 func over(line *redistest.Line, p policy.Policy) Config { return overAll([]*redistest.Line{line}, p) }
 
 func overAll(lines []*redistest.Line, p policy.Policy) Config {
@@ -160,7 +150,6 @@ func now() int64 { return time.Now().UnixMicro() - store.DefaultEpoch.UnixMicro(
 // generous is a budget that only an outage spends, whatever else the machine does.
 const generous = time.Minute
 
-// at returns a configuration for the Redis at that address.
 func at(addr string, p policy.Policy) Config {
 	return Config{
 		Name: name(), Policy: p, Budget: generous,
@@ -170,8 +159,7 @@ func at(addr string, p policy.Policy) Config {
 	}
 }
 
-// open starts a limiter where a Redis is fit for it, waits until that is asked, and closes
-// it with the test.
+// open starts a limiter, waits until it asks Redis, and closes it with the test.
 func open(t testing.TB, c Config) *Limiter {
 	t.Helper()
 	l := launch(t, c)
@@ -179,7 +167,7 @@ func open(t testing.TB, c Config) *Limiter {
 	return l
 }
 
-// launch is open where Redis may not be fit, or not be there.
+// launch is open for a Redis that may be unfit or gone.
 func launch(t testing.TB, c Config) *Limiter {
 	t.Helper()
 	l, err := New(c)
@@ -192,7 +180,6 @@ func funnel(capacity, count int64, per time.Duration) policy.Policy {
 	return policy.Must(policy.Funnel(capacity, count, per))
 }
 
-// take takes, and fails if that is an error.
 func take(t testing.TB, l *Limiter, key string, n int64) limits.Answer {
 	t.Helper()
 	a, err := l.Take(t.Context(), key, n)
@@ -200,7 +187,6 @@ func take(t testing.TB, l *Limiter, key string, n int64) limits.Answer {
 	return a
 }
 
-// log keeps events.
 type log struct {
 	mu  sync.Mutex
 	all []Event
@@ -218,7 +204,6 @@ func (l *log) events() []Event {
 	return append([]Event(nil), l.all...)
 }
 
-// kinds are the events but those of a kind.
 func (l *log) kinds() (kinds []EventKind) {
 	for _, e := range l.events() {
 		kinds = append(kinds, e.Kind)
@@ -229,7 +214,6 @@ func (l *log) kinds() (kinds []EventKind) {
 // patience is for slow machines that do much else: what takes longer does not come.
 const patience = time.Minute
 
-// eventually waits for what another goroutine or process does.
 func eventually(t testing.TB, done func() bool, what string) {
 	t.Helper()
 	require.Eventually(t, done, patience, 2*time.Millisecond, what)

@@ -43,9 +43,6 @@ func request(fields ...string) *http.Request {
 
 var nothing = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 
-// An outage with FallbackClosed is 503 with the problem type for that, not 429. By shares,
-// requests are limited, and are told no figures.
-//
 // Promise: An outage that refuses is 503, not 429.
 func TestOutageInWebServer(t *testing.T) {
 	for outage, want := range map[Fallback][]int{
@@ -56,7 +53,7 @@ func TestOutageInWebServer(t *testing.T) {
 			c.Outage, c.Servers = outage, 2
 			l := open(t, c)
 			h := httplimit.Must(httplimit.New(l, byAddr, httplimit.Options{})).Handler(nothing)
-			// Of a limit that this server was told nothing about, its share may be used up.
+			// The share of a key that this server does not know may be used up.
 			require.True(t, take(t, l, "192.0.2.1", 0).Allowed)
 			line.Set(gone)
 			for i, code := range want {
@@ -72,8 +69,7 @@ func TestOutageInWebServer(t *testing.T) {
 	}
 }
 
-// A request waits for Redis for its budget, and for another if it is settled, however the line
-// to Redis is broken.
+// A request waits for Redis for its budget, and for another if it is settled.
 func TestRequestsWaitNoLongerThanTheirBudgets(t *testing.T) {
 	for _, mode := range []Mode{Exact, Leased} {
 		for _, f := range fallbacks {
@@ -102,9 +98,6 @@ func TestRequestsWaitNoLongerThanTheirBudgets(t *testing.T) {
 	}
 }
 
-// A process that is killed between its claims leaves charged in Redis what its calls under
-// way had taken there, and nothing else.
-//
 // Promise: A process that dies between claims leaves at most what was under way.
 func TestProcessDiesBetweenClaims(t *testing.T) {
 	const capacity, before, after = 100, 5, 7
@@ -130,8 +123,7 @@ func TestProcessDiesBetweenClaims(t *testing.T) {
 
 const mixedJob = "RAL_FLEET_TEST_MIXED"
 
-// stuck is a limiter whose calls never return: some never get to Redis, and the others have
-// taken there. It says a line for each.
+// stuck is a limiter whose calls never return, before or after Redis. It prints a line for each.
 type stuck struct {
 	*Limiter
 	before atomic.Int64
@@ -147,7 +139,6 @@ func (s *stuck) Hold(ctx context.Context, call limits.Call[string]) (limits.Gran
 	select {}
 }
 
-// serveMixed is the life of the process of TestProcessDiesBetweenClaims.
 func serveMixed() error {
 	var addr, name string
 	var before, after int64
@@ -177,8 +168,7 @@ func serveMixed() error {
 	return nil
 }
 
-// Requests that used nothing are not charged, however many come together: a limit on failed log-ins
-// does not count those that succeed.
+// A limit on failed log-ins does not count those that succeed, however many come together.
 func TestRequestsThatUsedNothingLeaveNothingTaken(t *testing.T) {
 	for _, p := range keeping(t) {
 		l := open(t, at(shared.Addr(), p))

@@ -19,7 +19,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// keeping are limits of 100 units that do not come back while a test lasts.
+// keeping are limits of 100 units that do not come back during a test.
 func keeping(t testing.TB) []policy.Policy {
 	t.Helper()
 	const long = 366 * 24 * time.Hour
@@ -31,15 +31,13 @@ func keeping(t testing.TB) []policy.Policy {
 	}
 }
 
-// used is how many units of a key count.
 func used(t testing.TB, l *Limiter, key string) int64 {
 	t.Helper()
 	return shape.AtOnce(l.config.Policy) - take(t, l, key, 0).Remaining
 }
 
-// requireUsed expects that so many units of a key count. What would drain in the time in which
-// units were taken and given back does not come back under a limit that drains, so that there is
-// a part of one more.
+// requireUsed expects so many used units, and under a limit that drains up to another: units that
+// would drain between take and return do not come back.
 func requireUsed(t *testing.T, want int64, l *Limiter, key string) {
 	t.Helper()
 	got := used(t, l, key)
@@ -50,9 +48,6 @@ func requireUsed(t *testing.T, want int64, l *Limiter, key string) {
 	require.Equal(t, want, got, "%v", l.config.Policy)
 }
 
-// Keep leaves the units that were used, as if the call had asked for them, also if another server
-// took since.
-//
 // Promise: `Keep` returns exactly the unused units to their source.
 func TestKeep(t *testing.T) {
 	ctx := t.Context()
@@ -81,8 +76,6 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// Calls of two servers that reserve and keep at the same time leave used what they kept, and
-// nothing else.
 func TestManyKeepsOfOneKey(t *testing.T) {
 	const callers, each, keepers = 16, 10, 4 // 88 units are taken at the same time at most
 	ctx := t.Context()
@@ -110,7 +103,6 @@ func TestManyKeepsOfOneKey(t *testing.T) {
 	}
 }
 
-// What a share took goes back to the share.
 func TestKeepOfAShare(t *testing.T) {
 	for _, p := range keeping(t) {
 		t.Run(p.String(), func(t *testing.T) {
@@ -167,7 +159,6 @@ func TestAcquire(t *testing.T) {
 			require.Equal(t, policy.Never, r.RetryAfter)
 		}
 
-		// It waits, and what it did not need comes back.
 		fast := open(t, over(line, funnel(10, 10, time.Second)))
 		require.True(t, take(t, fast, "a", 10).Allowed)
 		begun := time.Now()
@@ -196,8 +187,7 @@ func TestAcquire(t *testing.T) {
 	})
 }
 
-// In leased mode units go back to the lease, and two servers that give back all the time
-// never use more than the limit together.
+// Two servers that give back all the time never use more than the limit.
 func TestLeasedKeep(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		const limit = 3000
@@ -249,7 +239,6 @@ func TestLeasedKeep(t *testing.T) {
 	})
 }
 
-// Without patience a call waits for no place in a queue, and a full one has none.
 func TestAcquireOfAQueue(t *testing.T) {
 	ctx := t.Context()
 	l := open(t, at(shared.Addr(), policy.Must(policy.Queue(2, 1, time.Hour))))
@@ -270,8 +259,6 @@ func TestAcquireOfAQueue(t *testing.T) {
 	require.ErrorIs(t, l.Wait(ctx, "a", 1), engine.ErrCrowded)
 }
 
-// A deadline that is a little before the turn is known to be too soon, and Redis is asked
-// once.
 func TestDeadlineIsForeseen(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		l := open(t, over(line, funnel(1, 1, time.Hour)))

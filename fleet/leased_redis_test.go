@@ -22,8 +22,7 @@ func window(limit int64, per time.Duration) policy.Policy {
 	return policy.Must(policy.FixedWindow(limit, per))
 }
 
-// warm makes so many calls, which must pass, one every 100µs or more. The first of them Redis
-// decides.
+// warm makes calls that must pass, at least 100µs apart. Redis decides the first.
 func warm(t testing.TB, l *Limiter, key string, calls int) {
 	t.Helper()
 	for range calls {
@@ -106,7 +105,7 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 		require.Less(t, s.Exact, uint64(10), "a key with many calls is leased")
 		require.Zero(t, s.Local+s.Open+s.Closed)
 
-		// What is held comes back when the limiter closes, for others.
+		// Close returns held units to others.
 		warm(t, l, "c", 200)
 		require.Positive(t, l.leases.Held("c"))
 		require.NoError(t, l.Close())
@@ -121,8 +120,8 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 	})
 }
 
-// Redis dies, and comes back. Leases that are held are used up, as they were paid; then the
-// fallback answers; and then there are leases again.
+// When Redis dies, held leases are used up, then the fallback answers, until there are leases
+// again.
 func TestLeasedKilled(t *testing.T) {
 	for _, f := range fallbacks {
 		t.Run(f.source.String(), func(t *testing.T) {
@@ -171,7 +170,6 @@ func TestLeasedKilled(t *testing.T) {
 	}
 }
 
-// A Redis that stands still costs a call its budget, and no more.
 func TestLeasedRedisStandsStill(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := leased(over(line, window(100_000, time.Hour)))
@@ -190,7 +188,6 @@ func TestLeasedRedisStandsStill(t *testing.T) {
 	})
 }
 
-// Redis is not there yet when the limiter is made.
 func TestLeasedRedisComesLater(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		line.Set(gone)
@@ -203,8 +200,6 @@ func TestLeasedRedisComesLater(t *testing.T) {
 	})
 }
 
-// An exchange failed if nothing in it was answered: a part of a cluster that is away is
-// not Redis.
 func TestUnanswered(t *testing.T) {
 	down, odd := errors.New("down"), fmt.Errorf("%w: odd", ErrForeignValue)
 	require.NoError(t, unanswered([]lease.Grant{{Err: down}, {Units: 1}}))
@@ -213,7 +208,6 @@ func TestUnanswered(t *testing.T) {
 	require.Equal(t, down, unanswered([]lease.Grant{{Err: down}, {Err: down}}))
 }
 
-// A value that is no word of ours is told, and left.
 func TestLeasedValueOfOthers(t *testing.T) {
 	c := leasedAt(shared.Addr(), window(10, time.Hour))
 	l := open(t, c)
@@ -239,8 +233,6 @@ func TestLeasedValueOfOthers(t *testing.T) {
 	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
 }
 
-// Keys with few calls each do not cost Redis more scripts in leased mode than in exact mode.
-//
 // Promise: `Leased` mode costs Redis no more commands than `Exact`.
 func TestLeasedAsksNoMoreThanExact(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})

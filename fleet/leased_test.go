@@ -53,8 +53,7 @@ func TestLeasedConfiguration(t *testing.T) {
 	require.ErrorContains(t, err, "Term")
 }
 
-// TestLeasedFleet has four servers take what they can get, while Redis dies and comes
-// back: together they admit no more than the limit, in any case.
+// Four servers take all they can while Redis dies and returns, and keep to the limit.
 func TestLeasedFleet(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		const capacity, rate, servers = 200, 1000, 4
@@ -109,7 +108,6 @@ func TestLeasedAllocatesNothing(t *testing.T) {
 	require.InDelta(t, 0, testing.AllocsPerRun(1000, func() { l.Choke(ctx, "a") }), 0.2, "a lease is renewed now and then")
 }
 
-// A refusal that is remembered allocates nothing either.
 func TestLeasedRefusalAllocatesNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
@@ -119,7 +117,6 @@ func TestLeasedRefusalAllocatesNothing(t *testing.T) {
 	require.InDelta(t, 0, testing.AllocsPerRun(1000, func() { l.Choke(ctx, "a") }), 0.2, "Redis is asked now and then")
 }
 
-// refusing returns a limiter that remembers that Redis refuses the key a.
 func refusing(t testing.TB) *Limiter {
 	c := leasedAt(shared.Addr(), policy.Must(policy.FixedWindow(100, 366*24*time.Hour)))
 	c.Term = time.Minute
@@ -132,7 +129,6 @@ func refusing(t testing.TB) *Limiter {
 	}
 }
 
-// Choke is Take of one unit: it counts, renews leases and refuses alike.
 func TestLeasedChokeIsTake(t *testing.T) {
 	for name, call := range map[string]func(*Limiter) bool{
 		"choke": func(l *Limiter) bool { return l.Choke(context.Background(), "a") },
@@ -164,9 +160,7 @@ func TestLeasedChokeIsTake(t *testing.T) {
 	}
 }
 
-// Promised reports whether the figures of an answer are promises: those of Redis are, in Exact mode. In
-// Leased mode a call that Redis decided may find, when it comes back, that this server
-// remembers a refusal.
+// Redis's figures are promises in Exact mode. In Leased mode this server may remember a refusal.
 func TestPromised(t *testing.T) {
 	l := refusing(t)
 	a := take(t, l, "a", 1)

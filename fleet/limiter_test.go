@@ -23,7 +23,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A charge above the bound is an error, and what was used is forgotten by Reset once.
 func TestRefundAndResetTellTheirCaller(t *testing.T) {
 	l := open(t, at(shared.Addr(), funnel(3, 1, time.Hour)))
 	ctx := t.Context()
@@ -95,7 +94,6 @@ func TestWait(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Zero(t, time.Since(begun), "at once")
 
-		// A call that goes away gives its turn back.
 		mine := errors.New("mine")
 		gone, leave := context.WithCancelCause(ctx)
 		waiting := make(chan error)
@@ -116,8 +114,6 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// TestWaitersHaveTurns waits with others for the same units: each call is promised a
-// turn of its own.
 func TestWaitersHaveTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		l := open(t, over(line, funnel(1, 1, 10*time.Millisecond)))
@@ -161,7 +157,7 @@ func TestTakeAll(t *testing.T) {
 	require.EqualValues(t, 3, take(t, byUser, "u", 0).Remaining, "nothing was taken")
 	require.True(t, out.Answers[0].Allowed)
 
-	// The share left of a Bursty is one of the units stored, not of its credit.
+	// A Bursty's rest is of its stored units, not of its credit.
 	bursts := with(policy.Must(policy.Bursty(1, time.Hour, 9)))
 	out, err = TakeAll(ctx, byAddress.Claim("d", 2), bursts.Claim("d", 2))
 	require.NoError(t, err)
@@ -182,7 +178,6 @@ func TestTakeAll(t *testing.T) {
 	require.ErrorIs(t, err, ErrKeyTooLong)
 }
 
-// One script counts time from one epoch, and words of another mean something else.
 func TestTakeAllOfOneEpoch(t *testing.T) {
 	client := shared.Client(t)
 	with := func(epoch time.Time) *Limiter {
@@ -205,7 +200,6 @@ func TestTakeAllOfOneEpoch(t *testing.T) {
 	require.False(t, out.Allowed)
 }
 
-// The breaker counts what the network or Redis is to blame for, and nothing else.
 func TestWhatCountsAsAFailure(t *testing.T) {
 	client := shared.Client(t)
 	s := store.New(client, store.Options{Name: name()})
@@ -242,8 +236,7 @@ func TestContextOfTheCaller(t *testing.T) {
 	require.EqualValues(t, 2, take(t, l, "a", 0).Remaining)
 }
 
-// What ends a call is not what has Config.Outage answer, even if the caller cancels because of an
-// outage that this limiter reported.
+// A cancelled call is no outage, even if cancelled because of an outage that was reported.
 func TestOutageAsTheCauseOfAContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(2, 1, time.Hour))
@@ -294,8 +287,6 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// A call that finds the limiter closed after Redis failed is not answered, and ends with the
-// error.
 func TestClosedMeanwhile(t *testing.T) {
 	down := errors.New("down")
 	failure := noAnswer{cause: down}
@@ -418,9 +409,7 @@ func TestWords(t *testing.T) {
 	require.Equal(t, "outage began", OutageBegan.String())
 }
 
-// Claims are answered as by an engine: each takes as many units as it says, for none it looks, and
-// those on one key are met by the sum of their units, also about when they would be met and if
-// that is never, and while the key is blocked. They are counted as there.
+// Claims are answered and counted like an engine's: sums on one key, looks, blocked keys.
 func TestClaimsAgreeWithAnEngine(t *testing.T) {
 	for seed := range uint64(12) {
 		var clock atomic.Int64
@@ -478,7 +467,6 @@ func TestClaimsAgreeWithAnEngine(t *testing.T) {
 	}
 }
 
-// Claims take as many units as they say, and those on one key together; with Redis and without.
 func TestClaimsOfDifferentUnits(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(10_000, 1, time.Hour))
@@ -519,8 +507,6 @@ func TestClaimsOfDifferentUnits(t *testing.T) {
 	})
 }
 
-// A limiter that uses the client of another connects when that one does, and goes through an
-// outage like any.
 func TestViaAnotherLimiter(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		line.Set(gone)

@@ -51,8 +51,6 @@ func TestEventsAreWrittenToTheLog(t *testing.T) {
 	}, got)
 }
 
-// Outages that come and go faster than they may be written: the last word is true, whatever else
-// was left out.
 func TestLastWordOfAnOutageIsTrue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var to bytes.Buffer
@@ -76,9 +74,7 @@ func TestLastWordOfAnOutageIsTrue(t *testing.T) {
 	})
 }
 
-// A limiter whose Redis is not there is never silent: without OnEvent an outage is written to
-// slog.Default, before New returns if the address refuses connections, and after a second if it
-// says nothing.
+// Without OnEvent an outage is logged before New returns, or after a second of silence.
 func TestRedisThatIsNotThereIsLogged(t *testing.T) {
 	refuses, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -19,7 +19,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// keysOf returns keys that the nodes of a cluster have, so many each.
 func keysOf(t *testing.T, cluster []*redistest.Server, each int) [][]string {
 	t.Helper()
 	keys := make([][]string, len(cluster))
@@ -36,12 +35,11 @@ func keysOf(t *testing.T, cluster []*redistest.Server, each int) [][]string {
 	return keys
 }
 
-// TestBreakerOfANode loses one node of three, and has calls fail for its keys. It checks that
+// TestBreakerOfANode loses a node of three, and has calls fail for its keys:
 //
-//  1. the breaker opens for these keys alone: Redis answers all calls for the others, and
-//     what they were let pass meanwhile is charged;
-//  2. Health, the event and Stats tell of it, and name the node;
-//  3. the node is asked again when it is back, also if no calls come for it.
+//  1. the breaker opens for these keys alone, and units let pass for others are charged;
+//  2. Health, the event and Stats name the node;
+//  3. the node is asked again when it is back, even without calls for it.
 //
 // Promise: A cluster node that is away affects its own keys only.
 func TestBreakerOfANode(t *testing.T) {
@@ -92,7 +90,7 @@ func TestBreakerOfANode(t *testing.T) {
 		require.Equal(t, OutageBegan, events.events()[0].Kind)
 		require.ErrorContains(t, events.events()[0].Err, cluster[2].Addr())
 
-		// What a share let pass is charged on the nodes that are there.
+		// Shares are charged on the nodes that are there.
 		at := policy.Instant(time.Since(l.config.Epoch))
 		l.local.Learn(there[0], 0, at)
 		owed := l.Stats().Charged
@@ -112,7 +110,6 @@ func TestBreakerOfANode(t *testing.T) {
 
 func breakerOpen(a limits.Answer) bool { return errors.Is(a.Err(), ErrBreakerOpen) }
 
-// Leases are taken from the nodes that are there while another is away.
 func TestLeasesOfANode(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, redistest.Options{})
@@ -135,7 +132,6 @@ func TestLeasesOfANode(t *testing.T) {
 		after := l.Stats()
 		require.Greater(t, after.Leased, before.Leased)
 		require.EqualValues(t, 2000, after.Closed-before.Closed)
-		// A batch of keys of all nodes is answered for those that are there.
 		grants := guardedBank{l}.Lease(t.Context(), []lease.Ask{{Key: keys[0][0], Need: 1, Most: 1}, {Key: keys[2][0], Need: 1, Most: 1}, {Key: keys[1][0], Need: 1, Most: 1}})
 		require.NoError(t, grants[0].Err)
 		require.ErrorIs(t, grants[1].Err, ErrOutage)
@@ -146,8 +142,7 @@ func TestLeasesOfANode(t *testing.T) {
 	})
 }
 
-// Slots that move to another node are guarded by that one; a node without slots is forgotten
-// after a while, and how often its breaker opened is not.
+// Moved slots are guarded by their new node. A node without slots is forgotten, its openings not.
 func TestNodesThatComeAndGo(t *testing.T) {
 	l := open(t, at(shared.Addr(), funnel(10, 1, time.Hour)))
 	other := &Limiter{config: l.config, guarded: l.guarded, maker: l.maker, guard: l.guard}
@@ -197,7 +192,6 @@ func TestNodesThatComeAndGo(t *testing.T) {
 	require.Same(t, other.guard, other.guardOf(own, strings.Repeat("x", 1<<16+1)))
 }
 
-// tailIn returns the tail of a key in that slot.
 func tailIn(slot int, of *terms) string {
 	for i := 0; ; i++ {
 		if tail := store.Tail(fmt.Sprint(i)); of.limit.Slot(tail) == slot {
@@ -206,7 +200,6 @@ func tailIn(slot int, of *terms) string {
 	}
 }
 
-// fail has a call of a node fail.
 func fail(n *node) error {
 	_, err := guard.Do(context.Background(), n.guard, func(context.Context) (struct{}, error) {
 		return struct{}{}, fmt.Errorf("%w: down", store.ErrAsking)

@@ -22,14 +22,11 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// fallbacks are the modes of Config.Outage, and the source that an answer then names.
 var fallbacks = []struct {
 	outage Fallback
 	source limits.Source
 }{{FallbackShare, limits.SourceShare}, {FallbackOpen, limits.SourceOpen}, {FallbackClosed, limits.SourceClosed}}
 
-// TestKilled has Redis die, each fallback answer, and Redis come back with what it had on disk.
-//
 // Promise: Without Redis the chosen fallback answers, and says so.
 func TestKilled(t *testing.T) {
 	for _, f := range fallbacks {
@@ -60,8 +57,7 @@ func TestKilled(t *testing.T) {
 			require.ErrorIs(t, l.Health(), ErrOutage)
 			require.Equal(t, f.outage != FallbackClosed, l.Choke(t.Context(), "c"))
 
-			// What the limit never allows is refused by every fallback, and what takes
-			// nothing is not.
+			// Every fallback refuses more than the limit, and admits looks.
 			for _, n := range []int64{-1, 11} {
 				a = take(t, l, "b", n)
 				require.False(t, a.Allowed)
@@ -92,15 +88,13 @@ func TestKilled(t *testing.T) {
 			require.EqualValues(t, 10-used, take(t, l, "a", 0).Remaining, "Redis had it on disk")
 			require.EqualValues(t, 10, take(t, l, "d", 0).Remaining)
 			eventually(t, func() bool { return len(events.events()) >= 2 }, "events")
-			// A busy machine may have more outages.
 			require.Equal(t, []EventKind{OutageBegan, OutageEnded}, events.kinds()[:2])
 			require.ErrorIs(t, events.events()[0].Err, ErrOutage)
 		})
 	}
 }
 
-// TestPaused has Redis stand still, or its answers be late. What was asked meanwhile may count
-// when it goes on. guard.TestSilenceOpens counts the ticks of the silence exactly.
+// Requests to a Redis that stands still, or answers late, may count when it goes on.
 func TestPaused(t *testing.T) {
 	for how, w := range map[string]redistest.Weather{"still": still, "mute": {Mute: true}} {
 		t.Run(how, func(t *testing.T) {
@@ -138,8 +132,7 @@ func TestPaused(t *testing.T) {
 	}
 }
 
-// TestUnfit has a Redis that answers, and is not fit for limits: each fallback answers, the
-// cause says what is wrong, and nothing is reset.
+// If Redis answers but is unfit, each fallback answers with the cause, and nothing is reset.
 func TestUnfit(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -195,7 +188,7 @@ func TestUnfit(t *testing.T) {
 				}
 				require.ErrorIs(t, a.Err(), ErrOutage)
 				require.ErrorContains(t, a.Err(), c.says)
-				// A share begins with nothing where Redis has not said anything.
+				// An unknown key's share begins with nothing.
 				require.Equal(t, f.outage == FallbackOpen, a.Allowed)
 				eventually(t, func() bool { _ = take(t, l, "a", 0); return errors.Is(l.Health(), c.cause) }, "Health says so")
 
@@ -207,8 +200,7 @@ func TestUnfit(t *testing.T) {
 	}
 }
 
-// TestBecomesUnfit changes a Redis while it is used. What Redis says of itself is noticed
-// by the first call that meets it, what it does not within some beats.
+// Redis's own refusals are noticed by the first call, its settings within some beats.
 //
 // Promise: A Redis that may evict, is read-only or full is not trusted.
 func TestBecomesUnfit(t *testing.T) {
@@ -229,9 +221,8 @@ func TestBecomesUnfit(t *testing.T) {
 	require.ErrorIs(t, take(t, l, "a", 1).Err(), ErrEvictionPolicy)
 }
 
-// TestWrongRoll has something else under the name by which servers are counted, or under that
-// of their limits, from the start and later: that is an outage, of which Health says how it
-// is mended.
+// Foreign values under the names of the roll and its limits are an outage; Health says how to mend
+// it.
 func TestWrongRoll(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(10, 1, time.Hour))
@@ -266,8 +257,6 @@ func TestWrongRoll(t *testing.T) {
 	})
 }
 
-// TestMayNotAsk has a Redis that does not tell how it is set up: that is said, and calls go
-// on.
 func TestMayNotAsk(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	redis.Do(t, "ACL", "SETUSER", "default", "-info")
@@ -281,9 +270,6 @@ func TestMayNotAsk(t *testing.T) {
 	require.ErrorContains(t, events.events()[0].Err, "INFO")
 }
 
-// TestWrongWords has something else under a key of ours: that key is answered by the fallback,
-// with what is wrong, it is left as it is, and other keys do not notice.
-//
 // Promise: A value that is not a word is an error, and stays.
 func TestWrongWords(t *testing.T) {
 	sliding, err := SlidingLog(10, time.Hour)
@@ -332,7 +318,6 @@ func TestWrongWords(t *testing.T) {
 	}
 }
 
-// theKey is the name of the one key of a limit in Redis.
 func theKey(t *testing.T, limit, key string) string {
 	t.Helper()
 	reply := shared.Do(t, "KEYS", "ral:"+limit+":*{"+key+"}")
@@ -342,10 +327,6 @@ func theKey(t *testing.T, limit, key string) string {
 	return names[0]
 }
 
-// TestSharesOfAFleet has Redis die under several servers that know of each other.
-// Together they admit what the limit says, and no more than fresh shares may in
-// addition. What still counts is charged afterwards.
-//
 // Promise: Shares together admit the limit during outages.
 func TestSharesOfAFleet(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
@@ -404,10 +385,8 @@ func TestSharesOfAFleet(t *testing.T) {
 	})
 }
 
-// TestLateCallsKeepTheLimit has a Redis that is well and late now and then, and a key
-// that is hammered for some beats: what is let pass meanwhile is charged each beat, and
-// does not come back for that. The calls that Redis answers keep to the limit together with
-// those that the share does, except for those that were late before Redis said more.
+// A key is hammered for some beats while Redis is late now and then. Charges are sent each beat.
+// Redis and the share keep the limit together, except for calls late before Redis said more.
 //
 // Promise: A late answer serves no other call and counts as charged.
 func TestLateCallsKeepTheLimit(t *testing.T) {
@@ -441,7 +420,6 @@ func TestLateCallsKeepTheLimit(t *testing.T) {
 	})
 }
 
-// TestWaitInAnOutage waits for Redis, or by the share.
 func TestWaitInAnOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(1, 1, 20*time.Millisecond))
@@ -466,7 +444,6 @@ func TestWaitInAnOutage(t *testing.T) {
 	})
 }
 
-// TestTakeAllInAnOutage takes by the fallbacks, all or nothing.
 func TestTakeAllInAnOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		client, err := rueidis.NewClient(redistest.Option(line))
@@ -509,8 +486,7 @@ func TestTakeAllInAnOutage(t *testing.T) {
 	})
 }
 
-// TestMendedKeyIsCharged: a key that was answered by the share because of what was under
-// it is charged when that is put right.
+// A key answered by the share because of a foreign value is charged once that is gone.
 func TestMendedKeyIsCharged(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(10, 1, time.Hour))
@@ -524,7 +500,6 @@ func TestMendedKeyIsCharged(t *testing.T) {
 		eventually(t, func() bool { return l.Stats().Charged == 4 }, "charged")
 		require.EqualValues(t, 6, take(t, l, "bad", 0).Remaining)
 
-		// Once: what comes after it is charged by itself.
 		shared.Do(t, "SET", bad, "abc")
 		require.Equal(t, limits.SourceShare, take(t, l, "bad", 1).Source())
 		shared.Do(t, "DEL", bad)
@@ -533,9 +508,6 @@ func TestMendedKeyIsCharged(t *testing.T) {
 	})
 }
 
-// TestLostAnswerIsChargedOnce has answers come too late while units are charged: what was
-// sent counts as charged, as it is then.
-//
 // Promise: Nothing is charged twice if an answer is late or lost.
 func TestLostAnswerIsChargedOnce(t *testing.T) {
 	sliding, err := SlidingLog(10, time.Hour)
@@ -570,9 +542,8 @@ func TestLostAnswerIsChargedOnce(t *testing.T) {
 	}
 }
 
-// TestLostRefundIsDoneOnce has the answer come too late when units are given back or
-// charged: Redis does it, and the share does not as well. The answer says that the
-// outcome is unknown.
+// If the answer is late, Redis does it and the share does not. The answer says that the outcome is
+// unknown.
 //
 // Promise: Nothing is returned twice if an answer is late or lost.
 func TestLostRefundIsDoneOnce(t *testing.T) {
@@ -616,7 +587,7 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 	}
 }
 
-// passWithoutRedis has the share let pass n units, and charges them.
+// passWithoutRedis has the share let n units pass and owe them.
 func passWithoutRedis(l *Limiter, key string, n int64) {
 	l.local.Refund(key, -n)
 	for debt := range l.local.Owed() {
@@ -624,8 +595,6 @@ func passWithoutRedis(l *Limiter, key string, n int64) {
 	}
 }
 
-// TestDeclined: what Redis says that it did not do, or was not asked for, is the share's
-// to do.
 func TestDeclined(t *testing.T) {
 	t.Parallel()
 	for _, cause := range []error{ErrBreakerOpen, errConnecting, ErrForeignValue, ErrReadOnly, ErrFull} {
@@ -653,8 +622,6 @@ func TestDeclined(t *testing.T) {
 	require.Equal(t, fate{stop: true}, k.charge(l.own.Load(), []share.Debt{{Name: store.Tail("a"), Units: 1}})[0])
 }
 
-// TestUnsentIsNotCharged has all be busy until it is too late: what was not sent by then
-// never is.
 func TestUnsentIsNotCharged(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		const capacity = 10_000
@@ -685,8 +652,7 @@ func TestUnsentIsNotCharged(t *testing.T) {
 	})
 }
 
-// A limit is divided by the highest of the last counts, and by Config.Servers at least: a
-// server that has just started, or finds a roll that Redis has lost, counts itself alone.
+// The highest of the last counts and Config.Servers divides: a new server may count itself alone.
 //
 // Promise: Shares shrink at once and grow later.
 func TestSharesShrinkAtOnceAndGrowLater(t *testing.T) {
@@ -717,14 +683,12 @@ func TestSharesShrinkAtOnceAndGrowLater(t *testing.T) {
 	}
 }
 
-// TestPartOfAClusterIsAway loses one node of three. A limiter that starts then uses the
-// others, whether or not the node that is away has the roll of servers. It stays with
-// them if no calls come.
+// A limiter that starts without one of three nodes uses the others, even if the roll is on it and
+// no calls come.
 func TestPartOfAClusterIsAway(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, redistest.Options{})
 	inBubbleOfAll(t, cluster, func(t *testing.T, lines []*redistest.Line) {
-		// slot is where the cluster keeps a key: the last third is to go.
 		slot := func(key string) int64 {
 			reply := cluster[0].Do(t, "CLUSTER", "KEYSLOT", key)
 			n, err := reply.AsInt64()

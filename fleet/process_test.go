@@ -23,8 +23,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// job is what a server of TestProcesses is told to do: 16 callers take from that many keys
-// of a funnel until its standard input ends.
+// job tells a server of TestProcesses to take from the keys of a funnel until its input ends.
 type job struct {
 	Addr, Name            string
 	Capacity, Count, Keys int64
@@ -34,12 +33,10 @@ type job struct {
 
 const serverJob = "RAL_FLEET_TEST_SERVER"
 
-// callers is how many goroutines of a server call at once.
 const callers = 16
 
 func isServer() bool { return os.Getenv(serverJob) != "" }
 
-// record is what a key was allowed, by Redis's clock.
 type record struct {
 	Admitted    int64
 	First, Last policy.Instant
@@ -64,7 +61,6 @@ func (j job) policy() (policy.Policy, error) {
 	return policy.Funnel(j.Capacity, j.Count, j.Per)
 }
 
-// serve is the life of a server of TestProcesses.
 func serve() error {
 	var j job
 	if err := json.Unmarshal([]byte(os.Getenv(serverJob)), &j); err != nil {
@@ -107,15 +103,13 @@ func serve() error {
 	return said.Encode(report{Records: records})
 }
 
-// report is what a server says: how far it is, any number of times, and its records when it
-// ends.
+// report is a server's progress, with its records in the end.
 type report struct {
 	Admitted, Refused int64    // since it said so last
 	Keys              []string // of which something was admitted for the first time
 	Records           map[string]record
 }
 
-// progress counts what a server has not said yet. Its callers share it.
 type progress struct {
 	mu    sync.Mutex
 	known map[string]bool
@@ -139,7 +133,6 @@ func (p *progress) count(key string, allowed bool) {
 	}
 }
 
-// tell says how far the server is, now and then, until it ends.
 func (p *progress) tell(to *json.Encoder, ended <-chan struct{}) {
 	tick := time.NewTicker(20 * time.Millisecond) // wall: how often it says so is not judged
 	defer tick.Stop()
@@ -161,7 +154,6 @@ func (p *progress) tell(to *json.Encoder, ended <-chan struct{}) {
 	}
 }
 
-// call is the life of one caller.
 func (j job) call(l *Limiter, now *progress, ended <-chan struct{}) map[string]record {
 	records := map[string]record{}
 	for {
@@ -192,14 +184,11 @@ func (j job) call(l *Limiter, now *progress, ended <-chan struct{}) map[string]r
 	}
 }
 
-// TestProcesses has 8 processes of 16 callers each take what they can get from one key,
-// and from 10,000, while scripts are flushed, clients are paused and cut off, and Redis
-// is killed and started again with what it had written to disk. It checks that
+// TestProcesses has 8 processes of 16 callers take all they can from one key and from 10,000, while
+// scripts are flushed, clients are paused and cut off, and Redis is killed and restarted from disk:
 //
-//  1. no key is admitted more than capacity + rate * time, the time being Redis's own from its first
-//     to its last admission;
-//  2. the limit is what holds them: calls are refused, and at least as much as the capacity
-//     is admitted.
+//  1. no key is admitted more than capacity + rate * time, by Redis's clock between its admissions;
+//  2. the limit is used: calls are refused, and at least the capacity is admitted.
 //
 // Promise: Several processes never exceed the limit, across flushes, pauses, restarts and reconnects.
 func TestProcesses(t *testing.T) {
@@ -224,7 +213,6 @@ func TestProcesses(t *testing.T) {
 			command := func(words ...string) {
 				require.NoError(t, admin.Do(t.Context(), admin.B().Arbitrary(words[0]).Args(words[1:]...).Build()).Error())
 			}
-			// goOn waits until each server was answered some more, however busy the machine is.
 			goOn := func() {
 				t.Helper()
 				var before [processes]int64
@@ -293,8 +281,7 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// inTime is eventually for what takes as long as the machine is slow: it waits until shortly
-// before the deadline of the tests.
+// inTime is eventually for a slow machine: it waits until shortly before the tests' deadline.
 func inTime(t *testing.T, done func() bool, what string) {
 	t.Helper()
 	end, ends := t.Deadline()
@@ -306,7 +293,6 @@ func inTime(t *testing.T, done func() bool, what string) {
 	}
 }
 
-// process is a server of its own.
 type process struct {
 	cmd      *exec.Cmd
 	stop     io.Closer
@@ -317,7 +303,7 @@ type process struct {
 	all report // all that it said
 }
 
-// start starts one. It ends by itself if this process dies, as its input does then.
+// start starts a process. It ends if this process dies, as its input ends.
 func start(t *testing.T, j job) *process {
 	t.Helper()
 	told, err := json.Marshal(j)
@@ -338,7 +324,6 @@ func start(t *testing.T, j job) *process {
 	return p
 }
 
-// hear adds up what the process says until it ends.
 func (p *process) hear(out io.Reader) error {
 	for reports := json.NewDecoder(out); ; {
 		var r report
@@ -354,7 +339,6 @@ func (p *process) hear(out io.Reader) error {
 	}
 }
 
-// heard returns what it said so far.
 func (p *process) heard() report {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -363,7 +347,6 @@ func (p *process) heard() report {
 
 func (r report) answered() int64 { return r.Admitted + r.Refused }
 
-// end waits until it has ended, and returns what it was allowed.
 func (p *process) end(t *testing.T) (records map[string]record) {
 	t.Helper()
 	read := <-p.read
@@ -374,9 +357,8 @@ func (p *process) end(t *testing.T) (records map[string]record) {
 	return records
 }
 
-// TestClockSteps has the clock of Redis's host go back and forth, by little and by much, in
-// the input of the scripts. However it goes, no more is admitted than the limit has in the
-// time from the earliest instant to the latest.
+// TestClockSteps steps Redis's clock back and forth in the scripts' input: no more is admitted than
+// in the time from the earliest instant to the latest.
 //
 // Promise: A Redis clock that steps back and forth mints nothing.
 func TestClockSteps(t *testing.T) {

@@ -14,9 +14,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// TestDifferentLimits has servers of one Name keep different limits. That is told at once,
-// with both limits and which is newer; it is an error only when it has lasted for longer
-// than a deploy does; and it ends with the servers that keep the other limit.
+// Different limits are told at once with both and the newer, as an error only after the time of a
+// deploy.
 //
 // Promise: Servers that keep different limits are an error after ten minutes.
 func TestDifferentLimits(t *testing.T) {
@@ -74,8 +73,7 @@ func TestDifferentLimits(t *testing.T) {
 	})
 }
 
-// Servers of one Name and different epochs all count one another, and the Health of each is
-// ErrLimits at once, until only one epoch is left.
+// Servers of different epochs count one another, and are ErrLimits until one epoch is left.
 func TestDifferentEpochs(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(100, 10, time.Second))
@@ -110,7 +108,6 @@ func TestDifferentEpochs(t *testing.T) {
 	})
 }
 
-// A server that is gone counts for as many beats, however often this one connects meanwhile.
 func TestReconnectsForgetNoServer(t *testing.T) {
 	for _, perBeat := range []int{1, 2, 8} {
 		var c counts

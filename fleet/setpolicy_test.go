@@ -21,8 +21,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A new limit holds from the next call on, for the server that was told, and what was used
-// goes on counting.
 func TestSetPolicy(t *testing.T) {
 	for _, f := range families(t) {
 		small, large := f[0], f[1]
@@ -52,8 +50,6 @@ func TestSetPolicy(t *testing.T) {
 	}
 }
 
-// Limits whose words are no words of the limiter's are refused, with what would be accepted,
-// and the old one holds.
 func TestSetPolicyIsRefused(t *testing.T) {
 	p := policy.Must(policy.FixedWindow(10, time.Hour))
 	c := at(shared.Addr(), p)
@@ -82,8 +78,7 @@ func TestSetPolicyIsRefused(t *testing.T) {
 	require.ErrorIs(t, l.SetPolicy(p), engine.ErrClosed)
 }
 
-// Servers that change their limit at different moments admit together no more than the
-// higher rate with the larger burst would, in any span of time, however the limits differ.
+// However limits differ, servers admit at most the higher rate with the larger burst.
 func TestServersChangeOneAfterTheOther(t *testing.T) {
 	const servers, unit = 3, time.Second
 	for run := range 24 {
@@ -166,8 +161,6 @@ func TestServersChangeOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// A server that has changed admits only what those that have not would, until they have.
-//
 // Promise: Servers that change limits at different moments admit no more than higher rate and larger burst.
 func TestBothLimitsHoldDuringAChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
@@ -193,8 +186,7 @@ func TestBothLimitsHoldDuringAChange(t *testing.T) {
 	})
 }
 
-// A change is told as a deploy is: when it begins to differ and when all agree, and is no
-// error, however often limits take turns.
+// A change is told at its beginning and end, and is no error, even if limits alternate.
 func TestAChangeIsToldAsADeploy(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		var events log
@@ -213,7 +205,6 @@ func TestAChangeIsToldAsADeploy(t *testing.T) {
 			require.NoError(t, other.SetPolicy(next))
 			eventually(t, func() bool { return len(events.events()) > told+1 }, "it ends")
 			require.NoError(t, l.Health())
-			// Both limits have been known for longer than a deploy takes, if one was not forgotten.
 			time.Sleep(time.Second)
 		}
 		for i, kind := range events.kinds() {
@@ -222,8 +213,7 @@ func TestAChangeIsToldAsADeploy(t *testing.T) {
 	})
 }
 
-// Two limits that have both been known for long are an error only when servers have differed
-// for long since they last agreed.
+// Two old limits are an error only if servers have differed for long.
 func TestLimitsThatTakeTurnsAreNoConflict(t *testing.T) {
 	var events log
 	l := open(t, at(shared.Addr(), funnel(100, 10, time.Second)))
@@ -251,7 +241,6 @@ func TestLimitsThatTakeTurnsAreNoConflict(t *testing.T) {
 	require.Equal(t, []EventKind{LimitDeploying, LimitConflict, LimitAgreed, LimitDeploying}, events.kinds())
 }
 
-// SetPolicy may come while calls go on, from many goroutines, and the last one holds.
 func TestSetPolicyAmongCalls(t *testing.T) {
 	limits := []policy.Policy{policy.Must(policy.FixedWindow(100, 366*24*time.Hour)), policy.Must(policy.FixedWindow(200, 366*24*time.Hour))}
 	l := open(t, at(shared.Addr(), limits[0]))
@@ -275,7 +264,6 @@ func TestSetPolicyAmongCalls(t *testing.T) {
 	require.EqualValues(t, 200-admitted.Load(), take(t, l, "a", 0).Remaining, "what was used is kept")
 }
 
-// The share goes by the new limit as well, and what it let pass counts on and is charged.
 func TestSetPolicyInAnOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, policy.Must(policy.FixedWindow(10, 366*24*time.Hour)))

@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// sharing is a fleet of servers in a bubble that take of one key all that is let pass.
+// sharing is a fleet in a bubble that takes all it can of a key.
 type sharing struct {
 	config       Config
 	servers      []*sharer
@@ -22,7 +22,6 @@ type sharing struct {
 	begun        time.Time
 }
 
-// sharer is one server.
 type sharer struct {
 	limiter *Limiter
 	stop    context.CancelFunc
@@ -38,7 +37,6 @@ func startSharing(t *testing.T, c Config, servers int) *sharing {
 	return s
 }
 
-// enlist starts a server in the place of another.
 func (s *sharing) enlist(t *testing.T, at int) {
 	t.Helper()
 	l, err := New(s.config)
@@ -63,7 +61,6 @@ func (s *sharing) enlist(t *testing.T, at int) {
 	s.servers[at] = server
 }
 
-// leave ends a server.
 func (s *sharing) leave(t *testing.T, at int) {
 	t.Helper()
 	s.servers[at].stop()
@@ -71,8 +68,7 @@ func (s *sharing) leave(t *testing.T, at int) {
 	require.NoError(t, s.servers[at].limiter.Close())
 }
 
-// finish ends all servers. It returns what Redis let pass, what the shares did, and what the
-// limit allows since the beginning.
+// finish ends all servers, and returns the units let pass by Redis and shares, and the limit's.
 func (s *sharing) finish(t *testing.T, rate float64) (exact, local, bound float64) {
 	t.Helper()
 	for i := range s.servers {
@@ -84,13 +80,9 @@ func (s *sharing) finish(t *testing.T, rate float64) (exact, local, bound float6
 	return exact, local, bound
 }
 
-// TestFlappingRedis has Redis be away for 3.3 s and there for 0.7 s, again and again, under
-// four servers that take what they can. It checks that the shares of the four keep to
-// the limit together with Redis, whether they were told how many they are or have to count
-// each other, of which an outage makes none forget the others.
-//
-// What a share let pass may be let pass by Redis as well until it is charged there, but
-// only once, since it is owed then: hence another capacity.
+// TestFlappingRedis has Redis be away for 3.3 s and back for 0.7 s, repeatedly. The shares of four
+// servers, told or counting their number, keep to the limit together with Redis. Redis may admit
+// uncharged units once more: hence another capacity.
 //
 // Promise: An outage makes no server forget the others.
 func TestFlappingRedis(t *testing.T) {
@@ -117,9 +109,6 @@ func TestFlappingRedis(t *testing.T) {
 	}
 }
 
-// TestOutageIsNoSecondBurst has four servers use a limit up, and Redis die: what the
-// shares let pass is what comes in from then on.
-//
 // Promise: An outage is no second burst.
 func TestOutageIsNoSecondBurst(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
@@ -135,9 +124,8 @@ func TestOutageIsNoSecondBurst(t *testing.T) {
 	})
 }
 
-// TestRestartsInAnOutage has a limit of 400 be used up, Redis die, and all servers be
-// restarted, ten times: what they have forgotten they do not admit again. One that does not
-// know of the other lets pass all that comes in, as does the other.
+// After ten restarts without Redis, a used up limit of 400 admits only what comes in; servers that
+// do not know of each other each admit all of it.
 //
 // Promise: Restarts without Redis admit nothing at first.
 func TestRestartsInAnOutage(t *testing.T) {

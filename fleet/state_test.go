@@ -18,11 +18,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// hostile is a key that Redis and a share know by its hash.
 var hostile = strings.Repeat("}", 200)
 
-// inAnOutage is a configuration with a file, of a Redis that was there and is killed once a
-// limiter has learned of some keys.
+// inAnOutage configures a file and a Redis that is killed once a limiter knows some keys.
 func inAnOutage(t *testing.T, line *redistest.Line) (c Config, l *Limiter) {
 	t.Helper()
 	c = over(line, funnel(100, 1, time.Hour))
@@ -42,7 +40,6 @@ func inAnOutage(t *testing.T, line *redistest.Line) (c Config, l *Limiter) {
 	return c, l
 }
 
-// units is how many units a file says are to be charged.
 func units(t *testing.T, c Config, of string, file []byte) (n int64) {
 	t.Helper()
 	local, err := share.New(share.Config{Policy: c.Policy, Servers: c.Servers, MaxKeys: 100, Name: store.Short})
@@ -54,7 +51,6 @@ func units(t *testing.T, c Config, of string, file []byte) (n int64) {
 	return n
 }
 
-// left is how many units of a key Redis has left.
 func left(t *testing.T, l *Limiter, key string) int64 {
 	t.Helper()
 	var a limits.Answer
@@ -66,10 +62,8 @@ func left(t *testing.T, l *Limiter, key string) int64 {
 	return a.Remaining
 }
 
-// A server is restarted while Redis is away, and again when it is back.
-//  1. A key's share goes on where it was. A key that is not in the file has none at first.
-//  2. What was let pass is charged when Redis is back, once: before and after the restart.
-//  3. A restart after that charges nothing.
+// A key's share goes on over a restart; an unknown key's begins with nothing. Units are charged
+// once, before and after the restart.
 //
 // Promise: With `StateFile`, uncharged units survive a restart and are charged once.
 func TestRestartInAnOutageIsChargedOnce(t *testing.T) {
@@ -105,13 +99,10 @@ func TestRestartInAnOutageIsChargedOnce(t *testing.T) {
 	})
 }
 
-// A server that is killed loses what it let pass since the last save, and nothing else.
-//
 // Promise: A killed server loses only the charges since its last save.
 func TestKilledServerChargesWhatWasSaved(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c, l := inAnOutage(t, line)
-		// As the kernel leaves it: a file, and no lock.
 		var file []byte
 		eventually(t, func() bool {
 			var err error
@@ -128,14 +119,12 @@ func TestKilledServerChargesWhatWasSaved(t *testing.T) {
 		require.EqualValues(t, 40, take(t, l, "a", 0).Remaining)
 		line.Set(well)
 		eventually(t, func() bool { return l.Stats().Charged >= 54 }, "it is charged")
-		// The other is still there in truth, and charges the same and one more.
+		// The other server is still there, and charges the same and another.
 		eventually(t, func() bool { return killed.Stats().Charged >= 55 }, "it is charged")
 		require.EqualValues(t, 100-40-20-21, left(t, l, "a"))
 	})
 }
 
-// What a file cannot be used for is an error of New, and the file is left as it is.
-//
 // Promise: A `StateFile` in use, damaged or of another limit is an error, and stays.
 func TestStateFileThatCannotBeUsed(t *testing.T) {
 	c := at(shared.Addr(), funnel(100, 1, time.Hour))
@@ -148,7 +137,6 @@ func TestStateFileThatCannotBeUsed(t *testing.T) {
 	require.NoError(t, l.Close())
 	require.NoError(t, l.Close(), "twice is once")
 
-	// Nothing is charged to another limit.
 	whole, err := os.ReadFile(c.StateFile)
 	require.NoError(t, err)
 	other := c
@@ -189,7 +177,6 @@ func TestStateFileThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// A disk that fails is told of, once, and calls go on.
 func TestFailedSaveIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		dir := filepath.Join(t.TempDir(), "dir")

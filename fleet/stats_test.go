@@ -12,7 +12,6 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Stats tells of Redis's time while it answers, and of the breaker and an outage when it does not.
 func TestStatsTellOfRedis(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(10, 1, time.Hour))
@@ -41,8 +40,7 @@ func TestStatsTellOfRedis(t *testing.T) {
 	})
 }
 
-// A call that has to wait is counted when it has ended, served or not; one that need not is in no
-// count.
+// A call that has to wait is counted once it has ended, served or not.
 func TestStatsCountWaits(t *testing.T) {
 	l := open(t, at(shared.Addr(), funnel(1, 1, time.Hour)))
 	require.NoError(t, l.Wait(t.Context(), "a", 1))
@@ -63,8 +61,7 @@ func TestStatsCountWaits(t *testing.T) {
 	require.Positive(t, s.WaitTime)
 }
 
-// Refusals are counted by their reason: the limit, a block, and an outage that leaves nothing to
-// go by. A call for more than the limit ever has is refused by the limit, also in an outage.
+// A call for more than the limit is refused by the limit, even in an outage.
 func TestRefusalsAreCountedByReason(t *testing.T) {
 	refusals := func(l *Limiter) [4]uint64 {
 		s := l.Stats()

@@ -18,8 +18,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// families are limits of 10 units that do not come back while a test lasts, each with one of
-// 100 units of the same family.
+// families are limits of 10 units that do not come back during a test, each with 100 of its family.
 func families(t testing.TB) [][2]policy.Policy {
 	t.Helper()
 	const long = 366 * 24 * time.Hour
@@ -36,8 +35,7 @@ func families(t testing.TB) [][2]policy.Policy {
 	}
 }
 
-// A limit that comes with a call decides on the words that the others read: what was used
-// under one counts under the other, as time or as units.
+// Units used under one limit count under the other, as time or as units.
 func TestTakeWith(t *testing.T) {
 	ctx := t.Context()
 	for _, f := range families(t) {
@@ -77,7 +75,6 @@ func TestTakeWith(t *testing.T) {
 	}
 }
 
-// A limit of another family is an error that says so, and nothing is recorded.
 func TestTakeWithMisfit(t *testing.T) {
 	ctx := t.Context()
 	log, err := SlidingLog(10, time.Hour)
@@ -119,7 +116,6 @@ func TestTakeWithMisfit(t *testing.T) {
 	require.True(t, a.Allowed)
 }
 
-// PolicyFor chooses the limit of a key for every verb.
 func TestPolicyFor(t *testing.T) {
 	ctx := t.Context()
 	plans := map[string]policy.Policy{
@@ -172,7 +168,6 @@ func TestPolicyFor(t *testing.T) {
 	require.ErrorContains(t, err, "PolicyFor")
 }
 
-// All or nothing under limits that come with the claims, also for one key under two limits.
 func TestTakeAllWithLimits(t *testing.T) {
 	ctx := t.Context()
 	for _, f := range families(t) {
@@ -201,8 +196,6 @@ func TestTakeAllWithLimits(t *testing.T) {
 	}
 }
 
-// In an outage each limit has a share, which begins from what Redis said and is charged to
-// Redis afterwards.
 func TestSharesOfLimits(t *testing.T) {
 	for _, f := range families(t) {
 		if strings.Contains(f[0].String(), "bursty") {
@@ -229,7 +222,7 @@ func TestSharesOfLimits(t *testing.T) {
 				out, err := TakeAll(ctx, l.ClaimWith(f[1], "a", 5))
 				require.NoError(t, err)
 				require.True(t, out.Allowed)
-				// A limit that is new in the outage knows the servers, and that Redis was there.
+				// A limit that is new in the outage knows the servers and Redis's past.
 				if !strings.Contains(f[0].String(), "funnel") {
 					return
 				}
@@ -248,8 +241,6 @@ func TestSharesOfLimits(t *testing.T) {
 	}
 }
 
-// However many policies stand for them, a limiter keeps few limits, and says so if there are
-// too many.
 func TestManyLimits(t *testing.T) {
 	ctx := t.Context()
 	c := at(shared.Addr(), policy.Must(policy.FixedWindow(1, time.Hour)))

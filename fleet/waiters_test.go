@@ -13,8 +13,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Further calls than may wait for a key, or for all, get engine.ErrCrowded at once and take nothing;
-// those that need not wait are admitted, and another may wait when one has left.
+// Crowded calls take nothing, unless they need not wait. Another may wait when a call has left.
 func TestWaitersAreBounded(t *testing.T) {
 	c := at(shared.Addr(), funnel(2, 1, time.Hour))
 	c.MaxWaiting, c.MaxWaitingTotal = 2, 3
@@ -63,7 +62,6 @@ func TestWaitersAreBounded(t *testing.T) {
 	require.ErrorIs(t, l.Wait(soon, "a", 1), engine.ErrDeadline, "another may wait")
 }
 
-// Without patience a crowded call waits for no place in a queue either.
 func TestCrowdedQueue(t *testing.T) {
 	c := at(shared.Addr(), policy.Must(policy.Queue(9, 1, time.Hour)))
 	c.MaxWaiting = 1
@@ -78,7 +76,6 @@ func TestCrowdedQueue(t *testing.T) {
 	require.ErrorIs(t, <-ended, engine.ErrCancelled)
 }
 
-// However many calls come at once, no more wait than may, and the others are told so.
 func TestManyWaitersAreBounded(t *testing.T) {
 	const most, callers = 5, 40
 	for mode, c := range map[string]Config{

@@ -29,8 +29,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// webJob is what a web server of TestWebServers is told to do: serve requests, each of them
-// under a Funnel that the servers share, until its standard input ends.
+// webJob tells a web server of TestWebServers to serve requests under a shared Funnel until its
+// input ends.
 type webJob struct {
 	Addr, Name      string
 	Capacity, Count int64 // Count a second
@@ -42,21 +42,17 @@ type webJob struct {
 
 const webServerJob = "RAL_FLEET_TEST_WEB"
 
-// webBudget is short, as a Redis stands still, and as long as a busy machine may take to read
-// an answer.
+// webBudget is short for a halted Redis, and long enough for a busy machine to read an answer.
 const webBudget = 250 * time.Millisecond
 
-// webReport is what a web server says: its address first, and the rest when it ends.
 type webReport struct {
 	Addr     string
 	Spent    int64 // requests that were answered without Redis as the budget was spent
 	Openings uint64
 }
 
-// sourceField tells the clients what decided.
 const sourceField = "Source"
 
-// serveWeb is the life of a web server of TestWebServers.
 func serveWeb() error {
 	var j webJob
 	if err := json.Unmarshal([]byte(os.Getenv(webServerJob)), &j); err != nil {
@@ -118,7 +114,6 @@ func serveWeb() error {
 	return said.Encode(webReport{Spent: spent.Load(), Openings: l.Stats().Openings})
 }
 
-// webServer is a process that runs serveWeb.
 type webServer struct {
 	cmd  *exec.Cmd
 	stop io.Closer
@@ -157,7 +152,6 @@ func (s *webServer) hear(t *testing.T) (r webReport) {
 	return r
 }
 
-// end has it end, and returns its last report.
 func (s *webServer) end(t *testing.T) webReport {
 	t.Helper()
 	require.NoError(t, s.stop.Close())
@@ -166,7 +160,7 @@ func (s *webServer) end(t *testing.T) webReport {
 	return r
 }
 
-// webAnswer is what a client was answered, by its own clock.
+// webAnswer is an answer, by the client's clock.
 type webAnswer struct {
 	sent, answered time.Duration
 	status         int
@@ -175,11 +169,9 @@ type webAnswer struct {
 	reduced        bool // the body names the problem type of an outage
 }
 
-// webClient sends one request after the other to a server, on a connection of its own.
 type webClient struct {
 	answers []webAnswer // of goroutine run, until it ends
-	// How many answers of Redis or leases there are, how many of the fallback, and how many
-	// refusals are among them.
+	// Counts of answers by Redis or leases and by the fallback, and of their refusals.
 	here, away, refusedHere, refusedAway atomic.Int64
 }
 
@@ -229,9 +221,8 @@ func (c *webClient) run(ctx context.Context, addr string, free bool, begun time.
 	}
 }
 
-// mostInAStretch returns how many more were admitted than a Funnel allows in some stretch of
-// time, of all stretches that begin with a request and end with an answer. What was sent and
-// answered within was decided there.
+// mostInAStretch returns how many more were admitted than a Funnel allows, in the worst stretch
+// from a request to an answer. Requests sent and answered within were decided there.
 func (j webJob) mostInAStretch(admitted []webAnswer) (above int64) {
 	slices.SortFunc(admitted, func(a, b webAnswer) int { return cmp.Compare(a.answered, b.answered) })
 	for _, from := range admitted {
@@ -246,21 +237,18 @@ func (j webJob) mostInAStretch(admitted []webAnswer) (above int64) {
 	return above
 }
 
-// most returns how much the limit admits in that time.
 func (j webJob) most(d time.Duration) int64 {
 	return j.Capacity + int64(float64(j.Count)*d.Seconds())
 }
 
-// TestWebServers has four processes serve requests over HTTP under one limit, and clients
-// that send what they can, while Redis stands still, is killed, and is back with what it had
-// written. It checks that
+// TestWebServers has four processes serve HTTP requests under one limit, while Redis stands still,
+// is killed, and returns from disk:
 //
-//  1. what Redis and leases admit is never more than the limit in any stretch of time, by
-//     the clients' counts, and neither is what the shares admit;
-//  2. while Redis stands still or is gone, each client has its requests answered;
-//  3. an answer is 200, 429 or, of FallbackClosed alone, 503 with the problem type for that;
-//  4. a client is told when to come back, or what is left, only if Redis decided in Exact
-//     mode.
+//  1. Redis and leases admit no more than the limit in any stretch of time by the clients' clock,
+//     and neither do the shares;
+//  2. while Redis is away, each client has its requests answered;
+//  3. an answer is 200, 429 or, only of FallbackClosed, 503 with its problem type;
+//  4. a client is told when to come back, or its rest, only if Redis decided in Exact mode.
 //
 // Promise: Web servers keep the limit and their time budgets while Redis is killed and returns.
 func TestWebServers(t *testing.T) {
@@ -305,7 +293,6 @@ func TestWebServers(t *testing.T) {
 					}
 				})
 			}
-			// goOn waits until each client has some more answers of that kind.
 			goOn := func(what string, of func(*webClient) *atomic.Int64) {
 				t.Helper()
 				var before [len(all)]int64
@@ -322,7 +309,6 @@ func TestWebServers(t *testing.T) {
 					return true
 				}, what)
 			}
-			// refuse waits until some client was refused so.
 			refuse := func(what string, refused func(*webClient) *atomic.Int64) {
 				t.Helper()
 				inTime(t, func() bool {
