@@ -3,6 +3,7 @@ package outgoing
 import (
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Structured fields (RFC 9651) for RateLimit and RateLimit-Policy: a list of strings with
@@ -123,7 +124,7 @@ func (it *item) number(key string) *int64 {
 type kind int
 
 const (
-	isOther kind = iota // a decimal, a boolean, bytes or a date
+	isOther kind = iota // a decimal, a boolean, bytes, a date or a display string
 	isText              // a string or a token
 	isInteger
 )
@@ -151,11 +152,15 @@ func (p *parser) value() (v value, ok bool) {
 	case c == ':':
 		p.take(':')
 		p.while(isBase64)
+		p.skip("=")
 		return v, p.take(':')
 	case c == '@':
 		p.take('@')
 		v, ok = p.numeral()
 		return value{}, ok && v.kind == isInteger
+	case c == '%':
+		p.take('%')
+		return v, p.display()
 	}
 	return v, false
 }
@@ -201,6 +206,35 @@ func (p *parser) quoted() (v value, ok bool) {
 	return v, false
 }
 
+// display parses a display string in UTF-8, with bytes other than printable ASCII, % and "
+// written as % and two lower-case hexadecimal digits.
+func (p *parser) display() (ok bool) {
+	if !p.take('"') {
+		return false
+	}
+	var text []byte
+	for p.rest != "" {
+		c := p.rest[0]
+		switch p.rest = p.rest[1:]; {
+		case c == '"':
+			return utf8.Valid(text)
+		case c < ' ' || c > '~':
+			return false
+		case c == '%':
+			if len(p.rest) < 2 || strings.ToLower(p.rest[:2]) != p.rest[:2] {
+				return false
+			}
+			n, err := strconv.ParseUint(p.rest[:2], 16, 8)
+			if err != nil {
+				return false
+			}
+			c, p.rest = byte(n), p.rest[2:]
+		}
+		text = append(text, c)
+	}
+	return false
+}
+
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 func isLower(c byte) bool { return 'a' <= c && c <= 'z' }
 
@@ -213,5 +247,5 @@ func isToken(c byte) bool {
 }
 
 func isBase64(c byte) bool {
-	return isDigit(c) || isLower(c) || 'A' <= c && c <= 'Z' || strings.IndexByte("+/=", c) >= 0
+	return isDigit(c) || isLower(c) || 'A' <= c && c <= 'Z' || c == '+' || c == '/'
 }
