@@ -19,11 +19,9 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/admin"
 )
 
-// defaultAdmin is where operators are served if nothing is said. A second rald on a machine goes
-// on without.
+// defaultAdmin is the operators' default address. A second rald on a machine goes on without it.
 const defaultAdmin = "127.0.0.1:7381"
 
-// adminSettings are those of the address for operators.
 type adminSettings struct {
 	listen   string            // "" is none
 	tokens   map[string]string // by operator
@@ -64,7 +62,7 @@ func (a *adminSettings) complete(env environment) (err error) {
 	return err
 }
 
-// operators reads lines of a name and a token. What was read is called from in errors.
+// operators reads lines of a name and a token. Errors name their source from.
 func operators(from, text string) (map[string]string, error) {
 	all := map[string]string{}
 	n := 0
@@ -85,7 +83,7 @@ func operators(from, text string) (map[string]string, error) {
 	return all, nil
 }
 
-// listenAdmin opens the listener for operators, or returns nil if there is none.
+// listenAdmin opens the listener for operators, nil for none.
 func listenAdmin(s settings, log *slog.Logger) (net.Listener, error) {
 	if s.admin.listen == "" {
 		return nil, nil
@@ -98,8 +96,8 @@ func listenAdmin(s settings, log *slog.Logger) (net.Listener, error) {
 	return l, err
 }
 
-// openAdmin serves operators on l, unless that is nil, and metrics and health at their address.
-// It gives requests under way a second at the end.
+// openAdmin serves operators on l, unless it is nil, and metrics and health at their address. At
+// the end requests under way have a second.
 func (d *doors) openAdmin(ctx context.Context, l net.Listener, config admin.Config) error {
 	if l == nil && d.admin.metrics == "" {
 		return nil
@@ -131,7 +129,7 @@ func (d *doors) openAdmin(ctx context.Context, l net.Listener, config admin.Conf
 	return nil
 }
 
-// health asks a rald for its health, by default at the default address for operators.
+// health asks a rald for its health, by default at defaultAdmin.
 func health(args []string, out io.Writer) error {
 	url := "http://" + defaultAdmin + "/healthz"
 	switch len(args) {

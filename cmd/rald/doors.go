@@ -21,14 +21,13 @@ import (
 )
 
 const (
-	// mostHeader is the most bytes of the header of a request. A proxy passes on that of its
-	// client, which nginx bounds to 32 KiB.
+	// mostHeader bounds a request's header. A proxy passes on its client's, up to 32 KiB in nginx.
 	mostHeader = 64 << 10
-	// slowest bounds an answer over HTTP, and with it the wait of a check under a queue.
+	// slowest bounds an answer over HTTP, and so a check's wait in a queue.
 	slowest = time.Minute
 )
 
-// doors are what answers at the addresses of rald.
+// doors serve rald's addresses.
 type doors struct {
 	settings
 	log     *slog.Logger
@@ -37,8 +36,8 @@ type doors struct {
 	ends    []func() error
 }
 
-// open serves until the context ends. Requests have the time to drain then, and shutdown cuts off
-// those that are left.
+// open serves until the context ends. Requests then have the time drain before shutdown cuts them
+// off.
 func (d *doors) open(ctx context.Context, drain time.Duration, serve func() error, shutdown func(ctx context.Context)) {
 	d.running.Go(func() {
 		if err := serve(); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -53,7 +52,7 @@ func (d *doors) open(ctx context.Context, drain time.Duration, serve func() erro
 	})
 }
 
-// openHTTP is open for a handler of HTTP.
+// openHTTP is open for an HTTP handler.
 func (d *doors) openHTTP(ctx context.Context, drain time.Duration, l net.Listener, h http.Handler) {
 	server := &http.Server{
 		Handler: h, MaxHeaderBytes: mostHeader, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: slowest,
@@ -66,8 +65,8 @@ func (d *doors) openHTTP(ctx context.Context, drain time.Duration, l net.Listene
 	})
 }
 
-// openEnvoy answers Envoy's rate limit service. Its counts are kept apart from the keys of clients
-// of Redis.
+// openEnvoy answers Envoy's rate limit service. Its counts are apart from the keys of Redis's
+// clients.
 func (d *doors) openEnvoy(ctx context.Context, set *rules.Set) (*families.Families, *envoyserver.Service, error) {
 	of := d.keys
 	of.Name = "rald envoy"
@@ -109,7 +108,7 @@ func (d *doors) openEnvoy(ctx context.Context, set *rules.Set) (*families.Famili
 	return keep, service, nil
 }
 
-// openCheck answers HTTP checks if there are rules, and returns nil otherwise.
+// openCheck answers HTTP checks if there are rules, otherwise it returns nil.
 func (d *doors) openCheck(ctx context.Context, rules *checkserver.Rules, config checkserver.Config) (*checkserver.Door, error) {
 	switch {
 	case rules == nil && d.check.wanted:

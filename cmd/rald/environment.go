@@ -10,10 +10,9 @@ import (
 	"strings"
 )
 
-// environment holds variables as NAME=value, as os.Environ returns them.
+// environment holds variables as NAME=value, like os.Environ.
 type environment []string
 
-// get returns the value of a variable, or "".
 func (e environment) get(name string) string {
 	for _, text := range e {
 		if value, ok := strings.CutPrefix(text, name+"="); ok {
@@ -23,19 +22,18 @@ func (e environment) get(name string) string {
 	return ""
 }
 
-// variable returns the name of a flag's variable: RALD_MAX_KEYS for max-keys.
+// variable returns a flag's variable: RALD_MAX_KEYS for max-keys.
 func variable(flag string) string {
 	return "RALD_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// otherVariables are the secrets, and the flags in the environment of rald.service.
+// otherVariables are the secrets, and the flags in rald.service's environment.
 var otherVariables = []string{"RALD_PASSWORD", "RALD_ADMIN_TOKENS", "RALD_REDIS_PASSWORD", "RALD_FLAGS"}
 
-// serviceLink matches the variables that Kubernetes sets for services named rald or rald-...
+// serviceLink matches Kubernetes's variables for services named rald or rald-...
 var serviceLink = regexp.MustCompile(`^RALD_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
-// set sets each flag whose variable has a value. A variable RALD_... that belongs to no flag is
-// an error.
+// set sets flags from their variables. A variable RALD_... without a flag is an error.
 func (e environment) set(flags *flag.FlagSet) (err error) {
 	known := map[string]*flag.Flag{}
 	flags.VisitAll(func(f *flag.Flag) { known[variable(f.Name)] = f })
@@ -55,7 +53,7 @@ func (e environment) set(flags *flag.FlagSet) (err error) {
 	return nil
 }
 
-// stateDir returns the default directory of the state: systemd's, or one of the user's.
+// stateDir returns the default directory of the state: systemd's, or the user's.
 func (e environment) stateDir() string {
 	if dir := e.get("STATE_DIRECTORY"); dir != "" {
 		return dir

@@ -19,13 +19,13 @@ import (
 	"github.com/ral-limiter/ral/observe/eventlog"
 )
 
-// fleetSettings are those of a Redis that keeps the keys of several servers.
+// fleetSettings are for a Redis that keeps the keys of several servers.
 type fleetSettings struct {
 	url    string // "" is none
 	mode   string
 	outage string
 
-	of *families.Fleet // nil after complete if there is no Redis
+	of *families.Fleet // nil after complete without a Redis
 }
 
 func (f *fleetSettings) define(flags *flag.FlagSet) {
@@ -76,7 +76,7 @@ func (f *fleetSettings) complete(env environment, given map[string]bool) error {
 	return nil
 }
 
-// parseRedis reads redis://[user:password@]host[:port][,host[:port]...][/database]. Its errors do
+// parseRedis parses redis://[user:password@]host[:port][,host[:port]...][/database]. Its errors do
 // not show the password.
 func parseRedis(text string) (o rueidis.ClientOption, err error) {
 	const want = "redis://host:6379, redis://user:password@host:6379/0, or rediss:// in place of redis:// for TLS, is accepted"
@@ -122,7 +122,7 @@ func parseRedis(text string) (o rueidis.ClientOption, err error) {
 	return o, nil
 }
 
-// families returns the configuration of the keys of one door, whose names in Redis have the suffix.
+// families configures the keys of a door. Their names in Redis have the suffix.
 func (f *fleetSettings) families(of families.Config, suffix string, log *slog.Logger) families.Config {
 	if f.of == nil {
 		return of

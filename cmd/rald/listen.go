@@ -11,12 +11,10 @@ import (
 	"syscall"
 )
 
-// onSocket begins an address that is the path of a Unix socket.
-const onSocket = "unix:"
+const onSocket = "unix:" // before the path of a Unix socket
 
-// listen listens on the socket that was passed in place of the flag, or on the address that the
-// flag gave, with TLS if there is a certificate.
-// Of other machines it accepts the clients, or all if there are none.
+// listen listens on the socket passed for the flag, or on the flag's address, with TLS if there is
+// a certificate. It accepts only clients of the networks from other machines, if any are named.
 func listen(flag, address string, certificate *tls.Config, clients networks, log *slog.Logger) (net.Listener, error) {
 	l, err := passed().take(flag), error(nil)
 	if path, ok := strings.CutPrefix(address, onSocket); l == nil && ok {
@@ -34,8 +32,7 @@ func listen(flag, address string, certificate *tls.Config, clients networks, log
 	return l, nil
 }
 
-// listenOnSocket listens on a Unix socket. One on which no process listens, as a killed server
-// leaves it behind, is removed.
+// listenOnSocket listens on a Unix socket. It replaces a killed server's socket.
 func listenOnSocket(path string) (net.Listener, error) {
 	l, err := net.Listen("unix", path)
 	if !errors.Is(err, syscall.EADDRINUSE) || !isAbandoned(path) {

@@ -1,7 +1,7 @@
 // Command rald keeps limits for programs in any language. It speaks the protocol of Redis:
-// CL.THROTTLE as the module redis-cell does, and commands of its own for every other limit. It
-// answers Envoy's rate limit service by the configuration of envoyproxy/ratelimit, and HTTP checks
-// of nginx, Caddy and Traefik.
+// CL.THROTTLE like the module redis-cell, and commands of its own for every other limit. It answers
+// Envoy's rate limit service by the configuration of envoyproxy/ratelimit, and HTTP checks of
+// nginx, Caddy and Traefik.
 //
 //	rald                        # on 127.0.0.1:7379
 //	rald /etc/rald              # with the limits of /etc/rald/limits.yaml, and the HTTP checks of check.yaml
@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, env environment, out, problems io.W
 	if len(args) > 0 {
 		switch args[0] {
 		case "check":
-			return check(args[1:], out, problems) // which a signal ends
+			return check(args[1:], out, problems) // a signal ends it
 		case "health":
 			return health(args[1:], out)
 		case "man":
@@ -73,8 +73,8 @@ func run(ctx context.Context, args []string, env environment, out, problems io.W
 	return serve(ctx, s, log)
 }
 
-// check says whether the files of a directory, or with -envoy the rules, can be read, and whether
-// there is room for their families of limits.
+// check says whether the files of a directory, or with -envoy the rules, can be read, with room for
+// their families.
 func check(args []string, out, problems io.Writer) error {
 	flags := flag.NewFlagSet("rald check", flag.ContinueOnError)
 	flags.SetOutput(problems)

@@ -12,8 +12,8 @@ import (
 	"github.com/ral-limiter/ral/single"
 )
 
-// networks is the value of a flag that names the networks of a door's clients: prefixes and
-// addresses, separated by commas. The empty value names none.
+// networks is a flag's value with the networks of a door's clients: prefixes and addresses,
+// separated by commas. The empty value names none.
 type networks []netip.Prefix
 
 func (n *networks) String() string {
@@ -40,7 +40,7 @@ func (n *networks) Set(text string) error {
 	return nil
 }
 
-// has reports whether a client is in one of the networks, on this machine or on a Unix socket.
+// has reports whether a client is in a network, on this machine or on a Unix socket.
 func (n networks) has(client net.Addr) bool {
 	at, ok := client.(*net.TCPAddr)
 	if !ok {
@@ -56,7 +56,7 @@ func (n networks) has(client net.Addr) bool {
 	return addr.IsLoopback()
 }
 
-// guarded is a listener that accepts clients of some networks. Other connections it closes.
+// guarded is a listener that closes connections from outside the networks.
 type guarded struct {
 	net.Listener
 	flag    string

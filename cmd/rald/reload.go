@@ -19,8 +19,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 )
 
-// reloadEvery is how often the files of configuration are looked at.
-const reloadEvery = time.Second
+const reloadEvery = time.Second // between looks at the files
 
 // reloader puts configuration in force.
 type reloader struct {
@@ -37,8 +36,7 @@ type reloader struct {
 	ended   bool       // guarded by setting
 }
 
-// follow reads the configuration again when files change and at each SIGHUP, until the context
-// ends.
+// follow reloads when files change and at each SIGHUP, until the context ends.
 func (r *reloader) follow(ctx context.Context, since *configdir.Config, asked <-chan os.Signal) {
 	if r.dirs != (configdir.Dirs{}) {
 		r.dirs.Watch(ctx, since, reloadEvery, asked, r.reload)
@@ -55,15 +53,15 @@ func hangups(dirs configdir.Dirs) (asked chan os.Signal, stop func()) {
 	return asked, func() { signal.Stop(asked) }
 }
 
-// end waits until configuration that is being put in force is, and lets no other follow. It does not
-// wait for files, as reading one may block for ever on a network.
+// end lets no further configuration come into force, after the present. It does not wait for files:
+// reading from a network may block for ever.
 func (r *reloader) end() {
 	r.setting.Lock()
 	defer r.setting.Unlock()
 	r.ended = true
 }
 
-// readUntil reads the configuration. If the context ends before, the error is that of the context.
+// readUntil reads the configuration, or returns the context's error when it ends.
 func readUntil(ctx context.Context, read func() (*configdir.Config, error)) (*configdir.Config, error) {
 	var c *configdir.Config
 	var err error
@@ -80,10 +78,10 @@ func readUntil(ctx context.Context, read func() (*configdir.Config, error)) (*co
 	}
 }
 
-// reload reads all files and puts what they say in force at once, or nothing.
+// reload reads all files and puts all in force at once, or nothing.
 func (r *reloader) reload() { r.put(r.dirs.Read()) }
 
-// put puts in force what was read, unless that has failed or the server ends.
+// put puts a configuration in force, unless err is set or the server ends.
 func (r *reloader) put(c *configdir.Config, err error) {
 	r.setting.Lock()
 	defer r.setting.Unlock()
@@ -138,7 +136,6 @@ func (r *reloader) set(c *configdir.Config) error {
 	})
 }
 
-// reads returns how often the configuration was read.
 func (r *reloader) reads() admin.Reloads {
 	return admin.Reloads{Good: r.good.Load(), Bad: r.bad.Load(), Failing: r.failing.Load()}
 }

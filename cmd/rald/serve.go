@@ -19,13 +19,12 @@ import (
 	"github.com/ral-limiter/ral/observe/eventlog"
 )
 
-// spare is memory that is reserved and never touched, so the kernel provides none of it. The
-// garbage collector counts it as live, and so waits for at least as many bytes of garbage. With
-// few keys and many requests it would otherwise run 70 times a second, and shrink the stacks of goroutines
-// that are about to grow again.
+// spare is reserved memory that is never touched, so the kernel provides none of it. The garbage
+// collector counts it as live, and waits for as much garbage. Otherwise, with few keys and many
+// requests, it runs 70 times a second, and shrinks stacks that grow again.
 const spare = 32 << 20
 
-// serve serves clients until it is asked to end, and then lets them finish and saves the state.
+// serve serves clients until it is asked to end, lets them finish, and saves the state.
 func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	if s.insecureNetwork {
 		log.Warn("rald trusts its network: -insecure-network opens every address to all that reach it")
@@ -123,14 +122,14 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	return nil
 }
 
-// tell tells systemd how far the server is, if that started it.
+// tell tells systemd the server's state, if systemd started it.
 func tell(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
 		log.Warn("rald cannot tell systemd", "state", state, "error", err)
 	}
 }
 
-// limitsOf returns the limits of a file. What keys used before the start counts under them.
+// limitsOf returns the limits of a file, with the keys' usage before the start.
 func limitsOf(state string, keep *families.Families, file *limitfile.File, log *slog.Logger) (*configured.Limits, error) {
 	if state != "" {
 		state = filepath.Join(state, configured.FileName)

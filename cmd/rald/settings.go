@@ -19,7 +19,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
-// settings are those of the command line and the environment.
+// settings are the command line's and the environment's.
 type settings struct {
 	dir    string // of limits, or ""
 	listen string
@@ -27,7 +27,7 @@ type settings struct {
 	admin  adminSettings
 	check  checkSettings
 	fleet  fleetSettings
-	keys   families.Config    // of clients of Redis, without OnEvent and what fleet says
+	keys   families.Config    // of Redis's clients, without OnEvent and fleet's settings
 	redis  redisserver.Config // without Families, Limits and Log
 	drain  time.Duration
 	tls    *tls.Config
@@ -37,7 +37,6 @@ type settings struct {
 	rounding, passwordFile, tlsCert, tlsKey, tlsClients string
 }
 
-// envoySettings are those of Envoy's rate limit service.
 type envoySettings struct {
 	dir     string // of rules; "" is no service
 	listen  string
@@ -47,7 +46,6 @@ type envoySettings struct {
 	service envoyserver.Config // without Families
 }
 
-// checkSettings are those of the HTTP check.
 type checkSettings struct {
 	listen  string
 	clients networks
@@ -191,8 +189,8 @@ func password(file string, env environment) (string, error) {
 	return word, nil
 }
 
-// certificate returns the configuration of TLS, or nil without a certificate. If clients is not
-// "", clients must have a certificate of an authority in that file.
+// certificate returns the configuration of TLS, nil without a certificate. With clients, a file of
+// authorities, clients need their certificates.
 func certificate(cert, key, clients string) (*tls.Config, error) {
 	switch {
 	case cert == "" && key == "" && clients != "":
@@ -221,9 +219,9 @@ func certificate(cert, key, clients string) (*tls.Config, error) {
 	return c, nil
 }
 
-// isSafe refuses an address that other machines reach, unless clients need a password or a
-// certificate tells them the server, or the networks of clients are named, or are trusted all.
-// Envoy's service and the HTTP check have no password.
+// isSafe refuses an address that other machines reach, unless it has a password or TLS, or its
+// clients' networks are named, or all are trusted. Envoy's service and the HTTP check have no
+// password.
 func (s *settings) isSafe() error {
 	open := s.tls != nil || s.insecureNetwork
 	const or = ", or -insecure-network if all that reach it may use it"
@@ -246,7 +244,6 @@ func (s *settings) isSafe() error {
 	return err
 }
 
-// logSettings choose the lines of the log.
 type logSettings struct {
 	format string
 	level  slog.Level
@@ -257,7 +254,6 @@ func (l *logSettings) define(flags *flag.FlagSet) {
 	flags.TextVar(&l.level, "log-level", slog.LevelInfo, "the least `level` of its lines: debug, info, warn or error")
 }
 
-// logger returns a logger that writes to w.
 func (l *logSettings) logger(w io.Writer) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: l.level}
 	switch l.format {

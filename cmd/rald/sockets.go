@@ -11,11 +11,10 @@ import (
 	"github.com/coreos/go-systemd/v22/activation"
 )
 
-// socketNames are the names of the sockets that systemd may pass, by the flags whose addresses
-// they stand for.
+// socketNames are systemd's names for sockets that replace the flags' addresses.
 var socketNames = map[string]string{"-listen": "resp", "-envoy-listen": "envoy", "-check-listen": "check", "-admin": "admin", "-metrics": "metrics"}
 
-// sockets are those that systemd passed and nothing listens on yet, by their names.
+// sockets are systemd's unused sockets, by name.
 type sockets struct {
 	mu  sync.Mutex
 	all map[string]net.Listener
@@ -47,7 +46,7 @@ func newSockets(named map[string][]net.Listener) *sockets {
 	return s
 }
 
-// address returns the address of the socket for a flag, or false if there is none.
+// address returns the address of a flag's socket, or false.
 func (s *sockets) address(flag string) (net.Addr, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +57,7 @@ func (s *sockets) address(flag string) (net.Addr, bool) {
 	return l.Addr(), true
 }
 
-// take returns the socket for a flag, which is the caller's from now on, or nil if there is none.
+// take returns a flag's socket for the caller, or nil.
 func (s *sockets) take(flag string) net.Listener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,8 +66,7 @@ func (s *sockets) take(flag string) net.Listener {
 	return l
 }
 
-// check returns what is wrong with the sockets: those that nothing has taken are connected to
-// and never answered.
+// check returns the faults of the sockets. Clients of an unused socket would never be answered.
 func (s *sockets) check() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,46 +21,45 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Config is the configuration of a Handler.
+// Config configures a Handler.
 type Config struct {
-	// Redis is the door for clients of Redis, and Keys keep its keys. Both are required.
+	// Redis serves clients of Redis, and Keys keep its keys. Both are required.
 	Redis *redisserver.Server
 	Keys  *families.Families
-	// Limits returns the limits that are configured by name. They are not changed. nil is none.
+	// Limits returns the configured limits by name; it does not change them. nil is none.
 	Limits func() map[string]policy.Policy
 
-	// Envoy is the rate limit service, and EnvoyKeys keep its counts. They are nil if there is
-	// none.
+	// Envoy is the rate limit service, and EnvoyKeys keep its counts; nil for none.
 	Envoy     *envoyserver.Service
 	EnvoyKeys *families.Families
 
-	// Check is the door for HTTP checks. It is nil if there is none.
+	// Check answers HTTP checks; nil for none.
 	Check *checkserver.Door
 
-	// Reloads returns by what is read, such as "configuration", how often that was read.
+	// Reloads counts readings by their subject, such as "configuration".
 	Reloads map[string]func() Reloads
 
 	// Draining reports whether the server is about to end. nil is never.
 	Draining func() bool
 
-	// Tokens permits changes: the operators' names and the token of each. See inspect.Config.
+	// Tokens permits changes: a token for each operator's name. See inspect.Config.
 	Tokens map[string]string
-	// Guarded refuses all requests without a token, except those for /healthz. It is for an
-	// address that other machines reach.
+	// Guarded refuses all requests without a token, except /healthz. It is for an address that
+	// other machines reach.
 	Guarded bool
-	// ShowKeys shows keys as they are. By default they are shown as hashes.
+	// ShowKeys shows keys as they are, by default as hashes.
 	ShowKeys bool
 	// Log is told of changes by operators. The default is slog.Default.
 	Log *slog.Logger
 }
 
-// Reloads counts how often configuration was read, from the start of the program.
+// Reloads counts readings of the configuration since the program's start.
 type Reloads struct {
 	Good, Bad uint64
 	Failing   bool // the last time was bad
 }
 
-// Handler serves operators. New makes one.
+// Handler serves operators. New makes it.
 type Handler struct {
 	config  Config
 	tokens  tokens
@@ -69,7 +68,7 @@ type Handler struct {
 	mux     *http.ServeMux
 }
 
-// New returns a Handler. Close ends it. The error names what is wrong with the tokens.
+// New returns a Handler. Close ends it. The error names a fault of the tokens.
 func New(config Config) (*Handler, error) {
 	switch {
 	case config.Redis == nil || config.Keys == nil:
@@ -107,7 +106,7 @@ func New(config Config) (*Handler, error) {
 	} {
 		h.mux.Handle(path, browser.OwnSite(handler))
 	}
-	h.mux.Handle("/debug/ral/", h.page) // it refuses what comes from other sites itself
+	h.mux.Handle("/debug/ral/", h.page) // it refuses other sites itself
 	return h, nil
 }
 
@@ -118,10 +117,10 @@ func (h *Handler) families() []*families.Families {
 	return []*families.Families{h.config.Keys, h.config.EnvoyKeys}
 }
 
-// Close ends what the page runs in the background.
+// Close ends the page's goroutines.
 func (h *Handler) Close() error { return h.page.close() }
 
-// Metrics returns a handler that serves /metrics and /healthz alone, without a token.
+// Metrics returns a handler for /metrics and /healthz alone, without a token.
 func (h *Handler) Metrics() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", browser.Guard(h.metrics))
@@ -129,7 +128,7 @@ func (h *Handler) Metrics() http.Handler {
 	return mux
 }
 
-// ServeHTTP serves the pages, if the request is one that may see them.
+// ServeHTTP serves the pages to permitted requests.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/healthz" {
 		h.health(w)
@@ -151,9 +150,8 @@ func index(w http.ResponseWriter, _ *http.Request) {
 `)
 }
 
-// health answers whether clients should come here: not while the server ends, and not if an
-// engine records no new keys any more. Without Redis they should: -outage says how they are
-// answered.
+// health answers whether clients should come here: not while the server ends, or if an engine
+// records no new keys. Without Redis they should: -outage says how they are answered.
 func (h *Handler) health(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", "no-store")
 	if h.config.Draining != nil && h.config.Draining() {

@@ -10,8 +10,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// configuredLimit is a configured limit, in the family that it shares with others. It implements
-// limits.Limiter and what package inspect offers beside.
+// configuredLimit is a configured limit in its shared family. It implements limits.Limiter and the
+// optional methods for package inspect.
 type configuredLimit struct {
 	family families.Family
 	limit  policy.Policy
@@ -20,22 +20,18 @@ type configuredLimit struct {
 
 var _ limits.Limiter[string] = (*configuredLimit)(nil)
 
-// Ask implements limits.Limiter.
 func (n *configuredLimit) Ask(ctx context.Context, key string, units int64) (limits.Answer, error) {
 	grant, err := n.Hold(ctx, limits.Call[string]{Key: key, N: units})
 	return grant.Answer, err
 }
 
-// Hold implements limits.Limiter.
 func (n *configuredLimit) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
 	call.Key, call.Limit = n.prefix+call.Key, n.limit
 	return n.family.Hold(ctx, call)
 }
 
-// LimitFor implements limits.Limiter.
 func (n *configuredLimit) LimitFor(string) policy.Policy { return n.limit }
 
-// Reset forgets what the key has used.
 func (n *configuredLimit) Reset(ctx context.Context, key string) (bool, error) {
 	return n.family.Reset(ctx, n.prefix+key)
 }
@@ -49,12 +45,11 @@ func (n *configuredLimit) Charge(ctx context.Context, key string, units int64) e
 	return err
 }
 
-// Block refuses the key for so long, or no longer if d is 0.
+// Block refuses the key for d, or ends its block if d is 0.
 func (n *configuredLimit) Block(ctx context.Context, key string, d time.Duration) error {
 	return n.family.Block(ctx, n.prefix+key, d)
 }
 
-// Blocked returns for how much longer the key is blocked.
 func (n *configuredLimit) Blocked(ctx context.Context, key string) (time.Duration, error) {
 	return n.family.Blocked(ctx, n.prefix+key)
 }

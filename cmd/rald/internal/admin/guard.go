@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// tokens are the hashes of those that operators have.
+// tokens are hashes of the operators' tokens.
 type tokens [][sha256.Size]byte
 
 func newTokens(of map[string]string) (all tokens) {
@@ -17,8 +17,8 @@ func newTokens(of map[string]string) (all tokens) {
 	return all
 }
 
-// has reports whether a request has one of the tokens: as a bearer, or as a password, which a
-// browser asks for. All are compared, each as long as any other.
+// has reports whether a request has a token, as a bearer or as a browser's password. Comparison
+// takes constant time.
 func (t tokens) has(r *http.Request) bool {
 	_, given, ok := r.BasicAuth()
 	if !ok {

@@ -16,13 +16,11 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// followEvery is how often new engines and limits are looked for while nothing asks for the
-// page, so that its charts begin.
+// followEvery is how often new engines and limits are found without requests, so that charts begin.
 const followEvery = 2 * time.Second
 
-// inspection is the page of package inspect. Engines come into being while the server runs, and
-// configured limits change. A handler has a fixed list, so another one takes its place then,
-// whose charts begin anew.
+// inspection is the page of package inspect. Engines and configured limits change while the server
+// runs. A handler has a fixed list, so a new handler replaces it, and its charts begin anew.
 type inspection struct {
 	config inspect.Config
 	limits func() map[string]policy.Policy
@@ -31,7 +29,7 @@ type inspection struct {
 
 	mu      sync.Mutex
 	now     *inspect.Handler
-	shown   string // identifies the list that now has
+	shown   string // identifies the list of now
 	stop    chan struct{}
 	stopped sync.WaitGroup
 }
@@ -81,7 +79,7 @@ func (i *inspection) follow() (*inspect.Handler, error) {
 	return next, nil
 }
 
-// list returns what is shown: the configured limits by their names, and then the engines.
+// list returns the configured limits by name, and then the engines.
 func (i *inspection) list() (list []inspect.AnyLimit, id string) {
 	var text strings.Builder
 	limits := i.limits()

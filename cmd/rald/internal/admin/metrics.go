@@ -10,8 +10,8 @@ import (
 	"github.com/ral-limiter/ral/observe/ralprom"
 )
 
-// engines collects the metrics of package metrics of all engines. It describes nothing in
-// advance, as engines come into being while the server runs.
+// engines collects the metrics of all engines. It describes none in advance, as engines appear
+// while the server runs.
 type engines struct {
 	of []*families.Families
 
@@ -43,7 +43,7 @@ func (e *engines) collector(of families.Family) prometheus.Collector {
 	return c
 }
 
-// doors collects the metrics of the doors. Like engines it describes nothing in advance.
+// doors collects the metrics of the doors. Like engines it describes none in advance.
 type doors struct{ config Config }
 
 func (*doors) Describe(chan<- *prometheus.Desc) {}
@@ -116,12 +116,10 @@ func (d *doors) Collect(to chan<- prometheus.Metric) {
 }
 
 const (
-	// mostRules is the most values of the label rule, beside otherRules.
-	mostRules = 1000
-	// longestRule is the most bytes of one.
-	longestRule = 200
-	// otherRules stands for the rules after the first mostRules, and those with longer paths.
-	// The path of a rule has a dot.
+	mostRules   = 1000 // values of the label rule, beside otherRules
+	longestRule = 200  // bytes of a value
+	// otherRules stands for the rules after the first mostRules, and for longer paths. Paths have a
+	// dot.
 	otherRules = "other"
 )
 
@@ -130,8 +128,7 @@ type ruleCounts struct {
 	passed, refused, wouldPass, wouldRefuse uint64
 }
 
-// countRules returns the number of rules that count, and their counts by path. Rules of one path
-// are counted together.
+// countRules returns the number of rules that count, and their counts by path.
 func countRules(of *envoyserver.Service) (rules int, all map[string]*ruleCounts) {
 	all = map[string]*ruleCounts{}
 	named := 0

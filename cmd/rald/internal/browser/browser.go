@@ -1,5 +1,4 @@
-// Package browser recognises requests that pages of other sites make in a browser on a machine
-// that reaches the server.
+// Package browser recognises requests by other sites' pages in a browser that reaches the server.
 package browser
 
 import (
@@ -20,7 +19,7 @@ func Guard(h http.Handler) http.Handler {
 }
 
 // KnownHost reports whether a request over loopback names this machine, and answers it if not.
-// The name of another site may lead to loopback, and its pages would be shown the answers.
+// Another site's name may resolve to loopback (DNS rebinding), and its pages would get the answers.
 func KnownHost(w http.ResponseWriter, r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	if !ok || !local.IP.IsLoopback() {
@@ -39,8 +38,8 @@ func KnownHost(w http.ResponseWriter, r *http.Request) bool {
 	return known
 }
 
-// OwnSite refuses requests that a page of another site makes. Browsers that do not say whether it
-// is another one name the page's in Origin, unless they only get a page.
+// OwnSite refuses requests by other sites' pages. Browsers without Sec-Fetch-Site have the page's
+// site in Origin, unless they only get a page.
 func OwnSite(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")

@@ -1,4 +1,4 @@
-// Package configdir reads all that rald is configured by, and looks whether it has changed:
+// Package configdir reads rald's configuration, and watches its files:
 //
 //	DIR/limits.yaml   limits that clients may call by name: see package limitfile
 //	DIR/check.yaml    rules of the HTTP check: see package checkserver
@@ -17,18 +17,14 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Dirs are the directories.
 type Dirs struct {
-	// Dir has limits.yaml and check.yaml. "" is none.
-	Dir string
-	// Envoy has the configuration of Envoy's rate limit service. "" is none.
-	Envoy string
-	// Rules are how the files in Envoy are read.
-	Rules rules.Options
+	Dir   string        // has limits.yaml and check.yaml; "" is none
+	Envoy string        // has the configuration of Envoy's rate limit service; "" is none
+	Rules rules.Options // how to read Envoy
 }
 
-// Under returns the directories of a configuration of which Envoy's is elsewhere, or, if
-// elsewhere is "", in the directory envoy if there is one.
+// Under returns the directories with Envoy's elsewhere, or, if elsewhere is "", in dir/envoy if it
+// exists.
 func Under(dir, elsewhere string) Dirs {
 	d := Dirs{Dir: dir, Envoy: elsewhere}
 	if dir != "" && elsewhere == "" {
@@ -40,20 +36,19 @@ func Under(dir, elsewhere string) Dirs {
 	return d
 }
 
-// Config is what the directories say.
+// Config is the contents of the directories.
 type Config struct {
-	Limits *limitfile.File    // with those of Checks
+	Limits *limitfile.File    // also of Checks
 	Checks *checkserver.Rules // nil if there are none
 	Rules  *rules.Set         // nil if Dirs.Envoy is ""
 
 	stamp string // of the files before they were read
 }
 
-// anyLimit stands for a limit that is not known, because its file has a fault.
-var anyLimit = policy.Must(policy.Funnel(1, 1, time.Second))
+var anyLimit = policy.Must(policy.Funnel(1, 1, time.Second)) // stands for a limit in a faulty file
 
-// Read reads all files. One that is faulty refuses all, and the error joins a *configfile.Error for
-// each fault. While limits.yaml has faults, the names of limits in check.yaml are not judged.
+// Read reads all files. A faulty file refuses all; the error joins a *configfile.Error for each
+// fault. While limits.yaml has faults, check.yaml may name any limit.
 func (d Dirs) Read() (*Config, error) {
 	c := &Config{Limits: &limitfile.File{}, stamp: d.stamp()}
 	var faults []error
@@ -66,7 +61,7 @@ func (d Dirs) Read() (*Config, error) {
 			return limit, ok
 		}
 		if err != nil {
-			// For the other faults of the checks: a limit that is no text may be one of that file.
+			// To find the other faults of the checks: a name may be a limit of that file.
 			named = func(name string) (policy.Policy, bool) {
 				_, err := policy.Parse(name)
 				return anyLimit, err != nil

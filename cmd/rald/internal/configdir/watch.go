@@ -14,8 +14,8 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
-// Watch looks every so often whether files have changed since they were read, by their names,
-// sizes and times, and calls reload then, and whenever now has a value, until the context ends.
+// Watch compares the files every so often with those read, by name, size and time, and calls reload
+// when they changed and whenever now has a value, until the context ends.
 func (d Dirs) Watch(ctx context.Context, since *Config, every time.Duration, now <-chan os.Signal, reload func()) {
 	known := since.stamp
 	ticks := time.NewTicker(every)
@@ -36,8 +36,8 @@ func (d Dirs) Watch(ctx context.Context, since *Config, every time.Duration, now
 	}
 }
 
-// stamp is another text if the files that Read looks at have changed. What cannot be looked at has
-// its error there, beside the others.
+// stamp returns a text that changes with the files that Read reads. An unreadable file has its
+// error.
 func (d Dirs) stamp() string {
 	var text strings.Builder
 	if d.Dir != "" {
@@ -58,7 +58,6 @@ func (d Dirs) stamp() string {
 	return text.String()
 }
 
-// writeStamp writes the name, the place, the time and the size of a file.
 func writeStamp(text *strings.Builder, name string) {
 	text.WriteString(name + " ")
 	// A link may lead to another file of the same size and time.

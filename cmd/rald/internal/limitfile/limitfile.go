@@ -9,22 +9,20 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Name is the name of the file in its directory.
-const Name = "limits.yaml"
+const Name = "limits.yaml" // in its directory
 
-// File is what a file says. The zero File has no limits.
+// File is the contents of a file. The zero File has no limits.
 type File struct {
-	// Limits are the limits by their names.
-	Limits map[string]policy.Policy
+	Limits map[string]policy.Policy // by name
 
-	names  []string                    // in the order in which they were added
-	places map[string]configfile.Place // where each is
+	names  []string                    // in the order of their adding
+	places map[string]configfile.Place // of the limits
 }
 
 // Names returns the names of the limits, in the order of the file.
 func (f *File) Names() []string { return f.names }
 
-// Add adds a limit that another file has, at a place. Its name is none that Parse accepts.
+// Add adds another file's limit with its place. Parse accepts no such name.
 func (f *File) Add(name string, limit policy.Policy, at configfile.Place) {
 	if f.Limits == nil {
 		f.Limits, f.places = map[string]policy.Policy{}, map[string]configfile.Place{}
@@ -38,14 +36,13 @@ func (f *File) Add(name string, limit policy.Policy, at configfile.Place) {
 // Fault returns a *configfile.Error about the limit of that name.
 func (f *File) Fault(name string, err error) error { return f.places[name].Error(err) }
 
-// Read reads the file in the directory. It is a map from names to the texts of limits, as
-// policy.Parse has them:
+// Read reads the file in the directory, a map from names to texts for policy.Parse:
 //
 //	limits:
 //	  api:   funnel 100, 10/s
 //	  login: at most 5/10m
 //
-// A directory without the file has none. The error joins a *configfile.Error for each fault.
+// Without the file there are no limits. The error joins a *configfile.Error for each fault.
 func Read(dir string) (*File, error) {
 	file, text, err := configfile.ReadIn(dir, Name)
 	if err != nil {
@@ -54,7 +51,7 @@ func Read(dir string) (*File, error) {
 	return Parse(file, text)
 }
 
-// Parse reads the text of a file, whose name is for errors. The error is that of Read.
+// Parse reads the text of a file, named for errors, with Read's error.
 func Parse(file string, text []byte) (*File, error) {
 	f := &File{}
 	r, top := configfile.NewReader(file, text)
@@ -73,8 +70,7 @@ func Parse(file string, text []byte) (*File, error) {
 	return f, nil
 }
 
-// longestName is the most bytes of the name of a limit.
-const longestName = 64
+const longestName = 64 // bytes
 
 // IsName reports whether a name has 1 to longest letters, digits, dots, dashes and underscores.
 func IsName(name string, longest int) bool {

@@ -9,11 +9,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// mostRemembered is the most limits that a catalog remembers for the texts and numbers that
-// clients sent. Beyond it they are made anew for each call.
-const mostRemembered = 4096
+const mostRemembered = 4096 // limits that a catalog remembers; more are made for each call
 
-// catalog finds limits by what clients call them.
+// catalog finds limits by the clients' names for them.
 type catalog struct {
 	families *families.Families
 	texts    *xsync.MapOf[string, policy.Policy]
@@ -36,7 +34,7 @@ func (c *catalog) bucket(args [3]int64) (policy.Policy, error) {
 	return limit, err
 }
 
-// find returns the key under the limit of that name or text.
+// find returns the key under a limit's name or text.
 func (c *catalog) find(call *configured.Call, limit, key []byte) (u configured.Use, err error) {
 	if u, ok := call.Find(limit, key); ok {
 		return u, nil
@@ -49,7 +47,6 @@ func (c *catalog) find(call *configured.Call, limit, key []byte) (u configured.U
 	return u, err
 }
 
-// parse returns the limit that a text describes.
 func (c *catalog) parse(text []byte) (policy.Policy, error) {
 	if limit, ok := c.texts.Load(string(text)); ok {
 		return limit, nil

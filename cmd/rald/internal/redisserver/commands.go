@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// command is a command of a client.
 type command struct {
 	name string // in lower case
-	// least and most are the numbers of arguments, with the name. most is -1 for any number.
+	// least and most bound the arguments, with the name. most is -1 for any number.
 	least, most int
 	// first, last and step say which arguments are keys, as COMMAND tells cluster clients.
 	first, last, step int
@@ -20,10 +19,9 @@ type command struct {
 	at int // in Server.commands
 }
 
-// longestName is the most bytes of the name of a command.
-const longestName = 32
+const longestName = 32 // bytes of a command's name
 
-// commands are those that there are, by their names in lower case.
+// commands are all commands by their names in lower case.
 var commands map[string]*command
 
 func init() {
@@ -59,7 +57,7 @@ func init() {
 	}
 }
 
-// names returns the names of all commands in order.
+// names returns all names in order.
 func names() []string {
 	all := make([]string, 0, len(commands))
 	for name := range commands {
@@ -69,7 +67,7 @@ func names() []string {
 	return all
 }
 
-// lookUp returns the command of that name, in capitals or not.
+// lookUp returns the command of a name in any case.
 func lookUp(name []byte) *command {
 	if len(name) > longestName {
 		return nil
@@ -84,13 +82,12 @@ func lookUp(name []byte) *command {
 	return commands[string(lower[:len(name)])]
 }
 
-// do answers a command.
 func (c *conn) do(args [][]byte) {
 	do := lookUp(args[0])
 	errors := c.out.Errors()
 	switch {
 	case do == nil && isHTTP(args[0]):
-		// A browser that was told to post here. What follows is not meant for this server.
+		// A browser posts here. The rest is not for this server.
 		c.out.Error("ERR this is not an HTTP server")
 		c.ending = true
 	case !c.known && (do == nil || !do.greeting):
@@ -108,16 +105,15 @@ func (c *conn) do(args [][]byte) {
 	c.server.count(do, c.out.Errors() > errors)
 }
 
-// isHTTP reports whether a line is one that every HTTP request has that a page can make a
-// browser send with contents of its own.
+// isHTTP reports whether every HTTP request with a body from a page has such a line.
 func isHTTP(name []byte) bool {
 	return strings.EqualFold(string(name), "POST") || strings.EqualFold(string(name), "Host:")
 }
 
-// quoted returns an argument for an error, cut to a length that is read.
+// quoted returns an argument for an error, shortened.
 func quoted(arg []byte) string { return fmt.Sprintf("%.64q", arg) }
 
-// wantInt says that an argument is no integer.
+// wantInt writes that an argument is no integer.
 func (c *conn) wantInt(what string, arg []byte) {
 	c.out.Error("ERR " + what + " is " + quoted(arg) + ": an integer of 64 bits is accepted")
 }

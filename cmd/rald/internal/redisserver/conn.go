@@ -14,7 +14,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// conn is a connection of a client.
 type conn struct {
 	server *Server
 	net    net.Conn
@@ -29,10 +28,10 @@ type conn struct {
 	multi  transaction
 	name   string
 	known  bool // the client has given the password, or none is needed
-	wrong  int  // wrong passwords since it was known
+	wrong  int  // wrong passwords since known was set
 	ending bool // after the replies are sent
 
-	// throttle is the limit of the last CL.THROTTLE. Most clients have one.
+	// throttle is the limit of the last CL.THROTTLE, most clients' only limit.
 	throttle struct {
 		args  [3]int64
 		limit policy.Policy
@@ -53,9 +52,9 @@ func newConn(s *Server, nc net.Conn) *conn {
 // interrupt ends a read that waits for the next command.
 func (c *conn) interrupt() { _ = c.net.SetReadDeadline(time.Unix(1, 0)) }
 
-// turn is the number of commands of a pipeline after which other connections are served. Without
-// it each of many pipelines runs for 10 ms before another connection does: with 8 of them on two
-// busy processors the p99 of another client was 30 ms rather than 18.
+// turn is the number of commands of a pipeline after which other connections are served. Without it
+// each of many pipelines runs for 10 ms: with 8 of them on two busy processors the p99 of another
+// client was 30 ms rather than 18.
 const turn = 32
 
 // serve answers commands until the client or the server ends the connection.
@@ -72,8 +71,7 @@ func (c *conn) serve() {
 	}
 }
 
-// handshake does that of TLS, if the connection has it. It would be done by the first read
-// otherwise, for which a client may take Config.Idle.
+// handshake does TLS's handshake, if any. Otherwise the first read would, within Config.Idle.
 func (c *conn) handshake() error {
 	encrypted, ok := c.net.(interface {
 		HandshakeContext(ctx context.Context) error
@@ -86,10 +84,10 @@ func (c *conn) handshake() error {
 	return encrypted.HandshakeContext(c.server.closing)
 }
 
-// answer answers commands. Its error is that of sending replies.
+// answer answers commands. Its error is from sending replies.
 func (c *conn) answer() error {
-	begun := false // the next command has come in part
-	timed := false // the client must give the password before the deadline of reads
+	begun := false // a part of the next command has come
+	timed := false // reads have the deadline for the password
 	for done := 1; ; done++ {
 		if done%turn == 0 {
 			runtime.Gosched()
@@ -129,7 +127,7 @@ func (c *conn) answer() error {
 			c.reads.after(c.server.config.Within)
 		}
 		if c.server.closing.Err() != nil {
-			return nil // Shutdown may have set its deadline before this one was set
+			return nil // Shutdown may have set its deadline before
 		}
 		if c.in.Fill() != nil {
 			return nil
@@ -137,15 +135,15 @@ func (c *conn) answer() error {
 	}
 }
 
-// A connection that is closed while bytes are unread is reset, and a reset discards replies that
-// the client has not read yet. So what a client still sends is discarded first, until it closes,
-// sends nothing for leaveQuiet, or leaveWithin has passed.
+// Closing a connection with unread bytes resets it, which discards replies that the client has not
+// read. So first discard the client's bytes, until it closes, is silent for leaveQuiet, or
+// leaveWithin has passed.
 const (
 	leaveQuiet  = 200 * time.Millisecond
 	leaveWithin = 2 * time.Second
 )
 
-// leave tells the client that no more replies come, and discards what it still sends.
+// leave tells the client that no more replies come, and discards its bytes.
 func (c *conn) leave() {
 	half, ok := c.net.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
@@ -177,14 +175,14 @@ func (c *conn) flush() error {
 	return c.out.Flush()
 }
 
-// deadline is that of reads or of writes. It is set only if it is not near enough to what is
-// wanted: for each command it would take a twentieth of the time of one that comes alone.
+// deadline is a deadline of reads or writes. Setting it for each command would take a twentieth of
+// a lone command's time.
 type deadline struct {
 	at  time.Time
 	set func(time.Time) error
 }
 
-// after sees to it that the deadline is at least d from now, and at most an eighth of d more.
+// after sets the deadline to at least d from now, and at most an eighth of d more.
 func (l *deadline) after(d time.Duration) {
 	now := time.Now()
 	if left := l.at.Sub(now); left < d || left > d+d/8 {
@@ -193,18 +191,16 @@ func (l *deadline) after(d time.Duration) {
 	}
 }
 
-// errSentMore ends a wait during which the reader's buffer was filled. A client that goes can
-// only be noticed by reading.
+// errSentMore ends a wait with a full reader's buffer: only reading shows that a client left.
 var errSentMore = errors.New("the client sent more than is kept while it waits, so its connection ends")
 
-// fullGrace is the time for which a call goes on although the reader's buffer is full. A client
-// may have sent a long pipeline before a call of it begins, and most calls do not wait.
+// fullGrace is how long a call goes on with a full reader's buffer. The client may have sent a long
+// pipeline, and most calls do not wait.
 const fullGrace = time.Second
 
-// waiting calls f with a context that ends when the client goes, when the server ends, or when
-// f still waits fullGrace after the reader's buffer was full. In the last case the connection
-// ends after the reply, if f has given up. The arguments of the present command are not valid
-// after it.
+// waiting calls f with a context that ends when the client leaves, the server ends, or f waits
+// fullGrace with a full reader's buffer. In the last case the connection ends after the reply, if f
+// has given up. The present command's arguments are invalid after it.
 func (c *conn) waiting(f func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancelCause(c.server.closing)
 	defer cancel(nil)
@@ -213,7 +209,7 @@ func (c *conn) waiting(f func(ctx context.Context) error) {
 	}
 	c.reads.at = time.Time{} // it is set anew after this
 	_ = c.net.SetReadDeadline(time.Time{})
-	// What a client sends meanwhile is kept in the reader's buffer.
+	// The reader's buffer keeps the client's bytes meanwhile.
 	done, watched := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watched)

@@ -1,9 +1,9 @@
-// Package redisserver answers clients of Redis: CL.THROTTLE as the module redis-cell does, and
+// Package redisserver answers clients of Redis: CL.THROTTLE like the module redis-cell, and
 // commands of its own for every other limit.
 //
-// A connection is one goroutine. It decides each command where it lies in the buffer, and
-// sends the replies when no whole command is left there. So a pipeline costs one read and one
-// write, and a client that is slow to read keeps its own goroutine waiting and no other.
+// A connection is a goroutine. It decides each command in the reader's buffer, and replies when no
+// whole command is left: a pipeline costs one read and one write, and a slow reader delays only
+// itself.
 //
 // Start reading at [Server.Serve], then conn.answer, do in commands.go, take.go and catalog.go.
 package redisserver

@@ -9,11 +9,9 @@ import (
 	"time"
 )
 
-// What clients send before, and beside, the commands that decide.
+// Commands besides those that decide.
 
-// version is the version of Redis whose clients are answered. It is not that of rald: clients
-// choose by it what they send.
-const version = "7.0.0"
+const version = "7.0.0" // of Redis: clients choose by it what they send
 
 // hello is HELLO [2|3 [AUTH name password] [SETNAME name]].
 func (c *conn) hello(args [][]byte) {
@@ -82,7 +80,7 @@ func (c *conn) auth(args [][]byte) {
 	}
 }
 
-// givesPassword reports whether name and password are right, or writes what is wrong.
+// givesPassword reports whether name and password are right, or writes an error.
 func (c *conn) givesPassword(name, password []byte) bool {
 	guesses, addr := c.server.guesses, c.net.RemoteAddr()
 	switch {
@@ -102,8 +100,7 @@ func (c *conn) givesPassword(name, password []byte) bool {
 	return false
 }
 
-// isPassword reports whether name and password are right, in a time that does not tell how
-// much of the password is.
+// isPassword reports whether name and password are right, in constant time.
 func (c *conn) isPassword(name, password []byte) bool {
 	want, got := sha256.Sum256([]byte(c.server.config.Password)), sha256.Sum256(password)
 	right := subtle.ConstantTimeCompare(want[:], got[:]) == 1
@@ -116,7 +113,7 @@ func (c *conn) admit() {
 	c.in.SetLimits(c.server.config.Command)
 }
 
-// restart is RESET: the connection is as it was at first.
+// restart is RESET, back to the connection's first state.
 func (c *conn) restart([][]byte) {
 	c.out.Three, c.name, c.multi = false, "", transaction{}
 	if c.known = c.server.config.Password == ""; !c.known {
@@ -125,7 +122,6 @@ func (c *conn) restart([][]byte) {
 	c.out.Status("RESET")
 }
 
-// quit is QUIT.
 func (c *conn) quit([][]byte) {
 	c.out.Status("OK")
 	c.ending = true
@@ -143,7 +139,7 @@ func (c *conn) ping(args [][]byte) {
 // echo is ECHO text.
 func (c *conn) echo(args [][]byte) { c.out.Bulk(string(args[1])) }
 
-// selectDB is SELECT index. There is one database.
+// selectDB is SELECT index. The only database is 0.
 func (c *conn) selectDB(args [][]byte) {
 	if string(args[1]) != "0" {
 		c.out.Error("ERR DB index is out of range: rald has database 0 alone")
@@ -152,7 +148,7 @@ func (c *conn) selectDB(args [][]byte) {
 	c.out.Status("OK")
 }
 
-// client is CLIENT, as far as clients send it when they connect.
+// client has the CLIENT commands that clients send when they connect.
 func (c *conn) client(args [][]byte) {
 	switch sub := strings.ToLower(string(args[1])); {
 	case sub == "setname" && len(args) == 3 && !isClientName(args[2]):
@@ -179,9 +175,8 @@ func (c *conn) client(args [][]byte) {
 	}
 }
 
-// tracking is CLIENT TRACKING OFF, or ON OPTIN [NOLOOP]. With OPTIN the server tracks the keys
-// of a command only after CLIENT CACHING YES, which is no command here. So no key is tracked,
-// and no reply is one that a client may cache.
+// tracking is CLIENT TRACKING OFF, or ON OPTIN [NOLOOP]. With OPTIN the server tracks keys only
+// after CLIENT CACHING YES, which does not exist here. So no client may cache a reply.
 func (c *conn) tracking(options [][]byte) {
 	on, optIn := false, false
 	for i, option := range options {
@@ -202,8 +197,7 @@ func (c *conn) tracking(options [][]byte) {
 	c.out.Status("OK")
 }
 
-// isClientName reports whether a name is one that CLIENT INFO can show in its line. The empty
-// name is none.
+// isClientName reports whether CLIENT INFO can show a name in its line. The empty name is none.
 func isClientName(name []byte) bool {
 	for _, b := range name {
 		if b < '!' || b > '~' {
@@ -278,8 +272,8 @@ func (c *conn) describe(one *command) {
 	c.out.Int(int64(one.step))
 }
 
-// configGet is CONFIG GET. rald's configuration is not read or changed by clients, so there is
-// nothing of any name. redis-benchmark asks for some.
+// configGet is CONFIG GET, as in redis-benchmark. Clients neither read nor change the
+// configuration.
 func (c *conn) configGet(args [][]byte) {
 	if !strings.EqualFold(string(args[1]), "get") {
 		c.out.Error("ERR unknown subcommand " + quoted(args[1]) + ": rald has CONFIG GET, which is empty")
@@ -288,7 +282,7 @@ func (c *conn) configGet(args [][]byte) {
 	c.out.Map(0)
 }
 
-// info is INFO [section ...]. It always has all sections.
+// info is INFO [section ...], always with all sections.
 func (c *conn) info([][]byte) {
 	s := c.server
 	var b strings.Builder

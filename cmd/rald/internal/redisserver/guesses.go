@@ -14,15 +14,13 @@ import (
 )
 
 const (
-	// mostWrong is the number of wrong passwords after which a connection ends.
-	mostWrong = 3
-	// mostGuessing is the most addresses whose wrong passwords are remembered. Beyond it the
-	// one that owes least is forgotten.
+	mostWrong = 3 // wrong passwords after which a connection ends
+	// mostGuessing bounds the remembered addresses. Beyond it the least debt is forgotten.
 	mostGuessing = 10_000
 )
 
-// guesses bounds the wrong passwords of each address, and the lines of the log about them. An
-// IPv6 address is cut to 64 bits. Clients of Unix sockets count as one address.
+// guesses bounds the wrong passwords of each address, and the log's lines about them. An IPv6
+// address is cut to 64 bits. Clients of Unix sockets share an address.
 type guesses struct {
 	wrong    *engine.Engine[netip.Addr]
 	find     *clientaddr.Finder
@@ -31,8 +29,8 @@ type guesses struct {
 	unlogged atomic.Int64 // since the last line
 }
 
-// newGuesses returns a guesses that lets an address send 60 wrong passwords at once, and one a
-// second from then on. It writes ten lines at once, and one in ten seconds from then on.
+// newGuesses admits 60 wrong passwords at once from an address, and then one a second. It logs ten
+// lines at once, and then one in ten seconds.
 func newGuesses(log *slog.Logger) (*guesses, error) {
 	find, err := clientaddr.New("redisserver", clientaddr.Config{})
 	if err != nil {
@@ -46,8 +44,8 @@ func newGuesses(log *slog.Logger) (*guesses, error) {
 
 func (g *guesses) key(addr net.Addr) netip.Addr { return g.find.Cut(clientaddr.Parse(addr.String())) }
 
-// mayTry reports whether a password from the address is looked at. A right one takes nothing,
-// so that any number of clients may connect from one address.
+// mayTry reports whether a password from the address is examined. A right password takes nothing:
+// any number of clients may connect from an address.
 func (g *guesses) mayTry(addr net.Addr) bool { return g.wrong.Peek(g.key(addr)).Remaining > 0 }
 
 // count counts a wrong password, and logs it if there is room for a line.

@@ -16,11 +16,11 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
 )
 
-// mark begins the keys of configured limits: see configured.Prefix. Any other key stands for itself,
-// with one more mark if it begins with one, so that no key can be that of a configured limit.
+// mark begins the keys of configured limits: see configured.Prefix. Any other key is itself, with
+// another mark before a leading mark: no key can be a configured limit's.
 const mark = configured.Mark
 
-// stored returns what a key that is under no configured limit is in an engine.
+// stored returns an engine's key for a key under no configured limit.
 func stored(key []byte) string {
 	if len(key) > 0 && key[0] == mark[0] {
 		return mark + string(key)
@@ -28,7 +28,7 @@ func stored(key []byte) string {
 	return string(key)
 }
 
-// shown returns the key that a client sent, or false for one of a configured limit.
+// shown returns the client's key, or false for a configured limit's.
 func shown(key string) (string, bool) {
 	if !strings.HasPrefix(key, mark) {
 		return key, true
@@ -36,9 +36,9 @@ func shown(key string) (string, bool) {
 	return key[1:], strings.HasPrefix(key[1:], mark)
 }
 
-// del is DEL key ...: it forgets what the keys have used under every limit that is no
-// configured one. RAL.RESET is for those. Over a fleet these are the limits that this server was
-// asked about since it started.
+// del is DEL key ...: it forgets the keys' usage under every limit that is not configured
+// (RAL.RESET is for those). Over a fleet it knows the limits that this server was asked about since
+// its start.
 func (c *conn) del(args [][]byte) {
 	deleted := int64(0)
 	for _, arg := range args[1:] {
@@ -70,8 +70,7 @@ func (c *conn) dbsize([][]byte) {
 	c.out.Int(int64(n))
 }
 
-// scan is SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]. It goes through the keys that DEL
-// knows.
+// scan is SCAN cursor [MATCH pattern] [COUNT n] [TYPE type], over the keys that DEL knows.
 func (c *conn) scan(args [][]byte) {
 	if !c.hasKeys("SCAN") {
 		return
@@ -128,42 +127,36 @@ func (c *conn) scan(args [][]byte) {
 	}
 }
 
-// unslashed returns a text in which a slash is a character like others, as it is in a key.
+// unslashed makes slashes ordinary characters, as in keys.
 func unslashed(text string) string { return strings.ReplaceAll(text, "/", "\x01") }
 
 const (
-	// mostScanned is the most keys of one reply to SCAN.
-	mostScanned = 10_000
-	// mostPage is the number of bytes of keys after which a reply to SCAN ends. Replies are kept
-	// for clients that ask for them again.
-	mostPage = 256 << 10
-	// mostScans is the most scans that are under way. A further one ends the one that was
-	// used longest ago.
-	mostScans = 64
-	// scanIdle is the time after which a scan that was not continued may end.
-	scanIdle = 5 * time.Minute
+	mostScanned = 10_000          // keys of a reply to SCAN
+	mostPage    = 256 << 10       // bytes of keys after which a reply to SCAN ends, kept for repeats
+	mostScans   = 64              // scans under way; another ends the least recently used
+	scanIdle    = 5 * time.Minute // after which a scan may end
 )
 
-// scans are the scans that are under way. The zero scans has none.
+// scans are the scans under way. The zero scans has none.
 type scans struct {
 	mu    sync.Mutex
-	all   []*scan // the one that was used longest ago is the first
+	all   []*scan // the least recently used first
 	ended bool
 }
 
-// scan is a scan with its last page, which a client whose reply was lost asks for again.
+// scan is a scan with its last page, which a client may request again after a lost reply.
 type scan struct {
 	more func() (string, bool)
 	stop func()
 	used time.Time
 	page []string
-	at   int64 // the cursor that page was asked for by
-	next int64 // the cursor of the page after it, or 0 if there is none
+	at   int64 // the cursor for page
+	next int64 // the cursor after it, or 0 for none
 }
 
-// next returns up to n keys of the scan, and the cursor to go on with, or 0 at the end. A
-// cursor of 0 begins a scan. The cursor of the last page returns that page again. ok is false if
-// there is no such scan. The keys must not be changed.
+// next returns up to n keys of the scan, and the next cursor, 0 at the end. Cursor 0 begins a scan.
+// The cursor of the last page returns that page again. ok is false if there is no such scan. Do not
+// change the keys.
 func (s *scans) next(cursor, n int64, in *families.Families) (keys []string, next int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,13 +174,13 @@ func (s *scans) next(cursor, n int64, in *families.Families) (keys []string, nex
 	case cursor == at.next:
 		at.turn(n)
 	}
-	if cursor != 0 || at.next != 0 { // a scan of one page is done
+	if cursor != 0 || at.next != 0 { // a scan of a single page is done
 		s.put(at)
 	}
 	return at.page, at.next, true
 }
 
-// take removes the scan of that cursor, if there is one.
+// take removes the scan of that cursor, if any.
 func (s *scans) take(cursor int64) *scan {
 	for i, at := range s.all {
 		if cursor != 0 && (cursor == at.next || cursor == at.at) {
@@ -198,7 +191,7 @@ func (s *scans) take(cursor int64) *scan {
 	return nil
 }
 
-// put keeps a scan, and ends those that nothing goes on with.
+// put keeps a scan, and ends idle scans.
 func (s *scans) put(at *scan) {
 	at.used = time.Now()
 	for len(s.all) >= mostScans || len(s.all) > 0 && at.used.Sub(s.all[0].used) > scanIdle {
@@ -208,7 +201,6 @@ func (s *scans) put(at *scan) {
 	s.all = append(s.all, at)
 }
 
-// end ends all scans.
 func (s *scans) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,7 +211,7 @@ func (s *scans) end() {
 	s.all = nil
 }
 
-// turn goes on to the next page, of up to n keys.
+// turn reads the next page, of up to n keys.
 func (at *scan) turn(n int64) {
 	at.at, at.next, at.page = at.next, 0, nil
 	for size := 0; int64(len(at.page)) < n && size < mostPage; {
@@ -234,15 +226,15 @@ func (at *scan) turn(n int64) {
 	at.next = newCursor()
 }
 
-// newCursor returns a cursor that no client can guess, so that none goes on with the scan of
-// another. It is exact in the floating point numbers that some clients read it into.
+// newCursor returns a cursor that no client can guess, to continue another's scan. It is exact in
+// the floating point numbers of some clients.
 func newCursor() int64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // it never fails
 	return int64(binary.LittleEndian.Uint64(b[:])>>12) + 1
 }
 
-// keysOf goes through the keys of all engines that are under no configured limit.
+// keysOf iterates over the keys of all engines under no configured limit.
 func keysOf(in *families.Families) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for family := range in.All() {

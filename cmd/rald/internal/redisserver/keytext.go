@@ -8,10 +8,9 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 )
 
-// KeyText returns a key of an engine as text for operators: the key itself under a limit that a
-// client sent, and the name of a configured limit and the key in quotes otherwise. Keys with
-// quotes or with characters that do not print are in quotes as Go writes them. No two keys have
-// one text.
+// KeyText returns an engine's key as text for operators: the key itself, or the name of its
+// configured limit and the key in quotes. Keys with quotes or unprintable characters are in quotes
+// as in Go. Texts of different keys differ.
 func KeyText(key string) string {
 	if sent, ok := shown(key); ok {
 		return plainOrQuoted(sent)
@@ -27,7 +26,7 @@ func plainOrQuoted(key string) string {
 	return key
 }
 
-// ParseKey returns the key that has a text.
+// ParseKey returns the key of a text.
 func ParseKey(text string) (key string, err error) {
 	at := strings.IndexByte(text, '"')
 	if at < 0 {

@@ -16,45 +16,43 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
 )
 
-// Config is the configuration of a Server.
+// Config configures a Server.
 type Config struct {
-	// Families keep the keys, and Limits are the limits that are configured by name, in the same
-	// Families. Both are required.
+	// Families keep the keys, and Limits are the configured limits in the same Families. Both are
+	// required.
 	Families *families.Families
 	Limits   *configured.Limits
-	// Password is what clients give to AUTH. If it is empty none is needed.
+	// Password is for AUTH. If empty none is needed.
 	Password string
 	// Rounding is how CL.THROTTLE rounds to seconds.
 	Rounding Rounding
-	// Clients is the most connections. The default is 10,000.
+	// Clients bounds the connections. The default is 10,000.
 	Clients int
-	// Idle ends a connection that has given the password, if one is needed, and has sent no
-	// command for so long. The default is an hour.
+	// Idle ends a connection without commands, after the password if one is needed. The default is
+	// an hour.
 	Idle time.Duration
-	// Within is the time within which a command that has begun must be complete, and within
-	// which a client must read replies. It is also that for the handshake of TLS, and then for
-	// the password. The default is 10 seconds.
+	// Within bounds the time of a started command, of reading replies, of the handshake of TLS, and
+	// then of the password. The default is 10 seconds.
 	Within time.Duration
-	// Command bounds what clients send. The defaults are 1,024 arguments, of at most 4 KiB
-	// each, and 64 KiB in all.
+	// Command bounds commands. The defaults are 1,024 arguments, 4 KiB each, and 64 KiB in all.
 	Command resp.Limits
-	// Log is told of what goes wrong. The default is slog.Default().
+	// Log is told of faults. The default is slog.Default().
 	Log *slog.Logger
 }
 
-// greeting bounds what a client may send before it has given the password.
+// greeting bounds commands before the password.
 var greeting = resp.Limits{Arguments: 16, Argument: 1 << 10, Command: 4 << 10}
 
-// Server serves clients of Redis. New makes one.
+// Server serves clients of Redis. New makes it.
 type Server struct {
 	config  Config
 	catalog *catalog
 	scans   scans
-	guesses *guesses // nil if there is no password
+	guesses *guesses // nil without a password
 	started time.Time
 
 	ids      atomic.Int64
-	commands []commandCounts // by command.at, and last those that are unknown
+	commands []commandCounts // by command.at, unknown commands last
 	refused  atomic.Int64    // connections
 	clients  atomic.Int64
 	total    atomic.Int64 // connections
@@ -69,7 +67,7 @@ type Server struct {
 	conns     map[*conn]bool
 }
 
-// New returns a Server. It ends with Shutdown.
+// New returns a Server. Shutdown ends it.
 func New(config Config) (*Server, error) {
 	if config.Families == nil || config.Limits == nil {
 		return nil, errors.New("redisserver: Families or Limits is nil: families.New and configured.New make them")
@@ -99,8 +97,8 @@ func New(config Config) (*Server, error) {
 	return s, nil
 }
 
-// Serve accepts connections until the listener fails or Shutdown is called, which is no error.
-// It may be called for several listeners.
+// Serve accepts connections until the listener fails, or returns nil after Shutdown. It may be
+// called for several listeners.
 func (s *Server) Serve(l net.Listener) error {
 	if !s.listen(l) {
 		return l.Close()
@@ -115,7 +113,7 @@ func (s *Server) Serve(l net.Listener) error {
 		case s.closing.Err() != nil:
 			return nil
 		case isTemporary(err):
-			// As when the process has no file descriptors left.
+			// For example without free file descriptors.
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			s.config.Log.Warn("rald: a connection could not be accepted", "error", err, "again_in", pause)
 			select {
@@ -176,9 +174,9 @@ func (s *Server) forget(c *conn) {
 	delete(s.conns, c)
 }
 
-// Shutdown accepts no more connections, ends the calls that wait, lets each connection answer
-// the commands that it has read, and ends it. If the context ends before that, it cuts the
-// connections off, and returns the context's error.
+// Shutdown accepts no more connections, ends waiting calls, lets each connection answer the
+// commands that it has read, and ends it. When the context ends it cuts off the connections, and
+// returns the context's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.close()

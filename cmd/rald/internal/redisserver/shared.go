@@ -6,10 +6,9 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/families"
 )
 
-// What differs if Redis keeps the keys: see families.Fleet.
+// Differences if Redis keeps the keys: see families.Fleet.
 
-// hasKeys reports whether the keys are in this process, to be gone through or counted, or
-// writes that they are not.
+// hasKeys reports whether the keys are in this process, or writes that they are not.
 func (c *conn) hasKeys(command string) bool {
 	shared := c.server.config.Families.Fleet()
 	if shared != nil {
@@ -18,7 +17,7 @@ func (c *conn) hasKeys(command string) bool {
 	return shared == nil
 }
 
-// infoShared writes the lines of INFO on Redis, and on each limiter.
+// infoShared writes INFO's lines about Redis, and about each limiter.
 func infoShared(of *families.Families, line func(format string, args ...any)) {
 	shared := of.Fleet()
 	mode := "exact"

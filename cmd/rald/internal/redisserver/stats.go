@@ -2,26 +2,24 @@ package redisserver
 
 import "sync/atomic"
 
-// Stats are the figures of a Server since it was made.
+// Stats are the figures of a Server since New.
 type Stats struct {
-	Clients  int    // connections that there are now
+	Clients  int    // present connections
 	Accepted uint64 // connections
-	Refused  uint64 // connections, as there were Config.Clients
-	Garbled  uint64 // connections that ended as what they sent was no command
+	Refused  uint64 // connections beyond Config.Clients
+	Garbled  uint64 // connections that ended because they sent no command
 	Commands []CommandStats
 }
 
 // CommandStats are the figures of a command.
 type CommandStats struct {
-	Name       string // in lower case; "unknown" stands for all that are no commands
+	Name       string // in lower case; "unknown" stands for all unknown commands
 	OK, Errors uint64 // by the reply
 }
 
-// commandCounts counts the replies to a command.
 type commandCounts struct{ ok, errors atomic.Uint64 }
 
-// count counts a reply. A nil command is unknown.
-func (s *Server) count(of *command, isError bool) {
+func (s *Server) count(of *command, isError bool) { // nil is unknown
 	at := len(commands)
 	if of != nil {
 		at = of.at
@@ -33,7 +31,7 @@ func (s *Server) count(of *command, isError bool) {
 	}
 }
 
-// Stats returns the figures. Commands are in the order of their names.
+// Stats returns the figures, with commands in order of their names.
 func (s *Server) Stats() Stats {
 	all := Stats{
 		Clients: int(s.clients.Load()), Accepted: uint64(s.total.Load()),
@@ -49,7 +47,6 @@ func (s *Server) Stats() Stats {
 	return all
 }
 
-// total returns the number of all commands.
 func (s Stats) total() (n uint64) {
 	for _, c := range s.Commands {
 		n += c.OK + c.Errors

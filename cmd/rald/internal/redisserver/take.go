@@ -12,9 +12,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// take is RAL.TAKE key limit [n], or RAL.TAKE key limit n key limit n ..., which takes from
-// all keys or from none. A limit is the name of a configured one, or a text such as
-// "sliding 100/m".
+// take is RAL.TAKE key limit [n], or RAL.TAKE key limit n key limit n ..., from all keys or none. A
+// limit is a configured name, or a text such as "sliding 100/m".
 func (c *conn) take(args [][]byte) {
 	args = args[1:]
 	switch {
@@ -35,8 +34,7 @@ func (c *conn) take(args [][]byte) {
 	}
 }
 
-// mostClaims is the most keys of one RAL.TAKE.
-const mostClaims = 64
+const mostClaims = 64 // keys of a RAL.TAKE
 
 func (c *conn) takeAll(args [][]byte) {
 	if len(args) > 3*mostClaims {
@@ -94,8 +92,7 @@ func (c *conn) refund(args [][]byte) {
 	}
 }
 
-// longestWait is the longest patience of RAL.WAIT.
-const longestWait = time.Minute
+const longestWait = time.Minute // patience of RAL.WAIT
 
 // wait is RAL.WAIT key limit n milliseconds: it waits up to so long for its turn.
 func (c *conn) wait(args [][]byte) {
@@ -130,7 +127,7 @@ func (c *conn) wait(args [][]byte) {
 	})
 }
 
-// reset is RAL.RESET key limit: it forgets what the key has used.
+// reset is RAL.RESET key limit: it forgets the key's usage.
 func (c *conn) reset(args [][]byte) {
 	u, ok := c.find(args[2], args[1])
 	if !ok {
@@ -144,7 +141,7 @@ func (c *conn) reset(args [][]byte) {
 	c.out.Bool(had)
 }
 
-// find finds the key under the limit, or writes what is wrong.
+// find finds the key under the limit, or writes an error.
 func (c *conn) find(limit, key []byte) (configured.Use, bool) {
 	u, err := c.server.catalog.find(&c.call, limit, key)
 	if err != nil {
@@ -153,7 +150,7 @@ func (c *conn) find(limit, key []byte) (configured.Use, bool) {
 	return u, err == nil
 }
 
-// units reads a number of units, or writes what is wrong.
+// units reads a number of units, or writes an error.
 func (c *conn) units(arg []byte, least int64) (int64, bool) {
 	n, ok := resp.Int(arg)
 	switch {
@@ -166,10 +163,10 @@ func (c *conn) units(arg []byte, least int64) (int64, bool) {
 	return n, ok
 }
 
-// background is the context of calls that do not wait for a turn. Shutdown lets them end.
+// background is the context of calls that do not wait. Shutdown lets them end.
 func (*conn) background() context.Context { return context.Background() }
 
-// decided writes a decision, or why there is none.
+// decided writes a decision or error.
 func (c *conn) decided(d policy.Decision, err error) {
 	if err != nil {
 		c.out.Error("ERR " + err.Error())
@@ -190,7 +187,7 @@ func (c *conn) decision(d policy.Decision) {
 	c.out.Pair("reset_after", whole.UntilReset(d.ResetAfter, time.Millisecond))
 }
 
-// ms returns a time in milliseconds, rounded up, and -1 for never.
+// ms rounds up to milliseconds, -1 for never.
 func ms(d time.Duration) int64 {
 	if d == policy.Never {
 		return -1

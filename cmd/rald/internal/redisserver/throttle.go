@@ -15,15 +15,15 @@ type Rounding int
 const (
 	// RoundTrue rounds up: a client that comes back then is admitted.
 	RoundTrue Rounding = iota
-	// RoundRedisCell leaves out what is less than a millisecond, and rounds the rest up, as
-	// redis-cell does. A client may come up to a millisecond too early.
+	// RoundRedisCell truncates to milliseconds and rounds the rest up, like redis-cell. A client
+	// may come up to a millisecond too early.
 	RoundRedisCell
-	// RoundDragonfly leaves out what is less than a millisecond, and adds a second to the whole
-	// seconds of the rest, as Dragonfly does: 1 s is 2.
+	// RoundDragonfly truncates to milliseconds, and adds a second to the whole seconds of the rest,
+	// like Dragonfly: 1 s is 2.
 	RoundDragonfly
 )
 
-// ParseRounding returns the Rounding of that name: true, redis-cell or dragonfly.
+// ParseRounding returns the Rounding of a name: true, redis-cell or dragonfly.
 func ParseRounding(name string) (Rounding, error) {
 	switch name {
 	case "true":
@@ -49,7 +49,7 @@ func (r Rounding) reply(d policy.Decision) [5]int64 {
 	return five
 }
 
-// seconds rounds a time that is not below 0 from whole milliseconds, as others than RoundTrue do.
+// seconds rounds from whole milliseconds, unless RoundTrue. d is not negative.
 func (r Rounding) seconds(d time.Duration) int64 {
 	ms := d.Milliseconds()
 	switch {
@@ -61,8 +61,8 @@ func (r Rounding) seconds(d time.Duration) int64 {
 	return (ms + 999) / 1000
 }
 
-// clThrottle is CL.THROTTLE key max_burst count period [quantity]: one bucket a key, with
-// room for max_burst+1 units, of which count drain in period seconds.
+// clThrottle is CL.THROTTLE key max_burst count period [quantity]: a bucket for each key, with room
+// for max_burst+1 units, that drains count in period seconds.
 func (c *conn) clThrottle(args [][]byte) {
 	if len(args) != 5 && len(args) != 6 {
 		c.out.Error("Cell error: Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]")
@@ -102,7 +102,6 @@ func (c *conn) clThrottle(args [][]byte) {
 	}
 }
 
-// bucket returns the limit of max_burst, count and period.
 func (c *conn) bucket(args [3]int64) (policy.Policy, error) {
 	if c.throttle.limit != nil && c.throttle.args == args {
 		return c.throttle.limit, nil
@@ -117,8 +116,8 @@ func (c *conn) bucket(args [3]int64) (policy.Policy, error) {
 
 const mostSeconds = int64(1<<63-1) / int64(time.Second)
 
-// newBucket makes the limit of max_burst, count and period. redis-cell wraps around if they
-// are too large.
+// newBucket makes the limit of max_burst, count and period. redis-cell overflows if they are too
+// large.
 func newBucket(burst, count, period int64) (policy.Policy, error) {
 	switch {
 	case burst < 0 || burst == 1<<63-1:

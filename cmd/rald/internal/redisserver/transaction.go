@@ -1,15 +1,13 @@
 package redisserver
 
-// transaction is the state between MULTI and EXEC or DISCARD. Commands in it are refused rather
-// than queued: a client that sends them all before it reads an answer learns from EXEC that none
-// was carried out.
+// transaction is the state between MULTI and EXEC or DISCARD. Its commands are refused, not queued:
+// a client that sends them all at once learns from EXEC that none was executed.
 type transaction struct {
 	open    bool
-	refused bool // a command has come in it
+	refused bool // it had a command
 }
 
-// inTransaction reports whether a command is refused because the client is in a transaction. do
-// is nil for a command that there is not.
+// inTransaction reports whether a transaction refuses a command, nil if unknown.
 func (c *conn) inTransaction(do *command) bool {
 	if !c.multi.open {
 		return false
@@ -23,13 +21,12 @@ func (c *conn) inTransaction(do *command) bool {
 	return true
 }
 
-// begin is MULTI.
 func (c *conn) begin([][]byte) {
 	c.multi.open = true
 	c.out.Status("OK")
 }
 
-// exec is EXEC. Without commands in the transaction it answers as Redis does.
+// exec is EXEC. Without commands it answers like Redis.
 func (c *conn) exec([][]byte) {
 	was := c.multi
 	c.multi = transaction{}
@@ -45,7 +42,6 @@ func (c *conn) exec([][]byte) {
 
 const noTransactions = "rald carries out no transactions, so commands are sent without MULTI, in a pipeline if there are several"
 
-// discard is DISCARD.
 func (c *conn) discard([][]byte) {
 	if !c.multi.open {
 		c.out.Error("ERR DISCARD without MULTI")

@@ -1,10 +1,7 @@
-// Package resp reads the commands and writes the replies of the protocol that Redis speaks,
-// in its versions 2 and 3.
+// Package resp reads the commands and writes the replies of Redis's protocol, versions 2 and 3:
+// https://redis.io/docs/latest/develop/reference/protocol-spec/.
 //
-// A [Reader] takes what one read of the connection returned and finds the commands in it, so
-// that a pipeline costs one read and one write however many commands it has. The arguments of
-// a command are slices of the reader's buffer: nothing is copied. What a client may send is
-// bounded by [Limits], and a command that exceeds them ends the connection.
-//
-// The protocol is described at https://redis.io/docs/latest/develop/reference/protocol-spec/.
+// A [Reader] finds the commands in the bytes of each read, so a pipeline costs one read and one
+// write however many commands it has. Arguments are slices of the reader's buffer, never copies.
+// [Limits] bound the client; a command that exceeds them ends the connection.
 package resp

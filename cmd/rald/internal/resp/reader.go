@@ -10,21 +10,18 @@ import (
 	"strings"
 )
 
-// Limits bound what a client may send. Each field must be above 0.
+// Limits bound a client's commands. Each field must be above 0.
 type Limits struct {
-	// Arguments is the most arguments of a command, its name included.
-	Arguments int
-	// Argument is the most bytes of an argument.
-	Argument int
-	// Command is the most bytes of a whole command, and so of the reader's buffer.
-	Command int
+	Arguments int // of a command, its name included
+	Argument  int // bytes of an argument
+	Command   int // bytes of a command, and of the reader's buffer
 }
 
 // ErrIncomplete reports that the buffer ends within a command, or has none.
 var ErrIncomplete = errors.New("resp: the command is not complete")
 
-// ProtocolError reports a command that cannot be read. What follows it in the stream has no
-// known beginning, so the connection ends.
+// ProtocolError reports an unreadable command. The beginning of the next command is unknown, so the
+// connection ends.
 type ProtocolError struct{ Text string }
 
 func (e *ProtocolError) Error() string { return "Protocol error: " + e.Text }
@@ -33,11 +30,9 @@ func fault(format string, args ...any) error {
 	return &ProtocolError{Text: fmt.Sprintf(format, args...)}
 }
 
-// smallBuffer is the size of the buffer of a connection that is idle or sends small commands.
-const smallBuffer = 4 << 10
+const smallBuffer = 4 << 10 // of a connection that is idle or sends small commands
 
-// longestHeader is the most bytes of a line that announces a number, without its end.
-const longestHeader = 32
+const longestHeader = 32 // bytes of a line with a number, without its end
 
 // Reader finds the commands in a stream. It is for one goroutine.
 type Reader struct {
@@ -45,22 +40,22 @@ type Reader struct {
 	limits Limits
 
 	buffer     []byte
-	start, end int // the bytes of the buffer that are not read yet
+	start, end int // the unread bytes of the buffer
 
-	// The command that begins at start, as far as it has come. at is the number of its bytes
-	// that were looked at, so that a command that comes in many pieces is looked at once.
+	// The command at start, as far as it has come. at is the number of its examined bytes: each is
+	// examined once.
 	args    [][]byte
 	spans   []span
 	at      int
-	missing int // arguments of an array that are still to come
+	missing int // arguments of an array still to come
 	array   bool
-	length  int // of the argument that begins at at, or -1 if its header is still to come
+	length  int // of the argument at at, or -1 before its header
 }
 
-// span is an argument as offsets from the beginning of its command.
+// span is an argument as offsets in its command.
 type span struct{ from, to int }
 
-// NewReader returns a reader of the commands that come from r.
+// NewReader returns a reader of commands from r.
 func NewReader(r io.Reader, limits Limits) *Reader {
 	return &Reader{from: r, limits: limits, length: -1}
 }
@@ -68,7 +63,7 @@ func NewReader(r io.Reader, limits Limits) *Reader {
 // SetLimits replaces the limits, from the next command on.
 func (r *Reader) SetLimits(limits Limits) { r.limits = limits }
 
-// Fill reads once from the stream. It returns the error of that read if no byte came.
+// Fill reads once from the stream. It returns that read's error if no byte came.
 func (r *Reader) Fill() error {
 	r.makeRoom()
 	n, err := r.from.Read(r.buffer[r.end:])
@@ -82,8 +77,8 @@ func (r *Reader) Fill() error {
 	return err
 }
 
-// makeRoom leaves room in the buffer for at least one byte. A command that Next has called
-// incomplete is shorter than the limit, so the buffer never exceeds it by more than a read.
+// makeRoom makes room for at least a byte. A command that is incomplete for Next is shorter than
+// the limit, so the buffer exceeds it by at most a read.
 func (r *Reader) makeRoom() {
 	held := r.end - r.start
 	switch {
@@ -104,12 +99,11 @@ func (r *Reader) makeRoom() {
 // Partial reports whether the buffer holds the beginning of a command.
 func (r *Reader) Partial() bool { return r.end > r.start }
 
-// HasRoom reports whether the buffer holds less than a command may have.
+// HasRoom reports whether the buffer holds less than the longest command.
 func (r *Reader) HasRoom() bool { return r.end-r.start < r.limits.Command }
 
-// Next returns the arguments of the next command in the buffer, at least one. They are valid
-// until Fill. The error is ErrIncomplete, or a *ProtocolError: the reader is of no use after
-// that.
+// Next returns the arguments of the next command in the buffer, at least one, valid until Fill. The
+// error is ErrIncomplete, or a *ProtocolError that ends the use of the reader.
 func (r *Reader) Next() (args [][]byte, err error) {
 	for {
 		done, err := r.command()
@@ -134,7 +128,7 @@ func (r *Reader) Next() (args [][]byte, err error) {
 		if len(r.args) > 0 {
 			return r.args, nil
 		}
-		// An empty line or an empty array asks for nothing.
+		// Skip an empty line or array.
 	}
 }
 
@@ -142,7 +136,7 @@ func (r *Reader) tooLong() error {
 	return fault("the command is too long: at most %d bytes are accepted", r.limits.Command)
 }
 
-// command looks at the bytes that have come, and reports whether the command is complete.
+// command examines new bytes, and reports whether the command is complete.
 func (r *Reader) command() (done bool, err error) {
 	if !r.array {
 		if r.start == r.end {
@@ -168,7 +162,6 @@ func (r *Reader) command() (done bool, err error) {
 	return true, nil
 }
 
-// argument reads one argument of an array.
 func (r *Reader) argument() (done bool, err error) {
 	rest := r.buffer[r.start+r.at : r.end]
 	if r.length < 0 {
@@ -203,8 +196,7 @@ func (r *Reader) argument() (done bool, err error) {
 	return true, nil
 }
 
-// header reads the number of a line such as "*3". ok is false if the line is not complete or
-// err is set.
+// header reads the number of a line such as "*3". ok is false if incomplete or with an error.
 func (r *Reader) header(invalid, tooLong string) (n int64, ok bool, err error) {
 	line := r.buffer[r.start+r.at : r.end]
 	end := bytes.IndexByte(line[:min(len(line), longestHeader+2)], '\n')
@@ -225,7 +217,7 @@ func (r *Reader) header(invalid, tooLong string) (n int64, ok bool, err error) {
 	return n, true, nil
 }
 
-// inline reads a command that is a line of words, as people type it.
+// inline reads a command that people type: a line of words.
 func (r *Reader) inline() (done bool, err error) {
 	line := r.buffer[r.start:r.end]
 	end := bytes.IndexByte(line[r.at:], '\n')
@@ -244,9 +236,8 @@ func (r *Reader) inline() (done bool, err error) {
 	return true, r.words(bytes.TrimSuffix(line[:end], []byte{'\r'}))
 }
 
-// words finds the words of a line. Quotes may begin anywhere in a word and have spaces in them;
-// the end of quotes is that of the word. A word without its quotes and escapes is no longer than
-// with them, and is written in its place.
+// words finds the words of a line. Quotes may begin within a word and contain spaces; their end
+// ends the word. Without quotes and escapes a word is no longer, and replaces itself.
 func (r *Reader) words(line []byte) error {
 	for at := 0; ; {
 		for at < len(line) && isSpace(line[at]) {
@@ -283,9 +274,9 @@ func (r *Reader) words(line []byte) error {
 
 func isSpace(b byte) bool { return b == ' ' || '\t' <= b && b <= '\r' }
 
-// unescaped returns the first byte of a text in quotes of the kind q, and how many bytes stand
-// for it. In single quotes only \' is an escape. In double quotes \n, \r, \t, \b, \a and \xHH are,
-// and \ before any other byte stands for that byte.
+// unescaped returns the first byte of a text in quotes q, and the length of its source. Single
+// quotes have the escape \' only. Double quotes have \n, \r, \t, \b, \a and \xHH, and \ before any
+// other byte is that byte.
 func unescaped(text []byte, q byte) (b byte, n int) {
 	switch {
 	case text[0] != '\\' || len(text) == 1 || q == '\'' && text[1] != q:
@@ -301,8 +292,8 @@ func unescaped(text []byte, q byte) (b byte, n int) {
 	return text[1], 2
 }
 
-// Int reads a decimal number as Redis does: without a plus sign, spaces or leading zeros. It
-// reports whether that is one that an int64 holds.
+// Int parses a decimal int64 as Redis does, without plus sign, spaces or leading zeros, and reports
+// whether it can.
 func Int(text []byte) (n int64, ok bool) {
 	n, err := strconv.ParseInt(string(text), 10, 64)
 	var room [20]byte

@@ -5,17 +5,16 @@ import (
 	"strconv"
 )
 
-// fullBuffer is the number of bytes after which replies are sent although more commands are
-// in the reader's buffer. A long pipeline's replies are sent in pieces of this size.
+// fullBuffer is the number of bytes after which replies are sent although more commands have come.
 const fullBuffer = 16 << 10
 
-// Writer writes replies into a buffer, which Flush sends. It is for one goroutine. The first
-// error of the stream is kept: nothing is written after it, and Flush returns it.
+// Writer writes replies into a buffer, which Flush sends. It is for one goroutine. After an error
+// of the stream nothing is written, and Flush returns it.
 type Writer struct {
 	to     io.Writer
 	buffer []byte
 	err    error
-	errors uint64 // that were written
+	errors uint64 // written
 	// Three selects version 3 of the protocol. In version 2 a map is an array of its keys and
 	// values, a bool an integer, and a null a string of length -1.
 	Three bool
@@ -24,7 +23,7 @@ type Writer struct {
 // NewWriter returns a writer to w in version 2.
 func NewWriter(w io.Writer) *Writer { return &Writer{to: w} }
 
-// Flush sends what is in the buffer.
+// Flush sends the buffer.
 func (w *Writer) Flush() error {
 	if w.err == nil && len(w.buffer) > 0 {
 		_, w.err = w.to.Write(w.buffer)
@@ -36,7 +35,7 @@ func (w *Writer) Flush() error {
 	return w.err
 }
 
-// IsFull reports whether the buffer holds so much that it should be sent.
+// IsFull reports whether the buffer should be sent.
 func (w *Writer) IsFull() bool { return len(w.buffer) >= fullBuffer }
 
 // Buffered returns the number of bytes in the buffer.
@@ -45,14 +44,14 @@ func (w *Writer) Buffered() int { return len(w.buffer) }
 // Status writes a short text without line ends, such as OK.
 func (w *Writer) Status(text string) { w.line('+', text) }
 
-// Error writes an error. Its first word is a code in capitals, as in "ERR syntax error".
-// Line ends in it become spaces, so that no text can begin another reply.
+// Error writes an error. Its first word is a code in capitals, as in "ERR syntax error". Line ends
+// become spaces, so no text can begin another reply.
 func (w *Writer) Error(text string) {
 	w.errors++
 	w.line('-', text)
 }
 
-// Errors returns the number of errors that were written.
+// Errors returns the number of errors written.
 func (w *Writer) Errors() uint64 { return w.errors }
 
 func (w *Writer) line(kind byte, text string) {
@@ -80,10 +79,10 @@ func (w *Writer) Bulk(text string) {
 	w.end()
 }
 
-// Array begins an array of n elements, which are written next.
+// Array begins an array: write n elements next.
 func (w *Writer) Array(n int) { w.header('*', n) }
 
-// Map begins a map of n pairs, which are written next: a key, its value, and so on.
+// Map begins a map: write n pairs next, a key, its value, and so on.
 func (w *Writer) Map(n int) {
 	if w.Three {
 		w.header('%', n)
@@ -92,7 +91,7 @@ func (w *Writer) Map(n int) {
 	w.header('*', 2*n)
 }
 
-// Pair writes a pair of a map: a name and an integer.
+// Pair writes a name and an integer.
 func (w *Writer) Pair(name string, n int64) {
 	w.Bulk(name)
 	w.Int(n)
