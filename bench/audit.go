@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Audit compares what a limiter admitted in a workload with what its promise allowed. It covers
+// Audit compares the calls that a limiter admitted in a workload with its promise. It covers
 // opening the keys, warming up and every pass.
 type Audit struct {
 	Promise Promise `json:"promise"`
@@ -20,11 +20,10 @@ type Audit struct {
 	// BucketAllowed is Allowed if the promise were a bucket of the same limit.
 	BucketAllowed int64 `json:"bucket_allowed"`
 	// Possible is the number that an ideal limiter of the same promise admits if the calls come
-	// evenly over each pass, at most Allowed. Clearly fewer means that calls within the limit were
-	// refused.
+	// evenly over each pass, at most Allowed. Clearly fewer Admitted means wrong refusals.
 	Possible int64 `json:"possible"`
-	// Binds reports whether the promise allowed less than was asked. If not, the audit cannot find
-	// too many admitted.
+	// Binds reports whether the promise allowed less than was asked. If not, the audit can find no
+	// excess.
 	Binds bool `json:"binds"`
 	// Asked is the time during which the limiter was asked.
 	Asked time.Duration `json:"asked_ns"`
@@ -37,8 +36,7 @@ type Audit struct {
 // Clean reports whether no more was admitted than the promise allowed.
 func (a Audit) Clean() bool { return a.Over == 0 }
 
-// OverBucket returns the excess over a bucket, or 0. It is no fault if the limiter promises
-// something else.
+// OverBucket returns the excess over a bucket, or 0. It is no fault under another promise.
 func (a Audit) OverBucket() int64 { return max(a.Admitted-a.BucketAllowed, 0) }
 
 // OfPossible returns Admitted as a share of Possible, 1 if nothing was possible.
@@ -57,7 +55,7 @@ type auditor struct {
 	limit   Limit
 	windows []Window
 	asked   []int64 // by key, over all windows
-	first   []int32 // by key: the index of the first window in which it was asked
+	first   []int32 // by key: the index of the first window that asked it
 	ideal   []idealLimiter
 }
 
@@ -128,7 +126,7 @@ func (a *auditor) possible() int64 {
 	return min(int64(least+rounding), a.allowed())
 }
 
-// add adds the audit of one limiter. An excess is not offset by what another refused.
+// add adds the audit of one limiter. Refusals of another limiter do not offset an excess.
 func (a *Audit) add(of *auditor, admitted int64, own *Counts) {
 	calls, allowed := of.calls(), of.allowed()
 	a.Promise = of.promise
@@ -155,7 +153,7 @@ func (a *Audit) add(of *auditor, admitted int64, own *Counts) {
 // and those that drain meanwhile.
 type idealBuckets struct {
 	capacity, perNs float64
-	left            []float64       // by key: what it could still take at the end of its last window
+	left            []float64       // by key: units left at the end of its last window
 	last            []time.Duration // by key: that end
 	sum             float64
 }

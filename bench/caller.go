@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// caller is one goroutine that asks one limiter. It writes its counters when it has stopped.
+// caller is a goroutine that asks a limiter. It writes its counters when it has stopped.
 type caller struct {
 	stream
 	asked, passed int64 // over all passes
@@ -30,7 +30,7 @@ func (c *caller) probe(l Limiter, stop *atomic.Bool) {
 	}
 }
 
-// loop asks for the keys repeatedly, at least a batch: on a busy machine a short pass may be over
+// loop asks for the keys repeatedly, at least a batch: on a busy machine a short pass may end
 // before a caller begins.
 func (c *caller) loop(l Limiter, stop *atomic.Bool, ask askFunc) {
 	at := int(c.asked % int64(len(c.keys)))
@@ -143,7 +143,7 @@ func (s askedWindow) count(times []int64) {
 	}
 }
 
-// auditOf sums up the windows of one limiter, in order.
+// auditOf sums up the windows of a limiter, in order.
 func auditOf(promise Promise, limit Limit, keys int, windows []askedWindow) *auditor {
 	a := newAuditor(promise, limit, keys)
 	times := make([]int64, keys)

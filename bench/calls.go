@@ -66,8 +66,7 @@ func Calls(scale float64) []Workload {
 	}
 }
 
-// Brief returns the workloads with those from [Calls] cut to three rounds of 40 ms, without
-// latencies.
+// Brief returns the workloads, [Calls] cut to three rounds of 40 ms without latencies.
 func Brief(workloads []Workload) []Workload {
 	const rounds, duration = 3, 40 * time.Millisecond
 	brief := append([]Workload(nil), workloads...)
@@ -160,8 +159,7 @@ var limitKinds = []struct {
 	}, TokenBucket, "stores no burst: idle keys are slower at first, as Guava's are"},
 }
 
-// callPair calls a verb for one key, or for each of several. The loop is written for each verb, to
-// call it directly.
+// callPair calls a verb for a key, or for each of several. Each loop calls its verb directly.
 type callPair struct {
 	one     func(key string) bool
 	all     func(keys []string) (passed int)
@@ -413,7 +411,7 @@ func ralSetPolicy() Contender {
 	return c
 }
 
-// policySetter alternates an engine's limit, one caller at a time.
+// policySetter alternates an engine's limit, by a single caller at a time.
 type policySetter struct {
 	engine  *engine.Engine[string]
 	limits  [2]policy.Policy

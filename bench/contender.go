@@ -107,7 +107,7 @@ type Counts struct {
 	Overadmitted int64 `json:"overadmitted"` // admitted beyond the limit, by the limiter's own count
 	Unavailable  int64 `json:"unavailable"`  // answered without the key's state
 	Evicted      int64 `json:"evicted"`      // keys that were given up
-	Forgiven     int64 `json:"forgiven"`     // those of them that still owed
+	Forgiven     int64 `json:"forgiven"`     // evicted keys that still owed
 	Restarts     int64 `json:"restarts"`     // background goroutines restarted
 }
 
@@ -119,7 +119,7 @@ func (c *Counts) add(o Counts) {
 	c.Restarts += o.Restarts
 }
 
-// preparer is a Limiter whose calls need its keys in a certain state.
+// preparer is a Limiter that must know its keys first.
 type preparer interface {
 	// prepare is told all keys before they are asked for.
 	prepare(keys []string)

@@ -54,8 +54,7 @@ func parseBusy(stat, status string) (busy time.Duration, processors int, known b
 	return busy, processors, processors > 0
 }
 
-// allowed returns the processors of a process by its status, a list like 0-3,8. Without a list it
-// is all.
+// allowed reads the processors of a process, such as 0-3,8, from its status. The default is all.
 func allowed(status string) func(processor int) bool {
 	_, list, found := strings.Cut(status, "\nCpus_allowed_list:")
 	if !found {
@@ -78,8 +77,7 @@ func allowed(status string) func(processor int) bool {
 	}
 }
 
-// An undisturbed pass loses at most 5% of its processor time, or a few ticks, which are too coarse
-// to tell.
+// An undisturbed pass loses at most 5% of its processor time, or a few ticks, too coarse to tell.
 const (
 	harmlessShare = 0.05
 	harmlessTime  = 3 * tick

@@ -12,7 +12,7 @@
 //     disturbances meet all alike. The report gives the median over the rounds with its spread.
 //     Ratios to a yardstick are taken within each round first.
 //   - Throughput is measured without timing single calls. Latencies come from their own passes,
-//     with two clock reads around each call, about one of them included. One workload is too
+//     with two clock reads around each call, and include about one read. One workload is too
 //     long for two passes, and its report says so.
 //   - Keys are prepared before the clock starts, in the order of the calls. Each call has its own
 //     string: its bytes are at hand, but differ from the bytes that the limiter keeps.
@@ -36,8 +36,7 @@
 // Callers count the admitted calls. Each limiter has a [Promise]: a bucket admits at most capacity
 // + rate × time, a fixed window a number in each window. [Audit] compares with the sum over the
 // keys of the lesser of the calls and the bound for a key, to find calls wrongly admitted. Calls
-// wrongly refused show in Audit.Possible, the calls that an ideal limiter of the same promise
-// admits.
+// wrongly refused show in Audit.Possible, the calls that an ideal limiter admits.
 //
 // Start reading at [Workload], then [Contender] and [Run].
 package bench

@@ -28,7 +28,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// stream holds the keys of one caller: keys[i] is the name of the order[i]-th key. Limiters share a
+// stream holds the keys of a caller: keys[i] is the name of the order[i]-th key. Limiters share a
 // stream. Names have their own bytes, contiguous in memory.
 type stream struct {
 	keys  []string

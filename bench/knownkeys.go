@@ -152,8 +152,8 @@ const (
 	slowdown     = 1.5
 )
 
-// limitRefusing returns the limit of each key that refuses this share of the calls at this speed in
-// calls a second.
+// limitRefusing returns the limit that refuses this share of calls at this speed, in calls a
+// second.
 //
 // The capacity is a quarter of a round's units, at least 3: keys that may not come twice in a row
 // are refused far below their rate. It hardly matters to the share, which by Zipf's law falls with

@@ -15,8 +15,7 @@ type Memory struct {
 	KeyBytes int64 `json:"key_bytes"`
 	// BytesPerKey is FullHeap / Keys.
 	BytesPerKey float64 `json:"bytes_per_key"`
-	// GC is the time of a full collection with all keys, GCBefore without the limiter; each the
-	// median of three.
+	// GC and GCBefore are full collections with all keys and without the limiter, medians of three.
 	GC       time.Duration `json:"gc_ns"`
 	GCBefore time.Duration `json:"gc_before_ns"`
 	// FullHeap is the heap with all keys. IdleHeap is the rest after keys idle for Idle were swept,
@@ -54,11 +53,10 @@ func (g gauge) full(keys int) *Memory {
 // The idle heap is read after each idle time until it stops falling, leastIdles to mostIdles times.
 const (
 	leastIdles, mostIdles = 2, 12
-	stillFalling          = 0.01 // share of the full heap, from one look to the next
+	stillFalling          = 0.01 // share of the full heap, between two looks
 )
 
-// idle waits until the keys have been forgotten and measures the heap. It leaves m unchanged if the
-// context ends.
+// idle measures the heap once the keys are forgotten, or leaves m unchanged if the context ends.
 func (g gauge) idle(ctx context.Context, m *Memory, idle time.Duration) {
 	last := m.FullHeap
 	for waited := idle; waited <= mostIdles*idle; waited += idle {

@@ -47,8 +47,8 @@ func (p Promise) About() string {
 	return "at most capacity + rate x time in any time"
 }
 
-// most returns the most that the promise admits for a new key, asked only in these windows, in
-// order and disjoint.
+// most returns the most that the promise admits for a new key asked in these disjoint ordered
+// windows.
 func (p Promise) most(l Limit, asked []Window) int64 {
 	if len(asked) == 0 {
 		return 0

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// decider limits one key in one goroutine: it reports whether a call at that time passes.
+// decider limits a key in one goroutine: it reports whether a call at that time passes.
 type decider func(at time.Duration) bool
 
 // The promises as in textbooks. fault, if not 0, breaks the promise a little.

@@ -9,9 +9,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// RalQueued returns the protocol of the design that Ral comes from: a call decides on the word
-// it reads, and one writer records the take. It exceeds the limit by the takes in flight, and
-// forgets no key.
+// RalQueued returns the protocol of the design that Ral comes from: a call decides on the word it
+// reads, and a single writer records the take. It exceeds the limit by takes in flight, and keeps
+// all keys.
 func RalQueued() Contender {
 	return Contender{
 		Name:    "Ral Queued",

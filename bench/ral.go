@@ -74,8 +74,7 @@ type counted struct {
 	of interface{ Stats() engine.Stats }
 }
 
-// Settle waits until the queue has been empty for three looks in a row, while the writer files the
-// nursery.
+// Settle waits until the queue is empty for three looks, while the writer files the nursery.
 func (c counted) Settle() {
 	const pause = 100 * time.Microsecond
 	deadline := time.Now().Add(time.Second)

@@ -22,9 +22,9 @@ type Latency struct {
 	Worst time.Duration `json:"worst_ns"`
 }
 
-// recorders keep the latencies of one contender in one workload. The zero value keeps none.
+// recorders keep the latencies of a contender in a workload. The zero value keeps none.
 type recorders struct {
-	each   []Recorder // one for each goroutine that asks, for the current round
+	each   []Recorder // by goroutine, for the current round
 	all    Recorder   // earlier rounds
 	rounds []Latency  // by round
 }

@@ -7,13 +7,11 @@ import (
 
 type Report struct {
 	Workloads []WorkloadReport `json:"workloads"`
-	// Interrupted reports whether the run ended early. The interrupted pass counts in the audit
-	// alone.
+	// Interrupted reports whether the run ended early. Only the audit has its last pass.
 	Interrupted bool `json:"interrupted"`
 	// LeftOut lists the contenders without a measurement for lack of time.
 	LeftOut []LeftOut `json:"left_out,omitempty"`
-	// Watched reports whether the load of other processes could be seen; if not, no pass is
-	// Disturbed.
+	// Watched reports whether other load could be seen; if not, no pass is Disturbed.
 	Watched bool          `json:"watched"`
 	Took    time.Duration `json:"took_ns"`
 }
@@ -71,24 +69,21 @@ type Result struct {
 	Promise   Promise   `json:"promise,omitempty"`
 	Exact     bool      `json:"exact"`
 	Elsewhere bool      `json:"elsewhere,omitempty"`
-	// Apart reports whether the contenders make different calls. Like names the contender with the
-	// same kind of call.
+	// Apart reports whether contenders make different calls. Like names the contender with the same
+	// kind of call.
 	Apart  bool   `json:"apart,omitempty"`
 	Like   string `json:"like,omitempty"`
 	Rounds []Pass `json:"rounds"`
-	// Disturbed is the number of rounds disturbed by other load, Repeated of passes repeated for
-	// it.
+	// Disturbed counts rounds disturbed by other load, Repeated the passes repeated for it.
 	Disturbed int `json:"disturbed"`
 	Repeated  int `json:"repeated"`
 
 	// OpsPerSecond counts the calls of all callers, by the clock. NsPerOp is the processor time of
-	// a call over all goroutines of the process, without waiting. CPUs is the average number in
-	// use.
+	// a call over all goroutines, without waiting. CPUs is the average number in use.
 	OpsPerSecond Spread `json:"ops_per_second"`
 	NsPerOp      Spread `json:"ns_per_op"`
 	CPUs         Spread `json:"cpus"`
-	// OfFloor and OfMap are NsPerOp as a multiple of a yardstick's in the same round, nil without
-	// it.
+	// OfFloor and OfMap are NsPerOp relative to a yardstick in the same round, nil without it.
 	OfFloor *Spread `json:"of_floor,omitempty"`
 	OfMap   *Spread `json:"of_map,omitempty"`
 	// OfBase is the same for the workload's base, nil for the base itself.
@@ -118,8 +113,7 @@ func (r Result) Comparable() bool {
 	return !r.Apart && r.KeptPromise()
 }
 
-// KeptPromise reports whether the limiter is exact by design, kept its promise, and does all of its
-// work in this process.
+// KeptPromise reports whether a limiter exact by design, all in this process, kept its promise.
 func (r Result) KeptPromise() bool {
 	return r.Exact && r.IsLimiter() && !r.Elsewhere && (r.Audit == nil || r.Audit.Clean())
 }
@@ -129,8 +123,7 @@ type Pass struct {
 	Calls   int64         `json:"calls"`
 	Passed  int64         `json:"passed"`
 	Elapsed time.Duration `json:"elapsed_ns"`
-	// CPU is the processor time of the process. If unknown, it is Elapsed × the callers that can
-	// run at once.
+	// CPU is the process's CPU time, or if unknown, Elapsed × the callers that can run at once.
 	CPU    time.Duration `json:"cpu_ns"`
 	Allocs uint64        `json:"allocs"`
 	Bytes  uint64        `json:"bytes"`

@@ -171,8 +171,8 @@ func (r *runner) do(s step) {
 	}
 }
 
-// Limits on repeats of a pass, their share of the run, and useless repeats in a row until a pass is
-// undisturbed by itself.
+// Limits on repeats of a pass, their share of the run, and useless repeats before an undisturbed
+// pass.
 const (
 	mostRepeats = 2
 	repeatShare = 0.25
@@ -203,13 +203,12 @@ type Options struct {
 	Budget time.Duration
 	// NewRecorder makes a recorder of latencies. Nil leaves them unmeasured.
 	NewRecorder func() Recorder
-	// Progress, if not nil, is called before each step and at the end, outside of the measured
-	// time.
+	// Progress, if not nil, is called before each step and at the end, unmeasured.
 	Progress func(Progress)
 	// Finished, if not nil, is called with the outcome of each workload.
 	Finished func(WorkloadReport)
 
-	busy busyTime // for tests; nil means what the machine tells
+	busy busyTime // for tests; nil means machineBusy
 }
 
 type Progress struct {

@@ -14,7 +14,7 @@ type schedule interface {
 	// within sets the context that ends the passes, before the first step.
 	within(context.Context)
 	steps() []step
-	isLong() bool         // its one round is a lot of work
+	isLong() bool         // its only round is a lot of work
 	unmeasured() []string // the contenders without a round
 	finish() (WorkloadReport, error)
 }
@@ -34,8 +34,8 @@ func undisturbed(do func() error) func(bool) (bool, error) {
 	return func(bool) (bool, error) { return false, do() }
 }
 
-// Order returns the order of n contenders in a round, from round 0 on. Each round begins one
-// contender further on.
+// Order returns the order of n contenders in a round, from 0 on. Each begins a contender further
+// on.
 func Order(round, n int) []int {
 	order := make([]int, n)
 	for i := range order {
@@ -55,7 +55,7 @@ type base struct {
 type turn struct {
 	Contender
 	rounds    []Pass
-	recorders *recorders // one a caller
+	recorders *recorders // by caller
 	known     *recorders
 	repeated  int
 	memory    *Memory
@@ -67,7 +67,7 @@ const (
 	newKeyCost  = time.Microsecond      // opening a key
 	slowKeyCost = 30 * time.Microsecond // opening a key with a slow contender
 	prepareCost = 100 * time.Nanosecond // making a key's name
-	turnCost    = 10 * time.Millisecond // a garbage collection, and what else is about a turn
+	turnCost    = 10 * time.Millisecond // a garbage collection, and the rest of a turn
 )
 
 func (b *base) keyCost(t *turn) time.Duration {
@@ -159,7 +159,7 @@ func (b *base) report() WorkloadReport {
 	return w
 }
 
-// job runs in one goroutine until done or stop is set.
+// job runs in a goroutine until done or stop is set.
 type job func(stop *atomic.Bool)
 
 // workers runs goroutines at the same time and measures their use.

@@ -16,8 +16,8 @@ const (
 	DrawUniform Draw = iota
 	// DrawZipf is DrawUniform with a probability of about 1/r for the key of rank r.
 	DrawZipf
-	// DrawOnce asks once for each key, all new. The callers share the keys out. Each pass has its
-	// own limiter.
+	// DrawOnce asks once for each new key, shared out to the callers. Each pass has its own
+	// limiter.
 	DrawOnce
 	// DrawSameOrder makes every caller ask for all keys in the same order, to meet at each new key.
 	// Each pass has its own limiter.
@@ -39,8 +39,8 @@ func (d Draw) keepsLimiter() bool { return d != DrawOnce && d != DrawSameOrder }
 // Workload says which keys are asked for, how often and under which limit.
 type Workload struct {
 	Name  string
-	About string // one line: what is asked
-	Why   string // one sentence: what it stands for in a server
+	About string // the calls, in one line
+	Why   string // its meaning for a server, in one sentence
 	// Limit holds for each key. The zero Limit is replaced by a limit that refuses about the share
 	// Refused at this machine's measured speed. It cannot be zero with DrawOnce and DrawSameOrder.
 	Limit Limit
@@ -54,14 +54,12 @@ type Workload struct {
 	Callers int
 	// Rounds is the number of rounds; 0 means Options.Rounds.
 	Rounds int
-	// OneTimedPass measures throughput and latencies in the same pass, for long workloads with
-	// DrawOnce or DrawSameOrder.
+	// OneTimedPass measures throughput and latencies together. It needs DrawOnce or DrawSameOrder.
 	OneTimedPass bool
 	// AuditOnly leaves the latencies of single calls unmeasured.
 	AuditOnly bool
-	// Memory measures the heap of the keys, the cost of a garbage collection with it, and, on
-	// another limiter with that idle time, the heap after the keys were idle for Idle. It needs
-	// DrawOnce.
+	// Memory measures the heap of the keys and a garbage collection with it, and, on another
+	// limiter, the heap after the keys were idle for Idle. It needs DrawOnce.
 	Memory bool
 	Idle   time.Duration
 	// Apart marks a workload of different calls or kinds of limits. Only contenders made for it
@@ -89,7 +87,7 @@ func (w Workload) keyCalls() int {
 // AllPass reports whether no call is to be refused, for contenders that delay calls instead.
 func (w Workload) AllPass() bool { return w.Refused == 0 && w.Limit.Capacity >= loose.Capacity }
 
-// The loose limit is never reached, the tight one within microseconds.
+// The loose limit is never reached, the tight limit within microseconds.
 var (
 	loose = Limit{Capacity: 1 << 40, Count: 1_000_000, Per: time.Second}
 	tight = Limit{Capacity: 1000, Count: 1000, Per: time.Second}
@@ -157,8 +155,7 @@ func Names(workloads []Workload) []string {
 	return names
 }
 
-// Select returns the workloads of these names, in the order of all. The error lists unknown and
-// known names.
+// Select returns the workloads of these names, in the order of all. Errors list the known names.
 func Select(all []Workload, names []string) ([]Workload, error) {
 	wanted := make(map[string]bool)
 	for _, name := range names {

@@ -66,8 +66,7 @@ func (f *floor) Close() error { return nil }
 
 // XsyncMap returns about the minimum for a limiter on an xsync MapOf. A known key costs one clock
 // read, one Load and one compare-and-swap, successful or not, and none if in Setup.Refuse. A new
-// key costs a clock read, a Load and a LoadOrStore of a new word, in a map large enough never to
-// grow.
+// key costs a clock read, a Load and a LoadOrStore of a new word, in a map that never grows.
 //
 // It limits nothing and is no lower bound: a limiter with its own map may cost less.
 func XsyncMap() Contender {

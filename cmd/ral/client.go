@@ -73,7 +73,7 @@ type view struct {
 	owed, refused pagejson.List
 }
 
-// look asks for all limits, and for the keys of one. The default is the first that has lists.
+// look asks for all limits, and for the keys of a limit, by default the first with lists.
 func (c *client) look(ctx context.Context, limit string, rows int) (v view, err error) {
 	if err := c.get(ctx, "limits", nil, &v.overview); err != nil {
 		return v, err

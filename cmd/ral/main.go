@@ -72,7 +72,7 @@ func run(ctx context.Context, args []string, out, problems io.Writer) error {
 // mostLooks bounds the looks of -once at a pending list, for about a minute.
 const mostLooks = 240
 
-// once writes one view as text. It asks again for a pending list.
+// once writes a view as text. It asks again for a pending list.
 func once(ctx context.Context, c *client, s settings, out io.Writer) error {
 	for range mostLooks {
 		v, err := c.look(ctx, s.limit, s.rows)

@@ -61,7 +61,7 @@ func (v view) text(width, height int) string {
 }
 
 // fit returns the view with the limits and rows that fit in so many lines. Each list gets half of
-// the lines, or more if the other is shorter. Limits near the chosen one stay.
+// the lines, or more if the other is shorter. Limits near the chosen limit stay.
 func (v view) fit(height int) view {
 	const (
 		head      = 3 // lines before the limits
@@ -101,7 +101,7 @@ func (v view) limit(l *pagejson.LimitSummary) []string {
 	return row
 }
 
-// table is rows of cells, the head first. A column whose head begins with > is aligned right.
+// table is rows of cells, the head first. A head that begins with > aligns its column right.
 type table [][]string
 
 // narrowest is the least width to which a column of text is cut.

@@ -10,8 +10,7 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
-// rals returns Ral, also by package time's clock if that is not the default. Goals and verdict are
-// about the first.
+// rals returns Ral, and Ral by package time's clock if not the default. Goals are about the first.
 func rals() []bench.Contender {
 	if bench.ReadsCounter() {
 		return []bench.Contender{bench.Ral(), bench.RalPackageTime()}
@@ -54,8 +53,7 @@ const (
 
 // choose returns the yardsticks and Ral, the peers of these names, and the rows of the workloads of
 // calls. Without names the peers are the nearest, or all with full. The error lists an unknown peer
-// and the known ones, or a peer not installed. missing are peers left out because they are not
-// installed.
+// and the known ones, or a peer not installed. missing are peers not installed and left out.
 func choose(names []string, full bool, workloads []bench.Workload) (chosen []bench.Contender, missing []string, err error) {
 	given := map[string]bool{}
 	for _, name := range names {

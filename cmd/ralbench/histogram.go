@@ -8,8 +8,7 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// histogram keeps latencies from 1 ns to a minute with three digits, exact below 2 µs. Longer ones
-// count as a minute.
+// histogram keeps latencies with three digits, exact below 2 µs, from 1 ns to a minute at most.
 type histogram struct{ h *hdrhistogram.Histogram }
 
 const longest = time.Minute

@@ -59,8 +59,7 @@ const (
 	serveDuration, serveFullDuration = time.Second, 3 * time.Second
 )
 
-// parse reads the flags. The error is flag.ErrHelp, or names the flag, its value and the accepted
-// values.
+// parse reads the flags. The error is flag.ErrHelp, or names flag, value and accepted values.
 func parse(args []string) (settings, error) {
 	s := settings{duration: defaultDuration, rounds: defaultRounds, cpus: []int{runtime.GOMAXPROCS(0)}, scale: defaultScale}
 	var names, chosen []string
@@ -209,8 +208,7 @@ func (s *settings) complete(given map[string]bool, names, chosen []string) (err 
 	return nil
 }
 
-// shown returns the run to show, an argument that is no flag. Flags about measuring are errors
-// then.
+// shown returns the run to show, an argument that is no flag. It excludes flags about measuring.
 func shown(f *flag.FlagSet) (file string, err error) {
 	if f.NArg() > 1 {
 		return "", fmt.Errorf("argument %q: ralbench takes only flags, and after them one file that ralbench -json has written", f.Arg(1))

@@ -10,8 +10,9 @@ const second = time.Second
 
 const length = 8 * second
 
-// traffic returns the instants of the calls: a single call; two bursts of thirty, on both sides of
-// the second after it; twenty a second for two seconds; and, after a pause, a burst of thirty.
+// traffic returns the instants of the calls. A single call is followed by two bursts of thirty, on
+// both sides of the second after it. Then come twenty a second for two seconds and, after a pause,
+// a burst of thirty.
 func traffic() (calls []time.Duration) {
 	burst := func(at time.Duration) {
 		for i := range 30 {

@@ -21,7 +21,7 @@ type mutant struct {
 	changes []string // the files that it changes, from the root of the repository
 
 	name    string        // of the mechanism, unique
-	without string        // what users meet without it
+	without string        // consequence for users
 	pkg     string        // the folder of the tests that should notice
 	tests   string        // their -run pattern
 	limit   time.Duration // how long they may take; 0 is the flag's

@@ -25,7 +25,7 @@ type result struct {
 	mutant
 	killer string // the test that noticed; "" if none did
 	took   time.Duration
-	why    string // what is wrong if none did
+	why    string // the problem if none did
 }
 
 func (r result) String() string {
@@ -98,8 +98,8 @@ func (r runner) overlay(number int, m mutant) (name string, err error) {
 	return name, os.WriteFile(name, content, 0o600)
 }
 
-// test runs tests until one fails. It returns how many began, and the failed test, also if its
-// process died or took too long. The error says why there is no answer, such as code that does not
+// test runs tests until one fails. It returns how many began and the failed test, also if its
+// process died or took too long. The error says why there is no answer, such as a failure to
 // compile.
 func (r runner) test(ctx context.Context, pkg, tests, overlay string, limit time.Duration) (ran int, failed, out string, err error) {
 	// The go command enforces -timeout; the context ends a go command that hangs.
@@ -141,7 +141,7 @@ func (r runner) test(ctx context.Context, pkg, tests, overlay string, limit time
 		}
 	}
 	out = text.String()
-	out = out[max(0, len(out)-4096):] // where it says what was wrong
+	out = out[max(0, len(out)-4096):] // where the failure is
 	switch {
 	case exit == nil && failed == "":
 		return ran, "", out, nil

@@ -91,8 +91,7 @@ func lasting(seed uint64) *generator {
 	return g
 }
 
-// The reference runs as a process, on a real Redis and over gRPC. If an hour ends, the test begins
-// again.
+// The reference is a process with a real Redis, over gRPC. If an hour ends, the test begins again.
 func TestVerdictsAreThoseOfTheReferenceOnRedis(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the first build of the reference takes minutes, and needs the network")

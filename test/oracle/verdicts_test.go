@@ -134,16 +134,15 @@ func compareVerdicts(t *testing.T, of *reference, keep *families.Families, g *ge
 	}
 }
 
-// begin lets years pass, until shortly before windows of a unit end. Before there are engines with
-// janitors it costs nothing.
+// begin lets years pass, until shortly before windows of a unit end. Before there are janitors it
+// costs nothing.
 func (g *generator) begin() {
 	length := int64(rules.Units[g.IntN(len(rules.Units))].Length() / time.Second)
 	end := (time.Now().Unix() + g.Int64N(8*365*24*3600)) / length * length
 	time.Sleep(time.Duration(max(0, end-time.Now().Unix()-g.Int64N(300))) * time.Second) // wall: its callers run in a bubble
 }
 
-// pause lets time pass, and ends between two milliseconds: at the very beginning of a window a
-// nanosecond decides.
+// pause lets time pass, and ends between milliseconds, not at the very beginning of a window.
 func (g *generator) pause() {
 	d := time.Duration(0)
 	switch g.IntN(40) {
@@ -190,8 +189,7 @@ func (g *generator) request(set *rules.Set) *pb.RateLimitRequest {
 }
 
 // override gives the descriptor a limit in the unit of its rule. Otherwise, and for weeks, which
-// overrides lack, it adds an entry: the reference counts other units under the same key if their
-// windows begin at once.
+// overrides lack, it adds an entry. The reference may count other units under the same key.
 func (g *generator) override(set *rules.Set, domain string, d *common.RateLimitDescriptor) {
 	unit := types.RateLimitUnit(1 + g.IntN(6))
 	var m rules.Match

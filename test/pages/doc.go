@@ -1,3 +1,3 @@
-// Package pages tests the page of observe/inspect in a browser, outside the root module to spare it
-// the library.
+// Package pages tests the page of observe/inspect in a browser, to spare the root module the
+// library.
 package pages

@@ -125,8 +125,7 @@ func packages(c clone, folder string) (all []string) {
 }
 
 // Users import each module, install each command, and upgrade the root alone, which builds or names
-// the module to upgrade with it. Released modules are vetted against each other, without replace
-// and go.work.
+// the module to upgrade with it. Released modules are vetted together, without replace and go.work.
 func TestRehearsal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds all modules from a proxy; make rehearsal does")

@@ -1,4 +1,3 @@
-// Package scrape tests Ral's metrics in Prometheus: the alert rules in observe/metrics/alerts and
-// the dashboard in observe/metrics/grafana, by promtool and by a Prometheus that scrapes the
-// examples.
+// Package scrape tests the alert rules in observe/metrics/alerts and the dashboard in
+// observe/metrics/grafana. It uses promtool, and a Prometheus that scrapes the examples.
 package scrape

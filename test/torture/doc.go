@@ -1,7 +1,7 @@
 // Package torture tries to break the promises that Ral makes: under load, under faults, and with
-// hostile keys. Each part is a package that says what it checks and cannot see:
+// hostile keys. Each part is a package that names its checks and their limits:
 //
-//   - linear: real goroutines get answers that one goroutine after the other could have got;
+//   - linear: real goroutines get answers that calls in turn could have got;
 //   - soak: a million keys, with a fault every 100 ms;
 //   - hostile: keys chosen to hurt;
 //   - properties: random sequences of all verbs beside models that are obviously right.

@@ -37,8 +37,8 @@ type Tab struct {
 	elsewhere []string   // requested URLs that are not below the page's address
 }
 
-// Open opens a page and waits until its root has data-drawn="yes", unless NoScript. The tab closes
-// with the test.
+// Open opens a page until the test ends. It waits until its root has data-drawn="yes", unless
+// NoScript.
 func (b Browser) Open(t testing.TB, url string, v View) *Tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(b.ctx)

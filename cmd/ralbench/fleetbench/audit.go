@@ -16,9 +16,8 @@ type span struct{ begin, end time.Duration }
 // time, or 0. Each call is taken to have come as early or late in its span as suits the limiter.
 // The limit's figures times those in spans must be below 2^62.
 //
-// Only windows from the beginning of a call to the end of a call matter. Once all calls that ended
-// by some instant are known, the excess of the window that begins with call i, in order of
-// beginnings, is
+// Only windows from the beginning of a call to the end of a call matter. If all calls that ended by
+// an instant are known, the excess of a window that begins with call i is
 //
 //	calls that begin no sooner - rate × (that instant - begin[i]) - capacity
 //

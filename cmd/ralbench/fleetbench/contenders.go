@@ -60,8 +60,8 @@ func inProcess(name, about string, c bench.Contender) bench.Contender {
 	}
 }
 
-// patience is the wait for Redis, the default of redis_rate's client. Fleet's default budget makes
-// some calls on a busy machine cheap, answered without Redis; the table of Redis's work counts
+// patience is the wait for Redis, the default of redis_rate's client. By fleet's default budget,
+// calls on a busy machine may be answered cheaply without Redis; the table of Redis's work counts
 // them.
 const patience = 3 * time.Second
 
@@ -97,8 +97,7 @@ func remote(name, about string, mode fleet.Mode, budget time.Duration, addr stri
 func funnel(l bench.Limit) (policy.Policy, error) { return policy.Funnel(l.Capacity, l.Count, l.Per) }
 
 // yielding makes callers take turns on the processors, as callers in a server do when they wait.
-// Callers that never wait keep other goroutines from running for a third of a second, such as the
-// renewal of leases.
+// Callers that never wait stop others, such as the renewal of leases, for a third of a second.
 type yielding struct {
 	counting
 	batches atomic.Uint32

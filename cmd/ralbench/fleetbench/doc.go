@@ -1,9 +1,7 @@
-// Package fleetbench measures package fleet on a Redis that it starts. It measures the speed of
-// calls beside redis_rate and the engine, Redis's work for them, and the share of a limit that
-// several servers can use.
+// Package fleetbench measures package fleet on a Redis that it starts: the speed of calls beside
+// redis_rate and the engine, Redis's work, and the share of a limit that servers can use.
 //
-// Package bench measures the speed, in turns, with [Callers] callers. This package adds Redis's
-// figures:
+// Package bench measures the speed, in turns, with [Callers] callers. The rest is Redis's:
 //
 //   - Its processor time is read from INFO before and after each turn, divided by the calls, timed
 //     ones included.

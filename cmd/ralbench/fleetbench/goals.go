@@ -105,8 +105,7 @@ func name(report bench.Report, w bench.WorkloadReport) string {
 	return w.Name
 }
 
-// Ratio returns a figure as a multiple of another contender's, over common rounds. It is false
-// without any.
+// Ratio returns a figure relative to another contender over common rounds, false without any.
 func Ratio(w bench.WorkloadReport, over, under string, by func(bench.Pass) float64) (bench.Spread, bool) {
 	a, b := w.Result(over), w.Result(under)
 	if a == nil || b == nil {

@@ -17,7 +17,7 @@ import (
 type Memory struct {
 	Contender string `json:"contender"`
 	Keys      int    `json:"keys"`
-	Name      string `json:"name"` // of one of the keys, as Redis knows it
+	Name      string `json:"name"` // of a key, as Redis knows it
 	// Usage is the mean MEMORY USAGE of a key: name, value and place in the table. Used is the fall
 	// of used_memory per key when all are forgotten, with the tables of keys and of times to live.
 	Usage float64 `json:"usage_bytes"`

@@ -81,7 +81,7 @@ type run struct {
 	server     *server
 	contenders []bench.Contender
 	meter      *meter
-	at         bench.Progress // the last one
+	at         bench.Progress // the last
 }
 
 // tell passes on a progress, with the parts beyond bench in its total.
@@ -92,7 +92,7 @@ func (r *run) tell(p bench.Progress) {
 	}
 }
 
-// next begins a step beyond bench. cost is that of the step before.
+// next begins a step beyond bench. cost is the cost of the step before.
 func (r *run) next(part, contender, doing string, cost time.Duration) {
 	p := r.at
 	// On a busy machine a part may take longer than estimated.

@@ -32,8 +32,7 @@ type Share struct {
 	// Admitted is the number of calls admitted by all servers, Each by each server.
 	Admitted int64   `json:"admitted"`
 	Each     []int64 `json:"each"`
-	// Allowed is capacity + rate × Elapsed, Share the admitted part of it, Aim the goal of leased
-	// mode.
+	// Allowed is capacity + rate × Elapsed, Share its admitted part, Aim the goal of leased mode.
 	Allowed int64   `json:"allowed"`
 	Share   float64 `json:"share"`
 	Aim     float64 `json:"aim"`

@@ -10,8 +10,7 @@ import (
 // Callers is the number of goroutines that ask at once.
 const Callers = 64
 
-// With manyKeys, calls for a key are too rare for leases to help. With someKeys, each key holds a
-// lease.
+// With manyKeys, calls for a key are too rare for leases. With someKeys, each key holds a lease.
 const manyKeys, someKeys = 10_000, 100
 
 // The loose limit is never reached, the tight one at once.

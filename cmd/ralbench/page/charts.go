@@ -10,8 +10,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/format"
 )
 
-// chart is a picture on the page, drawn by charts.js. Its content is decided here, testable without
-// a browser.
+// chart is a picture drawn by charts.js. Its content is decided here, testable without a browser.
 type chart struct {
 	ID    string `json:"id"`
 	Kind  string `json:"kind"`
@@ -33,8 +32,8 @@ type line struct {
 }
 
 const (
-	kindBars    = "bars"    // one bar for each contender
-	kindDots    = "dots"    // one dot for each contender in each group
+	kindBars    = "bars"    // a bar for each contender
+	kindDots    = "dots"    // a dot for each contender in each group
 	kindCurves  = "curves"  // lines over percentiles
 	kindScaling = "scaling" // lines over processors
 )
@@ -72,7 +71,7 @@ func spreadPoint(r bench.Result, s bench.Spread, format func(float64) string) po
 	return p
 }
 
-// byName holds the reports of a workload, one for each value of GOMAXPROCS.
+// byName holds the reports of a workload, by GOMAXPROCS.
 type byName struct {
 	name string
 	cpus []bench.WorkloadReport

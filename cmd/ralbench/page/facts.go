@@ -60,7 +60,7 @@ func again(d report.Document) []string {
 	}
 	rounds := fmt.Sprintf("-rounds %d -duration %v ", s.Rounds, s.Duration)
 	if s.Brief {
-		rounds = "" // they are what is meant without flags; given, they would hold for all workloads
+		rounds = "" // they are the defaults; given, they would hold for all workloads
 	}
 	if s.Serve {
 		return append(commands, fmt.Sprintf("go run ./cmd/ralbench -serve -workloads %s %s-scale %v -json new.json -html new.html",

@@ -28,8 +28,7 @@ func newFleetChapter(d report.Document) *fleetChapter {
 	return c
 }
 
-// multiples shows throughputs as multiples of redis_rate's, which an axis of calls a second would
-// hide.
+// multiples shows throughputs as multiples of redis_rate's, too small on an axis of calls a second.
 func multiples(d report.Document) chart {
 	c := chart{
 		ID: "fleet-multiples", Kind: kindDots, Title: "Throughput beside redis_rate", Axis: "calls a second, as a multiple of redis_rate's",

@@ -66,7 +66,7 @@ type style struct {
 	About   string        `json:"-"`
 	Promise bench.Promise `json:"-"`
 	Kind    string        `json:"kind"`
-	Index   int           `json:"index"` // among those of its kind
+	Index   int           `json:"index"` // within its kind
 }
 
 type section struct {

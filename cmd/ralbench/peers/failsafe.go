@@ -8,8 +8,7 @@ import (
 )
 
 // Failsafe is the bursty rate limiter of github.com/failsafe-go/failsafe-go, for a single key,
-// asked by TryAcquirePermit, as documented for standalone use. An xsync MapOf keeps the keys, for
-// ever.
+// asked by TryAcquirePermit, as documented. An xsync MapOf keeps the keys, for ever.
 //
 // It promises a fixed window, exact by design, and counts under a mutex. Permits are renewed in
 // each period. The first begins with a key's first call.

@@ -3,8 +3,7 @@
 // names the promise, whether the limiter is exact by design, and the limit closest to a
 // [bench.Limit].
 //
-// Limiters for a single key leave the map of keys to their users. Their names say the map:
-// x/time+xsync.
+// Limiters for a single key leave the map to their users. Their names say it: x/time+xsync.
 package peers
 
 import (

@@ -95,8 +95,7 @@ func TestEachPeerAdmitsWhatDrained(t *testing.T) {
 				passed, took := drive(t, c)
 				assert.LessOrEqual(t, passed, limit.Most(took))
 			}
-			// A goroutine of ulule ends with the garbage collector; go-limiter reads the runtime's
-			// clock.
+			// A goroutine of ulule outlives the bubble; go-limiter reads the runtime's clock.
 			if c.Elsewhere || c.Name == Ulule().Name || c.Name == GoLimiter().Name {
 				judge(t)
 			} else {

@@ -20,7 +20,7 @@ import (
 // processes cannot. Redis's processor time is not in ns/op, nor its memory in any figure.
 //
 // It promises a GCRA, exact by design, since Redis runs scripts in turn, in floating point by the
-// microsecond. A failed call is a refusal, counted as unavailable. A key expires when it owes
+// microsecond. A failed call is refused and counted as unavailable. Keys expire when they owe
 // nothing.
 func Redis(server string) bench.Contender {
 	c := RedisAt("", "")
@@ -37,8 +37,7 @@ func Redis(server string) bench.Contender {
 	return c
 }
 
-// RedisAt is Redis on a running server, with the client's defaults and pool. The server may have
-// other clients.
+// RedisAt is Redis on a running server, which may have other clients, with the client's defaults.
 func RedisAt(network, addr string) bench.Contender {
 	return bench.Contender{
 		Name:      "redis_rate",

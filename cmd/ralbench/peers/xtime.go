@@ -61,7 +61,7 @@ func (x *xtimeXsync) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
 }
 
-// XTimeSyncMap is x/time/rate by key in a sync.Map: Load first, since it needs no new limiter, then
+// XTimeSyncMap is x/time/rate by key in a sync.Map: Load, which needs no new limiter, then
 // LoadOrStore.
 func XTimeSyncMap() bench.Contender {
 	return xtime("x/time+sync.Map", "a sync.Map", func(l bench.Limit) bench.Limiter { return &xtimeSyncMap{limit: l} })
@@ -115,8 +115,7 @@ func (x *xtimeMutex) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
 }
 
-// xtimeReserve uses Reserve and Cancel. The Cancel of a reservation whose time has come gives
-// nothing back.
+// xtimeReserve uses Reserve and Cancel. After a reservation's time, Cancel gives nothing back.
 func xtimeReserve() bench.Contender {
 	c := xtime("x/time Reserve", "an xsync MapOf, by Reserve and Cancel", func(l bench.Limit) bench.Limiter {
 		return xtimeReserver{newByKey(func() *rate.Limiter { return newXTime(l) })}
@@ -154,8 +153,8 @@ func (x xtimeWaiter) ChokeAll(keys []string) int {
 	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
 }
 
-// xtimeTwice is two limiters by key under one lock: the workload's, and one that never refuses. It
-// checks both before it takes, because Allow cannot give back.
+// xtimeTwice is two limiters by key under one lock: the workload's, and a limit that never refuses.
+// It checks both before it takes, because Allow cannot give back.
 func xtimeTwice() bench.Contender {
 	return bench.Contender{
 		Name: "x/time twice", About: "two golang.org/x/time/rate under one mutex, a pair a key in an xsync MapOf",

@@ -87,7 +87,7 @@ const (
 )
 
 // Cells returns a row of cells for each result. The best comparable results of a column are marked,
-// unless all look the same or there is only one.
+// unless all look the same or there is a single result.
 func Cells(columns []Column, results []bench.Result) [][]string {
 	rows := make([][]string, len(results))
 	for _, c := range columns {

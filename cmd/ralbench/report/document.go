@@ -14,8 +14,8 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 )
 
-// Schema is the version of the JSON. It grows when a field changes its meaning or goes, not when a
-// field is added.
+// Schema is the version of the JSON. It grows when a field changes its meaning or goes, not for new
+// fields.
 const Schema = 2
 
 // Document is everything about a run. Durations are in nanoseconds.

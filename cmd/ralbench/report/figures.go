@@ -31,8 +31,7 @@ var (
 
 	bytesPerKey = Figure{"B/key", -1, format.Digits, ofMemory(func(m bench.Memory) float64 { return m.BytesPerKey }), nil}
 
-	// roundAllocations is for goals: on a busy machine the background allocates in a few of a
-	// hundred calls.
+	// roundAllocations is for goals: on busy machines the background allocates in a few % of calls.
 	roundAllocations = Figure{"allocs", -1, format.Ratio, func(r bench.Result) (float64, bool) {
 		return math.Round(10*r.AllocsPerOp.Median) / 10, len(r.Rounds) > 0
 	}, nil}

@@ -17,7 +17,7 @@ type Goal struct {
 	Workload  string
 	Contender string // Ral, or one of its calls
 	Figure    string
-	Of        string // the contender of which the value is a multiple, or empty
+	Of        string // the contender whose multiple the value is, or empty
 	Value     float64
 	Most      float64
 	Show      func(float64) string
@@ -45,7 +45,7 @@ type goalSpec struct {
 	workload, contender, of string
 	figure                  Figure
 	most                    float64
-	ofIn                    string // the workload in which the other is measured, if not the same
+	ofIn                    string // the workload that measures the other, if not the same
 }
 
 // goals are the goals of Ral; docs/performance.md explains the missed goals. For other limits and

@@ -63,8 +63,7 @@ func processor() string {
 	return Unknown
 }
 
-// commit returns the commit of the build, with "+changes" if modified, or of the repository around
-// the working directory.
+// commit returns the commit of the build, with "+changes" if modified, or of the repository here.
 func commit() string {
 	revision, modified := "", false
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -24,8 +24,7 @@ func Read(name string) (Document, error) {
 	return d, nil
 }
 
-// Decode reads a document. It skips unknown fields, which a newer version may have added within the
-// schema.
+// Decode reads a document. It skips unknown fields: newer versions may add some within the schema.
 func Decode(r io.Reader) (Document, error) {
 	var d Document
 	decoder := json.NewDecoder(r)

@@ -13,7 +13,7 @@ import (
 // Verdict is a line of a run's summary.
 type Verdict struct {
 	Title, Text string
-	// Bad marks a broken promise, Good a confirmed one.
+	// Bad marks a broken promise, Good a confirmed promise.
 	Bad, Good bool
 }
 
@@ -61,8 +61,7 @@ func promises(d Document) Verdict {
 	return v
 }
 
-// BrokenIn names the limiters exact by design that broke their promise, with the workloads, "" if
-// none.
+// BrokenIn names limiters exact by design that broke their promise, and the workloads, or "".
 func BrokenIn(d Document) string { return Audits(d).breaches() }
 
 func (s AuditSummary) breaches() string {
@@ -150,8 +149,7 @@ func losses(d Document) (Verdict, bool) {
 		var lost []string
 		for _, m := range []Figure{costs, speed, tails, worst, bytesPerKey} {
 			other := m.best(peersIn(w))
-			// One figure of the speed is enough. The worst calls show the machine, except in
-			// growth.
+			// One figure of the speed is enough. Worst calls show the machine, except in growth.
 			if other == nil || m.Name == speed.Name && len(lost) > 0 || m.Name == worst.Name && w.Name != "growth" {
 				continue
 			}
@@ -173,8 +171,8 @@ func losses(d Document) (Verdict, bool) {
 	return v, compared
 }
 
-// lostCalls lists where a peer is clearly better than Ral's call of the same kind. It reports false
-// without any comparison.
+// lostCalls lists where a peer is clearly better than Ral's call of the same kind. compared reports
+// any such pair.
 func lostCalls(w bench.WorkloadReport) (lost []string, compared bool) {
 	for _, r := range w.Results {
 		mine := w.Result(r.Like)

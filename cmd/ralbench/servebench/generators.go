@@ -96,7 +96,7 @@ var (
 	succeeded = regexp.MustCompile(`(?m)^status codes: (\d+) 2xx`)
 )
 
-// h2load sends so many requests as fast as it can, or at a rate, if not 0, on one connection.
+// h2load sends so many requests as fast as it can, or at a rate, if not 0, on a single connection.
 func (l *lab) h2load(ctx context.Context, addr string, requests, rate int) (Round, error) {
 	args := []string{"-n", strconv.Itoa(requests), "-m", strconv.Itoa(eachAtATime), "-d", l.file(bodyFile),
 		"-H", "content-type: application/grpc", "-H", "te: trailers"}

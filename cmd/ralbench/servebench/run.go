@@ -70,7 +70,7 @@ type contender struct {
 }
 
 // Run measures until done or the context ends, which is no error. With an error, the report holds
-// the measurements before it.
+// the earlier measurements.
 func Run(ctx context.Context, o Options) (report Report, err error) {
 	defer func() {
 		if ctx.Err() != nil {

@@ -119,7 +119,7 @@ func fit(cells [][]string, words func(column int) bool, width int) []int {
 	}
 }
 
-// Wrapped breaks a text into lines that fit the width. The first begins with lead, the others are
+// Wrapped breaks a text into lines that fit the width. The first begins with lead, others are
 // indented.
 func Wrapped(lead, text string, width int) string {
 	indent := strings.Repeat(" ", utf8.RuneCountInString(lead))

@@ -19,8 +19,8 @@ const plenty = 1_000_000_000
 const calls = 1000
 
 // BenchmarkSideBySide compares the time and allocations of a call, the bare handler included. An
-// operation is a round with a turn of each contender, beginning one further on each time, so that
-// other load slows all alike. The figures are medians of the turns.
+// operation is a round with a turn of each contender, beginning further on each time, so that other
+// load slows all alike. The figures are medians of the turns.
 func BenchmarkSideBySide(b *testing.B) {
 	for _, refused := range []bool{false, true} {
 		name, limit := "admitted", plenty
@@ -34,7 +34,7 @@ func BenchmarkSideBySide(b *testing.B) {
 					continue
 				}
 				t := &turn{contender: c, call: chained(c.make(b, limit)), ctx: from("203.0.113.9"), refused: refused}
-				_, _ = t.call(t.ctx) // takes the one that the small limit has
+				_, _ = t.call(t.ctx) // uses up the small limit
 				t.take(b)
 				t.costs = nil
 				turns = append(turns, t)

@@ -15,8 +15,7 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/race"
 )
 
-// By the clients' counts, Ral admits no more than its limit in any stretch of time. For others it
-// is reported.
+// By the clients' counts, Ral stays within its limit in any stretch of time. Others are reported.
 //
 //	go test -v -run AdmittedSideBySide ./test/sidebyside/http
 func TestAdmittedSideBySide(t *testing.T) {

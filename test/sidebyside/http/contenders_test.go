@@ -36,8 +36,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// plenty is an hourly limit that no benchmark reaches, one a limit that all reach. A SlidingWindow
-// allows at most 8,388,607.
+// plenty is an hourly limit that no benchmark reaches, within a SlidingWindow's maximum of
+// 8,388,607.
 const (
 	plenty = 8_000_000
 	one    = 1
@@ -47,8 +47,7 @@ const (
 type setting struct {
 	limit int
 	per   time.Duration
-	// The address of a Redis, and the limit's name there. Servers with the same name share the
-	// limit.
+	// The address of a Redis, and the limit's name there, which servers share.
 	redis, name string
 }
 
@@ -99,7 +98,7 @@ func bucket(s setting, d time.Duration, _ bool) int64 {
 	return bench.Limit{Capacity: int64(s.limit), Count: int64(s.limit), Per: s.per}.Most(d + clock.Late + clock.Early)
 }
 
-// fixedWindow is the promise of windows that begin with a request after the last window's end.
+// fixedWindow is the promise of windows that begin with the first request after the last window.
 func fixedWindow(s setting, d time.Duration, first bool) int64 {
 	touched := int64(d/s.per) + 2
 	if first {
@@ -127,8 +126,7 @@ func ralBy(tb testing.TB, p policy.Policy, o httplimit.Options) middleware {
 }
 
 // ralFleet keeps the limit in Redis, in Exact mode, or takes leases. With its long budget Redis
-// answers all calls. Leased mode has no limit of 1: of a limit of 2 it admits 1, and keeps the
-// other back.
+// answers all calls. Leased mode has no limit of 1: of 2 it admits 1, and keeps the other back.
 func ralFleet(mode fleet.Mode) func(testing.TB, setting) middleware {
 	return func(tb testing.TB, s setting) middleware {
 		limit := int64(s.limit)
@@ -186,8 +184,8 @@ func ululeRedis(tb testing.TB, s setting) middleware {
 	return ulule(store, s)
 }
 
-// xtime is a common middleware: a limiter for each address in a sync.Map that is never emptied. It
-// tells clients nothing.
+// xtime is a common middleware: a limiter for each address in a sync.Map, never emptied. It tells
+// clients nothing.
 func xtime(_ testing.TB, s setting) middleware {
 	var limiters sync.Map
 	return func(next http.Handler) http.Handler {

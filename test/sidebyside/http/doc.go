@@ -4,6 +4,5 @@
 //
 //	go test -v -run AdmittedSideBySide -bench SideBySide -benchtime 20x ./test/sidebyside/http
 //
-// Module test requires them, so that users of httplimit do not. The tests start a redis-server and
-// end it.
+// Module test requires them, so that users of httplimit do not. The tests run a redis-server.
 package sidebyside

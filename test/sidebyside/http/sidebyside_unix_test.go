@@ -24,8 +24,8 @@ import (
 
 // BenchmarkSideBySide compares throughput, processor time and allocations, the bare handler and
 // clients included. Clients send the next request once the last is answered. An operation is a
-// round with a turn of each contender, beginning one further on each time, so that other load slows
-// all alike. The figures are medians of the turns.
+// round with a turn of each contender, beginning further on each time, so that other load slows all
+// alike. The figures are medians of the turns.
 //
 //	go test -v -run AdmittedSideBySide -bench SideBySide -benchtime 20x ./test/sidebyside/http
 func BenchmarkSideBySide(b *testing.B) {
@@ -102,8 +102,7 @@ type turn struct {
 // cost is of a request, and the second of them all.
 type cost struct{ wall, cpu, redis, bytes, allocations float64 }
 
-// take sends the requests. All but a few must have the status, or the costs would be of another
-// load.
+// take sends the requests. All but a few must have the status, to measure the right load.
 func (t *turn) take(b *testing.B, status int) {
 	var left, other atomic.Int64
 	left.Store(int64(t.calls))

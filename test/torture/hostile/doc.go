@@ -1,6 +1,6 @@
-// Package hostile calls an engine with keys chosen to hurt it: 64 KiB long, with NUL and invalid
-// UTF-8, sequential, NaN, and interfaces with incomparable values, on which a plain map panics. It
-// also sends floods of single-use keys, while a victim is at its limit.
+// Package hostile calls an engine with keys chosen to hurt it: 64 KiB long, NUL and invalid UTF-8,
+// sequential, NaN, and incomparable interface values, on which a plain map panics. It also sends
+// floods of single-use keys, while a victim is at its limit.
 //
 // For each kind of key it checks these promises. No verb panics, however many goroutines call it.
 // The table stays within its bound, and memory is given back when keys leave. Equal keys share a

@@ -64,7 +64,7 @@ func every[K comparable](t *testing.T, kinds []kind[K]) {
 	for _, k := range kinds {
 		for _, refuse := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%T/%s, refuse %v", *new(K), k.name, refuse), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { // in which the minutes of calls that wait are none
+				synctest.Test(t, func(t *testing.T) { // no real time for calls that wait
 					const most, callers = 32, 4
 					rounds := 200 / race.Slowdown
 					config := engine.Config{Policy: limit(2), MaxKeys: most, OpenTimeout: time.Minute, Idle: time.Nanosecond}
@@ -293,8 +293,7 @@ func heap() int64 {
 	return int64(memory.HeapAlloc)
 }
 
-// pair holds calls on hostile and ordinary keys to compare. bare and bareOthers look them up in
-// Go's map.
+// pair has calls on hostile and ordinary keys to compare. bare and bareOthers use Go's map.
 type pair struct {
 	name                                string
 	hostile, ordinary, bare, bareOthers func(n uint64)

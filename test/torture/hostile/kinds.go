@@ -22,7 +22,7 @@ func eight(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n
 // bad returns a distinct key with NUL and invalid UTF-8 for each n.
 func bad(n uint64) string { return "\x00\xff\xfe\xc0\x80\xed\xa0\x80" + eight(n) + "\x00" }
 
-// deep is comparable, but holds an interface whose value may not be.
+// deep is comparable, but holds an interface with a value that may not be.
 type deep struct {
 	name string
 	in   [2]struct{ any }

@@ -22,14 +22,13 @@ type Verdict struct {
 // most bounds the liberties tried for a key.
 const most = 256
 
-// search is the search for an order of one key's calls.
+// search looks for an order of a key's calls.
 type search struct {
 	key     int
 	m       *model
 	history []porcupine.Operation
 	result  porcupine.CheckResult
-	// The least number of liberties that explains the calls is from fewest to enough, if the search
-	// succeeds.
+	// The least number of liberties that explains the calls is from fewest to enough, if any.
 	fewest, enough int
 }
 
@@ -53,7 +52,7 @@ func Check(s *Scenario, history []Op, taken uint64, limit time.Duration) Verdict
 		checkers.Go(func() {
 			for k := range next {
 				if failed.Load() {
-					continue // one failure is enough
+					continue // a failure is enough
 				}
 				k.run(int(min(taken, most)), limit)
 				if k.result != porcupine.Ok {
@@ -94,8 +93,7 @@ func Check(s *Scenario, history []Op, taken uint64, limit time.Duration) Verdict
 }
 
 // run tries to explain the calls, doubling the number of liberties. Proofs that a number is too
-// small, or enough but needlessly large, may take long. So each has little time at first, and more
-// if none decides.
+// small, or enough but needlessly large, may take long, so each has little time at first.
 func (k *search) run(most int, limit time.Duration) {
 	most = max(most, k.fewest)
 	for patience := limit / 16; ; patience = min(4*patience, limit) {
@@ -143,8 +141,7 @@ func (k *search) try(liberties int, limit time.Duration) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(k.m.spec(liberties), k.history, max(limit, 1))
 }
 
-// plain counts the answers that no word can give: refusals within the limit of a key that owes
-// nothing.
+// plain counts refusals that no word gives: within the limit, of a key that owes nothing.
 func plain(s *Scenario, ops []*Op) (n int) {
 	for _, op := range ops {
 		d := op.Decision
@@ -166,9 +163,9 @@ func operations(ops []*Op) []porcupine.Operation {
 
 // spreads returns, by reservation given back, how far Cancel may miscount the units that other
 // calls gave back in between. It overcounts, since a call counts its units once for each attempt.
-// It undercounts if one call gives back and another takes as much between the look and the swap of
-// a Cancel: the word is then unchanged. The same holds for a Reset. Otherwise it is exact. Beyond
-// two bucketfuls an error makes no difference.
+// It undercounts if calls give back and take the same between the look and the swap of a Cancel:
+// the word is then unchanged. The same holds for a Reset. Otherwise it is exact. Beyond two
+// bucketfuls an error makes no difference.
 func spreads(ops []*Op) map[int64]spread {
 	made := map[int64]*Op{}
 	for _, op := range ops {

@@ -9,8 +9,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Explain tells how far the calls on a key can be explained: the longest row of calls in an order
-// that gives their answers, and those that should come next.
+// Explain tells how far the calls on a key can be explained: the longest ordered row that gives
+// their answers, and the calls that should come next.
 func Explain(s *Scenario, history []Op, taken uint64, key int, limit time.Duration) string {
 	var ops []*Op
 	for i := range history {

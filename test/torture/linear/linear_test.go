@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 // perKey bounds the search for a key, which takes milliseconds.
 const perKey = 10 * time.Minute
 
-// run runs a workload and checks its history, kept on failure. from is the first failing seed.
+// run runs a workload and checks its history, kept on failure. from is the seed to report.
 func run(t *testing.T, s Scenario, w Workload, from uint64) engine.Stats {
 	t.Helper()
 	history, stats, err := w.Run(&s)

@@ -17,7 +17,7 @@ type state struct {
 	grace  int    // liberties that may still be taken: see Liberty
 	held   []held // reservations that a later call gives back
 	// log has the latest reservations. It is valid while the word is as the last of them left it,
-	// perhaps twice, and only they were given back since: see package underway.
+	// perhaps again, and only logged reservations were given back since: see package underway.
 	log []logged
 	at  mark
 }
@@ -49,8 +49,7 @@ const wiped = 1 << 33
 // model is the sequential specification of a key.
 type model struct {
 	s *Scenario
-	// spread bounds the miscount of returned units by the ID of the call's reservation: see
-	// spreads.
+	// spread bounds the miscount of returned units by reservation ID: see spreads.
 	spread map[int64]spread
 }
 
@@ -97,7 +96,7 @@ func (m *model) spec(grace int) porcupine.Model {
 	}
 }
 
-// include adds a state to a set of different ones. Of two that differ only in the liberties left,
+// include adds a state to a set of different ones. Of two with different liberties left,
 // the larger number can do all that the smaller can.
 func include(all []*state, n *state) []*state {
 	for i, s := range all {
@@ -206,7 +205,7 @@ func (s *state) without(i int) *state {
 }
 
 // forgetting drops reservations before the first that a later call gives back, except the last of
-// them, whose instant may count.
+// them: its instant may count.
 func (s *state) forgetting() *state {
 	returns := func(l logged) bool {
 		return slices.ContainsFunc(s.held, func(h held) bool { return h.id == l.id })
@@ -365,8 +364,7 @@ func (m *model) cancelled(s *state, op *Op, now policy.Instant, add func(*state)
 	}
 }
 
-// glance reports whether a key is as a refused TakeAll says. It looks once more at keys that did
-// not refuse.
+// glance reports whether a key is as a refused TakeAll says, which looks twice at other keys.
 func (m *model) glance(word uint64, now policy.Instant, op *Op) bool {
 	_, d := m.s.Policy.Take(word, now, 0, 0)
 	if op.Decision.Allowed {

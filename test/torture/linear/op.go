@@ -30,7 +30,7 @@ func (v Verb) String() string {
 	}[v]
 }
 
-// Op is one call on one key, and its answer.
+// Op is a call on a key, and its answer.
 type Op struct {
 	Key    int
 	Client int
@@ -38,8 +38,7 @@ type Op struct {
 
 	N        int64
 	Patience time.Duration
-	// ID names the reservation that a Reserve or Grab makes and a Cancel or Release gives back, 0
-	// without either.
+	// ID names the reservation that a Reserve or Grab makes for a Cancel or Release, or 0.
 	ID int64
 
 	// Call and Return are the call's places in the order of all events.

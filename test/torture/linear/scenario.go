@@ -16,7 +16,7 @@ type Scenario struct {
 	Idle     time.Duration
 	MaxKeys  int
 	WhenFull engine.WhenFull
-	// Queued has Choke decide on the word it reads, and one goroutine charge the key later.
+	// Queued has Choke decide on the word it reads, and another goroutine charge the key later.
 	Queued bool
 	// Waits reports whether the policy delays calls without patience.
 	Waits bool
@@ -50,8 +50,8 @@ func (s *Scenario) glanced(d policy.Decision) policy.Decision {
 	return d
 }
 
-// Scenarios returns each policy in a table with room for all keys, and in one that is too small,
-// under each choice for that.
+// Scenarios returns each policy in a table with room for all keys, and in a small table by each
+// WhenFull.
 func Scenarios() []Scenario {
 	policies := []struct {
 		name  string

@@ -13,8 +13,7 @@ import (
 	"github.com/ral-limiter/ral/test/torture/internal/fault"
 )
 
-// Workload describes the calls on an engine. The seed determines each client's calls, not their
-// interleaving.
+// Workload describes calls on an engine. The seed determines each client's, not the interleaving.
 type Workload struct {
 	Seed    uint64
 	Clients int
@@ -24,16 +23,15 @@ type Workload struct {
 
 const (
 	// Keys are used in groups, so that many calls meet on each. The turn visits a few groups
-	// several times, so that keys come back idle. Then other groups follow, to keep histories
-	// short.
+	// several times, so that keys come back idle. Others follow, to keep histories short.
 	keysPerGroup = 8
 	opsPerVisit  = 256
 	groups       = 4
 	visits       = 3
 
-	ticks    = 32 // the clock moves in one call of so many
+	ticks    = 32 // calls between two moves of the clock
 	lag      = 2  // by so many steps at the most while a call is under way
-	yields   = 16 // one call in so many yields between two of its steps
+	yields   = 16 // a call in so many yields between its steps
 	mostHeld = 2  // reservations of a client at a time
 
 	// Clients rest now and then, or the janitor's time would never come.
@@ -74,8 +72,8 @@ func (w Workload) Run(s *Scenario) ([]Op, engine.Stats, error) {
 					return
 				}
 				c.call(n)
-				// A full table that gives up no key gets room from the janitor. By then calls have
-				// met it often enough.
+				// A full table that gives up no key gets room from the janitor, met often enough by
+				// then.
 				full := s.Liberty() != Forgives && l.Len() >= s.MaxKeys
 				if c.dice.IntN(rests) == 0 || full && c.dice.IntN(8) > 0 {
 					time.Sleep(rest)
@@ -114,8 +112,7 @@ type limiter interface {
 	Close() error
 }
 
-// queued is an engine whose Choke decides on the word it reads. One goroutine charges the keys
-// later.
+// queued is an engine with a Choke that decides on the word it reads. The keys are charged later.
 type queued struct {
 	*engine.Engine[int]
 	takes   chan int
@@ -233,7 +230,7 @@ type reserved struct {
 
 func (c *client) call(n int) {
 	for c.dice.IntN(ticks) == 0 && !c.clock.tick() {
-		time.Sleep(rest / 10) // otherwise all other calls would come at one instant
+		time.Sleep(rest / 10) // otherwise all other calls would share an instant
 	}
 	visit := n / opsPerVisit
 	group := visit/(groups*visits)*groups + visit%groups

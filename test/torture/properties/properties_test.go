@@ -261,7 +261,7 @@ func (m *machine) peek(t *rapid.T) {
 func (m *machine) refund(t *rapid.T) {
 	key, n := m.key(t), rapid.Int64Range(-3, 5).Draw(t, "n")
 	if n < 0 && m.when != engine.EvictLeastDebt {
-		n = -n // what a full table cannot record is refused, and not counted
+		n = -n // a full table refuses it, uncounted
 	}
 	m.same(t, "Refund", m.e.Refund(key, n), m.keys[key].refund(m.now(), n))
 	m.version[key]++
@@ -281,8 +281,7 @@ func (m *machine) reserve(t *rapid.T) {
 	}
 }
 
-// cancel gives back a reservation. Reservations of keys changed since are dropped: the policies'
-// own tests check them.
+// cancel gives back a reservation, unless its key changed since: the policies' tests check that.
 func (m *machine) cancel(t *rapid.T) {
 	if len(m.held) == 0 {
 		t.Skip("nothing is reserved")
@@ -362,7 +361,7 @@ func (m *machine) wait(t *rapid.T) {
 	back := o.mark()
 	want := o.take(m.now(), n, limit)
 	if want.Wait >= limit {
-		back() // its turn and the deadline come at one instant
+		back() // its turn and the deadline coincide
 		t.Skip("either may come first")
 	}
 	begin := time.Now()
@@ -404,8 +403,8 @@ func (m *machine) laws(t *rapid.T) {
 		if there[key] {
 			continue
 		}
-		// Room is made at the instant of the call. If the call had to wait, the key may owe nothing
-		// by now.
+		// Room is made at the instant of the call: if it had to wait, the key may owe nothing by
+		// now.
 		drained := m.most < keys && !o.owes(m.now()) && o.owes(m.called)
 		if o.owes(m.now()) || drained && m.forgiven < stats.Forgiven {
 			o.forget()

@@ -37,7 +37,7 @@ var inLine = [verbs]int{choke: 2, take: 1, wait: 6, sweep: 1}
 // mostAtOnce is the largest number of units of a call.
 const mostAtOnce = 3
 
-// newPlan decides what callers do. Half of the runs use the plainest verbs alone.
+// newPlan plans the callers' calls. Half of the runs use the plainest verbs alone.
 func newPlan(r *random) plan {
 	p := plan{calls: 3 + r.n(10)}
 	p.verbs = plain
@@ -75,7 +75,7 @@ type caller struct {
 	most   int64 // longest time that it may take; never if that is not known
 	excuse int64 // time that jumped meanwhile
 	lo, hi int64 // lowest and highest readings of the clock meanwhile
-	read   int64 // what it read from the clock itself, last
+	read   int64 // its own last reading of the clock
 	cancel int64 // instant at which its context ends, or never
 	until  int64 // equal to cancel while a Wait is under way
 	regime int   // at the beginning of the call, as are the next two
@@ -180,7 +180,7 @@ func (c *caller) once() {
 	}
 	at := w.random.n(len(w.keys))
 	if w.random.one(2) {
-		at = 0 // one is hot
+		at = 0 // a hot key
 	}
 	k, a := w.keys[at], w.accounts[at]
 	timeout := w.config.OpenTimeout

@@ -1,5 +1,4 @@
-// Package simulation runs whole engines under a seeded scheduler and a virtual clock, and breaks
-// them on purpose.
+// Package simulation runs whole engines under a seeded scheduler and a virtual clock, with faults.
 //
 // Ral's code runs as it is: table, cell, queue, janitor, writer and supervisor, each on its own
 // goroutines. But only one goroutine runs at a time. At every step (see package seam) the scheduler
@@ -9,8 +8,8 @@
 // # What is checked
 //
 //  1. At each admission: the key is within its limit in any window of time that ends there, since
-//     it was last forgiven or reset. For funnels, admissions and the rest at rest are also compared
-//     with a reference.
+//     it was last forgiven or reset. Funnels are also compared with a reference, at admissions and
+//     at rest.
 //  2. A key is forgiven only to make room in a full table, only under EvictLeastDebt, and only as
 //     Stats counts it.
 //  3. At each step there are at most MaxKeys keys.

@@ -63,8 +63,7 @@ func slidingWindow(s *scheduler, most int64, per time.Duration) *limit {
 	}
 }
 
-// atMost admits so many in each window of length per, its ends included. Several cover a longer
-// window.
+// atMost admits so many in each window of length per, ends included; several cover a longer window.
 func atMost(s *scheduler, most int64, per time.Duration) *limit {
 	return &limit{
 		Policy: policy.Must(policy.AtMost(most, per)), s: s, monotone: true,
@@ -158,5 +157,5 @@ func (l *limit) Carry(from policy.Policy, word uint64, now policy.Instant) (uint
 	if o, ok := from.(*limit); ok {
 		from = o.Policy
 	}
-	return l.Policy.(policy.Relative).Carry(from, word, now) // one that was saved is bare
+	return l.Policy.(policy.Relative).Carry(from, word, now) // a saved policy is bare
 }

@@ -16,11 +16,11 @@ type account struct {
 	back    int64 // units given back in this epoch
 	lowered int
 
-	// word is the instant at which a funnel will have drained, if known, by the same takes in the
-	// order of their swaps.
+	// word is the instant at which a funnel will have drained, by takes in the order of their
+	// swaps.
 	word  int64
 	known bool
-	open  int  // calls under way whose takes cannot be put in that order
+	open  int  // calls under way with takes of unknown order
 	loose bool // takes may lack some of this epoch
 }
 
@@ -83,8 +83,7 @@ func (w *world) windows(a *account) {
 		if !w.limit.monotone {
 			continue
 		}
-		// The limit holds as if the clock had stood still when it went back, or was read long
-		// before.
+		// The limit holds as if the clock, when it goes back or is read early, stood still.
 		t := &takes[i]
 		switch {
 		case t.late:
@@ -104,7 +103,7 @@ func (w *world) windows(a *account) {
 			}
 			sum, begun := -a.back, first.lo
 			for _, t := range takes {
-				if t.n > 0 && t.lo >= first.lo && t.hi <= end { // skip cancelled ones
+				if t.n > 0 && t.lo >= first.lo && t.hi <= end { // skip cancelled
 					sum += t.n
 					begun = max(begun, t.lo)
 				}

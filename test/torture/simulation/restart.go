@@ -10,12 +10,11 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// saved is a state that an engine has saved, and what is known of it.
+// saved is a state that an engine has saved, with its known properties.
 type saved struct {
 	state []byte
 	marks []mark
-	// Times of the save since the run began. read is its last reading of the clock; lo and hi bound
-	// the clock meanwhile.
+	// Times of the save since the run began, its last reading of the clock, and the clock's bounds.
 	began, ended int64
 	read, lo, hi policy.Instant
 	// regime is the world's, or -1 if the limit was being replaced.
@@ -61,9 +60,8 @@ func (c *caller) save() {
 	}
 }
 
-// restart ends the engine, with calls under way, and goes on with another that loads the state of
-// Close, or, after a kill, an earlier state. Answers after a kill do not count, as a killed process
-// gives none.
+// restart ends the engine, with calls under way, and starts another. It loads the state of Close,
+// or, after a kill, an earlier state. After a kill answers do not count.
 func (c *caller) restart() {
 	w := c.w
 	kill := w.saved != nil && w.random.one(2)

@@ -17,8 +17,7 @@ import (
 
 const never = int64(math.MaxInt64)
 
-// actor is a goroutine of the simulation. It runs while it has the baton, and otherwise waits for
-// it.
+// actor is a goroutine of the simulation. It runs while it has the baton, or waits for it.
 type actor struct {
 	id   int
 	name string
@@ -76,7 +75,7 @@ type event struct {
 	point string
 }
 
-// chaos sets what breaks. A chance is once in so many; 0 is never.
+// chaos sets the faults. A chance is once in so many; 0 is never.
 type chaos struct {
 	stay   int    // number of decisions in 16 that leave the baton where it is
 	stall  uint64 // at each step
@@ -85,8 +84,8 @@ type chaos struct {
 	clock  uint64 // at each step
 	early  uint64 // at each step
 	refuse uint64 // at each command sent
-	die    uint64 // at each point where one may
-	at     string // the point at which one in two dies
+	die    uint64 // at each possible point of death
+	at     string // a point that kills every second time
 	deaths int    // the most
 	kinds  uint64 // bit 0: panics, bit 1: Goexit
 	leap   uint64 // at each step while the engine is being closed, once: 6 s pass

@@ -28,7 +28,7 @@ func (c *caller) wait(at int) {
 	a.open--
 	a.known = false
 	if err != nil {
-		a.lowered++ // what a waiting call had taken came back, and may be in a state
+		a.lowered++ // units of a waiting call came back, and may be in a state
 	}
 	c.until = never
 	if i := slices.Index(w.lines[at], c); i >= 0 {
@@ -64,8 +64,8 @@ func (c *caller) wait(at int) {
 
 const seamForever = time.Duration(never)
 
-// inOrder reports whether turns come in the order given: without returned units, which do not
-// advance promised turns, forgiven keys, and leaps of time over turns.
+// inOrder reports whether turns come in the order given: if no call returns units, no key is
+// forgiven and time does not leap over turns. Returned units do not advance promised turns.
 func (w *world) inOrder() bool {
 	v := w.plan.verbs
 	return w.roomy && w.chaos.jump == 0 && w.chaos.clock == 0 && v[refund]+v[reset]+v[cancel]+v[takeAll] == 0

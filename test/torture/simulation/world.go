@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// world is one engine, its callers, and the answers that they should get.
+// world is an engine, its callers, and the answers that they should get.
 type world struct {
 	scheduler
 	seed   uint64
@@ -29,7 +29,7 @@ type world struct {
 	filed    []*table.Entry[key] // the entries in the map when a sweep or making room began
 	dead     []*table.Entry[key] // the last entries that were seen to die
 	callers  []*caller
-	lines    [][]*caller // the calls in line for each key, in the order in which they came
+	lines    [][]*caller // the calls in line for each key, in order of arrival
 
 	roomy bool // there is room for all keys
 
@@ -39,18 +39,18 @@ type world struct {
 	stoppage int64
 	wentBack bool
 	ownClock bool
-	// The engine's clock begins at first and never shows less. Its instants are base more than the
-	// world's clock.
+	// The engine's clock begins at first, never shows less, and is base more than the world's
+	// clock.
 	first policy.Instant
 	base  int64
 	tie   int64 // the engine's instant 0, since the run began
 
 	saved      *saved // the last state that was saved; nil if none was
-	restarting bool   // the engine is closing, and another one is to follow
-	loading    bool   // the other one is being made
+	restarting bool   // the engine is closing, and another is to follow
+	loading    bool   // the other is being made
 	gate       bool   // no call may begin
-	unread     bool   // the other one has not read its clock yet
-	begun      int64  // what the world's clock said then
+	unread     bool   // the other has not read its clock yet
+	begun      int64  // the world's clock then
 
 	total    counts
 	forgiven uint64
@@ -66,7 +66,7 @@ type plan struct {
 	verbs   [verbs]int // weight of each
 	changes int
 	close   bool
-	restart uint64 // one call in so many is before a restart; 0 is never
+	restart uint64 // once in so many calls; 0 is never
 }
 
 type Result struct {
@@ -82,8 +82,8 @@ type Result struct {
 // Death names the point at which a goroutine died, and the means: panic or Goexit.
 type Death struct{ Point, How string }
 
-// Run runs the world of a seed in a bubble of testing/synctest, whose clock it moves. log, if not
-// nil, gets each event.
+// Run runs the world of a seed in a bubble of testing/synctest, moving its clock. log, if not nil,
+// gets each event.
 func Run(seed uint64, log func(line string)) Result {
 	w := newWorld(seed)
 	w.log = log
@@ -198,7 +198,7 @@ func (w *world) like() *limit {
 	return &like
 }
 
-// newChaos chooses what breaks in a run. Some runs are nearly quiet, to make single faults visible.
+// newChaos chooses the faults of a run. Some runs are nearly quiet, to make single faults visible.
 func newChaos(r *random) chaos {
 	some := func(often uint64) uint64 {
 		if r.one(3) {

@@ -1,6 +1,6 @@
-// Package soak lets many goroutines use an engine of a million keys while something breaks every
-// 100 ms: the writer panics, ends by runtime.Goexit, or stalls for 20 ms; the clock goes back a
-// second; new keys overrun the queue.
+// Package soak lets many goroutines use an engine of a million keys with a fault every 100 ms. The
+// writer panics, ends by runtime.Goexit, or stalls for 20 ms; the clock goes back a second; a burst
+// of new keys overruns the queue.
 //
 // It checks these promises:
 //

@@ -34,7 +34,7 @@ func read(t *testing.T, name string) report.Document {
 	return d
 }
 
-// Made returns a run of one workload: by round, the nanoseconds of a call of the xsync map, which
+// Made returns a run of a workload: by round, the nanoseconds of a call of the xsync map, which
 // may be nil, and of Ral.
 func Made(base, ral []float64) report.Document {
 	result := func(name string, yardstick bench.Yardstick, costs []float64) bench.Result {

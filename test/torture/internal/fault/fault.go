@@ -1,5 +1,4 @@
-// Package fault makes an engine's writer fail in the only user code on its goroutine: the policy's
-// FreshAt.
+// Package fault makes an engine's writer fail in the only user code that it runs: FreshAt.
 package fault
 
 import (
@@ -26,12 +25,11 @@ const (
 
 func (k Kind) String() string { return [...]string{"none", "panic", "Goexit", "stall"}[k] }
 
-// Switch arms faults. The zero value is ready, for any number of goroutines. Set the fields before
-// use.
+// Switch arms faults. The zero value is ready, for many goroutines. Set fields before use.
 type Switch struct {
 	Stall time.Duration
-	// Yield lets other goroutines run between the reading of a key's word and its swap, once in
-	// Yield times, so that the swap may fail; 0 is never.
+	// Yield lets other goroutines run once in Yield times between the reading of a word and its
+	// swap, which may then fail; 0 is never.
 	Yield int
 
 	armed atomic.Int32
