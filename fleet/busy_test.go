@@ -45,7 +45,7 @@ type busyCount struct {
 	Slowest time.Duration
 }
 
-// busyPeriods is how many periods of busyLoad.Calm may pass until one is fine, from a second after
+// busyPeriods is how many periods of busyLoad.Calm may pass until a period is fine, from a second after
 // Redis went on. A busy machine may spoil some.
 const busyPeriods = 20
 

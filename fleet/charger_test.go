@@ -14,9 +14,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// slowRedis charges a key in some time, one script after the other.
+// slowRedis charges a key in some time, a script at a time.
 type slowRedis struct {
-	core    chan struct{} // has one element while a script runs
+	core    chan struct{} // has an element while a script runs
 	trip    time.Duration // to Redis and back
 	key     time.Duration
 	scripts int

@@ -46,13 +46,14 @@ type Fallback uint8
 const (
 	// FallbackShare: each server keeps a share in memory, the limit divided by the number of
 	// servers: see Config.Servers. A key's share begins with the part used as Redis last told this
-	// server, so an outage that all servers see at once is no second burst. Redis and the shares
+	// server. So an outage that all servers see at once is no second burst. Redis and the shares
 	// together admit the limit once, plus other servers' takes of a key after this server last
 	// asked about it.
 	//
-	// A key not asked about for as long as a full key takes to drain is unknown. Its share begins
-	// used up, except for one unit, when Redis was last heard. If this server has not reached Redis
-	// since it started, it begins used up. It comes back evenly over that time.
+	// A key not asked about for as long as a full key takes to drain is unknown. Its share begins,
+	// at the time when Redis was last heard, used up except for one unit. If this server has not
+	// reached Redis since it started, the share begins used up. From there it comes back evenly
+	// over that time.
 	//
 	// When Redis is back, it is charged for units that a share let pass and that still count; they
 	// go on counting here. Until then it admits as if they were free, so an outage adds at most one
@@ -75,9 +76,9 @@ const (
 // same Name, Tag, Policy, Mode and Epoch.
 type Config struct {
 	// Client is the caller's client, which Close leaves open. The settings below for Redis suit it
-	// too. If Redis ends its connections, Health has its error, often only EOF, not Redis's reply
-	// to a new connection. A new Redis is checked for eviction when the breaker closes, or within
-	// five seconds.
+	// too. If Redis ends the client's connections, Health has the client's error, often only EOF,
+	// not Redis's reply to a new connection. A Redis that replaces another is checked for eviction
+	// when the breaker closes, or within five seconds if it did not open.
 	Client rueidis.Client
 	// Redis is where to connect, in place of Client: a server, a cluster or sentinels. The limiter
 	// connects in the background and retries. DisableCache is set, and AlwaysPipelining unless
@@ -155,24 +156,25 @@ type Config struct {
 
 	// StateFile, if not empty, is the path of a file that keeps uncharged units of FallbackShare
 	// over restarts. New reads it. It is written within about a second of a change, and by Close,
-	// with mode 0600: it holds keys. A second limiter gets ErrStateFile. New leaves a file that it
-	// cannot read.
+	// with mode 0600: it holds keys. A second limiter gets ErrStateFile. A file that New cannot
+	// read is an error, and is left as it is.
 	//
 	// A Close loses nothing and charges nothing twice. A killed server loses at most the units let
 	// pass since the last save, and charges again at most those charged since. Saved keys go on
-	// with the rest of their shares and the return by the wall clock, if that did not go back. If
-	// the limit was changed, units count from the start of the server. A key that owes nothing
+	// with the rest of their shares. Units come back by the wall clock, and none if it went back.
+	// If the limit was changed, units count from the start of the server. A key that owes nothing
 	// begins as unknown. Units under limits other than Policy are not kept. An AlignedWindow has no
 	// StateFile.
 	StateFile string
 
 	// Epoch is the origin of Redis's time, in whole seconds; 2026-01-01 UTC by default. Limits in
-	// windows last 9 years from there, others 17. Another epoch needs another Name: it changes
-	// words.
+	// windows last 9 years from there, others 17. Another epoch needs another Name, since it gives
+	// all keys' words another meaning.
 	Epoch time.Time
 
-	// OnEvent is told of outages and other events for a log; nil is LogEvents to slog.Default. A
-	// single goroutine calls it. It must not call Close, which waits for it.
+	// OnEvent is told of outages and other events for a log; nil is LogEvents to slog.Default. One
+	// goroutine calls it and does nothing else meanwhile. It must not call Close, which waits for
+	// it.
 	OnEvent func(Event)
 
 	clock func() int64 // in place of Redis's, for tests: see store.Options

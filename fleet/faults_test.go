@@ -110,7 +110,7 @@ func TestFaults(t *testing.T) {
 }
 
 func footprint() (goroutines int, heap uint64) {
-	time.Sleep(time.Second) // what ended has gone
+	time.Sleep(time.Second) // ended goroutines are gone
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats

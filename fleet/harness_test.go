@@ -211,7 +211,7 @@ func (l *log) kinds() (kinds []EventKind) {
 	return kinds
 }
 
-// patience is for slow machines that do much else: what takes longer does not come.
+// patience is for slow machines that do much else.
 const patience = time.Minute
 
 func eventually(t testing.TB, done func() bool, what string) {

@@ -142,7 +142,7 @@ func TestLeasedKilled(t *testing.T) {
 					a := take(t, l, "b", 1)
 					require.Equal(t, f.source, a.Source())
 					require.ErrorIs(t, a.Err(), ErrOutage)
-					if i == 0 || f.outage != FallbackShare { // which has one unit left of what it does not know
+					if i == 0 || f.outage != FallbackShare { // an unknown key has a unit left in its share
 						require.Equal(t, f.outage != FallbackClosed, a.Allowed)
 					}
 				}
@@ -263,7 +263,7 @@ func TestLeasedAsksNoMoreThanExact(t *testing.T) {
 					require.EqualValues(t, 1000, a.Limit)
 				}
 			}
-			time.Sleep(2 * lease.DefaultTerm) // what is held, comes back
+			time.Sleep(2 * lease.DefaultTerm) // held units come back
 			require.NoError(t, l.Close())
 		})
 		used[mode] = scripts() - before

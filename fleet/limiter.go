@@ -53,8 +53,8 @@ type Limiter struct {
 	change  change                // of own
 	maker   *store.Store          // of limits; it has no client
 	remote  atomic.Pointer[remote]
-	guard   *guard.Guard          // of a cluster, for what concerns all of it
-	guarded guard.Config          // what guards are made with
+	guard   *guard.Guard          // of a cluster, for all of it
+	guarded guard.Config          // of all guards
 	nodes   atomic.Pointer[nodes] // of a cluster
 	// openingsBefore counts breaker openings of forgotten nodes; forgotten waits for their guards.
 	openingsBefore atomic.Uint64
@@ -72,7 +72,7 @@ type Limiter struct {
 
 	ctx     context.Context // of the keeper
 	stop    context.CancelFunc
-	wake    chan struct{} // one slot: the keeper has something to look at
+	wake    chan struct{} // has a slot: the keeper has something to look at
 	dials   atomic.Int64  // connections made
 	kept    chan struct{} // closed when the keeper has ended
 	closing sync.Once
@@ -91,7 +91,8 @@ type remote struct {
 
 // New checks the configuration and starts a limiter. It waits up to a second for Redis. The error
 // is a *policy.FieldError that names the field, or ErrStateFile. If Redis does not answer,
-// Config.OnEvent or slog.Default is told. Call Close to end the limiter's goroutines.
+// Config.OnEvent is told, or New fails by Config.RequireRedis. Call Close to end the limiter's
+// goroutines.
 func New(config Config) (*Limiter, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -216,9 +217,10 @@ func (l *Limiter) nudge() {
 }
 
 // Health returns nil while Redis is asked and all servers keep the same limit. Otherwise it returns
-// ErrOutage with the cause, and the remedy if Redis told it, for a node of a cluster with its name.
-// Redis still answers for other nodes, and under ErrLimits, which names the limits. Other errors
-// are ErrStateFile, if units to be charged cannot be saved, and engine.ErrClosed.
+// ErrOutage with the cause, and the remedy if Redis told it. If a node of a cluster is away, the
+// error names it, and Redis still answers for other nodes. ErrLimits names the limits, and Redis
+// still answers. Other errors are ErrStateFile, if units to be charged cannot be saved, and
+// engine.ErrClosed.
 func (l *Limiter) Health() error {
 	if err := l.away(); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/ral-limiter/ral/observe/metrics"
 )
 
-// Each counter of Stats changes one series or, of the breakers, as many as it is in.
+// Each counter of Stats changes a single series or, of the breakers, as many as it is in.
 func TestEachCounterOfALimiterHasASeries(t *testing.T) {
 	breakers := map[string]int{"Breakers": 1, "OpenBreakers": 2, "HalfOpenBreakers": 2}
 	of := reflect.TypeFor[Stats]()

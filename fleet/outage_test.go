@@ -138,7 +138,7 @@ func TestUnfit(t *testing.T) {
 		name  string
 		cause error
 		says  string
-		// unfit makes it so, and returns the address of what is, and how to mend it.
+		// unfit makes a Redis unfit, and returns its address and how to mend it.
 		unfit func(t *testing.T) (addr string, mend func())
 	}{
 		{"evicting policy", ErrEvictionPolicy, "noeviction", func(t *testing.T) (string, func()) {
@@ -696,7 +696,7 @@ func TestPartOfAClusterIsAway(t *testing.T) {
 			return n
 		}
 		const lost = 1 << 14 * 2 / 3
-		key := "0" // one that stays
+		key := "0" // a key that stays
 		for i := 1; slot("{"+key+"}") >= lost-1; i++ {
 			key = fmt.Sprint(i)
 		}

@@ -297,7 +297,7 @@ type process struct {
 	cmd      *exec.Cmd
 	stop     io.Closer
 	out, err bytes.Buffer // out of a process that startBusy made
-	read     chan error   // what hear returned
+	read     chan error   // the result of hear
 
 	mu  sync.Mutex
 	all report // all that it said
@@ -368,7 +368,7 @@ func TestClockSteps(t *testing.T) {
 	require.NoError(t, err)
 	for _, c := range []struct {
 		p policy.Policy
-		// most is what may be admitted in a span of so many periods.
+		// most bounds the admissions in a span of so many periods.
 		most func(periods float64) float64
 	}{
 		{must(policy.Funnel(20, 20, per)), func(n float64) float64 { return 20 + 20*n }},

@@ -112,11 +112,12 @@ func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 	return err
 }
 
-// Acquire is Wait for calls that may need less in the end, or wait no longer than patience. Return
-// units by Keep or Cancel. Zero patience does not wait, not even under a policy.Queue. The answer
-// is of the moment at which the units were taken: its Wait is over when Acquire returns. On an
-// error the reservation is a refusal. A turn too late for patience is engine.ErrDeadline as well.
-// RetryAfter is then the time after which the same call would be admitted if no other call took.
+// Acquire is Wait for calls that may need less in the end, or wait no longer than patience. It
+// returns the units it took, to be given back by Keep or Cancel. Zero patience does not wait, not
+// even under a policy.Queue. The answer is of the moment at which the units were taken: its Wait is
+// over when Acquire returns. On an error the reservation is a refusal. A turn too late for patience
+// is engine.ErrDeadline as well. RetryAfter is then the time after which the same call would be
+// admitted if no other call took.
 func (l *Limiter) Acquire(ctx context.Context, key string, n int64, patience time.Duration) (Reservation, error) {
 	return l.acquire(ctx, nil, key, n, max(patience, 0))
 }

@@ -101,7 +101,7 @@ func TestServersChangeOneAfterTheOther(t *testing.T) {
 			for i := range all {
 				all[i] = open(t, c)
 			}
-			beatAll := func(times int) { // all say what they keep, and hear what the others do
+			beatAll := func(times int) { // all say their limit, and hear the others'
 				for range times {
 					clock.Add(beat.Microseconds())
 					for i, l := range all {

@@ -18,7 +18,7 @@ import (
 type sharing struct {
 	config       Config
 	servers      []*sharer
-	exact, local atomic.Int64 // what Redis let pass, and what shares did
+	exact, local atomic.Int64 // units let pass by Redis and by shares
 	begun        time.Time
 }
 
@@ -124,7 +124,7 @@ func TestOutageIsNoSecondBurst(t *testing.T) {
 	})
 }
 
-// After ten restarts without Redis, a used up limit of 400 admits only what comes in; servers that
+// After ten restarts without Redis, a used up limit of 400 admits only new units; servers that
 // do not know of each other each admit all of it.
 //
 // Promise: Restarts without Redis admit nothing at first.

@@ -70,8 +70,9 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64) (limits.Answer,
 //
 // Limits that alternate on a key share time, not units, under a Funnel, Queue or Bursty. So 10 of
 // 10 an hour take the whole hour under 1,000 an hour as well. Under the others they share the units
-// of the window. While Redis is away each limit has a share of its own. Keep limits: making a limit
-// costs more than a call. A limiter takes 1,024 of different text, then returns ErrTooManyLimits.
+// of the window. While Redis is away each limit has a share of its own. Make limits once: making a
+// limit costs more than a call. A limiter takes 1,024 of different text, then returns
+// ErrTooManyLimits.
 func (l *Limiter) TakeWith(ctx context.Context, limit policy.Policy, key string, n int64) (limits.Answer, error) {
 	of, err := l.under(limit, key)
 	if err != nil {
@@ -246,9 +247,9 @@ func (l *Limiter) Peek(ctx context.Context, key string) (limits.Answer, error) {
 // Refund gives n units back to the key, for costs known only afterwards: take the estimate, then
 // refund the rest. At most the key's used units that still count come back. In Leased mode units on
 // lease count as used: a larger refund may give those back while servers go on to use them. n < 0
-// charges -n units, whether the limit allows it or not. The most is the units of 31 days, or as
-// many as the limit admits at once if more; beyond it is a *policy.FieldError. The answer tells how
-// the key stands afterwards. See policy.Refunder.
+// charges -n units, whether the limit allows it or not. More than pass in 31 days, and than the limit
+// admits at once, is a *policy.FieldError. The answer tells how the key stands afterwards. See
+// policy.Refunder.
 //
 // Like Take, it is one round trip to Redis, whatever other calls do. Without Redis it goes to this
 // server's share, or nowhere, and then the answer is not Allowed. Nothing is given back or charged

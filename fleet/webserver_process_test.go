@@ -37,7 +37,7 @@ type webJob struct {
 	Mode            Mode
 	Outage          Fallback
 	Servers         int
-	Charge          bool // requests with the field Free are given back what they took
+	Charge          bool // requests with the field Free get their units back
 }
 
 const webServerJob = "RAL_FLEET_TEST_WEB"

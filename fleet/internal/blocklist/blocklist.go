@@ -39,7 +39,7 @@ const (
 )
 
 // New returns a list of at most most keys, at least 1. name returns a short text for a key, unique
-// to it. If more keys are blocked, some are missing, mostly those whose blocks end soon.
+// to it. If more keys are blocked, some are missing, mostly those with the soonest ends.
 func New(most int, name func(key string) string) *List {
 	l := &List{name: name, begun: time.Now(), seed: maphash.MakeSeed()}
 	l.shards = make([]shard, min(mostShards, most))
