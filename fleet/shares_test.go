@@ -125,7 +125,7 @@ func TestOutageIsNoSecondBurst(t *testing.T) {
 }
 
 // After ten restarts without Redis, a used up limit of 400 admits only new units; servers that
-// do not know of each other each admit all of it.
+// do not know of each other each admit all of them.
 //
 // Promise: Restarts without Redis admit nothing at first.
 func TestRestartsInAnOutage(t *testing.T) {
