@@ -1,5 +1,4 @@
-// Mutation removes the safety mechanisms of Ral, one at a time, and runs the tests that should
-// notice:
+// Mutation removes the safety mechanisms of Ral in turn and runs the tests that should notice:
 //
 //	go run ./test/mutation                # all of them, which takes hours
 //	go run ./test/mutation -only horizon  # those whose name matches

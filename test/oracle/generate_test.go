@@ -156,7 +156,7 @@ func (g *generator) spoil(text string) string {
 		if i := strings.Index(line, ":"); i >= 0 {
 			lines[at] = line[:i+1] + " " + scalar
 		}
-	case 3, 4: // one more key
+	case 3, 4: // a further key
 		lines[at] = line + "\n" + indent + key + ": " + scalar
 	case 5: // another key
 		if i := strings.Index(line, ":"); i >= 0 {

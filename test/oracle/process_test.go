@@ -105,7 +105,7 @@ func TestVerdictsAreThoseOfTheReferenceOnRedis(t *testing.T) {
 		g := lasting(*seed + i)
 		of := g.files()
 		if _, err := referenceReads(of, false); err != nil {
-			continue // two files of one domain
+			continue // two files share a domain
 		}
 		all = append(all, g)
 		for _, f := range of {

@@ -87,7 +87,7 @@ func TestCrowdedEngineIsThePolicyAndCounts(t *testing.T) {
 	})
 }
 
-// drawPolicy draws a policy, and a time in which things change under it.
+// drawPolicy draws a policy, and the time scale of its changes.
 func drawPolicy(t *rapid.T) (policy.Policy, time.Duration) {
 	limit := rapid.Int64Range(1, 20).Draw(t, "limit")
 	count := rapid.Int64Range(1, 50).Draw(t, "count")

@@ -13,8 +13,8 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 )
 
-// Run returns a short run with two contenders beside Ral, with 1, 2 and 4 processors, and with
-// memory. The working directory must be directly in cmd/ralbench.
+// Run returns a short run with memory, of two contenders beside Ral with 1, 2 and 4 processors. The
+// working directory must be directly in cmd/ralbench.
 func Run(t *testing.T) report.Document {
 	t.Helper()
 	return read(t, "report.json")
@@ -34,8 +34,8 @@ func read(t *testing.T, name string) report.Document {
 	return d
 }
 
-// Made returns a run of a workload: by round, the nanoseconds of a call of the xsync map, which
-// may be nil, and of Ral.
+// Made returns a run of a workload with the nanoseconds of a call by round. base, of the xsync map,
+// may be nil.
 func Made(base, ral []float64) report.Document {
 	result := func(name string, yardstick bench.Yardstick, costs []float64) bench.Result {
 		r := bench.Result{Contender: name, Yardstick: yardstick}
