@@ -45,8 +45,8 @@ type busyCount struct {
 	Slowest time.Duration
 }
 
-// busyPeriods is how many periods of busyLoad.Calm may pass until one is fine, from a second after Redis
-// went on. A busy machine may spoil some.
+// busyPeriods bounds the periods of busyLoad.Calm until one is fine, from a second after Redis went
+// on. A busy machine may spoil some.
 const busyPeriods = 20
 
 // busyReport has the phases: before Redis halts, until a second after, and the last period.
