@@ -9,9 +9,8 @@ import (
 // patience is for slow machines that do much else.
 const patience = time.Minute
 
-// True waits until done returns true, and fails the test if it does not within a minute. what
-// names the event. done runs on the caller's goroutine. In a bubble of testing/synctest the
-// minute is the bubble's.
+// True waits until done, on the caller's goroutine, returns true. It fails the test after a minute,
+// in a bubble of testing/synctest by its clock. what is the event's name.
 func True(t testing.TB, done func() bool, what string, args ...any) {
 	t.Helper()
 	pause := 50 * time.Microsecond

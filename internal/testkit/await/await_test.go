@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// recorder notes that a test failed, and goes on.
 type recorder struct {
 	testing.TB
 	failed bool
@@ -21,7 +20,6 @@ func (r *recorder) Fatalf(string, ...any) {
 	panic(r)
 }
 
-// True returns at the event, and fails the test a minute after it began.
 func TestTrue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

@@ -1,5 +1,5 @@
-// Package child starts other processes, and ends them when this one ends, however it
-// does: on Linux also if it is killed. Start reading at [Start].
+// Package child starts other processes, and ends them when this process ends: on Linux also if it
+// is killed.
 package child
 
 import (
@@ -8,18 +8,14 @@ import (
 	"runtime"
 )
 
-// Process is a process that was started. A nil one was not, and so does not run. Any
-// number of goroutines may call its methods.
+// Process is a started process. A nil Process does not run. It is safe for concurrent use.
 type Process struct {
 	process *os.Process
-	ended   chan struct{} // closed when it has
+	ended   chan struct{} // closed when it has ended
 }
 
-// Start starts the command and sets its SysProcAttr. The fields of the command that
-// are set at its end, such as ProcessState, may be read when Ended is closed.
-//
-// Linux ends a process together with the thread that started it, so a thread is kept
-// for it.
+// Start starts the command and sets its SysProcAttr. Read cmd.ProcessState and the like when Ended
+// is closed. A thread is kept, as Linux ends a process together with the thread that started it.
 func Start(cmd *exec.Cmd) (*Process, error) {
 	cmd.SysProcAttr = dieTogether()
 	started, ended := make(chan error), make(chan struct{})
@@ -30,7 +26,7 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is in the command
+			_ = cmd.Wait() // cmd has the exit state
 		}
 	}()
 	if err := <-started; err != nil {
@@ -39,12 +35,10 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 	return &Process{cmd.Process, ended}, nil
 }
 
-// Ended returns a channel that is closed when the process has ended and all its
-// output has been delivered.
+// Ended returns a channel that is closed when the process has ended and delivered its output.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Runs reports whether the process was started and has not ended. A paused process
-// runs.
+// Runs reports whether the process was started and has not ended. A paused process runs.
 func (p *Process) Runs() bool {
 	if p == nil {
 		return false
@@ -68,12 +62,11 @@ func (p *Process) PID() int {
 // Signal sends the process a signal. It fails with os.ErrProcessDone if it has ended.
 func (p *Process) Signal(s os.Signal) error { return p.process.Signal(s) }
 
-// Kill ends the process by SIGKILL, whatever it is doing, and waits for its end. It
-// does nothing for a process that does not run.
+// Kill ends the process, if it runs, by SIGKILL, whatever it is doing, and waits for its end.
 func (p *Process) Kill() {
 	if p == nil {
 		return
 	}
-	_ = p.process.Kill() // it may have ended by itself, which is all right
+	_ = p.process.Kill() // it may have ended by itself
 	<-p.ended
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// as, if it is set, says what this test's program is to be instead.
+// as, if set, selects another program for this test to be.
 const as = "RAL_CHILD_TEST_AS"
 
 func TestMain(m *testing.M) {
@@ -30,15 +30,13 @@ func TestMain(m *testing.M) {
 // patience is for slow machines that do much else.
 const patience = time.Minute
 
-// program is this test's program, to be what it is told.
 func program(what string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), as+"="+what)
 	return cmd
 }
 
-// parent starts a process that does not end by itself, and dies so that nothing in it
-// can clean up.
+// parent starts a process that does not end by itself, and dies without cleaning up.
 func parent(how string) {
 	child := program("sleeps")
 	child.Stdout = os.Stdout
@@ -62,8 +60,7 @@ func TestProcessEndsWithItsParent(t *testing.T) {
 	for _, how := range []string{"panics", "is killed"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			// The pipe is at its end when no process writes to it any more, including
-			// the child.
+			// The pipe ends when no process, including the child, writes to it any more.
 			read, write, err := os.Pipe()
 			require.NoError(t, err)
 			defer read.Close()

@@ -4,6 +4,5 @@ package child
 
 import "syscall"
 
-// dieTogether has no means here but the process group that both are in, to all of which
-// a terminal sends a Ctrl-C.
+// dieTogether does nothing: both processes are in a group, to which a terminal sends a Ctrl-C.
 func dieTogether() *syscall.SysProcAttr { return nil }

@@ -1,5 +1,4 @@
-// Package httpattack is what clients may send to get around a limit by HTTP, for tests of
-// httplimit over limiters of any kind.
+// Package httpattack has requests that try to get around a limit, for tests of httplimit.
 package httpattack
 
 import (
@@ -18,8 +17,8 @@ import (
 	"strings"
 )
 
-// Lines are header fields, line by line, by which a client may try to get a new key for
-// each request. %d is the number of the try.
+// Lines are header fields by which a client may try to get a new key for each request. %d is the
+// number of the try.
 var Lines = [][]string{
 	{"X-Forwarded-For: 6.6.6.%d"},
 	{"X-Forwarded-For: 6.6.6.%d, 7.7.7.%[1]d"},
@@ -51,9 +50,8 @@ var Lines = [][]string{
 	{"X-Forwarded-For: 6.6.6.%d", strings.Repeat("X-Forwarded-For: 10.0.0.1\r\n", 10_000) + "X-A: b"},
 }
 
-// Proxy returns a proxy that adds the client's address to X-Forwarded-For, as
-// httputil.ReverseProxy does, and in a way of its own to Forwarded. done
-// closes its connections.
+// Proxy returns a proxy that adds the client's address to X-Forwarded-For, as httputil.ReverseProxy
+// does, and to Forwarded. done closes its connections.
 func Proxy(target string) (proxy http.Handler, done func()) {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -75,8 +73,7 @@ func Proxy(target string) (proxy http.Handler, done func()) {
 	return p, own.CloseIdleConnections
 }
 
-// Send sends a request exactly as given, over a connection of its own, and
-// returns the status of the answer.
+// Send sends a request exactly as given, over its own connection, and returns the answer's status.
 func Send(addr string, lines []string, try int) (int, error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -119,12 +116,11 @@ type Spoof struct {
 	Want   string // the client's address; "-" is none
 }
 
-// Proxies are the prefixes of the proxies.
 var Proxies = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:ffff::/48"), netip.MustParsePrefix("::ffff:192.168.0.0/112"),
 }
 
-// Request returns the request. It also has the header field that is not to be trusted.
+// Request returns the request, with the untrusted header field.
 func (s *Spoof) Request() *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = s.Peer
@@ -147,7 +143,6 @@ const (
 	proxy = "10.0.0.1:4711"
 )
 
-// Spoofs are requests that clients have tampered with.
 var Spoofs = []Spoof{
 	{"no header is trusted by default", "", 0, "192.0.2.1:1", []string{"6.6.6.6"}, "192.0.2.1"},
 	{"a Unix socket", "", 0, "@", []string{"6.6.6.6"}, "-"},

@@ -1,5 +1,4 @@
-// Package limitstest is what package limits promises of every Limiter, as tests that the
-// packages of limiters run on theirs.
+// Package limitstest tests the promises of package limits on a Limiter.
 package limitstest
 
 import (
@@ -18,15 +17,15 @@ import (
 type Subject struct {
 	// New returns a limiter of that policy, which is closed with the test.
 	New func(t *testing.T, p policy.Policy) limits.Limiter[string]
-	// Source is what its answers are decided by.
+	// Source is the source of its answers.
 	Source limits.Source
-	// Promised reports whether its answers are promises.
+	// Promised reports whether its answers are exact.
 	Promised bool
 	// Turns reports whether it can promise a turn: see limits.Call.NoWait.
 	Turns bool
 }
 
-// Case is one of the tests. It may run in a bubble of testing/synctest.
+// Case is a test. It may run in a bubble of testing/synctest.
 type Case struct {
 	Name string
 	Run  func(t *testing.T, s Subject)
@@ -34,8 +33,7 @@ type Case struct {
 
 const key = "key"
 
-// window is the limit of most cases: what is given back comes back whole, and time does not
-// matter. A lease has one to lease from.
+// window is the limit of most cases: returned units come back whole, and time does not matter.
 func window() policy.Policy { return policy.Must(policy.FixedWindow(100, 24*time.Hour)) }
 
 func ask(t *testing.T, l limits.Limiter[string], n int64) limits.Answer {
@@ -53,14 +51,13 @@ func hold(t *testing.T, l limits.Limiter[string], call limits.Call[string]) limi
 	return g
 }
 
-// has checks that n units are left, and no more: by taking them.
+// has checks that n units are left, and no more, by taking them.
 func has(t *testing.T, l limits.Limiter[string], n int64, about string) {
 	t.Helper()
 	assert.False(t, ask(t, l, n+1).Allowed, "%s: more than %d units are left", about, n)
 	assert.True(t, ask(t, l, n).Allowed, "%s: fewer than %d units are left", about, n)
 }
 
-// Cases are the tests.
 var Cases = []Case{
 	{"all or nothing", func(t *testing.T, s Subject) {
 		l := s.New(t, window())
@@ -165,7 +162,7 @@ var Cases = []Case{
 			assert.LessOrEqual(t, g.Wait, time.Hour)
 			require.NoError(t, g.Cancel(t.Context()))
 		}
-		// A context that ends gives it back, too.
+		// A context that ends gives the units back, too.
 		ctx, cancel := context.WithCancel(t.Context())
 		defer time.AfterFunc(10*time.Millisecond, cancel).Stop()
 		_, err := l.Hold(ctx, limits.Call[string]{Key: key, N: 1, Patience: 90 * time.Minute})

@@ -1,5 +1,4 @@
-// Package metricspage holds limiters to docs/metrics.md, which dashboards and alerts of users
-// go by. It is for tests.
+// Package metricspage compares limiters' metrics with docs/metrics.md, for tests.
 package metricspage
 
 import (
@@ -17,14 +16,12 @@ import (
 	"github.com/ral-limiter/ral/observe/metrics"
 )
 
-// Row is a metric of the page with the values of its label. They are nil if these are names
-// that the program gave to its limits.
+// Row is a metric of the page with the values of its label, nil if the program chooses these.
 type Row struct {
 	metrics.Metric
 	Values []string
 }
 
-// String returns the row as the page has it.
 func (r Row) String() string {
 	labels := "`limit`"
 	if r.Label != "" {
@@ -40,7 +37,6 @@ func (r Row) String() string {
 	return fmt.Sprintf("| `%s` | `%s` | %s | %s | %s | %s |", r.Prometheus(), r.Name, kind, unit, labels, r.Help)
 }
 
-// Rows returns the rows of the page.
 func Rows(t *testing.T) (rows []Row) {
 	t.Helper()
 	for line := range strings.Lines(read(t)) {
@@ -75,8 +71,8 @@ func read(t *testing.T) string {
 	}
 }
 
-// Holds checks that the metrics of the sources are rows of the page, and that they are all
-// rows whose names match an expression, in their order and with all values.
+// Holds checks that the sources' metrics are the page's rows with names that match an expression,
+// in order and with all values.
 func Holds(t *testing.T, whole string, sources ...*metrics.Source) {
 	t.Helper()
 	names := regexp.MustCompile(whole)
@@ -118,8 +114,7 @@ func Holds(t *testing.T, whole string, sources ...*metrics.Source) {
 	assert.Equal(t, want, got, "docs/metrics.md is to have:\n%s", strings.Join(got, "\n"))
 }
 
-// Everything returns a source with every metric of the page. The value of each series is its
-// number.
+// Everything returns a source with every metric of the page. The value of a series is its number.
 func Everything(t *testing.T, name string) *metrics.Source {
 	var table []metrics.Reading[int]
 	for _, r := range Rows(t) {

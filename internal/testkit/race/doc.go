@@ -1,3 +1,2 @@
-// Package race reports whether the race detector is on, for tests that try less under
-// it or that count allocations, which it adds.
+// Package race reports whether the race detector is on, which slows tests and adds allocations.
 package race

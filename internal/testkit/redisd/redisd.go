@@ -1,8 +1,5 @@
-// Package redisd starts and stops a private redis-server, for measurements,
-// demonstrations and tests that break it.
-//
-// Each server is a process that ends together with the one that started it, with a
-// temporary folder for its files. Start reading at [Open].
+// Package redisd starts and stops private redis-servers. Each is a process that ends together with
+// its parent, with a temporary folder for its files.
 package redisd
 
 import (
@@ -22,28 +19,23 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/child"
 )
 
-// startingTime bounds the time that a Redis takes to answer and to load its data from
-// disk.
+// startingTime bounds the time that a Redis takes to answer and to load its data.
 const startingTime = 2 * time.Minute
 
-// Config configures a Redis. The zero value listens on a port and keeps everything in
-// memory.
+// Config configures a Redis. The zero value listens on a port and keeps everything in memory.
 type Config struct {
-	// Program is the redis-server to start, as exec.LookPath takes it; "" is
-	// "redis-server".
+	// Program is the redis-server to start, as exec.LookPath takes it, "" for "redis-server".
 	Program string
 	// Socket makes it listen on a Unix socket in its folder and on no port.
 	Socket bool
-	// Args are further arguments. They override the defaults here: no file is written
-	// except the log.
+	// Args are further arguments. They override the defaults here: only the log is written.
 	Args []string
-	// Settings is the content of its configuration file; "" is no such file. Redis
-	// may write to that file.
+	// Settings is the content of its configuration file, which Redis may write; "" is no file.
 	Settings string
 }
 
-// Server is a Redis that was started. Any number of goroutines may call its methods,
-// except that Kill, Restart and Close must be called one at a time.
+// Server is a Redis that was started. It is safe for concurrent use, except that Kill, Restart and
+// Close must be called one at a time.
 type Server struct {
 	program       string
 	network, addr string
@@ -52,8 +44,7 @@ type Server struct {
 	process       atomic.Pointer[child.Process]
 }
 
-// Find returns the path of the redis-server that would be started; "" stands for the
-// usual one. The error says how to install Redis.
+// Find returns the path of program, "" for "redis-server". The error says how to install Redis.
 func Find(program string) (path string, err error) {
 	if program == "" {
 		program = "redis-server"
@@ -65,10 +56,8 @@ func Find(program string) (path string, err error) {
 	return path, nil
 }
 
-// Open starts a Redis and waits until it answers. Its port is a free one of this
-// machine; if another process takes it first, Open tries others. Call Close to end
-// the server. If it cannot be started nothing is left of it, and the error contains
-// the output of Redis.
+// Open starts a Redis on a free port and waits until it answers. Call Close to end the server. If
+// it cannot be started nothing is left of it, and the error contains the output of Redis.
 func Open(c Config) (s *Server, err error) {
 	program, err := Find(c.Program)
 	if err != nil {
@@ -122,9 +111,8 @@ func (s *Server) configure(c Config) error {
 	return nil
 }
 
-// FreePort returns a free port of the loopback interface. It is below those that systems give to
-// sockets without a port of their own, which another test would soon have. Another process may
-// take it before the caller does.
+// FreePort returns a free port of the loopback interface, below the ports that systems give to
+// sockets by themselves. Another process may take it before the caller does.
 func FreePort() (port int, err error) {
 	for range 100 {
 		var l net.Listener
@@ -135,19 +123,16 @@ func FreePort() (port int, err error) {
 	return 0, fmt.Errorf("no port from 15000 on is free: %w", err)
 }
 
-// Network and Addr return the address of the server, as net.Dial takes it. It is the
-// same after Restart.
+// Network and Addr return the server's address, as net.Dial takes it, also after Restart.
 func (s *Server) Network() string { return s.network }
 
-// Addr returns a host and port, or the path of a socket; see Network.
 func (s *Server) Addr() string { return s.addr }
 
 // PID returns the process ID, or 0 if the server does not run.
 func (s *Server) PID() int { return s.process.Load().PID() }
 
-// Restart starts a server that has ended, at the same address and with the data that
-// it had written to disk. It waits until the server has loaded that and answers. If
-// it fails the server does not run.
+// Restart starts a server that has ended, at the same address, and waits until it has loaded its
+// data from disk and answers. If it fails the server does not run.
 func (s *Server) Restart() error {
 	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -168,12 +153,10 @@ func (s *Server) Restart() error {
 	return nil
 }
 
-// errTaken reports that another process listens on the port.
 var errTaken = errors.New("the port is taken")
 
-// await waits until the process that was started answers, and has loaded its data
-// from disk. Another process may have the port: this one has ended then, or is about
-// to.
+// await waits until the process answers with its data loaded. If another process has the port, this
+// process has ended or soon will.
 func (s *Server) await(p *child.Process) (err error) {
 	for began := time.Now(); time.Since(began) < startingTime; {
 		if err = s.Ping(time.Second); err == nil {
@@ -201,15 +184,14 @@ func (s *Server) identify(p *child.Process) error {
 	return err
 }
 
-// Ping returns nil if the server answers in time and is ready. It is not ready while
-// it loads its data from disk.
+// Ping returns nil if the server answers in time and has loaded its data.
 func (s *Server) Ping(within time.Duration) error {
 	_, err := s.ask("PING", "+PONG", within)
 	return err
 }
 
-// ask sends a command on a connection of its own. It returns the rest of the first
-// line of the answer that begins with line.
+// ask sends a command on a connection of its own. It returns the rest of the answer's first line
+// that begins with line.
 func (s *Server) ask(command, line string, within time.Duration) (rest string, err error) {
 	c, err := net.DialTimeout(s.network, s.addr, within)
 	if err != nil {

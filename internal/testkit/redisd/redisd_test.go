@@ -28,7 +28,6 @@ func start(t *testing.T, c Config) *Server {
 	return s
 }
 
-// leavesNothing sees that there are no temporary files when the test has ended.
 func leavesNothing(t *testing.T) {
 	t.Helper()
 	folder := t.TempDir()
@@ -40,7 +39,6 @@ func leavesNothing(t *testing.T) {
 	})
 }
 
-// get is a setting of the Redis.
 func get(t *testing.T, s *Server, setting string) string {
 	t.Helper()
 	c, err := net.Dial(s.Network(), s.Addr())
@@ -87,15 +85,14 @@ func TestArgumentsAndSettings(t *testing.T) {
 	assert.Equal(t, "71", get(t, s, "maxclients"))
 }
 
-// A server that was killed is there again with what it had on disk, all of it.
+// All of its data on disk is there again.
 func TestRestart(t *testing.T) {
 	const keys = 8_000
 	for _, onDisk := range []string{"no", "yes"} {
 		t.Run("on disk "+onDisk, func(t *testing.T) {
 			s := start(t, Config{Args: []string{
 				"--appendonly", onDisk,
-				// Reading takes most of a second. Every 1,024 commands it answers that it
-				// does.
+				// Reading takes most of a second. Redis answers every 1,024 commands.
 				"--key-load-delay", "50",
 			}})
 			_, err := s.ask(`EVAL "for i = 1, ARGV[1] do redis.call('SET', i, i) end return redis.status_reply('done')" 0 `+strconv.Itoa(keys), "+done", patience)
@@ -116,7 +113,6 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// What does not start leaves nothing behind, and tells why.
 func TestServerThatDoesNotStart(t *testing.T) {
 	leavesNothing(t)
 	_, err := Open(Config{Args: []string{"--maxmemory", "much"}})
@@ -144,7 +140,7 @@ func TestMissingServerSaysHowToInstallIt(t *testing.T) {
 	}
 }
 
-// A process other than the one that was started must not be measured.
+// Another server must not be measured.
 func TestPortOfAnotherServer(t *testing.T) {
 	other := start(t, Config{})
 	s := start(t, Config{})
@@ -162,7 +158,6 @@ func TestPortOfAnotherServer(t *testing.T) {
 	assert.ErrorIs(t, err, errTaken)
 }
 
-// If another process takes the port first, another port is tried.
 func TestOtherPortsAreTried(t *testing.T) {
 	folder := t.TempDir()
 	program := filepath.Join(folder, "redis")

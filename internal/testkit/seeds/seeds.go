@@ -8,12 +8,11 @@ import (
 	"testing"
 )
 
-// Env is the environment variable with the seed: a number, or "random" for another one each time.
+// Env is the environment variable with the seed: a number, or "random".
 const Env = "RAL_SEED"
 
-// Of returns the seed of a test of random inputs. It is 1 unless the environment says otherwise,
-// so that a change is refused only for its own faults. make nightly draws seeds. A test that
-// fails should print its seed.
+// Of returns the seed of a test of random inputs, which a failing test should print. It is 1 unless
+// the environment says otherwise: a change fails only for its own faults. make nightly draws seeds.
 func Of(t testing.TB) uint64 {
 	t.Helper()
 	switch text := os.Getenv(Env); text {
