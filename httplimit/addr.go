@@ -29,7 +29,7 @@ const DefaultIPv6Prefix = clientaddr.DefaultIPv6Prefix
 // read from the right, all its lines together, and only as far as proxies wrote it.
 type AddrConfig struct {
 	// Header is the field that the proxies write: XForwardedFor, Forwarded, or another, which is
-	// read like X-Forwarded-For ("X-Real-IP" is a list of one address). "" is none.
+	// read like X-Forwarded-For ("X-Real-IP" is a list with a single address). "" is none.
 	Header string
 
 	// Trusted lists the prefixes of the proxies. The field of other connections is not read. The
@@ -81,7 +81,7 @@ func ByAddr(r *http.Request) netip.Addr { return connection.Key(r) }
 //
 // An address with an embedded IPv4 address (RFC 6052) gives that address's key, as all clients of a
 // translator share their leading bits. This holds for 64:ff9b::/96 with a public IPv4 address, and
-// for AddrConfig.NAT64 with any. Other addresses of 64:ff9b::/96 share one key. Teredo addresses
+// for AddrConfig.NAT64 with any. Other addresses of 64:ff9b::/96 share a key. Teredo addresses
 // are not read, as the client chooses the bits. For clients of 6to4 set IPv6Prefix to 48.
 func (c *ClientAddr) Key(r *http.Request) netip.Addr { return c.of.Cut(c.Addr(r)) }
 

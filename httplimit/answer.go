@@ -34,7 +34,7 @@ func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result, r
 	}
 	h := w.Header()
 	// A cache must not store a 429 (RFC 6585, section 4).
-	values := &[...]string{"no-store", "nosniff", b.kind, b.length, retry} // one allocation for five fields
+	values := &[...]string{"no-store", "nosniff", b.kind, b.length, retry} // a single allocation for five fields
 	h["Cache-Control"] = values[0:1:1]
 	h["X-Content-Type-Options"] = values[1:2:2]
 	h["Content-Type"] = values[2:3:3]

@@ -21,7 +21,8 @@ func spaced(capacity int64) policy.Policy {
 	return policy.Must(policy.Queue(capacity, int64(time.Second/interval), time.Second))
 }
 
-// oneAndSeveral returns a middleware of one limit, and one with another limit that has room.
+// oneAndSeveral returns a middleware of one limit, and a middleware with another limit that has
+// room.
 func oneAndSeveral(t *testing.T, limiter *engine.Engine[netip.Addr], o Options) map[string]*Middleware {
 	return map[string]*Middleware{
 		"one limit": Must(New(limiter, ByAddr, o)),
@@ -62,7 +63,7 @@ func TestQueueSpacesAfterSetPolicy(t *testing.T) {
 	}
 }
 
-// A limit that is no queue for the first key seen may be one for another key, at any time.
+// A limit that is no queue for the first key seen may be a queue for another key, at any time.
 func TestQueueSpacesUnderPolicyFor(t *testing.T) {
 	for _, upTo := range []time.Duration{0, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {

@@ -56,7 +56,7 @@ func (f *fieldWriter) write(h http.Header, v *result, quotas []quota) {
 		if quotas == nil {
 			quotas = []quota{v.Quota}
 		}
-		both := &[...]string{f.Policy(quotas), f.Standing(v.Binding, remaining, reset)} // one allocation for two fields
+		both := &[...]string{f.Policy(quotas), f.Standing(v.Binding, remaining, reset)} // a single allocation for two fields
 		policies, stands := both[0:1:1], both[1:2:2]
 		if len(h) > 0 {
 			policies, stands = after(h[policyField], policies), after(h[limitField], stands)
@@ -89,7 +89,8 @@ func after(before, line []string) []string {
 }
 
 // tighter reports whether the limit in an outer middleware's fields has no larger share left than
-// this limit. The older fields have room for one limit: the client will reach that limit first.
+// this limit. The older fields have room for a single limit: the client will reach that limit
+// first.
 func tighter(limits, remainings []string, limit, remaining int64) bool {
 	if len(limits) != 1 || len(remainings) != 1 {
 		return false

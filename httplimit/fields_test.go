@@ -183,7 +183,7 @@ func TestNestedLegacyFieldsTellTheTighterLimit(t *testing.T) {
 	}
 }
 
-// Clients are told the units that can remain under a Bursty or WarmingUp, not the credit of one
+// Clients are told the units that can remain under a Bursty or WarmingUp, not the credit of a
 // request. The limit with the least share left is told.
 func TestCreditIsNotAdvertised(t *testing.T) {
 	bursts, warming := policy.Must(policy.Bursty(100, time.Second, 99)), policy.Must(policy.WarmingUp(1, time.Minute, time.Hour, 3))

@@ -16,7 +16,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// breaks is a limiter that panics or fails in one of its methods.
+// breaks is a limiter that panics or fails in a method.
 type breaks struct {
 	limits.Limiter[netip.Addr]
 	hold, settle func() error

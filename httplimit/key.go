@@ -85,7 +85,7 @@ func lower(s string) string {
 //
 // A nil mux stands for the last mux that the request came through, by Request.Pattern:
 // mux.Handle(pattern, limit.Handler(handler)) takes ByPattern(nil). Join(ByPattern(nil),
-// ByPattern(mux)) tells apart the places where one inner mux is registered.
+// ByPattern(mux)) tells apart the places where an inner mux is registered.
 func ByPattern(mux *http.ServeMux) func(*http.Request) string {
 	if mux == nil {
 		return func(r *http.Request) string { return r.Pattern }

@@ -22,7 +22,7 @@ type Limit[K comparable] struct {
 	WhenNoKey limits.WhenNoKey
 
 	// Cost and Charge, if not nil, replace Options.Cost and Options.Charge for this limit. So a
-	// request can cost 1 of one limit, and its tokens or bytes of another.
+	// request can cost 1 of a limit, and its tokens or bytes of another.
 	Cost   func(r *http.Request) int64
 	Charge func(r *http.Request, served Served) int64
 
@@ -55,8 +55,8 @@ type AnyLimit interface {
 type (
 	// checked is an admission.Limit of requests with the type of its keys hidden.
 	checked = admission.Any[*http.Request, Served]
-	// serveAlone serves a request under one limit. It knows the type of the keys: a pointer to the
-	// result passed through an interface would escape to the heap.
+	// serveAlone serves a request under a single limit. It knows the type of the keys: a pointer to
+	// the result passed through an interface would escape to the heap.
 	serveAlone = func(m *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler)
 	result     = admission.Result
 	quota      = admission.Quota

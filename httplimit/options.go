@@ -25,7 +25,7 @@ const (
 	//	RateLimit: "default";r=97;t=1
 	//
 	// q is Decision.Limit, or under a Bursty or WarmingUp the most that Decision.Remaining can be.
-	// w is the policy's Window for q units in seconds, rounded up; it is left out below one second.
+	// w is the policy's Window for q units in seconds, rounded up; it is left out below a second.
 	// r is the remaining quota. t is the seconds until the key is as good as new, or until a
 	// refused request may be made again.
 	RateLimitHeaders HeaderSet = iota
@@ -39,6 +39,7 @@ const (
 
 // Options configures a [Middleware]. The zero Options is a good choice.
 type Options struct {
+	// Headers selects the header fields that tell clients how they stand.
 	Headers HeaderSet
 
 	// Name is the name of limits that have no Limit.Name: printable ASCII of at most 64 bytes.
@@ -79,7 +80,7 @@ type Options struct {
 	// bucket, and until its windows have passed under a limit that counts in windows.
 	//
 	// Only with Charge the handler's ResponseWriter is a wrapper. It implements Flusher, Hijacker
-	// and Pusher if the wrapped one does, and http.ResponseController sees through it.
+	// and Pusher if the wrapped does, and http.ResponseController sees through it.
 	Charge func(r *http.Request, served Served) int64
 
 	// Allow lists prefixes whose requests pass uncounted; Deny lists those answered with 403. Deny

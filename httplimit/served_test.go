@@ -237,7 +237,7 @@ func TestNothingIsWrappedWithoutNeed(t *testing.T) {
 	})).ServeHTTP(w, from(alice))
 }
 
-// bare implements ResponseWriter only; the types below add one interface each.
+// bare implements ResponseWriter only; the types below add an interface each.
 type bare struct{ http.ResponseWriter }
 
 type flushes1 struct{ flushed *int }

@@ -24,7 +24,7 @@ type timed struct {
 	at   time.Duration
 }
 
-// atOnce sends requests at the same instant, one after the other in line.
+// atOnce sends requests at the same instant, in line.
 func atOnce(h http.Handler, requests ...*http.Request) []timed {
 	began := time.Now()
 	all := make([]timed, len(requests))
@@ -182,7 +182,7 @@ func TestClosedEngineAnswersAtOnce(t *testing.T) {
 				Must(New(closed, ByAddr, o)),
 				Must(NewAll(o, Limit[netip.Addr]{Name: "a", Limiter: good, Key: ByAddr}, Limit[netip.Addr]{Name: "b", Limiter: closed, Key: ByAddr})),
 			}
-			// One request waits while the engine is closed.
+			// A request waits while the engine is closed.
 			require.True(t, closed.Choke(aliceKey))
 			time.AfterFunc(100*time.Millisecond, func() { assert.NoError(t, closed.Close()) })
 			began := time.Now()
@@ -249,7 +249,7 @@ func TestPanicOfPolicyForTakesNothing(t *testing.T) {
 			panics := 0
 			for passed := false; !passed; {
 				synctest.Test(t, func(t *testing.T) {
-					left := math.MaxInt // calls until one panics
+					left := math.MaxInt // calls until a panic
 					limiter, err := engine.New(engine.Config{Policy: funnel}, engine.PolicyFor(func(netip.Addr) policy.Policy {
 						if left--; left < 0 {
 							panic("plans are not loaded yet")

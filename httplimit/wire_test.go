@@ -57,7 +57,7 @@ func TestSpellingsOfHostOnTheWire(t *testing.T) {
 		}
 		assert.Equal(t, []int{200, 429, 429, 429, 429, 429, 200}, codes, "HTTP/2 %v", http2)
 	}
-	// HTTP/1 also takes the host from an absolute target, and accepts malformed ones.
+	// HTTP/1 also takes the host from an absolute target, and accepts malformed hosts.
 	limiter := open[string](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
 	s := serve(t, Must(New(limiter, ByHeader("Host"), Options{})).Handler(done), false)
 	var codes []string

@@ -12,7 +12,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Claim is a call of one limiter, for AskAll. Call NewClaim; the zero Claim panics.
+// Claim is a call of a limiter, for AskAll. Call NewClaim; the zero Claim panics.
 type Claim struct {
 	of     claimed
 	n      int64
@@ -24,10 +24,11 @@ type Claim struct {
 // Batcher and Limiter.
 type claimed interface {
 	look(n int64, patience time.Duration, noWait bool) (a Answer, ok bool)
-	// holdAll makes the calls of several claims, this one among them, for n[i] units each.
+	// holdAll makes the calls of several claims, itself among them, for n[i] units each.
 	holdAll(ctx context.Context, all []claimed, n []int64) (grants []Grant, ok bool, err error)
 	hold(ctx context.Context, n int64, patience time.Duration, noWait bool) (Grant, error)
-	// limiter returns the limiter that keeps the key, whether all its keys are one, and Call.Limit.
+	// limiter returns the limiter that keeps the key, whether all its keys are the same, and
+	// Call.Limit.
 	limiter() (of any, keyless bool, limit policy.Policy)
 	equalKey(other claimed) bool
 }
@@ -95,7 +96,7 @@ func (c *claimOf[K]) equalKey(other claimed) bool {
 	return ok && c.call.Key == o.call.Key
 }
 
-// sameKey reports whether two claims are on one key of one limiter, and whether under the same
+// sameKey reports whether two claims are on the same key and limiter, and whether under the same
 // limit. Values that cannot be compared, such as a structure with a slice, differ.
 func (c *Claim) sameKey(other *Claim) (key, limit bool) {
 	defer func() {
@@ -111,8 +112,8 @@ func (c *Claim) sameKey(other *Claim) (key, limit bool) {
 	return true, under == otherUnder
 }
 
-// join merges the claims on one key under one limit. at has the index of each claim's merged claim;
-// it is nil if none were merged.
+// join merges the claims on a key under the same limit. at has the index of each claim's merged
+// claim; it is nil if none were merged.
 func join(claims []Claim) (joined []Claim, at []int) {
 	joined = claims
 	for i := range claims {
@@ -150,7 +151,7 @@ func addSaturated(a, b int64) int64 {
 	return a + b
 }
 
-// Outcome is the answer of AskAll. Its methods are for one goroutine at a time, and the first call
+// Outcome is the answer of AskAll. Its methods are for a single goroutine at a time. The first call
 // of Settle or Cancel ends it.
 type Outcome struct {
 	// Allowed reports whether all claims were met. Otherwise nothing was taken, or it was given
@@ -165,7 +166,8 @@ type Outcome struct {
 	// Answers are in the order of the claims, with SourceNone if another's refusal came first.
 	// Those Allowed of a refused outcome are from before their units were given back.
 	Answers []Answer
-	Waited  time.Duration
+	// Waited is how long the call waited.
+	Waited time.Duration
 
 	claims []Claim
 	grants []Grant // nil if nothing is held
@@ -179,12 +181,12 @@ const mostFutile = 16
 const none = -1
 
 // AskAll takes the units of every claim or of none: by address in process, and by tenant over a
-// fleet. It looks at claims in process first: if one refuses, nothing is taken and no round trip
+// fleet. It looks at claims in process first: if any refuses, nothing is taken and no round trip
 // made. Then it takes from the remote claims, and from those in process last. Remote claims of one
-// client are taken in one exchange (see Batcher), others in their order, up to the first refusal. No
-// limit is ever exceeded. Without claims the call is allowed.
+// client are taken in a single exchange (see Batcher), others in their order, up to the first
+// refusal. No limit is ever exceeded. Without claims the call is allowed.
 //
-// Claims on one key of one limiter are met together, by the sum of their units, and share their
+// Claims on a key of the same limiter are met together, by the sum of their units, and share their
 // answer. They must not bring different limits: they are then asked in turn, and a refusal promises
 // nothing.
 //
@@ -197,8 +199,8 @@ const none = -1
 // and take, or if remote claims of several clients disagree. Limiters in process without Look are
 // taken first. A process that dies leaves charged only its units taken elsewhere.
 //
-// The error is of the first claim that failed, as of Limiter.Hold; the Outcome has the answers
-// so far. engine.TakeAll, and fleet.TakeAll for limiters of one Redis, are faster.
+// The error is of the first claim that failed, as of Limiter.Hold; the Outcome has the answers so
+// far. engine.TakeAll, and fleet.TakeAll for limiters of one Redis, are faster.
 func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outcome, error) {
 	joined, parts := join(claims)
 	m := mixed{claims: joined, grants: make([]Grant, len(joined)), patient: patience > 0, left: patience}
@@ -224,7 +226,7 @@ func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outco
 	return m.outcome(allowed && err == nil, claims, parts), err
 }
 
-// mixed is a call on claims of any limiters, no two of them on one key under one limit.
+// mixed is a call on claims of any limiters, no two of them on the same key and limit.
 type mixed struct {
 	claims  []Claim
 	grants  []Grant
@@ -233,7 +235,7 @@ type mixed struct {
 	waited  time.Duration
 }
 
-// take takes from each claim except has, which is held. If one refuses or fails, nothing is held.
+// take takes from each claim except has, which is held. If any refuses or fails, nothing is held.
 func (m *mixed) take(ctx context.Context, has int) (allowed bool, err error) {
 	defer func() {
 		if !allowed {
@@ -327,7 +329,7 @@ func (m *mixed) takeFar(ctx context.Context, has int) (met bool, err error) {
 // a limit that delays calls by itself from doing so.
 const atOnce = 1
 
-// hold takes from one claim at once. Without patience it ignores the line, as Take does.
+// hold takes from a claim at once. Without patience it ignores the line, as Take does.
 func (m *mixed) hold(ctx context.Context, i int) (allowed bool, err error) {
 	c := &m.claims[i]
 	m.grants[i], err = c.of.hold(ctx, c.n, atOnce, !m.patient)
@@ -379,7 +381,7 @@ func (m *mixed) outcome(allowed bool, claims []Claim, parts []int) Outcome {
 
 var errTwoLimits = errors.New("ral: limits: two claims on one key bring different limits, and when both would be met is unknown")
 
-// doubt marks answers about one key under different limits as not exact.
+// doubt marks answers about a key under different limits as not exact.
 func (m *mixed) doubt() {
 	for i := range m.claims {
 		for j := range i {

@@ -198,7 +198,7 @@ func TestOvertakenCallGivesBackElsewhere(t *testing.T) {
 	assert.Equal(t, int64(2), left(address))
 }
 
-// batch is a limiter elsewhere that takes several claims in one exchange, unless alone is set.
+// batch is a limiter elsewhere that takes several claims in a single exchange, unless alone is set.
 type batch struct {
 	far
 	alone     bool

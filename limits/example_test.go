@@ -55,7 +55,7 @@ func ExampleGrant_Settle() {
 	// Output: 680 left
 }
 
-// An address in process and a tenant elsewhere, in one decision.
+// An address in process and a tenant elsewhere, in a single decision.
 func ExampleAskAll() {
 	addresses, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(100, time.Minute))})
 	defer addresses.Close()

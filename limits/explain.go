@@ -23,8 +23,8 @@ type Explainer[K comparable] interface {
 
 // RemoteExplainer is [Explainer] for limiters that may ask another process, as a fleet or Trial.
 type RemoteExplainer[K comparable] interface {
-	// Explain is as in Explainer. The context bounds how long another process is asked. Its absence
-	// is no error; otherwise the error is as of Limiter.Ask.
+	// Explain is as in Explainer. The context bounds how long another process is asked. If that is
+	// away there is no error; otherwise the error is as of Limiter.Ask.
 	Explain(ctx context.Context, key K) (Explanation, error)
 }
 
@@ -35,13 +35,13 @@ type Explanation struct {
 	Name string
 	// Limit is the limit that holds for the key. It is nil if Each has several.
 	Limit policy.Policy
-	// Known is false if nothing is recorded for the key, neither use nor block.
+	// Known is false if it is certain that nothing is recorded for the key, neither use nor block.
 	Known bool
 
 	// The Decision is on a call for one unit now, behind the calls that wait in this process. Wait
-	// is the delay of an allowed call, RetryAfter the delay of a refused call, 0 if unknown. Remaining
-	// and ResetAfter are those before it. Unless Exact, they do not describe the whole limit.
-	// Several limits are taken together, as by engine.Tiered.Take.
+	// is the delay of an allowed call, RetryAfter the delay of a refused call, 0 if unknown.
+	// Remaining and ResetAfter are those before it. Unless Exact, they do not describe the whole
+	// limit. Several limits are taken together, as by engine.Tiered.Take.
 	policy.Decision
 	*Provenance
 
@@ -57,7 +57,7 @@ type Explanation struct {
 	Waiting int
 
 	// Each explains the key under each of several limits. Binding is the index of the limit that
-	// decides, or -1: the longest wait if one refuses one unit now, otherwise the least share left.
+	// decides, or -1: the longest wait if any refuses a unit now, otherwise the least share left.
 	Each    []Explanation
 	Binding int
 	// Candidate explains the key under a Trial's candidate. It is nil without a candidate, if the
@@ -305,7 +305,7 @@ func (x *Explanation) sentences() (all []string) {
 	return all
 }
 
-// provenanceWords says why the figures are not those of the whole limit, or "".
+// provenanceWords says why the figures are not for the whole limit, or "".
 func provenanceWords(p *Provenance) string {
 	switch p.Source() {
 	case SourceRedis, SourceLease:

@@ -21,12 +21,12 @@ type Limiter[K comparable] interface {
 	// have taken. A call that is decided in process without waiting ignores its context.
 	Ask(ctx context.Context, key K, n int64) (Answer, error)
 
-	// Hold takes units that can be returned or corrected later, may wait, and may use the call's
-	// Limit.
+	// Hold takes units that can be returned or corrected. It can also wait, and apply Call.Limit.
 	Hold(ctx context.Context, call Call[K]) (Grant, error)
 
-	// LimitFor returns the limit that holds for the key now, of several the smallest. It takes
-	// nothing and never waits. It is nil if there is none, as of a zero engine.Tiered.
+	// LimitFor returns the limit that holds for the key now, of several the one with the smallest
+	// Limit. It takes nothing and never waits. It is nil if there is none, as of a zero
+	// engine.Tiered.
 	LimitFor(key K) policy.Policy
 }
 
@@ -49,11 +49,11 @@ type Batcher[K comparable] interface {
 	// HoldAll takes the units of every part or of none, each of 1 unit or more. This limiter is in
 	// a part. Patience and NoWait are ignored: a limit that would delay the call refuses. There is
 	// a grant for each part. If not all are Allowed nothing is held. ok is false, and nothing was
-	// asked, if the parts cannot be decided in one exchange. The error is as of Hold.
+	// asked, if the parts cannot be decided together. The error is as of Hold.
 	HoldAll(ctx context.Context, parts []Part[K]) (grants []Grant, ok bool, err error)
 }
 
-// Part is a call of one of several limiters, for Batcher.
+// Part is a call of a limiter among several, for Batcher.
 type Part[K comparable] struct {
 	Limiter Limiter[K]
 	Call    Call[K]
@@ -84,8 +84,8 @@ type Pair[A, B comparable] struct {
 
 // Answer is the result of a call. The zero Answer is a refusal without a decision.
 type Answer struct {
-	// Decision is taken after the wait. Wait is how long the call has waited, or under Call.NoWait
-	// the delay still to come.
+	// Decision is as in package policy, after any wait. Wait is how long the call has waited, or
+	// under Call.NoWait the delay still to come.
 	policy.Decision
 	*Provenance // how the answer was reached
 }
@@ -100,10 +100,12 @@ type Provenance struct {
 	err    error
 }
 
+// NewProvenance returns a Provenance with the results of its methods.
 func NewProvenance(source Source, exact bool, err error) *Provenance {
 	return &Provenance{source, exact, err}
 }
 
+// Source returns the kind of decision.
 func (p *Provenance) Source() Source {
 	if p == nil {
 		return SourceNone
@@ -140,6 +142,7 @@ const (
 	// SourceUnrecorded: this process decided as configured for keys that it cannot record now.
 	// Allowed units are not counted, or not under all of several limits.
 	SourceUnrecorded
+	// SourceRedis: Redis decided.
 	SourceRedis
 	// SourceLease: this process decided, on units that it holds or by a recent answer of Redis.
 	SourceLease
@@ -161,8 +164,9 @@ func (s Source) String() string {
 	return [sources]string{"none", "process", "unrecorded", "exact", "leased", "local", "open", "closed"}[s]
 }
 
-// Grant is the units that Hold has taken, with its Answer. Its methods are for one goroutine at a
-// time. The first call ends it: do not also end a copy. The zero or refused Grant holds nothing.
+// Grant is the units that Hold has taken, with its Answer. Its methods are for a single goroutine
+// at a time. The first call ends it: do not also end a copy. The zero or refused Grant holds
+// nothing.
 type Grant struct {
 	Answer
 	// Held is set by the limiter. Callers use Settle and Cancel.
@@ -183,6 +187,7 @@ func (g *Grant) Settle(ctx context.Context, used int64) error {
 	return held.Of.Settle(ctx, held, max(used, 0))
 }
 
+// Cancel is Settle with no units used.
 func (g *Grant) Cancel(ctx context.Context) error { return g.Settle(ctx, 0) }
 
 // Held is a limiter's record of taken units, without allocation. The zero Held holds nothing.
@@ -193,6 +198,7 @@ type Held struct {
 	Words [8]int64
 }
 
+// Holder is implemented by limiters, for [Grant.Settle].
 type Holder interface {
 	// Settle ends the grant with so many units used, 0 or more. It is called once.
 	Settle(ctx context.Context, held Held, used int64) error

@@ -16,7 +16,7 @@ import (
 	"github.com/ral-limiter/ral/single"
 )
 
-// anyPolicy returns one of up to 20 units.
+// anyPolicy returns a policy of up to 20 units.
 func anyPolicy(r *rand.Rand) policy.Policy {
 	n, period := 1+r.Int64N(20), time.Duration(1+r.IntN(5000))*time.Millisecond
 	switch r.IntN(6) {
@@ -154,7 +154,7 @@ func TestClaimsOnOneKey(t *testing.T) {
 		assert.Equal(t, policy.Never, out.RetryAfter, n)
 		assert.Equal(t, int64(8), left(other), n)
 	}
-	// All keys of a limit without keys are one, whatever their type.
+	// All keys of a limit without keys are the same, whatever their type.
 	out, err = limits.AskAll(t.Context(), 0, of(limits.ForAnyKey[string](one), "a", 6),
 		limits.NewClaim(limits.ForAnyKey[int](one), limits.Call[int]{Key: 1, N: 3}), of(limits.ForAnyKey[string](one), "b", 1))
 	require.NoError(t, err)
@@ -162,7 +162,7 @@ func TestClaimsOnOneKey(t *testing.T) {
 	assert.Equal(t, []int64{0, 0, 0}, []int64{out.Answers[0].Remaining, out.Answers[1].Remaining, out.Answers[2].Remaining})
 	require.NoError(t, out.Cancel(t.Context()))
 	assert.Equal(t, int64(10), one.Peek().Remaining)
-	// Limiters that cannot be compared are asked one after the other.
+	// Limiters that cannot be compared are asked in turn.
 	odd := uncomparable{window(t, 10), nil}
 	out, err = limits.AskAll(t.Context(), 0, of(odd, "key", 6), of(odd, "key", 4))
 	require.NoError(t, err)
@@ -192,7 +192,7 @@ func TestClaimsOnOneKeyWait(t *testing.T) {
 	})
 }
 
-// A refusal promises nothing, as it is unknown when both would be met. Equal limits are one.
+// A refusal promises nothing, as it is unknown when both would be met. Equal limits do not differ.
 func TestClaimsOnOneKeyUnderTwoLimits(t *testing.T) {
 	e := window(t, 10)
 	small, large := policy.Must(policy.FixedWindow(5, time.Hour)), policy.Must(policy.FixedWindow(20, time.Hour))

@@ -17,16 +17,17 @@ type TrialConfig[K comparable] struct {
 	// Candidate is asked about the same calls, as another engine with the policy to be tried. A
 	// Remote candidate costs each call a round trip. The caller closes it.
 	Candidate Limiter[K]
-	// OneIn tries one key in so many, chosen by hash, at all of its calls. 0 and 1 are every key.
+	// OneIn tries a key in so many, chosen by hash, at all of its calls. 0 and 1 are every key.
 	OneIn int
-	// OnDifference, if not nil, is called when one limiter admits a call and the other does not. It
+	// OnDifference, if not nil, is called when a limiter admits a call and the other does not. It
 	// runs on the call's goroutine, after both have decided.
 	OnDifference func(key K, n int64, live, candidate Answer)
 }
 
-// Trial is a limiter that tries a candidate on the same calls. Its answers are counted and have no
-// effect, nor have its errors or panics. It takes as if it were live, also for calls that the live
-// limiter refuses. Call NewTrial to make one. Its methods are safe for concurrent use.
+// Trial is a limiter that tries a candidate on the same calls. The candidate's answers are counted
+// and have no effect, nor have its errors or panics. It takes as if it were live, also for calls
+// that the live limiter refuses. Call NewTrial to make one. Its methods are safe for concurrent
+// use.
 type Trial[K comparable] struct {
 	config TrialConfig[K]
 	seed   maphash.Seed

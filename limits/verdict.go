@@ -58,7 +58,7 @@ const (
 	Refuse WhenNoKey = iota
 	// Skip does not apply the limit to it. Others may apply.
 	Skip
-	// Share counts all such requests as one client.
+	// Share counts all such requests as the same client.
 	Share
 )
 

@@ -125,7 +125,8 @@ type AddrConfig struct {
 	NAT64 []netip.Prefix
 }
 
-// ClientAddr finds the addresses of clients, concurrently. Call [NewClientAddr] to make one.
+// ClientAddr finds clients' addresses. Call [NewClientAddr] to make one. It is safe for concurrent
+// use.
 type ClientAddr struct {
 	of    *clientaddr.Finder
 	lower string // the Header in lower case

@@ -40,8 +40,8 @@ type Limit[K comparable] struct {
 	// AtTap decides this limit in Limits.Tap, if the adapter has a tap, before the server has made
 	// anything for the call. Its functions run before any interceptor, and see a Call without
 	// Message and Stream. The limiter must be in process; it refuses instead of delaying, also a
-	// policy.Queue. New refuses AtTap with Key.OfMessage, with Shadow, or for some limits of a
-	// Limiter only.
+	// policy.Queue. New refuses AtTap with Key.OfMessage, with Shadow, or if only some limits of
+	// a Limiter have it.
 	AtTap bool
 }
 

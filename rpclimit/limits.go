@@ -185,7 +185,7 @@ func (l *Limits) Taps() bool { return l.tap != nil }
 // If Begin is never called, as for an unknown method, the units stay taken.
 //
 // Functions see a Call without Message, and with Stream unset unless the caller knows it. Begin
-// counts and tells a call that passes the tap.
+// counts and reports a call that passes the tap.
 func (l *Limits) Tap(c *Call) (Verdict, *Session) {
 	if l.tap == nil || l.exempt.has(c.Procedure) {
 		return l.exempted(c), nil

@@ -21,7 +21,7 @@ type Gate struct {
 }
 
 // NewGate returns a gate for limits, some with AtTap. An error is a *policy.FieldError. Give it the
-// handlers' options: connect.WithRequireConnectProtocolHeader and WithCodec shape refusals.
+// handlers' options: connect.WithRequireConnectProtocolHeader and WithCodec matter for refusals.
 func NewGate(limits *rpclimit.Limits, options ...connect.HandlerOption) (*Gate, error) {
 	bad := func(value, want string) error {
 		return &policy.FieldError{Of: "connectlimit.NewGate", Field: "limits", Value: value, Want: want}

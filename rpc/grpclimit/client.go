@@ -77,9 +77,9 @@ func NewClient[K comparable](
 // ByTarget is the key of calls by their connection's target.
 func ByTarget(_ context.Context, _ string, conn *grpc.ClientConn) string { return conn.Target() }
 
-// Unary is a grpc.UnaryClientInterceptor. A call too late for its turn has the status
-// DeadlineExceeded, or Canceled if the context was. It is ResourceExhausted if too many calls wait,
-// and Unavailable if the line is closed. errors.Is finds the engine's error in it.
+// Unary is a grpc.UnaryClientInterceptor. The status of a call without a turn is DeadlineExceeded
+// if the turn would come too late, and Canceled if the context was. It is ResourceExhausted if too
+// many calls wait, and Unavailable if the line is closed. errors.Is finds the engine's error in it.
 func (c *Client[K]) Unary(
 	ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoker grpc.UnaryInvoker, options ...grpc.CallOption,
 ) error {
@@ -105,7 +105,7 @@ func (c *Client[K]) Unary(
 	}
 }
 
-// Stream is a grpc.StreamClientInterceptor. A stream takes one turn, when it begins. The errors are
+// Stream is a grpc.StreamClientInterceptor. A stream takes a turn, when it begins. The errors are
 // as of Unary. If ctx ends before an answer, no other call waits for it.
 func (c *Client[K]) Stream(
 	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, options ...grpc.CallOption,

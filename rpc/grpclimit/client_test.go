@@ -44,8 +44,8 @@ func (s *server) behind(t testing.TB, line *outgoing.Line[string], o ClientOptio
 }
 
 // Every call is served at the first attempt, at the pace of the first answer. The calls exceed the
-// bucket, which gives back at three times that pace. It holds the calls that come at once when a busy
-// machine has stopped for two seconds.
+// bucket, which gives back at three times that pace. It holds the calls that come at once when a
+// busy machine has stopped for two seconds.
 //
 // Promise: 100 goroutines behind one connection are not refused.
 func TestCrowdBehindOneConnectionIsNotRefused(t *testing.T) {
@@ -78,7 +78,7 @@ func TestCrowdBehindOneConnectionIsNotRefused(t *testing.T) {
 	assert.LessOrEqual(t, next.RetryAfter, time.Second*100/(95*200), "the line leaves more than 5%% of the limit unused")
 }
 
-// duplex sends one message and returns how many come before the end.
+// duplex sends a message and returns how many come before the end.
 func duplex(ctx context.Context, conn *grpc.ClientConn) (n int, err error) {
 	st, err := pb.NewTestServiceClient(conn).FullDuplexCall(ctx)
 	if err != nil {

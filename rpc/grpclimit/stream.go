@@ -38,7 +38,7 @@ func StreamServerInterceptor(limits *rpclimit.Limits) grpc.StreamServerIntercept
 	}
 }
 
-// stream decides each message. One goroutine may receive while another sends.
+// stream decides each message. A goroutine may receive while another sends.
 type stream struct {
 	grpc.ServerStream
 	session *rpclimit.Session

@@ -18,8 +18,9 @@ import (
 //
 // gRPC sends no trailer from there. So clients retry refused calls by their own backoff, even if
 // never admitted. Call.Message is nil; Call.Identity is as in the interceptors. A panic of the
-// program's functions would hang the connection: the call is refused with codes.Internal and takes
-// nothing. rpclimit.Options.Logger logs the first, and Stats.Misconfigured counts all.
+// program's functions is recovered, as it would hang the connection. The call is refused with
+// codes.Internal and takes nothing. rpclimit.Options.Logger logs the first, and Stats.Misconfigured
+// counts all.
 func TapHandle(limits *rpclimit.Limits) tap.ServerInHandle {
 	mustHave(limits, "TapHandle")
 	if !limits.Taps() {

@@ -85,6 +85,7 @@ func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) b
 	return d
 }
 
+// Shadow reports whether no limit is enforced.
 func (d *Controller[R, S]) Shadow() bool { return d.shadow }
 
 // Tried reports whether the limit at that index is tried beside others.

@@ -17,6 +17,7 @@ type Counters struct {
 	shadowFailed [MaxLimits]atomic.Uint64
 }
 
+// Count counts a request.
 func (c *Counters) Count(v *limits.Verdict) {
 	c.by[v.Reason].Add(1)
 	if v.Waited > 0 {

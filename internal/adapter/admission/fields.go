@@ -66,6 +66,7 @@ type policyValue struct {
 	value string
 }
 
+// MostPolicies is the most values of RateLimit-Policy that are kept.
 const MostPolicies = 16
 
 // Add adds the name of the next limit.
@@ -92,11 +93,13 @@ func (f *Fields) Standing(at int, remaining int64, reset time.Duration) string {
 	return string(f.AppendStanding(buffer[:0], at, remaining, reset))
 }
 
+// AppendStanding appends the value of Standing.
 func (f *Fields) AppendStanding(b []byte, at int, remaining int64, reset time.Duration) []byte {
 	b = appendInteger(append(b, f.left[at]...), remaining)
 	return appendInteger(append(b, ";t="...), whole.UntilReset(reset, time.Second))
 }
 
+// Policy returns the value of RateLimit-Policy.
 func (f *Fields) Policy(of []Quota) string {
 	known := f.policies.Load()
 	if known != nil {

@@ -37,6 +37,7 @@ type Parts[R, S any] struct {
 	plain bool // the limiter is an engine, and no plan comes with requests
 }
 
+// FieldFault makes the error about a field of a limit.
 type FieldFault = func(field string, value any, want string) error
 
 // Any is a Limit with the type of its keys hidden.
@@ -73,6 +74,7 @@ const asTaken = -1
 // chargeable is a key that can be charged more units than were taken.
 type chargeable interface{ charge(used int64) }
 
+// Of returns p.
 func (p *Parts[R, S]) Of() *Parts[R, S] { return p }
 
 // costs returns the units that a request takes of the limit. ok is false if they are below 0.
@@ -130,6 +132,7 @@ func WrongName(name string) (want string) {
 	return ""
 }
 
+// Stats implements Any.
 func (l *Limit[R, K, S]) Stats() (s engine.Stats, ok bool) {
 	if l.engine == nil {
 		return s, false
@@ -137,6 +140,7 @@ func (l *Limit[R, K, S]) Stats() (s engine.Stats, ok bool) {
 	return l.engine.Stats(), true
 }
 
+// Remote implements Any.
 func (l *Limit[R, K, S]) Remote() bool {
 	r, ok := l.Limiter.(limits.Remote)
 	return ok && r.Remote()
@@ -193,6 +197,7 @@ func (l *Limit[R, K, S]) limit(key K, plan policy.Policy) policy.Policy {
 	return l.Limiter.LimitFor(key)
 }
 
+// KeyOf implements Any.
 func (l *Limit[R, K, S]) KeyOf(r R, described bool) (fingerprint, limit string) {
 	key, ok := l.find(r)
 	if !ok {
@@ -205,6 +210,7 @@ func (l *Limit[R, K, S]) KeyOf(r R, described bool) (fingerprint, limit string) 
 	return hex.EncodeToString(sum[:6]), limit
 }
 
+// Describe implements Any.
 func (l *Limit[R, K, S]) Describe(r R) string {
 	key, ok := l.find(r)
 	if !ok {
@@ -213,6 +219,7 @@ func (l *Limit[R, K, S]) Describe(r R) string {
 	return l.words.of(l.limit(key, l.plan(r)))
 }
 
+// Take implements Any.
 func (l *Limit[R, K, S]) Take(ctx context.Context, r R, d *Controller[R, S], v Result) (Result, Settlement) {
 	s := l.TakeOne(ctx, r, &v, d)
 	return v, s

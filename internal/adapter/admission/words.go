@@ -7,7 +7,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// words describes policies, concurrently, and caches the last text, which most refusals need.
+// words describes policies, and caches the last text. It is safe for concurrent use.
 type words struct {
 	last atomic.Pointer[wording]
 }

@@ -26,8 +26,8 @@ type Config struct {
 	NAT64      []netip.Prefix
 }
 
-// Finder finds the addresses of clients, concurrently. Only malformed addresses and backslashes in
-// a Forwarded field allocate. The zero Finder is not Valid.
+// Finder finds clients' addresses. It is safe for concurrent use. Only malformed addresses and
+// backslashes in a Forwarded field allocate. The zero Finder is not Valid.
 type Finder struct {
 	header  string // canonical; "" is none
 	last    func(list string) (rest, last string, more bool)
@@ -89,6 +89,7 @@ func New(pkg string, config Config) (*Finder, error) {
 	return f, nil
 }
 
+// Valid reports whether New made f.
 func (f *Finder) Valid() bool { return f.last != nil }
 
 // Header returns the proxies' field in the canonical form of net/http, or "" if none is read.

@@ -164,6 +164,7 @@ type Candidate struct {
 	Parts   []Part  `json:"parts"`
 }
 
+// Part is a limit of the key.
 type Part struct {
 	Name      string  `json:"name,omitempty"`
 	Policy    string  `json:"policy"` // the limit as text: see policy.Parse
@@ -179,6 +180,7 @@ type Part struct {
 	Source  string   `json:"source,omitempty"` // see limits.Source
 }
 
+// Return says when used units come back.
 type Return struct {
 	After     float64 `json:"after"`
 	Remaining int64   `json:"remaining"` // units that can be taken then
