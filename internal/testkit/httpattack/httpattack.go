@@ -116,6 +116,7 @@ type Spoof struct {
 	Want   string // the client's address; "-" is none
 }
 
+// Proxies are the prefixes of the proxies.
 var Proxies = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:ffff::/48"), netip.MustParsePrefix("::ffff:192.168.0.0/112"),
 }
@@ -143,6 +144,7 @@ const (
 	proxy = "10.0.0.1:4711"
 )
 
+// Spoofs are requests that clients have tampered with.
 var Spoofs = []Spoof{
 	{"no header is trusted by default", "", 0, "192.0.2.1:1", []string{"6.6.6.6"}, "192.0.2.1"},
 	{"a Unix socket", "", 0, "@", []string{"6.6.6.6"}, "-"},

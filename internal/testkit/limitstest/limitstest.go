@@ -58,6 +58,7 @@ func has(t *testing.T, l limits.Limiter[string], n int64, about string) {
 	assert.True(t, ask(t, l, n).Allowed, "%s: fewer than %d units are left", about, n)
 }
 
+// Cases are the tests.
 var Cases = []Case{
 	{"all or nothing", func(t *testing.T, s Subject) {
 		l := s.New(t, window())

@@ -37,6 +37,7 @@ func (r Row) String() string {
 	return fmt.Sprintf("| `%s` | `%s` | %s | %s | %s | %s |", r.Prometheus(), r.Name, kind, unit, labels, r.Help)
 }
 
+// Rows returns the rows of the page.
 func Rows(t *testing.T) (rows []Row) {
 	t.Helper()
 	for line := range strings.Lines(read(t)) {

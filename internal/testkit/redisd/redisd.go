@@ -123,9 +123,10 @@ func FreePort() (port int, err error) {
 	return 0, fmt.Errorf("no port from 15000 on is free: %w", err)
 }
 
-// Network and Addr return the server's address, as net.Dial takes it, also after Restart.
+// Network returns the network of Addr, as net.Dial takes it. Both are the same after Restart.
 func (s *Server) Network() string { return s.network }
 
+// Addr returns a host and port, or the path of a socket: see Network.
 func (s *Server) Addr() string { return s.addr }
 
 // PID returns the process ID, or 0 if the server does not run.
