@@ -20,8 +20,7 @@ type Claim struct {
 	remote bool
 }
 
-// claimed is a call of a limiter with the type of its keys hidden. See Looker,
-// Batcher and Limiter.
+// claimed is a call of a limiter with the type of its keys hidden.
 type claimed interface {
 	look(n int64, patience time.Duration, noWait bool) (a Answer, ok bool)
 	// holdAll makes the calls of several claims, itself among them, for n[i] units each.
@@ -154,8 +153,7 @@ func addSaturated(a, b int64) int64 {
 // Outcome is the answer of AskAll. Its methods are for a single goroutine at a time. The first call
 // of Settle or Cancel ends it.
 type Outcome struct {
-	// Allowed reports whether all claims were met. Otherwise nothing was taken, or it was given
-	// back.
+	// Allowed reports whether all claims were met. Otherwise nothing is held.
 	Allowed bool
 	// RetryAfter is 0 if Allowed, and otherwise the longest of the claims that refused. A claim
 	// that was not asked may refuse then. It is policy.Never if an asked claim never will be met.

@@ -87,13 +87,11 @@ type Answer struct {
 	// Decision is as in package policy, after any wait. Wait is how long the call has waited, or
 	// under Call.NoWait the delay still to come.
 	policy.Decision
-	*Provenance // how the answer was reached
+	*Provenance // how the answer was reached; a pointer, so that Answers are returned in registers
 }
 
 // Provenance tells how answers were reached. It is immutable and shared by many answers. A nil
 // Provenance means no decision: SourceNone, not exact. Its methods may be called.
-//
-// A pointer keeps an Answer small enough to be returned in registers.
 type Provenance struct {
 	source Source
 	exact  bool

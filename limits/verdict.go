@@ -23,8 +23,7 @@ const (
 	NoKey
 	// Cancelled: the request's context ended while it waited for its turn.
 	Cancelled
-	// NeverAdmitted: a limit never admits the request, as it costs more than the limit allows at
-	// once.
+	// NeverAdmitted: the request costs more than a limit ever allows at once.
 	NeverAdmitted
 	// Misconfigured: the program is in error. A PolicyFor of limit or engine chose another family
 	// than Config.Policy, or a policy that the limiter does not take. Or a Cost returned less than

@@ -125,8 +125,7 @@ type AddrConfig struct {
 	NAT64 []netip.Prefix
 }
 
-// ClientAddr finds clients' addresses. Call [NewClientAddr] to make one. It is safe for concurrent
-// use.
+// ClientAddr finds clients' addresses, also concurrently. Call [NewClientAddr] to make one.
 type ClientAddr struct {
 	of    *clientaddr.Finder
 	lower string // the Header in lower case

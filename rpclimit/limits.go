@@ -164,7 +164,6 @@ func (l *Limits) Begin(c *Call) (Verdict, *Session) {
 	return v, s
 }
 
-// entryOf returns the controller that decides a call as it begins.
 func (l *Limits) entryOf(c *Call) *entry {
 	switch {
 	case c.Tapped == nil && c.Stream:

@@ -16,10 +16,10 @@ type Options struct {
 	Name string
 
 	// WaitUpTo, if not 0, delays a call or message that has no room now but can be admitted within
-	// that time and before its deadline. Others are refused at once. Calls wait in the order of
-	// arrival. A policy.Queue delays calls by itself, up to its own length and the deadline: a
-	// refused call may come back after RetryAfter with as much time left. A cancelled call takes
-	// nothing.
+	// that time and before its deadline. Others are refused at once. Calls wait in order of
+	// arrival; if cancelled they take nothing. A policy.Queue delays calls by itself, up to its own
+	// length and the deadline. A call that it refuses may come back after RetryAfter with as much
+	// time left.
 	WaitUpTo time.Duration
 
 	// Cost returns the units that a call takes, or a stream as it opens. nil means 1. A cost of 0
@@ -58,9 +58,8 @@ type Options struct {
 	OnVerdict func(c *Call, v Verdict)
 
 	// Logger, if not nil, receives a line of level Info for calls that are refused, or would be
-	// without Shadow, at most 10 a second. It has the first 12 hexadecimal digits of the key's
-	// SHA-256 hash. A limit's first Misconfigured call, and the first panic at a tap, get a line of
-	// level Error.
+	// without Shadow, at most 10 a second. It has the first 12 hex digits of the key's SHA-256 hash.
+	// A limit's first Misconfigured call, and the first panic at a tap, get a line of level Error.
 	Logger *slog.Logger
 }
 

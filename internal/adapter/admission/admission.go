@@ -158,8 +158,7 @@ func (d *Controller[R, S]) used(ctx context.Context, r R, served S) (used [MaxLi
 	return used
 }
 
-// patience returns the longest wait under a limit, which may be nil. 0 waits only as a limit
-// delays.
+// patience returns the longest wait under a limit, which may be nil. 0 waits only if that delays.
 func (d *Controller[R, S]) patience(ctx context.Context, limit policy.Policy) time.Duration {
 	upTo := d.config.WaitUpTo
 	if d.config.AtOnce {

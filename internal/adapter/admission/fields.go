@@ -143,8 +143,7 @@ func appendInteger(b []byte, n int64) []byte {
 	return strconv.AppendInt(b, min(n, mostInteger), 10)
 }
 
-// AppendString appends printable ASCII as a structured-field (RFC 9651, section 4.1.6) or JSON
-// string.
+// AppendString appends ASCII as a string of structured fields (RFC 9651, section 4.1.6) or JSON.
 func AppendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	for _, c := range []byte(s) {

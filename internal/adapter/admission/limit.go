@@ -48,8 +48,7 @@ type Any[R, S any] interface {
 	Remote() bool
 	// Take is TakeOne by value. A pointer passed through an interface would escape to the heap.
 	Take(ctx context.Context, r R, d *Controller[R, S], v Result) (Result, Settlement)
-	// KeyOf returns a short hash of the request's key, for logs, and its policy if described is
-	// set.
+	// KeyOf returns a short hash of the request's key, for logs, and if described its policy.
 	KeyOf(r R, described bool) (fingerprint, policy string)
 	// Describe returns the policy that holds for the request's key in words, or "".
 	Describe(r R) string

@@ -72,8 +72,8 @@ type Point struct {
 	Used float64 `json:"used"`
 }
 
-// List answers a GET of "keys": a page of those that owe ("by=owed") or are refused ("by=refused")
-// most.
+// List answers a GET of "keys": a page of the keys that owe or are refused most ("by=owed",
+// "refused").
 type List struct {
 	Limit string `json:"limit"`
 	By    string `json:"by"`

@@ -1,5 +1,4 @@
-// Package child starts other processes, and ends them when this process ends: on Linux also if it
-// is killed.
+// Package child starts processes, and ends them when this process ends, on Linux also if killed.
 package child
 
 import (

@@ -17,8 +17,7 @@ import (
 	"strings"
 )
 
-// Lines are header fields by which a client may try to get a new key for each request. %d is the
-// number of the try.
+// Lines are header fields by which a client may try to get new keys. %d is the number of the try.
 var Lines = [][]string{
 	{"X-Forwarded-For: 6.6.6.%d"},
 	{"X-Forwarded-For: 6.6.6.%d, 7.7.7.%[1]d"},

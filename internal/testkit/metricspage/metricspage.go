@@ -72,8 +72,7 @@ func read(t *testing.T) string {
 	}
 }
 
-// Holds checks that the sources' metrics are the page's rows with names that match an expression,
-// in order and with all values.
+// Holds checks that the metrics are the page's rows with matching names, in order, with all values.
 func Holds(t *testing.T, whole string, sources ...*metrics.Source) {
 	t.Helper()
 	names := regexp.MustCompile(whole)
