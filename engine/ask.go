@@ -31,9 +31,9 @@ func provenanceOf(b cell.Basis) *limits.Provenance {
 	return unrecorded
 }
 
-// Ask is Take for adapters: see limits.Limiter. It waits for the delay of a policy.Queue. The error
-// is ErrCancelled, after a wait. A closed engine answers as Config.WhenUnavailable says. It
-// allocates no more than Take does.
+// Ask is Take for adapters: see limits.Limiter. It waits for the delay of a policy.Queue; the error
+// is then ErrCancelled. A closed engine answers as Config.WhenUnavailable says. It allocates no
+// more than Take does.
 func (e *Engine[K]) Ask(ctx context.Context, key K, n int64) (limits.Answer, error) {
 	var d policy.Decision
 	asked := e.cell.Ask(key, n, &d)
@@ -76,8 +76,7 @@ func (e *Engine[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Gra
 	return g, err
 }
 
-// Look implements limits.Looker. It leaves calls that would stand in line, and calls for a new key
-// in a full table, to Hold.
+// Look implements limits.Looker. It leaves calls in line, and new keys in a full table, to Hold.
 func (e *Engine[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
 	if !call.NoWait && e.cell.HasWaiters(call.Key) {
 		return a, false
@@ -138,8 +137,8 @@ func (e *Engine[K]) acquire(ctx context.Context, call *limits.Call[K], a *limits
 	return nil
 }
 
-// describe puts the state of the key after a wait into the answer: units may have been taken ahead
-// of the turn, and the limit may have changed. If PolicyFor panics the units are given back.
+// describe puts the state of the key after a wait into the answer. Units may have been taken early,
+// and the limit may have changed. If PolicyFor panics the units are given back.
 func (e *Engine[K]) describe(call *limits.Call[K], a *limits.Answer, h *cell.Held[K]) {
 	described := false
 	defer func() {
@@ -203,7 +202,6 @@ func (t *Tiered[K]) Ask(_ context.Context, key K, n int64) (limits.Answer, error
 	return limits.Answer{Decision: d, Provenance: inProcess}, nil
 }
 
-// manyLimits explains why a Tiered refuses a limit that comes with the call.
 var manyLimits = limits.NewProvenance(limits.SourceProcess, true, errors.New(
 	"ral: a Tiered has several limits, and one that comes with the call cannot replace them: ask its engines, each with a limit of its own, by limits.AskAll"))
 
@@ -273,8 +271,7 @@ func (t *Tiered[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
 	return a, true
 }
 
-// LimitFor returns the limit with the smallest Limit: see limits.Limiter. It is nil for the zero
-// Tiered.
+// LimitFor returns the limit with the smallest Limit, nil for the zero Tiered.
 func (t *Tiered[K]) LimitFor(key K) (smallest policy.Policy) {
 	for _, e := range t.engines {
 		if limit := e.LimitFor(key); smallest == nil || limit.Limit() < smallest.Limit() {

@@ -14,20 +14,18 @@ import (
 
 // Penalty blocks keys that go on calling although they are refused: Refusals within Within block a
 // key for For, the next time for twice as long, up to Max. A call that the key's limit refuses
-// counts once. Calls refused by a block do not count, nor do those refused with policy.Never,
-// without the key's word (see Stats.Unavailable and Stats.Full), or because their context ended or
-// the engine was closed. A key that many clients share is blocked for all.
-//
-// The zero Penalty blocks no key. docs/choosing.md has an example.
+// counts once. Calls refused by a block do not count. Nor do refusals with policy.Never, without
+// the key's word (see Stats.Unavailable and Stats.Full), or because the context ended or the engine
+// was closed. A key that many clients share is blocked for all. The zero Penalty blocks no key.
+// docs/choosing.md has an example.
 type Penalty struct {
 	// Refusals is the number that blocks the key, 1 to 1024. Required. Calls that begin after the
 	// last of them has returned are refused.
 	Refusals int
 
-	// Within is the time for the refusals. It begins with the first of them, and anew with the
-	// first after it has passed or after a block. So a key that is not blocked has at most
-	// 2*Refusals-2 of them in any such time. It is rounded up, by less than 1,024 ns. Required, at
-	// most 4 years.
+	// Within is the time for the refusals, from the first of them, and anew from the first after it
+	// has passed or after a block. So a key that is not blocked has at most 2*Refusals-2 of them in
+	// any such time. It is rounded up, by less than 1,024 ns. Required, at most 4 years.
 	Within time.Duration
 
 	// For is the length of the first block. Required, at most 4 years.
@@ -36,9 +34,9 @@ type Penalty struct {
 	// Max bounds the doubling of blocks. The default is For, the most 32768 times For.
 	Max time.Duration
 
-	// Forget is the time after which For holds again, since the end of the key's last block, or
-	// since the first refusal of its last Within if that is later. The default is Max, or Within if
-	// longer. It is at least Within and at most 4 years.
+	// Forget is the time after which For holds again. It begins at the end of the key's last block,
+	// or at the first refusal of its last Within if later. The default is the longer of Max and
+	// Within; at least Within, at most 4 years.
 	Forget time.Duration
 }
 
@@ -46,27 +44,25 @@ type Penalty struct {
 // within Config.OpenTimeout.
 var ErrFull = cell.ErrFull
 
-// Block refuses the key for d, whatever its limit says: every call of every verb that begins after
-// Block has returned, until d has passed since Block was called. RetryAfter is the end of the
-// block, or of the limit's refusal if later, and is exact. Peek and Take for no units are then not
-// Allowed, and Remaining is 0. Of several blocks of a key, the last to end holds.
+// Block refuses the key for d, whatever its limit says, by every verb. It holds for calls that
+// begin after Block has returned, until d has passed since Block was called. RetryAfter is the end
+// of the block, or of the limit's refusal if later, and is exact. Peek and Take for no units are
+// then not Allowed, and Remaining is 0. Of several blocks of a key, the last to end holds.
 //
 // Calls that wait (Wait, Acquire, AcquireAll) also wait for the end of a block, if their patience
-// and deadline allow; otherwise they get ErrDeadline at once. Calls in line already return no
-// earlier than the block ends. For no units they do not wait, and get ErrDeadline. Turns promised
-// by Reserve and units taken before stand. The limit goes on: units drain, and Refund, SetPolicy
-// and ChangeLimit work.
+// and deadline allow; otherwise they get ErrDeadline at once, also if for no units. Calls in line
+// already return no earlier than the block ends. Turns promised by Reserve and units taken before
+// stand. The limit goes on: units drain, and Refund, SetPolicy and ChangeLimit work.
 //
 // A d of 0 lifts the key's block, and forgets its refusals for Config.Penalty. Calls that wait for
-// the end of the block go on. Reset does so, too, and also forgets the key's use.
-//
-// At most Config.MaxKeys keys are remembered beside those of the table, as blocked or for a
-// Penalty. None is given up while it is blocked. Save and Config.State keep blocks.
+// the end of the block go on. Reset does so, too, and also forgets the key's use. At most
+// Config.MaxKeys keys are remembered beside those of the table, as blocked or for a Penalty. None
+// is given up while it is blocked. Save and Config.State keep blocks.
 //
 // The first Block starts two goroutines, unless Config.Penalty has. From then on a call takes
-// somewhat longer (docs/performance.md). The error is a *policy.FieldError unless d is 0 to 4 years
-// (35040h), ErrClosed, ErrUnavailable, or ErrFull. The key is then as before. Blocks end 9 years
-// after the engine's time began.
+// somewhat longer (docs/performance.md). Blocks end 9 years after the engine's time began. The
+// error is a *policy.FieldError unless d is 0 to 4 years (35040h), ErrClosed, ErrUnavailable, or
+// ErrFull. The key is then as before.
 func (e *Engine[K]) Block(key K, d time.Duration) error {
 	const want = "0 to 35040h0m0s"
 	bad := &policy.FieldError{Of: "engine.Block", Field: "d", Value: d, Want: want}
@@ -97,8 +93,7 @@ func (e *Engine[K]) Block(key K, d time.Duration) error {
 	return e.named(err)
 }
 
-// Blocked returns the time until the key's block ends, by Block or by Config.Penalty; 0 if it is
-// not blocked. It never waits.
+// Blocked returns the time until the key's block ends; 0 if it is not blocked. It never waits.
 func (e *Engine[K]) Blocked(key K) time.Duration {
 	if blocks := e.blocks.Load(); blocks != nil {
 		return blocks.cell.Blocked(key)
@@ -115,8 +110,8 @@ func (e *Engine[K]) AllBlocked() iter.Seq2[K, time.Duration] {
 	return func(func(K, time.Duration) bool) {}
 }
 
-// blocksEngine holds the keys of another engine that are blocked, or have refusals that count. Its
-// limit is a penalty.Rule. The other engine's cell asks it by itself.
+// blocksEngine holds another engine's keys that are blocked, or have refusals that count. Its limit
+// is a penalty.Rule. The other engine's cell asks it.
 type blocksEngine[K comparable] struct {
 	*Engine[K]
 	rule     *penalty.Rule

@@ -38,9 +38,9 @@ func (p place) less(q place) bool {
 	return p.engine < q.engine || p.engine == q.engine && p.hash < q.hash
 }
 
-// join brings claims on a key together, and the keys into an order that is the same for every call.
-// Two calls that want the same keys then meet at the first, where one of them is refused with
-// reason, instead of each holding a key that the other wants.
+// join brings claims on a key together, and orders keys alike in every call. So two calls that want
+// the same keys meet at the first, where one is refused with reason, instead of each holding a key
+// that the other wants.
 func join(claims []Claim, room *claimRoom) claimsCall {
 	keys, firsts, order, places := room.keys[:0], room.first[:0], room.order[:0], room.places[:0]
 	for i, c := range claims {
@@ -142,8 +142,7 @@ func (c *claimsCall) outcome(allowed bool) Outcome {
 // claimer is an engine of any type of keys. Keys are in its own form. Only countOne counts.
 type claimer interface {
 	clock() *timeSource
-	// offer prepares a take at once of a known key: see cell.Offer, whose fields it returns, with
-	// the key's hash.
+	// offer is cell.Offer for a known key. It returns the fields and the key's hash.
 	offer(key anyKey, now policy.Instant, n int64, d *policy.Decision) (
 		entry unsafe.Pointer, terms *table.Terms, before, after, returned, hash uint64, sure bool)
 	// accept makes the take of an offer.
@@ -155,8 +154,7 @@ type claimer interface {
 	place(anyKey) place
 	probeKey(key anyKey, n int64) (d policy.Decision, basis cell.Basis, atOnce int64)
 	tryTakeKey(key anyKey, n int64) (d policy.Decision, held releaser, basis cell.Basis, atOnce int64)
-	// await is tryTakeKey for a call that waits in the key's line. On an error the decision is a
-	// refusal.
+	// await is tryTakeKey in the key's line. On an error the decision is a refusal.
 	await(ctx context.Context, key anyKey, n int64, patience time.Duration) (
 		d policy.Decision, held releaser, basis cell.Basis, waited time.Duration, err error)
 	// countOne counts an answer. Unless it returns the zero Due, call finishOne, which returns the
@@ -247,8 +245,8 @@ func (e *Engine[K]) tryTakeKey(packed anyKey, n int64) (d policy.Decision, held 
 	return d, held, basis, atOnce
 }
 
-// limitOf returns PolicyFor's limit for the key, nil for the engine's own, and the most units that
-// can remain under it.
+// limitOf returns PolicyFor's limit for the key, nil for the engine's own, and the most that can
+// remain.
 func (e *Engine[K]) limitOf(key K) (limit policy.Policy, atOnce int64) {
 	if limit = e.cell.Chosen(key); limit != nil {
 		return limit, shape.AtOnce(limit)

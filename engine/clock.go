@@ -10,8 +10,7 @@ import (
 
 // timeSource is the clock by which an engine decides.
 type timeSource struct {
-	// first is the instant at which it begins, and the earliest that it returns: 1, or where a
-	// saved engine left off.
+	// first is the earliest instant that it returns: 1, or where a saved engine left off.
 	first policy.Instant
 	epoch time.Time // package time at first
 	zero  time.Time // wall time of instant 0
@@ -27,8 +26,8 @@ type timeSource struct {
 var started = time.Now()
 
 // newTimeSource returns the clock of a configuration. It begins at the instant first; by the
-// counter up to a microsecond before or after it, and not before least. It reads wall time once, to
-// tie instants to it; otherwise only saving and loading do.
+// counter up to a microsecond off, and not before least. It ties instants to wall time once;
+// otherwise only saving and loading read that.
 func newTimeSource(config Config, first, least policy.Instant) timeSource {
 	s := chooseClock(config, first, least)
 	begun := s.first
@@ -45,7 +44,6 @@ func newTimeSource(config Config, first, least policy.Instant) timeSource {
 
 func (s timeSource) anchored(p policy.Policy) policy.Policy { return anchored(p, s.zero) }
 
-// anchored returns a limit for instants that count from zero.
 func anchored(p policy.Policy, zero time.Time) policy.Policy {
 	if a, ok := p.(policy.Anchored); ok {
 		return a.Anchor(zero)
@@ -53,7 +51,6 @@ func anchored(p policy.Policy, zero time.Time) policy.Policy {
 	return p
 }
 
-// chooseClock returns the clock of a configuration, without its wall time.
 func chooseClock(config Config, first, least policy.Instant) timeSource {
 	s := timeSource{first: first}
 	if config.Clock != nil {
@@ -83,8 +80,8 @@ type moment struct {
 	read    bool
 }
 
-// read returns the instant of a moment. It reads the clock unless the moment is of the same clock.
-// It always reads a Config.Clock.
+// read returns the instant of a moment. It reads the clock if the moment is of another, or a
+// Config.Clock.
 func (s *timeSource) read(m *moment) policy.Instant {
 	if s.now != nil && s.counter == nil {
 		return s.now()

@@ -29,8 +29,7 @@ const (
 	AdmitNew
 )
 
-// WhenUnavailable selects the answer for a key that cannot be recorded: the writer did not make
-// room in time or is gone for good.
+// WhenUnavailable selects the answer for a key that cannot be recorded: see Config.WhenUnavailable.
 type WhenUnavailable int
 
 const (
@@ -52,12 +51,11 @@ const (
 	defaultRestartPeriod   = 10 * time.Second
 )
 
-// Event tells Config.OnEvent which goroutine of which engine started, died, was restarted or was
-// given up, and why. Its String is a line for a log.
+// Event tells of a start, death, restart or end of a goroutine. Its String is a line for a log.
 type Event = supervisor.Event
 
-// Config configures an engine. Policy is required; other fields left zero take their defaults.
-// Negative values are refused.
+// Config configures an engine. Policy is required; other zero fields take defaults. Negative values
+// are refused.
 type Config struct {
 	// Name is the engine's name in errors, events and Stats: printable ASCII, at most 64 bytes. The
 	// default is "ral", which errors leave out.
@@ -68,64 +66,57 @@ type Config struct {
 	Policy policy.Policy
 
 	// Idle is the time that a key stays in the table after it ceased to owe anything. A key that
-	// owes leaves only to make room. A shorter time saves memory. Opening a key again costs about
-	// seven times as much as a call on a known key. The default is 5 minutes, the least 1ns.
+	// owes leaves only to make room. Less saves memory; opening a key again costs about seven times
+	// as much as a call on a known key. The default is 5 minutes, the least 1ns.
 	Idle time.Duration
 
-	// MaxKeys bounds the keys in the table and so the memory: about 75 bytes a key and the key's
-	// own content. The default is 1<<20.
+	// MaxKeys bounds the table's keys, of about 75 bytes and their content. The default is 1<<20.
 	MaxKeys int
 
-	// WhenFull selects how a new key is treated when the table holds MaxKeys: EvictLeastDebt
-	// (default), RefuseNew or AdmitNew. EvictLeastDebt keeps one place in 1024 free, at most 64,
-	// while new keys come to a full table.
+	// WhenFull selects how a new key is treated when the table holds MaxKeys. EvictLeastDebt, the
+	// default, keeps one place in 1024 free, at most 64, while new keys come to a full table.
 	WhenFull WhenFull
 
-	// OpenTimeout bounds how long a call waits for the writer; only calls on new keys do. The
-	// default is 10 ms, the least 1ns.
+	// OpenTimeout bounds a new key's wait for the writer. The default is 10 ms, the least 1ns.
 	OpenTimeout time.Duration
 
-	// WhenUnavailable selects the answer for a key that cannot be recorded: the writer did not make
-	// room within OpenTimeout or is gone for good, or the engine is closed. Admit (default) or
-	// Refuse.
+	// WhenUnavailable selects the answer for a key that cannot be recorded: the writer made no room
+	// within OpenTimeout or is gone, or the engine is closed. Admit (default) or Refuse.
 	WhenUnavailable WhenUnavailable
 
 	// QueueDepth bounds the commands that wait for the writer. The default is 1024, the most 1<<20.
-	// A deeper queue takes larger bursts of new keys before the writer has to search the nursery
-	// for them.
+	// More takes larger bursts of new keys before the writer has to search the nursery.
 	QueueDepth int
 
 	// MaxWaiting bounds the calls in line for one key; further calls get ErrCrowded. The default is
 	// 1024. Joining a line takes time for each call in it. Being refused mostly does not.
 	MaxWaiting int
 
-	// MaxWaitingTotal bounds the calls in line for all keys together, exactly; further calls get
-	// ErrCrowded. The default is 65536, the least 1. A waiting call holds a goroutine and some
-	// hundred bytes.
+	// MaxWaitingTotal bounds the calls in line for all keys, exactly; further calls get ErrCrowded.
+	// The default is 65536, the least 1. A waiting call holds a goroutine and some hundred bytes.
 	MaxWaitingTotal int
 
-	// Clock returns the time by which the engine decides, in nanoseconds from any beginning. Its
-	// time in New becomes instant 1. No time passes while it is earlier than that, or years later;
-	// Health reports it. If it goes backwards no call gains units. After a jump forward and back,
-	// keys, new ones too, may be refused for the length of the jump, and units that had drained
-	// before can be given back (Refund, Cancel). With a coarse clock, a window of t admits the
-	// limit of t and a tick, and a refused call may have to wait a tick longer than it is told;
-	// docs/performance.md has the saving.
+	// Clock returns the time by which the engine decides, in nanoseconds from any beginning. It
+	// must be safe for concurrent use. It is called once for a decision, and once a look for
+	// several keys or limits. The default is package time's monotonic clock: see PackageTime. The
+	// janitor's ticks and OpenTimeout always use package time.
 	//
-	// It must be safe for concurrent use. It is called once for a decision, and once a look for a
-	// call about several keys or limits. The default is package time's monotonic clock, read from
-	// the processor's counter if that can be trusted: see PackageTime. The janitor's ticks and
-	// OpenTimeout always use package time.
+	// Its time in New becomes instant 1. No time passes while it is earlier, or years later; Health
+	// reports it. If it goes backwards no call gains units. After a jump forward and back, keys may
+	// be refused for the length of the jump, new keys too. Units that had drained before can then
+	// be given back (Refund, Cancel). With a coarse clock, a window of t admits the limit of t and
+	// a tick, and a refused call may have to wait a tick longer than it is told: see
+	// docs/performance.md.
 	Clock func() policy.Instant
 
 	// PackageTime makes the engine read package time's clock for every decision. The default reads
 	// the processor's counter, which is cheaper for frequent calls, on Linux for amd64 and arm64 if
-	// the kernel does so itself. An instant is then at most 800 ns behind package time and 200 ns
-	// ahead. A window of t admits the limit of t and 1 µs, and a refused call may have to wait 1 µs
-	// longer than it is told. The error does not accumulate. If counter and package time disagree,
-	// as after the machine was suspended, all engines of the process return to package time.
-	// Elsewhere, and in a bubble of testing/synctest, the default is package time. Stats.Clock is
-	// the clock in use. Clock takes precedence.
+	// the kernel does so itself. Elsewhere, and in a bubble of testing/synctest, it is package
+	// time. By the counter an instant is at most 800 ns behind package time and 200 ns ahead,
+	// without accumulation. A window of t admits the limit of t and 1 µs, and a refused call may
+	// have to wait 1 µs longer. If counter and package time disagree, as after the machine was
+	// suspended, all engines of the process return to package time. Stats.Clock is the clock in
+	// use. Clock takes precedence.
 	PackageTime bool
 
 	// Restarts bounds the restarts of the writer and the janitor together within RestartPeriod.
@@ -134,11 +125,10 @@ type Config struct {
 	RestartPeriod time.Duration
 
 	// Penalty blocks keys that go on calling although they are refused. The default blocks none.
-	// Engine.Block blocks a key directly.
 	Penalty Penalty
 
-	// NoRefusedKeys disables the list of Engine.MostRefused, which takes some 75 KB from the first
-	// refusal on.
+	// NoRefusedKeys disables Engine.MostRefused, whose list takes some 75 KB from the first refusal
+	// on.
 	NoRefusedKeys bool
 
 	// State keeps the keys in a file, over restarts. The default keeps none.
@@ -146,27 +136,22 @@ type Config struct {
 
 	// OnEvent, if not nil, receives starts, panics and restarts, and the beginning and end of
 	// failing saves (supervisor.ChildFailing, ChildRecovered). It runs on its own goroutine, one
-	// event after the other, later than the fact. Events bear the engine's Name and the child
-	// "writer", "janitor" or, with a State, "saver". "/blocks" behind the name marks those of
-	// blocked keys. Close waits up to a second for OnEvent, so it should not call Close itself.
+	// event after the other, later than the fact. Events bear the engine's Name, with "/blocks" for
+	// blocked keys, and the child "writer", "janitor" or "saver". Close waits up to a second for
+	// OnEvent, so it should not call Close itself.
 	OnEvent func(Event)
 
 	// OnMisfit, if not nil, is called once, with the first limit of PolicyFor or TakeWith that is
-	// of another family than Policy. Log it: such a limit refuses every call. Stats.Misfits counts
-	// those calls. It runs on the goroutine of the call, delays it, and must not panic.
+	// of another family than Policy. Log it: such a limit refuses every call. It delays the call on
+	// its goroutine, and must not panic.
 	OnMisfit func(limit policy.Policy)
 
-	// fault is called at named points of the goroutines, so that tests can panic there.
-	fault func(point string)
-	seam  seam.Seam
-	// last, if not nil, receives the last state at Close, for a simulation without files.
-	last io.Writer
-	// counter, if not nil, is read even if the kernel does not trust it.
-	counter *clock.Clock
-	// wall, if not nil, is the wall clock for loading a state.
-	wall func() time.Time
-	// seed makes the hashes of keys; zero for a random seed.
-	seed maphash.Seed
+	fault   func(point string) // called at named points, for tests to panic there
+	seam    seam.Seam
+	last    io.Writer        // for the last state at Close, in a simulation without files
+	counter *clock.Clock     // read even if the kernel does not trust it
+	wall    func() time.Time // for loading a state
+	seed    maphash.Seed     // of the hashes of keys; zero for a random seed
 
 	// For a blocksEngine: firm as in table.Options, source is the clock of the engine that it
 	// serves, refusals as in cell.Options.
@@ -211,7 +196,6 @@ func orInt(n *int, other int) {
 	}
 }
 
-// validate returns a *policy.FieldError for the first bad field. Defaults are filled in.
 func (c Config) validate() error {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: "engine.Config", Field: field, Value: value, Want: want}

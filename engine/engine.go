@@ -19,16 +19,13 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// shutdown bounds the time that Close waits for each goroutine. Writer and janitor reach a place to
-// stop about every millisecond.
+// shutdown bounds Close's wait for each goroutine. They can stop about every millisecond.
 const shutdown = 5 * time.Second
 
 // Engine limits how often each key may act. Call New to make one; the zero value is of no use. Its
-// methods are safe for concurrent use.
-//
-// Use Choke for yes or no, Take for costs or the time to wait, and Peek to look. Wait and Reserve
-// are for calls that can come later. TakeWith applies a limit that comes with the call. Claim and
-// TakeAll take from several keys at once.
+// methods are safe for concurrent use. Use Choke for yes or no, Take for costs or the time to wait,
+// and Peek to look. Wait and Reserve are for calls that can come later. TakeWith applies a limit
+// that comes with the call. Claim and TakeAll take from several keys at once.
 //
 // Keys that are not equal to themselves or cannot be hashed, such as NaN or an interface holding a
 // slice, are never recorded. Config.WhenUnavailable answers for them.
@@ -65,9 +62,9 @@ type Engine[K comparable] struct {
 	last io.Writer // Config.last
 }
 
-// New checks the configuration and starts an engine. With Config.State it first loads the file, if
-// there is one. The error is a *policy.FieldError that names the field, or concerns the file: see
-// State. Call Close to end the engine's goroutines.
+// New checks the configuration and starts an engine, from the file of Config.State if there is one.
+// The error is a *policy.FieldError that names the field, or concerns the file: see State. Call
+// Close to end the engine's goroutines.
 func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 	config = config.withDefaults()
 	o, err := prepare(config, more)
@@ -89,7 +86,6 @@ func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 	return e, nil
 }
 
-// prepare checks the options and a configuration with defaults.
 func prepare[K comparable](config Config, more []Option[K]) (o options[K], err error) {
 	if err := config.validate(); err != nil {
 		return o, err
@@ -260,12 +256,9 @@ func (e *Engine[K]) writing() bool {
 // goroutines for blocked keys failed, the error says so: blocks stay, further keys cannot be
 // blocked, and other keys are not affected.
 //
-// With Config.Clock, it returns an error while that clock is before the engine's first instant or
-// more than 9 years after it, where no time passes. A key that has used its limit is refused until
-// the clock is back.
-//
-// With Config.State, it returns an error that wraps ErrUnsaved if saves have failed for long.
-// Limiting goes on.
+// With Config.Clock, it returns an error while no time passes: the clock is before the engine's
+// first instant or more than 9 years after it. A key that has used its limit is then refused. With
+// Config.State, the error wraps ErrUnsaved if saves have failed for long. Limiting goes on.
 func (e *Engine[K]) Health() error {
 	switch {
 	case e.closed.Load():

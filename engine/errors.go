@@ -10,22 +10,20 @@ import (
 // Errors of Wait, Acquire and AcquireAll, wrapped, for errors.Is. Nothing was taken, or it was
 // given back as by Reservation.Cancel.
 var (
-	// ErrNever reports that more units are asked for than the limit ever allows at once, or less
-	// than none, or that the limit is of another family than the engine's.
+	// ErrNever reports that the limit is of another family than the engine's, or never allows so
+	// many units at once, or that they are less than none.
 	ErrNever = cell.ErrNever
 	// ErrDeadline reports that the call's turn comes too late for its patience or for the context's
 	// deadline, then with context.DeadlineExceeded wrapped too.
 	ErrDeadline = cell.ErrDeadline
-	// ErrCrowded reports that no further call may wait. Config.MaxWaiting and the policy bound the
-	// calls that wait for a key, Config.MaxWaitingTotal those for all keys. The text names the
-	// bound.
+	// ErrCrowded reports that no further call may wait for a key (Config.MaxWaiting or the policy)
+	// or for all keys (Config.MaxWaitingTotal). The text names the bound.
 	ErrCrowded = cell.ErrCrowded
-	// ErrCancelled reports that the context ended before the call's turn came. The context's cause
-	// is wrapped too.
+	// ErrCancelled reports that the context ended before the call's turn. It wraps the context's
+	// cause too.
 	ErrCancelled = cell.ErrCancelled
 )
 
-// Errors of calls that wait, SetPolicy and Health.
 var (
 	// ErrClosed reports that Close was called, before the call or during its wait.
 	ErrClosed = cell.ErrClosed
@@ -34,7 +32,6 @@ var (
 	ErrUnavailable = cell.ErrUnavailable
 )
 
-// Errors of Health and Close.
 var (
 	// ErrUnhealthy reports that the writer or the janitor failed more often than Config.Restarts
 	// permits, and that both were given up. The last failure is wrapped too.

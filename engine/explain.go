@@ -14,11 +14,11 @@ var (
 	_ limits.Explainer[string] = (*Tiered[string])(nil)
 )
 
-// Explain returns why a call for the key is admitted or refused now: its limit, its use and when
-// that comes back, its block, and its waiting calls. Its String says so in sentences. It takes
-// nothing, opens no key, never waits for the limit and is not counted. It allocates, and costs some
-// microseconds. For a call that could not be recorded, as in a full table or after Close, it
-// explains the answer of Config.WhenFull or WhenUnavailable.
+// Explain returns why a call for the key is admitted or refused now: its limit, use, block and
+// waiting calls. Its String says so in sentences. It takes nothing, opens no key, never waits for
+// the limit and is not counted. It allocates, and costs some microseconds. For a call that could
+// not be recorded, as in a full table or after Close, it explains the answer of Config.WhenFull or
+// WhenUnavailable.
 func (e *Engine[K]) Explain(key K) limits.Explanation {
 	x, _ := e.explain(key, 1)
 	return x
@@ -29,7 +29,6 @@ var (
 	unrecordedLost = limits.NewProvenance(limits.SourceUnrecorded, false, errors.New("the limiter is closed or degraded, or cannot find such a key again, and Config.WhenUnavailable decides"))
 )
 
-// explain is Explain for a call of n units. It also returns the base of the explanation.
 func (e *Engine[K]) explain(key K, n int64) (x limits.Explanation, s cell.Standing) {
 	s = e.cell.Standing(key, n)
 	if s.Misfit {
@@ -45,8 +44,7 @@ func (e *Engine[K]) explain(key K, n int64) (x limits.Explanation, s cell.Standi
 	return x, s
 }
 
-// explainUnrecorded changes the explanation of a call of n units if it cannot be recorded. A call
-// that the limit refuses has nothing to record.
+// explainUnrecorded changes the explanation of an allowed call of n units if it cannot be recorded.
 func explainUnrecorded(x *limits.Explanation, s cell.Standing, n int64) {
 	u := s.Unrecorded
 	if u == nil || !x.Allowed || n == 0 {
@@ -61,8 +59,7 @@ func explainUnrecorded(x *limits.Explanation, s cell.Standing, n int64) {
 	}
 }
 
-// explainBeside is explain for a call that takes from other limits too. A limit that would delay it
-// refuses it, as in TakeAll and Tiered.Take.
+// explainBeside is explain for a call on several limits: a limit that would delay it refuses it.
 func (e *Engine[K]) explainBeside(key K, n int64) limits.Explanation {
 	x, s := e.explain(key, n)
 	if s.Misfit || !s.Limit.Delays() {

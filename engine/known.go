@@ -10,8 +10,8 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// fewClaims bounds the claims of a call, or the limits of a Tiered, that are taken by offers. Two
-// are usual, and clearing room for more would cost each call.
+// fewClaims bounds the claims or limits taken by offers. Two are usual, and clearing room for more
+// would cost each call.
 const fewClaims = 3
 
 // knownClaim holds a claim that was taken by an offer. It implements releaser.
@@ -28,8 +28,8 @@ func (k *knownClaim) Keep(n int64) {
 }
 
 // knownCall is a call on claims of different keys that their engines know. Each engine offers its
-// take; then each take is one swap. Claims and held units are arguments of its methods: in a
-// structure they would be allocated, if an engine keeps any part of what it points to.
+// take; then each take is one swap. Claims and held units are arguments of its methods to avoid
+// their allocation.
 type knownCall struct {
 	decisions []policy.Decision
 	order     [fewClaims]int

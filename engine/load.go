@@ -15,15 +15,14 @@ import (
 
 // Load is New with the state that Save wrote to r, read to the end. Decisions are as if the saved
 // engine had gone on: the time since then, by the wall clock, has passed. If the wall clock went
-// back, no time has passed, which grants nothing.
+// back, no time has passed, which grants nothing. On an error there is no engine. The error wraps
+// ErrState, or it is from r or New.
 //
-// Config.Policy may differ from the saved engine's. Another policy of its family takes over as by
-// SetPolicy; with PolicyFor, as if it came with the calls: see TakeWith. If there are more keys
-// than Config.MaxKeys, those that owe most are kept, and the others are counted in Stats.Forgiven.
-// The type of the keys and the codec must be the same; see KeyCodec.
-//
-// On an error there is no engine. The error wraps ErrState, or it is from r or New. Config.State
-// cannot be set as well: write r to its file instead, and call New.
+// Config.Policy may be another of the saved engine's family. It takes over as by SetPolicy; with
+// PolicyFor, as if it came with the calls: see TakeWith. If there are more keys than
+// Config.MaxKeys, those that owe most are kept, and the others are counted in Stats.Forgiven. The
+// type of the keys and the codec must be the same; see KeyCodec. Config.State cannot be set as
+// well: write r to its file instead, and call New.
 func Load[K comparable](r io.Reader, config Config, more ...Option[K]) (*Engine[K], error) {
 	config = config.withDefaults()
 	o, err := prepare(config, more)
@@ -45,16 +44,16 @@ func Load[K comparable](r io.Reader, config Config, more ...Option[K]) (*Engine[
 type loaded[K comparable] struct {
 	table *table.Table[K]
 	keys  *table.Loader[K]
-	// first is the instant at which the engine begins, at or after last: the latest instant of the
-	// engine that wrote the file, and of those at which keys were left out as fresh.
+	// first is the instant at which the engine begins, at or after last. last is the latest instant
+	// of the writing engine, and of the omission of fresh keys.
 	first, last policy.Instant
 	zero        time.Time // of instant 0; zero if first is not of that clock
 
 	blocks *loaded[K] // its table and keys alone; nil if no key is blocked
 }
 
-// addBlock adds a key that is blocked, or has refusals that count. The engine's Penalty gives the
-// word its meaning: without one, only a block that has not ended counts.
+// addBlock adds a key that is blocked, or has refusals that count. Without a Penalty, only a block
+// that has not ended counts.
 func (l *loaded[K]) addBlock(config Config, codec keycodec.Codec[K], record statefile.Record, now policy.Instant) error {
 	config = blocksConfig(config)
 	if config.Policy.FreshAt(record.Word) <= now {
@@ -143,8 +142,8 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 		}
 		l.keys.Add(read.key, read.word, read.foreign)
 	}
-	// The limit changes now, and not before the last instant: if the wall clock went back, use that
-	// still counted then would count from an earlier instant, and less long.
+	// The limit changes now, and not before the last instant: use that still counted then would
+	// count less long.
 	now = max(now, from.Last())
 	for _, c := range carried {
 		state, _ := config.Policy.(policy.Relative).Carry(c.from, c.word, now)
@@ -153,8 +152,7 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 			l.keys.Add(c.key, state, c.foreign)
 		}
 	}
-	// The wall clock may have gone back since the first reading. A key that was left out as fresh
-	// would be fresh too early if the engine began before that.
+	// The wall clock may have gone back since. Keys left out as fresh must not be fresh too early.
 	l.last = now
 	l.first = max(since(), l.last)
 	switch {
@@ -174,8 +172,7 @@ type toCarry[K comparable] struct {
 	foreign bool
 }
 
-// sinceBy returns a function for the instant by the wall clock, with instant 0 at zero. A nil clock
-// is wallTime.
+// sinceBy returns the instant by the wall clock, with instant 0 at zero. A nil clock is wallTime.
 func sinceBy(wall func() time.Time, zero time.Time) func() policy.Instant {
 	if wall == nil {
 		wall = wallTime
@@ -203,8 +200,7 @@ type limitsOf struct {
 	last    policy.Policy // nil for the engine's
 }
 
-// find returns the policy of that text, to translate words from, or nil for the engine's own.
-// Another family is an error.
+// find returns the policy of that text, to translate words from; nil for the engine's own.
 func (l *limitsOf) find(text string) (policy.Policy, error) {
 	switch text {
 	case l.ownText:
@@ -228,8 +224,7 @@ func (l *limitsOf) find(text string) (policy.Policy, error) {
 		return nil, other("of another family than")
 	}
 	if l.chosen && relative.Reads(p) {
-		// The word may be of an unchanged limit that PolicyFor chose. In units of the file's limit
-		// it would forgive, or charge, such a key.
+		// The word may be of an unchanged limit that PolicyFor chose.
 		p = nil
 	}
 	l.text, l.last = text, p

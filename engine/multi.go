@@ -10,8 +10,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Claim is a number of units of a key, for TakeAll and AcquireAll, made by an engine's Claim
-// method. The zero Claim is refused with policy.Never.
+// Claim is a number of units of a key, for TakeAll and AcquireAll. The zero Claim is refused with
+// policy.Never.
 type Claim struct {
 	of  claimer // nil if there is no key
 	key anyKey
@@ -19,11 +19,10 @@ type Claim struct {
 }
 
 // Claim names n units of a key, for TakeAll and AcquireAll. The claims of a call may be on keys of
-// several engines, for different numbers of units: one request and 5,000 tokens. n == 0 looks
-// without taking; n < 0, and n above the limit, are refused with policy.Never.
-//
-// A Claim of a string, a number, a netip.Addr, or a struct of up to three words with at most one
-// pointer allocates nothing. Any other key is copied.
+// several engines, for different numbers of units: a request and 5,000 tokens. n == 0 looks without
+// taking; n < 0, and n above the limit, are refused with policy.Never. A Claim of a string, a
+// number, a netip.Addr, or a struct of up to three words with at most one pointer allocates
+// nothing. Any other key is copied.
 func (e *Engine[K]) Claim(key K, n int64) Claim { return Claim{e, pack(e.form, key), n} }
 
 // Outcome is the answer of TakeAll or AcquireAll.
@@ -31,15 +30,15 @@ type Outcome struct {
 	// Allowed reports whether all claims were met. Otherwise nothing was taken, or it was given
 	// back: see TakeAll.
 	Allowed bool
-	// RetryAfter is 0 if Allowed. Otherwise all claims would be met after this long, if no other
+	// RetryAfter is 0 if Allowed, and otherwise the time until all claims would be met, if no other
 	// call takes; policy.Never if a claim never will be.
 	RetryAfter time.Duration
-	// Binding is the index of the claim that decided: the refused claim with the longest wait, or
-	// the allowed claim with the least share of its limit left. It is -1 if there are no claims.
+	// Binding is the index of the deciding claim: the refused claim with the longest wait, or the
+	// allowed claim with the least share left. It is -1 without claims.
 	Binding int
-	// Decisions has a decision for each claim, in order. Those not Allowed refused. Claims on the
-	// same key share theirs. Under a policy.Queue, Remaining counts the places in the queue,
-	// although TakeAll refuses to wait in it.
+	// Decisions has a decision for each claim, in order. Claims on the same key share theirs. Under
+	// a policy.Queue, Remaining counts the places in the queue, although TakeAll refuses to wait in
+	// it.
 	Decisions []policy.Decision
 	// Waited is the time that AcquireAll stood in line; 0 if it did not.
 	Waited time.Duration
@@ -52,8 +51,8 @@ type Outcome struct {
 
 // Provenance returns how the decision on the claim of that index was reached, nil if there is no
 // such claim. If the key could not be recorded the source is limits.SourceUnrecorded: the
-// decision's Remaining, RetryAfter and ResetAfter are guesses, and so is RetryAfter of the Outcome
-// if it refused.
+// decision's Remaining, RetryAfter and ResetAfter are guesses, and so is a refused Outcome's
+// RetryAfter.
 func (o *Outcome) Provenance(claim int) *limits.Provenance {
 	switch {
 	case claim < 0 || claim >= len(o.Decisions):
@@ -84,10 +83,9 @@ type heldClaim struct {
 type releaser interface{ Keep(n int64) }
 
 // Keep ends an outcome that is Allowed, and gives back the unused units: see Reservation.Keep. used
-// has the units used of each claim, in order. A number below 0 is 0, and a number above the claim's
-// n is n. A claim without a number keeps all its units, and numbers beyond the claims are ignored.
-//
-// Keep is for one goroutine. The first call of Keep or Cancel ends the outcome.
+// has the units used of each claim, in order, cut to 0 to n. A claim without a number keeps all its
+// units, and numbers beyond the claims are ignored. Keep is for one goroutine; the first Keep or
+// Cancel ends the outcome.
 func (o *Outcome) Keep(used ...int64) {
 	for i := range slices.Backward(o.known[:]) {
 		kept := o.known[i].taken.N
@@ -117,8 +115,8 @@ func (o *Outcome) Keep(used ...int64) {
 }
 
 // Cancel ends an outcome and gives all its units back: see Reservation.Cancel. It is as if nothing
-// had been taken, if no other call took since. It does nothing if the outcome is not Allowed or has
-// ended.
+// had been taken, if no other call took since. It does nothing after a refusal or another Cancel or
+// Keep.
 func (o *Outcome) Cancel() {
 	for i := range slices.Backward(o.known[:]) {
 		o.known[i].Keep(0)
@@ -140,18 +138,16 @@ func (o *Outcome) Cancel() {
 //
 // Limits that count in windows get everything back. So does a funnel, unless other calls give back
 // to the same key in that moment. Then the key may stay charged for units that could have drained
-// meanwhile, and for what others took that does not fit into the bucket beside the claim; never for
-// more than the claim's units. A policy.Queue or WarmingUp keeps units that it cannot give back to
-// the calls behind. A limit that PolicyFor chose gives nothing back once others have taken, unless
-// it counts in windows.
+// meanwhile, and for others' units that do not fit into the bucket beside the claim. It is never
+// charged for more than the claim's units. A policy.Queue or WarmingUp keeps units that it cannot
+// give back to the calls behind. A limit that PolicyFor chose gives nothing back once others have
+// taken, unless it counts in windows.
 //
-// Claims on one key are met together, by the sum of their units. Without claims the call is
-// allowed. A key that cannot be recorded is answered as for Take. A policy that would make the call
-// wait refuses it. An allowed call is counted once for each key, a refused call once for each key
-// that refuses. A claim for no units is not counted.
-//
-// It allocates only the Outcome's Decisions if there are up to three claims, on different keys that
-// their engines know, and no engine has PolicyFor.
+// Claims on a key are met together, by the sum of their units. Without claims the call is allowed.
+// A key that cannot be recorded is answered as for Take. A policy that would make the call wait
+// refuses it. An allowed call is counted once for each key, a refused call once for each key that
+// refuses. A claim for no units is not counted. It allocates only the Decisions if there are up to
+// three claims, on different keys that their engines know, and no engine has PolicyFor.
 func TakeAll(claims ...Claim) (out Outcome) {
 	if !out.takeKnown(claims) {
 		out = takeAny(claims)
@@ -159,7 +155,6 @@ func TakeAll(claims ...Claim) (out Outcome) {
 	return out
 }
 
-// takeAny is TakeAll for any claims.
 func takeAny(claims []Claim) Outcome {
 	var room claimRoom
 	c := join(claims, &room)
@@ -167,17 +162,14 @@ func takeAny(claims []Claim) Outcome {
 }
 
 // AcquireAll is TakeAll that waits up to patience for all claims to be met. Zero patience does not
-// wait.
+// wait. It waits, as Acquire does, in the line of the key that refuses it longest or, if none does,
+// of a key for which calls wait already. At its turn it takes from the other keys at once. If one
+// of them has no room, it gives back all units and goes to that key's line. So calls that wait for
+// a key are served in order; calls that wait for several in turn may be overtaken.
 //
-// It stands in the line of the key that refuses it longest or, if none does, of a key for which
-// calls wait already. There it waits as Acquire does. When its turn has come it takes from the
-// other keys at once. If one of them has no room, it gives back all units and goes to that key's
-// line. So calls that wait for one key are served in order; calls that wait for several in turn may
-// be overtaken.
-//
-// Units given back on the way follow Reservation.Cancel's rules. Under PolicyFor with a limit that
-// does not count in windows, none come back once others have taken, so on a busy key a call that is
-// refused in the end may still be charged.
+// Units are given back on the way as by Reservation.Cancel. Under PolicyFor with a limit that does
+// not count in windows, none come back once others have taken. A call that is refused in the end
+// may then still be charged.
 //
 // The error is as for Acquire, and ErrClosed if any engine is closed when AcquireAll is called. The
 // Outcome is then not Allowed, and has the state of all claims. The claim that the call stood in
@@ -194,8 +186,8 @@ func AcquireAll(ctx context.Context, patience time.Duration, claims ...Claim) (O
 	if !ended && closed == none && allowed && (!c.asks() || at == none && c.takeExcept(none)) {
 		return c.outcome(true), nil
 	}
-	// Wait for the limit that refuses longest first, so that a call refused by its own key does not
-	// block the line of a shared one.
+	// First the longest refusal, so that a call refused by its own key does not block a shared
+	// line.
 	if last := c.last(); last != none {
 		at = last
 	}

@@ -36,8 +36,8 @@ type multiTake[C claimant[H], H any] struct {
 const none = -1
 
 // take takes from all keys, or from none. Offers took from the first done keys, until another call
-// was faster. The call is then refused if the next key has no room, as it must not take again units
-// that other calls have seen it take.
+// was faster. If the next key has no room the call is refused, as it must not take again units that
+// other calls have seen it take.
 func (m *multiTake[C, H]) take(done int) bool {
 	return (done > 0 || m.probe()) && m.takeExcept(none)
 }

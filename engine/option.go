@@ -15,20 +15,20 @@ type options[K comparable] struct {
 }
 
 // PolicyFor gives different limits to different keys: every call asks choose for the limit of its
-// key. nil is Config.Policy. Other limits must be of its family, and are treated as by
-// Engine.TakeWith, so a key's limit may change at any time. A change shares time, not units, until
-// the caller calls Engine.ChangeLimit. Without it a key that has used up 10 an hour is refused for
-// as long under 1,000 an hour; with it 990 remain.
+// key. nil is Config.Policy. choose runs on the goroutine of each call, so it should be fast, safe
+// for concurrent use, and return policies made beforehand. With it, SetPolicy is refused: let
+// choose return another policy instead.
 //
-// One family are any two Funnels, Queues or Bursties; fixed windows, sliding windows and AtMosts of
-// the same period; AlignedWindows of the same period; CalendarWindows of the same unit and zone; a
-// WarmingUp only with its equals. For 100 an hour and 10 a second use Funnels or two engines. Any
-// other policy refuses every call, also a look, with policy.Never and a Decision.Limit of 0.
-// Stats.Misfits counts those calls; Config.OnMisfit receives the first.
+// Other limits must be of Config.Policy's family, and are treated as by Engine.TakeWith, so a key's
+// limit may change at any time. A change shares time, not units, until the caller calls
+// Engine.ChangeLimit. Without it a key that has used up 10 an hour is refused for as long under
+// 1,000 an hour; with it 990 remain.
 //
-// choose runs on the goroutine of each call, so it should be fast, safe for concurrent use, and
-// return policies made beforehand. With it, SetPolicy is refused: let choose return another policy
-// instead.
+// A family are any Funnels, any Queues, or any Bursties. Fixed windows, sliding windows, AtMosts
+// and AlignedWindows are families by period, CalendarWindows by unit and zone. A WarmingUp is only
+// with its equals. For 100 an hour and 10 a second use Funnels or two engines. Any other policy
+// refuses every call, also a look, with policy.Never and a Decision.Limit of 0. Stats.Misfits
+// counts those calls; Config.OnMisfit receives the first.
 func PolicyFor[K comparable](choose func(key K) policy.Policy) Option[K] {
 	return func(o *options[K]) { o.policyFor, o.policyForSet = choose, true }
 }

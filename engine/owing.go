@@ -16,7 +16,7 @@ type OwingPage[K comparable] struct {
 	Keys []OwingKey[K]
 	// Total is the number of keys that owe something, on all pages together.
 	Total int
-	// Next is where the next page begins, the zero OwingCursor if there is none.
+	// Next begins the next page; the zero OwingCursor if there is none.
 	Next OwingCursor
 	// Age is the age of the list's instant when this page was complete.
 	Age time.Duration
@@ -26,13 +26,12 @@ type OwingPage[K comparable] struct {
 type OwingKey[K comparable] struct {
 	Key   K
 	Limit policy.Policy
-	// Share is the share of its limit that the key has used, 0 to 1: how far Remaining is below the
-	// most that it can be.
+	// Share is the used share of the key's limit, 0 to 1: how far Remaining is below its most.
 	Share float64
 	// Decision is a look at the instant of the list, without blocks.
 	policy.Decision
 	// Next is the time from the instant of the list until one more unit can be taken, if no call
-	// takes meanwhile; policy.Never if that is not to be.
+	// takes meanwhile; policy.Never if not at all.
 	Next time.Duration
 	// Blocked is the time until the key's block ends, from now on.
 	Blocked time.Duration
@@ -40,16 +39,17 @@ type OwingKey[K comparable] struct {
 	After OwingCursor
 }
 
-// OwingCursor is a place in the list of Engine.MostUsed. The zero OwingCursor is its beginning. Its
-// text serves the engine that made it, while that lives.
+// OwingCursor is a place in the list of Engine.MostUsed; zero for its beginning. Its text serves
+// the engine that made it, while that lives.
 type OwingCursor struct {
 	at   policy.Instant // of the list; 0 begins a new list
 	rank cell.Rank      // of the last key before the place
 }
 
-// MostUsed returns the n keys that owe most after a cursor. The key that has used the largest share
-// of its own limit is first, then the key that will owe for longest; beyond that the order is
-// arbitrary but the same on each page. Keys that owe nothing are not in the list.
+// MostUsed returns the n keys that owe most after a cursor. The key with the largest used share of
+// its own limit is first, then the key that will owe for longest. Beyond that the order is
+// arbitrary but the same on each page. Keys that owe nothing are not in the list. With n of 0 or
+// less it only counts. A closed engine has no keys.
 //
 // The figures are exact, from the words of the keys, at the instant of the first page. So while no
 // calls come, pages continue exactly, however much time passes between them. A key that is used,
@@ -57,8 +57,7 @@ type OwingCursor struct {
 //
 // It goes through all keys, some tens of milliseconds for a million, and needs memory for one page.
 // It blocks neither calls nor the writer. PolicyFor is called for each used key, on this goroutine;
-// a limit of another family is taken for the engine's own. With n of 0 or less it only counts. A
-// closed engine has no keys.
+// a limit of another family is taken for the engine's own.
 func (e *Engine[K]) MostUsed(n int, after OwingCursor) (page OwingPage[K]) {
 	var place *cell.Rank
 	if after.at != 0 {
@@ -79,7 +78,6 @@ func (e *Engine[K]) MostUsed(n int, after OwingCursor) (page OwingPage[K]) {
 	return page
 }
 
-// nextUnit returns the time from an instant until the key has one more unit.
 func nextUnit[K comparable](o *cell.Owing[K], at policy.Instant) time.Duration {
 	remaining := func(after int64) int64 {
 		_, d := o.Limit.Take(o.State, at+policy.Instant(after), 0, 0)
@@ -95,8 +93,8 @@ func nextUnit[K comparable](o *cell.Owing[K], at policy.Instant) time.Duration {
 // IsZero reports whether the cursor begins a list, or stands for no next page.
 func (c OwingCursor) IsZero() bool { return c == OwingCursor{} }
 
-// MarshalText implements encoding.TextMarshaler. The text is printable ASCII without spaces, and
-// empty for the zero OwingCursor.
+// MarshalText implements encoding.TextMarshaler: printable ASCII without spaces, empty for the zero
+// OwingCursor.
 func (c OwingCursor) MarshalText() ([]byte, error) {
 	if c.IsZero() {
 		return nil, nil
@@ -104,8 +102,7 @@ func (c OwingCursor) MarshalText() ([]byte, error) {
 	return fmt.Appendf(nil, "%x.%x.%x.%x", int64(c.at), math.Float64bits(c.rank.Share), int64(c.rank.Fresh), c.rank.Tie), nil
 }
 
-// UnmarshalText implements encoding.TextUnmarshaler. The error is a *policy.FieldError unless
-// MarshalText wrote the text.
+// UnmarshalText implements encoding.TextUnmarshaler. The error is a *policy.FieldError.
 func (c *OwingCursor) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*c = OwingCursor{}

@@ -16,8 +16,8 @@ type RefusedList[K comparable] struct {
 	OthersMost uint64
 }
 
-// RefusedKey is a key with its refusals in the time of a list. Refusals is an estimate from Least
-// to Most.
+// RefusedKey is a key with its refusals in the time of a list. Refusals is an estimate, neither
+// below Least nor above Most.
 type RefusedKey[K comparable] struct {
 	Key                   K
 	Refusals, Least, Most uint64
@@ -26,19 +26,18 @@ type RefusedKey[K comparable] struct {
 }
 
 // MostRefused returns the n keys that were refused most in the current minute and the one before,
-// or since the engine was made. A call counts once for each key that Stats.Refused counts, whatever
-// it asked for and for whatever reason, blocks included.
+// or since the engine was made. A call counts once for each key that Stats.Refused counts, for
+// whatever reason, blocks included.
 //
 // The first thousand refusals in a minute are all counted, so up to that and 512 keys the list is
 // exact. Beyond, a random sample is counted, of 1 in 2,048 or more, and the figures are estimates
-// with bounds. A number is outside of its bounds with a chance below 1 in 10¹¹. A key with more
-// than one in 512 of the sampled refusals always has a counter, so a flood of keys that are refused
-// once each does not push it out.
+// with bounds, missed with a chance below 1 in 10¹¹. A key with more than 1 in 512 of the sampled
+// refusals always has a counter, whatever the flood of keys that are refused once each.
 //
-// Total, Refusals and bounds are read while calls go on. The list is kept unless
-// Config.NoRefusedKeys is set. It costs an admitted call nothing, a refused call up to 2%, and up
-// to 2 ms a minute for samples until the chance is lowest. The few refusals that are counted for
-// the list take some tens of microseconds longer.
+// Total, Refusals and bounds are read while calls go on. Unless Config.NoRefusedKeys is set, the
+// list costs a refused call up to 2%, and samples up to 2 ms a minute until the chance is lowest.
+// An admitted call costs nothing more. The few refusals that are counted for the list take some
+// tens of microseconds longer.
 func (e *Engine[K]) MostRefused(n int) RefusedList[K] {
 	most := e.cell.RefusedMost(n)
 	list := RefusedList[K]{

@@ -11,31 +11,28 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// keysPerTurn is the number of keys after which Save lets other goroutines run, some 50 µs.
-// Otherwise a call on the same processor might wait for the end of a time slice, 10 ms.
+// keysPerTurn is the number of keys, some 50 µs, after which Save lets other goroutines run.
+// Otherwise a call might wait for the end of a time slice, 10 ms.
 const keysPerTurn = 256
 
-// Save writes the state of all keys to w, for Load. The engine goes on, and no call waits for it.
-// Config.State does this by itself.
+// Save writes the state of all keys to w, for Load. It blocks no call, and is safe for concurrent
+// use. Config.State does this by itself. Each key's state is from a moment during the call. So it
+// has all units that were taken before Save began, and perhaps later ones. Keys as good as new are
+// left out. Units of waiting calls and of reservations count as taken: nothing gives them back in
+// an engine that is loaded.
 //
-// Each key's state is from a moment during the call. So it has all units that were taken before
-// Save began, and perhaps later ones. Keys as good as new are left out. Units of waiting calls and
-// of reservations count as taken: nothing gives them back in an engine that is loaded.
-//
-// Save is safe for concurrent use. The error is ErrClosed if the engine was closed before or during
-// the call, from w, or says why keys cannot be written; see KeyCodec. Load then refuses the output.
-// A key that its codec refuses, or longer than a mebibyte, is left out without an error: see
-// Stats.Unsaved.
+// The error is ErrClosed if the engine was closed before or during the call, from w, or says why
+// keys cannot be written; see KeyCodec. Load then refuses the output. A key that its codec refuses,
+// or longer than a mebibyte, is left out without an error: see Stats.Unsaved.
 func (e *Engine[K]) Save(w io.Writer) error {
 	_, err := e.save(w)
 	return e.named(err)
 }
 
-// Sync saves the state to the file of Config.State now. When it returns nil, all that was taken
-// before the call is in the file. Without a file it does nothing.
-//
-// Sync is safe for concurrent use. The error is ErrClosed if the engine was closed before or during
-// the call. On another error the file stays as it was, and the next save tries again.
+// Sync saves the state to the file of Config.State now: when it returns nil, all that was taken
+// before the call is in the file. Without a file it does nothing. It is safe for concurrent use.
+// The error is ErrClosed if the engine was closed before or during the call. On another error the
+// file stays as it was, and the next save tries again.
 func (e *Engine[K]) Sync() error {
 	if e.keeper == nil {
 		return nil
@@ -68,7 +65,6 @@ func (e *Engine[K]) save(w io.Writer) (n saved, err error) {
 	return s.end(e.control.Now())
 }
 
-// saveKeys adds the keys of the table, until that fails or the engine is closed.
 func (e *Engine[K]) saveKeys(s *saving[K]) {
 	seen := 0
 	goOn := func() bool {
@@ -110,7 +106,6 @@ type saving[K comparable] struct {
 	err error
 }
 
-// newSaving writes the header of a file.
 func (e *Engine[K]) newSaving(w io.Writer) (*saving[K], error) {
 	codec, err := keyCodec(e.codec)
 	if err != nil {
@@ -118,14 +113,13 @@ func (e *Engine[K]) newSaving(w io.Writer) (*saving[K], error) {
 	}
 	before := wallTime()
 	s := &saving[K]{codec: codec, now: e.control.Now()}
-	// The wall clock comes second. If this goroutine is held up in between, instant 0 seems later,
-	// and the loaded engine begins earlier. The other way round it would find time that has not
-	// passed.
+	// The wall clock comes second. If this goroutine is held up in between, the loaded engine
+	// begins earlier. The other way round it would find time that has not passed.
 	zero := wallTime().Add(-time.Duration(s.now))
 	terms := e.table.View().Terms()
 	if _, ok := terms.Policy.(policy.Anchored); ok {
-		// Wall clock windows must not move ahead, as one would come too early; nor back if the wall
-		// clock did, as one would come again.
+		// Wall clock windows must not move ahead, or a window would come too early; nor back with
+		// the wall clock, or it would come again.
 		zero = before.Add(-time.Duration(s.now))
 		if e.time.zero.After(zero) {
 			zero = e.time.zero
@@ -166,7 +160,6 @@ func (s *saving[K]) add(key K, r table.Reading) {
 	}
 }
 
-// begin says that the words from here on are of these terms.
 func (s *saving[K]) begin(terms *table.Terms) {
 	s.epoch = terms.Epoch
 	if s.err == nil {
@@ -187,9 +180,8 @@ func encode[K comparable](codec keycodec.Codec[K], dst []byte, key K) (bytes []b
 	return codec.Append(dst, key)
 }
 
-// end writes the end of the file. The instant is read after the last word, so no take in the file
-// is later. If the clock went back meanwhile, keys as good as new at s.now were left out, so the
-// file does not end before that.
+// end writes the end of the file. now is read after the last word, so no take in the file is later.
+// If the clock went back, the file still ends at s.now, as keys fresh by then were left out.
 func (s *saving[K]) end(now policy.Instant) (saved, error) {
 	if s.err == nil {
 		s.err = s.to.Close(max(now, s.now))

@@ -18,18 +18,17 @@ import (
 )
 
 // State keeps an engine's keys in a file, so that a restart forgives nothing. The zero State keeps
-// none. docs/state.md has details, and how to move a file.
-//
-// New loads the file, as Load does; without one the engine begins with no keys. The engine saves to
-// the file from time to time and at Close. The file is replaced, so it is always whole.
+// none. docs/state.md has details. New loads the file, as Load does; without a file the engine
+// begins with no keys. The engine saves to the file from time to time and at Close. The file is
+// replaced, so it is always whole.
 //
 // Close ends admission before it saves, so every admitted call is in the file. Calls under way and
 // later ones are refused, whatever Config.WhenUnavailable says. If the process ends without Close,
 // each key is forgiven at most its use since the last save began.
 //
 // Two engines never have the same file, in one process or in several: New returns ErrLocked while
-// the first lives. This uses a file beside it, with ".lock" behind its name. If Close gives up a
-// save that hangs, the file stays locked until that has ended.
+// the first lives, by a file with ".lock" behind its name. If Close gives up a save that hangs, the
+// file stays locked until that has ended.
 type State struct {
 	// Path is the file's name, in an existing directory. A Tiered adds ".2", ".3" and so on for the
 	// limits after the first.
@@ -38,22 +37,21 @@ type State struct {
 	// Every is the pause between two saves. The default is 10 seconds, the least 1ns.
 	Every time.Duration
 
-	// Fresh makes New begin with no keys if the file is of a limit of another family, or of keys of
-	// another type. The file gets ".old" behind its name, or ".old.2" and so on. By default New
-	// fails. A damaged file is always an error.
+	// Fresh makes New begin with no keys if the file is of another family of limit or another type
+	// of keys. The file gets ".old" behind its name, or ".old.2" and so on. By default New fails,
+	// and always for a damaged file.
 	Fresh bool
 }
 
-// Errors of New, Load and Health about saved states.
 var (
 	// ErrState reports that a saved state cannot be loaded: it is damaged, or of another kind of
-	// limit or of keys, as the text says. The file stays as it is.
+	// limit or keys. The file stays as it is.
 	ErrState = errors.New("ral: the saved state cannot be loaded")
 	// ErrLocked reports that another engine, in any process, has the file of Config.State.
 	ErrLocked = statefile.ErrLocked
-	// ErrUnsaved is returned by Health if saves to the file of Config.State have failed for longer
-	// than three times State.Every, with the last failure wrapped, or if a save has been under way
-	// for as long, and for a minute at least.
+	// ErrUnsaved is returned by Health if saves have failed for longer than three times
+	// State.Every, with the last failure wrapped. It is also returned if a save takes as long, and
+	// at least a minute.
 	ErrUnsaved = errors.New("ral: the state has not been saved for more than three times State.Every")
 )
 
@@ -67,15 +65,14 @@ const (
 
 // KeyCodec sets how keys are written to a saved state. name is kept in the file: a file of another
 // name is refused, so change it with the form. encode appends the key's bytes to dst; different
-// keys must have different bytes. decode makes a key of such bytes, which it must not keep.
-//
-// The engine has codecs for strings, bools, integers, netip.Addr, AddrPort and Prefix, arrays and
-// structs of these with exported fields, and for types that are an encoding.BinaryMarshaler and, by
-// pointer, an encoding.BinaryUnmarshaler.
-//
-// encode runs on a goroutine of the engine and on those of Save and Close, decode on those of New
-// and Load. A key for which encode returns an error or panics is not saved: see Stats.Unsaved. If
+// keys must have different bytes. decode makes a key of such bytes, which it must not keep. encode
+// runs on a goroutine of the engine and on those of Save and Close, decode on those of New and
+// Load. A key for which encode returns an error or panics is not saved: see Stats.Unsaved. If
 // decode refuses a key, the state cannot be loaded.
+//
+// Without it, keys may be strings, bools, integers, netip.Addr, AddrPort and Prefix, arrays and
+// structs of these with exported fields. Other types need encoding.BinaryMarshaler and, by pointer,
+// encoding.BinaryUnmarshaler.
 func KeyCodec[K comparable](
 	name string, encode func(dst []byte, key K) ([]byte, error), decode func(src []byte) (K, error),
 ) Option[K] {
@@ -180,7 +177,6 @@ type saver struct {
 	seam   seam.Seam
 }
 
-// run saves until the context ends; then it returns nil.
 func (s *saver) run(ctx context.Context) error {
 	for {
 		if _, event := seam.Receive[struct{}](s.seam, "saver: pause", s.keeper.state.Every, nil, ctx, nil); event == seam.Ended {
@@ -198,9 +194,9 @@ var (
 	errDied   = errors.New("the save panicked")
 )
 
-// replace replaces the file by the output of save. After the last save it unlocks the file. If
-// another save is under way, it returns errSaving. If this was the last, the other unlocks the file
-// when it ends, and until then may replace the file.
+// replace replaces the file by the output of save, and unlocks it after the last save. If another
+// save is under way, it returns errSaving. That save then unlocks the file after the last, and may
+// replace it until then.
 func (k *keeper) replace(save func(io.Writer) (saved, error), last bool) (err error) {
 	begun := time.Now()
 	if !k.begin(begun, last) {
@@ -245,8 +241,8 @@ func (k *keeper) end(begun time.Time, n saved, err error) error {
 	return nil
 }
 
-// sync saves the present state. A save under way may have missed some of it, so it waits for that
-// save and then saves.
+// sync saves the present state. A save under way may lack some of it, so it waits for that save
+// first.
 func (k *keeper) sync(save func(io.Writer) (saved, error)) error {
 	for {
 		err := k.replace(save, false)

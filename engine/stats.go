@@ -12,15 +12,14 @@ type Stats struct {
 	Clock string
 
 	Admitted uint64 // allowed calls
-	// Refused counts refused calls. It is the sum of OverLimit, Blocked, Misfits,
-	// UnavailableRefused, FullRefused, Crowded, Late and Cancelled, each call in one of them.
+	// Refused counts refused calls, each once also in OverLimit, Blocked, Misfits,
+	// UnavailableRefused, FullRefused, Crowded, Late or Cancelled.
 	Refused uint64
 	// OverLimit counts calls that the key's limit had no room for, or never has.
 	OverLimit uint64
 	// Blocked counts calls refused because their key was blocked.
 	Blocked uint64
-	// Misfits counts calls refused because PolicyFor or TakeWith brought a limit of another family
-	// than Config.Policy.
+	// Misfits counts calls refused because their limit is of another family than Config.Policy.
 	Misfits uint64
 	// UnavailableRefused counts the refused calls of Unavailable.
 	UnavailableRefused uint64
@@ -28,8 +27,8 @@ type Stats struct {
 	FullRefused uint64
 	// Crowded counts calls of Wait, Acquire and AcquireAll that ended with ErrCrowded.
 	Crowded uint64
-	// Late counts calls that ended with ErrDeadline, without patience too, except those in Blocked,
-	// UnavailableRefused and FullRefused.
+	// Late counts calls that ended with ErrDeadline, except those in Blocked, UnavailableRefused
+	// and FullRefused.
 	Late uint64
 	// Cancelled counts calls that ended with ErrCancelled or ErrClosed.
 	Cancelled uint64
@@ -46,9 +45,8 @@ type Stats struct {
 	Waits    uint64
 	WaitTime time.Duration
 
-	// BlockedKeys is the number of blocked keys. It is current while at most 1,024 keys are blocked
-	// or have refusals that count. Otherwise it is as old as KeysByUse may be, and 0 before the
-	// first count.
+	// BlockedKeys is the number of blocked keys, at present while at most 1,024 keys are blocked or
+	// have refusals that count, otherwise as old as KeysByUse may be, and 0 before the first count.
 	BlockedKeys int
 	Blocks      uint64 // calls of Block that succeeded
 	Penalties   uint64 // blocks that Config.Penalty made
@@ -69,26 +67,25 @@ type Stats struct {
 
 	QueueDepth int // commands that wait for the writer now
 
-	// Of the last successful save to the file of Config.State: its beginning, its duration, the
-	// keys written, and those that could not be: see KeyCodec. SavedAt is zero if there was none.
-	// Calls of Save do not count.
+	// The last successful save to the file of Config.State: its beginning, its duration, the keys
+	// written, and those that could not be: see KeyCodec. SavedAt is zero if there was none. Calls
+	// of Save do not count.
 	SavedAt  time.Time
 	SaveTook time.Duration
 	Saved    int
 	Unsaved  uint64
 	// SaveError is why the last save failed, nil if it succeeded. The next comes after State.Every.
 	SaveError error
-	// UnsavedSince is the time since which units are in no file: SavedAt, or when New opened the
-	// file if no save has succeeded. It is zero without Config.State.
+	// UnsavedSince is SavedAt, or when New opened the file if no save has succeeded: later units
+	// are in no file. It is zero without Config.State.
 	UnsavedSince time.Time
 }
 
-// KeysByUse counts the keys of a table by the used share of their limit that still counts. Each key
-// is in one of the counts. The engine looks at about 32,768 keys a second, each at its own moment.
-// So the counts of a million keys are up to about a minute old, those of a small table up to 2
-// seconds. Keys that came or went meanwhile may be missing. It is zero before the first count.
-//
-// The limit is the engine's. Calls of TakeWith have used of it what their units count under it.
+// KeysByUse counts the keys of a table by the share of the engine's limit that they have used and
+// that still counts, each key once. Units of TakeWith count as under that limit. The engine looks
+// at about 32,768 keys a second, each at its own moment. So the counts of a million keys are up to
+// about a minute old, those of a small table up to 2 seconds. Keys that came or went meanwhile may
+// be missing. It is zero before the first count.
 type KeysByUse struct {
 	At time.Time // end of the count; zero before the first
 

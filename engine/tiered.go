@@ -15,15 +15,14 @@ import (
 // Tiered holds several limits on each key at once, such as 10 a second and 1,000 an hour. A call
 // passes if all of them let it pass, and then counts for all. A refused call counts for none, as
 // with TakeAll. Call NewTiered to make one; the zero value has no limits, and lets everything pass.
-// Its methods are safe for concurrent use. Each limit has its own engine, with the memory of its
-// own keys.
+// Its methods are safe for concurrent use. Each limit has its own engine and keys.
 type Tiered[K comparable] struct{ engines []*Engine[K] }
 
 // maxTiers bounds the limits of a Tiered, so that a call on them needs no allocation.
 const maxTiers = 8
 
-// NewTiered starts an engine for Config.Policy and each further policy, all with that configuration
-// otherwise, 8 at most. The error, if any, is a *policy.FieldError that names the field.
+// NewTiered starts an engine with this Config for Config.Policy and each further policy, 8 at most.
+// The error, if any, is a *policy.FieldError that names the field.
 func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K], error) {
 	if len(further) >= maxTiers {
 		return nil, &policy.FieldError{Of: "engine.NewTiered", Field: "further", Value: len(further), Want: "7 policies at the most"}
@@ -53,7 +52,6 @@ func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K
 	return t, nil
 }
 
-// tierName returns the name of an engine or its file, given the first.
 func tierName(first string, index int) string {
 	if index == 0 {
 		return first
@@ -61,8 +59,7 @@ func tierName(first string, index int) string {
 	return fmt.Sprintf("%s.%d", first, index+1)
 }
 
-// abandon closes unused engines. Their files stay as they were: a save would have the keys under
-// limits that may have been given by mistake.
+// abandon closes unused engines without saving under limits that may be mistaken.
 func (t *Tiered[K]) abandon() {
 	for _, e := range t.engines {
 		if e.keeper != nil {
@@ -83,9 +80,8 @@ func (t *Tiered[K]) Choke(key K) bool {
 }
 
 // Take asks every limit for n units, and records them if all allow it. Limit and Remaining are the
-// smallest of all limits, RetryAfter and ResetAfter the longest: a refused call learns when all
-// would let it pass. n == 0 looks without taking. For a known key it never waits and never
-// allocates.
+// smallest of all limits, RetryAfter and ResetAfter the longest. n == 0 looks without taking. For a
+// known key it never waits and never allocates.
 func (t *Tiered[K]) Take(key K, n int64) (all policy.Decision) {
 	all, _ = t.take(key, n)
 	return all
@@ -112,7 +108,7 @@ func (t *Tiered[K]) take(key K, n int64) (all policy.Decision, recorded bool) {
 }
 
 // tieredCall is a call on a key under all limits of a Tiered. If all engines know the key, each
-// offers its take first, and then each take is one swap.
+// offers its take, and then each take is one swap.
 type tieredCall[K comparable] struct {
 	tiers   *Tiered[K]
 	key     K
@@ -124,8 +120,8 @@ type tieredCall[K comparable] struct {
 	taken   int // number of offers accepted
 }
 
-// take takes by offers from all engines, or from none. decisions may be nil for a call for one
-// unit. decided is false if takeRest is to go on.
+// take takes by offers from all engines, or from none. decisions may be nil if n is 1. decided is
+// false if takeRest is to go on.
 func (c *tieredCall[K]) take(decisions *[fewClaims]policy.Decision) (allowed, decided bool) {
 	engines := c.tiers.engines
 	if len(engines) > fewClaims {
@@ -179,8 +175,7 @@ func (c *tieredCall[K]) offer(i int, decisions *[fewClaims]policy.Decision) (sur
 	return sure
 }
 
-// takeRest takes the units that take has not taken, for any key. recorded reports whether the key
-// could be recorded under all limits.
+// takeRest goes on after take, for any key. recorded reports whether all limits recorded the key.
 func (c *tieredCall[K]) takeRest(decisions *[fewClaims]policy.Decision) (all policy.Decision, recorded bool) {
 	engines := c.tiers.engines
 	var room [maxTiers]keyRequest[tier[K], cell.Held[K]]
@@ -208,7 +203,6 @@ func (c *tieredCall[K]) takeRest(decisions *[fewClaims]policy.Decision) (all pol
 
 var asMade = []int{0, 1, 2, 3, 4, 5, 6, 7}
 
-// combine adds the decision of a limit to that of all.
 func combine(all, d *policy.Decision, first bool) {
 	if first {
 		all.Limit, all.Remaining = d.Limit, d.Remaining
@@ -243,7 +237,7 @@ func (t tier[K]) count(d policy.Decision, basis cell.Basis) policy.Decision {
 }
 
 // Wait blocks until n units can be used under every limit, takes them and returns nil. Errors are
-// those of Engine.Wait; nothing was then taken. It stands in line as AcquireAll does.
+// as for Engine.Wait; nothing was then taken. It waits as AcquireAll does.
 func (t *Tiered[K]) Wait(ctx context.Context, key K, n int64) error {
 	_, err := t.Acquire(ctx, key, n, policy.Never)
 	return err
@@ -267,8 +261,7 @@ func (t *Tiered[K]) Refund(key K, n int64) policy.Decision {
 	return d
 }
 
-// Reset forgets the key's use under every limit, lifts its blocks, and reports whether there was
-// anything.
+// Reset is Engine.Reset under every limit. It reports whether there was anything.
 func (t *Tiered[K]) Reset(key K) bool {
 	used := false
 	for _, e := range t.engines {

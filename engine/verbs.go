@@ -11,10 +11,8 @@ import (
 )
 
 // Choke reports whether the key may act now, and records it if so. It is Take(key, 1).Allowed, and
-// the fastest call.
-//
-// For a known key it never waits and never allocates. For a new key it waits only if the table is
-// full, up to Config.OpenTimeout.
+// the fastest call. For a known key it never waits and never allocates. For a new key it waits only
+// if the table is full, up to Config.OpenTimeout.
 func (e *Engine[K]) Choke(key K) bool { return e.cell.Choke(key) }
 
 // Allow is Choke under its name in golang.org/x/time/rate.
@@ -22,24 +20,21 @@ func (e *Engine[K]) Allow(key K) bool { return e.cell.Choke(key) }
 
 // Take asks for n units for the key now, and records them if they are allowed. n below 0 or above
 // the limit is refused with policy.Never. n == 0 looks without taking, and is not counted. Take
-// waits and allocates no more than Choke does.
-//
-// RetryAfter of a refusal is exact if the key is in the table. For a key that could not be recorded
-// it is a guess: Config.Idle under RefuseNew, Config.OpenTimeout under Refuse.
+// waits and allocates no more than Choke does. RetryAfter of a refusal is exact if the key is in
+// the table. If the key cannot be recorded it is a guess: Config.Idle under RefuseNew,
+// Config.OpenTimeout under Refuse.
 func (e *Engine[K]) Take(key K, n int64) (d policy.Decision) {
 	e.cell.Take(key, n, &d)
 	return d
 }
 
-// TakeWith is Take under a limit that comes with the call, as in redis-cell's CL.THROTTLE. The
-// limit must be of the family of the engine's own, as each policy's constructor says, with how use
-// under one limit counts under another. Any other limit refuses with policy.Never, and nothing is
-// recorded. nil is the limit that holds for the key anyway.
+// TakeWith is Take under a limit that comes with the call, as in redis-cell's CL.THROTTLE. Make
+// limits once: making a limit costs more than a call. The limit must be of the family of the
+// engine's own, as each policy's constructor says. Any other limit refuses with policy.Never and
+// records nothing. nil is the limit that holds for the key anyway.
 //
 // Limits that alternate on a key share time, not units: 10 of 10 an hour take the whole hour under
 // 1,000 an hour as well. If a key's own limit changes for good, call ChangeLimit.
-//
-// Make the limits once: making a limit costs more than a call.
 func (e *Engine[K]) TakeWith(limit policy.Policy, key K, n int64) (d policy.Decision) {
 	e.cell.TakeWith(limit, key, n, &d)
 	return d
@@ -52,23 +47,21 @@ func (e *Engine[K]) Peek(key K) (d policy.Decision) {
 	return d
 }
 
-// Wait blocks until n units can be used, takes them and returns nil.
+// Wait blocks until n units can be used, takes them and returns nil. Calls on a key are served in
+// the order of their arrival. The head of the line has taken its units ahead of its turn, so calls
+// that do not wait (Choke, Take) cannot starve it. The others take theirs shortly before they
+// become the head, so a call that gives up nearly always costs the others nothing.
 //
-// Calls on a key are served in the order of their arrival. The head of the line has taken its units
-// ahead of its turn, so calls that do not wait (Choke, Take) cannot starve it. The others take
-// theirs shortly before they become the head, so a call that gives up nearly always costs the
-// others nothing.
-//
-// The error wraps one of ErrNever, ErrDeadline, ErrCrowded, ErrCancelled, ErrClosed and
-// ErrUnavailable. ErrDeadline and ErrCrowded come at once: before it joins the line, the call works
-// out its turn. Calls that do not wait may still take units that the line has not taken, so a turn
-// may come later. If the deadline passes first, the error is ErrCancelled.
+// The error wraps ErrNever, ErrDeadline, ErrCrowded, ErrCancelled, ErrClosed or ErrUnavailable.
+// ErrDeadline and ErrCrowded come at once, as the call works out its turn before it joins the line.
+// Calls that do not wait may still delay that turn. If the deadline then passes first, the error is
+// ErrCancelled.
 //
 // n == 0 never waits. It fails only for a limit of another family (ErrNever), a blocked key
-// (ErrDeadline), an ended context or a closed engine. A key that cannot be recorded, now or later,
-// does not wait either: Config.WhenUnavailable decides between nil and ErrUnavailable. A new key
-// waits for room in a full table up to Config.OpenTimeout, whatever the context says. Then it
-// passes unrecorded if the configuration says so, and otherwise waits on in line.
+// (ErrDeadline), an ended context or a closed engine. A key that can never be recorded does not
+// wait either: Config.WhenUnavailable decides between nil and ErrUnavailable. A new key waits for
+// room in a full table up to Config.OpenTimeout, whatever the context says. Then it passes
+// unrecorded if the configuration says so, and otherwise waits on in line.
 //
 // Units given back later do not advance a promised turn. Turns are timed by package time even if
 // Config.Clock is set, so that clock should run at the same speed.
@@ -76,10 +69,10 @@ func (e *Engine[K]) Wait(ctx context.Context, key K, n int64) error {
 	return e.named(e.cell.Wait(ctx, key, n))
 }
 
-// Acquire is Wait for calls with bounded patience, or that may need less in the end. It waits up to
-// patience, and returns the units taken, to be given back by Keep or Cancel. Zero patience does not
-// wait. It allocates nothing if it need not wait. The reservation's Decision is from the moment at
-// which the units were taken: its Wait is over when Acquire returns.
+// Acquire is Wait with bounded patience, or for calls that may need less in the end. It returns the
+// units taken, to be given back by Keep or Cancel. Zero patience does not wait. It allocates
+// nothing if it need not wait. The reservation's Decision is from the take: its Wait is over when
+// Acquire returns.
 //
 // On an error, the reservation is a refusal with the key's state, and with the time until the call
 // would be admitted if no call were before it. A turn that comes too late for patience is
@@ -89,18 +82,17 @@ func (e *Engine[K]) Acquire(ctx context.Context, key K, n int64, patience time.D
 	return r, e.named(err)
 }
 
-// Reserve takes n units for the key if they can be used within patience. The decision's Wait is the
-// time after which to use them. With zero patience that is at once, except under a policy.Queue,
-// which delays calls by up to its own length. The units are taken now, so no other call is promised
-// the same turn. It allocates nothing for a known key.
+// Reserve takes n units now if they can be used within patience, after the decision's Wait. With
+// zero patience that is at once, except under a policy.Queue, which delays calls by up to its own
+// length. No other call is promised the same turn. It allocates nothing for a known key.
 func (e *Engine[K]) Reserve(key K, n int64, patience time.Duration) (r Reservation[K]) {
 	e.cell.Reserve(key, n, patience, &r.Decision, &r.held)
 	return r
 }
 
-// Reservation holds the units that Reserve or Acquire took, with the decision. If it is Allowed,
-// act after Wait, and call Keep if less was needed, or Cancel. Its methods are for one goroutine at
-// a time, and the first call ends it. Do not end a copy as well. The zero Reservation is a refusal.
+// Reservation holds the units that Reserve or Acquire took. If it is Allowed, act after Wait, and
+// call Keep if less was needed, or Cancel; the first call ends it. Its methods are for one
+// goroutine at a time. Do not end a copy as well. The zero Reservation is a refusal.
 type Reservation[K comparable] struct {
 	policy.Decision
 	// Waited is the time that Acquire stood in line; 0 if it did not.
@@ -110,21 +102,19 @@ type Reservation[K comparable] struct {
 }
 
 // Cancel gives the units back, as if the call had never been made, except that turns promised to
-// other calls stand. That is exact under two conditions:
+// other calls stand. After the turn, it gives back the units that still count. It does nothing the
+// second time, or on a refusal. It is exact under two conditions:
 //
 //   - The reservation is among the latest 128 of its key, and no other key has its place in a memory
 //     of 4,096 keys.
-//   - All other calls of the key since then took by Reserve, Acquire, Wait or Hold, and gave back by
+//   - All other calls of the key since took by Reserve, Acquire, Wait or Hold, and gave back by
 //     Cancel, Keep or Settle.
 //
 // Otherwise, limits that count in windows give all units back while the window is there. A bucket
 // gives back the units that have not drained, as far as it holds the units that other calls took or
 // gave back since. Nothing comes back under a limit of PolicyFor that does not count in windows,
-// under a Queue or WarmingUp, or under a policy that is no policy.Refunder; nor if SetPolicy
-// changed the limit since (see there), or the key was evicted.
-//
-// A second call does nothing, nor does a call on a refused reservation. After the turn has come,
-// Cancel gives back the units that still count.
+// under a Queue or WarmingUp, or under a policy that is no policy.Refunder. Nor does it after
+// eviction or after SetPolicy: see there.
 func (r *Reservation[K]) Cancel() { r.held.Keep(0) }
 
 // Keep ends the reservation with n of its units used, and gives the others back on the terms of
@@ -134,21 +124,22 @@ func (r *Reservation[K]) Keep(n int64) { r.held.Keep(n) }
 
 // Refund gives n units back to the key, for costs known only afterwards: take the estimate, then
 // refund the rest. It never lifts a key above full, nor reaches into another window. A key that is
-// not in the table gets nothing back. n < 0 charges -n more, whether the limit allows it or not.
-// The key is refused until such a debt has drained. One call charges at most the units that pass in
-// 31 days, or that the limit admits at once if that is more, so that a mistake does not lock a key
-// for years.
+// not in the table gets nothing back. n counts units of the limit that holds for the key; for
+// TakeWith there is RefundWith.
 //
-// The decision is the key's state afterwards. It is not Allowed if nothing was recorded: the charge
-// is above that bound or the policy is not a policy.Refunder (RetryAfter is then policy.Never), or
-// the key is new and the table full or without a writer. A Refund is not counted in Stats.
+// n < 0 charges -n more, whether the limit allows it or not, and refuses the key until the debt has
+// drained. A call charges at most the units that pass in 31 days, or that the limit admits at once
+// if that is more.
 //
-// Refund does not know when the units were taken or which turns were promised since. It assumes
-// that they still count and that no call is waiting. Promised turns do not move, so the next call
-// may start too early by the refunded amount. If the last promised turn lies in a window that has
-// not opened, that window gets the room. Use Reservation.Cancel if this matters.
+// The decision is the key's state afterwards. It is not Allowed if nothing was recorded. RetryAfter
+// is then policy.Never if the charge is above that bound or the policy is not a policy.Refunder;
+// otherwise the key is new and the table full or without a writer. A Refund is not counted in
+// Stats.
 //
-// n counts units of the limit that holds for the key. For TakeWith there is RefundWith.
+// Refund assumes that the units still count and that no call is waiting. Promised turns do not
+// move, so the next call may start too early by the refunded amount. If the last promised turn lies
+// in a window that has not opened, that window gets the room. Use Reservation.Cancel if this
+// matters.
 func (e *Engine[K]) Refund(key K, n int64) (d policy.Decision) {
 	e.cell.Refund(key, n, &d)
 	return d
@@ -162,9 +153,9 @@ func (e *Engine[K]) RefundWith(limit policy.Policy, key K, n int64) (d policy.De
 }
 
 // Reset forgets the key's use, debts and promised turns included, and reports whether any still
-// counted. Calls in line keep their place. Reservations from before give nothing back any more. A
-// block of the key is lifted, and its refusals are forgotten: see Block. Calls in line that waited
-// for the end of the block go on.
+// counted. It lifts a block of the key, forgets its refusals, and lets calls in line for the end of
+// the block go on. Calls in line keep their place. Reservations from before give nothing back any
+// more.
 func (e *Engine[K]) Reset(key K) bool { return e.cell.Reset(key) }
 
 // All yields the keys in the table with their states, as from Peek, in no order. It blocks no call.
@@ -182,28 +173,28 @@ func (e *Engine[K]) Limit() policy.Policy { return e.cell.Limit() }
 func (e *Engine[K]) LimitFor(key K) policy.Policy { return e.cell.LimitFor(key) }
 
 // ChangeLimit tells the engine that the key's own limit has changed, as for a customer that
-// upgrades. The key's used units count under the limit to from now on, as if SetPolicy had been
-// called for this key alone: after 10 of 10 an hour, 990 of 1,000 an hour remain. Without it the
-// limits share time, as under TakeWith, and nothing remains until the time of the old limit has
-// passed. Use that the new limit cannot count is forgotten, also if the limit is raised again. nil
-// stands for the engine's own limit.
+// upgrades. The key's used units count under the limit to, as by SetPolicy for this key alone.
+// After 10 of 10 an hour, 990 of 1,000 an hour remain. Without it the limits share time, as under
+// TakeWith, and nothing remains until the time of the old limit has passed. Use that the new limit
+// cannot count is forgotten, also if the limit is raised again. nil stands for the engine's own
+// limit.
 //
-// Call it once for each change, after PolicyFor returns the new limit or TakeWith is called with
-// it. The engine does not remember a key's limit: a repeated call translates again, and forgives or
-// charges by as much again. A call with the two exchanged undoes that only as far as the lower
-// limit can count. The engine's own limit does not change. Without PolicyFor, calls that name no
-// limit go on under it.
+// Call it once for each change, as soon as PolicyFor returns the new limit or TakeWith is called
+// with it. The engine does not remember a key's limit: a repeated call translates again, and
+// forgives or charges by as much again. A call with the two exchanged undoes that only as far as
+// the lower limit can count. The engine's own limit does not change. Without PolicyFor, calls that
+// name no limit go on under it.
 //
 // Units taken under the new limit before ChangeLimit are read as units of the old limit, and those
-// above the old limit are forgotten. Up to the whole of the new limit may pass once more, so call
-// ChangeLimit as soon as PolicyFor has changed. A call under way with the old limit is decided by
-// it, on the translated word. After ChangeLimit has returned, calls under either limit together
-// take at most as much as an unused key would admit under one and then under the other.
+// above the old limit are forgotten, so up to the whole of the new limit may pass once more. A call
+// under way with the old limit is decided by it, on the translated word. Calls after ChangeLimit,
+// under either limit, together take at most as much as an unused key would admit under one and then
+// under the other.
 //
 // Promised turns are kept: no other call is admitted before the last of them. Calls in line give up
-// theirs, as far as Cancel allows, and get new turns, in the same order, under the limit that
-// PolicyFor returns now. Reservations from before give nothing back, unless the translation changed
-// nothing, as between limits that count in windows of the same period.
+// theirs, as far as Cancel allows, and get new turns in order under PolicyFor's present limit.
+// Reservations from before give nothing back, unless the translation changed nothing, as between
+// limits that count in windows of the same period.
 //
 // For a key that is not in the table ChangeLimit does nothing. The error is ErrClosed, or a
 // *policy.FieldError if a limit is of another family or no policy.Relative; nothing has changed
@@ -219,11 +210,10 @@ func (e *Engine[K]) ChangeLimit(key K, from, to policy.Policy) error {
 }
 
 // SetPolicy replaces the engine's own policy, for all keys, from the next call on. The two must be
-// of one family, as their constructors say. Nothing is forgiven: a key's use counts under the new
-// policy too, up to as much as that can count. Use above that is forgotten, also if the limit is
-// raised again. For one key there is ChangeLimit.
-//
-// No key is refused for longer than the new policy would refuse it, except:
+// of one family, as their constructors say. For one key there is ChangeLimit. Nothing is forgiven:
+// a key's use counts under the new policy too, up to as much as that can count. Use above that is
+// forgotten, also if the limit is raised again. No key is refused for longer than the new policy
+// would refuse it, except:
 //
 //   - Promised turns are kept: no other call is admitted before the last of them.
 //   - A debt keeps its duration under a Funnel, a Queue and a Bursty.
@@ -235,13 +225,12 @@ func (e *Engine[K]) ChangeLimit(key K, from, to policy.Policy) error {
 // keeps a busy key full. Calls in line get turns under the new policy.
 //
 // SetPolicy returns when the new policy holds. Meanwhile the writer translates all keys, about a
-// second for a million. Until then calls translate the keys that they come to, another SetPolicy
-// waits, and a full table makes no room: new keys are answered as for an unavailable table.
+// second for a million. Until then calls translate the keys that they come to, and another
+// SetPolicy waits. A full table makes no room: new keys are answered as for an unavailable table.
 //
 // The limit that holds already changes nothing. After another, reservations from before give
-// nothing back: a translated word does not tell which of their units are left. Settle them first,
-// or use Refund. A reservation that is made while keys are translated may give nothing back once
-// keys have left the table.
+// nothing back, as the rest of their units is unknown. Settle them first, or use Refund. A
+// reservation made meanwhile may give nothing back once keys have left the table.
 //
 // The error is a *policy.FieldError if the policy is nil or of another family, or if PolicyFor
 // chooses the limits. Otherwise it is ErrClosed or ErrUnavailable. The old policy holds then.

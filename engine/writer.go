@@ -32,13 +32,12 @@ const (
 	attempts = 2
 	// commandsPerSettle is the number of commands between two looks at other work.
 	commandsPerSettle = 256
-	// settlesPerTurn is the number of Settle steps, some milliseconds, before other goroutines may
-	// run. If callers use up all processors the writer may wait 10 ms for its next turn: with one
-	// step in each, a million keys were indexed again in 40 s.
+	// settlesPerTurn is the number of Settle steps, some milliseconds, before other goroutines run.
+	// The writer may then wait 10 ms for its next turn: with steps of one, a million keys were
+	// indexed again in 40 s.
 	settlesPerTurn = 32
 )
 
-// run carries commands out until the context ends; then it returns nil.
 func (w *writer[K]) run(ctx context.Context) error {
 	w.at("writer: begin")
 	w.table.Recover()
@@ -65,9 +64,8 @@ func (w *writer[K]) run(ctx context.Context) error {
 			w.table.Settle(w.clock())
 		}
 		// In a flood a caller on the same processor would wait for the end of the writer's time
-		// slice, 10 ms and more, instead of a tenth of a millisecond. If callers use up all
-		// processors the yield costs the writer as much: a little left to settle should not keep
-		// the next command waiting.
+		// slice, 10 ms and more, instead of 0.1 ms. If callers use up all processors the yield
+		// costs the writer as much, so a command that left little to settle does not cause it.
 		if !emptied || w.table.Unsettled() {
 			runtime.Gosched()
 		}
