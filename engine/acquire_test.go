@@ -51,8 +51,7 @@ func TestAcquireHandsOutWhatItTook(t *testing.T) {
 	})
 }
 
-// A wait that would exceed the patience is refused at once, with the time to come back; a call that
-// is overtaken in line is refused when its patience ends.
+// Refused at once with the time to come back; if overtaken in line, when the patience ends.
 //
 // Promise: `Acquire` waits no longer than its patience.
 func TestAcquireIsPatientForSoLong(t *testing.T) {
@@ -203,8 +202,7 @@ func TestAcquireErrors(t *testing.T) {
 	})
 }
 
-// A call whose context has ended takes nothing, does not wait, and learns the state of all claims:
-// those that refuse do, or else the first.
+// A call whose context has ended takes nothing, and learns the state of all claims.
 func TestAcquireAllWhenTheContextIsOver(t *testing.T) {
 	ended, cancel := context.WithCancel(background)
 	cancel()
@@ -334,8 +332,8 @@ func TestOutcomeKeep(t *testing.T) {
 	assert.EqualValues(t, 4, a.Peek("x").Remaining)
 }
 
-// A call on several known keys allocates the decisions. Others also allocate a reservation for each
-// key and their slice.
+// Calls on known keys allocate the decisions, others also a reservation for each key and their
+// slice.
 func TestTakeAllAllocatesWhatItHandsOut(t *testing.T) {
 	a, b := open[string](t, Config{Policy: funnel(1_000_000, 1, time.Second)}), open[int](t, Config{Policy: funnel(1_000_000, 1, time.Second)})
 	claims := []Claim{a.Claim("key", 1), b.Claim(1, 1)}

@@ -25,8 +25,8 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// verbsOnKey are all verbs that ask for n units of a key at once. They return the decision, if any,
-// and whether the call was allowed.
+// verbsOnKey are all verbs that ask for n units at once. They return the decision, if any, and the
+// answer.
 func verbsOnKey(e, other *Engine[string]) map[string]func(key string, n int64) (d policy.Decision, allowed bool) {
 	return map[string]func(string, int64) (policy.Decision, bool){
 		"Choke": func(key string, n int64) (policy.Decision, bool) {
@@ -79,8 +79,6 @@ func verbsOnKey(e, other *Engine[string]) map[string]func(key string, n int64) (
 	}
 }
 
-// RetryAfter is the later end of the block and of the limit's refusal.
-//
 // Promise: Every verb refuses a blocked key, to the nanosecond.
 func TestBlockedKeyIsRefusedByEveryVerb(t *testing.T) {
 	names := verbsOnKey(nil, nil)
@@ -293,8 +291,7 @@ func TestPenaltyIsChecked(t *testing.T) {
 	}
 }
 
-// Each verb reports the block at the last refusal, and while it lasts. Those do not count. The next
-// block is twice as long.
+// Refusals by the block do not count. The next block is twice as long.
 //
 // Promise: A `Penalty`'s last refusal blocks before its call returns.
 func TestPenaltyBlocksAtTheLastRefusal(t *testing.T) {
@@ -465,16 +462,15 @@ func TestNoCallPassesAfterBlock(t *testing.T) {
 	}
 }
 
-// A random history of every verb is compared with an engine without blocks, which gets only the
-// calls that are not blocked, and a plain list of blocks and refusals.
+// A random history of every verb is compared with an engine without blocks and a plain list of
+// blocks.
 func TestBlocksRandomly(t *testing.T) {
 	for seed := range repeated(150) {
 		synctest.Test(t, func(t *testing.T) { compareBlocks(t, rand.New(rand.NewPCG(uint64(seed), 31))) })
 	}
 }
 
-// record is a key in the model. Its windows open on whole steps of the word's precision, as the
-// history's instants do.
+// record is a key in the model, with windows on whole steps of the word's precision.
 type record struct {
 	until          time.Time
 	row            int // blocks in a row
@@ -663,8 +659,7 @@ func TestCallsInLineWaitForTheEndOfABlock(t *testing.T) {
 	}
 }
 
-// When a block ends, calls in line start as their limit allows, whatever turns were promised
-// before.
+// Calls in line start as their limit allows, whatever turns were promised before.
 func TestNoBurstWhenABlockEnds(t *testing.T) {
 	for text, n := range map[string]int64{
 		"at most 10/1s": 10, "funnel 10, 10/1s": 10, "window 10/1s": 10, "queue 5, 1/1s": 1, "bursty 10/1s, 1": 10,
@@ -698,8 +693,7 @@ func TestNoBurstWhenABlockEnds(t *testing.T) {
 	}
 }
 
-// A call without the patience for a block is told at once if the block came before, and gives back
-// its units.
+// Without the patience for a block a call is told at once, and gives back its units.
 func TestCallsThatCannotWaitForABlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(2, 1, time.Second)})
@@ -782,8 +776,7 @@ func TestTieredBlocks(t *testing.T) {
 	})
 }
 
-// In a flood, a Block without room says so. Keys with counted refusals and keys that were reset
-// make room.
+// In a flood, a Block without room says so.
 //
 // Promise: No blocked key makes room, and at most `MaxKeys` blocks are kept.
 func TestBlockedKeysAreNeverGone(t *testing.T) {
@@ -942,8 +935,7 @@ type stepped struct {
 func (s *stepped) Step(point string)  { s.step(point) }
 func (s *stepped) Seed() maphash.Seed { return s.seed }
 
-// Close overtakes a Block whose key lands after the last read of blocks: ErrClosed, as the file
-// lacks it.
+// Close overtakes a Block whose key lands after the last read of blocks.
 func TestBlockThatCloseOvertakesIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := inFile(t, Config{Policy: funnel(10, 1, time.Second)})

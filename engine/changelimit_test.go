@@ -49,8 +49,7 @@ func TestChangeLimitFreesAnUpgradedKey(t *testing.T) {
 	assert.EqualValues(t, 9, e.TakeWith(small, "k", 0).Remaining, "11 units are 39.6 s, of an hour for 10")
 }
 
-// Units taken under the new limit before the change count up to the old limit: the documented
-// bound.
+// Units taken under the new limit before the change count up to the old limit.
 func TestChangeLimitForgetsWhatTheNewLimitTookBefore(t *testing.T) {
 	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
 	for took, remain := range map[int64]int64{0: 1000, 100: 999, 1000: 990} {
@@ -371,8 +370,7 @@ func TestChangeLimitIsOvertakenByATake(t *testing.T) {
 	assert.EqualValues(t, 1000-10, e.Peek("k").Remaining, "it is from before the swap")
 }
 
-// A change waits for a Cancel that is held up between deciding and swapping. Otherwise takes could
-// restore the word that the Cancel has seen, and it would give them back.
+// Otherwise takes could restore the word that the Cancel has seen, and it would give them back.
 func TestChangeLimitWaitsForACancel(t *testing.T) {
 	own, large := &hooked{Policy: funnel(5, 1, time.Hour)}, &hooked{Policy: funnel(10, 2, time.Hour)}
 	e := open[string](t, Config{Policy: own, Clock: newHandClock().Now})
@@ -397,8 +395,6 @@ func TestChangeLimitWaitsForACancel(t *testing.T) {
 	assert.EqualValues(t, 10-1-3, e.TakeWith(large, "k", 0).Remaining)
 }
 
-// The calls hold either limit. Units taken count in the end.
-//
 // Promise: Calls that race with `ChangeLimit` get no more than both limits admit.
 func TestChangeLimitUnderRaces(t *testing.T) {
 	small, large := funnel(100, 1, time.Hour), funnel(1000, 10, time.Hour)

@@ -59,8 +59,7 @@ func TestTakeAll(t *testing.T) {
 	assert.EqualValues(t, 2, hosts.Stats().Refused)
 }
 
-// Under a Bursty or a WarmingUp the least share left counts calls of one unit that pass at once,
-// not credit.
+// Under a Bursty or a WarmingUp the least share left does not count credit.
 func TestShareLeftIsNotMeasuredByCredit(t *testing.T) {
 	for _, c := range []struct {
 		limit    policy.Policy
@@ -263,8 +262,7 @@ func TestTakeAllPassesOne(t *testing.T) {
 	assert.EqualValues(t, 2*(2000/raceFactor)*3, s.Admitted)
 }
 
-// A Tiered counts a refused call once at its refusing limit, even if the faster call has given back
-// by then, and an unrecorded call as such.
+// A refused call counts once at its refusing limit, even if the faster call has given back by then.
 func TestTieredIsCounted(t *testing.T) {
 	clock := newHandClock()
 	tiers := openTiered[int](t, Config{Policy: yielding(1000, 1, time.Second), Clock: clock.Now}, yielding(50, 1, time.Second), yielding(60, 1, time.Second))

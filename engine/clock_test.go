@@ -54,8 +54,7 @@ func TestCounterBeginsAtOneOrLater(t *testing.T) {
 	}
 }
 
-// A clock may begin at a later instant than 1. It goes on as fast from there, and never returns an
-// earlier instant.
+// A clock that begins later goes on as fast, and never returns an earlier instant.
 func TestClockBeginsElsewhere(t *testing.T) {
 	const first = policy.Instant(8 * 365 * 24 * time.Hour)
 	hand := newHandClock()
@@ -92,8 +91,7 @@ func TestClockBeginsElsewhere(t *testing.T) {
 	require.Equal(t, first, clock())
 }
 
-// By the counter a later beginning is off by a microsecond at most, and is never before the least
-// instant.
+// By the counter it is off by a microsecond at most, and never before the least instant.
 func TestCounterBeginsElsewhere(t *testing.T) {
 	const first, off = policy.Instant(time.Hour), policy.Instant(clock.Late + clock.Early)
 	for range 1000 {
@@ -109,8 +107,7 @@ func TestCounterBeginsElsewhere(t *testing.T) {
 	}
 }
 
-// A refused call that returns a microsecond later than told is admitted; a microsecond before none
-// is, by package time.
+// A refused call is admitted a microsecond later than told, and not a microsecond before.
 func TestRetryAfterByTheCounterIsExactToAMicrosecond(t *testing.T) {
 	const off = clock.Late + clock.Early
 	config := byCounter(t, Config{Policy: funnel(1, 1, 50*time.Microsecond)})
@@ -136,9 +133,6 @@ func TestRetryAfterByTheCounterIsExactToAMicrosecond(t *testing.T) {
 	}
 }
 
-// Many callers of a key, by the counter, pass no more often than the limit allows in the package
-// time that passes and a microsecond.
-//
 // Promise: The processor's counter keeps limits and `RetryAfter` to a microsecond of package time.
 func TestHotKeyByTheCounterIsExact(t *testing.T) {
 	const capacity, every, callers, calls = 50, 10 * time.Microsecond, 4, 50_000

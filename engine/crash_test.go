@@ -39,8 +39,8 @@ func newLoad(t *testing.T, f *faults) *load {
 	return &load{t: t, clock: clock, e: e}
 }
 
-// round has 8 callers choke the same unused keys of capacity 1, and returns the number of admitted
-// calls. Then it lets the keys drain and go idle.
+// round has 8 callers choke the same unused keys of capacity 1. It returns the number of admitted
+// calls.
 func (l *load) round() int64 {
 	var admitted atomic.Int64
 	all := keys(loadKeys)
@@ -55,8 +55,7 @@ func (l *load) round() int64 {
 	return admitted.Load()
 }
 
-// crowd opens more keys than there is room for, and reuses some just after they drained, which the
-// index does not know.
+// crowd opens too many keys, and reuses some just after they drained, unknown to the index.
 func (l *load) crowd() {
 	for i := range 3 * loadKeys {
 		l.e.Choke(fmt.Sprintf("crowd-%d", i))
@@ -160,8 +159,7 @@ func TestDeathAtEveryPoint(t *testing.T) {
 	}
 }
 
-// settle waits until the engine is at rest, so that a round begins with keys that may all be
-// evicted.
+// settle waits until the engine is at rest, and all keys may be evicted.
 func (l *load) settle() {
 	await.True(l.t, func() bool {
 		if l.e.Len() == 0 {
@@ -214,8 +212,6 @@ func TestDeathAtRandom(t *testing.T) {
 	}
 }
 
-// Commands behind it are carried out.
-//
 // Promise: A command that kills the writer is tried once more, then dropped and counted.
 func TestCommandIsTriedAgainOnceThenDropped(t *testing.T) {
 	for deaths, dropped := range map[int]uint64{1: 0, 2: 1, 3: 1} {
@@ -297,8 +293,7 @@ func TestPastTheIntensityTheEngineDegrades(t *testing.T) {
 	}
 }
 
-// The command that asks for room dies with two writers and is dropped. The waiting caller asks
-// again.
+// The command that asks for room dies with two writers. The waiting caller asks again.
 func TestRoomIsAskedForAgainWhenTheCommandIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFaults(false)

@@ -19,8 +19,7 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// As TestTakeIsNotDatedBackBeyondEviction, but another caller has opened the entry without taking
-// yet, and the writer has filed it.
+// As TestTakeIsNotDatedBackBeyondEviction, with an entry that is filed but not taken from.
 func TestTakeFromAnUnusedEntryIsNotDatedBack(t *testing.T) {
 	notDatedBack(t, func(t *testing.T, e *Engine[string], clock *handClock) {
 		view := e.table.View()
@@ -34,8 +33,7 @@ func TestTakeFromAnUnusedEntryIsNotDatedBack(t *testing.T) {
 	})
 }
 
-// The writer stands still between the end of an entry and its leaving the map. Its key is opened
-// again at once.
+// The writer stands still between the end of an entry and its leaving the map.
 func TestDeadEntryInTheMapRefusesNoCall(t *testing.T) {
 	for name, call := range map[string]func(*Engine[string]) bool{
 		"Choke": func(e *Engine[string]) bool { return e.Choke("key") },
@@ -66,8 +64,7 @@ func TestDeadEntryInTheMapRefusesNoCall(t *testing.T) {
 	}
 }
 
-// As TestLostCommandsAreMadeUpFor, by a writer that has already looked through the nursery: it was
-// told to look again.
+// As TestLostCommandsAreMadeUpFor, by a writer that has already looked through the nursery.
 func TestLostCommandsAreMadeUpForAtAnyTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hold atomic.Bool

@@ -32,8 +32,7 @@ func TestHotKeyIsExact(t *testing.T) {
 			dice := rand.New(rand.NewPCG(1, uint64(i)))
 			for time.Since(start) < 5*time.Second {
 				for e.Choke("hot") {
-					// Counted after the call, compared with the time after that: only a unit too
-					// many makes this fail.
+					// Compared with the time after the count: only a unit too many fails.
 					if n := admitted.Add(1); n > allowed() {
 						t.Errorf("%d admitted of %d after %v", n, allowed(), time.Since(start))
 					}
@@ -49,8 +48,7 @@ func TestHotKeyIsExact(t *testing.T) {
 	})
 }
 
-// The same without rest: the callers never sleep, and the clock advances by a quarter of a unit
-// after each refusal.
+// The callers never sleep, and the clock advances by a quarter of a unit after each refusal.
 func TestHotKeyIsExactUnderContention(t *testing.T) {
 	const capacity, rate, callers = 1000, 1000, 64
 	clock := newHandClock()
@@ -88,8 +86,7 @@ func TestHotKeyIsExactUnderContention(t *testing.T) {
 	assert.EqualValues(t, refused.Load()+1, e.Stats().Refused)
 }
 
-// 64 goroutines meet 10,000 new keys of capacity 1, in their own orders or the same: each key is
-// admitted once.
+// 64 goroutines meet 10,000 new keys of capacity 1, in their own orders or the same.
 //
 // Promise: Racing calls for new keys pass exactly as often as the limit allows.
 func TestNewKeysAreExact(t *testing.T) {
@@ -177,9 +174,6 @@ func TestKeysComingAndGoingAreExact(t *testing.T) {
 	}
 }
 
-// A refused call must not discard drained time: a client at twice the rate would get only its
-// burst.
-//
 // Promise: A refused call changes nothing: a client at twice its rate gets half.
 func TestClientAtTwiceTheRateGetsHalfOfItsCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -201,8 +195,8 @@ func TestTakeIsNotDatedBackBeyondEviction(t *testing.T) {
 	notDatedBack(t, func(*testing.T, *Engine[string], *handClock) {})
 }
 
-// notDatedBack holds up a caller that has read the clock. The key is used, drained and forgotten;
-// then runs, and the caller goes on.
+// notDatedBack holds up a caller that has read the clock until the key is forgotten, and then has
+// run.
 func notDatedBack(t *testing.T, then func(t *testing.T, e *Engine[string], clock *handClock)) {
 	t.Helper()
 	for name, held := range map[string]func(*Engine[string]) bool{

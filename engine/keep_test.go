@@ -159,8 +159,7 @@ func TestKeepUnderChosenLimits(t *testing.T) {
 	}
 }
 
-// No call took since: a part that has a turn to wait for is given back as under the engine's own
-// limit.
+// A part that has a turn to wait for is given back as under the engine's own limit.
 func TestKeepOfATurnUnderAChosenLimit(t *testing.T) {
 	limit := funnel(10, 1, time.Second)
 	for _, chosen := range []policy.Policy{nil, limit} {
@@ -205,8 +204,7 @@ func TestCancelAfterATakeAtOnceUnderAnotherLimit(t *testing.T) {
 	assert.EqualValues(t, 7, e.Peek("key").Remaining)
 }
 
-// Random rows while the key's limit changes with every other call. Kept calls under each limit keep
-// to it, in every window.
+// Random rows while the key's limit changes with every other call. Each limit holds for its calls.
 func TestCancelUnderLimitsThatChange(t *testing.T) {
 	type limit struct {
 		capacity, interval int64
@@ -268,9 +266,6 @@ func TestCancelUnderLimitsThatChange(t *testing.T) {
 	assert.Greater(t, given, 1000/raceFactor)
 }
 
-// Random rows under the hard promise: whatever is given back, no window of the period has more than
-// the limit.
-//
 // Promise: `Keep` returns units to their own window, and the limit holds.
 func TestKeepNeverExceedsTheHardPromise(t *testing.T) {
 	const per = int64(8 * time.Millisecond)

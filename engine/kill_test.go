@@ -21,8 +21,7 @@ import (
 
 var killsFlag = flag.Int("kills", 5, "how many processes TestKilledProcessForgivesOnlyWhatCameAfterItsLastSave kills")
 
-// killedKeys is the number of keys of a process to be killed, killedDepth their capacity. Next to
-// nothing drains.
+// killedKeys is the number of keys, killedDepth their capacity. Next to nothing drains.
 const (
 	killedKeys  = 64
 	killedDepth = 100_000
@@ -86,8 +85,8 @@ func usedOf(t *testing.T, folder string) (used [killedKeys]int64) {
 	return used
 }
 
-// tookRecord is the size of a record in a file that survives the process: a key and the time of its
-// take, or -1 and the beginning of a save that has ended.
+// tookRecord is the size of a record: a key and the time of its take, or -1 and the beginning of a
+// save.
 const tookRecord = 16
 
 // tookOf counts the units of each key that were taken before the last save began, and all.
@@ -118,8 +117,7 @@ func tookOf(t *testing.T, path string) (saved, all [killedKeys]int64) {
 	return saved, all
 }
 
-// takeUntilKilled takes from the keys on four goroutines, and records each admitted take. It prints
-// a line after each recorded save.
+// takeUntilKilled records takes on four goroutines, and prints a line after each recorded save.
 func takeUntilKilled(t *testing.T, folder string) {
 	e, err := New[int](killedConfig(filepath.Join(folder, "state")))
 	require.NoError(t, err)

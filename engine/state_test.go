@@ -36,8 +36,7 @@ var families = [][]policy.Policy{
 	{policy.Must(policy.WarmingUp(3, time.Second, 2*time.Second, 3))},
 }
 
-// restart saves an engine's state, ends it, lets time pass, and loads the state into another
-// engine.
+// restart saves an engine, ends it, lets time pass, and loads the state into another engine.
 func restart[K comparable](t *testing.T, e *Engine[K], config Config, pass func(), more ...Option[K]) *Engine[K] {
 	t.Helper()
 	var file bytes.Buffer
@@ -49,8 +48,8 @@ func restart[K comparable](t *testing.T, e *Engine[K], config Config, pass func(
 	return loaded
 }
 
-// A history is cut anywhere, to the nanosecond: for every policy and verb, for limits of a call or
-// of PolicyFor, and for limits that change with the restart or without.
+// A history is cut anywhere, for every policy and verb, limits of a call or of PolicyFor, and
+// changed limits.
 //
 // Promise: A saved and loaded engine answers as one that never stopped.
 func TestLoadedEngineGoesOnAsIfItHadNeverStopped(t *testing.T) {
@@ -260,8 +259,7 @@ func TestClosedEngineWithAStateRefuses(t *testing.T) {
 	})
 }
 
-// A save that hangs, also the first, shows in UnsavedSince, which begins with New, and in Health
-// after three times Every.
+// A hanging save shows in UnsavedSince from New on, and in Health after three times Every.
 func TestSaveThatHangsIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs, release := make(chan struct{}), make(chan struct{})
@@ -374,8 +372,6 @@ func TestStateIsKeptInTheFile(t *testing.T) {
 	})
 }
 
-// Until the first is closed.
-//
 // Promise: Two engines never share a state file.
 func TestStateIsForOneEngine(t *testing.T) {
 	config := inFile(t, Config{Policy: funnel(1, 1, time.Hour)})
@@ -389,8 +385,7 @@ func TestStateIsForOneEngine(t *testing.T) {
 	require.False(t, e.Choke("a"))
 }
 
-// After Close gives up a save that hangs, that save may still replace another engine's file, which
-// stays locked until then.
+// A save that Close gave up may still replace the file, which stays locked until then.
 func TestFileStaysLockedUntilASaveThatWasGivenUpHasEnded(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -517,8 +512,7 @@ type brokenEnd struct{ err error }
 func (f brokenEnd) Read([]byte) (int, error)  { return 0, f.err }
 func (f brokenEnd) Write([]byte) (int, error) { return 0, f.err }
 
-// With State.Fresh, a file of another family or of other keys is set aside, each under its own
-// name. A damaged file is not.
+// Each file gets its own name. A damaged file is not set aside.
 func TestFreshSetsTheFileAside(t *testing.T) {
 	config := inFile(t, Config{Policy: funnel(10, 1, time.Hour)})
 	path := config.State.Path
@@ -930,8 +924,7 @@ func TestUnhealthyEngineSavesAtClose(t *testing.T) {
 	require.EqualValues(t, 8, e.Peek("a").Remaining)
 }
 
-// The mark of a turn promised under another limit is kept, so that a Cancel after a restart gives
-// back no more than before.
+// A Cancel after a restart gives back no more than before.
 func TestForeignTurnsAreSaved(t *testing.T) {
 	synctest.Test(t, testForeignTurns)
 }
