@@ -58,7 +58,7 @@ type Options struct {
 	OnVerdict func(c *Call, v Verdict)
 
 	// Logger, if not nil, receives a line of level Info for calls that are refused, or would be
-	// without Shadow, at most 10 a second. It has the first 12 hex digits of the key's SHA-256 hash.
+	// without Shadow, at most 10 a second, with the first 12 hex digits of the key's SHA-256 hash.
 	// A limit's first Misconfigured call, and the first panic at a tap, get a line of level Error.
 	Logger *slog.Logger
 }
