@@ -19,8 +19,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/admin"
 )
 
-// defaultAdmin is the operators' default address. A second rald on a machine goes on without it.
-const defaultAdmin = "127.0.0.1:7381"
+const defaultAdmin = "127.0.0.1:7381" // a second rald on a machine goes on without it
 
 type adminSettings struct {
 	listen   string            // "" is none
@@ -41,7 +40,6 @@ func (a *adminSettings) define(flags *flag.FlagSet) {
 	flags.BoolVar(&a.showKeys, "admin-keys", false, "show operators the keys, rather than hashes of them")
 }
 
-// complete reads the tokens.
 func (a *adminSettings) complete(env environment) (err error) {
 	if a.listen == "none" {
 		a.listen = ""
@@ -62,7 +60,7 @@ func (a *adminSettings) complete(env environment) (err error) {
 	return err
 }
 
-// operators reads lines of a name and a token. Errors name their source from.
+// operators parses lines of a name and a token from a source named in errors.
 func operators(from, text string) (map[string]string, error) {
 	all := map[string]string{}
 	n := 0
@@ -83,7 +81,6 @@ func operators(from, text string) (map[string]string, error) {
 	return all, nil
 }
 
-// listenAdmin opens the listener for operators, nil for none.
 func listenAdmin(s settings, log *slog.Logger) (net.Listener, error) {
 	if s.admin.listen == "" {
 		return nil, nil

@@ -21,13 +21,10 @@ import (
 )
 
 const (
-	// mostHeader bounds a request's header. A proxy passes on its client's, up to 32 KiB in nginx.
-	mostHeader = 64 << 10
-	// slowest bounds an answer over HTTP, and so a check's wait in a queue.
-	slowest = time.Minute
+	mostHeader = 64 << 10    // of a request: proxies pass on their clients', up to 32 KiB in nginx
+	slowest    = time.Minute // bounds an HTTP answer, and so a check's wait in a queue
 )
 
-// doors serve rald's addresses.
 type doors struct {
 	settings
 	log     *slog.Logger
@@ -36,8 +33,7 @@ type doors struct {
 	ends    []func() error
 }
 
-// open serves until the context ends. Requests then have the time drain before shutdown cuts them
-// off.
+// open serves until the context ends. Requests then have the time drain before shutdown.
 func (d *doors) open(ctx context.Context, drain time.Duration, serve func() error, shutdown func(ctx context.Context)) {
 	d.running.Go(func() {
 		if err := serve(); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -52,7 +48,6 @@ func (d *doors) open(ctx context.Context, drain time.Duration, serve func() erro
 	})
 }
 
-// openHTTP is open for an HTTP handler.
 func (d *doors) openHTTP(ctx context.Context, drain time.Duration, l net.Listener, h http.Handler) {
 	server := &http.Server{
 		Handler: h, MaxHeaderBytes: mostHeader, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: slowest,
@@ -65,8 +60,7 @@ func (d *doors) openHTTP(ctx context.Context, drain time.Duration, l net.Listene
 	})
 }
 
-// openEnvoy answers Envoy's rate limit service. Its counts are apart from the keys of Redis's
-// clients.
+// openEnvoy answers Envoy's rate limit service. Its counts are apart from Redis clients' keys.
 func (d *doors) openEnvoy(ctx context.Context, set *rules.Set) (*families.Families, *envoyserver.Service, error) {
 	of := d.keys
 	of.Name = "rald envoy"
@@ -108,7 +102,6 @@ func (d *doors) openEnvoy(ctx context.Context, set *rules.Set) (*families.Famili
 	return keep, service, nil
 }
 
-// openCheck answers HTTP checks if there are rules, otherwise it returns nil.
 func (d *doors) openCheck(ctx context.Context, rules *checkserver.Rules, config checkserver.Config) (*checkserver.Door, error) {
 	switch {
 	case rules == nil && d.check.wanted:
@@ -129,7 +122,6 @@ func (d *doors) openCheck(ctx context.Context, rules *checkserver.Rules, config 
 	return door, nil
 }
 
-// close waits for the doors to end, and closes what they need.
 func (d *doors) close() (err error) {
 	d.running.Wait()
 	for _, end := range slices.Backward(d.ends) {

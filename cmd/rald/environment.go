@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// environment holds variables as NAME=value, like os.Environ.
-type environment []string
+type environment []string // NAME=value, like os.Environ
 
 func (e environment) get(name string) string {
 	for _, text := range e {
@@ -22,7 +21,7 @@ func (e environment) get(name string) string {
 	return ""
 }
 
-// variable returns a flag's variable: RALD_MAX_KEYS for max-keys.
+// variable returns RALD_MAX_KEYS for max-keys.
 func variable(flag string) string {
 	return "RALD_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/ral-limiter/ral/observe/eventlog"
 )
 
-// fleetSettings are for a Redis that keeps the keys of several servers.
 type fleetSettings struct {
 	url    string // "" is none
 	mode   string
@@ -76,8 +75,8 @@ func (f *fleetSettings) complete(env environment, given map[string]bool) error {
 	return nil
 }
 
-// parseRedis parses redis://[user:password@]host[:port][,host[:port]...][/database]. Its errors do
-// not show the password.
+// parseRedis parses redis://[user:password@]host[:port][,host[:port]...][/database], keeping the
+// password out of its errors.
 func parseRedis(text string) (o rueidis.ClientOption, err error) {
 	const want = "redis://host:6379, redis://user:password@host:6379/0, or rediss:// in place of redis:// for TLS, is accepted"
 	scheme, rest, _ := strings.Cut(text, "://")

@@ -44,9 +44,8 @@ func listenOnSocket(path string) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// isAbandoned reports whether the file is a socket on which no process listens.
 func isAbandoned(path string) bool {
-	// A connection to a file that is no socket is refused, too.
+	// a connection to any other file is refused, too
 	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSocket {
 		return false
 	}
@@ -80,7 +79,6 @@ func isSafe(flag, address string, guarded bool, guards string) error {
 	return fmt.Errorf("%s is %q, which other machines may reach: set %s, or listen on 127.0.0.1", flag, address, guards)
 }
 
-// isLoopback reports whether no other machine reaches an address.
 func isLoopback(address string) bool {
 	if strings.HasPrefix(address, onSocket) {
 		return true

@@ -73,8 +73,7 @@ func run(ctx context.Context, args []string, env environment, out, problems io.W
 	return serve(ctx, s, log)
 }
 
-// check says whether the files of a directory, or with -envoy the rules, can be read, with room for
-// their families.
+// check says whether a directory's files, or with -envoy its rules, can be read and have room.
 func check(args []string, out, problems io.Writer) error {
 	flags := flag.NewFlagSet("rald check", flag.ContinueOnError)
 	flags.SetOutput(problems)

@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// manual writes the man page of rald, from its flags.
 func manual(w io.Writer, env environment) error {
 	var b strings.Builder
 	roff := strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace
@@ -30,7 +29,6 @@ func manual(w io.Writer, env environment) error {
 	return err
 }
 
-// completion writes the completion of flags, commands and files for a shell.
 func completion(w io.Writer, shell string, env environment) error {
 	var words, zsh, fish []string
 	new(settings).flags(env).VisitAll(func(f *flag.Flag) {

@@ -56,7 +56,6 @@ func (n networks) has(client net.Addr) bool {
 	return addr.IsLoopback()
 }
 
-// guarded is a listener that closes connections from outside the networks.
 type guarded struct {
 	net.Listener
 	flag    string
@@ -65,7 +64,6 @@ type guarded struct {
 	lines   *single.Limiter // of the log
 }
 
-// guard returns l, limited to the clients if there are any.
 func guard(l net.Listener, flag string, clients networks, log *slog.Logger) net.Listener {
 	if len(clients) == 0 {
 		return l

@@ -21,7 +21,6 @@ import (
 
 const reloadEvery = time.Second // between looks at the files
 
-// reloader puts configuration in force.
 type reloader struct {
 	dirs   configdir.Dirs
 	limits *configured.Limits
@@ -43,8 +42,7 @@ func (r *reloader) follow(ctx context.Context, since *configdir.Config, asked <-
 	}
 }
 
-// hangups returns a channel of SIGHUPs, until stop is called. Without a directory SIGHUP ends the
-// process, as by default.
+// hangups returns a channel of SIGHUPs, until stop. Without a directory SIGHUP ends the process.
 func hangups(dirs configdir.Dirs) (asked chan os.Signal, stop func()) {
 	asked = make(chan os.Signal, 1)
 	if dirs != (configdir.Dirs{}) {
@@ -81,7 +79,6 @@ func readUntil(ctx context.Context, read func() (*configdir.Config, error)) (*co
 // reload reads all files and puts all in force at once, or nothing.
 func (r *reloader) reload() { r.put(r.dirs.Read()) }
 
-// put puts a configuration in force, unless err is set or the server ends.
 func (r *reloader) put(c *configdir.Config, err error) {
 	r.setting.Lock()
 	defer r.setting.Unlock()
@@ -101,7 +98,6 @@ func (r *reloader) put(c *configdir.Config, err error) {
 	r.log.Info("the configuration is in force", "directory", r.dirs.Dir, "envoy", r.dirs.Envoy, "limits", len(r.limits.All()))
 }
 
-// set puts a configuration in force in all doors.
 func (r *reloader) set(c *configdir.Config) error {
 	var commits []func()
 	if r.envoy != nil {

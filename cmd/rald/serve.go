@@ -122,7 +122,6 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	return nil
 }
 
-// tell tells systemd the server's state, if systemd started it.
 func tell(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
 		log.Warn("rald cannot tell systemd", "state", state, "error", err)

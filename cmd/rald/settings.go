@@ -19,7 +19,6 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
-// settings are the command line's and the environment's.
 type settings struct {
 	dir    string // of limits, or ""
 	listen string
@@ -69,7 +68,6 @@ A flag wins over its environment variable, which -h names behind it.
 
 `
 
-// flags returns the flags of rald, which set s.
 func (s *settings) flags(env environment) *flag.FlagSet {
 	flags := flag.NewFlagSet("rald", flag.ContinueOnError)
 	flags.StringVar(&s.listen, "listen", "127.0.0.1:7379", "the `address` for clients, or unix: and the path of a socket; other than loopback needs a password or TLS")
@@ -220,8 +218,7 @@ func certificate(cert, key, clients string) (*tls.Config, error) {
 }
 
 // isSafe refuses an address that other machines reach, unless it has a password or TLS, or its
-// clients' networks are named, or all are trusted. Envoy's service and the HTTP check have no
-// password.
+// clients' networks are named, or all are trusted. Envoy's and HTTP checks have no password.
 func (s *settings) isSafe() error {
 	open := s.tls != nil || s.insecureNetwork
 	const or = ", or -insecure-network if all that reach it may use it"

@@ -11,7 +11,7 @@ import (
 	"github.com/coreos/go-systemd/v22/activation"
 )
 
-// socketNames are systemd's names for sockets that replace the flags' addresses.
+// systemd's names by flag
 var socketNames = map[string]string{"-listen": "resp", "-envoy-listen": "envoy", "-check-listen": "check", "-admin": "admin", "-metrics": "metrics"}
 
 // sockets are systemd's unused sockets, by name.
@@ -21,7 +21,6 @@ type sockets struct {
 	err error
 }
 
-// passed are the sockets of this process.
 var passed = sync.OnceValue(func() *sockets {
 	named, err := activation.ListenersWithNames()
 	if err != nil {
@@ -46,7 +45,6 @@ func newSockets(named map[string][]net.Listener) *sockets {
 	return s
 }
 
-// address returns the address of a flag's socket, or false.
 func (s *sockets) address(flag string) (net.Addr, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -167,7 +167,8 @@ func describe(r *rules.Rule) *pb.RateLimitResponse_RateLimit {
 
 func clip(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
 
-func seconds(d time.Duration) int64 { // rounded up
+// seconds rounds up.
+func seconds(d time.Duration) int64 {
 	return int64(d/time.Second) + int64(min(d%time.Second, 1))
 }
 

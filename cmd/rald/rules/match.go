@@ -41,7 +41,8 @@ type node struct {
 	shared    bool       // all values that a wildcard matches share the rule's limit
 }
 
-type wildcard struct { // ends with an asterisk
+// wildcard is a child with a key or value ending with an asterisk.
+type wildcard struct {
 	text   string // as configured, with the asterisk
 	prefix string // without
 	node   *node

@@ -44,8 +44,7 @@ type Config struct {
 
 	// Tokens permits changes: a token for each operator's name. See inspect.Config.
 	Tokens map[string]string
-	// Guarded refuses all requests without a token, except /healthz. It is for an address that
-	// other machines reach.
+	// Guarded refuses all requests without a token except /healthz, if other machines reach it.
 	Guarded bool
 	// ShowKeys shows keys as they are, by default as hashes.
 	ShowKeys bool

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// tokens are hashes of the operators' tokens.
-type tokens [][sha256.Size]byte
+type tokens [][sha256.Size]byte // hashes
 
 func newTokens(of map[string]string) (all tokens) {
 	for _, token := range of {
@@ -17,8 +16,7 @@ func newTokens(of map[string]string) (all tokens) {
 	return all
 }
 
-// has reports whether a request has a token, as a bearer or as a browser's password. Comparison
-// takes constant time.
+// has reports whether a request has a token, as a bearer or password. It takes constant time.
 func (t tokens) has(r *http.Request) bool {
 	_, given, ok := r.BasicAuth()
 	if !ok {

@@ -16,8 +16,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// followEvery is how often new engines and limits are found without requests, so that charts begin.
-const followEvery = 2 * time.Second
+const followEvery = 2 * time.Second // without requests, so that charts begin
 
 // inspection is the page of package inspect. Engines and configured limits change while the server
 // runs. A handler has a fixed list, so a new handler replaces it, and its charts begin anew.
@@ -60,7 +59,6 @@ func newInspection(config Config, all []*families.Families) (*inspection, error)
 	return i, nil
 }
 
-// follow returns the handler of the present list.
 func (i *inspection) follow() (*inspect.Handler, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

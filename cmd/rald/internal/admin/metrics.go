@@ -10,8 +10,7 @@ import (
 	"github.com/ral-limiter/ral/observe/ralprom"
 )
 
-// engines collects the metrics of all engines. It describes none in advance, as engines appear
-// while the server runs.
+// engines collects the metrics of all engines, without describing those to come in advance.
 type engines struct {
 	of []*families.Families
 
@@ -43,7 +42,7 @@ func (e *engines) collector(of families.Family) prometheus.Collector {
 	return c
 }
 
-// doors collects the metrics of the doors. Like engines it describes none in advance.
+// doors collects the metrics of the doors, like engines.
 type doors struct{ config Config }
 
 func (*doors) Describe(chan<- *prometheus.Desc) {}
@@ -118,8 +117,7 @@ func (d *doors) Collect(to chan<- prometheus.Metric) {
 const (
 	mostRules   = 1000 // values of the label rule, beside otherRules
 	longestRule = 200  // bytes of a value
-	// otherRules stands for the rules after the first mostRules, and for longer paths. Paths have a
-	// dot.
+	// otherRules stands for rules after the first mostRules, and longer paths. Paths have a dot.
 	otherRules = "other"
 )
 
@@ -128,7 +126,6 @@ type ruleCounts struct {
 	passed, refused, wouldPass, wouldRefuse uint64
 }
 
-// countRules returns the number of rules that count, and their counts by path.
 func countRules(of *envoyserver.Service) (rules int, all map[string]*ruleCounts) {
 	all = map[string]*ruleCounts{}
 	named := 0

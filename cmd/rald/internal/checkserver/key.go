@@ -98,7 +98,8 @@ func header(name string) keyFunc {
 	}
 }
 
-func only(values func(*http.Request) []string) keyFunc { // hashes long values
+// only returns a function for a single value. Long values are hashed.
+func only(values func(*http.Request) []string) keyFunc {
 	return func(r *http.Request) string {
 		if all := values(r); len(all) == 1 {
 			return clientaddr.Bounded(all[0])

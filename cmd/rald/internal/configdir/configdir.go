@@ -23,8 +23,7 @@ type Dirs struct {
 	Rules rules.Options // how to read Envoy
 }
 
-// Under returns the directories with Envoy's elsewhere, or, if elsewhere is "", in dir/envoy if it
-// exists.
+// Under returns the directories with Envoy's elsewhere, or if that is "" in dir/envoy if present.
 func Under(dir, elsewhere string) Dirs {
 	d := Dirs{Dir: dir, Envoy: elsewhere}
 	if dir != "" && elsewhere == "" {

@@ -36,8 +36,7 @@ func (d Dirs) Watch(ctx context.Context, since *Config, every time.Duration, now
 	}
 }
 
-// stamp returns a text that changes with the files that Read reads. An unreadable file has its
-// error.
+// stamp returns a text that changes with the files for Read, or with their errors.
 func (d Dirs) stamp() string {
 	var text strings.Builder
 	if d.Dir != "" {

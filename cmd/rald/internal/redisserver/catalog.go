@@ -11,7 +11,6 @@ import (
 
 const mostRemembered = 4096 // limits that a catalog remembers; more are made for each call
 
-// catalog finds limits by the clients' names for them.
 type catalog struct {
 	families *families.Families
 	texts    *xsync.MapOf[string, policy.Policy]
@@ -22,7 +21,6 @@ func newCatalog(s *families.Families) *catalog {
 	return &catalog{s, xsync.NewMapOf[string, policy.Policy](), xsync.NewMapOf[[3]int64, policy.Policy]()}
 }
 
-// bucket returns the limit of CL.THROTTLE's max_burst, count and period.
 func (c *catalog) bucket(args [3]int64) (policy.Policy, error) {
 	if limit, ok := c.buckets.Load(args); ok {
 		return limit, nil
@@ -34,7 +32,6 @@ func (c *catalog) bucket(args [3]int64) (policy.Policy, error) {
 	return limit, err
 }
 
-// find returns the key under a limit's name or text.
 func (c *catalog) find(call *configured.Call, limit, key []byte) (u configured.Use, err error) {
 	if u, ok := call.Find(limit, key); ok {
 		return u, nil

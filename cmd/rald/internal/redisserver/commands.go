@@ -7,11 +7,9 @@ import (
 )
 
 type command struct {
-	name string // in lower case
-	// least and most bound the arguments, with the name. most is -1 for any number.
-	least, most int
-	// first, last and step say which arguments are keys, as COMMAND tells cluster clients.
-	first, last, step int
+	name              string // in lower case
+	least, most       int    // bounds of arguments, with the name; most is -1 for any
+	first, last, step int    // keys among the arguments, as COMMAND tells cluster clients
 	flags             []string
 	greeting          bool // may come before the password
 	run               func(c *conn, args [][]byte)
@@ -21,8 +19,7 @@ type command struct {
 
 const longestName = 32 // bytes of a command's name
 
-// commands are all commands by their names in lower case.
-var commands map[string]*command
+var commands map[string]*command // by name in lower case
 
 func init() {
 	commands = map[string]*command{}
@@ -57,7 +54,6 @@ func init() {
 	}
 }
 
-// names returns all names in order.
 func names() []string {
 	all := make([]string, 0, len(commands))
 	for name := range commands {
@@ -67,7 +63,6 @@ func names() []string {
 	return all
 }
 
-// lookUp returns the command of a name in any case.
 func lookUp(name []byte) *command {
 	if len(name) > longestName {
 		return nil
@@ -110,10 +105,8 @@ func isHTTP(name []byte) bool {
 	return strings.EqualFold(string(name), "POST") || strings.EqualFold(string(name), "Host:")
 }
 
-// quoted returns an argument for an error, shortened.
 func quoted(arg []byte) string { return fmt.Sprintf("%.64q", arg) }
 
-// wantInt writes that an argument is no integer.
 func (c *conn) wantInt(what string, arg []byte) {
 	c.out.Error("ERR " + what + " is " + quoted(arg) + ": an integer of 64 bits is accepted")
 }

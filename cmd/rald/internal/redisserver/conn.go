@@ -49,7 +49,6 @@ func newConn(s *Server, nc net.Conn) *conn {
 	return c
 }
 
-// interrupt ends a read that waits for the next command.
 func (c *conn) interrupt() { _ = c.net.SetReadDeadline(time.Unix(1, 0)) }
 
 // turn is the number of commands of a pipeline after which other connections are served. Without it
@@ -57,7 +56,6 @@ func (c *conn) interrupt() { _ = c.net.SetReadDeadline(time.Unix(1, 0)) }
 // client was 30 ms rather than 18.
 const turn = 32
 
-// serve answers commands until the client or the server ends the connection.
 func (c *conn) serve() {
 	defer func() {
 		c.call.End()
@@ -84,7 +82,6 @@ func (c *conn) handshake() error {
 	return encrypted.HandshakeContext(c.server.closing)
 }
 
-// answer answers commands. Its error is from sending replies.
 func (c *conn) answer() error {
 	begun := false // a part of the next command has come
 	timed := false // reads have the deadline for the password
@@ -143,7 +140,6 @@ const (
 	leaveWithin = 2 * time.Second
 )
 
-// leave tells the client that no more replies come, and discards its bytes.
 func (c *conn) leave() {
 	half, ok := c.net.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
@@ -158,7 +154,6 @@ func (c *conn) leave() {
 	}
 }
 
-// full sends the replies if there are many.
 func (c *conn) full() error {
 	if !c.out.IsFull() {
 		return nil
@@ -175,8 +170,8 @@ func (c *conn) flush() error {
 	return c.out.Flush()
 }
 
-// deadline is a deadline of reads or writes. Setting it for each command would take a twentieth of
-// a lone command's time.
+// deadline is set as seldom as possible: for each command it would take a twentieth of a lone
+// command's time.
 type deadline struct {
 	at  time.Time
 	set func(time.Time) error

@@ -107,7 +107,6 @@ func (c *conn) isPassword(name, password []byte) bool {
 	return right && string(name) == "default"
 }
 
-// admit lets the client send all commands.
 func (c *conn) admit() {
 	c.known, c.wrong = true, 0
 	c.in.SetLimits(c.server.config.Command)
@@ -127,7 +126,6 @@ func (c *conn) quit([][]byte) {
 	c.ending = true
 }
 
-// ping is PING [text].
 func (c *conn) ping(args [][]byte) {
 	if len(args) == 1 {
 		c.out.Status("PONG")
@@ -136,7 +134,6 @@ func (c *conn) ping(args [][]byte) {
 	c.out.Bulk(string(args[1]))
 }
 
-// echo is ECHO text.
 func (c *conn) echo(args [][]byte) { c.out.Bulk(string(args[1])) }
 
 // selectDB is SELECT index. The only database is 0.
@@ -272,8 +269,7 @@ func (c *conn) describe(one *command) {
 	c.out.Int(int64(one.step))
 }
 
-// configGet is CONFIG GET, as in redis-benchmark. Clients neither read nor change the
-// configuration.
+// configGet is CONFIG GET, as in redis-benchmark. Clients see and change no configuration.
 func (c *conn) configGet(args [][]byte) {
 	if !strings.EqualFold(string(args[1]), "get") {
 		c.out.Error("ERR unknown subcommand " + quoted(args[1]) + ": rald has CONFIG GET, which is empty")

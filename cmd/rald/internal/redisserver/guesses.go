@@ -14,9 +14,8 @@ import (
 )
 
 const (
-	mostWrong = 3 // wrong passwords after which a connection ends
-	// mostGuessing bounds the remembered addresses. Beyond it the least debt is forgotten.
-	mostGuessing = 10_000
+	mostWrong    = 3      // wrong passwords after which a connection ends
+	mostGuessing = 10_000 // addresses; beyond them the least debt is forgotten
 )
 
 // guesses bounds the wrong passwords of each address, and the log's lines about them. An IPv6
@@ -48,7 +47,6 @@ func (g *guesses) key(addr net.Addr) netip.Addr { return g.find.Cut(clientaddr.P
 // any number of clients may connect from an address.
 func (g *guesses) mayTry(addr net.Addr) bool { return g.wrong.Peek(g.key(addr)).Remaining > 0 }
 
-// count counts a wrong password, and logs it if there is room for a line.
 func (g *guesses) count(addr net.Addr) {
 	g.wrong.Choke(g.key(addr))
 	if !g.lines.Choke() {

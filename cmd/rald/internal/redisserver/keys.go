@@ -58,7 +58,6 @@ func (c *conn) del(args [][]byte) {
 	c.out.Int(deleted)
 }
 
-// dbsize is DBSIZE: the keys of all limits.
 func (c *conn) dbsize([][]byte) {
 	if !c.hasKeys("DBSIZE") {
 		return
@@ -99,7 +98,6 @@ func (c *conn) scan(args [][]byte) {
 				return
 			}
 		case "type":
-			// All keys are of one type.
 		default:
 			c.out.Error("ERR syntax error")
 			return
@@ -137,7 +135,6 @@ const (
 	scanIdle    = 5 * time.Minute // after which a scan may end
 )
 
-// scans are the scans under way. The zero scans has none.
 type scans struct {
 	mu    sync.Mutex
 	all   []*scan // the least recently used first
@@ -154,9 +151,8 @@ type scan struct {
 	next int64 // the cursor after it, or 0 for none
 }
 
-// next returns up to n keys of the scan, and the next cursor, 0 at the end. Cursor 0 begins a scan.
-// The cursor of the last page returns that page again. ok is false if there is no such scan. Do not
-// change the keys.
+// next returns up to n keys of a scan, and the next cursor, 0 at the end. Cursor 0 begins a scan;
+// the last page's returns that page again. ok is false without such a scan. Do not change the keys.
 func (s *scans) next(cursor, n int64, in *families.Families) (keys []string, next int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,7 +176,6 @@ func (s *scans) next(cursor, n int64, in *families.Families) (keys []string, nex
 	return at.page, at.next, true
 }
 
-// take removes the scan of that cursor, if any.
 func (s *scans) take(cursor int64) *scan {
 	for i, at := range s.all {
 		if cursor != 0 && (cursor == at.next || cursor == at.at) {
@@ -211,7 +206,6 @@ func (s *scans) end() {
 	s.all = nil
 }
 
-// turn reads the next page, of up to n keys.
 func (at *scan) turn(n int64) {
 	at.at, at.next, at.page = at.next, 0, nil
 	for size := 0; int64(len(at.page)) < n && size < mostPage; {
@@ -234,7 +228,6 @@ func newCursor() int64 {
 	return int64(binary.LittleEndian.Uint64(b[:])>>12) + 1
 }
 
-// keysOf iterates over the keys of all engines under no configured limit.
 func keysOf(in *families.Families) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for family := range in.All() {

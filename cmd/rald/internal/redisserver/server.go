@@ -18,7 +18,7 @@ import (
 
 // Config configures a Server.
 type Config struct {
-	// Families keep the keys, and Limits are the configured limits in the same Families. Both are
+	// Families keep the keys, and Limits the configured limits in these Families. Both are
 	// required.
 	Families *families.Families
 	Limits   *configured.Limits
@@ -28,8 +28,7 @@ type Config struct {
 	Rounding Rounding
 	// Clients bounds the connections. The default is 10,000.
 	Clients int
-	// Idle ends a connection without commands, after the password if one is needed. The default is
-	// an hour.
+	// Idle ends a silent connection, after the password if one is needed. The default is an hour.
 	Idle time.Duration
 	// Within bounds the time of a started command, of reading replies, of the handshake of TLS, and
 	// then of the password. The default is 10 seconds.
@@ -97,8 +96,8 @@ func New(config Config) (*Server, error) {
 	return s, nil
 }
 
-// Serve accepts connections until the listener fails, or returns nil after Shutdown. It may be
-// called for several listeners.
+// Serve accepts connections until the listener fails, or returns nil after Shutdown. Several
+// listeners may be served.
 func (s *Server) Serve(l net.Listener) error {
 	if !s.listen(l) {
 		return l.Close()
@@ -113,7 +112,6 @@ func (s *Server) Serve(l net.Listener) error {
 		case s.closing.Err() != nil:
 			return nil
 		case isTemporary(err):
-			// For example without free file descriptors.
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			s.config.Log.Warn("rald: a connection could not be accepted", "error", err, "again_in", pause)
 			select {
@@ -175,8 +173,7 @@ func (s *Server) forget(c *conn) {
 }
 
 // Shutdown accepts no more connections, ends waiting calls, lets each connection answer the
-// commands that it has read, and ends it. When the context ends it cuts off the connections, and
-// returns the context's error.
+// commands it has read, and ends it. When ctx ends it cuts off the others, and returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.close()

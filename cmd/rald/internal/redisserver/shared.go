@@ -6,8 +6,6 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/families"
 )
 
-// Differences if Redis keeps the keys: see families.Fleet.
-
 // hasKeys reports whether the keys are in this process, or writes that they are not.
 func (c *conn) hasKeys(command string) bool {
 	shared := c.server.config.Families.Fleet()
@@ -17,7 +15,6 @@ func (c *conn) hasKeys(command string) bool {
 	return shared == nil
 }
 
-// infoShared writes INFO's lines about Redis, and about each limiter.
 func infoShared(of *families.Families, line func(format string, args ...any)) {
 	shared := of.Fleet()
 	mode := "exact"

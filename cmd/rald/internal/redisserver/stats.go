@@ -19,7 +19,8 @@ type CommandStats struct {
 
 type commandCounts struct{ ok, errors atomic.Uint64 }
 
-func (s *Server) count(of *command, isError bool) { // nil is unknown
+// count counts a reply. A nil command is unknown.
+func (s *Server) count(of *command, isError bool) {
 	at := len(commands)
 	if of != nil {
 		at = of.at

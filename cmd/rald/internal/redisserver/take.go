@@ -141,7 +141,6 @@ func (c *conn) reset(args [][]byte) {
 	c.out.Bool(had)
 }
 
-// find finds the key under the limit, or writes an error.
 func (c *conn) find(limit, key []byte) (configured.Use, bool) {
 	u, err := c.server.catalog.find(&c.call, limit, key)
 	if err != nil {
@@ -150,7 +149,6 @@ func (c *conn) find(limit, key []byte) (configured.Use, bool) {
 	return u, err == nil
 }
 
-// units reads a number of units, or writes an error.
 func (c *conn) units(arg []byte, least int64) (int64, bool) {
 	n, ok := resp.Int(arg)
 	switch {
@@ -166,7 +164,6 @@ func (c *conn) units(arg []byte, least int64) (int64, bool) {
 // background is the context of calls that do not wait. Shutdown lets them end.
 func (*conn) background() context.Context { return context.Background() }
 
-// decided writes a decision or error.
 func (c *conn) decided(d policy.Decision, err error) {
 	if err != nil {
 		c.out.Error("ERR " + err.Error())
@@ -187,7 +184,6 @@ func (c *conn) decision(d policy.Decision) {
 	c.out.Pair("reset_after", whole.UntilReset(d.ResetAfter, time.Millisecond))
 }
 
-// ms rounds up to milliseconds, -1 for never.
 func ms(d time.Duration) int64 {
 	if d == policy.Never {
 		return -1

@@ -18,8 +18,8 @@ const (
 	// RoundRedisCell truncates to milliseconds and rounds the rest up, like redis-cell. A client
 	// may come up to a millisecond too early.
 	RoundRedisCell
-	// RoundDragonfly truncates to milliseconds, and adds a second to the whole seconds of the rest,
-	// like Dragonfly: 1 s is 2.
+	// RoundDragonfly truncates to milliseconds, and adds a second to the whole seconds, like
+	// Dragonfly.
 	RoundDragonfly
 )
 
@@ -36,7 +36,6 @@ func ParseRounding(name string) (Rounding, error) {
 	return 0, fmt.Errorf("rounding is %q: true, redis-cell or dragonfly is accepted", name)
 }
 
-// reply returns the five integers of a decision.
 func (r Rounding) reply(d policy.Decision) [5]int64 {
 	five := d.RedisCell()
 	if r == RoundTrue {
@@ -116,8 +115,7 @@ func (c *conn) bucket(args [3]int64) (policy.Policy, error) {
 
 const mostSeconds = int64(1<<63-1) / int64(time.Second)
 
-// newBucket makes the limit of max_burst, count and period. redis-cell overflows if they are too
-// large.
+// redis-cell overflows if they are too large
 func newBucket(burst, count, period int64) (policy.Policy, error) {
 	switch {
 	case burst < 0 || burst == 1<<63-1:

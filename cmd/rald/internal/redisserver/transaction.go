@@ -7,7 +7,7 @@ type transaction struct {
 	refused bool // it had a command
 }
 
-// inTransaction reports whether a transaction refuses a command, nil if unknown.
+// inTransaction reports whether a transaction refuses do, which is nil if unknown.
 func (c *conn) inTransaction(do *command) bool {
 	if !c.multi.open {
 		return false

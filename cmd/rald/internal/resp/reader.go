@@ -20,8 +20,7 @@ type Limits struct {
 // ErrIncomplete reports that the buffer ends within a command, or has none.
 var ErrIncomplete = errors.New("resp: the command is not complete")
 
-// ProtocolError reports an unreadable command. The beginning of the next command is unknown, so the
-// connection ends.
+// ProtocolError reports an unreadable command. It ends the connection: the next is unknown.
 type ProtocolError struct{ Text string }
 
 func (e *ProtocolError) Error() string { return "Protocol error: " + e.Text }
@@ -42,8 +41,7 @@ type Reader struct {
 	buffer     []byte
 	start, end int // the unread bytes of the buffer
 
-	// The command at start, as far as it has come. at is the number of its examined bytes: each is
-	// examined once.
+	// The command at start, as far as it has come. at counts its bytes examined: each once.
 	args    [][]byte
 	spans   []span
 	at      int
@@ -52,8 +50,7 @@ type Reader struct {
 	length  int // of the argument at at, or -1 before its header
 }
 
-// span is an argument as offsets in its command.
-type span struct{ from, to int }
+type span struct{ from, to int } // offsets in its command
 
 // NewReader returns a reader of commands from r.
 func NewReader(r io.Reader, limits Limits) *Reader {
@@ -136,7 +133,6 @@ func (r *Reader) tooLong() error {
 	return fault("the command is too long: at most %d bytes are accepted", r.limits.Command)
 }
 
-// command examines new bytes, and reports whether the command is complete.
 func (r *Reader) command() (done bool, err error) {
 	if !r.array {
 		if r.start == r.end {
@@ -292,8 +288,7 @@ func unescaped(text []byte, q byte) (b byte, n int) {
 	return text[1], 2
 }
 
-// Int parses a decimal int64 as Redis does, without plus sign, spaces or leading zeros, and reports
-// whether it can.
+// Int parses a decimal int64 as Redis does: without plus sign, spaces or leading zeros.
 func Int(text []byte) (n int64, ok bool) {
 	n, err := strconv.ParseInt(string(text), 10, 64)
 	var room [20]byte
