@@ -152,7 +152,6 @@ func blocksConfig(config Config) Config {
 	}
 }
 
-// startBlocks starts the engine for the blocks of e, with the loaded state, if any.
 func (e *Engine[K]) startBlocks(l *loaded[K]) error {
 	config := blocksConfig(e.config)
 	config.seed, config.source = e.cell.Seed(), &e.time
@@ -206,7 +205,6 @@ func (e *Engine[K]) endBlocks() {
 	}
 }
 
-// oneAtATime serializes a hook that several supervisors call.
 func oneAtATime(hook func(Event)) func(Event) {
 	if hook == nil {
 		return nil

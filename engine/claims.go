@@ -23,7 +23,6 @@ type claimsCall struct {
 	waited time.Duration
 }
 
-// claimRoom is room for the usual number of claims, to avoid an allocation.
 type claimRoom struct {
 	keys   [maxTiers]keyRequest[claimedKey, releaser]
 	first  [maxTiers]int
@@ -145,7 +144,6 @@ type claimer interface {
 	// offer is cell.Offer for a known key. It returns the fields and the key's hash.
 	offer(key anyKey, now policy.Instant, n int64, d *policy.Decision) (
 		entry unsafe.Pointer, terms *table.Terms, before, after, returned, hash uint64, sure bool)
-	// accept makes the take of an offer.
 	accept(entry unsafe.Pointer, terms *table.Terms, before, after uint64) bool
 	// keep ends such a take with n of its units used.
 	keep(entry unsafe.Pointer, taken cell.Plain, n int64)

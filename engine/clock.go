@@ -8,7 +8,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// timeSource is the clock by which an engine decides.
 type timeSource struct {
 	// first is the earliest instant that it returns: 1, or where a saved engine left off.
 	first policy.Instant

@@ -127,8 +127,8 @@ type Config struct {
 	// Penalty blocks keys that go on calling although they are refused. The default blocks none.
 	Penalty Penalty
 
-	// NoRefusedKeys disables Engine.MostRefused, whose list takes some 75 KB from the first refusal
-	// on.
+	// NoRefusedKeys disables Engine.MostRefused, whose list takes some 75 KB once a call is
+	// refused.
 	NoRefusedKeys bool
 
 	// State keeps the keys in a file, over restarts. The default keeps none.

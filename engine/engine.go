@@ -237,7 +237,6 @@ func simulate(s seam.Seam, parts ...any) {
 	}
 }
 
-// writing reports whether a writer runs or will be restarted.
 func (e *Engine[K]) writing() bool {
 	select {
 	case <-e.running.Done():

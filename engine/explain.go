@@ -44,7 +44,6 @@ func (e *Engine[K]) explain(key K, n int64) (x limits.Explanation, s cell.Standi
 	return x, s
 }
 
-// explainUnrecorded changes the explanation of an allowed call of n units if it cannot be recorded.
 func explainUnrecorded(x *limits.Explanation, s cell.Standing, n int64) {
 	u := s.Unrecorded
 	if u == nil || !x.Allowed || n == 0 {

@@ -67,7 +67,6 @@ func (o *Outcome) takeKnown(claims []Claim) (sure bool) {
 	return true
 }
 
-// look has all keys make an offer, and reports whether all would allow the call.
 func (c *knownCall) look(claims []Claim, held *[fewClaims]knownClaim) (allowed, sure bool) {
 	var now moment
 	allowed = true

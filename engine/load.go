@@ -164,7 +164,6 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	return l, nil
 }
 
-// toCarry is a key whose word is translated once the instant is known.
 type toCarry[K comparable] struct {
 	key     K
 	word    uint64

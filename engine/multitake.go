@@ -115,7 +115,6 @@ func (m *multiTake[C, H]) countAnswers(allowed bool) {
 	}
 }
 
-// last returns the refusing key with the longest wait.
 func (m *multiTake[C, H]) last() int {
 	last := none
 	for _, at := range m.order {

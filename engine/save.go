@@ -80,7 +80,6 @@ func (e *Engine[K]) saveKeys(s *saving[K]) {
 	}
 }
 
-// saveLast writes the final state of all keys. The engine is closed and has no goroutines.
 func (e *Engine[K]) saveLast(w io.Writer) (saved, error) {
 	s, err := e.newSaving(w)
 	if err != nil {

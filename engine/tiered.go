@@ -87,7 +87,6 @@ func (t *Tiered[K]) Take(key K, n int64) (all policy.Decision) {
 	return all
 }
 
-// take is Take, and reports whether the key could be recorded under all limits.
 func (t *Tiered[K]) take(key K, n int64) (all policy.Decision, recorded bool) {
 	var decisions [fewClaims]policy.Decision
 	c := tieredCall[K]{tiers: t, key: key, n: n}
