@@ -83,10 +83,10 @@ func TestKilled(t *testing.T) {
 				// 1 of a, 10 less 1 of b, 1 of c, none of d.
 				eventually(t, func() bool { return l.Stats().Charged == 11 }, "what still counts is charged")
 				used++
-				require.EqualValues(t, 1, take(t, l, "b", 0).Remaining)
+				require.EqualValues(t, 1, inRedis(t, l, "b"))
 			}
-			require.EqualValues(t, 10-used, take(t, l, "a", 0).Remaining, "Redis had it on disk")
-			require.EqualValues(t, 10, take(t, l, "d", 0).Remaining)
+			require.EqualValues(t, 10-used, inRedis(t, l, "a"), "Redis had it on disk")
+			require.EqualValues(t, 10, inRedis(t, l, "d"))
 			eventually(t, func() bool { return len(events.events()) >= 2 }, "events")
 			require.Equal(t, []EventKind{OutageBegan, OutageEnded}, events.kinds()[:2])
 			require.ErrorIs(t, events.events()[0].Err, ErrOutage)
