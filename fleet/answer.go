@@ -70,7 +70,8 @@ func isBlocked(a *limits.Answer) bool {
 	return !a.Allowed && a.Err() != nil && errors.Is(a.Err(), limits.ErrBlocked)
 }
 
-// isUnavailable reports whether an answer is a refusal because Redis was away, not by the limit.
+// isUnavailable reports whether an answer is a refusal because Redis was away. The limit refuses a
+// call for more than it ever has.
 func isUnavailable(a *limits.Answer) bool {
 	return a.RetryAfter != policy.Never && (a.Source() == limits.SourceClosed || lacksShare(a))
 }

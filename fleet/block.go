@@ -33,9 +33,9 @@ import (
 // The limit goes on: units drain, and Refund, SetPolicy and charging work as ever. Of several
 // blocks of a key, the last to end holds. Blocks are in Redis beside the key's word, and outlive
 // restarts of servers and changes of Policy under the Name. A Redis that loses, flushes or evicts
-// its keys forgets blocks. Lifting a block also forgets refusals for Config.Penalty, and Reset used
-// units too. In Leased mode a server that was told of the block refuses the key for up to
-// Config.Term more.
+// its keys forgets blocks. Lifting a block also forgets refusals for Config.Penalty. Reset does
+// both, and forgets the used units. After either, in Leased mode, a server that was told of the
+// block refuses the key for up to Config.Term more.
 //
 // The error is a *policy.FieldError unless d is 0 to 4 years (35040h), or as from Take. If Redis
 // could not be asked it wraps ErrOutage, and the block may be made or not. This server then refuses

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// chargeSlice bounds charging, and a rest after it, between the keeper's other duties.
+	// chargeSlice bounds charging between the keeper's other duties, and separately each rest.
 	chargeSlice = beat / 2
 	// chargeBudget bounds a script that charges. Only the keeper waits for it.
 	chargeBudget = chargeSlice / 2

@@ -33,10 +33,10 @@ const (
 	// Leased: each server decides by itself, on units taken from Redis ahead of need, for at most
 	// Config.Term. They are paid in advance, so the fleet never admits more than the limit,
 	// whatever dies or is late. A dead server's units in a window are lost until it ends. Under a
-	// Funnel they have drained after a term, and as much of its capacity is kept back. RetryAfter
-	// is when this server asks Redis again, and no promise: the first to ask has the units. A key
-	// with fewer than 8 calls a term is decided as in Exact mode, so no key costs Redis more
-	// commands than there.
+	// Funnel they have drained after a term; the drain of a term is kept back of its capacity for
+	// that. RetryAfter is when this server asks Redis again, and no promise: the first to ask has
+	// the units. A key with fewer than 8 calls a term is decided as in Exact mode, so no key costs
+	// Redis more commands than there.
 	Leased
 )
 

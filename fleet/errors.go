@@ -110,7 +110,8 @@ func isUnfit(err error) bool {
 	return errors.Is(err, store.ErrUnfit)
 }
 
-// countsAsFailure reports whether an error, of the network or a senseless reply, trips the breaker.
+// countsAsFailure reports whether an error counts for the breaker: it is the network's, or a reply
+// that means nothing here.
 func countsAsFailure(err error) bool { return errors.Is(err, store.ErrAsking) }
 
 // notExecuted reports whether Redis did not do its task: it said so, or was not asked.

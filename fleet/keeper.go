@@ -22,7 +22,8 @@ const (
 	beatBudget = beat / 4
 )
 
-// keeper is a limiter's goroutine for the work that no call waits for.
+// keeper is a limiter's goroutine for the work that no call waits for: it connects, says that the
+// server is there, charges units let pass without Redis, and tells of outages.
 type keeper struct {
 	*Limiter
 	id        string
@@ -37,7 +38,8 @@ type keeper struct {
 	charger   charger
 }
 
-// keep runs until the limiter is closed. It calls ready after a first attempt to connect.
+// keep runs until the limiter is closed. It calls ready after each attempt to connect, and later
+// on.
 func (l *Limiter) keep(ready func()) {
 	defer close(l.kept)
 	k := &keeper{Limiter: l, id: rand.Text()}

@@ -132,7 +132,8 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 	}
 	switch {
 	case errors.Is(err, lease.ErrFew):
-		// The key is not worth a lease: Redis decides by the same policy, also in advance.
+		// The key is not worth a lease, and Redis decides by the same policy. The call is paid
+		// before it passes, like a lease's units.
 		return l.takeExact(ctx, l.own.Load(), key, n, 0, 0)
 	case errors.Is(err, lease.ErrClosed):
 		return taken{}, engine.ErrClosed
@@ -247,9 +248,9 @@ func (l *Limiter) Peek(ctx context.Context, key string) (limits.Answer, error) {
 // Refund gives n units back to the key, for costs known only afterwards: take the estimate, then
 // refund the rest. At most the key's used units that still count come back. In Leased mode units on
 // lease count as used: a larger refund may give those back while servers go on to use them. n < 0
-// charges -n units, whether the limit allows it or not. More than pass in 31 days, and than the limit
-// admits at once, is a *policy.FieldError. The answer tells how the key stands afterwards. See
-// policy.Refunder.
+// charges -n units, whether the limit allows it or not. The most is the units that pass in 31 days,
+// or that the limit admits at once if more; beyond is a *policy.FieldError. The answer tells how
+// the key stands afterwards. See policy.Refunder.
 //
 // Like Take, it is one round trip to Redis, whatever other calls do. Without Redis it goes to this
 // server's share, or nowhere, and then the answer is not Allowed. Nothing is given back or charged
@@ -326,7 +327,7 @@ func (l *Limiter) Charge(ctx context.Context, key string, n int64) error {
 // Reset forgets the key's used units, block and refusals, and reports whether there were any. Units
 // on lease stay. In Leased mode a server told of the block refuses the key for up to Config.Term
 // more. Calls that wait for the end of the block go on within a second. Without Redis it forgets
-// this server's shares and block, and the error is ErrOutage.
+// the key's use of this server's shares and its block here, and the error is ErrOutage.
 func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
 	own := l.own.Load()
 	used, err := ask(ctx, l, l.guardOf(own, key), func(ctx context.Context, r *remote) (bool, error) {

@@ -177,7 +177,7 @@ func ExampleOptions_charge() {
 	// 429 "default";r=0;t=3600
 }
 
-// A limit in shadow mode reports what its effect.
+// A limit in shadow mode reports what it would do.
 func ExampleOptions_shadow() {
 	limiter, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.FixedWindow(1, time.Hour)), Clock: stopped})
 	defer limiter.Close()

@@ -17,7 +17,8 @@ import (
 
 // ByHeader returns a key function for the value of a header field, such as an API key, without
 // spaces and tabs at its ends. A missing or empty field is no key. The first value of a repeated
-// field counts, as for http.Header.Get. If name is no valid field name the function is nil.
+// field counts, as for http.Header.Get; the handler should use the same. If name is no valid field
+// name the function is nil.
 //
 // Values are not checked: a client may invent a new key for each request. Put this limit behind
 // authentication, or a limit by address beside it. Values longer than 64 bytes are replaced by

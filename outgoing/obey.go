@@ -51,7 +51,7 @@ const (
 	sharePercent = 96
 	// A call, or this share if that is more, may go at once: together 1% below the limit.
 	burstPercent         = 3
-	mostAtOnce, mostRate = 1 << 20, 1_000_000
+	mostAtOnce, mostRate = 1 << 20, 1_000_000 // without a known limit
 	longestWindow        = 366 * 24 * time.Hour
 	mostCount            = 1_000_000_000
 	// Each refusal of a paced key slows its pace by this factor, up to mostSlowed times. After
@@ -111,9 +111,9 @@ var unlimited = &pace{limit: policy.Must(policy.Funnel(mostAtOnce, mostRate, tim
 // make sets the limit of a pace from the advertised limit, nil if it cannot be enforced.
 //
 // Calls spaced evenly, a little slower than count per window, never exceed a bucket, a fixed window
-// or a call log of that limit, wherever a window begins. A sliding window gets at most a call less:
-// see apart. Of several limits the slowest sets the pace and the smallest the burst, so that the
-// calls stay within each.
+// or a call log of that limit, wherever a window begins. A sliding window gets at most one call
+// less than its limit: see apart. Of several limits the slowest sets the pace and the smallest the
+// burst, so that the calls stay within each.
 func (p pace) make() *pace {
 	count, window := min(p.count, mostCount), float64(min(p.window, longestWindow))
 	per, burst := window*100/sharePercent, max(1, min(count, p.burst)*burstPercent/100)

@@ -8,7 +8,8 @@ import (
 )
 
 // Session is the units that a passing call has taken, and decides a stream's messages. A nil
-// Session holds nothing, and its messages take nothing. Received and Sent may run concurrently.
+// Session holds nothing, and its messages take nothing. One goroutine may call Received
+// while another calls Sent.
 type Session struct {
 	limits  *Limits
 	verdict Verdict // at the tap

@@ -20,8 +20,7 @@ type Metric struct {
 	// Unit is in OpenTelemetry's form (UCUM): "s" for seconds, "By" for bytes, "1" for a ratio,
 	// counted things in braces such as "{call}", or "" for a gauge that is 0 or 1.
 	Unit string
-	// Unit is in OpenTelemetry's form (UCUM): "s" for seconds, "By" for bytes, "1" for a ratio, or
-	// counted things in braces such as "{call}". A gauge that is 0 or 1 has "".
+	// Label is the name of the label beside LimitLabel, or "".
 	Label string
 }
 

@@ -44,7 +44,7 @@ func ByServer(_ connect.Spec, server connect.Peer) string { return server.Addr }
 //
 // Any number of clients may share a line. key returns the key of a call, such as [ByServer]. An
 // error is a *policy.FieldError. A stream that is abandoned before its answer holds up no other
-// call.
+// call. The interceptor passes on the calls of handlers.
 func NewClientInterceptor[K comparable](
 	line *outgoing.Line[K], key func(spec connect.Spec, server connect.Peer) K, options ClientOptions,
 ) (connect.Interceptor, error) {

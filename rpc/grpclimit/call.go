@@ -92,6 +92,6 @@ func mustHave(limits *rpclimit.Limits, function string) {
 
 func setTrailer(ctx context.Context, md metadata.MD) {
 	if len(md) > 0 {
-		_ = grpc.SetTrailer(ctx, md)
+		_ = grpc.SetTrailer(ctx, md) // if it fails, there is no other way to tell the client
 	}
 }

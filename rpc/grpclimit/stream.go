@@ -14,6 +14,7 @@ import (
 // rpclimit.Options.CostReceived and CostSent, before the handler receives it or it is sent. After a
 // refused message, RecvMsg and SendMsg return the refusal, and the client gets it, whatever the
 // handler returns. The RateLimit fields of the opening are in the header, or else in the trailer.
+// Streams keep their context.
 func StreamServerInterceptor(limits *rpclimit.Limits) grpc.StreamServerInterceptor {
 	mustHave(limits, "StreamServerInterceptor")
 	taps := limits.Taps()

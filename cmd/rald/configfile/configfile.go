@@ -119,7 +119,7 @@ func repeated(file, path string, n *yaml.Node) (faults []error) {
 					File: file, Line: key.Line, Key: here, Err: fmt.Errorf("this key is there twice, and %w: once is accepted", ErrUnused),
 				})
 			}
-			// Merges may repeat, and map or alias keys.
+			// The merge key may repeat, and so may keys that are maps or aliases.
 			seen[key.Value] = key.Kind == yaml.ScalarNode && key.ShortTag() != "!!merge"
 		}
 		faults = append(faults, repeated(file, here, value)...)

@@ -7,7 +7,7 @@ import (
 
 // Prepare returns a function that puts rules in force, all at once. A request keeps the rules at
 // its beginning. Keys keep their usage if their rule still has the same unit, or a limit of the
-// same family. Release must follow before the next Prepare.
+// same family. Release must always follow, before the next Prepare.
 func (s *Service) Prepare(set *rules.Set) (commit func(), err error) {
 	counts := map[string]*Counts{}
 	if s.table.Load() != nil {

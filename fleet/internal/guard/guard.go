@@ -175,7 +175,8 @@ func (g *Guard) outcome(s sending, err error) outcome {
 	return good
 }
 
-// flight is a call under way. Until done is sent on, only its worker touches value and err.
+// flight is a call under way. Until done is sent on, only its worker touches value and err,
+// and then only the caller.
 type flight[T any] struct {
 	guard  *Guard
 	pass   pass

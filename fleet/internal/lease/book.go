@@ -59,7 +59,8 @@ type account struct {
 		at     time.Time
 		window time.Time // when it ends, for windows
 	}
-	// refused is the bank's last refusal of units or more. times counts those since its last grant.
+	// refused is the bank's last refusal: so many units are not there before until. times counts
+	// the refusals since its last grant.
 	refused struct {
 		units int64
 		until time.Time

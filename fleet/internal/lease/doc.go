@@ -7,8 +7,9 @@
 // A lease of k units is a take of k units from the bank's word. Local admissions use such units,
 // each once, so units are paid before use. Losses on the way (a server, a reply, an evicted word)
 // were paid, so the fleet only admits less. It remains to bound the time between paying and using.
-// A lease ends at the latest a term after its request was sent, by the server's monotonic clock. It
-// ends a thousandth sooner than that, so that the clocks of server and bank may drift by as much.
+// A lease ends at the latest a term after its request was sent, by the server's monotonic clock,
+// read before sending: no delay on the way prolongs it. It ends a thousandth sooner than that, so
+// that the clocks of server and bank may drift by as much.
 //
 //   - Funnel of capacity C and rate r: units used in a window of length t were paid in a window of
 //     length t+term. The bank's funnel has less capacity by the units that drain in a term, rounded

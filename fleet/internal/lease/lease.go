@@ -100,7 +100,8 @@ type Leases struct {
 	nonAnswers atomic.Uint64 // calls that the engine counts as refused, but were not answered so
 }
 
-// queued bounds the accounts that wait for the owner.
+// queued bounds the accounts that wait for the owner. One more is refused if a call waits for it,
+// and otherwise asked for later.
 const queued = 8192
 
 // New returns leases without keys.

@@ -32,7 +32,7 @@ type Local struct {
 	dividing sync.Mutex // held to divide
 	servers  atomic.Int64
 	// heard is the instant of Redis's last answer, or 0. ahead is Redis's clock less this clock
-	// then.
+	// then, in nanoseconds.
 	heard, ahead atomic.Int64
 	noted        atomic.Bool // something was taken since Owed last began
 	changed      atomic.Bool // Save has something new
@@ -248,7 +248,8 @@ func (l *Local) take(s *shard, h hash, key string, n int64, patience time.Durati
 	return r
 }
 
-// decide decides a take without taking. withheld are units of e. The shard is locked.
+// decide decides a take without taking. e is the key's entry, and withheld its units that must not
+// be used yet. The shard is locked.
 func (l *Local) decide(s *shard, h hash, n int64, patience time.Duration) (r Reservation, e entry, there bool, withheld int64) {
 	p := s.part
 	if p == nil {

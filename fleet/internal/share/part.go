@@ -64,7 +64,8 @@ func (t *part) usedUp(heard, lost, start policy.Instant) (word uint64, d doubt) 
 	return 0, d
 }
 
-// withheld returns the units of a window that an unknown key must not use yet.
+// withheld returns the units of a window that an unknown key must not use yet: as large a part of
+// the share as of memory is left since the doubt, rounded up.
 func (t *part) withheld(d doubt, memory time.Duration, now policy.Instant) int64 {
 	if d == 0 {
 		return 0
@@ -82,8 +83,9 @@ func (t *part) withheld(d doubt, memory time.Duration, now policy.Instant) int64
 	return int64(n)
 }
 
-// raise returns a word at least as used as told, the whole limit's word at at. Paced words are
-// debts of time: the same part of both. Of a window each server counts its part, rounded up.
+// raise returns a word at least as used as told, the whole limit's word at at. A paced word is a
+// debt of time, the same part of the share as of the whole. Of a window each server counts its
+// part, rounded up.
 func (t *part) raise(whole policy.Policy, s shape.Shape, word, told uint64, at, now policy.Instant) uint64 {
 	_, d := whole.Take(told, at, 0, 0)
 	if paced(s) {

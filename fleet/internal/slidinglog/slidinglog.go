@@ -1,4 +1,5 @@
-// Package slidinglog is the exact log of timestamps, a limit of fleet mode alone.
+// Package slidinglog is the exact log of timestamps, a limit of fleet mode alone. It stands apart
+// because package fleet offers it and package store keeps it.
 package slidinglog
 
 import (

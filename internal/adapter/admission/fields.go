@@ -40,7 +40,8 @@ func quotaOf(limit policy.Policy) Quota {
 	return q
 }
 
-// follow makes q the quota of the limit that decided, if it was replaced meanwhile.
+// follow makes q the quota of the limit that decided, if it was replaced meanwhile. A share of a
+// limit is no quota.
 func (q *Quota) follow(a *limits.Answer) {
 	if a.Exact() {
 		q.followDecision(&a.Decision)

@@ -77,8 +77,8 @@ func (d *Controller[R, S]) LogRefused(ctx context.Context, r R, v *limits.Verdic
 	)...)
 }
 
-// logMisconfigured writes a line for each limit in error, and for Options.Cost. It may return the
-// key.
+// logMisconfigured writes a line for each limit in error, and for Options.Cost. It returns the
+// key's fingerprint if it found the key.
 func (d *Controller[R, S]) logMisconfigured(ctx context.Context, r R, v *limits.Verdict, binding int) (key string) {
 	at := MaxLimits
 	if v.Limit != "" {
@@ -107,8 +107,8 @@ func (d *Controller[R, S]) logMisconfigured(ctx context.Context, r R, v *limits.
 
 const mostStack = 4 << 10
 
-// LogPanic logs the first panic of the program's functions. Call it as recover is, so that the
-// stack shows the origin. A panic of the logger ends there.
+// LogPanic logs the first panic of the program's functions. Call it from the function
+// that recovers, so that the stack shows the origin. A panic of the logger ends there.
 func (l *Log) LogPanic(ctx context.Context, cause any, attrs ...slog.Attr) {
 	if l.to == nil || l.panicked.Swap(true) {
 		return
@@ -119,7 +119,8 @@ func (l *Log) LogPanic(ctx context.Context, cause any, attrs ...slog.Attr) {
 		append(attrs, slog.String("cause", Cut(fmt.Sprint(cause))), slog.String("stack", string(stack[:min(len(stack), mostStack)])))...)
 }
 
-// causeOf returns why the limiter did not decide by its limit, such as a block or an outage.
+// causeOf returns why the limiter did not decide by its limit, such as a block or an outage,
+// or no attribute.
 func causeOf(v *limits.Verdict) slog.Attr {
 	if cause := v.Provenance.Err(); cause != nil {
 		return slog.String("cause", Cut(cause.Error()))

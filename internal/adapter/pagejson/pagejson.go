@@ -140,7 +140,7 @@ type Explanation struct {
 	Key   string `json:"key,omitempty"` // as text, "" if hashed
 	// Known reports whether anything is recorded for the key.
 	Known bool `json:"known"`
-	// Allowed reports whether a unit would be admitted now, or Retry after how long, -1 if never.
+	// Allowed reports whether a unit would be admitted now. If not, Retry is when, or -1 for never.
 	Allowed bool    `json:"allowed"`
 	Retry   float64 `json:"retry"`
 	// Wait is how long an admitted call would be delayed.

@@ -66,7 +66,8 @@ func newLimit(name string, p policy.Policy, family families.Family) *limit {
 	return l
 }
 
-// New returns Limits with no limit in force. The error names a config.File that is unreadable.
+// New returns Limits with no limit in force. The first Set heeds the limits that config.File
+// remembers. The error names a config.File that is unreadable.
 func New(config Config) (*Limits, error) {
 	if config.Families == nil {
 		return nil, errors.New("configured: Families is nil: families.New makes them")

@@ -20,7 +20,8 @@ type Limits struct {
 // ErrIncomplete reports that the buffer ends within a command, or has none.
 var ErrIncomplete = errors.New("resp: the command is not complete")
 
-// ProtocolError reports an unreadable command. It ends the connection: the next is unknown.
+// ProtocolError reports an unreadable command. It ends the connection: where the next
+// command begins is unknown.
 type ProtocolError struct{ Text string }
 
 func (e *ProtocolError) Error() string { return "Protocol error: " + e.Text }
