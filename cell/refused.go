@@ -268,7 +268,8 @@ func mostOf(count, weight uint64) uint64 {
 	return uint64(chernoff(x, x+2*far+2*math.Sqrt(2*x*far), x) * float64(weight))
 }
 
-// chernoff returns the mean, from in to out, that is just unlikely enough for x.
+// chernoff returns the mean, between the unlikely out and the likely in, that is just unlikely
+// enough for x.
 func chernoff(x, out, in float64) float64 {
 	for range 64 {
 		mean := (out + in) / 2

@@ -50,9 +50,10 @@ var ErrFull = cell.ErrFull
 // then not Allowed, and Remaining is 0. Of several blocks of a key, the last to end holds.
 //
 // Calls that wait (Wait, Acquire, AcquireAll) also wait for the end of a block, if their patience
-// and deadline allow; otherwise they get ErrDeadline at once, also if for no units. Calls in line
-// already return no earlier than the block ends. Turns promised by Reserve and units taken before
-// stand. The limit goes on: units drain, and Refund, SetPolicy and ChangeLimit work.
+// and deadline allow; otherwise they get ErrDeadline at once. Calls for no units do not wait, and
+// get ErrDeadline. Calls in line already return no earlier than the block ends. Turns promised by
+// Reserve and units taken before stand. The limit goes on: units drain, and Refund, SetPolicy and
+// ChangeLimit work.
 //
 // A d of 0 lifts the key's block, and forgets its refusals for Config.Penalty. Calls that wait for
 // the end of the block go on. Reset does so, too, and also forgets the key's use. At most

@@ -249,15 +249,16 @@ func (e *Engine[K]) writing() bool {
 // Health returns nil while the engine works, restarts included. After Close it returns ErrClosed.
 //
 // If the writer or the janitor failed more often than Config.Restarts permits, the error wraps
-// ErrUnhealthy and the last failure. The engine is then degraded for good. It limits the keys that
-// it knows exactly, records no others (Config.WhenUnavailable answers for them), keeps all keys,
-// and with Config.State saves only at Close. Make a new engine and Close this one. If the
+// ErrUnhealthy and the last failure. The engine is then degraded for good. It still limits known
+// keys exactly, records no others (Config.WhenUnavailable answers for them), keeps all keys, and
+// with Config.State saves only at Close. Make a new engine and Close this one. If the
 // goroutines for blocked keys failed, the error says so: blocks stay, further keys cannot be
 // blocked, and other keys are not affected.
 //
 // With Config.Clock, it returns an error while no time passes: the clock is before the engine's
-// first instant or more than 9 years after it. A key that has used its limit is then refused. With
-// Config.State, the error wraps ErrUnsaved if saves have failed for long. Limiting goes on.
+// first instant or more than 9 years after it. A key that has used its limit is then refused until
+// the clock is back. With Config.State, the error wraps ErrUnsaved if saves have failed for long.
+// Limiting goes on.
 func (e *Engine[K]) Health() error {
 	switch {
 	case e.closed.Load():

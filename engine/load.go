@@ -52,8 +52,8 @@ type loaded[K comparable] struct {
 	blocks *loaded[K] // its table and keys alone; nil if no key is blocked
 }
 
-// addBlock adds a key that is blocked, or has refusals that count. Without a Penalty, only a block
-// that has not ended counts.
+// addBlock adds a key that is blocked, or has refusals that count under the configuration's
+// Penalty. Without a Penalty, only a block that has not ended counts.
 func (l *loaded[K]) addBlock(config Config, codec keycodec.Codec[K], record statefile.Record, now policy.Instant) error {
 	config = blocksConfig(config)
 	if config.Policy.FreshAt(record.Word) <= now {
@@ -142,8 +142,8 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 		}
 		l.keys.Add(read.key, read.word, read.foreign)
 	}
-	// The limit changes now, and not before the last instant: use that still counted then would
-	// count less long.
+	// The limit changes now, and not before the last instant: if the wall clock went back, use that
+	// still counted then would count from an earlier instant, and less long.
 	now = max(now, from.Last())
 	for _, c := range carried {
 		state, _ := config.Policy.(policy.Relative).Carry(c.from, c.word, now)
@@ -223,7 +223,8 @@ func (l *limitsOf) find(text string) (policy.Policy, error) {
 		return nil, other("of another family than")
 	}
 	if l.chosen && relative.Reads(p) {
-		// The word may be of an unchanged limit that PolicyFor chose.
+		// The word may be of an unchanged limit that PolicyFor chose. To carry it from the file's
+		// limit would forgive or charge the key.
 		p = nil
 	}
 	l.text, l.last = text, p

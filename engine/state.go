@@ -195,8 +195,8 @@ var (
 )
 
 // replace replaces the file by the output of save, and unlocks it after the last save. If another
-// save is under way, it returns errSaving. That save then unlocks the file after the last, and may
-// replace it until then.
+// save is under way, it returns errSaving. If this save was to be the last, the other save unlocks
+// the file when it ends, and may replace it until then.
 func (k *keeper) replace(save func(io.Writer) (saved, error), last bool) (err error) {
 	begun := time.Now()
 	if !k.begin(begun, last) {

@@ -28,7 +28,7 @@ type Stats struct {
 	// Crowded counts calls of Wait, Acquire and AcquireAll that ended with ErrCrowded.
 	Crowded uint64
 	// Late counts calls that ended with ErrDeadline, except those in Blocked, UnavailableRefused
-	// and FullRefused.
+	// and FullRefused. Calls without patience are among them.
 	Late uint64
 	// Cancelled counts calls that ended with ErrCancelled or ErrClosed.
 	Cancelled uint64

@@ -129,7 +129,7 @@ func (r *Reservation[K]) Keep(n int64) { r.held.Keep(n) }
 //
 // n < 0 charges -n more, whether the limit allows it or not, and refuses the key until the debt has
 // drained. A call charges at most the units that pass in 31 days, or that the limit admits at once
-// if that is more.
+// if that is more, so that a mistake does not lock a key for years.
 //
 // The decision is the key's state afterwards. It is not Allowed if nothing was recorded. RetryAfter
 // is then policy.Never if the charge is above that bound or the policy is not a policy.Refunder;
@@ -229,8 +229,9 @@ func (e *Engine[K]) ChangeLimit(key K, from, to policy.Policy) error {
 // SetPolicy waits. A full table makes no room: new keys are answered as for an unavailable table.
 //
 // The limit that holds already changes nothing. After another, reservations from before give
-// nothing back, as the rest of their units is unknown. Settle them first, or use Refund. A
-// reservation made meanwhile may give nothing back once keys have left the table.
+// nothing back: a translated word does not tell how much of their units is left. Settle them first,
+// or use Refund. A reservation made while keys are translated may give nothing back once keys have
+// left the table.
 //
 // The error is a *policy.FieldError if the policy is nil or of another family, or if PolicyFor
 // chooses the limits. Otherwise it is ErrClosed or ErrUnavailable. The old policy holds then.

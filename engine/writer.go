@@ -33,8 +33,8 @@ const (
 	// commandsPerSettle is the number of commands between two looks at other work.
 	commandsPerSettle = 256
 	// settlesPerTurn is the number of Settle steps, some milliseconds, before other goroutines run.
-	// The writer may then wait 10 ms for its next turn: with steps of one, a million keys were
-	// indexed again in 40 s.
+	// If callers use up all processors the writer may then wait 10 ms for its next turn: with a
+	// step in each turn, a million keys were indexed again in 40 s.
 	settlesPerTurn = 32
 )
 

@@ -33,8 +33,8 @@ type bursty struct {
 //
 // In any window of length t, all takes except the last ask together for at most maxBurst +
 // count*t/per units, counting each when it may start. The last may take up to Decision.Limit
-// units. That is 2147483647 as in Guava, or as many as are paid within 9 years less the time that
-// filling the store takes, and at least 1. Decision.Remaining does not count that credit: it is
+// units. That is 2147483647 as in Guava, but no more than are paid within 9 years less the time
+// that filling the store takes, and at least 1. Decision.Remaining does not count that credit: it is
 // the whole units stored and one, which can be owed, or 0 while something is owed.
 //
 // # Rounding and refusals
@@ -210,7 +210,7 @@ func (b *bursty) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 		owed = max(owed, b.rescale(old.pace, owed, uint64(b.limit)*b.interval))
 		return empty + min(owed, MaxWord-empty), true
 	}
-	// The new store lacks the units taken, and at least as much time as the old lacked.
+	// The new store lacks the units taken, and at least as many units as the old lacked in all.
 	// Otherwise, while either fills for the first time, a change back would lose units.
 	taken := fresh + b.rescale(old.pace, word-before, empty-fresh)
 	return max(taken, t+b.rescale(old.pace, word-t, empty-t)), true

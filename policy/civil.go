@@ -17,7 +17,7 @@ const (
 	hourSeconds = 60 * 60
 	daySeconds  = 24 * hourSeconds
 	firstDays   = 3 // from the first day to 1970
-	// A civil holds from two days before its beginning, as clocks go back by a day at most, for
+	// A civil is right from two days before its beginning, as clocks go back by a day at most, for
 	// 13 years.
 	civilBefore = 2 * daySeconds
 	civilYears  = 13 * 366 * daySeconds

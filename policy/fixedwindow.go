@@ -171,8 +171,8 @@ func (f *fixedWindow) Choke(word uint64, now Instant) (uint64, bool) {
 	return f.join(w), true
 }
 
-// Take returns the end of the next take's window as ResetAfter, even if that window is empty and
-// the clock went back behind its start.
+// Take returns as ResetAfter the time until the end of the next take's window, even if that window
+// is empty and the clock went back behind its start.
 func (f *fixedWindow) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
 	t := clamped(now, f.end)
 	w := f.split(word)
@@ -252,8 +252,9 @@ func (f *fixedWindow) lower(word uint64, w fixed, t Instant, n int64) uint64 {
 	if w.count -= back; w.count > 0 {
 		return f.join(w)
 	}
-	// An open window is undone: the next call opens another. The window before a promised window
-	// was full, so it counts as full for every limit.
+	// The window is empty. If open, it is undone: the next call opens another. The window before a
+	// promised window was full; the word does not hold for which limit, so it is full for every
+	// limit.
 	if w.promised = f.ahead(w, t); w.promised {
 		w.end -= min(f.length, w.end)
 		w.count = f.full()

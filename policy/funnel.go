@@ -88,7 +88,8 @@ func (f *funnel) Take(word uint64, now Instant, n int64, patience time.Duration)
 	case n == 0:
 		d.Allowed = true
 	default:
-		// ask and room are at most maxDepth, and reach not far above: nothing overflows.
+		// ask and room are at most maxDepth, and reach not far above: nothing overflows. debt may
+		// be anything, and is only compared.
 		ask := uint64(n) * f.interval
 		room := f.depth - ask // the debt that leaves room for n right now
 		reach := room + patienceTicks(patience)

@@ -134,8 +134,8 @@ func (p pace) lowest(taken, gone, at uint64, n int64) uint64 {
 	return max(taken-min(gone, taken), min(alone, taken))
 }
 
-// refund moves the tick at which everything will have drained forward by n units, but not before
-// t. n < 0 moves it back, as far as a word can hold.
+// refund makes the tick at which everything will have drained earlier by n units, but not before
+// t. n < 0 makes it later, as far as a word can hold.
 func (p pace) refund(word, t uint64, n int64) uint64 {
 	if n < 0 {
 		drained := max(word, t)

@@ -92,8 +92,9 @@ type Relative interface {
 type Decision struct {
 	// Allowed reports whether the call may go ahead.
 	Allowed bool
-	// Limit is the most units that a call can take. Only an engine returns 0, with a RetryAfter
-	// of Never: the call's own limit, or engine.PolicyFor's, is of another family.
+	// Limit is the most units that a call can take. An engine returns 0, with a RetryAfter of
+	// Never, if the call's own limit, or engine.PolicyFor's, is of another family. No policy of
+	// this package returns both.
 	Limit int64
 	// Remaining is the number of units, from 0 to Limit, that can be taken right now, after this
 	// call. Under a Bursty or a WarmingUp, which grant up to Limit on credit, it counts the calls

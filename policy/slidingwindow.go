@@ -160,7 +160,8 @@ func (s *slidingWindow) fitsNow(w sliding, passed, n uint64) bool {
 	return hi < most || hi == most && lo <= least
 }
 
-// fits returns the first window, and its nanoseconds passed, with room for n units, up to limit.
+// fits returns the first window, and its nanoseconds passed, with room for n units, not before
+// passed in w. n is at most the limit.
 func (s *slidingWindow) fits(w sliding, passed, n uint64) (sliding, uint64) {
 	if s.fitsNow(w, passed, n) {
 		return w, passed
@@ -332,7 +333,7 @@ func (s *slidingWindow) fullUntil(turn Instant, used uint64) sliding {
 	if passed == 0 {
 		return w
 	}
-	// covered is what counts of the window before, a nanosecond before the turn.
+	// covered is the part of the window before that is covered a nanosecond before the turn.
 	covered := per - passed
 	hi, lo := bits.Mul64(s.full(), covered)
 	most, rest := bits.Div64(hi, lo, per)

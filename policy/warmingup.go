@@ -82,7 +82,7 @@ const (
 //
 // In any window of length t, all takes except the last ask together for at most count*t/per
 // units, counting each when it may start. The last may take up to Decision.Limit units:
-// 2147483647 as in Guava, or as many as are paid within 9 years. Decision.Remaining is 1 if
+// 2147483647 as in Guava, but no more than are paid within 9 years. Decision.Remaining is 1 if
 // nothing is owed, as the next call waits after a take of any size, and 0 otherwise.
 //
 // # Rounding and refusals
@@ -176,7 +176,8 @@ func (w *warmingUp) layOut() (most *big.Int) {
 		w.shift = tickBits
 		reach, last = 2, MaxWord>>tickBits<<tickBits
 	}
-	// With a unit of whole nanoseconds, a caller that comes when told finds no more time passed.
+	// With a unit of whole nanoseconds, a caller that comes when told finds no more time passed
+	// than it was told.
 	const whole = 1 << tickBits
 	divide := func(fine int, finest uint64) bool {
 		perUnit := uint64(1) << fine
@@ -346,7 +347,7 @@ func (w *warmingUp) cooled(due, level, t uint64) uint64 {
 	if level < w.levels {
 		return level - min(w.grown(idle), level)
 	}
-	// A store takes exactly warm to fill, perhaps in a broken number of levels.
+	// A full store takes exactly warm to fill, and need not be whole levels.
 	if idle >= w.warm {
 		return 0
 	}
@@ -457,8 +458,8 @@ func (w *warmingUp) Refund(word uint64, now Instant, n int64) uint64 {
 	return w.word(due-paid, level)
 }
 
-// Cancel needs the word unchanged: later takes started when this take was paid, at a price that
-// depends on it. Their price without it does not follow from a word.
+// Cancel needs the word unchanged and nothing given back since. Later takes started when this take
+// was paid, at a price that depends on it. Their price without it does not follow from a word.
 func (w *warmingUp) Cancel(word, taken uint64, _, now Instant, n, undone int64) uint64 {
 	if word != taken || n <= 0 || undone > 0 {
 		return word
@@ -466,6 +467,7 @@ func (w *warmingUp) Cancel(word, taken uint64, _, now Instant, n, undone int64) 
 	return w.Refund(word, now, n)
 }
 
+// Reads compares the three values from which the division of a word follows.
 func (w *warmingUp) Reads(other Policy) bool {
 	o, ok := other.(*warmingUp)
 	return ok && w.interval == o.interval && w.cold == o.cold && w.warm == o.warm

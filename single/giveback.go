@@ -38,8 +38,8 @@ func (l *Limiter) reserve(q *request, d *policy.Decision, h *held) {
 	}
 }
 
-// tryLock locks mu if it is free soon: a policy that calls the Limiter may hold it. The lock logs
-// takes in the order of their swaps.
+// tryLock locks mu if it is free soon: a policy that calls the Limiter may hold it. With the lock,
+// takes are logged in the order of their swaps.
 func (l *Limiter) tryLock() bool {
 	const tries = 100_000
 	for range tries {

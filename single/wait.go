@@ -9,17 +9,19 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Errors of Wait and Acquire wrap these, also package engine's. Nothing stays taken.
+// Errors of Wait and Acquire, wrapped, for errors.Is. They are package engine's too. Nothing was
+// taken, or it was given back as by Reservation.Cancel.
 var (
 	// ErrNever reports more units than the limit ever allows at once, or less than none.
 	ErrNever = waitline.ErrNever
-	// ErrDeadline reports that the turn does not come within the patience or the context's
-	// deadline, which also wraps context.DeadlineExceeded.
+	// ErrDeadline reports that the turn comes too late for the patience or for the context's
+	// deadline, then with context.DeadlineExceeded wrapped too.
 	ErrDeadline = waitline.ErrDeadline
 	// ErrCrowded reports that no further call may wait, by MaxWaiting or by the policy: see its
 	// text.
 	ErrCrowded = waitline.ErrCrowded
-	// ErrCancelled comes with the context's cause: it ended before the turn.
+	// ErrCancelled reports that the context ended before the turn. It wraps the context's cause
+	// too.
 	ErrCancelled = waitline.ErrCancelled
 )
 

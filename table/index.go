@@ -11,8 +11,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// filing is an entry in the index. fresh is when it owed nothing as last seen, or when it was
-// filed.
+// filing is an entry in the index. fresh is the instant from which it owes nothing, as last seen,
+// or at which it was filed.
 type filing[K comparable] struct {
 	fresh policy.Instant
 	entry *Entry[K]

@@ -124,7 +124,7 @@ func (t *Table[K]) Change(c *Change) {
 	switch {
 	case c.given.Load():
 		return // answered already; the policy may have changed again since
-	case now.by == c:
+	case now.by == c: // carried out by a writer that died before it could answer
 	case t.changing:
 		c.give(ChangeLater)
 		return

@@ -58,6 +58,7 @@ func (v View[K]) Look(hash uint64, key K) *Entry[K] {
 		return e
 	}
 	v.t.stepPoint("look: not in the map")
+	// A tentative entry is of an unused key, whether or not it will live: there is nothing to see.
 	if p, _ := waiting(v.t.slotOf(hash).Load(), hash, key); p != nil && p.word.Load() < tentative {
 		return p
 	}
@@ -66,9 +67,8 @@ func (v View[K]) Look(hash uint64, key K) *Entry[K] {
 	return v.t.find(hash, key)
 }
 
-// Seek is Look for keys that mostly have no entry: it searches the map once.
-//
-// An entry is put into the map before it leaves its slot.
+// Seek is Look for keys that mostly have no entry: it searches the map once. Once is enough after
+// the slot, because an entry is put into the map before it leaves its slot.
 func (v View[K]) Seek(hash uint64, key K) *Entry[K] {
 	if p, _ := waiting(v.t.slotOf(hash).Load(), hash, key); p != nil && p.word.Load() < tentative {
 		return p
@@ -144,7 +144,8 @@ func (t *Table[K]) has(hash uint64, key K) bool {
 }
 
 // secondLook looks into the map for another entry of e's key; e was found in its slot. If it finds
-// any, it marks e dead and returns false. If e is no longer tentative it returns true.
+// any, it marks e dead and returns false. If e is no longer tentative it returns true: another
+// goroutine has judged e, and its word holds the result.
 func (t *Table[K]) secondLook(hash uint64, e *Entry[K]) bool {
 	if e.word.Load() != tentative {
 		return true

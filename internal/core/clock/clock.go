@@ -21,7 +21,8 @@ const (
 	hold = 2 * time.Microsecond
 	// span is the longest reading of package time for an anchor, by the counter.
 	span = 200 * time.Nanosecond
-	// slope is by the counter's rate, below 0.899, the slowest package time, less its error.
+	// slope is the line's slope by the counter's rate. It must be below 0.899, the slowest package
+	// time, by more than the rate's error.
 	slope = 0.875
 	// tries bounds readings in a row above span. Sixteen interrupts in a row are no accident.
 	tries = 16

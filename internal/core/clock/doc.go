@@ -35,7 +35,7 @@
 // restarted, or the machine was suspended. If package time cannot be read within 0.2 µs, a clock
 // is emulated. The clock is then package time for good.
 //
-// The clocks are compared every 2 µs. So a stepped counter costs an error of the step at most,
-// and a slower counter as much more as it is slower. A counter that stops goes unnoticed, but it
-// also stops the kernel's clock.
+// The clocks are compared before each anchor, which holds for 2 µs. So a stepped counter costs an
+// error of the step at most, and a slower counter as much more as it is slower. A counter that
+// stops goes unnoticed, but it also stops the kernel's clock, which is read from it.
 package clock

@@ -39,9 +39,9 @@ func Take(
 
 const mostDebt = 31 * 24 * time.Hour
 
-// MostCharge returns the most units that a call may charge. As many pass in 31 days, or a limit
-// admits as many at once if that is more. For a limit that is no policy.Windowed it is 1,000
-// times the latter. A charge of an aligned window has no bound, as it ends with the window.
+// MostCharge returns the most units that a call may charge: as many as pass in 31 days, or as the
+// limit admits at once if that is more. For a limit that is no policy.Windowed it is 1,000 times
+// the latter. A charge of an aligned window has no bound, as it ends with the window.
 func MostCharge(p policy.Policy) int64 {
 	if s, ok := p.(shape.Shaped); ok && s.Shape().Kind == shape.AlignedWindow {
 		return math.MaxInt64

@@ -231,7 +231,7 @@ func (r *Rule) Carry(from policy.Policy, word uint64, _ policy.Instant) (next ui
 	return word, r.Reads(from)
 }
 
-// Lock is a policy: a take blocks the key for For, or leaves it blocked for longer.
+// Lock is a policy: a take blocks the key for For, unless it is already blocked for longer.
 type Lock struct {
 	*Rule
 	For time.Duration // at most Longest

@@ -78,7 +78,8 @@ func Same(a, b any) bool {
 // Alike is implemented by policies that hold more than their parameters.
 type Alike interface{ Alike(other any) bool }
 
-// Earliest returns the first of low+1 to high with remaining, which never falls, at want or more.
+// Earliest returns the first of low+1 to high with remaining, which never falls and is less at low,
+// at want or more. ok is false if there is none.
 func Earliest(remaining func(at int64) int64, want, low, high int64) (at int64, ok bool) {
 	if remaining(high) < want {
 		return 0, false

@@ -29,5 +29,5 @@ func tryLock(name string) (*os.File, error) {
 	return f, nil
 }
 
-// release unlocks a file: it has no other file descriptor.
+// release unlocks a file by closing its only file descriptor.
 func release(f *os.File) error { return f.Close() }
