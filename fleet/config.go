@@ -139,8 +139,9 @@ type Config struct {
 	// Servers is the least divisor of the limit for FallbackShare: the number of servers, or the
 	// most there may be when all restart without Redis. Servers that reach Redis are counted, and
 	// more divide by more at once. A server that left is forgotten after a minute, a dead server
-	// after two, not counting time without Redis. With 0, the default, the count alone divides.
-	// Until a server first reaches Redis it refuses, and Answer.Err and Health are ErrUncounted.
+	// after two, not counting time without Redis. With 0, the default, the count alone divides:
+	// until a server first reaches Redis it then refuses, and Answer.Err and Health are
+	// ErrUncounted.
 	Servers int
 	// MaxKeys bounds the keys in memory for blocks, for leases (see engine.Config) and for shares,
 	// each; the default is 1<<20. Shares keep as many keys again that Redis told of. A key costs

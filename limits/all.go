@@ -194,11 +194,13 @@ const none = -1
 //
 // If a claim refuses, fails or panics after others were taken, those are given back as by
 // Grant.Cancel; another call may be refused meanwhile. This happens if a call takes between look
-// and take, or if remote claims of several clients disagree. Limiters in process without Look are
-// taken first. A process that dies leaves charged only its units taken elsewhere.
+// and take, if remote claims of several clients disagree, and with limiters in process without
+// Look, which are taken first. A process that dies in between leaves charged only the units that
+// its calls took elsewhere.
 //
-// The error is of the first claim that failed, as of Limiter.Hold; the Outcome has the answers so
-// far. engine.TakeAll, and fleet.TakeAll for limiters of one Redis, are faster.
+// The error is of the first claim that failed, as of Limiter.Hold. The Outcome is then not Allowed,
+// and has the answers so far. engine.TakeAll, and fleet.TakeAll for limiters of one Redis, are
+// faster.
 func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outcome, error) {
 	joined, parts := join(claims)
 	m := mixed{claims: joined, grants: make([]Grant, len(joined)), patient: patience > 0, left: patience}

@@ -69,6 +69,7 @@ func New(options Options, limits ...AnyLimit) (*Limits, error) {
 		}
 		names[title] = true
 		for j, other := range l.limits {
+			// If the other limit refused, RetryAfter would be too long by the units taken at the tap.
 			if c.same != nil && c.same == other.same && c.atTap != other.atTap {
 				return nil, bad(field("AtTap"), c.atTap, fmt.Sprintf("%t, as of limits[%d], which has the same Limiter", other.atTap, j))
 			}

@@ -100,7 +100,8 @@ func (s *shard) forget() {
 }
 
 // evict makes room for an entry, and returns the units that will not be charged. It prefers keys
-// without debts, then the key that drains first. Unknown keys then begin used up.
+// without debts, then the key that drains first. Unknown keys begin used up as of then, if the
+// evicted key still counted.
 func (s *shard) evict(now policy.Instant) (lapsed int64) {
 	var least hash
 	var of entry

@@ -144,7 +144,8 @@ func appendInteger(b []byte, n int64) []byte {
 	return strconv.AppendInt(b, min(n, mostInteger), 10)
 }
 
-// AppendString appends ASCII as a string of structured fields (RFC 9651, section 4.1.6) or JSON.
+// AppendString appends printable ASCII as a string of structured fields (RFC 9651, section 4.1.6)
+// or JSON.
 func AppendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	for _, c := range []byte(s) {
