@@ -20,7 +20,7 @@ type WhenFull int
 const (
 	// EvictLeastDebt, the default, evicts the key that will soonest owe nothing, and counts it as
 	// forgiven if it still owed. Under a bucket a flood evicts its own keys. Under limits that
-	// count in windows the key of the first window to end goes, whatever it used. A new key may
+	// count in windows, the key whose window ends first is evicted, whatever it used. A new key may
 	// wait for room, up to Config.OpenTimeout.
 	EvictLeastDebt WhenFull = iota
 	// RefuseNew refuses new keys until others have left. RetryAfter is then a guess, Config.Idle.
@@ -61,35 +61,40 @@ type Config struct {
 	// default is "ral", which errors leave out.
 	Name string
 
-	// Policy is the limit of each key. Required. New ties a policy.Anchored to the wall clock, and
-	// later limits too. Later steps of the wall clock have no effect on them.
+	// Policy is the limit of each key. Required. Limits by the wall clock (policy.Anchored), also
+	// those set later, go by the wall clock as New read it: a step of the wall clock afterwards has
+	// no effect on them.
 	Policy policy.Policy
 
-	// Idle is the time that a key stays in the table after it ceased to owe anything. A key that
-	// owes leaves only to make room. Less saves memory; opening a key again costs about seven times
-	// as much as a call on a known key. The default is 5 minutes, the least 1ns.
+	// Idle is how long a key stays in the table when none of its units count any more. A key with
+	// units that still count leaves only to make room. A shorter Idle saves memory, but the next
+	// call on a removed key costs about seven times as much. The default is 5 minutes, the least
+	// 1ns.
 	Idle time.Duration
 
-	// MaxKeys bounds the table's keys, of about 75 bytes and their content. The default is 1<<20.
+	// MaxKeys bounds the keys in the table. A key takes about 75 bytes and its own content. The
+	// default is 1<<20.
 	MaxKeys int
 
 	// WhenFull selects how a new key is treated when the table holds MaxKeys. EvictLeastDebt, the
 	// default, keeps one place in 1024 free, at most 64, while new keys come to a full table.
 	WhenFull WhenFull
 
-	// OpenTimeout bounds a new key's wait for the writer. The default is 10 ms, the least 1ns.
+	// OpenTimeout bounds how long a call on a new key waits for room in a full table. The default
+	// is 10 ms, the least 1ns.
 	OpenTimeout time.Duration
 
 	// WhenUnavailable selects the answer for a key that cannot be recorded: the writer made no room
 	// within OpenTimeout or is gone, or the engine is closed. Admit (default) or Refuse.
 	WhenUnavailable WhenUnavailable
 
-	// QueueDepth bounds the commands that wait for the writer. The default is 1024, the most 1<<20.
-	// More takes larger bursts of new keys before the writer has to search the nursery.
+	// QueueDepth bounds the commands that wait for the writer, such as one for each new key. The
+	// default is 1024, the most 1<<20. After a larger burst of new keys the writer has to search
+	// for them.
 	QueueDepth int
 
 	// MaxWaiting bounds the calls in line for one key; further calls get ErrCrowded. The default is
-	// 1024. Joining a line takes time for each call in it. Being refused mostly does not.
+	// 1024. Joining a line takes time for each call in it; being refused mostly does not.
 	MaxWaiting int
 
 	// MaxWaitingTotal bounds the calls in line for all keys, exactly; further calls get ErrCrowded.
@@ -97,26 +102,27 @@ type Config struct {
 	MaxWaitingTotal int
 
 	// Clock returns the time by which the engine decides, in nanoseconds from any beginning. It
-	// must be safe for concurrent use. It is called once for a decision, and once a look for
-	// several keys or limits. The default is package time's monotonic clock: see PackageTime. The
-	// janitor's ticks and OpenTimeout always use package time.
+	// must be safe for concurrent use. It is called once for a decision; a call on several keys or
+	// limits calls it each time that it looks at them. The default is package time's monotonic
+	// clock: see PackageTime. The janitor's ticks and OpenTimeout always use package time.
 	//
-	// Its time in New becomes instant 1. No time passes while it is earlier, or years later; Health
-	// reports it. If it goes backwards no call gains units. After a jump forward and back, keys may
-	// be refused for the length of the jump, new keys too. Units that had drained before can then
-	// be given back (Refund, Cancel). With a coarse clock, a window of t admits the limit of t and
-	// a tick, and a refused call may have to wait a tick longer than it is told: see
+	// The time that it returns in New becomes instant 1. While it returns an earlier time, or one
+	// more than 9 years later, time may stand still, and Health returns an error. If it goes
+	// backwards no call gains units. After a jump forward and back, keys may be refused for the
+	// length of the jump, new keys too. Refund and Cancel can then give back units that had
+	// drained. With a coarse clock, a window of length t admits as much as the limit allows in t
+	// plus a tick, and a refused call may have to wait a tick longer than RetryAfter: see
 	// docs/performance.md.
 	Clock func() policy.Instant
 
 	// PackageTime makes the engine read package time's clock for every decision. The default reads
 	// the processor's counter, which is cheaper for frequent calls, on Linux for amd64 and arm64 if
 	// the kernel does so itself. Elsewhere, and in a bubble of testing/synctest, it is package
-	// time. By the counter an instant is at most 800 ns behind package time and 200 ns ahead,
-	// without accumulation. A window of t admits the limit of t and 1 µs, and a refused call may
-	// have to wait 1 µs longer. If counter and package time disagree, as after the machine was
-	// suspended, all engines of the process return to package time. Stats.Clock is the clock in
-	// use. Clock takes precedence.
+	// time. The counter is at most 800 ns behind package time or 200 ns ahead, and the error does
+	// not accumulate. So a window of length t admits as much as the limit allows in t plus 1 µs,
+	// and a refused call may have to wait 1 µs longer than RetryAfter. If counter and package time
+	// disagree, as after the machine was suspended, all engines of the process return to package
+	// time. Stats.Clock is the clock in use. Clock takes precedence.
 	PackageTime bool
 
 	// Restarts bounds the restarts of the writer and the janitor together within RestartPeriod.
@@ -136,9 +142,9 @@ type Config struct {
 
 	// OnEvent, if not nil, receives starts, panics and restarts, and the beginning and end of
 	// failing saves (supervisor.ChildFailing, ChildRecovered). It runs on its own goroutine, one
-	// event after the other, later than the fact. Events bear the engine's Name, with "/blocks" for
-	// blocked keys, and the child "writer", "janitor" or "saver". Close waits up to a second for
-	// OnEvent, so it should not call Close itself.
+	// event after the other, a little later. An event has the engine's Name, with "/blocks" added
+	// for the goroutines of blocked keys, and the Child "writer", "janitor" or "saver". Close waits
+	// up to a second for OnEvent, so it should not call Close itself.
 	OnEvent func(Event)
 
 	// OnMisfit, if not nil, is called once, with the first limit of PolicyFor or TakeWith that is

@@ -9,9 +9,13 @@
 //		// too many requests
 //	}
 //
-// [Engine] has every verb on one key. [TakeAll] and [AcquireAll] take from several keys, and a
+// [Engine] has the calls on one key. [TakeAll] and [AcquireAll] take from several keys, and a
 // [Tiered] holds each key to several limits. Package policy makes the limits. Start at [Config].
 //
-// Inside, an engine is a table of keys, its only writer, a janitor that sweeps idle keys, a
-// supervisor that restarts these two, and a cell that answers calls. [New] puts them together.
+// A call takes units of its key, usually one. A key owes until none of its units count any more. A
+// known key is in the engine's table, a new key is not.
+//
+// Inside, an engine is a table of keys, a writer (the goroutine that adds and removes keys), a
+// janitor that sweeps idle keys, a supervisor that restarts both goroutines, and a cell that
+// answers calls. [New] puts them together.
 package engine

@@ -10,11 +10,11 @@ import (
 // Errors of Wait, Acquire and AcquireAll, wrapped, for errors.Is. Nothing was taken, or it was
 // given back as by Reservation.Cancel.
 var (
-	// ErrNever reports that the limit is of another family than the engine's, or never allows so
-	// many units at once, or that they are less than none.
+	// ErrNever reports a call for more units than the limit ever allows at once, for less than 0,
+	// or under a limit of another family than the engine's.
 	ErrNever = cell.ErrNever
-	// ErrDeadline reports that the call's turn comes too late for its patience or for the context's
-	// deadline, then with context.DeadlineExceeded wrapped too.
+	// ErrDeadline reports that the call's turn comes too late for its patience, or for the
+	// context's deadline; then it also wraps context.DeadlineExceeded.
 	ErrDeadline = cell.ErrDeadline
 	// ErrCrowded reports that no further call may wait for a key (Config.MaxWaiting or the policy)
 	// or for all keys (Config.MaxWaitingTotal). The text names the bound.

@@ -130,18 +130,17 @@ func (o *Outcome) Cancel() {
 	}
 }
 
-// TakeAll takes the units of every claim or of none: by address and by user and for the whole
-// service. No limit is ever exceeded, not for a moment. It looks first, so nearly always a refused
-// call takes nothing. If another call is faster in between, taken units are given back as by
-// Reservation.Cancel. A call that comes at that moment may be refused although there is room right
-// after.
+// TakeAll takes the units of every claim or of none, such as by address, by user and for the whole
+// service. No limit is ever exceeded, not for a moment. It looks at all keys before it takes, so
+// nearly always a refused call takes nothing. If another call takes in between, units already taken
+// are given back as by Reservation.Cancel. A call that comes at that moment may be refused although
+// there is room right after.
 //
 // Limits that count in windows get everything back. So does a funnel, unless other calls give back
-// to the same key in that moment. Then the key may stay charged for units that could have drained
-// meanwhile, and for others' units that do not fit into the bucket beside the claim. It is never
-// charged for more than the claim's units. A policy.Queue or WarmingUp keeps units that it cannot
-// give back to the calls behind. A limit that PolicyFor chose gives nothing back once others have
-// taken, unless it counts in windows.
+// to the same key in that moment. Then at most the claim's units stay charged: those that could
+// have drained meanwhile, and as many as other calls took beyond the room beside the claim. A
+// policy.Queue or WarmingUp may keep the units once other calls have taken. A limit that PolicyFor
+// chose gives nothing back once others have taken, unless it counts in windows.
 //
 // Claims on a key are met together, by the sum of their units. Without claims the call is allowed.
 // A key that cannot be recorded is answered as for Take. A policy that would make the call wait

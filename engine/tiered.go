@@ -21,8 +21,8 @@ type Tiered[K comparable] struct{ engines []*Engine[K] }
 // maxTiers bounds the limits of a Tiered, so that a call on them needs no allocation.
 const maxTiers = 8
 
-// NewTiered starts an engine with this Config for Config.Policy and each further policy, 8 at most.
-// The error, if any, is a *policy.FieldError that names the field.
+// NewTiered starts an engine for Config.Policy and one for each further policy, at most 8 in all,
+// each with this Config otherwise. The error, if any, is a *policy.FieldError that names the field.
 func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K], error) {
 	if len(further) >= maxTiers {
 		return nil, &policy.FieldError{Of: "engine.NewTiered", Field: "further", Value: len(further), Want: "7 policies at the most"}
@@ -69,7 +69,7 @@ func (t *Tiered[K]) abandon() {
 	_ = t.Close()
 }
 
-// Choke reports whether the key may act now under every limit, and records it if so.
+// Choke reports whether the key may act now under every limit, and takes a unit if so.
 func (t *Tiered[K]) Choke(key K) bool {
 	c := tieredCall[K]{tiers: t, key: key, n: 1}
 	if allowed, decided := c.take(nil); decided {

@@ -10,9 +10,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Choke reports whether the key may act now, and records it if so. It is Take(key, 1).Allowed, and
-// the fastest call. For a known key it never waits and never allocates. For a new key it waits only
-// if the table is full, up to Config.OpenTimeout.
+// Choke reports whether the key may act now, and takes a unit if so. It is Take(key, 1).Allowed,
+// and the fastest call. For a known key it never waits and never allocates. For a new key it waits
+// only if the table is full, up to Config.OpenTimeout.
 func (e *Engine[K]) Choke(key K) bool { return e.cell.Choke(key) }
 
 // Allow is Choke under its name in golang.org/x/time/rate.
@@ -59,9 +59,9 @@ func (e *Engine[K]) Peek(key K) (d policy.Decision) {
 //
 // n == 0 never waits. It fails only for a limit of another family (ErrNever), a blocked key
 // (ErrDeadline), an ended context or a closed engine. A key that can never be recorded does not
-// wait either: Config.WhenUnavailable decides between nil and ErrUnavailable. A new key waits for
-// room in a full table up to Config.OpenTimeout, whatever the context says. Then it passes
-// unrecorded if the configuration says so, and otherwise waits on in line.
+// wait either: Config.WhenUnavailable decides between nil and ErrUnavailable. A call on a new key
+// waits for room in a full table up to Config.OpenTimeout, even if the context ends. Then it passes
+// unrecorded if Config.WhenFull or WhenUnavailable admits it, and otherwise waits in line.
 //
 // Units given back later do not advance a promised turn. Turns are timed by package time even if
 // Config.Clock is set, so that clock should run at the same speed.
@@ -69,20 +69,18 @@ func (e *Engine[K]) Wait(ctx context.Context, key K, n int64) error {
 	return e.named(e.cell.Wait(ctx, key, n))
 }
 
-// Acquire is Wait with bounded patience, or for calls that may need less in the end. It returns the
-// units taken, to be given back by Keep or Cancel. Zero patience does not wait. It allocates
-// nothing if it need not wait. The reservation's Decision is from the take: its Wait is over when
-// Acquire returns.
+// Acquire is Wait for at most patience, and returns the units as a Reservation: Keep or Cancel
+// gives back those not needed. Zero patience does not wait. It allocates nothing if it need not
+// wait. The reservation's Decision is from the take: its Wait is over when Acquire returns.
 //
-// On an error, the reservation is a refusal with the key's state, and with the time until the call
-// would be admitted if no call were before it. A turn that comes too late for patience is
-// ErrDeadline.
+// On an error, the reservation is a refusal: it has the key's state, and RetryAfter as if no call
+// were before this one. A turn that comes too late for patience is ErrDeadline.
 func (e *Engine[K]) Acquire(ctx context.Context, key K, n int64, patience time.Duration) (r Reservation[K], err error) {
 	r.Waited, err = e.cell.Acquire(ctx, key, n, patience, &r.Decision, &r.held)
 	return r, e.named(err)
 }
 
-// Reserve takes n units now if they can be used within patience, after the decision's Wait. With
+// Reserve takes n units now if they can be used within patience. Use them after Decision.Wait. With
 // zero patience that is at once, except under a policy.Queue, which delays calls by up to its own
 // length. No other call is promised the same turn. It allocates nothing for a known key.
 func (e *Engine[K]) Reserve(key K, n int64, patience time.Duration) (r Reservation[K]) {
@@ -123,9 +121,9 @@ func (r *Reservation[K]) Cancel() { r.held.Keep(0) }
 func (r *Reservation[K]) Keep(n int64) { r.held.Keep(n) }
 
 // Refund gives n units back to the key, for costs known only afterwards: take the estimate, then
-// refund the rest. It never lifts a key above full, nor reaches into another window. A key that is
-// not in the table gets nothing back. n counts units of the limit that holds for the key; for
-// TakeWith there is RefundWith.
+// refund the rest. No more comes back than was taken and still counts, and no more than the current
+// window has. A key that is not in the table gets nothing back. n counts units of the limit that
+// holds for the key; for TakeWith there is RefundWith.
 //
 // n < 0 charges -n more, whether the limit allows it or not, and refuses the key until the debt has
 // drained. A call charges at most the units that pass in 31 days, or that the limit admits at once

@@ -75,14 +75,14 @@ const (
 // fields have defaults for zero; negative values are refused. All servers of a fleet must have the
 // same Name, Tag, Policy, Mode and Epoch.
 type Config struct {
-	// Client is the caller's client, which Close leaves open. The settings below for Redis suit it
-	// too. If Redis ends the client's connections, Health has the client's error, often only EOF,
-	// not Redis's reply to a new connection. A Redis that replaces another is checked for eviction
-	// when the breaker closes, or within five seconds if it did not open.
+	// Client is the caller's client, which Close leaves open. Redis, below, names the settings that
+	// suit it. If Redis ends the client's connections, Health has the client's error, often only
+	// EOF, not Redis's reply to a new connection. A Redis that replaces another is checked for
+	// eviction when the breaker closes, or within five seconds if it did not open.
 	Client rueidis.Client
 	// Redis is where to connect, in place of Client: a server, a cluster or sentinels. The limiter
-	// connects in the background and retries. DisableCache is set, and AlwaysPipelining unless
-	// DisableAutoPipelining is. Zero timeouts, Dialer.Timeout and ConnWriteTimeout, become a
+	// connects in the background and retries. New sets DisableCache, and AlwaysPipelining unless
+	// DisableAutoPipelining is set. Zero timeouts, Dialer.Timeout and ConnWriteTimeout, become a
 	// second. PipelineMultiplex defaults to one connection, its buffers to 64 KiB.
 	Redis rueidis.ClientOption
 
@@ -91,14 +91,14 @@ type Config struct {
 	RequireRedis bool
 
 	// Via, in place of Client and Redis, is a limiter whose client this limiter uses, so that
-	// TakeAll can have keys of both. Close this limiter first.
+	// TakeAll can take from keys of both. Close this limiter first.
 	Via *Limiter
 
 	// Name names the limit and is part of its keys' names in Redis: 1 to 64 bytes without braces,
 	// spaces and control characters.
 	Name string
-	// Tag, if not empty, keeps all keys of the limit on one node of a cluster, with other limits of
-	// the Tag, so that TakeAll can have them together. Its form is Name's. Servers with another Tag
+	// Tag, if not empty, keeps the keys of all limits of this Tag on one node of a cluster, so that
+	// TakeAll can take from them together. It has the form of a Name. Servers with another Tag
 	// under the same Name are another fleet, which Stats.Servers and ErrLimits do not notice.
 	Tag string
 
@@ -109,10 +109,11 @@ type Config struct {
 	Policy policy.Policy
 
 	// PolicyFor, if not nil, returns the limit of a key, which may change at any time; nil is
-	// Policy. Limits are treated as by Limiter.TakeWith: of Policy's family and, with TakeWith's,
-	// at most 1,024 of different text. Further limits get ErrTooManyLimits. All servers must choose
-	// alike. It runs on each call's goroutine: make it fast and safe for concurrent use, and return
-	// policies made beforehand. SetPolicy is then refused. Leased mode refuses PolicyFor.
+	// Policy. Limits must be of Policy's family, as for Limiter.TakeWith. PolicyFor and TakeWith
+	// together may use 1,024 limits of different text; further limits get ErrTooManyLimits. All
+	// servers must choose alike. It runs on each call's goroutine: make it fast and safe for
+	// concurrent use, and return policies made beforehand. SetPolicy is then refused. Leased mode
+	// refuses PolicyFor.
 	PolicyFor func(key string) policy.Policy
 
 	// Penalty blocks keys that go on calling although refused; the zero value blocks none. Its
@@ -127,26 +128,26 @@ type Config struct {
 	// Term bounds a lease in Leased mode: 10 ms to a minute, less if half of a Funnel drains, or a
 	// window ends, sooner. The default is ten round trips to Redis, between 250 ms and a second.
 	// For a Funnel it is at most an eighth of its drain time, though at least 50 ms. A Funnel keeps
-	// back the longest term's drain: by default a second's worth, or an eighth of its capacity if
-	// less. Of 1,000 units at 1,000 a second a burst has 875, as Answer.Limit says. All servers
-	// must have the same Term.
+	// back as much of its capacity as drains in the longest term: by default a second's worth, or
+	// an eighth of its capacity if less. Of 1,000 units at 1,000 a second a burst has 875, as
+	// Answer.Limit says. All servers must have the same Term.
 	Term time.Duration
 
 	// Budget bounds a call's wait for Redis, up to a minute; 5 ms by default. Then Outage answers.
 	// Redis is judged by when answers arrive: a server short of processors spends budgets itself.
 	Budget time.Duration
 	Outage Fallback // FallbackShare by default
-	// Servers is the least divisor of the limit for FallbackShare: the number of servers, or the
-	// most there may be when all restart without Redis. Servers that reach Redis are counted, and
-	// more divide by more at once. A server that left is forgotten after a minute, a dead server
-	// after two, not counting time without Redis. With 0, the default, the count alone divides:
-	// until a server first reaches Redis it then refuses, and Answer.Err and Health are
-	// ErrUncounted.
+	// Servers is the least number by which FallbackShare divides the limit. Set it to the number of
+	// servers, or to the most there may be when all restart without Redis. Servers that reach Redis
+	// are counted, and a higher count divides at once. A server that left is forgotten after a
+	// minute, a dead server after two, not counting time without Redis. With 0, the default, the
+	// count alone divides: a server then refuses until it first reaches Redis, and Answer.Err and
+	// Health are ErrUncounted.
 	Servers int
-	// MaxKeys bounds the keys in memory for blocks, for leases (see engine.Config) and for shares,
-	// each; the default is 1<<20. Shares keep as many keys again that Redis told of. A key costs
-	// about 50 bytes, with a share about 110, to be charged up to 130 more, whatever its length.
-	// Each limit that comes with calls may add as many.
+	// MaxKeys bounds the keys in memory, apart for blocks, for leases (see engine.Config), for
+	// shares, and for keys that Redis told of. The default is 1<<20. A key costs about 50 bytes. A
+	// key with a share costs about 110 and, while units are to be charged, up to 130 more. Its
+	// length does not matter. Each limit that comes with calls may add as many keys.
 	MaxKeys int
 
 	// MaxWaiting bounds calls of Wait and Acquire for a key on this server; 1024 by default. A call
@@ -162,10 +163,10 @@ type Config struct {
 	//
 	// A Close loses nothing and charges nothing twice. A killed server loses at most the units let
 	// pass since the last save, and charges again at most those charged since. Saved keys go on
-	// with the rest of their shares. Units come back by the wall clock, and none if it went back.
-	// If the limit was changed, units count from the start of the server. A key that owes nothing
-	// begins as unknown. Units under limits other than Policy are not kept. An AlignedWindow has no
-	// StateFile.
+	// with the rest of their shares. The wall clock tells how many units came back meanwhile; none
+	// if it went back. If the limit was changed, units count from the start of the server. A key
+	// that owes nothing is not saved, and begins as unknown. Units under limits other than Policy
+	// are not kept. An AlignedWindow has no StateFile.
 	StateFile string
 
 	// Epoch is the origin of Redis's time, in whole seconds; 2026-01-01 UTC by default. Limits in

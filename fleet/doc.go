@@ -1,10 +1,11 @@
-// Package fleet keeps one limit over many servers. A [Limiter] has the verbs of package engine,
-// with a context and an error, and gives the same decisions. The words of its keys live in a Redis
-// or Valkey that all servers ask, and go by its clock. In [Exact] mode an atomic script in Redis
+// Package fleet keeps one limit over many servers. A [Limiter] has the calls of package engine,
+// with a context and an error, and gives the same decisions. The state of its keys is in a Redis or
+// Valkey that all servers ask, and goes by its clock. In [Exact] mode an atomic script in Redis
 // decides each call. In [Leased] mode each server takes units ahead of need and decides by itself.
 //
 // Redis may be slow, or gone. No call waits for it longer than [Config.Budget]. After a few
-// failures only occasional probes ask it, and [Config.Outage] answers calls. By default each server
-// keeps its share of the limit, and charges Redis later for the units it let pass. Every answer
-// tells how it was reached, and [Limiter.Stats] counts them. Start reading at [Limiter].
+// failures only an occasional probe asks it, and calls are answered as [Config.Outage] says. By
+// default each server keeps its share of the limit, and charges Redis later for the units it let
+// pass. Every answer tells how it was reached, and [Limiter.Stats] counts them. Start reading at
+// [Limiter].
 package fleet

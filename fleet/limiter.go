@@ -90,9 +90,9 @@ type remote struct {
 }
 
 // New checks the configuration and starts a limiter. It waits up to a second for Redis. The error
-// is a *policy.FieldError that names the field, or ErrStateFile. If Redis does not answer,
-// Config.OnEvent is told, or New fails by Config.RequireRedis. Call Close to end the limiter's
-// goroutines.
+// is a *policy.FieldError that names the field, or ErrStateFile. If Redis does not answer, the
+// limiter starts all the same and tells Config.OnEvent, unless Config.RequireRedis makes New fail.
+// Call Close to end the limiter's goroutines.
 func New(config Config) (*Limiter, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {

@@ -19,7 +19,7 @@ import (
 // each that no longer count; so does the key's expiry.
 //
 // A call that waits is recorded at its turn, and no call overtakes it. This holds even for a clock
-// that goes backwards: it mints nothing, and calls wait until it has caught up. Instants are whole
+// that goes backwards: it grants nothing, and calls wait until it has caught up. Instants are whole
 // microseconds. Time stands still 9 years after the epoch, and longer patience counts as 9 years.
 //
 // limit is between 1 and 10,000; policy.AtMost bounds limit and per further. Other values are

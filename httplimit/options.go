@@ -48,7 +48,7 @@ type Options struct {
 
 	// WaitUpTo, if not 0, delays a request that has no room now but can be admitted within that
 	// time. At most engine.Config.MaxWaiting requests wait for a key, in the order of arrival. With
-	// several limits the key that decides is waited for, as in engine.AcquireAll.
+	// several limits it waits for the key that refuses it longest, as in engine.AcquireAll.
 	//
 	// A wait ends with the request's context, and takes nothing if the client leaves. Over HTTP/1
 	// net/http notices that only for a request without a body, and only until another byte arrives

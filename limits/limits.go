@@ -9,8 +9,9 @@ import (
 )
 
 // Limiter holds each key to a limit. Its methods are safe for concurrent use. engine.Engine,
-// engine.Tiered and fleet.Limiter are Limiters, and single.Limiter has the only key struct{}:
-// see [ForAnyKey]. A Limiter with calls that may leave the process is also a [Remote].
+// engine.Tiered and fleet.Limiter are Limiters, and single.Limiter is one with the only key
+// struct{}{}: [ForAnyKey] makes it one for any key. A Limiter with calls that may leave the process
+// is also a [Remote].
 type Limiter[K comparable] interface {
 	// Ask takes n units of the key now, all or none. n == 0 looks without taking. Below 0, and
 	// above the limit, is refused with policy.Never. It waits only under a limit that delays calls

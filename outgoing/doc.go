@@ -5,12 +5,12 @@
 //	client := &http.Client{Transport: transport}
 //
 // A [Line] queues calls by key, such as a host. A call waits its turn, bounded by its context, is
-// sent, and tells the line the answer. A refusal becomes a debt of the key: all its calls wait
-// until it ends, also those already in line.
+// sent, and tells the line the answer. After a refusal all calls of the key, also those already in
+// line, wait for the time that the server gave, or for a back-off.
 //
 // [Transport] is an http.RoundTripper over a Line. It reads Retry-After, RateLimit and
-// RateLimit-Policy, RateLimit-Limit and X-RateLimit-Limit with their kin. Adapters for other
-// protocols call [Line.Wait], send, and call [Turn.Obey] with an [Answer].
+// RateLimit-Policy, RateLimit-Limit and X-RateLimit-Limit with their -Remaining and -Reset.
+// Adapters for other protocols call [Line.Wait], send, and call [Turn.Obey] with an [Answer].
 //
 // The engine enforces the limits. Start reading at [Line.Wait], then obey.go.
 package outgoing

@@ -64,11 +64,11 @@ const (
 //
 // # Wall time
 //
-// An engine ties its clock to the wall clock once, in New (see [Anchored]). Windows then follow
-// the engine's clock. If the wall clock is stepped later, they begin off by as much until the
-// program restarts. That mints nothing, and locks out no key for longer than the step. If a
-// program starts with a wall clock behind the words that it loads, their keys wait at most as
-// long as the clock is behind, and one window.
+// An engine ties its clock to the wall clock once, in New (see [Anchored]). Windows then follow the
+// engine's clock. If the wall clock is stepped later, they begin off by as much until the program
+// restarts. That grants nothing, and locks out no key for longer than the step. If a program starts
+// with a wall clock behind the words that it loads, their keys wait at most as long as the clock is
+// behind, and one window.
 //
 // # Rounding and refusals
 //
@@ -78,11 +78,11 @@ const (
 //
 // # Turns and time
 //
-// A waiting call has its turn at the beginning of a window, and is counted there. Until that
-// window begins, other calls are treated as if it just did, so no call overtakes. The same holds
-// for a clock that goes backwards: it mints nothing, and a caller behind the beginning of a
-// window in use is told to come back when it begins. Time stands still 9 years after the epoch,
-// and patience beyond 9 years counts as 9.
+// A waiting call has its turn at the beginning of a window, and is counted there. Until that window
+// begins, other calls are treated as if it just did, so no call overtakes. The same holds for a
+// clock that goes backwards: it grants nothing, and a caller behind the beginning of a window in
+// use is told to come back when it begins. Time stands still 9 years after the epoch, and patience
+// beyond 9 years counts as 9.
 //
 // # Giving back
 //

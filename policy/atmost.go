@@ -38,18 +38,18 @@ type atMost struct {
 // endAtMost is the instant at which time stands still: 9 years after the epoch.
 const endAtMost = Instant(lastingTime)
 
-// AtMost returns the hard promise: no window of length per, wherever it starts, ever sees more
-// than limit units. Choose it if an upstream service counts and punishes, or if the limit is all
-// that a resource can bear. Otherwise it costs too much.
+// AtMost returns a limit without exceptions: no window of length per, wherever it starts, ever sees
+// more than limit units. Choose it if an upstream service counts and punishes, or if the limit is
+// all that a resource can bear. Otherwise it costs too much.
 //
 // It divides a period into k parts and counts each. The current part and the k before it may hold
 // no more than the limit together, because a window of length per reaches into at most k+1. Rings
 // of sub-windows usually count k, an approximation.
 //
-// The cost is in the rate. A unit taken at the end of a part counts for per; at its beginning,
-// for (k+1)/k of that. Callers that take everything get k/(k+1) of limit/per in the long run.
-// Evenly spaced callers get nearly the same, unless the limit is below 8. With a limit of 1 and
-// calls once every per, every other call passes.
+// The cost is in the rate. A unit taken at the end of a part counts for per; at its beginning, for
+// (k+1)/k of per. Callers that take everything get k/(k+1) of limit/per in the long run. Evenly
+// spaced callers get nearly the same, unless the limit is below 8. With a limit of 1 and calls once
+// every per, every other call passes.
 //
 // k is 8, 4, 2 or 1: the largest for which k+1 counts up to limit fit a word; [Parts] returns it.
 // For a second it is 8 for limits up to 7, 4 up to 63, 2 up to 1023, and 1, with half of the

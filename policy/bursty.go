@@ -39,16 +39,16 @@ type bursty struct {
 //
 // # Rounding and refusals
 //
-// The rate is rounded as for a [Funnel]. With a maxBurst of 0 the time by which a caller comes
-// too late is lost as well. Refused are a rate that rounding would slow by more, a maxBurst below
-// 0, a count or period below 1, and a store that, with a unit more, fills in more than 17
-// years. The error is a *[FieldError].
+// The rate is rounded as for a [Funnel]. With a maxBurst of 0 the time by which a caller comes too
+// late is lost as well. It refuses a rate that rounding would slow by more, a maxBurst below 0, a
+// count or period below 1, and a store that, with a unit more, fills in more than 17 years. The
+// error is a *[FieldError].
 //
 // # Turns and time
 //
-// A clock that goes backwards mints nothing: no unit is stored twice. Time stands still 18 years
-// after the epoch, less the time to fill the store and pay for Limit units. That leaves at least
-// 9 years, unless the store alone takes longer to fill. Patience beyond 9 years counts as 9.
+// If the clock goes backwards, no call gains units: no unit is stored twice. Time stands still 18
+// years after the epoch, less the time to fill the store and pay for Limit units. That leaves at
+// least 9 years, unless the store alone takes longer to fill. Patience beyond 9 years counts as 9.
 //
 // # Giving back
 //

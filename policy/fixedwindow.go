@@ -25,11 +25,11 @@ type fixedWindow struct {
 	end    Instant
 }
 
-// FixedWindow returns the counter with a lifetime: a window opens with the first unit taken,
-// lasts for per, and sees at most limit units. So does a Redis counter with an expiry set once
-// (INCR and EXPIRE), and most quotas of "100 an hour". Choose it if clients are told a count and
-// the time at which it starts anew. A burst at the end of a window may be followed by another at
-// the beginning of the next; [SlidingWindow] softens that, [AtMost] rules it out.
+// FixedWindow returns a counter with a lifetime: a window opens with the first unit taken, lasts
+// for per, and admits at most limit units. So does a Redis counter with an expiry set once (INCR
+// and EXPIRE), and most quotas of "100 an hour". Choose it if clients are told a count and the time
+// at which it starts anew. A burst at the end of a window may be followed by another at the
+// beginning of the next; [SlidingWindow] softens that, [AtMost] rules it out.
 //
 // # The most that it admits
 //
@@ -50,23 +50,23 @@ type fixedWindow struct {
 // # Turns and time
 //
 // A waiting call has its turn when the window ends, in a new window that opens at that instant.
-// Until then no call overtakes; when it is full, the next window follows. A clock that goes
-// backwards mints nothing. Time stands still 9 years after the epoch at the earliest, and
-// patience beyond 9 years counts as 9.
+// Until then no call overtakes; when it is full, the next window follows. If the clock goes
+// backwards, no call gains units. Time stands still 9 years after the epoch (see [Instant]) at the
+// earliest, and patience beyond 9 years counts as 9.
 //
 // # Giving back
 //
 // Units come back to the current or promised window, until it has ended. A debt does not outlast
-// its window either. A window that gets all its units back was never opened, but a call with a
-// clock behind its start counts there. If all units of a promised window come back, the window
-// before it counts as full. A take can be cancelled while its window is the latest: all its units
-// come back. Once a later window is open or promised, none do.
+// its window either. A window that gets all its units back counts as never opened, except that a
+// call whose clock is behind its start still counts in it. If all units of a promised window come
+// back, the window before it counts as full. A take can be cancelled while its window is the
+// latest: all its units come back. Once a later window is open or promised, none do.
 //
 // # One limit after another
 //
-// All fixed windows are a family. A limit that comes with a call (TakeWith) must have the same
-// per. For a per below 524.288ms limits of more than a million units a second, or of up to twice
-// that, are a family apart.
+// All fixed windows are a family. A limit that comes with a call (TakeWith) must have the same per.
+// For a per below 524.288ms, limits above a bound between one and two million units a second are a
+// family of their own.
 //
 // If another limit takes over for good (SetPolicy), units of a window that has not ended count in
 // a window of the new length. It opens at the change, or at the start of the old window if that

@@ -28,21 +28,21 @@ type funnel struct {
 //
 // The interval per/count is rounded up to a sixteenth of a nanosecond, so the rate is never above
 // the requested rate. It is lower by at most 63 parts per million up to a million a second, and 1
-// in 1000 at worst. If every take empties the bucket, as with capacity 1, each loses up to a
-// nanosecond more, because callers come at whole nanoseconds. Refused are a rate that rounding
-// would slow by more, a capacity, count or period below 1, and a bucket that drains in more than
-// 17 years. The error is a *[FieldError].
+// in 1000 at worst. If every take fills the bucket, as with capacity 1, each loses up to a
+// nanosecond more, because callers come at whole nanoseconds. It refuses a rate that rounding would
+// slow by more, a capacity, count or period below 1, and a bucket that drains in more than 17
+// years. The error is a *[FieldError].
 //
 // # Turns and time
 //
-// A clock that goes backwards mints nothing. Time stands still 18 years after the epoch, less the
-// time that a full bucket takes to drain. Patience beyond 9 years counts as 9.
+// If the clock goes backwards, no call gains units. Time stands still 18 years after the epoch (see
+// [Instant]), less the time that a full bucket takes to drain. Patience beyond 9 years counts as 9.
 //
 // # Giving back
 //
-// Units come back as far as they have not drained, and a charge may leave a debt beyond the
-// capacity. A take cancelled after other calls took gives back its undrained part, at most the
-// capacity less the units of those calls: waiting calls may need the rest.
+// A refund gives back units that have not drained. A charge (a refund below 0) may leave a debt
+// beyond the capacity. A take cancelled after other calls took gives back its undrained part, at
+// most the capacity less the units of those calls: waiting calls may need the rest.
 //
 // # One limit after another
 //

@@ -107,7 +107,7 @@ type Decision struct {
 	// time and no other call takes meanwhile; a nanosecond sooner it is refused. It is [Never] if
 	// it can never succeed.
 	RetryAfter time.Duration
-	// ResetAfter is the time until the key is as good as new.
+	// ResetAfter is the time until the key is as if it had never been used.
 	ResetAfter time.Duration
 }
 

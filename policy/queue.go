@@ -14,16 +14,17 @@ type queue struct {
 }
 
 // Queue returns the leaky bucket as a queue: calls leave evenly spaced, one unit every per/count,
-// and up to capacity units wait for that. A call that finds the queue full is refused. nginx's
-// limit_req with burst=capacity and without nodelay does so. Choose it to shape traffic: the
+// and up to capacity units wait for their turn. A call that finds the queue full is refused. It is
+// nginx's limit_req with burst=capacity and without nodelay. Choose it to shape traffic: the
 // service behind never sees two calls closer than the interval, where a [Funnel] lets a bucketful
 // through at once. With a capacity of 0 no call waits, and an early call is refused.
 //
 // A call may take up to capacity + 1 units, as the first leaves at once. A call of several units
 // leaves as a whole at the turn of its first, and later calls wait for all of them. An admitted
-// call must start after Decision.Wait, even if it gave no patience. Choke alone bounds how many
-// calls are admitted; to space them, honour Decision.Wait. Without patience a call waits for any
-// turn in the queue. With a positive patience it is also refused if its turn is later than that.
+// call must wait for Decision.Wait before it starts, even if it gave no patience. Choke does not
+// return that Wait: it bounds how many calls are admitted but does not space them. Without patience
+// a call waits for any turn in the queue. With a positive patience it is also refused if its turn
+// is later than that.
 //
 // # The most that it admits
 //
@@ -32,17 +33,17 @@ type queue struct {
 //
 // # Rounding and refusals
 //
-// The rate is rounded as for a [Funnel]. A turn is rounded up to a whole nanosecond, which does
-// not add up. If calls take everything, as they do without a queue, the time by which each comes
-// too late is lost as well. Refused are a rate that rounding would slow by more, a capacity below
-// 0, a count or period below 1, and a queue whose capacity + 1 units take more than 17 years. The
-// error is a *[FieldError].
+// The rate is rounded as for a [Funnel]. A turn is rounded up to a whole nanosecond, which does not
+// add up. If no call waits, as with a capacity of 0, the time by which each comes after its turn is
+// lost as well. It refuses a rate that rounding would slow by more, a capacity below 0, a count or
+// period below 1, and a queue whose capacity + 1 units take more than 17 years. The error is a
+// *[FieldError].
 //
 // # Turns and time
 //
-// A clock that goes backwards mints nothing: turns stay where they are. Time stands still 18
-// years after the epoch, less the time that capacity + 1 units take. Patience beyond the length
-// of the queue counts as that length.
+// If the clock goes backwards, no call gains units: turns stay where they are. Time stands still 18
+// years after the epoch (see [Instant]), less the time that capacity + 1 units take. Patience
+// beyond the length of the queue counts as that length.
 //
 // # Giving back
 //

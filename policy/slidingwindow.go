@@ -28,12 +28,12 @@ type slidingWindow struct {
 //
 // In any window of length t: limit + limit*t/per, as a [Funnel] of that limit.
 //
-// It assumes that the units of the window before were spread evenly. A log of all timestamps does
-// not. Compared with a log it counts up to limit-1 units too few if they came at the end, and may
-// admit 2*limit-1 in less than per. It counts up to limit too many if they came at the beginning:
-// up to two periods, less a nanosecond, may pass until the full limit fits at once again. It
-// never refuses a call that a log over twice the period admits. Compared with a ring of ten
-// sub-windows, it counts up to nine tenths of the limit too few, and up to limit too many.
+// It assumes that the units of the window before were spread evenly. Compared with a log of all
+// timestamps, it counts up to limit-1 units too few if they came at the end, and may admit
+// 2*limit-1 in less than per. It counts up to limit too many if they came at the beginning: up to
+// two periods, less a nanosecond, may pass until the full limit fits at once again. It never
+// refuses a call that a log over twice the period admits. Compared with a ring of ten sub-windows,
+// it counts up to nine tenths of the limit too few, and up to limit too many.
 //
 // # Rounding and refusals
 //
@@ -46,8 +46,8 @@ type slidingWindow struct {
 // # Turns and time
 //
 // A waiting call is counted in the window of its turn. Turns, and clocks that go backwards, are
-// otherwise as for an [AlignedWindow]. Time stands still 9 years after the epoch at the earliest,
-// and patience beyond 9 years counts as 9.
+// otherwise as for an [AlignedWindow]. Time stands still 9 years after the epoch (see [Instant]) at
+// the earliest, and patience beyond 9 years counts as 9.
 //
 // # Giving back
 //

@@ -100,15 +100,15 @@ const (
 // a tenth of an interval. With a coldFactor of 10 and a warmup of few intervals it reaches
 // several.
 //
-// Refused are a count or period below 1, and a rate that rounding would slow by more than 1 in
-// 1000. A warmup is refused below 1ns (with 0 Guava does not limit), above 9 years, or if it
-// stores too many units to be kept to 1/16. A coldFactor is refused below 1, if not a number, or
-// if a unit would cost more than 9 years. The error is a *[FieldError].
+// It refuses a count or period below 1, and a rate that rounding would slow by more than 1 in 1000.
+// A warmup is refused below 1ns (with 0 Guava does not limit), above 9 years, or if it stores too
+// many units to be kept to 1/16. A coldFactor is refused below 1, if not a number, or if a unit
+// would cost more than 9 years. The error is a *[FieldError].
 //
 // # Turns and time
 //
-// A clock that goes backwards mints nothing. Above 4000 a second, time stands still 9 years after
-// the epoch. Otherwise it does 18 years after, less the time that Limit units cost, at most 9
+// If the clock goes backwards, no call gains units. Above 4000 a second, time stands still 9 years
+// after the epoch. Otherwise it does 18 years after, less the time that Limit units cost, at most 9
 // years. Patience beyond 9 years counts as 9.
 //
 // # Giving back

@@ -5,8 +5,8 @@
 //		rpclimit.Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: rpclimit.ByAddr},
 //		rpclimit.Limit[string]{Name: "tenant", Limiter: byTenant, Key: rpclimit.ByMetadata("x-tenant")})
 //
-// A call passes, and is charged, only if all limits admit it. A stream takes as it opens and, by
-// Options.CostReceived and Options.CostSent, for each message.
+// A call passes, and is charged, only if all limits admit it. A stream takes units as it opens and,
+// by Options.CostReceived and Options.CostSent, for each message.
 //
 // # Writing an adapter
 //

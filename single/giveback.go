@@ -159,10 +159,10 @@ func (r receipt) cancelLater(word uint64, now policy.Instant, back, others int64
 }
 
 // Refund gives n units back, for costs known only afterwards: take an estimate, then refund the
-// rest. It never lifts the limit above full, nor reaches into another window than the present. n <
-// 0 charges -n more even if the limit does not allow it, which may leave a debt: calls are refused
-// until it has drained. One call charges at most as many units as pass in 31 days, or as the limit
-// admits at once if that is more.
+// rest. No more comes back than was taken and still counts, and no more than the current window
+// has. n < 0 charges -n more even if the limit does not allow it, which may leave a debt: calls are
+// refused until it has drained. One call charges at most as many units as pass in 31 days, or as
+// the limit admits at once if that is more.
 //
 // The decision is the state afterwards. It is not Allowed, and nothing was recorded, if the charge
 // is above that bound or the policy is not a policy.Refunder.

@@ -100,8 +100,8 @@ func nilPolicy(of string) error {
 	return &policy.FieldError{Of: of, Field: "policy", Value: "nil", Want: "a policy, such as policy.Funnel returns"}
 }
 
-// Choke reports whether the caller may act now, and records it if so. It is Take(1).Allowed and the
-// fastest call. It never waits and never allocates.
+// Choke reports whether the caller may act now, and takes a unit if so. It is Take(1).Allowed and
+// the fastest call. It never waits and never allocates.
 func (l *Limiter) Choke() bool {
 	t := l.terms.Load()
 	if t != nil && t.choker != nil {

@@ -30,11 +30,12 @@ func MaxWaiting(n int) Option {
 	}
 }
 
-// Clock sets the Limiter's clock, as engine.Config.Clock does: nanoseconds from any beginning. Its
-// time in New becomes instant 1, so set it before: before that time, and years later, no time
-// passes, and usage stays. If it goes backwards no call gains units. Any goroutine may call it at
-// any time, once for a decision. The default is package time's monotonic clock, read from the
-// processor's counter where that can be trusted: see PackageTime.
+// Clock sets the Limiter's clock, as engine.Config.Clock does: nanoseconds from any beginning. The
+// time that it returns in New becomes instant 1, so set the clock before. While it returns an
+// earlier time, or one more than 9 years later, time may stand still: usage stays. If it goes
+// backwards no call gains units. Any goroutine may call it at any time, once for a decision. The
+// default is package time's monotonic clock, read from the processor's counter where that can be
+// trusted: see PackageTime.
 func Clock(now func() policy.Instant) Option {
 	return func(o *options) error {
 		if now == nil {

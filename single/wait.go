@@ -47,12 +47,12 @@ func (l *Limiter) Wait(ctx context.Context, n int64) error {
 	return err
 }
 
-// Acquire is Wait for calls that may need less in the end, or do not wait for ever. It waits up to
-// patience; zero does not wait. Keep or Cancel give the units back. The reservation's Decision is
-// from the moment of the take: its Wait is over when Acquire returns.
+// Acquire is Wait for at most patience, and returns the units as a Reservation: Keep or Cancel
+// gives back those not needed. Zero patience does not wait. The reservation's Decision is from the
+// moment of the take: its Wait is over when Acquire returns.
 //
-// With an error the reservation is a refusal: it has the state of the limit, and when the call
-// would be admitted if no call were before it. A turn too late for patience is ErrDeadline as well.
+// On an error, the reservation is a refusal: it has the state of the limit, and RetryAfter as if no
+// call were before this one. A turn too late for patience is ErrDeadline as well.
 func (l *Limiter) Acquire(ctx context.Context, n int64, patience time.Duration) (r Reservation, err error) {
 	r.Waited, err = l.acquire(ctx, n, max(patience, 0), &r.Decision, &r.held)
 	if err != nil {

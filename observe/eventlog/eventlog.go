@@ -25,9 +25,9 @@ import (
 
 var rate = policy.Must(policy.Funnel(10, 10, time.Minute))
 
-// Log writes errors 10 at once and 10 a minute in the long run, and as many of all other records.
-// The next record has the number left out as left_out. New makes a Log; the zero Log writes to
-// slog.Default. It is safe for concurrent use. Do not copy it after its first use.
+// Log writes at most 10 errors at once and 10 a minute in the long run, and as many other records.
+// The next record tells how many were left out, as left_out. New makes a Log; the zero Log writes
+// to slog.Default. It is safe for concurrent use. Do not copy it after its first use.
 type Log struct {
 	to    *slog.Logger
 	begun sync.Once

@@ -15,8 +15,8 @@
 //
 // Mount the handler where operators come and clients do not: it answers every request that reaches
 // it, except that changes need a token of [Config.Tokens]. Keys are shown as hashes unless
-// [Config.ShowKeys] is set. A secret of the process keys the hashes, so that they cannot be guessed
-// outside it. A search is by the key itself.
+// [Config.ShowKeys] is set. The hashes are made with a secret of the process, so that no key can be
+// guessed by its hash. A search is by the key itself.
 //
 // Requests that another site makes in an operator's browser are refused, even if a name of that
 // site leads to this server: see [Config.Hosts]. Changes are POST requests with the token in a
