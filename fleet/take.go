@@ -16,8 +16,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Choke reports whether the key may act now, and records it if so: Take(ctx, key, 1).Allowed, false
-// on an error. In Leased mode it costs less than Take, and no allocation while this server decides.
+// Choke reports whether the key may act now, and takes a unit if so: Take(ctx, key, 1).Allowed,
+// false on an error. In Leased mode it costs less than Take, and no allocation while this server
+// decides.
 func (l *Limiter) Choke(ctx context.Context, key string) bool {
 	if l.leases == nil {
 		a, err := l.TakeWith(ctx, nil, key, 1)

@@ -61,9 +61,9 @@ type Options struct {
 	WaitUpTo time.Duration
 
 	// Cost returns the units that a request takes, once for each request. If it is nil, every
-	// request takes 1. A cost of 0 passes, unless the request has no key or is Misconfigured. Less
-	// than 0, as r.ContentLength may be, is Misconfigured. More than the limit ever allows is
-	// NeverAdmitted.
+	// request takes 1. A cost of 0 passes, unless the request has no key or is Misconfigured. A
+	// cost below 0, as r.ContentLength may be, is refused as limits.Misconfigured, and a cost above
+	// what the limit ever allows as limits.NeverAdmitted.
 	Cost func(r *http.Request) int64
 
 	// Charge returns the units that an admitted request should have taken. It runs when the handler
@@ -76,8 +76,10 @@ type Options struct {
 	// Units are given back to the window that they were taken from, or nowhere if it is over, on
 	// the terms of engine.Reservation.Keep. If engine.PolicyFor chose a limit that does not count
 	// in windows, nothing comes back once other requests of the key have taken. A key that owes is
-	// refused until the debt has drained. Returning math.MaxInt64 locks the key for years under a
-	// bucket, and until its windows have passed under a limit that counts in windows.
+	// refused until the debt has drained. Returning math.MaxInt64 charges as much as one call may:
+	// see engine.Engine.Refund. That locks the key for about 31 days under a bucket, or as long as
+	// a full bucket takes to drain if longer, and until its windows have passed under a limit that
+	// counts in windows.
 	//
 	// Only with Charge the handler's ResponseWriter is a wrapper. It implements Flusher, Hijacker
 	// and Pusher if the wrapped does, and http.ResponseController sees through it.

@@ -13,8 +13,8 @@ import (
 // struct{}{}: [ForAnyKey] makes it one for any key. A Limiter with calls that may leave the process
 // is also a [Remote].
 type Limiter[K comparable] interface {
-	// Ask takes n units of the key now, all or none. n == 0 looks without taking. Below 0, and
-	// above the limit, is refused with policy.Never. It waits only under a limit that delays calls
+	// Ask takes n units of the key now, all or none. n == 0 looks without taking. n below 0 or
+	// above the limit is refused with policy.Never. It waits only under a limit that delays calls
 	// by itself, as a policy.Queue does up to its own length. The units are used for good.
 	//
 	// A refusal is no error. An error means no decision: the context ended, the limiter is closed,

@@ -9,6 +9,6 @@
 //
 // A refusal is CodeResourceExhausted with google.rpc.RetryInfo and google.rpc.QuotaFailure. Over
 // Connect a unary call is answered with status 429, a true Retry-After and the RateLimit fields.
-// Over gRPC and gRPC-Web the trailer grpc-retry-pushback-ms has the same time; gRPC clients retry
-// by it with [TrailersOnly]. A [Gate] refuses before a request's body is read.
+// Over gRPC and gRPC-Web the trailer grpc-retry-pushback-ms has the same time. gRPC clients obey it
+// if the handlers are behind [TrailersOnly]. A [Gate] refuses before a request's body is read.
 package connectlimit

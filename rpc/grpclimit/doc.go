@@ -8,7 +8,7 @@
 //		grpc.ChainStreamInterceptor(grpclimit.StreamServerInterceptor(limits)))
 //
 // A refusal is ResourceExhausted with google.rpc.RetryInfo and google.rpc.QuotaFailure, and the
-// trailer grpc-retry-pushback-ms, -1 if a limit never admits the call. A grpc-go client with a
-// retry policy for ResourceExhausted in its service config retries by it. The RateLimit fields are
+// trailer grpc-retry-pushback-ms, -1 if a limit never admits the call. A grpc-go client obeys the
+// trailer if its service config has a retry policy for ResourceExhausted. The RateLimit fields are
 // in the header, or with an error in the trailer, as a header would keep the client from retrying.
 package grpclimit
