@@ -132,7 +132,7 @@ func TestImportsPointDown(t *testing.T) {
 
 // An unwatched goroutine is not restarted.
 //
-// Promise: Only the supervisor starts goroutines of an engine.
+// Promise: Only the supervisor starts engine goroutines.
 func TestOnlyTheSupervisorStartsGoroutines(t *testing.T) {
 	for _, pkg := range []string{"policy", "cmdqueue", "supervisor", "table", "janitor", "cell", "engine", "single", "limits", "observe/metrics", "observe/eventlog", "httplimit", "rpclimit", "observe/inspect"} {
 		starts := goStatements(t, pkg)

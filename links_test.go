@@ -28,7 +28,7 @@ func anchors(page string) map[string]bool {
 	return all
 }
 
-// Promise: Links between documents lead to a file and a heading.
+// Promise: Document links lead to a file and a heading.
 func TestLinksBetweenDocumentsLead(t *testing.T) {
 	out, err := exec.Command("git", "ls-files", "*.md").Output()
 	if err != nil {

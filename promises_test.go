@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Promise: This page has the promises above the tests.
+// Promise: This page has the tests' promises.
 func TestPromisesAreThoseOfTheTests(t *testing.T) {
 	var faults bytes.Buffer
 	command := exec.Command("go", "run", "./tools/promises")
@@ -31,7 +31,7 @@ func TestPromisesAreThoseOfTheTests(t *testing.T) {
 // closed matches folders without packages for programs.
 var closed = regexp.MustCompile(`(^|/)(\..+|internal|testdata)$|^(cmd|docs|examples|test|tools)$`)
 
-// Promise: Every package that programs import has a promise here.
+// Promise: Every importable package has a promise here.
 func TestEveryPackagePromises(t *testing.T) {
 	page, err := os.ReadFile("docs/promises.md")
 	require.NoError(t, err)

@@ -127,7 +127,7 @@ func contenderOf(name string, p Promise, decide func(Limit) decider) Contender {
 // TestAuditCatchesEachBrokenPromise runs whole benchmarks in virtual time, with contenders that
 // keep their promise or break it by 5%.
 //
-// Promise: Each limiter is audited by its own promise, and a broken promise is noticed.
+// Promise: The audit notices each limiter breaking its own promise.
 func TestAuditCatchesEachBrokenPromise(t *testing.T) {
 	for _, c := range textbook {
 		t.Run(c.name, func(t *testing.T) {

@@ -21,7 +21,7 @@ func receive(t *testing.T, q *Queue[int]) int {
 	return command
 }
 
-// Promise: The queue to the writer is bounded and keeps its order.
+// Promise: The writer's queue is bounded and keeps its order.
 func TestOrderAndCapacity(t *testing.T) {
 	q := New[int](3)
 	require.Equal(t, 3, q.Cap())
@@ -144,7 +144,7 @@ func TestReceiveWaitsForACommand(t *testing.T) {
 	})
 }
 
-// Promise: A dead receiver's command comes first for the next receiver.
+// Promise: A dead receiver's command reaches the next receiver first.
 func TestWhatADeadReceiverHeldComesFirst(t *testing.T) {
 	q := New[int](5)
 	for i := 1; i <= 3; i++ {

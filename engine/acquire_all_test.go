@@ -16,7 +16,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Promise: `AcquireAll` waits in line for each key and takes all or nothing.
+// Promise: `AcquireAll` waits in each key's line and takes all or nothing.
 func TestAcquireAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := Config{MaxWaiting: 3}

@@ -113,7 +113,7 @@ func TestAcquireIsPatientForSoLong(t *testing.T) {
 	})
 }
 
-// Promise: A call that comes as a window opens does not overtake the line.
+// Promise: A call arriving as a window opens overtakes no line.
 func TestAcquireDoesNotOvertakeTheLine(t *testing.T) {
 	for _, p := range []policy.Policy{
 		policy.Must(policy.FixedWindow(3, time.Second)), policy.Must(policy.AtMost(3, time.Second)), funnel(3, 3, time.Second),

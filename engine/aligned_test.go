@@ -28,7 +28,7 @@ func until(t *testing.T, clock time.Duration) {
 
 // Whichever limit decides, and whatever it was anchored to before.
 //
-// Promise: Aligned windows follow the wall clock as it was in `New`.
+// Promise: Aligned windows follow the wall clock read in `New`.
 func TestAlignedWindowsFollowTheWallClock(t *testing.T) {
 	const minute = time.Minute
 	for name, config := range map[string]Config{

@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Promise: A call on a known key allocates nothing.
+// Promise: Calls on known keys allocate nothing.
 func TestKnownKeyAllocatesNothing(t *testing.T) {
 	type pair struct {
 		tenant int

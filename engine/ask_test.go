@@ -15,7 +15,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Promise: Engines and tiers keep the contract of `limits.Limiter`.
+// Promise: Engines and tiers keep `limits.Limiter`'s contract.
 func TestLimiterContract(t *testing.T) {
 	subjects := map[string]limitstest.Subject{
 		"engine": {Turns: true, New: func(t *testing.T, p policy.Policy) limits.Limiter[string] {

@@ -205,7 +205,7 @@ func TestLaterEndHoldsAndResetLifts(t *testing.T) {
 
 func lift(e *Engine[string], key string) bool { return e.Block(key, 0) == nil }
 
-// Promise: A `Block` of 0 lifts a block and leaves used units.
+// Promise: A `Block` of 0 lifts blocks and keeps used units.
 func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(10, 1, time.Hour), Penalty: Penalty{Refusals: 2, Within: time.Minute, For: time.Minute, Max: time.Hour}})
@@ -613,7 +613,7 @@ func (k *record) forget(now time.Time, rule Penalty) {
 
 // Whatever the order of calls and blocks. Reset and a Block of 0 let them go on.
 //
-// Promise: Calls in line wait for a block's end in their order.
+// Promise: Queued calls await a block's end in order.
 func TestCallsInLineWaitForTheEndOfABlock(t *testing.T) {
 	for _, lifts := range []func(*Engine[string], string) bool{nil, (*Engine[string]).Reset, lift} {
 		synctest.Test(t, func(t *testing.T) {
@@ -778,7 +778,7 @@ func TestTieredBlocks(t *testing.T) {
 
 // In a flood, a Block without room says so.
 //
-// Promise: No blocked key makes room, and at most `MaxKeys` blocks are kept.
+// Promise: Blocked keys never make room; at most `MaxKeys` blocks are kept.
 func TestBlockedKeysAreNeverGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { blockedKeysAreNeverGone(t) })
 }

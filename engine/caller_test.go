@@ -12,7 +12,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Promise: A call on a known key sends the writer nothing.
+// Promise: Calls on known keys send the writer nothing.
 func TestKnownKeySendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		received := 0
@@ -42,7 +42,7 @@ func TestKnownKeySendsNothing(t *testing.T) {
 	})
 }
 
-// Promise: A refused call opens no key.
+// Promise: Refused calls open no key.
 func TestRefusedCallOpensNoKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(10, 1, time.Hour)})

@@ -36,7 +36,7 @@ const janitorSecond = time.Second
 
 // Every number of used units, of 5 and of 10, under every family of limits.
 //
-// Promise: `Stats.KeysByUse` counts each key that stays once.
+// Promise: `Stats.KeysByUse` counts each remaining key once.
 func TestKeysAreCountedByUse(t *testing.T) {
 	for _, p := range []policy.Policy{
 		policy.Must(policy.Funnel(5, 1, time.Hour)),

@@ -17,7 +17,7 @@ import (
 // advances the clock by the slower one's draining time. Each key is admitted once a round, also
 // while the writer is killed, and every change is made.
 //
-// Promise: The limit holds while it is replaced, however long calls are held up.
+// Promise: The limit holds during its replacement, however long calls stall.
 func TestKeysAreExactWhileThePolicyChanges(t *testing.T) {
 	for name, killing := range map[string]bool{"writer left alone": false, "writer killed": true} {
 		t.Run(name, func(t *testing.T) {

@@ -25,7 +25,7 @@ func planned(t testing.TB, first policy.Policy) (*Engine[string], *handClock, *a
 	return e, clock, plan
 }
 
-// Promise: `ChangeLimit` counts units, not time, so an upgrade frees a key.
+// Promise: `ChangeLimit` counts units, not time, so upgrades free keys.
 func TestChangeLimitFreesAnUpgradedKey(t *testing.T) {
 	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
 	e, _, plan := planned(t, small)
@@ -395,7 +395,7 @@ func TestChangeLimitWaitsForACancel(t *testing.T) {
 	assert.EqualValues(t, 10-1-3, e.TakeWith(large, "k", 0).Remaining)
 }
 
-// Promise: Calls that race with `ChangeLimit` get no more than both limits admit.
+// Promise: Calls racing `ChangeLimit` get no more than both limits admit.
 func TestChangeLimitUnderRaces(t *testing.T) {
 	small, large := funnel(100, 1, time.Hour), funnel(1000, 10, time.Hour)
 	for _, up := range []bool{true, false} {

@@ -20,7 +20,7 @@ func told(o Outcome) Outcome {
 	return Outcome{Allowed: o.Allowed, RetryAfter: o.RetryAfter, Binding: o.Binding, Decisions: o.Decisions}
 }
 
-// Promise: `TakeAll` takes from all keys or none, and its `RetryAfter` is true.
+// Promise: `TakeAll` takes from all keys or none; its `RetryAfter` is true.
 func TestTakeAll(t *testing.T) {
 	clock := newHandClock()
 	users := open[string](t, Config{Policy: funnel(3, 1, time.Second), Clock: clock.Now})
@@ -187,7 +187,7 @@ func TestTakeAllOfWhatCannotBeRecorded(t *testing.T) {
 // clock stands still. No limit is exceeded, and in the end each key lacks exactly the units of
 // allowed calls.
 //
-// Promise: `TakeAll` returns what it took under contention and never exceeds a limit.
+// Promise: Under contention `TakeAll` returns its units and exceeds no limit.
 func TestTakeAllGivesEverythingBack(t *testing.T) {
 	const capacity, names = 400, 3
 	clock := newHandClock()

@@ -16,7 +16,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Promise: After `Close` no goroutine of the engine is left.
+// Promise: `Close` leaves no goroutine of the engine.
 func TestNewUseCloseLeavesNoGoroutine(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for i := range 1000 {
@@ -33,7 +33,7 @@ func TestNewUseCloseLeavesNoGoroutine(t *testing.T) {
 
 // In a bubble a call that blocked would fail the test, and a call that slept would move the clock.
 //
-// Promise: After `Close` calls never block or panic, and answer by `WhenUnavailable`.
+// Promise: After `Close` calls neither block nor panic; `WhenUnavailable` answers.
 func TestClosedEngineAnswers(t *testing.T) {
 	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		t.Run(fmt.Sprint(when), func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestCloseUnderLoad(t *testing.T) {
 
 // The writer does not come back from a fault point. Close gives it up in time.
 //
-// Promise: `Close` reports a goroutine that does not end.
+// Promise: `Close` reports a goroutine that never ends.
 func TestCloseReportsAStuckWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

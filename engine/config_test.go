@@ -16,7 +16,7 @@ import (
 
 type nilPolicy struct{ policy.Policy }
 
-// Promise: A bad field is an error with its name, its value and the accepted values.
+// Promise: A bad field's error has its name, value and accepted values.
 func TestBadConfigurationIsRefused(t *testing.T) {
 	good := funnel(1, 1, time.Second)
 	var missing *nilPolicy

@@ -79,7 +79,7 @@ func (l *load) crowd() {
 //  4. the engine is healthy;
 //  5. table and index agree afterwards (in open's cleanup).
 //
-// Promise: The limit holds if the writer dies anywhere, and the writer restarts at once.
+// Promise: Wherever the writer dies, the limit holds and it restarts at once.
 func TestDeathAtEveryPoint(t *testing.T) {
 	// Passed only when a goroutine does not stop, or at giving up: the supervisor's tests go there.
 	elsewhere := []string{"escalate", "abandon"}
@@ -212,7 +212,7 @@ func TestDeathAtRandom(t *testing.T) {
 	}
 }
 
-// Promise: A command that kills the writer is tried once more, then dropped and counted.
+// Promise: A command that kills the writer is retried once, then dropped and counted.
 func TestCommandIsTriedAgainOnceThenDropped(t *testing.T) {
 	for deaths, dropped := range map[int]uint64{1: 0, 2: 1, 3: 1} {
 		t.Run(fmt.Sprintf("%d deaths", deaths), func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 // the sweep.
 func soon(idle time.Duration) time.Duration { return janitor.Every(idle) + time.Millisecond }
 
-// Promise: A key that owes nothing leaves soon after `Idle`.
+// Promise: Keys without debt leave soon after `Idle`.
 func TestIdleAndDrainedKeyIsGoneSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const idle = time.Minute
@@ -43,7 +43,7 @@ func TestIdleAndDrainedKeyIsGoneSoon(t *testing.T) {
 	})
 }
 
-// Promise: A key that owes is never forgotten, except to make room.
+// Promise: Keys in debt are forgotten only to make room.
 func TestOwingKeyIsNeverGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(24, 1, time.Second), Idle: time.Nanosecond})
@@ -59,7 +59,7 @@ func TestOwingKeyIsNeverGone(t *testing.T) {
 	})
 }
 
-// Promise: A key in use is never forgotten.
+// Promise: Keys in use are never forgotten.
 func TestKeyInUseIsNeverGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const idle = time.Second
@@ -82,7 +82,7 @@ func TestKeyInUseIsNeverGone(t *testing.T) {
 //  3. the victim is always refused;
 //  4. the flood's keys were evicted to make room, owing one unit each.
 //
-// Promise: Under a bucket, a flood of keys washes out no key at its limit.
+// Promise: Under a bucket no flood evicts a key at its limit.
 func TestFloodNeitherGrowsTheTableNorForgivesTheVictim(t *testing.T) {
 	const callers = 4
 	maxKeys, flood := 100_000, 5_000_000
@@ -128,7 +128,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// Promise: The key that makes room is the one that owes least.
+// Promise: The key that owes least makes room.
 func TestLeastDebtGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(10, 1, time.Hour), MaxKeys: 3})

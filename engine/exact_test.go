@@ -19,7 +19,7 @@ import (
 //  1. at no time is more admitted than capacity + rate * elapsed;
 //  2. in the end exactly that is admitted.
 //
-// Promise: Racing calls pass exactly as often as the limit allows.
+// Promise: Racing calls pass exactly to the limit.
 func TestHotKeyIsExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const capacity, rate, callers = 1000, 1000, 64
@@ -88,7 +88,7 @@ func TestHotKeyIsExactUnderContention(t *testing.T) {
 
 // 64 goroutines meet 10,000 new keys of capacity 1, in their own orders or the same.
 //
-// Promise: Racing calls for new keys pass exactly as often as the limit allows.
+// Promise: Racing calls for new keys pass exactly to the limit.
 func TestNewKeysAreExact(t *testing.T) {
 	const callers, n = 64, 10_000
 	for name, shuffled := range map[string]bool{"same order": false, "orders of their own": true} {
@@ -121,7 +121,7 @@ func TestNewKeysAreExact(t *testing.T) {
 // be evicted while the next round opens it again. Each key is admitted once a round, also while the
 // writer is killed.
 //
-// Promise: The limit holds for keys that are evicted and opened again meanwhile.
+// Promise: The limit holds for keys evicted and reopened meanwhile.
 func TestKeysComingAndGoingAreExact(t *testing.T) {
 	for name, killing := range map[string]bool{"writer left alone": false, "writer killed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -174,7 +174,7 @@ func TestKeysComingAndGoingAreExact(t *testing.T) {
 	}
 }
 
-// Promise: A refused call changes nothing: a client at twice its rate gets half.
+// Promise: A refused call changes nothing: at twice its rate a client gets half.
 func TestClientAtTwiceTheRateGetsHalfOfItsCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(5, 10, time.Second)})

@@ -54,7 +54,7 @@ func TestExplainAKey(t *testing.T) {
 	assert.Equal(t, stats.Admitted+stats.Refused, e.Stats().Admitted+e.Stats().Refused, "and counts nothing")
 }
 
-// Promise: An explanation agrees with the next call.
+// Promise: Explanations agree with the next call.
 func TestExplanationAgreesWithTheNextCall(t *testing.T) {
 	clock := newHandClock()
 	for _, limit := range []policy.Policy{funnel(5, 1, time.Second), policy.Must(policy.SlidingWindow(5, time.Second)), policy.Must(policy.Queue(2, 1, time.Second))} {

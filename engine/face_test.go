@@ -17,7 +17,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Promise: A program that uses every verb imports only engine and policy.
+// Promise: Every verb needs only packages engine and policy.
 func TestEveryVerbNeedsOnlyEngineAndPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()

@@ -47,7 +47,7 @@ func TestFillingATableExactly(t *testing.T) {
 	}
 }
 
-// Promise: One new key in a full table costs one other key.
+// Promise: In a full table a new key costs one other.
 func TestOneNewKeyCostsOneOther(t *testing.T) {
 	const maxKeys = 100
 	e := open[string](t, Config{Policy: funnel(1, 1, time.Hour), MaxKeys: maxKeys, OpenTimeout: time.Minute})

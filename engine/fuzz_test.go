@@ -89,7 +89,7 @@ func limitsToFuzz() [][2]policy.Policy {
 // wait, and go. Each decision keeps to the laws, looks are not counted, and map and index agree at
 // the end.
 //
-// Promise: Any verbs in any order neither panic nor hang, and each call counts once.
+// Promise: No order of verbs panics or hangs; each call counts once.
 func FuzzVerbs(f *testing.F) {
 	f.Add(byte(0), []byte{0, 8, 1, 3, 16, 200, 9, 1, 24, 5, 10, 0, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 7})
 	f.Add(byte(4), []byte{2, 250, 250, 10, 130, 66, 34, 1, 0, 0, 9, 9, 17, 17, 25, 25, 33, 33})

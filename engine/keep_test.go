@@ -28,7 +28,7 @@ func each() []policy.Policy {
 
 // Now and later, under a chosen limit, and under a limit that cannot give back.
 //
-// Promise: `Keep` of the last take is as if only that had been taken.
+// Promise: `Keep` of the last take is like taking only the kept units.
 func TestKeepIsAsIfNoMoreHadBeenAskedFor(t *testing.T) {
 	for _, p := range append(each(), unrelated{funnel(10, 1, time.Second)}) {
 		for _, after := range []time.Duration{0, 2500 * time.Millisecond, 12 * time.Second} {
@@ -266,7 +266,7 @@ func TestCancelUnderLimitsThatChange(t *testing.T) {
 	assert.Greater(t, given, 1000/raceFactor)
 }
 
-// Promise: `Keep` returns units to their own window, and the limit holds.
+// Promise: `Keep` returns units to their window, within the limit.
 func TestKeepNeverExceedsTheHardPromise(t *testing.T) {
 	const per = int64(8 * time.Millisecond)
 	clock := newHandClock()

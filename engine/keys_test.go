@@ -65,7 +65,7 @@ func (g greedy) Take(word uint64, now policy.Instant, n int64, patience time.Dur
 
 func (greedy) Choke(uint64, policy.Instant) (uint64, bool) { return math.MaxUint64, true }
 
-// Promise: A policy that breaks its contract does not break the table.
+// Promise: No policy breaking its contract breaks the table.
 func TestPolicyThatReturnsReservedWordsIsRefused(t *testing.T) {
 	e := open[string](t, Config{Policy: greedy{funnel(2, 1, time.Hour)}})
 	require.True(t, e.Choke("key"))
@@ -79,7 +79,7 @@ func TestPolicyThatReturnsReservedWordsIsRefused(t *testing.T) {
 
 // TestGivingBackGoesOnAfterAPanic has a policy that panics in a Cancel.
 //
-// Promise: A policy that panics in a call leaves nothing locked or taken.
+// Promise: A panicking policy leaves nothing locked or taken.
 func TestPolicyThatPanicsLeavesNothingBehind(t *testing.T) {
 	clock := newHandClock()
 	looks := 0
@@ -106,7 +106,7 @@ func TestPolicyThatPanicsLeavesNothingBehind(t *testing.T) {
 
 // Nor is what it takes back forgiven.
 //
-// Promise: A clock that goes backwards mints nothing.
+// Promise: A clock going backwards mints nothing.
 func TestClockGoingBackMintsNothing(t *testing.T) {
 	clock := newHandClock()
 	clock.Advance(time.Hour)

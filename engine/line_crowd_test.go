@@ -16,7 +16,7 @@ import (
 
 // Each call that leaves, on whatever way, makes room for another.
 //
-// Promise: At most `MaxWaitingTotal` calls wait for all keys together.
+// Promise: At most `MaxWaitingTotal` calls wait over all keys.
 func TestMaxWaitingTotal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var panicAt atomic.Int64 // counts takes down
@@ -78,7 +78,7 @@ func TestMaxWaitingTotal(t *testing.T) {
 
 // A policy that blocks in a key's line holds up calls for that key alone.
 //
-// Promise: A key's line holds up no call for another key.
+// Promise: A key's line delays no other key's calls.
 func TestLineOfOneKeyDoesNotHoldUpOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		entered, release := make(chan struct{}), make(chan struct{})

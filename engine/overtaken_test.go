@@ -42,7 +42,7 @@ func (o *overtaken) strike() {
 
 // Two callers cannot spend the same unit, however goroutines run.
 //
-// Promise: A call that is overtaken decides again.
+// Promise: An overtaken call decides again.
 func TestOvertakenCallDecidesAgain(t *testing.T) {
 	limit := &overtaken{Policy: funnel(3, 1, time.Hour)}
 	e := open[string](t, Config{Policy: limit})

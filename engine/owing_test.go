@@ -33,7 +33,7 @@ func owingAll[K comparable](t testing.TB, e *Engine[K], n int, between func()) (
 
 // Pages of every size give the keys of All, though time passes between them.
 //
-// Promise: Pages of owing keys join to the whole list, in order.
+// Promise: Pages of owing keys form the whole list, in order.
 func TestOwingPagesContinueExactly(t *testing.T) {
 	for name, limit := range map[string]policy.Policy{
 		"funnel":  funnel(50, 1, time.Second),

@@ -27,7 +27,7 @@ func stalled(t *testing.T, config Config) *Engine[string] {
 // With the queue full, new keys are limited exactly until the table is full; later new keys wait
 // for OpenTimeout.
 //
-// Promise: A call on a known key never waits for the writer.
+// Promise: Calls on known keys never wait for the writer.
 func TestStandingWriterAndFullQueue(t *testing.T) {
 	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		t.Run(fmt.Sprint(when), func(t *testing.T) {

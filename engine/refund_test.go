@@ -13,7 +13,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Promise: `Refund` returns no more than counts, and charges beyond the limit.
+// Promise: `Refund` returns only units that count, and charges beyond the limit.
 func TestRefund(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})

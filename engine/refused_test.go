@@ -54,7 +54,7 @@ func within(t testing.TB, list RefusedList[string], exact map[string]uint64) {
 	}
 }
 
-// Promise: The list of a thousand refusals a minute is exact.
+// Promise: A list of 1,000 refusals a minute is exact.
 func TestRefusedListOfFewIsExact(t *testing.T) {
 	e := refusing(t)
 	exact := map[string]uint64{}
@@ -85,7 +85,7 @@ func TestRefusedListOfFewIsExact(t *testing.T) {
 	assert.Empty(t, e.MostRefused(-1).Keys)
 }
 
-// Promise: A number of refusals is within the bounds beside it, in any flood.
+// Promise: Refusal numbers are within their bounds in any flood.
 func TestRefusedFiguresAreWithinTheirBounds(t *testing.T) {
 	calls := repeated(300_000) / raceFactor
 	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.2, 1, 1<<20)

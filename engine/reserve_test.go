@@ -15,7 +15,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Promise: `Cancel` undoes the last take as if it had never happened.
+// Promise: `Cancel` undoes the last take without trace.
 func TestReserveAndCancel(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(3, 1, time.Second), Clock: clock.Now})

@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Promise: `Reset` forgets all units that a key has used.
+// Promise: `Reset` forgets all used units of a key.
 func TestReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := newHandClock()
@@ -89,7 +89,7 @@ func TestResetUnderLoad(t *testing.T) {
 	assert.Equal(t, passed.Load(), reset.Load())
 }
 
-// Promise: `All` shows each key that stays once, and none that left.
+// Promise: `All` shows each remaining key once and no departed key.
 func TestAll(t *testing.T) {
 	clock := newHandClock()
 	e := open[int](t, Config{Policy: funnel(5, 1, time.Second), Clock: clock.Now})

@@ -49,7 +49,7 @@ func TestWallClockThatWentBackBeforeAnotherLimit(t *testing.T) {
 // Also over further restarts: a key whose window has ended is not in the file. The engine goes on
 // by the file's time.
 //
-// Promise: No window comes again if the wall clock went back.
+// Promise: A wall clock set back repeats no window.
 func TestNoWindowComesAgainIfTheWallClockWentBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const last, back = policy.Instant(100 * time.Hour), 25 * time.Minute

@@ -51,7 +51,7 @@ func restart[K comparable](t *testing.T, e *Engine[K], config Config, pass func(
 // A history is cut anywhere, for every policy and verb, limits of a call or of PolicyFor, and
 // changed limits.
 //
-// Promise: A saved and loaded engine answers as one that never stopped.
+// Promise: A saved and loaded engine answers as if it never stopped.
 func TestLoadedEngineGoesOnAsIfItHadNeverStopped(t *testing.T) {
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -176,7 +176,7 @@ func inFile(t testing.TB, config Config) Config {
 // Whichever calls it comes between: on known keys, and on new keys on their way into the table. The
 // file may also have refused calls, one for each caller at most.
 //
-// Promise: A clean stop saves each admitted unit, also during `Close`.
+// Promise: A clean stop saves all admitted units, also during `Close`.
 func TestCloseSavesEveryUnitThatWasAdmitted(t *testing.T) {
 	const callers, capacity = 4, 1 << 20
 	rounds := 40
@@ -448,7 +448,7 @@ func TestSaveThatPanicsIsTriedAgain(t *testing.T) {
 
 // The error says why, and the next New may have the file.
 //
-// Promise: A file that is damaged or of another limit is an error, and stays as it is.
+// Promise: A damaged file, or another limit's, is an error and stays unchanged.
 func TestFailedLoadChangesNothing(t *testing.T) {
 	good := Config{Policy: funnel(10, 1, time.Hour)}
 	e, err := New[string](good)
@@ -626,7 +626,7 @@ func write(t *testing.T, zero time.Time, last policy.Instant) []byte {
 
 // No time has passed then. If it went on, as much has drained.
 //
-// Promise: A wall clock that went back before a load grants nothing.
+// Promise: A wall clock set back before a load grants nothing.
 func TestWallClockThatWentBackMintsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const last = policy.Instant(100 * time.Hour)
@@ -669,7 +669,7 @@ func TestWallClockFarAheadStartsAnew(t *testing.T) {
 
 // Stats reports them at once, Health when they last. The next success mends both.
 //
-// Promise: Failed saves are in `Stats`, and in `Health` if they last.
+// Promise: `Stats` shows failed saves, and `Health` lasting failures.
 func TestFailingSavesAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := inFile(t, Config{Policy: funnel(10, 1, time.Hour), State: State{Every: time.Minute}})

@@ -22,7 +22,7 @@ func refusalsOf(s Stats) map[string]uint64 {
 	}
 }
 
-// Promise: Each refused call is counted under one reason.
+// Promise: Each refusal counts under a single reason.
 func TestRefusalsAreCountedByReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := Config{Policy: funnel(2, 1, time.Hour), MaxWaiting: 1, MaxKeys: 2, WhenFull: RefuseNew, WhenUnavailable: Refuse}

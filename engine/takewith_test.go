@@ -84,7 +84,7 @@ func openFor[K comparable](t testing.TB, config Config, choose func(K) policy.Po
 
 // Whichever goroutine writes the word.
 //
-// Promise: Each call keeps the limit chosen for its key.
+// Promise: Each call keeps its key's chosen limit.
 func TestPolicyFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := newHandClock()

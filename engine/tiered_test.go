@@ -81,7 +81,7 @@ func TestTiersTogether(t *testing.T) {
 // However calls race, no tier admits more than its limit, all are charged alike, and refused units
 // go back.
 //
-// Promise: The limits of a `Tiered` hold together.
+// Promise: A `Tiered`'s limits hold together.
 func TestTiersAreExact(t *testing.T) {
 	const goroutines, each = 64, 300
 	clock := newHandClock()

@@ -32,7 +32,7 @@ var cannotRecord = map[string]struct {
 // From an engine, several, or a Tiered, at once or patiently. An answer on another key that has a
 // word says so too.
 //
-// Promise: An answer without the key's word says so.
+// Promise: Answers without the key's word say so.
 func TestAnswersWithoutWordSaySo(t *testing.T) {
 	for name, c := range cannotRecord {
 		t.Run(name, func(t *testing.T) {

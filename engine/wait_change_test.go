@@ -15,7 +15,7 @@ import (
 
 // The promised turn stands, the next comes at once.
 //
-// Promise: Calls in line keep their places through `Reset`.
+// Promise: Queued calls keep their places through `Reset`.
 func TestResetWhileCallsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(2, 1, time.Second)})

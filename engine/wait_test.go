@@ -160,7 +160,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 
 // The calls leave in either order.
 //
-// Promise: A call that gives up costs no other call its turn.
+// Promise: Calls that give up cost no other its turn.
 func TestLeavingCostsNoOtherCall(t *testing.T) {
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestLeavingCostsNoOtherCall(t *testing.T) {
 	}
 }
 
-// Promise: `ErrNever`, `ErrDeadline` and `ErrCrowded` come at once, and nothing was taken.
+// Promise: `ErrNever`, `ErrDeadline` and `ErrCrowded` come at once and take nothing.
 func TestWaitErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(3, 1, time.Second), MaxWaiting: 2})
@@ -272,7 +272,7 @@ func TestWaitErrors(t *testing.T) {
 	})
 }
 
-// Promise: Calls that do not wait cannot starve a line.
+// Promise: Calls that never wait starve no line.
 func TestNoCallStarvesInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(100, 1000, time.Second)})

@@ -19,7 +19,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Promise: A fleet's limiter keeps the contract of `limits.Limiter`.
+// Promise: A fleet's limiter keeps `limits.Limiter`'s contract.
 func TestLimiterContract(t *testing.T) {
 	for name, s := range map[string]limitstest.Subject{
 		"exact": {Source: limits.SourceRedis, Promised: true, Turns: true, New: func(t *testing.T, p policy.Policy) limits.Limiter[string] {
@@ -48,7 +48,7 @@ func twoOfOneClient(t *testing.T, p, q policy.Policy) (a, b *Limiter) {
 	return a, open(t, c)
 }
 
-// Promise: A call that one limit refuses costs the others nothing.
+// Promise: A refusal by a limit costs other limits nothing.
 func TestRefusedCallsOnTwoLimitsCostNothing(t *testing.T) {
 	requests, tokens := twoOfOneClient(t, funnel(1000, 1, time.Hour), funnel(150, 1, time.Hour))
 	ask := func() (limits.Outcome, error) {
@@ -185,7 +185,7 @@ func TestAskOfClosedLimiter(t *testing.T) {
 	assert.ErrorIs(t, err, engine.ErrClosed)
 }
 
-// Promise: Units taken are returned although the context has ended.
+// Promise: Taken units are returned although the context ended.
 func TestGivesBackAfterContext(t *testing.T) {
 	p := policy.Must(policy.FixedWindow(5, 24*time.Hour))
 	first, second := open(t, at(shared.Addr(), p)), open(t, at(shared.Addr(), p))

@@ -36,7 +36,7 @@ func blockable(t testing.TB) []policy.Policy {
 	}
 }
 
-// Promise: Decisions, blocks and counts are those of one engine, to the microsecond.
+// Promise: Decisions, blocks and counts match an engine's to the microsecond.
 func TestBlocksAgreeWithAnEngine(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -127,7 +127,7 @@ func compareWithEngine(t *testing.T, r *rand.Rand) {
 	require.Positive(t, refused)
 }
 
-// Promise: Exactly `Refusals` of all servers block a key, once.
+// Promise: Exactly `Refusals` over all servers block a key, once.
 func TestRefusalsOfAllServersBlockExactly(t *testing.T) {
 	const capacity, refusals, callers, each = 50, 7, 16, 10
 	for _, p := range []policy.Policy{funnel(capacity, 1, time.Hour), policy.Must(SlidingLog(capacity, time.Hour))} {
@@ -175,7 +175,7 @@ func TestRefusalsOfAllServersBlockExactly(t *testing.T) {
 	}
 }
 
-// Promise: In `Exact` mode every server refuses a blocked key at once.
+// Promise: In `Exact` mode a block holds everywhere at once.
 func TestBlockedKeyIsRefusedByEveryVerbOfTheFleet(t *testing.T) {
 	for _, p := range blockable(t) {
 		for _, chosen := range []bool{false, true} {
@@ -338,7 +338,7 @@ const worth = 8
 // Blocks hold under every fallback, and outlast Redis and servers. Block without Redis holds here,
 // and says so. When Redis is back its word holds.
 //
-// Promise: Without Redis a server refuses keys that it knows are blocked.
+// Promise: Without Redis servers refuse keys known as blocked.
 func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 	for _, outage := range []Fallback{FallbackShare, FallbackOpen, FallbackClosed} {
 		t.Run(fmt.Sprint(outage), func(t *testing.T) {
@@ -397,7 +397,7 @@ func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 // A turn that comes during a block goes back, if the server was told of it. A call without the time
 // is told at once.
 //
-// Promise: A waiting call goes on within a second of a block's end.
+// Promise: Waiting calls continue within a second of a block's end.
 func TestCallsWaitForTheEndOfABlock(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		l := open(t, over(line, funnel(1, 1, time.Second)))

@@ -187,7 +187,7 @@ func startBusy(t *testing.T, j busyLoad, processors int) *process {
 //
 // and there are few openings over all. Each is a share of calls, however few.
 //
-// Promise: A server short of processors does not leave a Redis that answers.
+// Promise: A server short of processors keeps a Redis that answers.
 func TestBusyServerKeepsToRedis(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it judges the time of a machine: guard.TestLateAnswersAreLife and its neighbours count ticks")

@@ -46,7 +46,7 @@ func certified(t *testing.T) (certificate, key string) {
 	return write("CERTIFICATE", public), write("PRIVATE KEY", secret)
 }
 
-// Promise: `Health` says what to do about each state of Redis.
+// Promise: `Health` advises on each state of Redis.
 func TestSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	certificate, key := certified(t)

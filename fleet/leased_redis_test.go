@@ -233,7 +233,7 @@ func TestLeasedValueOfOthers(t *testing.T) {
 	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
 }
 
-// Promise: `Leased` mode costs Redis no more commands than `Exact`.
+// Promise: `Leased` costs Redis no more commands than `Exact`.
 func TestLeasedAsksNoMoreThanExact(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	scripts := func() (n int64) {

@@ -93,7 +93,7 @@ func TestLeasedFleet(t *testing.T) {
 	})
 }
 
-// Promise: A call on a lease allocates nothing.
+// Promise: Calls on leases allocate nothing.
 func TestLeasedAllocatesNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

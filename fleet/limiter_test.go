@@ -129,7 +129,7 @@ func TestWaitersHaveTurns(t *testing.T) {
 	})
 }
 
-// Promise: All or nothing holds over several keys in one call.
+// Promise: A call on several keys takes all or nothing.
 func TestTakeAll(t *testing.T) {
 	client := shared.Client(t)
 	with := func(p policy.Policy) *Limiter {

@@ -41,7 +41,7 @@ func keysOf(t *testing.T, cluster []*redistest.Server, each int) [][]string {
 //  2. Health, the event and Stats name the node;
 //  3. the node is asked again when it is back, even without calls for it.
 //
-// Promise: A cluster node that is away affects its own keys only.
+// Promise: A missing cluster node affects only its keys.
 func TestBreakerOfANode(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, redistest.Options{})

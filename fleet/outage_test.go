@@ -202,7 +202,7 @@ func TestUnfit(t *testing.T) {
 
 // Redis's own refusals are noticed by the first call, its settings within some beats.
 //
-// Promise: A Redis that may evict, is read-only or full is not trusted.
+// Promise: A Redis that may evict, is read-only or full is untrusted.
 func TestBecomesUnfit(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, redistest.Options{})
@@ -270,7 +270,7 @@ func TestMayNotAsk(t *testing.T) {
 	require.ErrorContains(t, events.events()[0].Err, "INFO")
 }
 
-// Promise: A value that is not a word is an error, and stays.
+// Promise: Values other than words are errors and stay.
 func TestWrongWords(t *testing.T) {
 	sliding, err := SlidingLog(10, time.Hour)
 	require.NoError(t, err)
@@ -388,7 +388,7 @@ func TestSharesOfAFleet(t *testing.T) {
 // A key is hammered for some beats while Redis is late now and then. Charges are sent each beat.
 // Redis and the share keep the limit together, except for calls late before Redis said more.
 //
-// Promise: A late answer serves no other call and counts as charged.
+// Promise: Late answers serve no other call and count as charged.
 func TestLateCallsKeepTheLimit(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		const capacity = 5
@@ -508,7 +508,7 @@ func TestMendedKeyIsCharged(t *testing.T) {
 	})
 }
 
-// Promise: Nothing is charged twice if an answer is late or lost.
+// Promise: Late or lost answers charge nothing twice.
 func TestLostAnswerIsChargedOnce(t *testing.T) {
 	sliding, err := SlidingLog(10, time.Hour)
 	require.NoError(t, err)
@@ -545,7 +545,7 @@ func TestLostAnswerIsChargedOnce(t *testing.T) {
 // If the answer is late, Redis does it and the share does not. The answer says that the outcome is
 // unknown.
 //
-// Promise: Nothing is returned twice if an answer is late or lost.
+// Promise: Late or lost answers return nothing twice.
 func TestLostRefundIsDoneOnce(t *testing.T) {
 	for _, n := range []int64{2, -2} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {

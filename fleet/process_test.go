@@ -190,7 +190,7 @@ func (j job) call(l *Limiter, now *progress, ended <-chan struct{}) map[string]r
 //  1. no key is admitted more than capacity + rate * time, by Redis's clock between its admissions;
 //  2. the limit is used: calls are refused, and at least the capacity is admitted.
 //
-// Promise: Several processes never exceed the limit, across flushes, pauses, restarts and reconnects.
+// Promise: Several processes keep the limit across flushes, pauses, restarts and reconnects.
 func TestProcesses(t *testing.T) {
 	const processes = 8
 	for _, c := range []struct {
@@ -360,7 +360,7 @@ func (p *process) end(t *testing.T) (records map[string]record) {
 // TestClockSteps steps Redis's clock back and forth in the scripts' input: no more is admitted than
 // in the time from the earliest instant to the latest.
 //
-// Promise: A Redis clock that steps back and forth mints nothing.
+// Promise: A Redis clock stepping back and forth mints nothing.
 func TestClockSteps(t *testing.T) {
 	must := policy.Must
 	const per = 10 * time.Second

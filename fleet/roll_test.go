@@ -17,7 +17,7 @@ import (
 // Different limits are told at once with both and the newer, as an error only after the time of a
 // deploy.
 //
-// Promise: Servers that keep different limits are an error after ten minutes.
+// Promise: Servers with different limits are an error after ten minutes.
 func TestDifferentLimits(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		var first, second log

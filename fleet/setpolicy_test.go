@@ -161,7 +161,7 @@ func TestServersChangeOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// Promise: Servers that change limits at different moments admit no more than higher rate and larger burst.
+// Promise: During a change servers admit at most the higher rate and larger burst.
 func TestBothLimitsHoldDuringAChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(10, 10, time.Hour))

@@ -84,7 +84,7 @@ func (s *sharing) finish(t *testing.T, rate float64) (exact, local, bound float6
 // servers, told or counting their number, keep to the limit together with Redis. Redis may admit
 // uncharged units once more: hence another capacity.
 //
-// Promise: An outage makes no server forget the others.
+// Promise: Outages make no server forget the others.
 func TestFlappingRedis(t *testing.T) {
 	const servers, capacity, rate, cycles = 4, 100, 50, 4
 	for name, told := range map[string]int{"told": servers, "counted": 0} {

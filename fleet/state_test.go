@@ -65,7 +65,7 @@ func left(t *testing.T, l *Limiter, key string) int64 {
 // A key's share goes on over a restart; an unknown key's begins with nothing. Units are charged
 // once, before and after the restart.
 //
-// Promise: With `StateFile`, uncharged units survive a restart and are charged once.
+// Promise: With `StateFile` uncharged units survive restarts and are charged once.
 func TestRestartInAnOutageIsChargedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c, l := inAnOutage(t, line)
@@ -99,7 +99,7 @@ func TestRestartInAnOutageIsChargedOnce(t *testing.T) {
 	})
 }
 
-// Promise: A killed server loses only the charges since its last save.
+// Promise: A killed server loses only charges since its last save.
 func TestKilledServerChargesWhatWasSaved(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c, l := inAnOutage(t, line)

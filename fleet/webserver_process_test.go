@@ -250,7 +250,7 @@ func (j webJob) most(d time.Duration) int64 {
 //  3. an answer is 200, 429 or, only of FallbackClosed, 503 with its problem type;
 //  4. a client is told when to come back, or its rest, only if Redis decided in Exact mode.
 //
-// Promise: Web servers keep the limit and their time budgets while Redis is killed and returns.
+// Promise: Web servers keep limits and time budgets while Redis dies and returns.
 func TestWebServers(t *testing.T) {
 	const servers, clients = 4, 4 // of each server
 	for _, c := range []struct {

@@ -11,7 +11,7 @@ import (
 
 // Each line has the connection's address, the field's lines, and the client's address, "-" if none.
 //
-// Promise: The client's address is found as configured, and no other header is trusted.
+// Promise: Client addresses are found as configured; no other header is trusted.
 func TestClientAddr(t *testing.T) {
 	for _, c := range httpattack.Spoofs {
 		config := AddrConfig{Header: c.Header, Hops: c.Hops}

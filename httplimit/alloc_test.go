@@ -28,7 +28,7 @@ func (q *quiet) WriteHeader(int)             {}
 // RateLimit allocates two strings, one of them cached, and their slice; the older sets a string and
 // a slice. Several limits allocate the results of engine.TakeAll.
 //
-// Promise: An admitted request allocates only its header values.
+// Promise: Admitted requests allocate only header values.
 func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

@@ -36,7 +36,7 @@ func get(t *testing.T, client *http.Client, url string, fields ...string) (*http
 	return resp, string(text)
 }
 
-// Promise: A request that no time admits is 403.
+// Promise: A request that can never pass is 403.
 func TestRequestThatIsNeverAdmitted(t *testing.T) {
 	ten := func(t *testing.T) Limit[netip.Addr] {
 		return Limit[netip.Addr]{Name: "ten", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(10, 10, time.Hour))), Key: ByAddr}
@@ -224,7 +224,7 @@ func TestLimitOfZeroIsNotMisconfigured(t *testing.T) {
 	}
 }
 
-// Promise: A misconfigured limit or cost is 500, counted, and logged once.
+// Promise: A misconfigured limit or cost is 500, counted and logged once.
 func TestCostBelowZero(t *testing.T) {
 	var text bytes.Buffer
 	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(10, 10, time.Hour)))

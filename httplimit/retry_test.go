@@ -32,7 +32,7 @@ func everyPolicy() map[string]policy.Policy {
 	}
 }
 
-// Promise: A client that obeys `Retry-After` is admitted; a second less is too early.
+// Promise: A call at `Retry-After` is admitted, a second sooner is not.
 func TestRetryAfterIsTrue(t *testing.T) {
 	for name, p := range everyPolicy() {
 		t.Run(name, func(t *testing.T) {

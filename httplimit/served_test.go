@@ -57,7 +57,7 @@ func TestCountFailedLogins(t *testing.T) {
 
 // Each way: all units or some, one limit or several, chosen for the key or not, waiting or not.
 //
-// Promise: `Charge` returns units only to the window that they were taken from.
+// Promise: `Charge` returns units only to their window.
 func TestChargeKnowsWhenItTook(t *testing.T) {
 	for name, p := range map[string]policy.Policy{
 		"funnel":         policy.Must(policy.Funnel(10, 10, time.Minute)),

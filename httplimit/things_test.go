@@ -42,7 +42,7 @@ func (elsewhere) Remote() bool { return true }
 
 // A gateway of a language model limits requests, estimated tokens and bytes, in process and mixed.
 //
-// Promise: Each limit of a request has its own key, cost and charge.
+// Promise: Each limit has its own key, cost and charge.
 func TestLimitForEachThing(t *testing.T) {
 	for _, mixed := range []bool{false, true} {
 		t.Run(fmt.Sprint("mixed: ", mixed), func(t *testing.T) {
@@ -222,7 +222,7 @@ func TestPlansByRequest(t *testing.T) {
 	assert.NotContains(t, text.String(), "another family")
 }
 
-// Promise: A plan may change at any time and keeps used units.
+// Promise: A plan may change anytime and keeps used units.
 func TestPlansChangeLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		window := func(n int64) policy.Policy { return policy.Must(policy.FixedWindow(n, time.Hour)) }

@@ -66,7 +66,7 @@ func TestWaitUpToTellsWhatRemains(t *testing.T) {
 	})
 }
 
-// Promise: A wait ends with the request's context.
+// Promise: Waits end with the request's context.
 func TestWaitEndsWithTheRequest(t *testing.T) {
 	limits := func(t *testing.T, p policy.Policy, o Options) map[string]*Middleware {
 		one := open[netip.Addr](t, p)
@@ -137,7 +137,7 @@ func TestSeveralLimitsWaitInLine(t *testing.T) {
 	})
 }
 
-// Promise: Waiting requests are served in the order of arrival.
+// Promise: Waiting requests are served in order of arrival.
 func TestLateArrivalsDoNotOvertake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := open[netip.Addr](t, policy.Must(policy.Funnel(10, 1, time.Second)))
@@ -232,7 +232,7 @@ func TestQueueDelays(t *testing.T) {
 	})
 }
 
-// Promise: A `PolicyFor` that panics takes nothing.
+// Promise: A panicking `PolicyFor` takes nothing.
 func TestPanicOfPolicyForTakesNothing(t *testing.T) {
 	funnel := policy.Must(policy.Funnel(1, 1, time.Minute))
 	for name, c := range map[string]struct {

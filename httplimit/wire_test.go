@@ -20,7 +20,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Promise: A client has one key however it spells a header or host.
+// Promise: A client keeps its key however it spells header or host.
 func TestSpellingsOfHeaderOnTheWire(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		limiter := open[string](t, policy.Must(policy.Funnel(1, 1, time.Hour)))

@@ -191,7 +191,7 @@ func TestAsksNothingOfAFullQueue(t *testing.T) {
 // The janitor notices a lost command at the next tick and asks again at the next. A late answer to
 // the first does not count.
 //
-// Promise: The janitor gives up an answer that does not come.
+// Promise: The janitor gives up on a lost answer.
 func TestGivesUpALostCommand(t *testing.T) {
 	inHouse(t, func(t *testing.T, h *house) {
 		sleep(time.Second)
@@ -273,7 +273,7 @@ func TestEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Promise: The janitor runs again after a panic.
+// Promise: The janitor restarts after a panic.
 func TestRunsAgainAfterAPanic(t *testing.T) {
 	for _, point := range Points() {
 		t.Run(point, func(t *testing.T) {

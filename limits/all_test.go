@@ -69,7 +69,7 @@ func claim(l limits.Limiter[string], n int64) limits.Claim {
 
 // All claims in process that refuse are named.
 //
-// Promise: A refusal in process takes nothing and costs no round trip.
+// Promise: A local refusal takes nothing and costs no round trip.
 func TestLocalRefusalCostsNoRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		address, user := window(t, 1), window(t, 1)
@@ -147,7 +147,7 @@ func TestRefusalElsewhereLeavesLocalClaims(t *testing.T) {
 
 type blind struct{ limits.Limiter[string] }
 
-// Promise: A refusal elsewhere takes nothing in process.
+// Promise: A refusal elsewhere takes nothing locally.
 func TestRefusalElsewhereLocksNothingOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		address, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(50, 10, time.Second))})
@@ -183,7 +183,7 @@ func TestRefusalElsewhereLocksNothingOut(t *testing.T) {
 
 // Another call takes in process between look and take.
 //
-// Promise: A call that is overtaken returns its units elsewhere.
+// Promise: An overtaken call returns its units elsewhere.
 func TestOvertakenCallGivesBackElsewhere(t *testing.T) {
 	address, tenants := window(t, 10), window(t, 10)
 	tenant := &far{Limiter: tenants, on: func(context.Context) error {
@@ -230,7 +230,7 @@ func (b *batch) HoldAll(ctx context.Context, parts []limits.Part[string]) (grant
 
 // If they cannot be asked at once, they are asked in turn.
 //
-// Promise: Claims of one Redis client are taken in one exchange.
+// Promise: Claims of one Redis client take one exchange.
 func TestClaimsElsewhereAreAskedAtOnce(t *testing.T) {
 	for _, alone := range []bool{false, true} {
 		exchanges := 0
@@ -324,7 +324,7 @@ func (p panicking) Hold(ctx context.Context, call limits.Call[string]) (limits.G
 
 func (panicking) Settle(context.Context, limits.Held, int64) error { panic("cannot give back") }
 
-// Promise: A call on several limiters holds nothing while it waits.
+// Promise: A waiting call on several limiters holds nothing.
 func TestAskAllWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second))})

@@ -20,7 +20,7 @@ func headerOf(lines ...string) http.Header {
 	return h
 }
 
-// Promise: Fields are read as documented, and left out if malformed.
+// Promise: Fields are read as documented; malformed fields are left out.
 func TestFieldsOf(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {

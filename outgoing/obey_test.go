@@ -23,7 +23,7 @@ import (
 // Every kind of limit, advertised in full, over 95% used. Exceptions are in docs/outgoing.md with
 // these figures.
 //
-// Promise: 100 goroutines use 95% of a limit and meet no second refusal.
+// Promise: 100 goroutines use 95% of a limit without a second refusal.
 func TestCrowdUsesTheLimitWithoutARefusal(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
@@ -186,7 +186,7 @@ func waiting(ctx context.Context, l *Line[string], n int) (got *sync.Map, all *s
 	return got, all
 }
 
-// Promise: A refusal holds all calls of its key for its time.
+// Promise: A refusal holds all its key's calls for its time.
 func TestNoCallWakesEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{Policy: must(policy.Funnel(1, 1, time.Second))})
@@ -377,7 +377,7 @@ func TestBackoffDoubles(t *testing.T) {
 
 // A refusal for ever concerns its call alone.
 //
-// Promise: A back-off is bounded, whatever the server says.
+// Promise: Back-offs are bounded, whatever the server says.
 func TestBackoffIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := free(t, Config{})
@@ -501,7 +501,7 @@ func TestFirstRefusalLeavesTheDeadlineOfOthers(t *testing.T) {
 	})
 }
 
-// Promise: A cancelled call leaves nothing taken.
+// Promise: Cancelled calls leave nothing taken.
 func TestCancelledCallsLeaveNothingTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{Policy: must(policy.Funnel(2, 1, time.Second))})
@@ -529,7 +529,7 @@ func TestCancelledCallsLeaveNothingTaken(t *testing.T) {
 
 // Over a change of pace, and back-offs with jitter.
 //
-// Promise: Calls go in the order in which they came.
+// Promise: Calls go in order of arrival.
 func TestOrderIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{Jitter: time.Second})
@@ -577,7 +577,7 @@ func TestJitterLengthensOnly(t *testing.T) {
 
 // Idle keys go; calls of keys without a place pass, and refusals still hold them.
 //
-// Promise: The keys of a line are bounded.
+// Promise: A line's keys are bounded.
 func TestKeysAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line, err := New[int](Config{MaxKeys: 2000, Idle: time.Minute})
@@ -677,7 +677,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Promise: A call that need not wait allocates nothing.
+// Promise: Calls that need not wait allocate nothing.
 func TestNoAllocations(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

@@ -62,7 +62,7 @@ func transport(t testing.TB, c Config, o Options) *Transport[string] {
 	return rt
 }
 
-// Promise: Retries are off by default, and repeat only what may be repeated.
+// Promise: Retries are off by default and repeat only repeatable requests.
 func TestRetriesOnlyWhatMayBeRepeated(t *testing.T) {
 	once := func() io.Reader { return io.MultiReader(strings.NewReader("body")) } // has no GetBody
 	for name, c := range map[string]struct {
@@ -217,7 +217,7 @@ func TestLongRefusalIsReturned(t *testing.T) {
 
 // One whose body cannot be read again also gives its turn back.
 //
-// Promise: A `Transport` closes the body of a request that it does not send.
+// Promise: A `Transport` closes unsent requests' bodies.
 func TestBodyIsClosedWithoutATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := transport(t, Config{Policy: must(policy.Funnel(1, 1, time.Minute))}, Options{Retries: 1, Base: &base{answer: func(*http.Request) (*http.Response, error) {

@@ -223,7 +223,7 @@ var aligneds = kind{
 
 func FuzzAlignedWindow(f *testing.F) { aligneds.fuzz(f) }
 
-// Promise: `AlignedWindow` and `CalendarWindow`: at most limit·(1 + ⌈t/per⌉); no window sees more than limit.
+// Promise: `AlignedWindow` and `CalendarWindow`: at most limit·(1 + ⌈t/per⌉); no window exceeds limit.
 func TestAlignedWindowRandomly(t *testing.T) { aligneds.random(t, 0, 3000/raceFactor) }
 
 func TestAlignedWindowExtremes(t *testing.T) {

@@ -122,7 +122,7 @@ func TestAtMostRateOfEvenCalls(t *testing.T) {
 
 // Limits of a period come with the calls. By a list of all calls, none admits more than its own
 // limit, with the others' calls counted. RetryAfter is exact as well.
-// Promise: `AtMost`: no window of length per sees more than limit.
+// Promise: `AtMost`: no window of length per exceeds limit.
 func TestAtMostKeepsItsPromise(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	repacks := 0

@@ -117,7 +117,7 @@ func starts(p policy.Policy, word uint64, now policy.Instant, n int64) policy.In
 // Changing a limit and changing it back, by way of others that hold as much, forgives nothing and
 // hands no promised turn out twice: no call starts sooner, then or later, and no more pass at
 // once.
-// Promise: Changing a limit and changing it back starts no call sooner.
+// Promise: Changing a limit and back starts no call sooner.
 func TestChangingAndChangingBackForgivesNothing(t *testing.T) {
 	for _, c := range changings {
 		t.Run(c.name, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestChangingAndChangingBackForgivesNothing(t *testing.T) {
 // after their call, it counts from when the old limit would have let the next start. A lowered
 // SlidingWindow of the same period may count more units than it holds, until the window after
 // theirs ends.
-// Promise: A change locks a key out no longer than the new limit alone would.
+// Promise: A change locks out keys no longer than the new limit would.
 func TestAChangeLocksOutNoLongerThanTheNewLimit(t *testing.T) {
 	for _, c := range changings {
 		t.Run(c.name, func(t *testing.T) {

@@ -19,7 +19,7 @@ func (s subject) chokes(t *testing.T, word uint64, now policy.Instant) {
 
 // On words that calls, changes of limits or nothing leave, around the instants at which the
 // answer changes, at the ends of time, and outside of it.
-// Promise: A policy's `Choke` answers as its `Take` of one.
+// Promise: `Choke` answers as `Take` of 1.
 func TestChokeIsTakeOfOne(t *testing.T) {
 	for i, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {

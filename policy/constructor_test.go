@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Promise: A limit that cannot be kept as asked is refused.
+// Promise: Limits that cannot be kept as asked are refused.
 func TestFunnelRefuses(t *testing.T) {
 	const most = math.MaxInt64
 	for _, c := range []struct {

@@ -12,7 +12,7 @@ import (
 
 // At the end of time nothing drains: each key gets the rest of its bucket, whatever the clock
 // says.
-// Promise: At the end of time nothing is minted, and refusals say `Never`.
+// Promise: At the end of time nothing is minted; refusals say `Never`.
 func TestFunnelAtTheEndOfTime(t *testing.T) {
 	p := policy.Must(policy.Funnel(3, 1, time.Second))
 	end := endOfTime(3, 1, time.Second)

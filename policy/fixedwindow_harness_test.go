@@ -224,7 +224,7 @@ func windowSeeds(limits ...[]any) (seeds [][]byte) {
 
 func FuzzFixedWindow(f *testing.F) { fixedWindows.fuzz(f) }
 
-// Promise: `FixedWindow`: at most limit·(1 + ⌈t/per⌉) in any window of length t.
+// Promise: `FixedWindow`: at most limit·(1 + ⌈t/per⌉) in any time t.
 func TestFixedWindowRandomly(t *testing.T) { fixedWindows.random(t, 0, 5000/raceFactor) }
 
 func TestFixedWindowExtremes(t *testing.T) {

@@ -24,7 +24,7 @@ func funnel(capacity, count int64, per time.Duration) relative {
 }
 
 // Each call brings its own limit, with a bucket filled to match the time until the key drains.
-// Promise: Funnels that alternate on a key share time.
+// Promise: Alternating funnels on a key share time.
 func TestFunnelsTakeTurnsOnOneWord(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	for range 500 {
@@ -97,7 +97,7 @@ func TestFunnelCarryStories(t *testing.T) {
 // the waiting calls at their turns. It overflows no further than full, because waiting calls
 // start in any case. The translated word must hold no less than that, and exactly that if no call
 // waits.
-// Promise: A change of limit forgives nothing and keeps promised turns.
+// Promise: A changed limit forgives nothing and keeps promised turns.
 func TestCarryForgivesNothing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	pick := func() (capacity, count int64, per time.Duration) {

@@ -93,10 +93,10 @@ func funnelSeeds() [][]byte {
 
 func FuzzFunnel(f *testing.F) { funnels.fuzz(f) }
 
-// Promise: `Funnel`: at most capacity + count·t/per in any window of length t.
-// Promise: After exactly `RetryAfter` a call succeeds; a nanosecond sooner it is refused.
-// Promise: From `FreshAt` on a word means a key never used, and not sooner.
-// Promise: `Remaining` can be taken, and one more cannot; `ResetAfter` ends the debt.
+// Promise: `Funnel`: at most capacity + count·t/per in any time t.
+// Promise: A call succeeds at `RetryAfter`, not a nanosecond sooner.
+// Promise: Exactly from `FreshAt` on, a word means an unused key.
+// Promise: Exactly `Remaining` can be taken; `ResetAfter` ends the debt.
 func TestFunnelRandomly(t *testing.T) { funnels.random(t, 0, 5000/raceFactor) }
 
 func TestFunnelExtremes(t *testing.T) {

@@ -27,7 +27,7 @@ func wordSeeds(f *testing.F, limits int, rest ...any) {
 }
 
 // Any limit, asked for anything at any time with any word, keeps to the laws and does not panic.
-// Promise: No word and no argument makes a policy mint units.
+// Promise: No word or argument makes a policy mint units.
 func FuzzAnyWord(f *testing.F) {
 	wordSeeds(f, 1, int64(1)<<62, int64(1)<<40, 1, 1<<30, int64(math.MaxInt64), 5, 7)
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -261,7 +261,7 @@ func FuzzTextRoundTrip(f *testing.F) {
 	})
 }
 
-// Promise: `Parse` reads every text that `String` writes, exactly.
+// Promise: `Parse` reads every text of `String` exactly.
 func TestTextRoundTrip(t *testing.T) {
 	s := &script{rng: rand.New(rand.NewPCG(8, 9))}
 	for _, k := range kinds {
@@ -272,7 +272,7 @@ func TestTextRoundTrip(t *testing.T) {
 }
 
 // FuzzParse reads any text: a limit, which is then written and read back, or an error.
-// Promise: No text makes `Parse` panic, and an error points into the text.
+// Promise: `Parse` never panics, and its errors point into the text.
 func FuzzParse(f *testing.F) {
 	for text := range notation {
 		f.Add(text)

@@ -150,7 +150,7 @@ var slidingWindows = kind{
 
 func FuzzSlidingWindow(f *testing.F) { slidingWindows.fuzz(f) }
 
-// Promise: `SlidingWindow`: at most limit + limit·t/per in any window of length t.
+// Promise: `SlidingWindow`: at most limit + limit·t/per in any time t.
 func TestSlidingWindowRandomly(t *testing.T) { slidingWindows.random(t, 0, 3000/raceFactor) }
 
 func TestSlidingWindowExtremes(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 // Every short sequence of takes, of which several are undone, whole or in part, in any order, at
 // any time. The others start when told, and no window has more of them than the limit.
-// Promise: Takes undone in any order admit no more than the limit.
+// Promise: Takes undone in any order never exceed the limit.
 func TestUndoneInAnyOrderAdmitsNoMore(t *testing.T) {
 	funnel := func(capacity int64) policy.Policy { return policy.Must(policy.Funnel(capacity, 1, 1)) }
 	bursty := func(most int64) policy.Policy { return policy.Must(policy.Bursty(1, 1, most)) }
@@ -138,7 +138,7 @@ func (u *undoing) check() {
 // After other calls took, a funnel gives back no more than the capacity less their units, a
 // bursty no more than a unit while something is owed, and both nothing that has come back by
 // itself.
-// Promise: An undone take returns the units that the constructors document.
+// Promise: Undone takes return the units that constructors document.
 func TestWhatAnUndoneTakeGivesBack(t *testing.T) {
 	const s, now = time.Second, policy.Instant(time.Hour)
 	funnel, bursty := policy.Must(policy.Funnel(10, 1, s)), policy.Must(policy.Bursty(1, s, 10))

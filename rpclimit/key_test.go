@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Promise: Metadata gives a client's address only through a trusted proxy.
+// Promise: Metadata gives client addresses only through trusted proxies.
 //
 // Promise: Metadata forges no address.
 func TestSpoofedAddressIsNotRead(t *testing.T) {

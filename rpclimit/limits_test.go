@@ -20,7 +20,7 @@ import (
 
 // They may be of different kinds of limiters.
 //
-// Promise: Several limits take all or nothing, and a refusal names them.
+// Promise: Several limits take all or nothing; refusals name them.
 func TestSeveralLimits(t *testing.T) {
 	for name, wrap := range map[string]func(limits.Limiter[string]) limits.Limiter[string]{
 		"engines": func(l limits.Limiter[string]) limits.Limiter[string] { return l },
@@ -163,7 +163,7 @@ func TestExempt(t *testing.T) {
 	}
 }
 
-// Promise: Units are charged by the code of the call's end.
+// Promise: Units are charged by the call's final code.
 func TestChargeByCode(t *testing.T) {
 	for name, wrap := range map[string]func(limits.Limiter[netip.Addr]) limits.Limiter[netip.Addr]{
 		"engines": func(l limits.Limiter[netip.Addr]) limits.Limiter[netip.Addr] { return l },
@@ -254,7 +254,7 @@ func TestShadow(t *testing.T) {
 	assert.Equal(t, [2]uint64{1, 2}, [2]uint64{all.Stats().Admitted, all.Stats().OverLimit})
 }
 
-// Promise: Units taken at a tap are returned if another limit refuses.
+// Promise: Units taken at a tap return if another limit refuses.
 func TestTap(t *testing.T) {
 	byAddr, byShop := hourly[netip.Addr](t, 4), hourly[string](t, 2)
 	l := Must(New(Options{},
@@ -328,7 +328,7 @@ func TestTapDoesNotWait(t *testing.T) {
 	}
 }
 
-// Promise: Racing calls are admitted exactly to the limit.
+// Promise: Racing calls pass exactly to the limit.
 func TestManyCallersAreExact(t *testing.T) {
 	const most = 5000
 	e := hourly[string](t, most)
@@ -366,7 +366,7 @@ func TestManyCallersAreExact(t *testing.T) {
 	assert.Equal(t, most-admitted.Load(), e.Peek("shop.Orders").Remaining, "all that was not used is there")
 }
 
-// Promise: An admitted call under one limit allocates nothing.
+// Promise: Admitted calls under one limit allocate nothing.
 func TestAdmittedPathAllocatesNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

@@ -17,7 +17,7 @@ import (
 
 func one(*Call) int64 { return 1 }
 
-// Promise: Messages of streams take as they come, and a refused one ends the stream.
+// Promise: Stream messages take as they come; a refused message ends the stream.
 func TestMessagesOfStreams(t *testing.T) {
 	streams, messages := hourly[netip.Addr](t, 2), hourly[netip.Addr](t, 10)
 	length := func(c *Call) int64 { return int64(len(c.Message.(string))) }
@@ -53,7 +53,7 @@ func TestMessagesOfStreams(t *testing.T) {
 
 // A stream with more messages than it paid for is charged for them.
 //
-// Promise: A stream returns unused units.
+// Promise: Streams return unused units.
 func TestStreamsGiveBackWhatTheyDidNotUse(t *testing.T) {
 	e := hourly[netip.Addr](t, 100)
 	l := Must(New(Options{

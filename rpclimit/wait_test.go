@@ -30,7 +30,7 @@ func policies() map[string]policy.Policy {
 
 // Each policy is tried alone and beside another limit, of one kind of limiter and of two.
 //
-// Promise: A call after its delay is admitted, and a nanosecond before it refused.
+// Promise: Calls pass after their delay, not a nanosecond sooner.
 func TestRetryIsExact(t *testing.T) {
 	for name, p := range policies() {
 		for _, with := range []string{"alone", "two engines", "mixed"} {

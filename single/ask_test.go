@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Promise: A `Limiter` keeps the contract of `limits.Limiter`.
+// Promise: A `Limiter` keeps `limits.Limiter`'s contract.
 func TestLimiterContract(t *testing.T) {
 	s := limitstest.Subject{
 		Source: limits.SourceProcess, Promised: true, Turns: true,

@@ -139,7 +139,7 @@ func (c *handClock) Now() policy.Instant { return policy.Instant(c.now.Load()) }
 // Random calls of all verbs, under every policy and a clock that also goes back. Acquire has no
 // patience here, and Wait an ended context or nothing to wait for.
 //
-// Promise: A limit without keys decides as an engine does for one key.
+// Promise: A limit without keys decides as an engine with one key.
 func TestDecidesAsAnEngine(t *testing.T) {
 	rounds := 40
 	if race.Enabled {

@@ -79,7 +79,7 @@ func TestErrorsAreTheEngines(t *testing.T) {
 	assert.Same(t, engine.ErrCancelled, single.ErrCancelled)
 }
 
-// Promise: No verb that need not wait allocates.
+// Promise: Verbs that need not wait allocate nothing.
 func TestVerbsAllocateNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
@@ -135,7 +135,7 @@ func TestStartsNoGoroutine(t *testing.T) {
 	})
 }
 
-// Promise: Racing calls pass exactly as often as the limit allows.
+// Promise: Racing calls pass exactly to the limit.
 func TestIsExactUnderContention(t *testing.T) {
 	const callers, capacity = 64, 1000
 	clock := &handClock{}

@@ -324,7 +324,7 @@ func TestPanicOfAPolicy(t *testing.T) {
 
 // Its line is gone when no call waits.
 //
-// Promise: A `Limiter` takes at most 256 bytes until a call waits.
+// Promise: Until calls wait a `Limiter` takes at most 256 bytes.
 func TestMemoryIsBounded(t *testing.T) {
 	assert.LessOrEqual(t, unsafe.Sizeof(Limiter{})+unsafe.Sizeof(terms{}), uintptr(256))
 	synctest.Test(t, func(t *testing.T) {

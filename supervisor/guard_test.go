@@ -20,7 +20,7 @@ func ending(f func() error) error {
 	return <-done
 }
 
-// Promise: A child may end by an error, a panic or a Goexit.
+// Promise: A child may end by error, panic or Goexit.
 func TestSpawnTellsEndsApart(t *testing.T) {
 	require.NoError(t, ending(returns))
 	require.Equal(t, errBoom, ending(fails))

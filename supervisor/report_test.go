@@ -13,7 +13,7 @@ import (
 // TestReportsAreToldOfOnce: failures in a row are a single event, with the first error, and so are
 // successes, even across a restart. Children are reported separately.
 //
-// Promise: Work that fails again and again is one event, and its recovery another.
+// Promise: Repeated failure of work is one event, its recovery another.
 func TestReportsAreToldOfOnce(t *testing.T) {
 	in(t, func(t *testing.T) {
 		second := errors.New("second")

@@ -15,7 +15,7 @@ func newAlike(t *testing.T) rig[string] {
 	return r
 }
 
-// Promise: Different keys never share a bucket, even with one hash.
+// Promise: Different keys never share a bucket, even with equal hashes.
 func TestAllKeysOfAHashAreHeld(t *testing.T) {
 	r := newAlike(t)
 	for _, key := range []string{"a", "b", "c"} {
@@ -69,7 +69,7 @@ func TestADeadEntryHidesNoNewOne(t *testing.T) {
 	require.Equal(t, 1, r.View().Len())
 }
 
-// Promise: The index has one filing for each key.
+// Promise: The index files each key once.
 func TestEachKeyOfAHashHasOneFiling(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 200})
 	r.hasher = oneHash[int]

@@ -39,7 +39,7 @@ func FuzzMap(f *testing.F) {
 
 // FuzzIndex adds filings, many at a time, and removes the earliest, beside a list.
 //
-// Promise: All keys that are due leave, in order, once.
+// Promise: All due keys leave once, in order.
 func FuzzIndex(f *testing.F) {
 	f.Add([]byte{1, 200, 1, 200, 1, 0, 50, 2, 9, 0, 255})
 	f.Add([]byte{9, 255, 9, 255, 9, 255, 0, 255, 8, 255, 0, 255, 0, 255})

@@ -102,7 +102,7 @@ func TestRoomIsNotMadeByLandedEntries(t *testing.T) {
 	require.False(t, r.has("a"))
 }
 
-// Promise: No key is given up while the index is rebuilt.
+// Promise: Rebuilding the index gives up no key.
 func TestRoomIsNotMadeDuringRecovery(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 4 * keysPerShard})
 	for key := range 4 * keysPerShard {

@@ -293,7 +293,7 @@ var scenarios = []scenario{
 // TestSchedules runs every scenario under every schedule with so many preemptions. See world for
 // the properties.
 //
-// Promise: A key has at most one entry to take from, in any order of steps.
+// Promise: In any order of steps a key has at most one usable entry.
 func TestSchedules(t *testing.T) {
 	// Each schedule has its own table: collecting them would take most of the time.
 	percent := debug.SetGCPercent(800)

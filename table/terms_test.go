@@ -473,7 +473,7 @@ func TestAll(t *testing.T) {
 // The only key moves from its slot to the map at each step of a walk, and its shard is copied
 // there. Or it is filed already. The policy changes or not.
 //
-// Promise: `All` misses no key that stays while it moves.
+// Promise: `All` misses no remaining key that moves.
 func TestAllMissesNoEntryThatMoves(t *testing.T) {
 	for kind := range 4 {
 		allMissesNone(t, kind%2 == 1, kind/2 == 1)
@@ -516,7 +516,7 @@ func allMissesNone(t *testing.T, filed, changed bool) {
 
 // A key's debt is translated as it stood when the policy was replaced, whenever it is used next.
 //
-// Promise: A key's state after a change does not depend on its next use.
+// Promise: After a change a key's state is independent of its next use.
 func TestStateIsThatOfTheInstantOfTheChange(t *testing.T) {
 	deep := policy.Must(policy.Funnel(100, 1, time.Second))
 	flat := policy.Must(policy.Funnel(10, 1, time.Second))

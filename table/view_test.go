@@ -166,7 +166,7 @@ func TestOpenIsFull(t *testing.T) {
 
 // While a caller has taken the last place and not pushed yet, it may return it.
 //
-// Promise: A table turns a key away only if it is certainly full.
+// Promise: Only a certainly full table turns keys away.
 func TestOpenIsUndecidedWhileAPlaceIsUncertain(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 2})
 	r.add("a", 1)

@@ -84,7 +84,7 @@ func top(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// Promise: `ral top` shows the lists of the page, live or as text.
+// Promise: `ral top` shows the page's lists, live or as text.
 func TestOnceIsATable(t *testing.T) {
 	s := start(t, inspect.Config{ShowKeys: true})
 	s.load()
@@ -128,7 +128,7 @@ func TestHashedKeysStayHashed(t *testing.T) {
 	assert.Contains(t, text, "keys shown as hashes")
 }
 
-// Promise: No control character of a key or a server reaches the terminal.
+// Promise: No control character from keys or servers reaches the terminal.
 func TestTextHasNoControlCharacters(t *testing.T) {
 	s := start(t, inspect.Config{ShowKeys: true})
 	s.api.Take("\x1b[2J\x1b]0;title\x07\u202e", 5)

@@ -66,7 +66,7 @@ func TestAdmin(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// Promise: `/healthz` says no while the server drains.
+// Promise: `/healthz` fails while the server drains.
 func TestHealthWhileDraining(t *testing.T) {
 	rules, addr, envoy := t.TempDir(), freeAddr(t), freeAddr(t)
 	require.NoError(t, os.WriteFile(filepath.Join(rules, "shop.yaml"), []byte(rulesOf(2)), 0o600))

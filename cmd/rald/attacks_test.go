@@ -234,7 +234,7 @@ func (a *attacked) garbled(i int, to string) error {
 
 // Memory stays within its documented bounds.
 //
-// Promise: Garbage, idle connections, half commands, slow readers and long pipelines leave nothing behind, while others are answered.
+// Promise: Garbage, idle connections, half commands, slow readers and long pipelines leave nothing behind; others are answered.
 func TestAttacks(t *testing.T) {
 	a := startAttacked(t)
 	a.during("nothing", func() {})

@@ -138,7 +138,7 @@ func oneLogin(t *testing.T, settings string) *checkserver.Rules {
 
 // With settings, only that backend counts.
 //
-// Promise: No admitted target leads Node, Python, PHP, Ruby or Go to a path whose limit is spent.
+// Promise: No admitted target leads Node, Python, PHP, Ruby or Go to an exhausted path.
 func TestNoBackendReadsAWayPastARule(t *testing.T) {
 	all := targets(5_000)
 	for i := range all {

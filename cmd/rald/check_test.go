@@ -208,7 +208,7 @@ func startChecked(t *testing.T, proxy string) (s *server, check string) {
 	return start(t, "-state", "none", "-check-listen", check, checks(t, proxy, moreRules)), check
 }
 
-// Promise: The documented configurations hold real nginx and Caddy to the limits.
+// Promise: Documented configurations hold real nginx and Caddy to the limits.
 func TestNginx(t *testing.T) {
 	rald, check := startChecked(t, "nginx")
 	s := nginx(t, check, documented(t, "### nginx", "nginx")[0])

@@ -118,7 +118,7 @@ func patient(o redis.Options) *redis.Options {
 	return &o
 }
 
-// Promise: Redis clients work in both versions of the protocol.
+// Promise: Redis clients work in both protocol versions.
 func TestGoRedis(t *testing.T) {
 	s := start(t, "-state", "none", withLimits(t))
 	ctx := context.Background()
@@ -274,7 +274,7 @@ func TestManyClientsOfOneKey(t *testing.T) {
 	assert.Equal(t, 1000, admitted)
 }
 
-// Promise: SIGTERM answers the commands that were read and saves everything.
+// Promise: SIGTERM answers all commands read and saves everything.
 func TestTermSavesTheState(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	s := start(t, "-state", state, "-save-every", "1h")
@@ -291,7 +291,7 @@ func TestTermSavesTheState(t *testing.T) {
 
 // That is the calls after a save that was seen to end.
 //
-// Promise: A killed server forgets at most what was not saved.
+// Promise: A killed server forgets only unsaved state.
 func TestKillForgetsAtMostWhatWasNotSaved(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	s := start(t, "-state", state, "-save-every", "20ms")

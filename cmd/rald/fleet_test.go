@@ -92,7 +92,7 @@ func TestSettingsOfAFleetThatAreRefused(t *testing.T) {
 	}
 }
 
-// Promise: A limit that Redis cannot keep is refused by its name or line.
+// Promise: A limit that Redis cannot keep is refused by name or line.
 func TestLimitThatRedisCannotKeep(t *testing.T) {
 	r, err := redisd.Open(redisd.Config{})
 	require.NoError(t, err)
@@ -107,7 +107,7 @@ func TestLimitThatRedisCannotKeep(t *testing.T) {
 // At both doors, while a server is killed and restarted again and again. In an outage they answer
 // by their shares. Redis knows them by the user of the URL.
 //
-// Promise: Several servers of one Redis keep a limit to the unit, whatever happens to one.
+// Promise: Servers of one Redis keep limits to the unit, even through failures.
 func TestServersOfOneRedis(t *testing.T) {
 	r, err := redisd.Open(redisd.Config{})
 	require.NoError(t, err)

@@ -89,7 +89,7 @@ func TestSettingsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Promise: An address other than loopback needs a password or TLS.
+// Promise: Non-loopback addresses need a password or TLS.
 func TestListensOnLoopbackUnlessGuarded(t *testing.T) {
 	for _, open := range []string{":7379", "0.0.0.0:7379", "[::]:7379", "10.0.0.1:7379", "example.com:7379"} {
 		_, err := parse([]string{"-listen", open}, noEnv, &bytes.Buffer{})

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Promise: Every flag has an environment variable, the flag wins, and a variable RALD_... that is no setting is refused.
+// Promise: Every flag has a variable and wins over it; unknown RALD_... variables are refused.
 func TestEnvironment(t *testing.T) {
 	env := environment{"RALD_MAX_KEYS=5", "RALD_MAX_CLIENTS=6", "RALD_DRAIN=", "RALD_ENVOY_SHADOW=true", "HOME=/", "RALD_ENVOY=/rules"}
 	s, err := parse([]string{"-max-keys", "7"}, env, io.Discard)
@@ -100,7 +100,7 @@ func (s *strangers) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// Promise: An address opened for named networks closes connections from elsewhere.
+// Promise: An address for named networks closes connections from elsewhere.
 func TestStrangersAreClosed(t *testing.T) {
 	from := &strangers{addrs: append(strings.Fields(strings.Repeat("11.0.0.1:1 ", 20)), "10.0.0.1:2")}
 	var out bytes.Buffer
@@ -144,7 +144,7 @@ func TestAddressesAreOpened(t *testing.T) {
 	require.ErrorContains(t, err, "-envoy-clients needs -envoy")
 }
 
-// Promise: Metrics and health are served at an address that shows no keys and changes nothing.
+// Promise: The address for metrics and health shows no keys and changes nothing.
 func TestMetricsAlone(t *testing.T) {
 	addr := freeAddr(t)
 	s := start(t, "-state", "none", "-metrics", addr, "-metrics-clients", "10.0.0.0/8", "-log", "json", "-insecure-network")
@@ -177,7 +177,7 @@ func TestMetricsAlone(t *testing.T) {
 	assert.EqualError(t, run(t.Context(), []string{"-log", "xml"}, noEnv, io.Discard, io.Discard), `-log is "xml": text or json is accepted`)
 }
 
-// Promise: With `-tls-clients` every address but that of metrics demands a certificate of its client.
+// Promise: With `-tls-clients` every address except metrics demands client certificates.
 func TestClientCertificates(t *testing.T) {
 	cert, key := certificates(t)
 	admin, metrics := freeAddr(t), freeAddr(t)

@@ -35,7 +35,7 @@ func admitted(t *testing.T, c *redis.Client) (took, remaining int64) {
 // By SIGHUP and by themselves, exactly the last limit. A bad file changes nothing. A restart with
 // other figures forgets nothing.
 //
-// Promise: SIGHUP reads changed files at once, and no call under load loses a unit.
+// Promise: SIGHUP reads changed files at once and loses no unit under load.
 func TestReloadUnderLoad(t *testing.T) {
 	dir, state := t.TempDir(), filepath.Join(t.TempDir(), "state")
 	write := func(limit string) {

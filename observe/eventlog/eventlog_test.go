@@ -89,7 +89,7 @@ func TestEventsAreWrittenByWhatTheyMean(t *testing.T) {
 	}
 }
 
-// Promise: Records come at a bounded rate, and warnings hide no error.
+// Promise: Records come at a bounded rate; warnings hide no error.
 func TestRecordsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, to := plain(slog.LevelInfo)

@@ -21,7 +21,7 @@ import (
 
 // With the number left out before. Topics are independent, and errors from others.
 //
-// Promise: The log's last record on a topic is true in the end.
+// Promise: Each topic's last record is true in the end.
 func TestLastWordOfEachTopicIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, to := plain(slog.LevelInfo)

@@ -26,7 +26,7 @@ func attacked(t *testing.T, config inspect.Config) (*client, *engine.Engine[stri
 	return serve(t, newHandler(t, config, inspect.Limit[string]{Limiter: e})), e
 }
 
-// Promise: Nothing is changed without an accepted token.
+// Promise: Nothing changes without an accepted token.
 func TestChangesNeedAToken(t *testing.T) {
 	log := &records{}
 	c, e := attacked(t, inspect.Config{Tokens: map[string]string{"anna": anna, "bert": bert}, Logger: log.logger()})
@@ -189,7 +189,7 @@ func TestMethodsAndPaths(t *testing.T) {
 	}
 }
 
-// Promise: Bodies, paths and parameters are bounded, and malformed ones change nothing.
+// Promise: Bodies, paths and parameters are bounded; malformed input changes nothing.
 func TestHugeAndMalformedRequests(t *testing.T) {
 	c, e := attacked(t, inspect.Config{Tokens: map[string]string{"anna": anna}})
 	c.token = anna
@@ -284,7 +284,7 @@ var odd = []string{
 	"{\"json\":1}", "../../etc/passwd", "%00%2f", "javascript:alert(1)",
 }
 
-// Promise: Keys are text, whatever they hold, and no two are alike.
+// Promise: Every key is shown as text, no two alike.
 func TestOddKeysAreText(t *testing.T) {
 	for _, show := range []bool{true, false} {
 		t.Run(fmt.Sprint("shown ", show), func(t *testing.T) {
@@ -337,7 +337,7 @@ func TestOddKeysAreText(t *testing.T) {
 // The hash of a key cannot be computed outside the process, and is another one under each
 // limit.
 //
-// Promise: Keys are hidden by default, and their hashes have a secret.
+// Promise: Keys are hidden by default, behind hashes with a secret.
 func TestHashesHaveASecret(t *testing.T) {
 	limits := func() *client {
 		return serve(t, newHandler(t, inspect.Config{},

@@ -124,7 +124,7 @@ func TestOverview(t *testing.T) {
 	assert.Empty(t, by["all"].Figures)
 }
 
-// Promise: The list has the keys that owe most, in pages.
+// Promise: Pages list the keys that owe most.
 func TestListOfOwingKeys(t *testing.T) {
 	k := allKinds(t)
 	for i := range 9 {
@@ -290,7 +290,7 @@ func TestChanges(t *testing.T) {
 
 // With the key's hash and the outcome.
 //
-// Promise: Each change is logged with its operator.
+// Promise: Changes are logged with their operator.
 func TestChangesAreLogged(t *testing.T) {
 	t.Run("keys hashed", func(t *testing.T) { changesAreLogged(t, false) })
 	t.Run("keys shown", func(t *testing.T) { changesAreLogged(t, true) })

@@ -52,7 +52,7 @@ func byUser(t *testing.T) *engine.Engine[*user] {
 // bare hides a limiter's optional methods.
 type bare[K comparable] struct{ limits.Limiter[K] }
 
-// Promise: Trouble of one limit is shown there and costs no other.
+// Promise: A limit's trouble is shown there and costs no other.
 func TestTroubleOfOneLimitIsItsOwn(t *testing.T) {
 	good := newEngine[string](t, engine.Config{Name: "good"})
 	users := byUser(t)

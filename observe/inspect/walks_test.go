@@ -91,7 +91,7 @@ func TestListLooksAtEachKeyOnce(t *testing.T) {
 
 // For any requests and pages, and no two walks run at once.
 //
-// Promise: A walk uses at most a tenth of a processor.
+// Promise: Walks use at most a tenth of a processor.
 func TestWalksTakeAPartOfAProcessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const took = 2 * time.Second

@@ -44,7 +44,7 @@ func TestMetricsAreThoseOfThePage(t *testing.T) {
 		web.Metrics("web"), calls.Metrics("rpc"), line.Metrics(), metrics.Trial("trial", trial))
 }
 
-// Promise: Names follow the conventions of Prometheus and OpenTelemetry.
+// Promise: Names follow Prometheus and OpenTelemetry conventions.
 func TestNamesFollowTheConventions(t *testing.T) {
 	names := map[string]bool{}
 	for _, m := range metricspage.Rows(t) {

@@ -42,7 +42,7 @@ func values(s *metrics.Source) map[string]float64 {
 	return all
 }
 
-// Promise: Each counter has a series, and each series a counter.
+// Promise: Each counter has a series, and vice versa.
 func TestEachCounterOfAnEngineHasASeries(t *testing.T) {
 	noMetric := map[string]bool{"Name": true, "Clock": true, "At": true, "SavedAt": true, "UnsavedSince": true, "SaveError": true, "KeysByUse": true}
 	read := map[string]string{}

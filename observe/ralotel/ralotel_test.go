@@ -47,7 +47,7 @@ func collect(t *testing.T, reader sdk.Reader) map[string]metricdata.Metrics {
 
 // OpenTelemetry's own exporter to Prometheus exports the same as module observe/ralprom.
 //
-// Promise: Names are those of Prometheus.
+// Promise: Names match Prometheus.
 func TestNamesAreThoseOfPrometheus(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	reader, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
@@ -103,7 +103,7 @@ func TestAbsentValuesAreNotObserved(t *testing.T) {
 	assert.Contains(t, collect(t, reader), "ral.keys")
 }
 
-// Promise: Two limiters of one name are an error.
+// Promise: Two limiters sharing a name are an error.
 func TestTwoLimitersOfOneNameAreAnError(t *testing.T) {
 	reader := sdk.NewManualReader()
 	provider := sdk.NewMeterProvider(sdk.WithReader(reader))

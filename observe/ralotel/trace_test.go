@@ -44,7 +44,7 @@ func requests(t *testing.T, n int, options httplimit.Options) []sdktrace.ReadOnl
 	return spans
 }
 
-// Promise: A refused request is one event of its own span, without the key.
+// Promise: A refused request is one event of its span, without key.
 func TestRefusedRequestIsAnEventOfItsSpan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spans := requests(t, 2, httplimit.Options{})

@@ -31,7 +31,7 @@ func newEngine(t *testing.T, name string) *engine.Engine[string] {
 
 // Names, help, types, labels and values. Module observe/ralotel has the same file.
 //
-// Promise: Prometheus reads the names of the contract.
+// Promise: Prometheus reads the contract's names.
 func TestExposition(t *testing.T) {
 	file, err := os.Open("../metrics/testdata/exposition.txt")
 	require.NoError(t, err)

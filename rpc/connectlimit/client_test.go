@@ -154,7 +154,7 @@ func retryIn(d time.Duration) *connect.Error {
 
 // It waits to the millisecond, with all calls of the server.
 //
-// Promise: A client waits as long as the server says.
+// Promise: Clients wait as long as servers say.
 func TestClientObeysWhatTheServerSays(t *testing.T) {
 	for _, c := range []struct {
 		name string

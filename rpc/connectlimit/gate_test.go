@@ -79,7 +79,7 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.ErrUnexpectedEOF
 }
 
-// Promise: A gate refuses before it reads a message.
+// Promise: A gate refuses before reading a message.
 func TestGateReadsNoBody(t *testing.T) {
 	e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
 	gate := newGate(t, gated(e, rpclimit.Options{})).Handler(http.NotFoundHandler())

@@ -159,7 +159,7 @@ func TestBothDirectionsTake(t *testing.T) {
 	}
 }
 
-// Promise: A stream gives back unused units, however it ends.
+// Promise: A stream returns unused units, however it ends.
 func TestStreamsThatEndEarlyGiveBack(t *testing.T) {
 	for _, p := range streams {
 		e := open[netip.Addr](t, policy.Must(policy.Funnel(100, 1, 24*time.Hour)))

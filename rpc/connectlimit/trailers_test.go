@@ -44,7 +44,7 @@ func counted(n *atomic.Int64, next http.Handler) http.Handler {
 
 // Without TrailersOnly it does not retry.
 //
-// Promise: A stock gRPC client succeeds at its first retry, at the pushback.
+// Promise: A stock gRPC client's first retry, at the pushback, succeeds.
 func TestStockClientRetriesAtThePushback(t *testing.T) {
 	for _, c := range []struct {
 		name    string

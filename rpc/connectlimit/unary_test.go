@@ -21,7 +21,7 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// Promise: Connect, gRPC and gRPC-Web all carry refusals and the state of admitted calls.
+// Promise: Connect, gRPC and gRPC-Web carry refusals and admitted calls' state.
 func TestEveryProtocolTellsHowACallStands(t *testing.T) {
 	for _, p := range protocols {
 		t.Run(p.name, func(t *testing.T) {

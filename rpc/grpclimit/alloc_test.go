@@ -39,7 +39,7 @@ func admitted(tb testing.TB) (ctx context.Context, intercept grpc.UnaryServerInt
 
 func handle(context.Context, any) (any, error) { return nil, nil }
 
-// Promise: An admitted unary call allocates at most 3 times.
+// Promise: Admitted unary calls allocate at most 3 times.
 func TestAdmittedCallsAllocateLittle(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

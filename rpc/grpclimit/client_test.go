@@ -101,7 +101,7 @@ func duplex(ctx context.Context, conn *grpc.ClientConn) (n int, err error) {
 	}
 }
 
-// Promise: A refusal holds all calls of its key.
+// Promise: A refusal holds all its key's calls.
 func TestRefusalHoldsAllCalls(t *testing.T) {
 	for _, streamed := range []bool{false, true} {
 		e := open[netip.Addr](t, hourly(2), nil)

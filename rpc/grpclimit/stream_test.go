@@ -94,7 +94,7 @@ func TestStreamsTakeForEachMessage(t *testing.T) {
 
 // A stream pays for 50 messages as it opens.
 //
-// Promise: A stream gives back unused units, however it ends.
+// Promise: A stream returns unused units, however it ends.
 func TestStreamsThatEndEarlyGiveBack(t *testing.T) {
 	const limit = 100
 	e := open[netip.Addr](t, hourly(limit), nil)

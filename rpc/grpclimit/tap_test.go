@@ -20,7 +20,7 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// Promise: A tap handle refuses before any interceptor runs.
+// Promise: Tap handles refuse before any interceptor runs.
 func TestTapRefusesBeforeAnyInterceptor(t *testing.T) {
 	byAddr, byProcedure := open[netip.Addr](t, hourly(3), nil), open[string](t, hourly(2), nil)
 	limits := rpclimit.Must(rpclimit.New(rpclimit.Options{},
@@ -67,7 +67,7 @@ func TestTapIsSettled(t *testing.T) {
 	require.Eventually(t, func() bool { return taken(e, local, 10) == 2 }, time.Minute, time.Millisecond)
 }
 
-// Promise: A panic at the tap refuses its call alone and takes nothing.
+// Promise: A panic at the tap refuses only its call and takes nothing.
 func TestPanicAtTheTapEndsThere(t *testing.T) {
 	boom := func(c *rpclimit.Call) bool { return len(c.Header.Values("boom", "Boom")) > 0 }
 	explode := func(c *rpclimit.Call) {

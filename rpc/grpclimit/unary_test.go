@@ -19,7 +19,7 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// Promise: A refusal has the limit and the delay, rounded up, and no key.
+// Promise: A refusal has the limit, a rounded-up delay and no key.
 func TestRefusalTellsTheClientAll(t *testing.T) {
 	at := newClock()
 	e := open[netip.Addr](t, policy.Must(policy.Funnel(2, 7, time.Second)), at)
@@ -66,7 +66,7 @@ func direct(ctx context.Context, intercept grpc.UnaryServerInterceptor) error {
 
 // Its own backoff is far longer than the call may take.
 //
-// Promise: A stock client succeeds at its first retry.
+// Promise: Stock clients' first retry succeeds.
 func TestStockClientSucceedsAtItsFirstRetry(t *testing.T) {
 	const config = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5, "initialBackoff": "1000s",
 		"maxBackoff": "1000s", "backoffMultiplier": 1, "retryableStatusCodes": ["RESOURCE_EXHAUSTED", "UNAVAILABLE"]}}]}`

@@ -56,7 +56,7 @@ func TestDetailsAreThoseOfTheMessages(t *testing.T) {
 	}
 }
 
-// Promise: The details of a refusal follow the policy that holds.
+// Promise: Refusal details follow the policy that holds.
 func TestDetailsFollowThePolicy(t *testing.T) {
 	e := open(t, policy.Must(policy.FixedWindow(1, time.Hour)))
 	var plan policy.Policy

@@ -71,7 +71,7 @@ func row(list, key, condition string) string {
 	return fmt.Sprintf(`[...document.getElementById(%q).rows].some((row) => row.cells[0].textContent === %q && (%s))`, list, key, condition)
 }
 
-// Promise: The page shows an offender, explains it, blocks it and lifts the block.
+// Promise: The page shows, explains, blocks and unblocks an offender.
 func TestOperatorInABrowser(t *testing.T) {
 	chromium := browser.Start(t)
 	for name, v := range map[string]browser.View{

@@ -87,7 +87,7 @@ func TestPromtoolAcceptsMetricsAndRules(t *testing.T) {
 	promtool(t, "", "check", "rules", rulesFile)
 }
 
-// Promise: Each alert fires on its own trouble alone.
+// Promise: Alerts fire only on their own trouble.
 func TestAlertsFireOnWhatTheyAreAbout(t *testing.T) {
 	promtool(t, "", "test", "rules", rulesTests)
 	tests, err := os.ReadFile(rulesTests)
@@ -97,7 +97,7 @@ func TestAlertsFireOnWhatTheyAreAbout(t *testing.T) {
 	}
 }
 
-// Promise: Each alert has a heading that says what to do.
+// Promise: Each alert has a heading with instructions.
 func TestEachAlertHasARunbook(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operating.md")
 	require.NoError(t, err)

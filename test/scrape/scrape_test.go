@@ -148,7 +148,7 @@ func (s server) query(expr string) error {
 
 // A Prometheus scrapes the examples under load. Expressions of alerts lose their comparison.
 //
-// Promise: Each expression of dashboard and alerts returns data under load.
+// Promise: Every dashboard and alert expression returns data under load.
 func TestEveryExpressionReturnsData(t *testing.T) {
 	webserver := example(t, 2, "web", "-admin", "127.0.0.1:0", "-state", filepath.Join(t.TempDir(), "address.state"))
 	s := prometheus(t, webserver[0], example(t, 1, "fleet")[0])

@@ -33,7 +33,7 @@ func closing(out string) string {
 // for each way to fail: tests and subtests, a panic in the test and in another goroutine, a
 // time-out, an exit of TestMain, a build and a vet.
 //
-// Promise: Failures are repeated at the end, with a command for each.
+// Promise: Failures are repeated at the end, each with a command.
 func TestReportOfARecordedRun(t *testing.T) {
 	recorded, err := os.ReadFile("testdata/recorded.json")
 	require.NoError(t, err)

@@ -248,7 +248,7 @@ func TestWidthWithoutATerminal(t *testing.T) {
 	assert.Equal(t, DefaultWidth, Width(f))
 }
 
-// Promise: A broken promise is in the first lines and in the verdict.
+// Promise: First lines and verdict show a broken promise.
 func TestBrokenPromiseIsInTheFirstScreen(t *testing.T) {
 	d := reporttest.Run(t)
 	d.Workloads[0].Results[len(d.Workloads[0].Results)-1].Audit = &bench.Audit{Admitted: 2, Calls: 2, Allowed: 1, Over: 1, Binds: true}

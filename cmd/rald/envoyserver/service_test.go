@@ -172,7 +172,7 @@ func TestRefunds(t *testing.T) {
 
 // The reference joins these descriptors' texts and counts them together.
 //
-// Promise: Two descriptors share a count only by `share_threshold`.
+// Promise: Descriptors share counts only by `share_threshold`.
 func TestKeysCannotCollide(t *testing.T) {
 	d := open(t, `
 domain: d
@@ -236,7 +236,7 @@ descriptors:
 	assert.EqualValues(t, 9, passed.LimitRemaining)
 }
 
-// Promise: A refused request of an `all_or_nothing` domain consumes nothing.
+// Promise: A refusal in an `all_or_nothing` domain consumes nothing.
 func TestAllOrNothing(t *testing.T) {
 	d := open(t, `
 domain: d
@@ -350,7 +350,7 @@ func TestBadRequests(t *testing.T) {
 	assert.Equal(t, []uint32{0, 0}, remaining)
 }
 
-// Promise: A reload applies all rules at once and keeps used hits; a faulty one changes nothing.
+// Promise: A reload applies all rules at once, or none if faulty; used hits stay.
 func TestReload(t *testing.T) {
 	d := open(t, fixed)
 	d.expect(ok, 2, hitting(entries("a=x"), 8))

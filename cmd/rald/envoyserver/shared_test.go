@@ -51,7 +51,7 @@ descriptors:
 
 // Codes, remaining hits and headers, also with all_or_nothing.
 //
-// Promise: Verdicts over Redis are those over engines.
+// Promise: Redis and engines give equal verdicts.
 func TestVerdictsOverRedisAreThoseOfEngines(t *testing.T) {
 	for name, head := range map[string]string{"one by one": "", "all or nothing": "all_or_nothing: true\n"} {
 		t.Run(name, func(t *testing.T) {

@@ -149,7 +149,7 @@ shop.b: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, 
 `, set.Dump())
 }
 
-// Promise: Each fault is reported with file, line and key, and refuses the directory.
+// Promise: Each fault names file, line and key, and refuses the directory.
 func TestFaults(t *testing.T) {
 	limit := func(text string) string {
 		return "domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      unit: second\n" + text

@@ -76,7 +76,7 @@ func TestOwnBlockHoldsUntilRedisSpeaks(t *testing.T) {
 
 // A full list drops ended blocks, and never long blocks for shorter.
 //
-// Promise: The list of known blocks is bounded by `MaxKeys`.
+// Promise: `MaxKeys` bounds the list of known blocks.
 func TestListIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, most := range []int{1, 2, 63, 64, 1000} {

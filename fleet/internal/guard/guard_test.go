@@ -239,7 +239,7 @@ func isOpen(g *Guard) bool {
 	return open
 }
 
-// Promise: The breaker opens after three failures and closes by itself.
+// Promise: Three failures open the breaker; it closes by itself.
 func TestBreaker(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		s := &server{}

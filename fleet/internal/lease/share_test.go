@@ -124,7 +124,7 @@ const times = 3
 // The part of the limit that four servers use under three times its load: of capacity + rate*T, or
 // of the windows' limits.
 //
-// Promise: Nearly all of the limit is usable, however the load falls.
+// Promise: Nearly the whole limit is usable, however load falls.
 func TestUsableShare(t *testing.T) {
 	one(t)
 	for _, rate := range []int64{10, 100, 1000, 10_000} {

@@ -325,7 +325,7 @@ func TestShareOfAWindowEndsWithIt(t *testing.T) {
 
 // An unknown key begins used up, except for a unit, at Redis's last answer.
 //
-// Promise: An unknown key begins used up, except for one unit.
+// Promise: An unknown key begins with one unit left.
 func TestUnknownKeyBeginsUsedUp(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 2, "another")
@@ -424,7 +424,7 @@ func TestRefundOfWhatRedisCounts(t *testing.T) {
 
 // Many more keys of 64 KiB come than fit. A few bytes of each are kept, and no key begins afresh.
 //
-// Promise: A share never holds more than `MaxKeys`.
+// Promise: Shares hold at most `MaxKeys`.
 func TestMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 100

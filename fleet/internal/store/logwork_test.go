@@ -40,7 +40,7 @@ func workOf(t testing.TB, redis *redistest.Server) (w work) {
 
 // No script on a log runs more than some hundred commands, for any number of units.
 //
-// Promise: No call on a `SlidingLog` runs more than a few hundred commands.
+// Promise: `SlidingLog` calls run at most a few hundred commands.
 func TestLogScriptsAreShort(t *testing.T) {
 	const most = 300
 	redis := redistest.Start(t, redistest.Options{})

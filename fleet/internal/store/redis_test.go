@@ -39,7 +39,7 @@ func integer(t testing.TB, client rueidis.Client, words ...string) int64 {
 // Each write sets the key's end at the debt's, or up to a millisecond later. Reads and refusals
 // keep it.
 //
-// Promise: A key's time to live never ends before its debt.
+// Promise: No key expires before its debt.
 func TestKeysLastAsLongAsTheDebt(t *testing.T) {
 	client := connect(t, shared)
 	ctx := context.Background()
@@ -360,7 +360,7 @@ func TestCheckFindsEviction(t *testing.T) {
 	assert.ErrorIs(t, s.Check(ctx, time.Minute), store.ErrUnchecked)
 }
 
-// Promise: Any bytes are a key, and no two keys are one.
+// Promise: Any bytes are a key, distinct from all others.
 func TestHostileKeys(t *testing.T) {
 	client := connect(t, shared)
 	ctx := context.Background()

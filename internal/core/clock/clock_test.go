@@ -104,7 +104,7 @@ func (w *world) wait() {
 
 // Whatever the kernel does, and however long callers are held up, the clock keeps its bounds,
 // never goes back, and keeps the counter.
-// Promise: The counter is at most 800 ns behind package time and 200 ns ahead.
+// Promise: The counter is at most 800 ns behind package time, 200 ahead.
 func TestKeepsToPackageTime(t *testing.T) {
 	for seed := range uint64(100) {
 		w := newWorld(seed, perCounts[seed%5])
@@ -198,7 +198,7 @@ func TestCountersMayDiffer(t *testing.T) {
 
 // If they part, the clock is package time as soon as the last anchor lapses. Until then it is off
 // by no more than an anchor holds.
-// Promise: Engines return to package time if counter and package time part.
+// Promise: Engines drop a counter that departs from package time.
 func TestCounterIsGivenUp(t *testing.T) {
 	for name, part := range map[string]func(w *world){
 		"the machine is suspended and the counter runs on": func(w *world) { w.counter += 3.6e12 },

@@ -44,7 +44,7 @@ func policies() []policy.Policy {
 // Under each limit, whatever the order of calls and ends, the word is as if the returned units had
 // never been taken.
 //
-// Promise: A grant settled with 0 leaves a key as never used.
+// Promise: A grant settled with 0 leaves no trace.
 func TestSettleLeavesNoTrace(t *testing.T) {
 	for _, p := range policies() {
 		settled := 0

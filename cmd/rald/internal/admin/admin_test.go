@@ -118,7 +118,7 @@ func TestPages(t *testing.T) {
 
 // Even if its name resolves to loopback.
 //
-// Promise: Pages of other sites are told nothing.
+// Promise: Other sites' pages learn nothing.
 func TestOtherSitesAreRefused(t *testing.T) {
 	url := serve(t, withLimits(t))
 	for _, path := range []string{"/", "/metrics", "/debug/ral/limits", "/debug/pprof/goroutine"} {
@@ -137,7 +137,7 @@ func TestOtherSitesAreRefused(t *testing.T) {
 
 // Only /healthz is answered without a token.
 //
-// Promise: From other machines every request except `/healthz` needs TLS and a token.
+// Promise: Remote requests, except `/healthz`, need TLS and a token.
 func TestGuarded(t *testing.T) {
 	c := withLimits(t)
 	c.Guarded = true

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Promise: A check finds a path's rule in every spelling.
+// Promise: Checks find a path's rule in every spelling.
 func TestPathsAreFoundInEverySpelling(t *testing.T) {
 	for _, uri := range []string{
 		"/login", "//login", `\login`, `/\login`, "/%5clogin", `/login\.%5C`, "/./login", "/%2flogin", "/%2Flogin", "/login/", "/login//", "/login/.",
@@ -154,7 +154,7 @@ rules:
 
 // They have ; or %2F. Operators are told once. Settings say how backends read them.
 //
-// Promise: A path that backends read differently is refused.
+// Promise: Paths that backends read differently are refused.
 func TestPathsThatBackendsReadDifferently(t *testing.T) {
 	const rules = `
 rules:
@@ -228,7 +228,7 @@ func TestProxyThatDoesNotSendTheFields(t *testing.T) {
 
 // The client may send fields that the proxy does not set.
 //
-// Promise: A check believes only fields that its rules name, from trusted proxies.
+// Promise: Checks believe only fields that their rules name, from trusted proxies.
 func TestFieldsOfTheClientAreNotBelieved(t *testing.T) {
 	const rules = "\nrules:\n  - {match: POST /login, limit: one, key: address}\n"
 	d := open(t, "proxy: nginx"+rules)

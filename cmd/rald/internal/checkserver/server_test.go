@@ -87,7 +87,7 @@ func TestStatusOfRefusals(t *testing.T) {
 
 // A value that a request has twice is none.
 //
-// Promise: A check tells clients apart by each part of a key.
+// Promise: Each part of a key tells clients apart.
 func TestKeys(t *testing.T) {
 	for _, c := range []struct {
 		key, uri, a, b string // a and b are fields of two clients
@@ -150,7 +150,7 @@ func TestRepeatedValuesAreNoKey(t *testing.T) {
 
 // No client can send the address that stands for a key.
 //
-// Promise: A request without a key is refused unless its rule says otherwise.
+// Promise: Requests without keys are refused unless their rule says otherwise.
 func TestRequestsWithoutAKey(t *testing.T) {
 	rule := func(more string) string {
 		return "proxy: caddy\nrules:\n  - {match: /, limit: one, key: header X-Api-Key" + more + "}\n"
@@ -214,7 +214,7 @@ func TestStats(t *testing.T) {
 
 // RAL.TAKE shares them. Unnamed limits and rules of other patterns have different keys.
 //
-// Promise: Checks and Redis clients share one debt for a key of a limitNamed limit.
+// Promise: Checks and Redis clients share a key's debt under a named limit.
 func TestKeysInTheEngine(t *testing.T) {
 	d := open(t, `
 proxy: caddy
@@ -239,7 +239,7 @@ rules:
 	assert.Equal(t, 5, d.passes(t, "GET", "/d"))
 }
 
-// Promise: New rules apply at once and keep what keys have used.
+// Promise: New rules apply at once, keeping used units.
 func TestSet(t *testing.T) {
 	const rules = "proxy: caddy\nrules:\n  - {match: /a, limit: %s, key: address}\n"
 	in, err := families.New(families.Config{Most: 1})

@@ -52,7 +52,7 @@ func TestReadOneDirectory(t *testing.T) {
 
 // All faults have file, line and key.
 //
-// Promise: One directory configures all doors, and any fault refuses all of it.
+// Promise: One directory configures all doors; any fault refuses all of it.
 func TestOneFaultRefusesAll(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "limits.yaml", "limits:\n  login: 5/10m\n  api: funnel 1\n")
@@ -91,7 +91,7 @@ func watch(t *testing.T, d Dirs, c *Config, now <-chan os.Signal) (after func(wa
 
 // Once, also between reading and watching. A value of now reloads at any time.
 //
-// Promise: A change of any file is noticed, behind links too.
+// Promise: A changed file is noticed, behind links too.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -39,7 +39,7 @@ func TestUsedUnitsCountUnderOtherFigures(t *testing.T) {
 
 // A refused change has no effect.
 //
-// Promise: A limit in force, or under which keys owe, refuses another kind or period.
+// Promise: A limit in force, or with debts, keeps its kind and period.
 func TestLimitsStayInTheirFamily(t *testing.T) {
 	dir := t.TempDir()
 	o := open(t, dir)
@@ -72,7 +72,7 @@ func TestLimitsStayInTheirFamily(t *testing.T) {
 
 // Each key gets exactly the largest limit. Limits only grow, so that none forgets a unit.
 //
-// Promise: A limit that changes under load admits exactly what the limits allow.
+// Promise: A limit that changes under load stays exact.
 func TestChangesUnderLoadAreExact(t *testing.T) {
 	for name, steps := range map[string][]string{
 		"bucket":         {"funnel 100, 1/d", "funnel 200, 1/d", "funnel 300, 2/d", "funnel 400, 1/d"},
@@ -196,7 +196,7 @@ func TestDebtsKeepTheirTime(t *testing.T) {
 
 // Calls no longer find the limit meanwhile.
 //
-// Promise: A removed limit's keys still count if it is added again.
+// Promise: A removed limit's keys still count when it returns.
 func TestRemovedLimitsKeepTheirDebts(t *testing.T) {
 	o := open(t, t.TempDir())
 	o.set("funnel 10, 1/d")

@@ -13,7 +13,7 @@ import (
 
 // The limits changed while the program did not run.
 //
-// Promise: A restart with other figures of a limit forgets nothing.
+// Promise: A restart with changed figures forgets nothing.
 func TestRestartWithOtherLimits(t *testing.T) {
 	dir := t.TempDir()
 	for i, c := range []struct {

@@ -13,7 +13,7 @@ import (
 
 // Its words count as they are.
 //
-// Promise: Keys in Redis follow a limit within its kind and period; other changes are refused.
+// Promise: Redis keys follow changes within a limit's kind and period; others are refused.
 func TestLimitsInRedisChangeWithinTheirFamily(t *testing.T) {
 	r, err := redisd.Open(redisd.Config{})
 	require.NoError(t, err)

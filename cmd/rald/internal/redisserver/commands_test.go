@@ -60,7 +60,7 @@ func TestTakeByNameAndByText(t *testing.T) {
 	})
 }
 
-// Promise: `RAL.TAKE` takes from one or several keys, all or none.
+// Promise: `RAL.TAKE` takes from all its keys or none.
 func TestTakeFromAllOrNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := connect3(t, Config{})
@@ -111,7 +111,7 @@ func TestWaitsForItsTurn(t *testing.T) {
 
 // Commands sent meanwhile are answered afterwards.
 //
-// Promise: A client that leaves while it waits leaves nothing taken.
+// Promise: A client that leaves while waiting has taken nothing.
 func TestWaitingClientMayGoOrSendMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := door(t, Config{})
@@ -197,7 +197,7 @@ func TestTurnThatComesSoonIsTaken(t *testing.T) {
 	})
 }
 
-// Promise: No key under a client's own limit is a configured limit's key.
+// Promise: Keys of clients' own limits and configured limits never collide.
 func TestKeysCannotCollide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := connect3(t, Config{})
@@ -211,7 +211,7 @@ func TestKeysCannotCollide(t *testing.T) {
 	})
 }
 
-// Promise: A key has one debt under all textual limits of a family.
+// Promise: A family's textual limits share a key's debt.
 func TestLimitsOfAFamilyShareDebts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keep, err := families.New(families.Config{})
@@ -421,7 +421,7 @@ func TestGreetings(t *testing.T) {
 	})
 }
 
-// Promise: Without the password nothing but a greeting is answered.
+// Promise: Without the password only greetings are answered.
 func TestPassword(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := door(t, Config{Password: "secret"})

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Promise: A connection ends after three wrong passwords.
+// Promise: Three wrong passwords end a connection.
 func TestWrongPasswordsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := door(t, Config{Password: "secret"})

@@ -76,7 +76,7 @@ func alike(a, b any) bool {
 
 // In any order.
 //
-// Promise: Every deciding command is answered over Redis as by an engine.
+// Promise: Redis and engines answer every deciding command alike.
 func TestCommandsOverRedisAreThoseOfAnEngine(t *testing.T) {
 	_, l := shared(t, at(openRedis(t)))
 	over := dial(t, l)
@@ -239,7 +239,7 @@ func (c *client) eventually(name, want string) {
 
 // INFO shows it. Redis decides again after its return.
 //
-// Promise: Without Redis calls are answered as `-outage` says.
+// Promise: Without Redis `-outage` answers calls.
 func TestOutageOverRedis(t *testing.T) {
 	for outage, want := range map[fleet.Fallback]int{fleet.FallbackShare: 4, fleet.FallbackOpen: 20, fleet.FallbackClosed: 0} {
 		r := openRedis(t)
@@ -311,7 +311,7 @@ func TestRedisIsAwayAtTheStart(t *testing.T) {
 
 // Each limit counts separately, and most calls cost Redis nothing.
 //
-// Promise: Leases admit no more than the limit, and what cannot be leased is exact.
+// Promise: Leases never exceed the limit; unleasable limits are exact.
 func TestLeasedMode(t *testing.T) {
 	r := openRedis(t)
 	var doors []*pipes

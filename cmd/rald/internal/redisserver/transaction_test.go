@@ -10,7 +10,7 @@ import (
 
 // Drivers send all commands before reading an answer. The connection goes on.
 //
-// Promise: A command between `MULTI` and `EXEC` takes nothing, and `EXEC` says so.
+// Promise: Commands in `MULTI` take nothing, and `EXEC` says so.
 func TestTransactionsAreRefused(t *testing.T) {
 	c := connect(t, Config{})
 	const refused, aborted = replyError("ERR " + noTransactions), replyError("EXECABORT Transaction discarded because of previous errors: " + noTransactions)
