@@ -72,7 +72,7 @@ func TestKeyIsAllowedNothingBeforeItWasAskedFor(t *testing.T) {
 	assert.EqualValues(t, 30+20, a.allowed(), "three windows and two")
 }
 
-func TestPossibleIsWhatAnIdealLimiterAdmits(t *testing.T) {
+func TestPossibleEqualsAnIdealLimiter(t *testing.T) {
 	limit := Limit{Capacity: 10, Count: 10, Per: time.Second} // refills in a second
 	s := time.Second
 	for _, c := range []struct {

@@ -44,7 +44,7 @@ func (h *hoard) ChokeAll(keys []string) (pass int) {
 	return len(keys)
 }
 
-func TestMemoryOfKeysAndWhatIdlingLeaves(t *testing.T) {
+func TestMemoryOfKeysBeforeAndAfterIdling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 20_000
 		w := Workload{

@@ -252,7 +252,7 @@ func TestAllowedIsNeverLessThanATextbookLimiterAdmits(t *testing.T) {
 	}
 }
 
-func TestEveryPromiseSaysWhatItAdmits(t *testing.T) {
+func TestEveryPromiseSaysTheUnitsThatItAdmits(t *testing.T) {
 	seen := map[Promise]bool{}
 	for _, c := range textbook {
 		seen[c.promise] = true

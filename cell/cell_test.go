@@ -88,7 +88,7 @@ func TestRoomWaitKeepsToItsLimitOnABusyMachine(t *testing.T) {
 	})
 }
 
-func TestWhichKeysMayNotHash(t *testing.T) {
+func TestTypesThatMayNotHash(t *testing.T) {
 	type plain struct {
 		a [2]string
 		b *any
@@ -109,7 +109,7 @@ type uncomparable struct {
 }
 
 // Calls in line under the same limit share remembered forecasts.
-func TestWhichWaitersAreAlike(t *testing.T) {
+func TestLikeWaitersAreFound(t *testing.T) {
 	limit, equal := policy.Must(policy.Funnel(1, 1, time.Hour)), policy.Must(policy.Funnel(1, 1, time.Hour))
 	under := func(p policy.Policy) *waiter[string] { return &waiter[string]{limit: p} }
 	assert.True(t, under(nil).Alike(under(nil)))

@@ -145,7 +145,7 @@ func TestReceiveWaitsForACommand(t *testing.T) {
 }
 
 // Promise: A dead receiver's command reaches the next receiver first.
-func TestWhatADeadReceiverHeldComesFirst(t *testing.T) {
+func TestCommandOfADeadReceiverComesFirst(t *testing.T) {
 	q := New[int](5)
 	for i := 1; i <= 3; i++ {
 		q.TrySend(i)
@@ -179,7 +179,7 @@ func TestWhatADeadReceiverHeldComesFirst(t *testing.T) {
 	require.False(t, ok)
 }
 
-func TestWhatIsInHandOutlivesClose(t *testing.T) {
+func TestCommandInHandOutlivesClose(t *testing.T) {
 	q := New[int](1)
 	q.TrySend(1)
 	_, _, _ = q.TryReceive()

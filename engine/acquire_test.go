@@ -17,7 +17,7 @@ import (
 
 var background = context.Background()
 
-func TestAcquireHandsOutWhatItTook(t *testing.T) {
+func TestAcquireHandsOutTheUnitsThatItTook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: policy.Must(policy.FixedWindow(10, 10*time.Second))})
 		r, err := e.Acquire(background, "key", 8, 0)
@@ -253,7 +253,7 @@ func TestAcquireAllWhenTheContextIsOver(t *testing.T) {
 
 // A key that could not be recorded passed, and is refused when another limit had no room and its
 // own was changed. The key's word is then known.
-func TestTakeAllCountsWhatIsRefusedInTheEnd(t *testing.T) {
+func TestTakeAllCountsTheFinalRefusal(t *testing.T) {
 	chosen := funnel(5, 1, time.Second)
 	odd := openFor(t, Config{Policy: chosen}, func(float64) policy.Policy { return chosen })
 	takes := 0
@@ -334,7 +334,7 @@ func TestOutcomeKeep(t *testing.T) {
 
 // Calls on known keys allocate the decisions, others also a reservation for each key and their
 // slice.
-func TestTakeAllAllocatesWhatItHandsOut(t *testing.T) {
+func TestTakeAllAllocatesOnlyItsOutcome(t *testing.T) {
 	a, b := open[string](t, Config{Policy: funnel(1_000_000, 1, time.Second)}), open[int](t, Config{Policy: funnel(1_000_000, 1, time.Second)})
 	claims := []Claim{a.Claim("key", 1), b.Claim(1, 1)}
 	require.True(t, TakeAll(claims...).Allowed)

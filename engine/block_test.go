@@ -344,7 +344,7 @@ func TestPenaltyBlocksAtTheLastRefusal(t *testing.T) {
 
 // Not counted: refusals for ever, misfits, refusals without the key's word, and calls whose context
 // ended. A turn too late counts.
-func TestWhatCountsTowardsAPenalty(t *testing.T) {
+func TestRefusalsThatCountTowardsAPenalty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{
 			Policy:   funnel(2, 1, time.Minute),

@@ -50,7 +50,7 @@ func TestChangeLimitFreesAnUpgradedKey(t *testing.T) {
 }
 
 // Units taken under the new limit before the change count up to the old limit.
-func TestChangeLimitForgetsWhatTheNewLimitTookBefore(t *testing.T) {
+func TestChangeLimitForgetsEarlierTakesOfTheNewLimit(t *testing.T) {
 	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
 	for took, remain := range map[int64]int64{0: 1000, 100: 999, 1000: 990} {
 		e, _, plan := planned(t, small)

@@ -151,7 +151,7 @@ func TestTakeAllOfTheOrdinary(t *testing.T) {
 	assert.EqualValues(t, 4, e.Peek("c").Remaining)
 }
 
-func TestTakeAllOfWhatCannotBeRecorded(t *testing.T) {
+func TestTakeAllOfUnrecordableKeys(t *testing.T) {
 	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		synctest.Test(t, func(t *testing.T) {
 			config := Config{Policy: funnel(2, 1, time.Hour), WhenUnavailable: when}

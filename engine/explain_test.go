@@ -112,7 +112,7 @@ func TestExplainCountsTheCallsThatWait(t *testing.T) {
 	}
 }
 
-func TestExplainSaysWhichLimitBinds(t *testing.T) {
+func TestExplainNamesTheBindingLimit(t *testing.T) {
 	clock := newHandClock()
 	tiered, err := NewTiered[string](Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now},
 		policy.Must(policy.FixedWindow(15, time.Hour)))
@@ -198,7 +198,7 @@ func TestExplanationOfSeveralLimitsAgreesWithTheNextCall(t *testing.T) {
 	}
 }
 
-func TestExplanationOfWhatCannotBeRecorded(t *testing.T) {
+func TestExplanationOfAnUnrecordableKey(t *testing.T) {
 	for name, c := range cannotRecord {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 // A call takes 3 units. Other calls take and give back before it gives back. If their takes are
 // remembered, all comes back. If a take is not remembered, the units that do not fit into the
 // bucket beside the other takes stay charged, and never more than it took.
-func TestGiveBackLosesWhatOthersTookBeyondTheBucket(t *testing.T) {
+func TestGiveBackLosesUnitsTakenBeyondTheBucket(t *testing.T) {
 	const capacity, units = 60, 3
 	for pairs, want := range map[int]int64{0: 0, 1: 0, 5: 0, 9: 0, 10: 3, 12: 3, 40: 3} {
 		for _, remembered := range []bool{true, false} {

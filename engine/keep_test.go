@@ -318,7 +318,7 @@ func TestKeepNeverExceedsTheHardPromise(t *testing.T) {
 }
 
 // A call that computes its give-back again does not count its own announcement as another's.
-func TestKeepDoesNotHeedWhatItGivesBackItself(t *testing.T) {
+func TestKeepDoesNotCountItsOwnReturn(t *testing.T) {
 	clock := newHandClock()
 	limit := &hooked{Policy: funnel(10, 1, time.Second)}
 	e := open[string](t, Config{Policy: limit, Clock: clock.Now})

@@ -19,7 +19,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-var killsFlag = flag.Int("kills", 5, "how many processes TestKilledProcessForgivesOnlyWhatCameAfterItsLastSave kills")
+var killsFlag = flag.Int("kills", 5, "how many processes TestKilledProcessForgivesOnlyUnitsAfterItsLastSave kills")
 
 // killedKeys is the number of keys, killedDepth their capacity. Next to nothing drains.
 const (
@@ -39,7 +39,7 @@ func killedConfig(path string) Config {
 // process goes on with the file, and is killed too.
 //
 // Promise: A killed process forgives a key at most takes since the last save began.
-func TestKilledProcessForgivesOnlyWhatCameAfterItsLastSave(t *testing.T) {
+func TestKilledProcessForgivesOnlyUnitsAfterItsLastSave(t *testing.T) {
 	if folder := os.Getenv("RAL_TO_BE_KILLED"); folder != "" {
 		takeUntilKilled(t, folder)
 		return
@@ -49,7 +49,7 @@ func TestKilledProcessForgivesOnlyWhatCameAfterItsLastSave(t *testing.T) {
 		before := usedOf(t, folder)
 		took := filepath.Join(folder, "took")
 		_ = os.Remove(took)
-		command := exec.Command(os.Args[0], "-test.run=^TestKilledProcessForgivesOnlyWhatCameAfterItsLastSave$")
+		command := exec.Command(os.Args[0], "-test.run=^TestKilledProcessForgivesOnlyUnitsAfterItsLastSave$")
 		command.Env = append(os.Environ(), "RAL_TO_BE_KILLED="+folder)
 		out, err := command.StdoutPipe()
 		require.NoError(t, err)

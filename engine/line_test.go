@@ -172,7 +172,7 @@ func TestClockThatJumpsKeepsTheOrder(t *testing.T) {
 // Hundreds wait for some keys under each limit, many give up, and units are given back, reset,
 // charged and changed meanwhile. Served calls keep their order; each other call has a refusal; no
 // call is stranded; each is counted once.
-func TestOrderWhateverHappensMeanwhile(t *testing.T) {
+func TestOrderIsKeptDuringOtherVerbs(t *testing.T) {
 	const names = 3
 	for i, p := range append(each(), funnel(10, 1, time.Millisecond), policy.Must(policy.AtMost(10, 10*time.Millisecond))) {
 		synctest.Test(t, func(t *testing.T) {

@@ -94,7 +94,7 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	}
 	h := from.Header()
 	if h.Codec != codec.Name() {
-		return nil, fmt.Errorf("%w: it %w: its keys are %s, those of the engine are %s", ErrState, errOther, h.Codec, codec.Name())
+		return nil, fmt.Errorf("%w: it %w: its keys are %s, the engine has %s", ErrState, errOther, h.Codec, codec.Name())
 	}
 	config.Policy = anchored(config.Policy, h.Epoch)
 	limits := limitsOf{own: config.Policy, zero: h.Epoch, ownText: config.Policy.String(), chosen: config.chosen}
@@ -208,7 +208,7 @@ func (l *limitsOf) find(text string) (policy.Policy, error) {
 		return l.last, nil
 	}
 	other := func(why string) error {
-		return fmt.Errorf("%w: it %w: its limit is %q, %s that of the engine, %q", ErrState, errOther, text, why, l.ownText)
+		return fmt.Errorf("%w: it %w: its limit is %q, %s the engine's, %q", ErrState, errOther, text, why, l.ownText)
 	}
 	p, err := policy.Parse(text)
 	if err != nil {

@@ -119,7 +119,7 @@ func (w *watched) Cancel(word, taken uint64, at, now policy.Instant, n, undone i
 }
 
 // A call that took during a Reset, before its swap, gives nothing back: its units went back to all.
-func TestCancelOfWhatWasTakenDuringReset(t *testing.T) {
+func TestCancelOfUnitsTakenDuringReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := &watched{Policy: funnel(5, 1, time.Hour)}
 		e := open[string](t, Config{Policy: limit, Clock: newHandClock().Now})

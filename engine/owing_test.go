@@ -162,7 +162,7 @@ func TestOwingGoesByTheKeysOwnLimits(t *testing.T) {
 	assert.NotZero(t, asked)
 }
 
-func TestOwingSaysWhichKeysAreBlocked(t *testing.T) {
+func TestMostUsedMarksBlockedKeys(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
 	e.Choke("a")

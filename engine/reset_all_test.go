@@ -53,7 +53,7 @@ func TestReset(t *testing.T) {
 	})
 }
 
-func TestResetWhatCannotBeRecorded(t *testing.T) {
+func TestResetOfAnUnrecordableKey(t *testing.T) {
 	e := open[any](t, Config{Policy: funnel(1, 1, time.Hour)})
 	for _, key := range []any{[]int{}, math.NaN(), func() {}, nil} {
 		assert.False(t, e.Reset(key))

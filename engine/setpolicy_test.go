@@ -259,7 +259,7 @@ func TestKeysLeaveAfterSetPolicy(t *testing.T) {
 
 // Units taken before the writer comes to the change count from then, even if that is later than the
 // new period.
-func TestSetPolicyCountsWhatWasTakenOnTheWay(t *testing.T) {
+func TestSetPolicyCountsTakesDuringTheChange(t *testing.T) {
 	for _, c := range []struct{ before, after policy.Policy }{
 		{policy.Must(policy.AtMost(10, time.Second)), policy.Must(policy.AtMost(10, 50*time.Millisecond))},
 		{policy.Must(policy.SlidingWindow(10, time.Second)), policy.Must(policy.SlidingWindow(10, 50*time.Millisecond))},

@@ -852,7 +852,7 @@ func TestTieredKeepsItsState(t *testing.T) {
 }
 
 // Another default neither takes from keys with chosen limits nor gives to them.
-func TestAnotherDefaultKeepsWhatPlansUsed(t *testing.T) {
+func TestAnotherDefaultKeepsTheUseOfPlans(t *testing.T) {
 	text := func(s string) policy.Policy { return policy.Must(policy.Parse(s)) }
 	for _, family := range [][4]string{
 		{"funnel 10, 10/h", "funnel 20, 20/h", "funnel 1000, 1000/h", "funnel 1000, 100/h"},

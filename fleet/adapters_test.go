@@ -210,7 +210,7 @@ func (e ending) Hold(ctx context.Context, call limits.Call[string]) (limits.Gran
 }
 
 // Units of long ago, or of a lease, come back only as far as they still count.
-func TestSettlesWhatStillCounts(t *testing.T) {
+func TestUnitsThatStillCountAreSettled(t *testing.T) {
 	for _, mode := range []Mode{Exact, Leased} {
 		c := at(shared.Addr(), funnel(1000, 1000, time.Minute))
 		c.Mode = mode
@@ -241,7 +241,7 @@ func TestSettlesOnBusyFunnel(t *testing.T) {
 	assert.GreaterOrEqual(t, left, int64(699), "all but the unit that may have drained")
 }
 
-func TestHoldWhoseContextEndsMeanwhile(t *testing.T) {
+func TestHoldAfterItsContextEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c := over(line, policy.Must(policy.FixedWindow(5, 24*time.Hour)))
 		c.Budget = time.Second
@@ -339,7 +339,7 @@ func TestSettlesUnderTheLimitOfTheTake(t *testing.T) {
 }
 
 // Redis gives back a share's units only once charged: before, it would give back others' units.
-func TestSettlesWhatAShareLetPass(t *testing.T) {
+func TestUnitsOfAShareAreSettled(t *testing.T) {
 	for _, charged := range []bool{false, true} {
 		t.Run(fmt.Sprint("charged ", charged), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, line *redistest.Line) {

@@ -268,7 +268,7 @@ func (c Config) validate() error {
 	case shape.IsNil(c.Policy):
 		return bad("Policy", "nil", "a policy, such as policy.Funnel returns")
 	case c.PolicyFor != nil && c.Mode == Leased:
-		return bad("PolicyFor", "a function", "none in Leased mode, whose leases are of one limit")
+		return bad("PolicyFor", "a function", "none in Leased mode: leases have one limit")
 	case c.Penalty != (engine.Penalty{}) && c.Mode == Leased:
 		return bad("Penalty", fmt.Sprintf("%+v", c.Penalty), "none in Leased mode, where servers refuse calls by themselves")
 	case c.Mode > Leased:
@@ -282,7 +282,7 @@ func (c Config) validate() error {
 	case c.StateFile != "" && c.Outage != FallbackShare:
 		return bad("StateFile", fmt.Sprintf("%q", c.StateFile), "none, unless Outage is FallbackShare: nothing else is charged later")
 	case c.StateFile != "" && isAnchored(c.Policy):
-		return bad("StateFile", fmt.Sprintf("%q", c.StateFile), "none with an AlignedWindow: of what a share let pass it is not known afterwards which window it was in")
+		return bad("StateFile", fmt.Sprintf("%q", c.StateFile), "none with an AlignedWindow: the window of the units that a share let pass is not known afterwards")
 	case c.Servers < 0:
 		return bad("Servers", c.Servers, "how many servers share the limit, or 0 to count them")
 	case c.MaxKeys < 0:

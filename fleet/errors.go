@@ -37,7 +37,7 @@ func unsupported(what string) error {
 // ErrStateFile reports that Config.StateFile cannot be used. New returns it if the file, left as it
 // is, is in use, damaged or of another limit, or its folder is missing. Health and Close return it
 // if units to be charged could not be saved.
-var ErrStateFile = errors.New("ral: fleet.Config: StateFile: what is to be charged cannot be kept")
+var ErrStateFile = errors.New("ral: fleet.Config: StateFile: uncharged units cannot be kept")
 
 // Answer.Err wraps one of these, or the error of Redis or the network. It also wraps ErrOutage,
 // unless it is about a key.

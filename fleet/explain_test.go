@@ -47,7 +47,7 @@ func certified(t *testing.T) (certificate, key string) {
 }
 
 // Promise: `Health` advises on each state of Redis.
-func TestSaysWhatToDo(t *testing.T) {
+func TestErrorsSayTheNextStep(t *testing.T) {
 	t.Parallel()
 	certificate, key := certified(t)
 	free, err := net.Listen("tcp", "127.0.0.1:0")

@@ -27,7 +27,7 @@ func explain(t testing.TB, l limits.Limiter[string], key string) limits.Explanat
 }
 
 // Promise: While Redis decides, an explanation is an engine's.
-func TestExplanationIsThatOfAnEngine(t *testing.T) {
+func TestExplanationEqualsAnEngines(t *testing.T) {
 	for i, p := range blockable(t) {
 		if i == 1 {
 			continue // an engine has no log

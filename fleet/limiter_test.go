@@ -200,7 +200,7 @@ func TestTakeAllOfOneEpoch(t *testing.T) {
 	require.False(t, out.Allowed)
 }
 
-func TestWhatCountsAsAFailure(t *testing.T) {
+func TestErrorsThatCountAsFailures(t *testing.T) {
 	client := shared.Client(t)
 	s := store.New(client, store.Options{Name: name()})
 	late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0)) // wall: it has passed

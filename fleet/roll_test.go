@@ -124,7 +124,7 @@ func TestReconnectsForgetNoServer(t *testing.T) {
 	}
 }
 
-func TestWhichLimitsDiffer(t *testing.T) {
+func TestDifferentLimitsAreFound(t *testing.T) {
 	c := at("any", funnel(100, 10, time.Second)).withDefaults()
 	minute := func(n float64) policy.Instant { return policy.Instant(n * float64(time.Minute)) }
 	other := c

@@ -100,7 +100,7 @@ func TestRestartInAnOutageIsChargedOnce(t *testing.T) {
 }
 
 // Promise: A killed server loses only charges since its last save.
-func TestKilledServerChargesWhatWasSaved(t *testing.T) {
+func TestKilledServerChargesTheSavedUnits(t *testing.T) {
 	inBubble(t, func(t *testing.T, line *redistest.Line) {
 		c, l := inAnOutage(t, line)
 		var file []byte

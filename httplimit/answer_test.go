@@ -128,7 +128,7 @@ func FuzzAccept(f *testing.F) {
 	})
 }
 
-func TestKeylessAnswerSaysWhatIsMissing(t *testing.T) {
+func TestKeylessAnswerNamesTheMissingKey(t *testing.T) {
 	limiter := open[string](t, policy.Must(policy.FixedWindow(1, time.Hour)))
 	one := Must(NewAll(Options{}, Limit[string]{Name: `the "key"`, Limiter: limiter, Key: ByHeader("X-Api-Key")}))
 	two := Must(NewAll(Options{}, Limit[string]{Name: "host", Limiter: limiter, Key: ByHeader("Host")},

@@ -85,7 +85,7 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		}
 		title := l.Of().Name
 		if names[title] {
-			return nil, bad(name(i, "Name"), fmt.Sprintf("%q", title), "a name different from those of the other limits")
+			return nil, bad(name(i, "Name"), fmt.Sprintf("%q", title), "a name that no other limit has")
 		}
 		names[title] = true
 		m.limiters = append(m.limiters, l)

@@ -253,7 +253,7 @@ type pushes1 struct{}
 func (pushes1) Push(string, *http.PushOptions) error { return nil }
 
 // Promise: Streaming, hijacking, deadlines and panics are the handler's own.
-func TestWrapperImplementsWhatItWraps(t *testing.T) {
+func TestWrapperImplementsTheWrappedInterfaces(t *testing.T) {
 	flushed := 0
 	b, f, h, p := bare{httptest.NewRecorder()}, flushes1{&flushed}, hijacks1{}, pushes1{}
 	for _, w := range []http.ResponseWriter{

@@ -55,7 +55,7 @@ func TestWaitUpTo(t *testing.T) {
 	})
 }
 
-func TestWaitUpToTellsWhatRemains(t *testing.T) {
+func TestWaitUpToTellsTheRemainingTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Second))), ByAddr, Options{WaitUpTo: time.Minute}))
 		h := m.Handler(done)

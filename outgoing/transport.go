@@ -47,7 +47,7 @@ func NewTransport[K comparable](line *Line[K], key func(r *http.Request) K, opti
 	}
 	switch {
 	case line == nil:
-		return nil, bad("line", "nil", "what outgoing.New returns")
+		return nil, bad("line", "nil", "a Line from outgoing.New")
 	case key == nil:
 		return nil, bad("key", "nil", "a function, such as outgoing.ByHost")
 	case options.Retries < 0:

@@ -63,7 +63,7 @@ func transport(t testing.TB, c Config, o Options) *Transport[string] {
 }
 
 // Promise: Retries are off by default and repeat only repeatable requests.
-func TestRetriesOnlyWhatMayBeRepeated(t *testing.T) {
+func TestOnlyRequestsThatMayBeRepeatedAreRetried(t *testing.T) {
 	once := func() io.Reader { return io.MultiReader(strings.NewReader("body")) } // has no GetBody
 	for name, c := range map[string]struct {
 		method  string

@@ -76,7 +76,7 @@ func FixedWindow(limit int64, per time.Duration) (Policy, error) {
 		return nil, err
 	}
 	if limit > mostFixed {
-		return nil, &FieldError{Of: "FixedWindow", Field: "limit", Value: limit, Want: "at most 1000000: that is what the count in a word holds" + holders(limit, per)}
+		return nil, &FieldError{Of: "FixedWindow", Field: "limit", Value: limit, Want: "at most 1000000: the count in a word holds no more" + holders(limit, per)}
 	}
 	// Enough bits for a million units a second, or for every limit.
 	count := min(uint(bits.Len64(uint64(per/time.Microsecond))), fixedBits)

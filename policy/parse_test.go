@@ -175,7 +175,7 @@ func TestParseErrors(t *testing.T) {
 }
 
 // The error of a constructor points at the parameter that it refuses.
-func TestParseRefusesWhatConstructorsRefuse(t *testing.T) {
+func TestParseRefusesLimitsThatConstructorsRefuse(t *testing.T) {
 	for _, c := range []struct{ text, of, field string }{
 		{"funnel ^0, 10/s", "Funnel", "capacity"},
 		{"funnel 1, ^0/s", "Funnel", "count"},

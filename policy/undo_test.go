@@ -139,7 +139,7 @@ func (u *undoing) check() {
 // bursty no more than a unit while something is owed, and both nothing that has come back by
 // itself.
 // Promise: Undone takes return the units that constructors document.
-func TestWhatAnUndoneTakeGivesBack(t *testing.T) {
+func TestUndoneTakeGivesBackItsUnits(t *testing.T) {
 	const s, now = time.Second, policy.Instant(time.Hour)
 	funnel, bursty := policy.Must(policy.Funnel(10, 1, s)), policy.Must(policy.Bursty(1, s, 10))
 	for _, c := range []struct {

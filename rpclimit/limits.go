@@ -65,7 +65,7 @@ func New(options Options, limits ...AnyLimit) (*Limits, error) {
 		}
 		title := c.Of().Name
 		if names[title] {
-			return nil, bad(field("Name"), fmt.Sprintf("%q", title), "a name different from those of the other limits")
+			return nil, bad(field("Name"), fmt.Sprintf("%q", title), "a name that no other limit has")
 		}
 		names[title] = true
 		for j, other := range l.limits {

@@ -54,7 +54,7 @@ func TestMessagesOfStreams(t *testing.T) {
 // A stream with more messages than it paid for is charged for them.
 //
 // Promise: Streams return unused units.
-func TestStreamsGiveBackWhatTheyDidNotUse(t *testing.T) {
+func TestStreamsGiveBackUnusedUnits(t *testing.T) {
 	e := hourly[netip.Addr](t, 100)
 	l := Must(New(Options{
 		Cost:   func(*Call) int64 { return 50 },

@@ -30,7 +30,7 @@ func (l *Limiter) SetPolicy(p policy.Policy) error {
 	}
 	t := l.terms.Load()
 	if t == nil {
-		return &policy.FieldError{Of: "SetPolicy", Field: "the present policy", Value: "nil", Want: "that of a Limiter that New made"}
+		return &policy.FieldError{Of: "SetPolicy", Field: "the present policy", Value: "nil", Want: "a Limiter from New"}
 	}
 	p = l.time.anchored(p)
 	if shape.Same(p, t.policy) {

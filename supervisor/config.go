@@ -92,7 +92,7 @@ func validate(cfg Config, children []Child) error {
 			reject(field("Name"), `""`, "a non-empty name")
 		} else if dup {
 			reject(field("Name"), fmt.Sprintf("%q", c.Name),
-				fmt.Sprintf("a name other than that of child %d", first))
+				fmt.Sprintf("a name that child %d does not have", first))
 		} else {
 			seen[c.Name] = i
 		}

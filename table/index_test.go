@@ -85,7 +85,7 @@ func TestIndexOfFewInstants(t *testing.T) {
 	}
 }
 
-func TestIndexKeepsALeafWhoseRangeIsGone(t *testing.T) {
+func TestIndexKeepsALeafOfAGoneRange(t *testing.T) {
 	x := newIndex[int]()
 	add := func(fresh ...policy.Instant) {
 		for _, f := range fresh {

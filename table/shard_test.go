@@ -32,7 +32,7 @@ func newMap[K comparable](t *testing.T, maxKeys int, hasher func(K) uint64) rig[
 }
 
 // Keys with colliding hashes come and go, over many sizes of the map.
-func TestMapHoldsWhatAPlainMapHolds(t *testing.T) {
+func TestMapHoldsTheEntriesOfAPlainMap(t *testing.T) {
 	for name, hasher := range map[string]func(int) uint64{
 		"hashes differ":            nil,
 		"few hashes":               func(key int) uint64 { return uint64(key%50) << 58 },

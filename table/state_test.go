@@ -109,7 +109,7 @@ func TestDrainEndsEveryEntry(t *testing.T) {
 }
 
 // A loader keeps the keys with the most debt, in any order, each with its last word.
-func TestLoaderKeepsWhatOwesMost(t *testing.T) {
+func TestLoaderKeepsTheKeysOfMostDebt(t *testing.T) {
 	const most = 50
 	for range 20 {
 		table := New[int](Options{Policy: policy.Must(policy.Funnel(1000, 1, time.Hour)), Idle: time.Minute, MaxKeys: most})

@@ -87,7 +87,7 @@ func (excessive) Carry(policy.Policy, uint64, policy.Instant) (uint64, bool) {
 }
 
 // A policy that breaks its contract does not break the table. It never sees a key's first word, 0.
-func TestStateCutsWhatIsTooLarge(t *testing.T) {
+func TestStateCutsValuesThatAreTooLarge(t *testing.T) {
 	plain := policy.Must(policy.Funnel(1, 1, time.Hour))
 	terms := newTerms(excessive{plain}, epochBit, plain, nil)
 	for word, want := range map[uint64]uint64{0: 0, 1: policy.MaxWord} {
@@ -517,7 +517,7 @@ func allMissesNone(t *testing.T, filed, changed bool) {
 // A key's debt is translated as it stood when the policy was replaced, whenever it is used next.
 //
 // Promise: After a change a key's state is independent of its next use.
-func TestStateIsThatOfTheInstantOfTheChange(t *testing.T) {
+func TestStateIsOfTheInstantOfTheChange(t *testing.T) {
 	deep := policy.Must(policy.Funnel(100, 1, time.Second))
 	flat := policy.Must(policy.Funnel(10, 1, time.Second))
 	full, _ := deep.Take(0, 1, 100, 0)

@@ -98,7 +98,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 	code := exitOK
 	if d.Interrupted {
-		fmt.Fprintln(stderr, "ralbench: interrupted; this is what was measured so far")
+		fmt.Fprintln(stderr, "ralbench: interrupted; these are the figures so far")
 		code = exitInterrupted
 	}
 	fail := func(err error) {

@@ -195,7 +195,7 @@ func TestJSONWithAndWithoutAFile(t *testing.T) {
 	}
 }
 
-func TestBadFlagsSayWhatIsAccepted(t *testing.T) {
+func TestBadFlagsSayTheAcceptedValues(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want []string // all in the error

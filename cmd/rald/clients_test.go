@@ -292,7 +292,7 @@ func TestTermSavesTheState(t *testing.T) {
 // That is the calls after a save that was seen to end.
 //
 // Promise: A killed server forgets only unsaved state.
-func TestKillForgetsAtMostWhatWasNotSaved(t *testing.T) {
+func TestKillForgetsAtMostTheUnsavedUnits(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	s := start(t, "-state", state, "-save-every", "20ms")
 	c := redis.NewClient(patient(redis.Options{Addr: s.addr}))

@@ -100,7 +100,7 @@ func parseRedis(text string) (o rueidis.ClientOption, err error) {
 	}
 	u, err := url.Parse(scheme + "://" + user + "host/" + path)
 	if err != nil {
-		return o, errors.New("the user, the password or what follows the address cannot be read: in these, characters other than letters and digits are written as %XX; " + want)
+		return o, errors.New("the user, the password or the part after the address cannot be read: in these, characters other than letters and digits are written as %XX; " + want)
 	}
 	o.Username = u.User.Username()
 	o.Password, _ = u.User.Password()

@@ -115,7 +115,7 @@ func (r *reloader) set(c *configdir.Config) error {
 	file := filepath.Join(r.dirs.Dir, checkserver.Name)
 	switch {
 	case r.check != nil && c.Checks == nil:
-		return fmt.Errorf("%s is gone, whose door is open: a file without rules is accepted", file)
+		return fmt.Errorf("%s is gone while its address is open: a file without rules is accepted", file)
 	case r.check != nil:
 		commit, err := r.check.Prepare(c.Checks)
 		if err != nil {

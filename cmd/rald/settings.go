@@ -85,7 +85,7 @@ func (s *settings) flags(env environment) *flag.FlagSet {
 	flags.Var(&s.check.clients, "check-clients", "the `networks` whose clients -check-listen accepts")
 	s.fleet.define(flags)
 	flags.StringVar(&s.keys.Dir, "state", env.stateDir(), "the `directory` that keys are kept in over a restart; none keeps them in memory alone")
-	flags.DurationVar(&s.keys.Every, "save-every", 10*time.Second, "the time between two saves: what a killed server forgets at most")
+	flags.DurationVar(&s.keys.Every, "save-every", 10*time.Second, "the time between two saves: the most that a killed server forgets")
 	flags.IntVar(&s.keys.MaxKeys, "max-keys", 1<<20, "the most keys of each family of limits")
 	flags.IntVar(&s.redis.Clients, "max-clients", 10_000, "the most connections")
 	flags.DurationVar(&s.redis.Idle, "idle", time.Hour, "the time after which a connection without commands ends")

@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string, out, problems io.Writer) (err error
 	var s settings
 	flags.StringVar(&s.Mode, "mode", "exact", "where calls are decided: exact (each in Redis) or leased (by each server, on units taken ahead)")
 	flags.StringVar(&s.Outage, "outage", "share", "how calls are answered without Redis: share (of the limit, to each server), open or closed")
-	flags.StringVar(&s.Limit, "limit", "funnel 100, 100/s", "what all servers together admit: a funnel")
+	flags.StringVar(&s.Limit, "limit", "funnel 100, 100/s", "the limit of all servers together: a funnel")
 	flags.DurationVar(&s.Budget, "budget", 5*time.Millisecond, "how long a call waits for Redis at most")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -127,7 +127,7 @@ func (g *stage) redisDo(what string) (err error) {
 	state := g.redisState()
 	switch {
 	case what == "start" && state == "killed":
-		text, err = "Redis is back, with what it had written to disk.", g.redis.Restart()
+		text, err = "Redis is back, with the keys that it had written to disk.", g.redis.Restart()
 	case what == "kill" && state != "killed":
 		g.redis.Kill()
 		g.paused.Store(false)

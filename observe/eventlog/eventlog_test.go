@@ -56,7 +56,7 @@ func (l *lines) read() []string {
 }
 
 // Promise: The log has restarts, degradation, failed saves and outages.
-func TestEventsAreWrittenByWhatTheyMean(t *testing.T) {
+func TestEventsAreWrittenByTheirMeaning(t *testing.T) {
 	logger, to := plain(slog.LevelInfo)
 	died := errors.New("it died")
 	for _, c := range []struct {

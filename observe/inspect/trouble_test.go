@@ -260,7 +260,7 @@ func TestWrongTokensHideNoPanic(t *testing.T) {
 }
 
 // Its Stats or Health hangs, in a single goroutine. The other limits are shown, and Close returns.
-func TestWhatHangsInOneLimitIsItsOwn(t *testing.T) {
+func TestHungCallOfALimitIsItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end, hangs := make(chan struct{}), atomic.Bool{}
 		var calls atomic.Int64

@@ -19,7 +19,7 @@ func Engine(e interface {
 },
 ) *Source {
 	if shape.IsNil(e) {
-		return failed(errors.New("ral: metrics.Engine: the engine is nil, want what engine.New returns"))
+		return failed(errors.New("ral: metrics.Engine: the engine is nil, want an Engine from engine.New"))
 	}
 	return engineNamed(e.Stats().Name, e)
 }
@@ -29,7 +29,7 @@ func Engine(e interface {
 // on, like the files of engine.State. Each limit counts each call.
 func Tiered[K comparable](t *engine.Tiered[K]) *Source {
 	if t == nil {
-		return failed(errors.New("ral: metrics.Tiered: the limiter is nil, want what engine.NewTiered returns"))
+		return failed(errors.New("ral: metrics.Tiered: the limiter is nil, want a Tiered from engine.NewTiered"))
 	}
 	var all []*Source
 	for i, e := range t.Engines() {
@@ -121,7 +121,7 @@ func since(at time.Time, value any) any {
 // metrics are the used share of its limit and the waiting calls.
 func Single(name string, l *single.Limiter) *Source {
 	if l == nil {
-		return failed(errors.New("ral: metrics.Single: the limiter is nil, want what single.New returns"))
+		return failed(errors.New("ral: metrics.Single: the limiter is nil, want a Limiter from single.New"))
 	}
 	return New(name, l.Explain, singleTable)
 }
@@ -134,13 +134,13 @@ var singleTable = []Reading[limits.Explanation]{
 // Trial makes a Source of a *limits.Trial under a name.
 func Trial(name string, t interface{ Stats() limits.TrialStats }) *Source {
 	if shape.IsNil(t) {
-		return failed(errors.New("ral: metrics.Trial: the trial is nil, want what limits.NewTrial returns"))
+		return failed(errors.New("ral: metrics.Trial: the trial is nil, want a Trial from limits.NewTrial"))
 	}
 	return New(name, t.Stats, trialTable)
 }
 
 var trialTable = []Reading[limits.TrialStats]{
-	{Metric: Metric{Name: "ral.trial.calls", Unit: "{call}", Label: "result", Help: "Calls on which a candidate was tried, by what it said beside the live limiter."}, Value: "admitted", Of: func(s *limits.TrialStats) any { return &s.Admitted }},
+	{Metric: Metric{Name: "ral.trial.calls", Unit: "{call}", Label: "result", Help: "Calls on which a candidate was tried, by its answer beside the live limiter."}, Value: "admitted", Of: func(s *limits.TrialStats) any { return &s.Admitted }},
 	{Value: "refused", Of: func(s *limits.TrialStats) any { return &s.Refused }},
 	{Value: "would_refuse", Of: func(s *limits.TrialStats) any { return &s.WouldRefuse }},
 	{Value: "would_admit", Of: func(s *limits.TrialStats) any { return &s.WouldAdmit }},

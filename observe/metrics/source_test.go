@@ -171,7 +171,7 @@ func TestTiersHaveNamesOfTheirOwn(t *testing.T) {
 	assert.EqualValues(t, 1, calls["api.2 refused"])
 }
 
-func TestWrongArgumentsAreErrorsThatSayWhatIsWanted(t *testing.T) {
+func TestErrorsOfArgumentsSayTheAcceptedValues(t *testing.T) {
 	one := func(*int) any { return 1 }
 	snapshot := func() int { return 1 }
 	calls, keys := metrics.Metric{Name: "ral.calls"}, metrics.Metric{Name: "ral.keys"}
@@ -187,7 +187,7 @@ func TestWrongArgumentsAreErrorsThatSayWhatIsWanted(t *testing.T) {
 		"table[0].Value is \"\"":                      table(metrics.Reading[int]{Metric: calls, Of: one}),
 		"table[0].Value is \"some\"":                  table(metrics.Reading[int]{Metric: keys, Value: "some", Of: one}),
 		"table[1] is ral.keys \"\", which an earlier": table(metrics.Reading[int]{Metric: keys, Of: one}, metrics.Reading[int]{Metric: keys, Of: one}),
-		"want what single.New returns":                metrics.Single("a", nil),
+		"want a Limiter from single.New":              metrics.Single("a", nil),
 		"the engine is nil":                           metrics.Engine((*engine.Engine[string])(nil)),
 		"the limiter is nil":                          metrics.Tiered[string](nil),
 		"the trial is nil":                            metrics.Trial("a", nil),

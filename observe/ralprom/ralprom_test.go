@@ -45,7 +45,7 @@ func TestLint(t *testing.T) {
 	assert.Empty(t, problems)
 }
 
-func TestRegistryIsToldWhatIsCountedNow(t *testing.T) {
+func TestRegistryReadsTheCurrentCounts(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	api, web := newEngine(t, "api"), newEngine(t, "web")
 	m := httplimit.Must(httplimit.New(api, httplimit.ByHeader("Key"), httplimit.Options{}))

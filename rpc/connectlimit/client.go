@@ -53,7 +53,7 @@ func NewClientInterceptor[K comparable](
 	}
 	switch {
 	case line == nil:
-		return nil, bad("line", "nil", "what outgoing.New returns")
+		return nil, bad("line", "nil", "a Line from outgoing.New")
 	case key == nil:
 		return nil, bad("key", "nil", "a function, such as connectlimit.ByServer")
 	case options.Retries < 0:

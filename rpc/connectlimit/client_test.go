@@ -155,7 +155,7 @@ func retryIn(d time.Duration) *connect.Error {
 // It waits to the millisecond, with all calls of the server.
 //
 // Promise: Clients wait as long as servers say.
-func TestClientObeysWhatTheServerSays(t *testing.T) {
+func TestClientObeysTheServer(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		err  *connect.Error
@@ -212,7 +212,7 @@ func TestErrorsOfTheClientHoldNothing(t *testing.T) {
 }
 
 // A negative pushback is never retried.
-func TestClientRetriesWhatMayBeRepeated(t *testing.T) {
+func TestClientRetriesCallsThatMayBeRepeated(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		retries int
@@ -246,7 +246,7 @@ func TestClientRetriesWhatMayBeRepeated(t *testing.T) {
 	}
 }
 
-func TestCallsWhoseTurnDoesNotComeAreNotSent(t *testing.T) {
+func TestCallsWithoutATurnAreNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &inProcess{handler: service()}
 		line := newLine(t, outgoing.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour)), Patience: 2 * time.Hour})

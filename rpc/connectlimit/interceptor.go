@@ -21,7 +21,7 @@ import (
 // message. Call.Identity is nil: use rpclimit.ByContext.
 func NewInterceptor(limits *rpclimit.Limits) connect.Interceptor {
 	if limits == nil {
-		panic("connectlimit.NewInterceptor: limits are nil: want those of rpclimit.New")
+		panic("connectlimit.NewInterceptor: limits are nil: want Limits from rpclimit.New")
 	}
 	return &interceptor{limits, limits.Taps()}
 }

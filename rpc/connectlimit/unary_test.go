@@ -256,5 +256,5 @@ func TestClientsAreNotLimitedByAServersInterceptor(t *testing.T) {
 }
 
 func TestNilLimitsPanicAtOnce(t *testing.T) {
-	assert.PanicsWithValue(t, "connectlimit.NewInterceptor: limits are nil: want those of rpclimit.New", func() { NewInterceptor(nil) })
+	assert.PanicsWithValue(t, "connectlimit.NewInterceptor: limits are nil: want Limits from rpclimit.New", func() { NewInterceptor(nil) })
 }

@@ -86,7 +86,7 @@ func codeOf(err error) rpclimit.Code {
 
 func mustHave(limits *rpclimit.Limits, function string) {
 	if limits == nil {
-		panic("grpclimit." + function + ": limits are nil: want those of rpclimit.New")
+		panic("grpclimit." + function + ": limits are nil: want Limits from rpclimit.New")
 	}
 }
 

@@ -63,7 +63,7 @@ func NewClient[K comparable](
 	}
 	switch {
 	case line == nil:
-		return nil, bad("line", "nil", "what outgoing.New returns")
+		return nil, bad("line", "nil", "a Line from outgoing.New")
 	case key == nil:
 		return nil, bad("key", "nil", "a function, such as grpclimit.ByTarget")
 	case options.Retries < 0:

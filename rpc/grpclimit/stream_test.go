@@ -162,7 +162,7 @@ func (f *fakeStream) SetTrailer(md metadata.MD)       { f.trailer = metadata.Joi
 func (f *fakeStream) RecvMsg(any) error               { f.received++; return nil }
 func (f *fakeStream) SendMsg(any) error               { f.sent++; return nil }
 
-func TestAStreamWhoseHandlerPanicsGivesBack(t *testing.T) {
+func TestStreamGivesBackAfterAPanicOfItsHandler(t *testing.T) {
 	e := open[string](t, hourly(100), nil)
 	var panicked bool
 	intercept := StreamServerInterceptor(rpclimit.Must(rpclimit.New(rpclimit.Options{

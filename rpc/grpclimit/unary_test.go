@@ -212,7 +212,7 @@ func TestUnaryCallsAreSettled(t *testing.T) {
 }
 
 func TestLimitsAreRequired(t *testing.T) {
-	assert.PanicsWithValue(t, "grpclimit.UnaryServerInterceptor: limits are nil: want those of rpclimit.New", func() { UnaryServerInterceptor(nil) })
-	assert.PanicsWithValue(t, "grpclimit.StreamServerInterceptor: limits are nil: want those of rpclimit.New", func() { StreamServerInterceptor(nil) })
-	assert.PanicsWithValue(t, "grpclimit.TapHandle: limits are nil: want those of rpclimit.New", func() { TapHandle(nil) })
+	assert.PanicsWithValue(t, "grpclimit.UnaryServerInterceptor: limits are nil: want Limits from rpclimit.New", func() { UnaryServerInterceptor(nil) })
+	assert.PanicsWithValue(t, "grpclimit.StreamServerInterceptor: limits are nil: want Limits from rpclimit.New", func() { StreamServerInterceptor(nil) })
+	assert.PanicsWithValue(t, "grpclimit.TapHandle: limits are nil: want Limits from rpclimit.New", func() { TapHandle(nil) })
 }

@@ -88,7 +88,7 @@ func TestPromtoolAcceptsMetricsAndRules(t *testing.T) {
 }
 
 // Promise: Alerts fire only on their own trouble.
-func TestAlertsFireOnWhatTheyAreAbout(t *testing.T) {
+func TestAlertsFireOnTheirCauses(t *testing.T) {
 	promtool(t, "", "test", "rules", rulesTests)
 	tests, err := os.ReadFile(rulesTests)
 	require.NoError(t, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/ral-limiter/ral/fleet"
 )
 
-func TestProcessorTimeIsThatOfTheStepThatItWasSpentIn(t *testing.T) {
+func TestProcessorTimeCountsForItsStep(t *testing.T) {
 	spent := time.Duration(0)
 	m := newMeter(func() (time.Duration, error) { return spent, nil })
 	step := func(workload, contender string, cost time.Duration) {

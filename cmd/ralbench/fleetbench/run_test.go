@@ -155,7 +155,7 @@ func (indulgent) Choke(string) bool          { return true }
 func (indulgent) ChokeAll(keys []string) int { return len(keys) }
 func (indulgent) Close() error               { return nil }
 
-func TestRunInWhichTooManyPassIsAFailure(t *testing.T) {
+func TestRunThatOverAdmitsIsAFailure(t *testing.T) {
 	o := options(t)
 	o.Workloads, o.Keys, o.Share = o.Workloads[len(o.Workloads)-1:], 0, 0
 	o.contenders = func(string, string, ways) []bench.Contender {

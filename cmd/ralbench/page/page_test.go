@@ -43,7 +43,7 @@ func TestPageNeedsNothingElse(t *testing.T) {
 	assert.NotContains(t, own, "ZgotmplZ", "html/template writes it in place of unsafe text")
 }
 
-func TestPageSaysWhatTheTerminalSays(t *testing.T) {
+func TestPageAgreesWithTheTerminal(t *testing.T) {
 	d := reporttest.Run(t)
 	page := html.UnescapeString(withoutScripts(pageOf(t, d)))
 	for _, w := range d.Workloads {

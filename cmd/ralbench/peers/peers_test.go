@@ -41,7 +41,7 @@ func limiting(t *testing.T) []bench.Contender {
 	return some
 }
 
-func TestEachPeerPassesABurstAndRefusesWhatFollows(t *testing.T) {
+func TestEachPeerPassesABurstAndRefusesTheNextCalls(t *testing.T) {
 	limit := bench.Limit{Capacity: 7, Count: 1, Per: time.Hour}
 	all := limiting(t)
 	for _, c := range Calls() {
@@ -73,7 +73,7 @@ func times(key string, n int) []string {
 	return keys
 }
 
-func TestEachPeerAdmitsWhatDrained(t *testing.T) {
+func TestEachPeerAdmitsTheDrainedUnits(t *testing.T) {
 	// A full bucket drains in half a second. Then all may pass again, one by one or at once.
 	limit := bench.Limit{Capacity: 5, Count: 20, Per: 2 * time.Second}
 	// drive asks for 1.1 s, past two beginnings of windows, and returns the admitted calls.

@@ -20,7 +20,7 @@ import (
 // up in between sets that time back. Units drained since are given again, while tokens are left for
 // the caller at its old time. The audit shows how many: none on a quiet machine, a third too many
 // in a run on a busy machine.
-const xtimeNote = "gives again what drained while a caller was held up, if many ask for one key"
+const xtimeNote = "gives again units that drained while a caller was held up, if many ask for one key"
 
 func newXTime(l bench.Limit) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(float64(l.Count)/l.Per.Seconds()), whole(l.Capacity))

@@ -39,7 +39,7 @@ func FleetTables(d Document) (tables []Table) {
 // measuredGoals returns a table of goals. of is the head of the first column.
 func measuredGoals(goals []fleetbench.Goal, of string) Table {
 	t := Table{
-		ID: "goals", Title: "goals", About: "what was measured, beside what it is to reach",
+		ID: "goals", Title: "goals", About: "the figures, beside their goals",
 		Columns: []string{of, "figure", "where", "measured", "rounds", "goal", "reached"}, Left: 3,
 	}
 	for _, g := range goals {
@@ -73,7 +73,7 @@ func fleetGoal(g fleetbench.Goal) string {
 
 func workTable(d Document) Table {
 	t := Table{
-		ID: "work", Title: "what Redis does", About: "processor time of redis-server by call, and what answered the calls",
+		ID: "work", Title: "what Redis does", About: "processor time of redis-server by call, and the source of the answers",
 		Columns: []string{"workload", "contender", "Redis ns/op", "spread", "with ns/op", "by Redis", "by lease", "by neither"}, Left: 2,
 	}
 	last := ""
@@ -129,7 +129,7 @@ func memoryTable(memory []fleetbench.Memory) Table {
 
 func shareTable(shares []fleetbench.Share) Table {
 	t := Table{
-		ID: "shares", Title: "usable share of the limit", About: "what 4 servers admitted of capacity + rate x time, asked for three times the rate",
+		ID: "shares", Title: "usable share of the limit", About: "the part of capacity + rate x time that 4 servers admitted, asked for three times the rate",
 		Columns: []string{"limit", "load", "mode", "calls", "admitted", "allowed", "share", "aim", "audit", "each server"}, Left: 3, Right: 2,
 	}
 	for _, s := range shares {

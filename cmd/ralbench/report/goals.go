@@ -151,7 +151,7 @@ func peersIn(w bench.WorkloadReport) []bench.Result {
 func GoalTable(d Document) Table {
 	t := Table{
 		ID: "ral-goals", Title: "Goals of Ral",
-		About:   "What was measured, beside what Ral is to reach. A multiple of Ral's is one of Choke under a funnel.",
+		About:   "The figures, beside the goals of Ral. A multiple of Ral's is one of Choke under a funnel.",
 		Columns: []string{"workload", "call", "figure", "measured", "goal", "reached"}, Left: 3, Right: 1,
 	}
 	for _, g := range Goals(d) {

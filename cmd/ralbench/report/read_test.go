@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFilesThatCannotBeReadSayWhatIsAccepted(t *testing.T) {
+func TestErrorsOfFilesSayTheAcceptedText(t *testing.T) {
 	for content, want := range map[string]string{
 		"":                              "is empty",
 		"BenchmarkX-2  100  12 ns":      "cannot be read as JSON",

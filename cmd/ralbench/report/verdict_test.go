@@ -44,7 +44,7 @@ func lineOf(d Document, title string) Verdict {
 	return Verdict{}
 }
 
-func TestVerdictSaysWhatIsFastestAndWhereRalLoses(t *testing.T) {
+func TestVerdictNamesTheFastestAndTheLossesOfRal(t *testing.T) {
 	queued := limiter("Ral Queued", 1)
 	queued.Exact = false
 	d := run(
@@ -64,7 +64,7 @@ func TestVerdictSaysWhatIsFastestAndWhereRalLoses(t *testing.T) {
 		"results without rounds")
 }
 
-func TestVerdictSaysWhatPromisesWereBroken(t *testing.T) {
+func TestVerdictNamesTheBrokenPromises(t *testing.T) {
 	d := run(bench.WorkloadReport{Name: "hot-refused", CPU: 2, Results: []bench.Result{limiter("Ral", 1), limiter("a", 1)}})
 	v := lineOf(d, "Promises")
 	assert.True(t, v.Good)
@@ -130,7 +130,7 @@ func TestVerdictSaysHowFarToTrustTheFigures(t *testing.T) {
 	assert.True(t, strings.HasPrefix(lineOf(d, "Trust").Text, "this system does not tell"))
 }
 
-func TestVerdictSaysWhatTheBudgetCut(t *testing.T) {
+func TestVerdictNamesTheWorkloadsThatTheBudgetCut(t *testing.T) {
 	d := run(bench.WorkloadReport{Name: "uniform", Results: []bench.Result{limiter("Ral", 1)}})
 	d.Settings.Budget = time.Minute
 	d.Workloads[0].Rounds = len(d.Workloads[0].Results[0].Rounds) + 1

@@ -34,7 +34,7 @@ func TestGoalsFitTheWidth(t *testing.T) {
 
 	var b strings.Builder
 	require.NoError(t, WriteGoals(&b, report.Document{}, 100))
-	assert.Contains(t, b.String(), "No goal tells of what was measured.")
+	assert.Contains(t, b.String(), "No goal is about the measured figures.")
 }
 
 func TestContendersOfOnePromiseShareALine(t *testing.T) {

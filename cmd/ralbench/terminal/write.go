@@ -50,7 +50,7 @@ func WriteGoals(w io.Writer, d report.Document, width int) error {
 func (p *printer) goals(t report.Table, summary string) {
 	if len(t.Rows) == 0 {
 		p.WriteString("\n")
-		p.line("", "No goal tells of what was measured.")
+		p.line("", "No goal is about the measured figures.")
 		return
 	}
 	p.table(t)
@@ -91,7 +91,7 @@ func (p *printer) header() {
 	}
 	p.line("", "%s, %v a turn, contenders interleaved%s", format.Medians(p.Settings.Rounds), p.Settings.Duration, scaled)
 	if p.Interrupted {
-		p.line("", "INTERRUPTED: this is what was measured so far")
+		p.line("", "INTERRUPTED: these are the figures so far")
 	}
 	if broken := report.BrokenIn(p.Document); broken != "" {
 		p.line("", "PROMISE BROKEN: "+broken)
@@ -223,7 +223,7 @@ func (p *printer) footer() {
 	if !p.Watched {
 		p.line("", "This system does not tell of other load: disturbed passes are not marked.")
 	}
-	p.line("", "The worst calls include the pauses of the machine: compare them with those of the yardsticks.")
+	p.line("", "The worst calls include the pauses of the machine: compare them with the yardsticks'.")
 	p.line("", "Took %v. ralbench -h explains the rest.", p.Took.Round(100*time.Millisecond))
 }
 

@@ -181,7 +181,7 @@ func (r *reading) rule(rule *Rule, here configfile.Place) {
 		case m != nil && name == "":
 			r.Fault(at(of, m, "name"), "the name of another rate_limit is accepted")
 		case name == rule.Name:
-			r.Fault(m["name"], "%q is the name of this rate_limit: that of another one is accepted", name)
+			r.Fault(m["name"], "%q is the name of this rate_limit: another's name is accepted", name)
 		}
 		rule.Replaces = append(rule.Replaces, name)
 	}

@@ -170,7 +170,7 @@ func TestFaults(t *testing.T) {
 		{limit("      requests_per_unit: '3'"), `a.yaml:6: descriptors[0].rate_limit.requests_per_unit: "3": a whole number from 0 to 4294967295 is accepted, without quotes`},
 		{limit("      requests_per_unit: 4294967296"), `a.yaml:6: descriptors[0].rate_limit.requests_per_unit: "4294967296": a whole number`},
 		{limit("      unlimited: true"), `a.yaml:5: descriptors[0].rate_limit.unit: "second" is accepted in a rate_limit that is not unlimited`},
-		{limit("      name: x\n      replaces: [{name: x}]"), `a.yaml:7: descriptors[0].rate_limit.replaces[0].name: "x" is the name of this rate_limit: that of another one is accepted`},
+		{limit("      name: x\n      replaces: [{name: x}]"), `a.yaml:7: descriptors[0].rate_limit.replaces[0].name: "x" is the name of this rate_limit: another's name is accepted`},
 		{limit("      replaces: [{name: ''}]"), "a.yaml:6: descriptors[0].rate_limit.replaces[0].name: the name of another rate_limit is accepted"},
 		{limit("      limit: sliding 5/s"), "a.yaml:6: descriptors[0].rate_limit.limit: it is accepted in place of unit, requests_per_unit and unlimited, not beside them"},
 		{limit("      candidate: 5/s"), "a.yaml:6: descriptors[0].rate_limit.candidate: "},

@@ -111,7 +111,7 @@ func (s *server) ask(t *testing.T, g guarded) error {
 	return err
 }
 
-func TestDoReturnsWhatTheCallReturns(t *testing.T) {
+func TestDoReturnsTheResultOfTheCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		for want := range int64(5) {
 			got, err := g.do(t.Context(), func(context.Context) (int64, error) { return want, nil })

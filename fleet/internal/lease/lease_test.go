@@ -106,7 +106,7 @@ func TestLeasesAreRenewedAheadOfNeed(t *testing.T) {
 }
 
 // A call does not predict another.
-func TestFirstCallLeasesWhatItNeeds(t *testing.T) {
+func TestFirstCallLeasesItsUnits(t *testing.T) {
 	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		d := take(t, l, 3)
 		assert.True(t, d.Allowed)

@@ -252,7 +252,7 @@ func TestCloseGivesBackToRedis(t *testing.T) {
 }
 
 // The delay that Redis may have counts as age.
-func TestFunnelGivesBackWhatIsLeftInTime(t *testing.T) {
+func TestFunnelGivesBackTheUndrainedUnits(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	l, bank, client, err := connect(redis.Addr(), limits["funnel"], generous)
 	require.NoError(t, err)

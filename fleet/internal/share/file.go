@@ -107,7 +107,7 @@ func cutKey(key []byte) (servers int, e entry, err error) {
 	return int(divided), entry{unpaid: int64(units), doubt: doubt(since), name: string(key[n+m:])}, nil
 }
 
-var errKey = fmt.Errorf("share: %w: a key does not say what is to be charged", statefile.ErrCorrupt)
+var errKey = fmt.Errorf("share: %w: a key does not name its uncharged units", statefile.ErrCorrupt)
 
 // Load reads what Save wrote, before any other use of the share. The error is ErrForeign if of
 // differs. The share continues: its clock advances by the wall time since. If Config has another

@@ -107,7 +107,7 @@ func TestRestartChangesNoAnswer(t *testing.T) {
 }
 
 // Paid units are not in the file; the others are charged once.
-func TestFileHoldsWhatIsOwed(t *testing.T) {
+func TestFileHoldsDebts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := Config{Policy: policy.Must(policy.FixedWindow(100, time.Hour)), Servers: 1, MaxKeys: 100, Name: plain}
 		l, err := New(c)

@@ -70,7 +70,7 @@ func simulated(t *testing.T, policies []policy.Policy, test func(t *testing.T, w
 	}
 }
 
-func TestWhatIsOwed(t *testing.T) {
+func TestDebtIsTold(t *testing.T) {
 	must := policy.Must
 	simulated(t, []policy.Policy{
 		must(policy.Funnel(40, 10, time.Second)), must(policy.Queue(40, 10, time.Second)),
@@ -412,7 +412,7 @@ func TestLatestWordCounts(t *testing.T) {
 }
 
 // Such a refund goes to the share, as far as it has use.
-func TestRefundOfWhatRedisCounts(t *testing.T) {
+func TestRefundOfUnitsInRedis(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 2)
 		l.Learn("a", l.Word(40, redisTime(l.now())), redisTime(l.now()))

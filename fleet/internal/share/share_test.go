@@ -19,7 +19,7 @@ func log(t *testing.T) policy.Policy {
 	return l
 }
 
-func TestWhatAShareIs(t *testing.T) {
+func TestShareIsAPartOfTheLimit(t *testing.T) {
 	must := policy.Must
 	for _, c := range []struct {
 		whole   policy.Policy
@@ -48,7 +48,7 @@ func TestWhatAShareIs(t *testing.T) {
 	}
 }
 
-func TestWhatHasNoShares(t *testing.T) {
+func TestLimitsWithoutShares(t *testing.T) {
 	for _, p := range []policy.Policy{
 		policy.Must(policy.AtMost(1, time.Second)),
 		policy.Must(policy.WarmingUp(1, time.Second, time.Second, 3)),

@@ -13,7 +13,7 @@ var (
 	// ErrAsking wraps errors of the network, and errors of Redis without a name here.
 	ErrAsking = errors.New("ral: asking Redis")
 	// ErrForeignValue means that Redis holds something else under the key. It stays.
-	ErrForeignValue = errors.New("ral: what Redis holds under this name is not of this limit; delete it, or give the limit another Name")
+	ErrForeignValue = errors.New("ral: the value in Redis under this name is not of this limit; delete it, or give the limit another Name")
 	ErrKeyTooLong   = errors.New("ral: a key has at most 65536 bytes; hash longer ones")
 	// ErrDisagrees means that script and policy differ: by the servers' versions, or a defect.
 	ErrDisagrees = errors.New("ral: the script in Redis and the policy do not agree; this is a defect, please report it")
@@ -25,8 +25,8 @@ var (
 	ErrNoReplicas = fmt.Errorf("%w: Redis has fewer replicas than it wants for a write; bring them back, or lower its min-replicas-to-write", ErrUnfit)
 	ErrUnsaved    = fmt.Errorf("%w: Redis could not save its data and writes nothing until it can; see its log, or set its stop-writes-on-bgsave-error to no", ErrUnfit)
 	// ErrNoRoll means that the name of the servers or of their limits holds something else.
-	ErrNoRoll         = fmt.Errorf("%w: what Redis holds under the name by which a limit counts its servers is something else; delete it, or give the limit another Name", ErrUnfit)
-	ErrEvictionPolicy = fmt.Errorf("%w: Redis may evict keys of limits, which forgives what they owe; set its maxmemory-policy to noeviction, or use another Redis", ErrUnfit)
+	ErrNoRoll         = fmt.Errorf("%w: the value in Redis under the name by which a limit counts its servers is something else; delete it, or give the limit another Name", ErrUnfit)
+	ErrEvictionPolicy = fmt.Errorf("%w: Redis may evict keys of limits, which forgives their debts; set its maxmemory-policy to noeviction, or use another Redis", ErrUnfit)
 	ErrUnchecked      = errors.New("ral: Redis does not say whether it may evict keys of limits; allow INFO, or see to it that its maxmemory-policy is noeviction")
 	ErrTooOld         = fmt.Errorf("%w: Redis 6.2 or later is needed, or Valkey", ErrUnfit)
 	ErrContended      = errors.New("ral: others wrote the key each time that it was to be rewritten; try again")
@@ -34,7 +34,7 @@ var (
 
 // The kinds of ErrAsking. They are answered as if Redis were not there.
 var (
-	ErrLogin          = fmt.Errorf("%w: it does not let this client in; set Username and Password of Config.Redis, or of the Client, to those of a user that is on", ErrAsking)
+	ErrLogin          = fmt.Errorf("%w: it does not let this client in; set Username and Password of Config.Redis, or of the Client, to a user that is on", ErrAsking)
 	ErrDenied         = fmt.Errorf("%w: this user may not do what limits need; allow it EVALSHA, EVAL, DEL, TIME, INFO, PING, GET, MGET, SET, PEXPIREAT and sorted sets, on the keys ral:*, and CLUSTER SLOTS in a cluster", ErrAsking)
 	ErrLoading        = fmt.Errorf("%w: it is still reading its data from disk; wait until it has, and it is asked again", ErrAsking)
 	ErrTooManyClients = fmt.Errorf("%w: it has as many connections as it may; raise its maxclients, or end some", ErrAsking)

@@ -84,13 +84,13 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 		family = fmt.Sprintf("w%d-%d", l.shape.Per, l.shape.Bits)
 	case shape.SlidingWindow:
 		if l.shape.Per < shortestSliding || l.shape.Per%time.Microsecond != 0 {
-			return refuse("a SlidingWindow whose period is a millisecond or more, and whole microseconds, which is what Redis's clock counts")
+			return refuse("a SlidingWindow with a period of a millisecond or more, in whole microseconds, the unit of Redis's clock")
 		}
 		family = fmt.Sprintf("s%d", l.shape.Per)
 	case shape.AlignedWindow:
 		switch {
 		case l.shape.Per%time.Microsecond != 0:
-			return refuse("an AlignedWindow whose period is whole microseconds, which is what Redis's clock counts")
+			return refuse("an AlignedWindow with a period of whole microseconds, the unit of Redis's clock")
 		case l.shape.Limit > mostAligned:
 			return refuse(fmt.Sprintf("an AlignedWindow of at most %d units", int64(mostAligned)))
 		}

@@ -209,7 +209,7 @@ func TestLogIsALog(t *testing.T) {
 }
 
 // The rest of an entry keeps its time to live, even alone.
-func TestWhatIsLeftOfAnEntryLasts(t *testing.T) {
+func TestRestOfAnEntryLasts(t *testing.T) {
 	client := connect(t, shared)
 	s := store.New(client, store.Options{Name: own(t)})
 	l := limit(t, s, newLog(t, 10_000, time.Hour))
@@ -338,7 +338,7 @@ func TestCancelOfALogIsOnesOwn(t *testing.T) {
 	}
 }
 
-func TestLogRefusesWhatItCannotKeep(t *testing.T) {
+func TestLogRefusesLimitsThatItCannotKeep(t *testing.T) {
 	_, err := slidinglog.New(slidinglog.Most+1, time.Hour)
 	var field *policy.FieldError
 	require.ErrorAs(t, err, &field)

@@ -233,7 +233,7 @@ func TestConcurrentCallersKeepTheLimit(t *testing.T) {
 }
 
 // Foreign values under a limit's names stay, and make an error.
-func TestWhatIsNotAWordIsLeftAlone(t *testing.T) {
+func TestForeignValuesAreLeftAlone(t *testing.T) {
 	client := connect(t, shared)
 	ctx := context.Background()
 	s := store.New(client, store.Options{Name: own(t)})

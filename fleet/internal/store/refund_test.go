@@ -239,7 +239,7 @@ func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
 }
 
 // Void words are not kept.
-func TestWhatIsGivenBackIsForgotten(t *testing.T) {
+func TestReturnedUnitsAreForgotten(t *testing.T) {
 	client := connect(t, shared)
 	ctx := context.Background()
 	for _, p := range wordPolicies() {

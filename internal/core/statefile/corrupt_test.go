@@ -171,7 +171,7 @@ func TestEveryFlippedBitIsNoticed(t *testing.T) {
 }
 
 // The checksums are right.
-func TestWhatNoWriterWritesIsRefused(t *testing.T) {
+func TestBytesOfNoWriterAreRefused(t *testing.T) {
 	header := func(payload string) block { return block{1, []byte(payload)} }
 	entries := func(payload string) block { return block{2, []byte(payload)} }
 	const epoch = "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"

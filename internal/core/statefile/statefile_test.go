@@ -70,7 +70,7 @@ var epoch = time.Date(2026, 11, 22, 20, 54, 0, 123456789, time.UTC)
 
 const funnel = "funnel 100, 10/s"
 
-func TestWhatIsWrittenIsRead(t *testing.T) {
+func TestWrittenRepliesAreRead(t *testing.T) {
 	header := statefile.Header{Epoch: epoch, Limit: funnel, Codec: "string"}
 	many := content{Header: header, Last: policy.Instant(1<<63 - 1)}
 	for i := range 20_000 {
@@ -118,7 +118,7 @@ func TestEpochIsAnInstant(t *testing.T) {
 	assert.Equal(t, epoch, got.Header.Epoch)
 }
 
-func TestWhatDoesNotFitIsRefused(t *testing.T) {
+func TestMisfitsAreRefused(t *testing.T) {
 	var to bytes.Buffer
 	for _, h := range []statefile.Header{
 		{Limit: strings.Repeat("l", statefile.MaxText+1)},

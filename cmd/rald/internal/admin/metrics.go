@@ -65,7 +65,7 @@ func (d *doors) Collect(to chan<- prometheus.Metric) {
 	gauge(float64(redis.Clients), "rald_resp_connections", "Connections of clients of Redis now.")
 	counter(redis.Accepted, "rald_resp_accepted_connections_total", "Connections of clients of Redis that were accepted.")
 	counter(redis.Refused, "rald_resp_refused_connections_total", "Connections that were refused as there were -max-clients of them.")
-	counter(redis.Garbled, "rald_resp_garbled_connections_total", "Connections that ended as what they sent was no command.")
+	counter(redis.Garbled, "rald_resp_garbled_connections_total", "Connections that ended because they sent no command.")
 	for _, c := range redis.Commands {
 		for result, n := range map[string]uint64{"ok": c.OK, "error": c.Errors} {
 			counter(n, "rald_resp_commands_total", "Commands, by name and by reply; a refusal by a limit is ok.", "command", c.Name, "result", result)
@@ -79,7 +79,7 @@ func (d *doors) Collect(to chan<- prometheus.Metric) {
 	for of, read := range d.config.Reloads {
 		r := read()
 		for result, n := range map[string]uint64{"good": r.Good, "bad": r.Bad} {
-			counter(n, "rald_reloads_total", "Times that configuration was read, by what was read and how that ended.", "of", of, "result", result)
+			counter(n, "rald_reloads_total", "Reads of the configuration, by its part and result.", "of", of, "result", result)
 		}
 		failing := 0.0
 		if r.Failing {
@@ -93,7 +93,7 @@ func (d *doors) Collect(to chan<- prometheus.Metric) {
 		for result, n := range map[string]uint64{
 			"passed": check.Passed, "refused": check.Refused, "unlimited": check.Unlimited, "undecided": check.Undecided,
 		} {
-			counter(n, "rald_check_requests_total", "HTTP checks, by what became of the request; undecided are those whose path or proxy is at fault.", "result", result)
+			counter(n, "rald_check_requests_total", "HTTP checks, by the fate of the request; undecided are those whose path or proxy is at fault.", "result", result)
 		}
 		counter(check.WouldRefuse, "rald_check_shadow_refusals_total", "HTTP checks of requests that passed and that a limit in shadow would have refused.")
 	}

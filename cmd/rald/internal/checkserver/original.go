@@ -28,9 +28,9 @@ var forwarded = proxy{"X-Forwarded-Uri", "X-Forwarded-Method", "X-Forwarded-Host
 
 var (
 	errPeer  = errors.New("the connection comes from no proxy that is trusted")
-	errProxy = errors.New("the proxy does not send what its rules need")
+	errProxy = errors.New("the proxy does not send the fields that its rules need")
 	errURI   = errors.New("the path of the request has a bad escape, #, a space or a control character, climbs above a segment, or follows // and no host")
-	errRule  = errors.New("the path of the request has ;, %2F, a backslash, %5C or // at its beginning, and its rule depends on what they mean to the backend")
+	errRule  = errors.New("the path of the request has ;, %2F, a backslash, %5C or // at its beginning, and its rule depends on their meaning to the backend")
 )
 
 // original returns the proxy's original request, with the path in the backend's reading, and the

@@ -149,7 +149,7 @@ rules:
 	d := open(t, "proxy: caddy"+rules)
 	assert.Equal(t, http.StatusBadRequest, d.ask("GET", "//login").Code)
 	assert.Equal(t, http.StatusBadRequest, d.ask("GET", `/login\`).Code)
-	assert.Equal(t, 1, strings.Count(d.log.String(), "depends on what they mean to the backend"), d.log)
+	assert.Equal(t, 1, strings.Count(d.log.String(), "depends on their meaning to the backend"), d.log)
 }
 
 // They have ; or %2F. Operators are told once. Settings say how backends read them.
@@ -186,7 +186,7 @@ rules:
 				assert.Equal(t, http.StatusBadRequest, d.ask("GET", uri).Code, uri)
 			}
 			if i == 0 && want[i] == refused && !strings.Contains(uri, "..") {
-				assert.Equal(t, 1, strings.Count(d.log.String(), "depends on what they mean to the backend"), d.log)
+				assert.Equal(t, 1, strings.Count(d.log.String(), "depends on their meaning to the backend"), d.log)
 			}
 		}
 	}

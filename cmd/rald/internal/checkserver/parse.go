@@ -372,7 +372,7 @@ func (p *parser) limit(at configfile.Place, m map[string]configfile.Place, match
 	}
 	key, ok := m["key"]
 	if !ok {
-		p.Fault(at, "key is required: what requests are counted by, such as address, header X-Api-Key or everybody")
+		p.Fault(at, "key is required: requests are counted by it, such as address, header X-Api-Key or everybody")
 		return l
 	}
 	find, text := p.key(key, match)

@@ -121,7 +121,7 @@ func TestWatch(t *testing.T) {
 
 // Unreadable entries hide no change of the read files, in either directory. DIR's other files do
 // not matter.
-func TestWatchBesideWhatCannotBeRead(t *testing.T) {
+func TestWatchBesideUnreadableFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		write(t, dir, "limits.yaml", limits)

@@ -47,7 +47,7 @@ func (l *Limits) save(changed []*change) {
 		if family := c.to.family; !saved[family] {
 			saved[family] = true
 			if err := family.Sync(); err != nil {
-				l.config.Log.Error("limits have changed, and what keys owe could not be saved", "keys", family.Name(), "error", err)
+				l.config.Log.Error("limits have changed, and the debts of keys could not be saved", "keys", family.Name(), "error", err)
 			}
 		}
 	}

@@ -63,7 +63,7 @@ func TestReadsCommands(t *testing.T) {
 	}
 }
 
-func TestRefusesWhatIsNoCommand(t *testing.T) {
+func TestBytesThatAreNoCommandAreRefused(t *testing.T) {
 	for stream, want := range map[string]string{
 		"*5\r\n":                            "invalid multibulk length: at most 4 arguments are accepted",
 		"*x\r\n":                            "invalid multibulk length",
