@@ -3,7 +3,7 @@ MODULES := . cmd/ral cmd/ralbench cmd/rald examples fleet observe/ralotel observ
 # The tests of these packages mostly wait, for Redis, for browsers and for other programs, and run
 # beside the others.
 WAITING := cmd/ral cmd/ralbench cmd/rald examples fleet test/pages test/scrape
-COMPUTING := . test/oracle observe/ralotel observe/ralprom rpc test/charts test/mutation test/release test/sidebyside test/torture
+COMPUTING := . test/oracle observe/ralotel observe/ralprom rpc test/charts test/mutation test/release test/sidebyside test/snippets test/torture
 packages = $(foreach m,$(1),$(patsubst ././%,./%,./$(m)/...))
 
 GO       ?= go
