@@ -1,5 +1,6 @@
 // Words counts vague pronouns in Go comments, and the length of sentences. It prints a row for each
-// folder and the sum, or the folders' sentences of more than 25 words:
+// folder and the sum, and fails if the sum is above a bound. With folders it prints their sentences
+// of more than 25 words:
 //
 //	go run ./tools/words
 //	go run ./tools/words engine cell
@@ -208,7 +209,22 @@ func table(w io.Writer, root string) error {
 		fmt.Fprintf(t, "%.1f\t", k.most)
 	}
 	fmt.Fprintf(t, "%d.0\t%d.0\t \n", mostMean, mostLong)
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return sum.fault()
+}
+
+// fault returns an error if a figure is above its bound.
+func (c *count) fault() (err error) {
+	bounds := []float64{kinds[0].most, kinds[1].most, kinds[2].most, kinds[3].most, mostMean, mostLong}
+	names := []string{kinds[0].name, kinds[1].name, kinds[2].name, kinds[3].name, "mean", "% long"}
+	for i, x := range c.figures() {
+		if x > bounds[i] {
+			err = errors.Join(err, fmt.Errorf("%s is %.1f, at most %.1f is accepted", names[i], x, bounds[i]))
+		}
+	}
+	return err
 }
 
 func main() {

@@ -26,4 +26,9 @@ func TestWordsAreCounted(t *testing.T) {
 	assert.Equal(t, 1, longs)
 	assert.InDelta(t, 18.5, c.figures()[4], 1e-9)
 	assert.InDelta(t, 50, c.figures()[5], 1e-9)
+	assert.EqualError(t, c.fault(), "what is 27.0, at most 1.5 is accepted\nthat of is 27.0, at most 0.3 is accepted\n"+
+		"of which is 27.0, at most 1.5 is accepted\none is 54.1, at most 4.0 is accepted\n"+
+		"mean is 18.5, at most 12.0 is accepted\n% long is 50.0, at most 4.0 is accepted")
+	c = of("It holds a word. It is short.", func(sentence) {})
+	assert.NoError(t, c.fault())
 }
