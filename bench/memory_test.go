@@ -76,7 +76,7 @@ func TestCollectionsAreTimed(t *testing.T) {
 	assert.Positive(t, m.GCBefore)
 }
 
-// Promise: Memory that a flood took is returned.
+// Promise: A flood's memory is returned.
 func TestRalForgetsIdleKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		workloads, err := Select(Standard(0.02), []string{"memory"})

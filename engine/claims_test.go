@@ -187,7 +187,7 @@ func TestTakeAllOfUnrecordableKeys(t *testing.T) {
 // clock stands still. No limit is exceeded, and in the end each key lacks exactly the units of
 // allowed calls.
 //
-// Promise: Under contention `TakeAll` returns its units and exceeds no limit.
+// Promise: Under contention `TakeAll` exceeds no limit and, if refused, keeps nothing.
 func TestTakeAllGivesEverythingBack(t *testing.T) {
 	const capacity, names = 400, 3
 	clock := newHandClock()

@@ -79,7 +79,7 @@ func (l *load) crowd() {
 //  4. the engine is healthy;
 //  5. table and index agree afterwards (in open's cleanup).
 //
-// Promise: Wherever the writer dies, the limit holds and it restarts at once.
+// Promise: The limit holds wherever the writer dies; the writer restarts at once.
 func TestDeathAtEveryPoint(t *testing.T) {
 	// Passed only when a goroutine does not stop, or at giving up: the supervisor's tests go there.
 	elsewhere := []string{"escalate", "abandon"}

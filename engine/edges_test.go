@@ -104,7 +104,7 @@ func TestLandedAfterCloseIsNotLookedAt(t *testing.T) {
 	assert.True(t, e.Take("late", 1).Allowed)
 }
 
-// Promise: `Peek` and `Take` of 0 open no key and count nothing.
+// Promise: `Peek` and `Take` of 0 open no key and are not counted.
 func TestLooksAreNotCounted(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(1, 1, time.Hour)})
 	require.True(t, e.Choke("key"))

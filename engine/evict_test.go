@@ -82,7 +82,7 @@ func TestKeyInUseIsNeverGone(t *testing.T) {
 //  3. the victim is always refused;
 //  4. the flood's keys were evicted to make room, owing one unit each.
 //
-// Promise: Under a bucket no flood evicts a key at its limit.
+// Promise: Under a bucket a flood evicts no key that owes more.
 func TestFloodNeitherGrowsTheTableNorForgivesTheVictim(t *testing.T) {
 	const callers = 4
 	maxKeys, flood := 100_000, 5_000_000

@@ -65,7 +65,7 @@ func (g greedy) Take(word uint64, now policy.Instant, n int64, patience time.Dur
 
 func (greedy) Choke(uint64, policy.Instant) (uint64, bool) { return math.MaxUint64, true }
 
-// Promise: No policy breaking its contract breaks the table.
+// Promise: A policy breaking its contract leaves the table intact.
 func TestPolicyThatReturnsReservedWordsIsRefused(t *testing.T) {
 	e := open[string](t, Config{Policy: greedy{funnel(2, 1, time.Hour)}})
 	require.True(t, e.Choke("key"))

@@ -38,7 +38,7 @@ func killedConfig(path string) Config {
 // units that were taken before the last save began, and none that was not asked for. The next
 // process goes on with the file, and is killed too.
 //
-// Promise: A killed process forgives a key at most takes since the last save began.
+// Promise: A killed process forgives a key at most its takes since the last save began.
 func TestKilledProcessForgivesOnlyUnitsAfterItsLastSave(t *testing.T) {
 	if folder := os.Getenv("RAL_TO_BE_KILLED"); folder != "" {
 		takeUntilKilled(t, folder)

@@ -85,7 +85,7 @@ func TestRefusedListOfFewIsExact(t *testing.T) {
 	assert.Empty(t, e.MostRefused(-1).Keys)
 }
 
-// Promise: Refusal numbers are within their bounds in any flood.
+// Promise: Refusal counts are within their bounds in any flood.
 func TestRefusedFiguresAreWithinTheirBounds(t *testing.T) {
 	calls := repeated(300_000) / raceFactor
 	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.2, 1, 1<<20)

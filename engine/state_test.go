@@ -51,7 +51,7 @@ func restart[K comparable](t *testing.T, e *Engine[K], config Config, pass func(
 // A history is cut anywhere, for every policy and verb, limits of a call or of PolicyFor, and
 // changed limits.
 //
-// Promise: A saved and loaded engine answers as if it never stopped.
+// Promise: A loaded engine answers as if it never stopped.
 func TestLoadedEngineGoesOnAsIfItHadNeverStopped(t *testing.T) {
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

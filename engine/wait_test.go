@@ -160,7 +160,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 
 // The calls leave in either order.
 //
-// Promise: Calls that give up cost no other its turn.
+// Promise: Calls that give up cost no other call its turn.
 func TestLeavingCostsNoOtherCall(t *testing.T) {
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
 		synctest.Test(t, func(t *testing.T) {

@@ -98,7 +98,7 @@ func TestRequestsWaitNoLongerThanTheirBudgets(t *testing.T) {
 	}
 }
 
-// Promise: A process dying between claims leaves at most its current call.
+// Promise: A process dying between claims leaves at most units of unfinished calls.
 func TestProcessDiesBetweenClaims(t *testing.T) {
 	const capacity, before, after = 100, 5, 7
 	p := policy.Must(policy.FixedWindow(capacity, 24*time.Hour))

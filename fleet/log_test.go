@@ -110,7 +110,7 @@ func TestRedisThatIsNotThereIsLogged(t *testing.T) {
 	}
 }
 
-// Promise: With Config.RequireRedis New fails if no Redis answers.
+// Promise: With `RequireRedis`, `New` fails if no Redis answers.
 func TestRedisThatIsRequired(t *testing.T) {
 	refuses, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

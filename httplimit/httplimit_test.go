@@ -21,7 +21,7 @@ const (
 	bob   = "192.0.2.2:1"
 )
 
-// Promise: Over real sockets each client keeps to its limit.
+// Promise: Over real sockets each client is held to its limit.
 func TestLimitsEachClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(2, 1, time.Second))), ByAddr, Options{}))
@@ -126,7 +126,7 @@ func TestAllowAndDeny(t *testing.T) {
 	assert.Equal(t, []uint64{1, 6, 1, 6, 3}, []uint64{s.Admitted, s.Exempt, s.OverLimit, s.Denied, s.NoKey})
 }
 
-// Promise: `Shadow` reports refusals and delays without effect.
+// Promise: `Shadow` only reports refusals and delays.
 func TestShadow(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Hour)))
 	var verdicts []limits.Verdict

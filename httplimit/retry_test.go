@@ -32,7 +32,7 @@ func everyPolicy() map[string]policy.Policy {
 	}
 }
 
-// Promise: A call at `Retry-After` is admitted, a second sooner is not.
+// Promise: A request succeeds at `Retry-After`, not a second sooner.
 func TestRetryAfterIsTrue(t *testing.T) {
 	for name, p := range everyPolicy() {
 		t.Run(name, func(t *testing.T) {

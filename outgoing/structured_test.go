@@ -22,7 +22,7 @@ type structuredCase struct {
 	Names   []*string
 }
 
-// Promise: Structured fields are judged as by the corpus of RFC 9651.
+// Promise: Structured fields parse as in RFC 9651's corpus.
 func TestStructuredFields(t *testing.T) {
 	text, err := os.ReadFile("testdata/structured/cases.json")
 	require.NoError(t, err)

@@ -128,7 +128,7 @@ func TestCalendarWindowsAgreeWithTheClocks(t *testing.T) {
 	}
 }
 
-// Promise: Words of aligned windows keep their meaning after a restart.
+// Promise: Aligned windows' words keep their meaning after a restart.
 func TestAlignedWordsSurviveARestart(t *testing.T) {
 	first := time.Date(2026, 11, 22, 21, 58, 0, 0, time.UTC)
 	for _, limit := range []policy.Policy{

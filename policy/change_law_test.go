@@ -170,7 +170,7 @@ func TestChangingAndChangingBackForgivesNothing(t *testing.T) {
 // after their call, it counts from when the old limit would have let the next start. A lowered
 // SlidingWindow of the same period may count more units than it holds, until the window after
 // theirs ends.
-// Promise: A change locks out keys no longer than the new limit would.
+// Promise: A change locks out no key longer than the new limit would.
 func TestAChangeLocksOutNoLongerThanTheNewLimit(t *testing.T) {
 	for _, c := range changings {
 		t.Run(c.name, func(t *testing.T) {

@@ -28,7 +28,7 @@ var rates = []struct {
 }
 
 // Each funnel is consumed greedily: a bucketful, and then each unit at its first nanosecond.
-// Promise: The long-run rate never exceeds the configured rate, and departs as documented.
+// Promise: The long-run rate never exceeds the configured rate and falls short only as documented.
 func TestLongRunRate(t *testing.T) {
 	const capacity = 2
 	for _, r := range rates {

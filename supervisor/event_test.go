@@ -69,7 +69,7 @@ func TestHookDiesOnce(t *testing.T) {
 // TestHookBlocks: events beyond the memory are lost and counted, and Run waits a second for the
 // hook.
 //
-// Promise: A blocked hook stops neither supervision nor `Run`'s end; lost events count.
+// Promise: A blocked hook stops neither supervision nor `Run`'s end; lost events are counted.
 func TestHookBlocks(t *testing.T) {
 	in(t, func(t *testing.T) {
 		block := make(chan struct{})

@@ -38,7 +38,7 @@ func play(t *testing.T, fault func(string)) (outcome string, events []Event) {
 // TestOneOwnFaultAnywhere runs the play with a death at each call of Fault. The outcome stays: no
 // child lost, started twice or stopped out of order, the same verdict.
 //
-// Promise: The supervisor counts and mends faults in its own bookkeeping.
+// Promise: The supervisor counts and mends its own faults.
 func TestOneOwnFaultAnywhere(t *testing.T) {
 	var want string
 	var moments []string

@@ -107,7 +107,7 @@ func TestLimitThatRedisCannotKeep(t *testing.T) {
 // At both doors, while a server is killed and restarted again and again. In an outage they answer
 // by their shares. Redis knows them by the user of the URL.
 //
-// Promise: Servers of one Redis keep limits to the unit, even through failures.
+// Promise: Servers of one Redis keep limits to the unit, even if one dies.
 func TestServersOfOneRedis(t *testing.T) {
 	r, err := redisd.Open(redisd.Config{})
 	require.NoError(t, err)

@@ -124,7 +124,7 @@ func TestOverview(t *testing.T) {
 	assert.Empty(t, by["all"].Figures)
 }
 
-// Promise: Pages list the keys that owe most.
+// Promise: Keys that owe most are listed in pages.
 func TestListOfOwingKeys(t *testing.T) {
 	k := allKinds(t)
 	for i := range 9 {

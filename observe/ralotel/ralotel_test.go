@@ -47,7 +47,7 @@ func collect(t *testing.T, reader sdk.Reader) map[string]metricdata.Metrics {
 
 // OpenTelemetry's own exporter to Prometheus exports the same as module observe/ralprom.
 //
-// Promise: Names match Prometheus.
+// Promise: Names match Prometheus names.
 func TestNamesAreThoseOfPrometheus(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	reader, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())

@@ -87,7 +87,7 @@ func TestPromtoolAcceptsMetricsAndRules(t *testing.T) {
 	promtool(t, "", "check", "rules", rulesFile)
 }
 
-// Promise: Alerts fire only on their own trouble.
+// Promise: Alerts fire on their own trouble alone.
 func TestAlertsFireOnTheirCauses(t *testing.T) {
 	promtool(t, "", "test", "rules", rulesTests)
 	tests, err := os.ReadFile(rulesTests)

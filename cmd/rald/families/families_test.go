@@ -119,7 +119,7 @@ func TestEnginesAreBounded(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Promise: Limits made up by clients leave room for configured limits.
+// Promise: Clients' own limits leave room for configured limits.
 func TestConfiguredLimitsHaveRoomOfTheirOwn(t *testing.T) {
 	s := open(t, Config{Most: 2})
 	of := func(text string) error { _, err := s.Of(parse(text)); return err }

@@ -164,7 +164,7 @@ func withoutTake(p policy.Policy, word uint64, of store.Taken, now policy.Instan
 // Calls take, some for a later turn, and return all or a part in any order, before or after they
 // start. The used units never exceed the limit, counted when each call starts.
 //
-// Promise: Returns in any order never exceed the limit.
+// Promise: Returns in any order admit nothing beyond the limit.
 func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
 	seed := seeds.Of(t)
 	client := connect(t, shared)

@@ -239,7 +239,7 @@ func (c *client) eventually(name, want string) {
 
 // INFO shows it. Redis decides again after its return.
 //
-// Promise: Without Redis `-outage` answers calls.
+// Promise: Without Redis calls follow `-outage`.
 func TestOutageOverRedis(t *testing.T) {
 	for outage, want := range map[fleet.Fallback]int{fleet.FallbackShare: 4, fleet.FallbackOpen: 20, fleet.FallbackClosed: 0} {
 		r := openRedis(t)
