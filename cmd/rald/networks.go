@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/single"
 )
@@ -28,11 +29,8 @@ func (n *networks) Set(text string) error {
 	*n = nil
 	for one := range strings.SplitSeq(text, ",") {
 		one = strings.TrimSpace(one)
-		prefix, err := netip.ParsePrefix(one)
-		if addr, ok := netip.ParseAddr(one); ok == nil && addr.Zone() == "" {
-			prefix, err = addr.Prefix(addr.BitLen())
-		}
-		if err != nil {
+		prefix, err := clientaddr.ParsePrefix(one)
+		if err != nil || strings.Contains(one, "%") { // no zone
 			return fmt.Errorf("%q is no network: networks such as 10.0.0.0/8 and addresses are accepted, separated by commas", one)
 		}
 		*n = append(*n, prefix.Masked())

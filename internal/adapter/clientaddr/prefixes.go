@@ -42,6 +42,19 @@ func NewPrefixes(of, field string, list []netip.Prefix) (*Prefixes, error) {
 	return p, nil
 }
 
+// ParsePrefix parses a prefix, or an address as the prefix of it alone.
+func ParsePrefix(text string) (netip.Prefix, error) {
+	prefix, err := netip.ParsePrefix(text)
+	if err == nil {
+		return prefix, nil
+	}
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return addr.Prefix(addr.BitLen())
+}
+
 // Contains reports whether addr, unmapped and without a zone, is in a prefix.
 func (p *Prefixes) Contains(addr netip.Addr) bool {
 	if p == nil {

@@ -193,13 +193,7 @@ func (p *parser) readTrusted(m map[string]configfile.Place) {
 	}
 	for _, at := range list {
 		text := at.Text()
-		prefix, err := netip.ParsePrefix(text)
-		if err != nil {
-			var addr netip.Addr
-			if addr, err = netip.ParseAddr(text); err == nil {
-				prefix, err = addr.Prefix(addr.BitLen())
-			}
-		}
+		prefix, err := clientaddr.ParsePrefix(text)
 		if err != nil {
 			p.Fault(at, "%.80q: the address of a proxy or a prefix is accepted, such as 10.0.0.0/8", text)
 			continue
