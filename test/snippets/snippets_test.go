@@ -20,6 +20,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -142,18 +143,9 @@ type checker struct {
 
 // newChecker returns a checker that imports by the export data of the go command.
 func newChecker(t *testing.T) *checker {
-	args := append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, slices.Sorted(maps.Values(packages))...)
-	cmd := exec.Command("go", args...)
-	cmd.Dir = root
-	var problems bytes.Buffer
-	cmd.Stderr = &problems
-	out, err := cmd.Output()
-	require.NoError(t, err, "%s", &problems)
-	exports := map[string]string{}
-	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
-		path, file, _ := strings.Cut(lines.Text(), " ")
-		exports[path] = file
-	}
+	t.Helper()
+	exports, err := exported()
+	require.NoError(t, err)
 	set := token.NewFileSet()
 	return &checker{set, importer.ForCompiler(set, "gc", func(path string) (io.ReadCloser, error) {
 		if exports[path] == "" {
@@ -162,6 +154,25 @@ func newChecker(t *testing.T) *checker {
 		return os.Open(exports[path])
 	})}
 }
+
+// exported returns the files of export data, by the paths of the packages.
+var exported = sync.OnceValues(func() (map[string]string, error) {
+	args := append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, slices.Sorted(maps.Values(packages))...)
+	cmd := exec.Command("go", args...)
+	cmd.Dir = root
+	var problems bytes.Buffer
+	cmd.Stderr = &problems
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, &problems)
+	}
+	exports := map[string]string{}
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		path, file, _ := strings.Cut(lines.Text(), " ")
+		exports[path] = file
+	}
+	return exports, nil
+})
 
 // compile returns nil if a snippet compiles in one of the forms, and otherwise the error of the
 // form that it comes nearest to.
