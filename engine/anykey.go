@@ -38,7 +38,7 @@ func formOf[K comparable]() keyForm {
 }
 
 // pointersIn returns the place of the last pointer in a value of the type at from, and the number
-// of pointers. It overcounts those of an interface.
+// of pointers. It overcounts the pointers of an interface.
 func pointersIn(t reflect.Type, from uintptr) (at uintptr, pointers int) {
 	add := func(t reflect.Type, from uintptr) {
 		if p, n := pointersIn(t, from); n > 0 {

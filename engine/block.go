@@ -57,7 +57,7 @@ var ErrFull = cell.ErrFull
 //
 // A d of 0 lifts the key's block, and forgets its refusals for Config.Penalty. Calls that wait for
 // the end of the block go on. Reset does so, too, and also forgets the key's use. At most
-// Config.MaxKeys keys are remembered beside those of the table, as blocked or for a Penalty. None
+// Config.MaxKeys keys are remembered beside the table, as blocked or for a Penalty. None
 // is given up while it is blocked. Save and Config.State keep blocks.
 //
 // The first Block starts two goroutines, unless Config.Penalty has. From then on a call takes

@@ -98,7 +98,7 @@ func TestSetPolicyOfADegradedEngine(t *testing.T) {
 
 // The writer dies of a change, once or for good, before it is made or after.
 //
-// Promise: If its writer dies, `SetPolicy` tells whether the limit changed.
+// Promise: If its writer dies, `SetPolicy` reports whether the limit changed.
 func TestSetPolicyWhenTheWriterDies(t *testing.T) {
 	for _, point := range []string{"change: begin", "change: made", "recover: begin", "adopt: begin", "recover: shard", "writer: received", "writer: done"} {
 		for _, deaths := range []int{1, 2, -1} {

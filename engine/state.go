@@ -66,8 +66,8 @@ const (
 // KeyCodec sets how keys are written to a saved state. name is kept in the file: a file of another
 // name is refused, so change it with the form. encode appends the key's bytes to dst; different
 // keys must have different bytes. decode makes a key of such bytes, which it must not keep. encode
-// runs on a goroutine of the engine and on those of Save and Close, decode on those of New and
-// Load. A key for which encode returns an error or panics is not saved: see Stats.Unsaved. If
+// runs on a goroutine of the engine and on the callers of Save and Close, decode on the callers of
+// New and Load. A key for which encode returns an error or panics is not saved: see Stats.Unsaved. If
 // decode refuses a key, the state cannot be loaded.
 //
 // Without it, keys may be strings, bools, integers, netip.Addr, AddrPort and Prefix, arrays and

@@ -3,7 +3,7 @@ package engine
 import "time"
 
 // Stats is a snapshot of an engine's counters. All except Name, Clock, Waiting, Keys, MaxKeys,
-// KeysByUse, BlockedKeys, Abandoned, QueueDepth and those of saves only grow. The counts are exact,
+// KeysByUse, BlockedKeys, Abandoned, QueueDepth and the figures of saves only grow. The counts are exact,
 // and are read one after the other while calls go on.
 type Stats struct {
 	Name string // Config.Name
@@ -84,7 +84,7 @@ type Stats struct {
 // KeysByUse counts the keys of a table by the share of the engine's limit that they have used and
 // that still counts, each key once. Units of TakeWith count as under that limit. The engine looks
 // at about 32,768 keys a second, each at its own moment. So the counts of a million keys are up to
-// about a minute old, those of a small table up to 2 seconds. Keys that came or went meanwhile may
+// about a minute old, and of a small table up to 2 seconds. Keys that came or went meanwhile may
 // be missing. It is zero before the first count.
 type KeysByUse struct {
 	At time.Time // end of the count; zero before the first
