@@ -172,9 +172,9 @@ var verbs = []struct {
 }{
 	{"Peek", "Peek", func(e *engine.Engine[string]) callPair {
 		return callPair{
-			one: func(key string) bool { return e.Peek(key).Allowed },
+			one: func(key string) bool { return e.Peek(key, 0).Allowed },
 			all: func(keys []string) int {
-				return AskEach(keys, func(key string) bool { return e.Peek(key).Allowed })
+				return AskEach(keys, func(key string) bool { return e.Peek(key, 0).Allowed })
 			},
 		}
 	}},

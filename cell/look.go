@@ -7,9 +7,15 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// Peek puts the key's state into d. It takes nothing, opens no key, never waits and is not counted.
-func (c *Cell[K]) Peek(key K, d *policy.Decision) {
-	c.take(key, &request{limit: c.Chosen(key)}, d, nil)
+// Peek puts the answer that Take would give into d. It takes nothing, opens no key, never waits and
+// is not counted.
+func (c *Cell[K]) Peek(key K, n int64, d *policy.Decision) {
+	q := request{n: n, limit: c.Chosen(key)}
+	if n == 0 {
+		c.take(key, &q, d, nil) // the fastest look
+		return
+	}
+	c.probe(key, &q, d)
 }
 
 // Probe puts the answer that TryTake would give into d, and returns its basis. It takes nothing,

@@ -54,7 +54,7 @@ func TestAcquireAll(t *testing.T) {
 			assert.ErrorIs(t, late.err, ErrDeadline)
 			assert.Zero(t, late.at, "it was refused at once")
 		}
-		assert.Equal(t, time.Second, wide.Peek(1).ResetAfter, "three, of which two have drained")
+		assert.Equal(t, time.Second, wide.Peek(1, 0).ResetAfter, "three, of which two have drained")
 		assert.Equal(t, []uint64{3, 3}, []uint64{fast.Stats().Admitted, fast.Stats().Refused})
 		assert.Equal(t, []uint64{3, 0}, []uint64{wide.Stats().Admitted, wide.Stats().Refused})
 		noLines(t, fast)
@@ -113,9 +113,9 @@ func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 		assert.True(t, out.Allowed)
 		assert.Equal(t, 7*time.Second, time.Since(began))
 		assert.Equal(t, 7*time.Second, out.Waited, "in both lines")
-		assert.Equal(t, []policy.Decision{a.Peek("key"), b.Peek("key")}, out.Decisions, "now, not when it took")
-		assert.Equal(t, 8*time.Second, a.Peek("key").ResetAfter, "it waited for both, and took once")
-		assert.Equal(t, 10*time.Second, b.Peek("key").ResetAfter)
+		assert.Equal(t, []policy.Decision{a.Peek("key", 0), b.Peek("key", 0)}, out.Decisions, "now, not when it took")
+		assert.Equal(t, 8*time.Second, a.Peek("key", 0).ResetAfter, "it waited for both, and took once")
+		assert.Equal(t, 10*time.Second, b.Peek("key", 0).ResetAfter)
 
 		// Too long for one: it does not wait for the other.
 		b.Refund("key", -10)
@@ -125,7 +125,7 @@ func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 		assert.Equal(t, 1, out.Binding)
 		assert.Equal(t, 15*time.Second, out.RetryAfter)
 		assert.Zero(t, time.Since(began))
-		assert.Equal(t, 8*time.Second, a.Peek("key").ResetAfter)
+		assert.Equal(t, 8*time.Second, a.Peek("key", 0).ResetAfter)
 
 		// It gives up in the second line, and has given back the units of the first.
 		time.Sleep(time.Minute)
@@ -135,7 +135,7 @@ func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 		_, err = AcquireAll(background, 10*time.Second, units(5, claims...)...)
 		assert.ErrorIs(t, err, ErrDeadline)
 		assert.Equal(t, 5*time.Second, time.Since(began))
-		assert.Equal(t, 5*time.Second, a.Peek("key").ResetAfter)
+		assert.Equal(t, 5*time.Second, a.Peek("key", 0).ResetAfter)
 
 		b.Reset("key")
 		ctx, cancel := context.WithTimeout(background, time.Minute)
@@ -145,11 +145,11 @@ func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 		_, err = AcquireAll(ctx, 10*time.Minute, units(5, claims...)...)
 		assert.ErrorIs(t, err, ErrCancelled)
 		assert.Equal(t, 3*time.Second, time.Since(began))
-		assert.Equal(t, 6*time.Second, a.Peek("key").ResetAfter)
+		assert.Equal(t, 6*time.Second, a.Peek("key", 0).ResetAfter)
 		out, err = AcquireAll(ctx, time.Minute, a.Claim("new", 1))
 		assert.ErrorIs(t, err, ErrCancelled)
 		assert.False(t, out.Allowed)
-		assert.Zero(t, a.Peek("new").ResetAfter)
+		assert.Zero(t, a.Peek("new", 0).ResetAfter)
 		noLines(t, a)
 		noLines(t, b)
 	})
@@ -185,7 +185,7 @@ func TestAcquireAllStandsInLine(t *testing.T) {
 		line.Wait()
 
 		// The limit that had no room has room by then.
-		require.True(t, b.Take("key", b.Peek("key").Remaining).Allowed)
+		require.True(t, b.Take("key", b.Peek("key", 0).Remaining).Allowed)
 		began = time.Now()
 		line.Go(func() { assert.NoError(t, a.Wait(background, "key", 10)) })
 		synctest.Wait()
@@ -239,7 +239,7 @@ func TestAcquireAllOfAClosedEngine(t *testing.T) {
 			assert.False(t, out.Allowed)
 			assert.Equal(t, 1, out.Binding)
 			assert.Equal(t, defaultOpenTimeout, out.RetryAfter)
-			assert.Zero(t, good.Peek("key").ResetAfter)
+			assert.Zero(t, good.Peek("key", 0).ResetAfter)
 			require.True(t, closes.Choke("key"))
 			time.AfterFunc(100*time.Millisecond, func() { assert.NoError(t, closes.Close()) })
 			var single Reservation[string]
@@ -253,7 +253,7 @@ func TestAcquireAllOfAClosedEngine(t *testing.T) {
 			assert.Equal(t, 100*time.Millisecond, time.Since(began))
 			assert.Equal(t, 100*time.Millisecond, single.Waited)
 			assert.Equal(t, 100*time.Millisecond, out.Waited)
-			assert.Zero(t, good.Peek("other").ResetAfter)
+			assert.Zero(t, good.Peek("other", 0).ResetAfter)
 		})
 	}
 }

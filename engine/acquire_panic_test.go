@@ -32,7 +32,7 @@ func TestAcquireAllThatPanicsHoldsNothing(t *testing.T) {
 		})
 		panics = false
 		assert.EqualValues(t, time.Second, time.Since(began), "it has waited for its turn")
-		assert.EqualValues(t, 1, e.Peek("key").Remaining)
-		assert.EqualValues(t, 10, other.Peek("key").Remaining)
+		assert.EqualValues(t, 1, e.Peek("key", 0).Remaining)
+		assert.EqualValues(t, 10, other.Peek("key", 0).Remaining)
 	})
 }

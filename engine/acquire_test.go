@@ -30,21 +30,21 @@ func TestAcquireHandsOutTheUnitsThatItTook(t *testing.T) {
 		assert.Equal(t, time.Since(began), waited.Waited)
 		assert.Zero(t, r.Waited)
 		assert.InDelta(t, 10*time.Second, time.Since(began), float64(100*time.Microsecond))
-		assert.EqualValues(t, 5, e.Peek("key").Remaining)
+		assert.EqualValues(t, 5, e.Peek("key", 0).Remaining)
 		r.Keep(1)
-		assert.EqualValues(t, 5, e.Peek("key").Remaining, "the window of the first is over")
+		assert.EqualValues(t, 5, e.Peek("key", 0).Remaining, "the window of the first is over")
 		require.True(t, e.Take("key", 3).Allowed)
 		waited.Keep(1)
-		assert.EqualValues(t, 6, e.Peek("key").Remaining)
+		assert.EqualValues(t, 6, e.Peek("key", 0).Remaining)
 		waited.Cancel()
-		assert.EqualValues(t, 6, e.Peek("key").Remaining)
+		assert.EqualValues(t, 6, e.Peek("key", 0).Remaining)
 		time.Sleep(20 * time.Second)
 		late, err := e.Acquire(background, "key", 2, 0)
 		require.NoError(t, err)
 		time.Sleep(20 * time.Second)
 		e.Take("key", 7)
 		late.Cancel()
-		assert.EqualValues(t, 3, e.Peek("key").Remaining, "nothing goes to another window")
+		assert.EqualValues(t, 3, e.Peek("key", 0).Remaining, "nothing goes to another window")
 		s := e.Stats()
 		assert.EqualValues(t, []uint64{5, 0}, []uint64{s.Admitted, s.Refused}, "each call once")
 		noLines(t, e)
@@ -108,7 +108,7 @@ func TestAcquireIsPatientForSoLong(t *testing.T) {
 		e.Refund("key", -5)
 		line.Wait()
 		assert.Equal(t, [2]time.Duration{time.Second, 2 * time.Second}, ended)
-		assert.Equal(t, 6*time.Second, e.Peek("key").ResetAfter, "the call that gave up has taken nothing")
+		assert.Equal(t, 6*time.Second, e.Peek("key", 0).ResetAfter, "the call that gave up has taken nothing")
 		noLines(t, e)
 	})
 }
@@ -187,7 +187,7 @@ func TestAcquireErrors(t *testing.T) {
 			assert.ErrorIs(t, err, c.want)
 			assert.False(t, r.Allowed)
 			assert.Equal(t, c.retry, r.RetryAfter, "%v", c.want)
-			stands := c.e.Peek(c.key) // as before
+			stands := c.e.Peek(c.key, 0) // as before
 			if c.want == ErrUnavailable || c.want == ErrClosed && c.retry < policy.Never {
 				stands = policy.Decision{Limit: 2} // the count is unknown
 			}
@@ -277,7 +277,7 @@ func TestOutcomeKeep(t *testing.T) {
 	a := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
 	b := open[int](t, Config{Policy: policy.Must(policy.FixedWindow(10, time.Minute)), Clock: clock.Now})
 	remaining := func() [3]int64 {
-		return [3]int64{a.Peek("x").Remaining, a.Peek("y").Remaining, b.Peek(1).Remaining}
+		return [3]int64{a.Peek("x", 0).Remaining, a.Peek("y", 0).Remaining, b.Peek(1, 0).Remaining}
 	}
 	for _, keep := range []struct {
 		used []int64
@@ -312,7 +312,7 @@ func TestOutcomeKeep(t *testing.T) {
 		a.Take("z", 2)
 		out = TakeAll(a.Claim("z", 3))
 		out.Keep(kept)
-		assert.Equal(t, want, a.Peek("z").Remaining, "%d kept", kept)
+		assert.Equal(t, want, a.Peek("z", 0).Remaining, "%d kept", kept)
 	}
 
 	// To the window that they were taken from, or nowhere.
@@ -321,7 +321,7 @@ func TestOutcomeKeep(t *testing.T) {
 	clock.Advance(time.Hour)
 	require.True(t, TakeAll(a.Claim("x", 6), b.Claim(1, 6)).Allowed)
 	out.Cancel()
-	assert.EqualValues(t, []int64{4, 4}, []int64{a.Peek("x").Remaining, b.Peek(1).Remaining})
+	assert.EqualValues(t, []int64{4, 4}, []int64{a.Peek("x", 0).Remaining, b.Peek(1, 0).Remaining})
 
 	refused := TakeAll(a.Claim("x", 11))
 	refused.Keep(0)
@@ -329,7 +329,7 @@ func TestOutcomeKeep(t *testing.T) {
 	looked.Keep(0)
 	var nothing Outcome
 	nothing.Keep(0)
-	assert.EqualValues(t, 4, a.Peek("x").Remaining)
+	assert.EqualValues(t, 4, a.Peek("x", 0).Remaining)
 }
 
 // Calls on known keys allocate the decisions, others also a reservation for each key and their

@@ -47,19 +47,19 @@ func TestAlignedWindowsFollowTheWallClock(t *testing.T) {
 				other := parse(t, "window 20/h aligned")
 				require.Equal(t, policy.Decision{Allowed: true, Limit: 20, Remaining: 13, ResetAfter: 20 * minute}, e.TakeWith(other, "k", 3))
 				require.EqualValues(t, 15, e.RefundWith(other, "k", 2).Remaining)
-				require.EqualValues(t, 5, e.Peek("k").Remaining)
+				require.EqualValues(t, 5, e.Peek("k", 0).Remaining)
 
 				// The next window's units go to the waiting call.
 				r := e.Reserve("k", 6, time.Hour)
 				require.Equal(t, 20*minute, r.Wait)
 				require.False(t, e.Choke("k"))
 				r.Cancel()
-				require.EqualValues(t, 5, e.Peek("k").Remaining)
+				require.EqualValues(t, 5, e.Peek("k", 0).Remaining)
 				require.NoError(t, e.Wait(context.Background(), "k", 6))
 				require.Equal(t, 60*minute, time.Since(time.Now().Truncate(24*time.Hour)))
 
 				require.NoError(t, e.SetPolicy(parse(t, "window 30/day in UTC")))
-				require.Equal(t, policy.Decision{Allowed: true, Limit: 30, Remaining: 24, ResetAfter: 23 * 60 * minute}, e.Peek("k"))
+				require.Equal(t, policy.Decision{Allowed: true, Limit: 30, Remaining: 24, ResetAfter: 23 * 60 * minute}, e.Peek("k", 0))
 				require.NoError(t, e.ChangeLimit("k", parse(t, "window 7/day in UTC"), nil))
 				require.ErrorContains(t, e.ChangeLimit("k", nil, parse(t, "window 7/h aligned")), "reads the words of window 30/day in UTC")
 				require.Error(t, e.SetPolicy(parse(t, "window 30/d")), "fixed windows are of another")

@@ -35,7 +35,7 @@ func allocatesNothing[K comparable](t *testing.T, passing, refused K) {
 	require.True(t, e.Choke(passing))
 	require.True(t, e.Take(refused, 100_000).Allowed)
 	settled(t, e)
-	await.True(t, func() bool { return e.Peek(refused).Remaining == 0 }, "it is at its limit")
+	await.True(t, func() bool { return e.Peek(refused, 0).Remaining == 0 }, "it is at its limit")
 	var l limits.Limiter[K] = e
 	ask := func(key K) func() { return func() { _, _ = l.Ask(t.Context(), key, 1) } }
 	hold := func(patience time.Duration) func() {
@@ -59,7 +59,7 @@ func allocatesNothing[K comparable](t *testing.T, passing, refused K) {
 		"Take, admitted":  func() { e.Take(passing, 2) },
 		"Take, refused":   func() { e.Take(refused, 2) },
 		"Take, never":     func() { e.Take(refused, -1) },
-		"Peek":            func() { e.Peek(passing) },
+		"Peek":            func() { e.Peek(passing, 0) },
 		"TakeWith":        func() { e.TakeWith(other, passing, 2) },
 		"TakeWith, never": func() { e.TakeWith(pacer{1, 1}, passing, 2) },
 		"Refund":          func() { e.Refund(passing, 2) },

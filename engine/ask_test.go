@@ -117,7 +117,7 @@ func TestHoldGivesBackAfterPanic(t *testing.T) {
 				break
 			}
 			time.Sleep(time.Until(began.Add(time.Second))) // the first unit has drained
-			assert.True(t, e.Peek("key").Remaining == 1, "the call that panicked at %d took", panicAt)
+			assert.True(t, e.Peek("key", 0).Remaining == 1, "the call that panicked at %d took", panicAt)
 		}
 		assert.Greater(t, panicAt, 3, "PolicyFor is asked after the wait")
 	})
@@ -154,7 +154,7 @@ func TestHoldOfNilKey(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, g.Allowed)
 		require.NoError(t, g.Settle(t.Context(), 5))
-		assert.Equal(t, left, e.Peek(nil).Remaining)
+		assert.Equal(t, left, e.Peek(nil, 0).Remaining)
 		require.NoError(t, e.Close())
 	}
 }

@@ -148,7 +148,9 @@ func TestLooksShowABlock(t *testing.T) {
 		require.NoError(t, e.Block("k", time.Minute))
 		require.NoError(t, e.Block("unseen", time.Hour))
 		want := policy.Decision{Limit: 10, RetryAfter: time.Minute, ResetAfter: time.Minute}
-		assert.Equal(t, want, e.Peek("k"))
+		assert.Equal(t, want, e.Peek("k", 0))
+		assert.Equal(t, want, e.Peek("k", 2))
+		assert.EqualValues(t, policy.Never, e.Peek("k", 11).RetryAfter)
 		assert.Equal(t, want, e.Take("k", 0))
 		all := map[string]policy.Decision{}
 		for key, d := range e.All() {
@@ -174,7 +176,7 @@ func TestLooksShowABlock(t *testing.T) {
 
 		// The limit drains meanwhile.
 		time.Sleep(time.Minute)
-		assert.Equal(t, policy.Decision{Allowed: true, Limit: 10, Remaining: 10}, e.Peek("k"))
+		assert.Equal(t, policy.Decision{Allowed: true, Limit: 10, Remaining: 10}, e.Peek("k", 0))
 		assert.Equal(t, 1, e.Stats().BlockedKeys)
 	})
 }
@@ -217,7 +219,7 @@ func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
 		assert.True(t, lift(e, "k"))
 		assert.True(t, lift(e, "k"), "a key that is not blocked")
 		assert.Zero(t, e.Blocked("k"))
-		assert.Equal(t, int64(3), e.Peek("k").Remaining, "what it has used goes on counting")
+		assert.Equal(t, int64(3), e.Peek("k", 0).Remaining, "what it has used goes on counting")
 		require.True(t, e.Take("k", 3).Allowed)
 
 		for range 2 { // two refusals each time, and the first block's length
@@ -357,7 +359,7 @@ func TestRefusalsThatCountTowardsAPenalty(t *testing.T) {
 		e.Take("k", -1)
 		e.TakeWith(policy.Must(policy.FixedWindow(1, time.Second)), "k", 1)
 		e.Take("k", 0)
-		e.Peek("k")
+		e.Peek("k", 0)
 		assert.False(t, e.Choke("no room"))
 		ended, end := context.WithCancel(context.Background())
 		end()
@@ -548,7 +550,7 @@ func compareBlocks(t *testing.T, r *rand.Rand) {
 			var held = plain.Reserve(key, n, 0)
 			want = held.Decision
 			held.Cancel()
-			if look := plain.Peek(key); want.Allowed {
+			if look := plain.Peek(key, 0); want.Allowed {
 				want.ResetAfter = look.ResetAfter
 			}
 			want = policy.Decision{Limit: want.Limit, RetryAfter: max(want.RetryAfter, left), ResetAfter: max(want.ResetAfter, left)}
@@ -729,7 +731,7 @@ func TestCallsThatCannotWaitForABlock(t *testing.T) {
 		require.NoError(t, e.Block("k", time.Minute))
 		done.Wait()
 		time.Sleep(time.Minute)
-		assert.EqualValues(t, 2, e.Peek("k").Remaining)
+		assert.EqualValues(t, 2, e.Peek("k", 0).Remaining)
 
 		require.NoError(t, e.Block("b", time.Minute))
 		began = time.Now()
@@ -1003,8 +1005,8 @@ func TestBlockedKeyIsCharged(t *testing.T) {
 		require.True(t, e.RefundWith(funnel(20, 2, time.Hour), key, -2).Allowed, key)
 		require.NoError(t, e.Block(key, 0))
 	}
-	require.EqualValues(t, 5, e.Peek("a").Remaining, "1, 3 and 2 of a limit that is twice as fast are used")
-	require.EqualValues(t, 6, e.Peek("new").Remaining)
+	require.EqualValues(t, 5, e.Peek("a", 0).Remaining, "1, 3 and 2 of a limit that is twice as fast are used")
+	require.EqualValues(t, 6, e.Peek("new", 0).Remaining)
 }
 
 func TestBlocksSurviveTheirWriter(t *testing.T) {
@@ -1072,7 +1074,7 @@ func TestBlocksAllocateNothing(t *testing.T) {
 	for name, call := range map[string]func(){
 		"Choke, blocked":  func() { e.Choke("blocked") },
 		"Take, blocked":   func() { e.Take("blocked", 2) },
-		"Peek, blocked":   func() { e.Peek("blocked") },
+		"Peek, blocked":   func() { e.Peek("blocked", 0) },
 		"Blocked":         func() { e.Blocked("blocked") },
 		"Choke, admitted": func() { e.Choke("passing") },
 		"Take, admitted":  func() { e.Take("passing", 2) },

@@ -30,7 +30,7 @@ func TestKnownKeySendsNothing(t *testing.T) {
 		for range 100 {
 			e.Choke("key")
 			e.Take("key", 2)
-			e.Peek("key")
+			e.Peek("key", 0)
 			e.Refund("key", 1)
 			e.TakeWith(funnel(20, 1, time.Hour), "key", 1)
 			r := e.Reserve("key", 1, time.Hour)
@@ -49,7 +49,7 @@ func TestRefusedCallOpensNoKey(t *testing.T) {
 		e.Take("key", 11)
 		e.Take("key", -1)
 		e.Take("key", 0)
-		e.Peek("key")
+		e.Peek("key", 0)
 		e.Refund("key", 5)
 		e.Reset("key")
 		synctest.Wait()
@@ -70,8 +70,8 @@ func TestClockIsReadOnceADecision(t *testing.T) {
 		for name, call := range map[string]func(){
 			"Choke, refused or not": func() { e.Choke("key") },
 			"Take":                  func() { e.Take("key", 2) },
-			"Peek":                  func() { e.Peek("key") },
-			"Peek of a new key":     func() { e.Peek("new") },
+			"Peek":                  func() { e.Peek("key", 0) },
+			"Peek of a new key":     func() { e.Peek("new", 0) },
 			"Reserve":               func() { e.Reserve("key", 1, time.Minute) },
 			"Refund":                func() { e.Refund("key", 1) },
 			"TakeWith":              func() { e.TakeWith(other, "key", 1) },

@@ -56,7 +56,7 @@ func TestCancelWhenTheWordIsTheSameByChance(t *testing.T) {
 		clock.Advance(4 * time.Second)
 		require.True(t, e.Take("key", 5).Allowed)
 		second.Cancel() // 1 of its 5 has not drained
-		assert.Equal(t, 5*time.Second, e.Peek("key").ResetAfter)
+		assert.Equal(t, 5*time.Second, e.Peek("key", 0).ResetAfter)
 	}
 }
 
@@ -71,7 +71,7 @@ func TestCancelOutOfOrderGivesBack(t *testing.T) {
 	}
 	for i, at := range rand.New(rand.NewPCG(45, 0)).Perm(10) {
 		all[at].Cancel()
-		require.EqualValues(t, i+1, e.Peek("key").Remaining)
+		require.EqualValues(t, i+1, e.Peek("key", 0).Remaining)
 	}
 
 	require.True(t, e.Take("key", 10).Allowed)
@@ -79,10 +79,10 @@ func TestCancelOutOfOrderGivesBack(t *testing.T) {
 	for range 10 {
 		all = append(all, e.Reserve("key", 1, time.Hour))
 	}
-	require.Equal(t, 20*time.Second, e.Peek("key").ResetAfter)
+	require.Equal(t, 20*time.Second, e.Peek("key", 0).ResetAfter)
 	for i := range 4 {
 		all[i].Cancel() // in order from the front of the line
-		require.Equal(t, time.Duration(20-1-i)*time.Second, e.Peek("key").ResetAfter)
+		require.Equal(t, time.Duration(20-1-i)*time.Second, e.Peek("key", 0).ResetAfter)
 	}
 }
 
@@ -229,7 +229,7 @@ func TestDecisionsAreThoseOfTheModel(t *testing.T) {
 					stack = stack[:last]
 				}
 			}
-			require.Equal(t, take(0, 0), e.Peek(key))
+			require.Equal(t, take(0, 0), e.Peek(key, 0))
 		}
 	}
 }
@@ -252,9 +252,9 @@ func TestCancellingAllIsAsIfNothingHadHappened(t *testing.T) {
 			clock.Advance(time.Duration(dice.Int64N(int64(time.Second / 10))))
 			r.Cancel()
 		}
-		require.Equal(t, e.Peek(same), e.Peek(key))
+		require.Equal(t, e.Peek(same, 0), e.Peek(key, 0))
 		clock.Advance(-10 * time.Second)
-		require.Equal(t, e.Peek(same), e.Peek(key))
+		require.Equal(t, e.Peek(same, 0), e.Peek(key, 0))
 		clock.Advance(11 * time.Second)
 	}
 }
@@ -284,17 +284,17 @@ func TestConcurrentCancelGivesNoOtherUnitsBack(t *testing.T) {
 		}
 	})
 	assert.Positive(t, kept.Load())
-	left := e.Peek("key").Remaining
+	left := e.Peek("key", 0).Remaining
 	assert.LessOrEqual(t, left, capacity-kept.Load())
 	e.Refund("key", 10) // so that there is something to reserve
-	left = e.Peek("key").Remaining
+	left = e.Peek("key", 0).Remaining
 	for range 100 {
 		first, second := e.Reserve("key", 3, 0), e.Reserve("key", 4, 0)
 		calls.Add(2)
 		first.Cancel()
 		second.Cancel()
 	}
-	assert.Equal(t, left, e.Peek("key").Remaining)
+	assert.Equal(t, left, e.Peek("key", 0).Remaining)
 	s := e.Stats()
 	assert.EqualValues(t, calls.Load(), s.Admitted+s.Refused)
 }

@@ -134,7 +134,7 @@ func TestPolicyChangesWhileATakeIsHeldUp(t *testing.T) {
 	require.NoError(t, e.SetPolicy(every(time.Second)))
 	close(release)
 	require.True(t, <-passed)
-	d := e.Peek("key")
+	d := e.Peek("key", 0)
 	assert.EqualValues(t, 9, d.Remaining)
 	assert.LessOrEqual(t, d.ResetAfter, time.Second+time.Millisecond, "one unit of the policy that holds")
 }
@@ -150,5 +150,5 @@ func TestCancelAfterTwoChanges(t *testing.T) {
 	settled(t, e)
 	alive(t, e)
 	r.Cancel()
-	assert.EqualValues(t, 6, e.Peek("key").Remaining)
+	assert.EqualValues(t, 6, e.Peek("key", 0).Remaining)
 }

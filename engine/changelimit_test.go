@@ -33,7 +33,7 @@ func TestChangeLimitFreesAnUpgradedKey(t *testing.T) {
 	plan.Store(&large)
 	require.False(t, e.Choke("k"), "the limits share time until the engine is told")
 	require.NoError(t, e.ChangeLimit("k", small, large))
-	assert.EqualValues(t, 990, e.Peek("k").Remaining)
+	assert.EqualValues(t, 990, e.Peek("k", 0).Remaining)
 	for _, d := range e.All() {
 		assert.EqualValues(t, 990, d.Remaining)
 	}
@@ -57,7 +57,7 @@ func TestChangeLimitForgetsEarlierTakesOfTheNewLimit(t *testing.T) {
 		plan.Store(&large)
 		require.True(t, e.Take("k", took).Allowed)
 		require.NoError(t, e.ChangeLimit("k", small, large))
-		assert.Equal(t, remain, e.Peek("k").Remaining, "%d taken", took)
+		assert.Equal(t, remain, e.Peek("k", 0).Remaining, "%d taken", took)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestChangeLimitFillsALoweredKey(t *testing.T) {
 		assert.LessOrEqual(t, d.ResetAfter, time.Hour)
 		plan.Store(&large)
 		require.NoError(t, e.ChangeLimit("k", small, large))
-		assert.Equal(t, c.again, e.Peek("k").Remaining)
+		assert.Equal(t, c.again, e.Peek("k", 0).Remaining)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestChangeLimitToAndFroMintsNothing(t *testing.T) {
 	for range 100 {
 		plan.Store(&large)
 		require.NoError(t, e.ChangeLimit("k", small, large))
-		require.LessOrEqual(t, e.Peek("k").Remaining, int64(990))
+		require.LessOrEqual(t, e.Peek("k", 0).Remaining, int64(990))
 		plan.Store(&small)
 		require.NoError(t, e.ChangeLimit("k", large, small))
 		require.False(t, e.Choke("k"))
@@ -112,14 +112,14 @@ func TestChangeLimitInEveryFamily(t *testing.T) {
 		clock.Advance(time.Hour) // so that a store is full
 		require.True(t, e.Take("k", 10).Allowed, c.small)
 		plan.Store(&c.large)
-		before := e.Peek("k")
+		before := e.Peek("k", 0)
 		require.NoError(t, e.ChangeLimit("k", c.small, c.large), c.small)
-		d := e.Peek("k")
+		d := e.Peek("k", 0)
 		assert.GreaterOrEqual(t, d.Remaining, before.Remaining, c.small)
 		assert.Equal(t, c.left, d.Remaining, c.small)
 		plan.Store(&c.small)
 		require.NoError(t, e.ChangeLimit("k", c.large, c.small), c.small)
-		assert.LessOrEqual(t, e.Peek("k").Remaining, int64(1), c.small)
+		assert.LessOrEqual(t, e.Peek("k", 0).Remaining, int64(1), c.small)
 	}
 
 	// A queue keeps promised turns, and the last interval becomes the new one.
@@ -164,12 +164,12 @@ func TestChangeLimitRepeatedTranslatesAgain(t *testing.T) {
 	require.True(t, e.TakeWith(small, "k", 10).Allowed)
 	require.NoError(t, e.ChangeLimit("k", small, large))
 	require.NoError(t, e.ChangeLimit("k", small, large))
-	assert.EqualValues(t, 999, e.Peek("k").Remaining, "36 s were read as a tenth of a unit of the smaller limit")
+	assert.EqualValues(t, 999, e.Peek("k", 0).Remaining, "36 s were read as a tenth of a unit of the smaller limit")
 	require.NoError(t, e.ChangeLimit("k", large, small))
 	plan.Store(&small)
-	assert.EqualValues(t, 9, e.Peek("k").Remaining)
+	assert.EqualValues(t, 9, e.Peek("k", 0).Remaining)
 	require.NoError(t, e.ChangeLimit("k", small, small))
-	assert.EqualValues(t, 9, e.Peek("k").Remaining, "one limit is no change")
+	assert.EqualValues(t, 9, e.Peek("k", 0).Remaining, "one limit is no change")
 }
 
 // For limits that come with the calls. nil is the engine's own.
@@ -180,7 +180,7 @@ func TestChangeLimitWithoutPolicyFor(t *testing.T) {
 	require.True(t, e.Take("k", 10).Allowed)
 	require.NoError(t, e.ChangeLimit("k", nil, large))
 	assert.EqualValues(t, 990, e.TakeWith(large, "k", 0).Remaining)
-	assert.EqualValues(t, 9, e.Peek("k").Remaining, "the engine's own limit shares time with it")
+	assert.EqualValues(t, 9, e.Peek("k", 0).Remaining, "the engine's own limit shares time with it")
 	require.NoError(t, e.ChangeLimit("k", large, nil))
 	assert.False(t, e.Choke("k"))
 	require.NoError(t, e.ChangeLimit("k", nil, nil))
@@ -200,17 +200,17 @@ func TestChangeLimitEndsReservations(t *testing.T) {
 	plan.Store(&large)
 	require.NoError(t, e.ChangeLimit("k", small, large))
 	r.Cancel()
-	assert.EqualValues(t, 990, e.Peek("k").Remaining)
+	assert.EqualValues(t, 990, e.Peek("k", 0).Remaining)
 	r = e.Reserve("k", 10, 0)
 	r.Cancel()
-	assert.EqualValues(t, 990, e.Peek("k").Remaining, "a later one does")
+	assert.EqualValues(t, 990, e.Peek("k", 0).Remaining, "a later one does")
 	r = e.Reserve("k", 10, 0)
 	plan.Store(&small)
 	require.NoError(t, e.ChangeLimit("k", large, small))
 	plan.Store(&large)
 	require.NoError(t, e.ChangeLimit("k", small, large))
 	r.Cancel()
-	assert.EqualValues(t, 990, e.Peek("k").Remaining)
+	assert.EqualValues(t, 990, e.Peek("k", 0).Remaining)
 
 	// Under the engine's own limit Cancel works for other takes than the last.
 	e = open[string](t, Config{Policy: small, Clock: newHandClock().Now})
@@ -226,7 +226,7 @@ func TestChangeLimitEndsReservations(t *testing.T) {
 	plan.Store(&many)
 	require.NoError(t, e.ChangeLimit("k", few, many))
 	r.Cancel()
-	assert.EqualValues(t, 100, e.Peek("k").Remaining)
+	assert.EqualValues(t, 100, e.Peek("k", 0).Remaining)
 }
 
 // Calls in line get turns under the new limit, in order. Calls that it never allows end.
@@ -260,7 +260,7 @@ func TestChangeLimitWhileCallsWait(t *testing.T) {
 				for i, end := range l.ends[:3] {
 					assert.Equal(t, 5*time.Second, end, "%d", i)
 				}
-				assert.EqualValues(t, 1000-10-8, e.Peek("key").Remaining)
+				assert.EqualValues(t, 1000-10-8, e.Peek("key", 0).Remaining)
 			} else {
 				assert.ErrorIs(t, never, ErrNever)
 				for i, units := range []time.Duration{4, 7, 8} {
@@ -314,7 +314,7 @@ func TestChangeLimitErrors(t *testing.T) {
 	small := funnel(10, 10, time.Hour)
 	e := open[string](t, Config{Name: "api", Policy: small})
 	require.True(t, e.Take("key", 10).Allowed)
-	before := e.Peek("key").Remaining
+	before := e.Peek("key", 0).Remaining
 	window := policy.Must(policy.FixedWindow(10, time.Hour))
 	for _, key := range []string{"key", "unknown"} {
 		for _, c := range []struct {
@@ -329,7 +329,7 @@ func TestChangeLimitErrors(t *testing.T) {
 			assert.Contains(t, err.Error(), small.String())
 		}
 	}
-	assert.Equal(t, before, e.Peek("key").Remaining)
+	assert.Equal(t, before, e.Peek("key", 0).Remaining)
 	require.NoError(t, e.Close())
 	assert.ErrorIs(t, e.ChangeLimit("key", small, small), ErrClosed)
 
@@ -347,7 +347,7 @@ func TestChangeLimitOvertakesATake(t *testing.T) {
 	settled(t, e)
 	own.overtake(func() { require.NoError(t, e.ChangeLimit("k", small, own)) })
 	require.False(t, e.Take("k", 1).Allowed, "a refusal is not decided again")
-	assert.EqualValues(t, 990, e.Peek("k").Remaining)
+	assert.EqualValues(t, 990, e.Peek("k", 0).Remaining)
 	own.overtake(func() { require.NoError(t, e.ChangeLimit("k", own, small)) })
 	assert.False(t, e.Take("k", 990).Allowed, "which had room before the change")
 	assert.Zero(t, e.TakeWith(small, "k", 0).Remaining)
@@ -365,9 +365,9 @@ func TestChangeLimitIsOvertakenByATake(t *testing.T) {
 		require.True(t, r.Allowed)
 	})
 	require.NoError(t, e.ChangeLimit("k", small, own))
-	assert.EqualValues(t, 1000-10, e.Peek("k").Remaining, "9 units of the one and one, of 36 s, of the other")
+	assert.EqualValues(t, 1000-10, e.Peek("k", 0).Remaining, "9 units of the one and one, of 36 s, of the other")
 	r.Cancel()
-	assert.EqualValues(t, 1000-10, e.Peek("k").Remaining, "it is from before the swap")
+	assert.EqualValues(t, 1000-10, e.Peek("k", 0).Remaining, "it is from before the swap")
 }
 
 // Otherwise takes could restore the word that the Cancel has seen, and it would give them back.
@@ -473,7 +473,7 @@ func TestChangeLimitOfOneTier(t *testing.T) {
 			for i, end := range ends {
 				assert.InDelta(t, end, got[i], float64(time.Millisecond), "up %v, call %d", up, i)
 			}
-			assert.Equal(t, left, second.Peek("key").Remaining)
+			assert.Equal(t, left, second.Peek("key", 0).Remaining)
 			noLines(t, second)
 			noLines(t, hour)
 		})

@@ -41,12 +41,12 @@ func TestChargeIsBounded(t *testing.T) {
 			if key == "used" {
 				require.True(t, e.Choke(key))
 			}
-			before := e.Peek(key)
+			before := e.Peek(key, 0)
 			for _, n := range []int64{-most - 1, -1 << 50, math.MinInt64} {
 				d := e.Refund(key, n)
 				assert.False(t, d.Allowed, "%v: %d", c.p, n)
 				assert.Equal(t, policy.Never, d.RetryAfter)
-				assert.Equal(t, before, e.Peek(key), "%v: %d", c.p, n)
+				assert.Equal(t, before, e.Peek(key, 0), "%v: %d", c.p, n)
 				assert.False(t, e.RefundWith(c.p, key, n).Allowed)
 			}
 			d := e.Refund(key, -most)
@@ -62,7 +62,7 @@ func TestSettleChargesAsMuchAsACallMay(t *testing.T) {
 		g, err := e.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1})
 		require.NoError(t, err)
 		require.NoError(t, g.Settle(t.Context(), used))
-		assert.Equal(t, 31*24*time.Hour+100*time.Millisecond, e.Peek("key").ResetAfter)
+		assert.Equal(t, 31*24*time.Hour+100*time.Millisecond, e.Peek("key", 0).ResetAfter)
 		e.Reset("key")
 	}
 }
@@ -79,12 +79,12 @@ func TestSetPolicyOfTheSameLimitChangesNothing(t *testing.T) {
 		func() policy.Policy { return policy.Must(policy.AtMost(10, time.Hour)) },
 	} {
 		e := open[string](t, Config{Policy: make(), Clock: standing})
-		want := e.Peek("key").Remaining - 1
+		want := e.Peek("key", 0).Remaining - 1
 		r := e.Reserve("key", 5, 24*time.Hour)
 		require.True(t, r.Allowed)
 		require.NoError(t, e.SetPolicy(make()))
 		r.Keep(1)
-		assert.Equal(t, want, e.Peek("key").Remaining, "%v", make())
+		assert.Equal(t, want, e.Peek("key", 0).Remaining, "%v", make())
 	}
 }
 

@@ -39,8 +39,8 @@ func TestTakeAll(t *testing.T) {
 		{Limit: 3, Remaining: 1, RetryAfter: time.Second, ResetAfter: 2 * time.Second},
 		{Allowed: true, Limit: 10, Remaining: 8, ResetAfter: 2 * time.Minute},
 	}}, told(out))
-	assert.EqualValues(t, 1, users.Peek("u").Remaining)
-	assert.EqualValues(t, 8, hosts.Peek(1).Remaining)
+	assert.EqualValues(t, 1, users.Peek("u", 0).Remaining)
+	assert.EqualValues(t, 8, hosts.Peek(1, 0).Remaining)
 
 	// Both refuse: the longer wait decides, exactly.
 	require.True(t, hosts.Reserve(1, 8, 0).Allowed)
@@ -131,24 +131,24 @@ func TestTakeAllOfTheOrdinary(t *testing.T) {
 		assert.Equal(t, policy.Never, out.RetryAfter)
 		assert.Equal(t, 0, out.Binding)
 	}
-	assert.EqualValues(t, 3, e.Peek("b").Remaining)
+	assert.EqualValues(t, 3, e.Peek("b", 0).Remaining)
 
 	slow := open[any](t, Config{Policy: pacer{time.Second, time.Minute}, Clock: clock.Now})
 	assert.True(t, TakeAll(slow.Claim(1, 1), e.Claim("c", 1)).Allowed)
 	out = TakeAll(slow.Claim(1, 1), e.Claim("c", 1))
 	assert.False(t, out.Allowed)
 	assert.Equal(t, time.Second, out.RetryAfter)
-	assert.EqualValues(t, 4, e.Peek("c").Remaining)
+	assert.EqualValues(t, 4, e.Peek("c", 0).Remaining)
 
 	// The zero Claim is never met, and nothing is taken from the others.
 	out = TakeAll(e.Claim("c", 1), Claim{}, Claim{})
 	assert.False(t, out.Allowed)
 	assert.Equal(t, policy.Never, out.RetryAfter)
 	assert.Equal(t, 1, out.Binding)
-	assert.EqualValues(t, 4, e.Peek("c").Remaining)
+	assert.EqualValues(t, 4, e.Peek("c", 0).Remaining)
 	_, err := AcquireAll(background, time.Hour, e.Claim("c", 1), Claim{})
 	assert.ErrorIs(t, err, ErrNever)
-	assert.EqualValues(t, 4, e.Peek("c").Remaining)
+	assert.EqualValues(t, 4, e.Peek("c", 0).Remaining)
 }
 
 func TestTakeAllOfUnrecordableKeys(t *testing.T) {
@@ -164,9 +164,9 @@ func TestTakeAllOfUnrecordableKeys(t *testing.T) {
 				assert.Equal(t, when == Admit, out.Allowed)
 				if when == Refuse {
 					assert.Equal(t, defaultOpenTimeout, out.RetryAfter)
-					assert.EqualValues(t, 2, good.Peek(1).Remaining)
+					assert.EqualValues(t, 2, good.Peek(1, 0).Remaining)
 				} else {
-					assert.EqualValues(t, 1, good.Peek(1).Remaining)
+					assert.EqualValues(t, 1, good.Peek(1, 0).Remaining)
 				}
 				assert.Equal(t, policy.Never, TakeAll(units(3, claim, claim)...).RetryAfter)
 				good.Reset(1)
@@ -223,7 +223,7 @@ func TestTakeAllGivesEverythingBack(t *testing.T) {
 	assert.Positive(t, refused.Load())
 	for i, e := range engines {
 		for key := range names {
-			left := e.Peek(key)
+			left := e.Peek(key, 0)
 			assert.EqualValues(t, capacity<<i-admitted[i][key].Load(), left.Remaining)
 			assert.Equal(t, time.Duration(admitted[i][key].Load())*time.Second, left.ResetAfter)
 		}
@@ -283,7 +283,7 @@ func TestTieredIsCounted(t *testing.T) {
 		counted += e.Stats().Refused
 	}
 	assert.GreaterOrEqual(t, counted, uint64(refused.Load()))
-	assert.EqualValues(t, 950, tiers.Engines()[0].Peek(1).Remaining)
+	assert.EqualValues(t, 950, tiers.Engines()[0].Peek(1, 0).Remaining)
 	require.NoError(t, tiers.Engines()[1].Close())
 	require.True(t, tiers.Choke(2))
 	assert.EqualValues(t, 1, tiers.Engines()[1].Stats().Unavailable)
@@ -321,7 +321,7 @@ func TestTakeAllLeavesNoMoreThanItTook(t *testing.T) {
 			}
 		})
 		back := units * given.Load()
-		left := float64(first.Peek(1).ResetAfter)/float64(interval) - float64(taken.Load())
+		left := float64(first.Peek(1, 0).ResetAfter)/float64(interval) - float64(taken.Load())
 		t.Logf("%d callers: of at most %d units that were given back, %.3f are left", callers, back, left)
 		require.Positive(t, back)
 		assert.Greater(t, left, -0.001, "units were minted")

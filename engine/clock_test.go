@@ -38,7 +38,7 @@ func TestStatsTellsThatTheCounterIsGivenUp(t *testing.T) {
 	require.True(t, e.Choke("k"))
 	synctest.Test(t, func(*testing.T) {
 		for e.time.counter.Counts() {
-			e.Peek("other") // until it finds no anchor that holds
+			e.Peek("other", 0) // until it finds no anchor that holds
 		}
 	})
 	require.Equal(t, "package time", e.Stats().Clock)

@@ -56,7 +56,7 @@ func TestClosedEngineAnswers(t *testing.T) {
 					assert.Equal(t, policy.Never, e.Take(key, 3).RetryAfter)
 					assert.Equal(t, policy.Never, e.Take(key, -1).RetryAfter)
 					assert.True(t, e.Take(key, 0).Allowed)
-					assert.True(t, e.Peek(key).Allowed)
+					assert.True(t, e.Peek(key, 0).Allowed)
 				}
 				assert.Equal(t, closed, time.Now(), "a call has waited")
 				assert.Zero(t, e.Len())
@@ -87,7 +87,7 @@ func TestCloseUnderLoad(t *testing.T) {
 						return
 					default:
 						e.Choke(strconv.Itoa(c + 3*calls))
-						e.Peek(strconv.Itoa(calls % 7))
+						e.Peek(strconv.Itoa(calls%7), 0)
 					}
 				}
 			})

@@ -229,8 +229,8 @@ func TestCommandIsTriedAgainOnceThenDropped(t *testing.T) {
 				assert.Equal(t, dropped, s.Dropped)
 				assert.EqualValues(t, deaths, s.Restarts)
 				assert.Zero(t, e.table.View().Landed(), "all are filed")
-				assert.EqualValues(t, 19, e.Peek("before").Remaining)
-				assert.EqualValues(t, 19, e.Peek("behind").Remaining)
+				assert.EqualValues(t, 19, e.Peek("before", 0).Remaining)
+				assert.EqualValues(t, 19, e.Peek("behind", 0).Remaining)
 			})
 		})
 	}

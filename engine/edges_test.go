@@ -110,12 +110,15 @@ func TestLooksAreNotCounted(t *testing.T) {
 	require.True(t, e.Choke("key"))
 	settled(t, e)
 	for _, key := range []string{"key", "other"} {
-		e.Peek(key)
+		e.Peek(key, 0)
+		e.Peek(key, 1)
+		e.Peek(key, -1)
 		e.Take(key, 0)
 	}
 	s := e.Stats()
 	assert.EqualValues(t, 1, s.Admitted)
 	assert.Zero(t, s.Refused)
+	assert.Equal(t, 1, e.Len())
 }
 
 // An idle writer makes room while the caller yields: hardly any call sleeps. The machine decides

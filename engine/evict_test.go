@@ -39,7 +39,7 @@ func TestIdleAndDrainedKeyIsGoneSoon(t *testing.T) {
 		s := e.Stats()
 		assert.EqualValues(t, 2, s.Evicted)
 		assert.Zero(t, s.Forgiven)
-		assert.Equal(t, int64(10), e.Peek("three").Remaining)
+		assert.Equal(t, int64(10), e.Peek("three", 0).Remaining)
 	})
 }
 
@@ -50,7 +50,7 @@ func TestOwingKeyIsNeverGone(t *testing.T) {
 		require.True(t, e.Take("in debt", 24).Allowed)
 		for second := range 24 {
 			assert.Equal(t, 1, e.Len())
-			assert.Equal(t, int64(second), e.Peek("in debt").Remaining, "after %d seconds", second)
+			assert.Equal(t, int64(second), e.Peek("in debt", 0).Remaining, "after %d seconds", second)
 			time.Sleep(time.Second)
 		}
 		time.Sleep(soon(0))
@@ -140,13 +140,13 @@ func TestLeastDebtGoesFirst(t *testing.T) {
 		synctest.Wait()
 		assert.EqualValues(t, 1, e.Stats().Forgiven)
 		for key, remaining := range map[string]int64{"nine": 1, "five": 5, "two": 8, "one": 10} {
-			assert.Equal(t, remaining, e.Peek(key).Remaining, key)
+			assert.Equal(t, remaining, e.Peek(key, 0).Remaining, key)
 		}
 		// The index has yet to learn that this key owes most.
 		require.True(t, e.Take("two", 8).Allowed)
 		require.True(t, e.Take("four", 4).Allowed)
-		assert.Equal(t, int64(0), e.Peek("two").Remaining)
-		assert.Equal(t, int64(10), e.Peek("five").Remaining)
+		assert.Equal(t, int64(0), e.Peek("two", 0).Remaining)
+		assert.Equal(t, int64(10), e.Peek("five", 0).Remaining)
 		assert.Equal(t, 3, e.Len())
 	})
 }

@@ -61,7 +61,7 @@ func Example_take() {
 	fmt.Printf("%+v\n", limiter.Take("client", 8))
 	fmt.Printf("%+v\n", limiter.Take("client", 5))
 	fmt.Println(limiter.Take("client", 11).RetryAfter == policy.Never)
-	fmt.Println(limiter.Peek("client").Remaining)
+	fmt.Println(limiter.Peek("client", 0).Remaining)
 	// Output:
 	// {Allowed:true Limit:10 Remaining:2 Wait:0s RetryAfter:0s ResetAfter:8s}
 	// {Allowed:false Limit:10 Remaining:2 Wait:0s RetryAfter:3s ResetAfter:8s}
@@ -111,7 +111,7 @@ func ExamplePolicyFor() {
 	}))
 	defer limiter.Close()
 
-	fmt.Println(limiter.Peek("alice").Limit, limiter.Peek("bob").Limit)
+	fmt.Println(limiter.Peek("alice", 0).Limit, limiter.Peek("bob", 0).Limit)
 	fmt.Println(limiter.Take("alice", 50).Allowed, limiter.Take("bob", 50).Allowed)
 	// Output:
 	// 100 2
@@ -135,7 +135,7 @@ func ExampleEngine_ChangeLimit() {
 	plans.Store("alice", large) // first the plan, then the change
 	fmt.Println(limiter.Choke("alice"))
 	fmt.Println(limiter.ChangeLimit("alice", small, large))
-	fmt.Println(limiter.Peek("alice").Remaining)
+	fmt.Println(limiter.Peek("alice", 0).Remaining)
 	// Output:
 	// true false
 	// false
@@ -177,7 +177,7 @@ func ExampleTiered_Acquire() {
 	fmt.Println(out.Allowed, err)
 	out.Keep(5, 5)
 	for _, each := range limiter.Engines() {
-		fmt.Println(each.Peek("client").Remaining)
+		fmt.Println(each.Peek("client", 0).Remaining)
 	}
 	_, err = limiter.Acquire(context.Background(), "client", 6, time.Second)
 	fmt.Println(errors.Is(err, engine.ErrDeadline))
@@ -256,7 +256,7 @@ func ExampleLoad() {
 		return
 	}
 	defer limiter.Close()
-	fmt.Println(limiter.Peek("alice").Remaining)
+	fmt.Println(limiter.Peek("alice", 0).Remaining)
 	// Output: 3
 }
 

@@ -37,7 +37,7 @@ func TestEveryVerbNeedsOnlyEngineAndPolicy(t *testing.T) {
 		var d policy.Decision = e.Take("a", 2)
 		assert.EqualValues(t, 6, d.Remaining)
 		assert.EqualValues(t, 14, e.TakeWith(other, "a", 2).Remaining)
-		assert.EqualValues(t, 4, e.Peek("a").Remaining)
+		assert.EqualValues(t, 4, e.Peek("a", 0).Remaining)
 		require.NoError(t, e.Wait(ctx, "a", 1))
 		var r engine.Reservation[string] = e.Reserve("a", 1, 0)
 		r.Cancel()
@@ -68,7 +68,7 @@ func TestEveryVerbNeedsOnlyEngineAndPolicy(t *testing.T) {
 		out, err = engine.AcquireAll(ctx, time.Second, claims...)
 		require.NoError(t, err)
 		out.Cancel()
-		assert.EqualValues(t, 8, chosen.Peek("a").Remaining)
+		assert.EqualValues(t, 8, chosen.Peek("a", 0).Remaining)
 
 		var tiers *engine.Tiered[string]
 		tiers, err = engine.NewTiered[string](engine.Config{Policy: limit}, other)

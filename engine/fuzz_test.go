@@ -182,7 +182,7 @@ func (v *verbs) step() {
 	case 8:
 		time.Sleep(time.Duration(v.byte()) * 7 * time.Millisecond)
 	case 9:
-		if d := v.e.Peek(key); !d.Allowed {
+		if d := v.e.Peek(key, 0); !d.Allowed {
 			v.t.Errorf("looking is allowed: %+v", d)
 		}
 	case 10:

@@ -25,16 +25,16 @@ func TestGiveBackLosesUnitsTakenBeyondTheBucket(t *testing.T) {
 				first.Cancel()
 				second.Cancel()
 			}
-			left := capacity - e.Peek("key").Remaining
+			left := capacity - e.Peek("key", 0).Remaining
 			require.EqualValues(t, units, left, "after %d pairs the others have left nothing", pairs)
 			if remembered {
 				late.Cancel()
-				assert.EqualValues(t, capacity, e.Peek("key").Remaining, "after %d pairs", pairs)
+				assert.EqualValues(t, capacity, e.Peek("key", 0).Remaining, "after %d pairs", pairs)
 				continue
 			}
 			require.True(t, e.Choke("key"))
 			late.Cancel()
-			assert.Equal(t, max(want, 0), capacity-e.Peek("key").Remaining-1, "after %d pairs", pairs)
+			assert.Equal(t, max(want, 0), capacity-e.Peek("key", 0).Remaining-1, "after %d pairs", pairs)
 		}
 	}
 }

@@ -53,7 +53,7 @@ func TestKeepIsAsIfNoMoreHadBeenAskedFor(t *testing.T) {
 				}
 				for range 4 {
 					for i, e := range engines {
-						require.Equal(t, e.Peek("asked"), e.Peek("kept"), "%v (%d): %d kept after %v", p, i, kept, after)
+						require.Equal(t, e.Peek("asked", 0), e.Peek("kept", 0), "%v (%d): %d kept after %v", p, i, kept, after)
 						require.Equal(t, e.Take("asked", 3), e.Take("kept", 3))
 					}
 					clock.Advance(1700 * time.Millisecond)
@@ -69,16 +69,16 @@ func TestKeepAtTheEdges(t *testing.T) {
 	for kept, remaining := range map[int64]int64{math.MinInt64: 10, -1: 10, 0: 10, 3: 7, 4: 6, 5: 6, math.MaxInt64: 6} {
 		r := e.Reserve("key", 4, 0)
 		r.Keep(kept)
-		assert.Equal(t, remaining, e.Peek("key").Remaining, "%d kept", kept)
+		assert.Equal(t, remaining, e.Peek("key", 0).Remaining, "%d kept", kept)
 		r.Cancel()
-		assert.Equal(t, remaining, e.Peek("key").Remaining, "%d kept: it is over", kept)
+		assert.Equal(t, remaining, e.Peek("key", 0).Remaining, "%d kept: it is over", kept)
 		e.Reset("key")
 	}
 	refused, nothing := e.Reserve("key", 11, 0), Reservation[string]{}
 	e.Take("key", 5)
 	refused.Keep(1)
 	nothing.Keep(1)
-	assert.EqualValues(t, 5, e.Peek("key").Remaining)
+	assert.EqualValues(t, 5, e.Peek("key", 0).Remaining)
 }
 
 // Units taken by others in a later window stay taken.
@@ -94,9 +94,9 @@ func TestKeepGivesNothingToAnotherWindow(t *testing.T) {
 			require.True(t, r.Allowed)
 			clock.Advance(time.Minute)
 			require.True(t, e.Take("key", 6).Allowed)
-			before := e.Peek("key")
+			before := e.Peek("key", 0)
 			r.Keep(1)
-			assert.Equal(t, before, e.Peek("key"), "%v, %s", p, name)
+			assert.Equal(t, before, e.Peek("key", 0), "%v, %s", p, name)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func TestKeepOfATurnInALaterWindow(t *testing.T) {
 		require.Positive(t, r.Wait)
 		r.Keep(2)
 		clock.Advance(r.Wait)
-		d := e.Peek("key")
+		d := e.Peek("key", 0)
 		assert.Less(t, d.Remaining, int64(10), "%v: the two that are kept start now", p)
 		assert.False(t, e.Take("key", 9).Allowed, "%v", p)
 	}
@@ -144,10 +144,10 @@ func TestKeepUnderChosenLimits(t *testing.T) {
 		which = 1
 		require.True(t, e.Take("key", 1).Allowed)
 		which = 0
-		before := e.Peek("key")
+		before := e.Peek("key", 0)
 		r.Keep(1)
-		assert.Equal(t, c.back, e.Peek("key").Remaining-before.Remaining, "%v", c.two[0])
-		assert.Equal(t, c.back == 0, before == e.Peek("key"), "%v", c.two[0])
+		assert.Equal(t, c.back, e.Peek("key", 0).Remaining-before.Remaining, "%v", c.two[0])
+		assert.Equal(t, c.back == 0, before == e.Peek("key", 0), "%v", c.two[0])
 
 		// If no call came since, it is as if no more had been asked for under that limit.
 		which = 1
@@ -155,7 +155,7 @@ func TestKeepUnderChosenLimits(t *testing.T) {
 		r = e.Reserve("kept", 4, 0)
 		which = 0
 		r.Keep(2)
-		assert.Equal(t, e.Peek("asked"), e.Peek("kept"), "%v", c.two[0])
+		assert.Equal(t, e.Peek("asked", 0), e.Peek("kept", 0), "%v", c.two[0])
 	}
 }
 
@@ -168,7 +168,7 @@ func TestKeepOfATurnUnderAChosenLimit(t *testing.T) {
 		r := e.Reserve("key", 5, time.Minute)
 		require.Equal(t, 5*time.Second, r.Wait)
 		r.Keep(2)
-		assert.Equal(t, 12*time.Second, e.Peek("key").ResetAfter, "%v", chosen)
+		assert.Equal(t, 12*time.Second, e.Peek("key", 0).ResetAfter, "%v", chosen)
 	}
 }
 
@@ -201,7 +201,7 @@ func TestCancelAfterATakeAtOnceUnderAnotherLimit(t *testing.T) {
 	require.True(t, e.Reserve("key", 3, time.Minute).Allowed)
 	r.Cancel()
 	limit = nil
-	assert.EqualValues(t, 7, e.Peek("key").Remaining)
+	assert.EqualValues(t, 7, e.Peek("key", 0).Remaining)
 }
 
 // Random rows while the key's limit changes with every other call. Each limit holds for its calls.
@@ -251,9 +251,9 @@ func TestCancelUnderLimitsThatChange(t *testing.T) {
 				if r.reservation == (Reservation[string]{}) {
 					continue
 				}
-				before := e.Peek(key).ResetAfter
+				before := e.Peek(key, 0).ResetAfter
 				r.reservation.Keep(kept)
-				if e.Peek(key).ResetAfter < before {
+				if e.Peek(key, 0).ResetAfter < before {
 					given++
 				}
 				r.reservation, r.n, r.gone = Reservation[string]{}, kept, kept == 0
@@ -295,10 +295,10 @@ func TestKeepNeverExceedsTheHardPromise(t *testing.T) {
 					if r.reservation == (Reservation[string]{}) || kept >= r.n {
 						continue
 					}
-					before := e.Peek(key).Remaining
+					before := e.Peek(key, 0).Remaining
 					r.reservation.Keep(kept)
 					r.reservation, r.n = Reservation[string]{}, kept
-					if e.Peek(key).Remaining > before {
+					if e.Peek(key, 0).Remaining > before {
 						given++
 					}
 				}
@@ -332,7 +332,7 @@ func TestKeepDoesNotCountItsOwnReturn(t *testing.T) {
 	}
 	r.Keep(0)
 	assert.Equal(t, []int64{0, 0, 0}, byOthers)
-	assert.EqualValues(t, 7, e.Peek("key").Remaining, "others have three")
+	assert.EqualValues(t, 7, e.Peek("key", 0).Remaining, "others have three")
 }
 
 // Keep does not record a word that a policy must not return.
@@ -344,7 +344,7 @@ func TestKeepUnderAPolicyThatBreaksItsContract(t *testing.T) {
 	limit.took = func(a *asked) { a.next = policy.MaxWord + 1 }
 	r.Keep(1)
 	limit.took = nil
-	assert.EqualValues(t, 9, e.Peek("key").Remaining)
+	assert.EqualValues(t, 9, e.Peek("key", 0).Remaining)
 	assert.True(t, e.Take("key", 9).Allowed)
 	assert.False(t, e.Choke("key"))
 }

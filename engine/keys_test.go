@@ -35,7 +35,7 @@ func TestKeysThatCannotBeRecorded(t *testing.T) {
 				assert.Equal(t, admitted, anything.Choke(key))
 				assert.Equal(t, admitted, anything.Take(key, 1).Allowed)
 				assert.Equal(t, policy.Never, anything.Take(key, 2).RetryAfter)
-				assert.True(t, anything.Peek(key).Allowed)
+				assert.True(t, anything.Peek(key, 0).Allowed)
 			}
 			assert.True(t, anything.Choke(1))
 			assert.False(t, anything.Choke(1))
@@ -70,7 +70,7 @@ func TestPolicyThatReturnsReservedWordsIsRefused(t *testing.T) {
 	e := open[string](t, Config{Policy: greedy{funnel(2, 1, time.Hour)}})
 	require.True(t, e.Choke("key"))
 	settled(t, e)
-	await.True(t, func() bool { return e.Peek("key").Limit == 1 }, "the take is recorded")
+	await.True(t, func() bool { return e.Peek("key", 0).Limit == 1 }, "the take is recorded")
 	for range 3 {
 		assert.False(t, e.Choke("key"))
 		assert.Equal(t, policy.Never, e.Take("key", 1).RetryAfter)

@@ -79,7 +79,7 @@ func usedOf(t *testing.T, folder string) (used [killedKeys]int64) {
 	e, err := New[int](killedConfig(filepath.Join(folder, "state")))
 	require.NoError(t, err)
 	for key := range used {
-		used[key] = killedDepth - e.Peek(key).Remaining
+		used[key] = killedDepth - e.Peek(key, 0).Remaining
 	}
 	require.NoError(t, e.Close())
 	return used

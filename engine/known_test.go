@@ -33,21 +33,21 @@ func TestTakeAllDecidesAgainIfOvertaken(t *testing.T) {
 		require.Equal(t, passes, out.Allowed)
 		require.Nil(t, second.take)
 		assert.EqualValues(t, 0, out.Binding)
-		assert.EqualValues(t, 0, b.Peek(1).Remaining)
-		assert.EqualValues(t, out.Decisions[1].Remaining, a.Peek("key").Remaining)
+		assert.EqualValues(t, 0, b.Peek(1, 0).Remaining)
+		assert.EqualValues(t, out.Decisions[1].Remaining, a.Peek("key", 0).Remaining)
 		first, other := a.Stats(), b.Stats()
 		if passes {
-			assert.EqualValues(t, 3, a.Peek("key").Remaining)
+			assert.EqualValues(t, 3, a.Peek("key", 0).Remaining)
 			assert.EqualValues(t, []uint64{2, 0, 3, 0}, []uint64{first.Admitted, first.Refused, other.Admitted, other.Refused})
 			out.Cancel()
-			assert.EqualValues(t, 1, b.Peek(1).Remaining, "its own unit, and not the other's")
+			assert.EqualValues(t, 1, b.Peek(1, 0).Remaining, "its own unit, and not the other's")
 			continue
 		}
-		assert.EqualValues(t, 4, a.Peek("key").Remaining, "what was taken has been given back")
+		assert.EqualValues(t, 4, a.Peek("key", 0).Remaining, "what was taken has been given back")
 		assert.EqualValues(t, []uint64{1, 0, 2, 1}, []uint64{first.Admitted, first.Refused, other.Admitted, other.Refused})
 		out.Cancel()
-		assert.EqualValues(t, 0, b.Peek(1).Remaining, "nothing is held")
-		assert.EqualValues(t, 4, a.Peek("key").Remaining)
+		assert.EqualValues(t, 0, b.Peek(1, 0).Remaining, "nothing is held")
+		assert.EqualValues(t, 4, a.Peek("key", 0).Remaining)
 		require.False(t, TakeAll(b.Claim(1, 1), a.Claim("key", 1)).Allowed)
 		first = a.Stats()
 		assert.EqualValues(t, []uint64{1, 0}, []uint64{first.Admitted, first.Refused}, "the second refused, not the first")
@@ -60,7 +60,7 @@ func TestOutcomeOfKnownKeys(t *testing.T) {
 	users := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
 	hosts := open[int](t, Config{Policy: policy.Must(policy.FixedWindow(10, time.Minute)), Clock: clock.Now})
 	left := func() [3]int64 {
-		return [3]int64{users.Peek("u").Remaining, hosts.Peek(1).Remaining, hosts.Peek(2).Remaining}
+		return [3]int64{users.Peek("u", 0).Remaining, hosts.Peek(1, 0).Remaining, hosts.Peek(2, 0).Remaining}
 	}
 	take := func() Outcome { return TakeAll(hosts.Claim(2, 2), users.Claim("u", 3), hosts.Claim(1, 4)) }
 	take()
@@ -104,12 +104,12 @@ func TestKnownKeysOfOneEngine(t *testing.T) {
 	settled(t, e)
 	assert.False(t, TakeAll(e.Claim("a", 2), e.Claim("a", 2)).Allowed)
 	assert.False(t, TakeAll(e.Claim("a", 2), e.Claim("b", 1), e.Claim("a", 2)).Allowed)
-	assert.EqualValues(t, 3, e.Peek("a").Remaining)
+	assert.EqualValues(t, 3, e.Peek("a", 0).Remaining)
 	out := TakeAll(e.Claim("a", 1), e.Claim("a", 2), e.Claim("b", 3))
 	require.True(t, out.Allowed)
 	assert.Zero(t, out.Decisions[0].Remaining)
 	out.Cancel()
-	assert.EqualValues(t, []int64{3, 3}, []int64{e.Peek("a").Remaining, e.Peek("b").Remaining})
+	assert.EqualValues(t, []int64{3, 3}, []int64{e.Peek("a", 0).Remaining, e.Peek("b", 0).Remaining})
 	low, middle, high := place{1, 7}, place{2, 3}, place{2, 5}
 	for _, at := range [][fewClaims]place{
 		{low, middle, high}, {low, high, middle}, {middle, low, high}, {middle, high, low}, {high, low, middle}, {high, middle, low},
@@ -236,7 +236,7 @@ func TestOffersOfAQueueAreOfNoTurn(t *testing.T) {
 	clock.Advance(time.Second)
 	assert.True(t, tiers.Choke("key"))
 	assert.True(t, TakeAll(queue.Claim("key", 1)).Allowed)
-	assert.EqualValues(t, 98, tiers.Engines()[1].Peek("key").Remaining)
+	assert.EqualValues(t, 98, tiers.Engines()[1].Peek("key", 0).Remaining)
 }
 
 // If the overtaking call leaves a key without a word, the call still takes from it, and gives back.
@@ -248,7 +248,7 @@ func TestOvertakenByAReset(t *testing.T) {
 	require.True(t, tiers.Choke("key"))
 	settled(t, a)
 	settled(t, b)
-	left := func() []int64 { return []int64{a.Peek("key").Remaining, b.Peek("key").Remaining} }
+	left := func() []int64 { return []int64{a.Peek("key", 0).Remaining, b.Peek("key", 0).Remaining} }
 	second.take = func(*asked) {
 		second.take = nil
 		require.True(t, b.Reset("key"))

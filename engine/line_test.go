@@ -100,11 +100,11 @@ func TestNoTakeIsForBeforeTheHeadsTurn(t *testing.T) {
 			l.wait(t, 0, 8)
 			l.e.Reset("key")
 			l.wait(t, 1, 2)
-			assert.Zero(t, l.e.Peek("key").ResetAfter, "%v: it has taken ahead", p)
+			assert.Zero(t, l.e.Peek("key", 0).ResetAfter, "%v: it has taken ahead", p)
 			l.all.Wait()
 			assert.Positive(t, l.ends[0])
 			assert.Equal(t, l.ends[0], l.ends[1])
-			assert.EqualValues(t, 8, l.e.Peek("key").Remaining, "two of them now")
+			assert.EqualValues(t, 8, l.e.Peek("key", 0).Remaining, "two of them now")
 			noLines(t, l.e)
 		})
 	}
@@ -120,7 +120,7 @@ func TestRoomTooEarlyCostsNothing(t *testing.T) {
 		var e *Engine[string]
 		clock := func() policy.Instant {
 			if armed.CompareAndSwap(true, false) {
-				if e.Peek("key").Remaining == 10 {
+				if e.Peek("key", 0).Remaining == 10 {
 					armed.Store(true)
 				} else if e.Choke("key") {
 					took++
@@ -137,7 +137,7 @@ func TestRoomTooEarlyCostsNothing(t *testing.T) {
 		armed.Store(true)
 		l.wait(t, 1, 2)
 		armed.Store(false)
-		assert.EqualValues(t, 10-took, e.Peek("key").Remaining)
+		assert.EqualValues(t, 10-took, e.Peek("key", 0).Remaining)
 		l.all.Wait()
 		assert.LessOrEqual(t, l.ends[0], l.ends[1])
 	})

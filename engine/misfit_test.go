@@ -60,7 +60,7 @@ func TestMisfitsAreCountedAndReported(t *testing.T) {
 		assert.EqualValues(t, i+1, s.Misfits, "call %d", i)
 		assert.EqualValues(t, i+1, s.Refused, "call %d", i)
 	}
-	assert.Equal(t, never, e.Peek("misfit"))
+	assert.Equal(t, never, e.Peek("misfit", 0))
 	assert.EqualValues(t, 8, e.Stats().Misfits, "a look is not counted")
 	assert.Equal(t, []policy.Policy{fixed}, reported)
 
@@ -129,7 +129,7 @@ func TestRefusedLookIsAnError(t *testing.T) {
 		}
 	}
 	assert.Zero(t, e.Stats().Misfits, "looks are not counted")
-	assert.EqualValues(t, 10, good.Peek("key").Remaining)
+	assert.EqualValues(t, 10, good.Peek("key", 0).Remaining)
 }
 
 func TestChokeUnderALimitOfAnotherFamily(t *testing.T) {
@@ -145,6 +145,6 @@ func TestChokeUnderALimitOfAnotherFamily(t *testing.T) {
 	}
 	assert.EqualValues(t, 3, e.Stats().Misfits)
 	chosen = own
-	assert.EqualValues(t, 3, e.Peek("key").Remaining, "nothing was taken by the calls between")
+	assert.EqualValues(t, 3, e.Peek("key", 0).Remaining, "nothing was taken by the calls between")
 	assert.Zero(t, testing.AllocsPerRun(100, func() { e.Choke("key") }))
 }

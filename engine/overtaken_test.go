@@ -59,11 +59,11 @@ func TestOvertakenCallDecidesAgain(t *testing.T) {
 			} else {
 				key += " of a new key"
 			}
-			left := e.Peek(key).Remaining
+			left := e.Peek(key, 0).Remaining
 			limit.meanwhile = func() { require.True(t, e.Take(key, left).Allowed) }
 			assert.False(t, call(key), key)
 			assert.Nil(t, limit.meanwhile, key)
-			assert.Zero(t, e.Peek(key).Remaining, key)
+			assert.Zero(t, e.Peek(key, 0).Remaining, key)
 			assert.False(t, e.Choke(key), key)
 		}
 	}
@@ -94,7 +94,7 @@ func TestResetWaitsForACancel(t *testing.T) {
 	first.Cancel()
 	<-done
 	assert.True(t, took)
-	assert.EqualValues(t, 2, e.Peek("key").Remaining)
+	assert.EqualValues(t, 2, e.Peek("key", 0).Remaining)
 }
 
 // watched reports a call of FreshAt, once.
@@ -131,7 +131,7 @@ func TestCancelOfUnitsTakenDuringReset(t *testing.T) {
 		require.True(t, e.Reset("key"))
 		require.True(t, e.Take("key", 3).Allowed)
 		during.Cancel()
-		assert.EqualValues(t, 2, e.Peek("key").Remaining, "what the later call left")
+		assert.EqualValues(t, 2, e.Peek("key", 0).Remaining, "what the later call left")
 	})
 }
 
@@ -168,7 +168,7 @@ func TestCancelIsNotDatedBack(t *testing.T) {
 			}
 			giveBack(&r)
 			require.Nil(t, heldUp, "the clock is read")
-			require.EqualValues(t, 2, e.Peek(name).Remaining, "%s: one was just taken", name)
+			require.EqualValues(t, 2, e.Peek(name, 0).Remaining, "%s: one was just taken", name)
 		}
 	})
 }

@@ -54,7 +54,7 @@ func TestOwingPagesContinueExactly(t *testing.T) {
 				}
 			}
 			for _, key := range []string{"never used", "given back"} {
-				e.Peek(key)
+				e.Peek(key, 0)
 			}
 			e.Take("given back", 5)
 			e.Reset("given back")

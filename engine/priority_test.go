@@ -30,7 +30,7 @@ func TestPriorityShares(t *testing.T) {
 			e := open[string](t, Config{Policy: parsed(t, limits[0]), Clock: clock.Now})
 			left, refused := 0, [2]int{}
 			for range 5000 {
-				n, room := 1+dice.Int64N(12), e.Peek("key").Remaining
+				n, room := 1+dice.Int64N(12), e.Peek("key", 0).Remaining
 				if dice.IntN(2) == 0 {
 					ok := e.TakeWith(low, "key", n).Allowed
 					require.Equal(t, room-n >= 20, ok, "low: %d of %d", n, room)

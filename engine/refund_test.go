@@ -20,7 +20,7 @@ func TestRefund(t *testing.T) {
 	stands := func(d policy.Decision, remaining int64, owes time.Duration) {
 		t.Helper()
 		assert.Equal(t, policy.Decision{Allowed: true, Limit: 10, Remaining: remaining, ResetAfter: owes}, d)
-		assert.Equal(t, d, e.Peek("key"))
+		assert.Equal(t, d, e.Peek("key", 0))
 	}
 	stands(e.Refund("key", 5), 10, 0)
 	stands(e.Refund("key", 0), 10, 0)
@@ -50,7 +50,7 @@ func TestRefund(t *testing.T) {
 	assert.Equal(t, policy.Never, e.Take("key", 11).RetryAfter)
 	assert.False(t, e.Choke("key"))
 	assert.True(t, e.Refund("key", math.MaxInt64).Allowed)
-	assert.EqualValues(t, 10, e.Peek("key").Remaining)
+	assert.EqualValues(t, 10, e.Peek("key", 0).Remaining)
 
 	assert.EqualValues(t, 15*time.Second, e.Refund("new", -15).ResetAfter)
 	assert.False(t, e.Choke("new"))
@@ -87,7 +87,7 @@ func TestConcurrentRefundsAddUp(t *testing.T) {
 		}
 	})
 	assert.Positive(t, held.Load())
-	assert.Equal(t, time.Duration(held.Load())*time.Second, e.Peek("key").ResetAfter)
+	assert.Equal(t, time.Duration(held.Load())*time.Second, e.Peek("key", 0).ResetAfter)
 }
 
 func TestRefundThatCannotBeRecorded(t *testing.T) {
@@ -128,8 +128,8 @@ func TestRefundThatCannotBeRecorded(t *testing.T) {
 				assert.Equal(t, before, c.e.Stats())
 			}
 			assert.True(t, degraded.Refund("known", -2).Allowed)
-			assert.EqualValues(t, 2, degraded.Peek("known").Remaining)
-			assert.EqualValues(t, 4, without.Peek("known").Remaining)
+			assert.EqualValues(t, 2, degraded.Peek("known", 0).Remaining)
+			assert.EqualValues(t, 4, without.Peek("known", 0).Remaining)
 			assert.Equal(t, begin, time.Now())
 		})
 	}
@@ -149,7 +149,7 @@ func TestCancelAfterRefundWith(t *testing.T) {
 	clock.Advance(50 * time.Second)
 	require.True(t, e.Take("key", 60).Allowed)
 	r.Cancel()
-	assert.EqualValues(t, 140, e.Peek("key").Remaining)
+	assert.EqualValues(t, 140, e.Peek("key", 0).Remaining)
 }
 
 // If all units of a fixed window were given back and the clock goes back, ResetAfter is the end of
@@ -161,9 +161,9 @@ func TestEmptyFixedWindowIsResetWhenItEnds(t *testing.T) {
 	clock.Advance(100 * s)
 	require.True(t, e.Take("k", 5).Allowed)
 	e.Refund("k", 5)
-	assert.Zero(t, e.Peek("k").ResetAfter, "at its own time it was never opened")
+	assert.Zero(t, e.Peek("k", 0).ResetAfter, "at its own time it was never opened")
 	clock.Advance(-50 * s)
-	before := e.Peek("k")
+	before := e.Peek("k", 0)
 	assert.EqualValues(t, 5, before.Remaining)
 	after := e.Take("k", 1)
 	require.True(t, after.Allowed)

@@ -28,13 +28,13 @@ func TestReserveAndCancel(t *testing.T) {
 	assert.False(t, e.Choke("key"), "a turn that is promised is not given to others")
 
 	refused.Cancel()
-	assert.Equal(t, 5*time.Second, e.Peek("key").ResetAfter)
+	assert.Equal(t, 5*time.Second, e.Peek("key", 0).ResetAfter)
 	second.Cancel()
-	assert.Equal(t, 2*time.Second, e.Peek("key").ResetAfter)
+	assert.Equal(t, 2*time.Second, e.Peek("key", 0).ResetAfter)
 	second.Cancel()
-	assert.Equal(t, 2*time.Second, e.Peek("key").ResetAfter, "once is enough")
+	assert.Equal(t, 2*time.Second, e.Peek("key", 0).ResetAfter, "once is enough")
 	first.Cancel()
-	assert.Equal(t, policy.Decision{Allowed: true, Limit: 3, Remaining: 3}, e.Peek("key"))
+	assert.Equal(t, policy.Decision{Allowed: true, Limit: 3, Remaining: 3}, e.Peek("key", 0))
 
 	for _, n := range []int64{0, -1, 4, math.MinInt64, math.MaxInt64} {
 		r := e.Reserve("key", n, time.Hour)
@@ -46,7 +46,7 @@ func TestReserveAndCancel(t *testing.T) {
 	assert.True(t, long.Allowed)
 	assert.False(t, negative.Allowed)
 	long.Cancel()
-	assert.EqualValues(t, 3, e.Peek("key").Remaining)
+	assert.EqualValues(t, 3, e.Peek("key", 0).Remaining)
 	var nothing Reservation[string]
 	nothing.Cancel()
 	s := e.Stats()
@@ -62,20 +62,20 @@ func TestCancelTooLate(t *testing.T) {
 	clock.Advance(3 * time.Second)
 	require.True(t, e.Take("key", 5).Allowed)
 	r.Cancel() // 2 of the 5 are still there
-	assert.Equal(t, 5*time.Second, e.Peek("key").ResetAfter)
+	assert.Equal(t, 5*time.Second, e.Peek("key", 0).ResetAfter)
 
 	r = e.Reserve("key", 5, 0)
 	clock.Advance(20 * time.Second)
 	require.True(t, e.Take("key", 10).Allowed)
 	r.Cancel()
-	assert.Zero(t, e.Peek("key").Remaining)
+	assert.Zero(t, e.Peek("key", 0).Remaining)
 
 	// The key left and is back: the former entry belongs to no key.
 	r = e.Reserve("key", 1, time.Hour)
 	require.True(t, e.Reset("key"))
 	require.True(t, e.Take("key", 10).Allowed)
 	r.Cancel()
-	assert.Positive(t, e.Peek("key").ResetAfter)
+	assert.Positive(t, e.Peek("key", 0).ResetAfter)
 }
 
 func TestCancelAfterEviction(t *testing.T) {
@@ -105,17 +105,17 @@ func TestCancelAfterSetPolicy(t *testing.T) {
 		synctest.Wait()
 		now := r
 		now.Cancel()
-		assert.EqualValues(t, 4, e.Peek("key").Remaining)
+		assert.EqualValues(t, 4, e.Peek("key", 0).Remaining)
 		require.NoError(t, e.SetPolicy(before))
 		synctest.Wait()
 		// The same word has other units now.
 		require.True(t, e.Choke("key"))
 		e.Refund("key", 1)
-		assert.Equal(t, 6*time.Second, e.Peek("key").ResetAfter)
+		assert.Equal(t, 6*time.Second, e.Peek("key", 0).ResetAfter)
 		r.Cancel()
 		s.Cancel()
-		assert.EqualValues(t, 4, e.Peek("key").Remaining)
-		assert.EqualValues(t, 4, e.Peek("other").Remaining)
+		assert.EqualValues(t, 4, e.Peek("key", 0).Remaining)
+		assert.EqualValues(t, 4, e.Peek("other", 0).Remaining)
 	})
 }
 
@@ -129,12 +129,12 @@ func TestCancelWithoutRefunder(t *testing.T) {
 	first := e.Reserve("key", 1, 0)
 	second, last := e.Reserve("key", 1, 0), e.Reserve("key", 1, 0)
 	second.Cancel()
-	assert.EqualValues(t, 3, e.Peek("key").Remaining)
+	assert.EqualValues(t, 3, e.Peek("key", 0).Remaining)
 	last.Cancel()
-	assert.EqualValues(t, 4, e.Peek("key").Remaining)
+	assert.EqualValues(t, 4, e.Peek("key", 0).Remaining)
 	require.True(t, e.Choke("key"))
 	first.Cancel()
-	assert.EqualValues(t, 3, e.Peek("key").Remaining)
+	assert.EqualValues(t, 3, e.Peek("key", 0).Remaining)
 }
 
 // Also under a limit that counts in windows: the units that count now are others'.
@@ -152,7 +152,7 @@ func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 		require.True(t, e.Reset("key"))
 		require.True(t, e.Take("key", 10).Allowed)
 		r.Cancel()
-		assert.Zero(t, e.Peek("key").Remaining, "%v", p)
+		assert.Zero(t, e.Peek("key", 0).Remaining, "%v", p)
 	}
 }
 
@@ -212,5 +212,5 @@ func TestCancelOfARefusedReservation(t *testing.T) {
 	require.False(t, refused.Allowed)
 	require.True(t, e.Take("key", 1).Allowed)
 	refused.Cancel()
-	assert.EqualValues(t, 1, e.Peek("key").Remaining)
+	assert.EqualValues(t, 1, e.Peek("key", 0).Remaining)
 }

@@ -33,19 +33,19 @@ func TestSetPolicyForgivesNothing(t *testing.T) {
 	}{{100, 7}, {200, 1}, {100, 2}} {
 		require.NoError(t, e.SetPolicy(funnel(next.capacity, next.count, time.Second)))
 		for used := range int64(101) {
-			d := e.Peek(fmt.Sprint(used))
+			d := e.Peek(fmt.Sprint(used), 0)
 			require.Equal(t, next.capacity, d.Limit)
 			require.Equal(t, next.capacity-used, d.Remaining)
 		}
 		if next.count == 7 {
-			assert.GreaterOrEqual(t, e.Peek("late").ResetAfter, 50*time.Second, "the promised turn is kept free")
+			assert.GreaterOrEqual(t, e.Peek("late", 0).ResetAfter, 50*time.Second, "the promised turn is kept free")
 		}
 		settled(t, e)
 	}
 	// Use beyond the new limit makes a full key.
 	require.NoError(t, e.SetPolicy(funnel(10, 10, time.Second)))
 	for used := range int64(101) {
-		d := e.Peek(fmt.Sprint(used))
+		d := e.Peek(fmt.Sprint(used), 0)
 		require.EqualValues(t, max(10-used, 0), d.Remaining)
 		require.LessOrEqual(t, d.ResetAfter, time.Second)
 	}
@@ -77,7 +77,7 @@ func TestSetPolicyErrors(t *testing.T) {
 	assert.Error(t, bare.SetPolicy(good))
 	chosen := openFor(t, Config{Policy: good}, func(string) policy.Policy { return nil })
 	assert.ErrorContains(t, chosen.SetPolicy(good), "PolicyFor")
-	assert.EqualValues(t, 1, e.Peek("key").Remaining)
+	assert.EqualValues(t, 1, e.Peek("key", 0).Remaining)
 
 	require.NoError(t, e.Close())
 	assert.ErrorIs(t, e.SetPolicy(good), ErrClosed)
@@ -88,8 +88,8 @@ func TestSetPolicyOfADegradedEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := failing(t, Config{Policy: funnel(2, 1, time.Hour)}, func(e *Engine[string]) { require.True(t, e.Choke("key")) })
 		assert.ErrorIs(t, e.SetPolicy(funnel(5, 1, time.Hour)), ErrUnavailable)
-		assert.EqualValues(t, 2, e.Peek("key").Limit)
-		assert.EqualValues(t, 1, e.Peek("key").Remaining)
+		assert.EqualValues(t, 2, e.Peek("key", 0).Limit)
+		assert.EqualValues(t, 1, e.Peek("key", 0).Remaining)
 		require.NoError(t, e.Close())
 		assert.ErrorIs(t, e.SetPolicy(funnel(5, 1, time.Hour)), ErrClosed)
 		noLines(t, e)
@@ -123,13 +123,13 @@ func TestSetPolicyWhenTheWriterDies(t *testing.T) {
 					f.arm(point, 0)
 					synctest.Wait()
 					for key := range 100 {
-						d := e.Peek(key)
+						d := e.Peek(key, 0)
 						require.Equal(t, limit, d.Limit)
 						require.Equal(t, limit-1, d.Remaining)
 					}
 					if e.writing() {
 						require.NoError(t, e.SetPolicy(funnel(7, 1, time.Hour)))
-						assert.EqualValues(t, 6, e.Peek(0).Remaining)
+						assert.EqualValues(t, 6, e.Peek(0, 0).Remaining)
 					}
 				})
 			})
@@ -235,7 +235,7 @@ func TestSetPolicyForManyKeys(t *testing.T) {
 	for _, capacity := range []int64{8, 5, 4, 10} {
 		require.NoError(t, e.SetPolicy(funnel(capacity, 2, time.Second)))
 		for key := range names {
-			if d := e.Peek(key); d.Limit != capacity || d.Remaining != capacity-int64(key%4)-1 {
+			if d := e.Peek(key, 0); d.Limit != capacity || d.Remaining != capacity-int64(key%4)-1 {
 				t.Fatalf("%d under %d: %+v", key, capacity, d)
 			}
 		}

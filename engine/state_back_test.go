@@ -66,7 +66,7 @@ func TestNoWindowComesAgainIfTheWallClockWentBack(t *testing.T) {
 		e, err := Load[string](&file, config)
 		require.NoError(t, err)
 		require.True(t, e.Take("a", 10).Allowed)
-		require.Equal(t, 55*time.Minute, e.Peek("a").ResetAfter)
+		require.Equal(t, 55*time.Minute, e.Peek("a", 0).ResetAfter)
 		for range 54 {
 			time.Sleep(time.Minute)
 			require.False(t, e.Choke("a"), "%v", time.Now())
@@ -101,7 +101,7 @@ func TestClockThatGoesBackDuringASave(t *testing.T) {
 		loaded, err := Load[string](&file, config)
 		require.NoError(t, err)
 		defer check(t, loaded)
-		require.Equal(t, time.Minute, loaded.Peek("b").ResetAfter, "a has another window")
+		require.Equal(t, time.Minute, loaded.Peek("b", 0).ResetAfter, "a has another window")
 	})
 }
 

@@ -162,7 +162,7 @@ func compareHistories(t *testing.T, r *rand.Rand) {
 				config = next
 			}
 		}
-		both("Peek", func(e *Engine[string]) any { return e.Peek(key) })
+		both("Peek", func(e *Engine[string]) any { return e.Peek(key, 0) })
 	}
 }
 
@@ -221,7 +221,7 @@ func TestCloseSavesEveryUnitThatWasAdmitted(t *testing.T) {
 		e, err = New[string](config)
 		require.NoError(t, err)
 		for i := range hot {
-			used := int64(capacity) - e.Peek(fmt.Sprintf("hot %d", i)).Remaining
+			used := int64(capacity) - e.Peek(fmt.Sprintf("hot %d", i), 0).Remaining
 			want := before[i] + hot[i].Load()
 			require.GreaterOrEqual(t, used, want, "units of key %d were forgiven", i)
 			require.LessOrEqual(t, used, want+callers)
@@ -229,7 +229,7 @@ func TestCloseSavesEveryUnitThatWasAdmitted(t *testing.T) {
 		}
 		for _, names := range fresh {
 			for _, name := range names {
-				require.EqualValues(t, capacity-1, e.Peek(name).Remaining, "a new key was forgotten")
+				require.EqualValues(t, capacity-1, e.Peek(name, 0).Remaining, "a new key was forgotten")
 				e.Reset(name)
 			}
 		}
@@ -357,18 +357,18 @@ func TestStateIsKeptInTheFile(t *testing.T) {
 		time.Sleep(time.Hour)
 		e, err = New[string](config)
 		require.NoError(t, err)
-		a := e.Peek("a")
+		a := e.Peek("a", 0)
 		require.EqualValues(t, 6, a.Remaining)
 		require.Equal(t, 4*time.Hour-time.Minute, a.ResetAfter)
-		require.EqualValues(t, 1, e.Peek("b").Remaining)
+		require.EqualValues(t, 1, e.Peek("b", 0).Remaining)
 		require.Equal(t, 2, e.Len())
 		require.NoError(t, e.Close())
 
 		// The file as it was before the process was killed.
 		require.NoError(t, os.WriteFile(config.State.Path, saved, 0o600))
 		e = open[string](t, config)
-		require.EqualValues(t, 7, e.Peek("a").Remaining)
-		require.EqualValues(t, 10, e.Peek("b").Remaining)
+		require.EqualValues(t, 7, e.Peek("a", 0).Remaining)
+		require.EqualValues(t, 10, e.Peek("b", 0).Remaining)
 	})
 }
 
@@ -527,7 +527,7 @@ func TestFreshSetsTheFileAside(t *testing.T) {
 	config.Policy = policy.Must(policy.FixedWindow(10, time.Hour))
 	e, err = New[string](config)
 	require.NoError(t, err)
-	require.EqualValues(t, 10, e.Peek("a").Remaining)
+	require.EqualValues(t, 10, e.Peek("a", 0).Remaining)
 	require.True(t, e.Choke("a"))
 	require.NoError(t, e.Close())
 	old, err := os.ReadFile(path + ".old")
@@ -563,8 +563,8 @@ func TestTimePassesDuringALoad(t *testing.T) {
 		l, err := Load[string](&file, config)
 		require.NoError(t, err)
 		defer check(t, l)
-		require.EqualValues(t, 7, l.Peek("a").Remaining)
-		require.Equal(t, 3*time.Second, l.Peek("a").ResetAfter)
+		require.EqualValues(t, 7, l.Peek("a", 0).Remaining)
+		require.Equal(t, 3*time.Second, l.Peek("a", 0).ResetAfter)
 	})
 }
 
@@ -638,10 +638,10 @@ func TestWallClockThatWentBackMintsNothing(t *testing.T) {
 			file := write(t, time.Now().Add(-time.Duration(last)-c.passed), last)
 			e, err := Load[string](bytes.NewReader(file), config)
 			require.NoError(t, err)
-			require.EqualValues(t, c.left, e.Peek("a").Remaining, "%v", c.passed)
+			require.EqualValues(t, c.left, e.Peek("a", 0).Remaining, "%v", c.passed)
 			require.GreaterOrEqual(t, e.control.Now(), last)
 			time.Sleep(time.Hour)
-			require.EqualValues(t, c.left+1, e.Peek("a").Remaining, "it drains from then on")
+			require.EqualValues(t, c.left+1, e.Peek("a", 0).Remaining, "it drains from then on")
 			check(t, e)
 		}
 	})
@@ -707,7 +707,7 @@ func TestFailingSavesAreTold(t *testing.T) {
 		require.ErrorIs(t, e.Close(), os.ErrNotExist, "also the second time")
 		require.NoError(t, os.Rename(away, folder))
 		e = open[string](t, config)
-		require.EqualValues(t, 8, e.Peek("a").Remaining, "the last save is still there")
+		require.EqualValues(t, 8, e.Peek("a", 0).Remaining, "the last save is still there")
 	})
 }
 
@@ -743,7 +743,7 @@ func TestKeysThatCannotBeSavedAreCounted(t *testing.T) {
 		e, err = New(config, codec)
 		require.NoError(t, err)
 		require.Equal(t, 2, e.Len())
-		require.EqualValues(t, 9, e.Peek(4).Remaining)
+		require.EqualValues(t, 9, e.Peek(4, 0).Remaining)
 		require.NoError(t, e.Close())
 
 		_, err = New(config, KeyCodec("number", codecOf(codec).encode, func([]byte) (float64, error) { panic("decode") }))
@@ -803,7 +803,7 @@ func TestSaveWhileThePolicyChanges(t *testing.T) {
 	defer check(t, loaded)
 	// The wall clock has gone on since, so turn the other back.
 	for _, key := range all {
-		one, other := e.Peek(key), loaded.Peek(key)
+		one, other := e.Peek(key, 0), loaded.Peek(key, 0)
 		require.Equal(t, one.Remaining, other.Remaining)
 		require.InDelta(t, float64(one.ResetAfter), float64(other.ResetAfter), float64(20*time.Second))
 	}
@@ -846,7 +846,7 @@ func TestTieredKeepsItsState(t *testing.T) {
 		e, err := NewTiered[string](config, funnel(20, 1, time.Hour), policy.Must(policy.FixedWindow(30, time.Hour)))
 		require.NoError(t, err)
 		require.EqualValues(t, left, e.Take("a", 1).Remaining)
-		require.EqualValues(t, left+20, e.engines[2].Peek("a").Remaining)
+		require.EqualValues(t, left+20, e.engines[2].Peek("a", 0).Remaining)
 		require.NoError(t, e.Close())
 	}
 }
@@ -872,11 +872,11 @@ func TestAnotherDefaultKeepsTheUseOfPlans(t *testing.T) {
 					e, err := New(config, chosen)
 					require.NoError(t, err)
 					require.True(t, e.Take("key", 60).Allowed)
-					want := e.Peek("key")
+					want := e.Peek("key", 0)
 					config.Policy = after
 					e = restart(t, e, config, func() {}, chosen)
 					defer func() { check(t, e) }()
-					assert.Equal(t, want, e.Peek("key"), "%s from %v to %v", plan, before, after)
+					assert.Equal(t, want, e.Peek("key", 0), "%s from %v to %v", plan, before, after)
 				})
 			}
 		}
@@ -921,7 +921,7 @@ func TestUnhealthyEngineSavesAtClose(t *testing.T) {
 	require.NoError(t, e.Close())
 	config.fault = nil
 	e = open[string](t, config)
-	require.EqualValues(t, 8, e.Peek("a").Remaining)
+	require.EqualValues(t, 8, e.Peek("a", 0).Remaining)
 }
 
 // A Cancel after a restart gives back no more than before.

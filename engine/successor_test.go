@@ -87,7 +87,7 @@ func TestGivenBackAfterTheWriterCameToTheKey(t *testing.T) {
 					synctest.Wait()
 					require.Equal(t, changed, entry.Moved())
 					back()
-					left[changed] = e.Peek("key").Remaining
+					left[changed] = e.Peek("key", 0).Remaining
 				})
 			}
 			assert.Equal(t, left[false], left[true])

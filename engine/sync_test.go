@@ -37,7 +37,7 @@ func TestSyncSavesNow(t *testing.T) {
 	require.NoError(t, e.keeper.abandon())
 	again, err := New[string](Config{Policy: limit, State: state})
 	require.NoError(t, err)
-	assert.EqualValues(t, 960, again.Peek("key").Remaining)
+	assert.EqualValues(t, 960, again.Peek("key", 0).Remaining)
 	require.NoError(t, again.Close())
 	assert.ErrorIs(t, again.Sync(), ErrClosed)
 	assert.ErrorContains(t, e.Close(), "an earlier one", "the file is no longer its own")

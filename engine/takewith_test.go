@@ -19,7 +19,7 @@ func TestTakeWith(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
 	large, small := funnel(100, 10, time.Second), funnel(2, 1, time.Second)
 	assert.Equal(t, policy.Decision{Allowed: true, Limit: 100, Remaining: 50, ResetAfter: 5 * time.Second}, e.TakeWith(large, "key", 50))
-	assert.Equal(t, policy.Decision{Allowed: true, Limit: 10, Remaining: 5, ResetAfter: 5 * time.Second}, e.Peek("key"))
+	assert.Equal(t, policy.Decision{Allowed: true, Limit: 10, Remaining: 5, ResetAfter: 5 * time.Second}, e.Peek("key", 0))
 	assert.Equal(t, policy.Decision{Limit: 2, RetryAfter: 4 * time.Second, ResetAfter: 5 * time.Second}, e.TakeWith(small, "key", 1))
 	clock.Advance(4 * time.Second)
 	assert.True(t, e.TakeWith(small, "key", 1).Allowed)
@@ -30,7 +30,7 @@ func TestTakeWith(t *testing.T) {
 	assert.Equal(t, 1, e.Len())
 
 	// Policies of another family, and nil.
-	before := e.Peek("key")
+	before := e.Peek("key", 0)
 	var missing *nilPolicy
 	for _, p := range []policy.Policy{pacer{1, 1}, unrelated{large}, missing} {
 		for _, key := range []string{"key", "new"} {
@@ -38,13 +38,13 @@ func TestTakeWith(t *testing.T) {
 			assert.Equal(t, policy.Decision{RetryAfter: policy.Never}, e.TakeWith(p, key, 0))
 		}
 	}
-	assert.Equal(t, before, e.Peek("key"))
+	assert.Equal(t, before, e.Peek("key", 0))
 	assert.Equal(t, 1, e.Len())
 	s := e.Stats()
 	assert.EqualValues(t, 2, s.Admitted)
 	assert.EqualValues(t, 3+6, s.Refused)
 	require.True(t, e.TakeWith(nil, "key", 1).Allowed)
-	await.True(t, func() bool { return e.Peek("key").Remaining == 7 }, "the take is recorded")
+	await.True(t, func() bool { return e.Peek("key", 0).Remaining == 7 }, "the take is recorded")
 
 	// No policy is related to one that is not a policy.Relative.
 	bare := open[string](t, Config{Policy: unrelated{large}, Clock: clock.Now})
@@ -112,21 +112,21 @@ func TestPolicyFor(t *testing.T) {
 		assert.Equal(t, 8, passed("gold"))
 		assert.Equal(t, 2, passed("plain"))
 		assert.Equal(t, 0, passed("strange"))
-		assert.EqualValues(t, 8, e.Peek("gold").Limit)
-		assert.EqualValues(t, 2, e.Peek("plain").Limit)
-		assert.Equal(t, policy.Decision{RetryAfter: policy.Never}, e.Peek("strange"))
+		assert.EqualValues(t, 8, e.Peek("gold", 0).Limit)
+		assert.EqualValues(t, 2, e.Peek("plain", 0).Limit)
+		assert.Equal(t, policy.Decision{RetryAfter: policy.Never}, e.Peek("strange", 0))
 		assert.EqualValues(t, 2, e.TakeWith(funnel(2, 1, time.Second), "gold", 0).Limit, "what comes with the call comes first")
 
 		assert.EqualValues(t, 3, e.Refund("gold", 3).Remaining)
 		r := e.Reserve("gold", 5, time.Second)
 		assert.Equal(t, time.Second, r.Wait)
 		r.Cancel()
-		assert.EqualValues(t, 3, e.Peek("gold").Remaining)
+		assert.EqualValues(t, 3, e.Peek("gold", 0).Remaining)
 		seen := map[string]policy.Decision{}
 		for key, d := range e.All() {
 			seen[key] = d
 		}
-		assert.Equal(t, map[string]policy.Decision{"gold": e.Peek("gold"), "plain": e.Peek("plain")}, seen)
+		assert.Equal(t, map[string]policy.Decision{"gold": e.Peek("gold", 0), "plain": e.Peek("plain", 0)}, seen)
 		out := TakeAll(e.Claim("gold", 3))
 		assert.True(t, out.Allowed)
 		assert.False(t, TakeAll(e.Claim("strange", 1)).Allowed)
@@ -138,7 +138,7 @@ func TestPolicyFor(t *testing.T) {
 		// The choice may change at any time, while calls wait too.
 		limit = funnel(4, 4, time.Second)
 		gold.Store(&limit)
-		assert.EqualValues(t, 4, e.Peek("gold").Limit)
+		assert.EqualValues(t, 4, e.Peek("gold", 0).Limit)
 		assert.Error(t, e.SetPolicy(limit))
 		noLines(t, e)
 	})
@@ -162,10 +162,10 @@ func TestRefundWith(t *testing.T) {
 		assert.True(t, e.RefundWith(fast, "key", 10).Allowed)
 		assert.False(t, e.Choke("key"), "ten units of 1 ms came back, not of a second")
 	}
-	assert.Equal(t, 10*time.Second, e.Peek("key").ResetAfter)
+	assert.Equal(t, 10*time.Second, e.Peek("key", 0).ResetAfter)
 	other := policy.Must(policy.FixedWindow(10, time.Second))
 	assert.False(t, e.RefundWith(other, "key", 10).Allowed)
-	assert.Equal(t, 10*time.Second, e.Peek("key").ResetAfter)
+	assert.Equal(t, 10*time.Second, e.Peek("key", 0).ResetAfter)
 }
 
 // A reservation under a chosen limit is undone while it is the last; if others took since, nothing
@@ -176,12 +176,12 @@ func TestCancelUnderAChosenLimit(t *testing.T) {
 	})
 	last := e.Reserve("key", 3, 0)
 	last.Cancel()
-	assert.EqualValues(t, 9, e.Peek("key").Remaining)
+	assert.EqualValues(t, 9, e.Peek("key", 0).Remaining)
 
 	before := e.Reserve("key", 3, 0)
 	require.True(t, e.Choke("key"))
 	before.Cancel()
-	assert.EqualValues(t, 5, e.Peek("key").Remaining)
+	assert.EqualValues(t, 5, e.Peek("key", 0).Remaining)
 }
 
 // Units given back under another limit count as the engine's own units. A Cancel then knows that
@@ -214,9 +214,9 @@ func TestCancelAfterAKeepUnderASlowerLimit(t *testing.T) {
 	below.Keep(1)
 	limit = nil
 	clock.Advance(50 * time.Millisecond)
-	before := e.Peek("key")
+	before := e.Peek("key", 0)
 	first.Cancel()
-	assert.Equal(t, before, e.Peek("key"), "its units may have been those that were given back")
+	assert.Equal(t, before, e.Peek("key", 0), "its units may have been those that were given back")
 }
 
 // Windows do not depend on others' give-backs, under any limit of the family and in any window.
@@ -229,8 +229,8 @@ func TestCancelInTheWindowBeforeUnderAChosenLimit(t *testing.T) {
 	clock.Advance(time.Second)
 	require.True(t, e.Choke("key"))
 	for _, r := range []Reservation[string]{first, second} {
-		before := e.Peek("key").Remaining
+		before := e.Peek("key", 0).Remaining
 		r.Cancel()
-		assert.Equal(t, before+50, e.Peek("key").Remaining)
+		assert.Equal(t, before+50, e.Peek("key", 0).Remaining)
 	}
 }

@@ -38,7 +38,7 @@ func TestTiersTogether(t *testing.T) {
 	d := tiers.Take("key", 1)
 	third := time.Second/3 + 1
 	assert.Equal(t, policy.Decision{Limit: 3, RetryAfter: third, ResetAfter: 36 * time.Second}, d)
-	assert.EqualValues(t, 2, minute.Peek("key").Remaining, "charged for what the other refused")
+	assert.EqualValues(t, 2, minute.Peek("key", 0).Remaining, "charged for what the other refused")
 
 	clock.Advance(d.RetryAfter - 1)
 	require.False(t, tiers.Choke("key"))
@@ -51,7 +51,7 @@ func TestTiersTogether(t *testing.T) {
 
 	d = tiers.Take("key", 1)
 	assert.False(t, d.Allowed)
-	assert.EqualValues(t, 2, second.Peek("key").Remaining, "charged for what the other refused")
+	assert.EqualValues(t, 2, second.Peek("key", 0).Remaining, "charged for what the other refused")
 	clock.Advance(d.RetryAfter - 1)
 	require.False(t, tiers.Choke("key"))
 	clock.Advance(1)
@@ -70,7 +70,7 @@ func TestTiersTogether(t *testing.T) {
 	assert.EqualValues(t, 3, tiers.Refund("key", 4).Remaining)
 	assert.True(t, tiers.Reset("key"))
 	assert.False(t, tiers.Reset("key"))
-	assert.EqualValues(t, 5, minute.Peek("key").Remaining)
+	assert.EqualValues(t, 5, minute.Peek("key", 0).Remaining)
 	assert.EqualValues(t, 3, tiers.Take("key", 0).Remaining)
 
 	out := TakeAll(tiers.Claims("key", 2)...)
@@ -98,7 +98,7 @@ func TestTiersAreExact(t *testing.T) {
 	require.EqualValues(t, 498, admitted.Load())
 	for i, e := range tiers.Engines() {
 		capacity := []int64{700, 500, 600}[i]
-		require.Equal(t, capacity-498, e.Peek(1).Remaining, "tier %d", i)
+		require.Equal(t, capacity-498, e.Peek(1, 0).Remaining, "tier %d", i)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestTiersRecordEveryYesWhileTheClockRuns(t *testing.T) {
 	for _, e := range tiers.Engines() {
 		assert.EqualValues(t, admitted, e.Stats().Admitted)
 	}
-	assert.Equal(t, 1000-admitted, tiers.Engines()[1].Peek("key").Remaining)
+	assert.Equal(t, 1000-admitted, tiers.Engines()[1].Peek("key", 0).Remaining)
 }
 
 func TestTiersRefundSaysWhetherItWasRecorded(t *testing.T) {
@@ -207,15 +207,15 @@ func TestTogetherWithAPanic(t *testing.T) {
 		{"tiers, overtaken", 2, func() { tiers.Take("key", 3) }},
 	} {
 		left, overtake = c.left, nil
-		want := bad.Peek("key").Remaining
+		want := bad.Peek("key", 0).Remaining
 		if c.left == 2 {
 			// A look at a known key prepares its take, which decides again only if overtaken.
 			overtake = func() { bad.Choke("key") }
 			want--
 		}
 		assert.Panics(t, c.call, c.name)
-		assert.EqualValues(t, 9, e.Peek("key").Remaining, c.name)
-		assert.EqualValues(t, want, bad.Peek("key").Remaining, c.name)
+		assert.EqualValues(t, 9, e.Peek("key", 0).Remaining, c.name)
+		assert.EqualValues(t, want, bad.Peek("key", 0).Remaining, c.name)
 	}
 }
 
@@ -241,13 +241,13 @@ func TestTiersDecideAgainIfOvertaken(t *testing.T) {
 		require.Nil(t, second.take)
 		first, other := engines[0].Stats(), engines[1].Stats()
 		if passes {
-			assert.EqualValues(t, 3, engines[0].Peek("key").Remaining)
+			assert.EqualValues(t, 3, engines[0].Peek("key", 0).Remaining)
 			assert.EqualValues(t, []uint64{2, 0, 3, 0}, []uint64{first.Admitted, first.Refused, other.Admitted, other.Refused})
 		} else {
-			assert.EqualValues(t, 4, engines[0].Peek("key").Remaining, "what was taken has been given back")
+			assert.EqualValues(t, 4, engines[0].Peek("key", 0).Remaining, "what was taken has been given back")
 			assert.EqualValues(t, []uint64{1, 0, 2, 1}, []uint64{first.Admitted, first.Refused, other.Admitted, other.Refused})
 		}
-		assert.EqualValues(t, 0, engines[1].Peek("key").Remaining)
+		assert.EqualValues(t, 0, engines[1].Peek("key", 0).Remaining)
 		assert.Zero(t, testing.AllocsPerRun(100, func() { tiers.Choke("key") }))
 		assert.Zero(t, testing.AllocsPerRun(100, func() { tiers.Take("key", 1) }))
 		assert.Zero(t, engines[0].Stats().Refused, "the second refused, not the first")

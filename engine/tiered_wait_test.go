@@ -68,7 +68,7 @@ func TestTiersWaitErrors(t *testing.T) {
 		leave()
 		waits.Wait()
 		assert.EqualValues(t, 1, tiers.Take("key", 0).Remaining)
-		assert.EqualValues(t, 6, tiers.Engines()[0].Peek("key").Remaining)
+		assert.EqualValues(t, 6, tiers.Engines()[0].Peek("key", 0).Remaining)
 
 		waits.Go(func() { assert.ErrorIs(t, tiers.Wait(background, "key", 2), ErrClosed) })
 		synctest.Wait()
@@ -86,8 +86,8 @@ func TestTiersAcquireIsGivenBack(t *testing.T) {
 	require.Len(t, out.Decisions, 2)
 	assert.EqualValues(t, []int64{3, 1}, []int64{out.Decisions[0].Remaining, out.Decisions[1].Remaining})
 	out.Keep(2, 2)
-	assert.EqualValues(t, 7, tiers.Engines()[0].Peek("key").Remaining)
-	assert.EqualValues(t, 5, tiers.Engines()[1].Peek("key").Remaining)
+	assert.EqualValues(t, 7, tiers.Engines()[0].Peek("key", 0).Remaining)
+	assert.EqualValues(t, 5, tiers.Engines()[1].Peek("key", 0).Remaining)
 }
 
 func TestTieredOfNothingLetsPass(t *testing.T) {

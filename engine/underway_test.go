@@ -24,7 +24,7 @@ func TestCallsGivenBackLockOutNoOthers(t *testing.T) {
 			e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Parse(text))})
 			require.NoError(t, err)
 			defer e.Close()
-			full := e.Peek("key").Remaining
+			full := e.Peek("key", 0).Remaining
 			const callers = 16
 			done := make(chan int)
 			for i := range callers {
@@ -48,7 +48,7 @@ func TestCallsGivenBackLockOutNoOthers(t *testing.T) {
 				refused += <-done
 			}
 			assert.Zero(t, refused, text)
-			assert.Equal(t, full, e.Peek("key").Remaining, text)
+			assert.Equal(t, full, e.Peek("key", 0).Remaining, text)
 		})
 	}
 }
@@ -76,6 +76,6 @@ func TestOnlyKeptUnitsAreCharged(t *testing.T) {
 		for range 16 {
 			<-done
 		}
-		assert.Equal(t, int64(84), e.Peek("key").Remaining)
+		assert.Equal(t, int64(84), e.Peek("key", 0).Remaining)
 	})
 }

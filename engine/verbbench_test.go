@@ -27,7 +27,7 @@ func BenchmarkVerbs(b *testing.B) {
 		{"Choke", wide, func(e *Engine[string], key string) { e.Choke(key) }},
 		{"Take", wide, func(e *Engine[string], key string) { e.Take(key, 2) }},
 		{"Take-refused", never, func(e *Engine[string], key string) { e.Take(key, 1) }},
-		{"Peek", wide, func(e *Engine[string], key string) { e.Peek(key) }},
+		{"Peek", wide, func(e *Engine[string], key string) { e.Peek(key, 0) }},
 		{"TakeWith", wide, func(e *Engine[string], key string) { e.TakeWith(other, key, 2) }},
 		{"Refund", wide, func(e *Engine[string], key string) { e.Refund(key, 1) }},
 		{"Refund-charge", wide, func(e *Engine[string], key string) { e.Refund(key, -1) }},

@@ -40,10 +40,12 @@ func (e *Engine[K]) TakeWith(limit policy.Policy, key K, n int64) (d policy.Deci
 	return d
 }
 
-// Peek returns the key's state. It takes nothing, opens no key, never waits and is not counted. The
-// decision is Allowed unless the key is blocked or PolicyFor chose a limit of another family.
-func (e *Engine[K]) Peek(key K) (d policy.Decision) {
-	e.cell.Peek(key, &d)
+// Peek returns the decision of Take(key, n) now: whether n units would pass, or how long until they
+// do. It takes nothing, opens no key, never waits and is not counted. The decision leaves out that
+// a new key may find the table full. Under n == 0 it is the key's state: Allowed unless the key is
+// blocked or PolicyFor chose a limit of another family.
+func (e *Engine[K]) Peek(key K, n int64) (d policy.Decision) {
+	e.cell.Peek(key, n, &d)
 	return d
 }
 

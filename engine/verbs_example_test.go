@@ -52,9 +52,9 @@ func ExampleEngine_Peek() {
 	})
 	defer limiter.Close()
 
-	fmt.Println(limiter.Peek("new").Remaining, limiter.Len())
+	fmt.Println(limiter.Peek("new", 0).Remaining, limiter.Len())
 	limiter.Choke("known")
-	fmt.Println(limiter.Peek("known").Remaining, limiter.Len())
+	fmt.Println(limiter.Peek("known", 0).Remaining, limiter.Len())
 	// Output:
 	// 5 0
 	// 4 1
@@ -117,9 +117,9 @@ func ExampleReservation_Keep() {
 	defer limiter.Close()
 
 	r := limiter.Reserve("client", 60, 0) // an estimate
-	fmt.Println(limiter.Peek("client").Remaining)
+	fmt.Println(limiter.Peek("client", 0).Remaining)
 	r.Keep(25) // the actual cost
-	fmt.Println(limiter.Peek("client").Remaining)
+	fmt.Println(limiter.Peek("client", 0).Remaining)
 	// Output:
 	// 40
 	// 75
@@ -133,9 +133,9 @@ func ExampleReservation_Cancel() {
 
 	r := limiter.Reserve("client", 3, 0)
 	limiter.Take("client", 1) // another caller
-	fmt.Println(limiter.Peek("client").Remaining)
+	fmt.Println(limiter.Peek("client", 0).Remaining)
 	r.Cancel()
-	fmt.Println(limiter.Peek("client").Remaining)
+	fmt.Println(limiter.Peek("client", 0).Remaining)
 	// Output:
 	// 1
 	// 4
@@ -154,7 +154,7 @@ func ExampleEngine_Acquire() {
 	_, err = limiter.Acquire(ctx, "client", 1, time.Second)
 	fmt.Println(errors.Is(err, engine.ErrDeadline))
 	r.Keep(4)
-	fmt.Println(limiter.Peek("client").Remaining)
+	fmt.Println(limiter.Peek("client", 0).Remaining)
 	// Output:
 	// true <nil>
 	// true
@@ -266,7 +266,7 @@ func ExampleEngine_SetPolicy() {
 	if err := limiter.SetPolicy(policy.Must(policy.Funnel(30, 1, time.Hour))); err != nil {
 		fmt.Println(err)
 	}
-	fmt.Println(limiter.Peek("client").Remaining)
+	fmt.Println(limiter.Peek("client", 0).Remaining)
 	// Output:
 	// 2
 	// 22
@@ -283,7 +283,7 @@ func ExampleTakeAll() {
 	fmt.Println(engine.TakeAll(from, user).Allowed)
 	out := engine.TakeAll(from, user)
 	fmt.Println(out.Allowed, out.Binding, out.RetryAfter.Round(time.Hour))
-	fmt.Println(users.Peek("alice").Remaining)
+	fmt.Println(users.Peek("alice", 0).Remaining)
 	// Output:
 	// true
 	// false 1 1h0m0s
@@ -298,7 +298,7 @@ func ExampleOutcome_Keep() {
 
 	out := engine.TakeAll(users.Claim("alice", 60), everybody.Claim(struct{}{}, 60))
 	out.Keep(25, 25)
-	fmt.Println(users.Peek("alice").Remaining, everybody.Peek(struct{}{}).Remaining)
+	fmt.Println(users.Peek("alice", 0).Remaining, everybody.Peek(struct{}{}, 0).Remaining)
 	// Output: 75 975
 }
 

@@ -184,13 +184,13 @@ func TestWaitUnderAPolicyThatMakesWait(t *testing.T) {
 		assert.Equal(t, []int{0, 4, 1, 2, 3}, order)
 
 		ctx, cancel := context.WithCancel(t.Context())
-		before := e.Peek("key")
+		before := e.Peek("key", 0)
 		go func() { errs <- e.Wait(ctx, "key", 1) }()
 		synctest.Wait()
-		assert.NotEqual(t, before, e.Peek("key"))
+		assert.NotEqual(t, before, e.Peek("key", 0))
 		cancel()
 		require.ErrorIs(t, <-errs, ErrCancelled)
-		assert.Equal(t, before, e.Peek("key"))
+		assert.Equal(t, before, e.Peek("key", 0))
 		noLines(t, e)
 	})
 }

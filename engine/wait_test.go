@@ -180,7 +180,7 @@ func TestLeavingCostsNoOtherCall(t *testing.T) {
 				took = time.Since(start)
 			}()
 			synctest.Wait()
-			assert.Equal(t, 20*time.Second, e.Peek("key").ResetAfter, "the first has taken, no other call has")
+			assert.Equal(t, 20*time.Second, e.Peek("key", 0).ResetAfter, "the first has taken, no other call has")
 			time.Sleep(2500 * time.Millisecond)
 			for _, i := range order {
 				leave[i]()
@@ -210,7 +210,7 @@ func TestWaitErrors(t *testing.T) {
 		assert.EqualError(t, e.Wait(t.Context(), "key", 4), "ral: the limit never allows this call: 4 of at most 3")
 
 		// A deadline that cannot be met is an error at once, and takes nothing.
-		before := e.Peek("key")
+		before := e.Peek("key", 0)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second-1)
 		defer cancel()
 		err := e.Wait(ctx, "key", 1)
@@ -218,7 +218,7 @@ func TestWaitErrors(t *testing.T) {
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.NotErrorIs(t, err, ErrCancelled)
 		assert.EqualError(t, err, "ral: the turn comes after the deadline (context deadline exceeded): 1s to wait, 999.999999ms left")
-		assert.Equal(t, before, e.Peek("key"))
+		assert.Equal(t, before, e.Peek("key", 0))
 		assert.Equal(t, start, time.Now())
 		noLines(t, e)
 
@@ -245,7 +245,7 @@ func TestWaitErrors(t *testing.T) {
 			assert.ErrorIs(t, err, why)
 			assert.ErrorIs(t, err, context.Canceled)
 		}
-		assert.Equal(t, before, e.Peek("key"))
+		assert.Equal(t, before, e.Peek("key", 0))
 		assert.Equal(t, start, time.Now())
 
 		err = e.Wait(waiting, "key", 1)
@@ -266,7 +266,7 @@ func TestWaitErrors(t *testing.T) {
 		defer cancel()
 		if err := e.Wait(ctx, "key", 1); err != nil {
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
-			assert.EqualValues(t, 1, e.Peek("key").Remaining)
+			assert.EqualValues(t, 1, e.Peek("key", 0).Remaining)
 		}
 		assert.Equal(t, time.Second, time.Since(start))
 	})

@@ -197,7 +197,7 @@ func TestBlockedKeyIsRefusedByEveryVerbOfTheFleet(t *testing.T) {
 					},
 					"Take":     func(key string) (limits.Answer, error) { return b.Take(t.Context(), key, 1) },
 					"TakeWith": func(key string) (limits.Answer, error) { return b.TakeWith(t.Context(), p, key, 1) },
-					"Peek":     func(key string) (limits.Answer, error) { return b.Peek(t.Context(), key) },
+					"Peek":     func(key string) (limits.Answer, error) { return b.Peek(t.Context(), key, 0) },
 					"Take of nothing": func(key string) (limits.Answer, error) {
 						return b.TakeWith(t.Context(), nil, key, 0)
 					},
@@ -316,7 +316,7 @@ func TestBlockHoldsInLeasedModeWithinATerm(t *testing.T) {
 		}, "the block")
 		assert.Greater(t, got.RetryAfter, 50*time.Minute)
 		assert.False(t, got.Exact())
-		look, err := b.Peek(t.Context(), "k")
+		look, err := b.Peek(t.Context(), "k", 0)
 		require.NoError(t, err)
 		assert.False(t, look.Allowed)
 		assert.Zero(t, look.Remaining)

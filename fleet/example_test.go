@@ -215,7 +215,7 @@ func ExampleReservation_Keep() {
 		fmt.Println(err)
 		return
 	}
-	answer, err := limiter.Peek(ctx, "alice")
+	answer, err := limiter.Peek(ctx, "alice", 0)
 	fmt.Println(answer.Remaining, err)
 	// Output:
 	// true 6000

@@ -90,7 +90,7 @@ func (l *Limiter) explainWithout(of *terms, key string, t *taken) limits.Explana
 	case limits.SourceOpen:
 		x.Allowed = true
 	case limits.SourceShare:
-		x.Decision = l.shared(of, of.local.Look(key, 1), 1, nil).Decision
+		x.Decision = l.shared(of, of.local.Peek(key, 1), 1, nil).Decision
 	}
 	x.Block(t.blocked)
 	return x

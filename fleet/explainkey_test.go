@@ -26,7 +26,7 @@ func explain(t testing.TB, l limits.Limiter[string], key string) limits.Explanat
 	return x
 }
 
-// Promise: While Redis decides, an explanation is an engine's.
+// Promise: While Redis decides, an explanation and `Peek` are an engine's.
 func TestExplanationEqualsAnEngines(t *testing.T) {
 	for i, p := range blockable(t) {
 		if i == 1 {
@@ -57,7 +57,11 @@ func TestExplanationEqualsAnEngines(t *testing.T) {
 						require.NoError(t, e.Block(key, 2*time.Second))
 					}
 				default:
-					n := r.Int64N(3)
+					n := r.Int64N(8) - 1 // up to more than each limit
+					want := e.Peek(key, n)
+					got, err := l.Peek(t.Context(), key, n)
+					require.NoError(t, err)
+					require.Equal(t, want, got.Decision, "step %d, %d units", step, n)
 					require.Equal(t, e.Take(key, n).Allowed, take(t, l, key, n).Allowed)
 				}
 				before := l.Stats()
@@ -82,6 +86,13 @@ func TestExplanationEqualsAnEngines(t *testing.T) {
 	}
 }
 
+func peek(t testing.TB, l *Limiter, key string, n int64) limits.Answer {
+	t.Helper()
+	a, err := l.Peek(t.Context(), key, n)
+	require.NoError(t, err)
+	return a
+}
+
 func TestExplainALog(t *testing.T) {
 	log, err := SlidingLog(5, time.Hour)
 	require.NoError(t, err)
@@ -90,6 +101,10 @@ func TestExplainALog(t *testing.T) {
 	take(t, l, "a", 3)
 	x := explain(t, l, "a")
 	assert.Equal(t, []any{true, int64(3), int64(5), int64(2), true}, []any{x.Known, x.Used, x.Of, x.Remaining, x.Allowed})
+	rest, late := peek(t, l, "a", 2), peek(t, l, "a", 3)
+	assert.Equal(t, []any{true, int64(0), time.Duration(0)}, []any{rest.Allowed, rest.Remaining, rest.RetryAfter})
+	assert.Equal(t, []any{false, int64(2), late.ResetAfter}, []any{late.Allowed, late.Remaining, late.RetryAfter})
+	assert.Equal(t, policy.Never, peek(t, l, "a", 6).RetryAfter)
 	take(t, l, "a", 2)
 	x = explain(t, l, "a")
 	assert.Equal(t, []any{int64(5), false, time.Duration(0)}, []any{x.Used, x.Allowed, x.RetryAfter})
@@ -116,6 +131,12 @@ func TestExplainLeases(t *testing.T) {
 		x := explain(t, l, "a")
 		assert.Equal(t, []any{limits.SourceLease, false, int64(0), int64(0), true}, []any{x.Source(), x.Exact(), x.Used, x.Of, x.Allowed})
 		assert.Empty(t, x.Returns)
+		held := l.leases.Held("a")
+		for _, n := range []int64{0, 1, held, held + 1} {
+			assert.True(t, peek(t, l, "a", n).Allowed, "%d units of %d", n, held)
+		}
+		assert.Equal(t, held, l.leases.Held("a"), "a look takes nothing")
+		assert.Equal(t, policy.Never, peek(t, l, "a", 10_001).RetryAfter)
 		assert.Contains(t, x.String(), "How much is used is not known, as servers may hold units on lease. A call is admitted.")
 		x = explain(t, other, "a")
 		assert.Equal(t, []any{limits.SourceRedis, false, int64(0), true}, []any{x.Source(), x.Exact(), x.Of, x.Allowed})
@@ -162,6 +183,15 @@ func TestExplainInAnOutage(t *testing.T) {
 				assert.Equal(t, []any{f.source, f.allowed, int64(0), int64(0), time.Duration(0), c.Name}, []any{x.Source(), x.Allowed, x.Used, x.Of, x.RetryAfter, x.Name})
 				require.ErrorIs(t, x.Err(), ErrOutage)
 				assert.Empty(t, x.Returns)
+				for _, n := range []int64{4, 3, 0, 2, 1, 1, 1} {
+					first, second := peek(t, l, "a", n), peek(t, l, "a", n)
+					taken := take(t, l, "a", n)
+					assert.Equal(t, first.Allowed, second.Allowed, "%d units: a look takes nothing", n)
+					assert.Equal(t, taken.Allowed, first.Allowed, "%d units", n)
+					assert.Equal(t, taken.RetryAfter == policy.Never, first.RetryAfter == policy.Never, "%d units", n)
+				}
+				assert.False(t, peek(t, l, "blocked", 1).Allowed)
+				assert.Equal(t, policy.Never, peek(t, l, "blocked", 4).RetryAfter)
 				assert.Contains(t, x.String(), f.says)
 				if f.outage == FallbackShare {
 					for take(t, l, "a", 1).Allowed {

@@ -47,12 +47,12 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 		require.NoError(t, a.Err())
 
 		used, ahead := int64(206), l.leases.Held("a")
-		a, err := l.Peek(ctx, "a")
+		a, err := l.Peek(ctx, "a", 0)
 		require.NoError(t, err)
 		require.Equal(t, limits.SourceRedis, a.Source())
 		require.LessOrEqual(t, a.Remaining, int64(100_000)-used)
 		eventually(t, func() bool {
-			a, err = l.Peek(ctx, "a")
+			a, err = l.Peek(ctx, "a", 0)
 			return err == nil && a.Remaining == 100_000-used
 		}, "what this server holds remains")
 		require.Greater(t, l.Stats().LeasedUnits+l.Stats().Exact, uint64(used), "nothing was leased ahead, %d are held", ahead)
@@ -114,7 +114,7 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 		require.False(t, l.Choke(ctx, "c"))
 		require.ErrorIs(t, l.Health(), engine.ErrClosed)
 		require.Positive(t, l.Stats().ReturnedUnits)
-		a, err = open(t, c).Peek(ctx, "c")
+		a, err = open(t, c).Peek(ctx, "c", 0)
 		require.NoError(t, err)
 		require.EqualValues(t, 100_000-200, a.Remaining)
 	})

@@ -99,14 +99,14 @@ func TestWait(t *testing.T) {
 		waiting := make(chan error)
 		go func() { waiting <- slow.Wait(gone, "a", 1) }()
 		eventually(t, func() bool {
-			a, err := slow.Peek(ctx, "a")
+			a, err := slow.Peek(ctx, "a", 0)
 			return err == nil && a.ResetAfter > 90*time.Minute
 		}, "it has a turn")
 		leave(mine)
 		err = <-waiting
 		require.ErrorIs(t, err, engine.ErrCancelled)
 		require.ErrorIs(t, err, mine)
-		a, err := slow.Peek(ctx, "a")
+		a, err := slow.Peek(ctx, "a", 0)
 		require.NoError(t, err)
 		require.LessOrEqual(t, a.ResetAfter, time.Hour)
 
@@ -321,7 +321,7 @@ func TestClosedMeanwhile(t *testing.T) {
 			share := open(t, c)
 			take(t, share, "a", 0)
 			require.ErrorIs(t, ask(share, l), engine.ErrClosed)
-			require.Zero(t, share.local.Peek("a").ResetAfter, "it comes back")
+			require.Zero(t, share.local.Peek("a", 0).ResetAfter, "it comes back")
 		}
 	}
 }

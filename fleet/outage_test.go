@@ -479,7 +479,7 @@ func TestTakeAllInAnOutage(t *testing.T) {
 		out = all(1, five, closed)
 		require.False(t, out.Allowed)
 		require.Equal(t, limits.SourceClosed, out.Answers[1].Source())
-		require.EqualValues(t, 3, five.local.Peek("a").Remaining, "nothing was taken by those refused")
+		require.EqualValues(t, 3, five.local.Peek("a", 0).Remaining, "nothing was taken by those refused")
 
 		line.Set(well)
 		eventually(t, func() bool { return five.Stats().Charged == 2 && two.Stats().Charged == 2 }, "charged")
@@ -574,7 +574,7 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 				require.Equal(t, limits.SourceShare, a.Source())
 				require.False(t, a.Allowed)
 				require.EqualValues(t, 6, a.Remaining, "of the share")
-				require.EqualValues(t, 6, l.local.Peek("a").Remaining)
+				require.EqualValues(t, 6, l.local.Peek("a", 0).Remaining)
 				standing, err := direct.Peek(t.Context(), limit, "a")
 				require.NoError(t, err)
 				require.EqualValues(t, 4+n, standing.Remaining)

@@ -240,10 +240,44 @@ func (of *terms) remember(key string, t store.Taken, late bool) {
 	}
 }
 
-// Peek tells how the key stands. It takes nothing and is not counted. The decision is Allowed
-// unless the key is blocked or Config.PolicyFor chose a limit of another family.
-func (l *Limiter) Peek(ctx context.Context, key string) (limits.Answer, error) {
-	return l.Take(ctx, key, 0)
+// Peek returns the answer of Take(ctx, key, n) now: whether n units would pass, or how long until
+// they do. It asks Redis, takes nothing and is not counted. Under n == 0 it is the key's state:
+// Allowed unless the key is blocked or Config.PolicyFor chose a limit of another family. Under a
+// SlidingLog, RetryAfter of units that may pass later is ResetAfter, when they pass for certain.
+func (l *Limiter) Peek(ctx context.Context, key string, n int64) (limits.Answer, error) {
+	of, err := l.under(nil, key)
+	if err != nil {
+		return misfit, err
+	}
+	held := l.held(key)
+	t, err := l.takeExact(ctx, of, key, 0, 0, held)
+	if err != nil || n == 0 {
+		return t.answer, err
+	}
+	a, blocked := t.answer, max(t.exact.Block.Left, t.blocked)
+	switch {
+	case a.Source() == limits.SourceShare:
+		a.Decision = l.shared(of, of.local.Peek(key, n), n, nil).Decision
+	case a.Source() != limits.SourceRedis:
+		a.Decision = l.without(of, n, nil).Decision
+	case 0 < n && n <= held:
+		a.Remaining -= n
+	case of.logged && 0 < n && n <= of.most:
+		if a.Allowed = n <= a.Remaining; a.Allowed {
+			a.Remaining -= n
+		} else {
+			a.RetryAfter = a.ResetAfter
+		}
+	case of.logged:
+		a.Allowed, a.RetryAfter = false, policy.Never
+	default:
+		_, a.Decision = of.limit.Policy().Take(t.exact.After, t.exact.At, n, 0)
+	}
+	if a.Allowed && blocked > 0 {
+		return t.answer, nil // it has taken nothing
+	}
+	refuseBlocked(&a, blocked)
+	return a, nil
 }
 
 // Refund gives n units back to the key, for costs known only afterwards: take the estimate, then
@@ -300,7 +334,7 @@ func (l *Limiter) refundWithout(of *terms, key string, n int64, failure error) (
 		a = l.without(of, 1, why.cause)
 		a.Allowed, a.Remaining = false, 0
 	case why.mayBeDone:
-		a = l.shared(of, of.local.Peek(key), 0, why.cause)
+		a = l.shared(of, of.local.Peek(key, 0), 0, why.cause)
 		a.Allowed = false
 	default:
 		a = l.shared(of, of.local.Refund(key, n), n, why.cause)

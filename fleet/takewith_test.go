@@ -129,7 +129,7 @@ func TestPolicyFor(t *testing.T) {
 	require.Equal(t, c.Policy, l.Limit())
 	require.EqualValues(t, 97, take(t, l, "big", 3).Remaining)
 	require.True(t, l.Choke(ctx, "big"))
-	a, err := l.Peek(ctx, "big")
+	a, err := l.Peek(ctx, "big", 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 96, a.Remaining)
 	a, err = l.Refund(ctx, "big", 1)

@@ -235,6 +235,6 @@ func ExampleNewAll_tokens() {
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	r.Header.Set("Tenant", "acme")
 	h.ServeHTTP(httptest.NewRecorder(), r)
-	fmt.Println(requests.Peek("acme").Remaining, "requests and", tokens.Peek("acme").Remaining, "tokens left")
+	fmt.Println(requests.Peek("acme", 0).Remaining, "requests and", tokens.Peek("acme", 0).Remaining, "tokens left")
 	// Output: 59 requests and 8766 tokens left
 }

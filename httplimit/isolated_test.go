@@ -68,7 +68,7 @@ func TestShadowThatFailsChangesNothing(t *testing.T) {
 					assert.Equal(t, code, w.Code, i)
 					assert.Equal(t, `"live";q=40;w=3600`, w.Header().Get("RateLimit-Policy"))
 				}
-				assert.Equal(t, int64(10), live.Peek(aliceKey).Remaining, "3 requests are charged 10 each")
+				assert.Equal(t, int64(10), live.Peek(aliceKey, 0).Remaining, "3 requests are charged 10 each")
 				s := m.Stats()
 				assert.Equal(t, []uint64{3, 2, 0}, []uint64{s.Admitted, s.OverLimit, s.Unsettled})
 				assert.Equal(t, map[string]uint64{"tried": 0}, s.Shadowed)

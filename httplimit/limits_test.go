@@ -118,7 +118,7 @@ func TestUnavailable(t *testing.T) {
 				assert.Equal(t, "unavailable", verdict.Reason.String())
 				assert.ErrorIs(t, verdict.Provenance.Err(), down)
 				assert.Equal(t, uint64(1), m.Stats().Unavailable)
-				assert.Equal(t, int64(10), local.Peek(aliceKey).Remaining, "what was taken in process is given back")
+				assert.Equal(t, int64(10), local.Peek(aliceKey, 0).Remaining, "what was taken in process is given back")
 			}
 		}
 	}
@@ -162,7 +162,7 @@ func TestNearAndFarLimits(t *testing.T) {
 	assert.Equal(t, 429, w.Code)
 	assert.Equal(t, "90", w.Header().Get("Retry-After"))
 	assert.Equal(t, `"tenant";r=0;t=90`, w.Header().Get("RateLimit"))
-	assert.Equal(t, int64(2), near.Peek(aliceKey).Remaining)
+	assert.Equal(t, int64(2), near.Peek(aliceKey, 0).Remaining)
 	assert.Contains(t, w.Body.String(), `"violated-policies":["tenant"]`)
 	near.Take(aliceKey, 2)
 	w = ask(m.Handler(done), from(alice))
@@ -199,7 +199,7 @@ func TestOtherLimiters(t *testing.T) {
 			w = ask(both.Handler(done), from(bob))
 			assert.Equal(t, want, w.Code)
 		}
-		assert.Zero(t, whole.Peek().Remaining)
+		assert.Zero(t, whole.Peek(0).Remaining)
 	})
 }
 

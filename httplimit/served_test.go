@@ -38,7 +38,7 @@ func TestCountFailedLogins(t *testing.T) {
 				}
 				return 0
 			}})).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				assert.Equal(t, int64(1), limiter.Peek(aliceKey).Limit-limiter.Peek(aliceKey).Remaining-int64(len(r.Header["Failed"])),
+				assert.Equal(t, int64(1), limiter.Peek(aliceKey, 0).Limit-limiter.Peek(aliceKey, 0).Remaining-int64(len(r.Header["Failed"])),
 					"an attempt under way counts")
 				if r.Header.Get("Password") != "right" {
 					w.WriteHeader(http.StatusUnauthorized)
@@ -90,13 +90,13 @@ func TestChargeKnowsWhenItTook(t *testing.T) {
 							Limit[netip.Addr]{Name: "b", Limiter: open[netip.Addr](t, p), Key: ByAddr}))
 					}
 					h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-						assert.Less(t, limiter.Peek(aliceKey).Remaining, int64(3), "it counts while it is under way")
+						assert.Less(t, limiter.Peek(aliceKey, 0).Remaining, int64(3), "it counts while it is under way")
 						time.Sleep(10 * time.Minute)
 						taken = limiter.Take(aliceKey, 9).Allowed // by others, in another window
 					}))
 					assert.Equal(t, 200, ask(h, from(alice)).Code)
 					require.True(t, taken)
-					assert.Equal(t, int64(1), limiter.Peek(aliceKey).Remaining, "%s, %d kept, way %d", name, kept, way)
+					assert.Equal(t, int64(1), limiter.Peek(aliceKey, 0).Remaining, "%s, %d kept, way %d", name, kept, way)
 				})
 			}
 		}
@@ -140,14 +140,14 @@ func TestChargeByBytes(t *testing.T) {
 			_, _ = io.WriteString(w, strings.Repeat("x", n/2))
 			_, _ = w.Write(make([]byte, n-n/2))
 		}))
-		remaining := func() int64 { return limiter.Peek(aliceKey).Remaining }
+		remaining := func() int64 { return limiter.Peek(aliceKey, 0).Remaining }
 		ask(h, from(alice, "Cost", "30"))
 		assert.Equal(t, int64(970), remaining())
 		ask(h, from(alice, "Cost", "0"))
 		assert.Equal(t, int64(970), remaining())
 		ask(h, from(alice, "Cost", "400", "User", "u"))
 		assert.Equal(t, int64(570), remaining())
-		assert.Equal(t, int64(2000-400*i), other.Peek("u").Remaining)
+		assert.Equal(t, int64(2000-400*i), other.Peek("u", 0).Remaining)
 		ask(h, from(alice, "Cost", "900"))
 		assert.Equal(t, int64(0), remaining(), "more than there was")
 		assert.Equal(t, 429, ask(h, from(alice, "Cost", "0")).Code)
@@ -165,7 +165,7 @@ func TestChargeAtTheEdges(t *testing.T) {
 				Charge: func(*http.Request, Served) int64 { return charge },
 			})).Handler(done)
 			assert.Equal(t, 200, ask(h, from(alice)).Code)
-			assert.Equal(t, want, limiter.Peek(aliceKey).Remaining, "cost %d, charge %d", cost, charge)
+			assert.Equal(t, want, limiter.Peek(aliceKey, 0).Remaining, "cost %d, charge %d", cost, charge)
 		}
 	}
 }
@@ -224,7 +224,7 @@ func TestServed(t *testing.T) {
 			}
 			assert.Equal(t, 1, charged)
 			assert.Equal(t, c.want, got)
-			assert.Equal(t, int64(7), limiter.Peek(aliceKey).Remaining)
+			assert.Equal(t, int64(7), limiter.Peek(aliceKey, 0).Remaining)
 		})
 	}
 }

@@ -38,7 +38,7 @@ func TestSeveralLimits(t *testing.T) {
 		expect(200, both, `"key";r=0;t=180`, "", "k")
 		expect(429, both, `"key";r=0;t=60`, "60", "k")
 		expect(429, both, `"key";r=0;t=60`, "60", "k")
-		assert.Equal(t, int64(7), addresses.Peek(netip.MustParseAddr("192.0.2.1")).Remaining, "the refused took nothing")
+		assert.Equal(t, int64(7), addresses.Peek(netip.MustParseAddr("192.0.2.1"), 0).Remaining, "the refused took nothing")
 		expect(200, `"address";q=10;w=10`, `"address";r=6;t=4`, "", "")
 		for range 6 {
 			as("")
@@ -102,11 +102,11 @@ func TestSeveralLimitsWithoutKeys(t *testing.T) {
 	m, err = NewAll(Options{}, limit("A", limits.Skip), limit("B", limits.Refuse))
 	require.NoError(t, err)
 	assert.Equal(t, 400, ask(m.Handler(done), from(alice, "A", "a")).Code)
-	assert.Equal(t, int64(3), keys.Peek("a").Remaining)
+	assert.Equal(t, int64(3), keys.Peek("a", 0).Remaining)
 
 	// Two limits of one engine and one key charge it twice.
 	m, err = NewAll(Options{}, limit("A", limits.Refuse), limit("B", limits.Refuse))
 	require.NoError(t, err)
 	assert.Equal(t, 200, ask(m.Handler(done), from(alice, "A", "x", "B", "x")).Code)
-	assert.Equal(t, int64(1), keys.Peek("x").Remaining)
+	assert.Equal(t, int64(1), keys.Peek("x", 0).Remaining)
 }

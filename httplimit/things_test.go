@@ -67,7 +67,7 @@ func TestLimitForEachThing(t *testing.T) {
 				_, _ = w.Write(make([]byte, fieldAs("Size")(r)))
 			}))
 			left := func() []int64 {
-				return []int64{requests.Peek(aliceKey).Remaining, tokens.Peek("acme").Remaining, sent.Peek(aliceKey).Remaining}
+				return []int64{requests.Peek(aliceKey, 0).Remaining, tokens.Peek("acme", 0).Remaining, sent.Peek(aliceKey, 0).Remaining}
 			}
 			for i, c := range []struct {
 				estimate, used, size string
@@ -111,20 +111,20 @@ func TestCostAndChargeOfTheOptions(t *testing.T) {
 			Limit[netip.Addr]{Name: "own", Limiter: second, Key: ByAddr, Cost: func(*http.Request) int64 { return 20 }, Charge: func(*http.Request, Served) int64 { return 30 }},
 		))
 		assert.Equal(t, 200, ask(m.Handler(done), from(alice)).Code)
-		assert.Equal(t, []int64{96, 70}, []int64{common.Peek(aliceKey).Remaining, own.Peek(aliceKey).Remaining})
+		assert.Equal(t, []int64{96, 70}, []int64{common.Peek(aliceKey, 0).Remaining, own.Peek(aliceKey, 0).Remaining})
 		m = Must(NewAll(Options{},
 			Limit[netip.Addr]{Name: "common", Limiter: common, Key: ByAddr, Cost: func(*http.Request) int64 { return 6 }},
 			Limit[netip.Addr]{Name: "own", Limiter: second, Key: ByAddr, Charge: func(*http.Request, Served) int64 { return 0 }},
 		))
 		assert.Equal(t, 200, ask(m.Handler(done), from(alice)).Code)
-		assert.Equal(t, []int64{90, 70}, []int64{common.Peek(aliceKey).Remaining, own.Peek(aliceKey).Remaining})
+		assert.Equal(t, []int64{90, 70}, []int64{common.Peek(aliceKey, 0).Remaining, own.Peek(aliceKey, 0).Remaining})
 	}
 	alone := hourly(t, 100)
 	m := Must(NewAll(Options{}, Limit[netip.Addr]{
 		Limiter: alone, Key: ByAddr, Cost: func(*http.Request) int64 { return 20 }, Charge: func(*http.Request, Served) int64 { return 30 },
 	}))
 	assert.Equal(t, 200, ask(m.Handler(done), from(alice)).Code)
-	assert.Equal(t, int64(70), alone.Peek(aliceKey).Remaining)
+	assert.Equal(t, int64(70), alone.Peek(aliceKey, 0).Remaining)
 }
 
 func TestShadowOfOneLimit(t *testing.T) {
@@ -173,7 +173,7 @@ func TestShadowOfOneLimitIsCharged(t *testing.T) {
 		Limit[netip.Addr]{Name: "tried", Limiter: tried, Key: ByAddr, Shadow: true, Charge: charge},
 	))
 	assert.Equal(t, 200, ask(m.Handler(done), from(alice)).Code)
-	assert.Equal(t, []int64{97, 93}, []int64{live.Peek(aliceKey).Remaining, tried.Peek(aliceKey).Remaining})
+	assert.Equal(t, []int64{97, 93}, []int64{live.Peek(aliceKey, 0).Remaining, tried.Peek(aliceKey, 0).Remaining})
 }
 
 // The plan holds alone, waiting, charged and beside other limits. All plans count the key's use.
@@ -266,7 +266,7 @@ func TestPanicOfPlanTakesNothing(t *testing.T) {
 			Name: "second", Limiter: second, Key: ByAddr, PolicyFor: func(*http.Request) policy.Policy { panic("plans are not loaded") },
 		})).Handler(done), from(alice))
 	})
-	assert.Equal(t, []int64{5, 5}, []int64{first.Peek(aliceKey).Remaining, second.Peek(aliceKey).Remaining})
+	assert.Equal(t, []int64{5, 5}, []int64{first.Peek(aliceKey, 0).Remaining, second.Peek(aliceKey, 0).Remaining})
 }
 
 func TestPlanOfTiers(t *testing.T) {

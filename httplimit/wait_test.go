@@ -155,7 +155,7 @@ func TestLateArrivalsDoNotOvertake(t *testing.T) {
 			for i, cost := range []string{"5", "10", "1"} {
 				if i == 2 {
 					time.Sleep(2 * time.Second)
-					require.Positive(t, limiter.Peek(aliceKey).Remaining)
+					require.Positive(t, limiter.Peek(aliceKey, 0).Remaining)
 				}
 				wg.Go(func() {
 					assert.Equal(t, 200, ask(h, from(alice, "Cost", cost)).Code)
@@ -275,14 +275,14 @@ func TestPanicOfPolicyForTakesNothing(t *testing.T) {
 					}()
 					left = math.MaxInt
 					if passed {
-						assert.Zero(t, limiter.Peek(aliceKey).Remaining)
+						assert.Zero(t, limiter.Peek(aliceKey, 0).Remaining)
 						return
 					}
 					panics++
 					if c.waits {
 						time.Sleep(time.Minute - time.Since(began))
 					}
-					assert.EqualValues(t, 1, limiter.Peek(aliceKey).Remaining, "%s, several %v, call %d", name, several, panics)
+					assert.EqualValues(t, 1, limiter.Peek(aliceKey, 0).Remaining, "%s, several %v, call %d", name, several, panics)
 				})
 			}
 			assert.Greater(t, panics, 1, "%s, several %v", name, several)

@@ -61,7 +61,7 @@ func window(t *testing.T, n int64) *engine.Engine[string] {
 	return e
 }
 
-func left(e *engine.Engine[string]) int64 { return e.Peek("key").Remaining }
+func left(e *engine.Engine[string]) int64 { return e.Peek("key", 0).Remaining }
 
 func claim(l limits.Limiter[string], n int64) limits.Claim {
 	return limits.NewClaim(l, limits.Call[string]{Key: "key", N: n})

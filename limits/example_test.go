@@ -66,7 +66,7 @@ func ExampleAskAll() {
 		limits.NewClaim(tenants, limits.Call[string]{Key: "acme", N: 9}),
 	)
 	fmt.Println(out.Allowed, out.Binding, err)
-	fmt.Println(addresses.Peek("192.0.2.1").Remaining, "left of the address")
+	fmt.Println(addresses.Peek("192.0.2.1", 0).Remaining, "left of the address")
 	// Output:
 	// false 1 <nil>
 	// 100 left of the address

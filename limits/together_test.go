@@ -131,7 +131,7 @@ func TestClaimsOnOneKey(t *testing.T) {
 	assert.Equal(t, 1, out.Binding)
 	assert.Equal(t, 2, far.trips, "one for each key")
 	require.NoError(t, out.Settle(t.Context(), 1, 2, 2))
-	assert.Equal(t, []int64{7, 8, 1}, []int64{left(e), left(other), e.Peek("b").Remaining})
+	assert.Equal(t, []int64{7, 8, 1}, []int64{left(e), left(other), e.Peek("b", 0).Remaining})
 	out, err = limits.AskAll(t.Context(), 0, of(far, "key", 3), of(far, "key", 4))
 	require.NoError(t, err)
 	require.NoError(t, out.Settle(t.Context(), 6), "the second is charged as taken")
@@ -161,7 +161,7 @@ func TestClaimsOnOneKey(t *testing.T) {
 	require.True(t, out.Allowed)
 	assert.Equal(t, []int64{0, 0, 0}, []int64{out.Answers[0].Remaining, out.Answers[1].Remaining, out.Answers[2].Remaining})
 	require.NoError(t, out.Cancel(t.Context()))
-	assert.Equal(t, int64(10), one.Peek().Remaining)
+	assert.Equal(t, int64(10), one.Peek(0).Remaining)
 	// Limiters that cannot be compared are asked in turn.
 	odd := uncomparable{window(t, 10), nil}
 	out, err = limits.AskAll(t.Context(), 0, of(odd, "key", 6), of(odd, "key", 4))

@@ -238,7 +238,7 @@ func (l *Line[K]) remaining(key K, s *state, now time.Duration, a *Answer) {
 	if !a.Told || l.probe == nil {
 		return
 	}
-	if ours := l.engine.Peek(key).Remaining; ours > a.Remaining {
+	if ours := l.engine.Peek(key, 0).Remaining; ours > a.Remaining {
 		l.engine.Refund(key, max(a.Remaining, 0)-ours)
 	}
 	of := a.least
@@ -307,7 +307,7 @@ func (l *Line[K]) hold(key K, s *state, d time.Duration) {
 
 // drain charges all units a key may have after d, except the last.
 func (l *Line[K]) drain(key K, d time.Duration) {
-	have := l.engine.Peek(key)
+	have := l.engine.Peek(key, 0)
 	b := l.burst
 	if l.probe != nil {
 		b = burstOf(l.engine.LimitFor(key))

@@ -333,12 +333,12 @@ func TestSecondAnswerMayRefuse(t *testing.T) {
 		turn.Obey(Answer{Limit: 100, Window: time.Second})
 		turn.Obey(Answer{Limit: 10, Window: time.Second})
 		assert.Equal(t, "funnel 3, 100/1041666667ns", l.Limit("key").String())
-		left := l.Engine().Peek("key").Remaining
+		left := l.Engine().Peek("key", 0).Remaining
 		turn.Obey(Answer{Refused: true, RetryAfter: time.Second})
 		turn.Cancel()
 		assert.Equal(t, time.Second, l.Held("key"))
 		time.Sleep(time.Second)
-		assert.Equal(t, int64(1), l.Engine().Peek("key").Remaining)
+		assert.Equal(t, int64(1), l.Engine().Peek("key", 0).Remaining)
 		assert.Equal(t, int64(2), left)
 	})
 }
@@ -510,7 +510,7 @@ func TestCancelledCallsLeaveNothingTaken(t *testing.T) {
 		turn.Cancel()
 		turn.Cancel()
 		turn.Obey(Answer{Refused: true, RetryAfter: time.Hour}) // ended
-		assert.Equal(t, int64(2), l.Engine().Peek("key").Remaining)
+		assert.Equal(t, int64(2), l.Engine().Peek("key", 0).Remaining)
 		turnOf(t, l)
 		turnOf(t, l)
 		got, all := waiting(ctx, l, 50)
@@ -522,7 +522,7 @@ func TestCancelledCallsLeaveNothingTaken(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, engine.ErrCancelled)
 		time.Sleep(2 * time.Second)
-		assert.Equal(t, int64(2), l.Engine().Peek("key").Remaining)
+		assert.Equal(t, int64(2), l.Engine().Peek("key", 0).Remaining)
 		assert.Zero(t, l.Stats().Waiting)
 	})
 }

@@ -229,7 +229,7 @@ func TestBodyIsClosedWithoutATurn(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 429, resp.StatusCode)
 		assert.NoError(t, resp.Body.Close())
-		assert.Equal(t, int64(1), rt.line.Engine().Peek("there").Remaining)
+		assert.Equal(t, int64(1), rt.line.Engine().Peek("there", 0).Remaining)
 
 		turn, err := rt.line.Wait(t.Context(), "there")
 		require.NoError(t, err)

@@ -55,10 +55,10 @@ func ExampleSession_End() {
 
 	peer := rpclimit.ParsePeer("192.0.2.1:4711")
 	_, session := limits.Begin(&rpclimit.Call{Context: context.Background(), Procedure: "/shop.Orders/Watch", Peer: peer, Stream: true})
-	fmt.Println("open:", messages.Peek(peer).Remaining)
+	fmt.Println("open:", messages.Peek(peer, 0).Remaining)
 	session.Received("a message")
 	session.End(rpclimit.Served{Code: rpclimit.CodeCanceled})
-	fmt.Println("over:", messages.Peek(peer).Remaining)
+	fmt.Println("over:", messages.Peek(peer, 0).Remaining)
 	// Output:
 	// open: 50
 	// over: 99

@@ -43,7 +43,7 @@ func TestSeveralLimits(t *testing.T) {
 			assert.Equal(t, "tenant", v.Limit)
 			assert.Equal(t, CodeResourceExhausted, v.Code())
 			assert.Equal(t, []Violation{{Limit: "tenant", Policy: "window 3/h", By: "metadata x-tenant", Max: 3, Window: time.Hour}}, v.AppendViolations(nil))
-			assert.Equal(t, int64(2), byAddr.Peek(alice).Remaining, "a refused call takes nothing")
+			assert.Equal(t, int64(2), byAddr.Peek(alice, 0).Remaining, "a refused call takes nothing")
 			policies, standing := rateLimit(&v)
 			assert.Equal(t, `"address";q=5;w=3600, "tenant";q=3;w=3600`, policies)
 			assert.Regexp(t, `^"tenant";r=0;t=\d+$`, standing)
@@ -103,8 +103,8 @@ func TestReasons(t *testing.T) {
 			assert.Equal(t, c.retries, ms)
 		}
 	}
-	assert.Equal(t, int64(2), e.Peek(bob).Remaining, "a call that has ended takes nothing")
-	assert.Equal(t, int64(1), e.Peek(alice).Remaining)
+	assert.Equal(t, int64(2), e.Peek(bob, 0).Remaining, "a call that has ended takes nothing")
+	assert.Equal(t, int64(1), e.Peek(alice, 0).Remaining)
 	assert.Equal(t, "over limit", limits.OverLimit.String())
 	assert.Equal(t, "resource_exhausted", CodeResourceExhausted.String())
 	assert.Equal(t, "code_99", Code(99).String())
@@ -187,20 +187,20 @@ func TestChargeByCode(t *testing.T) {
 				for _, served := range []Served{{Code: CodeOK}, {Code: unauthenticated}, {Code: 5}} {
 					v, s := l.Begin(from(alice))
 					assert.Equal(t, limits.Admitted, v.Reason)
-					assert.Equal(t, left-1, failures.Peek(alice).Remaining)
+					assert.Equal(t, left-1, failures.Peek(alice, 0).Remaining)
 					s.End(served)
 					if served.Code == unauthenticated {
 						left -= 2
 					}
-					assert.Equal(t, left, failures.Peek(alice).Remaining, served)
+					assert.Equal(t, left, failures.Peek(alice, 0).Remaining, served)
 					s.End(served)
-					assert.Equal(t, left, failures.Peek(alice).Remaining, "a second End does nothing")
+					assert.Equal(t, left, failures.Peek(alice, 0).Remaining, "a second End does nothing")
 				}
 			}
-			assert.Equal(t, int64(7), calls.Peek(alice).Remaining)
+			assert.Equal(t, int64(7), calls.Peek(alice, 0).Remaining)
 			_, s := one.Begin(from(alice))
 			s.End(Served{Panicked: true})
-			assert.Equal(t, left-5, failures.Peek(alice).Remaining)
+			assert.Equal(t, left-5, failures.Peek(alice, 0).Remaining)
 		})
 	}
 }
@@ -278,7 +278,7 @@ func TestTap(t *testing.T) {
 		case 2:
 			assert.Equal(t, "shop", v.Limit)
 			assert.True(t, v.Refused())
-			assert.Equal(t, int64(2), byAddr.Peek(alice).Remaining, "it is given back")
+			assert.Equal(t, int64(2), byAddr.Peek(alice, 0).Remaining, "it is given back")
 		case 5:
 			assert.Equal(t, "address", v.Limit)
 			assert.True(t, v.Refused())
@@ -297,7 +297,7 @@ func TestTap(t *testing.T) {
 	v, s := l.Begin(c)
 	assert.Equal(t, limits.Admitted, v.Reason)
 	assert.Nil(t, s)
-	assert.Equal(t, int64(3), byAddr.Peek(bob).Remaining)
+	assert.Equal(t, int64(3), byAddr.Peek(bob, 0).Remaining)
 }
 
 func TestTapDoesNotWait(t *testing.T) {
@@ -322,9 +322,9 @@ func TestTapDoesNotWait(t *testing.T) {
 		c := from(alice)
 		_, c.Tapped = l.Tap(from(alice))
 		_, s := l.Begin(c)
-		assert.Equal(t, int64(4), charged.Peek(alice).Remaining)
+		assert.Equal(t, int64(4), charged.Peek(alice, 0).Remaining)
 		s.End(Served{Code: code})
-		assert.Equal(t, left, charged.Peek(alice).Remaining)
+		assert.Equal(t, left, charged.Peek(alice, 0).Remaining)
 	}
 }
 
@@ -363,7 +363,7 @@ func TestManyCallersAreExact(t *testing.T) {
 	all.Wait()
 	// Units that calls gave back may have caused a refusal.
 	assert.LessOrEqual(t, admitted.Load(), int64(most))
-	assert.Equal(t, most-admitted.Load(), e.Peek("shop.Orders").Remaining, "all that was not used is there")
+	assert.Equal(t, most-admitted.Load(), e.Peek("shop.Orders", 0).Remaining, "all that was not used is there")
 }
 
 // Promise: Admitted calls under one limit allocate nothing.

@@ -27,12 +27,12 @@ func TestMessagesOfStreams(t *testing.T) {
 		Limit[netip.Addr]{Name: "bytes", Limiter: messages, Key: ByAddr, Cost: free, CostSent: length}))
 	v, s := l.Begin(stream(from(alice)))
 	assert.Equal(t, limits.Admitted, v.Reason)
-	assert.Equal(t, [2]int64{1, 10}, [2]int64{streams.Peek(alice).Remaining, messages.Peek(alice).Remaining})
+	assert.Equal(t, [2]int64{1, 10}, [2]int64{streams.Peek(alice, 0).Remaining, messages.Peek(alice, 0).Remaining})
 	v = s.Received("1234")
 	assert.False(t, v.Refused())
 	v = s.Sent("123")
 	assert.False(t, v.Refused())
-	assert.Equal(t, [2]int64{1, 3}, [2]int64{streams.Peek(alice).Remaining, messages.Peek(alice).Remaining})
+	assert.Equal(t, [2]int64{1, 3}, [2]int64{streams.Peek(alice, 0).Remaining, messages.Peek(alice, 0).Remaining})
 	v = s.Received("1234")
 	assert.Equal(t, limits.OverLimit, v.Reason)
 	assert.Equal(t, "bytes", v.Limit)
@@ -64,7 +64,7 @@ func TestStreamsGiveBackUnusedUnits(t *testing.T) {
 	for _, n := range []int64{0, 3, 20} {
 		v, s := l.Begin(stream(from(alice)))
 		assert.Equal(t, limits.Admitted, v.Reason)
-		assert.Equal(t, left-50, e.Peek(alice).Remaining)
+		assert.Equal(t, left-50, e.Peek(alice, 0).Remaining)
 		for range n {
 			v = s.Received("in")
 			assert.False(t, v.Refused())
@@ -73,7 +73,7 @@ func TestStreamsGiveBackUnusedUnits(t *testing.T) {
 		}
 		s.End(Served{})
 		left -= 3 * n
-		assert.Equal(t, left, e.Peek(alice).Remaining)
+		assert.Equal(t, left, e.Peek(alice, 0).Remaining)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestLimitOfMessage(t *testing.T) {
 		CostSent:     one,
 	}, Limit[string]{Name: "shop", Limiter: byShop, Key: byMessage, WhenNoKey: limits.Refuse, CostReceived: func(*Call) int64 { return 0 }},
 		Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr}))
-	left := func() [2]int64 { return [2]int64{byShop.Peek("a").Remaining, byAddr.Peek(alice).Remaining} }
+	left := func() [2]int64 { return [2]int64{byShop.Peek("a", 0).Remaining, byAddr.Peek(alice, 0).Remaining} }
 
 	v, s := l.Begin(stream(from(alice)))
 	assert.Equal(t, limits.Admitted, v.Reason)
@@ -121,7 +121,7 @@ func TestLimitOfMessage(t *testing.T) {
 	v, s = l.Begin(c)
 	assert.Equal(t, limits.Admitted, v.Reason)
 	s.End(Served{})
-	assert.Equal(t, int64(2), byShop.Peek("b").Remaining)
+	assert.Equal(t, int64(2), byShop.Peek("b", 0).Remaining)
 }
 
 // It waits up to the deadline of the stream.
@@ -171,8 +171,8 @@ func TestDirectionsAtTheSameTime(t *testing.T) {
 		all.Go(func() { s.End(Served{}) })
 	}
 	all.Wait()
-	assert.Equal(t, int64(1_000_000-2*streams*each), e.Peek(alice).Remaining, "a limit that is tried takes for messages, and its Cost comes back")
-	assert.Equal(t, int64(1_000_000), byMessage.Peek("m").Remaining, "also where the call ended first")
+	assert.Equal(t, int64(1_000_000-2*streams*each), e.Peek(alice, 0).Remaining, "a limit that is tried takes for messages, and its Cost comes back")
+	assert.Equal(t, int64(1_000_000), byMessage.Peek("m", 0).Remaining, "also where the call ended first")
 	assert.Zero(t, l.Stats().ShadowFailed["address"])
 }
 

@@ -93,7 +93,7 @@ func TestPanicsAfterTheTapGiveBack(t *testing.T) {
 		"OnVerdict": Must(New(Options{OnVerdict: func(*Call, Verdict) { panics(nil) }}, address)),
 	} {
 		assert.Panics(t, func() { tapped(l, from(alice)) }, name)
-		assert.Equal(t, int64(3), byAddr.Peek(alice).Remaining, name)
+		assert.Equal(t, int64(3), byAddr.Peek(alice, 0).Remaining, name)
 	}
 }
 
@@ -104,8 +104,8 @@ func TestPanicsOfChargeSettleTheRest(t *testing.T) {
 		Limit[string]{Name: "method", Limiter: byProcedure, Key: ByProcedure, Charge: func(*Call, Served) int64 { return 1 }}))
 	_, s := tapped(l, from(alice))
 	assert.Panics(t, func() { s.End(Served{}) })
-	assert.Equal(t, int64(5), byAddr.Peek(alice).Remaining, "as taken")
-	assert.Equal(t, int64(9), byProcedure.Peek(place).Remaining)
+	assert.Equal(t, int64(5), byAddr.Peek(alice, 0).Remaining, "as taken")
+	assert.Equal(t, int64(9), byProcedure.Peek(place, 0).Remaining)
 }
 
 // It is counted as that, also under Shadow.

@@ -61,5 +61,5 @@ func TestHoldRefusesALimitOfTheCall(t *testing.T) {
 	assert.False(t, g.Allowed)
 	assert.Equal(t, policy.Never, g.RetryAfter)
 	assert.ErrorContains(t, g.Err(), "SetPolicy")
-	assert.Equal(t, int64(10), l.Peek().Remaining)
+	assert.Equal(t, int64(10), l.Peek(0).Remaining)
 }

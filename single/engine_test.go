@@ -55,7 +55,7 @@ type verbs interface {
 	Choke() bool
 	Allow() bool
 	Take(n int64) policy.Decision
-	Peek() policy.Decision
+	Peek(n int64) policy.Decision
 	Reserve(n int64, patience time.Duration) reserved
 	Acquire(ctx context.Context, n int64, patience time.Duration) (reserved, error)
 	Wait(ctx context.Context, n int64) error
@@ -91,7 +91,7 @@ const key = "the only key"
 func (k keyed) Choke() bool                             { return k.e.Choke(key) }
 func (k keyed) Allow() bool                             { return k.e.Allow(key) }
 func (k keyed) Take(n int64) policy.Decision            { return k.e.Take(key, n) }
-func (k keyed) Peek() policy.Decision                   { return k.e.Peek(key) }
+func (k keyed) Peek(n int64) policy.Decision            { return k.e.Peek(key, n) }
 func (k keyed) Wait(ctx context.Context, n int64) error { return k.e.Wait(ctx, key, n) }
 func (k keyed) Refund(n int64) policy.Decision          { return k.e.Refund(key, n) }
 func (k keyed) Reset() bool                             { return k.e.Reset(key) }
@@ -205,7 +205,9 @@ func decidesAsAnEngine(t *testing.T, seed uint64, family []policy.Policy, seen m
 		case 4:
 			same(e.Allow(), l.Allow())
 		case 5, 6:
-			want := e.Take(n)
+			want := e.Peek(n)
+			same(want, l.Peek(n))
+			same(want, e.Take(n))
 			switch {
 			case want.RetryAfter == policy.Never:
 				seen["refused for ever"]++
@@ -222,7 +224,7 @@ func decidesAsAnEngine(t *testing.T, seed uint64, family []policy.Policy, seen m
 				continue
 			}
 			i := dice.IntN(len(ofEngine))
-			before := l.Peek()
+			before := l.Peek(0)
 			if op == 9 {
 				ofEngine[i].cancel()
 				ofLimiter[i].cancel()
@@ -230,7 +232,7 @@ func decidesAsAnEngine(t *testing.T, seed uint64, family []policy.Policy, seen m
 				ofEngine[i].keep(n)
 				ofLimiter[i].keep(n)
 			}
-			if l.Peek() != before {
+			if l.Peek(0) != before {
 				seen["given back"]++
 			}
 		case 11:
@@ -268,7 +270,7 @@ func decidesAsAnEngine(t *testing.T, seed uint64, family []policy.Policy, seen m
 				}
 			}
 		}
-		same(e.Peek(), l.Peek())
+		same(e.Peek(0), l.Peek(0))
 		same(e.Limit().String(), l.Limit().String())
 	}
 }
@@ -410,11 +412,11 @@ func played(t *testing.T, v verbs, script []arrival) (log []string) {
 			note("%v", v.SetPolicy(a.policy))
 		}
 		collect()
-		note("%v", v.Peek())
+		note("%v", v.Peek(0))
 	}
 	time.Sleep(time.Minute)
 	collect()
-	note("%v", v.Peek())
+	note("%v", v.Peek(0))
 	calls := 0
 	for _, line := range log {
 		if strings.Contains(line, "waited: ") {

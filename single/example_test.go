@@ -52,7 +52,7 @@ func ExampleLimiter_Reserve() {
 	r := limiter.Reserve(8, math.MaxInt64)
 	fmt.Println(r.Allowed, r.Wait, r.Remaining)
 	r.Keep(3)
-	fmt.Println(limiter.Peek().Remaining)
+	fmt.Println(limiter.Peek(0).Remaining)
 	// Output:
 	// true 0s 2
 	// 7
@@ -64,6 +64,6 @@ func ExampleLimiter_SetPolicy() {
 	limiter.Take(8)
 
 	err := limiter.SetPolicy(policy.Must(policy.Parse("funnel 20, 5/h")))
-	fmt.Println(err, limiter.Limit(), limiter.Peek().Remaining)
+	fmt.Println(err, limiter.Limit(), limiter.Peek(0).Remaining)
 	// Output: <nil> funnel 20, 5/h 12
 }

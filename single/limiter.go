@@ -140,11 +140,9 @@ func (l *Limiter) Take(n int64) (d policy.Decision) {
 	return d
 }
 
-// Peek returns the state of the limit and takes nothing. Only the zero Limiter's is not Allowed.
-func (l *Limiter) Peek() (d policy.Decision) {
-	l.take(&request{}, &d, nil)
-	return d
-}
+// Peek returns the decision of Take(n) now: whether n units would pass, or how long until they do.
+// It takes nothing. Under n == 0 it is the state of the limit: only the zero Limiter's is not Allowed.
+func (l *Limiter) Peek(n int64) policy.Decision { return l.probe(n, 0) }
 
 // Limit returns the policy of New or the last SetPolicy, nil for the zero Limiter.
 func (l *Limiter) Limit() policy.Policy {

@@ -47,7 +47,7 @@ func TestZeroLimiterRefuses(t *testing.T) {
 		assert.Equal(t, never, r.Decision)
 		r.Cancel()
 	}
-	assert.Equal(t, never, l.Peek())
+	assert.Equal(t, never, l.Peek(0))
 	assert.False(t, l.Reset())
 	assert.Nil(t, l.Limit())
 	var refused *policy.FieldError
@@ -94,7 +94,7 @@ func TestVerbsAllocateNothing(t *testing.T) {
 		"Take, admitted":   func() { passing.Take(2) },
 		"Take, refused":    func() { refused.Take(1) },
 		"Take, never":      func() { refused.Take(-1) },
-		"Peek":             func() { passing.Peek() },
+		"Peek":             func() { passing.Peek(0) },
 		"Wait":             func() { _ = passing.Wait(ctx, 1) },
 		"Refund":           func() { passing.Refund(1) },
 		"Refund, charge":   func() { passing.Refund(-1) },
@@ -225,7 +225,7 @@ func TestGivingBackIsExactUnderContention(t *testing.T) {
 					used.Add(n)
 				}
 			})
-			left := l.Peek().Remaining
+			left := l.Peek(0).Remaining
 			if name == "funnel" {
 				// Others may have refunded these units, so some of a cancelled take may stay.
 				assert.LessOrEqual(t, left, capacity-used.Load())
@@ -307,7 +307,7 @@ func TestRaisedAndLoweredWhileCallsRace(t *testing.T) {
 		})
 		require.GreaterOrEqual(t, admitted.Load(), int64(50))
 		require.LessOrEqual(t, admitted.Load(), int64(100))
-		require.Zero(t, l.Peek().Remaining)
+		require.Zero(t, l.Peek(0).Remaining)
 	}
 }
 
@@ -417,7 +417,7 @@ func TestAllVerbsAtOnce(t *testing.T) {
 		assert.Positive(t, waited.Load())
 		assert.LessOrEqual(t, float64(used.Load()), capacity+fastest*time.Since(began).Seconds()+1)
 		time.Sleep(time.Second)
-		assert.EqualValues(t, capacity, l.Peek().Remaining)
+		assert.EqualValues(t, capacity, l.Peek(0).Remaining)
 		assert.NoError(t, l.Wait(t.Context(), capacity), "no call is left in the line")
 	})
 }
@@ -458,9 +458,9 @@ func TestClocks(t *testing.T) {
 		require.True(t, l.Choke())
 	}
 	for range 10_000 {
-		latest := after.Peek().ResetAfter
-		left := counter.Peek().ResetAfter
-		earliest := before.Peek().ResetAfter
+		latest := after.Peek(0).ResetAfter
+		left := counter.Peek(0).ResetAfter
+		earliest := before.Peek(0).ResetAfter
 		require.LessOrEqual(t, left, latest+2*time.Microsecond)
 		require.GreaterOrEqual(t, left, earliest-2*time.Microsecond)
 	}
@@ -478,7 +478,7 @@ func TestChargeIsBounded(t *testing.T) {
 		d := l.Refund(n)
 		require.False(t, d.Allowed)
 		require.Equal(t, policy.Never, d.RetryAfter)
-		require.EqualValues(t, 10, l.Peek().Remaining)
+		require.EqualValues(t, 10, l.Peek(0).Remaining)
 	}
 	require.True(t, l.Refund(-26_784_000).Allowed)
 }
@@ -489,5 +489,5 @@ func TestSetPolicyOfTheSameLimitChangesNothing(t *testing.T) {
 	r := l.Reserve(5, 0)
 	require.NoError(t, l.SetPolicy(policy.Must(policy.Funnel(10, 1, time.Hour))))
 	r.Keep(1)
-	require.EqualValues(t, 9, l.Peek().Remaining)
+	require.EqualValues(t, 9, l.Peek(0).Remaining)
 }

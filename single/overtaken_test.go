@@ -98,7 +98,7 @@ func TestOvertakenCallDecidesAgain(t *testing.T) {
 		limit.meanwhile = func() { require.True(t, l.Take(2).Allowed) }
 		assert.False(t, call(l), name)
 		assert.Nil(t, limit.meanwhile, name)
-		assert.Zero(t, l.Peek().Remaining, name)
+		assert.Zero(t, l.Peek(0).Remaining, name)
 	}
 }
 
@@ -134,7 +134,7 @@ func TestOvertakenCallGivesBackAgain(t *testing.T) {
 				require.Equal(t, "Cancel", c.name)
 				left++
 			}
-			assert.Equal(t, left, l.Peek().Remaining, "%s, others %v", c.name, others)
+			assert.Equal(t, left, l.Peek(0).Remaining, "%s, others %v", c.name, others)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func TestPolicyChangesWhileATakeIsHeldUp(t *testing.T) {
 			require.NoError(t, l.SetPolicy(&overtaken{Policy: funnel(10, 1, time.Second)}))
 		}
 		require.True(t, call(l), name)
-		d := l.Peek()
+		d := l.Peek(0)
 		assert.EqualValues(t, 9, d.Remaining, name)
 		assert.Equal(t, time.Second, d.ResetAfter, "%s: one unit of the policy that holds", name)
 	}
@@ -164,7 +164,7 @@ func TestTakeWhileThePolicyChanges(t *testing.T) {
 	next := &overtaken{Policy: funnel(20, 1, time.Hour)}
 	next.meanwhile = func() { require.True(t, l.Take(3).Allowed) }
 	require.NoError(t, l.SetPolicy(next))
-	assert.EqualValues(t, 13, l.Peek().Remaining)
+	assert.EqualValues(t, 13, l.Peek(0).Remaining)
 }
 
 // Calls go by the new terms from the swap on, before the Limiter has them.
@@ -178,15 +178,15 @@ func TestNewTermsHoldAtOnce(t *testing.T) {
 
 	assert.True(t, l.Choke())
 	assert.EqualValues(t, 14, l.Take(1).Remaining)
-	assert.EqualValues(t, 14, l.Peek().Remaining)
+	assert.EqualValues(t, 14, l.Peek(0).Remaining)
 	assert.True(t, l.probe(14, noDelay).Allowed)
 	r := l.Reserve(1, 0)
 	assert.True(t, r.Allowed)
 	l.terms.Store(next)
 	old.next.Store(nil)
-	assert.EqualValues(t, 13, l.Peek().Remaining)
+	assert.EqualValues(t, 13, l.Peek(0).Remaining)
 	r.Cancel()
-	assert.EqualValues(t, 14, l.Peek().Remaining)
+	assert.EqualValues(t, 14, l.Peek(0).Remaining)
 }
 
 // Nothing comes back, even if a change back has left the word as it was. The reservation keeps no
@@ -199,7 +199,7 @@ func TestReservationFromBeforeAChange(t *testing.T) {
 	require.NoError(t, l.SetPolicy(funnel(10, 1, time.Second)))
 	assert.Nil(t, old.next.Load())
 	r.Cancel()
-	assert.EqualValues(t, 6, l.Peek().Remaining)
+	assert.EqualValues(t, 6, l.Peek(0).Remaining)
 }
 
 // Units that were given back and taken again by another call are not given back.
@@ -217,7 +217,7 @@ func TestCancelWhenTheWordIsTheSameByChance(t *testing.T) {
 		now += policy.Instant(4 * time.Second)
 		require.True(t, l.Take(5).Allowed)
 		second.Cancel() // 1 of its 5 has not drained
-		assert.Equal(t, 5*time.Second, l.Peek().ResetAfter)
+		assert.Equal(t, 5*time.Second, l.Peek(0).ResetAfter)
 	}
 }
 
@@ -315,11 +315,11 @@ func TestPanicOfAPolicy(t *testing.T) {
 		next.meanwhile = limit.meanwhile
 		assert.PanicsWithValue(t, name, call)
 		limit.meanwhile, next.meanwhile = nil, nil
-		assert.EqualValues(t, 7, l.Peek().Remaining, name)
+		assert.EqualValues(t, 7, l.Peek(0).Remaining, name)
 		assert.EqualValues(t, 7, l.Refund(0).Remaining, name)
 	}
 	require.NoError(t, l.SetPolicy(next))
-	assert.EqualValues(t, 17, l.Peek().Remaining)
+	assert.EqualValues(t, 17, l.Peek(0).Remaining)
 }
 
 // Its line is gone when no call waits.

@@ -32,6 +32,6 @@ func TestCallsGivenBackLockOutNoOthers(t *testing.T) {
 		for range 16 {
 			<-done
 		}
-		assert.Equal(t, int64(50), l.Peek().Remaining)
+		assert.Equal(t, int64(50), l.Peek(0).Remaining)
 	})
 }

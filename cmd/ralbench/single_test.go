@@ -66,9 +66,9 @@ func TestSwitchFromRate(t *testing.T) {
 					}
 				}
 				if tokens := x.Tokens(); tokens >= 0 {
-					require.InDelta(t, math.Floor(tokens+1e-9), l.Peek().Remaining, 1, name)
+					require.InDelta(t, math.Floor(tokens+1e-9), l.Peek(0).Remaining, 1, name)
 				} else {
-					require.Zero(t, l.Peek().Remaining, name)
+					require.Zero(t, l.Peek(0).Remaining, name)
 				}
 			}
 			assert.Greater(t, min(admitted, refused, delayed), 50, name)
@@ -85,7 +85,7 @@ func TestDifferencesFromRate(t *testing.T) {
 		x.SetBurst(20)
 		require.NoError(t, l.SetPolicy(policy.Must(policy.Funnel(20, 1, time.Second))))
 		assert.InDelta(t, 2, x.Tokens(), 0)
-		assert.EqualValues(t, 12, l.Peek().Remaining)
+		assert.EqualValues(t, 12, l.Peek(0).Remaining)
 
 		// After its time a reservation gives back units that have not drained.
 		x, l = rate.NewLimiter(1, 10), single.MustNew(policy.Funnel(10, 1, time.Second))
@@ -94,7 +94,7 @@ func TestDifferencesFromRate(t *testing.T) {
 		before.Cancel()
 		r.Cancel()
 		assert.InDelta(t, 3, x.Tokens(), 0)
-		assert.EqualValues(t, 10, l.Peek().Remaining)
+		assert.EqualValues(t, 10, l.Peek(0).Remaining)
 
 		// The zero values and a burst of 0 refuse; rate.Inf has no counterpart.
 		var none rate.Limiter

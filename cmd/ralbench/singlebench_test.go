@@ -85,9 +85,9 @@ func BenchmarkSingle(b *testing.B) {
 			return r.Allowed
 		})
 	bench("Peek",
-		func() bool { return l.Peek().Allowed },
+		func() bool { return l.Peek(0).Allowed },
 		func() bool { return x.Tokens() > 0 },
-		func() bool { return e.Peek("key").Allowed })
+		func() bool { return e.Peek("key", 0).Allowed })
 }
 
 func takeTurns(b *testing.B, calls ...func() bool) {

@@ -65,7 +65,7 @@ func benchRalState(b *testing.B, keys []string) {
 			return err
 		}, func() {
 			require.Equal(b, savedKeys, loaded.Len())
-			require.EqualValues(b, 99, loaded.Peek(keys[savedKeys/2]).Remaining)
+			require.EqualValues(b, 99, loaded.Peek(keys[savedKeys/2], 0).Remaining)
 			require.NoError(b, loaded.Close())
 			loaded = nil
 		})

@@ -55,14 +55,14 @@ func TestChangesNeedAToken(t *testing.T) {
 	// A browser sends cookies and parameters for any site.
 	assertFault(t, c.send(http.MethodPost, "change", changeBody, "Cookie", "Authorization=Bearer "+anna), http.StatusUnauthorized, "token")
 	assertFault(t, c.send(http.MethodPost, "change?token="+anna, changeBody), http.StatusUnauthorized, "token")
-	assert.Equal(t, int64(10), e.Peek("k").Remaining, "nothing was changed")
+	assert.Equal(t, int64(10), e.Peek("k", 0).Remaining, "nothing was changed")
 	assert.Len(t, log.lines(), 10, "a flood of wrong tokens does not fill the log")
 	assert.NotContains(t, strings.Join(log.lines(), ""), anna[:8])
 
 	for _, token := range []string{anna, bert} {
 		assert.Equal(t, http.StatusOK, c.send(http.MethodPost, "change", changeBody, "Authorization", "bearer "+token).status)
 	}
-	assert.Equal(t, int64(4), e.Peek("k").Remaining)
+	assert.Equal(t, int64(4), e.Peek("k", 0).Remaining)
 }
 
 func TestIsReadOnlyWithoutTokens(t *testing.T) {
@@ -70,7 +70,7 @@ func TestIsReadOnlyWithoutTokens(t *testing.T) {
 	for _, field := range []string{"", "Bearer ", "Bearer " + anna} {
 		assertFault(t, c.send(http.MethodPost, "change", changeBody, "Authorization", field), http.StatusForbidden, "Config.Tokens is empty")
 	}
-	assert.Equal(t, int64(10), e.Peek("k").Remaining)
+	assert.Equal(t, int64(10), e.Peek("k", 0).Remaining)
 	assert.False(t, get[pagejson.Overview](c, "limits").Changes)
 }
 
@@ -118,7 +118,7 @@ func TestOtherSitesAreRefused(t *testing.T) {
 		assert.Equal(t, "nosniff", a.header.Get("X-Content-Type-Options"))
 		assert.Equal(t, "no-store", a.header.Get("Cache-Control"))
 	}
-	assert.Equal(t, int64(7), e.Peek("k").Remaining, "the page alone has charged")
+	assert.Equal(t, int64(7), e.Peek("k", 0).Remaining, "the page alone has charged")
 	// A preflight gets no permission.
 	a := c.send(http.MethodOptions, "change", "", "Origin", "https://other.example", "Access-Control-Request-Method", "POST")
 	assert.Equal(t, http.StatusMethodNotAllowed, a.status)
@@ -272,7 +272,7 @@ func TestHugeAndMalformedRequests(t *testing.T) {
 	// The largest key of a fleet, with the longest escapes, fits.
 	long := strings.Repeat("\x01", 64<<10/4)
 	assert.Equal(t, http.StatusOK, c.post("change", charge("api", fmt.Sprintf("%q", long), 1)).status)
-	assert.Equal(t, int64(9), e.Peek(long).Remaining)
+	assert.Equal(t, int64(9), e.Peek(long, 0).Remaining)
 }
 
 // odd are keys that a page or a log might misread.
@@ -323,7 +323,7 @@ func TestOddKeysAreText(t *testing.T) {
 				assert.Equal(t, map[string]bool{"": true}, texts, "no key is shown")
 			}
 			for _, k := range odd {
-				assert.Equal(t, int64(10), e.Peek(k).Remaining, "%q", k)
+				assert.Equal(t, int64(10), e.Peek(k, 0).Remaining, "%q", k)
 			}
 			lines := log.lines()
 			assert.Len(t, lines, len(odd), "no key breaks a record into two")

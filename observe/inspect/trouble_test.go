@@ -162,7 +162,7 @@ func TestTrialIsShown(t *testing.T) {
 	x = c.explains("change", pagejson.ChangeRequest{KeyRequest: key("api", "a"), Do: "reset"})
 	assert.True(t, x.Allowed)
 	assert.False(t, x.Candidates[0].Allowed, "changes are made to the live limiter alone")
-	assert.Equal(t, []any{int64(10), int64(0)}, []any{live.Peek("a").Remaining, strict.Peek("a").Remaining})
+	assert.Equal(t, []any{int64(10), int64(0)}, []any{live.Peek("a", 0).Remaining, strict.Peek("a", 0).Remaining})
 }
 
 // unwritable is a limit with a Format that panics for "bad".

@@ -144,7 +144,7 @@ func byAddr(e *engine.Engine[netip.Addr], o rpclimit.Options) *rpclimit.Limits {
 var local = netip.MustParseAddr("127.0.0.1")
 
 func taken(e *engine.Engine[netip.Addr], key netip.Addr, limit int64) int64 {
-	return limit - e.Peek(key).Remaining
+	return limit - e.Peek(key, 0).Remaining
 }
 
 // retryInfo returns the delay of an error's RetryInfo, or -1.

@@ -118,7 +118,7 @@ func TestKeys(t *testing.T) {
 	require.NoError(t, ask("", "acme", "b"), "refused calls took nothing")
 	assert.Equal(t, "tenant", refusedBy(ask("carol", "acme", "c")))
 	assert.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(ask("dave", "", "d")))
-	assert.EqualValues(t, 98, byMethod.Peek(echo).Remaining, "2 calls were admitted")
+	assert.EqualValues(t, 98, byMethod.Peek(echo, 0).Remaining, "2 calls were admitted")
 }
 
 func TestCancelledCallsTakeNothing(t *testing.T) {
@@ -149,7 +149,7 @@ func TestCancelledCallsTakeNothing(t *testing.T) {
 		cancel()
 		calls.Wait()
 		require.Eventually(t, func() bool { return e.Stats().Waiting == 0 }, time.Minute, time.Millisecond, p.name)
-		d := e.Peek(local)
+		d := e.Peek(local, 0)
 		assert.LessOrEqual(t, d.ResetAfter, time.Hour, "%s: nothing beside the first call", p.name)
 	}
 }

@@ -179,7 +179,9 @@ var local = netip.MustParseAddr("127.0.0.1")
 func hourly(n int64) policy.Policy { return policy.Must(policy.Funnel(n, n, time.Hour)) }
 
 // taken returns how many of n units of the key count now. A unit comes back after the test.
-func taken[K comparable](e *engine.Engine[K], key K, n int64) int64 { return n - e.Peek(key).Remaining }
+func taken[K comparable](e *engine.Engine[K], key K, n int64) int64 {
+	return n - e.Peek(key, 0).Remaining
+}
 
 // retryDelay returns the delay of an error's RetryInfo, or -1.
 func retryDelay(err error) time.Duration {

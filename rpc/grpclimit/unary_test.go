@@ -149,7 +149,7 @@ func TestCancelledAndExpiredCallsTakeNothing(t *testing.T) {
 	s := serve(t, byAddr(e, rpclimit.Options{WaitUpTo: 24 * time.Hour}))
 	conn := s.client(t)
 	require.NoError(t, call(conn, ""))
-	before := e.Peek(local).RetryAfter
+	before := e.Peek(local, 0).RetryAfter
 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -166,7 +166,7 @@ func TestCancelledAndExpiredCallsTakeNothing(t *testing.T) {
 		assert.Equal(t, codes.Canceled, status.Code(<-left))
 	}
 	require.Eventually(t, func() bool { return e.Stats().Waiting == 0 }, time.Minute, time.Millisecond)
-	assert.LessOrEqual(t, e.Peek(local).RetryAfter, before, "a call that has left still counts")
+	assert.LessOrEqual(t, e.Peek(local, 0).RetryAfter, before, "a call that has left still counts")
 	assert.Equal(t, int64(1), s.calls.Load())
 
 	ctx, cancel = context.WithTimeout(context.Background(), -1)

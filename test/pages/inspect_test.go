@@ -123,7 +123,7 @@ func TestOperatorInABrowser(t *testing.T) {
 			o.Until(`document.getElementById("changed").textContent.startsWith("Lifted the block") && document.getElementById("lift").hidden`)
 			assert.Zero(t, s.api.Blocked(offender))
 			assert.True(t, s.api.Choke(offender))
-			assert.Equal(t, int64(3), s.api.Peek(offender).Remaining)
+			assert.Equal(t, int64(3), s.api.Peek(offender, 0).Remaining)
 			browser.Eval[any](o, `(document.querySelector("#reset button").click(), 0)`)
 			o.Until(`document.getElementById("key-words").textContent.includes("0 of 10 used")`)
 
@@ -134,7 +134,7 @@ func TestOperatorInABrowser(t *testing.T) {
 			o.Until(`document.getElementById("key-name").textContent === "modest"`)
 			browser.Eval[any](o, `(document.getElementById("units").value = "4", document.querySelector("#charge button").click(), 0)`)
 			o.Until(`document.getElementById("key-words").textContent.includes("7 of 10 used")`)
-			assert.Equal(t, int64(3), s.api.Peek("modest").Remaining)
+			assert.Equal(t, int64(3), s.api.Peek("modest", 0).Remaining)
 
 			browser.Eval[any](o, `(document.querySelector("[data-limit=logins]").click(), 0)`)
 			o.Until(row("owed", "root", "true"))

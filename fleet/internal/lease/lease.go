@@ -192,7 +192,7 @@ func (l *Leases) Choke(key string) (allowed, ok bool) {
 	if l.words.Choke(name) {
 		return true, true
 	}
-	if unwrap(l.words.Peek(name)).verdict == refused {
+	if unwrap(l.words.Peek(name, 0)).verdict == refused {
 		return false, true // the engine has counted it
 	}
 	l.nonAnswers.Add(1)
@@ -391,7 +391,7 @@ func (l *Leases) write(name string, p policy.Policy) (units int64, ok bool) {
 	return d.Remaining, true
 }
 
-func (l *Leases) left(name string) int64 { return unwrap(l.words.Peek(name)).units }
+func (l *Leases) left(name string) int64 { return unwrap(l.words.Peek(name, 0)).units }
 
 // count counts an answer. l.mu is held.
 func (l *Leases) count(key string, d policy.Decision) {
@@ -420,7 +420,7 @@ func (l *Leases) Held(key string) int64 {
 // Refused returns how much longer one unit of the key is refused without asking the bank, or 0.
 func (l *Leases) Refused(key string) time.Duration {
 	name := l.name(key)
-	if x := unwrap(l.words.Peek(name)); x.verdict == refused {
+	if x := unwrap(l.words.Peek(name, 0)); x.verdict == refused {
 		return x.holds
 	}
 	l.mu.Lock()

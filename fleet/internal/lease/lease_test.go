@@ -256,7 +256,7 @@ func TestLeasesComeBack(t *testing.T) {
 					funnel := l.plan.shape.Kind == shape.Funnel
 					warm(t, l, 2000)
 					time.Sleep(2 * time.Millisecond)
-					used, held := int64(2000), l.words.Peek("key").Remaining
+					used, held := int64(2000), l.words.Peek("key", 0).Remaining
 					if a := l.book.accounts["key"]; a.next.live(time.Now()) {
 						held += a.next.units
 					}

@@ -172,7 +172,7 @@ func TestWallClockMayGoBack(t *testing.T) {
 			}
 			require.Equal(t, want, debts(l)["a"], "%v", back)
 			if want > 0 {
-				require.Equal(t, 100-want, l.Peek("a").Remaining, "%v", back)
+				require.Equal(t, 100-want, l.Peek("a", 0).Remaining, "%v", back)
 			}
 		})
 	}
@@ -191,7 +191,7 @@ func TestFileOfAnotherLimit(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		next := restarted(t, file, c)
 		require.Equal(t, map[string]int64{"a": 5}, debts(next))
-		require.EqualValues(t, 45, next.Peek("a").Remaining)
+		require.EqualValues(t, 45, next.Peek("a", 0).Remaining)
 		time.Sleep(30 * time.Minute)
 		require.Empty(t, debts(restarted(t, file, c)))
 	})

@@ -211,11 +211,8 @@ func (l *Local) Take(key string, n int64, patience time.Duration) Reservation {
 	return l.take(s, h, key, n, patience)
 }
 
-// Peek returns the key's state.
-func (l *Local) Peek(key string) policy.Decision { return l.Look(key, 0) }
-
-// Look returns the decision of a Take of n units without patience. It takes nothing.
-func (l *Local) Look(key string, n int64) policy.Decision {
+// Peek returns the decision of a Take of n units without patience. It takes nothing.
+func (l *Local) Peek(key string, n int64) policy.Decision {
 	h, s := l.find(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()

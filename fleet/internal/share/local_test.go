@@ -129,7 +129,7 @@ func TestDebtIsTold(t *testing.T) {
 func TestRefundOfATake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openMost(t, policy.Must(policy.Funnel(20, 1, time.Hour)), 1, 1, "a")
-		remaining := func() int64 { return l.Peek("a").Remaining }
+		remaining := func() int64 { return l.Peek("a", 0).Remaining }
 		first := l.Take("a", 6, 0)
 		require.True(t, l.Take("a", 2, 0).Allowed)
 		require.Zero(t, first.Refund(4))
@@ -371,7 +371,7 @@ func TestUncountedRefuses(t *testing.T) {
 		require.Equal(t, policy.Never, r.RetryAfter)
 		r.Cancel()
 		require.False(t, l.Refund("a", 1).Allowed)
-		require.True(t, l.Peek("a").Allowed)
+		require.True(t, l.Peek("a", 0).Allowed)
 		all, allowed := TakeAll(Claim{l, "a", 1})
 		require.False(t, allowed)
 		require.False(t, all[0].Allowed)
@@ -486,10 +486,10 @@ func TestLateWordsChangeNothingThatIsNewer(t *testing.T) {
 		later := then + policy.Instant(10*time.Second)
 		l.Learn("newer", word(10, later), later)
 		l.LearnLate("newer", word(90, then), then)
-		require.EqualValues(t, 40, l.Peek("late").Remaining)
-		require.EqualValues(t, 90, l.Peek("newer").Remaining)
+		require.EqualValues(t, 40, l.Peek("late", 0).Remaining)
+		require.EqualValues(t, 90, l.Peek("newer", 0).Remaining)
 		require.Equal(t, int64(later-l.now()), l.ahead.Load())
 		l.LearnLate("late", l.Word(70, later), later)
-		require.EqualValues(t, 30, l.Peek("late").Remaining)
+		require.EqualValues(t, 30, l.Peek("late", 0).Remaining)
 	})
 }

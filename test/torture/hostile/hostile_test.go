@@ -112,7 +112,7 @@ func calls[K comparable](t *testing.T, e *engine.Engine[K], k kind[K], n uint64)
 		t.Errorf("three of at most two: %+v", d)
 	}
 	e.TakeWith(limit(3), key, 1)
-	e.Peek(key)
+	e.Peek(key, 0)
 	e.Refund(key, 1)
 	e.Refund(key, -1)
 	r := e.Reserve(key, 1, time.Hour)

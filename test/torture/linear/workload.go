@@ -131,7 +131,7 @@ func newQueued(e *engine.Engine[int]) *queued {
 }
 
 func (q *queued) Choke(key int) bool {
-	allowed := q.Peek(key).Remaining > 0
+	allowed := q.Peek(key, 0).Remaining > 0
 	if allowed {
 		q.takes <- key
 	}

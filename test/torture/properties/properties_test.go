@@ -255,7 +255,7 @@ func (m *machine) take(t *rapid.T) {
 
 func (m *machine) peek(t *rapid.T) {
 	key := m.key(t)
-	m.same(t, "Peek", m.e.Peek(key), m.keys[key].take(m.now(), 0, 0))
+	m.same(t, "Peek", m.e.Peek(key, 0), m.keys[key].take(m.now(), 0, 0))
 }
 
 func (m *machine) refund(t *rapid.T) {

@@ -45,7 +45,7 @@ func (g *guesses) key(addr net.Addr) netip.Addr { return g.find.Cut(clientaddr.P
 
 // mayTry reports whether a password from the address is examined. A right password takes nothing:
 // any number of clients may connect from an address.
-func (g *guesses) mayTry(addr net.Addr) bool { return g.wrong.Peek(g.key(addr)).Remaining > 0 }
+func (g *guesses) mayTry(addr net.Addr) bool { return g.wrong.Peek(g.key(addr), 0).Remaining > 0 }
 
 func (g *guesses) count(addr net.Addr) {
 	g.wrong.Choke(g.key(addr))
