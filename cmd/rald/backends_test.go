@@ -237,7 +237,7 @@ func TestProxiesPassOnNoWayPastARule(t *testing.T) {
 		name, config string
 		start        func(t *testing.T, check, config string) *site
 	}{
-		{"nginx", documented(t, "### nginx", "nginx")[0], nginx},
+		{"nginx", nginxConfig(t), nginx},
 		{"caddy", documented(t, "### Caddy", "caddyfile")[0], caddy},
 	} {
 		t.Run(proxy.name, func(t *testing.T) {

@@ -57,6 +57,12 @@ func checks(t *testing.T, proxy string, more ...string) (dir string) {
 	return dir
 }
 
+// nginxConfig is deploy's, with the addresses of the documented configurations.
+func nginxConfig(t *testing.T) string {
+	t.Helper()
+	return strings.NewReplacer("rald:7380", "127.0.0.1:7380", "app:80", "127.0.0.1:3000").Replace(deployedText(t, "nginx.conf"))
+}
+
 // startProxy starts a program for the test, and waits until it answers.
 func startProxy(t *testing.T, addr string, cmd *exec.Cmd) {
 	t.Helper()
@@ -211,7 +217,7 @@ func startChecked(t *testing.T, proxy string) (s *server, check string) {
 // Promise: Documented configurations hold real nginx and Caddy to the limits.
 func TestNginx(t *testing.T) {
 	rald, check := startChecked(t, "nginx")
-	s := nginx(t, check, documented(t, "### nginx", "nginx")[0])
+	s := nginx(t, check, nginxConfig(t))
 	tryLimits(t, s, rald, true)
 
 	require.Equal(t, http.StatusOK, s.get(t, "/api/x", "X-Api-Key", "ann"))
@@ -221,13 +227,13 @@ func TestNginx(t *testing.T) {
 // It refuses requests, or passes them as documented.
 func TestNginxWithoutRald(t *testing.T) {
 	away := freeAddr(t)
-	blocks := documented(t, "### nginx", "nginx")
-	require.Len(t, blocks, 2)
-	assert.Equal(t, http.StatusInternalServerError, nginx(t, away, blocks[0]).get(t, "/"))
+	config, blocks := nginxConfig(t), documented(t, "### nginx", "nginx")
+	require.Len(t, blocks, 1)
+	assert.Equal(t, http.StatusInternalServerError, nginx(t, away, config).get(t, "/"))
 
-	inner, beside, ok := strings.Cut(blocks[1], "\n\n")
+	inner, beside, ok := strings.Cut(blocks[0], "\n\n")
 	require.True(t, ok)
-	config := strings.Replace(blocks[0], "        internal;\n", "        internal;\n"+inner+"\n", 1)
+	config = strings.Replace(config, "        internal;\n", "        internal;\n"+inner+"\n", 1)
 	config = strings.Replace(config, "    location = /_limit {\n", beside+"    location = /_limit {\n", 1)
 	assert.Equal(t, http.StatusOK, nginx(t, away, config).get(t, "/"))
 }
@@ -238,7 +244,7 @@ func TestNginxRefusesRequestsWithoutAKey(t *testing.T) {
 	text := "proxy: nginx\nrules:\n  - {match: /, limit: \"funnel 1, 1/h\", key: header X-Api-Key}\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "check.yaml"), []byte(text), 0o600))
 	start(t, "-state", "none", "-check-listen", check, dir)
-	s := nginx(t, check, documented(t, "### nginx", "nginx")[0])
+	s := nginx(t, check, nginxConfig(t))
 	assert.Equal(t, http.StatusForbidden, s.get(t, "/"))
 	assert.Equal(t, http.StatusOK, s.get(t, "/", "X-Api-Key", "ann"))
 	assert.Equal(t, http.StatusTooManyRequests, s.get(t, "/", "X-Api-Key", "ann"))

@@ -116,7 +116,7 @@ func TestUnits(t *testing.T) {
 	require.NoError(t, err)
 	var units []string
 	for _, name := range []string{"rald.service", "rald.socket"} {
-		text, err := os.ReadFile(filepath.Join("packaging", name))
+		text, err := os.ReadFile(filepath.Join("../../deploy", name))
 		require.NoError(t, err)
 		unit := filepath.Join(dir, name)
 		// The program must exist.

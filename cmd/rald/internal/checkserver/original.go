@@ -17,7 +17,7 @@ type proxy struct {
 	status                     int // for refusals that a client causes; 0 leaves httplimit's
 }
 
-// nginx sends fields as configured in docs/serving.md, and passes on only 401 and 403.
+// nginx sends fields as configured in deploy/nginx.conf, and passes on only 401 and 403.
 var proxies = map[string]proxy{
 	"nginx":   {"X-Original-Uri", "X-Original-Method", "X-Original-Host", "X-Real-Ip", http.StatusForbidden},
 	"caddy":   forwarded,
