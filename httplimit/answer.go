@@ -26,11 +26,11 @@ func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result, r
 	var b body
 	switch {
 	case !wantsProblem(r.Header["Accept"]):
-		b = bodyOf(plainText, sentence(v))
+		b = bodyOf(plainText, sentence(r, v))
 	case v.Reason == limits.OverLimit && bits.OnesCount8(v.Violated) == 1:
 		b = m.exceeded[bits.TrailingZeros8(v.Violated)]
 	default:
-		b = bodyOf(problemDetails, m.problem(v))
+		b = bodyOf(problemDetails, m.problem(r, v))
 	}
 	h := w.Header()
 	// A cache must not store a 429 (RFC 6585, section 4).
@@ -62,7 +62,7 @@ func bodyOf(kind string, text []byte) body { return body{text, kind, strconv.Ito
 var ofAnotherBody = [...]string{"Content-Encoding", "Content-Range", "Etag", "Last-Modified", "Expires"}
 
 // problem returns a refusal's problem details. For OverLimit they depend only on v.Violated.
-func (m *Middleware) problem(v *result) []byte {
+func (m *Middleware) problem(r *http.Request, v *result) []byte {
 	status := Status(v.Reason)
 	kind, title := "about:blank", http.StatusText(status)
 	switch v.Reason {
@@ -89,32 +89,36 @@ func (m *Middleware) problem(v *result) []byte {
 		}
 		b = append(b, ']')
 	}
-	if detail := detail(v); detail != "" {
+	if detail := detail(r, v); detail != "" {
 		b = admission.AppendString(append(b, `,"detail":`...), detail)
 	}
 	return append(b, "}\n"...)
 }
 
-func sentence(v *result) []byte {
+func sentence(r *http.Request, v *result) []byte {
 	b := append(make([]byte, 0, 128), http.StatusText(Status(v.Reason))...)
 	if v.Reason == limits.OverLimit && v.Provenance.Exact() {
 		b = append(b, ": try again in "...)
 		b = strconv.AppendInt(b, retrySeconds(v.RetryAfter), 10)
 		b = append(b, " s"...)
 	}
-	if detail := detail(v); detail != "" {
+	if detail := detail(r, v); detail != "" {
 		b = append(append(b, ": "...), detail...)
 	}
 	return append(b, '\n')
 }
 
-func detail(v *result) string {
+func detail(r *http.Request, v *result) string {
 	switch v.Reason {
 	case limits.NoKey:
-		if v.Limit == "" {
-			return "the client's address is unknown"
+		missing := "the client's address is unknown"
+		if v.Limit != "" {
+			missing = "the request lacks the key of the limit " + strconv.Quote(v.Limit)
 		}
-		return "the request lacks the key of the limit " + strconv.Quote(v.Limit)
+		if r.RemoteAddr == "" {
+			missing += "; its RemoteAddr is empty, as http.NewRequest leaves it: in tests use httptest.NewRequest or set it"
+		}
+		return missing
 	case limits.NeverAdmitted:
 		never := "the limit " + strconv.Quote(v.Limit) + " never admits this request"
 		if most := v.Decision.Limit; v.Cost > most {

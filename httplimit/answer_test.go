@@ -45,6 +45,11 @@ func TestAnswers(t *testing.T) {
 	w = ask(h, from("@", "Accept", "text/plain"))
 	assert.Equal(t, 400, w.Code)
 	assert.Equal(t, "Bad Request: the client's address is unknown\n", w.Body.String())
+	for _, m := range []*Middleware{m, Must(New(limiter, ByAddr, Options{}))} {
+		w = ask(m.Handler(done), from(""))
+		assert.Equal(t, 400, w.Code)
+		assert.Contains(t, w.Body.String(), "RemoteAddr is empty, as http.NewRequest leaves it")
+	}
 }
 
 func TestAnswerRemovesFieldsOfAnother(t *testing.T) {

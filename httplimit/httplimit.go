@@ -99,7 +99,7 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		Log: admission.NewLog(options.Logger), Counters: &m.counters,
 	}, m.limiters, nil)
 	for i := range m.limiters {
-		m.exceeded = append(m.exceeded, bodyOf(problemDetails, m.problem(&result{Verdict: limits.Verdict{Reason: limits.OverLimit}, Violated: 1 << i})))
+		m.exceeded = append(m.exceeded, bodyOf(problemDetails, m.problem(nil, &result{Verdict: limits.Verdict{Reason: limits.OverLimit}, Violated: 1 << i})))
 	}
 	return m, nil
 }
