@@ -42,7 +42,9 @@ type AddrConfig struct {
 	// the proxies only: other clients could write the field themselves. Set either Trusted or Hops.
 	Hops int
 
-	// IPv6Prefix is how many bits of an IPv6 address make a key, 1 to 128. 0 is DefaultIPv6Prefix.
+	// IPv4Prefix and IPv6Prefix are how many bits of an address make a key, 1 to 32 and 1 to 128. 0
+	// is all 32 bits of an IPv4 address, and DefaultIPv6Prefix.
+	IPv4Prefix int
 	IPv6Prefix int
 
 	// NAT64 lists prefixes with embedded IPv4 addresses besides 64:ff9b::/96: see [ClientAddr.Key].
@@ -56,7 +58,7 @@ type AddrConfig struct {
 // for concurrent use. Only malformed addresses and backslashes in Forwarded allocate.
 //
 // IPv4 addresses mapped into IPv6 are unmapped, and zones are cut off. A malformed element
-// ("unknown", an obfuscated identifier, an empty element) in the client's place, fewer elements
+// ("unknown", an obfuscated identifier, 0.0.0.0, ::, an empty element) in the client's place, fewer elements
 // than Hops, or more than MaxHops, mean no address: addresses further left may be the client's own.
 type ClientAddr struct{ of clientaddr.Finder }
 
@@ -73,11 +75,12 @@ func NewClientAddr(config AddrConfig) (*ClientAddr, error) {
 
 // ByAddr is the key function for the connection's address, an IPv6 address cut to 64 bits: see
 // [ClientAddr.Key]. Use it for servers that clients connect to directly; behind a proxy use the Key
-// of a [ClientAddr]. A connection without an address, such as a Unix socket, has no key.
+// of a [ClientAddr]. A connection without an address, such as a Unix socket, has no key. Nor has a
+// request of http.NewRequest: in tests use httptest.NewRequest, or set Request.RemoteAddr.
 func ByAddr(r *http.Request) netip.Addr { return connection.Key(r) }
 
-// Key is the key function for the client's address, an IPv6 address cut to the prefix. It returns
-// the zero Addr if there is none.
+// Key is the key function for the client's address, cut to the prefix. It returns the zero Addr if
+// there is none.
 //
 // An address with an embedded IPv4 address (RFC 6052) gives that address's key, as all clients of a
 // translator share their leading bits. This holds for 64:ff9b::/96 with a public IPv4 address, and

@@ -43,6 +43,20 @@ func TestKeysOfAddresses(t *testing.T) {
 		a := clientAddr(t, AddrConfig{IPv6Prefix: c.bits})
 		assert.Equal(t, netip.MustParseAddr(c.want), a.Key(from(c.peer)), "%v", c)
 	}
+	for _, c := range []struct {
+		bits       int
+		peer, want string
+	}{
+		{32, "192.0.2.17:1", "192.0.2.17"},
+		{24, "192.0.2.17:1", "192.0.2.0"},
+		{1, "192.0.2.17:1", "128.0.0.0"},
+		{24, "[64:ff9b::8.8.4.4]:1", "8.8.4.0"},
+		{24, "[2001:db8:1:2:3:4:5:6]:1", "2001:db8:1:2::"},
+	} {
+		a := clientAddr(t, AddrConfig{IPv4Prefix: c.bits})
+		assert.Equal(t, netip.MustParseAddr(c.want), a.Key(from(c.peer)), "%v", c)
+		assert.Zero(t, a.Key(from("@")))
+	}
 	assert.Equal(t, netip.MustParseAddr("2001:db8:1:2::"), ByAddr(from("[2001:db8:1:2:3:4:5:6%eth0]:1")))
 	assert.Zero(t, ByAddr(from("@")))
 }
@@ -67,6 +81,10 @@ func TestAddrConfigIsChecked(t *testing.T) {
 	refusedBy(t, err, "httplimit.AddrConfig", "Hops")
 	_, err = NewClientAddr(AddrConfig{Header: Forwarded, Hops: MaxHops + 1})
 	refusedBy(t, err, "httplimit.AddrConfig", "Hops")
+	for _, bits := range []int{-1, 33} {
+		_, err = NewClientAddr(AddrConfig{IPv4Prefix: bits})
+		refusedBy(t, err, "httplimit.AddrConfig", "IPv4Prefix")
+	}
 	_, err = NewClientAddr(AddrConfig{IPv6Prefix: -1})
 	refusedBy(t, err, "httplimit.AddrConfig", "IPv6Prefix")
 }

@@ -119,7 +119,8 @@ type AddrConfig struct {
 	Trusted []netip.Prefix
 	// Hops is the number of proxies, if their addresses are not known. Set either Trusted or Hops.
 	Hops int
-	// IPv6Prefix is how many bits of an IPv6 address make a key, 1 to 128. 0 is 64.
+	// IPv4Prefix and IPv6Prefix are how many bits of an address make a key. 0 is 32 and 64.
+	IPv4Prefix int
 	IPv6Prefix int
 	// NAT64 lists prefixes with embedded IPv4 addresses, besides 64:ff9b::/96.
 	NAT64 []netip.Prefix
@@ -142,7 +143,7 @@ func NewClientAddr(config AddrConfig) (*ClientAddr, error) {
 	return &ClientAddr{of, strings.ToLower(of.Header())}, nil
 }
 
-// Key finds the client's address, an IPv6 address cut to the prefix. Without one there is no key.
+// Key finds the client's address, cut to the prefix. Without one there is no key.
 func (c *ClientAddr) Key() Key[netip.Addr] {
 	return Key[netip.Addr]{By: "address", Of: func(call *Call) netip.Addr { return c.of.Cut(c.Addr(call)) }}
 }

@@ -32,6 +32,7 @@ func TestSpoofedAddressIsNotRead(t *testing.T) {
 		{AddrConfig{Header: "Forwarded", Trusted: trusted}, from(proxy, "forwarded", `for=6.6.6.6, for="[2001:db8:1:2:3::4]:80"`), "2001:db8:1:2::"},
 		{AddrConfig{Header: "X-Forwarded-For", Hops: 2}, from(netip.Addr{}, "x-forwarded-for", "6.6.6.6, 203.0.113.9", "x-forwarded-for", "10.1.1.1"), "203.0.113.9"},
 		{AddrConfig{Header: "X-Forwarded-For", Hops: 1}, &Call{Context: context.Background(), Peer: proxy}, "invalid IP"},
+		{AddrConfig{IPv4Prefix: 24}, from(alice), "192.0.2.0"},
 		{AddrConfig{IPv6Prefix: 48}, from(netip.MustParseAddr("2001:db8:1:2::3")), "2001:db8:1::"},
 	} {
 		a, err := NewClientAddr(c.config)

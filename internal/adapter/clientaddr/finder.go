@@ -1,6 +1,7 @@
 package clientaddr
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -17,11 +18,14 @@ const MaxHops = 256
 // DefaultIPv6Prefix is the number of leading bits of an IPv6 address that tell clients apart.
 const DefaultIPv6Prefix = 64
 
+const wholeIPv4 = 32
+
 // Config configures a Finder: see httplimit.AddrConfig.
 type Config struct {
 	Header     string
 	Trusted    []netip.Prefix
 	Hops       int
+	IPv4Prefix int
 	IPv6Prefix int
 	NAT64      []netip.Prefix
 }
@@ -34,12 +38,12 @@ type Finder struct {
 	parse   func(element string) netip.Addr
 	trusted *Prefixes
 	hops    int
-	bits    int
+	v4, v6  int // leading bits that make a key
 	nat64   []netip.Prefix
 }
 
 // Connection is the Finder of the zero Config.
-var Connection = &Finder{last: lastOf, parse: Parse, bits: DefaultIPv6Prefix}
+var Connection = &Finder{last: lastOf, parse: Parse, v4: wholeIPv4, v6: DefaultIPv6Prefix}
 
 // New checks the configuration. An error is a *policy.FieldError about pkg's AddrConfig.
 func New(pkg string, config Config) (*Finder, error) {
@@ -64,6 +68,8 @@ func New(pkg string, config Config) (*Finder, error) {
 		return nil, bad("Trusted", "empty", "the prefixes of the proxies that write "+config.Header+", unless Hops is their number")
 	case config.Hops > 0 && trusted != nil:
 		return nil, bad("Hops", config.Hops, "0, as Trusted is given")
+	case config.IPv4Prefix < 0 || config.IPv4Prefix > wholeIPv4:
+		return nil, bad("IPv4Prefix", config.IPv4Prefix, "1 to 32, or 0 for 32")
 	case config.IPv6Prefix < 0 || config.IPv6Prefix > 128:
 		return nil, bad("IPv6Prefix", config.IPv6Prefix, "1 to 128, or 0 for 64")
 	case wrongNAT64 >= 0:
@@ -76,11 +82,9 @@ func New(pkg string, config Config) (*Finder, error) {
 		parse:   Parse,
 		trusted: trusted,
 		hops:    config.Hops,
-		bits:    config.IPv6Prefix,
+		v4:      cmp.Or(config.IPv4Prefix, wholeIPv4),
+		v6:      cmp.Or(config.IPv6Prefix, DefaultIPv6Prefix),
 		nat64:   longestFirst(config.NAT64),
-	}
-	if f.bits == 0 {
-		f.bits = DefaultIPv6Prefix
 	}
 	if f.header == forwarded {
 		f.last = lastForwarded
@@ -117,15 +121,20 @@ func (f *Finder) Behind(peer netip.Addr, lines []string) netip.Addr {
 	return f.untrusted(peer, lines)
 }
 
-// Cut returns an address's key: IPv6 cut to the prefix, or an embedded IPv4 address.
+// Cut returns an address's key: the address, or an IPv4 address embedded in it, cut to the prefix.
 func (f *Finder) Cut(addr netip.Addr) netip.Addr {
-	if !addr.Is6() {
+	bits := f.v4
+	if addr.Is6() {
+		if v4 := f.translated(addr); v4.IsValid() {
+			addr = v4
+		} else {
+			bits = f.v6
+		}
+	}
+	if bits == addr.BitLen() {
 		return addr
 	}
-	if v4 := f.translated(addr); v4.IsValid() {
-		return v4
-	}
-	prefix, _ := addr.Prefix(f.bits) // no error: bits is at most 128
+	prefix, _ := addr.Prefix(bits) // no error: New checks the bits
 	return prefix.Addr()
 }
 

@@ -146,12 +146,16 @@ func isAlphanumeric(c byte) bool {
 }
 
 // Parse parses a proxy's address, with or without a port. IPv6 may be in brackets, and must with a
-// port. The result is unmapped and without a zone, or the zero Addr.
+// port. The result is unmapped and without a zone, or the zero Addr. 0.0.0.0 and :: are no address.
 func Parse(s string) netip.Addr {
-	if addr, ok := plainIPv4(s); ok {
-		return addr
+	addr, ok := plainIPv4(s)
+	if !ok {
+		addr = anyAddr(s)
 	}
-	return anyAddr(s)
+	if addr.IsUnspecified() {
+		return netip.Addr{}
+	}
+	return addr
 }
 
 // plainIPv4 is Parse for IPv4 with or without a numeric port, in half the time of anyAddr.
