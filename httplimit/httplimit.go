@@ -159,7 +159,7 @@ func (m *Middleware) begin(r *http.Request, v *result) bool {
 			return false
 		}
 	}
-	return m.control.Begin(r, v)
+	return m.control.Begin(r.Context(), r, v)
 }
 
 // carryOut passes a request on to next, or refuses it. The settlement, if any, is due when next is

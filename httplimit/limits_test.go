@@ -139,6 +139,30 @@ func TestContextThatEndsElsewhere(t *testing.T) {
 	assert.Equal(t, uint64(1), m.Stats().Cancelled)
 }
 
+// Promise: A request whose context has ended takes nothing.
+func TestRequestOfAnEndedContextTakesNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	first, second := hourly(t, 5), hourly(t, 5)
+	a := Limit[netip.Addr]{Name: "a", Limiter: first, Key: ByAddr}
+	b := Limit[netip.Addr]{Name: "b", Limiter: second, Key: ByAddr}
+	served := 0
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ })
+	for _, all := range [][]AnyLimit{{a}, {a, b}} {
+		for _, shadow := range []bool{false, true} {
+			charge := func(*http.Request, Served) int64 { return 3 }
+			m := Must(NewAll(Options{Shadow: shadow, WaitUpTo: time.Second, Charge: charge, Allow: prefixList("192.0.2.77/32")}, all...))
+			w := ask(m.Handler(next), from(alice).WithContext(ctx))
+			assert.Equal(t, shadow, w.Code == http.StatusOK)
+			assert.NotContains(t, w.Header(), "Ratelimit")
+			assert.Equal(t, uint64(1), m.Stats().Cancelled)
+			assert.Equal(t, http.StatusOK, ask(m.Handler(next), from("192.0.2.77:1").WithContext(ctx)).Code)
+		}
+	}
+	assert.Equal(t, 6, served)
+	assert.Equal(t, []int64{5, 5}, []int64{first.Peek(aliceKey).Remaining, second.Peek(aliceKey).Remaining})
+}
+
 func TestUnsettledIsCounted(t *testing.T) {
 	l := &told{far: true, settled: errors.New("lost"), Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))}
 	l.answer = limits.Answer{Decision: policy.Decision{Allowed: true, Limit: 10}, Provenance: basis(limits.SourceRedis, true)}

@@ -17,7 +17,7 @@ type Stats struct {
 	OverLimit     uint64        // refused by a limit that had no room
 	Denied        uint64        // refused by Options.Deny
 	NoKey         uint64        // refused because they had no key
-	Cancelled     uint64        // ended while they waited for their turn
+	Cancelled     uint64        // ended before they were decided, or while they waited
 	NeverAdmitted uint64        // refused because a limit never admits them
 	Misconfigured uint64        // refused because of an error of the program: see limits.Misconfigured
 	Unavailable   uint64        // refused because a limiter could not decide

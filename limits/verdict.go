@@ -21,7 +21,7 @@ const (
 	Denied
 	// NoKey: a limit's key is missing, or the address for httplimit.Options.Deny.
 	NoKey
-	// Cancelled: the request's context ended while it waited for its turn.
+	// Cancelled: the request's context ended before it was decided, or while it waited.
 	Cancelled
 	// NeverAdmitted: the request costs more than a limit ever allows at once.
 	NeverAdmitted

@@ -230,9 +230,7 @@ func (l *Limits) pass(c *Call) Verdict {
 func (l *Limits) decide(e *entry, c *Call) (Verdict, admission.Settlement) {
 	var r admission.Result
 	switch {
-	case c.Context.Err() != nil:
-		r.Reason = limits.Cancelled
-	case e == nil || !e.Begin(c, &r):
+	case !e.Begin(c.Context, c, &r):
 	case e.Single() != nil:
 		var s admission.Settlement
 		r, s = e.Single().Take(c.Context, c, e, r)

@@ -91,8 +91,16 @@ func (d *Controller[R, S]) Shadow() bool { return d.shadow }
 // Tried reports whether the limit at that index is tried beside others.
 func (d *Controller[R, S]) Tried(at int) bool { return d.shadows && d.parts[at].Shadow }
 
-// Begin finds a request's cost. If it reports false, the limits do not decide: v has the reason.
-func (d *Controller[R, S]) Begin(r R, v *Result) bool {
+// Begin finds a request's cost. If it reports false, the limits do not decide: v has the reason. A
+// request whose context has ended takes nothing. A nil Controller admits the others.
+func (d *Controller[R, S]) Begin(ctx context.Context, r R, v *Result) bool {
+	if ctx.Err() != nil {
+		v.Reason = limits.Cancelled
+		return false
+	}
+	if d == nil {
+		return false
+	}
 	v.Cost = 1
 	if d.config.Cost != nil {
 		v.Cost = d.config.Cost(r)
