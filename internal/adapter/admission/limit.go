@@ -160,7 +160,7 @@ func (l *Limit[R, K, S]) claim(r R, n int64, keep bool) (claim engine.Claim, lat
 	if keep {
 		later = &engineKey[K]{l.engine, key, n}
 	}
-	return l.engine.Claim(key, n), later, quotaOf(l.engine.LimitFor(key)), true
+	return l.engine.Claim(key, n), later, claimed(l.engine.LimitFor(key)), true
 }
 
 func (l *Limit[R, K, S]) claimOfAny(r R, n int64) (claim limits.Claim, of Quota, ok bool) {
@@ -169,7 +169,7 @@ func (l *Limit[R, K, S]) claimOfAny(r R, n int64) (claim limits.Claim, of Quota,
 		return claim, of, false
 	}
 	plan := l.plan(r)
-	return limits.NewClaim(l.Limiter, limits.Call[K]{Key: key, N: n, Limit: plan}), quotaOf(l.limit(key, plan)), true
+	return limits.NewClaim(l.Limiter, limits.Call[K]{Key: key, N: n, Limit: plan}), claimed(l.limit(key, plan)), true
 }
 
 func (l *Limit[R, K, S]) hold(ctx context.Context, r R, n int64) (g limits.Grant, ok bool, err error) {
@@ -244,7 +244,7 @@ func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Control
 	v.Limit, v.Quota = l.Name, quotaOf(limit)
 	if upTo <= 0 && !d.charges && !d.shadow && plan == nil {
 		a, err := l.Limiter.Ask(ctx, key, v.Cost)
-		v.conclude(ctx, &a, err)
+		v.conclude(ctx, limit, &a, err)
 		return nil
 	}
 	g, err := l.Limiter.Hold(ctx, limits.Call[K]{
@@ -253,7 +253,7 @@ func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Control
 	if g.Wait > 0 && g.Allowed && !d.shadow && plan == nil {
 		l.describeAgain(ctx, v, key, &g)
 	}
-	v.conclude(ctx, &g.Answer, err)
+	v.conclude(ctx, limit, &g.Answer, err)
 	if !d.charges || v.Reason != limits.Admitted {
 		return nil
 	}
@@ -276,13 +276,17 @@ func (l *Limit[R, K, S]) describeAgain(ctx context.Context, v *Result, key K, g 
 }
 
 // conclude completes the result of a limit that has decided alone.
-func (v *Result) conclude(ctx context.Context, a *limits.Answer, err error) {
+func (v *Result) conclude(ctx context.Context, limit policy.Policy, a *limits.Answer, err error) {
 	v.Decision, v.Provenance, v.Waited = a.Decision, a.Provenance, a.Wait
 	switch {
 	case err != nil:
 		v.failed(ctx, err)
 	case !a.Allowed:
 		v.Reason, v.RetryAfter, v.Violated = v.Quota.reasonOf(a), a.RetryAfter, 1<<v.Binding
+	}
+	if a.ResetAfter > v.Quota.Window && a.Limit == v.Quota.limit {
+		v.Quota.lasts = lasts(limit)
+		v.Quota.bound(&v.Decision)
 	}
 	v.Quota.follow(a)
 }
