@@ -160,7 +160,7 @@ func TestRequestOfAnEndedContextTakesNothing(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 6, served)
-	assert.Equal(t, []int64{5, 5}, []int64{first.Peek(aliceKey).Remaining, second.Peek(aliceKey).Remaining})
+	assert.Equal(t, []int64{5, 5}, []int64{first.Peek(aliceKey, 0).Remaining, second.Peek(aliceKey, 0).Remaining})
 }
 
 func TestUnsettledIsCounted(t *testing.T) {
