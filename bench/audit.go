@@ -27,6 +27,10 @@ type Audit struct {
 	Binds bool `json:"binds"`
 	// Asked is the time during which the limiter was asked.
 	Asked time.Duration `json:"asked_ns"`
+	// Passes counts the passes, opening and warming up included, OverPasses those in which the
+	// excess grew.
+	Passes     int `json:"passes,omitempty"`
+	OverPasses int `json:"over_passes,omitempty"`
 	// Limiters is the number of limiters summed: in some workloads each pass makes a new limiter.
 	Limiters int `json:"limiters"`
 	// Own holds the limiters' own counts, or nil.
@@ -57,6 +61,8 @@ type auditor struct {
 	asked   []int64 // by key, over all windows
 	first   []int32 // by key: the index of the first window that asked it
 	ideal   []idealLimiter
+
+	overPasses int
 }
 
 type idealLimiter interface {
@@ -102,13 +108,13 @@ func (a *auditor) calls() (n int64) {
 func (a *auditor) allowed() int64 { return a.allowedBy(a.promise) }
 
 func (a *auditor) allowedBy(p Promise) (n int64) {
-	most := make(map[int32]int64) // by the first window
+	most := make([]int64, len(a.windows)) // by the first window; at least 1 once known
 	for key, asked := range a.asked {
 		if asked == 0 {
 			continue
 		}
 		first := a.first[key]
-		if _, known := most[first]; !known {
+		if most[first] == 0 {
 			most[first] = p.most(a.limit, a.windows[first:])
 		}
 		n += min(asked, most[first])
@@ -137,6 +143,8 @@ func (a *Audit) add(of *auditor, admitted int64, own *Counts) {
 	a.Possible += of.possible()
 	a.Over += max(admitted-allowed, 0)
 	a.Binds = a.Binds || allowed < calls
+	a.Passes += len(of.windows)
+	a.OverPasses += of.overPasses
 	a.Limiters++
 	for _, w := range of.windows {
 		a.Asked += w.End - w.Start

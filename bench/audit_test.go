@@ -63,6 +63,26 @@ func TestAuditDoesNotSetOneLimiterOffAgainstAnother(t *testing.T) {
 	assert.Equal(t, &Counts{Overadmitted: 4, Evicted: 5}, a.Own)
 }
 
+func TestAuditCountsThePassesInWhichTheExcessGrew(t *testing.T) {
+	limit := Limit{Capacity: 10, Count: 1, Per: time.Hour}
+	one := &caller{stream: newStream([]uint32{0})}
+	var windows []askedWindow
+	for i, passed := range []int64{9, 3, 0, 2} {
+		w := beginWindow([]*caller{one})
+		one.asked += 20
+		one.passed += passed
+		windows = append(windows, w.end(Window{time.Duration(i) * time.Second, time.Duration(i+1) * time.Second}))
+	}
+	var a Audit
+	a.add(auditOf(GCRA, limit, 1, windows), one.passed, nil)
+	assert.EqualValues(t, 4, a.Over)
+	assert.Equal(t, 2, a.OverPasses, "12, then 14 of 10")
+	assert.Equal(t, 4, a.Passes)
+	a.add(auditOf(GCRA, limit, 1, windows[:1]), 9, nil)
+	assert.Equal(t, 2, a.OverPasses)
+	assert.Equal(t, 5, a.Passes)
+}
+
 func TestKeyIsAllowedNothingBeforeItWasAskedFor(t *testing.T) {
 	limit := Limit{Capacity: 10, Count: 10, Per: time.Second}
 	windows := []Window{{0, time.Second}, {time.Second, 2 * time.Second}}

@@ -105,14 +105,15 @@ type askedWindow struct {
 	Window
 	callers  []*caller
 	from, to []int64 // calls of each caller before and after
+	passed   int64   // calls in it that passed
 }
 
 func beginWindow(callers []*caller) askedWindow {
-	return askedWindow{callers: callers, from: askedSoFar(callers)}
+	return askedWindow{callers: callers, from: askedSoFar(callers), passed: -sumPassed(callers)}
 }
 
 func (s askedWindow) end(w Window) askedWindow {
-	s.Window, s.to = w, askedSoFar(s.callers)
+	s.Window, s.to, s.passed = w, askedSoFar(s.callers), s.passed+sumPassed(s.callers)
 	return s
 }
 
@@ -147,10 +148,16 @@ func (s askedWindow) count(times []int64) {
 func auditOf(promise Promise, limit Limit, keys int, windows []askedWindow) *auditor {
 	a := newAuditor(promise, limit, keys)
 	times := make([]int64, keys)
+	var passed, most int64 // most is the greatest excess so far
 	for _, w := range windows {
 		w.count(times)
 		a.add(w.Window, times)
 		clear(times)
+		passed += w.passed
+		if over := passed - a.allowed(); over > most {
+			most = over
+			a.overPasses++
+		}
 	}
 	return a
 }
