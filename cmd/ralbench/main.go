@@ -1,7 +1,7 @@
 // Command ralbench measures Ral on this machine beside other limiters, and audits their admitted
-// calls. Run it with -h for the workloads, the columns and the flags:
+// calls. Run it with -h for the most used flags, and with -h all for everything:
 //
-//	go run ./cmd/ralbench -h
+//	go run ./cmd/ralbench -h all
 //
 // Package bench measures, and peers drives the other limiters. fleetbench does both for fleet mode;
 // servebench measures rald beside other servers. report evaluates a run, terminal and page show it.
@@ -48,10 +48,14 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	s, err := parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		help(stdout)
+		if args[len(args)-1] == "all" {
+			helpAll(stdout)
+		} else {
+			help(stdout)
+		}
 		return exitOK
 	case err != nil:
-		fmt.Fprintf(stderr, "ralbench: %v\nRun ralbench -h for all flags and workloads.\n", err)
+		fmt.Fprintf(stderr, "ralbench: %v\nRun ralbench -h all for all flags and workloads.\n", err)
 		return exitUsage
 	}
 

@@ -246,9 +246,11 @@ func TestBadFlagsSayTheAcceptedValues(t *testing.T) {
 }
 
 func TestHelpFitsATerminal(t *testing.T) {
-	var text bytes.Buffer
-	help(&text)
-	for line := range strings.Lines(text.String()) {
+	var screen, text bytes.Buffer
+	assert.Equal(t, exitOK, execute(context.Background(), []string{"-h"}, &screen, &text))
+	assert.Less(t, strings.Count(screen.String(), "\n"), 24, "a screen, with the next prompt")
+	helpAll(&text)
+	for line := range strings.Lines(screen.String() + text.String()) {
 		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
 		assert.Equal(t, strings.TrimRight(line, " \n")+"\n", line, "spaces at its end")
 	}
@@ -259,7 +261,7 @@ func TestHelpExplainsAllFlagsWorkloadsAndColumns(t *testing.T) {
 	assert.ErrorIs(t, err, flag.ErrHelp)
 
 	var stdout, stderr bytes.Buffer
-	assert.Equal(t, exitOK, execute(context.Background(), []string{"-help"}, &stdout, &stderr))
+	assert.Equal(t, exitOK, execute(context.Background(), []string{"-help", "all"}, &stdout, &stderr))
 	assert.Empty(t, stderr.String())
 	text := stdout.String()
 	for _, w := range slices.Concat(bench.All(1), fleetbench.Workloads(1)) {

@@ -51,8 +51,13 @@ func Duration(d time.Duration) string {
 	return Digits(d.Seconds()) + "s"
 }
 
-// Nanoseconds is Duration of a number of nanoseconds.
-func Nanoseconds(x float64) string { return Duration(time.Duration(x)) }
+// Nanoseconds is Duration of a number of nanoseconds. Small fractions have three digits.
+func Nanoseconds(x float64) string {
+	if x < 99.95 && x != math.Trunc(x) {
+		return Digits(x) + "ns"
+	}
+	return Duration(time.Duration(math.Round(x)))
+}
 
 // Size writes a size with its unit: 3.00 MiB.
 func Size(x float64) string {

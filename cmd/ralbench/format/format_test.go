@@ -7,6 +7,12 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
+func TestFractionsOfNanosecondsAreRoundedAsInTables(t *testing.T) {
+	for x, want := range map[float64]string{32.94: "32.9ns", 45.8: "45.8ns", 3.14159: "3.14ns", 60: "60ns", 99.96: "100ns", 288.6: "289ns", 999.7: "1.00µs"} {
+		assert.Equal(t, want, Nanoseconds(x))
+	}
+}
+
 func TestNumbers(t *testing.T) {
 	for x, want := range map[float64]string{0: "0.00", 7.254: "7.25", 47.32: "47.3", 812.6: "813", 1500: "1.50k", 12.34e6: "12.3M", 2e9: "2.00G"} {
 		assert.Equal(t, want, Count(x))

@@ -29,6 +29,7 @@ type chart struct {
 type line struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
+	Text  string  `json:"text"` // the figure in words, may be empty
 }
 
 const (
@@ -106,7 +107,7 @@ func (g byName) main(cores int) bench.WorkloadReport {
 func overview(groups []byName, cores int) chart {
 	c := chart{
 		ID: "overview", Kind: kindDots, Title: "Cost of a call in all workloads", Axis: "processor time of a call, as a multiple of the xsync map's",
-		Better: lowerIsBetter, Unit: unitTimes, Log: true, Lines: []line{{"xsync map", 1}},
+		Better: lowerIsBetter, Unit: unitTimes, Log: true, Lines: []line{{"xsync map", 1, ""}},
 	}
 	for _, g := range groups {
 		for _, r := range g.main(cores).Results {
@@ -175,7 +176,7 @@ func bars(w bench.WorkloadReport, c chart, figure func(bench.Result) (bench.Spre
 		switch {
 		case !ok:
 		case !r.IsLimiter():
-			c.Lines = append(c.Lines, line{r.Contender, s.Median})
+			c.Lines = append(c.Lines, line{r.Contender, s.Median, formatOf(c.Unit)(s.Median)})
 		default:
 			c.Points = append(c.Points, spreadPoint(r, s, formatOf(c.Unit)))
 		}
@@ -225,7 +226,7 @@ func (c chart) Summary() string {
 	fmt.Fprintf(&b, "%s: %s, %s.", c.Title, c.Axis, c.Better)
 	if c.Kind == kindBars {
 		for _, l := range c.Lines {
-			fmt.Fprintf(&b, " %s: %s.", format.Sentence(l.Name)[:len(l.Name)], formatOf(c.Unit)(l.Value))
+			fmt.Fprintf(&b, " %s: %s.", format.Sentence(l.Name)[:len(l.Name)], l.Text)
 		}
 	}
 	last := ""

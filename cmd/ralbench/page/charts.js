@@ -53,6 +53,7 @@
   };
   const yardsticks = (c) => c.lines ?? [];
   const extremes = (c) => c.points.flatMap((p) => [p.min ?? p.value, p.max ?? p.value]).concat(yardsticks(c).map((l) => l.value)).filter((x) => x > 0);
+  const lineLabel = 16; // the height of a line's label
   const grid = { stroke: "var(--grid)", strokeOpacity: 1 };
 
   const kinds = {
@@ -61,9 +62,9 @@
       const labels = names(c);
       const left = gutter(labels, width);
       const color = (p) => (look(p.contender).kind === "ral" ? look(p.contender).color : "var(--bar)");
-      // The figure stands behind its bar, or its whisker.
+      // The figures stand in the right margin, where no line crosses them.
       const top = Math.max(...extremes(c));
-      const more = 13 * Math.max(yardsticks(c).length - 1, 0);
+      const more = lineLabel * Math.max(yardsticks(c).length - 1, 0);
       // Round numbers of bytes are round in KiB or MiB.
       const step = c.unit === "bytes" ? 1024 ** Math.floor(Math.log(Math.max(top, 1)) / Math.log(1024)) : 1;
       const ticks = d3.ticks(0, top / step, Math.max(2, Math.floor((width - left - 62) / 80))).map((x) => x * step);
@@ -84,16 +85,16 @@
       // Each line has its label in a row of its own above the bars.
       yardsticks(c).forEach((l, i) => marks.push(
         Plot.ruleX([l.value], { className: "floor", stroke: "var(--floor)", strokeWidth: 1.5, strokeDasharray: ["4 3", "1 3"][i % 2] }),
-        Plot.text([l.value], { className: "floor-label", x: (x) => x, frameAnchor: "top", dy: -9 - 13 * i, text: (x) => l.name + " " + format(x), fill: "var(--soft)", textAnchor: l.value > top / 2 ? "end" : "start" }),
+        Plot.text([l.value], { className: "floor-label", x: (x) => x, frameAnchor: "top", lineAnchor: "bottom", dy: -4 - lineLabel * i, text: () => l.name + " " + l.text, fill: "var(--soft)", textAnchor: l.value > top / 2 ? "end" : "start" }),
       ));
       marks.push(
         Plot.text(c.points, {
-          className: "figures", y: "contender", x: (p) => p.max ?? p.value, text: (p) => p.text.split(" (")[0], dx: 6, textAnchor: "start", fill: "var(--text)",
-          stroke: "var(--panel)", strokeWidth: 3, fontVariant: "tabular-nums", fontWeight: (p) => (look(p.contender).kind === "ral" ? 650 : 400),
+          className: "figures", y: "contender", frameAnchor: "right", text: (p) => p.text.split(" (")[0], dx: 58, textAnchor: "end", fill: "var(--text)",
+          fontVariant: "tabular-nums", fontWeight: (p) => (look(p.contender).kind === "ral" ? 650 : 400),
         }),
       );
       return {
-        height: labels.length * 30 + 52 + more, marginLeft: left, marginRight: 62, marginTop: 20 + more, marginBottom: 28,
+        height: labels.length * 30 + 52 + more, marginLeft: left, marginRight: 66, marginTop: 20 + more, marginBottom: 28,
         x: { domain: [0, top], nice: false }, y: { domain: labels, padding: 0 }, marks,
       };
     },
@@ -117,7 +118,7 @@
           Plot.axisX({ label: null, tickFormat: formats[c.unit], ticks: logTicks(ends), tickSize: 0 }),
           ...yardsticks(c).flatMap((l) => [
             Plot.ruleX([l.value], { className: "floor", stroke: "var(--floor)", strokeWidth: 1.5, strokeDasharray: "4 3" }),
-            Plot.text([l.value], { className: "floor-label", x: (x) => x, fy: () => groups[0], frameAnchor: "top", dy: -9, text: () => l.name, fill: "var(--soft)" }),
+            Plot.text([l.value], { className: "floor-label", x: (x) => x, fy: () => groups[0], frameAnchor: "top", lineAnchor: "bottom", dy: -4, text: () => l.name, fill: "var(--soft)" }),
           ]),
           Plot.ruleY(c.points.filter(hasSpread), { className: "whiskers", fy: "group", y: "contender", x1: "min", x2: "max", stroke: (p) => look(p.contender).color, strokeWidth: 1.5 }),
           Plot.dot(c.points, {
@@ -174,7 +175,7 @@
     marks.push(Plot.tip(c.points, Plot.pointer({ x, y: "value", channels: { contender: "contender", figure: "text" }, format: { x: false, y: false, contender: true, figure: true } })));
     return {
       legend: order, height: Math.max(260, Math.min(340, width * 0.62)), marginLeft: 58, marginRight: 28, marginTop: 12, marginBottom: 28,
-      y: c.log ? { type: "log", nice: false } : { zero: true, nice: true }, symbol: { type: "identity" }, marks,
+      y: c.log ? { type: "log", nice: false, insetBottom: 8 } : { zero: true, nice: true }, symbol: { type: "identity" }, marks,
     };
   }
 
@@ -218,7 +219,7 @@
     holder.replaceChildren(...(order ? [legend(order)] : []), drawn);
     const axis = document.createElement("p");
     axis.className = "note axis";
-    axis.textContent = c.axis + (c.log ? "; logarithmic scale" : "");
+    axis.textContent = c.axis + "; " + c.better + (c.log ? "; logarithmic scale" : "");
     holder.append(axis);
     holder.dataset.width = String(width);
   }
@@ -233,5 +234,10 @@
     draw(holder, charts.get(holder.dataset.chart));
     watch.observe(holder);
   }
+  // A link to a workload opens it; paper shows all.
+  const open = (selector) => document.querySelectorAll(selector).forEach((d) => (d.open = true));
+  const follow = () => open('section[id^="w-"]:target > details');
+  for (const event of ["load", "hashchange"]) addEventListener(event, follow);
+  addEventListener("beforeprint", () => open("details"));
   document.documentElement.dataset.drawn = "yes";
 })();

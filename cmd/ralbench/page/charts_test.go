@@ -102,7 +102,7 @@ func TestChartsWithoutP90AndWithOneRound(t *testing.T) {
 }
 
 func TestSummarySaysTheChartInWords(t *testing.T) {
-	c := chart{Kind: kindBars, Title: "Cost", Axis: "time", Better: lowerIsBetter, Unit: unitTime, Lines: []line{{"floor", 50}}, Points: []point{
+	c := chart{Kind: kindBars, Title: "Cost", Axis: "time", Better: lowerIsBetter, Unit: unitTime, Lines: []line{{"floor", 50, "50ns"}}, Points: []point{
 		{Contender: "a", Text: "60ns"}, {Contender: "b", Text: "70ns"},
 	}}
 	assert.Equal(t, "Cost: time, lower is better. Floor: 50ns. a: 60ns b: 70ns.", c.Summary())

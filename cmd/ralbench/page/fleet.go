@@ -32,7 +32,7 @@ func newFleetChapter(d report.Document) *fleetChapter {
 func multiples(d report.Document) chart {
 	c := chart{
 		ID: "fleet-multiples", Kind: kindDots, Title: "Throughput beside redis_rate", Axis: "calls a second, as a multiple of redis_rate's",
-		Better: higherIsBetter, Unit: unitTimes, Log: true, Lines: []line{{fleetbench.RedisRate, 1}},
+		Better: higherIsBetter, Unit: unitTimes, Log: true, Lines: []line{{fleetbench.RedisRate, 1, ""}},
 	}
 	for _, g := range grouped(d.Workloads) {
 		w := g.main(d.Machine.Cores)
@@ -85,7 +85,7 @@ func shareCharts(shares []fleetbench.Share) (charts []chart) {
 			i = len(charts)
 			charts = append(charts, chart{
 				ID: id, Kind: kindBars, Title: "Usable share, " + s.Name(), Axis: "admitted by 4 servers of capacity + rate × time",
-				Better: higherIsBetter, Unit: unitShare, Lines: []line{{"aim of leased mode", s.Aim}},
+				Better: higherIsBetter, Unit: unitShare, Lines: []line{{"aim of leased mode", s.Aim, format.Percent(s.Aim)}},
 			})
 		}
 		charts[i].Points = append(charts[i].Points, point{Contender: report.ModeName(s), Value: s.Share, Text: format.Percent(s.Share)})

@@ -26,7 +26,7 @@ func TestPageHasTheTablesOfFleetMode(t *testing.T) {
 			}
 		}
 	}
-	assert.Contains(t, page, "1 audit found more admitted")
+	assert.Contains(t, page, "Ral broke its promise")
 	assert.Contains(t, page, `<tr class="failed">`)
 }
 
@@ -72,12 +72,13 @@ func TestPageOfFleetModeInABrowser(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := b.Open(t, address(file), v)
+			unfold(o)
 			assertDrawn(t, o, want)
 			assertReadable(t, o, v)
 			assertFits(t, o, v)
 			labels := browser.Eval[[]string](o, `[...document.querySelectorAll('g.floor-label text')].map((e) => e.textContent)`)
 			assert.Contains(t, labels, "redis_rate")
-			assert.Contains(t, labels, "aim of leased mode 95%")
+			assert.Contains(t, labels, "aim of leased mode 95.0%")
 			o.Shoot("fleet-" + name)
 			o.Quiet()
 		})

@@ -43,9 +43,11 @@ type view struct {
 	Doc      report.Document
 	Time     string
 	Verdict  []report.Verdict
-	Goals    *report.Table // nil without goals
-	Setup    [][2]string   // names and values
-	Again    []string      // commands
+	Short    []report.Verdict
+	Beside   report.Table
+	Goals    report.Table
+	Setup    [][2]string // names and values
+	Again    []string    // commands
 	Audit    report.AuditSummary
 	Legend   []style
 	Overview *chart
@@ -84,14 +86,12 @@ func newView(d report.Document) view {
 		Style: template.CSS(pageStyle), Script: template.JS(pageScript),
 		Libraries: []template.JS{template.JS(d3), template.JS(plot)},
 		Doc:       d, Time: d.Time.Format("2 January 2006, 15:04 MST"),
-		Verdict: report.VerdictOf(d), Audit: report.Audits(d),
-		Setup: setupOf(d), Again: again(d), Glossary: report.Glossary,
+		Verdict: report.VerdictOf(d), Short: report.Shortfalls(d), Audit: report.Audits(d),
+		Setup: setupOf(d), Again: again(d), Glossary: report.Glossary, Goals: report.GoalTable(d),
 		Legend: styles(d.Workloads),
 	}
 	v.Data.Contenders = v.Legend
-	if t := report.GoalTable(d); len(t.Rows) > 0 && d.Fleet == nil {
-		v.Goals = &t
-	}
+	v.Beside, _ = report.Beside(d)
 	if d.Fleet != nil {
 		v.Fleet = newFleetChapter(d)
 		v.Data.Charts = append(v.Data.Charts, v.Fleet.Charts...)

@@ -54,7 +54,7 @@ func TestPageAgreesWithTheTerminal(t *testing.T) {
 			}
 			if len(r.Rounds) > 0 {
 				for _, cell := range rows[i] {
-					assert.Contains(t, page, "<td>"+strings.TrimSuffix(cell, report.NoMark)+"</td>")
+					assert.Contains(t, page, ">"+strings.TrimSuffix(cell, report.NoMark)+"</td>")
 				}
 			}
 		}
@@ -101,14 +101,19 @@ func TestBrokenPromiseIsTheAlarm(t *testing.T) {
 	r := &d.Workloads[0].Results[0]
 	r.Audit = &bench.Audit{Calls: 10, Admitted: 9, Allowed: 5, BucketAllowed: 5, Over: 4, Binds: true}
 	page := withoutScripts(pageOf(t, d))
-	assert.NotContains(t, page, "1 audit found")
+	assert.NotContains(t, page, "Ral broke")
 	assert.Contains(t, page, "Above their limits, by limiters that are not exact by their own design")
 
 	r.Exact = true
 	page = withoutScripts(pageOf(t, d))
-	assert.Contains(t, page, "1 audit found more admitted than the promise of a limiter that is exact by its own design")
-	assert.Contains(t, page, `<li class="bad"><strong>Promises:</strong> BROKEN in 1 audit`)
+	assert.Contains(t, page, `<p class="warning"><strong>Ral broke its promise:`)
+	assert.Contains(t, page, `<li class="bad"><strong>Promises:</strong> BROKEN by Ral`)
 	assert.Contains(t, page, "<details open>")
+
+	r.Contender = "a"
+	page = withoutScripts(pageOf(t, d))
+	assert.Contains(t, page, "1 audit of peers found more admitted than the promise")
+	assert.NotContains(t, page, "Ral broke")
 }
 
 // A fixed window may admit more than a bucket: that is reported, without alarm.
@@ -130,7 +135,12 @@ func TestFirstScreenHasAVerdict(t *testing.T) {
 	verdict, overview := strings.Index(page, `id="verdict"`), strings.Index(page, `id="overview"`)
 	assert.Positive(t, verdict)
 	assert.Less(t, verdict, overview)
-	for _, line := range report.VerdictOf(d) {
+	table, _ := report.Beside(d)
+	require.NotEmpty(t, table.Rows)
+	for _, row := range table.Rows {
+		assert.Contains(t, page[verdict:overview], ">"+row.Cells[1]+"</td>")
+	}
+	for _, line := range append(report.VerdictOf(d), report.Shortfalls(d)...) {
 		assert.Contains(t, page[verdict:overview], line.Text)
 	}
 	for _, row := range report.GoalTable(d).Rows {

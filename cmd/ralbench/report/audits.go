@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ral-limiter/ral/bench"
@@ -13,7 +14,8 @@ import (
 type AuditRow struct {
 	Contender, Task, Text string
 	Clean, Binds          bool
-	Exact                 bool // by the contender's own design
+	Exact                 bool   // by the contender's own design
+	In                    string // the passes in which the excess grew, or empty
 }
 
 // Broken reports whether a contender exact by design admitted more than its promise.
@@ -21,8 +23,8 @@ func (r AuditRow) Broken() bool { return r.Exact && !r.Clean }
 
 // AuditSummary counts the audits of a run.
 type AuditSummary struct {
-	Clean, CannotBind int
-	Broken, Inexact   []AuditRow // audits that found too much admitted
+	Clean, CannotBind      int
+	Broken, Peers, Inexact []AuditRow // audits that found too much admitted: by Ral, by exact peers, by others
 }
 
 func Audits(d Document) (s AuditSummary) {
@@ -42,7 +44,7 @@ func Audits(d Document) (s AuditSummary) {
 func AuditRows(w bench.WorkloadReport) (rows []AuditRow) {
 	for _, r := range w.Results {
 		if r.Audit != nil {
-			rows = append(rows, AuditRow{r.Contender, format.Task(w.Name, w.CPU), AuditLine(*r.Audit), r.Audit.Clean(), r.Audit.Binds, r.Exact})
+			rows = append(rows, AuditRow{r.Contender, format.Task(w.Name, w.CPU), AuditLine(*r.Audit), r.Audit.Clean(), r.Audit.Binds, r.Exact, overPasses(*r.Audit)})
 		}
 	}
 	return rows
@@ -50,8 +52,10 @@ func AuditRows(w bench.WorkloadReport) (rows []AuditRow) {
 
 func (s *AuditSummary) add(r AuditRow) {
 	switch {
-	case r.Broken():
+	case r.Broken() && KindNamed(r.Contender) == KindRal:
 		s.Broken = append(s.Broken, r)
+	case r.Broken():
+		s.Peers = append(s.Peers, r)
 	case !r.Clean:
 		s.Inexact = append(s.Inexact, r)
 	case r.Binds:
@@ -59,6 +63,27 @@ func (s *AuditSummary) add(r AuditRow) {
 	default:
 		s.CannotBind++
 	}
+}
+
+// Breaches names the limiters, and where each admitted more than its limit.
+func Breaches(rows []AuditRow) string {
+	var names, texts []string
+	for _, r := range rows {
+		where := r.Task + r.In
+		if i := slices.Index(names, r.Contender); i >= 0 {
+			texts[i] += "; " + where
+			continue
+		}
+		names, texts = append(names, r.Contender), append(texts, r.Contender+" admits more than its limit: "+where)
+	}
+	return strings.Join(texts, ". ")
+}
+
+func overPasses(a bench.Audit) string {
+	if a.OverPasses == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d of %s", a.OverPasses, format.Plural(a.Passes, "pass"))
 }
 
 // minPossible is the share of the possible calls below which a limiter is said to miss some.
@@ -78,7 +103,7 @@ func AuditLine(a bench.Audit) string {
 	}
 	switch {
 	case a.Over > 0:
-		fmt.Fprintf(&b, ": %s TOO MANY", format.Thousands(a.Over))
+		fmt.Fprintf(&b, ": %s TOO MANY%s", format.Thousands(a.Over), overPasses(a))
 	case !a.Binds:
 		b.WriteString(": cannot bind, no key was asked beyond its limit")
 	default:
@@ -119,7 +144,7 @@ func shareAudits(shares []fleetbench.Share) (rows []AuditRow) {
 		}
 		text := fmt.Sprintf("admitted %s of %s calls; at most %s allowed: %s",
 			format.Thousands(s.Admitted), format.Thousands(s.Calls), format.Thousands(s.Allowed), found)
-		rows = append(rows, AuditRow{ModeName(s), s.Name(), text, s.Over == 0, true, true})
+		rows = append(rows, AuditRow{ModeName(s), s.Name(), text, s.Over == 0, true, true, ""})
 	}
 	return rows
 }

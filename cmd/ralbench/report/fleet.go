@@ -28,7 +28,7 @@ const FleetFooter = `* compares only limiters that do all of their work in this 
 // FleetTables returns the measurements of fleet mode beyond the workloads.
 func FleetTables(d Document) (tables []Table) {
 	f := d.Fleet
-	for _, t := range []Table{measuredGoals(f.Goals, "mode"), workTable(d), memoryTable(f.Memory), shareTable(f.Shares)} {
+	for _, t := range []Table{goalsTable(f.Goals, "mode"), workTable(d), memoryTable(f.Memory), shareTable(f.Shares)} {
 		if len(t.Rows) > 0 {
 			tables = append(tables, t)
 		}
@@ -36,15 +36,15 @@ func FleetTables(d Document) (tables []Table) {
 	return tables
 }
 
-// measuredGoals returns a table of goals. of is the head of the first column.
-func measuredGoals(goals []fleetbench.Goal, of string) Table {
+// goalsTable returns a table of goals. of is the head of the first column.
+func goalsTable(goals []fleetbench.Goal, of string) Table {
 	t := Table{
 		ID: "goals", Title: "goals", About: "the figures, beside their goals",
 		Columns: []string{of, "figure", "where", "measured", "rounds", "goal", "reached"}, Left: 3,
 	}
 	for _, g := range goals {
 		t.Rows = append(t.Rows, Row{KindNamed(g.Of), []string{
-			g.Of, g.What, g.Where, fleetFigure(g, g.Value.Median), fleetRounds(g), fleetGoal(g), yes(g.Reached),
+			g.Of, g.What, g.Where, fleetFigure(g, g.Value.Median), fleetRounds(g), fleetGoal(g), yes(g.Reached, ""),
 		}})
 	}
 	return t

@@ -11,15 +11,13 @@ const Glossary = `  ops/s     calls a second of all callers together, by the clo
   x floor   ns/op as a multiple of the floor's: the median of the ratios in each
             round. The floor is what no limiter by key can do without: hash the
             key, read the clock, advance one word of an array by a
-            compare-and-swap. It limits nothing, and it takes part where all
-            keys are known, and in flood
-  x map     the same of the xsync map: a lookup in an xsync map, a clock read
-            and a compare-and-swap; for new keys a LoadOrStore. It limits
-            nothing either. It is no lower bound: a limiter with another map may
-            cost less. In both, refused calls need no compare-and-swap
+            compare-and-swap. It takes part where keys are known, and in flood
+  x map     the same of the xsync map: a lookup in an xsync map (for new keys a
+            LoadOrStore), a clock read and a compare-and-swap. A limiter with
+            another map may cost less. Both limit nothing, and need no
+            compare-and-swap for refused calls
   x Choke   the same of Choke under a funnel on the same keys, the row Ral,
-            where Ral's other limits and verbs are measured: no row is the best
-            there, as they do different things
+            beside Ral's other limits and verbs: there is no best row
   allocs    allocations a call, and B/op bytes a call, of the whole process:
             those of the limiter's background goroutines are in it
   refused   share of the calls that were refused
@@ -35,14 +33,12 @@ const Glossary = `  ops/s     calls a second of all callers together, by the clo
   idle heap share of the heap that is left after no key was asked for an idle
             time
   audit     what was admitted, the most that the limiter's own promise allowed,
-            and what was possible. Each limiter is held to its promise: a bucket
-            admits capacity + rate x time, a fixed window so many in each
-            window. Allowed is, for each key, the lesser of the calls for it and
-            of what the promise allows one key, summed up. Possible is what an
-            ideal limiter of the same promise would have admitted of the same
-            calls. "cannot bind" says that no key was asked for more than its
-            limit, so that the audit cannot find too many. The limiter's own
-            counts follow, if they are not 0
+            and what an ideal limiter of the same promise would have admitted.
+            Allowed is, for each key, the lesser of the calls for it and of what
+            the promise allows (a bucket capacity + rate x time, a fixed window
+            so many in each window), summed up. "3 of 12 passes": in these the
+            excess grew. "cannot bind": no key was asked for more than its
+            limit. The limiter's own counts follow, if they are not 0
   Redis ns/op  processor time of redis-server by call, with -fleet; "with ns/op"
             is the sum of both processes. MEMORY USAGE and used_memory: bytes a
             key, as Redis tells them; the latter with the tables of all keys
@@ -57,9 +53,8 @@ const Glossary = `  ops/s     calls a second of all callers together, by the clo
 Method: keys are prepared before the clock starts. The contenders take turns,
 round by round, each round beginning with another; the garbage collector runs
 before each round. A pass that other load disturbed is repeated if there is
-time, and counted as disturbed if that was no better. Apart from that, no round
-is dropped once it was begun, except the one that Ctrl-C ends. On a busy machine
-figures of different runs compare badly, ratios within a run well; but where
-cpus is near 1, callers hardly met, and a hot key costs less than it would.
-docs/benchmarking.md has more of it, and what each figure does not say.
+time, and counted as disturbed if that was no better. No other round is dropped,
+except the one that Ctrl-C ends. On a busy machine figures of different runs
+compare badly, ratios within a run well; but where cpus is near 1, callers
+hardly met, and a hot key costs less. docs/benchmarking.md has more of it.
 `

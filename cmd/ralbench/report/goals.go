@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
@@ -21,6 +22,7 @@ type Goal struct {
 	Value     float64
 	Most      float64
 	Show      func(float64) string
+	Doubt     string // the disturbed rounds behind the value, or empty
 }
 
 func (g Goal) Reached() bool { return g.Value <= g.Most }
@@ -109,7 +111,7 @@ func Goals(d Document) (all []Goal) {
 			}
 		}
 		goal := Goal{
-			Workload: g.workload, Contender: g.contender, Figure: g.figure.Name, Most: g.most, Show: format.Ratio,
+			Workload: g.workload, Contender: g.contender, Figure: g.figure.Name, Most: g.most, Show: format.Ratio, Doubt: doubt(*mine),
 		}
 		value, ok := g.figure.Value(*mine)
 		if g.of == "" {
@@ -120,7 +122,7 @@ func Goals(d Document) (all []Goal) {
 				other = g.figure.best(peersIn(*w))
 			}
 			if ok = other != nil; ok {
-				goal.Of = other.Contender
+				goal.Of, goal.Doubt = other.Contender, doubt(*mine, *other)
 				goal.Value, ok = g.figure.ratio(*mine, *other)
 			}
 		}
@@ -160,26 +162,69 @@ func GoalTable(d Document) Table {
 			figure += ", times " + g.Of + "'s"
 		}
 		t.Rows = append(t.Rows, Row{KindPeer, []string{
-			g.Workload, g.Contender, figure, g.Show(g.Value), "at most " + g.Show(g.Most), yes(g.Reached()),
+			g.Workload, g.Contender, figure, g.Show(g.Value), "at most " + g.Show(g.Most), yes(g.Reached(), g.Doubt),
 		}})
 	}
 	return t
 }
 
-// GoalSummary says how many goals were reached.
+// GoalSummary says how many goals were reached, and how many a run that ended early left out.
 func GoalSummary(d Document) string {
-	reached, all := 0, Goals(d)
-	for _, g := range all {
-		if g.Reached() {
-			reached++
-		}
+	n, missed := measuredGoals(d)
+	text := fmt.Sprintf("%d of %d reached", n-len(missed), n)
+	if left := len(goals) - n; left > 0 && d.Fleet == nil && (d.Interrupted || len(d.LeftOut) > 0) {
+		text += fmt.Sprintf("; %d others NOT MEASURED", left)
 	}
-	return fmt.Sprintf("%d of %d reached.", reached, len(all))
+	if d.Interrupted {
+		text += "; the run was INTERRUPTED"
+	}
+	return text + "."
 }
 
-func yes(ok bool) string {
+// measuredGoals counts the goals that the run measured, and tells the missed.
+func measuredGoals(d Document) (n int, missed []string) {
+	if d.Fleet != nil {
+		for _, g := range d.Fleet.Goals {
+			if !g.Reached {
+				missed = append(missed, fmt.Sprintf("%s, %s, %s: %s (goal %s)", g.Of, g.Where, g.What, fleetFigure(g, g.Value.Median), fleetGoal(g)))
+			}
+		}
+		return len(d.Fleet.Goals), missed
+	}
+	all := Goals(d)
+	for _, g := range all {
+		if !g.Reached() {
+			missed = append(missed, fmt.Sprintf("%s, %s (%s)", g.Workload, g.Text(), joined("goal "+g.Show(g.Most), g.Doubt)))
+		}
+	}
+	return len(all), missed
+}
+
+// doubt says how many of the rounds behind a figure other load disturbed, empty for none.
+func doubt(results ...bench.Result) string {
+	rounds, disturbed, single := 0, 0, false
+	for _, r := range results {
+		rounds += len(r.Rounds)
+		disturbed += r.Disturbed
+		single = single || len(r.Rounds) == 1 && r.Disturbed > 0
+	}
+	switch {
+	case disturbed == 0:
+		return ""
+	case single:
+		return "from a single disturbed round"
+	}
+	return fmt.Sprintf("%d of %s disturbed", disturbed, format.Plural(rounds, "round"))
+}
+
+// joined joins the texts that are not empty.
+func joined(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), "; ")
+}
+
+func yes(ok bool, doubt string) string {
 	if ok {
 		return "yes"
 	}
-	return "NO"
+	return joined("NO", doubt)
 }

@@ -12,7 +12,7 @@ const ServeFooter = `The generator and the servers share the cores of this machi
 
 // ServeTables returns the tables of servers.
 func ServeTables(d Document) (tables []Table) {
-	if t := measuredGoals(d.Serve.Goals, "server"); len(t.Rows) > 0 {
+	if t := goalsTable(d.Serve.Goals, "server"); len(t.Rows) > 0 {
 		tables = append(tables, t)
 	}
 	for _, load := range d.Serve.Loads {

@@ -17,37 +17,59 @@ type Verdict struct {
 	Bad, Good bool
 }
 
-// VerdictOf sums up a run: promises, goals, the fastest limiter of each workload, where Ral loses,
-// and how far to trust the figures.
+// VerdictOf sums up a run: Ral beside the best peers, how far to trust that, promises, and
+// how many goals were reached.
 func VerdictOf(d Document) (lines []Verdict) {
 	if len(d.Workloads) == 0 {
 		return nil
 	}
-	lines = append(lines, promises(d))
-	for _, of := range []func(Document) (Verdict, bool){goalVerdict, fastest, losses} {
-		if v, ok := of(d); ok {
-			lines = append(lines, v)
-		}
+	lines = append(FirstScreen(d), promises(d))
+	if n, missed := measuredGoals(d); n > 0 {
+		lines = append(lines, Verdict{Title: "Goals", Good: len(missed) == 0 && !d.Interrupted, Text: GoalSummary(d)})
+	}
+	return lines
+}
+
+// FirstScreen says how Ral compares with the best peers, and how far to trust that.
+func FirstScreen(d Document) (lines []Verdict) {
+	if _, sentence := Beside(d); sentence != "" {
+		lines = append(lines, Verdict{Title: ral, Text: sentence})
 	}
 	return append(lines, trust(d))
 }
 
+// Shortfalls lists missed goals, and where another limiter is clearly better than Ral.
+func Shortfalls(d Document) (lines []Verdict) {
+	_, missed := measuredGoals(d)
+	if n := len(missed) - mostMissed; n > 0 {
+		missed = append(missed[:mostMissed], fmt.Sprintf("and %d more, which -goals lists", n))
+	}
+	for i, texts := range [][]string{missed, losses(d)} {
+		if len(texts) > 0 {
+			lines = append(lines, Verdict{Title: []string{"Missed goals", "Where Ral loses"}[i], Text: strings.Join(texts, "; ") + "."})
+		}
+	}
+	return lines
+}
+
+const mostMissed = 8
+
 // promises says which limiters exact by design kept their promises.
 func promises(d Document) Verdict {
-	v := Verdict{Title: "Promises"}
 	s := Audits(d)
-	if len(s.Broken) > 0 {
-		v.Bad = true
-		v.Text = fmt.Sprintf("BROKEN in %s, by limiters that are exact by their own design: %s.", format.Plural(len(s.Broken), "audit"), s.breaches())
-		if !slices.ContainsFunc(s.Broken, func(r AuditRow) bool { return KindNamed(r.Contender) == KindRal }) {
-			v.Text += " Ral kept its own in all of its audits."
-		}
-	} else {
-		v.Good = s.Clean > 0
+	v := Verdict{Title: "Promises", Bad: len(s.Broken) > 0, Good: len(s.Broken) == 0 && s.Clean > 0}
+	switch {
+	case v.Bad:
+		v.Text = "BROKEN by Ral: " + Breaches(s.Broken) + "."
+	case len(s.Peers) > 0:
+		v.Text = "Ral kept its own in all of its audits."
+	case v.Good:
+		v.Text = fmt.Sprintf("each limiter that is exact by its own design kept its promise, in all %s that could find a breach.", format.Plural(s.Clean, "audit"))
+	default:
 		v.Text = "no audit could find anything: no key was asked beyond its limit."
-		if s.Clean > 0 {
-			v.Text = fmt.Sprintf("each limiter that is exact by its own design kept its promise, in all %s that could find a breach.", format.Plural(s.Clean, "audit"))
-		}
+	}
+	if len(s.Peers) > 0 {
+		v.Text += " Exact by design, " + Breaches(s.Peers) + "."
 	}
 	if len(s.Inexact) > 0 {
 		var names []string
@@ -61,130 +83,44 @@ func promises(d Document) Verdict {
 	return v
 }
 
-// BrokenIn names limiters exact by design that broke their promise, and the workloads, or "".
-func BrokenIn(d Document) string { return Audits(d).breaches() }
-
-func (s AuditSummary) breaches() string {
-	var broken []string
-	for _, row := range s.Broken {
-		broken = append(broken, fmt.Sprintf("%s in %s", row.Contender, row.Task))
-	}
-	return strings.Join(broken, ", ")
-}
-
-const mostMissed = 8
-
-func goalVerdict(d Document) (Verdict, bool) {
-	var missed []string
-	var n int
-	if d.Fleet != nil {
-		n = len(d.Fleet.Goals)
-		for _, g := range d.Fleet.Goals {
-			if !g.Reached {
-				missed = append(missed, fmt.Sprintf("%s, %s, %s: %s (goal %s)", g.Of, g.Where, g.What, fleetFigure(g, g.Value.Median), fleetGoal(g)))
-			}
-		}
-	} else {
-		all := Goals(d)
-		n = len(all)
-		for _, g := range all {
-			if !g.Reached() {
-				missed = append(missed, fmt.Sprintf("%s, %s (goal %s)", g.Workload, g.Text(), g.Show(g.Most)))
-			}
-		}
-	}
-	v := Verdict{Title: "Goals", Good: len(missed) == 0, Text: fmt.Sprintf("%d of %d reached.", n-len(missed), n)}
-	if len(missed) > 0 {
-		more := ""
-		if n := len(missed) - mostMissed; n > 0 {
-			missed, more = missed[:mostMissed], fmt.Sprintf("; and %d more, which -goals lists", n)
-		}
-		v.Text += " Missed: " + strings.Join(missed, "; ") + more + "."
-	}
-	return v, n > 0
-}
-
-// fastest names the comparable limiter with the most calls a second in each workload.
-func fastest(d Document) (Verdict, bool) {
-	var names []string
-	won := make(map[string][]string)
-	for _, w := range d.Workloads {
-		peers := slices.DeleteFunc(slices.Clone(w.Results), func(r bench.Result) bool { return !r.Comparable() })
-		if len(peers) < 2 || d.Fleet != nil {
-			continue
-		}
-		best := speed.best(peers)
-		if best == nil {
-			continue
-		}
-		name := best.Contender
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-		won[name] = append(won[name], taskName(d, w.Name, w.CPU))
-	}
-	var parts []string
-	for _, name := range names {
-		parts = append(parts, fmt.Sprintf("%s in %s", name, format.And(won[name])))
-	}
-	return Verdict{Title: "Most calls a second", Text: strings.Join(parts, "; ") + "."}, len(parts) > 0
-}
-
 // clearly is the factor behind from which Ral is said to lose.
 const clearly = 1.05
 
-// losses lists where another comparable limiter is clearly better than Ral.
-func losses(d Document) (Verdict, bool) {
-	var parts []string
-	compared := false
+// losses lists where another comparable limiter, or a peer's call of the same kind, is clearly
+// better than Ral.
+func losses(d Document) (parts []string) {
 	for _, w := range d.Workloads {
-		lostCalls, any := lostCalls(w)
-		if compared = compared || any; len(lostCalls) > 0 {
-			parts = append(parts, taskName(d, w.Name, w.CPU)+" ("+strings.Join(lostCalls, "; ")+")")
-		}
-		mine := w.Result(ral)
-		if mine == nil || mine.Apart || d.Fleet != nil {
-			continue
-		}
 		var lost []string
-		for _, m := range []Figure{costs, speed, tails, worst, bytesPerKey} {
-			other := m.best(peersIn(w))
-			// One figure of the speed is enough. Worst calls show the machine, except in growth.
-			if other == nil || m.Name == speed.Name && len(lost) > 0 || m.Name == worst.Name && w.Name != "growth" {
-				continue
+		compare := func(m Figure, mine, other *bench.Result) {
+			if mine == nil || other == nil {
+				return
 			}
 			x, ok := m.Value(*mine)
 			y, _ := m.Value(*other)
-			compared = compared || ok
-			if behind := m.Better < 0 && x > clearly*y || m.Better > 0 && y > clearly*x; ok && behind {
-				lost = append(lost, fmt.Sprintf("%s %s, %s %s", m.Name, m.Format(x), other.Contender, m.Format(y)))
+			if ok && (m.Better < 0 && x > clearly*y || m.Better > 0 && y > clearly*x) {
+				name := strings.TrimPrefix(mine.Contender+" ", ral+" ")
+				lost = append(lost, joined(fmt.Sprintf("%s%s %s, %s %s", name, m.Name, m.Format(x), other.Contender, m.Format(y)), doubt(*mine, *other)))
+			}
+		}
+		for i, r := range w.Results {
+			if r.Like != "" && r.KeptPromise() {
+				compare(costs, w.Result(r.Like), &w.Results[i])
+			}
+		}
+		if mine := w.Result(ral); mine != nil && !mine.Apart && d.Fleet == nil {
+			for _, m := range []Figure{costs, speed, tails, worst, bytesPerKey} {
+				// One figure of the speed is enough. Worst calls show the machine, except in growth.
+				if m.Name == speed.Name && len(lost) > 0 || m.Name == worst.Name && w.Name != "growth" {
+					continue
+				}
+				compare(m, mine, m.best(peersIn(w)))
 			}
 		}
 		if len(lost) > 0 {
 			parts = append(parts, taskName(d, w.Name, w.CPU)+" ("+strings.Join(lost, "; ")+")")
 		}
 	}
-	v := Verdict{Title: "Where Ral loses", Text: strings.Join(parts, ", ") + "."}
-	if len(parts) == 0 {
-		v.Text = "nowhere clearly, among the limiters of this run."
-	}
-	return v, compared
-}
-
-// lostCalls lists where a peer is clearly better than Ral's call of the same kind. compared reports
-// any such pair.
-func lostCalls(w bench.WorkloadReport) (lost []string, compared bool) {
-	for _, r := range w.Results {
-		mine := w.Result(r.Like)
-		if r.Like == "" || mine == nil || !r.KeptPromise() {
-			continue
-		}
-		compared = true
-		if x, y := mine.NsPerOp.Median, r.NsPerOp.Median; x > clearly*y {
-			lost = append(lost, fmt.Sprintf("%s ns/op %s, %s %s", mine.Contender, costs.Format(x), r.Contender, costs.Format(y)))
-		}
-	}
-	return lost, compared
+	return parts
 }
 
 func trust(d Document) Verdict {
@@ -197,13 +133,14 @@ func trust(d Document) Verdict {
 		}
 	}
 	v := Verdict{Title: "Trust"}
+	load := fmt.Sprintf("other load disturbed %d of %s", disturbed, format.Plural(passes, "pass"))
 	switch {
 	case !d.Watched:
-		v.Text = "this system does not tell of other load."
-	case disturbed == 0:
-		v.Text = "no other load disturbed any pass."
+		v.Text = "this system does not tell of other load: believe only what repeats."
+	case disturbed > passes/10:
+		v.Text = "the machine was TOO BUSY for these figures: " + load + ". Close other programs and run again."
 	default:
-		v.Text = fmt.Sprintf("other load DISTURBED %d of %s; differences of the size of the spread mean nothing.", disturbed, format.Plural(passes, "pass"))
+		v.Text = "the machine was quiet enough for these figures: " + load + "."
 	}
 	if rounds == 1 {
 		v.Text += " There is one round only, and so no spread."
@@ -215,16 +152,35 @@ func trust(d Document) Verdict {
 	return v
 }
 
-// cuts tells the rounds and contenders cut by the budget.
-func cuts(d Document) (text string) {
-	var short []string
+// MoreRounds says how to get rounds that the budget left out.
+const MoreRounds = "-budget 0, or -full, measures them all"
+
+// RoundsText says over how many rounds the medians are, and if some have fewer.
+func RoundsText(d Document) string {
+	text, short := format.Medians(d.Settings.Rounds), len(cutShort(d))
+	if short > 0 {
+		text = fmt.Sprintf("up to %s, FEWER in %s", format.Plural(d.Settings.Rounds, "round"), format.Plural(short, "workload"))
+		if !d.Interrupted {
+			text += ": " + MoreRounds
+		}
+	}
+	return text
+}
+
+// cutShort names the workloads with fewer rounds than planned.
+func cutShort(d Document) (short []string) {
 	for _, w := range d.Workloads {
 		if Rounds(w) < w.Rounds {
 			short = append(short, taskName(d, w.Name, w.CPU))
 		}
 	}
-	if len(short) > 0 && d.Settings.Budget > 0 && !d.Interrupted {
-		text = fmt.Sprintf(" The budget of %v CUT ROUNDS in %s.", d.Settings.Budget, format.And(short))
+	return short
+}
+
+// cuts tells the rounds and contenders cut by the budget.
+func cuts(d Document) (text string) {
+	if short := cutShort(d); len(short) > 0 && d.Settings.Budget > 0 && !d.Interrupted {
+		text = fmt.Sprintf(" The budget of %v CUT ROUNDS in %s: %s.", d.Settings.Budget, format.And(short), MoreRounds)
 	}
 	var whole []string
 	for _, l := range d.LeftOut {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +37,7 @@ func run(workloads ...bench.WorkloadReport) Document {
 
 // lineOf returns a line of a verdict, empty if there is none.
 func lineOf(d Document, title string) Verdict {
-	for _, v := range VerdictOf(d) {
+	for _, v := range append(VerdictOf(d), Shortfalls(d)...) {
 		if v.Title == title {
 			return v
 		}
@@ -44,7 +45,7 @@ func lineOf(d Document, title string) Verdict {
 	return Verdict{}
 }
 
-func TestVerdictNamesTheFastestAndTheLossesOfRal(t *testing.T) {
+func TestShortfallsNameTheLossesOfRal(t *testing.T) {
 	queued := limiter("Ral Queued", 1)
 	queued.Exact = false
 	d := run(
@@ -53,11 +54,10 @@ func TestVerdictNamesTheFastestAndTheLossesOfRal(t *testing.T) {
 		bench.WorkloadReport{Name: "flood", Results: []bench.Result{limiter("Ral", 90), limiter("a", 60), limiter("b", 70)}},
 		bench.WorkloadReport{Name: "flood-full", Results: []bench.Result{limiter("Ral", 90)}},
 	)
-	assert.Equal(t, "Ral in hot-pass and uniform; a in flood.", lineOf(d, "Most calls a second").Text)
 	assert.Equal(t, "flood (ns/op 90.0, a 60.0; p99.9 270ns, a 180ns).", lineOf(d, "Where Ral loses").Text)
 
 	d = run(d.Workloads[:2]...)
-	assert.Equal(t, "nowhere clearly, among the limiters of this run.", lineOf(d, "Where Ral loses").Text)
+	assert.Empty(t, lineOf(d, "Where Ral loses").Text)
 	assert.Empty(t, lineOf(run(d.Workloads[0]), "none").Text)
 	assert.Empty(t, VerdictOf(Document{}))
 	assert.NotEmpty(t, VerdictOf(run(bench.WorkloadReport{Name: "memory", Results: []bench.Result{{Contender: "Ral", Exact: true}, {Contender: "a", Exact: true}}})),
@@ -70,15 +70,18 @@ func TestVerdictNamesTheBrokenPromises(t *testing.T) {
 	assert.True(t, v.Good)
 	assert.Contains(t, v.Text, "each limiter that is exact by its own design kept its promise, in all 2 audits")
 
-	d.Workloads[0].Results[1].Audit.Over = 3
+	a := d.Workloads[0].Results[1].Audit
+	a.Over, a.OverPasses, a.Passes = 3, 3, 12
+	assert.Contains(t, AuditLine(*a), ": 3 TOO MANY, 3 of 12 passes")
 	v = lineOf(d, "Promises")
-	assert.True(t, v.Bad)
-	assert.Contains(t, v.Text, "BROKEN in 1 audit, by limiters that are exact by their own design: a in hot-refused (2 CPUs).")
-	assert.Contains(t, v.Text, "Ral kept its own")
-	assert.NotContains(t, lineOf(d, "Most calls a second").Text, "a in", "it is not compared")
+	assert.False(t, v.Bad, "the promise is not Ral's")
+	assert.Empty(t, Audits(d).Broken)
+	assert.Equal(t, "Ral kept its own in all of its audits. Exact by design, a admits more than its limit: hot-refused (2 CPUs), 3 of 12 passes.", v.Text)
 
 	d.Workloads[0].Results[0].Audit.Over = 1
-	assert.NotContains(t, lineOf(d, "Promises").Text, "Ral kept its own")
+	v = lineOf(d, "Promises")
+	assert.True(t, v.Bad)
+	assert.Contains(t, v.Text, "BROKEN by Ral: Ral admits more than its limit: hot-refused (2 CPUs). Exact by design, a admits")
 
 	d.Workloads[0].Results = d.Workloads[0].Results[1:]
 	d.Workloads[0].Results[0].Exact = false
@@ -95,8 +98,15 @@ func TestVerdictCountsGoals(t *testing.T) {
 		bench.WorkloadReport{Name: "uniform", Results: []bench.Result{limiter("Ral", 50), limiter("slow", 200), limiter("quick", 100)}},
 	)
 	d.Workloads[2].Results[0].OpsPerSecond = bench.Spread{}
-	assert.Equal(t, "2 of 4 reached. Missed: hot-pass, ns/op 0.55 of x/time+sync.Map's (goal 0.50); growth, worst 9.00ms (goal 5.00ms).",
-		lineOf(d, "Goals").Text)
+	d.Workloads[1].Results[0].Rounds, d.Workloads[1].Results[0].Disturbed = d.Workloads[1].Results[0].Rounds[:1], 1
+	d.Workloads[0].Results[2].Disturbed = 2
+	assert.Equal(t, "2 of 4 reached.", lineOf(d, "Goals").Text)
+	assert.Equal(t, "hot-pass, ns/op 0.55 of x/time+sync.Map's (goal 0.50; 2 of 6 rounds disturbed); growth, worst 9.00ms (goal 5.00ms; from a single disturbed round).",
+		lineOf(d, "Missed goals").Text)
+	assert.Equal(t, "NO; from a single disturbed round", GoalTable(d).Rows[3].Cells[5])
+	d.Interrupted = true
+	assert.Equal(t, fmt.Sprintf("2 of 4 reached; %d others NOT MEASURED; the run was INTERRUPTED.", len(goals)-4), lineOf(d, "Goals").Text)
+	assert.False(t, lineOf(d, "Goals").Good)
 	goals := Goals(d)
 	assert.Equal(t, "quick", goals[2].Of, "the best peer, by the figure itself")
 	assert.InDelta(t, 0.5, goals[2].Value, 1e-9)
@@ -118,9 +128,9 @@ func TestGoalsCompareWithinRounds(t *testing.T) {
 
 func TestVerdictSaysHowFarToTrustTheFigures(t *testing.T) {
 	d := run(bench.WorkloadReport{Name: "uniform", Results: []bench.Result{limiter("Ral", 1)}})
-	assert.Equal(t, "no other load disturbed any pass.", lineOf(d, "Trust").Text)
+	assert.Equal(t, "the machine was quiet enough for these figures: other load disturbed 0 of 3 passes.", lineOf(d, "Trust").Text)
 	d.Workloads[0].Results[0].Disturbed = 2
-	assert.Contains(t, lineOf(d, "Trust").Text, "DISTURBED 2 of 3 passes")
+	assert.Contains(t, lineOf(d, "Trust").Text, "TOO BUSY for these figures: other load disturbed 2 of 3 passes")
 	d.Workloads[0].Results[0].Rounds = d.Workloads[0].Results[0].Rounds[:1]
 	d.Settings.Scale = 0.1
 	text := lineOf(d, "Trust").Text
@@ -140,10 +150,53 @@ func TestVerdictNamesTheWorkloadsThatTheBudgetCut(t *testing.T) {
 	}
 	d.Workloads = append(d.Workloads, bench.WorkloadReport{Name: "growth", CPU: 2})
 	assert.Contains(t, lineOf(d, "Trust").Text,
-		"The budget of 1m0s CUT ROUNDS in uniform. NO TIME was left in growth for a and b. NO TIME was left for zipf.")
+		"The budget of 1m0s CUT ROUNDS in uniform: -budget 0, or -full, measures them all. NO TIME was left in growth for a and b. NO TIME was left for zipf.")
 
 	d.Settings.CPUs = []int{1, 2}
 	assert.Contains(t, lineOf(d, "Trust").Text, "left in growth (2 CPUs) for")
 	d.Interrupted = true
 	assert.NotContains(t, lineOf(d, "Trust").Text, "CUT", "the user ended it")
+}
+
+func TestFirstScreenComparesRalWithEachPeer(t *testing.T) {
+	inexact, broken, again, queued := limiter("inexact", 40), limiter("broken", 50), limiter("a", 60), limiter("Ral Queued", 1)
+	inexact.Exact, broken.Audit.Over, again.Rounds[0].CPU = false, 1, 1000
+	d := run(
+		bench.WorkloadReport{Name: "hot-pass", CPU: 1, Results: []bench.Result{limiter("Ral", 1), limiter("a", 60)}},
+		bench.WorkloadReport{Name: "hot-pass", CPU: 2, Results: []bench.Result{yardstick(50), limiter("Ral", 50), queued, limiter("a", 100), limiter("b", 80), inexact, broken}},
+		bench.WorkloadReport{Name: "uniform", CPU: 2, Results: []bench.Result{limiter("Ral", 50), again}},
+		bench.WorkloadReport{Name: "alone", CPU: 2, Results: []bench.Result{limiter("Ral", 50), inexact}},
+	)
+	table, _ := Beside(d)
+	rows := [][]string{table.Columns}
+	for _, r := range table.Rows {
+		rows = append(rows, r.Cells)
+	}
+	assert.Equal(t, [][]string{
+		{"peer", "hot-pass", "uniform"},
+		{"a", "0.50", "0.83?"},
+		{"b", "0.62", "-"},
+		{"inexact ~", "1.25", "-"},
+		{"broken", "1.00!", "-"},
+	}, rows)
+	first := FirstScreen(d)
+	assert.Equal(t, Verdict{Title: "Ral", Text: "a call takes, of the best peer's processor time, 0.62 in hot-pass (b) and 0.83? in uniform (a)."}, first[0])
+	assert.Equal(t, "Trust", first[1].Title)
+	assert.Len(t, FirstScreen(run(d.Workloads[3])), 1, "no peer, no sentence")
+}
+
+func TestMissingRoundsAreNotClaimed(t *testing.T) {
+	of := func(planned, measured int) bench.WorkloadReport {
+		w := bench.WorkloadReport{Name: "uniform", Rounds: planned, Results: []bench.Result{limiter("Ral", 1)}}
+		w.Results[0].Rounds = make([]bench.Pass, measured)
+		return w
+	}
+	text := func(w ...bench.WorkloadReport) string {
+		d := run(w...)
+		d.Settings.Rounds = 5
+		return RoundsText(d)
+	}
+	assert.Equal(t, "medians of 5 rounds", text(of(5, 5), of(1, 1)), "growth has one by plan")
+	assert.Equal(t, "up to 5 rounds, FEWER in 1 workload: "+MoreRounds, text(of(5, 5), of(5, 1)))
+	assert.Equal(t, "medians of 5 rounds", text(), "nothing was measured")
 }

@@ -19,6 +19,7 @@ import (
 func Write(w io.Writer, d report.Document, width int) error {
 	p := printer{Document: d, width: width}
 	p.header()
+	p.beside()
 	for _, wl := range d.Workloads {
 		p.workload(wl)
 	}
@@ -42,25 +43,16 @@ func Write(w io.Writer, d report.Document, width int) error {
 func WriteGoals(w io.Writer, d report.Document, width int) error {
 	p := printer{Document: d, width: width}
 	p.header()
-	p.goals(report.GoalTable(d), report.GoalSummary(d))
+	if t := report.GoalTable(d); len(t.Rows) > 0 {
+		p.table(t)
+		p.WriteString("\n")
+		p.line("", report.GoalSummary(d))
+		p.lines("", "", report.FirstScreen(d))
+	} else {
+		p.line("", "No goal is about the measured figures.")
+	}
 	_, err := io.WriteString(w, p.String())
 	return err
-}
-
-func (p *printer) goals(t report.Table, summary string) {
-	if len(t.Rows) == 0 {
-		p.WriteString("\n")
-		p.line("", "No goal is about the measured figures.")
-		return
-	}
-	p.table(t)
-	p.WriteString("\n")
-	p.line("", summary)
-	for _, v := range report.VerdictOf(p.Document) {
-		if v.Title == "Trust" {
-			p.line("", v.Title+": "+v.Text)
-		}
-	}
 }
 
 type printer struct {
@@ -89,12 +81,24 @@ func (p *printer) header() {
 	if p.Settings.Scale != 1 {
 		scaled = fmt.Sprintf("; SCALED: workloads of many keys have %v times as many as they should", p.Settings.Scale)
 	}
-	p.line("", "%s, %v a turn, contenders interleaved%s", format.Medians(p.Settings.Rounds), p.Settings.Duration, scaled)
+	p.line("", "%s, %v a turn, contenders interleaved%s", report.RoundsText(p.Document), p.Settings.Duration, scaled)
 	if p.Interrupted {
 		p.line("", "INTERRUPTED: these are the figures so far")
 	}
-	if broken := report.BrokenIn(p.Document); broken != "" {
-		p.line("", "PROMISE BROKEN: "+broken)
+	s := report.Audits(p.Document)
+	if len(s.Broken) > 0 {
+		p.line("", "PROMISE BROKEN: "+report.Breaches(s.Broken))
+	}
+	if len(s.Peers) > 0 {
+		p.line("", report.Breaches(s.Peers))
+	}
+}
+
+// beside compares Ral with its peers, in the first screen.
+func (p *printer) beside() {
+	if t, _ := report.Beside(p.Document); len(t.Rows) > 0 {
+		p.lines("", "", report.FirstScreen(p.Document))
+		p.table(t)
 	}
 }
 
@@ -107,7 +111,7 @@ func (p *printer) workload(w bench.WorkloadReport) {
 	p.line("", "%s: %s", name, w.About)
 	missing := ""
 	if rounds := report.Rounds(w); rounds < w.Rounds {
-		why := "time was up"
+		why := "time was up; " + report.MoreRounds
 		if p.Interrupted {
 			why = "the run was interrupted or late"
 		}
@@ -213,7 +217,7 @@ func (p *printer) footer() {
 	p.WriteString("\n")
 	p.line("", "ops/s by the clock, ns/op in processor time. spread: the ns/op farthest from the median. "+
 		"x floor, x map: median of the ratios within each round. p50 to worst: single calls, timed in passes of their own; "+
-		"one clock read of about %s is in them.", format.Duration(clockRead()))
+		"one clock read is in them.")
 	p.line("", "%s best exact limiter of its column; %s not exact by its own design; %s admitted more than its promise: neither of these is ever the best. "+
 		"floor and xsync map limit nothing.", report.Mark, report.InexactSign, report.BrokenSign)
 	if p.Fleet != nil {
@@ -224,7 +228,7 @@ func (p *printer) footer() {
 		p.line("", "This system does not tell of other load: disturbed passes are not marked.")
 	}
 	p.line("", "The worst calls include the pauses of the machine: compare them with the yardsticks'.")
-	p.line("", "Took %v. ralbench -h explains the rest.", p.Took.Round(100*time.Millisecond))
+	p.line("", "Took %v. ralbench -h all explains the rest.", p.Took.Round(100*time.Millisecond))
 }
 
 // notes writes each promise and note once, with its contenders.
@@ -261,19 +265,18 @@ func (p *printer) notes() {
 	}
 }
 
-// verdict writes the verdict last, visible without scrolling.
+// verdict writes the verdict late, visible without scrolling far.
 func (p *printer) verdict() {
-	p.WriteString("\nVerdict\n")
-	for _, v := range report.VerdictOf(p.Document) {
-		p.line("- ", v.Title+": "+v.Text)
-	}
+	p.lines("Verdict\n", "- ", report.VerdictOf(p.Document))
+	p.lines("Missed goals and losses\n", "- ", report.Shortfalls(p.Document))
 }
 
-func clockRead() time.Duration {
-	const n = 1000
-	start := time.Now()
-	for range n {
-		_ = time.Since(start)
+// lines writes lines of the verdict under a title.
+func (p *printer) lines(title, lead string, lines []report.Verdict) {
+	if len(lines) > 0 {
+		p.WriteString("\n" + title)
 	}
-	return time.Since(start) / n
+	for _, v := range lines {
+		p.line(lead, v.Title+": "+v.Text)
+	}
 }

@@ -21,11 +21,17 @@
       floors: all(holder, "g.floor line").map(box),
       texts: all(holder, "svg text").map((e) => e.textContent),
       legend: all(holder, ".legend li").map((e) => e.textContent),
-      // Labels of an axis that run into each other.
-      touching: all(holder, 'g[aria-label$="tick label"]').flatMap((axis) => {
-        const labels = all(axis, "text").map((e) => [e.textContent, e.getBoundingClientRect()]);
+      // Labels that run into each other.
+      touching: [holder].flatMap((axis) => {
+        const labels = all(axis, ':is(g[aria-label$="tick label"], g.figures, g.floor-label) text').map((e) => [e.textContent, e.getBoundingClientRect()]);
         const meet = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom - 3 && b.top < a.bottom - 3;
         return labels.flatMap(([text, a], i) => labels.slice(i + 1).filter(([, b]) => meet(a, b)).map(([other]) => text + " and " + other));
+      }),
+      // Labels that a line for comparison crosses.
+      struck: all(holder, "g.floor line").flatMap((line) => {
+        const l = line.getBoundingClientRect();
+        const meets = (t) => t.left + 1 < l.right && l.left < t.right - 1 && t.top + 3 < l.bottom && l.top < t.bottom - 2;
+        return all(holder, ":is(g.figures, g.floor-label) text").filter((e) => meets(e.getBoundingClientRect())).map((e) => e.textContent);
       }),
       // Text that stands out of the frame of its figure.
       outside: all(holder, ":scope > svg text").filter((e) => {
