@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cmdqueue"
+	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/internal/core/seam"
 	"github.com/ral-limiter/ral/internal/core/underway"
 	"github.com/ral-limiter/ral/internal/core/waitline"
@@ -179,6 +180,20 @@ func (c *Cell[K]) TakeWith(limit policy.Policy, key K, n int64, d *policy.Decisi
 	if n != 0 {
 		c.Count(key, d, basis)
 	}
+}
+
+// TakeUpTo takes as many of n units as remain, answers for these in d, and returns how many.
+func (c *Cell[K]) TakeUpTo(key K, n int64, d *policy.Decision) (taken int64) {
+	var basis Basis
+	q := request{limit: c.Chosen(key)}
+	taken = decide.UpTo(n, d, func(n int64) {
+		q.n = n
+		basis = c.take(key, &q, d, nil)
+	})
+	if n != 0 {
+		c.Count(key, d, basis)
+	}
+	return taken
 }
 
 func (c *Cell[K]) now() policy.Instant {

@@ -1,15 +1,16 @@
 package cell
 
 import (
+	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/internal/core/waitline"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
 
-// ChangeLimit translates the key's word when its limit changes; nil means the cell's own. A key
-// without an entry needs no translation. The error is a *policy.FieldError or ErrClosed; nothing
-// has changed then.
-func (c *Cell[K]) ChangeLimit(key K, from, to policy.Policy) error {
+// ChangeLimit translates the key's word when its limit changes; nil means the cell's own. It keeps
+// the used units or, if share is true, their share of the limit. A key without an entry needs no
+// translation. The error is a *policy.FieldError or ErrClosed; nothing has changed then.
+func (c *Cell[K]) ChangeLimit(key K, from, to policy.Policy, share bool) error {
 	if err := related(c.view.Terms(), from, to); err != nil {
 		return err
 	}
@@ -17,19 +18,19 @@ func (c *Cell[K]) ChangeLimit(key K, from, to policy.Policy) error {
 		return ErrClosed
 	}
 	var err error
-	c.lines.Change(key, func() { err = c.changeLimit(key, from, to) }, func(call waitline.Call[standing]) {
+	c.lines.Change(key, func() { err = c.changeLimit(key, from, to, share) }, func(call waitline.Call[standing]) {
 		call.(*waiter[K]).limit = c.Chosen(key)
 	})
 	return err
 }
 
-func (c *Cell[K]) changeLimit(key K, from, to policy.Policy) error {
+func (c *Cell[K]) changeLimit(key K, from, to policy.Policy, share bool) error {
 	for {
 		e := c.known(key)
 		if e == nil {
 			return nil
 		}
-		if alive, err := c.carry(e, from, to); alive {
+		if alive, err := c.carry(e, from, to, share); alive {
 			return err
 		}
 	}
@@ -38,7 +39,7 @@ func (c *Cell[K]) changeLimit(key K, from, to policy.Policy) error {
 // carry translates an entry's word. alive is false if the entry is dead. Since it may lower the
 // word, it holds the return lock. A take under way makes the swap fail, or fails itself and decides
 // again by the translated word.
-func (c *Cell[K]) carry(e *table.Entry[K], from, to policy.Policy) (alive bool, err error) {
+func (c *Cell[K]) carry(e *table.Entry[K], from, to policy.Policy, share bool) (alive bool, err error) {
 	c.lockReturn(e)
 	defer e.UnlockReturn()
 	for {
@@ -47,7 +48,7 @@ func (c *Cell[K]) carry(e *table.Entry[K], from, to policy.Policy) (alive bool, 
 		if !alive || state == 0 {
 			return alive, nil
 		}
-		next, err := c.carried(terms, state, from, to)
+		next, err := c.carried(terms, state, from, to, share)
 		if err != nil || next == state {
 			return true, err
 		}
@@ -60,12 +61,17 @@ func (c *Cell[K]) carry(e *table.Entry[K], from, to policy.Policy) (alive bool, 
 	}
 }
 
-func (c *Cell[K]) carried(terms *table.Terms, state uint64, from, to policy.Policy) (next uint64, err error) {
+func (c *Cell[K]) carried(terms *table.Terms, state uint64, from, to policy.Policy, share bool) (next uint64, err error) {
 	if err := related(terms, from, to); err != nil {
 		return state, err // SetPolicy changed the cell's own limit meanwhile
 	}
-	old, p := orOwn(from, terms), orOwn(to, terms)
-	next, ok := p.(policy.Relative).Carry(old, state, c.now())
+	old, p, now := orOwn(from, terms), orOwn(to, terms), c.now()
+	var ok bool
+	if share {
+		next, ok = decide.InProportion(old, state, p, now)
+	} else {
+		next, ok = p.(policy.Relative).Carry(old, state, now)
+	}
 	if !ok || next > policy.MaxWord {
 		// A policy that breaks its contract must not break the table.
 		return state, unrelated("to", p, terms)

@@ -133,7 +133,37 @@ func TestChangeLimitInEveryFamily(t *testing.T) {
 }
 
 // Promise: `ChangeLimit` keeps promised turns.
+// Promise: `ChangeLimit` with `KeepShare` keeps the used share of the limit, rounded up to a unit.
+func TestChangeLimitKeepsTheShare(t *testing.T) {
+	for name, limit := range map[string]func(n int64) policy.Policy{
+		"funnel":  func(n int64) policy.Policy { return funnel(n, n, time.Hour) },
+		"fixed":   func(n int64) policy.Policy { return policy.Must(policy.FixedWindow(n, time.Hour)) },
+		"sliding": func(n int64) policy.Policy { return policy.Must(policy.SlidingWindow(n, time.Hour)) },
+		"queue":   func(n int64) policy.Policy { return policy.Must(policy.Queue(n-1, n, time.Hour)) },
+	} {
+		for _, limits := range [][]int64{{10, 1000}, {1000, 10}, {7, 3}, {3, 7}, {10, 10}} {
+			from, to := limit(limits[0]), limit(limits[1])
+			for used := range from.Limit() + 1 {
+				e, _, plan := planned(t, from)
+				require.True(t, e.Take("k", used).Allowed)
+				before := from.Limit() - e.Peek("k", 0).Remaining
+				plan.Store(&to)
+				require.NoError(t, e.ChangeLimit("k", from, to, KeepShare))
+				share := (before*to.Limit() + from.Limit() - 1) / from.Limit()
+				require.Equal(t, to.Limit()-share, e.Peek("k", 0).Remaining, "%s, %d used of %v, then %v", name, used, from, to)
+				require.NoError(t, e.Close())
+			}
+		}
+	}
+}
+
 func TestChangeLimitKeepsPromisedTurns(t *testing.T) {
+	for _, keep := range []Keep{KeepUsed, KeepShare} {
+		changeKeepsPromisedTurns(t, keep)
+	}
+}
+
+func changeKeepsPromisedTurns(t *testing.T, keep Keep) {
 	for i, p := range each() {
 		wider := []policy.Policy{
 			funnel(1000, 1, time.Second), policy.Must(policy.FixedWindow(1000, 10*time.Second)),
@@ -152,9 +182,9 @@ func TestChangeLimitKeepsPromisedTurns(t *testing.T) {
 		require.True(t, r.Allowed, p)
 		require.Positive(t, r.Wait, p)
 		plan.Store(&wider)
-		require.NoError(t, e.ChangeLimit("k", p, wider))
+		require.NoError(t, e.ChangeLimit("k", p, wider, keep))
 		clock.Advance(r.Wait - 1)
-		assert.False(t, e.Choke("k"), p)
+		assert.False(t, e.Choke("k"), "%v, %v", p, keep)
 	}
 }
 
@@ -329,6 +359,7 @@ func TestChangeLimitErrors(t *testing.T) {
 			assert.Contains(t, err.Error(), small.String())
 		}
 	}
+	require.EqualError(t, e.ChangeLimit("key", small, small, 7), "ral: ChangeLimit: keep is 7, want KeepUsed or KeepShare")
 	assert.Equal(t, before, e.Peek("key", 0).Remaining)
 	require.NoError(t, e.Close())
 	assert.ErrorIs(t, e.ChangeLimit("key", small, small), ErrClosed)

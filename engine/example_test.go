@@ -58,13 +58,13 @@ func Example_take() {
 	})
 	defer limiter.Close()
 
-	fmt.Printf("%+v\n", limiter.Take("client", 8))
-	fmt.Printf("%+v\n", limiter.Take("client", 5))
+	fmt.Println(limiter.Take("client", 8))
+	fmt.Println(limiter.Take("client", 5))
 	fmt.Println(limiter.Take("client", 11).RetryAfter == policy.Never)
 	fmt.Println(limiter.Peek("client", 0).Remaining)
 	// Output:
-	// {Allowed:true Limit:10 Remaining:2 Wait:0s RetryAfter:0s ResetAfter:8s}
-	// {Allowed:false Limit:10 Remaining:2 Wait:0s RetryAfter:3s ResetAfter:8s}
+	// admitted, 2 of 10 left, all in 8s
+	// refused for 3s, 2 of 10 left, all in 8s
 	// true
 	// 2
 }

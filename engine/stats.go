@@ -1,6 +1,9 @@
 package engine
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Stats is a snapshot of an engine's counters. All except Name, Clock, Waiting, Keys, MaxKeys,
 // KeysByUse, BlockedKeys, Abandoned, QueueDepth and the figures of saves only grow. The counts are exact,
@@ -79,6 +82,28 @@ type Stats struct {
 	// UnsavedSince is SavedAt, or when New opened the file if no save has succeeded: later units
 	// are in no file. It is zero without Config.State.
 	UnsavedSince time.Time
+}
+
+// String returns such as "api: 120 admitted, 30 refused, 12 of 1000000 keys, 4 blocked", for logs:
+// after the keys come the counts of trouble that are not 0. Its form may change.
+func (s Stats) String() string {
+	b := fmt.Appendf(nil, "%d admitted, %d refused, %d of %d keys", s.Admitted, s.Refused, s.Keys, s.MaxKeys)
+	if s.Name != "" {
+		b = fmt.Appendf(nil, "%s: %s", s.Name, b)
+	}
+	for _, count := range []struct {
+		n  uint64
+		of string
+	}{
+		{s.Blocked, "blocked"}, {uint64(s.Waiting), "waiting"}, {s.Misfits, "misfits"}, {s.Unavailable, "unavailable"},
+		{s.Full, "full"}, {s.Forgiven, "forgiven"}, {s.Restarts, "restarts"}, {s.Dropped, "dropped"},
+		{uint64(s.Abandoned), "abandoned"}, {s.Unsaved, "unsaved"},
+	} {
+		if count.n > 0 {
+			b = fmt.Appendf(b, ", %d %s", count.n, count.of)
+		}
+	}
+	return string(b)
 }
 
 // KeysByUse counts the keys of a table by the share of the engine's limit that they have used and

@@ -181,3 +181,13 @@ func TestStatsGoesThroughNoKeys(t *testing.T) {
 		assert.Greater(t, looks.Load(), before, "what goes through keys is counted")
 	})
 }
+
+func TestStatsAsText(t *testing.T) {
+	assert.Equal(t, "0 admitted, 0 refused, 0 of 0 keys", Stats{}.String())
+	s := Stats{
+		Name: "api", Admitted: 120, Refused: 30, Keys: 12, MaxKeys: 1000, OverLimit: 1, Blocked: 2, Waiting: 3, Misfits: 4,
+		Unavailable: 5, Full: 6, Forgiven: 7, Restarts: 8, Dropped: 9, Abandoned: 10, Unsaved: 11,
+	}
+	assert.Equal(t, "api: 120 admitted, 30 refused, 12 of 1000 keys, 2 blocked, 3 waiting, 4 misfits, 5 unavailable, 6 full, "+
+		"7 forgiven, 8 restarts, 9 dropped, 10 abandoned, 11 unsaved", s.String())
+}

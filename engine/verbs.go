@@ -40,6 +40,13 @@ func (e *Engine[K]) TakeWith(limit policy.Policy, key K, n int64) (d policy.Deci
 	return d
 }
 
+// TakeUpTo takes as many of n units as remain for the key, and returns how many, and the decision on
+// these: a Take of one unit, refused, if none remain. It is counted once. n == 0 looks.
+func (e *Engine[K]) TakeUpTo(key K, n int64) (taken int64, d policy.Decision) {
+	taken = e.cell.TakeUpTo(key, n, &d)
+	return taken, d
+}
+
 // Peek returns the decision of Take(key, n) now: whether n units would pass, or how long until they
 // do. It takes nothing, opens no key, never waits and is not counted. The decision leaves out that
 // a new key may find the table full. Under n == 0 it is the key's state: Allowed unless the key is
@@ -172,6 +179,14 @@ func (e *Engine[K]) Limit() policy.Policy { return e.cell.Limit() }
 // It looks nothing up, takes nothing and never waits.
 func (e *Engine[K]) LimitFor(key K) policy.Policy { return e.cell.LimitFor(key) }
 
+// Keep says which part of a key's use a change of its limit keeps. To keep none, call Reset.
+type Keep int
+
+const (
+	KeepUsed  Keep = iota // the used units: 5 of 10 become 5 of 100
+	KeepShare             // the used share, rounded up to a unit: 5 of 10 become 50 of 100
+)
+
 // ChangeLimit tells the engine that the key's own limit has changed, as for a customer that
 // upgrades. The key's used units count under the limit to, as by SetPolicy for this key alone.
 // After 10 of 10 an hour, 990 of 1,000 an hour remain. Without it the limits share time, as under
@@ -199,14 +214,23 @@ func (e *Engine[K]) LimitFor(key K) policy.Policy { return e.cell.LimitFor(key) 
 // For a key that is not in the table ChangeLimit does nothing. The error is ErrClosed, or a
 // *policy.FieldError if a limit is of another family or no policy.Relative; nothing has changed
 // then. Package fleet has no such call.
-func (e *Engine[K]) ChangeLimit(key K, from, to policy.Policy) error {
+//
+// keep is KeepUsed unless given; the last counts.
+func (e *Engine[K]) ChangeLimit(key K, from, to policy.Policy, keep ...Keep) error {
+	var kept Keep
+	if len(keep) > 0 {
+		kept = keep[len(keep)-1]
+	}
+	if kept != KeepUsed && kept != KeepShare {
+		return &policy.FieldError{Of: "ChangeLimit", Field: "keep", Value: int(kept), Want: "KeepUsed or KeepShare"}
+	}
 	if shape.IsNil(from) {
 		from = nil
 	}
 	if shape.IsNil(to) {
 		to = nil
 	}
-	return e.named(e.cell.ChangeLimit(key, e.time.anchored(from), e.time.anchored(to)))
+	return e.named(e.cell.ChangeLimit(key, e.time.anchored(from), e.time.anchored(to), kept == KeepShare))
 }
 
 // SetPolicy replaces the engine's own policy, for all keys, from the next call on. The two must be

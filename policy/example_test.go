@@ -180,3 +180,21 @@ func ExampleText() {
 	// 100 at most 5/10m <nil>
 	// {"Requests":"funnel 100, 10/s","Logins":"at most 5/10m"}
 }
+
+func ExampleDecision_String() {
+	limit := policy.Must(policy.Queue(2, 1, time.Second))
+	word, now := uint64(0), policy.Instant(1)
+	for range 4 {
+		var d policy.Decision
+		word, d = limit.Take(word, now, 1, 0)
+		fmt.Println(d)
+	}
+	_, never := limit.Take(word, now, 5, 0)
+	fmt.Println(never)
+	// Output:
+	// admitted, 2 of 3 left, all in 1s
+	// admitted after 1s, 1 of 3 left, all in 2s
+	// admitted after 2s, 0 of 3 left, all in 3s
+	// refused for 1s, 0 of 3 left, all in 3s
+	// refused for ever, of 3
+}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"math"
 	"time"
 )
@@ -109,6 +110,25 @@ type Decision struct {
 	RetryAfter time.Duration
 	// ResetAfter is the time until the key is as if it had never been used.
 	ResetAfter time.Duration
+}
+
+// String returns such as "admitted, 6 of 10 left, all in 4s", "admitted after 2s, 0 of 10 left, all
+// in 12s", "refused for 1.5s, 0 of 10 left, all in 9.5s" and "refused for ever, of 10", for logs. Its
+// form may change.
+func (d Decision) String() string {
+	left := fmt.Sprintf("%d of %d left", d.Remaining, d.Limit)
+	if d.ResetAfter > 0 {
+		left = fmt.Sprintf("%s, all in %v", left, d.ResetAfter)
+	}
+	switch {
+	case d.Allowed && d.Wait > 0:
+		return fmt.Sprintf("admitted after %v, %s", d.Wait, left)
+	case d.Allowed:
+		return "admitted, " + left
+	case d.RetryAfter == Never:
+		return fmt.Sprintf("refused for ever, of %d", d.Limit)
+	}
+	return fmt.Sprintf("refused for %v, %s", d.RetryAfter, left)
 }
 
 // Must returns p, and panics if err is not nil. Use it for limits written in the program.

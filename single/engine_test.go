@@ -56,6 +56,7 @@ type verbs interface {
 	Allow() bool
 	Take(n int64) policy.Decision
 	Peek(n int64) policy.Decision
+	TakeUpTo(n int64) (int64, policy.Decision)
 	Reserve(n int64, patience time.Duration) reserved
 	Acquire(ctx context.Context, n int64, patience time.Duration) (reserved, error)
 	Wait(ctx context.Context, n int64) error
@@ -88,14 +89,15 @@ type keyed struct{ e *engine.Engine[string] }
 
 const key = "the only key"
 
-func (k keyed) Choke() bool                             { return k.e.Choke(key) }
-func (k keyed) Allow() bool                             { return k.e.Allow(key) }
-func (k keyed) Take(n int64) policy.Decision            { return k.e.Take(key, n) }
-func (k keyed) Peek(n int64) policy.Decision            { return k.e.Peek(key, n) }
-func (k keyed) Wait(ctx context.Context, n int64) error { return k.e.Wait(ctx, key, n) }
-func (k keyed) Refund(n int64) policy.Decision          { return k.e.Refund(key, n) }
-func (k keyed) Reset() bool                             { return k.e.Reset(key) }
-func (k keyed) Limit() policy.Policy                    { return k.e.Limit() }
+func (k keyed) Choke() bool                               { return k.e.Choke(key) }
+func (k keyed) Allow() bool                               { return k.e.Allow(key) }
+func (k keyed) Take(n int64) policy.Decision              { return k.e.Take(key, n) }
+func (k keyed) Peek(n int64) policy.Decision              { return k.e.Peek(key, n) }
+func (k keyed) TakeUpTo(n int64) (int64, policy.Decision) { return k.e.TakeUpTo(key, n) }
+func (k keyed) Wait(ctx context.Context, n int64) error   { return k.e.Wait(ctx, key, n) }
+func (k keyed) Refund(n int64) policy.Decision            { return k.e.Refund(key, n) }
+func (k keyed) Reset() bool                               { return k.e.Reset(key) }
+func (k keyed) Limit() policy.Policy                      { return k.e.Limit() }
 func (k keyed) Reserve(n int64, patience time.Duration) reserved {
 	r := k.e.Reserve(key, n, patience)
 	return reserved{r.Decision, r.Waited, r.Cancel, r.Keep}
@@ -204,6 +206,23 @@ func decidesAsAnEngine(t *testing.T, seed uint64, family []policy.Policy, seen m
 			same(want, l.Choke())
 		case 4:
 			same(e.Allow(), l.Allow())
+			all, before := e.Peek(n), e.Peek(0)
+			taken, d := e.TakeUpTo(n)
+			other, d2 := l.TakeUpTo(n)
+			same(taken, other)
+			same(d, d2)
+			switch {
+			case all.Allowed:
+				same(all, d)
+				same(max(n, 0), taken)
+			case taken > 0:
+				seen["taken in part"]++
+				same(before.Remaining, taken)
+				same(true, d.Allowed)
+			default:
+				same(false, d.Allowed)
+				same(int64(0), min(before.Remaining, max(n, 0)))
+			}
 		case 5, 6:
 			want := e.Peek(n)
 			same(want, l.Peek(n))

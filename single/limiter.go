@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/internal/core/underway"
 	"github.com/ral-limiter/ral/internal/core/waitline"
@@ -138,6 +139,17 @@ func (l *Limiter) Allow() bool { return l.Choke() }
 func (l *Limiter) Take(n int64) (d policy.Decision) {
 	l.take(&request{n: n}, &d, nil)
 	return d
+}
+
+// TakeUpTo takes as many of n units as remain, and returns how many, and the decision on these: a
+// Take of one unit, refused, if none remain.
+func (l *Limiter) TakeUpTo(n int64) (taken int64, d policy.Decision) {
+	var q request
+	taken = decide.UpTo(n, &d, func(n int64) {
+		q.n = n
+		l.take(&q, &d, nil)
+	})
+	return taken, d
 }
 
 // Peek returns the decision of Take(n) now: whether n units would pass, or how long until they do.

@@ -37,6 +37,48 @@ func Take(
 	return next
 }
 
+// UpTo takes as many of n units as remain, and returns how many. take takes a number of units, or
+// none, and puts the answer into d. The last answer is left there: a refusal of one unit if none
+// remain.
+func UpTo(n int64, d *policy.Decision, take func(n int64)) int64 {
+	for {
+		take(n)
+		switch {
+		case d.Allowed:
+			return n
+		case n <= 1:
+			return 0
+		}
+		n = max(min(n-1, d.Remaining), 1)
+	}
+}
+
+// InProportion carries the word to the limit to, as policy.Relative does, with the share of the
+// limit used that was used of from, rounded up to a unit. A key at its limit stays at it.
+func InProportion(from policy.Policy, word uint64, to policy.Policy, now policy.Instant) (next uint64, ok bool) {
+	relative := to.(policy.Relative)
+	_, d := from.Take(word, now, 0, 0)
+	used, most := d.Limit-d.Remaining, to.Limit()
+	if d.Limit <= 0 {
+		return relative.Carry(from, word, now)
+	}
+	hi, lo := bits.Mul64(uint64(used), uint64(most))
+	quotient, rest := bits.Div64(hi, lo, uint64(d.Limit))
+	share := int64(quotient)
+	if rest > 0 {
+		share++
+	}
+	if r, can := from.(policy.Refunder); can && share < used && used < d.Limit {
+		word = r.Refund(word, now, used-share)
+	}
+	next, ok = relative.Carry(from, word, now)
+	if r, can := to.(policy.Refunder); ok && can && share > used {
+		_, d = to.Take(next, now, 0, 0)
+		next = r.Refund(next, now, min(d.Limit-d.Remaining-share, 0))
+	}
+	return next, ok
+}
+
 const mostDebt = 31 * 24 * time.Hour
 
 // MostCharge returns the most units that a call may charge: as many as pass in 31 days, or as the
