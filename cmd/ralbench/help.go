@@ -44,8 +44,7 @@ Examples:
 // helpAll explains all flags, workloads, contenders and columns.
 func helpAll(w io.Writer) {
 	help(w)
-	fmt.Fprintf(w, `  go run ./cmd/ralbench -cpu 1,2,4 -json sweep.json     how it scales, also JSON
-
+	fmt.Fprintf(w, `
 Other flags, and more of these:
 
   -full            %d rounds of %v a turn, on a quiet machine
@@ -53,9 +52,8 @@ Other flags, and more of these:
                    not change the exit code
   -workloads, -peers  names are those below in small letters, with - for a
                    space: ral-queued
-  -rounds          growth and memory have one, because they are long
-  -duration %-6v time for which a contender is asked in each round, in the
-                   workloads on known keys; those on new keys end with the keys
+  -duration %-6v time for which a contender is asked in each round, on known
+                   keys; new keys end a round, and growth and memory have one
   -budget          when the machine is too slow or too busy, rounds after the
                    first are left out, and then contenders, and the output says
                    so; 0 is the default if -rounds, -duration or -full is given

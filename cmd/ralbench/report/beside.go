@@ -42,7 +42,7 @@ func Beside(d Document) (t Table, sentence string) {
 				cell += "?"
 			}
 			if r.Contender == least.Contender {
-				best = append(best, fmt.Sprintf("%s in %s (%s)", cell, w.Name, name))
+				best = append(best, fmt.Sprintf("%s in %s (%s)", cell, taskName(d, w.Name, w.CPU), name))
 			}
 			if r.Audit != nil && !r.Audit.Clean() {
 				cell += BrokenSign

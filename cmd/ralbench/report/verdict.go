@@ -157,14 +157,14 @@ const MoreRounds = "-budget 0, or -full, measures them all"
 
 // RoundsText says over how many rounds the medians are, and if some have fewer.
 func RoundsText(d Document) string {
-	text, short := format.Medians(d.Settings.Rounds), len(cutShort(d))
-	if short > 0 {
-		text = fmt.Sprintf("up to %s, FEWER in %s", format.Plural(d.Settings.Rounds, "round"), format.Plural(short, "workload"))
-		if !d.Interrupted {
-			text += ": " + MoreRounds
-		}
+	short, why := len(cutShort(d)), MoreRounds
+	if short == 0 {
+		return format.Medians(d.Settings.Rounds)
 	}
-	return text
+	if d.Interrupted {
+		why = "the run was interrupted"
+	}
+	return fmt.Sprintf("up to %s (fewer in %s: %s)", format.Plural(d.Settings.Rounds, "round"), format.Plural(short, "workload"), why)
 }
 
 // cutShort names the workloads with fewer rounds than planned.

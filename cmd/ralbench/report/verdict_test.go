@@ -197,6 +197,6 @@ func TestMissingRoundsAreNotClaimed(t *testing.T) {
 		return RoundsText(d)
 	}
 	assert.Equal(t, "medians of 5 rounds", text(of(5, 5), of(1, 1)), "growth has one by plan")
-	assert.Equal(t, "up to 5 rounds, FEWER in 1 workload: "+MoreRounds, text(of(5, 5), of(5, 1)))
+	assert.Equal(t, "up to 5 rounds (fewer in 1 workload: "+MoreRounds+")", text(of(5, 5), of(5, 1)))
 	assert.Equal(t, "medians of 5 rounds", text(), "nothing was measured")
 }

@@ -281,7 +281,7 @@ func TestFirstScreenSaysWhatRalIsBesideItsPeers(t *testing.T) {
 	assert.Regexp(t, `(?m)^Trust: `, screen)
 	assert.Regexp(t, `(?m)^ peer +hot-pass +hot-refused +uniform +zipf +flood +growth *$`, screen)
 	assert.Regexp(t, `(?m)^ mutex map( +\d\.\d\d\??){6} *$`, screen)
-	assert.Regexp(t, `(?m)^up to 6 rounds, FEWER in \d+ workloads, `, screen)
+	assert.Regexp(t, `(?m)^up to 6 rounds \(fewer in \d+ workloads: the run was interrupted\), `, screen)
 	verdict, short, _ := strings.Cut(shown[strings.Index(shown, "\nVerdict\n"):], "\nMissed goals and losses\n")
 	assert.Regexp(t, `- Goals: \d+ of \d+ reached; \d+ others NOT MEASURED; the run was\s+INTERRUPTED\.`, verdict)
 	assert.Contains(t, short, "- Where Ral loses: ")
