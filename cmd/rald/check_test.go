@@ -250,11 +250,11 @@ func TestNginxRefusesRequestsWithoutAKey(t *testing.T) {
 	assert.Equal(t, http.StatusTooManyRequests, s.get(t, "/", "X-Api-Key", "ann"))
 }
 
-// The documented configurations.
+// The documented configuration, and deploy's.
 func TestCaddy(t *testing.T) {
 	configs := documented(t, "### Caddy", "caddyfile")
-	require.Len(t, configs, 2)
-	for i, config := range configs {
+	require.Len(t, configs, 1)
+	for i, config := range append(configs, deployedText(t, "Caddyfile")) {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
 			rald, check := startChecked(t, "caddy")
 			tryLimits(t, caddy(t, check, config), rald, i == 1)
@@ -275,9 +275,7 @@ func TestTraefik(t *testing.T) {
 			}
 		}
 	}
-	blocks := documented(t, "### Traefik", "yaml")
-	require.Len(t, blocks, 1)
-	require.NoError(t, yaml.Unmarshal([]byte(blocks[0]), &config))
+	require.NoError(t, yaml.Unmarshal([]byte(deployedText(t, "traefik.yaml")), &config))
 	auth := config.HTTP.Middlewares["limits"].ForwardAuth
 	assert.False(t, auth.TrustForwardHeader)
 	url := strings.Replace(auth.Address, "127.0.0.1:7380", check, 1)
