@@ -25,6 +25,7 @@ const (
 func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result, retry string) {
 	var b body
 	switch {
+	case m.options.Refuse != nil: // it writes the body
 	case !wantsProblem(r.Header["Accept"]):
 		b = bodyOf(plainText, sentence(r, v))
 	case v.Reason == limits.OverLimit && bits.OnesCount8(v.Violated) == 1:
@@ -37,10 +38,19 @@ func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result, r
 	values := &[...]string{"no-store", "nosniff", b.kind, b.length, retry} // a single allocation for five fields
 	h["Cache-Control"] = values[0:1:1]
 	h["X-Content-Type-Options"] = values[1:2:2]
-	h["Content-Type"] = values[2:3:3]
-	h["Content-Length"] = values[3:4:4]
 	if retry != "" {
 		h[retryAfterField] = values[4:5:5]
+	}
+	if m.options.Refuse == nil {
+		h["Content-Type"] = values[2:3:3]
+		h["Content-Length"] = values[3:4:4]
+	}
+	if m.options.Header != nil {
+		m.options.Header(h, v.Verdict)
+	}
+	if m.options.Refuse != nil {
+		m.options.Refuse(w, r, v.Verdict)
+		return
 	}
 	w.WriteHeader(Status(v.Reason))
 	_, _ = w.Write(b.text) // an error means that the client has left

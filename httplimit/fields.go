@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -18,7 +19,9 @@ const (
 	legacyLimit, legacyRemaining, legacyReset = "Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset"
 	xLimit, xRemaining, xReset                = "X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"
 
-	retryAfterField = "Retry-After"
+	springCapacity, springRate = "X-Ratelimit-Burst-Capacity", "X-Ratelimit-Replenish-Rate"
+
+	retryAfterField, retryMillis, shouldRetry = "Retry-After", "Retry-After-Ms", "X-Should-Retry"
 )
 
 // retrySeconds returns the value of Retry-After: at least 1, as 0 invites the client at once.
@@ -32,29 +35,23 @@ type fieldWriter struct {
 // write sets the fields for the limit that decided. It allocates only their values. quotas belong
 // to several limits, or are nil. If the limiter's answer is not exact, only the policy is told.
 func (f *fieldWriter) write(h http.Header, v *result, quotas []quota) {
-	if !v.Provenance.Exact() {
-		if f.headers == RateLimitHeaders {
-			if quotas == nil {
-				quotas = []quota{v.Quota}
-			}
-			h[policyField] = after(h[policyField], []string{f.Policy(quotas)})
-		}
-		return
+	of, exact := &v.Quota, v.Provenance.Exact()
+	if quotas != nil {
+		of = &quotas[v.Binding]
 	}
 	reset := v.Decision.ResetAfter
 	if v.Reason == limits.OverLimit {
 		// Retry-After must not be earlier than the reset.
 		reset = v.Decision.RetryAfter
 	}
-	of := &v.Quota
-	if quotas != nil {
-		of = &quotas[v.Binding]
-	}
 	limit, remaining := of.Most, v.Decision.Remaining
-	switch f.headers {
-	case RateLimitHeaders:
+	if f.headers&RateLimitHeaders != 0 {
 		if quotas == nil {
 			quotas = []quota{v.Quota}
+		}
+		if !exact {
+			h[policyField] = after(h[policyField], []string{f.Policy(quotas)})
+			return
 		}
 		both := &[...]string{f.Policy(quotas), f.Standing(v.Binding, remaining, reset)} // a single allocation for two fields
 		policies, stands := both[0:1:1], both[1:2:2]
@@ -62,21 +59,43 @@ func (f *fieldWriter) write(h http.Header, v *result, quotas []quota) {
 			policies, stands = after(h[policyField], policies), after(h[limitField], stands)
 		}
 		h[policyField], h[limitField] = policies, stands
-	case LegacyHeaders:
-		if v.Reason == limits.Admitted && tighter(h[legacyLimit], h[legacyRemaining], limit, remaining) {
-			return
-		}
+	}
+	older := f.headers & (LegacyHeaders | XRateLimitHeaders | SpringHeaders)
+	if older == 0 || !exact {
+		return
+	}
+	tells := func(limitName, remainingName string) bool {
+		return v.Reason != limits.Admitted || !tighter(h[limitName], h[remainingName], limit, remaining)
+	}
+	if older&LegacyHeaders != 0 && tells(legacyLimit, legacyRemaining) {
 		three(h, legacyLimit, limit, legacyRemaining, remaining, legacyReset, whole.UntilReset(reset, time.Second))
-	case XRateLimitHeaders:
-		if v.Reason == limits.Admitted && tighter(h[xLimit], h[xRemaining], limit, remaining) {
-			return
+	}
+	x, spring := older&XRateLimitHeaders != 0, older&SpringHeaders != 0
+	if x = x && tells(xLimit, xRemaining); spring && tells(springCapacity, xRemaining) {
+		h[xRemaining] = []string{strconv.FormatInt(remaining, 10)}
+		h[springCapacity] = []string{strconv.FormatInt(limit, 10)}
+		if of.Window > 0 {
+			rate := math.Round(float64(limit)/of.Window.Seconds()*1e6) / 1e6
+			h[springRate] = []string{strconv.FormatFloat(rate, 'f', -1, 64)}
 		}
+	}
+	if x {
 		at := time.Now().Add(reset)
 		unix := at.Unix()
 		if at.Nanosecond() > 0 {
 			unix++
 		}
 		three(h, xLimit, limit, xRemaining, remaining, xReset, unix)
+	}
+}
+
+// writeRetry sets the fields of RetryHeaders on a refusal.
+func writeRetry(h http.Header, v *result) {
+	switch {
+	case v.Reason == limits.OverLimit && v.Provenance.Exact():
+		h[retryMillis] = []string{strconv.FormatInt(max(1, whole.Up(v.RetryAfter, time.Millisecond)), 10)}
+	case v.Reason != limits.OverLimit && v.Reason != limits.Cancelled && v.Reason != limits.Unavailable:
+		h[shouldRetry] = []string{"false"}
 	}
 }
 

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"context"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -33,6 +34,25 @@ func TestHeaderSets(t *testing.T) {
 			{"X-Ratelimit-Limit": "3", "X-Ratelimit-Remaining": "1", "X-Ratelimit-Reset": "946684810"},
 			{"X-Ratelimit-Limit": "3", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "946684805", "Retry-After": "5"},
 		},
+		SpringHeaders: {
+			{"X-Ratelimit-Burst-Capacity": "3", "X-Ratelimit-Remaining": "1", "X-Ratelimit-Replenish-Rate": "0.2"},
+			{"X-Ratelimit-Burst-Capacity": "3", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Replenish-Rate": "0.2", "Retry-After": "5"},
+		},
+		RetryHeaders: {{}, {"Retry-After": "5", "Retry-After-Ms": "5000"}},
+		everyHeader: {
+			{
+				"Ratelimit-Policy": `"default";q=3;w=15`, "Ratelimit": `"default";r=1;t=10`,
+				"Ratelimit-Limit": "3", "Ratelimit-Remaining": "1", "Ratelimit-Reset": "10",
+				"X-Ratelimit-Limit": "3", "X-Ratelimit-Remaining": "1", "X-Ratelimit-Reset": "946684810",
+				"X-Ratelimit-Burst-Capacity": "3", "X-Ratelimit-Replenish-Rate": "0.2",
+			},
+			{
+				"Ratelimit-Policy": `"default";q=3;w=15`, "Ratelimit": `"default";r=0;t=5`,
+				"Ratelimit-Limit": "3", "Ratelimit-Remaining": "0", "Ratelimit-Reset": "5",
+				"X-Ratelimit-Limit": "3", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "946684805",
+				"X-Ratelimit-Burst-Capacity": "3", "X-Ratelimit-Replenish-Rate": "0.2", "Retry-After": "5", "Retry-After-Ms": "5000",
+			},
+		},
 		NoHeaders: {{}, {"Retry-After": "5"}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -41,7 +61,7 @@ func TestHeaderSets(t *testing.T) {
 			told := func() map[string]string {
 				got := map[string]string{}
 				for name, values := range ask(h, from(alice)).Header() {
-					if strings.Contains(name, "imit") || name == "Retry-After" {
+					if strings.Contains(name, "imit") || strings.Contains(name, "etry") {
 						require.Len(t, values, 1, name)
 						got[name] = values[0]
 					}
@@ -146,7 +166,14 @@ func TestHeaderValuesAreTheRequestsOwn(t *testing.T) {
 }
 
 func TestNestedLegacyFieldsTellTheTighterLimit(t *testing.T) {
-	for set, field := range map[HeaderSet]string{LegacyHeaders: "RateLimit-", XRateLimitHeaders: "X-RateLimit-"} {
+	for set, names := range map[HeaderSet][2]string{
+		LegacyHeaders:                     {legacyLimit, legacyRemaining},
+		XRateLimitHeaders:                 {xLimit, xRemaining},
+		SpringHeaders:                     {springCapacity, xRemaining},
+		XRateLimitHeaders | SpringHeaders: {xLimit, xRemaining},
+		LegacyHeaders | SpringHeaders:     {springCapacity, legacyRemaining},
+		everyHeader:                       {springCapacity, xRemaining},
+	} {
 		for _, c := range []struct {
 			outer, inner     int64
 			requests, status int
@@ -168,8 +195,8 @@ func TestNestedLegacyFieldsTellTheTighterLimit(t *testing.T) {
 			}
 			w := ask(h, from(alice))
 			assert.Equal(t, c.status, w.Code)
-			assert.Equal(t, []string{c.limit}, w.Header()[http.CanonicalHeaderKey(field+"Limit")], "%+v", c)
-			assert.Equal(t, []string{c.remaining}, w.Header()[http.CanonicalHeaderKey(field+"Remaining")], "%+v", c)
+			assert.Equal(t, []string{c.limit}, w.Header()[names[0]], "%+v", c)
+			assert.Equal(t, []string{c.remaining}, w.Header()[names[1]], "%+v", c)
 		}
 	}
 	// Fields that another handler wrote are no limit.
@@ -266,4 +293,83 @@ func TestFreshWindowIsToldAsItsLengthByALateClock(t *testing.T) {
 	now -= policy.Instant(5 * time.Millisecond)
 	assert.Equal(t, `"default";r=1;t=1`, ask(one, from(alice)).Header().Get("RateLimit"))
 	assert.Equal(t, `"default";r=0;t=1`, ask(two, from(alice)).Header().Get("RateLimit"))
+}
+
+func TestReplenishRate(t *testing.T) {
+	for want, p := range map[string]policy.Policy{
+		"10":        policy.Must(policy.Funnel(20, 10, time.Second)),
+		"16.666667": policy.Must(policy.FixedWindow(1000, time.Minute)),
+		"0.000012":  policy.Must(policy.FixedWindow(1, 24*time.Hour)),
+		"100":       policy.Must(policy.Bursty(100, time.Second, 9)),
+		"":          huge{},
+	} {
+		m := Must(New(open[netip.Addr](t, p), ByAddr, Options{Headers: SpringHeaders}))
+		assert.Equal(t, want, ask(m.Handler(done), from(alice)).Header().Get("X-RateLimit-Replenish-Rate"), "%v", p)
+	}
+}
+
+// A client is told to give up only if another try is refused too.
+func TestRetryFields(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	full := hourly(t, 1)
+	guess := &told{far: true, Limiter: full}
+	guess.answer = limits.Answer{Decision: policy.Decision{Limit: 1, RetryAfter: time.Second}, Provenance: basis(limits.SourceShare, false)}
+	full.Take(aliceKey, 1)
+	o := Options{Headers: RetryHeaders, Cost: fieldAs("Cost"), Deny: prefixList("192.0.2.66/32")}
+	near, far := Must(New(full, ByAddr, o)), Must(New(guess, ByAddr, o))
+	for _, c := range []struct {
+		m             *Middleware
+		r             *http.Request
+		status        int
+		millis, again string
+	}{
+		{near, from(alice, "Cost", "1"), 429, "36", ""},
+		{far, from(alice, "Cost", "1"), 429, "", ""},
+		{near, from(alice, "Cost", "2"), 403, "", "false"},
+		{near, from("192.0.2.66:1"), 403, "", "false"},
+		{near, from("@"), 400, "", "false"},
+		{near, from(alice, "Cost", "-1"), 500, "", "false"},
+		{near, from(alice, "Cost", "1").WithContext(ended), 503, "", ""},
+	} {
+		w := ask(c.m.Handler(done), c.r)
+		assert.Equal(t, c.status, w.Code)
+		assert.Regexp(t, "^"+c.millis, w.Header().Get("retry-after-ms"))
+		assert.Equal(t, c.millis == "", w.Header().Get("retry-after-ms") == "", c.status)
+		assert.Equal(t, c.again, w.Header().Get("x-should-retry"), c.status)
+	}
+}
+
+func TestHeaderHook(t *testing.T) {
+	var reasons []limits.Reason
+	hook := func(h http.Header, v limits.Verdict) {
+		reasons = append(reasons, v.Reason)
+		h["My-Limit"] = h[limitField]
+		delete(h, limitField)
+		h.Del("Retry-After")
+		if v.Reason == limits.OverLimit {
+			h.Set("Cache-Control", "no-cache")
+		}
+	}
+	for _, o := range []Options{
+		{Header: hook}, {Header: hook, Headers: NoHeaders}, {Header: hook, Shadow: true},
+		{Header: hook, Refuse: func(w http.ResponseWriter, _ *http.Request, v limits.Verdict) { w.WriteHeader(Status(v.Reason)) }},
+	} {
+		reasons = nil
+		o.Allow = prefixList("192.0.2.77/32")
+		m := Must(New(hourly(t, 1), ByAddr, o))
+		ask(m.Handler(done), from("192.0.2.77:1"))
+		first, second := ask(m.Handler(done), from(alice)).Header(), ask(m.Handler(done), from(alice)).Header()
+		if o.Shadow {
+			assert.Empty(t, reasons)
+			continue
+		}
+		assert.Equal(t, []limits.Reason{limits.Admitted, limits.OverLimit}, reasons)
+		assert.Equal(t, o.Headers == NoHeaders, first.Get("My-Limit") == "")
+		assert.Equal(t, o.Headers == NoHeaders, second.Get("My-Limit") == "")
+		for _, gone := range []string{"RateLimit", "Retry-After"} {
+			assert.Empty(t, first.Get(gone)+second.Get(gone))
+		}
+		assert.Equal(t, "no-cache", second.Get("Cache-Control"))
+	}
 }

@@ -66,7 +66,7 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		addr:    options.ClientAddr,
 		allow:   allow,
 		deny:    deny,
-		fields:  fieldWriter{headers: options.Headers},
+		fields:  fieldWriter{headers: cmp.Or(options.Headers, RateLimitHeaders)},
 	}
 	if m.addr == nil {
 		m.addr = connection
@@ -180,8 +180,8 @@ func (m *Middleware) carryOut(
 		m.refuse(w, r, v, quotas)
 		return
 	}
-	if v.Reason == limits.Admitted && !v.Shadow && m.options.Headers != NoHeaders {
-		m.fields.write(w.Header(), v, quotas)
+	if v.Reason == limits.Admitted && !v.Shadow {
+		m.tell(w, v, quotas)
 	}
 	if s == nil {
 		next.ServeHTTP(w, r)
@@ -190,28 +190,33 @@ func (m *Middleware) carryOut(
 	m.serveAndSettle(w, r, next, s)
 }
 
+// tell sets the header fields of a request that passes.
+func (m *Middleware) tell(w http.ResponseWriter, v *result, quotas []quota) {
+	if m.fields.headers != NoHeaders {
+		m.fields.write(w.Header(), v, quotas)
+	}
+	if m.options.Header != nil {
+		m.options.Header(w.Header(), v.Verdict)
+	}
+}
+
 func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result, quotas []quota) {
 	h := w.Header()
-	bare := len(h) == 0
-	retry := ""
-	if v.Reason == limits.OverLimit {
-		m.fields.write(h, v, quotas)
-	}
-	if v.Reason == limits.OverLimit && v.Provenance.Exact() {
-		retry = strconv.FormatInt(retrySeconds(v.RetryAfter), 10)
-	}
-	if m.options.Refuse != nil {
-		if retry != "" {
-			h[retryAfterField] = []string{retry}
-		}
-		m.options.Refuse(w, r, v.Verdict)
-		return
-	}
-	if !bare {
+	if len(h) > 0 {
 		// Fields that an outer handler set for another body.
 		for _, field := range &ofAnotherBody {
 			delete(h, field)
 		}
+	}
+	retry := ""
+	if v.Reason == limits.OverLimit {
+		m.fields.write(h, v, quotas)
+		if v.Provenance.Exact() {
+			retry = strconv.FormatInt(retrySeconds(v.RetryAfter), 10)
+		}
+	}
+	if m.fields.headers&RetryHeaders != 0 {
+		writeRetry(h, v)
 	}
 	m.answer(w, r, v, retry)
 }

@@ -211,7 +211,7 @@ func TestBadSettings(t *testing.T) {
 		return Limit[netip.Addr]{Name: name, Limiter: limiter, Key: ByAddr}
 	}
 	for field, o := range map[string]Options{
-		"Headers":    {Headers: 4},
+		"Headers":    {Headers: NoHeaders << 1},
 		"WaitUpTo":   {WaitUpTo: -1},
 		"Allow[0]":   {Allow: []netip.Prefix{{}}},
 		"Deny[1]":    {Deny: append(prefixList("10.0.0.0/8"), netip.Prefix{})},
@@ -228,6 +228,8 @@ func TestBadSettings(t *testing.T) {
 		refusedBy(t, err, "httplimit.NewAll", "limits[1].Name")
 	}
 	_, err := NewAll(Options{Headers: -1}, good)
+	refusedBy(t, err, "httplimit.Options", "Headers")
+	_, err = NewAll(Options{Headers: NoHeaders | LegacyHeaders}, good)
 	refusedBy(t, err, "httplimit.Options", "Headers")
 	for field, l := range map[string]Limit[netip.Addr]{
 		"Limiter":   {Key: ByAddr},

@@ -13,12 +13,13 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// HeaderSet selects the header fields that tell clients how they stand. They are set before the
-// handler runs, which may change them, and on answers with 429. A 429 has Retry-After in any case.
+// HeaderSet is a set of header fields that tell clients how they stand, such as RateLimitHeaders |
+// RetryHeaders. They are set before the handler runs, which may change them, and on answers with
+// 429. A 429 has Retry-After in any case. 0 is RateLimitHeaders.
 type HeaderSet int
 
 const (
-	// RateLimitHeaders, the default: RateLimit-Policy and RateLimit as in
+	// RateLimitHeaders: RateLimit-Policy and RateLimit as in
 	// draft-ietf-httpapi-ratelimit-headers-11, structured fields (RFC 9651) that name the limit:
 	//
 	//	RateLimit-Policy: "default";q=100;w=10
@@ -28,19 +29,33 @@ const (
 	// w is the policy's Window for q units in seconds, rounded up; it is left out below a second.
 	// r is the remaining quota. t is the seconds until the key is as good as new, or until a
 	// refused request may be made again.
-	RateLimitHeaders HeaderSet = iota
+	RateLimitHeaders HeaderSet = 1 << iota
 	// LegacyHeaders: RateLimit-Limit, -Remaining and -Reset, in seconds from now (draft up to 06).
 	LegacyHeaders
 	// XRateLimitHeaders: X-RateLimit-Limit, -Remaining and -Reset, in Unix seconds (GitHub).
 	XRateLimitHeaders
-	// NoHeaders: none.
+	// SpringHeaders: X-RateLimit-Remaining, -Burst-Capacity, and -Replenish-Rate in units a second
+	// (Spring Cloud Gateway). A rate may have a fraction, in millionths.
+	SpringHeaders
+	// RetryHeaders, of refusals only, for clients such as the SDKs of OpenAI and Anthropic. Beside
+	// Retry-After, retry-after-ms has the milliseconds, rounded up. x-should-retry is false if
+	// another try is refused too: Denied, NoKey, NeverAdmitted and Misconfigured.
+	RetryHeaders
+	// NoHeaders: none. It stands alone.
 	NoHeaders
+
+	everyHeader = NoHeaders - 1
 )
 
 // Options configures a [Middleware]. The zero Options is a good choice.
 type Options struct {
 	// Headers selects the header fields that tell clients how they stand.
 	Headers HeaderSet
+
+	// Header, if not nil, may add, rename or remove the fields of an answer. It runs after they are
+	// set, on the request's goroutine, for requests that are Admitted or refused, unless Shadow
+	// hides the limits from clients.
+	Header func(h http.Header, verdict limits.Verdict)
 
 	// Name is the name of limits that have no Limit.Name: printable ASCII of at most 64 bytes.
 	// Nested middlewares should differ, as clients see all names. The default is "default".
@@ -100,7 +115,8 @@ type Options struct {
 	Shadow bool
 
 	// Refuse, if not nil, answers a refused request. The header fields are set by then, with any
-	// Retry-After. [Status] of the verdict's Reason is the status to send.
+	// Retry-After, but for the Content-Type and Content-Length of the body. [Status] of the
+	// verdict's Reason is the status to send.
 	Refuse func(w http.ResponseWriter, r *http.Request, verdict limits.Verdict)
 
 	// OnVerdict, if not nil, is called on the request's goroutine before a decision takes effect.
@@ -126,8 +142,8 @@ func (o *Options) validate() (allow, deny *clientaddr.Prefixes, err error) {
 	case err != nil:
 	case wrong != "":
 		err = bad("Name", fmt.Sprintf("%.80q", o.Name), wrong)
-	case o.Headers < RateLimitHeaders || o.Headers > NoHeaders:
-		err = bad("Headers", int(o.Headers), "RateLimitHeaders, LegacyHeaders, XRateLimitHeaders or NoHeaders")
+	case o.Headers != NoHeaders && o.Headers&^everyHeader != 0:
+		err = bad("Headers", int(o.Headers), "a set of RateLimitHeaders, LegacyHeaders, XRateLimitHeaders, SpringHeaders and RetryHeaders, or NoHeaders alone")
 	case o.WaitUpTo < 0:
 		err = bad("WaitUpTo", o.WaitUpTo, "a positive duration, or 0 not to wait")
 	case o.ClientAddr != nil && !o.ClientAddr.of.Valid():

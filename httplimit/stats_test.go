@@ -88,10 +88,18 @@ func TestRefuseHook(t *testing.T) {
 			http.Error(w, v.Limit+" says no", Status(v.Reason))
 		},
 	}))
-	ask(m.Handler(done), from(alice))
-	w := ask(m.Handler(done), from(alice))
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "public")
+		w.Header().Set("ETag", "another")
+		m.Handler(done).ServeHTTP(w, r)
+	})
+	assert.Equal(t, "another", ask(h, from(alice)).Header().Get("ETag"))
+	w := ask(h, from(alice))
 	assert.Equal(t, 429, w.Code)
 	assert.Equal(t, "default says no\n", w.Body.String())
+	assert.Equal(t, []string{"no-store", "nosniff", ""}, []string{
+		w.Header().Get("Cache-Control"), w.Header().Get("X-Content-Type-Options"), w.Header().Get("ETag"),
+	})
 }
 
 // Left-out lines are counted.
