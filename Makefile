@@ -49,6 +49,7 @@ check: needs
 		"tidy: $(AGAIN) tidy" \
 		"platforms: $(AGAIN) platforms" \
 		"rehearsal: $(AGAIN) rehearsal" \
+		"manifests: ./tools/manifests" \
 		"schedules: $(GO) test -count=1 -run ^TestSchedules ./table" \
 		"simulation: $(GO) test -count=1 -run ^TestSeeds ./test/torture/simulation -first 100001 -seeds 50000" \
 		"linear: $(GO) test -count=1 -run ^TestLinearizable ./test/torture/linear -for 10s" \

@@ -235,7 +235,7 @@ func mount(t *testing.T, dir string, files map[string]any) {
 	}
 }
 
-// make manifests checks them against their schemas.
+// tools/manifests checks them against their schemas.
 func TestKubernetes(t *testing.T) {
 	all := map[string]part{}
 	for _, m := range append(documents(t, "kubernetes/rald.yaml"), documents(t, "kubernetes/servicemonitor.yaml")...) {
