@@ -1,6 +1,7 @@
 // Mutation removes the safety mechanisms of Ral in turn and runs the tests that should notice:
 //
-//	go run ./test/mutation                # all of them, which takes hours
+//	go run ./test/mutation                # in random order, for an hour; says which are left out
+//	go run ./test/mutation -for 0         # all of them, which takes hours
 //	go run ./test/mutation -only horizon  # those whose name matches
 //	go run ./test/mutation -only ^cell/   # those of a package
 //	go run ./test/mutation -o results.md  # writes the results as a table
@@ -15,6 +16,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -29,20 +31,25 @@ func main() {
 	root := flag.String("root", ".", "the root of the repository")
 	out := flag.String("o", "", "the file to write the results to, as a Markdown table; - is standard output, and none if empty")
 	jobs := flag.Int("jobs", runtime.NumCPU(), "how many to run at a time")
+	length := flag.Duration("for", time.Hour, "how long to begin mutants; 0 is until all are tried")
 	limit := flag.Duration("limit", 2*time.Minute, "how long the tests of one mutant may take")
 	flag.Parse()
 
-	if err := run(*root, *only, *out, *jobs, *limit); err != nil {
+	if err := run(*root, *only, *out, *jobs, *length, *limit); err != nil {
 		fmt.Fprintln(os.Stderr, "mutation:", err)
 		os.Exit(1)
 	}
 }
 
-func run(root, only, out string, jobs int, limit time.Duration) error {
+func run(root, only, out string, jobs int, length, limit time.Duration) error {
+	began := time.Now()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if jobs < 1 {
 		return fmt.Errorf("flag -jobs is %d, want 1 or more", jobs)
+	}
+	if length < 0 {
+		return fmt.Errorf("flag -for is %v, want 0 or more", length)
 	}
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -67,7 +74,13 @@ func run(root, only, out string, jobs int, limit time.Duration) error {
 	if err := r.sound(ctx, chosen); err != nil {
 		return err
 	}
-	results := r.tryAll(ctx, chosen, jobs)
+	var end time.Time
+	if length > 0 {
+		end = began.Add(length)
+		rand.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
+	}
+	results := r.tryAll(ctx, chosen, jobs, end)
+	left := chosen[len(results):]
 	survivors := 0
 	for _, r := range results {
 		if r.killer == "" {
@@ -75,14 +88,17 @@ func run(root, only, out string, jobs int, limit time.Duration) error {
 		}
 	}
 	if out != "" {
-		if err := writeTable(out, table(results)); err != nil {
+		if err := writeTable(out, table(results, left)); err != nil {
 			return err
 		}
 	}
 	if survivors > 0 {
 		return fmt.Errorf("%d of %d mutants were not noticed by their tests", survivors, len(results))
 	}
-	fmt.Printf("all %d mutants were noticed\n", len(results))
+	for _, m := range left {
+		fmt.Println("left out ", m.name)
+	}
+	fmt.Printf("all %d mutants tried were noticed; %d left out\n", len(results), len(left))
 	return nil
 }
 
@@ -103,15 +119,21 @@ func choose(all []mutant, only string) (chosen []mutant, err error) {
 	return chosen, nil
 }
 
-// tryAll tries the mutants, so many at a time, and prints results and progress.
-func (r runner) tryAll(ctx context.Context, chosen []mutant, jobs int) []result {
+// tryAll tries the mutants in order, so many at a time, and prints results and progress. It begins
+// none after end, unless that is zero.
+func (r runner) tryAll(ctx context.Context, chosen []mutant, jobs int, end time.Time) []result {
 	results := make([]result, len(chosen))
 	var done sync.WaitGroup
 	var mu sync.Mutex
 	finished := 0
 	places := make(chan struct{}, jobs)
+	begun := 0
 	for i, m := range chosen {
 		places <- struct{}{}
+		if !end.IsZero() && time.Now().After(end) {
+			break
+		}
+		begun++
 		done.Go(func() {
 			defer func() { <-places }()
 			results[i] = r.try(ctx, i, m)
@@ -122,7 +144,7 @@ func (r runner) tryAll(ctx context.Context, chosen []mutant, jobs int) []result 
 		})
 	}
 	done.Wait()
-	return results
+	return results[:begun]
 }
 
 // writeTable writes the table to a file, or to standard output if its name is -.

@@ -84,6 +84,18 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+func TestMutantsBeginBeforeTheEnd(t *testing.T) {
+	r := module(t)
+	const add = "func Add(a, b int) int { return a + b }"
+	chosen := []mutant{patched(t, add, "func Add(a, b int) int { return a - b }", "TestAdd"), patched(t, add, "func Add(a, b int) int { return a }", "TestAdd")}
+	if late := r.tryAll(t.Context(), chosen, 1, time.Unix(1, 0)); len(late) != 0 || !strings.Contains(table(late, chosen), "2 left out:\n\n- m (sum/sum.go)\n") {
+		t.Error("after the end:", table(late, chosen))
+	}
+	if all := r.tryAll(t.Context(), chosen, 1, time.Time{}); len(all) != 2 || all[1].killer != "TestAdd" || strings.Contains(table(all, nil), "left out") {
+		t.Error("without an end:", all)
+	}
+}
+
 func TestTestsMustPassFirst(t *testing.T) {
 	r := module(t)
 	m := mutant{name: "m", pkg: "sum", tests: "TestAdd"}
