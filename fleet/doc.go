@@ -3,6 +3,13 @@
 // Valkey that all servers ask, and goes by its clock. In [Exact] mode an atomic script in Redis
 // decides each call. In [Leased] mode each server takes units ahead of need and decides by itself.
 //
+//	limiter, err := fleet.New(fleet.Config{
+//		Name:   "api",
+//		Redis:  rueidis.ClientOption{InitAddress: []string{"redis:6379"}},
+//		Policy: policy.Must(policy.Funnel(100, 10, time.Second)),
+//	})
+//	answer, err := limiter.Take(ctx, client, 1)
+//
 // Redis may be slow, or gone. No call waits for it longer than [Config.Budget]. After a few
 // failures only an occasional probe asks it, and calls are answered as [Config.Outage] says. By
 // default each server keeps its share of the limit, and charges Redis later for the units it let
