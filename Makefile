@@ -49,7 +49,6 @@ check: needs
 		"tidy: $(AGAIN) tidy" \
 		"platforms: $(AGAIN) platforms" \
 		"rehearsal: $(AGAIN) rehearsal" \
-		"manifests: ./tools/manifests" \
 		"fuzz: ./tools/fuzz 10s" \
 		"schedules: $(GO) test -count=1 -run ^TestSchedules ./table" \
 		"simulation: $(GO) test -count=1 -run ^TestSeeds ./test/torture/simulation -first 100001 -seeds 50000" \
@@ -65,6 +64,7 @@ nightly: export RAL_SEED := random
 nightly: needs
 	@$(RUN) -j 2 \
 		"lint: $(AGAIN) lint" \
+		"manifests: ./tools/manifests" \
 		"waiting: $(GO) test -count=1 -timeout 30m $(call packages,$(WAITING))" \
 		"computing: $(GO) test -count=1 -timeout 30m $(call packages,$(COMPUTING))" \
 		"race, waiting: $(GO) test -count=1 -timeout 60m -race -skip InABrowser $(call packages,$(WAITING))" \
