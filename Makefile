@@ -8,6 +8,8 @@ packages = $(foreach m,$(1),$(patsubst ././%,./%,./$(m)/...))
 
 GO       ?= go
 FUZZTIME ?= 1m
+# How long make check runs each fuzz target; empty is not at all.
+FUZZ     ?= 10s
 # How long make torture takes, in seconds.
 FOR      ?= 3600
 
@@ -49,7 +51,7 @@ check: needs
 		"tidy: $(AGAIN) tidy" \
 		"platforms: $(AGAIN) platforms" \
 		"rehearsal: $(AGAIN) rehearsal" \
-		"fuzz: ./tools/fuzz 10s" \
+		$(if $(FUZZ),"fuzz: ./tools/fuzz $(FUZZ)") \
 		"schedules: $(GO) test -count=1 -run ^TestSchedules ./table" \
 		"simulation: $(GO) test -count=1 -run ^TestSeeds ./test/torture/simulation -first 100001 -seeds 50000" \
 		"linear: $(GO) test -count=1 -run ^TestLinearizable ./test/torture/linear -for 10s" \
