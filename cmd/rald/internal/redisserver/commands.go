@@ -32,6 +32,10 @@ func init() {
 		{"ral.reset", 3, 3, 1, 1, 1, []string{"write", "fast"}, false, (*conn).reset, 0},
 		{"del", 2, -1, 1, -1, 1, []string{"write"}, false, (*conn).del, 0},
 		{"unlink", 2, -1, 1, -1, 1, []string{"write"}, false, (*conn).del, 0},
+		{"exists", 2, -1, 1, -1, 1, []string{"readonly", "fast"}, false, (*conn).exists, 0},
+		{"ttl", 2, 2, 1, 1, 1, []string{"readonly", "fast"}, false, (*conn).ttl, 0},
+		{"pttl", 2, 2, 1, 1, 1, []string{"readonly", "fast"}, false, (*conn).pttl, 0},
+		{"type", 2, 2, 1, 1, 1, []string{"readonly", "fast"}, false, (*conn).kind, 0},
 		{"scan", 2, 8, 0, 0, 0, []string{"readonly"}, false, (*conn).scan, 0},
 		{"dbsize", 1, 1, 0, 0, 0, []string{"readonly", "fast"}, false, (*conn).dbsize, 0},
 		{"info", 1, -1, 0, 0, 0, []string{"readonly"}, false, (*conn).info, 0},
@@ -44,6 +48,8 @@ func init() {
 		{"multi", 1, 1, 0, 0, 0, []string{"fast"}, false, (*conn).begin, 0},
 		{"exec", 1, 1, 0, 0, 0, []string{"fast"}, false, (*conn).exec, 0},
 		{"discard", 1, 1, 0, 0, 0, []string{"fast"}, false, (*conn).discard, 0},
+		{"watch", 2, -1, 1, -1, 1, []string{"fast"}, false, (*conn).watch, 0},
+		{"unwatch", 1, 1, 0, 0, 0, []string{"fast"}, false, (*conn).unwatch, 0},
 		{"hello", 1, -1, 0, 0, 0, []string{"fast"}, true, (*conn).hello, 0},
 		{"auth", 2, 3, 0, 0, 0, []string{"fast"}, true, (*conn).auth, 0},
 		{"reset", 1, 1, 0, 0, 0, []string{"fast"}, true, (*conn).restart, 0},
@@ -87,17 +93,22 @@ func (c *conn) do(args [][]byte) {
 		c.ending = true
 	case !c.known && (do == nil || !do.greeting):
 		c.out.Error("NOAUTH Authentication required.")
-	case c.inTransaction(do):
-		c.multi.refused = true
-		c.out.Error("ERR " + noTransactions)
 	case do == nil:
 		c.out.Error("ERR unknown command " + quoted(args[0]) + ": rald has " + strings.Join(names(), ", "))
 	case len(args) < do.least || do.most >= 0 && len(args) > do.most:
 		c.out.Error("ERR wrong number of arguments for '" + do.name + "' command")
+	case c.multi.open && do.queues():
+		if c.queue(do, args); c.out.Errors() == errors {
+			return // counted when it is executed
+		}
 	default:
 		do.run(c, args)
 	}
-	c.server.count(do, c.out.Errors() > errors)
+	failed := c.out.Errors() > errors
+	if failed && c.multi.open && (do == nil || do.queues()) {
+		c.multi.refused = true
+	}
+	c.server.count(do, failed)
 }
 
 // isHTTP reports whether every HTTP request with a body from a page has such a line.

@@ -14,6 +14,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
+	"github.com/ral-limiter/ral/internal/core/whole"
 )
 
 // mark begins the keys of configured limits: see configured.Prefix. Any other key is itself, with
@@ -58,6 +59,63 @@ func (c *conn) del(args [][]byte) {
 	c.out.Int(deleted)
 }
 
+// drains writes the answer to the time until the key owes nothing, 0 if it owes nothing now, under
+// the limits that DEL knows.
+func (c *conn) drains(key []byte, answer func(d time.Duration)) {
+	var longest time.Duration
+	for family := range c.server.config.Families.All() {
+		d, err := family.TakeWith(c.background(), family.Limit(), stored(key), 0)
+		if err != nil {
+			c.out.Error("ERR " + err.Error())
+			return
+		}
+		longest = max(longest, d.ResetAfter)
+	}
+	answer(longest)
+}
+
+// exists is EXISTS key ...: how many of the keys owe.
+func (c *conn) exists(args [][]byte) {
+	n, errors := int64(0), c.out.Errors()
+	for _, key := range args[1:] {
+		c.drains(key, func(d time.Duration) {
+			if d > 0 {
+				n++
+			}
+		})
+		if c.out.Errors() > errors {
+			return
+		}
+	}
+	c.out.Int(n)
+}
+
+// ttl is TTL key: the seconds until the key owes nothing, -2 if it owes nothing now.
+func (c *conn) ttl(args [][]byte) { c.timeToLive(args[1], time.Second) }
+
+func (c *conn) pttl(args [][]byte) { c.timeToLive(args[1], time.Millisecond) }
+
+func (c *conn) timeToLive(key []byte, unit time.Duration) {
+	c.drains(key, func(d time.Duration) {
+		if d == 0 {
+			c.out.Int(-2)
+			return
+		}
+		c.out.Int(whole.UntilReset(d, unit))
+	})
+}
+
+// kind is TYPE key.
+func (c *conn) kind(args [][]byte) {
+	c.drains(args[1], func(d time.Duration) {
+		if d == 0 {
+			c.out.Status("none")
+			return
+		}
+		c.out.Status("string")
+	})
+}
+
 func (c *conn) dbsize([][]byte) {
 	if !c.hasKeys("DBSIZE") {
 		return
@@ -69,7 +127,7 @@ func (c *conn) dbsize([][]byte) {
 	c.out.Int(int64(n))
 }
 
-// scan is SCAN cursor [MATCH pattern] [COUNT n] [TYPE type], over the keys that DEL knows.
+// scan is SCAN cursor [MATCH pattern] [COUNT n] [TYPE type], over the keys that owe.
 func (c *conn) scan(args [][]byte) {
 	if !c.hasKeys("SCAN") {
 		return
@@ -231,8 +289,8 @@ func newCursor() int64 {
 func keysOf(in *families.Families) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for family := range in.All() {
-			for key := range family.Engine().All() {
-				if key, ok := shown(key); ok && !yield(key) {
+			for key, d := range family.Engine().All() {
+				if key, ok := shown(key); ok && d.ResetAfter > 0 && !yield(key) {
 					return
 				}
 			}

@@ -102,6 +102,8 @@ func TestCommandsOverRedisAreThoseOfAnEngine(t *testing.T) {
 			fmt.Sprintf("RAL.RESET %s %s", key(), one("slow", "login", "window_6/300d")),
 			fmt.Sprintf("CL.THROTTLE %s 4 1 8640000 %s", key(), n()),
 			fmt.Sprintf("DEL %s %s", key(), key()),
+			fmt.Sprintf("EXISTS %s %s", key(), key()),
+			fmt.Sprintf("TYPE %s", key()),
 		)
 		if step == 0 {
 			command = "HELLO 3"

@@ -1,46 +1,81 @@
 package redisserver
 
-// transaction is the state between MULTI and EXEC or DISCARD. Its commands are refused, not queued:
-// a client that sends them all at once learns from EXEC that none was executed.
+// transaction is the state between MULTI and EXEC or DISCARD.
 type transaction struct {
 	open    bool
-	refused bool // it had a command
+	refused bool // a command cannot be executed, so EXEC executes none
+	queued  []queuedCommand
+	size    int // bytes of arguments
 }
 
-// inTransaction reports whether a transaction refuses do, which is nil if unknown.
-func (c *conn) inTransaction(do *command) bool {
-	if !c.multi.open {
+type queuedCommand struct {
+	do   *command
+	args [][]byte
+}
+
+// queues reports whether a transaction executes the command later.
+func (c *command) queues() bool {
+	switch c.name {
+	case "multi", "exec", "discard", "watch", "reset", "quit":
 		return false
-	}
-	if do != nil {
-		switch do.name {
-		case "exec", "discard", "reset", "quit":
-			return false
-		}
 	}
 	return true
 }
 
+// queue keeps the command for EXEC. All commands together are at most as large as one may be.
+func (c *conn) queue(do *command, args [][]byte) {
+	size, most := 0, &c.server.config.Command
+	for _, arg := range args {
+		size += len(arg)
+	}
+	switch {
+	case do.greeting || do.name == "ral.wait":
+		c.out.Error("ERR '" + do.name + "' is not executed in a transaction")
+		return
+	case len(c.multi.queued) == most.Arguments || c.multi.size+size > most.Command:
+		c.out.Error("ERR a transaction has at most " + itoa(int64(most.Arguments)) + " commands and " + itoa(int64(most.Command)) + " bytes")
+		return
+	}
+	// The arguments are the reader's.
+	bytes, own := make([]byte, 0, size), make([][]byte, len(args))
+	for i, arg := range args {
+		bytes = append(bytes, arg...)
+		own[i] = bytes[len(bytes)-len(arg):]
+	}
+	c.multi.queued, c.multi.size = append(c.multi.queued, queuedCommand{do, own}), c.multi.size+size
+	c.out.Status("QUEUED")
+}
+
 func (c *conn) begin([][]byte) {
+	if c.multi.open {
+		c.out.Error("ERR MULTI calls can not be nested")
+		return
+	}
 	c.multi.open = true
 	c.out.Status("OK")
 }
 
-// exec is EXEC. Without commands it answers like Redis.
+// exec is EXEC. It executes the commands in order; commands of other connections may come between.
 func (c *conn) exec([][]byte) {
 	was := c.multi
 	c.multi = transaction{}
 	switch {
 	case !was.open:
 		c.out.Error("ERR EXEC without MULTI")
+		return
 	case was.refused:
-		c.out.Error("EXECABORT Transaction discarded because of previous errors: " + noTransactions)
-	default:
-		c.out.Array(0)
+		c.out.Error("EXECABORT Transaction discarded because of previous errors.")
+		return
+	}
+	c.out.Array(len(was.queued))
+	for _, q := range was.queued {
+		errors := c.out.Errors()
+		q.do.run(c, q.args)
+		c.call.End()
+		c.server.count(q.do, c.out.Errors() > errors)
+		_ = c.full() // the connection ends after EXEC
 	}
 }
-
-const noTransactions = "rald carries out no transactions, so commands are sent without MULTI, in a pipeline if there are several"
 
 func (c *conn) discard([][]byte) {
 	if !c.multi.open {
@@ -50,3 +85,9 @@ func (c *conn) discard([][]byte) {
 	c.multi = transaction{}
 	c.out.Status("OK")
 }
+
+func (c *conn) watch([][]byte) {
+	c.out.Error("ERR rald watches no keys: MULTI and EXEC need no WATCH, as each command is exact")
+}
+
+func (c *conn) unwatch([][]byte) { c.out.Status("OK") }

@@ -2,41 +2,75 @@ package redisserver
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
 )
 
-// Drivers send all commands before reading an answer. The connection goes on.
-//
-// Promise: Commands in `MULTI` take nothing, and `EXEC` says so.
-func TestTransactionsAreRefused(t *testing.T) {
+// all sends all commands before it reads an answer, as drivers do.
+func (c *client) all(commands ...string) (replies []any) {
+	go func() { _, _ = io.WriteString(c.conn, strings.Join(commands, "\r\n")+"\r\n") }()
+	for range commands {
+		replies = append(replies, c.reply())
+	}
+	return replies
+}
+
+// Promise: `EXEC` executes the commands since `MULTI` in order, or none if one cannot be executed.
+func TestTransactions(t *testing.T) {
 	c := connect(t, Config{})
-	const refused, aborted = replyError("ERR " + noTransactions), replyError("EXECABORT Transaction discarded because of previous errors: " + noTransactions)
-	all := func(commands ...string) (replies []any) {
-		go func() { _, _ = io.WriteString(c.conn, strings.Join(commands, "\r\n")+"\r\n") }()
-		for range commands {
-			replies = append(replies, c.reply())
+	const aborted = replyError("EXECABORT Transaction discarded because of previous errors.")
+	throttled := func(remaining, reset int64) []any { return []any{int64(0), int64(5), remaining, int64(-1), reset} }
+
+	assert.Equal(t, []any{"OK", "QUEUED", "QUEUED", []any{throttled(4, 15), throttled(3, 30)}},
+		c.all("MULTI", "CL.THROTTLE ann 4 4 60", "CL.THROTTLE ann 4 4 60", "EXEC"), "redis-py's pipeline")
+	for _, refused := range []string{"RAL.TAKE ann", "SET a b", "RAL.WAIT ann api 1 60000", "HELLO 3", "AUTH x"} {
+		replies := c.all("multi", "CL.THROTTLE ann 4 4 60", refused, "CL.THROTTLE ann 4 4 60", "exec")
+		assert.Equal(t, []any{"OK", "QUEUED", "QUEUED", aborted}, slices.Delete(slices.Clone(replies), 2, 3), refused)
+		assert.Contains(t, replies[2], "ERR ", refused)
+	}
+	assert.Equal(t, throttled(2, 45), c.do("CL.THROTTLE ann 4 4 60"), "none was executed")
+	replies := c.all("MULTI", "RAL.TAKE ann nonsense", "PING", "EXEC")
+	executed := replies[3].([]any)
+	assert.Contains(t, executed[0], "ERR ", "a command that fails ends no transaction")
+	assert.Equal(t, "PONG", executed[1])
+
+	nested := replyError("ERR MULTI calls can not be nested")
+	assert.Equal(t, []any{"OK", nested, "QUEUED", []any{"PONG"}}, c.all("MULTI", "MULTI", "PING", "EXEC"))
+	assert.Equal(t, []any{"OK", []any{}}, c.all("MULTI", "EXEC"))
+	without := replyError("ERR EXEC without MULTI")
+	assert.Equal(t, []any{"OK", "QUEUED", "OK", without}, c.all("MULTI", "RAL.TAKE ann api", "DISCARD", "EXEC"))
+	assert.Equal(t, []any{"OK", "QUEUED", "RESET", without}, c.all("MULTI", "RAL.TAKE ann api", "RESET", "EXEC"))
+	assert.Equal(t, replyError("ERR DISCARD without MULTI"), c.do("DISCARD"))
+	assert.Contains(t, c.do("WATCH ann"), "ERR rald watches no keys")
+	assert.Equal(t, "OK", c.do("UNWATCH"))
+	assert.Equal(t, []any{"OK", "QUEUED", "OK", io.EOF}, append(c.all("MULTI", "RAL.TAKE ann api", "QUIT"), c.reply()))
+}
+
+func TestTransactionsAreBounded(t *testing.T) {
+	s, l := door(t, Config{Command: resp.Limits{Arguments: 8, Argument: 100, Command: 200}})
+	c := dial(t, l)
+	assert.Equal(t, "OK", c.do("MULTI"))
+	for range 8 {
+		assert.Equal(t, "QUEUED", c.do("PING"))
+	}
+	assert.Contains(t, c.do("PING"), "ERR a transaction has at most 8 commands and 200 bytes")
+	assert.Contains(t, c.do("EXEC"), "EXECABORT")
+	assert.Equal(t, "OK", c.do("MULTI"))
+	long := strings.Repeat("x", 90)
+	assert.Equal(t, []any{"QUEUED", "QUEUED"}, c.all("ECHO "+long, "ECHO "+long))
+	assert.Contains(t, c.do("ECHO "+long), "ERR a transaction has")
+	assert.Equal(t, "OK", c.do("DISCARD"))
+	assert.Equal(t, []any{"OK", "QUEUED", []any{long}}, c.all("MULTI", "ECHO "+long, "EXEC"), "its arguments are kept")
+	for _, count := range s.Stats().Commands {
+		if count.Name == "echo" {
+			assert.Equal(t, CommandStats{"echo", 1, 1}, count, "a command counts when it is executed")
 		}
-		return replies
 	}
-	full := c.do("RAL.PEEK ann api")
-
-	assert.Equal(t, []any{"OK", refused, aborted}, all("MULTI", "CL.THROTTLE ann 4 1 60", "EXEC"), "redis-py's pipeline")
-	assert.Equal(t, []any{"OK", refused, refused, "OK", "PONG"}, all("multi", "RAL.TAKE ann api 5", "RAL.WAIT ann api 1 60000", "discard", "PING"))
-	assert.Equal(t, []any{"OK", refused, refused, aborted}, all("MULTI", "MULTI", "RAL.TAKE ann api", "EXEC"), "they cannot be nested")
-	assert.Equal(t, []any{"OK", refused, refused, aborted}, all("MULTI", "SET a b", "RAL.TAKE ann", "EXEC"), "commands that are wrong otherwise, too")
-	for _, command := range []string{"DEL ann", "SCAN 0", "HELLO 3", "AUTH x", "CLIENT INFO", "PING", "SELECT 0", "RAL.RESET ann api", "INFO", "nonsense"} {
-		assert.Equal(t, []any{"OK", refused, aborted}, all("MULTI", command, "EXEC"))
-	}
-	assert.Equal(t, []any{"OK", []any{}}, all("MULTI", "EXEC"), "there is nothing to refuse")
-	assert.Equal(t, []any{"OK", refused, "RESET", replyError("ERR EXEC without MULTI")}, all("MULTI", "RAL.TAKE ann api", "RESET", "EXEC"))
-	assert.Equal(t, []any{replyError("ERR EXEC without MULTI"), replyError("ERR DISCARD without MULTI")}, all("EXEC", "DISCARD"))
-
-	assert.Equal(t, full, c.do("RAL.PEEK ann api"), "no unit was taken")
-	assert.Equal(t, []any{int64(0), int64(5), int64(4), int64(-1), int64(60)}, c.do("CL.THROTTLE ann 4 1 60"), "nor here")
-	assert.Equal(t, []any{"OK", refused, "OK", io.EOF}, append(all("MULTI", "RAL.TAKE ann api", "QUIT"), c.reply()))
 }
 
 // A transaction belongs to its connection.
