@@ -289,6 +289,7 @@ func TestFreshWindowIsToldAsItsLengthByALateClock(t *testing.T) {
 	one := Must(New(limiter, ByAddr, Options{})).Handler(done)
 	two := Must(NewAll(Options{}, Limit[netip.Addr]{Name: "default", Limiter: limiter, Key: ByAddr},
 		Limit[netip.Addr]{Name: "wide", Limiter: hourly(t, 100), Key: ByAddr})).Handler(done)
+	now += policy.Instant(time.Minute)
 	ask(one, from(alice))
 	now -= policy.Instant(5 * time.Millisecond)
 	assert.Equal(t, `"default";r=1;t=1`, ask(one, from(alice)).Header().Get("RateLimit"))
