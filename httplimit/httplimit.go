@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,6 +21,7 @@ import (
 // usable. Its methods are safe for concurrent use. It needs no Close; its engines do.
 type Middleware struct {
 	options  Options
+	inform   string // Options.Inform in canonical form
 	control  *admission.Controller[*http.Request, Served]
 	limiters []checked
 	single   serveAlone // nil if there are several limits
@@ -53,16 +56,28 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		return &policy.FieldError{Of: of, Field: field, Value: value, Want: want}
 	}
 	allow, deny, err := options.validate()
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case len(given) == 0:
+	}
+	common := cmp.Or(options.Name, "default")
+	var each []AnyLimit
+	var from []int // the index in given
+	for i, limit := range given {
+		if shape.IsNil(limit) {
+			return nil, bad(fmt.Sprintf("limits[%d]", i), "nil", "a httplimit.Limit")
+		}
+		tiers := limit.tiers(common)
+		each, from = append(each, tiers...), append(from, slices.Repeat([]int{i}, len(tiers))...)
+	}
+	switch {
+	case len(each) == 0:
 		return nil, bad("limits", "empty", "1 to 8 limits")
-	case len(given) > admission.MaxLimits:
-		return nil, bad("limits", fmt.Sprintf("%d long", len(given)), "1 to 8 limits")
+	case len(each) > admission.MaxLimits:
+		return nil, bad("limits", fmt.Sprintf("%d long", len(each)), "1 to 8 limits, with those of each engine.Tiered")
 	}
 	m := &Middleware{
 		options: options,
+		inform:  http.CanonicalHeaderKey(options.Inform),
 		addr:    options.ClientAddr,
 		allow:   allow,
 		deny:    deny,
@@ -71,25 +86,22 @@ func assemble(of string, name func(i int, field string) string, options Options,
 	if m.addr == nil {
 		m.addr = connection
 	}
-	common := cmp.Or(options.Name, "default")
 	names := map[string]bool{}
-	for i, limit := range given {
-		if shape.IsNil(limit) {
-			return nil, bad(fmt.Sprintf("limits[%d]", i), "nil", "a httplimit.Limit")
+	for i, limit := range each {
+		bad := func(field string, value any, want string) error {
+			return bad(name(from[i], field), value, want)
 		}
-		l, alone, err := limit.prepare(i, common, func(field string, value any, want string) error {
-			return bad(name(i, field), value, want)
-		})
+		l, alone, err := limit.prepare(i, common, bad)
 		if err != nil {
 			return nil, err
 		}
 		title := l.Of().Name
 		if names[title] {
-			return nil, bad(name(i, "Name"), fmt.Sprintf("%q", title), "a name that no other limit has")
+			return nil, bad("Name", fmt.Sprintf("%q", title), "a name that no other limit has")
 		}
 		names[title] = true
 		m.limiters = append(m.limiters, l)
-		if len(given) == 1 {
+		if len(each) == 1 {
 			m.single = alone
 		}
 		m.fields.Add(title)
@@ -168,7 +180,9 @@ func (m *Middleware) begin(r *http.Request, v *result) bool {
 func (m *Middleware) carryOut(
 	w http.ResponseWriter, r *http.Request, next http.Handler, v *result, quotas []quota, s admission.Settlement,
 ) {
-	v.Shadow = m.control.Shadow()
+	shadow := m.control.Shadow()
+	informs := m.inform != "" && v.Reason == limits.OverLimit
+	v.Shadow = shadow || informs
 	m.counters.Count(&v.Verdict)
 	if m.options.OnVerdict != nil {
 		m.options.OnVerdict(r, v.Verdict)
@@ -180,14 +194,32 @@ func (m *Middleware) carryOut(
 		m.refuse(w, r, v, quotas)
 		return
 	}
-	if v.Reason == limits.Admitted && !v.Shadow {
+	if (v.Reason == limits.Admitted || informs) && !shadow {
 		m.tell(w, v, quotas)
+	}
+	if informs || m.inform != "" && r.Header[m.inform] != nil {
+		r = m.informed(r, v, informs)
 	}
 	if s == nil {
 		next.ServeHTTP(w, r)
 		return
 	}
 	m.serveAndSettle(w, r, next, s)
+}
+
+// informed returns a copy of a request with the field Options.Inform, or without it.
+func (m *Middleware) informed(r *http.Request, v *result, over bool) *http.Request {
+	r = r.WithContext(r.Context())
+	r.Header = maps.Clone(r.Header)
+	switch {
+	case !over:
+		delete(r.Header, m.inform)
+	case v.Provenance.Exact():
+		r.Header[m.inform] = []string{m.fields.Standing(v.Binding, v.Decision.Remaining, v.RetryAfter)}
+	default:
+		r.Header[m.inform] = []string{m.fields.Quoted()[v.Binding]}
+	}
+	return r
 }
 
 // tell sets the header fields of a request that passes.

@@ -212,6 +212,7 @@ func TestBadSettings(t *testing.T) {
 	}
 	for field, o := range map[string]Options{
 		"Headers":    {Headers: NoHeaders << 1},
+		"Inform":     {Inform: "X Over"},
 		"WaitUpTo":   {WaitUpTo: -1},
 		"Allow[0]":   {Allow: []netip.Prefix{{}}},
 		"Deny[1]":    {Deny: append(prefixList("10.0.0.0/8"), netip.Prefix{})},

@@ -1,8 +1,11 @@
 package httplimit
 
 import (
+	"cmp"
+	"fmt"
 	"net/http"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/adapter/admission"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -11,7 +14,9 @@ import (
 // Limit is a limiter and the key that it limits requests by. Limiter and Key are required.
 type Limit[K comparable] struct {
 	// Name tells clients about which limit a header field or an answer is. It must be printable
-	// ASCII of at most 64 bytes, and different for each limit. The default is Options.Name.
+	// ASCII of at most 64 bytes, and different for each limit. The default is Options.Name. The
+	// further limits of an *engine.Tiered are "name-2", "name-3" and so on: each is a limit by
+	// itself.
 	Name string
 	// Limiter decides: an *engine.Engine, an *engine.Tiered, a *fleet.Limiter, a *single.Limiter by
 	// limits.ForAnyKey, or any other limits.Limiter. Several limits may share one.
@@ -47,6 +52,9 @@ type Limit[K comparable] struct {
 
 // AnyLimit is a [Limit] of any type of key.
 type AnyLimit interface {
+	// tiers returns the limits of an *engine.Tiered, and otherwise the limit itself. common is its
+	// default name.
+	tiers(common string) []AnyLimit
 	// prepare checks the limit, and returns it with a function that serves requests under it alone.
 	// at is its index, name its default name. bad makes the error about a field.
 	prepare(at int, name string, bad admission.FieldFault) (checked, serveAlone, error)
@@ -61,6 +69,25 @@ type (
 	result     = admission.Result
 	quota      = admission.Quota
 )
+
+func (l Limit[K]) tiers(common string) (all []AnyLimit) {
+	t, ok := l.Limiter.(*engine.Tiered[K])
+	if !ok || t == nil || l.PolicyFor != nil {
+		return []AnyLimit{l}
+	}
+	l.Name = cmp.Or(l.Name, common)
+	for i, e := range t.Engines() {
+		tier := l
+		if tier.Limiter = e; i > 0 {
+			tier.Name += fmt.Sprintf("-%d", i+1)
+		}
+		all = append(all, tier)
+	}
+	if all == nil { // a zero Tiered
+		return []AnyLimit{l}
+	}
+	return all
+}
 
 func (l Limit[K]) prepare(at int, name string, bad admission.FieldFault) (checked, serveAlone, error) {
 	c := &admission.Limit[*http.Request, K, Served]{

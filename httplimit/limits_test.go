@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -206,7 +208,8 @@ func TestOtherLimiters(t *testing.T) {
 		m := Must(New(tiers, ByAddr, Options{Charge: charge}))
 		w := ask(m.Handler(done), from(alice))
 		assert.Equal(t, 200, w.Code)
-		assert.Equal(t, `"default";q=3;w=3`, w.Header().Get("RateLimit-Policy"))
+		assert.Equal(t, `"default";q=3;w=3, "default-2";q=5;w=3600`, w.Header().Get("RateLimit-Policy"))
+		assert.Equal(t, `"default";r=2;t=1`, w.Header().Get("RateLimit"))
 		assert.Equal(t, int64(1), tiers.Take(aliceKey, 0).Remaining, "2 of 3")
 		both := Must(NewAll(Options{},
 			Limit[netip.Addr]{Name: "client", Limiter: tiers, Key: ByAddr},
@@ -240,4 +243,79 @@ func TestZeroLimiters(t *testing.T) {
 			assert.Empty(t, got.Header().Get("RateLimit-Policy"))
 		}
 	}
+}
+
+// A Tiered is as many limits, each with a name.
+func TestTiersAreToldApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tiers, err := engine.NewTiered[netip.Addr](
+			engine.Config{Policy: policy.Must(policy.FixedWindow(2, time.Second))}, policy.Must(policy.FixedWindow(4, time.Hour)))
+		require.NoError(t, err)
+		defer tiers.Close()
+		m := Must(New(tiers, ByAddr, Options{Name: "api"}))
+		h := m.Handler(done)
+		for i, want := range []string{`"api";r=1;t=1`, `"api";r=0;t=1`, `"api";r=0;t=1`, `"api-2";r=1;t=3599`, `"api";r=0;t=1`, `"api-2";r=0;t=3599`} {
+			if i == 3 {
+				time.Sleep(time.Second)
+			}
+			w := ask(h, from(alice))
+			assert.Equal(t, i%3 == 2, w.Code == 429)
+			assert.Equal(t, `"api";q=2;w=1, "api-2";q=4;w=3600`, w.Header().Get("RateLimit-Policy"))
+			assert.Equal(t, want, w.Header().Get("RateLimit"), i)
+		}
+		assert.Len(t, m.Stats().Limits, 2)
+		other := hourly(t, 9)
+		_, err = NewAll(Options{}, Limit[netip.Addr]{Name: "a-2", Limiter: other, Key: ByAddr}, Limit[netip.Addr]{Name: "a", Limiter: tiers, Key: ByAddr})
+		refusedBy(t, err, "httplimit.NewAll", "limits[1].Name")
+		five := slices.Repeat([]AnyLimit{Limit[netip.Addr]{Limiter: tiers, Key: ByAddr}}, 5)
+		_, err = NewAll(Options{}, five...)
+		refusedBy(t, err, "httplimit.NewAll", "limits")
+	})
+}
+
+// Promise: With `Inform` a request over its limit reaches the handler; clients cannot send the field.
+func TestInform(t *testing.T) {
+	for _, shadow := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var told []string
+			next := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				told = append(told, strings.Join(r.Header["X-Over"], ""))
+			})
+			var verdicts []limits.Verdict
+			m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, 5*time.Second))), ByAddr, Options{
+				Inform: "x-over", Shadow: shadow, Deny: prefixList("192.0.2.66/32"), Allow: prefixList("192.0.2.77/32"),
+				OnVerdict: func(_ *http.Request, v limits.Verdict) { verdicts = append(verdicts, v) },
+				Charge:    func(*http.Request, Served) int64 { return 1 },
+			}))
+			var codes []int
+			var last http.Header
+			for _, client := range []string{"192.0.2.66:1", "192.0.2.77:1", alice, alice} {
+				r := from(client, "X-Over", "forged", "Other", "kept")
+				w := ask(m.Handler(next), r)
+				codes, last = append(codes, w.Code), w.Header()
+				assert.Equal(t, "forged", r.Header.Get("X-Over"), "the caller's request is not changed")
+			}
+			if shadow {
+				assert.Equal(t, []int{200, 200, 200, 200}, codes)
+				assert.Equal(t, []string{"", "", "", `"default";r=0;t=5`}, told)
+				assert.NotContains(t, last, "Ratelimit")
+				return
+			}
+			assert.Equal(t, []int{403, 200, 200, 200}, codes)
+			assert.Equal(t, []string{"", "", `"default";r=0;t=5`}, told)
+			assert.Equal(t, `"default";r=0;t=5`, last.Get("RateLimit"))
+			assert.NotContains(t, last, "Retry-After", "the request was served")
+			assert.Equal(t, limits.OverLimit, verdicts[3].Reason)
+			assert.False(t, verdicts[3].Refused())
+			assert.Equal(t, uint64(1), m.Stats().OverLimit)
+			time.Sleep(5 * time.Second)
+			ask(m.Handler(next), from(alice))
+			assert.Empty(t, told[3], "it has taken nothing")
+		})
+	}
+	guess := &told{far: true, Limiter: hourly(t, 1)}
+	guess.answer = limits.Answer{Decision: policy.Decision{Limit: 1, RetryAfter: time.Second}, Provenance: basis(limits.SourceShare, false)}
+	ask(Must(New(guess, ByAddr, Options{Inform: "X-Over"})).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, `"default"`, r.Header.Get("X-Over"))
+	})), from(alice))
 }

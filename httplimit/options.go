@@ -114,6 +114,13 @@ type Options struct {
 	// MaxWaiting is ignored. Under several limits it is reported as OverLimit.
 	Shadow bool
 
+	// Inform, if not "", lets a request that is OverLimit pass, and tells the next handler by a
+	// request field of that name, as it may answer at less cost. The value is that of RateLimit:
+	// the limit's name, and t unless it is a guess. The request takes nothing, and its Verdict has
+	// Shadow. Clients cannot send the field: it is removed from other requests. Under
+	// Options.Shadow the handler is told, too.
+	Inform string
+
 	// Refuse, if not nil, answers a refused request. The header fields are set by then, with any
 	// Retry-After, but for the Content-Type and Content-Length of the body. [Status] of the
 	// verdict's Reason is the status to send.
@@ -144,6 +151,8 @@ func (o *Options) validate() (allow, deny *clientaddr.Prefixes, err error) {
 		err = bad("Name", fmt.Sprintf("%.80q", o.Name), wrong)
 	case o.Headers != NoHeaders && o.Headers&^everyHeader != 0:
 		err = bad("Headers", int(o.Headers), "a set of RateLimitHeaders, LegacyHeaders, XRateLimitHeaders, SpringHeaders and RetryHeaders, or NoHeaders alone")
+	case o.Inform != "" && !clientaddr.IsToken(o.Inform):
+		err = bad("Inform", fmt.Sprintf("%.80q", o.Inform), `the name of a header field, or ""`)
 	case o.WaitUpTo < 0:
 		err = bad("WaitUpTo", o.WaitUpTo, "a positive duration, or 0 not to wait")
 	case o.ClientAddr != nil && !o.ClientAddr.of.Valid():
