@@ -60,6 +60,7 @@ type rule struct {
 	at        configfile.Place
 	match     string
 	unlimited bool
+	inform    string // the field that tells the backend of a refusal, or ""
 	limits    []limit
 }
 
@@ -233,7 +234,7 @@ var locations = regexp.MustCompile(` \(registered at [^)]*\)`) // net/http's not
 
 func (p *parser) rule(at configfile.Place) (r rule, ok bool) {
 	before := len(p.Faults())
-	m := p.Fields(at, "match", "unlimited", "limits", "limit", "name", "key", "without_key", "cost", "shadow")
+	m := p.Fields(at, "match", "unlimited", "inform", "limits", "limit", "name", "key", "without_key", "cost", "shadow")
 	if m == nil {
 		return r, false
 	}
@@ -245,6 +246,11 @@ func (p *parser) rule(at configfile.Place) (r rule, ok bool) {
 	}
 	r.match = match.Text()
 	p.checkMatch(match, r.match)
+	if inform, ok := m["inform"]; ok {
+		if r.inform = http.CanonicalHeaderKey(inform.Text()); !clientaddr.IsToken(r.inform) {
+			p.Fault(inform, "%.80q: the name of a header field is accepted, such as X-Over-Limit", inform.Text())
+		}
+	}
 	_, several := m["limits"]
 	told := len(p.Faults())
 	r.unlimited = p.Bool(m, "unlimited")

@@ -153,11 +153,16 @@ func (r *rule) handler(in *configured.Limits, c *counts) (held, error) {
 			PolicyFor: func(*http.Request) policy.Policy { return l.limit },
 		})
 	}
-	m, err := httplimit.NewAll(httplimit.Options{OnVerdict: c.count}, all...)
+	m, err := httplimit.NewAll(httplimit.Options{OnVerdict: c.count, Inform: r.inform}, all...)
 	if err != nil {
 		return held{}, err
 	}
-	return held{m.Handler(pass), true}, nil
+	return held{m.Handler(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		if value := request.Header[r.inform]; value != nil && r.inform != "" {
+			w.Header()[r.inform] = value // the proxy copies it to the request
+		}
+		pass.ServeHTTP(w, request)
+	})), true}, nil
 }
 
 // withSlash returns the pattern with a final slash: /login gives /login/{$}. With a single form of

@@ -294,3 +294,28 @@ func TestHealth(t *testing.T) {
 	require.NoError(t, d.families.Close())
 	assert.Equal(t, http.StatusServiceUnavailable, get("/healthz"))
 }
+
+// The proxy copies the field from the answer to the backend's request.
+func TestBackendIsInformed(t *testing.T) {
+	d := open(t, `
+proxy: caddy
+rules:
+  - {match: /search, limit: one, key: address, inform: x-over-limit}
+  - {match: /, limit: one, key: address}
+`)
+	for i, want := range []string{"", `"one";r=0;t=`} {
+		w := d.ask("GET", "/search", "X-Over-Limit", "forged")
+		assert.Equal(t, http.StatusNoContent, w.Code)
+		if i == 0 {
+			assert.NotContains(t, w.Header(), "X-Over-Limit")
+		}
+		assert.True(t, strings.HasPrefix(w.Header().Get("X-Over-Limit"), want), w.Header())
+	}
+	w := d.ask("GET", "/other", "X-Over-Limit", "forged")
+	assert.Equal(t, http.StatusTooManyRequests, w.Code)
+	assert.NotContains(t, w.Header(), "X-Over-Limit")
+	stats := d.Stats()
+	assert.Equal(t, []uint64{2, 1, 1}, []uint64{stats.Passed, stats.Refused, stats.WouldRefuse})
+	_, err := Parse("check.yaml", []byte("proxy: caddy\nrules:\n  - {match: /, limit: one, key: address, inform: X Over}\n"), limitNamed)
+	assert.ErrorContains(t, err, `check.yaml:3: rules[0].inform: "X Over": the name of a header field is accepted`)
+}
