@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -93,7 +94,8 @@ func parseRedis(text string) (o rueidis.ClientOption, err error) {
 		if _, _, err := net.SplitHostPort(host); err != nil {
 			address = net.JoinHostPort(strings.Trim(host, "[]"), "6379")
 		}
-		if name, port, err := net.SplitHostPort(address); err != nil || name == "" || port == "" {
+		name, port, err := net.SplitHostPort(address)
+		if number, e := strconv.ParseUint(port, 10, 16); err != nil || name == "" || e != nil || number == 0 {
 			return o, fmt.Errorf("%q is no address: %s", host, want)
 		}
 		o.InitAddress = append(o.InitAddress, address)

@@ -77,6 +77,8 @@ func TestSettingsOfAFleetThatAreRefused(t *testing.T) {
 		"-redis redis://":                                         "is no address",
 		"-redis redis://a,,b":                                     "is no address",
 		"-redis redis://:6379":                                    "is no address",
+		"-redis redis://a:70000":                                  "is no address",
+		"-redis redis://a:http":                                   "is no address",
 		"-redis redis://a:":                                       "is no address",
 		"-redis redis://secret@a":                                 "there is a user and no password",
 		"-redis redis://:%zzsecret@a":                             "the password",

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
+	"os"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -98,7 +99,7 @@ func New(config Config) (*Handler, error) {
 		"/{$}":                 http.HandlerFunc(index),
 		"/metrics":             h.metrics,
 		"/debug/pprof/":        http.HandlerFunc(pprof.Index),
-		"/debug/pprof/cmdline": http.HandlerFunc(pprof.Cmdline),
+		"/debug/pprof/cmdline": http.HandlerFunc(cmdline),
 		"/debug/pprof/profile": http.HandlerFunc(pprof.Profile),
 		"/debug/pprof/symbol":  http.HandlerFunc(pprof.Symbol),
 		"/debug/pprof/trace":   http.HandlerFunc(pprof.Trace),
@@ -141,6 +142,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.mux.ServeHTTP(w, r)
 	}
 }
+
+// cmdline leaves out the flags, which may have a password.
+func cmdline(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, os.Args[0]) }
 
 func index(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

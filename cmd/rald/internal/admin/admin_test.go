@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -106,7 +107,7 @@ func TestPages(t *testing.T) {
 	url := serve(t, withLimits(t))
 	for path, want := range map[string]string{
 		"/": "/debug/ral/", "/metrics": "rald_resp_connections 0", "/debug/ral/": "<title>", "/healthz": "ok",
-		"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile", "/debug/pprof/cmdline": "admin",
+		"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile", "/debug/pprof/cmdline": os.Args[0],
 	} {
 		status, text := get(t, url+path)
 		assert.Equal(t, http.StatusOK, status, path)

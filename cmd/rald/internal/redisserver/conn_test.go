@@ -236,7 +236,7 @@ func TestShutdownDrains(t *testing.T) {
 		start := time.Now()
 		down := make(chan error)
 		go func() { down <- s.Shutdown(context.Background()) }()
-		assert.IsType(t, replyError(""), waiting.reply())
+		assert.Equal(t, replyError("ERR this server is closing: ask it again later, or another"), waiting.reply())
 		assert.Equal(t, io.EOF, waiting.reply())
 		assert.Equal(t, io.EOF, idle.reply())
 		require.NoError(t, <-down)

@@ -47,7 +47,7 @@ func (c *conn) del(args [][]byte) {
 		for family := range c.server.config.Families.All() {
 			here, err := family.Reset(c.background(), key)
 			if err != nil {
-				c.out.Error("ERR " + err.Error())
+				c.fail(err)
 				return
 			}
 			had = here || had
@@ -66,7 +66,7 @@ func (c *conn) drains(key []byte, answer func(d time.Duration)) {
 	for family := range c.server.config.Families.All() {
 		d, err := family.TakeWith(c.background(), family.Limit(), stored(key), 0)
 		if err != nil {
-			c.out.Error("ERR " + err.Error())
+			c.fail(err)
 			return
 		}
 		longest = max(longest, d.ResetAfter)

@@ -2,11 +2,13 @@ package redisserver
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/core/whole"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -55,7 +57,7 @@ func (c *conn) takeAll(args [][]byte) {
 	}
 	out, err := families.TakeAll(c.background(), claims...)
 	if err != nil {
-		c.out.Error("ERR " + err.Error())
+		c.fail(err)
 		return
 	}
 	c.out.Map(4)
@@ -135,7 +137,7 @@ func (c *conn) reset(args [][]byte) {
 	}
 	had, err := u.Family.Reset(c.background(), u.Key)
 	if err != nil {
-		c.out.Error("ERR " + err.Error())
+		c.fail(err)
 		return
 	}
 	c.out.Bool(had)
@@ -144,7 +146,7 @@ func (c *conn) reset(args [][]byte) {
 func (c *conn) find(limit, key []byte) (configured.Use, bool) {
 	u, err := c.server.catalog.find(&c.call, limit, key)
 	if err != nil {
-		c.out.Error("ERR " + err.Error())
+		c.fail(err)
 	}
 	return u, err == nil
 }
@@ -164,9 +166,23 @@ func (c *conn) units(arg []byte, least int64) (int64, bool) {
 // background is the context of calls that do not wait. Shutdown lets them end.
 func (*conn) background() context.Context { return context.Background() }
 
+// fail writes the error of a limiter, without the names of rald's engines.
+func (c *conn) fail(err error) {
+	text := err.Error()
+	switch {
+	case errors.Is(err, errSentMore):
+		text = errSentMore.Error()
+	case errors.Is(err, engine.ErrClosed), errors.Is(err, engine.ErrCancelled) && c.server.closing.Err() != nil:
+		text = "this server is closing: ask it again later, or another"
+	case errors.Is(err, engine.ErrCancelled):
+		text = "the wait ended before its turn, and took nothing"
+	}
+	c.out.Error("ERR " + text)
+}
+
 func (c *conn) decided(d policy.Decision, err error) {
 	if err != nil {
-		c.out.Error("ERR " + err.Error())
+		c.fail(err)
 		return
 	}
 	c.decision(d)
