@@ -106,7 +106,7 @@ type parser struct {
 	proxy   proxy
 	trusted []netip.Prefix
 	kinds   map[string]kind // of the keys of configured limits, by name
-	seen    http.ServeMux   // the patterns so far
+	seen    routes          // the patterns so far
 }
 
 type kind struct {
@@ -270,7 +270,7 @@ func (p *parser) rule(at configfile.Place) (r rule, ok bool) {
 		r.limits = []limit{p.limit(at, m, r.match)}
 	}
 	if len(p.Faults()) == before {
-		if err := register(&p.seen, withSlash(r.match), pass); err != nil {
+		if err := p.seen.add(withSlash(r.match), pass); err != nil {
 			p.Fault(match, "with a slash at the end of each path, %s", locations.ReplaceAllString(strings.ReplaceAll(err.Error(), "\n", " "), ""))
 		}
 	}

@@ -103,8 +103,8 @@ func (d *Door) check(w http.ResponseWriter, r *http.Request) {
 
 type table struct {
 	rules  *Rules
-	routes http.ServeMux // its handlers are of type held
-	said   sync.Map      // logged texts
+	routes routes   // its handlers are of type held
+	said   sync.Map // logged texts
 }
 
 type held struct {
@@ -121,24 +121,13 @@ func newTable(of *Rules, in *configured.Limits, c *counts) (*table, error) {
 		r := &of.rules[i]
 		h, err := r.handler(in, c)
 		if err == nil {
-			err = register(&t.routes, withSlash(r.match), h)
+			err = t.routes.add(withSlash(r.match), h)
 		}
 		if err != nil {
 			faults = append(faults, r.at.Error(err))
 		}
 	}
 	return t, errors.Join(faults...)
-}
-
-// register adds a handler to a mux, and returns a panic about the pattern.
-func register(mux *http.ServeMux, pattern string, h http.Handler) (err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = fmt.Errorf("%v", cause)
-		}
-	}()
-	mux.Handle(pattern, h)
-	return nil
 }
 
 func (r *rule) handler(in *configured.Limits, c *counts) (held, error) {
@@ -181,11 +170,11 @@ func (t *table) haveOneRule(r *http.Request, others []*url.URL) error {
 	if len(others) == 0 {
 		return nil
 	}
-	_, pattern := t.routes.Handler(r)
+	_, pattern := t.routes.find(r)
 	for _, u := range others {
 		other := *r
 		other.URL = u
-		if _, is := t.routes.Handler(&other); is != pattern {
+		if _, is := t.routes.find(&other); is != pattern {
 			return errRule
 		}
 	}
@@ -194,9 +183,10 @@ func (t *table) haveOneRule(r *http.Request, others []*url.URL) error {
 
 // serve applies a request's rule, and reports whether it has limits. Without a rule it passes.
 func (t *table) serve(w http.ResponseWriter, r *http.Request) (limited bool) {
-	h, _ := t.routes.Handler(r)
+	mux, _ := t.routes.find(r)
+	h, _ := mux.Handler(r)
 	if h, ok := h.(held); ok {
-		t.routes.ServeHTTP(w, r) // which also finds the wildcards
+		mux.ServeHTTP(w, r) // which also finds the wildcards
 		return h.limited
 	}
 	pass.ServeHTTP(w, r)

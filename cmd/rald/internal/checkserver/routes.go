@@ -1,0 +1,41 @@
+package checkserver
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// routes finds a request's rule, by the most specific pattern. Rules for OPTIONS come before all
+// others, so that one of any path exempts CORS's preflights.
+type routes struct{ options, others http.ServeMux }
+
+// add adds a rule. The error names a rule that is neither more nor less specific.
+func (t *routes) add(pattern string, h http.Handler) error {
+	if strings.HasPrefix(pattern, http.MethodOptions+" ") {
+		return register(&t.options, pattern, h)
+	}
+	return register(&t.others, pattern, h)
+}
+
+// find returns the rule's pattern, or "", and the mux that has it.
+func (t *routes) find(r *http.Request) (mux *http.ServeMux, pattern string) {
+	if r.Method == http.MethodOptions {
+		if _, pattern = t.options.Handler(r); pattern != "" {
+			return &t.options, pattern
+		}
+	}
+	_, pattern = t.others.Handler(r)
+	return &t.others, pattern
+}
+
+// register adds a handler to a mux, and returns a panic about the pattern.
+func register(mux *http.ServeMux, pattern string, h http.Handler) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("%v", cause)
+		}
+	}()
+	mux.Handle(pattern, h)
+	return nil
+}
