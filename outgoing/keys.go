@@ -1,6 +1,7 @@
 package outgoing
 
 import (
+	"container/heap"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -8,7 +9,10 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-const firstSweep = 1024 // keys at which idle keys are first swept
+const (
+	leastKept = 1024 // keys, or Config.MaxKeys if fewer, below which no key leaves
+	mostSteps = 16   // keys examined when one joins
+)
 
 // state is a key's state outside the engine.
 type state struct {
@@ -22,6 +26,7 @@ type state struct {
 
 	first sync.Mutex  // held while the first call takes its turn
 	begun atomic.Bool // the first call has taken its turn, or need not go alone
+	place int         // in Line.leaving
 
 	mu struct {
 		sync.Mutex
@@ -56,11 +61,10 @@ func (l *Line[K]) join(key K) *state {
 	s.waiting.Add(1)
 	now := time.Since(l.began)
 	s.used.Store(int64(now))
-	if len(l.keys) >= l.sweep {
-		l.forgetIdle(now)
-	}
+	l.forgetIdle(now)
 	if s.lone = len(l.keys) >= l.config.MaxKeys; !s.lone {
 		l.keys[key] = s
+		heap.Push(&l.leaving, leaving[K]{key, s, now + l.config.Idle})
 	}
 	s.begun.Store(s.lone)
 	return s
@@ -68,20 +72,65 @@ func (l *Line[K]) join(key K) *state {
 
 func (s *state) leave() { s.waiting.Add(-1) }
 
-func (s *state) idle(now, within time.Duration) bool {
-	last := time.Duration(max(s.used.Load(), s.held.Load()))
-	return s.waiting.Load() == 0 && now-last > within
+// leaving is a remembered key. It may leave at due, or later if it was used meanwhile.
+type leaving[K comparable] struct {
+	key   K
+	state *state
+	due   time.Duration // since Line.began
 }
 
-// forgetIdle deletes keys idle for Config.Idle, and plans the next sweep at twice the remaining
-// number. It needs mu locked, so that no call joins meanwhile.
+// departures is a heap of the remembered keys, the earliest due first.
+type departures[K comparable] []leaving[K]
+
+func (d departures[K]) Len() int           { return len(d) }
+func (d departures[K]) Less(i, j int) bool { return d[i].due < d[j].due }
+func (d departures[K]) Swap(i, j int) {
+	d[i], d[j] = d[j], d[i]
+	d[i].state.place, d[j].state.place = i, j
+}
+
+func (d *departures[K]) Push(x any) {
+	k := x.(leaving[K])
+	k.state.place = len(*d)
+	*d = append(*d, k)
+}
+
+func (d *departures[K]) Pop() any {
+	last := len(*d) - 1
+	k := (*d)[last]
+	(*d)[last] = leaving[K]{}
+	*d = (*d)[:last]
+	return k
+}
+
+// forgetIdle deletes keys idle for Config.Idle. It examines at most mostSteps keys, the earliest due
+// first. A key in use is due later, and is not examined until then. It needs mu locked, so that no
+// call joins meanwhile.
 func (l *Line[K]) forgetIdle(now time.Duration) {
-	for key, s := range l.keys {
-		if s.idle(now, l.config.Idle) {
-			delete(l.keys, key)
+	for range mostSteps {
+		if len(l.leaving) < min(leastKept, l.config.MaxKeys) || l.leaving[0].due >= now {
+			return
+		}
+		l.steps++
+		first := &l.leaving[0]
+		last := time.Duration(max(first.state.used.Load(), first.state.held.Load()))
+		if first.state.waiting.Load() != 0 {
+			last = now
+		}
+		if first.due = last + l.config.Idle; first.due < now {
+			l.forget(first.key)
+		} else {
+			heap.Fix(&l.leaving, 0)
 		}
 	}
-	l.sweep = max(min(2*len(l.keys), l.config.MaxKeys), min(firstSweep, l.config.MaxKeys))
+}
+
+// forget deletes a key. It needs mu locked.
+func (l *Line[K]) forget(key K) {
+	if s := l.keys[key]; s != nil {
+		delete(l.keys, key)
+		heap.Remove(&l.leaving, s.place)
+	}
 }
 
 // limitOf is the engine's PolicyFor: the learned limit of a key, nil for the probe.

@@ -44,8 +44,8 @@ type Config struct {
 	// MaxKeys bounds the remembered keys. Nothing is learned for more. The default is 65536.
 	MaxKeys int
 
-	// Idle is how long a key without waiting calls is remembered after its last call and back-off.
-	// The default is 5 minutes.
+	// Idle is how long a key without waiting calls is remembered after its last call and back-off,
+	// or longer until other keys join. The default is 5 minutes.
 	Idle time.Duration
 
 	// Probe is how long the calls of an unknown key wait for the answer to its first call. After
@@ -126,10 +126,11 @@ type Line[K comparable] struct {
 	probe  policy.Policy // nil with Config.Policy
 	burst  burst         // of Config.Policy
 
-	mu    sync.RWMutex
-	keys  map[K]*state
-	sweep int // number of keys at which the next sweep is due
-	began time.Time
+	mu      sync.RWMutex
+	keys    map[K]*state
+	leaving departures[K] // the keys, by the time from which they may leave
+	steps   uint64        // keys examined for leaving
+	began   time.Time
 
 	counters counters
 }
@@ -140,7 +141,7 @@ func New[K comparable](config Config) (*Line[K], error) {
 		return nil, err
 	}
 	config = config.withDefaults()
-	l := &Line[K]{config: config, keys: make(map[K]*state), sweep: min(firstSweep, config.MaxKeys), began: time.Now()}
+	l := &Line[K]{config: config, keys: make(map[K]*state), began: time.Now()}
 	of := engine.Config{
 		Name:            config.Name,
 		Policy:          config.Policy,
@@ -266,7 +267,7 @@ func (l *Line[K]) Limit(key K) policy.Policy { return l.engine.LimitFor(key) }
 // Reset forgets everything learned about the key, and lets calls go on.
 func (l *Line[K]) Reset(key K) {
 	l.mu.Lock()
-	delete(l.keys, key)
+	l.forget(key)
 	l.mu.Unlock()
 	l.engine.Reset(key)
 }

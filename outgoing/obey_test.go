@@ -593,9 +593,66 @@ func TestKeysAreBounded(t *testing.T) {
 		turn.Obey(Answer{Refused: true, RetryAfter: time.Second})
 		assert.Equal(t, time.Second, line.Held(2999))
 		time.Sleep(2 * time.Minute)
-		_, err = line.Wait(t.Context(), 5000)
+		for key := range 200 {
+			_, err = line.Wait(t.Context(), 5000+key)
+			require.NoError(t, err)
+		}
+		assert.LessOrEqual(t, line.Stats().Keys, leastKept)
+		line.Reset(5199)
+		assert.Len(t, line.leaving, line.Stats().Keys)
+	})
+}
+
+// Each joining key costs a constant number of steps, with and without idle keys.
+func TestManyKeysCostFewSteps(t *testing.T) {
+	for name, held := range map[string]bool{"served": false, "held by refusals": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const hosts, places = 100_000, 4096
+				line, err := New[int](Config{MaxKeys: places, Idle: time.Minute})
+				require.NoError(t, err)
+				defer line.Close()
+				for key := range hosts {
+					turn, err := line.Wait(t.Context(), key)
+					require.NoError(t, err)
+					turn.Obey(Answer{Refused: held && key < places, RetryAfter: time.Hour})
+					if key%places == places-1 {
+						time.Sleep(90 * time.Second)
+					}
+				}
+				if held {
+					assert.LessOrEqual(t, line.steps, uint64(places), "a held key is examined once")
+					assert.Equal(t, places, line.Stats().Keys)
+				} else {
+					assert.LessOrEqual(t, line.steps, uint64(hosts), "a key is examined when it leaves")
+					assert.Less(t, line.Stats().Keys, places)
+				}
+			})
+		})
+	}
+}
+
+// Keys in use are due again; those behind them leave.
+func TestKeysInUseStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		line, err := New[int](Config{MaxKeys: 2 * leastKept, Idle: time.Minute})
 		require.NoError(t, err)
-		assert.Equal(t, 1, line.Stats().Keys)
+		defer line.Close()
+		for round := range 4 {
+			for key := range leastKept {
+				turn, err := line.Wait(t.Context(), key)
+				require.NoError(t, err)
+				turn.Obey(Answer{})
+				turn, err = line.Wait(t.Context(), (round+1)*leastKept+key)
+				require.NoError(t, err)
+				turn.Obey(Answer{})
+			}
+			time.Sleep(50 * time.Second)
+		}
+		for key := range leastKept {
+			assert.NotNil(t, line.keys[key])
+			assert.Nil(t, line.keys[leastKept+key])
+		}
 	})
 }
 
@@ -613,7 +670,7 @@ func TestHeldKeyKeepsItsPace(t *testing.T) {
 				}
 				pace := l.Limit("key")
 				sweep := func() {
-					for i := range firstSweep {
+					for i := range leastKept {
 						_, err := l.Wait(t.Context(), fmt.Sprint(time.Since(l.began), i))
 						require.NoError(t, err)
 					}
@@ -623,7 +680,7 @@ func TestHeldKeyKeepsItsPace(t *testing.T) {
 				time.Sleep(2 * time.Minute)
 				sweep()
 				assert.Equal(t, pace, l.Limit("key"))
-				assert.LessOrEqual(t, l.Stats().Keys, firstSweep+1, "the others are forgotten")
+				assert.LessOrEqual(t, l.Stats().Keys, leastKept+1, "the others are forgotten")
 				if !wait {
 					time.Sleep(9 * time.Minute)
 					sweep()
