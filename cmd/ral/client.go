@@ -29,7 +29,7 @@ func newClient(at string) (*client, error) {
 	}
 	base, err := url.Parse(at)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
-		return nil, fmt.Errorf("top: URL is %.200q, want the page's, such as http://localhost:7725/", at)
+		return nil, fmt.Errorf("top: URL is %.200q, want the page's, such as "+defaultURL, at)
 	}
 	base.RawQuery, base.Fragment = "", ""
 	if !strings.HasSuffix(base.Path, "/") {

@@ -49,6 +49,9 @@ func (s *screen) look() tea.Cmd {
 	}
 	s.looking, s.again = true, false
 	limit, rows := s.settings.limit, s.settings.rows
+	if rows == 0 {
+		rows = min(max(s.height, fewRows), mostRows)
+	}
 	return func() tea.Msg {
 		v, err := s.client.look(s.ctx, limit, rows)
 		return looked{v, err}
@@ -59,6 +62,7 @@ func (s *screen) Update(m tea.Msg) (tea.Model, tea.Cmd) {
 	switch m := m.(type) {
 	case tea.WindowSizeMsg:
 		s.width, s.height = m.Width, m.Height
+		return s, s.look() // for more rows
 	case tea.KeyPressMsg:
 		switch m.String() {
 		case "q", "esc", "ctrl+c":
@@ -118,7 +122,7 @@ func (s *screen) text() string {
 	}
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if s.height > 2 && len(lines) > s.height-2 {
-		lines = lines[:s.height-2]
+		lines = append(lines[:s.height-3], "(More lines do not fit.)")
 	}
 	return strings.Join(lines, "\n") + "\n\n" + foot
 }

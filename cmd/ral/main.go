@@ -1,7 +1,7 @@
 // Command ral looks at the limits of programs that mount package inspect.
 //
 //	ral top http://localhost:7725/          # live: which keys owe most, and which are refused most
-//	ral top -once http://localhost:7725/    # the same once, as text
+//	ral top http://localhost:7725/ -once    # the same once, as text
 //
 // It only looks: changes are made on the page at the same address.
 package main
@@ -30,18 +30,21 @@ func main() {
 	}
 }
 
-const usage = `Usage: ral top [flags] URL
+const usage = `Usage: ral top [flags] [URL]
        ral version
 
-Top shows the limits of a program that mounts package inspect at the URL, the keys that owe
-most and those that are refused most.
+Top shows the limits of a program that mounts package inspect at the URL, by default
+` + defaultURL + `, the keys that owe most and the keys that are refused most.
 
 `
+
+// defaultURL is where ListenAndServe of package inspect serves by default.
+const defaultURL = "http://localhost:7725/"
 
 type settings struct {
 	url   string
 	limit string
-	rows  int
+	rows  int // 0 is as many as fit
 	every time.Duration
 	once  bool
 	pause time.Duration // between looks at a list that is pending
@@ -68,6 +71,11 @@ func run(ctx context.Context, args []string, out, problems io.Writer) error {
 	}
 	return watch(ctx, c, s, out)
 }
+
+const (
+	fewRows  = 10
+	mostRows = 200 // that package inspect answers
+)
 
 // mostLooks bounds the looks of -once at a pending list, for about a minute.
 const mostLooks = 240
@@ -100,7 +108,7 @@ func parse(args []string, problems io.Writer) (s settings, err error) {
 		flags.PrintDefaults()
 	}
 	flags.StringVar(&s.limit, "limit", "", "the `name` of the limit whose keys are shown; default the first that lists keys")
-	flags.IntVar(&s.rows, "n", 10, "the number of keys of each list, 1 to 200")
+	flags.IntVar(&s.rows, "n", 0, "the number of keys of each list, at most 200; 0 is as many as fit, or 10 with -once")
 	flags.DurationVar(&s.every, "every", 2*time.Second, "the time between two looks, 100ms or more")
 	flags.BoolVar(&s.once, "once", false, "look once, and write plain text")
 	if len(args) == 0 || args[0] != "top" {
@@ -113,14 +121,23 @@ func parse(args []string, problems io.Writer) (s settings, err error) {
 	if err := flags.Parse(args[1:]); err != nil {
 		return s, err
 	}
+	s.url, s.pause = defaultURL, time.Second/4
+	if flags.NArg() > 0 { // flags may follow the URL
+		s.url = flags.Arg(0)
+		if err := flags.Parse(flags.Args()[1:]); err != nil {
+			return s, err
+		}
+	}
 	switch {
-	case flags.NArg() != 1:
-		return s, fmt.Errorf("top: %d arguments, want the URL of the page", flags.NArg())
-	case s.rows < 1 || s.rows > 200:
-		return s, fmt.Errorf("top: -n is %d, want 1 to 200", s.rows)
+	case flags.NArg() > 0:
+		return s, fmt.Errorf("top: %.200q follows the URL, want one URL", flags.Arg(0))
+	case s.rows < 0 || s.rows > mostRows:
+		return s, fmt.Errorf("top: -n is %d, want 0 to %d", s.rows, mostRows)
 	case s.every < 100*time.Millisecond:
 		return s, fmt.Errorf("top: -every is %v, want 100ms or more", s.every)
 	}
-	s.url, s.pause = flags.Arg(0), time.Second/4
+	if s.once && s.rows == 0 {
+		s.rows = fewRows
+	}
 	return s, nil
 }

@@ -168,10 +168,10 @@ func TestFaultsAreTold(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{}, "want the URL"},
-		{[]string{s.url, s.url}, "want the URL"},
-		{[]string{"-n", "0", s.url}, "want 1 to 200"},
-		{[]string{"-n", "201", s.url}, "want 1 to 200"},
+		{[]string{s.url, s.url}, "want one URL"},
+		{[]string{"-n", "-1", s.url}, "want 0 to 200"},
+		{[]string{s.url, "-n", "201"}, "want 0 to 200"},
+		{[]string{s.url, "-once", "-nothing"}, "not defined"},
 		{[]string{"-every", "1ms", s.url}, "want 100ms or more"},
 		{[]string{"-nothing", s.url}, "not defined"},
 		{[]string{"ftp://localhost/"}, "want the page's"},
@@ -192,6 +192,22 @@ func TestFaultsAreTold(t *testing.T) {
 	}
 	require.Error(t, run(t.Context(), nil, io.Discard, io.Discard))
 	require.ErrorIs(t, run(t.Context(), []string{"help"}, io.Discard, io.Discard), flag.ErrHelp)
+}
+
+func TestURLHasADefaultAndMayComeFirst(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want settings
+	}{
+		{[]string{}, settings{url: "http://localhost:7725/", every: 2 * time.Second}},
+		{[]string{"-once"}, settings{url: "http://localhost:7725/", every: 2 * time.Second, once: true, rows: 10}},
+		{[]string{"-n", "3", "there", "-once", "-limit", "api"}, settings{url: "there", every: 2 * time.Second, once: true, rows: 3, limit: "api"}},
+	} {
+		s, err := parse(append([]string{"top"}, c.args...), io.Discard)
+		require.NoError(t, err)
+		c.want.pause = s.pause
+		assert.Equal(t, c.want, s)
+	}
 }
 
 // do runs a command of the screen and its consequences, except pauses.
@@ -285,6 +301,31 @@ func TestScreenFollowsKeysAndTime(t *testing.T) {
 	assert.Contains(t, s.text(), "404")
 	assert.Contains(t, s.text(), "limits")
 	assert.True(t, send(press("q")))
+}
+
+// Without -n a list has as many keys as fit, and a terminal that is too low says so.
+func TestScreenIsFilled(t *testing.T) {
+	st := start(t, inspect.Config{ShowKeys: true})
+	for i := range 60 {
+		st.api.Take(fmt.Sprintf("owes-%02d", i), 5)
+	}
+	c, err := newClient(st.url)
+	require.NoError(t, err)
+	s := &screen{ctx: t.Context(), client: c, settings: settings{every: time.Second}}
+	shown := func(height int) int {
+		_, look := s.Update(tea.WindowSizeMsg{Width: 200, Height: height})
+		do(s, look)
+		for s.view.owed.Pending {
+			do(s, s.look())
+		}
+		text := s.text()
+		assert.LessOrEqual(t, len(strings.Split(text, "\n")), height)
+		assert.Equal(t, height < 12, strings.Contains(text, "More lines do not fit"), "%s", text)
+		return strings.Count(text, "owes-")
+	}
+	assert.Equal(t, 35, shown(50), "of 50 lines 4 are of limits, 9 are heads, 2 the foot")
+	assert.Equal(t, 9, shown(24))
+	shown(10)
 }
 
 // Both lists have rows, the chosen limit is shown, and figures have room beside long keys.
