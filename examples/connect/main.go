@@ -137,7 +137,7 @@ const commands = `The shop is at %[1]s. Of each item it sells 5 pieces a minute:
 `
 
 func main() {
-	addr := flag.String("addr", "localhost:8080", "the address to serve")
+	addr := flag.String("addr", "localhost:8084", "the address to serve")
 	flag.Parse()
 	if err := run(*addr); err != nil {
 		log.Fatal(err)
@@ -149,7 +149,7 @@ func run(addr string) error {
 	defer stop()
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w (-addr says where to listen)", err)
 	}
 	fmt.Printf(commands, l.Addr())
 	return serve(ctx, l)

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/ral-limiter/ral/cmd/ralbench/browser"
+	"github.com/ral-limiter/ral/fleet"
 )
 
 func text(selector string) string {
@@ -14,6 +17,11 @@ func text(selector string) string {
 // passed finds the page's count of calls that passed in a way.
 func passed(way string) string {
 	return fmt.Sprintf(`Number(document.querySelector("#ways [data-way=%s]").cells[2].textContent)`, way)
+}
+
+func TestEventsAreToldInWords(t *testing.T) {
+	assert.Equal(t, "charged 1 call to Redis, which it had admitted without Redis", tell(fleet.Event{Kind: fleet.ChargedLocal, Units: 1}))
+	assert.Equal(t, "charged 2 calls to Redis, which it had admitted without Redis", tell(fleet.Event{Kind: fleet.ChargedLocal, Units: 2}))
 }
 
 // A visitor stops Redis, brings it back, and stops a server. The page tells when the command ends.
@@ -32,6 +40,9 @@ func TestPage(t *testing.T) {
 			o.Until(passed("exact") + " === 0 && " + passed("local") + " > 0 && " + text("#kill") + ` === "Bring Redis back"`)
 			o.Until(`document.querySelectorAll("#chart rect.out").length > 0 && document.querySelectorAll('#chart [data-way="local"]').length > 0`)
 			o.Until(text("#notes") + `.includes("outage began")`)
+			o.Until(text("#shares-audit") + `.startsWith("by the servers’ shares ")`)
+			assert.True(t, browser.Eval[bool](o, `document.querySelector("#audit .bad") === null`), "within the limit nothing is red")
+			o.Fits(v.Width)
 			o.Shoot(name + "-outage")
 			o.Click("kill")
 			o.Until(passed("exact") + " > 0 && " + passed("local") + " === 0")

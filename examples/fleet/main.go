@@ -39,7 +39,7 @@ func main() {
 func run(ctx context.Context, args []string, out, problems io.Writer) (err error) {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	flags.SetOutput(problems)
-	addr := flags.String("addr", "localhost:8080", "host and port of the page; port 0 is any that is free")
+	addr := flags.String("addr", "localhost:8083", "host and port of the page; port 0 is any that is free")
 	program := flags.String("redis", "redis-server", "the program to start as Redis")
 	var s settings
 	flags.StringVar(&s.Mode, "mode", "exact", "where calls are decided: exact (each in Redis) or leased (by each server, on units taken ahead)")
@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string, out, problems io.Writer) (err error
 	}
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w (-addr says where to listen)", err)
 	}
 	defer func() { _ = listener.Close() }()
 	show, err := open(ctx, s, config, *program)

@@ -187,8 +187,10 @@ func (g *stage) note(who, text string) {
 
 func tell(e fleet.Event) string {
 	switch {
+	case e.Kind == fleet.ChargedLocal && e.Units == 1:
+		return "charged 1 call to Redis, which it had admitted without Redis"
 	case e.Kind == fleet.ChargedLocal:
-		return fmt.Sprintf("charged %d calls to Redis that it had let pass without", e.Units)
+		return fmt.Sprintf("charged %d calls to Redis, which it had admitted without Redis", e.Units)
 	case e.Err != nil:
 		// The event's name says that Redis could not be asked.
 		why := strings.TrimPrefix(e.Err.Error(), fleet.ErrOutage.Error()+": ")

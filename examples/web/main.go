@@ -42,7 +42,7 @@ var (
 )
 
 func main() {
-	addr := flag.String("addr", "localhost:8080", "host and port for clients")
+	addr := flag.String("addr", "localhost:8082", "host and port for clients")
 	admin := flag.String("admin", "localhost:8081", "host and port for operators, which clients must not reach")
 	redis := flag.String("redis", "", "host and port of the Redis that keeps the quotas of API keys")
 	state := flag.String("state", "", "a file that keeps the quotas of addresses over a restart")
@@ -114,12 +114,12 @@ func run(ctx context.Context, addr, admin, redis, state string, out io.Writer) (
 	operators.Handle("/debug/ral/", inside)
 
 	for _, s := range []struct {
-		addr, see string
-		handler   http.Handler
-	}{{admin, "See inside the limits at http://%s/debug/ral/\n", operators}, {addr, "Ask http://%s/hello\n", clients}} {
+		flag, addr, see string
+		handler         http.Handler
+	}{{"-admin", admin, "See inside the limits at http://%s/debug/ral/\n", operators}, {"-addr", addr, "Ask http://%s/hello\n", clients}} {
 		listener, err := net.Listen("tcp", s.addr)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w (%s says where to listen)", err, s.flag)
 		}
 		_, _ = fmt.Fprintf(out, s.see, listener.Addr())
 		web := &http.Server{Handler: s.handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
