@@ -8,8 +8,8 @@
 // sent, and tells the line the answer. After a refusal all calls of the key, also those already in
 // line, wait for the time that the server gave, or for a back-off.
 //
-// [Transport] is an http.RoundTripper over a Line. It reads Retry-After, RateLimit and
-// RateLimit-Policy, RateLimit-Limit and X-RateLimit-Limit with their -Remaining and -Reset.
+// [Transport] is an http.RoundTripper over a Line. It reads the fields listed at [FieldsOf], and
+// takes a response for a refusal by Options.Refusal.
 // Adapters for other protocols call [Line.Wait], send, and call [Turn.Obey] with an [Answer].
 //
 // The engine enforces the limits. Start reading at [Line.Wait], then obey.go.

@@ -14,50 +14,105 @@ const (
 	retryAfterField = "Retry-After"
 )
 
-var older = [...]string{"Ratelimit-", "X-Ratelimit-", "X-Rate-Limit-"}
+// set names the fields of a limit. after precedes reset: it needs no clock.
+type set struct{ remaining, reset, after, limit string }
 
-// AnswerOf reads the answer from a response without touching its body. A response refuses its call
-// if its status is 429, or 503 with a Retry-After.
-func AnswerOf(resp *http.Response) Answer {
-	a := FieldsOf(resp.Header, time.Now())
-	if a.Refused = resp.StatusCode == http.StatusTooManyRequests ||
-		resp.StatusCode == http.StatusServiceUnavailable && a.RetryAfter > 0; !a.Refused {
+// older holds groups of sets. The first group that is present is read; of its sets the one with the
+// least left. Requests and tokens are alike here: turns have no costs.
+var older = [...][]set{
+	{{"Ratelimit-Remaining", "Ratelimit-Reset", "", "Ratelimit-Limit"}},
+	{{"X-Ratelimit-Remaining", "X-Ratelimit-Reset", "X-Ratelimit-Reset-After", "X-Ratelimit-Limit"}},
+	{{"X-Rate-Limit-Remaining", "X-Rate-Limit-Reset", "", "X-Rate-Limit-Limit"}},
+	{
+		{remaining: "X-Ratelimit-Remaining-Requests", reset: "X-Ratelimit-Reset-Requests"},
+		{remaining: "X-Ratelimit-Remaining-Tokens", reset: "X-Ratelimit-Reset-Tokens"},
+	},
+	{
+		{remaining: "Anthropic-Ratelimit-Requests-Remaining", reset: "Anthropic-Ratelimit-Requests-Reset"},
+		{remaining: "Anthropic-Ratelimit-Tokens-Remaining", reset: "Anthropic-Ratelimit-Tokens-Reset"},
+		{remaining: "Anthropic-Ratelimit-Input-Tokens-Remaining", reset: "Anthropic-Ratelimit-Input-Tokens-Reset"},
+		{remaining: "Anthropic-Ratelimit-Output-Tokens-Remaining", reset: "Anthropic-Ratelimit-Output-Tokens-Reset"},
+	},
+}
+
+// AnswerOf reads the answer from a response without touching its body. [Refusal] decides whether it
+// refuses its call.
+func AnswerOf(resp *http.Response) Answer { return answerOf(resp, Refusal) }
+
+func answerOf(resp *http.Response, refusal func(*http.Response) bool) Answer {
+	a, names := read(resp.Header, time.Now())
+	a.Field, a.limitField = names.reset, names.limit
+	switch a.Refused = refusal(resp); {
+	case !a.Refused:
 		a.RetryAfter = 0
-	} else if a.RetryAfter == 0 && a.Told && a.Remaining <= 0 {
+	case a.RetryAfter > 0:
+		a.Field, a.stated = names.retry, true
+	case a.Told && a.Remaining <= 0:
 		a.RetryAfter = a.Reset
 	}
 	return a
 }
 
-// FieldsOf reads the answer, except Refused, from header fields received at now. Malformed fields
-// are ignored.
+// FieldsOf reads the answer, except Refused and Field, from header fields received at now. Malformed
+// fields are ignored.
 //
-// Retry-After is a date or seconds, rounded up; of several the longest counts. RateLimit and
-// RateLimit-Policy are structured fields, as in draft-ietf-httpapi-ratelimit-headers-11. Without
-// them RateLimit-Limit, -Remaining and -Reset are read, or X-RateLimit-Limit and so on. A Reset up
-// to 10,000,000 is in seconds, above that a Unix time, and above 100,000,000,000 a Unix time in
-// milliseconds. Dates and Unix times are measured from the field Date if present, otherwise from
-// now.
-func FieldsOf(h http.Header, now time.Time) (a Answer) {
+// Retry-After is a date or seconds; of several the longest counts. Retry-After-Ms and
+// X-Ms-Retry-After-Ms precede it. RateLimit and RateLimit-Policy are structured fields, as in
+// draft-ietf-httpapi-ratelimit-headers-11, with r and t also spelled a and w. Drafts 6 and 7 are
+// read too. Without RateLimit the sets of RateLimit-Limit, -Remaining and -Reset, or
+// X-RateLimit-Limit and so on, are read. OpenAI and Anthropic have sets for requests and for tokens:
+// the least left counts.
+//
+// A Reset is a duration such as 6m0s, a time by RFC 3339, or a number. Up to 10,000,000 that is in
+// seconds, above a Unix time in seconds, milliseconds, microseconds or nanoseconds by its size.
+// Times are measured from the field Date if present, otherwise from now.
+func FieldsOf(h http.Header, now time.Time) Answer {
+	a, _ := read(h, now)
+	return a
+}
+
+// names are the fields that an answer is from.
+type names struct{ retry, reset, limit string }
+
+func read(h http.Header, now time.Time) (a Answer, from names) {
 	if date := first(h, "Date"); date != "" {
 		if at, err := http.ParseTime(date); err == nil {
 			now = at
 		}
 	}
+	from.retry = retryAfterField
 	lines := h[retryAfterField]
 	for _, line := range lines[:min(len(lines), mostItems)] {
 		if len(line) <= mostLength {
 			a.RetryAfter = max(a.RetryAfter, retryAfter(strings.TrimSpace(line), now))
 		}
 	}
-	if !a.readQuotas(h[policyField], h[limitField]) {
-		for _, prefix := range older {
-			if a.readOlder(h, prefix, now) {
-				break
-			}
+	for _, name := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
+		if _, d, ok := decimal(first(h, name)); ok && d > 0 {
+			a.RetryAfter, from.retry = min(d/1000, longest), name
+			break
 		}
 	}
-	return a
+	switch {
+	case a.readQuotas(h[policyField], h[limitField]):
+		from.reset, from.limit = limitField, policyField
+		return a, from
+	case a.readWindows(first(h, policyField)):
+		from.limit = policyField
+	}
+	if a.readDraft7(first(h, limitField)) {
+		from.reset = limitField
+		return a, from
+	}
+	for _, sets := range older {
+		for i := range sets {
+			a.readOlder(h, &sets[i], now, &from)
+		}
+		if a.Told {
+			break
+		}
+	}
+	return a, from
 }
 
 func first(h http.Header, name string) string {
@@ -67,25 +122,33 @@ func first(h http.Header, name string) string {
 	return ""
 }
 
-// retryAfter parses a Retry-After, 0 if malformed. Some servers send fractions of a second.
+// retryAfter parses a Retry-After, 0 if malformed.
 func retryAfter(value string, now time.Time) time.Duration {
-	if whole, fraction, ok := strings.Cut(value, "."); ok {
-		n, isWhole := natural(whole)
-		part, isPart := natural(fraction)
-		if isWhole && isPart {
-			if part > 0 && n < math.MaxInt64 {
-				n++
-			}
-			return duration(n)
-		}
-	}
-	if n, ok := natural(value); ok {
-		return duration(n)
+	if _, d, ok := decimal(value); ok {
+		return min(d, longest)
 	}
 	if at, err := http.ParseTime(value); err == nil {
 		return min(max(at.Sub(now), 0), longest)
 	}
 	return 0
+}
+
+// decimal parses digits that may have a fraction. n is the integer, d the whole in seconds, rounded
+// up to a nanosecond.
+func decimal(s string) (n int64, d time.Duration, ok bool) {
+	whole, fraction, has := strings.Cut(s, ".")
+	if n, ok = natural(whole); !ok || has && (fraction == "" || strings.Trim(fraction, "0123456789") != "") {
+		return 0, 0, false
+	}
+	d = time.Duration(min(n, math.MaxInt64/int64(time.Second)-1)) * time.Second
+	if has {
+		digits := (fraction + "000000000")[:9]
+		part, _ := natural(digits)
+		if d += time.Duration(part); strings.Trim(fraction[min(9, len(fraction)):], "0") != "" {
+			d++
+		}
+	}
+	return n, d, true
 }
 
 func natural(s string) (n int64, ok bool) { // saturates
@@ -109,59 +172,111 @@ func duration(seconds int64) time.Duration {
 	return time.Duration(min(seconds, int64(longest/time.Second))) * time.Second
 }
 
+// No reset is 115 days ahead, and no Unix time is after the year 5138.
 const (
-	leastUnix  = 10_000_000      // or more is a Unix time: no reset is 115 days ahead
-	leastMilli = 100_000_000_000 // or more is in milliseconds: as seconds it is the year 5138
+	leastUnix  = 10_000_000 // or more is a Unix time
+	leastMilli = 100_000_000_000
+	leastMicro = 1000 * leastMilli
+	leastNano  = 1000 * leastMicro
 )
 
-func unix(n int64) time.Time {
-	if n >= leastMilli {
-		return time.UnixMilli(min(n, 1<<50))
+// until returns the time from now to a reset, negative if it has passed.
+func until(value string, now time.Time) (d time.Duration, ok bool) {
+	value, _, _ = strings.Cut(value, ";")
+	value, _, _ = strings.Cut(value, ",")
+	value = strings.TrimSpace(value)
+	n, d, ok := decimal(value)
+	switch {
+	case ok && n < leastUnix:
+		return d, true
+	case ok && n < leastMilli:
+		return time.Unix(0, 0).Add(d).Sub(now), true
+	case ok && n < leastMicro:
+		return time.UnixMilli(n).Sub(now), true
+	case ok && n < leastNano:
+		return time.UnixMicro(n).Sub(now), true
+	case ok:
+		return time.Unix(0, n).Sub(now), true
 	}
-	return time.Unix(n, 0)
+	if d, err := time.ParseDuration(value); err == nil {
+		return d, true
+	}
+	at, err := time.Parse(time.RFC3339, value)
+	return at.Sub(now), err == nil
 }
 
-// readOlder reads a set of older fields, and reports whether it is present.
-func (a *Answer) readOlder(h http.Header, prefix string, now time.Time) bool {
-	remaining, ok := number(h, prefix, "Remaining")
+// readOlder reads a set of older fields if it has the least left so far.
+func (a *Answer) readOlder(h http.Header, s *set, now time.Time, from *names) {
+	remaining, ok := number(first(h, s.remaining))
 	if !ok {
-		return false
+		return
 	}
-	a.Told, a.Remaining = true, remaining
-	if reset, ok := number(h, prefix, "Reset"); ok {
-		if reset < leastUnix {
-			a.Reset = duration(reset)
-		} else {
-			a.Reset = min(max(unix(reset).Sub(now), 0), longest)
+	name := s.after
+	reset, ok := until(first(h, name), now)
+	if !ok {
+		name = s.reset
+		reset, ok = until(first(h, name), now)
+	}
+	// A Unix time in whole seconds may be the present second.
+	if past := ok && reset <= -time.Second; a.least(remaining, min(max(reset, 0), longest)) {
+		if a.past = past; ok {
+			from.reset = name
 		}
 	}
 	// Some versions of the draft put the window here: 100, 100;w=60
-	for _, item := range strings.Split(first(h, prefix+"Limit"), ",") {
-		limit, parameter, has := strings.Cut(strings.TrimSpace(item), ";")
-		n, ok := natural(limit)
-		if !has || !ok {
-			continue
-		}
-		if w, found := strings.CutPrefix(strings.TrimSpace(parameter), "w="); found {
-			if seconds, ok := natural(w); ok {
-				a.describe(n, duration(seconds))
-			}
-		}
+	if !a.described() && a.readWindows(first(h, s.limit)) {
+		from.limit = s.limit
 	}
+}
+
+// least records what is left of a limit, and reports false if another has less.
+func (a *Answer) least(remaining int64, reset time.Duration) bool {
+	if a.Told && (remaining > a.Remaining || remaining == a.Remaining && reset <= a.Reset) {
+		return false
+	}
+	a.Told, a.Remaining, a.Reset = true, remaining, reset
 	return true
 }
 
-// number reads an older field, ignoring parameters and decimals; it rounds Reset up.
-func number(h http.Header, prefix, name string) (n int64, ok bool) {
-	value, _, _ := strings.Cut(first(h, prefix+name), ";")
-	value, _, _ = strings.Cut(value, ",")
-	whole, fraction, has := strings.Cut(strings.TrimSpace(value), ".")
-	n, ok = natural(whole)
-	if more, fine := natural(fraction); has && fine && more > 0 && name == "Reset" && n < 1<<62 {
-		n++
-	} else if has && !fine {
-		return 0, false
+// readWindows reads windows as in draft 6, such as 100;w=60, and reports whether there are any.
+func (a *Answer) readWindows(value string) bool {
+	for item := range strings.SplitSeq(value, ",") {
+		limit, parameters, _ := strings.Cut(item, ";")
+		n, ok := natural(strings.TrimSpace(limit))
+		if !ok {
+			continue
+		}
+		for parameter := range strings.SplitSeq(parameters, ";") {
+			if w, found := strings.CutPrefix(strings.TrimSpace(parameter), "w="); found {
+				if seconds, ok := natural(w); ok {
+					a.describe(n, duration(seconds))
+				}
+			}
+		}
 	}
+	return a.described()
+}
+
+// readDraft7 reads RateLimit as in draft 7, such as limit=100, remaining=50, reset=30.
+func (a *Answer) readDraft7(value string) bool {
+	remaining, reset := int64(-1), int64(0)
+	for item := range strings.SplitSeq(value, ",") {
+		name, n, _ := strings.Cut(strings.TrimSpace(item), "=")
+		switch v, ok := natural(n); {
+		case ok && name == "remaining":
+			remaining = v
+		case ok && name == "reset":
+			reset = v
+		}
+	}
+	return remaining >= 0 && a.least(remaining, duration(reset))
+}
+
+// number parses a count, ignoring parameters and decimals.
+func number(value string) (n int64, ok bool) {
+	value, _, _ = strings.Cut(value, ";")
+	value, _, _ = strings.Cut(value, ",")
+	n, _, ok = decimal(strings.TrimSpace(value))
 	return n, ok
 }
 
@@ -194,6 +309,12 @@ func (a *Answer) readQuotas(policies, limits []string) bool {
 	}
 	for i := range left[:m] {
 		r := &left[i]
+		if r.r < 0 {
+			r.r = r.a
+		}
+		if r.t < 0 {
+			r.t = r.w
+		}
 		if r.r < 0 || r.name == "" {
 			continue
 		}
@@ -208,8 +329,8 @@ func (a *Answer) readQuotas(policies, limits []string) bool {
 				a.Later = a.Later || q.w > 0 && r.t > q.w
 			}
 		}
-		if reset := duration(max(r.t, 0)); requests && (!a.Told || r.r < a.Remaining || r.r == a.Remaining && reset > a.Reset) {
-			a.Told, a.Remaining, a.Reset, a.least = true, r.r, reset, of
+		if requests && a.least(r.r, duration(max(r.t, 0))) {
+			a.tightest = of
 		}
 	}
 	return a.Told || a.described()

@@ -38,11 +38,15 @@ func TestFieldsOf(t *testing.T) {
 		{"Retry-After: 99999999999999999999", Answer{RetryAfter: longest}},
 		{"Retry-After: Fri, 24 Nov 9999 12:00:30 GMT", Answer{RetryAfter: longest}},
 		{"Retry-After: -5", Answer{}},
-		{"Retry-After: 1.5", Answer{RetryAfter: 2 * s}},
+		{"Retry-After: 1.5", Answer{RetryAfter: 1500 * time.Millisecond}},
 		{"Retry-After: 30.000", Answer{RetryAfter: 30 * s}},
 		{"Retry-After: 99999999999999999999.1", Answer{RetryAfter: longest}},
 		{"Retry-After: 1.5.2", Answer{}},
 		{"Retry-After: .5", Answer{}},
+		{"Retry-After: 5.", Answer{}},
+		{"Retry-After: 0.00000000001", Answer{RetryAfter: 1}},
+		{"Retry-After: 2|Retry-After-Ms: 1200.5", Answer{RetryAfter: 1200500 * time.Microsecond}},
+		{"Retry-After: 2|Retry-After-Ms: 1s", Answer{RetryAfter: 2 * s}},
 		{"Retry-After: 5" + strings.Repeat(" ", mostLength), Answer{}},
 		{"Retry-After: 5s", Answer{}},
 		{"Retry-After: 3|Retry-After: 60|Retry-After: 7", Answer{RetryAfter: 60 * s}},
@@ -59,11 +63,11 @@ func TestFieldsOf(t *testing.T) {
 		// The slowest of several, and the least left.
 		{
 			`RateLimit-Policy: "a";q=100;w=10, "b";q=1000;w=3600|RateLimit: "a";r=7;t=3, "b";r=900;t=60`,
-			Answer{Limit: 1000, Window: 3600 * s, Burst: 100, Told: true, Remaining: 7, Reset: 3 * s, apart: 3636e9 / 999, least: quota{100, 10 * s}},
+			Answer{Limit: 1000, Window: 3600 * s, Burst: 100, Told: true, Remaining: 7, Reset: 3 * s, apart: 3636e9 / 999, tightest: quota{100, 10 * s}},
 		},
 		{
 			`RateLimit-Policy: "b";q=1000;w=3600|RateLimit-Policy: "a";q=100;w=10|RateLimit: "a";r=7;t=3|RateLimit: "b";r=0;t=60`,
-			Answer{Limit: 1000, Window: 3600 * s, Burst: 100, Told: true, Remaining: 0, Reset: 60 * s, apart: 3636e9 / 999, least: quota{1000, 3600 * s}},
+			Answer{Limit: 1000, Window: 3600 * s, Burst: 100, Told: true, Remaining: 0, Reset: 60 * s, apart: 3636e9 / 999, tightest: quota{1000, 3600 * s}},
 		},
 		// Other units say nothing about requests.
 		{
@@ -87,14 +91,19 @@ func TestFieldsOf(t *testing.T) {
 		{`RateLimit-Policy: "default";q=100;w=10;title=%f`, Answer{}},
 		{`RateLimit-Policy: "default";q=100;w=10;title=%"f`, Answer{}},
 		{`RateLimit-Policy: %"default";q=100;w=10`, Answer{}}, // a limit's name is a string
-		{`RateLimit-Policy: 100;w=10`, Answer{}},
+		{`RateLimit-Policy: 100;w=10`, Answer{Limit: 100, Window: 10 * s}},
+		{`RateLimit-Policy: 100;comment="a";w=10|RateLimit-Remaining: 9|RateLimit-Reset: 5`, Answer{Limit: 100, Window: 10 * s, Told: true, Remaining: 9, Reset: 5 * s}},
+		{`RateLimit-Policy: "a";q=100;w=10|RateLimit: "a";a=7;w=3`, Answer{Limit: 100, Window: 10 * s, Told: true, Remaining: 7, Reset: 3 * s}},
+		{`RateLimit: "a";a=7;w=3, "b";a=6;w=9`, Answer{Told: true, Remaining: 6, Reset: 9 * s}},
 		{`RateLimit-Policy: "de\fault";q=100;w=10`, Answer{}},
 		{`RateLimit-Policy: "d\"e\\f";q=100;w=10|RateLimit: "d\"e\\f";r=1;t=1`, Answer{Limit: 100, Window: 10 * s, Told: true, Remaining: 1, Reset: s}},
 		{`RateLimit-Policy: "default";q=-100;w=10`, Answer{}},
 		{`RateLimit-Policy: "default";q=100.5;w=10`, Answer{}},
 		{`RateLimit-Policy: "default";q=0;w=10`, Answer{}},
 		{`RateLimit: "default";r=97;r="x";t=1`, Answer{}}, // the last value counts
-		{`RateLimit: limit=100, remaining=50, reset=5`, Answer{}},
+		{`RateLimit: limit=100, remaining=50, reset=5`, Answer{Told: true, Remaining: 50, Reset: 5 * s}},
+		{`RateLimit-Policy: 100;w=60|RateLimit: limit=100, remaining=50, reset=5`, Answer{Limit: 100, Window: 60 * s, Told: true, Remaining: 50, Reset: 5 * s}},
+		{`RateLimit: limit=100, remaining=many, reset=5`, Answer{}},
 		{`RateLimit-Policy: ` + strings.Repeat(`"a";q=100;w=10, `, 2000) + `"a"`, Answer{}}, // too long
 
 		{"RateLimit-Limit: 100|RateLimit-Remaining: 50|RateLimit-Reset: 5", Answer{Told: true, Remaining: 50, Reset: 5 * s}},
@@ -103,12 +112,18 @@ func TestFieldsOf(t *testing.T) {
 		{"X-RateLimit-Limit: 5000|X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 1795521660", Answer{Told: true, Remaining: 4999, Reset: 60 * s}},
 		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 1795521660500", Answer{Told: true, Remaining: 4999, Reset: 60500 * time.Millisecond}},
 		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 1795521600", Answer{Told: true, Remaining: 4999}},
-		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 0.2", Answer{Told: true, Remaining: 4999, Reset: s}},
+		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 0.2", Answer{Told: true, Remaining: 4999, Reset: s / 5}},
 		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 99999999999999999999", Answer{Told: true, Remaining: 4999, Reset: longest}},
 		{"X-Rate-Limit-Remaining: 0|X-Rate-Limit-Reset: 5", Answer{Told: true, Reset: 5 * s}},
 		{"X-RateLimit-Remaining: -1|X-RateLimit-Reset: 5", Answer{}},
 		{"X-RateLimit-Remaining: many", Answer{}},
 		{"X-RateLimit-Remaining: 1|X-RateLimit-Reset: 1.x", Answer{Told: true, Remaining: 1}},
+		{"X-RateLimit-Remaining: 1|X-RateLimit-Reset: 1795521598", Answer{Told: true, Remaining: 1, past: true}},
+		{"X-RateLimit-Remaining: 1|X-RateLimit-Reset: 1795521660|X-RateLimit-Reset-After: 0.65", Answer{Told: true, Remaining: 1, Reset: 650 * time.Millisecond}},
+		{"X-RateLimit-Remaining: 1|X-RateLimit-Reset: 2026-11-24T13:00:30+01:00", Answer{Told: true, Remaining: 1, Reset: 30 * s}},
+		{"X-RateLimit-Remaining-Requests: 59|X-RateLimit-Reset-Requests: 1s|X-RateLimit-Remaining-Tokens: 149984|X-RateLimit-Reset-Tokens: 6m0s", Answer{Told: true, Remaining: 59, Reset: s}},
+		{"X-RateLimit-Remaining-Requests: 59|X-RateLimit-Reset-Requests: 1s|X-RateLimit-Remaining-Tokens: 3|X-RateLimit-Reset-Tokens: 6m0s", Answer{Told: true, Remaining: 3, Reset: 6 * time.Minute}},
+		{"Anthropic-RateLimit-Tokens-Remaining: 0|Anthropic-RateLimit-Tokens-Reset: 2026-11-24T12:00:30Z|Anthropic-RateLimit-Requests-Remaining: 0|Anthropic-RateLimit-Requests-Reset: 2026-11-24T12:00:20Z", Answer{Told: true, Reset: 30 * s}},
 		// The present form precedes older forms.
 		{`RateLimit: "a";r=1;t=2|X-RateLimit-Remaining: 9|X-RateLimit-Reset: 9`, Answer{Told: true, Remaining: 1, Reset: 2 * s}},
 	} {
@@ -135,6 +150,10 @@ func TestAnswerOf(t *testing.T) {
 		{503, "X-Other: 5", false, 0},
 		{503, "Retry-After: never", false, 0},
 		{500, "Retry-After: 5", false, 0},
+		{403, "Retry-After: 5", true, 5 * s},
+		{403, "X-RateLimit-Remaining: 0|X-RateLimit-Reset: 9", false, 0},
+		{430, "X-Other: 5", false, 0},
+		{529, "Retry-After: 5", true, 5 * s},
 	} {
 		a := AnswerOf(&http.Response{StatusCode: c.status, Header: headerOf(strings.Split(c.fields, "|")...)})
 		assert.Equal(t, c.refused, a.Refused, "%d %s", c.status, c.fields)

@@ -37,6 +37,9 @@ type state struct {
 		refused time.Duration // time of the last refusal, since Line.began
 		later   time.Duration // time of the last Answer.Later, 0 if none
 		paced   uint64        // last turn given before the present pace
+
+		answer, heldBy, pacedBy origin // the present answer; the answers behind the latest back-off and the pace
+		limitField              string // of the present answer
 	}
 }
 

@@ -2,7 +2,7 @@ package outgoing
 
 import (
 	"context"
-	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,6 +64,10 @@ type Config struct {
 	// together. It is drawn per refusal for the whole key: calls keep their order. The default is
 	// 0.
 	Jitter time.Duration
+
+	// Logger gets a warning about the first reset that is not believed: see Stats.BadResets. The
+	// default is slog.Default().
+	Logger *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
@@ -83,6 +87,9 @@ func (c Config) withDefaults() Config {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
 	}
 	if c.MaxKeys == 0 {
 		c.MaxKeys = defaultMaxKeys
@@ -133,6 +140,7 @@ type Line[K comparable] struct {
 	began   time.Time
 
 	counters counters
+	badReset sync.Once // logs the first
 }
 
 // New makes a Line with keys compared by ==. An error is a *policy.FieldError that names the field.
@@ -169,14 +177,15 @@ func New[K comparable](config Config) (*Line[K], error) {
 // order of arrival. A call whose context ends takes nothing.
 //
 // The error wraps an error of package engine: ErrCancelled with the context's error, ErrDeadline at
-// once if the turn comes after the context's deadline or Config.Patience, ErrCrowded or ErrClosed.
+// once if the turn comes after the context's deadline or Config.Patience (a *[TurnError]), ErrCrowded
+// or ErrClosed.
 // Without waiting, a call of a known key allocates nothing.
 func (l *Line[K]) Wait(ctx context.Context, key K) (Turn[K], error) {
 	s := l.join(key)
 	defer s.leave()
 	r, err := l.acquire(ctx, key, s)
 	if err != nil {
-		return Turn[K]{}, fmt.Errorf("outgoing: %w", err)
+		return Turn[K]{}, l.late(key, s, r.Decision, err)
 	}
 	s.used.Store(int64(time.Since(l.began)))
 	l.counters.turns.Add(1)
@@ -279,7 +288,7 @@ func (l *Line[K]) Engine() *engine.Engine[K] { return l.engine }
 func (l *Line[K]) Close() error { return l.engine.Close() }
 
 type counters struct {
-	turns, refusals, retries, unheld atomic.Uint64
+	turns, refusals, retries, unheld, badResets atomic.Uint64
 }
 
 // Stats are a Line's counts since New.
@@ -293,6 +302,10 @@ type Stats struct {
 	Held     int           // keys with all calls waiting because of an answer
 	Unheld   uint64        // refusals not recorded because MaxKeys keys were held
 	Keys     int           // keys remembered
+
+	// BadResets counts resets ignored because they were past, or later than Config.MaxBackoff and
+	// two windows of the limit.
+	BadResets uint64
 }
 
 // Stats returns the line's counters. They may be a moment apart.
@@ -309,6 +322,8 @@ func (l *Line[K]) Stats() Stats {
 		Held:     e.BlockedKeys,
 		Unheld:   l.counters.unheld.Load(),
 		Keys:     keys,
+
+		BadResets: l.counters.badResets.Load(),
 	}
 }
 

@@ -32,10 +32,18 @@ type Answer struct {
 	Remaining int64
 	Reset     time.Duration
 
+	// Field is the name of the header field behind RetryAfter or else Reset, for errors. It may be
+	// empty.
+	Field string
+
+	limitField string // the field behind Limit and Window
+	past       bool   // the reset has passed
+	stated     bool   // RetryAfter is not from Reset
+
 	// apart is the spacing in nanoseconds for several limits even if they slide. 0: use Limit,
 	// Window.
-	apart float64
-	least quota // the limit of Remaining, zero if unknown
+	apart    float64
+	tightest quota // the limit of Remaining, zero if unknown
 }
 
 type quota struct {
@@ -136,6 +144,8 @@ func (l *Line[K]) obey(key K, s *state, turn uint64, a Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Since(l.began)
+	l.believe(&a)
+	s.mu.answer, s.mu.limitField = origin{turn, a.Field, time.Now()}, a.limitField
 	newest := turn > s.mu.newest
 	if newest {
 		s.mu.newest = turn
@@ -176,8 +186,12 @@ func (l *Line[K]) learn(key K, s *state, turn uint64, now time.Duration, a *Answ
 	case a.Told && a.Reset > 0:
 		// Without a window, spread the rest over the time until the reset.
 		if reset := min(a.Reset, l.config.MaxBackoff); p == nil || p == unlimited || now >= p.expires && p.expires > 0 {
+			window := reset
+			if a.Remaining <= 0 {
+				window = reset / 100 * sharePercent // the next call goes at the reset
+			}
 			l.setPace(key, s, pace{
-				learned: (&Answer{Limit: min(a.Remaining, mostCount) + 1, Window: reset}).learned(), expires: now + reset,
+				learned: (&Answer{Limit: min(a.Remaining, mostCount) + 1, Window: window}).learned(), expires: now + reset,
 			}.make())
 		}
 	case a.Refused && p == unlimited && a.RetryAfter != policy.Never:
@@ -221,6 +235,10 @@ func (l *Line[K]) setPace(key K, s *state, p *pace) {
 	from := s.pace.Load().policy()
 	s.pace.Store(p)
 	s.mu.paced = s.turns.Load()
+	s.mu.pacedBy = s.mu.answer
+	if s.mu.limitField != "" {
+		s.mu.pacedBy.field = s.mu.limitField
+	}
 	if from == nil && p != nil && l.engine.Blocked(key) == 0 {
 		l.endDebt(key)
 	}
@@ -241,7 +259,7 @@ func (l *Line[K]) remaining(key K, s *state, now time.Duration, a *Answer) {
 	if ours := l.engine.Peek(key, 0).Remaining; ours > a.Remaining {
 		l.engine.Refund(key, max(a.Remaining, 0)-ours)
 	}
-	of := a.least
+	of := a.tightest
 	if of.limit <= 0 || of.window <= 0 {
 		of = quota{a.Limit, a.Window}
 	}
@@ -298,6 +316,7 @@ func (l *Line[K]) hold(key K, s *state, d time.Duration) {
 	d = min(max(d, 1), longest)
 	if until := int64(time.Since(l.began) + d); until > s.held.Load() { // with s.mu held
 		s.held.Store(until)
+		s.mu.heldBy = s.mu.answer
 	}
 	l.drain(key, d)
 	if err := l.engine.Block(key, d); err != nil {

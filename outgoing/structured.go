@@ -15,8 +15,8 @@ const mostLength = 8 << 10 // of all lines of a field
 
 // item is a string or token with its parameters. Absent numbers are below 0.
 type item struct {
-	name, unit string // unit is empty if absent
-	q, w, r, t int64
+	name, unit    string // unit is empty if absent
+	q, w, r, t, a int64
 }
 
 // parseList parses the lines of a field as a single list and returns its length, 0 if malformed.
@@ -75,7 +75,7 @@ func (p *parser) while(ok func(c byte) bool) (s string) {
 
 // item parses a string or token and its parameters.
 func (p *parser) item() (it item, ok bool) {
-	it.q, it.w, it.r, it.t = -1, -1, -1, -1
+	it.q, it.w, it.r, it.t, it.a = -1, -1, -1, -1, -1
 	v, ok := p.value()
 	if !ok || v.kind != isText {
 		return it, false
@@ -117,6 +117,8 @@ func (it *item) number(key string) *int64 {
 		return &it.r
 	case "t":
 		return &it.t
+	case "a":
+		return &it.a
 	}
 	return nil
 }

@@ -29,6 +29,11 @@ type Options struct {
 	// GET, HEAD, OPTIONS and TRACE, also PUT and DELETE, and any with the field Idempotency-Key or
 	// X-Idempotency-Key.
 	Repeatable func(r *http.Request) bool
+
+	// Refusal reports whether a response refuses its call because it came too early. The default
+	// is [Refusal]; [GitHub], [Anthropic], [Shopify] and [Slack] know more. It runs on the
+	// request's goroutine and must leave the body whole.
+	Refusal func(resp *http.Response) bool
 }
 
 // Transport is an http.RoundTripper. Its requests wait their turn in a [Line] and obey the answers.
@@ -58,6 +63,9 @@ func NewTransport[K comparable](line *Line[K], key func(r *http.Request) K, opti
 	}
 	if options.Repeatable == nil {
 		options.Repeatable = repeatable
+	}
+	if options.Refusal == nil {
+		options.Refusal = Refusal
 	}
 	return &Transport[K]{line, key, options}, nil
 }
@@ -89,7 +97,7 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 			turn.Lost()
 			return resp, err
 		}
-		a := AnswerOf(resp)
+		a := answerOf(resp, t.options.Refusal)
 		turn.Obey(a)
 		if !a.Refused || left <= 0 || !hasBodyAgain(r) || !t.options.Repeatable(r) || !setAside(r.Context(), resp) {
 			return resp, nil
@@ -159,7 +167,18 @@ func setAside(ctx context.Context, resp *http.Response) bool {
 	if resp.Body == nil { // as net/http allows
 		return true
 	}
-	b := &aside{from: resp.Body, done: make(chan struct{})}
+	b, whole := readAside(ctx, resp.Body, mostAside)
+	if resp.Body = b; whole {
+		_ = b.from.Close()
+		resp.Body = io.NopCloser(&b.read)
+	}
+	return whole
+}
+
+// readAside reads a body until it is longer than most or takes too long, and reports whether that
+// was all of it.
+func readAside(ctx context.Context, body io.ReadCloser, most int) (b *aside, whole bool) {
+	b = &aside{from: body, most: most, done: make(chan struct{})}
 	go b.fill()
 	late := time.NewTimer(asideWithin)
 	defer late.Stop()
@@ -168,18 +187,13 @@ func setAside(ctx context.Context, resp *http.Response) bool {
 	case <-late.C:
 	case <-ctx.Done():
 	}
-	resp.Body = b
-	if !b.stop() {
-		return false
-	}
-	_ = b.from.Close()
-	resp.Body = io.NopCloser(&b.read)
-	return true
+	return b, b.stop()
 }
 
 // aside is a body with its beginning read by a goroutine.
 type aside struct {
 	from    io.ReadCloser
+	most    int
 	stopped atomic.Bool
 
 	done chan struct{} // closed when the goroutine has ended and the reader owns read and err
@@ -191,7 +205,7 @@ type aside struct {
 func (b *aside) fill() {
 	defer close(b.done)
 	var chunk [4 << 10]byte
-	for !b.stopped.Load() && b.err == nil && b.read.Len() <= mostAside {
+	for !b.stopped.Load() && b.err == nil && b.read.Len() <= b.most {
 		var n int
 		n, b.err = b.from.Read(chunk[:])
 		b.read.Write(chunk[:n])
@@ -203,7 +217,7 @@ func (b *aside) stop() (whole bool) {
 	b.stopped.Store(true)
 	select {
 	case <-b.done:
-		return b.err == io.EOF && b.read.Len() <= mostAside //nolint:errorlint // as io.Reader has it
+		return b.err == io.EOF && b.read.Len() <= b.most //nolint:errorlint // as io.Reader has it
 	default:
 		return false
 	}
