@@ -1,6 +1,10 @@
 package policy
 
-import "github.com/ral-limiter/ral/internal/core/shape"
+import (
+	"time"
+
+	"github.com/ral-limiter/ral/internal/core/shape"
+)
 
 func (f *funnel) Shape() shape.Shape {
 	return f.shape(shape.Shape{Kind: shape.Funnel, Limit: f.capacity, End: int64(f.end), Capacity: f.capacity, Depth: f.depth})
@@ -23,6 +27,27 @@ func (b *bursty) AtOnce() int64 {
 
 // AtOnce returns 1: after a take of any size the next call waits.
 func (w *warmingUp) AtOnce() int64 { return 1 }
+
+func (w *warmingUp) Spacing(late time.Duration) time.Duration {
+	return max(time.Duration(w.cold>>tickBits)+1, late)
+}
+
+func (f *fixedWindow) Spacing(late time.Duration) time.Duration { return spacing(f.per+late, f.limit) }
+
+func (s *slidingWindow) Spacing(late time.Duration) time.Duration {
+	return spacing(s.per+late, s.limit)
+}
+
+func (a *aligned) Spacing(late time.Duration) time.Duration { return spacing(a.Window()+late, a.limit) }
+
+func (a *atMost) Spacing(late time.Duration) time.Duration {
+	return spacing(a.own.length*time.Duration(a.own.counts)+late, a.limit)
+}
+
+// spacing divides a window, which also admits calls that come late from the window before.
+func spacing(window time.Duration, limit int64) time.Duration {
+	return (window-1)/time.Duration(limit) + 1
+}
 
 func (p pace) shape(s shape.Shape) shape.Shape {
 	s.Count, s.Per, s.Interval = p.count, p.per, p.interval

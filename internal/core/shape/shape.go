@@ -53,6 +53,12 @@ type OnCredit interface {
 	AtOnce() int64
 }
 
+// Spaced is implemented by policies that do not admit a unit every Window/Limit however calls come.
+type Spaced interface {
+	// Spacing returns a time from unit to unit that they sustain if calls come up to late late.
+	Spacing(late time.Duration) time.Duration
+}
+
 // AtOnce returns the highest Decision.Remaining of a policy: its Limit, unless it is OnCredit.
 func AtOnce(policy interface{ Limit() int64 }) int64 {
 	if p, ok := policy.(OnCredit); ok {
