@@ -55,6 +55,9 @@ type Stats struct {
 	LeasedUnits, ReturnedUnits, LapsedUnits uint64
 }
 
+// Servers returns Stats.Servers.
+func (l *Limiter) Servers() int { return int(l.servers.Load()) }
+
 // Stats returns the limiter's counters.
 func (l *Limiter) Stats() Stats {
 	t := &l.tally
@@ -68,7 +71,7 @@ func (l *Limiter) Stats() Stats {
 		Misfits:  t.misfits.Load(),
 		Blocks:   t.blocks.Load(), Penalties: t.penalties.Load(),
 		OverLimit: t.overLimit.Load(), Blocked: t.blocked.Load(), Unavailable: t.unavailable.Load(),
-		Servers: int(l.servers.Load()),
+		Servers: l.Servers(),
 	}
 	s.Breakers, s.OpenBreakers, s.HalfOpenBreakers, s.Openings = l.breakers()
 	s.RoundTrips, s.RedisTime, s.FailedTrips = l.trips.Read()
