@@ -55,7 +55,7 @@ var mayImport = []struct {
 	{"internal/testkit/metricspage", []string{"observe/metrics", "github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"}},
 	{"observe/eventlog", []string{"policy", "supervisor", "engine"}},
 	{"internal/adapter/clientaddr", []string{"policy"}},
-	{"internal/adapter/admission", []string{"internal/core/decide", "internal/core/shape", "internal/core/whole", "policy", "limits", "engine"}},
+	{"internal/adapter/admission", []string{"internal/core/clock", "internal/core/decide", "internal/core/shape", "internal/core/whole", "policy", "limits", "engine"}},
 	// It imports neither gRPC nor Connect.
 	{"rpclimit", []string{"internal/adapter/binding", "internal/adapter/clientaddr", "internal/adapter/admission", "internal/core/shape", "policy", "limits", "engine", "observe/metrics"}},
 	{"httplimit", []string{"internal/adapter/clientaddr", "internal/adapter/admission", "internal/core/shape", "internal/core/whole", "policy", "limits", "engine", "observe/metrics"}},

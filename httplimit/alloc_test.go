@@ -114,9 +114,10 @@ func TestRefusalAllocatesHeaderValuesOnly(t *testing.T) {
 	}
 	for _, c := range []struct {
 		headers HeaderSet
+		spread  time.Duration
 		most    float64
-	}{{RateLimitHeaders, 4}, {NoHeaders, 2}} {
-		h := Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(1, 24*time.Hour))), ByAddr, Options{Headers: c.headers})).Handler(done)
+	}{{RateLimitHeaders, 0, 4}, {NoHeaders, 0, 2}, {NoHeaders, time.Minute, 2}} {
+		h := Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(1, 24*time.Hour))), ByAddr, Options{Headers: c.headers, Spread: c.spread})).Handler(done)
 		w, r := &quiet{h: http.Header{}}, from(alice)
 		for range 100 {
 			clear(w.h)

@@ -28,9 +28,11 @@ func BenchmarkMiddleware(b *testing.B) {
 	}{
 		{"one limit", func(b *testing.B) *Middleware { return Must(New(plenty(b), ByAddr, Options{})) }},
 		{"one limit, refused", func(b *testing.B) *Middleware { return Must(New(empty(b), ByAddr, Options{})) }},
+		{"one limit, refused, spread", func(b *testing.B) *Middleware { return Must(New(empty(b), ByAddr, Options{Spread: time.Minute})) }},
 		{"charge", func(b *testing.B) *Middleware { return Must(New(plenty(b), ByAddr, Options{Charge: all})) }},
 		{"two limits", func(b *testing.B) *Middleware { return two(b, plenty(b), Options{}) }},
 		{"two limits, refused", func(b *testing.B) *Middleware { return two(b, empty(b), Options{}) }},
+		{"two limits, refused, spread", func(b *testing.B) *Middleware { return two(b, empty(b), Options{Spread: time.Minute}) }},
 		{"two limits, charge", func(b *testing.B) *Middleware { return two(b, plenty(b), Options{Charge: all}) }},
 		{"many policies", func(b *testing.B) *Middleware {
 			var limits []policy.Policy

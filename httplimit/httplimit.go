@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ral-limiter/ral/internal/adapter/admission"
 	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
@@ -108,7 +109,7 @@ func assemble(of string, name func(i int, field string) string, options Options,
 	}
 	m.control = admission.New(admission.Config[*http.Request, Served]{
 		Cost: options.Cost, Charge: options.Charge, WaitUpTo: options.WaitUpTo, Shadow: options.Shadow,
-		Log: admission.NewLog(options.Logger), Counters: &m.counters,
+		Turns: admission.NewTurns(options.Spread, time.Second), Log: admission.NewLog(options.Logger), Counters: &m.counters,
 	}, m.limiters, nil)
 	for i := range m.limiters {
 		m.exceeded = append(m.exceeded, bodyOf(problemDetails, m.problem(nil, &result{Verdict: limits.Verdict{Reason: limits.OverLimit}, Violated: 1 << i})))

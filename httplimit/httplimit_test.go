@@ -214,6 +214,7 @@ func TestBadSettings(t *testing.T) {
 		"Headers":    {Headers: NoHeaders << 1},
 		"Inform":     {Inform: "X Over"},
 		"WaitUpTo":   {WaitUpTo: -1},
+		"Spread":     {Spread: -1},
 		"Allow[0]":   {Allow: []netip.Prefix{{}}},
 		"Deny[1]":    {Deny: append(prefixList("10.0.0.0/8"), netip.Prefix{})},
 		"ClientAddr": {ClientAddr: &ClientAddr{}},

@@ -75,6 +75,17 @@ type Options struct {
 	// limits a queue refuses a request that would have to wait, unless WaitUpTo is set.
 	WaitUpTo time.Duration
 
+	// Spread, if not 0, tells the refused requests of a key a turn each. Otherwise all are told when
+	// the next is admitted, come back together, and nearly all are refused again. Turns follow each
+	// other at the limit's pace, up to Spread after that time; further requests are told the end.
+	//
+	// A turn reserves nothing, and a request may be admitted sooner. It is told in Retry-After, in
+	// the other fields and in Verdict.RetryAfter. Under several limits the limit with the longest
+	// wait tells it, and its Key runs again. Blocks, outages and limits with Shadow have no turns.
+	// The turns of 2,048 keys are known, in 16 KiB; the latest are kept. Some clients ignore more
+	// than a minute. See "The herd" in docs/httplimit.md.
+	Spread time.Duration
+
 	// Cost returns the units that a request takes, once for each request. If it is nil, every
 	// request takes 1. A cost of 0 passes, unless the request has no key or is Misconfigured. A
 	// cost below 0, as r.ContentLength may be, is refused as limits.Misconfigured, and a cost above
@@ -155,6 +166,8 @@ func (o *Options) validate() (allow, deny *clientaddr.Prefixes, err error) {
 		err = bad("Inform", fmt.Sprintf("%.80q", o.Inform), `the name of a header field, or ""`)
 	case o.WaitUpTo < 0:
 		err = bad("WaitUpTo", o.WaitUpTo, "a positive duration, or 0 not to wait")
+	case o.Spread < 0:
+		err = bad("Spread", o.Spread, "a positive duration, or 0 to tell the earliest time")
 	case o.ClientAddr != nil && !o.ClientAddr.of.Valid():
 		err = bad("ClientAddr", "a zero ClientAddr", "the result of NewClientAddr, or nil for the connection's address")
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/ral-limiter/ral/internal/adapter/admission"
 	"github.com/ral-limiter/ral/internal/core/shape"
@@ -91,8 +92,10 @@ func Must(l *Limits, err error) *Limits {
 
 func (l *Limits) open() {
 	o := &l.options
+	turns := admission.NewTurns(o.Spread, time.Millisecond)
 	config := admission.Config[*Call, Served]{
-		Cost: o.Cost, Charge: o.Charge, WaitUpTo: o.WaitUpTo, ByDeadline: true, Shadow: o.Shadow, Log: l.log, Counters: &l.calls,
+		Cost: o.Cost, Charge: o.Charge, WaitUpTo: o.WaitUpTo, ByDeadline: true, Shadow: o.Shadow,
+		Turns: turns, Log: l.log, Counters: &l.calls,
 	}
 	ofCall := func(c *checked) limiter { return c.limiter }
 	l.whole = l.entry(config, ofCall, func(*checked) bool { return true })
@@ -103,7 +106,7 @@ func (l *Limits) open() {
 	config.WaitUpTo, config.AtOnce, config.Keep = 0, true, true
 	l.tap = l.entry(config, ofCall, func(c *checked) bool { return c.atTap })
 	config = admission.Config[*Call, Served]{
-		WaitUpTo: o.WaitUpTo, ByDeadline: true, Shadow: o.Shadow, Log: l.log, Counters: &l.messages,
+		WaitUpTo: o.WaitUpTo, ByDeadline: true, Shadow: o.Shadow, Turns: turns, Log: l.log, Counters: &l.messages,
 	}
 	l.received = l.entry(config, func(c *checked) limiter { return c.received }, func(c *checked) bool { return c.received != nil })
 	l.sent = l.entry(config, func(c *checked) limiter { return c.sent }, func(c *checked) bool { return c.sent != nil })

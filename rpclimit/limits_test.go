@@ -410,6 +410,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}{
 		{"rpclimit.Options", "Name", Options{Name: "é"}, []AnyLimit{good}},
 		{"rpclimit.Options", "WaitUpTo", Options{WaitUpTo: -1}, []AnyLimit{good}},
+		{"rpclimit.Options", "Spread", Options{Spread: -1}, []AnyLimit{good}},
 		{"rpclimit.Options", "ClientAddr", Options{ClientAddr: &ClientAddr{}}, []AnyLimit{good}},
 		{"rpclimit.Options", "Exempt[1]", Options{Exempt: []string{"/a.B/", "a.B/C"}}, []AnyLimit{good}},
 		{"rpclimit.Options", "Exempt[0]", Options{Exempt: []string{"/a.B"}}, []AnyLimit{good}},

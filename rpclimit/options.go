@@ -22,6 +22,11 @@ type Options struct {
 	// time left.
 	WaitUpTo time.Duration
 
+	// Spread, if not 0, tells the refused calls of a key a turn each, to the millisecond: see
+	// httplimit.Options. RetryInfo, grpc-retry-pushback-ms, Verdict.Retry and the fields of Connect
+	// have it.
+	Spread time.Duration
+
 	// Cost returns the units that a call takes, or a stream as it opens. nil means 1. A cost of 0
 	// passes. More than the limit allows at once is NeverAdmitted. Less than 0 is Misconfigured.
 	Cost func(c *Call) int64
@@ -88,6 +93,8 @@ func (o *Options) validate() (exempt exemptions, err error) {
 	switch {
 	case o.WaitUpTo < 0:
 		return exempt, bad("WaitUpTo", o.WaitUpTo, "a positive duration, or 0 not to wait")
+	case o.Spread < 0:
+		return exempt, bad("Spread", o.Spread, "a positive duration, or 0 to tell the earliest time")
 	case o.ClientAddr != nil && o.ClientAddr.of == nil:
 		return exempt, bad("ClientAddr", "a zero ClientAddr", "the result of NewClientAddr, or nil for the connection's address")
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -166,5 +167,19 @@ func TestLine(t *testing.T) {
 		assert.Equal(t, map[string]int{"admitted after 0s": 1, "admitted after 1s": 1, "admitted after 2s": 1, "admitted after 3s": 1, "over limit after 0s": 6}, got)
 		assert.Equal(t, uint64(3), l.Stats().Delayed)
 		assert.Equal(t, 6*time.Second, l.Stats().DelayTime)
+	})
+}
+
+func TestSpreadTellsTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := Must(New(Options{Spread: 2 * time.Second},
+			Limit[netip.Addr]{Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(1, 2, time.Second))), Key: ByAddr}))
+		require.Equal(t, limits.Admitted, begin(l, from(alice)))
+		for _, want := range []int64{500, 1063, 1625, 2188, 2500, 2500} { // an eighth further apart than units
+			v, _ := l.Begin(from(alice))
+			ms, ok := v.Pushback()
+			assert.True(t, ok)
+			assert.InDelta(t, want, ms, 1)
+		}
 	})
 }

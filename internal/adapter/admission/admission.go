@@ -26,6 +26,8 @@ type Config[R, S any] struct {
 	Keep bool
 	// Shadow enforces no limit.
 	Shadow bool
+	// Turns, if not nil, tells refused requests their times. Controllers of the same limits share it.
+	Turns *Turns
 	// Log and Counters are required. Controllers over the same limits may share them.
 	Log      *Log
 	Counters *Counters
@@ -76,6 +78,9 @@ func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) b
 	}
 	d.shadow = config.Shadow || enforced == 0
 	d.live = d.live || d.shadow
+	if d.shadow {
+		d.config.Turns = nil // no request comes back
+	}
 	if d.shadows = d.shadows && !d.shadow; d.shadows {
 		d.engines = liveEngines // limits on trial are asked apart
 	}
@@ -121,7 +126,12 @@ func (d *Controller[R, S]) Decide(ctx context.Context, r R, v *Result, quotas []
 	} else {
 		s = d.askAll(ctx, r, v, quotas)
 	}
-	if d.shadows && v.Reason == limits.Admitted {
+	switch {
+	case v.Reason == limits.OverLimit && d.config.Turns != nil:
+		if of := quotas[v.Binding]; v.keepsTurn(&of) {
+			v.told(d.limiters[v.Binding].turn(r, v.RetryAfter, v.Cost, of, d.config.Turns))
+		}
+	case d.shadows && v.Reason == limits.Admitted:
 		s = d.askShadows(ctx, r, v, s)
 	}
 	return s

@@ -18,11 +18,14 @@ const mostInteger = 999_999_999_999_999
 
 // Quota describes a limit for clients. In 32 bytes, a list of one needs no allocation.
 type Quota struct {
-	Applies bool  // whether the request has a key for the limit
-	lasts   bool  // whether a window begins with its first unit, and lasts for Window
-	limit   int64 // the Limit of its decisions
-	Most    int64 // the most units that can remain: fewer than limit if it counts credit
-	Window  time.Duration
+	Applies bool // whether the request has a key for the limit
+	lasts   bool // whether a window begins with its first unit, and lasts for Window
+	// replaced reports whether limit is another limit's than Window.
+	replaced bool
+
+	limit  int64 // the Limit of its decisions
+	Most   int64 // the most units that can remain: fewer than limit if it counts credit
+	Window time.Duration
 }
 
 func quotaOf(limit policy.Policy) Quota {
@@ -71,7 +74,7 @@ func (q *Quota) follow(a *limits.Answer) {
 
 func (q *Quota) followDecision(d *policy.Decision) {
 	if d.Limit != q.limit {
-		q.limit, q.Most, q.lasts = d.Limit, d.Limit, false
+		q.limit, q.Most, q.lasts, q.replaced = d.Limit, d.Limit, false, true
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"hash/maphash"
+	"time"
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/core/decide"
@@ -21,8 +23,9 @@ type Limit[R any, K comparable, S any] struct {
 	Key       func(r R) K             // the zero value of K means no key
 	PolicyFor func(r R) policy.Policy // may be nil
 
-	engine *engine.Engine[K] // nil if the Limiter is something else
-	words  words
+	engine  *engine.Engine[K] // nil if the Limiter is something else
+	servers interface{ Servers() int }
+	words   words
 }
 
 // Parts are the fields of a limit that do not depend on the type of its keys.
@@ -58,6 +61,9 @@ type Any[R, S any] interface {
 	claim(r R, n int64, keep bool) (claim engine.Claim, later chargeable, of Quota, ok bool)
 	// claimOfAny is claim for any limiter.
 	claimOfAny(r R, n int64) (claim limits.Claim, of Quota, ok bool)
+	// turn returns the time until the turn of a refused request of n units. Nothing is passed by a
+	// pointer, as it would escape to the heap.
+	turn(r R, after time.Duration, n int64, of Quota, t *Turns) time.Duration
 	// hold takes n units of the request's key, and does not wait.
 	hold(ctx context.Context, r R, n int64) (g limits.Grant, ok bool, err error)
 }
@@ -112,6 +118,7 @@ func (l *Limit[R, K, S]) Check(at int, name, wantKey string, bad FieldFault) err
 		return bad("PolicyFor", "a function", "nil under an *engine.Tiered, whose several limits a plan cannot replace: make each of its engines a Limit")
 	}
 	l.engine, _ = l.Limiter.(*engine.Engine[K])
+	l.servers, _ = l.Limiter.(interface{ Servers() int })
 	l.at, l.plain = at, l.engine != nil && l.PolicyFor == nil
 	return nil
 }
@@ -196,6 +203,29 @@ func (l *Limit[R, K, S]) limit(key K, plan policy.Policy) policy.Policy {
 	return l.Limiter.LimitFor(key)
 }
 
+// tellTurn is turn for the only limit.
+func (l *Limit[R, K, S]) tellTurn(t *Turns, key K, limit policy.Policy, v *Result) {
+	if v.keepsTurn(&v.Quota) {
+		v.told(l.turnOf(key, limit, v.RetryAfter, v.Cost, v.Quota, t))
+	}
+}
+
+func (l *Limit[R, K, S]) turn(r R, after time.Duration, n int64, of Quota, t *Turns) time.Duration {
+	if key, ok := l.find(r); ok {
+		return l.turnOf(key, l.limit(key, l.plan(r)), after, n, of, t)
+	}
+	return after
+}
+
+func (l *Limit[R, K, S]) turnOf(key K, limit policy.Policy, after time.Duration, n int64, of Quota, t *Turns) time.Duration {
+	servers := 1
+	if l.servers != nil {
+		servers = max(1, l.servers.Servers())
+	}
+	hash := maphash.Comparable(t.seed, key) + uint64(l.at) //nolint:gosec // an index
+	return t.after(hash, after, t.pace(limit, of)*n, servers)
+}
+
 // KeyOf implements Any.
 func (l *Limit[R, K, S]) KeyOf(r R, described bool) (fingerprint, limit string) {
 	key, ok := l.find(r)
@@ -245,6 +275,9 @@ func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Control
 	if upTo <= 0 && !d.charges && !d.shadow && plan == nil {
 		a, err := l.Limiter.Ask(ctx, key, v.Cost)
 		v.conclude(ctx, limit, &a, err)
+		if v.Reason == limits.OverLimit && d.config.Turns != nil {
+			l.tellTurn(d.config.Turns, key, limit, v)
+		}
 		return nil
 	}
 	g, err := l.Limiter.Hold(ctx, limits.Call[K]{
@@ -254,6 +287,9 @@ func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Control
 		l.describeAgain(ctx, v, key, &g)
 	}
 	v.conclude(ctx, limit, &g.Answer, err)
+	if v.Reason == limits.OverLimit && d.config.Turns != nil {
+		l.tellTurn(d.config.Turns, key, limit, v)
+	}
 	if !d.charges || v.Reason != limits.Admitted {
 		return nil
 	}

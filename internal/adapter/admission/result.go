@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"time"
+
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -15,6 +17,15 @@ type Result struct {
 	Quota    Quota // of a single limit
 	common   int64 // the Cost of limits without their own
 }
+
+// keepsTurn reports whether the time of a refusal is that of the quota's limit, and not of a block,
+// an outage or another tier.
+func (v *Result) keepsTurn(of *Quota) bool {
+	return v.Provenance.Exact() && v.Provenance.Err() == nil && !of.replaced
+}
+
+// told sets the time until a refused request's turn.
+func (v *Result) told(after time.Duration) { v.RetryAfter, v.Decision.RetryAfter = after, after }
 
 // reasonOf returns the reason of a refusal by the limit of q.
 func (q *Quota) reasonOf(a *limits.Answer) limits.Reason {

@@ -1,0 +1,307 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/core/whole"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// herd is n clients of a key that come at once and retry twice, when they are told.
+type herd struct {
+	limit   string
+	n       int
+	unit    time.Duration // of the times told
+	spread  time.Duration
+	late    float64 // the most that a client is late, as a part of the turns' distance
+	others  float64 // the rate of clients that never retry, as a part of the limit's
+	servers int
+}
+
+type outcome struct {
+	failed, refused, others int           // clients, retries told, units of the other clients
+	last                    time.Duration // until the last success
+	pace                    time.Duration
+}
+
+// shared is the limiter of one of several servers.
+type shared struct {
+	*engine.Engine[string]
+	servers int
+}
+
+func (s shared) Servers() int { return s.servers }
+
+func control(t testing.TB, limiter limits.Limiter[string], turns *Turns) (*Controller[int64, int64], *Limit[int64, string, int64]) {
+	t.Helper()
+	l := &Limit[int64, string, int64]{Limiter: limiter, Key: func(int64) string { return "key" }}
+	require.NoError(t, l.Check(0, "limit", "", func(string, any, string) error { return errors.New("at fault") }))
+	return New(Config[int64, int64]{
+		Cost: func(n int64) int64 { return n }, Turns: turns, Log: NewLog(nil), Counters: &Counters{},
+	}, []Any[int64, int64]{l}, nil), l
+}
+
+// ask decides a request of n units. Under a queue that takes until its turn.
+func ask(c *Controller[int64, int64], n int64) (v Result) {
+	if c.Begin(context.Background(), n, &v) {
+		v, _ = c.Single().Take(context.Background(), n, c, v)
+	}
+	return v
+}
+
+// run runs the herd in a bubble. Each decision is compared with an engine's without turns.
+func (h herd) run(t testing.TB) (out outcome) {
+	t.Helper()
+	p := policy.Must(policy.Parse(h.limit))
+	made := func() *engine.Engine[string] {
+		e, err := engine.New[string](engine.Config{Policy: p})
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, e.Close()) })
+		return e
+	}
+	e, plain := made(), made()
+	random := rand.New(rand.NewPCG(1, 2))
+	var servers []*Controller[int64, int64]
+	for i := range max(1, h.servers) {
+		turns := NewTurns(h.spread, h.unit)
+		if turns != nil {
+			turns.phase = float64(i) / float64(max(1, h.servers))
+		}
+		c, _ := control(t, shared{e, h.servers}, turns)
+		servers = append(servers, c)
+	}
+	ruler, q := NewTurns(1, h.unit), quotaOf(p)
+	out.pace = time.Duration(ruler.pace(p, q))
+	type event struct {
+		at    time.Time
+		tries int // -1 for another client
+	}
+	// The first call opens the window or empties the bucket at an odd instant.
+	time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second))))
+	began := time.Now()
+	events := slices.Repeat([]event{{began, 0}}, h.n)
+	if h.others > 0 {
+		apart := float64(q.Window) / float64(q.Most) / h.others
+		for at := 0.0; at < float64(time.Minute); at += random.ExpFloat64() * apart {
+			events = append(events, event{began.Add(time.Duration(at)), -1})
+		}
+	}
+	ended := func(ev event, v *Result) {
+		switch told := v.RetryAfter; {
+		case v.Reason == limits.Admitted && ev.tries < 0:
+			out.others++
+		case v.Reason == limits.Admitted:
+			out.last = max(out.last, ev.at.Sub(began))
+		case ev.tries == 2:
+			out.failed++
+			fallthrough
+		case ev.tries >= 0:
+			out.refused++
+			if ev.tries == 2 {
+				return
+			}
+			wait := time.Duration(whole.Up(told, h.unit)) * h.unit
+			if h.late > 0 {
+				wait += time.Duration(random.Float64() * h.late * float64(out.pace))
+			}
+			events = append(events, event{time.Now().Add(wait), ev.tries + 1})
+		}
+	}
+	for len(events) > 0 {
+		first := 0
+		for i := range events {
+			if events[i].at.Before(events[first].at) {
+				first = i
+			}
+		}
+		ev := events[first]
+		events = slices.Delete(events, first, first+1)
+		time.Sleep(time.Until(ev.at))
+		c := servers[random.IntN(len(servers))]
+		if p.Delays() {
+			decided := false
+			var v Result
+			go func() { v = ask(c, 1); decided = true }()
+			if synctest.Wait(); decided {
+				ended(ev, &v)
+			}
+			continue // otherwise its turn will come
+		}
+		v, want := ask(c, 1), plain.Take("key", 1)
+		require.Equal(t, want.Allowed, v.Reason == limits.Admitted, "a turn admits and refuses nothing")
+		require.GreaterOrEqual(t, v.RetryAfter, want.RetryAfter)
+		if h.spread == 0 {
+			require.Equal(t, want.RetryAfter, v.RetryAfter, "exact")
+		} else if h.servers <= 1 {
+			require.LessOrEqual(t, v.RetryAfter, want.RetryAfter+h.spread)
+		}
+		ended(ev, &v)
+	}
+	time.Sleep(time.Hour) // the queue's calls
+	return out
+}
+
+var herdLimits = []string{"funnel 2, 2/s", "funnel 20, 10/s", "window 10/s", "window 20/10s", "window 10/s aligned", "sliding 10/s", "sliding 20/10s", "at most 10/s", "queue 5, 2/s"}
+
+// Promise: Under `Spread`, a herd within its law needs two retries at most.
+func TestHerdSucceedsWithinTheLaw(t *testing.T) {
+	const spread = 30 * time.Second
+	held := 0
+	for _, limit := range herdLimits {
+		for _, n := range []int{6, 12, 24, 100} {
+			for _, unit := range []time.Duration{time.Second, time.Millisecond} {
+				for _, late := range []float64{0, 1.0 / 8} {
+					if n == 100 && late > 0 {
+						continue // for time
+					}
+					h := herd{limit: limit, n: n, unit: unit, spread: spread, late: late}
+					synctest.Test(t, func(t *testing.T) {
+						out := h.run(t)
+						capacity := policy.Must(policy.Parse(limit)).Limit()
+						if int64(n) > capacity+int64(spread/out.pace) {
+							return
+						}
+						held++
+						assert.Zero(t, out.failed, "%+v: %+v", h, out)
+						if late == 0 && unit == time.Millisecond {
+							assert.LessOrEqual(t, out.refused, n, "%+v: more than one refusal each", h)
+						}
+					})
+				}
+			}
+		}
+	}
+	assert.Greater(t, held, 90, "too few herds to say anything")
+}
+
+// Clients that were not told take turns of others: no more clients fail than they took units.
+func TestHerdBesideOtherTraffic(t *testing.T) {
+	for _, limit := range herdLimits {
+		for _, unit := range []time.Duration{time.Second, time.Millisecond} {
+			synctest.Test(t, func(t *testing.T) {
+				h := herd{limit: limit, n: 50, unit: unit, late: 1.0 / 8, others: 0.25}
+				without := h.run(t)
+				h.spread = 30 * time.Second
+				with := h.run(t)
+				t.Logf("%-20s %5v failed %d without, %d with; the others took %d and %d", limit, unit, without.failed, with.failed, without.others, with.others)
+				assert.LessOrEqual(t, with.failed, min(with.others, without.failed), limit)
+			})
+		}
+	}
+}
+
+// Each server knows only its own turns, and tells them as many times further apart.
+func TestHerdOverAFleet(t *testing.T) {
+	for _, servers := range []int{1, 2, 8} {
+		for _, limit := range []string{"funnel 2, 2/s", "window 20/10s", "sliding 10/s"} {
+			for _, n := range []int{6, 12, 24, 50} {
+				synctest.Test(t, func(t *testing.T) {
+					out := herd{limit: limit, n: n, unit: time.Second, spread: 30 * time.Second, late: 1.0 / 8, servers: servers}.run(t)
+					t.Logf("%d servers, %-14s n = %2d: %d failed, %d refusals, %v", servers, limit, n, out.failed, out.refused, out.last)
+					assert.LessOrEqual(t, out.failed, n/20)
+				})
+			}
+		}
+	}
+}
+
+// The table of docs/httplimit.md.
+func TestHerdTable(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/httplimit.md")
+	require.NoError(t, err)
+	for _, limit := range []string{"funnel 2, 2/s", "window 10/s", "sliding 10/s"} {
+		row := "|`" + limit + "`|"
+		for _, n := range []int{12, 24, 100} {
+			for _, spread := range []time.Duration{time.Minute, 0} {
+				synctest.Test(t, func(t *testing.T) {
+					out := herd{limit: limit, n: n, unit: time.Second, spread: spread}.run(t)
+					row += fmt.Sprintf("%d; %.1f|", out.failed, float64(out.refused)/float64(n-out.failed))
+				})
+			}
+		}
+		t.Log(row)
+		assert.Contains(t, string(page), row+"\n")
+	}
+}
+
+func TestTurnsOfAKey(t *testing.T) {
+	const s = int64(time.Second)
+	turns := NewTurns(10*time.Second, time.Second)
+	assert.Nil(t, NewTurns(0, time.Second))
+	const key = 5<<turnBits | 3
+	near := func(want, got int64) {
+		t.Helper()
+		assert.InDelta(t, want, got, 1<<(turnUnit+2))
+	}
+	near(1*s, turns.tell(key, 1*s, s))
+	near(2*s, turns.tell(key, 1*s, s))
+	near(5*s, turns.tell(key, 1*s, 3*s)) // of 3 units
+	near(1*s, turns.tell(key+1, 1*s, s)) // another key
+	near(9*s, turns.tell(key, 9*s, s))   // turns that nobody used are gone
+	near(18*s, turns.tell(key, 9*s, 9*s))
+	assert.Equal(t, 19*s, turns.tell(key, 9*s, 9*s), "the horizon")
+	near(19*s, turns.tell(key, 9*s, s)) // the horizon took no turn
+	assert.Equal(t, int64(1)<<60, turns.tell(key, 1<<60, s), "too late for a turn")
+
+	// Of two keys in a pair of slots, the third replaces the earlier turn.
+	pair := func(tag uint64) uint64 { return tag<<turnBits | 7 }
+	near(1*s, turns.tell(pair(1), 1*s, s))
+	near(3*s, turns.tell(pair(2), 3*s, s))
+	near(1*s, turns.tell(pair(3), 1*s, s))
+	near(4*s, turns.tell(pair(2), 1*s, s))
+	near(2*s, turns.tell(pair(3), 1*s, s))
+	near(1*s, turns.tell(pair(1), 1*s, s))
+}
+
+// Concurrent calls have turns of their own.
+func TestTurnsAreDistinct(t *testing.T) {
+	turns := NewTurns(time.Hour, time.Second)
+	told := make(chan int64, 1000)
+	for range 10 {
+		go func() {
+			for range 100 {
+				told <- turns.tell(1, 1, 1<<turnUnit)
+			}
+		}()
+	}
+	seen := map[int64]bool{}
+	for range 1000 {
+		seen[<-told>>turnUnit] = true
+	}
+	assert.Len(t, seen, 1000)
+}
+
+func TestTurnsKeepOtherRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(2, 2, time.Second))})
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, e.Close()) }()
+		c, l := control(t, e, NewTurns(time.Minute, time.Millisecond))
+		require.Equal(t, limits.Admitted, ask(c, 2).Reason)
+		v := ask(c, 3)
+		assert.Equal(t, limits.NeverAdmitted, v.Reason)
+		assert.Equal(t, policy.Never, v.RetryAfter)
+		assert.Equal(t, 500*time.Millisecond, ask(c, 1).RetryAfter)
+		v = ask(c, 2)
+		assert.InDelta(t, 1625*time.Millisecond, v.RetryAfter, float64(time.Millisecond), "of 2 units behind a turn")
+		assert.Equal(t, v.RetryAfter, v.Decision.RetryAfter)
+
+		shadow := New(Config[int64, int64]{Turns: c.config.Turns, Shadow: true, Log: NewLog(nil), Counters: &Counters{}}, []Any[int64, int64]{l}, nil)
+		assert.Equal(t, 500*time.Millisecond, ask(shadow, 1).RetryAfter)
+		e.Block("key", time.Hour)
+		assert.Equal(t, time.Hour, ask(c, 1).RetryAfter)
+	})
+}
