@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
@@ -33,6 +34,7 @@ type Rules struct {
 	file           string
 	proxy          proxy
 	status         int
+	spread         time.Duration // see httplimit.Options
 	trusted        *clientaddr.Prefixes
 	onSocket       string      // a trusted address for connections over Unix sockets
 	reading, known pathReading // the backends' reading of paths, as far as known has its bits
@@ -115,7 +117,7 @@ type kind struct {
 }
 
 func (p *parser) rules(top configfile.Place) *Rules {
-	accepted := []string{"proxy", "trusted", "status", "rules"}
+	accepted := []string{"proxy", "trusted", "status", "spread", "rules"}
 	for _, s := range settings {
 		accepted = append(accepted, s.key)
 	}
@@ -135,6 +137,11 @@ func (p *parser) rules(top configfile.Place) *Rules {
 	}
 	if at, ok := m["status"]; ok {
 		of.status = p.status(at)
+	}
+	if at, ok := m["spread"]; ok {
+		if of.spread, err = time.ParseDuration(at.Text()); err != nil || of.spread <= 0 {
+			p.Fault(at, "%.80q: a time such as 30s is accepted", at.Text())
+		}
 	}
 	p.readReading(m, of)
 	list, ok := m["rules"]

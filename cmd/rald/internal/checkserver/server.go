@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
@@ -119,7 +120,7 @@ func newTable(of *Rules, in *configured.Limits, c *counts) (*table, error) {
 	var faults []error
 	for i := range of.rules {
 		r := &of.rules[i]
-		h, err := r.handler(in, c)
+		h, err := r.handler(in, of.spread, c)
 		if err == nil {
 			err = t.routes.add(withSlash(r.match), h)
 		}
@@ -130,7 +131,7 @@ func newTable(of *Rules, in *configured.Limits, c *counts) (*table, error) {
 	return t, errors.Join(faults...)
 }
 
-func (r *rule) handler(in *configured.Limits, c *counts) (held, error) {
+func (r *rule) handler(in *configured.Limits, spread time.Duration, c *counts) (held, error) {
 	if r.unlimited {
 		return pass, nil
 	}
@@ -142,7 +143,7 @@ func (r *rule) handler(in *configured.Limits, c *counts) (held, error) {
 			PolicyFor: func(*http.Request) policy.Policy { return l.limit },
 		})
 	}
-	m, err := httplimit.NewAll(httplimit.Options{OnVerdict: c.count, Inform: r.inform}, all...)
+	m, err := httplimit.NewAll(httplimit.Options{Spread: spread, OnVerdict: c.count, Inform: r.inform}, all...)
 	if err != nil {
 		return held{}, err
 	}
