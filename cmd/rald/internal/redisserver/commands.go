@@ -86,6 +86,9 @@ func lookUp(name []byte) *command {
 func (c *conn) do(args [][]byte) {
 	do := lookUp(args[0])
 	errors := c.out.Errors()
+	if c.multi.refused && !c.multi.open && (do == nil || do.name != "multi") {
+		c.multi.refused = false // CLIENT CACHING is for the next command
+	}
 	switch {
 	case do == nil && isHTTP(args[0]):
 		// A browser posts here. The rest is not for this server.

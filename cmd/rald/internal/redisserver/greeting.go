@@ -167,6 +167,10 @@ func (c *conn) client(args [][]byte) {
 		c.tracking(args[2:])
 	case sub == "info" && len(args) == 2:
 		c.out.Bulk(fmt.Sprintf("id=%d addr=%s name=%s resp=%d\n", c.id, c.net.RemoteAddr(), c.name, c.proto()))
+	case sub == "caching":
+		// A client that ignores the error would cache the replies of the transaction that follows.
+		c.multi.refused = true
+		c.out.Error("ERR no reply may be cached by clients: rald has no CLIENT CACHING")
 	default:
 		c.out.Error("ERR unknown subcommand " + quoted(args[1]) + ": rald has CLIENT SETNAME, GETNAME, ID, INFO, SETINFO, TRACKING, NO-EVICT and NO-TOUCH")
 	}

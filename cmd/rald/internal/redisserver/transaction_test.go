@@ -51,6 +51,17 @@ func TestTransactions(t *testing.T) {
 	assert.Equal(t, []any{"OK", "QUEUED", "OK", io.EOF}, append(c.all("MULTI", "RAL.TAKE ann api", "QUIT"), c.reply()))
 }
 
+// Promise: A transaction after `CLIENT CACHING` executes nothing, so that no client caches its replies.
+func TestRepliesAreNotCached(t *testing.T) {
+	c := connect(t, Config{})
+	replies := c.all("CLIENT CACHING YES", "MULTI", "PTTL ann", "RAL.PEEK ann api", "EXEC")
+	assert.Contains(t, replies[0], "ERR no reply may be cached by clients")
+	assert.Contains(t, replies[4], "EXECABORT ")
+	assert.Equal(t, []any{"OK", "QUEUED", []any{"PONG"}}, c.all("MULTI", "PING", "EXEC"))
+	c.do("CLIENT CACHING YES")
+	assert.Equal(t, []any{"PONG", "OK", "QUEUED", []any{"PONG"}}, c.all("PING", "MULTI", "PING", "EXEC"), "it is for the next command")
+}
+
 func TestTransactionsAreBounded(t *testing.T) {
 	s, l := door(t, Config{Command: resp.Limits{Arguments: 8, Argument: 100, Command: 200}})
 	c := dial(t, l)
