@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -247,5 +249,36 @@ func TestTurnErrorNamesTheAnswer(t *testing.T) {
 		}
 		require.ErrorAs(t, err, &late)
 		assert.Equal(t, "Ratelimit-Policy 1", fmt.Sprint(late.Field, " ", late.Call))
+	})
+}
+
+// The fields of draft 6 tell the window, so that nearly all of a log of calls is used.
+func TestDraft6UsesALogOfCalls(t *testing.T) {
+	const limit, window = 100, time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var log []time.Time
+		far := &away{rtt: 20 * time.Millisecond, handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			for len(log) > 0 && time.Since(log[0]) >= window {
+				log = log[1:]
+			}
+			status := http.StatusTooManyRequests
+			if len(log) < limit {
+				log, status = append(log, time.Now()), http.StatusOK
+			}
+			h := w.Header()
+			h.Set("RateLimit-Policy", "100;w=60")
+			h.Set("RateLimit-Limit", "100")
+			h.Set("RateLimit-Remaining", strconv.Itoa(limit-len(log)))
+			h.Set("RateLimit-Reset", strconv.Itoa(int((window-time.Since(log[0])+time.Second-1)/time.Second)))
+			w.WriteHeader(status)
+		})}
+		rt, err := NewTransport(newLine(t, Config{}), ByHost, Options{Base: far})
+		require.NoError(t, err)
+		crowd(t, rt, 10*window)
+		assert.Zero(t, far.refused+far.early)
+		assert.GreaterOrEqual(t, len(far.admitted), 10*limit*95/100)
 	})
 }
