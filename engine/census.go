@@ -1,32 +1,37 @@
 package engine
 
 import (
+	"context"
 	"runtime"
 	"sync/atomic"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/core/seam"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
 
 const (
-	// censusStep is about the number of keys in a step. The janitor takes a step a second. With a
-	// million keys a step takes 5 to 12 ms of its goroutine (BenchmarkCensus, on two busy cores),
-	// and others run meanwhile. The writer waits for none of it.
+	// censusStep is about the number of keys in a step. The janitor, or run, takes a step a second.
+	// With a million keys a step takes 5 to 12 ms of its goroutine (BenchmarkCensus, on two busy
+	// cores), and others run meanwhile. The writer waits for none of it.
 	censusStep = 1 << 15
 	// censusPart is about the number of keys before other goroutines may run.
 	censusPart = 1 << 12
+	// censusEvery is the interval of steps.
+	censusEvery = time.Second
 	// censusNow is the most keys, blocked or with refusals that count, that Stats counts by itself,
 	// in less than 0.1 ms.
 	censusNow = 1024
 )
 
 // census counts the keys of a table by use of their limit, a step at a time, again and again. It
-// calls no code of the user's except a policy.
+// calls no code of the user's except policies and PolicyFor.
 type census[K comparable] struct {
 	view   table.View[K]
 	clock  func() policy.Instant
-	chosen bool // by PolicyFor: limits are not known here
+	chosen func(K) policy.Policy // by PolicyFor; nil without
+	seam   seam.Seam
 
 	last atomic.Pointer[KeysByUse] // nil before the first count has ended
 
@@ -42,6 +47,18 @@ func (c *census[K]) counted() KeysByUse {
 		return *last
 	}
 	return KeysByUse{}
+}
+
+// run takes a step a second, in place of the janitor, until ctx ends. If PolicyFor blocks, only the
+// counts grow old.
+func (c *census[K]) run(ctx context.Context) error {
+	c.begin()
+	for {
+		if _, event := seam.Receive[struct{}](c.seam, "census: tick", censusEvery, nil, ctx, nil); event == seam.Ended {
+			return nil
+		}
+		c.step()
+	}
 }
 
 func (c *census[K]) step() {
@@ -72,25 +89,22 @@ func (c *census[K]) ended() bool { return c.shard == c.view.Shards() }
 func (c *census[K]) part() (n int) {
 	now := c.clock()
 	for ; n < censusPart && !c.ended(); c.shard++ {
-		for _, r := range c.view.Filed(c.shard) {
-			c.count(r, now)
+		for e, r := range c.view.Filed(c.shard) {
+			c.count(e, r, now)
 			n++
 		}
 	}
 	return n
 }
 
-func (c *census[K]) count(r table.Reading, now policy.Instant) {
+func (c *census[K]) count(e *table.Entry[K], r table.Reading, now policy.Instant) {
 	p := r.Terms.Policy
-	if c.chosen {
-		if p.FreshAt(r.State) <= now {
-			c.counts.Unused++
-		} else {
-			c.counts.Chosen++
+	if c.chosen != nil {
+		if own := c.chosen(e.Key()); own != nil && r.Terms.ReadsWordsOf(own) {
+			p = own // another family's limit refuses every call, and says nothing of the key's use
 		}
-		return
 	}
-	if r.Terms != c.terms {
+	if c.chosen != nil || r.Terms != c.terms {
 		_, fresh := p.Take(0, now, 0, 0)
 		c.terms, c.most = r.Terms, fresh.Remaining
 	}

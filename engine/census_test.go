@@ -16,7 +16,7 @@ import (
 )
 
 func (k KeysByUse) inAll() int {
-	return k.Unused + k.BelowHalf + k.Half + k.Most + k.All + k.Chosen
+	return k.Unused + k.BelowHalf + k.Half + k.Most + k.All
 }
 
 func (k KeysByUse) withoutTime() KeysByUse {
@@ -36,7 +36,7 @@ const janitorSecond = time.Second
 
 // Every number of used units, of 5 and of 10, under every family of limits.
 //
-// Promise: `Stats.KeysByUse` counts each remaining key once.
+// Promise: `Stats.KeysByUse` counts each remaining key once, by its own limit.
 func TestKeysAreCountedByUse(t *testing.T) {
 	for _, p := range []policy.Policy{
 		policy.Must(policy.Funnel(5, 1, time.Hour)),
@@ -119,21 +119,60 @@ func TestCountsFollowTheKeys(t *testing.T) {
 	})
 }
 
-// The engine's goroutines never call PolicyFor: it may block.
-func TestChosenLimitsAreNotAskedFor(t *testing.T) {
+func TestKeysAreCountedByTheirOwnLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		e := openFor(t, Config{Policy: funnel(10, 1, time.Second)}, func(key string) policy.Policy {
-			asked++
-			return funnel(100, 1, time.Second)
+		var changed atomic.Bool
+		e := openFor(t, Config{Policy: funnel(10, 10, time.Hour)}, func(key string) policy.Policy {
+			switch key {
+			case "large", "used up":
+				return funnel(100, 100, time.Hour)
+			case "another family's":
+				if changed.Load() {
+					return policy.Must(policy.SlidingWindow(10, time.Hour))
+				}
+			}
+			return nil
 		})
-		require.True(t, e.Take("soon", 1).Allowed)
-		require.True(t, e.Take("a", 50).Allowed)
-		require.True(t, e.Take("b", 100).Allowed)
+		for key, n := range map[string]int64{"small": 8, "large": 8, "used up": 100, "another family's": 5} {
+			require.True(t, e.Take(key, n).Allowed)
+		}
+		changed.Store(true)
 		synctest.Wait()
-		before := asked
-		assert.Equal(t, KeysByUse{Unused: 1, Chosen: 2}, nextCount(e).withoutTime())
-		assert.Equal(t, before, asked)
+		assert.Equal(t, KeysByUse{BelowHalf: 1, Half: 1, Most: 1, All: 1}, nextCount(e).withoutTime())
+		time.Sleep(time.Hour)
+		assert.Equal(t, 0, nextCount(e).inAll()-e.Stats().KeysByUse.Unused)
+	})
+}
+
+// A PolicyFor that blocks, panics or ends its goroutine makes the counts old, and nothing else.
+func TestPolicyForHoldsUpTheCountAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var fault atomic.Pointer[func()]
+		e := openFor(t, Config{Policy: funnel(10, 1, time.Second), Idle: 2 * time.Second}, func(key string) policy.Policy {
+			if do := fault.Load(); do != nil && key == "counted" {
+				(*do)()
+			}
+			return nil
+		})
+		held := make(chan struct{})
+		for i, do := range []func(){func() { <-held }, func() { panic("a function of the user's") }, runtime.Goexit} {
+			require.True(t, e.Take("counted", 10).Allowed)
+			synctest.Wait()
+			first := nextCount(e)
+			require.Equal(t, 1, first.inAll())
+			fault.Store(&do)
+			require.True(t, e.Take("other", 1).Allowed)
+			time.Sleep(5 * janitorSecond)
+			require.Equal(t, 1, e.Len(), "the idle key left")
+			require.Equal(t, first, e.Stats().KeysByUse)
+			require.NoError(t, e.Health())
+			fault.Store(nil)
+			if i == 0 {
+				close(held)
+			}
+			time.Sleep(time.Minute)
+			require.NotEqual(t, first.At, e.Stats().KeysByUse.At)
+		}
 	})
 }
 

@@ -191,11 +191,11 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		OnEvent:   config.OnEvent,
 		Fault:     config.fault,
 	}
-	e.census = &census[K]{
-		view: e.table.View(), clock: e.control.Now, chosen: o.policyFor != nil,
-	}
+	e.census = &census[K]{view: e.table.View(), clock: e.control.Now, seam: config.seam}
 	sweeper := janitor.New(e.queue, e.control.Tick, config.Idle, config.fault)
-	sweeper.Also(e.census.step)
+	if o.policyFor == nil {
+		sweeper.Also(e.census.step)
+	}
 	simulate(config.seam, e.cell, sweeper, &supervised)
 	children := []supervisor.Child{{
 		Name:     "writer",
@@ -206,6 +206,10 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		Run:      sweeper.Run,
 		Shutdown: shutdown,
 	}}
+	if o.policyFor != nil {
+		e.census.chosen = e.cell.Chosen
+		children = append(children, supervisor.Child{Name: "census", Run: e.census.run, Shutdown: shutdown})
+	}
 	if k != nil {
 		children = append(children, supervisor.Child{
 			Name:     "saver",

@@ -48,8 +48,13 @@ func TestReturnedRoomServesNoCallBeforeTheHead(t *testing.T) {
 				continue
 			}
 			synctest.Test(t, func(t *testing.T) {
-				holds := p
-				e := openFor(t, Config{Policy: p}, func(string) policy.Policy { return holds })
+				var widened atomic.Bool
+				e := openFor(t, Config{Policy: p}, func(string) policy.Policy {
+					if widened.Load() {
+						return wider
+					}
+					return p
+				})
 				if back != "PolicyFor" {
 					e = open[string](t, Config{Policy: p})
 				}
@@ -69,7 +74,7 @@ func TestReturnedRoomServesNoCallBeforeTheHead(t *testing.T) {
 				case "Keep":
 					r.Keep(0)
 				case "PolicyFor":
-					holds = wider
+					widened.Store(true)
 				}
 				_, err := e.Acquire(background, "key", 1, time.Second)
 				assert.ErrorIs(t, err, ErrDeadline)

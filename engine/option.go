@@ -16,8 +16,9 @@ type options[K comparable] struct {
 
 // PolicyFor gives different limits to different keys: every call asks choose for the limit of its
 // key. nil is Config.Policy. choose runs on the goroutine of each call, so it should be fast, safe
-// for concurrent use, and return policies made beforehand. With it, SetPolicy is refused: let
-// choose return another policy instead.
+// for concurrent use, and return policies made beforehand. Another goroutine calls it for the keys
+// in the table, to count Stats.KeysByUse. With it, SetPolicy is refused: let choose return another
+// policy instead.
 //
 // Other limits must be of Config.Policy's family, and are treated as by Engine.TakeWith, so a key's
 // limit may change at any time. A change shares time, not units, until the caller calls

@@ -106,11 +106,12 @@ func (s Stats) String() string {
 	return string(b)
 }
 
-// KeysByUse counts the keys of a table by the share of the engine's limit that they have used and
-// that still counts, each key once. Units of TakeWith count as under that limit. The engine looks
-// at about 32,768 keys a second, each at its own moment. So the counts of a million keys are up to
-// about a minute old, and of a small table up to 2 seconds. Keys that came or went meanwhile may
-// be missing. It is zero before the first count.
+// KeysByUse counts the keys of a table by the share of their limit that they have used and that
+// still counts, each key once. The limit is PolicyFor's or Config.Policy; units of TakeWith count
+// as under it. Config.Policy stands in for a limit of another family. The engine looks at about
+// 32,768 keys a second, each at its own moment. So the counts of a million keys are up to about a
+// minute old, and of a small table up to 2 seconds. Keys that came or went meanwhile may be
+// missing. It is zero before the first count.
 type KeysByUse struct {
 	At time.Time // end of the count; zero before the first
 
@@ -119,9 +120,6 @@ type KeysByUse struct {
 	Half      int // half or more, and less than 80%
 	Most      int // 80% or more, and not all
 	All       int // all: a call for one unit is refused now
-
-	// Chosen counts used keys of an engine with PolicyFor, as only calls know their limits.
-	Chosen int
 }
 
 // Stats returns the engine's counters. Its cost does not grow with the number of keys.

@@ -257,7 +257,7 @@ func keysByUse(u engine.KeysByUse) *pagejson.KeysByUse {
 	if u.At.IsZero() {
 		return nil
 	}
-	return &pagejson.KeysByUse{Age: time.Since(u.At).Seconds(), Unused: u.Unused, BelowHalf: u.BelowHalf, Half: u.Half, Most: u.Most, All: u.All, Chosen: u.Chosen}
+	return &pagejson.KeysByUse{Age: time.Since(u.At).Seconds(), Unused: u.Unused, BelowHalf: u.BelowHalf, Half: u.Half, Most: u.Most, All: u.All}
 }
 
 func errorText(err error) string {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,7 +30,7 @@ func walked(t *testing.T, keys int, during func()) (h *inspect.Handler, looks *a
 	looks = &atomic.Int64{}
 	var ready bool
 	e := newEngine(t, engine.Config{Name: "api"}, engine.PolicyFor(func(int) policy.Policy {
-		if ready && looks.Add(1)%int64(keys) == 1%int64(keys) && during != nil {
+		if ready && !inCensus() && looks.Add(1)%int64(keys) == 1%int64(keys) && during != nil {
 			during()
 		}
 		return nil
@@ -39,6 +40,21 @@ func walked(t *testing.T, keys int, during func()) (h *inspect.Handler, looks *a
 	}
 	ready = true
 	return newHandler(t, inspect.Config{ShowKeys: true}, inspect.Limit[int]{Limiter: e}), looks
+}
+
+// inCensus reports whether the engine counts its keys by use.
+func inCensus() bool {
+	var calls [16]uintptr
+	frames := runtime.CallersFrames(calls[:runtime.Callers(2, calls[:])])
+	for {
+		frame, more := frames.Next()
+		if strings.Contains(frame.Function, "census") {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
 }
 
 // Later pages, concurrent and soon following requests share a walk.

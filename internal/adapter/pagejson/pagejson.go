@@ -48,7 +48,6 @@ type KeysByUse struct {
 	Half      int     `json:"half"` // half or more, and less than 80%
 	Most      int     `json:"most"` // 80% or more, and not all
 	All       int     `json:"all"`
-	Chosen    int     `json:"chosen"` // that use a limit of their own
 }
 
 // TrialSummary is a candidate on trial, with limits.TrialStats.
