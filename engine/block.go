@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"iter"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/internal/core/penalty"
 	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/supervisor"
 )
 
 // Penalty blocks keys that go on calling although they are refused: Refusals within Within block a
@@ -208,13 +210,25 @@ func (e *Engine[K]) endBlocks() {
 
 func oneAtATime(hook func(Event)) func(Event) {
 	if hook == nil {
-		return nil
+		hook = logFaults
 	}
 	var mu sync.Mutex
 	return func(event Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		hook(event)
+	}
+}
+
+// logFaults is the default Config.OnEvent. The texts are eventlog's.
+func logFaults(e Event) {
+	switch e.Kind {
+	case supervisor.Escalated:
+		slog.Error("ral: the limiter is degraded: it records no new key from now on", "limit", e.Supervisor, "error", e.Err)
+	case supervisor.ChildFailing:
+		slog.Error("ral: the state of the limiter is not saved", "limit", e.Supervisor, "error", e.Err)
+	case supervisor.ChildRecovered:
+		slog.Info("ral: the state of the limiter is saved again", "limit", e.Supervisor)
 	}
 }
 

@@ -140,11 +140,14 @@ type Config struct {
 	// State keeps the keys in a file, over restarts. The default keeps none.
 	State State
 
-	// OnEvent, if not nil, receives starts, panics and restarts, and the beginning and end of
-	// failing saves (supervisor.ChildFailing, ChildRecovered). It runs on its own goroutine, one
-	// event after the other, a little later. An event has the engine's Name, with "/blocks" added
-	// for the goroutines of blocked keys, and the Child "writer", "janitor" or "saver". Close waits
-	// up to a second for OnEvent, so it should not call Close itself.
+	// OnEvent receives starts, panics and restarts, and the beginning and end of failing saves
+	// (supervisor.ChildFailing, ChildRecovered). It runs on its own goroutine, one event after the
+	// other, a little later. An event has the engine's Name, with "/blocks" added for the
+	// goroutines of blocked keys, and the Child "writer", "janitor", "saver" or "census". Close
+	// waits up to a second for OnEvent, so it should not call Close itself.
+	//
+	// nil writes to slog.Default if the engine degrades (see Health), and when saves begin to fail
+	// or succeed again, and nothing else.
 	OnEvent func(Event)
 
 	// OnMisfit, if not nil, is called once, with the first limit of PolicyFor or TakeWith that is

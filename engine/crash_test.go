@@ -1,8 +1,12 @@
 package engine
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -291,6 +295,54 @@ func TestPastTheIntensityTheEngineDegrades(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Nothing else is logged, except failing saves.
+//
+// Promise: A degraded engine logs it by default.
+func TestFaultsAreLoggedByDefault(t *testing.T) {
+	was := slog.Default()
+	defer slog.SetDefault(was)
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+		config := inFile(t, Config{Policy: funnel(2, 1, time.Hour), State: State{Every: time.Minute}})
+		saves, err := New[string](config)
+		require.NoError(t, err)
+		require.True(t, saves.Choke("key"))
+		time.Sleep(time.Hour)
+		assert.Empty(t, log.String())
+		folder := filepath.Dir(config.State.Path)
+		require.NoError(t, os.Rename(folder, folder+" away"))
+		time.Sleep(time.Hour)
+		require.NoError(t, os.Rename(folder+" away", folder))
+		time.Sleep(time.Hour)
+		require.NoError(t, saves.Close())
+		assert.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
+		assert.Regexp(t, `level=ERROR msg="ral: the state of the limiter is not saved" limit=ral error=.*\n.*level=INFO msg="ral: the state of the limiter is saved again" limit=ral`, log.String())
+
+		log.Reset()
+		f := newFaults(false)
+		e := open[string](t, Config{Name: "api", Policy: funnel(2, 1, time.Hour), Restarts: 1, fault: f.at})
+		f.arm("writer: received", 1)
+		e.Choke("a")
+		synctest.Wait()
+		require.EqualValues(t, 1, e.Stats().Restarts)
+		assert.Empty(t, log.String(), "it is not degraded")
+		f.arm("writer: received", -1)
+		e.Choke("b")
+		synctest.Wait()
+		require.Error(t, e.Health())
+		assert.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), log.String())
+		assert.Contains(t, log.String(), `msg="ral: the limiter is degraded: it records no new key from now on" limit=api error=`)
+
+		log.Reset()
+		e = open[string](t, Config{Name: "api", Policy: funnel(2, 1, time.Hour), OnEvent: func(Event) {}, Restarts: 1, fault: f.at})
+		e.Choke("a")
+		synctest.Wait()
+		require.Error(t, e.Health())
+		assert.Empty(t, log.String(), "OnEvent takes the events")
+	})
 }
 
 // The command that asks for room dies with two writers. The waiting caller asks again.
