@@ -75,7 +75,7 @@ func row(list, key, condition string) string {
 func TestOperatorInABrowser(t *testing.T) {
 	chromium := browser.Start(t)
 	for name, v := range map[string]browser.View{
-		"desktop-light": {Scheme: "light", Width: 1200, Height: 900},
+		"desktop-light": {Scheme: "light", Width: 1280, Height: 900},
 		"phone-dark":    {Scheme: "dark", Width: 390, Height: 740},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,10 +90,25 @@ func TestOperatorInABrowser(t *testing.T) {
 			browser.Eval[any](o, `(document.querySelector("[data-limit=api]").click(), 0)`)
 			o.Until(row("refused", offender, "row.rowIndex === 1")) // it is refused most
 			o.Until(row("owed", "glutton", "row.rowIndex === 1"))
-			o.Until(`document.querySelector("[data-limit=api] canvas") && document.querySelector("[data-limit=api] .rates").textContent.includes("keys")`)
+			o.Until(`document.querySelector("[data-limit=api] canvas") && document.querySelector("[data-limit=api] .rates").textContent.includes("a second admitted")`)
 			o.Fits(v.Width)
 			whole := `[...document.querySelectorAll(".scroll")].every((e) => e.scrollWidth <= e.clientWidth)`
 			assert.True(t, browser.Eval[bool](o, whole), "no table is cut")
+			for what, condition := range map[string]string{
+				"the charts of a row of cards are level": `[...limits.values()].every((a, _, all) => all.every((b) => a.card.offsetTop !== b.card.offsetTop ||
+					a.card.querySelector(".chart").offsetTop === b.card.querySelector(".chart").offsetTop))`,
+				"the last label of time has room": `[...document.querySelectorAll(".chart")].every((e) =>
+					e.getBoundingClientRect().right - e.querySelector(".u-over").getBoundingClientRect().right >= 26)`,
+				"the highest line is above all points": `[...limits.values()].every(({ chart: c }) => {
+					const most = c.scales.y.max;
+					return c.axes[1].splits(c, 1, 0, most).at(-1) === most && c.data.slice(1).flat().every((v) => v <= most);
+				})`,
+				"few points span a minute": `[...limits.values()].every(({ chart: { scales: { x } } }) => x.max - x.min >= 60 && x.max - x.min < 600)`,
+				"ends of axes are round": `[1, 1.2, 37, 110, 250, 3900].map(roundUp).join() === "1,1.2,40,120,300,4000"`,
+			} {
+				assert.True(t, browser.Eval[bool](o, condition), what)
+			}
+			assert.True(t, browser.Eval[bool](o, row("refused", "glutton", `row.cells[1].textContent === "300" && row.cells[2].textContent === "exact"`)))
 			o.Shoot(name + "-lists")
 
 			browser.Eval[any](o, `(document.querySelector("#refused button").click(), 0)`)
@@ -170,7 +185,7 @@ func TestPagesOfTheListInABrowser(t *testing.T) {
 	o := browser.Start(t).Open(t, s.url, browser.View{Scheme: "light", Width: 1100, Height: 900})
 	browser.Eval[any](o, `(document.querySelector("[data-limit=api]").click(), 0)`)
 	o.Until(`document.querySelectorAll("#owed button").length === 20 && document.getElementById("owed-title").textContent === "Owes most, of 25 keys that owe"`)
-	o.Until(`!document.getElementById("use").hidden && document.querySelector("#use p").textContent.includes("20 less than half, 5 half or more")`)
+	o.Until(`!document.getElementById("use").hidden && document.querySelector("#use p").textContent.includes("of their limit: less than half (20), half or more (5).")`)
 	browser.Eval[any](o, `(document.getElementById("owed-more").click(), 0)`)
 	o.Until(`document.querySelectorAll("#owed button").length === 5 && document.getElementById("owed-more").hidden && !document.getElementById("owed-first").hidden`)
 	o.Until(`/^As of .* ago\.$/.test(document.getElementById("owed-note").textContent)`)
@@ -179,7 +194,9 @@ func TestPagesOfTheListInABrowser(t *testing.T) {
 	}
 	o.Until(`document.getElementById("owed").textContent === "No more keys."`)
 	browser.Eval[any](o, `(document.getElementById("owed-first").click(), 0)`)
-	o.Until(`document.getElementById("owed").textContent === "No key owes anything."`)
+	o.Until(`document.getElementById("owed").textContent === "No key owes anything." && document.getElementById("owed-title").textContent === "Owes most"`)
+	o.Until(`document.getElementById("refused").textContent === "No key was refused." && document.getElementById("refused-note").textContent === ""`)
+	o.Shoot("no-traffic")
 	browser.Eval[any](o, `(document.querySelector("[data-limit=tried]").click(), 0)`)
 	o.Until(`document.getElementById("trials").textContent.includes("it would refuse 2 that were admitted")`)
 	o.Quiet()

@@ -73,15 +73,22 @@ function clock(u, all, axis, space, step) {
   return all.map((v) => new Date(v * 1000).toLocaleTimeString("en", form));
 }
 
+// roundUp returns the end of an axis, such that it and its half are round.
+function roundUp(v) {
+  const power = 10 ** Math.floor(Math.log10(v));
+  return power * [1, 1.2, 1.6, 2, 3, 4, 5, 6, 8, 10].find((n) => n * power >= v);
+}
+
 function chartOf(card, keyless) {
   const box = card.querySelector(".chart");
   const options = {
-    width: Math.max(box.clientWidth, 100), height: 120, padding: [6, 4, 6, 0],
+    width: Math.max(box.clientWidth, 100), height: 120, padding: [6, 26, 6, 0], // right: half of the last label
     cursor: { show: false }, legend: { show: false },
-    scales: { y: { range: (u, low, high) => [0, keyless ? 1 : Math.max(high, 1)] } },
+    scales: { x: { range: (u, low, high) => u.data[0].length ? [Math.min(u.data[0][0], u.data[0].at(-1) - 60), u.data[0].at(-1)] : [low, high] }, y: { range: (u, low, high) => [0, keyless ? 1 : roundUp(Math.max(high, 1))] } },
     axes: [
       { stroke: () => color("--soft"), grid: { show: false }, ticks: { show: false }, size: 22, font: "11px system-ui", space: 70, values: clock },
       { stroke: () => color("--soft"), grid: { stroke: () => color("--line"), width: 1 }, ticks: { show: false }, size: 44, font: "11px system-ui",
+        splits: (u, axis, low, high) => [low, high / 2, high],
         values: (u, all) => all.map((v) => keyless ? Math.round(v * 100) + "%" : v.toLocaleString("en", { notation: "compact" })) },
     ],
     series: keyless ? [{}, { stroke: () => color("--good"), fill: () => color("--wash"), width: 1.5, points: { show: false } }]
@@ -183,14 +190,14 @@ function drawUse(s) {
   const use = s.use, box = $("use");
   box.hidden = !use;
   if (use) {
-    const parts = [["unused", use.unused, "have used nothing"], ["below", use.belowHalf, "less than half"], ["half", use.half, "half or more"],
-      ["most", use.most, "80% or more"], ["all", use.all, "all"], ["chosen", use.chosen, "some of a limit of their own"]].filter(([, n]) => n > 0);
+    const parts = [["unused", use.unused, "nothing"], ["below", use.belowHalf, "less than half"], ["half", use.half, "half or more"],
+      ["most", use.most, "80% or more"], ["all", use.all, "all"]].filter(([, n]) => n > 0);
     box.querySelector(".stack").replaceChildren(...parts.map(([name, n]) => {
       const part = make("i", name);
       part.style.flexGrow = n;
       return part;
     }));
-    const words = "Keys by use: " + (parts.map(([, n, what]) => `${number(n)} ${what}`).join(", ") || "none") + `. Counted ${time(use.age)} ago.`;
+    const words = "Keys by use of their limit: " + (parts.map(([, n, what]) => `${what} (${number(n)})`).join(", ") || "none") + `. Counted ${time(use.age)} ago.`;
     box.querySelector(".stack").setAttribute("aria-label", words);
     box.querySelector("p").textContent = words.replace(" now ago", " just now");
   }
@@ -265,7 +272,7 @@ function drawOwed(owed, page) {
     cell(row, k.returns < 0 ? "never" : time(k.returns), "number");
     cell(row, time(k.full), "number");
   }, page === "" ? "No key owes anything." : "No more keys.");
-  $("owed-title").textContent = `Owes most, of ${number(owed.total)} ${owed.total === 1 ? "key that owes" : "keys that owe"}`;
+  $("owed-title").textContent = "Owes most" + (owed.total ? `, of ${number(owed.total)} ${owed.total === 1 ? "key that owes" : "keys that owe"}` : "");
   $("owed-note").textContent = owed.age >= 1 ? `As of ${time(owed.age)} ago.` : "";
   $("owed-more").hidden = !owed.next;
   $("owed-more").dataset.after = owed.next ?? "";
@@ -275,10 +282,10 @@ function drawOwed(owed, page) {
 function drawRefused(refused) {
   fill($("refused"), refused, (row, k) => {
     cell(row, number(k.refused), "number");
-    cell(row, `${number(k.least)} to ${number(k.most)}`, "number");
+    cell(row, k.least === k.most ? "exact" : `${number(k.least)} and ${number(k.most)}`, "number");
     cell(row, k.blocked ? "for " + time(k.blocked) : "");
   }, "No key was refused.");
-  $("refused-note").textContent = `${number(refused.total)} ${refused.total === 1 ? "refusal" : "refusals"} in the last ${time(refused.for ?? 0)}; a key that is not listed had ${number(refused.othersMost ?? 0)} at most.`;
+  $("refused-note").textContent = !refused.total ? "" : `${number(refused.total)} ${refused.total === 1 ? "refusal" : "refusals"} in the last ${time(refused.for ?? 0)}; a key that is not listed had ${number(refused.othersMost ?? 0)} at most.`;
 }
 
 // A key.
@@ -319,6 +326,7 @@ function drawKey(x) {
     if (p.returns.length > 0) part.append(returnsOf(p.returns));
     return part;
   }), ...(x.candidates ?? []).map((c) => make("p", "part", `On trial: ${c.parts.map((p) => p.policy).join(", ")} would ${c.allowed ? "admit" : "refuse"} a call now.`)));
+  $("reset-note").textContent = "forgets what it has used" + (s.verbs.includes("lift") ? ", and lifts a block" : "");
   $("changes").hidden = !changes;
   for (const verb of ["charge", "block", "lift", "reset"]) $(verb).hidden = !s.verbs.includes(verb) || verb === "lift" && !x.blocked;
 }
