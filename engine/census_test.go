@@ -122,7 +122,7 @@ func TestCountsFollowTheKeys(t *testing.T) {
 func TestKeysAreCountedByTheirOwnLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changed atomic.Bool
-		e := openFor(t, Config{Policy: funnel(10, 10, time.Hour)}, func(key string) policy.Policy {
+		e, err := New(Config{Policy: funnel(10, 10, time.Hour)}, PolicyFor(func(key string) policy.Policy {
 			switch key {
 			case "large", "used up":
 				return funnel(100, 100, time.Hour)
@@ -132,7 +132,9 @@ func TestKeysAreCountedByTheirOwnLimit(t *testing.T) {
 				}
 			}
 			return nil
-		})
+		}))
+		require.NoError(t, err)
+		defer check(t, e)
 		for key, n := range map[string]int64{"small": 8, "large": 8, "used up": 100, "another family's": 5} {
 			require.True(t, e.Take(key, n).Allowed)
 		}
@@ -148,12 +150,14 @@ func TestKeysAreCountedByTheirOwnLimit(t *testing.T) {
 func TestPolicyForHoldsUpTheCountAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fault atomic.Pointer[func()]
-		e := openFor(t, Config{Policy: funnel(10, 1, time.Second), Idle: 2 * time.Second}, func(key string) policy.Policy {
+		e, err := New(Config{Policy: funnel(10, 1, time.Second), Idle: 2 * time.Second}, PolicyFor(func(key string) policy.Policy {
 			if do := fault.Load(); do != nil && key == "counted" {
 				(*do)()
 			}
 			return nil
-		})
+		}))
+		require.NoError(t, err)
+		defer check(t, e)
 		held := make(chan struct{})
 		for i, do := range []func(){func() { <-held }, func() { panic("a function of the user's") }, runtime.Goexit} {
 			require.True(t, e.Take("counted", 10).Allowed)

@@ -160,7 +160,9 @@ type Config struct {
 	last    io.Writer        // for the last state at Close, in a simulation without files
 	counter *clock.Clock     // read even if the kernel does not trust it
 	wall    func() time.Time // for loading a state
-	seed    maphash.Seed     // of the hashes of keys; zero for a random seed
+	// uncounted leaves KeysByUse zero, for tests whose PolicyFor is not for concurrent use.
+	uncounted bool
+	seed      maphash.Seed // of the hashes of keys; zero for a random seed
 
 	// For a blocksEngine: firm as in table.Options, source is the clock of the engine that it
 	// serves, refusals as in cell.Options.

@@ -206,7 +206,7 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		Run:      sweeper.Run,
 		Shutdown: shutdown,
 	}}
-	if o.policyFor != nil {
+	if o.policyFor != nil && !config.uncounted {
 		e.census.chosen = e.cell.Chosen
 		children = append(children, supervisor.Child{Name: "census", Run: e.census.run, Shutdown: shutdown})
 	}

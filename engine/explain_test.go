@@ -18,7 +18,7 @@ import (
 func TestExplainAKey(t *testing.T) {
 	clock := newHandClock()
 	misfit := policy.Must(policy.FixedWindow(1, time.Hour))
-	e, err := New(Config{Name: "api", Policy: funnel(10, 1, time.Second), Clock: clock.Now}, PolicyFor(func(key string) policy.Policy {
+	e, err := New(Config{Name: "api", Policy: funnel(10, 1, time.Second), Clock: clock.Now, uncounted: true}, PolicyFor(func(key string) policy.Policy {
 		return map[string]policy.Policy{"large": funnel(100, 1, time.Second), "misfit": misfit}[key]
 	}))
 	require.NoError(t, err)

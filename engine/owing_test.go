@@ -138,7 +138,7 @@ func TestOwingGoesByTheKeysOwnLimits(t *testing.T) {
 		"other family": policy.Must(policy.FixedWindow(5, time.Minute)),
 	}
 	asked := 0 // without a lock: PolicyFor is called on the caller's goroutine alone
-	e, err := New(Config{Policy: funnel(100, 1, time.Second), Clock: clock.Now}, PolicyFor(func(key string) policy.Policy {
+	e, err := New(Config{Policy: funnel(100, 1, time.Second), Clock: clock.Now, uncounted: true}, PolicyFor(func(key string) policy.Policy {
 		asked++
 		return own[key]
 	}))

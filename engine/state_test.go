@@ -868,7 +868,7 @@ func TestAnotherDefaultKeepsTheUseOfPlans(t *testing.T) {
 						before, after = after, before
 					}
 					chosen := PolicyFor(func(string) policy.Policy { return text(plan) })
-					config := Config{Policy: before}
+					config := Config{Policy: before, uncounted: true}
 					e, err := New(config, chosen)
 					require.NoError(t, err)
 					require.True(t, e.Take("key", 60).Allowed)

@@ -76,6 +76,7 @@ func TestTakeWithIsExact(t *testing.T) {
 
 func openFor[K comparable](t testing.TB, config Config, choose func(K) policy.Policy) *Engine[K] {
 	t.Helper()
+	config.uncounted = true
 	e, err := New(config, PolicyFor(choose))
 	require.NoError(t, err)
 	t.Cleanup(func() { check(t, e) })

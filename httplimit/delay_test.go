@@ -3,6 +3,7 @@ package httplimit
 import (
 	"net/http"
 	"net/netip"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,15 +69,21 @@ func TestQueueSpacesUnderPolicyFor(t *testing.T) {
 	for _, upTo := range []time.Duration{0, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			bobKey := netip.MustParseAddr("192.0.2.2")
-			plans := map[netip.Addr]policy.Policy{aliceKey: spaced(0), bobKey: spaced(20)}
-			limiter, err := engine.New(engine.Config{Policy: spaced(5)}, engine.PolicyFor(func(key netip.Addr) policy.Policy { return plans[key] }))
+			var plans sync.Map
+			plans.Store(aliceKey, spaced(0))
+			plans.Store(bobKey, spaced(20))
+			limiter, err := engine.New(engine.Config{Policy: spaced(5)}, engine.PolicyFor(func(key netip.Addr) policy.Policy {
+				plan, _ := plans.Load(key)
+				p, _ := plan.(policy.Policy)
+				return p
+			}))
 			require.NoError(t, err)
 			defer limiter.Close()
 			h := Must(New(limiter, ByAddr, Options{WaitUpTo: upTo})).Handler(done)
 			require.Equal(t, 200, ask(h, from(alice)).Code)
 			assert.Equal(t, atIntervals(6), atOnce(h, repeat(6, bob)...), "up to %v", upTo)
 			assert.Equal(t, atIntervals(6), atOnce(h, repeat(6, "192.0.2.3:1")...), "no plan of its own, up to %v", upTo)
-			plans[aliceKey] = spaced(20)
+			plans.Store(aliceKey, spaced(20))
 			assert.Equal(t, atIntervals(6), atOnce(h, repeat(6, alice)...), "up to %v", upTo)
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,15 +82,16 @@ func TestPolicyFieldFollowsTheLimit(t *testing.T) {
 	for i := range 3 * admission.MostPolicies {
 		limits = append(limits, policy.Must(policy.Funnel(int64(10+i), 1, time.Second)))
 	}
-	which := 0
-	limiter, err := engine.New(engine.Config{Policy: limits[0]}, engine.PolicyFor(func(netip.Addr) policy.Policy { return limits[which] }))
+	var which atomic.Int64
+	limiter, err := engine.New(engine.Config{Policy: limits[0]}, engine.PolicyFor(func(netip.Addr) policy.Policy { return limits[which.Load()] }))
 	require.NoError(t, err)
 	defer limiter.Close()
 	m := Must(New(limiter, ByAddr, Options{Cost: func(*http.Request) int64 { return 0 }}))
 	h := m.Handler(done)
 	for range 2 {
-		for which = range limits {
-			n := strconv.Itoa(10 + which)
+		for i := range limits {
+			which.Store(int64(i))
+			n := strconv.Itoa(10 + i)
 			assert.Equal(t, `"default";q=`+n+`;w=`+n, ask(h, from(alice)).Header().Get("RateLimit-Policy"))
 		}
 	}

@@ -28,9 +28,9 @@ const owedOfAPI = "keys?by=owed&limit=api&n=200"
 func walked(t *testing.T, keys int, during func()) (h *inspect.Handler, looks *atomic.Int64) {
 	t.Helper()
 	looks = &atomic.Int64{}
-	var ready bool
+	var ready atomic.Bool
 	e := newEngine(t, engine.Config{Name: "api"}, engine.PolicyFor(func(int) policy.Policy {
-		if ready && !inCensus() && looks.Add(1)%int64(keys) == 1%int64(keys) && during != nil {
+		if ready.Load() && !inCensus() && looks.Add(1)%int64(keys) == 1%int64(keys) && during != nil {
 			during()
 		}
 		return nil
@@ -38,7 +38,7 @@ func walked(t *testing.T, keys int, during func()) (h *inspect.Handler, looks *a
 	for i := range keys {
 		e.Take(i, 1+int64(i%9))
 	}
-	ready = true
+	ready.Store(true)
 	return newHandler(t, inspect.Config{ShowKeys: true}, inspect.Limit[int]{Limiter: e}), looks
 }
 
