@@ -104,7 +104,7 @@ func TestOperatorInABrowser(t *testing.T) {
 					return c.axes[1].splits(c, 1, 0, most).at(-1) === most && c.data.slice(1).flat().every((v) => v <= most);
 				})`,
 				"few points span a minute": `[...limits.values()].every(({ chart: { scales: { x } } }) => x.max - x.min >= 60 && x.max - x.min < 600)`,
-				"ends of axes are round": `[1, 1.2, 37, 110, 250, 3900].map(roundUp).join() === "1,1.2,40,120,300,4000"`,
+				"ends of axes are round":   `[1, 1.2, 37, 110, 250, 3900].map(roundUp).join() === "1,1.2,40,120,300,4000"`,
 			} {
 				assert.True(t, browser.Eval[bool](o, condition), what)
 			}
