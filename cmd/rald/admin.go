@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"syscall"
@@ -126,12 +128,32 @@ func (d *doors) openAdmin(ctx context.Context, l net.Listener, config admin.Conf
 	return nil
 }
 
-// health asks a rald for its health, by default at defaultAdmin.
-func health(args []string, out io.Writer) error {
-	url := "http://" + defaultAdmin + "/healthz"
-	switch len(args) {
-	case 0:
-	case 1:
+// healthURL returns the address of /healthz under RALD_ADMIN, or under RALD_METRICS if that is none.
+func healthURL(env environment) string {
+	addr := cmp.Or(env.get("RALD_ADMIN"), defaultAdmin)
+	if addr == "none" {
+		addr = env.get("RALD_METRICS")
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || strings.HasPrefix(addr, "unix:") {
+		return "http://" + defaultAdmin + "/healthz"
+	}
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	scheme := "http://"
+	if env.get("RALD_TLS_CERT") != "" {
+		scheme = "https://"
+	}
+	return scheme + net.JoinHostPort(host, port) + "/healthz"
+}
+
+// health asks a rald for its health, by default at the address that env names.
+func health(args []string, env environment, out io.Writer) error {
+	url := healthURL(env)
+	switch {
+	case len(args) == 0:
+	case len(args) == 1 && !strings.HasPrefix(args[0], "-"):
 		url = args[0]
 	default:
 		return fmt.Errorf("rald health takes one URL, not %q", args)

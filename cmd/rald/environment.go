@@ -1,13 +1,16 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 type environment []string // NAME=value, like os.Environ
@@ -45,11 +48,30 @@ func (e environment) set(flags *flag.FlagSet) (err error) {
 		case f == nil || value == "":
 		default:
 			if err := flags.Set(f.Name, value); err != nil {
-				return fmt.Errorf("%s is %q, the environment's -%s: %w", name, value, f.Name, err)
+				return fmt.Errorf("%s is %q, the environment's -%s: %w", name, value, f.Name, accepted(f.Value, err))
 			}
 		}
 	}
 	return nil
+}
+
+// accepted returns an error that says what v accepts, in place of package flag's "parse error".
+func accepted(v flag.Value, err error) error {
+	getter, ok := v.(flag.Getter)
+	if !ok {
+		return err
+	}
+	switch getter.Get().(type) {
+	case bool:
+		return errors.New("true or false is accepted")
+	case int:
+		return errors.New("a whole number is accepted")
+	case time.Duration:
+		return errors.New("a time such as 1m30s is accepted")
+	case *slog.Level:
+		return errors.New("debug, info, warn or error is accepted")
+	}
+	return err
 }
 
 // stateDir returns the default directory of the state: systemd's, or the user's.

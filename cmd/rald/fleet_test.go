@@ -214,6 +214,6 @@ func TestServersOfOneRedis(t *testing.T) {
 	addUser()
 	untilInfo("backend_failing:0")
 	first.end(t)
-	assert.Contains(t, first.log.String(), "rald saves its state and ends")
+	assert.Contains(t, first.log.String(), "rald ends")
 	assert.NotContains(t, fmt.Sprint(first.log), "secret")
 }

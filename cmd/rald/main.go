@@ -53,9 +53,11 @@ func run(ctx context.Context, args []string, env environment, out, problems io.W
 		case "check":
 			return check(args[1:], out, problems) // a signal ends it
 		case "health":
-			return health(args[1:], out)
+			return health(args[1:], env, out)
 		case "man":
 			return manual(out, env)
+		case "help":
+			problems = out // for a pager
 		case "completion":
 			return completion(out, strings.Join(args[1:], " "), env)
 		}
@@ -77,6 +79,10 @@ func run(ctx context.Context, args []string, env environment, out, problems io.W
 func check(args []string, out, problems io.Writer) error {
 	flags := flag.NewFlagSet("rald check", flag.ContinueOnError)
 	flags.SetOutput(problems)
+	flags.Usage = func() {
+		_, _ = fmt.Fprint(problems, "Usage: rald check [-envoy] [-envoy-merge] DIR\n\nCheck reports the faults of all files of DIR.\n\n")
+		flags.PrintDefaults()
+	}
 	envoy := flags.Bool("envoy", false, "the directory has configuration files of envoyproxy/ratelimit")
 	var options rules.Options
 	flags.BoolVar(&options.Merge, "envoy-merge", false, mergeUsage)

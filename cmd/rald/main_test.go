@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -60,6 +61,18 @@ func TestSettings(t *testing.T) {
 			assert.Contains(t, help.String(), flag)
 		}
 	}
+}
+
+func TestHelpIsForAPager(t *testing.T) {
+	for _, args := range [][]string{{"help"}, {"help", "check"}} {
+		var out, problems bytes.Buffer
+		require.ErrorIs(t, run(t.Context(), args, noEnv, &out, &problems), flag.ErrHelp)
+		assert.Contains(t, out.String(), "-listen")
+		assert.Empty(t, problems.String())
+	}
+	var problems bytes.Buffer
+	require.ErrorIs(t, run(t.Context(), []string{"check", "-h"}, noEnv, io.Discard, &problems), flag.ErrHelp)
+	assert.Contains(t, problems.String(), "rald check [-envoy] [-envoy-merge] DIR")
 }
 
 func TestSettingsThatAreRefused(t *testing.T) {

@@ -31,11 +31,13 @@ func TestEnvironment(t *testing.T) {
 
 	for text, want := range map[string]string{
 		"RALD_MAX_KEY=5":          "the environment has RALD_MAX_KEY, which is no setting: rald -h names all",
-		"RALD_MAX_KEYS=many":      `RALD_MAX_KEYS is "many", the environment's -max-keys: parse error`,
+		"RALD_MAX_KEYS=many":      `RALD_MAX_KEYS is "many", the environment's -max-keys: a whole number is accepted`,
+		"RALD_DRAIN=soon":         `RALD_DRAIN is "soon", the environment's -drain: a time such as 1m30s is accepted`,
+		"RALD_ENVOY_QUOTA=maybe":  "the environment's -envoy-quota: true or false is accepted",
 		"RALD_MAX_KEYS=0":         "-max-keys is 0: 1 or more is accepted",
 		"RALD_FLEET=leased":       "-fleet needs -redis",
 		"RALD_ENVOY_CLIENTS=what": `the environment's -envoy-clients: "what" is no network`,
-		"RALD_LOG_LEVEL=loud":     "the environment's -log-level: slog: level string",
+		"RALD_LOG_LEVEL=loud":     "the environment's -log-level: debug, info, warn or error is accepted",
 	} {
 		_, err := parse(nil, environment{text}, io.Discard)
 		assert.ErrorContains(t, err, want, text)
@@ -54,6 +56,22 @@ func TestEnvironment(t *testing.T) {
 		assert.False(t, serviceLink.MatchString(variable(f.Name)), f.Name)
 		assert.Contains(t, help.String(), variable(f.Name))
 	})
+}
+
+func TestHealthURL(t *testing.T) {
+	for _, c := range []struct {
+		env  environment
+		want string
+	}{
+		{noEnv, "http://127.0.0.1:7381/healthz"},
+		{environment{"RALD_ADMIN=unix:/run/rald"}, "http://127.0.0.1:7381/healthz"},
+		{environment{"RALD_ADMIN=localhost:1", "RALD_METRICS=:9379"}, "http://localhost:1/healthz"},
+		{environment{"RALD_ADMIN=none", "RALD_METRICS=:9379"}, "http://127.0.0.1:9379/healthz"},
+		{environment{"RALD_ADMIN=none"}, "http://127.0.0.1:7381/healthz"},
+		{environment{"RALD_ADMIN=[::]:1", "RALD_TLS_CERT=/cert"}, "https://127.0.0.1:1/healthz"},
+	} {
+		assert.Equal(t, c.want, healthURL(c.env), c.env)
+	}
 }
 
 func TestNetworks(t *testing.T) {
@@ -157,11 +175,16 @@ func TestMetricsAlone(t *testing.T) {
 	}
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"health", "http://" + addr + "/healthz"}, noEnv, &out, io.Discard))
+	out.Reset()
+	require.NoError(t, run(t.Context(), []string{"health"}, environment{"RALD_ADMIN=none", "RALD_METRICS=" + addr}, &out, io.Discard))
 	assert.Equal(t, "ok\n", out.String())
 	assert.ErrorContains(t, run(t.Context(), []string{"health", "http://" + addr}, noEnv, &out, io.Discard), "404 Not Found: 404 page not found")
 	s.end(t)
 	assert.Error(t, run(t.Context(), []string{"health", "http://" + addr + "/healthz"}, noEnv, &out, io.Discard))
-	assert.ErrorContains(t, run(t.Context(), []string{"health", "a", "b"}, noEnv, &out, io.Discard), "takes one URL")
+	for _, args := range [][]string{{"health", "a", "b"}, {"health", "-h"}} {
+		assert.ErrorContains(t, run(t.Context(), args, noEnv, &out, io.Discard), "rald health takes one URL")
+	}
+	assert.Contains(t, s.log.String(), `"rald ends"`)
 	var texts []string
 	for line := range strings.Lines(s.log.String()) {
 		var fields struct{ Level, Msg string }

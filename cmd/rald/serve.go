@@ -115,7 +115,11 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	follow.end()
 	tell(log, daemon.SdNotifyStopping)
 	clients.running.Wait()
-	log.Info("rald saves its state and ends")
+	if s.keys.Dir == "" {
+		log.Info("rald ends")
+	} else {
+		log.Info("rald saves its state and ends")
+	}
 	if asked.Err() == nil {
 		return context.Cause(ctx)
 	}

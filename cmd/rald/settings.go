@@ -109,7 +109,7 @@ func parse(args []string, env environment, problems io.Writer) (s settings, err 
 		flags.VisitAll(func(f *flag.Flag) { f.Usage += "; " + variable(f.Name) })
 		flags.PrintDefaults()
 	}
-	if len(args) == 1 && args[0] == "help" {
+	if len(args) > 0 && args[0] == "help" {
 		args = []string{"-h"}
 	}
 	unset := env.set(flags)
