@@ -58,7 +58,7 @@ func (e *ParseError) Error() string {
 	message := "want " + e.Want
 	var field *FieldError
 	if errors.As(e.Err, &field) {
-		message = fmt.Sprintf("%s is %v, want %s", field.Field, field.Value, field.Want)
+		message = fmt.Sprintf("%s is %v, want %s", field.Field, field.Value, e.Want)
 	}
 	return fmt.Sprintf("ral: limit %q at byte %d: %s", e.Text[:offset]+"^"+e.Text[offset:], offset, message)
 }
@@ -214,7 +214,21 @@ func (p *parser) atMost() (Policy, error) {
 
 func (p *parser) windowed(construct func(limit int64, per time.Duration) (Policy, error)) (Policy, error) {
 	rate := p.rate("limit")
-	return p.made(func() (Policy, error) { return construct(rate.count, rate.per) })
+	return p.counted(construct, rate.count, rate.per)
+}
+
+// counted is made for limits that count units in windows. An error names other limits by their text.
+func (p *parser) counted(construct func(int64, time.Duration) (Policy, error), limit int64, per time.Duration) (Policy, error) {
+	made, err := p.made(func() (Policy, error) { return construct(limit, per) })
+	var e *ParseError
+	if errors.As(err, &e) && e.Err != nil && per > 0 {
+		text := rateText(limit, per)
+		e.Want = strings.NewReplacer(
+			"; AlignedWindow holds", "; window "+text+" aligned holds",
+			fmt.Sprintf("; Funnel(%d, %[1]d, %v)", limit, per), fmt.Sprintf("; funnel %d, %s", limit, text),
+		).Replace(e.Want)
+	}
+	return made, err
 }
 
 func (p *parser) window() (Policy, error) {
@@ -246,7 +260,7 @@ func (p *parser) window() (Policy, error) {
 	default:
 		p.fault(start, `"aligned" or the end`)
 	}
-	return p.made(func() (Policy, error) { return construct(limit, per) })
+	return p.counted(construct, limit, per)
 }
 
 func (p *parser) calendar(limit int64, unit Calendar) (Policy, error) {
