@@ -40,8 +40,9 @@ func (e *Engine[K]) TakeWith(limit policy.Policy, key K, n int64) (d policy.Deci
 	return d
 }
 
-// TakeUpTo takes as many of n units as remain for the key, and returns how many, and the decision on
-// these: a Take of one unit, refused, if none remain. It is counted once. n == 0 looks.
+// TakeUpTo takes n units if Take would, as a Bursty does on credit, and otherwise as many as remain
+// for the key. It returns how many, and the decision on these: a Take of one unit, refused, if none
+// remain. It is counted once. n == 0 looks.
 func (e *Engine[K]) TakeUpTo(key K, n int64) (taken int64, d policy.Decision) {
 	taken = e.cell.TakeUpTo(key, n, &d)
 	return taken, d

@@ -141,8 +141,8 @@ func (l *Limiter) Take(n int64) (d policy.Decision) {
 	return d
 }
 
-// TakeUpTo takes as many of n units as remain, and returns how many, and the decision on these: a
-// Take of one unit, refused, if none remain.
+// TakeUpTo takes n units if Take would, as a Bursty does on credit, and otherwise as many as remain.
+// It returns how many, and the decision on these: a Take of one unit, refused, if none remain.
 func (l *Limiter) TakeUpTo(n int64) (taken int64, d policy.Decision) {
 	var q request
 	taken = decide.UpTo(n, &d, func(n int64) {
