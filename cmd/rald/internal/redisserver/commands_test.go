@@ -238,7 +238,7 @@ func TestKeysExistWhileTheyOwe(t *testing.T) {
 		c.do("RAL.TAKE bob funnel_10,_10/m 1")
 		c.do("RAL.TAKE api api 1")
 		ask := func() []any {
-			return c.all("EXISTS ann bob ann eve", "TTL ann", "TTL bob", "PTTL bob", "TYPE bob", "TTL eve", "TYPE eve", "SCAN 0 MATCH bob", "EXISTS api")
+			return c.all("EXISTS ann bob ann eve", "TTL ann", "TTL bob", "PTTL bob", "TYPE bob", "TTL eve", "TYPE eve", "SCAN 0 MATCH bob TYPE STRING", "EXISTS api")
 		}
 		found := func(keys ...any) []any { return []any{"0", append([]any{}, keys...)} }
 		assert.Equal(t, []any{int64(3), int64(3600), int64(6), int64(6000), "string", int64(-2), "none", found("bob"), int64(0)}, ask())
@@ -246,6 +246,8 @@ func TestKeysExistWhileTheyOwe(t *testing.T) {
 		assert.Equal(t, []any{int64(3), int64(3595), int64(1), int64(500), "string", int64(-2), "none", found("bob"), int64(0)}, ask())
 		time.Sleep(500 * time.Millisecond)
 		assert.Equal(t, []any{int64(2), int64(3594), int64(-2), int64(-2), "none", int64(-2), "none", found(), int64(0)}, ask())
+		assert.Equal(t, found("ann", "ann"), c.do("SCAN 0 TYPE string"))
+		assert.Equal(t, found(), c.do("SCAN 0 TYPE hash"))
 		assert.Equal(t, int64(1), c.do("DEL ann"))
 		assert.Equal(t, []any{int64(0), int64(-2), int64(-2), int64(-2), "none", int64(-2), "none", found(), int64(0)}, ask())
 	})

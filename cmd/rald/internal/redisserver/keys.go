@@ -137,7 +137,7 @@ func (c *conn) scan(args [][]byte) {
 		c.out.Error("ERR invalid cursor")
 		return
 	}
-	count, match := int64(10), ""
+	count, match, kind := int64(10), "", "string"
 	for rest := args[2:]; len(rest) > 0; rest = rest[2:] {
 		if len(rest) == 1 {
 			c.out.Error("ERR syntax error")
@@ -156,6 +156,7 @@ func (c *conn) scan(args [][]byte) {
 				return
 			}
 		case "type":
+			kind = strings.ToLower(string(rest[1]))
 		default:
 			c.out.Error("ERR syntax error")
 			return
@@ -165,6 +166,9 @@ func (c *conn) scan(args [][]byte) {
 	if !ok {
 		c.out.Error("ERR there is no scan of that cursor any more: begin again with 0")
 		return
+	}
+	if kind != "string" {
+		found = nil // TYPE tells no other
 	}
 	if match != "" && match != "*" {
 		all := found // the scan keeps it

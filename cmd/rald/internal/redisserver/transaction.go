@@ -6,7 +6,12 @@ type transaction struct {
 	refused bool // a command cannot be executed, so EXEC executes none
 	queued  []queuedCommand
 	size    int // bytes of arguments
+	number  int // of arguments
 }
+
+// mostQueued is how many times as many arguments a transaction may have as a command. An empty
+// argument has no bytes, and takes memory.
+const mostQueued = 8
 
 type queuedCommand struct {
 	do   *command
@@ -22,7 +27,8 @@ func (c *command) queues() bool {
 	return true
 }
 
-// queue keeps the command for EXEC. All commands together are at most as large as one may be.
+// queue keeps the command for EXEC. All commands together have at most the bytes of one, and
+// mostQueued times its arguments.
 func (c *conn) queue(do *command, args [][]byte) {
 	size, most := 0, &c.server.config.Command
 	for _, arg := range args {
@@ -32,8 +38,9 @@ func (c *conn) queue(do *command, args [][]byte) {
 	case do.greeting || do.name == "ral.wait":
 		c.out.Error("ERR '" + do.name + "' is not executed in a transaction")
 		return
-	case len(c.multi.queued) == most.Arguments || c.multi.size+size > most.Command:
-		c.out.Error("ERR a transaction has at most " + itoa(int64(most.Arguments)) + " commands and " + itoa(int64(most.Command)) + " bytes")
+	case len(c.multi.queued) == most.Arguments || c.multi.size+size > most.Command || c.multi.number+len(args) > mostQueued*most.Arguments:
+		c.out.Error("ERR a transaction has at most " + itoa(int64(most.Arguments)) + " commands and " + itoa(int64(most.Command)) + " bytes, in " +
+			itoa(int64(mostQueued*most.Arguments)) + " arguments")
 		return
 	}
 	// The arguments are the reader's.
@@ -43,6 +50,7 @@ func (c *conn) queue(do *command, args [][]byte) {
 		own[i] = bytes[len(bytes)-len(arg):]
 	}
 	c.multi.queued, c.multi.size = append(c.multi.queued, queuedCommand{do, own}), c.multi.size+size
+	c.multi.number += len(args)
 	c.out.Status("QUEUED")
 }
 

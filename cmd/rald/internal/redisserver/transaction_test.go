@@ -84,6 +84,19 @@ func TestTransactionsAreBounded(t *testing.T) {
 	}
 }
 
+// Empty arguments have no bytes. Without a bound a transaction of 64 KiB took 25 MB.
+func TestTransactionsBoundTheirArguments(t *testing.T) {
+	_, l := door(t, Config{Command: resp.Limits{Arguments: 16, Argument: 100, Command: 4000}})
+	c := dial(t, l)
+	assert.Equal(t, "OK", c.do("MULTI"))
+	for range 8 {
+		assert.Equal(t, "QUEUED", c.do("EXISTS"+strings.Repeat(" k", 15)))
+	}
+	assert.Contains(t, c.do("PING"), "ERR a transaction has at most 16 commands and 4000 bytes, in 128 arguments")
+	assert.Contains(t, c.do("EXEC"), "EXECABORT")
+	assert.Equal(t, []any{"OK", "QUEUED", []any{"PONG"}}, c.all("MULTI", "PING", "EXEC"), "the next begins anew")
+}
+
 // A transaction belongs to its connection.
 func TestTransactionNeedsThePassword(t *testing.T) {
 	_, l := door(t, Config{Password: "secret"})
