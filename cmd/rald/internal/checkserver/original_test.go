@@ -87,7 +87,7 @@ func TestSlashAtTheEndChoosesNoOtherRule(t *testing.T) {
 // Promise: A rule for `OPTIONS` comes before rules for other methods, so that one exempts preflights.
 func TestPreflightsAreExempt(t *testing.T) {
 	d := open(t, "proxy: caddy\nrules:\n  - {match: /, limit: two, key: everybody}\n  - {match: /api/, limit: one, key: everybody}\n"+
-		"  - {match: OPTIONS /, unlimited: true}\n  - {match: OPTIONS /api/old/, limit: window 3/h, key: everybody}\n")
+		"  - {match: \"OPTIONS\\t/\", unlimited: true}\n  - {match: OPTIONS /api/old/, limit: window 3/h, key: everybody}\n")
 	assert.Equal(t, 1, d.passes(t, "GET", "/api/a"))
 	assert.Equal(t, 2, d.passes(t, "GET", "/a"))
 	assert.Equal(t, 10, d.passes(t, "OPTIONS", "/api/a"))
@@ -307,6 +307,20 @@ func TestUnixSocketIsTrusted(t *testing.T) {
 			require.NoError(t, err)
 			assert.NoError(t, a.Body.Close())
 			assert.Equal(t, c.want, a.StatusCode, "%s %s", trusted, c.forwarded)
+		}
+	}
+}
+
+// No peer has the address 0.0.0.0 or ::.
+func TestUnixSocketIsTrustedIfAllAre(t *testing.T) {
+	for _, all := range []string{"0.0.0.0/0", "::/0"} {
+		d := open(t, "proxy: caddy\ntrusted: ['"+all+"']\nrules:\n  - {match: /, limit: one, key: everybody}\n")
+		for _, want := range []int{http.StatusNoContent, http.StatusTooManyRequests} {
+			r := httptest.NewRequest(http.MethodGet, "/check", nil)
+			r.Header = http.Header{"X-Forwarded-Uri": {"/"}, "X-Forwarded-Method": {"GET"}, "X-Forwarded-For": {"192.0.2.1"}}
+			w := httptest.NewRecorder()
+			d.ServeHTTP(w, r.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, &net.UnixAddr{Name: "check.sock", Net: "unix"})))
+			assert.Equal(t, want, w.Code, all)
 		}
 	}
 }

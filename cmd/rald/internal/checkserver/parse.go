@@ -133,7 +133,11 @@ func (p *parser) rules(top configfile.Place) *Rules {
 		p.Fault(m["trusted"], "%w", err)
 	}
 	if len(p.trusted) > 0 {
-		of.onSocket = p.trusted[0].Addr().String()
+		addr := p.trusted[0].Addr()
+		if addr.IsUnspecified() { // of 0.0.0.0/0 and ::/0, and no peer's address
+			addr = addr.Next()
+		}
+		of.onSocket = addr.String()
 	}
 	if at, ok := m["status"]; ok {
 		of.status = p.status(at)

@@ -12,7 +12,7 @@ type routes struct{ options, others http.ServeMux }
 
 // add adds a rule. The error names a rule that is neither more nor less specific.
 func (t *routes) add(pattern string, h http.Handler) error {
-	if strings.HasPrefix(pattern, http.MethodOptions+" ") {
+	if strings.Fields(pattern)[0] == http.MethodOptions {
 		return register(&t.options, pattern, h)
 	}
 	return register(&t.others, pattern, h)
