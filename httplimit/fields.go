@@ -71,7 +71,15 @@ func (f *fieldWriter) write(h http.Header, v *result, quotas []quota) {
 		three(h, legacyLimit, limit, legacyRemaining, remaining, legacyReset, whole.UntilReset(reset, time.Second))
 	}
 	x, spring := older&XRateLimitHeaders != 0, older&SpringHeaders != 0
-	if x = x && tells(xLimit, xRemaining); spring && tells(springCapacity, xRemaining) {
+	if !x && !spring || !tells(xLimit, xRemaining) || !tells(springCapacity, xRemaining) {
+		return
+	}
+	if len(h[xRemaining]) > 0 { // both have this field: leave none of another limit beside it
+		for _, field := range [...]string{xLimit, xReset, springCapacity, springRate} {
+			delete(h, field)
+		}
+	}
+	if spring {
 		h[xRemaining] = []string{strconv.FormatInt(remaining, 10)}
 		h[springCapacity] = []string{strconv.FormatInt(limit, 10)}
 		if of.Window > 0 {

@@ -201,6 +201,18 @@ func TestNestedLegacyFieldsTellTheTighterLimit(t *testing.T) {
 			assert.Equal(t, []string{c.remaining}, w.Header()[names[1]], "%+v", c)
 		}
 	}
+	// Two sets have X-RateLimit-Remaining.
+	for _, sets := range [][2]HeaderSet{{XRateLimitHeaders, SpringHeaders}, {SpringHeaders, XRateLimitHeaders}} {
+		for _, limits := range [][2]int64{{10, 5}, {5, 10}} {
+			limit := func(i int) *Middleware {
+				return Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(limits[i], time.Hour))), ByAddr, Options{Headers: sets[i]}))
+			}
+			h := ask(limit(0).Handler(limit(1).Handler(done)), from(alice)).Header()
+			assert.Equal(t, []string{"4"}, h[xRemaining], "%v", limits)
+			assert.Equal(t, []string{"5"}, append(h[xLimit], h[springCapacity]...), "%v", limits)
+			assert.Equal(t, 1, len(h[xReset])+len(h[springRate]), "%v", limits)
+		}
+	}
 	// Fields that another handler wrote are no limit.
 	for _, strange := range [][]string{{"many"}, {"1", "2"}, {}} {
 		m := Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(5, time.Hour))), ByAddr, Options{Headers: LegacyHeaders}))
