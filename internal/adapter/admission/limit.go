@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/maphash"
+	"reflect"
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
@@ -24,6 +25,8 @@ type Limit[R any, K comparable, S any] struct {
 	PolicyFor func(r R) policy.Policy // may be nil
 
 	engine  *engine.Engine[K] // nil if the Limiter is something else
+	own     policy.Policy     // the engine's at first, and its quota, as making one costs 50 ns
+	quota   Quota
 	servers interface{ Servers() int }
 	words   words
 }
@@ -119,6 +122,9 @@ func (l *Limit[R, K, S]) Check(at int, name, wantKey string, bad FieldFault) err
 	}
 	l.engine, _ = l.Limiter.(*engine.Engine[K])
 	l.servers, _ = l.Limiter.(interface{ Servers() int })
+	if l.engine != nil && reflect.TypeOf(l.engine.Limit()).Kind() == reflect.Pointer { // comparable
+		l.own, l.quota = l.engine.Limit(), claimed(l.engine.Limit())
+	}
 	l.at, l.plain = at, l.engine != nil && l.PolicyFor == nil
 	return nil
 }
@@ -167,7 +173,7 @@ func (l *Limit[R, K, S]) claim(r R, n int64, keep bool) (claim engine.Claim, lat
 	if keep {
 		later = &engineKey[K]{l.engine, key, n}
 	}
-	return l.engine.Claim(key, n), later, claimed(l.engine.LimitFor(key)), true
+	return l.engine.Claim(key, n), later, l.quotaOf(l.engine.LimitFor(key)), true
 }
 
 func (l *Limit[R, K, S]) claimOfAny(r R, n int64) (claim limits.Claim, of Quota, ok bool) {
@@ -176,7 +182,7 @@ func (l *Limit[R, K, S]) claimOfAny(r R, n int64) (claim limits.Claim, of Quota,
 		return claim, of, false
 	}
 	plan := l.plan(r)
-	return limits.NewClaim(l.Limiter, limits.Call[K]{Key: key, N: n, Limit: plan}), claimed(l.limit(key, plan)), true
+	return limits.NewClaim(l.Limiter, limits.Call[K]{Key: key, N: n, Limit: plan}), l.quotaOf(l.limit(key, plan)), true
 }
 
 func (l *Limit[R, K, S]) hold(ctx context.Context, r R, n int64) (g limits.Grant, ok bool, err error) {
@@ -201,6 +207,13 @@ func (l *Limit[R, K, S]) limit(key K, plan policy.Policy) policy.Policy {
 		return plan
 	}
 	return l.Limiter.LimitFor(key)
+}
+
+func (l *Limit[R, K, S]) quotaOf(limit policy.Policy) Quota {
+	if limit == l.own {
+		return l.quota
+	}
+	return claimed(limit)
 }
 
 // tellTurn is turn for the only limit.
@@ -271,7 +284,7 @@ func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Control
 	plan := l.plan(r)
 	limit := l.limit(key, plan)
 	upTo := d.patience(ctx, limit)
-	v.Limit, v.Quota = l.Name, quotaOf(limit)
+	v.Limit, v.Quota = l.Name, l.quotaOf(limit)
 	if upTo <= 0 && !d.charges && !d.shadow && plan == nil {
 		a, err := l.Limiter.Ask(ctx, key, v.Cost)
 		v.conclude(ctx, limit, &a, err)
