@@ -184,8 +184,10 @@ func (e *Engine[K]) LimitFor(key K) policy.Policy { return e.cell.LimitFor(key) 
 type Keep int
 
 const (
-	KeepUsed  Keep = iota // the used units: 5 of 10 become 5 of 100
-	KeepShare             // the used share, rounded up to a unit: 5 of 10 become 50 of 100
+	KeepUsed Keep = iota // the used units: 5 of 10 become 5 of 100
+	// KeepShare keeps the used share, rounded up to a unit: 5 of 10 become 50 of 100. Under a
+	// Bursty or a WarmingUp, which grant units on credit, it is KeepUsed.
+	KeepShare
 )
 
 // ChangeLimit tells the engine that the key's own limit has changed, as for a customer that
