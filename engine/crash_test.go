@@ -304,20 +304,25 @@ func TestFaultsAreLoggedByDefault(t *testing.T) {
 	was := slog.Default()
 	defer slog.SetDefault(was)
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
+		var log lockedBuffer
 		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 		config := inFile(t, Config{Policy: funnel(2, 1, time.Hour), State: State{Every: time.Minute}})
 		saves, err := New[string](config)
 		require.NoError(t, err)
 		require.True(t, saves.Choke("key"))
-		time.Sleep(time.Hour)
+		hour := func() {
+			time.Sleep(time.Hour + time.Second) // between two saves
+			synctest.Wait()
+		}
+		hour()
 		assert.Empty(t, log.String())
 		folder := filepath.Dir(config.State.Path)
 		require.NoError(t, os.Rename(folder, folder+" away"))
-		time.Sleep(time.Hour)
+		hour()
 		require.NoError(t, os.Rename(folder+" away", folder))
-		time.Sleep(time.Hour)
+		hour()
 		require.NoError(t, saves.Close())
+		synctest.Wait()
 		assert.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
 		assert.Regexp(t, `level=ERROR msg="ral: the state of the limiter is not saved" limit=ral error=.*\n.*level=INFO msg="ral: the state of the limiter is saved again" limit=ral`, log.String())
 
@@ -343,6 +348,30 @@ func TestFaultsAreLoggedByDefault(t *testing.T) {
 		require.Error(t, e.Health())
 		assert.Empty(t, log.String(), "OnEvent takes the events")
 	})
+}
+
+// lockedBuffer is a log that several goroutines write.
+type lockedBuffer struct {
+	mu sync.Mutex
+	of bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.of.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.of.String()
+}
+
+func (b *lockedBuffer) Reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.of.Reset()
 }
 
 // The command that asks for room dies with two writers. The waiting caller asks again.
