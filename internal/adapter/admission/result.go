@@ -18,7 +18,7 @@ type Result struct {
 	common   int64 // the Cost of limits without their own
 }
 
-// keepsTurn reports whether the time of a refusal is that of the quota's limit, and not of a block,
+// keepsTurn reports whether the quota's limit decided the time of a refusal, and not a block,
 // an outage or another tier.
 func (v *Result) keepsTurn(of *Quota) bool {
 	return v.Provenance.Exact() && v.Provenance.Err() == nil && !of.replaced

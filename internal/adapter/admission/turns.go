@@ -21,7 +21,7 @@ type Turns struct {
 	seed    maphash.Seed
 	clock   *clock.Clock // nil for package time
 	epoch   time.Time
-	phase   float64 // of this server's turns between those of its fleet, from 0 to 1
+	phase   float64 // of this server's turns between the fleet's, from 0 to 1
 	// slots hold the last turns in pairs of a cache line: the tag of a key in the highest 16 bits,
 	// and below them the turn in units of 1,024 ns since the epoch.
 	slots [2048]atomic.Uint64

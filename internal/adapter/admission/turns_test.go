@@ -250,7 +250,7 @@ func TestTurnsOfAKey(t *testing.T) {
 	near(2*s, turns.tell(key, 1*s, s))
 	near(5*s, turns.tell(key, 1*s, 3*s)) // of 3 units
 	near(1*s, turns.tell(key+1, 1*s, s)) // another key
-	near(9*s, turns.tell(key, 9*s, s))   // turns that nobody used are gone
+	near(9*s, turns.tell(key, 9*s, s))   // unused turns are gone
 	near(18*s, turns.tell(key, 9*s, 9*s))
 	assert.Equal(t, 19*s, turns.tell(key, 9*s, 9*s), "the horizon")
 	near(19*s, turns.tell(key, 9*s, s)) // the horizon took no turn
