@@ -233,6 +233,17 @@ func (s *Families) All() iter.Seq[Family] {
 // Fleet returns the Redis that keeps the keys, or nil for engines.
 func (s *Families) Fleet() *Fleet { return s.config.Fleet }
 
+// Servers returns the number of servers that keep the keys in Redis, or 1 for engines.
+func (s *Families) Servers() int {
+	n := 1
+	for family := range s.All() {
+		if f := family.Fleet(); f != nil {
+			n = max(n, f.Servers())
+		}
+	}
+	return n
+}
+
 // Close saves the states and ends the engines. Later calls are refused.
 func (s *Families) Close() (err error) {
 	s.mu.Lock()

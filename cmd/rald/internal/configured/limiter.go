@@ -52,6 +52,9 @@ func (l *Limits) LimitFor(key string) policy.Policy {
 	return nil
 }
 
+// Servers returns the number of servers that keep the keys: httplimit.Options.Spread goes by it.
+func (l *Limits) Servers() int { return l.config.Families.Servers() }
+
 // of returns a key's limit, or nil. It may be removed: a request keeps the rules at its beginning.
 func (l *Limits) of(key string) *limit {
 	name, ok := nameOf(key)

@@ -46,3 +46,20 @@ func TestLimitsInRedisChangeWithinTheirFamily(t *testing.T) {
 	o.set("window 20/300d")
 	assert.EqualValues(t, 13, o.remaining("k"))
 }
+
+// Each server tells refused calls turns at its part of the pace.
+func TestServersOfRedisAreCounted(t *testing.T) {
+	r, err := redisd.Open(redisd.Config{})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, r.Close()) }()
+	for n := 1; n <= 2; n++ {
+		keep, err := families.New(families.Config{Fleet: &families.Fleet{
+			Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true}, Name: "test",
+		}})
+		require.NoError(t, err)
+		l, err := New(Config{Families: keep})
+		require.NoError(t, err)
+		defer (&opened{l, t, keep}).close()
+		require.Eventually(t, func() bool { return l.Servers() == n }, time.Minute, time.Millisecond)
+	}
+}
