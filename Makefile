@@ -3,13 +3,15 @@ MODULES := . cmd/ral cmd/ralbench cmd/rald examples fleet observe/ralotel observ
 # The tests of these packages mostly wait, for Redis, for browsers and for other programs, and run
 # beside the others.
 WAITING := cmd/ral cmd/ralbench cmd/rald examples fleet test/pages test/scrape
-COMPUTING := . test/oracle observe/ralotel observe/ralprom rpc test/charts test/mutation test/release test/sidebyside test/snippets test/torture
+COMPUTING := . test/oracle observe/ralotel observe/ralprom rpc test/charts test/mutation test/release test/sdks test/sidebyside test/snippets test/torture
 packages = $(foreach m,$(1),$(patsubst ././%,./%,./$(m)/...))
 
 GO       ?= go
 FUZZTIME ?= 1m
 # How long make check runs each fuzz target; empty is not at all.
 FUZZ     ?= 10s
+# Whether make check tries clients that npm installs; empty is not at all.
+SDKS     ?= yes
 # How long make torture takes, in seconds.
 FOR      ?= 3600
 
@@ -52,6 +54,7 @@ check: needs
 		"platforms: $(AGAIN) platforms" \
 		"rehearsal: $(AGAIN) rehearsal" \
 		$(if $(FUZZ),"fuzz: ./tools/fuzz $(FUZZ)") \
+		$(if $(SDKS),"sdks: $(GO) test -count=1 ./test/sdks") \
 		"schedules: $(GO) test -count=1 -run ^TestSchedules ./table" \
 		"simulation: $(GO) test -count=1 -run ^TestSeeds ./test/torture/simulation -first 100001 -seeds 50000" \
 		"linear: $(GO) test -count=1 -run ^TestLinearizable ./test/torture/linear -for 10s" \
