@@ -24,6 +24,7 @@ var mayImport = []struct {
 	{"internal/core/seam", nil},
 	{"internal/testkit/race", nil},
 	{"internal/testkit/await", nil},
+	{"internal/testkit/logbuffer", nil},
 	{"internal/core/clock", nil},
 	{"internal/core/shape", nil},
 	{"internal/core/whole", nil},

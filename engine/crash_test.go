@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -19,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/testkit/await"
+	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
 	"github.com/ral-limiter/ral/janitor"
 	"github.com/ral-limiter/ral/supervisor"
 	"github.com/ral-limiter/ral/table"
@@ -304,8 +304,8 @@ func TestFaultsAreLoggedByDefault(t *testing.T) {
 	was := slog.Default()
 	defer slog.SetDefault(was)
 	synctest.Test(t, func(t *testing.T) {
-		var log lockedBuffer
-		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+		var log logbuffer.Buffer
+		slog.SetDefault(log.Logger())
 		config := inFile(t, Config{Policy: funnel(2, 1, time.Hour), State: State{Every: time.Minute}})
 		saves, err := New[string](config)
 		require.NoError(t, err)
@@ -315,7 +315,7 @@ func TestFaultsAreLoggedByDefault(t *testing.T) {
 			synctest.Wait()
 		}
 		hour()
-		assert.Empty(t, log.String())
+		assert.Empty(t, log.Lines())
 		folder := filepath.Dir(config.State.Path)
 		require.NoError(t, os.Rename(folder, folder+" away"))
 		hour()
@@ -323,17 +323,17 @@ func TestFaultsAreLoggedByDefault(t *testing.T) {
 		hour()
 		require.NoError(t, saves.Close())
 		synctest.Wait()
-		assert.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
+		assert.Len(t, log.Lines(), 2)
 		assert.Regexp(t, `level=ERROR msg="ral: the state of the limiter is not saved" limit=ral error=.*\n.*level=INFO msg="ral: the state of the limiter is saved again" limit=ral`, log.String())
 
-		log.Reset()
+		log.Drain()
 		f := newFaults(false)
 		e := open[string](t, Config{Name: "api", Policy: funnel(2, 1, time.Hour), Restarts: 1, fault: f.at})
 		f.arm("writer: received", 1)
 		e.Choke("a")
 		synctest.Wait()
 		require.EqualValues(t, 1, e.Stats().Restarts)
-		assert.Empty(t, log.String(), "it is not degraded")
+		assert.Empty(t, log.Lines(), "it is not degraded")
 		f.arm("writer: received", -1)
 		e.Choke("b")
 		synctest.Wait()
@@ -341,37 +341,13 @@ func TestFaultsAreLoggedByDefault(t *testing.T) {
 		assert.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), log.String())
 		assert.Contains(t, log.String(), `msg="ral: the limiter is degraded: it records no new key from now on" limit=api error=`)
 
-		log.Reset()
+		log.Drain()
 		e = open[string](t, Config{Name: "api", Policy: funnel(2, 1, time.Hour), OnEvent: func(Event) {}, Restarts: 1, fault: f.at})
 		e.Choke("a")
 		synctest.Wait()
 		require.Error(t, e.Health())
-		assert.Empty(t, log.String(), "OnEvent takes the events")
+		assert.Empty(t, log.Lines(), "OnEvent takes the events")
 	})
-}
-
-// lockedBuffer is a log that several goroutines write.
-type lockedBuffer struct {
-	mu sync.Mutex
-	of bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.of.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.of.String()
-}
-
-func (b *lockedBuffer) Reset() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.of.Reset()
 }
 
 // The command that asks for room dies with two writers. The waiting caller asks again.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -59,32 +61,15 @@ func TestMain(m *testing.M) {
 }
 
 // logged gets the events of limiters without OnEvent.
-var logged safeBuffer
+var logged logbuffer.Buffer
 
-type safeBuffer struct {
-	mu sync.Mutex
-	to strings.Builder
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.to.Write(p)
-}
-
-func (b *safeBuffer) about(limit string) (lines []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for line := range strings.Lines(b.to.String()) {
-		if strings.Contains(line, "limit="+limit+" ") {
-			lines = append(lines, line)
-		}
-	}
-	return lines
+// loggedAbout returns the lines about a limit.
+func loggedAbout(limit string) []string {
+	return slices.DeleteFunc(logged.Lines(), func(line string) bool { return !strings.Contains(line, "limit="+limit+" ") })
 }
 
 func withRedis(m *testing.M) int {
-	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	slog.SetDefault(logged.Logger())
 	var err error
 	if shared, err = redistest.Open(redistest.Options{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -95,10 +95,10 @@ func TestRedisThatIsNotThereIsLogged(t *testing.T) {
 			if told {
 				require.ErrorContains(t, <-began, addr)
 			} else {
-				eventually(t, func() bool { return len(logged.about(c.Name)) > 0 }, "it is in the log")
+				eventually(t, func() bool { return len(loggedAbout(c.Name)) > 0 }, "it is in the log")
 			}
 			require.NoError(t, l.Close())
-			lines := logged.about(c.Name)
+			lines := loggedAbout(c.Name)
 			if told {
 				require.Empty(t, lines)
 				continue

@@ -1,14 +1,12 @@
 package eventlog_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,42 +15,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
 	"github.com/ral-limiter/ral/observe/eventlog"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/supervisor"
 )
 
 // plain returns a logger to a buffer, without times.
-func plain(at slog.Level) (*slog.Logger, *lines) {
-	to := &lines{}
+func plain(at slog.Level) (*slog.Logger, *logbuffer.Buffer) {
+	to := &logbuffer.Buffer{}
 	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: at, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}
 		return a
 	}})), to
-}
-
-type lines struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.Write(p)
-}
-
-func (l *lines) read() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	text := strings.TrimSpace(l.all.String())
-	l.all.Reset()
-	if text == "" {
-		return nil
-	}
-	return strings.Split(text, "\n")
 }
 
 // Promise: The log has restarts, degradation, failed saves and outages.
@@ -85,7 +62,7 @@ func TestEventsAreWrittenByTheirMeaning(t *testing.T) {
 	} {
 		c.event.Supervisor = "api"
 		eventlog.New(logger).Engine(c.event)
-		assert.Equal(t, c.want, strings.Join(to.read(), "\n"), c.event.Kind)
+		assert.Equal(t, c.want, strings.Join(to.Drain(), "\n"), c.event.Kind)
 	}
 }
 
@@ -97,23 +74,23 @@ func TestRecordsAreLimited(t *testing.T) {
 		for i := range 1000 {
 			log.Record(slog.LevelWarn, fmt.Sprint("warning ", i))
 		}
-		got := to.read()
+		got := to.Drain()
 		require.Len(t, got, 10)
 		assert.Equal(t, `level=WARN msg="warning 9"`, got[9])
 		log.Record(slog.LevelDebug, "not enabled, and not left out")
 		log.Record(slog.LevelError, "an error")
-		assert.Equal(t, []string{`level=ERROR msg="an error"`}, to.read(), "warnings hide no error")
+		assert.Equal(t, []string{`level=ERROR msg="an error"`}, to.Drain(), "warnings hide no error")
 		time.Sleep(6*time.Second - 1)
 		log.Record(slog.LevelInfo, "too early")
-		assert.Empty(t, to.read())
+		assert.Empty(t, to.Drain())
 		time.Sleep(1)
 		log.Record(slog.LevelInfo, "next")
-		assert.Equal(t, []string{`level=INFO msg=next left_out=991`}, to.read())
+		assert.Equal(t, []string{`level=INFO msg=next left_out=991`}, to.Drain())
 		time.Sleep(time.Hour)
 		for range 1000 {
 			log.Record(slog.LevelInfo, "again")
 		}
-		assert.Len(t, to.read(), 10)
+		assert.Len(t, to.Drain(), 10)
 	})
 }
 
@@ -126,21 +103,21 @@ func TestHealthIsWrittenWhenItChanges(t *testing.T) {
 	var of health
 	check := eventlog.New(logger).Health("api", &of)
 	require.NoError(t, check())
-	assert.Empty(t, to.read())
+	assert.Empty(t, to.Drain())
 	of.err = engine.ErrUnhealthy
 	for range 3 {
 		require.ErrorIs(t, check(), engine.ErrUnhealthy)
 	}
-	got := to.read()
+	got := to.Drain()
 	require.Len(t, got, 1)
 	assert.Contains(t, got[0], `level=ERROR msg="ral: the limiter is not healthy" limit=api error="ral: the engine is unhealthy`)
 	of.err = engine.ErrUnsaved
 	require.ErrorIs(t, check(), engine.ErrUnsaved)
-	assert.Len(t, to.read(), 1, "another error")
+	assert.Len(t, to.Drain(), 1, "another error")
 	of.err = nil
 	require.NoError(t, check())
 	require.NoError(t, check())
-	assert.Equal(t, []string{`level=INFO msg="ral: the limiter is healthy again" limit=api`}, to.read())
+	assert.Equal(t, []string{`level=INFO msg="ral: the limiter is healthy again" limit=api`}, to.Drain())
 }
 
 // An engine with failing saves is not healthy after three times State.Every.
@@ -163,7 +140,7 @@ func TestFailedSavesAreWritten(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		require.ErrorIs(t, check(), engine.ErrUnsaved)
-		got := to.read()
+		got := to.Drain()
 		require.Len(t, got, 2, "five saves have failed, which is one record")
 		assert.Contains(t, got[0], `level=ERROR msg="ral: the state of the limiter is not saved" limit=api goroutine=saver error=`)
 		assert.Contains(t, got[1], `ral: the state has not been saved for more than three times State.Every`)
@@ -171,7 +148,7 @@ func TestFailedSavesAreWritten(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		require.NoError(t, check())
-		got = to.read()
+		got = to.Drain()
 		require.Len(t, got, 2)
 		assert.Equal(t, `level=INFO msg="ral: the state of the limiter is saved again" limit=api goroutine=saver`, got[0])
 	})
@@ -185,7 +162,7 @@ func TestZeroLogWritesToTheDefault(t *testing.T) {
 	var log eventlog.Log
 	log.Record(slog.LevelInfo, "one")
 	eventlog.New(nil).Record(slog.LevelInfo, "two")
-	assert.Equal(t, []string{"level=INFO msg=one", "level=INFO msg=two"}, to.read())
+	assert.Equal(t, []string{"level=INFO msg=one", "level=INFO msg=two"}, to.Drain())
 }
 
 func ExampleLog_Engine() {

@@ -29,24 +29,24 @@ func TestLastWordOfEachTopicIsWritten(t *testing.T) {
 		for i := range 10 {
 			log.Record(slog.LevelInfo, fmt.Sprint(i))
 		}
-		require.Len(t, to.read(), 10)
+		require.Len(t, to.Drain(), 10)
 		for i := range 13 {
 			log.State("a", slog.LevelInfo, fmt.Sprint("a is ", i))
 		}
 		log.State("b", slog.LevelInfo, "b is 1", slog.Int("of", 2))
-		assert.Empty(t, to.read())
+		assert.Empty(t, to.Drain())
 		time.Sleep(6*time.Second - 1)
 		synctest.Wait()
-		assert.Empty(t, to.read())
+		assert.Empty(t, to.Drain())
 		time.Sleep(1)
 		synctest.Wait()
-		assert.Equal(t, []string{`level=INFO msg="a is 12" more_of_this=12`}, to.read())
+		assert.Equal(t, []string{`level=INFO msg="a is 12" more_of_this=12`}, to.Drain())
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
-		assert.Equal(t, []string{`level=INFO msg="b is 1" of=2`}, to.read())
+		assert.Equal(t, []string{`level=INFO msg="b is 1" of=2`}, to.Drain())
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		assert.Empty(t, to.read(), "once")
+		assert.Empty(t, to.Drain(), "once")
 	})
 }
 
@@ -59,15 +59,15 @@ func TestStateThatIsOverIsNotWritten(t *testing.T) {
 			for range 10 {
 				log.Record(slog.LevelError, "an error")
 			}
-			to.read()
+			to.Drain()
 			log.State("a", slog.LevelError, "a fails")
 			log.State("a", slog.LevelInfo, "a is well")
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			if least == slog.LevelInfo {
-				assert.Equal(t, []string{`level=INFO msg="a is well" more_of_this=1`}, to.read())
+				assert.Equal(t, []string{`level=INFO msg="a is well" more_of_this=1`}, to.Drain())
 			} else {
-				assert.Empty(t, to.read(), "what is not enabled is not written, and what is over neither")
+				assert.Empty(t, to.Drain(), "what is not enabled is not written, and what is over neither")
 			}
 		}
 	})
@@ -83,10 +83,10 @@ func TestLastWordOfSavesIsTrue(t *testing.T) {
 			log.Engine(engine.Event{Kind: supervisor.ChildRecovered, Supervisor: "api", Child: "saver"})
 		}
 		log.Engine(engine.Event{Kind: supervisor.ChildFailing, Supervisor: "api", Child: "saver", Err: errors.New("full")})
-		assert.LessOrEqual(t, len(to.read()), 20)
+		assert.LessOrEqual(t, len(to.Drain()), 20)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		got := to.read()
+		got := to.Drain()
 		require.Len(t, got, 1)
 		assert.Equal(t, `level=ERROR msg="ral: the state of the limiter is not saved" limit=api goroutine=saver error=full more_of_this=80`, got[0])
 	})
@@ -119,7 +119,7 @@ func TestHealthIsWrittenInOrder(t *testing.T) {
 		_ = check() // the 201st: it fails
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		got := to.read()
+		got := to.Drain()
 		require.NotEmpty(t, got)
 		was := 0
 		for i, line := range got {
@@ -155,7 +155,7 @@ func TestStatesAreWrittenInTheOrderOfTheCalls(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		was := 0
-		for _, line := range to.read() {
+		for _, line := range to.Drain() {
 			at := 0
 			_, err := fmt.Sscanf(line, "level=INFO msg=%d", &at)
 			require.NoError(t, err)
@@ -178,17 +178,17 @@ func TestFloodHoldsUpNoTopic(t *testing.T) {
 				}
 			}
 			flood()
-			require.Len(t, to.read(), 10)
+			require.Len(t, to.Drain(), 10)
 			log.State("saves", slog.LevelError, "saves fail")
 			log.Record(slog.LevelInfo, "of another level")
-			assert.Equal(t, []string{`level=INFO msg="of another level"`}, to.read())
+			assert.Equal(t, []string{`level=INFO msg="of another level"`}, to.Drain())
 			time.AfterFunc(6*time.Second, flood)
 			time.Sleep(6 * time.Second)
 			synctest.Wait()
-			assert.Contains(t, strings.Join(to.read(), "\n"), "saves fail")
+			assert.Contains(t, strings.Join(to.Drain(), "\n"), "saves fail")
 			time.Sleep(6 * time.Second)
 			flood()
-			assert.Contains(t, strings.Join(to.read(), "\n"), "flood", "then others come again")
+			assert.Contains(t, strings.Join(to.Drain(), "\n"), "flood", "then others come again")
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
+	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
 	"github.com/ral-limiter/ral/observe/inspect"
 )
 
@@ -28,8 +29,8 @@ func attacked(t *testing.T, config inspect.Config) (*client, *engine.Engine[stri
 
 // Promise: Nothing changes without an accepted token.
 func TestChangesNeedAToken(t *testing.T) {
-	log := &records{}
-	c, e := attacked(t, inspect.Config{Tokens: map[string]string{"anna": anna, "bert": bert}, Logger: log.logger()})
+	log := &logbuffer.Buffer{}
+	c, e := attacked(t, inspect.Config{Tokens: map[string]string{"anna": anna, "bert": bert}, Logger: log.Logger()})
 	for name, field := range map[string]string{
 		"none":             "",
 		"no scheme":        anna,
@@ -56,8 +57,8 @@ func TestChangesNeedAToken(t *testing.T) {
 	assertFault(t, c.send(http.MethodPost, "change", changeBody, "Cookie", "Authorization=Bearer "+anna), http.StatusUnauthorized, "token")
 	assertFault(t, c.send(http.MethodPost, "change?token="+anna, changeBody), http.StatusUnauthorized, "token")
 	assert.Equal(t, int64(10), e.Peek("k", 0).Remaining, "nothing was changed")
-	assert.Len(t, log.lines(), 10, "a flood of wrong tokens does not fill the log")
-	assert.NotContains(t, strings.Join(log.lines(), ""), anna[:8])
+	assert.Len(t, log.Lines(), 10, "a flood of wrong tokens does not fill the log")
+	assert.NotContains(t, strings.Join(log.Lines(), ""), anna[:8])
 
 	for _, token := range []string{anna, bert} {
 		assert.Equal(t, http.StatusOK, c.send(http.MethodPost, "change", changeBody, "Authorization", "bearer "+token).status)
@@ -288,8 +289,8 @@ var odd = []string{
 func TestOddKeysAreText(t *testing.T) {
 	for _, show := range []bool{true, false} {
 		t.Run(fmt.Sprint("shown ", show), func(t *testing.T) {
-			log := &records{}
-			c, e := attacked(t, inspect.Config{ShowKeys: show, Tokens: map[string]string{"anna": anna}, Logger: log.logger()})
+			log := &logbuffer.Buffer{}
+			c, e := attacked(t, inspect.Config{ShowKeys: show, Tokens: map[string]string{"anna": anna}, Logger: log.Logger()})
 			c.token = anna
 			for i, k := range odd {
 				e.Take(k, 1+int64(i%9))
@@ -325,7 +326,7 @@ func TestOddKeysAreText(t *testing.T) {
 			for _, k := range odd {
 				assert.Equal(t, int64(10), e.Peek(k, 0).Remaining, "%q", k)
 			}
-			lines := log.lines()
+			lines := log.Lines()
 			assert.Len(t, lines, len(odd), "no key breaks a record into two")
 			for _, k := range odd[:3] {
 				assert.NotContains(t, strings.Join(lines, "\n"), strings.TrimSpace(k), "a log has hashes alone")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
+	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/observe/inspect"
 	"github.com/ral-limiter/ral/policy"
@@ -297,14 +298,14 @@ func TestChangesAreLogged(t *testing.T) {
 }
 
 func changesAreLogged(t *testing.T, show bool) {
-	log := &records{}
-	c, e := attacked(t, inspect.Config{Tokens: map[string]string{"anna": anna, "bert": bert}, Logger: log.logger(), ShowKeys: show})
+	log := &logbuffer.Buffer{}
+	c, e := attacked(t, inspect.Config{Tokens: map[string]string{"anna": anna, "bert": bert}, Logger: log.Logger(), ShowKeys: show})
 	c.token = bert
 	x := c.explains("change", charge("api", "10.0.0.1", 3))
 	require.NoError(t, e.Close())
 	c.token = anna
 	c.post("change", pagejson.ChangeRequest{KeyRequest: key("api", "10.0.0.1"), Do: "block", For: "10m"})
-	lines := log.lines()
+	lines := log.Lines()
 	require.Len(t, lines, 2)
 	for i, want := range [][]string{
 		{"level=INFO", "operator=bert", "do=charge", "limit=api", "units=3", "id=" + x.ID, "remote=127.0.0.1:"},

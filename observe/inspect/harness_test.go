@@ -1,14 +1,12 @@
 package inspect_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,25 +22,6 @@ import (
 var hourly = policy.Must(policy.Funnel(10, 1, time.Hour)) // 10 units; one an hour comes back
 
 const anna, bert = "anna-0123456789abcdef", "bert-0123456789abcdef"
-
-type records struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (r *records) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.Write(p)
-}
-
-func (r *records) lines() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return strings.Split(strings.TrimSuffix(r.text.String(), "\n"), "\n")
-}
-
-func (r *records) logger() *slog.Logger { return slog.New(slog.NewTextHandler(r, nil)) }
 
 func newEngine[K comparable](t testing.TB, config engine.Config, more ...engine.Option[K]) *engine.Engine[K] {
 	t.Helper()

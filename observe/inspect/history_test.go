@@ -14,6 +14,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
+	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
 	"github.com/ral-limiter/ral/observe/inspect"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/single"
@@ -85,9 +86,9 @@ func TestPointsGoOnAfterAPanic(t *testing.T) {
 		one := single.MustNew(policy.Funnel(10, 1, time.Hour))
 		var broken atomic.Bool
 		var admitted atomic.Uint64
-		log := &records{}
+		log := &logbuffer.Buffer{}
 		e := newEngine[string](t, engine.Config{Name: "api"})
-		h := newHandler(t, inspect.Config{Logger: log.logger()}, inspect.Limit[string]{Limiter: e}, inspect.Limit[struct{}]{Name: "all", Limiter: one, Stats: func() any {
+		h := newHandler(t, inspect.Config{Logger: log.Logger()}, inspect.Limit[string]{Limiter: e}, inspect.Limit[struct{}]{Name: "all", Limiter: one, Stats: func() any {
 			if broken.Load() {
 				panic("broken")
 			}
@@ -115,8 +116,8 @@ func TestPointsGoOnAfterAPanic(t *testing.T) {
 			}
 		}
 		assert.Equal(t, []float64{10, 4}, rates)
-		require.Len(t, log.lines(), 1)
-		assert.Contains(t, log.lines()[0], "broken")
-		assert.Contains(t, log.lines()[0], "limit=all")
+		require.Len(t, log.Lines(), 1)
+		assert.Contains(t, log.Lines()[0], "broken")
+		assert.Contains(t, log.Lines()[0], "limit=all")
 	})
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
+	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/observe/inspect"
 	"github.com/ral-limiter/ral/policy"
@@ -62,8 +63,8 @@ func TestTroubleOfOneLimitIsItsOwn(t *testing.T) {
 	stats := func(name string, of func() any) inspect.AnyLimit {
 		return inspect.Limit[string]{Name: name, Limiter: newEngine[string](t, engine.Config{}), Stats: of}
 	}
-	log := &records{}
-	c := serve(t, newHandler(t, inspect.Config{ShowKeys: true, Logger: log.logger()},
+	log := &logbuffer.Buffer{}
+	c := serve(t, newHandler(t, inspect.Config{ShowKeys: true, Logger: log.Logger()},
 		stats("panics", func() any { panic("no counters") }),
 		stats("nil error", func() any { return struct{ Last error }{(*fault)(nil)} }),
 		stats("error", func() any { return struct{ Last error }{&fault{"disk"}} }),
@@ -103,15 +104,15 @@ func TestTroubleOfOneLimitIsItsOwn(t *testing.T) {
 	assert.Equal(t, map[string]any{"Last": "disk"}, by["error"].Figures)
 	assert.Equal(t, map[string]any{"A": "NaN", "B": "+Inf", "C": 3.0, "D": "20000-01-01T00:00:00Z"}, by["odd numbers"].Figures)
 	assert.Len(t, by["trial"].Trials, 0)
-	require.Len(t, log.lines(), 1, "New noticed one")
-	assert.Contains(t, log.lines()[0], "limit=panics")
+	require.Len(t, log.Lines(), 1, "New noticed one")
+	assert.Contains(t, log.Lines()[0], "limit=panics")
 }
 
 // The process goes on.
 func TestPanicOfARequestIsAnswered(t *testing.T) {
 	e := newEngine[string](t, engine.Config{Name: "api"})
-	log := &records{}
-	c := serve(t, newHandler(t, inspect.Config{ShowKeys: true, Logger: log.logger()}, inspect.Limit[string]{
+	log := &logbuffer.Buffer{}
+	c := serve(t, newHandler(t, inspect.Config{ShowKeys: true, Logger: log.Logger()}, inspect.Limit[string]{
 		Limiter: e,
 		Format:  func(key string) string { return key },
 		Parse: func(text string) (string, error) {
@@ -124,8 +125,8 @@ func TestPanicOfARequestIsAnswered(t *testing.T) {
 	e.Take("good", 1)
 	assertFault(t, c.post("key", key("api", "bad")), http.StatusInternalServerError, "cannot read it")
 	assert.True(t, c.explains("key", key("api", "good")).Known)
-	require.Len(t, log.lines(), 1)
-	assert.Contains(t, log.lines()[0], "trouble_test.go", "with its stack")
+	require.Len(t, log.Lines(), 1)
+	assert.Contains(t, log.Lines()[0], "trouble_test.go", "with its stack")
 }
 
 // With its figures, the lists and verbs of its live limiter, and each candidate's answer.
@@ -182,8 +183,8 @@ func unwritable(e *engine.Engine[string]) inspect.Limit[string] {
 // It can be changed by the ID, and the other keys are shown.
 func TestKeyThatCannotBeWrittenHasAnID(t *testing.T) {
 	e := newEngine[string](t, engine.Config{Name: "api"})
-	log := &records{}
-	c := serve(t, newHandler(t, inspect.Config{ShowKeys: true, Tokens: map[string]string{"anna": anna}, Logger: log.logger()}, unwritable(e)))
+	log := &logbuffer.Buffer{}
+	c := serve(t, newHandler(t, inspect.Config{ShowKeys: true, Tokens: map[string]string{"anna": anna}, Logger: log.Logger()}, unwritable(e)))
 	c.token = anna
 	for _, k := range []string{"bad", "good"} {
 		e.Take(k, 10)
@@ -204,7 +205,7 @@ func TestKeyThatCannotBeWrittenHasAnID(t *testing.T) {
 			}
 		}
 	}
-	assert.Contains(t, log.lines()[0], "a key cannot be written")
+	assert.Contains(t, log.Lines()[0], "a key cannot be written")
 }
 
 // lostAfter can be charged but not explained.
@@ -227,9 +228,9 @@ func TestChangeThatCannotBeExplainedIsMade(t *testing.T) {
 		"a panic":  func() (limits.Explanation, error) { panic("no Redis") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			log := &records{}
+			log := &logbuffer.Buffer{}
 			l := &lostAfter{Limiter: newEngine[string](t, engine.Config{}), explain: explain}
-			c := serve(t, newHandler(t, inspect.Config{ShowKeys: true, Tokens: map[string]string{"anna": anna}, Logger: log.logger()},
+			c := serve(t, newHandler(t, inspect.Config{ShowKeys: true, Tokens: map[string]string{"anna": anna}, Logger: log.Logger()},
 				inspect.Limit[string]{Name: "fleet", Limiter: l}))
 			c.token = anna
 			x := c.explains("change", charge("fleet", "k", 3))
@@ -238,16 +239,16 @@ func TestChangeThatCannotBeExplainedIsMade(t *testing.T) {
 			assert.Contains(t, x.Note, "The change was made.")
 			assert.Contains(t, x.Note, "no Redis")
 			assert.NotEmpty(t, x.ID)
-			require.Len(t, log.lines(), 1)
-			assert.Contains(t, log.lines()[0], "a key was changed")
-			assert.Contains(t, log.lines()[0], "units=3")
+			require.Len(t, log.Lines(), 1)
+			assert.Contains(t, log.Lines()[0], "a key was changed")
+			assert.Contains(t, log.Lines()[0], "units=3")
 		})
 	}
 }
 
 func TestWrongTokensHideNoPanic(t *testing.T) {
-	log := &records{}
-	c := serve(t, newHandler(t, inspect.Config{Tokens: map[string]string{"anna": anna}, Logger: log.logger()}, inspect.Limit[string]{
+	log := &logbuffer.Buffer{}
+	c := serve(t, newHandler(t, inspect.Config{Tokens: map[string]string{"anna": anna}, Logger: log.Logger()}, inspect.Limit[string]{
 		Limiter: newEngine[string](t, engine.Config{Name: "api"}),
 		Format:  func(key string) string { return key },
 		Parse:   func(string) (string, error) { panic("cannot read it") },
@@ -256,7 +257,7 @@ func TestWrongTokensHideNoPanic(t *testing.T) {
 		assert.Equal(t, http.StatusUnauthorized, c.send(http.MethodPost, "change", changeBody).status)
 	}
 	c.post("key", key("api", "k"))
-	assert.Contains(t, strings.Join(log.lines(), "\n"), "a request panicked")
+	assert.Contains(t, strings.Join(log.Lines(), "\n"), "a request panicked")
 }
 
 // Its Stats or Health hangs, in a single goroutine. The other limits are shown, and Close returns.
