@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -256,6 +257,20 @@ func TestAcquireAllOfAClosedEngine(t *testing.T) {
 			assert.Zero(t, good.Peek("other", 0).ResetAfter)
 		})
 	}
+}
+
+// row is an allowed call: when it acts, and on how many units.
+type row struct{ start, n int64 }
+
+// overLimit returns the largest excess of rows over a funnel in any window, in nanoseconds.
+func overLimit(rows []row, interval, depth int64) int64 {
+	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.start, b.start) })
+	var over, drained int64
+	for _, r := range rows {
+		drained = max(drained, r.start) + r.n*interval
+		over = max(over, drained-r.start-depth)
+	}
+	return over
 }
 
 // Many calls wait for overlapping keys, and some give up. Admitted calls keep to each limit in

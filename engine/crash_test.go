@@ -3,7 +3,6 @@ package engine
 import (
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -173,47 +172,6 @@ func (l *load) settle() {
 		l.e.table.View().NoteLostFiling()
 		return false
 	}, "all keys leave")
-}
-
-// The same at random places, with real load between.
-func TestDeathAtRandom(t *testing.T) {
-	for _, goexit := range []bool{false, true} {
-		t.Run(fmt.Sprintf("goexit %v", goexit), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var quiet atomic.Bool
-				f := newFaults(goexit)
-				clock := newHandClock()
-				e := open[string](t, Config{
-					Policy: funnel(1, 1, time.Second), Clock: clock.Now, Idle: time.Millisecond,
-					MaxKeys: 300, QueueDepth: 16, OpenTimeout: time.Minute, Restarts: 1 << 30,
-					fault: func(point string) {
-						if !quiet.Load() && rand.IntN(100) == 0 {
-							f.arm(point, 1)
-							f.at(point)
-						}
-					},
-				})
-				all := keys(200)
-				for range 60 {
-					var admitted atomic.Int64
-					together(16, func(i int) {
-						for j := range all {
-							if e.Choke(all[(i*13+j)%len(all)]) {
-								admitted.Add(1)
-							}
-						}
-					})
-					require.EqualValues(t, len(all), admitted.Load())
-					clock.Advance(time.Second + time.Millisecond)
-					time.Sleep(time.Millisecond)
-				}
-				quiet.Store(true)
-				require.NoError(t, e.Health())
-				assert.Zero(t, e.Stats().Unavailable)
-				assert.Greater(t, e.Stats().Restarts, uint64(10))
-			})
-		})
-	}
 }
 
 // Promise: A command that kills the writer is retried once, then dropped and counted.

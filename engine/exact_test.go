@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -119,31 +121,38 @@ func TestNewKeysAreExact(t *testing.T) {
 
 // Rounds of 64 goroutines on the same keys of capacity 1. Between rounds every key drains, and may
 // be evicted while the next round opens it again. Each key is admitted once a round, also while the
-// writer is killed.
+// writer dies at random points, and while the limit alternates with one half as fast.
 //
 // Promise: The limit holds for keys evicted and reopened meanwhile.
+// Promise: The limit holds during its replacement, however long calls stall.
 func TestKeysComingAndGoingAreExact(t *testing.T) {
-	for name, killing := range map[string]bool{"writer left alone": false, "writer killed": true} {
-		t.Run(name, func(t *testing.T) {
+	for _, c := range []struct{ killing, goexit, changing bool }{
+		{}, {killing: true}, {killing: true, goexit: true}, {changing: true}, {changing: true, killing: true},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const callers, rounds = 64, max(40/raceFactor, 8)
-				clock := newHandClock()
-				var deaths atomic.Int64
+				clock, f := newHandClock(), newFaults(c.goexit)
 				var quiet atomic.Bool
-				config := Config{
-					Policy: funnel(1, 1, time.Second), Clock: clock.Now,
-					Idle: time.Millisecond, OpenTimeout: time.Minute,
-					Restarts: 1 << 30,
-				}
-				if killing {
-					config.fault = func(string) {
-						if !quiet.Load() && rand.IntN(300) == 0 {
-							deaths.Add(1)
-							panic("killed")
+				e := open[string](t, Config{
+					Policy: funnel(1, 1, time.Second), Clock: clock.Now, Idle: time.Millisecond,
+					OpenTimeout: time.Minute, QueueDepth: 16, Restarts: 1 << 30,
+					fault: func(point string) {
+						if c.killing && !quiet.Load() && rand.IntN(200) == 0 {
+							f.arm(point, 1)
+							f.at(point)
 						}
-					}
+					},
+				})
+				changes, over := 0, make(chan struct{})
+				var changing sync.WaitGroup
+				if c.changing {
+					changing.Go(func() {
+						for ; !isClosed(over); changes++ {
+							assert.NoError(t, e.SetPolicy(funnel(1, 1, time.Duration(2-changes%2)*time.Second)))
+						}
+					})
 				}
-				e := open[string](t, config)
 				all := keys(500)
 				// On a busy machine all callers may come before each sweep.
 				for round := 0; round < rounds || round < 100*rounds && e.Stats().Evicted == 0; round++ {
@@ -156,21 +165,29 @@ func TestKeysComingAndGoingAreExact(t *testing.T) {
 						}
 					})
 					require.EqualValues(t, len(all), admitted.Load())
-					clock.Advance(time.Second + time.Millisecond)
+					clock.Advance(2*time.Second + time.Millisecond)
 					time.Sleep(time.Millisecond) // the janitor's own time, so that sweeps begin
 				}
+				close(over)
+				changing.Wait()
 				quiet.Store(true)
 				require.NoError(t, e.Health())
 				s := e.Stats()
 				assert.Positive(t, s.Evicted, "nothing was evicted: the test tests nothing")
-				assert.Zero(t, s.Forgiven)
-				assert.Zero(t, s.Unavailable)
-				if killing {
-					assert.Positive(t, deaths.Load())
-					assert.Positive(t, s.Restarts)
-				}
+				assert.Zero(t, s.Forgiven+s.Unavailable)
+				assert.Equal(t, c.killing, s.Restarts > 0)
+				assert.Equal(t, c.changing, changes > 1)
 			})
 		})
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

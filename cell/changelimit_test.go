@@ -1,0 +1,300 @@
+package cell
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// The calls bring their limits, which share time until the cell is told of a change.
+//
+// Promise: `ChangeLimit` counts units, not time, so upgrades free keys.
+func TestChangeLimitCountsUsedUnits(t *testing.T) {
+	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
+	type change struct{ from, to policy.Policy }
+	up, down := change{small, large}, change{large, small}
+	for _, c := range []struct {
+		name    string
+		under   policy.Policy
+		used    int64
+		changes []change
+		last    policy.Policy
+		left    int64
+	}{
+		{"an upgrade frees a key", small, 10, []change{up}, large, 990},
+		{"the cell's own limit is nil", small, 10, []change{{nil, large}}, large, 990},
+		{"and back", small, 10, []change{{nil, large}, {large, nil}}, small, 0},
+		{"units taken under the new limit before", large, 0, []change{up}, large, 1000},
+		{"count", large, 100, []change{up}, large, 999},
+		{"up to the old limit", large, 1000, []change{up}, large, 990},
+		{"a lowered key", large, 4, []change{down}, small, 6},
+		{"is full at most", large, 10, []change{down}, small, 0},
+		{"whatever it used", large, 500, []change{down}, small, 0},
+		{"and all", large, 1000, []change{down}, small, 0},
+		{"use up to the lower limit stays", large, 4, []change{down, up}, large, 996},
+		{"and no more", large, 500, []change{down, up}, large, 990},
+		{"a repeated change translates again", small, 10, []change{up, up}, large, 999},
+		{"what it is told", small, 10, []change{up, up, down}, small, 9},
+		{"one limit is no change", small, 1, []change{{small, small}, {nil, nil}}, small, 9},
+	} {
+		d := newDesk(t, small, nil)
+		require.True(t, d.TakeWith(c.under, "k", c.used).Allowed, c.name)
+		if c.under == small && c.used == 10 {
+			require.False(t, d.TakeWith(large, "k", 1).Allowed, "%s: the limits share time until then", c.name)
+		}
+		for _, change := range c.changes {
+			require.NoError(t, d.ChangeLimit("k", change.from, change.to, false), c.name)
+		}
+		got := d.TakeWith(c.last, "k", 0)
+		assert.Equal(t, c.left, got.Remaining, c.name)
+		assert.LessOrEqual(t, got.ResetAfter, time.Hour, c.name)
+		require.True(t, d.TakeWith(c.last, "k", c.left).Allowed, c.name)
+		assert.False(t, d.TakeWith(c.last, "k", 1).Allowed, c.name)
+	}
+
+	// nil is the limit after SetPolicy, and a key that has drained has used nothing.
+	d := newDesk(t, small, nil)
+	require.True(t, d.Take("k", 10).Allowed)
+	require.True(t, d.Take("drained", 1).Allowed)
+	d.settle()
+	d.change(funnel(20, 10, time.Hour))
+	require.NoError(t, d.ChangeLimit("k", nil, large, false))
+	assert.EqualValues(t, 990, d.TakeWith(large, "k", 0).Remaining)
+	d.advance(time.Hour)
+	require.NoError(t, d.ChangeLimit("drained", nil, large, false))
+	assert.EqualValues(t, 1000, d.TakeWith(large, "drained", 0).Remaining)
+}
+
+func TestChangeLimitToAndFroMintsNothing(t *testing.T) {
+	small, large := funnel(10, 7, time.Hour), funnel(1000, 999, time.Hour)
+	d := newDesk(t, small, nil)
+	require.True(t, d.Take("k", 10).Allowed)
+	for range 100 {
+		require.NoError(t, d.ChangeLimit("k", small, large, false))
+		require.LessOrEqual(t, d.TakeWith(large, "k", 0).Remaining, int64(990))
+		require.NoError(t, d.ChangeLimit("k", large, small, false))
+		require.False(t, d.Choke("k"))
+	}
+}
+
+// Used units count under the other limit, up to the whole.
+func TestChangeLimitInEveryFamily(t *testing.T) {
+	must := policy.Must
+	for _, c := range []struct {
+		small, large policy.Policy
+		left         int64 // of the larger, after 10 units used up the smaller
+	}{
+		{funnel(10, 10, time.Minute), funnel(100, 50, time.Second), 90},
+		{must(policy.FixedWindow(10, time.Minute)), must(policy.FixedWindow(100, time.Minute)), 90},
+		{must(policy.SlidingWindow(10, time.Minute)), must(policy.SlidingWindow(100, time.Minute)), 90},
+		{must(policy.AtMost(10, time.Minute)), must(policy.AtMost(100, time.Minute)), 90},
+		{must(policy.Bursty(10, time.Minute, 10)), must(policy.Bursty(100, time.Minute, 100)), 91},
+		{must(policy.WarmingUp(10, time.Second, 4*time.Second, 3)), must(policy.WarmingUp(10, time.Second, 4*time.Second, 3)), 0},
+	} {
+		d := newDesk(t, c.small, nil)
+		d.advance(time.Hour) // so that a store is full
+		require.True(t, d.Take("k", 10).Allowed, c.small)
+		before := d.TakeWith(c.large, "k", 0)
+		require.NoError(t, d.ChangeLimit("k", c.small, c.large, false), c.small)
+		got := d.TakeWith(c.large, "k", 0)
+		assert.GreaterOrEqual(t, got.Remaining, before.Remaining, c.small)
+		assert.Equal(t, c.left, got.Remaining, c.small)
+		require.NoError(t, d.ChangeLimit("k", c.large, c.small, false), c.small)
+		assert.LessOrEqual(t, d.Peek("k").Remaining, int64(1), c.small)
+	}
+
+	// A queue keeps promised turns, and the last interval becomes the new one.
+	slow, fast := must(policy.Queue(10, 1, time.Minute)), must(policy.Queue(10, 60, time.Minute))
+	d := newDesk(t, slow, nil)
+	require.True(t, d.Choke("k"))
+	require.NoError(t, d.ChangeLimit("k", slow, fast, false))
+	got := d.TakeWith(fast, "k", 1)
+	assert.Equal(t, []any{true, time.Second}, []any{got.Allowed, got.Wait})
+}
+
+// Promise: `ChangeLimit` with `KeepShare` keeps the used share of the limit, rounded up to a unit.
+func TestChangeLimitKeepsTheShare(t *testing.T) {
+	for name, limit := range map[string]func(n int64) policy.Policy{
+		"funnel":  func(n int64) policy.Policy { return funnel(n, n, time.Hour) },
+		"fixed":   func(n int64) policy.Policy { return policy.Must(policy.FixedWindow(n, time.Hour)) },
+		"sliding": func(n int64) policy.Policy { return policy.Must(policy.SlidingWindow(n, time.Hour)) },
+		"queue":   func(n int64) policy.Policy { return policy.Must(policy.Queue(n-1, n, time.Hour)) },
+	} {
+		for _, limits := range [][]int64{{10, 1000}, {1000, 10}, {7, 3}, {3, 7}, {10, 10}} {
+			from, to := limit(limits[0]), limit(limits[1])
+			d := newDesk(t, from, nil)
+			d.advance(100 * time.Second)
+			for used := range from.Limit() + 1 {
+				key := fmt.Sprint(used)
+				require.True(t, d.Take(key, used).Allowed)
+				before := from.Limit() - d.Peek(key).Remaining
+				require.NoError(t, d.ChangeLimit(key, from, to, true))
+				share := (before*to.Limit() + from.Limit() - 1) / from.Limit()
+				require.Equal(t, to.Limit()-share, d.TakeWith(to, key, 0).Remaining, "%s, %d used of %v, then %v", name, used, from, to)
+			}
+		}
+	}
+}
+
+// Promise: `ChangeLimit` keeps promised turns.
+func TestChangeLimitKeepsPromisedTurns(t *testing.T) {
+	for i, wider := range []policy.Policy{
+		funnel(1000, 1, time.Second), policy.Must(policy.FixedWindow(1000, 10*time.Second)),
+		policy.Must(policy.SlidingWindow(1000, 10*time.Second)), policy.Must(policy.AtMost(1000, 10*time.Second)),
+		nil, policy.Must(policy.Bursty(1, time.Second, 1000)),
+	} {
+		if wider == nil {
+			continue
+		}
+		p := eachLimit()[i]
+		for _, share := range []bool{false, true} {
+			d := newDesk(t, p, nil)
+			d.advance(100 * time.Second)
+			require.True(t, d.Take("k", 10).Allowed, p)
+			r := d.Reserve("k", 5, time.Hour)
+			if r.Wait == 0 { // on credit
+				r = d.Reserve("k", 5, time.Hour)
+			}
+			require.True(t, r.Allowed, p)
+			require.Positive(t, r.Wait, p)
+			require.NoError(t, d.ChangeLimit("k", p, wider, share))
+			d.advance(r.Wait - 1)
+			assert.False(t, d.TakeWith(wider, "k", 1).Allowed, "%v, %v", p, share)
+		}
+	}
+}
+
+// A reservation from before gives nothing back, unless its word is unchanged.
+func TestChangeLimitEndsReservations(t *testing.T) {
+	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
+	chosen := small
+	d := newDesk(t, small, func(string) policy.Policy { return chosen })
+	change := func(d *desk, to policy.Policy) {
+		from := chosen
+		chosen = to
+		require.NoError(t, d.ChangeLimit("k", from, to, false))
+	}
+	r := d.Reserve("k", 10, 0)
+	change(d, large)
+	r.Cancel()
+	assert.EqualValues(t, 990, d.Peek("k").Remaining)
+	r = d.Reserve("k", 10, 0)
+	r.Cancel()
+	assert.EqualValues(t, 990, d.Peek("k").Remaining, "a later one does")
+	r = d.Reserve("k", 10, 0)
+	change(d, small)
+	change(d, large)
+	r.Cancel()
+	assert.EqualValues(t, 990, d.Peek("k").Remaining)
+
+	// Under the cell's own limit Cancel works for other takes than the last.
+	d = newDesk(t, small, nil)
+	r = d.Reserve("k", 10, 0)
+	require.NoError(t, d.ChangeLimit("k", nil, large, false))
+	require.True(t, d.TakeWith(large, "k", 500).Allowed)
+	r.Cancel()
+	assert.EqualValues(t, 490, d.TakeWith(large, "k", 0).Remaining)
+
+	chosen = policy.Must(policy.FixedWindow(10, time.Minute))
+	d = newDesk(t, chosen, func(string) policy.Policy { return chosen })
+	r = d.Reserve("k", 10, 0)
+	change(d, policy.Must(policy.FixedWindow(100, time.Minute)))
+	r.Cancel()
+	assert.EqualValues(t, 100, d.Peek("k").Remaining)
+}
+
+func TestChangeLimitIsOvertakenByATake(t *testing.T) {
+	small, own := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
+	d := newDesk(t, own, nil)
+	require.True(t, d.TakeWith(small, "k", 4).Allowed)
+	var r reservation
+	var once sync.Once
+	d.on(map[string]func(){"limit: translated": func() {
+		once.Do(func() {
+			require.True(t, d.TakeWith(small, "k", 5).Allowed)
+			r = d.Reserve("k", 1, 0)
+			require.True(t, r.Allowed)
+		})
+	}})
+	require.NoError(t, d.ChangeLimit("k", small, own, false))
+	assert.EqualValues(t, 1000-10, d.Peek("k").Remaining, "9 units of the one and one, of 36 s, of the other")
+	r.Cancel()
+	assert.EqualValues(t, 1000-10, d.Peek("k").Remaining, "it is from before the swap")
+}
+
+// Otherwise takes could restore the word that the Cancel has seen, and it would give them back.
+func TestChangeLimitWaitsForACancel(t *testing.T) {
+	own, large := funnel(5, 1, time.Hour), funnel(10, 2, time.Hour)
+	d := newDesk(t, own, nil)
+	r := d.Reserve("k", 2, 0)
+	require.True(t, d.Choke("k"))
+	waits, done := make(chan struct{}, 1), make(chan struct{})
+	var once sync.Once
+	d.on(map[string]func(){
+		"undo: begin": func() {
+			select {
+			case waits <- struct{}{}:
+			default:
+			}
+		},
+		"cancel: judged": func() {
+			once.Do(func() {
+				go func() {
+					defer close(done)
+					assert.NoError(t, d.ChangeLimit("k", own, large, false))
+					assert.True(t, d.TakeWith(large, "k", 3).Allowed)
+				}()
+				select {
+				case <-done:
+					t.Error("the change did not wait")
+				case <-waits:
+				}
+			})
+		},
+	})
+	r.Cancel()
+	<-done
+	assert.EqualValues(t, 10-1-3, d.TakeWith(large, "k", 0).Remaining)
+}
+
+// Promise: Calls racing `ChangeLimit` get no more than both limits admit.
+func TestChangeLimitUnderRaces(t *testing.T) {
+	small, large := funnel(100, 1, time.Hour), funnel(1000, 10, time.Hour)
+	for _, limits := range [][2]policy.Policy{{small, large}, {large, small}} {
+		from, to := limits[0], limits[1]
+		d := newDesk(t, from, nil)
+		var before, after atomic.Int64
+		var changed atomic.Bool
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				for n := range 2000 {
+					if i == 0 && n == 200 {
+						assert.NoError(t, d.ChangeLimit("k", from, to, false))
+						changed.Store(true)
+					}
+					late := changed.Load()
+					switch {
+					case !d.TakeWith(limits[i%2], "k", 1).Allowed:
+					case late:
+						after.Add(1)
+					default:
+						before.Add(1)
+					}
+				}
+			})
+		}
+		all.Wait()
+		assert.LessOrEqual(t, before.Load(), 2*int64(1100), "both limits together, before and after the swap")
+		assert.LessOrEqual(t, after.Load(), int64(1100))
+		assert.GreaterOrEqual(t, before.Load()+after.Load(), int64(100))
+		assert.False(t, d.TakeWith(to, "k", 1).Allowed)
+	}
+}
