@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/cmdqueue"
+	"github.com/ral-limiter/ral/internal/core/penalty"
 	"github.com/ral-limiter/ral/internal/core/seam"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
@@ -19,32 +20,48 @@ import (
 // keys are filed by settle.
 type desk struct {
 	*Cell[string]
-	t     testing.TB
-	table *table.Table[string]
-	queue *cmdqueue.Queue[table.Command[string]]
-	now   atomic.Int64
+	t       testing.TB
+	control Control[string]
+	table   *table.Table[string]
+	queue   *cmdqueue.Queue[table.Command[string]]
+	now     atomic.Int64
 }
 
 // newDesk returns a desk with a limit. choose, if not nil, chooses the limit of a key. When the
 // test has ended, the table and its index must agree.
 func newDesk(t testing.TB, p policy.Policy, choose func(key string) policy.Policy) *desk {
 	t.Helper()
-	d := &desk{
-		t:     t,
-		table: table.New[string](table.Options{Policy: p, Idle: 5 * time.Minute, MaxKeys: 1 << 16}),
-		queue: cmdqueue.New[table.Command[string]](1024),
-	}
+	d := &desk{t: t}
 	d.now.Store(1)
-	d.Cell, _ = New(Options[string]{
-		View: d.table.View(), PolicyFor: choose, Queue: d.queue, Clock: d.instant, First: 1,
-		OpenTimeout: time.Minute, Idle: 5 * time.Minute, MaxWaiting: 1024, MaxWaitingTotal: 1 << 16,
-		Writing: func() bool { return true },
-	})
-	t.Cleanup(func() {
-		d.settle()
-		require.NoError(t, d.table.Check())
-	})
+	d.set(table.Options{Policy: p}, Options[string]{PolicyFor: choose, Clock: d.instant})
 	return d
+}
+
+// blockBy returns a desk with the same clock, whose cell keeps the blocked keys.
+func (d *desk) blockBy(rule *penalty.Rule) *desk {
+	d.t.Helper()
+	b := &desk{t: d.t}
+	o := Options[string]{Clock: d.instant}
+	if rule.Counts() {
+		o.Refusals = new(Refusals)
+	}
+	b.set(table.Options{Policy: rule, Firm: rule.Firm(), Seed: d.table.View().Seed()}, o)
+	d.BlockBy(b.Cell)
+	return b
+}
+
+func (d *desk) set(of table.Options, o Options[string]) {
+	of.Idle, of.MaxKeys = 5*time.Minute, 1<<16
+	d.table = table.New[string](of)
+	d.queue = cmdqueue.New[table.Command[string]](1024)
+	o.View, o.Queue, o.First = d.table.View(), d.queue, 1
+	o.OpenTimeout, o.Idle, o.MaxWaiting, o.MaxWaitingTotal = time.Minute, 5*time.Minute, 1024, 1<<16
+	o.Writing = func() bool { return true }
+	d.Cell, d.control = New(o)
+	d.t.Cleanup(func() {
+		d.settle()
+		require.NoError(d.t, d.table.Check())
+	})
 }
 
 func (d *desk) instant() policy.Instant  { return policy.Instant(d.now.Load()) }

@@ -244,6 +244,36 @@ func TestEndOfTime(t *testing.T) {
 	assert.True(t, d.Allowed)
 }
 
+func TestRulesAreChecked(t *testing.T) {
+	for name, changes := range map[string][]func(r *Rule){
+		"Penalty.Refusals": {func(r *Rule) { r.Refusals = 0 }, func(r *Rule) { r.Refusals = MostRefusals + 1 }, func(r *Rule) { *r = Rule{For: 1} }},
+		"Penalty.Within":   {func(r *Rule) { r.Within = 0 }, func(r *Rule) { r.Within = -1 }, func(r *Rule) { r.Within = Longest + 1 }},
+		"Penalty.For":      {func(r *Rule) { r.For = 0 }, func(r *Rule) { r.For = Longest + 1 }},
+		"Penalty.Max": {
+			func(r *Rule) { r.Max = time.Second }, func(r *Rule) { r.Max = -1 }, func(r *Rule) { r.Max = Longest + 1 },
+			func(r *Rule) { r.For, r.Max = time.Second, 1<<MostDoublings*time.Second+1 },
+		},
+		"Penalty.Forget": {func(r *Rule) { r.Forget = time.Second }, func(r *Rule) { r.Forget = Longest + 1 }},
+		"": {
+			func(*Rule) {}, func(r *Rule) { r.Refusals = MostRefusals }, func(r *Rule) { r.Within = Longest },
+			func(r *Rule) { r.For, r.Max = time.Second, 1<<MostDoublings*time.Second }, func(r *Rule) { r.For = Longest },
+		},
+	} {
+		for i, change := range changes {
+			r := Rule{Refusals: 3, Within: time.Minute, For: time.Minute}
+			change(&r)
+			r.FillIn()
+			err := r.Check("Config")
+			var bad *policy.FieldError
+			if name == "" {
+				assert.NoError(t, err, "%d", i)
+			} else if assert.ErrorAs(t, err, &bad, "%s %d", name, i) {
+				assert.Equal(t, []string{"Config", name}, []string{bad.Of, bad.Field})
+			}
+		}
+	}
+}
+
 func TestRulesAreOneFamily(t *testing.T) {
 	a, b := &Rule{}, &Rule{Refusals: 7, Within: 1, For: 1, Max: 1, Forget: 1}
 	funnel := policy.Must(policy.Funnel(1, 1, time.Second))
