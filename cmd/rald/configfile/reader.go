@@ -3,6 +3,7 @@ package configfile
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -78,6 +79,22 @@ func NewReader(file string, text []byte, unused ...string) (*Reader, Place) {
 		return r, Place{File: file, node: &yaml.Node{Kind: yaml.MappingNode}}
 	}
 	return r, Place{File: file}
+}
+
+// Beside returns the top value of another file in the same directory. ok is false without the file,
+// and after a fault.
+func (r *Reader) Beside(name string) (top Place, ok bool) {
+	file, text, err := ReadIn(filepath.Dir(r.file), name)
+	if text == nil || err != nil {
+		if err != nil {
+			r.faults = append(r.faults, err)
+		}
+		return top, false
+	}
+	other, top := NewReader(file, text)
+	r.faults = append(r.faults, other.faults...)
+	r.room += other.room
+	return top, len(other.faults) == 0
 }
 
 // isCircular reports whether a node has an alias of itself. done[n] is true while visiting n.

@@ -38,7 +38,7 @@ func (p *parser) key(at configfile.Place, match string) (find keyFunc, text stri
 	var finds []keyFunc
 	var texts []string
 	for _, at := range parts {
-		find, text := p.part(at, match)
+		find, text := p.part(at, at.Text(), match)
 		if find == nil {
 			return nil, ""
 		}
@@ -54,8 +54,8 @@ func (p *parser) key(at configfile.Place, match string) (find keyFunc, text stri
 const partsOfKeys = "address, header NAME, cookie NAME, query NAME, path NAME or everybody"
 
 // part reads a part of a key. A value sent twice is none, since the backend may use the other.
-func (p *parser) part(at configfile.Place, match string) (find keyFunc, text string) {
-	kind, name, _ := strings.Cut(at.Text(), " ")
+func (p *parser) part(at configfile.Place, of, match string) (find keyFunc, text string) {
+	kind, name, _ := strings.Cut(of, " ")
 	switch {
 	case name == "" && kind == "everybody":
 		return func(*http.Request) string { return "everybody" }, kind
@@ -84,7 +84,7 @@ func (p *parser) part(at configfile.Place, match string) (find keyFunc, text str
 		}
 		return only(func(r *http.Request) []string { return []string{strings.TrimSuffix(r.PathValue(name), "/")} }), kind + " " + name
 	}
-	p.Fault(at, "%.80q: "+partsOfKeys+" is accepted", at.Text())
+	p.Fault(at, "%.80q: "+partsOfKeys+" is accepted", of)
 	return nil, ""
 }
 
@@ -110,25 +110,33 @@ func only(values func(*http.Request) []string) keyFunc {
 
 // address returns a function for the client's address, its leading bits in IPv6, or 64.
 func (p *parser) address(at configfile.Place, bits string) keyFunc {
-	config := httplimit.AddrConfig{Header: p.proxy.address, Trusted: p.trusted}
+	n := 64
 	if bits != "" {
-		n, err := strconv.Atoi(bits)
-		if err != nil || n < 1 || n > 128 {
-			p.Fault(at, "%.80q: address/1 to address/128 is accepted", at.Text())
+		var err error
+		if n, err = strconv.Atoi(bits); err != nil || n < 1 || n > 128 {
+			p.Fault(at, "%.80q: address/1 to address/128 is accepted", "address/"+bits)
 			return nil
 		}
-		config.IPv6Prefix = n
 	}
+	of := p.clientAddr(at, n)
+	if of == nil {
+		return nil
+	}
+	return httplimit.ByString(func(r *http.Request) netip.Addr { return of.Key(r) })
+}
+
+// clientAddr finds clients' addresses, with that many bits in IPv6. It is nil after a fault.
+func (p *parser) clientAddr(at configfile.Place, bits int) *httplimit.ClientAddr {
 	if p.proxy.address == "" || len(p.trusted) == 0 {
 		if p.proxy.uri != "" && p.proxy.address == "" { // an unknown proxy is a fault already
 			p.Fault(at, "proxy names no field address")
 		}
 		return nil
 	}
-	of, err := httplimit.NewClientAddr(config)
+	of, err := httplimit.NewClientAddr(httplimit.AddrConfig{Header: p.proxy.address, Trusted: p.trusted, IPv6Prefix: bits})
 	if err != nil {
 		p.Fault(at, "%w", err)
 		return nil
 	}
-	return httplimit.ByString(func(r *http.Request) netip.Addr { return of.Key(r) })
+	return of
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,9 +37,15 @@ type Rules struct {
 	status         int
 	spread         time.Duration // see httplimit.Options
 	trusted        *clientaddr.Prefixes
-	onSocket       string      // a trusted address for connections over Unix sockets
-	reading, known pathReading // the backends' reading of paths, as far as known has its bits
+	onSocket       string                     // a trusted address for connections over Unix sockets
+	reading, known pathReading                // the backends' reading of paths, as far as known has its bits
+	allow          []func(*http.Request) bool // requests that no rule limits
 	rules          []rule
+}
+
+// allows reports whether no rule limits a request.
+func (of *Rules) allows(r *http.Request) bool {
+	return slices.ContainsFunc(of.allow, func(allows func(*http.Request) bool) bool { return allows(r) })
 }
 
 // Len returns the number of rules.
@@ -53,6 +60,11 @@ func (of *Rules) AddTo(file *limitfile.File) {
 			}
 			if l.without != "" {
 				file.Add(l.without, l.limit, r.at)
+			}
+			for _, o := range l.overrides {
+				if _, isConfigured := file.Limits[o.id]; !isConfigured {
+					file.Add(o.id, o.limit, r.at)
+				}
 			}
 		}
 	}
@@ -74,9 +86,13 @@ type limit struct {
 	id, without string
 
 	key    func(*http.Request) string
+	kind   string // of key
 	noKey  limits.WhenNoKey
 	cost   int64
 	shadow bool
+
+	value     keyFunc // for overrides; nil if there are none
+	overrides map[string]*override
 }
 
 // Limits finds a configured limit by its name.
@@ -94,7 +110,7 @@ func Read(dir string, named Limits) (*Rules, error) {
 // Parse returns the rules of a text. The error joins a *configfile.Error for each fault.
 func Parse(file string, text []byte, named Limits) (*Rules, error) {
 	r, top := configfile.NewReader(file, text)
-	p := parser{Reader: r, named: named, kinds: map[string]kind{}}
+	p := parser{Reader: r, named: named, kinds: map[string]kind{}, used: map[string]bool{}}
 	of := p.rules(top)
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -107,8 +123,10 @@ type parser struct {
 	named   Limits
 	proxy   proxy
 	trusted []netip.Prefix
-	kinds   map[string]kind // of the keys of configured limits, by name
-	seen    routes          // the patterns so far
+	kinds   map[string]kind             // of the keys of configured limits, by name
+	others  map[string]configfile.Place // of OverridesName, nil before its reading
+	used    map[string]bool             // its names
+	seen    routes                      // the patterns so far
 }
 
 type kind struct {
@@ -117,7 +135,7 @@ type kind struct {
 }
 
 func (p *parser) rules(top configfile.Place) *Rules {
-	accepted := []string{"proxy", "trusted", "status", "spread", "rules"}
+	accepted := []string{"proxy", "trusted", "allow", "status", "spread", "rules"}
 	for _, s := range settings {
 		accepted = append(accepted, s.key)
 	}
@@ -139,6 +157,9 @@ func (p *parser) rules(top configfile.Place) *Rules {
 		}
 		of.onSocket = addr.String()
 	}
+	if at, ok := m["allow"]; ok {
+		of.allow = p.allow(at)
+	}
 	if at, ok := m["status"]; ok {
 		of.status = p.status(at)
 	}
@@ -158,6 +179,7 @@ func (p *parser) rules(top configfile.Place) *Rules {
 			of.rules = append(of.rules, r)
 		}
 	}
+	p.checkSets()
 	return of
 }
 
@@ -204,14 +226,18 @@ func (p *parser) readTrusted(m map[string]configfile.Place) {
 		p.Fault(at, "1 or more addresses or prefixes of proxies are accepted")
 	}
 	for _, at := range list {
-		text := at.Text()
-		prefix, err := clientaddr.ParsePrefix(text)
-		if err != nil {
-			p.Fault(at, "%.80q: the address of a proxy or a prefix is accepted, such as 10.0.0.0/8", text)
-			continue
+		if prefix, ok := p.prefix(at, "the address of a proxy"); ok {
+			p.trusted = append(p.trusted, prefix)
 		}
-		p.trusted = append(p.trusted, prefix)
 	}
+}
+
+func (p *parser) prefix(at configfile.Place, address string) (prefix netip.Prefix, ok bool) {
+	prefix, err := clientaddr.ParsePrefix(at.Text())
+	if err != nil {
+		p.Fault(at, "%.80q: %s or a prefix is accepted, such as 10.0.0.0/8", at.Text(), address)
+	}
+	return prefix, err == nil
 }
 
 func (p *parser) readReading(m map[string]configfile.Place, of *Rules) {
@@ -245,7 +271,7 @@ var locations = regexp.MustCompile(` \(registered at [^)]*\)`) // net/http's not
 
 func (p *parser) rule(at configfile.Place) (r rule, ok bool) {
 	before := len(p.Faults())
-	m := p.Fields(at, "match", "unlimited", "inform", "limits", "limit", "name", "key", "without_key", "cost", "shadow")
+	m := p.Fields(at, append([]string{"match", "unlimited", "inform", "limits"}, keysOfLimits...)...)
 	if m == nil {
 		return r, false
 	}
@@ -271,7 +297,7 @@ func (p *parser) rule(at configfile.Place) (r rule, ok bool) {
 		p.Fault(m["unlimited"], "a rule without limits has no other keys than match")
 	case r.unlimited:
 	case several:
-		for _, key := range []string{"limit", "name", "key", "without_key", "cost", "shadow"} {
+		for _, key := range keysOfLimits {
 			if at, ok := m[key]; ok {
 				p.Fault(at, "it stands in each limit of the list limits")
 			}
@@ -323,6 +349,8 @@ func (p *parser) checkMatch(at configfile.Place, match string) {
 
 const mostLimits = admission.MaxLimits // of a rule
 
+var keysOfLimits = []string{"limit", "name", "key", "without_key", "cost", "shadow", "overrides", "override_by"}
+
 func (p *parser) limits(at configfile.Place, match string) (all []limit) {
 	list := p.List(at)
 	if len(list) < 1 || len(list) > mostLimits {
@@ -331,7 +359,7 @@ func (p *parser) limits(at configfile.Place, match string) (all []limit) {
 	}
 	names := map[string]bool{}
 	for _, at := range list {
-		m := p.Fields(at, "limit", "name", "key", "without_key", "cost", "shadow")
+		m := p.Fields(at, keysOfLimits...)
 		if m == nil {
 			continue
 		}
@@ -364,10 +392,7 @@ func (p *parser) limit(at configfile.Place, m map[string]configfile.Place, match
 			p.Fault(name, "a limit of limits.yaml has its name already")
 		}
 	} else {
-		var err error
-		if l.limit, err = policy.Parse(text); err != nil {
-			p.Fault(of, "%.80q: the name of a limit of limits.yaml is accepted, or the text of one: %w", text, err)
-		}
+		l.limit, _ = p.parsed(of)
 		l.name = "default"
 		if name, has := m["name"]; has {
 			l.name = name.Text()
@@ -390,11 +415,23 @@ func (p *parser) limit(at configfile.Place, m map[string]configfile.Place, match
 	if isConfigured && find != nil {
 		p.sameKind(key, l.name, text)
 	}
-	l.key = prefixed(configured.Prefix(l.id), find)
+	l.key, l.kind = prefixed(configured.Prefix(l.id), find), text
+	if find != nil && l.limit != nil {
+		p.override(m, &l, match, find, text)
+	}
 	if at, ok := m["without_key"]; ok {
 		p.withoutKey(at, &l, without)
 	}
 	return l
+}
+
+// parsed reads the text of a limit that has no name.
+func (p *parser) parsed(at configfile.Place) (limit policy.Policy, ok bool) {
+	limit, err := policy.Parse(at.Text())
+	if err != nil {
+		p.Fault(at, "%.80q: the name of a limit of limits.yaml is accepted, or the text of one: %w", at.Text(), err)
+	}
+	return limit, err == nil
 }
 
 func (p *parser) cost(at configfile.Place, l *limit) {

@@ -1,6 +1,7 @@
 package checkserver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,7 +15,6 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/httplimit"
-	"github.com/ral-limiter/ral/policy"
 )
 
 // Config configures a Door.
@@ -140,19 +140,22 @@ func (r *rule) handler(in *configured.Limits, spread time.Duration, c *counts) (
 		all = append(all, httplimit.Limit[string]{
 			Name: l.name, Limiter: in, Key: l.key, WhenNoKey: l.noKey, Shadow: l.shadow,
 			Cost:      func(*http.Request) int64 { return l.cost },
-			PolicyFor: func(*http.Request) policy.Policy { return l.limit },
+			PolicyFor: l.policyFor,
 		})
 	}
 	m, err := httplimit.NewAll(httplimit.Options{Spread: spread, OnVerdict: c.count, Inform: r.inform}, all...)
 	if err != nil {
 		return held{}, err
 	}
-	return held{m.Handler(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+	limited := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		if value := request.Header[r.inform]; value != nil && r.inform != "" {
 			w.Header()[r.inform] = value // the proxy copies it to the request
 		}
 		pass.ServeHTTP(w, request)
-	})), true}, nil
+	}))
+	return held{http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		limited.ServeHTTP(w, request.WithContext(context.WithValue(request.Context(), answerKey{}, w.Header())))
+	}), true}, nil
 }
 
 // withSlash returns the pattern with a final slash: /login gives /login/{$}. With a single form of
@@ -184,6 +187,10 @@ func (t *table) haveOneRule(r *http.Request, others []*url.URL) error {
 
 // serve applies a request's rule, and reports whether it has limits. Without a rule it passes.
 func (t *table) serve(w http.ResponseWriter, r *http.Request) (limited bool) {
+	if t.rules.allows(r) {
+		pass.ServeHTTP(w, r)
+		return false
+	}
 	mux, _ := t.routes.find(r)
 	h, _ := mux.Handler(r)
 	if h, ok := h.(held); ok {

@@ -28,13 +28,22 @@ func (d *Door) Stats() Stats {
 
 type counts struct{ passed, refused, wouldRefuse, unlimited, undecided atomic.Uint64 } // since New
 
-func (c *counts) count(_ *http.Request, v limits.Verdict) {
-	if v.Refused() {
+// answerKey is the key of an answer's http.Header in the request's context.
+type answerKey struct{}
+
+// count counts a decision, and tells it in a field for access logs, like nginx's $limit_req_status.
+func (c *counts) count(r *http.Request, v limits.Verdict) {
+	status := "passed"
+	switch {
+	case v.Refused():
+		status = "limited"
 		c.refused.Add(1)
-		return
-	}
-	c.passed.Add(1)
-	if len(v.Shadowed) > 0 || v.Shadow && v.Reason != limits.Admitted && v.Reason != limits.Exempt {
+	case len(v.Shadowed) > 0 || v.Shadow && v.Reason != limits.Admitted && v.Reason != limits.Exempt:
+		status = "shadow"
 		c.wouldRefuse.Add(1)
+		fallthrough
+	default:
+		c.passed.Add(1)
 	}
+	r.Context().Value(answerKey{}).(http.Header).Set("X-RateLimit-Status", status)
 }

@@ -40,7 +40,7 @@ func (d Dirs) Watch(ctx context.Context, since *Config, every time.Duration, now
 func (d Dirs) stamp() string {
 	var text strings.Builder
 	if d.Dir != "" {
-		for _, name := range []string{limitfile.Name, checkserver.Name} {
+		for _, name := range []string{limitfile.Name, checkserver.Name, checkserver.OverridesName} {
 			writeStamp(&text, filepath.Join(d.Dir, name))
 			writeStamp(&text, filepath.Join(d.Dir, configfile.Refused(name)))
 		}

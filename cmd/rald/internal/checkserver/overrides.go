@@ -1,0 +1,186 @@
+package checkserver
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/ral-limiter/ral/cmd/rald/configfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// OverridesName is the name of the file with overrides for several rules, in the same directory:
+//
+//	partners:                     # overrides: partners
+//	  partner-7: window 5000/h
+const OverridesName = "overrides.yaml"
+
+// override is the limit of requests with one value.
+type override struct {
+	limit  policy.Policy
+	prefix string // of its keys
+	id     string
+}
+
+// of returns the override for a request, or nil.
+func (l *limit) of(r *http.Request) *override {
+	if l.value == nil {
+		return nil
+	}
+	return l.overrides[l.value(r)]
+}
+
+func (l *limit) policyFor(r *http.Request) policy.Policy {
+	if o := l.of(r); o != nil {
+		return o.limit
+	}
+	return l.limit
+}
+
+// override reads the overrides of a limit. find finds its keys, and text tells their kind.
+func (p *parser) override(m map[string]configfile.Place, l *limit, match string, find keyFunc, text string) {
+	at, ok := m["overrides"]
+	by, chosen := m["override_by"]
+	switch {
+	case !ok && chosen:
+		p.Fault(by, "without overrides it has no effect")
+		return
+	case !ok:
+		return
+	case chosen:
+		l.value, text = p.part(by, by.Text(), match)
+	case !m["key"].IsScalar() || text == "everybody":
+		p.Fault(at, "override_by is required, as the key is no single value: a part of a key is accepted, such as header X-Plan")
+		return
+	default:
+		l.value = find
+	}
+	if at.IsScalar() {
+		name := at.Text()
+		p.used[name] = true
+		if at, ok = p.sets()[name]; !ok {
+			p.Fault(m["overrides"], "%.80q: a map from values to limits is accepted, or the name of such a map in %s", name, OverridesName)
+			return
+		}
+	}
+	l.overrides = map[string]*override{}
+	for _, at := range p.Pairs(at, "from values to limits, such as partner-7: window 5000/h") {
+		if want := valueOf(text, at.Name); want != "" {
+			p.Fault(at, "no request has this value of %s: %s is accepted", text, want)
+			continue
+		}
+		o := &override{id: fmt.Sprintf("%q", []string{match, l.name, "override", at.Name})}
+		known, isConfigured := p.named(at.Text())
+		if isConfigured {
+			o.id, o.limit = at.Text(), known
+			p.sameKind(at, o.id, l.kind)
+		} else if o.limit, isConfigured = p.parsed(at); !isConfigured {
+			continue
+		}
+		if l.cost > o.limit.Limit() {
+			p.Fault(at, "the cost of a request is %d, and %q admits at most %d at once", l.cost, o.limit, o.limit.Limit())
+		}
+		o.prefix = configured.Prefix(o.id)
+		l.overrides[clientaddr.Bounded(at.Name)] = o
+	}
+	key := l.key
+	l.key = func(r *http.Request) string {
+		o := l.of(r)
+		if o == nil {
+			return key(r)
+		}
+		if key := find(r); key != "" {
+			return o.prefix + key
+		}
+		return ""
+	}
+}
+
+// valueOf returns the accepted form if a part of a key never has the value.
+func valueOf(part, value string) (want string) {
+	bits, isAddress := strings.CutPrefix(part, "address")
+	if !isAddress {
+		if value == "" {
+			return "1 or more characters"
+		}
+		return ""
+	}
+	n := 64
+	if bits != "" {
+		n, _ = strconv.Atoi(bits[1:]) // read by part
+	}
+	addr, err := netip.ParseAddr(value)
+	if err != nil {
+		return "an address such as 192.0.2.1"
+	}
+	addr = addr.Unmap()
+	if addr.Is6() {
+		addr = netip.PrefixFrom(addr, n).Masked().Addr()
+	}
+	if addr.String() != value {
+		return addr.String()
+	}
+	return ""
+}
+
+// checkSets refuses overrides that no rule has.
+func (p *parser) checkSets() {
+	for name, at := range p.sets() {
+		if !p.used[name] {
+			p.Fault(at, "no rule of %s has these overrides", Name)
+		}
+	}
+}
+
+// sets returns the overrides of OverridesName by their names.
+func (p *parser) sets() map[string]configfile.Place {
+	if p.others == nil {
+		p.others = map[string]configfile.Place{}
+		if top, ok := p.Beside(OverridesName); ok {
+			for _, at := range p.Pairs(top, "from names to overrides") {
+				p.others[at.Name] = at
+			}
+		}
+	}
+	return p.others
+}
+
+// allow reads the values and networks of requests that no rule limits, by part of a key.
+func (p *parser) allow(at configfile.Place) (all []func(*http.Request) bool) {
+	for _, at := range p.Pairs(at, "from address, header NAME, cookie NAME or query NAME to values") {
+		list := p.List(at)
+		if at.Name == "address" {
+			var prefixes []netip.Prefix
+			for _, at := range list {
+				if prefix, ok := p.prefix(at, "an address"); ok {
+					prefixes = append(prefixes, prefix)
+				}
+			}
+			set, err := clientaddr.NewPrefixes(Name, at.Key, prefixes)
+			if of := p.clientAddr(at, 128); err == nil && of != nil {
+				all = append(all, func(r *http.Request) bool { return set.Contains(of.Key(r)) })
+			}
+			continue
+		}
+		if at.Name == "everybody" || strings.HasPrefix(at.Name, "address/") {
+			p.Fault(at, "address, header NAME, cookie NAME or query NAME is accepted")
+			continue
+		}
+		find, _ := p.part(at, at.Name, "")
+		values := map[string]bool{}
+		for _, at := range list {
+			if at.Text() == "" {
+				p.Fault(at, "1 or more characters are accepted")
+			}
+			values[clientaddr.Bounded(at.Text())] = true
+		}
+		if find != nil {
+			all = append(all, func(r *http.Request) bool { return values[find(r)] })
+		}
+	}
+	return all
+}
