@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -38,32 +37,6 @@ func TestHookDies(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestHookDiesOnce: the event that it died of is not repeated, none is lost.
-func TestHookDiesOnce(t *testing.T) {
-	in(t, func(t *testing.T) {
-		died := false
-		r := start(t, Config{Intensity: 1, OnEvent: func(e Event) {
-			if e.Kind == ChildExited && !died {
-				died = true
-				panic(errBoom)
-			}
-		}}, kid("a"))
-		r.tell("a", fails)
-		r.stop()
-		events := r.seen()
-		var got []Kind
-		for _, e := range events {
-			if e.Kind == HookFault {
-				require.ErrorIs(t, e.Err, errBoom)
-				continue // its place depends on the schedule
-			}
-			got = append(got, e.Kind)
-		}
-		require.Equal(t, []Kind{ChildStarted, ChildExited, ChildRestarting, ChildStarted, ChildStopped}, got)
-		require.Len(t, events, 6)
-	})
 }
 
 // TestHookBlocks: events beyond the memory are lost and counted, and Run waits a second for the
@@ -123,19 +96,6 @@ func TestHookIsSerial(t *testing.T) {
 	})
 }
 
-func TestHookCallsBack(t *testing.T) {
-	in(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		var s *Supervisor
-		s, err := New(Config{OnEvent: func(e Event) {
-			_, _ = s.Abandoned(), s.Restarts()
-			cancel()
-		}}, Child{Name: "a", Run: func(ctx context.Context) error { <-ctx.Done(); return nil }})
-		require.NoError(t, err)
-		require.NoError(t, s.Run(ctx))
-	})
-}
-
 // TestRunWaitsForHook: when Run returns, a hook that does not block has seen all.
 func TestRunWaitsForHook(t *testing.T) {
 	in(t, func(t *testing.T) {
@@ -162,22 +122,4 @@ func TestEventText(t *testing.T) {
 	require.Equal(t, "child recovered", ChildRecovered.String())
 	require.Equal(t, "Kind(11)", Kind(11).String())
 	require.Equal(t, "Kind(-1)", Kind(-1).String())
-}
-
-func TestEventsCarryTheSupervisorAndTheMoment(t *testing.T) {
-	in(t, func(t *testing.T) {
-		r := start(t, Config{Name: "top"}, kid("a").thatIsDeaf())
-		begun := time.Now()
-		r.stop()
-		synctest.Wait()
-		for _, e := range r.seen() {
-			require.Equal(t, "top", e.Supervisor)
-			require.Equal(t, "a", e.Child)
-			if e.Kind == ChildStarted {
-				require.Equal(t, begun, e.Time)
-			} else {
-				require.Equal(t, begun.Add(DefaultShutdown), e.Time)
-			}
-		}
-	})
 }

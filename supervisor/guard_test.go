@@ -7,75 +7,56 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ral-limiter/ral/internal/core/seam"
+	"github.com/stretchr/testify/require"
 )
 
-func panicAround(v any) { panic(v) }
+func panicAround(v any) error { panic(v) }
 
-func ending(f func() error) error {
-	done := make(chan error)
-	spawn(seam.Seam{}, f, func(reason error) { done <- reason })
-	return <-done
-}
-
-// Promise: A child may end by error, panic or Goexit.
+// The reason of a child's end is its error, its panic or ErrGoexit.
 func TestSpawnTellsEndsApart(t *testing.T) {
-	require.NoError(t, ending(returns))
-	require.Equal(t, errBoom, ending(fails))
-	require.Equal(t, ErrGoexit, ending(exits))
-	require.Equal(t, ErrGoexit, ending(func() error {
-		defer func() { _ = recover() }()
-		runtime.Goexit()
-		return nil
-	}))
-	require.NoError(t, ending(func() (err error) {
-		defer func() { _ = recover() }()
-		panic("recovered by the child itself")
-	}))
-
-	var p *PanicError
-	require.ErrorAs(t, ending(panics), &p)
-	require.Equal(t, "boom", p.Value)
-	require.EqualError(t, p, "panic: boom")
-	require.NoError(t, errors.Unwrap(p))
-}
-
-func TestPanicNil(t *testing.T) {
-	err := ending(func() error { panic(nil) })
-	var p *PanicError
-	require.ErrorAs(t, err, &p)
-	var none *runtime.PanicNilError
-	require.ErrorAs(t, err, &none)
-}
-
-func TestPanicWithError(t *testing.T) {
-	require.ErrorIs(t, ending(func() error { panic(fmt.Errorf("reading: %w", io.ErrUnexpectedEOF)) }), io.ErrUnexpectedEOF)
-	err := ending(func() error { var m map[string]int; m["a"] = 1; return nil })
-	var fault runtime.Error
-	require.ErrorAs(t, err, &fault)
-}
-
-// TestPanicStack: the stack shows the panic's origin.
-func TestPanicStack(t *testing.T) {
-	var p *PanicError
-	require.ErrorAs(t, ending(func() error { panicAround("x"); return nil }), &p)
-	require.Contains(t, string(p.Stack), "panicAround")
-	require.Contains(t, string(p.Stack), "guard_test.go")
-}
-
-func TestGoexitDuringPanic(t *testing.T) {
-	err := ending(func() error {
-		defer runtime.Goexit()
-		panic("first")
-	})
-	require.Equal(t, ErrGoexit, err)
-	err = ending(func() error {
-		defer panic("second")
-		runtime.Goexit()
-		return nil
-	})
-	var p *PanicError
-	require.ErrorAs(t, err, &p)
+	recovers := func() { _ = recover() }
+	for name, c := range map[string]struct {
+		run   func() error
+		check func(t *testing.T, err error)
+	}{
+		"returns": {returns, func(t *testing.T, err error) { require.NoError(t, err) }},
+		"fails":   {fails, func(t *testing.T, err error) { require.Equal(t, errBoom, err) }},
+		"exits":   {exits, func(t *testing.T, err error) { require.Equal(t, ErrGoexit, err) }},
+		"exits under a recover": {func() error { defer recovers(); return exits() },
+			func(t *testing.T, err error) { require.Equal(t, ErrGoexit, err) }},
+		"recovers by itself": {func() (err error) { defer recovers(); panic("boom") },
+			func(t *testing.T, err error) { require.NoError(t, err) }},
+		"panics": {func() error { return panicAround("boom") }, func(t *testing.T, err error) {
+			var p *PanicError
+			require.ErrorAs(t, err, &p)
+			require.Equal(t, "boom", p.Value)
+			require.EqualError(t, p, "panic: boom")
+			require.NoError(t, errors.Unwrap(p))
+			require.Contains(t, string(p.Stack), "panicAround")
+			require.Contains(t, string(p.Stack), "guard_test.go")
+		}},
+		"panics with nil": {func() error { return panicAround(nil) }, func(t *testing.T, err error) {
+			var none *runtime.PanicNilError
+			require.ErrorAs(t, err, &none)
+		}},
+		"panics with an error": {func() error { return panicAround(fmt.Errorf("reading: %w", io.ErrUnexpectedEOF)) },
+			func(t *testing.T, err error) { require.ErrorIs(t, err, io.ErrUnexpectedEOF) }},
+		"panics by itself": {func() error { var m map[string]int; m["a"] = 1; return nil }, func(t *testing.T, err error) {
+			var fault runtime.Error
+			require.ErrorAs(t, err, &fault)
+		}},
+		"exits during a panic": {func() error { defer runtime.Goexit(); return panicAround("first") },
+			func(t *testing.T, err error) { require.Equal(t, ErrGoexit, err) }},
+		"panics during an exit": {func() error { defer panicAround("second"); return exits() }, func(t *testing.T, err error) { //nolint:errcheck // it panics
+			var p *PanicError
+			require.ErrorAs(t, err, &p)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			done := make(chan error)
+			spawn(seam.Seam{}, c.run, func(reason error) { done <- reason })
+			c.check(t, <-done)
+		})
+	}
 }

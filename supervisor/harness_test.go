@@ -29,8 +29,9 @@ type actor struct {
 	Child
 	deaf bool // ignores its context
 
-	orders chan func() error
-	live   int // incarnations in Run
+	orders  chan func() error
+	reports chan error // of its work
+	live    int        // incarnations in Run
 }
 
 func kid(name string) *actor { return &actor{Child: Child{Name: name}} }
@@ -60,6 +61,8 @@ func build(t *testing.T, cfg Config, actors ...*actor) *rig {
 	r := &rig{t: t, actors: map[string]*actor{}, free: make(chan struct{})}
 	hook := cfg.OnEvent
 	cfg.OnEvent = func(e Event) {
+		_, _ = r.Abandoned(), r.Restarts() // a hook may call back
+		require.Equal(t, r.cfg.Name, e.Supervisor)
 		if e.Kind == ChildStarted {
 			r.note("+" + e.Child)
 		}
@@ -113,7 +116,7 @@ func (r *rig) run() {
 }
 
 func (r *rig) wire(a *actor) Child {
-	a.orders = make(chan func() error)
+	a.orders, a.reports = make(chan func() error), make(chan error)
 	c := a.Child
 	c.Run = func(ctx context.Context) error {
 		r.mu.Lock()
@@ -136,6 +139,8 @@ func (r *rig) wire(a *actor) Child {
 			case order := <-a.orders:
 				r.note("!" + a.Name)
 				return order()
+			case err := <-a.reports:
+				Report(ctx, err)
 			case <-r.free:
 				if a.deaf {
 					return nil
@@ -161,6 +166,14 @@ func (r *rig) tell(name string, order func() error) {
 	case r.actors[name].orders <- order:
 	case <-time.After(time.Hour):
 		r.t.Fatalf("child %s does not run", name)
+	}
+	synctest.Wait()
+}
+
+// report has an actor report on its work.
+func (r *rig) report(name string, outcomes ...error) {
+	for _, err := range outcomes {
+		r.actors[name].reports <- err
 	}
 	synctest.Wait()
 }
@@ -247,4 +260,10 @@ func (r *rig) story(steps ...step) {
 
 func kinds(events []Event, k Kind) int {
 	return len(slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.Kind != k }))
+}
+
+func since(f func()) time.Duration {
+	before := time.Now()
+	f()
+	return time.Since(before)
 }

@@ -2,20 +2,12 @@ package supervisor
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
-
-func since(f func()) time.Duration {
-	before := time.Now()
-	f()
-	return time.Since(before)
-}
 
 // TestLateChildIsAbandoned: the limit holds, an abandoned child is counted and reported, also when
 // it ends, and the others are still stopped.
@@ -48,40 +40,6 @@ func TestLateChildIsAbandoned(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestJustInTime(t *testing.T) {
-	for _, tc := range []struct {
-		takes     time.Duration
-		abandoned bool
-	}{{time.Second - 1, false}, {time.Second + 1, true}} {
-		t.Run(fmt.Sprint(tc.takes), func(t *testing.T) {
-			in(t, func(t *testing.T) {
-				a := kid("a").within(time.Second)
-				r := build(t, Config{}, a)
-				r.children[0].Run = func(ctx context.Context) error {
-					<-ctx.Done()
-					time.Sleep(tc.takes)
-					return nil
-				}
-				r.run()
-				require.Equal(t, min(tc.takes, time.Second), since(r.stop))
-				require.Equal(t, tc.abandoned, r.Abandoned() == 1)
-				time.Sleep(time.Second)
-			})
-		})
-	}
-}
-
-func TestRunsOnce(t *testing.T) {
-	in(t, func(t *testing.T) {
-		r := start(t, Config{}, kid("a"), kid("b").thatIsDeaf())
-		require.ErrorIs(t, r.Run(t.Context()), ErrRunning)
-		r.stop()
-		r.journaled("+a +b -b -a")
-		require.ErrorIs(t, r.Run(t.Context()), ErrRunning)
-		r.journaled("")
-	})
 }
 
 func TestContextIsCancelledBefore(t *testing.T) {
@@ -143,11 +101,25 @@ func TestErrorsWhileStopping(t *testing.T) {
 	}
 }
 
-func TestNilContext(t *testing.T) {
-	s, err := New(Config{})
-	require.NoError(t, err)
-	var none context.Context
-	err = s.Run(none)
-	require.True(t, errors.Is(err, ErrConfig))
-	require.ErrorContains(t, err, "nil")
+func TestRunsOnce(t *testing.T) {
+	in(t, func(t *testing.T) {
+		r := build(t, Config{}, kid("a"), kid("b").thatIsDeaf())
+		ctx, cancel := context.WithCancel(t.Context())
+		running := r.Start(ctx)
+		synctest.Wait()
+		require.NoError(t, running.Err())
+		require.ErrorIs(t, r.Run(ctx), ErrRunning)
+		cancel()
+		<-running.Done()
+		require.NoError(t, running.Err())
+		r.journaled("+a +b -b -a")
+		require.ErrorIs(t, r.Run(t.Context()), ErrRunning)
+		r.journaled("")
+
+		var none context.Context
+		refused := build(t, Config{}, kid("a")).Start(none)
+		<-refused.Done()
+		require.ErrorIs(t, refused.Err(), ErrConfig)
+		require.ErrorContains(t, refused.Err(), "nil")
+	})
 }

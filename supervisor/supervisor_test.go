@@ -1,11 +1,86 @@
 package supervisor
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
+
+func idle(ctx context.Context) error { <-ctx.Done(); return nil }
+
+func TestNew(t *testing.T) {
+	list := []Child{{Name: "a", Run: idle}, {Name: "b", Run: idle, Shutdown: time.Hour}}
+	s, err := New(Config{}, list...)
+	require.NoError(t, err)
+	require.Equal(t, "supervisor", s.cfg.Name)
+	require.Zero(t, s.cfg.Intensity)
+	require.Equal(t, DefaultPeriod, s.cfg.Period)
+	require.Equal(t, DefaultShutdown, s.children[0].Shutdown)
+	require.Equal(t, time.Hour, s.children[1].Shutdown)
+	require.Zero(t, list[0].Shutdown, "New changes a copy")
+	list[0] = Child{}
+	require.Equal(t, "a", s.children[0].Name)
+}
+
+// FuzzNew makes any supervisor: New names exactly the bad fields with their values, or it runs.
+func FuzzNew(f *testing.F) {
+	f.Add(0, int64(0), "a", "b", int64(0), true)
+	f.Add(-1, int64(-1), "", "", int64(-1), false)
+	f.Add(-7, int64(0), "a", "b", int64(0), true)
+	f.Add(0, int64(-1), "a", "b", int64(0), true)
+	f.Add(0, int64(0), "a", "", int64(0), true)
+	f.Add(0, int64(0), "a", "b", int64(-1), true)
+	f.Add(0, int64(0), "a", "b", int64(0), false)
+	f.Add(1<<30, int64(math.MaxInt64), "a", "a", int64(math.MaxInt64), true)
+	f.Fuzz(func(t *testing.T, intensity int, period int64, first, second string, shutdown int64, runs bool) {
+		cfg := Config{Intensity: intensity, Period: time.Duration(period)}
+		child := Child{Name: first, Shutdown: time.Duration(shutdown)}
+		if runs {
+			child.Run = idle
+		}
+		var want []string
+		bad := func(is bool, field string, value any) {
+			if is {
+				want = append(want, fmt.Sprintf("%s is %v, want ", field, value))
+			}
+		}
+		bad(intensity < 0, "Config.Intensity", intensity)
+		bad(period < 0, "Config.Period", time.Duration(period))
+		bad(first == "", `child 0 (""): Name`, `""`)
+		bad(!runs, fmt.Sprintf("child 0 (%q): Run", first), "nil")
+		bad(shutdown < 0, fmt.Sprintf("child 0 (%q): Shutdown", first), time.Duration(shutdown))
+		bad(second == "" || second == first, fmt.Sprintf("child 1 (%q): Name", second), fmt.Sprintf("%q", second))
+
+		s, err := New(cfg, child, Child{Name: second, Run: idle})
+		if len(want) > 0 {
+			if s != nil || !errors.Is(err, ErrConfig) || strings.Count(err.Error(), ErrConfig.Error()) != len(want) {
+				t.Fatalf("%v; want %q", err, want)
+			}
+			for _, w := range want {
+				if !strings.Contains(err.Error(), w) {
+					t.Fatalf("%v; want %q", err, w)
+				}
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		running := s.Start(ctx)
+		cancel()
+		<-running.Done()
+		if err := running.Err(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
 
 func TestStartsInOrderStopsInReverse(t *testing.T) {
 	in(t, func(t *testing.T) {
@@ -18,23 +93,6 @@ func TestStartsInOrderStopsInReverse(t *testing.T) {
 	})
 }
 
-func TestEveryEndIsRestarted(t *testing.T) {
-	for way, order := range map[string]func() error{"return": returns, "error": fails, "panic": panics, "goexit": exits} {
-		t.Run(way, func(t *testing.T) {
-			in(t, func(t *testing.T) {
-				r := start(t, Config{Intensity: 1}, kid("a"))
-				r.journaled("+a")
-				r.seen()
-				r.tell("a", order)
-				r.journaled("!a +a")
-				r.reported("a exited", "a restarting", "a started")
-				require.EqualValues(t, 1, r.Restarts())
-				r.stop()
-			})
-		})
-	}
-}
-
 func TestWithoutChildrenKeepsRunning(t *testing.T) {
 	in(t, func(t *testing.T) {
 		r := start(t, Config{})
@@ -42,4 +100,152 @@ func TestWithoutChildrenKeepsRunning(t *testing.T) {
 		r.isRunning()
 		r.stop()
 	})
+}
+
+// Each end of a child has a cause, which the error of a Run without restarts wraps.
+//
+// Promise: A child may end by error, panic or Goexit.
+func TestEveryEndIsRestarted(t *testing.T) {
+	for way, c := range map[string]struct {
+		order func() error
+		cause func(t *testing.T, err error)
+	}{
+		"error":  {fails, func(t *testing.T, err error) { require.ErrorIs(t, err, errBoom) }},
+		"goexit": {exits, func(t *testing.T, err error) { require.ErrorIs(t, err, ErrGoexit) }},
+		"return": {returns, func(t *testing.T, err error) { require.ErrorContains(t, err, "returned nil") }},
+		"panic": {func() error { panic(errBoom) }, func(t *testing.T, err error) {
+			var p *PanicError
+			require.ErrorIs(t, err, errBoom, "through PanicError.Unwrap")
+			require.ErrorAs(t, err, &p)
+		}},
+	} {
+		t.Run(way, func(t *testing.T) {
+			in(t, func(t *testing.T) {
+				r := start(t, Config{Intensity: 1}, kid("a"))
+				r.journaled("+a")
+				r.seen()
+				r.tell("a", c.order)
+				r.journaled("!a +a")
+				r.reported("a exited", "a restarting", "a started")
+				require.EqualValues(t, 1, r.Restarts())
+				r.stop()
+
+				r = start(t, Config{}, kid("a"))
+				r.tell("a", c.order)
+				err := r.ends()
+				require.ErrorIs(t, err, ErrIntensity)
+				require.Zero(t, r.Restarts(), "an intensity of zero means none, not a default")
+				c.cause(t, err)
+			})
+		})
+	}
+}
+
+// TestEscalation: the intensity's restarts take place, the next ends it all.
+func TestEscalation(t *testing.T) {
+	in(t, func(t *testing.T) {
+		r := start(t, Config{Name: "top", Intensity: 2}, kid("a"), kid("b"), kid("c"))
+		r.journaled("+a +b +c")
+		r.story(step{"b", fails, "!b +b"}, step{"b", fails, "!b +b"})
+		r.isRunning()
+		r.seen()
+		r.tell("b", fails)
+		err := r.ends()
+		require.ErrorIs(t, err, ErrIntensity)
+		require.ErrorIs(t, err, errBoom)
+		require.EqualError(t, err, `top: restart intensity exceeded: more than 2 within 5s; last: child "b": boom`)
+		r.journaled("!b -c -a")
+		r.reported("b exited", "escalated", "c stopped", "a stopped")
+		require.EqualValues(t, 2, r.Restarts())
+	})
+}
+
+// FuzzWindow compares the window with a plain count over everything admitted.
+func FuzzWindow(f *testing.F) {
+	f.Add(2, int64(10), []byte{0, 0, 10, 1, 9, 11})
+	f.Add(0, int64(1), []byte{5})
+	f.Add(1, int64(0), []byte{0, 0, 1})
+	f.Add(2, int64(60), []byte{0, 0, 59})                 // the first just inside
+	f.Add(2, int64(60), []byte{0, 0, 60})                 // exactly on the edge
+	f.Add(2, int64(60), []byte{0, 0, 61})                 // both just outside
+	f.Add(2, int64(60), []byte{0, 30, 31, 30, 31, 0})     // it slides on
+	f.Add(2, int64(60), []byte{31, 31, 31, 31, 31, 0, 0}) // steadily below, and then above
+	f.Fuzz(func(t *testing.T, limit int, period int64, gaps []byte) {
+		if limit < 0 || period < 0 {
+			t.Skip()
+		}
+		w := window{limit: limit, period: time.Duration(period)}
+		now := time.Unix(0, 0)
+		var admitted []time.Time
+		for _, gap := range gaps {
+			now = now.Add(time.Duration(gap))
+			within := 0
+			for _, at := range admitted {
+				if now.Sub(at) <= w.period {
+					within++
+				}
+			}
+			require.Equal(t, within+1 > limit, w.full(now))
+			if within < limit {
+				w.add(now)
+				admitted = append(admitted, now)
+			}
+		}
+	})
+}
+
+func TestWindowForgets(t *testing.T) {
+	w := window{limit: 5, period: time.Second}
+	now := time.Now()
+	for range 1000 {
+		require.False(t, w.full(now))
+		w.add(now)
+		now = now.Add(time.Second/5 + 1)
+	}
+	require.LessOrEqual(t, cap(w.at), 16)
+}
+
+// Promise: A restart is immediate; more than `Intensity` within `Period` gives up.
+func TestRestartIsImmediate(t *testing.T) {
+	in(t, func(t *testing.T) {
+		r := start(t, Config{Intensity: 100}, kid("a"))
+		before := time.Now()
+		for range 100 {
+			r.tell("a", fails)
+		}
+		require.Zero(t, time.Since(before))
+		require.EqualValues(t, 100, r.Restarts())
+		for _, e := range r.seen() {
+			require.Equal(t, before, e.Time)
+		}
+	})
+}
+
+// Failures in a row are a single event, with the first error, and so are successes, even across a
+// restart. Children are reported separately, and not once Run has ended.
+//
+// Promise: Repeated failure of work is one event, its recovery another.
+func TestReportsAreToldOfOnce(t *testing.T) {
+	second := errors.New("second")
+	in(t, func(t *testing.T) {
+		r := start(t, Config{Intensity: 1}, kid("a"), kid("b").thatIsDeaf())
+		r.reported("a started", "b started")
+		r.report("a", nil, nil, nil)
+		r.reported()
+		r.report("a", errBoom, second, second, second)
+		events := r.seen()
+		require.Len(t, events, 1)
+		require.Equal(t, ChildFailing, events[0].Kind)
+		require.Equal(t, errBoom, events[0].Err)
+		r.tell("a", fails)
+		r.report("a", second)
+		r.report("b", second)
+		r.reported("a exited", "a restarting", "a started", "b failing")
+		r.report("a", nil, nil, errBoom)
+		r.reported("a recovered", "a failing")
+		r.stop()
+		r.report("b", nil)
+		r.reported("b abandoned", "a stopped")
+	})
+	Report(t.Context(), errBoom) // of no child: it does nothing
 }
