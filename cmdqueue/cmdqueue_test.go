@@ -3,6 +3,7 @@ package cmdqueue
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,53 +13,75 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func receive(t *testing.T, q *Queue[int]) int {
-	t.Helper()
-	command, attempt, ok := q.TryReceive()
-	require.True(t, ok)
-	require.Equal(t, 1, attempt)
-	q.Done()
-	return command
-}
-
+// FuzzQueue sends and receives in any order beside a plain list: commands come in order, once each.
+// A dead receiver's command comes again, first, and is counted.
+//
 // Promise: The writer's queue is bounded and keeps its order.
-func TestOrderAndCapacity(t *testing.T) {
-	q := New[int](3)
-	require.Equal(t, 3, q.Cap())
-	for i := range 3 {
-		require.Equal(t, i, q.Len())
-		require.True(t, q.TrySend(i))
-	}
-	require.False(t, q.TrySend(9), "full")
-	require.Equal(t, 3, q.Len())
-	require.Equal(t, 0, receive(t, q))
-	require.True(t, q.TrySend(3))
-	for want := 1; want <= 3; want++ {
-		require.Equal(t, want, receive(t, q))
-	}
-	_, _, ok := q.TryReceive()
-	require.False(t, ok, "empty")
-	require.Zero(t, q.Len())
-}
-
-func TestCapacityIsOneAtLeast(t *testing.T) {
-	for _, capacity := range []int{1, 0, -1, -1 << 31} {
+// Promise: A dead receiver's command reaches the next receiver first.
+func FuzzQueue(f *testing.F) {
+	f.Add(2, []byte{0, 0, 0, 1, 1, 2, 1, 2, 1})
+	f.Add(0, []byte{1, 2, 0, 3, 0, 1, 1, 1, 2})
+	f.Add(-1, []byte{0, 1, 3, 1, 2, 1})
+	f.Add(-1<<31, []byte{0, 0, 3, 3, 1, 0})
+	f.Add(5, []byte{0, 0, 0, 5, 1, 5, 1, 2, 5, 2, 1, 2, 2, 1, 0, 5, 3, 1})
+	f.Fuzz(func(t *testing.T, capacity int, steps []byte) {
+		capacity = max(min(capacity, 100), -100)
 		q := New[int](capacity)
-		require.Equal(t, 1, q.Cap())
-		require.True(t, q.TrySend(1))
-		require.False(t, q.TrySend(2))
-	}
-}
-
-func TestTrySendToAClosedQueue(t *testing.T) {
-	q := New[int](2)
-	q.Close()
-	q.Close()
-	for range 100 { // a choice between a free place and the closed queue would be random
-		require.False(t, q.TrySend(1))
-		require.ErrorIs(t, q.Send(1, time.Hour), ErrClosed)
-	}
-	require.Zero(t, q.Len())
+		capacity = max(capacity, 1)
+		var list []int
+		var hand, attempts, sent int
+		held, closed := false, false
+		for _, step := range steps {
+			switch step % 4 {
+			case 0:
+				sent++
+				fits := !closed && len(list) < capacity
+				if got := q.TrySend(sent); got != fits {
+					t.Fatalf("sent: %v, with %d of %d waiting, closed %v", got, len(list), capacity, closed)
+				}
+				if fits {
+					list = append(list, sent)
+				}
+			case 1: // also by the receiver after a dead receiver
+				receive := q.TryReceive
+				if step/4%2 == 1 && (held || !closed && len(list) > 0) {
+					receive = func() (int, int, bool) { return q.Receive(t.Context()) }
+				}
+				command, attempt, ok := receive()
+				switch {
+				case held:
+					attempts++
+				case len(list) > 0:
+					hand = list[0]
+					list = slices.Delete(list, 0, 1)
+					held, attempts = true, 1
+				}
+				if ok != held || ok && (command != hand || attempt != attempts) {
+					t.Fatalf("received %d, %d, %v; want %d, %d, %v", command, attempt, ok, hand, attempts, held)
+				}
+			case 2:
+				q.Done()
+				held = false
+			case 3:
+				q.Close()
+				closed = true
+			}
+			if q.Len() != len(list) || q.Cap() != capacity {
+				t.Fatalf("%d of %d, want %d of %d", q.Len(), q.Cap(), len(list), capacity)
+			}
+			if closed || len(list) == capacity {
+				want := ErrFull
+				if closed {
+					want = ErrClosed
+				}
+				for range 10 { // a choice between a free place and the closed queue would be random
+					if err := q.Send(0, 0); err != want || q.TrySend(0) {
+						t.Fatalf("Send: %v, want %v", err, want)
+					}
+				}
+			}
+		}
+	})
 }
 
 func TestSendWaitsForAPlace(t *testing.T) {
@@ -68,12 +91,12 @@ func TestSendWaitsForAPlace(t *testing.T) {
 		require.NoError(t, q.Send(1, 0), "there is one")
 		go func() {
 			time.Sleep(3 * time.Second)
-			receive(t, q)
+			_, _, _ = q.TryReceive()
+			q.Done()
 		}()
 		require.NoError(t, q.Send(2, 4*time.Second))
 		require.Equal(t, 3*time.Second, time.Since(begin))
-		synctest.Wait() // for the other receiver to end
-		require.Equal(t, 2, receive(t, q))
+		require.Equal(t, 1, q.Len())
 	})
 }
 
@@ -86,8 +109,7 @@ func TestSendRunsOutOfPatience(t *testing.T) {
 			require.ErrorIs(t, q.Send(2, patience), ErrFull)
 			require.Equal(t, max(patience, 0), time.Since(begin))
 		}
-		require.Equal(t, 1, receive(t, q))
-		require.Zero(t, q.Len(), "the sender that gave up has sent nothing")
+		require.Equal(t, 1, q.Len(), "the sender that gave up has sent nothing")
 	})
 }
 
@@ -125,74 +147,17 @@ func TestReceiveEndsWithItsContext(t *testing.T) {
 		_, attempt, ok := q.Receive(ctx)
 		require.False(t, ok)
 		require.Zero(t, attempt)
-		require.True(t, q.TrySend(5), "the queue goes on")
-		require.Equal(t, 5, receive(t, q))
-	})
-}
-
-func TestReceiveWaitsForACommand(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := New[int](1)
+		begin := time.Now()
 		go func() {
 			time.Sleep(time.Minute)
-			q.TrySend(7)
+			q.TrySend(5)
 		}()
 		command, attempt, ok := q.Receive(t.Context())
-		require.True(t, ok)
-		require.Equal(t, 7, command)
+		require.True(t, ok, "the queue goes on")
+		require.Equal(t, 5, command)
 		require.Equal(t, 1, attempt)
+		require.Equal(t, time.Minute, time.Since(begin))
 	})
-}
-
-// Promise: A dead receiver's command reaches the next receiver first.
-func TestCommandOfADeadReceiverComesFirst(t *testing.T) {
-	q := New[int](5)
-	for i := 1; i <= 3; i++ {
-		q.TrySend(i)
-	}
-	next := func(wait bool) (command, attempt int) {
-		t.Helper()
-		var ok bool
-		if wait {
-			command, attempt, ok = q.Receive(t.Context())
-		} else {
-			command, attempt, ok = q.TryReceive()
-		}
-		require.True(t, ok)
-		return command, attempt
-	}
-	for attempt := 1; attempt <= 4; attempt++ { // three receivers die of it
-		command, n := next(attempt%2 == 0)
-		require.Equal(t, 1, command)
-		require.Equal(t, attempt, n)
-		require.Equal(t, 2, q.Len(), "what is in hand is not waiting")
-	}
-	q.Done()
-	for _, wait := range []bool{true, false} {
-		command, n := next(wait)
-		require.Equal(t, 1, n, "the count begins anew")
-		require.Equal(t, map[bool]int{true: 2, false: 3}[wait], command, "once done, never again")
-		q.Done()
-	}
-	q.Done() // nothing in hand: nothing happens
-	_, _, ok := q.TryReceive()
-	require.False(t, ok)
-}
-
-func TestCommandInHandOutlivesClose(t *testing.T) {
-	q := New[int](1)
-	q.TrySend(1)
-	_, _, _ = q.TryReceive()
-	q.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	command, attempt, ok := q.Receive(ctx)
-	require.True(t, ok)
-	require.Equal(t, 1, command)
-	require.Equal(t, 2, attempt)
-	q.Done()
-	_, _, ok = q.Receive(ctx)
-	require.False(t, ok)
 }
 
 func TestDoneLetsGo(t *testing.T) {

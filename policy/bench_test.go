@@ -7,14 +7,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Calls go through the interfaces, as in package cell.
-func benchFunnel() (p policy.Policy, half, full uint64) {
-	p = policy.Must(policy.Funnel(100, 1000, time.Second))
-	half, _ = p.Take(0, engineStart, 50, 0)
-	full, _ = p.Take(0, engineStart, 100, 0)
-	return p, half, full
-}
-
 // hotKey is a limit with a key in use, its admitted calls on average just within the limit.
 type hotKey struct {
 	name  string

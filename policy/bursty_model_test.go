@@ -3,7 +3,6 @@ package policy_test
 import (
 	"math"
 	"math/big"
-	"testing"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
@@ -192,54 +191,12 @@ var burstys = kind{
 		maxBurst := s.between(0, int64(longestDrain)/(int64(per)/count+1)-1)
 		return burstyOf(count, per, maxBurst)
 	},
-	seeds: burstySeeds(),
-}
-
-func burstyScript(count int64, per time.Duration, maxBurst int64, rest ...any) []byte {
-	return writeScript(per, count, maxBurst, rest)
-}
-
-func burstySeeds() [][]byte {
-	const s = time.Second
-	row := []any{op(jumpN | one), 1, op(toRetry | one), op(toRetry | one), op(stay | one)}
-	late := endOfBursty(1, s, 5)
-	return [][]byte{
-		burstyScript(1, s, 1, row, op(beforeRetry|one), op(toRetry|someN), 8, op(stay|one|patient), op(toReset|all)),
-		burstyScript(5, s, 5, op(jumpN|one), 10*s, op(stay|someN), 3, op(stay|one), op(stay|one), op(stay|one), op(toRetry|one)),
-		burstyScript(700_000, s, 3, row, op(toRetry|someN), 7, op(toRetry|one), op(forwardN|one|patientN), 50, 1<<20),
-		burstyScript(1, s, 0, row, op(stay|someN|patient), 3, op(stay|one|patient), op(toRetry|one), op(backN|one), 2*s),
-		burstyScript(1, year, 3, row, op(stay|all|patient), op(stay|one|patient), op(toRetry|one)),
-		burstyScript(1, s, 5, op(jumpN|all|patient), late-1, op(forwardN|one|patient), 1, op(stay|all|patient), op(stay|all|patient),
-			op(jumpN|all|patient), policy.Instant(math.MaxInt64), op(stay|one), op(jumpN|one|patient), 1),
-		burstyScript(1, s, 5, row, op(stay|giveLast), op(stay|giveSomeN), 2, op(stay|one), op(forwardN|giveOne), 20*s, op(stay|someN), 7,
-			op(stay|giveSomeN), 9, op(stay|chargeN), 7, op(stay|one), op(toRetry|one), op(stay|giveMost), op(stay|all)),
-		burstyScript(1, s, 5, op(jumpN|someN), 30*s, 9, op(stay|someN|patient), 2, op(stay|cancelN), 1, op(stay|one|patient),
-			op(stay|cancelLast), op(toRetry|one), op(toReset|someN), 3, op(forwardN|one), s, op(stay|cancelN), 1, op(stay|one)),
-	}
-}
-
-func FuzzBursty(f *testing.F) { burstys.fuzz(f) }
-
-// Promise: `Bursty`: all takes except the last are at most maxBurst + count·t/per.
-func TestBurstyRandomly(t *testing.T) { burstys.random(t, 0, 5000/raceFactor) }
-
-func TestBurstyExtremes(t *testing.T) {
-	for _, l := range []struct {
-		count    int64
-		per      time.Duration
-		maxBurst int64
-	}{
-		{1, 1, 0},
-		{1, longestDrain, 0},
-		{16, 1, 1},
-		{1, time.Second, 5},
-		{1, year, 16},
-		{16, 1, 16*int64(longestDrain) - 1},
-		{math.MaxInt64, math.MaxInt64, 0},
-		{1, time.Second, 540431954},
-		{1, time.Second, 288230375},
-		{1, time.Second, 288230376},
-	} {
-		burstyOf(l.count, l.per, l.maxBurst).extremes(t)
-	}
+	seeds: seeds([]any{time.Second, 1, 5}, []any{time.Second, 1, 1}, []any{time.Second, 700_000, 3}, []any{time.Second, 1, 0}, []any{year, 1, 3}),
+	corners: func() []subject {
+		return []subject{
+			burstyOf(1, 1, 0), burstyOf(1, longestDrain, 0), burstyOf(16, 1, 1), burstyOf(1, time.Second, 5), burstyOf(1, year, 16),
+			burstyOf(16, 1, 16*int64(longestDrain)-1), burstyOf(math.MaxInt64, math.MaxInt64, 0), burstyOf(1, time.Second, 540431954),
+			burstyOf(1, time.Second, 288230375), burstyOf(1, time.Second, 288230376),
+		}
+	},
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
+	"math/big"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -118,5 +121,125 @@ func TestConformsToRedisCell(t *testing.T) {
 			_, d := p.Take(0, engineStart, quantity, 0)
 			assert.Equal(t, c.Reply, d.RedisCell())
 		})
+	}
+}
+
+func FuzzRedisCell(f *testing.F) {
+	f.Add(true, int64(5), int64(4), int64(0), int64(time.Second))
+	f.Add(false, int64(5), int64(0), int64(1), int64(time.Second+1))
+	f.Add(false, int64(5), int64(0), int64(policy.Never), int64(math.MaxInt64))
+	f.Add(false, int64(0), int64(-1), int64(-1), int64(math.MinInt64))
+	f.Add(false, int64(0), int64(0), int64(0), int64(0)) // the zero decision is a refusal
+	f.Add(true, int64(16), int64(15), int64(0), int64(2*time.Second))
+	f.Add(false, int64(16), int64(3), int64(1), int64(time.Second))
+	f.Add(false, int64(1), int64(0), int64(time.Second+1), int64(2*time.Second-1)) // both rounded up
+	f.Add(false, int64(1), int64(0), int64(time.Minute+80*time.Microsecond), int64(time.Minute+80*time.Microsecond))
+	f.Add(false, int64(math.MaxInt64), int64(math.MaxInt64), int64(policy.Never-1), int64(math.MaxInt64))
+	f.Fuzz(func(t *testing.T, allowed bool, limit, remaining, retry, reset int64) {
+		d := policy.Decision{
+			Allowed: allowed, Limit: limit, Remaining: remaining,
+			RetryAfter: time.Duration(retry), ResetAfter: time.Duration(reset),
+		}
+		up := func(nanos int64) int64 {
+			return ceilInt(new(big.Rat).SetFrac(big.NewInt(nanos), big.NewInt(int64(time.Second)))).Int64()
+		}
+		want := [5]int64{1, limit, remaining, up(retry), up(reset)}
+		if reset > 1 { // up to 100µs of it are a limit's own rounding
+			want[4] = up(reset - min(reset-1, 100_000))
+		}
+		if allowed {
+			want[0] = 0
+		}
+		if allowed || d.RetryAfter == policy.Never {
+			want[3] = -1
+		}
+		if got := d.RedisCell(); got != want {
+			t.Errorf("%+v: %v, want %v", d, got, want)
+		}
+	})
+}
+
+// guavaSequence holds the calls of a Guava rate limiter, and each wait in microseconds.
+type guavaSequence struct {
+	QPS        int64
+	Warmup     float64   `json:"warmup_s"`
+	ColdFactor float64   `json:"cold_factor"`
+	Ops        []guavaOp `json:"ops"`
+	Waits      []int64   `json:"wait_us"`
+}
+
+// guavaOp is ["acquire", permits] or ["idle", seconds].
+type guavaOp struct {
+	name   string
+	amount float64
+}
+
+func (o *guavaOp) UnmarshalJSON(data []byte) error {
+	return json.Unmarshal(data, &[2]any{&o.name, &o.amount})
+}
+
+// run makes the calls from the engine's first instant, sleeping as told, and returns the waits in
+// microseconds. Guava computes in doubles and truncates to microseconds; a policy rounds up to a
+// nanosecond or, while warming up, a fifth of a microsecond. So the nearest is taken.
+func (s guavaSequence) run(t *testing.T, p policy.Policy) (waits []int64) {
+	t.Helper()
+	var word uint64
+	now := engineStart
+	for _, op := range s.Ops {
+		switch op.name {
+		case "idle":
+			now += policy.Instant(op.amount * float64(time.Second))
+		case "acquire":
+			next, d := p.Take(word, now, int64(op.amount), math.MaxInt64)
+			require.True(t, d.Allowed)
+			waits = append(waits, int64(d.Wait.Round(time.Microsecond)/time.Microsecond))
+			word = next
+			now += policy.Instant(d.Wait)
+		default:
+			require.Fail(t, "unknown", op.name)
+		}
+	}
+	return waits
+}
+
+func TestConformsToGuava(t *testing.T) {
+	var file struct {
+		Bursty    []guavaSequence
+		WarmingUp []guavaSequence `json:"warming_up"`
+	}
+	conformance(t, "guava.json", &file)
+
+	require.NotEmpty(t, file.Bursty)
+	for i, s := range file.Bursty {
+		t.Run(fmt.Sprintf("bursty %d at %d per second", i, s.QPS), func(t *testing.T) {
+			// At most a second's worth is stored.
+			p := policy.Must(policy.Bursty(s.QPS, time.Second, s.QPS))
+			assert.Equal(t, s.Waits, s.run(t, p))
+		})
+	}
+	require.NotEmpty(t, file.WarmingUp)
+	for i, s := range file.WarmingUp {
+		t.Run(fmt.Sprintf("warming up %d at %d per second", i, s.QPS), func(t *testing.T) {
+			warmup := time.Duration(s.Warmup * float64(time.Second))
+			p := policy.Must(policy.WarmingUp(s.QPS, time.Second, warmup, s.ColdFactor))
+			assert.Equal(t, s.Waits, s.run(t, p))
+		})
+	}
+}
+
+// Whole seconds agree with exact arithmetic. A fresh key is as good as new within its window.
+// Promise: Seconds for clients are rounded once.
+func TestSecondsAreRoundedOnce(t *testing.T) {
+	dice := rand.New(rand.NewPCG(28, 12))
+	seconds := func(most int64) int64 { return 1 + dice.Int64N(most) }
+	for range 100_000 {
+		now := policy.Instant(1 + dice.Int64N(1<<56))
+		capacity, count, per := seconds(1000), seconds(9999), seconds(86400)
+		n := 1 + dice.Int64N(capacity)
+		_, d := policy.Must(policy.Funnel(capacity, count, time.Duration(per)*time.Second)).Take(0, now, n, 0)
+		assert.Equal(t, (n*per+count-1)/count, d.RedisCell()[4], "%d of a funnel %d, %d/%ds at %d", n, capacity, count, per, now)
+
+		_, d = policy.Must(policy.FixedWindow(capacity, time.Duration(per)*time.Second)).Take(0, now, n, 0)
+		assert.Equal(t, per, d.RedisCell()[4], "%d of a window %d/%ds at %d", n, capacity, per, now)
 	}
 }

@@ -198,3 +198,153 @@ func ExampleDecision_String() {
 	// refused for 1s, 0 of 3 left, all in 3s
 	// refused for ever, of 3
 }
+
+// Two a second leave, evenly spaced, and three may wait. Every call is told its wait.
+func ExampleQueue() {
+	limit := policy.Must(policy.Queue(3, 2, time.Second))
+	fmt.Println(limit)
+
+	var word uint64
+	for range 5 {
+		var d policy.Decision
+		word, d = limit.Take(word, 1, 1, 0)
+		if d.Allowed {
+			fmt.Println("leave in", d.Wait)
+		} else {
+			fmt.Println("the queue is full, try again in", d.RetryAfter)
+		}
+	}
+	// Output:
+	// queue 3, 2/s
+	// leave in 0s
+	// leave in 500ms
+	// leave in 1s
+	// leave in 1.5s
+	// the queue is full, try again in 500ms
+}
+
+// A megabyte a second. A large piece starts as soon as the piece before it is paid.
+func ExampleBursty() {
+	limit := policy.Must(policy.Bursty(1_000_000, time.Second, 1_000_000))
+
+	now := policy.Instant(time.Minute) // long enough for the store to be full
+	word, d := limit.Take(0, now, 4_000_000, 0)
+	fmt.Println(d.Allowed, d.Wait)
+
+	_, d = limit.Take(word, now, 1, 0)
+	fmt.Println(d.Allowed, "the other three must be paid first:", d.RetryAfter)
+	// Output:
+	// true 0s
+	// false the other three must be paid first: 3s
+}
+
+// Ten a second once warm, after ten seconds. The first calls are three times as far apart.
+func ExampleWarmingUp() {
+	limit := policy.Must(policy.WarmingUp(10, time.Second, 10*time.Second, 3))
+
+	var word uint64
+	var calls int
+	now := policy.Instant(1)
+	for second := time.Second; second <= 12*time.Second; second += time.Second {
+		for now <= policy.Instant(second) {
+			next, d := limit.Take(word, now, 1, 0)
+			if !d.Allowed {
+				now += policy.Instant(d.RetryAfter)
+				continue
+			}
+			word = next
+			calls++
+		}
+		if second == time.Second || second >= 11*time.Second {
+			fmt.Println(calls, "calls after", second)
+		}
+	}
+	// Output:
+	// 4 calls after 1s
+	// 60 calls after 11s
+	// 70 calls after 12s
+}
+
+func ExampleAtMost() {
+	// An upstream service bans callers that exceed 100 calls in any second.
+	limit := policy.Must(policy.AtMost(100, time.Second))
+	fmt.Println(limit)
+
+	now := policy.Instant(1)
+	word, d := limit.Take(0, now, 100, 0)
+	fmt.Println(d.Allowed)
+
+	// They count until their part, of half a second, is over for good.
+	_, d = limit.Take(word, now, 1, 0)
+	fmt.Println(d.Allowed, "retry after", d.RetryAfter.Round(time.Millisecond))
+	// Output:
+	// at most 100/s
+	// true
+	// false retry after 1.5s
+}
+
+func ExampleFixedWindow() {
+	limit := policy.Must(policy.FixedWindow(100, time.Hour))
+	fmt.Println(limit)
+
+	now := policy.Instant(1)
+	word, d := limit.Take(0, now, 98, 0)
+	fmt.Println(d.Allowed, d.Remaining, "remain, and start anew in", d.ResetAfter)
+
+	now += policy.Instant(59 * time.Minute)
+	_, d = limit.Take(word, now, 3, 0)
+	fmt.Println(d.Allowed, "retry after", d.RetryAfter)
+	// Output:
+	// window 100/h
+	// true 2 remain, and start anew in 1h0m0s
+	// false retry after 1m0s
+}
+
+func ExampleSlidingWindow() {
+	limit := policy.Must(policy.SlidingWindow(100, time.Minute))
+	fmt.Println(limit)
+
+	// All of the limit in the first minute. Half a minute into the second, half of it still
+	// counts.
+	word, _ := limit.Take(0, policy.Instant(10*time.Second), 100, 0)
+	_, d := limit.Take(word, policy.Instant(90*time.Second), 0, 0)
+	fmt.Println(d.Remaining, "remain")
+	// Output:
+	// sliding 100/m
+	// 50 remain
+}
+
+func ExampleAlignedWindow() {
+	// 1000 an hour, from full hour to full hour. An engine anchors its limit; here instants count
+	// from ten to ten.
+	zero := time.Date(2026, 11, 22, 21, 50, 0, 0, time.UTC)
+	limit := policy.Must(policy.AlignedWindow(1000, time.Hour)).(policy.Anchored).Anchor(zero)
+
+	word, d := limit.Take(0, 0, 1000, 0)
+	fmt.Println(d.Allowed, "until", zero.Add(d.ResetAfter).Format(time.TimeOnly))
+	_, d = limit.Take(word, policy.Instant(4*time.Minute), 1, 0)
+	fmt.Println(d.Allowed, "retry after", d.RetryAfter)
+	// Output:
+	// true until 22:00:00
+	// false retry after 6m0s
+}
+
+func ExampleCalendarWindow() {
+	limit := policy.Must(policy.CalendarWindow(10_000, policy.Month, "Europe/Berlin"))
+	fmt.Println(limit)
+
+	zero := time.Date(2026, 3, 20, 12, 0, 0, 0, time.UTC)
+	_, d := limit.(policy.Anchored).Anchor(zero).Take(0, 0, 1, 0)
+	fmt.Println("starts anew on", zero.Add(d.ResetAfter).Format(time.RFC1123))
+	// Output:
+	// window 10000/month in Europe/Berlin
+	// starts anew on Tue, 31 Mar 2026 22:00:00 UTC
+}
+
+// So many in so long.
+func ExampleWindowed() {
+	limit := policy.Must(policy.Funnel(100, 10, time.Second))
+	_, d := limit.Take(0, 1, 0, 0)
+	fmt.Println(d.Limit, "in", limit.(policy.Windowed).Window())
+	// Output: 100 in 10s
+}

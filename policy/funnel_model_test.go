@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"math"
 	"math/big"
 	"time"
 
@@ -128,3 +129,42 @@ func (b *bucket) levelAt(at *big.Rat) *big.Rat {
 }
 
 func (b *bucket) timeFor(units *big.Rat) *big.Rat { return mul(units, b.unit) }
+
+func funnelOf(capacity, count int64, per time.Duration) subject {
+	room, parts := big.NewInt(capacity), big.NewInt(count)
+	length := new(big.Int).Lsh(big.NewInt(int64(per)), 4)
+	return subject{
+		Policy:   policy.Must(policy.Funnel(capacity, count, per)),
+		oracle:   newBucket(capacity, count, per),
+		limit:    capacity,
+		end:      endOfTime(capacity, count, per),
+		patience: longestPatience,
+		period:   per,
+		// units <= capacity + count*window/per, multiplied out
+		within: func(units, window *big.Int) bool {
+			var over, drained big.Int
+			over.Mul(over.Sub(units, room), length)
+			return over.Cmp(drained.Mul(window, parts)) <= 0
+		},
+	}
+}
+
+// funnels have a rate between 1 a year and ten million a second, and any accepted depth.
+var funnels = kind{
+	name: "Funnel",
+	read: func(s *script) subject {
+		const fastest = 100 // nanoseconds a unit
+		per := time.Duration(s.between(fastest, int64(year)))
+		count := s.between(1, int64(per)/fastest)
+		capacity := s.between(1, int64(longestDrain)/(int64(per)/count+1))
+		return funnelOf(capacity, count, per)
+	},
+	seeds: seeds([]any{time.Second, 1, 3}, []any{time.Minute, 7, 3}, []any{time.Second, 700_000, 2}, []any{time.Second, 10_000_000, 10},
+		[]any{year, 1, 17}, []any{1601, 16, 1}),
+	corners: func() []subject {
+		return []subject{
+			funnelOf(1, 1, 1), funnelOf(1, 16, 1), funnelOf(1, 1, time.Second), funnelOf(1, 1, longestDrain), funnelOf(17, 1, year),
+			funnelOf(16*int64(longestDrain), 16, 1), funnelOf(1, math.MaxInt64, math.MaxInt64), funnelOf(540431955, 1, time.Second),
+		}
+	},
+}

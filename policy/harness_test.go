@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"math/bits"
 	"math/rand/v2"
 	"testing"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -91,6 +93,8 @@ type kind struct {
 	read func(s *script) subject
 	// seeds are scripts to begin fuzzing with.
 	seeds [][]byte
+	// corners returns limits at the ends of what the constructor accepts.
+	corners func() []subject
 }
 
 // subject is a limit on trial, with its outside knowledge.
@@ -147,16 +151,6 @@ func (k *kind) run(t *testing.T, s *script, calls int) {
 	}
 }
 
-func (k *kind) fuzz(f *testing.F) {
-	f.Add([]byte(nil))
-	for _, seed := range k.seeds {
-		f.Add(seed)
-	}
-	// Every window of the calls is examined, so they must be few.
-	const calls = 48
-	f.Fuzz(func(t *testing.T, data []byte) { k.run(t, &script{data: data}, calls) })
-}
-
 // random runs the same random scripts each time. Run a failing script alone by its number and a
 // count of 1.
 func (k *kind) random(t *testing.T, first, count uint64) {
@@ -174,10 +168,8 @@ func (k *kind) random(t *testing.T, first, count uint64) {
 	}
 }
 
-// extremes asks everything of a limit at every time. For words that no sequence of calls leaves
-// it checks only that nothing breaks and nothing is given away.
-func (s subject) extremes(t *testing.T) { t.Run(fmt.Sprint(s), s.checkExtremes) }
-
+// checkExtremes asks everything of a limit at every time. For words that no sequence of calls
+// leaves it checks only that nothing breaks and nothing is given away.
 func (s subject) checkExtremes(t *testing.T) {
 	words := []uint64{0, 1, 15, 16, 17, 1 << 32, 1<<59 - 1, 1 << 62, 1<<63 - 34, 1<<63 - 33, 1<<63 - 32,
 		policy.MaxWord - 16, policy.MaxWord - 1, policy.MaxWord}
@@ -267,3 +259,7 @@ func (s subject) extremeRefund(t *testing.T, word uint64, now policy.Instant, n 
 }
 
 func (s subject) String() string { return fmt.Sprint(s.Policy) }
+
+// raceFactor divides the size of large tests under the race detector, with little to find in pure
+// functions, and on 32 bits, with arithmetic several times as slow.
+const raceFactor = max(race.Slowdown, 10*(64-bits.UintSize)/32)

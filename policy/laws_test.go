@@ -127,8 +127,10 @@ func (r *trial) delays(c action, d policy.Decision) {
 	if after := d.RetryAfter; after != 0 && after <= time.Duration(r.end-now) {
 		_, early := r.Take(r.word, now+policy.Instant(after)-1, c.n, c.patience)
 		r.must(!early.Allowed, "told to retry after %d ns, but admitted one sooner", after)
+		r.chokes(r.t, r.word, now+policy.Instant(after)-1)
 		_, then := r.Take(r.word, now+policy.Instant(after), c.n, c.patience)
 		r.must(then.Allowed, "told to retry after %d ns, but refused then", after)
+		r.chokes(r.t, r.word, now+policy.Instant(after))
 	}
 	if d.Wait > 0 {
 		_, less := r.Take(r.word, c.now, c.n, d.Wait-1)
@@ -136,6 +138,14 @@ func (r *trial) delays(c action, d policy.Decision) {
 			"told to wait %d ns, but admitted with less patience", d.Wait)
 		_, same := r.Take(r.word, c.now, c.n, d.Wait)
 		r.must(same == d, "told to wait %d ns, but given so much: %+v", d.Wait, same)
+	}
+}
+
+func (s subject) chokes(t *testing.T, word uint64, now policy.Instant) {
+	t.Helper()
+	next, allowed := s.Policy.(policy.Choker).Choke(word, now)
+	if want, d := s.Take(word, now, 1, 0); next != want || allowed != d.Allowed {
+		t.Fatalf("%v: Choke(%d, %d) = %d, %v, but Take of one %d, %+v", s, word, now, next, allowed, want, d)
 	}
 }
 

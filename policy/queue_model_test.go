@@ -3,7 +3,6 @@ package policy_test
 import (
 	"math"
 	"math/big"
-	"testing"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
@@ -128,50 +127,11 @@ var queues = kind{
 		capacity := s.between(0, int64(longestDrain)/(int64(per)/count+1)-1)
 		return queueOf(capacity, count, per)
 	},
-	seeds: queueSeeds(),
-}
-
-func queueScript(capacity, count int64, per time.Duration, rest ...any) []byte {
-	return writeScript(per, count, capacity, rest)
-}
-
-func queueSeeds() [][]byte {
-	const s = time.Second
-	row := []any{op(jumpN | one), 1, op(stay | one), op(stay | one), op(stay | one)}
-	late := endOfQueue(2, 1, s)
-	return [][]byte{
-		queueScript(3, 1, s, row, op(stay|one), op(beforeRetry|one), op(toRetry|one), op(stay|one)),
-		queueScript(0, 1, s, row, op(beforeRetry|one), op(toRetry|one), op(stay|one)),
-		queueScript(2, 700_000, s, row, op(toRetry|one), op(toRetry|all), op(toReset|all), op(stay|one)),
-		queueScript(5, 16, 1601, op(jumpN|someN), 1, 3, op(stay|one|patientN), 100, op(toRetry|one|patientN), 300,
-			op(stay|rest), op(stay|one|patient), op(toReset|all)),
-		queueScript(16, 1, year, row, op(stay|rest|patient), op(stay|one|patient), op(toRetry|one)),
-		queueScript(2, 1, s, op(jumpN|all), late-1, op(forwardN|one), 1, op(forwardN|one|patient), 1, op(toReset|one)),
-		queueScript(4, 100, s, op(jumpN|all), 5*s, op(backN|one), time.Millisecond, op(toRetry|one), op(backN|one), 10*s),
-		queueScript(3, 1, s, row, op(stay|giveLast), op(stay|giveSomeN), 2, op(stay|rest), op(toReset|giveOne), op(stay|all),
-			op(stay|chargeN), 7, op(stay|one), op(toRetry|one), op(stay|giveMost), op(stay|all)),
-		queueScript(3, 1, s, op(jumpN|someN), s, 2, op(stay|one), op(stay|cancelN), 1, op(stay|cancelLast), op(stay|cancelLast), op(stay|all)),
-	}
-}
-
-func FuzzQueue(f *testing.F) { queues.fuzz(f) }
-
-func TestQueueRandomly(t *testing.T) { queues.random(t, 0, 5000/raceFactor) }
-
-func TestQueueExtremes(t *testing.T) {
-	for _, l := range []struct {
-		capacity, count int64
-		per             time.Duration
-	}{
-		{0, 1, 1},
-		{0, 1, longestDrain},
-		{1, 16, 1},
-		{5, 1, time.Second},
-		{16, 1, year},
-		{16*int64(longestDrain) - 1, 16, 1},
-		{0, math.MaxInt64, math.MaxInt64},
-		{540431954, 1, time.Second},
-	} {
-		queueOf(l.capacity, l.count, l.per).extremes(t)
-	}
+	seeds: seeds([]any{time.Second, 1, 3}, []any{time.Second, 1, 0}, []any{time.Second, 700_000, 2}, []any{1601, 16, 5}, []any{year, 1, 16}),
+	corners: func() []subject {
+		return []subject{
+			queueOf(0, 1, 1), queueOf(0, 1, longestDrain), queueOf(1, 16, 1), queueOf(5, 1, time.Second), queueOf(16, 1, year),
+			queueOf(16*int64(longestDrain)-1, 16, 1), queueOf(0, math.MaxInt64, math.MaxInt64), queueOf(540431954, 1, time.Second),
+		}
+	},
 }

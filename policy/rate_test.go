@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"fmt"
+	"math"
 	"math/big"
 	"testing"
 	"time"
@@ -11,85 +12,108 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rates are from 1 a year to ten million a second, with the lost parts per million that a
-// funnel may have. Whole sixteenths of a nanosecond lose nothing.
-var rates = []struct {
-	count int64
-	per   time.Duration
-	ppm   float64
-}{
-	{1, year, 0},
-	{1, 24 * time.Hour, 0},
-	{7, time.Minute, 0.00001},
-	{700_000, time.Second, 37.6},
-	{999_999, time.Second, 61.6},
-	{1_000_000, time.Second, 0},
-	{10_000_000, time.Second, 0},
+// run is a long series of calls on a limit, and the time that it must take.
+type run struct {
+	p           policy.Policy
+	skip, units int64    // the units before those that are timed, and the timed
+	unit        *big.Rat // nanoseconds that each is to take
+	ppm         float64  // how much longer they may take, in parts per million
+	grace       time.Duration
+	size        int64 // of a call
 }
 
-// Each funnel is consumed greedily: a bucketful, and then each unit at its first nanosecond.
+// turns lets calls come when they are told to or, with patience, all at once. It returns the
+// instants at which the unit after the first skip units and the last unit may start.
+func (r run) turns(t *testing.T, patience time.Duration) (begin, end policy.Instant) {
+	t.Helper()
+	var word uint64
+	now := policy.Instant(12_345_678_901)
+	for taken := int64(0); taken <= r.skip+r.units; {
+		next, d := r.p.Take(word, now, r.size, patience)
+		if !d.Allowed {
+			require.NotEqual(t, policy.Never, d.RetryAfter)
+			now += policy.Instant(d.RetryAfter)
+			continue
+		}
+		word, end = next, now+policy.Instant(d.Wait)
+		if taken <= r.skip {
+			begin = end
+		}
+		taken += r.size
+	}
+	return begin, end
+}
+
+// runs are from 1 a year to ten million a second, with the lost parts per million that are
+// documented. Whole sixteenths of a nanosecond lose nothing.
+func runs() (greedy, patient []run) {
+	for _, r := range []struct {
+		count int64
+		per   time.Duration
+		ppm   float64
+	}{
+		{1, year, 0},
+		{1, 24 * time.Hour, 0},
+		{7, time.Minute, 0.00001},
+		{700_000, time.Second, 37.6},
+		{999_999, time.Second, 61.6},
+		{1_000_000, time.Second, 0},
+		{10_000_000, time.Second, 0},
+	} {
+		unit := big.NewRat(int64(r.per), r.count)
+		units := min(100_000/raceFactor, 4*r.count*int64(year/r.per)) // or those of a few years
+		// Greedy callers of Queue and Bursty get the full rate if the time by which they are late can
+		// be stored.
+		greedy = append(greedy,
+			run{policy.Must(policy.Funnel(2, r.count, r.per)), 1, units, unit, r.ppm, 1, 1},
+			run{policy.Must(policy.Queue(1, r.count, r.per)), 1, units, unit, r.ppm, 2, 1},
+			run{policy.Must(policy.Bursty(r.count, r.per, 1)), 2, units, unit, r.ppm, 2, 1},
+		)
+		warmup := longestWarmup(r.count, r.per, 4*r.per/time.Duration(r.count), 1.5)
+		patient = append(patient,
+			run{policy.Must(policy.Queue(min(200_000, int64(longestDrain/r.per)*r.count-1), r.count, r.per)), 1, units, unit, r.ppm, 2, 1},
+			run{policy.Must(policy.Bursty(r.count, r.per, 0)), 1, units, unit, r.ppm, 2, 1},
+			run{policy.Must(policy.Bursty(r.count, r.per, 2)), 3, units, unit, r.ppm, 2, 1},
+			run{policy.Must(policy.WarmingUp(r.count, r.per, warmup, 1.5)), min(10, units), units, unit, max(r.ppm, 4), 2, 1},
+		)
+	}
+	var windows []run
+	for _, per := range []time.Duration{time.Millisecond, time.Millisecond + 1, 3*time.Millisecond + 1234, 77_777_777, time.Second, time.Minute, time.Hour + 7} {
+		for _, limit := range []int64{1, 10, 1000} {
+			// The first may have opened between two steps.
+			windows = append(windows, run{policy.Must(policy.FixedWindow(limit, per)), 0, 200 * limit, big.NewRat(int64(per), limit), 100, 100 * time.Microsecond, max(limit/10, 1)})
+		}
+	}
+	for _, per := range []time.Duration{7, 1000, time.Millisecond, time.Second + 1, time.Hour} {
+		for _, limit := range []int64{1, 2, 3} {
+			windows = append(windows, run{policy.Must(policy.SlidingWindow(limit, per)), 10 * limit, 300 * limit, big.NewRat(int64(per), limit), 0, 0, 1})
+		}
+	}
+	for _, per := range []time.Duration{time.Millisecond, time.Second, time.Minute + 1} {
+		for _, limit := range []int64{1, 5, 50, 100, 2000} {
+			parts := ringParts(limit, per)
+			unit := mul(big.NewRat(int64(per), limit), big.NewRat(parts+1, parts)) // a part more than the period
+			windows = append(windows, run{policy.Must(policy.AtMost(limit, per)), 10 * limit, 200 * limit, unit, 100, 1, max(limit/10, 1)})
+		}
+	}
+	return append(greedy, windows...), append(patient, windows...)
+}
+
 // Promise: The long-run rate never exceeds the configured rate and falls short only as documented.
 func TestLongRunRate(t *testing.T) {
-	const capacity = 2
-	for _, r := range rates {
-		t.Run(fmt.Sprintf("%d per %v", r.count, r.per), func(t *testing.T) {
-			p := policy.Must(policy.Funnel(capacity, r.count, r.per))
-			word, d := p.Take(0, 0, capacity, 0)
-			require.True(t, d.Allowed)
-			now, units := policy.Instant(0), int64(0)
-			// Until a hundred thousand units, or for sixteen years.
-			for units < 100_000 && time.Duration(now) <= 16*year-r.per {
-				_, d := p.Take(word, now, 1, 0)
-				require.False(t, d.Allowed, "more than the rate")
-				now += policy.Instant(d.RetryAfter)
-				word, d = p.Take(word, now, 1, 0)
-				require.True(t, d.Allowed, "not when told")
-				units++
-			}
-			require.GreaterOrEqual(t, units, int64(15))
-			// Meeting the clock's nanosecond may cost up to one, once.
-			assertRate(t, units, r.count, r.per, time.Duration(now), 1, r.ppm)
-		})
-	}
-}
-
-// assertRate fails if units in elapsed exceed the rate, or fall short by more than ppm after a
-// grace in nanoseconds.
-func assertRate(t *testing.T, units, count int64, per, elapsed, grace time.Duration, ppm float64) {
-	t.Helper()
-	ideal := new(big.Rat).Mul(whole(units), big.NewRat(int64(per), count))
-	assert.GreaterOrEqual(t, whole(int64(elapsed)).Cmp(ideal), 0, "%d units in %d ns is above the rate", units, elapsed)
-
-	if whole(int64(elapsed)).Cmp(ideal) == 0 {
-		return
-	}
-	late := sub(whole(int64(elapsed-grace)), ideal)
-	below, _ := late.Quo(late, ideal).Float64()
-	assert.LessOrEqual(t, below*1e6, ppm, "parts per million below the rate")
-	assert.LessOrEqual(t, ppm, 100.0, "what is promised")
-}
-
-// If each take empties the limit, as of one unit, each loses up to a nanosecond: a clock of whole
-// nanoseconds cannot use the rest. Anything beside the take carries it over.
-func TestTakingAllLosesTheClocksFraction(t *testing.T) {
-	for _, c := range []struct {
-		limit, n int64
-		want     policy.Instant // for a thousand units
-	}{
-		{1, 1, 1001 * 1000}, {2, 1, 1_000_063}, {2, 2, 2001 * 500}, {3, 2, 1_000_063},
-	} {
-		for _, p := range []policy.Policy{
-			policy.Must(policy.Funnel(c.limit, 999_999, time.Second)),
-			policy.Must(policy.Queue(c.limit-1, 999_999, time.Second)),
-		} {
-			word, _ := p.Take(0, 0, c.limit, 0)
-			now := policy.Instant(0)
-			for range 1000 / c.n {
-				_, d := p.Take(word, now, c.n, 0)
-				now += policy.Instant(d.RetryAfter)
-				word, _ = p.Take(word, now, c.n, 0)
-			}
-			assert.Equal(t, c.want, now, "1000 units of %v, %d at a time", p, c.n)
+	greedy, patient := runs()
+	for patience, runs := range map[time.Duration][]run{0: greedy, math.MaxInt64: patient} {
+		for _, r := range runs {
+			t.Run(fmt.Sprint(r.p, patience), func(t *testing.T) {
+				begin, end := r.turns(t, patience)
+				took, ideal := whole(int64(end-begin)), mul(r.unit, whole(r.units))
+				// A turn is told up to a nanosecond late.
+				require.GreaterOrEqual(t, add(took, whole(1)).Cmp(ideal), 0, "%d units in %d ns is above the rate", r.units, end-begin)
+				late := sub(took, add(ideal, whole(int64(r.grace))))
+				below, _ := late.Quo(late, ideal).Float64()
+				assert.LessOrEqual(t, below*1e6, r.ppm, "parts per million below the rate")
+				assert.LessOrEqual(t, r.ppm, 100.0, "what is promised")
+			})
 		}
 	}
 }

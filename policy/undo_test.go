@@ -1,10 +1,13 @@
 package policy_test
 
 import (
+	"fmt"
+	"math"
 	"testing"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -135,38 +138,179 @@ func (u *undoing) check() {
 	}
 }
 
-// After other calls took, a funnel gives back no more than the capacity less their units, a
-// bursty no more than a unit while something is owed, and both nothing that has come back by
-// itself.
+// TestCancelInTheWorstCase replays all short histories without a cancelled take: later calls take
+// again at the instants at which they started. Cancel must give back
+//
+//  1. safely: in no history more than the replay has left over;
+//  2. all: as much as is left over in the worst history with the same two words, but at most one
+//     unit of a Bursty with a waiting call.
+//
 // Promise: Undone takes return the units that constructors document.
-func TestUndoneTakeGivesBackItsUnits(t *testing.T) {
-	const s, now = time.Second, policy.Instant(time.Hour)
-	funnel, bursty := policy.Must(policy.Funnel(10, 1, s)), policy.Must(policy.Bursty(1, s, 10))
-	for _, c := range []struct {
-		name          string
-		p             policy.Policy
-		taken, others int64
-		later         time.Duration // the others took, and then the take is undone
-		back          time.Duration // by how much sooner the key is as good as new
-	}{
-		{"a funnel with room", funnel, 4, 3, 0, 4 * s},
-		{"a funnel with calls that wait", funnel, 4, 8, 0, 2 * s},
-		{"a funnel that is waited for by as much as it holds", funnel, 4, 10, 0, 0},
-		{"a funnel of which some has drained", funnel, 4, 3, 3 * s, 1 * s},
-		{"a bursty with a store", bursty, 4, 3, 0, 4 * s},
-		{"a bursty that has been paid and has stored since", bursty, 14, 1, 8 * s, 6 * s},
-		{"a bursty with debts", bursty, 4, 8, 0, 1 * s},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			taken, d := c.p.Take(0, now, c.taken, 0)
-			require.True(t, d.Allowed)
-			at := now + policy.Instant(c.later)
-			word, d := c.p.Take(taken, at, c.others, time.Hour)
-			require.True(t, d.Allowed)
-			next := c.p.(policy.Refunder).Cancel(word, taken, now, at, c.taken, 0)
-			_, before := c.p.Take(word, at, 0, 0)
-			_, after := c.p.Take(next, at, 0, 0)
-			require.Equal(t, c.back, before.ResetAfter-after.ResetAfter)
-		})
+func TestCancelInTheWorstCase(t *testing.T) {
+	const unit = 2 // nanoseconds
+	for _, stored := range []int64{0, 1, 2, 4} {
+		late := policy.Instant(1000)
+		for _, begin := range []policy.Instant{1, 7, late} {
+			p := policy.Must(policy.Bursty(1, unit, stored))
+			full := (1 + stored*unit) * 16 // the word of a store filled from the start
+			t.Run(fmt.Sprintf("%v/%d", p, begin), func(t *testing.T) { worstCase(t, p, begin, unit, uint64(full), stored*unit*16, 1, 2, 3, 5) })
+		}
 	}
+	for _, capacity := range []int64{1, 4, 9} {
+		p := policy.Must(policy.Queue(capacity, 1, unit))
+		t.Run(p.String(), func(t *testing.T) { worstCase(t, p, 100, unit, 0, math.MaxInt64, 1, 2, 3, 5) })
+	}
+	for _, capacity := range []int64{1, 2, 3, 4} {
+		p := policy.Must(policy.Funnel(capacity, 1, unit))
+		t.Run(p.String(), func(t *testing.T) { worstCase(t, p, 100, unit, 0, math.MaxInt64, 1, 2, 3, 4) })
+	}
+}
+
+// worstCase replays histories with such amounts. never is the word of a key that was never used,
+// and store is what a key with a full store lacks once it is empty.
+func worstCase(t *testing.T, p policy.Policy, begin policy.Instant, unit int64, never uint64, store int64, amounts ...int64) {
+	type ending struct {
+		word, taken uint64
+		now         policy.Instant
+		n           int64
+	}
+	type later struct {
+		start policy.Instant
+		n     int64
+	}
+	least := map[ending]uint64{}
+	pauses := []policy.Instant{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
+	replay := func(word uint64, row []later) uint64 {
+		for _, l := range row {
+			word = max(word, uint64(l.start)*16, never) + uint64(l.n*unit)*16
+		}
+		return word
+	}
+	see := func(before, word, taken uint64, n int64, now policy.Instant, row []later) {
+		for _, pause := range pauses {
+			e := ending{word, taken, now + pause, n}
+			fresh := max(never, uint64(e.now)*16)
+			// The key's lack, compared with the replay's.
+			left := max(word, fresh) - max(replay(before, row), fresh)
+			if so, ok := least[e]; !ok || left < so {
+				least[e] = left
+			}
+		}
+	}
+	var extend func(before, word, taken uint64, n int64, now policy.Instant, row []later)
+	extend = func(before, word, taken uint64, n int64, now policy.Instant, row []later) {
+		see(before, word, taken, n, now, row)
+		if len(row) == 2 {
+			return
+		}
+		for _, pause := range pauses {
+			for _, m := range amounts {
+				if next, d := p.Take(word, now+pause, m, math.MaxInt64); d.Allowed {
+					extend(before, next, taken, n, now+pause, append(row[:len(row):len(row)], later{now + pause + policy.Instant(d.Wait), m}))
+				}
+			}
+		}
+	}
+	for _, used := range []int64{0, 2} {
+		word, _ := p.Take(0, begin, used, math.MaxInt64)
+		for _, pause := range []policy.Instant{0, 1, 5} {
+			now := begin + pause
+			for _, n := range []int64{1, 3} {
+				taken, d := p.Take(word, now, n, math.MaxInt64)
+				if !d.Allowed {
+					continue
+				}
+				// Instants are whole units of ticks, so the word can be read.
+				before := max(word, uint64(now)*16, never)
+				require.Equal(t, before+uint64(n*unit)*16, taken)
+				extend(before, taken, taken, n, now, nil)
+			}
+		}
+	}
+	gave := 0
+	for e, left := range least {
+		next := p.(policy.Refunder).Cancel(e.word, e.taken, 0, e.now, e.n, 0)
+		fresh := max(never, uint64(e.now)*16)
+		back := max(e.word, fresh) - max(next, fresh)
+		if e.word != e.taken && back > 0 {
+			gave++
+		}
+		if e.word != e.taken && int64(e.word)-int64(e.now)*16 > store {
+			left = min(left, uint64(unit)*16)
+		}
+		if back > left {
+			t.Fatalf("unsafe: %+v gave back %d, but %d is left", e, back, left)
+		}
+		if back < left {
+			t.Fatalf("not all: %+v gave back %d of %d", e, back, left)
+		}
+	}
+	t.Logf("%d endings, %d with something to give back after others took", len(least), gave)
+}
+
+// Another call may have taken after units came back, and left the take's word. In a queue it is
+// behind the take. In a warm key it paid its price because the key was warm.
+func TestCancelWhenTheWordIsTheSameAgain(t *testing.T) {
+	for _, p := range []policy.Policy{
+		policy.Must(policy.Queue(20, 1, time.Second)),
+		policy.Must(policy.WarmingUp(2, time.Second, 4*time.Second, 3)),
+	} {
+		r := p.(policy.Refunder)
+		now := policy.Instant(time.Minute)
+		word, _ := p.Take(0, now, 8, 0) // all that was stored
+		taken, _ := p.Take(word, now, 7, math.MaxInt64)
+		again, d := p.Take(r.Refund(taken, now, 2), now, 2, math.MaxInt64)
+		require.True(t, d.Allowed && d.Wait > 0)
+		require.Equal(t, taken, again)
+		assert.Equal(t, again, r.Cancel(again, taken, now, now, 7, 2), "%v", p)
+	}
+}
+
+// If the limits of other calls are unknown, only units counted in windows can be given back.
+func TestCancelWhenNothingIsKnownOfOthers(t *testing.T) {
+	const years = 16 * 365 * 24 * time.Hour
+	for _, p := range []policy.Policy{
+		policy.Must(policy.Funnel(10, 1, time.Second)),
+		policy.Must(policy.Funnel(2, 2, years)),
+		policy.Must(policy.Queue(10, 1, time.Second)),
+		policy.Must(policy.Bursty(1, time.Second, 10)),
+		policy.Must(policy.Bursty(2, years, 1)),
+		policy.Must(policy.WarmingUp(1, time.Second, 10*time.Second, 3)),
+	} {
+		taken, d := p.Take(0, 1, 1, 0)
+		require.True(t, d.Allowed)
+		for _, word := range []uint64{taken, taken - 1, taken - taken/4, taken / 2, taken + 1, taken + taken/2} {
+			assert.Equal(t, word, p.(policy.Refunder).Cancel(word, taken, 1, 1, 1, math.MaxInt64), "%v", p)
+		}
+	}
+	for _, p := range []policy.Policy{
+		policy.Must(policy.FixedWindow(10, time.Second)),
+		policy.Must(policy.SlidingWindow(10, time.Second)),
+		policy.Must(policy.AtMost(10, time.Second)),
+	} {
+		taken, _ := p.Take(0, 1, 3, 0)
+		word, _ := p.Take(taken, 1, 1, 0)
+		asked, _ := p.Take(0, 1, 2, 0)
+		assert.Equal(t, asked, p.(policy.Refunder).Cancel(word, taken, 1, 1, 2, math.MaxInt64), "%v", p)
+	}
+}
+
+// A word that is as good as never used under a limit, with a store that is still filling, is a
+// debt under a smaller store: giving back under the first forgives nothing under the second.
+func TestBurstyGivesBackNothingOfOthers(t *testing.T) {
+	const s = time.Second
+	large, small := policy.Must(policy.Bursty(1, s, 10)), policy.Must(policy.Bursty(1, s, 0))
+	now := policy.Instant(1)
+	owing, _ := small.Take(0, now, 3, 0)
+	word, _ := large.Take(owing, now, 2, 0)
+	word = large.(policy.Refunder).Refund(word, now, math.MaxInt64)
+
+	_, d := large.Take(word, now, 0, 0)
+	_, never := large.Take(0, now, 0, 0)
+	assert.Equal(t, never, d)
+	_, before := small.Take(owing, now, 1, 0)
+	_, after := small.Take(word, now, 1, 0)
+	require.False(t, before.Allowed)
+	assert.GreaterOrEqual(t, after.RetryAfter, before.RetryAfter)
+	assert.Equal(t, now+policy.Instant(10*s), small.FreshAt(word))
 }

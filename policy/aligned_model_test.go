@@ -1,0 +1,240 @@
+package policy_test
+
+import (
+	"math/big"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// fromTo is the model of an aligned window: a count for a stretch of Unix time.
+type fromTo struct {
+	limit, full int64
+	zero        int64 // Unix time of instant 0
+	around      func(unix int64) (from, to int64)
+
+	from, to int64 // the latest window in which anything was recorded
+	count    int64
+	start    int64 // instant of the last admitted call
+}
+
+const endOfAligned = policy.Instant(1) << 58 // 9 years
+
+func evenly(per time.Duration) func(int64) (from, to int64) {
+	return func(unix int64) (from, to int64) {
+		from = unix - unix%int64(per)
+		return from, from + int64(per)
+	}
+}
+
+// clockStep divides every time at which a tested zone's clocks show midnight or are changed.
+const clockStep = 5 * 60
+
+// midnights remembers when the clocks of a zone first show a day.
+var midnights sync.Map
+
+type midnight struct {
+	zone string
+	day  time.Time
+}
+
+// onCalendar returns the calendar window that contains a Unix time, by looking at clocks.
+func onCalendar(unit policy.Calendar, zone *time.Location) func(int64) (from, to int64) {
+	shown := func(second int64) time.Time {
+		year, month, day := time.Unix(second, 0).In(zone).Date()
+		return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
+	}
+	// begins returns the first step at which the clocks show the day, or a later one.
+	begins := func(day time.Time) int64 {
+		if second, ok := midnights.Load(midnight{zone.String(), day}); ok {
+			return second.(int64)
+		}
+		second := day.Unix() - 16*3600
+		for shown(second).Before(day) {
+			second += clockStep
+		}
+		midnights.Store(midnight{zone.String(), day}, second)
+		return second
+	}
+	return func(unix int64) (from, to int64) {
+		second := unix / int64(time.Second)
+		day := time.Unix(second, 0).UTC().Truncate(24*time.Hour).AddDate(0, 0, 2)
+		for begins(day) > second {
+			day = day.AddDate(0, 0, -1)
+		}
+		first := day
+		var next time.Time
+		switch unit {
+		case policy.Day:
+			next = day.AddDate(0, 0, 1)
+		case policy.Week:
+			for first.Weekday() != time.Monday {
+				first = first.AddDate(0, 0, -1)
+			}
+			next = first.AddDate(0, 0, 7)
+		case policy.Month:
+			first = time.Date(day.Year(), day.Month(), 1, 0, 0, 0, 0, time.UTC)
+			next = time.Date(day.Year(), day.Month()+1, 1, 0, 0, 0, 0, time.UTC)
+		case policy.Year:
+			first = time.Date(day.Year(), 1, 1, 0, 0, 0, 0, time.UTC)
+			next = time.Date(day.Year()+1, 1, 1, 0, 0, 0, 0, time.UTC)
+		}
+		return begins(first) * int64(time.Second), begins(next) * int64(time.Second)
+	}
+}
+
+// live returns the window of a call at an instant, or the latest if that has not begun.
+func (m *fromTo) live(at int64) (from, to, count int64) {
+	if from, to = m.around(m.zero + at); from > m.from {
+		return from, to, 0
+	}
+	return m.from, m.to, m.count
+}
+
+func (m *fromTo) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
+	at := int64(held(now, endOfAligned))
+	from, to, count := m.live(at)
+	d := policy.Decision{Limit: m.limit}
+	turnFrom, turnTo, turnCount := from, to, count+n
+	if asked(&d, at, n, patience, func() (int64, bool) {
+		if turnCount > m.limit {
+			turnFrom, turnTo = m.around(to)
+			turnCount = n
+		}
+		start := max(at, turnFrom-m.zero)
+		return start, start <= int64(endOfAligned)
+	}) {
+		from, to, count = turnFrom, turnTo, turnCount
+		m.from, m.to, m.count, m.start = from, to, count, at+int64(d.Wait)
+	}
+	if from-m.zero <= at {
+		d.Remaining = max(m.limit-count, 0)
+	}
+	fresh := from
+	if count > 0 {
+		fresh = to
+	}
+	d.ResetAfter = time.Duration(max(fresh-m.zero-at, 0))
+	return d
+}
+
+func (m *fromTo) turn() *big.Rat { return whole(m.start) }
+
+func (m *fromTo) mark() any { return m.from }
+
+func (m *fromTo) refund(now policy.Instant, n int64) *big.Rat {
+	from, to, count := m.live(int64(held(now, endOfAligned)))
+	if n < 0 {
+		m.from, m.to, m.count = from, to, count+charged(n, m.full-count)
+		return new(big.Rat)
+	}
+	back := min(n, count)
+	if back > 0 {
+		m.from, m.to, m.count = from, to, count-back
+	}
+	return whole(back)
+}
+
+func (m *fromTo) cancel(now policy.Instant, taken any, n int64) *big.Rat {
+	if from, _, _ := m.live(int64(held(now, endOfAligned))); from != taken.(int64) {
+		return new(big.Rat)
+	}
+	return m.refund(now, n)
+}
+
+// alignedFull returns the documented highest count: the bits of a word without the number of a
+// window.
+func alignedFull(per time.Duration) int64 {
+	count := uint(63)
+	for numbers := (int64(1)<<62 - 1 + int64(1)<<62) / int64(per); numbers > 0; numbers >>= 1 {
+		count--
+	}
+	return 1<<count - 1
+}
+
+// alignedSubject is a limit on trial with windows at least shortest long.
+func alignedSubject(p policy.Policy, zero time.Time, shortest time.Duration, full int64, around func(int64) (from, to int64)) subject {
+	limit := p.Limit()
+	return subject{
+		Policy:   p.(policy.Anchored).Anchor(zero),
+		oracle:   &fromTo{limit: limit, full: full, zero: zero.UnixNano(), around: around, from: -1 << 62, to: -1 << 62},
+		limit:    limit,
+		end:      endOfAligned,
+		patience: longestPatience,
+		period:   shortest,
+		// limit in each window that it reaches into, and another
+		within: func(units, window *big.Int) bool {
+			windows := ceilInt(new(big.Rat).SetFrac(window, sixteenths(whole(int64(shortest)))))
+			most := windows.Add(windows, big.NewInt(1))
+			return units.Cmp(most.Mul(most, big.NewInt(limit))) <= 0
+		},
+		forgets: true, // the window before the promised
+		aliases: true, // a window that is over may be any
+	}
+}
+
+func alignedOf(limit int64, per time.Duration) subject {
+	return alignedSubject(policy.Must(policy.AlignedWindow(limit, per)), time.Unix(0, 0), per, alignedFull(per), evenly(per))
+}
+
+// zones have midnights left out, shown twice or gone back over, half hours, days left out, and
+// offsets of 14 hours and -11.
+var zones = []string{
+	"UTC", "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "America/Havana", "Africa/Cairo", "Africa/Casablanca",
+	"Asia/Kathmandu", "Asia/Gaza", "Australia/Lord_Howe", "Pacific/Apia", "Pacific/Kiritimati", "Pacific/Pago_Pago", "America/Nuuk",
+}
+
+// shortestOf are the shortest windows: a day of 23 hours, or less if a zone has moved.
+var shortestOf = map[policy.Calendar]time.Duration{
+	policy.Day: 20 * time.Hour, policy.Week: 143 * time.Hour, policy.Month: 27 * 24 * time.Hour, policy.Year: 364 * 24 * time.Hour,
+}
+
+const calendarFull = 1<<43 - 1
+
+func calendarOf(limit int64, unit policy.Calendar, zone string, zero time.Time) subject {
+	location, err := time.LoadLocation(zone)
+	if err != nil {
+		panic(err)
+	}
+	return alignedSubject(policy.Must(policy.CalendarWindow(limit, unit, zone)), zero, shortestOf[unit], calendarFull, onCalendar(unit, location))
+}
+
+var aligneds = kind{
+	name: "AlignedWindow",
+	read: func(s *script) subject {
+		zero := time.Unix(0, s.between(0, int64(60*year))) // to the year 2030
+		if s.byte()&1 == 0 {
+			per := time.Duration(s.between(int64(time.Millisecond), int64(longestWindow)))
+			limit := s.between(1, alignedFull(per))
+			return alignedSubject(policy.Must(policy.AlignedWindow(limit, per)), zero, per, alignedFull(per), evenly(per))
+		}
+		unit := policy.Day + policy.Calendar(s.byte()%4)
+		zone := zones[int(s.byte())%len(zones)]
+		return calendarOf(s.between(1, calendarFull), unit, zone, zero)
+	},
+	seeds: seeds([]any{0, op(0), time.Second, 3}, []any{time.Duration(1_800_000_000_123_456_789), op(0), time.Second, 3},
+		[]any{time.Duration(1_774_700_000_000_000_000), op(1), op(0), op(1), 3}, []any{time.Duration(1_325_200_000_000_000_000), op(1), op(1), op(10), 2},
+		[]any{time.Duration(1_700_000_000_000_000_000), op(1), op(2), op(2), 2}, []any{time.Duration(1_700_000_000_000_000_000), op(1), op(3), op(3), 2}),
+	corners: func() (all []subject) {
+		for _, per := range []time.Duration{time.Millisecond, time.Second, longestWindow} {
+			for _, limit := range []int64{1, 2, alignedFull(per)} {
+				all = append(all, alignedOf(limit, per))
+			}
+		}
+		for unit := policy.Day; unit <= policy.Year; unit++ {
+			for _, zero := range []time.Time{time.Unix(0, 0), time.Unix(1_790_000_000, 7)} {
+				all = append(all, calendarOf(calendarFull, unit, "Pacific/Apia", zero))
+			}
+		}
+		return all
+	},
+}
+
+func alignedToAnything(rng *rand.Rand, least int64) policy.Policy {
+	if rng.IntN(16) > 0 {
+		return windowsOf(policy.AlignedWindow, time.Millisecond)(rng, least)
+	}
+	return policy.Must(policy.CalendarWindow(least+rng.Int64N(9)*rng.Int64N(9), policy.Day+policy.Calendar(rng.IntN(3)), zones[rng.IntN(4)]))
+}

@@ -1,0 +1,588 @@
+package policy_test
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// changing is a family of limits that follow each other (SetPolicy).
+type changing struct {
+	name string
+	// pick returns a limit that holds at least so many units.
+	pick func(rng *rand.Rand, least int64) policy.Policy
+	// holds returns the largest number of units that count under a limit.
+	holds func(policy.Policy) int64
+	// owes is set if the last waiting call may have taken several units, and is followed by their
+	// time.
+	owes bool
+	// rounds returns how much later a call may start after a change, as words are rounded up.
+	rounds func(policy.Policy) time.Duration
+}
+
+var paces = []struct {
+	count int64
+	per   time.Duration
+}{{1, 1}, {1, 7}, {3, 9}, {3, 70_000}, {1, time.Millisecond}, {7, time.Second}, {10, time.Second}, {1000, time.Second}, {1, time.Minute}}
+
+var changings = []changing{
+	{"Funnel", func(rng *rand.Rand, least int64) policy.Policy {
+		pace := paces[rng.IntN(len(paces))]
+		return policy.Must(policy.Funnel(least+rng.Int64N(9)*rng.Int64N(9), pace.count, pace.per))
+	}, policy.Policy.Limit, false, tick},
+	{"Queue", func(rng *rand.Rand, least int64) policy.Policy {
+		pace := paces[rng.IntN(len(paces))]
+		return policy.Must(policy.Queue(least-1+rng.Int64N(9)*rng.Int64N(9), pace.count, pace.per))
+	}, policy.Policy.Limit, true, tick},
+	{"Bursty", func(rng *rand.Rand, least int64) policy.Policy {
+		pace := paces[rng.IntN(len(paces))]
+		return policy.Must(policy.Bursty(pace.count, pace.per, least+rng.Int64N(9)*rng.Int64N(9)))
+	}, policy.StoreOf, true, tick},
+	{"WarmingUp", func(rng *rand.Rand, _ int64) policy.Policy {
+		pace := paces[5+rng.IntN(3)]
+		return policy.Must(policy.WarmingUp(pace.count, pace.per, time.Duration(1+rng.IntN(9))*time.Second, 1+2*rng.Float64()))
+	}, func(policy.Policy) int64 { return 1 }, true, func(p policy.Policy) time.Duration {
+		return p.(policy.Windowed).Window()/time.Duration(p.Limit())/8 + 1
+	}},
+	{"FixedWindow", windowsOf(policy.FixedWindow, time.Millisecond), policy.Policy.Limit, false,
+		func(policy.Policy) time.Duration { return 100 * time.Microsecond }},
+	{"SlidingWindow", windowsOf(policy.SlidingWindow, 1), policy.Policy.Limit, false, tick},
+	{"AtMost", windowsOf(policy.AtMost, time.Millisecond), policy.Policy.Limit, false, aPart},
+	// A promised turn may lie within a window of the next limit. One more window may be full.
+	{"AlignedWindow", alignedToAnything, policy.Policy.Limit, false, func(p policy.Policy) time.Duration {
+		return p.(policy.Windowed).Window() * 13 / 12 // 31 days are less than that many mean months
+	}},
+}
+
+func tick(policy.Policy) time.Duration { return 1 }
+
+func aPart(p policy.Policy) time.Duration { return p.(policy.Windowed).Window() }
+
+func allOf(p policy.Policy, at policy.Instant) uint64 {
+	word, _ := p.Take(0, at, p.Limit(), 0)
+	return word
+}
+
+func windowsOf(of func(int64, time.Duration) (policy.Policy, error), shortest time.Duration) func(*rand.Rand, int64) policy.Policy {
+	pers := []time.Duration{9, 20, time.Millisecond, 7 * time.Millisecond, 600 * time.Millisecond, time.Second, 2 * time.Second, time.Minute}
+	return func(rng *rand.Rand, least int64) policy.Policy {
+		for {
+			p, err := of(least+rng.Int64N(9)*rng.Int64N(9), max(shortest, pers[rng.IntN(len(pers))]))
+			if err == nil {
+				return p
+			}
+		}
+	}
+}
+
+// past is the state of a key before its limit changes.
+type past struct {
+	word   uint64
+	now    policy.Instant // the instant of the change
+	turn   policy.Instant // the last start that was promised
+	period int64          // nanoseconds, the time of ten units, or of the limit if that is less
+}
+
+// drawPast lets up to six calls take from a key under p.
+func drawPast(rng *rand.Rand, p policy.Policy) (h past) {
+	h.period = int64(p.(policy.Windowed).Window())/p.Limit()*min(p.Limit(), 10) + 2
+	h.now = policy.Instant(1 + rng.Int64N(4*h.period))
+	for range 1 + rng.IntN(6) {
+		h.now += policy.Instant(rng.Int64N(h.period) >> rng.UintN(10))
+		next, d := p.Take(h.word, h.now, 1+rng.Int64N(min(p.Limit(), 10)), time.Duration(rng.Int64N(4*h.period)))
+		if d.Allowed {
+			h.word, h.turn = next, max(h.turn, h.now+policy.Instant(d.Wait))
+		}
+	}
+	h.now += policy.Instant(rng.Int64N(h.period) >> rng.UintN(10))
+	return h
+}
+
+// starts returns the earliest instant at which a call for n units would start.
+func starts(p policy.Policy, word uint64, now policy.Instant, n int64) policy.Instant {
+	_, d := p.Take(word, now, n, math.MaxInt64)
+	if !d.Allowed { // a queue is full, until there is room to wait in
+		now += policy.Instant(d.RetryAfter)
+		_, d = p.Take(word, now, n, math.MaxInt64)
+	}
+	return now + policy.Instant(d.Wait)
+}
+
+// Changing a limit and changing it back, by way of others that hold as much, forgives nothing and
+// hands no promised turn out twice: no call starts sooner, then or later, and no more pass at
+// once.
+// Promise: Changing a limit and back starts no call sooner.
+func TestChangingAndChangingBackForgivesNothing(t *testing.T) {
+	for _, c := range changings {
+		t.Run(c.name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(1, 2))
+			used, ahead := 0, 0
+			for range 20_000 / raceFactor {
+				p := c.pick(rng, 1+rng.Int64N(5))
+				h := drawPast(rng, p)
+				word, now, turn := h.word, h.now, h.turn
+				about := fmt.Sprintf("%d at %d under %v, turn %d", word, now, p, turn)
+
+				from, carried := p, word
+				for range 1 + rng.IntN(3) {
+					q := c.pick(rng, c.holds(p))
+					next, ok := q.(policy.Relative).Carry(from, carried, now)
+					require.True(t, ok)
+					about += fmt.Sprintf(", %v: %d", q, next)
+					from, carried = q, next
+				}
+				back, ok := p.(policy.Relative).Carry(from, carried, now)
+				require.True(t, ok)
+				about += fmt.Sprintf(", and back: %d", back)
+				if turn > now {
+					ahead++
+				}
+				if p.FreshAt(word) > now {
+					used++
+				}
+				for range 8 {
+					at := now + policy.Instant(rng.Int64N(4*h.period)>>rng.UintN(20))
+					n := 1 + rng.Int64N(min(p.Limit(), 10))
+					if was, is := starts(p, word, at, n), starts(p, back, at, n); is < was {
+						require.Fail(t, "sooner", "%s: %d at %d start at %d instead of %d", about, n, at, is, was)
+					}
+					_, was := p.Take(word, at, 0, 0)
+					_, is := p.Take(back, at, 0, 0)
+					if is.Remaining > was.Remaining {
+						require.Fail(t, "more", "%s: at %d remain %d instead of %d", about, at, is.Remaining, was.Remaining)
+					}
+				}
+			}
+			assert.Greater(t, used, 5000/raceFactor)
+			assert.Greater(t, ahead, 2000/raceFactor)
+		})
+	}
+}
+
+// After a change no call waits longer than under the new limit alone, if as much as that holds
+// had been taken when the last promised turn came, or else at the change. Where units take time
+// after their call, it counts from when the old limit would have let the next start. A lowered
+// SlidingWindow of the same period may count more units than it holds, until the window after
+// theirs ends.
+// Promise: A change locks out no key longer than the new limit would.
+func TestAChangeLocksOutNoLongerThanTheNewLimit(t *testing.T) {
+	for _, c := range changings {
+		t.Run(c.name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(3, 4))
+			lowered, ahead := 0, 0
+			for range 20_000 / raceFactor {
+				p := c.pick(rng, 1+rng.Int64N(9))
+				h := drawPast(rng, p)
+				word, now, turn := h.word, h.now, h.turn
+				turn = max(turn, now)
+				q := c.pick(rng, 1+rng.Int64N(9))
+				next, ok := q.(policy.Relative).Carry(p, word, now)
+				require.True(t, ok)
+				about := fmt.Sprintf("%d at %d under %v, turn %d, %v: %d", word, now, p, turn, q, next)
+				if turn > now {
+					ahead++
+				}
+				if c.owes {
+					turn = max(turn, starts(p, word, now, 1))
+				}
+				full := allOf(q, turn)
+				for range 4 {
+					n := 1 + rng.Int64N(min(q.Limit(), 10))
+					latest := starts(q, full, turn, n) + policy.Instant(c.rounds(q))
+					if c.holds(p) > c.holds(q) {
+						lowered++
+						if c.name == "SlidingWindow" && p.(policy.Relative).Reads(q) {
+							latest = max(latest, p.FreshAt(word))
+						}
+					}
+					if at := starts(q, next, now, n); at > latest {
+						require.Fail(t, "later", "%s: %d start at %d, not by %d", about, n, at, latest)
+					}
+				}
+			}
+			assert.Greater(t, ahead, 2000/raceFactor)
+			if c.name != "WarmingUp" {
+				assert.Greater(t, lowered, 5000/raceFactor)
+			}
+		})
+	}
+}
+
+// Units above a lowered limit are no promised turns at a change of period, if all are of a
+// window.
+func TestLoweredSlidingWindowPromisesNothing(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	lowered := 0
+	for range 20_000 / raceFactor {
+		per := int64(20 + rng.IntN(int(time.Second)))
+		limit := 2 + rng.Int64N(99)
+		p := policy.Must(policy.SlidingWindow(limit, time.Duration(per)))
+		low := policy.Must(policy.SlidingWindow(1+rng.Int64N(limit), time.Duration(per)))
+		q := policy.Must(policy.SlidingWindow(1+rng.Int64N(limit), time.Duration(20+rng.IntN(int(time.Second)))))
+		began := per * (1 + rng.Int64N(100))
+		now := policy.Instant(began)
+		var word uint64
+		for range 1 + rng.IntN(5) {
+			now += (policy.Instant(began+per) - now) / policy.Instant(1+rng.IntN(8)+1)
+			word, _ = p.Take(word, now, 1+rng.Int64N(limit), 0)
+		}
+		kept, ok := low.(policy.Relative).Carry(p, word, now)
+		require.True(t, ok)
+		next, ok := q.(policy.Relative).Carry(low, kept, now)
+		require.True(t, ok)
+		_, was := p.Take(word, now, 0, 0)
+		used := limit - was.Remaining
+		_, is := q.Take(next, now, 0, 0)
+		require.Equal(t, max(q.Limit()-used, 0), is.Remaining, "%d at %d of %v, %v, %v", word, now, p, low, q)
+		full, _ := q.Take(0, now, q.Limit(), 0)
+		for n := range q.Limit() {
+			require.LessOrEqual(t, starts(q, next, now, n+1), starts(q, full, now, n+1), "%d at %d of %v, %v, %v", word, now, p, low, q)
+		}
+		if used > low.Limit() {
+			lowered++
+		}
+	}
+	assert.Greater(t, lowered, 2000/raceFactor)
+}
+
+// Promise: Only policies of one family follow each other.
+func TestFamilies(t *testing.T) {
+	rows := []struct {
+		family string
+		alike  []string // limits that read each other's words
+	}{
+		{"funnel", []string{"funnel 10, 1/s", "funnel 3, 700/s"}},
+		{"queue", []string{"queue 10, 1/s", "queue 0, 700/s"}},
+		{"bursty", []string{"bursty 1/s, 10", "bursty 700/s, 0"}},
+		{"warming up", []string{"warming up 2/s over 4s, cold 3", "warming up 4/2s over 4s, cold 3"}},
+		{"warming up", []string{"warming up 2/s over 5s, cold 3"}},
+		{"warming up", []string{"warming up 2/s over 4s, cold 4"}},
+		{"warming up", []string{"warming up 3/s over 4s, cold 3"}},
+		{"warming up", []string{"warming up 4/s over 4s, cold 6"}},
+		{"warming up", []string{"warming up 2/s over 4s, cold 1"}},
+		{"window", []string{"window 3/s", "window 1000000/s"}},
+		{"window", []string{"window 3/1000000001ns"}},
+		// The finer of two counts ends with the bits of the period in microseconds, which are 20
+		// from 2^19 microseconds on. Above it steps are coarser.
+		{"window", []string{"window 1/ms", "window 1023/ms"}},
+		{"window", []string{"window 1024/ms", "window 2000/ms"}},
+		{"window", []string{"window 1/524287999ns", "window 524287/524287999ns"}},
+		{"window", []string{"window 524288/524287999ns", "window 1000000/524287999ns"}},
+		{"window", []string{"window 1/524288us", "window 1000000/524288us"}},
+		{"sliding", []string{"sliding 3/s", "sliding 100/s"}},
+		{"sliding", []string{"sliding 3/1000000001ns"}},
+		{"at most", []string{"at most 3/s", "at most 2000/s"}},
+		{"at most", []string{"at most 3/1000000001ns"}},
+		{"aligned", []string{"window 3/s aligned", "window 100/s aligned"}},
+		{"aligned", []string{"window 3/1000000001ns aligned"}},
+		{"aligned", []string{"window 3/d aligned"}},
+		{"aligned", []string{"window 3/day in UTC", "window 5/day in UTC"}},
+		{"aligned", []string{"window 3/week in UTC"}},
+		{"aligned", []string{"window 3/day in Europe/Berlin"}},
+	}
+	for i, row := range rows {
+		for j, other := range rows {
+			for _, a := range row.alike {
+				for _, b := range other.alike {
+					p, q := policy.Must(policy.Parse(a)), policy.Must(policy.Parse(b))
+					assert.Equal(t, i == j, p.(policy.Relative).Reads(q), "%v reads %v", p, q)
+					never, ok := p.(policy.Relative).Carry(q, 0, policy.Instant(time.Hour+1))
+					assert.Zero(t, never, "%v carries a key over that was never used", p)
+					assert.Equal(t, row.family == other.family, ok, "%v carries over from %v", p, q)
+					for _, word := range []uint64{0, 1, 17, 1 << 40, 1<<62 + 5, policy.MaxWord} {
+						assert.True(t, i != j || p.FreshAt(word) == q.FreshAt(word), "%v, %v", p, q)
+					}
+				}
+			}
+		}
+	}
+}
+
+// carries has a limit follow another. A word carried within the family is valid, and keeps units
+// that count; strangers are told apart.
+func carries(t *testing.T, from, to *kind, s *script) {
+	t.Helper()
+	old, limit := from.read(s), to.read(s)
+	if model, ok := old.oracle.(*fromTo); ok && from == to { // an engine has a single zero
+		limit.Policy = limit.Policy.(policy.Anchored).Anchor(time.Unix(0, model.zero))
+	}
+	reader, follower := old.Policy.(policy.Relative), limit.Policy.(policy.Relative)
+	word, now := min(s.number(), policy.MaxWord), policy.Instant(s.number())
+	next, ok := follower.Carry(old.Policy, word, now)
+	switch {
+	case ok != (from == to):
+		t.Fatalf("%v carries from %v: %v", limit, old, ok)
+	case reader.Reads(limit.Policy) != follower.Reads(old.Policy) || follower.Reads(old.Policy) && !ok:
+		t.Fatalf("%v and %v read each other's words, or not", limit, old)
+	case !follower.Reads(limit.Policy):
+		t.Fatalf("%v does not read its own words", limit)
+	case next > policy.MaxWord:
+		t.Fatalf("%v: Carry(%v, %d, %d) = %d", limit, old, word, now, next)
+	case !ok:
+		return
+	}
+	limit.chokes(t, next, now)
+	if same, _ := reader.Carry(old.Policy, word, now); same != word {
+		t.Fatalf("%v: Carry of its own word %d at %d = %d", old, word, now, same)
+	}
+	word, now = 0, 1
+	for range 4 {
+		now += policy.Instant(s.number() % uint64(2*min(old.period, longestWindow)))
+		if next, d := old.Take(word, now, 1+int64(s.number()%uint64(old.limit)), time.Duration(s.number())); d.Allowed {
+			word = next
+		}
+	}
+	now += policy.Instant(s.number() % uint64(2*min(old.period, longestWindow)))
+	if now > min(old.end, limit.end)-policy.Instant(longestWindow) {
+		return // time is about to stand still for either
+	}
+	next, _ = follower.Carry(old.Policy, word, now)
+	_, was := old.Take(word, now, 0, 0)
+	_, is := limit.Take(next, now, 0, 0)
+	if _, never := limit.Take(0, now, 0, 0); was.ResetAfter == 0 && is != never {
+		t.Fatalf("%v: Carry(%v, %d, %d) = %d: %+v, but the key was as good as new", limit, old, word, now, next, is)
+	}
+	if limit.credit || limit.queues > 0 { // Remaining counts no units
+		return
+	}
+	if used := min(was.Limit-was.Remaining, is.Limit); is.Remaining > is.Limit-used {
+		t.Fatalf("%v: Carry(%v, %d, %d) = %d: %+v, and before %+v", limit, old, word, now, next, is, was)
+	}
+}
+
+func TestCarriedUnitsCount(t *testing.T) {
+	for i, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			for seed := range uint64(3000 / raceFactor) {
+				carries(t, k, k, &script{rng: rand.New(rand.NewPCG(seed, uint64(i)))})
+			}
+		})
+	}
+}
+
+func FuzzCarry(f *testing.F) {
+	wordSeeds(f, 2, int64(1)<<62, int64(1)<<40, 1, int64(1)<<30, int64(1)<<20, 2, int64(1)<<10, 0)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := &script{data: data}
+		from := kinds[int(s.byte())%len(kinds)]
+		carries(t, from, kinds[int(s.byte())%len(kinds)], s)
+	})
+}
+
+type relative interface {
+	policy.Policy
+	policy.Refunder
+	policy.Relative
+}
+
+func funnel(capacity, count int64, per time.Duration) relative {
+	return policy.Must(policy.Funnel(capacity, count, per)).(relative)
+}
+
+// Each call brings its own limit, with a bucket filled to match the time until the key drains.
+// Promise: Alternating funnels on a key share time.
+func TestFunnelsTakeTurnsOnOneWord(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	for range 500 {
+		var limits []subject
+		for range 3 {
+			limits = append(limits, funnels.read(&script{rng: rng}))
+		}
+		var word uint64
+		now, empty := policy.Instant(1), new(big.Rat)
+		for range 30 {
+			l := limits[rng.IntN(len(limits))]
+			now += policy.Instant(rng.Int64N(int64(l.period)) >> rng.UintN(30))
+			n := 1 + rng.Int64N(l.limit)>>rng.UintN(40)
+			patience := time.Duration(rng.Int64N(int64(l.period)) * rng.Int64N(2))
+			model := l.oracle.(*bucket)
+			model.empty = empty
+			next, got := l.Take(word, now, n, patience)
+			require.Equal(t, model.take(now, n, patience), got, "%v: Take(%d, %d, %d, %d)", l, word, now, n, patience)
+			word, empty = next, model.empty
+		}
+	}
+}
+
+// A new funnel gets the same takes in full detail: the old bucket's content at the change, and
+// the waiting calls at their turns. It overflows no further than full, because waiting calls
+// start in any case. The translated word must hold no less than that, and exactly that if no call
+// waits.
+// Promise: A changed limit forgives nothing and keeps promised turns.
+func TestCarryForgivesNothing(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	pick := func() (capacity, count int64, per time.Duration) {
+		return 1 + rng.Int64N(6), 1 << rng.IntN(3), time.Duration(1 + rng.Int64N(40))
+	}
+	waited, carriedOver := 0, 0
+	for range 10_000 / raceFactor {
+		oldCapacity, oldCount, oldPer := pick()
+		capacity, count, per := pick()
+		from, to := funnel(oldCapacity, oldCount, oldPer), funnel(capacity, count, per)
+		oldUnit, unit := unitTime(oldCount, oldPer), unitTime(count, per)
+
+		m := newBucket(oldCapacity, oldCount, oldPer)
+		var word uint64
+		now := policy.Instant(1)
+		type pour struct {
+			start *big.Rat
+			units int64
+		}
+		var pours []pour
+		for range 1 + rng.IntN(6) {
+			now += policy.Instant(rng.IntN(10))
+			n := 1 + rng.Int64N(oldCapacity)
+			next, d := from.Take(word, now, n, time.Hour)
+			require.Equal(t, d, m.take(now, n, time.Hour))
+			word = next
+			pours = append(pours, pour{m.turn(), n})
+		}
+		now += policy.Instant(rng.IntN(5))
+		at := whole(int64(now))
+
+		// The contents of the old bucket now, without the calls that have yet to start.
+		begun, last := new(big.Rat), at
+		for _, p := range pours {
+			if p.start.Cmp(at) <= 0 {
+				begun = add(greatest(begun, p.start), mul(whole(p.units), oldUnit))
+			} else {
+				last = p.start
+			}
+		}
+		level := positive(sub(begun, at))
+		level.Quo(level, oldUnit)
+
+		// Those and the waiting calls, in the new bucket.
+		full := mul(whole(capacity), unit)
+		empty := add(at, least(full, mul(level, unit)))
+		for _, p := range pours {
+			if p.start.Cmp(at) > 0 {
+				empty = add(greatest(empty, p.start), mul(whole(p.units), unit))
+				empty = least(empty, add(p.start, full))
+			}
+		}
+
+		carried, ok := to.Carry(from, word, now)
+		require.True(t, ok)
+		got := greatest(at, new(big.Rat).SetFrac(new(big.Int).SetUint64(carried), big.NewInt(16)))
+		what := fmt.Sprintf("%v to %v at %d, %+v: word %d becomes %d", from, to, now, pours, word, carried)
+		require.GreaterOrEqual(t, got.Cmp(empty), 0, what+", too early")
+		require.LessOrEqual(t, got.Cmp(add(last, full)), 0, what+", later than a full bucket after the last turn")
+		if last == at {
+			require.Less(t, sub(got, empty).Cmp(big.NewRat(1, 16)), 0, what+", rounded by a sixteenth or more")
+		} else {
+			waited++
+		}
+		if carried != word {
+			carriedOver++
+		}
+	}
+	assert.Greater(t, waited, 2000/raceFactor)
+	assert.Greater(t, carriedOver, 5000/raceFactor)
+}
+
+// TestWarmingUpCarries replaces limits of all sorts for each other. The debt is never less, in
+// time or in units, and more by rounding only. The key is as cold, in proportion, and at most
+// three levels colder.
+func TestWarmingUpCarries(t *testing.T) {
+	for i, from := range warmingUpLimits {
+		p := policy.Must(policy.WarmingUp(from.count, from.per, from.warmup, from.coldFactor))
+		for j, to := range warmingUpLimits {
+			q := policy.Must(policy.WarmingUp(to.count, to.per, to.warmup, to.coldFactor))
+			rng := rand.New(rand.NewPCG(uint64(i), uint64(j)))
+			word, now := uint64(0), policy.Instant(1)
+			for range 30 {
+				next, d := p.Take(word, now, 1+rng.Int64N(3), math.MaxInt64)
+				if !d.Allowed {
+					break
+				}
+				word = next
+				now += policy.Instant(rng.ExpFloat64() * float64(d.ResetAfter) / 4)
+				end := min(policy.ReadWarmingUp(p, 0).End, policy.ReadWarmingUp(q, 0).End)
+				if due := policy.ReadWarmingUp(p, word).Due; now > end || due > uint64(end)*16 {
+					break // there is no word for it
+				}
+				carried, ok := q.(policy.Relative).Carry(p, word, now)
+				require.True(t, ok)
+				if i == j {
+					require.Equal(t, word, carried)
+					continue
+				}
+				checkCarried(t, p, q, word, carried, now, unitTime(from.count, from.per), unitTime(to.count, to.per),
+					from.warmup, to.warmup)
+			}
+		}
+	}
+}
+
+func checkCarried(t *testing.T, p, q policy.Policy, word, carried uint64, now policy.Instant, unit, newUnit *big.Rat, warmup, newWarmup time.Duration) {
+	t.Helper()
+	wait := func(p policy.Policy, word uint64) *big.Rat {
+		due := policy.ReadWarmingUp(p, word).Due
+		return positive(sub(new(big.Rat).SetFrac(new(big.Int).SetUint64(due), big.NewInt(16)), whole(int64(now))))
+	}
+	before, after := wait(p, word), wait(q, carried)
+	grid := policy.ReadWarmingUp(q, 0)
+	round := new(big.Rat).SetFrac64(int64(grid.Unit)+16, 16)
+	inUnits := mul(before, new(big.Rat).Quo(newUnit, unit))
+	// No key is refused longer than for all that may be taken at once.
+	_, d := q.Take(0, now, 0, 0)
+	all, _ := q.Take(0, now, d.Limit, 0)
+	owed := greatest(before, least(inUnits, wait(q, all)))
+	inUnits = least(inUnits, sub(wait(q, all), round))
+	require.GreaterOrEqual(t, after.Cmp(before), 0, "%v: %v overtakes calls that wait at %v", q, after, p)
+	require.GreaterOrEqual(t, add(after, round).Cmp(inUnits), 0, "%v forgives: %v: %s instead of %s", q, p, after.FloatString(2), inUnits.FloatString(2))
+	require.LessOrEqual(t, after.Cmp(add(owed, round)), 0, "%v: more is owed than %v", q, owed)
+
+	// The part of the warm-up left to grow back: ResetAfter less the debt.
+	left := func(p policy.Policy, word uint64) *big.Rat {
+		_, d := p.Take(word, now, 0, 0)
+		return sub(whole(int64(d.ResetAfter)), wait(p, word))
+	}
+	part := new(big.Rat).Quo(left(p, word), whole(int64(warmup)))
+	newPart := new(big.Rat).Quo(left(q, carried), whole(int64(newWarmup)))
+	old := policy.ReadWarmingUp(p, 0)
+	// ResetAfter is up to a level and a nanosecond too low.
+	grains := add(new(big.Rat).SetFrac64(4, int64(grid.Levels)), new(big.Rat).SetFrac64(2, int64(old.Levels)))
+	grains = add(grains, add(new(big.Rat).SetFrac64(2, int64(warmup)), new(big.Rat).SetFrac64(2, int64(newWarmup))))
+	require.LessOrEqual(t, sub(newPart, part).Cmp(grains), 0, "%v is warmer than %v: %v, %v", q, p, newPart, part)
+	require.LessOrEqual(t, sub(part, newPart).Cmp(grains), 0, "%v is colder than %v: %v, %v", q, p, newPart, part)
+}
+
+// A word may be newer than the change, or by a clock ahead of it. It is carried from no earlier
+// than its window or part began.
+func TestWindowsThatOpenAfterTheChangeAreCarried(t *testing.T) {
+	const began = policy.Instant(100*time.Second + 1) // a fixed window may open there; others begin a nanosecond before
+	for _, w := range windowPolicies {
+		for _, turns := range []int64{0, 1} {
+			old, err := w.make(3, time.Second)
+			require.NoError(t, err)
+			word, _ := old.Take(0, began, 3, 0)
+			turn := began - 1
+			if turns > 0 {
+				next, d := old.Take(word, began, 1, time.Minute)
+				require.Positive(t, d.Wait)
+				word, turn = next, began+policy.Instant(d.Wait)
+			}
+			for _, per := range []time.Duration{time.Millisecond, 5 * time.Second} {
+				p, err := w.make(3, per)
+				require.NoError(t, err)
+				for _, before := range []time.Duration{0, 1, time.Millisecond, time.Second, 10 * time.Second, 100 * time.Second} {
+					next, ok := p.(policy.Relative).Carry(old, word, began-policy.Instant(before))
+					require.True(t, ok)
+					// A fixed window may have opened up to a step, here 100µs, before it starts.
+					assert.GreaterOrEqual(t, p.FreshAt(next), turn+policy.Instant(per-100*time.Microsecond), "%v to %v, %v before", old, p, before)
+					_, d := p.Take(next, turn, 0, 0)
+					assert.Less(t, d.Remaining, int64(3), "%v to %v, %v before", old, p, before)
+				}
+			}
+		}
+	}
+}

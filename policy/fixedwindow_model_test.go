@@ -1,0 +1,197 @@
+package policy_test
+
+import (
+	"math/big"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// counter is the model of a fixed window: made on first use, thrown away at its end.
+type counter struct {
+	limit, full  int64
+	step, length int64 // nanoseconds; length is a period, rounded up to steps
+	last         int64 // the latest end
+
+	window *fixedLife // the latest that was made, if it is still of interest
+	start  int64      // of the last admitted call
+}
+
+type fixedLife struct {
+	from     int64
+	promised bool // then it is shut until from
+	count    int64
+}
+
+// fixedFigures returns the documented step of a start and the highest count, by trial.
+func fixedFigures(limit int64, per time.Duration) (step, full int64) {
+	bits := 1
+	for bits < 20 && int64(1)<<bits <= int64(per/time.Microsecond) {
+		bits++
+	}
+	if limit >= int64(1)<<bits {
+		bits = 20
+	}
+	shortest := int64(1) << bits / 16
+	exact := func(step int64) bool {
+		periods := ceil(big.NewRat(int64(per), step))
+		return int64(periods)*step-int64(per) <= int64(per)/10_000
+	}
+	for parts := 1_000_000 / shortest; parts >= 1_000_000/(2*shortest); parts-- {
+		if step := 1_000_000 / parts; parts*step == 1_000_000 && step >= shortest && step <= 2*shortest && step <= 100_000 && exact(step) {
+			return step, 1<<bits - 1
+		}
+	}
+	for step = shortest; !exact(step); {
+		step++
+	}
+	return step, 1<<bits - 1
+}
+
+func newCounter(limit int64, per time.Duration) *counter {
+	step, full := fixedFigures(limit, per)
+	return &counter{
+		limit: limit, full: full, step: step,
+		length: int64(ceil(big.NewRat(int64(per), step))) * step,
+		last:   1 + ((int64(1)<<62)/(full+1)-2)*step,
+	}
+}
+
+// end returns the instant at which time stands still: later windows would end too late.
+func (c *counter) end() policy.Instant { return policy.Instant(c.last - c.length) }
+
+func (c *counter) live(at int64) *fixedLife {
+	if c.window == nil || at >= c.window.from+c.length || c.window.count == 0 && at > c.window.from-c.step {
+		return nil
+	}
+	return c.window
+}
+
+// opened returns that window, or a window that opens then, on a step.
+func (c *counter) opened(at int64) fixedLife {
+	if w := c.live(at); w != nil {
+		return *w
+	}
+	from := int64(1)
+	if at > 1 {
+		from += int64(ceil(big.NewRat(at-1, c.step))) * c.step
+	}
+	return fixedLife{from: from}
+}
+
+func (c *counter) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
+	at := int64(held(now, c.end()))
+	d := policy.Decision{Limit: c.limit}
+	w := c.opened(at)
+	if asked(&d, at, n, patience, func() (int64, bool) {
+		if w.count+n > c.limit {
+			w = fixedLife{from: w.from + c.length, promised: true}
+		}
+		w.count += n
+		start := at
+		if w.promised {
+			start = max(at, w.from)
+		}
+		return start, w.from+c.length <= c.last
+	}) {
+		c.window, c.start = &w, at+int64(d.Wait)
+	}
+	d.Remaining = c.limit
+	if w := c.live(at); w != nil {
+		d.ResetAfter = time.Duration(w.from + c.length - at)
+		d.Remaining = max(c.limit-w.count, 0)
+		if w.promised && at < w.from {
+			d.Remaining = 0
+		}
+	}
+	return d
+}
+
+func (c *counter) turn() *big.Rat { return whole(c.start) }
+
+func (c *counter) refund(now policy.Instant, n int64) *big.Rat {
+	at := int64(held(now, c.end()))
+	if n < 0 {
+		w := c.opened(at)
+		w.count += charged(n, c.full-w.count)
+		c.window = &w
+		return new(big.Rat)
+	}
+	return c.giveBack(c.live(at), at, n)
+}
+
+func (c *counter) mark() any { return *c.window }
+
+func (c *counter) cancel(now policy.Instant, taken any, n int64) *big.Rat {
+	at := int64(held(now, c.end()))
+	w, took := c.live(at), taken.(fixedLife)
+	if w == nil || w.from != took.from || w.promised != took.promised {
+		return new(big.Rat)
+	}
+	return c.giveBack(w, at, n)
+}
+
+func (c *counter) giveBack(w *fixedLife, at, n int64) *big.Rat {
+	if w == nil || n == 0 || w.count == 0 {
+		return new(big.Rat)
+	}
+	back := min(n, w.count)
+	left := *w
+	left.count -= back
+	c.window = &left
+	if left.count == 0 {
+		// A promised window follows a full window. So may an opened one, for a clock that goes
+		// back.
+		if w.promised && at < w.from {
+			left = fixedLife{from: w.from - c.length, promised: true, count: c.full}
+		}
+		left.promised = left.count > 0
+	}
+	return whole(back)
+}
+
+func fixedWindowOf(limit int64, per time.Duration) subject {
+	model := newCounter(limit, per)
+	return subject{
+		Policy:   policy.Must(policy.FixedWindow(limit, per)),
+		oracle:   model,
+		limit:    limit,
+		end:      model.end(),
+		patience: longestPatience,
+		period:   per,
+		// limit in each period that the window reaches into, and another
+		within: func(units, window *big.Int) bool {
+			periods := ceilInt(new(big.Rat).SetFrac(window, sixteenths(whole(int64(per)))))
+			most := periods.Add(periods, big.NewInt(1))
+			return units.Cmp(most.Mul(most, big.NewInt(limit))) <= 0
+		},
+		forgets: true, // the window before the promised
+		aliases: true, // a window that is over may be any
+		joins:   true, // the window that was open at the later instant
+		lags:    true, // behind a window that was opened and is empty
+	}
+}
+
+const longestWindow = 366 * 24 * time.Hour
+
+var fixedWindows = kind{
+	name: "FixedWindow",
+	read: func(s *script) subject {
+		per := time.Duration(s.between(int64(time.Millisecond), int64(longestWindow)))
+		if s.byte()&1 == 0 {
+			per = per.Truncate(time.Millisecond)
+		}
+		return fixedWindowOf(s.between(1, 1_000_000), per)
+	},
+	seeds: seeds([]any{time.Second, 1, 3}, []any{250*time.Millisecond + 7, 0, 3}, []any{longestWindow, 0, 2},
+		[]any{time.Millisecond, 0, 1_000_000}),
+	corners: func() (all []subject) {
+		for _, per := range []time.Duration{time.Millisecond, time.Millisecond + 1, 32768 * time.Microsecond, 500 * time.Millisecond,
+			time.Second - 1, time.Second, longestWindow} {
+			for _, limit := range []int64{1, 1000, 1_000_000} {
+				all = append(all, fixedWindowOf(limit, per))
+			}
+		}
+		return all
+	},
+}

@@ -1,0 +1,181 @@
+package policy_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+)
+
+var kinds = []*kind{&funnels, &fixedWindows, &slidingWindows, &atMosts, &queues, &burstys, &warmingUps, &aligneds}
+
+// Promise: A call succeeds at `RetryAfter`, not a nanosecond sooner.
+// Promise: Exactly from `FreshAt` on, a word means an unused key.
+// Promise: Exactly `Remaining` can be taken; `ResetAfter` ends the debt.
+// Promise: `Choke` answers as `Take` of 1.
+// Promise: `Funnel`: at most capacity + count·t/per in any time t.
+// Promise: `FixedWindow`: at most limit·(1 + ⌈t/per⌉) in any time t.
+// Promise: `AlignedWindow` and `CalendarWindow`: at most limit·(1 + ⌈t/per⌉); no window exceeds limit.
+// Promise: `SlidingWindow`: at most limit + limit·t/per in any time t.
+// Promise: `Queue`: calls leave evenly spaced.
+// Promise: `Bursty`: all takes except the last are at most maxBurst + count·t/per.
+// Promise: `WarmingUp`: all takes except the last are at most count·t/per.
+func TestEveryPolicyKeepsTheLaws(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) { k.random(t, 0, 5000/raceFactor) })
+	}
+}
+
+// Promise: At the end of time nothing is minted; refusals say `Never`.
+func TestExtremesMintNothing(t *testing.T) {
+	for _, k := range kinds {
+		for _, s := range k.corners() {
+			t.Run(k.name+"/"+fmt.Sprint(s), s.checkExtremes)
+		}
+	}
+}
+
+func FuzzFunnel(f *testing.F)        { funnels.fuzz(f) }
+func FuzzFixedWindow(f *testing.F)   { fixedWindows.fuzz(f) }
+func FuzzSlidingWindow(f *testing.F) { slidingWindows.fuzz(f) }
+func FuzzAtMost(f *testing.F)        { atMosts.fuzz(f) }
+func FuzzAlignedWindow(f *testing.F) { aligneds.fuzz(f) }
+func FuzzQueue(f *testing.F)         { queues.fuzz(f) }
+func FuzzBursty(f *testing.F)        { burstys.fuzz(f) }
+func FuzzWarmingUp(f *testing.F)     { warmingUps.fuzz(f) }
+
+func (k *kind) fuzz(f *testing.F) {
+	f.Add([]byte(nil))
+	for _, seed := range k.seeds {
+		f.Add(seed)
+	}
+	// Every window of the calls is examined, so they must be few.
+	const calls = 48
+	f.Fuzz(func(t *testing.T, data []byte) { k.run(t, &script{data: data}, calls) })
+}
+
+// wordSeeds begin with the number of a kind, then a limit's parameters.
+func wordSeeds(f *testing.F, limits int, rest ...any) {
+	for i, k := range kinds {
+		var data []byte
+		for range limits {
+			data = append(data, byte(i))
+			data = append(data, k.seeds[0]...)
+		}
+		f.Add(append(data, writeScript(rest...)...))
+		for _, seed := range k.seeds {
+			f.Add(append([]byte{byte(i)}, seed...))
+		}
+	}
+}
+
+// Any limit, asked for anything at any time with any word, keeps to the laws and does not panic.
+// Promise: No word or argument makes a policy mint units.
+func FuzzAnyWord(f *testing.F) {
+	wordSeeds(f, 1, int64(1)<<62, int64(1)<<40, 1, 1<<30, int64(math.MaxInt64), 5, 7)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := &script{data: data}
+		limit := kinds[int(s.byte())%len(kinds)].read(s)
+		word, now := min(s.number(), policy.MaxWord), policy.Instant(s.number())
+		n, patience := int64(s.number()), time.Duration(s.number())
+		taken, at, undone := min(s.number(), policy.MaxWord), policy.Instant(s.number()), int64(s.number())
+
+		if fresh := limit.FreshAt(word); fresh < 0 || word == 0 && fresh != 0 {
+			t.Fatalf("%v: FreshAt(%d) = %d", limit, word, fresh)
+		}
+		for _, n := range []int64{n, 0, 1, limit.limit} {
+			for _, patience := range []time.Duration{patience, 0, math.MaxInt64} {
+				limit.extreme(t, word, now, n, patience)
+			}
+			limit.extremeRefund(t, word, now, n)
+		}
+		next := limit.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
+		if next > policy.MaxWord || limit.FreshAt(next) > limit.FreshAt(word) {
+			t.Fatalf("%v: Cancel(%d, %d, %d, %d, %d, %d) = %d", limit, word, taken, at, now, n, undone, next)
+		}
+	})
+}
+
+// The answers about any word keep to the laws among themselves.
+func TestWindowsOfAnyWord(t *testing.T) {
+	for _, w := range windowPolicies {
+		t.Run(w.name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(3, 4))
+			for range 20_000 / raceFactor {
+				per := time.Duration(rng.Int64N(int64(longestWindow)) >> rng.UintN(34))
+				limit := 1 + rng.Int64N(1_000_000)>>rng.UintN(20)
+				if w.refuses(limit, per) != "" {
+					continue
+				}
+				s := w.of(limit, per)
+				word := min(rng.Uint64()>>(1+rng.UintN(63)), policy.MaxWord)
+				about := int64(min(max(s.FreshAt(word), 1), s.end))
+				now := policy.Instant(about - rng.Int64N(about)>>rng.UintN(62) + rng.Int64N(int64(per)+2)>>rng.UintN(34))
+				c := action{now: now, n: 1 + rng.Int64N(limit), patience: time.Duration(rng.Int64N(math.MaxInt64) >> rng.UintN(63))}
+				trial := newTrial(t, s)
+				trial.doing, trial.before, trial.word = c, word, word
+				next, d := s.Take(word, c.now, c.n, c.patience)
+				trial.sane(c, next, d)
+				trial.delays(c, d)
+				trial.remaining(c, next, d)
+				trial.fresh(c, next, d)
+				trial.backwards(c)
+				s.extreme(t, word, now, c.n, c.patience)
+				s.extremeRefund(t, word, now, c.n)
+				s.extremeRefund(t, word, now, -c.n)
+			}
+		})
+	}
+}
+
+// Calls go through the interfaces, as in package cell.
+func TestDecisionsAllocateNothing(t *testing.T) {
+	const s = time.Second
+	pairs := [][2]policy.Policy{
+		{policy.Must(policy.Funnel(10, 700_000, s)), policy.Must(policy.Funnel(7, 1, time.Minute))},
+		{policy.Must(policy.Queue(10, 700_000, s)), policy.Must(policy.Queue(20, 600_000, s))},
+		{policy.Must(policy.Bursty(700_000, s, 10)), policy.Must(policy.Bursty(600_000, s, 20))},
+		{policy.Must(policy.WarmingUp(100, s, 10*s, 3)), policy.Must(policy.WarmingUp(70, s, 10*s, 2))},
+	}
+	for _, w := range windowPolicies {
+		pairs = append(pairs, [2]policy.Policy{policy.Must(w.make(5, s)), policy.Must(w.make(3, time.Minute))})
+	}
+	for _, pair := range pairs {
+		p, other := pair[0], pair[1]
+		now := policy.Instant(1_234_567_890_123)
+		used, _ := p.Take(0, now, 3, 0)
+		full, _ := p.Take(0, now, p.Limit(), 0)
+		more, _ := p.Take(used, now, 1, math.MaxInt64)
+		ahead, _ := p.Take(full, now, p.Limit(), math.MaxInt64)
+		choker, refunder, relative := p.(policy.Choker), p.(policy.Refunder), p.(policy.Relative)
+		for name, call := range map[string]func(){
+			"Take, never used":      func() { p.Take(0, now, 1, 0) },
+			"Take":                  func() { p.Take(used, now, 1, 0) },
+			"Take, later":           func() { p.Take(used, now+1000, 1, 0) },
+			"Take, of a full key":   func() { p.Take(full, now, 1, 0) },
+			"Take, refused forever": func() { p.Take(used, now, math.MaxInt64, 0) },
+			"Take, with patience":   func() { p.Take(full, now, 1, math.MaxInt64) },
+			"Take, just looking":    func() { p.Take(full, now, 0, 0) },
+			"Choke, never used":     func() { choker.Choke(0, now) },
+			"Choke":                 func() { choker.Choke(used, now) },
+			"Choke, later":          func() { choker.Choke(used, now+1000) },
+			"Choke, of a full key":  func() { choker.Choke(full, now) },
+			"FreshAt":               func() { p.FreshAt(full) },
+			"Refund":                func() { refunder.Refund(used, now, 1) },
+			"Refund, of a turn":     func() { refunder.Refund(ahead, now, 5) },
+			"Refund, a charge":      func() { refunder.Refund(full, now, math.MinInt64) },
+			"Cancel":                func() { refunder.Cancel(more, used, 0, now, 1, 0) },
+			"Cancel, the last":      func() { refunder.Cancel(used, used, 0, now, 1, 0) },
+			"Cancel, of a turn":     func() { refunder.Cancel(ahead, ahead, 0, now, 5, 0) },
+			"Reads":                 func() { relative.Reads(other) },
+			"Carry":                 func() { relative.Carry(other, full, now) },
+			"RedisCell":             func() { _ = policy.Decision{Limit: 1}.RedisCell() },
+		} {
+			assert.Zero(t, testing.AllocsPerRun(100, call), fmt.Sprint(p, ": ", name))
+		}
+	}
+}
