@@ -8,13 +8,12 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/single"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // far is a limiter elsewhere: it counts the round trips to it, and does something on each.
@@ -53,12 +52,17 @@ func (h farHolder) Settle(ctx context.Context, held limits.Held, used int64) err
 	return h.of.Settle(ctx, held, used)
 }
 
-func window(t *testing.T, n int64) *engine.Engine[string] {
+func under(t *testing.T, limit policy.Policy) *engine.Engine[string] {
 	t.Helper()
-	e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(n, time.Hour))})
+	e, err := engine.New[string](engine.Config{Policy: limit})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, e.Close()) })
 	return e
+}
+
+func window(t *testing.T, n int64) *engine.Engine[string] {
+	t.Helper()
+	return under(t, policy.Must(policy.FixedWindow(n, time.Hour)))
 }
 
 func left(e *engine.Engine[string]) int64 { return e.Peek("key", 0).Remaining }
@@ -98,6 +102,8 @@ func TestLocalRefusalCostsNoRoundTrip(t *testing.T) {
 }
 
 // Elsewhere refuses, fails, panics, or its context ends. A limiter without Look gives back.
+//
+// Promise: A refusal elsewhere takes nothing locally.
 func TestRefusalElsewhereLeavesLocalClaims(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
@@ -146,40 +152,6 @@ func TestRefusalElsewhereLeavesLocalClaims(t *testing.T) {
 }
 
 type blind struct{ limits.Limiter[string] }
-
-// Promise: A refusal elsewhere takes nothing locally.
-func TestRefusalElsewhereLocksNothingOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		address, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(50, 10, time.Second))})
-		require.NoError(t, err)
-		defer address.Close()
-		user := single.MustNew(policy.Must(policy.Funnel(20, 1, time.Second)), nil)
-		tiers, err := engine.NewTiered[string](engine.Config{Policy: policy.Must(policy.Funnel(30, 1, time.Second))},
-			policy.Must(policy.FixedWindow(40, time.Hour)))
-		require.NoError(t, err)
-		defer tiers.Close()
-		tenant := &far{Limiter: window(t, 1), on: func(context.Context) error { time.Sleep(time.Millisecond); return nil }}
-		_, err = tenant.Ask(t.Context(), "key", 1)
-		require.NoError(t, err)
-		done := make(chan struct{})
-		for range 16 {
-			go func() {
-				for range 300 {
-					out, err := limits.AskAll(t.Context(), 0, claim(address, 1), claim(limits.ForAnyKey[string](user), 1), claim(tiers, 1), claim(tenant, 1))
-					assert.NoError(t, err)
-					assert.Equal(t, 3, out.Binding)
-				}
-				done <- struct{}{}
-			}()
-		}
-		for range 16 {
-			<-done
-		}
-		assert.True(t, address.Take("key", 50).Allowed)
-		assert.True(t, user.Take(20).Allowed)
-		assert.True(t, tiers.Take("key", 30).Allowed)
-	})
-}
 
 // Another call takes in process between look and take.
 //
@@ -267,49 +239,35 @@ func TestClaimsElsewhereAreAskedAtOnce(t *testing.T) {
 
 // The context has ended meanwhile, or giving back elsewhere panics.
 func TestFarClaimsAreGivenBack(t *testing.T) {
-	address, tenants := window(t, 10), window(t, 10)
-	ctx, cancel := context.WithCancel(t.Context())
-	first, second := &far{Limiter: tenants}, &far{Limiter: window(t, 1)}
-	second.on = func(context.Context) error { cancel(); return nil }
-	out, err := limits.AskAll(ctx, 0, claim(address, 1), claim(first, 1), claim(second, 1))
-	require.NoError(t, err)
-	require.True(t, out.Allowed)
-	assert.NoError(t, out.Cancel(t.Context()))
-
-	second.on = func(ctx context.Context) error { cancel(); second.on = nil; return context.Cause(ctx) }
-	_, err = limits.AskAll(ctx, 0, claim(address, 1), claim(first, 1), claim(second, 1))
-	require.Error(t, err)
-	assert.Equal(t, int64(10), left(address))
-	assert.Equal(t, int64(10), left(tenants))
-
-	bad := panicking{tenants}
-	assert.Panics(t, func() {
-		_, _ = limits.AskAll(t.Context(), 0, claim(address, 1), claim(bad, 1), claim(second, 2))
-	})
-	assert.Equal(t, int64(10), left(address), "whatever else panics")
-}
-
-// It is given back after a refusal and after an error.
-func TestFarClaimsAreGivenBackWhenTheContextHasEnded(t *testing.T) {
-	for name, fails := range map[string]bool{"refused": false, "failed": true} {
+	for name, c := range map[string]struct {
+		n     int64 // of the second claim
+		fails bool
+	}{"admitted": {n: 1}, "refused": {n: 2}, "failed": {n: 1, fails: true}} {
 		t.Run(name, func(t *testing.T) {
-			tenants := window(t, 10)
+			address, tenants := window(t, 10), window(t, 10)
 			ctx, cancel := context.WithCancel(t.Context())
 			first, second := &far{Limiter: tenants}, &far{Limiter: window(t, 1)}
 			second.on = func(ctx context.Context) error {
 				cancel()
-				if fails {
+				if c.fails {
 					return context.Cause(ctx)
 				}
 				return nil
 			}
-			out, err := limits.AskAll(ctx, 0, claim(first, 1), claim(second, 2))
-			assert.Equal(t, fails, err != nil)
-			assert.False(t, out.Allowed)
+			out, err := limits.AskAll(ctx, 0, claim(address, 1), claim(first, 1), claim(second, c.n))
+			assert.Equal(t, c.fails, err != nil)
+			assert.Equal(t, name == "admitted", out.Allowed)
+			assert.NoError(t, out.Cancel(t.Context()))
+			assert.Equal(t, int64(10), left(address))
 			assert.Equal(t, int64(10), left(tenants))
 			assert.Equal(t, 2, first.trips)
 		})
 	}
+	address := window(t, 10)
+	assert.Panics(t, func() {
+		_, _ = limits.AskAll(t.Context(), 0, claim(address, 1), claim(panicking{window(t, 10)}, 1), claim(&far{Limiter: window(t, 1)}, 2))
+	})
+	assert.Equal(t, int64(10), left(address), "whatever else panics")
 }
 
 type panicking struct{ limits.Limiter[string] }
@@ -327,9 +285,7 @@ func (panicking) Settle(context.Context, limits.Held, int64) error { panic("cann
 // Promise: A waiting call on several limiters holds nothing.
 func TestAskAllWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second))})
-		require.NoError(t, err)
-		defer slow.Close()
+		slow := under(t, policy.Must(policy.Funnel(1, 1, time.Second)))
 		free := window(t, 10)
 		require.True(t, slow.Choke("key"))
 		looked := make(chan int64)
@@ -441,4 +397,91 @@ func TestSourceString(t *testing.T) {
 	assert.LessOrEqual(t, unsafe.Sizeof(zero), 7*unsafe.Sizeof(int64(0)))
 	var none limits.Grant
 	assert.NoError(t, none.Settle(t.Context(), 1))
+}
+
+// A wait in process counts once as admitted; a wait beyond the patience once as refused.
+func TestPatientCallIsCountedOnce(t *testing.T) {
+	for _, claims := range []int{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			e := under(t, policy.Must(policy.Funnel(1, 1, time.Second)))
+			all := []limits.Claim{claim(e, 1), claim(window(t, 9), 1)}[:claims]
+			for range 3 {
+				out, err := limits.AskAll(t.Context(), time.Minute, all...)
+				require.NoError(t, err)
+				require.True(t, out.Allowed)
+			}
+			s := e.Stats()
+			assert.EqualValues(t, 3, s.Admitted)
+			assert.Zero(t, s.Refused)
+			out, err := limits.AskAll(t.Context(), time.Millisecond, all...)
+			require.NoError(t, err)
+			assert.False(t, out.Allowed)
+			s = e.Stats()
+			assert.EqualValues(t, 3, s.Admitted)
+			assert.EqualValues(t, 1, s.Refused)
+		})
+	}
+}
+
+// scripted is a limiter elsewhere that gives its answers in turn, and repeats the last.
+type scripted struct {
+	limits.Limiter[string]
+	answers []limits.Answer
+}
+
+func (s *scripted) Remote() bool { return true }
+
+func (s *scripted) Hold(context.Context, limits.Call[string]) (g limits.Grant, err error) {
+	g.Answer = s.answers[0]
+	s.answers = s.answers[min(1, len(s.answers)-1):]
+	return g, nil
+}
+
+func (s *scripted) HoldAll(ctx context.Context, parts []limits.Part[string]) (grants []limits.Grant, ok bool, err error) {
+	for _, p := range parts {
+		g, _ := p.Limiter.Hold(ctx, p.Call)
+		grants = append(grants, g)
+	}
+	return grants, true, nil
+}
+
+// A claim that was not asked again has no answer.
+func TestAnswersFromBeforeAWaitAreGone(t *testing.T) {
+	basis := limits.NewProvenance(limits.SourceRedis, true, nil)
+	no := func(retry time.Duration) limits.Answer {
+		return limits.Answer{Decision: policy.Decision{Limit: 9, RetryAfter: retry}, Provenance: basis}
+	}
+	yes := limits.Answer{Decision: policy.Decision{Allowed: true, Limit: 9}, Provenance: basis}
+	near := window(t, 1)
+	first := &scripted{window(t, 9), []limits.Answer{no(time.Second)}}
+	second := &scripted{window(t, 9), []limits.Answer{no(time.Minute), yes}}
+	turn := &taking{second, func() { assert.True(t, near.Choke("key")) }}
+	out, err := limits.AskAll(t.Context(), 2*time.Minute, claim(near, 1), claim(first, 1), claim(turn, 1))
+	require.NoError(t, err)
+	assert.False(t, out.Allowed)
+	assert.Equal(t, limits.SourceNone, out.Answers[1].Source())
+	assert.Equal(t, 0, out.Binding)
+}
+
+type taking struct {
+	*scripted
+	alone func()
+}
+
+func (l *taking) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
+	if call.Patience > time.Second {
+		l.alone()
+	}
+	return l.scripted.Hold(ctx, call)
+}
+
+func TestReasonsHaveNames(t *testing.T) {
+	seen := map[string]bool{}
+	for r := limits.Admitted; r <= limits.Unavailable; r++ {
+		assert.NotEmpty(t, r.String())
+		seen[r.String()] = true
+	}
+	assert.Len(t, seen, int(limits.Unavailable)+1)
+	assert.Equal(t, "unknown", limits.Reason(-1).String())
+	assert.Equal(t, "unknown", (limits.Unavailable + 1).String())
 }

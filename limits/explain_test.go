@@ -9,14 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/single"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // For any word:
@@ -69,16 +68,6 @@ func TestReturnsAreExact(t *testing.T) {
 	}
 }
 
-// Nothing comes back, and nothing overflows.
-func TestReturnsAtTheEndOfTime(t *testing.T) {
-	limit := policy.Must(policy.Funnel(10, 1, time.Second))
-	const end = policy.Instant(1<<63 - 1)
-	word, _ := limit.Take(0, end, 10, 0)
-	x := limits.ExplainWord(limit, word, end, 1, 0)
-	assert.False(t, x.Allowed)
-	assert.Empty(t, x.Returns)
-}
-
 func by(source limits.Source) limits.Explanation {
 	return limits.Explanation{Decision: policy.Decision{Allowed: true}, Binding: -1, Waiting: 1, Provenance: limits.NewProvenance(source, false, nil)}
 }
@@ -104,6 +93,12 @@ func TestReturnsBeginAtTheEndOfTheBlock(t *testing.T) {
 	x := limits.ExplainWord(limit, 0, 1, 1, time.Minute)
 	assert.Equal(t, []limits.Return{{After: time.Minute, Remaining: 100}}, x.Returns, "nothing is used, and nothing can be taken")
 	assert.Zero(t, x.Remaining)
+
+	const end = policy.Instant(1<<63 - 1) // of time: nothing comes back, and nothing overflows
+	word, _ = limit.Take(0, end, 100, 0)
+	x = limits.ExplainWord(limit, word, end, 1, 0)
+	assert.False(t, x.Allowed)
+	assert.Empty(t, x.Returns)
 }
 
 func TestExplanationInWords(t *testing.T) {
@@ -149,11 +144,8 @@ func (r remote) Ask(ctx context.Context, key string, n int64) (limits.Answer, er
 }
 
 func TestExplainAnyLimiter(t *testing.T) {
-	ctx := context.Background()
-	limit := policy.Must(policy.FixedWindow(10, time.Hour))
-	e, err := engine.New[string](engine.Config{Policy: limit})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	ctx := t.Context()
+	e := window(t, 10)
 	e.Take("a", 4)
 	x, err := limits.Explain(ctx, e, "a")
 	require.NoError(t, err)
@@ -161,49 +153,44 @@ func TestExplainAnyLimiter(t *testing.T) {
 
 	looked, err := limits.Explain(ctx, remote{Limiter: e}, "a")
 	require.NoError(t, err)
-	assert.Equal(t, []any{true, int64(4), int64(10), limit}, []any{looked.Known, looked.Used, looked.Of, looked.Limit})
+	assert.Equal(t, []any{true, int64(4), int64(10), e.LimitFor("a")}, []any{looked.Known, looked.Used, looked.Of, looked.Limit})
 	assert.Equal(t, limits.SourceProcess, looked.Source())
 	assert.Empty(t, looked.Returns)
 	lost := errors.New("lost")
 	_, err = limits.Explain(ctx, remote{e, lost}, "a")
 	assert.ErrorIs(t, err, lost)
 
-	one, err := single.New(limit)
-	require.NoError(t, err)
+	one := single.MustNew(policy.FixedWindow(10, time.Hour))
 	one.Take(3)
-	for _, l := range []limits.Limiter[string]{limits.ForAnyKey[string](one)} {
-		x, err := limits.Explain(ctx, l, "any")
-		require.NoError(t, err)
-		assert.EqualValues(t, 3, x.Used)
-		assert.Len(t, x.Returns, 1)
-	}
+	x, err = limits.Explain(ctx, limits.ForAnyKey[string](one), "any")
+	require.NoError(t, err)
+	assert.EqualValues(t, 3, x.Used)
+	assert.Len(t, x.Returns, 1)
+}
 
-	candidate, err := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(3, time.Hour))})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, candidate.Close()) })
+func TestExplainTrial(t *testing.T) {
+	ctx, lost := t.Context(), errors.New("lost")
+	e, candidate := window(t, 10), window(t, 3)
+	e.Take("a", 4)
 	candidate.Take("a", 3)
-	trial, err := limits.NewTrial(limits.TrialConfig[string]{Live: e, Candidate: candidate})
-	require.NoError(t, err)
-	x, err = limits.Explain(ctx, trial, "a")
+	tr := trial(t, limits.TrialConfig[string]{Live: e, Candidate: candidate})
+	x, err := limits.Explain(ctx, tr, "a")
 	require.NoError(t, err)
 	require.NotNil(t, x.Candidate)
 	assert.True(t, x.Allowed)
 	assert.False(t, x.Candidate.Allowed, "it would refuse")
-	assert.True(t, strings.Contains(x.String(), "\nCandidate: "), x.String())
-	assert.Zero(t, trial.Stats(), "looking counts nothing")
-	_, err = limits.Explain(ctx, newTrial(t, limits.TrialConfig[string]{Live: remote{e, lost}, Candidate: e}), "a")
+	assert.Contains(t, x.String(), "\nCandidate: ")
+	assert.Zero(t, tr.Stats(), "looking counts nothing")
+	_, err = limits.Explain(ctx, trial(t, limits.TrialConfig[string]{Live: remote{e, lost}, Candidate: e}), "a")
 	require.ErrorIs(t, err, lost)
-	x, err = limits.Explain(ctx, newTrial(t, limits.TrialConfig[string]{Live: e, Candidate: remote{e, lost}}), "a")
-	require.NoError(t, err)
-	assert.Nil(t, x.Candidate, "the candidate's error has no effect")
-	x, err = limits.Explain(ctx, newTrial(t, limits.TrialConfig[string]{Live: e, Candidate: panics{e}}), "a")
-	require.NoError(t, err)
-	assert.Nil(t, x.Candidate, "nor has its panic")
-	assert.EqualValues(t, 4, x.Used)
-
+	for _, bad := range []limits.Limiter[string]{remote{e, lost}, panics{e}} {
+		x, err = limits.Explain(ctx, trial(t, limits.TrialConfig[string]{Live: e, Candidate: bad}), "a")
+		require.NoError(t, err)
+		assert.Nil(t, x.Candidate, "the candidate's error has no effect")
+		assert.EqualValues(t, 4, x.Used)
+	}
 	// A key that is not tried has no account with the candidate.
-	some := newTrial(t, limits.TrialConfig[string]{Live: e, Candidate: candidate, OneIn: 2})
-	tried := 0
+	some, tried := trial(t, limits.TrialConfig[string]{Live: e, Candidate: candidate, OneIn: 2}), 0
 	for i := range 100 {
 		x, err := limits.Explain(ctx, some, fmt.Sprint(i))
 		require.NoError(t, err)
@@ -213,13 +200,6 @@ func TestExplainAnyLimiter(t *testing.T) {
 	}
 	assert.Greater(t, tried, 10)
 	assert.Less(t, tried, 90)
-	assert.Zero(t, some.Stats())
-}
-
-func newTrial(t *testing.T, c limits.TrialConfig[string]) *limits.Trial[string] {
-	trial, err := limits.NewTrial(c)
-	require.NoError(t, err)
-	return trial
 }
 
 type panics struct{ limits.Limiter[string] }
@@ -228,20 +208,17 @@ func (panics) Ask(context.Context, string, int64) (limits.Answer, error) { panic
 
 // The context reaches the limiter, also in a Trial.
 func TestExplainAsksElsewhere(t *testing.T) {
-	e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(10, time.Hour))})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	e := window(t, 10)
 	there := explaining{e}
-	ctx := context.Background()
-	trial := newTrial(t, limits.TrialConfig[string]{Live: there, Candidate: e})
-	for _, l := range []limits.Limiter[string]{there, trial} {
-		x, err := limits.Explain(ctx, l, "a")
+	tr := trial(t, limits.TrialConfig[string]{Live: there, Candidate: e})
+	for _, l := range []limits.Limiter[string]{there, tr} {
+		x, err := limits.Explain(t.Context(), l, "a")
 		require.NoError(t, err)
 		assert.Equal(t, "a", x.Name)
 	}
-	ended, end := context.WithCancel(ctx)
+	ended, end := context.WithCancel(t.Context())
 	end()
-	_, err = limits.Explain(ended, trial, "a")
+	_, err := limits.Explain(ended, tr, "a")
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -252,15 +229,8 @@ func (explaining) Explain(ctx context.Context, key string) (limits.Explanation, 
 }
 
 func TestTrialsWithinTrialsExplainEveryCandidate(t *testing.T) {
-	made := func(limit int64) limits.Limiter[string] {
-		e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(limit, time.Hour))})
-		require.NoError(t, err)
-		t.Cleanup(func() { assert.NoError(t, e.Close()) })
-		return e
-	}
-	trial := func(live, candidate limits.Limiter[string]) *limits.Trial[string] {
-		tr, err := limits.NewTrial(limits.TrialConfig[string]{Live: live, Candidate: candidate})
-		require.NoError(t, err)
+	tried := func(live, candidate limits.Limiter[string]) *limits.Trial[string] {
+		tr := trial(t, limits.TrialConfig[string]{Live: live, Candidate: candidate})
 		assert.Equal(t, []any{live, candidate}, []any{tr.Live(), tr.Candidate()})
 		return tr
 	}
@@ -270,23 +240,23 @@ func TestTrialsWithinTrialsExplainEveryCandidate(t *testing.T) {
 		}
 		return all
 	}
-	a, b, c, d := made(1), made(2), made(3), made(4)
-	for name, tried := range map[string]struct {
+	a, b, c, d := window(t, 1), window(t, 2), window(t, 3), window(t, 4)
+	for name, row := range map[string]struct {
 		trial *limits.Trial[string]
 		want  []int64
 	}{
-		"one":            {trial(a, b), []int64{1, 2}},
-		"live":           {trial(trial(a, b), c), []int64{1, 3, 2}},
-		"candidate":      {trial(a, trial(b, c)), []int64{1, 2, 3}},
-		"both":           {trial(trial(a, b), trial(c, d)), []int64{1, 3, 4, 2}},
-		"three deep":     {trial(trial(trial(a, b), c), d), []int64{1, 4, 3, 2}},
-		"the other side": {trial(a, trial(b, trial(c, d))), []int64{1, 2, 3, 4}},
+		"one":            {tried(a, b), []int64{1, 2}},
+		"live":           {tried(tried(a, b), c), []int64{1, 3, 2}},
+		"candidate":      {tried(a, tried(b, c)), []int64{1, 2, 3}},
+		"both":           {tried(tried(a, b), tried(c, d)), []int64{1, 3, 4, 2}},
+		"three deep":     {tried(tried(tried(a, b), c), d), []int64{1, 4, 3, 2}},
+		"the other side": {tried(a, tried(b, tried(c, d))), []int64{1, 2, 3, 4}},
 	} {
 		for range 2 { // explaining changes nothing
-			x, err := limits.Explain[string](t.Context(), tried.trial, "k")
+			x, err := limits.Explain[string](t.Context(), row.trial, "k")
 			require.NoError(t, err)
-			assert.Equal(t, tried.want, of(x), name)
-			assert.Equal(t, len(tried.want)-1, strings.Count(x.String(), "Candidate: "), name)
+			assert.Equal(t, row.want, of(x), name)
+			assert.Equal(t, len(row.want)-1, strings.Count(x.String(), "Candidate: "), name)
 		}
 	}
 }

@@ -7,13 +7,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/single"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // anyPolicy returns a policy of up to 20 units.
@@ -47,9 +46,7 @@ func TestRetryAfterOfAskAllIsTrue(t *testing.T) {
 			var of []policy.Policy
 			for i := range 1 + r.IntN(3) {
 				p := anyPolicy(r)
-				e, err := engine.New[string](engine.Config{Policy: p})
-				require.NoError(t, err)
-				defer e.Close()
+				e := under(t, p)
 				var l limits.Limiter[string] = e
 				switch r.IntN(4) {
 				case 0:
@@ -178,9 +175,7 @@ type uncomparable struct {
 
 func TestClaimsOnOneKeyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(3, 1, time.Second))})
-		require.NoError(t, err)
-		defer slow.Close()
+		slow := under(t, policy.Must(policy.Funnel(3, 1, time.Second)))
 		tenant := &far{Limiter: window(t, 10)}
 		slow.Take("key", 3)
 		out, err := limits.AskAll(t.Context(), time.Minute, claim(slow, 1), claim(tenant, 1), claim(slow, 2))
@@ -196,7 +191,7 @@ func TestClaimsOnOneKeyWait(t *testing.T) {
 func TestClaimsOnOneKeyUnderTwoLimits(t *testing.T) {
 	e := window(t, 10)
 	small, large := policy.Must(policy.FixedWindow(5, time.Hour)), policy.Must(policy.FixedWindow(20, time.Hour))
-	under := func(limit policy.Policy, n int64) limits.Claim {
+	by := func(limit policy.Policy, n int64) limits.Claim {
 		return limits.NewClaim(e, limits.Call[string]{Key: "key", N: n, Limit: limit})
 	}
 	ask := func(claims ...limits.Claim) limits.Outcome {
@@ -204,25 +199,23 @@ func TestClaimsOnOneKeyUnderTwoLimits(t *testing.T) {
 		require.NoError(t, err)
 		return out
 	}
-	out := ask(under(small, 2), under(large, 3))
+	out := ask(by(small, 2), by(large, 3))
 	require.True(t, out.Allowed)
 	assert.True(t, out.Answers[0].Exact())
-	out = ask(under(small, 1), under(large, 16))
+	out = ask(by(small, 1), by(large, 16))
 	require.False(t, out.Allowed)
 	for _, a := range out.Answers[:2] {
 		assert.False(t, a.Exact())
 		assert.ErrorContains(t, a.Err(), "different limits")
 	}
 	assert.True(t, out.Answers[2].Exact())
-	out = ask(under(large, 8), under(large, 8))
+	out = ask(by(large, 8), by(large, 8))
 	require.False(t, out.Allowed)
 	assert.True(t, out.Answers[0].Exact())
 	assert.Equal(t, out.Answers[0], out.Answers[1])
 	// Nor does a call alternate between them until its patience ends.
 	synctest.Test(t, func(t *testing.T) {
-		e, err := engine.New[string](engine.Config{Policy: small})
-		require.NoError(t, err)
-		defer e.Close()
+		e := under(t, small)
 		out, err := limits.AskAll(t.Context(), 2*time.Hour,
 			claim(e, 4), limits.NewClaim(e, limits.Call[string]{Key: "key", N: 17, Limit: large}))
 		require.NoError(t, err)

@@ -10,15 +10,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/testkit/await"
 	"github.com/ral-limiter/ral/internal/testkit/limitstest"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func trial(t *testing.T, c limits.TrialConfig[string]) *limits.Trial[string] {
@@ -34,10 +33,7 @@ func TestTrialKeepsTheContract(t *testing.T) {
 		"of less": func(t *testing.T, _ policy.Policy) limits.Limiter[string] { return window(t, 3) },
 		"of more": func(t *testing.T, _ policy.Policy) limits.Limiter[string] { return window(t, 1000) },
 		"queue": func(t *testing.T, _ policy.Policy) limits.Limiter[string] {
-			e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Queue(50, 1, time.Hour))})
-			require.NoError(t, err)
-			t.Cleanup(func() { assert.NoError(t, e.Close()) })
-			return e
+			return under(t, policy.Must(policy.Queue(50, 1, time.Hour)))
 		},
 		"panics": func(*testing.T, policy.Policy) limits.Limiter[string] { return broken{} },
 		"fails":  func(*testing.T, policy.Policy) limits.Limiter[string] { return broken{err: errors.New("away")} },
@@ -45,11 +41,8 @@ func TestTrialKeepsTheContract(t *testing.T) {
 		s := limitstest.Subject{
 			Source: limits.SourceProcess, Promised: true, Turns: true,
 			New: func(t *testing.T, p policy.Policy) limits.Limiter[string] {
-				live, err := engine.New[string](engine.Config{Policy: p})
-				require.NoError(t, err)
-				t.Cleanup(func() { assert.NoError(t, live.Close()) })
 				return trial(t, limits.TrialConfig[string]{
-					Live: live, Candidate: candidate(t, p),
+					Live: under(t, p), Candidate: candidate(t, p),
 					OnDifference: func(string, int64, limits.Answer, limits.Answer) { panic("a hook of the caller's") },
 				})
 			},
@@ -169,7 +162,7 @@ func TestTrialSettlesBoth(t *testing.T) {
 	assert.Zero(t, tr.Stats().Failed)
 }
 
-// It costs no trip to a candidate elsewhere.
+// A look costs no trip to a candidate elsewhere, and its failure is not counted.
 func TestTrialDoesNotTryLooks(t *testing.T) {
 	candidate := &far{Limiter: window(t, 2)}
 	tr := trial(t, limits.TrialConfig[string]{Live: window(t, 2), Candidate: candidate})
@@ -177,10 +170,16 @@ func TestTrialDoesNotTryLooks(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, a.Allowed)
 	assert.Zero(t, candidate.trips)
-	broken := trial(t, limits.TrialConfig[string]{Live: window(t, 2), Candidate: broken{}})
-	_, err = broken.Ask(t.Context(), "key", 0)
+	tr = trial(t, limits.TrialConfig[string]{Live: window(t, 2), Candidate: broken{}})
+	_, err = tr.Ask(t.Context(), "key", 0)
 	require.NoError(t, err)
-	assert.Zero(t, broken.Stats())
+	assert.Zero(t, tr.Stats())
+	for i := range 3 {
+		a, err := tr.Ask(t.Context(), "key", 1)
+		require.NoError(t, err)
+		assert.Equal(t, i < 2, a.Allowed)
+	}
+	assert.Equal(t, limits.TrialStats{Failed: 3}, tr.Stats())
 }
 
 // The live limiter fails because the call's context has ended.
@@ -195,29 +194,12 @@ func TestTrialGivesBackWhenTheContextHasEnded(t *testing.T) {
 	assert.Zero(t, tr.Stats().Failed)
 }
 
-func TestTrialCountsFailures(t *testing.T) {
-	tr := trial(t, limits.TrialConfig[string]{Live: window(t, 2), Candidate: broken{}})
-	for i := range 3 {
-		a, err := tr.Ask(t.Context(), "key", 1)
-		require.NoError(t, err)
-		assert.Equal(t, i < 2, a.Allowed)
-	}
-	assert.Equal(t, limits.TrialStats{Failed: 3}, tr.Stats())
-}
-
 func TestTrialAllocatesNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	plenty := policy.Must(policy.Funnel(1<<40, 1<<20, time.Second))
-	both := [2]*engine.Engine[string]{}
-	for i := range both {
-		e, err := engine.New[string](engine.Config{Policy: plenty})
-		require.NoError(t, err)
-		defer e.Close()
-		both[i] = e
-	}
-	tr := trial(t, limits.TrialConfig[string]{Live: both[0], Candidate: both[1], OneIn: 1})
+	tr := trial(t, limits.TrialConfig[string]{Live: under(t, plenty), Candidate: under(t, plenty), OneIn: 1})
 	ctx := t.Context()
 	await.True(t, func() bool { // once the key is filed
 		return testing.AllocsPerRun(1000, func() { _, _ = tr.Ask(ctx, "key", 1) }) == 0
@@ -242,14 +224,9 @@ func TestTrialConfigIsChecked(t *testing.T) {
 			assert.Equal(t, c.field, fault.Field)
 		}
 	}
-	incomparable := slices{good, nil}
-	_, err := limits.NewTrial(limits.TrialConfig[string]{Live: incomparable, Candidate: incomparable})
+	odd := uncomparable{good, nil}
+	_, err := limits.NewTrial(limits.TrialConfig[string]{Live: odd, Candidate: odd})
 	assert.NoError(t, err, "it cannot be told that the two are one")
-}
-
-type slices struct {
-	limits.Limiter[string]
-	_ []int
 }
 
 // A stricter limit is tried on real calls before it holds.

@@ -360,7 +360,7 @@ func carries(t *testing.T, from, to *kind, s *script) {
 func TestCarriedUnitsCount(t *testing.T) {
 	for i, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
-			for seed := range uint64(3000 / raceFactor) {
+			for seed := range uint64(1000 / raceFactor) {
 				carries(t, k, k, &script{rng: rand.New(rand.NewPCG(seed, uint64(i)))})
 			}
 		})
