@@ -11,10 +11,8 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,28 +20,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/testkit/child"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 // A million take one to two minutes on two processors.
-var connections = flag.Int("connections", 2_000, "the connections of TestAttacks that bring garbage")
+var connections = flag.Int("connections", 2_000, "the connections of TestAttacksWithProcesses that bring garbage")
 
 // attacked is a rald with a client that is served during attacks.
 type attacked struct {
-	*server
-	t            *testing.T
-	admin, envoy string
+	*whole
+	t *testing.T
 }
 
-func startAttacked(t *testing.T) *attacked {
-	rules := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(rules, "shop.yaml"), []byte(rulesOf(2)), 0o600))
-	a := &attacked{t: t, admin: freeAddr(t), envoy: freeAddr(t)}
-	a.server = start(t, "-state", "none", "-max-clients", "20000", "-admin", a.admin, "-envoy", rules, "-envoy-listen", a.envoy)
-	return a
+func startAttacked(t *testing.T, args ...string) *attacked {
+	return &attacked{startWhole(t, append(args, wholeDirectory(t))...), t}
 }
 
 // dial connects from one of many addresses, each with at most 28,000 ports.
@@ -61,7 +53,7 @@ func (a *attacked) dial(to string) (*net.TCPConn, error) {
 
 func (a *attacked) figure(name string) float64 {
 	a.t.Helper()
-	_, text := fetch(a.t, http.DefaultClient, "http://"+a.admin+"/metrics", "")
+	_, text := fetch(a.t, http.DefaultClient, "http://"+a.admin+"/metrics")
 	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` (.*)$`).FindStringSubmatch(text)
 	require.NotNil(a.t, found, name)
 	value, err := strconv.ParseFloat(found[1], 64)
@@ -71,7 +63,7 @@ func (a *attacked) figure(name string) float64 {
 
 // held returns the bytes of heap and stacks in use after a collection.
 func (a *attacked) held() float64 {
-	fetch(a.t, http.DefaultClient, "http://"+a.admin+"/debug/pprof/heap?gc=1", "")
+	fetch(a.t, http.DefaultClient, "http://"+a.admin+"/debug/pprof/heap?gc=1")
 	return a.figure("go_memstats_heap_alloc_bytes") + a.figure("go_memstats_stack_inuse_bytes")
 }
 
@@ -81,73 +73,33 @@ func (a *attacked) others(left int) {
 	a.until(a.t, func() bool { return a.figure("rald_resp_connections") <= float64(left) })
 }
 
-const beVictim = "TEST_RALD_VICTIM" // makes the test's program a client of that address
-
-// during calls f while another process is served, and logs the times of its calls.
+// during calls f while another client takes unit after unit of a key, each with the right answer.
 func (a *attacked) during(attack string, f func()) {
 	a.t.Helper()
-	cmd := exec.Command(os.Args[0], attack)
-	cmd.Env = append(os.Environ(), beVictim+"="+a.addr)
-	in, err := cmd.StdinPipe()
+	c, err := net.Dial("tcp", a.addr)
 	require.NoError(a.t, err)
-	var says logged
-	cmd.Stdout, cmd.Stderr = &says, &says
-	victim, err := child.Start(cmd)
-	require.NoError(a.t, err)
-	defer victim.Kill()
-	began := time.Now()
-	f()
-	lasted := time.Since(began) // wall: only logged
-	require.NoError(a.t, in.Close())
-	<-victim.Ended()
-	text, ok := strings.CutPrefix(says.String(), "served: ")
-	require.True(a.t, ok, "%s: %s", attack, text)
-	a.t.Logf("%s, %v: %s", attack, lasted.Round(time.Millisecond), strings.TrimSpace(text))
-}
-
-const victimCalls = 300 // least calls of a victim, even if the attack is over at once
-
-// victim takes unit after unit until its input ends.
-func victim(addr, key string) error {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_, _ = io.ReadAll(os.Stdin)
-	}()
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		return err
-	}
 	defer c.Close()
-	in := bufio.NewReader(c)
-	command := fmt.Sprintf("CL.THROTTLE victim-of-%s 199999 1 2500\r\n", strings.ReplaceAll(key, " ", "-"))
-	var took []time.Duration
-	for left := 199_999; ; left-- {
-		began := time.Now()
-		_ = c.SetDeadline(began.Add(time.Minute))
-		if _, err := io.WriteString(c, command); err != nil {
-			return err
-		}
-		if err := wantLeft(in, left); err != nil {
-			return err
-		}
-		took = append(took, time.Since(began)) // wall: only logged
-		var enough <-chan struct{}
-		if len(took) >= victimCalls {
-			enough = ended
-		}
-		select {
-		case <-enough:
-			slices.Sort(took)
-			at := func(share float64) time.Duration {
-				return took[int(share*float64(len(took)-1))].Round(time.Microsecond)
+	over, served := make(chan struct{}), make(chan int)
+	go func() {
+		in, command := bufio.NewReader(c), fmt.Sprintf("CL.THROTTLE victim-of-%s 199999 1 2500\r\n", strings.ReplaceAll(attack, " ", "-"))
+		for n := 0; ; n++ {
+			_ = c.SetDeadline(time.Now().Add(time.Minute))
+			_, err := io.WriteString(c, command)
+			if err == nil {
+				err = wantLeft(in, 199_999-n)
 			}
-			fmt.Printf("served: %d calls of another client took p50 %v, p99 %v, p99.9 %v, at most %v\n",
-				len(took), at(0.5), at(0.99), at(0.999), at(1))
-			return nil
-		case <-time.After(time.Millisecond): // wall: the pace of a client
+			assert.NoError(a.t, err, attack)
+			select {
+			case <-over:
+				served <- n + 1
+				return
+			case <-time.After(time.Millisecond): // wall: the pace of a client
+			}
 		}
-	}
+	}()
+	f()
+	close(over)
+	a.t.Logf("%s: another client made %d calls", attack, <-served)
 }
 
 // wantLeft reads an admitting reply to CL.THROTTLE with that many units left.
@@ -168,43 +120,34 @@ func wantLeft(in *bufio.Reader, left int) error {
 	return nil
 }
 
-// garbage returns text that no client sends, and whether the server answers.
-func garbage(kind int) (text string, answered bool) {
-	switch kind % 8 {
-	case 0:
-		return "*1000000000\r\n", true
-	case 1:
-		return "*2\r\n$3\r\nGET\r\n$9999999999\r\n", true
-	case 2:
-		return "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n'\n", true
-	case 3:
-		return "POST / HTTP/1.1\r\nHost: x\r\n\r\n", true
-	case 4:
-		return "*3\r\n$11\r\nCL.THROTTLE\r\n:1\r\n", true
-	case 5:
-		return "*3\r\n$11\r\nCL.THRO", false
-	case 6:
-		return "", false
-	}
-	return strings.Repeat("\xff\x00", 100), false
+// garbage is text that no client sends. The server answers it, or waits for its end.
+var garbage = []struct {
+	text     string
+	answered bool
+}{
+	{"*1000000000\r\n", true},
+	{"*2\r\n$3\r\nGET\r\n$9999999999\r\n", true},
+	{"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n'\n", true},
+	{"POST / HTTP/1.1\r\nHost: x\r\n\r\n", true},
+	{"*3\r\n$11\r\nCL.THROTTLE\r\n:1\r\n", true},
+	{"*3\r\n$11\r\nCL.THRO", false},
+	{"", false},
+	{strings.Repeat("\xff\x00", 100), false},
 }
 
+// bring brings garbage by n connections, a part of them to Envoy's service.
 func (a *attacked) bring(n int) {
 	var left atomic.Int64
 	left.Store(int64(n))
 	var workers sync.WaitGroup
 	for range 16 {
 		workers.Go(func() {
-			for {
-				i := left.Add(-1)
-				if i < 0 {
-					return
-				}
+			for i := left.Add(-1); i >= 0; i = left.Add(-1) {
 				to := a.addr
 				if i%16 == 0 {
 					to = a.envoy
 				}
-				if err := a.garbled(int(i), to); !assert.NoError(a.t, err) {
+				if !assert.NoError(a.t, a.garbled(int(i), to)) {
 					return
 				}
 			}
@@ -219,14 +162,14 @@ func (a *attacked) garbled(i int, to string) error {
 		return err
 	}
 	defer c.Close()
-	text, answered := garbage(i)
-	if _, err := io.WriteString(c, text); err != nil {
+	of := garbage[i%len(garbage)]
+	if _, err := io.WriteString(c, of.text); err != nil {
 		return nil // the server was faster
 	}
-	if answered && to == a.addr {
+	if of.answered && to == a.addr {
 		reply, err := io.ReadAll(c)
 		if !bytes.HasPrefix(reply, []byte("-")) {
-			return fmt.Errorf("%q is answered by %q and %w", text, reply, err)
+			return fmt.Errorf("%q is answered by %q and %w", of.text, reply, err)
 		}
 	}
 	return nil
@@ -235,58 +178,40 @@ func (a *attacked) garbled(i int, to string) error {
 // Memory stays within its documented bounds.
 //
 // Promise: Garbage, idle connections, half commands, slow readers and long pipelines leave nothing behind; others are answered.
-func TestAttacks(t *testing.T) {
-	a := startAttacked(t)
+func TestAttacksWithProcesses(t *testing.T) {
+	needs(t, "thousands of connections")
+	a := startAttacked(t, "-state", "none", "-max-clients", "20000")
 	a.during("nothing", func() {})
 	a.others(0)
 	idle, goroutines := a.held(), a.figure("go_goroutines")
-	most := 32e6 + idle
-	over := func(attack string) {
+	attack := func(name string, f func()) {
 		t.Helper()
+		a.during(name, f)
 		a.others(0)
 		a.until(t, func() bool { return a.figure("go_goroutines") <= goroutines+50 }) // gRPC ends its own later
-		assert.LessOrEqual(t, a.held(), most, "bytes after %s", attack)
+		assert.LessOrEqual(t, a.held(), 32e6+idle, "bytes after %s", name)
 	}
-
-	a.during("garbage", func() { a.bring(*connections) })
-	over("garbage")
+	attack("garbage", func() { a.bring(*connections) })
 	assert.Greater(t, a.figure("rald_resp_garbled_connections_total"), 0.4*float64(*connections))
-
-	rounds := 15
-	if testing.Short() || race.Enabled {
-		rounds = 2
-	}
-	a.during("pipelines", func() { a.pipelines(rounds) })
-	over("pipelines")
-
-	n := 10_000
-	if testing.Short() || race.Enabled {
-		n = 1_000
-	}
-	idling := a.hold(n, "")
-	a.others(n)
-	empty := (a.held() - idle) / float64(n)
-	for _, c := range idling {
-		_, err := io.WriteString(c, "PING\r\n")
-		require.NoError(t, err)
-	}
-	for _, c := range idling {
-		_, err := io.ReadFull(c, make([]byte, len("+PONG\r\n")))
-		require.NoError(t, err)
-	}
-	used := (a.held() - idle) / float64(n)
-	t.Logf("an idle connection needs %.0f bytes, and %.0f once it has sent a command", empty, used)
-	assert.Less(t, used, 32e3)
-	a.during("idle connections", func() {})
-	leave(idling)
-	over("idle connections")
-
-	if testing.Short() {
-		return // the rest lasts as long as the server is patient
-	}
-	// The end of a command of 64 KiB never comes.
-	half := "*1000\r\n$11\r\nCL.THROTTLE\r\n" + strings.Repeat("$4000\r\n"+strings.Repeat("x", 4000)+"\r\n", 15)
-	a.during("half commands", func() {
+	attack("pipelines", a.pipelines)
+	attack("idle connections", func() {
+		const n = 10_000
+		idling := a.hold(n, "")
+		a.others(n + 1)
+		empty := (a.held() - idle) / n
+		for _, c := range idling {
+			_, err := io.WriteString(c, "PING\r\n")
+			require.NoError(t, err)
+			_, err = io.ReadFull(c, make([]byte, len("+PONG\r\n")))
+			require.NoError(t, err)
+		}
+		used := (a.held() - idle) / n
+		t.Logf("an idle connection needs %.0f bytes, and %.0f once it has sent a command", empty, used)
+		assert.Less(t, used, 32e3)
+		leave(idling)
+	})
+	attack("half commands", func() { // the end of a command of 64 KiB never comes
+		half := "*1000\r\n$11\r\nCL.THROTTLE\r\n" + strings.Repeat("$4000\r\n"+strings.Repeat("x", 4000)+"\r\n", 15)
 		halves := a.hold(1_000, half)
 		held := a.held()
 		t.Logf("half a command of %d bytes needs %.0f", len(half), (held-idle)/1_000)
@@ -294,10 +219,7 @@ func TestAttacks(t *testing.T) {
 		a.others(1)
 		leave(halves)
 	})
-	over("half commands")
-
-	a.during("slow readers", func() { a.slowReaders(100) })
-	over("slow readers")
+	attack("slow readers", a.slowReaders)
 }
 
 // hold opens connections that send the text and no more.
@@ -319,8 +241,8 @@ func leave(all []*net.TCPConn) {
 }
 
 // pipelines sends 10,000 commands at once from several clients, round after round.
-func (a *attacked) pipelines(rounds int) {
-	const n = 10_000
+func (a *attacked) pipelines() {
+	const n, rounds = 10_000, 15
 	var clients sync.WaitGroup
 	for i := range 8 {
 		clients.Go(func() {
@@ -345,9 +267,9 @@ func (a *attacked) pipelines(rounds int) {
 }
 
 // slowReaders send commands and read no reply, until the server ends them.
-func (a *attacked) slowReaders(n int) {
+func (a *attacked) slowReaders() {
 	var clients sync.WaitGroup
-	for range n {
+	for range 100 {
 		clients.Go(func() {
 			c, err := a.dial(a.addr)
 			if !assert.NoError(a.t, err) {
@@ -362,4 +284,49 @@ func (a *attacked) slowReaders(n int) {
 		})
 	}
 	clients.Wait()
+}
+
+// Memory and files are within the bounds of docs/serving.md.
+func TestSizingWithProcesses(t *testing.T) {
+	needs(t, "a million keys")
+	const keys, families = 1_000_000, 16
+	state := t.TempDir()
+	a := startAttacked(t, "-state", state, "-save-every", "1h")
+	empty, goroutines := a.held(), a.figure("go_goroutines")
+	t.Logf("rald without keys: %.1f MB in memory", a.figure("process_resident_memory_bytes")/1e6)
+	commands := a.client(t, redis.Options{})
+	for i := range families {
+		require.NoError(t, commands.Do(t.Context(), "RAL.TAKE", "k", fmt.Sprintf("window_5/%dh", i+2)).Err())
+	}
+	ofFamily := (a.held() - empty) / families
+	t.Logf("a family of limits: %.0f KB, %.1f goroutines", ofFamily/1e3, (a.figure("go_goroutines")-goroutines)/families)
+	assert.Less(t, ofFamily, 1e6)
+
+	c, err := net.Dial("tcp", a.addr)
+	require.NoError(t, err)
+	defer c.Close()
+	before := a.held()
+	go func() {
+		out := bufio.NewWriter(c)
+		for i := range keys {
+			_, _ = fmt.Fprintf(out, "CL.THROTTLE user:%015d 15 1 3600\r\n", i) // 20 bytes
+		}
+		_ = out.Flush()
+	}()
+	_, err = io.CopyN(io.Discard, c, int64(keys*len("*5\r\n:0\r\n:16\r\n:15\r\n:-1\r\n:3600\r\n")))
+	require.NoError(t, err)
+	ofKey := (a.held() - before) / keys
+	t.Logf("a key of 20 bytes: %.0f bytes of %d keys", ofKey, keys)
+	assert.EqualValues(t, keys+families, commands.DBSize(t.Context()).Val())
+	assert.Less(t, ofKey, 400.0)
+
+	a.end(t)
+	files, err := filepath.Glob(filepath.Join(state, "funnel*.state"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	info, err := os.Stat(files[0])
+	require.NoError(t, err)
+	saved := float64(info.Size()) / keys
+	t.Logf("a saved key: %.1f bytes", saved)
+	assert.Less(t, saved, 60.0)
 }

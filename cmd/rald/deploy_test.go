@@ -287,3 +287,23 @@ func TestKubernetes(t *testing.T) {
 		assert.Equal(t, w.want, w.in.at(w.path).String(), w.path)
 	}
 }
+
+// systemd accepts the units.
+func TestUnitsWithClients(t *testing.T) {
+	needs(t, "systemd-analyze")
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("there is no systemd-analyze here")
+	}
+	program, err := filepath.Abs(os.Args[0]) // the program must exist
+	require.NoError(t, err)
+	dir := t.TempDir()
+	args := []string{"verify"}
+	for _, name := range []string{"rald.service", "rald.socket"} {
+		write(t, dir, name, strings.ReplaceAll(deployedText(t, name), "/usr/local/bin/rald", program))
+		args = append(args, filepath.Join(dir, name))
+	}
+	out, err := exec.Command(analyze, args...).CombinedOutput()
+	assert.NoError(t, err, "%s", out)
+	assert.NotContains(t, string(out), dir, "a warning about the units")
+}

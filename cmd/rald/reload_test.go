@@ -13,84 +13,55 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/ral-limiter/ral/cmd/rald/envoyserver"
 	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
-	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
-// admitted makes a call, and returns the taken and remaining units.
-func admitted(t *testing.T, c *redis.Client) (took, remaining int64) {
-	t.Helper()
-	state, err := c.Do(context.Background(), "RAL.TAKE", "ann", "api").Slice()
-	if !assert.NoError(t, err) {
-		return 0, 0
-	}
-	return state[1].(int64), state[5].(int64) // allowed and remaining
-}
-
-// By SIGHUP and by themselves, exactly the last limit. A bad file changes nothing. A restart with
-// other figures forgets nothing.
+// By SIGHUP and by themselves, exactly the last limit. A bad file changes nothing.
 //
 // Promise: SIGHUP reads changed files at once and loses no unit under load.
-func TestReloadUnderLoad(t *testing.T) {
-	dir, state := t.TempDir(), filepath.Join(t.TempDir(), "state")
-	write := func(limit string) {
-		// Like an editor, so that no half of a file is read.
-		file := filepath.Join(dir, "limits.yaml")
-		require.NoError(t, os.WriteFile(file+".new", []byte("limits:\n  api: "+limit+"\n"), 0o600))
-		require.NoError(t, os.Rename(file+".new", file))
-	}
-	write("funnel 100, 1/d")
-	s := start(t, "-state", state, dir)
-	c := redis.NewClient(patient(redis.Options{Addr: s.addr, Protocol: 2}))
+func TestReloadUnderLoadWithProcesses(t *testing.T) {
+	needs(t, "seconds of load")
+	dir := directory(t, "limits.yaml", limitsFile)
+	s := start(t, "-state", "none", dir)
+	c := s.client(t, redis.Options{Protocol: 2})
 	var total atomic.Int64
 	ctx, stop := context.WithCancel(context.Background())
 	var callers sync.WaitGroup
 	for range 4 {
 		callers.Go(func() {
 			for ctx.Err() == nil {
-				took, _ := admitted(t, c)
+				took, _ := take(t, c, "ann")
 				total.Add(took)
 			}
 		})
 	}
-	for i, change := range []struct {
-		limit string
-		room  int64
-	}{{"funnel 150, 1/d", 150}, {"funnel 200, 1/d", 200}, {"funnel 300, 2/d", 300}} {
-		write(change.limit)
+	for i, room := range []string{"150", "200", "300"} {
+		write(t, dir, "limits.yaml", strings.Replace(limitsFile, "100", room, 1))
 		if i != 1 {
 			require.NoError(t, s.Signal(syscall.SIGHUP))
 		}
 		s.until(t, func() bool {
 			state, err := c.Do(ctx, "RAL.PEEK", "ann", "api").Slice()
 			require.NoError(t, err)
-			return state[3] == change.room
+			return state[3] == map[string]int64{"150": 150, "200": 200, "300": 300}[room]
 		})
 	}
-	write("funnel")
+	write(t, dir, "limits.yaml", "limits:\n  api: funnel\n")
 	s.untilLogs(t, "the configuration stays as it was")
 	assert.Contains(t, s.log.String(), filepath.Join(dir, "limits.yaml")+":2: limits.api: ")
 	stop()
 	callers.Wait()
 	for took := int64(1); took > 0; total.Add(took) {
-		took, _ = admitted(t, c)
+		took, _ = take(t, c, "ann")
 	}
 	assert.EqualValues(t, 300, total.Load())
-	require.NoError(t, c.Close())
-	write("funnel 400, 1/d")
-	s.end(t)
-
-	s = start(t, "-state", state, dir)
-	c = redis.NewClient(patient(redis.Options{Addr: s.addr, Protocol: 2}))
-	defer c.Close()
-	took, remaining := admitted(t, c)
-	assert.EqualValues(t, 1, took)
-	assert.EqualValues(t, 99, remaining)
 }
 
 // reloaderOf opens the doors of a directory without listeners. checks makes a call of the HTTP
@@ -139,48 +110,60 @@ func openFamilies(t *testing.T) *families.Families {
 
 // All doors change together or not at all.
 func TestReloadOfOneDirectory(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) {
-		file := filepath.Join(dir, name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
-		require.NoError(t, os.WriteFile(file+".new", []byte(text), 0o600))
-		require.NoError(t, os.Rename(file+".new", file))
-	}
-	write("limits.yaml", "limits:\n  api: window 10/365d\n")
-	write("check.yaml", "proxy: caddy\nrules:\n  - {match: /, limit: api, key: everybody}\n")
-	write("envoy/shop.yaml", rulesOf(2))
+	limit := func(n string) string { return "limits:\n  api: window " + n + "/365d\n" }
+	dir := directory(t, "limits.yaml", limit("10"), "check.yaml", checkFile, "envoy/shop.yaml", rulesOf(2))
 	r, checks, envoy := reloaderOf(t, dir)
-	assert.Equal(t, []int{10, 2}, []int{int(r.limits.All()["api"].Limit()), envoy()})
-	assert.Equal(t, "9", checks())
-
-	write("limits.yaml", "limits:\n  api: window 20/365d\n")
-	write("envoy/shop.yaml", "domain: [\n")
-	r.reload()
-	assert.EqualValues(t, 10, r.limits.All()["api"].Limit())
-	assert.Equal(t, "8", checks())
-	assert.True(t, r.reads().Failing)
-
-	write("envoy/shop.yaml", rulesOf(3))
-	r.reload()
-	assert.Equal(t, []int{20, 3}, []int{int(r.limits.All()["api"].Limit()), envoy()})
-	assert.Equal(t, "17", checks())
-
-	write("limits.yaml", "limits:\n  api: window 30/365d\n")
-	write("envoy/shop.yaml", rulesOf(4))
-	require.NoError(t, os.Remove(filepath.Join(dir, "check.yaml")))
-	r.reload()
-	assert.Equal(t, []int{20, 3}, []int{int(r.limits.All()["api"].Limit()), envoy()})
-	assert.Equal(t, "16", checks(), "a door that is open keeps its rules")
-
-	write("check.yaml", "proxy: caddy\nrules:\n  - {match: /, limit: api, key: everybody}\n")
-	r.reload()
-	assert.Equal(t, "25", checks())
-	reads := r.reads()
-	assert.Equal(t, []uint64{2, 2}, []uint64{reads.Good, reads.Bad})
-	assert.False(t, reads.Failing)
+	for i, step := range []struct {
+		files []string // with their new texts, "" to remove one
+		after []int    // the limit, and the requests of the rule
+		check string
+	}{
+		{nil, []int{10, 2}, "9"},
+		{[]string{"limits.yaml", limit("20"), "envoy/shop.yaml", "domain: [\n"}, []int{10, 2}, "8"},
+		{[]string{"envoy/shop.yaml", rulesOf(3)}, []int{20, 3}, "17"},
+		{[]string{"limits.yaml", limit("30"), "envoy/shop.yaml", rulesOf(4), "check.yaml", ""}, []int{20, 3}, "16"}, // an open door keeps its rules
+		{[]string{"check.yaml", checkFile}, []int{30, 4}, "25"},
+	} {
+		for files := step.files; len(files) > 0; files = files[2:] {
+			if files[1] == "" {
+				require.NoError(t, os.Remove(filepath.Join(dir, files[0])))
+			} else {
+				write(t, dir, files[0], files[1])
+			}
+		}
+		if i > 0 {
+			r.reload()
+		}
+		assert.Equal(t, step.after, []int{int(r.limits.All()["api"].Limit()), envoy()}, i)
+		assert.Equal(t, step.check, checks(), i)
+		assert.Equal(t, i == 1 || i == 3, r.reads().Failing, i)
+	}
+	assert.Equal(t, []uint64{2, 2}, []uint64{r.reads().Good, r.reads().Bad})
 
 	r.check = nil
-	write("limits.yaml", "limits:\n  api: window 40/365d\n")
+	write(t, dir, "limits.yaml", limit("40"))
 	r.reload()
 	assert.EqualValues(t, 40, r.limits.All()["api"].Limit(), "a file of a door that is not open is told of")
+}
+
+// They are no longer put in force. A start that reads for ever can be ended, too.
+func TestEndDoesNotWaitForFiles(t *testing.T) {
+	dir := directory(t, "check.yaml", "proxy: caddy\nrules: []\n", "envoy/shop.yaml", rulesOf(2))
+	r, _, _ := reloaderOf(t, dir)
+	write(t, dir, "limits.yaml", limitsFile)
+	c, err := r.dirs.Read()
+	require.NoError(t, err)
+	r.end()
+	r.put(c, nil)
+	assert.Empty(t, r.limits.All())
+
+	ctx, cancel := context.WithCancel(t.Context())
+	blocked := make(chan struct{})
+	defer close(blocked)
+	_, err = readUntil(ctx, func() (*configdir.Config, error) {
+		cancel()
+		<-blocked
+		return nil, nil
+	})
+	assert.ErrorIs(t, err, context.Canceled)
 }

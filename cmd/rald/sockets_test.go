@@ -12,42 +12,39 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/testkit/child"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 // activate starts rald like systemd, with named sockets.
-func activate(t *testing.T, notify string, passed []*os.File, names string, args ...string) *server {
+func activate(t *testing.T, notify, names string, passed []*os.File, args ...string) *server {
 	t.Helper()
-	s := &server{log: &logged{}}
 	// LISTEN_PID must be the process's own, which a shell can tell.
 	cmd := exec.Command("sh", append([]string{"-c", `LISTEN_PID=$$ exec "$@"`, "sh", os.Args[0]}, args...)...)
 	cmd.Env = append(os.Environ(), beRald+"=1", "LISTEN_FDS="+string(rune('0'+len(passed))), "LISTEN_FDNAMES="+names, "NOTIFY_SOCKET="+notify)
 	cmd.ExtraFiles = passed
-	cmd.Stdout, cmd.Stderr = s.log, s.log
-	var err error
-	s.Process, err = child.Start(cmd)
-	require.NoError(t, err)
-	t.Cleanup(s.Kill)
+	s := &server{}
+	s.run(t, cmd)
 	return s
 }
 
 // pass listens, and returns the socket as a file.
-func pass(t *testing.T, network, address string) (net.Addr, *os.File) {
+func pass(t *testing.T, network, address string) (string, *os.File) {
 	l, err := net.Listen(network, address)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	file, err := l.(interface{ File() (*os.File, error) }).File()
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = file.Close() })
-	return l.Addr(), file
+	return l.Addr().String(), file
 }
 
 // They replace addresses, and systemd is told.
-func TestSocketActivation(t *testing.T) {
-	dir := t.TempDir()
-	notify, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify")})
+func TestSocketActivationWithProcesses(t *testing.T) {
+	needs(t, "a shell in systemd's place")
+	dir := directory(t, "envoy/shop.yaml", rulesOf(2))
+	notify, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify")})
 	require.NoError(t, err)
 	defer notify.Close()
 	told := func() string {
@@ -58,25 +55,22 @@ func TestSocketActivation(t *testing.T) {
 		return string(text[:n])
 	}
 	resp, respFile := pass(t, "tcp", "127.0.0.1:0")
-	admin, adminFile := pass(t, "unix", filepath.Join(dir, "admin"))
-	rules := filepath.Join(dir, "rules")
-	require.NoError(t, os.Mkdir(rules, 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(rules, "shop.yaml"), []byte(rulesOf(2)), 0o600))
+	admin, adminFile := pass(t, "unix", filepath.Join(t.TempDir(), "admin"))
 	envoy, envoyFile := pass(t, "tcp", "127.0.0.1:0")
 
 	// The addresses of the flags would be refused.
-	s := activate(t, notify.LocalAddr().String(), []*os.File{respFile, adminFile, envoyFile}, "resp:admin:envoy",
-		"-state", "none", "-listen", "0.0.0.0:1", "-admin", "0.0.0.0:1", "-envoy", rules, "-envoy-listen", "0.0.0.0:1")
-	s.addr = resp.String()
+	s := activate(t, notify.LocalAddr().String(), "resp:admin:envoy", []*os.File{respFile, adminFile, envoyFile},
+		"-state", "none", "-listen", "0.0.0.0:1", "-admin", "0.0.0.0:1", "-envoy-listen", "0.0.0.0:1", dir)
+	s.addr = resp
 	assert.Equal(t, "READY=1", told(), "%s", s.log)
-	assert.Equal(t, "PONG\n", tool(t, s, "redis-cli", "PING"))
+	assert.NoError(t, s.client(t, redis.Options{}).Ping(t.Context()).Err())
 	c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", admin.String())
+		return (&net.Dialer{}).DialContext(ctx, "unix", admin)
 	}}}
 	defer c.CloseIdleConnections()
-	status, text := fetch(t, c, "http://rald/metrics", "")
+	status, text := fetch(t, c, "http://rald/metrics")
 	assert.Equal(t, http.StatusOK, status, "%.100s", text)
-	conn, err := net.Dial("tcp", envoy.String())
+	conn, err := net.Dial("tcp", envoy)
 	require.NoError(t, err)
 	_, err = io.ReadFull(conn, make([]byte, 1)) // the settings of HTTP/2
 	assert.NoError(t, err)
@@ -86,7 +80,8 @@ func TestSocketActivation(t *testing.T) {
 }
 
 // Sockets without a door, or reachable by other machines, end rald at start.
-func TestSocketsThatAreRefused(t *testing.T) {
+func TestSocketsThatAreRefusedWithProcesses(t *testing.T) {
+	needs(t, "a shell in systemd's place")
 	for _, c := range []struct{ names, address, says string }{
 		{"resp", "0.0.0.0:0", "the socket in place of -listen is"},
 		{"admin", "0.0.0.0:0", "which other machines may reach: set -tls-cert and -admin-tokens"},
@@ -99,31 +94,8 @@ func TestSocketsThatAreRefused(t *testing.T) {
 			_, file := pass(t, "tcp", c.address)
 			files = append(files, file)
 		}
-		s := activate(t, "", files, c.names, "-state", "none", "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0")
+		s := activate(t, "", c.names, files, "-state", "none", "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0")
 		<-s.Ended()
 		assert.Contains(t, s.log.String(), c.says, c.names)
 	}
-}
-
-// systemd accepts them.
-func TestUnits(t *testing.T) {
-	analyze, err := exec.LookPath("systemd-analyze")
-	if err != nil {
-		t.Skip("there is no systemd-analyze here")
-	}
-	dir := t.TempDir()
-	program, err := filepath.Abs(os.Args[0])
-	require.NoError(t, err)
-	var units []string
-	for _, name := range []string{"rald.service", "rald.socket"} {
-		text, err := os.ReadFile(filepath.Join("../../deploy", name))
-		require.NoError(t, err)
-		unit := filepath.Join(dir, name)
-		// The program must exist.
-		require.NoError(t, os.WriteFile(unit, []byte(strings.ReplaceAll(string(text), "/usr/local/bin/rald", program)), 0o600))
-		units = append(units, unit)
-	}
-	out, err := exec.Command(analyze, append([]string{"verify"}, units...)...).CombinedOutput()
-	assert.NoError(t, err, "%s", out)
-	assert.NotContains(t, string(out), dir, "a warning about the units")
 }

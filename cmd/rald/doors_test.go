@@ -1,0 +1,254 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// whole is a rald with all its doors, without clients.
+type whole struct {
+	*server
+	check, envoy, pages, admin, metrics string
+}
+
+func startWhole(t *testing.T, args ...string) *whole {
+	t.Helper()
+	w := &whole{check: freeAddr(t), envoy: freeAddr(t), pages: freeAddr(t), admin: freeAddr(t), metrics: freeAddr(t)}
+	w.server = start(t, append([]string{
+		"-check-listen", w.check, "-envoy-listen", w.envoy, "-envoy-http", w.pages, "-admin", w.admin, "-metrics", w.metrics,
+	}, args...)...)
+	return w
+}
+
+// traefikURL is deploy's address of the check, at that of the test.
+func traefikURL(t *testing.T, check string) string {
+	t.Helper()
+	var config struct {
+		HTTP struct {
+			Middlewares map[string]struct {
+				ForwardAuth struct {
+					Address            string
+					TrustForwardHeader bool `yaml:"trustForwardHeader"`
+				} `yaml:"forwardAuth"`
+			}
+		}
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(deployedText(t, "traefik.yaml")), &config))
+	auth := config.HTTP.Middlewares["limits"].ForwardAuth
+	assert.False(t, auth.TrustForwardHeader)
+	require.Contains(t, auth.Address, "127.0.0.1:7380")
+	return strings.Replace(auth.Address, "127.0.0.1:7380", check, 1)
+}
+
+// asTraefik are the header fields in Traefik's documentation.
+func asTraefik(path string) []string {
+	return []string{
+		"X-Forwarded-Method", "POST", "X-Forwarded-Proto", "https", "X-Forwarded-Host", "example.org",
+		"X-Forwarded-Uri", path, "X-Forwarded-For", "192.0.2.1", "X-Forwarded-Port", "443",
+	}
+}
+
+// One process answers at every door, and operators see all. SIGHUP changes all doors. Their keys
+// outlive a restart, and commands under way are answered before the end.
+//
+// Promise: SIGTERM answers all commands read and saves everything.
+// Promise: `/healthz` fails while the server drains.
+// Promise: The address for metrics and health shows no keys and changes nothing.
+func TestEveryDoorOfAProcess(t *testing.T) {
+	const limits = "limits:\n  login: at most 5/10m\n  line: queue 9, 1/s\n  api: funnel 100, 1/h\n"
+	dir := directory(t, "limits.yaml", limits, "envoy/shop.yaml", rulesOf(2), "check.yaml", "proxy: traefik\nrules:\n"+
+		"  - {match: POST /login, limit: login, key: address}\n  - {match: /line, limit: line, key: everybody}\n")
+	args := []string{"-state", filepath.Join(t.TempDir(), "state"), "-save-every", "1h", "-drain", "5m", "-log", "json", "-insecure-network", dir}
+	s := startWhole(t, args...)
+
+	commands := s.client(t, redis.Options{Protocol: 2})
+	got, err := commands.Do(t.Context(), "CL.THROTTLE", "ann", 9, 1, 3600, 10).Int64Slice()
+	require.NoError(t, err)
+	assert.Equal(t, []int64{0, 10, 0, -1, 36000}, got)
+	_, left := take(t, commands, "ann")
+	assert.EqualValues(t, 99, left)
+
+	url := traefikURL(t, s.check)
+	for _, want := range []int{204, 204, 204, 204, 204, 429} {
+		status, _ := fetch(t, http.DefaultClient, url, asTraefik("/login?a=b")...)
+		assert.Equal(t, want, status)
+	}
+	assert.Zero(t, remaining(t, commands, "192.0.2.1", "login"), "clients of Redis share the key")
+	status, _ := fetch(t, http.DefaultClient, url, append(asTraefik("/"), "More", strings.Repeat("a", mostHeader/2))...)
+	assert.Equal(t, http.StatusNoContent, status)
+	status, _ = fetch(t, http.DefaultClient, url, append(asTraefik("/"), "More", strings.Repeat("a", 2*mostHeader))...)
+	assert.Equal(t, http.StatusRequestHeaderFieldsTooLarge, status)
+
+	service := envoyAt(t, s.envoy)
+	for _, want := range []pb.RateLimitResponse_Code{pb.RateLimitResponse_OK, pb.RateLimitResponse_OK, pb.RateLimitResponse_OVER_LIMIT} {
+		assert.Equal(t, want, ask(t, service, "ann").OverallCode)
+	}
+	_, text := fetch(t, http.DefaultClient, "http://"+s.pages+"/rlconfig")
+	assert.Contains(t, text, "shop.user: unit=YEAR requests_per_unit=2")
+	size, err := commands.DBSize(t.Context()).Result()
+	require.NoError(t, err)
+	assert.EqualValues(t, 3, size, "without the keys of Envoy")
+
+	_, text = fetch(t, http.DefaultClient, "http://"+s.admin+"/metrics")
+	for _, line := range []string{
+		`rald_resp_commands_total{command="cl.throttle",result="ok"} 1`, `ral_calls_total{limit="rald funnel",result="admitted"} 2`,
+		`rald_check_requests_total{result="refused"} 1`, `rald_envoy_descriptors_total{result="refused",rule="shop.user"} 1`,
+	} {
+		assert.Contains(t, text, line)
+	}
+	_, text = fetch(t, http.DefaultClient, "http://"+s.admin+"/debug/ral/limits")
+	assert.Contains(t, text, `"name":"api"`)
+	for path, want := range map[string]int{"/metrics": 200, "/healthz": 200, "/": 404, "/debug/ral/": 404, "/debug/pprof/": 404} {
+		status, _ := fetch(t, http.DefaultClient, "http://"+s.metrics+path)
+		assert.Equal(t, want, status, path)
+	}
+	var ok strings.Builder
+	require.NoError(t, run(t.Context(), []string{"health"}, environment{"RALD_ADMIN=none", "RALD_METRICS=" + s.metrics}, &ok, io.Discard))
+	assert.Equal(t, "ok\n", ok.String())
+	assert.ErrorContains(t, run(t.Context(), []string{"health", "http://" + s.admin + "/none"}, noEnv, io.Discard, io.Discard), "404 Not Found: 404 page not found")
+	assert.ErrorContains(t, run(t.Context(), []string{"health", "-h"}, noEnv, io.Discard, io.Discard), "rald health takes one URL")
+
+	write(t, dir, "limits.yaml", strings.Replace(limits, "funnel 100", "funnel 200", 1))
+	write(t, dir, "envoy/shop.yaml", rulesOf(100))
+	require.NoError(t, s.Signal(syscall.SIGHUP))
+	s.until(t, func() bool { return remaining(t, commands, "bob", "api") == 200 })
+	assert.EqualValues(t, 96, ask(t, service, "ann").Statuses[0].LimitRemaining, "hits that were refused count, as in the reference")
+
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	watch, err := healthpb.NewHealthClient(service).Watch(ctx, &healthpb.HealthCheckRequest{Service: "ratelimit"})
+	require.NoError(t, err)
+	health, err := watch.Recv()
+	require.NoError(t, err)
+	assert.Equal(t, healthpb.HealthCheckResponse_SERVING, health.Status)
+	waited := make(chan int, 2) // the second check waits behind the first
+	for range 2 {
+		go func() {
+			status, _ := fetch(t, http.DefaultClient, url, asTraefik("/line")...)
+			waited <- status
+		}()
+	}
+	s.until(t, func() bool { return len(waited) == 2 || remaining(t, commands, "everybody", "line") == 7 })
+	require.NoError(t, s.Signal(syscall.SIGTERM)) // it ends when the stream has
+	s.until(t, func() bool {
+		status, text := fetch(t, http.DefaultClient, "http://"+s.admin+"/healthz")
+		return status == http.StatusServiceUnavailable && assert.Equal(t, "draining\n", text)
+	})
+	assert.Equal(t, []int{204, 204}, []int{<-waited, <-waited})
+	leave()
+	<-s.Ended()
+	assert.Contains(t, s.log.String(), "rald trusts its network: -insecure-network opens every address to all that reach it")
+	var last struct{ Level, Msg string }
+	lines := strings.Split(strings.TrimSpace(s.log.String()), "\n")
+	require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &last))
+	assert.Equal(t, "INFO rald saves its state and ends", last.Level+" "+last.Msg)
+	assert.Error(t, run(t.Context(), []string{"health", "http://" + s.admin + "/healthz"}, noEnv, io.Discard, io.Discard))
+
+	s = startWhole(t, args...)
+	commands = s.client(t, redis.Options{Protocol: 2})
+	got, err = commands.Do(t.Context(), "CL.THROTTLE", "ann", 9, 1, 3600).Int64Slice()
+	require.NoError(t, err)
+	assert.Equal(t, []int64{1, 10, 0}, got[:3])
+	assert.EqualValues(t, 199, remaining(t, commands, "ann", "api"))
+	assert.EqualValues(t, 95, ask(t, envoyAt(t, s.envoy), "ann").Statuses[0].LimitRemaining)
+	s.end(t)
+}
+
+// Promise: With `-tls-clients` every address except metrics demands client certificates.
+func TestEveryDoorIsGuarded(t *testing.T) {
+	cert, key, own := certificates(t)
+	secrets := directory(t, "password", "secret\n", "tokens", "anna "+operatorToken+"\n")
+	everywhere := freeAddr(t)
+	s := startWhole(t, "-state", "none", "-tls-cert", cert, "-tls-key", key, "-tls-clients", cert, "-password-file", filepath.Join(secrets, "password"),
+		"-admin", strings.Replace(everywhere, "127.0.0.1", "0.0.0.0", 1), "-admin-tokens-file", filepath.Join(secrets, "tokens"), wholeDirectory(t))
+	own.NextProtos = []string{"h2"} // for gRPC
+	strange := &tls.Config{RootCAs: own.RootCAs, NextProtos: own.NextProtos}
+	for name, addr := range map[string]string{"resp": s.addr, "check": s.check, "envoy": s.envoy, "pages": s.pages, "admin": everywhere} {
+		answer := func(c net.Conn, err error) error {
+			require.NoError(t, err, name)
+			defer c.Close()
+			require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
+			_, err = io.WriteString(c, "PING\r\n\r\n")
+			if err == nil {
+				_, err = c.Read(make([]byte, 1))
+			}
+			return err
+		}
+		assert.NoError(t, answer(tls.Dial("tcp", addr, own)), name)
+		assert.ErrorContains(t, answer(tls.Dial("tcp", addr, strange)), "certificate required", name)
+		plain, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		defer plain.Close()
+		_, err = io.WriteString(plain, "PING\r\n\r\n")
+		require.NoError(t, err)
+		text, err := io.ReadAll(plain)
+		assert.True(t, err == nil || errors.Is(err, syscall.ECONNRESET), "%s: %v", name, err)
+		assert.NotContains(t, string(text), "PONG")
+	}
+	for password, want := range map[string]string{"secret": "", "": "NOAUTH", "wrong": "WRONGPASS"} {
+		err := s.client(t, redis.Options{TLSConfig: own, Password: password}).Ping(t.Context()).Err()
+		assert.True(t, err == nil && want == "" || err != nil && want != "" && strings.Contains(err.Error(), want), "%q: %v", password, err)
+	}
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: own}}
+	defer c.CloseIdleConnections()
+	for path, want := range map[string]int{"/metrics": 401, "/debug/ral/": 401, "/debug/pprof/": 401, "/healthz": 200} {
+		status, _ := fetch(t, c, "https://"+everywhere+path)
+		assert.Equal(t, want, status, path)
+		status, _ = fetch(t, c, "https://"+everywhere+path, "Authorization", "Bearer "+operatorToken)
+		assert.Equal(t, 200, status, path)
+	}
+	c.Transport = &http.Transport{TLSClientConfig: strange, DisableKeepAlives: true}
+	status, _ := fetch(t, c, "https://"+s.metrics+"/healthz")
+	assert.Equal(t, http.StatusOK, status)
+	s.end(t)
+}
+
+// A killed server's socket is replaced, and a running server's never.
+func TestUnixSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rald.sock")
+	open := func() (net.Listener, error) { return listen("-listen", onSocket+path, nil, nil, nil) }
+	l, err := open()
+	require.NoError(t, err)
+	_, err = open()
+	assert.ErrorIs(t, err, syscall.EADDRINUSE)
+	c, err := net.Dial("unix", path)
+	require.NoError(t, err)
+	_ = c.Close()
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+	require.FileExists(t, path)
+	l, err = open()
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	assert.NoFileExists(t, path)
+}
+
+func TestSecondRaldHasNoAddressForOperators(t *testing.T) {
+	if l, err := net.Listen("tcp", defaultAdmin); err == nil {
+		defer l.Close()
+	} // otherwise another program has it
+	var log bytes.Buffer
+	l, err := listenAdmin(settings{admin: adminSettings{listen: defaultAdmin}}, slog.New(slog.NewTextHandler(&log, nil)))
+	require.NoError(t, err)
+	assert.Nil(t, l)
+	assert.Contains(t, log.String(), "goes on without an address for operators")
+}

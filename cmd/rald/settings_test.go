@@ -1,0 +1,339 @@
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"flag"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cmd/rald/envoyserver"
+	"github.com/ral-limiter/ral/cmd/rald/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/redisserver"
+	"github.com/ral-limiter/ral/fleet"
+)
+
+var (
+	noEnv        environment
+	havePassword = environment{"RALD_PASSWORD=secret"}
+)
+
+// parseLine parses a line of a shell: variables come before flags.
+func parseLine(line string) (settings, error) {
+	words := strings.Fields(line)
+	n := 0
+	for n < len(words) && strings.HasPrefix(words[n], "RALD_") {
+		n++
+	}
+	return parse(words[n:], environment(words[:n]), io.Discard)
+}
+
+// Promise: Every flag has a variable and wins over it; unknown RALD_... variables are refused.
+func TestSettings(t *testing.T) {
+	s, err := parseLine("RALD_PASSWORD=secret RALD_DRAIN= -state none -rounding dragonfly /etc/rald")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"/etc/rald", "", "secret", "127.0.0.1:7379", defaultAdmin, "10s"},
+		[]string{s.dir, s.keys.Dir, s.redis.Password, s.listen, s.admin.listen, s.drain.String()})
+	assert.Equal(t, redisserver.RoundDragonfly, s.redis.Rounding)
+	assert.Nil(t, s.fleet.of)
+	assert.Equal(t, envoyserver.Config{Headers: true}, s.envoy.service)
+
+	s, err = parseLine("RALD_MAX_KEYS=5 RALD_MAX_CLIENTS=6 RALD_ENVOY_SHADOW=true RALD_ENVOY=/rules -max-keys 7 -envoy-quota -envoy-metadata -envoy-merge -admin none -log-level error")
+	require.NoError(t, err)
+	assert.Equal(t, []int{7, 6}, []int{s.keys.MaxKeys, s.redis.Clients})
+	assert.Equal(t, []string{"/rules", ""}, []string{s.envoy.dir, s.admin.listen})
+	assert.Equal(t, envoyserver.Config{Headers: true, Shadow: true, Quota: true, Metadata: true}, s.envoy.service)
+	assert.True(t, s.envoy.rules.Merge)
+
+	log, err := s.log.logger(io.Discard)
+	require.NoError(t, err)
+	assert.False(t, log.Enabled(t.Context(), slog.LevelWarn))
+
+	s, err = parse(nil, environment{"STATE_DIRECTORY=/var/lib/rald", "HOME=/", "RALD_ADMIN_TOKENS=anna one\n# none\n\n ben\ttwo\n"}, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, "/var/lib/rald", s.keys.Dir)
+	assert.Equal(t, map[string]string{"anna": "one", "ben": "two"}, s.admin.tokens)
+
+	_, err = parseLine("RALD_SERVICE_HOST=10.0.0.1 RALD_SERVICE_PORT=7379 RALD_SERVICE_PORT_RESP=7379 RALD_PORT=tcp://10.0.0.1:7379 " +
+		"RALD_PORT_7379_TCP=tcp://10.0.0.1:7379 RALD_PORT_7379_TCP_ADDR=10.0.0.1 RALD_ENVOY_PORT_8081_TCP_PROTO=tcp RALD_FLAGS=-idle")
+	require.NoError(t, err, "of Kubernetes and systemd")
+	new(settings).flags(nil).VisitAll(func(f *flag.Flag) {
+		assert.False(t, serviceLink.MatchString(variable(f.Name)), f.Name)
+	})
+}
+
+func TestSettingsOfAFleet(t *testing.T) {
+	env := environment{"RALD_REDIS_PASSWORD=from the environment", "STATE_DIRECTORY=/var/lib/rald"}
+	s, err := parse([]string{"-redis", "redis://db"}, env, io.Discard)
+	require.NoError(t, err)
+	assert.Empty(t, s.keys.Dir)
+	assert.Equal(t, &families.Fleet{
+		Redis: rueidis.ClientOption{InitAddress: []string{"db:6379"}, Password: "from the environment"},
+		Name:  "rald", Budget: 5 * time.Millisecond,
+	}, s.fleet.of)
+	s, err = parse(strings.Fields("-redis rediss://ann:p%40ss@a:1,[::1]:2,::1/3 -fleet leased -fleet-name shop -outage closed -fleet-servers 3 -redis-budget 20ms"), env, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, &families.Fleet{
+		Redis: rueidis.ClientOption{
+			InitAddress: []string{"a:1", "[::1]:2", "[::1]:6379"}, Username: "ann", Password: "p@ss", SelectDB: 3,
+			TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+		},
+		Name: "shop", Leased: true, Outage: fleet.FallbackClosed, Servers: 3, Budget: 20 * time.Millisecond,
+	}, s.fleet.of)
+}
+
+func TestSettingsThatAreRefused(t *testing.T) {
+	dir := directory(t, "empty", "\n", "one", "anna", "three", "\nanna a b", "twice", "anna a\nanna b\n")
+	empty := filepath.Join(dir, "empty")
+	cert, key, _ := certificates(t)
+	withTLS := " -tls-cert " + cert + " -tls-key " + key
+	for line, want := range map[string]string{
+		"-save-every 0s":                 "-save-every is 0s: above 0 is accepted",
+		"-max-keys 0":                    "-max-keys is 0: 1 or more is accepted",
+		"-max-clients -1":                "-max-clients is -1: 1 or more is accepted",
+		"-idle 0s":                       "-idle is 0s: above 0 is accepted",
+		"-drain -1s":                     "-drain is -1s: 0 or more is accepted",
+		"-rounding up":                   `-rounding is "up": true, redis-cell or dragonfly is accepted`,
+		"-listen nowhere":                `-listen is "nowhere": host:port or unix:path is accepted`,
+		"-listen unix:":                  `-listen is "unix:": the path of a socket is missing`,
+		"-tls-cert x":                    "-tls-cert and -tls-key go together",
+		"-tls-cert x -tls-key x":         "-tls-cert and -tls-key: open x",
+		"-tls-clients x":                 "-tls-clients needs -tls-cert and -tls-key",
+		"-tls-clients " + key + withTLS:  "has no certificate in PEM",
+		"-tls-clients /none" + withTLS:   "-tls-clients: open /none",
+		"-password-file /none/x":         "-password-file: open /none/x",
+		"-password-file " + empty:        "-password-file: " + empty + " is empty",
+		"-admin-tokens-file /none/x":     "-admin-tokens-file: open /none/x",
+		"-admin-tokens-file " + dir:      "-admin-tokens-file: read " + dir,
+		"-envoy-http 127.0.0.1:0":        "-envoy-http needs -envoy, or the directory envoy in DIR",
+		"-envoy-listen :0 " + dir:        "-envoy-listen needs -envoy, or the directory envoy in DIR",
+		"-envoy-shadow " + dir:           "-envoy-shadow needs -envoy, or the directory envoy in DIR",
+		"-envoy-clients 10.0.0.0/8":      "-envoy-clients needs -envoy",
+		"a b":                            `one directory is accepted, not ["a" "b"]: flags come before it`,
+		"a -idle 1s":                     `one directory is accepted, not ["a" "-idle" "1s"]: flags come before it`,
+		"RALD_MAX_KEY=5":                 "the environment has RALD_MAX_KEY, which is no setting: rald -h names all",
+		"RALD_MAX_KEYS=many":             `RALD_MAX_KEYS is "many", the environment's -max-keys: a whole number is accepted`,
+		"RALD_DRAIN=soon":                `RALD_DRAIN is "soon", the environment's -drain: a time such as 1m30s is accepted`,
+		"RALD_ENVOY_QUOTA=maybe":         "the environment's -envoy-quota: true or false is accepted",
+		"RALD_MAX_KEYS=0":                "-max-keys is 0: 1 or more is accepted",
+		"RALD_ENVOY_CLIENTS=what":        `the environment's -envoy-clients: "what" is no network`,
+		"RALD_LOG_LEVEL=loud":            "the environment's -log-level: debug, info, warn or error is accepted",
+		"RALD_FLEET=leased":              "-fleet needs -redis",
+		"-fleet-name x":                  "-fleet-name needs -redis",
+		"-outage open":                   "-outage needs -redis",
+		"-redis redis://a -state /tmp":   "-state is of no use with -redis",
+		"-redis redis://a -fleet both":   `-fleet is "both": exact or leased is accepted`,
+		"-redis redis://a -outage wait":  `-outage is "wait": share, open or closed is accepted`,
+		"-redis redis://a -fleet-name :": `-fleet-name is ":": 1 to 20 letters`,
+		"-redis redis://a -fleet-name " + strings.Repeat("x", 21): "1 to 20 letters",
+		"-redis redis://a -fleet-servers -1":                      "-fleet-servers is -1: 0 or more is accepted",
+		"-redis redis://a -redis-budget 0s":                       "-redis-budget is 0s: above 0, up to 1m, is accepted",
+		"-redis redis://a -redis-budget 2m":                       "-redis-budget is 2m0s",
+		"-redis 127.0.0.1:6379":                                   "-redis: the URL begins with",
+		"-redis http://a":                                         `-redis: the URL begins with "http": redis://host:6379`,
+		"-redis redis://":                                         "is no address",
+		"-redis redis://a,,b":                                     "is no address",
+		"-redis redis://:6379":                                    "is no address",
+		"-redis redis://a:70000":                                  "is no address",
+		"-redis redis://a:http":                                   "is no address",
+		"-redis redis://a:":                                       "is no address",
+		"-redis redis://secret@a":                                 "there is a user and no password",
+		"-redis redis://:%zzsecret@a":                             "the password",
+		"-redis redis://a/x":                                      `the database is "x": 0 or more is accepted`,
+		"-redis redis://a/-1":                                     `the database is "-1"`,
+		"-redis redis://a/1x":                                     `the database is "1x"`,
+		"-redis redis://a/0?db=1":                                 "nothing may follow",
+	} {
+		_, err := parseLine(line)
+		if assert.ErrorContains(t, err, want, line) {
+			assert.NotContains(t, err.Error(), "secret", line)
+		}
+	}
+	for name, want := range map[string]string{
+		"one": "line 1 has 1 words: a name and a token are accepted", "three": "line 2 has 3 words", "twice": `line 2: "anna" has a token already`,
+	} {
+		_, err := parse([]string{"-admin-tokens-file", filepath.Join(dir, name)}, noEnv, io.Discard)
+		assert.ErrorContains(t, err, "-admin-tokens-file: "+filepath.Join(dir, name)+": "+want)
+	}
+}
+
+// By a password, TLS, networks of clients, or -insecure-network; operators also need tokens.
+//
+// Promise: Non-loopback addresses need a password or TLS.
+func TestListensOnLoopbackUnlessGuarded(t *testing.T) {
+	cert, key, _ := certificates(t)
+	withTLS := "-tls-cert " + cert + " -tls-key " + key
+	tokens := "-admin-tokens-file " + filepath.Join(directory(t, "tokens", "# operators\n\nanna "+operatorToken+"\n"), "tokens")
+	rules := " -envoy " + t.TempDir()
+	for _, c := range []struct {
+		flags  string // at an address that other machines reach
+		guards string // in the error
+		opened []string
+	}{
+		{"-listen :7379", "RALD_PASSWORD, -password-file or -tls-cert, or -insecure-network", []string{"RALD_PASSWORD=secret", withTLS, "-insecure-network"}},
+		{"-check-listen :1", "-tls-cert, -check-clients, or -insecure-network", []string{withTLS, "-check-clients 10.0.0.0/8", "-insecure-network"}},
+		{"-envoy-listen :1" + rules, "-tls-cert, -envoy-clients, or -insecure-network", []string{withTLS, "-envoy-clients 10.0.0.0/8", "-insecure-network"}},
+		{"-envoy-http :1" + rules, "-tls-cert, -envoy-clients, or -insecure-network", []string{withTLS, "-envoy-clients 10.0.0.0/8", "-insecure-network"}},
+		{"-metrics :1", "-tls-cert, -metrics-clients, or -insecure-network", []string{withTLS, "-metrics-clients 10.0.0.0/8", "-insecure-network"}},
+		{"-admin :1", "-tls-cert and -admin-tokens-file", []string{withTLS + " " + tokens, "-insecure-network " + tokens}},
+		{"-admin :1 " + withTLS, "-tls-cert and -admin-tokens-file", nil},
+		{"-admin :1 " + tokens, "-tls-cert and -admin-tokens-file", nil},
+		{"-admin :1 -insecure-network", "-tls-cert and -admin-tokens-file", nil},
+	} {
+		_, err := parseLine(c.flags)
+		flag, rest, _ := strings.Cut(c.flags, " ")
+		address, _, _ := strings.Cut(rest, " ")
+		assert.ErrorContains(t, err, flag+` is "`+address+`", which other machines may reach: set `+c.guards)
+		for _, guard := range c.opened {
+			_, err := parseLine(guard + " " + c.flags)
+			assert.NoError(t, err, guard)
+		}
+	}
+	for _, other := range []string{":7379", "0.0.0.0:7379", "[::]:7379", "10.0.0.1:7379", "example.com:7379"} {
+		_, err := parseLine("-listen " + other)
+		assert.ErrorContains(t, err, "which other machines may reach", other)
+	}
+	for _, own := range []string{"127.0.0.1:0", "localhost:7379", "[::1]:7379", "127.3.2.1:7379"} {
+		_, err := parseLine("-listen " + own)
+		assert.NoError(t, err, own)
+	}
+}
+
+// Help, manual and completion have every flag and command. bash reads its own.
+func TestManualAndCompletion(t *testing.T) {
+	read := func(line string) (out, problems string, err error) {
+		var text, other bytes.Buffer
+		err = run(t.Context(), strings.Fields(line), noEnv, &text, &other)
+		return text.String(), other.String(), err
+	}
+	texts := map[string]string{}
+	for _, line := range []string{"help", "help check", "man", "completion bash", "completion zsh", "completion fish"} {
+		out, problems, err := read(line)
+		if strings.HasPrefix(line, "help") {
+			require.ErrorIs(t, err, flag.ErrHelp)
+		} else {
+			require.NoError(t, err)
+		}
+		assert.Empty(t, problems, "it is for a pager")
+		texts[line] = strings.ReplaceAll(out, `\-`, "-")
+		new(settings).flags(nil).VisitAll(func(f *flag.Flag) {
+			assert.Contains(t, strings.ReplaceAll(texts[line], "-o ", "-"), "-"+f.Name, line)
+		})
+		assert.Contains(t, texts[line], "completion", line)
+	}
+	assert.Contains(t, texts["help"], "rald check [-envoy] [-envoy-merge] DIR")
+	assert.Contains(t, texts["help"], "RALD_MAX_KEYS")
+	assert.Contains(t, texts["man"], "In the environment: RALD_MAX_KEYS.")
+	bash := exec.Command("bash", "-c", "eval \"$0\" && complete -p rald", texts["completion bash"])
+	out, err := bash.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Contains(t, string(out), "-o default -W 'check completion")
+
+	_, problems, err := read("check -h")
+	require.ErrorIs(t, err, flag.ErrHelp)
+	assert.Contains(t, problems, "rald check [-envoy] [-envoy-merge] DIR")
+	for _, line := range []string{"completion", "completion csh", "completion bash zsh"} {
+		_, _, err := read(line)
+		assert.ErrorContains(t, err, "bash, zsh or fish is accepted, not", line)
+	}
+	closed, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	assert.ErrorIs(t, manual(closed, nil), os.ErrClosed)
+	assert.ErrorIs(t, completion(closed, "fish", nil), os.ErrClosed)
+}
+
+func TestHealthURL(t *testing.T) {
+	for _, c := range []struct {
+		env  environment
+		want string
+	}{
+		{noEnv, "http://127.0.0.1:7381/healthz"},
+		{environment{"RALD_ADMIN=unix:/run/rald"}, "http://127.0.0.1:7381/healthz"},
+		{environment{"RALD_ADMIN=localhost:1", "RALD_METRICS=:9379"}, "http://localhost:1/healthz"},
+		{environment{"RALD_ADMIN=none", "RALD_METRICS=:9379"}, "http://127.0.0.1:9379/healthz"},
+		{environment{"RALD_ADMIN=none"}, "http://127.0.0.1:7381/healthz"},
+		{environment{"RALD_ADMIN=[::]:1", "RALD_TLS_CERT=/cert"}, "https://127.0.0.1:1/healthz"},
+	} {
+		assert.Equal(t, c.want, healthURL(c.env), c.env)
+	}
+}
+
+func TestNetworks(t *testing.T) {
+	var n networks
+	require.NoError(t, n.Set("10.1.2.3/8, 192.0.2.7,2001:db8::/32"))
+	assert.Equal(t, "10.0.0.0/8,192.0.2.7/32,2001:db8::/32", n.String())
+	for addr, want := range map[string]bool{
+		"10.255.0.1:1": true, "[::ffff:10.0.0.1]:1": true, "192.0.2.7:1": true, "[2001:db8::1]:1": true, "127.0.0.1:1": true, "[::1]:1": true,
+		"11.0.0.1:1": false, "192.0.2.8:1": false, "[2001:db9::1]:1": false,
+	} {
+		at, err := net.ResolveTCPAddr("tcp", addr)
+		require.NoError(t, err)
+		assert.Equal(t, want, n.has(at), addr)
+	}
+	assert.True(t, n.has(&net.UnixAddr{Name: "x"}))
+	for _, text := range []string{"", "10.0.0.0/33", "10.0.0.0/8,", "host", "fe80::1%eth0", "10.0.0.0/8 10.0.0.1"} {
+		assert.ErrorContains(t, n.Set(text), "is no network: networks such as 10.0.0.0/8 and addresses are accepted", text)
+	}
+}
+
+// stranger is a connection from an address. strangers accepts each, and then fails.
+type stranger struct {
+	net.Conn
+	at     net.Addr
+	closed bool
+}
+
+func (s *stranger) RemoteAddr() net.Addr { return s.at }
+func (s *stranger) Close() error         { s.closed = true; return nil }
+
+type strangers struct {
+	net.Listener
+	waiting []*stranger
+}
+
+func (s *strangers) Accept() (net.Conn, error) {
+	if len(s.waiting) == 0 {
+		return nil, net.ErrClosed
+	}
+	c := s.waiting[0]
+	s.waiting = s.waiting[1:]
+	return c, nil
+}
+
+// Promise: An address for named networks closes connections from elsewhere.
+func TestStrangersAreClosed(t *testing.T) {
+	from := &strangers{}
+	for range 20 {
+		from.waiting = append(from.waiting, &stranger{at: &net.TCPAddr{IP: net.IPv4(11, 0, 0, 1), Port: 1}})
+	}
+	others := from.waiting
+	from.waiting = append(from.waiting, &stranger{at: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 2}})
+	var out bytes.Buffer
+	var n networks
+	require.NoError(t, n.Set("10.0.0.0/8"))
+	l := guard(from, "-check-listen", n, slog.New(slog.NewTextHandler(&out, nil)))
+	c, err := l.Accept()
+	require.NoError(t, err)
+	assert.Equal(t, "10.0.0.1:2", c.RemoteAddr().String())
+	assert.False(t, c.(*stranger).closed)
+	for i, c := range others {
+		assert.True(t, c.closed, i)
+	}
+	assert.Equal(t, 10, strings.Count(out.String(), "\n"), "lines of the log are bounded")
+	assert.Contains(t, out.String(), "address=11.0.0.1:1 flag=-check-listen")
+	_, err = l.Accept()
+	assert.ErrorIs(t, err, net.ErrClosed)
+	assert.Equal(t, net.Listener(from), guard(from, "", nil, nil))
+}
