@@ -62,7 +62,7 @@ func TestRefusedCallsCostNothing(t *testing.T) {
 	assert.Equal(t, int64(100000), d.Remaining)
 }
 
-// The engine keeps their words.
+// Promise: A family's textual limits share a key's debt.
 func TestLimitsOfOneFamilyShareAnEngine(t *testing.T) {
 	s := open(t, Config{})
 	for _, family := range [][]string{
@@ -89,6 +89,15 @@ func TestLimitsOfOneFamilyShareAnEngine(t *testing.T) {
 			assert.NotZero(t, d.Limit, text)
 		}
 		assert.Equal(t, before+1, count(s), family)
+	}
+	for _, c := range []struct {
+		limit   string
+		n       int64
+		allowed bool
+	}{{"window 10/m", 6, true}, {"window 6/m", 1, false}, {"window 6/h", 6, true}} {
+		family, err := s.Of(parse(c.limit))
+		require.NoError(t, err)
+		assert.Equal(t, c.allowed, family.Engine().TakeWith(parse(c.limit), "bob", c.n).Allowed, c.limit)
 	}
 }
 

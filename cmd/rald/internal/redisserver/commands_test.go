@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -23,10 +23,13 @@ func state(allowed bool, limit, remaining, wait, retry, reset int64) map[string]
 }
 
 func TestTakeByNameAndByText(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := connect(t, Config{})
-		assert.IsType(t, map[string]any{}, c.do("HELLO 3"))
-		assert.Equal(t, state(true, 5, 4, 0, 0, 1000), c.do("RAL.TAKE ann api"))
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
+		// A map is its keys and values in turn, and a bool an integer.
+		assert.Equal(t, []any{
+			"allowed", int64(1), "limit", int64(5), "remaining", int64(4),
+			"wait", int64(0), "retry_after", int64(0), "reset_after", int64(1000),
+		}, c.do("RAL.TAKE ann api"))
+		c.three()
 		assert.Equal(t, state(true, 5, 1, 0, 0, 4000), c.do("RAL.TAKE ann api 3"))
 		assert.Equal(t, state(false, 5, 1, 0, 1000, 4000), c.do("RAL.TAKE ann api 2"))
 		assert.Equal(t, state(false, 5, 1, 0, -1, 4000), c.do("RAL.TAKE ann api 6"))
@@ -62,8 +65,8 @@ func TestTakeByNameAndByText(t *testing.T) {
 
 // Promise: `RAL.TAKE` takes from all its keys or none.
 func TestTakeFromAllOrNone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := connect3(t, Config{})
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
+		c.three()
 		assert.Equal(t, map[string]any{
 			"allowed": true, "retry_after": int64(0), "binding": int64(1),
 			"keys": []any{state(true, 5, 4, 0, 0, 1000), state(true, 3, 0, 0, 0, 600_000)},
@@ -80,20 +83,9 @@ func TestTakeFromAllOrNone(t *testing.T) {
 	})
 }
 
-// A map is its keys and values in turn, and a bool an integer.
-func TestTakeInVersion2(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{})
-		assert.Equal(t, []any{
-			"allowed", int64(1), "limit", int64(5), "remaining", int64(4),
-			"wait", int64(0), "retry_after", int64(0), "reset_after", int64(1000),
-		}, dial(t, l).do("RAL.TAKE ann api"))
-	})
-}
-
 func TestWaitsForItsTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := connect3(t, Config{})
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
+		c.three()
 		c.do("RAL.TAKE ann api 5")
 		start := time.Now()
 		got := c.do("RAL.WAIT ann api 2 2000").(map[string]any)
@@ -113,16 +105,13 @@ func TestWaitsForItsTurn(t *testing.T) {
 //
 // Promise: A client that leaves while waiting has taken nothing.
 func TestWaitingClientMayGoOrSendMore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, l := door(t, Config{})
-		c, gone := dial(t, l), dial(t, l)
-		c.do("HELLO 3")
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
+		gone := c.three().another()
 		c.do("RAL.TAKE ann api 5")
 		gone.write("RAL.WAIT", "ann", "api", "5", "60000")
 		synctest.Wait()
 		require.NoError(t, gone.conn.Close())
-		synctest.Wait()
-		assert.EqualValues(t, 1, s.clients.Load(), "a client that went is waited for")
+		c.clients(1, "a client that went is waited for")
 		time.Sleep(time.Second)
 		assert.Equal(t, int64(1), c.do("RAL.PEEK ann api").(map[string]any)["remaining"])
 
@@ -135,21 +124,15 @@ func TestWaitingClientMayGoOrSendMore(t *testing.T) {
 
 // Its end cannot be seen with a full buffer. It waits no longer than the grace.
 func TestWaitingClientThatSendsTooMuchTakesNoTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, l := door(t, Config{})
-		c, much := dial(t, l), dial(t, l)
-		c.do("HELLO 3")
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
+		much := c.three().another()
 		c.do("RAL.TAKE ann api 5")
-		go func() {
-			much.write("RAL.WAIT", "ann", "api", "5", "60000")
-			_, _ = io.WriteString(much.conn, strings.Repeat("PING\r\n", 14_000))
-		}()
+		much.flood("RAL.WAIT ann api 5 60000\r\n"+strings.Repeat("PING\r\n", 14_000), 1)
 		start := time.Now()
 		assert.Contains(t, much.reply(), "the client sent more than is kept while it waits, so its connection ends")
 		assert.Equal(t, io.EOF, much.reply())
-		synctest.Wait()
+		c.clients(1)
 		assert.Equal(t, fullGrace, time.Since(start))
-		assert.EqualValues(t, 1, s.clients.Load())
 		time.Sleep(10 * time.Second)
 		assert.Equal(t, int64(5), c.do("RAL.PEEK ann api").(map[string]any)["remaining"], "it took its turn")
 	})
@@ -158,36 +141,26 @@ func TestWaitingClientThatSendsTooMuchTakesNoTurn(t *testing.T) {
 // Calls decided at once or soon, in pipelines of any length.
 func TestLongPipelineOfCallsThatDoNotWait(t *testing.T) {
 	for _, command := range []string{
-		"RAL.WAIT key funnel_1M,_1M/s 1 0",  // allowed
 		"RAL.WAIT key funnel_1M,_1M/s 1 10", // allowed, and may wait
-		"RAL.WAIT key api 1 0",              // five are allowed
 		"RAL.WAIT key api 1 10",             // the sixth's turn is too late
 		"RAL.WAIT key queue_5,_4/s 1 0",     // delayed by less than the grace
 	} {
-		t.Run(command, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := connect3(t, Config{})
-				const n = 4000
-				go func() { _, _ = io.WriteString(c.conn, strings.Repeat(command+"\r\n", n)+"PING last\r\n") }()
-				for i := range n {
-					require.IsType(t, map[string]any{}, c.reply(), "reply %d", i)
-				}
-				assert.Equal(t, "last", c.reply())
-			})
+		inBubble(t, Config{}, func(t *testing.T, c *client) {
+			const n = 4000
+			c.three().flood(command+"\r\n", n)
+			for i := range n {
+				require.IsType(t, map[string]any{}, c.reply(), "%s: reply %d", command, i)
+			}
 		})
 	}
 }
 
 // Within the grace, although the buffer is full.
 func TestTurnThatComesSoonIsTaken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := connect3(t, Config{})
-		c.do("RAL.TAKE ann funnel_1,_2/s")
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
+		c.three().do("RAL.TAKE ann funnel_1,_2/s")
 		const n = 14_000
-		go func() {
-			c.write("RAL.WAIT", "ann", "funnel_1,_2/s", "1", "60000")
-			_, _ = io.WriteString(c.conn, strings.Repeat("PING\r\n", n))
-		}()
+		c.flood("RAL.WAIT ann funnel_1,_2/s 1 60000\r\n"+strings.Repeat("PING\r\n", n), 1)
 		got := c.reply().(map[string]any)
 		assert.Equal(t, true, got["allowed"])
 		assert.Equal(t, int64(500), got["wait"])
@@ -199,8 +172,8 @@ func TestTurnThatComesSoonIsTaken(t *testing.T) {
 
 // Promise: Keys of clients' own limits and configured limits never collide.
 func TestKeysCannotCollide(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := connect3(t, Config{})
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
+		c.three()
 		c.do("RAL.TAKE ann api 5")
 		for _, key := range []string{"ann", "api\x00ann", "\x00api\x00ann", "\x00\x00api\x00ann", "\x00", ""} {
 			got := c.send("RAL.TAKE", key, "funnel 5, 1/s").(map[string]any)
@@ -211,28 +184,9 @@ func TestKeysCannotCollide(t *testing.T) {
 	})
 }
 
-// Promise: A family's textual limits share a key's debt.
-func TestLimitsOfAFamilyShareDebts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		keep, err := families.New(families.Config{})
-		require.NoError(t, err)
-		c := connect3(t, Config{Families: keep, Limits: limitsOf(t, keep, "limits:\n  six: window 6/m\n")})
-		for _, call := range []struct {
-			command string
-			allowed bool
-		}{
-			{"RAL.TAKE bob window_10/m 6", true}, {"RAL.TAKE bob window_6/m", false},
-			{"RAL.TAKE bob window_6/h 6", true}, {"RAL.TAKE bob six 6", true},
-		} {
-			assert.Equal(t, call.allowed, c.do(call.command).(map[string]any)["allowed"], call.command)
-		}
-	})
-}
-
 // Promise: `EXISTS`, `TTL`, `PTTL`, `TYPE` and `SCAN` know a key until it owes nothing.
 func TestKeysExistWhileTheyOwe(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := connect(t, Config{})
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
 		c.do("RAL.TAKE ann funnel_10,_10/m 2")
 		c.do("RAL.TAKE ann window_10/h")
 		c.do("RAL.TAKE bob funnel_10,_10/m 1")
@@ -253,152 +207,133 @@ func TestKeysExistWhileTheyOwe(t *testing.T) {
 	})
 }
 
+// page is an answer to SCAN.
+type page struct {
+	next string
+	keys []string
+}
+
+func (c *client) scan(cursor string, more ...string) (p page) {
+	c.t.Helper()
+	reply, ok := c.send(append([]string{"SCAN", cursor}, more...)...).([]any)
+	require.True(c.t, ok, "SCAN %s %s", cursor, more)
+	for _, key := range reply[1].([]any) {
+		p.keys = append(p.keys, key.(string))
+	}
+	return page{reply[0].(string), p.keys}
+}
+
+// fill uses n keys, key0 and so on.
+func (c *client) fill(n int) {
+	for i := range n {
+		c.do(fmt.Sprintf("CL.THROTTLE key%d 4 1 1", i))
+	}
+}
+
 func TestScanGoesThroughAllKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{})
-		c, other := dial(t, l), dial(t, l)
-		want := []string{"", "\x00zero", "a/b"}
-		for i := range 40 {
-			want = append(want, "key"+itoa(int64(i)))
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
+		c.fill(20)
+		for i := range 20 {
+			c.send("RAL.TAKE", fmt.Sprint("key", 20+i), "sliding 10/m")
 		}
-		for i, key := range want {
-			if i%2 == 0 {
-				c.send("CL.THROTTLE", key, "4", "1", "1")
-			} else {
-				c.send("RAL.TAKE", key, "sliding 10/m")
-			}
+		for _, key := range []string{"", "\x00zero", "a/b"} {
+			c.send("CL.THROTTLE", key, "4", "1", "1")
 		}
 		c.do("RAL.TAKE hidden api")
 		var got []string
-		cursor, turn := "0", 0
-		for {
-			turn++
-			reply := []*client{c, other}[turn%2].do("SCAN " + cursor + " COUNT 7").([]any) // as a pool of connections does
-			for _, key := range reply[1].([]any) {
-				got = append(got, key.(string))
-			}
-			if cursor = reply[0].(string); cursor == "0" {
-				break
-			}
+		cursor := "0"
+		for by, other := c, c.another(); len(got) == 0 || cursor != "0"; by, other = other, by { // as a pool of connections does
+			p := by.scan(cursor, "COUNT", "7")
+			cursor, got = p.next, append(got, p.keys...)
 		}
+		assert.Len(t, got, 43)
 		slices.Sort(got)
-		slices.Sort(want)
-		assert.Equal(t, want, got)
+		assert.Len(t, slices.Compact(got), 43)
+		assert.Subset(t, got, []string{"", "\x00zero", "a/b", "key0", "key39"})
 		assert.Equal(t, int64(44), c.do("DBSIZE"))
 
-		all := func(match string) (n int) {
-			return len(c.do("SCAN 0 COUNT 1000 MATCH " + match).([]any)[1].([]any))
+		for match, n := range map[string]int{"*": 43, "key1*": 11, "a*b": 1} {
+			assert.Len(t, c.scan("0", "COUNT", "1000", "MATCH", match).keys, n, match)
 		}
-		assert.Equal(t, 43, all("*"))
-		assert.Equal(t, 11, all("key1*"))
-		assert.Equal(t, 1, all("a*b"))
 		assert.Equal(t, int64(2), c.do("DEL key1 key2 key3000"))
 		assert.Equal(t, int64(0), c.do("DEL key1"))
-
 		for _, bad := range []string{"SCAN x", "SCAN -1", "SCAN 999", "SCAN 0 COUNT 0", "SCAN 0 COUNT", "SCAN 0 MATCH [", "SCAN 0 OTHER 1"} {
 			assert.IsType(t, replyError(""), c.do(bad), bad)
 		}
 	})
 }
 
-// After a lost reply the page comes again, also the last.
+// After a lost reply the page comes again, also the last. The page before it is not kept.
 func TestScanMayBeAskedForAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{})
-		c, other := dial(t, l), dial(t, l)
-		for i := range 25 {
-			c.do("CL.THROTTLE key" + itoa(int64(i)) + " 4 1 1")
-		}
-		seen := map[any]bool{}
-		cursor, before := "0", ""
-		for pages := 0; cursor != "0" || pages == 0; pages++ {
-			reply := c.do("SCAN " + cursor).([]any)
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
+		c.fill(25)
+		other, n, before := c.another(), 0, ""
+		for cursor := "0"; n == 0 || cursor != "0"; {
+			p := c.scan(cursor)
 			if cursor != "0" {
-				assert.Equal(t, reply, other.do("SCAN "+cursor), "again")
-				assert.Equal(t, []any{reply[0], []any{}}, c.do("SCAN "+cursor+" MATCH none"))
-				assert.Equal(t, reply, c.do("SCAN "+cursor), "again, after a pattern")
+				assert.Equal(t, p, other.scan(cursor), "again")
+				assert.Equal(t, page{p.next, nil}, c.scan(cursor, "MATCH", "none"))
+				assert.Equal(t, p, c.scan(cursor), "again, after a pattern")
 			}
 			if before != "" {
-				assert.IsType(t, replyError(""), c.do("SCAN "+before), "the page before the last one is kept")
+				assert.IsType(t, replyError(""), c.do("SCAN "+before))
 			}
-			for _, key := range reply[1].([]any) {
-				assert.False(t, seen[key], "%s comes twice", key)
-				seen[key] = true
-			}
-			before = ""
-			if cursor != "0" {
-				before = cursor
-			}
-			cursor = reply[0].(string)
+			n, before, cursor = n+len(p.keys), strings.TrimPrefix(cursor, "0"), p.next
 		}
-		assert.Len(t, seen, 25)
+		assert.Equal(t, 25, n)
 	})
 }
 
 // In keys, and in their bytes.
 func TestPagesOfScansAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, test := range []struct {
-			of, page int
-			key      string
-		}{{mostScanned + 1, mostScanned, "%d"}, {100, mostPage/(4000+16) + 1, "%04000d"}} {
-			keep, err := families.New(families.Config{})
-			require.NoError(t, err)
-			s, l := door(t, Config{Families: keep})
+	for _, test := range []struct {
+		of, page int
+		key      string
+	}{{mostScanned + 1, mostScanned, "%d"}, {100, mostPage/(4000+16) + 1, "%04000d"}} {
+		inBubble(t, Config{}, func(t *testing.T, c *client) {
 			limit := policy.Must(policy.Parse("funnel 5, 1/h"))
-			family, err := keep.Of(limit)
+			family, err := c.server.config.Families.Of(limit)
 			require.NoError(t, err)
 			for i := range test.of {
 				family.Engine().TakeWith(limit, fmt.Sprintf(test.key, i), 1)
 			}
-			reply := dial(t, l).do("SCAN 0 COUNT 9000000000000000000").([]any)
-			assert.Equal(t, test.page, len(reply[1].([]any)))
-			assert.NotEqual(t, "0", reply[0])
-			assert.Len(t, s.scans.all, 1)
-		}
-	})
-}
-
-func TestCursorsCannotBeGuessed(t *testing.T) {
-	seen := map[int64]bool{}
-	for range 1000 {
-		cursor := newCursor()
-		assert.False(t, seen[cursor])
-		seen[cursor] = true
-		assert.Positive(t, cursor)
-		assert.LessOrEqual(t, cursor, int64(1)<<53)
+			p := c.scan("0", "COUNT", "9000000000000000000")
+			assert.Len(t, p.keys, test.page)
+			assert.NotEqual(t, "0", p.next)
+			assert.Len(t, c.server.scans.all, 1)
+		})
 	}
-	assert.False(t, seen[1] || seen[2], "cursors are counted up")
 }
 
-// Scans that nothing continues.
+// Scans that nothing continues are bounded. Cursors cannot be guessed.
 func TestScansAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, l := door(t, Config{})
-		c := dial(t, l)
-		for i := range 10 {
-			c.do("CL.THROTTLE key" + itoa(int64(i)) + " 4 1 1")
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
+		c.fill(10)
+		seen := map[string]bool{"1": true, "2": true} // they are not counted up
+		begin := func() string {
+			cursor := c.scan("0", "COUNT", "1").next
+			assert.False(t, seen[cursor])
+			seen[cursor] = true
+			n, err := strconv.ParseInt(cursor, 10, 64)
+			assert.True(t, err == nil && 0 < n && n <= 1<<53, cursor)
+			return cursor
 		}
-		begin := func() string { return c.do("SCAN 0 COUNT 1").([]any)[0].(string) }
-		first := begin()
-		second := begin()
+		first, second := begin(), begin()
 		for range mostScans - 1 {
 			begin()
 		}
-		assert.Len(t, s.scans.all, mostScans)
+		assert.Len(t, c.server.scans.all, mostScans)
 		assert.IsType(t, replyError(""), c.do("SCAN "+first), "the oldest goes")
-		assert.IsType(t, []any{}, c.do("SCAN "+second+" COUNT 1"))
+		c.scan(second, "COUNT", "1")
 		time.Sleep(scanIdle + time.Second)
-		c.do("CL.THROTTLE a 4 1 1")
-		c.do("CL.THROTTLE b 4 1 1")
+		c.fill(2)
 		begin()
-		assert.Len(t, s.scans.all, 1)
+		assert.Len(t, c.server.scans.all, 1)
 	})
 }
 
 func TestGreetings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := connect(t, Config{})
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
 		two := c.do("HELLO").([]any)
 		assert.Equal(t, []any{"server", "rald", "version", version, "proto", int64(2)}, two[:6])
 		three := c.do("HELLO 3 AUTH default secret SETNAME me").(map[string]any)
@@ -447,15 +382,12 @@ func TestGreetings(t *testing.T) {
 
 // Promise: Without the password only greetings are answered.
 func TestPassword(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{Password: "secret"})
-		const none = replyError("NOAUTH Authentication required.")
-		c := dial(t, l)
-		for _, command := range []string{"PING", "CL.THROTTLE k 4 1 1", "RAL.TAKE k at_most_1/m", "INFO", "SCAN 0", "NONE"} {
+	inBubble(t, Config{Password: "secret"}, func(t *testing.T, c *client) {
+		const none, wrong = replyError("NOAUTH Authentication required."), replyError("WRONGPASS invalid username-password pair")
+		for _, command := range []string{"PING", "CL.THROTTLE k 4 1 1", "RAL.TAKE k at_most_1/m", "INFO", "SCAN 0", "NONE", "MULTI"} {
 			assert.Equal(t, none, c.do(command), command)
 		}
 		assert.Contains(t, c.do("HELLO 3"), "NOAUTH")
-		const wrong = replyError("WRONGPASS invalid username-password pair")
 		assert.Equal(t, wrong, c.do("AUTH other"))
 		assert.Equal(t, wrong, c.do("AUTH root secret"))
 		assert.Equal(t, none, c.do("PING"))
@@ -468,7 +400,7 @@ func TestPassword(t *testing.T) {
 		assert.Equal(t, wrong, c.do("HELLO 3 AUTH default other"))
 		assert.Equal(t, "PONG", c.do("PING"))
 
-		big := dial(t, l)
+		big := c.another()
 		assert.Contains(t, big.send("AUTH", strings.Repeat("x", greeting.Argument+1)), "Protocol error: invalid bulk length")
 		assert.Equal(t, io.EOF, big.reply())
 	})
@@ -476,16 +408,12 @@ func TestPassword(t *testing.T) {
 
 // At once.
 func TestHalfCommandBeforeThePasswordIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{Password: "secret"})
+	inBubble(t, Config{Password: "secret"}, func(t *testing.T, c *client) {
 		long := fmt.Sprintf("$%d\r\n%s\r\n", greeting.Argument, strings.Repeat("x", greeting.Argument))
 		stream := "*16\r\n" + strings.Repeat(long, 16)
 		require.Less(t, greeting.Command, len(stream))
-		c := dial(t, l)
 		start := time.Now()
-		_, err := io.WriteString(c.conn, stream[:greeting.Command])
-		require.NoError(t, err)
-		go func() { _, _ = io.WriteString(c.conn, stream[greeting.Command:greeting.Command+1]) }()
+		c.flood(stream[:greeting.Command+1], 1)
 		assert.Equal(t, replyError("ERR Protocol error: the command is too long: at most 4096 bytes are accepted"), c.reply())
 		assert.Equal(t, io.EOF, c.reply())
 		assert.Zero(t, time.Since(start))

@@ -21,10 +21,9 @@ import (
 )
 
 func TestPipelineIsAnsweredInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := connect(t, Config{})
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
 		const n = 10_000
-		go func() { _, _ = io.WriteString(c.conn, strings.Repeat("CL.THROTTLE k 10000 1 3600\r\n", n)) }()
+		c.flood("CL.THROTTLE k 10000 1 3600\r\n", n)
 		for i := range n {
 			require.Equal(t, int64(n-i), c.reply().([]any)[2])
 		}
@@ -33,29 +32,23 @@ func TestPipelineIsAnsweredInOrder(t *testing.T) {
 
 // It is cut off, and others are served meanwhile.
 func TestSlowReaderHoldsUpNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, l := door(t, Config{})
-		slow, c := dial(t, l), dial(t, l)
-		go func() { _, _ = io.WriteString(slow.conn, strings.Repeat("PING\r\n", 100_000)) }()
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
+		slow := c.another()
+		slow.flood("PING\r\n", 100_000)
 		synctest.Wait()
 		start := time.Now()
 		assert.Equal(t, "PONG", c.do("PING"))
 		assert.Zero(t, time.Since(start))
-		assert.EqualValues(t, 2, s.clients.Load())
 		time.Sleep(10*time.Second - 1)
-		synctest.Wait()
-		assert.EqualValues(t, 2, s.clients.Load())
+		c.clients(2)
 		time.Sleep(10*time.Second/8 + 2)
-		synctest.Wait()
-		assert.EqualValues(t, 1, s.clients.Load())
+		c.clients(1)
 	})
 }
 
 // The deadline does not restart with each byte.
 func TestHalfCommandIsNotWaitedForForEver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, l := door(t, Config{})
-		c := dial(t, l)
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
 		for _, part := range []string{"\r", "\n"} { // an empty line in two parts is no command
 			_, err := io.WriteString(c.conn, part)
 			require.NoError(t, err)
@@ -69,34 +62,24 @@ func TestHalfCommandIsNotWaitedForForEver(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		assert.LessOrEqual(t, time.Since(start), 12*time.Second)
-		synctest.Wait()
-		assert.Zero(t, s.clients.Load())
+		c.clients(0)
 	})
 }
 
 func TestIdleConnectionEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, l := door(t, Config{Idle: time.Minute})
-		c := dial(t, l)
+	inBubble(t, Config{Idle: time.Minute}, func(t *testing.T, c *client) {
 		for range 3 {
 			time.Sleep(59 * time.Second)
 			assert.Equal(t, "PONG", c.do("PING"))
 		}
-		time.Sleep(time.Minute - 1)
-		synctest.Wait()
-		assert.NotZero(t, s.clients.Load())
-		time.Sleep(time.Minute/8 + 2)
-		synctest.Wait()
-		assert.Zero(t, s.clients.Load())
-		assert.Equal(t, io.EOF, c.reply())
+		c.lost(time.Minute, 0)
 	})
 }
 
 // Their commands do not prolong the time for the password. RESET restarts it.
 func TestClientsWithoutThePasswordAreNotKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, l := door(t, Config{Password: "secret"})
-		silent, busy, known, reset := dial(t, l), dial(t, l), dial(t, l), dial(t, l)
+	inBubble(t, Config{Password: "secret"}, func(t *testing.T, known *client) {
+		busy, reset := known.another(), known.another()
 		assert.Equal(t, "OK", known.do("AUTH secret"))
 		assert.Equal(t, "OK", reset.do("AUTH secret"))
 		for range 9 {
@@ -105,30 +88,38 @@ func TestClientsWithoutThePasswordAreNotKept(t *testing.T) {
 		}
 		assert.Equal(t, "RESET", reset.do("RESET"))
 		time.Sleep(time.Second - 1)
-		synctest.Wait()
-		assert.EqualValues(t, 4, s.clients.Load(), "they have less than 10 s")
+		busy.clients(3, "they have less than 10 s")
 		time.Sleep(10*time.Second/8 + 2)
-		synctest.Wait()
-		assert.EqualValues(t, 2, s.clients.Load())
-		assert.Equal(t, io.EOF, silent.reply())
+		busy.clients(2)
 		assert.Equal(t, io.EOF, busy.reply())
 		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		assert.EqualValues(t, 1, s.clients.Load())
+		busy.clients(1)
 		assert.Equal(t, io.EOF, reset.reply())
 		time.Sleep(50 * time.Minute)
 		assert.Equal(t, "PONG", known.do("PING"))
+		silent := known.another()
+		silent.lost(10*time.Second, 1)
 	})
 }
 
-// After a whole handshake a client may idle.
+// serveTLS serves a listener with TLS until the test shuts the server down.
+func serveTLS(t *testing.T, s *Server) (l *pipes, served chan error) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
+	require.NoError(t, err)
+	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: private}}}
+	l, served = listenPipes(), make(chan error, 1)
+	go func() { served <- s.Serve(tls.NewListener(l, config)) }()
+	return l, served
+}
+
+// After a whole handshake a client may idle. A shutdown ends half handshakes at once.
 func TestHalfHandshakeIsNotWaitedForForEver(t *testing.T) {
-	config := selfSigned(t)
-	synctest.Test(t, func(t *testing.T) {
-		s, _ := door(t, Config{})
-		l := listenPipes()
-		served := make(chan error)
-		go func() { served <- s.Serve(tls.NewListener(l, config)) }()
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
+		l, served := serveTLS(t, c.server)
 		whole, silent, slow := l.dial(), l.dial(), l.dial()
 		defer silent.Close()
 		client := tls.Client(whole, &tls.Config{InsecureSkipVerify: true})
@@ -139,116 +130,83 @@ func TestHalfHandshakeIsNotWaitedForForEver(t *testing.T) {
 			_, _ = io.WriteString(slow, "\x00")
 			time.Sleep(time.Second)
 		}
-		assert.EqualValues(t, 1, s.clients.Load(), "half handshakes are waited for")
+		c.clients(2, "half handshakes are waited for")
 		time.Sleep(50 * time.Minute)
 		_, err = io.WriteString(client, "QUIT\r\n")
 		require.NoError(t, err)
 		got, err := io.ReadAll(client)
 		assert.NoError(t, err)
 		assert.Equal(t, "+OK\r\n", string(got))
-		require.NoError(t, s.Shutdown(context.Background()))
-		require.NoError(t, <-served)
-	})
-}
 
-func TestShutdownEndsHandshakes(t *testing.T) {
-	config := selfSigned(t)
-	synctest.Test(t, func(t *testing.T) {
-		s, _ := door(t, Config{})
-		l := listenPipes()
-		served := make(chan error)
-		go func() { served <- s.Serve(tls.NewListener(l, config)) }()
 		defer l.dial().Close()
 		synctest.Wait()
 		start := time.Now()
-		require.NoError(t, s.Shutdown(context.Background()))
+		require.NoError(t, c.server.Shutdown(context.Background()))
 		require.NoError(t, <-served)
 		assert.Zero(t, time.Since(start))
 	})
 }
 
-func selfSigned(t *testing.T) *tls.Config {
-	t.Helper()
-	public, private, err := ed25519.GenerateKey(nil)
-	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
-	require.NoError(t, err)
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: private}}}
-}
-
 func TestClientsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, l := door(t, Config{Clients: 2})
-		a := dial(t, l)
-		dial(t, l)
-		assert.Equal(t, replyError("ERR max number of clients reached"), dial(t, l).reply())
-		assert.Equal(t, "OK", a.do("QUIT"))
+	inBubble(t, Config{Clients: 2}, func(t *testing.T, c *client) {
+		c.another()
+		assert.Equal(t, replyError("ERR max number of clients reached"), c.another().reply())
+		assert.Equal(t, "OK", c.do("QUIT"))
 		synctest.Wait()
-		assert.Equal(t, "PONG", dial(t, l).do("PING"))
-		assert.EqualValues(t, 1, s.refused.Load())
+		assert.Equal(t, "PONG", c.another().do("PING"))
+		assert.EqualValues(t, 1, c.server.refused.Load())
 	})
 }
 
 // Promise: Garbage, half commands, slow readers and idle connections end alone.
 func TestGarbageEndsItsConnectionAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, l := door(t, Config{Command: resp.Limits{Arguments: 8, Argument: 100, Command: 200}})
-		c := dial(t, l)
+	inBubble(t, Config{Command: resp.Limits{Arguments: 8, Argument: 100, Command: 200}}, func(t *testing.T, c *client) {
 		for _, garbage := range []string{
 			"*1000000000\r\n", "*1\r\n$1000000000\r\n", "*1\r\n*1\r\n", strings.Repeat("x", 300),
 			"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n'", "POST / HTTP/1.1\r\nHost: x\r\n\r\nCL.THROTTLE k 0 1 1\r\n",
 		} {
-			bad := dial(t, l)
-			go func() { _, _ = io.WriteString(bad.conn, garbage) }()
+			bad := c.another()
+			bad.flood(garbage, 1)
 			assert.IsType(t, replyError(""), bad.reply(), "%q", garbage)
 			assert.Equal(t, io.EOF, bad.reply(), "%q", garbage)
 			assert.Equal(t, "PONG", c.do("PING"))
 		}
-		synctest.Wait()
-		assert.EqualValues(t, 1, s.clients.Load())
+		c.clients(1)
 		assert.Equal(t, int64(0), c.do("DBSIZE"), "a command after an HTTP request was carried out")
 	})
 }
 
 // It answers read commands, ends waiting calls, and saves their units.
 func TestShutdownDrains(t *testing.T) {
+	dir := t.TempDir()
+	reopen := func(t *testing.T) *client {
+		keep, err := families.New(families.Config{Dir: dir})
+		require.NoError(t, err)
+		return connect(t, Config{Families: keep})
+	}
 	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		open := func() (*families.Families, *Server, *pipes) {
-			keep, err := families.New(families.Config{Dir: dir})
-			require.NoError(t, err)
-			s, err := New(Config{Families: keep, Limits: limitsOf(t, keep, limitsFile)})
-			require.NoError(t, err)
-			l := listenPipes()
-			go func() { _ = s.Serve(l) }()
-			return keep, s, l
-		}
-		keep, s, l := open()
-		c, idle, waiting := dial(t, l), dial(t, l), dial(t, l)
+		c := reopen(t)
+		idle, waiting := c.another(), c.another()
 		c.do("CL.THROTTLE k 4 1 3600 5")
 		c.do("RAL.TAKE k login 3")
 		c.do("RAL.TAKE k api 5")
 		waiting.write("RAL.WAIT", "k", "api", "5", "60000")
 		assert.Equal(t, "PONG", idle.do("PING"))
-		go func() { _, _ = io.WriteString(waiting.conn, "*4\r\n$8\r\nRAL.WAIT") }() // half of another
+		waiting.flood("*4\r\n$8\r\nRAL.WAIT", 1) // half of another
 		synctest.Wait()
 		start := time.Now()
 		down := make(chan error)
-		go func() { down <- s.Shutdown(context.Background()) }()
+		go func() { down <- c.server.Shutdown(context.Background()) }()
 		assert.Equal(t, replyError("ERR this server is closing: ask it again later, or another"), waiting.reply())
 		assert.Equal(t, io.EOF, waiting.reply())
 		assert.Equal(t, io.EOF, idle.reply())
 		require.NoError(t, <-down)
 		assert.Zero(t, time.Since(start))
-		require.NoError(t, keep.Close())
-
-		keep, s, l = open()
-		c = dial(t, l)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		c := reopen(t)
 		assert.Equal(t, ints(1, 5, 0, 3600, 18000), c.do("CL.THROTTLE k 4 1 3600"))
 		assert.Equal(t, int64(0), c.do("RAL.PEEK k login").([]any)[5])
-		require.NoError(t, s.Shutdown(context.Background()))
-		require.NoError(t, keep.Close())
 	})
 }
 
@@ -268,11 +226,7 @@ func (l small) Accept() (net.Conn, error) {
 func TestUnreadCommandsLoseNoReply(t *testing.T) {
 	for name, last := range map[string]string{"shutdown": "", "an error": "*x\r\n"} {
 		t.Run(name, func(t *testing.T) {
-			keep, err := families.New(families.Config{})
-			require.NoError(t, err)
-			defer keep.Close()
-			s, err := New(Config{Families: keep, Limits: limitsOf(t, keep, ""), Within: time.Minute})
-			require.NoError(t, err)
+			s, _ := open(t, Config{Within: time.Minute})
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			served := make(chan error, 1)
@@ -287,20 +241,17 @@ func TestUnreadCommandsLoseNoReply(t *testing.T) {
 			_, err = io.WriteString(conn, strings.Repeat("ECHO "+text+"\r\n", 200)+last+strings.Repeat("PING\r\n", 5000))
 			require.NoError(t, err)
 			require.Eventually(t, func() bool { return s.Stats().total() >= 10 }, time.Minute, time.Millisecond)
-			down := make(chan error, 1)
 			if last == "" {
-				go func() { down <- s.Shutdown(context.Background()) }()
+				go func() { _ = s.Shutdown(context.Background()) }()
 				<-s.closing.Done()
 			}
 			got, err := io.ReadAll(conn)
 			require.NoError(t, err, "the connection was reset")
-			if last != "" {
-				require.NoError(t, conn.Close())
-				go func() { down <- s.Shutdown(context.Background()) }()
-			} else {
+			if last == "" {
 				assert.Less(t, s.Stats().total(), uint64(5200), "all was read, so that nothing is tested")
 			}
-			require.NoError(t, <-down)
+			require.NoError(t, conn.Close())
+			require.NoError(t, s.Shutdown(context.Background()))
 			require.NoError(t, <-served)
 			echoes := strings.Count(string(got), "$1000\r\n"+text+"\r\n")
 			pongs := strings.Count(string(got), "+PONG\r\n")
@@ -311,33 +262,22 @@ func TestUnreadCommandsLoseNoReply(t *testing.T) {
 
 // Clients that do not read, when its context ends.
 func TestShutdownCutsOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		keep, err := families.New(families.Config{})
-		require.NoError(t, err)
-		s, err := New(Config{Families: keep, Limits: limitsOf(t, keep, "")})
-		require.NoError(t, err)
-		l := listenPipes()
-		go func() { _ = s.Serve(l) }()
-		c := dial(t, l)
-		go func() { _, _ = io.WriteString(c.conn, strings.Repeat("PING\r\n", 10_000)) }()
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
+		c.flood("PING\r\n", 10_000)
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		start := time.Now()
-		assert.ErrorIs(t, s.Shutdown(ctx), context.DeadlineExceeded)
+		assert.ErrorIs(t, c.server.Shutdown(ctx), context.DeadlineExceeded)
 		assert.Equal(t, time.Second, time.Since(start))
-		require.NoError(t, keep.Close())
 	})
 }
 
 func TestNewRefusesBadConfig(t *testing.T) {
 	_, err := New(Config{})
 	assert.ErrorContains(t, err, "Families or Limits is nil")
-	keep, err := families.New(families.Config{})
-	require.NoError(t, err)
-	defer keep.Close()
-	_, err = New(Config{Families: keep, Limits: limitsOf(t, keep, ""), Rounding: 3})
+	s, _ := open(t, Config{})
+	s.config.Rounding = 3
+	_, err = New(s.config)
 	assert.ErrorContains(t, err, "Rounding is 3")
-	_, err = ParseRounding("up")
-	assert.EqualError(t, err, `rounding is "up": true, redis-cell or dragonfly is accepted`)
 }

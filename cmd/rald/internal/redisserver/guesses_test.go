@@ -16,13 +16,11 @@ import (
 
 // Promise: Three wrong passwords end a connection.
 func TestWrongPasswordsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, l := door(t, Config{Password: "secret"})
-		known := dial(t, l)
+	inBubble(t, Config{Password: "secret"}, func(t *testing.T, known *client) {
 		assert.Equal(t, "OK", known.do("AUTH secret"))
 		const wrong = replyError("WRONGPASS invalid username-password pair")
 		for range 20 {
-			c := dial(t, l)
+			c := known.another()
 			assert.Equal(t, wrong, c.do("AUTH other"))
 			assert.Equal(t, wrong, c.do("HELLO 3 AUTH default other"))
 			assert.Equal(t, wrong, c.do("AUTH other"))
@@ -30,14 +28,14 @@ func TestWrongPasswordsAreBounded(t *testing.T) {
 		}
 		const many = replyError("ERR too many wrong passwords came from this address: try again later")
 		for _, command := range []string{"AUTH other", "AUTH secret", "HELLO 3 AUTH default secret"} {
-			c := dial(t, l)
+			c := known.another()
 			assert.Equal(t, many, c.do(command), "the address has no bound")
 			assert.Equal(t, io.EOF, c.reply())
 		}
 		assert.Equal(t, "PONG", known.do("PING"), "a client that has given the password")
 		time.Sleep(time.Second)
 		for range 100 {
-			assert.Equal(t, "OK", dial(t, l).do("AUTH secret"), "a right password counts as a wrong one")
+			assert.Equal(t, "OK", known.another().do("AUTH secret"), "a right password counts as a wrong one")
 		}
 	})
 }

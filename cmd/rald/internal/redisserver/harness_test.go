@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
@@ -50,17 +52,16 @@ func (p *pipes) dial() net.Conn {
 	return client
 }
 
-// door starts a server with the configuration, adding Families, Limits and Log.
-func door(t *testing.T, config Config) (*Server, *pipes) {
+// open starts a server on a listener, adding Families, Limits and Log to the configuration.
+func open(t *testing.T, config Config) (*Server, *pipes) {
 	t.Helper()
-	keep, err := config.Families, error(nil)
-	if keep == nil {
-		keep, err = families.New(families.Config{})
+	var err error
+	if config.Families == nil {
+		config.Families, err = families.New(families.Config{})
+		require.NoError(t, err)
 	}
-	require.NoError(t, err)
-	config.Families = keep
 	if config.Limits == nil {
-		config.Limits = limitsOf(t, keep, limitsFile)
+		config.Limits = limitsOf(t, config.Families, limitsFile)
 	}
 	config.Log = slog.New(slog.DiscardHandler)
 	s, err := New(config)
@@ -69,38 +70,70 @@ func door(t *testing.T, config Config) (*Server, *pipes) {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
-		assert.NoError(t, s.Shutdown(context.Background()))
+		_ = s.Shutdown(context.Background())
 		assert.NoError(t, <-served)
-		assert.NoError(t, keep.Close())
+		assert.NoError(t, config.Families.Close())
 	})
 	return s, l
 }
 
 // client sends commands as arrays, and reads replies as values.
 type client struct {
-	t    *testing.T
-	conn net.Conn
-	in   *bufio.Reader
+	t      *testing.T
+	server *Server
+	pipes  *pipes
+	conn   net.Conn
+	in     *bufio.Reader
 }
 
-func dial(t *testing.T, l *pipes) *client {
-	c := l.dial()
-	t.Cleanup(func() { _ = c.Close() })
-	return &client{t, c, bufio.NewReader(c)}
-}
-
+// connect opens a server, and connects to it.
 func connect(t *testing.T, config Config) *client {
 	t.Helper()
-	_, l := door(t, config)
-	return dial(t, l)
+	s, l := open(t, config)
+	return (&client{t: t, server: s, pipes: l}).another()
 }
 
-// connect3 is connect in version 3 of the protocol.
-func connect3(t *testing.T, config Config) *client {
+// inBubble calls f with a client of a new server, in a bubble of testing/synctest.
+func inBubble(t *testing.T, config Config, f func(t *testing.T, c *client)) {
 	t.Helper()
-	c := connect(t, config)
-	c.do("HELLO 3")
+	synctest.Test(t, func(t *testing.T) { f(t, connect(t, config)) })
+}
+
+// another connects to the client's server.
+func (c *client) another() *client {
+	conn := c.pipes.dial()
+	c.t.Cleanup(func() { _ = conn.Close() })
+	return &client{c.t, c.server, c.pipes, conn, bufio.NewReader(conn)}
+}
+
+// three changes to version 3 of the protocol.
+func (c *client) three() *client {
+	c.t.Helper()
+	require.IsType(c.t, map[string]any{}, c.do("HELLO 3"))
 	return c
+}
+
+// clients checks how many are connected.
+func (c *client) clients(want int, about ...any) {
+	c.t.Helper()
+	synctest.Wait()
+	assert.EqualValues(c.t, want, c.server.clients.Load(), about...)
+}
+
+// lost checks that the connection ends when d has passed, or at most an eighth later, so that left
+// clients are connected.
+func (c *client) lost(d time.Duration, left int) {
+	c.t.Helper()
+	time.Sleep(d - 1)
+	c.clients(left + 1)
+	time.Sleep(d/8 + 2)
+	c.clients(left)
+	assert.Equal(c.t, io.EOF, c.reply())
+}
+
+// flood sends a text n times without reading a reply.
+func (c *client) flood(text string, n int) {
+	go func() { _, _ = io.WriteString(c.conn, strings.Repeat(text, n)) }()
 }
 
 func (c *client) do(command string) any { return c.send(strings.Fields(command)...) }

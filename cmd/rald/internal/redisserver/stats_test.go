@@ -9,26 +9,24 @@ import (
 )
 
 func TestStats(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, l := door(t, Config{Clients: 3})
-		c := dial(t, l)
+	inBubble(t, Config{Clients: 3}, func(t *testing.T, c *client) {
 		c.do("CL.THROTTLE k 4 1 10")
 		c.do("cl.throttle k 4 1 10 9") // a refusal is no error
 		c.do("CL.THROTTLE k 4 1 no")
 		c.do("RAL.TAKE k")
 		c.do("FLUSHALL")
 		c.do("nothing such")
-		garbage := dial(t, l)
-		go func() { _, _ = io.WriteString(garbage.conn, "*x\r\n") }()
+		garbage := c.another()
+		garbage.flood("*x\r\n", 1)
 		assert.IsType(t, replyError(""), garbage.reply())
 		assert.Equal(t, io.EOF, garbage.reply())
 		synctest.Wait()
-		dial(t, l)
-		dial(t, l)
-		dial(t, l)
+		for range 3 {
+			c.another()
+		}
 		synctest.Wait()
 
-		got := s.Stats()
+		got := c.server.Stats()
 		assert.Equal(t, 3, got.Clients)
 		assert.EqualValues(t, 4, got.Accepted)
 		assert.EqualValues(t, 1, got.Refused)

@@ -1,53 +1,38 @@
 package redisserver
 
 import (
-	"encoding/json"
-	"fmt"
-	"os"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Every figure, over a connection.
+// Every kind of answer of redis-cell's vectors, over a connection: package policy tries all.
 //
 // Promise: `CL.THROTTLE` answers as redis-cell does.
 func TestConformsToRedisCell(t *testing.T) {
-	var file struct {
-		Sequence struct {
-			Args  string
-			Steps []struct {
-				Millis   int64 `json:"t_ms"`
-				Quantity int64
-				Reply    [5]int64
-			}
-		}
-		Fresh []struct {
-			Args  string
-			Reply [5]int64
-		} `json:"fresh_key"`
-	}
-	text, err := os.ReadFile("../../../../policy/testdata/conformance/cl_throttle.json")
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(text, &file))
-	require.NotEmpty(t, file.Sequence.Steps)
-	require.NotEmpty(t, file.Fresh)
 	for _, rounding := range []Rounding{RoundTrue, RoundRedisCell} {
-		synctest.Test(t, func(t *testing.T) {
-			c := connect(t, Config{Rounding: rounding})
+		inBubble(t, Config{Rounding: rounding}, func(t *testing.T, c *client) {
 			start := time.Now()
-			for i, s := range file.Sequence.Steps {
-				time.Sleep(time.Until(start.Add(time.Duration(s.Millis) * time.Millisecond)))
-				got := c.do(fmt.Sprintf("CL.THROTTLE key %s %d", file.Sequence.Args, s.Quantity))
-				assert.Equal(t, ints(s.Reply[:]...), got, "step %d, rounding %d", i, rounding)
-			}
-			for i, f := range file.Fresh {
-				assert.Equal(t, ints(f.Reply[:]...), c.do(fmt.Sprintf("cl.throttle fresh%d %s", i, f.Args)), f.Args)
+			for _, s := range []struct {
+				at      time.Duration
+				command string
+				reply   []any
+			}{
+				{0, "CL.THROTTLE key 4 1 1 6", ints(1, 5, 5, -1, 0)},
+				{0, "CL.THROTTLE key 4 1 1", ints(0, 5, 4, -1, 1)},
+				{0, "CL.THROTTLE key 4 1 1 4", ints(0, 5, 0, -1, 5)},
+				{0, "cl.throttle key 4 1 1 1", ints(1, 5, 0, 1, 5)},
+				{3000 * time.Millisecond, "CL.THROTTLE key 4 1 1 1", ints(0, 5, 2, -1, 3)},
+				{3100 * time.Millisecond, "CL.THROTTLE key 4 1 1 0", ints(0, 5, 2, -1, 3)},
+				{3100 * time.Millisecond, "CL.THROTTLE key 4 1 1 5", ints(1, 5, 2, 3, 3)},
+				{3100 * time.Millisecond, "CL.THROTTLE other 2 7 60 1", ints(0, 3, 2, -1, 9)},
+				{3100 * time.Millisecond, "CL.THROTTLE another 0 1000 1", ints(0, 1, 0, -1, 1)},
+			} {
+				time.Sleep(time.Until(start.Add(s.at)))
+				assert.Equal(t, s.reply, c.do(s.command), "%s at %v, rounding %d", s.command, s.at, rounding)
 			}
 		})
 	}
@@ -55,8 +40,7 @@ func TestConformsToRedisCell(t *testing.T) {
 
 // The figures are from Dragonfly's own test: times are whole seconds plus one.
 func TestRoundsAsDragonflyDoes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := connect(t, Config{Rounding: RoundDragonfly})
+	inBubble(t, Config{Rounding: RoundDragonfly}, func(t *testing.T, c *client) {
 		for _, want := range [][]any{
 			ints(0, 5, 4, -1, 11), ints(0, 5, 3, -1, 21), ints(0, 5, 2, -1, 31),
 			ints(0, 5, 1, -1, 41), ints(0, 5, 0, -1, 51), ints(1, 5, 0, 11, 51),
@@ -92,8 +76,7 @@ func TestRoundsToSeconds(t *testing.T) {
 
 // redis-cell wraps around on them, or divides by them.
 func TestThrottleRefusesBadNumbers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := connect(t, Config{})
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
 		const usage = "Cell error: Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]"
 		for command, want := range map[string]string{
 			"CL.THROTTLE":                  usage,
@@ -125,8 +108,7 @@ func TestThrottleRefusesBadNumbers(t *testing.T) {
 
 // As in redis-cell.
 func TestThrottleOfOtherNumbersSharesTheKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := connect(t, Config{})
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
 		assert.Equal(t, ints(0, 10, 0, -1, 10), c.do("CL.THROTTLE k 9 1 1 10"))
 		assert.Equal(t, ints(1, 5, 0, 6, 10), c.do("CL.THROTTLE k 4 1 1"))
 	})

@@ -62,50 +62,31 @@ func TestRepliesAreNotCached(t *testing.T) {
 	assert.Equal(t, []any{"PONG", "OK", "QUEUED", []any{"PONG"}}, c.all("PING", "MULTI", "PING", "EXEC"), "it is for the next command")
 }
 
+// In commands, in bytes, and in arguments: empty arguments have no bytes, and without this bound a
+// transaction of 64 KiB took 25 MB.
 func TestTransactionsAreBounded(t *testing.T) {
-	s, l := door(t, Config{Command: resp.Limits{Arguments: 8, Argument: 100, Command: 200}})
-	c := dial(t, l)
-	assert.Equal(t, "OK", c.do("MULTI"))
-	for range 8 {
-		assert.Equal(t, "QUEUED", c.do("PING"))
+	c := connect(t, Config{Command: resp.Limits{Arguments: 8, Argument: 100, Command: 200}})
+	long := "ECHO " + strings.Repeat("x", 90)
+	for _, many := range [][]string{slices.Repeat([]string{"PING"}, 9), {long, long, long}, slices.Repeat([]string{"EXISTS k k k k k k k"}, 9)} {
+		replies := c.all(slices.Concat([]string{"MULTI"}, many, []string{"EXEC"})...)
+		last := len(many)
+		for i, reply := range replies[1:last] {
+			assert.Equal(t, "QUEUED", reply, "%s: %d", many[0], i)
+		}
+		assert.Contains(t, replies[last], "ERR a transaction has at most 8 commands and 200 bytes, in 64 arguments", many[0])
+		assert.Contains(t, replies[last+1], "EXECABORT")
 	}
-	assert.Contains(t, c.do("PING"), "ERR a transaction has at most 8 commands and 200 bytes")
-	assert.Contains(t, c.do("EXEC"), "EXECABORT")
-	assert.Equal(t, "OK", c.do("MULTI"))
-	long := strings.Repeat("x", 90)
-	assert.Equal(t, []any{"QUEUED", "QUEUED"}, c.all("ECHO "+long, "ECHO "+long))
-	assert.Contains(t, c.do("ECHO "+long), "ERR a transaction has")
-	assert.Equal(t, "OK", c.do("DISCARD"))
-	assert.Equal(t, []any{"OK", "QUEUED", []any{long}}, c.all("MULTI", "ECHO "+long, "EXEC"), "its arguments are kept")
-	for _, count := range s.Stats().Commands {
+	assert.Equal(t, []any{"OK", "QUEUED", []any{long[5:]}}, c.all("MULTI", long, "EXEC"), "the next begins anew, and keeps its arguments")
+	for _, count := range c.server.Stats().Commands {
 		if count.Name == "echo" {
 			assert.Equal(t, CommandStats{"echo", 1, 1}, count, "a command counts when it is executed")
 		}
 	}
 }
 
-// Empty arguments have no bytes. Without a bound a transaction of 64 KiB took 25 MB.
-func TestTransactionsBoundTheirArguments(t *testing.T) {
-	_, l := door(t, Config{Command: resp.Limits{Arguments: 16, Argument: 100, Command: 4000}})
-	c := dial(t, l)
+func TestTransactionBelongsToItsConnection(t *testing.T) {
+	c := connect(t, Config{})
 	assert.Equal(t, "OK", c.do("MULTI"))
-	for range 8 {
-		assert.Equal(t, "QUEUED", c.do("EXISTS"+strings.Repeat(" k", 15)))
-	}
-	assert.Contains(t, c.do("PING"), "ERR a transaction has at most 16 commands and 4000 bytes, in 128 arguments")
-	assert.Contains(t, c.do("EXEC"), "EXECABORT")
-	assert.Equal(t, []any{"OK", "QUEUED", []any{"PONG"}}, c.all("MULTI", "PING", "EXEC"), "the next begins anew")
-}
-
-// A transaction belongs to its connection.
-func TestTransactionNeedsThePassword(t *testing.T) {
-	_, l := door(t, Config{Password: "secret"})
-	c := dial(t, l)
-	assert.Contains(t, c.do("MULTI"), "NOAUTH")
-	assert.Equal(t, "OK", c.do("AUTH secret"))
-	assert.Equal(t, replyError("ERR EXEC without MULTI"), c.do("EXEC"))
-	assert.Equal(t, "OK", c.do("MULTI"))
-	other := dial(t, l)
-	assert.Equal(t, "OK", other.do("AUTH secret"))
-	assert.Equal(t, "PONG", other.do("PING"))
+	assert.Equal(t, "PONG", c.another().do("PING"))
+	assert.Equal(t, "QUEUED", c.do("PING"))
 }

@@ -1,0 +1,158 @@
+package families
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/internal/testkit/await"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
+	"github.com/ral-limiter/ral/limits"
+)
+
+func openRedis(t *testing.T) *redisd.Server {
+	t.Helper()
+	r, err := redisd.Open(redisd.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, r.Close()) })
+	return r
+}
+
+// openShared is open for a server of a fleet. Only an outage spends its budget.
+func openShared(t *testing.T, r *redisd.Server, config Config, of Fleet) *Families {
+	t.Helper()
+	of.Redis = rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true}
+	of.Name, of.Budget, of.Servers = "test", time.Minute, max(of.Servers, 1)
+	config.Fleet = &of
+	return open(t, config)
+}
+
+// claim is a key of a limit.
+func claim(t *testing.T, s *Families, text, key string, n int64) Claim {
+	t.Helper()
+	limit := parse(text)
+	family, err := s.Of(limit)
+	require.NoError(t, err)
+	return Claim{family, limit, key, n}
+}
+
+// Promise: Leases never exceed the limit; unleasable limits are exact.
+func TestServersShareLimits(t *testing.T) {
+	type claimed struct {
+		limit, key string
+		n          int64
+	}
+	for _, leased := range []bool{false, true} {
+		r := openRedis(t)
+		servers := make([]*Families, 2)
+		for i := range servers {
+			servers[i] = openShared(t, r, Config{}, Fleet{Servers: len(servers), Leased: leased})
+		}
+		for _, c := range []struct {
+			claims   []claimed
+			want     int64
+			leasable bool
+		}{
+			{[]claimed{{"window 100/300d", "a", 1}}, 100, true},
+			{[]claimed{{"sliding 90/300d", "a", 1}}, 90, true},
+			{[]claimed{{"funnel 50, 1/10d", "a", 1}}, 50, true},
+			{[]claimed{{"at most 70/300d", "a", 2}}, 35, false},
+			{[]claimed{{"window 40/300d aligned", "a", 1}}, 40, false},
+			{[]claimed{{"at most 80/300d", "b", 2}, {"window 300/300d aligned", "b", 1}}, 40, false},
+			{[]claimed{{"at most 400/300d", "c", 1}, {"window 60/300d aligned", "c", 2}}, 30, false},
+		} {
+			var admitted atomic.Int64
+			var group sync.WaitGroup
+			for i := range 8 {
+				var claims []Claim
+				for _, of := range c.claims {
+					claims = append(claims, claim(t, servers[i%2], of.limit, of.key, of.n))
+				}
+				group.Go(func() {
+					for range 40 {
+						if out, err := TakeAll(t.Context(), claims...); assert.NoError(t, err) && out.Allowed {
+							admitted.Add(1)
+						}
+					}
+				})
+			}
+			group.Wait()
+			if leased && c.leasable {
+				assert.LessOrEqual(t, admitted.Load(), c.want, c.claims)
+				assert.Positive(t, admitted.Load(), c.claims)
+			} else {
+				assert.Equal(t, c.want, admitted.Load(), c.claims)
+			}
+		}
+		of := claim(t, servers[0], "at most 400/300d", "c", 0)
+		left, err := of.Family.TakeWith(t.Context(), of.Limit, of.Key, 0)
+		require.NoError(t, err)
+		assert.EqualValues(t, 400-30, left.Remaining, "what is refused takes nothing")
+	}
+}
+
+func TestOutages(t *testing.T) {
+	for outage, want := range map[fleet.Fallback]int{fleet.FallbackShare: 4, fleet.FallbackOpen: 20, fleet.FallbackClosed: 0} {
+		r := openRedis(t)
+		s := openShared(t, r, Config{}, Fleet{Outage: outage})
+		of := claim(t, s, "window 10/300d", "key", 1)
+		take := func(n int) (admitted int) {
+			for range n {
+				if out, err := TakeAll(t.Context(), of); assert.NoError(t, err) && out.Allowed {
+					admitted++
+				}
+			}
+			return admitted
+		}
+		assert.Equal(t, 6, take(6))
+		assert.NoError(t, of.Family.Health())
+		r.Kill()
+		await.True(t, func() bool {
+			_, err := of.Family.TakeWith(t.Context(), of.Limit, "another", 0)
+			return assert.NoError(t, err) && of.Family.Health() != nil
+		}, "the breaker opens")
+		assert.Equal(t, want, take(20), s.config.Fleet.OutageName())
+	}
+}
+
+// Clients make up the limits. The error names the bound.
+func TestLimitsOverRedisAreBounded(t *testing.T) {
+	s := openShared(t, openRedis(t), Config{Most: 2}, Fleet{Outage: fleet.FallbackOpen}) // which keeps nothing of each
+	for i := range 1024 {
+		_, err := TakeAll(t.Context(), claim(t, s, fmt.Sprintf("window %d/300d", i+2), "a", 0))
+		require.NoError(t, err)
+	}
+	of := claim(t, s, "window 2000/300d", "a", 1)
+	_, err := TakeAll(t.Context(), of)
+	assert.ErrorIs(t, err, fleet.ErrTooManyLimits)
+	_, err = of.Family.Hold(t.Context(), limits.Call[string]{Key: "a", N: 1, Limit: of.Limit, Patience: time.Millisecond})
+	assert.ErrorIs(t, err, fleet.ErrTooManyLimits)
+	_, err = TakeAll(t.Context(), of, claim(t, s, "window 2/300d", "b", 1))
+	assert.ErrorIs(t, err, fleet.ErrTooManyLimits)
+	_, err = s.Of(parse("sliding 1/m"))
+	require.ErrorIs(t, err, ErrTooMany)
+	_, err = s.Keep(parse("sliding 1/m"))
+	require.NoError(t, err, "a configured one has room")
+	_, err = s.Of(parse("sliding 1/m"))
+	require.NoError(t, err)
+}
+
+// With an error, not with an answer.
+func TestClosedOverRedis(t *testing.T) {
+	s := openShared(t, openRedis(t), Config{}, Fleet{})
+	of := claim(t, s, "funnel 5, 1/s", "a", 1)
+	require.NoError(t, s.Close())
+	_, err := of.Family.TakeWith(t.Context(), of.Limit, "a", 1)
+	assert.True(t, errors.Is(err, engine.ErrClosed), "%v", err)
+	_, err = s.Of(parse("window 5/s"))
+	assert.Error(t, err)
+}
