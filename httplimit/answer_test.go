@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -133,21 +135,55 @@ func FuzzAccept(f *testing.F) {
 	})
 }
 
-func TestKeylessAnswerNamesTheMissingKey(t *testing.T) {
-	limiter := open[string](t, policy.Must(policy.FixedWindow(1, time.Hour)))
-	one := Must(NewAll(Options{}, Limit[string]{Name: `the "key"`, Limiter: limiter, Key: ByHeader("X-Api-Key")}))
-	two := Must(NewAll(Options{}, Limit[string]{Name: "host", Limiter: limiter, Key: ByHeader("Host")},
-		Limit[string]{Name: `the "key"`, Limiter: limiter, Key: ByHeader("X-Api-Key")}))
-	for _, m := range []*Middleware{one, two} {
-		w := ask(m.Handler(done), from(alice))
-		assert.Equal(t, 400, w.Code)
+// Promise: A request that can never pass is 403.
+// Promise: A misconfigured limit or cost is 500, counted and logged once.
+// Promise: An unavailable limiter that refuses is 503.
+func TestAnswersOfReasons(t *testing.T) {
+	funnel := func(name string, capacity int64) Limit[netip.Addr] {
+		return Limit[netip.Addr]{Name: name, Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(capacity, 10, time.Hour))), Key: ByAddr}
+	}
+	ten, hundred := funnel("ten", 10), funnel("hundred", 100)
+	again := ten
+	again.Name = "again"
+	misfit := ten
+	misfit.PolicyFor = func(*http.Request) policy.Policy { return policy.Must(policy.FixedWindow(10, time.Hour)) }
+	keyless := Limit[string]{Name: `the "key"`, Limiter: open[string](t, policy.Must(policy.FixedWindow(1, time.Hour))), Key: ByHeader("X-Api-Key")}
+	down := Limit[netip.Addr]{Name: "down", Limiter: &admissiontest.Fake[netip.Addr]{Limiter: hourly(t, 1), Err: errors.New("connection refused")}, Key: ByAddr}
+	const blank = "about:blank"
+	for _, c := range []struct {
+		limits      []AnyLimit
+		cost        string
+		status      int
+		kind, title string
+		detail      string
+	}{
+		{[]AnyLimit{ten}, "20", 403, blank, "Forbidden", `the limit "ten" never admits this request, which costs 20: the most that it allows is 10`},
+		{[]AnyLimit{hundred, ten}, "20", 403, blank, "Forbidden", `the limit "ten" never admits this request, which costs 20: the most that it allows is 10`},
+		{[]AnyLimit{ten, again}, "6", 403, blank, "Forbidden", `the limit "ten" never admits this request`}, // it takes twice
+		{[]AnyLimit{misfit}, "1", 500, blank, "Internal Server Error", `the server is misconfigured: the limit "ten" cannot be applied to this client`},
+		{[]AnyLimit{ten}, "-1", 500, blank, "Internal Server Error", "the server is misconfigured: the request's cost is below 0"},
+		{[]AnyLimit{keyless}, "1", 400, blank, "Bad Request", `the request lacks the key of the limit "the \"key\""`},
+		{[]AnyLimit{ten, keyless}, "1", 400, blank, "Bad Request", `the request lacks the key of the limit "the \"key\""`},
+		{[]AnyLimit{down}, "1", 503, reducedCapacity, reducedCapacityTitle, ""},
+		{[]AnyLimit{down, ten}, "1", 503, reducedCapacity, reducedCapacityTitle, ""},
+	} {
+		m := Must(NewAll(Options{Cost: costField}, c.limits...))
+		w := ask(m.Handler(done), from(alice, "Cost", c.cost, "Accept", "application/json"))
+		assert.Equal(t, c.status, w.Code, c.detail)
 		var problem map[string]any
 		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &problem))
-		assert.Equal(t, map[string]any{
-			"type": "about:blank", "title": "Bad Request", "status": 400.0,
-			"detail": `the request lacks the key of the limit "the \"key\""`,
-		}, problem)
-		w = ask(m.Handler(done), from(alice, "Accept", "text/plain"))
-		assert.Equal(t, `Bad Request: the request lacks the key of the limit "the \"key\""`+"\n", w.Body.String())
+		want := map[string]any{"type": c.kind, "title": c.title, "status": float64(c.status)}
+		if c.detail != "" {
+			want["detail"] = c.detail
+		}
+		assert.Equal(t, want, problem)
+		assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+		assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+		assert.NotContains(t, w.Header(), "Retry-After", c.detail)
+		assert.NotContains(t, w.Header(), "Ratelimit", c.detail)
+		if c.detail != "" {
+			w = ask(m.Handler(done), from(alice, "Cost", c.cost, "Accept", "text/plain"))
+			assert.Equal(t, c.title+": "+c.detail+"\n", w.Body.String())
+		}
 	}
 }

@@ -328,11 +328,9 @@ func TestRetryFields(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	full := hourly(t, 1)
-	guess := &told{far: true, Limiter: full}
-	guess.answer = limits.Answer{Decision: policy.Decision{Limit: 1, RetryAfter: time.Second}, Provenance: basis(limits.SourceShare, false)}
 	full.Take(aliceKey, 1)
-	o := Options{Headers: RetryHeaders, Cost: fieldAs("Cost"), Deny: prefixList("192.0.2.66/32")}
-	near, far := Must(New(full, ByAddr, o)), Must(New(guess, ByAddr, o))
+	o := Options{Headers: RetryHeaders, Cost: costField, Deny: prefixList("192.0.2.66/32")}
+	near, far := Must(New(full, ByAddr, o)), Must(New(guess(t, false, limits.SourceShare), ByAddr, o))
 	for _, c := range []struct {
 		m             *Middleware
 		r             *http.Request
@@ -387,4 +385,62 @@ func TestHeaderHook(t *testing.T) {
 		}
 		assert.Equal(t, "no-cache", second.Get("Cache-Control"))
 	}
+}
+
+// RateLimit tells of the limit that decides, RateLimit-Policy of those that apply. Retry-After is of
+// the limit that refuses longest.
+func TestSeveralLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		addresses := open[netip.Addr](t, policy.Must(policy.Funnel(10, 1, time.Second)))
+		keys := open[string](t, policy.Must(policy.Funnel(3, 1, time.Minute)))
+		h := Must(NewAll(Options{},
+			Limit[netip.Addr]{Name: "address", Limiter: addresses, Key: ByAddr},
+			Limit[string]{Name: "key", Limiter: keys, Key: ByHeader("X-Api-Key"), WhenNoKey: limits.Skip},
+		)).Handler(done)
+		first, both := `"address";q=10;w=10`, `"address";q=10;w=10, "key";q=3;w=180`
+		for i, c := range []struct {
+			key                      string
+			code                     int
+			policies, standing, wait string
+			violated                 string
+		}{
+			{"k", 200, both, `"key";r=2;t=60`, "", ""},
+			{"k", 200, both, `"key";r=1;t=120`, "", ""},
+			{"k", 200, both, `"key";r=0;t=180`, "", ""},
+			{"k", 429, both, `"key";r=0;t=60`, "60", `["key"]`},
+			{"", 200, first, `"address";r=6;t=4`, "", ""},
+			{"drain", 200, "", "", "", ""},
+			{"", 429, first, `"address";r=0;t=1`, "1", `["address"]`},
+			{"other", 429, both, `"address";r=0;t=1`, "1", `["address"]`},
+			{"k", 429, both, `"key";r=0;t=60`, "60", `["address","key"]`},
+		} {
+			if c.key == "drain" {
+				addresses.Take(aliceKey, 6)
+				continue
+			}
+			w := ask(h, from(alice, "X-Api-Key", c.key))
+			got := []any{w.Code, w.Header().Get("RateLimit-Policy"), w.Header().Get("RateLimit"), w.Header().Get("Retry-After")}
+			assert.Equal(t, []any{c.code, c.policies, c.standing, c.wait}, got, "request %d", i)
+			if c.violated != "" {
+				assert.Contains(t, w.Body.String(), `"violated-policies":`+c.violated, "request %d", i)
+			}
+		}
+	})
+}
+
+// Turns and waits are told in whole seconds.
+func TestTimesAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := open[netip.Addr](t, policy.Must(policy.Funnel(2, 2, time.Second)))
+		limiter.Take(aliceKey, 2)
+		turns := Must(New(limiter, ByAddr, Options{Spread: 2 * time.Second})).Handler(done)
+		for _, want := range []string{"1", "2", "2", "3", "3", "3"} { // a second holds two turns at most
+			h := ask(turns, from(alice)).Header()
+			assert.Equal(t, want, h.Get("Retry-After"))
+			assert.Equal(t, `"default";r=0;t=`+want, h.Get("RateLimit"))
+		}
+		w := ask(Must(New(limiter, ByAddr, Options{WaitUpTo: time.Minute})).Handler(done), from(alice))
+		assert.Equal(t, `"default";r=0;t=1`, w.Header().Get("RateLimit"), "after the wait")
+		assert.Empty(t, w.Header().Get("Retry-After"))
+	})
 }

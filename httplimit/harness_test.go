@@ -5,22 +5,31 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
 	"github.com/ral-limiter/ral/policy"
 )
 
 func open[K comparable](t testing.TB, p policy.Policy) *engine.Engine[K] {
 	t.Helper()
-	e, err := engine.New[K](engine.Config{Policy: p})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, e.Close()) })
-	return e
+	return admissiontest.NewEngine[K](t, p)
 }
+
+func hourly(t testing.TB, n int64) *engine.Engine[netip.Addr] {
+	t.Helper()
+	return admissiontest.Hourly[netip.Addr](t, n)
+}
+
+const (
+	alice = "192.0.2.1:1"
+	bob   = "192.0.2.2:1"
+)
+
+var aliceKey = netip.MustParseAddr("192.0.2.1")
 
 var done = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("done")) })
 
@@ -63,13 +72,4 @@ func refusedBy(t *testing.T, err error, of, field string) {
 		assert.Equal(t, field, fault.Field)
 		assert.NotEmpty(t, fault.Want)
 	}
-}
-
-// crowded returns an engine of one unit a second that bounds the waiting calls of a key.
-func crowded(t testing.TB, waiting int) *engine.Engine[netip.Addr] {
-	t.Helper()
-	e, err := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second)), MaxWaiting: waiting})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, e.Close()) })
-	return e
 }

@@ -11,14 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
-)
-
-const (
-	alice = "192.0.2.1:1"
-	bob   = "192.0.2.2:1"
 )
 
 // Promise: Over real sockets each client is held to its limit.
@@ -55,50 +49,6 @@ func (huge) Limit() int64                  { return 1<<63 - 1 }
 func (huge) Delays() bool                  { return false }
 func (huge) FreshAt(uint64) policy.Instant { return 0 }
 func (huge) String() string                { return "huge" }
-
-func TestPolicyForIsNotAskedAboutZeroKey(t *testing.T) {
-	type user struct{ limit policy.Policy }
-	limit := policy.Must(policy.FixedWindow(2, time.Hour))
-	e, err := engine.New(engine.Config{Policy: limit}, engine.PolicyFor(func(u *user) policy.Policy { return u.limit }))
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, e.Close()) })
-	single := &user{limit: policy.Must(policy.FixedWindow(1, time.Hour))}
-	m := Must(New(e, func(r *http.Request) *user {
-		if r.Header.Get("User") == "" {
-			return nil
-		}
-		return single
-	}, Options{}))
-	anonymous, known := from(alice), from(alice)
-	known.Header.Set("User", "single")
-	assert.Equal(t, 400, ask(m.Handler(done), anonymous).Code)
-	assert.Equal(t, 200, ask(m.Handler(done), known).Code)
-	assert.Equal(t, 429, ask(m.Handler(done), known).Code)
-}
-
-func TestWhenNoKey(t *testing.T) {
-	for when, want := range map[limits.WhenNoKey][]int{limits.Refuse: {400, 400, 400}, limits.Skip: {200, 200, 200}, limits.Share: {200, 200, 429}} {
-		limiter := open[string](t, policy.Must(policy.FixedWindow(2, time.Hour)))
-		m, err := NewAll(Options{}, Limit[string]{Limiter: limiter, Key: ByHeader("X-Api-Key"), WhenNoKey: when})
-		require.NoError(t, err)
-		h := m.Handler(done)
-		for i, code := range want {
-			w := ask(h, from(alice))
-			assert.Equal(t, code, w.Code, "%d, request %d", when, i)
-			assert.Equal(t, when == limits.Share, w.Header().Get("RateLimit") != "")
-		}
-		s := m.Stats()
-		switch when {
-		case limits.Refuse:
-			assert.Equal(t, uint64(3), s.NoKey)
-		case limits.Skip:
-			assert.Equal(t, uint64(3), s.Exempt)
-		case limits.Share:
-			assert.Equal(t, 1, limiter.Len())
-		}
-		assert.Equal(t, 200, ask(h, from(alice, "X-Api-Key", "k")).Code, "a request with a key is not charged to the shared one")
-	}
-}
 
 func TestAllowAndDeny(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Hour)))
@@ -150,31 +100,6 @@ func TestShadow(t *testing.T) {
 	}
 	s := m.Stats()
 	assert.Equal(t, Stats{Admitted: 1, OverLimit: 1, Denied: 1, Shadow: true, Limits: s.Limits}, s)
-}
-
-func TestShadowOfWaiting(t *testing.T) {
-	for name, p := range map[string]policy.Policy{
-		"funnel": policy.Must(policy.Funnel(1, 1, time.Second)),
-		"queue":  policy.Must(policy.Queue(5, 1, time.Second)),
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			var waited []time.Duration
-			m := Must(New(open[netip.Addr](t, p), ByAddr, Options{
-				Shadow: true, WaitUpTo: 2500 * time.Millisecond,
-				OnVerdict: func(_ *http.Request, v limits.Verdict) { waited = append(waited, v.Waited) },
-			}))
-			began := time.Now()
-			for range 5 {
-				assert.Equal(t, 200, ask(m.Handler(done), from(alice)).Code)
-			}
-			assert.Zero(t, time.Since(began), "a request was delayed")
-			assert.Equal(t, []time.Duration{0, time.Second, 2 * time.Second, 0, 0}, waited, name)
-			s := m.Stats()
-			assert.Equal(t, Stats{
-				Admitted: 3, OverLimit: 2, Delayed: 2, DelayTime: 3 * time.Second, Shadow: true, Limits: s.Limits,
-			}, s, name)
-		})
-	}
 }
 
 func TestCost(t *testing.T) {

@@ -1,9 +1,6 @@
 package httplimit
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -16,53 +13,29 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/single"
 )
 
-type told struct {
-	limits.Limiter[netip.Addr] // for LimitFor
-	answer                     limits.Answer
-	err                        error
-	far                        bool
-	settled                    error // the error of Settle
-}
-
-func (l *told) Remote() bool { return l.far }
-
-func (l *told) Ask(context.Context, netip.Addr, int64) (limits.Answer, error) { return l.answer, l.err }
-
-func (l *told) Hold(context.Context, limits.Call[netip.Addr]) (limits.Grant, error) {
-	return limits.Grant{Answer: l.answer, Held: limits.Held{Of: l}}, l.err
-}
-
-func (l *told) Settle(context.Context, limits.Held, int64) error { return l.settled }
-
-func basis(source limits.Source, promised bool) *limits.Provenance {
-	return limits.NewProvenance(source, promised, nil)
+// guess returns a limiter of 10 units an hour whose refusal is no more than a guess.
+func guess(t testing.TB, allowed bool, source limits.Source) *admissiontest.Fake[netip.Addr] {
+	d := policy.Decision{Allowed: allowed, Limit: 3, Remaining: 1, ResetAfter: time.Minute}
+	if !allowed {
+		d.RetryAfter = 7 * time.Second
+	}
+	return admissiontest.NewFake[netip.Addr](t, 10, d, source, false)
 }
 
 func TestGuessesAreNotTold(t *testing.T) {
-	hour := policy.Must(policy.FixedWindow(10, time.Hour))
+	other := Limit[netip.Addr]{Name: "other", Limiter: hourly(t, 1000), Key: ByAddr}
 	for _, allowed := range []bool{true, false} {
 		for _, source := range []limits.Source{limits.SourceLease, limits.SourceShare, limits.SourceOpen, limits.SourceUnrecorded} {
 			for _, headers := range []HeaderSet{RateLimitHeaders, LegacyHeaders, XRateLimitHeaders} {
-				l := &told{Limiter: open[netip.Addr](t, hour), far: true}
-				l.answer = limits.Answer{Decision: policy.Decision{Allowed: allowed, Limit: 3, Remaining: 1, ResetAfter: time.Minute}, Provenance: basis(source, false)}
-				want := 200
-				if !allowed {
-					l.answer.RetryAfter, want = 7*time.Second, 429
-				}
-				limit := Limit[netip.Addr]{Limiter: l, Key: ByAddr}
-				other := Limit[netip.Addr]{Name: "other", Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(1000, time.Hour))), Key: ByAddr}
-				for _, m := range []*Middleware{
-					Must(NewAll(Options{Headers: headers}, limit)),
-					Must(NewAll(Options{Headers: headers, Charge: func(*http.Request, Served) int64 { return 1 }}, limit)),
-					Must(NewAll(Options{Headers: headers}, limit, other)),
-				} {
-					w := ask(m.Handler(done), from(alice, "Accept", "text/plain"))
-					require.Equal(t, want, w.Code)
+				limit := Limit[netip.Addr]{Limiter: guess(t, allowed, source), Key: ByAddr}
+				for _, all := range [][]AnyLimit{{limit}, {limit, other}} {
+					w := ask(Must(NewAll(Options{Headers: headers}, all...)).Handler(done), from(alice, "Accept", "text/plain"))
 					for _, field := range []string{
 						"Retry-After", "Ratelimit", "Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset",
 						"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset",
@@ -79,121 +52,6 @@ func TestGuessesAreNotTold(t *testing.T) {
 			}
 		}
 	}
-}
-
-// The problem type and the verdict say so.
-//
-// Promise: An unavailable limiter that refuses is 503.
-func TestUnavailable(t *testing.T) {
-	down := errors.New("connection refused")
-	for name, l := range map[string]*told{
-		"closed by configuration": {answer: limits.Answer{
-			Decision: policy.Decision{Limit: 10, RetryAfter: time.Second}, Provenance: limits.NewProvenance(limits.SourceClosed, false, down),
-		}},
-		"no answer": {err: down},
-	} {
-		for _, several := range []bool{false, true} {
-			for _, charge := range []bool{false, true} {
-				l.far, l.Limiter = true, open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))
-				var verdict limits.Verdict
-				o := Options{OnVerdict: func(_ *http.Request, v limits.Verdict) { verdict = v }}
-				if charge {
-					o.Charge = func(*http.Request, Served) int64 { return 0 }
-				}
-				local := open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))
-				given := []AnyLimit{Limit[netip.Addr]{Name: "far", Limiter: l, Key: ByAddr}}
-				if several {
-					given = append(given, Limit[netip.Addr]{Name: "near", Limiter: local, Key: ByAddr})
-				}
-				m := Must(NewAll(o, given...))
-				w := ask(m.Handler(done), from(alice, "Accept", "application/json"))
-				assert.Equal(t, 503, w.Code, name)
-				assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
-				assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
-				var problem map[string]any
-				require.NoError(t, json.Unmarshal(w.Body.Bytes(), &problem))
-				assert.Equal(t, "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", problem["type"])
-				assert.EqualValues(t, 503, problem["status"])
-				assert.NotContains(t, w.Header(), "Retry-After", "when it is back is not known")
-				assert.NotContains(t, w.Header(), "Ratelimit")
-				assert.Equal(t, limits.Unavailable, verdict.Reason)
-				assert.Equal(t, "unavailable", verdict.Reason.String())
-				assert.ErrorIs(t, verdict.Provenance.Err(), down)
-				assert.Equal(t, uint64(1), m.Stats().Unavailable)
-				assert.Equal(t, int64(10), local.Peek(aliceKey, 0).Remaining, "what was taken in process is given back")
-			}
-		}
-	}
-}
-
-func TestNeverAdmittedInAnOutage(t *testing.T) {
-	l := &told{far: true, Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))}
-	l.answer = limits.Answer{Decision: policy.Decision{Limit: 10, RetryAfter: policy.Never}, Provenance: basis(limits.SourceClosed, false)}
-	assert.Equal(t, 403, ask(Must(New(l, ByAddr, Options{})).Handler(done), from(alice)).Code)
-}
-
-func TestContextThatEndsElsewhere(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	l := &told{far: true, err: context.Canceled, Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))}
-	m := Must(New(l, ByAddr, Options{}))
-	assert.Equal(t, 503, ask(m.Handler(done), from(alice).WithContext(ctx)).Code)
-	assert.Equal(t, uint64(1), m.Stats().Cancelled)
-}
-
-// Promise: A request whose context has ended takes nothing.
-func TestRequestOfAnEndedContextTakesNothing(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	first, second := hourly(t, 5), hourly(t, 5)
-	a := Limit[netip.Addr]{Name: "a", Limiter: first, Key: ByAddr}
-	b := Limit[netip.Addr]{Name: "b", Limiter: second, Key: ByAddr}
-	served := 0
-	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ })
-	for _, all := range [][]AnyLimit{{a}, {a, b}} {
-		for _, shadow := range []bool{false, true} {
-			charge := func(*http.Request, Served) int64 { return 3 }
-			m := Must(NewAll(Options{Shadow: shadow, WaitUpTo: time.Second, Charge: charge, Allow: prefixList("192.0.2.77/32")}, all...))
-			w := ask(m.Handler(next), from(alice).WithContext(ctx))
-			assert.Equal(t, shadow, w.Code == http.StatusOK)
-			assert.NotContains(t, w.Header(), "Ratelimit")
-			assert.Equal(t, uint64(1), m.Stats().Cancelled)
-			assert.Equal(t, http.StatusOK, ask(m.Handler(next), from("192.0.2.77:1").WithContext(ctx)).Code)
-		}
-	}
-	assert.Equal(t, 6, served)
-	assert.Equal(t, []int64{5, 5}, []int64{first.Peek(aliceKey, 0).Remaining, second.Peek(aliceKey, 0).Remaining})
-}
-
-func TestUnsettledIsCounted(t *testing.T) {
-	l := &told{far: true, settled: errors.New("lost"), Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))}
-	l.answer = limits.Answer{Decision: policy.Decision{Allowed: true, Limit: 10}, Provenance: basis(limits.SourceRedis, true)}
-	limit := Limit[netip.Addr]{Limiter: l, Key: ByAddr}
-	near := Limit[netip.Addr]{Name: "near", Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour))), Key: ByAddr}
-	for _, all := range [][]AnyLimit{{limit}, {limit, near}} {
-		m := Must(NewAll(Options{Charge: func(*http.Request, Served) int64 { return 0 }}, all...))
-		assert.Equal(t, 200, ask(m.Handler(done), from(alice)).Code)
-		assert.Equal(t, uint64(1), m.Stats().Unsettled)
-	}
-}
-
-// Each refusal names its limit. A refusal in process does not ask the other limiter.
-func TestNearAndFarLimits(t *testing.T) {
-	far := &told{far: true, Limiter: open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))}
-	far.answer = limits.Answer{Decision: policy.Decision{Limit: 10, RetryAfter: 90 * time.Second}, Provenance: basis(limits.SourceRedis, true)}
-	near := open[netip.Addr](t, policy.Must(policy.FixedWindow(2, time.Hour)))
-	m := Must(NewAll(Options{},
-		Limit[netip.Addr]{Name: "tenant", Limiter: far, Key: ByAddr}, Limit[netip.Addr]{Name: "address", Limiter: near, Key: ByAddr}))
-	w := ask(m.Handler(done), from(alice))
-	assert.Equal(t, 429, w.Code)
-	assert.Equal(t, "90", w.Header().Get("Retry-After"))
-	assert.Equal(t, `"tenant";r=0;t=90`, w.Header().Get("RateLimit"))
-	assert.Equal(t, int64(2), near.Peek(aliceKey, 0).Remaining)
-	assert.Contains(t, w.Body.String(), `"violated-policies":["tenant"]`)
-	near.Take(aliceKey, 2)
-	w = ask(m.Handler(done), from(alice))
-	assert.Equal(t, 429, w.Code)
-	assert.Contains(t, w.Body.String(), `"violated-policies":["address"]`)
 }
 
 // Tiers and limits without keys work alone and beside others, and Charge settles them.
@@ -264,6 +122,8 @@ func TestTiersAreToldApart(t *testing.T) {
 			assert.Equal(t, want, w.Header().Get("RateLimit"), i)
 		}
 		assert.Len(t, m.Stats().Limits, 2)
+		_, err = NewAll(Options{}, Limit[netip.Addr]{Limiter: tiers, Key: ByAddr, PolicyFor: func(*http.Request) policy.Policy { return nil }})
+		refusedBy(t, err, "httplimit.NewAll", "limits[0].PolicyFor")
 		other := hourly(t, 9)
 		_, err = NewAll(Options{}, Limit[netip.Addr]{Name: "a-2", Limiter: other, Key: ByAddr}, Limit[netip.Addr]{Name: "a", Limiter: tiers, Key: ByAddr})
 		refusedBy(t, err, "httplimit.NewAll", "limits[1].Name")
@@ -313,9 +173,7 @@ func TestInform(t *testing.T) {
 			assert.Empty(t, told[3], "it has taken nothing")
 		})
 	}
-	guess := &told{far: true, Limiter: hourly(t, 1)}
-	guess.answer = limits.Answer{Decision: policy.Decision{Limit: 1, RetryAfter: time.Second}, Provenance: basis(limits.SourceShare, false)}
-	ask(Must(New(guess, ByAddr, Options{Inform: "X-Over"})).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	ask(Must(New(guess(t, false, limits.SourceShare), ByAddr, Options{Inform: "X-Over"})).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		assert.Equal(t, `"default"`, r.Header.Get("X-Over"))
 	})), from(alice))
 }

@@ -4,104 +4,20 @@ import (
 	"bufio"
 	"errors"
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
-
-var aliceKey = netip.MustParseAddr("192.0.2.1")
-
-func TestCountFailedLogins(t *testing.T) {
-	for name, p := range map[string]policy.Policy{
-		"funnel":       policy.Must(policy.Funnel(3, 1, time.Hour)),
-		"fixed window": policy.Must(policy.FixedWindow(3, time.Hour)),
-		"at most":      policy.Must(policy.AtMost(3, time.Hour)),
-	} {
-		t.Run(name, func(t *testing.T) {
-			limiter := open[netip.Addr](t, p)
-			h := Must(New(limiter, ByAddr, Options{Charge: func(_ *http.Request, served Served) int64 {
-				if served.Status == http.StatusUnauthorized {
-					return 1
-				}
-				return 0
-			}})).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				assert.Equal(t, int64(1), limiter.Peek(aliceKey, 0).Limit-limiter.Peek(aliceKey, 0).Remaining-int64(len(r.Header["Failed"])),
-					"an attempt under way counts")
-				if r.Header.Get("Password") != "right" {
-					w.WriteHeader(http.StatusUnauthorized)
-				}
-			}))
-			for range 20 {
-				assert.Equal(t, 200, ask(h, from(alice, "Password", "right")).Code)
-			}
-			assert.Equal(t, 401, ask(h, from(alice)).Code)
-			assert.Equal(t, 401, ask(h, from(alice, "Failed", "1")).Code)
-			assert.Equal(t, 401, ask(h, from(alice, "Failed", "1", "Failed", "2")).Code)
-			assert.Equal(t, 429, ask(h, from(alice, "Password", "right")).Code)
-		})
-	}
-}
-
-// Each way: all units or some, one limit or several, chosen for the key or not, waiting or not.
-//
-// Promise: `Charge` returns units only to their window.
-func TestChargeKnowsWhenItTook(t *testing.T) {
-	for name, p := range map[string]policy.Policy{
-		"funnel":         policy.Must(policy.Funnel(10, 10, time.Minute)),
-		"fixed window":   policy.Must(policy.FixedWindow(10, time.Minute)),
-		"sliding window": policy.Must(policy.SlidingWindow(10, time.Minute)),
-		"at most":        policy.Must(policy.AtMost(10, time.Minute)),
-	} {
-		for _, kept := range []int64{0, 3} {
-			for way := range 5 {
-				synctest.Test(t, func(t *testing.T) {
-					limiter := open[netip.Addr](t, p)
-					if way == 3 {
-						chosen, err := engine.New(engine.Config{Policy: p}, engine.PolicyFor(func(netip.Addr) policy.Policy { return p }))
-						require.NoError(t, err)
-						defer chosen.Close()
-						limiter = chosen
-					}
-					taken := false
-					o := Options{
-						Cost:   func(*http.Request) int64 { return 8 },
-						Charge: func(*http.Request, Served) int64 { return kept },
-					}
-					if way == 2 || way == 4 {
-						require.True(t, limiter.Take(aliceKey, 10).Allowed)
-						o.WaitUpTo = time.Hour
-					}
-					m := Must(New(limiter, ByAddr, o))
-					if way == 1 || way == 4 {
-						m = Must(NewAll(o, Limit[netip.Addr]{Name: "a", Limiter: limiter, Key: ByAddr},
-							Limit[netip.Addr]{Name: "b", Limiter: open[netip.Addr](t, p), Key: ByAddr}))
-					}
-					h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-						assert.Less(t, limiter.Peek(aliceKey, 0).Remaining, int64(3), "it counts while it is under way")
-						time.Sleep(10 * time.Minute)
-						taken = limiter.Take(aliceKey, 9).Allowed // by others, in another window
-					}))
-					assert.Equal(t, 200, ask(h, from(alice)).Code)
-					require.True(t, taken)
-					assert.Equal(t, int64(1), limiter.Peek(aliceKey, 0).Remaining, "%s, %d kept, way %d", name, kept, way)
-				})
-			}
-		}
-	}
-}
 
 func TestChargeOfHead(t *testing.T) {
 	for method, want := range map[string]int64{http.MethodGet: 11, http.MethodHead: 0} {
@@ -151,22 +67,6 @@ func TestChargeByBytes(t *testing.T) {
 		ask(h, from(alice, "Cost", "900"))
 		assert.Equal(t, int64(0), remaining(), "more than there was")
 		assert.Equal(t, 429, ask(h, from(alice, "Cost", "0")).Code)
-	}
-}
-
-func TestChargeAtTheEdges(t *testing.T) {
-	for charge, want := range map[int64]int64{-1: 10, math.MinInt64: 10, 0: 10, 5: 5, math.MaxInt64: 0} {
-		limiter := open[netip.Addr](t, policy.Must(policy.Funnel(15, 1, time.Hour)))
-		for _, cost := range []int64{0, 3} {
-			limiter.Reset(aliceKey)
-			limiter.Take(aliceKey, 5)
-			h := Must(New(limiter, ByAddr, Options{
-				Cost:   func(*http.Request) int64 { return cost },
-				Charge: func(*http.Request, Served) int64 { return charge },
-			})).Handler(done)
-			assert.Equal(t, 200, ask(h, from(alice)).Code)
-			assert.Equal(t, want, limiter.Peek(aliceKey, 0).Remaining, "cost %d, charge %d", cost, charge)
-		}
 	}
 }
 

@@ -20,6 +20,22 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
+// get sends a request with header fields in pairs, and returns the body.
+func get(t *testing.T, client *http.Client, url string, fields ...string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodGet, url, nil)
+	require.NoError(t, err)
+	for i := 0; i < len(fields); i += 2 {
+		r.Header.Add(fields[i], fields[i+1])
+	}
+	resp, err := client.Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp, string(text)
+}
+
 // Promise: A client keeps its key however it spells header or host.
 func TestSpellingsOfHeaderOnTheWire(t *testing.T) {
 	for _, http2 := range []bool{false, true} {

@@ -7,29 +7,22 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
 func open[K comparable](t testing.TB, p policy.Policy) *engine.Engine[K] {
 	t.Helper()
-	e, err := engine.New[K](engine.Config{Policy: p})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, e.Close()) })
-	return e
+	return admissiontest.NewEngine[K](t, p)
 }
 
 // hourly returns an engine of n units an hour, none of which come back before the hour is over.
 func hourly[K comparable](t testing.TB, n int64) *engine.Engine[K] {
 	return open[K](t, policy.Must(policy.FixedWindow(n, time.Hour)))
 }
-
-type remote[K comparable] struct{ limits.Limiter[K] }
-
-func (remote[K]) Remote() bool { return true }
 
 // md has metadata by names in lower case, as gRPC does.
 type md map[string][]string

@@ -4,58 +4,41 @@ import (
 	"context"
 	"net/netip"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
 	"github.com/ral-limiter/ral/internal/testkit/await"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
-// They may be of different kinds of limiters.
-//
 // Promise: Several limits take all or nothing; refusals name them.
 func TestSeveralLimits(t *testing.T) {
-	for name, wrap := range map[string]func(limits.Limiter[string]) limits.Limiter[string]{
-		"engines": func(l limits.Limiter[string]) limits.Limiter[string] { return l },
-		"mixed":   func(l limits.Limiter[string]) limits.Limiter[string] { return remote[string]{l} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			byAddr, byTenant := hourly[netip.Addr](t, 5), hourly[string](t, 3)
-			l := Must(New(Options{},
-				Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr},
-				Limit[string]{Name: "tenant", Limiter: wrap(byTenant), Key: ByMetadata("X-Tenant")}))
-			for range 3 {
-				v, s := l.Begin(from(alice, "x-tenant", "blue"))
-				assert.Equal(t, limits.Admitted, v.Reason)
-				assert.Nil(t, s, "there is nothing to settle")
-			}
-			v, s := l.Begin(from(alice, "x-tenant", "blue"))
-			assert.Nil(t, s)
-			assert.True(t, v.Refused())
-			assert.Equal(t, limits.OverLimit, v.Reason)
-			assert.Equal(t, "tenant", v.Limit)
-			assert.Equal(t, CodeResourceExhausted, v.Code())
-			assert.Equal(t, []Violation{{Limit: "tenant", Policy: "window 3/h", By: "metadata x-tenant", Max: 3, Window: time.Hour}}, v.AppendViolations(nil))
-			assert.Equal(t, int64(2), byAddr.Peek(alice, 0).Remaining, "a refused call takes nothing")
-			policies, standing := rateLimit(&v)
-			assert.Equal(t, `"address";q=5;w=3600, "tenant";q=3;w=3600`, policies)
-			assert.Regexp(t, `^"tenant";r=0;t=\d+$`, standing)
-			assert.Regexp(t, `^the limit "tenant" is exceeded: try again in `, v.Message())
-			assert.NotContains(t, v.Message(), "blue")
-
-			assert.Equal(t, limits.Admitted, begin(l, from(alice, "x-tenant", "red")))
-			assert.Equal(t, limits.NoKey, begin(l, from(alice)))
-			stats := l.Stats()
-			assert.Equal(t, []uint64{4, 1, 1}, []uint64{stats.Admitted, stats.OverLimit, stats.NoKey})
-		})
+	byAddr, byTenant := hourly[netip.Addr](t, 5), hourly[string](t, 3)
+	l := Must(New(Options{},
+		Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr},
+		Limit[string]{Name: "tenant", Limiter: byTenant, Key: ByMetadata("X-Tenant")}))
+	for range 3 {
+		v, s := l.Begin(from(alice, "x-tenant", "blue"))
+		assert.Equal(t, limits.Admitted, v.Reason)
+		assert.Nil(t, s, "there is nothing to settle")
 	}
+	v, s := l.Begin(from(alice, "x-tenant", "blue"))
+	assert.Nil(t, s)
+	assert.Equal(t, limits.OverLimit, v.Reason)
+	assert.Equal(t, CodeResourceExhausted, v.Code())
+	assert.Equal(t, []Violation{{Limit: "tenant", Policy: "window 3/h", By: "metadata x-tenant", Max: 3, Window: time.Hour}}, v.AppendViolations(nil))
+	assert.Equal(t, int64(2), byAddr.Peek(alice, 0).Remaining, "a refused call takes nothing")
+	policies, standing := rateLimit(&v)
+	assert.Equal(t, `"address";q=5;w=3600, "tenant";q=3;w=3600`, policies)
+	assert.Regexp(t, `^"tenant";r=0;t=\d+$`, standing)
+	assert.Regexp(t, `^the limit "tenant" is exceeded: try again in `, v.Message())
+	assert.NotContains(t, v.Message(), "blue")
 }
 
 func TestReasons(t *testing.T) {
@@ -69,7 +52,9 @@ func TestReasons(t *testing.T) {
 		c.Message = n
 		return c
 	}
-	closed := Must(New(Options{}, Limit[netip.Addr]{Limiter: down{e}, Key: ByAddr}))
+	down := admissiontest.NewFake[netip.Addr](t, 2, policy.Decision{RetryAfter: time.Second}, limits.SourceClosed, false)
+	closed := Must(New(Options{}, Limit[netip.Addr]{Limiter: down, Key: ByAddr}))
+	misfit := Must(New(Options{}, Limit[netip.Addr]{Limiter: e, Key: ByAddr, PolicyFor: func(*Call) policy.Policy { return policy.Must(policy.Funnel(1, 1, time.Second)) }}))
 	for _, c := range []struct {
 		l       *Limits
 		call    *Call
@@ -86,6 +71,7 @@ func TestReasons(t *testing.T) {
 		{l, with(-1, from(alice)), limits.Misconfigured, CodeInternal, "the server is misconfigured: the call's cost is below 0", 0},
 		{l, with(1, &Call{Context: ended, Procedure: place, Peer: bob}), limits.Cancelled, CodeCanceled, "the call was cancelled", 0},
 		{l, with(1, &Call{Context: late, Procedure: place, Peer: bob}), limits.Cancelled, CodeDeadlineExceeded, "the call's deadline has passed", 0},
+		{misfit, from(alice), limits.Misconfigured, CodeInternal, `the server is misconfigured: the limit "default" cannot be applied to this client`, 0},
 		{closed, from(alice), limits.Unavailable, CodeUnavailable, `the limit "default" cannot be decided now`, 0},
 	} {
 		v, _ := c.l.Begin(c.call)
@@ -110,31 +96,22 @@ func TestReasons(t *testing.T) {
 	assert.Equal(t, "code_99", Code(99).String())
 }
 
-// down refuses like a fleet that cannot reach its Redis.
-type down struct{ limits.Limiter[netip.Addr] }
-
-func (down) Ask(context.Context, netip.Addr, int64) (limits.Answer, error) {
-	return limits.Answer{Decision: policy.Decision{RetryAfter: time.Second}, Provenance: limits.NewProvenance(limits.SourceClosed, false, context.DeadlineExceeded)}, nil
-}
-
 func TestGuessesAreNotTold(t *testing.T) {
-	guess := guesses{hourly[netip.Addr](t, 2)}
+	hidden, _ := Must(New(Options{Shadow: true}, Limit[netip.Addr]{Limiter: hourly[netip.Addr](t, 1), Key: ByAddr})).Begin(from(alice))
+	assert.True(t, hidden.Shadow)
+	policies, standing := rateLimit(&hidden)
+	assert.Empty(t, policies+standing)
+	guess := admissiontest.NewFake[netip.Addr](t, 2, policy.Decision{RetryAfter: time.Second}, limits.SourceShare, false)
 	v, _ := Must(New(Options{}, Limit[netip.Addr]{Limiter: guess, Key: ByAddr})).Begin(from(alice))
 	assert.Equal(t, limits.OverLimit, v.Reason)
 	_, ok := v.Retry()
 	assert.False(t, ok)
 	_, ok = v.Pushback()
 	assert.False(t, ok)
-	policies, standing := rateLimit(&v)
+	policies, standing = rateLimit(&v)
 	assert.Equal(t, `"default";q=2;w=3600`, policies)
 	assert.Empty(t, standing)
 	assert.Equal(t, `the limit "default" is exceeded`, v.Message())
-}
-
-type guesses struct{ limits.Limiter[netip.Addr] }
-
-func (guesses) Ask(context.Context, netip.Addr, int64) (limits.Answer, error) {
-	return limits.Answer{Decision: policy.Decision{RetryAfter: time.Second}, Provenance: limits.NewProvenance(limits.SourceShare, false, nil)}, nil
 }
 
 func TestExempt(t *testing.T) {
@@ -165,93 +142,26 @@ func TestExempt(t *testing.T) {
 
 // Promise: Units are charged by the call's final code.
 func TestChargeByCode(t *testing.T) {
-	for name, wrap := range map[string]func(limits.Limiter[netip.Addr]) limits.Limiter[netip.Addr]{
-		"engines": func(l limits.Limiter[netip.Addr]) limits.Limiter[netip.Addr] { return l },
-		"mixed":   func(l limits.Limiter[netip.Addr]) limits.Limiter[netip.Addr] { return remote[netip.Addr]{l} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			failures, calls := hourly[netip.Addr](t, 10), hourly[netip.Addr](t, 10)
-			failed := Limit[netip.Addr]{Name: "failures", Limiter: wrap(failures), Key: ByAddr, Charge: func(_ *Call, served Served) int64 {
-				if served.Panicked {
-					return 5
-				}
-				if served.Code == unauthenticated {
-					return 2
-				}
-				return 0
-			}}
-			one := Must(New(Options{}, failed))
-			two := Must(New(Options{}, failed, Limit[netip.Addr]{Name: "calls", Limiter: calls, Key: ByAddr}))
-			left := int64(10)
-			for _, l := range []*Limits{one, two} {
-				for _, served := range []Served{{Code: CodeOK}, {Code: unauthenticated}, {Code: 5}} {
-					v, s := l.Begin(from(alice))
-					assert.Equal(t, limits.Admitted, v.Reason)
-					assert.Equal(t, left-1, failures.Peek(alice, 0).Remaining)
-					s.End(served)
-					if served.Code == unauthenticated {
-						left -= 2
-					}
-					assert.Equal(t, left, failures.Peek(alice, 0).Remaining, served)
-					s.End(served)
-					assert.Equal(t, left, failures.Peek(alice, 0).Remaining, "a second End does nothing")
-				}
-			}
-			assert.Equal(t, int64(7), calls.Peek(alice, 0).Remaining)
-			_, s := one.Begin(from(alice))
-			s.End(Served{Panicked: true})
-			assert.Equal(t, left-5, failures.Peek(alice, 0).Remaining)
-		})
-	}
-}
-
-func TestPlan(t *testing.T) {
-	plans := map[string]policy.Policy{"gold": policy.Must(policy.FixedWindow(4, time.Hour))}
-	l := Must(New(Options{}, Limit[string]{Limiter: hourly[string](t, 1), Key: ByMetadata("user"), PolicyFor: func(c *Call) policy.Policy {
-		return plans[c.Identity.(string)]
+	e := hourly[netip.Addr](t, 10)
+	l := Must(New(Options{}, Limit[netip.Addr]{Name: "failures", Limiter: e, Key: ByAddr, Charge: func(_ *Call, served Served) int64 {
+		switch {
+		case served.Panicked:
+			return 5
+		case served.Code == unauthenticated:
+			return 2
+		}
+		return 0
 	}}))
-	for plan, most := range map[string]int{"gold": 4, "none": 1} {
-		for i := range most + 1 {
-			c := from(alice, "user", plan)
-			c.Identity = plan
-			v, _ := l.Begin(c)
-			assert.Equal(t, i == most, v.Refused(), plan)
-			if v.Refused() {
-				assert.Equal(t, int64(most), v.AppendViolations(nil)[0].Max)
-			}
+	for i, c := range []struct {
+		served Served
+		left   int64
+	}{{Served{Code: CodeOK}, 10}, {Served{Code: unauthenticated}, 8}, {Served{Code: 5}, 8}, {Served{Panicked: true}, 3}} {
+		_, s := l.Begin(from(alice))
+		for range 2 {
+			s.End(c.served)
+			assert.Equal(t, c.left, e.Peek(alice, 0).Remaining, "call %d; a second End does nothing", i)
 		}
 	}
-	misfit := Must(New(Options{}, Limit[netip.Addr]{Limiter: hourly[netip.Addr](t, 1), Key: ByAddr, PolicyFor: func(*Call) policy.Policy {
-		return policy.Must(policy.Funnel(1, 1, time.Second))
-	}}))
-	v, _ := misfit.Begin(from(alice))
-	assert.Equal(t, limits.Misconfigured, v.Reason)
-	assert.Equal(t, CodeInternal, v.Code())
-}
-
-func TestShadow(t *testing.T) {
-	live, tried := hourly[netip.Addr](t, 3), hourly[netip.Addr](t, 1)
-	l := Must(New(Options{},
-		Limit[netip.Addr]{Name: "live", Limiter: live, Key: ByAddr},
-		Limit[netip.Addr]{Name: "tried", Limiter: tried, Key: ByAddr, Shadow: true}))
-	for i := range 4 {
-		v, _ := l.Begin(from(alice))
-		assert.Equal(t, i == 3, v.Refused())
-		assert.Equal(t, i == 1 || i == 2, len(v.Shadowed) == 1, i)
-		assert.False(t, v.Shadow)
-	}
-	assert.Equal(t, map[string]uint64{"tried": 2}, l.Stats().Shadowed)
-
-	all := Must(New(Options{Shadow: true}, Limit[netip.Addr]{Limiter: hourly[netip.Addr](t, 1), Key: ByAddr}))
-	for range 3 {
-		v, _ := all.Begin(from(alice))
-		assert.True(t, v.Shadow)
-		assert.False(t, v.Refused())
-		policies, standing := rateLimit(&v)
-		assert.Empty(t, policies+standing)
-	}
-	assert.True(t, all.Stats().Shadow)
-	assert.Equal(t, [2]uint64{1, 2}, [2]uint64{all.Stats().Admitted, all.Stats().OverLimit})
 }
 
 // Promise: Units taken at a tap return if another limit refuses.
@@ -328,44 +238,6 @@ func TestTapDoesNotWait(t *testing.T) {
 	}
 }
 
-// Promise: Racing calls pass exactly to the limit.
-func TestManyCallersAreExact(t *testing.T) {
-	const most = 5000
-	e := hourly[string](t, most)
-	l := Must(New(Options{Charge: func(_ *Call, served Served) int64 {
-		if served.Code == CodeCanceled {
-			return 0
-		}
-		return 1
-	}}, Limit[string]{Name: "service", Limiter: e, Key: ByService}, Limit[netip.Addr]{Name: "address", Limiter: hourly[netip.Addr](t, most), Key: ByAddr}))
-	var admitted, refused atomic.Int64
-	var all sync.WaitGroup
-	for i := range 64 {
-		all.Add(1)
-		go func() {
-			defer all.Done()
-			for n := 0; refused.Load() < 64; n++ {
-				v, s := l.Begin(from(alice))
-				if v.Refused() {
-					refused.Add(1)
-					return
-				}
-				code := CodeOK
-				if (n+i)%4 == 0 {
-					code = CodeCanceled
-				} else {
-					admitted.Add(1)
-				}
-				s.End(Served{Code: code})
-			}
-		}()
-	}
-	all.Wait()
-	// Units that calls gave back may have caused a refusal.
-	assert.LessOrEqual(t, admitted.Load(), int64(most))
-	assert.Equal(t, most-admitted.Load(), e.Peek("shop.Orders", 0).Remaining, "all that was not used is there")
-}
-
 // Promise: Admitted calls under one limit allocate nothing.
 func TestAdmittedPathAllocatesNothing(t *testing.T) {
 	if race.Enabled {
@@ -425,7 +297,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"rpclimit.New", "limits[0].Key", Options{}, []AnyLimit{Limit[string]{Limiter: hourly[string](t, 1), Key: ByMetadata("a b")}}},
 		{"rpclimit.New", "limits[0].AtTap", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.AtTap, l.Shadow = true, true })}},
 		{"rpclimit.New", "limits[0].AtTap", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.AtTap, l.Key = true, ofMessage })}},
-		{"rpclimit.New", "limits[0].AtTap", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.AtTap, l.Limiter = true, remote[netip.Addr]{e} })}},
+		{"rpclimit.New", "limits[0].AtTap", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.AtTap, l.Limiter = true, admissiontest.Remote[netip.Addr](e) })}},
 		{"rpclimit.New", "limits[1].AtTap", Options{}, []AnyLimit{
 			with(func(l *Limit[netip.Addr]) { l.Name, l.AtTap = "a", true }), with(func(l *Limit[netip.Addr]) { l.Name = "b" }),
 		}},

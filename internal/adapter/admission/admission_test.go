@@ -1,0 +1,92 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
+	"github.com/ral-limiter/ral/limits"
+)
+
+func contextOf(ctx context.Context) context.Context { return ctx }
+
+// adapter is a door whose requests are contexts, without a protocol.
+func adapter(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) admissiontest.Door {
+	var limiters []Any[context.Context, bool]
+	for i, l := range all {
+		limit := &Limit[context.Context, string, bool]{
+			Parts: Parts[context.Context, bool]{
+				Name: l.Name, WhenNoKey: l.WhenNoKey, Shadow: l.Shadow,
+				Cost: admissiontest.Number(l.Cost, contextOf), Charge: admissiontest.Charge[context.Context, bool](l.Charge, contextOf),
+			},
+			Limiter:   l.Limiter,
+			Key:       func(ctx context.Context) string { return l.Key(admissiontest.Of(ctx)) },
+			PolicyFor: admissiontest.Plan(l.PolicyFor, contextOf),
+		}
+		require.NoError(t, limit.Check(i, "", "", func(field string, _ any, _ string) error { return errors.New(field) }))
+		limiters = append(limiters, limit)
+	}
+	var counters Counters
+	c := New(Config[context.Context, bool]{
+		Cost: admissiontest.Number(o.Cost, contextOf), Charge: admissiontest.Charge[context.Context, bool](o.Charge, contextOf),
+		WaitUpTo: o.WaitUpTo, Shadow: o.Shadow, Turns: NewTurns(o.Spread, time.Millisecond), Log: NewLog(o.Logger), Counters: &counters,
+	}, limiters, nil)
+	serve := func(ctx context.Context) {
+		var v Result
+		var s Settlement
+		switch quotas := make([]Quota, len(limiters)); {
+		case !c.Begin(ctx, ctx, &v):
+		case c.Single() != nil:
+			v, s = c.Single().Take(ctx, ctx, c, v)
+		default:
+			s = c.Decide(ctx, ctx, &v, quotas)
+		}
+		v.Shadow = c.Shadow()
+		counters.Count(&v.Verdict)
+		c.LogRefused(ctx, ctx, &v.Verdict, v.Binding, func(context.Context) (before, after []slog.Attr) { return nil, nil })
+		admissiontest.Of(ctx).Decided(v.Verdict)
+		if v.Refused() {
+			return
+		}
+		admissiontest.Of(ctx).Served()
+		if s != nil {
+			c.Settle(ctx, s, ctx, true)
+		}
+	}
+	stats := func() admissiontest.Stats {
+		s := admissiontest.Stats{By: map[limits.Reason]uint64{}, Unsettled: counters.Unsettled(), Shadow: c.Shadow()}
+		for r := range limits.Reason(reasons) {
+			s.By[r] = counters.By(r)
+		}
+		s.Delayed, s.DelayTime = counters.Delayed()
+		for i, l := range all {
+			if !c.Tried(i) {
+				continue
+			}
+			if s.Shadowed == nil {
+				s.Shadowed, s.ShadowFailed = map[string]uint64{}, map[string]uint64{}
+			}
+			s.Shadowed[l.Name], s.ShadowFailed[l.Name] = counters.Shadowed(i)
+		}
+		return s
+	}
+	return admissiontest.Door{Serve: serve, Stats: stats}
+}
+
+// Promise: Each limit has its own key, cost and charge.
+// Promise: Several limits take all or nothing.
+// Promise: Racing requests pass exactly to the limit.
+// Promise: A request whose context has ended takes nothing.
+// Promise: `Charge` returns units only to their window.
+// Promise: A plan may change anytime and keeps used units.
+// Promise: A panicking `PolicyFor` takes nothing.
+// Promise: Requests pass after their delay, not a nanosecond sooner.
+// Promise: Waits end with the request's context.
+// Promise: Waiting requests are served in order of arrival.
+// Promise: A limit with `Shadow` that fails changes nothing.
+func TestAdmission(t *testing.T) { admissiontest.Run(t, adapter) }

@@ -1,0 +1,84 @@
+package admissiontest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// NewEngine returns an engine that is closed with the test.
+func NewEngine[K comparable](t testing.TB, p policy.Policy, options ...engine.Option[K]) *engine.Engine[K] {
+	t.Helper()
+	e, err := engine.New(engine.Config{Policy: p}, options...)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	return e
+}
+
+// Hourly returns an engine of n units an hour, none of which come back before the hour is over.
+func Hourly[K comparable](t testing.TB, n int64) *engine.Engine[K] {
+	t.Helper()
+	return NewEngine[K](t, policy.Must(policy.FixedWindow(n, time.Hour)))
+}
+
+// Remote returns a limiter that hides that l is an engine, so that it is asked like a fleet.
+func Remote[K comparable](l limits.Limiter[K]) limits.Limiter[K] { return remote[K]{l} }
+
+type remote[K comparable] struct{ limits.Limiter[K] }
+
+func (remote[K]) Remote() bool { return true }
+
+// Fake is a limiter elsewhere with a fixed answer.
+type Fake[K comparable] struct {
+	limits.Limiter[K] // for LimitFor
+	Answer            limits.Answer
+	Err               error
+	Settled           error // the result of Settle
+}
+
+// NewFake returns a limiter whose limit is n units an hour. Its answer has that decision, source and
+// exactness.
+func NewFake[K comparable](t testing.TB, n int64, d policy.Decision, source limits.Source, exact bool) *Fake[K] {
+	f := &Fake[K]{Limiter: Hourly[K](t, n)}
+	f.Answer = limits.Answer{Decision: d, Provenance: limits.NewProvenance(source, exact, nil)}
+	return f
+}
+
+// Remote implements limits.Remote.
+func (*Fake[K]) Remote() bool { return true }
+
+// Ask implements limits.Limiter.
+func (f *Fake[K]) Ask(context.Context, K, int64) (limits.Answer, error) { return f.Answer, f.Err }
+
+// Hold implements limits.Limiter.
+func (f *Fake[K]) Hold(context.Context, limits.Call[K]) (limits.Grant, error) {
+	return limits.Grant{Answer: f.Answer, Held: limits.Held{Of: f}}, f.Err
+}
+
+// Settle implements limits.Holder.
+func (f *Fake[K]) Settle(context.Context, limits.Held, int64) error { return f.Settled }
+
+// ways are the paths on which a limit decides: alone, with another engine, and with an engine beside
+// a limiter that is none.
+var ways = []string{"alone", "two engines", "mixed"}
+
+// inWay returns the limits for a limit that decides in that way. The other limit has room.
+func inWay(t testing.TB, way string, l Limit) []Limit {
+	other := Limit{Name: "other", Limiter: Hourly[string](t, 1_000_000), Key: func(*Request) string { return "all" }}
+	switch way {
+	case "alone":
+		return []Limit{l}
+	case "mixed":
+		l.Limiter = Remote[string](l.Limiter)
+	}
+	return []Limit{other, l}
+}
+
+func left(e *engine.Engine[string], key string) int64 { return e.Peek(key, 0).Remaining }

@@ -1,0 +1,416 @@
+package admissiontest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/single"
+)
+
+// misconfigured tests the errors of a program, which are logged once for each limit: a limiter that
+// refuses the plan, a plan of another family, from the engine or the request, and a cost below 0.
+// Other keys are served.
+func misconfigured(t *testing.T, open Open) {
+	funnel, window := policy.Must(policy.Funnel(10, 10, time.Hour)), policy.Must(policy.FixedWindow(10, time.Hour))
+	byEngine := func(t *testing.T) Limit {
+		return Limit{Limiter: NewEngine(t, funnel, engine.PolicyFor(func(key string) policy.Policy {
+			if strings.HasPrefix(key, "wrong") {
+				return window
+			}
+			return funnel
+		}))}
+	}
+	byRequest := func(t *testing.T) Limit {
+		return Limit{Limiter: NewEngine[string](t, funnel), PolicyFor: func(r *Request) policy.Policy {
+			if strings.HasPrefix(r.Key, "wrong") {
+				return window
+			}
+			return nil
+		}}
+	}
+	// Another limit never admits a cost of 20 either, but that is the client's error.
+	narrow := func(t *testing.T) Limit {
+		return Limit{Name: "narrow", Limiter: NewEngine[string](t, policy.Must(policy.Funnel(15, 15, time.Hour)))}
+	}
+	for name, limit := range map[string]func(t *testing.T) Limit{"engine.PolicyFor": byEngine, "Limit.PolicyFor": byRequest} {
+		for _, several := range []bool{false, true} {
+			for _, upTo := range []time.Duration{0, time.Minute} {
+				for _, n := range []int64{0, 1, 20} {
+					synctest.Test(t, func(t *testing.T) {
+						var log bytes.Buffer
+						all := []Limit{limit(t)}
+						if several {
+							all = []Limit{narrow(t), all[0]}
+						}
+						d := newDoor(t, open, Options{Cost: cost, WaitUpTo: upTo, Logger: slog.New(slog.NewTextHandler(&log, nil))}, all...)
+						for _, key := range []string{"wrong", "wrong", "wrong too"} {
+							v := d.ask(key, n)
+							assert.Equal(t, []any{limits.Misconfigured, "limit"}, []any{v.Reason, v.Limit}, "%s, several: %v, cost %d", name, several, n)
+						}
+						assert.Equal(t, limits.Admitted, d.ask("right", 1).Reason, name)
+						d.stats()
+						assert.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), log.String())
+						assert.Contains(t, log.String(), "another family", name)
+						assert.Contains(t, log.String(), `policy="`+window.String()+`"`, name)
+						assert.Equal(t, 3, strings.Count(log.String(), `"rate limit: misconfigured"`), name)
+					})
+				}
+			}
+		}
+	}
+	for _, several := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			e := NewEngine[string](t, funnel)
+			all := []Limit{{Limiter: e}}
+			if several {
+				all = append(all, narrow(t))
+			}
+			d := newDoor(t, open, Options{Cost: cost, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))}, all...)
+			for range 3 {
+				assert.Equal(t, limits.Misconfigured, d.ask("key", -1).Reason)
+			}
+			assert.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+			assert.Zero(t, e.Len())
+			d.stats()
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		none := limits.ForAnyKey[string](single.MustNew(policy.Funnel(10, 1, time.Hour)))
+		d := newDoor(t, open, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+			Limit{Limiter: none, PolicyFor: func(*Request) policy.Policy { return funnel }})
+		v := d.ask("key", 0)
+		assert.Equal(t, limits.Misconfigured, v.Reason)
+		assert.Contains(t, log.String(), "the limiter takes no policy")
+		assert.NotContains(t, log.String(), "another family")
+	})
+}
+
+// barred is a policy of the program that admits only requests for nothing.
+type barred struct{ policy.Policy }
+
+func (barred) Limit() int64 { return 0 }
+
+func (barred) Take(word uint64, _ policy.Instant, n int64, _ time.Duration) (uint64, policy.Decision) {
+	if n == 0 {
+		return word, policy.Decision{Allowed: true}
+	}
+	return word, policy.Decision{RetryAfter: policy.Never}
+}
+
+// A policy whose limit is 0 is none of another family, which also has limit 0.
+func limitOfZero(t *testing.T, open Open) {
+	for _, way := range ways {
+		for _, upTo := range []time.Duration{0, time.Minute} {
+			synctest.Test(t, func(t *testing.T) {
+				none := NewEngine[string](t, barred{policy.Must(policy.Funnel(10, 10, time.Hour))})
+				d := newDoor(t, open, Options{WaitUpTo: upTo}, inWay(t, way, Limit{Limiter: none})...)
+				assert.Equal(t, limits.NeverAdmitted, d.ask("key", 0).Reason, way)
+			})
+		}
+	}
+}
+
+func planOf(r *Request) policy.Policy { return r.Plan }
+
+// All plans count the key's use.
+func planOfRequest(t *testing.T, open Open) {
+	small, large := policy.Must(policy.FixedWindow(5, time.Hour)), policy.Must(policy.FixedWindow(50, time.Hour))
+	for _, way := range ways {
+		for _, o := range []Options{{}, {WaitUpTo: time.Millisecond}, {Charge: func(*Request) int64 { return 1 }}} {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDoor(t, open, o, inWay(t, way, Limit{Limiter: Hourly[string](t, 10), PolicyFor: planOf})...)
+				for i, c := range []struct {
+					plan  policy.Policy
+					pass  int
+					limit int64
+				}{{small, 5, 5}, {nil, 5, 10}, {large, 40, 50}, {small, 0, 5}} {
+					for range c.pass {
+						assert.Equal(t, limits.Admitted, d.serve(t.Context(), Request{Key: "key", Plan: c.plan}).Reason, "%s, step %d", way, i)
+					}
+					v := d.serve(t.Context(), Request{Key: "key", Plan: c.plan})
+					assert.Equal(t, limits.OverLimit, v.Reason, "%s, step %d", way, i)
+					assert.Equal(t, c.limit, v.Decision.Limit, "%s, step %d", way, i)
+				}
+				d.stats()
+			})
+		}
+	}
+}
+
+// Used units count under each plan.
+func planChanges(t *testing.T, open Open) {
+	small, large := policy.Must(policy.FixedWindow(100, time.Hour)), policy.Must(policy.FixedWindow(300, time.Hour))
+	var plan atomic.Pointer[policy.Policy]
+	plan.Store(&small)
+	d := newDoor(t, open, Options{}, Limit{Limiter: Hourly[string](t, 10), PolicyFor: func(*Request) policy.Policy { return *plan.Load() }})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 500 {
+				d.ask("key", 0)
+			}
+		})
+	}
+	wg.Go(func() {
+		for range 100 {
+			plan.Store(&large)
+			plan.Store(&small)
+		}
+		plan.Store(&large)
+	})
+	wg.Wait()
+	for range 300 {
+		d.ask("key", 0)
+	}
+	assert.Equal(t, uint64(300), d.stats().By[limits.Admitted])
+	plan.Store(&small)
+	assert.Equal(t, limits.OverLimit, d.ask("key", 0).Reason, "what was used is not forgotten")
+}
+
+// panicOfPlan lets engine.PolicyFor panic in each call that a request makes of it, one after another.
+func panicOfPlan(t *testing.T, open Open) {
+	funnel := policy.Must(policy.Funnel(1, 1, time.Second/2)) // the engine counts its keys after a second
+	for name, c := range map[string]struct {
+		o     Options
+		waits bool
+	}{
+		"at once":         {Options{}, false},
+		"charged":         {Options{Charge: func(*Request) int64 { return 1 }}, false},
+		"need not wait":   {Options{WaitUpTo: time.Hour}, false},
+		"after a wait":    {Options{WaitUpTo: time.Hour}, true},
+		"wait and charge": {Options{WaitUpTo: time.Hour, Charge: func(*Request) int64 { return 1 }}, true},
+	} {
+		for _, several := range []bool{false, true} {
+			panics := 0
+			for passed := false; !passed; {
+				synctest.Test(t, func(t *testing.T) {
+					left := math.MaxInt // calls until a panic
+					e := NewEngine(t, funnel, engine.PolicyFor(func(string) policy.Policy {
+						if left--; left < 0 {
+							panic("plans are not loaded yet")
+						}
+						return funnel
+					}))
+					all := []Limit{{Limiter: e}}
+					if several {
+						all = append(all, Limit{Name: "roomy", Limiter: NewEngine[string](t, policy.Must(policy.Funnel(100, 100, time.Second)))})
+					}
+					d := newDoor(t, open, c.o, all...)
+					if c.waits {
+						require.True(t, e.Choke("key"))
+					}
+					left = panics
+					began := time.Now()
+					func() {
+						defer func() { passed = recover() == nil }()
+						d.ask("key", 0)
+					}()
+					left = math.MaxInt
+					if passed {
+						assert.Zero(t, e.Peek("key", 0).Remaining)
+						return
+					}
+					panics++
+					if c.waits {
+						time.Sleep(time.Second/2 - time.Since(began))
+					}
+					assert.EqualValues(t, 1, e.Peek("key", 0).Remaining, "%s, several: %v, call %d", name, several, panics)
+				})
+			}
+			assert.Greater(t, panics, 1, "%s, several: %v", name, several)
+		}
+	}
+	first, second := Hourly[string](t, 5), Hourly[string](t, 5)
+	d := newDoor(t, open, Options{}, Limit{Name: "first", Limiter: first},
+		Limit{Name: "second", Limiter: second, PolicyFor: func(*Request) policy.Policy { panic("plans are not loaded") }})
+	assert.Panics(t, func() { d.ask("key", 0) })
+	assert.Equal(t, [2]int64{5, 5}, [2]int64{left(first, "key"), left(second, "key")})
+}
+
+func shadowReports(t *testing.T, open Open) {
+	for _, way := range ways {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDoor(t, open, Options{Shadow: true, Cost: cost, Charge: charge}, inWay(t, way, Limit{Limiter: Hourly[string](t, 1)})...)
+			for i, c := range []struct {
+				cost   int64
+				reason limits.Reason
+			}{{1, limits.Admitted}, {1, limits.OverLimit}, {2, limits.NeverAdmitted}} {
+				v := d.serve(t.Context(), Request{Key: "key", Cost: c.cost, Charge: 1})
+				assert.Equal(t, c.reason, v.Reason, "%s, request %d", way, i)
+				assert.True(t, v.Shadow)
+				assert.False(t, v.Refused())
+			}
+			s := d.stats()
+			assert.True(t, s.Shadow)
+			assert.Nil(t, s.Shadowed, "none is tried beside others")
+		})
+	}
+	// If all limits have Shadow, so have the options.
+	synctest.Test(t, func(t *testing.T) {
+		d := newDoor(t, open, Options{}, Limit{Limiter: Hourly[string](t, 1), Shadow: true})
+		for _, want := range []limits.Reason{limits.Admitted, limits.OverLimit} {
+			assert.Equal(t, want, d.ask("key", 0).Reason)
+		}
+		assert.True(t, d.stats().Shadow)
+	})
+	// Delays are reported, but not made.
+	funnel, queue := policy.Must(policy.Funnel(1, 1, time.Second)), policy.Must(policy.Queue(5, 1, time.Second))
+	for _, p := range []policy.Policy{funnel, queue} {
+		for _, becomes := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				e := NewEngine[string](t, p)
+				d := newDoor(t, open, Options{Shadow: true, WaitUpTo: 2500 * time.Millisecond}, Limit{Limiter: e})
+				if becomes { // a queue after the first request
+					e = NewEngine[string](t, policy.Must(policy.Queue(0, 1, time.Second)))
+					d = newDoor(t, open, Options{Shadow: true, WaitUpTo: 2500 * time.Millisecond}, Limit{Limiter: e})
+					d.ask("key", 0)
+					require.NoError(t, e.SetPolicy(queue))
+					time.Sleep(time.Second)
+				}
+				began := time.Now()
+				for i, waited := range []time.Duration{0, time.Second, 2 * time.Second, 0, 0} {
+					v := d.ask("key", 0)
+					assert.Equal(t, waited, v.Waited, "%v, request %d", p, i)
+					assert.Equal(t, i > 2, v.Reason == limits.OverLimit, "%v, request %d", p, i)
+				}
+				assert.Zero(t, time.Since(began), "a request was delayed")
+				s := d.stats()
+				assert.Equal(t, uint64(2), s.Delayed)
+				assert.Equal(t, 3*time.Second, s.DelayTime)
+			})
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDoor(t, open, Options{Shadow: true, WaitUpTo: time.Hour}, inWay(t, "two engines", Limit{Limiter: NewEngine[string](t, funnel)})...)
+		assert.Equal(t, []timed{{limits.Admitted, 0}, {limits.OverLimit, 0}}, d.atOnce(2, Request{Key: "key"}))
+	})
+}
+
+func limitOnTrial(t *testing.T, open Open) {
+	for _, mixed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			live, tried := Hourly[string](t, 4), Hourly[string](t, 2)
+			var enforced limits.Limiter[string] = live
+			if mixed {
+				enforced = Remote[string](live)
+			}
+			d := newDoor(t, open, Options{},
+				Limit{Name: "tried", Limiter: tried, Shadow: true},
+				Limit{Name: "live", Limiter: enforced},
+				Limit{Name: "keyless", Limiter: Hourly[string](t, 9), Shadow: true, Key: func(r *Request) string {
+					if r.Key == "bob" {
+						return ""
+					}
+					return r.Key
+				}})
+			for i, c := range []struct {
+				key      string
+				reason   limits.Reason
+				shadowed []string
+			}{
+				{"alice", limits.Admitted, nil},
+				{"alice", limits.Admitted, nil},
+				{"alice", limits.Admitted, []string{"tried"}},
+				{"alice", limits.Admitted, []string{"tried"}},
+				{"alice", limits.OverLimit, nil},
+				{"bob", limits.Admitted, []string{"keyless"}},
+			} {
+				v := d.ask(c.key, 0)
+				assert.Equal(t, c.reason, v.Reason, "mixed: %v, request %d", mixed, i)
+				assert.Equal(t, c.shadowed, v.Shadowed, "mixed: %v, request %d", mixed, i)
+				assert.False(t, v.Shadow)
+				assert.Equal(t, "live", v.Limit)
+			}
+			s := d.stats()
+			assert.Equal(t, map[string]uint64{"tried": 2, "keyless": 1}, s.Shadowed)
+			assert.False(t, s.Shadow)
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		live, tried := Hourly[string](t, 100), Hourly[string](t, 100)
+		d := newDoor(t, open, Options{Cost: func(*Request) int64 { return 3 }},
+			Limit{Name: "live", Limiter: live}, Limit{Name: "tried", Limiter: tried, Shadow: true, Charge: func(*Request) int64 { return 7 }})
+		assert.Equal(t, limits.Admitted, d.ask("key", 0).Reason)
+		assert.Equal(t, [2]int64{97, 93}, [2]int64{left(live, "key"), left(tried, "key")}, "a limit with Shadow is charged")
+	})
+}
+
+// breaks is a limiter that panics or fails in a method.
+type breaks struct {
+	limits.Limiter[string]
+	hold, settle func() error
+}
+
+func (b breaks) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
+	if b.hold != nil {
+		return limits.Grant{}, b.hold()
+	}
+	g, err := b.Limiter.Hold(ctx, call)
+	g.Held.Of = b
+	return g, err
+}
+
+func (b breaks) Settle(context.Context, limits.Held, int64) error { return b.settle() }
+
+// The other limits decide and charge as without it. Failures are counted, and logged once.
+func failingTrial(t *testing.T, open Open) {
+	boom := func() error { panic("boom") }
+	fails := func() error { return errors.New("boom") }
+	for name, breakIt := range map[string]func(l *Limit){
+		"Key":               func(l *Limit) { l.Key = func(*Request) string { panic("boom") } },
+		"Cost":              func(l *Limit) { l.Cost = func(*Request) int64 { panic("boom") } },
+		"Cost below 0":      func(l *Limit) { l.Cost = func(*Request) int64 { return -1 } },
+		"Charge":            func(l *Limit) { l.Charge = func(*Request) int64 { panic("boom") } },
+		"PolicyFor":         func(l *Limit) { l.PolicyFor = func(*Request) policy.Policy { panic("boom") } },
+		"the limiter":       func(l *Limit) { l.Limiter = breaks{l.Limiter, boom, nil} },
+		"an error":          func(l *Limit) { l.Limiter = breaks{l.Limiter, fails, nil} },
+		"settling":          func(l *Limit) { l.Limiter = breaks{l.Limiter, nil, boom} },
+		"an error settling": func(l *Limit) { l.Limiter = breaks{l.Limiter, nil, fails} },
+	} {
+		for _, mixed := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				live := Hourly[string](t, 40)
+				tried := Limit{Name: "tried", Limiter: Hourly[string](t, 1000), Shadow: true}
+				breakIt(&tried)
+				var enforced limits.Limiter[string] = live
+				if mixed {
+					enforced = Remote[string](live)
+				}
+				d := newDoor(t, open, Options{
+					Cost: func(*Request) int64 { return 20 }, Charge: func(*Request) int64 { return 10 },
+					Logger: slog.New(slog.NewTextHandler(&log, nil)),
+				}, tried, Limit{Name: "live", Limiter: enforced})
+				for i := range 5 {
+					v := d.ask("key", 0)
+					assert.Equal(t, i > 2, v.Reason == limits.OverLimit, "%s, request %d", name, i)
+					assert.Equal(t, "live", v.Limit, name)
+				}
+				assert.Equal(t, int64(10), left(live, "key"), "%s: 3 requests are charged 10 each", name)
+				s := d.stats()
+				assert.Zero(t, s.Unsettled, name)
+				assert.Equal(t, map[string]uint64{"tried": 0}, s.Shadowed, name)
+				assert.Equal(t, map[string]uint64{"tried": 3}, s.ShadowFailed, name)
+				assert.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), log.String())
+				assert.Contains(t, log.String(), "limit=tried", name)
+			})
+		}
+	}
+}

@@ -1,0 +1,25 @@
+package rpclimit_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
+	"github.com/ral-limiter/ral/internal/testkit/rpctest"
+	"github.com/ral-limiter/ral/rpclimit"
+)
+
+func TestAdmission(t *testing.T) {
+	admissiontest.Run(t, func(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) admissiontest.Door {
+		l := rpctest.New(t, o, all)
+		serve := func(ctx context.Context) {
+			v, s := l.Begin(&rpclimit.Call{Context: ctx, Procedure: "/shop.Orders/Place"})
+			if v.Refused() {
+				return
+			}
+			admissiontest.Of(ctx).Served()
+			s.End(rpclimit.Served{})
+		}
+		return admissiontest.Door{Serve: serve, Stats: rpctest.StatsOf(l)}
+	})
+}
