@@ -83,15 +83,6 @@ func TestAuditCountsThePassesInWhichTheExcessGrew(t *testing.T) {
 	assert.Equal(t, 5, a.Passes)
 }
 
-func TestKeyIsAllowedNothingBeforeItWasAskedFor(t *testing.T) {
-	limit := Limit{Capacity: 10, Count: 10, Per: time.Second}
-	windows := []Window{{0, time.Second}, {time.Second, 2 * time.Second}}
-	a := auditorOf(LeakyBucket, limit, windows, []int64{100, 0}, []int64{100, 100})
-	assert.EqualValues(t, 30+20, a.allowed())
-	a = auditorOf(FixedWindow, limit, windows, []int64{100, 0}, []int64{100, 100})
-	assert.EqualValues(t, 30+20, a.allowed(), "three windows and two")
-}
-
 func TestPossibleEqualsAnIdealLimiter(t *testing.T) {
 	limit := Limit{Capacity: 10, Count: 10, Per: time.Second} // refills in a second
 	s := time.Second
@@ -110,12 +101,14 @@ func TestPossibleEqualsAnIdealLimiter(t *testing.T) {
 		// It could not be saved up: the key was full when the second window began.
 		{"asked when it is too late", TokenBucket, []Window{{0, 2 * s}, {3 * s, 4 * s}}, [][]int64{{1}, {1000}}, 1 + 20, 50},
 		{"what is left is kept", TokenBucket, []Window{{0, 2 * s}, {2 * s, 3 * s}, {3 * s, 4 * s}}, [][]int64{{1}, {15}, {1000}}, 1 + 15 + 15, 50},
+		{"another key, asked later", TokenBucket, []Window{{0, s}, {s, 2 * s}}, [][]int64{{1000, 0}, {1000, 1000}}, 30 + 20, 30 + 20},
 		{"parts of a call are kept", TokenBucket, []Window{{0, s / 20}, {s / 20, s / 10}}, [][]int64{{100}, {100}}, 11, 11},
 
 		{"a hot key in windows", FixedWindow, []Window{{0, s / 2}}, [][]int64{{1000}}, 10, 10},
 		{"several windows at once", FixedWindow, []Window{{0, s / 10}, {s / 2, 3*s + s/2}}, [][]int64{{1}, {1000}}, 40, 40},
 		{"few calls in each window", FixedWindow, []Window{{0, s / 10}, {s, 5 * s}}, [][]int64{{1}, {8}}, 9, 9},
 		{"a window that is full already", FixedWindow, []Window{{0, s / 10}, {s / 5, s / 2}}, [][]int64{{7}, {1000}}, 10, 10},
+		{"another key, asked later, in windows", FixedWindow, []Window{{0, s}, {s, 2 * s}}, [][]int64{{1000, 0}, {1000, 1000}}, 20 + 10, 30 + 20},
 		{"sliding", SlidingWindow, []Window{{0, s / 10}, {s / 2, 3*s + s/2}}, [][]int64{{1}, {1000}}, 40, 40},
 	} {
 		a := auditorOf(c.promise, limit, c.windows, c.asked...)

@@ -11,31 +11,6 @@ import (
 	"github.com/ral-limiter/ral/engine"
 )
 
-func TestCallsNeverAdmitTooManyAndRefuseNoneNeedlessly(t *testing.T) {
-	workloads := fewer(Calls(0.1))
-	o := quick()
-	o.Rounds = 2
-	report, err := Run(t.Context(), workloads, RalCalls(), o)
-	require.NoError(t, err)
-	require.Len(t, report.Workloads, len(workloads))
-	for i, w := range report.Workloads {
-		assert.NotEmpty(t, w.Results, w.Name)
-		for _, r := range w.Results {
-			assert.True(t, r.Audit.Clean(), "%s, %s: %+v", w.Name, r.Contender, r.Audit)
-			assert.True(t, r.Apart, "%s, %s", w.Name, r.Contender)
-			assert.False(t, r.Comparable(), "%s, %s", w.Name, r.Contender)
-			assert.True(t, r.KeptPromise(), "%s, %s", w.Name, r.Contender)
-			assert.Equal(t, workloads[i].Base != "" && r.Contender != workloads[i].Base, r.OfBase != nil, "%s, %s", w.Name, r.Contender)
-			if workloads[i].Refused == 0 {
-				assert.Zero(t, r.RefusedShare, "%s, %s", w.Name, r.Contender)
-			} else {
-				assert.True(t, r.Audit.Binds, "%s, %s", w.Name, r.Contender)
-				assert.Positive(t, r.RefusedShare, "%s, %s", w.Name, r.Contender)
-			}
-		}
-	}
-}
-
 func TestEveryLimitAndVerbHasARow(t *testing.T) {
 	rows := map[string][]string{}
 	for _, w := range Calls(1) {
@@ -55,25 +30,6 @@ func TestEveryLimitAndVerbHasARow(t *testing.T) {
 		SeveralRefusedWorkload: {"Ral", "Ral Tiered", "Ral TakeAll", "Ral AcquireAll"},
 		SetPolicyWorkload:      {"Ral SetPolicy"},
 	}, rows)
-}
-
-func TestContendersOfOneKindOfWorkloadStayOutOfTheOthers(t *testing.T) {
-	made := Contender{Name: "made for it", For: []string{VerbsWorkload}}
-	for _, w := range All(1) {
-		assert.Equal(t, !w.Apart, (Contender{Name: "any"}).can(w), w.Name)
-		assert.Equal(t, w.Name == VerbsWorkload, made.can(w), w.Name)
-	}
-}
-
-func TestKeysInTurnAreAskedEquallyOften(t *testing.T) {
-	w := Workload{Name: "turns", Limit: loose, Draw: DrawInTurn, Keys: 3, Callers: 2}
-	for _, s := range drawStreams(w, 2) {
-		assert.Equal(t, []uint32{0, 1, 2}, s.order)
-	}
-	report, err := Run(t.Context(), []Workload{w}, []Contender{exactBucket("a")}, quick())
-	require.NoError(t, err)
-	assert.Equal(t, "in turn", report.Workloads[0].Draw)
-	assert.EqualValues(t, 1, report.Workloads[0].Results[0].Audit.Limiters, "the limiter is kept")
 }
 
 func TestBriefShortensOnlyTheWorkloadsOfCalls(t *testing.T) {
@@ -109,53 +65,6 @@ func TestRefundedKeysOwe(t *testing.T) {
 	}
 }
 
-type prepared struct {
-	bucket
-	told []string
-}
-
-func (p *prepared) prepare(keys []string) { p.told = append(p.told, keys...) }
-
-func (p *prepared) ChokeAll(keys []string) int {
-	if len(p.told) == 0 {
-		panic("asked before it was told of its keys")
-	}
-	return p.bucket.ChokeAll(keys)
-}
-
-func TestLimitersAreToldTheirKeysFirst(t *testing.T) {
-	var told []string
-	c := Contender{Name: "prepared", New: func(s Setup) (Limiter, error) {
-		p := &prepared{bucket: bucket{capacity: s.Limit.Capacity, taken: map[string]*atomic.Int64{}}}
-		p.closed = func() error { told = p.told; return nil }
-		return p, nil
-	}}
-	_, err := Run(t.Context(), []Workload{{Name: "some", Limit: loose, Draw: DrawInTurn, Keys: 3}}, []Contender{c}, quick())
-	require.NoError(t, err)
-	assert.Equal(t, newStream(upTo(0, 3)).keys, told)
-}
-
-func TestSlowCallsAreStoppedOneByOne(t *testing.T) {
-	for _, slow := range []bool{false, true} {
-		var stop atomic.Bool
-		b := &bucket{capacity: 1, taken: map[string]*atomic.Int64{}}
-		l := stopping{b, &stop}
-		c := &caller{stream: newStream(upTo(0, 3*batch)), slow: slow}
-		c.once(l, &stop, Limiter.ChokeAll)
-		assert.EqualValues(t, map[bool]int{false: batch, true: 1}[slow], c.asked)
-	}
-}
-
-type stopping struct {
-	*bucket
-	stop *atomic.Bool
-}
-
-func (s stopping) ChokeAll(keys []string) int {
-	s.stop.Store(true)
-	return s.bucket.ChokeAll(keys)
-}
-
 func TestWorkloadMayHaveADurationOfItsOwn(t *testing.T) {
 	o := quick()
 	w := Workload{Name: "short", Limit: loose, Keys: 1}
@@ -164,4 +73,23 @@ func TestWorkloadMayHaveADurationOfItsOwn(t *testing.T) {
 	assert.Less(t, Estimate([]Workload{w}, []Contender{Floor()}, o), long)
 	w.Duration, w.Draw, w.CallCost = 0, DrawOnce, time.Hour
 	assert.GreaterOrEqual(t, Estimate([]Workload{w}, []Contender{Floor()}, o), time.Hour)
+}
+
+func TestLimitersAreToldTheirKeysFirst(t *testing.T) {
+	made := &fake{ask: passAll}
+	c := faked("told", func(Setup) *fake { return made })
+	resultOf(t, quick(), Workload{Name: "some", Limit: loose, Draw: DrawInTurn, Keys: 3}, c)
+	assert.Equal(t, newStream(upTo(0, 3)).keys, made.told)
+}
+
+func TestSlowCallsAreStoppedOneByOne(t *testing.T) {
+	for slow, want := range map[bool]int64{false: batch, true: 1} {
+		var stop atomic.Bool
+		c := &caller{stream: newStream(upTo(0, 3*batch)), slow: slow}
+		c.once(nil, &stop, func(_ Limiter, keys []string) int {
+			stop.Store(true)
+			return len(keys)
+		})
+		assert.Equal(t, want, c.asked, "slow %v", slow)
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 const someStat = `cpu  999 0 999 999 999 0 0 999 0 0
@@ -17,21 +16,25 @@ intr 1 2 3 4 5 6 7 8 9
 `
 
 func TestBusyTimeIsOfTheProcessorsThatTheProcessMayUse(t *testing.T) {
-	busy, processors, known := parseBusy(someStat, "Name:\tx\nCpus_allowed_list:\t0-1\nMems_allowed:\t1\n")
-	assert.True(t, known)
-	assert.Equal(t, 2, processors)
-	assert.Equal(t, (130+10)*tick, busy, "neither idling nor waiting for a disk is busy; stolen time is")
-
-	busy, processors, known = parseBusy(someStat, "Name:\tx\nCpus_allowed_list:\t1,2\n")
-	assert.True(t, known)
-	assert.Equal(t, 2, processors)
-	assert.Equal(t, 7010*tick, busy)
-
-	_, processors, _ = parseBusy(someStat, "")
-	assert.Equal(t, 3, processors, "all, if it is not said")
-	for _, stat := range []string{"", "cpu0 1 2\n", "cpu0 a b c d e f g h\n"} {
-		_, _, known = parseBusy(stat, "")
-		assert.False(t, known, stat)
+	// Neither idling nor waiting for a disk is busy; stolen time is.
+	for _, c := range []struct {
+		stat, status string
+		busy         time.Duration
+		processors   int
+	}{
+		{someStat, "Name:\tx\nCpus_allowed_list:\t0-1\nMems_allowed:\t1\n", (130 + 10) * tick, 2},
+		{someStat, "Name:\tx\nCpus_allowed_list:\t1,2\n", 7010 * tick, 2},
+		{someStat, "", 7140 * tick, 3}, // all, if it is not said
+		{"", "", 0, 0},
+		{"cpu0 1 2\n", "", 0, 0},
+		{"cpu0 a b c d e f g h\n", "", 0, 0},
+	} {
+		busy, processors, known := parseBusy(c.stat, c.status)
+		assert.Equal(t, c.processors > 0, known, c)
+		if known {
+			assert.Equal(t, c.busy, busy, c)
+			assert.Equal(t, c.processors, processors, c)
+		}
 	}
 }
 
@@ -73,10 +76,7 @@ func TestDisturbedPassesAreRepeated(t *testing.T) {
 		{hot, 3, 1, 0},   // opening and warming up are not repeated
 	} {
 		o.busy = busyMachine(c.passes)
-		report, err := Run(t.Context(), []Workload{c.w}, []Contender{exactBucket("a")}, o)
-		require.NoError(t, err)
-		assert.True(t, report.Watched)
-		r := report.Workloads[0].Results[0]
+		r := resultOf(t, o, c.w, exactBucket("a"))
 		assert.Len(t, r.Rounds, 8, "none is added and none is missing")
 		assert.Equal(t, c.repeated, r.Repeated, "%+v", c)
 		assert.Equal(t, c.disturbed, r.Disturbed, "%+v", c)
@@ -85,48 +85,35 @@ func TestDisturbedPassesAreRepeated(t *testing.T) {
 }
 
 func TestNothingIsRepeatedWithoutNeedOrTime(t *testing.T) {
-	o := quick()
-	o.Rounds = 8
-	always := func() busyTime { return busyMachine(1 << 20) }
-	flood := Workload{Name: "flood", Limit: slow, Keys: 100, Draw: DrawOnce}
-	run := func(about string, c Contender) Result {
-		report, err := Run(t.Context(), []Workload{flood}, []Contender{c}, o)
-		require.NoError(t, err, about)
-		return report.Workloads[0].Results[0]
+	run := func(rounds int, busy busyTime, elsewhere bool) Result {
+		o, c := quick(), exactBucket("a")
+		o.Rounds, o.busy, o.NewRecorder, c.Elsewhere = rounds, busy, nil, elsewhere
+		return resultOf(t, o, Workload{Name: "flood", Limit: slow, Keys: 100, Draw: DrawOnce}, c)
 	}
-
-	o.busy = always()
-	r := run("always busy", exactBucket("a"))
+	always := func() busyTime { return busyMachine(1 << 20) }
+	r := run(8, always(), false)
 	assert.Equal(t, 8, r.Disturbed)
-	assert.LessOrEqual(t, r.Repeated, 4, "a quarter of the run's sixteen passes")
-
-	o.busy, o.Rounds = always(), 100
-	assert.Equal(t, mostUseless, run("always busy, many rounds", exactBucket("a")).Repeated)
+	assert.LessOrEqual(t, r.Repeated, 2, "a quarter of the run's passes")
+	const many = 5 * mostUseless
+	assert.Equal(t, mostUseless, run(many, always(), false).Repeated)
 
 	// Busy, then quiet for a pass or two, then busy again.
 	var looks atomic.Int64
-	o.busy = func() (time.Duration, int, bool) {
-		n := looks.Add(1) - 1
-		busy := n / 2
-		if busy > 60 {
+	r = run(many, func() (time.Duration, int, bool) {
+		busy := (looks.Add(1) - 1) / 2
+		if busy > many/2 {
 			busy -= 2
 		}
 		return time.Hour * time.Duration(busy), 1, true
-	}
-	o.NewRecorder = nil
-	assert.Greater(t, run("quiet for a while", exactBucket("a")).Repeated, mostUseless)
-	o.NewRecorder = newTape
+	}, false)
+	assert.Greater(t, r.Repeated, mostUseless, "quiet for a while")
 
-	o.busy = func() (time.Duration, int, bool) { return 0, 0, false }
-	r = run("unknown", exactBucket("a"))
-	assert.Zero(t, r.Disturbed)
-	assert.Zero(t, r.Repeated)
+	r = run(8, unknown, false)
+	assert.Zero(t, r.Disturbed, "the system does not tell")
+	assert.Zero(t, r.Repeated, "the system does not tell")
 
-	other := exactBucket("other")
-	other.Elsewhere = true
-	o.busy = always()
-	r = run("the load is the contender's own process", other)
-	assert.Zero(t, r.Disturbed)
+	r = run(8, always(), true)
+	assert.Zero(t, r.Disturbed, "the load is the contender's own process")
 	assert.Zero(t, r.Rounds[0].Others)
 	assert.True(t, r.Elsewhere)
 }
@@ -141,9 +128,7 @@ func TestOwnWorkIsNoOtherLoad(t *testing.T) {
 		used, _ := processorTime()
 		return used, 1, true
 	}
-	report, err := Run(t.Context(), []Workload{{Name: "hot", Limit: slow, Keys: 1}}, []Contender{exactBucket("a")}, o)
-	require.NoError(t, err)
-	pass := report.Workloads[0].Results[0].Rounds[0]
+	pass := resultOf(t, o, Workload{Name: "hot", Limit: slow, Keys: 1}, exactBucket("a")).Rounds[0]
 	assert.False(t, pass.Disturbed)
 	assert.Less(t, pass.Others, pass.CPU/2)
 }

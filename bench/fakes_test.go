@@ -7,60 +7,92 @@ import (
 	"time"
 )
 
-// bucket is a limiter with a bucket for each key that never drains.
-type bucket struct {
-	capacity int64
-	mu       sync.Mutex
-	taken    map[string]*atomic.Int64
-	racy     bool
-	closed   func() error
+// fake is a limiter by functions.
+type fake struct {
+	ask    func(keys []string) (passed int)
+	closed func() error // or nil
+	asked  atomic.Bool
+	told   []string // its keys, before any is asked for
 }
 
-func (b *bucket) Choke(key string) bool {
-	b.mu.Lock()
-	taken := b.taken[key]
-	if taken == nil {
-		taken = new(atomic.Int64)
-		b.taken[key] = taken
-	}
-	b.mu.Unlock()
+func (f *fake) Choke(key string) bool      { return f.ChokeAll([]string{key}) == 1 }
+func (f *fake) ChokeAll(keys []string) int { f.asked.Store(true); return f.ask(keys) }
 
-	if !b.racy {
-		return taken.Add(1) <= b.capacity
-	}
-	// Read, decide, write: of two equal writes one take is lost.
-	n := taken.Load()
-	if n >= b.capacity {
-		return false
-	}
-	for range 10 {
-		runtime.Gosched()
-	}
-	taken.Store(n + 1)
-	return true
-}
-
-func (b *bucket) ChokeAll(keys []string) int {
-	return AskEach(keys, func(key string) bool { return b.Choke(key) })
-}
-
-func (b *bucket) Close() error {
-	if b.closed != nil {
-		return b.closed()
+func (f *fake) Close() error {
+	if f.closed != nil {
+		return f.closed()
 	}
 	return nil
 }
 
-func exactBucket(name string) Contender {
-	return Contender{Name: name, New: func(s Setup) (Limiter, error) {
-		return &bucket{capacity: s.Limit.Capacity, taken: map[string]*atomic.Int64{}}, nil
-	}}
+func (f *fake) prepare(keys []string) {
+	if f.asked.Load() {
+		panic("asked before it was told of its keys")
+	}
+	f.told = append(f.told, keys...)
 }
 
+func faked(name string, of func(Setup) *fake) Contender {
+	return Contender{Name: name, New: func(s Setup) (Limiter, error) { return of(s), nil }}
+}
+
+// passAll admits every call.
+func passAll(keys []string) int { return len(keys) }
+
+// byKey returns a limiter that makes a function for each key.
+func byKey(of func() func() bool) *fake {
+	var mu sync.Mutex
+	keys := map[string]func() bool{}
+	choke := func(key string) bool {
+		mu.Lock()
+		if keys[key] == nil {
+			keys[key] = of()
+		}
+		choke := keys[key]
+		mu.Unlock()
+		return choke()
+	}
+	return &fake{ask: func(keys []string) int { return AskEach(keys, choke) }}
+}
+
+// exactBucket has a bucket for each key that never drains.
+func exactBucket(name string) Contender {
+	return faked(name, func(s Setup) *fake {
+		return byKey(func() func() bool {
+			taken := new(atomic.Int64)
+			return func() bool { return taken.Add(1) <= s.Limit.Capacity }
+		})
+	})
+}
+
+// racyBucket reads, decides and writes: of two equal writes one take is lost.
 func racyBucket(name string) Contender {
-	return Contender{Name: name, New: func(s Setup) (Limiter, error) {
-		return &bucket{capacity: s.Limit.Capacity, taken: map[string]*atomic.Int64{}, racy: true}, nil
-	}}
+	return faked(name, func(s Setup) *fake {
+		return byKey(func() func() bool {
+			taken := new(atomic.Int64)
+			return func() bool {
+				n := taken.Load()
+				if n >= s.Limit.Capacity {
+					return false
+				}
+				for range 10 {
+					runtime.Gosched()
+				}
+				taken.Store(n + 1)
+				return true
+			}
+		})
+	})
+}
+
+// sleeping lets each call pass after a time, in a bubble.
+func sleeping(name string, call time.Duration) Contender {
+	return faked(name, func(Setup) *fake {
+		return &fake{ask: func(keys []string) int {
+			time.Sleep(call * time.Duration(len(keys)))
+			return len(keys)
+		}}
+	})
 }
 
 type tape struct{ all []time.Duration }

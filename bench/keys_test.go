@@ -19,35 +19,18 @@ func TestNamesDifferAndHaveARealisticLength(t *testing.T) {
 	assert.Len(t, seen, n)
 }
 
-func TestStreamNamesItsOrder(t *testing.T) {
-	s := newStream([]uint32{7, 3, 7})
-	assert.Equal(t, string(appendKey(nil, 7)), s.keys[0])
-	assert.Equal(t, string(appendKey(nil, 3)), s.keys[1])
-	assert.Equal(t, s.keys[0], s.keys[2])
-}
-
 func TestPartsOfAStreamMakeUpTheWhole(t *testing.T) {
-	for _, size := range []int{1, 5, 64, 1000} {
-		s := newStream(upTo(10, size))
-		var order []uint32
+	for _, order := range [][]uint32{{7}, {7, 3, 7, 8, 0}, upTo(10, 1000)} {
+		s := newStream(order)
+		var parts stream
 		for i := range 7 {
 			p := s.part(i, 7)
-			assert.Len(t, p.keys, len(p.order))
-			order = append(order, p.order...)
+			parts.keys, parts.order = append(parts.keys, p.keys...), append(parts.order, p.order...)
 		}
-		assert.Equal(t, s.order, order)
-	}
-}
-
-func TestUniformCoversAllKeysEvenly(t *testing.T) {
-	const keys, each = 1000, 200
-	times := make([]int, keys)
-	for _, i := range drawUniform(keys*each, keys, rand.New(rand.NewPCG(1, 2))) {
-		times[i]++
-	}
-	for i, n := range times {
-		// Six standard deviations of a Poisson distribution.
-		assert.InDelta(t, each, n, 6*14.2, "key %d", i)
+		assert.Equal(t, s, parts)
+		for i, key := range s.keys {
+			assert.Equal(t, string(appendKey(nil, order[i])), key)
+		}
 	}
 }
 
@@ -75,6 +58,9 @@ func TestDrawStreamsDifferByCallerAndNotByRun(t *testing.T) {
 	assert.Equal(t, a[1].order, b[1].order)
 	assert.NotEqual(t, a[0].order, a[1].order)
 	assert.Zero(t, len(a[0].order)%batch)
+	for _, s := range drawStreams(Workload{Keys: 3, Draw: DrawInTurn}, 2) {
+		assert.Equal(t, []uint32{0, 1, 2}, s.order)
+	}
 }
 
 func TestMostAskedAreTheFewestForTheShare(t *testing.T) {

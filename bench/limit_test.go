@@ -29,14 +29,3 @@ func TestMost(t *testing.T) {
 		assert.Equal(t, c.want, c.limit.Most(c.d), "%+v in %v", c.limit, c.d)
 	}
 }
-
-func TestMostDuring(t *testing.T) {
-	limit := Limit{Capacity: 100, Count: 1000, Per: time.Second} // refills in 100 ms
-	assert.EqualValues(t, 0, limit.MostDuring())
-	assert.EqualValues(t, 300, limit.MostDuring(Window{0, 200 * ms}))
-	assert.EqualValues(t, 300, limit.MostDuring(Window{900 * ms, 1100 * ms}), "when it begins does not matter")
-	assert.EqualValues(t, 100+200+50+300, limit.MostDuring(Window{0, 200 * ms}, Window{250 * ms, 550 * ms}),
-		"a short rest wins back what drains in it")
-	assert.EqualValues(t, 100+200+100+300, limit.MostDuring(Window{0, 200 * ms}, Window{5 * time.Second, 5300 * ms}),
-		"a long one no more than the capacity")
-}

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,37 +10,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// hoard keeps so many bytes a key, until its idle time, if any, is over.
-type hoard struct {
-	bucket
-	forget *time.Timer
-	idle   time.Duration
-}
-
+// hoarder keeps so many bytes a key, until its idle time, if any, is over.
 func hoarder(name string, bytes int, idles bool) Contender {
-	return Contender{Name: name, Idles: idles, New: func(s Setup) (Limiter, error) {
-		h := &hoard{}
-		h.taken, h.capacity = nil, int64(bytes)
+	c := faked(name, func(s Setup) *fake {
 		var kept atomic.Pointer[[]byte] // the timer and Close both free it
 		full := make([]byte, bytes*s.Keys)
 		kept.Store(&full)
 		free := func() { kept.Store(nil) }
-		h.closed = func() error { free(); return nil } // the bytes live until then
-		if idles && s.Idle > 0 {
-			h.forget = time.AfterFunc(s.Idle, free)
-			h.idle = s.Idle
+		f := &fake{
+			ask:    passAll,
+			closed: func() error { free(); return nil }, // the bytes live until then
 		}
-		return h, nil
-	}}
-}
-
-func (*hoard) Choke(string) bool { return true }
-
-func (h *hoard) ChokeAll(keys []string) (pass int) {
-	if h.forget != nil {
-		h.forget.Reset(h.idle)
-	}
-	return len(keys)
+		if idles && s.Idle > 0 {
+			forget := time.AfterFunc(s.Idle, free)
+			f.ask = func(keys []string) int {
+				forget.Reset(s.Idle)
+				return len(keys)
+			}
+		}
+		return f
+	})
+	c.Idles = idles
+	return c
 }
 
 func TestMemoryOfKeysBeforeAndAfterIdling(t *testing.T) {
@@ -51,10 +41,8 @@ func TestMemoryOfKeysBeforeAndAfterIdling(t *testing.T) {
 			Name: "memory", Limit: slow, Draw: DrawOnce, Keys: keys, Rounds: 1, AuditOnly: true,
 			Memory: true, Idle: 200 * ms,
 		}
-		report, err := Run(t.Context(), []Workload{w}, []Contender{hoarder("keeps", 500, false), hoarder("forgets", 300, true)}, quick())
-		require.NoError(t, err)
-		keeps, forgets := report.Workloads[0].Results[0].Memory, report.Workloads[0].Results[1].Memory
-
+		results := ran(t, quick(), []Workload{w}, hoarder("keeps", 500, false), hoarder("forgets", 300, true)).Workloads[0].Results
+		keeps, forgets := results[0].Memory, results[1].Memory
 		for _, m := range []*Memory{keeps, forgets} {
 			assert.Equal(t, keys, m.Keys)
 			assert.EqualValues(t, keys*keyLength, m.KeyBytes)
@@ -65,7 +53,7 @@ func TestMemoryOfKeysBeforeAndAfterIdling(t *testing.T) {
 		assert.InDelta(t, 1, keeps.IdleShare(), 1e-9)
 		assert.Equal(t, 200*ms, forgets.Idle)
 		assert.Less(t, forgets.IdleShare(), 0.2)
-		assert.Equal(t, 2, report.Workloads[0].Results[1].Audit.Limiters, "a second one idles")
+		assert.Equal(t, 2, results[1].Audit.Limiters, "a second one idles")
 	})
 }
 
@@ -81,24 +69,11 @@ func TestRalForgetsIdleKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		workloads, err := Select(Standard(0.02), []string{"memory"})
 		require.NoError(t, err)
-		report, err := Run(t.Context(), workloads, []Contender{XsyncMap(), Ral()}, quick())
-		require.NoError(t, err)
-		yardstick, ral := report.Workloads[0].Results[0].Memory, report.Workloads[0].Results[1].Memory
+		results := ran(t, quick(), workloads, XsyncMap(), Ral()).Workloads[0].Results
+		yardstick, ral := results[0].Memory, results[1].Memory
 		assert.Zero(t, yardstick.Idle, "a yardstick forgets nothing")
 		assert.Equal(t, minIdle, ral.Idle)
 		assert.Positive(t, ral.BytesPerKey)
 		assert.Less(t, ral.IdleShare(), 0.5)
-	})
-}
-
-func TestIdlingEndsWithTheRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		m := &Memory{FullHeap: 100, IdleHeap: 100}
-		begun := time.Now()
-		newGauge().idle(ctx, m, time.Hour)
-		assert.Zero(t, time.Since(begun))
-		assert.Zero(t, m.Idle)
 	})
 }

@@ -31,29 +31,21 @@ func bucketOf(l Limit, fault float64) decider {
 	}
 }
 
-// fixedWindowOf has windows shorter by the fault's share, each beginning where the last ended.
-func fixedWindowOf(l Limit, fault float64) decider {
-	begin, index, taken := time.Duration(-1), int64(0), int64(0)
-	length := time.Duration(float64(l.Refill()) * (1 - fault))
-	return func(at time.Duration) bool {
-		if begin < 0 {
-			begin = at
-		}
-		if now := int64((at - begin) / length); now != index {
-			index, taken = now, 0
-		}
-		taken++
-		return taken <= l.Capacity
-	}
-}
+// fixedWindowOf has windows shorter by the fault's share, each beginning where one before ended.
+func fixedWindowOf(l Limit, fault float64) decider { return windowsOf(l, fault, false) }
 
 // restartingWindowOf has windows like fixedWindowOf, but each begins with a call.
-func restartingWindowOf(l Limit, fault float64) decider {
+func restartingWindowOf(l Limit, fault float64) decider { return windowsOf(l, fault, true) }
+
+func windowsOf(l Limit, fault float64, restart bool) decider {
 	begin, taken := time.Duration(-1), int64(0)
 	length := time.Duration(float64(l.Refill()) * (1 - fault))
 	return func(at time.Duration) bool {
-		if begin < 0 || at-begin >= length {
+		switch {
+		case begin < 0 || restart && at-begin >= length:
 			begin, taken = at, 0
+		case at-begin >= length:
+			begin, taken = at-(at-begin)%length, 0
 		}
 		taken++
 		return taken <= l.Capacity
@@ -90,38 +82,23 @@ var textbook = []struct {
 	{"sliding window", SlidingWindow, slidingWindowOf},
 }
 
-// deciding has a decider for each key. Each call takes some time in a bubble.
-type deciding struct {
-	pause time.Duration
-	make  func() decider
-	epoch time.Time
-	mu    sync.Mutex
-	keys  map[string]decider
-}
-
-func (d *deciding) Choke(key string) bool {
-	time.Sleep(d.pause)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.keys[key] == nil {
-		d.keys[key] = d.make()
-	}
-	return d.keys[key](time.Since(d.epoch))
-}
-
-func (d *deciding) ChokeAll(keys []string) int {
-	return AskEach(keys, func(key string) bool { return d.Choke(key) })
-}
-
-func (d *deciding) Close() error { return nil }
-
+// contenderOf has a decider for each key. Each call takes some time in a bubble.
 func contenderOf(name string, p Promise, decide func(Limit) decider) Contender {
-	return Contender{Name: name, Promise: p, Exact: true, New: func(s Setup) (Limiter, error) {
-		return &deciding{
-			pause: 700 * time.Microsecond, make: func() decider { return decide(s.Limit) },
-			epoch: time.Now(), keys: make(map[string]decider),
-		}, nil
-	}}
+	c := faked(name, func(s Setup) *fake {
+		epoch := time.Now()
+		var mu sync.Mutex
+		return byKey(func() func() bool {
+			d := decide(s.Limit)
+			return func() bool {
+				time.Sleep(700 * time.Microsecond)
+				mu.Lock()
+				defer mu.Unlock()
+				return d(time.Since(epoch))
+			}
+		})
+	})
+	c.Promise, c.Exact = p, true
+	return c
 }
 
 // TestAuditCatchesEachBrokenPromise runs whole benchmarks in virtual time, with contenders that
@@ -133,20 +110,19 @@ func TestAuditCatchesEachBrokenPromise(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := Workload{Name: "hot", Limit: Limit{Capacity: 20, Count: 200, Per: time.Second}, Keys: 1, Callers: 3}
-				o := Options{Duration: 3 * time.Second, Rounds: 3, busy: func() (time.Duration, int, bool) { return 0, 0, false }}
-				report, err := Run(t.Context(), []Workload{w}, []Contender{
+				o := Options{Duration: 3 * time.Second, Rounds: 3, busy: unknown}
+				results := ran(t, o, []Workload{w},
 					contenderOf("kept", c.promise, func(l Limit) decider { return c.decide(l, 0) }),
 					contenderOf("broken", c.promise, func(l Limit) decider { return c.decide(l, 0.05) }),
-				}, o)
-				require.NoError(t, err)
-				kept, broken := report.Workloads[0].Results[0].Audit, report.Workloads[0].Results[1].Audit
+				).Workloads[0].Results
+				kept, broken := results[0].Audit, results[1].Audit
 				assert.Equal(t, c.promise, kept.Promise)
 				assert.True(t, kept.Binds)
 				assert.True(t, kept.Clean(), "%+v", kept)
 				assert.Greater(t, kept.OfPossible(), 0.95, "%+v", kept)
 				assert.False(t, broken.Clean(), "%+v", broken)
-				assert.True(t, report.Workloads[0].Results[0].Comparable())
-				assert.False(t, report.Workloads[0].Results[1].Comparable())
+				assert.True(t, results[0].Comparable())
+				assert.False(t, results[1].Comparable())
 			})
 		})
 	}
@@ -168,53 +144,21 @@ func repeat(at time.Duration, n int) (times []time.Duration) {
 	return times
 }
 
-// It admits two bursts around its end: right by its own promise, wrong by a bucket's.
+// A fixed window admits two bursts around its end: right by its own promise, wrong by a bucket's.
 func TestFixedWindowIsNotHeldToABucketsPromise(t *testing.T) {
 	limit := Limit{Capacity: 100, Count: 100, Per: time.Second}
-	asked := []Window{{0, 0}, {5999 * ms, 6000 * ms}}
-	times := append(repeat(0, 500), append(repeat(5999*ms, 500), repeat(6000*ms, 500)...)...)
-	admitted := callsAt(fixedWindowOf(limit, 0), times...)
-	assert.EqualValues(t, 300, admitted)
-
-	var own, bucket Audit
-	own.add(auditorOf(FixedWindow, limit, asked, []int64{500}, []int64{1000}), admitted, nil)
+	audited := func(p Promise, admitted int64) (a Audit) {
+		asked := []Window{{0, 0}, {5999 * ms, 6000 * ms}}
+		a.add(auditorOf(p, limit, asked, []int64{500}, []int64{1000}), admitted, nil)
+		return a
+	}
+	own := audited(FixedWindow, 300)
 	assert.True(t, own.Clean(), "%+v", own)
 	assert.EqualValues(t, 300, own.Allowed)
 	assert.EqualValues(t, 200, own.BucketAllowed)
 	assert.EqualValues(t, 100, own.OverBucket())
-	bucket.add(auditorOf(TokenBucket, limit, asked, []int64{500}, []int64{1000}), admitted, nil)
-	assert.EqualValues(t, 100, bucket.Over)
-
-	own = Audit{}
-	own.add(auditorOf(FixedWindow, limit, asked, []int64{500}, []int64{1000}), admitted+1, nil)
-	assert.EqualValues(t, 1, own.Over, "one more breaks its own promise")
-}
-
-func TestWindowsTouched(t *testing.T) {
-	for _, c := range []struct {
-		about string
-		asked []Window
-		fixed int64 // windows of 100
-		apart int64 // instants 100 apart
-	}{
-		{"an instant", []Window{{5, 5}}, 1, 1},
-		{"less than a window", []Window{{5, 104}}, 1, 1},
-		{"a window and its end", []Window{{5, 105}}, 2, 2},
-		{"the first call came late", []Window{{0, 50}, {140, 210}}, 3, 2},
-		{"the last instant begins a window", []Window{{0, 50}, {90, 110}}, 2, 2},
-		{"both sides of an end", []Window{{0, 0}, {99, 100}}, 2, 2},
-		{"three windows by their ends", []Window{{0, 0}, {150, 150}, {220, 220}}, 3, 2},
-		{"a window is counted once", []Window{{0, 10}, {20, 30}, {40, 50}}, 1, 1},
-		{"a long rest", []Window{{0, 10}, {100_000, 100_010}}, 3, 2},
-		{"one that the first call cannot reach", []Window{{0, 1}, {110, 190}}, 2, 2},
-	} {
-		assert.Equal(t, c.fixed, windowsTouched(c.asked, 100), c.about)
-		assert.Equal(t, c.apart, pointsApart(c.asked, 100), c.about)
-	}
-	const forever = time.Duration(math.MaxInt64)
-	assert.EqualValues(t, 1, windowsTouched([]Window{{5, 10}, {20, 30}}, forever))
-	assert.EqualValues(t, 1, pointsApart([]Window{{5, 10}, {20, 30}}, forever))
-	assert.Equal(t, int64(math.MaxInt64), mulSaturated(1<<40, 1<<40))
+	assert.EqualValues(t, 100, audited(TokenBucket, 300).Over)
+	assert.EqualValues(t, 1, audited(FixedWindow, 301).Over)
 }
 
 // The greediest calls reach the bounds.
@@ -249,16 +193,13 @@ func TestAllowedIsNeverLessThanATextbookLimiterAdmits(t *testing.T) {
 				require.GreaterOrEqual(t, p.most(limit, asked), most, "%s, %+v, %v", p, limit, asked)
 			}
 		}
+		for _, p := range Promises() {
+			require.Contains(t, reached, p)
+			require.NotEmpty(t, p.About())
+		}
 	}
-}
-
-func TestEveryPromiseSaysTheUnitsThatItAdmits(t *testing.T) {
-	seen := map[Promise]bool{}
-	for _, c := range textbook {
-		seen[c.promise] = true
-	}
-	for _, p := range Promises() {
-		assert.NotEmpty(t, p.About())
-		assert.True(t, seen[p], "%s: is broken in a test", p)
-	}
+	const forever = time.Duration(math.MaxInt64)
+	assert.EqualValues(t, 1, windowsTouched([]Window{{5, 10}, {20, 30}}, forever))
+	assert.EqualValues(t, 1, pointsApart([]Window{{5, 10}, {20, 30}}, forever))
+	assert.Equal(t, int64(math.MaxInt64), mulSaturated(1<<40, 1<<40))
 }

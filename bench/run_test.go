@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"math"
 	"runtime"
 	"slices"
 	"testing"
@@ -13,9 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// quick does not watch the machine, whose other load would repeat passes.
 func quick() Options {
-	return Options{Duration: 4 * ms, Rounds: 3, Callers: 2, NewRecorder: newTape}
+	return Options{Duration: 4 * ms, Rounds: 3, Callers: 2, NewRecorder: newTape, busy: unknown}
 }
+
+func unknown() (time.Duration, int, bool) { return 0, 0, false }
 
 // fewer bounds the callers of audits: under -race 64 need half a second to stop.
 func fewer(workloads []Workload) []Workload {
@@ -27,15 +29,92 @@ func fewer(workloads []Workload) []Workload {
 
 var slow = Limit{Capacity: 20, Count: 1, Per: time.Hour}
 
+func ran(t *testing.T, o Options, workloads []Workload, contenders ...Contender) Report {
+	t.Helper()
+	report, err := Run(t.Context(), workloads, contenders, o)
+	require.NoError(t, err)
+	return report
+}
+
+func resultOf(t *testing.T, o Options, w Workload, c Contender) Result {
+	t.Helper()
+	return ran(t, o, []Workload{w}, c).Workloads[0].Results[0]
+}
+
+// All workloads run with all of Ral's contenders. Ral is exact, and Ral Queued counts its excess.
+func TestEveryWorkloadRuns(t *testing.T) {
+	workloads := fewer(append(Standard(0.002), Calls(0.1)...))
+	o := quick()
+	o.Rounds, o.busy = 2, nil
+	var last Progress
+	o.Progress = func(p Progress) {
+		assert.GreaterOrEqual(t, p.Done, last.Done)
+		assert.LessOrEqual(t, p.Done, p.Total)
+		last = p
+	}
+	report := ran(t, o, workloads, append(RalCalls(), Floor(), XsyncMap(), Ral(), RalQueued())...)
+	assert.Equal(t, last.Total, last.Done)
+	require.Len(t, report.Workloads, len(workloads))
+	for i, w := range report.Workloads {
+		assert.Equal(t, workloads[i].Name, w.Name)
+		assert.NotEmpty(t, w.Results, w.Name)
+		for _, r := range w.Results {
+			of := w.Name + ", " + r.Contender
+			assert.Positive(t, r.OpsPerSecond.Median, of)
+			assert.Equal(t, workloads[i].Base != "" && r.Contender != workloads[i].Base, r.OfBase != nil, of)
+			assert.Equal(t, workloads[i].Apart, r.Apart, of)
+			if r.Apart {
+				assert.False(t, r.Comparable(), of)
+			}
+			if slices.Contains([]string{"hot-pass", "uniform", "flood"}, w.Name) || r.Apart && workloads[i].Refused == 0 {
+				assert.Zero(t, r.RefusedShare, of)
+			}
+			if workloads[i].AuditOnly {
+				assert.Nil(t, r.Latency, "%s: an audit times no calls", of)
+			}
+			if w.Timed && workloads[i].Known > 0 {
+				assert.Len(t, r.Rounds, 1, of)
+				assert.EqualValues(t, w.Keys, r.Latency.Calls, of)
+				assert.Positive(t, r.Known.Calls, "%s: known keys are asked meanwhile", of)
+			}
+			if !r.IsLimiter() {
+				assert.Nil(t, r.Audit, of)
+				continue
+			}
+			assertAudit(t, workloads[i], r)
+		}
+	}
+}
+
+func assertAudit(t *testing.T, w Workload, r Result) {
+	t.Helper()
+	of := w.Name + ", " + r.Contender
+	assert.GreaterOrEqual(t, r.Audit.Calls, r.Audit.Admitted, of)
+	switch own := r.Audit.Own; {
+	case r.Contender == RalQueued().Name:
+		assert.GreaterOrEqual(t, own.Overadmitted, r.Audit.Over, of)
+	case own == nil || own.Unavailable == 0: // such calls pass unrecorded, and a busy machine may have some
+		assert.True(t, r.KeptPromise(), "%s: %+v", of, r.Audit)
+	}
+	if w.Name == "audit-hot" || w.Name == "audit-new" || w.Apart && w.Refused > 0 {
+		assert.True(t, r.Audit.Binds, of)
+		assert.Positive(t, r.RefusedShare, of)
+	}
+	if w.Draw.keepsLimiter() {
+		assert.Equal(t, 1, r.Audit.Limiters, of)
+	}
+	if w.OneTimedPass && w.Known > 0 {
+		assert.EqualValues(t, int64(w.Keys+w.Known)+r.Known.Calls, r.Audit.Calls, of)
+	}
+}
+
 func TestAuditCatchesALimiterThatAdmitsTooMuch(t *testing.T) {
 	for _, w := range []Workload{
 		{Name: "hot", Limit: slow, Keys: 1, Callers: 16},
 		{Name: "new", Limit: slow, Keys: 200, Callers: 32, Draw: DrawSameOrder},
 	} {
-		report, err := Run(t.Context(), []Workload{w}, []Contender{exactBucket("exact"), racyBucket("racy")}, quick())
-		require.NoError(t, err)
-		exact, racy := report.Workloads[0].Results[0].Audit, report.Workloads[0].Results[1].Audit
-
+		results := ran(t, quick(), []Workload{w}, exactBucket("exact"), racyBucket("racy")).Workloads[0].Results
+		exact, racy := results[0].Audit, results[1].Audit
 		assert.True(t, exact.Binds, w.Name)
 		assert.True(t, exact.Clean(), "%s: %+v", w.Name, exact)
 		assert.Equal(t, exact.Allowed, exact.Admitted, "%s: all that was allowed was taken", w.Name)
@@ -45,15 +124,12 @@ func TestAuditCatchesALimiterThatAdmitsTooMuch(t *testing.T) {
 }
 
 func TestEachNewKeyIsAskedOnce(t *testing.T) {
-	w := Workload{Name: "flood", Limit: Limit{Capacity: 1, Count: 1, Per: time.Hour}, Keys: 1001, Draw: DrawOnce}
 	o := quick()
 	o.Callers = 3
-	report, err := Run(t.Context(), []Workload{w}, []Contender{exactBucket("a")}, o)
-	require.NoError(t, err)
-	r := report.Workloads[0].Results[0]
+	r := resultOf(t, o, Workload{Name: "flood", Limit: Limit{Capacity: 1, Count: 1, Per: time.Hour}, Keys: 1001, Draw: DrawOnce}, exactBucket("a"))
 	assert.Zero(t, r.RefusedShare, "a bucket of one passes each key once")
 	assert.EqualValues(t, 1001, r.Rounds[0].Calls)
-	assert.GreaterOrEqual(t, r.Audit.Limiters, 6, "each pass has its own, also one that is repeated")
+	assert.Equal(t, 6, r.Audit.Limiters, "each pass has its own")
 	assert.False(t, r.Audit.Binds)
 	assert.EqualValues(t, 3*1001, r.Latency.Calls)
 }
@@ -61,9 +137,7 @@ func TestEachNewKeyIsAskedOnce(t *testing.T) {
 func TestPassThatIsOverAtOnceHasCalls(t *testing.T) {
 	o := quick()
 	o.Duration = 2 * time.Nanosecond
-	report, err := Run(t.Context(), []Workload{{Name: "hot", Limit: slow, Keys: 1}}, []Contender{exactBucket("a")}, o)
-	require.NoError(t, err)
-	r := report.Workloads[0].Results[0]
+	r := resultOf(t, o, Workload{Name: "hot", Limit: slow, Keys: 1}, exactBucket("a"))
 	require.Len(t, r.Rounds, 3)
 	for _, pass := range r.Rounds {
 		assert.GreaterOrEqual(t, pass.Calls, int64(2*batch), "each caller asks a batch")
@@ -72,18 +146,26 @@ func TestPassThatIsOverAtOnceHasCalls(t *testing.T) {
 	assert.GreaterOrEqual(t, r.Latency.Calls, int64(3*2*batch))
 }
 
-func TestKnownKeysAreAskedMeanwhile(t *testing.T) {
-	w := Workload{Name: "growth", Limit: loose, Keys: 20_000, Known: 8, Draw: DrawOnce, Rounds: 1, OneTimedPass: true}
-	report, err := Run(t.Context(), []Workload{w}, []Contender{XsyncMap(), Ral()}, quick())
-	require.NoError(t, err)
-	assert.True(t, report.Workloads[0].Timed)
-	for _, r := range report.Workloads[0].Results {
-		assert.Len(t, r.Rounds, 1)
-		assert.EqualValues(t, 20_000, r.Latency.Calls)
-		assert.Positive(t, r.Known.Calls)
+func TestContendersTakePartWhereTheirFiguresMeanSomething(t *testing.T) {
+	for name, c := range map[string]struct {
+		Contender
+		want []string
+	}{
+		"floor":        {Floor(), []string{"hot-pass", "hot-refused", "uniform", "zipf", "flood"}},
+		"map":          {XsyncMap(), []string{"hot-pass", "hot-refused", "uniform", "zipf", "flood", "audit-hot", "growth", "memory"}},
+		"slow":         {Contender{Slow: true}, []string{"hot-pass", "hot-refused", "uniform", "audit-hot"}},
+		"any":          {Contender{}, Names(Standard(1))},
+		"made for one": {Contender{For: []string{VerbsWorkload}}, []string{VerbsWorkload}},
+		"needs more":   {Contender{Needs: func(Workload) bool { return false }}, nil},
+	} {
+		var can []string
+		for _, w := range All(1) {
+			if c.can(w) {
+				can = append(can, w.Name)
+			}
+		}
+		assert.Equal(t, c.want, can, name)
 	}
-	ral := report.Workloads[0].Results[1]
-	assert.EqualValues(t, 20_000+8+ral.Known.Calls, ral.Audit.Calls)
 }
 
 func TestContendersTakeTurnsRoundByRound(t *testing.T) {
@@ -94,25 +176,8 @@ func TestContendersTakeTurnsRoundByRound(t *testing.T) {
 			turns = append(turns, p.Contender)
 		}
 	}
-	three := []Contender{exactBucket("a"), exactBucket("b"), exactBucket("c")}
-	_, err := Run(t.Context(), []Workload{{Name: "hot", Limit: slow, Keys: 1}}, three, o)
-	require.NoError(t, err)
+	ran(t, o, []Workload{{Name: "hot", Limit: slow, Keys: 1}}, exactBucket("a"), exactBucket("b"), exactBucket("c"))
 	assert.Equal(t, []string{"a", "b", "c", "b", "c", "a", "c", "a", "b"}, turns)
-}
-
-func TestProgressGoesForwardAndReachesTheEnd(t *testing.T) {
-	var last Progress
-	o := quick()
-	o.Progress = func(p Progress) {
-		assert.GreaterOrEqual(t, p.Done, last.Done)
-		assert.LessOrEqual(t, p.Done, p.Total)
-		last = p
-	}
-	workloads, err := Select(Standard(0.001), []string{"hot-pass", "zipf", "flood", "growth"})
-	require.NoError(t, err)
-	_, err = Run(t.Context(), workloads, []Contender{XsyncMap(), Ral()}, o)
-	require.NoError(t, err)
-	assert.Equal(t, last.Total, last.Done)
 }
 
 func TestRatiosAreToTheYardsticksOfTheSameRound(t *testing.T) {
@@ -136,70 +201,23 @@ func TestRatiosAreToTheYardsticksOfTheSameRound(t *testing.T) {
 
 func TestYardsticksAnswerWithoutLimiting(t *testing.T) {
 	for _, c := range []Contender{Floor(), XsyncMap()} {
-		// Keys may share a word of the floor.
-		l, err := c.New(Setup{Keys: 2, Refuse: map[string]struct{}{"b": {}}})
-		require.NoError(t, err)
-		if f, ok := l.(*floor); ok {
-			for f.word("a") == f.word("b") {
-				l, err = c.New(Setup{Keys: 2, Refuse: map[string]struct{}{"b": {}}})
-				require.NoError(t, err)
-				f = l.(*floor)
-			}
+		made := func() Limiter {
+			l, err := c.New(Setup{Keys: 2, Refuse: map[string]struct{}{"b": {}}})
+			require.NoError(t, err)
+			return l
+		}
+		l := made()
+		for f, ok := l.(*floor); ok && f.word("a") == f.word("b"); f, ok = l.(*floor) {
+			l = made() // keys may share a word of the floor
 		}
 		for range 3 {
 			assert.True(t, l.Choke("a"), c.Name)
 			assert.False(t, l.Choke("b"), c.Name)
 		}
-		assert.Equal(t, 1, l.ChokeAll([]string{"a", "b"}), c.Name)
 		keys := []string{"a", "b", "a"}
+		assert.Equal(t, 2, l.ChokeAll(keys), c.Name)
 		assert.Zero(t, testing.AllocsPerRun(100, func() { l.ChokeAll(keys) }), c.Name)
 		assert.NoError(t, l.Close())
-	}
-}
-
-func TestFloorUsesItsWholeArray(t *testing.T) {
-	const keys = 1000
-	l, err := Floor().New(Setup{Keys: keys})
-	require.NoError(t, err)
-	f := l.(*floor)
-	assert.Len(t, f.words, keys)
-	assert.Equal(t, keys, l.ChokeAll(newStream(upTo(0, keys)).keys))
-	used := 0
-	for i := range f.words {
-		if f.words[i].Load() != 0 {
-			used++
-		}
-	}
-	assert.InDelta(t, keys*(1-1/math.E), used, 100, "as balls in bins")
-}
-
-func TestYardsticksTakePartWhereTheirFiguresMeanSomething(t *testing.T) {
-	can := map[Yardstick][]string{}
-	for _, w := range Standard(1) {
-		for _, c := range []Contender{Floor(), XsyncMap()} {
-			if c.can(w) {
-				can[c.Yardstick] = append(can[c.Yardstick], w.Name)
-			}
-		}
-	}
-	assert.Equal(t, []string{"hot-pass", "hot-refused", "uniform", "zipf", "flood"}, can[YardstickFloor])
-	assert.Equal(t, []string{"hot-pass", "hot-refused", "uniform", "zipf", "flood", "audit-hot", "growth", "memory"}, can[YardstickMap])
-}
-
-func TestRalIsExactAndQueuedCountsItsExcess(t *testing.T) {
-	workloads, err := Select(Standard(0.01), []string{"audit-hot", "audit-new"})
-	require.NoError(t, err)
-	report, err := Run(t.Context(), fewer(workloads), []Contender{Ral(), RalQueued()}, quick())
-	require.NoError(t, err)
-	for _, w := range report.Workloads {
-		exact := w.Results[0].Audit
-		assert.True(t, exact.Binds, w.Name)
-		if exact.Own.Unavailable == 0 { // such calls pass unrecorded, and a busy machine may have some
-			assert.True(t, exact.Clean(), "%s: %+v", w.Name, exact)
-		}
-		queued := w.Results[1].Audit
-		assert.GreaterOrEqual(t, queued.Own.Overadmitted, queued.Over, w.Name)
-		assert.Nil(t, w.Results[0].Latency, "an audit times no calls")
 	}
 }
 
@@ -217,8 +235,7 @@ func TestEachWorkloadRunsWithEachNumberOfProcessors(t *testing.T) {
 	hot := func(name string, callers int) Workload {
 		return Workload{Name: name, Limit: slow, Keys: 1, Callers: callers}
 	}
-	report, err := Run(t.Context(), []Workload{hot("first", 0), hot("second", 7)}, []Contender{c}, o)
-	require.NoError(t, err)
+	report := ran(t, o, []Workload{hot("first", 0), hot("second", 7)}, c)
 	assert.Equal(t, []int{3, 1, 3, 1}, seen)
 	assert.Equal(t, before, runtime.GOMAXPROCS(0), "as it was")
 	var got [][3]any
@@ -226,19 +243,6 @@ func TestEachWorkloadRunsWithEachNumberOfProcessors(t *testing.T) {
 		got = append(got, [3]any{w.Name, w.CPU, w.Callers})
 	}
 	assert.Equal(t, [][3]any{{"first", 3, 3}, {"first", 1, 1}, {"second", 3, 7}, {"second", 1, 7}}, got)
-}
-
-func TestSlowContendersDoNoWorkloadOfManyCalls(t *testing.T) {
-	slow := Contender{Slow: true}
-	var can []string
-	for _, w := range Standard(1) {
-		if slow.can(w) {
-			can = append(can, w.Name)
-		}
-		assert.True(t, Contender{}.can(w), w.Name)
-	}
-	assert.Equal(t, []string{"hot-pass", "hot-refused", "uniform", "audit-hot"}, can)
-	assert.False(t, Contender{Slow: true, Needs: func(Workload) bool { return false }}.can(Workload{}))
 }
 
 func TestOnlyExactLimitersAreComparable(t *testing.T) {
@@ -261,32 +265,26 @@ func TestInterruptedRunReportsFinishedRounds(t *testing.T) {
 		}
 	}
 	hot := func(name string) Workload { return Workload{Name: name, Limit: slow, Keys: 1} }
-	report, err := Run(ctx, []Workload{hot("first"), hot("second"), hot("third")}, []Contender{exactBucket("a"), exactBucket("b")}, o)
-	require.NoError(t, err)
-	assert.True(t, report.Interrupted)
-	require.Len(t, report.Workloads, 2)
-	assert.Len(t, report.Workloads[0].Results[0].Rounds, 3)
-	assert.Len(t, report.Workloads[1].Results[0].Rounds, 1)
-	assert.Len(t, report.Workloads[1].Results[1].Rounds, 1)
-}
-
-func TestRunEndedBeforeItBeganReportsNothing(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	report, err := Run(ctx, Standard(1), []Contender{Ral()}, quick())
-	require.NoError(t, err)
-	assert.True(t, report.Interrupted)
-	assert.Empty(t, report.Workloads)
+	run := func() Report {
+		report, err := Run(ctx, []Workload{hot("first"), hot("second"), hot("third")}, []Contender{exactBucket("a"), exactBucket("b")}, o)
+		require.NoError(t, err)
+		assert.True(t, report.Interrupted)
+		return report
+	}
+	workloads := run().Workloads
+	require.Len(t, workloads, 2)
+	assert.Len(t, workloads[0].Results[0].Rounds, 3)
+	assert.Len(t, workloads[1].Results[0].Rounds, 1)
+	assert.Len(t, workloads[1].Results[1].Rounds, 1)
+	assert.Empty(t, run().Workloads, "ended before it began")
 }
 
 func TestRunReturnsTheErrorOfAContender(t *testing.T) {
 	broken := errors.New("no")
 	unmade := Contender{Name: "unmade", New: func(Setup) (Limiter, error) { return nil, broken }}
-	unclosed := Contender{Name: "unclosed", New: func(s Setup) (Limiter, error) {
-		l, err := exactBucket("").New(s)
-		l.(*bucket).closed = func() error { return broken }
-		return l, err
-	}}
+	unclosed := faked("unclosed", func(Setup) *fake {
+		return &fake{ask: passAll, closed: func() error { return broken }}
+	})
 	for _, c := range []Contender{unmade, unclosed} {
 		for _, draw := range []Draw{DrawUniform, DrawOnce} {
 			w := Workload{Name: "some", Limit: slow, Keys: 1, Draw: draw}
@@ -302,27 +300,4 @@ func TestRunReturnsTheErrorOfAContender(t *testing.T) {
 	o.CPUs = []int{1, 0}
 	_, err = Run(t.Context(), nil, nil, o)
 	assert.ErrorContains(t, err, "CPUs")
-}
-
-func TestEveryStandardWorkloadRuns(t *testing.T) {
-	o := quick()
-	o.Rounds = 1
-	report, err := Run(t.Context(), fewer(Standard(0.002)), []Contender{Floor(), XsyncMap(), Ral(), RalQueued()}, o)
-	require.NoError(t, err)
-	names := make([]string, len(report.Workloads))
-	for i, w := range report.Workloads {
-		names[i] = w.Name
-		for _, r := range w.Results {
-			assert.Positive(t, r.OpsPerSecond.Median, "%s, %s", w.Name, r.Contender)
-			if !r.IsLimiter() {
-				assert.Nil(t, r.Audit)
-			} else {
-				assert.GreaterOrEqual(t, r.Audit.Calls, r.Audit.Admitted)
-			}
-			if slices.Contains([]string{"hot-pass", "uniform", "flood"}, w.Name) {
-				assert.Zero(t, r.RefusedShare, "%s, %s", w.Name, r.Contender)
-			}
-		}
-	}
-	assert.Equal(t, Names(Standard(1)), names)
 }
