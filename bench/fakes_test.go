@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,21 +64,21 @@ func exactBucket(name string) Contender {
 	})
 }
 
-// racyBucket reads, decides and writes: of two equal writes one take is lost.
-func racyBucket(name string) Contender {
+// pausingBucket pauses in each call, in a bubble. If racy it pauses between reading and writing, so
+// that of two equal writes one take is lost.
+func pausingBucket(name string, racy bool) Contender {
 	return faked(name, func(s Setup) *fake {
 		return byKey(func() func() bool {
 			taken := new(atomic.Int64)
 			return func() bool {
 				n := taken.Load()
-				if n >= s.Limit.Capacity {
-					return false
+				time.Sleep(10 * time.Microsecond)
+				if !racy {
+					n = taken.Add(1) - 1
+				} else if n < s.Limit.Capacity {
+					taken.Store(n + 1)
 				}
-				for range 10 {
-					runtime.Gosched()
-				}
-				taken.Store(n + 1)
-				return true
+				return n < s.Limit.Capacity
 			}
 		})
 	})

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,7 +11,7 @@ import (
 
 func TestFilesOfNoUseCostNoRun(t *testing.T) {
 	folder := t.TempDir()
-	foreign := filepath.Join(folder, "foreign.json")
+	foreign, nowhere := filepath.Join(folder, "foreign.json"), filepath.Join(folder, "no", "such")
 	require.NoError(t, os.WriteFile(foreign, []byte(`{"hello": 1}`), 0o600))
 	for _, c := range []struct {
 		args []string
@@ -20,26 +19,30 @@ func TestFilesOfNoUseCostNoRun(t *testing.T) {
 	}{
 		{[]string{foreign}, []string{foreign, "has no schema"}},
 		{[]string{"zipf"}, []string{"zipf", "want a file"}},
-		{[]string{"-html", filepath.Join(folder, "no", "such")}, []string{"-html", "such"}},
+		{[]string{"-html", nowhere}, []string{"-html", "such"}},
+		{[]string{"-json", nowhere}, []string{nowhere}},
 	} {
-		var stdout, stderr bytes.Buffer
-		assert.Equal(t, exitUsage, execute(t.Context(), c.args, &stdout, &stderr), c.args)
-		assert.Empty(t, stdout.String())
+		code, stdout, stderr := run(t.Context(), c.args...)
+		assert.Equal(t, exitUsage, code, c.args)
+		assert.Empty(t, stdout, c.args)
 		for _, want := range c.want {
-			assert.Contains(t, stderr.String(), want, c.args)
+			assert.Contains(t, stderr, want, c.args)
 		}
 	}
 }
 
 func TestRunIsShownWithoutMeasuring(t *testing.T) {
-	file, benchmarks := filepath.Join(t.TempDir(), "report.html"), filepath.Join(t.TempDir(), "report.txt")
-	var stdout, stderr bytes.Buffer
-	args := []string{"-o", benchmarks, "-html", file, "testdata/report.json"}
-	require.Equal(t, exitOK, execute(t.Context(), args, &stdout, &stderr), stderr.String())
-	assert.Empty(t, stderr.String(), "no progress: nothing is measured")
-	assert.Contains(t, stdout.String(), "hot-pass, GOMAXPROCS 2: one hot key")
-	assert.FileExists(t, file)
-	written, err := os.ReadFile(benchmarks)
+	page, benchmarks := filepath.Join(t.TempDir(), "report.html"), filepath.Join(t.TempDir(), "report.txt")
+	stdout, stderr := mustRun(t, "-o", benchmarks, "-html", page, "testdata/report.json")
+	assert.Empty(t, stderr, "no progress: nothing is measured")
+	assert.Contains(t, stdout, "hot-pass, GOMAXPROCS 2: one hot key")
+	assert.FileExists(t, page)
+	assert.Contains(t, read(t, benchmarks), "\nBenchmarkCall/workload=hot-pass/limiter=Ral-2 ")
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
 	require.NoError(t, err)
-	assert.Contains(t, string(written), "\nBenchmarkCall/workload=hot-pass/limiter=Ral-2 ")
+	return string(text)
 }

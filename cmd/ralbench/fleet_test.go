@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,77 +21,68 @@ func TestFlagsOfFleetMode(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, bench.Names(fleetbench.Workloads(1)), bench.Names(s.workloads))
 	assert.Equal(t, []string{fleetbench.RedisRate, fleetbench.Exact, fleetbench.Leased, fleetbench.ExactByDefault, fleetbench.LeasedByDefault, fleetbench.EngineTake, fleetbench.EngineChoke}, s.record().Contenders)
-	assert.Equal(t, fleetDuration, s.duration)
-	assert.Equal(t, defaultRounds, s.rounds)
-	assert.Equal(t, fleetBudget, s.budget)
-	assert.Equal(t, fleetShare, s.share)
 	assert.True(t, s.record().Fleet)
-	o := s.fleetOptions("server", s.progress(io.Discard))
-	assert.Equal(t, memoryKeys, o.Keys)
-	assert.Equal(t, []bench.Limit{shareLimit}, o.Limits)
-	assert.Equal(t, "server", o.Server)
-	estimate := func() time.Duration { return bench.Estimate(o.Workloads, s.contenders, o.Bench) + o.Share }
-	assert.InDelta(t, 57, estimate().Seconds(), 20, "about a minute")
-
-	s, err = parse([]string{"-fleet", "-full"})
-	require.NoError(t, err)
-	assert.Equal(t, fleetFullDuration, s.duration)
-	assert.Equal(t, fullRounds, s.rounds)
-	assert.Equal(t, fleetFullShare, s.share)
-	assert.Zero(t, s.budget)
-	o = s.fleetOptions("server", s.progress(io.Discard))
-	assert.Equal(t, []bench.Limit{shareLimit, smallShareLimit}, o.Limits)
-	assert.InDelta(t, 240, estimate().Seconds(), 40, "about four minutes")
-
-	s, err = parse([]string{"-fleet", "-full", "-duration", "3ms", "-rounds", "2", "-share", "0", "-scale", "0.01", "-workloads", "fleet-keys"})
-	require.NoError(t, err)
-	assert.Equal(t, 3*time.Millisecond, s.duration)
-	assert.Equal(t, 2, s.rounds)
-	assert.Zero(t, s.share)
-	assert.Equal(t, 100, s.workloads[0].Keys)
-	assert.Equal(t, 100, s.fleetOptions("", s.progress(io.Discard)).Keys)
-
+	for _, c := range []struct {
+		flags           string
+		duration, share time.Duration
+		rounds, keys    int
+		budget          time.Duration
+		limits          []bench.Limit
+		takes, within   float64 // seconds, by estimate; 0: not of interest
+	}{
+		{"", fleetDuration, fleetShare, defaultRounds, memoryKeys, fleetBudget, []bench.Limit{shareLimit}, 57, 20},
+		{" -full", fleetFullDuration, fleetFullShare, fullRounds, memoryKeys, 0, []bench.Limit{shareLimit, smallShareLimit}, 240, 40},
+		{" -full -duration 3ms -rounds 2 -share 0 -scale 0.01 -workloads fleet-keys", 3 * time.Millisecond, 0, 2, 100, 0, []bench.Limit{shareLimit, smallShareLimit}, 0, 0},
+	} {
+		s, err := parse(strings.Fields("-fleet" + c.flags))
+		require.NoError(t, err)
+		o := s.fleetOptions("server", s.progress(io.Discard))
+		assert.Equal(t, c.duration, s.duration, c.flags)
+		assert.Equal(t, c.share, s.share, c.flags)
+		assert.Equal(t, c.rounds, s.rounds, c.flags)
+		assert.Equal(t, c.budget, s.budget, c.flags)
+		assert.Equal(t, c.keys, o.Keys, c.flags)
+		assert.Equal(t, c.limits, o.Limits, c.flags)
+		assert.Equal(t, "server", o.Server, c.flags)
+		if c.takes > 0 {
+			assert.InDelta(t, c.takes, (bench.Estimate(o.Workloads, s.contenders, o.Bench) + o.Share).Seconds(), c.within, c.flags)
+		}
+	}
 	s, err = parse(nil)
 	require.NoError(t, err)
 	assert.False(t, s.record().Fleet)
 	assert.Zero(t, s.share)
 }
 
-func TestFleetModeWithoutRedisSaysHowToInstallIt(t *testing.T) {
+func TestMissingProgramsAreNamed(t *testing.T) {
 	withoutRedis(t)
-	var stdout, stderr bytes.Buffer
-	assert.Equal(t, exitFailed, execute(t.Context(), []string{"-fleet"}, &stdout, &stderr))
-	assert.Empty(t, stdout.String())
-	assert.Contains(t, stderr.String(), "there is no redis-server here")
-	assert.Contains(t, stderr.String(), "apt-get install redis-server")
-}
-
-func TestFleetModeOnARedisThatDoesNotStartFails(t *testing.T) {
+	for mode, want := range map[string]string{"-fleet": "apt-get install redis-server", "-serve": "install"} {
+		code, stdout, stderr := run(t.Context(), mode)
+		assert.Equal(t, exitFailed, code, mode)
+		assert.Empty(t, stdout, mode)
+		assert.Contains(t, stderr, want)
+	}
 	withRedis(t) // which is no program
-	var stdout, stderr bytes.Buffer
-	assert.Equal(t, exitFailed, execute(t.Context(), []string{"-fleet"}, &stdout, &stderr))
-	assert.Contains(t, stderr.String(), "starting")
-	assert.Contains(t, stdout.String(), "Nothing was measured")
+	code, stdout, stderr := run(t.Context(), "-fleet")
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, stderr, "starting")
+	assert.Contains(t, stdout, "Nothing was measured")
 }
 
 func TestRunOfFleetMode(t *testing.T) {
 	file, page := filepath.Join(t.TempDir(), "out.json"), filepath.Join(t.TempDir(), "out.html")
-	var stdout, stderr bytes.Buffer
-	args := []string{"-fleet", "-workloads", "fleet-hot", "-rounds", "1", "-duration", "2ms", "-share", "200ms", "-scale", "0.01", "-json", file, "-html", page}
-	require.Equal(t, exitOK, execute(t.Context(), args, &stdout, &stderr), stderr.String())
+	table, progress := mustRun(t, "-fleet", "-workloads", "fleet-hot", "-rounds", "1", "-duration", "2ms", "-share", "200ms", "-scale", "0.01", "-json", file, "-html", page)
 	for _, part := range []string{"fleet-hot (1 of 3)", "memory in Redis (2 of 3)", "usable share (3 of 3)", "usable share took"} {
-		assert.Contains(t, stderr.String(), "ralbench: "+part)
+		assert.Contains(t, progress, "ralbench: "+part)
 	}
-	table := stdout.String()
 	assert.Contains(t, table, "SCALED")
 	for _, title := range []string{"fleet-hot: 64 callers", "goals: ", "what Redis does: ", "memory in Redis: ", "usable share of the limit: "} {
 		assert.Contains(t, table, "\n"+title)
 	}
-	assert.NotContains(t, table+stderr.String(), "\x1b", "no terminal, no escape codes")
+	assert.NotContains(t, table+progress, "\x1b", "no terminal, no escape codes")
 
-	written, err := os.ReadFile(file)
-	require.NoError(t, err)
-	d, err := report.Decode(bytes.NewReader(written))
+	written := read(t, file)
+	d, err := report.Decode(strings.NewReader(written))
 	require.NoError(t, err)
 	assert.Len(t, d.Fleet.Work, 5)
 	assert.Len(t, d.Fleet.Memory, 3)
@@ -100,14 +90,11 @@ func TestRunOfFleetMode(t *testing.T) {
 	assert.NotNil(t, d.Workloads[0].Results[0].Latency)
 	var again bytes.Buffer
 	require.NoError(t, d.WriteJSON(&again))
-	assert.Equal(t, string(written), again.String(), "there and back")
-	shown, err := os.ReadFile(page)
-	require.NoError(t, err)
-	assert.Contains(t, string(shown), `id="fleet"`)
+	assert.Equal(t, written, again.String(), "there and back")
+	assert.Contains(t, read(t, page), `id="fleet"`)
 
-	var later bytes.Buffer
-	require.Equal(t, exitOK, execute(t.Context(), []string{file}, &later, &stderr))
+	later, _ := mustRun(t, file)
 	_, goals, _ := strings.Cut(table, "\ngoals: ")
 	goals, _, _ = strings.Cut(goals, "\nops/s by the clock")
-	assert.Contains(t, later.String(), goals)
+	assert.Contains(t, later, goals)
 }

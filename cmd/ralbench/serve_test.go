@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
-	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,29 +28,20 @@ func TestFlagsOfServers(t *testing.T) {
 	}
 }
 
-func TestServersThatAreMissing(t *testing.T) {
-	withoutRedis(t)
-	var stdout, stderr bytes.Buffer
-	assert.Equal(t, exitFailed, execute(t.Context(), []string{"-serve"}, &stdout, &stderr))
-	assert.Contains(t, stderr.String(), "install")
-}
-
-func TestRunOfServers(t *testing.T) {
-	file, page := filepath.Join(t.TempDir(), "out.json"), filepath.Join(t.TempDir(), "out.html")
-	var stdout, stderr bytes.Buffer
-	args := []string{"-serve", "-workloads", servebench.TCP, "-rounds", "1", "-duration", (10 * time.Millisecond).String(), "-json", file, "-html", page}
-	require.Equal(t, exitOK, execute(t.Context(), args, &stdout, &stderr), stderr.String())
-	assert.Contains(t, stderr.String(), "ralbench: serve-tcp (1 of 1)")
-	for _, text := range []string{"\nserve-tcp: redis-benchmark", "\ngoals: ", " rald ", " Redis, Lua GCRA ", " Redis, PING ", "at least 0.8"} {
-		assert.Contains(t, stdout.String(), text)
+func TestRunOfServersWithProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and starts rald, beside Redis and its generator of load")
 	}
-	shown, err := os.ReadFile(page)
-	require.NoError(t, err)
-	assert.Contains(t, string(shown), `id="serve"`)
-	assert.Contains(t, string(shown), "Redis, Lua GCRA")
-	assert.NotContains(t, string(shown), `id="audit"`)
-
-	var later bytes.Buffer
-	require.Equal(t, exitOK, execute(t.Context(), []string{file}, &later, &stderr), stderr.String())
-	assert.Equal(t, stdout.String(), later.String(), "without measuring, the same comes of it")
+	file, page := filepath.Join(t.TempDir(), "out.json"), filepath.Join(t.TempDir(), "out.html")
+	stdout, stderr := mustRun(t, "-serve", "-workloads", servebench.TCP, "-rounds", "1", "-duration", "10ms", "-json", file, "-html", page)
+	assert.Contains(t, stderr, "ralbench: serve-tcp (1 of 1)")
+	for _, text := range []string{"\nserve-tcp: redis-benchmark", "\ngoals: ", " rald ", " Redis, Lua GCRA ", " Redis, PING ", "at least 0.8"} {
+		assert.Contains(t, stdout, text)
+	}
+	shown := read(t, page)
+	assert.Contains(t, shown, `id="serve"`)
+	assert.Contains(t, shown, "Redis, Lua GCRA")
+	assert.NotContains(t, shown, `id="audit"`)
+	later, _ := mustRun(t, file)
+	assert.Equal(t, stdout, later, "without measuring, the same comes of it")
 }

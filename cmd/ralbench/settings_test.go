@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"flag"
 	"os"
 	"path/filepath"
@@ -85,38 +83,31 @@ func general(s settings) (names []string) {
 }
 
 func TestPeersOfCallsByTheirNames(t *testing.T) {
-	for _, c := range []struct {
-		names string
-		want  []string // beside Ral's rows, in the workload verbs
-	}{
-		{"none", nil},
-		{"X/time-Wait,ulule", []string{"x/time Wait"}},
-		{"all", []string{"x/time Reserve", "x/time Wait"}},
+	for names, want := range map[string][]string{ // beside Ral's rows, in the workload verbs
+		"none":              nil,
+		"X/time-Wait,ulule": {"x/time Wait"},
+		"all":               {"x/time Reserve", "x/time Wait"},
 	} {
-		s, err := parse([]string{"-peers", c.names, "-workloads", "verbs"})
-		require.NoError(t, err, c.names)
+		s, err := parse([]string{"-peers", names, "-workloads", "verbs"})
+		require.NoError(t, err, names)
 		var got []string
 		for _, c := range s.contenders {
 			if c.Like != "" {
 				got = append(got, c.Name)
 			}
 		}
-		assert.Equal(t, c.want, got, c.names)
-		assert.Contains(t, s.record().Contenders, "Ral Peek", c.names)
+		assert.Equal(t, want, got, names)
+		assert.Contains(t, s.record().Contenders, "Ral Peek", names)
 		assert.NotContains(t, s.record().Contenders, "Ral Tiered", "it is in another workload")
 	}
 }
 
 func TestCallsAreCutShortUnlessMoreIsAskedFor(t *testing.T) {
-	verbs := func(args ...string) bench.Workload {
-		s, err := parse(append(args, "-workloads", "verbs"))
+	for flags, cut := range map[string]bool{"": true, " -full": false, " -rounds 2": false, " -duration 1s": false} {
+		s, err := parse(strings.Fields("-workloads verbs" + flags))
 		require.NoError(t, err)
-		return s.workloads[0]
+		assert.Equal(t, cut, s.workloads[0].Rounds == 3 && s.workloads[0].Duration > 0, flags)
 	}
-	assert.Equal(t, 3, verbs().Rounds)
-	assert.Zero(t, verbs("-full").Rounds)
-	assert.Zero(t, verbs("-rounds", "2").Rounds)
-	assert.Zero(t, verbs("-duration", "1s").Duration)
 }
 
 func TestGoalsNeedOnlyTheirWorkloads(t *testing.T) {
@@ -238,32 +229,23 @@ func TestBadFlagsSayTheAcceptedValues(t *testing.T) {
 			assert.ErrorContains(t, err, want, c.args)
 		}
 
-		var stdout, stderr bytes.Buffer
-		assert.Equal(t, exitUsage, execute(context.Background(), c.args, &stdout, &stderr), c.args)
-		assert.Empty(t, stdout.String(), c.args)
-		assert.Contains(t, stderr.String(), err.Error())
+		code, stdout, stderr := run(t.Context(), c.args...)
+		assert.Equal(t, exitUsage, code, c.args)
+		assert.Empty(t, stdout, c.args)
+		assert.Contains(t, stderr, err.Error())
 	}
 }
 
-func TestHelpFitsATerminal(t *testing.T) {
-	var screen, text bytes.Buffer
-	assert.Equal(t, exitOK, execute(context.Background(), []string{"-h"}, &screen, &text))
-	assert.Less(t, strings.Count(screen.String(), "\n"), 24, "a screen, with the next prompt")
-	helpAll(&text)
-	for line := range strings.Lines(screen.String() + text.String()) {
+func TestHelpFitsATerminalAndExplainsAll(t *testing.T) {
+	_, err := parse([]string{"-h"})
+	assert.ErrorIs(t, err, flag.ErrHelp)
+	screen, _ := mustRun(t, "-h")
+	assert.Less(t, strings.Count(screen, "\n"), 24, "a screen, with the next prompt")
+	text, _ := mustRun(t, "-help", "all")
+	for line := range strings.Lines(screen + text) {
 		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
 		assert.Equal(t, strings.TrimRight(line, " \n")+"\n", line, "spaces at its end")
 	}
-}
-
-func TestHelpExplainsAllFlagsWorkloadsAndColumns(t *testing.T) {
-	_, err := parse([]string{"-h"})
-	assert.ErrorIs(t, err, flag.ErrHelp)
-
-	var stdout, stderr bytes.Buffer
-	assert.Equal(t, exitOK, execute(context.Background(), []string{"-help", "all"}, &stdout, &stderr))
-	assert.Empty(t, stderr.String())
-	text := stdout.String()
 	for _, w := range slices.Concat(bench.All(1), fleetbench.Workloads(1)) {
 		assert.Contains(t, text, "  "+w.Name+" ")
 	}

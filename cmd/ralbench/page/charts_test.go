@@ -65,10 +65,9 @@ func TestChartsShowTheReport(t *testing.T) {
 	require.Len(t, key.Points, len(memory.Results)-1)
 	assert.Equal(t, memory.Results[1].Memory.BytesPerKey, key.Points[0].Value)
 	assert.Nil(t, key.Points[0].Min, "measured once")
-	chartOf(t, data.Charts, "memory-gc")
-	chartOf(t, data.Charts, "memory-full")
-	chartOf(t, data.Charts, "memory-idle")
-	chartOf(t, data.Charts, "growth-known")
+	for _, id := range []string{"memory-gc", "memory-full", "memory-idle", "growth-known"} {
+		chartOf(t, data.Charts, id)
+	}
 	assert.Len(t, chartOf(t, data.Charts, "overview").Points, 7*4, "all workloads but memory, all contenders but the yardstick")
 }
 
@@ -85,13 +84,7 @@ func TestChartsAreOfAllProcessorsOfTheMachine(t *testing.T) {
 	assert.Equal(t, 2, group(16, 2).main(4).CPU)
 }
 
-func TestNoFiguresMakeNoCharts(t *testing.T) {
-	g := byName{name: "some", cpus: []bench.WorkloadReport{{CPU: 1, Results: []bench.Result{{Contender: "a"}}}}}
-	assert.Empty(t, g.charts(1))
-	assert.Empty(t, overview([]byName{g}, 1).Points)
-}
-
-func TestChartsWithoutP90AndWithOneRound(t *testing.T) {
+func TestChartsWithoutSomeFigures(t *testing.T) {
 	w := bench.WorkloadReport{CPU: 1, Results: []bench.Result{{
 		Contender: "a", Rounds: make([]bench.Pass, 1), OpsPerSecond: bench.Spread{Median: 5, Min: 5, Max: 5},
 		Latency: &bench.Latency{P50: 1, P99: 2, P999: 3, Worst: 4},
@@ -99,6 +92,10 @@ func TestChartsWithoutP90AndWithOneRound(t *testing.T) {
 	charts := byName{name: "some", cpus: []bench.WorkloadReport{w}}.charts(1)
 	assert.Nil(t, chartOf(t, charts, "some-throughput").Points[0].Min)
 	assert.Len(t, chartOf(t, charts, "some-latency").Points, 4)
+
+	none := byName{name: "some", cpus: []bench.WorkloadReport{{CPU: 1, Results: []bench.Result{{Contender: "a"}}}}}
+	assert.Empty(t, none.charts(1), "no figures")
+	assert.Empty(t, overview([]byName{none}, 1).Points, "no figures")
 }
 
 func TestSummarySaysTheChartInWords(t *testing.T) {

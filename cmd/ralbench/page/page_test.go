@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"html"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,12 @@ func withoutScripts(page string) string {
 	return regexp.MustCompile(`(?s)<script>.*?</script>`).ReplaceAllString(page, "<script></script>")
 }
 
+// textOf returns the page without its libraries as a reader sees it.
+func textOf(t *testing.T, d report.Document) string {
+	t.Helper()
+	return html.UnescapeString(withoutScripts(pageOf(t, d)))
+}
+
 func TestPageNeedsNothingElse(t *testing.T) {
 	d := reporttest.Run(t)
 	page := pageOf(t, d)
@@ -43,10 +50,33 @@ func TestPageNeedsNothingElse(t *testing.T) {
 	assert.NotContains(t, own, "ZgotmplZ", "html/template writes it in place of unsafe text")
 }
 
-func TestPageAgreesWithTheTerminal(t *testing.T) {
+// The page agrees with the terminal. Its first screen has a verdict, and then come the workloads.
+func TestPageShowsTheReport(t *testing.T) {
 	d := reporttest.Run(t)
-	page := html.UnescapeString(withoutScripts(pageOf(t, d)))
+	for i := range d.Workloads {
+		d.Workloads[i].Why = "why there is " + d.Workloads[i].Name
+	}
+	page := textOf(t, d)
+	_, rest, found := strings.Cut(page, `id="verdict"`)
+	require.True(t, found)
+	first, rest, found := strings.Cut(rest, `id="overview"`)
+	require.True(t, found)
+	overview, _, _ := strings.Cut(rest, "</section>")
+	beside, _ := report.Beside(d)
+	require.NotEmpty(t, beside.Rows)
+	for _, row := range beside.Rows {
+		assert.Contains(t, first, ">"+row.Cells[1]+"</td>")
+	}
+	for _, line := range append(report.VerdictOf(d), report.Shortfalls(d)...) {
+		assert.Contains(t, first, line.Text)
+	}
+	for _, row := range report.GoalTable(d).Rows {
+		for _, cell := range row.Cells {
+			assert.Contains(t, first, ">"+cell+"<")
+		}
+	}
 	for _, w := range d.Workloads {
+		assert.Contains(t, overview, "Why there is "+w.Name+".")
 		rows := report.Cells(report.Filled(report.Columns, w.Results), w.Results)
 		for i, r := range w.Results {
 			if r.Audit != nil {
@@ -96,70 +126,34 @@ func TestPageOfAlmostNothing(t *testing.T) {
 	assert.Contains(t, page, "Interrupted:")
 }
 
-func TestBrokenPromiseIsTheAlarm(t *testing.T) {
-	d := reporttest.Made(nil, []float64{1, 2})
-	r := &d.Workloads[0].Results[0]
-	r.Audit = &bench.Audit{Calls: 10, Admitted: 9, Allowed: 5, BucketAllowed: 5, Over: 4, Binds: true}
-	page := withoutScripts(pageOf(t, d))
-	assert.NotContains(t, page, "Ral broke")
-	assert.Contains(t, page, "Above their limits, by limiters that are not exact by their own design")
-
-	r.Exact = true
-	page = withoutScripts(pageOf(t, d))
-	assert.Contains(t, page, `<p class="warning"><strong>Ral broke its promise:`)
-	assert.Contains(t, page, `<li class="bad"><strong>Promises:</strong> BROKEN by Ral`)
-	assert.Contains(t, page, "<details open>")
-
-	r.Contender = "a"
-	page = withoutScripts(pageOf(t, d))
-	assert.Contains(t, page, "1 audit of peers found more admitted than the promise")
-	assert.NotContains(t, page, "Ral broke")
-}
-
-// A fixed window may admit more than a bucket: that is reported, without alarm.
-func TestKeptPromiseOfAnotherKindIsNoAlarm(t *testing.T) {
-	d := reporttest.Made(nil, []float64{1, 2})
-	r := &d.Workloads[0].Results[0]
-	r.Exact, r.Promise = true, bench.FixedWindow
-	r.Audit = &bench.Audit{Promise: bench.FixedWindow, Calls: 9000, Admitted: 5000, Allowed: 5000, BucketAllowed: 4902, Possible: 5000, Binds: true}
-	page := withoutScripts(pageOf(t, d))
-	assert.NotContains(t, page, "<details open>")
-	assert.NotContains(t, page, `class="bad"`)
-	assert.Contains(t, page, "promise kept; 98 more than a bucket would admit, around the ends of windows")
-	assert.Contains(t, page, "fixed window: at most N in each window")
-}
-
-func TestFirstScreenHasAVerdict(t *testing.T) {
-	d := reporttest.Run(t)
-	page := html.UnescapeString(withoutScripts(pageOf(t, d)))
-	verdict, overview := strings.Index(page, `id="verdict"`), strings.Index(page, `id="overview"`)
-	assert.Positive(t, verdict)
-	assert.Less(t, verdict, overview)
-	table, _ := report.Beside(d)
-	require.NotEmpty(t, table.Rows)
-	for _, row := range table.Rows {
-		assert.Contains(t, page[verdict:overview], ">"+row.Cells[1]+"</td>")
-	}
-	for _, line := range append(report.VerdictOf(d), report.Shortfalls(d)...) {
-		assert.Contains(t, page[verdict:overview], line.Text)
-	}
-	for _, row := range report.GoalTable(d).Rows {
-		for _, cell := range row.Cells {
-			assert.Contains(t, page[verdict:overview], ">"+cell+"<")
+func TestOnlyABrokenPromiseOfRalIsTheAlarm(t *testing.T) {
+	over := bench.Audit{Calls: 10, Admitted: 9, Allowed: 5, BucketAllowed: 5, Over: 4, Binds: true}
+	windows := bench.Audit{Promise: bench.FixedWindow, Calls: 9000, Admitted: 5000, Allowed: 5000, BucketAllowed: 4902, Possible: 5000, Binds: true}
+	for about, c := range map[string]struct {
+		contender string
+		exact     bool
+		audit     bench.Audit
+		want      []string
+	}{
+		"inexact by design": {"Ral", false, over, []string{"Above their limits, by limiters that are not exact by their own design"}},
+		"Ral": {"Ral", true, over, []string{
+			`<p class="warning"><strong>Ral broke its promise:`, `<li class="bad"><strong>Promises:</strong> BROKEN by Ral`, "<details open>",
+		}},
+		"a peer": {"a", true, over, []string{"1 audit of peers found more admitted than the promise"}},
+		"a fixed window may admit more than a bucket": {"Ral", true, windows, []string{
+			"promise kept; 98 more than a bucket would admit, around the ends of windows", "fixed window: at most N in each window",
+		}},
+	} {
+		d := reporttest.Made(nil, []float64{1, 2})
+		r := &d.Workloads[0].Results[0]
+		r.Contender, r.Exact, r.Promise, r.Audit = c.contender, c.exact, c.audit.Promise, &c.audit
+		page := withoutScripts(pageOf(t, d))
+		for _, want := range c.want {
+			assert.Contains(t, page, want, about)
 		}
-	}
-}
-
-func TestOverviewExplainsEachWorkload(t *testing.T) {
-	d := reporttest.Run(t)
-	for i := range d.Workloads {
-		d.Workloads[i].Why = "why there is " + d.Workloads[i].Name
-	}
-	page := withoutScripts(pageOf(t, d))
-	_, page, _ = strings.Cut(page, `id="overview"`)
-	overview, _, _ := strings.Cut(page, "</section>")
-	for _, w := range d.Workloads {
-		assert.Contains(t, overview, "Why there is "+w.Name+".")
+		assert.Equal(t, about == "Ral", strings.Contains(page, "Ral broke"), about)
+		assert.Equal(t, c.audit.Over > 0 && c.exact, strings.Contains(page, "<details open>"), about)
+		assert.Equal(t, about == "Ral", strings.Contains(page, `class="bad"`), about)
 	}
 }
 
@@ -211,21 +205,14 @@ func TestLicencesStandBesideTheLibraries(t *testing.T) {
 }
 
 func TestCallsAreShownBesideChoke(t *testing.T) {
-	d := reporttest.Run(t)
-	calls := reporttest.Calls()
+	d, calls := reporttest.Run(t), reporttest.Calls()
 	d.Workloads = append(d.Workloads, calls)
-	page := html.UnescapeString(withoutScripts(pageOf(t, d)))
-	_, others, _ := strings.Cut(page, `id="w-`+d.Workloads[0].Name)
+	_, others, _ := strings.Cut(textOf(t, d), `id="w-`+d.Workloads[0].Name)
 	others, section, _ := strings.Cut(others, `id="w-`+calls.Name)
 	assert.NotContains(t, others, "x Choke")
 	assert.Contains(t, section, ">x Choke<")
 	assert.Contains(t, section, ">1.50<")
 	assert.NotContains(t, section, report.Mark+"<", "no row is the best")
-
-	v := newView(d)
-	for _, s := range v.Legend {
-		if s.Name == "Ral Peek" {
-			assert.Equal(t, report.KindRal, s.Kind)
-		}
-	}
+	peek := slices.IndexFunc(newView(d).Legend, func(s style) bool { return s.Name == "Ral Peek" })
+	assert.Equal(t, report.KindRal, newView(d).Legend[peek].Kind)
 }
