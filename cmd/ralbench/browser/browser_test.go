@@ -29,7 +29,10 @@ func serve(t *testing.T) string {
 	return server.URL + "/page/"
 }
 
-func TestViews(t *testing.T) {
+func TestViewsInABrowser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a browser")
+	}
 	url, b := serve(t), Start(t)
 	for _, v := range []View{{Scheme: "light", Width: 1100, Height: 900}, {Scheme: "dark", Width: 360, Height: 740}} {
 		t.Run(v.Scheme, func(t *testing.T) {
@@ -38,6 +41,8 @@ func TestViews(t *testing.T) {
 			assert.Equal(t, "yes", Eval[string](o, `document.documentElement.dataset.drawn`), "it was waited for")
 			o.Click("b")
 			o.Until(`document.getElementById("b").textContent === "clicked"`)
+			Eval[any](o, `(fetch("refused").then(() => fetch("data:,")).then(() => { document.title = "asked" }), 0)`) // no faults
+			o.Until(`document.title === "asked"`)
 
 			folder := t.TempDir()
 			t.Setenv("SCREENSHOTS", folder)
@@ -62,7 +67,10 @@ func (f *failing) Errorf(format string, args ...any) {
 	f.said = append(f.said, fmt.Sprintf(format, args...))
 }
 
-func TestFaults(t *testing.T) {
+func TestFaultsInABrowser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a browser")
+	}
 	url, b := serve(t), Start(t)
 	for _, c := range []struct{ script, said string }{
 		{`console.error("a word")`, "a word"},
@@ -90,13 +98,6 @@ func TestFaults(t *testing.T) {
 			assert.Contains(t, check(), c.said)
 		})
 	}
-}
-
-func TestNoFaults(t *testing.T) {
-	o := Start(t).Open(t, serve(t), View{Scheme: "light", Width: 1100, Height: 900})
-	Eval[any](o, `(fetch("refused").then(() => fetch("data:,")).then(() => { document.title = "asked" }), 0)`)
-	o.Until(`document.title === "asked"`)
-	o.Quiet()
 }
 
 func TestMissingBrowser(t *testing.T) {

@@ -21,28 +21,6 @@ func at(times ...time.Duration) (calls []span) {
 	return calls
 }
 
-func TestAuditOfEveryWindow(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		passed []span
-		want   int64
-	}{
-		{"none", nil, 0},
-		{"a burst", at(0, 0), 0},
-		{"one more at once", at(0, 0, 0), 1},
-		{"one more too soon by a nanosecond", at(0, 0, ms-1), 1},
-		{"one more in time", at(0, 0, ms), 0},
-		{"too many at last, where the whole looks as if there were room", at(0, 90*ms, 90*ms, 90*ms, 90*ms), 2},
-		{"too many at first", at(0, 0, 0, 0, 90*ms), 2},
-		{"what may have come in time", []span{{0, 0}, {0, 0}, {0, ms}}, 0},
-		{"what cannot have come in time", []span{{0, 0}, {0, 0}, {0, ms - 1}}, 1},
-		{"what may have come before", []span{{0, 9 * ms}, {9 * ms, 9 * ms}, {9 * ms, 9 * ms}}, 0},
-		{"in any order", at(90*ms, 0, 90*ms, 90*ms), 1},
-	} {
-		assert.Equal(t, c.want, over(perMs, c.passed), c.name)
-	}
-}
-
 // slowOver is over by looking at all windows.
 func slowOver(l bench.Limit, passed []span) (worst int64) {
 	for _, first := range passed {

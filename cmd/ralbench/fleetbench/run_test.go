@@ -16,10 +16,17 @@ import (
 
 const fewCallers = 4
 
+// options are of a short run, whose Redis and its folder are gone when the test ends.
 func options(t *testing.T) Options {
 	binary, err := redisd.Find("")
 	require.NoError(t, err)
-	t.Setenv("TMPDIR", t.TempDir())
+	folder := t.TempDir()
+	t.Setenv("TMPDIR", folder)
+	t.Cleanup(func() {
+		left, err := os.ReadDir(folder)
+		assert.NoError(t, err)
+		assert.Empty(t, left)
+	})
 	workloads := Workloads(0.02)
 	for i := range workloads {
 		assert.Equal(t, Callers, workloads[i].Callers)
@@ -30,13 +37,6 @@ func options(t *testing.T) Options {
 		Bench: bench.Options{Duration: 5 * ms, Rounds: 2},
 		Share: 300 * ms, Limits: []bench.Limit{hundred},
 	}
-}
-
-func assertNothingIsLeft(t *testing.T) {
-	t.Helper()
-	left, err := os.ReadDir(os.TempDir())
-	require.NoError(t, err)
-	assert.Empty(t, left, "the Redis and its folder are gone")
 }
 
 func TestRunMeasuresEverything(t *testing.T) {
@@ -55,7 +55,6 @@ func TestRunMeasuresEverything(t *testing.T) {
 	o.Bench.Finished = func(w bench.WorkloadReport) { parts[w.Name] = true }
 	report, more, err := Run(t.Context(), o)
 	require.NoError(t, err)
-	assertNothingIsLeft(t)
 	assert.False(t, report.Interrupted)
 	assert.Equal(t, last.Total, last.Done, "it ends at 100%")
 	assert.Len(t, parts, len(o.Workloads)+2)
@@ -144,22 +143,32 @@ func TestInterruptedRunStopsItsRedis(t *testing.T) {
 			assert.True(t, report.Interrupted)
 			assert.Empty(t, more.Shares)
 			assert.Equal(t, name == "shares", len(more.Memory) == 3)
-			assertNothingIsLeft(t)
 		})
 	}
 }
 
-type indulgent struct{}
+// always is a limiter that admits every call, or none.
+type always bool
 
-func (indulgent) Choke(string) bool          { return true }
-func (indulgent) ChokeAll(keys []string) int { return len(keys) }
-func (indulgent) Close() error               { return nil }
+func (a always) Choke(string) bool { return bool(a) }
+func (always) Close() error        { return nil }
+
+func (a always) ChokeAll(keys []string) int {
+	if a {
+		return len(keys)
+	}
+	return 0
+}
+
+func answering(a always) bench.Contender {
+	return bench.Contender{Name: Exact, New: func(bench.Setup) (bench.Limiter, error) { return a, nil }}
+}
 
 func TestRunThatOverAdmitsIsAFailure(t *testing.T) {
 	o := options(t)
 	o.Workloads, o.Keys, o.Share = o.Workloads[len(o.Workloads)-1:], 0, 0
 	o.contenders = func(string, string, ways) []bench.Contender {
-		return []bench.Contender{{Name: Exact, New: func(bench.Setup) (bench.Limiter, error) { return indulgent{}, nil }}}
+		return []bench.Contender{answering(true)}
 	}
 	report, more, err := Run(t.Context(), o)
 	require.ErrorIs(t, err, ErrOver)
@@ -169,30 +178,14 @@ func TestRunThatOverAdmitsIsAFailure(t *testing.T) {
 	assert.Empty(t, more.Shares)
 }
 
-func TestMemoryOfKeysThatAreNotThereIsAnError(t *testing.T) {
-	s := started(t)
-	of := func(l bench.Limiter) bench.Contender {
-		return bench.Contender{Name: "x", New: func(bench.Setup) (bench.Limiter, error) { return l, nil }}
-	}
-	_, err := measureMemory(t.Context(), s, of(indulgent{}), 5)
-	assert.ErrorContains(t, err, "x: Redis has 0 of 5 keys")
-	_, err = measureMemory(t.Context(), s, of(strict{}), 5)
-	assert.ErrorContains(t, err, "x: 5 of 5 keys were refused")
-}
-
-type strict struct{ indulgent }
-
-func (strict) Choke(string) bool { return false }
-
-func started(t *testing.T) *server {
+func TestUnansweredCallsAreCounted(t *testing.T) {
 	s, err := startServer(options(t).Server)
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, s.stop()) })
-	return s
-}
-
-func TestUnansweredCallsAreCounted(t *testing.T) {
-	s := started(t)
+	defer func() { assert.NoError(t, s.stop()) }()
+	for answer, want := range map[always]string{true: ": Redis has 0 of 5 keys", false: ": 5 of 5 keys were refused"} {
+		_, err := measureMemory(t.Context(), s, answering(answer), 5)
+		assert.ErrorContains(t, err, Exact+want, "keys that are not there are no figure")
+	}
 	var told []string
 	for _, c := range contenders(s.Network(), s.Addr(), func(name string, st fleet.Stats) {
 		told = append(told, name)
@@ -213,12 +206,4 @@ func TestUnansweredCallsAreCounted(t *testing.T) {
 		require.NoError(t, l.Close())
 	}
 	assert.Equal(t, []string{Exact, Leased}, told)
-}
-
-func TestRedisThatDoesNotStartIsAnError(t *testing.T) {
-	o := options(t)
-	o.Server = "/no/such/server"
-	_, _, err := Run(t.Context(), o)
-	assert.ErrorContains(t, err, "/no/such/server")
-	assertNothingIsLeft(t)
 }

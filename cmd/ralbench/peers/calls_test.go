@@ -11,20 +11,6 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-func TestPeersOfCallsHaveARowOfRalBesideThem(t *testing.T) {
-	for _, c := range Calls() {
-		for _, workload := range c.For {
-			assert.True(t, slices.ContainsFunc(bench.Calls(1), func(w bench.Workload) bool { return w.Name == workload }), "%s: %s", c.Name, workload)
-			assert.True(t, slices.ContainsFunc(bench.RalCalls(), func(r bench.Contender) bool {
-				return r.Name == c.Like && slices.Contains(r.For, workload)
-			}), "%s in %s: %s", c.Name, workload, c.Like)
-		}
-		assert.NotEmpty(t, c.About, c.Name)
-		assert.LessOrEqual(t, len(c.Name), 15, "%s: the table's column", c.Name)
-		assert.True(t, c.Exact || c.Note != "", "%s: why not", c.Name)
-	}
-}
-
 func TestPeersOfVerbsPassAllThatHasRoom(t *testing.T) {
 	for _, c := range Calls() {
 		if slices.Contains(c.For, bench.VerbsWorkload) {

@@ -41,8 +41,9 @@ func limiting(t *testing.T) []bench.Contender {
 	return some
 }
 
+func times(key string, n int) []string { return slices.Repeat([]string{key}, n) }
+
 func TestEachPeerPassesABurstAndRefusesTheNextCalls(t *testing.T) {
-	limit := bench.Limit{Capacity: 7, Count: 1, Per: time.Hour}
 	all := limiting(t)
 	for _, c := range Calls() {
 		// In verbs no limit is meant to hold: reservations are cancelled, and calls wait.
@@ -52,25 +53,14 @@ func TestEachPeerPassesABurstAndRefusesTheNextCalls(t *testing.T) {
 	}
 	for _, c := range all {
 		t.Run(c.Name, func(t *testing.T) {
-			l := open(t, c, bench.Setup{Limit: limit, Keys: 3})
-			for i := range 7 {
-				assert.True(t, l.Choke("a"), "call %d", i)
-			}
-			for range 5 {
-				assert.False(t, l.Choke("a"))
+			l := open(t, c, bench.Setup{Limit: bench.Limit{Capacity: 7, Count: 1, Per: time.Hour}, Keys: 3})
+			for i := range 12 {
+				assert.Equal(t, i < 7, l.Choke("a"), "call %d", i)
 			}
 			assert.True(t, l.Choke("b"), "another key has a limit of its own")
 			assert.Equal(t, 6+7, l.ChokeAll(append(times("b", 20), times("c", 20)...)))
 		})
 	}
-}
-
-func times(key string, n int) []string {
-	keys := make([]string, n)
-	for i := range keys {
-		keys[i] = key
-	}
-	return keys
 }
 
 func TestEachPeerAdmitsTheDrainedUnits(t *testing.T) {
@@ -139,18 +129,25 @@ func TestPeersDoOnlyWorkloadsThatTheyCanDo(t *testing.T) {
 
 func TestPeersDescribeThemselves(t *testing.T) {
 	seen := map[string]bool{}
-	inexact := []string{}
-	for _, c := range append(All(), Redis("redis-server")) {
-		assert.False(t, seen[c.Name], c.Name)
-		seen[c.Name] = true
+	var inexact []string
+	for _, c := range slices.Concat(All(), Calls(), []bench.Contender{Redis("redis-server")}) {
+		name := fmt.Sprint(c.Name, c.For)
+		assert.False(t, seen[name], name)
+		seen[name] = true
 		assert.NotEmpty(t, c.About, c.Name)
 		assert.LessOrEqual(t, len(c.Name), 15, "%s: the table's column", c.Name)
 		if !c.Exact {
 			inexact = append(inexact, c.Name)
 			assert.NotEmpty(t, c.Note, "%s: why not", c.Name)
 		}
+		for _, workload := range c.For {
+			assert.Contains(t, bench.Names(bench.Calls(1)), workload, c.Name)
+			assert.True(t, slices.ContainsFunc(bench.RalCalls(), func(r bench.Contender) bool {
+				return r.Name == c.Like && slices.Contains(r.For, workload)
+			}), "%s in %s: no row of %s beside it", c.Name, workload, c.Like)
+		}
 	}
-	assert.Equal(t, []string{"httprate", "uber"}, inexact)
+	assert.Equal(t, []string{"httprate", "uber", "httprate count", "httprate", "slidingwindow"}, inexact)
 	assert.True(t, Redis("").Slow)
 	assert.True(t, Redis("").Elsewhere)
 }

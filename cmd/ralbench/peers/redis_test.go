@@ -40,8 +40,3 @@ func TestRedisOfOthersOutlivesALimiter(t *testing.T) {
 	assert.False(t, l.Choke("a"))
 	require.NoError(t, l.Close())
 }
-
-func TestRedisThatDoesNotStartIsAnError(t *testing.T) {
-	_, err := Redis("/no/such/server").New(bench.Setup{})
-	assert.ErrorContains(t, err, "/no/such/server")
-}

@@ -1,7 +1,7 @@
 package report
 
 import (
-	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,24 +12,27 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-func TestAuditLineSaysWhenItCannotBind(t *testing.T) {
-	assert.Contains(t, AuditLine(bench.Audit{Calls: 5, Admitted: 5, Allowed: 5, BucketAllowed: 5}), "cannot bind")
-	assert.Contains(t, AuditLine(bench.Audit{Calls: 5, Admitted: 4, Allowed: 4, BucketAllowed: 4, Binds: true}), "promise kept")
-	assert.Contains(t, AuditLine(bench.Audit{Limiters: 3}), "3 limiters")
-}
-
-func TestAuditLineSaysWhenTooFewPassed(t *testing.T) {
-	line := AuditLine(bench.Audit{Calls: 1000, Admitted: 450, Allowed: 510, BucketAllowed: 510, Possible: 500, Binds: true})
-	assert.Contains(t, line, "510 allowed, 500 possible: promise kept, but ONLY 90.0% of what was possible")
-	assert.NotContains(t, AuditLine(bench.Audit{Admitted: 998, Possible: 1000}), "ONLY", "the instants of the calls may account for that")
-}
-
-func TestAuditLineNamesThePromise(t *testing.T) {
-	a := bench.Audit{Promise: bench.FixedWindow, Calls: 9000, Admitted: 5000, Allowed: 5000, BucketAllowed: 4902, Possible: 5000, Binds: true}
-	assert.Equal(t, "fixed window: admitted 5,000 of 9,000 calls; at most 5,000 allowed, 5,000 possible: promise kept; 98 more than a bucket would admit, around the ends of windows", AuditLine(a))
-	a.Admitted, a.Over = 5001, 1
-	assert.Contains(t, AuditLine(a), ": 1 TOO MANY")
-	assert.NotContains(t, AuditLine(a), "bucket")
+func TestAuditLine(t *testing.T) {
+	windows := bench.Audit{Promise: bench.FixedWindow, Calls: 9000, Admitted: 5000, Allowed: 5000, BucketAllowed: 4902, Possible: 5000, Binds: true}
+	over := windows
+	over.Admitted, over.Over = 5001, 1
+	for _, c := range []struct {
+		bench.Audit
+		want, not string
+	}{
+		{bench.Audit{Calls: 5, Admitted: 5, Allowed: 5, BucketAllowed: 5}, "cannot bind", "kept"},
+		{bench.Audit{Calls: 5, Admitted: 4, Allowed: 4, BucketAllowed: 4, Binds: true}, "promise kept", "bind"},
+		{bench.Audit{Limiters: 3}, "3 limiters", "ONLY"},
+		{bench.Audit{Calls: 1000, Admitted: 450, Allowed: 510, BucketAllowed: 510, Possible: 500, Binds: true},
+			"510 allowed, 500 possible: promise kept, but ONLY 90.0% of what was possible", "bucket"},
+		{bench.Audit{Admitted: 998, Possible: 1000}, "998", "ONLY"}, // the instants of the calls may account for that
+		{windows, "fixed window: admitted 5,000 of 9,000 calls; at most 5,000 allowed, 5,000 possible: promise kept; " +
+			"98 more than a bucket would admit, around the ends of windows", "ONLY"},
+		{over, ": 1 TOO MANY", "bucket"},
+	} {
+		assert.Contains(t, AuditLine(c.Audit), c.want)
+		assert.NotContains(t, AuditLine(c.Audit), c.not)
+	}
 }
 
 func TestTheBestExactLimiterIsMarked(t *testing.T) {
@@ -75,8 +78,9 @@ func TestTheBestExactLimiterIsMarked(t *testing.T) {
 	assert.Equal(t, "inexact ~!", Label(inexact))
 }
 
-func TestMoreIsBetterOfCallsAndLessOfAllElse(t *testing.T) {
-	for _, c := range append(append([]Column{}, MemoryColumns...), Columns...) {
+// More is better of calls, and less of all else. The glossary explains the columns.
+func TestColumns(t *testing.T) {
+	for _, c := range slices.Concat(MemoryColumns, Columns) {
 		switch c.Name {
 		case "ops/s":
 			assert.Equal(t, +1, c.Better, c.Name)
@@ -86,24 +90,10 @@ func TestMoreIsBetterOfCallsAndLessOfAllElse(t *testing.T) {
 			assert.Equal(t, -1, c.Better, c.Name)
 			assert.NotNil(t, c.Value, c.Name)
 		}
-	}
-}
-
-func TestGlossaryExplainsAllColumns(t *testing.T) {
-	for _, c := range append(append([]Column{}, MemoryColumns...), Columns...) {
-		switch c.Name {
-		case "p99", "p99.9", "before":
-		default:
+		if !slices.Contains([]string{"p99", "p99.9", "before"}, c.Name) {
 			assert.Contains(t, Glossary, c.Name)
 		}
 	}
-}
-
-func TestJSONOfFleetModeIsOnlyInItsRuns(t *testing.T) {
-	text, err := json.Marshal(Document{Report: bench.Report{}})
-	require.NoError(t, err)
-	assert.NotContains(t, string(text), `"fleet"`)
-	assert.NotContains(t, string(text), `"share_ns"`)
 }
 
 func TestBenchmarksAreOfTheGoFormat(t *testing.T) {

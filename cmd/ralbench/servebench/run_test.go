@@ -21,7 +21,7 @@ func workloads(t *testing.T, names ...string) []bench.Workload {
 }
 
 // All servers answer each generator.
-func TestRun(t *testing.T) {
+func TestRunWithProcesses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the first build of the servers takes minutes, and needs the network")
 	}
@@ -57,7 +57,7 @@ func TestRun(t *testing.T) {
 	assert.False(t, r.Interrupted)
 }
 
-func TestInterruptedRunIsNoError(t *testing.T) {
+func TestInterruptedRunIsNoErrorWithProcesses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds rald, as a test of the command does")
 	}

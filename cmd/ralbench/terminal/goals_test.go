@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -22,9 +21,7 @@ func TestGoalsFitTheWidth(t *testing.T) {
 	for _, width := range []int{80, 100, 120, 200} { // its figures need more than 60
 		var b strings.Builder
 		require.NoError(t, WriteGoals(&b, d, width))
-		for line := range strings.Lines(b.String()) {
-			require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), width, line)
-		}
+		assertFits(t, b.String(), width)
 		for _, row := range table.Rows {
 			assert.Contains(t, b.String(), row.Cells[3])
 		}
@@ -39,9 +36,8 @@ func TestGoalsFitTheWidth(t *testing.T) {
 
 func TestContendersOfOnePromiseShareALine(t *testing.T) {
 	d := report.Document{Report: bench.Report{Workloads: []bench.WorkloadReport{reporttest.Calls()}}}
-	var b strings.Builder
-	require.NoError(t, Write(&b, d, 200))
-	assert.Contains(t, b.String(), "\n  Ral, Ral Peek, Ral Wait, x/time Wait: audited as token bucket\n")
-	assert.Contains(t, b.String(), " x Choke ")
-	assert.Regexp(t, `(?m)^ Ral Peek .* 1\.50 `, b.String())
+	shown := written(t, d, 200)
+	assert.Contains(t, shown, "\n  Ral, Ral Peek, Ral Wait, x/time Wait: audited as token bucket\n")
+	assert.Contains(t, shown, " x Choke ")
+	assert.Regexp(t, `(?m)^ Ral Peek .* 1\.50 `, shown)
 }
