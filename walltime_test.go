@@ -27,7 +27,6 @@ import (
 // unlisted folders have none. go test -run WallClock . -lower writes lower numbers. An intended
 // place ends with the comment "wall: " and its reason, and is not counted.
 const onWallClock = `
-bench 4
 cmd/ral 2
 engine 8
 internal/testkit/child 1
