@@ -36,6 +36,7 @@ type Rules struct {
 	proxy          proxy
 	status         int
 	spread         time.Duration // see httplimit.Options
+	once           string        // the field with a request's id, "" to count each
 	trusted        *clientaddr.Prefixes
 	onSocket       string                     // a trusted address for connections over Unix sockets
 	reading, known pathReading                // the backends' reading of paths, as far as known has its bits
@@ -135,7 +136,7 @@ type kind struct {
 }
 
 func (p *parser) rules(top configfile.Place) *Rules {
-	accepted := []string{"proxy", "trusted", "allow", "status", "spread", "rules"}
+	accepted := []string{"proxy", "trusted", "allow", "once", "status", "spread", "rules"}
 	for _, s := range settings {
 		accepted = append(accepted, s.key)
 	}
@@ -162,6 +163,11 @@ func (p *parser) rules(top configfile.Place) *Rules {
 	}
 	if at, ok := m["status"]; ok {
 		of.status = p.status(at)
+	}
+	if at, ok := m["once"]; ok {
+		if of.once = http.CanonicalHeaderKey(at.Text()); !clientaddr.IsToken(of.once) {
+			p.Fault(at, "%.80q: the name of a header field is accepted, such as X-Original-Id", at.Text())
+		}
 	}
 	if at, ok := m["spread"]; ok {
 		if of.spread, err = time.ParseDuration(at.Text()); err != nil || of.spread <= 0 {

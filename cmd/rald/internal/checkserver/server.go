@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -36,6 +37,7 @@ type Door struct {
 	table  atomic.Pointer[table]
 	paths  http.ServeMux
 	counts counts
+	once   once
 }
 
 // New returns a Door with rules, or Prepare's error.
@@ -92,13 +94,28 @@ func (d *Door) check(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = t.haveOneRule(original, others)
 	}
+	id := ""
+	if err == nil {
+		id, err = t.rules.id(r, original)
+	}
 	if err != nil {
 		d.counts.undecided.Add(1)
 		t.refuse(w, r, err, d.config.Log)
 		return
 	}
-	if !t.serve(refusal{w, t.rules.status}, original) {
+	if id != "" {
+		if fields, ok := d.once.find(id); ok {
+			maps.Copy(w.Header(), fields)
+			pass.ServeHTTP(w, original)
+			return
+		}
+	}
+	answer := &refusal{ResponseWriter: w, instead: t.rules.status}
+	switch limited := t.serve(answer, original); {
+	case !limited:
 		d.counts.unlimited.Add(1)
+	case id != "" && answer.status == http.StatusNoContent:
+		d.once.add(id, w.Header())
 	}
 }
 
@@ -216,18 +233,20 @@ func (t *table) refuse(w http.ResponseWriter, r *http.Request, err error, log *s
 			log.Error("a request of the HTTP check cannot be decided", "error", err, "file", t.rules.file, "remote", r.RemoteAddr)
 		}
 	}
-	http.Error(refusal{w, t.rules.status}, err.Error(), status)
+	http.Error(&refusal{ResponseWriter: w, instead: t.rules.status}, err.Error(), status)
 }
 
 // refusal answers refusals that a client causes with another status, if configured.
 type refusal struct {
 	http.ResponseWriter
-	status int // 0 is none
+	instead int // 0 is none
+	status  int // the answer's
 }
 
-func (w refusal) WriteHeader(status int) {
-	if w.status != 0 && status >= 400 && status < 500 {
-		status = w.status
+func (w *refusal) WriteHeader(status int) {
+	if w.instead != 0 && status >= 400 && status < 500 {
+		status = w.instead
 	}
+	w.status = status
 	w.ResponseWriter.WriteHeader(status)
 }

@@ -1,0 +1,62 @@
+package checkserver
+
+import (
+	"maps"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	onceFor  = 5 * time.Second // an answer is remembered as long, or up to twice
+	mostOnce = 1 << 15         // answers; with more they are forgotten sooner
+)
+
+// once remembers the header fields of requests that passed, by the ids that the proxy gives them.
+// nginx asks again after an internal redirect: of index, try_files or error_page. The zero once is
+// ready to use.
+type once struct {
+	mu           sync.Mutex
+	began        time.Time // of recent
+	recent, past map[string]http.Header
+}
+
+// find returns the fields of an earlier answer.
+func (o *once) find(id string) (fields http.Header, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.turn()
+	if fields, ok = o.recent[id]; !ok {
+		fields, ok = o.past[id]
+	}
+	return fields, ok
+}
+
+func (o *once) add(id string, fields http.Header) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.turn()
+	o.recent[id] = maps.Clone(fields)
+}
+
+func (o *once) turn() {
+	now := time.Now()
+	if age := now.Sub(o.began); age >= onceFor || len(o.recent) >= mostOnce/2 {
+		o.past = o.recent
+		if age >= 2*onceFor {
+			o.past = nil
+		}
+		o.recent, o.began = map[string]http.Header{}, now
+	}
+}
+
+// id returns a request's id, "" if the rules need none. A client cannot repeat another request's.
+func (of *Rules) id(asked, original *http.Request) (id string, err error) {
+	if of.once == "" {
+		return "", nil
+	}
+	if id, err = single(asked, of.once); err != nil {
+		return "", err
+	}
+	return id + " " + original.Method + " " + original.Host + original.URL.RequestURI(), nil
+}
