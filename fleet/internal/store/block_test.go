@@ -2,8 +2,6 @@ package store_test
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
 	"regexp"
 	"strconv"
 	"strings"
@@ -16,94 +14,12 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/penalty"
-	"github.com/ral-limiter/ral/internal/testkit/seeds"
 	"github.com/ral-limiter/ral/policy"
 )
 
 func blockName(s *store.Store, l *store.Limit, key string) string {
 	name, _ := s.Name(l, key)
 	return s.BlockName(l, name)
-}
-
-// The scripts agree with package penalty at any instant and from any word, also at the end of time.
-func TestBlocksAgreeWithPackagePenalty(t *testing.T) {
-	client := connect(t, shared)
-	seed := seeds.Of(t)
-	for i := range uint64(30) {
-		r := rand.New(rand.NewPCG(seed, i))
-		rule := penalty.Rule{Refusals: 1 + r.Int64N(5), Within: time.Duration(1+r.Int64N(5000)) * time.Microsecond, For: time.Duration(1+r.Int64N(5000)) * time.Microsecond}
-		switch i % 5 {
-		case 0:
-			rule = penalty.Rule{Refusals: penalty.MostRefusals, Within: penalty.Longest, For: penalty.Longest}
-		case 1:
-			rule.Max = rule.For << penalty.MostDoublings
-		default:
-			rule.Max = rule.For * time.Duration(1+r.Int64N(20))
-		}
-		rule.FillIn()
-		rule.Forget += time.Duration(r.Int64N(20000)) * time.Microsecond
-		rule.Forget = min(rule.Forget, penalty.Longest)
-		require.NoError(t, rule.Check("test"))
-		var clock int64
-		s := store.New(client, store.Options{Name: own(t), Penalty: rule, Clock: func() int64 { return clock }})
-		l := limit(t, s, policy.Must(policy.FixedWindow(1, 366*24*time.Hour)))
-		name := blockName(s, l, "k")
-		word := uint64(0)
-		clock = r.Int64N(1e12)
-		for step := range 150 {
-			at := fmt.Sprintf("seed %d of %d, step %d: %+v, word %d at %d", seed, i, step, rule, word, clock)
-			switch r.IntN(12) {
-			case 0:
-				clock += r.Int64N(int64(rule.Within)/500 + 2)
-			case 1:
-				clock += r.Int64N(int64(rule.Forget)/500 + 2)
-			case 2, 3: // an end
-				if fresh := int64(rule.FreshAt(word)) / 1000; fresh > 0 && fresh < store.LastBlock/2 {
-					clock = max(fresh-[]int64{0, int64(rule.Forget) / 1000, int64(rule.Forget) / 1000}[r.IntN(3)]+r.Int64N(5)-3, 0)
-				}
-			case 4: // any word
-				switch r.IntN(3) {
-				case 0:
-					put(t, client, name, fmt.Sprintf("%d:%d", r.IntN(16), max(clock+r.Int64N(20000)-10000, 0)))
-				case 1:
-					put(t, client, name, fmt.Sprintf("%d:%d:%d", r.IntN(16), max(clock/128*125+r.Int64N(20000)-10000, 0), 1+r.Int64N(rule.Refusals+3)%1023))
-				case 2:
-					require.NoError(t, ask(t, client, "DEL", name).Error())
-				}
-				word = readBlock(t, s, l, "k")
-			case 5:
-				if r.IntN(20) == 0 {
-					clock = r.Int64N(store.LastBlock / 4)
-				}
-			}
-			clock = min(clock, store.LastBlock/2)
-			now := policy.Instant(clock) * 1000
-			lock := r.IntN(8) == 0
-			if lock {
-				d := time.Duration(1+r.Int64N(10000)) * time.Microsecond
-				next, want := penalty.Lock{Rule: &rule, For: d}.Take(word, now, 1, 0)
-				b, ok, err := s.Block(context.Background(), "k", d)
-				require.NoError(t, err, at)
-				require.Equal(t, want.Allowed, ok, at)
-				if word = next; ok {
-					_, look := rule.Take(word, now, 0, 0)
-					require.Equal(t, look.ResetAfter, b.Left, at)
-				}
-			} else {
-				_, err := s.Refund(context.Background(), l, "k", -5) // it is full
-				require.NoError(t, err, at)
-				got, err := s.Take(context.Background(), l, "k", 1, 0)
-				require.NoError(t, err, at)
-				require.False(t, got.Allowed, at)
-				var want policy.Decision
-				word, want = rule.Take(word, now, 1, 0)
-				require.Equal(t, !want.Allowed, got.Block.Refused, at)
-				require.Equal(t, want.Allowed && want.ResetAfter > 0, got.Block.Made, at)
-				require.Equal(t, want.ResetAfter, got.Block.Left, at)
-			}
-			require.Equal(t, word, readBlock(t, s, l, "k"), at)
-		}
-	}
 }
 
 func TestEndOfTimeForBlocks(t *testing.T) {
@@ -277,26 +193,6 @@ func TestForeignValueUnderTheNameOfABlock(t *testing.T) {
 			assert.Equal(t, "list", kind)
 		})
 	}
-}
-
-// As many pass as there are units.
-func TestManyCallsOfAKeyAtOnce(t *testing.T) {
-	s := store.New(connect(t, shared), store.Options{Name: own(t)})
-	l := limit(t, s, policy.Must(policy.FixedWindow(700, time.Hour)))
-	var asks []store.TakeAsk
-	for range 900 {
-		asks = append(asks, store.TakeAsk{Limit: l, Key: "k", N: 1})
-	}
-	allowed, replies := 0, 0
-	s.TakeEach(t.Context(), asks, func(_ int, taken store.Taken, err error) {
-		require.NoError(t, err)
-		replies++
-		if taken.Allowed {
-			allowed++
-		}
-	})
-	assert.Equal(t, 900, replies)
-	assert.Equal(t, 700, allowed)
 }
 
 // A block is in the same slot as the word, for any limit and tag.

@@ -2,101 +2,17 @@ package store_test
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
 	"regexp"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
-	"github.com/ral-limiter/ral/internal/testkit/seeds"
 	"github.com/ral-limiter/ral/policy"
 )
-
-// Keys with any words are charged to the bit like the policy. A foreign value among them stays.
-func TestChargingAgreesWithThePolicy(t *testing.T) {
-	seed := seeds.Of(t)
-	client := connect(t, shared)
-	var group sync.WaitGroup
-	for i, p := range oraclePolicies(seed) {
-		group.Go(func() {
-			random := rand.New(rand.NewPCG(seed, uint64(i)+1))
-			refunder := p.(policy.Refunder)
-			var clock int64
-			s := clocked(t, client, &clock)
-			l, err := s.Limit(p)
-			if !assert.NoError(t, err) {
-				return
-			}
-			const keys = 5
-			var words [keys]uint64
-			for step := range oracleSteps / 5 {
-				clock = nextInstant(random, p, clock, words[0], policy.Decision{})
-				now := policy.Instant(clock) * 1000
-				debts := make([]store.Debt, keys)
-				var next [keys]uint64
-				for k := range debts {
-					words[k] = anyWord(random, p, refunder, words[k], clock)
-					debts[k] = store.Debt{Tail: store.Tail(strconv.Itoa(k)), Units: anyUnits(random, p.Limit(), 1)}
-					if k > 0 && random.IntN(2) == 0 {
-						debts[k].Units = debts[k-1].Units // the same parameters
-						if random.IntN(2) == 0 {
-							words[k] = words[k-1] // and the same word
-						}
-					}
-					next[k] = refunder.Refund(words[k], now, -debts[k].Units)
-					name, _ := s.Name(l, strconv.Itoa(k))
-					put(t, client, name, strconv.FormatUint(words[k], 10))
-				}
-				at := fmt.Sprintf("%v, seed %d of %d, step %d: words %v at %d, %v", p, seed, i, step, words, now, debts)
-				bad := random.IntN(keys)
-				name, _ := s.Name(l, strconv.Itoa(bad))
-				list := random.IntN(2) == 0
-				if ask(t, client, "DEL", name); list {
-					integer(t, client, "RPUSH", name, "x")
-				} else {
-					put(t, client, name, "x")
-				}
-				errs := s.ChargeEach(context.Background(), l, debts)
-				for k, err := range errs {
-					name, _ := s.Name(l, strconv.Itoa(k))
-					if k == bad {
-						switch {
-						case !list && (!assert.ErrorIs(t, err, store.ErrForeignValue, at) || !assert.Equal(t, "x", get(t, client, name), at)):
-							return
-						case list && next[k] > 0 && debts[k].Units > 0 && !assert.ErrorIs(t, err, store.ErrForeignValue, at):
-							return
-						case list && !assert.EqualValues(t, 1, integer(t, client, "LLEN", name), at):
-							return
-						case list:
-							ask(t, client, "DEL", name)
-						}
-						continue
-					}
-					if !assert.NoError(t, err, at) {
-						return
-					}
-					if integer(t, client, "EXISTS", name) == 0 {
-						if !assert.LessOrEqual(t, p.FreshAt(next[k]), max(now, 0), at) {
-							return
-						}
-						next[k] = 0
-					} else if !assert.Equal(t, strconv.FormatUint(next[k], 10), get(t, client, name), at) {
-						return
-					}
-				}
-				words = next
-			}
-		})
-	}
-	group.Wait()
-}
 
 // One command charges any number of keys, with a second if Redis lacks the script. A log, and a
 // hidden cluster, needs one for each key.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
+	"github.com/ral-limiter/ral/internal/core/penalty"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -30,6 +31,12 @@ type Limit struct {
 
 // Policy returns the policy of the limit.
 func (l *Limit) Policy() policy.Policy { return l.policy }
+
+// Rule returns the rule by which refusals under the limit block a key.
+func (l *Limit) Rule() penalty.Rule { return *l.rule.Rule }
+
+// Names returns the names in Redis of the word of a tail's key, and of its block.
+func (l *Limit) Names(tail string) (word, block string) { return l.prefix + tail, l.blocks + tail }
 
 // Reads reports whether the limits share their words, and their names in Redis.
 func (l *Limit) Reads(other *Limit) bool { return l.prefix == other.prefix }

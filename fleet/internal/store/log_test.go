@@ -3,10 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
-	"math"
-	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,7 +13,6 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
 	"github.com/ral-limiter/ral/fleet/internal/store"
-	"github.com/ral-limiter/ral/internal/testkit/seeds"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -90,122 +86,6 @@ func (m *logModel) counting(at int64) int64 {
 // forget drops expired units, like Redis when it records.
 func (m *logModel) forget(now int64) {
 	m.units = slices.DeleteFunc(m.units, func(unit int64) bool { return unit <= now-m.per })
-}
-
-// Redis agrees with logModel call by call: with patience, a clock that goes back, refunds, charges
-// and partial returns.
-//
-// Promise: A `SlidingLog` is an exact log.
-func TestLogIsALog(t *testing.T) {
-	client := connect(t, shared)
-	var group sync.WaitGroup
-	for i, c := range []struct {
-		limit int64
-		per   time.Duration
-	}{
-		{1, time.Millisecond}, {3, time.Second}, {10, time.Second}, {10, time.Second}, {7, 1_234_000},
-		{50, time.Minute}, {5, 366 * 24 * time.Hour}, {200, time.Second}, {2, 3 * time.Millisecond},
-		{slidinglog.Most, time.Second}, {3000, time.Minute}, {25, time.Second}, {120, 10 * time.Millisecond},
-	} {
-		group.Go(func() {
-			seed := seeds.Of(t) + uint64(i)
-			random := rand.New(rand.NewPCG(seed, 1))
-			var clock int64
-			s := clocked(t, client, &clock)
-			l, err := s.Limit(newLog(t, c.limit, c.per))
-			if !assert.NoError(t, err) {
-				return
-			}
-			m := &logModel{limit: c.limit, per: int64(c.per)}
-			var hint policy.Decision
-			type taken struct {
-				store.Taken
-				n  int64
-				at int64
-			}
-			var before *taken // the last take, if nothing was given back since
-			for step := range 400 {
-				at := fmt.Sprintf("limit %d per %v, seed %d, step %d", c.limit, c.per, seed, step)
-				switch random.IntN(8) {
-				case 0:
-					clock += int64(hint.ResetAfter / 1000)
-				case 1:
-					clock -= random.Int64N(int64(c.per)/2000 + 1)
-				case 2, 3:
-					if hint.RetryAfter < policy.Never {
-						clock += int64(hint.RetryAfter/1000) - random.Int64N(2)
-					}
-				case 4:
-				default:
-					clock += random.Int64N(int64(c.per)/1000/4 + 1)
-				}
-				clock = min(clock, 1<<52)
-				now := min(max(clock, 0), 1<<58/1000) * 1000 // time ends after 9 years
-				if random.IntN(10) == 0 {
-					n := random.Int64N(c.limit+2) - 1
-					if random.IntN(4) == 0 {
-						n = -random.Int64N(3*c.limit + 1)
-					}
-					if n >= 0 {
-						m.units = m.units[:max(int64(len(m.units))-n, 0)]
-					} else {
-						start := now
-						if len(m.units) > 0 {
-							start = max(now, m.units[len(m.units)-1])
-						}
-						if charge := min(-n, 2*c.limit-m.counting(start)); charge > 0 {
-							m.forget(now)
-							m.units = append(m.units, slices.Repeat([]int64{start}, int(charge))...)
-						}
-					}
-					_, err := s.Refund(context.Background(), l, "key", n)
-					before = nil
-					if !assert.NoError(t, err, at) {
-						return
-					}
-					continue
-				}
-				if before != nil && random.IntN(10) == 0 {
-					first := len(m.units) - 1
-					for first > 0 && m.units[first] != before.at {
-						first--
-					}
-					kept := random.Int64N(before.n)
-					_, err := s.Keep(context.Background(), l, "key", before.Taken, before.n, kept)
-					if !assert.NoError(t, err, at) {
-						return
-					}
-					if m.units[first] == before.at {
-						first -= int(before.n) - 1
-						m.units = slices.Delete(m.units, first+int(kept), first+int(before.n))
-					}
-					before = nil
-					continue
-				}
-				n := anyUnits(random, c.limit, hint.Remaining)
-				patience := time.Duration(0)
-				switch random.IntN(6) {
-				case 0:
-					patience = time.Duration(random.Int64N(int64(c.per) * 2))
-				case 1:
-					patience = math.MaxInt64
-				case 2:
-					patience = hint.RetryAfter - time.Duration(random.Int64N(2))
-				}
-				want := m.take(now, n, patience)
-				got, err := s.Take(context.Background(), l, "key", n, patience)
-				if !assert.NoError(t, err, at) || !assert.Equal(t, want, got.Decision, at) || !assert.Equal(t, policy.Instant(clock)*1000, got.At, at) {
-					return
-				}
-				if want.Allowed && n > 0 {
-					m.forget(now)
-					before = &taken{Taken: got, n: n, at: now + int64(want.Wait)}
-				}
-				hint = want
-			}
-		})
-	}
-	group.Wait()
 }
 
 // The rest of an entry keeps its time to live, even alone.

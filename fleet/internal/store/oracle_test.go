@@ -1,82 +1,15 @@
 package store_test
 
 import (
-	"context"
-	"fmt"
 	"math"
 	"math/rand/v2"
-	"strconv"
-	"sync"
-	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-
 	"github.com/ral-limiter/ral/fleet/internal/store"
-	"github.com/ral-limiter/ral/internal/testkit/seeds"
 	"github.com/ral-limiter/ral/policy"
 )
 
 const oracleSteps = 250
-
-// Each decision in Redis equals the policy's in process.
-//
-// Promise: Redis decides as the policy in process, to the nanosecond.
-func TestAgreesWithThePolicy(t *testing.T) {
-	seed := seeds.Of(t)
-	policies := oraclePolicies(seed)
-	client := connect(t, shared)
-	var group sync.WaitGroup
-	const twins = 4 // sequences of each policy
-	for i := range twins * len(policies) {
-		p := policies[i/twins]
-		group.Go(func() {
-			random := rand.New(rand.NewPCG(seed, uint64(i)+1))
-			var clock int64
-			s := clocked(t, client, &clock)
-			l, err := s.Limit(p)
-			if !assert.NoError(t, err) {
-				return
-			}
-			key := fmt.Sprint(i)
-			redisName, _ := s.Name(l, key)
-			refunder := p.(policy.Refunder)
-			var word uint64
-			_, d := p.Take(0, 1, 0, 0)
-			hint := d // the last call's decision
-			var n int64
-			var patience time.Duration
-			for step := range oracleSteps {
-				if wait := hint.RetryAfter; wait > 0 && wait < policy.Never-patience && random.IntN(2) == 0 {
-					// Again, with exactly enough patience, or a nanosecond less.
-					patience = max(patience, 0) + wait - time.Duration(random.Int64N(2))
-				} else {
-					if random.IntN(8) == 0 { // any word may be there
-						word = anyWord(random, p, refunder, word, clock)
-						put(t, client, redisName, strconv.FormatUint(word, 10))
-						_, hint = p.Take(word, policy.Instant(clock)*1000, 0, 0)
-					}
-					clock = nextInstant(random, p, clock, word, hint)
-					n = anyUnits(random, d.Limit, hint.Remaining)
-					patience = anyPatience(random, hint)
-				}
-				now := policy.Instant(clock) * 1000
-				next, want := p.Take(word, now, n, patience)
-				got, err := s.Take(context.Background(), l, key, n, patience)
-				at := fmt.Sprintf("%v, seed %d of %d, step %d: word %d at %d, %d units, patience %v", p, seed, i, step, word, now, n, patience)
-				if !assert.NoError(t, err, at) || !assert.Equal(t, want, got.Decision, at) ||
-					!assert.Equal(t, word, got.Before, at) || !assert.Equal(t, next, got.After, at) || !assert.Equal(t, now, got.At, at) {
-					return
-				}
-				word, hint = next, want
-			}
-			if word != 0 {
-				assert.Equal(t, strconv.FormatUint(word, 10), get(t, client, redisName), "%v, seed %d", p, seed)
-			}
-		})
-	}
-	group.Wait()
-}
 
 // oraclePolicies are of all kinds, at corners and of any size.
 func oraclePolicies(seed uint64) []policy.Policy {

@@ -21,7 +21,7 @@ const (
 )
 
 // beats returns Heartbeat by the test's clock.
-func beats(t *testing.T, s *store.Store) func(id, limit string) store.Roll {
+func beats(t *testing.T, s verbs) func(id, limit string) store.Roll {
 	return func(id, limit string) store.Roll {
 		t.Helper()
 		r, err := s.Heartbeat(context.Background(), store.Beat{ID: id, TTL: rollTTL, Keep: rollKeep, Limit: limit})
@@ -33,60 +33,61 @@ func beats(t *testing.T, s *store.Store) func(id, limit string) store.Roll {
 // Servers count by Redis's clock until they leave or their TTL passes, and are remembered for
 // longer.
 func TestHeartbeat(t *testing.T) {
-	client := connect(t, shared)
 	ctx := context.Background()
 	var clock int64 = 1_000_000
-	s := clocked(t, client, &clock)
-	server := beats(t, s)
-	beat := func(id string, present, remembered int) {
-		t.Helper()
-		r := server(id, "any")
-		assert.Equal(t, []int{present, remembered}, []int{r.Present, r.Remembered})
-		assert.Equal(t, policy.Instant(clock*1000), r.Now)
-	}
-	beat("a", 1, 1)
-	beat("b", 2, 2)
-	beat("a", 2, 2)
-	clock += 2_999_999
-	beat("c", 3, 3)
-	clock++
-	beat("c", 1, 3)
-	beat("d", 2, 4)
-	require.NoError(t, s.Leave(ctx, "d"))
-	beat("c", 1, 3)
-	require.NoError(t, s.Leave(ctx, "never there"))
-	for range 59 {
-		clock += 1_000_000
+	eachStore(t, &clock, func(t *testing.T, s verbs, _ func(policy.Policy) *store.Limit) {
+		server := beats(t, s)
+		beat := func(id string, present, remembered int) {
+			t.Helper()
+			r := server(id, "any")
+			assert.Equal(t, []int{present, remembered}, []int{r.Present, r.Remembered})
+			assert.Equal(t, policy.Instant(clock*1000), r.Now)
+		}
+		beat("a", 1, 1)
+		beat("b", 2, 2)
+		beat("a", 2, 2)
+		clock += 2_999_999
+		beat("c", 3, 3)
+		clock++
 		beat("c", 1, 3)
-	}
-	clock += 1_000_000
-	beat("c", 1, 1)
+		beat("d", 2, 4)
+		require.NoError(t, s.Leave(ctx, "d"))
+		beat("c", 1, 3)
+		require.NoError(t, s.Leave(ctx, "never there"))
+		for range 59 {
+			clock += 1_000_000
+			beat("c", 1, 3)
+		}
+		clock += 1_000_000
+		beat("c", 1, 1)
+	})
 }
 
 // After an outage of any length, and any number of them, the first beat finds all servers.
 func TestOutageForgetsNoServer(t *testing.T) {
 	var clock int64 = 1_000_000
-	s := clocked(t, connect(t, shared), &clock)
-	server := beats(t, s)
-	for _, id := range []string{"a", "b", "c", "d"} {
-		server(id, "any")
-	}
-	for i, away := range []time.Duration{3300 * time.Millisecond, time.Hour, 4 * time.Second, 50 * time.Minute} {
-		clock += away.Microseconds()
-		r := server([]string{"a", "b", "c", "d"}[i], "any")
-		require.Equal(t, 4, r.Present)
-		require.Equal(t, 4, r.Remembered, "after %v", away)
-		require.Equal(t, 5, server("x", "any").Present)
-		require.NoError(t, s.Leave(context.Background(), "x"))
-		clock += (time.Second).Microseconds()
-	}
-	for i := range 64 {
-		if r := server("b", "any"); i > 3 {
-			require.Equal(t, 1, r.Present)
+	eachStore(t, &clock, func(t *testing.T, s verbs, _ func(policy.Policy) *store.Limit) {
+		server := beats(t, s)
+		for _, id := range []string{"a", "b", "c", "d"} {
+			server(id, "any")
 		}
-		clock += time.Second.Microseconds()
-	}
-	require.Equal(t, 1, server("b", "any").Remembered, "those that do not come back are forgotten")
+		for i, away := range []time.Duration{3300 * time.Millisecond, time.Hour, 4 * time.Second, 50 * time.Minute} {
+			clock += away.Microseconds()
+			r := server([]string{"a", "b", "c", "d"}[i], "any")
+			require.Equal(t, 4, r.Present)
+			require.Equal(t, 4, r.Remembered, "after %v", away)
+			require.Equal(t, 5, server("x", "any").Present)
+			require.NoError(t, s.Leave(context.Background(), "x"))
+			clock += (time.Second).Microseconds()
+		}
+		for i := range 64 {
+			if r := server("b", "any"); i > 3 {
+				require.Equal(t, 1, r.Present)
+			}
+			clock += time.Second.Microseconds()
+		}
+		require.Equal(t, 1, server("b", "any").Remembered, "those that do not come back are forgotten")
+	})
 }
 
 // Servers of different epochs count and forget each other as if they had one, but each has its own
@@ -157,23 +158,25 @@ func TestRollEnds(t *testing.T) {
 
 func TestRollTellsLimits(t *testing.T) {
 	var clock int64 = 1_000_000
-	server := beats(t, clocked(t, connect(t, shared), &clock))
-	at := func(us int64) policy.Instant { return policy.Instant(us * 1000) }
-	require.Equal(t, []store.KeptLimit{{Text: "funnel, %d+", Since: at(1_000_000)}}, server("a", "funnel, %d+").Limits)
-	clock += 1_000_000
-	both := []store.KeptLimit{{Text: "funnel, %d+", Since: at(1_000_000)}, {Text: "window", Since: at(2_000_000)}}
-	require.Equal(t, both, server("b", "window").Limits)
-	clock += 1_000_000
-	require.ElementsMatch(t, both, server("a", "funnel, %d+").Limits)
-	for range 3 {
+	eachStore(t, &clock, func(t *testing.T, s verbs, _ func(policy.Policy) *store.Limit) {
+		server := beats(t, s)
+		at := func(us int64) policy.Instant { return policy.Instant(us * 1000) }
+		require.Equal(t, []store.KeptLimit{{Text: "funnel, %d+", Since: at(1_000_000)}}, server("a", "funnel, %d+").Limits)
 		clock += 1_000_000
-		server("b", "window")
-	}
-	require.Equal(t, both[1:], server("b", "window").Limits, "a is gone")
-	require.ElementsMatch(t, both, server("a", "funnel, %d+").Limits, "a is back, as it was")
-	clock += time.Hour.Microseconds()
-	r := server("b", "window")
-	require.ElementsMatch(t, both, r.Limits, "an outage changes nothing")
+		both := []store.KeptLimit{{Text: "funnel, %d+", Since: at(1_000_000)}, {Text: "window", Since: at(2_000_000)}}
+		require.ElementsMatch(t, both, server("b", "window").Limits)
+		clock += 1_000_000
+		require.ElementsMatch(t, both, server("a", "funnel, %d+").Limits)
+		for range 3 {
+			clock += 1_000_000
+			server("b", "window")
+		}
+		require.Equal(t, both[1:], server("b", "window").Limits, "a is gone")
+		require.ElementsMatch(t, both, server("a", "funnel, %d+").Limits, "a is back, as it was")
+		clock += time.Hour.Microseconds()
+		r := server("b", "window")
+		require.ElementsMatch(t, both, r.Limits, "an outage changes nothing")
+	})
 }
 
 func TestRollOfACluster(t *testing.T) {

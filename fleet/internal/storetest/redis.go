@@ -1,0 +1,218 @@
+// Package storetest has a Redis in memory for tests in a bubble of testing/synctest: a [Store] of it
+// obeys the contract of a store.Store, with policies and plain models in place of scripts. The tests
+// of package store compare the two. Start reading at [Redis].
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Redis keeps the words, logs, blocks and servers of all limits. Any number of goroutines may use it.
+type Redis struct {
+	weather struct {
+		sync.Mutex
+		redistest.Weather
+		changed chan struct{} // closed when it changes
+	}
+
+	mu     sync.Mutex
+	unfit  error
+	keys   map[string]*value // by name, like blocks
+	blocks map[string]uint64
+	rolls  map[string]*roll // by the prefix of the names of blocks
+	calls  int
+}
+
+// value is a key's: a word, a log, or the text of another program.
+type value struct {
+	word    uint64
+	log     *log
+	foreign string
+}
+
+// New returns a Redis without keys. It must be called in the bubble of its callers.
+func New() *Redis {
+	r := &Redis{keys: map[string]*value{}, blocks: map[string]uint64{}, rolls: map[string]*roll{}}
+	r.weather.changed = make(chan struct{})
+	return r
+}
+
+// Store returns a store with the Redis.
+func (r *Redis) Store(o store.Options) *Store {
+	if o.Epoch.IsZero() {
+		o.Epoch = store.DefaultEpoch
+	}
+	s := &Store{redis: r, options: o, rule: o.Penalty, blocks: "ral:" + o.Name + ":block:"}
+	if o.Tag != "" {
+		s.blocks += "{" + o.Tag + "}"
+	}
+	return s
+}
+
+// Set changes the way to the Redis. Connections do not count: Gone fails calls, and Short loses
+// their answers.
+func (r *Redis) Set(w redistest.Weather) {
+	r.weather.Lock()
+	defer r.weather.Unlock()
+	r.weather.Weather = w
+	close(r.weather.changed)
+	r.weather.changed = make(chan struct{})
+}
+
+// SetUnfit has every call fail with the error, or none for nil.
+func (r *Redis) SetUnfit(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unfit = err
+}
+
+// Calls returns how many calls were made so far: a call of several keys is one.
+func (r *Redis) Calls() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calls
+}
+
+// Word returns a key's word.
+func (r *Redis) Word(l *store.Limit, key string) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.value(l, store.Tail(key)).word
+}
+
+// SetWord replaces a key's word.
+func (r *Redis) SetWord(l *store.Limit, key string, word uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.value(l, store.Tail(key)).word = word
+}
+
+// SetBlock replaces the word of a key's block: see package penalty.
+func (r *Redis) SetBlock(l *store.Limit, key string, word uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, name := l.Names(store.Tail(key))
+	r.blocks[name] = word
+}
+
+// SetForeign puts the text of another program under a key's name. The empty text removes it.
+func (r *Redis) SetForeign(l *store.Limit, key, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.value(l, store.Tail(key)).foreign = text
+}
+
+// value returns a key's value. r.mu is held.
+func (r *Redis) value(l *store.Limit, tail string) *value {
+	name, _ := l.Names(tail)
+	v := r.keys[name]
+	if v == nil {
+		v = &value{}
+		if of, ok := l.Policy().(*slidinglog.Log); ok {
+			v.log = &log{per: int64(wholeMicros(of.Per))}
+		}
+		r.keys[name] = v
+	}
+	if v.log != nil { // which limits of one period share
+		v.log.limit = l.Policy().Limit()
+	}
+	return v
+}
+
+func (v *value) fault(tail string) error {
+	if v.foreign == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: %s holds %q", store.ErrForeignValue, tail, v.foreign)
+}
+
+var errLost = errors.New("the connection ended")
+
+// call has the Redis do something at one instant, on its way there and back. Without an answer before
+// ctx ends it may be done all the same.
+func (r *Redis) call(ctx context.Context, do func()) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", store.ErrAsking, err)
+	}
+	ended := make(chan error, 1)
+	travel := func() {
+		if err := r.travel(true); err != nil {
+			ended <- err
+			return
+		}
+		r.mu.Lock()
+		err := r.unfit
+		r.calls++
+		if err == nil {
+			do()
+		}
+		r.mu.Unlock()
+		if lost := r.travel(false); lost != nil {
+			err = lost
+		}
+		ended <- err
+	}
+	if w, _ := r.now(); w == (redistest.Weather{}) || w.Gone {
+		travel()
+	} else {
+		go travel()
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", store.ErrAsking, ctx.Err())
+	}
+}
+
+func (r *Redis) now() (redistest.Weather, <-chan struct{}) {
+	r.weather.Lock()
+	defer r.weather.Unlock()
+	return r.weather.Weather, r.weather.changed
+}
+
+// travel waits until a request or answer has arrived.
+func (r *Redis) travel(request bool) error {
+	for begun := time.Now(); ; {
+		w, changed := r.now()
+		held, takes := w.Mute || w.Hole, w.Answers
+		if request {
+			held, takes = w.Deaf || w.Hole, w.Asks
+		}
+		rest := takes - time.Since(begun)
+		switch {
+		case w.Gone, w.Short > 0 && !request:
+			return fmt.Errorf("%w: %w", store.ErrAsking, errLost)
+		case !held && rest <= 0:
+			return nil
+		case held:
+			<-changed
+			if w.Hole { // what it lost does not arrive
+				return fmt.Errorf("%w: %w", store.ErrAsking, errLost)
+			}
+		default:
+			timer := time.NewTimer(rest)
+			select {
+			case <-timer.C:
+			case <-changed:
+			}
+			timer.Stop()
+		}
+	}
+}
+
+func (s *Store) now() policy.Instant {
+	if s.options.Clock != nil {
+		return policy.Instant(s.options.Clock()) * 1000
+	}
+	return policy.Instant(time.Since(s.options.Epoch).Truncate(time.Microsecond)) // wall: in bubbles alone
+}
