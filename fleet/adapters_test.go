@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/testkit/limitstest"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -21,143 +21,97 @@ import (
 
 // Promise: A fleet's limiter keeps `limits.Limiter`'s contract.
 func TestLimiterContract(t *testing.T) {
-	for name, s := range map[string]limitstest.Subject{
-		"exact": {Source: limits.SourceRedis, Promised: true, Turns: true, New: func(t *testing.T, p policy.Policy) limits.Limiter[string] {
-			return open(t, at(shared.Addr(), p))
-		}},
-		"leased": {Source: limits.SourceRedis, New: func(t *testing.T, p policy.Policy) limits.Limiter[string] {
-			c := at(shared.Addr(), p)
-			c.Mode = Leased
-			return open(t, c) // a key with few calls is decided by Redis
-		}},
-	} {
+	for name, mode := range map[string]Mode{"exact": Exact, "leased": Leased} { // in which Redis decides a key with few calls
 		for _, c := range limitstest.Cases {
 			t.Run(name+"/"+c.Name, func(t *testing.T) {
-				t.Parallel()
-				c.Run(t, s)
+				inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+					s := limitstest.Subject{Source: limits.SourceRedis, Promised: mode == Exact, Turns: mode == Exact}
+					s.New = func(t *testing.T, p policy.Policy) limits.Limiter[string] {
+						c := on(redis, p)
+						c.Mode = mode
+						return open(t, c)
+					}
+					c.Run(t, s)
+				})
 			})
 		}
 	}
 }
 
-func twoOfOneClient(t *testing.T, p, q policy.Policy) (a, b *Limiter) {
+func twoOfOneRedis(t *testing.T, redis *storetest.Redis, p, q policy.Policy) (a, b *Limiter) {
 	t.Helper()
-	c := at(shared.Addr(), q)
-	a = open(t, at(shared.Addr(), p))
-	c.Redis, c.Via = rueidis.ClientOption{}, a
-	return a, open(t, c)
+	a = open(t, on(redis, p))
+	return a, open(t, via(a, q))
 }
 
 // Promise: A refusal by a limit costs other limits nothing.
 func TestRefusedCallsOnTwoLimitsCostNothing(t *testing.T) {
-	requests, tokens := twoOfOneClient(t, funnel(1000, 1, time.Hour), funnel(150, 1, time.Hour))
-	ask := func() (limits.Outcome, error) {
-		return limits.AskAll(t.Context(), 0,
-			limits.NewClaim(requests, limits.Call[string]{Key: "a", N: 1}),
-			limits.NewClaim(tokens, limits.Call[string]{Key: "a", N: 3}))
-	}
-	before := requests.Stats().RoundTrips + tokens.Stats().RoundTrips
-	var admitted atomic.Int64
-	done := make(chan error)
-	for range 16 {
-		go func() {
-			for range 25 {
-				out, err := ask()
-				if err != nil {
-					done <- err
-					return
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		requests, tokens := twoOfOneRedis(t, redis, funnel(1000, 1, time.Hour), funnel(150, 1, time.Hour))
+		ask := func() (limits.Outcome, error) {
+			return limits.AskAll(t.Context(), 0,
+				limits.NewClaim(requests, limits.Call[string]{Key: "a", N: 1}),
+				limits.NewClaim(tokens, limits.Call[string]{Key: "a", N: 3}))
+		}
+		before := requests.Stats().RoundTrips + tokens.Stats().RoundTrips
+		var admitted atomic.Int64
+		done := make(chan error)
+		for range 16 {
+			go func() {
+				for range 25 {
+					out, err := ask()
+					if err != nil {
+						done <- err
+						return
+					}
+					if out.Allowed {
+						admitted.Add(1)
+					}
 				}
-				if out.Allowed {
-					admitted.Add(1)
-				}
-			}
-			done <- nil
-		}()
-	}
-	for range 16 {
-		require.NoError(t, <-done)
-	}
-	assert.Equal(t, int64(50), admitted.Load())
-	assert.Equal(t, int64(950), take(t, requests, "a", 0).Remaining)
-	assert.Equal(t, int64(0), take(t, tokens, "a", 0).Remaining)
-	// One exchange a call, besides the servers' heartbeats.
-	assert.Less(t, requests.Stats().RoundTrips+tokens.Stats().RoundTrips-before, uint64(16*25*3/2))
+				done <- nil
+			}()
+		}
+		for range 16 {
+			require.NoError(t, <-done)
+		}
+		assert.Equal(t, int64(50), admitted.Load())
+		assert.Equal(t, int64(950), take(t, requests, "a", 0).Remaining)
+		assert.Equal(t, int64(0), take(t, tokens, "a", 0).Remaining)
+		// One exchange a call, besides the servers' heartbeats.
+		assert.Less(t, requests.Stats().RoundTrips+tokens.Stats().RoundTrips-before, uint64(16*25*3/2))
 
-	require.NoError(t, requests.Block(t.Context(), "a", time.Hour))
-	out, err := ask()
-	require.NoError(t, err)
-	assert.ErrorIs(t, out.Answers[0].Err(), limits.ErrBlocked)
+		require.NoError(t, requests.Block(t.Context(), "a", time.Hour))
+		out, err := ask()
+		require.NoError(t, err)
+		assert.ErrorIs(t, out.Answers[0].Err(), limits.ErrBlocked)
+	})
 }
 
 func TestGrantsOfOneExchangeAreSettledAlone(t *testing.T) {
-	requests, tokens := twoOfOneClient(t, window(10, time.Hour), window(100, time.Hour))
-	out, err := limits.AskAll(t.Context(), 0,
-		limits.NewClaim(requests, limits.Call[string]{Key: "a", N: 2}),
-		limits.NewClaim(tokens, limits.Call[string]{Key: "a", N: 30}))
-	require.NoError(t, err)
-	require.True(t, out.Allowed)
-	require.NoError(t, out.Settle(t.Context(), 1, 45))
-	assert.Equal(t, int64(9), take(t, requests, "a", 0).Remaining)
-	assert.Equal(t, int64(55), take(t, tokens, "a", 0).Remaining)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		requests, tokens := twoOfOneRedis(t, redis, window(10, time.Hour), window(100, time.Hour))
+		out, err := limits.AskAll(t.Context(), 0,
+			limits.NewClaim(requests, limits.Call[string]{Key: "a", N: 2}),
+			limits.NewClaim(tokens, limits.Call[string]{Key: "a", N: 30}))
+		require.NoError(t, err)
+		require.True(t, out.Allowed)
+		require.NoError(t, out.Settle(t.Context(), 1, 45))
+		assert.Equal(t, int64(9), take(t, requests, "a", 0).Remaining)
+		assert.Equal(t, int64(55), take(t, tokens, "a", 0).Remaining)
 
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = limits.AskAll(ctx, 0,
-		limits.NewClaim(requests, limits.Call[string]{Key: "a", N: 2}),
-		limits.NewClaim(tokens, limits.Call[string]{Key: "a", N: 30}))
-	assert.ErrorIs(t, err, engine.ErrCancelled)
-	assert.Equal(t, int64(9), take(t, requests, "a", 0).Remaining)
-}
-
-func TestAskDuringOutage(t *testing.T) {
-	for outage, want := range map[Fallback]struct {
-		source  limits.Source
-		allowed bool
-	}{
-		FallbackShare: {limits.SourceShare, true}, FallbackOpen: {limits.SourceOpen, true}, FallbackClosed: {limits.SourceClosed, false},
-	} {
-		t.Run(want.source.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, line *redistest.Line) {
-				c := over(line, funnel(10, 1, time.Hour))
-				c.Outage, c.Servers = outage, 1
-				l := open(t, c)
-				_, err := l.Ask(t.Context(), "known", 1)
-				require.NoError(t, err)
-				line.Set(gone)
-				for range 5 {
-					a, err := l.Ask(t.Context(), "known", 1)
-					require.NoError(t, err)
-					assert.Equal(t, want.source, a.Source())
-					assert.Equal(t, want.allowed, a.Allowed)
-					assert.False(t, a.Exact())
-					assert.ErrorIs(t, a.Err(), ErrOutage)
-					g, err := l.Hold(t.Context(), limits.Call[string]{Key: "known", N: 1, Patience: time.Millisecond})
-					require.NoError(t, err)
-					assert.Equal(t, want.source, g.Source())
-					assert.Equal(t, want.allowed, g.Allowed)
-					_ = g.Cancel(t.Context())
-				}
-				a, err := l.Ask(t.Context(), "known", 11)
-				require.NoError(t, err)
-				assert.Equal(t, policy.Never, a.RetryAfter)
-			})
-		})
-	}
-}
-
-// Without a share, because servers were never counted, a refusal is an outage's.
-func TestAskWithoutShare(t *testing.T) {
-	l := launch(t, at("127.0.0.1:1", funnel(10, 1, time.Hour)))
-	a, err := l.Ask(t.Context(), "key", 1)
-	require.NoError(t, err)
-	assert.False(t, a.Allowed)
-	assert.Equal(t, limits.SourceClosed, a.Source())
-	assert.ErrorIs(t, a.Err(), ErrUncounted)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = limits.AskAll(ctx, 0,
+			limits.NewClaim(requests, limits.Call[string]{Key: "a", N: 2}),
+			limits.NewClaim(tokens, limits.Call[string]{Key: "a", N: 30}))
+		assert.ErrorIs(t, err, engine.ErrCancelled)
+		assert.Equal(t, int64(9), take(t, requests, "a", 0).Remaining)
+	})
 }
 
 func TestHoldOnLease(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c := over(line, funnel(40, 40, time.Second))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(40, 40, time.Second))
 		c.Mode = Leased
 		l := open(t, c)
 		leased := false
@@ -176,27 +130,20 @@ func TestHoldOnLease(t *testing.T) {
 	})
 }
 
-func TestAskOfClosedLimiter(t *testing.T) {
-	l := open(t, at(shared.Addr(), funnel(10, 1, time.Hour)))
-	require.NoError(t, l.Close())
-	_, err := l.Ask(t.Context(), "key", 1)
-	assert.ErrorIs(t, err, engine.ErrClosed)
-	_, err = l.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1})
-	assert.ErrorIs(t, err, engine.ErrClosed)
-}
-
 // Promise: Taken units are returned although the context ended.
 func TestGivesBackAfterContext(t *testing.T) {
-	p := policy.Must(policy.FixedWindow(5, 24*time.Hour))
-	first, second := open(t, at(shared.Addr(), p)), open(t, at(shared.Addr(), p))
-	ctx, cancel := context.WithCancel(t.Context())
-	out, err := limits.AskAll(ctx, 0,
-		limits.NewClaim(first, limits.Call[string]{Key: "key", N: 2}),
-		limits.NewClaim(ending{second, cancel}, limits.Call[string]{Key: "key", N: 2}))
-	assert.ErrorIs(t, err, context.Canceled)
-	assert.False(t, out.Allowed)
-	assert.Equal(t, int64(5), take(t, first, "key", 0).Remaining)
-	assert.Equal(t, int64(5), take(t, second, "key", 0).Remaining)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		p := policy.Must(policy.FixedWindow(5, 24*time.Hour))
+		first, second := open(t, on(redis, p)), open(t, on(redis, p))
+		ctx, cancel := context.WithCancel(t.Context())
+		out, err := limits.AskAll(ctx, 0,
+			limits.NewClaim(first, limits.Call[string]{Key: "key", N: 2}),
+			limits.NewClaim(ending{second, cancel}, limits.Call[string]{Key: "key", N: 2}))
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.False(t, out.Allowed)
+		assert.Equal(t, int64(5), take(t, first, "key", 0).Remaining)
+		assert.Equal(t, int64(5), take(t, second, "key", 0).Remaining)
+	})
 }
 
 type ending struct {
@@ -211,43 +158,33 @@ func (e ending) Hold(ctx context.Context, call limits.Call[string]) (limits.Gran
 
 // Units of long ago, or of a lease, come back only as far as they still count.
 func TestUnitsThatStillCountAreSettled(t *testing.T) {
-	for _, mode := range []Mode{Exact, Leased} {
-		c := at(shared.Addr(), funnel(1000, 1000, time.Minute))
-		c.Mode = mode
-		drains := &granted{began: time.Now().Add(-600 * time.Millisecond)}
-		drains.limiter = open(t, c)
-		assert.LessOrEqual(t, drains.counting(15), int64(5), "10 have drained")
-		assert.Zero(t, drains.counting(5))
-		c = at(shared.Addr(), policy.Must(policy.FixedWindow(100, time.Minute)))
-		c.Mode = mode
-		counts := &granted{began: time.Now()}
-		counts.limiter = open(t, c)
-		counts.Answer.ResetAfter = time.Hour
-		assert.Equal(t, int64(15), counts.counting(15))
-		counts.began = counts.began.Add(-time.Minute)
-		assert.Zero(t, counts.counting(15), "the window is over")
-	}
-}
-
-// On a busy Funnel unused units come back as far as they cannot have drained.
-func TestSettlesOnBusyFunnel(t *testing.T) {
-	l := open(t, at(shared.Addr(), funnel(1000, 1, time.Hour)))
-	g, err := l.Hold(t.Context(), limits.Call[string]{Key: "key", N: 500})
-	require.NoError(t, err)
-	require.True(t, take(t, l, "key", 100).Allowed)
-	require.NoError(t, g.Settle(t.Context(), 200))
-	left := take(t, l, "key", 0).Remaining
-	assert.LessOrEqual(t, left, int64(700))
-	assert.GreaterOrEqual(t, left, int64(699), "all but the unit that may have drained")
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		for _, mode := range []Mode{Exact, Leased} {
+			c := on(redis, funnel(1000, 1000, time.Minute))
+			c.Mode = mode
+			drains := &granted{began: time.Now().Add(-600 * time.Millisecond)}
+			drains.limiter = open(t, c)
+			assert.LessOrEqual(t, drains.counting(15), int64(5), "10 have drained")
+			assert.Zero(t, drains.counting(5))
+			c = on(redis, policy.Must(policy.FixedWindow(100, time.Minute)))
+			c.Mode = mode
+			counts := &granted{began: time.Now()}
+			counts.limiter = open(t, c)
+			counts.Answer.ResetAfter = time.Hour
+			assert.Equal(t, int64(15), counts.counting(15))
+			counts.began = counts.began.Add(-time.Minute)
+			assert.Zero(t, counts.counting(15), "the window is over")
+		}
+	})
 }
 
 func TestHoldAfterItsContextEnds(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c := over(line, policy.Must(policy.FixedWindow(5, 24*time.Hour)))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, policy.Must(policy.FixedWindow(5, 24*time.Hour)))
 		c.Budget = time.Second
 		l := open(t, c)
 		require.True(t, take(t, l, "key", 1).Allowed)
-		line.Set(redistest.Weather{Answers: 100 * time.Millisecond})
+		redis.Set(redistest.Weather{Answers: 100 * time.Millisecond})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		g, err := l.Hold(ctx, limits.Call[string]{Key: "key", N: 3})
@@ -259,55 +196,59 @@ func TestHoldAfterItsContextEnds(t *testing.T) {
 
 // A limit of the call or of PolicyFor also holds here, and its units come back in its own measure.
 func TestHoldUnderOtherLimits(t *testing.T) {
-	plans := map[string]policy.Policy{"paid": funnel(100, 100, time.Hour), "wrong": policy.Must(policy.FixedWindow(5, time.Hour))}
-	c := at(shared.Addr(), funnel(10, 10, time.Hour))
-	c.PolicyFor = func(key string) policy.Policy { return plans[key] }
-	l := open(t, c)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		plans := map[string]policy.Policy{"paid": funnel(100, 100, time.Hour), "wrong": policy.Must(policy.FixedWindow(5, time.Hour))}
+		c := on(redis, funnel(10, 10, time.Hour))
+		c.PolicyFor = func(key string) policy.Policy { return plans[key] }
+		l := open(t, c)
 
-	a, err := l.Ask(t.Context(), "paid", 60)
-	require.NoError(t, err)
-	assert.True(t, a.Allowed)
-	assert.Equal(t, int64(40), a.Remaining)
-	a, err = l.Ask(t.Context(), "wrong", 1)
-	require.NoError(t, err)
-	assert.Equal(t, policy.Decision{RetryAfter: policy.Never}, a.Decision)
+		a, err := l.Ask(t.Context(), "paid", 60)
+		require.NoError(t, err)
+		assert.True(t, a.Allowed)
+		assert.Equal(t, int64(40), a.Remaining)
+		a, err = l.Ask(t.Context(), "wrong", 1)
+		require.NoError(t, err)
+		assert.Equal(t, policy.Decision{RetryAfter: policy.Never}, a.Decision)
 
-	g, err := l.Hold(t.Context(), limits.Call[string]{Key: "key", N: 50, Limit: plans["paid"]})
-	require.NoError(t, err)
-	assert.True(t, g.Allowed)
-	require.NoError(t, g.Settle(t.Context(), 70))
-	under, err := l.TakeWith(t.Context(), plans["paid"], "key", 0)
-	require.NoError(t, err)
-	assert.Equal(t, int64(30), under.Remaining)
-	g, err = l.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1, Limit: plans["wrong"]})
-	require.NoError(t, err)
-	assert.Equal(t, policy.Decision{RetryAfter: policy.Never}, g.Decision)
+		g, err := l.Hold(t.Context(), limits.Call[string]{Key: "key", N: 50, Limit: plans["paid"]})
+		require.NoError(t, err)
+		assert.True(t, g.Allowed)
+		require.NoError(t, g.Settle(t.Context(), 70))
+		under, err := l.TakeWith(t.Context(), plans["paid"], "key", 0)
+		require.NoError(t, err)
+		assert.Equal(t, int64(30), under.Remaining)
+		g, err = l.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1, Limit: plans["wrong"]})
+		require.NoError(t, err)
+		assert.Equal(t, policy.Decision{RetryAfter: policy.Never}, g.Decision)
+	})
 }
 
 func TestHoldInACrowd(t *testing.T) {
-	c := at(shared.Addr(), funnel(1, 1, time.Hour))
-	c.MaxWaiting = 1
-	l := open(t, c)
-	_ = take(t, l, "key", 1)
-	require.NoError(t, l.waiters.enter("key"))
-	call := limits.Call[string]{Key: "key", N: 1, Patience: 2 * time.Hour}
-	g, err := l.Hold(t.Context(), call)
-	require.NoError(t, err)
-	assert.False(t, g.Allowed)
-	assert.ErrorIs(t, g.Err(), engine.ErrCrowded)
-	assert.Greater(t, g.RetryAfter, time.Minute)
-	l.waiters.leave("key")
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(1, 1, time.Hour))
+		c.MaxWaiting = 1
+		l := open(t, c)
+		_ = take(t, l, "key", 1)
+		require.NoError(t, l.waiters.enter("key"))
+		call := limits.Call[string]{Key: "key", N: 1, Patience: 2 * time.Hour}
+		g, err := l.Hold(t.Context(), call)
+		require.NoError(t, err)
+		assert.False(t, g.Allowed)
+		assert.ErrorIs(t, g.Err(), engine.ErrCrowded)
+		assert.Greater(t, g.RetryAfter, time.Minute)
+		l.waiters.leave("key")
 
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() {
-		_, err := l.Hold(ctx, call)
-		ended <- err
-	}()
-	eventually(t, func() bool { return errors.Is(l.waiters.enter("key"), engine.ErrCrowded) || l.free("key") }, "the call waits")
-	cancel()
-	assert.ErrorIs(t, <-ended, context.Canceled)
-	assert.NoError(t, l.waiters.enter("key"))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			_, err := l.Hold(ctx, call)
+			ended <- err
+		}()
+		eventually(t, func() bool { return errors.Is(l.waiters.enter("key"), engine.ErrCrowded) || l.free("key") }, "the call waits")
+		cancel()
+		assert.ErrorIs(t, <-ended, context.Canceled)
+		assert.NoError(t, l.waiters.enter("key"))
+	})
 }
 
 func (l *Limiter) free(key string) bool {
@@ -316,35 +257,37 @@ func (l *Limiter) free(key string) bool {
 }
 
 func TestSettlesUnderTheLimitOfTheTake(t *testing.T) {
-	fast, slow := funnel(20, 1000, time.Hour), funnel(20, 500, time.Hour)
-	var now atomic.Pointer[policy.Policy]
-	now.Store(&fast)
-	c := at(shared.Addr(), fast)
-	c.PolicyFor = func(string) policy.Policy { return *now.Load() }
-	l := open(t, c)
-	for _, used := range []int64{1, 12} {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		fast, slow := funnel(20, 1000, time.Hour), funnel(20, 500, time.Hour)
+		var now atomic.Pointer[policy.Policy]
 		now.Store(&fast)
-		key, oracle := fmt.Sprint("key", used), fmt.Sprint("oracle", used)
-		g, err := l.Hold(t.Context(), limits.Call[string]{Key: key, N: 8})
-		require.NoError(t, err)
-		require.True(t, g.Allowed)
-		require.True(t, take(t, l, key, 8).Allowed)
-		require.True(t, take(t, l, oracle, 8).Allowed)
-		_, err = l.Refund(t.Context(), oracle, -used)
-		require.NoError(t, err)
-		now.Store(&slow)
-		require.NoError(t, g.Settle(t.Context(), used))
-		assert.InDelta(t, take(t, l, oracle, 0).Remaining, take(t, l, key, 0).Remaining, 1)
-	}
+		c := on(redis, fast)
+		c.PolicyFor = func(string) policy.Policy { return *now.Load() }
+		l := open(t, c)
+		for _, used := range []int64{1, 12} {
+			now.Store(&fast)
+			key, oracle := fmt.Sprint("key", used), fmt.Sprint("oracle", used)
+			g, err := l.Hold(t.Context(), limits.Call[string]{Key: key, N: 8})
+			require.NoError(t, err)
+			require.True(t, g.Allowed)
+			require.True(t, take(t, l, key, 8).Allowed)
+			require.True(t, take(t, l, oracle, 8).Allowed)
+			_, err = l.Refund(t.Context(), oracle, -used)
+			require.NoError(t, err)
+			now.Store(&slow)
+			require.NoError(t, g.Settle(t.Context(), used))
+			assert.InDelta(t, take(t, l, oracle, 0).Remaining, take(t, l, key, 0).Remaining, 1)
+		}
+	})
 }
 
 // Redis gives back a share's units only once charged: before, it would give back others' units.
 func TestUnitsOfAShareAreSettled(t *testing.T) {
 	for _, charged := range []bool{false, true} {
 		t.Run(fmt.Sprint("charged ", charged), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, line *redistest.Line) {
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 				ended, goOn := make(chan struct{}), make(chan struct{})
-				c := over(line, funnel(20, 1, time.Hour))
+				c := on(redis, funnel(20, 1, time.Hour))
 				c.Servers = 1
 				c.OnEvent = func(e Event) {
 					if e.Kind == OutageEnded { // the keeper, which charges, waits
@@ -354,14 +297,14 @@ func TestUnitsOfAShareAreSettled(t *testing.T) {
 				}
 				l := open(t, c)
 				require.True(t, take(t, l, "a", 7).Allowed)
-				line.Set(gone)
+				redis.Set(gone)
 				eventually(t, func() bool { return l.Health() != nil }, "an outage")
 				g, err := l.Hold(t.Context(), limits.Call[string]{Key: "a", N: 10})
 				require.NoError(t, err)
 				require.True(t, g.Allowed)
 				require.Equal(t, limits.SourceShare, g.Source())
 				require.True(t, take(t, l, "a", 1).Allowed, "the key is busy")
-				line.Set(well)
+				redis.Set(well)
 				<-ended
 				require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source())
 				if charged {

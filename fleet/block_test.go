@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -132,45 +132,46 @@ func TestRefusalsOfAllServersBlockExactly(t *testing.T) {
 	const capacity, refusals, callers, each = 50, 7, 16, 10
 	for _, p := range []policy.Policy{funnel(capacity, 1, time.Hour), policy.Must(SlidingLog(capacity, time.Hour))} {
 		t.Run(p.String(), func(t *testing.T) {
-			t.Parallel()
-			c := at(shared.Addr(), p)
-			c.Penalty = engine.Penalty{Refusals: refusals, Within: time.Hour, For: time.Hour}
-			var servers []*Limiter
-			for range 4 {
-				servers = append(servers, open(t, c))
-			}
-			for round := range 5 {
-				key := fmt.Sprint(round)
-				var admitted, counted, blocked atomic.Int64
-				var all sync.WaitGroup
-				for i := range callers {
-					all.Go(func() {
-						for range each {
-							a, err := servers[i%len(servers)].Take(context.Background(), key, 1)
-							switch {
-							case err != nil || a.Source() != limits.SourceRedis:
-								t.Errorf("%+v, %v", a, err)
-							case a.Allowed:
-								admitted.Add(1)
-							case errors.Is(a.Err(), limits.ErrBlocked):
-								blocked.Add(1)
-							default:
-								counted.Add(1)
-							}
-						}
-					})
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+				c := on(redis, p)
+				c.Penalty = engine.Penalty{Refusals: refusals, Within: time.Hour, For: time.Hour}
+				var servers []*Limiter
+				for range 4 {
+					servers = append(servers, open(t, c))
 				}
-				all.Wait()
-				require.EqualValues(t, capacity, admitted.Load())
-				require.EqualValues(t, refusals, counted.Load())
-				require.EqualValues(t, callers*each-capacity-refusals, blocked.Load())
-			}
-			var sum Stats
-			for _, l := range servers {
-				s := l.Stats()
-				sum.Admitted, sum.Refused, sum.Blocked, sum.Penalties = sum.Admitted+s.Admitted, sum.Refused+s.Refused, sum.Blocked+s.Blocked, sum.Penalties+s.Penalties
-			}
-			assert.Equal(t, Stats{Admitted: 5 * capacity, Refused: 5 * (callers*each - capacity), Blocked: 5 * (callers*each - capacity - refusals), Penalties: 5}, sum)
+				for round := range 5 {
+					key := fmt.Sprint(round)
+					var admitted, counted, blocked atomic.Int64
+					var all sync.WaitGroup
+					for i := range callers {
+						all.Go(func() {
+							for range each {
+								a, err := servers[i%len(servers)].Take(context.Background(), key, 1)
+								switch {
+								case err != nil || a.Source() != limits.SourceRedis:
+									t.Errorf("%+v, %v", a, err)
+								case a.Allowed:
+									admitted.Add(1)
+								case errors.Is(a.Err(), limits.ErrBlocked):
+									blocked.Add(1)
+								default:
+									counted.Add(1)
+								}
+							}
+						})
+					}
+					all.Wait()
+					require.EqualValues(t, capacity, admitted.Load())
+					require.EqualValues(t, refusals, counted.Load())
+					require.EqualValues(t, callers*each-capacity-refusals, blocked.Load())
+				}
+				var sum Stats
+				for _, l := range servers {
+					s := l.Stats()
+					sum.Admitted, sum.Refused, sum.Blocked, sum.Penalties = sum.Admitted+s.Admitted, sum.Refused+s.Refused, sum.Blocked+s.Blocked, sum.Penalties+s.Penalties
+				}
+				assert.Equal(t, Stats{Admitted: 5 * capacity, Refused: 5 * (callers*each - capacity), Blocked: 5 * (callers*each - capacity - refusals), Penalties: 5}, sum)
+			})
 		})
 	}
 }
@@ -180,95 +181,96 @@ func TestBlockedKeyIsRefusedByEveryVerbOfTheFleet(t *testing.T) {
 	for _, p := range blockable(t) {
 		for _, chosen := range []bool{false, true} {
 			t.Run(fmt.Sprint(p, " chosen ", chosen), func(t *testing.T) {
-				t.Parallel()
-				var clock atomic.Int64
-				clock.Store(time.Hour.Microseconds())
-				c := at(shared.Addr(), p)
-				c.clock = clock.Load
-				if chosen {
-					c.PolicyFor = func(string) policy.Policy { return p }
-				}
-				a, b := open(t, c), open(t, c)
-				besides := 0
-				beside := func() string { besides++; return fmt.Sprint("beside ", besides) }
-				verbs := map[string]func(key string) (limits.Answer, error){
-					"Choke": func(key string) (limits.Answer, error) {
-						return limits.Answer{Decision: policy.Decision{Allowed: b.Choke(t.Context(), key)}}, nil
-					},
-					"Take":     func(key string) (limits.Answer, error) { return b.Take(t.Context(), key, 1) },
-					"TakeWith": func(key string) (limits.Answer, error) { return b.TakeWith(t.Context(), p, key, 1) },
-					"Peek":     func(key string) (limits.Answer, error) { return b.Peek(t.Context(), key, 0) },
-					"Take of nothing": func(key string) (limits.Answer, error) {
-						return b.TakeWith(t.Context(), nil, key, 0)
-					},
-					"Reserve": func(key string) (limits.Answer, error) {
-						r, err := b.Reserve(t.Context(), key, 1, time.Second)
-						return r.Answer, err
-					},
-					"Acquire": func(key string) (limits.Answer, error) {
-						r, err := b.Acquire(t.Context(), key, 1, 0)
-						if !r.Allowed {
-							require.ErrorIs(t, err, engine.ErrDeadline)
-							err = nil
-						}
-						return r.Answer, err
-					},
-					"Acquire of nothing": func(key string) (limits.Answer, error) {
-						r, err := b.Acquire(t.Context(), key, 0, time.Hour)
-						if !r.Allowed {
-							require.ErrorIs(t, err, engine.ErrDeadline)
-							err = nil
-						}
-						return r.Answer, err
-					},
-					"Hold": func(key string) (limits.Answer, error) {
-						g, err := b.Hold(t.Context(), limits.Call[string]{Key: key, N: 1, NoWait: true})
-						return g.Answer, err
-					},
-					"Ask": func(key string) (limits.Answer, error) {
-						a, err := b.Ask(t.Context(), key, 1)
-						return a, err
-					},
-					"TakeAll": func(key string) (limits.Answer, error) {
-						out, err := TakeAll(t.Context(), b.Claim(beside(), 1), b.Claim(key, 1))
-						require.Equal(t, out.Allowed, out.Answers[1].Allowed)
-						return out.Answers[1], err
-					},
-					"AskAll": func(key string) (limits.Answer, error) {
-						out, err := limits.AskAll(t.Context(), 0, limits.NewClaim(b, limits.Call[string]{Key: beside(), N: 1}), limits.NewClaim(b, limits.Call[string]{Key: key, N: 1}))
-						a := out.Answers[1]
-						require.Equal(t, out.Allowed, a.Allowed)
-						return a, err
-					},
-				}
-				for name, verb := range verbs {
-					key := "key of " + name
-					require.NoError(t, a.Block(t.Context(), key, 2*time.Hour))
-					got, err := verb(key)
-					require.NoError(t, err, name)
-					require.False(t, got.Allowed, name)
-					if name != "Choke" {
-						assert.Equal(t, policy.Decision{Limit: got.Limit, RetryAfter: 2 * time.Hour, ResetAfter: 2 * time.Hour}, got.Decision, name)
-						assert.Equal(t, limits.SourceRedis, got.Source(), name)
-						assert.True(t, got.Exact(), name)
-						assert.ErrorIs(t, got.Err(), limits.ErrBlocked, name)
+				inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+					var clock atomic.Int64
+					clock.Store(time.Hour.Microseconds())
+					c := on(redis, p)
+					c.clock = clock.Load
+					if chosen {
+						c.PolicyFor = func(string) policy.Policy { return p }
 					}
-					got, err = verb(key + " or another")
-					require.NoError(t, err, name)
-					require.True(t, got.Allowed, name)
-				}
-				clock.Add(2*time.Hour.Microseconds() - 1)
-				for name, verb := range verbs {
-					got, err := verb("key of " + name)
-					require.NoError(t, err, name)
-					require.False(t, got.Allowed, name)
-				}
-				clock.Add(1)
-				for name, verb := range verbs {
-					got, err := verb("key of " + name)
-					require.NoError(t, err, name)
-					require.True(t, got.Allowed, name)
-				}
+					a, b := open(t, c), open(t, c)
+					besides := 0
+					beside := func() string { besides++; return fmt.Sprint("beside ", besides) }
+					verbs := map[string]func(key string) (limits.Answer, error){
+						"Choke": func(key string) (limits.Answer, error) {
+							return limits.Answer{Decision: policy.Decision{Allowed: b.Choke(t.Context(), key)}}, nil
+						},
+						"Take":     func(key string) (limits.Answer, error) { return b.Take(t.Context(), key, 1) },
+						"TakeWith": func(key string) (limits.Answer, error) { return b.TakeWith(t.Context(), p, key, 1) },
+						"Peek":     func(key string) (limits.Answer, error) { return b.Peek(t.Context(), key, 0) },
+						"Take of nothing": func(key string) (limits.Answer, error) {
+							return b.TakeWith(t.Context(), nil, key, 0)
+						},
+						"Reserve": func(key string) (limits.Answer, error) {
+							r, err := b.Reserve(t.Context(), key, 1, time.Second)
+							return r.Answer, err
+						},
+						"Acquire": func(key string) (limits.Answer, error) {
+							r, err := b.Acquire(t.Context(), key, 1, 0)
+							if !r.Allowed {
+								require.ErrorIs(t, err, engine.ErrDeadline)
+								err = nil
+							}
+							return r.Answer, err
+						},
+						"Acquire of nothing": func(key string) (limits.Answer, error) {
+							r, err := b.Acquire(t.Context(), key, 0, time.Hour)
+							if !r.Allowed {
+								require.ErrorIs(t, err, engine.ErrDeadline)
+								err = nil
+							}
+							return r.Answer, err
+						},
+						"Hold": func(key string) (limits.Answer, error) {
+							g, err := b.Hold(t.Context(), limits.Call[string]{Key: key, N: 1, NoWait: true})
+							return g.Answer, err
+						},
+						"Ask": func(key string) (limits.Answer, error) {
+							a, err := b.Ask(t.Context(), key, 1)
+							return a, err
+						},
+						"TakeAll": func(key string) (limits.Answer, error) {
+							out, err := TakeAll(t.Context(), b.Claim(beside(), 1), b.Claim(key, 1))
+							require.Equal(t, out.Allowed, out.Answers[1].Allowed)
+							return out.Answers[1], err
+						},
+						"AskAll": func(key string) (limits.Answer, error) {
+							out, err := limits.AskAll(t.Context(), 0, limits.NewClaim(b, limits.Call[string]{Key: beside(), N: 1}), limits.NewClaim(b, limits.Call[string]{Key: key, N: 1}))
+							a := out.Answers[1]
+							require.Equal(t, out.Allowed, a.Allowed)
+							return a, err
+						},
+					}
+					for name, verb := range verbs {
+						key := "key of " + name
+						require.NoError(t, a.Block(t.Context(), key, 2*time.Hour))
+						got, err := verb(key)
+						require.NoError(t, err, name)
+						require.False(t, got.Allowed, name)
+						if name != "Choke" {
+							assert.Equal(t, policy.Decision{Limit: got.Limit, RetryAfter: 2 * time.Hour, ResetAfter: 2 * time.Hour}, got.Decision, name)
+							assert.Equal(t, limits.SourceRedis, got.Source(), name)
+							assert.True(t, got.Exact(), name)
+							assert.ErrorIs(t, got.Err(), limits.ErrBlocked, name)
+						}
+						got, err = verb(key + " or another")
+						require.NoError(t, err, name)
+						require.True(t, got.Allowed, name)
+					}
+					clock.Add(2*time.Hour.Microseconds() - 1)
+					for name, verb := range verbs {
+						got, err := verb("key of " + name)
+						require.NoError(t, err, name)
+						require.False(t, got.Allowed, name)
+					}
+					clock.Add(1)
+					for name, verb := range verbs {
+						got, err := verb("key of " + name)
+						require.NoError(t, err, name)
+						require.True(t, got.Allowed, name)
+					}
+				})
 			})
 		}
 	}
@@ -278,8 +280,8 @@ func TestBlockedKeyIsRefusedByEveryVerbOfTheFleet(t *testing.T) {
 //
 // Promise: In `Leased` mode a block holds everywhere after a term.
 func TestBlockHoldsInLeasedModeWithinATerm(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c := over(line, funnel(1_000_000, 1_000_000, time.Second))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(1_000_000, 1_000_000, time.Second))
 		c.Mode, c.Term = Leased, 250*time.Millisecond
 		a, b := open(t, c), open(t, c)
 		verbs := []func() (allowed bool){
@@ -342,15 +344,15 @@ const worth = 8
 func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 	for _, outage := range []Fallback{FallbackShare, FallbackOpen, FallbackClosed} {
 		t.Run(fmt.Sprint(outage), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, line *redistest.Line) {
-				c := over(line, funnel(100, 1, time.Hour))
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+				c := on(redis, funnel(100, 1, time.Hour))
 				c.Outage, c.Servers = outage, 1
 				a, b := open(t, c), open(t, c)
 				eventually(t, func() bool { return a.Block(t.Context(), "told", time.Hour) == nil }, "a block")
 				eventually(t, func() bool { return take(t, b, "told", 1).Source() == limits.SourceRedis }, "it is told")
 				eventually(t, func() bool { return a.Block(t.Context(), "untold", time.Hour) == nil }, "another")
 				eventually(t, func() bool { return take(t, b, "free", 1).Source() == limits.SourceRedis }, "another key")
-				line.Set(gone)
+				redis.Set(gone)
 				eventually(t, func() bool { return b.Health() != nil }, "an outage")
 
 				passes := outage != FallbackClosed
@@ -380,7 +382,7 @@ func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 				require.ErrorIs(t, err, ErrOutage)
 				assert.NotErrorIs(t, take(t, b, "told", 1).Err(), limits.ErrBlocked)
 
-				line.Set(well)
+				redis.Set(well)
 				fresh := open(t, c)
 				for _, l := range []*Limiter{b, fresh} {
 					for _, key := range []string{"told", "untold"} {
@@ -399,8 +401,8 @@ func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 //
 // Promise: Waiting calls continue within a second of a block's end.
 func TestCallsWaitForTheEndOfABlock(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		l := open(t, over(line, funnel(1, 1, time.Second)))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		l := open(t, on(redis, funnel(1, 1, time.Second)))
 		const d = 1500 * time.Millisecond
 		require.NoError(t, l.Wait(t.Context(), "k", 1))
 		ends := make(chan error, 2)
@@ -444,8 +446,8 @@ func TestCallsWaitForTheEndOfABlock(t *testing.T) {
 // Checking whether a block was lifted is not counted.
 func TestResetWakesCallsThatWaitForABlock(t *testing.T) {
 	for _, mode := range []Mode{Exact, Leased} {
-		inBubble(t, func(t *testing.T, line *redistest.Line) {
-			c := over(line, funnel(1000, 1000, time.Second))
+		inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+			c := on(redis, funnel(1000, 1000, time.Second))
 			c.Mode = mode
 			a, b := open(t, c), open(t, c)
 			key := "192.0.2.1"
@@ -485,8 +487,8 @@ func TestResetWakesCallsThatWaitForABlock(t *testing.T) {
 }
 
 func TestCallsThatWaitForABlockEnd(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c := over(line, funnel(1, 1, time.Second))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(1, 1, time.Second))
 		l, err := New(c)
 		require.NoError(t, err)
 		eventually(t, func() bool { return l.Block(t.Context(), "k", time.Hour) == nil }, "a block")
@@ -503,75 +505,31 @@ func TestCallsThatWaitForABlockEnd(t *testing.T) {
 	})
 }
 
-// A client that waits for Retry-After is admitted, and more than a second earlier refused.
-func TestRetryAfterOfABlockIsTrue(t *testing.T) {
-	for _, p := range blockable(t) {
-		if p.Delays() {
-			continue // a queue has calls wait rather than refuses them, by the test's own time
-		}
-		t.Run(p.String(), func(t *testing.T) {
-			t.Parallel()
-			var clock atomic.Int64
-			clock.Store(time.Hour.Microseconds())
-			c := at(shared.Addr(), p)
-			c.clock = clock.Load
-			c.Penalty = engine.Penalty{Refusals: 2, Within: time.Minute, For: 7 * time.Second, Max: time.Minute}
-			l, other := open(t, c), open(t, c)
-			h, random := httplimit.Must(httplimit.New(l, byAddr, httplimit.Options{})).Handler(nothing), rand.New(rand.NewPCG(3, 2))
-			blocked := 0
-			for range 100 {
-				clock.Add(random.Int64N(3e5))
-				if random.IntN(4) == 0 {
-					left, err := other.Blocked(t.Context(), "192.0.2.1")
-					require.NoError(t, err)
-					require.GreaterOrEqual(t, left, time.Duration(0))
-				}
-				w := served(t, h, request())
-				if w.Code == http.StatusOK {
-					continue
-				}
-				require.Equal(t, http.StatusTooManyRequests, w.Code)
-				n, err := strconv.ParseInt(w.Header().Get("Retry-After"), 10, 64)
-				require.NoError(t, err)
-				require.Positive(t, n)
-				if n <= 3 {
-					continue // of the limit
-				}
-				blocked++
-				clock.Add((time.Duration(n-1) * time.Second).Microseconds() - 1)
-				require.Equal(t, http.StatusTooManyRequests, served(t, h, request()).Code, "it need not have waited %d s", n)
-				clock.Add(time.Second.Microseconds() + 1)
-				require.Equal(t, http.StatusOK, served(t, h, request()).Code, "it waited the %d s that it was told", n)
-			}
-			assert.Positive(t, blocked)
-			assert.EqualValues(t, blocked, l.Stats().Penalties)
-		})
-	}
-}
-
 // A claim's block holds for claims behind it on the same key: script and policy agree.
 func TestBlockThatAClaimMakes(t *testing.T) {
-	log := func(n int64) policy.Policy {
-		p, err := SlidingLog(n, time.Hour)
-		require.NoError(t, err)
-		return p
-	}
-	for _, p := range [][]policy.Policy{{funnel(2, 1, time.Hour), funnel(100, 1, time.Hour)}, {log(2), log(100)}} {
-		for _, behind := range []int64{0, 1} {
-			c := at(shared.Addr(), p[0])
-			c.Penalty = engine.Penalty{Refusals: 1, Within: time.Hour, For: time.Hour}
-			l := open(t, c)
-			take(t, l, "k", 2)
-			out, err := TakeAll(t.Context(), l.Claim("k", 1), l.ClaimWith(p[1], "k", behind))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		log := func(n int64) policy.Policy {
+			p, err := SlidingLog(n, time.Hour)
 			require.NoError(t, err)
-			for i, blocked := range []bool{false, true} {
-				assert.Equal(t, limits.SourceRedis, out.Answers[i].Source(), out)
-				assert.False(t, out.Answers[i].Allowed)
-				assert.Equal(t, blocked, errors.Is(out.Answers[i].Err(), limits.ErrBlocked), out)
-			}
-			require.EqualValues(t, 1, l.Stats().Penalties)
+			return p
 		}
-	}
+		for _, p := range [][]policy.Policy{{funnel(2, 1, time.Hour), funnel(100, 1, time.Hour)}, {log(2), log(100)}} {
+			for _, behind := range []int64{0, 1} {
+				c := on(redis, p[0])
+				c.Penalty = engine.Penalty{Refusals: 1, Within: time.Hour, For: time.Hour}
+				l := open(t, c)
+				take(t, l, "k", 2)
+				out, err := TakeAll(t.Context(), l.Claim("k", 1), l.ClaimWith(p[1], "k", behind))
+				require.NoError(t, err)
+				for i, blocked := range []bool{false, true} {
+					assert.Equal(t, limits.SourceRedis, out.Answers[i].Source(), out)
+					assert.False(t, out.Answers[i].Allowed)
+					assert.Equal(t, blocked, errors.Is(out.Answers[i].Err(), limits.ErrBlocked), out)
+				}
+				require.EqualValues(t, 1, l.Stats().Penalties)
+			}
+		}
+	})
 }
 
 func TestBlocksInACluster(t *testing.T) {
@@ -605,8 +563,8 @@ func TestBlocksInACluster(t *testing.T) {
 
 // A Block of 0 keeps the used units. Without Redis it lifts the block of its own server.
 func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c := over(line, funnel(10, 1, time.Hour))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(10, 1, time.Hour))
 		c.Penalty = engine.Penalty{Refusals: 2, Within: time.Hour, For: time.Minute, Max: time.Hour}
 		a, b := open(t, c), open(t, c)
 		lift := func() { require.NoError(t, b.Block(t.Context(), "k", 0)) }
@@ -633,7 +591,7 @@ func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
 		require.ErrorIs(t, a.Block(t.Context(), string(make([]byte, 1<<17)), 0), ErrKeyTooLong)
 
 		require.NoError(t, a.Block(t.Context(), "k", time.Hour))
-		line.Set(gone)
+		redis.Set(gone)
 		eventually(t, func() bool { return errors.Is(a.Health(), ErrOutage) }, "an outage")
 		require.ErrorIs(t, take(t, a, "k", 1).Err(), limits.ErrBlocked)
 		require.ErrorIs(t, a.Block(t.Context(), "k", 0), ErrOutage)
@@ -642,8 +600,8 @@ func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
 }
 
 func TestChargeTakesWhateverTheLimitSays(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c := over(line, funnel(10, 1, time.Hour))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(10, 1, time.Hour))
 		c.Outage = FallbackClosed
 		l := open(t, c)
 		charge := func(n int64) { require.NoError(t, l.Charge(t.Context(), "k", n)) }
@@ -663,45 +621,47 @@ func TestChargeTakesWhateverTheLimitSays(t *testing.T) {
 		assert.Equal(t, int64(10), take(t, l, "k", 0).Remaining)
 		require.ErrorIs(t, l.Charge(t.Context(), string(make([]byte, 1<<17)), 1), ErrKeyTooLong)
 
-		line.Set(gone)
+		redis.Set(gone)
 		eventually(t, func() bool { return errors.Is(l.Health(), ErrOutage) }, "an outage")
 		require.ErrorIs(t, l.Charge(t.Context(), "k", 1), ErrOutage, "it counts nowhere")
 	})
 }
 
 func TestBlockAndPenaltyAreChecked(t *testing.T) {
-	l := open(t, at(shared.Addr(), funnel(2, 1, time.Hour)))
-	for _, d := range []time.Duration{-1, 4*365*24*time.Hour + 1} {
-		err := l.Block(t.Context(), "k", d)
-		field := &policy.FieldError{}
-		require.ErrorAs(t, err, &field)
-		assert.Equal(t, policy.FieldError{Of: "fleet.Block", Field: "d", Value: d, Want: "0 to 35040h0m0s"}, *field)
-	}
-	require.ErrorIs(t, l.Block(t.Context(), string(make([]byte, 1<<17)), 1), ErrKeyTooLong)
-	_, err := l.Blocked(t.Context(), string(make([]byte, 1<<17)))
-	require.ErrorIs(t, err, ErrKeyTooLong)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		l := open(t, on(redis, funnel(2, 1, time.Hour)))
+		for _, d := range []time.Duration{-1, 4*365*24*time.Hour + 1} {
+			err := l.Block(t.Context(), "k", d)
+			field := &policy.FieldError{}
+			require.ErrorAs(t, err, &field)
+			assert.Equal(t, policy.FieldError{Of: "fleet.Block", Field: "d", Value: d, Want: "0 to 35040h0m0s"}, *field)
+		}
+		require.ErrorIs(t, l.Block(t.Context(), string(make([]byte, 1<<17)), 1), ErrKeyTooLong)
+		_, err := l.Blocked(t.Context(), string(make([]byte, 1<<17)))
+		require.ErrorIs(t, err, ErrKeyTooLong)
 
-	good := engine.Penalty{Refusals: 3, Within: time.Minute, For: time.Minute}
-	for field, bad := range map[string]func(*Config){
-		"Penalty.Refusals": func(c *Config) { c.Penalty.Refusals = 1025 },
-		"Penalty.Within":   func(c *Config) { c.Penalty.Within = -1 },
-		"Penalty.For":      func(c *Config) { c.Penalty.For = 0 },
-		"Penalty.Max":      func(c *Config) { c.Penalty.Max = time.Second },
-		"Penalty.Forget":   func(c *Config) { c.Penalty.Forget = time.Second },
-		"Penalty":          func(c *Config) { c.Mode = Leased },
-	} {
-		c := at(shared.Addr(), funnel(1000, 1000, time.Second))
-		c.Penalty = good
-		bad(&c)
-		_, err := New(c)
-		found := &policy.FieldError{}
-		require.ErrorAs(t, err, &found)
-		assert.Equal(t, field, found.Field)
-		assert.Equal(t, "fleet.Config", found.Of)
-		assert.NotEmpty(t, found.Want)
-	}
-	require.NoError(t, l.Close())
-	require.ErrorIs(t, l.Block(t.Context(), "k", 1), engine.ErrClosed)
-	_, err = l.Blocked(t.Context(), "k")
-	require.ErrorIs(t, err, engine.ErrClosed)
+		good := engine.Penalty{Refusals: 3, Within: time.Minute, For: time.Minute}
+		for field, bad := range map[string]func(*Config){
+			"Penalty.Refusals": func(c *Config) { c.Penalty.Refusals = 1025 },
+			"Penalty.Within":   func(c *Config) { c.Penalty.Within = -1 },
+			"Penalty.For":      func(c *Config) { c.Penalty.For = 0 },
+			"Penalty.Max":      func(c *Config) { c.Penalty.Max = time.Second },
+			"Penalty.Forget":   func(c *Config) { c.Penalty.Forget = time.Second },
+			"Penalty":          func(c *Config) { c.Mode = Leased },
+		} {
+			c := on(redis, funnel(1000, 1000, time.Second))
+			c.Penalty = good
+			bad(&c)
+			_, err := New(c)
+			found := &policy.FieldError{}
+			require.ErrorAs(t, err, &found)
+			assert.Equal(t, field, found.Field)
+			assert.Equal(t, "fleet.Config", found.Of)
+			assert.NotEmpty(t, found.Want)
+		}
+		require.NoError(t, l.Close())
+		require.ErrorIs(t, l.Block(t.Context(), "k", 1), engine.ErrClosed)
+		_, err = l.Blocked(t.Context(), "k")
+		require.ErrorIs(t, err, engine.ErrClosed)
+	})
 }

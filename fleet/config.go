@@ -179,7 +179,8 @@ type Config struct {
 	// it.
 	OnEvent func(Event)
 
-	clock func() int64 // in place of Redis's, for tests: see store.Options
+	clock func() int64                // in place of Redis's, for tests: see store.Options
+	fake  func(store.Options) decider // in place of Redis, for tests; the origin's counts
 }
 
 func (c Config) withDefaults() Config {
@@ -246,7 +247,7 @@ func forLimits(o rueidis.ClientOption) rueidis.ClientOption {
 }
 
 func (c Config) connected() bool {
-	return len(c.Redis.InitAddress) > 0
+	return len(c.Redis.InitAddress) > 0 || c.fake != nil
 }
 
 // validate returns a *policy.FieldError for the first bad field. New checks the policy.

@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/store"
@@ -57,7 +55,7 @@ func (l *Limiter) askTake(ctx context.Context, of *terms, key string, n int64, p
 	if err != nil {
 		return t, err
 	}
-	if r.client.Mode() == rueidis.ClientModeCluster {
+	if r.clustered() {
 		t, err = guard.Do(ctx, l.guardOf(of, key), func(ctx context.Context) (store.Taken, error) {
 			return r.store.Take(ctx, of.limit, key, n, patience)
 		})

@@ -182,73 +182,6 @@ func TestSaysWhyItHangsUp(t *testing.T) {
 	eventually(t, func() bool { return take(t, l, "a", 0).Source() == limits.SourceRedis }, "it is back")
 }
 
-// However many probes end with an error, as at a full Redis, the outage says so once.
-func TestOutageIsExplainedOnce(t *testing.T) {
-	t.Parallel()
-	for words, kind := range map[string]error{
-		"ERR max number of clients reached":      ErrTooManyClients,
-		"DENIED Redis runs in protected mode so": store.ErrProtected,
-	} {
-		t.Run(words, func(t *testing.T) {
-			t.Parallel()
-			redis := redistest.Start(t, redistest.Options{})
-			ends, ended := hangUp(t, "-"+words+"\r\n")
-			var behind atomic.Pointer[string]
-			addr := redis.Addr()
-			behind.Store(&addr)
-			c := at(addr, funnel(10, 1, time.Hour))
-			c.Redis.DialCtxFn = func(ctx context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-				return d.DialContext(ctx, "tcp", *behind.Load())
-			}
-			l := open(t, c)
-			behind.Store(&ends)
-			redis.Kill()
-			told := func() bool {
-				take(t, l, "a", 1)
-				why := l.Health()
-				return errors.Is(why, kind) && strings.Contains(why.Error(), words)
-			}
-			eventually(t, told, "Health says so")
-			until, most := ended.Load()+40, 0 // at most two for each explanation
-			eventually(t, func() bool {
-				l.nudge() // rather than wait for the pauses between probes
-				if why := l.Health(); why != nil {
-					most = max(most, strings.Count(why.Error(), words))
-				}
-				return ended.Load() >= until
-			}, "it is asked again and again")
-			eventually(t, told, "Health still says so")
-			require.LessOrEqual(t, max(most, strings.Count(l.Health().Error(), words)), 1, "Health: %v", l.Health())
-		})
-	}
-}
-
-// hangUp listens at an address, and ends each connection with the words. ended counts them.
-func hangUp(t *testing.T, words string) (addr string, ended *atomic.Int64) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ended = new(atomic.Int64)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Write([]byte(words))
-			_ = conn.Close()
-			ended.Add(1)
-		}
-	}()
-	t.Cleanup(func() {
-		_ = listener.Close()
-		<-done
-	})
-	return listener.Addr().String(), ended
-}
-
 // A Redis that may evict and comes behind the same address is noticed at the connection.
 func TestEvictionIsNoticedAtConnect(t *testing.T) {
 	t.Parallel()
@@ -320,26 +253,4 @@ func expectNoBeat(t *testing.T, evicts *redistest.Server, own, calls bool) {
 	beats, err := roll.AsInt64()
 	require.NoError(t, err)
 	require.Zero(t, beats, "own client %v, calls %v: it was used before it was checked", own, calls)
-}
-
-func TestLoading(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t, redistest.Options{Args: []string{"--enable-debug-command", "yes", "--rdbcompression", "no"}})
-	l := open(t, at(redis.Addr(), funnel(1000, 1, time.Hour)))
-	for i := range 8 {
-		redis.Do(t, "SET", strconv.Itoa(i), strings.Repeat("x", 4096))
-	}
-	redis.Do(t, "CONFIG", "SET", "loading-process-events-interval-bytes", "1024")
-	redis.Do(t, "CONFIG", "SET", "key-load-delay", "100000") // microseconds
-	reloaded := make(chan struct{})
-	go func() {
-		defer close(reloaded)
-		redis.Do(t, "DEBUG", "RELOAD")
-	}()
-	eventually(t, func() bool {
-		cause := take(t, l, "a", 1).Err()
-		return cause != nil && strings.Contains(cause.Error(), "wait until it has")
-	}, "it says so")
-	<-reloaded
-	eventually(t, func() bool { return take(t, l, "a", 1).Source() == limits.SourceRedis }, "it has")
 }

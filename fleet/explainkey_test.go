@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -33,55 +33,56 @@ func TestExplanationEqualsAnEngines(t *testing.T) {
 			continue // an engine has no log
 		}
 		t.Run(p.String(), func(t *testing.T) {
-			t.Parallel()
-			r := rand.New(rand.NewPCG(uint64(i), 19))
-			var clock atomic.Int64
-			c := at(shared.Addr(), p)
-			c.clock = clock.Load
-			l := open(t, c)
-			e, err := engine.New[string](engine.Config{Name: c.Name, Policy: p, Clock: func() policy.Instant {
-				return policy.Instant(max(clock.Load()*1000, 1))
-			}})
-			require.NoError(t, err)
-			defer e.Close()
-			clock.Store(int64(100 * time.Hour / time.Microsecond)) // a store is full
-			refused := 0
-			for step := range 100 {
-				key := fmt.Sprint(r.IntN(2))
-				switch r.IntN(6) {
-				case 0:
-					clock.Add(r.Int64N(3e6))
-				case 1:
-					if r.IntN(3) == 0 {
-						require.NoError(t, l.Block(t.Context(), key, 2*time.Second))
-						require.NoError(t, e.Block(key, 2*time.Second))
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+				r := rand.New(rand.NewPCG(uint64(i), 19))
+				var clock atomic.Int64
+				c := on(redis, p)
+				c.clock = clock.Load
+				l := open(t, c)
+				e, err := engine.New[string](engine.Config{Name: c.Name, Policy: p, Clock: func() policy.Instant {
+					return policy.Instant(max(clock.Load()*1000, 1))
+				}})
+				require.NoError(t, err)
+				defer e.Close()
+				clock.Store(int64(100 * time.Hour / time.Microsecond)) // a store is full
+				refused := 0
+				for step := range 100 {
+					key := fmt.Sprint(r.IntN(2))
+					switch r.IntN(6) {
+					case 0:
+						clock.Add(r.Int64N(3e6))
+					case 1:
+						if r.IntN(3) == 0 {
+							require.NoError(t, l.Block(t.Context(), key, 2*time.Second))
+							require.NoError(t, e.Block(key, 2*time.Second))
+						}
+					default:
+						n := r.Int64N(8) - 1 // up to more than each limit
+						want := e.Peek(key, n)
+						got, err := l.Peek(t.Context(), key, n)
+						require.NoError(t, err)
+						require.Equal(t, want, got.Decision, "step %d, %d units", step, n)
+						require.Equal(t, e.Take(key, n).Allowed, take(t, l, key, n).Allowed)
 					}
-				default:
-					n := r.Int64N(8) - 1 // up to more than each limit
-					want := e.Peek(key, n)
-					got, err := l.Peek(t.Context(), key, n)
-					require.NoError(t, err)
-					require.Equal(t, want, got.Decision, "step %d, %d units", step, n)
-					require.Equal(t, e.Take(key, n).Allowed, take(t, l, key, n).Allowed)
+					before := l.Stats()
+					got, want := explain(t, l, key), e.Explain(key)
+					assert.Equal(t, before.Admitted+before.Refused, l.Stats().Admitted+l.Stats().Refused)
+					require.Equal(t, limits.SourceRedis, got.Source())
+					require.True(t, got.Exact())
+					require.Equal(t, want.Blocked > 0, errors.Is(got.Err(), limits.ErrBlocked))
+					if want.Used > 0 || want.Blocked > 0 {
+						require.True(t, got.Known, "step %d", step)
+					}
+					if !want.Allowed {
+						refused++
+					}
+					got.Provenance, want.Provenance, got.Known, want.Known = nil, nil, false, false
+					require.Equal(t, want, got, "step %d", step)
+					require.Equal(t, want.String(), got.String())
 				}
-				before := l.Stats()
-				got, want := explain(t, l, key), e.Explain(key)
-				assert.Equal(t, before.Admitted+before.Refused, l.Stats().Admitted+l.Stats().Refused)
-				require.Equal(t, limits.SourceRedis, got.Source())
-				require.True(t, got.Exact())
-				require.Equal(t, want.Blocked > 0, errors.Is(got.Err(), limits.ErrBlocked))
-				if want.Used > 0 || want.Blocked > 0 {
-					require.True(t, got.Known, "step %d", step)
-				}
-				if !want.Allowed {
-					refused++
-				}
-				got.Provenance, want.Provenance, got.Known, want.Known = nil, nil, false, false
-				require.Equal(t, want, got, "step %d", step)
-				require.Equal(t, want.String(), got.String())
-			}
-			require.Positive(t, refused)
-			assert.False(t, explain(t, l, "never used").Known)
+				require.Positive(t, refused)
+				assert.False(t, explain(t, l, "never used").Known)
+			})
 		})
 	}
 }
@@ -94,36 +95,38 @@ func peek(t testing.TB, l *Limiter, key string, n int64) limits.Answer {
 }
 
 func TestExplainALog(t *testing.T) {
-	log, err := SlidingLog(5, time.Hour)
-	require.NoError(t, err)
-	l := open(t, at(shared.Addr(), log))
-	assert.False(t, explain(t, l, "a").Known)
-	take(t, l, "a", 3)
-	x := explain(t, l, "a")
-	assert.Equal(t, []any{true, int64(3), int64(5), int64(2), true}, []any{x.Known, x.Used, x.Of, x.Remaining, x.Allowed})
-	rest, late := peek(t, l, "a", 2), peek(t, l, "a", 3)
-	assert.Equal(t, []any{true, int64(0), time.Duration(0)}, []any{rest.Allowed, rest.Remaining, rest.RetryAfter})
-	assert.Equal(t, []any{false, int64(2), late.ResetAfter}, []any{late.Allowed, late.Remaining, late.RetryAfter})
-	assert.Equal(t, policy.Never, peek(t, l, "a", 6).RetryAfter)
-	take(t, l, "a", 2)
-	x = explain(t, l, "a")
-	assert.Equal(t, []any{int64(5), false, time.Duration(0)}, []any{x.Used, x.Allowed, x.RetryAfter})
-	assert.Contains(t, x.String(), "5 of 5 used. A call is refused.")
-	assert.Positive(t, x.ResetAfter)
-	assert.Empty(t, x.Returns)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		log, err := SlidingLog(5, time.Hour)
+		require.NoError(t, err)
+		l := open(t, on(redis, log))
+		assert.False(t, explain(t, l, "a").Known)
+		take(t, l, "a", 3)
+		x := explain(t, l, "a")
+		assert.Equal(t, []any{true, int64(3), int64(5), int64(2), true}, []any{x.Known, x.Used, x.Of, x.Remaining, x.Allowed})
+		rest, late := peek(t, l, "a", 2), peek(t, l, "a", 3)
+		assert.Equal(t, []any{true, int64(0), time.Duration(0)}, []any{rest.Allowed, rest.Remaining, rest.RetryAfter})
+		assert.Equal(t, []any{false, int64(2), late.ResetAfter}, []any{late.Allowed, late.Remaining, late.RetryAfter})
+		assert.Equal(t, policy.Never, peek(t, l, "a", 6).RetryAfter)
+		take(t, l, "a", 2)
+		x = explain(t, l, "a")
+		assert.Equal(t, []any{int64(5), false, time.Duration(0)}, []any{x.Used, x.Allowed, x.RetryAfter})
+		assert.Contains(t, x.String(), "5 of 5 used. A call is refused.")
+		assert.Positive(t, x.ResetAfter)
+		assert.Empty(t, x.Returns)
 
-	require.NoError(t, l.Block(t.Context(), "a", time.Minute))
-	x = explain(t, l, "a")
-	assert.Equal(t, []any{int64(0), int64(0), false}, []any{x.Used, x.Of, x.Allowed}, "Redis told the end of the block")
-	assert.InDelta(t, time.Minute, x.Blocked, float64(30*time.Second))
-	assert.GreaterOrEqual(t, x.RetryAfter, x.Blocked)
-	assert.NotContains(t, x.String(), "used.")
+		require.NoError(t, l.Block(t.Context(), "a", time.Minute))
+		x = explain(t, l, "a")
+		assert.Equal(t, []any{int64(0), int64(0), false}, []any{x.Used, x.Of, x.Allowed}, "Redis told the end of the block")
+		assert.InDelta(t, time.Minute, x.Blocked, float64(30*time.Second))
+		assert.GreaterOrEqual(t, x.RetryAfter, x.Blocked)
+		assert.NotContains(t, x.String(), "used.")
+	})
 }
 
 // No figures of other servers' leases are shown; whether a call is allowed is this server's word.
 func TestExplainLeases(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c := leased(over(line, window(10_000, time.Hour)))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := leased(on(redis, window(10_000, time.Hour)))
 		c.Term = time.Minute // nothing comes back by itself while this runs
 		l, other := open(t, c), open(t, c)
 		warm(t, l, "a", 200)
@@ -171,13 +174,13 @@ func TestExplainInAnOutage(t *testing.T) {
 		{FallbackClosed, limits.SourceClosed, false, "Without Redis, calls are refused as configured. A call is refused."},
 	} {
 		t.Run(f.source.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, line *redistest.Line) {
-				c := over(line, funnel(3, 1, time.Hour))
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+				c := on(redis, funnel(3, 1, time.Hour))
 				c.Outage = f.outage
 				l := open(t, c)
 				require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source()) // so that the share knows it
 				require.NoError(t, l.Block(t.Context(), "blocked", time.Hour))
-				line.Set(gone)
+				redis.Set(gone)
 				eventually(t, func() bool { return l.Health() != nil }, "it is away")
 				x := explain(t, l, "a")
 				assert.Equal(t, []any{f.source, f.allowed, int64(0), int64(0), time.Duration(0), c.Name}, []any{x.Source(), x.Allowed, x.Used, x.Of, x.RetryAfter, x.Name})
@@ -211,51 +214,48 @@ func TestExplainInAnOutage(t *testing.T) {
 	}
 }
 
-func TestExplainWithoutAShare(t *testing.T) {
-	c := at("127.0.0.1:1", funnel(3, 1, time.Hour))
-	x := explain(t, launch(t, c), "a")
-	assert.Equal(t, []any{limits.SourceClosed, false, int64(0)}, []any{x.Source(), x.Allowed, x.Of})
-	require.ErrorIs(t, x.Err(), ErrUncounted)
-}
-
 func TestExplainMisfitsAndErrors(t *testing.T) {
-	c := at(shared.Addr(), funnel(10, 1, time.Hour))
-	misfit := policy.Must(policy.FixedWindow(1, time.Hour))
-	larger := funnel(20, 1, time.Hour)
-	c.PolicyFor = func(key string) policy.Policy {
-		return map[string]policy.Policy{"misfit": misfit, "larger": larger}[key]
-	}
-	l := open(t, c)
-	x := explain(t, l, "misfit")
-	assert.Equal(t, []any{misfit, false, policy.Never}, []any{x.Limit, x.Allowed, x.RetryAfter})
-	require.ErrorIs(t, x.Err(), ErrMisfit)
-	assert.Zero(t, l.Stats().Misfits)
-	x = explain(t, l, "larger")
-	assert.Equal(t, []any{larger, int64(20), true}, []any{x.Limit, x.Of, x.Allowed})
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(10, 1, time.Hour))
+		misfit := policy.Must(policy.FixedWindow(1, time.Hour))
+		larger := funnel(20, 1, time.Hour)
+		c.PolicyFor = func(key string) policy.Policy {
+			return map[string]policy.Policy{"misfit": misfit, "larger": larger}[key]
+		}
+		l := open(t, c)
+		x := explain(t, l, "misfit")
+		assert.Equal(t, []any{misfit, false, policy.Never}, []any{x.Limit, x.Allowed, x.RetryAfter})
+		require.ErrorIs(t, x.Err(), ErrMisfit)
+		assert.Zero(t, l.Stats().Misfits)
+		x = explain(t, l, "larger")
+		assert.Equal(t, []any{larger, int64(20), true}, []any{x.Limit, x.Of, x.Allowed})
 
-	_, err := l.Explain(t.Context(), strings.Repeat("k", 70_000))
-	require.ErrorIs(t, err, ErrKeyTooLong)
-	ended, end := context.WithCancel(t.Context())
-	end()
-	_, err = l.Explain(ended, "a")
-	require.ErrorIs(t, err, context.Canceled)
-	require.NoError(t, l.Close())
-	_, err = l.Explain(t.Context(), "a")
-	require.ErrorIs(t, err, engine.ErrClosed)
+		_, err := l.Explain(t.Context(), strings.Repeat("k", 70_000))
+		require.ErrorIs(t, err, ErrKeyTooLong)
+		ended, end := context.WithCancel(t.Context())
+		end()
+		_, err = l.Explain(ended, "a")
+		require.ErrorIs(t, err, context.Canceled)
+		require.NoError(t, l.Close())
+		_, err = l.Explain(t.Context(), "a")
+		require.ErrorIs(t, err, engine.ErrClosed)
+	})
 }
 
 func TestExplainCountsCallsThatWaitHere(t *testing.T) {
-	c := at(shared.Addr(), funnel(1, 1, time.Hour))
-	l, other := open(t, c), open(t, c)
-	take(t, l, "a", 1)
-	ctx, leave := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- l.Wait(ctx, "a", 1) }()
-	eventually(t, func() bool { return explain(t, l, "a").Waiting == 1 }, "it waits")
-	assert.Contains(t, explain(t, l, "a").String(), "1 call waits on this server.")
-	assert.Zero(t, explain(t, l, "b").Waiting)
-	assert.NotContains(t, explain(t, other, "a").String(), "wait")
-	leave()
-	require.ErrorIs(t, <-ended, engine.ErrCancelled)
-	assert.Zero(t, explain(t, l, "a").Waiting)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(1, 1, time.Hour))
+		l, other := open(t, c), open(t, c)
+		take(t, l, "a", 1)
+		ctx, leave := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- l.Wait(ctx, "a", 1) }()
+		eventually(t, func() bool { return explain(t, l, "a").Waiting == 1 }, "it waits")
+		assert.Contains(t, explain(t, l, "a").String(), "1 call waits on this server.")
+		assert.Zero(t, explain(t, l, "b").Waiting)
+		assert.NotContains(t, explain(t, other, "a").String(), "wait")
+		leave()
+		require.ErrorIs(t, <-ended, engine.ErrCancelled)
+		assert.Zero(t, explain(t, l, "a").Waiting)
+	})
 }

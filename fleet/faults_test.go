@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/limits"
 )
 
@@ -49,7 +50,7 @@ func TestFaults(t *testing.T) {
 	const rounds = 4
 	for _, f := range fallbacks {
 		t.Run(f.source.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, line *redistest.Line) {
+			inBubbleOf(t, shared, func(t *testing.T, line *redistest.Line) {
 				c := over(line, funnel(1000, 1000, time.Second))
 				c.Budget, c.Outage = 25*time.Millisecond, f.outage
 				const dead = 100 * time.Millisecond // after which the client gives a connection up
@@ -123,11 +124,11 @@ func footprint() (goroutines int, heap uint64) {
 // not wait.
 func TestManyCallersInAnOutage(t *testing.T) {
 	const callers, calls = 64, 20
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		l := open(t, over(line, funnel(1000, 1000, time.Second)))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		l := open(t, on(redis, funnel(1000, 1000, time.Second)))
 		for range 3 {
 			eventually(t, func() bool { return take(t, l, "a", 1).Source() == limits.SourceRedis }, "exact again")
-			line.Set(redistest.Weather{Mute: true})
+			redis.Set(redistest.Weather{Mute: true})
 			var all sync.WaitGroup
 			for i := range callers {
 				all.Go(func() {
@@ -157,7 +158,7 @@ func TestManyCallersInAnOutage(t *testing.T) {
 			}
 			all.Wait()
 			assert.LessOrEqual(t, asked.Load(), int64(time.Since(begun)/defaultBudget)+1, "calls that asked Redis in vain")
-			line.Set(well)
+			redis.Set(well)
 		}
 	})
 }
@@ -165,7 +166,7 @@ func TestManyCallersInAnOutage(t *testing.T) {
 // Without Config.Servers a limiter that starts without Redis refuses and names that field; with it,
 // its share begins with nothing and comes back.
 func TestRedisIsAwayAtTheStart(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
+	inBubbleOf(t, shared, func(t *testing.T, line *redistest.Line) {
 		line.Set(gone)
 		var events log
 		c := over(line, funnel(10, 1, time.Hour))
@@ -206,7 +207,7 @@ func TestRedisIsAwayAtTheStart(t *testing.T) {
 func TestRedisIsSilentAtTheStart(t *testing.T) {
 	for how, w := range map[string]redistest.Weather{"mute": {Mute: true}, "hole": hole} {
 		t.Run(how, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, line *redistest.Line) {
+			inBubbleOf(t, shared, func(t *testing.T, line *redistest.Line) {
 				line.Set(w)
 				c := over(line, funnel(10, 1, time.Hour))
 				c.Outage = FallbackClosed

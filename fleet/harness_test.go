@@ -20,6 +20,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -98,12 +99,26 @@ var (
 	well  = redistest.Weather{}
 )
 
-// inBubble runs a test in a bubble of testing/synctest, with a line to the shared Redis.
-func inBubble(t *testing.T, test func(t *testing.T, line *redistest.Line)) {
+// inBubble runs a test in a bubble of testing/synctest, with a Redis in memory.
+func inBubble(t *testing.T, test func(t *testing.T, redis *storetest.Redis)) {
 	t.Helper()
-	inBubbleOf(t, shared, test)
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(store.DefaultEpoch.AddDate(0, 9, 0))) // a store is full
+		redis := storetest.New()
+		t.Cleanup(func() { redis.Set(gone) }) // which ends calls on their way
+		test(t, redis)
+	})
 }
 
+// on returns a configuration for a Redis in memory.
+func on(redis *storetest.Redis, p policy.Policy) Config {
+	return Config{Name: name(), Policy: p, fake: func(o store.Options) decider { return redis.Store(o) }}
+}
+
+// via returns a configuration for the Redis of another limiter.
+func via(l *Limiter, p policy.Policy) Config { return Config{Name: name(), Policy: p, Via: l} }
+
+// inBubbleOf runs a test in a bubble of testing/synctest, with a line to a Redis.
 func inBubbleOf(t *testing.T, redis *redistest.Server, test func(t *testing.T, line *redistest.Line)) {
 	t.Helper()
 	inBubbleOfAll(t, []*redistest.Server{redis}, func(t *testing.T, lines []*redistest.Line) { test(t, lines[0]) })

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -48,14 +47,14 @@ func TestOutageInWebServer(t *testing.T) {
 	for outage, want := range map[Fallback][]int{
 		FallbackClosed: {503, 503, 503, 503}, FallbackShare: {200, 200, 429, 429}, FallbackOpen: {200, 200, 200, 200},
 	} {
-		inBubble(t, func(t *testing.T, line *redistest.Line) {
-			c := over(line, policy.Must(policy.FixedWindow(4, 24*time.Hour)))
+		inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+			c := on(redis, policy.Must(policy.FixedWindow(4, 24*time.Hour)))
 			c.Outage, c.Servers = outage, 2
 			l := open(t, c)
 			h := httplimit.Must(httplimit.New(l, byAddr, httplimit.Options{})).Handler(nothing)
 			// The share of a key that this server does not know may be used up.
 			require.True(t, take(t, l, "192.0.2.1", 0).Allowed)
-			line.Set(gone)
+			redis.Set(gone)
 			for i, code := range want {
 				w := served(t, h, request())
 				assert.Equal(t, code, w.Code, "%v, %d", outage, i)
@@ -74,8 +73,8 @@ func TestRequestsWaitNoLongerThanTheirBudgets(t *testing.T) {
 	for _, mode := range []Mode{Exact, Leased} {
 		for _, f := range fallbacks {
 			t.Run(fmt.Sprint(mode, f.source), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, line *redistest.Line) {
-					c := over(line, policy.Must(policy.FixedWindow(1_000_000, 24*time.Hour)))
+				inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+					c := on(redis, policy.Must(policy.FixedWindow(1_000_000, 24*time.Hour)))
 					c.Mode, c.Outage, c.Servers = mode, f.outage, 2
 					l := open(t, c)
 					h := httplimit.Must(httplimit.New(l, byAddr, httplimit.Options{Charge: func(*http.Request, httplimit.Served) int64 { return 0 }})).Handler(nothing)
@@ -83,14 +82,14 @@ func TestRequestsWaitNoLongerThanTheirBudgets(t *testing.T) {
 						answered := func() bool { return l.Health() == nil && served(t, h, request()).Code == http.StatusOK }
 						eventually(t, answered, "well")
 						for _, w := range fault.weather {
-							line.Set(w)
+							redis.Set(w)
 						}
 						for range 100 {
 							begun := time.Now()
 							served(t, h, request())
 							require.LessOrEqual(t, time.Since(begun), 2*defaultBudget, fault.name)
 						}
-						line.Set(well)
+						redis.Set(well)
 					}
 				})
 			})
@@ -166,25 +165,4 @@ func serveMixed() error {
 	}
 	time.Sleep(time.Hour) // wall: it is killed long before
 	return nil
-}
-
-// A limit on failed log-ins does not count those that succeed, however many come together.
-func TestRequestsThatUsedNothingLeaveNothingTaken(t *testing.T) {
-	for _, p := range keeping(t) {
-		l := open(t, at(shared.Addr(), p))
-		m, err := httplimit.New(l, byAddr, httplimit.Options{Charge: func(*http.Request, httplimit.Served) int64 { return 0 }})
-		require.NoError(t, err)
-		h := m.Handler(nothing)
-		var clients sync.WaitGroup
-		for range 16 {
-			clients.Go(func() {
-				for range 30 {
-					assert.Equal(t, 200, served(t, h, request()).Code)
-				}
-			})
-		}
-		clients.Wait()
-		require.Zero(t, m.Stats().Unsettled)
-		requireUsed(t, 0, l, "192.0.2.1")
-	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -50,68 +51,43 @@ func requireUsed(t *testing.T, want int64, l *Limiter, key string) {
 
 // Promise: `Keep` returns exactly the unused units to their source.
 func TestKeep(t *testing.T) {
-	ctx := t.Context()
-	for _, p := range keeping(t) {
-		c := at(shared.Addr(), p)
-		one, other := open(t, c), open(t, c)
-		reserve := func(key string) Reservation {
-			r, err := one.Reserve(ctx, key, 5, 0)
-			require.NoError(t, err)
-			require.True(t, r.Allowed, "%v", p)
-			return r
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		ctx := t.Context()
+		for _, p := range keeping(t) {
+			c := on(redis, p)
+			one, other := open(t, c), open(t, c)
+			reserve := func(key string) Reservation {
+				r, err := one.Reserve(ctx, key, 5, 0)
+				require.NoError(t, err)
+				require.True(t, r.Allowed, "%v", p)
+				return r
+			}
+			for _, kept := range []int64{0, 1, 4, 5, 9, -1} {
+				key := string(rune('a' + kept))
+				r := reserve(key)
+				require.NoError(t, r.Keep(ctx, kept))
+				require.EqualValues(t, min(max(kept, 0), 5), used(t, other, key), "%v, %d kept", p, kept)
+				require.NoError(t, r.Keep(ctx, 0))
+				require.NoError(t, r.Cancel(ctx))
+				require.EqualValues(t, min(max(kept, 0), 5), used(t, other, key), "%v: the first call ended it", p)
+			}
+			r := reserve("both")
+			require.True(t, other.Choke(ctx, "both"))
+			require.NoError(t, r.Keep(ctx, 2))
+			requireUsed(t, 3, one, "both")
 		}
-		for _, kept := range []int64{0, 1, 4, 5, 9, -1} {
-			key := string(rune('a' + kept))
-			r := reserve(key)
-			require.NoError(t, r.Keep(ctx, kept))
-			require.EqualValues(t, min(max(kept, 0), 5), used(t, other, key), "%v, %d kept", p, kept)
-			require.NoError(t, r.Keep(ctx, 0))
-			require.NoError(t, r.Cancel(ctx))
-			require.EqualValues(t, min(max(kept, 0), 5), used(t, other, key), "%v: the first call ended it", p)
-		}
-		r := reserve("both")
-		require.True(t, other.Choke(ctx, "both"))
-		require.NoError(t, r.Keep(ctx, 2))
-		requireUsed(t, 3, one, "both")
-	}
-}
-
-func TestManyKeepsOfOneKey(t *testing.T) {
-	const callers, each, keepers = 16, 10, 4 // 88 units are taken at the same time at most
-	ctx := t.Context()
-	for _, p := range keeping(t) {
-		c := at(shared.Addr(), p)
-		servers := []*Limiter{open(t, c), open(t, c)}
-		var group sync.WaitGroup
-		for i := range callers {
-			group.Go(func() {
-				for range each {
-					r, err := servers[i%2].Reserve(ctx, "a", 3, 0)
-					assert.NoError(t, err)
-					assert.Equal(t, limits.SourceRedis, r.Source())
-					assert.True(t, r.Allowed)
-					kept := int64(0)
-					if i < keepers {
-						kept = 1
-					}
-					assert.NoError(t, r.Keep(ctx, kept))
-				}
-			})
-		}
-		group.Wait()
-		requireUsed(t, keepers*each, servers[0], "a")
-	}
+	})
 }
 
 func TestKeepOfAShare(t *testing.T) {
 	for _, p := range keeping(t) {
 		t.Run(p.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, line *redistest.Line) {
-				c := over(line, p)
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+				c := on(redis, p)
 				c.Servers = 1
 				l := open(t, c)
 				require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source())
-				line.Set(gone)
+				redis.Set(gone)
 				for _, kept := range []int64{2, 5, 0} {
 					before := used(t, l, "a")
 					r, err := l.Reserve(t.Context(), "a", 5, 0)
@@ -132,9 +108,9 @@ func TestKeepOfAShare(t *testing.T) {
 }
 
 func TestAcquire(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		ctx := t.Context()
-		l := open(t, over(line, funnel(2, 1, time.Hour)))
+		l := open(t, on(redis, funnel(2, 1, time.Hour)))
 		r, err := l.Acquire(ctx, "a", 2, 0)
 		require.NoError(t, err)
 		require.True(t, r.Allowed)
@@ -159,7 +135,7 @@ func TestAcquire(t *testing.T) {
 			require.Equal(t, policy.Never, r.RetryAfter)
 		}
 
-		fast := open(t, over(line, funnel(10, 10, time.Second)))
+		fast := open(t, on(redis, funnel(10, 10, time.Second)))
 		require.True(t, take(t, fast, "a", 10).Allowed)
 		begun := time.Now()
 		r, err = fast.Acquire(ctx, "a", 2, time.Hour)
@@ -189,11 +165,11 @@ func TestAcquire(t *testing.T) {
 
 // Two servers that give back all the time never use more than the limit.
 func TestLeasedKeep(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		const limit = 3000
 		ctx := t.Context()
-		line.Set(redistest.Weather{Answers: 50 * time.Microsecond})
-		c := leased(over(line, policy.Must(policy.FixedWindow(limit, 366*24*time.Hour))))
+		redis.Set(redistest.Weather{Answers: 50 * time.Microsecond})
+		c := leased(on(redis, policy.Must(policy.FixedWindow(limit, 366*24*time.Hour))))
 		c.Term = time.Minute
 		l, other := open(t, c), open(t, c)
 		var r Reservation
@@ -240,28 +216,30 @@ func TestLeasedKeep(t *testing.T) {
 }
 
 func TestAcquireOfAQueue(t *testing.T) {
-	ctx := t.Context()
-	l := open(t, at(shared.Addr(), policy.Must(policy.Queue(2, 1, time.Hour))))
-	r, err := l.Acquire(ctx, "a", 1, 0)
-	require.NoError(t, err)
-	require.Zero(t, r.Wait)
-	_, err = l.Acquire(ctx, "a", 1, 0)
-	require.ErrorIs(t, err, engine.ErrDeadline, "it would wait for an hour")
-	for range 2 {
-		r, err := l.Reserve(ctx, "a", 1, 0)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		ctx := t.Context()
+		l := open(t, on(redis, policy.Must(policy.Queue(2, 1, time.Hour))))
+		r, err := l.Acquire(ctx, "a", 1, 0)
 		require.NoError(t, err)
-		require.True(t, r.Allowed)
-	}
-	_, err = l.Acquire(ctx, "a", 1, time.Hour)
-	require.ErrorIs(t, err, engine.ErrDeadline)
-	_, err = l.Acquire(ctx, "a", 1, 20*time.Hour)
-	require.ErrorIs(t, err, engine.ErrCrowded)
-	require.ErrorIs(t, l.Wait(ctx, "a", 1), engine.ErrCrowded)
+		require.Zero(t, r.Wait)
+		_, err = l.Acquire(ctx, "a", 1, 0)
+		require.ErrorIs(t, err, engine.ErrDeadline, "it would wait for an hour")
+		for range 2 {
+			r, err := l.Reserve(ctx, "a", 1, 0)
+			require.NoError(t, err)
+			require.True(t, r.Allowed)
+		}
+		_, err = l.Acquire(ctx, "a", 1, time.Hour)
+		require.ErrorIs(t, err, engine.ErrDeadline)
+		_, err = l.Acquire(ctx, "a", 1, 20*time.Hour)
+		require.ErrorIs(t, err, engine.ErrCrowded)
+		require.ErrorIs(t, l.Wait(ctx, "a", 1), engine.ErrCrowded)
+	})
 }
 
 func TestDeadlineIsForeseen(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		l := open(t, over(line, funnel(1, 1, time.Hour)))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		l := open(t, on(redis, funnel(1, 1, time.Hour)))
 		require.True(t, l.Choke(t.Context(), "a"))
 		soon, cancel := context.WithTimeout(t.Context(), take(t, l, "a", 1).RetryAfter-time.Second/2)
 		defer cancel()

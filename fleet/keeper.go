@@ -55,7 +55,7 @@ func (l *Limiter) keep(ready func()) {
 func (k *keeper) connect(ready func()) bool {
 	for rest := pause; ; rest = min(2*rest, longestPause) {
 		client, err := k.client()
-		if client != nil {
+		if err == nil {
 			k.remote.Store(k.newRemote(client))
 			return true
 		}
@@ -75,6 +75,9 @@ func (k *keeper) client() (rueidis.Client, error) {
 	if k.config.Client != nil {
 		return k.config.Client, nil
 	}
+	if k.origin().config.fake != nil {
+		return nil, nil
+	}
 	if via := k.origin(); via != k.Limiter {
 		if r := via.remote.Load(); r != nil {
 			return r.client, nil
@@ -82,7 +85,7 @@ func (k *keeper) client() (rueidis.Client, error) {
 		return nil, *via.trouble.Load() // which stays until there is a client
 	}
 	client, err := dial(k.ctx, k.countDials(k.config.Redis), k.tell)
-	if client == nil && k.ctx.Err() == nil {
+	if err != nil && k.ctx.Err() == nil {
 		err = store.Connecting(k.ctx, k.config.Redis, err)
 	}
 	return client, err
@@ -180,7 +183,7 @@ func (k *keeper) run(ready func()) {
 // explain has calls and Health tell Redis's reply to a new connection, if connections are lost.
 func (k *keeper) explain() {
 	origin := &k.origin().config
-	if failure := k.guard.Failure(); failure != nil && origin.Client == nil {
+	if failure := k.guard.Failure(); failure != nil && origin.Client == nil && origin.fake == nil {
 		k.guard.Explain(store.WhyRefused(k.ctx, origin.Redis, failure))
 	}
 }
@@ -249,9 +252,7 @@ func (k *keeper) check(budget time.Duration) error {
 	return err
 }
 
-func (k *keeper) clustered() bool {
-	return k.remote.Load().client.Mode() == rueidis.ClientModeCluster
-}
+func (k *keeper) clustered() bool { return k.remote.Load().clustered() }
 
 // tell tells of outages, their ends, and unsaved units.
 func (k *keeper) tell() {

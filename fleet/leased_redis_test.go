@@ -8,12 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/lease"
-	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -34,8 +33,8 @@ func warm(t testing.TB, l *Limiter, key string, calls int) {
 }
 
 func TestLeasedVerbsOfAWindow(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c := leased(over(line, window(100_000, time.Hour)))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := leased(on(redis, window(100_000, time.Hour)))
 		c.Term = time.Minute // nothing comes back by itself while this runs
 		l := open(t, c)
 		ctx := t.Context()
@@ -125,12 +124,12 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 func TestLeasedKilled(t *testing.T) {
 	for _, f := range fallbacks {
 		t.Run(f.source.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, line *redistest.Line) {
-				c := leased(over(line, window(100_000, time.Hour)))
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+				c := leased(on(redis, window(100_000, time.Hour)))
 				c.Outage, c.Term = f.outage, time.Minute
 				l := open(t, c)
 				warm(t, l, "a", 300)
-				line.Set(gone)
+				redis.Set(gone)
 				held := l.leases.Held("a")
 				require.Positive(t, held)
 				for range held {
@@ -157,7 +156,7 @@ func TestLeasedKilled(t *testing.T) {
 				require.Zero(t, time.Since(begun), "it is not asked")
 				require.Equal(t, f.source, a.Source())
 
-				line.Set(well)
+				redis.Set(well)
 				eventually(t, func() bool {
 					return l.Health() == nil && take(t, l, "d", 1).Source() == limits.SourceLease
 				}, "there are leases again")
@@ -170,36 +169,6 @@ func TestLeasedKilled(t *testing.T) {
 	}
 }
 
-func TestLeasedRedisStandsStill(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c := leased(over(line, window(100_000, time.Hour)))
-		c.Outage = FallbackClosed
-		l := open(t, c)
-		eventually(t, func() bool { return take(t, l, "a", 1).Source() == limits.SourceRedis }, "it is there")
-		line.Set(still)
-		begun := time.Now()
-		a := take(t, l, "b", 1)
-		assert.Equal(t, limits.SourceClosed, a.Source())
-		assert.ErrorIs(t, a.Err(), ErrOutage)
-		assert.Equal(t, defaultBudget, time.Since(begun))
-		eventually(t, func() bool {
-			return assert.False(t, take(t, l, "b", 1).Allowed) && l.Health() != nil
-		}, "the breaker opens")
-	})
-}
-
-func TestLeasedRedisComesLater(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		line.Set(gone)
-		c := leased(over(line, window(100_000, time.Hour)))
-		c.Outage, c.Term = FallbackOpen, time.Minute
-		l := launch(t, c)
-		require.Equal(t, limits.SourceOpen, take(t, l, "a", 1).Source())
-		line.Set(well)
-		eventually(t, func() bool { return take(t, l, "a", 1).Source() == limits.SourceLease }, "there are leases")
-	})
-}
-
 func TestUnanswered(t *testing.T) {
 	down, odd := errors.New("down"), fmt.Errorf("%w: odd", ErrForeignValue)
 	require.NoError(t, unanswered([]lease.Grant{{Err: down}, {Units: 1}}))
@@ -209,65 +178,16 @@ func TestUnanswered(t *testing.T) {
 }
 
 func TestLeasedValueOfOthers(t *testing.T) {
-	c := leasedAt(shared.Addr(), window(10, time.Hour))
-	l := open(t, c)
-	require.True(t, take(t, l, "a", 1).Allowed)
-	said := shared.Do(t, "KEYS", "ral:"+c.Name+":w*")
-	found, err := said.AsStrSlice()
-	require.NoError(t, err)
-	require.Len(t, found, 1)
-	bad := strings.Replace(found[0], "{a}", "{b}", 1)
-	shared.Do(t, "SET", bad, "nonsense")
-	defer shared.Do(t, "DEL", bad)
-	for range 20 { // the first are decided by themselves, the others ask for leases
-		a := take(t, l, "b", 1)
-		require.Equal(t, limits.SourceShare, a.Source())
-		require.ErrorIs(t, a.Err(), ErrForeignValue)
-		require.NotErrorIs(t, a.Err(), ErrOutage)
-		require.NoError(t, l.Health())
-	}
-	said = shared.Do(t, "GET", bad)
-	value, err := said.ToString()
-	require.NoError(t, err)
-	require.Equal(t, "nonsense", value)
-	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
-}
-
-// Promise: `Leased` costs Redis no more commands than `Exact`.
-func TestLeasedAsksNoMoreThanExact(t *testing.T) {
-	redis := redistest.Start(t, redistest.Options{})
-	scripts := func() (n int64) {
-		reply := redis.Do(t, "INFO", "commandstats")
-		said, err := reply.ToString()
-		require.NoError(t, err)
-		_, said, _ = strings.Cut(said, "cmdstat_evalsha:calls=")
-		_, err = fmt.Sscanf(said, "%d,", &n)
-		require.NoError(t, err)
-		return n
-	}
-	const keys, calls = 100, 7
-	used := map[Mode]int64{}
-	for _, mode := range []Mode{Exact, Leased} {
-		var before int64
-		inBubbleOf(t, redis, func(t *testing.T, line *redistest.Line) {
-			c := over(line, window(1000, time.Hour))
-			c.Mode = mode
-			l := open(t, c)
-			time.Sleep(lease.DefaultTerm) // it has said that it is there, once or twice
-			before = scripts()
-			for range calls {
-				for key := range keys {
-					a := take(t, l, fmt.Sprint(key), 1)
-					require.True(t, a.Allowed)
-					require.Equal(t, limits.SourceRedis, a.Source())
-					require.EqualValues(t, 1000, a.Limit)
-				}
-			}
-			time.Sleep(2 * lease.DefaultTerm) // held units come back
-			require.NoError(t, l.Close())
-		})
-		used[mode] = scripts() - before
-	}
-	require.LessOrEqual(t, used[Leased], used[Exact])
-	require.GreaterOrEqual(t, used[Exact], int64(keys*calls))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		l := open(t, leased(on(redis, window(10, time.Hour))))
+		redis.SetForeign(l.own.Load().limit, "b", "nonsense")
+		for range 20 { // the first are decided by themselves, the others ask for leases
+			a := take(t, l, "b", 1)
+			require.Equal(t, limits.SourceShare, a.Source())
+			require.ErrorIs(t, a.Err(), ErrForeignValue)
+			require.NotErrorIs(t, a.Err(), ErrOutage)
+			require.NoError(t, l.Health())
+		}
+		require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
+	})
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -21,44 +21,31 @@ func leased(c Config) Config {
 	return c
 }
 
-func leasedAt(addr string, p policy.Policy) Config { return leased(at(addr, p)) }
-
-func TestLeasedWait(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		l := open(t, leased(over(line, funnel(4, 100, time.Second))))
-		begun := time.Now()
-		for range 14 {
-			require.NoError(t, l.Wait(t.Context(), "a", 1))
-		}
-		require.GreaterOrEqual(t, time.Since(begun), 95*time.Millisecond)
-		require.Less(t, time.Since(begun), 200*time.Millisecond)
-		require.ErrorIs(t, l.Wait(t.Context(), "a", 5), engine.ErrNever)
-	})
-}
-
 func TestLeasedConfiguration(t *testing.T) {
-	log, err := SlidingLog(5, time.Hour)
-	require.NoError(t, err)
-	for _, p := range []policy.Policy{
-		policy.Must(policy.Queue(4, 1, time.Hour)), policy.Must(policy.Bursty(1, time.Second, 3)), log, funnel(1, 1, time.Hour),
-	} {
-		_, err := New(leasedAt(shared.Addr(), p))
-		var field *policy.FieldError
-		require.ErrorAs(t, err, &field, p.String())
-		require.Equal(t, "Policy", field.Field)
-	}
-	c := leasedAt(shared.Addr(), funnel(100, 10, time.Second))
-	c.Term = time.Millisecond
-	_, err = New(c)
-	require.ErrorContains(t, err, "Term")
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		log, err := SlidingLog(5, time.Hour)
+		require.NoError(t, err)
+		for _, p := range []policy.Policy{
+			policy.Must(policy.Queue(4, 1, time.Hour)), policy.Must(policy.Bursty(1, time.Second, 3)), log, funnel(1, 1, time.Hour),
+		} {
+			_, err := New(leased(on(redis, p)))
+			var field *policy.FieldError
+			require.ErrorAs(t, err, &field, p.String())
+			require.Equal(t, "Policy", field.Field)
+		}
+		c := leased(on(redis, funnel(100, 10, time.Second)))
+		c.Term = time.Millisecond
+		_, err = New(c)
+		require.ErrorContains(t, err, "Term")
+	})
 }
 
 // Four servers take all they can while Redis dies and returns, and keep to the limit.
 func TestLeasedFleet(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		const capacity, rate, servers = 200, 1000, 4
-		line.Set(redistest.Weather{Answers: time.Millisecond})
-		c := leased(over(line, funnel(capacity, rate, time.Second)))
+		redis.Set(redistest.Weather{Answers: time.Millisecond})
+		c := leased(on(redis, funnel(capacity, rate, time.Second)))
 		c.Outage = FallbackClosed
 		var fleet [servers]*Limiter
 		for i := range fleet {
@@ -78,9 +65,9 @@ func TestLeasedFleet(t *testing.T) {
 			})
 		}
 		time.Sleep(700 * time.Millisecond)
-		line.Set(gone)
+		redis.Set(gone)
 		time.Sleep(100 * time.Millisecond)
-		line.Set(redistest.Weather{Answers: time.Millisecond})
+		redis.Set(redistest.Weather{Answers: time.Millisecond})
 		all.Wait()
 		admitted, most := uint64(0), capacity+rate*time.Since(begun).Seconds()
 		for _, l := range fleet {
@@ -95,30 +82,23 @@ func TestLeasedFleet(t *testing.T) {
 
 // Promise: Calls on leases allocate nothing.
 func TestLeasedAllocatesNothing(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector allocates")
-	}
-	c := leasedAt(shared.Addr(), policy.Must(policy.FixedWindow(1_000_000, time.Hour)))
-	c.Term = time.Minute
-	l := open(t, c)
-	ctx := context.Background()
-	for range 10_000 { // leases grow with the demand
-		require.True(t, l.Choke(ctx, "a"))
-	}
-	require.InDelta(t, 0, testing.AllocsPerRun(1000, func() { l.Choke(ctx, "a") }), 0.2, "a lease is renewed now and then")
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		if race.Enabled {
+			t.Skip("the race detector allocates")
+		}
+		c := leased(on(redis, policy.Must(policy.FixedWindow(1_000_000, time.Hour))))
+		c.Term = time.Minute
+		l := open(t, c)
+		ctx := context.Background()
+		for range 10_000 { // leases grow with the demand
+			require.True(t, l.Choke(ctx, "a"))
+		}
+		require.InDelta(t, 0, testing.AllocsPerRun(1000, func() { l.Choke(ctx, "a") }), 0.2, "a lease is renewed now and then")
+	})
 }
 
-func TestLeasedRefusalAllocatesNothing(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector allocates")
-	}
-	l := refusing(t)
-	ctx := context.Background()
-	require.InDelta(t, 0, testing.AllocsPerRun(1000, func() { l.Choke(ctx, "a") }), 0.2, "Redis is asked now and then")
-}
-
-func refusing(t testing.TB) *Limiter {
-	c := leasedAt(shared.Addr(), policy.Must(policy.FixedWindow(100, 366*24*time.Hour)))
+func refusing(t testing.TB, redis *storetest.Redis) *Limiter {
+	c := leased(on(redis, policy.Must(policy.FixedWindow(100, 366*24*time.Hour))))
 	c.Term = time.Minute
 	l := open(t, c)
 	for {
@@ -130,98 +110,62 @@ func refusing(t testing.TB) *Limiter {
 }
 
 func TestLeasedChokeIsTake(t *testing.T) {
-	for name, call := range map[string]func(*Limiter) bool{
-		"choke": func(l *Limiter) bool { return l.Choke(context.Background(), "a") },
-		"take":  func(l *Limiter) bool { return take(t, l, "a", 1).Allowed },
+	for name, call := range map[string]func(*testing.T, *Limiter) bool{
+		"choke": func(_ *testing.T, l *Limiter) bool { return l.Choke(context.Background(), "a") },
+		"take":  func(t *testing.T, l *Limiter) bool { return take(t, l, "a", 1).Allowed },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := leasedAt(shared.Addr(), policy.Must(policy.FixedWindow(10_000, 366*24*time.Hour)))
-			c.Term = time.Minute
-			l := open(t, c)
-			var admitted, refused uint64
-			for refused < 100 {
-				if call(l) {
-					admitted++
-				} else {
-					refused++
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+				c := leased(on(redis, policy.Must(policy.FixedWindow(10_000, 366*24*time.Hour))))
+				c.Term = time.Minute
+				l := open(t, c)
+				var admitted, refused uint64
+				for refused < 100 {
+					if call(t, l) {
+						admitted++
+					} else {
+						refused++
+					}
+					s := l.Stats()
+					require.Equal(t, []uint64{admitted, refused}, []uint64{s.Admitted, s.Refused})
+					require.Equal(t, admitted+refused, s.Exact+s.Leased)
 				}
-				s := l.Stats()
-				require.Equal(t, []uint64{admitted, refused}, []uint64{s.Admitted, s.Refused})
-				require.Equal(t, admitted+refused, s.Exact+s.Leased)
-			}
-			require.EqualValues(t, 10_000, admitted)
-			require.Greater(t, l.Stats().Leased, l.Stats().Exact)
-			gone, cancel := context.WithCancel(context.Background())
-			cancel()
-			require.False(t, l.Choke(gone, "b"))
-			require.NoError(t, l.Close())
-			require.False(t, l.Choke(context.Background(), "b"))
+				require.EqualValues(t, 10_000, admitted)
+				require.Greater(t, l.Stats().Leased, l.Stats().Exact)
+				gone, cancel := context.WithCancel(context.Background())
+				cancel()
+				require.False(t, l.Choke(gone, "b"))
+				require.NoError(t, l.Close())
+				require.False(t, l.Choke(context.Background(), "b"))
+			})
 		})
 	}
 }
 
 // Redis's figures are promises in Exact mode. In Leased mode this server may remember a refusal.
 func TestPromised(t *testing.T) {
-	l := refusing(t)
-	a := take(t, l, "a", 1)
-	require.Equal(t, limits.SourceLease, a.Source())
-	require.False(t, a.Exact())
-	require.Less(t, a.RetryAfter, 365*24*time.Hour, "and it is not kept: the window has not ended then")
-	a = take(t, l, "a", 0)
-	require.Equal(t, limits.SourceRedis, a.Source())
-	require.False(t, a.Exact())
-	require.Less(t, open(t, leasedAt(shared.Addr(), funnel(1000, 1000, time.Second))).LimitFor("a").Limit(), int64(1000))
-	back, err := l.Refund(t.Context(), "b", -1)
-	require.NoError(t, err)
-	require.False(t, back.Exact())
-	exact := open(t, at(shared.Addr(), funnel(1, 1, time.Hour)))
-	out, err := TakeAll(t.Context(), exact.Claim("a", 1))
-	require.NoError(t, err)
-	require.True(t, out.Answers[0].Exact())
-	a = take(t, exact, "a", 1)
-	require.False(t, a.Allowed)
-	require.True(t, a.Exact())
-	back, err = exact.Refund(t.Context(), "a", 1)
-	require.NoError(t, err)
-	require.True(t, back.Exact())
-	for _, f := range fallbacks {
-		inBubble(t, func(t *testing.T, line *redistest.Line) {
-			c := over(line, funnel(10, 1, time.Hour))
-			c.Outage = f.outage
-			l := open(t, c)
-			line.Set(gone)
-			a := take(t, l, "a", 1)
-			require.Equal(t, f.source, a.Source())
-			require.False(t, a.Exact())
-		})
-	}
-}
-
-func BenchmarkLeasedChoke(b *testing.B) {
-	admitting := func(b *testing.B) *Limiter {
-		return open(b, leasedAt(shared.Addr(), funnel(100_000_000, 100_000_000, time.Second)))
-	}
-	ctx := context.Background()
-	for _, c := range []struct {
-		name string
-		open func(*testing.B) *Limiter
-		call func(*Limiter)
-	}{
-		{"choke", admitting, func(l *Limiter) { l.Choke(ctx, "a") }},
-		{"take", admitting, func(l *Limiter) { _, _ = l.Take(ctx, "a", 1) }},
-		{"refused choke", func(b *testing.B) *Limiter { return refusing(b) }, func(l *Limiter) { l.Choke(ctx, "a") }},
-		{"refused take", func(b *testing.B) *Limiter { return refusing(b) }, func(l *Limiter) { _, _ = l.Take(ctx, "a", 1) }},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			l := c.open(b)
-			c.call(l)
-			b.ReportAllocs()
-			b.ResetTimer()
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					c.call(l)
-				}
-			})
-		})
-	}
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		l := refusing(t, redis)
+		a := take(t, l, "a", 1)
+		require.Equal(t, limits.SourceLease, a.Source())
+		require.False(t, a.Exact())
+		require.Less(t, a.RetryAfter, 365*24*time.Hour, "and it is not kept: the window has not ended then")
+		a = take(t, l, "a", 0)
+		require.Equal(t, limits.SourceRedis, a.Source())
+		require.False(t, a.Exact())
+		require.Less(t, open(t, leased(on(redis, funnel(1000, 1000, time.Second)))).LimitFor("a").Limit(), int64(1000))
+		back, err := l.Refund(t.Context(), "b", -1)
+		require.NoError(t, err)
+		require.False(t, back.Exact())
+		exact := open(t, on(redis, funnel(1, 1, time.Hour)))
+		out, err := TakeAll(t.Context(), exact.Claim("a", 1))
+		require.NoError(t, err)
+		require.True(t, out.Answers[0].Exact())
+		a = take(t, exact, "a", 1)
+		require.False(t, a.Allowed)
+		require.True(t, a.Exact())
+		back, err = exact.Refund(t.Context(), "a", 1)
+		require.NoError(t, err)
+		require.True(t, back.Exact())
+	})
 }

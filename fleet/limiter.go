@@ -85,8 +85,31 @@ type Limiter struct {
 // remote is Redis, once there is a client.
 type remote struct {
 	client rueidis.Client
-	store  *store.Store
+	store  decider
 	bank   *lease.OnStore // nil except in Leased mode
+}
+
+// decider is a *store.Store, whose methods it has, or a fake in tests.
+type decider interface {
+	lease.Store
+	Take(ctx context.Context, l *store.Limit, key string, n int64, patience time.Duration) (store.Taken, error)
+	TakeEach(ctx context.Context, asks []store.TakeAsk, reply func(i int, t store.Taken, err error))
+	TakeAll(ctx context.Context, asks []store.Ask) ([]store.Taken, error)
+	Refund(ctx context.Context, l *store.Limit, key string, n int64) (store.Taken, error)
+	Keep(ctx context.Context, l *store.Limit, key string, t store.Taken, n, kept int64) (store.Taken, error)
+	Delete(ctx context.Context, l *store.Limit, key string) (bool, error)
+	Block(ctx context.Context, key string, d time.Duration) (store.Standing, bool, error)
+	ChargeEach(ctx context.Context, l *store.Limit, debts []store.Debt) []error
+	Heartbeat(ctx context.Context, b store.Beat) (store.Roll, error)
+	Leave(ctx context.Context, id string) error
+	Check(ctx context.Context, wait time.Duration) error
+	Slots(ctx context.Context) ([]store.SlotRange, error)
+	Probe(ctx context.Context, name string) error
+}
+
+// clustered reports whether Redis is a cluster.
+func (r *remote) clustered() bool {
+	return r.client != nil && r.client.Mode() == rueidis.ClientModeCluster
 }
 
 // New checks the configuration and starts a limiter. It waits up to a second for Redis. The error
@@ -115,7 +138,7 @@ func New(config Config) (*Limiter, error) {
 		l.plan, kept = plan, plan.Policy
 	}
 	// The check of the policy does not depend on Redis.
-	l.maker = l.newStore(nil)
+	l.maker = store.New(nil, l.storeOptions())
 	limit, err := l.maker.Limit(kept)
 	if err != nil {
 		return nil, err
@@ -195,13 +218,18 @@ func New(config Config) (*Limiter, error) {
 	return l, nil
 }
 
-func (l *Limiter) newStore(client rueidis.Client) *store.Store {
+func (l *Limiter) storeOptions() store.Options {
 	c := l.config
-	return store.New(client, store.Options{Name: c.Name, Tag: c.Tag, Epoch: c.Epoch, Clock: c.clock, Penalty: penaltyRule(c.Penalty)})
+	return store.Options{Name: c.Name, Tag: c.Tag, Epoch: c.Epoch, Clock: c.clock, Penalty: penaltyRule(c.Penalty)}
 }
 
 func (l *Limiter) newRemote(client rueidis.Client) *remote {
-	r := &remote{client: client, store: l.newStore(client)}
+	r := &remote{client: client}
+	if fake := l.origin().config.fake; fake != nil {
+		r.store = fake(l.storeOptions())
+	} else {
+		r.store = store.New(client, l.storeOptions())
+	}
 	if l.plan != nil {
 		r.bank = lease.NewOnStore(r.store, l.plan, l.own.Load().limit)
 	}
@@ -293,7 +321,7 @@ func (l *Limiter) Close() error {
 		l.stop()
 		<-l.kept
 		l.closeGuards()
-		if r := l.remote.Load(); r != nil && l.config.Client == nil && l.config.Via == nil {
+		if r := l.remote.Load(); r != nil && r.client != nil && l.config.Client == nil && l.config.Via == nil {
 			r.client.Close()
 		}
 		if l.state != nil {

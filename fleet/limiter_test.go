@@ -19,31 +19,34 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
 func TestRefundAndResetTellTheirCaller(t *testing.T) {
-	l := open(t, at(shared.Addr(), funnel(3, 1, time.Hour)))
-	ctx := t.Context()
-	require.True(t, take(t, l, "a", 2).Allowed)
-	_, err := l.Refund(ctx, "a", -1<<50)
-	var bad *policy.FieldError
-	require.ErrorAs(t, err, &bad)
-	a, err := l.Refund(ctx, "a", 0)
-	require.NoError(t, err)
-	require.EqualValues(t, 1, a.Remaining)
-	for _, there := range []bool{true, false} {
-		used, err := l.Reset(ctx, "a")
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		l := open(t, on(redis, funnel(3, 1, time.Hour)))
+		ctx := t.Context()
+		require.True(t, take(t, l, "a", 2).Allowed)
+		_, err := l.Refund(ctx, "a", -1<<50)
+		var bad *policy.FieldError
+		require.ErrorAs(t, err, &bad)
+		a, err := l.Refund(ctx, "a", 0)
 		require.NoError(t, err)
-		require.Equal(t, there, used)
-	}
-	require.EqualValues(t, 2, take(t, l, "a", 1).Remaining)
+		require.EqualValues(t, 1, a.Remaining)
+		for _, there := range []bool{true, false} {
+			used, err := l.Reset(ctx, "a")
+			require.NoError(t, err)
+			require.Equal(t, there, used)
+		}
+		require.EqualValues(t, 2, take(t, l, "a", 1).Remaining)
+	})
 }
 
 func TestOneLimitOverServers(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c := over(line, funnel(10, 1, time.Hour))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(10, 1, time.Hour))
 		servers := make([]*Limiter, 5)
 		for i := range servers {
 			servers[i] = open(t, c)
@@ -71,8 +74,8 @@ func TestOneLimitOverServers(t *testing.T) {
 }
 
 func TestWait(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		l := open(t, over(line, funnel(1, 1, 30*time.Millisecond)))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		l := open(t, on(redis, funnel(1, 1, 30*time.Millisecond)))
 		ctx := t.Context()
 		begun := time.Now()
 		for range 4 {
@@ -84,7 +87,7 @@ func TestWait(t *testing.T) {
 		require.ErrorIs(t, l.Wait(ctx, "a", -1), engine.ErrNever)
 		require.NoError(t, l.Wait(ctx, "a", 0))
 
-		slow := open(t, over(line, funnel(1, 1, time.Hour)))
+		slow := open(t, on(redis, funnel(1, 1, time.Hour)))
 		require.NoError(t, slow.Wait(ctx, "a", 1))
 		soon, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
@@ -115,8 +118,8 @@ func TestWait(t *testing.T) {
 }
 
 func TestWaitersHaveTurns(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		l := open(t, over(line, funnel(1, 1, 10*time.Millisecond)))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		l := open(t, on(redis, funnel(1, 1, 10*time.Millisecond)))
 		done := make(chan error)
 		begun := time.Now()
 		for range 8 {
@@ -131,73 +134,71 @@ func TestWaitersHaveTurns(t *testing.T) {
 
 // Promise: A call on several keys takes all or nothing.
 func TestTakeAll(t *testing.T) {
-	client := shared.Client(t)
-	with := func(p policy.Policy) *Limiter {
-		c := at(shared.Addr(), p)
-		c.Redis, c.Client, c.Tag = rueidis.ClientOption{}, client, "all"
-		return open(t, c)
-	}
-	byAddress, byUser := with(funnel(3, 1, time.Hour)), with(policy.Must(policy.FixedWindow(5, time.Hour)))
-	ctx := t.Context()
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		byAddress, byUser := twoOfOneRedis(t, redis, funnel(3, 1, time.Hour), policy.Must(policy.FixedWindow(5, time.Hour)))
+		ctx := t.Context()
 
-	out, err := TakeAll(ctx, byAddress.Claim("a", 2), byUser.Claim("u", 2))
-	require.NoError(t, err)
-	require.True(t, out.Allowed)
-	require.Zero(t, out.RetryAfter)
-	require.Equal(t, 0, out.Binding)
-	require.EqualValues(t, 1, out.Answers[0].Remaining)
-	require.EqualValues(t, 3, out.Answers[1].Remaining)
-	require.Equal(t, limits.SourceRedis, out.Answers[1].Source())
+		out, err := TakeAll(ctx, byAddress.Claim("a", 2), byUser.Claim("u", 2))
+		require.NoError(t, err)
+		require.True(t, out.Allowed)
+		require.Zero(t, out.RetryAfter)
+		require.Equal(t, 0, out.Binding)
+		require.EqualValues(t, 1, out.Answers[0].Remaining)
+		require.EqualValues(t, 3, out.Answers[1].Remaining)
+		require.Equal(t, limits.SourceRedis, out.Answers[1].Source())
 
-	out, err = TakeAll(ctx, byUser.Claim("u", 2), byAddress.Claim("a", 2))
-	require.NoError(t, err)
-	require.False(t, out.Allowed)
-	require.Equal(t, 1, out.Binding)
-	require.Equal(t, out.Answers[1].RetryAfter, out.RetryAfter)
-	require.EqualValues(t, 3, take(t, byUser, "u", 0).Remaining, "nothing was taken")
-	require.True(t, out.Answers[0].Allowed)
+		out, err = TakeAll(ctx, byUser.Claim("u", 2), byAddress.Claim("a", 2))
+		require.NoError(t, err)
+		require.False(t, out.Allowed)
+		require.Equal(t, 1, out.Binding)
+		require.Equal(t, out.Answers[1].RetryAfter, out.RetryAfter)
+		require.EqualValues(t, 3, take(t, byUser, "u", 0).Remaining, "nothing was taken")
+		require.True(t, out.Answers[0].Allowed)
 
-	// A Bursty's rest is of its stored units, not of its credit.
-	bursts := with(policy.Must(policy.Bursty(1, time.Hour, 9)))
-	out, err = TakeAll(ctx, byAddress.Claim("d", 2), bursts.Claim("d", 2))
-	require.NoError(t, err)
-	require.EqualValues(t, 8, out.Answers[1].Remaining)
-	require.Equal(t, 0, out.Binding, "1 of 3 is less than 8 of 10")
+		// A Bursty's rest is of its stored units, not of its credit.
+		bursts := open(t, via(byAddress, policy.Must(policy.Bursty(1, time.Hour, 9))))
+		out, err = TakeAll(ctx, byAddress.Claim("d", 2), bursts.Claim("d", 2))
+		require.NoError(t, err)
+		require.EqualValues(t, 8, out.Answers[1].Remaining)
+		require.Equal(t, 0, out.Binding, "1 of 3 is less than 8 of 10")
 
-	out, err = TakeAll(ctx)
-	require.NoError(t, err)
-	require.Equal(t, limits.Outcome{Allowed: true, Binding: -1, Answers: []limits.Answer{}}, out)
-	out, err = TakeAll(ctx, byAddress.Claim("c", 4), byUser.Claim("c", 4))
-	require.NoError(t, err)
-	require.Equal(t, policy.Never, out.RetryAfter)
+		out, err = TakeAll(ctx)
+		require.NoError(t, err)
+		require.Equal(t, limits.Outcome{Allowed: true, Binding: -1, Answers: []limits.Answer{}}, out)
+		out, err = TakeAll(ctx, byAddress.Claim("c", 4), byUser.Claim("c", 4))
+		require.NoError(t, err)
+		require.Equal(t, policy.Never, out.RetryAfter)
 
-	other := open(t, at(shared.Addr(), funnel(3, 1, time.Hour)))
-	_, err = TakeAll(ctx, byUser.Claim("u", 1), other.Claim("a", 1))
-	require.ErrorIs(t, err, ErrDifferentClients)
-	_, err = TakeAll(ctx, byUser.Claim(strings.Repeat("x", 1<<16+1), 1))
-	require.ErrorIs(t, err, ErrKeyTooLong)
+		other := open(t, on(redis, funnel(3, 1, time.Hour)))
+		_, err = TakeAll(ctx, byUser.Claim("u", 1), other.Claim("a", 1))
+		require.ErrorIs(t, err, ErrDifferentClients)
+		_, err = TakeAll(ctx, byUser.Claim(strings.Repeat("x", 1<<16+1), 1))
+		require.ErrorIs(t, err, ErrKeyTooLong)
+	})
 }
 
 func TestTakeAllOfOneEpoch(t *testing.T) {
-	client := shared.Client(t)
-	with := func(epoch time.Time) *Limiter {
-		c := at(shared.Addr(), funnel(3, 1, time.Hour))
-		c.Redis, c.Client, c.Epoch = rueidis.ClientOption{}, client, epoch
-		return open(t, c)
-	}
-	young, old := with(time.Time{}), with(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
-	same := with(store.DefaultEpoch.In(time.FixedZone("", 3600)))
-	take(t, young, "a", 3)
-	for _, claims := range [][]Claim{{young.Claim("a", 1), old.Claim("a", 1)}, {old.Claim("a", 1), young.Claim("a", 1)}} {
-		_, err := TakeAll(t.Context(), claims...)
-		require.ErrorIs(t, err, ErrDifferentClients)
-		require.ErrorContains(t, err, "Epoch")
-	}
-	require.EqualValues(t, 3, take(t, old, "a", 0).Remaining)
-	out, err := TakeAll(t.Context(), same.Claim("a", 1), young.Claim("a", 1))
-	require.NoError(t, err)
-	require.True(t, out.Answers[0].Allowed)
-	require.False(t, out.Allowed)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		young := open(t, on(redis, funnel(3, 1, time.Hour)))
+		with := func(epoch time.Time) *Limiter {
+			c := via(young, young.Limit())
+			c.Epoch = epoch
+			return open(t, c)
+		}
+		old := with(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
+		same := with(store.DefaultEpoch.In(time.FixedZone("", 3600)))
+		take(t, young, "a", 3)
+		for _, claims := range [][]Claim{{young.Claim("a", 1), old.Claim("a", 1)}, {old.Claim("a", 1), young.Claim("a", 1)}} {
+			_, err := TakeAll(t.Context(), claims...)
+			require.ErrorIs(t, err, ErrDifferentClients)
+			require.ErrorContains(t, err, "Epoch")
+		}
+		require.EqualValues(t, 3, take(t, old, "a", 0).Remaining)
+		out, err := TakeAll(t.Context(), same.Claim("a", 1), young.Claim("a", 1))
+		require.NoError(t, err)
+		require.True(t, out.Answers[0].Allowed)
+		require.False(t, out.Allowed)
+	})
 }
 
 func TestErrorsThatCountAsFailures(t *testing.T) {
@@ -220,30 +221,32 @@ func TestErrorsThatCountAsFailures(t *testing.T) {
 }
 
 func TestContextOfTheCaller(t *testing.T) {
-	l := open(t, at(shared.Addr(), funnel(2, 1, time.Hour)))
-	mine := errors.New("mine")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(mine)
-	_, err := l.Take(ctx, "a", 1)
-	require.Equal(t, mine, err)
-	_, err = l.Reserve(ctx, "a", 1, 0)
-	require.Equal(t, mine, err)
-	_, err = l.Refund(ctx, "a", 1)
-	require.Equal(t, mine, err)
-	_, err = l.Reset(ctx, "a")
-	require.Equal(t, mine, err)
-	require.False(t, l.Choke(ctx, "a"))
-	require.EqualValues(t, 2, take(t, l, "a", 0).Remaining)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		l := open(t, on(redis, funnel(2, 1, time.Hour)))
+		mine := errors.New("mine")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(mine)
+		_, err := l.Take(ctx, "a", 1)
+		require.Equal(t, mine, err)
+		_, err = l.Reserve(ctx, "a", 1, 0)
+		require.Equal(t, mine, err)
+		_, err = l.Refund(ctx, "a", 1)
+		require.Equal(t, mine, err)
+		_, err = l.Reset(ctx, "a")
+		require.Equal(t, mine, err)
+		require.False(t, l.Choke(ctx, "a"))
+		require.EqualValues(t, 2, take(t, l, "a", 0).Remaining)
+	})
 }
 
 // A cancelled call is no outage, even if cancelled because of an outage that was reported.
 func TestOutageAsTheCauseOfAContext(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c := over(line, funnel(2, 1, time.Hour))
-		down, l := open(t, c), open(t, over(redistest.NewLine(shared), c.Policy))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(2, 1, time.Hour))
+		down, l := open(t, c), open(t, on(storetest.New(), c.Policy))
 		r, err := down.Reserve(t.Context(), "a", 1, 0)
 		require.NoError(t, err)
-		line.Set(gone)
+		redis.Set(gone)
 		_, reset := down.Reset(t.Context(), "a")
 		for _, cause := range []error{reset, r.Cancel(t.Context()), take(t, down, "a", 1).Err(), down.Health()} {
 			require.ErrorIs(t, cause, ErrOutage)
@@ -260,70 +263,75 @@ func TestOutageAsTheCauseOfAContext(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	for _, outage := range []Fallback{FallbackShare, FallbackOpen, FallbackClosed} {
-		c := at(shared.Addr(), funnel(2, 1, time.Hour))
-		c.Outage = outage
-		l, err := New(c)
-		require.NoError(t, err)
-		slow := make(chan error)
-		go func() {
-			_ = l.Wait(t.Context(), "a", 2)
-			slow <- l.Wait(t.Context(), "a", 1)
-		}()
-		eventually(t, func() bool { return take(t, l, "a", 0).ResetAfter > 150*time.Minute }, "it waits")
-		require.NoError(t, l.Close())
-		require.NoError(t, l.Close())
-		require.ErrorIs(t, <-slow, engine.ErrClosed)
-		require.ErrorIs(t, l.Health(), engine.ErrClosed)
-		_, err = l.Take(t.Context(), "a", 1)
-		require.ErrorIs(t, err, engine.ErrClosed)
-		_, err = TakeAll(t.Context(), l.Claim("a", 1))
-		require.ErrorIs(t, err, engine.ErrClosed)
-		require.False(t, l.Choke(t.Context(), "a"))
-		roll := shared.Do(t, "ZCARD", "ral:"+c.Name+":servers")
-		left, err := roll.AsInt64()
-		require.NoError(t, err)
-		require.Zero(t, left, "it has left")
-	}
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		for _, outage := range []Fallback{FallbackShare, FallbackOpen, FallbackClosed} {
+			c := on(redis, funnel(2, 1, time.Hour))
+			c.Outage = outage
+			l, err := New(c)
+			require.NoError(t, err)
+			slow := make(chan error)
+			go func() {
+				_ = l.Wait(t.Context(), "a", 2)
+				slow <- l.Wait(t.Context(), "a", 1)
+			}()
+			eventually(t, func() bool { return take(t, l, "a", 0).ResetAfter > 150*time.Minute }, "it waits")
+			require.NoError(t, l.Close())
+			require.NoError(t, l.Close())
+			require.ErrorIs(t, <-slow, engine.ErrClosed)
+			require.ErrorIs(t, l.Health(), engine.ErrClosed)
+			_, err = l.Take(t.Context(), "a", 1)
+			require.ErrorIs(t, err, engine.ErrClosed)
+			_, err = TakeAll(t.Context(), l.Claim("a", 1))
+			require.ErrorIs(t, err, engine.ErrClosed)
+			require.False(t, l.Choke(t.Context(), "a"))
+			_, err = l.Ask(t.Context(), "a", 1)
+			require.ErrorIs(t, err, engine.ErrClosed)
+			_, err = l.Hold(t.Context(), limits.Call[string]{Key: "a", N: 1})
+			require.ErrorIs(t, err, engine.ErrClosed)
+			require.Equal(t, 1, open(t, c).Stats().Servers, "the other has left")
+		}
+	})
 }
 
 func TestClosedMeanwhile(t *testing.T) {
-	down := errors.New("down")
-	failure := noAnswer{cause: down}
-	for _, outage := range []Fallback{FallbackShare, FallbackOpen, FallbackClosed} {
-		c := at(shared.Addr(), funnel(2, 1, time.Hour))
-		c.Outage = outage
-		l, other := open(t, c), open(t, c)
-		ask := func(limiters ...*Limiter) error {
-			var parts []part
-			for _, l := range limiters {
-				parts = append(parts, part{l.Claim("a", 1), l.own.Load()})
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		down := errors.New("down")
+		failure := noAnswer{cause: down}
+		for _, outage := range []Fallback{FallbackShare, FallbackOpen, FallbackClosed} {
+			c := on(redis, funnel(2, 1, time.Hour))
+			c.Outage = outage
+			l, other := open(t, c), open(t, c)
+			ask := func(limiters ...*Limiter) error {
+				var parts []part
+				for _, l := range limiters {
+					parts = append(parts, part{l.Claim("a", 1), l.own.Load()})
+				}
+				return takeAllWithout(parts, make([]taken, len(parts)), failure)
 			}
-			return takeAllWithout(parts, make([]taken, len(parts)), failure)
-		}
-		take(t, l, "a", 0)
-		require.NoError(t, ask(other, l))
-		a, err := l.refundWithout(l.own.Load(), "a", 1, failure)
-		require.NoError(t, err)
-		require.ErrorIs(t, a.Err(), down)
+			take(t, l, "a", 0)
+			require.NoError(t, ask(other, l))
+			a, err := l.refundWithout(l.own.Load(), "a", 1, failure)
+			require.NoError(t, err)
+			require.ErrorIs(t, a.Err(), down)
 
-		require.NoError(t, l.Close())
-		got, err := l.takeWithout(l.own.Load(), "a", 1, 0, failure)
-		require.ErrorIs(t, err, engine.ErrClosed)
-		require.Zero(t, got)
-		a, err = l.refundWithout(l.own.Load(), "a", 1, failure)
-		require.ErrorIs(t, err, engine.ErrClosed)
-		require.Zero(t, a)
-		require.ErrorIs(t, ask(other, l), engine.ErrClosed)
-		require.Zero(t, l.Stats().Admitted+l.Stats().Refused)
-		if outage == FallbackOpen { // all let it pass
-			c.Outage = FallbackShare
-			share := open(t, c)
-			take(t, share, "a", 0)
-			require.ErrorIs(t, ask(share, l), engine.ErrClosed)
-			require.Zero(t, share.local.Peek("a", 0).ResetAfter, "it comes back")
+			require.NoError(t, l.Close())
+			got, err := l.takeWithout(l.own.Load(), "a", 1, 0, failure)
+			require.ErrorIs(t, err, engine.ErrClosed)
+			require.Zero(t, got)
+			a, err = l.refundWithout(l.own.Load(), "a", 1, failure)
+			require.ErrorIs(t, err, engine.ErrClosed)
+			require.Zero(t, a)
+			require.ErrorIs(t, ask(other, l), engine.ErrClosed)
+			require.Zero(t, l.Stats().Admitted+l.Stats().Refused)
+			if outage == FallbackOpen { // all let it pass
+				c.Outage = FallbackShare
+				share := open(t, c)
+				take(t, share, "a", 0)
+				require.ErrorIs(t, ask(share, l), engine.ErrClosed)
+				require.Zero(t, share.local.Peek("a", 0).ResetAfter, "it comes back")
+			}
 		}
-	}
+	})
 }
 
 func TestCallersClientStaysOpen(t *testing.T) {
@@ -411,69 +419,71 @@ func TestWords(t *testing.T) {
 
 // Claims are answered and counted like an engine's: sums on one key, looks, blocked keys.
 func TestClaimsAgreeWithAnEngine(t *testing.T) {
-	for seed := range uint64(12) {
-		var clock atomic.Int64
-		r := rand.New(rand.NewPCG(seed, 5))
-		p := []policy.Policy{
-			funnel(10, 1, 100*time.Millisecond), policy.Must(policy.FixedWindow(10, time.Second)),
-			policy.Must(policy.SlidingWindow(10, time.Second)), policy.Must(policy.Bursty(1, 100*time.Millisecond, 9)),
-		}[seed%4]
-		c := at(shared.Addr(), p)
-		c.clock = clock.Load
-		l := open(t, c)
-		e, err := engine.New[string](engine.Config{Policy: p, Clock: func() policy.Instant { return policy.Instant(max(clock.Load()*1000, 1)) }})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, e.Close()) })
-		clock.Store(int64(100 * time.Hour / time.Microsecond)) // a store is full
-		var refused, never int
-		for step := range 200 {
-			clock.Add(r.Int64N(400_000))
-			if r.IntN(4) == 0 {
-				d := time.Duration(1+r.IntN(500)) * time.Millisecond
-				require.NoError(t, l.Block(t.Context(), "a", d))
-				require.NoError(t, e.Block("a", d))
-			}
-			var claims []Claim
-			var of []engine.Claim
-			for range 1 + r.IntN(4) {
-				key := string(rune('a' + r.IntN(3)))
-				n := max(r.Int64N(20)-12, 0)
-				if r.IntN(20) == 0 {
-					n = []int64{-1, math.MaxInt64}[r.IntN(2)]
-				}
-				claims, of = append(claims, l.Claim(key, n)), append(of, e.Claim(key, n))
-			}
-			want := engine.TakeAll(of...)
-			got, err := TakeAll(t.Context(), claims...)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		for seed := range uint64(12) {
+			var clock atomic.Int64
+			r := rand.New(rand.NewPCG(seed, 5))
+			p := []policy.Policy{
+				funnel(10, 1, 100*time.Millisecond), policy.Must(policy.FixedWindow(10, time.Second)),
+				policy.Must(policy.SlidingWindow(10, time.Second)), policy.Must(policy.Bursty(1, 100*time.Millisecond, 9)),
+			}[seed%4]
+			c := on(redis, p)
+			c.clock = clock.Load
+			l := open(t, c)
+			e, err := engine.New[string](engine.Config{Policy: p, Clock: func() policy.Instant { return policy.Instant(max(clock.Load()*1000, 1)) }})
 			require.NoError(t, err)
-			at := fmt.Sprintf("%v seed %d step %d %+v", p, seed, step, claims)
-			require.Equal(t, want.Allowed, got.Allowed, at)
-			require.Equal(t, want.RetryAfter, got.RetryAfter, at)
-			require.Equal(t, want.Binding, got.Binding, at)
-			for i := range claims {
-				require.Equal(t, want.Decisions[i], got.Answers[i].Decision, at)
+			t.Cleanup(func() { require.NoError(t, e.Close()) })
+			clock.Store(int64(100 * time.Hour / time.Microsecond)) // a store is full
+			var refused, never int
+			for step := range 200 {
+				clock.Add(r.Int64N(400_000))
+				if r.IntN(4) == 0 {
+					d := time.Duration(1+r.IntN(500)) * time.Millisecond
+					require.NoError(t, l.Block(t.Context(), "a", d))
+					require.NoError(t, e.Block("a", d))
+				}
+				var claims []Claim
+				var of []engine.Claim
+				for range 1 + r.IntN(4) {
+					key := string(rune('a' + r.IntN(3)))
+					n := max(r.Int64N(20)-12, 0)
+					if r.IntN(20) == 0 {
+						n = []int64{-1, math.MaxInt64}[r.IntN(2)]
+					}
+					claims, of = append(claims, l.Claim(key, n)), append(of, e.Claim(key, n))
+				}
+				want := engine.TakeAll(of...)
+				got, err := TakeAll(t.Context(), claims...)
+				require.NoError(t, err)
+				at := fmt.Sprintf("%v seed %d step %d %+v", p, seed, step, claims)
+				require.Equal(t, want.Allowed, got.Allowed, at)
+				require.Equal(t, want.RetryAfter, got.RetryAfter, at)
+				require.Equal(t, want.Binding, got.Binding, at)
+				for i := range claims {
+					require.Equal(t, want.Decisions[i], got.Answers[i].Decision, at)
+				}
+				if !got.Allowed {
+					refused++
+				}
+				if got.RetryAfter == policy.Never {
+					never++
+				}
 			}
-			if !got.Allowed {
-				refused++
-			}
-			if got.RetryAfter == policy.Never {
-				never++
-			}
+			counted, stats := e.Stats(), l.Stats()
+			assert.Equal(t, []uint64{counted.Admitted, counted.Refused}, []uint64{stats.Admitted, stats.Refused})
+			assert.Greater(t, refused, never)
+			assert.Positive(t, never)
 		}
-		counted, stats := e.Stats(), l.Stats()
-		assert.Equal(t, []uint64{counted.Admitted, counted.Refused}, []uint64{stats.Admitted, stats.Refused})
-		assert.Greater(t, refused, never)
-		assert.Positive(t, never)
-	}
+	})
 }
 
 func TestClaimsOfDifferentUnits(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c := over(line, funnel(10_000, 1, time.Hour))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(10_000, 1, time.Hour))
 		c.Servers = 1
 		tokens := open(t, c)
-		c = over(line, policy.Must(policy.FixedWindow(5, time.Hour)))
-		c.Redis, c.Via, c.Servers = rueidis.ClientOption{}, tokens, 1
+		c = via(tokens, policy.Must(policy.FixedWindow(5, time.Hour)))
+		c.Servers = 1
 		requests := open(t, c)
 		ask := func(want bool, units ...int64) limits.Outcome {
 			t.Helper()
@@ -495,7 +505,7 @@ func TestClaimsOfDifferentUnits(t *testing.T) {
 		require.Equal(t, policy.Never, ask(false, math.MaxInt64, math.MaxInt64).RetryAfter)
 		require.EqualValues(t, 4000, ask(true, 1000, 1000, 0).Answers[1].Remaining)
 
-		line.Set(gone)
+		redis.Set(gone)
 		eventually(t, func() bool { return tokens.Health() != nil && requests.Health() != nil }, "the outage is noticed")
 		out = ask(false, 3000, 3000)
 		require.Equal(t, out.Answers[1], out.Answers[2])
@@ -508,7 +518,7 @@ func TestClaimsOfDifferentUnits(t *testing.T) {
 }
 
 func TestViaAnotherLimiter(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
+	inBubbleOf(t, shared, func(t *testing.T, line *redistest.Line) {
 		line.Set(gone)
 		open := func(c Config) *Limiter {
 			l, err := New(c)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/testkit/metricspage"
 	"github.com/ral-limiter/ral/observe/metrics"
 )
@@ -46,26 +47,28 @@ func TestEachCounterOfALimiterHasASeries(t *testing.T) {
 }
 
 func TestMetricsAreThoseOfThePage(t *testing.T) {
-	config := at(shared.Addr(), funnel(1, 1, time.Hour))
-	l := open(t, config)
-	source := l.Metrics()
-	metricspage.Holds(t, `^ral\.fleet\.`, source)
-	take(t, l, "a", 1)
-	take(t, l, "a", 1)
-	values := func() map[string]float64 {
-		all := map[string]float64{}
-		read := source.Read(nil)
-		for i, s := range source.Series() {
-			assert.Equal(t, config.Name, s.Limit)
-			all[s.Metric.Name+s.Value] = read[i]
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		config := on(redis, funnel(1, 1, time.Hour))
+		l := open(t, config)
+		source := l.Metrics()
+		metricspage.Holds(t, `^ral\.fleet\.`, source)
+		take(t, l, "a", 1)
+		take(t, l, "a", 1)
+		values := func() map[string]float64 {
+			all := map[string]float64{}
+			read := source.Read(nil)
+			for i, s := range source.Series() {
+				assert.Equal(t, config.Name, s.Limit)
+				all[s.Metric.Name+s.Value] = read[i]
+			}
+			return all
 		}
-		return all
-	}
-	now := values()
-	assert.EqualValues(t, 1, now["ral.callsadmitted"])
-	assert.EqualValues(t, 1, now["ral.callsrefused"])
-	assert.EqualValues(t, 2, now["ral.fleet.answersexact"])
-	assert.EqualValues(t, 1, now["ral.healthy"])
-	require.NoError(t, l.Close())
-	assert.EqualValues(t, 0, values()["ral.healthy"], "a closed limiter")
+		now := values()
+		assert.EqualValues(t, 1, now["ral.callsadmitted"])
+		assert.EqualValues(t, 1, now["ral.callsrefused"])
+		assert.EqualValues(t, 2, now["ral.fleet.answersexact"])
+		assert.EqualValues(t, 1, now["ral.healthy"])
+		require.NoError(t, l.Close())
+		assert.EqualValues(t, 0, values()["ral.healthy"], "a closed limiter")
+	})
 }

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -18,6 +16,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -28,68 +27,78 @@ var fallbacks = []struct {
 }{{FallbackShare, limits.SourceShare}, {FallbackOpen, limits.SourceOpen}, {FallbackClosed, limits.SourceClosed}}
 
 // Promise: Without Redis the chosen fallback answers, and says so.
-func TestKilled(t *testing.T) {
+func TestOutage(t *testing.T) {
 	for _, f := range fallbacks {
 		t.Run(f.source.String(), func(t *testing.T) {
-			t.Parallel()
-			redis := redistest.Start(t, redistest.Options{AOF: true})
-			var events log
-			c := at(redis.Addr(), funnel(10, 1, time.Hour))
-			c.Outage, c.OnEvent = f.outage, events.add
-			l := open(t, c)
-			require.Equal(t, limits.SourceRedis, take(t, l, "a", 4).Source())
-			for _, key := range []string{"b", "c", "d"} {
-				require.Equal(t, limits.SourceRedis, take(t, l, key, 0).Source()) // so that the share knows it
-			}
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+				var events log
+				c := on(redis, funnel(10, 1, time.Hour))
+				c.Outage, c.OnEvent = f.outage, events.add
+				l := open(t, c)
+				require.Equal(t, limits.SourceRedis, take(t, l, "a", 4).Source())
+				for _, key := range []string{"b", "c", "d"} {
+					require.Equal(t, limits.SourceRedis, take(t, l, key, 0).Source()) // so that the share knows it
+				}
 
-			redis.Kill()
-			a := take(t, l, "a", 1)
-			require.Equal(t, f.source, a.Source())
-			require.ErrorIs(t, a.Err(), ErrOutage)
-			require.Equal(t, f.outage != FallbackClosed, a.Allowed)
-			if f.outage == FallbackClosed {
-				require.Equal(t, retry, a.RetryAfter)
-			}
-			for range 5 {
-				a = take(t, l, "b", 2)
-			}
-			require.ErrorIs(t, a.Err(), ErrBreakerOpen)
-			require.ErrorIs(t, l.Health(), ErrOutage)
-			require.Equal(t, f.outage != FallbackClosed, l.Choke(t.Context(), "c"))
+				redis.Set(gone)
+				a := take(t, l, "a", 1)
+				require.Equal(t, f.source, a.Source())
+				require.ErrorIs(t, a.Err(), ErrOutage)
+				require.Equal(t, f.outage != FallbackClosed, a.Allowed)
+				if f.outage == FallbackClosed {
+					require.Equal(t, retry, a.RetryAfter)
+				}
+				for range 5 {
+					a = take(t, l, "b", 2)
+				}
+				require.ErrorIs(t, a.Err(), ErrBreakerOpen)
+				require.ErrorIs(t, l.Health(), ErrOutage)
+				require.Equal(t, f.outage != FallbackClosed, l.Choke(t.Context(), "c"))
 
-			// Every fallback refuses more than the limit, and admits looks.
-			for _, n := range []int64{-1, 11} {
-				a = take(t, l, "b", n)
-				require.False(t, a.Allowed)
-				require.Equal(t, policy.Never, a.RetryAfter)
-			}
-			require.True(t, take(t, l, "b", 0).Allowed)
+				asked, err := l.Ask(t.Context(), "c", 1)
+				require.NoError(t, err)
+				require.Equal(t, f.source, asked.Source())
+				require.False(t, asked.Exact())
+				g, err := l.Hold(t.Context(), limits.Call[string]{Key: "c", N: 1, Patience: time.Millisecond})
+				require.NoError(t, err)
+				require.Equal(t, f.source, g.Source())
+				require.Equal(t, f.outage != FallbackClosed, asked.Allowed && g.Allowed)
+				require.NoError(t, g.Cancel(t.Context()))
 
-			a, err := l.Refund(t.Context(), "b", 1)
-			require.NoError(t, err)
-			require.Equal(t, f.outage == FallbackShare, a.Allowed)
-			_, err = l.Reset(t.Context(), "never")
-			require.ErrorIs(t, err, ErrOutage)
-			_, err = l.Take(t.Context(), strings.Repeat("x", 1<<16+1), 1)
-			require.ErrorIs(t, err, ErrKeyTooLong)
-			r, err := l.Reserve(t.Context(), "d", 1, 0)
-			require.NoError(t, err)
-			require.NoError(t, r.Cancel(t.Context()))
+				// Every fallback refuses more than the limit, and admits looks.
+				for _, n := range []int64{-1, 11} {
+					a = take(t, l, "b", n)
+					require.False(t, a.Allowed)
+					require.Equal(t, policy.Never, a.RetryAfter)
+				}
+				require.True(t, take(t, l, "b", 0).Allowed)
 
-			require.NoError(t, redis.Restart())
-			eventually(t, func() bool { return l.Health() == nil }, "the breaker closes by itself, without a call")
-			used := int64(4) // before the outage
-			if f.outage == FallbackShare {
-				// 1 of a, 10 less 1 of b, 1 of c, none of d.
-				eventually(t, func() bool { return l.Stats().Charged == 11 }, "what still counts is charged")
-				used++
-				require.EqualValues(t, 1, inRedis(t, l, "b"))
-			}
-			require.EqualValues(t, 10-used, inRedis(t, l, "a"), "Redis had it on disk")
-			require.EqualValues(t, 10, inRedis(t, l, "d"))
-			eventually(t, func() bool { return len(events.events()) >= 2 }, "events")
-			require.Equal(t, []EventKind{OutageBegan, OutageEnded}, events.kinds()[:2])
-			require.ErrorIs(t, events.events()[0].Err, ErrOutage)
+				a, err = l.Refund(t.Context(), "b", 1)
+				require.NoError(t, err)
+				require.Equal(t, f.outage == FallbackShare, a.Allowed)
+				_, err = l.Reset(t.Context(), "never")
+				require.ErrorIs(t, err, ErrOutage)
+				_, err = l.Take(t.Context(), strings.Repeat("x", 1<<16+1), 1)
+				require.ErrorIs(t, err, ErrKeyTooLong)
+				r, err := l.Reserve(t.Context(), "d", 1, 0)
+				require.NoError(t, err)
+				require.NoError(t, r.Cancel(t.Context()))
+
+				redis.Set(well)
+				eventually(t, func() bool { return l.Health() == nil }, "the breaker closes by itself, without a call")
+				used := int64(4) // before the outage
+				if f.outage == FallbackShare {
+					// 1 of a, 10 less 1 of b, 2 of c, none of d.
+					eventually(t, func() bool { return l.Stats().Charged == 12 }, "what still counts is charged")
+					used++
+					require.EqualValues(t, 1, inRedis(t, l, "b"))
+				}
+				require.EqualValues(t, 10-used, inRedis(t, l, "a"), "Redis knows it still")
+				require.EqualValues(t, 10, inRedis(t, l, "d"))
+				eventually(t, func() bool { return len(events.events()) >= 2 }, "events")
+				require.Equal(t, []EventKind{OutageBegan, OutageEnded}, events.kinds()[:2])
+				require.ErrorIs(t, events.events()[0].Err, ErrOutage)
+			})
 		})
 	}
 }
@@ -98,12 +107,12 @@ func TestKilled(t *testing.T) {
 func TestPaused(t *testing.T) {
 	for how, w := range map[string]redistest.Weather{"still": still, "mute": {Mute: true}} {
 		t.Run(how, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, line *redistest.Line) {
-				c := over(line, funnel(100, 1, time.Hour))
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+				c := on(redis, funnel(100, 1, time.Hour))
 				c.Budget = 10 * time.Millisecond
 				l := open(t, c)
 				require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source())
-				line.Set(w)
+				redis.Set(w)
 				begun, admitted, vain := time.Now(), int64(0), int64(0)
 				for tripped := 0; tripped < 3; {
 					a := take(t, l, "a", 1)
@@ -121,7 +130,7 @@ func TestPaused(t *testing.T) {
 				}
 				require.GreaterOrEqual(t, time.Since(begun), silence)
 				require.LessOrEqual(t, time.Since(begun), silence*12/10, "the breaker opens")
-				line.Set(well)
+				redis.Set(well)
 				eventually(t, func() bool { return take(t, l, "a", 0).Source() == limits.SourceRedis }, "it is back")
 				eventually(t, func() bool { return l.Stats().Charged == uint64(admitted) }, "charged")
 				used := 100 - take(t, l, "a", 0).Remaining
@@ -134,67 +143,29 @@ func TestPaused(t *testing.T) {
 
 // If Redis answers but is unfit, each fallback answers with the cause, and nothing is reset.
 func TestUnfit(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		cause error
-		says  string
-		// unfit makes a Redis unfit, and returns its address and how to mend it.
-		unfit func(t *testing.T) (addr string, mend func())
-	}{
-		{"evicting policy", ErrEvictionPolicy, "noeviction", func(t *testing.T) (string, func()) {
-			s := redistest.Start(t, redistest.Options{MaxMemory: "100mb", Policy: "volatile-lru"})
-			return s.Addr(), func() { s.Do(t, "CONFIG", "SET", "maxmemory-policy", "noeviction") }
-		}},
-		{"read-only replica", ErrReadOnly, "primary", func(t *testing.T) (string, func()) {
-			s := redistest.Start(t, redistest.Options{}).Replica(t)
-			return s.Addr(), func() { s.Do(t, "REPLICAOF", "NO", "ONE") }
-		}},
-		{"full memory", ErrFull, "maxmemory", func(t *testing.T) (string, func()) {
-			s := redistest.Start(t, redistest.Options{MaxMemory: "1kb", Policy: "noeviction"})
-			return s.Addr(), func() { s.Do(t, "CONFIG", "SET", "maxmemory", "0") }
-		}},
-		{"too few replicas", store.ErrNoReplicas, "lower its min-replicas-to-write", func(t *testing.T) (string, func()) {
-			s := redistest.Start(t, redistest.Options{Args: []string{"--min-replicas-to-write", "1"}})
-			return s.Addr(), func() { s.Do(t, "CONFIG", "SET", "min-replicas-to-write", "0") }
-		}},
-		{"nowhere to save", store.ErrUnsaved, "stop-writes-on-bgsave-error", func(t *testing.T) (string, func()) {
-			s := redistest.Start(t, redistest.Options{Args: []string{"--save", "3600 1", "--enable-protected-configs", "yes"}})
-			gone := t.TempDir()
-			s.Do(t, "CONFIG", "SET", "dir", gone)
-			require.NoError(t, os.Remove(gone))
-			s.Do(t, "BGSAVE")
-			eventually(t, func() bool {
-				reply := s.Do(t, "INFO", "persistence")
-				info, err := reply.ToString()
-				require.NoError(t, err)
-				return strings.Contains(info, "rdb_last_bgsave_status:err")
-			}, "it could not save")
-			return s.Addr(), func() { s.Do(t, "CONFIG", "SET", "stop-writes-on-bgsave-error", "no") }
-		}},
-	} {
+	for _, cause := range []error{ErrEvictionPolicy, ErrReadOnly, ErrFull, store.ErrNoReplicas, store.ErrUnsaved} {
 		for _, f := range fallbacks {
-			t.Run(c.name+"/"+f.source.String(), func(t *testing.T) {
-				t.Parallel()
-				addr, mend := c.unfit(t)
-				config := at(addr, funnel(10, 1, time.Hour))
-				config.Outage = f.outage
-				l := launch(t, config)
-				a := take(t, l, "a", 3)
-				require.Equal(t, f.source, a.Source())
-				require.ErrorIs(t, a.Err(), c.cause)
-				require.ErrorIs(t, a.Err(), ErrUnfit)
-				for _, other := range []error{ErrEvictionPolicy, ErrReadOnly, ErrFull} {
-					require.Equal(t, other == c.cause, errors.Is(a.Err(), other), "%v is told apart", other)
-				}
-				require.ErrorIs(t, a.Err(), ErrOutage)
-				require.ErrorContains(t, a.Err(), c.says)
-				// An unknown key's share begins with nothing.
-				require.Equal(t, f.outage == FallbackOpen, a.Allowed)
-				eventually(t, func() bool { _ = take(t, l, "a", 0); return errors.Is(l.Health(), c.cause) }, "Health says so")
-
-				mend()
-				eventually(t, func() bool { return l.Health() == nil && take(t, l, "b", 1).Source() == limits.SourceRedis }, "it is fit now")
-				require.EqualValues(t, 10, take(t, l, "a", 0).Remaining)
+			t.Run(fmt.Sprint(cause, f.source), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+					redis.SetUnfit(cause)
+					config := on(redis, funnel(10, 1, time.Hour))
+					config.Outage = f.outage
+					l := launch(t, config)
+					for range 2 {
+						a := take(t, l, "a", 3)
+						require.Equal(t, f.source, a.Source())
+						for _, err := range []error{a.Err(), l.Health()} {
+							require.ErrorIs(t, err, cause)
+							require.ErrorIs(t, err, ErrUnfit)
+							require.ErrorIs(t, err, ErrOutage)
+						}
+						require.Equal(t, f.outage == FallbackOpen, a.Allowed, "an unknown key's share begins with nothing")
+					}
+					require.Zero(t, l.Stats().Openings, "it answers")
+					redis.SetUnfit(nil)
+					eventually(t, func() bool { return l.Health() == nil && take(t, l, "b", 1).Source() == limits.SourceRedis }, "it is fit now")
+					require.EqualValues(t, 10, take(t, l, "a", 0).Remaining)
+				})
 			})
 		}
 	}
@@ -224,7 +195,7 @@ func TestBecomesUnfit(t *testing.T) {
 // Foreign values under the names of the roll and its limits are an outage; Health says how to mend
 // it.
 func TestWrongRoll(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
+	inBubbleOf(t, shared, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(10, 1, time.Hour))
 		roll := "ral:" + c.Name + ":servers"
 		names := "ral:" + c.Name + ":limits{" + roll + "}"
@@ -272,66 +243,36 @@ func TestMayNotAsk(t *testing.T) {
 
 // Promise: Values other than words are errors and stay.
 func TestWrongWords(t *testing.T) {
-	sliding, err := SlidingLog(10, time.Hour)
-	require.NoError(t, err)
 	for _, f := range fallbacks {
-		for _, p := range []policy.Policy{funnel(10, 1, time.Hour), policy.Must(policy.FixedWindow(10, time.Hour)), sliding} {
-			c := at(shared.Addr(), p)
-			c.Outage = f.outage
-			l := open(t, c)
-			take(t, l, "good", 1)
-			name := theKey(t, c.Name, "good")
-			for what, commands := range map[string][]string{
-				"a list":        {"RPUSH", "KEY", "1"},
-				"a hash":        {"HSET", "KEY", "a", "1"},
-				"no integer":    {"SET", "KEY", "1.5"},
-				"text":          {"SET", "KEY", "abc"},
-				"empty":         {"SET", "KEY", ""},
-				"negative":      {"SET", "KEY", "-1"},
-				"too large":     {"SET", "KEY", "9223372036854775800"},
-				"far too large": {"SET", "KEY", "123456789012345678901234567890"},
-				"a hexadecimal": {"SET", "KEY", "0x10"},
-				"not a number":  {"SET", "KEY", "nan"},
-			} {
-				key := "bad " + what
-				bad := strings.Replace(name, "{good}", "{"+key+"}", 1)
-				commands[1] = bad
-				shared.Do(t, commands...)
-				before := shared.Do(t, "DUMP", bad)
+		for _, p := range []policy.Policy{funnel(10, 1, time.Hour), policy.Must(policy.FixedWindow(10, time.Hour)), policy.Must(SlidingLog(10, time.Hour))} {
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+				c := on(redis, p)
+				c.Outage = f.outage
+				l := open(t, c)
+				take(t, l, "good", 1)
+				redis.SetForeign(l.own.Load().limit, "bad", "abc")
 				for range 2 * failures {
-					a := take(t, l, key, 1)
-					require.Equal(t, f.source, a.Source(), what)
-					require.ErrorIs(t, a.Err(), ErrForeignValue, what)
+					a := take(t, l, "bad", 1)
+					require.Equal(t, f.source, a.Source())
+					require.ErrorIs(t, a.Err(), ErrForeignValue)
 					require.NotErrorIs(t, a.Err(), ErrOutage)
-					require.ErrorContains(t, a.Err(), key)
+					require.ErrorContains(t, a.Err(), "bad")
 				}
-				_, err := l.Refund(t.Context(), key, 1)
+				_, err := l.Refund(t.Context(), "bad", 1)
 				require.NoError(t, err)
-				after := shared.Do(t, "DUMP", bad)
-				require.Equal(t, fmt.Sprint(before.ToString()), fmt.Sprint(after.ToString()), "%s is left as it is", what)
-				require.Equal(t, limits.SourceRedis, take(t, l, "good", 0).Source())
-			}
-			require.NoError(t, l.Health())
-			require.Zero(t, l.Stats().Openings)
-			require.EqualValues(t, 9, take(t, l, "good", 0).Remaining)
+				require.NoError(t, l.Health())
+				require.Zero(t, l.Stats().Openings)
+				require.EqualValues(t, 9, take(t, l, "good", 0).Remaining)
+			})
 		}
 	}
 }
 
-func theKey(t *testing.T, limit, key string) string {
-	t.Helper()
-	reply := shared.Do(t, "KEYS", "ral:"+limit+":*{"+key+"}")
-	names, err := reply.AsStrSlice()
-	require.NoError(t, err)
-	require.Len(t, names, 1)
-	return names[0]
-}
-
 // Promise: Shares together admit the limit during outages.
 func TestSharesOfAFleet(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		const servers, capacity, rate = 4, 40, 4
-		c := over(line, funnel(capacity, rate, time.Second))
+		c := on(redis, funnel(capacity, rate, time.Second))
 		var fleet [servers]*Limiter
 		for i := range fleet {
 			fleet[i] = open(t, c)
@@ -348,7 +289,7 @@ func TestSharesOfAFleet(t *testing.T) {
 		for _, l := range fleet {
 			require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source()) // so that the share knows the key
 		}
-		line.Set(gone)
+		redis.Set(gone)
 		admitted, begun := 0, time.Now()
 		for time.Since(begun) < time.Second {
 			for _, l := range fleet {
@@ -366,7 +307,7 @@ func TestSharesOfAFleet(t *testing.T) {
 		tooMany := take(t, fleet[0], "a", capacity)
 		require.False(t, tooMany.Allowed)
 		require.Equal(t, retry, tooMany.RetryAfter, "the limit allows it, the share never does")
-		line.Set(well)
+		redis.Set(well)
 		charged := func() (units uint64) {
 			for _, l := range fleet {
 				units += l.Stats().Charged
@@ -390,20 +331,20 @@ func TestSharesOfAFleet(t *testing.T) {
 //
 // Promise: Late answers serve no other call and count as charged.
 func TestLateCallsKeepTheLimit(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		const capacity = 5
-		c := over(line, funnel(capacity, 1, time.Hour))
+		c := on(redis, funnel(capacity, 1, time.Hour))
 		l := open(t, c)
 		admitted := map[limits.Source]int{}
 		take(t, l, "a", 0)
 		for begun := time.Now(); time.Since(begun) < 3500*time.Millisecond; {
-			line.Set(still)
+			redis.Set(still)
 			for range 2 {
 				if a := take(t, l, "a", 1); a.Allowed {
 					admitted[a.Source()]++
 				}
 			}
-			line.Set(well)
+			redis.Set(well)
 			for range 20 {
 				if a := take(t, l, "a", 1); a.Allowed {
 					admitted[a.Source()]++
@@ -421,12 +362,12 @@ func TestLateCallsKeepTheLimit(t *testing.T) {
 }
 
 func TestWaitInAnOutage(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c := over(line, funnel(1, 1, 20*time.Millisecond))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(1, 1, 20*time.Millisecond))
 		byShare := open(t, c)
 		c.Name, c.Outage = name(), FallbackClosed
 		closed := open(t, c)
-		line.Set(gone)
+		redis.Set(gone)
 		begun := time.Now()
 		for range 4 {
 			require.NoError(t, byShare.Wait(t.Context(), "a", 1))
@@ -438,27 +379,25 @@ func TestWaitInAnOutage(t *testing.T) {
 		go func() { waited <- closed.Wait(t.Context(), "a", 1) }()
 		time.Sleep(20 * time.Millisecond)
 		require.Empty(t, waited)
-		line.Set(well)
+		redis.Set(well)
 		require.NoError(t, <-waited)
 		require.EqualValues(t, 1, closed.Stats().Exact)
 	})
 }
 
 func TestTakeAllInAnOutage(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		client, err := rueidis.NewClient(redistest.Option(line))
-		require.NoError(t, err)
-		t.Cleanup(client.Close)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		first := open(t, on(redis, funnel(1, 1, time.Hour)))
 		with := func(capacity int64, outage Fallback) *Limiter {
-			c := over(line, funnel(capacity, 1, time.Hour))
-			c.Redis, c.Client, c.Outage = rueidis.ClientOption{}, client, outage
+			c := via(first, funnel(capacity, 1, time.Hour))
+			c.Outage = outage
 			return open(t, c)
 		}
 		five, two, opened, closed := with(5, FallbackShare), with(2, FallbackShare), with(5, FallbackOpen), with(5, FallbackClosed)
 		for _, l := range []*Limiter{five, two} {
 			take(t, l, "a", 0) // so that the share knows it
 		}
-		line.Set(gone)
+		redis.Set(gone)
 		all := func(n int64, of ...*Limiter) limits.Outcome {
 			t.Helper()
 			var claims []Claim
@@ -481,30 +420,24 @@ func TestTakeAllInAnOutage(t *testing.T) {
 		require.Equal(t, limits.SourceClosed, out.Answers[1].Source())
 		require.EqualValues(t, 3, five.local.Peek("a", 0).Remaining, "nothing was taken by those refused")
 
-		line.Set(well)
+		redis.Set(well)
 		eventually(t, func() bool { return five.Stats().Charged == 2 && two.Stats().Charged == 2 }, "charged")
 	})
 }
 
 // A key answered by the share because of a foreign value is charged once that is gone.
 func TestMendedKeyIsCharged(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c := over(line, funnel(10, 1, time.Hour))
-		l := open(t, c)
-		take(t, l, "good", 1)
-		bad := strings.Replace(theKey(t, c.Name, "good"), "{good}", "{bad}", 1)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		l := open(t, on(redis, funnel(10, 1, time.Hour)))
 		take(t, l, "bad", 0) // so that the share knows it
-		shared.Do(t, "SET", bad, "abc")
-		require.Equal(t, limits.SourceShare, take(t, l, "bad", 4).Source())
-		shared.Do(t, "DEL", bad)
-		eventually(t, func() bool { return l.Stats().Charged == 4 }, "charged")
-		require.EqualValues(t, 6, take(t, l, "bad", 0).Remaining)
-
-		shared.Do(t, "SET", bad, "abc")
-		require.Equal(t, limits.SourceShare, take(t, l, "bad", 1).Source())
-		shared.Do(t, "DEL", bad)
-		eventually(t, func() bool { return l.Stats().Charged > 4 }, "charged")
-		require.EqualValues(t, 5, l.Stats().Charged)
+		for _, c := range []struct{ n, charged int64 }{{4, 4}, {1, 5}} {
+			redis.SetForeign(l.own.Load().limit, "bad", "abc")
+			require.Equal(t, limits.SourceShare, take(t, l, "bad", c.n).Source())
+			redis.SetForeign(l.own.Load().limit, "bad", "")
+			eventually(t, func() bool { return l.Stats().Charged >= uint64(c.charged) }, "charged")
+			require.EqualValues(t, c.charged, l.Stats().Charged)
+			require.EqualValues(t, 10-c.charged, take(t, l, "bad", 0).Remaining)
+		}
 	})
 }
 
@@ -521,21 +454,18 @@ func TestLostAnswerIsChargedOnce(t *testing.T) {
 		{"in time", word, 0}, {"late", word, 1300 * time.Millisecond}, {"late, of a log", sliding, 1300 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, line *redistest.Line) {
-				config := over(line, c.p)
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+				config := on(redis, c.p)
 				config.Budget = time.Second
-				config.Redis.ConnWriteTimeout = callTimeout // else the client gives up first
-				l := open(t, config)
-				config.Redis = redistest.Option(redistest.NewLine(shared))
-				other := open(t, config)
+				l, other := open(t, config), open(t, config)
 
-				line.Set(redistest.Weather{Answers: c.late})
+				redis.Set(redistest.Weather{Answers: c.late})
 				k := keeper{Limiter: l}
 				done := k.charge(l.own.Load(), []share.Debt{{Name: store.Tail("a"), Units: 3}})[0]
 				require.True(t, done.charged)
 				require.Equal(t, c.late > 0, done.stop)
 				time.Sleep(2 * c.late)
-				line.Set(well)
+				redis.Set(well)
 				require.EqualValues(t, 7, take(t, other, "a", 0).Remaining)
 			})
 		})
@@ -549,25 +479,16 @@ func TestLostAnswerIsChargedOnce(t *testing.T) {
 func TestLostRefundIsDoneOnce(t *testing.T) {
 	for _, n := range []int64{2, -2} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, line *redistest.Line) {
-				config := over(line, funnel(10, 1, time.Hour))
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+				config := on(redis, funnel(10, 1, time.Hour))
 				config.Budget = 300 * time.Millisecond
-				config.Redis.ConnWriteTimeout = callTimeout // else the client gives up first
 				l := open(t, config)
-				client, err := rueidis.NewClient(redistest.Option(redistest.NewLine(shared)))
-				require.NoError(t, err)
-				t.Cleanup(client.Close)
-				direct := store.New(client, store.Options{Name: config.Name, Clock: now}) // and no server that is counted
-				limit, err := direct.Limit(config.Policy)
-				require.NoError(t, err)
 				take(t, l, "a", 0) // so that the share knows it
-				_, err = direct.Take(t.Context(), limit, "a", 6, 0)
-				require.NoError(t, err)
-				_, err = direct.Refund(t.Context(), limit, "b", 1) // so that Redis knows the script
+				_, err := redis.Store(l.storeOptions()).Take(t.Context(), l.own.Load().limit, "a", 6, 0)
 				require.NoError(t, err)
 				passWithoutRedis(l, "a", 4)
 
-				line.Set(redistest.Weather{Answers: 700 * time.Millisecond})
+				redis.Set(redistest.Weather{Answers: 700 * time.Millisecond})
 				a, err := l.Refund(t.Context(), "a", n)
 				require.NoError(t, err)
 				require.ErrorIs(t, a.Err(), ErrBudget)
@@ -575,10 +496,7 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 				require.False(t, a.Allowed)
 				require.EqualValues(t, 6, a.Remaining, "of the share")
 				require.EqualValues(t, 6, l.local.Peek("a", 0).Remaining)
-				standing, err := direct.Peek(t.Context(), limit, "a")
-				require.NoError(t, err)
-				require.EqualValues(t, 4+n, standing.Remaining)
-				line.Set(well)
+				redis.Set(well)
 				eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).Source() == limits.SourceRedis }, "it is asked again")
 				require.EqualValues(t, 4+n, take(t, l, "a", 0).Remaining)
 				require.Zero(t, l.Stats().Charged)
@@ -623,9 +541,9 @@ func TestDeclined(t *testing.T) {
 }
 
 func TestUnsentIsNotCharged(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		const capacity = 10_000
-		c := over(line, funnel(capacity, 1, time.Hour))
+		c := on(redis, funnel(capacity, 1, time.Hour))
 		l := open(t, c)
 		release := make(chan struct{})
 		var busy sync.WaitGroup
@@ -656,31 +574,33 @@ func TestUnsentIsNotCharged(t *testing.T) {
 //
 // Promise: Shares shrink at once and grow later.
 func TestSharesShrinkAtOnceAndGrowLater(t *testing.T) {
-	c := at(shared.Addr(), funnel(30, 1, time.Hour))
-	c.Servers = 3
-	l := open(t, c)
-	eventually(t, func() bool { return l.Stats().Servers == 1 }, "it counts itself")
-	require.Equal(t, 3, l.Stats().Divisor)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(30, 1, time.Hour))
+		c.Servers = 3
+		l := open(t, c)
+		eventually(t, func() bool { return l.Stats().Servers == 1 }, "it counts itself")
+		require.Equal(t, 3, l.Stats().Divisor)
 
-	var last counts
-	now := time.Now()
-	count := func(servers int) int {
-		now = now.Add(beat)
-		return last.most(now, servers)
-	}
-	for _, step := range []struct{ counted, divisor int }{{1, 1}, {5, 5}, {4, 5}, {1, 5}} {
-		require.Equal(t, step.divisor, count(step.counted))
-	}
-	for beat := range remembered {
-		want := 5
-		if beat >= remembered-2 {
-			want = 4
+		var last counts
+		now := time.Now()
+		count := func(servers int) int {
+			now = now.Add(beat)
+			return last.most(now, servers)
 		}
-		if beat >= remembered-1 {
-			want = 1
+		for _, step := range []struct{ counted, divisor int }{{1, 1}, {5, 5}, {4, 5}, {1, 5}} {
+			require.Equal(t, step.divisor, count(step.counted))
 		}
-		require.Equal(t, want, count(1), "beat %d", beat)
-	}
+		for beat := range remembered {
+			want := 5
+			if beat >= remembered-2 {
+				want = 4
+			}
+			if beat >= remembered-1 {
+				want = 1
+			}
+			require.Equal(t, want, count(1), "beat %d", beat)
+		}
+	})
 }
 
 // A limiter that starts without one of three nodes uses the others, even if the roll is on it and

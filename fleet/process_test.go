@@ -18,12 +18,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/testkit/seeds"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
-// job tells a server of TestProcesses to take from the keys of a funnel until its input ends.
+// job tells a server of TestLimitWithProcesses to take from the keys of a funnel until its input ends.
 type job struct {
 	Addr, Name            string
 	Capacity, Count, Keys int64
@@ -184,14 +185,17 @@ func (j job) call(l *Limiter, now *progress, ended <-chan struct{}) map[string]r
 	}
 }
 
-// TestProcesses has 8 processes of 16 callers take all they can from one key and from 10,000, while
+// TestLimitWithProcesses has 8 processes of 16 callers take all they can from one key and from 10,000, while
 // scripts are flushed, clients are paused and cut off, and Redis is killed and restarted from disk:
 //
 //  1. no key is admitted more than capacity + rate * time, by Redis's clock between its admissions;
 //  2. the limit is used: calls are refused, and at least the capacity is admitted.
 //
 // Promise: Several processes keep the limit across flushes, pauses, restarts and reconnects.
-func TestProcesses(t *testing.T) {
+func TestLimitWithProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("several processes, and a Redis that is killed")
+	}
 	const processes = 8
 	for _, c := range []struct {
 		name string
@@ -224,11 +228,7 @@ func TestProcesses(t *testing.T) {
 				}
 			}
 			goOn()
-			rounds := 2
-			if testing.Short() {
-				rounds = 1
-			}
-			for range rounds {
+			for range 2 {
 				command("SCRIPT", "FLUSH", "SYNC")
 				goOn()
 				command("CLIENT", "PAUSE", "50", "ALL")
@@ -380,38 +380,40 @@ func TestClockSteps(t *testing.T) {
 		{sliding, func(n float64) float64 { return 20 * (math.Floor(n) + 1) }},
 	} {
 		t.Run(c.p.String(), func(t *testing.T) {
-			const start = int64(time.Hour / time.Microsecond)
-			us, least, latest := start, start, start
-			var clock atomic.Int64 // us, which the keeper reads as well
-			clock.Store(us)
-			config := at(shared.Addr(), c.p)
-			config.clock = clock.Load
-			l := open(t, config)
-			seed := seeds.Of(t)
-			random := rand.New(rand.NewPCG(seed, 0))
-			admitted := 0
-			for i := range 3000 {
-				a := take(t, l, "a", 1)
-				require.Equal(t, limits.SourceRedis, a.Source(), a.Err())
-				if a.Allowed {
-					admitted++
-					least, latest = min(least, us), max(latest, us)
-				}
-				switch step := random.Int64N(int64(per / time.Microsecond)); {
-				case i%100 == 99: // far away
-					us += random.Int64N(2*step+1) - step
-				case i%2 == 0:
-					us += step / 20
-				default:
-					us -= step / 25
-				}
-				us = max(us, 0)
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+				const start = int64(time.Hour / time.Microsecond)
+				us, least, latest := start, start, start
+				var clock atomic.Int64 // us, which the keeper reads as well
 				clock.Store(us)
-			}
-			span := float64(latest-least) / float64(per/time.Microsecond)
-			require.LessOrEqual(t, float64(admitted), c.most(span), "seed %d, %v periods", seed, span)
-			require.Greater(t, admitted, 19, "seed %d", seed)
-			t.Logf("%d of at most %.0f", admitted, c.most(span))
+				config := on(redis, c.p)
+				config.clock = clock.Load
+				l := open(t, config)
+				seed := seeds.Of(t)
+				random := rand.New(rand.NewPCG(seed, 0))
+				admitted := 0
+				for i := range 3000 {
+					a := take(t, l, "a", 1)
+					require.Equal(t, limits.SourceRedis, a.Source(), a.Err())
+					if a.Allowed {
+						admitted++
+						least, latest = min(least, us), max(latest, us)
+					}
+					switch step := random.Int64N(int64(per / time.Microsecond)); {
+					case i%100 == 99: // far away
+						us += random.Int64N(2*step+1) - step
+					case i%2 == 0:
+						us += step / 20
+					default:
+						us -= step / 25
+					}
+					us = max(us, 0)
+					clock.Store(us)
+				}
+				span := float64(latest-least) / float64(per/time.Microsecond)
+				require.LessOrEqual(t, float64(admitted), c.most(span), "seed %d, %v periods", seed, span)
+				require.Greater(t, admitted, 19, "seed %d", seed)
+				t.Logf("%d of at most %.0f", admitted, c.most(span))
+			})
 		})
 	}
 }

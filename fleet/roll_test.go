@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -19,9 +19,9 @@ import (
 //
 // Promise: Servers with different limits are an error after ten minutes.
 func TestDifferentLimits(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		var first, second log
-		c := over(line, funnel(100, 10, time.Second))
+		c := on(redis, funnel(100, 10, time.Second))
 		c.OnEvent = first.add
 		old := open(t, c)
 		time.Sleep(time.Second)
@@ -75,8 +75,8 @@ func TestDifferentLimits(t *testing.T) {
 
 // Servers of different epochs count one another, and are ErrLimits until one epoch is left.
 func TestDifferentEpochs(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c := over(line, funnel(100, 10, time.Second))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(100, 10, time.Second))
 		var servers []*Limiter
 		var logs [3]log
 		for i, epoch := range []time.Time{store.DefaultEpoch.AddDate(-1, 0, 0), store.DefaultEpoch, store.DefaultEpoch.Add(time.Hour)} {
@@ -106,22 +106,6 @@ func TestDifferentEpochs(t *testing.T) {
 		eventually(t, func() bool { return slices.Contains(logs[2].kinds(), LimitAgreed) }, "it is told")
 		require.NotContains(t, logs[2].kinds(), OutageBegan)
 	})
-}
-
-func TestReconnectsForgetNoServer(t *testing.T) {
-	for _, perBeat := range []int{1, 2, 8} {
-		var c counts
-		now := time.Now()
-		require.Equal(t, 3, c.most(now, 3))
-		require.Equal(t, 4, c.most(now.Add(beat/2), 4), "more servers count at once")
-		forgotten := 0
-		for i := 0; c.most(now, 1) > 1; i++ {
-			now = now.Add(beat / time.Duration(perBeat))
-			forgotten = i
-		}
-		require.GreaterOrEqual(t, forgotten/perBeat, remembered-1, perBeat)
-		require.LessOrEqual(t, forgotten/perBeat, remembered+1, perBeat)
-	}
 }
 
 func TestDifferentLimitsAreFound(t *testing.T) {

@@ -13,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/fleet/internal/redistest"
-	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/internal/testkit/seeds"
 	"github.com/ral-limiter/ral/limits"
@@ -29,60 +28,64 @@ func TestSetPolicy(t *testing.T) {
 			large = policy.Must(policy.Bursty(10, 100*24*time.Hour, 19)) // of the same pace
 		}
 		t.Run(small.String(), func(t *testing.T) {
-			c := at(shared.Addr(), small)
-			l, other := open(t, c), open(t, c)
-			require.True(t, take(t, l, "a", 4).Allowed)
-			require.NoError(t, l.SetPolicy(large))
-			require.Equal(t, large, l.Limit())
-			require.Equal(t, large, l.LimitFor("a"))
-			require.Equal(t, small, other.Limit())
-			before := take(t, l, "a", 0)
-			require.LessOrEqual(t, before.Remaining, shape.AtOnce(large)-4, "it is kept")
-			if strings.Contains(small.String(), "funnel") {
-				require.Equal(t, small.Limit(), before.Limit, "of two rates, both allow the lower")
-			} else {
-				require.Equal(t, large.Limit(), before.Limit)
-			}
-			require.Equal(t, small.Limit(), take(t, other, "a", 0).Limit)
-			require.NoError(t, other.SetPolicy(large))
-			require.Equal(t, before.Remaining, take(t, other, "a", 0).Remaining)
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+				c := on(redis, small)
+				l, other := open(t, c), open(t, c)
+				require.True(t, take(t, l, "a", 4).Allowed)
+				require.NoError(t, l.SetPolicy(large))
+				require.Equal(t, large, l.Limit())
+				require.Equal(t, large, l.LimitFor("a"))
+				require.Equal(t, small, other.Limit())
+				before := take(t, l, "a", 0)
+				require.LessOrEqual(t, before.Remaining, shape.AtOnce(large)-4, "it is kept")
+				if strings.Contains(small.String(), "funnel") {
+					require.Equal(t, small.Limit(), before.Limit, "of two rates, both allow the lower")
+				} else {
+					require.Equal(t, large.Limit(), before.Limit)
+				}
+				require.Equal(t, small.Limit(), take(t, other, "a", 0).Limit)
+				require.NoError(t, other.SetPolicy(large))
+				require.Equal(t, before.Remaining, take(t, other, "a", 0).Remaining)
+			})
 		})
 	}
 }
 
 func TestSetPolicyIsRefused(t *testing.T) {
-	p := policy.Must(policy.FixedWindow(10, time.Hour))
-	c := at(shared.Addr(), p)
-	l := open(t, c)
-	refused := func(l *Limiter, p policy.Policy, say string) {
-		t.Helper()
-		err := l.SetPolicy(p)
-		var field *policy.FieldError
-		require.ErrorAs(t, err, &field)
-		require.Equal(t, "SetPolicy", field.Of)
-		require.ErrorContains(t, err, say)
-	}
-	refused(l, nil, "nil")
-	refused(l, funnel(1, 1, time.Hour), "reads the words of "+p.String())
-	refused(l, policy.Must(policy.FixedWindow(10, time.Minute)), "the same period")
-	refused(l, policy.Must(policy.AtMost(10, time.Hour)), "SlidingLog")
-	require.Equal(t, p, l.Limit())
-	require.Empty(t, l.change.before)
-	bursty := open(t, at(shared.Addr(), policy.Must(policy.Bursty(1, time.Hour, 9))))
-	refused(bursty, policy.Must(policy.Bursty(2, time.Hour, 9)), "same count and per")
-	chosen := c
-	chosen.PolicyFor = func(string) policy.Policy { return nil }
-	refused(open(t, chosen), p, "PolicyFor")
-	require.ErrorIs(t, open(t, leasedAt(shared.Addr(), p)).SetPolicy(p), ErrModeUnsupported)
-	require.NoError(t, l.Close())
-	require.ErrorIs(t, l.SetPolicy(p), engine.ErrClosed)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		p := policy.Must(policy.FixedWindow(10, time.Hour))
+		c := on(redis, p)
+		l := open(t, c)
+		refused := func(l *Limiter, p policy.Policy, say string) {
+			t.Helper()
+			err := l.SetPolicy(p)
+			var field *policy.FieldError
+			require.ErrorAs(t, err, &field)
+			require.Equal(t, "SetPolicy", field.Of)
+			require.ErrorContains(t, err, say)
+		}
+		refused(l, nil, "nil")
+		refused(l, funnel(1, 1, time.Hour), "reads the words of "+p.String())
+		refused(l, policy.Must(policy.FixedWindow(10, time.Minute)), "the same period")
+		refused(l, policy.Must(policy.AtMost(10, time.Hour)), "SlidingLog")
+		require.Equal(t, p, l.Limit())
+		require.Empty(t, l.change.before)
+		bursty := open(t, on(redis, policy.Must(policy.Bursty(1, time.Hour, 9))))
+		refused(bursty, policy.Must(policy.Bursty(2, time.Hour, 9)), "same count and per")
+		chosen := c
+		chosen.PolicyFor = func(string) policy.Policy { return nil }
+		refused(open(t, chosen), p, "PolicyFor")
+		require.ErrorIs(t, open(t, leased(on(redis, p))).SetPolicy(p), ErrModeUnsupported)
+		require.NoError(t, l.Close())
+		require.ErrorIs(t, l.SetPolicy(p), engine.ErrClosed)
+	})
 }
 
 // However limits differ, servers admit at most the higher rate with the larger burst.
 func TestServersChangeOneAfterTheOther(t *testing.T) {
 	const servers, unit = 3, time.Second
 	for run := range 24 {
-		inBubble(t, func(t *testing.T, line *redistest.Line) {
+		inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 			seed := seeds.Of(t) + uint64(run)
 			random := rand.New(rand.NewPCG(seed, 0))
 			anyLimit := func() (p policy.Policy, burst, rate int64) {
@@ -95,7 +98,7 @@ func TestServersChangeOneAfterTheOther(t *testing.T) {
 			first, burst, rate := anyLimit()
 			var clock atomic.Int64
 			clock.Store(time.Hour.Microseconds())
-			c := over(line, first)
+			c := on(redis, first)
 			c.clock = clock.Load
 			var all [servers]*Limiter
 			for i := range all {
@@ -163,8 +166,8 @@ func TestServersChangeOneAfterTheOther(t *testing.T) {
 
 // Promise: During a change servers admit at most the higher rate and larger burst.
 func TestBothLimitsHoldDuringAChange(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c := over(line, funnel(10, 10, time.Hour))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(10, 10, time.Hour))
 		l, old := open(t, c), open(t, c)
 		fast := funnel(20, 1000, time.Hour)
 		require.NoError(t, l.SetPolicy(fast))
@@ -188,10 +191,10 @@ func TestBothLimitsHoldDuringAChange(t *testing.T) {
 
 // A change is told at its beginning and end, and is no error, even if limits alternate.
 func TestAChangeIsToldAsADeploy(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		var events log
 		limits := []policy.Policy{funnel(10, 10, time.Hour), funnel(20, 1000, time.Hour)}
-		c := over(line, limits[0])
+		c := on(redis, limits[0])
 		c.OnEvent = events.add
 		l := open(t, c)
 		c.OnEvent = nil
@@ -213,71 +216,45 @@ func TestAChangeIsToldAsADeploy(t *testing.T) {
 	})
 }
 
-// Two old limits are an error only if servers have differed for long.
-func TestLimitsThatTakeTurnsAreNoConflict(t *testing.T) {
-	var events log
-	l := open(t, at(shared.Addr(), funnel(100, 10, time.Second)))
-	k := keeper{Limiter: l}
-	c, other := l.config, l.config
-	other.Policy = funnel(200, 20, time.Second)
-	k.Limiter = &Limiter{config: c}
-	k.config.OnEvent = events.add
-	k.own.Store(l.own.Load())
-	hear := func(minute int64, limits ...Config) {
-		roll := store.Roll{Now: policy.Instant(minute) * policy.Instant(time.Minute)}
-		for _, c := range limits {
-			roll.Limits = append(roll.Limits, store.KeptLimit{Text: c.text(), Since: policy.Instant(time.Minute)})
-		}
-		k.compare(c, roll)
-	}
-	hear(99, c)
-	hear(100, c, other)
-	hear(108, c, other)
-	require.Equal(t, []EventKind{LimitDeploying}, events.kinds())
-	hear(109, c, other)
-	require.Equal(t, []EventKind{LimitDeploying, LimitConflict}, events.kinds())
-	hear(110, c)
-	hear(119, c, other)
-	require.Equal(t, []EventKind{LimitDeploying, LimitConflict, LimitAgreed, LimitDeploying}, events.kinds())
-}
-
 func TestSetPolicyAmongCalls(t *testing.T) {
-	limits := []policy.Policy{policy.Must(policy.FixedWindow(100, 366*24*time.Hour)), policy.Must(policy.FixedWindow(200, 366*24*time.Hour))}
-	l := open(t, at(shared.Addr(), limits[0]))
-	var all sync.WaitGroup
-	var admitted atomic.Int64
-	for i := range 8 {
-		all.Go(func() {
-			for j := range 60 {
-				if i < 2 {
-					assert.NoError(t, l.SetPolicy(limits[(i+j)%2]))
-				} else if l.Choke(t.Context(), "a") {
-					admitted.Add(1)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		limits := []policy.Policy{policy.Must(policy.FixedWindow(100, 366*24*time.Hour)), policy.Must(policy.FixedWindow(200, 366*24*time.Hour))}
+		l := open(t, on(redis, limits[0]))
+		var all sync.WaitGroup
+		var admitted atomic.Int64
+		for i := range 8 {
+			all.Go(func() {
+				for j := range 60 {
+					if i < 2 {
+						assert.NoError(t, l.SetPolicy(limits[(i+j)%2]))
+					} else if l.Choke(t.Context(), "a") {
+						admitted.Add(1)
+					}
 				}
-			}
-		})
-	}
-	all.Wait()
-	require.LessOrEqual(t, admitted.Load(), int64(200))
-	require.GreaterOrEqual(t, admitted.Load(), int64(100))
-	require.NoError(t, l.SetPolicy(limits[1]))
-	require.EqualValues(t, 200-admitted.Load(), take(t, l, "a", 0).Remaining, "what was used is kept")
+			})
+		}
+		all.Wait()
+		require.LessOrEqual(t, admitted.Load(), int64(200))
+		require.GreaterOrEqual(t, admitted.Load(), int64(100))
+		require.NoError(t, l.SetPolicy(limits[1]))
+		require.EqualValues(t, 200-admitted.Load(), take(t, l, "a", 0).Remaining, "what was used is kept")
+	})
 }
 
 func TestSetPolicyInAnOutage(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c := over(line, policy.Must(policy.FixedWindow(10, 366*24*time.Hour)))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, policy.Must(policy.FixedWindow(10, 366*24*time.Hour)))
 		c.Servers = 1
 		l := open(t, c)
 		require.Equal(t, limits.SourceRedis, take(t, l, "a", 2).Source())
-		line.Set(gone)
+		redis.Set(gone)
 		require.EqualValues(t, 5, take(t, l, "a", 3).Remaining)
 		require.NoError(t, l.SetPolicy(policy.Must(policy.FixedWindow(100, 366*24*time.Hour))))
 		a := take(t, l, "a", 0)
 		require.Equal(t, limits.SourceShare, a.Source())
 		require.EqualValues(t, 100, a.Limit)
 		require.LessOrEqual(t, a.Remaining, int64(95))
-		line.Set(well)
+		redis.Set(well)
 		eventually(t, func() bool { return l.Health() == nil && l.Stats().Charged == 3 }, "it is charged")
 		require.EqualValues(t, 95, take(t, l, "a", 0).Remaining)
 	})

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/limits"
 )
 
@@ -89,15 +89,15 @@ func TestFlappingRedis(t *testing.T) {
 	const servers, capacity, rate, cycles = 4, 100, 50, 4
 	for name, told := range map[string]int{"told": servers, "counted": 0} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, line *redistest.Line) {
-				c := over(line, funnel(capacity, rate, time.Second))
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+				c := on(redis, funnel(capacity, rate, time.Second))
 				c.Servers = told
 				s := startSharing(t, c, servers)
 				time.Sleep(2 * beat)
 				for range cycles {
-					line.Set(gone)
+					redis.Set(gone)
 					time.Sleep(3300 * time.Millisecond)
-					line.Set(well)
+					redis.Set(well)
 					time.Sleep(700 * time.Millisecond)
 				}
 				exact, local, bound := s.finish(t, rate)
@@ -111,11 +111,11 @@ func TestFlappingRedis(t *testing.T) {
 
 // Promise: An outage is no second burst.
 func TestOutageIsNoSecondBurst(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		const servers, capacity, rate = 4, 200, 20
-		s := startSharing(t, over(line, funnel(capacity, rate, time.Second)), servers)
+		s := startSharing(t, on(redis, funnel(capacity, rate, time.Second)), servers)
 		time.Sleep(3 * beat)
-		line.Set(gone)
+		redis.Set(gone)
 		time.Sleep(3 * beat)
 		exact, local, bound := s.finish(t, rate)
 		assert.LessOrEqual(t, exact+local, bound+servers)
@@ -131,13 +131,13 @@ func TestOutageIsNoSecondBurst(t *testing.T) {
 func TestRestartsInAnOutage(t *testing.T) {
 	for name, told := range map[string]int{"told": 4, "told too few": 1, "not told": 0} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, line *redistest.Line) {
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 				const servers, restarts, capacity, rate = 2, 10, 400, 400. / 3600
-				c := over(line, funnel(capacity, capacity, time.Hour))
+				c := on(redis, funnel(capacity, capacity, time.Hour))
 				c.Servers = told
 				s := startSharing(t, c, servers)
 				time.Sleep(3 * beat)
-				line.Set(gone)
+				redis.Set(gone)
 				for range restarts {
 					time.Sleep(200 * time.Millisecond)
 					for i := range servers {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/core/statefile"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -21,9 +21,9 @@ import (
 var hostile = strings.Repeat("}", 200)
 
 // inAnOutage configures a file and a Redis that is killed once a limiter knows some keys.
-func inAnOutage(t *testing.T, line *redistest.Line) (c Config, l *Limiter) {
+func inAnOutage(t *testing.T, redis *storetest.Redis) (c Config, l *Limiter) {
 	t.Helper()
-	c = over(line, funnel(100, 1, time.Hour))
+	c = on(redis, funnel(100, 1, time.Hour))
 	c.Servers = 1
 	c.StateFile = filepath.Join(t.TempDir(), "charges")
 	l = open(t, c)
@@ -31,7 +31,7 @@ func inAnOutage(t *testing.T, line *redistest.Line) (c Config, l *Limiter) {
 	for _, key := range []string{"b", hostile, "other"} {
 		require.Equal(t, limits.SourceRedis, take(t, l, key, 0).Source()) // so that the share knows it
 	}
-	line.Set(gone)
+	redis.Set(gone)
 	for key, n := range map[string]int64{"a": 20, "b": 29, hostile: 5} {
 		a := take(t, l, key, n)
 		require.Equal(t, limits.SourceShare, a.Source())
@@ -67,8 +67,8 @@ func left(t *testing.T, l *Limiter, key string) int64 {
 //
 // Promise: With `StateFile` uncharged units survive restarts and are charged once.
 func TestRestartInAnOutageIsChargedOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c, l := inAnOutage(t, line)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c, l := inAnOutage(t, redis)
 		eventually(t, func() bool { return !l.local.Changed() }, "it is saved")
 		require.True(t, take(t, l, "b", 1).Allowed) // is not, except by Close
 		require.NoError(t, l.Close())
@@ -85,7 +85,7 @@ func TestRestartInAnOutageIsChargedOnce(t *testing.T) {
 		l = launch(t, c)
 		require.True(t, take(t, l, "a", 3).Allowed)
 
-		line.Set(well)
+		redis.Set(well)
 		eventually(t, func() bool { return l.Stats().Charged >= 58 }, "it is charged")
 		for range 2 {
 			require.EqualValues(t, 37, left(t, l, "a"))
@@ -101,8 +101,8 @@ func TestRestartInAnOutageIsChargedOnce(t *testing.T) {
 
 // Promise: A killed server loses only charges since its last save.
 func TestKilledServerChargesTheSavedUnits(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c, l := inAnOutage(t, line)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c, l := inAnOutage(t, redis)
 		var file []byte
 		eventually(t, func() bool {
 			var err error
@@ -117,7 +117,7 @@ func TestKilledServerChargesTheSavedUnits(t *testing.T) {
 		killed := l
 		l = launch(t, next)
 		require.EqualValues(t, 40, take(t, l, "a", 0).Remaining)
-		line.Set(well)
+		redis.Set(well)
 		eventually(t, func() bool { return l.Stats().Charged >= 54 }, "it is charged")
 		// The other server is still there, and charges the same and another.
 		eventually(t, func() bool { return killed.Stats().Charged >= 55 }, "it is charged")
@@ -127,62 +127,64 @@ func TestKilledServerChargesTheSavedUnits(t *testing.T) {
 
 // Promise: A `StateFile` in use, damaged or of another limit is an error, and stays.
 func TestStateFileThatCannotBeUsed(t *testing.T) {
-	c := at(shared.Addr(), funnel(100, 1, time.Hour))
-	c.StateFile = filepath.Join(t.TempDir(), "charges")
-	l := open(t, c)
-	_, err := New(c)
-	require.ErrorIs(t, err, ErrStateFile)
-	require.ErrorIs(t, err, statefile.ErrLocked)
-	require.ErrorContains(t, err, c.StateFile)
-	require.NoError(t, l.Close())
-	require.NoError(t, l.Close(), "twice is once")
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(100, 1, time.Hour))
+		c.StateFile = filepath.Join(t.TempDir(), "charges")
+		l := open(t, c)
+		_, err := New(c)
+		require.ErrorIs(t, err, ErrStateFile)
+		require.ErrorIs(t, err, statefile.ErrLocked)
+		require.ErrorContains(t, err, c.StateFile)
+		require.NoError(t, l.Close())
+		require.NoError(t, l.Close(), "twice is once")
 
-	whole, err := os.ReadFile(c.StateFile)
-	require.NoError(t, err)
-	other := c
-	other.Name = name()
-	_, err = New(other)
-	require.ErrorIs(t, err, ErrStateFile)
-	require.ErrorContains(t, err, c.Name)
-	other = c
-	other.Tag = "tag"
-	_, err = New(other)
-	require.ErrorIs(t, err, ErrStateFile)
+		whole, err := os.ReadFile(c.StateFile)
+		require.NoError(t, err)
+		other := c
+		other.Name = name()
+		_, err = New(other)
+		require.ErrorIs(t, err, ErrStateFile)
+		require.ErrorContains(t, err, c.Name)
+		other = c
+		other.Tag = "tag"
+		_, err = New(other)
+		require.ErrorIs(t, err, ErrStateFile)
 
-	cut := whole[:len(whole)-1]
-	require.NoError(t, os.WriteFile(c.StateFile, cut, 0o600))
-	for _, mode := range []Mode{Exact, Leased} {
-		c.Mode = mode
+		cut := whole[:len(whole)-1]
+		require.NoError(t, os.WriteFile(c.StateFile, cut, 0o600))
+		for _, mode := range []Mode{Exact, Leased} {
+			c.Mode = mode
+			_, err = New(c)
+			require.ErrorIs(t, err, ErrStateFile)
+			require.ErrorIs(t, err, statefile.ErrCorrupt)
+			got, err := os.ReadFile(c.StateFile)
+			require.NoError(t, err)
+			require.Equal(t, cut, got)
+		}
+		require.NoError(t, os.WriteFile(c.StateFile, whole, 0o600))
+		require.NoError(t, open(t, c).Close(), "the lock was not kept")
+
+		c.StateFile = filepath.Join(t.TempDir(), "no", "charges")
 		_, err = New(c)
 		require.ErrorIs(t, err, ErrStateFile)
-		require.ErrorIs(t, err, statefile.ErrCorrupt)
-		got, err := os.ReadFile(c.StateFile)
-		require.NoError(t, err)
-		require.Equal(t, cut, got)
-	}
-	require.NoError(t, os.WriteFile(c.StateFile, whole, 0o600))
-	require.NoError(t, open(t, c).Close(), "the lock was not kept")
+		require.ErrorIs(t, err, os.ErrNotExist)
 
-	c.StateFile = filepath.Join(t.TempDir(), "no", "charges")
-	_, err = New(c)
-	require.ErrorIs(t, err, ErrStateFile)
-	require.ErrorIs(t, err, os.ErrNotExist)
-
-	for _, outage := range []Fallback{FallbackOpen, FallbackClosed} {
-		c.Outage = outage
-		_, err = New(c)
-		var field *policy.FieldError
-		require.ErrorAs(t, err, &field)
-		require.Equal(t, "StateFile", field.Field)
-	}
+		for _, outage := range []Fallback{FallbackOpen, FallbackClosed} {
+			c.Outage = outage
+			_, err = New(c)
+			var field *policy.FieldError
+			require.ErrorAs(t, err, &field)
+			require.Equal(t, "StateFile", field.Field)
+		}
+	})
 }
 
 func TestFailedSaveIsTold(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		dir := filepath.Join(t.TempDir(), "dir")
 		require.NoError(t, os.Mkdir(dir, 0o700))
 		var events log
-		c := over(line, funnel(100, 1, time.Hour))
+		c := on(redis, funnel(100, 1, time.Hour))
 		c.StateFile, c.OnEvent = filepath.Join(dir, "charges"), events.add
 		l, err := New(c)
 		require.NoError(t, err)

@@ -9,14 +9,15 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/limits"
 )
 
 func TestStatsTellOfRedis(t *testing.T) {
-	inBubble(t, func(t *testing.T, line *redistest.Line) {
-		c := over(line, funnel(10, 1, time.Hour))
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(10, 1, time.Hour))
 		l := open(t, c)
-		line.Set(redistest.Weather{Answers: time.Millisecond})
+		redis.Set(redistest.Weather{Answers: time.Millisecond})
 		before := l.Stats()
 		for range 5 {
 			require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
@@ -27,7 +28,7 @@ func TestStatsTellOfRedis(t *testing.T) {
 		require.False(t, s.Outage)
 		require.Equal(t, []int{1, 0, 0}, []int{s.Breakers, s.OpenBreakers, s.HalfOpenBreakers})
 
-		line.Set(gone)
+		redis.Set(gone)
 		for s.OpenBreakers == 0 {
 			take(t, l, "a", 1)
 			s = l.Stats()
@@ -42,54 +43,59 @@ func TestStatsTellOfRedis(t *testing.T) {
 
 // A call that has to wait is counted once it has ended, served or not.
 func TestStatsCountWaits(t *testing.T) {
-	l := open(t, at(shared.Addr(), funnel(1, 1, time.Hour)))
-	require.NoError(t, l.Wait(t.Context(), "a", 1))
-	_, err := l.Acquire(t.Context(), "a", 1, 0)
-	require.ErrorIs(t, err, engine.ErrDeadline)
-	s := l.Stats()
-	require.Equal(t, []any{0, uint64(0), time.Duration(0)}, []any{s.Waiting, s.Waits, s.WaitTime})
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		l := open(t, on(redis, funnel(1, 1, time.Hour)))
+		require.NoError(t, l.Wait(t.Context(), "a", 1))
+		_, err := l.Acquire(t.Context(), "a", 1, 0)
+		require.ErrorIs(t, err, engine.ErrDeadline)
+		s := l.Stats()
+		require.Equal(t, []any{0, uint64(0), time.Duration(0)}, []any{s.Waiting, s.Waits, s.WaitTime})
 
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- l.Wait(ctx, "a", 1) }()
-	eventually(t, func() bool { return l.Stats().Waiting == 1 }, "it waits")
-	eventually(t, func() bool { return take(t, l, "a", 0).ResetAfter > time.Hour }, "it has its turn, an hour from now")
-	cancel()
-	require.ErrorIs(t, <-ended, engine.ErrCancelled)
-	s = l.Stats()
-	require.Equal(t, []any{0, uint64(1)}, []any{s.Waiting, s.Waits})
-	require.Positive(t, s.WaitTime)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- l.Wait(ctx, "a", 1) }()
+		eventually(t, func() bool { return l.Stats().Waiting == 1 }, "it waits")
+		eventually(t, func() bool { return take(t, l, "a", 0).ResetAfter > time.Hour }, "it has its turn, an hour from now")
+		cancel()
+		require.ErrorIs(t, <-ended, engine.ErrCancelled)
+		s = l.Stats()
+		require.Equal(t, []any{0, uint64(1)}, []any{s.Waiting, s.Waits})
+		require.Positive(t, s.WaitTime)
+	})
 }
 
 // A call for more than the limit is refused by the limit, even in an outage.
 func TestRefusalsAreCountedByReason(t *testing.T) {
-	refusals := func(l *Limiter) [4]uint64 {
-		s := l.Stats()
-		return [4]uint64{s.OverLimit, s.Blocked, s.Unavailable, s.Refused}
-	}
-	for _, mode := range []Mode{Exact, Leased} {
-		c := at(shared.Addr(), window(2, time.Hour))
-		c.Mode = mode
-		l := open(t, c)
-		take(t, l, "a", 2)
-		for range 3 {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		refusals := func(l *Limiter) [4]uint64 {
+			s := l.Stats()
+			return [4]uint64{s.OverLimit, s.Blocked, s.Unavailable, s.Refused}
+		}
+		for _, mode := range []Mode{Exact, Leased} {
+			c := on(redis, window(2, time.Hour))
+			c.Mode = mode
+			l := open(t, c)
+			take(t, l, "a", 2)
+			for range 3 {
+				require.False(t, take(t, l, "a", 1).Allowed)
+			}
+			require.NoError(t, l.Block(t.Context(), "b", time.Hour))
+			for range 2 {
+				require.False(t, l.Choke(t.Context(), "b"))
+			}
+			require.False(t, take(t, l, "a", 3).Allowed, "more than the limit")
+			require.Equal(t, [4]uint64{4, 2, 0, 6}, refusals(l), mode)
+		}
+		redis.Set(gone)
+		c := on(redis, funnel(10, 1, time.Hour))
+		uncounted := launch(t, c)
+		c.Name, c.Outage = name(), FallbackClosed
+		closed := launch(t, c)
+		for _, l := range []*Limiter{uncounted, closed} {
 			require.False(t, take(t, l, "a", 1).Allowed)
+			require.Equal(t, [4]uint64{0, 0, 1, 1}, refusals(l))
+			require.False(t, take(t, l, "a", 11).Allowed)
+			require.Equal(t, [4]uint64{1, 0, 1, 2}, refusals(l))
 		}
-		require.NoError(t, l.Block(t.Context(), "b", time.Hour))
-		for range 2 {
-			require.False(t, l.Choke(t.Context(), "b"))
-		}
-		require.False(t, take(t, l, "a", 3).Allowed, "more than the limit")
-		require.Equal(t, [4]uint64{4, 2, 0, 6}, refusals(l), mode)
-	}
-	c := at("127.0.0.1:1", funnel(10, 1, time.Hour))
-	uncounted := launch(t, c)
-	c.Name, c.Outage = name(), FallbackClosed
-	closed := launch(t, c)
-	for _, l := range []*Limiter{uncounted, closed} {
-		require.False(t, take(t, l, "a", 1).Allowed)
-		require.Equal(t, [4]uint64{0, 0, 1, 1}, refusals(l))
-		require.False(t, take(t, l, "a", 11).Allowed)
-		require.Equal(t, [4]uint64{1, 0, 1, 2}, refusals(l))
-	}
+	})
 }

@@ -7,12 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -37,163 +36,161 @@ func families(t testing.TB) [][2]policy.Policy {
 
 // Units used under one limit count under the other, as time or as units.
 func TestTakeWith(t *testing.T) {
-	ctx := t.Context()
-	for _, f := range families(t) {
-		small, large := f[0], f[1]
-		c := at(shared.Addr(), small)
-		l, other := open(t, c), open(t, c)
-		a, err := l.TakeWith(ctx, large, "a", 50)
-		require.NoError(t, err)
-		require.True(t, a.Allowed)
-		require.Equal(t, limits.SourceRedis, a.Source())
-		require.Equal(t, large.Limit(), a.Limit)
-		require.Equal(t, small.Limit(), take(t, l, "b", 1).Limit)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		ctx := t.Context()
+		for _, f := range families(t) {
+			small, large := f[0], f[1]
+			c := on(redis, small)
+			l, other := open(t, c), open(t, c)
+			a, err := l.TakeWith(ctx, large, "a", 50)
+			require.NoError(t, err)
+			require.True(t, a.Allowed)
+			require.Equal(t, limits.SourceRedis, a.Source())
+			require.Equal(t, large.Limit(), a.Limit)
+			require.Equal(t, small.Limit(), take(t, l, "b", 1).Limit)
 
-		half := take(t, other, "a", 1)
-		same, err := other.TakeWith(ctx, small, "b", 1)
-		require.NoError(t, err)
-		require.True(t, same.Allowed)
-		require.EqualValues(t, take(t, l, "b", 0).Remaining, same.Remaining)
-		if _, log := small.(interface{ Window() time.Duration }); log && strings.Contains(small.String(), "funnel") {
-			require.True(t, half.Allowed, "half of the time is left, and so half of the units")
-			require.EqualValues(t, 4, half.Remaining)
-		} else if !strings.Contains(small.String(), "bursty") {
-			require.False(t, half.Allowed, "%v: 50 units are more than 10", small)
+			half := take(t, other, "a", 1)
+			same, err := other.TakeWith(ctx, small, "b", 1)
+			require.NoError(t, err)
+			require.True(t, same.Allowed)
+			require.EqualValues(t, take(t, l, "b", 0).Remaining, same.Remaining)
+			if _, log := small.(interface{ Window() time.Duration }); log && strings.Contains(small.String(), "funnel") {
+				require.True(t, half.Allowed, "half of the time is left, and so half of the units")
+				require.EqualValues(t, 4, half.Remaining)
+			} else if !strings.Contains(small.String(), "bursty") {
+				require.False(t, half.Allowed, "%v: 50 units are more than 10", small)
+			}
+
+			_, err = l.RefundWith(ctx, large, "a", 50)
+			require.NoError(t, err)
+			a, err = other.TakeWith(ctx, large, "a", 0)
+			require.NoError(t, err)
+			require.LessOrEqual(t, shape.AtOnce(large)-a.Remaining, int64(10), "%v: they came back", large)
+			a, err = l.RefundWith(ctx, nil, "b", 2)
+			require.NoError(t, err)
+			require.EqualValues(t, small.Limit(), a.Limit)
+			a, err = l.TakeWith(ctx, nil, "b", 0)
+			require.NoError(t, err)
+			require.EqualValues(t, small.Limit(), a.Limit)
 		}
-
-		_, err = l.RefundWith(ctx, large, "a", 50)
-		require.NoError(t, err)
-		a, err = other.TakeWith(ctx, large, "a", 0)
-		require.NoError(t, err)
-		require.LessOrEqual(t, shape.AtOnce(large)-a.Remaining, int64(10), "%v: they came back", large)
-		a, err = l.RefundWith(ctx, nil, "b", 2)
-		require.NoError(t, err)
-		require.EqualValues(t, small.Limit(), a.Limit)
-		a, err = l.TakeWith(ctx, nil, "b", 0)
-		require.NoError(t, err)
-		require.EqualValues(t, small.Limit(), a.Limit)
-	}
+	})
 }
 
 func TestTakeWithMisfit(t *testing.T) {
-	ctx := t.Context()
-	log, err := SlidingLog(10, time.Hour)
-	require.NoError(t, err)
-	limits := []policy.Policy{
-		funnel(10, 1, time.Hour), policy.Must(policy.Queue(10, 1, time.Hour)), policy.Must(policy.Bursty(1, time.Hour, 9)),
-		policy.Must(policy.FixedWindow(10, time.Hour)), policy.Must(policy.FixedWindow(10, time.Minute)),
-		policy.Must(policy.SlidingWindow(10, time.Hour)), policy.Must(policy.AlignedWindow(10, time.Hour)), log,
-	}
-	never := []policy.Policy{policy.Must(policy.AtMost(10, time.Hour)), policy.Must(policy.CalendarWindow(1, policy.Day, "UTC"))}
-	for _, p := range limits {
-		l := open(t, at(shared.Addr(), p))
-		for _, other := range append(limits, never...) {
-			if other == p {
-				continue
-			}
-			for range 2 { // found by the policy, by the text
-				a, err := l.TakeWith(ctx, other, "a", 1)
-				require.ErrorIs(t, err, ErrMisfit, "%v under %v", other, p)
-				require.ErrorContains(t, err, other.String())
-				require.False(t, a.Allowed)
-				require.Zero(t, a.Limit)
-				require.Equal(t, policy.Never, a.RetryAfter)
-			}
-			_, err := TakeAll(ctx, l.Claim("a", 1), l.ClaimWith(other, "a", 1))
-			require.ErrorIs(t, err, ErrMisfit)
-			_, err = l.RefundWith(ctx, other, "a", -1)
-			require.ErrorIs(t, err, ErrMisfit)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		ctx := t.Context()
+		log, err := SlidingLog(10, time.Hour)
+		require.NoError(t, err)
+		limits := []policy.Policy{
+			funnel(10, 1, time.Hour), policy.Must(policy.Queue(10, 1, time.Hour)), policy.Must(policy.Bursty(1, time.Hour, 9)),
+			policy.Must(policy.FixedWindow(10, time.Hour)), policy.Must(policy.FixedWindow(10, time.Minute)),
+			policy.Must(policy.SlidingWindow(10, time.Hour)), policy.Must(policy.AlignedWindow(10, time.Hour)), log,
 		}
-		require.Zero(t, take(t, l, "a", 0).ResetAfter, "nothing was recorded")
-		require.EqualValues(t, 4*(len(limits)+len(never)-1), l.Stats().Misfits)
-		require.Zero(t, l.Stats().Admitted+l.Stats().Refused)
-	}
-	leased := open(t, leasedAt(shared.Addr(), funnel(100, 1, time.Second)))
-	_, err = leased.TakeWith(ctx, funnel(10, 1, time.Second), "a", 1)
-	require.ErrorIs(t, err, ErrModeUnsupported)
-	a, err := leased.TakeWith(ctx, nil, "a", 1)
-	require.NoError(t, err)
-	require.True(t, a.Allowed)
+		never := []policy.Policy{policy.Must(policy.AtMost(10, time.Hour)), policy.Must(policy.CalendarWindow(1, policy.Day, "UTC"))}
+		for _, p := range limits {
+			l := open(t, on(redis, p))
+			for _, other := range append(limits, never...) {
+				if other == p {
+					continue
+				}
+				for range 2 { // found by the policy, by the text
+					a, err := l.TakeWith(ctx, other, "a", 1)
+					require.ErrorIs(t, err, ErrMisfit, "%v under %v", other, p)
+					require.ErrorContains(t, err, other.String())
+					require.False(t, a.Allowed)
+					require.Zero(t, a.Limit)
+					require.Equal(t, policy.Never, a.RetryAfter)
+				}
+				_, err := TakeAll(ctx, l.Claim("a", 1), l.ClaimWith(other, "a", 1))
+				require.ErrorIs(t, err, ErrMisfit)
+				_, err = l.RefundWith(ctx, other, "a", -1)
+				require.ErrorIs(t, err, ErrMisfit)
+			}
+			require.Zero(t, take(t, l, "a", 0).ResetAfter, "nothing was recorded")
+			require.EqualValues(t, 4*(len(limits)+len(never)-1), l.Stats().Misfits)
+			require.Zero(t, l.Stats().Admitted+l.Stats().Refused)
+		}
+		leased := open(t, leased(on(redis, funnel(100, 1, time.Second))))
+		_, err = leased.TakeWith(ctx, funnel(10, 1, time.Second), "a", 1)
+		require.ErrorIs(t, err, ErrModeUnsupported)
+		a, err := leased.TakeWith(ctx, nil, "a", 1)
+		require.NoError(t, err)
+		require.True(t, a.Allowed)
+	})
 }
 
 func TestPolicyFor(t *testing.T) {
-	ctx := t.Context()
-	plans := map[string]policy.Policy{
-		"big": funnel(100, 1, time.Hour), "odd": policy.Must(policy.FixedWindow(1, time.Hour)),
-	}
-	c := at(shared.Addr(), funnel(2, 1, time.Hour))
-	c.PolicyFor = func(key string) policy.Policy { return plans[key] }
-	l := open(t, c)
-	require.Equal(t, plans["big"], l.LimitFor("big"))
-	require.Equal(t, c.Policy, l.LimitFor("any"))
-	require.Equal(t, c.Policy, l.Limit())
-	require.EqualValues(t, 97, take(t, l, "big", 3).Remaining)
-	require.True(t, l.Choke(ctx, "big"))
-	a, err := l.Peek(ctx, "big", 0)
-	require.NoError(t, err)
-	require.EqualValues(t, 96, a.Remaining)
-	a, err = l.Refund(ctx, "big", 1)
-	require.NoError(t, err)
-	require.EqualValues(t, 97, a.Remaining)
-	require.NoError(t, l.Wait(ctx, "big", 7))
-	r, err := l.Reserve(ctx, "big", 50, 0)
-	require.NoError(t, err)
-	require.EqualValues(t, 40, r.Remaining)
-	require.NoError(t, r.Keep(ctx, 10))
-	r, err = l.Acquire(ctx, "big", 20, 0)
-	require.NoError(t, err)
-	require.EqualValues(t, 60, r.Remaining)
-	require.ErrorIs(t, l.Wait(ctx, "big", 101), engine.ErrNever)
-	out, err := TakeAll(ctx, l.Claim("big", 2), l.Claim("any", 2))
-	require.NoError(t, err)
-	require.True(t, out.Allowed)
-	require.EqualValues(t, 58, out.Answers[0].Remaining)
-	require.Zero(t, out.Answers[1].Remaining)
-	require.Equal(t, 1, out.Binding)
-	used, err := l.Reset(ctx, "big")
-	require.NoError(t, err)
-	require.True(t, used)
-	require.EqualValues(t, 100, take(t, l, "big", 0).Remaining)
-	require.False(t, take(t, l, "any", 3).Allowed, "Policy holds for the others")
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		ctx := t.Context()
+		plans := map[string]policy.Policy{
+			"big": funnel(100, 1, time.Hour), "odd": policy.Must(policy.FixedWindow(1, time.Hour)),
+		}
+		c := on(redis, funnel(2, 1, time.Hour))
+		c.PolicyFor = func(key string) policy.Policy { return plans[key] }
+		l := open(t, c)
+		require.Equal(t, plans["big"], l.LimitFor("big"))
+		require.Equal(t, c.Policy, l.LimitFor("any"))
+		require.Equal(t, c.Policy, l.Limit())
+		require.EqualValues(t, 97, take(t, l, "big", 3).Remaining)
+		require.True(t, l.Choke(ctx, "big"))
+		a, err := l.Peek(ctx, "big", 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 96, a.Remaining)
+		a, err = l.Refund(ctx, "big", 1)
+		require.NoError(t, err)
+		require.EqualValues(t, 97, a.Remaining)
+		require.NoError(t, l.Wait(ctx, "big", 7))
+		r, err := l.Reserve(ctx, "big", 50, 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 40, r.Remaining)
+		require.NoError(t, r.Keep(ctx, 10))
+		r, err = l.Acquire(ctx, "big", 20, 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 60, r.Remaining)
+		require.ErrorIs(t, l.Wait(ctx, "big", 101), engine.ErrNever)
+		out, err := TakeAll(ctx, l.Claim("big", 2), l.Claim("any", 2))
+		require.NoError(t, err)
+		require.True(t, out.Allowed)
+		require.EqualValues(t, 58, out.Answers[0].Remaining)
+		require.Zero(t, out.Answers[1].Remaining)
+		require.Equal(t, 1, out.Binding)
+		used, err := l.Reset(ctx, "big")
+		require.NoError(t, err)
+		require.True(t, used)
+		require.EqualValues(t, 100, take(t, l, "big", 0).Remaining)
+		require.False(t, take(t, l, "any", 3).Allowed, "Policy holds for the others")
 
-	_, err = l.Take(ctx, "odd", 1)
-	require.ErrorIs(t, err, ErrMisfit)
-	require.False(t, l.Choke(ctx, "odd"))
-	require.ErrorIs(t, l.Wait(ctx, "odd", 1), ErrMisfit)
-	_, err = l.Reserve(ctx, "odd", 1, 0)
-	require.ErrorIs(t, err, ErrMisfit)
+		_, err = l.Take(ctx, "odd", 1)
+		require.ErrorIs(t, err, ErrMisfit)
+		require.False(t, l.Choke(ctx, "odd"))
+		require.ErrorIs(t, l.Wait(ctx, "odd", 1), ErrMisfit)
+		_, err = l.Reserve(ctx, "odd", 1, 0)
+		require.ErrorIs(t, err, ErrMisfit)
 
-	c.Mode, c.Policy = Leased, funnel(100, 1, time.Second)
-	_, err = New(c)
-	require.ErrorContains(t, err, "PolicyFor")
+		c.Mode, c.Policy = Leased, funnel(100, 1, time.Second)
+		_, err = New(c)
+		require.ErrorContains(t, err, "PolicyFor")
+	})
 }
 
 func TestTakeAllWithLimits(t *testing.T) {
-	ctx := t.Context()
-	for _, f := range families(t) {
-		if strings.Contains(f[0].String(), "bursty") {
-			continue // what a unit costs depends on the limit
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		for _, f := range families(t) {
+			if strings.Contains(f[0].String(), "bursty") {
+				continue // what a unit costs depends on the limit
+			}
+			l := open(t, on(redis, f[0]))
+			out, err := TakeAll(t.Context(), l.ClaimWith(f[1], "a", 10), l.Claim("b", 10), l.ClaimWith(f[1], "c", 1), l.Claim("c", 1))
+			require.NoError(t, err)
+			require.True(t, out.Allowed, "%v", f[0])
+			require.EqualValues(t, 90, out.Answers[0].Remaining)
+			require.Zero(t, out.Answers[1].Remaining)
+			require.NotEqual(t, out.Answers[2].Limit, out.Answers[3].Limit)
+			a, err := l.TakeWith(t.Context(), f[1], "c", 0)
+			require.NoError(t, err)
+			require.LessOrEqual(t, a.Remaining, int64(98), "%v: it was charged under both", f[0])
 		}
-		c := at(shared.Addr(), f[0])
-		c.Redis, c.Client, c.Tag = rueidis.ClientOption{}, shared.Client(t), "all"
-		l := open(t, c)
-		out, err := TakeAll(ctx, l.ClaimWith(f[1], "a", 10), l.Claim("b", 10))
-		require.NoError(t, err)
-		require.True(t, out.Allowed, "%v", f[0])
-		require.EqualValues(t, 90, out.Answers[0].Remaining)
-		require.EqualValues(t, 0, out.Answers[1].Remaining)
-		out, err = TakeAll(ctx, l.ClaimWith(f[1], "a", 1), l.Claim("b", 1))
-		require.NoError(t, err)
-		require.False(t, out.Allowed)
-		require.EqualValues(t, 90, out.Answers[0].Remaining, "nothing was taken")
-		out, err = TakeAll(ctx, l.ClaimWith(f[1], "c", 1), l.Claim("c", 1))
-		require.NoError(t, err)
-		require.True(t, out.Allowed)
-		require.NotEqual(t, out.Answers[0].Limit, out.Answers[1].Limit)
-		a, err := l.TakeWith(ctx, f[1], "c", 0)
-		require.NoError(t, err)
-		require.LessOrEqual(t, a.Remaining, int64(98), "%v: it was charged under both", f[0])
-	}
+	})
 }
 
 func TestSharesOfLimits(t *testing.T) {
@@ -202,15 +199,15 @@ func TestSharesOfLimits(t *testing.T) {
 			continue
 		}
 		t.Run(f[0].String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, line *redistest.Line) {
-				c := over(line, f[0])
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+				c := on(redis, f[0])
 				c.Servers = 2
 				ctx := t.Context()
 				l := open(t, c)
 				a, err := l.TakeWith(ctx, f[1], "a", 60)
 				require.NoError(t, err)
 				require.Equal(t, limits.SourceRedis, a.Source())
-				line.Set(gone)
+				redis.Set(gone)
 				a, err = l.TakeWith(ctx, f[1], "a", 0)
 				require.NoError(t, err)
 				require.Equal(t, limits.SourceShare, a.Source())
@@ -230,7 +227,7 @@ func TestSharesOfLimits(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, limits.SourceShare, a.Source())
 				require.EqualValues(t, 20, a.Limit)
-				line.Set(well)
+				redis.Set(well)
 				eventually(t, func() bool { return l.Health() == nil && l.Stats().Charged >= 10 }, "it is charged")
 				a, err = l.TakeWith(ctx, f[1], "a", 0)
 				require.NoError(t, err)
@@ -242,29 +239,31 @@ func TestSharesOfLimits(t *testing.T) {
 }
 
 func TestManyLimits(t *testing.T) {
-	ctx := t.Context()
-	c := at(shared.Addr(), policy.Must(policy.FixedWindow(1, time.Hour)))
-	l := open(t, c)
-	var all sync.WaitGroup
-	for range 4 {
-		all.Go(func() {
-			for i := range 2 * mostPolicies { // each time made anew
-				a, err := l.TakeWith(ctx, policy.Must(policy.FixedWindow(int64(2+i%3), time.Hour)), fmt.Sprint(i), 0)
-				if !assert.NoError(t, err) || !assert.EqualValues(t, 2+i%3, a.Limit) {
-					return
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		ctx := t.Context()
+		c := on(redis, policy.Must(policy.FixedWindow(1, time.Hour)))
+		l := open(t, c)
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for i := range 2 * mostPolicies { // each time made anew
+					a, err := l.TakeWith(ctx, policy.Must(policy.FixedWindow(int64(2+i%3), time.Hour)), fmt.Sprint(i), 0)
+					if !assert.NoError(t, err) || !assert.EqualValues(t, 2+i%3, a.Limit) {
+						return
+					}
 				}
-			}
-		})
-	}
-	all.Wait()
-	require.Len(t, l.others.all(), 3)
-	require.LessOrEqual(t, l.others.policies, mostPolicies)
-	for i := range mostLimits - 3 {
-		_, err := l.TakeWith(ctx, policy.Must(policy.FixedWindow(int64(10+i), time.Hour)), "a", 0)
-		require.NoError(t, err)
-	}
-	_, err := l.TakeWith(ctx, policy.Must(policy.FixedWindow(99_999, time.Hour)), "a", 0)
-	require.ErrorIs(t, err, ErrTooManyLimits)
-	_, err = l.TakeWith(ctx, policy.Must(policy.FixedWindow(2, time.Hour)), "a", 0)
-	require.NoError(t, err, "those that are known go on")
+			})
+		}
+		all.Wait()
+		require.Len(t, l.others.all(), 3)
+		require.LessOrEqual(t, l.others.policies, mostPolicies)
+		for i := range mostLimits - 3 {
+			_, err := l.TakeWith(ctx, policy.Must(policy.FixedWindow(int64(10+i), time.Hour)), "a", 0)
+			require.NoError(t, err)
+		}
+		_, err := l.TakeWith(ctx, policy.Must(policy.FixedWindow(99_999, time.Hour)), "a", 0)
+		require.ErrorIs(t, err, ErrTooManyLimits)
+		_, err = l.TakeWith(ctx, policy.Must(policy.FixedWindow(2, time.Hour)), "a", 0)
+		require.NoError(t, err, "those that are known go on")
+	})
 }

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -10,98 +11,103 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // Crowded calls take nothing, unless they need not wait. Another may wait when a call has left.
 func TestWaitersAreBounded(t *testing.T) {
-	c := at(shared.Addr(), funnel(2, 1, time.Hour))
-	c.MaxWaiting, c.MaxWaitingTotal = 2, 3
-	l := open(t, c)
-	ctx, leave := context.WithCancel(t.Context())
-	for _, key := range []string{"a", "b", "c"} {
-		require.NoError(t, l.Wait(ctx, key, 2))
-	}
-	ended := make(chan error)
-	wait := func(key string) {
-		before := take(t, l, key, 0).ResetAfter
-		go func() { ended <- l.Wait(ctx, key, 1) }()
-		eventually(t, func() bool { return take(t, l, key, 0).ResetAfter > before+time.Hour/2 }, "it has a turn")
-	}
-	crowded := func(key, say string) {
-		t.Helper()
-		before := take(t, l, key, 0).ResetAfter
-		err := l.Wait(t.Context(), key, 1)
-		require.ErrorIs(t, err, engine.ErrCrowded)
-		require.ErrorContains(t, err, say)
-		r, err := l.Acquire(t.Context(), key, 1, 100*time.Hour)
-		require.ErrorIs(t, err, engine.ErrCrowded)
-		require.False(t, r.Allowed)
-		require.LessOrEqual(t, take(t, l, key, 0).ResetAfter, before, "no turn was promised")
-	}
-	wait("a")
-	wait("a")
-	crowded("a", "2 for this key on this server, of at most 2")
-	wait("b")
-	crowded("b", "3 for all keys on this server, of at most 3")
-	crowded("c", "3 for all keys")
-	require.NoError(t, l.Wait(t.Context(), "new", 1), "it need not wait")
-	require.NoError(t, l.Wait(t.Context(), "a", 0))
-	require.ErrorIs(t, l.Wait(t.Context(), "a", 3), engine.ErrNever)
-	_, err := l.Acquire(t.Context(), "a", 1, 0)
-	require.ErrorIs(t, err, engine.ErrDeadline, "it does not want to wait")
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(2, 1, time.Hour))
+		c.MaxWaiting, c.MaxWaitingTotal = 2, 3
+		l := open(t, c)
+		ctx, leave := context.WithCancel(t.Context())
+		for _, key := range []string{"a", "b", "c"} {
+			require.NoError(t, l.Wait(ctx, key, 2))
+		}
+		ended := make(chan error)
+		wait := func(key string) {
+			before := take(t, l, key, 0).ResetAfter
+			go func() { ended <- l.Wait(ctx, key, 1) }()
+			eventually(t, func() bool { return take(t, l, key, 0).ResetAfter > before+time.Hour/2 }, "it has a turn")
+		}
+		crowded := func(key, say string) {
+			t.Helper()
+			before := take(t, l, key, 0).ResetAfter
+			err := l.Wait(t.Context(), key, 1)
+			require.ErrorIs(t, err, engine.ErrCrowded)
+			require.ErrorContains(t, err, say)
+			r, err := l.Acquire(t.Context(), key, 1, 100*time.Hour)
+			require.ErrorIs(t, err, engine.ErrCrowded)
+			require.False(t, r.Allowed)
+			require.LessOrEqual(t, take(t, l, key, 0).ResetAfter, before, "no turn was promised")
+		}
+		wait("a")
+		wait("a")
+		crowded("a", "2 for this key on this server, of at most 2")
+		wait("b")
+		crowded("b", "3 for all keys on this server, of at most 3")
+		crowded("c", "3 for all keys")
+		require.NoError(t, l.Wait(t.Context(), "new", 1), "it need not wait")
+		require.NoError(t, l.Wait(t.Context(), "a", 0))
+		require.ErrorIs(t, l.Wait(t.Context(), "a", 3), engine.ErrNever)
+		_, err := l.Acquire(t.Context(), "a", 1, 0)
+		require.ErrorIs(t, err, engine.ErrDeadline, "it does not want to wait")
 
-	leave()
-	for range 3 {
-		require.ErrorIs(t, <-ended, engine.ErrCancelled)
-	}
-	require.Empty(t, l.waiters.of)
-	require.Zero(t, l.waiters.total)
-	soon, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	require.ErrorIs(t, l.Wait(soon, "a", 1), engine.ErrDeadline, "another may wait")
+		leave()
+		for range 3 {
+			require.ErrorIs(t, <-ended, engine.ErrCancelled)
+		}
+		require.Empty(t, l.waiters.of)
+		require.Zero(t, l.waiters.total)
+		soon, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, l.Wait(soon, "a", 1), engine.ErrDeadline, "another may wait")
+	})
 }
 
 func TestCrowdedQueue(t *testing.T) {
-	c := at(shared.Addr(), policy.Must(policy.Queue(9, 1, time.Hour)))
-	c.MaxWaiting = 1
-	l := open(t, c)
-	require.True(t, l.Choke(t.Context(), "a"))
-	ctx, leave := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- l.Wait(ctx, "a", 1) }()
-	eventually(t, func() bool { return take(t, l, "a", 0).Remaining == 8 }, "it has a turn")
-	require.ErrorIs(t, l.Wait(t.Context(), "a", 1), engine.ErrCrowded)
-	leave()
-	require.ErrorIs(t, <-ended, engine.ErrCancelled)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, policy.Must(policy.Queue(9, 1, time.Hour)))
+		c.MaxWaiting = 1
+		l := open(t, c)
+		require.True(t, l.Choke(t.Context(), "a"))
+		ctx, leave := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- l.Wait(ctx, "a", 1) }()
+		eventually(t, func() bool { return take(t, l, "a", 0).Remaining == 8 }, "it has a turn")
+		require.ErrorIs(t, l.Wait(t.Context(), "a", 1), engine.ErrCrowded)
+		leave()
+		require.ErrorIs(t, <-ended, engine.ErrCancelled)
+	})
 }
 
 func TestManyWaitersAreBounded(t *testing.T) {
 	const most, callers = 5, 40
-	for mode, c := range map[string]Config{
-		"exact":  at(shared.Addr(), funnel(1, 1, time.Hour)),
-		"leased": leasedAt(shared.Addr(), funnel(10, 1, time.Hour)),
-	} {
-		t.Run(mode, func(t *testing.T) {
-			c.MaxWaiting = most
-			l := open(t, c)
-			for l.Choke(t.Context(), "a") {
-			}
-			ctx, leave := context.WithCancel(t.Context())
-			ended := make(chan error, callers)
-			var all sync.WaitGroup
-			for range callers {
-				all.Go(func() { ended <- l.Wait(ctx, "a", 1) })
-			}
-			for range callers - most {
-				assert.ErrorIs(t, <-ended, engine.ErrCrowded)
-			}
-			leave()
-			for range most {
-				assert.ErrorIs(t, <-ended, engine.ErrCancelled)
-			}
-			all.Wait()
-			require.Empty(t, l.waiters.of)
+	for _, mode := range []Mode{Exact, Leased} {
+		t.Run(fmt.Sprint(mode), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+				c := on(redis, funnel(10, 1, time.Hour))
+				c.Mode, c.MaxWaiting = mode, most
+				l := open(t, c)
+				for l.Choke(t.Context(), "a") {
+				}
+				ctx, leave := context.WithCancel(t.Context())
+				ended := make(chan error, callers)
+				var all sync.WaitGroup
+				for range callers {
+					all.Go(func() { ended <- l.Wait(ctx, "a", 1) })
+				}
+				for range callers - most {
+					assert.ErrorIs(t, <-ended, engine.ErrCrowded)
+				}
+				leave()
+				for range most {
+					assert.ErrorIs(t, <-ended, engine.ErrCancelled)
+				}
+				all.Wait()
+				require.Empty(t, l.waiters.of)
+			})
 		})
 	}
 }

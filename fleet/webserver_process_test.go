@@ -29,7 +29,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// webJob tells a web server of TestWebServers to serve requests under a shared Funnel until its
+// webJob tells a web server of TestWebServersWithProcesses to serve requests under a shared Funnel until its
 // input ends.
 type webJob struct {
 	Addr, Name      string
@@ -241,7 +241,7 @@ func (j webJob) most(d time.Duration) int64 {
 	return j.Capacity + int64(float64(j.Count)*d.Seconds())
 }
 
-// TestWebServers has four processes serve HTTP requests under one limit, while Redis stands still,
+// TestWebServersWithProcesses has four processes serve HTTP requests under one limit, while Redis stands still,
 // is killed, and returns from disk:
 //
 //  1. Redis and leases admit no more than the limit in any stretch of time by the clients' clock,
@@ -251,27 +251,26 @@ func (j webJob) most(d time.Duration) int64 {
 //  4. a client is told when to come back, or its rest, only if Redis decided in Exact mode.
 //
 // Promise: Web servers keep limits and time budgets while Redis dies and returns.
-func TestWebServers(t *testing.T) {
+func TestWebServersWithProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("several processes, and a Redis that is killed")
+	}
 	const servers, clients = 4, 4 // of each server
 	for _, c := range []struct {
 		name   string
 		mode   Mode
 		outage Fallback
 		charge bool
-		long   bool
 	}{
-		{"exact, shares", Exact, FallbackShare, false, false},
-		{"exact, shares, giving back", Exact, FallbackShare, true, true},
-		{"exact, closed", Exact, FallbackClosed, false, true},
-		{"exact, open", Exact, FallbackOpen, false, true},
-		{"leased, shares", Leased, FallbackShare, false, true},
-		{"leased, shares, giving back", Leased, FallbackShare, true, true},
-		{"leased, closed", Leased, FallbackClosed, false, false},
+		{"exact, shares", Exact, FallbackShare, false},
+		{"exact, shares, giving back", Exact, FallbackShare, true},
+		{"exact, closed", Exact, FallbackClosed, false},
+		{"exact, open", Exact, FallbackOpen, false},
+		{"leased, shares", Leased, FallbackShare, false},
+		{"leased, shares, giving back", Leased, FallbackShare, true},
+		{"leased, closed", Leased, FallbackClosed, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if c.long && testing.Short() {
-				t.Skip("the others are the short form")
-			}
 			t.Parallel()
 			redis := redistest.Start(t, redistest.Options{AOF: true})
 			j := webJob{Addr: redis.Addr(), Name: name(), Capacity: 40, Count: 50, Mode: c.mode, Outage: c.outage, Servers: servers, Charge: c.charge}
@@ -325,11 +324,7 @@ func TestWebServers(t *testing.T) {
 
 			goOn("Redis answers", here)
 			refuse("the limit is what holds them", func(c *webClient) *atomic.Int64 { return &c.refusedHere })
-			cycles := 2
-			if testing.Short() {
-				cycles = 1
-			}
-			for range cycles {
+			for range 2 {
 				require.NoError(t, redis.Pause())
 				goOn("Redis stands still", away)
 				require.NoError(t, redis.Resume())

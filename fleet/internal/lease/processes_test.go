@@ -172,7 +172,10 @@ func (s *spans) fault(limit shape.Shape) error {
 }
 
 // Processes and Redis die at any moment. The units of the dead come back.
-func TestBoundAcrossProcesses(t *testing.T) {
+func TestBoundWithProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("several processes, and a Redis that is killed")
+	}
 	for name, limit := range limits {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -208,7 +211,7 @@ func TestBoundAcrossProcesses(t *testing.T) {
 			defer client.Close()
 			defer func() { assert.NoError(t, l.Close(context.Background())) }()
 			left := func() store.Taken {
-				taken, err := bank.store.Peek(context.Background(), bank.limit, "key")
+				taken, err := bank.store.(*store.Store).Peek(context.Background(), bank.limit, "key")
 				require.NoError(t, err)
 				return taken
 			}
@@ -243,7 +246,7 @@ func TestCloseGivesBackToRedis(t *testing.T) {
 				}
 			}
 			require.NoError(t, l.Close(context.Background()))
-			taken, err := bank.store.Peek(context.Background(), bank.limit, key)
+			taken, err := bank.store.(*store.Store).Peek(context.Background(), bank.limit, key)
 			require.NoError(t, err)
 			assert.GreaterOrEqual(t, taken.Remaining, l.Limit()-used)
 			assert.Positive(t, l.Stats().Returned)
@@ -262,7 +265,7 @@ func TestFunnelGivesBackTheUndrainedUnits(t *testing.T) {
 	require.NoError(t, g.Err)
 	require.EqualValues(t, 200, g.Units)
 	require.NoError(t, bank.Return(context.Background(), []Back{{Name: "other", Units: 200, Word: g.Word, At: g.At}}))
-	taken, err := bank.store.Peek(context.Background(), bank.limit, "other")
+	taken, err := bank.store.(*store.Store).Peek(context.Background(), bank.limit, "other")
 	require.NoError(t, err)
 	drained := int64(taken.At-g.At)*2000/int64(time.Second) + 1
 	late := int64(inTime) * 2000 / int64(time.Second)

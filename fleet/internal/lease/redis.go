@@ -9,15 +9,21 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
+// Store is the part of a *store.Store that a bank asks.
+type Store interface {
+	Lease(ctx context.Context, asks []store.LeaseAsk) []store.LeaseReply
+	RewriteAll(ctx context.Context, l *store.Limit, all []store.Rewrite, within time.Duration) error
+}
+
 // OnStore is a bank in Redis.
 type OnStore struct {
 	plan  *Plan
-	store *store.Store
+	store Store
 	limit *store.Limit
 }
 
 // NewOnStore returns the bank of a plan. The limit must be made from its policy.
-func NewOnStore(s *store.Store, plan *Plan, limit *store.Limit) *OnStore {
+func NewOnStore(s Store, plan *Plan, limit *store.Limit) *OnStore {
 	return &OnStore{plan, s, limit}
 }
 
