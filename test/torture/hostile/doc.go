@@ -5,7 +5,7 @@
 // For each kind of key it checks these promises. No verb panics, however many goroutines call it.
 // The table stays within its bound, and memory is given back when keys leave. Equal keys share a
 // limit, different keys do not. The victim stays at its limit. A call costs at most twice a call on
-// an ordinary key: see TestCost of the long part and BenchmarkKeys.
+// an ordinary key: see TestCost of the long part.
 //
 // It cannot see colliding hashes, since hash/maphash has a random seed. Package table's tests can.
 package hostile

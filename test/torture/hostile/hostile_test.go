@@ -343,21 +343,6 @@ func costs[K comparable](t testing.TB, kinds []kind[K], ordinary func(uint64) K)
 	return all
 }
 
-func BenchmarkKeys(b *testing.B) {
-	for _, p := range pairs(b) {
-		b.Run(p.name, func(b *testing.B) {
-			for n := uint64(0); b.Loop(); n++ {
-				p.hostile(n)
-			}
-		})
-		b.Run(p.name+", ordinary instead", func(b *testing.B) {
-			for n := uint64(0); b.Loop(); n++ {
-				p.ordinary(n)
-			}
-		})
-	}
-}
-
 // A hostile key costs at most twice an ordinary key of its type, plus the cost of any table:
 // hashing and comparing it. Both are measured in turns; medians are compared.
 func TestCost(t *testing.T) {

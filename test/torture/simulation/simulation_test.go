@@ -24,7 +24,7 @@ import (
 var (
 	seedFlag  = flag.Uint64("seed", 0, "the seed that TestReplay runs, and tells all about")
 	firstFlag = flag.Uint64("first", 1, "the first seed of TestSeeds and TestLong")
-	seedsFlag = flag.Int("seeds", 100_000, "how many seeds TestSeeds runs, half with -short, a twentieth under the race detector")
+	seedsFlag = flag.Int("seeds", 100_000, "how many seeds TestSeeds runs, a tenth with -short, a twentieth under the race detector")
 	forFlag   = flag.Duration("for", 0, "how long TestLong runs; give -timeout 0 as well")
 )
 
@@ -32,7 +32,7 @@ var (
 func TestSeeds(t *testing.T) {
 	seeds := *seedsFlag
 	if testing.Short() {
-		seeds /= 2
+		seeds /= 10
 	}
 	if race.Enabled {
 		seeds /= 20
