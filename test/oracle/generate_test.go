@@ -16,7 +16,6 @@ import (
 type generator struct {
 	*rand.Rand
 	keys, values []string
-	units        []string // nil is all
 	// wild is the share of files with something strange in them, in percent.
 	wild int
 
@@ -120,9 +119,6 @@ func (g *generator) rateLimit(indent string) string {
 }
 
 func (g *generator) unit() string {
-	if g.units != nil {
-		return g.pick(g.units...)
-	}
 	return g.pick("second", "minute", "hour", "day", "week", "month", "year", "SECOND", "Minute")
 }
 
