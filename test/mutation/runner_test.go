@@ -54,7 +54,10 @@ func patched(t *testing.T, old, replacement, tests string) mutant {
 }
 
 // Only a test that ran and failed counts: not a failed patch or compilation, nor a missing test.
-func TestVerdicts(t *testing.T) {
+func TestVerdictsWithProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the go command")
+	}
 	const add = "func Add(a, b int) int { return a + b }"
 	r := module(t)
 	number := 0
@@ -84,7 +87,10 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-func TestMutantsBeginBeforeTheEnd(t *testing.T) {
+func TestMutantsBeginBeforeTheEndWithProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the go command")
+	}
 	r := module(t)
 	const add = "func Add(a, b int) int { return a + b }"
 	chosen := []mutant{patched(t, add, "func Add(a, b int) int { return a - b }", "TestAdd"), patched(t, add, "func Add(a, b int) int { return a }", "TestAdd")}
@@ -96,7 +102,10 @@ func TestMutantsBeginBeforeTheEnd(t *testing.T) {
 	}
 }
 
-func TestTestsMustPassFirst(t *testing.T) {
+func TestTestsMustPassFirstWithProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the go command")
+	}
 	r := module(t)
 	m := mutant{name: "m", pkg: "sum", tests: "TestAdd"}
 	if err := r.sound(t.Context(), []mutant{m}); err != nil {

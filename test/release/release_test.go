@@ -115,7 +115,10 @@ func TestEveryModuleIsReleasedOrKept(t *testing.T) {
 	}
 }
 
-func TestReleaseSetsVersionsAndMovesTheHeading(t *testing.T) {
+func TestReleaseSetsVersionsAndMovesTheHeadingWithProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("clones the repository, and runs tools/release")
+	}
 	c := newClone(t)
 	out, err := c.release("v0.1.0")
 	require.NoError(t, err, out)
@@ -145,7 +148,10 @@ func TestReleaseSetsVersionsAndMovesTheHeading(t *testing.T) {
 	assert.Contains(t, out, `nothing under "Unreleased"`)
 }
 
-func TestReleaseRefuses(t *testing.T) {
+func TestReleaseRefusesWithProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("clones the repository, and runs tools/release")
+	}
 	c := newClone(t)
 	c.git("tag", "v0.2.0")
 	head := c.git("rev-parse", "HEAD")

@@ -80,7 +80,10 @@ func promtool(t *testing.T, stdin string, args ...string) {
 	assert.NotContains(t, string(out), "no help text")
 }
 
-func TestPromtoolAcceptsMetricsAndRules(t *testing.T) {
+func TestPromtoolAcceptsMetricsAndRulesByPrometheus(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs promtool")
+	}
 	exposition, err := os.ReadFile("../../observe/metrics/testdata/exposition.txt")
 	require.NoError(t, err)
 	promtool(t, string(exposition), "check", "metrics")
@@ -88,7 +91,10 @@ func TestPromtoolAcceptsMetricsAndRules(t *testing.T) {
 }
 
 // Promise: Alerts fire on their own trouble alone.
-func TestAlertsFireOnTheirCauses(t *testing.T) {
+func TestAlertsFireOnTheirCausesByPrometheus(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs promtool")
+	}
 	promtool(t, "", "test", "rules", rulesTests)
 	tests, err := os.ReadFile(rulesTests)
 	require.NoError(t, err)

@@ -149,7 +149,10 @@ func (s server) query(expr string) error {
 // A Prometheus scrapes the examples under load. Expressions of alerts lose their comparison.
 //
 // Promise: Every dashboard and alert expression returns data under load.
-func TestEveryExpressionReturnsData(t *testing.T) {
+func TestEveryExpressionReturnsDataByPrometheus(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts Prometheus")
+	}
 	webserver := example(t, 2, "web", "-admin", "127.0.0.1:0", "-state", filepath.Join(t.TempDir(), "address.state"))
 	s := prometheus(t, webserver[0], example(t, 1, "fleet")[0])
 	ended := make(chan struct{})
