@@ -2,9 +2,9 @@ package ral_test
 
 import (
 	"go/ast"
+	"go/doc"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,76 +17,46 @@ import (
 // exported types, and the methods of exported interfaces. fields counts the fields of structs.
 func names(t *testing.T, folder string) (all []string, fields int) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	paths, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	require.NoError(t, err)
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
+	set := token.NewFileSet()
+	var files []*ast.File
+	for _, path := range paths {
+		if !strings.HasSuffix(path, "_test.go") {
+			file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
+			require.NoError(t, err)
+			files = append(files, file)
 		}
-		source, err := os.ReadFile(file)
-		require.NoError(t, err)
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, source, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		for _, d := range parsed.Decls {
-			switch d := d.(type) {
-			case *ast.FuncDecl:
-				if of := receiver(d); d.Name.IsExported() && (of == "" || ast.IsExported(of)) {
-					all = append(all, of+"."+d.Name.Name)
-				}
-			case *ast.GenDecl:
-				for _, spec := range d.Specs {
-					found, n := namesOf(spec)
-					all, fields = append(all, found...), fields+n
-				}
+	}
+	pkg, err := doc.NewFromFiles(set, files, folder) // without what is not exported
+	require.NoError(t, err)
+	values := func(lists ...[]*doc.Value) {
+		for _, list := range lists {
+			for _, v := range list {
+				all = append(all, v.Names...)
 			}
 		}
 	}
-	return all, fields
-}
-
-func receiver(d *ast.FuncDecl) string {
-	if d.Recv == nil {
-		return ""
-	}
-	of := d.Recv.List[0].Type
-	if star, ok := of.(*ast.StarExpr); ok {
-		of = star.X
-	}
-	switch generic := of.(type) {
-	case *ast.IndexExpr:
-		of = generic.X
-	case *ast.IndexListExpr:
-		of = generic.X
-	}
-	return of.(*ast.Ident).Name
-}
-
-// namesOf returns the exported names of a declaration, and the number of its fields.
-func namesOf(spec ast.Spec) (all []string, fields int) {
-	exported := func(list []*ast.Ident) (some []string) {
-		for _, name := range list {
-			if name.IsExported() {
-				some = append(some, name.Name)
-			}
+	functions := func(prefix string, list []*doc.Func) {
+		for _, f := range list {
+			all = append(all, prefix+f.Name)
 		}
-		return some
 	}
-	switch spec := spec.(type) {
-	case *ast.ValueSpec:
-		all = exported(spec.Names)
-	case *ast.TypeSpec:
-		if !spec.Name.IsExported() {
-			return nil, 0
-		}
-		all = append(all, spec.Name.Name)
-		switch body := spec.Type.(type) {
+	values(pkg.Consts, pkg.Vars)
+	functions("", pkg.Funcs)
+	for _, typ := range pkg.Types {
+		all = append(all, typ.Name)
+		values(typ.Consts, typ.Vars)
+		functions("", typ.Funcs)
+		functions(typ.Name+".", typ.Methods)
+		switch body := typ.Decl.Specs[0].(*ast.TypeSpec).Type.(type) {
 		case *ast.StructType:
-			for _, field := range body.Fields.List {
-				fields += len(exported(field.Names))
-			}
+			fields += body.Fields.NumFields()
 		case *ast.InterfaceType:
 			for _, method := range body.Methods.List {
-				all = append(all, exported(method.Names)...)
+				for _, name := range method.Names {
+					all = append(all, name.Name)
+				}
 			}
 		}
 	}
