@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/reporttest"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
@@ -32,12 +31,4 @@ func TestGoalsFitTheWidth(t *testing.T) {
 	var b strings.Builder
 	require.NoError(t, WriteGoals(&b, report.Document{}, 100))
 	assert.Contains(t, b.String(), "No goal is about the measured figures.")
-}
-
-func TestContendersOfOnePromiseShareALine(t *testing.T) {
-	d := report.Document{Report: bench.Report{Workloads: []bench.WorkloadReport{reporttest.Calls()}}}
-	shown := written(t, d, 200)
-	assert.Contains(t, shown, "\n  Ral, Ral Peek, Ral Wait, x/time Wait: audited as token bucket\n")
-	assert.Contains(t, shown, " x Choke ")
-	assert.Regexp(t, `(?m)^ Ral Peek .* 1\.50 `, shown)
 }
