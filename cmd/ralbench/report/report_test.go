@@ -15,7 +15,7 @@ import (
 func TestAuditLine(t *testing.T) {
 	windows := bench.Audit{Promise: bench.FixedWindow, Calls: 9000, Admitted: 5000, Allowed: 5000, BucketAllowed: 4902, Possible: 5000, Binds: true}
 	over := windows
-	over.Admitted, over.Over = 5001, 1
+	over.Admitted, over.Over, over.OverPasses, over.Passes = 5001, 1, 3, 12
 	for _, c := range []struct {
 		bench.Audit
 		want, not string
@@ -28,7 +28,7 @@ func TestAuditLine(t *testing.T) {
 		{bench.Audit{Admitted: 998, Possible: 1000}, "998", "ONLY"}, // the instants of the calls may account for that
 		{windows, "fixed window: admitted 5,000 of 9,000 calls; at most 5,000 allowed, 5,000 possible: promise kept; " +
 			"98 more than a bucket would admit, around the ends of windows", "ONLY"},
-		{over, ": 1 TOO MANY", "bucket"},
+		{over, ": 1 TOO MANY, 3 of 12 passes", "bucket"},
 	} {
 		assert.Contains(t, AuditLine(c.Audit), c.want)
 		assert.NotContains(t, AuditLine(c.Audit), c.not)

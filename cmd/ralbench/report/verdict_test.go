@@ -1,15 +1,21 @@
 package report
 
 import (
+	"flag"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
 )
+
+var update = flag.Bool("update", false, "write the golden file anew")
 
 // limiter returns a result of three rounds at so many nanoseconds a call on one processor.
 func limiter(name string, ns float64) bench.Result {
@@ -31,158 +37,159 @@ func yardstick(ns float64) bench.Result {
 	return r
 }
 
+// call returns a result of a call of Ral, not compared with other calls.
+func call(name, like string, ns float64) bench.Result {
+	r := limiter(name, ns)
+	r.Apart, r.Like = true, like
+	return r
+}
+
+func in(name string, results ...bench.Result) bench.WorkloadReport {
+	return bench.WorkloadReport{Name: name, CPU: 2, Results: results}
+}
+
 func run(workloads ...bench.WorkloadReport) Document {
 	return Document{Settings: Settings{Scale: 1, CPUs: []int{2}}, Report: bench.Report{Watched: true, Workloads: workloads}}
 }
 
-// lineOf returns a line of a verdict, empty if there is none.
-func lineOf(d Document, title string) Verdict {
-	for _, v := range append(VerdictOf(d), Shortfalls(d)...) {
-		if v.Title == title {
-			return v
+func verbs(peek, wait float64) bench.WorkloadReport {
+	w := in(bench.VerbsWorkload, call("Ral", "", 50), call("Ral Peek", "", peek), call("Ral Wait", "", wait), call("x/time Wait", "Ral Wait", 100))
+	w.Base = ral
+	return w
+}
+
+// changed changes a result.
+func changed(r bench.Result, by func(*bench.Result)) bench.Result {
+	by(&r)
+	return r
+}
+
+func inexact(r *bench.Result) { r.Exact = false }
+
+// over has admitted more than its promise.
+func over(r *bench.Result) { r.Audit.Over, r.Audit.OverPasses, r.Audit.Passes = 3, 3, 12 }
+
+// disturbed has so many disturbed rounds of those it keeps.
+func disturbed(n, of int) func(r *bench.Result) {
+	return func(r *bench.Result) { r.Rounds, r.Disturbed = r.Rounds[:of], n }
+}
+
+// with changes a document.
+func with(d Document, by func(*Document)) Document {
+	by(&d)
+	return d
+}
+
+// testdata/verdicts.txt has what is said of each run, its goals, and Ral beside its peers: read its
+// changes.
+func TestVerdicts(t *testing.T) {
+	uniform := in("uniform", limiter("Ral", 60), limiter("a", 80))
+	flood := in("flood", limiter("Ral", 90), limiter("a", 60), limiter("b", 70))
+	manyMissed := in(bench.LimitsTakeWorkload, call("Ral", "", 1))
+	manyMissed.Base = ral
+	for _, name := range []string{"Take", "AtMost", "Bursty", "FixedWindow", "Queue", "SlidingWindow", "WarmingUp"} {
+		manyMissed.Results = append(manyMissed.Results, call("Ral "+name, "", 100))
+	}
+	hotPass := in("hot-pass", yardstick(50), limiter("Ral", 55), changed(limiter("x/time+sync.Map", 100), disturbed(2, 3)))
+	growth := in("growth", changed(limiter("Ral", 1e6), disturbed(1, 1)))
+	bestByFigure := in("uniform", changed(limiter("Ral", 50), func(r *bench.Result) { r.OpsPerSecond = bench.Spread{} }), limiter("slow", 200), limiter("quick", 100))
+	planned := func(rounds int, w bench.WorkloadReport) bench.WorkloadReport {
+		w.Rounds = rounds
+		return w
+	}
+	slower := func(r *bench.Result) { // the machine slows down during the run
+		for i := range r.Rounds {
+			r.Rounds[i].CPU *= time.Duration(1 + 10*i)
 		}
 	}
-	return Verdict{}
-}
+	cut := with(run(planned(4, in("uniform", limiter("Ral", 1))), in("growth")), func(d *Document) {
+		d.Settings.Budget = time.Minute
+		d.LeftOut = []bench.LeftOut{
+			{Workload: "zipf", CPU: 2, Contenders: []string{"Ral", "a", "b"}},
+			{Workload: "growth", CPU: 2, Contenders: []string{"a", "b"}},
+		}
+	})
 
-func TestShortfallsNameTheLossesOfRal(t *testing.T) {
-	queued := limiter("Ral Queued", 1)
-	queued.Exact = false
-	d := run(
-		bench.WorkloadReport{Name: "hot-pass", Results: []bench.Result{yardstick(50), limiter("Ral", 50), limiter("a", 100), queued}},
-		bench.WorkloadReport{Name: "uniform", Results: []bench.Result{limiter("Ral", 60), limiter("a", 80)}},
-		bench.WorkloadReport{Name: "flood", Results: []bench.Result{limiter("Ral", 90), limiter("a", 60), limiter("b", 70)}},
-		bench.WorkloadReport{Name: "flood-full", Results: []bench.Result{limiter("Ral", 90)}},
-	)
-	assert.Equal(t, "flood (ns/op 90.0, a 60.0; p99.9 270ns, a 180ns).", lineOf(d, "Where Ral loses").Text)
-
-	d = run(d.Workloads[:2]...)
-	assert.Empty(t, lineOf(d, "Where Ral loses").Text)
-	assert.Empty(t, lineOf(run(d.Workloads[0]), "none").Text)
-	assert.Empty(t, VerdictOf(Document{}))
-	assert.NotEmpty(t, VerdictOf(run(bench.WorkloadReport{Name: "memory", Results: []bench.Result{{Contender: "Ral", Exact: true}, {Contender: "a", Exact: true}}})),
-		"results without rounds")
-}
-
-func TestVerdictNamesTheBrokenPromises(t *testing.T) {
-	d := run(bench.WorkloadReport{Name: "hot-refused", CPU: 2, Results: []bench.Result{limiter("Ral", 1), limiter("a", 1)}})
-	v := lineOf(d, "Promises")
-	assert.True(t, v.Good)
-	assert.Contains(t, v.Text, "each limiter that is exact by its own design kept its promise, in all 2 audits")
-
-	a := d.Workloads[0].Results[1].Audit
-	a.Over, a.OverPasses, a.Passes = 3, 3, 12
-	assert.Contains(t, AuditLine(*a), ": 3 TOO MANY, 3 of 12 passes")
-	v = lineOf(d, "Promises")
-	assert.False(t, v.Bad, "the promise is not Ral's")
-	assert.Empty(t, Audits(d).Broken)
-	assert.Equal(t, "Ral kept its own in all of its audits. Exact by design, a admits more than its limit: hot-refused (2 CPUs), 3 of 12 passes.", v.Text)
-
-	d.Workloads[0].Results[0].Audit.Over = 1
-	v = lineOf(d, "Promises")
-	assert.True(t, v.Bad)
-	assert.Contains(t, v.Text, "BROKEN by Ral: Ral admits more than its limit: hot-refused (2 CPUs). Exact by design, a admits")
-
-	d.Workloads[0].Results = d.Workloads[0].Results[1:]
-	d.Workloads[0].Results[0].Exact = false
-	v = lineOf(d, "Promises")
-	assert.False(t, v.Bad)
-	assert.Contains(t, v.Text, "Inexact by design, and above their limits: a.")
-	assert.Contains(t, v.Text, "no audit could find anything")
-}
-
-func TestVerdictCountsGoals(t *testing.T) {
-	d := run(
-		bench.WorkloadReport{Name: "hot-pass", Results: []bench.Result{yardstick(50), limiter("Ral", 55), limiter("x/time+sync.Map", 100)}},
-		bench.WorkloadReport{Name: "growth", Results: []bench.Result{limiter("Ral", 1e6)}},
-		bench.WorkloadReport{Name: "uniform", Results: []bench.Result{limiter("Ral", 50), limiter("slow", 200), limiter("quick", 100)}},
-	)
-	d.Workloads[2].Results[0].OpsPerSecond = bench.Spread{}
-	d.Workloads[1].Results[0].Rounds, d.Workloads[1].Results[0].Disturbed = d.Workloads[1].Results[0].Rounds[:1], 1
-	d.Workloads[0].Results[2].Disturbed = 2
-	assert.Equal(t, "2 of 4 reached.", lineOf(d, "Goals").Text)
-	assert.Equal(t, "hot-pass, ns/op 0.55 of x/time+sync.Map's (goal 0.50; 2 of 6 rounds disturbed); growth, worst 9.00ms (goal 5.00ms; from a single disturbed round).",
-		lineOf(d, "Missed goals").Text)
-	assert.Equal(t, "NO; from a single disturbed round", GoalTable(d).Rows[3].Cells[5])
-	d.Interrupted = true
-	assert.Equal(t, fmt.Sprintf("2 of 4 reached; %d others NOT MEASURED; the run was INTERRUPTED.", len(goals)-4), lineOf(d, "Goals").Text)
-	assert.False(t, lineOf(d, "Goals").Good)
-	goals := Goals(d)
-	assert.Equal(t, "quick", goals[2].Of, "the best peer, by the figure itself")
-	assert.InDelta(t, 0.5, goals[2].Value, 1e-9)
-	assert.Len(t, GoalTable(d).Rows, 4)
-	assert.Empty(t, lineOf(run(bench.WorkloadReport{Name: "other", Results: []bench.Result{limiter("Ral", 1)}}), "Goals").Text)
-}
-
-// A machine that slows down during a run does not matter.
-func TestGoalsCompareWithinRounds(t *testing.T) {
-	mine, other := limiter("Ral", 50), limiter("go-limiter", 100)
-	for i := range 3 {
-		mine.Rounds[i].CPU *= time.Duration(1 + 10*i)
-		other.Rounds[i].CPU *= time.Duration(1 + 10*i)
+	var said strings.Builder
+	for _, c := range []struct {
+		about string
+		d     Document
+	}{
+		{"nothing", Document{}},
+		{"results without rounds", run(in("memory", bench.Result{Contender: "Ral", Exact: true}, bench.Result{Contender: "a", Exact: true}))},
+		{"Ral wins", run(in("hot-pass", yardstick(50), limiter("Ral", 50), limiter("a", 100), changed(limiter("Ral Queued", 1), inexact)), uniform)},
+		{"Ral loses", run(uniform, flood, in("flood-full", limiter("Ral", 90)))},
+		{"a peer broke its promise", run(in("hot-refused", limiter("Ral", 1), changed(limiter("a", 1), over)))},
+		{"Ral broke its promise too", run(in("hot-refused", changed(limiter("Ral", 1), over), changed(limiter("a", 1), over)))},
+		{"a peer without a promise is above its limit", run(in("hot-refused", changed(changed(limiter("a", 1), over), inexact)))},
+		{"goals are missed, one by a disturbed round", run(hotPass, growth, bestByFigure)},
+		{"the same, interrupted", with(run(hotPass, growth, bestByFigure), func(d *Document) { d.Interrupted = true })},
+		{"goals compare within rounds", run(in("hot-refused", changed(limiter("Ral", 50), slower), changed(limiter("go-limiter", 100), slower)))},
+		{"a clock of Ral's is no peer", run(in("uniform", limiter("Ral", 60), limiter("Ral package time", 40), limiter("juju+xsync", 100)))},
+		{"peek within its goal of 1.2, wait beyond its goal of 1.6", run(verbs(55, 100))},
+		{"calls are compared with their likes", run(verbs(300, 120))},
+		{"unless those broke their promise", run(in(bench.VerbsWorkload, call("Ral Wait", "", 120), changed(call("x/time Wait", "Ral Wait", 100), over)))},
+		{"many goals are missed", run(manyMissed, verbs(300, 300))},
+		{"a refusal is a multiple of a call that passes", run(
+			planned(3, bench.WorkloadReport{Name: bench.SeveralWorkload, CPU: 2, Base: ral, Results: []bench.Result{call("Ral", "", 50)}}),
+			planned(3, bench.WorkloadReport{Name: bench.SeveralRefusedWorkload, CPU: 2, Base: ral, Results: []bench.Result{call("Ral", "", 25), call("Ral Tiered", "", 100)}}))},
+		{"allocations of the background miss no goal", run(in(bench.SeveralWorkload, changed(call("Ral TakeAll", "", 50), func(r *bench.Result) { r.AllocsPerOp.Median = 2.04 })))},
+		{"other allocations do", run(in(bench.SeveralWorkload, changed(call("Ral TakeAll", "", 50), func(r *bench.Result) { r.AllocsPerOp.Median = 2.06 })))},
+		{"a busy machine", run(in("uniform", changed(limiter("Ral", 1), disturbed(2, 3))))},
+		{"one round, scaled, on a system that does not tell", with(run(in("uniform", changed(limiter("Ral", 1), disturbed(0, 1)))), func(d *Document) {
+			d.Settings.Scale, d.Watched = 0.1, false
+		})},
+		{"the budget cut rounds", cut},
+		{"with several processors", with(cut, func(d *Document) { d.Settings.CPUs = []int{1, 2} })},
+		{"the user ended it", with(cut, func(d *Document) { d.Interrupted = true })},
+		{"rounds that disagree, and peers not to be compared", run(
+			in("hot-pass", yardstick(50), limiter("Ral", 50), changed(limiter("Ral Queued", 1), inexact), limiter("a", 100), limiter("b", 80),
+				changed(limiter("inexact", 40), inexact), changed(limiter("broken", 50), over)),
+			in("uniform", limiter("Ral", 50), changed(limiter("a", 60), func(r *bench.Result) { r.Rounds[0].CPU = 1000 })),
+			in("alone", limiter("Ral", 50), changed(limiter("inexact", 40), inexact)))},
+	} {
+		fmt.Fprintf(&said, "=== %s\n", c.about)
+		said.WriteString("on the first screen:")
+		for _, v := range FirstScreen(c.d) {
+			said.WriteString(" " + v.Title)
+		}
+		said.WriteString("\n")
+		for _, v := range append(VerdictOf(c.d), Shortfalls(c.d)...) {
+			fmt.Fprintf(&said, "%s: %s%s\n", v.Title, v.Text, map[bool]string{v.Good: " (good)", v.Bad: " (BAD)"}[true])
+		}
+		for _, r := range GoalTable(c.d).Rows {
+			fmt.Fprintf(&said, "goal: %s\n", strings.Join(r.Cells, ", "))
+		}
+		if beside, _ := Beside(c.d); len(beside.Rows) > 0 {
+			fmt.Fprintf(&said, "beside: %s\n", strings.Join(beside.Columns, ", "))
+			for _, r := range beside.Rows {
+				fmt.Fprintf(&said, "beside: %s\n", strings.Join(r.Cells, ", "))
+			}
+		}
 	}
-	goals := Goals(run(bench.WorkloadReport{Name: "hot-refused", Results: []bench.Result{mine, other}}))
-	assert.InDelta(t, 0.5, goals[0].Value, 1e-9)
-	assert.True(t, goals[0].Reached())
-}
-
-func TestVerdictSaysHowFarToTrustTheFigures(t *testing.T) {
-	d := run(bench.WorkloadReport{Name: "uniform", Results: []bench.Result{limiter("Ral", 1)}})
-	assert.Equal(t, "the machine was quiet enough for these figures: other load disturbed 0 of 3 passes.", lineOf(d, "Trust").Text)
-	d.Workloads[0].Results[0].Disturbed = 2
-	assert.Contains(t, lineOf(d, "Trust").Text, "TOO BUSY for these figures: other load disturbed 2 of 3 passes")
-	d.Workloads[0].Results[0].Rounds = d.Workloads[0].Results[0].Rounds[:1]
-	d.Settings.Scale = 0.1
-	text := lineOf(d, "Trust").Text
-	assert.Contains(t, text, "one round only")
-	assert.Contains(t, text, "SCALED")
-	d.Watched = false
-	assert.True(t, strings.HasPrefix(lineOf(d, "Trust").Text, "this system does not tell"))
-}
-
-func TestVerdictNamesTheWorkloadsThatTheBudgetCut(t *testing.T) {
-	d := run(bench.WorkloadReport{Name: "uniform", Results: []bench.Result{limiter("Ral", 1)}})
-	d.Settings.Budget = time.Minute
-	d.Workloads[0].Rounds = len(d.Workloads[0].Results[0].Rounds) + 1
-	d.LeftOut = []bench.LeftOut{
-		{Workload: "zipf", CPU: 2, Contenders: []string{"Ral", "a", "b"}},
-		{Workload: "growth", CPU: 2, Contenders: []string{"a", "b"}},
+	if *update {
+		require.NoError(t, os.WriteFile("testdata/verdicts.txt", []byte(said.String()), 0o600))
 	}
-	d.Workloads = append(d.Workloads, bench.WorkloadReport{Name: "growth", CPU: 2})
-	assert.Contains(t, lineOf(d, "Trust").Text,
-		"The budget of 1m0s CUT ROUNDS in uniform: -budget 0, or -full, measures them all. NO TIME was left in growth for a and b. NO TIME was left for zipf.")
-
-	d.Settings.CPUs = []int{1, 2}
-	assert.Contains(t, lineOf(d, "Trust").Text, "left in growth (2 CPUs) for")
-	d.Interrupted = true
-	assert.NotContains(t, lineOf(d, "Trust").Text, "CUT", "the user ended it")
+	want, err := os.ReadFile("testdata/verdicts.txt")
+	require.NoError(t, err)
+	assert.Equal(t, string(want), said.String(), "if it is meant to differ: go test ./cmd/ralbench/report -update")
 }
 
-func TestFirstScreenComparesRalWithEachPeer(t *testing.T) {
-	inexact, broken, again, queued := limiter("inexact", 40), limiter("broken", 50), limiter("a", 60), limiter("Ral Queued", 1)
-	inexact.Exact, broken.Audit.Over, again.Rounds[0].CPU = false, 1, 1000
-	d := run(
-		bench.WorkloadReport{Name: "hot-pass", CPU: 1, Results: []bench.Result{limiter("Ral", 1), limiter("a", 60)}},
-		bench.WorkloadReport{Name: "hot-pass", CPU: 2, Results: []bench.Result{yardstick(50), limiter("Ral", 50), queued, limiter("a", 100), limiter("b", 80), inexact, broken}},
-		bench.WorkloadReport{Name: "uniform", CPU: 2, Results: []bench.Result{limiter("Ral", 50), again}},
-		bench.WorkloadReport{Name: "alone", CPU: 2, Results: []bench.Result{limiter("Ral", 50), inexact}},
-	)
-	table, _ := Beside(d)
-	rows := [][]string{table.Columns}
-	for _, r := range table.Rows {
-		rows = append(rows, r.Cells)
+func TestGoalsAreOfContendersThatThereAre(t *testing.T) {
+	for _, g := range goals {
+		if g.contender == ral && g.of != ral {
+			continue
+		}
+		for contender, workload := range map[string]string{g.contender: g.workload, g.of: max(g.ofIn, g.workload)} {
+			found := contender == ""
+			for _, c := range bench.RalCalls() {
+				found = found || c.Name == contender && slices.Contains(c.For, workload)
+			}
+			assert.True(t, found, "%s in %s", contender, workload)
+		}
 	}
-	assert.Equal(t, [][]string{
-		{"peer", "hot-pass", "uniform"},
-		{"a", "0.50", "0.83?"},
-		{"b", "0.62", "-"},
-		{"inexact ~", "1.25", "-"},
-		{"broken", "1.00!", "-"},
-	}, rows)
-	first := FirstScreen(d)
-	assert.Equal(t, Verdict{Title: "Ral", Text: "a call takes, of the best peer's processor time, 0.62 in hot-pass (b) and 0.83? in uniform (a)."}, first[0])
-	assert.Equal(t, "Trust", first[1].Title)
-	assert.Len(t, FirstScreen(run(d.Workloads[3])), 1, "no peer, no sentence")
+	assert.True(t, HasGoal(bench.SeveralWorkload))
+	assert.False(t, HasGoal("audit-hot"))
 }
 
 func TestMissingRoundsAreNotClaimed(t *testing.T) {

@@ -199,51 +199,6 @@ func apart[K comparable](t *testing.T, kinds []kind[K]) {
 	}
 }
 
-// A victim has used up its limit. Floods of single-use keys try to have it forgotten. Checked, for
-// a small table and each kind of keys:
-//
-//  1. the victim is always refused: it owes most;
-//  2. the flood passes: no call is refused because of it;
-//  3. the number of keys stays bounded.
-func TestFloodDoesNotFreeTheVictim(t *testing.T) {
-	flood(t, "flood of strings", "victim", bad)
-	flood(t, "flood of 64 KiB", "victim", func(n uint64) string { return long + eight(n) })
-	flood(t, "flood of numbers", 0, func(n uint64) uint64 { return n + 1 })
-	flood(t, "flood of IPv4", 0, func(n uint64) uint32 { return uint32(n + 1) })
-	flood(t, "flood of NaNs", 0, func(uint64) float64 { return math.NaN() })
-	flood(t, "flood of floats", 0, func(n uint64) float64 { return math.Float64frombits(n + 1) })
-	flood(t, "flood of what cannot be compared", any("victim"), func(n uint64) any { return []uint64{n} })
-	flood(t, "flood of interfaces", any("victim"), func(n uint64) any { return n })
-}
-
-func flood[K comparable](t *testing.T, name string, victim K, key func(uint64) K) {
-	t.Run(name, func(t *testing.T) {
-		const most, callers = 256, 4
-		each := uint64(2000 / race.Slowdown)
-		e := open[K](t, engine.Config{Policy: limit(10), MaxKeys: most, OpenTimeout: time.Minute})
-		for range 10 {
-			require.True(t, e.Choke(victim))
-		}
-		var all sync.WaitGroup
-		for i := range uint64(callers) {
-			all.Go(func() {
-				for n := range each {
-					if !e.Choke(key(i*each + n)) {
-						t.Error("one of the flood was refused")
-					}
-					if e.Choke(victim) {
-						t.Error("the victim passed")
-					}
-					if n := e.Len(); n > most {
-						t.Errorf("%d keys in a table of %d", n, most)
-					}
-				}
-			})
-		}
-		all.Wait()
-	})
-}
-
 func TestLongKeysLeaveMemory(t *testing.T) {
 	const most, size = 64, 64 << 10
 	var clock atomic.Int64
