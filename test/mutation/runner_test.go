@@ -54,51 +54,44 @@ func patched(t *testing.T, old, replacement, tests string) mutant {
 }
 
 // Only a test that ran and failed counts: not a failed patch or compilation, nor a missing test.
+// No mutant begins after the end.
 func TestVerdictsWithProcesses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the go command")
 	}
 	const add = "func Add(a, b int) int { return a + b }"
 	r := module(t)
-	number := 0
-	for name, c := range map[string]struct {
+	cases := []struct {
 		old, new, tests string
 		killer, why     string
 	}{
-		"fails":        {add, "func Add(a, b int) int { return a - b }", "TestAdd", "TestAdd", ""},
-		"panics":       {add, "func Add(a, b int) int { panic(a + b) }", "TestAdd", "TestAdd", ""},
-		"ends":         {add, "import \"os\"\n\nfunc Add(a, b int) int { os.Exit(a + b); return 0 }", "TestAdd", "TestAdd", ""},
-		"survives":     {add, "func Add(a, b int) int { return b + a }", "TestAdd", "", "1 tests passed"},
-		"no code":      {add, "func Add(a, b int) int { return a + }", "TestAdd", "", "could not be run"},
-		"no such test": {add, "func Add(a, b int) int { return a - b }", "TestSubtract", "", "no test has run"},
-		"no such text": {"func Sub(a, b int) int { return a - b }", "func Sub() {}", "TestAdd", "", "does not apply"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			number++
-			got := r.try(t.Context(), number, patched(t, c.old, c.new, c.tests))
-			if got.killer != c.killer || !strings.Contains(got.why, c.why) || (c.why == "") != (got.why == "") {
-				t.Errorf("%v", got)
-			}
-		})
+		{add, "func Add(a, b int) int { return a - b }", "TestAdd", "TestAdd", ""},
+		{add, "func Add(a, b int) int { panic(a + b) }", "TestAdd", "TestAdd", ""},
+		{add, "import \"os\"\n\nfunc Add(a, b int) int { os.Exit(a + b); return 0 }", "TestAdd", "TestAdd", ""},
+		{add, "func Add(a, b int) int { return b + a }", "TestAdd", "", "1 tests passed"},
+		{add, "func Add(a, b int) int { return a + }", "TestAdd", "", "could not be run"},
+		{add, "func Add(a, b int) int { return a - b }", "TestSubtract", "", "no test has run"},
+		{"func Sub(a, b int) int { return a - b }", "func Sub() {}", "TestAdd", "", "does not apply"},
+	}
+	var chosen []mutant
+	for _, c := range cases {
+		chosen = append(chosen, patched(t, c.old, c.new, c.tests))
+	}
+	all := r.tryAll(t.Context(), chosen, 2, time.Time{})
+	for i, c := range cases {
+		if got := all[i]; got.killer != c.killer || !strings.Contains(got.why, c.why) || (c.why == "") != (got.why == "") {
+			t.Errorf("%s: %v", c.new, got)
+		}
 	}
 	source, err := os.ReadFile(filepath.Join(r.root, "sum/sum.go"))
 	if err != nil || !strings.Contains(string(source), "a + b") {
 		t.Error("the source was changed")
 	}
-}
-
-func TestMutantsBeginBeforeTheEndWithProcesses(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs the go command")
+	if strings.Contains(table(all, nil), "left out") {
+		t.Error("without an end:", table(all, nil))
 	}
-	r := module(t)
-	const add = "func Add(a, b int) int { return a + b }"
-	chosen := []mutant{patched(t, add, "func Add(a, b int) int { return a - b }", "TestAdd"), patched(t, add, "func Add(a, b int) int { return a }", "TestAdd")}
-	if late := r.tryAll(t.Context(), chosen, 1, time.Unix(1, 0)); len(late) != 0 || !strings.Contains(table(late, chosen), "2 left out:\n\n- m (sum/sum.go)\n") {
-		t.Error("after the end:", table(late, chosen))
-	}
-	if all := r.tryAll(t.Context(), chosen, 1, time.Time{}); len(all) != 2 || all[1].killer != "TestAdd" || strings.Contains(table(all, nil), "left out") {
-		t.Error("without an end:", all)
+	if late := r.tryAll(t.Context(), chosen[:2], 1, time.Unix(1, 0)); len(late) != 0 || !strings.Contains(table(late, chosen[:2]), "2 left out:\n\n- m (sum/sum.go)\n") {
+		t.Error("after the end:", table(late, chosen[:2]))
 	}
 }
 
