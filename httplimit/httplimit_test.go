@@ -137,7 +137,7 @@ func TestBadSettings(t *testing.T) {
 	}
 	for field, o := range map[string]Options{
 		"Headers":    {Headers: NoHeaders << 1},
-		"Inform":     {Inform: "X Over"},
+		"Inform":     {Inform: "content-length"},
 		"WaitUpTo":   {WaitUpTo: -1},
 		"Spread":     {Spread: -1},
 		"Allow[0]":   {Allow: []netip.Prefix{{}}},

@@ -126,7 +126,7 @@ type Options struct {
 	Shadow bool
 
 	// Inform, if not "", lets a request that is OverLimit pass, and tells the next handler by a
-	// request field of that name, as it may answer at less cost. The value is that of RateLimit:
+	// request field of that name, as it may answer at less cost. The value is formed like RateLimit:
 	// the limit's name, and t unless it is a guess. The request takes nothing, and its Verdict has
 	// Shadow. Clients cannot send the field: it is removed from other requests. Under
 	// Options.Shadow the handler is told, too.
@@ -162,8 +162,8 @@ func (o *Options) validate() (allow, deny *clientaddr.Prefixes, err error) {
 		err = bad("Name", fmt.Sprintf("%.80q", o.Name), wrong)
 	case o.Headers != NoHeaders && o.Headers&^everyHeader != 0:
 		err = bad("Headers", int(o.Headers), "a set of RateLimitHeaders, LegacyHeaders, XRateLimitHeaders, SpringHeaders and RetryHeaders, or NoHeaders alone")
-	case o.Inform != "" && !clientaddr.IsToken(o.Inform):
-		err = bad("Inform", fmt.Sprintf("%.80q", o.Inform), `the name of a header field, or ""`)
+	case o.Inform != "" && !clientaddr.IsFree(o.Inform):
+		err = bad("Inform", fmt.Sprintf("%.80q", o.Inform), `the name of a header field that HTTP itself does not need, or ""`)
 	case o.WaitUpTo < 0:
 		err = bad("WaitUpTo", o.WaitUpTo, "a positive duration, or 0 not to wait")
 	case o.Spread < 0:

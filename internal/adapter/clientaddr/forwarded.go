@@ -2,6 +2,7 @@ package clientaddr
 
 import (
 	"math"
+	"net/http"
 	"net/netip"
 	"strings"
 )
@@ -128,6 +129,15 @@ func IsToken(s string) bool {
 		}
 	}
 	return s != ""
+}
+
+// IsFree reports whether a program may set the field of that name: HTTP itself needs it for nothing.
+func IsFree(name string) bool {
+	switch http.CanonicalHeaderKey(name) {
+	case "Connection", "Content-Length", "Expect", "Host", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
+		return false
+	}
+	return IsToken(name)
 }
 
 func isTokenByte(c byte) bool {

@@ -290,8 +290,8 @@ func (p *parser) rule(at configfile.Place) (r rule, ok bool) {
 	r.match = match.Text()
 	p.checkMatch(match, r.match)
 	if inform, ok := m["inform"]; ok {
-		if r.inform = http.CanonicalHeaderKey(inform.Text()); !clientaddr.IsToken(r.inform) {
-			p.Fault(inform, "%.80q: the name of a header field is accepted, such as X-Over-Limit", inform.Text())
+		if r.inform = http.CanonicalHeaderKey(inform.Text()); !clientaddr.IsFree(r.inform) {
+			p.Fault(inform, "%.80q: the name of a header field that HTTP itself does not need is accepted, such as X-Over-Limit", inform.Text())
 		}
 	}
 	_, several := m["limits"]

@@ -52,6 +52,7 @@ func TestFaults(t *testing.T) {
 		"proxy: caddy\ntrusted: [10.0.0]\n":        `check.yaml:2: trusted[0]: "10.0.0": the address of a proxy or a prefix is accepted`,
 		"proxy: caddy\ntrusted: 10.0.0.0/8":        "check.yaml:2: trusted: a list is accepted",
 		"proxy: caddy\ntrusted: []\nrules: [{match: /, limit: five, key: address}]\n": "check.yaml:2: trusted: 1 or more addresses or prefixes of proxies are accepted",
+		one("limit: five", "key: address", "inform: transfer-encoding"):               `check.yaml:6: rules[0].inform: "transfer-encoding": the name of a header field that HTTP itself does not need is accepted`,
 		one("limit: five", "key: header X", "override_by: header Y"):                  "check.yaml:6: rules[0].override_by: without overrides it has no effect",
 		one("limit: five", "key: everybody", "overrides: {a: one}"):                   "check.yaml:6: rules[0].overrides: override_by is required",
 		one("limit: five", "key: [header X, header Y]", "overrides: {a: one}"):        "check.yaml:6: rules[0].overrides: override_by is required",

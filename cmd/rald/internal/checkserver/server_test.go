@@ -317,5 +317,5 @@ rules:
 	stats := d.Stats()
 	assert.Equal(t, []uint64{2, 1, 1}, []uint64{stats.Passed, stats.Refused, stats.WouldRefuse})
 	_, err := Parse("check.yaml", []byte("proxy: caddy\nrules:\n  - {match: /, limit: one, key: address, inform: X Over}\n"), limitNamed)
-	assert.ErrorContains(t, err, `check.yaml:3: rules[0].inform: "X Over": the name of a header field is accepted`)
+	assert.ErrorContains(t, err, `check.yaml:3: rules[0].inform: "X Over": the name of a header field that HTTP itself does not need is accepted`)
 }

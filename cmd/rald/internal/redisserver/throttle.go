@@ -95,6 +95,9 @@ func (c *conn) clThrottle(args [][]byte) {
 		c.out.Error("Cell error: " + err.Error())
 		return
 	}
+	if over := d.ResetAfter - limit.(policy.Windowed).Window(); numbers[3] == 0 && over > 0 {
+		d.Allowed, d.RetryAfter = false, over // as redis-cell tells a debt beyond a lower limit
+	}
 	c.out.Array(5)
 	for _, n := range c.server.config.Rounding.reply(d) {
 		c.out.Int(n)

@@ -111,5 +111,7 @@ func TestThrottleOfOtherNumbersSharesTheKey(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, c *client) {
 		assert.Equal(t, ints(0, 10, 0, -1, 10), c.do("CL.THROTTLE k 9 1 1 10"))
 		assert.Equal(t, ints(1, 5, 0, 6, 10), c.do("CL.THROTTLE k 4 1 1"))
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, ints(1, 5, 0, 3, 8), c.do("CL.THROTTLE k 4 1 1 0"), "a look at a debt beyond the limit")
 	})
 }
