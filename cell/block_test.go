@@ -1,10 +1,14 @@
 package cell
 
 import (
+	"context"
 	"math/rand/v2"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/penalty"
@@ -80,6 +84,11 @@ func compareBlocks(t *testing.T, r *rand.Rand, limit policy.Policy) {
 				_, want = limit.Take(k.limit, now, 0, 0)
 			}
 			want = policy.Decision{Limit: want.Limit, RetryAfter: max(want.RetryAfter, left), ResetAfter: max(want.ResetAfter, left)}
+			var look policy.Decision
+			d.Cell.Peek(key, n, &look)
+			require.Equal(t, want, look, "%v: a look at %d units", limit, n)
+			_, sure := d.OfferOne(key, d.hashOf(key), now, &Offer[string]{})
+			require.False(t, sure, "it is no offer")
 			if n > 0 {
 				blocked++
 			}
@@ -93,7 +102,7 @@ func compareBlocks(t *testing.T, r *rand.Rand, limit policy.Policy) {
 			want.RetryAfter, want.ResetAfter = max(want.RetryAfter, counted.ResetAfter), max(want.ResetAfter, counted.ResetAfter)
 		}
 		var got policy.Decision
-		switch r.IntN(4) {
+		switch r.IntN(5) {
 		case 0:
 			if n == 1 {
 				require.Equal(t, want.Allowed, d.Choke(key), "%v", limit)
@@ -106,6 +115,10 @@ func compareBlocks(t *testing.T, r *rand.Rand, limit policy.Policy) {
 			got = d.Reserve(key, n, 0).Decision
 		case 3:
 			got = d.TakeWith(limit, key, n)
+		case 4:
+			if d.Ask(key, n, &got) == NotAsked { // a queue
+				got = d.Take(key, n)
+			}
 		}
 		require.Equal(t, want, got, "%v, %+v: %d units", limit, *rule, n)
 	}
@@ -113,4 +126,161 @@ func compareBlocks(t *testing.T, r *rand.Rand, limit policy.Policy) {
 	if rule.Counts() {
 		require.EqualValues(t, penalties, blocks.refusals.Blocks.Load())
 	}
+}
+
+// A blocked key is charged as ever: a block forgives nothing.
+func TestBlockedKeyIsCharged(t *testing.T) {
+	rule := &penalty.Rule{}
+	d := newDesk(t, funnel(10, 1, time.Hour), nil)
+	blocks := d.blockBy(rule)
+	require.True(t, d.Choke("a"))
+	for _, key := range []string{"a", "new"} {
+		require.NoError(t, blocks.Block(penalty.Lock{Rule: rule, For: time.Minute}, key))
+		require.True(t, d.Refund(key, -3).Allowed, key)
+		var got policy.Decision
+		d.RefundWith(funnel(20, 2, time.Hour), key, -2, &got)
+		require.True(t, got.Allowed, key)
+		require.True(t, d.Unblock(key))
+	}
+	require.EqualValues(t, 5, d.Peek("a").Remaining, "1, 3 and 2 of a limit that is twice as fast are used")
+	require.EqualValues(t, 6, d.Peek("new").Remaining)
+}
+
+func TestRefusalsAreCountedExactly(t *testing.T) {
+	const callers, each = 16, 50
+	rule := &penalty.Rule{Refusals: callers*each + 1, Within: time.Minute, For: time.Hour}
+	rule.FillIn()
+	for round := range 20 {
+		d := newDesk(t, funnel(1, 1, time.Hour), nil)
+		blocks := d.blockBy(rule)
+		refuse := func(calls int) {
+			var all sync.WaitGroup
+			for i := range callers {
+				all.Go(func() {
+					for range calls {
+						assert.False(t, i%2 == 0 && d.Choke("k") || d.Take("k", 1).Allowed)
+					}
+				})
+			}
+			all.Wait()
+		}
+		require.True(t, d.Choke("k"))
+		refuse(each / 2)
+		require.Zero(t, blocks.Blocked("k"), "round %d", round)
+		refuse(each * 2)
+		require.Equal(t, time.Hour, blocks.Blocked("k"), "round %d", round)
+		require.EqualValues(t, 1, blocks.refusals.Blocks.Load(), "excess refusals make a single block")
+		require.Zero(t, blocks.refusals.Uncounted.Load())
+	}
+}
+
+// lock returns a block of the key for d.
+func lock(blocks *desk, key string, d time.Duration) error {
+	return blocks.Block(penalty.Lock{Rule: &penalty.Rule{}, For: d}, key)
+}
+
+// Whatever the order of calls and blocks. Reset and Unblock let them go on.
+//
+// Promise: Queued calls await a block's end in order.
+func TestCallsInLineWaitForTheEndOfABlock(t *testing.T) {
+	for _, lifts := range []func(*Cell[string], string) bool{nil, (*Cell[string]).Reset, (*Cell[string]).Unblock} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newTimedDesk(t, funnel(1, 1, time.Second), nil)
+			blocks := d.blockBy(&penalty.Rule{})
+			require.True(t, d.Choke("key"))
+			ends := time.Now().Add(time.Minute)
+			if lifts != nil {
+				ends = time.Now().Add(30 * time.Second)
+			}
+			var served [5]chan time.Time
+			wait := func(i int) {
+				served[i] = make(chan time.Time, 1)
+				d.wait(1, served[i])
+			}
+			for i := range 3 {
+				wait(i)
+			}
+			require.NoError(t, lock(blocks, "key", time.Minute))
+			wait(3) // comes during the block
+			time.Sleep(5 * time.Second)
+			wait(4)
+			time.Sleep(time.Until(ends) - 1)
+			synctest.Wait()
+			for i := range served {
+				assert.Empty(t, served[i], "call %d came early", i)
+			}
+			if lifts != nil {
+				time.Sleep(1)
+				assert.True(t, lifts(d.Cell, "key"))
+			}
+			last := ends
+			for i := range served {
+				at := <-served[i]
+				assert.False(t, at.Before(last), "call %d came before the one ahead of it", i)
+				last = at
+			}
+			assert.Less(t, last.Sub(ends), 6*time.Second)
+		})
+	}
+}
+
+// Calls in line start as their limit allows, whatever turns were promised before.
+func TestNoBurstWhenABlockEnds(t *testing.T) {
+	for text, n := range map[string]int64{
+		"at most 10/1s": 10, "funnel 10, 10/1s": 10, "window 10/1s": 10, "queue 5, 1/1s": 1, "bursty 10/1s, 1": 10,
+	} {
+		for _, lift := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				d := newTimedDesk(t, policy.Must(policy.Parse(text)), nil)
+				blocks := d.blockBy(&penalty.Rule{})
+				d.Take("key", n)
+				served := make(chan time.Time, 4)
+				for range 4 {
+					d.wait(n, served)
+				}
+				require.NoError(t, lock(blocks, "key", 100*time.Second))
+				if lift {
+					time.Sleep(50 * time.Second)
+					require.True(t, d.Reset("key"))
+				}
+				at := map[time.Time]bool{}
+				for range 4 {
+					at[<-served] = true
+				}
+				assert.Len(t, at, 4, "%s, lifted %v: two started together", text, lift)
+			})
+		}
+	}
+}
+
+// Without the patience for a block a call is told at once, and gives back its units.
+func TestCallsThatCannotWaitForABlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newTimedDesk(t, funnel(2, 1, time.Second), nil)
+		blocks := d.blockBy(&penalty.Rule{})
+		require.NoError(t, lock(blocks, "key", time.Minute))
+		began := time.Now()
+		_, err := d.Acquire(t.Context(), "key", 1, time.Minute-1)
+		require.ErrorIs(t, err, ErrDeadline)
+		late, end := context.WithTimeout(t.Context(), time.Minute-1)
+		defer end()
+		err = d.Wait(late, "key", 1)
+		require.ErrorIs(t, err, ErrDeadline)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, d.Wait(t.Context(), "key", 0), ErrDeadline)
+		assert.Equal(t, began, time.Now())
+		r, err := d.Acquire(t.Context(), "key", 2, time.Minute)
+		require.NoError(t, err)
+		assert.Equal(t, time.Minute, time.Since(began))
+		assert.True(t, r.Allowed)
+
+		// The block comes during the wait.
+		began = time.Now()
+		time.AfterFunc(1, func() { assert.NoError(t, lock(blocks, "key", time.Minute)) })
+		_, err = d.Acquire(t.Context(), "key", 1, 2*time.Second)
+		assert.ErrorIs(t, err, ErrDeadline)
+		assert.Equal(t, 2*time.Second, time.Since(began))
+		time.Sleep(time.Minute)
+		assert.EqualValues(t, 2, d.Peek("key").Remaining)
+	})
 }

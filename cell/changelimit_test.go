@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -208,6 +209,68 @@ func TestChangeLimitEndsReservations(t *testing.T) {
 	change(d, policy.Must(policy.FixedWindow(100, time.Minute)))
 	r.Cancel()
 	assert.EqualValues(t, 100, d.Peek("k").Remaining)
+}
+
+// Calls in line get turns under the new limit, in order. Calls that it never allows end.
+func TestChangeLimitWhileCallsWait(t *testing.T) {
+	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
+	for _, up := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			from, to, used := small, large, int64(10)
+			if !up {
+				from, to, used = large, small, 1000
+			}
+			chosen := from
+			d := newTimedDesk(t, small, func(string) policy.Policy { return chosen })
+			require.True(t, d.Take("key", used).Allowed)
+			served := make(chan time.Time, 3)
+			never := make(chan error, 1)
+			d.wait(4, served)
+			d.wait(3, served)
+			if !up {
+				go func() { never <- d.Wait(t.Context(), "key", 11) }()
+				synctest.Wait()
+			}
+			d.wait(1, served)
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			changed := time.Now()
+			chosen = to
+			require.NoError(t, d.ChangeLimit("key", from, to, false))
+			for i, units := range []time.Duration{4, 7, 8} {
+				after := (<-served).Sub(changed)
+				if up {
+					assert.Zero(t, after, "%d", i)
+				} else {
+					assert.InDelta(t, units*6*time.Minute, after, float64(time.Millisecond), "%d", i)
+				}
+			}
+			if up {
+				assert.EqualValues(t, 1000-10-8, d.Peek("key").Remaining)
+			} else {
+				assert.ErrorIs(t, <-never, ErrNever)
+			}
+		})
+	}
+}
+
+// The turn of a reservation stands, and calls in line wait for it.
+func TestChangeLimitWhileCallsWaitBehindAReservation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
+		chosen := small
+		d := newTimedDesk(t, small, func(string) policy.Policy { return chosen })
+		require.True(t, d.Take("key", 10).Allowed)
+		r := d.Reserve("key", 1, time.Hour)
+		require.Equal(t, 6*time.Minute, r.Wait)
+		began, served := time.Now(), make(chan time.Time, 1)
+		d.wait(1, served)
+		chosen = large
+		require.NoError(t, d.ChangeLimit("key", small, large, false))
+		at := (<-served).Sub(began)
+		assert.Greater(t, at, r.Wait)
+		assert.Less(t, at, r.Wait+10*time.Second)
+	})
 }
 
 func TestChangeLimitIsOvertakenByATake(t *testing.T) {

@@ -174,7 +174,7 @@ func TestCancelAfterATakeAtOnceUnderAnotherLimit(t *testing.T) {
 	d := newDesk(t, funnel(10, 1, time.Second), func(string) policy.Policy { return limit })
 	r := d.Reserve("key", 4, 0)
 	limit = funnel(20, 1, time.Second)
-	require.True(t, d.Reserve("key", 3, time.Minute).Allowed)
+	require.True(t, d.Take("key", 3).Allowed)
 	r.Cancel()
 	limit = nil
 	assert.EqualValues(t, 7, d.Peek("key").Remaining)

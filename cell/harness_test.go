@@ -1,12 +1,15 @@
 package cell
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/cmdqueue"
@@ -25,7 +28,13 @@ type desk struct {
 	table   *table.Table[string]
 	queue   *cmdqueue.Queue[table.Command[string]]
 	now     atomic.Int64
+	began   time.Time // if not zero, the clock also advances with package time from then on
+	gone    bool      // there is no writer
+	reads   func()    // if not nil, runs once, after the next reading of the clock
 }
+
+// idle is the time for which a desk keeps a key that owes nothing.
+const idle = 5 * time.Minute
 
 // newDesk returns a desk with a limit. choose, if not nil, chooses the limit of a key. When the
 // test has ended, the table and its index must agree.
@@ -37,10 +46,18 @@ func newDesk(t testing.TB, p policy.Policy, choose func(key string) policy.Polic
 	return d
 }
 
+// newTimedDesk is newDesk with a clock that advances with package time, for bubbles.
+func newTimedDesk(t testing.TB, p policy.Policy, choose func(key string) policy.Policy) *desk {
+	t.Helper()
+	d := newDesk(t, p, choose)
+	d.began = time.Now()
+	return d
+}
+
 // blockBy returns a desk with the same clock, whose cell keeps the blocked keys.
 func (d *desk) blockBy(rule *penalty.Rule) *desk {
 	d.t.Helper()
-	b := &desk{t: d.t}
+	b := &desk{t: d.t, began: d.began}
 	o := Options[string]{Clock: d.instant}
 	if rule.Counts() {
 		o.Refusals = new(Refusals)
@@ -51,12 +68,12 @@ func (d *desk) blockBy(rule *penalty.Rule) *desk {
 }
 
 func (d *desk) set(of table.Options, o Options[string]) {
-	of.Idle, of.MaxKeys = 5*time.Minute, 1<<16
+	of.Idle, of.MaxKeys = idle, 1<<16
 	d.table = table.New[string](of)
 	d.queue = cmdqueue.New[table.Command[string]](1024)
 	o.View, o.Queue, o.First = d.table.View(), d.queue, 1
-	o.OpenTimeout, o.Idle, o.MaxWaiting, o.MaxWaitingTotal = time.Minute, 5*time.Minute, 1024, 1<<16
-	o.Writing = func() bool { return true }
+	o.OpenTimeout, o.Idle, o.MaxWaiting, o.MaxWaitingTotal = time.Minute, idle, 1024, 1<<16
+	o.Writing = func() bool { return !d.gone }
 	d.Cell, d.control = New(o)
 	d.t.Cleanup(func() {
 		d.settle()
@@ -64,7 +81,23 @@ func (d *desk) set(of table.Options, o Options[string]) {
 	})
 }
 
-func (d *desk) instant() policy.Instant  { return policy.Instant(d.now.Load()) }
+func (d *desk) instant() policy.Instant {
+	now := d.now.Load()
+	if !d.began.IsZero() {
+		now += int64(time.Since(d.began)) // wall: in the bubble of its test
+	}
+	if f := d.reads; f != nil {
+		d.reads = nil
+		f()
+	}
+	return policy.Instant(now)
+}
+
+func (d *desk) hashOf(key string) uint64 {
+	hash, _ := d.Hash(key) // strings have one
+	return hash
+}
+
 func (d *desk) advance(by time.Duration) { d.now.Add(int64(by)) }
 
 // settle does all that the writer has to do.
@@ -81,6 +114,12 @@ func (d *desk) settle() {
 	for d.table.Unsettled() {
 		d.table.Settle(d.instant())
 	}
+}
+
+// forget evicts all keys that have owed nothing for a time of idle.
+func (d *desk) forget() {
+	d.settle()
+	d.table.Sweep(d.instant(), 1<<16)
 }
 
 // change replaces the cell's own limit, as the writer does for SetPolicy.
@@ -112,6 +151,16 @@ func (s steps) Await(point string, _ time.Duration, ready func() bool) bool {
 	return ready != nil && ready()
 }
 
+// wait calls Wait in a goroutine of a bubble, and returns once it waits. served gets the time at
+// which it was served.
+func (d *desk) wait(n int64, served chan<- time.Time) {
+	go func() {
+		assert.NoError(d.t, d.Wait(context.Background(), "key", n))
+		served <- time.Now()
+	}()
+	synctest.Wait()
+}
+
 // Verbs with their decisions as results.
 
 func (d *desk) Take(key string, n int64) policy.Decision { return d.TakeWith(nil, key, n) }
@@ -135,6 +184,12 @@ func (d *desk) Refund(key string, n int64) (got policy.Decision) {
 type reservation struct {
 	policy.Decision
 	Held[string]
+	Waited time.Duration
+}
+
+func (d *desk) Acquire(ctx context.Context, key string, n int64, patience time.Duration) (r reservation, err error) {
+	r.Waited, err = d.Cell.Acquire(ctx, key, n, patience, &r.Decision, &r.Held)
+	return r, err
 }
 
 func (d *desk) Reserve(key string, n int64, patience time.Duration) (r reservation) {

@@ -23,6 +23,7 @@ func (r rig[K]) takes(e *Entry[K], n int, now policy.Instant) {
 	}
 }
 
+// Promise: The key that owes least makes room.
 func TestRoomIsMadeByTheLeastDebt(t *testing.T) {
 	r := newCrowd(t, 3)
 	offender := r.add("offender", 100*second)

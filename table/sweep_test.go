@@ -25,6 +25,7 @@ func TestSweepEvictsIdleKeysThatOweNothing(t *testing.T) {
 	require.Equal(t, SweepResult{}, r.Sweep(gone, 10))
 }
 
+// Promise: Keys in debt are forgotten only to make room.
 func TestSweepNeverEvictsOwingKeys(t *testing.T) {
 	r := newRig[string](t, Options{Idle: 1})
 	e := r.add("a", 1)
@@ -36,6 +37,7 @@ func TestSweepNeverEvictsOwingKeys(t *testing.T) {
 	require.Equal(t, 1, r.sweep(1+hour+1))
 }
 
+// Promise: Keys in use are never forgotten.
 func TestSweepFilesKeysInUseAgain(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.add("a", 1)

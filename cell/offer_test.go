@@ -1,0 +1,58 @@
+package cell
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
+)
+
+// An offer is for the word of a known, used key under the present limit.
+func TestAnOfferIsOfAPlainWord(t *testing.T) {
+	d := newDesk(t, funnel(5, 1, time.Hour), nil)
+	offers := func() bool {
+		t.Helper()
+		hash := d.hashOf("key")
+		var got policy.Decision
+		var o, one Offer[string]
+		sure := d.Offer("key", hash, d.instant(), 1, &got, &o)
+		_, sureOfOne := d.OfferOne("key", hash, d.instant(), &one)
+		require.Equal(t, sure, sureOfOne)
+		require.Equal(t, o, one)
+		return sure
+	}
+	assert.False(t, offers(), "new")
+	require.True(t, d.Choke("key"))
+	d.settle()
+	require.True(t, offers())
+	require.True(t, d.Reset("key"))
+	assert.False(t, offers(), "not used")
+	require.True(t, d.Choke("key"))
+	require.True(t, offers())
+	d.table.Apply(table.ChangeCommand[string](table.NewChange(funnel(7, 7, time.Hour), d.instant())))
+	assert.EqualValues(t, 7, d.Limit().Limit())
+	assert.False(t, offers(), "of the limit before")
+	assert.EqualValues(t, 5, d.Take("key", 1).Remaining, "its word is carried over")
+	d.settle()
+	assert.True(t, offers())
+}
+
+// Calls on several limits do not join a queue, which would make them wait.
+func TestOffersOfAQueueAreOfNoTurn(t *testing.T) {
+	d := newDesk(t, policy.Must(policy.Queue(3, 1, time.Second)), nil)
+	require.True(t, d.Choke("key"))
+	d.settle()
+	hash := d.hashOf("key")
+	for _, turn := range []bool{true, false} {
+		var got policy.Decision
+		var o Offer[string]
+		assert.Equal(t, !turn, d.Offer("key", hash, d.instant(), 1, &got, &o))
+		allowed, sure := d.OfferOne("key", hash, d.instant(), &o)
+		assert.Equal(t, []bool{!turn, !turn}, []bool{allowed && sure, sure})
+		d.advance(time.Second)
+	}
+}

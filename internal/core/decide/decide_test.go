@@ -1,0 +1,47 @@
+package decide
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// A charge above the bound changes nothing; up to it the debt lasts days at most.
+func TestChargeIsBounded(t *testing.T) {
+	const now, day = 7, 24 * time.Hour
+	must := policy.Must
+	for _, c := range []struct {
+		p    policy.Policy
+		most int64
+		debt time.Duration // at most
+	}{
+		{must(policy.Funnel(10, 10, time.Second)), 26_784_000, 31*day + time.Second},
+		{must(policy.Funnel(10, 10, day)), 310, 32 * day},
+		{must(policy.Funnel(5, 1, day)), 31, 32 * day},
+		{must(policy.Funnel(10_000, 10_000, 90*day)), 10_000, 91 * day}, // the limit itself
+		{must(policy.Queue(4, 1, time.Second)), 2_678_400, 31*day + time.Second},
+		{must(policy.Bursty(10, time.Second, 5)), 26_784_000, 31*day + time.Second},
+		{must(policy.WarmingUp(10, time.Second, time.Minute, 3)), 26_784_000, 32 * day},
+		{must(policy.FixedWindow(10, time.Minute)), 446_400, time.Minute + time.Millisecond},
+		{must(policy.SlidingWindow(10, time.Minute)), 446_400, 2 * time.Minute},
+		{must(policy.AtMost(5, time.Hour)), 3720, 31 * day},
+	} {
+		assert.Equal(t, c.most, MostCharge(c.p), "%v", c.p)
+		refunder := c.p.(policy.Refunder)
+		used, _ := c.p.Take(0, now, 1, 0)
+		for _, word := range []uint64{0, used} {
+			var d policy.Decision
+			for _, n := range []int64{-c.most - 1, -1 << 50, math.MinInt64} {
+				assert.Equal(t, word, Refund(c.p, refunder, word, now, n, &d), "%v: %d", c.p, n)
+				assert.Equal(t, policy.Decision{Limit: c.p.Limit(), RetryAfter: policy.Never}, d, "%v: %d", c.p, n)
+			}
+			Refund(c.p, refunder, word, now, -c.most, &d)
+			assert.True(t, d.Allowed, "%v: %d", c.p, c.most)
+			assert.LessOrEqual(t, d.ResetAfter, c.debt, "%v", c.p)
+		}
+	}
+}
