@@ -586,3 +586,62 @@ func TestWindowsThatOpenAfterTheChangeAreCarried(t *testing.T) {
 		}
 	}
 }
+
+// Units in a queue, in the store of a Bursty and owed to it take their time under the next limit.
+func TestPacedCarries(t *testing.T) {
+	const s, late = time.Second, policy.Instant(time.Hour)
+	for _, c := range []struct {
+		name, from, to string
+		now            policy.Instant
+		used           int64
+		after          time.Duration
+		wait, reset    time.Duration // of the next call, and until nothing is used
+	}{
+		{"a longer queue", "queue 9, 1/s", "queue 19, 1/s", late, 4, s / 2, 7 * s / 2, 7 * s / 2},
+		{"a shorter queue", "queue 9, 1/s", "queue 2, 1/s", late, 4, s, 3 * s, 3 * s},
+		// The fourth leaves in 3 s, and the next may a tenth of a second later.
+		{"a faster queue", "queue 9, 1/s", "queue 99, 10/s", late, 4, 0, 3100 * time.Millisecond, 3100 * time.Millisecond},
+		{"a faster queue, and the last has left", "queue 9, 1/s", "queue 99, 10/s", late, 4, 3500 * time.Millisecond, 50 * time.Millisecond, 50 * time.Millisecond},
+		{"a slower queue", "queue 9, 1/s", "queue 9, 1/10s", late, 4, s, 30 * s, 30 * s},
+		// The new queue holds two and the unit that leaves.
+		{"a slower and shorter queue", "queue 9, 1/s", "queue 2, 1/10s", late, 8, 0, 30 * s, 30 * s},
+
+		{"what is missing is missing in a larger store", "bursty 1/s, 9", "bursty 1/s, 19", late, 4, s, 0, 3 * s},
+		{"and in a smaller one", "bursty 1/s, 9", "bursty 1/s, 3", late, 4, s, 0, 3 * s},
+		{"as far as it goes", "bursty 1/s, 9", "bursty 1/s, 3", late, 8, s, 0, 3 * s},
+		{"faster", "bursty 1/s, 9", "bursty 10/s, 9", late, 4, 0, 0, 400 * time.Millisecond},
+		// No call overtakes the calls that may be waiting.
+		{"faster, owing", "bursty 1/s, 9", "bursty 10/s, 99", late, 14, 0, 5 * s, 5*s + 9900*time.Millisecond},
+		{"slower, owing", "bursty 10/s, 9", "bursty 1/s, 9", late, 14, 0, 5 * s, 14 * s},
+		// The store is still filling up for the first time.
+		{"early, not used", "bursty 1/s, 9", "bursty 1/s, 99", 1, 0, 3 * s, 0, 0},
+		{"early", "bursty 1/s, 9", "bursty 1/s, 99", 1, 2, 3 * s, 0, 98 * s},
+		{"early, owing", "bursty 1/s, 9", "bursty 1/s, 2", 1, 5, 3 * s, 2 * s, 4 * s},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			from, to := policy.Must(policy.Parse(c.from)), policy.Must(policy.Parse(c.to))
+			word, _ := from.Take(0, c.now, c.used, 0)
+			then := c.now + policy.Instant(c.after)
+			word, ok := to.(policy.Relative).Carry(from, word, then)
+			require.True(t, ok)
+			_, d := to.Take(word, then, 0, 0)
+			assert.Equal(t, c.reset, d.ResetAfter)
+			assert.Equal(t, then+policy.Instant(c.wait), starts(to, word, then, 1))
+		})
+	}
+}
+
+// A word of another limit, which came with a call, counts as nothing once it does not exceed a
+// fresh key's lack.
+func TestBurstyCarriesNothingOfNothing(t *testing.T) {
+	word, _ := policy.Must(policy.Bursty(1, time.Second, 2)).Take(0, 1, 1, 0)
+	from, to := policy.Must(policy.Bursty(1, time.Second, 9)), policy.Must(policy.Bursty(1, time.Second, 2))
+	carried, ok := to.(policy.Relative).Carry(from, word, 1)
+	require.True(t, ok)
+	_, d := to.Take(carried, 1, 1, 0)
+	assert.True(t, d.Allowed)
+	// But the clock may still go back: the instant until which time was counted stays.
+	word, _ = from.Take(0, policy.Instant(time.Minute), 1, 0)
+	carried, _ = to.(policy.Relative).Carry(from, word, policy.Instant(time.Hour))
+	assert.Equal(t, word, carried)
+}
