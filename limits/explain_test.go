@@ -200,27 +200,20 @@ func TestExplainTrial(t *testing.T) {
 	}
 	assert.Greater(t, tried, 10)
 	assert.Less(t, tried, 90)
+	// The context reaches the limiter.
+	tr = trial(t, limits.TrialConfig[string]{Live: explaining{e}, Candidate: e})
+	x, err = limits.Explain(ctx, tr, "a")
+	require.NoError(t, err)
+	assert.Equal(t, "a", x.Name)
+	ended, end := context.WithCancel(ctx)
+	end()
+	_, err = limits.Explain(ended, tr, "a")
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 type panics struct{ limits.Limiter[string] }
 
 func (panics) Ask(context.Context, string, int64) (limits.Answer, error) { panic("it cannot") }
-
-// The context reaches the limiter, also in a Trial.
-func TestExplainAsksElsewhere(t *testing.T) {
-	e := window(t, 10)
-	there := explaining{e}
-	tr := trial(t, limits.TrialConfig[string]{Live: there, Candidate: e})
-	for _, l := range []limits.Limiter[string]{there, tr} {
-		x, err := limits.Explain(t.Context(), l, "a")
-		require.NoError(t, err)
-		assert.Equal(t, "a", x.Name)
-	}
-	ended, end := context.WithCancel(t.Context())
-	end()
-	_, err := limits.Explain(ended, tr, "a")
-	require.ErrorIs(t, err, context.Canceled)
-}
 
 type explaining struct{ limits.Limiter[string] }
 

@@ -76,43 +76,41 @@ func (b broken) Hold(context.Context, limits.Call[string]) (limits.Grant, error)
 //
 // Promise: A trial counts differences exactly.
 func TestTrialCountsDifferences(t *testing.T) {
-	for _, limit := range [][2]int64{{10, 4}, {4, 10}, {7, 7}} {
-		live, candidate := window(t, limit[0]), window(t, limit[1])
+	for _, c := range []struct {
+		live, candidate int64
+		want            limits.TrialStats // of 15 calls
+	}{
+		{10, 4, limits.TrialStats{Admitted: 4, Refused: 5, WouldRefuse: 6}},
+		{4, 10, limits.TrialStats{Admitted: 4, Refused: 5, WouldAdmit: 6}},
+		{7, 7, limits.TrialStats{Admitted: 7, Refused: 8}},
+	} {
 		var told limits.TrialStats
-		tr := trial(t, limits.TrialConfig[string]{Live: live, Candidate: candidate, OnDifference: func(key string, n int64, live, candidate limits.Answer) {
-			assert.Equal(t, "key", key)
-			assert.Equal(t, int64(1), n)
-			assert.NotEqual(t, live.Allowed, candidate.Allowed)
-			if live.Allowed {
-				told.WouldRefuse++
-			} else {
-				told.WouldAdmit++
-			}
-		}})
-		for i := range 15 {
-			var a limits.Answer
+		tr := trial(t, limits.TrialConfig[string]{
+			Live: window(t, c.live), Candidate: window(t, c.candidate),
+			OnDifference: func(key string, n int64, live, candidate limits.Answer) {
+				assert.Equal(t, []any{"key", int64(1), !live.Allowed}, []any{key, n, candidate.Allowed})
+				if live.Allowed {
+					told.WouldRefuse++
+				} else {
+					told.WouldAdmit++
+				}
+			},
+		})
+		for i := range int64(15) {
+			var g limits.Grant
 			var err error
 			if i%2 == 0 {
-				a, err = tr.Ask(t.Context(), "key", 1)
+				g.Answer, err = tr.Ask(t.Context(), "key", 1)
 			} else {
-				var g limits.Grant
 				g, err = tr.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1})
-				a = g.Answer
 			}
 			require.NoError(t, err)
-			assert.Equal(t, int64(i) < limit[0], a.Allowed)
+			assert.Equal(t, i < c.live, g.Allowed)
 			_, err = tr.Ask(t.Context(), "key", 0) // looks, and is not counted
 			require.NoError(t, err)
 		}
-		both, most := uint64(min(limit[0], limit[1])), uint64(max(limit[0], limit[1]))
-		want := limits.TrialStats{Admitted: both, Refused: 15 - most}
-		if limit[0] > limit[1] {
-			want.WouldRefuse = most - both
-		} else {
-			want.WouldAdmit = most - both
-		}
-		assert.Equal(t, want, tr.Stats())
-		assert.Equal(t, limits.TrialStats{WouldRefuse: want.WouldRefuse, WouldAdmit: want.WouldAdmit}, told)
+		assert.Equal(t, c.want, tr.Stats())
+		assert.Equal(t, limits.TrialStats{WouldRefuse: c.want.WouldRefuse, WouldAdmit: c.want.WouldAdmit}, told)
 	}
 }
 
@@ -146,15 +144,8 @@ func TestTrialSettlesBoth(t *testing.T) {
 		require.NoError(t, g.Settle(t.Context(), random.Int64N(7)))
 		assert.Equal(t, left(live), left(candidate))
 	}
-	// A call without a decision takes from neither.
+	// A call that another limiter refuses takes from neither.
 	before := left(candidate)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := tr.Hold(ctx, limits.Call[string]{Key: "key", N: 1, Patience: time.Second})
-	assert.ErrorIs(t, err, context.Canceled)
-	assert.Equal(t, before, left(candidate))
-	assert.Equal(t, before, left(live))
-	// Nor does a call that another limiter refuses.
 	out, err := limits.AskAll(t.Context(), 0, claim(tr, 1), claim(window(t, 1), 2))
 	require.NoError(t, err)
 	assert.False(t, out.Allowed)
