@@ -340,28 +340,3 @@ func TestReadAllocatesNothing(t *testing.T) {
 		c.Now()
 	}))
 }
-
-// Sparse reads find no valid anchor.
-func BenchmarkRead(b *testing.B) {
-	c := New()
-	if c == nil {
-		b.Skip("there is no counter")
-	}
-	var sum int64
-	b.Run("counter", func(b *testing.B) {
-		for b.Loop() {
-			sum += c.Now()
-		}
-	})
-	b.Run("counter-sparse", func(b *testing.B) {
-		for b.Loop() {
-			c.since.Add(-c.width.Load())
-			sum += c.Now()
-		}
-	})
-	b.Run("package-time", func(b *testing.B) {
-		for b.Loop() {
-			sum += c.PackageTime()
-		}
-	})
-}

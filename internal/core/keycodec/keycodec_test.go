@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/core/keycodec"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ral-limiter/ral/internal/core/keycodec"
 )
 
 type (
@@ -174,35 +173,32 @@ func TestKeysComeBack(t *testing.T) {
 	roundTrip(t, nested, keys...)
 }
 
+// Users' files have these bytes.
 func TestBytesAreAlwaysTheSame(t *testing.T) {
-	// Users' files have these bytes.
-	bytesAre := func(got []byte, err error, want string) {
-		t.Helper()
-		require.NoError(t, err)
-		assert.Equal(t, want, string(got))
+	type bought struct {
+		On   bool
+		Last Celsius
 	}
-	b, err := codecOf[string](t, "string").Append(nil, "alice")
-	bytesAre(b, err, "alice")
-	b, err = codecOf[int](t, "int64").Append(nil, -2)
-	bytesAre(b, err, "\xff\xff\xff\xff\xff\xff\xff\xfe")
-	b, err = codecOf[netip.Addr](t, "netip.Addr").Append(nil, netip.MustParseAddr("192.0.2.1"))
-	bytesAre(b, err, "\x04\xc0\x00\x02\x01")
-	b, err = codecOf[netip.Addr](t, "netip.Addr").Append(nil, netip.MustParseAddr("fe80::1%eth0"))
-	bytesAre(b, err, "\x07\xfe\x80\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01eth0")
-	b, err = codecOf[netip.Prefix](t, "netip.Prefix").Append(nil, netip.MustParsePrefix("192.0.2.0/24"))
-	bytesAre(b, err, "\x04\xc0\x00\x02\x00\x18")
-	b, err = codecOf[netip.AddrPort](t, "netip.AddrPort").Append(nil, netip.MustParseAddrPort("192.0.2.1:443"))
-	bytesAre(b, err, "\x04\xc0\x00\x02\x01\x01\xbb")
-	b, err = codecOf[Both](t, "struct{User string; Route int16}").Append(nil, Both{"alice", 258})
-	bytesAre(b, err, "\x05alice\x01\x02")
-	b, err = codecOf[struct {
-		On   bool
-		Last Celsius
-	}](t, "struct{On bool; Last binary github.com/ral-limiter/ral/internal/core/keycodec_test.Celsius}").Append(nil, struct {
-		On   bool
-		Last Celsius
-	}{true, Celsius{7}})
-	bytesAre(b, err, "\x01\x037°")
+	for want, got := range map[string]string{
+		"alice":                            bytesOf(t, "string", "alice"),
+		"\xff\xff\xff\xff\xff\xff\xff\xfe": bytesOf(t, "int64", -2),
+		"\x04\xc0\x00\x02\x01":             bytesOf(t, "netip.Addr", netip.MustParseAddr("192.0.2.1")),
+		"\x07\xfe\x80" + strings.Repeat("\x00", 13) + "\x01eth0": bytesOf(t, "netip.Addr", netip.MustParseAddr("fe80::1%eth0")),
+		"\x04\xc0\x00\x02\x00\x18":                               bytesOf(t, "netip.Prefix", netip.MustParsePrefix("192.0.2.0/24")),
+		"\x04\xc0\x00\x02\x01\x01\xbb":                           bytesOf(t, "netip.AddrPort", netip.MustParseAddrPort("192.0.2.1:443")),
+		"\x05alice\x01\x02":                                      bytesOf(t, "struct{User string; Route int16}", Both{"alice", 258}),
+		"\x01\x037°": bytesOf(t, "struct{On bool; Last binary github.com/ral-limiter/ral/internal/core/keycodec_test.Celsius}",
+			bought{true, Celsius{7}}),
+	} {
+		assert.Equal(t, want, got)
+	}
+}
+
+func bytesOf[K comparable](t *testing.T, name string, key K) string {
+	t.Helper()
+	b, err := codecOf[K](t, name).Append(nil, key)
+	require.NoError(t, err)
+	return string(b)
 }
 
 func TestTypesWithoutBytesAreRefused(t *testing.T) {
@@ -396,12 +392,4 @@ func FuzzKeys(f *testing.F) {
 		require.NoError(t, err)
 		roundTrip(t, c.Name(), key, other)
 	})
-}
-
-func BenchmarkAppend(b *testing.B) {
-	c := codecOf[Both](b, "struct{User string; Route int16}")
-	var to []byte
-	for b.Loop() {
-		to, _ = c.Append(to[:0], Both{"alice", 3})
-	}
 }

@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ral-limiter/ral/policy"
 )
 
 // key is the slow model of a key, with all its history.
@@ -132,23 +131,6 @@ func TestRuleRandomly(t *testing.T) {
 			}
 		}
 	}
-}
-
-// Refusals less than Within apart count together; a Step further apart they do not.
-func TestWindowIsWithinAndLessThanAStep(t *testing.T) {
-	rule := Rule{Refusals: 2, Within: time.Second, For: time.Minute, Max: time.Minute, Forget: time.Minute}
-	for _, at := range []policy.Instant{1, 2, Step - 1, Step, Step + 1, 1e15 + 7} {
-		word, _ := rule.Take(0, at, 1, 0)
-		_, d := rule.Take(word, at+1e9-1, 1, 0)
-		assert.Zero(t, d.Remaining, "%d", at)
-		assert.Equal(t, time.Minute, d.ResetAfter)
-		_, d = rule.Take(word, at+1e9+Step-1, 1, 0)
-		assert.EqualValues(t, 1, d.Remaining, "%d", at)
-	}
-	// At a whole Step it is exact.
-	word, _ := rule.Take(0, Step, 1, 0)
-	_, d := rule.Take(word, Step+1e9, 1, 0)
-	assert.EqualValues(t, 1, d.Remaining)
 }
 
 // A key can have 2k-2 refusals within Within, and is blocked by another.

@@ -12,11 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/ral-limiter/ral/internal/core/statefile"
 	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // entry is a Record with its own key.
@@ -249,55 +248,4 @@ func TestKeyTakesFewBytes(t *testing.T) {
 	perKey := float64(len(write(t, c))) / float64(len(c.Entries))
 	t.Logf("%.1f bytes a key", perKey)
 	assert.Less(t, perKey, 40.0)
-}
-
-const million = 1_000_000
-
-func writeMillion(b *testing.B, to io.Writer, keys [][]byte) {
-	w, err := statefile.NewWriter(to, statefile.Header{Epoch: epoch, Limit: funnel, Codec: "string"})
-	require.NoError(b, err)
-	for i, key := range keys {
-		if err := w.Add(key, uint64(i)<<40, 0); err != nil {
-			b.Fatal(err)
-		}
-	}
-	require.NoError(b, w.Close(1))
-}
-
-func millionKeys() (keys [][]byte) {
-	for i := range million {
-		keys = append(keys, fmt.Appendf(nil, "user-%d", i))
-	}
-	return keys
-}
-
-func BenchmarkReplaceMillion(b *testing.B) {
-	keys, path := millionKeys(), filepath.Join(b.TempDir(), "state")
-	b.ResetTimer()
-	for b.Loop() {
-		require.NoError(b, statefile.Replace(path, func(to io.Writer) error {
-			writeMillion(b, to, keys)
-			return nil
-		}))
-	}
-	info, err := os.Stat(path)
-	require.NoError(b, err)
-	b.ReportMetric(float64(info.Size())/million, "B/key")
-}
-
-func BenchmarkReadMillion(b *testing.B) {
-	var file bytes.Buffer
-	writeMillion(b, &file, millionKeys())
-	b.ResetTimer()
-	for b.Loop() {
-		r, err := statefile.NewReader(bytes.NewReader(file.Bytes()))
-		require.NoError(b, err)
-		n := 0
-		for ; err == nil; n++ {
-			_, err = r.Next()
-		}
-		if !errors.Is(err, io.EOF) || n != million+1 {
-			b.Fatal(n, err)
-		}
-	}
 }

@@ -1,7 +1,6 @@
 package underway_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -224,19 +223,4 @@ func TestPolicyThatTakesIsNoDeadlock(t *testing.T) {
 	assert.True(t, ok)
 	assert.Equal(t, one, next)
 	assert.Positive(t, calls)
-}
-
-func ExampleLog() {
-	p := policy.Must(policy.Funnel(5, 1, time.Second))
-	var log underway.Log
-	m, ids := underway.Mark{}, []uint64{}
-	for range 3 {
-		before := m.Word
-		m.Word, _ = p.Take(before, 1, 1, 0)
-		ids = append(ids, log.Add(p, before, m, 1, 1))
-	}
-	next, ok := log.Settle(ids[1], m, 0) // at any later time
-	_, d := p.Take(next, 1, 0, 0)
-	fmt.Println(d.Remaining, ok)
-	// Output: 3 true
 }

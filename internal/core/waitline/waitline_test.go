@@ -402,28 +402,6 @@ func TestLinesDoNotHoldUpEachOther(t *testing.T) {
 	})
 }
 
-// Lines come and go while many goroutines join and leave them. No call waits in a line that has
-// left the map, and the limit holds.
-func TestLinesComeAndGo(t *testing.T) {
-	h := newHall[int](t, 100, 1000)
-	desks := []*desk{newDesk(funnel(1, 20_000, time.Second)), newDesk(funnel(2, 50_000, time.Second))}
-	var all sync.WaitGroup
-	for i := range 16 {
-		all.Go(func() {
-			for round := range 100 {
-				d := desks[(i+round)%2]
-				_, err := h.Wait(t.Context(), (i+round)%2, &customer{desk: d, n: 1}, Forever)
-				assert.NoError(t, err)
-			}
-		})
-	}
-	all.Wait()
-	for i, rate := range []int64{20_000, 50_000} {
-		passed := desks[i].now() * rate / int64(time.Second)
-		assert.LessOrEqual(t, int64(len(desks[i].starts)), passed+int64(i)+1)
-	}
-}
-
 // Another limit gives all calls new turns in order, and wakes those with an earlier turn. Calls
 // that it never admits leave.
 func TestChangeGivesTurnsAnew(t *testing.T) {
