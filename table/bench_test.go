@@ -34,15 +34,7 @@ func fill(b *testing.B, t *Table[int], keys int) {
 	}
 }
 
-type steps []time.Duration
-
-func (s *steps) time(step func()) {
-	begin := time.Now()
-	step()
-	*s = append(*s, time.Since(begin))
-}
-
-func (s steps) report(b *testing.B, per int) {
+func report(b *testing.B, s []time.Duration, per int) {
 	slices.Sort(s)
 	sum := time.Duration(0)
 	for _, d := range s {
@@ -59,31 +51,18 @@ func (s steps) report(b *testing.B, per int) {
 // BenchmarkSweep evicts a million expired keys in the steps that a janitor asks for. A new key may
 // have to wait for the longest step.
 func BenchmarkSweep(b *testing.B) {
-	var s steps
+	var s []time.Duration
 	for range b.N {
 		t := newBench(b, million)
 		fill(b, t, million)
 		for more := true; more; {
-			s.time(func() { more = t.Sweep(2*hour, sweepBudget).More })
+			begin := time.Now()
+			more = t.Sweep(2*hour, sweepBudget).More
+			s = append(s, time.Since(begin))
 		}
 		if t.View().Len() > 0 {
 			b.Fatal("some are left")
 		}
 	}
-	s.report(b, million)
-}
-
-// BenchmarkRecover rebuilds the index of a million keys, 512 of them a step.
-func BenchmarkRecover(b *testing.B) {
-	var s steps
-	t := newBench(b, million)
-	fill(b, t, million)
-	b.ResetTimer()
-	for range b.N {
-		s.time(t.Recover)
-		for t.Unsettled() {
-			s.time(func() { t.Settle(1) })
-		}
-	}
-	s.report(b, million)
+	report(b, s, million)
 }

@@ -43,48 +43,6 @@ func whole(t *testing.T, x *index[int]) {
 
 func latestLast(a, b filing[int]) int { return -latestFirst(a, b) }
 
-// Filings of few instants come and go: a leaf left with a single instant must not get in the way of
-// another.
-func TestIndexOfFewInstants(t *testing.T) {
-	for seed := range uint64(300) {
-		random := rand.New(rand.NewPCG(seed, 1))
-		x := newIndex[int]()
-		few, is := 1+random.Int64N(6), map[policy.Instant]int{}
-		for range 60 {
-			if random.IntN(2) > 0 {
-				for range random.IntN(300) {
-					f, ok := x.Min()
-					if !ok {
-						break
-					}
-					for earlier, n := range is {
-						require.False(t, n > 0 && earlier < f.fresh, "seed %d", seed)
-					}
-					is[f.fresh]--
-					x.DeleteMin()
-				}
-				continue
-			}
-			fresh := policy.Instant(random.Int64N(few))
-			for range random.IntN(400) {
-				is[fresh]++
-				x.Add(filing[int]{fresh, &Entry[int]{}})
-				if random.IntN(100) == 0 {
-					fresh = policy.Instant(random.Int64N(few))
-				}
-			}
-		}
-		there := map[policy.Instant]int{}
-		for f := range x.All() {
-			there[f.fresh]++
-		}
-		for fresh, n := range is {
-			require.Equal(t, n, there[fresh], "seed %d, instant %d", seed, fresh)
-		}
-		whole(t, x)
-	}
-}
-
 func TestIndexKeepsALeafOfAGoneRange(t *testing.T) {
 	x := newIndex[int]()
 	add := func(fresh ...policy.Instant) {
@@ -191,4 +149,40 @@ func TestIndexFillsItsLeaves(t *testing.T) {
 			require.Greater(t, 100_000/float64(leafSize*x.leaves.Len()), c.fill)
 		})
 	}
+}
+
+// FuzzIndex adds filings, many at a time, and removes the earliest, beside a list.
+//
+// Promise: All due keys leave once, in order.
+func FuzzIndex(f *testing.F) {
+	f.Add([]byte{1, 200, 1, 200, 1, 0, 50, 2, 9, 0, 255})
+	f.Add([]byte{9, 255, 9, 255, 9, 255, 0, 255, 8, 255, 0, 255, 0, 255})
+	f.Add([]byte{128, 255, 127, 255, 1, 255, 255, 255, 0, 100, 64, 40, 0, 255})
+	f.Fuzz(func(t *testing.T, steps []byte) {
+		x := newIndex[int]()
+		var list []policy.Instant
+		at := policy.Instant(0)
+		for step := range slices.Chunk(steps[:min(len(steps), 64)], 2) {
+			times := int(step[len(step)-1])
+			for range times {
+				if step[0] == 0 { // the earliest leaves
+					first, ok := x.Min()
+					x.DeleteMin()
+					if ok != (len(list) > 0) || ok && first.fresh != list[0] {
+						t.Fatalf("the earliest is %d, %v; want the first of %v", first.fresh, ok, list)
+					}
+					list = list[min(1, len(list)):]
+					continue
+				}
+				at += policy.Instant(int8(step[0]) / 2)
+				x.Add(filing[int]{at, &Entry[int]{}})
+				place, _ := slices.BinarySearch(list, at)
+				list = slices.Insert(list, place, at)
+			}
+			whole(t, x)
+			if x.Len() != len(list) {
+				t.Fatalf("%d filings, want %d", x.Len(), len(list))
+			}
+		}
+	})
 }

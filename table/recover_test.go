@@ -8,11 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNewTableIsSettled(t *testing.T) {
-	r := newRig[string](t, Options{})
-	require.False(t, r.Unsettled())
+func TestRecoverPassesByEmptyShards(t *testing.T) {
+	r := newRig[int](t, Options{MaxKeys: 100 * keysPerShard})
+	require.False(t, r.Unsettled(), "a new table has nothing to recover")
 	r.Recover()
-	require.Equal(t, 1, r.settle(1), "a look at the nursery is all there is to do")
+	require.Equal(t, len(r.nursery)/settleStep, r.settle(1), "a look at the nursery is all there is to do")
 }
 
 // A new writer visits all shards in bounded steps. Due entries leave, and the others end with a
@@ -39,23 +39,6 @@ func TestRecoverIndexesInSteps(t *testing.T) {
 	require.Equal(t, 1500, r.View().Len())
 	require.Equal(t, 1500, r.index.Len())
 	require.Zero(t, r.sweep(2*hour))
-}
-
-func TestRecoverWhileWorkGoesOn(t *testing.T) {
-	r := newRig[int](t, Options{MaxKeys: 8 * keysPerShard})
-	for key := range 4000 {
-		r.add(key, 1)
-	}
-	r.Recover()
-	for key := 4000; r.Unsettled(); key++ {
-		r.Settle(2)
-		r.add(key, 2*hour)
-		r.Sweep(2*hour, 100)
-		require.NoError(t, r.Check())
-	}
-	r.sweep(2 * hour)
-	require.Equal(t, r.index.Len(), r.View().Len())
-	require.Less(t, r.View().Len(), 100)
 }
 
 // Wherever a writer dies, the next ends up with a consistent table that has lost nothing.
@@ -159,12 +142,6 @@ func TestSettleLandsTentativeEntries(t *testing.T) {
 	require.Zero(t, e.Word())
 	require.Same(t, e, r.View().Load(r.hash("a"), "a"))
 	require.True(t, r.take(e, 1), "its caller goes on as if nothing had been")
-}
-
-func TestRecoverPassesByEmptyShards(t *testing.T) {
-	r := newRig[int](t, Options{MaxKeys: 100 * keysPerShard})
-	r.Recover()
-	require.Equal(t, len(r.nursery)/settleStep, r.settle(1), "a look at the nursery is all there is to do")
 }
 
 // Even if each writer dies after a shard, before it sweeps, the idle keys of every shard leave.

@@ -2,9 +2,7 @@ package table
 
 import (
 	"math/rand/v2"
-	"runtime"
-	"sync"
-	"sync/atomic"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -120,60 +118,6 @@ func TestMapLosesCountSafely(t *testing.T) {
 	}
 }
 
-// Readers find every key that stays, and no unknown key, while the map grows and shrinks.
-func TestMapIsReadWhileItChanges(t *testing.T) {
-	for name, hasher := range map[string]func(int) uint64{
-		"hashes differ": nil,
-		"few hashes":    func(key int) uint64 { return uint64(key % 5) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newMap(t, 1, hasher)
-			const stay, most = 20, 400
-			entries := make([]*Entry[int], most)
-			for key := range stay {
-				entries[key] = r.put(key)
-			}
-			var done atomic.Bool
-			var readers sync.WaitGroup
-			for id := range 3 {
-				readers.Go(func() {
-					random := rand.New(rand.NewPCG(3, uint64(id)))
-					for !done.Load() {
-						key := random.IntN(most + 10)
-						e := r.find(r.hash(key), key)
-						switch {
-						case key < stay && e != entries[key]:
-							t.Errorf("key %d stays, and is not found", key)
-							done.Store(true)
-						case e != nil && e.key != key, key >= most && e != nil:
-							t.Errorf("key %d is asked for, and another found", key)
-							done.Store(true)
-						}
-						runtime.Gosched()
-					}
-				})
-			}
-			random := rand.New(rand.NewPCG(4, 5))
-			for round := 0; round < 40_000 && !done.Load(); round++ {
-				key := stay + random.IntN(most-stay)
-				grows := round/4000%2 == 0
-				switch e := entries[key]; {
-				case e == nil && (grows || random.IntN(8) == 0):
-					entries[key] = r.put(key)
-				case e != nil && (!grows || random.IntN(8) == 0):
-					r.pull(e)
-					entries[key] = nil
-				}
-				if round%16 == 0 {
-					runtime.Gosched()
-				}
-			}
-			done.Store(true)
-			readers.Wait()
-		})
-	}
-}
-
 // passed compares the buckets' counts with the entries outside their own bucket.
 func (r rig[K]) passed() {
 	s := r.shards[0].Load()
@@ -197,4 +141,91 @@ func (r rig[K]) passed() {
 			require.Equal(r.t, want[i], n, "bucket %d", i)
 		}
 	}
+}
+
+// FuzzMap puts and removes keys with colliding hashes beside a plain map.
+func FuzzMap(f *testing.F) {
+	f.Add(uint8(0), []byte("abcdefghijklmnopqrstuvwxyz"))
+	f.Add(uint8(64), []byte("abababcdcdcdabcdefghefghijklmnopijklmnop"))
+	f.Add(uint8(56), slices.Repeat([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 3, 5}, 30))
+	f.Fuzz(func(t *testing.T, shift uint8, keys []byte) {
+		r := newMap(t, 1, func(key byte) uint64 { return uint64(key) << (shift % 72) })
+		is := map[byte]*Entry[byte]{}
+		for _, key := range keys {
+			if e := is[key]; e == nil {
+				is[key] = r.put(key)
+			} else {
+				r.pull(e)
+				delete(is, key)
+			}
+			for _, near := range []byte{key - 1, key, key + 1} {
+				if got := r.find(r.hash(near), near); got != is[near] {
+					t.Fatalf("key %d of %d: %p, want %p", near, len(is), got, is[near])
+				}
+			}
+		}
+		for key := range 256 {
+			if got := r.find(r.hash(byte(key)), byte(key)); got != is[byte(key)] {
+				t.Fatalf("key %d of %d: %p, want %p", key, len(is), got, is[byte(key)])
+			}
+		}
+		r.passed()
+	})
+}
+
+// Keys with equal hashes are told apart by themselves. With 64-bit hashes only these tests see
+// that.
+
+func newAlike(t *testing.T) rig[string] {
+	r := newRig[string](t, Options{})
+	r.hasher = oneHash[string]
+	return r
+}
+
+// Promise: Different keys never share a bucket, even with equal hashes.
+func TestAllKeysOfAHashAreHeld(t *testing.T) {
+	r := newAlike(t)
+	for _, key := range []string{"a", "b", "c"} {
+		r.add(key, 1)
+	}
+	for _, key := range []string{"a", "b", "c"} {
+		e := r.View().Load(7, key)
+		require.NotNil(t, e, key)
+		require.Equal(t, key, e.Key())
+		require.False(t, r.take(e, 2), "its own word is kept")
+	}
+	require.Nil(t, r.View().Load(7, "d"))
+	require.Equal(t, 3, r.View().Len())
+}
+
+// While evictions are half done, a key's dead and new entries are both in the map.
+func TestADeadEntryHidesNoNewOne(t *testing.T) {
+	r := newAlike(t)
+	old := r.add("a", 1)
+	old.word.Store(tombstone) // a writer died before unlinking it
+	r.Recover()
+	fresh := r.open("a")
+	require.NotSame(t, old, fresh)
+	require.True(t, r.take(fresh, 2))
+	r.fileOne(fresh, 2)
+	require.Same(t, fresh, r.View().Load(7, "a"))
+	r.settle(3)
+	require.Same(t, fresh, r.View().Load(7, "a"))
+	require.Equal(t, 1, r.View().Len())
+}
+
+// Promise: The index files each key once.
+func TestEachKeyOfAHashHasOneFiling(t *testing.T) {
+	r := newRig[int](t, Options{MaxKeys: 200})
+	r.hasher = oneHash[int]
+	for key := range 100 {
+		r.add(key, 1)
+	}
+	require.Equal(t, 100, r.index.Len())
+	require.NoError(t, r.Check())
+	r.Recover()
+	r.settle(1)
+	require.Equal(t, 100, r.index.Len())
+	require.NoError(t, r.Check())
+	require.Equal(t, 100, r.sweep(2*hour))
 }

@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/require"
 )
 
 // A table is drained among calls on known and new keys, in every order of steps. Each admitted unit
@@ -142,22 +141,4 @@ func TestLoaderKeepsTheKeysOfMostDebt(t *testing.T) {
 		}
 		require.NoError(t, table.Check())
 	}
-}
-
-func TestStateFollowsTheKey(t *testing.T) {
-	r := newTally[string](t, Options{})
-	r.add("a", 1)
-	walked := 0
-	for e := range r.View().All() {
-		for change := range 2 {
-			require.Equal(t, ChangeMade, r.change(tally{uint64(change) + 2}, 1))
-			r.settle(1)
-		}
-		now, ok := r.View().State(e)
-		require.True(t, ok)
-		require.EqualValues(t, 1, tallied(now.State))
-		require.Equal(t, policy.Policy(tally{3}), now.Terms.Policy)
-		walked++
-	}
-	require.Equal(t, 1, walked)
 }

@@ -13,104 +13,21 @@ import (
 )
 
 // Eight callers take from a few keys without rest in an almost full table. A writer files, evicts,
-// copies shards and is replaced. Each key admits one take an hour, and an hour passes whenever the
-// writer has made a few rounds. Properties:
-//
-//  1. Takes of a key are at least an hour apart: none is lost with an entry that is filed, evicted,
-//     or opened again, and no key has two entries.
-//  2. There are never more entries than MaxKeys.
-//  3. Every call is answered, and in the end map, index and count agree.
-func TestStress(t *testing.T) {
-	for _, chains := range []bool{false, true} {
-		const keys = 24
-		r := newRig[int](t, Options{MaxKeys: keys + 8, Idle: 1})
-		if chains {
-			r.hasher = func(key int) uint64 { return uint64(key % 3) }
-		}
-
-		var now atomic.Int64
-		now.Store(int64(hour))      // last is 0 for keys that were never taken from
-		var last [keys]atomic.Int64 // the instant of each key's last take
-		queue := make(chan Command[int], 16)
-		var done atomic.Bool
-		var answered atomic.Int64
-
-		var callers sync.WaitGroup
-		for id := range 8 {
-			callers.Go(func() {
-				random := rand.New(rand.NewPCG(1, uint64(id)))
-				for !done.Load() {
-					key := random.IntN(keys)
-					if at, ok := takeOnce(r, key, &now, queue, nil); ok {
-						if before := policy.Instant(last[key].Swap(int64(at))); max(at, before)-min(at, before) < hour {
-							t.Errorf("key %d was admitted at %v and at %v",
-								key, time.Duration(before), time.Duration(at))
-							done.Store(true)
-						}
-					}
-					if n := r.View().Len(); n > keys+8 {
-						t.Errorf("%d entries", n)
-					}
-					if answered.Add(1)%16 == 0 {
-						runtime.Gosched() // there is a writer, too
-					}
-				}
-			})
-		}
-
-		end := time.Now().Add(700 * time.Millisecond)
-		random := rand.New(rand.NewPCG(2, 3))
-		for round := 0; time.Now().Before(end) && !done.Load(); round++ {
-			for len(queue) > 0 && random.IntN(50) > 0 {
-				command := <-queue
-				r.Apply(command)
-				if random.IntN(4) == 0 {
-					r.Apply(command)
-				}
-			}
-			at := policy.Instant(now.Load())
-			switch random.IntN(16) {
-			case 0:
-				r.Recover()
-			case 1, 2, 3, 4:
-				at = policy.Instant(now.Add(2 * int64(hour)))
-				r.Sweep(at, keys)
-			case 5:
-				r.View().NoteLostFiling()
-			case 6:
-				if r.shards[0].Load() != nil {
-					r.resize(0, leastBuckets+random.IntN(9))
-				}
-			default:
-				r.Sweep(at, random.IntN(keys))
-			}
-			if r.Unsettled() {
-				r.Settle(at)
-			}
-			runtime.Gosched()
-		}
-		done.Store(true)
-		callers.Wait()
-		for len(queue) > 0 {
-			r.Apply(<-queue)
-		}
-		r.View().NoteLostFiling()
-		r.settle(policy.Instant(now.Load()))
-		require.NoError(t, r.Check())
-		t.Logf("%d calls, %d evictions", answered.Load(), r.counters.Evicted.Load())
-		require.NotZero(t, r.counters.Evicted.Load())
-	}
-}
-
-// The same while the policy is replaced without rest and the writer dies at any of its points. A
-// tally does not recur within a hundred changes. Properties:
+// copies shards and replaces the policy, and dies at any of its points. A tally does not recur
+// within a hundred changes. Properties:
 //
 //  1. No policy gets a word of another except to Carry it, or the tally panics.
 //  2. The takes of an entry and its successors are numbered from 1 by their words, each number once
 //     without a gap. The last is in the word, if it is there at the end.
 //  3. Whenever no change is under way all words have the present epoch bit.
 //  4. Each change is answered, and made when the writer has come to rest.
-func TestStressOfChanges(t *testing.T) {
+//  5. There are never more entries than MaxKeys, and in the end map, index and count agree.
+func TestStress(t *testing.T) {
+	t.Run("hashes differ", func(t *testing.T) { stress(t, nil) })
+	t.Run("few hashes", func(t *testing.T) { stress(t, func(key int) uint64 { return uint64(key % 3) }) })
+}
+
+func stress(t *testing.T, hasher func(key int) uint64) {
 	const keys = 24
 	random := rand.New(rand.NewPCG(2, 5))
 	deadly := false
@@ -132,6 +49,9 @@ func TestStressOfChanges(t *testing.T) {
 			panic(killed{})
 		}
 	}})
+	if hasher != nil {
+		r.hasher = hasher
+	}
 
 	type numbers struct{ takes, sum, squares atomic.Uint64 }
 	var ledger sync.Map // of the first *Entry[int]: *numbers
@@ -153,6 +73,9 @@ func TestStressOfChanges(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, uint64(id)))
 			for n := 1; !done.Load(); n++ {
 				takeOnce(r, random.IntN(keys), &now, queue, tell)
+				if n := r.View().Len(); n > keys+8 {
+					t.Errorf("%d entries", n)
+				}
 				if n%16 == 0 {
 					runtime.Gosched()
 				}
@@ -267,47 +190,38 @@ func TestStressOfChanges(t *testing.T) {
 	require.NotZero(t, deaths)
 }
 
-// takeOnce is cell.Choke without patience. It passes the word that it stores to tell, if not nil.
-func takeOnce(
-	r rig[int], key int, now *atomic.Int64, queue chan Command[int], tell func(e *Entry[int], state uint64),
-) (policy.Instant, bool) {
+// takeOnce is cell.Choke without patience. It passes the state that it leaves to tell.
+func takeOnce(r rig[int], key int, now *atomic.Int64, queue chan Command[int], tell func(e *Entry[int], state uint64)) {
 	hash := r.hash(key)
 	for {
 		e, status := r.View().Open(hash, key)
 		if status == Full {
 			runtime.Gosched()
-			return 0, false
+			return
 		}
 		// After finding the entry, so that no take predates its birth: see cell.takeFrom.
 		at := policy.Instant(now.Load())
-		for {
-			word, terms := r.View().Read(e)
-			state, alive := terms.State(word)
-			if !alive {
-				break
-			}
-			next, d := terms.Policy.Take(state, at, 1, 0)
-			done := !d.Allowed || e.Advance(word, next|terms.EpochBit)
-			if done {
-				if tell != nil {
+		taken := false
+		for alive := true; alive && !taken; {
+			var word, state uint64
+			var terms *Terms
+			word, terms = r.View().Read(e)
+			if state, alive = terms.State(word); alive {
+				next, d := terms.Policy.Take(state, at, 1, 0)
+				if taken = !d.Allowed || e.Advance(word, next|terms.EpochBit); taken {
 					tell(e, next)
 				}
-				if status == Landed {
-					offer(r, queue, FileCommand[int](hash, at))
-				}
-				return at, d.Allowed
 			}
 		}
 		if status == Landed {
-			offer(r, queue, FileCommand[int](hash, at))
+			select {
+			case queue <- FileCommand[int](hash, at):
+			default:
+				r.View().NoteLostFiling()
+			}
 		}
-	}
-}
-
-func offer(r rig[int], queue chan Command[int], command Command[int]) {
-	select {
-	case queue <- command:
-	default:
-		r.View().NoteLostFiling()
+		if taken {
+			return
+		}
 	}
 }

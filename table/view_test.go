@@ -4,8 +4,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -186,11 +184,6 @@ func TestOpenIsUndecidedWhileAPlaceIsUncertain(t *testing.T) {
 	require.Equal(t, Full, status, "now it is")
 }
 
-func TestSeedGivesTheHash(t *testing.T) {
-	r := newRig[string](t, Options{})
-	require.Equal(t, r.seed, r.View().Seed())
-}
-
 // An entry that died in its slot leaves its caller with a full table and no command to send. The
 // writer still visits: callers behind the dead entry rely on it.
 func TestDeadEntryOfATurnedAwayCallerIsTakenOut(t *testing.T) {
@@ -235,35 +228,6 @@ func TestLastPlaceGoesToOne(t *testing.T) {
 	require.EqualValues(t, 1, p.taken())
 }
 
-func TestPlacesNeverOvershoot(t *testing.T) {
-	for _, most := range []int64{1, 3} { // the fewer, the more meet at the last
-		r := newRig[int](t, Options{MaxKeys: int(most)})
-		var held, refused atomic.Int64
-		var group sync.WaitGroup
-		for range 8 {
-			group.Go(func() {
-				for range 20_000 {
-					if r.places.take(most) == placeTaken {
-						if n := held.Add(1); n > most {
-							t.Errorf("%d places given at once", n)
-						}
-						if n := r.View().Len(); n > int(most) {
-							t.Errorf("%d entries", n)
-						}
-						held.Add(-1)
-						r.places.cancel()
-					} else {
-						refused.Add(1)
-						runtime.Gosched()
-					}
-				}
-			})
-		}
-		group.Wait()
-		require.Zero(t, r.View().Len())
-	}
-}
-
 func TestExtremesOfMaxKeys(t *testing.T) {
 	one := newRig[string](t, Options{MaxKeys: 1})
 	require.Len(t, one.nursery, 1)
@@ -303,17 +267,21 @@ func TestShardsAreFilledEvenly(t *testing.T) {
 	require.Equal(t, len(r.shards)-1, last)
 }
 
+// A writer that Close could not stop goes on in a cleared table, where callers land entries. It
+// finds no known entry, and ends.
 func TestClearForgetsAll(t *testing.T) {
-	table := New[string](Options{Policy: policy.Must(policy.Funnel(1, 1, time.Hour)), Idle: 1, MaxKeys: 9})
-	r := rig[string]{table, t}
+	r := rig[string]{New[string](Options{Policy: policy.Must(policy.Funnel(1, 1, time.Hour)), Idle: 1, MaxKeys: 9}), t}
+	r.hasher = oneHash[string]
 	r.add("filed", 1)
 	require.True(t, r.take(r.open("landed"), 1))
 	r.Clear()
 	require.False(t, r.has("filed"))
 	require.False(t, r.has("landed"))
 	require.Equal(t, 2, r.View().Len(), "the places taken are not given back")
-	r.sweep(9 * hour) // a writer that is there still does no harm
+	r.add("after", 2)
+	r.sweep(9 * hour)
 	require.Zero(t, r.View().Landed())
+	require.False(t, r.has("after"))
 }
 
 // All other tests rely on Check.
@@ -387,16 +355,30 @@ func TestOpenIsNotFullForADeadDuplicate(t *testing.T) {
 	require.Equal(t, 1, r.View().Len())
 }
 
-// A writer that Close could not stop goes on in a cleared table, where callers land entries. It
-// finds no known entry, and ends.
-func TestClearedTableDoesNotHoldUpAWriter(t *testing.T) {
-	table := New[string](Options{Policy: policy.Must(policy.Funnel(1, 1, time.Hour)), Idle: 1, MaxKeys: 9})
-	r := rig[string]{table, t}
-	r.hasher = oneHash[string]
-	r.add("before", 1)
-	r.Clear()
-	r.add("after", 2)
-	r.sweep(9 * hour)
-	require.Zero(t, r.View().Landed())
-	require.False(t, r.has("after"))
+// A reader at an unlinked node, first in its list or not, still reaches those behind it.
+func TestSlotLeadsOnFromAnUnlinkedNode(t *testing.T) {
+	for _, gone := range []string{"first", "middle"} {
+		t.Run(gone, func(t *testing.T) {
+			r := newRig[string](t, Options{})
+			r.hasher = oneHash[string]
+			entries := map[string]*Entry[string]{}
+			for _, key := range []string{"last", "middle", "first"} {
+				entries[key] = r.open(key)
+				require.True(t, r.take(entries[key], 1))
+			}
+			standing := nodeOf(r.slotOf(7), entries[gone])
+			r.file(r.slotOf(7), standing, 1)
+			require.Nil(t, nodeOf(r.slotOf(7), entries[gone]))
+			last, _ := waiting(standing, 7, "last")
+			require.Same(t, entries["last"], last)
+		})
+	}
+}
+
+func nodeOf[K comparable](s *slot[K], e *Entry[K]) *node[K] {
+	n := s.Load()
+	for n != nil && n.entry != e {
+		n = n.next.Load()
+	}
+	return n
 }
