@@ -67,6 +67,16 @@ func (r rig[K]) fileOne(e *Entry[K], now policy.Instant) {
 	}
 }
 
+// once makes the table call do when it next comes to the point.
+func (r rig[K]) once(point string, do func()) {
+	r.step = func(at string) {
+		if at == point {
+			r.step = nil
+			do()
+		}
+	}
+}
+
 // has reports whether callers see the key.
 func (r rig[K]) has(key K) bool { return r.View().Look(r.hash(key), key) != nil }
 

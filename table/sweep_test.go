@@ -60,12 +60,7 @@ func TestSweepLosesAgainstACaller(t *testing.T) {
 	var e *Entry[string]
 	r = newRig[string](t, Options{})
 	e = r.add("a", 1)
-	r.step = func(point string) {
-		if point == "evict: judged" {
-			r.step = nil
-			require.True(t, r.take(e, 2*hour))
-		}
-	}
+	r.once("evict: judged", func() { require.True(t, r.take(e, 2*hour)) })
 	require.Equal(t, SweepResult{More: true}, r.Sweep(2*hour, 1))
 	require.Same(t, e, r.open("a"))
 	require.False(t, r.take(e, 2*hour))
@@ -119,12 +114,7 @@ func TestSweepFilesNoKeyAgainSooner(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.open("a")
 	r.fileOne(e, hour)
-	r.step = func(point string) {
-		if point == "evict: judged" {
-			r.step = nil
-			require.True(t, r.take(e, 3*hour))
-		}
-	}
+	r.once("evict: judged", func() { require.True(t, r.take(e, 3*hour)) })
 	require.Equal(t, SweepResult{More: true}, r.Sweep(3*hour, 1))
 	first, _ := r.index.Min()
 	require.Equal(t, hour, first.fresh)

@@ -274,12 +274,7 @@ func TestMovedEntryLeadsToItsSuccessor(t *testing.T) {
 			require.Equal(t, ChangeMade, r.change(tally{2}, 1))
 			require.Panics(t, func() { r.settle(1) })
 			successor := r.moving.Load().to
-			r.step = func(point string) {
-				if point == "find: moved" {
-					r.step = nil
-					later(r)
-				}
-			}
+			r.once("find: moved", func() { later(r) })
 			require.Same(t, successor, r.View().Look(r.hash("a"), "a"))
 			require.Nil(t, r.step, "the call met the old entry")
 			r.Recover()

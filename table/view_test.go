@@ -92,19 +92,13 @@ func TestFileEmptiesTheSlot(t *testing.T) {
 func TestOpenAsksForTheSlotThatItBegan(t *testing.T) {
 	r := newRig[string](t, Options{})
 	r.hasher = oneHash[string]
-	r.step = func(point string) {
-		if point == "open: not in the slot" {
-			r.step = nil
-			r.add("a", 1)
-			r.step = func(point string) {
-				if point == "open: pushed" {
-					r.step = nil
-					_, status := r.View().Open(7, "b")
-					require.Equal(t, Found, status)
-				}
-			}
-		}
-	}
+	r.once("open: not in the slot", func() {
+		r.add("a", 1)
+		r.once("open: pushed", func() {
+			_, status := r.View().Open(7, "b")
+			require.Equal(t, Found, status)
+		})
+	})
 	e, status := r.View().Open(7, "a")
 	require.Equal(t, Landed, status)
 	require.Same(t, r.View().Load(7, "a"), e)
@@ -137,12 +131,7 @@ func TestOpenSkipsDeadEntries(t *testing.T) {
 func TestOpenIsNotFullForAKnownKey(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 1})
 	var other *Entry[string]
-	r.step = func(point string) {
-		if point == "open: not in the slot" {
-			r.step = nil
-			other = r.open("a")
-		}
-	}
+	r.once("open: not in the slot", func() { other = r.open("a") })
 	e, status := r.View().Open(r.hash("a"), "a")
 	require.Equal(t, Found, status)
 	require.Same(t, other, e)
@@ -169,15 +158,12 @@ func TestOpenIsUndecidedWhileAPlaceIsUncertain(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 2})
 	r.add("a", 1)
 	asked := false
-	r.step = func(point string) {
-		if point == "open: place taken" {
-			r.step = nil
-			e, status := r.View().Open(r.hash("c"), "c")
-			require.Nil(t, e)
-			require.Equal(t, Undecided, status)
-			asked = true
-		}
-	}
+	r.once("open: place taken", func() {
+		e, status := r.View().Open(r.hash("c"), "c")
+		require.Nil(t, e)
+		require.Equal(t, Undecided, status)
+		asked = true
+	})
 	r.open("b")
 	require.True(t, asked)
 	_, status := r.View().Open(r.hash("c"), "c")
