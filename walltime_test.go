@@ -34,7 +34,7 @@ internal/core/seam 2
 internal/core/waitline 2
 outgoing 2
 supervisor 1
-table 2
+table 1
 test/torture/hostile 2
 test/torture/linear 2
 test/torture/properties 6
