@@ -522,6 +522,8 @@ func TestUnitsTakeTheirTimeUnderTheNextLimit(t *testing.T) {
 		{"turns, and more room", "funnel 1, 1/s", "funnel 4, 1/s", late, 1, 2, 0, 3 * s, 6 * s},
 		{"turns, slower and more room", "funnel 1, 1/s", "funnel 10, 10/m", late, 1, 2, 0, 8 * s, 62 * s},
 		{"an interval that is no whole nanosecond", "funnel 3, 3/s", "funnel 3, 7/s", late, 1, 0, 0, 0, 142_857_143},
+		// 64 sixteenths of a nanosecond are left, 1.016 units.
+		{"a part of a unit, rounded up", "funnel 20, 16/63ns", "funnel 20, 1/ns", late, 16, 0, 59, 0, 2},
 
 		{"a longer queue", "queue 9, 1/s", "queue 19, 1/s", late, 4, 0, s / 2, 7 * s / 2, 7 * s / 2},
 		{"a shorter queue", "queue 9, 1/s", "queue 2, 1/s", late, 4, 0, s, 3 * s, 3 * s},
