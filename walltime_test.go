@@ -28,7 +28,7 @@ import (
 // place ends with the comment "wall: " and its reason, and is not counted.
 const onWallClock = `
 cmd/ral 2
-engine 8
+engine 6
 internal/testkit/child 1
 internal/core/seam 2
 internal/core/waitline 2

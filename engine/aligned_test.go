@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,33 +101,6 @@ func TestAlignedWindowsByKey(t *testing.T) {
 		e.Take("free", 1)
 		e.TakeWith(limits["paid"], "free", 1)
 	}))
-}
-
-func TestAlignedWindowsAreExact(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := open[string](t, Config{Policy: parse(t, "window 7/s aligned")})
-		var lock sync.Mutex
-		admitted := map[int64]int{}
-		var calls sync.WaitGroup
-		for caller := range 8 {
-			calls.Go(func() {
-				for i := range 500 {
-					second := time.Now().Unix()
-					if e.Take("k", 1).Allowed {
-						lock.Lock()
-						admitted[second]++
-						lock.Unlock()
-					}
-					time.Sleep(time.Duration(1+(caller*31+i*17)%40) * time.Millisecond)
-				}
-			})
-		}
-		calls.Wait()
-		require.Greater(t, len(admitted), 5)
-		for second, count := range admitted {
-			require.Equal(t, 7, count, second)
-		}
-	})
 }
 
 // An engine is anchored once: its windows are off by as much as the wall clock is stepped, each

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,5 +157,16 @@ func TestHoldOfNilKey(t *testing.T) {
 		require.NoError(t, g.Settle(t.Context(), 5))
 		assert.Equal(t, left, e.Peek(nil, 0).Remaining)
 		require.NoError(t, e.Close())
+	}
+}
+
+func TestSettleChargesAsMuchAsACallMay(t *testing.T) {
+	e := open[string](t, Config{Policy: funnel(10, 10, time.Second), Clock: newHandClock().Now})
+	for _, used := range []int64{26_784_001, 1 << 50, math.MaxInt64} {
+		g, err := e.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1})
+		require.NoError(t, err)
+		require.NoError(t, g.Settle(t.Context(), used))
+		assert.Equal(t, 31*24*time.Hour+100*time.Millisecond, e.Peek("key", 0).ResetAfter)
+		e.Reset("key")
 	}
 }

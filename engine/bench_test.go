@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
+	"net/netip"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -35,59 +36,12 @@ func benchChoke(b *testing.B, config Config, keys []string) {
 	}
 }
 
-// The processor's counter beside package time's clock, even if the kernel does not trust the
-// counter.
-func BenchmarkChokeByClock(b *testing.B) {
-	admitted, refused := funnel(1<<40, 1<<20, time.Second), funnel(1, 1, 24*time.Hour)
-	for _, of := range []struct {
-		name   string
-		policy policy.Policy
-		keys   int
-	}{{"admitted", admitted, 1}, {"refused", refused, 1}, {"many", admitted, 100_000}} {
-		exact := Config{Policy: of.policy, PackageTime: true}
-		b.Run(of.name+"/package-time", func(b *testing.B) { benchChoke(b, exact, keys(of.keys)) })
-		b.Run(of.name+"/counter", func(b *testing.B) {
-			benchChoke(b, byCounter(b, Config{Policy: of.policy}), keys(of.keys))
-		})
-	}
-}
-
 func BenchmarkChokeCoarseClock(b *testing.B) {
 	var now atomic.Int64
 	clock := func() policy.Instant { return policy.Instant(now.Load()) }
 	config := Config{Policy: funnel(1<<40, 1<<20, time.Second), Clock: clock}
 	b.Run("keys=1", func(b *testing.B) { benchChoke(b, config, keys(1)) })
 	b.Run("keys=100000", func(b *testing.B) { benchChoke(b, config, keys(100_000)) })
-}
-
-// One operation is a new key, from the call of one of GOMAXPROCS callers until it is filed.
-func BenchmarkChokeNewKeys(b *testing.B) {
-	const flood = 250_000
-	names := keys(flood)
-	callers := runtime.GOMAXPROCS(0)
-	b.ReportAllocs()
-	for n := 0; n < b.N; n += flood {
-		b.StopTimer()
-		e, err := New[string](Config{Policy: funnel(1000, 1000, time.Second)})
-		if err != nil {
-			b.Fatal(err)
-		}
-		runtime.GC()
-		b.StartTimer()
-		var group sync.WaitGroup
-		for i := range callers {
-			group.Go(func() {
-				for k := i; k < min(flood, b.N-n); k += callers {
-					e.Choke(names[k])
-				}
-			})
-		}
-		group.Wait()
-		settled(b, e)
-		b.StopTimer()
-		e.Close()
-		b.StartTimer()
-	}
 }
 
 // BenchmarkSteps measures a call on a known key step by step, each with all before:
@@ -161,5 +115,42 @@ func BenchmarkSteps(b *testing.B) {
 		if err := e.Close(); err != nil {
 			b.Error(err)
 		}
+	}
+}
+
+// BenchmarkAsk measures the cost of limits.Limiter over Take: at most 5 ns. It alternates a few
+// calls of each, and reports the fastest, which a busy machine changes least.
+func BenchmarkAsk(b *testing.B) {
+	for _, of := range []struct {
+		name   string
+		policy policy.Policy
+	}{
+		{"admitted", policy.Must(policy.Funnel(1<<40, 1<<20, time.Second))},
+		{"refused", policy.Must(policy.Funnel(1, 1, 24*time.Hour))},
+	} {
+		b.Run(of.name, func(b *testing.B) {
+			e, key, ctx := open[netip.Addr](b, Config{Policy: of.policy}), netip.MustParseAddr("192.0.2.1"), b.Context()
+			e.Choke(key)
+			settled(b, e)
+			var l limits.Limiter[netip.Addr] = e
+			const calls = 256
+			direct, through := time.Hour, time.Hour
+			b.ReportAllocs()
+			for b.Loop() {
+				began := time.Now()
+				for range calls {
+					e.Take(key, 1)
+				}
+				between := time.Now()
+				for range calls {
+					_, _ = l.Ask(ctx, key, 1)
+				}
+				ended := time.Now()
+				direct, through = min(direct, between.Sub(began)), min(through, ended.Sub(between))
+			}
+			b.ReportMetric(float64(direct)/calls, "Take-ns")
+			b.ReportMetric(float64(through)/calls, "Ask-ns")
+			b.ReportMetric(float64(through-direct)/calls, "more-ns")
+		})
 	}
 }

@@ -257,24 +257,16 @@ func TestCountIsDoneInSteps(t *testing.T) {
 	})
 }
 
-// panics is a policy that panics on demand.
-type panics struct {
-	policy.Policy
-	now *atomic.Bool
-}
-
-func (p panics) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
-	if n == 0 && p.now.Load() {
-		panic("a policy of the user's")
-	}
-	return p.Policy.Take(word, now, n, patience)
-}
-
 // A policy that panics ends a count and nothing else.
 func TestPolicyThatPanicsIsNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var now atomic.Bool
-		e := open[string](t, Config{Policy: panics{funnel(2, 1, time.Hour), &now}, Restarts: 1})
+		limit := &hooked{Policy: funnel(2, 1, time.Hour), take: func(a *asked) {
+			if a.n == 0 && now.Load() {
+				panic("a policy of the user's")
+			}
+		}}
+		e := open[string](t, Config{Policy: limit, Restarts: 1})
 		require.True(t, e.Choke("key"))
 		synctest.Wait()
 		first := nextCount(e)

@@ -3,7 +3,6 @@ package engine
 import (
 	"math"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,69 +12,6 @@ import (
 
 	"github.com/ral-limiter/ral/policy"
 )
-
-// Calls in line get turns under the new limit, in order. Calls that it never allows end.
-func TestChangeLimitWhileCallsWait(t *testing.T) {
-	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
-	for _, up := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			from, to, used := small, large, int64(10)
-			if !up {
-				from, to, used = large, small, 1000
-			}
-			plan := &atomic.Pointer[policy.Policy]{}
-			plan.Store(&from)
-			e := openFor(t, Config{Policy: small}, func(string) policy.Policy { return *plan.Load() })
-			require.True(t, e.Take("key", used).Allowed)
-			l := inLine{e: e, began: time.Now()}
-			var never error
-			l.wait(t, 0, 4)
-			l.wait(t, 1, 3)
-			if !up {
-				l.all.Go(func() { never = e.Wait(t.Context(), "key", 11) })
-				synctest.Wait()
-			}
-			l.wait(t, 2, 1)
-			time.Sleep(5 * time.Second)
-			synctest.Wait()
-			plan.Store(&to)
-			require.NoError(t, e.ChangeLimit("key", from, to))
-			l.all.Wait()
-			if up {
-				for i, end := range l.ends[:3] {
-					assert.Equal(t, 5*time.Second, end, "%d", i)
-				}
-				assert.EqualValues(t, 1000-10-8, e.Peek("key", 0).Remaining)
-			} else {
-				assert.ErrorIs(t, never, ErrNever)
-				for i, units := range []time.Duration{4, 7, 8} {
-					assert.InDelta(t, 5*time.Second+units*6*time.Minute, l.ends[i], float64(time.Millisecond), "%d", i)
-				}
-			}
-			noLines(t, e)
-		})
-	}
-}
-
-// The turn of a reservation stands, and calls in line wait for it.
-func TestChangeLimitWhileCallsWaitBehindAReservation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
-		holds := small
-		e := openFor(t, Config{Policy: small}, func(string) policy.Policy { return holds })
-		require.True(t, e.Take("key", 10).Allowed)
-		r := e.Reserve("key", 1, time.Hour)
-		require.Equal(t, 6*time.Minute, r.Wait)
-		l := inLine{e: e, began: time.Now()}
-		l.wait(t, 0, 1)
-		holds = large
-		require.NoError(t, e.ChangeLimit("key", small, large))
-		l.all.Wait()
-		assert.Greater(t, l.ends[0], r.Wait)
-		assert.Less(t, l.ends[0], r.Wait+10*time.Second)
-		noLines(t, e)
-	})
-}
 
 // A key that is not in the table, or can never be, is not translated or opened.
 func TestChangeLimitOfAnUnknownKey(t *testing.T) {

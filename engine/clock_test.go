@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/clock"
@@ -147,4 +149,32 @@ func TestHotKeyByTheCounterIsExact(t *testing.T) {
 	passed := time.Duration(config.counter.PackageTime()-before) + clock.Late + clock.Early
 	require.LessOrEqual(t, e.Stats().Admitted, uint64(capacity+passed/every))
 	require.GreaterOrEqual(t, e.Stats().Admitted, uint64(capacity))
+}
+
+// Health reports a clock at which no time passes, until it passes again.
+func TestClockThatWasSetAfterNewIsTold(t *testing.T) {
+	begun := policy.Instant(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano())
+	var now atomic.Int64
+	clock := func() policy.Instant { return policy.Instant(now.Load()) }
+	now.Store(int64(begun))
+	e := open[string](t, Config{Policy: funnel(1, 1, time.Second), Clock: clock})
+	for _, c := range []struct {
+		at   policy.Instant
+		told bool
+	}{
+		{begun, false}, {begun - 1, true}, {0, true}, {begun + 1, false},
+		{begun + policy.Instant(8*365*24*time.Hour), false}, {begun + policy.Instant(10*365*24*time.Hour), true}, {begun, false},
+	} {
+		now.Store(int64(c.at))
+		if c.told {
+			assert.ErrorIs(t, e.Health(), errClock)
+		} else {
+			assert.NoError(t, e.Health())
+		}
+	}
+	now.Store(0) // a coarse clock until its first tick
+	e = open[string](t, Config{Policy: funnel(1, 1, time.Second), Clock: clock})
+	require.NoError(t, e.Health())
+	now.Store(int64(begun))
+	require.ErrorIs(t, e.Health(), errClock)
 }

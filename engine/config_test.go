@@ -40,6 +40,7 @@ func TestBadConfigurationIsRefused(t *testing.T) {
 		{"MaxWaitingTotal", "ral: engine.Config: MaxWaitingTotal is -1, want 1 or more, or 0 for 65536", Config{Policy: good, MaxWaitingTotal: -1}},
 		{"Restarts", "ral: engine.Config: Restarts is -1, want 1 or more, or 0 for 20", Config{Policy: good, Restarts: -1}},
 		{"RestartPeriod", "ral: engine.Config: RestartPeriod is -1ns, want a positive duration, or 0 for 10s", Config{Policy: good, RestartPeriod: -1}},
+		{"Penalty.Refusals", "ral: engine.Config: Penalty.Refusals is 0, want 1 to 1024", Config{Policy: good, Penalty: Penalty{For: 1}}},
 	} {
 		e, err := New[string](c.config)
 		require.Error(t, err, c.field)

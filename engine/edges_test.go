@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"hash/maphash"
 	"math/rand/v2"
 	"strconv"
 	"sync/atomic"
@@ -18,51 +17,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
-
-// As TestTakeIsNotDatedBackBeyondEviction, with an entry that is filed but not taken from.
-func TestTakeFromAnUnusedEntryIsNotDatedBack(t *testing.T) {
-	notDatedBack(t, func(t *testing.T, e *Engine[string], clock *handClock) {
-		view := e.table.View()
-		hash := maphash.Comparable(view.Seed(), "key")
-		entry, status := view.Open(hash, "key")
-		require.Equal(t, table.Landed, status)
-		require.True(t, e.queue.TrySend(table.FileCommand[string](hash, clock.Now())))
-		synctest.Wait()
-		require.Same(t, entry, view.Load(hash, "key"))
-		require.Zero(t, entry.Word())
-	})
-}
-
-// The writer stands still between the end of an entry and its leaving the map.
-func TestDeadEntryInTheMapRefusesNoCall(t *testing.T) {
-	for name, call := range map[string]func(*Engine[string]) bool{
-		"Choke": func(e *Engine[string]) bool { return e.Choke("key") },
-		"Take":  func(e *Engine[string]) bool { return e.Take("key", 1).Allowed },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				release := make(chan struct{})
-				e := open[string](t, Config{
-					Policy: funnel(1, 1, time.Hour), Idle: time.Minute,
-					fault: func(point string) {
-						if point == "evict: dead" {
-							<-release
-						}
-					},
-				})
-				require.True(t, e.Choke("key"))
-				time.Sleep(2 * time.Hour)
-				synctest.Wait()
-				require.EqualValues(t, 1, e.Stats().Evicted)
-				assert.True(t, call(e))
-				assert.False(t, call(e))
-				close(release)
-				synctest.Wait()
-				assert.False(t, call(e))
-			})
-		})
-	}
-}
 
 // As TestLostCommandsAreMadeUpFor, by a writer that has already looked through the nursery.
 func TestLostCommandsAreMadeUpForAtAnyTime(t *testing.T) {
@@ -90,35 +44,6 @@ func TestLostCommandsAreMadeUpForAtAnyTime(t *testing.T) {
 		synctest.Wait()
 		assert.Zero(t, e.table.View().Landed())
 	})
-}
-
-// A call that was under way at Close lands its key afterwards. That limits no call.
-func TestLandedAfterCloseIsNotLookedAt(t *testing.T) {
-	e, err := New[string](Config{Policy: funnel(1, 1, time.Hour)})
-	require.NoError(t, err)
-	require.NoError(t, e.Close())
-	view := e.table.View()
-	entry, _ := view.Open(maphash.Comparable(view.Seed(), "late"), "late")
-	require.True(t, entry.Advance(entry.Word(), policy.MaxWord))
-	assert.True(t, e.Choke("late"))
-	assert.True(t, e.Take("late", 1).Allowed)
-}
-
-// Promise: `Peek` and `Take` of 0 open no key and are not counted.
-func TestLooksAreNotCounted(t *testing.T) {
-	e := open[string](t, Config{Policy: funnel(1, 1, time.Hour)})
-	require.True(t, e.Choke("key"))
-	settled(t, e)
-	for _, key := range []string{"key", "other"} {
-		e.Peek(key, 0)
-		e.Peek(key, 1)
-		e.Peek(key, -1)
-		e.Take(key, 0)
-	}
-	s := e.Stats()
-	assert.EqualValues(t, 1, s.Admitted)
-	assert.Zero(t, s.Refused)
-	assert.Equal(t, 1, e.Len())
 }
 
 // An idle writer makes room while the caller yields: hardly any call sleeps. The machine decides

@@ -43,37 +43,6 @@ func TestIdleAndDrainedKeyIsGoneSoon(t *testing.T) {
 	})
 }
 
-// Promise: Keys in debt are forgotten only to make room.
-func TestOwingKeyIsNeverGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := open[string](t, Config{Policy: funnel(24, 1, time.Second), Idle: time.Nanosecond})
-		require.True(t, e.Take("in debt", 24).Allowed)
-		for second := range 24 {
-			assert.Equal(t, 1, e.Len())
-			assert.Equal(t, int64(second), e.Peek("in debt", 0).Remaining, "after %d seconds", second)
-			time.Sleep(time.Second)
-		}
-		time.Sleep(soon(0))
-		assert.Equal(t, 0, e.Len(), "paid")
-		assert.Zero(t, e.Stats().Forgiven)
-	})
-}
-
-// Promise: Keys in use are never forgotten.
-func TestKeyInUseIsNeverGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const idle = time.Second
-		e := open[string](t, Config{Policy: funnel(1, 1000, time.Second), Idle: idle})
-		require.True(t, e.Choke("idle"))
-		for range 1000 {
-			require.True(t, e.Choke("busy"))
-			time.Sleep(idle - 10*time.Millisecond)
-		}
-		assert.Equal(t, 1, e.Len())
-		assert.EqualValues(t, 1, e.Stats().Evicted, "the idle one alone")
-	})
-}
-
 // A flood of new keys against a victim at its limit. During and after it:
 //
 //  1. there are never more than MaxKeys entries;
@@ -128,64 +97,30 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// Promise: The key that owes least makes room.
-func TestLeastDebtGoesFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := open[string](t, Config{Policy: funnel(10, 1, time.Hour), MaxKeys: 3})
-		require.True(t, e.Take("nine", 9).Allowed)
-		require.True(t, e.Take("five", 5).Allowed)
-		require.True(t, e.Take("one", 1).Allowed)
-		synctest.Wait()
-		require.True(t, e.Take("two", 2).Allowed)
-		synctest.Wait()
-		assert.EqualValues(t, 1, e.Stats().Forgiven)
-		for key, remaining := range map[string]int64{"nine": 1, "five": 5, "two": 8, "one": 10} {
-			assert.Equal(t, remaining, e.Peek(key, 0).Remaining, key)
-		}
-		// The index has yet to learn that this key owes most.
-		require.True(t, e.Take("two", 8).Allowed)
-		require.True(t, e.Take("four", 4).Allowed)
-		assert.Equal(t, int64(0), e.Peek("two", 0).Remaining)
-		assert.Equal(t, int64(10), e.Peek("five", 0).Remaining)
-		assert.Equal(t, 3, e.Len())
-	})
-}
-
 func TestWhenFull(t *testing.T) {
-	for _, c := range []struct {
-		when     string
-		config   Config
-		admitted bool
-		retry    time.Duration
-	}{
-		{"RefuseNew", Config{WhenFull: RefuseNew, Idle: time.Minute}, false, time.Minute},
-		{"AdmitNew", Config{WhenFull: AdmitNew, Idle: time.Minute}, true, 0},
-	} {
-		t.Run(c.when, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c.config.Policy, c.config.MaxKeys = funnel(2, 1, time.Second), 2
-				e := open[string](t, c.config)
-				require.True(t, e.Choke("a"))
-				require.True(t, e.Choke("b"))
-				for range 3 {
-					d := e.Take("c", 1)
-					assert.Equal(t, c.admitted, d.Allowed)
-					assert.Equal(t, c.retry, d.RetryAfter)
-					assert.Equal(t, int64(2), d.Limit)
-				}
-				assert.Equal(t, policy.Never, e.Take("c", 3).RetryAfter, "what the limit refuses is refused")
-				assert.True(t, e.Choke("a"), "known keys go on")
-				assert.False(t, e.Choke("a"))
-				s := e.Stats()
-				assert.Equal(t, 2, s.Keys)
-				assert.EqualValues(t, 3, s.Full)
-				assert.Zero(t, s.Forgiven)
+	for when, retry := range map[WhenFull]time.Duration{RefuseNew: time.Minute, AdmitNew: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			e := open[string](t, Config{Policy: funnel(2, 1, time.Second), MaxKeys: 2, WhenFull: when, Idle: time.Minute})
+			require.True(t, e.Choke("a"))
+			require.True(t, e.Choke("b"))
+			for range 3 {
+				d := e.Take("c", 1)
+				assert.Equal(t, when == AdmitNew, d.Allowed)
+				assert.Equal(t, retry, d.RetryAfter)
+				assert.Equal(t, int64(2), d.Limit)
+			}
+			assert.Equal(t, policy.Never, e.Take("c", 3).RetryAfter, "what the limit refuses is refused")
+			assert.True(t, e.Choke("a"), "known keys go on")
+			assert.False(t, e.Choke("a"))
+			s := e.Stats()
+			assert.Equal(t, 2, s.Keys)
+			assert.EqualValues(t, 3, s.Full)
+			assert.Zero(t, s.Forgiven)
 
-				time.Sleep(2*time.Second + time.Minute + soon(time.Minute))
-				require.True(t, e.Choke("c"), "the others have left")
-				assert.Equal(t, 1, e.Len())
-				assert.EqualValues(t, 3, e.Stats().Full)
-			})
+			time.Sleep(2*time.Second + time.Minute + soon(time.Minute))
+			require.True(t, e.Choke("c"), "the others have left")
+			assert.Equal(t, 1, e.Len())
+			assert.EqualValues(t, 3, e.Stats().Full)
 		})
 	}
 }

@@ -13,25 +13,31 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// 64 goroutines fill a table with exactly as many keys as it holds, in the same order. A table that
-// only looks full because calls want the same place evicts no key, refuses no call, and lets each
-// key pass once.
+// 64 goroutines fill a table with exactly as many keys as it holds, in the same order or their own.
+// A table that only looks full because calls want the same place evicts no key, refuses no call,
+// and lets each key pass once. Then each further key evicts one, unless the table is large enough to
+// make room ahead of need.
 //
 // Promise: The table never exceeds `MaxKeys`, under each `WhenFull`.
+// Promise: Racing calls for new keys pass exactly to the limit.
+// Promise: In a full table a new key costs one other.
 func TestFillingATableExactly(t *testing.T) {
 	for _, when := range []WhenFull{EvictLeastDebt, RefuseNew, AdmitNew} {
 		for _, maxKeys := range []int{1, 2, 100, 1500} {
 			t.Run(fmt.Sprintf("%v %d", when, maxKeys), func(t *testing.T) {
 				all := keys(maxKeys)
-				for range 2 + 8/raceFactor {
+				for round := range 2 + 8/raceFactor {
 					e, err := New[string](Config{
 						Policy: funnel(1, 1, time.Hour), MaxKeys: maxKeys, WhenFull: when, OpenTimeout: time.Minute,
 					})
 					require.NoError(t, err)
 					var admitted atomic.Int64
-					together(64, func(int) {
-						for _, key := range all {
-							if e.Choke(key) {
+					together(64, func(i int) {
+						for j := range all {
+							if round%2 == 1 {
+								j = (j*7 + i*31) % maxKeys // of all keys, as 7 divides no maxKeys
+							}
+							if e.Choke(all[j]) {
 								admitted.Add(1)
 							}
 						}
@@ -40,29 +46,21 @@ func TestFillingATableExactly(t *testing.T) {
 					s := e.Stats()
 					assert.Equal(t, maxKeys, s.Keys)
 					assert.Zero(t, s.Forgiven+s.Full+s.Unavailable, "%+v", s)
+					assert.EqualValues(t, 64*maxKeys, s.Admitted+s.Refused)
+					for i := 0; when == EvictLeastDebt && maxKeys == 100 && i < 50; i++ {
+						admitted.Store(0)
+						together(64, func(int) {
+							if e.Choke(fmt.Sprint("new", i)) {
+								admitted.Add(1)
+							}
+						})
+						assert.EqualValues(t, 1, admitted.Load())
+						assert.EqualValues(t, i+1, e.Stats().Forgiven)
+					}
 					check(t, e)
 				}
 			})
 		}
-	}
-}
-
-// Promise: In a full table a new key costs one other.
-func TestOneNewKeyCostsOneOther(t *testing.T) {
-	const maxKeys = 100
-	e := open[string](t, Config{Policy: funnel(1, 1, time.Hour), MaxKeys: maxKeys, OpenTimeout: time.Minute})
-	for _, key := range keys(maxKeys) {
-		require.True(t, e.Choke(key))
-	}
-	for i := range 50 {
-		var admitted atomic.Int64
-		together(64, func(int) {
-			if e.Choke(fmt.Sprint("new", i)) {
-				admitted.Add(1)
-			}
-		})
-		require.EqualValues(t, 1, admitted.Load())
-		require.EqualValues(t, i+1, e.Stats().Forgiven)
 	}
 }
 

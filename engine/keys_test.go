@@ -53,30 +53,6 @@ func TestKeysThatCannotBeRecorded(t *testing.T) {
 	}
 }
 
-// greedy is a policy that breaks its contract, not the table.
-type greedy struct{ policy.Policy }
-
-func (g greedy) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
-	if word == 0 {
-		return g.Policy.Take(word, now, n, patience)
-	}
-	return math.MaxUint64, policy.Decision{Allowed: true, Limit: 1}
-}
-
-func (greedy) Choke(uint64, policy.Instant) (uint64, bool) { return math.MaxUint64, true }
-
-// Promise: A policy breaking its contract leaves the table intact.
-func TestPolicyThatReturnsReservedWordsIsRefused(t *testing.T) {
-	e := open[string](t, Config{Policy: greedy{funnel(2, 1, time.Hour)}})
-	require.True(t, e.Choke("key"))
-	settled(t, e)
-	await.True(t, func() bool { return e.Peek("key", 0).Limit == 1 }, "the take is recorded")
-	for range 3 {
-		assert.False(t, e.Choke("key"))
-		assert.Equal(t, policy.Never, e.Take("key", 1).RetryAfter)
-	}
-}
-
 // TestGivingBackGoesOnAfterAPanic has a policy that panics in a Cancel.
 //
 // Promise: A panicking policy leaves nothing locked or taken.
@@ -104,46 +80,6 @@ func TestPolicyThatPanicsLeavesNothingBehind(t *testing.T) {
 	await.True(t, func() bool { return e.Len() == 0 }, "all keys leave")
 }
 
-// Nor is what it takes back forgiven.
-//
-// Promise: A clock going backwards mints nothing.
-func TestClockGoingBackMintsNothing(t *testing.T) {
-	clock := newHandClock()
-	clock.Advance(time.Hour)
-	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now, Idle: time.Nanosecond})
-	admitted := 0
-	for i := range 2000 {
-		for e.Choke("key") {
-			admitted++
-		}
-		if i%2 == 0 {
-			clock.Advance(-time.Minute)
-		} else {
-			clock.Advance(time.Minute)
-		}
-	}
-	assert.Equal(t, 10, admitted)
-}
-
-// Nor if the key was forgotten in the future that the clock came from.
-func TestClockGoingBackBeforeAnEvictionMintsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		clock := newHandClock()
-		e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now, Idle: time.Millisecond})
-		admitted := 0
-		for range 20 {
-			for e.Choke("key") {
-				admitted++
-			}
-			clock.Advance(time.Minute)
-			time.Sleep(time.Second) // the janitor's time
-			clock.Advance(-time.Minute)
-		}
-		assert.Positive(t, e.Stats().Evicted)
-		assert.LessOrEqual(t, admitted, 10+60, "what a minute allows")
-	})
-}
-
 // A clock may count from anywhere, though a funnel's time ends 18 years after 1.
 func TestClockMayBeginAnywhere(t *testing.T) {
 	for _, begin := range []int64{math.MinInt64, -5, 0, 1, 1_800_000_000_000_000_000} {
@@ -162,4 +98,25 @@ func TestClockMayBeginAnywhere(t *testing.T) {
 			assert.Equal(t, 10+100-1, admitted)
 		})
 	}
+}
+
+func TestPolicyForPanicsInItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openFor(t, Config{Policy: funnel(1, 1, time.Hour)}, func(key string) policy.Policy {
+			if key == "bad" {
+				panic("no such plan")
+			}
+			return nil
+		})
+		for range 100 {
+			assert.PanicsWithValue(t, "no such plan", func() { e.Choke("bad") })
+			assert.PanicsWithValue(t, "no such plan", func() { _ = e.Wait(t.Context(), "bad", 1) })
+		}
+		assert.True(t, e.Choke("good"))
+		assert.False(t, e.Choke("good"))
+		synctest.Wait()
+		require.NoError(t, e.Health())
+		assert.Zero(t, e.Stats().Restarts)
+		assert.Equal(t, 1, e.Len())
+	})
 }

@@ -9,8 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cell"
-	"github.com/ral-limiter/ral/internal/testkit/await"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -172,71 +170,6 @@ func TestTakeAllAsksPolicyForTwice(t *testing.T) {
 		require.True(t, TakeAll(e.Claim("a", 1), e.Claim("b", 1)).Allowed)
 		assert.EqualValues(t, 4, asked.Load())
 	}
-}
-
-// An offer is for the word of a known, used key under the present limit.
-func TestAnOfferIsOfAPlainWord(t *testing.T) {
-	release := make(chan struct{})
-	e := open[string](t, Config{Policy: funnel(5, 1, time.Hour), fault: func(point string) {
-		if point == "change: made" {
-			<-release
-		}
-	}})
-	offers := func() bool {
-		hash, ok := e.cell.Hash("key")
-		require.True(t, ok)
-		var d policy.Decision
-		var o, one cell.Offer[string]
-		now := e.time.read(new(moment))
-		sure := e.cell.Offer("key", hash, now, 1, &d, &o)
-		_, sureOfOne := e.cell.OfferOne("key", hash, now, &one)
-		require.Equal(t, sure, sureOfOne)
-		require.Equal(t, o, one)
-		return sure
-	}
-	assert.False(t, offers(), "new")
-	require.True(t, e.Choke("key"))
-	settled(t, e)
-	require.True(t, offers())
-	require.True(t, e.Reset("key"))
-	assert.False(t, offers(), "not used")
-	require.True(t, e.Choke("key"))
-	require.True(t, offers())
-	done := make(chan error)
-	go func() { done <- e.SetPolicy(funnel(7, 1, time.Hour)) }()
-	await.True(t, func() bool { return e.Limit().Limit() == 7 }, "the limit is the new one")
-	assert.False(t, offers(), "of the limit before")
-	out := TakeAll(e.Claim("key", 1))
-	assert.True(t, out.Allowed)
-	assert.EqualValues(t, 5, out.Decisions[0].Remaining)
-	close(release)
-	require.NoError(t, <-done)
-	assert.True(t, offers())
-}
-
-// Calls on several limits do not join a queue, which would make them wait.
-func TestOffersOfAQueueAreOfNoTurn(t *testing.T) {
-	clock := newHandClock()
-	config := Config{Policy: policy.Must(policy.Queue(3, 1, time.Second)), Clock: clock.Now}
-	tiers := openTiered[string](t, config, funnel(100, 1, time.Hour))
-	queue := open[string](t, config)
-	require.True(t, tiers.Choke("key"))
-	require.True(t, TakeAll(queue.Claim("key", 1)).Allowed)
-	settled(t, queue)
-	for _, e := range tiers.Engines() {
-		settled(t, e)
-	}
-	for range 2 {
-		assert.False(t, tiers.Choke("key"))
-		assert.False(t, tiers.Take("key", 1).Allowed)
-		out := TakeAll(queue.Claim("key", 1))
-		assert.False(t, out.Allowed)
-		assert.Equal(t, time.Second, out.RetryAfter)
-	}
-	clock.Advance(time.Second)
-	assert.True(t, tiers.Choke("key"))
-	assert.True(t, TakeAll(queue.Claim("key", 1)).Allowed)
-	assert.EqualValues(t, 98, tiers.Engines()[1].Peek("key", 0).Remaining)
 }
 
 // If the overtaking call leaves a key without a word, the call still takes from it, and gives back.
