@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/limits"
@@ -33,146 +30,6 @@ func blockable(t testing.TB) []policy.Policy {
 		funnel(5, 2, time.Second), log,
 		policy.Must(policy.FixedWindow(5, 2*time.Second)), policy.Must(policy.SlidingWindow(5, 2*time.Second)),
 		policy.Must(policy.Queue(3, 2, time.Second)), policy.Must(policy.Bursty(2, time.Second, 3)),
-	}
-}
-
-// Promise: Decisions, blocks and counts match an engine's to the microsecond.
-func TestBlocksAgreeWithAnEngine(t *testing.T) {
-	for seed := range uint64(40) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			compareWithEngine(t, rand.New(rand.NewPCG(seed, 77)))
-		})
-	}
-}
-
-func compareWithEngine(t *testing.T, r *rand.Rand) {
-	all := blockable(t)
-	p := all[r.IntN(len(all))]
-	for p == all[1] { // an engine has no log
-		p = all[r.IntN(len(all))]
-	}
-	rule := engine.Penalty{}
-	if r.IntN(4) > 0 {
-		rule = engine.Penalty{Refusals: 1 + r.IntN(4), Within: time.Duration(1+r.IntN(3e6)) * time.Microsecond, For: time.Duration(1+r.IntN(2e6)) * time.Microsecond}
-		rule.Max = rule.For * time.Duration(1+r.IntN(9))
-		if r.IntN(2) == 0 {
-			rule.Forget = rule.Within + time.Duration(r.IntN(20e6))*time.Microsecond
-		}
-	}
-	var clock atomic.Int64
-	c := at(shared.Addr(), p)
-	c.Penalty, c.clock = rule, clock.Load
-	var servers []*Limiter
-	for range 3 {
-		servers = append(servers, open(t, c))
-	}
-	e, err := engine.New[string](engine.Config{Policy: p, Penalty: rule, Clock: func() policy.Instant {
-		return policy.Instant(max(clock.Load()*1000, 1))
-	}})
-	require.NoError(t, err)
-	defer e.Close()
-	clock.Store(int64(100 * time.Hour / time.Microsecond)) // a store is full
-	refused := 0
-	for step := range 300 {
-		key, l := fmt.Sprint(r.IntN(3)), servers[r.IntN(len(servers))]
-		at := fmt.Sprintf("%v %+v step %d", p, rule, step)
-		switch r.IntN(14) {
-		case 0, 1:
-			clock.Add(r.Int64N(3e6))
-		case 2:
-			if left := e.Blocked(key); left > 0 { // to the end of a block, or just before
-				clock.Add(max(left.Microseconds()-r.Int64N(2), 0))
-			}
-		case 3:
-			d := time.Duration(1+r.IntN(5e6)) * time.Microsecond
-			require.NoError(t, l.Block(t.Context(), key, d))
-			require.NoError(t, e.Block(key, d))
-		case 4:
-			if r.IntN(4) == 0 {
-				_, err := l.Reset(t.Context(), key)
-				require.NoError(t, err)
-				e.Reset(key)
-			}
-		case 5:
-			n := 1 + r.Int64N(3)
-			got, err := l.Refund(t.Context(), key, n)
-			require.NoError(t, err)
-			require.Equal(t, e.Refund(key, n), got.Decision, at)
-		case 6:
-			other, n, m := "3", r.Int64N(4), r.Int64N(4)
-			want := engine.TakeAll(e.Claim(key, n), e.Claim(other, m))
-			got, err := TakeAll(t.Context(), l.Claim(key, n), l.Claim(other, m))
-			require.NoError(t, err)
-			require.Equal(t, want.Allowed, got.Allowed, at)
-			if p != all[4] { // of a queue, the two tell when another unit than the last can leave
-				require.Equal(t, want.RetryAfter, got.RetryAfter, at)
-			}
-		default:
-			n := r.Int64N(6)
-			was := e.Blocked(key) > 0
-			want := e.Take(key, n)
-			got := take(t, l, key, n)
-			require.Equal(t, want, got.Decision, at)
-			require.Equal(t, was, errors.Is(got.Err(), limits.ErrBlocked), at)
-			require.True(t, got.Exact())
-			if !want.Allowed {
-				refused++
-			}
-		}
-		left, err := servers[r.IntN(len(servers))].Blocked(t.Context(), key)
-		require.NoError(t, err)
-		require.Equal(t, e.Blocked(key), left, at)
-	}
-	require.Positive(t, refused)
-}
-
-// Promise: Exactly `Refusals` over all servers block a key, once.
-func TestRefusalsOfAllServersBlockExactly(t *testing.T) {
-	const capacity, refusals, callers, each = 50, 7, 16, 10
-	for _, p := range []policy.Policy{funnel(capacity, 1, time.Hour), policy.Must(SlidingLog(capacity, time.Hour))} {
-		t.Run(p.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-				c := on(redis, p)
-				c.Penalty = engine.Penalty{Refusals: refusals, Within: time.Hour, For: time.Hour}
-				var servers []*Limiter
-				for range 4 {
-					servers = append(servers, open(t, c))
-				}
-				for round := range 5 {
-					key := fmt.Sprint(round)
-					var admitted, counted, blocked atomic.Int64
-					var all sync.WaitGroup
-					for i := range callers {
-						all.Go(func() {
-							for range each {
-								a, err := servers[i%len(servers)].Take(context.Background(), key, 1)
-								switch {
-								case err != nil || a.Source() != limits.SourceRedis:
-									t.Errorf("%+v, %v", a, err)
-								case a.Allowed:
-									admitted.Add(1)
-								case errors.Is(a.Err(), limits.ErrBlocked):
-									blocked.Add(1)
-								default:
-									counted.Add(1)
-								}
-							}
-						})
-					}
-					all.Wait()
-					require.EqualValues(t, capacity, admitted.Load())
-					require.EqualValues(t, refusals, counted.Load())
-					require.EqualValues(t, callers*each-capacity-refusals, blocked.Load())
-				}
-				var sum Stats
-				for _, l := range servers {
-					s := l.Stats()
-					sum.Admitted, sum.Refused, sum.Blocked, sum.Penalties = sum.Admitted+s.Admitted, sum.Refused+s.Refused, sum.Blocked+s.Blocked, sum.Penalties+s.Penalties
-				}
-				assert.Equal(t, Stats{Admitted: 5 * capacity, Refused: 5 * (callers*each - capacity), Blocked: 5 * (callers*each - capacity - refusals), Penalties: 5}, sum)
-			})
-		})
 	}
 }
 
@@ -503,62 +360,6 @@ func TestCallsThatWaitForABlockEnd(t *testing.T) {
 		require.NoError(t, l.Close())
 		require.ErrorIs(t, <-ends, engine.ErrClosed)
 	})
-}
-
-// A claim's block holds for claims behind it on the same key: script and policy agree.
-func TestBlockThatAClaimMakes(t *testing.T) {
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		log := func(n int64) policy.Policy {
-			p, err := SlidingLog(n, time.Hour)
-			require.NoError(t, err)
-			return p
-		}
-		for _, p := range [][]policy.Policy{{funnel(2, 1, time.Hour), funnel(100, 1, time.Hour)}, {log(2), log(100)}} {
-			for _, behind := range []int64{0, 1} {
-				c := on(redis, p[0])
-				c.Penalty = engine.Penalty{Refusals: 1, Within: time.Hour, For: time.Hour}
-				l := open(t, c)
-				take(t, l, "k", 2)
-				out, err := TakeAll(t.Context(), l.Claim("k", 1), l.ClaimWith(p[1], "k", behind))
-				require.NoError(t, err)
-				for i, blocked := range []bool{false, true} {
-					assert.Equal(t, limits.SourceRedis, out.Answers[i].Source(), out)
-					assert.False(t, out.Answers[i].Allowed)
-					assert.Equal(t, blocked, errors.Is(out.Answers[i].Err(), limits.ErrBlocked), out)
-				}
-				require.EqualValues(t, 1, l.Stats().Penalties)
-			}
-		}
-	})
-}
-
-func TestBlocksInACluster(t *testing.T) {
-	t.Parallel()
-	cluster := redistest.StartCluster(t, redistest.Options{})
-	for _, tag := range []string{"", "tag"} {
-		c := at("", funnel(2, 1, time.Hour))
-		c.Redis.InitAddress, c.Redis.ForceSingleClient, c.Tag = []string{cluster[0].Addr()}, false, tag
-		c.Penalty = engine.Penalty{Refusals: 1, Within: time.Hour, For: time.Hour}
-		a, b := open(t, c), open(t, c)
-		for i := range 20 {
-			key := fmt.Sprint(i)
-			require.NoError(t, a.Block(t.Context(), key, time.Hour))
-			require.ErrorIs(t, take(t, b, key, 1).Err(), limits.ErrBlocked)
-			_, err := b.Reset(t.Context(), key)
-			require.NoError(t, err)
-			require.True(t, take(t, a, key, 2).Allowed)
-			require.NotErrorIs(t, take(t, b, key, 1).Err(), limits.ErrBlocked, "this refusal blocks")
-			require.ErrorIs(t, take(t, a, key, 1).Err(), limits.ErrBlocked)
-		}
-		if tag != "" {
-			require.NoError(t, a.Block(t.Context(), "x", time.Hour))
-			out, err := TakeAll(t.Context(), b.Claim("x", 1), b.Claim("y", 1))
-			require.NoError(t, err)
-			assert.False(t, out.Allowed)
-			assert.ErrorIs(t, out.Answers[0].Err(), limits.ErrBlocked)
-			assert.True(t, out.Answers[1].Allowed)
-		}
-	}
 }
 
 // A Block of 0 keeps the used units. Without Redis it lifts the block of its own server.

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/limits"
@@ -55,8 +53,6 @@ type busyReport struct {
 	Spoiled  int // periods that were not as they should be
 	Openings uint64
 }
-
-func isBusy() bool { return os.Getenv(busyJob) != "" }
 
 func burn(d time.Duration) {
 	for begun := time.Now(); time.Since(begun) < d; { // wall: it judges the machine, nightly
@@ -159,24 +155,6 @@ func (c busyCount) String() string {
 		c.Calls, c.InTime, c.Exact, 100*float64(c.Exact)/float64(max(c.InTime, 1)), c.Late, c.Unasked, c.Slowest)
 }
 
-func startBusy(t *testing.T, j busyLoad, processors int) *process {
-	t.Helper()
-	told, err := json.Marshal(j)
-	require.NoError(t, err)
-	p := &process{cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(os.Environ(), busyJob+"="+string(told))
-	if processors > 0 {
-		p.cmd.Env = append(p.cmd.Env, fmt.Sprintf("GOMAXPROCS=%d", processors))
-	}
-	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
-	require.NoError(t, p.cmd.Start())
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		_ = p.cmd.Wait()
-	})
-	return p
-}
-
 // TestBusyServerKeepsToRedis has servers compute all the time, so that calls wait longer for a
 // processor than for Redis, and halts Redis for a tenth of a second. From a second later on,
 // in the first period that the machine does not spoil,
@@ -193,13 +171,14 @@ func TestBusyServerKeepsToRedis(t *testing.T) {
 		t.Skip("it judges the time of a machine: guard.TestLateAnswersAreLife and its neighbours count ticks")
 	}
 	for _, c := range []struct {
-		name                  string
-		processes, processors int // of each process, 0 for as many as there are
-		callers               int
+		name      string
+		processes int
+		callers   int
+		env       []string
 	}{
-		{"32 callers", 1, 0, 32},
-		{"64 callers on one processor", 1, 1, 64},
-		{"two servers", 2, 0, 32},
+		{"32 callers", 1, 32, nil},
+		{"64 callers on one processor", 1, 64, []string{"GOMAXPROCS=1"}},
+		{"two servers", 2, 32, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for range *busyRuns {
@@ -210,12 +189,11 @@ func TestBusyServerKeepsToRedis(t *testing.T) {
 				}
 				servers := make([]*process, c.processes)
 				for i := range servers {
-					servers[i] = startBusy(t, load, c.processors)
+					servers[i] = start(t, busyJob, load, c.env...)
 				}
 				for _, s := range servers {
 					var r busyReport
-					require.NoError(t, s.cmd.Wait(), s.err.String())
-					require.NoError(t, json.Unmarshal(s.out.Bytes(), &r), s.out.String())
+					s.hear(t, &r)
 					for i, when := range []string{"before", "halt and a second", "after"} {
 						t.Logf("%s: %v", when, r.Phases[i])
 					}

@@ -17,7 +17,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -26,6 +25,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/limits"
 )
 
@@ -186,71 +186,40 @@ func TestSaysWhyItHangsUp(t *testing.T) {
 func TestEvictionIsNoticedAtConnect(t *testing.T) {
 	t.Parallel()
 	evicts := redistest.Start(t, redistest.Options{MaxMemory: "100mb", Policy: "allkeys-lru"})
-	for range 3 { // whichever beat it is at which Redis would be looked at anyway
-		first := redistest.Start(t, redistest.Options{})
-		var behind atomic.Pointer[redistest.Server]
-		behind.Store(first)
-		c := at(first.Addr(), funnel(10, 1, time.Hour))
-		c.Redis.DialCtxFn = func(ctx context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-			return d.DialContext(ctx, "tcp", behind.Load().Addr())
-		}
-		l := open(t, c)
-		before := scripts(t, evicts)
-		behind.Store(evicts)
-		first.Kill()
-		eventually(t, func() bool { return errors.Is(l.Health(), ErrEvictionPolicy) }, "it is noticed")
-		require.LessOrEqual(t, scripts(t, evicts)-before, int64(3), "after a beat or two, and what Redis did not know")
-	}
-}
-
-// A Redis that may evict and comes while the breaker is open is checked before the first beat,
-// whether the keeper or a call finds it, and with a client of the caller's.
-func TestEvictionIsNoticedAfterAnOutage(t *testing.T) {
-	t.Parallel()
-	evicts := redistest.Start(t, redistest.Options{MaxMemory: "100mb", Policy: "allkeys-lru"})
-	for range 3 { // whichever beat it is at which Redis would be looked at anyway
-		for _, own := range []bool{false, true} {
-			for _, calls := range []bool{false, true} {
-				expectNoBeat(t, evicts, own, calls)
-			}
-		}
-	}
-}
-
-func expectNoBeat(t *testing.T, evicts *redistest.Server, own, calls bool) {
-	t.Helper()
 	first := redistest.Start(t, redistest.Options{})
-	var behind atomic.Pointer[redistest.Server] // nil is none
+	var behind atomic.Pointer[redistest.Server]
 	behind.Store(first)
 	c := at(first.Addr(), funnel(10, 1, time.Hour))
 	c.Redis.DialCtxFn = func(ctx context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-		if behind.Load() == nil {
-			return nil, syscall.ECONNREFUSED
-		}
 		return d.DialContext(ctx, "tcp", behind.Load().Addr())
 	}
-	if own {
-		client, err := rueidis.NewClient(forLimits(c.Redis))
-		require.NoError(t, err)
-		t.Cleanup(client.Close)
-		c.Client, c.Redis = client, rueidis.ClientOption{}
-	}
 	l := open(t, c)
-	behind.Store(nil)
-	first.Kill()
-	eventually(t, func() bool {
-		take(t, l, "a", 0)
-		return errors.Is(l.Health(), ErrBreakerOpen)
-	}, "there is an outage")
+	before := scripts(t, evicts)
 	behind.Store(evicts)
-	eventually(t, func() bool {
-		if calls {
-			take(t, l, "a", 0)
-		}
-		return errors.Is(l.Health(), ErrEvictionPolicy)
-	}, "it is noticed")
-	roll := evicts.Do(t, "EXISTS", "ral:"+c.Name+":servers")
-	beats, err := roll.AsInt64()
-	require.NoError(t, err)
-	require.Zero(t, beats, "own client %v, calls %v: it was used before it was checked", own, calls)
+	first.Kill()
+	eventually(t, func() bool { return errors.Is(l.Health(), ErrEvictionPolicy) }, "it is noticed")
+	require.LessOrEqual(t, scripts(t, evicts)-before, int64(3), "after a beat or two, and what Redis did not know")
+}
+
+// A Redis that may evict and comes while the breaker is open is checked before the first beat,
+// whether the keeper or a call finds it.
+func TestEvictionIsNoticedAfterAnOutage(t *testing.T) {
+	for _, calls := range []bool{false, true} {
+		inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+			l := open(t, on(redis, funnel(10, 1, time.Hour)))
+			redis.Set(gone)
+			eventually(t, func() bool {
+				take(t, l, "a", 0)
+				return errors.Is(l.Health(), ErrBreakerOpen)
+			}, "there is an outage")
+			redis.SetUnfit(ErrEvictionPolicy)
+			redis.Set(well)
+			eventually(t, func() bool {
+				if calls {
+					take(t, l, "a", 0)
+				}
+				return errors.Is(l.Health(), ErrEvictionPolicy)
+			}, "it is noticed")
+		})
+	}
 }

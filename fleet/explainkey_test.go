@@ -2,11 +2,7 @@ package fleet
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"math/rand/v2"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,67 +20,6 @@ func explain(t testing.TB, l limits.Limiter[string], key string) limits.Explanat
 	x, err := limits.Explain(t.Context(), l, key)
 	require.NoError(t, err)
 	return x
-}
-
-// Promise: While Redis decides, an explanation and `Peek` are an engine's.
-func TestExplanationEqualsAnEngines(t *testing.T) {
-	for i, p := range blockable(t) {
-		if i == 1 {
-			continue // an engine has no log
-		}
-		t.Run(p.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-				r := rand.New(rand.NewPCG(uint64(i), 19))
-				var clock atomic.Int64
-				c := on(redis, p)
-				c.clock = clock.Load
-				l := open(t, c)
-				e, err := engine.New[string](engine.Config{Name: c.Name, Policy: p, Clock: func() policy.Instant {
-					return policy.Instant(max(clock.Load()*1000, 1))
-				}})
-				require.NoError(t, err)
-				defer e.Close()
-				clock.Store(int64(100 * time.Hour / time.Microsecond)) // a store is full
-				refused := 0
-				for step := range 100 {
-					key := fmt.Sprint(r.IntN(2))
-					switch r.IntN(6) {
-					case 0:
-						clock.Add(r.Int64N(3e6))
-					case 1:
-						if r.IntN(3) == 0 {
-							require.NoError(t, l.Block(t.Context(), key, 2*time.Second))
-							require.NoError(t, e.Block(key, 2*time.Second))
-						}
-					default:
-						n := r.Int64N(8) - 1 // up to more than each limit
-						want := e.Peek(key, n)
-						got, err := l.Peek(t.Context(), key, n)
-						require.NoError(t, err)
-						require.Equal(t, want, got.Decision, "step %d, %d units", step, n)
-						require.Equal(t, e.Take(key, n).Allowed, take(t, l, key, n).Allowed)
-					}
-					before := l.Stats()
-					got, want := explain(t, l, key), e.Explain(key)
-					assert.Equal(t, before.Admitted+before.Refused, l.Stats().Admitted+l.Stats().Refused)
-					require.Equal(t, limits.SourceRedis, got.Source())
-					require.True(t, got.Exact())
-					require.Equal(t, want.Blocked > 0, errors.Is(got.Err(), limits.ErrBlocked))
-					if want.Used > 0 || want.Blocked > 0 {
-						require.True(t, got.Known, "step %d", step)
-					}
-					if !want.Allowed {
-						refused++
-					}
-					got.Provenance, want.Provenance, got.Known, want.Known = nil, nil, false, false
-					require.Equal(t, want, got, "step %d", step)
-					require.Equal(t, want.String(), got.String())
-				}
-				require.Positive(t, refused)
-				assert.False(t, explain(t, l, "never used").Known)
-			})
-		})
-	}
 }
 
 func peek(t testing.TB, l *Limiter, key string, n int64) limits.Answer {

@@ -30,29 +30,11 @@ import (
 var shared *redistest.Server
 
 func TestMain(m *testing.M) {
-	if isBusy() {
-		if err := serveBusy(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	for variable, serve := range map[string]func() error{busyJob: serveBusy, webServerJob: serveWeb} {
+		if os.Getenv(variable) == "" {
+			continue
 		}
-		return
-	}
-	if isServer() {
 		if err := serve(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	if os.Getenv(mixedJob) != "" {
-		if err := serveMixed(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	if os.Getenv(webServerJob) != "" {
-		if err := serveWeb(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -1,22 +1,18 @@
 package fleet
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
-	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/limits"
@@ -99,70 +95,38 @@ func TestRequestsWaitNoLongerThanTheirBudgets(t *testing.T) {
 
 // Promise: A process dying between claims leaves at most units of unfinished calls.
 func TestProcessDiesBetweenClaims(t *testing.T) {
-	const capacity, before, after = 100, 5, 7
-	p := policy.Must(policy.FixedWindow(capacity, 24*time.Hour))
-	c := at(shared.Addr(), p)
-	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %d", mixedJob, shared.Addr(), c.Name, before, after))
-	child.Stderr = os.Stderr
-	out, err := child.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, child.Start())
-	lines := bufio.NewScanner(out)
-	for n := 0; n < before+after; n++ {
-		if !assert.True(t, lines.Scan(), "the process ended after %d calls", n) {
-			break
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		const capacity, before, after = 100, 5, 7
+		c := on(redis, policy.Must(policy.FixedWindow(capacity, 24*time.Hour)))
+		first, second := open(t, c), open(t, on(redis, c.Policy))
+		dies := make(chan struct{})
+		var all sync.WaitGroup
+		for i := range before + after {
+			all.Go(func() {
+				_, _ = limits.AskAll(t.Context(), 0,
+					limits.NewClaim(stuck{first, i < before, dies}, limits.Call[string]{Key: "tenant", N: 1}),
+					limits.NewClaim(stuck{second, true, dies}, limits.Call[string]{Key: "address", N: 1}))
+			})
 		}
-	}
-	require.NoError(t, child.Process.Kill())
-	_ = child.Wait()
-	l := open(t, c)
-	assert.Equal(t, int64(capacity-after), take(t, l, "tenant", 0).Remaining)
+		synctest.Wait()
+		assert.Equal(t, int64(capacity-after), take(t, open(t, c), "tenant", 0).Remaining)
+		close(dies)
+		all.Wait()
+	})
 }
 
-const mixedJob = "RAL_FLEET_TEST_MIXED"
-
-// stuck is a limiter whose calls never return, before or after Redis. It prints a line for each.
+// stuck is a limiter whose calls stop before or after they asked Redis.
 type stuck struct {
 	*Limiter
-	before atomic.Int64
+	before bool
+	dies   <-chan struct{}
 }
 
-func (s *stuck) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
-	if s.before.Add(-1) < 0 {
-		if g, err := s.Limiter.Hold(ctx, call); err != nil || !g.Allowed || g.Source() != limits.SourceRedis {
-			panic(fmt.Sprint(g, err))
-		}
+func (s stuck) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
+	if s.before {
+		<-s.dies
 	}
-	fmt.Println("stuck")
-	select {}
-}
-
-func serveMixed() error {
-	var addr, name string
-	var before, after int64
-	if _, err := fmt.Sscan(os.Getenv(mixedJob), &addr, &name, &before, &after); err != nil {
-		return err
-	}
-	c := at(addr, policy.Must(policy.FixedWindow(100, 24*time.Hour)))
-	c.Name = strings.TrimSpace(name)
-	tenants, err := New(c)
-	if err != nil {
-		return err
-	}
-	addresses, err := engine.New[string](engine.Config{Policy: c.Policy})
-	if err != nil {
-		return err
-	}
-	far := &stuck{Limiter: tenants}
-	far.before.Store(before)
-	for range before + after {
-		go func() {
-			_, _ = limits.AskAll(context.Background(), 0,
-				limits.NewClaim(far, limits.Call[string]{Key: "tenant", N: 1}),
-				limits.NewClaim(addresses, limits.Call[string]{Key: "address", N: 1}))
-		}()
-	}
-	time.Sleep(time.Hour) // wall: it is killed long before
-	return nil
+	g, err := s.Limiter.Hold(ctx, call)
+	<-s.dies
+	return g, err
 }

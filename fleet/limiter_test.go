@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,62 +71,33 @@ func TestOneLimitOverServers(t *testing.T) {
 	})
 }
 
+// Wait is Acquire without a bound: TestAcquire has its errors.
 func TestWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		l := open(t, on(redis, funnel(1, 1, 30*time.Millisecond)))
-		ctx := t.Context()
-		begun := time.Now()
-		for range 4 {
-			require.NoError(t, l.Wait(ctx, "a", 1))
-		}
-		require.InDelta(t, 90*time.Millisecond, time.Since(begun), float64(10*time.Microsecond), "three intervals, and what Redis rounds")
-
-		require.ErrorIs(t, l.Wait(ctx, "a", 2), engine.ErrNever)
-		require.ErrorIs(t, l.Wait(ctx, "a", -1), engine.ErrNever)
-		require.NoError(t, l.Wait(ctx, "a", 0))
-
-		slow := open(t, on(redis, funnel(1, 1, time.Hour)))
-		require.NoError(t, slow.Wait(ctx, "a", 1))
-		soon, cancel := context.WithTimeout(ctx, time.Minute)
-		defer cancel()
-		begun = time.Now()
-		err := slow.Wait(soon, "a", 1)
-		require.ErrorIs(t, err, engine.ErrDeadline)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Zero(t, time.Since(begun), "at once")
-
-		mine := errors.New("mine")
-		gone, leave := context.WithCancelCause(ctx)
-		waiting := make(chan error)
-		go func() { waiting <- slow.Wait(gone, "a", 1) }()
-		eventually(t, func() bool {
-			a, err := slow.Peek(ctx, "a", 0)
-			return err == nil && a.ResetAfter > 90*time.Minute
-		}, "it has a turn")
-		leave(mine)
-		err = <-waiting
-		require.ErrorIs(t, err, engine.ErrCancelled)
-		require.ErrorIs(t, err, mine)
-		a, err := slow.Peek(ctx, "a", 0)
-		require.NoError(t, err)
-		require.LessOrEqual(t, a.ResetAfter, time.Hour)
-
-		require.ErrorIs(t, slow.Wait(gone, "a", 1), engine.ErrCancelled)
-	})
-}
-
-func TestWaitersHaveTurns(t *testing.T) {
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		l := open(t, on(redis, funnel(1, 1, 10*time.Millisecond)))
 		done := make(chan error)
 		begun := time.Now()
-		for range 8 {
+		for range 4 {
 			go func() { done <- l.Wait(t.Context(), "a", 1) }()
 		}
-		for range 8 {
+		for range 4 {
 			require.NoError(t, <-done)
 		}
-		require.InDelta(t, 70*time.Millisecond, time.Since(begun), float64(10*time.Microsecond))
+		require.InDelta(t, 90*time.Millisecond, time.Since(begun), float64(10*time.Microsecond), "three intervals, and what Redis rounds")
+		require.ErrorIs(t, l.Wait(t.Context(), "a", 2), engine.ErrNever)
+		require.NoError(t, l.Wait(t.Context(), "a", 0))
+
+		slow := open(t, on(redis, funnel(1, 1, time.Hour)))
+		require.NoError(t, slow.Wait(t.Context(), "a", 1))
+		mine := errors.New("mine")
+		gone, leave := context.WithCancelCause(t.Context())
+		go func() { done <- slow.Wait(gone, "a", 1) }()
+		eventually(t, func() bool { return take(t, slow, "a", 0).ResetAfter > 90*time.Minute }, "it has a turn")
+		leave(mine)
+		err := <-done
+		require.ErrorIs(t, err, engine.ErrCancelled)
+		require.ErrorIs(t, err, mine)
+		require.LessOrEqual(t, take(t, slow, "a", 0).ResetAfter, time.Hour)
 	})
 }
 
@@ -415,66 +384,6 @@ func TestConfiguration(t *testing.T) {
 func TestWords(t *testing.T) {
 	require.Equal(t, "none exact leased local open closed none", fmt.Sprint(limits.SourceNone, limits.SourceRedis, limits.SourceLease, limits.SourceShare, limits.SourceOpen, limits.SourceClosed, limits.Source(9)))
 	require.Equal(t, "outage began", OutageBegan.String())
-}
-
-// Claims are answered and counted like an engine's: sums on one key, looks, blocked keys.
-func TestClaimsAgreeWithAnEngine(t *testing.T) {
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		for seed := range uint64(12) {
-			var clock atomic.Int64
-			r := rand.New(rand.NewPCG(seed, 5))
-			p := []policy.Policy{
-				funnel(10, 1, 100*time.Millisecond), policy.Must(policy.FixedWindow(10, time.Second)),
-				policy.Must(policy.SlidingWindow(10, time.Second)), policy.Must(policy.Bursty(1, 100*time.Millisecond, 9)),
-			}[seed%4]
-			c := on(redis, p)
-			c.clock = clock.Load
-			l := open(t, c)
-			e, err := engine.New[string](engine.Config{Policy: p, Clock: func() policy.Instant { return policy.Instant(max(clock.Load()*1000, 1)) }})
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, e.Close()) })
-			clock.Store(int64(100 * time.Hour / time.Microsecond)) // a store is full
-			var refused, never int
-			for step := range 200 {
-				clock.Add(r.Int64N(400_000))
-				if r.IntN(4) == 0 {
-					d := time.Duration(1+r.IntN(500)) * time.Millisecond
-					require.NoError(t, l.Block(t.Context(), "a", d))
-					require.NoError(t, e.Block("a", d))
-				}
-				var claims []Claim
-				var of []engine.Claim
-				for range 1 + r.IntN(4) {
-					key := string(rune('a' + r.IntN(3)))
-					n := max(r.Int64N(20)-12, 0)
-					if r.IntN(20) == 0 {
-						n = []int64{-1, math.MaxInt64}[r.IntN(2)]
-					}
-					claims, of = append(claims, l.Claim(key, n)), append(of, e.Claim(key, n))
-				}
-				want := engine.TakeAll(of...)
-				got, err := TakeAll(t.Context(), claims...)
-				require.NoError(t, err)
-				at := fmt.Sprintf("%v seed %d step %d %+v", p, seed, step, claims)
-				require.Equal(t, want.Allowed, got.Allowed, at)
-				require.Equal(t, want.RetryAfter, got.RetryAfter, at)
-				require.Equal(t, want.Binding, got.Binding, at)
-				for i := range claims {
-					require.Equal(t, want.Decisions[i], got.Answers[i].Decision, at)
-				}
-				if !got.Allowed {
-					refused++
-				}
-				if got.RetryAfter == policy.Never {
-					never++
-				}
-			}
-			counted, stats := e.Stats(), l.Stats()
-			assert.Equal(t, []uint64{counted.Admitted, counted.Refused}, []uint64{stats.Admitted, stats.Refused})
-			assert.Greater(t, refused, never)
-			assert.Positive(t, never)
-		}
-	})
 }
 
 func TestClaimsOfDifferentUnits(t *testing.T) {

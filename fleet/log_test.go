@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/observe/eventlog"
 )
 
@@ -76,37 +77,25 @@ func TestLastWordOfAnOutageIsTrue(t *testing.T) {
 
 // Without OnEvent an outage is logged before New returns, or after a second of silence.
 func TestRedisThatIsNotThereIsLogged(t *testing.T) {
-	refuses, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, refuses.Close())
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = silent.Close() }()
-	for _, addr := range []string{refuses.Addr().String(), silent.Addr().String()} {
-		c := at(addr, funnel(1, 1, time.Hour))
-		c.Redis.Dialer.Timeout = 2 * time.Second // for which Close waits
-		for _, told := range []bool{false, true} {
-			c.Name = name()
-			began := make(chan error, 1)
-			if c.OnEvent = nil; told {
-				c.OnEvent = func(e Event) { began <- e.Err }
-			}
-			l := launch(t, c)
-			if told {
-				require.ErrorContains(t, <-began, addr)
-			} else {
-				eventually(t, func() bool { return len(loggedAbout(c.Name)) > 0 }, "it is in the log")
-			}
-			require.NoError(t, l.Close())
+	for _, w := range []redistest.Weather{gone, hole} {
+		inBubbleOf(t, shared, func(t *testing.T, line *redistest.Line) {
+			line.Set(w)
+			c := over(line, funnel(1, 1, time.Hour))
+			silent := launch(t, c)
+			eventually(t, func() bool { return len(loggedAbout(c.Name)) > 0 }, "it is in the log")
 			lines := loggedAbout(c.Name)
-			if told {
-				require.Empty(t, lines)
-				continue
-			}
 			require.Len(t, lines, 1)
 			require.Contains(t, lines[0], "level=ERROR msg=\"ral: outage began\"")
-			require.Contains(t, lines[0], addr)
-		}
+			require.Contains(t, lines[0], shared.Addr())
+			require.NoError(t, silent.Close())
+
+			c.Name = name()
+			began := make(chan error, 1)
+			c.OnEvent = func(e Event) { began <- e.Err }
+			launch(t, c)
+			require.ErrorContains(t, <-began, shared.Addr())
+			require.Empty(t, loggedAbout(c.Name))
+		})
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/guard"
@@ -103,45 +102,9 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// Requests to a Redis that stands still, or answers late, may count when it goes on.
-func TestPaused(t *testing.T) {
-	for how, w := range map[string]redistest.Weather{"still": still, "mute": {Mute: true}} {
-		t.Run(how, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-				c := on(redis, funnel(100, 1, time.Hour))
-				c.Budget = 10 * time.Millisecond
-				l := open(t, c)
-				require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source())
-				redis.Set(w)
-				begun, admitted, vain := time.Now(), int64(0), int64(0)
-				for tripped := 0; tripped < 3; {
-					a := take(t, l, "a", 1)
-					if a.Allowed {
-						admitted++
-					}
-					if errors.Is(a.Err(), ErrBreakerOpen) {
-						require.ErrorIs(t, a.Err(), guard.ErrSilent)
-						tripped++
-						continue
-					}
-					require.ErrorIs(t, a.Err(), ErrBudget)
-					vain++
-					require.Equal(t, time.Duration(vain)*c.Budget, time.Since(begun), "a call takes its budget")
-				}
-				require.GreaterOrEqual(t, time.Since(begun), silence)
-				require.LessOrEqual(t, time.Since(begun), silence*12/10, "the breaker opens")
-				redis.Set(well)
-				eventually(t, func() bool { return take(t, l, "a", 0).Source() == limits.SourceRedis }, "it is back")
-				eventually(t, func() bool { return l.Stats().Charged == uint64(admitted) }, "charged")
-				used := 100 - take(t, l, "a", 0).Remaining
-				require.GreaterOrEqual(t, used, admitted)
-				require.LessOrEqual(t, used, admitted+vain+2, "and what was asked in vain may count as well, that of probes included")
-			})
-		})
-	}
-}
-
 // If Redis answers but is unfit, each fallback answers with the cause, and nothing is reset.
+//
+// Promise: A Redis that may evict, is read-only or full is untrusted.
 func TestUnfit(t *testing.T) {
 	for _, cause := range []error{ErrEvictionPolicy, ErrReadOnly, ErrFull, store.ErrNoReplicas, store.ErrUnsaved} {
 		for _, f := range fallbacks {
@@ -169,27 +132,6 @@ func TestUnfit(t *testing.T) {
 			})
 		}
 	}
-}
-
-// Redis's own refusals are noticed by the first call, its settings within some beats.
-//
-// Promise: A Redis that may evict, is read-only or full is untrusted.
-func TestBecomesUnfit(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Start(t, redistest.Options{})
-	l := open(t, at(redis.Addr(), funnel(10, 1, time.Hour)))
-	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
-	redis.Do(t, "CONFIG", "SET", "maxmemory", "1kb")
-	for range 2 {
-		require.ErrorIs(t, take(t, l, "a", 1).Err(), ErrFull)
-		require.ErrorIs(t, l.Health(), ErrFull)
-	}
-	require.Zero(t, l.Stats().Openings, "it answers")
-	redis.Do(t, "CONFIG", "SET", "maxmemory", "100mb")
-	eventually(t, func() bool { return take(t, l, "a", 0).Source() == limits.SourceRedis }, "it is mended")
-	redis.Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-	eventually(t, func() bool { return errors.Is(l.Health(), ErrEvictionPolicy) }, "it is noticed")
-	require.ErrorIs(t, take(t, l, "a", 1).Err(), ErrEvictionPolicy)
 }
 
 // Foreign values under the names of the roll and its limits are an outage; Health says how to mend
@@ -266,64 +208,6 @@ func TestWrongWords(t *testing.T) {
 			})
 		}
 	}
-}
-
-// Promise: Shares together admit the limit during outages.
-func TestSharesOfAFleet(t *testing.T) {
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		const servers, capacity, rate = 4, 40, 4
-		c := on(redis, funnel(capacity, rate, time.Second))
-		var fleet [servers]*Limiter
-		for i := range fleet {
-			fleet[i] = open(t, c)
-		}
-		eventually(t, func() bool {
-			for _, l := range fleet {
-				if l.Stats().Servers != servers || l.local.Servers() != servers {
-					return false
-				}
-			}
-			return true
-		}, "all know of all")
-
-		for _, l := range fleet {
-			require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source()) // so that the share knows the key
-		}
-		redis.Set(gone)
-		admitted, begun := 0, time.Now()
-		for time.Since(begun) < time.Second {
-			for _, l := range fleet {
-				if a := take(t, l, "a", 1); a.Allowed {
-					admitted++
-					require.Equal(t, limits.SourceShare, a.Source())
-					require.EqualValues(t, capacity/servers, a.Limit)
-				}
-			}
-			time.Sleep(time.Millisecond)
-		}
-		assert.LessOrEqual(t, admitted, capacity+rate+1)
-		assert.GreaterOrEqual(t, admitted, capacity+rate-servers)
-
-		tooMany := take(t, fleet[0], "a", capacity)
-		require.False(t, tooMany.Allowed)
-		require.Equal(t, retry, tooMany.RetryAfter, "the limit allows it, the share never does")
-		redis.Set(well)
-		charged := func() (units uint64) {
-			for _, l := range fleet {
-				units += l.Stats().Charged
-			}
-			return units
-		}
-		eventually(t, func() bool {
-			for _, l := range fleet {
-				if l.Health() != nil || l.Stats().Charged == 0 {
-					return false
-				}
-			}
-			return true
-		}, "all have charged")
-		require.LessOrEqual(t, charged(), uint64(admitted), "once")
-	})
 }
 
 // A key is hammered for some beats while Redis is late now and then. Charges are sent each beat.
@@ -599,64 +483,6 @@ func TestSharesShrinkAtOnceAndGrowLater(t *testing.T) {
 				want = 1
 			}
 			require.Equal(t, want, count(1), "beat %d", beat)
-		}
-	})
-}
-
-// A limiter that starts without one of three nodes uses the others, even if the roll is on it and
-// no calls come.
-func TestPartOfAClusterIsAway(t *testing.T) {
-	t.Parallel()
-	cluster := redistest.StartCluster(t, redistest.Options{})
-	inBubbleOfAll(t, cluster, func(t *testing.T, lines []*redistest.Line) {
-		slot := func(key string) int64 {
-			reply := cluster[0].Do(t, "CLUSTER", "KEYSLOT", key)
-			n, err := reply.AsInt64()
-			require.NoError(t, err)
-			return n
-		}
-		const lost = 1 << 14 * 2 / 3
-		key := "0" // a key that stays
-		for i := 1; slot("{"+key+"}") >= lost-1; i++ {
-			key = fmt.Sprint(i)
-		}
-		with := func(rollAway bool) Config {
-			c := overAll(lines, funnel(1000, 1, time.Hour))
-			for slot("ral:"+c.Name+":servers") > lost != rollAway {
-				c.Name = name()
-			}
-			return c
-		}
-		old := open(t, with(true))
-		require.Equal(t, limits.SourceRedis, take(t, old, key, 1).Source())
-		lines[2].Set(gone)
-		all := []*Limiter{old, open(t, with(false)), open(t, with(true))}
-		for _, l := range all {
-			eventually(t, func() bool { return take(t, l, key, 1).Source() == limits.SourceRedis }, "the others are asked")
-		}
-		opened := func() (sum uint64) {
-			for _, l := range all {
-				sum += l.Stats().Openings
-			}
-			return sum
-		}
-		before := opened()
-		for range failures + 2 { // beats, each of which misses the node that is away
-			time.Sleep(beat)
-			for _, l := range all {
-				require.NoError(t, l.Health())
-			}
-		}
-		require.Equal(t, before, opened())
-		for i, l := range all {
-			require.Equal(t, limits.SourceRedis, take(t, l, key, 1).Source())
-			require.Equal(t, []int{1, 1, 0}[i], l.Stats().Servers, "the last one could not count")
-		}
-		lines[0].Set(gone)
-		lines[1].Set(gone)
-		for _, l := range all {
-			eventually(t, func() bool { return l.Health() != nil }, "it is noticed that no node is there")
-			require.Equal(t, limits.SourceShare, take(t, l, key, 1).Source())
 		}
 	})
 }

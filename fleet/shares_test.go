@@ -110,6 +110,7 @@ func TestFlappingRedis(t *testing.T) {
 }
 
 // Promise: An outage is no second burst.
+// Promise: Shares together admit the limit during outages.
 func TestOutageIsNoSecondBurst(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		const servers, capacity, rate = 4, 200, 20

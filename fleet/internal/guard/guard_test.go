@@ -111,18 +111,6 @@ func (s *server) ask(t *testing.T, g guarded) error {
 	return err
 }
 
-func TestDoReturnsTheResultOfTheCall(t *testing.T) {
-	inBubble(t, func(t *testing.T, g guarded) {
-		for want := range int64(5) {
-			got, err := g.do(t.Context(), func(context.Context) (int64, error) { return want, nil })
-			require.NoError(t, err)
-			require.Equal(t, want, got)
-		}
-		_, err := g.do(t.Context(), func(context.Context) (int64, error) { return 0, errDown })
-		require.ErrorIs(t, err, errDown)
-	})
-}
-
 // A call is given up when the budget is spent, and goes on by itself.
 func TestBudget(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
@@ -197,19 +185,6 @@ func TestBusyIsNoFailure(t *testing.T) {
 		open, _ := g.Open()
 		require.False(t, open)
 		require.Zero(t, g.Openings())
-	})
-}
-
-// Calls have their turn when a worker is free, within the budget.
-func TestTurnsFollow(t *testing.T) {
-	inBubbleOf(t, Config{MaxInFlight: 4}, func(t *testing.T, g *Guard) {
-		s := &server{takes: time.Millisecond}
-		var all sync.WaitGroup
-		for range 16 {
-			all.Go(func() { assert.NoError(t, s.ask(t, alone(g))) })
-		}
-		all.Wait()
-		require.EqualValues(t, 16, s.calls.Load())
 	})
 }
 
@@ -491,39 +466,6 @@ func TestWorkersAreKept(t *testing.T) {
 			require.Len(t, g.idle, idlers)
 		}
 	})
-}
-
-func TestManyCallers(t *testing.T) {
-	g := New(Config{
-		Budget: 100 * time.Millisecond, CallTimeout: time.Second, Silence: time.Second, MaxInFlight: 8, Failures: 3,
-		Pause: time.Microsecond, Longest: 10 * time.Microsecond, Failed: func(error) bool { return true },
-	})
-	defer g.Close()
-	var down atomic.Bool
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			for i := range 4000 {
-				_, _ = Do(t.Context(), g, func(context.Context) (int, error) {
-					if down.Load() {
-						return 0, errDown
-					}
-					return 1, nil
-				})
-				if i%100 == 0 {
-					down.Store(!down.Load())
-				}
-			}
-		})
-	}
-	all.Wait()
-	down.Store(false)
-	require.NotZero(t, g.Openings())
-	require.Eventually(t, func() bool {
-		_, err := Do(t.Context(), g, func(context.Context) (int, error) { return 1, nil })
-		open, _ := g.Open()
-		return err == nil && !open
-	}, time.Minute, time.Microsecond, "it closes by itself, whatever happened")
 }
 
 // Trips counts answered calls with their time, failed calls apart, and unsent calls in neither.

@@ -63,7 +63,7 @@ func commandsOf(t *testing.T, limit policy.Policy, calls int, units int64, pause
 func TestFewCallsAreNotLeased(t *testing.T) {
 	one(t)
 	calls := 2000
-	if race.Enabled {
+	if race.Enabled || testing.Short() {
 		calls = 200 // calls do not overlap: there is little to race
 	}
 	for _, limit := range []policy.Policy{

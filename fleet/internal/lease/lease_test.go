@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,10 +21,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(serverArgs) != "" {
-		serve()
-		return
-	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -274,7 +274,7 @@ func TestBoundWhateverBreaks(t *testing.T) {
 	count := *seeds
 	if count == 0 {
 		count = 200
-		if race.Enabled {
+		if race.Enabled || testing.Short() {
 			count = 40
 		}
 	}

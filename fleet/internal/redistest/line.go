@@ -99,7 +99,8 @@ func (l *Line) dial(ctx context.Context, within time.Duration) (net.Conn, error)
 		}
 	}
 	if w, _ := l.now(); w.Gone {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+		to, _ := net.ResolveTCPAddr("tcp", l.addr) // it is known
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: to, Err: syscall.ECONNREFUSED}
 	}
 	redis, err := net.Dial("tcp", l.addr)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -194,41 +193,6 @@ func TestScriptsAreForgotten(t *testing.T) {
 		d, err := s.Peek(ctx, funnel, strconv.Itoa(i))
 		require.NoError(t, err)
 		assert.EqualValues(t, 950, d.Remaining)
-	}
-}
-
-// No more pass than the limit has, and the rest is not lost.
-func TestConcurrentCallersKeepTheLimit(t *testing.T) {
-	first, second := connect(t, shared), connect(t, shared)
-	for _, p := range append(wordPolicies(), newLog(t, 10, time.Minute)) {
-		t.Run(p.String(), func(t *testing.T) {
-			options := store.Options{Name: own(t), Clock: func() int64 { return 7_000_000_000 }}
-			servers := []*store.Store{store.New(first, options), store.New(second, options)}
-			var admitted atomic.Int64
-			var group sync.WaitGroup
-			for i := range 16 {
-				s := servers[i%2]
-				l := limit(t, s, p)
-				group.Go(func() {
-					for range 20 {
-						d, err := s.Take(context.Background(), l, "hot", 1, 0)
-						assert.NoError(t, err)
-						if d.Allowed {
-							admitted.Add(1)
-						}
-					}
-				})
-			}
-			group.Wait()
-			var word, want uint64
-			for range 320 {
-				next, d := p.Take(word, 7_000_000_000_000, 1, 0)
-				if word = next; d.Allowed {
-					want++
-				}
-			}
-			assert.EqualValues(t, want, admitted.Load())
-		})
 	}
 }
 

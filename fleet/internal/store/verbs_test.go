@@ -30,54 +30,6 @@ func aligned(limit int64, per time.Duration) policy.Policy {
 	return policy.Must(policy.AlignedWindow(limit, per)).(policy.Anchored).Anchor(store.DefaultEpoch)
 }
 
-// Both takes are charged, if both fit.
-func TestTakeAllOfALogTwice(t *testing.T) {
-	var clock int64
-	s := clocked(t, connect(t, shared), &clock)
-	ctx := context.Background()
-	l := limit(t, s, newLog(t, 5, time.Second))
-	a := func(n int64) store.Ask { return store.Ask{Limit: l, Key: "a", N: n} }
-	all, err := s.TakeAll(ctx, []store.Ask{a(1), {Limit: l, Key: "b", N: 1}, a(1), a(0), a(1), a(0)})
-	require.NoError(t, err)
-	var left []int64
-	for _, d := range all {
-		assert.True(t, d.Allowed)
-		left = append(left, d.Remaining)
-	}
-	assert.Equal(t, []int64{4, 4, 3, 3, 2, 2}, left, "each knows of those before it")
-
-	clock = 600_000
-	for n, wait := range map[int64]time.Duration{
-		2:             400 * time.Millisecond, // one fits, two do not
-		3:             policy.Never,           // nor ever
-		math.MaxInt64: policy.Never,
-	} {
-		all, err = s.TakeAll(ctx, []store.Ask{a(n), a(n)})
-		require.NoError(t, err)
-		assert.False(t, all[1].Allowed)
-		assert.Equal(t, wait, all[1].RetryAfter)
-		assert.EqualValues(t, 2, all[1].Remaining)
-	}
-	d, err := s.Peek(ctx, l, "a")
-	require.NoError(t, err)
-	assert.EqualValues(t, 2, d.Remaining, "nothing was taken")
-	all, err = s.TakeAll(ctx, []store.Ask{a(0), a(0)})
-	require.NoError(t, err)
-	assert.True(t, all[0].Allowed && all[1].Allowed)
-	all, err = s.TakeAll(ctx, nil)
-	assert.NoError(t, err)
-	assert.Empty(t, all)
-
-	// Together they make larger entries than alone.
-	many := store.Ask{Limit: limit(t, s, newLog(t, 100, time.Second)), Key: "many", N: 17}
-	all, err = s.TakeAll(ctx, []store.Ask{many, many, many})
-	require.NoError(t, err)
-	assert.EqualValues(t, 49, all[2].Remaining)
-	d, err = s.Peek(ctx, many.Limit, "many")
-	require.NoError(t, err)
-	assert.EqualValues(t, 49, d.Remaining)
-}
-
 func TestLeaseRefuses(t *testing.T) {
 	var clock int64
 	s := clocked(t, connect(t, shared), &clock)

@@ -114,50 +114,42 @@ func serveWeb() error {
 	return said.Encode(webReport{Spent: spent.Load(), Openings: l.Stats().Openings})
 }
 
-type webServer struct {
+// process is this test as a server. It ends if this process dies, as its input ends.
+type process struct {
 	cmd  *exec.Cmd
 	stop io.Closer
 	says *json.Decoder
 	err  bytes.Buffer
-	addr string
 }
 
-func startWeb(t *testing.T, j webJob) *webServer {
+// start starts a server with a job in the variable.
+func start(t *testing.T, variable string, job any, env ...string) *process {
 	t.Helper()
-	told, err := json.Marshal(j)
+	told, err := json.Marshal(job)
 	require.NoError(t, err)
-	s := &webServer{cmd: exec.Command(os.Args[0])}
-	s.cmd.Env = append(os.Environ(), webServerJob+"="+string(told))
-	s.cmd.Stderr = &s.err
-	s.stop, err = s.cmd.StdinPipe()
+	p := &process{cmd: exec.Command(os.Args[0])}
+	p.cmd.Env = append(append(os.Environ(), variable+"="+string(told)), env...)
+	p.cmd.Stderr = &p.err
+	p.stop, err = p.cmd.StdinPipe()
 	require.NoError(t, err)
-	out, err := s.cmd.StdoutPipe()
+	out, err := p.cmd.StdoutPipe()
 	require.NoError(t, err)
-	require.NoError(t, s.cmd.Start())
+	require.NoError(t, p.cmd.Start())
 	t.Cleanup(func() {
-		_ = s.cmd.Process.Kill() // if it is still there
-		_ = s.cmd.Wait()
+		_ = p.cmd.Process.Kill() // if it is still there
+		_ = p.cmd.Wait()
 	})
-	s.says = json.NewDecoder(out)
-	s.addr = s.hear(t).Addr
-	return s
+	p.says = json.NewDecoder(out)
+	return p
 }
 
-func (s *webServer) hear(t *testing.T) (r webReport) {
+// hear reads what the process says next.
+func (p *process) hear(t *testing.T, into any) {
 	t.Helper()
-	if err := s.says.Decode(&r); err != nil {
-		_ = s.cmd.Wait()
-		require.NoError(t, err, s.err.String())
+	if err := p.says.Decode(into); err != nil {
+		_ = p.cmd.Wait()
+		require.NoError(t, err, p.err.String())
 	}
-	return r
-}
-
-func (s *webServer) end(t *testing.T) webReport {
-	t.Helper()
-	require.NoError(t, s.stop.Close())
-	r := s.hear(t)
-	require.NoError(t, s.cmd.Wait(), s.err.String())
-	return r
 }
 
 // webAnswer is an answer, by the client's clock.
@@ -241,8 +233,8 @@ func (j webJob) most(d time.Duration) int64 {
 	return j.Capacity + int64(float64(j.Count)*d.Seconds())
 }
 
-// TestWebServersWithProcesses has four processes serve HTTP requests under one limit, while Redis stands still,
-// is killed, and returns from disk:
+// TestWebServersWithProcesses has four processes serve HTTP requests under one limit, while Redis forgets
+// its scripts, ends connections, stands still, is killed, and returns from disk:
 //
 //  1. Redis and leases admit no more than the limit in any stretch of time by the clients' clock,
 //     and neither do the shares;
@@ -250,6 +242,7 @@ func (j webJob) most(d time.Duration) int64 {
 //  3. an answer is 200, 429 or, only of FallbackClosed, 503 with its problem type;
 //  4. a client is told when to come back, or its rest, only if Redis decided in Exact mode.
 //
+// Promise: Several processes keep the limit across flushes, pauses, restarts and reconnects.
 // Promise: Web servers keep limits and time budgets while Redis dies and returns.
 func TestWebServersWithProcesses(t *testing.T) {
 	if testing.Short() {
@@ -275,9 +268,13 @@ func TestWebServersWithProcesses(t *testing.T) {
 			redis := redistest.Start(t, redistest.Options{AOF: true})
 			j := webJob{Addr: redis.Addr(), Name: name(), Capacity: 40, Count: 50, Mode: c.mode, Outage: c.outage, Servers: servers, Charge: c.charge}
 			ctx, cancel := context.WithCancel(t.Context())
-			var web [servers]*webServer
+			var web [servers]*process
+			var addrs [servers]string
 			for i := range web {
-				web[i] = startWeb(t, j)
+				web[i] = start(t, webServerJob, j)
+				var r webReport
+				web[i].hear(t, &r)
+				addrs[i] = r.Addr
 			}
 			begun, ended := time.Now(), make(chan struct{})
 			var all [servers * clients]webClient
@@ -286,7 +283,7 @@ func TestWebServersWithProcesses(t *testing.T) {
 			defer cancel() // if the test fails
 			for i := range all {
 				sending.Go(func() {
-					if err := all[i].run(ctx, web[i%servers].addr, c.charge, begun, ended); err != nil && ctx.Err() == nil {
+					if err := all[i].run(ctx, addrs[i%servers], c.charge, begun, ended); err != nil && ctx.Err() == nil {
 						t.Errorf("client %d: %v", i, err)
 						cancel()
 					}
@@ -319,12 +316,20 @@ func TestWebServersWithProcesses(t *testing.T) {
 					return n > 0
 				}, what)
 			}
+			admin := redis.Client(t)
+			command := func(words ...string) {
+				require.NoError(t, admin.Do(t.Context(), admin.B().Arbitrary(words[0]).Args(words[1:]...).Build()).Error())
+			}
 			here := func(c *webClient) *atomic.Int64 { return &c.here }
 			away := func(c *webClient) *atomic.Int64 { return &c.away }
 
 			goOn("Redis answers", here)
 			refuse("the limit is what holds them", func(c *webClient) *atomic.Int64 { return &c.refusedHere })
 			for range 2 {
+				command("SCRIPT", "FLUSH", "SYNC")
+				goOn("Redis has forgotten the scripts", here)
+				command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+				goOn("Redis has ended the connections", here)
 				require.NoError(t, redis.Pause())
 				goOn("Redis stands still", away)
 				require.NoError(t, redis.Resume())
@@ -367,7 +372,10 @@ func TestWebServersWithProcesses(t *testing.T) {
 			var spent int64
 			var openings uint64
 			for _, s := range web {
-				r := s.end(t)
+				var r webReport
+				require.NoError(t, s.stop.Close())
+				s.hear(t, &r)
+				require.NoError(t, s.cmd.Wait(), s.err.String())
 				spent, openings = spent+r.Spent, openings+r.Openings
 			}
 			counts := ""
@@ -395,5 +403,17 @@ func TestWebServersWithProcesses(t *testing.T) {
 				assert.NotZero(t, spent, "some requests were under way when Redis stood still")
 			}
 		})
+	}
+}
+
+// inTime is eventually for a slow machine: it waits until shortly before the tests' deadline.
+func inTime(t *testing.T, done func() bool, what string) {
+	t.Helper()
+	end, ends := t.Deadline()
+	if !ends {
+		end = time.Now().Add(10 * time.Minute)
+	}
+	for end = end.Add(-10 * time.Second); !done(); time.Sleep(2 * time.Millisecond) { // wall: until the deadline of the tests
+		require.True(t, time.Now().Before(end), what)
 	}
 }

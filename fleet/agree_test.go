@@ -1,0 +1,141 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Three servers and an engine get the same calls: looks, takes of one key and of several, blocks,
+// penalties, returns. They answer, explain and count alike.
+//
+// Promise: Decisions, blocks and counts match an engine's to the microsecond.
+// Promise: While Redis decides, an explanation and `Peek` are an engine's.
+// Promise: Exactly `Refusals` over all servers block a key, once.
+func TestAgreesWithAnEngine(t *testing.T) {
+	all := blockable(t)
+	for seed := range uint64(24) {
+		p := all[seed%uint64(len(all))]
+		if p == all[1] {
+			continue // an engine has no log
+		}
+		inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+			r := rand.New(rand.NewPCG(seed, 77))
+			rule := anyPenalty(r)
+			var clock atomic.Int64
+			c := on(redis, p)
+			c.Penalty, c.clock = rule, clock.Load
+			servers := []*Limiter{open(t, c), open(t, c), open(t, c)}
+			e, err := engine.New[string](engine.Config{Name: c.Name, Policy: p, Penalty: rule, Clock: func() policy.Instant {
+				return policy.Instant(max(clock.Load()*1000, 1))
+			}})
+			require.NoError(t, err)
+			defer e.Close()
+			clock.Store(int64(100 * time.Hour / time.Microsecond)) // a store is full
+			ctx := t.Context()
+			for step := range 200 {
+				key, l := fmt.Sprint(r.IntN(3)), servers[r.IntN(len(servers))]
+				at := fmt.Sprintf("%v %+v seed %d step %d", p, rule, seed, step)
+				switch r.IntN(14) {
+				case 0, 1:
+					clock.Add(r.Int64N(3e6))
+				case 2:
+					if left := e.Blocked(key); left > 0 { // to the end of a block, or just before
+						clock.Add(max(left.Microseconds()-r.Int64N(2), 0))
+					}
+				case 3:
+					d := time.Duration(1+r.IntN(5e6)) * time.Microsecond
+					require.NoError(t, l.Block(ctx, key, d))
+					require.NoError(t, e.Block(key, d))
+				case 4:
+					if r.IntN(4) == 0 {
+						_, err := l.Reset(ctx, key)
+						require.NoError(t, err)
+						e.Reset(key)
+					}
+				case 5:
+					n := 1 + r.Int64N(3)
+					got, err := l.Refund(ctx, key, n)
+					require.NoError(t, err)
+					require.Equal(t, e.Refund(key, n), got.Decision, at)
+				case 6, 7:
+					var claims []Claim
+					var of []engine.Claim
+					for range 1 + r.IntN(4) { // sums on one key, too
+						key, n := fmt.Sprint(r.IntN(3)), []int64{0, 1, 1, 2, 3, -1, math.MaxInt64}[r.IntN(7)]
+						claims, of = append(claims, l.Claim(key, n)), append(of, e.Claim(key, n))
+					}
+					want := engine.TakeAll(of...)
+					got, err := TakeAll(ctx, claims...)
+					require.NoError(t, err)
+					require.Equal(t, want.Allowed, got.Allowed, at)
+					if p == all[4] { // of a queue, the two tell when another unit than the last can leave
+						break
+					}
+					require.Equal(t, []any{want.RetryAfter, want.Binding}, []any{got.RetryAfter, got.Binding}, at)
+					for i := range claims {
+						require.Equal(t, want.Decisions[i], got.Answers[i].Decision, at)
+					}
+				default:
+					n := r.Int64N(8) - 1 // up to more than each limit
+					look, err := l.Peek(ctx, key, n)
+					require.NoError(t, err)
+					require.Equal(t, e.Peek(key, n), look.Decision, at)
+					was, want, got := e.Blocked(key) > 0, e.Take(key, n), take(t, l, key, n)
+					require.Equal(t, want, got.Decision, at)
+					require.Equal(t, was, errors.Is(got.Err(), limits.ErrBlocked), at)
+					require.True(t, got.Exact())
+				}
+				left, err := servers[r.IntN(len(servers))].Blocked(ctx, key)
+				require.NoError(t, err)
+				require.Equal(t, e.Blocked(key), left, at)
+				requireSameExplanation(t, e.Explain(key), explain(t, l, key), at)
+			}
+			counted, sum := e.Stats(), [4]uint64{}
+			for _, l := range servers {
+				s := l.Stats()
+				for i, n := range []uint64{s.Admitted, s.Refused, s.Blocked, s.Penalties} {
+					sum[i] += n
+				}
+			}
+			require.Equal(t, [4]uint64{counted.Admitted, counted.Refused, counted.Blocked, counted.Penalties}, sum)
+			require.Positive(t, counted.Refused)
+		})
+	}
+}
+
+func anyPenalty(r *rand.Rand) (rule engine.Penalty) {
+	if r.IntN(4) == 0 {
+		return rule
+	}
+	rule = engine.Penalty{Refusals: 1 + r.IntN(4), Within: time.Duration(1+r.IntN(3e6)) * time.Microsecond, For: time.Duration(1+r.IntN(2e6)) * time.Microsecond}
+	rule.Max = rule.For * time.Duration(1+r.IntN(9))
+	if r.IntN(2) == 0 {
+		rule.Forget = rule.Within + time.Duration(r.IntN(20e6))*time.Microsecond
+	}
+	return rule
+}
+
+func requireSameExplanation(t *testing.T, want, got limits.Explanation, at string) {
+	t.Helper()
+	require.Equal(t, limits.SourceRedis, got.Source())
+	require.True(t, got.Exact())
+	require.Equal(t, want.Blocked > 0, errors.Is(got.Err(), limits.ErrBlocked))
+	if want.Used > 0 || want.Blocked > 0 {
+		require.True(t, got.Known, at)
+	}
+	got.Provenance, want.Provenance, got.Known, want.Known = nil, nil, false, false
+	require.Equal(t, want, got, at)
+	require.Equal(t, want.String(), got.String())
+}

@@ -1,0 +1,220 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/lease"
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// TestCluster breaks the lines to the nodes of one cluster in several ways.
+//
+// Promise: A missing cluster node affects only its keys.
+func TestCluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, redistest.Options{})
+	keys := keysOf(t, cluster, 20)
+	for name, test := range map[string]func(t *testing.T, cluster []*redistest.Server, lines []*redistest.Line, keys [][]string){
+		"breaker of a node": breakerOfANode, "leases of a node": leasesOfANode, "part is away": partOfAClusterIsAway, "blocks": blocksInACluster,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubbleOfAll(t, cluster, func(t *testing.T, lines []*redistest.Line) { test(t, cluster, lines, keys) })
+		})
+	}
+}
+
+func slotOf(t *testing.T, cluster []*redistest.Server, name string) int64 {
+	t.Helper()
+	reply := cluster[0].Do(t, "CLUSTER", "KEYSLOT", name)
+	n, err := reply.AsInt64()
+	require.NoError(t, err)
+	return n
+}
+
+// keysOf returns some keys of each node.
+func keysOf(t *testing.T, cluster []*redistest.Server, each int) [][]string {
+	t.Helper()
+	keys := make([][]string, len(cluster))
+	for i, missing := 0, each*len(cluster); missing > 0; i++ {
+		node := int(slotOf(t, cluster, fmt.Sprintf("{%d}", i))) * len(cluster) / store.SlotCount
+		if len(keys[node]) < each {
+			keys[node] = append(keys[node], fmt.Sprint(i))
+			missing--
+		}
+	}
+	return keys
+}
+
+func breakerOpen(a limits.Answer) bool { return errors.Is(a.Err(), ErrBreakerOpen) }
+
+// breakerOfANode loses a node of three, and has calls fail for its keys:
+//
+//  1. the breaker opens for these keys alone, and units let pass for others are charged;
+//  2. Health, the event and Stats name the node;
+//  3. the node is asked again when it is back, even without calls for it.
+func breakerOfANode(t *testing.T, cluster []*redistest.Server, lines []*redistest.Line, keys [][]string) {
+	var events log
+	c := overAll(lines, policy.Must(policy.FixedWindow(1000, 366*24*time.Hour)))
+	c.OnEvent = events.add
+	for slotOf(t, cluster, "ral:"+c.Name+":servers") >= store.SlotCount/3 { // the first node counts servers
+		c.Name = name()
+	}
+	l := open(t, c)
+	require.Len(t, l.nodes.Load().all, 3)
+	for _, of := range keys {
+		for _, key := range of {
+			require.Equal(t, limits.SourceRedis, take(t, l, key, 1).Source())
+		}
+	}
+	lines[2].Set(gone)
+	lost, there := keys[2][0], slices.Concat(keys[0], keys[1])
+	eventually(t, func() bool { return breakerOpen(take(t, l, lost, 1)) }, "the breaker of its node opens")
+	for i := range 300 {
+		a := take(t, l, there[i%len(there)], 1)
+		require.Equal(t, limits.SourceRedis, a.Source(), "%v", a.Err())
+		a = take(t, l, keys[2][i%len(keys[2])], 1)
+		require.Equal(t, limits.SourceShare, a.Source())
+		r, err := l.Reserve(t.Context(), there[i%len(there)], 1, 0)
+		require.NoError(t, err)
+		require.NoError(t, r.Cancel(t.Context()))
+		a, err = l.Refund(t.Context(), there[i%len(there)], 0)
+		require.NoError(t, err)
+		require.Equal(t, limits.SourceRedis, a.Source(), "%v", a.Err())
+	}
+	open, _ := l.guard.Open()
+	require.False(t, open)
+	require.ErrorIs(t, l.Health(), ErrOutage)
+	require.ErrorContains(t, l.Health(), cluster[2].Addr())
+	require.NotZero(t, l.Stats().Openings)
+	eventually(t, func() bool { return len(events.events()) > 0 }, "it is told")
+	require.Equal(t, OutageBegan, events.events()[0].Kind)
+	require.ErrorContains(t, events.events()[0].Err, cluster[2].Addr())
+
+	// Shares are charged on the nodes that are there.
+	at := policy.Instant(time.Since(l.config.Epoch)) // wall: in bubbles alone
+	l.local.Learn(there[0], 0, at)
+	owed := l.Stats().Charged
+	require.True(t, l.local.Take(there[0], 3, 0).Allowed)
+	l.nudge()
+	eventually(t, func() bool { return l.Stats().Charged >= owed+3 }, "it is charged although a node is away")
+
+	lines[2].Set(well)
+	eventually(t, func() bool { return l.Health() == nil }, "it is back")
+	eventually(t, func() bool { return take(t, l, lost, 0).Source() == limits.SourceRedis }, "it is asked")
+	eventually(t, func() bool {
+		kinds := events.kinds()
+		return len(kinds) > 1 && kinds[len(kinds)-1] != OutageBegan
+	}, "that is told")
+}
+
+func leasesOfANode(t *testing.T, _ []*redistest.Server, lines []*redistest.Line, keys [][]string) {
+	c := leased(overAll(lines, policy.Must(policy.FixedWindow(1_000_000, 366*24*time.Hour))))
+	c.Outage = FallbackClosed
+	l := open(t, c)
+	lines[2].Set(gone)
+	eventually(t, func() bool { return breakerOpen(take(t, l, keys[2][0], 1)) }, "the breaker of its node opens")
+	before := l.Stats()
+	for range 2000 {
+		require.Equal(t, limits.SourceClosed, take(t, l, keys[2][0], 1).Source())
+		for _, key := range []string{keys[0][0], keys[1][0]} {
+			a := take(t, l, key, 1)
+			require.True(t, a.Allowed, "%v", a.Err())
+			require.Contains(t, []limits.Source{limits.SourceRedis, limits.SourceLease}, a.Source())
+		}
+	}
+	after := l.Stats()
+	require.Greater(t, after.Leased, before.Leased)
+	require.EqualValues(t, 2000, after.Closed-before.Closed)
+	grants := guardedBank{l}.Lease(t.Context(), []lease.Ask{{Key: keys[0][0], Need: 1, Most: 1}, {Key: keys[2][0], Need: 1, Most: 1}, {Key: keys[1][0], Need: 1, Most: 1}})
+	require.NoError(t, grants[0].Err)
+	require.ErrorIs(t, grants[1].Err, ErrOutage)
+	require.NoError(t, grants[2].Err)
+	require.ErrorIs(t, l.Health(), ErrOutage)
+	lines[2].Set(well)
+	eventually(t, func() bool { return l.Health() == nil }, "it is asked, though no call comes and nothing is to be charged")
+}
+
+// A limiter that starts without one of three nodes uses the others, even if the roll is on it and
+// no calls come.
+func partOfAClusterIsAway(t *testing.T, cluster []*redistest.Server, lines []*redistest.Line, _ [][]string) {
+	const lost = 1 << 14 * 2 / 3
+	key := "0" // a key that stays
+	for i := 1; slotOf(t, cluster, "{"+key+"}") >= lost-1; i++ {
+		key = fmt.Sprint(i)
+	}
+	with := func(rollAway bool) Config {
+		c := overAll(lines, funnel(1000, 1, time.Hour))
+		for slotOf(t, cluster, "ral:"+c.Name+":servers") > lost != rollAway {
+			c.Name = name()
+		}
+		return c
+	}
+	old := open(t, with(true))
+	require.Equal(t, limits.SourceRedis, take(t, old, key, 1).Source())
+	lines[2].Set(gone)
+	all := []*Limiter{old, open(t, with(false)), open(t, with(true))}
+	for _, l := range all {
+		eventually(t, func() bool { return take(t, l, key, 1).Source() == limits.SourceRedis }, "the others are asked")
+	}
+	opened := func() (sum uint64) {
+		for _, l := range all {
+			sum += l.Stats().Openings
+		}
+		return sum
+	}
+	before := opened()
+	for range failures + 2 { // beats, each of which misses the node that is away
+		time.Sleep(beat) // wall: in bubbles alone
+		for _, l := range all {
+			require.NoError(t, l.Health())
+		}
+	}
+	require.Equal(t, before, opened())
+	for i, l := range all {
+		require.Equal(t, limits.SourceRedis, take(t, l, key, 1).Source())
+		require.Equal(t, []int{1, 1, 0}[i], l.Stats().Servers, "the last one could not count")
+	}
+	lines[0].Set(gone)
+	lines[1].Set(gone)
+	for _, l := range all {
+		eventually(t, func() bool { return l.Health() != nil }, "it is noticed that no node is there")
+		require.Equal(t, limits.SourceShare, take(t, l, key, 1).Source())
+	}
+}
+
+func blocksInACluster(t *testing.T, _ []*redistest.Server, lines []*redistest.Line, _ [][]string) {
+	for _, tag := range []string{"", "tag"} {
+		c := overAll(lines, funnel(2, 1, time.Hour))
+		c.Tag = tag
+		c.Penalty = engine.Penalty{Refusals: 1, Within: time.Hour, For: time.Hour}
+		a, b := open(t, c), open(t, c)
+		for i := range 20 {
+			key := fmt.Sprint(i)
+			require.NoError(t, a.Block(t.Context(), key, time.Hour))
+			require.ErrorIs(t, take(t, b, key, 1).Err(), limits.ErrBlocked)
+			_, err := b.Reset(t.Context(), key)
+			require.NoError(t, err)
+			require.True(t, take(t, a, key, 2).Allowed)
+			require.NotErrorIs(t, take(t, b, key, 1).Err(), limits.ErrBlocked, "this refusal blocks")
+			require.ErrorIs(t, take(t, a, key, 1).Err(), limits.ErrBlocked)
+		}
+		if tag != "" {
+			require.NoError(t, a.Block(t.Context(), "x", time.Hour))
+			out, err := TakeAll(t.Context(), b.Claim("x", 1), b.Claim("y", 1))
+			require.NoError(t, err)
+			assert.False(t, out.Allowed)
+			assert.ErrorIs(t, out.Answers[0].Err(), limits.ErrBlocked)
+			assert.True(t, out.Answers[1].Allowed)
+		}
+	}
+}
