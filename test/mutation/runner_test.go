@@ -70,14 +70,15 @@ func TestVerdictsWithProcesses(t *testing.T) {
 		{add, "import \"os\"\n\nfunc Add(a, b int) int { os.Exit(a + b); return 0 }", "TestAdd", "TestAdd", ""},
 		{add, "func Add(a, b int) int { return b + a }", "TestAdd", "", "1 tests passed"},
 		{add, "func Add(a, b int) int { return a + }", "TestAdd", "", "could not be run"},
-		{add, "func Add(a, b int) int { return a - b }", "TestSubtract", "", "no test has run"},
 		{"func Sub(a, b int) int { return a - b }", "func Sub() {}", "TestAdd", "", "does not apply"},
+		{add, "func Add(a, b int) int { return a - b }", "TestSubtract", "", "no test has run"},
 	}
 	var chosen []mutant
 	for _, c := range cases {
 		chosen = append(chosen, patched(t, c.old, c.new, c.tests))
 	}
-	all := r.tryAll(t.Context(), chosen, 2, time.Time{})
+	last := len(chosen) - 1 // its output would tell the go command that this package has no test
+	all := append(r.tryAll(t.Context(), chosen[:last], 2, time.Time{}), r.try(t.Context(), last, chosen[last]))
 	for i, c := range cases {
 		if got := all[i]; got.killer != c.killer || !strings.Contains(got.why, c.why) || (c.why == "") != (got.why == "") {
 			t.Errorf("%s: %v", c.new, got)

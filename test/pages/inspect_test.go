@@ -71,11 +71,16 @@ func row(list, key, condition string) string {
 	return fmt.Sprintf(`[...document.getElementById(%q).rows].some((row) => row.cells[0].textContent === %q && (%s))`, list, key, condition)
 }
 
+func click(o *browser.Tab, selector string) {
+	browser.Eval[any](o, fmt.Sprintf(`(document.querySelector(%q).click(), 0)`, selector))
+}
+
+func enter(o *browser.Tab, id, text string) {
+	browser.Eval[any](o, fmt.Sprintf(`(document.getElementById(%q).value = %q, 0)`, id, text))
+}
+
 // Promise: The page shows, explains, blocks and unblocks an offender.
 func TestOperatorInABrowser(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a browser")
-	}
 	chromium := browser.Start(t)
 	for name, v := range map[string]browser.View{
 		"desktop-light": {Scheme: "light", Width: 1280, Height: 900},
@@ -90,7 +95,7 @@ func TestOperatorInABrowser(t *testing.T) {
 				s.api.Take(offender, 6)
 			}
 			o := chromium.Open(t, s.url, v)
-			browser.Eval[any](o, `(document.querySelector("[data-limit=api]").click(), 0)`)
+			click(o, "[data-limit=api]")
 			o.Until(row("refused", offender, "row.rowIndex === 1")) // it is refused most
 			o.Until(row("owed", "glutton", "row.rowIndex === 1"))
 			o.Until(`document.querySelector("[data-limit=api] canvas") && document.querySelector("[data-limit=api] .rates").textContent.includes("a second admitted")`)
@@ -114,18 +119,17 @@ func TestOperatorInABrowser(t *testing.T) {
 			assert.True(t, browser.Eval[bool](o, row("refused", "glutton", `row.cells[1].textContent === "300" && row.cells[2].textContent === "exact"`)))
 			o.Shoot(name + "-lists")
 
-			browser.Eval[any](o, `(document.querySelector("#refused button").click(), 0)`)
+			click(o, "#refused button")
 			o.Until(`!document.getElementById("key").hidden && document.getElementById("key-name").textContent === "` + offender + `"`)
 			o.Until(`document.getElementById("key-words").textContent.includes("6 of 10 used")`)
 			assert.Equal(t, "admitted", browser.Eval[string](o, `document.getElementById("key-verdict").textContent`))
 
 			o.Click("token") // there is a place for it
-			block := `(document.querySelector("#block button").click(), 0)`
-			browser.Eval[any](o, block)
+			click(o, "#block button")
 			o.Until(`document.getElementById("changed").textContent.includes("needs a token")`)
-			browser.Eval[any](o, fmt.Sprintf(`(document.getElementById("token").value = %q, 0)`, token))
-
-			browser.Eval[any](o, block)
+			assert.Zero(t, s.api.Blocked(offender))
+			enter(o, "token", token)
+			click(o, "#block button")
 			o.Until(`document.getElementById("key-verdict").textContent.startsWith("blocked for 10 min")`)
 			assert.False(t, s.api.Choke(offender))
 			assert.Positive(t, s.api.Blocked(offender))
@@ -135,27 +139,29 @@ func TestOperatorInABrowser(t *testing.T) {
 			o.Shoot(name + "-blocked")
 
 			// Lifting leaves the used units.
-			browser.Eval[any](o, `(document.querySelector("#lift button").click(), 0)`)
+			click(o, "#lift button")
 			o.Until(`document.getElementById("key-verdict").textContent === "admitted"`)
 			o.Until(`document.getElementById("changed").textContent.startsWith("Lifted the block") && document.getElementById("lift").hidden`)
 			assert.Zero(t, s.api.Blocked(offender))
 			assert.True(t, s.api.Choke(offender))
 			assert.Equal(t, int64(3), s.api.Peek(offender, 0).Remaining)
-			browser.Eval[any](o, `(document.querySelector("#reset button").click(), 0)`)
+			click(o, "#reset button")
 			o.Until(`document.getElementById("key-words").textContent.includes("0 of 10 used")`)
 
-			browser.Eval[any](o, `(document.querySelector("#search button").click(), 0)`)
+			click(o, "#search button")
 			o.Until(`document.activeElement.id === "search-key" && document.activeElement.matches(":invalid")`)
 
-			browser.Eval[any](o, `(document.getElementById("search-key").value = "modest", document.querySelector("#search button").click(), 0)`)
+			enter(o, "search-key", "modest")
+			click(o, "#search button")
 			o.Until(`document.getElementById("key-name").textContent === "modest"`)
-			browser.Eval[any](o, `(document.getElementById("units").value = "4", document.querySelector("#charge button").click(), 0)`)
+			enter(o, "units", "4")
+			click(o, "#charge button")
 			o.Until(`document.getElementById("key-words").textContent.includes("7 of 10 used")`)
 			assert.Equal(t, int64(3), s.api.Peek("modest", 0).Remaining)
 
-			browser.Eval[any](o, `(document.querySelector("[data-limit=logins]").click(), 0)`)
+			click(o, "[data-limit=logins]")
 			o.Until(row("owed", "root", "true"))
-			browser.Eval[any](o, `(document.querySelector("[data-limit=all]").click(), 0)`)
+			click(o, "[data-limit=all]")
 			o.Until(`document.getElementById("lists").hidden && document.getElementById("key-verdict").textContent === "admitted"`)
 			o.Quiet()
 		})
@@ -163,25 +169,20 @@ func TestOperatorInABrowser(t *testing.T) {
 }
 
 func TestWrongTokenInABrowser(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a browser")
-	}
 	s := start(t, inspect.Config{Tokens: map[string]string{"anna": token}})
 	s.load()
 	o := browser.Start(t).Open(t, s.url, browser.View{Scheme: "light", Width: 1100, Height: 900})
-	browser.Eval[any](o, `(document.querySelector("[data-limit=api]").click(), 0)`)
+	click(o, "[data-limit=api]")
 	o.Until(`document.querySelector("#owed button")`)
-	browser.Eval[any](o, `(document.querySelector("#owed button").click(), 0)`)
+	click(o, "#owed button")
 	o.Until(`!document.getElementById("key").hidden`)
-	browser.Eval[any](o, `(document.getElementById("token").value = "another-0123456789", document.querySelector("#block button").click(), 0)`)
+	enter(o, "token", "another-0123456789")
+	click(o, "#block button")
 	o.Until(`document.getElementById("changed").textContent.startsWith("wrong token")`)
 	assert.Zero(t, s.api.Stats().BlockedKeys)
 }
 
 func TestPagesOfTheListInABrowser(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a browser")
-	}
 	s := start(t, inspect.Config{ShowKeys: true})
 	for i := range 25 {
 		s.api.Take(fmt.Sprint("key", i), 1+int64(i/5))
@@ -191,35 +192,32 @@ func TestPagesOfTheListInABrowser(t *testing.T) {
 		assert.NoError(t, err)
 	}
 	o := browser.Start(t).Open(t, s.url, browser.View{Scheme: "light", Width: 1100, Height: 900})
-	browser.Eval[any](o, `(document.querySelector("[data-limit=api]").click(), 0)`)
+	click(o, "[data-limit=api]")
 	o.Until(`document.querySelectorAll("#owed button").length === 20 && document.getElementById("owed-title").textContent === "Owes most, of 25 keys that owe"`)
 	o.Until(`!document.getElementById("use").hidden && document.querySelector("#use p").textContent.includes("of their limit: less than half (20), half or more (5).")`)
-	browser.Eval[any](o, `(document.getElementById("owed-more").click(), 0)`)
+	click(o, "#owed-more")
 	o.Until(`document.querySelectorAll("#owed button").length === 5 && document.getElementById("owed-more").hidden && !document.getElementById("owed-first").hidden`)
 	o.Until(`/^As of .* ago\.$/.test(document.getElementById("owed-note").textContent)`)
 	for i := range 25 {
 		s.api.Reset(fmt.Sprint("key", i))
 	}
 	o.Until(`document.getElementById("owed").textContent === "No more keys."`)
-	browser.Eval[any](o, `(document.getElementById("owed-first").click(), 0)`)
+	click(o, "#owed-first")
 	o.Until(`document.getElementById("owed").textContent === "No key owes anything." && document.getElementById("owed-title").textContent === "Owes most"`)
 	o.Until(`document.getElementById("refused").textContent === "No key was refused." && document.getElementById("refused-note").textContent === ""`)
 	o.Shoot("no-traffic")
-	browser.Eval[any](o, `(document.querySelector("[data-limit=tried]").click(), 0)`)
+	click(o, "[data-limit=tried]")
 	o.Until(`document.getElementById("trials").textContent.includes("it would refuse 2 that were admitted")`)
 	o.Quiet()
 }
 
 func TestReadOnlyPageInABrowser(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a browser")
-	}
 	s := start(t, inspect.Config{})
 	s.load()
 	o := browser.Start(t).Open(t, s.url, browser.View{Scheme: "light", Width: 1100, Height: 900})
-	browser.Eval[any](o, `(document.querySelector("[data-limit=api]").click(), 0)`)
+	click(o, "[data-limit=api]")
 	o.Until(`document.querySelectorAll("#owed button").length === 2`)
-	browser.Eval[any](o, `(document.querySelector("#owed button").click(), 0)`)
+	click(o, "#owed button")
 	o.Until(`document.getElementById("key-verdict").textContent.startsWith("refused for")`)
 	assert.True(t, browser.Eval[bool](o, `document.getElementById("changes").hidden && document.getElementById("token-form").hidden && !document.getElementById("read-only").hidden`))
 	text := browser.Eval[string](o, `document.documentElement.innerHTML`)

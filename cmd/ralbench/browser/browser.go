@@ -23,9 +23,13 @@ const (
 
 type Browser struct{ ctx context.Context }
 
-// Start starts a browser, which ends with the test. Without a browser the test fails.
+// Start starts a browser, which ends with the test. Without a browser the test fails; under -short
+// it is skipped.
 func Start(t testing.TB) Browser {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a browser")
+	}
 	path, err := find()
 	require.NoError(t, err)
 	options := []chromedp.ExecAllocatorOption{

@@ -30,9 +30,6 @@ func serve(t *testing.T) string {
 }
 
 func TestViewsInABrowser(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a browser")
-	}
 	url, b := serve(t), Start(t)
 	for _, v := range []View{{Scheme: "light", Width: 1100, Height: 900}, {Scheme: "dark", Width: 360, Height: 740}} {
 		t.Run(v.Scheme, func(t *testing.T) {
@@ -68,9 +65,6 @@ func (f *failing) Errorf(format string, args ...any) {
 }
 
 func TestFaultsInABrowser(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a browser")
-	}
 	url, b := serve(t), Start(t)
 	for _, c := range []struct{ script, said string }{
 		{`console.error("a word")`, "a word"},

@@ -40,9 +40,6 @@ type drawn struct {
 }
 
 func TestPageInABrowser(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a browser")
-	}
 	run := reporttest.Run(t)
 	floor := run.Workloads[7].Results[0] // beside the xsync map, where labels could overlap
 	floor.Contender, floor.Yardstick = "floor", bench.YardstickFloor
