@@ -17,8 +17,7 @@ import (
 )
 
 func TestFlagsOfFleetMode(t *testing.T) {
-	s, err := parse([]string{"-fleet"})
-	require.NoError(t, err)
+	s := parsed(t, "-fleet")
 	assert.Equal(t, bench.Names(fleetbench.Workloads(1)), bench.Names(s.workloads))
 	assert.Equal(t, []string{fleetbench.RedisRate, fleetbench.Exact, fleetbench.Leased, fleetbench.ExactByDefault, fleetbench.LeasedByDefault, fleetbench.EngineTake, fleetbench.EngineChoke}, s.record().Contenders)
 	assert.True(t, s.record().Fleet)
@@ -34,8 +33,7 @@ func TestFlagsOfFleetMode(t *testing.T) {
 		{" -full", fleetFullDuration, fleetFullShare, fullRounds, memoryKeys, 0, []bench.Limit{shareLimit, smallShareLimit}, 240, 40},
 		{" -full -duration 3ms -rounds 2 -share 0 -scale 0.01 -workloads fleet-keys", 3 * time.Millisecond, 0, 2, 100, 0, []bench.Limit{shareLimit, smallShareLimit}, 0, 0},
 	} {
-		s, err := parse(strings.Fields("-fleet" + c.flags))
-		require.NoError(t, err)
+		s := parsed(t, strings.Fields("-fleet"+c.flags)...)
 		o := s.fleetOptions("server", s.progress(io.Discard))
 		assert.Equal(t, c.duration, s.duration, c.flags)
 		assert.Equal(t, c.share, s.share, c.flags)
@@ -48,8 +46,7 @@ func TestFlagsOfFleetMode(t *testing.T) {
 			assert.InDelta(t, c.takes, (bench.Estimate(o.Workloads, s.contenders, o.Bench) + o.Share).Seconds(), c.within, c.flags)
 		}
 	}
-	s, err = parse(nil)
-	require.NoError(t, err)
+	s = parsed(t)
 	assert.False(t, s.record().Fleet)
 	assert.Zero(t, s.share)
 }

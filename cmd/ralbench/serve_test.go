@@ -5,21 +5,18 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 )
 
 func TestFlagsOfServers(t *testing.T) {
-	s, err := parse([]string{"-serve"})
-	require.NoError(t, err)
+	s := parsed(t, "-serve")
 	assert.Equal(t, bench.Names(servebench.Workloads(1)), bench.Names(s.workloads))
 	assert.Equal(t, serveDuration, s.duration)
 	assert.Equal(t, defaultRounds, s.rounds)
 	assert.True(t, s.record().Serve)
-	s, err = parse([]string{"-serve", "-full", "-rounds", "2", "-workloads", servebench.TCP})
-	require.NoError(t, err)
+	s = parsed(t, "-serve", "-full", "-rounds", "2", "-workloads", servebench.TCP)
 	assert.Equal(t, serveFullDuration, s.duration)
 	assert.Equal(t, []string{servebench.TCP}, bench.Names(s.workloads))
 	for _, flag := range []string{"-fleet", "-goals", "-peers=none", "-cpu=1", "-budget=1s", "-share=5s", "-o=x", "-workloads=fleet-hot"} {

@@ -20,9 +20,15 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
 
+func parsed(t *testing.T, args ...string) settings {
+	t.Helper()
+	s, err := parse(args)
+	require.NoError(t, err, args)
+	return s
+}
+
 func TestFlagsAndTheirDefaults(t *testing.T) {
-	s, err := parse(nil)
-	require.NoError(t, err)
+	s := parsed(t)
 	assert.Equal(t, defaultDuration, s.duration)
 	assert.Equal(t, defaultRounds, s.rounds)
 	assert.Equal(t, defaultBudget, s.budget)
@@ -33,8 +39,7 @@ func TestFlagsAndTheirDefaults(t *testing.T) {
 	assert.Contains(t, s.record().Contenders, "Ral Peek")
 	assert.Contains(t, s.record().Contenders, "x/time Wait", "the peers of other calls are always there")
 
-	s, err = parse([]string{"-workloads", "zipf, hot-pass", "--rounds=7", "-duration", "2s", "-cpu", "1, 3", "-scale", "0.5"})
-	require.NoError(t, err)
+	s = parsed(t, "-workloads", "zipf, hot-pass", "--rounds=7", "-duration", "2s", "-cpu", "1, 3", "-scale", "0.5")
 	assert.Equal(t, []string{"hot-pass", "zipf"}, bench.Names(s.workloads))
 	assert.Equal(t, 500_000, s.workloads[1].Keys)
 	assert.Equal(t, 7, s.rounds)
@@ -45,8 +50,7 @@ func TestFlagsAndTheirDefaults(t *testing.T) {
 
 func TestFullMeansEverythingUnlessOtherFlagsSayLess(t *testing.T) {
 	withoutRedis(t)
-	s, err := parse([]string{"-full"})
-	require.NoError(t, err)
+	s := parsed(t, "-full")
 	assert.Equal(t, fullRounds, s.rounds)
 	assert.Equal(t, fullDuration, s.duration)
 	assert.Zero(t, s.budget)
@@ -54,8 +58,7 @@ func TestFullMeansEverythingUnlessOtherFlagsSayLess(t *testing.T) {
 	assert.Len(t, general(s), len(contenders())-1)
 	assert.Equal(t, []string{"redis_rate"}, s.missing)
 
-	s, err = parse([]string{"-full", "-rounds", "3", "-duration", "5ms", "-peers", "juju+xsync", "-workloads", "zipf", "-budget", "1m"})
-	require.NoError(t, err)
+	s = parsed(t, "-full", "-rounds", "3", "-duration", "5ms", "-peers", "juju+xsync", "-workloads", "zipf", "-budget", "1m")
 	assert.Equal(t, 3, s.rounds)
 	assert.Equal(t, 5*time.Millisecond, s.duration)
 	assert.Equal(t, time.Minute, s.budget)
@@ -88,8 +91,7 @@ func TestPeersOfCallsByTheirNames(t *testing.T) {
 		"X/time-Wait,ulule": {"x/time Wait"},
 		"all":               {"x/time Reserve", "x/time Wait"},
 	} {
-		s, err := parse([]string{"-peers", names, "-workloads", "verbs"})
-		require.NoError(t, err, names)
+		s := parsed(t, "-peers", names, "-workloads", "verbs")
 		var got []string
 		for _, c := range s.contenders {
 			if c.Like != "" {
@@ -104,15 +106,13 @@ func TestPeersOfCallsByTheirNames(t *testing.T) {
 
 func TestCallsAreCutShortUnlessMoreIsAskedFor(t *testing.T) {
 	for flags, cut := range map[string]bool{"": true, " -full": false, " -rounds 2": false, " -duration 1s": false} {
-		s, err := parse(strings.Fields("-workloads verbs" + flags))
-		require.NoError(t, err)
+		s := parsed(t, strings.Fields("-workloads verbs"+flags)...)
 		assert.Equal(t, cut, s.workloads[0].Rounds == 3 && s.workloads[0].Duration > 0, flags)
 	}
 }
 
 func TestGoalsNeedOnlyTheirWorkloads(t *testing.T) {
-	s, err := parse([]string{"-goals"})
-	require.NoError(t, err)
+	s := parsed(t, "-goals")
 	names := bench.Names(s.workloads)
 	assert.Contains(t, names, "several", "a goal is a multiple of a figure in it")
 	assert.Contains(t, names, "setpolicy")
@@ -140,21 +140,18 @@ func TestPeersByTheirNames(t *testing.T) {
 		{"ral-queued,Ral Queued,ral,xsync-map,floor", []string{"Ral Queued"}},
 		{"redis_rate", []string{"redis_rate"}},
 	} {
-		s, err := parse([]string{"-peers", c.names})
-		require.NoError(t, err, c.names)
+		s := parsed(t, "-peers", c.names)
 		assert.Equal(t, withAlways(c.want...), general(s), c.names)
 	}
-	s, err := parse([]string{"-peers", "all"})
-	require.NoError(t, err)
+	s := parsed(t, "-peers", "all")
 	assert.Len(t, general(s), len(contenders()))
 	assert.Empty(t, s.missing)
 
 	withoutRedis(t)
-	s, err = parse([]string{"-peers", "all"})
-	require.NoError(t, err)
+	s = parsed(t, "-peers", "all")
 	assert.Len(t, general(s), len(contenders())-1)
 	assert.Equal(t, []string{"redis_rate"}, s.missing)
-	_, err = parse([]string{"-peers", "ulule,redis_rate"})
+	_, err := parse([]string{"-peers", "ulule,redis_rate"})
 	assert.ErrorContains(t, err, "not installed")
 }
 
@@ -180,8 +177,7 @@ func TestJSONWithAndWithoutAFile(t *testing.T) {
 		{[]string{"-json", "out.json", "-cpu", "1"}, "out.json"},
 		{[]string{"-json=out.json"}, "out.json"},
 	} {
-		s, err := parse(c.args)
-		require.NoError(t, err, c.args)
+		s := parsed(t, c.args...)
 		assert.Equal(t, c.want, s.json, c.args)
 	}
 }

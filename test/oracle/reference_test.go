@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand"
@@ -25,6 +26,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		*pairs /= 4
+	}
 	logrus.SetOutput(io.Discard)
 	logrus.SetLevel(logrus.PanicLevel)
 	os.Exit(m.Run())

@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	pairs = flag.Int("pairs", 4000, "how many pairs of configuration and request to try")
+	pairs = flag.Int("pairs", 4000, "how many pairs of configuration and request to try, a quarter with -short")
 	seed  = flag.Uint64("seed", 1, "the first seed")
 )
 

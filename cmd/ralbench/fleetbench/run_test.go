@@ -63,21 +63,19 @@ func TestRunMeasuresEverything(t *testing.T) {
 	require.Len(t, report.Workloads, len(o.Workloads))
 	for _, w := range report.Workloads {
 		var names []string
+		assert.Equal(t, fewCallers, w.Callers)
 		for _, r := range w.Results {
+			of := r.Contender + " in " + w.Name
 			names = append(names, r.Contender)
-			assert.Equal(t, fewCallers, w.Callers)
-			assert.Len(t, r.Rounds, o.Bench.Rounds)
-			assert.Positive(t, r.OpsPerSecond.Median)
-			require.NotNil(t, r.Audit)
-			assert.True(t, r.Audit.Clean(), "%s in %s: %+v", r.Contender, w.Name, r.Audit)
+			assert.Len(t, r.Rounds, o.Bench.Rounds, of)
+			assert.Positive(t, r.OpsPerSecond.Median, of)
+			require.NotNil(t, r.Audit, of)
+			assert.True(t, r.Audit.Clean(), "%s: %+v", of, r.Audit)
 			switch {
-			case w.Name != Refused && (r.Contender == ExactByDefault || r.Contender == LeasedByDefault):
-				// On a busy machine a call may take longer than 5 ms, and is refused then.
-				assert.Equal(t, r.Audit.Calls, r.Audit.Admitted+r.Audit.Own.Unavailable, "%s in %s: %+v", r.Contender, w.Name, r.Audit.Own)
-			case w.Name != Refused:
-				assert.Equal(t, r.Audit.Calls, r.Audit.Admitted, "%s in %s: %+v", r.Contender, w.Name, r.Audit.Own)
+			case w.Name != Refused: // on a busy machine a call may take longer than the default budget, and is refused then
+				assert.Equal(t, r.Audit.Calls, r.Audit.Admitted+unanswered(r), of)
 			case !r.Elsewhere: // others may not come to as many calls as pass
-				assert.Less(t, r.Audit.Admitted, r.Audit.Calls, "%s in %s", r.Contender, w.Name)
+				assert.Less(t, r.Audit.Admitted, r.Audit.Calls, of)
 			}
 		}
 		assert.Equal(t, []string{RedisRate, Exact, Leased, ExactByDefault, LeasedByDefault, EngineTake, EngineChoke}, names)
@@ -86,23 +84,20 @@ func TestRunMeasuresEverything(t *testing.T) {
 	require.Len(t, more.Work, 5*len(o.Workloads))
 	for _, w := range more.Work {
 		require.Len(t, w.Rounds, o.Bench.Rounds, "%+v", w)
-		if w.Contender != ExactByDefault && w.Contender != LeasedByDefault {
-			assert.Zero(t, w.Neither, "%+v", w)
+		if w.Contender == RedisRate || w.Contender == Exact {
+			assert.Greater(t, w.RedisNsPerOp.Median, 500.0, "%+v", w)
+			assert.Less(t, w.RedisNsPerOp.Median, 1e6, "%+v", w)
 		}
 		switch w.Contender {
 		case RedisRate:
-			assert.Zero(t, w.ByRedis+w.ByLease)
-			assert.Greater(t, w.RedisNsPerOp.Median, 500.0, "%+v", w)
+			assert.Zero(t, w.ByRedis+w.ByLease+w.Neither, "%+v", w)
 		case Exact:
-			assert.Positive(t, w.ByRedis)
-			assert.Zero(t, w.ByLease)
-			assert.Greater(t, w.RedisNsPerOp.Median, 500.0, "%+v", w)
-			assert.Less(t, w.RedisNsPerOp.Median, 1e6, "%+v", w)
+			assert.Positive(t, w.ByRedis, "%+v", w)
+			assert.Zero(t, w.ByLease+w.Neither, "%+v", w)
 		case Leased:
 			assert.Positive(t, w.ByLease+w.ByRedis, "%+v", w)
-			if w.Workload == Hot {
-				assert.Greater(t, w.ByLease, w.ByRedis, "%+v", w)
-			}
+			assert.True(t, w.Workload != Hot || w.ByLease > w.ByRedis, "%+v", w)
+			assert.Zero(t, w.Neither, "%+v", w)
 		}
 	}
 
@@ -110,9 +105,7 @@ func TestRunMeasuresEverything(t *testing.T) {
 	for _, m := range more.Memory {
 		assert.Equal(t, o.Keys, m.Keys)
 		assert.Contains(t, m.Name, "tok_")
-		assert.Greater(t, m.Usage, float64(len(m.Name)))
-		assert.Greater(t, m.Used, m.Usage, "%+v", m)
-		assert.Less(t, m.Used, 500.0, "%+v", m)
+		assert.True(t, float64(len(m.Name)) < m.Usage && m.Usage < m.Used && m.Used < 500, "%+v", m)
 	}
 
 	require.Len(t, more.Shares, 2*len(loads))
@@ -124,6 +117,14 @@ func TestRunMeasuresEverything(t *testing.T) {
 		assert.Len(t, s.Each, Servers)
 	}
 	assert.NotEmpty(t, more.Goals)
+}
+
+// unanswered returns the calls of a contender with the default budget that took longer than it.
+func unanswered(r bench.Result) int64 {
+	if r.Contender == ExactByDefault || r.Contender == LeasedByDefault {
+		return r.Audit.Own.Unavailable
+	}
+	return 0
 }
 
 func TestInterruptedRunStopsItsRedis(t *testing.T) {

@@ -49,24 +49,3 @@ func TestFaultsStrikeTheWriterOnce(t *testing.T) {
 		})
 	}
 }
-
-func TestWrappedPoliciesAnswerAlike(t *testing.T) {
-	s := fault.Switch{Yield: 1}
-	for _, p := range []policy.Policy{
-		policy.Must(policy.Funnel(3, 1, time.Second)), policy.Must(policy.FixedWindow(3, time.Second)),
-	} {
-		w := s.Wrap(p)
-		_, was := p.(policy.Choker)
-		_, is := w.(policy.Choker)
-		assert.Equal(t, was, is, "the fast path of %v", p)
-		word, wrapped := uint64(0), uint64(0)
-		for now := policy.Instant(1); now < 10e9; now += 123e6 {
-			var want, got policy.Decision
-			word, want = p.Take(word, now, 1, 0)
-			wrapped, got = w.Take(wrapped, now, 1, 0)
-			require.Equal(t, want, got)
-			require.Equal(t, word, wrapped)
-			require.Equal(t, p.FreshAt(word), w.FreshAt(wrapped))
-		}
-	}
-}
