@@ -53,16 +53,12 @@ func TestReplacedRulesLeaveTheirRoom(t *testing.T) {
 // The engine ends meanwhile.
 func TestReplacedRulesKeepTheirCounts(t *testing.T) {
 	d := open(t, sliding(100, 1))
-	_, s := d.ask(entries("k0=x"))
-	assert.EqualValues(t, 4, s[0])
-	for from := range 3 {
-		d.write(sliding(from+1, 1))
+	d.expect(ok, 4, entries("k0=x"))
+	for _, from := range []int{1, 2, 3, 100} {
+		d.write(sliding(from, 1))
 		require.NoError(t, d.reload())
 	}
-	d.write(sliding(100, 1))
-	require.NoError(t, d.reload())
-	_, s = d.ask(entries("k0=x"))
-	assert.EqualValues(t, 3, s[0])
+	d.expect(ok, 3, entries("k0=x"))
 }
 
 func TestRequestsFindNoReleasedEngine(t *testing.T) {

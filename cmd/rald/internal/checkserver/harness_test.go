@@ -77,25 +77,29 @@ func parsed(t *testing.T, text string) *Rules {
 
 // ask asks like Caddy and Traefik. A field without a value is removed.
 func (d opened) ask(method, uri string, fields ...string) *httptest.ResponseRecorder {
-	all := append([]string{"X-Forwarded-Method", method, "X-Forwarded-Uri", uri, "X-Forwarded-For", "192.0.2.1", "X-Forwarded-Host", "example.org"}, fields...)
-	return d.send(all...)
+	return d.do(asking(append([]string{"X-Forwarded-Method", method, "X-Forwarded-Uri", uri, "X-Forwarded-For", "192.0.2.1", "X-Forwarded-Host", "example.org"}, fields...)...))
 }
 
 func (d opened) asNginx(method, uri string, fields ...string) *httptest.ResponseRecorder {
-	all := append([]string{"X-Original-Method", method, "X-Original-Uri", uri, "X-Real-Ip", "192.0.2.1", "X-Original-Host", "example.org"}, fields...)
-	return d.send(all...)
+	return d.do(asking(append([]string{"X-Original-Method", method, "X-Original-Uri", uri, "X-Real-Ip", "192.0.2.1", "X-Original-Host", "example.org"}, fields...)...))
 }
 
-func (d opened) send(fields ...string) *httptest.ResponseRecorder {
+// asking returns a check of a proxy on this machine, with pairs of a name and a value.
+func asking(fields ...string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:7380/check", nil)
 	r.RemoteAddr = "127.0.0.1:4711"
-	for i := 0; i < len(fields); i += 2 {
-		r.Header.Set(fields[i], fields[i+1])
-		if fields[i+1] == "" {
-			r.Header.Del(fields[i])
+	for ; len(fields) > 0; fields = fields[2:] {
+		r.Header.Set(fields[0], fields[1])
+		if fields[1] == "" {
+			r.Header.Del(fields[0])
 		}
 	}
-	return d.do(r)
+	return r
+}
+
+// asked is a check of a GET of /.
+func asked(more ...string) *http.Request {
+	return asking(append([]string{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/", "X-Forwarded-For", "192.0.2.1"}, more...)...)
 }
 
 func (d opened) do(r *http.Request) *httptest.ResponseRecorder {

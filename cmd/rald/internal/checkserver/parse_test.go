@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -145,25 +142,6 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-func TestRead(t *testing.T) {
-	dir := t.TempDir()
-	of, err := Read(dir, limitNamed)
-	require.NoError(t, err)
-	assert.Nil(t, of, "there is no file")
-	wrong := filepath.Join(dir, "check.yml")
-	require.NoError(t, os.WriteFile(wrong, nil, 0o600))
-	_, err = Read(dir, limitNamed)
-	assert.EqualError(t, err, wrong+": this file is not read: the name check.yaml is accepted")
-	require.NoError(t, os.Remove(wrong))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, Name), []byte("proxy: caddy\nrules: 5\n"), 0o600))
-	_, err = Read(dir, limitNamed)
-	assert.ErrorContains(t, err, filepath.Join(dir, Name)+":2: rules: a list is accepted")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, Name), []byte("proxy: caddy\nrules: []\n"), 0o600))
-	of, err = Read(dir, limitNamed)
-	require.NoError(t, err)
-	assert.Zero(t, of.Len())
-}
-
 // No file panics. Accepted rules pass or refuse each request.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
@@ -191,10 +169,7 @@ func FuzzParse(f *testing.F) {
 		ended, end := context.WithCancel(t.Context())
 		end() // so that none waits in a queue
 		for _, method := range []string{http.MethodGet, http.MethodConnect} {
-			r := httptest.NewRequestWithContext(ended, http.MethodGet, "/check", nil)
-			r.RemoteAddr = "127.0.0.1:1"
-			r.Header = http.Header{"X-Forwarded-Method": {method}, "X-Forwarded-Uri": {uri}, "X-Forwarded-For": {"192.0.2.1"}}
-			status := d.do(r).Code
+			status := d.do(asked("X-Forwarded-Method", method, "X-Forwarded-Uri", uri).WithContext(ended)).Code
 			if status != http.StatusNoContent && (status < 400 || status > 599) {
 				t.Fatalf("%d for %s %q", status, method, uri)
 			}

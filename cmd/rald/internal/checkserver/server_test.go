@@ -138,9 +138,7 @@ func TestRepeatedValuesAreNoKey(t *testing.T) {
 		"query token":      {"/?token=sid=a&token=b", ""},
 	} {
 		d := open(t, "proxy: caddy\nrules:\n  - {match: /, limit: five, key: "+key+"}\n")
-		request := httptest.NewRequest(http.MethodGet, "/check", nil)
-		request.RemoteAddr = "127.0.0.1:1"
-		request.Header = http.Header{"X-Forwarded-Uri": {r.uri}, "X-Forwarded-Method": {"GET"}, "X-Forwarded-For": {"192.0.2.1"}}
+		request := asked("X-Forwarded-Uri", r.uri)
 		if r.field != "" {
 			request.Header[r.field] = []string{"sid=a", "sid=b"}
 		}
