@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -79,23 +78,39 @@ func TestSocketActivationWithProcesses(t *testing.T) {
 	assert.Equal(t, "STOPPING=1", told())
 }
 
-// Sockets without a door, or reachable by other machines, end rald at start.
+// Sockets that other machines reach end rald at start.
 func TestSocketsThatAreRefusedWithProcesses(t *testing.T) {
 	needs(t, "a shell in systemd's place")
-	for _, c := range []struct{ names, address, says string }{
-		{"resp", "0.0.0.0:0", "the socket in place of -listen is"},
-		{"admin", "0.0.0.0:0", "which other machines may reach: set -tls-cert and -admin-tokens"},
-		{"envoy", "127.0.0.1:0", "a socket of the name envoy was passed, and nothing is to be served there"},
-		{"rald.socket", "127.0.0.1:0", `is named "rald.socket": FileDescriptorName of ["admin" "check" "envoy" "metrics" "resp"] is accepted`},
-		{"resp:resp", "127.0.0.1:0", "2 sockets of the name resp were passed: 1 is accepted"},
+	for name, says := range map[string]string{
+		"resp": "the socket in place of -listen is", "admin": "which other machines may reach: set -tls-cert and -admin-tokens",
 	} {
-		var files []*os.File
-		for range strings.Split(c.names, ":") {
-			_, file := pass(t, "tcp", c.address)
-			files = append(files, file)
-		}
-		s := activate(t, "", c.names, files, "-state", "none", "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0")
+		_, file := pass(t, "tcp", "0.0.0.0:0")
+		s := activate(t, "", name, []*os.File{file}, "-state", "none", "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0")
 		<-s.Ended()
-		assert.Contains(t, s.log.String(), c.says, c.names)
+		assert.Contains(t, s.log.String(), says, name)
 	}
+}
+
+// Without a door, or more than one.
+func TestSocketsThatAreRefused(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	s := newSockets(map[string][]net.Listener{"rald.socket": {l}, "resp": {l, l}, "envoy": {l}, "check": {l}})
+	at, ok := s.address("-check-listen")
+	assert.True(t, ok)
+	assert.Equal(t, l.Addr(), at)
+	assert.Equal(t, l, s.take("-check-listen"))
+	assert.Nil(t, s.take("-check-listen"))
+	_, ok = s.address("-check-listen")
+	assert.False(t, ok)
+	err = s.check()
+	for _, says := range []string{
+		`is named "rald.socket": FileDescriptorName of ["admin" "check" "envoy" "metrics" "resp"] is accepted`,
+		"2 sockets of the name resp were passed: 1 is accepted",
+		"a socket of the name envoy was passed, and nothing is to be served there",
+	} {
+		assert.ErrorContains(t, err, says)
+	}
+	assert.NotContains(t, err.Error(), "check was passed")
 }

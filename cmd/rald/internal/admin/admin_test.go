@@ -123,16 +123,13 @@ func TestPages(t *testing.T) {
 func TestOtherSitesAreRefused(t *testing.T) {
 	url := serve(t, withLimits(t))
 	for _, path := range []string{"/", "/metrics", "/debug/ral/limits", "/debug/pprof/goroutine"} {
-		for _, host := range []string{"evil.example", "evil.example:7381", "localhost.evil", "127.0.0.1.evil"} {
-			status, _ := get(t, url+path, "Host", host)
-			assert.Equal(t, http.StatusForbidden, status, "%s %s", path, host)
+		for _, c := range []struct {
+			name, value string
+			want        int
+		}{{"Host", "evil.example:7381", http.StatusForbidden}, {"Host", "rald.localhost.", http.StatusOK}, {"Sec-Fetch-Site", "cross-site", http.StatusForbidden}} {
+			status, _ := get(t, url+path, c.name, c.value)
+			assert.Equal(t, c.want, status, "%s %s", path, c.value)
 		}
-		for _, host := range []string{"localhost:7381", "LOCALHOST", "rald.localhost.", "[::1]:7381", "127.0.0.1"} {
-			status, _ := get(t, url+path, "Host", host)
-			assert.Equal(t, http.StatusOK, status, "%s %s", path, host)
-		}
-		status, _ := get(t, url+path, "Sec-Fetch-Site", "cross-site")
-		assert.Equal(t, http.StatusForbidden, status, path)
 	}
 }
 

@@ -18,25 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Up to as much as the other figures allow, within a kind and period.
-func TestUsedUnitsCountUnderOtherFigures(t *testing.T) {
-	// No unit comes back during a test.
-	for _, kind := range []string{"funnel %d, 1/d", "window %d/365d", "sliding %d/365d", "at most %d/365d", "queue %[1]d, 1/d"} {
-		for _, c := range []struct{ room, used, next int64 }{
-			{10, 4, 10}, {10, 10, 10}, {10, 10, 1000}, {1000, 4, 10}, {1000, 500, 10}, {10, 0, 10},
-		} {
-			what := fmt.Sprintf("%s: %+v", kind, c)
-			o := open(t, "")
-			o.set(fmt.Sprintf(kind, c.room))
-			require.True(t, o.take("k", c.used).Allowed, what)
-			used := o.remaining("other") - o.remaining("k")
-			o.set(fmt.Sprintf(kind, c.next))
-			assert.Equal(t, max(o.remaining("other")-used, 0), o.remaining("k"), what)
-			o.close()
-		}
-	}
-}
-
 // A refused change has no effect.
 //
 // Promise: A limit in force, or with debts, keeps its kind and period.
@@ -75,10 +56,9 @@ func TestLimitsStayInTheirFamily(t *testing.T) {
 // Promise: A limit that changes under load stays exact.
 func TestChangesUnderLoadAreExact(t *testing.T) {
 	for name, steps := range map[string][]string{
-		"bucket":         {"funnel 100, 1/d", "funnel 200, 1/d", "funnel 300, 2/d", "funnel 400, 1/d"},
-		"window":         {"window 100/365d", "window 200/365d", "window 300/365d", "window 400/365d"},
-		"sliding window": {"sliding 100/365d", "sliding 200/365d", "sliding 400/365d"},
-		"to and fro":     {"funnel 400, 1/d", "funnel 400, 2/d", "funnel 400, 1/d", "funnel 400, 3/d"},
+		"bucket":     {"funnel 100, 1/d", "funnel 200, 1/d", "funnel 300, 2/d", "funnel 400, 1/d"},
+		"window":     {"window 100/365d", "window 200/365d", "window 300/365d", "window 400/365d"},
+		"to and fro": {"funnel 400, 1/d", "funnel 400, 2/d", "funnel 400, 1/d", "funnel 400, 3/d"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changeUnderLoad(t, "", steps)
@@ -182,18 +162,6 @@ func TestCallSeesOneMoment(t *testing.T) {
 	wg.Wait()
 }
 
-// Except for a unit.
-func TestDebtsKeepTheirTime(t *testing.T) {
-	o := open(t, "")
-	o.set("bursty 10/h, 10")
-	full := o.take("k", 11).ResetAfter
-	o.charge("k", 100)
-	debt := o.take("k", 0).ResetAfter - full
-	o.set("bursty 20/h, 10")
-	assert.Zero(t, o.remaining("k"))
-	assert.InDelta(t, debt.Hours(), (o.take("k", 0).ResetAfter - full/2).Hours(), 1)
-}
-
 // Calls no longer find the limit meanwhile.
 //
 // Promise: A removed limit's keys still count when it returns.
@@ -215,13 +183,8 @@ func TestRemovedLimitsKeepTheirDebts(t *testing.T) {
 
 // A file with a limit that needs too many engines, with its line.
 func TestSetRefusesTheWholeFile(t *testing.T) {
-	keep, err := families.New(families.Config{Most: 1})
-	require.NoError(t, err)
-	l, err := New(Config{Families: keep})
-	require.NoError(t, err)
-	o := &opened{l, t, keep}
-	defer o.close()
-	_, err = keep.Of(policy.Must(policy.Parse("sliding 1/h")))
+	o := openIn(t, families.Config{Most: 1}, "")
+	_, err := o.keep.Of(policy.Must(policy.Parse("sliding 1/h")))
 	require.NoError(t, err)
 	o.set("funnel 10, 1/d") // calls have left room for it
 	require.True(t, o.take("k", 4).Allowed)

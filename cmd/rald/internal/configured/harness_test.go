@@ -28,7 +28,13 @@ func open(t testing.TB, dir string) *opened {
 	if dir != "" {
 		file = filepath.Join(dir, FileName)
 	}
-	keep, err := families.New(families.Config{Dir: dir, Every: time.Hour})
+	return openIn(t, families.Config{Dir: dir, Every: time.Hour}, file)
+}
+
+// openIn opens the limits of new families, with a record in the file.
+func openIn(t testing.TB, of families.Config, file string) *opened {
+	t.Helper()
+	keep, err := families.New(of)
 	require.NoError(t, err)
 	l, err := New(Config{Families: keep, File: file})
 	require.NoError(t, err)
@@ -62,17 +68,6 @@ func (o *opened) take(key string, n int64) policy.Decision {
 	d, err := u.Family.TakeWith(context.Background(), u.Limit, u.Key, n)
 	require.NoError(o.t, err)
 	return d
-}
-
-// charge charges a key of api, even beyond the limit.
-func (o *opened) charge(key string, n int64) {
-	o.t.Helper()
-	call := o.Begin()
-	defer call.End()
-	u, ok := call.Find([]byte("api"), []byte(key))
-	require.True(o.t, ok)
-	_, err := u.Family.RefundWith(context.Background(), u.Limit, u.Key, -n)
-	require.NoError(o.t, err)
 }
 
 func (o *opened) remaining(key string) int64 { o.t.Helper(); return o.take(key, 0).Remaining }

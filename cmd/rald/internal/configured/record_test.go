@@ -51,18 +51,13 @@ func TestRecordForgetsLimitsWithoutKeys(t *testing.T) {
 func TestRecordThatCannotBeUsed(t *testing.T) {
 	dir := t.TempDir()
 	record := filepath.Join(dir, FileName)
-	keep, err := families.New(families.Config{Dir: dir})
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, keep.Close()) }()
+	o := openIn(t, families.Config{}, filepath.Join(dir, "none", FileName))
 	for _, text := range []string{"{", `{"api": {"limit": "x"}}`} {
 		require.NoError(t, os.WriteFile(record, []byte(text), 0o600))
-		_, err := New(Config{Families: keep, File: record})
+		_, err := New(Config{Families: o.keep, File: record})
 		assert.ErrorContains(t, err, record, text)
 		assert.ErrorContains(t, err, "move the file away to begin with", text)
 	}
-	l, err := New(Config{Families: keep, File: filepath.Join(dir, "none", FileName)})
-	require.NoError(t, err)
-	o := &opened{l, t, keep}
 	assert.ErrorContains(t, o.Set(file("funnel 1, 1/s"), nil), "cannot be written down")
 	assert.Empty(t, o.All())
 }

@@ -4,34 +4,36 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ral-limiter/ral/cmd/rald/families"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cmd/rald/families"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
+
+// overRedis configures servers of one Redis.
+func overRedis(t *testing.T) families.Config {
+	t.Helper()
+	r, err := redisd.Open(redisd.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, r.Close()) })
+	return families.Config{Fleet: &families.Fleet{
+		Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
+		Name:  "test", Budget: time.Minute, Servers: 1,
+	}}
+}
 
 // Its words count as they are.
 //
 // Promise: Redis keys follow changes within a limit's kind and period; others are refused.
 func TestLimitsInRedisChangeWithinTheirFamily(t *testing.T) {
-	r, err := redisd.Open(redisd.Config{})
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, r.Close()) }()
-	keep, err := families.New(families.Config{Fleet: &families.Fleet{
-		Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
-		Name:  "test", Budget: time.Minute, Servers: 1,
-	}})
-	require.NoError(t, err)
-	l, err := New(Config{Families: keep})
-	require.NoError(t, err)
-	o := &opened{l, t, keep}
-	defer o.close()
+	o := openIn(t, overRedis(t), "")
 	o.set("window 10/300d")
 	require.True(t, o.take("k", 7).Allowed)
 	o.set("window 20/300d")
 	assert.EqualValues(t, 13, o.remaining("k"))
-	err = o.Set(file("funnel 20, 1/d"), nil)
+	err := o.Set(file("funnel 20, 1/d"), nil)
 	assert.ErrorContains(t, err, `limits.yaml:2: limits.api: keys count under "window 20/300d", of another family than "funnel 20, 1/d"`)
 	assert.EqualValues(t, 13, o.remaining("k"))
 
@@ -49,17 +51,10 @@ func TestLimitsInRedisChangeWithinTheirFamily(t *testing.T) {
 
 // Each server tells refused calls turns at its part of the pace.
 func TestServersOfRedisAreCounted(t *testing.T) {
-	r, err := redisd.Open(redisd.Config{})
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, r.Close()) }()
+	of := overRedis(t)
+	of.Fleet.Servers = 0
 	for n := 1; n <= 2; n++ {
-		keep, err := families.New(families.Config{Fleet: &families.Fleet{
-			Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true}, Name: "test",
-		}})
-		require.NoError(t, err)
-		l, err := New(Config{Families: keep})
-		require.NoError(t, err)
-		defer (&opened{l, t, keep}).close()
-		require.Eventually(t, func() bool { return l.Servers() == n }, time.Minute, time.Millisecond)
+		o := openIn(t, of, "")
+		require.Eventually(t, func() bool { return o.Servers() == n }, time.Minute, time.Millisecond)
 	}
 }
