@@ -210,8 +210,17 @@ func TestURLHasADefaultAndMayComeFirst(t *testing.T) {
 	}
 }
 
+// screen is a screen of the page.
+func (s stage) screen(t *testing.T, of settings) *screen {
+	t.Helper()
+	c, err := newClient(s.url)
+	require.NoError(t, err)
+	of.every = time.Second
+	return &screen{ctx: t.Context(), client: c, settings: of}
+}
+
 // do runs a command of the screen and its consequences, except pauses.
-func do(s *screen, c tea.Cmd) (quit bool) {
+func (s *screen) do(c tea.Cmd) (quit bool) {
 	if c == nil {
 		return false
 	}
@@ -225,53 +234,47 @@ func do(s *screen, c tea.Cmd) (quit bool) {
 		if _, ok := m.(looked); ok && !s.looking {
 			return false // next is a pause
 		}
-		return do(s, next)
+		return s.do(next)
 	}
 }
 
-func press(key string) tea.KeyPressMsg {
-	switch key {
-	case "down":
-		return tea.KeyPressMsg{Code: tea.KeyDown}
-	case "up":
-		return tea.KeyPressMsg{Code: tea.KeyUp}
+// send sends a message, and waits for its consequences and for the walk through the keys.
+func (s *screen) send(m tea.Msg) (quit bool) {
+	_, next := s.Update(m)
+	quit = s.do(next)
+	for s.view.owed.Pending && !s.looking {
+		time.Sleep(10 * time.Millisecond)
+		_, next := s.Update(due{})
+		s.do(next)
 	}
-	return tea.KeyPressMsg{Code: rune(key[0]), Text: key}
+	return quit
 }
+
+func press(key string) tea.KeyPressMsg { return tea.KeyPressMsg{Code: rune(key[0]), Text: key} }
+
+var down, up = tea.KeyPressMsg{Code: tea.KeyDown}, tea.KeyPressMsg{Code: tea.KeyUp}
 
 func TestScreenFollowsKeysAndTime(t *testing.T) {
 	st := start(t, inspect.Config{ShowKeys: true})
 	st.load()
-	c, err := newClient(st.url)
-	require.NoError(t, err)
-	s := &screen{ctx: t.Context(), client: c, settings: settings{rows: 10, every: time.Second}}
+	s := st.screen(t, settings{rows: 10})
 	assert.Contains(t, s.text(), "Looking.")
-	send := func(m tea.Msg) bool {
-		_, next := s.Update(m)
-		more := do(s, next)
-		for s.view.owed.Pending && !s.looking { // the keys are being gone through
-			time.Sleep(10 * time.Millisecond)
-			_, next := s.Update(due{})
-			do(s, next)
-		}
-		return more
-	}
-	do(s, s.Init())
-	send(due{})
+	s.do(s.Init())
+	s.send(due{})
 	assert.Contains(t, s.text(), "glutton")
 	assert.True(t, s.View().AltScreen)
 
-	send(press("down"))
+	s.send(down)
 	assert.Contains(t, s.text(), "root")
 	assert.NotContains(t, s.text(), "glutton")
-	send(press("down"))
+	s.send(down)
 	assert.Equal(t, "tried", s.view.chosen)
-	send(press("down"))
+	s.send(down)
 	assert.Equal(t, "all", s.view.chosen, "after the last comes the first")
-	send(press("up"))
-	send(press("up"))
+	s.send(up)
+	s.send(up)
 	assert.Equal(t, "logins", s.view.chosen)
-	send(press("k"))
+	s.send(press("k"))
 	assert.Equal(t, "api", s.view.chosen)
 
 	// The lists are current.
@@ -279,28 +282,28 @@ func TestScreenFollowsKeysAndTime(t *testing.T) {
 	assert.NotContains(t, s.text(), "late")
 	for !strings.Contains(s.text(), "late") { // the handler serves the same list again for a while
 		time.Sleep(50 * time.Millisecond)
-		send(due{})
+		s.send(due{})
 	}
 
 	look := s.look()
-	_, none := s.Update(press("down"))
+	_, none := s.Update(down)
 	assert.Nil(t, none)
-	do(s, look)
+	s.do(look)
 	assert.Equal(t, "logins", s.view.chosen)
 	assert.Contains(t, s.text(), "root")
 
-	send(tea.WindowSizeMsg{Width: 30, Height: 8})
+	s.send(tea.WindowSizeMsg{Width: 30, Height: 8})
 	lines := strings.Split(s.text(), "\n")
 	assert.LessOrEqual(t, len(lines), 8)
 	for _, line := range lines[:6] {
 		assert.LessOrEqual(t, len([]rune(line)), 30)
 	}
 
-	c.base.Path = "/gone/"
-	send(due{})
+	s.client.base.Path = "/gone/"
+	s.send(due{})
 	assert.Contains(t, s.text(), "404")
 	assert.Contains(t, s.text(), "limits")
-	assert.True(t, send(press("q")))
+	assert.True(t, s.send(press("q")))
 }
 
 // Without -n a list has as many keys as fit, and a terminal that is too low says so.
@@ -309,15 +312,9 @@ func TestScreenIsFilled(t *testing.T) {
 	for i := range 60 {
 		st.api.Take(fmt.Sprintf("owes-%02d", i), 5)
 	}
-	c, err := newClient(st.url)
-	require.NoError(t, err)
-	s := &screen{ctx: t.Context(), client: c, settings: settings{every: time.Second}}
+	s := st.screen(t, settings{})
 	shown := func(height int) int {
-		_, look := s.Update(tea.WindowSizeMsg{Width: 200, Height: height})
-		do(s, look)
-		for s.view.owed.Pending {
-			do(s, s.look())
-		}
+		s.send(tea.WindowSizeMsg{Width: 200, Height: height})
 		text := s.text()
 		assert.LessOrEqual(t, len(strings.Split(text, "\n")), height)
 		assert.Equal(t, height < 12, strings.Contains(text, "More lines do not fit"), "%s", text)
@@ -388,7 +385,7 @@ func lists(t *testing.T, owed func(asked int32) pagejson.List) (url string, aske
 	return server.URL, asked
 }
 
-// A pending list is reported, and awaited by -once.
+// A pending list is reported, and awaited by -once, for a while or until it is interrupted.
 func TestListsThatTakeLong(t *testing.T) {
 	url, asked := lists(t, func(asked int32) pagejson.List {
 		return pagejson.List{Limit: "api", Total: 1, Age: 75, Pending: asked < 4}
@@ -402,17 +399,15 @@ func TestListsThatTakeLong(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, text, "owes most, of 1 key, 75s ago")
 	assert.Equal(t, int32(4), asked.Load())
-}
 
-func TestOnceEnds(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
-	url, asked := lists(t, func(asked int32) pagejson.List {
+	url, asked = lists(t, func(asked int32) pagejson.List {
 		if asked > mostLooks {
 			interrupt()
 		}
 		return pagejson.List{Limit: "api", Pending: true}
 	})
-	c, err := newClient(url)
+	c, err = newClient(url)
 	require.NoError(t, err)
 	require.ErrorContains(t, once(t.Context(), c, settings{rows: 10}, io.Discard), "still being gone through")
 	assert.Equal(t, int32(mostLooks), asked.Load())
