@@ -78,7 +78,7 @@ func TestRequestsFindNoReleasedEngine(t *testing.T) {
 			}
 		})
 	}
-	for from := range 30 {
+	for from := range 10 {
 		d.write(sliding(from%2+1, 1))
 		assert.NoError(t, d.reload())
 	}

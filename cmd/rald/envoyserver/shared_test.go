@@ -70,7 +70,11 @@ func compareShared(t *testing.T, config string, allOrNothing bool) {
 	seed := seeds.Of(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	day := time.Now().UTC().YearDay()
-	for step := range 600 {
+	steps := 600
+	if testing.Short() {
+		steps = 200
+	}
+	for step := range steps {
 		request := anyRequest(random)
 		if allOrNothing && namesAKeyTwice(request) {
 			continue

@@ -52,11 +52,11 @@ func TestReleasedEnginesEnd(t *testing.T) {
 	s := open(t, config)
 	put(t, s, "sliding 1/1s", "window 1/1s")
 	goroutines := runtime.NumGoroutine()
-	for i := range 40 {
+	for i := range 20 {
 		put(t, s, fmt.Sprintf("sliding 1/%ds", i+1), fmt.Sprintf("window 1/%ds", i+1))
 		assert.Equal(t, 2, count(s))
 	}
-	assert.LessOrEqual(t, runtime.NumGoroutine(), goroutines+20, "78 engines have ended")
+	assert.LessOrEqual(t, runtime.NumGoroutine(), goroutines+20, "38 engines have ended")
 	files, err := filepath.Glob(filepath.Join(config.Dir, "*"+suffix+"*"))
 	require.NoError(t, err)
 	assert.Len(t, files, 2, "the locks of the two that are in force, which are not saved yet")

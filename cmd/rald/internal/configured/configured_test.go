@@ -73,7 +73,7 @@ func changeUnderLoad(t *testing.T, dir string, steps []string) {
 	const room, callers = 400, 4
 	o := open(t, dir)
 	o.set(steps[0])
-	all := keys(50)
+	all := keys(10)
 	admitted := make([]atomic.Int64, len(all))
 	calls := make(chan struct{}, 1) // holds a value if the callers have progressed
 	stop := make(chan struct{})
