@@ -26,9 +26,6 @@ func TestEventsAreToldInWords(t *testing.T) {
 
 // A visitor stops Redis, brings it back, and stops a server. The page tells when the command ends.
 func TestPageInABrowser(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it needs a browser")
-	}
 	t.Parallel()
 	b := browser.Start(t)
 	for name, v := range map[string]browser.View{
