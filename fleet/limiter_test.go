@@ -42,35 +42,6 @@ func TestRefundAndResetTellTheirCaller(t *testing.T) {
 	})
 }
 
-func TestOneLimitOverServers(t *testing.T) {
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		c := on(redis, funnel(10, 1, time.Hour))
-		servers := make([]*Limiter, 5)
-		for i := range servers {
-			servers[i] = open(t, c)
-		}
-		admitted := 0
-		for range 4 {
-			for _, l := range servers {
-				if l.Choke(t.Context(), "a") {
-					admitted++
-				}
-			}
-		}
-		require.Equal(t, 10, admitted)
-		eventually(t, func() bool {
-			for _, l := range servers {
-				if l.Stats().Servers != len(servers) {
-					return false
-				}
-			}
-			return true
-		}, "all count all")
-		require.NoError(t, servers[0].Close())
-		eventually(t, func() bool { return servers[1].Stats().Servers == len(servers)-1 }, "a server that left is not counted")
-	})
-}
-
 // Wait is Acquire without a bound: TestAcquire has its errors.
 func TestWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {

@@ -82,6 +82,8 @@ func TestSetPolicyIsRefused(t *testing.T) {
 }
 
 // However limits differ, servers admit at most the higher rate with the larger burst.
+//
+// Promise: During a change servers admit at most the higher rate and larger burst.
 func TestServersChangeOneAfterTheOther(t *testing.T) {
 	const servers, unit = 3, time.Second
 	for run := range 9 {
@@ -162,31 +164,6 @@ func TestServersChangeOneAfterTheOther(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Promise: During a change servers admit at most the higher rate and larger burst.
-func TestBothLimitsHoldDuringAChange(t *testing.T) {
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		c := on(redis, funnel(10, 10, time.Hour))
-		l, old := open(t, c), open(t, c)
-		fast := funnel(20, 1000, time.Hour)
-		require.NoError(t, l.SetPolicy(fast))
-		admitted := 0
-		for range 30 {
-			for _, l := range []*Limiter{l, old} {
-				if l.Choke(t.Context(), "a") {
-					admitted++
-				}
-			}
-		}
-		require.LessOrEqual(t, admitted, 20)
-		k := keeper{Limiter: l, id: "test"}
-		require.NoError(t, k.heartbeat(generous))
-		require.Len(t, l.change.before, 1, "the other keeps the old one")
-		require.EqualValues(t, 1, take(t, l, "a", 0).Limit, "what drains in 72s at 10 an hour, and the one that finds the bucket empty")
-		require.NoError(t, old.SetPolicy(fast))
-		eventually(t, func() bool { return take(t, l, "a", 0).Limit == 20 && take(t, old, "a", 0).Limit == 20 }, "the new limit alone holds")
-	})
 }
 
 // A change is told at its beginning and end, and is no error, even if limits alternate.

@@ -504,6 +504,7 @@ func TestErrorsOfRedis62(t *testing.T) {
 		"-MISCONF Redis is configured to save RDB snapshots, but":            store.ErrUnsaved,
 		"WRONGTYPE Operation against a key holding the wrong kind of value":  store.ErrForeignValue,
 		"The user executing the script can't run this command or subcommand": store.ErrDenied,
+		"-LOADING Redis is loading the dataset in memory":                    store.ErrLoading,
 		"Unknown Redis command called from Lua script":                       store.ErrAsking,
 	} {
 		where := "ERR Error running script (call to f_82cd): @user_script:1: @user_script: 1: "
