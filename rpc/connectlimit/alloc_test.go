@@ -75,25 +75,3 @@ func TestAdmittedPathAllocates(t *testing.T) {
 		assert.LessOrEqual(t, more, c.most, c.name)
 	}
 }
-
-// Side by side: go test -run - -bench . ./connectlimit
-func BenchmarkUnary(b *testing.B) {
-	e := open[netip.Addr](b, policy.Must(policy.Funnel(1_000_000, 16_000_000, time.Second)))
-	limited, atGate := byAddr(e, rpclimit.Options{}), gated(e, rpclimit.Options{})
-	for _, c := range []struct {
-		name string
-		h    http.Handler
-	}{
-		{"bare", service()},
-		{"interceptor", service(connect.WithInterceptors(NewInterceptor(limited)))},
-		{"gate", newGate(b, atGate).Handler(service(connect.WithInterceptors(NewInterceptor(atGate))))},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			send := repeated(b, c.h)
-			b.ReportAllocs()
-			for b.Loop() {
-				send()
-			}
-		})
-	}
-}

@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpclimit"
 )
@@ -35,15 +35,10 @@ type text = wrapperspb.StringValue
 func service(options ...connect.HandlerOption) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle(echo, connect.NewUnaryHandler(echo,
-		func(ctx context.Context, r *connect.Request[text]) (*connect.Response[text], error) {
+		func(_ context.Context, r *connect.Request[text]) (*connect.Response[text], error) {
 			switch r.Msg.Value {
 			case "fail":
 				return nil, connect.NewError(connect.CodeDataLoss, errors.New("failed as asked"))
-			case "panic":
-				panic(http.ErrAbortHandler)
-			case "wait":
-				<-ctx.Done()
-				return nil, ctx.Err()
 			}
 			return connect.NewResponse(r.Msg), nil
 		}, append(options, connect.WithIdempotency(connect.IdempotencyNoSideEffects))...))
@@ -131,10 +126,7 @@ func call(c *connect.Client[text, text], message string) (*connect.Response[text
 
 func open[K comparable](t testing.TB, p policy.Policy) *engine.Engine[K] {
 	t.Helper()
-	e, err := engine.New[K](engine.Config{Policy: p})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, e.Close()) })
-	return e
+	return admissiontest.NewEngine[K](t, p)
 }
 
 func byAddr(e *engine.Engine[netip.Addr], o rpclimit.Options) *rpclimit.Limits {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpclimit"
 )
@@ -81,134 +78,37 @@ func TestNeverIsANegativePushback(t *testing.T) {
 	}
 }
 
-func TestKeys(t *testing.T) {
-	type user struct{}
-	byUser := open[string](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
-	byTenant := open[string](t, policy.Must(policy.Funnel(2, 1, time.Hour)))
-	byText := open[string](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
-	byMethod := open[string](t, policy.Must(policy.Funnel(100, 1, time.Hour)))
-	limited := rpclimit.Must(rpclimit.New(rpclimit.Options{},
-		rpclimit.Limit[string]{Name: "user", Limiter: byUser, WhenNoKey: limits.Skip, Key: rpclimit.ByContext(func(ctx context.Context) string {
-			name, _ := ctx.Value(user{}).(string)
-			return name
-		})},
-		rpclimit.Limit[string]{Name: "tenant", Limiter: byTenant, Key: rpclimit.ByMetadata("x-tenant")},
-		rpclimit.Limit[string]{Name: "text", Limiter: byText, Key: rpclimit.ByMessage(func(m *text) string { return m.GetValue() })},
-		rpclimit.Limit[string]{Name: "method", Limiter: byMethod, Key: rpclimit.ByProcedure},
-	))
-	mux := service(connect.WithInterceptors(NewInterceptor(limited)))
-	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), user{}, r.Header.Get("X-User"))))
-	}))
-	ask := func(user, tenant, message string) error {
-		r := connect.NewRequest(wrapperspb.String(message))
-		r.Header().Set("X-User", user)
-		r.Header().Set("X-Tenant", tenant)
-		_, err := protocols[0].client(t, s.URL, echo).CallUnary(t.Context(), r)
-		return err
-	}
-	refusedBy := func(err error) string {
-		require.Error(t, err)
-		require.NotNil(t, quotaFailure(t, err), err)
-		return quotaFailure(t, err).GetViolations()[0].GetQuotaId()
-	}
-	require.NoError(t, ask("alice", "acme", "a"))
-	assert.Equal(t, "user", refusedBy(ask("alice", "acme", "b")))
-	assert.Equal(t, "text", refusedBy(ask("bob", "acme", "a")))
-	require.NoError(t, ask("", "acme", "b"), "refused calls took nothing")
-	assert.Equal(t, "tenant", refusedBy(ask("carol", "acme", "c")))
-	assert.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(ask("dave", "", "d")))
-	assert.EqualValues(t, 98, byMethod.Peek(echo, 0).Remaining, "2 calls were admitted")
-}
-
-func TestCancelledCallsTakeNothing(t *testing.T) {
-	for _, p := range protocols {
-		e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
-		limited := byAddr(e, rpclimit.Options{WaitUpTo: 10 * time.Hour})
-		s := serve(t, service(connect.WithInterceptors(NewInterceptor(limited))))
-		c := p.client(t, s.URL, echo)
-		_, err := call(c, "first")
-		require.NoError(t, err)
-
-		// The turn would come after the deadline: refused at once, with the true time.
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		_, err = c.CallUnary(ctx, connect.NewRequest(wrapperspb.String("second")))
-		cancel()
-		assert.Equal(t, connect.CodeResourceExhausted, connect.CodeOf(err), p.name)
-
-		// The client leaves while its calls wait in line.
-		ctx, cancel = context.WithCancel(t.Context())
-		var calls sync.WaitGroup
-		for range 5 {
-			calls.Go(func() {
-				_, err := c.CallUnary(ctx, connect.NewRequest(wrapperspb.String("third")))
-				assert.Equal(t, connect.CodeCanceled, connect.CodeOf(err), p.name)
-			})
-		}
-		require.Eventually(t, func() bool { return e.Stats().Waiting == 5 }, time.Minute, time.Millisecond, p.name)
-		cancel()
-		calls.Wait()
-		require.Eventually(t, func() bool { return e.Stats().Waiting == 0 }, time.Minute, time.Millisecond, p.name)
-		d := e.Peek(local, 0)
-		assert.LessOrEqual(t, d.ResetAfter, time.Hour, "%s: nothing beside the first call", p.name)
-	}
-}
-
-// expiring ends as by a deadline, when the test says so.
-type expiring struct {
-	context.Context
-	over chan struct{}
-}
-
-func (e expiring) Done() <-chan struct{} { return e.over }
-
-func (e expiring) Err() error {
-	select {
-	case <-e.over:
-		return context.DeadlineExceeded
-	default:
-		return nil
-	}
-}
-
 func TestCallsAreChargedByHowTheyEnded(t *testing.T) {
-	e := open[netip.Addr](t, policy.Must(policy.Funnel(100, 1, 24*time.Hour)))
-	var ended []string
-	options := rpclimit.Options{
+	e := open[string](t, policy.Must(policy.Funnel(100, 1, 24*time.Hour)))
+	var ended string
+	intercept := NewInterceptor(rpclimit.Must(rpclimit.New(rpclimit.Options{
 		Cost: func(*rpclimit.Call) int64 { return 10 },
 		Charge: func(_ *rpclimit.Call, served rpclimit.Served) int64 {
-			ended = append(ended, fmt.Sprint(served.Code, served.Panicked))
-			if served.Code == rpclimit.CodeOK && !served.Panicked {
-				return 1
-			}
-			return 5
+			ended = fmt.Sprint(served.Code, served.Panicked)
+			return int64(served.Code)
 		},
+	}, rpclimit.Limit[string]{Limiter: e, Key: rpclimit.ByContext(func(context.Context) string { return "key" })})))
+	charged := func(handler connect.UnaryFunc) int64 {
+		e.Reset("key")
+		_, _ = intercept.WrapUnary(handler)(t.Context(), connect.NewRequest(&text{}))
+		return 100 - e.Peek("key", 0).Remaining
 	}
-	mux := service(connect.WithInterceptors(NewInterceptor(byAddr(e, options))))
-	s := serve(t, mux)
-	c := protocols[1].client(t, s.URL, echo)
-	_, err := call(c, "fine")
-	require.NoError(t, err)
-	assert.EqualValues(t, 1, taken(e, local, 100))
-	_, err = call(c, "fail")
-	require.Error(t, err)
-	assert.EqualValues(t, 6, taken(e, local, 100))
-	_, err = call(c, "panic")
-	require.Error(t, err)
-	require.EqualValues(t, 11, taken(e, local, 100))
-	ctx := expiring{t.Context(), make(chan struct{})}
-	go func() {
-		for taken(e, local, 100) != 21 { // its cost, while it is served
-			time.Sleep(time.Millisecond) // wall: between two looks, of any number
-		}
-		close(ctx.over)
-	}()
-	_, err = c.CallUnary(ctx, connect.NewRequest(wrapperspb.String("wait")))
-	require.Equal(t, connect.CodeDeadlineExceeded, connect.CodeOf(err))
-	require.Eventually(t, func() bool { return taken(e, local, 100) == 16 }, time.Minute, time.Millisecond)
-	require.Len(t, ended, 4)
-	assert.Equal(t, []string{"ok false", "data_loss false", "ok true"}, ended[:3])
-	assert.Contains(t, []string{"deadline_exceeded false", "canceled false"}, ended[3])
+	for want, err := range map[string]error{
+		"ok false":                nil,
+		"data_loss false":         connect.NewError(connect.CodeDataLoss, nil),
+		"deadline_exceeded false": context.DeadlineExceeded,
+	} {
+		n := charged(func(context.Context, connect.AnyRequest) (connect.AnyResponse, error) {
+			assert.Equal(t, int64(90), e.Peek("key", 0).Remaining, "its cost, while it is served")
+			return nil, err
+		})
+		assert.Equal(t, want, ended)
+		assert.Equal(t, int64(codeOf(err)), n, want)
+	}
+	assert.Panics(t, func() {
+		charged(func(context.Context, connect.AnyRequest) (connect.AnyResponse, error) { panic("as asked") })
+	})
+	assert.Equal(t, "ok true", ended)
 }
 
 func TestCodes(t *testing.T) {

@@ -63,20 +63,3 @@ func TestRefusedCallsAllocateLittle(t *testing.T) {
 	// Half of them are the copy that package status makes of a status.
 	assert.LessOrEqual(t, allocations, 16.0)
 }
-
-func BenchmarkUnary(b *testing.B) {
-	ctx, intercept := admitted(b)
-	b.Run("admitted", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			_, _ = intercept(ctx, nil, info, handle)
-		}
-	})
-	refuse := UnaryServerInterceptor(byAddr(open[netip.Addr](b, hourly(1), nil), rpclimit.Options{}))
-	b.Run("refused", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			_, _ = refuse(ctx, nil, info, handle)
-		}
-	})
-}

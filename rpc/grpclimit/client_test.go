@@ -2,7 +2,6 @@ package grpclimit
 
 import (
 	"context"
-	"errors"
 	"io"
 	"math"
 	"net/netip"
@@ -60,7 +59,7 @@ func TestCrowdBehindOneConnectionIsNotRefused(t *testing.T) {
 				assert.NoError(t, call(conn, "x"))
 			}
 			if i%2 == 0 {
-				_, err := duplex(t.Context(), conn)
+				_, err := duplex(t, t.Context(), conn)
 				assert.NoError(t, err)
 			}
 		})
@@ -79,26 +78,14 @@ func TestCrowdBehindOneConnectionIsNotRefused(t *testing.T) {
 }
 
 // duplex sends a message and returns how many come before the end.
-func duplex(ctx context.Context, conn *grpc.ClientConn) (n int, err error) {
-	st, err := pb.NewTestServiceClient(conn).FullDuplexCall(ctx)
+func duplex(t *testing.T, ctx context.Context, conn *grpc.ClientConn) (n int, err error) {
+	t.Helper()
+	stream, err := pb.NewTestServiceClient(conn).FullDuplexCall(ctx)
 	if err != nil {
 		return 0, err
 	}
-	err = st.Send(&pb.StreamingOutputCallRequest{
-		ResponseParameters: []*pb.ResponseParameters{{}, {}},
-		Payload:            &pb.Payload{Body: []byte("end")},
-	})
-	if err != nil && !errors.Is(err, io.EOF) {
-		return 0, err
-	}
-	for {
-		if _, err := st.Recv(); errors.Is(err, io.EOF) {
-			return n, nil
-		} else if err != nil {
-			return n, err
-		}
-		n++
-	}
+	send(t, stream, "end", 2)
+	return drain(stream)
 }
 
 // Promise: A refusal holds all its key's calls.
@@ -109,12 +96,12 @@ func TestRefusalHoldsAllCalls(t *testing.T) {
 		line := outLine(t, outgoing.Config{Policy: policy.Must(policy.Funnel(100, 100, time.Second))})
 		conn := s.behind(t, line, ClientOptions{})
 		require.NoError(t, call(conn, "x"))
-		n, err := duplex(t.Context(), conn)
+		n, err := duplex(t, t.Context(), conn)
 		require.NoError(t, err)
 		assert.Equal(t, 2, n)
 		assert.Zero(t, line.Held(conn.Target()))
 		if streamed {
-			_, err = duplex(t.Context(), conn)
+			_, err = duplex(t, t.Context(), conn)
 		} else {
 			err = call(conn, "x")
 		}
@@ -126,7 +113,7 @@ func TestRefusalHoldsAllCalls(t *testing.T) {
 		attempts := s.attempts.Load()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		for _, err := range []error{callIn(ctx, conn, "x"), errorOf(duplex(ctx, conn))} {
+		for _, err := range []error{callIn(ctx, conn, "x"), errorOf(duplex(t, ctx, conn))} {
 			assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
 			assert.ErrorIs(t, err, engine.ErrDeadline)
 		}
@@ -139,13 +126,15 @@ func errorOf(_ int, err error) error { return err }
 func TestClientRetries(t *testing.T) {
 	for name, c := range map[string]struct {
 		options ClientOptions
+		body    string // its cost, 1 if it is none
 		sent    int64
 		code    codes.Code
 	}{
-		"off by default":      {ClientOptions{}, 2, codes.ResourceExhausted},
-		"not this method":     {ClientOptions{Retries: 3, Repeatable: func(m string) bool { return m == "/other" }}, 2, codes.ResourceExhausted},
-		"as it may be":        {ClientOptions{Retries: 3, Repeatable: func(m string) bool { return m == pb.TestService_UnaryCall_FullMethodName }}, 3, codes.OK},
-		"turn comes too late": {ClientOptions{Retries: 3, Repeatable: func(string) bool { return true }}, 2, codes.ResourceExhausted},
+		"off by default":      {ClientOptions{}, "x", 2, codes.ResourceExhausted},
+		"not this method":     {ClientOptions{Retries: 3, Repeatable: func(m string) bool { return m == "/other" }}, "x", 2, codes.ResourceExhausted},
+		"as it may be":        {ClientOptions{Retries: 3, Repeatable: func(m string) bool { return m == pb.TestService_UnaryCall_FullMethodName }}, "x", 3, codes.OK},
+		"turn comes too late": {ClientOptions{Retries: 3, Repeatable: func(string) bool { return true }}, "x", 2, codes.ResourceExhausted},
+		"never":               {ClientOptions{Retries: 3, Repeatable: func(string) bool { return true }}, "3", 2, codes.ResourceExhausted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			period := 100 * time.Millisecond
@@ -155,7 +144,7 @@ func TestClientRetries(t *testing.T) {
 			// The server's time passes when it has refused a call, however busy the machine is.
 			at := newClock()
 			e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, period)), at)
-			s := serve(t, byAddr(e, rpclimit.Options{OnVerdict: func(_ *rpclimit.Call, v rpclimit.Verdict) {
+			s := serve(t, byAddr(e, rpclimit.Options{Cost: pieces, OnVerdict: func(_ *rpclimit.Call, v rpclimit.Verdict) {
 				if v.Refused() {
 					at.Add(int64(2 * period))
 				}
@@ -164,9 +153,10 @@ func TestClientRetries(t *testing.T) {
 			conn := s.behind(t, line, c.options)
 			require.NoError(t, call(conn, "x"))
 			e.Refund(local, -1) // a debt: the retry waits for two periods
-			assert.Equal(t, c.code, status.Code(call(conn, "x")))
+			assert.Equal(t, c.code, status.Code(call(conn, c.body)))
 			assert.Equal(t, c.sent, s.attempts.Load())
 			assert.Equal(t, uint64(c.sent-2), line.Stats().Retries)
+			assert.Equal(t, name == "never", line.Held(conn.Target()) == 0 && c.code != codes.OK, "a call that is never admitted holds no other")
 		})
 	}
 }
@@ -287,17 +277,6 @@ func TestRefusalAtALaterMessageHoldsAllCalls(t *testing.T) {
 	require.Equal(t, codes.ResourceExhausted, status.Code(err))
 	assert.Greater(t, line.Held(conn.Target()), 29*time.Minute)
 	assert.Equal(t, uint64(1), line.Stats().Refusals)
-}
-
-func TestNeverIsNotSentAgain(t *testing.T) {
-	e := open[netip.Addr](t, hourly(2), nil)
-	s := serve(t, byAddr(e, rpclimit.Options{Cost: pieces}))
-	line := outLine(t, outgoing.Config{Policy: policy.Must(policy.Funnel(100, 100, time.Second))})
-	conn := s.behind(t, line, ClientOptions{Retries: 3, Repeatable: func(string) bool { return true }})
-	require.Equal(t, codes.ResourceExhausted, status.Code(call(conn, "3")))
-	assert.Equal(t, int64(1), s.attempts.Load())
-	assert.Zero(t, line.Held(conn.Target()))
-	assert.Zero(t, line.Stats().Retries)
 }
 
 func TestTooLargeMessagesHoldNoCalls(t *testing.T) {

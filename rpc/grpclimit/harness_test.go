@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpclimit"
 )
@@ -159,11 +160,10 @@ func (c *clock) now() policy.Instant { return policy.Instant(c.Load()) }
 // open opens an engine for a test. Its clock is real if at is nil.
 func open[K comparable](t testing.TB, p policy.Policy, at *clock) *engine.Engine[K] {
 	t.Helper()
-	config := engine.Config{Policy: p}
-	if at != nil {
-		config.Clock = at.now
+	if at == nil {
+		return admissiontest.NewEngine[K](t, p)
 	}
-	e, err := engine.New[K](config)
+	e, err := engine.New[K](engine.Config{Policy: p, Clock: at.now})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, e.Close()) })
 	return e

@@ -52,26 +52,6 @@ func TestKeyOfTheCertificate(t *testing.T) {
 	assert.Equal(t, codes.InvalidArgument, status.Code(try(from("203.0.113.9:1"))), "it is not authenticated")
 }
 
-func TestKeyOfAMessage(t *testing.T) {
-	e := open[string](t, hourly(1), nil)
-	s := serve(t, rpclimit.Must(rpclimit.New(rpclimit.Options{}, rpclimit.Limit[string]{
-		Limiter: e, Key: rpclimit.ByMessage(func(m any) string { return body(&rpclimit.Call{Message: m}) }), WhenNoKey: limits.Skip,
-	})))
-	conn := s.client(t)
-	require.NoError(t, call(conn, "alice"))
-	assert.Equal(t, codes.ResourceExhausted, status.Code(call(conn, "alice")))
-	require.NoError(t, call(conn, "bob"))
-	require.NoError(t, call(conn, ""))
-	require.NoError(t, call(conn, ""))
-
-	stream := openStream(t, context.Background(), conn)
-	send(t, stream, "alice", 1)
-	n, err := drain(stream)
-	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
-	assert.Zero(t, n)
-	talk(t, context.Background(), conn, "end")
-}
-
 // A call is admitted or refused by its key or for lack of a key, and a long key is bounded.
 func FuzzMetadata(f *testing.F) {
 	for _, v := range []string{"", "key", "\x00\x01\x7f\xff", "ключ", strings.Repeat("k", 100_000), "  a  ", "a,b"} {

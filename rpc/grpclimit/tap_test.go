@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
@@ -79,15 +78,6 @@ func TestPanicAtTheTapEndsThere(t *testing.T) {
 	for name, set := range map[string]func(o *rpclimit.Options, l *limit){
 		"Key": func(_ *rpclimit.Options, l *limit) {
 			l.Key.Of = func(c *rpclimit.Call) netip.Addr { explode(c); return local }
-		},
-		"Cost": func(_ *rpclimit.Options, l *limit) {
-			l.Cost = func(c *rpclimit.Call) int64 { explode(c); return 1 }
-		},
-		"Options.Cost": func(o *rpclimit.Options, _ *limit) {
-			o.Cost = func(c *rpclimit.Call) int64 { explode(c); return 1 }
-		},
-		"PolicyFor": func(_ *rpclimit.Options, l *limit) {
-			l.PolicyFor = func(c *rpclimit.Call) policy.Policy { explode(c); return nil }
 		},
 		"OnVerdict": func(o *rpclimit.Options, l *limit) {
 			l.Cost = func(c *rpclimit.Call) int64 {

@@ -143,41 +143,6 @@ func TestFieldsOfACall(t *testing.T) {
 	}
 }
 
-func TestCancelledAndExpiredCallsTakeNothing(t *testing.T) {
-	const limit = 1
-	e := open[netip.Addr](t, hourly(limit), nil)
-	s := serve(t, byAddr(e, rpclimit.Options{WaitUpTo: 24 * time.Hour}))
-	conn := s.client(t)
-	require.NoError(t, call(conn, ""))
-	before := e.Peek(local, 0).RetryAfter
-
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	assert.Equal(t, codes.ResourceExhausted, status.Code(callIn(ctx, conn, "")))
-
-	ctx, cancel = context.WithCancel(context.Background())
-	left := make(chan error)
-	for range 10 {
-		go func() { left <- callIn(ctx, conn, "") }()
-	}
-	require.Eventually(t, func() bool { return e.Stats().Waiting == 10 }, time.Minute, time.Millisecond)
-	cancel()
-	for range 10 {
-		assert.Equal(t, codes.Canceled, status.Code(<-left))
-	}
-	require.Eventually(t, func() bool { return e.Stats().Waiting == 0 }, time.Minute, time.Millisecond)
-	assert.LessOrEqual(t, e.Peek(local, 0).RetryAfter, before, "a call that has left still counts")
-	assert.Equal(t, int64(1), s.calls.Load())
-
-	ctx, cancel = context.WithTimeout(context.Background(), -1)
-	defer cancel()
-	fresh := open[string](t, hourly(1), nil)
-	intercept := UnaryServerInterceptor(rpclimit.Must(rpclimit.New(rpclimit.Options{},
-		rpclimit.Limit[string]{Limiter: fresh, Key: rpclimit.ByProcedure})))
-	assert.Equal(t, codes.DeadlineExceeded, status.Code(direct(ctx, intercept)))
-	assert.Zero(t, taken(fresh, info.FullMethod, 1))
-}
-
 func TestUnaryCallsAreSettled(t *testing.T) {
 	e := open[string](t, hourly(100), nil)
 	var served rpclimit.Served

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpclimit"
@@ -99,20 +100,11 @@ func TestEachLimitThatRefusedIsNamed(t *testing.T) {
 	assert.Equal(t, int64(1), all[0].GetQuotaValue())
 }
 
-type fixed struct {
-	limits.Limiter[string]
-	answer limits.Answer
-}
-
-func (f fixed) Ask(context.Context, string, int64) (limits.Answer, error) { return f.answer, nil }
-
 func TestDelayIsLeftOutIfItIsAGuess(t *testing.T) {
 	for source, told := range map[limits.Source]bool{limits.SourceProcess: true, limits.SourceClosed: false} {
 		for _, after := range []time.Duration{time.Second, math.MaxInt64 - 1} {
-			l := rpclimit.Must(rpclimit.New(rpclimit.Options{}, rpclimit.Limit[string]{Key: rpclimit.ByProcedure, Limiter: fixed{
-				open(t, policy.Must(policy.FixedWindow(1, time.Minute))),
-				limits.Answer{Decision: policy.Decision{Limit: 1, RetryAfter: after}, Provenance: limits.NewProvenance(source, told, nil)},
-			}}))
+			limiter := admissiontest.NewFake[string](t, 1, policy.Decision{Limit: 1, RetryAfter: after}, source, told)
+			l := rpclimit.Must(rpclimit.New(rpclimit.Options{}, rpclimit.Limit[string]{Key: rpclimit.ByProcedure, Limiter: limiter}))
 			v, _ := l.Begin(call(1))
 			require.True(t, v.Refused())
 			delay, _ := details(t, Details(&v))
