@@ -117,18 +117,3 @@ func TestContendersAdmitAndRefuse(t *testing.T) {
 		})
 	}
 }
-
-func TestContendersTellTheDetails(t *testing.T) {
-	for _, c := range contenders[1:] {
-		call, ctx := chained(c.make(t, 1)), from("203.0.113.9")
-		_, err := call(ctx)
-		require.NoError(t, err, c.name)
-		_, err = call(ctx)
-		require.Error(t, err, c.name)
-		want := 0
-		if c.name == "ral" {
-			want = 2
-		}
-		assert.Len(t, status.Convert(err).Details(), want, c.name)
-	}
-}

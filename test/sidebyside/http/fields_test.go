@@ -106,31 +106,6 @@ func FuzzFieldsAreStructured(f *testing.F) {
 	})
 }
 
-func TestOlderFieldsAreIntegers(t *testing.T) {
-	for set, prefix := range map[httplimit.HeaderSet]string{httplimit.LegacyHeaders: "Ratelimit-", httplimit.XRateLimitHeaders: "X-Ratelimit-"} {
-		p := &says{policy.Decision{Allowed: true, Limit: 100, Remaining: 42, ResetAfter: 1500 * time.Millisecond}, time.Minute}
-		limiter, err := engine.New[string](engine.Config{Policy: p})
-		require.NoError(t, err)
-		defer limiter.Close()
-		began := time.Now()
-		h := put(httplimit.Must(httplimit.New(limiter, func(*http.Request) string { return "key" }, httplimit.Options{Headers: set})))
-		number := func(name string) int64 {
-			item, err := httpsfv.UnmarshalItem(h[prefix+name])
-			require.NoError(t, err)
-			return item.Value.(int64)
-		}
-		assert.Equal(t, int64(100), number("Limit"))
-		assert.Equal(t, int64(42), number("Remaining"))
-		if set == httplimit.LegacyHeaders {
-			assert.Equal(t, int64(2), number("Reset"))
-		} else {
-			reset := time.Unix(number("Reset"), 0)
-			assert.False(t, reset.Before(began.Add(1500*time.Millisecond)), "too early")
-			assert.False(t, reset.After(time.Now().Add(2500*time.Millisecond)), "too late")
-		}
-	}
-}
-
 func put(m *httplimit.Middleware) http.Header {
 	w := httptest.NewRecorder()
 	m.Handler(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
