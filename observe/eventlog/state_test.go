@@ -1,7 +1,6 @@
 package eventlog_test
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -14,9 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/observe/eventlog"
-	"github.com/ral-limiter/ral/supervisor"
 )
 
 // With the number left out before. Topics are independent, and errors from others.
@@ -73,25 +70,6 @@ func TestStateThatIsOverIsNotWritten(t *testing.T) {
 	})
 }
 
-// Saves fail and succeed in turn, and nothing happens after the last.
-func TestLastWordOfSavesIsTrue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		logger, to := plain(slog.LevelInfo)
-		log := eventlog.New(logger)
-		for range 50 {
-			log.Engine(engine.Event{Kind: supervisor.ChildFailing, Supervisor: "api", Child: "saver", Err: errors.New("full")})
-			log.Engine(engine.Event{Kind: supervisor.ChildRecovered, Supervisor: "api", Child: "saver"})
-		}
-		log.Engine(engine.Event{Kind: supervisor.ChildFailing, Supervisor: "api", Child: "saver", Err: errors.New("full")})
-		assert.LessOrEqual(t, len(to.Drain()), 20)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		got := to.Drain()
-		require.Len(t, got, 1)
-		assert.Equal(t, `level=ERROR msg="ral: the state of the limiter is not saved" limit=api goroutine=saver error=full more_of_this=80`, got[0])
-	})
-}
-
 type switching struct{ calls atomic.Int64 }
 
 func (s *switching) Health() error {
@@ -130,39 +108,6 @@ func TestHealthIsWrittenInOrder(t *testing.T) {
 			}
 		}
 		assert.Contains(t, got[len(got)-1], `error="at call 201" more_of_this=`)
-	})
-}
-
-func TestStatesAreWrittenInTheOrderOfTheCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		logger, to := plain(slog.LevelInfo)
-		log := eventlog.New(logger)
-		var mu sync.Mutex
-		n := 0
-		var all sync.WaitGroup
-		for range 4 {
-			all.Go(func() {
-				for range 20 {
-					mu.Lock()
-					n++
-					log.State("a", slog.LevelInfo, fmt.Sprint(n))
-					mu.Unlock()
-					time.Sleep(time.Second)
-				}
-			})
-		}
-		all.Wait()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		was := 0
-		for _, line := range to.Drain() {
-			at := 0
-			_, err := fmt.Sscanf(line, "level=INFO msg=%d", &at)
-			require.NoError(t, err)
-			require.Greater(t, at, was)
-			was = at
-		}
-		assert.Equal(t, 80, was, "the last is written")
 	})
 }
 

@@ -74,14 +74,13 @@ func allKinds(t *testing.T) kinds {
 	k.tiered, err = engine.NewTiered[string](engine.Config{Name: "plan", Policy: policy.Must(policy.Funnel(10, 1, time.Hour))}, policy.Must(policy.FixedWindow(20, 24*time.Hour)))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, k.tiered.Close()) })
-	k.client = serve(t, newHandler(t, inspect.Config{ShowKeys: true, Tokens: map[string]string{"anna": anna}},
+	k.client, _ = operated(t,
 		inspect.Limit[string]{Limiter: k.engine},
 		inspect.Limit[string]{Limiter: k.tiered},
 		inspect.Limit[struct{}]{Name: "all", Limiter: k.one},
 		inspect.Limit[string]{Name: "fleet", Limiter: k.remote, Stats: func() any { return &struct{ Admitted, Refused uint64 }{7, 3} }},
 		inspect.Limit[string]{Name: "bare", Limiter: limits.ForAnyKey[string](k.one)},
-	))
-	k.token = anna
+	)
 	return k
 }
 

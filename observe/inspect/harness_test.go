@@ -15,6 +15,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
+	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
 	"github.com/ral-limiter/ral/observe/inspect"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -58,6 +59,15 @@ func serve(t testing.TB, h *inspect.Handler) *client {
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
 	return &client{t: t, url: s.URL + "/debug/ral/"}
+}
+
+// operated returns a client with a token of a handler that shows keys, and the handler's log.
+func operated(t testing.TB, limits ...inspect.AnyLimit) (*client, *logbuffer.Buffer) {
+	t.Helper()
+	log := &logbuffer.Buffer{}
+	c := serve(t, newHandler(t, inspect.Config{ShowKeys: true, Tokens: map[string]string{"anna": anna}, Logger: log.Logger()}, limits...))
+	c.token = anna
+	return c, log
 }
 
 type answer struct {

@@ -79,11 +79,8 @@ func TestOwnServerChecksItsName(t *testing.T) {
 		allowed bool
 	}{
 		{nil, "localhost:7725", true},
-		{nil, "192.0.2.7:7725", true},
 		{nil, "evil.example:7725", false},
-		{nil, "ops.example:7725", false},
 		{[]string{"ops.example"}, "ops.example:7725", true},
-		{[]string{"ops.example"}, "evil.example:7725", false},
 		{nil, "", false},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -108,25 +108,31 @@ func TestTroubleOfOneLimitIsItsOwn(t *testing.T) {
 	assert.Contains(t, log.Lines()[0], "limit=panics")
 }
 
-// The process goes on.
+// breaking is a limit with a Format and a Parse that panic for "bad".
+func breaking(e *engine.Engine[string]) inspect.Limit[string] {
+	text := func(key string) string {
+		if key == "bad" {
+			panic("cannot be text")
+		}
+		return key
+	}
+	return inspect.Limit[string]{Limiter: e, Format: text, Parse: func(key string) (string, error) { return text(key), nil }}
+}
+
+// The process goes on. Wrong tokens do not hide the panic from the log.
 func TestPanicOfARequestIsAnswered(t *testing.T) {
 	e := newEngine[string](t, engine.Config{Name: "api"})
-	log := &logbuffer.Buffer{}
-	c := serve(t, newHandler(t, inspect.Config{ShowKeys: true, Logger: log.Logger()}, inspect.Limit[string]{
-		Limiter: e,
-		Format:  func(key string) string { return key },
-		Parse: func(text string) (string, error) {
-			if text == "bad" {
-				panic("cannot read it")
-			}
-			return text, nil
-		},
-	}))
+	c, log := operated(t, breaking(e))
 	e.Take("good", 1)
-	assertFault(t, c.post("key", key("api", "bad")), http.StatusInternalServerError, "cannot read it")
+	c.token = ""
+	for range 30 {
+		assert.Equal(t, http.StatusUnauthorized, c.send(http.MethodPost, "change", changeBody).status)
+	}
+	assertFault(t, c.post("key", key("api", "bad")), http.StatusInternalServerError, "cannot be text")
 	assert.True(t, c.explains("key", key("api", "good")).Known)
-	require.Len(t, log.Lines(), 1)
-	assert.Contains(t, log.Lines()[0], "trouble_test.go", "with its stack")
+	lines := strings.Join(log.Lines(), "\n")
+	assert.Equal(t, 1, strings.Count(lines, "a request panicked"), lines)
+	assert.Contains(t, lines, "trouble_test.go", "with its stack")
 }
 
 // With its figures, the lists and verbs of its live limiter, and each candidate's answer.
@@ -138,8 +144,7 @@ func TestTrialIsShown(t *testing.T) {
 	require.NoError(t, err)
 	trial, err := limits.NewTrial(limits.TrialConfig[string]{Live: inner, Candidate: strict})
 	require.NoError(t, err)
-	c := serve(t, newHandler(t, inspect.Config{ShowKeys: true, Tokens: map[string]string{"anna": anna}}, inspect.Limit[string]{Limiter: trial}))
-	c.token = anna
+	c, _ := operated(t, inspect.Limit[string]{Limiter: trial})
 	for range 12 {
 		_, err := trial.Ask(t.Context(), "a", 1)
 		require.NoError(t, err)
@@ -166,26 +171,10 @@ func TestTrialIsShown(t *testing.T) {
 	assert.Equal(t, []any{int64(10), int64(0)}, []any{live.Peek("a", 0).Remaining, strict.Peek("a", 0).Remaining})
 }
 
-// unwritable is a limit with a Format that panics for "bad".
-func unwritable(e *engine.Engine[string]) inspect.Limit[string] {
-	return inspect.Limit[string]{
-		Limiter: e,
-		Format: func(key string) string {
-			if key == "bad" {
-				panic("cannot write it")
-			}
-			return key
-		},
-		Parse: func(text string) (string, error) { return text, nil },
-	}
-}
-
 // It can be changed by the ID, and the other keys are shown.
 func TestKeyThatCannotBeWrittenHasAnID(t *testing.T) {
 	e := newEngine[string](t, engine.Config{Name: "api"})
-	log := &logbuffer.Buffer{}
-	c := serve(t, newHandler(t, inspect.Config{ShowKeys: true, Tokens: map[string]string{"anna": anna}, Logger: log.Logger()}, unwritable(e)))
-	c.token = anna
+	c, log := operated(t, breaking(e))
 	for _, k := range []string{"bad", "good"} {
 		e.Take(k, 10)
 		e.Choke(k)
@@ -228,11 +217,8 @@ func TestChangeThatCannotBeExplainedIsMade(t *testing.T) {
 		"a panic":  func() (limits.Explanation, error) { panic("no Redis") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			log := &logbuffer.Buffer{}
 			l := &lostAfter{Limiter: newEngine[string](t, engine.Config{}), explain: explain}
-			c := serve(t, newHandler(t, inspect.Config{ShowKeys: true, Tokens: map[string]string{"anna": anna}, Logger: log.Logger()},
-				inspect.Limit[string]{Name: "fleet", Limiter: l}))
-			c.token = anna
+			c, log := operated(t, inspect.Limit[string]{Name: "fleet", Limiter: l})
 			x := c.explains("change", charge("fleet", "k", 3))
 			assert.Equal(t, int64(3), l.charged.Load())
 			assert.Equal(t, []string{"fleet", "k"}, []string{x.Limit, x.Key})
@@ -244,20 +230,6 @@ func TestChangeThatCannotBeExplainedIsMade(t *testing.T) {
 			assert.Contains(t, log.Lines()[0], "units=3")
 		})
 	}
-}
-
-func TestWrongTokensHideNoPanic(t *testing.T) {
-	log := &logbuffer.Buffer{}
-	c := serve(t, newHandler(t, inspect.Config{Tokens: map[string]string{"anna": anna}, Logger: log.Logger()}, inspect.Limit[string]{
-		Limiter: newEngine[string](t, engine.Config{Name: "api"}),
-		Format:  func(key string) string { return key },
-		Parse:   func(string) (string, error) { panic("cannot read it") },
-	}))
-	for range 30 {
-		assert.Equal(t, http.StatusUnauthorized, c.send(http.MethodPost, "change", changeBody).status)
-	}
-	c.post("key", key("api", "k"))
-	assert.Contains(t, strings.Join(log.Lines(), "\n"), "a request panicked")
 }
 
 // Its Stats or Health hangs, in a single goroutine. The other limits are shown, and Close returns.

@@ -199,10 +199,7 @@ func TestListsOutliveTheirWalks(t *testing.T) {
 				broken.Store(true)
 				for range 50 {
 					time.Sleep(600 * time.Millisecond)
-					w := httptest.NewRecorder()
-					h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://server/"+owedOfAPI, nil))
-					require.Equal(t, http.StatusServiceUnavailable, w.Code, "%s", w.Body)
-					assert.Contains(t, w.Body.String(), "could not be listed")
+					refusesList(t, h, owedOfAPI, http.StatusServiceUnavailable, "could not be listed")
 					assert.Equal(t, "b", ask[pagejson.List](t, h, "keys?limit=other&by=owed").Rows[0].Key)
 				}
 				broken.Store(false)
@@ -233,32 +230,20 @@ func TestLastPageMayBeEmpty(t *testing.T) {
 	})
 }
 
-func TestNoListsAfterClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h, _ := walked(t, 10, nil)
-		require.NoError(t, h.Close())
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://s/"+owedOfAPI, http.NoBody))
-		assert.Equal(t, http.StatusServiceUnavailable, w.Code)
-		assert.Contains(t, w.Body.String(), "the handler is closed")
-	})
+func refusesList(t *testing.T, h *inspect.Handler, path string, status int, says string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://server/"+path, http.NoBody))
+	require.Equal(t, status, w.Code, "%s", w.Body)
+	assert.Contains(t, w.Body.String(), says)
 }
 
-// A cursor with a NaN is refused.
-func TestNaNMakesNoWalks(t *testing.T) {
+// A closed handler has its last list, if there is one.
+func TestNoWalksAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, looks := walked(t, 10, nil)
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://s/"+owedOfAPI+"&after=1.7ff8000000000001.1.1", http.NoBody))
-		assert.Equal(t, http.StatusBadRequest, w.Code)
-		time.Sleep(time.Hour)
-		assert.LessOrEqual(t, looks.Load(), int64(10), "one walk at most")
-	})
-}
-
-func TestListsAfterClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h, looks := walked(t, 10, nil)
+		refusesList(t, h, owedOfAPI+"&after=1.7ff8000000000001.1.1", http.StatusBadRequest, "OwingPage.Next") // a NaN
+		assert.Zero(t, looks.Load())
 		list := ask[pagejson.List](t, h, owedOfAPI)
 		require.NoError(t, h.Close())
 		time.Sleep(time.Minute)
@@ -267,5 +252,9 @@ func TestListsAfterClose(t *testing.T) {
 		assert.Equal(t, len(list.Rows), len(later.Rows))
 		assert.InDelta(t, 60, later.Age, 1)
 		assert.Equal(t, looked, looks.Load())
+
+		h, _ = walked(t, 10, nil)
+		require.NoError(t, h.Close())
+		refusesList(t, h, owedOfAPI, http.StatusServiceUnavailable, "the handler is closed")
 	})
 }
