@@ -301,35 +301,39 @@ func becomesQueue(t *testing.T, open Open) {
 			})
 		}
 		synctest.Test(t, func(t *testing.T) {
-			plans := map[string]policy.Policy{"plain": spaced(0), "queue": spaced(20)}
-			e := NewEngine(t, spaced(5), engine.PolicyFor(func(key string) policy.Policy { return plans[key] }))
+			var plans sync.Map // the engine's goroutines look there, too
+			plans.Store("plain", spaced(0))
+			plans.Store("queue", spaced(20))
+			e := NewEngine(t, spaced(5), engine.PolicyFor(func(key string) policy.Policy {
+				plan, _ := plans.Load(key)
+				p, _ := plan.(policy.Policy)
+				return p
+			}))
 			d := newDoor(t, open, Options{WaitUpTo: upTo}, Limit{Limiter: e})
 			require.Equal(t, limits.Admitted, d.ask("plain", 0).Reason)
 			assert.Equal(t, each, d.atOnce(4, Request{Key: "queue"}), "up to %v", upTo)
 			assert.Equal(t, each, d.atOnce(4, Request{Key: "of no plan"}), "up to %v", upTo)
-			plans["plain"] = spaced(20)
+			plans.Store("plain", spaced(20))
 			time.Sleep(time.Second)
 			assert.Equal(t, each, d.atOnce(4, Request{Key: "plain"}), "up to %v", upTo)
 		})
 	}
 	// The limit after the wait is told, unless it is of another family, which refuses later requests.
-	synctest.Test(t, func(t *testing.T) {
-		fits := policy.Must(policy.Funnel(1, 1, time.Second))
-		began := time.Now()
-		e := NewEngine(t, fits, engine.PolicyFor(func(string) policy.Policy {
-			if time.Since(began) >= time.Second {
-				return policy.Must(policy.AtMost(5, time.Second))
-			}
-			return fits
-		}))
-		for _, way := range []string{"alone", "two engines"} {
-			began = time.Now()
-			e.Reset("key")
+	for _, way := range []string{"alone", "two engines"} {
+		synctest.Test(t, func(t *testing.T) {
+			fits := policy.Must(policy.Funnel(1, 1, time.Second))
+			began := time.Now()
+			e := NewEngine(t, fits, engine.PolicyFor(func(string) policy.Policy {
+				if time.Since(began) >= time.Second {
+					return policy.Must(policy.AtMost(5, time.Second))
+				}
+				return fits
+			}))
 			d := newDoor(t, open, Options{WaitUpTo: time.Minute}, inWay(t, way, Limit{Limiter: e})...)
 			assert.Equal(t, limits.Admitted, d.ask("key", 0).Reason)
 			v := d.ask("key", 0)
 			assert.Equal(t, []any{limits.Admitted, time.Second}, []any{v.Reason, v.Waited}, way)
 			assert.Equal(t, int64(1), v.Decision.Limit, way)
-		}
-	})
+		})
+	}
 }
