@@ -79,10 +79,11 @@ func (k *keeper) client() (rueidis.Client, error) {
 		return nil, nil
 	}
 	if via := k.origin(); via != k.Limiter {
+		why := via.trouble.Load() // set until there is a remote, so loaded before it
 		if r := via.remote.Load(); r != nil {
 			return r.client, nil
 		}
-		return nil, *via.trouble.Load() // which stays until there is a client
+		return nil, *why
 	}
 	client, err := dial(k.ctx, k.countDials(k.config.Redis), k.tell)
 	if err != nil && k.ctx.Err() == nil {
