@@ -178,7 +178,7 @@ func TestManyCallersAskOnce(t *testing.T) {
 			})
 		}
 		all.Wait()
-		assert.InDelta(t, 875, passed.Load(), 1, "one drains on the way")
+		assert.InDelta(t, 875, passed.Load(), 3, "a unit drains with each exchange on the way")
 		assert.LessOrEqual(t, l.Stats().Exchanges, uint64(3))
 	})
 }
