@@ -4,6 +4,10 @@ MODULES := . cmd/ral cmd/ralbench cmd/rald examples fleet observe/ralotel observ
 # beside the others.
 WAITING := cmd/ral cmd/ralbench cmd/rald examples fleet test/pages test/scrape
 COMPUTING := . test/oracle observe/ralotel observe/ralprom rpc test/charts test/mutation test/release test/sdks test/sidebyside test/snippets test/torture
+# Tests of these endings need the programs of others, or kill processes. Those that end in
+# OverTheNetwork fetch programs first, and run in make nightly alone.
+PROGRAMS := (InABrowser|BehindProxies|WithClients|WithProcesses|ByPrometheus)
+with_programs = $(sort $(dir $(shell grep -rlE 'func Test[A-Za-z]*$(PROGRAMS)[^A-Za-z]' --include='*_test.go' .)))
 packages = $(foreach m,$(1),$(patsubst ././%,./%,./$(m)/...))
 
 GO       ?= go
@@ -43,13 +47,14 @@ test: needs
 		"waiting: $(GO) test -count=1 -timeout 30m -vet=all -short $(call packages,$(WAITING))" \
 		"computing: $(GO) test -count=1 -timeout 30m -vet=all -short $(call packages,$(COMPUTING))"
 
-# What to run before a pull request, besides make test: the race detector on the concurrent
-# core, and one pass of each oracle. The simulation has the same seeds each time, so that no
+# What to run before a pull request, besides make test: the programs of others, the race detector on
+# the concurrent core, and one pass of each oracle. The simulation has the same seeds each time, so that no
 # change is refused for what another one left; make torture has others.
 check: needs
 	@$(RUN) -j 2 \
 		"words: $(GO) run ./tools/words" \
 		"race: $(GO) test -count=1 -timeout 30m -race -short $(RACED)" \
+		"programs: $(GO) test -count=1 -timeout 30m -run '$(PROGRAMS)$$' $(with_programs)" \
 		"tidy: $(AGAIN) tidy" \
 		"platforms: $(AGAIN) platforms" \
 		"rehearsal: $(AGAIN) rehearsal" \

@@ -141,7 +141,7 @@ func goRun(t *testing.T, program string, args ...string) string {
 // grpcurl uses reflection.
 //
 // Promise: The reference's client and grpcurl work with Envoy's rate limit service.
-func TestRateLimitServiceWithClients(t *testing.T) {
+func TestRateLimitServiceOverTheNetwork(t *testing.T) {
 	needs(t, "the network, and minutes for the first build of the clients")
 	addr := freeAddr(t)
 	start(t, "-state", "none", "-envoy", directory(t, "shop.yaml", rulesOf(2)), "-envoy-listen", addr)

@@ -21,7 +21,7 @@ func workloads(t *testing.T, names ...string) []bench.Workload {
 }
 
 // All servers answer each generator.
-func TestRunWithProcesses(t *testing.T) {
+func TestRunOverTheNetwork(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the first build of the servers takes minutes, and needs the network")
 	}
