@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -21,6 +22,7 @@ import (
 // inLine makes calls of Wait one after the other, and records when each was served.
 type inLine struct {
 	e     *Engine[string]
+	key   string // "key" if empty
 	began time.Time
 	all   sync.WaitGroup
 	ends  [8]time.Duration
@@ -28,74 +30,14 @@ type inLine struct {
 
 func (l *inLine) wait(t *testing.T, i int, n int64) {
 	l.all.Go(func() {
-		assert.NoError(t, l.e.Wait(t.Context(), "key", n))
+		assert.NoError(t, l.e.Wait(t.Context(), cmp.Or(l.key, "key"), n))
 		l.ends[i] = time.Since(l.began)
 	})
 	synctest.Wait()
 }
 
-// Room that comes back before the head's turn, or with another limit for the key, serves a new call
-// only behind the head, and it is told so before.
-func TestReturnedRoomServesNoCallBeforeTheHead(t *testing.T) {
-	for i, p := range each() {
-		wider := []policy.Policy{
-			funnel(1000, 1, time.Second), policy.Must(policy.FixedWindow(1000, 10*time.Second)),
-			policy.Must(policy.SlidingWindow(1000, 10*time.Second)), policy.Must(policy.AtMost(1000, 10*time.Second)),
-			nil, policy.Must(policy.Bursty(1, time.Second, 1000)), nil, // a queue has no room but in its turn
-		}[i]
-		for _, back := range []string{"Reset", "Refund", "Keep", "PolicyFor"} {
-			if back == "PolicyFor" && wider == nil {
-				continue
-			}
-			synctest.Test(t, func(t *testing.T) {
-				var widened atomic.Bool
-				e := openFor(t, Config{Policy: p}, func(string) policy.Policy {
-					if widened.Load() {
-						return wider
-					}
-					return p
-				})
-				if back != "PolicyFor" {
-					e = open[string](t, Config{Policy: p})
-				}
-				used := int64(10)
-				if strings.HasPrefix(p.String(), "queue") {
-					used = 3 // so many more have room to wait
-				}
-				r := e.Reserve("key", used, 0)
-				require.True(t, r.Allowed)
-				l := inLine{e: e, began: time.Now()}
-				l.wait(t, 0, 5)
-				switch back {
-				case "Reset":
-					e.Reset("key")
-				case "Refund":
-					e.Refund("key", 15)
-				case "Keep":
-					r.Keep(0)
-				case "PolicyFor":
-					widened.Store(true)
-				}
-				_, err := e.Acquire(background, "key", 1, time.Second)
-				assert.ErrorIs(t, err, ErrDeadline)
-				ctx, cancel := context.WithTimeout(background, time.Second)
-				defer cancel()
-				assert.ErrorIs(t, e.Wait(ctx, "key", 1), ErrDeadline)
-				assert.Equal(t, l.began, time.Now(), "both were told at once")
-				l.wait(t, 1, 2)
-				l.wait(t, 2, 1)
-				l.all.Wait()
-				assert.Greater(t, l.ends[0], time.Second)
-				assert.LessOrEqual(t, l.ends[0], l.ends[1], "%v, %s", p, back)
-				assert.LessOrEqual(t, l.ends[1], l.ends[2], "%v, %s", p, back)
-				noLines(t, e)
-			})
-		}
-	}
-}
-
-// As before, but the head has its turn within the lookahead, in which others take too. A call that
-// would be served before the head takes nothing yet: its window may be over by then.
+// Room came back before the head's turn. A call that would be served before the head takes nothing
+// yet: its window may be over by then.
 func TestNoTakeIsForBeforeTheHeadsTurn(t *testing.T) {
 	const per = int64(4 * time.Millisecond)
 	for _, p := range []policy.Policy{policy.Must(policy.AtMost(10, time.Duration(per))), funnel(10, 10, time.Duration(per))} {
@@ -113,39 +55,6 @@ func TestNoTakeIsForBeforeTheHeadsTurn(t *testing.T) {
 			noLines(t, l.e)
 		})
 	}
-}
-
-// Another call takes just as a call in line finds room too early. If that call had to give units
-// back, a chosen limit could not take them.
-func TestRoomTooEarlyCostsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limit := funnel(10, 10, 4*time.Millisecond)
-		began, took := time.Now(), int64(0)
-		var armed atomic.Bool
-		var e *Engine[string]
-		clock := func() policy.Instant {
-			if armed.CompareAndSwap(true, false) {
-				if e.Peek("key", 0).Remaining == 10 {
-					armed.Store(true)
-				} else if e.Choke("key") {
-					took++
-				}
-			}
-			return policy.Instant(time.Since(began)) + 1
-		}
-		e = openFor(t, Config{Policy: limit, Clock: clock}, func(string) policy.Policy { return limit })
-		l := inLine{e: e, began: began}
-		require.True(t, e.Take("key", 10).Allowed)
-		l.wait(t, 0, 8)
-		e.Reset("key")
-		synctest.Wait()
-		armed.Store(true)
-		l.wait(t, 1, 2)
-		armed.Store(false)
-		assert.EqualValues(t, 10-took, e.Peek("key", 0).Remaining)
-		l.all.Wait()
-		assert.LessOrEqual(t, l.ends[0], l.ends[1])
-	})
 }
 
 // A clock that jumps ahead has room for those behind the head, whose turn goes by package time.

@@ -16,6 +16,19 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
+// sweep is a command to die of, and otherwise harmless.
+func sweep[K comparable]() table.Command[K] { return table.SweepCommand[K](1, 0, nil) }
+
+// giveUp has the engine's writer die until it is given up.
+func giveUp[K comparable](e *Engine[K], f *faults) {
+	f.arm("writer: begin", -1)
+	f.arm("writer: received", -1)
+	e.queue.TrySend(sweep[K]())
+	for e.writing() {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // failing returns an engine whose writer was given up, after before has run.
 func failing[K comparable](t *testing.T, config Config, before func(e *Engine[K])) *Engine[K] {
 	t.Helper()
@@ -24,14 +37,19 @@ func failing[K comparable](t *testing.T, config Config, before func(e *Engine[K]
 	e := open[K](t, config)
 	before(e)
 	settled(t, e)
-	f.arm("writer: begin", -1)
-	f.arm("writer: received", -1)
-	e.queue.TrySend(sweep[K]())
-	for e.writing() {
-		time.Sleep(time.Millisecond)
-	}
+	giveUp(e, f)
 	require.ErrorIs(t, e.Health(), ErrUnhealthy)
 	return e
+}
+
+// answeredAs checks the error of a call without its key's word.
+func answeredAs(t *testing.T, when WhenUnavailable, err error) {
+	t.Helper()
+	if when == Admit {
+		assert.NoError(t, err)
+	} else {
+		assert.ErrorIs(t, err, ErrUnavailable)
+	}
 }
 
 // Calls wait for known keys as ever; new keys are answered at once, as the configuration says.
@@ -51,12 +69,7 @@ func TestWaitOfADegradedEngine(t *testing.T) {
 			before := e.Stats()
 			start = time.Now()
 			for range 5 {
-				err := e.Wait(t.Context(), "new", 2)
-				if when == Admit {
-					assert.NoError(t, err)
-				} else {
-					assert.ErrorIs(t, err, ErrUnavailable)
-				}
+				answeredAs(t, when, e.Wait(t.Context(), "new", 2))
 			}
 			assert.ErrorIs(t, e.Wait(t.Context(), "new", 3), ErrNever)
 			assert.Equal(t, start, time.Now())
@@ -71,7 +84,8 @@ func TestWaitOfADegradedEngine(t *testing.T) {
 // The key's entry goes with the writer while calls wait. They are answered as the configuration
 // says at their turn.
 func TestWaitWhileTheEngineDegrades(t *testing.T) {
-	for _, when := range []WhenUnavailable{Admit, Refuse} {
+	const waiters = 5
+	for when, served := range map[WhenUnavailable]int{Admit: waiters, Refuse: 1} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFaults(false)
 			e := open[string](t, Config{
@@ -79,7 +93,6 @@ func TestWaitWhileTheEngineDegrades(t *testing.T) {
 			})
 			require.True(t, e.Choke("key"))
 			synctest.Wait()
-			const waiters = 5
 			errs := make(chan error, waiters)
 			for range waiters {
 				go func() { errs <- e.Wait(t.Context(), "key", 1) }()
@@ -87,30 +100,21 @@ func TestWaitWhileTheEngineDegrades(t *testing.T) {
 			synctest.Wait()
 			require.True(t, e.Choke("other"), "which takes the one place")
 			synctest.Wait()
-			f.arm("writer: begin", -1)
-			f.arm("writer: received", -1)
-			e.queue.TrySend(sweep[string]())
-			for e.writing() {
-				time.Sleep(time.Millisecond)
-			}
+			giveUp(e, f)
 			synctest.Wait()
 			require.Empty(t, errs, "they wait for the first")
 			time.Sleep(time.Minute)
 			require.Len(t, errs, waiters)
-			good := 0
 			for range waiters {
-				if err := <-errs; err == nil {
-					good++
-				} else {
-					assert.ErrorIs(t, err, ErrUnavailable)
+				err := <-errs
+				if err == nil {
+					served--
+					continue
 				}
+				assert.ErrorIs(t, err, ErrUnavailable)
 			}
+			assert.Zero(t, served)
 			s := e.Stats()
-			if when == Admit {
-				assert.Equal(t, waiters, good)
-			} else {
-				assert.Equal(t, 1, good)
-			}
 			assert.EqualValues(t, waiters-1, s.Unavailable)
 			assert.EqualValues(t, waiters+2, s.Admitted+s.Refused)
 			noLines(t, e)
@@ -122,44 +126,38 @@ func TestWaitWhileTheEngineDegrades(t *testing.T) {
 // they wait for room; under AdmitNew they pass.
 func TestWaitForRoom(t *testing.T) {
 	for _, whenFull := range []WhenFull{EvictLeastDebt, RefuseNew, AdmitNew} {
-		for _, when := range []WhenUnavailable{Admit, Refuse} {
-			t.Run(fmt.Sprint(whenFull, when), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					e := open[string](t, Config{
-						Policy: funnel(1, 1, time.Second), MaxKeys: 1, Idle: time.Second,
-						WhenFull: whenFull, WhenUnavailable: when,
-					})
-					require.True(t, e.Choke("old"))
-					synctest.Wait()
-					start := time.Now()
-					ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-					defer cancel()
-					err := e.Wait(ctx, "new", 1)
-					s := e.Stats()
-					switch whenFull {
-					case EvictLeastDebt:
-						assert.NoError(t, err)
-						assert.EqualValues(t, 1, s.Forgiven)
-						assert.Zero(t, s.Full+s.Unavailable)
-					case AdmitNew:
-						assert.NoError(t, err)
-						assert.EqualValues(t, 1, s.Full)
-					case RefuseNew:
-						assert.ErrorIs(t, err, context.DeadlineExceeded)
-						assert.Equal(t, 500*time.Millisecond, time.Since(start))
-						require.NoError(t, e.Wait(t.Context(), "new", 1))
-						assert.GreaterOrEqual(t, time.Since(start), 2*time.Second, "the other is idle for a second")
-						assert.LessOrEqual(t, time.Since(start), 2*time.Second+defaultOpenTimeout)
-						s = e.Stats()
-						assert.EqualValues(t, 1, s.Refused)
-						assert.Zero(t, s.Full+s.Unavailable)
-						assert.False(t, e.Choke("new"), "recorded")
-					}
-					assert.EqualValues(t, 2, s.Admitted)
-					noLines(t, e)
-				})
+		t.Run(fmt.Sprint(whenFull), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := open[string](t, Config{Policy: funnel(1, 1, time.Second), MaxKeys: 1, Idle: time.Second, WhenFull: whenFull})
+				require.True(t, e.Choke("old"))
+				synctest.Wait()
+				start := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+				defer cancel()
+				err := e.Wait(ctx, "new", 1)
+				s := e.Stats()
+				switch whenFull {
+				case EvictLeastDebt:
+					assert.NoError(t, err)
+					assert.EqualValues(t, []uint64{1, 0}, []uint64{s.Forgiven, s.Full})
+				case AdmitNew:
+					assert.NoError(t, err)
+					assert.EqualValues(t, []uint64{0, 1}, []uint64{s.Forgiven, s.Full})
+				case RefuseNew:
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+					assert.Equal(t, 500*time.Millisecond, time.Since(start))
+					require.NoError(t, e.Wait(t.Context(), "new", 1))
+					assert.GreaterOrEqual(t, time.Since(start), 2*time.Second, "the other is idle for a second")
+					assert.LessOrEqual(t, time.Since(start), 2*time.Second+defaultOpenTimeout)
+					s = e.Stats()
+					assert.EqualValues(t, []uint64{1, 0}, []uint64{s.Refused, s.Full})
+					assert.False(t, e.Choke("new"), "recorded")
+				}
+				assert.Zero(t, s.Unavailable)
+				assert.EqualValues(t, 2, s.Admitted)
+				noLines(t, e)
 			})
-		}
+		})
 	}
 }
 
@@ -167,29 +165,17 @@ func TestRoomGoesToTheFirstInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(1, 1, time.Second), MaxKeys: 1, Idle: time.Second, WhenFull: RefuseNew})
 		require.True(t, e.Choke("old"))
-		start := time.Now()
-		var mu sync.Mutex
-		var order []int
-		var took [2]time.Duration
-		wait := func(i int) {
-			assert.NoError(t, e.Wait(t.Context(), "new", 1))
-			mu.Lock()
-			defer mu.Unlock()
-			order = append(order, i)
-			took[i] = time.Since(start)
-		}
+		l := inLine{e: e, key: "new", began: time.Now()}
 		time.Sleep(503 * time.Millisecond) // between the janitor's looks
-		go wait(0)
-		synctest.Wait()
+		l.wait(t, 0, 1)
 		for e.Len() > 0 {
 			time.Sleep(time.Microsecond)
 		}
-		free := time.Since(start)
-		go wait(1)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		assert.Equal(t, []int{0, 1}, order)
-		assert.LessOrEqual(t, took[0], free+10*time.Millisecond)
+		free := time.Since(l.began)
+		l.wait(t, 1, 1)
+		l.all.Wait()
+		assert.LessOrEqual(t, l.ends[0], free+10*time.Millisecond)
+		assert.Less(t, l.ends[0], l.ends[1])
 		noLines(t, e)
 	})
 }
@@ -212,22 +198,19 @@ func TestWaitForAStuckWriter(t *testing.T) {
 			synctest.Wait()
 			hold.Store(true)
 			start := time.Now()
-			errs := make(chan error, 2)
+			var waits sync.WaitGroup
 			for range 2 {
-				go func() { errs <- e.Wait(t.Context(), "new", 1) }()
+				waits.Go(func() { assert.NoError(t, e.Wait(t.Context(), "new", 1)) })
 				synctest.Wait()
 			}
 			time.Sleep(time.Second)
 			hold.Store(false)
 			close(release)
+			waits.Wait()
 			if when == Admit {
-				require.NoError(t, <-errs)
-				require.NoError(t, <-errs)
 				assert.Equal(t, time.Second, time.Since(start), "after the open timeout")
 				assert.EqualValues(t, 2, e.Stats().Unavailable)
 			} else {
-				require.NoError(t, <-errs)
-				require.NoError(t, <-errs)
 				assert.GreaterOrEqual(t, time.Since(start), 2*time.Second)
 				assert.Less(t, time.Since(start), 2*time.Second+2*defaultOpenTimeout)
 			}
@@ -236,46 +219,30 @@ func TestWaitForAStuckWriter(t *testing.T) {
 	}
 }
 
-// They leave nothing behind.
+// They leave nothing behind, also while other calls wait.
 func TestWaitForKeysThatCannotBeRecorded(t *testing.T) {
 	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		synctest.Test(t, func(t *testing.T) {
-			floats := open[float64](t, Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: when})
-			anything := open[any](t, Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: when})
+			e := open[any](t, Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: when})
 			start := time.Now()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			answer := func(err error) {
-				t.Helper()
-				if when == Admit {
-					assert.NoError(t, err)
-				} else {
-					assert.ErrorIs(t, err, ErrUnavailable)
-				}
-			}
-			require.True(t, floats.Choke(1))
-			require.True(t, anything.Choke(1))
-			go func() { assert.Error(t, floats.Wait(ctx, 1, 1)) }() // so that there is a line
-			go func() { assert.Error(t, anything.Wait(ctx, 1, 1)) }()
+			require.True(t, e.Choke(1))
+			go func() { assert.Error(t, e.Wait(ctx, 1, 1)) }()
 			synctest.Wait()
 			for range 10 {
-				answer(floats.Wait(ctx, math.NaN(), 1))
-				answer(anything.Wait(ctx, []int{1}, 1))
-				answer(anything.Wait(ctx, [1]any{math.NaN()}, 1))
-				assert.ErrorIs(t, floats.Wait(ctx, math.NaN(), 2), ErrNever)
-				assert.ErrorIs(t, anything.Wait(ctx, func() {}, -1), ErrNever)
-				assert.NoError(t, anything.Wait(ctx, func() {}, 0))
+				answeredAs(t, when, e.Wait(ctx, math.NaN(), 1))
+				answeredAs(t, when, e.Wait(ctx, []int{1}, 1))
+				answeredAs(t, when, e.Wait(ctx, [1]any{math.NaN()}, 1))
+				assert.ErrorIs(t, e.Wait(ctx, math.NaN(), 2), ErrNever)
+				assert.ErrorIs(t, e.Wait(ctx, func() {}, -1), ErrNever)
+				assert.NoError(t, e.Wait(ctx, func() {}, 0))
 			}
 			assert.Equal(t, start, time.Now())
-			assert.EqualValues(t, 10, floats.Stats().Unavailable)
-			assert.EqualValues(t, 20, anything.Stats().Unavailable)
+			assert.EqualValues(t, 30, e.Stats().Unavailable)
 			cancel()
 			synctest.Wait()
-			noLines(t, floats)
-			noLines(t, anything)
+			noLines(t, e)
 		})
 	}
 }
-
-// sweep is a command to die of, and otherwise harmless.
-func sweep[K comparable]() table.Command[K] { return table.SweepCommand[K](1, 0, nil) }

@@ -68,6 +68,8 @@ func TestNoTakeIsForBeforeTheLastPromisedTurn(t *testing.T) {
 }
 
 // A call that leaves costs the others nothing: promised calls behind it give back and take again.
+//
+// Promise: Calls that give up cost no other call its turn.
 func TestLeavingMovesTheOthersUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHall[string](t, 10, 10), newDesk(funnel(10, 1, time.Millisecond))
@@ -137,6 +139,8 @@ func TestRefusals(t *testing.T) {
 }
 
 // The bound over all keys always holds, and each call that leaves makes room for another.
+//
+// Promise: At most `MaxWaitingTotal` calls wait over all keys.
 func TestMaxTotalIsNeverExceeded(t *testing.T) {
 	const most, callers, keys = 5, 32, 7
 	h := newHall[int](t, callers, most)
@@ -378,6 +382,9 @@ func (b *blocking) Forecast(s state, at int64) (state, time.Duration, Verdict) {
 	return b.customer.Forecast(s, at)
 }
 
+// A call that stands still in a key's line holds up calls for that key alone.
+//
+// Promise: A key's line delays no other key's calls.
 func TestLinesDoNotHoldUpEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 200 // many times as many as a map has buckets, or locks
