@@ -13,6 +13,72 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
+// stateOf returns a file of an engine with that limit, as it ended at the instant last, with the
+// word of the key "a". Instant 0 was at the time zero.
+func stateOf(t *testing.T, limit policy.Policy, zero time.Time, last policy.Instant, word uint64) *bytes.Buffer {
+	t.Helper()
+	var file bytes.Buffer
+	w, err := statefile.NewWriter(&file, statefile.Header{Epoch: zero, Limit: limit.String(), Codec: "string"})
+	require.NoError(t, err)
+	require.NoError(t, w.Add([]byte("a"), word, 0))
+	require.NoError(t, w.Close(last))
+	return &file
+}
+
+// loadState returns an engine with the state of a file.
+func loadState(t *testing.T, file *bytes.Buffer, config Config) *Engine[string] {
+	t.Helper()
+	e, err := Load[string](file, config)
+	require.NoError(t, err)
+	t.Cleanup(func() { check(t, e) })
+	return e
+}
+
+// atTheMinute sleeps until a minute of the bubble's clock begins.
+func atTheMinute() { time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute))) }
+
+// No time has passed then. If it went on, as much has drained.
+//
+// Promise: A wall clock set back before a load grants nothing.
+func TestWallClockThatWentBackMintsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const last = policy.Instant(100 * time.Hour)
+		limit := funnel(10, 1, time.Hour)
+		word, _ := limit.Take(0, last, 5, 0)
+		for _, c := range []struct {
+			passed time.Duration // since last, by the wall clock
+			left   int64
+		}{{2 * time.Hour, 7}, {0, 5}, {-1, 5}, {-time.Hour, 5}, {-200 * time.Hour, 5}, {-100 * 365 * 24 * time.Hour, 5}, {time.Hour, 6}} {
+			zero := time.Now().Add(-time.Duration(last) - c.passed)
+			e := loadState(t, stateOf(t, limit, zero, last, word), Config{Policy: limit})
+			require.EqualValues(t, c.left, e.Peek("a", 0).Remaining, "%v", c.passed)
+			require.GreaterOrEqual(t, e.control.Now(), last)
+			time.Sleep(time.Hour)
+			require.EqualValues(t, c.left+1, e.Peek("a", 0).Remaining, "it drains from then on")
+			require.NoError(t, e.Close())
+		}
+	})
+}
+
+// A wall clock that is years ahead only during the load does not use up the time of the words.
+func TestWallClockFarAheadStartsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const last = policy.Instant(time.Hour)
+		config := Config{Policy: funnel(10, 1, time.Hour)}
+		word, _ := config.Policy.Take(0, last, 5, 0)
+		e := loadState(t, stateOf(t, config.Policy, time.Now().AddDate(-60, 0, 0), last, word), config)
+		require.Equal(t, policy.Instant(1), e.control.Now())
+		require.True(t, e.Take("a", 10).Allowed)
+		time.Sleep(time.Hour)
+		require.True(t, e.Choke("a"))
+
+		// Words that still count there cannot be right.
+		word, _ = config.Policy.Take(0, lastLoaded+1, 5, 0)
+		_, err := Load[string](stateOf(t, config.Policy, time.Now(), lastLoaded+1, word), config)
+		require.ErrorIs(t, err, ErrState)
+	})
+}
+
 // Use counts as under SetPolicy at the last instant.
 func TestWallClockThatWentBackBeforeAnotherLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -21,26 +87,18 @@ func TestWallClockThatWentBackBeforeAnotherLimit(t *testing.T) {
 			{"at most 5/10m", "at most 5/1m"}, {"window 5/h", "window 5/20s"}, {"sliding 5/h", "sliding 5/20s"},
 			{"funnel 5, 5/h", "funnel 5, 5/20s"}, {"queue 4, 5/h", "queue 4, 5/20s"},
 		} {
-			from, to := parsed(t, limits[0]), parsed(t, limits[1])
+			from := parsed(t, limits[0])
 			word, _ := from.Take(0, last-policy.Instant(90*time.Second), 1, 0)
-			for {
+			for allowed := true; allowed; {
 				next, d := from.Take(word, last, 1, 0)
-				if !d.Allowed {
-					break
+				if allowed = d.Allowed; allowed {
+					word = next
 				}
-				word = next
 			}
 			for _, back := range []time.Duration{0, time.Second, time.Hour, 100 * 365 * 24 * time.Hour} {
-				var file bytes.Buffer
 				zero := time.Now().Add(back - time.Duration(last))
-				w, err := statefile.NewWriter(&file, statefile.Header{Epoch: zero, Limit: from.String(), Codec: "string"})
-				require.NoError(t, err)
-				require.NoError(t, w.Add([]byte("a"), word, 0))
-				require.NoError(t, w.Close(last))
-				e, err := Load[string](&file, Config{Policy: to})
-				require.NoError(t, err)
+				e := loadState(t, stateOf(t, from, zero, last, word), Config{Policy: parsed(t, limits[1])})
 				require.False(t, e.Choke("a"), "%v, %v back", limits, back)
-				check(t, e)
 			}
 		}
 	})
@@ -56,14 +114,7 @@ func TestNoWindowComesAgainIfTheWallClockWentBack(t *testing.T) {
 		config := Config{Policy: parsed(t, "window 10/h aligned")}
 		// It is 00:40. The file was saved at 01:05.
 		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour + 40*time.Minute)))
-		var file bytes.Buffer
-		w, err := statefile.NewWriter(&file, statefile.Header{
-			Epoch: time.Now().Add(back - time.Duration(last)), Limit: config.Policy.String(), Codec: "string",
-		})
-		require.NoError(t, err)
-		require.NoError(t, w.Add([]byte("another"), 0, 0))
-		require.NoError(t, w.Close(last))
-		e, err := Load[string](&file, config)
+		e, err := Load[string](stateOf(t, config.Policy, time.Now().Add(back-time.Duration(last)), last, 0), config)
 		require.NoError(t, err)
 		require.True(t, e.Take("a", 10).Allowed)
 		require.Equal(t, 55*time.Minute, e.Peek("a", 0).ResetAfter)
@@ -82,15 +133,10 @@ func TestNoWindowComesAgainIfTheWallClockWentBack(t *testing.T) {
 // begins where they were.
 func TestClockThatGoesBackDuringASave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
+		atTheMinute()
 		hand := newHandClock()
 		config := Config{Policy: parsed(t, "window 5/m aligned"), Clock: hand.Now}
-		back := func(dst []byte, key string) ([]byte, error) {
-			hand.Advance(-90 * time.Second)
-			return append(dst, key...), nil
-		}
-		codec := KeyCodec("string", back, func(src []byte) (string, error) { return string(src), nil })
-		e, err := New(config, codec)
+		e, err := New(config, stringCodec(func() { hand.Advance(-90 * time.Second) }))
 		require.NoError(t, err)
 		defer check(t, e)
 		require.True(t, e.Take("a", 5).Allowed)
@@ -98,9 +144,7 @@ func TestClockThatGoesBackDuringASave(t *testing.T) {
 		require.True(t, e.Take("b", 5).Allowed)
 		var file bytes.Buffer
 		require.NoError(t, e.Save(&file))
-		loaded, err := Load[string](&file, config)
-		require.NoError(t, err)
-		defer check(t, loaded)
+		loaded := loadState(t, &file, config)
 		require.Equal(t, time.Minute, loaded.Peek("b", 0).ResetAfter, "a has another window")
 	})
 }
@@ -108,43 +152,50 @@ func TestClockThatGoesBackDuringASave(t *testing.T) {
 // The engine begins no earlier than keys were left out as fresh: they would still owe.
 func TestWallClockThatGoesBackDuringALoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, limits := range [][2]string{{"funnel 10, 10/h", "funnel 10, 10/h"}, {"funnel 10, 10/h", "funnel 20, 20/h"}} {
-			for _, byClock := range []bool{false, true} {
-				const last = policy.Instant(100 * time.Hour)
-				limit := parsed(t, limits[0])
-				word, d := limit.Take(0, last, 10, 0) // fresh after an hour
-				require.True(t, d.Allowed)
-				var file bytes.Buffer
-				zero := time.Now().Add(-time.Duration(last))
-				w, err := statefile.NewWriter(&file, statefile.Header{Epoch: zero, Limit: limit.String(), Codec: "string"})
-				require.NoError(t, err)
-				require.NoError(t, w.Add([]byte("a"), word, 0))
-				require.NoError(t, w.Close(last))
-				judged, reads := last+policy.Instant(2*time.Hour), 0
-				config := Config{Policy: parsed(t, limits[1]), wall: func() time.Time {
+		const last = policy.Instant(100 * time.Hour)
+		const judged = last + policy.Instant(2*time.Hour)
+		limit, zero := parsed(t, "funnel 10, 10/h"), time.Now().Add(-time.Duration(last))
+		word, d := limit.Take(0, last, 10, 0) // fresh after an hour
+		require.True(t, d.Allowed)
+		for _, to := range []string{"funnel 10, 10/h", "funnel 20, 20/h"} {
+			for _, clock := range []func() policy.Instant{nil, newHandClock().Now} {
+				reads := 0
+				e := loadState(t, stateOf(t, limit, zero, last, word), Config{Policy: parsed(t, to), Clock: clock, wall: func() time.Time {
 					if reads++; reads == 1 {
 						return zero.Add(time.Duration(judged))
 					}
 					return zero.Add(time.Duration(last)) // two hours back
-				}}
-				if byClock {
-					config.Clock = newHandClock().Now
-				}
-				e, err := Load[string](&file, config)
-				require.NoError(t, err)
+				}})
 				require.Greater(t, reads, 1)
 				require.Zero(t, e.Len(), "a was fresh")
 				require.GreaterOrEqual(t, e.control.Now(), judged)
-				check(t, e)
 			}
 		}
+	})
+}
+
+func TestTimePassesDuringALoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := Config{Policy: funnel(10, 1, time.Second)}
+		e := open[string](t, config)
+		require.True(t, e.Take("a", 5).Allowed)
+		var file bytes.Buffer
+		require.NoError(t, e.Save(&file))
+		wall := time.Now()
+		config.wall = func() time.Time {
+			defer func() { wall = wall.Add(2 * time.Second) }()
+			return wall
+		}
+		a := loadState(t, &file, config).Peek("a", 0)
+		require.EqualValues(t, 7, a.Remaining)
+		require.Equal(t, 3*time.Second, a.ResetAfter)
 	})
 }
 
 // A save that is held up between its clocks moves no window.
 func TestSaveThatIsHeldUpMovesNoWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
+		atTheMinute()
 		hand := newHandClock()
 		var heldUp atomic.Int64
 		config := Config{Policy: parsed(t, "window 5/m aligned"), Clock: func() policy.Instant {

@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/statefile"
-	"github.com/ral-limiter/ral/internal/testkit/await"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -237,6 +236,14 @@ func TestCloseSavesEveryUnitThatWasAdmitted(t *testing.T) {
 	}
 }
 
+// stringCodec writes keys as they are, and calls first before each.
+func stringCodec(first func()) Option[string] {
+	return KeyCodec("string", func(dst []byte, key string) ([]byte, error) {
+		first()
+		return append(dst, key...), nil
+	}, func(src []byte) (string, error) { return string(src), nil })
+}
+
 // Known and new keys alike. Waiting calls end.
 func TestClosedEngineWithAStateRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -263,18 +270,13 @@ func TestClosedEngineWithAStateRefuses(t *testing.T) {
 func TestSaveThatHangsIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs, release := make(chan struct{}), make(chan struct{})
-		codec := KeyCodec("string", func(dst []byte, key string) ([]byte, error) {
-			select {
-			case <-release:
-			default:
-				close(hangs)
-				<-release
-			}
-			return append(dst, key...), nil
-		}, func(src []byte) (string, error) { return string(src), nil })
+		hang := sync.OnceFunc(func() {
+			close(hangs)
+			<-release
+		})
 		config := inFile(t, Config{Policy: funnel(10, 1, time.Hour), State: State{Every: time.Minute}})
 		opened := time.Now()
-		e, err := New(config, codec)
+		e, err := New(config, stringCodec(hang))
 		require.NoError(t, err)
 		free := sync.OnceFunc(func() { close(release) })
 		defer func() {
@@ -305,16 +307,8 @@ func TestSaveThatHangsIsTold(t *testing.T) {
 // Health counts the state's age from the beginning of its last save, which may lack later units.
 func TestAgeOfASaveCountsFromItsBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var slow atomic.Bool
-		slow.Store(true)
-		codec := KeyCodec("string", func(dst []byte, key string) ([]byte, error) {
-			if slow.Swap(false) {
-				time.Sleep(2 * time.Minute)
-			}
-			return append(dst, key...), nil
-		}, func(src []byte) (string, error) { return string(src), nil })
 		config := inFile(t, Config{Policy: funnel(10, 1, time.Hour), State: State{Every: time.Minute}})
-		e, err := New(config, codec)
+		e, err := New(config, stringCodec(sync.OnceFunc(func() { time.Sleep(2 * time.Minute) })))
 		require.NoError(t, err)
 		defer func() { assert.NoError(t, e.Close()) }()
 		require.True(t, e.Choke("a"))
@@ -390,16 +384,14 @@ func TestFileStaysLockedUntilASaveThatWasGivenUpHasEnded(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			hangs, release := make(chan struct{}), make(chan struct{})
-			codec := KeyCodec("string", func(dst []byte, key string) ([]byte, error) {
+			config := inFile(t, Config{Policy: funnel(10, 1, time.Hour), State: State{Every: time.Minute}})
+			e, err := New(config, stringCodec(func() {
 				close(hangs)
 				<-release
 				if dies {
 					runtime.Goexit()
 				}
-				return append(dst, key...), nil
-			}, func(src []byte) (string, error) { return string(src), nil })
-			config := inFile(t, Config{Policy: funnel(10, 1, time.Hour), State: State{Every: time.Minute}})
-			e, err := New(config, codec)
+			}))
 			require.NoError(t, err)
 			require.True(t, e.Choke("a"))
 			<-hangs
@@ -548,26 +540,6 @@ func TestFreshSetsTheFileAside(t *testing.T) {
 	require.ErrorIs(t, err, ErrState)
 }
 
-func TestTimePassesDuringALoad(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		config := Config{Policy: funnel(10, 1, time.Second)}
-		e := open[string](t, config)
-		require.True(t, e.Take("a", 5).Allowed)
-		var file bytes.Buffer
-		require.NoError(t, e.Save(&file))
-		wall := time.Now()
-		config.wall = func() time.Time {
-			defer func() { wall = wall.Add(2 * time.Second) }()
-			return wall
-		}
-		l, err := Load[string](&file, config)
-		require.NoError(t, err)
-		defer check(t, l)
-		require.EqualValues(t, 7, l.Peek("a", 0).Remaining)
-		require.Equal(t, 3*time.Second, l.Peek("a", 0).ResetAfter)
-	})
-}
-
 // The other keys are counted as forgiven.
 func TestLoadKeepsTheKeysThatOweMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -608,62 +580,6 @@ func TestFreshKeysAreNotKept(t *testing.T) {
 		e = restart(t, e, config, func() { time.Sleep(2 * time.Second) })
 		defer check(t, e)
 		require.Equal(t, 5, e.Len())
-	})
-}
-
-// write writes a state with a key that owes 5 of 10 at the instant last.
-func write(t *testing.T, zero time.Time, last policy.Instant) []byte {
-	t.Helper()
-	var file bytes.Buffer
-	limit := funnel(10, 1, time.Hour)
-	w, err := statefile.NewWriter(&file, statefile.Header{Epoch: zero, Limit: limit.String(), Codec: "string"})
-	require.NoError(t, err)
-	word, _ := limit.Take(0, last, 5, 0)
-	require.NoError(t, w.Add([]byte("a"), word, 0))
-	require.NoError(t, w.Close(last))
-	return file.Bytes()
-}
-
-// No time has passed then. If it went on, as much has drained.
-//
-// Promise: A wall clock set back before a load grants nothing.
-func TestWallClockThatWentBackMintsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const last = policy.Instant(100 * time.Hour)
-		config := Config{Policy: funnel(10, 1, time.Hour)}
-		for _, c := range []struct {
-			passed time.Duration // since last, by the wall clock
-			left   int64
-		}{{2 * time.Hour, 7}, {0, 5}, {-1, 5}, {-time.Hour, 5}, {-200 * time.Hour, 5}, {-100 * 365 * 24 * time.Hour, 5}, {time.Hour, 6}} {
-			file := write(t, time.Now().Add(-time.Duration(last)-c.passed), last)
-			e, err := Load[string](bytes.NewReader(file), config)
-			require.NoError(t, err)
-			require.EqualValues(t, c.left, e.Peek("a", 0).Remaining, "%v", c.passed)
-			require.GreaterOrEqual(t, e.control.Now(), last)
-			time.Sleep(time.Hour)
-			require.EqualValues(t, c.left+1, e.Peek("a", 0).Remaining, "it drains from then on")
-			check(t, e)
-		}
-	})
-}
-
-// A wall clock that is years ahead only during the load does not use up the time of the words.
-func TestWallClockFarAheadStartsAnew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const last = policy.Instant(time.Hour)
-		config := Config{Policy: funnel(10, 1, time.Hour)}
-		e, err := Load[string](bytes.NewReader(write(t, time.Now().AddDate(-60, 0, 0), last)), config)
-		require.NoError(t, err)
-		defer check(t, e)
-		require.Equal(t, policy.Instant(1), e.control.Now())
-		require.True(t, e.Take("a", 10).Allowed)
-		time.Sleep(time.Hour)
-		require.True(t, e.Choke("a"))
-
-		// Words that still count there cannot be right.
-		far := write(t, time.Now(), lastLoaded+1)
-		_, err = Load[string](bytes.NewReader(far), config)
-		require.ErrorIs(t, err, ErrState)
 	})
 }
 
@@ -773,61 +689,53 @@ func TestStateSettings(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// Each key is read by the limit that left its word.
-func TestSaveWhileThePolicyChanges(t *testing.T) {
-	old, next := funnel(100, 1, time.Hour), funnel(10, 1, time.Minute)
-	hand := newHandClock()
-	hand.Advance(time.Hour)
-	e, err := New[string](Config{Policy: old, Clock: hand.Now})
-	require.NoError(t, err)
-	defer check(t, e)
-	all := keys(20_000)
+// saveMeanwhile saves 20,000 keys, which have used 1 to 100 units, and calls meanwhile in the middle.
+func saveMeanwhile(t *testing.T, e *Engine[string], all []string, meanwhile func()) (file *bytes.Buffer, err error) {
+	t.Helper()
 	for i, key := range all {
 		require.True(t, e.Take(key, int64(1+i%100)).Allowed)
 	}
 	settled(t, e)
-	var file bytes.Buffer
-	changed := false
-	require.NoError(t, e.Save(writerFunc(func(block []byte) (int, error) {
-		if !changed && file.Len() > 200_000 {
-			changed = true
-			if err := e.SetPolicy(next); err != nil {
-				return 0, err
-			}
+	file = &bytes.Buffer{}
+	meanwhile = once(meanwhile)
+	err = e.Save(writerFunc(func(block []byte) (int, error) {
+		if file.Len() > 200_000 {
+			meanwhile()
 		}
 		return file.Write(block)
-	})))
-	require.True(t, changed)
-	loaded, err := Load[string](&file, Config{Policy: next, Clock: hand.Now})
-	require.NoError(t, err)
-	defer check(t, loaded)
-	// The wall clock has gone on since, so turn the other back.
-	for _, key := range all {
-		one, other := e.Peek(key, 0), loaded.Peek(key, 0)
-		require.Equal(t, one.Remaining, other.Remaining)
-		require.InDelta(t, float64(one.ResetAfter), float64(other.ResetAfter), float64(20*time.Second))
-	}
+	}))
+	require.Greater(t, file.Len(), 200_000)
+	return file, err
 }
 
 type writerFunc func([]byte) (int, error)
 
 func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
 
+// Each key is read by the limit that left its word.
+func TestSaveWhileThePolicyChanges(t *testing.T) {
+	next, hand, all := funnel(10, 1, time.Minute), newHandClock(), keys(20_000)
+	hand.Advance(time.Hour)
+	e := open[string](t, Config{Policy: funnel(100, 1, time.Hour), Clock: hand.Now})
+	file, err := saveMeanwhile(t, e, all, func() { assert.NoError(t, e.SetPolicy(next)) })
+	require.NoError(t, err)
+	loaded := loadState(t, file, Config{Policy: next, Clock: hand.Now})
+	// The wall clock has gone on since, so turn the other back.
+	for _, key := range all {
+		one, other := e.Peek(key, 0), loaded.Peek(key, 0)
+		require.Equal(t, next.Limit(), one.Limit)
+		require.Equal(t, one.Remaining, other.Remaining)
+		require.InDelta(t, float64(one.ResetAfter), float64(other.ResetAfter), float64(20*time.Second))
+	}
+}
+
 // A Save that Close overtakes writes no end, so Load refuses it.
 func TestSaveThatIsOvertakenByCloseIsNone(t *testing.T) {
-	e, err := New[string](Config{Policy: funnel(100, 1, time.Hour)})
-	require.NoError(t, err)
-	for _, key := range keys(20_000) {
-		require.True(t, e.Choke(key))
-	}
-	var file bytes.Buffer
-	require.ErrorIs(t, e.Save(writerFunc(func(block []byte) (int, error) {
-		if file.Len() > 200_000 {
-			assert.NoError(t, e.Close())
-		}
-		return file.Write(block)
-	})), ErrClosed)
-	_, err = Load[string](&file, Config{Policy: funnel(100, 1, time.Hour)})
+	config := Config{Policy: funnel(100, 1, time.Hour)}
+	e := open[string](t, config)
+	file, err := saveMeanwhile(t, e, keys(20_000), func() { assert.NoError(t, e.Close()) })
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = Load[string](file, config)
 	require.ErrorIs(t, err, ErrState)
 	require.ErrorIs(t, err, statefile.ErrCorrupt)
 }
@@ -840,20 +748,8 @@ func TestSaveReturnsTheWritersError(t *testing.T) {
 	require.ErrorContains(t, err, `engine "api"`)
 }
 
-func TestTieredKeepsItsState(t *testing.T) {
-	config := inFile(t, Config{Policy: funnel(10, 1, time.Hour)})
-	for left := int64(9); left >= 7; left-- {
-		e, err := NewTiered[string](config, funnel(20, 1, time.Hour), policy.Must(policy.FixedWindow(30, time.Hour)))
-		require.NoError(t, err)
-		require.EqualValues(t, left, e.Take("a", 1).Remaining)
-		require.EqualValues(t, left+20, e.engines[2].Peek("a", 0).Remaining)
-		require.NoError(t, e.Close())
-	}
-}
-
 // Another default neither takes from keys with chosen limits nor gives to them.
 func TestAnotherDefaultKeepsTheUseOfPlans(t *testing.T) {
-	text := func(s string) policy.Policy { return policy.Must(policy.Parse(s)) }
 	for _, family := range [][4]string{
 		{"funnel 10, 10/h", "funnel 20, 20/h", "funnel 1000, 1000/h", "funnel 1000, 100/h"},
 		{"queue 10, 10/h", "queue 20, 20/h", "queue 1000, 1000/h", "queue 100, 100/h"},
@@ -861,95 +757,73 @@ func TestAnotherDefaultKeepsTheUseOfPlans(t *testing.T) {
 		{"sliding 10/h", "sliding 20/h", "sliding 1000/h", "sliding 100/h"},
 	} {
 		for _, plan := range family[2:] {
-			for _, turned := range []bool{false, true} {
+			for from := range 2 {
 				synctest.Test(t, func(t *testing.T) {
-					before, after := text(family[0]), text(family[1])
-					if turned {
-						before, after = after, before
-					}
-					chosen := PolicyFor(func(string) policy.Policy { return text(plan) })
-					config := Config{Policy: before, uncounted: true}
+					chosen := PolicyFor(func(string) policy.Policy { return parsed(t, plan) })
+					config := Config{Policy: parsed(t, family[from]), uncounted: true}
 					e, err := New(config, chosen)
 					require.NoError(t, err)
 					require.True(t, e.Take("key", 60).Allowed)
 					want := e.Peek("key", 0)
-					config.Policy = after
+					config.Policy = parsed(t, family[1-from])
 					e = restart(t, e, config, func() {}, chosen)
 					defer func() { check(t, e) }()
-					assert.Equal(t, want, e.Peek("key", 0), "%s from %v to %v", plan, before, after)
+					assert.Equal(t, want, e.Peek("key", 0), "%s from %s to %s", plan, family[from], family[1-from])
 				})
 			}
 		}
 	}
 }
 
-// The files of all tiers stay: the first limit may be a mistake, too.
-func TestTieredThatFailsWritesNoFile(t *testing.T) {
-	hours := policy.Must(policy.FixedWindow(2000, time.Hour))
-	config := inFile(t, Config{Policy: funnel(1000, 1000, time.Hour)})
-	tiered, err := NewTiered[string](config, hours)
-	require.NoError(t, err)
-	require.True(t, tiered.Take("a", 1000).Allowed)
-	require.NoError(t, tiered.Close())
+// Each limit has its file. If New fails, the files of all stay: the first limit may be a mistake, too.
+func TestTieredKeepsItsState(t *testing.T) {
+	hours := policy.Must(policy.FixedWindow(30, time.Hour))
+	config := inFile(t, Config{Policy: funnel(10, 1, time.Hour)})
 	mistaken := config
-	mistaken.Policy = funnel(10, 10, time.Hour)
-	for _, further := range [][]policy.Policy{{hours, nil}, {funnel(1, 1, time.Hour)}} {
-		_, err = NewTiered[string](mistaken, further...)
-		require.Error(t, err)
+	mistaken.Policy = funnel(1, 1, time.Hour)
+	for left := int64(9); left >= 7; left-- {
+		e, err := NewTiered[string](config, funnel(20, 1, time.Hour), hours)
+		require.NoError(t, err)
+		require.EqualValues(t, left, e.Take("a", 1).Remaining)
+		require.EqualValues(t, left+20, e.engines[2].Peek("a", 0).Remaining)
+		require.NoError(t, e.Close())
+		for _, further := range [][]policy.Policy{{hours, nil}, {funnel(1, 1, time.Hour), funnel(1, 1, time.Hour)}} {
+			_, err = NewTiered[string](mistaken, further...)
+			require.Error(t, err)
+		}
 	}
-	tiered, err = NewTiered[string](config, hours)
-	require.NoError(t, err)
-	assert.False(t, tiered.Take("a", 100).Allowed)
-	require.NoError(t, tiered.Close())
 }
 
 func TestUnhealthyEngineSavesAtClose(t *testing.T) {
-	f := newFaults(false)
-	config := inFile(t, Config{Policy: funnel(10, 1, time.Hour), Restarts: 1, fault: f.at})
-	e, err := New[string](config)
-	require.NoError(t, err)
-	require.True(t, e.Choke("a"))
-	settled(t, e)
-	f.arm("writer: begin", -1)
-	f.arm("writer: received", -1)
-	await.True(t, func() bool {
-		e.Choke(fmt.Sprint(rand.Int()))
-		return e.Health() != nil
-	}, "the writer is given up")
-	require.ErrorIs(t, e.Health(), ErrUnhealthy)
+	config := inFile(t, Config{Policy: funnel(10, 1, time.Hour)})
+	e := failing(t, config, func(e *Engine[string]) { require.True(t, e.Choke("a")) })
 	require.True(t, e.Choke("a"))
 	require.NoError(t, e.Close())
-	config.fault = nil
 	e = open[string](t, config)
 	require.EqualValues(t, 8, e.Peek("a", 0).Remaining)
 }
 
 // A Cancel after a restart gives back no more than before.
 func TestForeignTurnsAreSaved(t *testing.T) {
-	synctest.Test(t, testForeignTurns)
-}
-
-func testForeignTurns(t *testing.T) {
-	config := Config{Policy: funnel(2, 1, time.Hour)}
-	other := PolicyFor(func(key string) policy.Policy {
-		if key == "foreign" {
-			return funnel(3, 1, time.Hour)
-		}
-		return nil
-	})
-	e, err := New(config, other)
-	require.NoError(t, err)
-	for _, key := range []string{"own", "foreign"} {
+	synctest.Test(t, func(t *testing.T) {
+		config := Config{Policy: funnel(2, 1, time.Hour)}
+		other := PolicyFor(func(key string) policy.Policy {
+			if key == "foreign" {
+				return funnel(3, 1, time.Hour)
+			}
+			return nil
+		})
+		e, err := New(config, other)
+		require.NoError(t, err)
 		for range 4 {
-			require.True(t, e.Reserve(key, 1, 24*time.Hour).Allowed)
+			require.True(t, e.Reserve("own", 1, 24*time.Hour).Allowed)
+			require.True(t, e.Reserve("foreign", 1, 24*time.Hour).Allowed)
 		}
-	}
-	e = restart(t, e, config, func() {}, other)
-	defer check(t, e)
-	view := e.table.View()
-	for _, key := range []string{"own", "foreign"} {
-		hash, _ := e.cell.Hash(key)
-		require.False(t, e.Refund(key, -1).Allowed && view.Look(hash, key) == nil)
-		require.Equal(t, key == "foreign", view.Look(hash, key).HasForeignTurn())
-	}
+		e = restart(t, e, config, func() {}, other)
+		defer check(t, e)
+		for _, key := range []string{"own", "foreign"} {
+			hash, _ := e.cell.Hash(key)
+			require.Equal(t, key == "foreign", e.table.View().Look(hash, key).HasForeignTurn())
+		}
+	})
 }

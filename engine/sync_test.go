@@ -2,7 +2,6 @@ package engine
 
 import (
 	"io"
-	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,17 +9,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ral-limiter/ral/policy"
 )
 
 // Also while other saves are under way.
 //
 // Promise: `Sync` saves every earlier take.
 func TestSyncSavesNow(t *testing.T) {
-	state := State{Path: filepath.Join(t.TempDir(), "state"), Every: time.Hour}
-	limit := policy.Must(policy.Parse("window 1000/365d"))
-	e, err := New[string](Config{Policy: limit, State: state})
+	config := inFile(t, Config{Policy: parsed(t, "window 1000/365d"), State: State{Every: time.Hour}})
+	e, err := New[string](config)
 	require.NoError(t, err)
 	var callers sync.WaitGroup
 	for range 8 {
@@ -35,28 +31,21 @@ func TestSyncSavesNow(t *testing.T) {
 
 	// The process ends without Close: another engine loads the file.
 	require.NoError(t, e.keeper.abandon())
-	again, err := New[string](Config{Policy: limit, State: state})
+	again, err := New[string](config)
 	require.NoError(t, err)
 	assert.EqualValues(t, 960, again.Peek("key", 0).Remaining)
 	require.NoError(t, again.Close())
 	assert.ErrorIs(t, again.Sync(), ErrClosed)
 	assert.ErrorContains(t, e.Close(), "an earlier one", "the file is no longer its own")
 	assert.ErrorIs(t, e.Sync(), ErrClosed)
-
-	without, err := New[string](Config{Policy: limit})
-	require.NoError(t, err)
-	assert.NoError(t, without.Sync())
-	require.NoError(t, without.Close())
+	assert.NoError(t, open[string](t, Config{Policy: config.Policy}).Sync(), "without a file")
 }
 
 // A save under way may have missed units taken since its beginning. Sync waits for it and saves
 // again.
 func TestSyncWaitsForASaveUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, err := New[string](Config{
-			Policy: policy.Must(policy.Parse("window 1000/365d")),
-			State:  State{Path: filepath.Join(t.TempDir(), "state"), Every: time.Hour},
-		})
+		e, err := New[string](inFile(t, Config{Policy: parsed(t, "window 1000/365d"), State: State{Every: time.Hour}}))
 		require.NoError(t, err)
 		defer func() { assert.NoError(t, e.Close()) }()
 		begun, goOn, earlier, synced := make(chan struct{}), make(chan struct{}), make(chan error, 1), make(chan error, 1)

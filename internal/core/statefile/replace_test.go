@@ -147,6 +147,15 @@ func TestReplaceFollowsLinks(t *testing.T) {
 
 	require.NoError(t, os.Symlink("round", filepath.Join(dir, "round")))
 	assert.ErrorContains(t, statefile.Replace(filepath.Join(dir, "round"), writes("new")), "too many symbolic links")
+
+	// ".." behind a link to a directory leads where the kernel says.
+	for _, name := range []string{"app/releases/5", "app/shared", "shared"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o700))
+	}
+	require.NoError(t, os.Symlink("releases/5", filepath.Join(dir, "app/current")))
+	require.NoError(t, os.Symlink("../../shared/limits", filepath.Join(dir, "app/releases/5/limits")))
+	require.NoError(t, statefile.Replace(filepath.Join(dir, "app/current/limits"), writes("there")))
+	requireFile(t, filepath.Join(dir, "app/shared/limits"), "there")
 }
 
 func TestOnlyFilesAreReplaced(t *testing.T) {
