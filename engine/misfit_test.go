@@ -40,7 +40,9 @@ func TestMisfitsAreCountedAndReported(t *testing.T) {
 		func() policy.Decision { return e.TakeWith(fixed, "good", 1) },
 		func() policy.Decision { return e.Reserve("misfit", 1, time.Hour).Decision },
 		func() policy.Decision {
-			assert.ErrorIs(t, e.Wait(ctx, "misfit", 1), ErrNever)
+			err := e.Wait(ctx, "misfit", 1)
+			assert.ErrorIs(t, err, ErrNever)
+			assert.ErrorContains(t, err, "another family")
 			return never
 		},
 		func() policy.Decision {

@@ -22,29 +22,22 @@ type overtaken struct {
 func (o *overtaken) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
 	next, d := o.Policy.Take(word, now, n, patience)
 	if n > 0 {
-		o.strike()
+		o.meanwhile()
 	}
 	return next, d
 }
 
 func (o *overtaken) Choke(word uint64, now policy.Instant) (uint64, bool) {
 	next, allowed := o.Policy.(policy.Choker).Choke(word, now)
-	o.strike()
+	o.meanwhile()
 	return next, allowed
-}
-
-func (o *overtaken) strike() {
-	if f := o.meanwhile; f != nil {
-		o.meanwhile = nil
-		f()
-	}
 }
 
 // Two callers cannot spend the same unit, however goroutines run.
 //
 // Promise: An overtaken call decides again.
 func TestOvertakenCallDecidesAgain(t *testing.T) {
-	limit := &overtaken{Policy: funnel(3, 1, time.Hour)}
+	limit := &overtaken{funnel(3, 1, time.Hour), func() {}}
 	e := open[string](t, Config{Policy: limit})
 	for name, call := range map[string]func(key string) bool{
 		"Choke":   e.Choke,
@@ -60,9 +53,13 @@ func TestOvertakenCallDecidesAgain(t *testing.T) {
 				key += " of a new key"
 			}
 			left := e.Peek(key, 0).Remaining
-			limit.meanwhile = func() { require.True(t, e.Take(key, left).Allowed) }
+			struck := false
+			limit.meanwhile = once(func() {
+				struck = true
+				require.True(t, e.Take(key, left).Allowed)
+			})
 			assert.False(t, call(key), key)
-			assert.Nil(t, limit.meanwhile, key)
+			assert.True(t, struck, key)
 			assert.Zero(t, e.Peek(key, 0).Remaining, key)
 			assert.False(t, e.Choke(key), key)
 		}

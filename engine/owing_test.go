@@ -117,20 +117,6 @@ func requireNextUnit(t *testing.T, e *Engine[string], k OwingKey[string], now po
 	require.Equal(t, k.Remaining, remaining(k.Next-1), k.Key)
 }
 
-func TestOwingHasAnAge(t *testing.T) {
-	clock := newHandClock()
-	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
-	e.Choke("a")
-	e.Choke("b")
-	page := e.MostUsed(1, OwingCursor{})
-	assert.Zero(t, page.Age)
-	clock.Advance(700 * time.Millisecond)
-	page = e.MostUsed(1, page.Next)
-	assert.Equal(t, 700*time.Millisecond, page.Age)
-	assert.Equal(t, time.Second, page.Keys[0].Next, "from the instant of the list")
-	assert.Zero(t, e.MostUsed(1, OwingCursor{}).Age)
-}
-
 func TestOwingGoesByTheKeysOwnLimits(t *testing.T) {
 	clock := newHandClock()
 	own := map[string]policy.Policy{
@@ -162,16 +148,25 @@ func TestOwingGoesByTheKeysOwnLimits(t *testing.T) {
 	assert.NotZero(t, asked)
 }
 
-func TestMostUsedMarksBlockedKeys(t *testing.T) {
+func TestOwingTellsAgeAndBlocks(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
 	e.Choke("a")
 	e.Take("b", 2)
 	require.NoError(t, e.Block("a", time.Minute))
-	keys := e.MostUsed(10, OwingCursor{}).Keys
-	require.Len(t, keys, 2)
-	assert.Zero(t, keys[0].Blocked)
-	assert.Equal(t, time.Minute, keys[1].Blocked)
+	page := e.MostUsed(1, OwingCursor{})
+	assert.Zero(t, page.Age)
+	assert.Zero(t, page.Keys[0].Blocked)
+	clock.Advance(700 * time.Millisecond)
+	page = e.MostUsed(1, page.Next)
+	assert.Equal(t, 700*time.Millisecond, page.Age)
+	assert.Equal(t, time.Second, page.Keys[0].Next, "from the instant of the list")
+	assert.Equal(t, time.Minute-700*time.Millisecond, page.Keys[0].Blocked, "from now on")
+	assert.Zero(t, e.MostUsed(1, OwingCursor{}).Age)
+	require.NoError(t, e.Close())
+	page = e.MostUsed(10, OwingCursor{})
+	assert.Equal(t, []int{0, 0}, []int{len(page.Keys), page.Total})
+	assert.True(t, page.Next.IsZero())
 }
 
 func TestOwingNeedsMemoryForAPage(t *testing.T) {
@@ -204,16 +199,6 @@ func TestOwingWhileCallsGoOn(t *testing.T) {
 			e.Choke(key)
 		}
 	})
-}
-
-func TestOwingOfAClosedEngine(t *testing.T) {
-	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour)})
-	e.Choke("a")
-	require.NoError(t, e.Close())
-	page := e.MostUsed(10, OwingCursor{})
-	assert.Empty(t, page.Keys)
-	assert.Zero(t, page.Total)
-	assert.True(t, page.Next.IsZero())
 }
 
 func TestOwingCursorAsText(t *testing.T) {

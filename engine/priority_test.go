@@ -2,14 +2,11 @@ package engine
 
 import (
 	"math/rand/v2"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ral-limiter/ral/policy"
 )
 
 // As in docs/choosing.md: a call of low priority passes if it leaves 20 of the key's 100.
@@ -53,27 +50,4 @@ func TestPriorityShares(t *testing.T) {
 			assert.NotZero(t, refused[1])
 		})
 	}
-}
-
-// 64 goroutines take with low priority, and at last some with high priority.
-func TestPrioritySharesAreExact(t *testing.T) {
-	clock := newHandClock()
-	low := funnel(80, 10, time.Second)
-	e := open[string](t, Config{Policy: funnel(100, 10, time.Second), Clock: clock.Now})
-	take := func(limit policy.Policy) int64 {
-		var admitted atomic.Int64
-		together(64, func(int) {
-			for range 20 {
-				if e.TakeWith(limit, "key", 1).Allowed {
-					admitted.Add(1)
-				}
-			}
-		})
-		return admitted.Load()
-	}
-	assert.EqualValues(t, 80, take(low))
-	assert.EqualValues(t, 20, take(nil))
-	clock.Advance(time.Second)
-	assert.Zero(t, take(low), "ten have drained, and low priority has no share in them yet")
-	assert.EqualValues(t, 10, take(nil))
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,16 +13,23 @@ import (
 
 // stalled returns an engine whose writer stands still until the test ends.
 func stalled(t *testing.T, config Config) *Engine[string] {
-	release := make(chan struct{})
+	e, _ := stalledUntil(t, config)
+	return e
+}
+
+// stalledUntil is stalled, until release is called.
+func stalledUntil(t *testing.T, config Config) (e *Engine[string], release func()) {
+	stands := make(chan struct{})
 	config.fault = func(point string) {
 		if point == "file: begin" {
-			<-release
+			<-stands
 		}
 	}
-	e := open[string](t, config)
-	t.Cleanup(func() { close(release) }) // before the engine's own cleanup
-	synctest.Wait()                      // the janitor's first command is through
-	return e
+	e = open[string](t, config)
+	release = sync.OnceFunc(func() { close(stands) })
+	t.Cleanup(release) // before the engine's own cleanup
+	synctest.Wait()    // the janitor's first command is through
+	return e, release
 }
 
 // With the queue full, new keys are limited exactly until the table is full; later new keys wait
@@ -62,22 +70,14 @@ func TestStandingWriterAndFullQueue(t *testing.T) {
 
 func TestLostCommandsAreMadeUpFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		e := open[string](t, Config{
-			Policy: funnel(1, 1, time.Hour), QueueDepth: 1,
-			fault: func(point string) {
-				if point == "file: begin" {
-					<-release
-				}
-			},
-		})
+		e, release := stalledUntil(t, Config{Policy: funnel(1, 1, time.Hour), QueueDepth: 1})
 		all := keys(500)
 		for _, key := range all {
 			require.True(t, e.Choke(key))
 		}
 		synctest.Wait()
 		require.Equal(t, 500, e.table.View().Landed())
-		close(release)
+		release()
 		synctest.Wait() // no time passes: this is not the janitor's doing
 		assert.Zero(t, e.table.View().Landed())
 		for _, key := range all {

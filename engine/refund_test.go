@@ -135,23 +135,6 @@ func TestRefundThatCannotBeRecorded(t *testing.T) {
 	}
 }
 
-// Units given back under another limit are another amount of time. Cancelling a reservation under
-// the engine's own limit does not take them for its own, and gives back no units of others where
-// its own have drained.
-func TestCancelAfterRefundWith(t *testing.T) {
-	slow := funnel(2, 1, 100*time.Second)
-	clock := newHandClock()
-	e := open[string](t, Config{Policy: funnel(200, 1, time.Second), Clock: clock.Now})
-	require.True(t, e.TakeWith(slow, "key", 1).Allowed)
-	r := e.Reserve("key", 10, 0)
-	require.True(t, r.Allowed)
-	require.Equal(t, 10*time.Second, e.RefundWith(slow, "key", 1).ResetAfter)
-	clock.Advance(50 * time.Second)
-	require.True(t, e.Take("key", 60).Allowed)
-	r.Cancel()
-	assert.EqualValues(t, 140, e.Peek("key", 0).Remaining)
-}
-
 // If all units of a fixed window were given back and the clock goes back, ResetAfter is the end of
 // the window of the next take.
 func TestEmptyFixedWindowIsResetWhenItEnds(t *testing.T) {

@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -162,66 +161,6 @@ func TestCloseEndsSetPolicy(t *testing.T) {
 		}
 		noLines(t, e)
 	})
-}
-
-// 64 goroutines take from a few keys while the clock stands still, and open new keys, while others
-// change the policy back and forth. All policies have the same room, so each key passes exactly
-// that.
-func TestSetPolicyUnderLoad(t *testing.T) {
-	const capacity, names, fresh = 500, 8, 40
-	clock := newHandClock()
-	policies := []policy.Policy{funnel(capacity, 1, time.Second), funnel(capacity, 3, time.Second), funnel(capacity, 1, time.Minute)}
-	e := open[int](t, Config{Policy: policies[0], Clock: clock.Now, OpenTimeout: time.Minute})
-	var admitted [names]atomic.Int64
-	var opened [fresh * names]atomic.Int64
-	var busy, changes atomic.Int64
-	busy.Store(64)
-	together(64+3, func(i int) {
-		dice := rand.New(rand.NewPCG(51, uint64(i)))
-		if i >= 64 {
-			for busy.Load() > 0 || changes.Load() < 10 {
-				if err := e.SetPolicy(policies[dice.IntN(len(policies))]); err != nil {
-					t.Error(err)
-					return
-				}
-				changes.Add(1)
-			}
-			return
-		}
-		defer busy.Add(-1)
-		for j := range 6000 / raceFactor {
-			key, n := dice.IntN(names), 1+dice.Int64N(3)
-			switch j % 4 {
-			case 0:
-				if e.Choke(key) {
-					admitted[key].Add(1)
-				}
-			case 1:
-				if e.Take(key, n).Allowed {
-					admitted[key].Add(n)
-				}
-			case 2:
-				if r := e.Reserve(key, n, 0); r.Allowed {
-					admitted[key].Add(n)
-				}
-			default:
-				k := dice.IntN(len(opened))
-				if e.Take(names+k, capacity).Allowed {
-					opened[k].Add(1)
-				}
-			}
-		}
-	})
-	for key := range names {
-		for e.Choke(key) {
-			admitted[key].Add(1)
-		}
-		assert.EqualValues(t, capacity, admitted[key].Load())
-	}
-	for k := range opened {
-		assert.LessOrEqual(t, opened[k].Load(), int64(1), "twice what there is")
-	}
-	assert.GreaterOrEqual(t, changes.Load(), int64(10))
 }
 
 // While the writer translates 100,000 keys, callers meet words of both policies.

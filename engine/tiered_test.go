@@ -29,7 +29,9 @@ func openTiered[K comparable](t testing.TB, config Config, further ...policy.Pol
 // and neither is charged for a call that the other refuses.
 func TestTiersTogether(t *testing.T) {
 	clock := newHandClock()
-	tiers := openTiered[string](t, Config{Policy: funnel(3, 3, time.Second), Clock: clock.Now}, funnel(5, 5, time.Minute))
+	tiers := openTiered[string](t, Config{
+		Policy: funnel(3, 3, time.Second), Clock: clock.Now, MaxKeys: 1, WhenFull: RefuseNew,
+	}, funnel(5, 5, time.Minute))
 	second, minute := tiers.Engines()[0], tiers.Engines()[1]
 
 	for range 3 {
@@ -68,6 +70,7 @@ func TestTiersTogether(t *testing.T) {
 	assert.Equal(t, policy.Never, tiers.Take("key", math.MaxInt64).RetryAfter)
 
 	assert.EqualValues(t, 3, tiers.Refund("key", 4).Remaining)
+	assert.False(t, tiers.Refund("another", -5).Allowed, "it cannot be recorded")
 	assert.True(t, tiers.Reset("key"))
 	assert.False(t, tiers.Reset("key"))
 	assert.EqualValues(t, 5, minute.Peek("key", 0).Remaining)
@@ -118,15 +121,6 @@ func TestTiersRefuseBadConfiguration(t *testing.T) {
 	assert.Len(t, openTiered[string](t, Config{Policy: p}, p, p, p, p, p, p, p).Engines(), maxTiers)
 }
 
-func TestTiersCloseAndHealth(t *testing.T) {
-	tiers := openTiered[string](t, Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: Refuse}, funnel(1, 1, time.Hour))
-	require.NoError(t, tiers.Health())
-	require.NoError(t, tiers.Close())
-	require.ErrorIs(t, tiers.Health(), ErrClosed)
-	assert.False(t, tiers.Choke("key"))
-	require.NoError(t, tiers.Close())
-}
-
 // Every yes is recorded, even if each look at the clock is later.
 func TestTiersRecordEveryYesWhileTheClockRuns(t *testing.T) {
 	clock := newHandClock()
@@ -146,13 +140,6 @@ func TestTiersRecordEveryYesWhileTheClockRuns(t *testing.T) {
 		assert.EqualValues(t, admitted, e.Stats().Admitted)
 	}
 	assert.Equal(t, 1000-admitted, tiers.Engines()[1].Peek("key", 0).Remaining)
-}
-
-func TestTiersRefundSaysWhetherItWasRecorded(t *testing.T) {
-	tiers := openTiered[string](t, Config{Policy: funnel(10, 1, time.Hour), MaxKeys: 1, WhenFull: RefuseNew}, funnel(10, 1, time.Hour))
-	require.True(t, tiers.Choke("a"))
-	assert.True(t, tiers.Refund("a", 1).Allowed)
-	assert.False(t, tiers.Refund("b", -5).Allowed)
 }
 
 // All would pass after RetryAfter, also calls that would have to queue then.
@@ -255,9 +242,7 @@ func TestTiersDecideAgainIfOvertaken(t *testing.T) {
 }
 
 func TestTiersRefuseALimitOfTheCall(t *testing.T) {
-	tiers, err := NewTiered[string](Config{Policy: funnel(10, 1, time.Hour)}, funnel(20, 1, time.Hour))
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, tiers.Close()) })
+	tiers := openTiered[string](t, Config{Policy: funnel(10, 1, time.Hour)}, funnel(20, 1, time.Hour))
 	for _, patience := range []time.Duration{0, time.Minute} {
 		g, err := tiers.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1, Patience: patience, Limit: funnel(5, 1, time.Hour)})
 		require.NoError(t, err)

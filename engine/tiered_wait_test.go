@@ -52,11 +52,16 @@ func TestTiersWaitErrors(t *testing.T) {
 		assert.NoError(t, tiers.Wait(background, "key", 0))
 		assert.EqualValues(t, 5, tiers.Take("key", 0).Remaining)
 
-		require.NoError(t, tiers.Wait(background, "key", 4))
+		out, err := tiers.Acquire(background, "key", 5, 0)
+		require.NoError(t, err)
+		require.Len(t, out.Decisions, 2)
+		assert.EqualValues(t, []int64{4, 0}, []int64{out.Decisions[0].Remaining, out.Decisions[1].Remaining})
+		out.Keep(4, 4)
+		assert.EqualValues(t, 5, tiers.Engines()[0].Peek("key", 0).Remaining)
 		ctx, cancel := context.WithTimeout(background, 59*time.Second)
 		defer cancel()
 		assert.ErrorIs(t, tiers.Wait(ctx, "key", 2), ErrDeadline)
-		out, err := tiers.Acquire(background, "key", 2, 59*time.Second)
+		out, err = tiers.Acquire(background, "key", 2, 59*time.Second)
 		assert.ErrorIs(t, err, ErrDeadline)
 		assert.False(t, out.Allowed)
 		assert.Equal(t, 1, out.Binding)
@@ -70,24 +75,15 @@ func TestTiersWaitErrors(t *testing.T) {
 		assert.EqualValues(t, 1, tiers.Take("key", 0).Remaining)
 		assert.EqualValues(t, 6, tiers.Engines()[0].Peek("key", 0).Remaining)
 
+		require.NoError(t, tiers.Health())
 		waits.Go(func() { assert.ErrorIs(t, tiers.Wait(background, "key", 2), ErrClosed) })
 		synctest.Wait()
 		require.NoError(t, tiers.Close())
 		waits.Wait()
+		require.ErrorIs(t, tiers.Health(), ErrClosed)
+		require.NoError(t, tiers.Close())
 		assert.ErrorIs(t, tiers.Wait(background, "key", 1), ErrClosed)
 	})
-}
-
-func TestTiersAcquireIsGivenBack(t *testing.T) {
-	clock := newHandClock()
-	tiers := openTiered[string](t, Config{Policy: funnel(9, 1, time.Hour), Clock: clock.Now}, funnel(7, 1, time.Hour))
-	out, err := tiers.Acquire(background, "key", 6, 0)
-	require.NoError(t, err)
-	require.Len(t, out.Decisions, 2)
-	assert.EqualValues(t, []int64{3, 1}, []int64{out.Decisions[0].Remaining, out.Decisions[1].Remaining})
-	out.Keep(2, 2)
-	assert.EqualValues(t, 7, tiers.Engines()[0].Peek("key", 0).Remaining)
-	assert.EqualValues(t, 5, tiers.Engines()[1].Peek("key", 0).Remaining)
 }
 
 func TestTieredOfNothingLetsPass(t *testing.T) {

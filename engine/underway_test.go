@@ -52,30 +52,3 @@ func TestCallsGivenBackLockOutNoOthers(t *testing.T) {
 		})
 	}
 }
-
-func TestOnlyKeptUnitsAreCharged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(100, 1, time.Hour))})
-		require.NoError(t, err)
-		defer e.Close()
-		done := make(chan struct{})
-		for i := range 16 {
-			go func() {
-				defer func() { done <- struct{}{} }()
-				for range 100 {
-					r := e.Reserve("key", 2, 0)
-					assert.True(t, r.Allowed)
-					time.Sleep(time.Duration(1+i) * time.Millisecond)
-					r.Cancel()
-				}
-				r := e.Reserve("key", 3, 0)
-				time.Sleep(time.Duration(1+i) * time.Millisecond)
-				r.Keep(1)
-			}()
-		}
-		for range 16 {
-			<-done
-		}
-		assert.Equal(t, int64(84), e.Peek("key", 0).Remaining)
-	})
-}

@@ -46,20 +46,6 @@ func ExampleEngine_Take() {
 	// false true
 }
 
-func ExampleEngine_Peek() {
-	limiter, _ := engine.New[string](engine.Config{
-		Policy: policy.Must(policy.Funnel(5, 1, time.Hour)),
-	})
-	defer limiter.Close()
-
-	fmt.Println(limiter.Peek("new", 0).Remaining, limiter.Len())
-	limiter.Choke("known")
-	fmt.Println(limiter.Peek("known", 0).Remaining, limiter.Len())
-	// Output:
-	// 5 0
-	// 4 1
-}
-
 func ExampleEngine_Wait() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(1, 100, time.Second)),
@@ -123,22 +109,6 @@ func ExampleReservation_Keep() {
 	// Output:
 	// 40
 	// 75
-}
-
-func ExampleReservation_Cancel() {
-	limiter, _ := engine.New[string](engine.Config{
-		Policy: policy.Must(policy.AtMost(5, time.Hour)),
-	})
-	defer limiter.Close()
-
-	r := limiter.Reserve("client", 3, 0)
-	limiter.Take("client", 1) // another caller
-	fmt.Println(limiter.Peek("client", 0).Remaining)
-	r.Cancel()
-	fmt.Println(limiter.Peek("client", 0).Remaining)
-	// Output:
-	// 1
-	// 4
 }
 
 // Wait for a turn, with bounded patience, and give back the rest.
@@ -211,51 +181,6 @@ func ExampleEngine_TakeWith() {
 	// false
 }
 
-// Low priority may use 80 of a key's 100: the last 20 are for high priority.
-func ExampleEngine_TakeWith_priority() {
-	high, low := policy.Must(policy.Funnel(100, 10, time.Minute)), policy.Must(policy.Funnel(80, 10, time.Minute))
-	limiter, _ := engine.New[string](engine.Config{Policy: high})
-	defer limiter.Close()
-
-	fmt.Println(limiter.TakeWith(low, "tenant", 80).Allowed)
-	fmt.Println(limiter.TakeWith(low, "tenant", 1).Allowed)
-	fmt.Println(limiter.Take("tenant", 20).Allowed)
-	// Output:
-	// true
-	// false
-	// true
-}
-
-func ExampleEngine_RefundWith() {
-	slow, fast := policy.Must(policy.Funnel(10, 1, time.Hour)), policy.Must(policy.Funnel(10, 1, time.Minute))
-	limiter, _ := engine.New[string](engine.Config{Policy: slow})
-	defer limiter.Close()
-
-	limiter.TakeWith(fast, "client", 6)
-	limiter.RefundWith(fast, "client", 4)
-	fmt.Println(limiter.TakeWith(fast, "client", 0).Remaining)
-	// Output: 8
-}
-
-func ExampleEngine_LimitFor() {
-	paid := policy.Must(policy.Funnel(100, 10, time.Second))
-	limiter, _ := engine.New(engine.Config{
-		Policy: policy.Must(policy.Funnel(5, 1, time.Second)),
-	}, engine.PolicyFor(func(user string) policy.Policy {
-		if user == "alice" {
-			return paid
-		}
-		return nil // Config.Policy
-	}))
-	defer limiter.Close()
-
-	fmt.Println(limiter.LimitFor("alice").Limit())
-	fmt.Println(limiter.LimitFor("bob").Limit())
-	// Output:
-	// 100
-	// 5
-}
-
 func ExampleEngine_SetPolicy() {
 	limiter, _ := engine.New[string](engine.Config{
 		Policy: policy.Must(policy.Funnel(10, 1, time.Hour)),
@@ -288,30 +213,6 @@ func ExampleTakeAll() {
 	// true
 	// false 1 1h0m0s
 	// 1
-}
-
-func ExampleOutcome_Keep() {
-	users, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(100, time.Hour))})
-	defer users.Close()
-	everybody, _ := engine.New[struct{}](engine.Config{Policy: policy.Must(policy.FixedWindow(1000, time.Hour))})
-	defer everybody.Close()
-
-	out := engine.TakeAll(users.Claim("alice", 60), everybody.Claim(struct{}{}, 60))
-	out.Keep(25, 25)
-	fmt.Println(users.Peek("alice", 0).Remaining, everybody.Peek(struct{}{}, 0).Remaining)
-	// Output: 75 975
-}
-
-// A claim is for a key of an engine; the same key twice counts twice.
-func ExampleEngine_Claim() {
-	limiter, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(5, 1, time.Hour))})
-	defer limiter.Close()
-
-	fmt.Println(engine.TakeAll(limiter.Claim("from", 2), limiter.Claim("to", 2)).Allowed)
-	fmt.Println(engine.TakeAll(limiter.Claim("from", 2), limiter.Claim("from", 2)).Allowed)
-	// Output:
-	// true
-	// false
 }
 
 func ExampleEngine_Reset() {
@@ -355,28 +256,16 @@ func ExampleEngine_Block() {
 	}
 	fmt.Println(limiter.Choke("192.0.2.7"), limiter.Take("192.0.2.7", 1).RetryAfter.Round(time.Minute))
 	fmt.Println(limiter.Choke("192.0.2.8"))
+	for client, left := range limiter.AllBlocked() {
+		fmt.Println(client, left.Round(time.Minute), limiter.Blocked(client) > 59*time.Minute)
+	}
 	limiter.Reset("192.0.2.7")
 	fmt.Println(limiter.Choke("192.0.2.7"))
 	// Output:
 	// false 1h0m0s
 	// true
+	// 192.0.2.7 1h0m0s true
 	// true
-}
-
-func ExampleEngine_Blocked() {
-	limiter, _ := engine.New[string](engine.Config{
-		Policy: policy.Must(policy.Funnel(100, 10, time.Second)),
-	})
-	defer limiter.Close()
-
-	_ = limiter.Block("192.0.2.7", time.Hour) // a time that is accepted
-	fmt.Println(limiter.Blocked("192.0.2.7") > 59*time.Minute, limiter.Blocked("192.0.2.8"))
-	for client, left := range limiter.AllBlocked() {
-		fmt.Println(client, left.Round(time.Minute))
-	}
-	// Output:
-	// true 0s
-	// 192.0.2.7 1h0m0s
 }
 
 // The third refusal within a minute blocks a client for a minute, then for two, and so on up to an
