@@ -795,12 +795,14 @@ func TestTieredKeepsItsState(t *testing.T) {
 }
 
 func TestUnhealthyEngineSavesAtClose(t *testing.T) {
-	config := inFile(t, Config{Policy: funnel(10, 1, time.Hour)})
-	e := failing(t, config, func(e *Engine[string]) { require.True(t, e.Choke("a")) })
-	require.True(t, e.Choke("a"))
-	require.NoError(t, e.Close())
-	e = open[string](t, config)
-	require.EqualValues(t, 8, e.Peek("a", 0).Remaining)
+	synctest.Test(t, func(t *testing.T) {
+		config := inFile(t, Config{Policy: funnel(10, 1, time.Hour)})
+		e := failing(t, config, func(e *Engine[string]) { require.True(t, e.Choke("a")) })
+		require.True(t, e.Choke("a"))
+		require.NoError(t, e.Close())
+		e = open[string](t, config)
+		require.EqualValues(t, 8, e.Peek("a", 0).Remaining)
+	})
 }
 
 // A Cancel after a restart gives back no more than before.
