@@ -43,7 +43,7 @@ func TestCallsAreServedInOrder(t *testing.T) {
 			t.Run(fmt.Sprintf("%d per %v, %s", limit.count, limit.per, how), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					dice := rand.New(rand.NewPCG(31, uint64(i)))
-					calls := crowd(t, dice, limit, 2400/race.Slowdown, how)
+					calls := crowd(t, dice, limit, 1000/race.Slowdown, how)
 					slices.SortStableFunc(calls, func(a, b waited) int { return cmp.Compare(a.ended, b.ended) })
 					limit.holds(t, calls)
 					last, failed := -1, 0
