@@ -45,14 +45,6 @@ func TestAskAllocatesNothing(t *testing.T) {
 	}))
 }
 
-func TestAskOfZeroLimiter(t *testing.T) {
-	var l Limiter
-	a, err := l.Ask(t.Context(), struct{}{}, 1)
-	require.NoError(t, err)
-	assert.False(t, a.Allowed)
-	assert.Equal(t, policy.Never, a.RetryAfter)
-}
-
 // Nothing is taken.
 func TestHoldRefusesALimitOfTheCall(t *testing.T) {
 	l := MustNew(policy.FixedWindow(10, time.Hour))

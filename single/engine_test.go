@@ -305,6 +305,8 @@ type arrival struct {
 }
 
 // Random waiting calls among others get the order, times and errors of an engine's one key.
+//
+// Promise: Calls wait first come, first served, at most `MaxWaiting`.
 func TestWaitsAsAnEngine(t *testing.T) {
 	rounds := 20
 	if race.Enabled {

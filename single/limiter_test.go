@@ -35,6 +35,9 @@ func open(t testing.TB, p policy.Policy, more ...single.Option) *single.Limiter 
 func TestZeroLimiterRefuses(t *testing.T) {
 	var l single.Limiter
 	never := policy.Decision{RetryAfter: policy.Never}
+	a, err := l.Ask(t.Context(), struct{}{}, 1)
+	require.NoError(t, err)
+	assert.Equal(t, never, a.Decision)
 	assert.False(t, l.Choke())
 	assert.False(t, l.Allow())
 	for _, n := range []int64{-1, 0, 1} {
@@ -272,96 +275,6 @@ func TestIsExactWhileThePolicyChanges(t *testing.T) {
 	}
 }
 
-// The raised limit counts everything admitted before. The lowered one admits no more once its own
-// units are used.
-func TestRaisedAndLoweredWhileCallsRace(t *testing.T) {
-	for range 50 {
-		clock := &handClock{}
-		l := open(t, funnel(50, 1, time.Hour), single.Clock(clock.Now))
-		var admitted atomic.Int64
-		together(8, func(i int) {
-			if i == 0 {
-				assert.NoError(t, l.SetPolicy(funnel(100, 1, time.Hour)))
-			}
-			for range 100 {
-				if l.Choke() {
-					admitted.Add(1)
-				}
-			}
-		})
-		require.EqualValues(t, 100, admitted.Load())
-		require.NoError(t, l.SetPolicy(funnel(50, 1, time.Hour)))
-		require.False(t, l.Choke())
-		require.True(t, l.Reset())
-		admitted.Store(0)
-		require.NoError(t, l.SetPolicy(funnel(100, 1, time.Hour)))
-		together(8, func(i int) {
-			if i == 0 {
-				assert.NoError(t, l.SetPolicy(funnel(50, 1, time.Hour)))
-			}
-			for range 100 {
-				if l.Choke() {
-					admitted.Add(1)
-				}
-			}
-		})
-		require.GreaterOrEqual(t, admitted.Load(), int64(50))
-		require.LessOrEqual(t, admitted.Load(), int64(100))
-		require.Zero(t, l.Peek(0).Remaining)
-	}
-}
-
-// A call that gives up costs the others nothing.
-//
-// Promise: Calls wait first come, first served, at most `MaxWaiting`.
-func TestWaitsInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := open(t, funnel(2, 1, time.Second), single.MaxWaiting(4))
-		began := time.Now()
-		require.True(t, l.Take(2).Allowed)
-		type served struct {
-			call int
-			at   time.Duration
-		}
-		var mu sync.Mutex
-		var order []served
-		ctx, leave := context.WithCancelCause(t.Context())
-		for i := range 4 {
-			of := t.Context()
-			if i == 1 {
-				of = ctx
-			}
-			go func() {
-				if err := l.Wait(of, 1); err != nil {
-					assert.ErrorIs(t, err, single.ErrCancelled)
-					assert.ErrorIs(t, err, context.Canceled)
-					return
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				order = append(order, served{i, time.Since(began)})
-			}()
-			synctest.Wait()
-		}
-		assert.ErrorIs(t, l.Wait(t.Context(), 1), single.ErrCrowded)
-		short, stop := context.WithTimeout(t.Context(), time.Second)
-		defer stop()
-		leave(nil)
-		synctest.Wait()
-		err := l.Wait(short, 1)
-		assert.ErrorIs(t, err, single.ErrDeadline)
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		_, err = l.Acquire(t.Context(), 1, time.Second)
-		assert.ErrorIs(t, err, single.ErrDeadline)
-		assert.ErrorIs(t, l.Wait(t.Context(), 3), single.ErrNever)
-		assert.False(t, l.Choke(), "a call that does not wait overtakes none")
-		time.Sleep(time.Minute)
-		mu.Lock()
-		defer mu.Unlock()
-		assert.Equal(t, []served{{0, time.Second}, {2, 2 * time.Second}, {3, 3 * time.Second}}, order)
-	})
-}
-
 // The limit is replaced without rest. All calls end, units used and not given back keep to the
 // faster limit, and no line is left.
 func TestAllVerbsAtOnce(t *testing.T) {
@@ -419,25 +332,6 @@ func TestAllVerbsAtOnce(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.EqualValues(t, capacity, l.Peek(0).Remaining)
 		assert.NoError(t, l.Wait(t.Context(), capacity), "no call is left in the line")
-	})
-}
-
-func TestSetPolicyWhileCallsWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := open(t, funnel(1, 1, time.Hour))
-		began := time.Now()
-		require.True(t, l.Choke())
-		for range 3 {
-			go func() { assert.NoError(t, l.Wait(t.Context(), 1)) }()
-			synctest.Wait()
-		}
-		require.NoError(t, l.SetPolicy(funnel(1, 1, time.Second)))
-		for l.Take(1); time.Since(began) < 4*time.Second; {
-			time.Sleep(10 * time.Millisecond)
-		}
-		synctest.Wait()
-		assert.True(t, l.Take(1).Allowed, "all three have been served, the last after three seconds")
-		assert.Equal(t, "funnel 1, 1/s", l.Limit().String())
 	})
 }
 
