@@ -221,6 +221,21 @@ func TestCancelWhenTheWordIsTheSameByChance(t *testing.T) {
 	}
 }
 
+// As above, for a call that the log of reservations has forgotten.
+func TestCancelOfAnOldCallAnnouncesItsUnits(t *testing.T) {
+	now := policy.Instant(0)
+	l, err := New(funnel(11, 1, time.Second), Clock(func() policy.Instant { return now }))
+	require.NoError(t, err)
+	first := l.Reserve(5, 0)
+	require.True(t, l.Choke())
+	second := l.Reserve(5, 0)
+	first.Cancel()
+	now += policy.Instant(4 * time.Second)
+	require.True(t, l.Take(5).Allowed) // the word is second's again
+	second.Cancel()
+	assert.Equal(t, 5*time.Second, l.Peek(0).ResetAfter)
+}
+
 // Otherwise a word restored by two takes and two cancels would count as untouched.
 func TestOneCallAtATimeLowersTheWord(t *testing.T) {
 	for name, call := range map[string]func(l *Limiter, r *Reservation){
