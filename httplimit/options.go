@@ -81,9 +81,9 @@ type Options struct {
 	//
 	// A turn reserves nothing, and a request may be admitted sooner. It is told in Retry-After, in
 	// the other fields and in Verdict.RetryAfter. Under several limits the limit with the longest
-	// wait tells it, and its Key runs again. Blocks, outages and limits with Shadow have no turns.
-	// The turns of 2,048 keys are known, in 16 KiB; the latest are kept. Some clients ignore more
-	// than a minute. See "The herd" in docs/httplimit.md.
+	// wait tells it, and its Key runs again. Outages, blocks of a fleet and limits with Shadow have
+	// no turns. The turns of 2,048 keys are known, in 16 KiB; the latest are kept. Some clients
+	// ignore more than a minute. See "The herd" in docs/httplimit.md.
 	Spread time.Duration
 
 	// Cost returns the units that a request takes, once for each request. If it is nil, every

@@ -18,8 +18,8 @@ type Result struct {
 	common   int64 // the Cost of limits without their own
 }
 
-// keepsTurn reports whether the quota's limit decided the time of a refusal, and not a block,
-// an outage or another tier.
+// keepsTurn reports whether the quota's limit or an engine's block decided the time of a refusal,
+// and not a fleet's block, an outage or another tier.
 func (v *Result) keepsTurn(of *Quota) bool {
 	return v.Provenance.Exact() && v.Provenance.Err() == nil && !of.replaced
 }
