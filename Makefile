@@ -54,7 +54,7 @@ check: needs
 	@$(RUN) -j 2 \
 		"words: $(GO) run ./tools/words" \
 		"race: $(GO) test -count=1 -timeout 30m -race -short $(RACED)" \
-		"programs: $(GO) test -count=1 -timeout 30m -run '$(PROGRAMS)$$' $(with_programs)" \
+		"programs: $(GO) test -count=1 -timeout 30m -run $(PROGRAMS)$$ $(with_programs)" \
 		"tidy: $(AGAIN) tidy" \
 		"platforms: $(AGAIN) platforms" \
 		"rehearsal: $(AGAIN) rehearsal" \

@@ -25,8 +25,12 @@ var kinds = []*kind{&funnels, &fixedWindows, &slidingWindows, &atMosts, &queues,
 // Promise: `Bursty`: all takes except the last are at most maxBurst + count·t/per.
 // Promise: `WarmingUp`: all takes except the last are at most count·t/per.
 func TestEveryPolicyKeepsTheLaws(t *testing.T) {
+	rounds := uint64(5000 / raceFactor)
+	if testing.Short() {
+		rounds /= 4
+	}
 	for _, k := range kinds {
-		t.Run(k.name, func(t *testing.T) { k.random(t, 0, 5000/raceFactor) })
+		t.Run(k.name, func(t *testing.T) { k.random(t, 0, rounds) })
 	}
 }
 

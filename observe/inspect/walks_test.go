@@ -126,7 +126,7 @@ func TestWalksTakeAPartOfAProcessor(t *testing.T) {
 		var together sync.WaitGroup
 		for i := range 5 {
 			together.Go(func() {
-				for time.Since(began) < 3*time.Minute {
+				for time.Since(began) < time.Minute {
 					// Any cursor of the list's form is accepted.
 					path := fmt.Sprintf("%s&after=%x.3fe0000000000000.%x.%x", owedOfAPI, int64(time.Since(began))+1, i+1, i)
 					if i == 0 {
@@ -139,7 +139,7 @@ func TestWalksTakeAPartOfAProcessor(t *testing.T) {
 		}
 		together.Wait()
 		assert.LessOrEqual(t, time.Duration(walks.Load())*took, time.Since(began)/10)
-		assert.GreaterOrEqual(t, walks.Load(), int32(8), "and go on")
+		assert.GreaterOrEqual(t, walks.Load(), int32(3), "and go on")
 	})
 }
 

@@ -114,7 +114,7 @@ func (f farRun) run(t *testing.T) (out farOutcome) {
 func TestLeasesFromAFarBank(t *testing.T) {
 	one(t)
 	trips := []time.Duration{time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond}
-	if !testing.Verbose() {
+	if testing.Short() || !testing.Verbose() {
 		trips = trips[2:]
 	}
 	if race.Enabled {
