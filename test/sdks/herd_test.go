@@ -29,7 +29,7 @@ const (
 	clients  = 5
 	calls    = 12 // of each client, at once
 	capacity = 2
-	pace     = time.Second
+	pace     = 2 * time.Second
 )
 
 var files = []string{"package.json", "herd.mjs"}
