@@ -38,6 +38,7 @@ var mayImport = []struct {
 	{"internal/testkit/httpattack", nil},
 	{"internal/core/waitline", []string{"internal/core/seam", "github.com/puzpuzpuz/xsync/v3"}},
 	{"policy", []string{"internal/core/shape", "internal/core/whole"}},
+	{"internal/testkit/policies", []string{"policy"}},
 	{"internal/core/underway", []string{"policy"}},
 	{"internal/core/penalty", []string{"policy"}},
 	{"internal/core/decide", []string{"policy", "internal/core/shape"}},

@@ -65,7 +65,7 @@ func exactBucket(name string) Contender {
 }
 
 // pausingBucket pauses in each call, in a bubble. If racy it pauses between reading and writing, so
-// that of two equal writes one take is lost.
+// two calls may write the same state, and a take is lost.
 func pausingBucket(name string, racy bool) Contender {
 	return faked(name, func(s Setup) *fake {
 		return byKey(func() func() bool {

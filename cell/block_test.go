@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/penalty"
+	"github.com/ral-limiter/ral/internal/testkit/policies"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -21,7 +22,7 @@ import (
 func TestBlocksRandomly(t *testing.T) {
 	for seed := range max(uint64(150/race.Slowdown), 20) {
 		r := rand.New(rand.NewPCG(seed, 31))
-		compareBlocks(t, r, eachLimit()[r.IntN(len(eachLimit()))])
+		compareBlocks(t, r, policies.Each()[r.IntN(len(policies.Each()))])
 	}
 }
 

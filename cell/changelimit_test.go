@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/testkit/policies"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -154,7 +155,7 @@ func TestChangeLimitKeepsPromisedTurns(t *testing.T) {
 		if wider == nil {
 			continue
 		}
-		p := eachLimit()[i]
+		p := policies.Each()[i]
 		for _, share := range []bool{false, true} {
 			d := newDesk(t, p, nil)
 			d.advance(100 * time.Second)

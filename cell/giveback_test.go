@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/testkit/policies"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -22,7 +23,7 @@ import (
 //
 // Promise: `Keep` of the last take is like taking only the kept units.
 func TestKeepIsAsIfNoMoreHadBeenAskedFor(t *testing.T) {
-	for _, p := range append(eachLimit(), bare{funnel(10, 1, time.Second)}) {
+	for _, p := range append(policies.Each(), bare{funnel(10, 1, time.Second)}) {
 		for _, after := range []time.Duration{0, 2500 * time.Millisecond, 12 * time.Second} {
 			for kept := range int64(6) {
 				desks := []*desk{newDesk(t, p, nil)}
@@ -68,7 +69,7 @@ func TestKeepAtTheEdges(t *testing.T) {
 
 // Units taken by others in a later window stay taken.
 func TestKeepGivesNothingToAnotherWindow(t *testing.T) {
-	for _, p := range eachLimit() {
+	for _, p := range policies.Each() {
 		for name, choose := range map[string]func(string) policy.Policy{
 			"own": nil, "chosen": func(string) policy.Policy { return p },
 		} {
@@ -87,7 +88,7 @@ func TestKeepGivesNothingToAnotherWindow(t *testing.T) {
 
 // A turn in a later window stands, although less would have found room before: units go back there.
 func TestKeepOfATurnInALaterWindow(t *testing.T) {
-	for _, p := range eachLimit()[1:4] {
+	for _, p := range policies.Each()[1:4] {
 		d := newDesk(t, p, nil)
 		require.True(t, d.Take("key", 8).Allowed)
 		r := d.Reserve("key", 5, time.Minute)

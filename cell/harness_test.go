@@ -201,19 +201,6 @@ func funnel(capacity, count int64, per time.Duration) policy.Policy {
 	return policy.Must(policy.Funnel(capacity, count, per))
 }
 
-// eachLimit returns a limit of each kind, of 10 units that come back in 10 seconds.
-func eachLimit() []policy.Policy {
-	return []policy.Policy{
-		funnel(10, 1, time.Second),
-		policy.Must(policy.FixedWindow(10, 10*time.Second)),
-		policy.Must(policy.SlidingWindow(10, 10*time.Second)),
-		policy.Must(policy.AtMost(10, 10*time.Second)),
-		policy.Must(policy.Queue(10, 1, time.Second)),
-		policy.Must(policy.Bursty(1, time.Second, 10)),
-		policy.Must(policy.WarmingUp(1, time.Second, 10*time.Second, 3)),
-	}
-}
-
 // bare is a policy without further interfaces.
 type bare struct{ policy.Policy }
 

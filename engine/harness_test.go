@@ -100,19 +100,6 @@ func funnel(capacity, count int64, per time.Duration) policy.Policy {
 	return policy.Must(policy.Funnel(capacity, count, per))
 }
 
-// each is a limit of every kind.
-func each() []policy.Policy {
-	return []policy.Policy{
-		funnel(10, 1, time.Second),
-		policy.Must(policy.FixedWindow(10, 10*time.Second)),
-		policy.Must(policy.SlidingWindow(10, 10*time.Second)),
-		policy.Must(policy.AtMost(10, 10*time.Second)),
-		policy.Must(policy.Queue(10, 1, time.Second)),
-		policy.Must(policy.Bursty(1, time.Second, 10)),
-		policy.Must(policy.WarmingUp(1, time.Second, 10*time.Second, 3)),
-	}
-}
-
 // hooked is a limit whose methods call functions that are not nil.
 type hooked struct {
 	policy.Policy

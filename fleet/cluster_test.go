@@ -173,7 +173,7 @@ func partOfAClusterIsAway(t *testing.T, cluster []*redistest.Server, lines []*re
 		return sum
 	}
 	before := opened()
-	for range failures + 2 { // beats, each of which misses the node that is away
+	for range failures + 2 { // beats; each misses the node that is away
 		time.Sleep(beat) // wall: in bubbles alone
 		for _, l := range all {
 			require.NoError(t, l.Health())

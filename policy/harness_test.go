@@ -93,7 +93,7 @@ type kind struct {
 	read func(s *script) subject
 	// seeds are scripts to begin fuzzing with.
 	seeds [][]byte
-	// corners returns limits at the ends of what the constructor accepts.
+	// corners returns limits with the least and greatest accepted values.
 	corners func() []subject
 }
 

@@ -61,7 +61,7 @@ func runs() (greedy, patient []run) {
 		{10_000_000, time.Second, 0},
 	} {
 		unit := big.NewRat(int64(r.per), r.count)
-		units := min(100_000/raceFactor, 4*r.count*int64(year/r.per)) // or those of a few years
+		units := min(100_000/raceFactor, 4*r.count*int64(year/r.per)) // or the units of a few years
 		// Greedy callers of Queue and Bursty get the full rate if the time by which they are late can
 		// be stored.
 		greedy = append(greedy,

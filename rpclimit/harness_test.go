@@ -19,11 +19,6 @@ func open[K comparable](t testing.TB, p policy.Policy) *engine.Engine[K] {
 	return admissiontest.NewEngine[K](t, p)
 }
 
-// hourly returns an engine of n units an hour, none of which come back before the hour is over.
-func hourly[K comparable](t testing.TB, n int64) *engine.Engine[K] {
-	return open[K](t, policy.Must(policy.FixedWindow(n, time.Hour)))
-}
-
 // md has metadata by names in lower case, as gRPC does.
 type md map[string][]string
 

@@ -19,7 +19,7 @@ import (
 
 // Promise: Several limits take all or nothing; refusals name them.
 func TestSeveralLimits(t *testing.T) {
-	byAddr, byTenant := hourly[netip.Addr](t, 5), hourly[string](t, 3)
+	byAddr, byTenant := admissiontest.Hourly[netip.Addr](t, 5), admissiontest.Hourly[string](t, 3)
 	l := Must(New(Options{},
 		Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr},
 		Limit[string]{Name: "tenant", Limiter: byTenant, Key: ByMetadata("X-Tenant")}))
@@ -46,7 +46,7 @@ func TestReasons(t *testing.T) {
 	cancel()
 	late, done := context.WithDeadline(context.Background(), time.Now().Add(-time.Hour))
 	defer done()
-	e := hourly[netip.Addr](t, 2)
+	e := admissiontest.Hourly[netip.Addr](t, 2)
 	l := Must(New(Options{Cost: func(c *Call) int64 { return c.Message.(int64) }}, Limit[netip.Addr]{Limiter: e, Key: ByAddr}))
 	with := func(n int64, c *Call) *Call {
 		c.Message = n
@@ -97,7 +97,7 @@ func TestReasons(t *testing.T) {
 }
 
 func TestGuessesAreNotTold(t *testing.T) {
-	hidden, _ := Must(New(Options{Shadow: true}, Limit[netip.Addr]{Limiter: hourly[netip.Addr](t, 1), Key: ByAddr})).Begin(from(alice))
+	hidden, _ := Must(New(Options{Shadow: true}, Limit[netip.Addr]{Limiter: admissiontest.Hourly[netip.Addr](t, 1), Key: ByAddr})).Begin(from(alice))
 	assert.True(t, hidden.Shadow)
 	policies, standing := rateLimit(&hidden)
 	assert.Empty(t, policies+standing)
@@ -115,7 +115,7 @@ func TestGuessesAreNotTold(t *testing.T) {
 }
 
 func TestExempt(t *testing.T) {
-	limit := Limit[netip.Addr]{Limiter: hourly[netip.Addr](t, 1), Key: ByAddr, Cost: func(*Call) int64 { return 2 }}
+	limit := Limit[netip.Addr]{Limiter: admissiontest.Hourly[netip.Addr](t, 1), Key: ByAddr, Cost: func(*Call) int64 { return 2 }}
 	own := Must(New(Options{Exempt: []string{"/shop.Orders/Status", "/shop.Admin/"}}, limit))
 	all := Must(New(Options{LimitAll: true}, limit))
 	for procedure, want := range map[string][2]limits.Reason{
@@ -142,7 +142,7 @@ func TestExempt(t *testing.T) {
 
 // Promise: Units are charged by the call's final code.
 func TestChargeByCode(t *testing.T) {
-	e := hourly[netip.Addr](t, 10)
+	e := admissiontest.Hourly[netip.Addr](t, 10)
 	l := Must(New(Options{}, Limit[netip.Addr]{Name: "failures", Limiter: e, Key: ByAddr, Charge: func(_ *Call, served Served) int64 {
 		switch {
 		case served.Panicked:
@@ -166,7 +166,7 @@ func TestChargeByCode(t *testing.T) {
 
 // Promise: Units taken at a tap return if another limit refuses.
 func TestTap(t *testing.T) {
-	byAddr, byShop := hourly[netip.Addr](t, 4), hourly[string](t, 2)
+	byAddr, byShop := admissiontest.Hourly[netip.Addr](t, 4), admissiontest.Hourly[string](t, 2)
 	l := Must(New(Options{},
 		Limit[string]{Name: "shop", Limiter: byShop, Key: ByMessage(func(m string) string { return m })},
 		Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr, AtTap: true}))
@@ -225,7 +225,7 @@ func TestTapDoesNotWait(t *testing.T) {
 	assert.Equal(t, limits.OverLimit, v.Reason)
 	assert.Zero(t, v.Waited)
 
-	charged := hourly[netip.Addr](t, 5)
+	charged := admissiontest.Hourly[netip.Addr](t, 5)
 	l = Must(New(Options{Charge: func(_ *Call, served Served) int64 { return int64(served.Code) }}, Limit[netip.Addr]{Limiter: charged, Key: ByAddr, AtTap: true}))
 	for left, code := range map[int64]Code{5: 0, 2: 3} {
 		charged.Reset(alice)
@@ -267,7 +267,7 @@ func TestAdmittedPathAllocatesNothing(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	e := hourly[netip.Addr](t, 1)
+	e := admissiontest.Hourly[netip.Addr](t, 1)
 	good := Limit[netip.Addr]{Limiter: e, Key: ByAddr}
 	with := func(change func(l *Limit[netip.Addr])) Limit[netip.Addr] {
 		l := good
@@ -294,7 +294,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"rpclimit.New", "limits[0].Limiter", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.Limiter = (*engine.Engine[netip.Addr])(nil) })}},
 		{"rpclimit.New", "limits[0].Key", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.Key = Key[netip.Addr]{} })}},
 		{"rpclimit.New", "limits[0].WhenNoKey", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.WhenNoKey = 3 })}},
-		{"rpclimit.New", "limits[0].Key", Options{}, []AnyLimit{Limit[string]{Limiter: hourly[string](t, 1), Key: ByMetadata("a b")}}},
+		{"rpclimit.New", "limits[0].Key", Options{}, []AnyLimit{Limit[string]{Limiter: admissiontest.Hourly[string](t, 1), Key: ByMetadata("a b")}}},
 		{"rpclimit.New", "limits[0].AtTap", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.AtTap, l.Shadow = true, true })}},
 		{"rpclimit.New", "limits[0].AtTap", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.AtTap, l.Key = true, ofMessage })}},
 		{"rpclimit.New", "limits[0].AtTap", Options{}, []AnyLimit{with(func(l *Limit[netip.Addr]) { l.AtTap, l.Limiter = true, admissiontest.Remote[netip.Addr](e) })}},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -19,7 +20,7 @@ func one(*Call) int64 { return 1 }
 
 // Promise: Stream messages take as they come; a refused message ends the stream.
 func TestMessagesOfStreams(t *testing.T) {
-	streams, messages := hourly[netip.Addr](t, 2), hourly[netip.Addr](t, 10)
+	streams, messages := admissiontest.Hourly[netip.Addr](t, 2), admissiontest.Hourly[netip.Addr](t, 10)
 	length := func(c *Call) int64 { return int64(len(c.Message.(string))) }
 	free := func(*Call) int64 { return 0 }
 	l := Must(New(Options{CostReceived: length},
@@ -55,7 +56,7 @@ func TestMessagesOfStreams(t *testing.T) {
 //
 // Promise: Streams return unused units.
 func TestStreamsGiveBackUnusedUnits(t *testing.T) {
-	e := hourly[netip.Addr](t, 100)
+	e := admissiontest.Hourly[netip.Addr](t, 100)
 	l := Must(New(Options{
 		Cost:   func(*Call) int64 { return 50 },
 		Charge: func(_ *Call, served Served) int64 { return served.Received + 2*served.Sent },
@@ -78,7 +79,7 @@ func TestStreamsGiveBackUnusedUnits(t *testing.T) {
 }
 
 func TestLimitOfMessage(t *testing.T) {
-	byShop, byAddr := hourly[string](t, 3), hourly[netip.Addr](t, 10)
+	byShop, byAddr := admissiontest.Hourly[string](t, 3), admissiontest.Hourly[netip.Addr](t, 10)
 	byMessage := ByMessage(func(m string) string { return m })
 	l := Must(New(Options{
 		Cost:         func(c *Call) int64 { return 2 },
@@ -150,7 +151,7 @@ func TestMessagesWait(t *testing.T) {
 
 // Both directions of a stream and its end may come at the same time, and nothing is lost.
 func TestDirectionsAtTheSameTime(t *testing.T) {
-	e, byMessage := hourly[netip.Addr](t, 1_000_000), hourly[string](t, 1_000_000)
+	e, byMessage := admissiontest.Hourly[netip.Addr](t, 1_000_000), admissiontest.Hourly[string](t, 1_000_000)
 	l := Must(New(Options{CostReceived: one, CostSent: one, Charge: func(_ *Call, served Served) int64 { return 0 }},
 		Limit[netip.Addr]{Name: "address", Limiter: e, Key: ByAddr, Shadow: true},
 		Limit[string]{Name: "message", Limiter: byMessage, Key: ByMessage(func(m string) string { return m }), CostReceived: func(*Call) int64 { return 0 }}))
@@ -179,8 +180,8 @@ func TestDirectionsAtTheSameTime(t *testing.T) {
 // First-message limits and the limits of each message decide it.
 func TestFirstMessageIsCountedOnce(t *testing.T) {
 	l := Must(New(Options{},
-		Limit[string]{Name: "shop", Limiter: hourly[string](t, 10), Key: ByMessage(func(m string) string { return m })},
-		Limit[netip.Addr]{Name: "address", Limiter: hourly[netip.Addr](t, 3), Key: ByAddr, CostReceived: one}))
+		Limit[string]{Name: "shop", Limiter: admissiontest.Hourly[string](t, 10), Key: ByMessage(func(m string) string { return m })},
+		Limit[netip.Addr]{Name: "address", Limiter: admissiontest.Hourly[netip.Addr](t, 3), Key: ByAddr, CostReceived: one}))
 	_, s := l.Begin(stream(from(alice)))
 	for _, want := range []limits.Reason{limits.Admitted, limits.Admitted, limits.OverLimit} {
 		v := s.Received("a")
@@ -192,7 +193,7 @@ func TestFirstMessageIsCountedOnce(t *testing.T) {
 
 // A stream that waits for its next message keeps no earlier message in memory.
 func TestMessagesAreNotKept(t *testing.T) {
-	l := Must(New(Options{CostReceived: one, CostSent: one}, Limit[netip.Addr]{Limiter: hourly[netip.Addr](t, 10), Key: ByAddr}))
+	l := Must(New(Options{CostReceived: one, CostSent: one}, Limit[netip.Addr]{Limiter: admissiontest.Hourly[netip.Addr](t, 10), Key: ByAddr}))
 	_, s := l.Begin(stream(from(alice)))
 	send := func(message func(any) Verdict) weak.Pointer[[1 << 20]byte] {
 		m := new([1 << 20]byte)

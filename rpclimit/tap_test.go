@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
 	"github.com/ral-limiter/ral/limits"
 )
 
@@ -28,13 +29,13 @@ func TestTapInShadow(t *testing.T) {
 	var lines bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&lines, nil))
 	atTap := func() AnyLimit {
-		return Limit[netip.Addr]{Name: "address", Limiter: hourly[netip.Addr](t, 1), Key: ByAddr, AtTap: true}
+		return Limit[netip.Addr]{Name: "address", Limiter: admissiontest.Hourly[netip.Addr](t, 1), Key: ByAddr, AtTap: true}
 	}
 	for name, others := range map[string][]AnyLimit{
 		"alone":            nil,
-		"beside one":       {Limit[string]{Name: "method", Limiter: hourly[string](t, 10), Key: ByProcedure}},
-		"beside none":      {Limit[string]{Name: "user", Limiter: hourly[string](t, 10), Key: ByMetadata("x-user"), WhenNoKey: limits.Skip}},
-		"beside a refusal": {Limit[string]{Name: "user", Limiter: hourly[string](t, 10), Key: ByMetadata("x-user")}},
+		"beside one":       {Limit[string]{Name: "method", Limiter: admissiontest.Hourly[string](t, 10), Key: ByProcedure}},
+		"beside none":      {Limit[string]{Name: "user", Limiter: admissiontest.Hourly[string](t, 10), Key: ByMetadata("x-user"), WhenNoKey: limits.Skip}},
+		"beside a refusal": {Limit[string]{Name: "user", Limiter: admissiontest.Hourly[string](t, 10), Key: ByMetadata("x-user")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lines.Reset()
@@ -56,7 +57,7 @@ func TestTapInShadow(t *testing.T) {
 func TestExemptCallIsCountedOnce(t *testing.T) {
 	told := 0
 	l := Must(New(Options{OnVerdict: func(*Call, Verdict) { told++ }},
-		Limit[netip.Addr]{Limiter: hourly[netip.Addr](t, 1), Key: ByAddr, AtTap: true}))
+		Limit[netip.Addr]{Limiter: admissiontest.Hourly[netip.Addr](t, 1), Key: ByAddr, AtTap: true}))
 	c := from(alice)
 	c.Procedure = "/grpc.health.v1.Health/Check"
 	v, s := tapped(l, c)
@@ -69,12 +70,12 @@ func TestExemptCallIsCountedOnce(t *testing.T) {
 func TestTapWithTheLeastShareLeft(t *testing.T) {
 	for _, n := range []int64{2, 50} {
 		l := Must(New(Options{},
-			Limit[netip.Addr]{Name: "address", Limiter: hourly[netip.Addr](t, n), Key: ByAddr, AtTap: true},
-			Limit[string]{Name: "method", Limiter: hourly[string](t, 10), Key: ByProcedure}))
+			Limit[netip.Addr]{Name: "address", Limiter: admissiontest.Hourly[netip.Addr](t, n), Key: ByAddr, AtTap: true},
+			Limit[string]{Name: "method", Limiter: admissiontest.Hourly[string](t, 10), Key: ByProcedure}))
 		whole, _ := l.Begin(from(alice))
 		l = Must(New(Options{},
-			Limit[netip.Addr]{Name: "address", Limiter: hourly[netip.Addr](t, n), Key: ByAddr, AtTap: true},
-			Limit[string]{Name: "method", Limiter: hourly[string](t, 10), Key: ByProcedure}))
+			Limit[netip.Addr]{Name: "address", Limiter: admissiontest.Hourly[netip.Addr](t, n), Key: ByAddr, AtTap: true},
+			Limit[string]{Name: "method", Limiter: admissiontest.Hourly[string](t, 10), Key: ByProcedure}))
 		parted, _ := tapped(l, from(alice))
 		assert.Equal(t, whole.Limit, parted.Limit)
 		_, want := rateLimit(&whole)
@@ -85,11 +86,11 @@ func TestTapWithTheLeastShareLeft(t *testing.T) {
 
 // A function of another limit, or OnVerdict, panics.
 func TestPanicsAfterTheTapGiveBack(t *testing.T) {
-	byAddr := hourly[netip.Addr](t, 3)
+	byAddr := admissiontest.Hourly[netip.Addr](t, 3)
 	panics := func(*Call) int64 { panic("a cost that is not known") }
 	address := Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr, AtTap: true}
 	for name, l := range map[string]*Limits{
-		"Cost":      Must(New(Options{}, address, Limit[string]{Name: "method", Limiter: hourly[string](t, 1), Key: ByProcedure, Cost: panics})),
+		"Cost":      Must(New(Options{}, address, Limit[string]{Name: "method", Limiter: admissiontest.Hourly[string](t, 1), Key: ByProcedure, Cost: panics})),
 		"OnVerdict": Must(New(Options{OnVerdict: func(*Call, Verdict) { panics(nil) }}, address)),
 	} {
 		assert.Panics(t, func() { tapped(l, from(alice)) }, name)
@@ -98,7 +99,7 @@ func TestPanicsAfterTheTapGiveBack(t *testing.T) {
 }
 
 func TestPanicsOfChargeSettleTheRest(t *testing.T) {
-	byAddr, byProcedure := hourly[netip.Addr](t, 10), hourly[string](t, 10)
+	byAddr, byProcedure := admissiontest.Hourly[netip.Addr](t, 10), admissiontest.Hourly[string](t, 10)
 	l := Must(New(Options{Cost: func(*Call) int64 { return 5 }},
 		Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr, AtTap: true, Charge: func(*Call, Served) int64 { panic("no charge") }},
 		Limit[string]{Name: "method", Limiter: byProcedure, Key: ByProcedure, Charge: func(*Call, Served) int64 { return 1 }}))
@@ -111,7 +112,7 @@ func TestPanicsOfChargeSettleTheRest(t *testing.T) {
 // It is counted as that, also under Shadow.
 func TestCancelledAfterTheTap(t *testing.T) {
 	for _, shadow := range []bool{false, true} {
-		byAddr := hourly[netip.Addr](t, 3)
+		byAddr := admissiontest.Hourly[netip.Addr](t, 3)
 		l := Must(New(Options{Shadow: shadow}, Limit[netip.Addr]{Limiter: byAddr, Key: ByAddr, AtTap: true}))
 		c := from(alice)
 		ctx, cancel := context.WithCancel(c.Context)

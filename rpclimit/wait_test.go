@@ -29,7 +29,7 @@ func TestWaitUpToTheDeadline(t *testing.T) {
 				var limiter limits.Limiter[netip.Addr] = open[netip.Addr](t, p)
 				var all []AnyLimit
 				if kind == "mixed" {
-					all = append(all, Limit[string]{Name: "other", Limiter: hourly[string](t, 100), Key: ByProcedure})
+					all = append(all, Limit[string]{Name: "other", Limiter: admissiontest.Hourly[string](t, 100), Key: ByProcedure})
 					limiter = admissiontest.Remote[netip.Addr](limiter)
 				}
 				l := Must(New(o, append(all, Limit[netip.Addr]{Limiter: limiter, Key: ByAddr})...))

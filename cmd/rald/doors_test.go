@@ -39,7 +39,7 @@ func startWhole(t *testing.T, args ...string) *whole {
 	return w
 }
 
-// traefikURL is deploy's address of the check, at that of the test.
+// traefikURL is deploy's URL of the check, with the address of the test's server.
 func traefikURL(t *testing.T, check string) string {
 	t.Helper()
 	var config struct {

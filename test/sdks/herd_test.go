@@ -34,8 +34,7 @@ const (
 
 var files = []string{"package.json", "herd.mjs"}
 
-// The law of Options.Spread is about calls that come back in time, which those of a busy machine do
-// not.
+// Options.Spread promises room to calls that come back in time. On a busy machine they come late.
 func TestHerdWithSDKs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("npm installs the clients, over the network; make check runs it")

@@ -22,7 +22,7 @@ func NewEngine[K comparable](t testing.TB, p policy.Policy, options ...engine.Op
 	return e
 }
 
-// Hourly returns an engine of n units an hour, none of which come back before the hour is over.
+// Hourly returns an engine of n units an hour. No unit comes back before the hour is over.
 func Hourly[K comparable](t testing.TB, n int64) *engine.Engine[K] {
 	t.Helper()
 	return NewEngine[K](t, policy.Must(policy.FixedWindow(n, time.Hour)))

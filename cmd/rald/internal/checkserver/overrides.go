@@ -161,7 +161,10 @@ func (p *parser) allow(at configfile.Place) (all []func(*http.Request) bool) {
 				}
 			}
 			set, err := clientaddr.NewPrefixes(Name, at.Key, prefixes)
-			if of := p.clientAddr(at, 128); err == nil && of != nil {
+			if err != nil {
+				p.Fault(at, "%w", err)
+			}
+			if of := p.clientAddr(at, 128); of != nil {
 				all = append(all, func(r *http.Request) bool { return set.Contains(of.Key(r)) })
 			}
 			continue

@@ -55,17 +55,18 @@ func (of *Rules) Len() int { return len(of.rules) }
 // AddTo adds the rules' limits to the configured limits. Clients cannot call unnamed limits.
 func (of *Rules) AddTo(file *limitfile.File) {
 	for _, r := range of.rules {
-		for _, l := range r.limits {
-			if _, isConfigured := file.Limits[l.id]; !isConfigured {
-				file.Add(l.id, l.limit, r.at)
+		add := func(id string, limit policy.Policy) {
+			if _, isConfigured := file.Limits[id]; !isConfigured {
+				file.Add(id, limit, r.at)
 			}
+		}
+		for _, l := range r.limits {
+			add(l.id, l.limit)
 			if l.without != "" {
 				file.Add(l.without, l.limit, r.at)
 			}
 			for _, o := range l.overrides {
-				if _, isConfigured := file.Limits[o.id]; !isConfigured {
-					file.Add(o.id, o.limit, r.at)
-				}
+				add(o.id, o.limit)
 			}
 		}
 	}
