@@ -95,16 +95,8 @@ func TestFind(t *testing.T) {
 			assert.Equal(t, c.shared, strings.Join(m.Shared, ""), c.entries)
 		}
 	}
-}
-
-func TestFindAllocatesNothing(t *testing.T) {
-	shop := parse(t, shop).Domain("shop")
 	way := entries("path=/login user=joe")
-	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		if Find(shop, way).Rule == nil {
-			t.Error("it is not found")
-		}
-	}))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { Find(shop, way) }))
 }
 
 func TestRule(t *testing.T) {
@@ -135,15 +127,11 @@ func TestKeysBeyondTheReference(t *testing.T) {
 domain: shop
 all_or_nothing: true
 descriptors:
-  - key: a
-    rate_limit: {limit: "funnel 100, 10/s", name: x}
-  - key: b
-    rate_limit: {unit: second, requests_per_unit: 5, candidate: "sliding 5/s"}
+  - {key: a, rate_limit: {limit: "funnel 100, 10/s", name: x}}
+  - {key: b, rate_limit: {unit: second, requests_per_unit: 5, candidate: "sliding 5/s"}}
 `, "domain: other")
 	assert.True(t, set.Domain("shop").AllOrNothing)
 	assert.False(t, set.Domain("other").AllOrNothing)
-	assert.Equal(t, "funnel 100, 10/s", set.Rules()[0].Limit.String())
-	assert.Equal(t, "sliding 5/s", set.Rules()[1].Candidate.String())
 	assert.Equal(t, `shop.a: limit=funnel 100, 10/s, shadow_mode: false, quota_mode: false
 shop.b: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, candidate: sliding 5/s
 `, set.Dump())
@@ -156,19 +144,16 @@ func TestFaults(t *testing.T) {
 	}
 	for _, c := range []struct{ text, want string }{
 		{"", "a.yaml: domain: a name that is not empty is accepted"},
-		{"# nothing", "a.yaml: domain: a name that is not empty is accepted"},
 		{"domain: ''", "a.yaml:1: domain: a name that is not empty is accepted"},
 		{"- a", "a.yaml:1: a map is accepted, with the keys domain, descriptors, all_or_nothing"},
 		{"domain: d\n\tx: 1", "a.yaml:2: found a tab character that violates indentation"},
 		{"domain: d\nratelimit: 1", `a.yaml:2: ratelimit: the keys here are domain, descriptors, all_or_nothing`},
-		{"domain: d\n0.25: 1", "a.yaml:2: 0.25: the keys here are domain"},
 		{"domain: d\ndescriptors:\n  - a", "a.yaml:3: descriptors[0]: a map is accepted, with the keys key, value, "},
 		{"domain: d\ndescriptors:\n  - key: a\n    value: 1.5", "a.yaml:4: descriptors[0].value: 1.5 is neither text, whole number, true nor false: text goes in quotes"},
 		{"domain: d\ndescriptors:\n  - value: a", "a.yaml:3: descriptors[0].key: a name that is not empty is accepted"},
 		{"domain: d\ndescriptors:\n  - key: a\n    value: b\n  - key: a_b", `a.yaml:5: descriptors[1]: there are two descriptors "a_b" of d: each pair of key and value may stand once at a level`},
 		{"domain: d\ndescriptors:\n  - key: a\n    share_threshold: true", `a.yaml:4: descriptors[0].share_threshold: it is accepted beside a value that ends with *, which "a" does not`},
 		{limit("      requests_per_unit: '3'"), `a.yaml:6: descriptors[0].rate_limit.requests_per_unit: "3": a whole number from 0 to 4294967295 is accepted, without quotes`},
-		{limit("      requests_per_unit: 4294967296"), `a.yaml:6: descriptors[0].rate_limit.requests_per_unit: "4294967296": a whole number`},
 		{limit("      unlimited: true"), `a.yaml:5: descriptors[0].rate_limit.unit: "second" is accepted in a rate_limit that is not unlimited`},
 		{limit("      name: x\n      replaces: [{name: x}]"), `a.yaml:7: descriptors[0].rate_limit.replaces[0].name: "x" is the name of this rate_limit: another's name is accepted`},
 		{limit("      replaces: [{name: ''}]"), "a.yaml:6: descriptors[0].rate_limit.replaces[0].name: the name of another rate_limit is accepted"},
@@ -181,7 +166,6 @@ func TestFaults(t *testing.T) {
 		{"domain: d\nall_or_nothing: 'true'", `a.yaml:2: all_or_nothing: "true": true or false is accepted`},
 		{"domain: {}", "a.yaml:1: domain: a text is accepted"},
 		{"domain: d\ndescriptors: &d\n  - {key: k, descriptors: *d}", "a.yaml:1: an anchor here has an alias of itself"},
-		{"domain: d\nlimit: sliding 1/s", `a.yaml:2: limit: the keys here are domain, descriptors, all_or_nothing`},
 		{"domain: d\ndescriptors:\n  - key: k\n    all_or_nothing: true", `a.yaml:4: descriptors[0].all_or_nothing: the keys here are key, value, rate_limit, `},
 		// A map that is merged into another.
 		{"domain: d\ndescriptors:\n  - &a\n    key: k\n    rate_limit: &l\n      unit: eon\n    value: v\n  - <<: *a\n    value: w",
@@ -225,18 +209,14 @@ func TestTextWithoutEffectIsAFault(t *testing.T) {
 	for text, want := range map[string]string{
 		head + "    value: '*.example.com'\n" + limit:                                  `a.yaml:4: descriptors[0].value: an asterisk before the end of "k_*.example.com" is no wildcard, and it has no effect: one at the end is accepted`,
 		head + "    value: /users/*/orders\n" + limit:                                  `a.yaml:4: descriptors[0].value: an asterisk before the end of "k_/users/*/orders"`,
-		head + "    value: /users/*/orders/*\n" + limit:                                `a.yaml:4: descriptors[0].value: `,
-		head + "    value: '**'\n" + limit:                                             `a.yaml:4: descriptors[0].value: `,
 		"domain: d\ndescriptors:\n  - key: k*\n    value: v\n" + limit:                 `a.yaml:3: descriptors[0].key: an asterisk before the end of "k*_v"`,
 		head + limit + "    descriptors:\n      - key: k\n        value: a*b\n":        `a.yaml:7: descriptors[0].descriptors[0].value: `,
 		"domain: first\n---\ndomain: second\n":                                         "a.yaml:2: there is a second document after ---, and it has no effect: one is accepted",
-		"domain: first\n---\n":                                                         "there is a second document after ---",
 		"domain: first\n--- [\n":                                                       "there is a second document after ---",
 		"domain: d\ndomain: e\n":                                                       "a.yaml:2: domain: this key is there twice, and it has no effect: once is accepted",
 		head + limit + "    key: l\n":                                                  "a.yaml:5: descriptors[0].key: this key is there twice",
 		head + "    rate_limit:\n      unit: day\n      unit: hour\n":                  "a.yaml:6: descriptors[0].rate_limit.unit: this key is there twice",
 		head + "    requests_per_unit: 5\n" + limit:                                    "a.yaml:4: descriptors[0].requests_per_unit: it has no effect: the keys here are key, value, rate_limit, descriptors, ",
-		head + "    unlimited: true\n":                                                 "a.yaml:4: descriptors[0].unlimited: it has no effect",
 		head + "    rate_limit:\n      unit: day\n      shadow_mode: true\n":           "a.yaml:6: descriptors[0].rate_limit.shadow_mode: it has no effect: the keys here are unit, ",
 		"domain: d\nshadow_mode: true\n":                                               "a.yaml:2: shadow_mode: it has no effect: the keys here are domain, descriptors, all_or_nothing",
 		head + "    rate_limit: {unit: day, replaces: [{name: a, unit: day}]}\n":       "a.yaml:4: descriptors[0].rate_limit.replaces[0].unit: it has no effect: the keys here are name",
@@ -269,69 +249,54 @@ func TestDomainOfTwoFiles(t *testing.T) {
 	assert.EqualError(t, err, "b.yaml:2: all_or_nothing: it is false here and true in a.yaml, which has the same domain: the files of a domain agree on it")
 }
 
-// All faults are reported, and any refuses all files.
+// All faults are reported, and any refuses all files. Links are followed, also at the top, and each
+// file is read once.
 func TestRead(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "mounted")
 	write := func(name, text string) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	write("b.yaml", "domain: b")
-	write("below/c.yml", "domain: c")
+	link := func(to, name string) { require.NoError(t, os.Symlink(to, filepath.Join(dir, name))) }
+	write("..2026/b.yaml", "domain: b")
+	write("..2026/below/c.yml", "domain: c")
+	link("..2026", "..data") // as Kubernetes does
+	link("..data/b.yaml", "b.yaml")
+	link("..data/below", "below")
 	write("README.md", "domain: readme")
+	link("README.md", "a.yaml")
 	write(".hidden.yaml", "domain: hidden")
 	write(".git/d.yaml", "domain: d")
-	require.NoError(t, os.Symlink(filepath.Join(dir, "README.md"), filepath.Join(dir, "a.yaml")))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder.yaml"), 0o755))
-	names, err := Files(dir)
-	require.NoError(t, err)
-	assert.Equal(t, []string{"a.yaml", "b.yaml", filepath.Join("below", "c.yml")}, names)
-	set, err := Read(dir, Options{})
-	require.NoError(t, err)
-	assert.Len(t, set.domains, 3)
-	for _, domain := range []string{"b", "c", "readme"} {
-		assert.NotNil(t, set.Domain(domain), domain)
-	}
-
-	write("e.yaml", "domain: e\nlimits: 1\nunits: 1")
-	write("f.yaml", "domain:")
-	_, err = Read(dir, Options{})
-	require.Error(t, err)
-	for _, want := range []string{"e.yaml:2: limits", "e.yaml:3: units", "f.yaml:1: domain"} {
-		assert.ErrorContains(t, err, want)
-	}
-	_, err = Read(filepath.Join(dir, "none"), Options{})
-	assert.ErrorIs(t, err, os.ErrNotExist)
-	_, err = Read(filepath.Join(dir, "b.yaml"), Options{})
-	assert.ErrorIs(t, err, syscall.ENOTDIR)
-}
-
-// Also at the top, and each file is read once.
-func TestReadFollowsLinks(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "mounted")
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "..2026", "below"), 0o755))
-	link := func(to, name string) { require.NoError(t, os.Symlink(to, filepath.Join(dir, name))) }
-	for _, name := range []string{"a.yaml", "below/b.yaml"} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "..2026", name), []byte("domain: "+name), 0o600))
-	}
-	link("..2026", "..data") // as Kubernetes does
-	link("..data/a.yaml", "a.yaml")
-	link("..data/below", "below")
 	top := dir + ".link"
 	require.NoError(t, os.Symlink(dir, top))
 	for _, at := range []string{dir, top} {
 		names, err := Files(at)
 		require.NoError(t, err)
-		assert.Equal(t, []string{"a.yaml", filepath.Join("below", "b.yaml")}, names)
+		assert.Equal(t, []string{"a.yaml", "b.yaml", filepath.Join("below", "c.yml")}, names)
 		set, err := Read(at, Options{})
 		require.NoError(t, err)
-		assert.Len(t, set.domains, 2)
+		assert.Len(t, set.domains, 3)
+		for _, domain := range []string{"b", "c", "readme"} {
+			assert.NotNil(t, set.Domain(domain), domain)
+		}
 	}
+
+	write("e.yaml", "domain: e\nlimits: 1\nunits: 1")
+	write("f.yaml", "domain:")
+	_, err := Read(dir, Options{})
+	for _, want := range []string{"e.yaml:2: limits", "e.yaml:3: units", "f.yaml:1: domain"} {
+		assert.ErrorContains(t, err, want)
+	}
+	_, err = Read(filepath.Join(dir, "none"), Options{})
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	_, err = Read(filepath.Join(dir, "README.md"), Options{})
+	assert.ErrorIs(t, err, syscall.ENOTDIR)
 	link("..", "..2026/below/back")
-	_, err := Files(top)
+	_, err = Files(top)
 	assert.ErrorContains(t, err, "leads back to "+filepath.Join(dir, "..2026"))
-	link("none", "gone.yaml")
 	require.NoError(t, os.Remove(filepath.Join(dir, "below")))
+	link("none", "gone.yaml")
 	_, err = Files(top)
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }

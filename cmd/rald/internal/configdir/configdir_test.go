@@ -74,9 +74,9 @@ func TestOneFaultRefusesAll(t *testing.T) {
 	assert.ErrorContains(t, err, filepath.Join(dir, "check.yaml")+":3: rules[0].limit: ")
 }
 
-// watch watches the directories of c until the test ends. after checks the number of reloads some
-// seconds later.
+// watch watches a directory in a bubble. after checks the number of reloads some seconds later.
 func watch(t *testing.T, d Dirs, c *Config, now <-chan os.Signal) (after func(want int, what string)) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	reloads := atomic.Int64{}
@@ -89,12 +89,14 @@ func watch(t *testing.T, d Dirs, c *Config, now <-chan os.Signal) (after func(wa
 	}
 }
 
-// Once, also between reading and watching. A value of now reloads at any time.
+// Once, also between reading and watching. A value of now reloads at any time. Unreadable entries
+// hide no change of the read files, in either directory, and other files of DIR do not matter.
 //
 // Promise: A changed file is noticed, behind links too.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
+		link := func(to, name string) { require.NoError(t, os.Symlink(to, filepath.Join(dir, name))) }
 		write(t, dir, "envoy/shop.yaml", rates)
 		d := Under(dir, "")
 		c, err := d.Read()
@@ -111,40 +113,21 @@ func TestWatch(t *testing.T) {
 		require.NoError(t, os.Remove(filepath.Join(dir, "envoy/deep/b.yaml")))
 		after(4, "a file went")
 		write(t, dir, "README.md", "no configuration")
-		after(4, "a file that is not read came")
+		write(t, dir, "other/more.yaml", "")
+		link("none", "dangling.yaml")
+		after(4, "files that are not read came")
 		now <- os.Interrupt
 		after(5, "it was asked for")
-		require.NoError(t, os.RemoveAll(filepath.Join(dir, "envoy")))
-		after(6, "the directory went")
-	})
-}
-
-// Unreadable entries hide no change of the read files, in either directory. DIR's other files do
-// not matter.
-func TestWatchBesideUnreadableFiles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
 		write(t, dir, "limits.yaml", limits)
-		write(t, dir, "envoy/shop.yaml", rates)
-		d := Under(dir, "")
-		c, err := d.Read()
-		require.NoError(t, err)
-		after := watch(t, d, c, nil)
-		require.NoError(t, os.Symlink("none", filepath.Join(dir, "dangling.yaml")))
-		write(t, dir, "other/more.yaml", "")
-		after(0, "files that are not read")
-		_, err = d.Read()
-		require.NoError(t, err)
-		write(t, dir, "limits.yaml", limits+"  more: sliding 1/s\n")
-		after(1, "limits.yaml changed")
-		require.NoError(t, os.Symlink("none", filepath.Join(dir, "envoy/dangling.yaml")))
-		after(2, "a file of rules that cannot be read")
+		after(6, "a file beside an unreadable file changed")
+		link("none", "envoy/dangling.yaml")
+		after(7, "a file of rules that cannot be read")
 		write(t, dir, "envoy/shop.yaml", rates+"# more\n")
-		after(3, "a file beside it")
-		write(t, dir, "limits.yaml", limits)
-		after(4, "limits.yaml changed again")
+		after(8, "a file beside it")
 		write(t, dir, "check.yml", "")
-		after(5, "a name that is refused")
+		after(9, "a name that is refused")
+		require.NoError(t, os.RemoveAll(filepath.Join(dir, "envoy")))
+		after(10, "the directory went")
 	})
 }
 
@@ -152,19 +135,20 @@ func TestWatchBesideUnreadableFiles(t *testing.T) {
 func TestWatchFollowsLinks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
+		link := func(to, name string) { require.NoError(t, os.Symlink(to, filepath.Join(dir, name))) }
 		for _, version := range []string{"..1", "..2"} {
 			write(t, dir, version+"/shop.yaml", rates)
 			require.NoError(t, os.Chtimes(filepath.Join(dir, version, "shop.yaml"), time.Time{}, time.Unix(1, 0)))
 		}
-		require.NoError(t, os.Symlink("..1", filepath.Join(dir, "..data")))
-		require.NoError(t, os.Symlink("..data/shop.yaml", filepath.Join(dir, "shop.yaml")))
+		link("..1", "..data")
+		link("..data/shop.yaml", "shop.yaml")
 		d := Dirs{Envoy: dir}
 		c, err := d.Read()
 		require.NoError(t, err)
 		assert.Len(t, c.Rules.Rules(), 1)
 		after := watch(t, d, c, nil)
 		after(0, "nothing changed")
-		require.NoError(t, os.Symlink("..2", filepath.Join(dir, "..data_tmp")))
+		link("..2", "..data_tmp")
 		require.NoError(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
 		after(1, "the link leads elsewhere")
 	})
