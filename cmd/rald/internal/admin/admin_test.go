@@ -3,7 +3,9 @@ package admin
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -123,12 +125,12 @@ func TestPages(t *testing.T) {
 func TestOtherSitesAreRefused(t *testing.T) {
 	url := serve(t, withLimits(t))
 	for _, path := range []string{"/", "/metrics", "/debug/ral/limits", "/debug/pprof/goroutine"} {
-		for _, c := range []struct {
-			name, value string
-			want        int
-		}{{"Host", "evil.example:7381", http.StatusForbidden}, {"Host", "rald.localhost.", http.StatusOK}, {"Sec-Fetch-Site", "cross-site", http.StatusForbidden}} {
-			status, _ := get(t, url+path, c.name, c.value)
-			assert.Equal(t, c.want, status, "%s %s", path, c.value)
+		for value, c := range map[string]struct {
+			name string
+			want int
+		}{"evil.example:7381": {"Host", http.StatusForbidden}, "rald.localhost.": {"Host", http.StatusOK}, "cross-site": {"Sec-Fetch-Site", http.StatusForbidden}} {
+			status, _ := get(t, url+path, c.name, value)
+			assert.Equal(t, c.want, status, "%s %s", path, value)
 		}
 	}
 }
@@ -137,25 +139,25 @@ func TestOtherSitesAreRefused(t *testing.T) {
 //
 // Promise: Remote requests, except `/healthz`, need TLS and a token.
 func TestGuarded(t *testing.T) {
+	_, err := New(Config{})
+	require.ErrorContains(t, err, "Redis or Keys is nil")
 	c := withLimits(t)
 	c.Guarded = true
-	_, err := New(c)
+	_, err = New(c)
 	require.ErrorContains(t, err, "there are no tokens")
+	c.Tokens = map[string]string{"anna": "short"}
+	_, err = New(c)
+	require.ErrorContains(t, err, `Tokens["anna"]`)
 	c.Tokens = anna
 	url := serve(t, c)
+	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("anna:"+token))
 	for _, path := range []string{"/", "/metrics", "/debug/ral/", "/debug/ral/limits", "/debug/pprof/goroutine", "/nothing"} {
-		for _, fields := range [][]string{
-			{}, {"Authorization", "Bearer " + token + "x"}, {"Authorization", "Bearer"}, {"Authorization", token}, {"Authorization", "Basic x"},
+		for authorization, refused := range map[string]bool{
+			"": true, "Bearer " + token + "x": true, "Bearer": true, token: true, "Basic x": true, "bearer " + token: false, basic: false,
 		} {
-			status, _ := get(t, url+path, fields...)
-			assert.Equal(t, http.StatusUnauthorized, status, "%s %s", path, fields)
+			status, _ := get(t, url+path, "Authorization", authorization)
+			assert.Equal(t, refused, status == http.StatusUnauthorized, "%s %s", path, authorization)
 		}
-		status, _ := get(t, url+path, "Authorization", "bearer "+token)
-		assert.NotEqual(t, http.StatusUnauthorized, status, path)
-		r := httptest.NewRequest(http.MethodGet, "/", nil)
-		r.SetBasicAuth("anna", token)
-		status, _ = get(t, url+path, "Authorization", r.Header.Get("Authorization"))
-		assert.NotEqual(t, http.StatusUnauthorized, status, path)
 	}
 	status, _ := get(t, url+"/healthz")
 	assert.Equal(t, http.StatusOK, status)
@@ -165,23 +167,16 @@ func TestHealth(t *testing.T) {
 	c := withLimits(t)
 	draining := false
 	c.Draining = func() bool { return draining }
-	h, err := New(c)
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, h.Close()) }()
-	ask := func() (int, string) {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
-		return w.Code, w.Body.String()
-	}
-	status, text := ask()
-	assert.Equal(t, http.StatusOK, status, text)
+	url := serve(t, c) + "/healthz"
+	status, _ := get(t, url)
+	assert.Equal(t, http.StatusOK, status)
 	draining = true
-	status, text = ask()
+	status, text := get(t, url)
 	assert.Equal(t, http.StatusServiceUnavailable, status)
 	assert.Equal(t, "draining\n", text)
 	draining = false
 	require.NoError(t, c.EnvoyKeys.Close())
-	status, text = ask()
+	status, text = get(t, url)
 	assert.Equal(t, http.StatusServiceUnavailable, status)
 	assert.Contains(t, text, "rald envoy window")
 }
@@ -212,11 +207,8 @@ func TestPageFollowsEnginesAndLimits(t *testing.T) {
 	assert.Equal(t, []string{"login", "rald at most/10m", "rald funnel"}, shown(t, url))
 	_, text := get(t, url+"/metrics")
 	assert.True(t, has(text, `ral_keys{limit="rald funnel"} 0`))
-	limits = map[string]policy.Policy{"api": policy.Must(policy.Parse("funnel 5, 1/s"))}
-	assert.Equal(t, []string{"api", "rald at most/10m", "rald funnel"}, shown(t, url))
 	limits = map[string]policy.Policy{"api": policy.Must(policy.Parse("funnel 6, 1/s"))}
-	_, text = get(t, url+"/debug/ral/limits")
-	assert.Contains(t, text, "funnel 6, 1/s")
+	assert.Equal(t, []string{"api", "rald at most/10m", "rald funnel"}, shown(t, url))
 }
 
 // change changes a key, and returns the explanation.
@@ -283,14 +275,12 @@ func TestMetricsOfTheDoors(t *testing.T) {
 	c := withLimits(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	served := make(chan error, 1)
-	go func() { served <- c.Redis.Serve(l) }()
+	go func() { _ = c.Redis.Serve(l) }()
 	client, err := net.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	defer client.Close()
 	_, err = io.WriteString(client, "PING\r\nCL.THROTTLE k 1 1 no\r\nPING\r\nQUIT\r\n")
 	require.NoError(t, err)
-	require.NoError(t, client.SetReadDeadline(time.Now().Add(time.Minute)))
 	_, err = io.ReadAll(client)
 	require.NoError(t, err)
 	hit(t, c, "user")
@@ -315,24 +305,18 @@ func TestMetricsOfTheDoors(t *testing.T) {
 	} {
 		assert.True(t, has(text, line), line)
 	}
-	assert.False(t, strings.Contains(text, `rald_envoy_candidate_descriptors_total{result="would_pass",rule="shop.path"}`))
-	require.NoError(t, c.Redis.Shutdown(context.Background()))
-	require.NoError(t, <-served)
+	assert.NotContains(t, text, `rald_envoy_candidate_descriptors_total{result="would_pass",rule="shop.path"}`)
 }
 
 // For any number of rules with any paths.
 func TestRuleLabelsAreBounded(t *testing.T) {
 	c := withLimits(t)
-	var text strings.Builder
-	text.WriteString("domain: many\ndescriptors:\n")
-	line := func(key string) {
-		text.WriteString("  - key: " + key + "\n    rate_limit: {unit: hour, requests_per_unit: 1}\n")
-	}
-	line(strings.Repeat("long", longestRule))
+	const line = "  - {key: %s, rate_limit: {unit: hour, requests_per_unit: 1}}\n"
+	text := "domain: many\ndescriptors:\n" + fmt.Sprintf(line, strings.Repeat("long", longestRule))
 	for i := range mostRules + 5 {
-		line("k" + strconv.Itoa(i))
+		text += fmt.Sprintf(line, "k"+strconv.Itoa(i))
 	}
-	set, err := rules.Parse([]rules.Source{{Name: "many.yaml", Text: []byte(text.String())}}, rules.Options{})
+	set, err := rules.Parse([]rules.Source{{Name: "many.yaml", Text: []byte(text)}}, rules.Options{})
 	require.NoError(t, err)
 	c.Envoy, err = envoyserver.New(envoyserver.Config{Families: c.EnvoyKeys}, set)
 	require.NoError(t, err)
@@ -343,13 +327,4 @@ func TestRuleLabelsAreBounded(t *testing.T) {
 	for path := range all {
 		assert.LessOrEqual(t, len(path), longestRule)
 	}
-}
-
-func TestNewRefusesBadConfig(t *testing.T) {
-	_, err := New(Config{})
-	assert.ErrorContains(t, err, "Redis or Keys is nil")
-	c := withLimits(t)
-	c.Tokens = map[string]string{"anna": "short"}
-	_, err = New(c)
-	assert.ErrorContains(t, err, `Tokens["anna"]`)
 }
