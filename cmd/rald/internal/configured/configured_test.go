@@ -3,6 +3,8 @@ package configured
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -51,115 +53,87 @@ func TestLimitsStayInTheirFamily(t *testing.T) {
 	assert.Equal(t, 1, o.engines())
 }
 
-// Each key gets exactly the largest limit. Limits only grow, so that none forgets a unit.
-//
-// Promise: A limit that changes under load stays exact.
-func TestChangesUnderLoadAreExact(t *testing.T) {
-	for name, steps := range map[string][]string{
-		"bucket":     {"funnel 100, 1/d", "funnel 200, 1/d", "funnel 300, 2/d", "funnel 400, 1/d"},
-		"window":     {"window 100/365d", "window 200/365d", "window 300/365d", "window 400/365d"},
-		"to and fro": {"funnel 400, 1/d", "funnel 400, 2/d", "funnel 400, 1/d", "funnel 400, 3/d"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			changeUnderLoad(t, "", steps)
-			if name == "bucket" {
-				changeUnderLoad(t, t.TempDir(), steps)
-			}
-		})
-	}
-}
-
-func changeUnderLoad(t *testing.T, dir string, steps []string) {
-	const room, callers = 400, 4
-	o := open(t, dir)
-	o.set(steps[0])
-	all := keys(10)
-	admitted := make([]atomic.Int64, len(all))
-	calls := make(chan struct{}, 1) // holds a value if the callers have progressed
+// underLoad calls change while four callers call call, again and again.
+func underLoad(change func(), call func(caller, n int)) {
 	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for caller := range callers {
-		wg.Go(func() {
-			for i := caller; ; i++ {
-				k := i % len(all)
-				admitted[k].Add(admit(t, o, all[k]))
+	called := make(chan struct{}, 1) // holds a value if the callers have progressed
+	var callers sync.WaitGroup
+	for caller := range 4 {
+		callers.Go(func() {
+			for n := 0; ; n++ {
+				call(caller, n)
 				select {
 				case <-stop:
 					return
-				case calls <- struct{}{}:
+				case called <- struct{}{}:
 				default:
 				}
 			}
 		})
 	}
-	for _, step := range steps[1:] {
-		for range 5 {
-			<-calls
-		}
-		o.set(step)
+	for range 5 {
+		<-called
+	}
+	change()
+	for range 5 {
+		<-called
 	}
 	close(stop)
-	wg.Wait()
-	for k := range all {
-		for {
-			n := admit(t, o, all[k])
-			if n == 0 {
-				break
-			}
-			admitted[k].Add(n)
-		}
-		assert.EqualValues(t, room, admitted[k].Load(), "key %d", k)
-	}
+	callers.Wait()
 }
 
-// admit makes some call, and returns the units it took.
-func admit(t *testing.T, o *opened, key string) int64 {
-	call := o.Begin()
-	defer call.End()
-	u, ok := call.Find([]byte("api"), []byte(key))
-	if !assert.True(t, ok) {
-		return 0
+// Each key gets exactly the largest limit. Limits only grow, so that none forgets a unit.
+//
+// Promise: A limit that changes under load stays exact.
+func TestChangesUnderLoadAreExact(t *testing.T) {
+	for dir, steps := range map[string][]string{
+		"":          {"funnel 100, 1/d", "funnel 200, 1/d", "funnel 300, 2/d", "funnel 400, 1/d"},
+		t.TempDir(): {"window 100/365d", "window 200/365d", "window 300/365d", "window 400/365d"},
+		t.TempDir(): {"funnel 400, 1/d", "funnel 400, 2/d", "funnel 400, 1/d", "funnel 400, 3/d"},
+	} {
+		o := open(t, dir)
+		o.set(steps[0])
+		admitted := make([]atomic.Int64, 10)
+		take := func(key int) bool {
+			allowed := o.take(strconv.Itoa(key), 1).Allowed
+			if allowed {
+				admitted[key].Add(1)
+			}
+			return allowed
+		}
+		for _, step := range steps[1:] {
+			underLoad(func() { o.set(step) }, func(caller, n int) { take((caller + n) % len(admitted)) })
+		}
+		for key := range admitted {
+			for take(key) {
+			}
+			assert.EqualValues(t, 400, admitted[key].Load(), "key %d: %s", key, steps)
+		}
 	}
-	if d, err := u.Family.TakeWith(context.Background(), u.Limit, u.Key, 1); assert.NoError(t, err) && d.Allowed {
-		return 1
-	}
-	return 0
 }
 
 // A take from several limits sees a single state of them, however many change.
 func TestCallSeesOneMoment(t *testing.T) {
 	o := open(t, "")
-	of := func(n int) *limitfile.File {
+	change := func(n int) {
 		f, err := limitfile.Parse("limits.yaml", fmt.Appendf(nil, "limits:\n  a: window %d/365d\n  b: window %d/365d\n", n, n))
 		require.NoError(t, err)
-		return f
-	}
-	require.NoError(t, o.Set(of(1), nil))
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for {
-				call := o.Begin()
-				a, _ := call.Find([]byte("a"), []byte("k"))
-				b, _ := call.Find([]byte("b"), []byte("k"))
-				assert.Equal(t, a.Limit.Limit(), b.Limit.Limit())
-				call.End()
-				select {
-				case <-stop:
-					return
-				default:
-				}
-			}
-		})
-	}
-	for n := range 50 {
 		also := false
-		require.NoError(t, o.Set(of(n+2), func() { also = true }))
+		require.NoError(t, o.Set(f, func() { also = true }))
 		assert.True(t, also)
 	}
-	close(stop)
-	wg.Wait()
+	change(1)
+	underLoad(func() {
+		for n := range 50 {
+			change(n + 2)
+		}
+	}, func(int, int) {
+		call := o.Begin()
+		defer call.End()
+		a, _ := call.Find([]byte("a"), []byte("k"))
+		b, _ := call.Find([]byte("b"), []byte("k"))
+		assert.Equal(t, a.Limit.Limit(), b.Limit.Limit())
+	})
 }
 
 // Calls no longer find the limit meanwhile.
@@ -181,21 +155,32 @@ func TestRemovedLimitsKeepTheirDebts(t *testing.T) {
 	assert.Len(t, o.All(), 1)
 }
 
-// A file with a limit that needs too many engines, with its line.
-func TestSetRefusesTheWholeFile(t *testing.T) {
-	o := openIn(t, families.Config{Most: 1}, "")
-	_, err := o.keep.Of(policy.Must(policy.Parse("sliding 1/h")))
-	require.NoError(t, err)
+// The last limits have the faults, in order. Room reports the same without engines.
+func TestRefusedFileTakesNoRoom(t *testing.T) {
+	o := openIn(t, families.Config{Most: 2}, "")
+	for _, text := range []string{"sliding 1/h", "sliding 1/m"} {
+		_, err := o.keep.Of(policy.Must(policy.Parse(text)))
+		require.NoError(t, err)
+	}
 	o.set("funnel 10, 1/d") // calls have left room for it
 	require.True(t, o.take("k", 4).Allowed)
-	f, err := limitfile.Parse("limits.yaml", []byte("limits:\n  api: funnel 20, 1/d\n  more: window 1/h\n  most: window 1/m\n"))
-	require.NoError(t, err)
-	err = o.Set(f, func() { t.Error("nothing is exchanged") })
+	refused := manyFamilies(t, 1, 4)
+	err := o.Set(refused, func() { t.Error("nothing is exchanged") })
 	require.ErrorIs(t, err, families.ErrTooMany)
-	assert.ErrorContains(t, err, "limits.yaml:3: limits.more: ")
-	assert.ErrorContains(t, err, "limits.yaml:4: limits.most: ")
+	lines := strings.Split(err.Error(), "\n")
+	require.Len(t, lines, 2)
+	for i, line := range lines {
+		assert.Contains(t, line, fmt.Sprintf("limits.yaml:%d: limits.l%d: no room", 4+i, 3+i))
+	}
+	assert.EqualError(t, Room(families.Config{Most: 2}, refused), err.Error())
+	assert.Equal(t, 3, o.engines())
 	assert.EqualValues(t, 6, o.remaining("k"))
 	assert.Len(t, o.All(), 1)
+	require.NoError(t, Room(families.Config{Most: 2}, manyFamilies(t, 1, 2)))
+	for from := range 3 {
+		require.NoError(t, o.Set(manyFamilies(t, 2*from+1, 2), nil), "the families before need no room")
+	}
+	assert.Len(t, o.All(), 2)
 	_, err = New(Config{})
 	assert.ErrorContains(t, err, "Families is nil")
 }
@@ -293,14 +278,13 @@ func BenchmarkFind(b *testing.B) {
 	o := open(b, "")
 	o.set("funnel 1M, 1M/s")
 	name, key := []byte("api"), []byte("key")
-	limit := policy.Must(policy.Parse("funnel 1M, 1M/s"))
-	family, err := o.keep.Of(limit)
-	require.NoError(b, err)
-	ctx := context.Background()
+	call := o.Begin()
+	u, _ := call.Find(name, key)
+	call.End()
 	b.Run("engine", func(b *testing.B) {
 		b.RunParallel(func(p *testing.PB) {
 			for p.Next() {
-				_, _ = family.TakeWith(ctx, limit, Prefix("api")+string(key), 1)
+				_, _ = u.Family.TakeWith(b.Context(), u.Limit, u.Key, 1)
 			}
 		})
 	})
@@ -309,7 +293,7 @@ func BenchmarkFind(b *testing.B) {
 			call := o.Begin()
 			for p.Next() {
 				u, _ := call.Find(name, key)
-				_, _ = u.Family.TakeWith(ctx, u.Limit, u.Key, 1)
+				_, _ = u.Family.TakeWith(b.Context(), u.Limit, u.Key, 1)
 				call.End()
 			}
 		})

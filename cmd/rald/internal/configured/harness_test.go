@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
@@ -64,17 +63,31 @@ func (o *opened) take(key string, n int64) policy.Decision {
 	call := o.Begin()
 	defer call.End()
 	u, ok := call.Find([]byte("api"), []byte(key))
-	require.True(o.t, ok, "api is not configured")
+	if !assert.True(o.t, ok, "api is not configured") {
+		return policy.Decision{}
+	}
 	d, err := u.Family.TakeWith(context.Background(), u.Limit, u.Key, n)
-	require.NoError(o.t, err)
+	assert.NoError(o.t, err)
 	return d
 }
 
 func (o *opened) remaining(key string) int64 { o.t.Helper(); return o.take(key, 0).Remaining }
 
-func keys(n int) (all []string) {
+// manyFamilies is a file of n families, by their periods.
+func manyFamilies(t *testing.T, from, n int) *limitfile.File {
+	t.Helper()
+	text := "limits:\n"
 	for i := range n {
-		all = append(all, strconv.Itoa(i))
+		text += fmt.Sprintf("  l%d: sliding 5/%ds\n", from+i, from+i)
 	}
-	return all
+	f, err := limitfile.Parse("limits.yaml", []byte(text))
+	require.NoError(t, err)
+	return f
+}
+
+func (o *opened) engines() (n int) {
+	for range o.keep.All() {
+		n++
+	}
+	return n
 }

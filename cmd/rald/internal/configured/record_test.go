@@ -3,6 +3,7 @@ package configured
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/ral-limiter/ral/cmd/rald/families"
@@ -35,16 +36,34 @@ func TestRestartWithOtherLimits(t *testing.T) {
 	assert.EqualValues(t, 40-12, o.remaining("k"))
 }
 
-// They need no engine.
-func TestRecordForgetsLimitsWithoutKeys(t *testing.T) {
+// The record forgets limits that have no engine, too.
+func TestRemovedLimitsAreForgottenWithTheirDebts(t *testing.T) {
 	dir := t.TempDir()
-	record := filepath.Join(dir, FileName)
-	require.NoError(t, os.WriteFile(record, []byte(`{"old": {"limit": "window 10/365d"}}`), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, FileName), []byte(`{"old": {"limit": "sliding 10/365d"}}`), 0o600))
 	o := open(t, dir)
-	o.set("sliding 1/d")
-	text, err := os.ReadFile(record)
-	require.NoError(t, err)
-	assert.JSONEq(t, `{"api": {"limit": "sliding 1/d"}}`, string(text))
+	o.set("window 10/365d")
+	require.True(t, o.take("k", 7).Allowed)
+	for i := range 3 {
+		require.NoError(t, o.Set(manyFamilies(t, i+1, 1), nil))
+	}
+	remembered := func() string {
+		text, err := os.ReadFile(filepath.Join(dir, FileName))
+		require.NoError(t, err)
+		return string(text)
+	}
+	assert.Contains(t, remembered(), `"api"`)
+	assert.NotContains(t, remembered(), `"old"`)
+	assert.NotContains(t, remembered(), `"l1"`, "no key owed under it")
+	assert.Equal(t, 3, o.engines(), "that of api, and those of the last two files")
+	o.set("window 10/365d")
+	assert.EqualValues(t, 3, o.remaining("k"))
+
+	require.NoError(t, o.Set(manyFamilies(t, 1, 1), nil))
+	family := o.of(Prefix("api")).family
+	require.True(t, family.Engine().Reset(Prefix("api")+"k"))
+	require.NoError(t, o.Set(manyFamilies(t, 1, 1), nil))
+	assert.NotContains(t, remembered(), `"api"`)
+	assert.Equal(t, 1, o.engines())
 }
 
 // If unreadable the start fails, if unwritable a change.
@@ -67,8 +86,8 @@ func BenchmarkChange(b *testing.B) {
 	o := open(b, "")
 	o.set("funnel 10, 1/d")
 	const n = 500_000
-	for _, key := range keys(n) {
-		o.take(key, 5)
+	for i := range n {
+		o.take(strconv.Itoa(i), 5)
 	}
 	b.ResetTimer()
 	for i := range b.N {
