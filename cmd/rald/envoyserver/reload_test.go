@@ -50,17 +50,6 @@ func TestReplacedRulesLeaveTheirRoom(t *testing.T) {
 	}
 }
 
-// The engine ends meanwhile.
-func TestReplacedRulesKeepTheirCounts(t *testing.T) {
-	d := open(t, sliding(100, 1))
-	d.expect(ok, 4, entries("k0=x"))
-	for _, from := range []int{1, 2, 3, 100} {
-		d.write(sliding(from, 1))
-		require.NoError(t, d.reload())
-	}
-	d.expect(ok, 3, entries("k0=x"))
-}
-
 func TestRequestsFindNoReleasedEngine(t *testing.T) {
 	d := open(t, sliding(1, 1))
 	stop := make(chan struct{})
