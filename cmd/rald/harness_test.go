@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -19,7 +18,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -33,6 +31,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/ral-limiter/ral/internal/testkit/child"
+	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
@@ -49,36 +48,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// logged is a process's output, readable while it is written.
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // server is a rald, or another program, in a process of its own.
 type server struct {
 	*child.Process
 	addr string
-	log  *logged
+	log  logbuffer.Buffer
 }
 
 // run starts a command that ends with the test.
 func (s *server) run(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
-	s.log = &logged{}
-	cmd.Stdout, cmd.Stderr = s.log, s.log
+	cmd.Stdout, cmd.Stderr = &s.log, &s.log
 	var err error
 	s.Process, err = child.Start(cmd)
 	require.NoError(t, err, "make needs installs it")
@@ -100,7 +80,7 @@ func start(t *testing.T, args ...string) *server {
 func (s *server) until(t *testing.T, happened func() bool) {
 	t.Helper()
 	for !happened() {
-		require.True(t, s.Runs(), "%s ended: %s", s.addr, s.log)
+		require.True(t, s.Runs(), "%s ended: %s", s.addr, &s.log)
 		time.Sleep(10 * time.Millisecond) // wall: between two looks for the event
 	}
 }

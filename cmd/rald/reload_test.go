@@ -8,12 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -22,47 +18,6 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
 )
-
-// By SIGHUP and by themselves, exactly the last limit. A bad file changes nothing.
-//
-// Promise: SIGHUP reads changed files at once and loses no unit under load.
-func TestReloadUnderLoadWithProcesses(t *testing.T) {
-	needs(t, "seconds of load")
-	dir := directory(t, "limits.yaml", limitsFile)
-	s := start(t, "-state", "none", dir)
-	c := s.client(t, redis.Options{Protocol: 2})
-	var total atomic.Int64
-	ctx, stop := context.WithCancel(context.Background())
-	var callers sync.WaitGroup
-	for range 4 {
-		callers.Go(func() {
-			for ctx.Err() == nil {
-				took, _ := take(t, c, "ann")
-				total.Add(took)
-			}
-		})
-	}
-	for i, room := range []string{"150", "200", "300"} {
-		write(t, dir, "limits.yaml", strings.Replace(limitsFile, "100", room, 1))
-		if i != 1 {
-			require.NoError(t, s.Signal(syscall.SIGHUP))
-		}
-		s.until(t, func() bool {
-			state, err := c.Do(ctx, "RAL.PEEK", "ann", "api").Slice()
-			require.NoError(t, err)
-			return state[3] == map[string]int64{"150": 150, "200": 200, "300": 300}[room]
-		})
-	}
-	write(t, dir, "limits.yaml", "limits:\n  api: funnel\n")
-	s.untilLogs(t, "the configuration stays as it was")
-	assert.Contains(t, s.log.String(), filepath.Join(dir, "limits.yaml")+":2: limits.api: ")
-	stop()
-	callers.Wait()
-	for took := int64(1); took > 0; total.Add(took) {
-		took, _ = take(t, c, "ann")
-	}
-	assert.EqualValues(t, 300, total.Load())
-}
 
 // reloaderOf opens the doors of a directory without listeners. checks makes a call of the HTTP
 // check and returns the remaining units, envoy the requests of its rule.
@@ -81,9 +36,8 @@ func reloaderOf(t *testing.T, dir string) (r *reloader, checks func() string, en
 	checks = func() string {
 		request := httptest.NewRequest(http.MethodGet, "http://127.0.0.1/check", nil)
 		request.RemoteAddr = "127.0.0.1:1"
-		for _, field := range []string{"Method: GET", "Uri: /", "For: 192.0.2.1", "Host: example.org"} {
-			name, value, _ := strings.Cut(field, ": ")
-			request.Header.Set("X-Forwarded-"+name, value)
+		for fields := asTraefik("/"); len(fields) > 0; fields = fields[2:] {
+			request.Header.Set(fields[0], fields[1])
 		}
 		w := httptest.NewRecorder()
 		r.check.ServeHTTP(w, request)

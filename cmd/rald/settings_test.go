@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -95,47 +94,49 @@ func TestSettingsOfAFleet(t *testing.T) {
 
 func TestSettingsThatAreRefused(t *testing.T) {
 	dir := directory(t, "empty", "\n", "one", "anna", "three", "\nanna a b", "twice", "anna a\nanna b\n")
-	empty := filepath.Join(dir, "empty")
 	cert, key, _ := certificates(t)
-	withTLS := " -tls-cert " + cert + " -tls-key " + key
+	files := strings.NewReplacer("TOKENS", dir, "OWN_PEM", key, "WITH_TLS", "-tls-cert "+cert+" -tls-key "+key)
 	for line, want := range map[string]string{
-		"-save-every 0s":                 "-save-every is 0s: above 0 is accepted",
-		"-max-keys 0":                    "-max-keys is 0: 1 or more is accepted",
-		"-max-clients -1":                "-max-clients is -1: 1 or more is accepted",
-		"-idle 0s":                       "-idle is 0s: above 0 is accepted",
-		"-drain -1s":                     "-drain is -1s: 0 or more is accepted",
-		"-rounding up":                   `-rounding is "up": true, redis-cell or dragonfly is accepted`,
-		"-listen nowhere":                `-listen is "nowhere": host:port or unix:path is accepted`,
-		"-listen unix:":                  `-listen is "unix:": the path of a socket is missing`,
-		"-tls-cert x":                    "-tls-cert and -tls-key go together",
-		"-tls-cert x -tls-key x":         "-tls-cert and -tls-key: open x",
-		"-tls-clients x":                 "-tls-clients needs -tls-cert and -tls-key",
-		"-tls-clients " + key + withTLS:  "has no certificate in PEM",
-		"-tls-clients /none" + withTLS:   "-tls-clients: open /none",
-		"-password-file /none/x":         "-password-file: open /none/x",
-		"-password-file " + empty:        "-password-file: " + empty + " is empty",
-		"-admin-tokens-file /none/x":     "-admin-tokens-file: open /none/x",
-		"-admin-tokens-file " + dir:      "-admin-tokens-file: read " + dir,
-		"-envoy-http 127.0.0.1:0":        "-envoy-http needs -envoy, or the directory envoy in DIR",
-		"-envoy-listen :0 " + dir:        "-envoy-listen needs -envoy, or the directory envoy in DIR",
-		"-envoy-shadow " + dir:           "-envoy-shadow needs -envoy, or the directory envoy in DIR",
-		"-envoy-clients 10.0.0.0/8":      "-envoy-clients needs -envoy",
-		"a b":                            `one directory is accepted, not ["a" "b"]: flags come before it`,
-		"a -idle 1s":                     `one directory is accepted, not ["a" "-idle" "1s"]: flags come before it`,
-		"RALD_MAX_KEY=5":                 "the environment has RALD_MAX_KEY, which is no setting: rald -h names all",
-		"RALD_MAX_KEYS=many":             `RALD_MAX_KEYS is "many", the environment's -max-keys: a whole number is accepted`,
-		"RALD_DRAIN=soon":                `RALD_DRAIN is "soon", the environment's -drain: a time such as 1m30s is accepted`,
-		"RALD_ENVOY_QUOTA=maybe":         "the environment's -envoy-quota: true or false is accepted",
-		"RALD_MAX_KEYS=0":                "-max-keys is 0: 1 or more is accepted",
-		"RALD_ENVOY_CLIENTS=what":        `the environment's -envoy-clients: "what" is no network`,
-		"RALD_LOG_LEVEL=loud":            "the environment's -log-level: debug, info, warn or error is accepted",
-		"RALD_FLEET=leased":              "-fleet needs -redis",
-		"-fleet-name x":                  "-fleet-name needs -redis",
-		"-outage open":                   "-outage needs -redis",
-		"-redis redis://a -state /tmp":   "-state is of no use with -redis",
-		"-redis redis://a -fleet both":   `-fleet is "both": exact or leased is accepted`,
-		"-redis redis://a -outage wait":  `-outage is "wait": share, open or closed is accepted`,
-		"-redis redis://a -fleet-name :": `-fleet-name is ":": 1 to 20 letters`,
+		"-save-every 0s":                  "-save-every is 0s: above 0 is accepted",
+		"-max-keys 0":                     "-max-keys is 0: 1 or more is accepted",
+		"-max-clients -1":                 "-max-clients is -1: 1 or more is accepted",
+		"-idle 0s":                        "-idle is 0s: above 0 is accepted",
+		"-drain -1s":                      "-drain is -1s: 0 or more is accepted",
+		"-rounding up":                    `-rounding is "up": true, redis-cell or dragonfly is accepted`,
+		"-listen nowhere":                 `-listen is "nowhere": host:port or unix:path is accepted`,
+		"-listen unix:":                   `-listen is "unix:": the path of a socket is missing`,
+		"-tls-cert x":                     "-tls-cert and -tls-key go together",
+		"-tls-cert x -tls-key x":          "-tls-cert and -tls-key: open x",
+		"-tls-clients x":                  "-tls-clients needs -tls-cert and -tls-key",
+		"-tls-clients OWN_PEM WITH_TLS":   "has no certificate in PEM",
+		"-tls-clients /none WITH_TLS":     "-tls-clients: open /none",
+		"-password-file /none/x":          "-password-file: open /none/x",
+		"-password-file TOKENS/empty":     "-password-file: TOKENS/empty is empty",
+		"-admin-tokens-file /none/x":      "-admin-tokens-file: open /none/x",
+		"-admin-tokens-file TOKENS":       "-admin-tokens-file: read TOKENS",
+		"-admin-tokens-file TOKENS/one":   "-admin-tokens-file: TOKENS/one: line 1 has 1 words: a name and a token are accepted",
+		"-admin-tokens-file TOKENS/three": "-admin-tokens-file: TOKENS/three: line 2 has 3 words",
+		"-admin-tokens-file TOKENS/twice": `-admin-tokens-file: TOKENS/twice: line 2: "anna" has a token already`,
+		"-envoy-http 127.0.0.1:0":         "-envoy-http needs -envoy, or the directory envoy in DIR",
+		"-envoy-listen :0 TOKENS":         "-envoy-listen needs -envoy, or the directory envoy in DIR",
+		"-envoy-shadow TOKENS":            "-envoy-shadow needs -envoy, or the directory envoy in DIR",
+		"-envoy-clients 10.0.0.0/8":       "-envoy-clients needs -envoy",
+		"a b":                             `one directory is accepted, not ["a" "b"]: flags come before it`,
+		"a -idle 1s":                      `one directory is accepted, not ["a" "-idle" "1s"]: flags come before it`,
+		"RALD_MAX_KEY=5":                  "the environment has RALD_MAX_KEY, which is no setting: rald -h names all",
+		"RALD_MAX_KEYS=many":              `RALD_MAX_KEYS is "many", the environment's -max-keys: a whole number is accepted`,
+		"RALD_DRAIN=soon":                 `RALD_DRAIN is "soon", the environment's -drain: a time such as 1m30s is accepted`,
+		"RALD_ENVOY_QUOTA=maybe":          "the environment's -envoy-quota: true or false is accepted",
+		"RALD_MAX_KEYS=0":                 "-max-keys is 0: 1 or more is accepted",
+		"RALD_ENVOY_CLIENTS=what":         `the environment's -envoy-clients: "what" is no network`,
+		"RALD_LOG_LEVEL=loud":             "the environment's -log-level: debug, info, warn or error is accepted",
+		"RALD_FLEET=leased":               "-fleet needs -redis",
+		"-fleet-name x":                   "-fleet-name needs -redis",
+		"-outage open":                    "-outage needs -redis",
+		"-redis redis://a -state /tmp":    "-state is of no use with -redis",
+		"-redis redis://a -fleet both":    `-fleet is "both": exact or leased is accepted`,
+		"-redis redis://a -outage wait":   `-outage is "wait": share, open or closed is accepted`,
+		"-redis redis://a -fleet-name :":  `-fleet-name is ":": 1 to 20 letters`,
 		"-redis redis://a -fleet-name " + strings.Repeat("x", 21): "1 to 20 letters",
 		"-redis redis://a -fleet-servers -1":                      "-fleet-servers is -1: 0 or more is accepted",
 		"-redis redis://a -redis-budget 0s":                       "-redis-budget is 0s: above 0, up to 1m, is accepted",
@@ -155,16 +156,10 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		"-redis redis://a/1x":                                     `the database is "1x"`,
 		"-redis redis://a/0?db=1":                                 "nothing may follow",
 	} {
-		_, err := parseLine(line)
-		if assert.ErrorContains(t, err, want, line) {
+		_, err := parseLine(files.Replace(line))
+		if assert.ErrorContains(t, err, files.Replace(want), line) {
 			assert.NotContains(t, err.Error(), "secret", line)
 		}
-	}
-	for name, want := range map[string]string{
-		"one": "line 1 has 1 words: a name and a token are accepted", "three": "line 2 has 3 words", "twice": `line 2: "anna" has a token already`,
-	} {
-		_, err := parse([]string{"-admin-tokens-file", filepath.Join(dir, name)}, noEnv, io.Discard)
-		assert.ErrorContains(t, err, "-admin-tokens-file: "+filepath.Join(dir, name)+": "+want)
 	}
 }
 
@@ -247,11 +242,6 @@ func TestManualAndCompletion(t *testing.T) {
 		_, _, err := read(line)
 		assert.ErrorContains(t, err, "bash, zsh or fish is accepted, not", line)
 	}
-	closed, err := os.Open(os.DevNull)
-	require.NoError(t, err)
-	require.NoError(t, closed.Close())
-	assert.ErrorIs(t, manual(closed, nil), os.ErrClosed)
-	assert.ErrorIs(t, completion(closed, "fish", nil), os.ErrClosed)
 }
 
 func TestHealthURL(t *testing.T) {

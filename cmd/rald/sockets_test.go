@@ -61,7 +61,7 @@ func TestSocketActivationWithProcesses(t *testing.T) {
 	s := activate(t, notify.LocalAddr().String(), "resp:admin:envoy", []*os.File{respFile, adminFile, envoyFile},
 		"-state", "none", "-listen", "0.0.0.0:1", "-admin", "0.0.0.0:1", "-envoy-listen", "0.0.0.0:1", dir)
 	s.addr = resp
-	assert.Equal(t, "READY=1", told(), "%s", s.log)
+	assert.Equal(t, "READY=1", told(), "%s", &s.log)
 	assert.NoError(t, s.client(t, redis.Options{}).Ping(t.Context()).Err())
 	c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", admin)

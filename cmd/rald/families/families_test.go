@@ -1,6 +1,7 @@
 package families
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -85,6 +86,44 @@ func TestThousandLimitsNeedFewGoroutines(t *testing.T) {
 	assert.LessOrEqual(t, runtime.NumGoroutine()-start, 12)
 }
 
+// memory returns the bytes of heap and stacks in use after a collection.
+func memory() float64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc + m.StackInuse)
+}
+
+// Memory and files are within the bounds of docs/serving.md.
+func TestSizing(t *testing.T) {
+	const keys, families = 100_000, 16
+	config := Config{Dir: t.TempDir(), Every: time.Hour}
+	s, err := New(config)
+	require.NoError(t, err)
+	before := memory()
+	for i := range families {
+		_, err := s.Of(parse(fmt.Sprintf("window 5/%dh", i+2)))
+		require.NoError(t, err)
+	}
+	ofFamily := (memory() - before) / families
+	limit := parse("funnel 16, 1/h")
+	family, err := s.Of(limit)
+	require.NoError(t, err)
+	before = memory()
+	for i := range keys {
+		family.Engine().TakeWith(limit, fmt.Sprintf("user:%015d", i), 1)
+	}
+	ofKey := (memory() - before) / keys
+	require.NoError(t, s.Close())
+	info, err := os.Stat(filepath.Join(config.Dir, "funnel_1%2C_1%2Fs.state"))
+	require.NoError(t, err)
+	saved := float64(info.Size()) / keys
+	t.Logf("a family: %.0f bytes; a key of 20 bytes: %.0f; a saved key: %.1f", ofFamily, ofKey, saved)
+	assert.Less(t, ofFamily, 1e6)
+	assert.Less(t, ofKey, 400.0)
+	assert.Less(t, saved, 60.0)
+}
+
 // Promise: Clients' own limits leave room for configured limits.
 func TestConfiguredLimitsHaveRoomOfTheirOwn(t *testing.T) {
 	s := open(t, Config{Most: 2})
@@ -111,15 +150,17 @@ func parseAll(texts []string) (all []policy.Policy) {
 	return all
 }
 
-// A limit with other units finds its state, and New finds all states.
+// New finds all states, also of limits that calls brought. They leave room for configured limits.
 func TestStateSurvivesARestart(t *testing.T) {
-	config := Config{Dir: filepath.Join(t.TempDir(), "made"), Every: time.Hour}
-	s, err := New(config)
-	require.NoError(t, err)
 	texts := []string{
 		"funnel 100, 1/h", "queue 20, 1/h", "bursty 1/h, 50", "warming up 100/h over 10h, cold 3", "window 1000/d",
 		"window 1000/90d aligned", "window 10000/year in Europe/Berlin", "sliding 1000/d", "at most 5/1d",
 	}
+	config := Config{Most: len(texts), Dir: filepath.Join(t.TempDir(), "made"), Every: time.Hour}
+	s, err := New(config)
+	require.NoError(t, err)
+	_, err = s.Keep(parse(texts[0]))
+	require.NoError(t, err)
 	for _, text := range texts {
 		family, err := s.Of(parse(text))
 		require.NoError(t, err)
@@ -132,78 +173,39 @@ func TestStateSurvivesARestart(t *testing.T) {
 	require.ErrorIs(t, err, engine.ErrClosed)
 
 	s = open(t, config)
-	assert.Equal(t, len(texts), count(s))
+	_, err = s.Of(parse("sliding 5/5d"))
+	require.ErrorIs(t, err, ErrTooMany)
+	_, err = s.Keep(parse("sliding 5/5d"), parse("sliding 5/6d"))
+	require.NoError(t, err)
+	assert.Equal(t, len(texts)+2, count(s))
 	for _, text := range texts {
 		limit := parse(text)
 		family, err := s.Of(limit)
 		require.NoError(t, err)
-		d := family.Engine().TakeWith(limit, "key", 0)
-		assert.NotZero(t, d.ResetAfter, text)
+		assert.NotZero(t, family.Engine().TakeWith(limit, "key", 0).ResetAfter, text)
 		assert.Equal(t, 1, family.Engine().Len(), text)
 	}
-	assert.Equal(t, len(texts), count(s))
+	assert.Equal(t, len(texts)+2, count(s))
 }
 
-// All states are loaded, also of limits that calls brought.
-func TestSavedStatesLeaveRoomForConfiguredLimits(t *testing.T) {
-	config := Config{Most: 2, Dir: t.TempDir(), Every: time.Hour}
-	s, err := New(config)
-	require.NoError(t, err)
-	texts := []string{"sliding 5/1d", "sliding 5/2d", "sliding 5/3d", "sliding 5/4d"}
-	for i, text := range texts {
-		if i >= 2 {
-			_, err := s.Keep(parse(text))
-			require.NoError(t, err)
-		}
-		family, err := s.Of(parse(text))
-		require.NoError(t, err)
-		require.True(t, family.Engine().TakeWith(parse(text), "key", 3).Allowed)
+// A directory has one owner, before any state is saved.
+func TestNewNamesWhatCannotBeLoaded(t *testing.T) {
+	for name, want := range map[string]string{
+		"funnel_1%2C_1%2Fs.state": "funnel_1%2C_1%2Fs.state",
+		"funnel_9%2C_1%2Fs.state": "a file of these keys is named funnel_1%2C_1%2Fs.state",
+		"other.state":             "other.state",
+	} {
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("garbage"), 0o600))
+		_, err := New(Config{Dir: dir})
+		assert.ErrorContains(t, err, want)
+		assert.Equal(t, name == want && name != "other.state", errors.Is(err, engine.ErrState), name)
+		_, err = New(Config{Dir: filepath.Join(dir, name)})
+		assert.Error(t, err, "a file in place of a directory")
 	}
-	require.NoError(t, s.Close())
-
-	s = open(t, config)
-	assert.Equal(t, 4, count(s))
-	_, err = s.Of(parse("sliding 5/5d"))
-	require.ErrorIs(t, err, ErrTooMany)
-	for _, text := range []string{"sliding 5/5d", "sliding 5/6d"} {
-		_, err := s.Keep(parse(text))
-		require.NoError(t, err, text)
-	}
-	for _, text := range texts {
-		family, err := s.Of(parse(text))
-		require.NoError(t, err)
-		assert.EqualValues(t, 2, family.Engine().TakeWith(parse(text), "key", 0).Remaining, text)
-	}
-}
-
-// Before any state is saved.
-func TestDirectoryHasOneOwner(t *testing.T) {
 	config := Config{Dir: t.TempDir()}
-	s, err := New(config)
-	require.NoError(t, err)
-	_, err = New(config)
+	open(t, config)
+	_, err := New(config)
 	require.ErrorIs(t, err, statefile.ErrLocked)
 	assert.ErrorContains(t, err, config.Dir)
-	require.NoError(t, s.Close())
-	open(t, config)
-}
-
-func TestNewNamesAStateThatCannotBeLoaded(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, "funnel_1%2C_1%2Fs.state")
-	require.NoError(t, os.WriteFile(file, []byte("garbage"), 0o600))
-	_, err := New(Config{Dir: dir})
-	require.ErrorIs(t, err, engine.ErrState)
-	assert.ErrorContains(t, err, file)
-
-	require.NoError(t, os.Rename(file, filepath.Join(dir, "funnel_9%2C_1%2Fs.state")))
-	_, err = New(Config{Dir: dir})
-	assert.ErrorContains(t, err, "a file of these keys is named funnel_1%2C_1%2Fs.state")
-
-	require.NoError(t, os.Rename(filepath.Join(dir, "funnel_9%2C_1%2Fs.state"), filepath.Join(dir, "other.state")))
-	_, err = New(Config{Dir: dir})
-	assert.ErrorContains(t, err, "other.state")
-
-	_, err = New(Config{Dir: filepath.Join(dir, "other.state")})
-	assert.Error(t, err)
 }

@@ -1,7 +1,6 @@
 package families
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -100,6 +99,7 @@ func TestServersShareLimits(t *testing.T) {
 	}
 }
 
+// Promise: Without Redis calls follow `-outage`.
 func TestOutages(t *testing.T) {
 	for outage, want := range map[fleet.Fallback]int{fleet.FallbackShare: 4, fleet.FallbackOpen: 20, fleet.FallbackClosed: 0} {
 		r := openRedis(t)
@@ -124,7 +124,7 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// Clients make up the limits. The error names the bound.
+// Clients make up the limits. The error names the bound. After Close every call is an error.
 func TestLimitsOverRedisAreBounded(t *testing.T) {
 	s := openShared(t, openRedis(t), Config{Most: 2}, Fleet{Outage: fleet.FallbackOpen}) // which keeps nothing of each
 	for i := range 1024 {
@@ -144,15 +144,10 @@ func TestLimitsOverRedisAreBounded(t *testing.T) {
 	require.NoError(t, err, "a configured one has room")
 	_, err = s.Of(parse("sliding 1/m"))
 	require.NoError(t, err)
-}
 
-// With an error, not with an answer.
-func TestClosedOverRedis(t *testing.T) {
-	s := openShared(t, openRedis(t), Config{}, Fleet{})
-	of := claim(t, s, "funnel 5, 1/s", "a", 1)
 	require.NoError(t, s.Close())
-	_, err := of.Family.TakeWith(t.Context(), of.Limit, "a", 1)
-	assert.True(t, errors.Is(err, engine.ErrClosed), "%v", err)
-	_, err = s.Of(parse("window 5/s"))
+	_, err = of.Family.TakeWith(t.Context(), parse("window 2/300d"), "a", 1)
+	assert.ErrorIs(t, err, engine.ErrClosed, "with an error, not with an answer")
+	_, err = s.Of(parse("at most 5/s"))
 	assert.Error(t, err)
 }

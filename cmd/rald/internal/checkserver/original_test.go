@@ -39,7 +39,9 @@ func TestPathsAreFoundInEverySpelling(t *testing.T) {
 	}
 }
 
-// Requests without a rule pass.
+// The most specific rule holds. Requests without a rule pass.
+//
+// Promise: A rule for `OPTIONS` comes before rules for other methods, so that one exempts preflights.
 func TestMostSpecificRuleHolds(t *testing.T) {
 	d := open(t, `
 proxy: caddy
@@ -47,13 +49,25 @@ rules:
   - {match: /api/, limit: two, key: everybody}
   - {match: GET /api/health, unlimited: true}
   - {match: "POST /api/{thing}", limit: one, key: path thing}
+  - {match: "OPTIONS\t/", unlimited: true}
+  - {match: OPTIONS /api/old/, limit: window 3/h, key: everybody}
 `)
-	assert.Equal(t, 10, d.passes(t, "GET", "/other"))
-	assert.Equal(t, 10, d.passes(t, "GET", "/api/health"))
-	assert.Equal(t, 1, d.passes(t, "POST", "/api/a"))
-	assert.Equal(t, 1, d.passes(t, "POST", "/api/b"))
-	assert.Equal(t, 2, d.passes(t, "GET", "/api"))
-	assert.Zero(t, d.passes(t, "GET", "/api/a/b"))
+	for _, c := range []struct {
+		method, path string
+		passes       int
+	}{
+		{"GET", "/other", 10},
+		{"GET", "/api/health", 10},
+		{"POST", "/api/a", 1},
+		{"POST", "/api/b", 1},
+		{"GET", "/api", 2},
+		{"GET", "/api/a/b", 0},
+		{"OPTIONS", "/api/a", 10},
+		{"OPTIONS", "/a", 10},
+		{"OPTIONS", "/api/old/a", 3},
+	} {
+		assert.Equal(t, c.passes, d.passes(t, c.method, c.path), "%s %s", c.method, c.path)
+	}
 }
 
 // A path has the more specific rule with and without a final slash. Two rules are refused if
@@ -80,17 +94,6 @@ func TestSlashAtTheEndChoosesNoOtherRule(t *testing.T) {
 	assert.Equal(t, 1, d.passes(t, "GET", "/files/a"))
 	assert.Equal(t, http.StatusBadRequest, d.ask("GET", "/files").Code, "there is no key")
 	assert.Equal(t, "/files/{name...}", withSlash("/files/{name...}"))
-}
-
-// Promise: A rule for `OPTIONS` comes before rules for other methods, so that one exempts preflights.
-func TestPreflightsAreExempt(t *testing.T) {
-	d := open(t, "proxy: caddy\nrules:\n  - {match: /, limit: two, key: everybody}\n  - {match: /api/, limit: one, key: everybody}\n"+
-		"  - {match: \"OPTIONS\\t/\", unlimited: true}\n  - {match: OPTIONS /api/old/, limit: window 3/h, key: everybody}\n")
-	assert.Equal(t, 1, d.passes(t, "GET", "/api/a"))
-	assert.Equal(t, 2, d.passes(t, "GET", "/a"))
-	assert.Equal(t, 10, d.passes(t, "OPTIONS", "/api/a"))
-	assert.Equal(t, 10, d.passes(t, "OPTIONS", "/a"))
-	assert.Equal(t, 3, d.passes(t, "OPTIONS", "/api/old/a"))
 }
 
 // Bad escapes, and paths that backends read differently.
@@ -122,28 +125,20 @@ rules:
 		"//login":           {refused, free, free, login},
 		"//x/login":         {refused, login, login, free},
 		"///x/login":        {refused, refused, refused, free},
-		"///login":          {refused, refused, refused, login},
-		"////x/login":       {refused, refused, refused, free},
 		`/\x/login`:         {refused, login, free, free},
-		`\\x\login`:         {refused, login, free, free},
-		`//x\login`:         {refused, login, refused, free},
 		`/\login`:           {refused, free, free, free},
 		`\login`:            {refused, login, free, free},
 		`/login\`:           {refused, login, free, free},
 		`/.\login`:          {refused, login, free, free},
 		`/x\..\login`:       {refused, refused, refused, refused},
 		"/%5Clogin":         {refused, free, free, free},
-		"/login%5c":         {refused, free, free, free},
 		"//x/y":             {free, free, free, free},
 		"//x//login":        {refused, login, login, free},
 		"/.//x/login":       {free, free, free, free},
 		"//./login":         {login, login, login, login},
 		`/a\b`:              {free, free, free, free},
-		"/a%5cb":            {free, free, free, free},
 		"http://h//x/login": {refused, login, login, free},
-		"//x:80/login":      {refused, login, login, free},
 		"//x":               {free, free, free, free},
-		"//":                {free, free, free, free},
 		`/login?\//x`:       {login, login, login, login},
 	} {
 		for i, settings := range []string{

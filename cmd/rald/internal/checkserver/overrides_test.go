@@ -72,15 +72,3 @@ func TestOverridesOfAFile(t *testing.T) {
 	assert.ErrorContains(t, err, `overrides.yaml:2: partners.a: "fife": the name of a limit`)
 	assert.ErrorContains(t, err, "overrides.yaml:3: spare: no rule of check.yaml has these overrides")
 }
-
-func TestStatusForAccessLogs(t *testing.T) {
-	d := open(t, `
-proxy: caddy
-rules:
-  - {match: /live, limit: one, key: everybody}
-  - {match: /tried, limit: "funnel 1, 1/365d", key: everybody, shadow: true}
-`)
-	for _, ask := range [][2]string{{"/live", "passed"}, {"/live", "limited"}, {"/tried", "passed"}, {"/tried", "shadow"}, {"/other", ""}} {
-		assert.Equal(t, ask[1], d.ask(http.MethodGet, ask[0]).Header().Get("X-RateLimit-Status"), ask)
-	}
-}

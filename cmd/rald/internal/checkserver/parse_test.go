@@ -21,33 +21,24 @@ func one(lines ...string) string {
 // With file, line, key and the accepted values.
 func TestFaults(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                         "check.yaml: proxy is required",
-		"# nothing\n":                              "check.yaml: proxy is required",
-		"proxy:\n  a: [\n":                         "check.yaml:2: did not find expected node content",
-		"proxy: \xff\n":                            "check.yaml:1: this is not UTF-8",
-		"proxy: &rules caddy\n*rules : []\n":       "check.yaml:2: caddy: the keys here are proxy",
-		"proxy: {? [uri] : X}\nrules: []\n":        "check.yaml:1: proxy: a key here is no text",
-		"- a\n":                                    "check.yaml:1: a map is accepted, with the keys proxy, trusted, allow, once, status, spread, rules, parameters, escaped_slashes, backslashes, escaped_backslashes, leading_slashes",
-		"proxy: caddy\n":                           "check.yaml:1: rules is required: a list of maps",
-		"proxy: caddy\nrule: []\n":                 "check.yaml:2: rule: the keys here are proxy, trusted, allow, once, status, spread, rules, parameters, escaped_slashes, backslashes, escaped_backslashes, leading_slashes",
-		"proxy: caddy\nproxy: nginx\n":             "check.yaml:2: proxy: this key is there twice",
-		"proxy: apache\nrules: []\n":               `check.yaml:1: proxy: "apache" is not a known proxy: nginx, caddy, traefik`,
-		"proxy: [nginx]\nrules: []\n":              "check.yaml:1: proxy: a map is accepted, with the keys uri, method, host, address",
-		"proxy: {method: X-M}\nrules: []\n":        "check.yaml:1: proxy: uri is required",
-		"proxy: {uri: 'a b'}\nrules: []\n":         `check.yaml:1: proxy.uri: "a b": the name of a header field is accepted`,
-		"proxy: {uri: Host}\nrules: []\n":          `check.yaml:1: proxy.uri: "Host": the name of a header field`,
-		"proxy: caddy\nrules: []\n---\nrules: 5\n": "check.yaml:3: there is a second document",
-		"proxy: caddy\nrules: 5\n":                 "check.yaml:2: rules: a list is accepted",
-		"proxy: caddy\nrules:\n  - 5\n":            "check.yaml:3: rules[0]: a map is accepted",
-		"proxy: caddy\nrules:\n  - {}\n":           "check.yaml:3: rules[0]: match is required",
-		"proxy: caddy\nstatus: 200\n":              `check.yaml:2: status: "200": 400 to 599 is accepted`,
-		"proxy: caddy\nonce: a b\n":                `check.yaml:2: once: "a b": the name of a header field is accepted`,
-		"proxy: caddy\nspread: 0s\n":               `check.yaml:2: spread: "0s": a time such as 30s is accepted`,
-		"proxy: nginx\nstatus: 429\n":              "check.yaml:2: status: 429: 403 or 401 is accepted, as nginx answers 500 for any other",
-		"proxy: caddy\nbackslashes: drop\n":        `check.yaml:2: backslashes: "drop": slash or keep is accepted`,
-		"proxy: caddy\nleading_slashes: keep\n":    `check.yaml:2: leading_slashes: "keep": host or merge is accepted`,
-		"proxy: caddy\ntrusted: [10.0.0]\n":        `check.yaml:2: trusted[0]: "10.0.0": the address of a proxy or a prefix is accepted`,
-		"proxy: caddy\ntrusted: 10.0.0.0/8":        "check.yaml:2: trusted: a list is accepted",
+		"":                                      "check.yaml: proxy is required",
+		"proxy: &rules caddy\n*rules : []\n":    "check.yaml:2: caddy: the keys here are proxy",
+		"proxy: caddy\n":                        "check.yaml:1: rules is required: a list of maps",
+		"proxy: caddy\nrule: []\n":              "check.yaml:2: rule: the keys here are proxy, trusted, allow, once, status, spread, rules, parameters, escaped_slashes, backslashes, escaped_backslashes, leading_slashes",
+		"proxy: apache\nrules: []\n":            `check.yaml:1: proxy: "apache" is not a known proxy: nginx, caddy, traefik`,
+		"proxy: [nginx]\nrules: []\n":           "check.yaml:1: proxy: a map is accepted, with the keys uri, method, host, address",
+		"proxy: {method: X-M}\nrules: []\n":     "check.yaml:1: proxy: uri is required",
+		"proxy: {uri: 'a b'}\nrules: []\n":      `check.yaml:1: proxy.uri: "a b": the name of a header field is accepted`,
+		"proxy: {uri: Host}\nrules: []\n":       `check.yaml:1: proxy.uri: "Host": the name of a header field`,
+		"proxy: caddy\nrules: 5\n":              "check.yaml:2: rules: a list is accepted",
+		"proxy: caddy\nrules:\n  - {}\n":        "check.yaml:3: rules[0]: match is required",
+		"proxy: caddy\nstatus: 200\n":           `check.yaml:2: status: "200": 400 to 599 is accepted`,
+		"proxy: caddy\nonce: a b\n":             `check.yaml:2: once: "a b": the name of a header field is accepted`,
+		"proxy: caddy\nspread: 0s\n":            `check.yaml:2: spread: "0s": a time such as 30s is accepted`,
+		"proxy: nginx\nstatus: 429\n":           "check.yaml:2: status: 429: 403 or 401 is accepted, as nginx answers 500 for any other",
+		"proxy: caddy\nbackslashes: drop\n":     `check.yaml:2: backslashes: "drop": slash or keep is accepted`,
+		"proxy: caddy\nleading_slashes: keep\n": `check.yaml:2: leading_slashes: "keep": host or merge is accepted`,
+		"proxy: caddy\ntrusted: [10.0.0]\n":     `check.yaml:2: trusted[0]: "10.0.0": the address of a proxy or a prefix is accepted`,
 		"proxy: caddy\ntrusted: []\nrules: [{match: /, limit: five, key: address}]\n": "check.yaml:2: trusted: 1 or more addresses or prefixes of proxies are accepted",
 		one("limit: five", "key: address", "inform: transfer-encoding"):               `check.yaml:6: rules[0].inform: "transfer-encoding": the name of a header field that HTTP itself does not need is accepted`,
 		one("limit: five", "key: header X", "override_by: header Y"):                  "check.yaml:6: rules[0].override_by: without overrides it has no effect",
@@ -65,9 +56,7 @@ func TestFaults(t *testing.T) {
 		one("limit: five"):                                          "check.yaml:3: rules[0]: key is required",
 		one("key: address"):                                         "check.yaml:3: rules[0]: limit is required",
 		one("limit: fife", "key: address"):                          `check.yaml:4: rules[0].limit: "fife": the name of a limit of limits.yaml is accepted, or the text of one: `,
-		one("limit: [five]", "key: address"):                        `check.yaml:4: rules[0].limit: "": the name of a limit`,
 		one("limit: five", "key: addrress"):                         `check.yaml:5: rules[0].key: "addrress": address, header NAME, cookie NAME, query NAME, path NAME or everybody is accepted`,
-		one("limit: five", "key: []"):                               "check.yaml:5: rules[0].key: address, header NAME",
 		one("limit: five", "key:", "- address", "- header a:b"):     `check.yaml:7: rules[0].key[1]: "header a:b": address`,
 		one("limit: five", "key: address/129"):                      `check.yaml:5: rules[0].key: "address/129": address/1 to address/128 is accepted`,
 		one("limit: five", "key: path id"):                          `check.yaml:5: rules[0].key: "/" has no wildcard {id}`,
@@ -114,28 +103,19 @@ func TestEveryFaultIsTold(t *testing.T) {
 	joined, ok := err.(interface{ Unwrap() []error })
 	require.True(t, ok)
 	assert.Len(t, joined.Unwrap(), 4)
-	_, err = Parse("check.yaml", []byte(one("unlimited: yes")), limitNamed)
-	assert.EqualError(t, err, `check.yaml:4: rules[0].unlimited: "yes": true or false is accepted`)
 }
 
 // All accepted forms.
 func TestAccepted(t *testing.T) {
 	for text, rules := range map[string]int{
-		"proxy: traefik\nrules: []\n":                                                   0,
-		"proxy: nginx\nstatus: 401\nrules: []\n":                                        0,
-		"proxy: nginx\ntrusted: [10.0.0.0/8, \"2001:db8::1\"]\nrules: []\n":             0,
-		"rules:\n  - {match: /, unlimited: true}\nproxy: {uri: x-original-url}\n":       1,
-		"x: &a {match: /a, unlimited: true}\n":                                          -1,
-		"proxy: caddy\nrules:\n  - &a {match: /a, unlimited: true}\n":                   1,
-		one("limit: funnel 5, 1/s", "key: &k [address/56, cookie sid, query q]"):        1,
-		one("limits:", "- {limit: five, key: address}", "- {limit: two, key: address}"): 1,
+		"proxy: nginx\nstatus: 401\ntrusted: [10.0.0.0/8, \"2001:db8::1\"]\nrules: []\n": 0,
+		"rules:\n  - {match: /, unlimited: true}\nproxy: {uri: x-original-url}\n":        1,
+		"proxy: caddy\nrules:\n  - &a {match: /a, unlimited: true}\n":                    1,
+		one("limit: funnel 5, 1/s", "key: &k [address/56, cookie sid, query q]"):         1,
+		one("limits:", "- {limit: five, key: address}", "- {limit: two, key: address}"):  1,
 		"proxy: caddy\nrules:\n  - {match: 'GET example.org/a/{id}/b/{rest...}', limit: five, key: [path id, path rest]}\n  - {match: '/{$}', unlimited: true}\n  - {match: /café/, unlimited: true}\n": 3,
 	} {
 		of, err := Parse("check.yaml", []byte(text), limitNamed)
-		if rules < 0 {
-			assert.Error(t, err, text)
-			continue
-		}
 		if assert.NoError(t, err, text) {
 			assert.Equal(t, rules, of.Len(), text)
 		}

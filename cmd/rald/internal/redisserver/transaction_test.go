@@ -39,6 +39,10 @@ func TestTransactions(t *testing.T) {
 	assert.Contains(t, executed[0], "ERR ", "a command that fails ends no transaction")
 	assert.Equal(t, "PONG", executed[1])
 
+	assert.Equal(t, "OK", c.do("MULTI"))
+	assert.Equal(t, "PONG", c.another().do("PING"), "it belongs to its connection")
+	assert.Equal(t, "OK", c.do("DISCARD"))
+
 	nested := replyError("ERR MULTI calls can not be nested")
 	assert.Equal(t, []any{"OK", nested, "QUEUED", []any{"PONG"}}, c.all("MULTI", "MULTI", "PING", "EXEC"))
 	assert.Equal(t, []any{"OK", []any{}}, c.all("MULTI", "EXEC"))
@@ -82,11 +86,4 @@ func TestTransactionsAreBounded(t *testing.T) {
 			assert.Equal(t, CommandStats{"echo", 1, 1}, count, "a command counts when it is executed")
 		}
 	}
-}
-
-func TestTransactionBelongsToItsConnection(t *testing.T) {
-	c := connect(t, Config{})
-	assert.Equal(t, "OK", c.do("MULTI"))
-	assert.Equal(t, "PONG", c.another().do("PING"))
-	assert.Equal(t, "QUEUED", c.do("PING"))
 }
