@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -43,16 +44,15 @@ const token = "0123456789abcdef"
 func start(t *testing.T, config inspect.Config) stage {
 	t.Helper()
 	var s stage
-	for name, e := range map[string]**engine.Engine[string]{"api": &s.api, "logins": &s.logins} {
-		made, err := engine.New[string](engine.Config{Name: name, Policy: policy.Must(policy.Funnel(10, 1, time.Hour))})
+	open := func(name string, capacity int64) *engine.Engine[string] {
+		e, err := engine.New[string](engine.Config{Name: name, Policy: policy.Must(policy.Funnel(capacity, 1, time.Hour))})
 		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, made.Close()) })
-		*e = made
+		t.Cleanup(func() { require.NoError(t, e.Close()) })
+		return e
 	}
-	candidate, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, candidate.Close()) })
-	s.trial, err = limits.NewTrial(limits.TrialConfig[string]{Live: s.logins, Candidate: candidate})
+	s.api, s.logins = open("api", 10), open("logins", 10)
+	var err error
+	s.trial, err = limits.NewTrial(limits.TrialConfig[string]{Live: s.logins, Candidate: open("", 1)})
 	require.NoError(t, err)
 	config.Logger = slog.New(slog.DiscardHandler)
 	h, err := inspect.New(config,
@@ -92,22 +92,14 @@ func TestOnceIsATable(t *testing.T) {
 	for _, url := range []string{s.url, strings.TrimSuffix(s.url, "/"), strings.TrimPrefix(s.url, "http://"), s.url + "?x=1#api"} {
 		text, err := top(t, url)
 		require.NoError(t, err)
-		fields := func(first string) []string {
-			for line := range strings.Lines(text) {
-				if f := strings.Fields(line); len(f) > 0 && f[0] == first {
-					return f
-				}
-			}
-			return nil
+		for _, part := range []string{
+			"4 limits", "> +api +funnel 10, 1/h", // the first that lists keys is chosen
+			"api: owes most, of 2 keys\n(.*\n)+glutton +100% +0 (.*\n)+modest +30% +7 +60m +3h +for 60m *\n",
+			"api: is refused most, of 300 refusals",
+		} {
+			assert.Regexp(t, part, text)
 		}
-		assert.Contains(t, text, "4 limits")
-		assert.Equal(t, []string{">", "api", "funnel", "10,", "1/h"}, fields(">")[:5], "the first that lists keys is chosen")
-		assert.Contains(t, text, "api: owes most, of 2 keys")
-		assert.Contains(t, text, "api: is refused most, of 300 refusals")
-		assert.Equal(t, []string{"glutton", "100%", "0"}, fields("glutton")[:3])
-		assert.Equal(t, []string{"modest", "30%", "7", "60m", "3h", "for", "60m"}, fields("modest"))
 		assert.NotContains(t, text, "root")
-		assert.Less(t, strings.Index(text, "glutton"), strings.Index(text, "modest"))
 	}
 	text, err := top(t, "-limit", "logins", "-n", "1", s.url)
 	require.NoError(t, err)
@@ -116,12 +108,10 @@ func TestOnceIsATable(t *testing.T) {
 	text, err = top(t, "-limit", "all", s.url)
 	require.NoError(t, err)
 	assert.NotContains(t, text, "owes most", "it has no keys")
-}
 
-func TestHashedKeysStayHashed(t *testing.T) {
-	s := start(t, inspect.Config{})
-	s.load()
-	text, err := top(t, s.url)
+	hashed := start(t, inspect.Config{})
+	hashed.load()
+	text, err = top(t, hashed.url)
 	require.NoError(t, err)
 	assert.NotContains(t, text, "glutton")
 	assert.Contains(t, text, "\n#")
@@ -155,11 +145,7 @@ func TestFaultsAreTold(t *testing.T) {
 	s := start(t, inspect.Config{})
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/huge") {
-			for range 40 {
-				if _, err := w.Write(bytes.Repeat([]byte(" "), 1<<20)); err != nil {
-					return
-				}
-			}
+			_, _ = w.Write(bytes.Repeat([]byte(" "), 40<<20))
 		}
 		fmt.Fprint(w, "<html>")
 	}))
@@ -179,15 +165,10 @@ func TestFaultsAreTold(t *testing.T) {
 		{[]string{"-limit", "none", s.url}, `there is no limit "none"`},
 		{[]string{other.URL}, "is package inspect mounted there?"},
 		{[]string{other.URL + "/huge"}, "is package inspect mounted there?"},
-		{[]string{s.url + "further/page.js/"}, ""}, // it is served under any path
 		{[]string{strings.Replace(s.url, "/debug/ral/", "/other/", 1)}, "404 Not Found"},
 		{[]string{"http://127.0.0.1:1/"}, "refused"},
 	} {
 		_, err := top(t, c.args...)
-		if c.want == "" {
-			require.NoError(t, err)
-			continue
-		}
 		require.ErrorContains(t, err, c.want, "%v", c.args)
 	}
 	require.Error(t, run(t.Context(), nil, io.Discard, io.Discard))
@@ -338,31 +319,26 @@ func TestTextFitsTheTerminal(t *testing.T) {
 		v.owed.Rows = append(v.owed.Rows, pagejson.Row{Key: fmt.Sprint("o", i, long), Blocked: 60, Full: 60, Share: 1})
 		v.refused.Rows = append(v.refused.Rows, pagejson.Row{Key: fmt.Sprint("r", i, long), Blocked: 60, Refused: 5})
 	}
-	for _, size := range [][2]int{{80, 32}, {80, 24}, {60, 15}, {200, 50}, {80, 100}} {
-		text := v.text(size[0], size[1])
+	for _, size := range []struct{ width, height int }{{80, 32}, {80, 24}, {60, 15}, {200, 50}, {80, 100}} {
+		text := v.text(size.width, size.height)
 		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-		require.LessOrEqual(t, len(lines), size[1])
-		rows := map[byte]int{}
+		require.LessOrEqual(t, len(lines), size.height)
+		owed, refused := 0, 0
 		for _, line := range lines {
-			assert.LessOrEqual(t, runewidth.StringWidth(line), size[0])
-			if len(line) > 1 && (line[0] == 'o' || line[0] == 'r') && line[1] <= '9' {
-				rows[line[0]]++
-				if size[0] >= 80 {
-					assert.True(t, strings.HasSuffix(line, "for 60s"), "%v: %s", size, line)
-				}
+			assert.LessOrEqual(t, runewidth.StringWidth(line), size.width)
+			if row := regexp.MustCompile(`^([or])\d`).FindString(line); row != "" {
+				assert.True(t, size.width < 80 || strings.HasSuffix(line, "for 60s"), "%v: %s", size, line)
+				owed += strings.Count(row, "o")
+				refused += strings.Count(row, "r")
 			}
 		}
-		assert.Positive(t, rows['o'], size)
-		assert.Positive(t, rows['r'], size)
-		assert.InDelta(t, rows['o'], rows['r'], 1, size)
+		assert.Positive(t, owed, size)
+		assert.InDelta(t, owed, refused, 1, size)
+		assert.Positive(t, refused, size)
 		assert.Contains(t, text, ">  limit-9")
 		assert.Contains(t, text, "11 limits")
-		if size[1] > 32 {
-			assert.NotContains(t, text, "shown")
-		}
-		if size[1] < 20 {
-			assert.Contains(t, text, "1 shown")
-		}
+		assert.True(t, size.height <= 32 || !strings.Contains(text, "shown"), size)
+		assert.True(t, size.height >= 20 || strings.Contains(text, "1 shown"), size)
 	}
 	v.owed.Rows = v.owed.Rows[:1]
 	assert.Equal(t, 9, strings.Count(v.text(80, 30), "\nr"))

@@ -22,10 +22,8 @@ const (
 )
 
 type alert struct {
-	Alert       string
-	Expr        string
-	Labels      map[string]string
-	Annotations map[string]string
+	Alert, Expr         string
+	Labels, Annotations map[string]string
 }
 
 func alerts(t *testing.T) (all []alert) {
@@ -73,6 +71,9 @@ func find(t *testing.T, program string) string {
 }
 
 func promtool(t *testing.T, stdin string, args ...string) {
+	if testing.Short() {
+		t.Skip("runs promtool")
+	}
 	cmd := exec.Command(find(t, "promtool"), args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
@@ -81,9 +82,6 @@ func promtool(t *testing.T, stdin string, args ...string) {
 }
 
 func TestPromtoolAcceptsMetricsAndRulesByPrometheus(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs promtool")
-	}
 	exposition, err := os.ReadFile("../../observe/metrics/testdata/exposition.txt")
 	require.NoError(t, err)
 	promtool(t, string(exposition), "check", "metrics")
@@ -92,9 +90,6 @@ func TestPromtoolAcceptsMetricsAndRulesByPrometheus(t *testing.T) {
 
 // Promise: Alerts fire on their own trouble alone.
 func TestAlertsFireOnTheirCausesByPrometheus(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs promtool")
-	}
 	promtool(t, "", "test", "rules", rulesTests)
 	tests, err := os.ReadFile(rulesTests)
 	require.NoError(t, err)
@@ -108,8 +103,7 @@ func TestEachAlertHasARunbook(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operating.md")
 	require.NoError(t, err)
 	headings := map[string]string{}
-	sections := regexp.MustCompile(`(?m)^#+ `).Split(string(text), -1)
-	for _, section := range sections {
+	for _, section := range regexp.MustCompile(`(?m)^#+ `).Split(string(text), -1) {
 		title, body, _ := strings.Cut(section, "\n")
 		headings[strings.ToLower(strings.TrimSpace(title))] = body
 	}
@@ -133,23 +127,23 @@ func TestDashboardShowsTheContract(t *testing.T) {
 	for _, m := range metricspage.Rows(t) {
 		known[m.Prometheus()] = true
 	}
-	name := regexp.MustCompile(`\bral_\w+`)
 	shown := map[string]bool{}
+	uses := func(of, expr string) {
+		for _, m := range regexp.MustCompile(`\bral_\w+`).FindAllString(expr, -1) {
+			assert.True(t, known[m], "%s: %s is no metric", of, m)
+			shown[m] = true
+		}
+	}
 	for _, p := range panels(t) {
 		assert.NotEmpty(t, p.Description, p.Title)
 		for _, target := range p.Targets {
-			for _, m := range name.FindAllString(target.Expr, -1) {
-				assert.True(t, known[m], "%s: %s is no metric", p.Title, m)
-				shown[m] = true
-			}
+			uses(p.Title, target.Expr)
 		}
 	}
 	for m := range known {
 		assert.NotEqual(t, some.MatchString(m), shown[m], m)
 	}
 	for _, a := range alerts(t) {
-		for _, m := range name.FindAllString(a.Expr, -1) {
-			assert.True(t, known[m], "%s: %s is no metric", a.Alert, m)
-		}
+		uses(a.Alert, a.Expr)
 	}
 }

@@ -2,19 +2,15 @@ package scrape
 
 import (
 	"bufio"
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/testkit/child"
+	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
 // patience is for slow machines.
@@ -31,7 +29,7 @@ const patience = 2 * time.Minute
 func start(t *testing.T, program string, args ...string) io.Reader {
 	out, in := io.Pipe()
 	cmd := exec.Command(program, args...)
-	var problems bytes.Buffer
+	var problems logbuffer.Buffer
 	cmd.Stdout, cmd.Stderr = in, &problems
 	p, err := child.Start(cmd)
 	require.NoError(t, err)
@@ -40,16 +38,10 @@ func start(t *testing.T, program string, args ...string) io.Reader {
 		_ = in.Close()
 	}()
 	t.Cleanup(func() {
-		_ = p.Signal(syscall.SIGTERM)
-		go func() { _, _ = io.Copy(io.Discard, out) }()
-		select {
-		case <-p.Ended():
-		case <-time.After(patience):
-			t.Errorf("%s did not end", program)
-			p.Kill()
-		}
+		_ = out.Close()
+		p.Kill()
 		if t.Failed() {
-			t.Logf("%s said: %s", program, problems.Bytes())
+			t.Logf("%s said: %s", program, &problems)
 		}
 	})
 	return out
@@ -74,26 +66,20 @@ func example(t *testing.T, lines int, name string, args ...string) (addrs []stri
 	return addrs
 }
 
+var client = &http.Client{Timeout: patience}
+
+// get decodes the answer to a request, which must be 200.
 func get(url string, into any) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	answer, err := http.DefaultClient.Do(r)
+	answer, err := client.Get(url)
 	if err != nil {
 		return err
 	}
 	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK || into == nil {
-		text, _ := io.ReadAll(answer.Body)
-		if answer.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s: %s", answer.Status, text)
-		}
-		return nil
+	text, err := io.ReadAll(answer.Body)
+	if answer.StatusCode != http.StatusOK || err != nil {
+		return fmt.Errorf("%s: %s: %w", answer.Status, text, err)
 	}
-	return json.NewDecoder(answer.Body).Decode(into)
+	return json.Unmarshal(text, into)
 }
 
 type server string
@@ -108,24 +94,16 @@ func prometheus(t *testing.T, webserver, fleet string) server {
 global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 1s}
 rule_files: [%q]
 scrape_configs:
-  - job_name: webserver
-    static_configs: [{targets: [%q]}]
-  - job_name: fleet-1
-    metrics_path: /metrics/1
-    static_configs: [{targets: [%q]}]
-  - job_name: fleet-2
-    metrics_path: /metrics/2
-    static_configs: [{targets: [%q]}]
+  - {job_name: webserver, static_configs: [{targets: [%q]}]}
+  - {job_name: fleet-1, metrics_path: /metrics/1, static_configs: [{targets: [%q]}]}
+  - {job_name: fleet-2, metrics_path: /metrics/2, static_configs: [{targets: [%q]}]}
 `, rules, webserver, fleet, fleet), 0o644))
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := redisd.FreePort()
 	require.NoError(t, err)
-	addr := free.Addr().String()
-	require.NoError(t, free.Close())
+	addr := fmt.Sprint("127.0.0.1:", port)
 	out := start(t, find(t, "prometheus"), "--config.file="+config, "--storage.tsdb.path="+filepath.Join(folder, "data"), "--web.listen-address="+addr)
 	go func() { _, _ = io.Copy(io.Discard, out) }()
-	s := server("http://" + addr)
-	require.Eventually(t, func() bool { return get(string(s)+"/-/ready", nil) == nil }, patience, 100*time.Millisecond)
-	return s
+	return server("http://" + addr)
 }
 
 // query returns the error of an expression, or that it has no data now.
@@ -155,20 +133,19 @@ func TestEveryExpressionReturnsDataByPrometheus(t *testing.T) {
 	}
 	webserver := example(t, 2, "web", "-admin", "127.0.0.1:0", "-state", filepath.Join(t.TempDir(), "address.state"))
 	s := prometheus(t, webserver[0], example(t, 1, "fleet")[0])
-	ended := make(chan struct{})
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(func() { cancel(); <-ended })
+	ended, stop := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(stop); <-ended })
 	go func() {
 		defer close(ended)
-		for ctx.Err() == nil {
-			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+webserver[1]+"/hello", nil)
-			if err != nil {
-				return
-			}
-			if answer, err := http.DefaultClient.Do(r); err == nil {
+		for {
+			if answer, err := client.Get("http://" + webserver[1] + "/hello"); err == nil {
 				_ = answer.Body.Close()
 			}
-			time.Sleep(10 * time.Millisecond) // wall: a load, of any rate
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond): // wall: a load, of any rate
+			}
 		}
 	}()
 
@@ -182,17 +159,13 @@ func TestEveryExpressionReturnsDataByPrometheus(t *testing.T) {
 		expressions[comparison.ReplaceAllString(a.Expr, "")] = "alert " + a.Alert
 	}
 	assert.Greater(t, len(expressions), 50)
-	for deadline := time.Now().Add(patience); len(expressions) > 0; {
+	for deadline := time.Now().Add(patience); len(expressions) > 0 && !t.Failed(); {
 		time.Sleep(200 * time.Millisecond) // wall: between two looks
 		for expr, of := range expressions {
-			err := s.query(expr)
-			if err == nil {
+			if err := s.query(expr); err == nil {
 				delete(expressions, expr)
-				continue
-			}
-			if time.Now().After(deadline) {
+			} else if time.Now().After(deadline) {
 				t.Errorf("%s: %s: %v", of, expr, err)
-				delete(expressions, expr)
 			}
 		}
 	}
