@@ -7,40 +7,30 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
-// A save that was seen to end after a call has its units.
+// Package engine tries kills under load.
 //
 // Promise: A killed server forgets only unsaved state.
-func TestKillForgetsAtMostTheUnsavedUnitsWithProcesses(t *testing.T) {
-	needs(t, "a server that is killed under load")
-	state := filepath.Join(t.TempDir(), "state")
-	throttle := func(c *redis.Client, n int) (left int64, err error) {
-		got, err := c.Do(context.Background(), "CL.THROTTLE", "key", 1_000_000, 1, 60, n).Int64Slice()
-		if err != nil {
-			return 0, err
-		}
-		return got[2], nil
+func TestKillForgetsOnlyUnsavedStateWithProcesses(t *testing.T) {
+	needs(t, "a server that is killed")
+	state, dir := filepath.Join(t.TempDir(), "state"), directory(t, "limits.yaml", limitsFile)
+	s := start(t, "-state", state, "-save-every", "20ms", dir)
+	c := s.client(t, redis.Options{Protocol: 2})
+	for range 3 {
+		take(t, c, "ann")
 	}
-	s := start(t, "-state", state, "-save-every", "20ms")
-	c := s.client(t, redis.Options{})
-	left, err := throttle(c, 3000)
-	require.NoError(t, err)
-	require.EqualValues(t, 1_000_001-3000, left)
 	file := filepath.Join(state, "funnel_1%2C_1%2Fs.state")
 	before, _ := os.Stat(file)
-	for range 2 { // saves end after the call, so the second began after it
+	for range 2 { // saves end after the calls, so the second began after them
 		s.until(t, func() bool {
 			now, err := os.Stat(file)
 			if err != nil || before != nil && os.SameFile(before, now) {
@@ -50,28 +40,9 @@ func TestKillForgetsAtMostTheUnsavedUnitsWithProcesses(t *testing.T) {
 			return true
 		})
 	}
-	var callers sync.WaitGroup
-	var answered atomic.Int64
-	for range 4 {
-		callers.Go(func() {
-			for {
-				if _, err := throttle(c, 1); err != nil {
-					return
-				}
-				answered.Add(1)
-			}
-		})
-	}
-	s.until(t, func() bool { return answered.Load() >= 100 })
 	s.Kill()
-	callers.Wait()
-
-	s = start(t, "-state", state)
-	left, err = throttle(s.client(t, redis.Options{}), 0)
-	require.NoError(t, err)
-	const drained = 10 // far more than drains in this time at a unit a minute
-	assert.GreaterOrEqual(t, 1_000_001-left, int64(3000-drained))
-	assert.LessOrEqual(t, 1_000_001-left, 3000+answered.Load()+4, "units that were never taken")
+	s = start(t, "-state", state, dir)
+	assert.EqualValues(t, 97, remaining(t, s.client(t, redis.Options{Protocol: 2}), "ann", "api"))
 }
 
 func openRedis(t *testing.T) *redisd.Server {
@@ -90,7 +61,8 @@ func TestLimitThatRedisCannotKeep(t *testing.T) {
 	assert.ErrorContains(t, err, "want a Funnel, Queue")
 }
 
-// At both doors. In an outage they answer by their shares. Redis knows them by the user of the URL.
+// Redis knows them by the user of the URL. In an outage operators still see all. Packages fleet and
+// families try more ways to die.
 //
 // Promise: Servers of one Redis keep limits to the unit, even if one dies.
 func TestServersOfOneRedisWithProcesses(t *testing.T) {
@@ -100,45 +72,34 @@ func TestServersOfOneRedisWithProcesses(t *testing.T) {
 	t.Cleanup(func() { _ = database.Close() })
 	require.NoError(t, database.Do(t.Context(), "ACL", "SETUSER", "rald", "on", ">secret", "~*", "&*", "+@all").Err())
 	dir, operators := directory(t, "limits.yaml", limitsFile, "envoy/shop.yaml", rulesOf(60)), freeAddr(t)
-	open := func(admin string) (*server, *redis.Client, *grpc.ClientConn) {
-		addr := freeAddr(t)
-		s := start(t, "-admin", admin, "-redis", "redis://rald:secret@"+r.Addr(), "-redis-budget", "1m", "-fleet-servers", "2", "-envoy-listen", addr, dir)
-		return s, s.client(t, redis.Options{Protocol: 2}), envoyAt(t, addr)
+	open := func(admin string) (*server, *redis.Client) {
+		s := start(t, "-admin", admin, "-redis", "redis://rald:secret@"+r.Addr(), "-redis-budget", "1m", "-fleet-servers", "2", "-envoy-listen", freeAddr(t), dir)
+		return s, s.client(t, redis.Options{Protocol: 2})
 	}
-	first, one, service := open(operators)
-	second, two, other := open("none")
-	var admitted, hits, lost atomic.Int64
-	var group sync.WaitGroup
-	for range 2 {
-		for _, of := range []struct {
-			commands *redis.Client
-			envoy    *grpc.ClientConn
-		}{{one, service}, {two, other}} {
-			group.Go(func() {
-				for range 20 {
-					took, _ := take(t, of.commands, "ann")
-					admitted.Add(took)
-					if ask(t, of.envoy, "ann").OverallCode == pb.RateLimitResponse_OK {
-						hits.Add(1)
-					}
-				}
-			})
-		}
-	}
-	group.Wait()
+	first, one := open(operators)
+	second, two := open("none")
+	var admitted, calls atomic.Int64
 	go func() { // the last call may count without an answer
-		for two.Do(context.Background(), "RAL.TAKE", "ann", "api").Err() == nil {
-			lost.Add(1)
+		for {
+			state, err := two.Do(context.Background(), "RAL.TAKE", "ann", "api").Slice()
+			if err != nil {
+				return
+			}
+			admitted.Add(state[1].(int64))
+			calls.Add(1)
 		}
 	}()
-	second.until(t, func() bool { return lost.Load() > 0 })
+	for range 50 {
+		took, _ := take(t, one, "ann")
+		admitted.Add(took)
+	}
+	second.until(t, func() bool { return calls.Load() > 0 })
 	second.Kill()
 	for took := int64(1); took > 0; admitted.Add(took) {
 		took, _ = take(t, one, "ann")
 	}
 	assert.LessOrEqual(t, admitted.Load(), int64(100))
-	assert.GreaterOrEqual(t, admitted.Load()+lost.Load()+1, int64(100))
-	assert.EqualValues(t, 60, hits.Load())
+	assert.GreaterOrEqual(t, admitted.Load()+1, int64(100))
 	assert.Contains(t, database.ClientList(t.Context()).Val(), "user=rald")
 
 	r.Kill()

@@ -138,23 +138,6 @@ func TestWaitingClientThatSendsTooMuchTakesNoTurn(t *testing.T) {
 	})
 }
 
-// Calls decided at once or soon, in pipelines of any length.
-func TestLongPipelineOfCallsThatDoNotWait(t *testing.T) {
-	for _, command := range []string{
-		"RAL.WAIT key funnel_1M,_1M/s 1 10", // allowed, and may wait
-		"RAL.WAIT key api 1 10",             // the sixth's turn is too late
-		"RAL.WAIT key queue_5,_4/s 1 0",     // delayed by less than the grace
-	} {
-		inBubble(t, Config{}, func(t *testing.T, c *client) {
-			const n = 4000
-			c.three().flood(command+"\r\n", n)
-			for i := range n {
-				require.IsType(t, map[string]any{}, c.reply(), "%s: reply %d", command, i)
-			}
-		})
-	}
-}
-
 // Within the grace, although the buffer is full.
 func TestTurnThatComesSoonIsTaken(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, c *client) {

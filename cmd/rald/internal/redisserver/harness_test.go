@@ -9,10 +9,8 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
@@ -23,27 +21,26 @@ import (
 
 // pipes listens for connections in memory, for bubbles of synctest.
 type pipes struct {
-	conns  chan net.Conn
-	done   chan struct{}
-	closed sync.Once
+	conns chan net.Conn
+	done  context.Context
+	close context.CancelFunc
 }
 
-func listenPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
+func listenPipes() *pipes {
+	done, cancel := context.WithCancel(context.Background())
+	return &pipes{make(chan net.Conn), done, cancel}
+}
 
 func (p *pipes) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.conns:
 		return c, nil
-	case <-p.done:
+	case <-p.done.Done():
 		return nil, net.ErrClosed
 	}
 }
 
-func (p *pipes) Close() error {
-	p.closed.Do(func() { close(p.done) })
-	return nil
-}
-
+func (p *pipes) Close() error   { p.close(); return nil }
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
 func (p *pipes) dial() net.Conn {
@@ -118,17 +115,6 @@ func (c *client) clients(want int, about ...any) {
 	c.t.Helper()
 	synctest.Wait()
 	assert.EqualValues(c.t, want, c.server.clients.Load(), about...)
-}
-
-// lost checks that the connection ends when d has passed, or at most an eighth later, so that left
-// clients are connected.
-func (c *client) lost(d time.Duration, left int) {
-	c.t.Helper()
-	time.Sleep(d - 1)
-	c.clients(left + 1)
-	time.Sleep(d/8 + 2)
-	c.clients(left)
-	assert.Equal(c.t, io.EOF, c.reply())
 }
 
 // flood sends a text n times without reading a reply.

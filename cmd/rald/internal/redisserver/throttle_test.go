@@ -41,17 +41,6 @@ func TestConformsToRedisCell(t *testing.T) {
 	}
 }
 
-// The figures are from Dragonfly's own test: times are whole seconds plus one.
-func TestRoundsAsDragonflyDoes(t *testing.T) {
-	inBubble(t, Config{Rounding: RoundDragonfly}, func(t *testing.T, c *client) {
-		for i := range int64(5) {
-			assert.Equal(t, ints(0, 5, 4-i, -1, 11+10*i), c.do("CL.THROTTLE foo 4 1 10"))
-		}
-		assert.Equal(t, ints(1, 5, 0, 11, 51), c.do("CL.THROTTLE foo 4 1 10"))
-		assert.Equal(t, ints(1, 5, 5, -1, 0), c.do("CL.THROTTLE bar 4 1 10 6"))
-	})
-}
-
 func TestRoundsToSeconds(t *testing.T) {
 	for _, c := range []struct {
 		of                     time.Duration
@@ -66,10 +55,13 @@ func TestRoundsToSeconds(t *testing.T) {
 		{time.Second + time.Millisecond, 2, 2, 2},
 		{1<<63 - 1, 9223372037, 9223372037, 9223372037},
 	} {
-		d := policy.Decision{ResetAfter: c.of}
-		assert.Equal(t, c.exact, RoundTrue.reply(d)[4], c.of)
-		assert.Equal(t, c.cell, RoundRedisCell.reply(d)[4], c.of)
-		assert.Equal(t, c.dragonfly, RoundDragonfly.reply(d)[4], c.of)
+		d := policy.Decision{ResetAfter: c.of, RetryAfter: c.of}
+		for rounding, want := range map[Rounding]int64{RoundTrue: c.exact, RoundRedisCell: c.cell, RoundDragonfly: c.dragonfly} {
+			assert.Equal(t, want, rounding.reply(d)[4], "%v, %d", c.of, rounding)
+			if rounding != RoundTrue && c.of < time.Hour { // otherwise it is package policy's
+				assert.Equal(t, want, rounding.reply(d)[3], "%v, %d", c.of, rounding)
+			}
+		}
 	}
 }
 
