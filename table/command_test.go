@@ -2,10 +2,8 @@ package table
 
 import (
 	"testing"
-	"time"
 
 	"github.com/ral-limiter/ral/internal/testkit/race"
-	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/require"
 )
 
@@ -33,16 +31,6 @@ func TestApplyFileTwice(t *testing.T) {
 	require.True(t, r.take(r.open("a"), 2*hour))
 	r.Apply(command)
 	require.Equal(t, 1, r.index.Len(), "the entry in the slot is filed")
-}
-
-// The entry stays in the nursery.
-func TestAbandonFile(t *testing.T) {
-	r := newRig[string](t, Options{})
-	e := r.open("a")
-	require.True(t, r.take(e, 1))
-	r.Abandon(FileCommand[string](r.hash("a"), 1))
-	require.Same(t, e, r.open("a"))
-	require.False(t, r.take(e, 1))
 }
 
 // A flood does not wake the writer for each key, and a small table is not emptied at once.
@@ -96,25 +84,4 @@ func TestApplySweep(t *testing.T) {
 	require.Equal(t, SweepResult{Evicted: 99}, <-reply, "the writer waits for no receiver")
 	r.Apply(SweepCommand[string](2*hour, 2, nil))
 	require.Zero(t, r.View().Len())
-}
-
-// The table calls Fault at the points that Points lists, and at no others.
-func TestPointsAreAll(t *testing.T) {
-	come := map[string]int{}
-	r := newRig[string](t, Options{MaxKeys: 2, Fault: func(point string) { come[point]++ }})
-	e := r.add("a", 1)
-	require.True(t, r.take(e, hour+1))
-	r.Sweep(hour+90*second, 1) // files it again: it was taken from since
-	r.sweep(3 * hour)
-	r.MakeRoom(1, 1, 1)
-	r.add("b", 3*hour)
-	r.Recover()
-	r.settle(3 * hour)
-	r.Apply(ChangeCommand[string](NewChange(policy.Must(policy.Funnel(2, 1, time.Hour)), 1)))
-	r.settle(3 * hour)
-	for _, point := range Points() {
-		require.NotZero(t, come[point], point)
-		delete(come, point)
-	}
-	require.Empty(t, come)
 }

@@ -83,10 +83,8 @@ func newWorld(x *explorer, maxKeys int, hashes map[string]uint64) *world {
 		Fault:   w.fault,
 	})
 	w.table.step = func(point string) {
-		if strings.HasPrefix(point, "read:") {
-			if !w.tallies {
-				return // of interest only if the policy changes
-			}
+		if strings.HasPrefix(point, "read:") && !w.tallies {
+			return // of interest only if the policy changes
 		}
 		x.step(point)
 	}
@@ -95,6 +93,9 @@ func newWorld(x *explorer, maxKeys int, hashes map[string]uint64) *world {
 }
 
 func (w *world) fault(point string) {
+	if !slices.Contains(Points(), point) {
+		panic(point + " is missing in Points")
+	}
 	w.step(point)
 	if w.current != nil && w.deaths > 0 && w.choose(2) == 1 {
 		w.deaths--
@@ -103,15 +104,17 @@ func (w *world) fault(point string) {
 	}
 }
 
-// caller adds a process that takes once for each key.
-func (w *world) caller(keys ...string) {
-	w.calling++
-	w.spawn(fmt.Sprintf("caller %d %v", w.calling, keys), func() {
-		for _, key := range keys {
-			w.call(key)
-		}
-		w.calling--
-	})
+// callers adds a process for each list of keys, which takes once for each key.
+func (w *world) callers(lists ...string) {
+	for _, keys := range lists {
+		w.calling++
+		w.spawn(fmt.Sprintf("caller %d of %s", w.calling, keys), func() {
+			for _, key := range strings.Fields(keys) {
+				w.call(key)
+			}
+			w.calling--
+		})
+	}
 }
 
 // call is cell.Choke on a key, but begins with Open instead of a look: there are fewer schedules,
@@ -146,23 +149,12 @@ func (w *world) call(key string) {
 	w.gaveUp++
 }
 
-// peeker adds a process that looks for a key once it was taken from.
-func (w *world) peeker(key string) {
+// finder adds a process that looks for a key once it was taken from.
+func (w *world) finder(key string, look func(View[string], uint64, string) *Entry[string]) {
 	w.calling++
-	w.spawn("peeker", func() {
-		w.await("peek: begin", func() bool { return len(w.taken) > 0 || w.calling == 1 })
-		if w.table.View().Look(w.table.hash(key), key) == nil {
-			panic("a key that was taken from is not found")
-		}
-		w.calling--
-	})
-}
-
-func (w *world) seeker(key string) {
-	w.calling++
-	w.spawn("seeker", func() {
-		w.await("seek: begin", func() bool { return len(w.taken) > 0 || w.calling == 1 })
-		if w.table.View().Seek(w.table.hash(key), key) == nil {
+	w.spawn("finder", func() {
+		w.await("find: begin", func() bool { return len(w.taken) > 0 || w.calling == 1 })
+		if look(w.table.View(), w.table.hash(key), key) == nil {
 			panic("a key that was taken from is not found")
 		}
 		w.calling--

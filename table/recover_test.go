@@ -8,13 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestRecoverPassesByEmptyShards(t *testing.T) {
-	r := newRig[int](t, Options{MaxKeys: 100 * keysPerShard})
-	require.False(t, r.Unsettled(), "a new table has nothing to recover")
-	r.Recover()
-	require.Equal(t, len(r.nursery)/settleStep, r.settle(1), "a look at the nursery is all there is to do")
-}
-
 // A new writer visits all shards in bounded steps. Due entries leave, and the others end with a
 // filing each, by their words and not by the old index.
 func TestRecoverIndexesInSteps(t *testing.T) {
@@ -161,28 +154,4 @@ func TestRecoverGoesOnWhereThePredecessorWas(t *testing.T) {
 			require.NoError(t, r.Check())
 		}
 	}
-}
-
-// A writer dies after evicting a key, and the key returns before the next writer removes the rest:
-// only the dead entry leaves.
-func TestKeyReturnsBeforeRecoveryBuriesIt(t *testing.T) {
-	armed := false
-	r := newRig[string](t, Options{Fault: func(point string) {
-		if armed && point == "evict: dead" {
-			panic(killed{})
-		}
-	}})
-	dead := r.add("a", 1)
-	r.Recover()
-	armed = true
-	require.Panics(t, func() { r.settle(2 * hour) })
-	armed = false
-	r.Recover()
-	again := r.add("a", 2*hour)
-	require.NotSame(t, dead, again)
-	require.NoError(t, r.Check(), "it is still to be buried")
-	r.settle(2 * hour)
-	require.NoError(t, r.Check())
-	require.Same(t, again, r.View().Load(r.hash("a"), "a"))
-	require.Equal(t, 1, r.View().Len())
 }

@@ -44,17 +44,6 @@ func TestRoomIsMadeByTheLeastDebt(t *testing.T) {
 	require.False(t, r.take(offender, 100*second))
 }
 
-// The index knows the offender's first take only, the earliest of all.
-func TestRoomIsMadeByTheLeastDebtThoughTheIndexIsStale(t *testing.T) {
-	r := newCrowd(t, 2)
-	offender := r.add("offender", 100*second)
-	r.add("other", 101*second)
-	r.takes(offender, 9, 101*second)
-	r.MakeRoom(101*second, 1, 10)
-	require.True(t, r.has("offender"))
-	require.False(t, r.has("other"))
-}
-
 func TestRoomForgivesOnlyOwingKeys(t *testing.T) {
 	r := newCrowd(t, 2)
 	r.add("drained", 9*second) // it owes until second 10
@@ -91,16 +80,6 @@ func TestRoomGivesUpLooking(t *testing.T) {
 	require.Equal(t, 8, r.View().Len())
 	r.MakeRoom(second, 1, 8)
 	require.Equal(t, 7, r.View().Len(), "all know the truth by now; the next is the least")
-}
-
-func TestRoomIsNotMadeByLandedEntries(t *testing.T) {
-	r := newRig[string](t, Options{MaxKeys: 1})
-	e := r.open("a")
-	r.MakeRoom(hour, 1, 10)
-	require.Same(t, e, r.open("a"))
-	r.fileOne(e, 1)
-	r.MakeRoom(hour, 1, 10)
-	require.False(t, r.has("a"))
 }
 
 // Promise: Rebuilding the index gives up no key.

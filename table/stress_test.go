@@ -97,23 +97,25 @@ func stress(t *testing.T, hasher func(key int) uint64) {
 		work()
 		return true
 	}
-	// carryOut carries a command out with a writer and its successors.
-	carryOut := func(command Command[int]) {
-		for range 2 {
-			if survived(func() { r.Apply(command) }) {
-				return
-			}
-			for deaths++; !survived(r.Recover); deaths++ {
-			}
+	// lives reports whether a writer survived the work. If not, successors recover until one does.
+	lives := func(work func()) bool {
+		if survived(work) {
+			return true
 		}
-		r.Abandon(command)
+		for deaths++; !survived(r.Recover); deaths++ {
+		}
+		return false
 	}
+	carryOut := func(command Command[int]) {
+		apply := func() { r.Apply(command) }
+		if !lives(apply) && !lives(apply) {
+			r.Abandon(command)
+		}
+	}
+	step := func() { r.Settle(policy.Instant(now.Load())) }
 	settle := func() {
 		for r.Unsettled() {
-			if !survived(func() { r.Settle(policy.Instant(now.Load())) }) {
-				for deaths++; !survived(r.Recover); deaths++ {
-				}
-			}
+			lives(step)
 		}
 	}
 	replace := func() ChangeResult {
@@ -143,9 +145,8 @@ func stress(t *testing.T, hasher func(key int) uint64) {
 		carryOut(SweepCommand[int](policy.Instant(now.Load()), random.IntN(keys), nil))
 		if random.IntN(2) == 0 {
 			settle()
-		} else if r.Unsettled() && !survived(func() { r.Settle(policy.Instant(now.Load())) }) {
-			for deaths++; !survived(r.Recover); deaths++ {
-			}
+		} else if r.Unsettled() {
+			lives(step)
 		}
 		if terms := r.terms.Load(); !r.changing {
 			for e := range r.View().All() {

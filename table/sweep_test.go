@@ -3,27 +3,11 @@ package table
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/policy"
 )
-
-func TestSweepEvictsIdleKeysThatOweNothing(t *testing.T) {
-	const minute = policy.Instant(time.Minute)
-	r := newRig[string](t, Options{})
-	r.add("a", 1) // owes until an hour later
-
-	gone := 1 + hour + minute
-	require.Equal(t, SweepResult{}, r.Sweep(gone-1, 10), "a nanosecond early")
-	require.True(t, r.has("a"))
-	require.Equal(t, SweepResult{Evicted: 1}, r.Sweep(gone, 10))
-	require.False(t, r.has("a"))
-	require.EqualValues(t, 1, r.View().Counters().Evicted.Load())
-	require.Zero(t, r.View().Counters().Forgiven.Load())
-	require.Equal(t, SweepResult{}, r.Sweep(gone, 10))
-}
 
 // Promise: Keys in debt are forgotten only to make room.
 func TestSweepNeverEvictsOwingKeys(t *testing.T) {
@@ -34,6 +18,7 @@ func TestSweepNeverEvictsOwingKeys(t *testing.T) {
 		require.Same(t, e, r.open("a"))
 		require.False(t, r.take(e, now))
 	}
+	require.Zero(t, r.sweep(1+hour), "a nanosecond early")
 	require.Equal(t, 1, r.sweep(1+hour+1))
 }
 
@@ -83,20 +68,6 @@ func TestSweepGoesByBudgetAndOrder(t *testing.T) {
 	require.Equal(t, SweepResult{}, r.Sweep(3*hour, 0))
 	require.Equal(t, SweepResult{More: true}, r.Sweep(9*hour, 0), "more, although it might do nothing")
 	require.Equal(t, SweepResult{More: true}, r.Sweep(9*hour, -1))
-}
-
-// Refiled keys count against the budget too.
-func TestSweepCountsLooksNotEvictions(t *testing.T) {
-	r := newRig[int](t, Options{})
-	for key := range 20 {
-		e := r.add(key, 1)
-		require.True(t, r.take(e, 2*hour))
-	}
-	for range 3 {
-		require.Equal(t, SweepResult{More: true}, r.Sweep(2*hour, 5))
-	}
-	require.Equal(t, SweepResult{}, r.Sweep(2*hour, 5))
-	require.Equal(t, 20, r.View().Len())
 }
 
 func TestSweepGivesUntakenKeysTheirIdleTime(t *testing.T) {

@@ -1,7 +1,6 @@
 package table
 
 import (
-	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -32,11 +31,11 @@ func (r rig[K]) mustChange(p policy.Policy, now policy.Instant) {
 	require.NoError(r.t, r.Check())
 }
 
+// A word is read by its epoch bit: present or of the terms before. None above MaxWord is alive.
 func TestState(t *testing.T) {
-	first := newTerms(tally{1}, 0, nil, nil)
+	word := func(id uint64) uint64 { return id<<tallyID | 5<<tallyCount | 7 }
 	second := newTerms(tally{2}, epochBit, tally{1}, nil)
 	third := newTerms(tally{3}, 0, tally{2}, nil)
-	const one, two, three = 1<<tallyID | 5<<tallyCount | 7, 2<<tallyID | 5<<tallyCount | 7, 3<<tallyID | 5<<tallyCount | 7
 	for i, c := range []struct {
 		terms *Terms
 		word  uint64
@@ -44,37 +43,20 @@ func TestState(t *testing.T) {
 		alive bool
 		own   bool
 	}{
-		{first, 0, 0, true, true},
-		{first, one, one, true, true},
-		{first, policy.MaxWord, policy.MaxWord, true, true},
-		{first, tentative, 0, true, false},
-		{first, tombstone, 0, false, false},
-		{first, policy.MaxWord + 1, 0, false, false},
-		{first, policy.MaxWord + 1 | epochBit, 0, false, false},
-
 		{second, epochBit, 0, true, true},
-		{second, two | epochBit, two, true, true},
+		{second, word(2) | epochBit, word(2), true, true},
 		{second, policy.MaxWord | epochBit, policy.MaxWord, true, true},
-		{second, tentative, 0, true, false},
-		{second, tombstone, 0, false, false},
-		{second, policy.MaxWord + 1, 0, false, false},
-		{second, policy.MaxWord + 1 | epochBit, 0, false, false},
 		{second, 0, 0, true, false},
-		{second, one, two, true, false},
-
-		{third, 0, 0, true, true},
-		{third, three, three, true, true},
-		{third, two | epochBit, three, true, false},
-		{third, epochBit, 0, true, false},
+		{second, word(1), word(2), true, false},
+		{third, word(3), word(3), true, true},
+		{third, word(2) | epochBit, word(3), true, false},
 		{third, tentative, 0, true, false},
 		{third, tombstone, 0, false, false},
+		{third, policy.MaxWord + 1, 0, false, false},
+		{third, policy.MaxWord + 1 | epochBit, 0, false, false},
 	} {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			state, alive := c.terms.State(c.word)
-			require.Equal(t, c.alive, alive)
-			require.Equal(t, c.state, state)
-			require.Equal(t, c.own, c.terms.Current(c.word))
-		})
+		state, alive := c.terms.State(c.word)
+		require.Equal(t, []any{c.state, c.alive, c.own}, []any{state, alive, c.terms.Current(c.word)}, "row %d", i)
 	}
 }
 
@@ -397,14 +379,17 @@ func TestChangeBeginsTheLookAtTheNurseryAnew(t *testing.T) {
 // All yields each key once, wherever it is, even if the loop stops early, or opens and files keys.
 func TestAll(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 64})
-	all := func() map[int]int {
+	// all counts the keys that a walk yields until each returns false.
+	all := func(each func(seen int) bool) map[int]int {
 		seen := map[int]int{}
 		for e := range r.View().All() {
-			seen[e.Key()]++
+			if seen[e.Key()]++; !each(len(seen)) {
+				break
+			}
 		}
 		return seen
 	}
-	require.Empty(t, all())
+	toTheEnd := func(int) bool { return true }
 	want := map[int]int{}
 	for key := range 20 {
 		e := r.open(key)
@@ -416,7 +401,10 @@ func TestAll(t *testing.T) {
 			r.fileOne(e, 1)
 		}
 	}
-	require.Equal(t, want, all())
+	require.Equal(t, want, all(toTheEnd))
+	for stop := 1; stop <= 16; stop++ {
+		require.Len(t, all(func(seen int) bool { return seen < stop }), stop)
+	}
 
 	// In the map and not yet out of its slot.
 	e := r.open(1)
@@ -424,20 +412,9 @@ func TestAll(t *testing.T) {
 	n := slot.Load()
 	r.fileOne(e, 1)
 	slot.Store(n)
-	require.Equal(t, want, all())
+	require.Equal(t, want, all(toTheEnd))
 	r.View().NoteLostFiling()
 	r.settle(1)
-
-	for broken := range 16 {
-		seen := map[int]int{}
-		for e := range r.View().All() {
-			if len(seen) == broken {
-				break
-			}
-			seen[e.Key()]++
-		}
-		require.Len(t, seen, broken)
-	}
 
 	// Dead, but in the map: the writer died before it removed it.
 	r.View().Load(r.hash(2), 2).word.Store(tombstone)
@@ -445,18 +422,17 @@ func TestAll(t *testing.T) {
 	for _, key := range []int{4, 9, 14, 19} {
 		want[key] = 1 // adopted: never used, but there
 	}
-	require.Equal(t, want, all())
+	require.Equal(t, want, all(toTheEnd))
 	r.Recover()
 	r.settle(1)
 
-	seen := map[int]int{}
-	for e := range r.View().All() {
-		seen[e.Key()]++
-		fresh := r.open(1000 + len(seen))
+	seen := all(func(seen int) bool {
+		fresh := r.open(1000 + seen)
 		require.True(t, r.take(fresh, 1))
 		r.fileOne(fresh, 1)
 		r.Sweep(1, 10)
-	}
+		return true
+	})
 	for key := range want {
 		require.Equal(t, 1, seen[key], key)
 	}
@@ -531,27 +507,4 @@ func TestStateIsOfTheInstantOfTheChange(t *testing.T) {
 	state, alive = now.State(word)
 	require.True(t, alive)
 	require.Equal(t, asked+10*second, flat.FreshAt(state))
-}
-
-// A walk has an entry that is replaced before it is read, or half replaced by a dead writer.
-func TestStateOfAReplacedEntry(t *testing.T) {
-	r := newTally[string](t, Options{})
-	e := r.add("a", 1)
-	r.mustChange(tally{2}, 1)
-	reading, ok := r.View().State(e)
-	require.True(t, ok)
-	require.EqualValues(t, 1, tallied(reading.State))
-
-	died := New[string](Options{Policy: tally{1}, Idle: time.Minute, MaxKeys: 4, Fault: func(point string) {
-		if point == "move: dead" {
-			panic(killed{})
-		}
-	}})
-	d := rig[string]{died, t}
-	d.add("a", 1)
-	require.Equal(t, ChangeMade, d.change(tally{2}, 1))
-	require.Panics(t, func() { d.settle(1) })
-	drained := 0
-	died.Drain(func(_ *Entry[string], r Reading) { drained += int(tallied(r.State)) })
-	require.Equal(t, 1, drained)
 }

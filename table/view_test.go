@@ -11,57 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestOpenLandsOnceAndFindsThen(t *testing.T) {
-	r := newRig[string](t, Options{})
-	view, hash := r.View(), r.hash("a")
-	require.Nil(t, view.Look(hash, "a"))
-	require.Nil(t, view.Load(hash, "a"))
-
-	e, status := view.Open(hash, "a")
-	require.Equal(t, Landed, status)
-	require.Equal(t, 1, view.Len())
-	require.Nil(t, view.Look(hash, "a"), "never used yet")
-	again, status := view.Open(hash, "a")
-	require.Equal(t, Found, status)
-	require.Same(t, e, again)
-
-	require.True(t, r.take(e, 1))
-	require.Same(t, e, view.Look(hash, "a"))
-	require.Nil(t, view.Load(hash, "a"), "not in the map yet")
-
-	r.fileOne(e, 1)
-	require.Same(t, e, view.Load(hash, "a"))
-	require.Same(t, e, view.Look(hash, "a"))
-	require.Nil(t, r.slotOf(hash).Load())
-	again, status = view.Open(hash, "a")
-	require.Equal(t, Found, status)
-	require.Same(t, e, again)
-	require.Equal(t, 1, view.Len())
-}
-
-func TestKeysOfOneSlotNeverWait(t *testing.T) {
-	r := newRig[string](t, Options{})
-	r.hasher = oneHash[string]
-	all := []string{"a", "b", "c", "d"}
-	entries := map[string]*Entry[string]{}
-	for i, key := range all {
-		e, status := r.View().Open(7, key)
-		require.Equal(t, i == 0, status == Landed, "the others are filed with the first")
-		require.True(t, r.take(e, 1))
-		entries[key] = e
-		require.Equal(t, i+1, r.View().Landed())
-	}
-	for _, key := range []string{"b", "d", "a", "c"} { // from the middle, the front, the end
-		for _, other := range all {
-			require.Same(t, entries[other], r.View().Look(7, other), "%s, when %s is about to be filed", other, key)
-		}
-		r.file(r.slotOf(7), nodeOf(r.slotOf(7), entries[key]), 1)
-		require.Nil(t, nodeOf(r.slotOf(7), entries[key]))
-	}
-	require.Zero(t, r.View().Landed())
-	require.Equal(t, 4, r.View().Len())
-}
-
 // A command files a whole slot, or leaves the rest to Settle.
 func TestFileEmptiesTheSlot(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 3 * fileBudget})
