@@ -372,7 +372,6 @@ func (a *aligned) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 		if a.begins(next.number) < turn {
 			next.number = a.next(next.number)
 		}
-		next.number = min(next.number, a.last)
 	}
 	return a.join(next), true
 }

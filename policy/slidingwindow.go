@@ -299,7 +299,7 @@ func (s *slidingWindow) Carry(from Policy, word uint64, now Instant) (uint64, bo
 		return word, true
 	}
 	if !ahead {
-		number := min(uint64(clamped(now, s.end))/uint64(s.per), s.last)
+		number := uint64(clamped(now, s.end)) / uint64(s.per)
 		return s.join(sliding{number: number, count: min(old.used(w, passed), uint64(s.limit))}), true
 	}
 	used := old.used(w, uint64(turn-old.begins(w.number)))
@@ -328,8 +328,8 @@ func (s *slidingWindow) lastTurn(w sliding, t Instant) (turn Instant, ahead bool
 // count of the window before or, if none is as high, of the turn's own.
 func (s *slidingWindow) fullUntil(turn Instant, used uint64) sliding {
 	per, limit := uint64(s.per), uint64(s.limit)
-	w := sliding{number: min(uint64(turn)/per, s.last), count: min(used, limit)}
-	passed := min(uint64(turn-s.begins(w.number)), per-1)
+	w := sliding{number: uint64(turn) / per, count: min(used, limit)}
+	passed := uint64(turn - s.begins(w.number))
 	if passed == 0 {
 		return w
 	}
