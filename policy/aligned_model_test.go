@@ -29,9 +29,6 @@ func evenly(per time.Duration) func(int64) (from, to int64) {
 	}
 }
 
-// clockStep divides every time at which a tested zone's clocks show midnight or are changed.
-const clockStep = 5 * 60
-
 // midnights remembers when the clocks of a zone first show a day.
 var midnights sync.Map
 
@@ -46,14 +43,18 @@ func onCalendar(unit policy.Calendar, zone *time.Location) func(int64) (from, to
 		year, month, day := time.Unix(second, 0).In(zone).Date()
 		return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
 	}
-	// begins returns the first step at which the clocks show the day, or a later one.
+	// begins returns the first minute at which the clocks show the day, or a later one. No clock was
+	// put back by more than an hour, so that is in the three hours before a whole hour shows it.
 	begins := func(day time.Time) int64 {
 		if second, ok := midnights.Load(midnight{zone.String(), day}); ok {
 			return second.(int64)
 		}
 		second := day.Unix() - 16*3600
 		for shown(second).Before(day) {
-			second += clockStep
+			second += 3600
+		}
+		for second -= 3 * 3600; shown(second).Before(day); {
+			second += 60
 		}
 		midnights.Store(midnight{zone.String(), day}, second)
 		return second
@@ -164,14 +165,9 @@ func alignedSubject(p policy.Policy, zero time.Time, shortest time.Duration, ful
 		end:      endOfAligned,
 		patience: longestPatience,
 		period:   shortest,
-		// limit in each window that it reaches into, and another
-		within: func(units, window *big.Int) bool {
-			windows := ceilInt(new(big.Rat).SetFrac(window, sixteenths(whole(int64(shortest)))))
-			most := windows.Add(windows, big.NewInt(1))
-			return units.Cmp(most.Mul(most, big.NewInt(limit))) <= 0
-		},
-		forgets: true, // the window before the promised
-		aliases: true, // a window that is over may be any
+		within:   inWindows(limit, shortest),
+		forgets:  true, // the window before the promised
+		aliases:  true, // a window that is over may be any
 	}
 }
 
@@ -182,7 +178,7 @@ func alignedOf(limit int64, per time.Duration) subject {
 // zones have midnights left out, shown twice or gone back over, half hours, days left out, and
 // offsets of 14 hours and -11.
 var zones = []string{
-	"UTC", "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "America/Havana", "Africa/Cairo", "Africa/Casablanca",
+	"UTC", "Europe/Berlin", "America/St_Johns", "America/Sao_Paulo", "America/Havana", "Africa/Cairo", "Africa/Casablanca",
 	"Asia/Kathmandu", "Asia/Gaza", "Australia/Lord_Howe", "Pacific/Apia", "Pacific/Kiritimati", "Pacific/Pago_Pago", "America/Nuuk",
 }
 

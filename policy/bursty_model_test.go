@@ -162,7 +162,6 @@ func (g *guavaBursty) cancel(now policy.Instant, taken any, n int64) *big.Rat {
 
 func burstyOf(count int64, per time.Duration, maxBurst int64) subject {
 	model := newGuavaBursty(count, per, maxBurst)
-	length := new(big.Int).Lsh(big.NewInt(int64(per)), 4)
 	return subject{
 		Policy:   policy.Must(policy.Bursty(count, per, maxBurst)),
 		oracle:   model,
@@ -172,22 +171,14 @@ func burstyOf(count int64, per time.Duration, maxBurst int64) subject {
 		period:   max(ceil(model.unit), 1),
 		apart:    true,
 		credit:   true,
-		// units without the last take's <= maxBurst + count*window/per
-		within: func(units, window *big.Int) bool {
-			var over, left big.Int
-			over.Sub(units, big.NewInt(model.last))
-			over.Mul(over.Sub(&over, big.NewInt(maxBurst)), length)
-			return over.Cmp(left.Mul(window, big.NewInt(count))) <= 0
-		},
+		within:   atRate(count, per, func() int64 { return model.last + maxBurst }),
 	}
 }
 
 var burstys = kind{
 	name: "Bursty",
 	read: func(s *script) subject {
-		const fastest = 100 // nanoseconds a unit
-		per := time.Duration(s.between(fastest, int64(year)))
-		count := s.between(1, int64(per)/fastest)
+		count, per := s.pace()
 		maxBurst := s.between(0, int64(longestDrain)/(int64(per)/count+1)-1)
 		return burstyOf(count, per, maxBurst)
 	},

@@ -2,7 +2,6 @@ package policy_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -36,28 +35,6 @@ func ExampleFunnel() {
 	// true as good as new in 5s
 }
 
-// With patience, a caller is told its turn instead of being refused, if that is soon enough.
-func ExampleFunnel_patience() {
-	limit := policy.Must(policy.Funnel(1, 4, time.Second))
-
-	var word uint64
-	now := policy.Instant(1)
-	for range 4 {
-		var d policy.Decision
-		word, d = limit.Take(word, now, 1, 600*time.Millisecond)
-		if d.Allowed {
-			fmt.Println("start in", d.Wait)
-		} else {
-			fmt.Println("busy, ask again in", d.RetryAfter)
-		}
-	}
-	// Output:
-	// start in 0s
-	// start in 250ms
-	// start in 500ms
-	// busy, ask again in 150ms
-}
-
 // A service that speaks redis-cell's language replies to CL.THROTTLE with five integers: here to
 // a burst of 15 more than 1, and 30 a minute.
 func ExampleDecision_RedisCell() {
@@ -85,27 +62,6 @@ func ExampleRefunder() {
 	// Output:
 	// 7 remain
 	// 0 remain, retry after 1.5s
-}
-
-// A limit that is written in the program is right, or a mistake to be found at once.
-func ExampleMust() {
-	var perAddress = policy.Must(policy.Funnel(20, 100, time.Minute))
-	fmt.Println(perAddress)
-	// Output: funnel 20, 100/m
-}
-
-// A limit from outside is refused with an error that names the setting.
-func ExampleFieldError() {
-	_, err := policy.Funnel(0, 100, time.Minute)
-
-	var field *policy.FieldError
-	if errors.As(err, &field) {
-		fmt.Println("check the", field.Field)
-	}
-	fmt.Println(err)
-	// Output:
-	// check the capacity
-	// ral: Funnel: capacity is 0, want 1 or more
 }
 
 // cooldown is a custom limit: one unit, and then none for a pause of up to a year. The word is
@@ -339,12 +295,4 @@ func ExampleCalendarWindow() {
 	// Output:
 	// window 10000/month in Europe/Berlin
 	// starts anew on Tue, 31 Mar 2026 22:00:00 UTC
-}
-
-// So many in so long.
-func ExampleWindowed() {
-	limit := policy.Must(policy.Funnel(100, 10, time.Second))
-	_, d := limit.Take(0, 1, 0, 0)
-	fmt.Println(d.Limit, "in", limit.(policy.Windowed).Window())
-	// Output: 100 in 10s
 }

@@ -159,16 +159,11 @@ func fixedWindowOf(limit int64, per time.Duration) subject {
 		end:      model.end(),
 		patience: longestPatience,
 		period:   per,
-		// limit in each period that the window reaches into, and another
-		within: func(units, window *big.Int) bool {
-			periods := ceilInt(new(big.Rat).SetFrac(window, sixteenths(whole(int64(per)))))
-			most := periods.Add(periods, big.NewInt(1))
-			return units.Cmp(most.Mul(most, big.NewInt(limit))) <= 0
-		},
-		forgets: true, // the window before the promised
-		aliases: true, // a window that is over may be any
-		joins:   true, // the window that was open at the later instant
-		lags:    true, // behind a window that was opened and is empty
+		within:   inWindows(limit, per),
+		forgets:  true, // the window before the promised
+		aliases:  true, // a window that is over may be any
+		joins:    true, // the window that was open at the later instant
+		lags:     true, // behind a window that was opened and is empty
 	}
 }
 

@@ -131,8 +131,6 @@ func (b *bucket) levelAt(at *big.Rat) *big.Rat {
 func (b *bucket) timeFor(units *big.Rat) *big.Rat { return mul(units, b.unit) }
 
 func funnelOf(capacity, count int64, per time.Duration) subject {
-	room, parts := big.NewInt(capacity), big.NewInt(count)
-	length := new(big.Int).Lsh(big.NewInt(int64(per)), 4)
 	return subject{
 		Policy:   policy.Must(policy.Funnel(capacity, count, per)),
 		oracle:   newBucket(capacity, count, per),
@@ -140,12 +138,7 @@ func funnelOf(capacity, count int64, per time.Duration) subject {
 		end:      endOfTime(capacity, count, per),
 		patience: longestPatience,
 		period:   per,
-		// units <= capacity + count*window/per, multiplied out
-		within: func(units, window *big.Int) bool {
-			var over, drained big.Int
-			over.Mul(over.Sub(units, room), length)
-			return over.Cmp(drained.Mul(window, parts)) <= 0
-		},
+		within:   atRate(count, per, func() int64 { return capacity }),
 	}
 }
 
@@ -153,9 +146,7 @@ func funnelOf(capacity, count int64, per time.Duration) subject {
 var funnels = kind{
 	name: "Funnel",
 	read: func(s *script) subject {
-		const fastest = 100 // nanoseconds a unit
-		per := time.Duration(s.between(fastest, int64(year)))
-		count := s.between(1, int64(per)/fastest)
+		count, per := s.pace()
 		capacity := s.between(1, int64(longestDrain)/(int64(per)/count+1))
 		return funnelOf(capacity, count, per)
 	},

@@ -135,6 +135,33 @@ type subject struct {
 	lags bool
 }
 
+// atRate returns a subject.within: units, less those beside, are at most count*window/per.
+func atRate(count int64, per time.Duration, beside func() int64) func(units, window *big.Int) bool {
+	length, parts := new(big.Int).Lsh(big.NewInt(int64(per)), 4), big.NewInt(count)
+	return func(units, window *big.Int) bool {
+		var over, left big.Int
+		over.Mul(over.Sub(units, big.NewInt(beside())), length)
+		return over.Cmp(left.Mul(window, parts)) <= 0
+	}
+}
+
+// inWindows returns a subject.within: units are at most limit in each window of at least that
+// length that is reached into, and another.
+func inWindows(limit int64, length time.Duration) func(units, window *big.Int) bool {
+	return func(units, window *big.Int) bool {
+		most := ceilInt(new(big.Rat).SetFrac(window, sixteenths(whole(int64(length)))))
+		most.Add(most, big.NewInt(1))
+		return units.Cmp(most.Mul(most, big.NewInt(limit))) <= 0
+	}
+}
+
+// pace reads a rate of at most a unit every 100 ns.
+func (s *script) pace() (count int64, per time.Duration) {
+	const fastest = 100 // nanoseconds a unit
+	per = time.Duration(s.between(fastest, int64(year)))
+	return s.between(1, int64(per)/fastest), per
+}
+
 func (k *kind) run(t *testing.T, s *script, calls int) {
 	t.Helper()
 	trial := newTrial(t, k.read(s))

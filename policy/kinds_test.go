@@ -24,6 +24,7 @@ var kinds = []*kind{&funnels, &fixedWindows, &slidingWindows, &atMosts, &queues,
 // Promise: `Queue`: calls leave evenly spaced.
 // Promise: `Bursty`: all takes except the last are at most maxBurst + count·t/per.
 // Promise: `WarmingUp`: all takes except the last are at most count·t/per.
+// Promise: Undone takes return the units that constructors document.
 func TestEveryPolicyKeepsTheLaws(t *testing.T) {
 	rounds := uint64(5000 / raceFactor)
 	if testing.Short() {
@@ -138,18 +139,12 @@ func TestWindowsOfAnyWord(t *testing.T) {
 
 // Calls go through the interfaces, as in package cell.
 func TestDecisionsAllocateNothing(t *testing.T) {
-	const s = time.Second
-	pairs := [][2]policy.Policy{
-		{policy.Must(policy.Funnel(10, 700_000, s)), policy.Must(policy.Funnel(7, 1, time.Minute))},
-		{policy.Must(policy.Queue(10, 700_000, s)), policy.Must(policy.Queue(20, 600_000, s))},
-		{policy.Must(policy.Bursty(700_000, s, 10)), policy.Must(policy.Bursty(600_000, s, 20))},
-		{policy.Must(policy.WarmingUp(100, s, 10*s, 3)), policy.Must(policy.WarmingUp(70, s, 10*s, 2))},
-	}
-	for _, w := range windowPolicies {
-		pairs = append(pairs, [2]policy.Policy{policy.Must(w.make(5, s)), policy.Must(w.make(3, time.Minute))})
-	}
-	for _, pair := range pairs {
-		p, other := pair[0], pair[1]
+	for _, pair := range [][2]string{
+		{"funnel 10, 700000/s", "funnel 7, 1/m"}, {"queue 10, 700000/s", "queue 20, 600000/s"}, {"bursty 700000/s, 10", "bursty 600000/s, 20"},
+		{"warming up 100/s over 10s, cold 3", "warming up 70/s over 10s, cold 2"}, {"window 5/s", "window 3/m"}, {"sliding 5/s", "sliding 3/m"},
+		{"at most 5/s", "at most 3/m"}, {"window 5/s aligned", "window 3/m aligned"},
+	} {
+		p, other := policy.Must(policy.Parse(pair[0])), policy.Must(policy.Parse(pair[1]))
 		now := policy.Instant(1_234_567_890_123)
 		used, _ := p.Take(0, now, 3, 0)
 		full, _ := p.Take(0, now, p.Limit(), 0)

@@ -100,7 +100,6 @@ func (l *line) cancel(now policy.Instant, taken any, n int64) *big.Rat {
 
 func queueOf(capacity, count int64, per time.Duration) subject {
 	model := newLine(capacity, count, per)
-	length := new(big.Int).Lsh(big.NewInt(int64(per)), 4)
 	return subject{
 		Policy:   policy.Must(policy.Queue(capacity, count, per)),
 		oracle:   model,
@@ -108,22 +107,15 @@ func queueOf(capacity, count int64, per time.Duration) subject {
 		end:      model.end,
 		patience: longestDrain, // and of no consequence
 		period:   max(ceil(model.unit), 1),
-		// units <= the last call's + count*window/per
-		within: func(units, window *big.Int) bool {
-			var over, left big.Int
-			over.Mul(over.Sub(units, big.NewInt(model.last)), length)
-			return over.Cmp(left.Mul(window, big.NewInt(count))) <= 0
-		},
-		queues: ceil(mul(whole(capacity), model.unit)),
+		within:   atRate(count, per, func() int64 { return model.last }),
+		queues:   ceil(mul(whole(capacity), model.unit)),
 	}
 }
 
 var queues = kind{
 	name: "Queue",
 	read: func(s *script) subject {
-		const fastest = 100 // nanoseconds a unit
-		per := time.Duration(s.between(fastest, int64(year)))
-		count := s.between(1, int64(per)/fastest)
+		count, per := s.pace()
 		capacity := s.between(0, int64(longestDrain)/(int64(per)/count+1)-1)
 		return queueOf(capacity, count, per)
 	},

@@ -1,7 +1,6 @@
 package policy_test
 
 import (
-	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -136,116 +135,6 @@ func (u *undoing) check() {
 			}
 		}
 	}
-}
-
-// TestCancelInTheWorstCase replays all short histories without a cancelled take: later calls take
-// again at the instants at which they started. Cancel must give back
-//
-//  1. safely: in no history more than the replay has left over;
-//  2. all: as much as is left over in the worst history with the same two words, but at most one
-//     unit of a Bursty with a waiting call.
-//
-// Promise: Undone takes return the units that constructors document.
-func TestCancelInTheWorstCase(t *testing.T) {
-	const unit = 2 // nanoseconds
-	for _, stored := range []int64{0, 1, 2, 4} {
-		late := policy.Instant(1000)
-		for _, begin := range []policy.Instant{1, 7, late} {
-			p := policy.Must(policy.Bursty(1, unit, stored))
-			full := (1 + stored*unit) * 16 // the word of a store filled from the start
-			t.Run(fmt.Sprintf("%v/%d", p, begin), func(t *testing.T) { worstCase(t, p, begin, unit, uint64(full), stored*unit*16, 1, 2, 3, 5) })
-		}
-	}
-	for _, capacity := range []int64{1, 4, 9} {
-		p := policy.Must(policy.Queue(capacity, 1, unit))
-		t.Run(p.String(), func(t *testing.T) { worstCase(t, p, 100, unit, 0, math.MaxInt64, 1, 2, 3, 5) })
-	}
-	for _, capacity := range []int64{1, 2, 3, 4} {
-		p := policy.Must(policy.Funnel(capacity, 1, unit))
-		t.Run(p.String(), func(t *testing.T) { worstCase(t, p, 100, unit, 0, math.MaxInt64, 1, 2, 3, 4) })
-	}
-}
-
-// worstCase replays histories with such amounts. never is the word of a key that was never used,
-// and store is what a key with a full store lacks once it is empty.
-func worstCase(t *testing.T, p policy.Policy, begin policy.Instant, unit int64, never uint64, store int64, amounts ...int64) {
-	type ending struct {
-		word, taken uint64
-		now         policy.Instant
-		n           int64
-	}
-	type later struct {
-		start policy.Instant
-		n     int64
-	}
-	least := map[ending]uint64{}
-	pauses := []policy.Instant{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
-	replay := func(word uint64, row []later) uint64 {
-		for _, l := range row {
-			word = max(word, uint64(l.start)*16, never) + uint64(l.n*unit)*16
-		}
-		return word
-	}
-	see := func(before, word, taken uint64, n int64, now policy.Instant, row []later) {
-		for _, pause := range pauses {
-			e := ending{word, taken, now + pause, n}
-			fresh := max(never, uint64(e.now)*16)
-			// The key's lack, compared with the replay's.
-			left := max(word, fresh) - max(replay(before, row), fresh)
-			if so, ok := least[e]; !ok || left < so {
-				least[e] = left
-			}
-		}
-	}
-	var extend func(before, word, taken uint64, n int64, now policy.Instant, row []later)
-	extend = func(before, word, taken uint64, n int64, now policy.Instant, row []later) {
-		see(before, word, taken, n, now, row)
-		if len(row) == 2 {
-			return
-		}
-		for _, pause := range pauses {
-			for _, m := range amounts {
-				if next, d := p.Take(word, now+pause, m, math.MaxInt64); d.Allowed {
-					extend(before, next, taken, n, now+pause, append(row[:len(row):len(row)], later{now + pause + policy.Instant(d.Wait), m}))
-				}
-			}
-		}
-	}
-	for _, used := range []int64{0, 2} {
-		word, _ := p.Take(0, begin, used, math.MaxInt64)
-		for _, pause := range []policy.Instant{0, 1, 5} {
-			now := begin + pause
-			for _, n := range []int64{1, 3} {
-				taken, d := p.Take(word, now, n, math.MaxInt64)
-				if !d.Allowed {
-					continue
-				}
-				// Instants are whole units of ticks, so the word can be read.
-				before := max(word, uint64(now)*16, never)
-				require.Equal(t, before+uint64(n*unit)*16, taken)
-				extend(before, taken, taken, n, now, nil)
-			}
-		}
-	}
-	gave := 0
-	for e, left := range least {
-		next := p.(policy.Refunder).Cancel(e.word, e.taken, 0, e.now, e.n, 0)
-		fresh := max(never, uint64(e.now)*16)
-		back := max(e.word, fresh) - max(next, fresh)
-		if e.word != e.taken && back > 0 {
-			gave++
-		}
-		if e.word != e.taken && int64(e.word)-int64(e.now)*16 > store {
-			left = min(left, uint64(unit)*16)
-		}
-		if back > left {
-			t.Fatalf("unsafe: %+v gave back %d, but %d is left", e, back, left)
-		}
-		if back < left {
-			t.Fatalf("not all: %+v gave back %d of %d", e, back, left)
-		}
-	}
-	t.Logf("%d endings, %d with something to give back after others took", len(least), gave)
 }
 
 // Another call may have taken after units came back, and left the take's word. In a queue it is

@@ -109,7 +109,6 @@ func warmingUpOf(count int64, per, warmup time.Duration, coldFactor float64) sub
 	p := policy.Must(policy.WarmingUp(count, per, warmup, coldFactor))
 	_, d := p.Take(0, 0, 0, 0)
 	model := &mirror{p: p, end: policy.ReadWarmingUp(p, 0).End, unit: unitTime(count, per)}
-	length := new(big.Int).Lsh(big.NewInt(int64(per)), 4)
 	return subject{
 		Policy:   p,
 		oracle:   model,
@@ -117,15 +116,10 @@ func warmingUpOf(count int64, per, warmup time.Duration, coldFactor float64) sub
 		end:      model.end,
 		patience: longestPatience,
 		period:   max(warmup/4, 1),
-		// units without the last take's <= count*window/per
-		within: func(units, window *big.Int) bool {
-			var over, left big.Int
-			over.Mul(over.Sub(units, big.NewInt(model.last)), length)
-			return over.Cmp(left.Mul(window, big.NewInt(count))) <= 0
-		},
-		aliases: true, // a level and an instant can be said in several ways
-		costly:  true, // see TestWarmingUpGivesBack
-		credit:  true,
+		within:   atRate(count, per, func() int64 { return model.last }),
+		aliases:  true, // a level and an instant can be said in several ways
+		costly:   true, // see TestWarmingUpGivesBack
+		credit:   true,
 	}
 }
 
@@ -142,9 +136,7 @@ func longestWarmup(count int64, per, warmup time.Duration, coldFactor float64) t
 var warmingUps = kind{
 	name: "WarmingUp",
 	read: func(s *script) subject {
-		const fastest = 100 // nanoseconds a unit
-		per := time.Duration(s.between(fastest, int64(year)))
-		count := s.between(1, int64(per)/fastest)
+		count, per := s.pace()
 		coldFactor := 1 + float64(s.between(0, 127))/16 // so that a year's unit costs 9 at most
 		warmup := longestWarmup(count, per, time.Duration(s.between(1, int64(longestPatience))), coldFactor)
 		return warmingUpOf(count, per, warmup, coldFactor)
@@ -269,35 +261,6 @@ func compareWithGuava(t *testing.T, p policy.Policy, m *warmingModel, rng *rand.
 			return
 		}
 	}
-}
-
-// With pauses, waits may also be shorter than Guava's, by no more than documented.
-func TestWarmingUpBesideGuavas(t *testing.T) {
-	l := warmingUpLimits[0]
-	require.Equal(t, 3.0, l.coldFactor)
-	p := policy.Must(policy.WarmingUp(l.count, l.per, l.warmup, l.coldFactor))
-	soonest, latest := 0.0, 0.0 // in intervals
-	for seed := range uint64(100) {
-		m := newWarmingModel(l.count, l.per, l.warmup, l.coldFactor)
-		rng := rand.New(rand.NewPCG(seed, 2))
-		var word uint64
-		now := policy.Instant(1)
-		for range 40 {
-			n := 1 + rng.Int64N(3)
-			next, d := p.Take(word, now, n, math.MaxInt64)
-			late := sub(whole(int64(now)+int64(d.Wait)), m.take(whole(int64(now)), n))
-			part, _ := late.Quo(late, m.stable).Float64()
-			soonest, latest = min(soonest, part), max(latest, part)
-			word = next
-			now += policy.Instant(d.Wait)
-			if rng.UintN(3) == 0 {
-				now += policy.Instant(rng.ExpFloat64() * float64(l.warmup) / 2)
-			}
-		}
-	}
-	assert.Less(t, latest, 0.1)
-	assert.Greater(t, soonest, -0.1)
-	assert.Negative(t, soonest)
 }
 
 func TestWarmingUpGivesBack(t *testing.T) {

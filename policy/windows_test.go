@@ -1,7 +1,6 @@
 package policy_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -11,52 +10,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A window lasts its period, and up to a step more; whole milliseconds are on steps. The
-// documented step is 100µs at most, and a 4000th of the period up to a million a second.
+// The model's step is as documented: 100µs at most, a 4000th of the period up to a million units a
+// second, and no more than a 10000th of the period is rounded off. Whole milliseconds are on steps.
 func TestFixedWindowSteps(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for range 20_000 {
 		per := time.Millisecond + time.Duration(rng.Int64N(int64(longestWindow-time.Millisecond))>>rng.UintN(35))
-		limit := 1 + rng.Int64N(1_000_000)>>rng.UintN(20)
-		p := policy.Must(policy.FixedWindow(limit, per))
-		_, first := p.Take(0, 1, 1, 0)
-		_, worst := p.Take(0, 2, 1, 0)
-		about := fmt.Sprint(p, " lasts ", first.ResetAfter, ", at worst ", worst.ResetAfter)
-		require.GreaterOrEqual(t, first.ResetAfter, per, about)
-		require.LessOrEqual(t, first.ResetAfter-per, per/10_000, about)
-		require.LessOrEqual(t, worst.ResetAfter-first.ResetAfter, 100*time.Microsecond, about)
-		step, _ := fixedFigures(limit, per)
-		require.Less(t, worst.ResetAfter-per, 2*time.Duration(step), about)
-		if limit <= int64(per/time.Microsecond) {
-			require.LessOrEqual(t, worst.ResetAfter-first.ResetAfter, per/4000, about)
+		m := newCounter(1+rng.Int64N(1_000_000)>>rng.UintN(20), per)
+		require.LessOrEqual(t, m.step, int64(100*time.Microsecond), "%d per %v", m.limit, per)
+		require.LessOrEqual(t, m.length-int64(per), int64(per)/10_000, "%d per %v", m.limit, per)
+		if m.limit <= int64(per/time.Microsecond) {
+			require.LessOrEqual(t, m.step, int64(per)/4000, "%d per %v", m.limit, per)
 		}
-		if ms := per.Truncate(time.Millisecond); per > ms {
-			p := policy.Must(policy.FixedWindow(limit, ms))
-			word, _ := p.Take(0, 1, 1, 0)
-			require.Equal(t, policy.Instant(ms+1), p.FreshAt(word), "%v", p)
-			_, worst := p.Take(0, 2, 1, 0)
-			step, _ := fixedFigures(limit, ms)
-			require.Equal(t, ms+time.Duration(step)-1, worst.ResetAfter, "%v", p)
-		}
+		ms := per.Truncate(time.Millisecond)
+		require.Equal(t, int64(ms), newCounter(m.limit, ms).length, "%d per %v", m.limit, ms)
 	}
-}
-
-// Above a million units a second steps are coarser, and words differ. A window of the same length
-// is carried over with its end.
-func TestFixedWindowIsCarriedToOtherSteps(t *testing.T) {
-	const ms = time.Millisecond
-	now, later := policy.Instant(1+5*ms), policy.Instant(1+5*ms+ms/2)
-	fine, coarse := policy.Must(policy.FixedWindow(1000, ms)), policy.Must(policy.FixedWindow(2000, ms))
-	look := func(p, from policy.Policy, word uint64) policy.Decision {
-		carried, ok := p.(policy.Relative).Carry(from, word, later)
-		require.True(t, ok)
-		_, d := p.Take(carried, later, 0, 0)
-		return d
-	}
-	word, _ := coarse.Take(0, now, 1500, 0)
-	assert.Equal(t, policy.Decision{Allowed: true, Limit: 1000, ResetAfter: ms / 2}, look(fine, coarse, word))
-	word, _ = fine.Take(0, now, 300, 0)
-	assert.Equal(t, policy.Decision{Allowed: true, Limit: 2000, Remaining: 1700, ResetAfter: ms / 2}, look(coarse, fine, word))
 }
 
 // pastTakes records takes for other models.
@@ -138,60 +106,18 @@ func cutLimits(per time.Duration) (limits []int64) {
 	return limits
 }
 
-// The numbers of parts are as documented.
+// The numbers of parts are as documented, and as the model has them.
 func TestAtMostParts(t *testing.T) {
-	for _, c := range []struct {
-		limit int64
-		per   time.Duration
-		parts int
-	}{
-		{7, time.Second, 8},
-		{8, time.Second, 4},
-		{63, time.Second, 4},
-		{64, time.Second, 2},
-		{1023, time.Second, 2},
-		{1024, time.Second, 1},
-		{65535, time.Second, 1},
-		{15, time.Hour, 8},
-		{255, time.Hour, 4},
-		{16383, time.Hour, 2},
-		{4194303, time.Hour, 1},
-	} {
-		p := policy.Must(policy.AtMost(c.limit, c.per))
-		assert.Equal(t, c.parts, policy.Parts(p), p.String())
+	for per, highest := range map[time.Duration][]int64{time.Second: {7, 63, 1023, 65535}, time.Hour: {15, 255, 16383, 4194303}} {
+		for i, limit := range highest {
+			p := policy.Must(policy.AtMost(limit, per))
+			assert.Equal(t, 8>>i, policy.Parts(p), "%v", p)
+			assert.EqualValues(t, 8>>i, ringParts(limit, per), "%v", p)
+			assert.EqualValues(t, 8>>i>>1, ringParts(limit+1, per), "%v", p)
+		}
 	}
 	assert.Zero(t, policy.Parts(policy.Must(policy.FixedWindow(1, time.Second))))
 	assert.Zero(t, policy.Parts(nil))
-}
-
-// Callers that come evenly get nearly the same, except under small limits.
-func TestAtMostRateOfEvenCalls(t *testing.T) {
-	for _, per := range []time.Duration{time.Second, time.Hour} {
-		for _, limit := range []int64{1, 2, 3, 6, 7, 8, 10, 11, 15, 16, 64, 100} {
-			for _, tenths := range []int64{10, 15, 30} { // of limit every per
-				p := policy.Must(policy.AtMost(limit, per))
-				var word uint64
-				var passed int64
-				const periods = 300
-				for i := range periods * limit * tenths / 10 {
-					next, d := p.Take(word, policy.Instant(1+i*int64(per)*10/(limit*tenths)), 1, 0)
-					if word = next; d.Allowed {
-						passed++
-					}
-				}
-				parts := float64(ringParts(limit, per))
-				share := float64(passed) / float64(periods*limit) / (parts / (parts + 1))
-				switch few := float64(limit) / float64(limit+1) / (parts / (parts + 1)); {
-				case limit >= 8:
-					assert.InDelta(t, 0.985, share, 0.02, "%v, asked for %d tenths", p, tenths)
-				case tenths == 10:
-					assert.InDelta(t, few, share, 0.005, "%v", p)
-				default:
-					assert.Less(t, share, 1.005, "%v", p)
-				}
-			}
-		}
-	}
 }
 
 // Limits of a period come with the calls. By a list of all calls, none admits more than its own
@@ -279,33 +205,4 @@ func TestAtMostForgivesNoCharge(t *testing.T) {
 	charged = coarse.(policy.Refunder).Refund(word, 1, -1000)
 	_, d = coarse.Take(charged, 1, 0, 0)
 	assert.Equal(t, int64(65535-1003), d.Remaining)
-}
-
-// Units repacked into a coarser part leave no earlier than before, and as early as such a part
-// allows, also if rounded parts of a layout end within parts of another.
-func TestRepackedAtMostLeavesInTime(t *testing.T) {
-	rng := rand.New(rand.NewPCG(31, 0))
-	for _, per := range []int64{1_000_000, 1_000_001, 1_000_003, 1_000_007, 8_000_000} {
-		small, large := policy.Must(policy.AtMost(1, time.Duration(per))), policy.Must(policy.AtMost(2047, time.Duration(per)))
-		require.Equal(t, 8, policy.Parts(small))
-		require.Equal(t, 1, policy.Parts(large))
-		length := (per + 7) / 8
-		numbers := []int64{8*(length+1) - 10} // of 1000007, ends a nanosecond into a part of the other layout
-		for range 1000 {
-			numbers = append(numbers, rng.Int64N(10_000_000))
-		}
-		for number := range int64(100) {
-			numbers = append(numbers, number)
-		}
-		for _, number := range numbers {
-			now := policy.Instant(number*length + rng.Int64N(length))
-			word, d := small.Take(0, now, 1, 0)
-			require.True(t, d.Allowed)
-			leaves := (number + 9) * length
-			require.EqualValues(t, leaves, small.FreshAt(word))
-			word, d = large.Take(word, now, 10, 0)
-			require.True(t, d.Allowed)
-			require.EqualValues(t, (leaves+per-1)/per*per, large.FreshAt(word), "part %d of %d", number, per)
-		}
-	}
 }
