@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -132,42 +131,6 @@ func TestUnfit(t *testing.T) {
 			})
 		}
 	}
-}
-
-// Foreign values under the names of the roll and its limits are an outage; Health says how to mend
-// it.
-func TestWrongRoll(t *testing.T) {
-	inBubbleOf(t, shared, func(t *testing.T, line *redistest.Line) {
-		c := over(line, funnel(10, 1, time.Hour))
-		roll := "ral:" + c.Name + ":servers"
-		names := "ral:" + c.Name + ":limits{" + roll + "}"
-		shared.Do(t, "SET", roll, "x")
-		l := launch(t, c)
-		wrong := func() bool { return errors.Is(l.Health(), store.ErrNoRoll) }
-		for _, next := range [][]string{
-			{"SET", roll, "x"},
-			{"SET", names, "x"},
-			{"ZADD", names, "9e15", "foreign"},
-			{"ZADD", names, "9e15", "12345"},
-			{"ZADD", names, "9e15", "twelve words"},
-			nil,
-		} {
-			eventually(t, wrong, "Health says so")
-			require.ErrorIs(t, l.Health(), ErrOutage)
-			require.ErrorContains(t, l.Health(), roll)
-			require.ErrorContains(t, l.Health(), "delete it")
-			a := take(t, l, "a", 1)
-			require.Equal(t, limits.SourceShare, a.Source())
-			require.ErrorIs(t, a.Err(), ErrOutage)
-			require.NotErrorIs(t, a.Err(), ErrForeignValue, "it is not about the key")
-
-			shared.Do(t, "DEL", roll, names)
-			eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).Source() == limits.SourceRedis }, "it is mended")
-			if next != nil {
-				shared.Do(t, next...)
-			}
-		}
-	})
 }
 
 func TestMayNotAsk(t *testing.T) {

@@ -22,39 +22,6 @@ func blockName(s *store.Store, l *store.Limit, key string) string {
 	return s.BlockName(l, name)
 }
 
-func TestEndOfTimeForBlocks(t *testing.T) {
-	rule := penalty.Rule{Refusals: 1, Within: 1, For: time.Hour, Max: time.Hour, Forget: time.Hour}
-	clock := store.LastBlock - 5
-	s := store.New(connect(t, shared), store.Options{Name: own(t), Penalty: rule, Clock: func() int64 { return clock }})
-	l := limit(t, s, policy.Must(policy.Funnel(1, 1, time.Hour))) // its time lasts longer
-	for range 3 {
-		_, err := s.Take(t.Context(), l, "k", 1, 0)
-		require.NoError(t, err)
-	}
-	look, err := s.Peek(t.Context(), l, "k")
-	require.NoError(t, err)
-	assert.Equal(t, 5*time.Microsecond, look.Block.Left)
-	_, ok, err := s.Block(t.Context(), "other", 5*time.Microsecond)
-	require.NoError(t, err)
-	assert.True(t, ok)
-	_, ok, err = s.Block(t.Context(), "other", 5*time.Microsecond+1)
-	require.NoError(t, err)
-	assert.False(t, ok)
-	for range 3 {
-		clock += 5
-		for _, key := range []string{"k", "other"} {
-			look, err := s.Peek(t.Context(), l, key)
-			require.NoError(t, err)
-			assert.True(t, look.Allowed)
-			_, err = s.Take(t.Context(), l, key, 1, 0)
-			require.NoError(t, err)
-		}
-		_, ok, err = s.Block(t.Context(), "other", time.Microsecond)
-		require.NoError(t, err)
-		assert.False(t, ok)
-	}
-}
-
 // commands counts the commands of limits by name, inside and outside scripts.
 func commands(t testing.TB, redis *redistest.Server) map[string]int64 {
 	t.Helper()

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ type contract struct {
 	rule   penalty.Rule
 	hint   policy.Decision // the last
 	takes  []earlier       // some recent takes, also expired
+	newest int64           // the latest instant of a take
 	step   string
 }
 
@@ -87,6 +89,8 @@ func (c *contract) run(steps int) {
 			c.lease(l)
 		case 8:
 			c.block(l, key)
+		case 9:
+			c.rewrite(l)
 		default:
 			c.take(l, key, n, patience)
 		}
@@ -168,12 +172,16 @@ func (c *contract) take(l *store.Limit, key string, n int64, patience time.Durat
 	got, err := c.real.Take(c.Context(), l, key, n, patience)
 	c.same(l, want, wantErr, got, err)
 	if got.Allowed && n > 0 {
-		c.forgetTakes(l, key)
+		if c.clock <= c.newest { // then numbers of a log recur
+			c.forgetTakes(l, key)
+		}
+		c.newest = max(c.newest, c.clock)
 		c.takes = append(c.takes, earlier{got, want, l, key, n})
 	}
 }
 
-// forgetTakes has a log's earlier takes not be kept in part: TestKeepOfALog and its neighbours do that.
+// forgetTakes has a log's earlier takes not be kept in part: a return without a take removes other
+// units than those of the plain log, which TestKeepOfALog has.
 func (c *contract) forgetTakes(l *store.Limit, key string) {
 	if _, isLog := l.Policy().(*slidinglog.Log); isLog {
 		c.takes = slices.DeleteFunc(c.takes, func(e earlier) bool { return e.limit == l && e.key == key })
@@ -262,7 +270,7 @@ func (c *contract) keep() {
 		of.real.After = anyWord(c.random, p, p.(policy.Refunder), c.redis.Word(of.limit, of.key), c.clock) | 1
 		of.fake.After = of.real.After
 	}
-	kept := max(c.random.Int64N(2*of.n)-of.n, 0)
+	kept := c.random.Int64N(2*of.n) - of.n
 	c.step += fmt.Sprintf(", kept %d of %+v", kept, of)
 	want, wantErr := c.fake.Keep(c.Context(), of.limit, of.key, of.fake, of.n, kept)
 	got, err := c.real.Keep(c.Context(), of.limit, of.key, of.real, of.n, kept)
@@ -304,6 +312,21 @@ func (c *contract) lease(l *store.Limit) {
 	}
 }
 
+func (c *contract) rewrite(l *store.Limit) {
+	refunder, words := l.Policy().(policy.Refunder)
+	if _, isLog := l.Policy().(*slidinglog.Log); isLog || !words {
+		return
+	}
+	var all []store.Rewrite
+	for i := range contractKeys {
+		n := c.random.Int64N(10)
+		all = append(all, store.Rewrite{Tail: store.Tail(strconv.Itoa(i)), Next: func(word uint64, now policy.Instant) uint64 {
+			return refunder.Refund(word, now, n)
+		}})
+	}
+	require.Equal(c, c.fake.RewriteAll(c.Context(), l, all, 0), c.real.RewriteAll(c.Context(), l, all, 0), c.step)
+}
+
 func (c *contract) block(l *store.Limit, key string) {
 	d := time.Duration(c.random.Int64N(10_000)) * time.Microsecond
 	want, wantOK, wantErr := c.fake.Block(c.Context(), key, d)
@@ -311,6 +334,9 @@ func (c *contract) block(l *store.Limit, key string) {
 	require.Equal(c, []any{want, wantOK, wantErr}, []any{got, ok, err}, c.step)
 	if c.random.IntN(4) == 0 {
 		c.sameWord(l, key)
+		if name, _ := l.Names(store.Tail(key)); c.redis.Word(l, key) == 0 { // which may be written as 0
+			require.NoError(c, ask(c, c.client, "DEL", name).Error())
+		}
 		want, wantErr := c.fake.Delete(c.Context(), l, key)
 		got, err := c.real.Delete(c.Context(), l, key)
 		require.Equal(c, wantErr, err)
@@ -392,6 +418,44 @@ func TestTakeAll(t *testing.T) {
 			c.clock += c.random.Int64N(400_000)
 			c.step = fmt.Sprint("at ", c.clock)
 			c.takeAll()
+		}
+	}
+}
+
+// Servers of several epochs beat, leave, and are away for long. The script counts and remembers
+// them, and their limits, as package storetest does.
+func TestRollIsTheFakes(t *testing.T) {
+	seed := seeds.Of(t)
+	client := connect(t, shared)
+	epochs := []time.Time{store.DefaultEpoch, store.DefaultEpoch.AddDate(-1, 0, 0), store.DefaultEpoch.Add(time.Hour)}
+	for run := range uint64(8) {
+		random := rand.New(rand.NewPCG(seed, run))
+		now, o, redis := store.DefaultEpoch.Add(100*24*time.Hour), store.Options{Name: own(t)}, storetest.New()
+		for step := range oracleSteps {
+			id := random.IntN(6)
+			o.Epoch = epochs[id%len(epochs)]
+			o.Clock = func() int64 { return now.Sub(o.Epoch).Microseconds() }
+			real, fake := store.New(client, o), redis.Store(o)
+			switch random.IntN(16) {
+			case 0:
+				require.Equal(t, fake.Leave(t.Context(), fmt.Sprint(id)), real.Leave(t.Context(), fmt.Sprint(id)))
+			case 1: // an outage
+				now = now.Add(time.Duration(random.Int64N(int64(2 * rollKeep))).Truncate(time.Microsecond))
+			case 2: // to an instant at which some are gone
+				now = now.Add(rollTTL - time.Duration(random.IntN(3))*time.Microsecond)
+			default:
+				now = now.Add(time.Duration(random.Int64N(int64(time.Second))).Truncate(time.Microsecond))
+			}
+			beat := store.Beat{ID: fmt.Sprint(id), TTL: rollTTL, Keep: rollKeep, Limit: "limit, 1+ " + strconv.Itoa(random.IntN(3))}
+			want, err := fake.Heartbeat(t.Context(), beat)
+			require.NoError(t, err)
+			got, err := real.Heartbeat(t.Context(), beat)
+			require.NoError(t, err)
+			slices.SortFunc(got.Limits, func(a, b store.KeptLimit) int { return strings.Compare(a.Text, b.Text) })
+			require.Equal(t, want, got, "seed %d, run %d, step %d", seed, run, step)
+		}
+		for _, name := range []string{"ral:%s:servers", "ral:%[1]s:limits{ral:%[1]s:servers}"} {
+			require.InDelta(t, 24*time.Hour.Milliseconds(), integer(t, client, "PTTL", fmt.Sprintf(name, o.Name)), float64(2*time.Hour.Milliseconds()))
 		}
 	}
 }

@@ -111,40 +111,6 @@ func TestKeysLastAsLongAsTheDebt(t *testing.T) {
 	}
 }
 
-func TestMemoryOfAKey(t *testing.T) {
-	client := connect(t, shared)
-	s := store.New(client, store.Options{Name: own(t)})
-	l := limit(t, s, policy.Must(policy.Funnel(10, 1, time.Hour)))
-	_, err := s.Take(context.Background(), l, "user:100000", 1, 0)
-	require.NoError(t, err)
-	key := name(t, s, l, "user:100000")
-	encoding, err := ask(t, client, "OBJECT", "ENCODING", key).ToString()
-	require.NoError(t, err)
-	assert.Equal(t, "int", encoding)
-	number := strings.Repeat("n", len(key))
-	require.NoError(t, ask(t, client, "SET", number, "123456789", "EX", "1000").Error())
-	assert.Equal(t, integer(t, client, "MEMORY", "USAGE", number), integer(t, client, "MEMORY", "USAGE", key))
-}
-
-// Units come back by Redis's clock.
-func TestRedisClock(t *testing.T) {
-	client := connect(t, shared)
-	s := store.New(client, store.Options{Name: own(t)})
-	l := limit(t, s, policy.Must(policy.Funnel(5, 100, time.Second)))
-	before := time.Since(store.DefaultEpoch) // wall: an instant before
-	taken, err := s.Take(context.Background(), l, "k", 5, 0)
-	after := time.Since(store.DefaultEpoch) // wall: an instant after
-	require.NoError(t, err)
-	require.True(t, taken.Allowed)
-	// Both clocks are this machine's.
-	assert.GreaterOrEqual(t, taken.At, policy.Instant(before.Truncate(time.Microsecond)))
-	assert.LessOrEqual(t, taken.At, policy.Instant(after))
-	require.Eventually(t, func() bool {
-		d, err := s.Take(context.Background(), l, "k", 1, 0)
-		return err == nil && d.Allowed
-	}, time.Minute, time.Millisecond)
-}
-
 func TestScriptsAreForgotten(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	client := connect(t, server)
@@ -484,16 +450,6 @@ func TestCluster(t *testing.T) {
 	})
 }
 
-func TestContextEnds(t *testing.T) {
-	s := store.New(connect(t, shared), store.Options{Name: own(t)})
-	l := limit(t, s, policy.Must(policy.Funnel(3, 1, time.Hour)))
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	_, err := s.Take(ctx, l, "k", 1, 0)
-	assert.ErrorIs(t, err, context.Canceled)
-	assert.ErrorIs(t, s.Lease(ctx, []store.LeaseAsk{{Limit: l, Key: "k", Need: 1, Most: 1}})[0].Err, context.Canceled)
-}
-
 // Redis 6.2 puts the place of failure before the cause, and a sign before its own codes.
 func TestErrorsOfRedis62(t *testing.T) {
 	s := store.New(connect(t, shared), store.Options{Name: own(t)})
@@ -567,59 +523,6 @@ func TestTakeEachOfAHiddenCluster(t *testing.T) {
 			}
 		}
 	}
-}
-
-// Takes are independent and in order, even if Redis lacks some scripts.
-func TestTakeEach(t *testing.T) {
-	client := connect(t, shared)
-	clock := int64(7_000_000_000)
-	s := clocked(t, client, &clock)
-	of := func(p policy.Policy) *store.Limit { return limit(t, s, p) }
-	two, window, log := of(policy.Must(policy.Funnel(2, 1, time.Hour))), of(policy.Must(policy.FixedWindow(5, time.Hour))), of(newLog(t, 3, time.Hour))
-	name, err := s.Name(two, "bad")
-	require.NoError(t, err)
-	put(t, client, name, "no word")
-	name, err = s.Name(two, "list")
-	require.NoError(t, err)
-	require.NoError(t, client.Do(t.Context(), client.B().Rpush().Key(name).Element("no word").Build()).Error())
-	require.NoError(t, client.Do(t.Context(), client.B().ScriptFlush().Build()).Error())
-	_, err = s.Take(t.Context(), window, "known", 1, 0)
-	require.NoError(t, err)
-	asks := []store.TakeAsk{
-		{Limit: two, Key: "a", N: 1}, {Limit: two, Key: "a", N: 1}, {Limit: two, Key: "a", N: 1},
-		{Limit: two, Key: strings.Repeat("k", 1<<16+1), N: 1},
-		{Limit: window, Key: "a", N: 4}, {Limit: window, Key: "a", N: 0}, {Limit: window, Key: "a", N: 6},
-		{Limit: two, Key: "bad", N: 1}, {Limit: two, Key: "list", N: 1},
-		{Limit: log, Key: "a", N: 2}, {Limit: log, Key: "a", N: 2}, {Limit: log, Key: "a", N: -1},
-		{Limit: two, Key: "b", N: 2}, {Limit: two, Key: "b", N: 1, Patience: time.Hour},
-	}
-	type reply struct {
-		allowed   bool
-		remaining int64
-	}
-	got, errs := make([]reply, len(asks)), make([]error, len(asks))
-	calls := 0
-	s.TakeEach(t.Context(), asks, func(i int, taken store.Taken, err error) {
-		calls++
-		got[i], errs[i] = reply{taken.Allowed, taken.Remaining}, err
-	})
-	require.Equal(t, len(asks), calls)
-	for i, err := range errs {
-		switch i {
-		case 3:
-			require.ErrorIs(t, err, store.ErrKeyTooLong)
-		case 7, 8:
-			require.ErrorIs(t, err, store.ErrForeignValue)
-		default:
-			require.NoError(t, err, i)
-		}
-	}
-	require.Equal(t, []reply{
-		{true, 1}, {true, 0}, {false, 0}, {},
-		{true, 1}, {true, 1}, {false, 1}, {}, {},
-		{true, 1}, {false, 1}, {false, 1},
-		{true, 0}, {true, 0},
-	}, got)
 }
 
 // Many calls for a key are answered like calls one by one.

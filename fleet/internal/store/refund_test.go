@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -131,52 +130,5 @@ func TestReturnedUnitsAreForgotten(t *testing.T) {
 			require.NoError(t, err)
 			assert.EqualValues(t, 1, integer(t, client, "EXISTS", name(t, s, l, "k")))
 		})
-	}
-}
-
-// At the end of time void units are not given back.
-func TestCancelWhenTimeStandsStill(t *testing.T) {
-	client := connect(t, shared)
-	clock := int64(1) << 60
-	s := clocked(t, client, &clock)
-	p := policy.Must(policy.SlidingWindow(10, time.Second))
-	l, of := limit(t, s, p), p.(shape.Shaped).Shape()
-	for back := range uint64(3) { // windows before the last
-		word := (of.Last-back)<<(2*of.Bits) | 5
-		put(t, client, name(t, s, l, "k"), strconv.FormatUint(word, 10))
-		took := store.Taken{Before: word - 1, After: word - 1}
-		got, err := s.Cancel(context.Background(), l, "k", took, 2)
-		require.NoError(t, err)
-		assert.Equal(t, p.(policy.Refunder).Cancel(word, took.After, 0, math.MaxInt64, 2, math.MaxInt64), got.After)
-		assert.Equal(t, back == 0, got.After != word, "only the last still counts")
-	}
-}
-
-// Calls that change one word at once all succeed with one call of Redis each.
-func TestChangesLoseNothing(t *testing.T) {
-	s := store.New(connect(t, shared), store.Options{Name: own(t)})
-	ctx := context.Background()
-	for _, p := range []policy.Policy{
-		policy.Must(policy.Funnel(1000, 1, 24*time.Hour)), policy.Must(policy.Queue(999, 1, 24*time.Hour)),
-		policy.Must(policy.FixedWindow(1000, 24*time.Hour)), policy.Must(policy.SlidingWindow(1000, 24*time.Hour)), newLog(t, 1000, 24*time.Hour),
-	} {
-		l := limit(t, s, p)
-		var group sync.WaitGroup
-		for range 8 {
-			group.Go(func() {
-				for range 10 {
-					_, err := s.Refund(ctx, l, "k", -3)
-					assert.NoError(t, err)
-					_, err = s.Take(ctx, l, "k", 1, math.MaxInt64)
-					assert.NoError(t, err)
-					_, err = s.Refund(ctx, l, "k", 2)
-					assert.NoError(t, err)
-				}
-			})
-		}
-		group.Wait()
-		d, err := s.Peek(ctx, l, "k")
-		require.NoError(t, err)
-		assert.EqualValues(t, 1000-8*10*2, d.Remaining, "%v", p)
 	}
 }

@@ -6,14 +6,12 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
-	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -46,27 +44,6 @@ func connect(t testing.TB, server *redistest.Server) rueidis.Client {
 func clocked(t testing.TB, client rueidis.Client, clock *int64) *store.Store {
 	t.Helper()
 	return store.New(client, store.Options{Name: own(t), Clock: func() int64 { return *clock }})
-}
-
-// verbs are what both a store and its fake can do.
-type verbs interface {
-	Take(ctx context.Context, l *store.Limit, key string, n int64, patience time.Duration) (store.Taken, error)
-	Peek(ctx context.Context, l *store.Limit, key string) (store.Taken, error)
-	RewriteAll(ctx context.Context, l *store.Limit, all []store.Rewrite, within time.Duration) error
-	Heartbeat(ctx context.Context, b store.Beat) (store.Roll, error)
-	Leave(ctx context.Context, id string) error
-}
-
-// eachStore runs a test with the scripts in Redis and with package storetest, by the test's clock.
-func eachStore(t *testing.T, clock *int64, test func(t *testing.T, s verbs, limit func(policy.Policy) *store.Limit)) {
-	t.Helper()
-	begun := *clock
-	real := clocked(t, connect(t, shared), clock)
-	fake := storetest.New().Store(store.Options{Name: own(t), Clock: func() int64 { return *clock }})
-	for name, s := range map[string]verbs{"scripts": real, "fake": fake} {
-		*clock = begun
-		t.Run(name, func(t *testing.T) { test(t, s, func(p policy.Policy) *store.Limit { return limit(t, real, p) }) })
-	}
 }
 
 var names atomic.Int64
