@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -157,11 +156,5 @@ func (w *wire) send(ctx context.Context, do func()) error {
 		return nil
 	case <-ctx.Done():
 		return errWire
-	}
-}
-
-func trips(rng *rand.Rand) func() time.Duration {
-	return func() time.Duration {
-		return 200*time.Microsecond + time.Duration(rng.Int64N(int64(800*time.Microsecond)))
 	}
 }
