@@ -23,6 +23,17 @@ func redis() (address string, stop func()) {
 	return s.Addr(), func() { _ = s.Close() }
 }
 
+// open opens a limiter of the Redis at the address.
+func open(address string, c fleet.Config) *fleet.Limiter {
+	c.Redis = rueidis.ClientOption{InitAddress: []string{address}}
+	c.Budget = time.Second
+	l, err := fleet.New(c)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
 func Example() {
 	address, stop := redis()
 	defer stop()
@@ -59,17 +70,7 @@ func Example() {
 // so are 2 of each server's 5.
 func Example_outage() {
 	address, stop := redis()
-	limiter, err := fleet.New(fleet.Config{
-		Name:    "api",
-		Policy:  policy.Must(policy.FixedWindow(10, time.Hour)),
-		Redis:   rueidis.ClientOption{InitAddress: []string{address}},
-		Servers: 2,
-		Budget:  time.Second,
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	limiter := open(address, fleet.Config{Name: "api", Policy: policy.Must(policy.FixedWindow(10, time.Hour)), Servers: 2})
 	defer limiter.Close()
 
 	for call := range 8 {
@@ -94,17 +95,8 @@ func Example_outage() {
 func ExampleLimiter_Block() {
 	address, stop := redis()
 	defer stop()
-	server := func() *fleet.Limiter {
-		l, err := fleet.New(fleet.Config{
-			Name: "api", Policy: policy.Must(policy.Funnel(10, 1, time.Hour)), Budget: time.Second,
-			Redis: rueidis.ClientOption{InitAddress: []string{address}},
-		})
-		if err != nil {
-			panic(err)
-		}
-		return l
-	}
-	one, another := server(), server()
+	c := fleet.Config{Name: "api", Policy: policy.Must(policy.Funnel(10, 1, time.Hour))}
+	one, another := open(address, c), open(address, c)
 	defer one.Close()
 	defer another.Close()
 	ctx := context.Background()
@@ -127,22 +119,13 @@ func ExampleLimiter_Block() {
 func ExampleTakeAll() {
 	address, stop := redis()
 	defer stop()
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{address}, DisableCache: true, AlwaysPipelining: true})
+	byAddress := open(address, fleet.Config{Name: "by-address", Tag: "api", Policy: policy.Must(policy.Funnel(2, 1, time.Hour))})
+	defer byAddress.Close()
+	byUser, err := fleet.New(fleet.Config{Name: "by-user", Tag: "api", Policy: policy.Must(policy.FixedWindow(5, time.Hour)), Via: byAddress, Budget: time.Second})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	defer client.Close()
-	limiter := func(name string, p policy.Policy) *fleet.Limiter {
-		l, err := fleet.New(fleet.Config{Name: name, Tag: "api", Policy: p, Client: client, Budget: time.Second})
-		if err != nil {
-			panic(err)
-		}
-		return l
-	}
-	byAddress := limiter("by-address", policy.Must(policy.Funnel(2, 1, time.Hour)))
-	defer byAddress.Close()
-	byUser := limiter("by-user", policy.Must(policy.FixedWindow(5, time.Hour)))
 	defer byUser.Close()
 
 	for range 3 {
@@ -159,49 +142,11 @@ func ExampleTakeAll() {
 	// false 0 3
 }
 
-func ExampleLimiter_Reserve() {
-	address, stop := redis()
-	defer stop()
-	limiter, err := fleet.New(fleet.Config{
-		Name:   "mail",
-		Policy: policy.Must(policy.Funnel(1, 1, time.Hour)),
-		Redis:  rueidis.ClientOption{InitAddress: []string{address}},
-		Budget: time.Second,
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer limiter.Close()
-
-	ctx := context.Background()
-	for range 2 {
-		r, err := limiter.Reserve(ctx, "alice", 1, 2*time.Hour)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		fmt.Println(r.Allowed, r.Wait.Round(time.Minute))
-	}
-	// Output:
-	// true 0s
-	// true 1h0m0s
-}
-
 // The cost of a request is known afterwards: take the estimate, and give the rest back.
 func ExampleReservation_Keep() {
 	address, stop := redis()
 	defer stop()
-	limiter, err := fleet.New(fleet.Config{
-		Name:   "tokens",
-		Policy: policy.Must(policy.FixedWindow(10_000, time.Hour)),
-		Redis:  rueidis.ClientOption{InitAddress: []string{address}},
-		Budget: time.Second,
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	limiter := open(address, fleet.Config{Name: "tokens", Policy: policy.Must(policy.FixedWindow(10_000, time.Hour))})
 	defer limiter.Close()
 
 	ctx := context.Background()
@@ -226,16 +171,7 @@ func ExampleReservation_Keep() {
 func ExampleSlidingLog() {
 	address, stop := redis()
 	defer stop()
-	limiter, err := fleet.New(fleet.Config{
-		Name:   "messages",
-		Policy: policy.Must(fleet.SlidingLog(5, time.Hour)),
-		Redis:  rueidis.ClientOption{InitAddress: []string{address}},
-		Budget: time.Second, // so that this says the same on any machine
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	limiter := open(address, fleet.Config{Name: "messages", Policy: policy.Must(fleet.SlidingLog(5, time.Hour))})
 	defer limiter.Close()
 
 	for _, n := range []int64{4, 2, 1} {
