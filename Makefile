@@ -86,7 +86,6 @@ nightly: needs
 		"simulation: $(GO) test -count=1 -run ^TestSeeds ./test/torture/simulation -first 100001 -seeds 200000" \
 		"linear: $(GO) test -count=1 -run ^TestLinearizable ./test/torture/linear -for 20s -seed 0" \
 		"properties: $(GO) test -count=1 ./test/torture/properties -for 20s -rapid.seed 0" \
-		"busy servers: $(GO) test -count=1 -run ^TestBusyServerKeepsToRedis ./fleet -busy 8" \
 		"oracle: $(GO) test -count=1 -timeout 60m ./test/oracle -pairs 100000 -seed 100001" \
 		"Dockerfile: $(GO) test -count=1 -run ^TestDockerfile ./cmd/rald -build"
 

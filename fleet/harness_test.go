@@ -30,10 +30,7 @@ import (
 var shared *redistest.Server
 
 func TestMain(m *testing.M) {
-	for variable, serve := range map[string]func() error{busyJob: serveBusy, webServerJob: serveWeb} {
-		if os.Getenv(variable) == "" {
-			continue
-		}
+	if os.Getenv(serverJobVariable) != "" {
 		if err := serve(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

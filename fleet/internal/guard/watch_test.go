@@ -181,6 +181,7 @@ func TestProbeThatHangs(t *testing.T) {
 	})
 }
 
+// Promise: A server short of processors keeps a Redis that answers.
 func TestTicksAreNotTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWatch(silence, budget)
