@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/rpctest"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpclimit"
 )
@@ -56,16 +57,15 @@ func TestAdmittedPathAllocates(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	e := open[netip.Addr](t, policy.Must(policy.Funnel(1_000_000, 1, time.Second)))
-	limited := byAddr(e, rpclimit.Options{})
-	atGate := gated(e, rpclimit.Options{})
+	atGate := rpctest.AtTap(e, rpclimit.Options{})
 	bare := testing.AllocsPerRun(1000, repeated(t, service()))
 	for _, c := range []struct {
 		name string
 		h    http.Handler
 		most float64
 	}{
-		{"interceptor", service(connect.WithInterceptors(NewInterceptor(limited))), 6},
-		{"shadow", service(connect.WithInterceptors(NewInterceptor(byAddr(e, rpclimit.Options{Shadow: true})))), 2},
+		{"interceptor", service(connect.WithInterceptors(NewInterceptor(rpctest.ByAddr(e, rpclimit.Options{})))), 6},
+		{"shadow", service(connect.WithInterceptors(NewInterceptor(rpctest.ByAddr(e, rpclimit.Options{Shadow: true})))), 2},
 		{"gate and interceptor", newGate(t, atGate).Handler(service(connect.WithInterceptors(NewInterceptor(atGate)))), 14},
 	} {
 		send := repeated(t, c.h)

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -19,14 +18,12 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
 	"github.com/ral-limiter/ral/policy"
-	"github.com/ral-limiter/ral/rpclimit"
 )
 
 // The procedures of the service of these tests. Messages are strings.
 const (
 	echo  = "/test.v1.Text/Echo"  // unary
 	split = "/test.v1.Text/Split" // server stream: one message for each letter
-	join  = "/test.v1.Text/Join"  // client stream
 	talk  = "/test.v1.Text/Talk"  // bidirectional: echoes each message
 )
 
@@ -36,8 +33,7 @@ func service(options ...connect.HandlerOption) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle(echo, connect.NewUnaryHandler(echo,
 		func(_ context.Context, r *connect.Request[text]) (*connect.Response[text], error) {
-			switch r.Msg.Value {
-			case "fail":
+			if r.Msg.Value == "fail" {
 				return nil, connect.NewError(connect.CodeDataLoss, errors.New("failed as asked"))
 			}
 			return connect.NewResponse(r.Msg), nil
@@ -50,14 +46,6 @@ func service(options ...connect.HandlerOption) *http.ServeMux {
 				}
 			}
 			return nil
-		}, options...))
-	mux.Handle(join, connect.NewClientStreamHandler(join,
-		func(_ context.Context, s *connect.ClientStream[text]) (*connect.Response[text], error) {
-			all := ""
-			for s.Receive() {
-				all += s.Msg().Value
-			}
-			return connect.NewResponse(wrapperspb.String(all)), nil // whatever s.Err is
 		}, options...))
 	mux.Handle(talk, connect.NewBidiStreamHandler(talk,
 		func(_ context.Context, s *connect.BidiStream[text, text]) error {
@@ -115,6 +103,13 @@ var protocols = []protocol{
 	{"gRPC-Web, h2c", true, []connect.ClientOption{connect.WithGRPCWeb()}},
 }
 
+// streams are the protocols that have streams in both directions.
+var streams = []protocol{
+	{"connect", true, nil},
+	{"gRPC", true, []connect.ClientOption{connect.WithGRPC()}},
+	{"gRPC-Web", true, []connect.ClientOption{connect.WithGRPCWeb()}},
+}
+
 func (p protocol) client(t testing.TB, url, procedure string) *connect.Client[text, text] {
 	t.Helper()
 	return connect.NewClient[text, text](httpClient(t, p.h2c), url+procedure, p.options...)
@@ -124,19 +119,21 @@ func call(c *connect.Client[text, text], message string) (*connect.Response[text
 	return c.CallUnary(context.Background(), connect.NewRequest(wrapperspb.String(message)))
 }
 
+// letters calls split, and returns how many messages came before the error.
+func letters(c *connect.Client[text, text], message string) (n int, header string, err error) {
+	s, err := c.CallServerStream(context.Background(), connect.NewRequest(wrapperspb.String(message)))
+	if err != nil {
+		return 0, "", err
+	}
+	for s.Receive() {
+		n++
+	}
+	return n, s.ResponseHeader().Get("RateLimit"), errors.Join(s.Err(), s.Close())
+}
+
 func open[K comparable](t testing.TB, p policy.Policy) *engine.Engine[K] {
 	t.Helper()
 	return admissiontest.NewEngine[K](t, p)
-}
-
-func byAddr(e *engine.Engine[netip.Addr], o rpclimit.Options) *rpclimit.Limits {
-	return rpclimit.Must(rpclimit.New(o, rpclimit.Limit[netip.Addr]{Name: "address", Limiter: e, Key: rpclimit.ByAddr}))
-}
-
-var local = netip.MustParseAddr("127.0.0.1")
-
-func taken(e *engine.Engine[netip.Addr], key netip.Addr, limit int64) int64 {
-	return limit - e.Peek(key, 0).Remaining
 }
 
 // retryInfo returns the delay of an error's RetryInfo, or -1.
@@ -150,14 +147,17 @@ func retryInfo(t testing.TB, err error) time.Duration {
 	return -1
 }
 
-func quotaFailure(t testing.TB, err error) *errdetails.QuotaFailure {
+// quotaIDs returns the limits that an error's QuotaFailure names.
+func quotaIDs(t testing.TB, err error) (ids []string) {
 	t.Helper()
 	for _, m := range messages(t, err) {
 		if failure, ok := m.(*errdetails.QuotaFailure); ok {
-			return failure
+			for _, v := range failure.GetViolations() {
+				ids = append(ids, v.GetQuotaId())
+			}
 		}
 	}
-	return nil
+	return ids
 }
 
 func messages(t testing.TB, err error) (all []any) {

@@ -3,8 +3,11 @@ package connectlimit
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,13 +22,17 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
+	"github.com/ral-limiter/ral/internal/testkit/rpctest"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// retries is a service config that retries refused calls, by itself later than a test may take.
-const retries = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5, "initialBackoff": "10000s",
-	"maxBackoff": "10000s", "backoffMultiplier": 1, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`
+// retries returns a service config that retries calls with a back-off by itself.
+func retries(backoff, code string) grpc.DialOption {
+	return grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5,
+		"initialBackoff": %q, "maxBackoff": %[1]q, "backoffMultiplier": 1, "retryableStatusCodes": [%q]}}]}`, backoff, code))
+}
 
 func stock(t testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
@@ -35,58 +42,62 @@ func stock(t testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientCo
 	return c
 }
 
-func counted(n *atomic.Int64, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n.Add(1)
-		next.ServeHTTP(w, r)
-	})
+// readSplit calls split, and returns how many messages came, and the header, the trailer and the error at the end.
+func readSplit(t testing.TB, ctx context.Context, conn *grpc.ClientConn, message string) (n int, header, trailer metadata.MD, err error) {
+	t.Helper()
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, split)
+	require.NoError(t, err)
+	require.NoError(t, stream.SendMsg(wrapperspb.String(message)))
+	require.NoError(t, stream.CloseSend())
+	for err = stream.RecvMsg(new(text)); err == nil; err = stream.RecvMsg(new(text)) {
+		n++
+	}
+	header, _ = stream.Header()
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, header, stream.Trailer(), err
 }
 
-// Without TrailersOnly it does not retry.
+// A client retries a stream as long as nothing has come. By itself it would retry later than a test may take.
 //
 // Promise: A stock gRPC client's first retry, at the pushback, succeeds.
 func TestStockClientRetriesAtThePushback(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		limits  func(*rpclimit.Limits) http.Handler
-		tap     bool
-		retries bool
-	}{
-		{"interceptor", func(l *rpclimit.Limits) http.Handler {
-			return TrailersOnly(service(connect.WithInterceptors(NewInterceptor(l))))
-		}, false, true},
-		{"gate", func(l *rpclimit.Limits) http.Handler {
-			gate, err := NewGate(l)
-			require.NoError(t, err)
-			return gate.Handler(service(connect.WithInterceptors(NewInterceptor(l))))
-		}, true, true},
-		{"without", func(l *rpclimit.Limits) http.Handler {
-			return service(connect.WithInterceptors(NewInterceptor(l)))
-		}, false, false},
+	for name, c := range map[string]struct{ atGate, stream, trailersOnly bool }{
+		"interceptor":          {false, false, true},
+		"gate":                 {true, false, true},
+		"stream":               {false, true, true},
+		"without TrailersOnly": {false, false, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, 200*time.Millisecond)))
-			limited := rpclimit.Must(rpclimit.New(rpclimit.Options{}, rpclimit.Limit[netip.Addr]{
-				Limiter: e, Key: rpclimit.ByAddr, AtTap: c.tap,
-			}))
 			var requests atomic.Int64
-			s := serve(t, counted(&requests, c.limits(limited)))
-			conn := stock(t, s.Listener.Addr().String(), grpc.WithDefaultServiceConfig(retries))
+			o := rpclimit.Options{OnVerdict: func(*rpclimit.Call, rpclimit.Verdict) { requests.Add(1) }}
+			l := rpctest.ByAddr(e, o)
+			if c.atGate {
+				l = rpctest.AtTap(e, o)
+			}
+			h := limited(t, l, c.atGate)
+			if !c.trailersOnly {
+				h = service(connect.WithInterceptors(NewInterceptor(l)))
+			}
+			conn := stock(t, serve(t, h).Listener.Addr().String(), retries("10000s", "RESOURCE_EXHAUSTED"))
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			for {
 				requests.Store(0)
-				e.Take(local, 1)
-				var out text
-				err := conn.Invoke(ctx, echo, wrapperspb.String("hello"), &out)
-				if c.retries {
-					require.NoError(t, err)
-					assert.Equal(t, "hello", out.Value)
+				e.Take(rpctest.Local, 1)
+				var err error
+				if c.stream {
+					_, _, _, err = readSplit(t, ctx, conn, "ab")
+				} else {
+					err = conn.Invoke(ctx, echo, wrapperspb.String("hello"), new(text))
 				}
 				if requests.Load() == 1 && err == nil {
 					continue // the machine was so busy that the unit had come back
 				}
-				if c.retries {
+				if c.trailersOnly {
+					require.NoError(t, err)
 					assert.EqualValues(t, 2, requests.Load(), "the first retry is admitted")
 				} else {
 					assert.Equal(t, codes.ResourceExhausted, status.Code(err))
@@ -98,109 +109,60 @@ func TestStockClientRetriesAtThePushback(t *testing.T) {
 	}
 }
 
-// They retry as long as nothing has come.
-func TestStockClientRetriesStreams(t *testing.T) {
-	e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, 100*time.Millisecond)))
-	var requests atomic.Int64
-	s := serve(t, counted(&requests, TrailersOnly(service(connect.WithInterceptors(NewInterceptor(byAddr(e, rpclimit.Options{})))))))
-	conn := stock(t, s.Listener.Addr().String(), grpc.WithDefaultServiceConfig(retries))
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	for requests.Load() != 2 {
-		requests.Store(0)
-		e.Take(local, 1)
-		stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, split)
-		require.NoError(t, err)
-		require.NoError(t, stream.SendMsg(wrapperspb.String("ab")))
-		require.NoError(t, stream.CloseSend())
-		for range 2 {
-			var out text
-			require.NoError(t, stream.RecvMsg(&out))
-		}
-		require.LessOrEqual(t, requests.Load(), int64(2), "the first retry is admitted")
-	}
-}
-
 // It changes only errors that have sent nothing and ask to be retried or have no fields.
 func TestTrailersOnlyLeavesOtherAnswersAlone(t *testing.T) {
-	handler := func(fields bool, pushback string, sent int) http.Handler {
-		return connect.NewServerStreamHandler(split,
-			func(_ context.Context, _ *connect.Request[text], s *connect.ServerStream[text]) error {
-				if fields {
-					s.ResponseHeader().Set("X-Field", "1")
-				}
-				s.ResponseTrailer().Set("X-Trailer", "1")
-				for range sent {
-					if err := s.Send(wrapperspb.String("x")); err != nil {
-						return err
-					}
-				}
-				err := connect.NewError(connect.CodeUnavailable, errors.New("no"))
-				if pushback != "" {
-					err.Meta().Set("Grpc-Retry-Pushback-Ms", pushback)
-				}
-				return err
-			})
-	}
-	for _, c := range []struct {
-		name         string
-		fields       bool
-		pushback     string
-		sent         int
-		trailersOnly bool
+	for name, c := range map[string]struct {
+		field, pushback string
+		sent            int
+		trailersOnly    bool
 	}{
-		{"a bare error", false, "", 0, true},
-		{"fields", true, "", 0, false},
-		{"fields and a pushback", true, "5", 0, true},
-		{"a message was sent", false, "5", 1, false},
+		"a bare error":          {"", "", 0, true},
+		"fields":                {"1", "", 0, false},
+		"fields and a pushback": {"1", "5", 0, true},
+		"a message was sent":    {"", "5", 1, false},
 	} {
-		outer := func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("X-Outer", "1")
-				next.ServeHTTP(w, r)
-			})
-		}
-		s := serve(t, outer(TrailersOnly(handler(c.fields, c.pushback, c.sent))))
-		stream, err := stock(t, s.Listener.Addr().String()).NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, split)
-		require.NoError(t, err)
-		require.NoError(t, stream.SendMsg(wrapperspb.String("x")))
-		require.NoError(t, stream.CloseSend())
-		for range c.sent {
-			require.NoError(t, stream.RecvMsg(new(text)), c.name)
-		}
-		err = stream.RecvMsg(new(text))
-		require.Equal(t, codes.Unavailable, status.Code(err), "%s: %v", c.name, err)
-		header, _ := stream.Header()
-		trailer := stream.Trailer()
-		assert.Equal(t, c.trailersOnly, len(header) == 0, "%s: %v %v", c.name, header, trailer)
-		assert.Equal(t, []string{"1"}, trailer.Get("x-trailer"), c.name)
-		assert.Equal(t, []string{"1"}, metadata.Join(header, trailer).Get("x-outer"), c.name)
-		if c.fields {
-			assert.Equal(t, []string{"1"}, metadata.Join(header, trailer).Get("x-field"), c.name)
-		}
+		inner := TrailersOnly(connect.NewServerStreamHandler(split, func(_ context.Context, r *connect.Request[text], s *connect.ServerStream[text]) error {
+			if c.field != "" {
+				s.ResponseHeader().Set("X-Field", c.field)
+			}
+			s.ResponseTrailer().Set("X-Trailer", "1")
+			for range c.sent {
+				assert.NoError(t, s.Send(r.Msg))
+			}
+			err := connect.NewError(connect.CodeUnavailable, errors.New("no"))
+			if c.pushback != "" {
+				err.Meta().Set("Grpc-Retry-Pushback-Ms", c.pushback)
+			}
+			return err
+		}))
+		s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Outer", "1")
+			inner.ServeHTTP(w, r)
+		}))
+		n, header, trailer, err := readSplit(t, t.Context(), stock(t, s.Listener.Addr().String()), "x")
+		require.Equal(t, codes.Unavailable, status.Code(err), "%s: %v", name, err)
+		assert.Equal(t, c.sent, n, name)
+		assert.Equal(t, c.trailersOnly, len(header) == 0, "%s: %v %v", name, header, trailer)
+		assert.Equal(t, []string{"1"}, trailer.Get("x-trailer"), name)
+		assert.Equal(t, []string{"1"}, metadata.Join(header, trailer).Get("x-outer"), name)
+		assert.Equal(t, c.field, strings.Join(metadata.Join(header, trailer).Get("x-field"), ""), name)
 	}
 }
 
 func TestFieldsKeepNoClientFromRetrying(t *testing.T) {
-	e := open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))
-	var calls atomic.Int64
-	mux := http.NewServeMux()
-	mux.Handle(echo, connect.NewUnaryHandler(echo, func(_ context.Context, r *connect.Request[text]) (*connect.Response[text], error) {
-		if calls.Add(1) == 1 {
+	limits := connect.WithInterceptors(NewInterceptor(rpctest.ByAddr(admissiontest.Hourly[netip.Addr](t, 10), rpclimit.Options{})))
+	calls := 0
+	s := serve(t, TrailersOnly(connect.NewUnaryHandler(echo, func(_ context.Context, r *connect.Request[text]) (*connect.Response[text], error) {
+		if calls++; calls%2 == 1 {
 			return nil, connect.NewError(connect.CodeUnavailable, errors.New("not yet"))
 		}
 		return connect.NewResponse(r.Msg), nil
-	}, connect.WithInterceptors(NewInterceptor(byAddr(e, rpclimit.Options{})))))
-	s := serve(t, TrailersOnly(mux))
-	const policy = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 2, "initialBackoff": "0.001s",
-		"maxBackoff": "0.001s", "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`
-	conn := stock(t, s.Listener.Addr().String(), grpc.WithDefaultServiceConfig(policy))
-	require.NoError(t, conn.Invoke(t.Context(), echo, wrapperspb.String("hello"), new(text)))
-	assert.EqualValues(t, 2, calls.Load())
-
-	calls.Store(0)
+	}, limits)))
+	addr := s.Listener.Addr().String()
+	require.NoError(t, stock(t, addr, retries("0.001s", "UNAVAILABLE")).Invoke(t.Context(), echo, wrapperspb.String("hello"), new(text)))
+	assert.Equal(t, 2, calls)
 	var header, trailer metadata.MD
-	err := stock(t, s.Listener.Addr().String()).Invoke(t.Context(), echo, wrapperspb.String("hello"), new(text), grpc.Header(&header), grpc.Trailer(&trailer))
+	err := stock(t, addr).Invoke(t.Context(), echo, wrapperspb.String("hello"), new(text), grpc.Header(&header), grpc.Trailer(&trailer))
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 	assert.Empty(t, header)
 	assert.Len(t, trailer.Get("ratelimit"), 1)

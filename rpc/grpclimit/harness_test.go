@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -32,14 +31,11 @@ import (
 
 type service struct {
 	pb.UnimplementedTestServiceServer
-	calls   atomic.Int64 // that reached the handlers
-	ended   atomic.Int64
-	streams atomic.Int64 // handlers that have returned
+	calls atomic.Int64 // that reached the handlers
 }
 
 func (s *service) UnaryCall(ctx context.Context, r *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 	n := s.calls.Add(1)
-	defer s.ended.Add(1)
 	switch string(r.GetPayload().GetBody()) {
 	case "fail":
 		return nil, status.Error(codes.DataLoss, "failed as asked")
@@ -58,7 +54,6 @@ func (s *service) UnaryCall(ctx context.Context, r *pb.SimpleRequest) (*pb.Simpl
 // FullDuplexCall answers each message with as many as it asks for, and ends after "end".
 func (s *service) FullDuplexCall(stream grpc.BidiStreamingServer[pb.StreamingOutputCallRequest, pb.StreamingOutputCallResponse]) error {
 	s.calls.Add(1)
-	defer s.streams.Add(1)
 	for {
 		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -72,11 +67,8 @@ func (s *service) FullDuplexCall(stream grpc.BidiStreamingServer[pb.StreamingOut
 				return err
 			}
 		}
-		switch string(m.GetPayload().GetBody()) {
-		case "end":
+		if string(m.GetPayload().GetBody()) == "end" {
 			return nil
-		case "fail":
-			return status.Error(codes.DataLoss, "failed as asked")
 		}
 	}
 }
@@ -123,28 +115,18 @@ func (s *server) client(t testing.TB, options ...grpc.DialOption) *grpc.ClientCo
 	return conn
 }
 
-func call(conn *grpc.ClientConn, body string, options ...grpc.CallOption) error {
-	return callIn(context.Background(), conn, body, options...)
-}
-
-func callIn(ctx context.Context, conn *grpc.ClientConn, body string, options ...grpc.CallOption) error {
+func call(ctx context.Context, conn *grpc.ClientConn, body string, options ...grpc.CallOption) error {
 	_, err := pb.NewTestServiceClient(conn).UnaryCall(ctx, &pb.SimpleRequest{Payload: &pb.Payload{Body: []byte(body)}}, options...)
 	return err
 }
 
-func body(c *rpclimit.Call) string {
-	if m, ok := c.Message.(interface{ GetPayload() *pb.Payload }); ok {
-		return string(m.GetPayload().GetBody())
-	}
-	return ""
-}
-
+// pieces returns the number that is a unary call's message, or 1.
 func pieces(c *rpclimit.Call) int64 {
-	n, err := strconv.ParseInt(body(c), 10, 64)
-	if err != nil {
-		return 1
+	m, _ := c.Message.(*pb.SimpleRequest)
+	if n, err := strconv.ParseInt(string(m.GetPayload().GetBody()), 10, 64); err == nil {
+		return n
 	}
-	return n
+	return 1
 }
 
 type clock struct{ atomic.Int64 }
@@ -169,19 +151,8 @@ func open[K comparable](t testing.TB, p policy.Policy, at *clock) *engine.Engine
 	return e
 }
 
-func byAddr(e *engine.Engine[netip.Addr], o rpclimit.Options) *rpclimit.Limits {
-	return rpclimit.Must(rpclimit.New(o, rpclimit.Limit[netip.Addr]{Name: "address", Limiter: e, Key: rpclimit.ByAddr}))
-}
-
-var local = netip.MustParseAddr("127.0.0.1")
-
 // hourly admits n at once, and as many in an hour.
 func hourly(n int64) policy.Policy { return policy.Must(policy.Funnel(n, n, time.Hour)) }
-
-// taken returns how many of n units of the key count now. A unit comes back after the test.
-func taken[K comparable](e *engine.Engine[K], key K, n int64) int64 {
-	return n - e.Peek(key, 0).Remaining
-}
 
 // retryDelay returns the delay of an error's RetryInfo, or -1.
 func retryDelay(err error) time.Duration {

@@ -22,25 +22,22 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-// limited returns a function that tries a call under a limit of one an hour for each key.
-func limited[K comparable](t testing.TB, key rpclimit.Key[K]) func(ctx context.Context) error {
-	intercept := UnaryServerInterceptor(rpclimit.Must(rpclimit.New(rpclimit.Options{},
-		rpclimit.Limit[K]{Limiter: open[K](t, hourly(1), nil), Key: key})))
-	return func(ctx context.Context) error { return direct(ctx, intercept) }
-}
-
 func from(addr string, pairs ...string) context.Context {
 	ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))})
 	return metadata.NewIncomingContext(ctx, metadata.Pairs(pairs...))
 }
 
 func TestKeyOfTheCertificate(t *testing.T) {
-	try := limited(t, rpclimit.ByIdentity(func(identity any) string {
-		if of, ok := identity.(credentials.TLSInfo); ok && len(of.State.VerifiedChains) > 0 {
-			return of.State.VerifiedChains[0][0].Subject.CommonName
-		}
-		return ""
-	}))
+	intercept := UnaryServerInterceptor(rpclimit.Must(rpclimit.New(rpclimit.Options{}, rpclimit.Limit[string]{
+		Limiter: open[string](t, hourly(1), nil),
+		Key: rpclimit.ByIdentity(func(identity any) string {
+			if of, ok := identity.(credentials.TLSInfo); ok && len(of.State.VerifiedChains) > 0 {
+				return of.State.VerifiedChains[0][0].Subject.CommonName
+			}
+			return ""
+		}),
+	})))
+	try := func(ctx context.Context) error { return direct(ctx, intercept) }
 	with := func(name string) context.Context {
 		return peer.NewContext(context.Background(), &peer.Peer{AuthInfo: credentials.TLSInfo{State: tls.ConnectionState{
 			VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: name}}}},

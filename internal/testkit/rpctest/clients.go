@@ -1,0 +1,241 @@
+package rpctest
+
+import (
+	"context"
+	"math"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/outgoing"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/rpclimit"
+)
+
+// Line returns a line that is closed with the test.
+func Line(t testing.TB, c outgoing.Config) *outgoing.Line[string] {
+	t.Helper()
+	line, err := outgoing.New[string](c)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, line.Close()) })
+	return line
+}
+
+// Calls is what a test asks of a client and its server.
+type Calls struct {
+	Limits     *rpclimit.Limits // of the server
+	Line       *outgoing.Line[string]
+	Retries    int
+	Repeatable bool
+}
+
+// Client makes calls in a line to a server of its own.
+type Client struct {
+	Key      string // of the line
+	Unary    func(context.Context) error
+	Stream   func(context.Context) error   // exchanges messages in both directions, and ends
+	Open     func(context.Context)         // opens a stream that is not answered
+	TooLarge []func(context.Context) error // calls that fail since a message exceeds the client's limit
+	Code     func(error) rpclimit.Code
+}
+
+// OpenClient starts a server, and returns a client of it.
+type OpenClient func(t testing.TB, c Calls) Client
+
+// RunClient checks how clients that wait in a line treat the answers of a server.
+func RunClient(t *testing.T, open OpenClient) {
+	t.Run("a refusal holds all calls", func(t *testing.T) { refusalHoldsAllCalls(t, open) })
+	t.Run("calls are repeated as allowed", func(t *testing.T) { repeatsAsAllowed(t, open) })
+	t.Run("calls without a turn are not sent", func(t *testing.T) { withoutTurn(t, open) })
+	t.Run("an abandoned first stream holds no call", func(t *testing.T) { abandonedStream(t, open) })
+	t.Run("errors of the client hold no call", func(t *testing.T) { errorsOfTheClient(t, open) })
+}
+
+// fast is a policy that delays no call of a test.
+func fast() policy.Policy { return policy.Must(policy.Funnel(100, 100, time.Second)) }
+
+func newEngine(t testing.TB, c engine.Config) *engine.Engine[netip.Addr] {
+	t.Helper()
+	e, err := engine.New[netip.Addr](c)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	return e
+}
+
+// hourly returns limits of n calls an hour, and the number of calls that arrived at the server.
+func hourly(t testing.TB, n int64) (l *rpclimit.Limits, arrived *atomic.Int64) {
+	t.Helper()
+	arrived = &atomic.Int64{}
+	return ByAddr(newEngine(t, engine.Config{Policy: policy.Must(policy.Funnel(n, n, time.Hour))}), rpclimit.Options{
+		OnVerdict: func(*rpclimit.Call, rpclimit.Verdict) { arrived.Add(1) },
+	}), arrived
+}
+
+func refusalHoldsAllCalls(t *testing.T, open OpenClient) {
+	for _, streamed := range []bool{false, true} {
+		l, arrived := hourly(t, 2)
+		line := Line(t, outgoing.Config{Policy: fast()})
+		c := open(t, Calls{Limits: l, Line: line})
+		require.NoError(t, c.Unary(t.Context()))
+		require.NoError(t, c.Stream(t.Context()))
+		assert.Zero(t, line.Held(c.Key))
+		refused := c.Unary
+		if streamed {
+			refused = c.Stream
+		}
+		require.Equal(t, rpclimit.CodeResourceExhausted, c.Code(refused(t.Context())))
+		held := line.Held(c.Key)
+		assert.Greater(t, held, 29*time.Minute)
+		assert.LessOrEqual(t, held, 30*time.Minute)
+		assert.EqualValues(t, 1, line.Stats().Refusals)
+
+		late, cancel := context.WithTimeout(t.Context(), time.Minute)
+		for _, call := range []func(context.Context) error{c.Unary, c.Stream} {
+			assert.Equal(t, rpclimit.CodeDeadlineExceeded, c.Code(call(late)))
+		}
+		cancel()
+		assert.EqualValues(t, 3, arrived.Load(), "nothing more was sent")
+	}
+}
+
+func repeatsAsAllowed(t *testing.T, open OpenClient) {
+	const second = 100 * time.Millisecond // a moment that is far longer than a call takes
+	for name, c := range map[string]struct {
+		retries    int
+		repeatable bool
+		cost       int64
+		period     time.Duration
+		recovers   bool // whether the server has units when it is asked again
+		sent       int64
+		code       rpclimit.Code
+	}{
+		"off":                       {0, true, 1, second, true, 1, rpclimit.CodeResourceExhausted},
+		"on":                        {3, true, 1, second, true, 2, rpclimit.CodeOK},
+		"not repeatable":            {3, false, 1, second, true, 1, rpclimit.CodeResourceExhausted},
+		"as often as allowed":       {2, true, 1, time.Millisecond, false, 3, rpclimit.CodeResourceExhausted},
+		"later than the patience":   {3, true, 1, time.Hour, true, 1, rpclimit.CodeResourceExhausted},
+		"more than is ever allowed": {3, true, 3, second, true, 1, rpclimit.CodeResourceExhausted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// The server's time passes when it has refused a call, however busy the machine is.
+			var now atomic.Int64
+			e := newEngine(t, engine.Config{
+				Policy: policy.Must(policy.Funnel(1, 1, c.period)),
+				Clock:  func() policy.Instant { return policy.Instant(now.Load()) },
+			})
+			arrived := int64(0)
+			l := ByAddr(e, rpclimit.Options{Cost: func(*rpclimit.Call) int64 { return c.cost }, OnVerdict: func(_ *rpclimit.Call, v rpclimit.Verdict) {
+				arrived++
+				if c.recovers && v.Refused() {
+					now.Add(int64(c.period))
+				}
+			}})
+			e.Take(Local, 1)
+			line := Line(t, outgoing.Config{Patience: time.Minute, Policy: fast()})
+			client := open(t, Calls{Limits: l, Line: line, Retries: c.retries, Repeatable: c.repeatable})
+			assert.Equal(t, c.code, client.Code(client.Unary(t.Context())))
+			assert.Equal(t, c.sent, arrived)
+			assert.Equal(t, uint64(c.sent-1), line.Stats().Retries)
+			if c.cost > 1 {
+				assert.Zero(t, line.Held(client.Key), "a call that is never admitted holds no other")
+			}
+		})
+	}
+}
+
+func withoutTurn(t *testing.T, open OpenClient) {
+	l, arrived := hourly(t, 100)
+	line := Line(t, outgoing.Config{MaxWaiting: 1, Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
+	c := open(t, Calls{Limits: l, Line: line})
+	require.NoError(t, c.Unary(t.Context()))
+	for _, call := range []func(context.Context) error{c.Unary, c.Stream} {
+		failsWith := func(err error, code rpclimit.Code, cause error) {
+			t.Helper()
+			assert.Equal(t, code, c.Code(err))
+			assert.ErrorIs(t, err, cause)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- call(ctx) }()
+		require.Eventually(t, func() bool { return line.Stats().Waiting == 1 }, time.Minute, time.Millisecond)
+		failsWith(call(t.Context()), rpclimit.CodeResourceExhausted, engine.ErrCrowded)
+		cancel()
+		failsWith(<-ended, rpclimit.CodeCanceled, context.Canceled)
+		late, stop := context.WithTimeout(t.Context(), time.Minute)
+		failsWith(call(late), rpclimit.CodeDeadlineExceeded, engine.ErrDeadline)
+		stop()
+	}
+	require.NoError(t, line.Close())
+	for _, call := range []func(context.Context) error{c.Unary, c.Stream} {
+		err := call(t.Context())
+		assert.Equal(t, rpclimit.CodeUnavailable, c.Code(err))
+		assert.ErrorIs(t, err, engine.ErrClosed)
+	}
+	assert.EqualValues(t, 1, arrived.Load())
+}
+
+func abandonedStream(t *testing.T, open OpenClient) {
+	l, _ := hourly(t, 100)
+	c := open(t, Calls{Limits: l, Line: Line(t, outgoing.Config{Probe: time.Hour})})
+	ctx, cancel := context.WithCancel(t.Context())
+	c.Open(ctx)
+	late, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	assert.Equal(t, rpclimit.CodeDeadlineExceeded, c.Code(c.Unary(late)), "it waits for the answer")
+	cancel()
+	require.Eventually(t, func() bool { return c.Unary(late) == nil }, time.Minute, time.Millisecond)
+}
+
+func errorsOfTheClient(t *testing.T, open OpenClient) {
+	l, _ := hourly(t, 100)
+	line := Line(t, outgoing.Config{})
+	c := open(t, Calls{Limits: l, Line: line})
+	for _, call := range c.TooLarge {
+		require.Equal(t, rpclimit.CodeResourceExhausted, c.Code(call(t.Context())))
+		assert.Zero(t, line.Held(c.Key))
+	}
+	assert.Zero(t, line.Stats().Refusals)
+}
+
+// Answer is an error of a server, and what a client learns from it.
+type Answer struct {
+	Name      string
+	Code      rpclimit.Code
+	RetryInfo time.Duration // none if 0
+	Pushback  []string
+	Fields    map[string]string // by names in lower case
+	Want      outgoing.Answer
+}
+
+// Answers returns the answers that all clients read alike.
+func Answers() []Answer {
+	const internal, ms = rpclimit.CodeInternal, time.Millisecond
+	refused := func(after time.Duration) outgoing.Answer { return outgoing.Answer{Refused: true, RetryAfter: after} }
+	full := func(name string, retryInfo, want time.Duration, pushback ...string) Answer {
+		return Answer{Name: name, Code: rpclimit.CodeResourceExhausted, RetryInfo: retryInfo, Pushback: pushback, Want: refused(want)}
+	}
+	return []Answer{
+		full("refused", 0, 0),
+		full("RetryInfo", 1500*time.Microsecond, 1500*time.Microsecond),
+		full("negative RetryInfo", -5, 0),
+		full("RetryInfo of centuries", math.MaxInt64, policy.Never-1),
+		full("pushback", 0, 7*ms, "7"),
+		full("never", 0, policy.Never, "-1"),
+		full("pushback of centuries", 0, math.MaxInt64/ms*ms, "9223372036854775807"),
+		full("garbage", 0, 0, "soon"),
+		full("two pushbacks", 0, 0, "1", "2"),
+		{Name: "unavailable", Code: rpclimit.CodeUnavailable},
+		{Name: "unavailable for some time", Code: rpclimit.CodeUnavailable, RetryInfo: 9 * ms, Want: refused(9 * ms)},
+		{Name: "another error", Code: internal, Pushback: []string{"5"}},
+		{Name: "the reset", Code: rpclimit.CodeResourceExhausted, Fields: map[string]string{
+			"ratelimit": `"a";r=0;t=3`, "ratelimit-policy": `"a";q=5;w=10`,
+		}, Want: outgoing.Answer{
+			Refused: true, RetryAfter: 3 * time.Second, Limit: 5, Window: 10 * time.Second, Told: true, Reset: 3 * time.Second,
+		}},
+	}
+}
