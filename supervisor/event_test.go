@@ -1,27 +1,21 @@
 package supervisor
 
 import (
-	"context"
-	"fmt"
-	"runtime"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
 // TestHookDies: a hook that always dies costs only the calls.
 func TestHookDies(t *testing.T) {
-	for way, die := range map[string]func(){
-		"panic":  func() { panic("hook") },
-		"goexit": runtime.Goexit,
-	} {
+	for way, die := range deaths {
 		t.Run(way, func(t *testing.T) {
 			in(t, func(t *testing.T) {
 				r := start(t, Config{Intensity: 2, OnEvent: func(Event) { die() }}, kid("a"), kid("b"))
 				r.journaled("+a +b")
-				r.story(step{"a", fails, "!a +a"}, step{"a", panics, "!a +a"})
+				r.tell("a", fails)
+				r.tell("a", panics)
+				r.journaled("!a +a !a +a")
 				require.EqualValues(t, 2, r.Restarts(), "a hook's death is no restart")
 				r.stop()
 				r.journaled("-b -a")
@@ -69,47 +63,6 @@ func TestHookBlocks(t *testing.T) {
 	})
 }
 
-// TestHookIsSerial: also for children that end after Run has returned.
-func TestHookIsSerial(t *testing.T) {
-	in(t, func(t *testing.T) {
-		var inside, calls atomic.Int32
-		actors := make([]*actor, 50)
-		for i := range actors {
-			actors[i] = kid(fmt.Sprint(i)).within(1).thatIsDeaf()
-		}
-		var last time.Time
-		r := start(t, Config{OnEvent: func(e Event) {
-			require.EqualValues(t, 1, inside.Add(1))
-			require.False(t, e.Time.Before(last))
-			last = e.Time
-			time.Sleep(time.Microsecond)
-			calls.Add(1)
-			inside.Add(-1)
-		}}, actors...)
-		r.stop()
-		require.Equal(t, 50, r.Abandoned())
-		for _, a := range actors {
-			r.tell(a.Name, returns)
-		}
-		time.Sleep(time.Second)
-		require.EqualValues(t, 150, calls.Load())
-	})
-}
-
-// TestRunWaitsForHook: when Run returns, a hook that does not block has seen all.
-func TestRunWaitsForHook(t *testing.T) {
-	in(t, func(t *testing.T) {
-		var seen []Kind
-		s, err := New(Config{OnEvent: func(e Event) {
-			time.Sleep(100 * time.Millisecond)
-			seen = append(seen, e.Kind)
-		}}, Child{Name: "a", Run: func(context.Context) error { return errBoom }})
-		require.NoError(t, err)
-		require.ErrorIs(t, s.Run(t.Context()), ErrIntensity)
-		require.Equal(t, []Kind{ChildStarted, ChildExited, Escalated}, seen)
-	})
-}
-
 func TestEventText(t *testing.T) {
 	e := Event{Kind: ChildExited, Supervisor: "top", Child: "writer", Err: errBoom}
 	require.Equal(t, "top/writer: child exited: boom", e.String())
@@ -119,7 +72,6 @@ func TestEventText(t *testing.T) {
 		require.NotContains(t, k.String(), "Kind")
 	}
 	require.Equal(t, "child failing", ChildFailing.String())
-	require.Equal(t, "child recovered", ChildRecovered.String())
 	require.Equal(t, "Kind(11)", Kind(11).String())
 	require.Equal(t, "Kind(-1)", Kind(-1).String())
 }

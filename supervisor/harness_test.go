@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,7 +61,14 @@ func build(t *testing.T, cfg Config, actors ...*actor) *rig {
 	before := runtime.NumGoroutine()
 	r := &rig{t: t, actors: map[string]*actor{}, free: make(chan struct{})}
 	hook := cfg.OnEvent
+	var inside atomic.Int32
+	var last time.Time
 	cfg.OnEvent = func(e Event) {
+		require.EqualValues(t, 1, inside.Add(1), "calls of the hook come one after the other")
+		defer inside.Add(-1)
+		require.False(t, e.Time.Before(last))
+		last = e.Time
+		runtime.Gosched()                  // so that another would come meanwhile
 		_, _ = r.Abandoned(), r.Restarts() // a hook may call back
 		require.Equal(t, r.cfg.Name, e.Supervisor)
 		if e.Kind == ChildStarted {
@@ -212,16 +220,6 @@ func (r *rig) seen() []Event {
 	return events
 }
 
-func (r *rig) isRunning() {
-	r.t.Helper()
-	synctest.Wait()
-	select {
-	case err := <-r.result:
-		r.t.Fatalf("Run has returned: %v", err)
-	default:
-	}
-}
-
 // ends waits up to an hour for Run and returns its error.
 func (r *rig) ends() error {
 	r.t.Helper()
@@ -242,21 +240,6 @@ func (r *rig) stop() {
 }
 
 func in(t *testing.T, f func(t *testing.T)) { t.Helper(); synctest.Test(t, f) }
-
-// story is a list of steps: tell a child to end, and compare the journal.
-type step struct {
-	child string
-	order func() error
-	want  string
-}
-
-func (r *rig) story(steps ...step) {
-	r.t.Helper()
-	for _, s := range steps {
-		r.tell(s.child, s.order)
-		r.journaled(s.want)
-	}
-}
 
 func kinds(events []Event, k Kind) int {
 	return len(slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.Kind != k }))
