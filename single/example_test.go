@@ -19,19 +19,6 @@ func ExampleLimiter_Allow() {
 	// Output: true true false
 }
 
-// A call may cost several units; a refusal says how long to wait.
-func ExampleLimiter_Take() {
-	limiter := single.MustNew(policy.Funnel(100, 1, time.Hour))
-
-	d := limiter.Take(60)
-	fmt.Println(d.Allowed, d.Remaining)
-	d = limiter.Take(41)
-	fmt.Println(d.Allowed, d.Remaining, d.RetryAfter.Round(time.Minute))
-	// Output:
-	// true 40
-	// false 40 1h0m0s
-}
-
 // A call whose turn does not come in time is refused at once.
 func ExampleLimiter_Wait() {
 	limiter := single.MustNew(policy.Funnel(1, 1, time.Hour))
@@ -56,14 +43,4 @@ func ExampleLimiter_Reserve() {
 	// Output:
 	// true 0s 2
 	// 7
-}
-
-// Replace a limit while calls run. Usage counts under the new one.
-func ExampleLimiter_SetPolicy() {
-	limiter := single.MustNew(policy.Parse("funnel 10, 1/h"))
-	limiter.Take(8)
-
-	err := limiter.SetPolicy(policy.Must(policy.Parse("funnel 20, 5/h")))
-	fmt.Println(err, limiter.Limit(), limiter.Peek(0).Remaining)
-	// Output: <nil> funnel 20, 5/h 12
 }

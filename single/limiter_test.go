@@ -2,7 +2,6 @@ package single_test
 
 import (
 	"context"
-	"math"
 	"os/exec"
 	"runtime"
 	"sync"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/single"
 )
@@ -104,6 +104,11 @@ func TestVerbsAllocateNothing(t *testing.T) {
 		"Reserve, refused": func() { refused.Reserve(1, 0) },
 		"Reset":            func() { passing.Reset() },
 		"Limit":            func() { passing.Limit() },
+		"Ask":              func() { _, _ = passing.Ask(ctx, struct{}{}, 1) },
+		"Hold, Settle": func() {
+			g, _ := passing.Hold(ctx, limits.Call[struct{}]{N: 3})
+			_ = g.Settle(ctx, 1)
+		},
 		"Reserve, Cancel": func() {
 			r := passing.Reserve(2, time.Hour)
 			r.Cancel()
@@ -156,10 +161,8 @@ func TestIsExactUnderContention(t *testing.T) {
 				case 2:
 					got = l.Reserve(1, 0).Allowed
 				case 3:
-					got = l.Wait(ended, 1) == nil
-					if _, err := l.Acquire(context.Background(), 1, 0); err == nil {
-						got = true
-					}
+					_, err := l.Acquire(context.Background(), 1, 0)
+					got = err == nil
 				}
 				if got {
 					admitted.Add(1)
@@ -170,12 +173,6 @@ func TestIsExactUnderContention(t *testing.T) {
 		clock.now.Add(int64(time.Hour))
 	}
 }
-
-var ended = func() context.Context {
-	ctx, end := context.WithCancel(context.Background())
-	end()
-	return ctx
-}()
 
 // together runs f on n goroutines that start together, and waits.
 func together(n int, f func(i int)) {
@@ -275,77 +272,8 @@ func TestIsExactWhileThePolicyChanges(t *testing.T) {
 	}
 }
 
-// The limit is replaced without rest. All calls end, units used and not given back keep to the
-// faster limit, and no line is left.
-func TestAllVerbsAtOnce(t *testing.T) {
-	const callers, capacity, fastest = 24, 20, 1000
-	calls := 200 / race.Slowdown
-	limits := []policy.Policy{funnel(capacity, fastest, time.Second), funnel(capacity, fastest/2, time.Second)}
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		l := open(t, limits[0])
-		var used, waited atomic.Int64
-		together(callers, func(i int) {
-			for j := range calls {
-				n := int64(1 + j%3)
-				short, stop := context.WithTimeout(t.Context(), time.Duration(10*(1+j%10))*time.Millisecond)
-				switch (i*7 + j) % 8 {
-				case 0:
-					if l.Choke() {
-						used.Add(1)
-					}
-				case 1:
-					if l.Take(n).Allowed {
-						used.Add(n)
-					}
-				case 2, 3:
-					if l.Wait(short, n) == nil {
-						used.Add(n)
-						waited.Add(1)
-					}
-				case 4:
-					if r, err := l.Acquire(t.Context(), 3, 50*time.Millisecond); err == nil {
-						r.Keep(1)
-						used.Add(1)
-					}
-				case 5:
-					if r := l.Reserve(n, 20*time.Millisecond); r.Allowed {
-						time.Sleep(r.Wait)
-						r.Cancel()
-					}
-				case 6:
-					if r := l.Reserve(n, 20*time.Millisecond); r.Allowed {
-						time.Sleep(r.Wait)
-						used.Add(n)
-					}
-				case 7:
-					if i == 7 {
-						assert.NoError(t, l.SetPolicy(limits[j%2]))
-					}
-					time.Sleep(time.Millisecond)
-				}
-				stop()
-			}
-		})
-		assert.Positive(t, waited.Load())
-		assert.LessOrEqual(t, float64(used.Load()), capacity+fastest*time.Since(began).Seconds()+1)
-		time.Sleep(time.Second)
-		assert.EqualValues(t, capacity, l.Peek(0).Remaining)
-		assert.NoError(t, l.Wait(t.Context(), capacity), "no call is left in the line")
-	})
-}
-
+// The limiter on the counter drains after the first limiter on package time and before the last.
 func TestClocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := open(t, funnel(1, 1, time.Hour))
-		require.True(t, l.Choke())
-		time.Sleep(time.Hour - 1)
-		assert.Equal(t, time.Duration(1), l.Take(1).RetryAfter)
-		time.Sleep(1)
-		assert.True(t, l.Choke())
-	})
-	// The limiter on the counter drains after the first limiter on package time and before the
-	// last.
 	byPackageTime := func() *single.Limiter { return open(t, funnel(1, 1, time.Hour), single.PackageTime()) }
 	before, counter, after := byPackageTime(), open(t, funnel(1, 1, time.Hour)), byPackageTime()
 	for _, l := range []*single.Limiter{before, counter, after} {
@@ -364,17 +292,6 @@ func TestVetFindsCopies(t *testing.T) {
 	out, err := exec.Command("go", "vet", "./testdata/copied").CombinedOutput()
 	assert.Error(t, err)
 	assert.Contains(t, string(out), "assignment copies lock value")
-}
-
-func TestChargeIsBounded(t *testing.T) {
-	l := single.MustNew(policy.Funnel(10, 10, time.Second))
-	for _, n := range []int64{-26_784_001, -1 << 50, math.MinInt64} {
-		d := l.Refund(n)
-		require.False(t, d.Allowed)
-		require.Equal(t, policy.Never, d.RetryAfter)
-		require.EqualValues(t, 10, l.Peek(0).Remaining)
-	}
-	require.True(t, l.Refund(-26_784_000).Allowed)
 }
 
 // Earlier reservations are settled exactly.

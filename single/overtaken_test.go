@@ -202,26 +202,8 @@ func TestReservationFromBeforeAChange(t *testing.T) {
 	assert.EqualValues(t, 6, l.Peek(0).Remaining)
 }
 
-// Units that were given back and taken again by another call are not given back.
-func TestCancelWhenTheWordIsTheSameByChance(t *testing.T) {
-	for _, refunded := range []bool{false, true} {
-		now := policy.Instant(0)
-		l, err := New(funnel(10, 1, time.Second), Clock(func() policy.Instant { return now }))
-		require.NoError(t, err)
-		first, second := l.Reserve(5, 0), l.Reserve(5, 0)
-		if refunded {
-			l.Refund(5)
-		} else {
-			first.Cancel()
-		}
-		now += policy.Instant(4 * time.Second)
-		require.True(t, l.Take(5).Allowed)
-		second.Cancel() // 1 of its 5 has not drained
-		assert.Equal(t, 5*time.Second, l.Peek(0).ResetAfter)
-	}
-}
-
-// As above, for a call that the log of reservations has forgotten.
+// Units that were given back and taken again by another call are not given back, if the log of
+// reservations has forgotten the call, either.
 func TestCancelOfAnOldCallAnnouncesItsUnits(t *testing.T) {
 	now := policy.Instant(0)
 	l, err := New(funnel(11, 1, time.Second), Clock(func() policy.Instant { return now }))

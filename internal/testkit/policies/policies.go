@@ -19,3 +19,21 @@ func Each() []policy.Policy {
 		policy.Must(policy.WarmingUp(1, time.Second, 10*time.Second, 3)),
 	}
 }
+
+// Families returns two or more limits of each family, which may replace each other. The first has
+// 10 units that come back in a second, or in a day.
+func Families() [][]policy.Policy {
+	const s = time.Second
+	must := policy.Must
+	return [][]policy.Policy{
+		{must(policy.Funnel(10, 10, s)), must(policy.Funnel(4, 3, s)), must(policy.Funnel(1, 1, s)), must(policy.Queue(5, 10, s))},
+		{must(policy.FixedWindow(10, s)), must(policy.FixedWindow(4, s)), must(policy.FixedWindow(20, 3*s))},
+		{must(policy.SlidingWindow(10, s)), must(policy.SlidingWindow(4, s)), must(policy.SlidingWindow(20, 3*s))},
+		{must(policy.AtMost(10, s)), must(policy.AtMost(4, s))},
+		{must(policy.Queue(5, 10, s)), must(policy.Queue(0, 7, s)), must(policy.Queue(20, 3, s))},
+		{must(policy.Bursty(10, s, 5)), must(policy.Bursty(3, s, 20))},
+		{must(policy.WarmingUp(10, s, 3*s, 3)), must(policy.WarmingUp(4, s, 3*s, 3))},
+		{must(policy.AlignedWindow(10, s)), must(policy.AlignedWindow(4, s))},
+		{must(policy.CalendarWindow(10, policy.Day, "Europe/Berlin")), must(policy.CalendarWindow(20, policy.Day, "Europe/Berlin"))},
+	}
+}
