@@ -216,7 +216,7 @@ const (
 //
 // For a key that is not in the table ChangeLimit does nothing. The error is ErrClosed, or a
 // *policy.FieldError if a limit is of another family or no policy.Relative; nothing has changed
-// then. Package fleet has no such call.
+// then.
 //
 // keep is KeepUsed unless given; the last counts.
 func (e *Engine[K]) ChangeLimit(key K, from, to policy.Policy, keep ...Keep) error {

@@ -1,0 +1,81 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/core/decide"
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// ChangeLimit tells Redis that the key's own limit has changed, as for a customer that upgrades: see
+// engine.Engine.ChangeLimit. After 10 of 10 an hour, 990 of 1,000 an hour remain. nil stands for the
+// limiter's own limit. keep is engine.KeepUsed unless given; the last counts. Under a SlidingLog a unit
+// counts as one under every limit: nothing changes, and engine.KeepShare is KeepUsed.
+//
+// One server calls it, once for each change, at the time from which all use the new limit: a
+// repeated call translates again. Promised turns are kept. Settle reservations first: Keep and Cancel
+// give back a unit's time under the limit that it was taken by. Units that a server's share let
+// pass meanwhile count as of that limit, too.
+//
+// The error is ErrMisfit for a limit of another family, a *policy.FieldError for another keep,
+// ErrModeUnsupported in Leased mode, or as from Take. If Redis could not be asked it wraps ErrOutage.
+// Nothing has changed then, unless an answer was lost, as with ErrBudget.
+func (l *Limiter) ChangeLimit(ctx context.Context, key string, from, to policy.Policy, keep ...engine.Keep) error {
+	kept := engine.KeepUsed
+	if len(keep) > 0 {
+		kept = keep[len(keep)-1]
+	}
+	if !slices.Contains([]engine.Keep{engine.KeepUsed, engine.KeepShare}, kept) {
+		return &policy.FieldError{Of: "ChangeLimit", Field: "keep", Value: int(kept), Want: "KeepUsed or KeepShare"}
+	}
+	if l.leases != nil {
+		return unsupported("ChangeLimit")
+	}
+	old, err := l.orOwn(from, key)
+	if err != nil {
+		return err
+	}
+	of, err := l.orOwn(to, key)
+	if err != nil {
+		return err
+	}
+	if err := store.CheckKey(key); err != nil {
+		return err
+	}
+	if of.logged || old == of {
+		return nil
+	}
+	was, is := old.limit.Policy(), of.limit.Policy()
+	change := store.Rewrite{Tail: store.Tail(key), Next: func(word uint64, now policy.Instant) uint64 {
+		next, ok := uint64(0), false
+		if kept == engine.KeepShare {
+			next, ok = decide.InProportion(was, word, is, now)
+		} else {
+			next, ok = is.(policy.Relative).Carry(was, word, now)
+		}
+		if !ok {
+			return word
+		}
+		return next
+	}}
+	_, err = askOnce(ctx, l, l.guardOf(of, key), l.config.Budget, func(ctx context.Context, r *remote) (struct{}, error) {
+		return struct{}{}, r.store.RewriteAll(ctx, of.limit, []store.Rewrite{change}, l.config.Budget)
+	})
+	if why := (noAnswer{}); errors.As(err, &why) {
+		return why.cause
+	}
+	return err
+}
+
+// orOwn is under without Config.PolicyFor.
+func (l *Limiter) orOwn(limit policy.Policy, key string) (*terms, error) {
+	if shape.IsNil(limit) {
+		return l.own.Load(), nil
+	}
+	return l.under(limit, key)
+}
