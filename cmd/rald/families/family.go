@@ -40,10 +40,10 @@ type Family interface {
 	// Blocked returns how much longer the key is blocked.
 	Blocked(ctx context.Context, key string) (time.Duration, error)
 
-	// CanCarry reports whether ChangeLimit translates words. It does not in Redis.
+	// CanCarry reports whether Keys are all keys, so that each can be translated.
 	CanCarry() bool
 	// ChangeLimit counts the key's usage under another limit: see engine.Engine.ChangeLimit.
-	ChangeLimit(key string, from, to policy.Policy) error
+	ChangeLimit(ctx context.Context, key string, from, to policy.Policy) error
 	// Keys iterates over the keys used in this process without blocking calls, so it may miss some.
 	Keys() iter.Seq[string]
 	// Owing iterates over keys that owe or are blocked. A key may come twice.
@@ -99,7 +99,7 @@ func (f *local) Blocked(_ context.Context, key string) (time.Duration, error) {
 	return f.engine.Blocked(key), nil
 }
 
-func (f *local) ChangeLimit(key string, from, to policy.Policy) error {
+func (f *local) ChangeLimit(_ context.Context, key string, from, to policy.Policy) error {
 	return f.engine.ChangeLimit(key, from, to)
 }
 

@@ -183,10 +183,20 @@ func (f *remote) close() error                    { return f.limiter.Close() }
 
 // Words in Redis stay, and only Redis knows the keys.
 
-func (f *remote) ChangeLimit(string, policy.Policy, policy.Policy) error { return nil }
-func (f *remote) Keys() iter.Seq[string]                                 { return func(func(string) bool) {} }
-func (f *remote) Owing() iter.Seq[string]                                { return f.Keys() }
-func (f *remote) Sync() error                                            { return nil }
+func (f *remote) Keys() iter.Seq[string]  { return func(func(string) bool) {} }
+func (f *remote) Owing() iter.Seq[string] { return f.Keys() }
+func (f *remote) Sync() error             { return nil }
+
+func (f *remote) ChangeLimit(ctx context.Context, key string, from, to policy.Policy) error {
+	from, err := f.shared(from)
+	if err != nil {
+		return err
+	}
+	if to, err = f.shared(to); err != nil {
+		return err
+	}
+	return f.limiter.ChangeLimit(ctx, key, from, to)
+}
 
 func isLease(family Family) bool {
 	f, ok := family.(*remote)

@@ -1,6 +1,7 @@
 package configured
 
 import (
+	"context"
 	"hash/maphash"
 	"runtime"
 	"strings"
@@ -36,7 +37,7 @@ func (c *change) translate(key string) {
 		return
 	}
 	// Both limits are of the engine's family. A closed engine has no further calls.
-	_ = c.to.family.ChangeLimit(key, c.from.policy, c.to.policy)
+	_ = c.to.family.ChangeLimit(context.Background(), key, c.from.policy, c.to.policy)
 	if p.done == nil {
 		p.done = map[string]struct{}{}
 	}

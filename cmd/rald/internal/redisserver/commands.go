@@ -30,6 +30,7 @@ func init() {
 		{"ral.refund", 4, 4, 1, 1, 1, []string{"write", "fast"}, false, (*conn).refund, 0},
 		{"ral.wait", 5, 5, 1, 1, 1, []string{"write", "blocking"}, false, (*conn).wait, 0},
 		{"ral.reset", 3, 3, 1, 1, 1, []string{"write", "fast"}, false, (*conn).reset, 0},
+		{"ral.change", 4, 4, 1, 1, 1, []string{"write", "fast"}, false, (*conn).change, 0},
 		{"del", 2, -1, 1, -1, 1, []string{"write"}, false, (*conn).del, 0},
 		{"unlink", 2, -1, 1, -1, 1, []string{"write"}, false, (*conn).del, 0},
 		{"exists", 2, -1, 1, -1, 1, []string{"readonly", "fast"}, false, (*conn).exists, 0},

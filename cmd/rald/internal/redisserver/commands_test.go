@@ -47,7 +47,12 @@ func TestTakeByNameAndByText(t *testing.T) {
 		time.Sleep(time.Second + 500*time.Microsecond)
 		assert.Equal(t, state(false, 2, 0, 0, 59_000, 59_000), c.do("RAL.TAKE ann window_2/m"), "milliseconds are rounded up")
 
+		assert.Equal(t, state(true, 200, 198, 0, 0, 59_000), c.do("RAL.CHANGE ann window_2/m window_200/m"), "used units count")
+		assert.Equal(t, state(true, 3, 1, 0, 0, 600_000), c.do("RAL.CHANGE ann window_2/m login"), "under another key, too")
+		assert.Equal(t, state(true, 2, 2, 0, 0, 0), c.do("RAL.PEEK ann window_2/m"))
+
 		for command, want := range map[string]string{
+			"RAL.CHANGE ann api other": `ERR limit is "other": the name`,
 			"RAL.TAKE ann other":       `ERR limit is "other": the name of a configured limit is accepted, or the text of one: `,
 			"RAL.TAKE ann":             "ERR wrong number of arguments for 'ral.take' command",
 			"RAL.TAKE ann api -1":      `ERR n is "-1": 0 or more is accepted`,

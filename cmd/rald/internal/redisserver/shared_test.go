@@ -62,7 +62,7 @@ func TestCommandsOverRedisAreThoseOfAnEngine(t *testing.T) {
 	one := func(words ...string) string { return words[random.IntN(len(words))] }
 	// None drains during the test.
 	limit := func() string {
-		return one("slow", "login", "funnel_8,_8/300d", "window_6/300d", "sliding_7/300d", "at_most_5/300d", "queue_3,_1/100d")
+		return one("slow", "login", "funnel_8,_8/300d", "window_6/300d", "window_60/300d", "sliding_7/300d", "at_most_5/300d", "queue_3,_1/100d")
 	}
 	key := func() string { return one("a", "b", "c") }
 	n := func() string { return one("0", "1", "1", "2", "3", "7", "100", "-1", "x") }
@@ -75,6 +75,7 @@ func TestCommandsOverRedisAreThoseOfAnEngine(t *testing.T) {
 			fmt.Sprintf("RAL.REFUND %s %s %s", key(), limit(), n()),
 			fmt.Sprintf("RAL.WAIT %s %s %s 1", key(), limit(), n()),
 			fmt.Sprintf("RAL.RESET %s %s", key(), one("slow", "login", "window_6/300d")),
+			fmt.Sprintf("RAL.CHANGE %s %s %s", key(), limit(), limit()),
 			fmt.Sprintf("CL.THROTTLE %s 4 1 8640000 %s", key(), n()),
 			fmt.Sprintf("DEL %s %s", key(), key()),
 			fmt.Sprintf("EXISTS %s %s", key(), key()),

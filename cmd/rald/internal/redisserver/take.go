@@ -53,7 +53,7 @@ func (c *conn) takeAll(args [][]byte) {
 		if !ok {
 			return
 		}
-		claims = append(claims, families.Claim{Family: u.Family, Limit: u.Limit, Key: u.Key, N: n})
+		claims = append(claims, claim(u, n))
 	}
 	out, err := families.TakeAll(c.background(), claims...)
 	if err != nil {
@@ -141,6 +141,27 @@ func (c *conn) reset(args [][]byte) {
 		return
 	}
 	c.out.Bool(had)
+}
+
+// change is RAL.CHANGE key from to: the units used under a limit count under another.
+func (c *conn) change(args [][]byte) {
+	from, ok := c.find(args[2], args[1])
+	if !ok {
+		return
+	}
+	to, ok := c.find(args[3], args[1])
+	if !ok {
+		return
+	}
+	if err := families.Change(c.background(), claim(from, 0), claim(to, 0)); err != nil {
+		c.fail(err)
+		return
+	}
+	c.decided(to.Family.TakeWith(c.background(), to.Limit, to.Key, 0))
+}
+
+func claim(u configured.Use, n int64) families.Claim {
+	return families.Claim{Family: u.Family, Limit: u.Limit, Key: u.Key, N: n}
 }
 
 func (c *conn) find(limit, key []byte) (configured.Use, bool) {

@@ -1,0 +1,56 @@
+package families
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ral-limiter/ral/internal/core/shape"
+)
+
+// mostMoved is how often the limit of a key can be owed that Change moves.
+const mostMoved = 1000
+
+// Change has the units used by a claim's key count for another claim's. Of one key and family it
+// translates the word. Otherwise it gives the units back and charges them, in two steps: a call
+// between them may be admitted. Turns promised to the first key are not the second's.
+func Change(ctx context.Context, from, to Claim) error {
+	switch {
+	case isLease(from.Family), isLease(to.Family):
+		return errors.New("a leased limit cannot change")
+	case from.Key == to.Key && from.Family == to.Family:
+		return from.Family.ChangeLimit(ctx, from.Key, from.Limit, to.Limit)
+	}
+	used, err := giveBack(ctx, from)
+	if used == 0 {
+		return err
+	}
+	_, failed := to.Family.RefundWith(ctx, to.Limit, to.Key, -used)
+	if failed != nil {
+		_, again := from.Family.RefundWith(ctx, from.Limit, from.Key, -used)
+		failed = errors.Join(failed, again)
+	}
+	return errors.Join(err, failed)
+}
+
+// giveBack gives all units of a key back, and returns how many.
+func giveBack(ctx context.Context, of Claim) (used int64, err error) {
+	if _, ok := of.Limit.(shape.OnCredit); ok {
+		return 0, fmt.Errorf("%v grants units on credit: the key can change only to another such limit, by text", of.Limit)
+	}
+	most := of.Limit.Limit()
+	d, err := of.Family.TakeWith(ctx, of.Limit, of.Key, 0)
+	if err == nil && !d.Allowed {
+		return 0, errors.New("the key is blocked: its limit can change afterwards")
+	}
+	for range mostMoved {
+		n := most - d.Remaining // more are owed if none remain
+		if n <= 0 || d.ResetAfter == 0 || err != nil {
+			return used, err
+		}
+		if d, err = of.Family.RefundWith(ctx, of.Limit, of.Key, n); err == nil {
+			used += n
+		}
+	}
+	return used, fmt.Errorf("the key owes more than %d times its limit: the rest stays", mostMoved)
+}

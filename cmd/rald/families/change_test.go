@@ -1,0 +1,57 @@
+package families
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Used units move to a key under a limit of any kind, also if they are more than that admits.
+func TestChangeMovesUsedUnits(t *testing.T) {
+	s, err := New(Config{})
+	require.NoError(t, err)
+	defer s.Close()
+	ctx := t.Context()
+	claim := func(text, key string) Claim {
+		limit, err := policy.Parse(text)
+		require.NoError(t, err)
+		family, err := s.Of(limit)
+		require.NoError(t, err)
+		return Claim{Family: family, Limit: limit, Key: key}
+	}
+	left := func(c Claim) int64 {
+		d, err := c.Family.TakeWith(ctx, c.Limit, c.Key, 0)
+		require.NoError(t, err)
+		return d.Remaining
+	}
+	texts := []string{
+		"funnel 10, 10/720h", "queue 10, 10/720h", "window 10/720h", "sliding 10/720h", "at most 10/720h", "window 10/720h aligned",
+	}
+	for _, text := range texts {
+		for _, used := range []int64{0, 1, 7, 10, 25} { // 25: also charged beyond the limit
+			from, to := claim(text, "small"), claim("window 1000/h", "large "+text)
+			before := left(to)
+			for rest := used; rest > 0; rest -= 9 { // a call charges no more than pass in 31 days
+				_, err := from.Family.RefundWith(ctx, from.Limit, from.Key, -min(rest, 9))
+				require.NoError(t, err)
+			}
+			require.NoError(t, Change(ctx, from, to), text)
+			assert.Equal(t, before-used, left(to), "%s, %d used", text, used)
+			d, err := from.Family.TakeWith(ctx, from.Limit, from.Key, 0)
+			require.NoError(t, err)
+			assert.Zero(t, d.ResetAfter, "%s, %d used", text, used)
+		}
+	}
+	// Of one key and family the word is translated, once.
+	small, large := claim("window 10/h", "key"), claim("window 1000/h", "key")
+	_, err = small.Family.RefundWith(ctx, small.Limit, small.Key, -10)
+	require.NoError(t, err)
+	require.NoError(t, Change(ctx, small, large))
+	assert.EqualValues(t, 990, left(large))
+	require.ErrorContains(t, Change(ctx, claim("bursty 1/s, 9", "key"), large), "on credit")
+	require.NoError(t, small.Family.Block(ctx, small.Key, 1<<40))
+	require.ErrorContains(t, Change(ctx, small, claim("funnel 1, 1/s", "key")), "blocked")
+}
