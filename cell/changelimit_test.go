@@ -255,6 +255,29 @@ func TestChangeLimitWhileCallsWait(t *testing.T) {
 	}
 }
 
+// The limit changes after a call has chosen it, before the call joins the line.
+func TestLimitChangesBeforeACallJoins(t *testing.T) {
+	fast, slow := funnel(10, 10, time.Second), funnel(10, 10, time.Hour)
+	synctest.Test(t, func(t *testing.T) {
+		var d *desk
+		chosen, overtake := fast, func() {}
+		d = newTimedDesk(t, fast, func(string) policy.Policy {
+			p, change := chosen, overtake
+			overtake = func() {}
+			change()
+			return p
+		})
+		require.True(t, d.Take("key", 10).Allowed)
+		overtake = func() {
+			chosen = slow
+			require.NoError(t, d.ChangeLimit("key", fast, slow, false))
+		}
+		began := time.Now()
+		require.NoError(t, d.Wait(t.Context(), "key", 1))
+		assert.Equal(t, 6*time.Minute, time.Since(began))
+	})
+}
+
 // The turn of a reservation stands, and calls in line wait for it.
 func TestChangeLimitWhileCallsWaitBehindAReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -18,10 +18,11 @@ type standing struct {
 
 // waiter is a call in line for a key of a cell. It implements waitline.Call.
 type waiter[K comparable] struct {
-	cell  *Cell[K]
-	key   K
-	n     int64
-	limit policy.Policy // nil means the cell's own; ChangeLimit replaces it
+	cell   *Cell[K]
+	key    K
+	n      int64
+	limit  policy.Policy // nil means the cell's own; ChangeLimit replaces it
+	chosen bool          // limit is Cell.Chosen's
 
 	taken policy.Decision
 	held  Held[K]
@@ -80,6 +81,13 @@ func (w *waiter[K]) Take(patience time.Duration, notBefore int64) waitline.Answe
 func (w *waiter[K]) GiveBack() {
 	w.basis = Basis{}
 	w.held.Cancel()
+}
+
+// Renew implements waitline.Renewer.
+func (w *waiter[K]) Renew() {
+	if w.chosen {
+		w.limit = w.cell.Chosen(w.key)
+	}
 }
 
 // Hold implements waitline.Holder: a blocked key gets no turn.

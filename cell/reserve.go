@@ -46,7 +46,7 @@ func (c *Cell[K]) TryTake(limit policy.Policy, key K, n int64, d *policy.Decisio
 func (c *Cell[K]) Await(
 	ctx context.Context, limit policy.Policy, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
 ) (waited time.Duration, basis Basis, err error) {
-	waited, basis, err = c.acquire(ctx, key, &request{n: n, patience: noDelay, limit: c.orChosen(limit, key)}, patience, d, h)
+	waited, basis, err = c.acquire(ctx, key, &request{n: n, patience: noDelay, limit: c.orChosen(limit, key), chosen: limit == nil}, patience, d, h)
 	if err != nil {
 		*d, *h = c.refusal(limit, key, n, err), Held[K]{}
 	}

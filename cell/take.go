@@ -19,6 +19,7 @@ type request struct {
 	charge     bool           // record -n units, even if the limit forbids it
 	brief      bool           // given back at once or never: not remembered
 	noRoomWait bool           // refuse a new key if the table is full
+	chosen     bool           // limit is Cell.Chosen's
 }
 
 const (

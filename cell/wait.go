@@ -14,7 +14,7 @@ import (
 func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
 	var d policy.Decision
 	var h Held[K]
-	_, basis, err := c.acquire(ctx, key, &request{n: n, patience: noDelay, limit: c.Chosen(key)}, forever, &d, &h)
+	_, basis, err := c.acquire(ctx, key, &request{n: n, patience: noDelay, limit: c.Chosen(key), chosen: true}, forever, &d, &h)
 	if n != 0 {
 		due := c.CountOnly(err == nil, basis)
 		due.punish = due.punish && !errors.Is(err, ErrNever)
@@ -120,7 +120,7 @@ func (c *Cell[K]) waitInLine(
 			return 0, refused, fmt.Errorf("%w (%w): the key is blocked, %v to wait, %v left", ErrDeadline, context.DeadlineExceeded, d.RetryAfter, left)
 		}
 	}
-	w := &waiter[K]{cell: c, key: key, n: n, limit: q.limit}
+	w := &waiter[K]{cell: c, key: key, n: n, limit: q.limit, chosen: q.chosen}
 	waited, err = c.lines.Wait(ctx, key, w, patience)
 	if err == nil {
 		*d, *h = w.taken, w.held

@@ -52,6 +52,10 @@ type Call[S comparable] interface {
 // then.
 type Holder interface{ Hold() time.Duration }
 
+// Renewer is an optional interface of a Call. Renew reads the key's limit again as the call joins a
+// line, because Change may have run since the call was made.
+type Renewer interface{ Renew() }
+
 type Verdict int
 
 const (
@@ -146,6 +150,9 @@ func (ls *Lines[K, S]) Wait(
 	// to others.
 	l := ls.join(key)
 	defer l.release()
+	if r, ok := call.(Renewer); ok {
+		r.Renew() // with the line locked, so that a later Change finds the call in it
+	}
 	if err := l.canJoin(ctx, w, patience); err != nil {
 		return 0, err
 	}

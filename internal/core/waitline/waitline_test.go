@@ -563,3 +563,21 @@ func TestHeldCallsWaitPastTheirTurn(t *testing.T) {
 		})
 	}
 }
+
+type chooser struct {
+	customer
+	to policy.Policy
+}
+
+func (c *chooser) Renew() { c.limit = c.to }
+
+// The limit changed after the call was made, before it joined.
+func TestLimitIsChosenAgainInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, h := newDesk(funnel(2, 1, time.Second)), newHall[string](t, 1, 1)
+		d.take(1)
+		waited, err := h.Wait(t.Context(), "key", &chooser{customer{desk: d, n: 2, limit: funnel(1, 1, time.Second)}, d.policy}, Forever)
+		assert.NoError(t, err)
+		assert.Equal(t, time.Second, waited)
+	})
+}
