@@ -20,7 +20,8 @@ import (
 type far struct {
 	limits.Limiter[string]
 	trips int
-	on    func(ctx context.Context) error
+	on    func(ctx context.Context) error // before a decision
+	back  func() error                    // after units are given back
 }
 
 func (f *far) Remote() bool { return true }
@@ -49,7 +50,10 @@ func (h farHolder) Settle(ctx context.Context, held limits.Held, used int64) err
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return h.of.Settle(ctx, held, used)
+	if err := h.of.Settle(ctx, held, used); err != nil || h.far.back == nil {
+		return err
+	}
+	return h.far.back()
 }
 
 func under(t *testing.T, limit policy.Policy) *engine.Engine[string] {
@@ -71,104 +75,103 @@ func claim(l limits.Limiter[string], n int64) limits.Claim {
 	return limits.NewClaim(l, limits.Call[string]{Key: "key", N: n})
 }
 
-// All claims in process that refuse are named.
+// A call on two limits in process, one of them without Look, and two elsewhere takes from all or from
+// none, whatever happens to it. Nothing is taken in process before the others admit, except that a
+// limiter without Look is asked first.
 //
 // Promise: A local refusal takes nothing and costs no round trip.
-func TestLocalRefusalCostsNoRoundTrip(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		address, user := window(t, 1), window(t, 1)
-		tenants := window(t, 100)
-		tenant := &far{Limiter: tenants}
-		all := []limits.Claim{claim(tenant, 1), claim(address, 1), claim(user, 1)}
-		out, err := limits.AskAll(t.Context(), 0, all...)
-		require.NoError(t, err)
-		require.True(t, out.Allowed)
-		require.Equal(t, 1, tenant.trips)
-		for _, patience := range []time.Duration{0, time.Minute} {
-			out, err = limits.AskAll(t.Context(), patience, all...)
-			require.NoError(t, err)
-			assert.False(t, out.Allowed)
-			assert.Equal(t, 1, out.Binding)
-			assert.Equal(t, limits.SourceNone, out.Answers[0].Source())
-			for _, a := range out.Answers[1:] {
-				assert.False(t, a.Allowed)
-				assert.Equal(t, limits.SourceProcess, a.Source())
-			}
-			assert.Equal(t, out.Answers[1].RetryAfter, out.RetryAfter)
-		}
-		assert.Equal(t, 1, tenant.trips)
-		assert.Equal(t, int64(99), left(tenants))
-	})
-}
-
-// Elsewhere refuses, fails, panics, or its context ends. A limiter without Look gives back.
-//
 // Promise: A refusal elsewhere takes nothing locally.
-func TestRefusalElsewhereLeavesLocalClaims(t *testing.T) {
+// Promise: An overtaken call returns its units elsewhere.
+func TestAskAllTakesFromAllOrNone(t *testing.T) {
 	broken := errors.New("broken")
+	ends := func(end func()) error { end(); return nil }
+	endsIt := func(end func()) error { end(); return context.Canceled }
 	for name, c := range map[string]struct {
-		remote int64 // units that it has
-		on     func(ctx context.Context, cancel func()) error
-		err    error
-		panics bool
+		address, tenant, region int64 // units to take, of 10; 0 is 1
+		onTenant, onRegion      func(end func()) error
+		back                    func() error // when the tenant gives back
+		overtaken               bool         // by a take of the address
+		trips                   [2]int       // to tenant and region
+		allowed, panics         bool
+		err                     error
 	}{
-		"refuses": {remote: 2},
-		"fails":   {remote: 9, on: func(context.Context, func()) error { return broken }, err: broken},
-		"panics":  {remote: 9, on: func(context.Context, func()) error { panic(broken) }, panics: true},
-		"context ends": {remote: 9, on: func(ctx context.Context, cancel func()) error {
-			cancel()
-			return context.Cause(ctx)
-		}, err: context.Canceled},
+		"admitted":                         {trips: [2]int{1, 1}, allowed: true},
+		"admitted, and its context ends":   {onRegion: ends, trips: [2]int{1, 1}, allowed: true},
+		"a limit in process refuses":       {address: 11},
+		"the first elsewhere refuses":      {tenant: 11, trips: [2]int{1, 0}},
+		"the first fails":                  {onTenant: func(func()) error { return broken }, trips: [2]int{1, 0}, err: broken},
+		"the first panics":                 {onTenant: func(func()) error { panic(broken) }, trips: [2]int{1, 0}, panics: true},
+		"the context ends there":           {onTenant: endsIt, trips: [2]int{1, 0}, err: context.Canceled},
+		"the second elsewhere refuses":     {region: 11, trips: [2]int{2, 1}},
+		"it refuses when the context ends": {region: 11, onRegion: ends, trips: [2]int{2, 1}},
+		"it fails when the context ends":   {onRegion: endsIt, trips: [2]int{2, 1}, err: context.Canceled},
+		"another call takes in process":    {address: 3, overtaken: true, trips: [2]int{2, 2}},
+		"giving back panics":               {region: 11, back: func() error { panic(broken) }, trips: [2]int{2, 1}, panics: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			address, user, tenants := window(t, 10), window(t, 10), window(t, c.remote)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			tenant, second := &far{Limiter: tenants}, &far{Limiter: window(t, 10)}
-			tenant.on = func(ctx context.Context) error {
-				assert.Equal(t, int64(10), left(address), "nothing is taken before the others admit")
-				assert.Equal(t, int64(5), left(user), "a limiter without Look is asked first")
-				if c.on != nil {
-					return c.on(ctx, cancel)
+			tenants, regions, address, user := window(t, 10), window(t, 10), window(t, 10), window(t, 10)
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			then := func(do func(end func()) error) func(context.Context) error {
+				return func(context.Context) error {
+					assert.Equal(t, []int64{10, 9}, []int64{left(address), left(user)})
+					if do == nil {
+						return nil
+					}
+					return do(end)
 				}
-				return nil
 			}
-			call := func() (out limits.Outcome, err error) {
-				return limits.AskAll(ctx, 0, claim(tenant, 3), claim(second, 3), claim(address, 4), claim(blind{user}, 5))
+			if c.overtaken {
+				c.onRegion = func(func()) error { address.Take("key", 8); return nil }
+			}
+			tenant := &far{Limiter: tenants, on: then(c.onTenant), back: c.back}
+			region := &far{Limiter: regions, on: then(c.onRegion)}
+			var out limits.Outcome
+			var err error
+			call := func() {
+				out, err = limits.AskAll(ctx, 0, claim(tenant, max(c.tenant, 1)), claim(region, max(c.region, 1)),
+					claim(address, max(c.address, 1)), claim(blind{user}, 1))
 			}
 			if c.panics {
-				assert.PanicsWithValue(t, broken, func() { _, _ = call() })
+				assert.PanicsWithValue(t, broken, call)
 			} else {
-				out, err := call()
-				assert.ErrorIs(t, err, c.err)
-				assert.False(t, out.Allowed)
+				call()
 			}
-			assert.Equal(t, int64(10), left(address))
-			assert.Equal(t, int64(10), left(user))
-			assert.Equal(t, c.remote, left(tenants))
-			assert.Zero(t, second.trips, "nothing is asked after a refusal")
+			assert.ErrorIs(t, err, c.err)
+			assert.Equal(t, c.allowed, out.Allowed)
+			assert.Equal(t, c.trips, [2]int{tenant.trips, region.trips})
+			want := []int64{10, 10, 10, 10}
+			if c.allowed {
+				require.NoError(t, out.Settle(t.Context(), 1, 0))
+				require.NoError(t, out.Cancel(t.Context()), "it is settled")
+				want = []int64{9, 10, 9, 9}
+			}
+			if c.overtaken {
+				assert.Equal(t, 2, out.Binding)
+				want[2] = 2
+			}
+			assert.Equal(t, want, []int64{left(tenants), left(regions), left(address), left(user)})
 		})
 	}
 }
 
-type blind struct{ limits.Limiter[string] }
-
-// Another call takes in process between look and take.
-//
-// Promise: An overtaken call returns its units elsewhere.
-func TestOvertakenCallGivesBackElsewhere(t *testing.T) {
-	address, tenants := window(t, 10), window(t, 10)
-	tenant := &far{Limiter: tenants, on: func(context.Context) error {
-		assert.True(t, address.Take("key", 8).Allowed)
-		return nil
-	}}
-	out, err := limits.AskAll(t.Context(), 0, claim(address, 3), claim(tenant, 4))
-	require.NoError(t, err)
-	assert.False(t, out.Allowed)
-	assert.Zero(t, out.Binding)
-	assert.Equal(t, int64(10), left(tenants))
-	assert.Equal(t, int64(2), left(address))
+// All claims in process that refuse are named, even if the call would wait.
+func TestLocalRefusalsAreNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := []limits.Claim{claim(&far{Limiter: window(t, 10)}, 1), claim(window(t, 1), 2), claim(window(t, 1), 2)}
+		for _, patience := range []time.Duration{0, time.Minute} {
+			out, err := limits.AskAll(t.Context(), patience, all...)
+			require.NoError(t, err)
+			assert.Equal(t, []any{false, 1, policy.Never}, []any{out.Allowed, out.Binding, out.RetryAfter})
+			for i, source := range []limits.Source{limits.SourceNone, limits.SourceProcess, limits.SourceProcess} {
+				assert.Equal(t, source, out.Answers[i].Source())
+				assert.False(t, out.Answers[i].Allowed)
+			}
+		}
+	})
 }
+
+type blind struct{ limits.Limiter[string] }
 
 // batch is a limiter elsewhere that takes several claims in a single exchange, unless alone is set.
 type batch struct {
@@ -237,51 +240,6 @@ func TestClaimsElsewhereAreAskedAtOnce(t *testing.T) {
 	}
 }
 
-// The context has ended meanwhile, or giving back elsewhere panics.
-func TestFarClaimsAreGivenBack(t *testing.T) {
-	for name, c := range map[string]struct {
-		n     int64 // of the second claim
-		fails bool
-	}{"admitted": {n: 1}, "refused": {n: 2}, "failed": {n: 1, fails: true}} {
-		t.Run(name, func(t *testing.T) {
-			address, tenants := window(t, 10), window(t, 10)
-			ctx, cancel := context.WithCancel(t.Context())
-			first, second := &far{Limiter: tenants}, &far{Limiter: window(t, 1)}
-			second.on = func(ctx context.Context) error {
-				cancel()
-				if c.fails {
-					return context.Cause(ctx)
-				}
-				return nil
-			}
-			out, err := limits.AskAll(ctx, 0, claim(address, 1), claim(first, 1), claim(second, c.n))
-			assert.Equal(t, c.fails, err != nil)
-			assert.Equal(t, name == "admitted", out.Allowed)
-			assert.NoError(t, out.Cancel(t.Context()))
-			assert.Equal(t, int64(10), left(address))
-			assert.Equal(t, int64(10), left(tenants))
-			assert.Equal(t, 2, first.trips)
-		})
-	}
-	address := window(t, 10)
-	assert.Panics(t, func() {
-		_, _ = limits.AskAll(t.Context(), 0, claim(address, 1), claim(panicking{window(t, 10)}, 1), claim(&far{Limiter: window(t, 1)}, 2))
-	})
-	assert.Equal(t, int64(10), left(address), "whatever else panics")
-}
-
-type panicking struct{ limits.Limiter[string] }
-
-func (panicking) Remote() bool { return true }
-
-func (p panicking) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
-	g, err := p.Limiter.Hold(ctx, call)
-	g.Held.Of = p
-	return g, err
-}
-
-func (panicking) Settle(context.Context, limits.Held, int64) error { panic("cannot give back") }
-
 // Promise: A waiting call on several limiters holds nothing.
 func TestAskAllWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -320,52 +278,12 @@ func TestAskAllWaits(t *testing.T) {
 	})
 }
 
-func TestAskAllOfQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		queue := single.MustNew(policy.Queue(5, 1, time.Second))
-		claims := []limits.Claim{claim(window(t, 10), 1), claim(limits.ForAnyKey[string](queue), 1)}
-		for i, c := range []struct {
-			patience, waited time.Duration
-			allowed          bool
-		}{{0, 0, true}, {0, 0, false}, {time.Minute, time.Second, true}} {
-			began := time.Now()
-			out, err := limits.AskAll(t.Context(), c.patience, claims...)
-			require.NoError(t, err)
-			assert.Equal(t, c.allowed, out.Allowed, i)
-			assert.Equal(t, c.waited, time.Since(began), i)
-		}
-	})
-}
-
-func TestOutcomeSettles(t *testing.T) {
-	a, b := window(t, 10), window(t, 10)
-	out, err := limits.AskAll(t.Context(), 0, claim(a, 4), claim(b, 5))
-	require.NoError(t, err)
-	require.NoError(t, out.Settle(t.Context(), 1))
-	require.NoError(t, out.Cancel(t.Context()))
-	assert.Equal(t, []int64{9, 5}, []int64{left(a), left(b)})
-	out, err = limits.AskAll(t.Context(), 0)
-	require.NoError(t, err)
-	assert.True(t, out.Allowed)
-	assert.Equal(t, -1, out.Binding)
-	assert.NoError(t, out.Cancel(t.Context()))
-}
-
-type failing struct {
-	limits.Limiter[string]
-	err error
-}
-
-func (f failing) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
-	return limits.Grant{Answer: limits.Answer{Decision: policy.Decision{Allowed: true}}, Held: limits.Held{Of: f}}, nil
-}
-
-func (f failing) Settle(context.Context, limits.Held, int64) error { return f.err }
-
 func TestOutcomeTellsTheFirstFailure(t *testing.T) {
 	first, second := errors.New("first"), errors.New("second")
 	e := window(t, 10)
-	out, err := limits.AskAll(t.Context(), 0, claim(e, 1), claim(failing{e, first}, 1), claim(failing{e, second}, 1))
+	out, err := limits.AskAll(t.Context(), 0, claim(e, 1),
+		claim(&far{Limiter: window(t, 1), back: func() error { return first }}, 1),
+		claim(&far{Limiter: window(t, 1), back: func() error { return second }}, 1))
 	require.NoError(t, err)
 	assert.Equal(t, first, out.Cancel(t.Context()))
 	assert.Equal(t, int64(10), left(e))
@@ -373,22 +291,40 @@ func TestOutcomeTellsTheFirstFailure(t *testing.T) {
 
 func TestAskAllOfZeroValues(t *testing.T) {
 	e := window(t, 10)
-	out, err := limits.AskAll(t.Context(), 0, claim(e, 1), claim(&engine.Tiered[string]{}, 1))
-	require.NoError(t, err)
-	assert.True(t, out.Allowed)
-	out, err = limits.AskAll(t.Context(), 0, claim(e, 1), claim(limits.ForAnyKey[string](&single.Limiter{}), 1))
-	require.NoError(t, err)
-	assert.False(t, out.Allowed)
+	for _, c := range []struct {
+		claims  []limits.Claim
+		allowed bool
+	}{
+		{nil, true},
+		{[]limits.Claim{claim(e, 1), claim(&engine.Tiered[string]{}, 1)}, true},
+		{[]limits.Claim{claim(e, 1), claim(limits.ForAnyKey[string](&single.Limiter{}), 1)}, false},
+	} {
+		out, err := limits.AskAll(t.Context(), 0, c.claims...)
+		require.NoError(t, err)
+		assert.Equal(t, c.allowed, out.Allowed)
+		assert.Equal(t, len(c.claims) == 0, out.Binding < 0)
+	}
 	assert.Equal(t, int64(9), left(e))
+	assert.NoError(t, (&limits.Outcome{}).Cancel(t.Context()))
 }
 
-func TestSourceString(t *testing.T) {
-	seen := map[string]bool{}
+func TestNamesDiffer(t *testing.T) {
+	seen := map[string]bool{"": true}
+	differs := func(name string) {
+		assert.False(t, seen[name], name)
+		seen[name] = true
+	}
 	for s := limits.SourceNone; s <= limits.SourceClosed; s++ {
-		assert.False(t, seen[s.String()], s)
-		seen[s.String()] = true
+		differs(s.String())
+	}
+	for r := limits.Admitted; r <= limits.Unavailable; r++ {
+		differs(r.String())
 	}
 	assert.Equal(t, "none", limits.Source(200).String())
+	assert.Equal(t, []string{"unknown", "unknown"}, []string{limits.Reason(-1).String(), (limits.Unavailable + 1).String()})
+}
+
+func TestZeroAnswer(t *testing.T) {
 	var zero limits.Answer
 	assert.Equal(t, limits.SourceNone, zero.Source())
 	assert.False(t, zero.Exact())
@@ -421,67 +357,4 @@ func TestPatientCallIsCountedOnce(t *testing.T) {
 			assert.EqualValues(t, 1, s.Refused)
 		})
 	}
-}
-
-// scripted is a limiter elsewhere that gives its answers in turn, and repeats the last.
-type scripted struct {
-	limits.Limiter[string]
-	answers []limits.Answer
-}
-
-func (s *scripted) Remote() bool { return true }
-
-func (s *scripted) Hold(context.Context, limits.Call[string]) (g limits.Grant, err error) {
-	g.Answer = s.answers[0]
-	s.answers = s.answers[min(1, len(s.answers)-1):]
-	return g, nil
-}
-
-func (s *scripted) HoldAll(ctx context.Context, parts []limits.Part[string]) (grants []limits.Grant, ok bool, err error) {
-	for _, p := range parts {
-		g, _ := p.Limiter.Hold(ctx, p.Call)
-		grants = append(grants, g)
-	}
-	return grants, true, nil
-}
-
-// A claim that was not asked again has no answer.
-func TestAnswersFromBeforeAWaitAreGone(t *testing.T) {
-	basis := limits.NewProvenance(limits.SourceRedis, true, nil)
-	no := func(retry time.Duration) limits.Answer {
-		return limits.Answer{Decision: policy.Decision{Limit: 9, RetryAfter: retry}, Provenance: basis}
-	}
-	yes := limits.Answer{Decision: policy.Decision{Allowed: true, Limit: 9}, Provenance: basis}
-	near := window(t, 1)
-	first := &scripted{window(t, 9), []limits.Answer{no(time.Second)}}
-	second := &scripted{window(t, 9), []limits.Answer{no(time.Minute), yes}}
-	turn := &taking{second, func() { assert.True(t, near.Choke("key")) }}
-	out, err := limits.AskAll(t.Context(), 2*time.Minute, claim(near, 1), claim(first, 1), claim(turn, 1))
-	require.NoError(t, err)
-	assert.False(t, out.Allowed)
-	assert.Equal(t, limits.SourceNone, out.Answers[1].Source())
-	assert.Equal(t, 0, out.Binding)
-}
-
-type taking struct {
-	*scripted
-	alone func()
-}
-
-func (l *taking) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
-	if call.Patience > time.Second {
-		l.alone()
-	}
-	return l.scripted.Hold(ctx, call)
-}
-
-func TestReasonsHaveNames(t *testing.T) {
-	seen := map[string]bool{}
-	for r := limits.Admitted; r <= limits.Unavailable; r++ {
-		assert.NotEmpty(t, r.String())
-		seen[r.String()] = true
-	}
-	assert.Len(t, seen, int(limits.Unavailable)+1)
-	assert.Equal(t, "unknown", limits.Reason(-1).String())
-	assert.Equal(t, "unknown", (limits.Unavailable + 1).String())
 }

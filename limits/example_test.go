@@ -66,8 +66,8 @@ func ExampleAskAll() {
 		limits.NewClaim(tenants, limits.Call[string]{Key: "acme", N: 9}),
 	)
 	fmt.Println(out.Allowed, out.Binding, err)
-	fmt.Println(addresses.Peek("192.0.2.1", 0).Remaining, "left of the address")
+	fmt.Println(limits.Explain(context.Background(), addresses, "192.0.2.1"))
 	// Output:
 	// false 1 <nil>
-	// 100 left of the address
+	// ral: At most 100 in each window of 1m, which begins with the first call. 0 of 100 used. A call is admitted. <nil>
 }
