@@ -275,6 +275,13 @@ func TestAskAllWaits(t *testing.T) {
 		require.NoError(t, err)
 		assert.False(t, out.Allowed)
 		assert.Zero(t, time.Since(began))
+
+		// Refused after the wait, a claim that was not asked again has no answer.
+		near := window(t, 1)
+		time.AfterFunc(100*time.Millisecond, func() { near.Choke("key") })
+		out, err = limits.AskAll(t.Context(), time.Minute, claim(near, 1), claim(tenant, 1), claim(&far{Limiter: slow}, 1))
+		require.NoError(t, err)
+		assert.Equal(t, []any{false, 0, limits.SourceNone}, []any{out.Allowed, out.Binding, out.Answers[1].Source()})
 	})
 }
 
