@@ -2,13 +2,10 @@ package statefile_test
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -44,83 +41,54 @@ func requireAlone(t *testing.T, dir string, names ...string) {
 }
 
 func TestReplacePutsAFileInPlace(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "state")
-	require.NoError(t, statefile.Replace(path, writes("old")))
-	requireFile(t, path, "old")
-	require.NoError(t, os.Chmod(path, 0o644))
-	require.NoError(t, statefile.Replace(path, writes("new")))
-	requireFile(t, path, "new")
-	requireAlone(t, dir, "state")
-	if runtime.GOOS != "windows" {
-		info, err := os.Stat(path)
-		require.NoError(t, err)
-		assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-	}
-}
-
-func TestReplaceInTheCurrentDirectory(t *testing.T) {
 	t.Chdir(t.TempDir())
-	require.NoError(t, statefile.Replace("state", writes("new")))
-	requireFile(t, "state", "new")
+	for _, text := range []string{"old", "new"} {
+		require.NoError(t, statefile.Replace("state", writes(text)))
+		requireFile(t, "state", text)
+		if runtime.GOOS != "windows" {
+			info, err := os.Stat("state")
+			require.NoError(t, err)
+			assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+			require.NoError(t, os.Chmod("state", 0o644))
+		}
+	}
 	requireAlone(t, ".", "state")
 }
 
+// Whatever fails leaves the old file, and no other. The content lasts before the name, or a loss of
+// power may leave an empty file.
 func TestFailedReplaceLeavesTheOldFile(t *testing.T) {
 	broken := errors.New("broken")
-	for _, step := range []string{"write", "panic", "sync", "rename", "sync directory"} {
-		t.Run(step, func(t *testing.T) {
-			dir := t.TempDir()
-			path := filepath.Join(dir, "state")
-			require.NoError(t, statefile.Replace(path, writes("old")))
-			replace := func() error {
-				return statefile.ReplaceNoting(func(s string) error {
-					if s == step {
-						return broken
-					}
-					return nil
-				}, path, func(to io.Writer) error {
-					require.NoError(t, writes("new")(to))
-					switch step {
-					case "write":
-						return broken
-					case "panic":
-						panic(broken)
-					}
-					return nil
-				})
+	steps := []string{"write", "sync", "rename", "sync directory"}
+	for failing := range len(steps) + 1 {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "state")
+		require.NoError(t, statefile.Replace(path, writes("old")))
+		var done []string
+		step := func(name string) error {
+			if done = append(done, name); len(done) > failing {
+				return broken
 			}
-			switch step {
-			case "panic":
-				require.PanicsWithError(t, "broken", func() { _ = replace() })
-			default:
-				require.ErrorIs(t, replace(), broken)
-			}
-			requireAlone(t, dir, "state")
-			if step == "sync directory" {
-				requireFile(t, path, "new") // as it says
-				return
-			}
-			requireFile(t, path, "old")
+			return nil
+		}
+		err := statefile.ReplaceNoting(step, path, func(to io.Writer) error {
+			require.NoError(t, writes("new")(to))
+			return step("write")
 		})
+		assert.Equal(t, steps[:min(failing+1, len(steps))], done)
+		assert.Equal(t, failing < len(steps), errors.Is(err, broken))
+		requireAlone(t, dir, "state")
+		if failing < 3 {
+			requireFile(t, path, "old")
+		} else {
+			requireFile(t, path, "new") // also if its name may be lost
+		}
 	}
-	missing := filepath.Join(t.TempDir(), "no", "state")
-	assert.ErrorIs(t, statefile.Replace(missing, writes("new")), os.ErrNotExist)
-	assert.Error(t, statefile.Replace("", writes("new")))
-}
-
-// Otherwise a loss of power may leave an empty file.
-func TestContentLastsBeforeTheName(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
-	var steps []string
-	require.NoError(t, statefile.ReplaceNoting(func(step string) error {
-		steps = append(steps, step)
-		return nil
-	}, path, func(to io.Writer) error {
-		steps = append(steps, "write")
-		return writes("new")(to)
-	}))
-	assert.Equal(t, []string{"write", "sync", "rename", "sync directory"}, steps)
+	assert.PanicsWithValue(t, broken, func() { _ = statefile.Replace(path, func(io.Writer) error { panic(broken) }) })
+	requireAlone(t, filepath.Dir(path))
+	assert.ErrorIs(t, statefile.Replace(filepath.Join(path, "state"), writes("new")), os.ErrNotExist)
+	assert.Error(t, statefile.Replace("", writes("new")))
 }
 
 func TestReplaceFollowsLinks(t *testing.T) {
@@ -164,43 +132,4 @@ func TestOnlyFilesAreReplaced(t *testing.T) {
 	_, err := statefile.Lock(dir)
 	assert.ErrorContains(t, err, "not a regular file")
 	requireAlone(t, dir)
-}
-
-// While goroutines replace a file, a reader always meets a whole file, and no call fails or leaves
-// a temporary file.
-func TestFileIsWholeAtAnyMoment(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("a file that is open there cannot be replaced")
-	}
-	dir := t.TempDir()
-	path := filepath.Join(dir, "state")
-	text := func(i int) string { return strings.Repeat(fmt.Sprintf("%04d", i), 10_000) }
-	require.NoError(t, statefile.Replace(path, writes(text(0))))
-	var writers, reader sync.WaitGroup
-	done := make(chan struct{})
-	reader.Go(func() {
-		for {
-			select {
-			case <-done:
-				return
-			default:
-			}
-			got, err := os.ReadFile(path)
-			if !assert.NoError(t, err) || !assert.Len(t, got, 40_000) ||
-				!assert.Equal(t, strings.Repeat(string(got[:4]), 10_000), string(got)) {
-				return
-			}
-		}
-	})
-	for w := range 4 {
-		writers.Go(func() {
-			for i := range 10 {
-				assert.NoError(t, statefile.Replace(path, writes(text(w*10+i))))
-			}
-		})
-	}
-	writers.Wait()
-	close(done)
-	reader.Wait()
-	requireAlone(t, dir, "state")
 }
