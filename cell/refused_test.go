@@ -57,29 +57,6 @@ func TestBoundsOfASample(t *testing.T) {
 	assert.Zero(t, leastOf(0, 64))
 }
 
-// Each refusal is in the sample with the chance 1 in weight, whatever came before.
-func TestDrawsAreFair(t *testing.T) {
-	const weight, refusals = 16, 1 << 16
-	var s stripe
-	s.draw(weight)
-	var sampled, pairs, last int
-	for i := range refusals {
-		number, mayBe := s.refuse()
-		if !mayBe {
-			continue
-		}
-		require.Equal(t, s.next.Load(), number, "without other goroutines none is passed")
-		sampled++
-		if i == last+1 {
-			pairs++
-		}
-		last = i
-		s.draw(weight)
-	}
-	assert.InDelta(t, refusals/weight, sampled, 10*math.Sqrt(refusals/weight))
-	assert.InDelta(t, refusals/weight/weight, pairs, 10*math.Sqrt(refusals/weight/weight), "neighbours too")
-}
-
 // counting returns a cell that counts refused keys, and its clock.
 func counting[K comparable](on bool) (*Cell[K], *atomic.Int64) {
 	limit := policy.Must(policy.Funnel(1, 1, time.Hour))
