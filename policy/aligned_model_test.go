@@ -210,9 +210,6 @@ var aligneds = kind{
 		zone := zones[int(s.byte())%len(zones)]
 		return calendarOf(s.between(1, calendarFull), unit, zone, zero)
 	},
-	seeds: seeds([]any{0, op(0), time.Second, 3}, []any{time.Duration(1_800_000_000_123_456_789), op(0), time.Second, 3},
-		[]any{time.Duration(1_774_700_000_000_000_000), op(1), op(0), op(1), 3}, []any{time.Duration(1_325_200_000_000_000_000), op(1), op(1), op(10), 2},
-		[]any{time.Duration(1_700_000_000_000_000_000), op(1), op(2), op(2), 2}, []any{time.Duration(1_700_000_000_000_000_000), op(1), op(3), op(3), 2}),
 	corners: func() (all []subject) {
 		for _, per := range []time.Duration{time.Millisecond, time.Second, longestWindow} {
 			for _, limit := range []int64{1, 2, alignedFull(per)} {

@@ -153,8 +153,6 @@ var atMosts = kind{
 		_, bits := ringFigures([]int64{1, 2, 4, 8}[s.byte()&3], per)
 		return atMostOf(s.between(1, max(int64(1)<<bits-1, 1)), per)
 	},
-	seeds: seeds([]any{time.Second, 1, 1, 3}, []any{250*time.Millisecond + 7, 0, 3}, []any{longestWindow, 1, 3, 2},
-		[]any{time.Millisecond, 0, 2047}, []any{time.Hour, 1, 2, 31}),
 	corners: func() (all []subject) {
 		for _, per := range []time.Duration{time.Millisecond, time.Second - 1, time.Hour, longestWindow} {
 			for _, parts := range []int64{1, 2, 4, 8} {

@@ -182,7 +182,6 @@ var burstys = kind{
 		maxBurst := s.between(0, int64(longestDrain)/(int64(per)/count+1)-1)
 		return burstyOf(count, per, maxBurst)
 	},
-	seeds: seeds([]any{time.Second, 1, 5}, []any{time.Second, 1, 1}, []any{time.Second, 700_000, 3}, []any{time.Second, 1, 0}, []any{year, 1, 3}),
 	corners: func() []subject {
 		return []subject{
 			burstyOf(1, 1, 0), burstyOf(1, longestDrain, 0), burstyOf(16, 1, 1), burstyOf(1, time.Second, 5), burstyOf(1, year, 16),

@@ -29,39 +29,31 @@ func TestConstructorsSayWhatFits(t *testing.T) {
 		{errorOf(policy.Funnel(1, 1, -time.Minute)), "Funnel: per is -1m0s, want 1ns or more"},
 		{errorOf(policy.Funnel(1, 1, longestDrain+1)),
 			"Funnel: per is 150119h59m15.284459521s, want at most 150119h59m15.28445952s at a count of 1: a unit must not take more than 17 years"},
-		{errorOf(policy.Funnel(1, 17, most)), "want at most 2552039h47m19.83581184s at a count of 17"},
 		{errorOf(policy.Funnel(18, 1, year)), "Funnel: capacity is 18, want at most 17: a full bucket must drain within 17 years"},
 		{errorOf(policy.Funnel(most, most, most)), "capacity is 9223372036854775807, want at most 540431955284459520"},
 		// 1.67 ns would be kept as 1.6875: more than a percent too slow.
-		{errorOf(policy.Funnel(1, 600_000_001, s)), "Funnel: count is 600000001, want "},
 		{errorOf(policy.Funnel(1, 600_000_001, s)), "1.6875ns"},
 		{errorOf(policy.Funnel(1, 17, 1)), "16 million"},
 		{errorOf(policy.Funnel(1, 18_446_744_073_709_553, 17_293_822_569_102_706)), "unit every 1ns"}, // the excess wraps round
 		{errorOf(policy.Funnel(1, most, year)), "0.0625ns"},
 
 		{errorOf(policy.Queue(540431955, 1, s)), "Queue: capacity is 540431955, want at most 540431954: a full queue must drain within 17 years"},
-		{errorOf(policy.Queue(1, 1, longestDrain)), "Queue: capacity is 1, want at most 0"},
 		{errorOf(policy.Bursty(1, s, 540431955)), "Bursty: maxBurst is 540431955, want at most 540431954: the store must fill within 17 years"},
 		{errorOf(policy.Bursty(1, s, -1)), "Bursty: maxBurst is -1, want 0 or more"},
 
 		{errorOf(policy.WarmingUp(0, s, s, 3)), "WarmingUp: count is 0, want 1 or more"},
 		{errorOf(policy.WarmingUp(1, longestPatience+1, s, 3)), "want at most 80063h59m36.151711744s at a count of 1: a unit must not take more than 9 years"},
-		{errorOf(policy.WarmingUp(3, 3*longestPatience+1, s, 3)), "want at most 240191h58m48.455135232s at a count of 3"},
 		{errorOf(policy.WarmingUp(600_000_001, s, s, 3)), "1.6875ns"},
 		{errorOf(policy.WarmingUp(66_700_000, s, 1, 1)), "WarmingUp: count is 66700000, want a rate of at most 62 million a second"},
 		{errorOf(policy.WarmingUp(1, s, 0, 3)), "WarmingUp: warmup is 0s, want 1ns or more (Bursty is without a warm-up)"},
 		{errorOf(policy.WarmingUp(1, s, longestPatience+1, 3)), "9 years"},
 		{errorOf(policy.WarmingUp(100, s, time.Hour, 3)), "a word has no room for more"},
 		{errorOf(policy.WarmingUp(1, s, s, 0.999)), "WarmingUp: coldFactor is 0.999, want a number of 1 or more"},
-		{errorOf(policy.WarmingUp(1, s, s, math.NaN())), "WarmingUp: coldFactor is NaN, want a number of 1 or more"},
 		{errorOf(policy.WarmingUp(1, s, s, math.Inf(1))), "WarmingUp: coldFactor is +Inf, want "},
 		{errorOf(policy.WarmingUp(1, s, s, math.MaxFloat64)), "at most 2.882303761517117e+08: a unit must not cost more than 9 years"},
 		{errorOf(policy.WarmingUp(1, year, year, 9.2)), "WarmingUp: coldFactor is 9.2, want at most 9.139"},
 
-		{errorOf(policy.SlidingWindow(131072, s)), "SlidingWindow: limit is 131072, want at most 131071: "},
 		{errorOf(policy.SlidingWindow(4096, time.Millisecond)), "SlidingWindow: limit is 4096, want at most 4095: "},
-		{errorOf(policy.AtMost(2048, time.Millisecond)), "AtMost: limit is 2048, want at most 2047: "},
-		{errorOf(policy.AtMost(524288, time.Minute)), "AtMost: limit is 524288, want at most 524287: "},
 		{errorOf(policy.AtMost(4194304, time.Hour)), "AtMost: limit is 4194304, want at most 4194303: "},
 		{errorOf(policy.CalendarWindow(0, policy.Day, "UTC")), "CalendarWindow: limit is 0, want "},
 		{errorOf(policy.CalendarWindow(1<<43, policy.Day, "UTC")), "CalendarWindow: limit is 8796093022208, want "},
@@ -70,10 +62,8 @@ func TestConstructorsSayWhatFits(t *testing.T) {
 		{errorOf(policy.CalendarWindow(1, policy.Day, "Europe/Atlantis")),
 			`ral: CalendarWindow: zone is "Europe/Atlantis", want a time zone that time.LoadLocation knows, such as UTC or Europe/Berlin ` +
 				`(unknown time zone Europe/Atlantis); without a time zone database on the machine, import time/tzdata`},
-		{errorOf(policy.CalendarWindow(1, policy.Day, "")), "CalendarWindow: zone is "},
 		{errorOf(policy.CalendarWindow(1, policy.Day, "../UTC")), "CalendarWindow: zone is "},
 		{errorOf(policy.CalendarWindow(1, policy.Day, "Europe/Berlin, 5")), "CalendarWindow: zone is "},
-		{errorOf(policy.CalendarWindow(1, policy.Day, "/etc/localtime")), "CalendarWindow: zone is "},
 		{errorOf(policy.CalendarWindow(1, policy.Day, "_UTC")), "CalendarWindow: zone is "},
 	} {
 		assert.ErrorContains(t, c.err, c.want)

@@ -76,39 +76,26 @@ func (c *incr) call(at time.Duration) (ok bool, wait time.Duration, left int64) 
 // Promise: Limits of nginx, Bucket4j and Redis counters hold as docs/choosing.md says.
 func TestComingFrom(t *testing.T) {
 	const s = time.Second
+	nginx := limitReq{rate: 10_000, burst: 20_000}
+	nodelay, delay8, noBurst := nginx, nginx, nginx
+	nodelay.delay, delay8.delay, noBurst.burst = 20_000, 8_000, 0
+	bucket4j := greedy{capacity: 10, size: 10, tokens: 10, per: time.Minute}
 	for _, row := range []struct {
 		name     string
 		there    func() elsewhere
-		here     policy.Policy
+		here     string
 		patience time.Duration
 		mean     time.Duration // between two units, in the long run
 	}{
-		{
-			"nginx burst=20", func() elsewhere { return &limitReq{rate: 10_000, burst: 20_000} },
-			policy.Must(policy.Queue(20, 10, s)), 0, s / 10,
-		},
-		{
-			"nginx burst=20 nodelay", func() elsewhere { return &limitReq{rate: 10_000, burst: 20_000, delay: 20_000} },
-			policy.Must(policy.Funnel(21, 10, s)), 0, s / 10,
-		},
-		{
-			"nginx burst=20 delay=8", func() elsewhere { return &limitReq{rate: 10_000, burst: 20_000, delay: 8_000} },
-			policy.Must(policy.Funnel(9, 10, s)), 1200 * time.Millisecond, s / 10,
-		},
-		{
-			"nginx without burst", func() elsewhere { return &limitReq{rate: 10_000} },
-			policy.Must(policy.Funnel(1, 10, s)), 0, s / 10,
-		},
-		{
-			"Bucket4j refillGreedy", func() elsewhere { return &greedy{capacity: 10, size: 10, tokens: 10, per: time.Minute} },
-			policy.Must(policy.Funnel(10, 10, time.Minute)), 0, 6 * s,
-		},
-		{
-			"Redis INCR and EXPIRE", func() elsewhere { return &incr{limit: 100, per: time.Minute} },
-			policy.Must(policy.FixedWindow(100, time.Minute)), 0, 6 * s / 10,
-		},
+		{"nginx burst=20", func() elsewhere { q := nginx; return &q }, "queue 20, 10/s", 0, s / 10},
+		{"nginx burst=20 nodelay", func() elsewhere { q := nodelay; return &q }, "funnel 21, 10/s", 0, s / 10},
+		{"nginx burst=20 delay=8", func() elsewhere { q := delay8; return &q }, "funnel 9, 10/s", 1200 * time.Millisecond, s / 10},
+		{"nginx without burst", func() elsewhere { q := noBurst; return &q }, "funnel 1, 10/s", 0, s / 10},
+		{"Bucket4j refillGreedy", func() elsewhere { b := bucket4j; return &b }, "funnel 10, 10/m", 0, 6 * s},
+		{"Redis INCR and EXPIRE", func() elsewhere { return &incr{limit: 100, per: time.Minute} }, "window 100/m", 0, 6 * s / 10},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			here := policy.Must(policy.Parse(row.here))
 			for seed := range uint64(50) {
 				random := rand.New(rand.NewPCG(seed, 1))
 				there, word, at := row.there(), uint64(0), s
@@ -116,7 +103,7 @@ func TestComingFrom(t *testing.T) {
 					// About twice the rate, in bursts and pauses, in whole milliseconds.
 					at += time.Duration(random.Int64N(int64(row.mean))) * time.Duration(random.IntN(3)) / 1e6 * 1e6
 					ok, wait, left := there.call(at)
-					next, d := row.here.Take(word, policy.Instant(at), 1, row.patience)
+					next, d := here.Take(word, policy.Instant(at), 1, row.patience)
 					word = next
 					if d.Allowed != ok || d.Wait != wait || left != untold && d.Remaining != left {
 						t.Fatalf("seed %d, at %v: %v, wait %v, %d left; here %+v", seed, at, ok, wait, left, d)

@@ -137,46 +137,25 @@ func ExampleText() {
 	// {"Requests":"funnel 100, 10/s","Logins":"at most 5/10m"}
 }
 
-func ExampleDecision_String() {
-	limit := policy.Must(policy.Queue(2, 1, time.Second))
-	word, now := uint64(0), policy.Instant(1)
-	for range 4 {
-		var d policy.Decision
-		word, d = limit.Take(word, now, 1, 0)
-		fmt.Println(d)
-	}
-	_, never := limit.Take(word, now, 5, 0)
-	fmt.Println(never)
-	// Output:
-	// admitted, 2 of 3 left, all in 1s
-	// admitted after 1s, 1 of 3 left, all in 2s
-	// admitted after 2s, 0 of 3 left, all in 3s
-	// refused for 1s, 0 of 3 left, all in 3s
-	// refused for ever, of 3
-}
-
 // Two a second leave, evenly spaced, and three may wait. Every call is told its wait.
 func ExampleQueue() {
 	limit := policy.Must(policy.Queue(3, 2, time.Second))
 	fmt.Println(limit)
 
 	var word uint64
-	for range 5 {
+	for _, n := range []int64{1, 1, 1, 1, 1, 5} {
 		var d policy.Decision
-		word, d = limit.Take(word, 1, 1, 0)
-		if d.Allowed {
-			fmt.Println("leave in", d.Wait)
-		} else {
-			fmt.Println("the queue is full, try again in", d.RetryAfter)
-		}
+		word, d = limit.Take(word, 1, n, 0)
+		fmt.Println(d)
 	}
 	// Output:
 	// queue 3, 2/s
-	// leave in 0s
-	// leave in 500ms
-	// leave in 1s
-	// leave in 1.5s
-	// the queue is full, try again in 500ms
+	// admitted, 3 of 4 left, all in 500ms
+	// admitted after 500ms, 2 of 4 left, all in 1s
+	// admitted after 1s, 1 of 4 left, all in 1.5s
+	// admitted after 1.5s, 0 of 4 left, all in 2s
+	// refused for 500ms, 0 of 4 left, all in 2s
+	// refused for ever, of 4
 }
 
 // A megabyte a second. A large piece starts as soon as the piece before it is paid.

@@ -21,35 +21,28 @@ var figures = []struct {
 	says   string        // "": not of interest
 }{
 	{"funnel 100, 10/s", policy.Must(policy.Funnel(100, 10, time.Second)), 10 * time.Second, "at most 100 at once, and 10 a second after that"},
-	{"funnel 3, 7/s", policy.Must(policy.Funnel(3, 7, time.Second)), 428571429, ""},       // 3/7 of a second, up
-	{"funnel 9, 3/s", policy.Must(policy.Funnel(9, 3, time.Second)), 3 * time.Second, ""}, // though each unit is kept a 24th of a nanosecond longer
+	{"funnel 3, 7/s", policy.Must(policy.Funnel(3, 7, time.Second)), 428571429, ""}, // 3/7 of a second, up
 	{"funnel 100000000, 700000/s", policy.Must(policy.Funnel(100_000_000, 700_000, time.Second)), 142857142858, ""},
 	{"funnel 1, 5/h", policy.Must(policy.Funnel(1, 5, time.Hour)), 12 * time.Minute, "at most 1 at once, and 5 an hour after that"},
 	{"funnel 1, 1/2h", policy.Must(policy.Funnel(1, 1, 2*time.Hour)), 2 * time.Hour, "at most 1 at once, and 1 every 2h after that"},
 	{"funnel 2, 3/d", policy.Must(policy.Funnel(2, 3, 24*time.Hour)), 16 * time.Hour, "at most 2 at once, and 3 a day after that"},
-	{"funnel 2, 3/m", policy.Must(policy.Funnel(2, 3, time.Minute)), 40 * time.Second, "at most 2 at once, and 3 a minute after that"},
 	{"funnel 2, 3/ms", policy.Must(policy.Funnel(2, 3, time.Millisecond)), 666667, "at most 2 at once, and 3 a millisecond after that"},
 	{"funnel 2, 3/us", policy.Must(policy.Funnel(2, 3, time.Microsecond)), 667, "at most 2 at once, and 3 a microsecond after that"},
 	{"funnel 2, 1/ns", policy.Must(policy.Funnel(2, 1, time.Nanosecond)), 2, "at most 2 at once, and 1 a nanosecond after that"},
 	{"queue 9, 10/s", policy.Must(policy.Queue(9, 10, time.Second)), time.Second, "10 a second, evenly spaced, with room for 9 to wait"},
 	{"queue 0, 2/3s", policy.Must(policy.Queue(0, 2, 3*time.Second)), 3 * time.Second / 2, "2 every 3s, evenly spaced, and no room to wait"},
-	{"queue 0, 7/90s", policy.Must(policy.Queue(0, 7, 90*time.Second)), 0, ""},
 	{"queue 0, 1/6205d", policy.Must(policy.Queue(0, 1, 17*year)), 17 * year, ""},
 	{"bursty 1/ms, 5", policy.Must(policy.Bursty(1, time.Millisecond, 5)), 2147483647 * time.Millisecond,
 		"1 a millisecond, with up to 5 saved from quiet times, and larger calls on credit"},
-	{"bursty 10/s, 50", policy.Must(policy.Bursty(10, time.Second, 50)), 0, ""},
 	{"bursty 1/h, 100000", policy.Must(policy.Bursty(1, time.Hour, 100_000)), 0, ""}, // its Limit is 1
 	{"warming up 1000/s over 1s, cold 3", policy.Must(policy.WarmingUp(1000, time.Second, time.Second, 3)), 2147483647 * time.Millisecond,
 		"1000 a second once warm: after a pause a key is 3 times slower, and warms up over 1s"},
-	{"warming up 100/h over 1d, cold 1.25", policy.Must(policy.WarmingUp(100, time.Hour, 24*time.Hour, 1.25)), 0, ""},
 	{"warming up 1/s over 1ns, cold 1e08", policy.Must(policy.WarmingUp(1, time.Second, 1, 1e8)), 0, ""},
 	{"window 1000/h", policy.Must(policy.FixedWindow(1000, time.Hour)), time.Hour, "at most 1000 in each window of 1h, which begins with the first call"},
 	{"window 1000/h aligned", policy.Must(policy.AlignedWindow(1000, time.Hour)), time.Hour, "at most 1000 in each window of 1h, aligned to the clock"},
-	{"window 1000/15m aligned", policy.Must(policy.AlignedWindow(1000, 15*time.Minute)), 15 * time.Minute, ""},
 	{"window 10/7d aligned", policy.Must(policy.AlignedWindow(10, 168*time.Hour)), 168 * time.Hour, ""},
 	// The months of 400 years.
 	{"window 10000/month in Europe/Berlin", policy.Must(policy.CalendarWindow(10000, policy.Month, "Europe/Berlin")), 146097 * 86400 / 4800 * time.Second, ""},
-	{"window 5/day in America/New_York", policy.Must(policy.CalendarWindow(5, policy.Day, "America/New_York")), 24 * time.Hour, ""},
 	{"window 5/week in Etc/GMT+3", policy.Must(policy.CalendarWindow(5, policy.Week, "Etc/GMT+3")), 7 * 24 * time.Hour, ""},
 	{"window 5/year in Local", policy.Must(policy.CalendarWindow(5, policy.Year, "Local")), 146097 * 86400 / 400 * time.Second, ""},
 	{"window 5/month in UTC", policy.Must(policy.CalendarWindow(5, policy.Month, "UTC")), 0, "at most 5 in each calendar month in UTC"},
@@ -57,8 +50,6 @@ var figures = []struct {
 	{"sliding 3/7ns", policy.Must(policy.SlidingWindow(3, 7)), 7, ""},
 	{"at most 5/10m", policy.Must(policy.AtMost(5, 10*time.Minute)), 10 * time.Minute, "at most 5 in any 10m"},
 	{"at most 5/1001us", policy.Must(policy.AtMost(5, 1001*time.Microsecond)), 0, ""},
-	{"at most 5/25ms", policy.Must(policy.AtMost(5, 25*time.Millisecond)), 0, ""},
-	{"at most 5/d", policy.Must(policy.AtMost(5, 24*time.Hour)), 0, ""},
 }
 
 func TestFigures(t *testing.T) {
@@ -120,85 +111,60 @@ func TestAtOnce(t *testing.T) {
 func TestShape(t *testing.T) {
 	const now = policy.Instant(1_000_000_007)
 	for _, c := range []struct {
-		p        policy.Policy
+		text     string
 		kind     shape.Kind
 		capacity int64
 		count    int64
 		per      time.Duration
 	}{
-		{policy.Must(policy.Funnel(7, 3, time.Second)), shape.Funnel, 7, 3, time.Second},
-		{policy.Must(policy.Funnel(1, 1_000_000, time.Second)), shape.Funnel, 1, 1_000_000, time.Second},
-		{policy.Must(policy.Queue(0, 7, time.Minute)), shape.Queue, 0, 7, time.Minute},
-		{policy.Must(policy.Queue(20, 10, time.Second)), shape.Queue, 20, 10, time.Second},
-		{policy.Must(policy.Bursty(5, time.Second, 3)), shape.Bursty, 3, 5, time.Second},
-		{policy.Must(policy.Bursty(1, 24*365*time.Hour, 0)), shape.Bursty, 0, 1, 24 * 365 * time.Hour},
+		{"funnel 7, 3/s", shape.Funnel, 7, 3, time.Second},
+		{"funnel 1, 1000000/s", shape.Funnel, 1, 1_000_000, time.Second},
+		{"queue 0, 7/m", shape.Queue, 0, 7, time.Minute},
+		{"queue 20, 10/s", shape.Queue, 20, 10, time.Second},
+		{"bursty 5/s, 3", shape.Bursty, 3, 5, time.Second},
+		{"bursty 1/365d, 0", shape.Bursty, 0, 1, year},
+		{"window 10/m", shape.FixedWindow, 0, 0, time.Minute},
+		{"window 1000000/3333333ns", shape.FixedWindow, 0, 0, 3333333},
+		{"sliding 100/s", shape.SlidingWindow, 0, 0, time.Second},
+		{"sliding 3/7ns", shape.SlidingWindow, 0, 0, 7},
 	} {
-		t.Run(c.p.String(), func(t *testing.T) {
-			s := c.p.(shape.Shaped).Shape()
-			checkShape(t, c.p, s, c.kind)
-			assert.Equal(t, c.capacity, s.Capacity)
-			assert.Equal(t, c.count, s.Count)
-			assert.Equal(t, c.per, s.Per)
-			one, _ := c.p.Take(0, now, 1, 0)
-			two, d := c.p.Take(one, now, 1, math.MaxInt64)
-			require.True(t, d.Allowed || s.Limit == 1)
-			if d.Allowed {
-				assert.Equal(t, s.Interval, two-one)
+		t.Run(c.text, func(t *testing.T) {
+			p := policy.Must(policy.Parse(c.text))
+			s := p.(shape.Shaped).Shape()
+			assert.Equal(t, []any{c.kind, c.capacity, c.count, c.per, p.Limit()}, []any{s.Kind, s.Capacity, s.Count, s.Per, s.Limit})
+			reset := func(at policy.Instant) time.Duration {
+				_, d := p.Take(policy.MaxWord, at, 0, 0)
+				return d.ResetAfter
 			}
-			assert.Equal(t, s.Interval*uint64(s.Capacity), s.Depth)
-		})
-	}
-	for _, c := range []struct {
-		p    policy.Policy
-		kind shape.Kind
-		per  time.Duration
-	}{
-		{policy.Must(policy.FixedWindow(10, time.Minute)), shape.FixedWindow, time.Minute},
-		{policy.Must(policy.FixedWindow(1_000_000, 3333333*time.Nanosecond)), shape.FixedWindow, 3333333},
-		{policy.Must(policy.SlidingWindow(100, time.Second)), shape.SlidingWindow, time.Second},
-		{policy.Must(policy.SlidingWindow(3, 7*time.Nanosecond)), shape.SlidingWindow, 7},
-	} {
-		t.Run(c.p.String(), func(t *testing.T) {
-			s := c.p.(shape.Shaped).Shape()
-			checkShape(t, c.p, s, c.kind)
-			assert.Equal(t, c.per, s.Per)
-			word, d := c.p.Take(0, now, 2, 0)
+			end := policy.Instant(s.End)
+			assert.Equal(t, reset(end), reset(math.MaxInt64), "time stands still at End")
+			assert.Equal(t, reset(end)+1, reset(end-1), "and not before")
+			if c.count > 0 {
+				one, _ := p.Take(0, now, 1, 0)
+				two, d := p.Take(one, now, 1, math.MaxInt64)
+				require.True(t, d.Allowed || s.Limit == 1)
+				if d.Allowed {
+					assert.Equal(t, s.Interval, two-one)
+				}
+				assert.Equal(t, s.Interval*uint64(s.Capacity), s.Depth)
+				return
+			}
+			word, d := p.Take(0, now, 2, 0)
 			require.True(t, d.Allowed)
 			full := uint64(1)<<s.Bits - 1
 			assert.Equal(t, uint64(2), word&full, "the count is lowest")
-			charged := c.p.(policy.Refunder).Refund(word, now, math.MinInt64+1)
+			charged := p.(policy.Refunder).Refund(word, now, math.MinInt64+1)
 			assert.Equal(t, full, charged&full, "a count goes as far as its bits")
+			shift, number, ends := 2*s.Bits, uint64(now)/uint64(s.Per), (s.Last+1)*uint64(s.Per)-1
 			if c.kind == shape.FixedWindow {
-				assert.GreaterOrEqual(t, s.Length*s.Step, uint64(s.Per))
-				assert.Less(t, (s.Length-1)*s.Step, uint64(s.Per))
-				start := (uint64(now) - 1 + s.Step - 1) / s.Step
-				assert.Equal(t, start+s.Length, word>>(s.Bits+1))
-				assert.Equal(t, uint64(s.End), 1+(s.Last-s.Length)*s.Step)
-			} else {
-				assert.Equal(t, uint64(now)/uint64(s.Per), word>>(2*s.Bits))
-				assert.Equal(t, uint64(s.End), (s.Last+1)*uint64(s.Per)-1)
+				assert.Equal(t, (uint64(s.Per)+s.Step-1)/s.Step, s.Length)
+				shift, number, ends = s.Bits+1, (uint64(now)-1+s.Step-1)/s.Step+s.Length, 1+(s.Last-s.Length)*s.Step
 			}
+			assert.Equal(t, number, word>>shift)
+			assert.Equal(t, ends, uint64(s.End))
 			// A word above the last window is taken for it.
-			shift := 2 * s.Bits
-			if c.kind == shape.FixedWindow {
-				shift = s.Bits + 1
-			}
-			assert.Less(t, c.p.FreshAt((s.Last-1)<<shift|1), c.p.FreshAt(s.Last<<shift|1))
-			assert.Equal(t, c.p.FreshAt(s.Last<<shift|1), c.p.FreshAt((s.Last+1)<<shift|1))
+			assert.Less(t, p.FreshAt((s.Last-1)<<shift|1), p.FreshAt(s.Last<<shift|1))
+			assert.Equal(t, p.FreshAt(s.Last<<shift|1), p.FreshAt((s.Last+1)<<shift|1))
 		})
 	}
-}
-
-func checkShape(t *testing.T, p policy.Policy, s shape.Shape, kind shape.Kind) {
-	t.Helper()
-	assert.Equal(t, kind, s.Kind)
-	_, d := p.Take(0, 1, 0, 0)
-	assert.Equal(t, d.Limit, s.Limit)
-	reset := func(at policy.Instant) time.Duration {
-		_, d := p.Take(policy.MaxWord, at, 0, 0)
-		return d.ResetAfter
-	}
-	end := policy.Instant(s.End)
-	assert.Equal(t, reset(end), reset(math.MaxInt64), "time stands still at End")
-	assert.Equal(t, reset(end)+1, reset(end-1), "and not before")
 }

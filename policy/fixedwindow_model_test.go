@@ -178,8 +178,6 @@ var fixedWindows = kind{
 		}
 		return fixedWindowOf(s.between(1, 1_000_000), per)
 	},
-	seeds: seeds([]any{time.Second, 1, 3}, []any{250*time.Millisecond + 7, 0, 3}, []any{longestWindow, 0, 2},
-		[]any{time.Millisecond, 0, 1_000_000}),
 	corners: func() (all []subject) {
 		for _, per := range []time.Duration{time.Millisecond, time.Millisecond + 1, 32768 * time.Microsecond, 500 * time.Millisecond,
 			time.Second - 1, time.Second, longestWindow} {

@@ -150,8 +150,6 @@ var funnels = kind{
 		capacity := s.between(1, int64(longestDrain)/(int64(per)/count+1))
 		return funnelOf(capacity, count, per)
 	},
-	seeds: seeds([]any{time.Second, 1, 3}, []any{time.Minute, 7, 3}, []any{time.Second, 700_000, 2}, []any{time.Second, 10_000_000, 10},
-		[]any{year, 1, 17}, []any{1601, 16, 1}),
 	corners: func() []subject {
 		return []subject{
 			funnelOf(1, 1, 1), funnelOf(1, 16, 1), funnelOf(1, 1, time.Second), funnelOf(1, 1, longestDrain), funnelOf(17, 1, year),

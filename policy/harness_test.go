@@ -91,8 +91,6 @@ type kind struct {
 	name string
 	// read makes a limit of any parameters that the constructor accepts.
 	read func(s *script) subject
-	// seeds are scripts to begin fuzzing with.
-	seeds [][]byte
 	// corners returns limits with the least and greatest accepted values.
 	corners func() []subject
 }

@@ -49,15 +49,25 @@ func TestParseIsLenient(t *testing.T) {
 	}
 }
 
-// A caret marks the place of an error.
+// parseFault returns the error of a text, in which a caret marks its place.
+func parseFault(t *testing.T, marked string) *policy.ParseError {
+	t.Helper()
+	offset := strings.IndexByte(marked, '^')
+	text := marked[:offset] + marked[offset+1:]
+	limit, err := policy.Parse(text)
+	require.Nil(t, limit, text)
+	var e *policy.ParseError
+	require.ErrorAs(t, err, &e, text)
+	assert.Equal(t, []any{text, offset}, []any{e.Text, e.Offset}, err.Error())
+	return e
+}
+
 func TestParseErrors(t *testing.T) {
 	long := "funnel 1" + strings.Repeat("0", 300)
 	for _, c := range []struct{ text, want string }{
 		{"^", "a limit: funnel, queue, bursty, warming up, window, sliding or at most, as in funnel 100, 10/s"},
-		{" ^token bucket 5", "a limit: funnel, "},
 		{"^1000/h", "a limit: funnel, queue, bursty, warming up, window, sliding or at most, as in window 1000/h"},
 		{" ^fixed window 5/10m aligned", "a limit: funnel, queue, bursty, warming up, window, sliding or at most, as in window 5/10m aligned"},
-		{"^Funnel 100, 10/s", "a limit: funnel, "},
 		{"funnel ^", "a number, such as 100, 10k or 2M"},
 		{"funnel ^-1, 10/s", "a number, such as 100, 10k or 2M"},
 		{"funnel 100 ^10/s", `",", as in funnel 100, 10/s`},
@@ -71,12 +81,10 @@ func TestParseErrors(t *testing.T) {
 		{"funnel ^0.1234567890123456789M, 10/s", "fewer digits behind the point"},
 		{"funnel ^99999999999999999999999, 10/s", "at most 9223372036854775807"},
 		{"funnel ^9223372036854775808, 10/s", "at most 9223372036854775807"},
-		{"funnel ^9223372036854776k, 10/s", "at most 9223372036854775807"},
 		{"funnel 1, 1/^0.5ns", "a whole number of nanoseconds: nothing is rounded"},
 		{"funnel 1, 1/^106752d", "at most 106751d, 292 years"},
 		{"funnel 1, 1/106751d^24h", "at most 106751d, 292 years, in all"},
 		{"window 10/1s^1m", "a shorter unit of time than the one before, as in 1m30s"},
-		{"window 10/1s^1s", "a shorter unit of time than the one before"},
 		{"window 10/1us^1µs", "a shorter unit of time than the one before"},
 		{"queue 1^/s", `",", as in queue 20, 100/s`},
 		{"bursty 10/s^", `",", as in bursty 10/s, 50`},
@@ -91,21 +99,14 @@ func TestParseErrors(t *testing.T) {
 		{"window 1000/h aligned ^5", "the end, as in window 1000/h"},
 		{"window 1000/d ^in UTC", `"aligned" or nothing: only the windows of a day, week, month or year are in a time zone`},
 		{"window 1000/day^", `"in" and a time zone, such as UTC or Europe/Berlin`},
-		{"window 1000/day ^aligned", `"in" and a time zone, such as UTC or Europe/Berlin`},
 		{"window 1000/^mo in UTC", "a unit of time: ns, us, ms, s, m, h or d; or day, week, month or year, in a time zone"},
 		{"window 1000/^", "a time, such as s, 10m or 1d; or day, week, month or year, in a time zone"},
 		{"window 1000/day in^", "a time zone, such as UTC or Europe/Berlin"},
+		{"window 1/day in ^../../etc/passwd", "a time zone, such as UTC or Europe/Berlin"}, // a point is no part of a name
 		{"window 1000/day in Europe^, Berlin", "the end, as in window 10000/month in Europe/Berlin"},
 	} {
-		offset := strings.IndexByte(c.text, '^')
-		text := c.text[:offset] + c.text[offset+1:]
-		limit, err := policy.Parse(text)
-		require.Nil(t, limit, text)
-		var e *policy.ParseError
-		require.ErrorAs(t, err, &e, text)
-		assert.Equal(t, offset, e.Offset, "%s: %v", c.text, err)
-		assert.Equal(t, text, e.Text)
-		assert.True(t, strings.HasPrefix(e.Want, c.want), "%s: %v", c.text, err)
+		e := parseFault(t, c.text)
+		assert.True(t, strings.HasPrefix(e.Want, c.want), "%s: %v", c.text, e)
 		assert.NoError(t, e.Err)
 	}
 	_, err := policy.Parse("funnel 100, 10/x")
@@ -137,28 +138,17 @@ func TestParseRefusesLimitsThatConstructorsRefuse(t *testing.T) {
 		{"window ^524288/ms aligned", "AlignedWindow", "limit"},
 		{"window ^0/day in UTC", "CalendarWindow", "limit"},
 		{"window 1/day in ^Europe/Atlantis", "CalendarWindow", "zone"},
-		{"window 1/day in ^../../etc/passwd", "", ""}, // a point is no part of a name
 		{"at most 5/^1us", "AtMost", "per"},
 	} {
-		offset := strings.IndexByte(c.text, '^')
-		text := c.text[:offset] + c.text[offset+1:]
-		limit, err := policy.Parse(text)
-		require.Nil(t, limit, text)
-		var e *policy.ParseError
-		require.ErrorAs(t, err, &e, text)
-		assert.Equal(t, offset, e.Offset, err.Error())
+		e := parseFault(t, c.text)
 		var field *policy.FieldError
-		if c.of == "" {
-			assert.Equal(t, "a time zone, such as UTC or Europe/Berlin", e.Want)
-			continue
-		}
-		if assert.ErrorAs(t, err, &field, text) {
+		if assert.ErrorAs(t, e, &field, c.text) {
 			assert.Equal(t, c.of, field.Of)
 			assert.Equal(t, c.field, field.Field)
 			if !strings.Contains(field.Want, "; ") { // other limits, by their texts
 				assert.Equal(t, field.Want, e.Want)
 			}
-			assert.Contains(t, err.Error(), "want "+e.Want)
+			assert.Contains(t, e.Error(), "want "+e.Want)
 		}
 	}
 	_, err := policy.Parse("funnel 0, 10/s")
@@ -186,7 +176,7 @@ func roundTrip(t *testing.T, limit policy.Policy) {
 }
 
 func FuzzTextRoundTrip(f *testing.F) {
-	wordSeeds(f, 1)
+	addScripts(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s := &script{data: data}
 		roundTrip(t, kinds[int(s.byte())%len(kinds)].read(s).Policy)

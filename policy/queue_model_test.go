@@ -119,7 +119,6 @@ var queues = kind{
 		capacity := s.between(0, int64(longestDrain)/(int64(per)/count+1)-1)
 		return queueOf(capacity, count, per)
 	},
-	seeds: seeds([]any{time.Second, 1, 3}, []any{time.Second, 1, 0}, []any{time.Second, 700_000, 2}, []any{1601, 16, 5}, []any{year, 1, 16}),
 	corners: func() []subject {
 		return []subject{
 			queueOf(0, 1, 1), queueOf(0, 1, longestDrain), queueOf(1, 16, 1), queueOf(5, 1, time.Second), queueOf(16, 1, year),

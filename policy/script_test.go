@@ -1,11 +1,11 @@
 package policy_test
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"math/bits"
 	"math/rand/v2"
+	"testing"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
@@ -240,83 +240,12 @@ func (s *script) giving(a *action, code int, last action, d policy.Decision) {
 	}
 }
 
-// writeScript encodes a script, the limit's parameters first: numbers, and operations (of type
-// op) as a byte.
-func writeScript(parts ...any) []byte {
-	var data []byte
-	for _, r := range parts {
-		switch r := r.(type) {
-		case op:
-			data = append(data, byte(r))
-		case int:
-			data = appendNumber(data, uint64(r))
-		case int64:
-			data = appendNumber(data, uint64(r))
-		case time.Duration:
-			data = appendNumber(data, uint64(r))
-		case policy.Instant:
-			data = appendNumber(data, uint64(r))
-		case []any:
-			data = append(data, writeScript(r...)...)
-		default:
-			panic(fmt.Sprintf("%T is not part of a script", r))
-		}
+// addScripts adds seeds of random bytes: all are valid scripts.
+func addScripts(f *testing.F) {
+	random := rand.NewChaCha8([32]byte{})
+	for length := range 40 {
+		data := make([]byte, 8*length)
+		_, _ = random.Read(data)
+		f.Add(data)
 	}
-	return data
-}
-
-type op byte
-
-func appendNumber(data []byte, n uint64) []byte {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], n)
-	digits := b[:]
-	for len(digits) > 0 && digits[0] == 0 {
-		digits = digits[1:]
-	}
-	return append(append(data, byte(len(digits))), digits...)
-}
-
-// seeds are scripts for a kind whose limits have these parameters, in the order in which it reads
-// them: all scripts for the first limit, and the first for the others.
-func seeds(limits ...[]any) (scripts [][]byte) {
-	const s, ms = time.Second, time.Millisecond
-	burst := []any{op(jumpN | one), 1, op(stay | one), op(stay | one), op(stay | one)}
-	for i, actions := range [][]any{
-		// Refused, again a nanosecond too early, and in time.
-		{burst, op(beforeRetry | one), op(toRetry | one), op(stay | rest), op(stay | one), op(toReset | all)},
-		{burst, op(toRetry | all | patientN), 1 << 20, op(toRetry | someN), 8, op(forwardN | one | patientN), 50, 1 << 20, op(toRetry | rest)},
-		// Turns, a turn too far away, and a turn just in time.
-		{op(jumpN | all), s, op(stay | one | patient), op(stay | all | patient), op(stay | one | patientN), s, op(stay | one),
-			op(toRetry | one), op(beforeReset | one), op(stay | giveLast), op(toReset | all)},
-		{op(jumpN | all), 1, op(stay | someN | patientN), 3, s, op(stay | someN | patientN), 3, 2 * s,
-			op(toRetry | someN | patientN), 3, s, op(toReset | all)},
-		// A clock that goes back, a little and before the epoch.
-		{op(jumpN | all), 5 * s, op(backN | one), ms, op(toRetry | one), op(backN | one), 10 * s, op(forwardN | rest), 11 * s,
-			op(backN | all), 4 * s, op(toReset | all)},
-		// Looking, and asking for what cannot be.
-		{op(jumpN | look), 0, op(stay | tooMany | patient), op(stay | most | patient), op(stay | negative | patient), 0,
-			op(stay | look), op(stay | tooMany), op(beforeReset | all), op(toReset | all)},
-		// The last instant, and the first after it.
-		{op(jumpN | all | patient), policy.Instant(math.MaxInt64), op(stay | one), op(stay | one | patient), op(jumpN | one | patient), 1},
-		// Giving back: the take, more than that, and after it has drained.
-		{burst, op(stay | giveLast), op(stay | giveSomeN), 2, op(stay | rest), op(forwardN | giveOne), s, op(stay | all),
-			op(forwardN | giveAll), s, op(stay | all), op(stay | giveMost), op(stay | all)},
-		// A debt, and all the debt that there can be.
-		{op(jumpN | one), s, op(stay | chargeN), 7, op(stay | one), op(toRetry | one), op(toReset | all),
-			op(stay | chargeN), policy.Instant(math.MaxInt64), op(stay | one | patient), op(forwardN | giveMost), s, op(stay | all)},
-		// Undoing takes, in any order, with others waiting and without.
-		{op(jumpN | all), s, op(stay | someN | patient), 2, op(stay | cancelN), 1, op(stay | one | patient), op(stay | cancelLast),
-			op(stay | one), op(toReset | one), op(stay | one), op(stay | cancelN), 1, op(stay | rest)},
-		// A turn that is given back before it comes.
-		{op(jumpN | one), s, op(stay | all | patient), op(stay | giveAll), op(stay | one), op(stay | one | patient), op(toRetry | one),
-			op(stay | all | patient), op(stay | cancelLast), op(stay | one)},
-	} {
-		for j, limit := range limits {
-			if i == 0 || j == 0 {
-				scripts = append(scripts, writeScript(limit, actions))
-			}
-		}
-	}
-	return scripts
 }

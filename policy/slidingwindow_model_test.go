@@ -143,8 +143,6 @@ var slidingWindows = kind{
 		per := time.Duration(s.between(1, int64(longestWindow)))
 		return slidingWindowOf(s.between(1, 1<<slidingFigures(per)-1), per)
 	},
-	seeds: seeds([]any{time.Second, 3}, []any{250*time.Millisecond + 7, 3}, []any{longestWindow, 2},
-		[]any{time.Millisecond, 4095}, []any{time.Duration(1), 3}, []any{time.Duration(10), 1}),
 	corners: func() (all []subject) {
 		for _, per := range []time.Duration{1, 2, time.Millisecond, time.Second, longestWindow} {
 			for _, limit := range []int64{1, 2, 1<<slidingFigures(per) - 1} {

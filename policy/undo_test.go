@@ -157,26 +157,18 @@ func TestCancelWhenTheWordIsTheSameAgain(t *testing.T) {
 
 // If the limits of other calls are unknown, only units counted in windows can be given back.
 func TestCancelWhenNothingIsKnownOfOthers(t *testing.T) {
-	const years = 16 * 365 * 24 * time.Hour
-	for _, p := range []policy.Policy{
-		policy.Must(policy.Funnel(10, 1, time.Second)),
-		policy.Must(policy.Funnel(2, 2, years)),
-		policy.Must(policy.Queue(10, 1, time.Second)),
-		policy.Must(policy.Bursty(1, time.Second, 10)),
-		policy.Must(policy.Bursty(2, years, 1)),
-		policy.Must(policy.WarmingUp(1, time.Second, 10*time.Second, 3)),
+	for _, text := range []string{
+		"funnel 10, 1/s", "funnel 2, 2/5840d", "queue 10, 1/s", "bursty 1/s, 10", "bursty 2/5840d, 1", "warming up 1/s over 10s, cold 3",
 	} {
+		p := policy.Must(policy.Parse(text))
 		taken, d := p.Take(0, 1, 1, 0)
 		require.True(t, d.Allowed)
 		for _, word := range []uint64{taken, taken - 1, taken - taken/4, taken / 2, taken + 1, taken + taken/2} {
 			assert.Equal(t, word, p.(policy.Refunder).Cancel(word, taken, 1, 1, 1, math.MaxInt64), "%v", p)
 		}
 	}
-	for _, p := range []policy.Policy{
-		policy.Must(policy.FixedWindow(10, time.Second)),
-		policy.Must(policy.SlidingWindow(10, time.Second)),
-		policy.Must(policy.AtMost(10, time.Second)),
-	} {
+	for _, text := range []string{"window 10/s", "sliding 10/s", "at most 10/s", "window 10/s aligned"} {
+		p := policy.Must(policy.Parse(text))
 		taken, _ := p.Take(0, 1, 3, 0)
 		word, _ := p.Take(taken, 1, 1, 0)
 		asked, _ := p.Take(0, 1, 2, 0)

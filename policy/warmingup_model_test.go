@@ -141,8 +141,6 @@ var warmingUps = kind{
 		warmup := longestWarmup(count, per, time.Duration(s.between(1, int64(longestPatience))), coldFactor)
 		return warmingUpOf(count, per, warmup, coldFactor)
 	},
-	seeds: seeds([]any{time.Second, 2, 32, 4 * time.Second}, []any{time.Second, 5, 112, 4 * time.Second},
-		[]any{time.Second, 700_000, 32, 30 * time.Microsecond}, []any{time.Second, 1000, 32, 10 * time.Second}, []any{year, 1, 32, year}),
 	corners: func() (all []subject) {
 		for _, l := range warmingUpLimits {
 			all = append(all, warmingUpOf(l.count, l.per, l.warmup, l.coldFactor))
