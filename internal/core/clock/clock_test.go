@@ -102,8 +102,8 @@ func (w *world) wait() {
 	}
 }
 
-// Whatever the kernel does, and however long callers are held up, the clock keeps its bounds,
-// never goes back, and keeps the counter.
+// Whatever the kernel does, and however long callers are held up while others read the clock and
+// set anchors, it keeps its bounds, never goes back, and keeps the counter.
 // Promise: The counter is at most 800 ns behind package time, 200 ahead.
 func TestKeepsToPackageTime(t *testing.T) {
 	for seed := range uint64(100) {
@@ -112,35 +112,21 @@ func TestKeepsToPackageTime(t *testing.T) {
 		w.pauses = []float64{0, 0, 0.001, 0.01}[w.random.IntN(4)]
 		c := w.clock(t, 1+(w.random.Float64()-0.5)/100)
 		last := int64(0)
+		if seed%2 == 1 {
+			w.pauses = 0.05
+			w.between = func() {
+				for range 1 + w.random.IntN(3) {
+					now := w.check(t, c, 0)
+					require.GreaterOrEqual(t, now, last, "it goes backwards for another")
+					last = now
+					w.wait()
+				}
+			}
+		}
 		for range 3000 {
 			if w.random.IntN(500) == 0 {
 				w.slew = slews[w.random.IntN(5)]
 			}
-			w.wait()
-			now := w.check(t, c, 0)
-			require.False(t, now < last, "it goes backwards")
-			last = now
-		}
-		require.True(t, c.Counts(), "seed %d: the counter was given up", seed)
-	}
-}
-
-// While a caller is held up, others read the clock and set anchors. No later reading is earlier.
-func TestCallersThatMeetNeverSeeItGoBack(t *testing.T) {
-	for seed := range uint64(100) {
-		w := newWorld(seed, perCounts[seed%5])
-		w.pauses = 0.05
-		c := w.clock(t, 1)
-		last := int64(0)
-		w.between = func() {
-			for range 1 + w.random.IntN(3) {
-				now := w.check(t, c, 0)
-				require.GreaterOrEqual(t, now, last, "it goes backwards for another")
-				last = now
-				w.wait()
-			}
-		}
-		for range 500 {
 			w.wait()
 			before := last
 			now := w.check(t, c, 0)

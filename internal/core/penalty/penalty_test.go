@@ -152,25 +152,6 @@ func TestMostRefusalsWithoutABlock(t *testing.T) {
 	}
 	_, d := rule.Take(word, 1001*Step, 1, 0)
 	assert.Zero(t, d.Remaining)
-
-	// At random there are never more.
-	for seed := range uint64(300) {
-		r := rand.New(rand.NewPCG(seed, 6))
-		var last []policy.Instant
-		word, now := uint64(0), policy.Instant(1)
-		for range 1000 {
-			now += policy.Instant(r.Int64N(250 * Step))
-			var d policy.Decision
-			if word, d = rule.Take(word, now, 1, 0); d.Remaining == 0 {
-				word, last = 0, nil
-				continue
-			}
-			last = append(last, now)
-			if n := len(last); n > 2*k-2 {
-				require.GreaterOrEqual(t, last[n-1]-last[n-1-(2*k-2)], policy.Instant(rule.Within))
-			}
-		}
-	}
 }
 
 func TestBlocksDouble(t *testing.T) {
