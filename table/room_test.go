@@ -56,21 +56,6 @@ func TestRoomForgivesOnlyOwingKeys(t *testing.T) {
 	require.EqualValues(t, 1, r.counters.Forgiven.Load())
 }
 
-func TestRoomIsMadeAsAskedAndNoMore(t *testing.T) {
-	r := newRig[int](t, Options{MaxKeys: 10})
-	for key := range 8 {
-		r.add(key, policy.Instant(key+1))
-	}
-	r.MakeRoom(2*hour, 2, 100)
-	require.Equal(t, 8, r.View().Len(), "there is room already")
-	r.MakeRoom(2*hour, 5, 100)
-	require.Equal(t, 5, r.View().Len())
-	r.MakeRoom(2*hour, 9, 2)
-	require.Equal(t, 3, r.View().Len(), "no more than it may look at")
-	r.MakeRoom(2*hour, 99, 100)
-	require.Zero(t, r.View().Len(), "an empty table makes no more")
-}
-
 func TestRoomGivesUpLooking(t *testing.T) {
 	r := newCrowd(t, 8)
 	for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {

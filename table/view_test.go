@@ -163,16 +163,7 @@ func TestLastPlaceGoesToOne(t *testing.T) {
 	require.EqualValues(t, 1, p.taken())
 }
 
-func TestExtremesOfMaxKeys(t *testing.T) {
-	one := newRig[string](t, Options{MaxKeys: 1})
-	require.Len(t, one.nursery, 1)
-	require.Len(t, one.shards, 1)
-	one.add("a", 1)
-	_, status := one.View().Open(one.hash("b"), "b")
-	require.Equal(t, Full, status)
-	one.MakeRoom(1, 1, 10)
-	one.add("b", 1)
-
+func TestTableOfAnyNumberOfKeys(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	most := newRig[string](t, Options{MaxKeys: math.MaxInt, Idle: math.MaxInt64})
