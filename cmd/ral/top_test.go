@@ -176,18 +176,14 @@ func TestFaultsAreTold(t *testing.T) {
 }
 
 func TestURLHasADefaultAndMayComeFirst(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		want settings
-	}{
-		{[]string{}, settings{url: "http://localhost:7725/", every: 2 * time.Second}},
-		{[]string{"-once"}, settings{url: "http://localhost:7725/", every: 2 * time.Second, once: true, rows: 10}},
-		{[]string{"-n", "3", "there", "-once", "-limit", "api"}, settings{url: "there", every: 2 * time.Second, once: true, rows: 3, limit: "api"}},
+	for line, want := range map[string]settings{
+		"top -once":                       {url: "http://localhost:7725/", every: 2 * time.Second, once: true, rows: 10},
+		"top -n 3 there -once -limit api": {url: "there", every: 2 * time.Second, once: true, rows: 3, limit: "api"},
 	} {
-		s, err := parse(append([]string{"top"}, c.args...), io.Discard)
+		s, err := parse(strings.Fields(line), io.Discard)
 		require.NoError(t, err)
-		c.want.pause = s.pause
-		assert.Equal(t, c.want, s)
+		want.pause = s.pause
+		assert.Equal(t, want, s)
 	}
 }
 
