@@ -10,8 +10,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -21,6 +24,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
 // whole is a rald with all its doors, without clients.
@@ -241,4 +246,210 @@ func TestSecondRaldHasNoAddressForOperators(t *testing.T) {
 	require.NoError(t, err)
 	assert.Nil(t, l)
 	assert.Contains(t, log.String(), "goes on without an address for operators")
+}
+
+// activate starts rald like systemd, with named sockets.
+func activate(t *testing.T, notify, names string, passed []*os.File, args ...string) *server {
+	t.Helper()
+	// LISTEN_PID must be the process's own, which a shell can tell.
+	cmd := exec.Command("sh", append([]string{"-c", `LISTEN_PID=$$ exec "$@"`, "sh", os.Args[0]}, args...)...)
+	cmd.Env = append(os.Environ(), beRald+"=1", "LISTEN_FDS="+string(rune('0'+len(passed))), "LISTEN_FDNAMES="+names, "NOTIFY_SOCKET="+notify)
+	cmd.ExtraFiles = passed
+	s := &server{}
+	s.run(t, cmd)
+	return s
+}
+
+// pass listens, and returns the socket as a file.
+func pass(t *testing.T, network, address string) (string, *os.File) {
+	l, err := net.Listen(network, address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	file, err := l.(interface{ File() (*os.File, error) }).File()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = file.Close() })
+	return l.Addr().String(), file
+}
+
+// They replace addresses, and systemd is told.
+func TestSocketActivationWithProcesses(t *testing.T) {
+	needs(t, "a shell in systemd's place")
+	dir := directory(t, "envoy/shop.yaml", rulesOf(2))
+	notify, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify")})
+	require.NoError(t, err)
+	defer notify.Close()
+	told := func() string {
+		text := make([]byte, 100)
+		require.NoError(t, notify.SetReadDeadline(time.Now().Add(time.Minute)))
+		n, err := notify.Read(text)
+		require.NoError(t, err)
+		return string(text[:n])
+	}
+	resp, respFile := pass(t, "tcp", "127.0.0.1:0")
+	admin, adminFile := pass(t, "unix", filepath.Join(t.TempDir(), "admin"))
+	envoy, envoyFile := pass(t, "tcp", "127.0.0.1:0")
+
+	// The addresses of the flags would be refused.
+	s := activate(t, notify.LocalAddr().String(), "resp:admin:envoy", []*os.File{respFile, adminFile, envoyFile},
+		"-state", "none", "-listen", "0.0.0.0:1", "-admin", "0.0.0.0:1", "-envoy-listen", "0.0.0.0:1", dir)
+	s.addr = resp
+	assert.Equal(t, "READY=1", told(), "%s", &s.log)
+	assert.NoError(t, s.client(t, redis.Options{}).Ping(t.Context()).Err())
+	c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", admin)
+	}}}
+	defer c.CloseIdleConnections()
+	status, text := fetch(t, c, "http://rald/metrics")
+	assert.Equal(t, http.StatusOK, status, "%.100s", text)
+	conn, err := net.Dial("tcp", envoy)
+	require.NoError(t, err)
+	_, err = io.ReadFull(conn, make([]byte, 1)) // the settings of HTTP/2
+	assert.NoError(t, err)
+	_ = conn.Close()
+	s.end(t)
+	assert.Equal(t, "STOPPING=1", told())
+}
+
+// Sockets that other machines reach end rald at start.
+func TestSocketsThatAreRefusedWithProcesses(t *testing.T) {
+	needs(t, "a shell in systemd's place")
+	for name, says := range map[string]string{
+		"resp": "the socket in place of -listen is", "admin": "which other machines may reach: set -tls-cert and -admin-tokens",
+	} {
+		_, file := pass(t, "tcp", "0.0.0.0:0")
+		s := activate(t, "", name, []*os.File{file}, "-state", "none", "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0")
+		<-s.Ended()
+		assert.Contains(t, s.log.String(), says, name)
+	}
+}
+
+// Without a door, or more than one.
+func TestSocketsThatAreRefused(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	s := newSockets(map[string][]net.Listener{"rald.socket": {l}, "resp": {l, l}, "envoy": {l}, "check": {l}})
+	at, ok := s.address("-check-listen")
+	assert.True(t, ok)
+	assert.Equal(t, l.Addr(), at)
+	assert.Equal(t, l, s.take("-check-listen"))
+	assert.Nil(t, s.take("-check-listen"))
+	_, ok = s.address("-check-listen")
+	assert.False(t, ok)
+	err = s.check()
+	for _, says := range []string{
+		`is named "rald.socket": FileDescriptorName of ["admin" "check" "envoy" "metrics" "resp"] is accepted`,
+		"2 sockets of the name resp were passed: 1 is accepted",
+		"a socket of the name envoy was passed, and nothing is to be served there",
+	} {
+		assert.ErrorContains(t, err, says)
+	}
+	assert.NotContains(t, err.Error(), "check was passed")
+}
+
+// Package engine tries kills under load.
+//
+// Promise: A killed server forgets only unsaved state.
+func TestKillForgetsOnlyUnsavedStateWithProcesses(t *testing.T) {
+	needs(t, "a server that is killed")
+	state, dir := filepath.Join(t.TempDir(), "state"), directory(t, "limits.yaml", limitsFile)
+	s := start(t, "-state", state, "-save-every", "20ms", dir)
+	c := s.client(t, redis.Options{Protocol: 2})
+	for range 3 {
+		take(t, c, "ann")
+	}
+	file := filepath.Join(state, "funnel_1%2C_1%2Fs.state")
+	before, _ := os.Stat(file)
+	for range 2 { // saves end after the calls, so the second began after them
+		s.until(t, func() bool {
+			now, err := os.Stat(file)
+			if err != nil || before != nil && os.SameFile(before, now) {
+				return false
+			}
+			before = now
+			return true
+		})
+	}
+	s.Kill()
+	s = start(t, "-state", state, dir)
+	assert.EqualValues(t, 97, remaining(t, s.client(t, redis.Options{Protocol: 2}), "ann", "api"))
+}
+
+func openRedis(t *testing.T) *redisd.Server {
+	t.Helper()
+	r, err := redisd.Open(redisd.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, r.Close()) })
+	return r
+}
+
+// Promise: A limit that Redis cannot keep is refused by name or line.
+func TestLimitThatRedisCannotKeep(t *testing.T) {
+	dir := directory(t, "limits.yaml", "limits:\n  plan: window 5/month in UTC\n")
+	err := run(t.Context(), []string{"-admin", "none", "-redis", "redis://" + openRedis(t).Addr(), dir}, noEnv, io.Discard, io.Discard)
+	assert.ErrorContains(t, err, "limits.yaml:2: limits.plan: ")
+	assert.ErrorContains(t, err, "want a Funnel, Queue")
+}
+
+// Redis knows them by the user of the URL. In an outage operators still see all. Packages fleet and
+// families try more ways to die.
+//
+// Promise: Servers of one Redis keep limits to the unit, even if one dies.
+func TestServersOfOneRedisWithProcesses(t *testing.T) {
+	needs(t, "a server that is killed under load")
+	r := openRedis(t)
+	database := redis.NewClient(&redis.Options{Addr: r.Addr()})
+	t.Cleanup(func() { _ = database.Close() })
+	require.NoError(t, database.Do(t.Context(), "ACL", "SETUSER", "rald", "on", ">secret", "~*", "&*", "+@all").Err())
+	dir, operators := directory(t, "limits.yaml", limitsFile, "envoy/shop.yaml", rulesOf(60)), freeAddr(t)
+	open := func(admin string) (*server, *redis.Client) {
+		s := start(t, "-admin", admin, "-redis", "redis://rald:secret@"+r.Addr(), "-redis-budget", "1m", "-fleet-servers", "2", "-envoy-listen", freeAddr(t), dir)
+		return s, s.client(t, redis.Options{Protocol: 2})
+	}
+	first, one := open(operators)
+	second, two := open("none")
+	var admitted, calls atomic.Int64
+	go func() { // the last call may count without an answer
+		for {
+			state, err := two.Do(context.Background(), "RAL.TAKE", "ann", "api").Slice()
+			if err != nil {
+				return
+			}
+			admitted.Add(state[1].(int64))
+			calls.Add(1)
+		}
+	}()
+	for range 50 {
+		took, _ := take(t, one, "ann")
+		admitted.Add(took)
+	}
+	second.until(t, func() bool { return calls.Load() > 0 })
+	second.Kill()
+	for took := int64(1); took > 0; admitted.Add(took) {
+		took, _ = take(t, one, "ann")
+	}
+	assert.LessOrEqual(t, admitted.Load(), int64(100))
+	assert.GreaterOrEqual(t, admitted.Load()+1, int64(100))
+	assert.Contains(t, database.ClientList(t.Context()).Val(), "user=rald")
+
+	r.Kill()
+	for range 20 {
+		take(t, one, "bob")
+	}
+	first.until(t, func() bool { return strings.Contains(one.Info(t.Context()).Val(), "backend_failing:1") })
+	for path, want := range map[string][]string{
+		"/healthz":          {"ok\nrald:funnel: ral: Redis could not be asked"},
+		"/metrics":          {`limit="rald:funnel"`, `limit="rald.envoy:window/365d_aligned"`},
+		"/debug/ral/limits": {`"name":"api"`},
+	} {
+		status, text := fetch(t, http.DefaultClient, "http://"+operators+path)
+		assert.Equal(t, http.StatusOK, status)
+		for _, part := range want {
+			assert.Contains(t, text, part)
+		}
+	}
+	first.untilLogs(t, "outage began")
+	first.end(t)
+	assert.Contains(t, first.log.String(), "rald ends")
+	assert.NotContains(t, first.log.String(), "secret")
 }

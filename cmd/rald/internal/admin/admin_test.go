@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -271,6 +272,13 @@ func hit(t *testing.T, c Config, key string) {
 
 func has(text, line string) bool { return strings.Contains("\n"+text, "\n"+line+"\n") }
 
+var (
+	documented = regexp.MustCompile("(?m)^\\| `(rald_\\w+)` \\| (\\w+) \\| (.*?) ?\\| (.*) \\|$")
+	exposed    = regexp.MustCompile(`(?m)^# HELP (rald_\w+) (.*)\n# TYPE \w+ (\w+)\n(.*)$`)
+	label      = regexp.MustCompile(`(\w+)="`)
+)
+
+// docs/serving.md has them: name, type, labels and help.
 func TestMetricsOfTheDoors(t *testing.T) {
 	c := withLimits(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -306,6 +314,21 @@ func TestMetricsOfTheDoors(t *testing.T) {
 		assert.True(t, has(text, line), line)
 	}
 	assert.NotContains(t, text, `rald_envoy_candidate_descriptors_total{result="would_pass",rule="shop.path"}`)
+
+	document, err := os.ReadFile("../../../../docs/serving.md")
+	require.NoError(t, err)
+	want, got := map[string][]string{}, map[string][]string{}
+	for _, row := range documented.FindAllStringSubmatch(string(document), -1) {
+		want[row[1]] = []string{row[2], row[3], row[4]}
+	}
+	for _, m := range exposed.FindAllStringSubmatch(text, -1) {
+		var labels []string
+		for _, l := range label.FindAllStringSubmatch(m[4], -1) {
+			labels = append(labels, "`"+l[1]+"`")
+		}
+		got[m[1]] = []string{m[3], strings.Join(labels, ", "), m[2]}
+	}
+	assert.Equal(t, want, got)
 }
 
 // For any number of rules with any paths.

@@ -6,14 +6,22 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
+	"github.com/ral-limiter/ral/internal/testkit/await"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
 // For refusals that a client causes: the configured status, and 403 behind nginx. Answers under a
@@ -224,13 +232,39 @@ func TestBodiesAreNotRead(t *testing.T) {
 	}
 }
 
+// In an outage of Redis the server is healthy.
 func TestHealth(t *testing.T) {
-	d := open(t, "proxy: caddy\nrules:\n  - {match: /, limit: five, key: address}\n")
-	get := func(path string) int { return d.do(httptest.NewRequest(http.MethodGet, path, nil)).Code }
-	assert.Equal(t, http.StatusOK, get("/healthz"))
-	assert.Equal(t, http.StatusNotFound, get("/"))
+	const rules = "proxy: caddy\nrules:\n  - {match: /, limit: five, key: address}\n"
+	d := open(t, rules)
+	get := func(d opened, path string) int { return d.do(httptest.NewRequest(http.MethodGet, path, nil)).Code }
+	assert.Equal(t, http.StatusOK, get(d, "/healthz"))
+	assert.Equal(t, http.StatusNotFound, get(d, "/"))
 	require.NoError(t, d.families.Close())
-	assert.Equal(t, http.StatusServiceUnavailable, get("/healthz"))
+	assert.Equal(t, http.StatusServiceUnavailable, get(d, "/healthz"))
+
+	r, err := redisd.Open(redisd.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, r.Close()) })
+	in, err := families.New(families.Config{Fleet: &families.Fleet{
+		Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
+		Name:  "test", Budget: time.Minute, Servers: 1,
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, in.Close()) })
+	d, err = openIn(in, parsed(t, rules))
+	require.NoError(t, err)
+	assert.Equal(t, 5, d.passes(t, "GET", "/"))
+	r.Kill()
+	await.True(t, func() bool {
+		d.ask("GET", "/")
+		for family := range in.All() {
+			if family.Health() != nil {
+				return true
+			}
+		}
+		return false
+	}, "the breaker opens")
+	assert.Equal(t, http.StatusOK, get(d, "/healthz"))
 }
 
 // The proxy copies the field from the answer to the backend's request.
@@ -251,4 +285,101 @@ rules:
 	assert.NotContains(t, w.Header(), "X-Over-Limit")
 	stats := d.Stats()
 	assert.Equal(t, []uint64{2, 1, 1}, []uint64{stats.Passed, stats.Refused, stats.WouldRefuse})
+}
+
+// Promise: With `once`, a request that nginx asks about twice counts once.
+func TestRequestIsCountedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, "proxy: nginx\nonce: X-Id\nrules: [{match: /, limit: five, key: everybody}]\n")
+		defer func() { _ = d.families.Close() }()
+		ask := func(id, uri string) int { return d.asNginx(http.MethodGet, uri, "X-Id", id).Code }
+		first := d.asNginx(http.MethodGet, "/a", "X-Id", "1")
+		for range 10 {
+			again := d.asNginx(http.MethodGet, "/a", "X-Id", "1")
+			assert.Equal(t, http.StatusNoContent, again.Code)
+			assert.Equal(t, first.Header(), again.Header())
+		}
+		for _, uri := range []string{"/b", "/a?q", "/c"} {
+			assert.Equal(t, http.StatusNoContent, ask("1", uri), "another request counts: 4 units")
+		}
+		time.Sleep(2 * onceFor)
+		assert.Equal(t, http.StatusNoContent, ask("1", "/a"), "forgotten: 5 units")
+		assert.Equal(t, http.StatusForbidden, ask("1", "/b"))
+		assert.Equal(t, http.StatusForbidden, ask("1", "/b"), "a refusal is not remembered")
+		assert.Equal(t, http.StatusInternalServerError, ask("", "/a"))
+		assert.Equal(t, Stats{Passed: 5, Refused: 2, Undecided: 1, Rules: 1}, d.Stats())
+	})
+}
+
+func TestRememberedAnswersAreBounded(t *testing.T) {
+	var o once
+	for i := range 3 * mostOnce {
+		o.add(strconv.Itoa(i), nil)
+	}
+	assert.LessOrEqual(t, len(o.recent)+len(o.past), mostOnce)
+	_, ok := o.find(strconv.Itoa(3*mostOnce - 1))
+	assert.True(t, ok)
+}
+
+// Promise: An override limits the requests with its value, and no others.
+func TestOverrides(t *testing.T) {
+	d := open(t, `
+proxy: caddy
+rules:
+  - match: /by-key
+    limit: two
+    key: header X-Api-Key
+    without_key: address
+    overrides: {partner: "funnel 4, 1/365d", named: five}
+  - match: /by-plan
+    limits:
+      - {limit: one, key: everybody, override_by: header X-Plan, overrides: {pro: "funnel 3, 1/365d"}}
+  - match: /by-address
+    limit: "funnel 1, 1/365d"
+    key: address
+    overrides: {192.0.2.7: "funnel 6, 1/365d", "2001:db8:1:2::": "funnel 7, 1/365d"}
+`)
+	for fields, passed := range map[[2]string]int{
+		{"X-Api-Key", "partner"}: 4, {"X-Api-Key", "named"}: 5, {"X-Api-Key", "another"}: 2, {"X-Api-Key", ""}: 2,
+	} {
+		assert.Equal(t, passed, d.passes(t, http.MethodGet, "/by-key", fields[0], fields[1]), fields)
+	}
+	assert.Equal(t, 3, d.passes(t, http.MethodGet, "/by-plan", "X-Plan", "pro"))
+	assert.Equal(t, 1, d.passes(t, http.MethodGet, "/by-plan", "X-Plan", "free"))
+	for address, passed := range map[string]int{"192.0.2.7": 6, "2001:db8:1:2::5": 7, "192.0.2.8": 1} {
+		assert.Equal(t, passed, d.passes(t, http.MethodGet, "/by-address", "X-Forwarded-For", address), address)
+	}
+	assert.Equal(t, `"two";q=4;w=126144000`, d.ask(http.MethodGet, "/by-key", "X-Api-Key", "partner").Header().Get("RateLimit-Policy"))
+}
+
+// Promise: Allowed addresses and values pass every rule, and count nothing.
+func TestAllowedRequestsPass(t *testing.T) {
+	d := open(t, `
+proxy: caddy
+allow: {address: [198.51.100.0/24, "2001:db8::7"], header X-Api-Key: [monitor]}
+rules:
+  - {match: /, limit: one, key: everybody}
+`)
+	for _, fields := range [][2]string{{"X-Forwarded-For", "198.51.100.7"}, {"X-Forwarded-For", "2001:db8::7"}, {"X-Api-Key", "monitor"}} {
+		assert.Equal(t, 10, d.passes(t, http.MethodGet, "/", fields[:]...), fields)
+	}
+	assert.Equal(t, 1, d.passes(t, http.MethodGet, "/", "X-Forwarded-For", "2001:db8::8"))
+	assert.Equal(t, Stats{Passed: 1, Refused: 9, Unlimited: 30, Rules: 1}, d.Stats())
+}
+
+func TestOverridesOfAFile(t *testing.T) {
+	five, _ := limitNamed("five")
+	dir := t.TempDir()
+	check, others := filepath.Join(dir, Name), filepath.Join(dir, OverridesName)
+	require.NoError(t, os.WriteFile(check, []byte("proxy: caddy\nrules: [{match: /, limit: one, key: header X, overrides: partners}]\n"), 0o600))
+	_, err := Read(dir, limitNamed)
+	assert.ErrorContains(t, err, `check.yaml:2: rules[0].overrides: "partners": a map from values to limits is accepted, or the name of such a map in overrides.yaml`)
+	require.NoError(t, os.WriteFile(others, []byte("partners: {a: five}\n"), 0o600))
+	rules, err := Read(dir, limitNamed)
+	require.NoError(t, err)
+	assert.Equal(t, five, rules.rules[0].limits[0].overrides["a"].limit)
+	require.NoError(t, os.WriteFile(others, []byte("partners:\n  a: fife\nspare: {}\n"), 0o600))
+	_, err = Read(dir, limitNamed)
+	assert.ErrorContains(t, err, `overrides.yaml:2: partners.a: "fife": the name of a limit`)
+	assert.ErrorContains(t, err, "overrides.yaml:3: spare: no rule of check.yaml has these overrides")
 }

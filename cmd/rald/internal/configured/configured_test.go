@@ -3,21 +3,25 @@ package configured
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/ral-limiter/ral/cmd/rald/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // A refused change has no effect.
@@ -136,51 +140,22 @@ func TestCallSeesOneMoment(t *testing.T) {
 	})
 }
 
-// Calls no longer find the limit meanwhile.
-//
-// Promise: A removed limit's keys still count when it returns.
-func TestRemovedLimitsKeepTheirDebts(t *testing.T) {
-	o := open(t, t.TempDir())
-	o.set("funnel 10, 1/d")
-	require.True(t, o.take("k", 7).Allowed)
-	require.NoError(t, o.Set(&limitfile.File{}, nil))
-	call := o.Begin()
-	_, ok := call.Find([]byte("api"), []byte("k"))
-	call.End()
-	assert.False(t, ok)
-	assert.Empty(t, o.All())
-	require.NoError(t, o.Set(&limitfile.File{}, nil))
-	o.set("funnel 20, 1/d")
-	assert.EqualValues(t, 13, o.remaining("k"))
-	assert.Len(t, o.All(), 1)
-}
-
 // The last limits have the faults, in order. Room reports the same without engines.
-func TestRefusedFileTakesNoRoom(t *testing.T) {
-	o := openIn(t, families.Config{Most: 2}, "")
-	for _, text := range []string{"sliding 1/h", "sliding 1/m"} {
-		_, err := o.keep.Of(policy.Must(policy.Parse(text)))
-		require.NoError(t, err)
-	}
-	o.set("funnel 10, 1/d") // calls have left room for it
+func TestRefusedFileChangesNothing(t *testing.T) {
+	of := families.Config{Most: 2}
+	o := openIn(t, of, "")
+	o.set("funnel 10, 1/d")
 	require.True(t, o.take("k", 4).Allowed)
 	refused := manyFamilies(t, 1, 4)
 	err := o.Set(refused, func() { t.Error("nothing is exchanged") })
 	require.ErrorIs(t, err, families.ErrTooMany)
-	lines := strings.Split(err.Error(), "\n")
-	require.Len(t, lines, 2)
-	for i, line := range lines {
-		assert.Contains(t, line, fmt.Sprintf("limits.yaml:%d: limits.l%d: no room", 4+i, 3+i))
-	}
-	assert.EqualError(t, Room(families.Config{Most: 2}, refused), err.Error())
-	assert.Equal(t, 3, o.engines())
+	assert.ErrorContains(t, err, "limits.yaml:4: limits.l3: no room")
+	assert.ErrorContains(t, err, "limits.yaml:5: limits.l4: no room")
+	assert.EqualError(t, Room(of, refused), err.Error())
+	require.NoError(t, Room(of, manyFamilies(t, 1, 2)))
+	assert.Equal(t, 1, o.engines())
 	assert.EqualValues(t, 6, o.remaining("k"))
 	assert.Len(t, o.All(), 1)
-	require.NoError(t, Room(families.Config{Most: 2}, manyFamilies(t, 1, 2)))
-	for from := range 3 {
-		require.NoError(t, o.Set(manyFamilies(t, 2*from+1, 2), nil), "the families before need no room")
-	}
-	assert.Len(t, o.All(), 2)
 	_, err = New(Config{})
 	assert.ErrorContains(t, err, "Families is nil")
 }
@@ -273,29 +248,131 @@ func TestLimitsAreALimiter(t *testing.T) {
 	assert.EqualValues(t, 19, a.Remaining)
 }
 
-// BenchmarkFind is the overhead of a constant limit over its engine.
-func BenchmarkFind(b *testing.B) {
-	o := open(b, "")
-	o.set("funnel 1M, 1M/s")
-	name, key := []byte("api"), []byte("key")
+// The limits changed while the program did not run.
+//
+// Promise: A restart with changed figures forgets nothing.
+func TestRestartWithOtherLimits(t *testing.T) {
+	dir := t.TempDir()
+	for i, c := range []struct {
+		limit string
+		left  int64 // before 3 more are taken
+	}{{"funnel 100, 1/d", 100}, {"funnel 1000, 1000/365d", 997}, {"funnel 50, 1/d", 44}, {"funnel 60, 1/d", 51}} {
+		o := open(t, dir)
+		o.set(c.limit)
+		require.Equal(t, c.left, o.remaining("k"), "%d: %s", i, c.limit)
+		require.True(t, o.take("k", 3).Allowed)
+		o.close()
+	}
+	// Keys of a removed limit are kept, too.
+	o := open(t, dir)
+	require.NoError(t, o.Set(&limitfile.File{}, nil))
+	o.close()
+	o = open(t, dir)
+	o.set("funnel 40, 1/d")
+	assert.EqualValues(t, 40-12, o.remaining("k"))
+}
+
+// Until they are paid. Calls no longer find the limit meanwhile. The record forgets limits without
+// keys.
+//
+// Promise: A removed limit's keys still count when it returns.
+func TestRemovedLimitsKeepTheirDebts(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, FileName), []byte(`{"old": {"limit": "sliding 10/365d"}}`), 0o600))
+	o := open(t, dir)
+	o.set("window 10/365d")
+	require.True(t, o.take("k", 7).Allowed)
+	for i := range 3 {
+		require.NoError(t, o.Set(manyFamilies(t, i+1, 1), nil))
+	}
 	call := o.Begin()
-	u, _ := call.Find(name, key)
+	_, ok := call.Find([]byte("api"), []byte("k"))
 	call.End()
-	b.Run("engine", func(b *testing.B) {
-		b.RunParallel(func(p *testing.PB) {
-			for p.Next() {
-				_, _ = u.Family.TakeWith(b.Context(), u.Limit, u.Key, 1)
-			}
-		})
-	})
-	b.Run("configured", func(b *testing.B) {
-		b.RunParallel(func(p *testing.PB) {
-			call := o.Begin()
-			for p.Next() {
-				u, _ := call.Find(name, key)
-				_, _ = u.Family.TakeWith(b.Context(), u.Limit, u.Key, 1)
-				call.End()
-			}
-		})
-	})
+	assert.False(t, ok)
+	assert.Len(t, o.All(), 1)
+	remembered := func() string {
+		text, err := os.ReadFile(filepath.Join(dir, FileName))
+		require.NoError(t, err)
+		return string(text)
+	}
+	assert.Contains(t, remembered(), `"api"`)
+	assert.NotContains(t, remembered(), `"old"`)
+	assert.NotContains(t, remembered(), `"l1"`, "no key owed under it")
+	assert.Equal(t, 3, o.engines(), "that of api, and those of the last two files")
+	o.set("window 20/365d")
+	assert.EqualValues(t, 13, o.remaining("k"))
+
+	require.NoError(t, o.Set(manyFamilies(t, 1, 1), nil))
+	require.True(t, o.of(Prefix("api")).family.Engine().Reset(Prefix("api")+"k"))
+	require.NoError(t, o.Set(manyFamilies(t, 1, 1), nil))
+	assert.NotContains(t, remembered(), `"api"`)
+	assert.Equal(t, 1, o.engines())
+}
+
+// If unreadable the start fails, if unwritable a change.
+func TestRecordThatCannotBeUsed(t *testing.T) {
+	dir := t.TempDir()
+	record := filepath.Join(dir, FileName)
+	o := openIn(t, families.Config{}, filepath.Join(dir, "none", FileName))
+	for _, text := range []string{"{", `{"api": {"limit": "x"}}`} {
+		require.NoError(t, os.WriteFile(record, []byte(text), 0o600))
+		_, err := New(Config{Families: o.keep, File: record})
+		assert.ErrorContains(t, err, record, text)
+		assert.ErrorContains(t, err, "move the file away to begin with", text)
+	}
+	assert.ErrorContains(t, o.Set(file("funnel 1, 1/s"), nil), "cannot be written down")
+	assert.Empty(t, o.All())
+}
+
+// BenchmarkChange reports the time for each key of a changed limit.
+func BenchmarkChange(b *testing.B) {
+	o := open(b, "")
+	o.set("funnel 10, 1/d")
+	const n = 500_000
+	for i := range n {
+		o.take(strconv.Itoa(i), 5)
+	}
+	b.ResetTimer()
+	for i := range b.N {
+		o.set([]string{"funnel 20, 1/d", "funnel 10, 1/d"}[i%2])
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/key")
+}
+
+// overRedis configures servers of one Redis.
+func overRedis(t *testing.T) families.Config {
+	t.Helper()
+	r, err := redisd.Open(redisd.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, r.Close()) })
+	return families.Config{Fleet: &families.Fleet{
+		Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
+		Name:  "test", Budget: time.Minute, Servers: 1,
+	}}
+}
+
+// Its words count as they are.
+//
+// Promise: Redis keys follow changes within a limit's kind and period; others are refused.
+func TestLimitsInRedisChangeWithinTheirFamily(t *testing.T) {
+	o := openIn(t, overRedis(t), "")
+	assert.Equal(t, 1, o.Servers())
+	o.set("window 10/300d")
+	require.True(t, o.take("k", 7).Allowed)
+	o.set("window 20/300d")
+	assert.EqualValues(t, 13, o.remaining("k"))
+	err := o.Set(file("funnel 20, 1/d"), nil)
+	assert.ErrorContains(t, err, `limits.yaml:2: limits.api: keys count under "window 20/300d", of another family than "funnel 20, 1/d"`)
+	assert.EqualValues(t, 13, o.remaining("k"))
+
+	// A refused file leaves no limiter behind, and a removed limit keeps its limiter.
+	before := o.engines()
+	require.Error(t, o.Set(file("sliding 20/1d"), nil))
+	assert.Equal(t, before, o.engines())
+	require.NoError(t, o.Set(manyFamilies(t, 1, 1), nil))
+	require.NoError(t, o.Set(manyFamilies(t, 1, 1), nil))
+	err = o.Set(file("sliding 20/1d"), nil)
+	assert.ErrorContains(t, err, "of another family")
+	o.set("window 20/300d")
+	assert.EqualValues(t, 13, o.remaining("k"))
 }

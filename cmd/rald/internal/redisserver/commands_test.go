@@ -10,9 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
+	"github.com/ral-limiter/ral/policy"
 )
 
 func state(allowed bool, limit, remaining, wait, retry, reset int64) map[string]any {
@@ -88,24 +91,6 @@ func TestTakeFromAllOrNone(t *testing.T) {
 	})
 }
 
-func TestWaitsForItsTurn(t *testing.T) {
-	inBubble(t, Config{}, func(t *testing.T, c *client) {
-		c.three()
-		c.do("RAL.TAKE ann api 5")
-		start := time.Now()
-		got := c.do("RAL.WAIT ann api 2 2000").(map[string]any)
-		assert.Equal(t, 2*time.Second, time.Since(start))
-		assert.Equal(t, true, got["allowed"])
-		assert.Equal(t, int64(2000), got["wait"])
-		start = time.Now()
-		got = c.do("RAL.WAIT ann api 2 1999").(map[string]any)
-		assert.Zero(t, time.Since(start), "a turn that comes too late is refused at once")
-		assert.Equal(t, false, got["allowed"])
-		assert.Equal(t, int64(2000), got["retry_after"])
-		assert.Equal(t, "PONG", c.do("PING"))
-	})
-}
-
 // Commands sent meanwhile are answered afterwards.
 //
 // Promise: A client that leaves while waiting has taken nothing.
@@ -120,9 +105,13 @@ func TestWaitingClientMayGoOrSendMore(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.Equal(t, int64(1), c.do("RAL.PEEK ann api").(map[string]any)["remaining"])
 
-		c.write("RAL.WAIT", "ann", "api", "2", "60000")
+		start := time.Now()
+		assert.Equal(t, state(false, 5, 1, 0, 1000, 4000), c.do("RAL.WAIT ann api 2 999"), "its turn would come too late")
+		assert.Zero(t, time.Since(start))
+		c.write("RAL.WAIT", "ann", "api", "2", "1000")
 		c.write("PING", "later")
-		assert.Equal(t, true, c.reply().(map[string]any)["allowed"])
+		assert.Equal(t, state(true, 5, 0, 1000, 0, 5000), c.reply())
+		assert.Equal(t, time.Second, time.Since(start))
 		assert.Equal(t, "later", c.reply())
 	})
 }
@@ -385,4 +374,203 @@ func TestPassword(t *testing.T) {
 		assert.Zero(t, time.Since(start), "half a command is waited for")
 		c.clients(1)
 	})
+}
+
+// Every kind of answer of redis-cell's vectors, over a connection: package policy tries all.
+//
+// Promise: `CL.THROTTLE` answers as redis-cell does.
+func TestConformsToRedisCell(t *testing.T) {
+	for _, rounding := range []Rounding{RoundTrue, RoundRedisCell} {
+		inBubble(t, Config{Rounding: rounding}, func(t *testing.T, c *client) {
+			start := time.Now()
+			for _, s := range []struct {
+				at      time.Duration
+				command string
+				reply   []any
+			}{
+				{0, "CL.THROTTLE key 4 1 1 6", ints(1, 5, 5, -1, 0)},
+				{0, "CL.THROTTLE key 4 1 1", ints(0, 5, 4, -1, 1)},
+				{0, "CL.THROTTLE key 4 1 1 4", ints(0, 5, 0, -1, 5)},
+				{0, "cl.throttle key 4 1 1 1", ints(1, 5, 0, 1, 5)},
+				{3000 * time.Millisecond, "CL.THROTTLE key 4 1 1 1", ints(0, 5, 2, -1, 3)},
+				{3100 * time.Millisecond, "CL.THROTTLE key 4 1 1 0", ints(0, 5, 2, -1, 3)},
+				{3100 * time.Millisecond, "CL.THROTTLE key 4 1 1 5", ints(1, 5, 2, 3, 3)},
+				{3100 * time.Millisecond, "CL.THROTTLE other 2 7 60 1", ints(0, 3, 2, -1, 9)},
+				{3100 * time.Millisecond, "CL.THROTTLE another 0 1000 1", ints(0, 1, 0, -1, 1)},
+				{4000 * time.Millisecond, "CL.THROTTLE shared 9 1 1 10", ints(0, 10, 0, -1, 10)},
+				{4000 * time.Millisecond, "CL.THROTTLE shared 4 1 1", ints(1, 5, 0, 6, 10)}, // of another limit
+				{6000 * time.Millisecond, "CL.THROTTLE shared 4 1 1 0", ints(1, 5, 0, 3, 8)},
+			} {
+				time.Sleep(time.Until(start.Add(s.at)))
+				assert.Equal(t, s.reply, c.do(s.command), "%s at %v, rounding %d", s.command, s.at, rounding)
+			}
+		})
+	}
+}
+
+func TestRoundsToSeconds(t *testing.T) {
+	for _, c := range []struct {
+		of                     time.Duration
+		exact, cell, dragonfly int64
+	}{
+		{0, 0, 0, 0},
+		{1, 1, 0, 0},
+		{time.Millisecond - 1, 1, 0, 0},
+		{time.Millisecond, 1, 1, 1},
+		{time.Second, 1, 1, 2},
+		{time.Second + 1, 1, 1, 2}, // the nanosecond is the limit's own rounding
+		{time.Second + time.Millisecond, 2, 2, 2},
+		{1<<63 - 1, 9223372037, 9223372037, 9223372037},
+	} {
+		d := policy.Decision{ResetAfter: c.of, RetryAfter: c.of}
+		for rounding, want := range map[Rounding]int64{RoundTrue: c.exact, RoundRedisCell: c.cell, RoundDragonfly: c.dragonfly} {
+			assert.Equal(t, want, rounding.reply(d)[4], "%v, %d", c.of, rounding)
+			if rounding != RoundTrue && c.of < time.Hour { // otherwise it is package policy's
+				assert.Equal(t, want, rounding.reply(d)[3], "%v, %d", c.of, rounding)
+			}
+		}
+	}
+}
+
+// redis-cell wraps around on them, or divides by them.
+func TestThrottleRefusesBadNumbers(t *testing.T) {
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
+		const usage = "Cell error: Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]"
+		for command, want := range map[string]string{
+			"CL.THROTTLE":                  usage,
+			"CL.THROTTLE k 1 1":            usage,
+			"CL.THROTTLE k 1 1 1 1 1":      usage,
+			"CL.THROTTLE k x 1 1":          "Cell error: Couldn't parse as integer: x",
+			"CL.THROTTLE k 1 1.5 1":        "Cell error: Couldn't parse as integer: 1.5",
+			"CL.THROTTLE k 1 1 1 1_0":      "Cell error: Couldn't parse as integer: 1_0",
+			"CL.THROTTLE k -1 1 1":         "Cell error: max_burst is -1: 0 to 9223372036854775806 is accepted",
+			"CL.THROTTLE k 1 0 1":          "Cell error: count is 0: 1 or more is accepted",
+			"CL.THROTTLE k 1 1 0":          "Cell error: period is 0: 1 to 9223372036 seconds are accepted",
+			"CL.THROTTLE k 1 1 1 -1":       "Cell error: quantity is -1: 0 or more is accepted",
+			"CL.THROTTLE k 1 1 9223372037": "Cell error: period is 9223372037: 1 to 9223372036 seconds are accepted",
+		} {
+			assert.Equal(t, replyError(want), c.do(command), command)
+		}
+		for _, command := range []string{
+			"CL.THROTTLE k 9223372036854775807 1 1",
+			"CL.THROTTLE k 9223372036854775806 1 1",
+			"CL.THROTTLE k 1000000 1 9223372036",
+			"CL.THROTTLE k 99999999999999999999 1 1",
+			"CL.THROTTLE k 1 9223372036854775807 1",
+		} {
+			assert.IsType(t, replyError(""), c.do(command), command)
+		}
+		assert.Equal(t, ints(0, 2, 1, -1, 1), c.do("CL.THROTTLE k +1 01 1"), "nothing was taken before")
+	})
+}
+
+// all sends all commands before it reads an answer, as drivers do.
+func (c *client) all(commands ...string) (replies []any) {
+	go func() { _, _ = io.WriteString(c.conn, strings.Join(commands, "\r\n")+"\r\n") }()
+	for range commands {
+		replies = append(replies, c.reply())
+	}
+	return replies
+}
+
+// Promise: `EXEC` executes the commands since `MULTI` in order, or none if one cannot be executed.
+func TestTransactions(t *testing.T) {
+	c := connect(t, Config{})
+	const aborted = replyError("EXECABORT Transaction discarded because of previous errors.")
+	throttled := func(remaining, reset int64) []any { return []any{int64(0), int64(5), remaining, int64(-1), reset} }
+
+	assert.Equal(t, []any{"OK", "QUEUED", "QUEUED", []any{throttled(4, 15), throttled(3, 30)}},
+		c.all("MULTI", "CL.THROTTLE ann 4 4 60", "CL.THROTTLE ann 4 4 60", "EXEC"), "redis-py's pipeline")
+	for _, refused := range []string{"RAL.TAKE ann", "SET a b", "RAL.WAIT ann api 1 60000", "HELLO 3", "AUTH x"} {
+		replies := c.all("multi", "CL.THROTTLE ann 4 4 60", refused, "CL.THROTTLE ann 4 4 60", "exec")
+		assert.Equal(t, []any{"OK", "QUEUED", "QUEUED", aborted}, slices.Delete(slices.Clone(replies), 2, 3), refused)
+		assert.Contains(t, replies[2], "ERR ", refused)
+	}
+	assert.Equal(t, throttled(2, 45), c.do("CL.THROTTLE ann 4 4 60"), "none was executed")
+	replies := c.all("MULTI", "RAL.TAKE ann nonsense", "PING", "EXEC")
+	executed := replies[3].([]any)
+	assert.Contains(t, executed[0], "ERR ", "a command that fails ends no transaction")
+	assert.Equal(t, "PONG", executed[1])
+
+	assert.Equal(t, "OK", c.do("MULTI"))
+	assert.Equal(t, "PONG", c.another().do("PING"), "it belongs to its connection")
+	assert.Equal(t, "OK", c.do("DISCARD"))
+
+	nested := replyError("ERR MULTI calls can not be nested")
+	assert.Equal(t, []any{"OK", nested, "QUEUED", []any{"PONG"}}, c.all("MULTI", "MULTI", "PING", "EXEC"))
+	assert.Equal(t, []any{"OK", []any{}}, c.all("MULTI", "EXEC"))
+	without := replyError("ERR EXEC without MULTI")
+	assert.Equal(t, []any{"OK", "QUEUED", "OK", without}, c.all("MULTI", "RAL.TAKE ann api", "DISCARD", "EXEC"))
+	assert.Equal(t, []any{"OK", "QUEUED", "RESET", without}, c.all("MULTI", "RAL.TAKE ann api", "RESET", "EXEC"))
+	assert.Equal(t, replyError("ERR DISCARD without MULTI"), c.do("DISCARD"))
+	assert.Contains(t, c.do("WATCH ann"), "ERR rald watches no keys")
+	assert.Equal(t, "OK", c.do("UNWATCH"))
+	assert.Equal(t, []any{"OK", "QUEUED", "OK", io.EOF}, append(c.all("MULTI", "RAL.TAKE ann api", "QUIT"), c.reply()))
+}
+
+// Promise: A transaction after `CLIENT CACHING` executes nothing, so that no client caches its replies.
+func TestRepliesAreNotCached(t *testing.T) {
+	c := connect(t, Config{})
+	replies := c.all("CLIENT CACHING YES", "MULTI", "PTTL ann", "RAL.PEEK ann api", "EXEC")
+	assert.Contains(t, replies[0], "ERR no reply may be cached by clients")
+	assert.Contains(t, replies[4], "EXECABORT ")
+	assert.Equal(t, []any{"OK", "QUEUED", []any{"PONG"}}, c.all("MULTI", "PING", "EXEC"))
+	c.do("CLIENT CACHING YES")
+	assert.Equal(t, []any{"PONG", "OK", "QUEUED", []any{"PONG"}}, c.all("PING", "MULTI", "PING", "EXEC"), "it is for the next command")
+}
+
+// In commands, in bytes, and in arguments: empty arguments have no bytes, and without this bound a
+// transaction of 64 KiB took 25 MB.
+func TestTransactionsAreBounded(t *testing.T) {
+	c := connect(t, Config{Command: resp.Limits{Arguments: 8, Argument: 100, Command: 200}})
+	long := "ECHO " + strings.Repeat("x", 90)
+	for _, many := range [][]string{slices.Repeat([]string{"PING"}, 9), {long, long, long}, slices.Repeat([]string{"EXISTS k k k k k k k"}, 9)} {
+		replies := c.all(slices.Concat([]string{"MULTI"}, many, []string{"EXEC"})...)
+		last := len(many)
+		for i, reply := range replies[1:last] {
+			assert.Equal(t, "QUEUED", reply, "%s: %d", many[0], i)
+		}
+		assert.Contains(t, replies[last], "ERR a transaction has at most 8 commands and 200 bytes, in 64 arguments", many[0])
+		assert.Contains(t, replies[last+1], "EXECABORT")
+	}
+	assert.Equal(t, []any{"OK", "QUEUED", []any{long[5:]}}, c.all("MULTI", long, "EXEC"), "the next begins anew, and keeps its arguments")
+	for _, count := range c.server.Stats().Commands {
+		if count.Name == "echo" {
+			assert.Equal(t, CommandStats{"echo", 1, 1}, count, "a command counts when it is executed")
+		}
+	}
+}
+
+// Each key is found again by its text.
+func TestKeyText(t *testing.T) {
+	texts := map[string]string{}
+	for key, want := range map[string]string{
+		stored([]byte("ann")):                      "ann",
+		stored([]byte("two words")):                "two words",
+		configured.Prefix("login") + "ann":         `login "ann"`,
+		configured.Prefix("login"):                 `login ""`,
+		stored([]byte(`login "ann"`)):              `"login \"ann\""`,
+		stored([]byte(" ann")):                     `" ann"`,
+		stored([]byte("")):                         `""`,
+		stored([]byte(mark + "x")):                 `"\x00x"`,
+		stored([]byte(configured.Prefix("x"))):     `"\x00x\x00"`,
+		configured.Prefix("login") + mark + "\xff": `login "\x00\xff"`,
+		stored([]byte(`a\b`)):                      `"a\\b"`,
+		stored([]byte("日本")):                       "日本",
+	} {
+		text := KeyText(key)
+		assert.Equal(t, want, text)
+		assert.Empty(t, texts[text])
+		texts[text] = key
+		back, err := ParseKey(text)
+		require.NoError(t, err, text)
+		assert.Equal(t, key, back, text)
+	}
+	for _, bad := range []string{`login"ann"`, `login "ann`, `a "b" c`, `"`, "\x00 \"a\""} {
+		_, err := ParseKey(bad)
+		assert.Error(t, err, bad)
+	}
+	back, err := ParseKey(`a\b`)
+	require.NoError(t, err)
+	assert.Equal(t, `a\b`, back, "what an operator types")
 }
