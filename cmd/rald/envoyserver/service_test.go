@@ -128,18 +128,12 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 0}
 `
 
-// As in the reference. A request for 0 hits looks. Limits of policies count no refused hits.
+// The oracle compares hits with the reference's. Limits of policies count no refused hits.
 func TestHits(t *testing.T) {
 	d := open(t, fixed+`
   - {key: funnel, rate_limit: {limit: "funnel 10, 1/h", name: x}}
   - {key: window, rate_limit: {limit: "sliding 10/h"}}
 `)
-	d.expect(ok, 2, hitting(entries("a=x"), 8))
-	d.expect(over, 0, hitting(entries("a=x"), 5))
-	d.expect(over, 0, hitting(entries("a=x"), 1))
-	d.expect(over, 0, hitting(entries("a=x"), 0))
-	d.expect(ok, 0, hitting(entries("a=y"), 10))
-	d.expect(ok, 0, hitting(entries("a=y"), 0))
 	d.expect(over, 0, entries("none=x"))
 	d.expect(over, 0, hitting(entries("a=z"), math.MaxUint64))
 	d.expect(over, 0, hitting(entries("a=z"), 0))
@@ -243,38 +237,28 @@ descriptors:
 
 // No limit refuses a request. In quota mode each counts separately.
 func TestModesOfAllRules(t *testing.T) {
-	const text = `
-domain: d
-all_or_nothing: true
-descriptors:
-  - {key: wide, rate_limit: {unit: year, requests_per_unit: 100}}
-  - {key: narrow, rate_limit: {unit: year, requests_per_unit: 1}}
-`
 	for _, c := range []struct {
 		config Config
 		code   pb.RateLimitResponse_Code // of the narrow limit, once it is spent
-		wide   []uint32                  // left
-	}{{Config{Quota: true, Metadata: true}, ok, []uint32{99, 98, 97}}, {Config{Shadow: true}, over, []uint32{99, 99, 99}}} {
-		d := openIn(t, families.Config{}, c.config, text)
-		for i, want := range c.wide {
-			request := &pb.RateLimitRequest{Domain: "d", HitsAddend: 1, Descriptors: []*common.RateLimitDescriptor{entries("wide=x"), entries("narrow=x")}}
-			response, err := d.ShouldRateLimit(t.Context(), request)
-			require.NoError(t, err)
-			assert.Equal(t, ok, response.OverallCode, i)
-			assert.Equal(t, []uint32{want, 0}, []uint32{response.Statuses[0].LimitRemaining, response.Statuses[1].LimitRemaining}, i)
-			if i == 0 {
-				continue
-			}
-			assert.Equal(t, c.code, response.Statuses[1].Code)
-			if c.config.Metadata {
-				assert.Equal(t, map[string]any{
-					"domain": "d", "hitsAddend": 1., "quotaModeEnabled": false, "quotaModeViolations": []any{1.},
-					"descriptors": []any{map[string]any{"entries": []any{"wide=x"}}, map[string]any{"entries": []any{"narrow=x"}}},
-				}, response.DynamicMetadata.AsMap())
-			} else {
-				assert.Nil(t, response.DynamicMetadata)
-			}
-		}
+		wide   uint32                    // left
+		told   map[string]any
+	}{
+		{Config{Shadow: true}, over, 99, nil},
+		{Config{Quota: true, Metadata: true}, ok, 98, map[string]any{
+			"domain": "d", "hitsAddend": 1., "quotaModeEnabled": false, "quotaModeViolations": []any{1.},
+			"descriptors": []any{map[string]any{"entries": []any{"a=x"}}, map[string]any{"entries": []any{"one=x"}}},
+		}},
+	} {
+		d := openIn(t, families.Config{}, c.config, "all_or_nothing: true"+strings.Replace(fixed, "10}", "100}", 1)+"  - {key: one, rate_limit: {unit: year, requests_per_unit: 1}}\n")
+		request := &pb.RateLimitRequest{Domain: "d", HitsAddend: 1, Descriptors: []*common.RateLimitDescriptor{entries("a=x"), entries("one=x")}}
+		_, err := d.ShouldRateLimit(t.Context(), request)
+		require.NoError(t, err)
+		response, err := d.ShouldRateLimit(t.Context(), request)
+		require.NoError(t, err)
+		assert.Equal(t, ok, response.OverallCode)
+		assert.Equal(t, c.code, response.Statuses[1].Code)
+		assert.Equal(t, []uint32{c.wide, 0}, []uint32{response.Statuses[0].LimitRemaining, response.Statuses[1].LimitRemaining})
+		assert.True(t, c.told == nil && response.DynamicMetadata == nil || assert.ObjectsAreEqual(c.told, response.DynamicMetadata.AsMap()), response)
 	}
 }
 

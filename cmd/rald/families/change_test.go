@@ -5,23 +5,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ral-limiter/ral/policy"
 )
 
 // Used units move to a key under a limit of any kind, also if they are more than that admits.
 func TestChangeMovesUsedUnits(t *testing.T) {
-	s, err := New(Config{})
-	require.NoError(t, err)
-	defer s.Close()
-	ctx := t.Context()
-	claim := func(text, key string) Claim {
-		limit, err := policy.Parse(text)
-		require.NoError(t, err)
-		family, err := s.Of(limit)
-		require.NoError(t, err)
-		return Claim{Family: family, Limit: limit, Key: key}
-	}
+	s, ctx := open(t, Config{}), t.Context()
+	claim := func(text, key string) Claim { return claim(t, s, text, key, 0) }
 	left := func(c Claim) int64 {
 		d, err := c.Family.TakeWith(ctx, c.Limit, c.Key, 0)
 		require.NoError(t, err)
@@ -47,7 +36,7 @@ func TestChangeMovesUsedUnits(t *testing.T) {
 	}
 	// Of one key and family the word is translated, once.
 	small, large := claim("window 10/h", "key"), claim("window 1000/h", "key")
-	_, err = small.Family.RefundWith(ctx, small.Limit, small.Key, -10)
+	_, err := small.Family.RefundWith(ctx, small.Limit, small.Key, -10)
 	require.NoError(t, err)
 	require.NoError(t, Change(ctx, small, large))
 	assert.EqualValues(t, 990, left(large))

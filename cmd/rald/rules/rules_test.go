@@ -68,33 +68,18 @@ descriptors:
     rate_limit: {unit: Week, requests_per_unit: 9}
 `
 
+// The oracle compares it with the reference's for any rules.
 func TestFind(t *testing.T) {
 	shop := parse(t, shop).Domain("shop")
-	for _, c := range []struct{ entries, path, shared string }{
-		{"", "", ""},
-		{"path=/login", "shop.path_/login", ""},
-		{"path=/login user=joe", "shop.path_/login.user", ""},
-		{"path=/login user=root", "shop.path_/login.user_root", ""},
-		{"path=/login user=joe more=x", "", ""},
-		{"path=/login other=x", "", ""},
-		{"path=/other", "shop.path", ""},
-		{"path=", "shop.path", ""},
-		{"path=/other user=joe", "", ""},
-		{"path=/files/", "shop.path_/files/*", "/files/*"},
-		{"path=/files/abc", "shop.path_/files/*", "/files/*"}, // the first wildcard, not the closest
-		{"path=/files", "shop.path", ""},
-		{"user=joe", "", ""},
-		{"path_/login user=joe", "shop.path_/login.user", ""}, // key and value run into each other
+	for text, path := range map[string]string{
+		"path=/login user=joe":        "shop.path_/login.user",
+		"path=/login user=joe more=x": "",
+		"path=/files/abc":             "shop.path_/files/*",    // the first wildcard, not the closest
+		"path_/login user=joe":        "shop.path_/login.user", // key and value run into each other
 	} {
-		m := Find(shop, entries(c.entries))
-		if c.path == "" {
-			assert.Nil(t, m.Rule, c.entries)
-			continue
-		}
-		if assert.NotNil(t, m.Rule, c.entries) {
-			assert.Equal(t, c.path, m.Rule.Path, c.entries)
-			assert.Equal(t, c.shared, strings.Join(m.Shared, ""), c.entries)
-		}
+		m := Find(shop, entries(text))
+		assert.Equal(t, path != "", m.Rule != nil, text)
+		assert.True(t, m.Rule == nil || m.Rule.Path == path, text)
 	}
 	way := entries("path=/login user=joe")
 	assert.Zero(t, testing.AllocsPerRun(100, func() { Find(shop, way) }))
