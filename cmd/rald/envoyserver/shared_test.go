@@ -9,28 +9,14 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	types "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/ral-limiter/ral/cmd/rald/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/redistest"
 	"github.com/ral-limiter/ral/fleet"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
 	"github.com/ral-limiter/ral/internal/testkit/seeds"
 )
-
-// openShared is open over a Redis, with a budget that only an outage spends.
-func openShared(t *testing.T, config string, outage fleet.Fallback) (door, *redisd.Server) {
-	t.Helper()
-	r, err := redisd.Open(redisd.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, r.Close()) })
-	return openIn(t, families.Config{Fleet: &families.Fleet{
-		Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
-		Name:  "test", Budget: time.Minute, Servers: 1, Outage: outage,
-	}}, Config{Headers: true}, config), r
-}
 
 // sharedRules have windows that seldom end, and limits that drain slowly.
 const sharedRules = `
@@ -65,7 +51,8 @@ func TestVerdictsOverRedisAreThoseOfEngines(t *testing.T) {
 }
 
 func compareShared(t *testing.T, config string, allOrNothing bool) {
-	over, _ := openShared(t, config, fleet.FallbackClosed)
+	of, _ := redistest.Open(t, fleet.FallbackClosed)
+	over := openIn(t, of, Config{Headers: true}, config)
 	in := open(t, config)
 	seed := seeds.Of(t)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -143,7 +130,8 @@ func anyRequest(random *rand.Rand, apart bool) *pb.RateLimitRequest {
 
 // Refused hits do not count without Redis. A limit that Redis cannot keep is a fault of the file.
 func TestVerdictsInAnOutage(t *testing.T) {
-	d, r := openShared(t, sharedRules, fleet.FallbackShare)
+	of, r := redistest.Open(t, fleet.FallbackShare)
+	d := openIn(t, of, Config{Headers: true}, sharedRules)
 	d.write(sharedRules + `  - {key: own, value: x, rate_limit: {limit: "window 5/month in UTC"}}` + "\n")
 	err := d.reload()
 	assert.ErrorContains(t, err, "rules.yaml:14")

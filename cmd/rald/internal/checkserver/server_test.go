@@ -14,14 +14,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/cmd/rald/internal/redistest"
+	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/internal/testkit/await"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
 // For refusals that a client causes: the configured status, and 403 behind nginx. Answers under a
@@ -242,13 +242,8 @@ func TestHealth(t *testing.T) {
 	require.NoError(t, d.families.Close())
 	assert.Equal(t, http.StatusServiceUnavailable, get(d, "/healthz"))
 
-	r, err := redisd.Open(redisd.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, r.Close()) })
-	in, err := families.New(families.Config{Fleet: &families.Fleet{
-		Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
-		Name:  "test", Budget: time.Minute, Servers: 1,
-	}})
+	of, r := redistest.Open(t, fleet.FallbackShare)
+	in, err := families.New(of)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, in.Close()) })
 	d, err = openIn(in, parsed(t, rules))

@@ -12,14 +12,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/cmd/rald/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
+	"github.com/ral-limiter/ral/cmd/rald/internal/redistest"
+	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -339,23 +339,12 @@ func BenchmarkChange(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/key")
 }
 
-// overRedis configures servers of one Redis.
-func overRedis(t *testing.T) families.Config {
-	t.Helper()
-	r, err := redisd.Open(redisd.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, r.Close()) })
-	return families.Config{Fleet: &families.Fleet{
-		Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
-		Name:  "test", Budget: time.Minute, Servers: 1,
-	}}
-}
-
 // Its words count as they are.
 //
 // Promise: Redis keys follow changes within a limit's kind and period; others are refused.
 func TestLimitsInRedisChangeWithinTheirFamily(t *testing.T) {
-	o := openIn(t, overRedis(t), "")
+	of, _ := redistest.Open(t, fleet.FallbackShare)
+	o := openIn(t, of, "")
 	assert.Equal(t, 1, o.Servers())
 	o.set("window 10/300d")
 	require.True(t, o.take("k", 7).Allowed)

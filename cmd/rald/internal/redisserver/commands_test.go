@@ -40,6 +40,7 @@ func TestTakeByNameAndByText(t *testing.T) {
 		assert.Equal(t, state(true, 5, 3, 0, 0, 2000), c.do("RAL.REFUND ann api 2"))
 		assert.Equal(t, state(true, 5, 0, 0, 0, 7000), c.do("RAL.REFUND ann api -5"), "a charge may leave a debt")
 		assert.Equal(t, state(false, 5, 0, 0, 3000, 7000), c.do("RAL.TAKE ann api 1"))
+		assert.Equal(t, state(false, 5, 0, 0, 3000, 7000), c.do("RAL.WAIT ann api 1 0"))
 		assert.Equal(t, true, c.do("RAL.RESET ann api"))
 		assert.Equal(t, false, c.do("RAL.RESET ann api"))
 		assert.Equal(t, state(true, 5, 5, 0, 0, 0), c.do("RAL.PEEK ann api"))
@@ -141,20 +142,6 @@ func TestTurnThatComesSoonIsTaken(t *testing.T) {
 		assert.Equal(t, true, got["allowed"])
 		assert.Equal(t, int64(500), got["wait"])
 		assert.Equal(t, "PONG", c.reply())
-	})
-}
-
-// Promise: Keys of clients' own limits and configured limits never collide.
-func TestKeysCannotCollide(t *testing.T) {
-	inBubble(t, Config{}, func(t *testing.T, c *client) {
-		c.three()
-		c.do("RAL.TAKE ann api 5")
-		for _, key := range []string{"ann", "api\x00ann", "\x00api\x00ann", "\x00\x00api\x00ann", "\x00", ""} {
-			got := c.send("RAL.TAKE", key, "funnel 5, 1/s").(map[string]any)
-			assert.Equal(t, int64(4), got["remaining"], "%q", key)
-			assert.Equal(t, int64(1), c.send("DEL", key), "%q", key)
-		}
-		assert.Equal(t, int64(0), c.do("RAL.PEEK ann api").(map[string]any)["remaining"])
 	})
 }
 
@@ -542,6 +529,8 @@ func TestTransactionsAreBounded(t *testing.T) {
 }
 
 // Each key is found again by its text.
+//
+// Promise: Keys of clients' own limits and configured limits never collide.
 func TestKeyText(t *testing.T) {
 	texts := map[string]string{}
 	for key, want := range map[string]string{

@@ -7,31 +7,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/cmd/rald/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/redistest"
 	"github.com/ral-limiter/ral/fleet"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
 	"github.com/ral-limiter/ral/internal/testkit/seeds"
 )
-
-// connectShared connects to the server of a fleet of its own, on a new Redis.
-func connectShared(t *testing.T) (*client, *redisd.Server) {
-	t.Helper()
-	r, err := redisd.Open(redisd.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, r.Close()) })
-	keep, err := families.New(families.Config{Fleet: &families.Fleet{
-		Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
-		Name:  "test", Budget: time.Minute, Servers: 1, Outage: fleet.FallbackClosed, // only an outage spends the budget
-	}})
-	require.NoError(t, err)
-	return connect(t, Config{Families: keep}).three(), r
-}
 
 // alike reports whether two replies are equal, except for long times: windows may begin
 // differently.
@@ -55,7 +39,10 @@ func alike(a, b any) bool {
 //
 // Promise: Redis and engines answer every deciding command alike.
 func TestCommandsOverRedisAreThoseOfAnEngine(t *testing.T) {
-	over, r := connectShared(t)
+	of, r := redistest.Open(t, fleet.FallbackClosed)
+	keep, err := families.New(of)
+	require.NoError(t, err)
+	over := connect(t, Config{Families: keep}).three()
 	in := connect(t, Config{}).three()
 	seed := seeds.Of(t)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -102,6 +89,7 @@ func TestCommandsOverRedisAreThoseOfAnEngine(t *testing.T) {
 	for range 4 { // the breaker opens
 		assert.Equal(t, false, over.do("RAL.TAKE d at_most_5/m").(map[string]any)["allowed"])
 	}
+	assert.Equal(t, false, over.do("RAL.TAKE d at_most_5/m 1 e at_most_5/m 1").(map[string]any)["allowed"])
 	assert.Contains(t, info(), "backend_failing:1")
 	assert.Contains(t, over.do("RAL.RESET d at_most_5/m"), "Redis could not be asked")
 }

@@ -1,0 +1,28 @@
+// Package redistest configures rald's families over a Redis of a test. Only tests import it.
+package redistest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cmd/rald/families"
+	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/internal/testkit/redisd"
+)
+
+// Open starts a Redis for the test, and returns the configuration of its one server. Only an outage
+// spends the budget.
+func Open(t testing.TB, outage fleet.Fallback) (families.Config, *redisd.Server) {
+	t.Helper()
+	r, err := redisd.Open(redisd.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, r.Close()) })
+	return families.Config{Fleet: &families.Fleet{
+		Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
+		Name:  "test", Budget: time.Minute, Servers: 1, Outage: outage,
+	}}, r
+}
