@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -34,22 +35,16 @@ func letPass(l *Limiter, key string, n int64) bool {
 // Promise: Charges after an outage are few scripts.
 func TestChargingIsBatched(t *testing.T) {
 	const keys = 2000
-	redis := redistest.Start(t, redistest.Options{})
-	inBubbleOf(t, redis, func(t *testing.T, line *redistest.Line) {
-		c := over(line, policy.Must(policy.FixedWindow(1000, time.Hour)))
-		l := open(t, c)
-		before := scripts(t, redis)
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		l := open(t, on(redis, window(1000, time.Hour)))
+		before, units := redis.Calls(), uint64(0)
 		for i := range keys {
 			require.True(t, letPass(l, strconv.Itoa(i), int64(i%3)+1))
-		}
-		units := uint64(0)
-		for i := range keys {
 			units += uint64(i%3) + 1
 		}
 		eventually(t, func() bool { return l.Stats().Charged == units }, "all is charged")
-		ran := scripts(t, redis) - before
-		require.GreaterOrEqual(t, ran, int64(keys/chargeBatch))
-		require.Less(t, ran, int64(keys/10), "beats are among them, and what Redis did not know")
+		require.GreaterOrEqual(t, redis.Calls()-before, keys/chargeBatch)
+		require.Less(t, redis.Calls()-before, keys/10, "beats are among them")
 		for i := range 3 {
 			require.EqualValues(t, 1000-i-1, take(t, l, strconv.Itoa(i), 0).Remaining)
 		}

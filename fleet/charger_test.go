@@ -55,6 +55,7 @@ func TestChargingLeavesRedisToCalls(t *testing.T) {
 		{"calls", 1, time.Hour, 0.03, 0.1},
 		{"calls, and other servers", 4, time.Hour, 0.007, 0.025},
 		{"calls that end", 1, 100 * time.Millisecond, 0.1, 0.5},
+		{"calls, and the limiter is closed", 1, time.Hour, 0, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -63,9 +64,11 @@ func TestChargingLeavesRedisToCalls(t *testing.T) {
 					Policy: policy.Must(policy.FixedWindow(1000, 24*time.Hour)), Servers: 1, MaxKeys: 4 * keys, Name: store.Tail,
 				})
 				require.NoError(t, err)
+				want := int64(0)
 				for i := range keys {
 					local.Learn(strconv.Itoa(i), 0, policy.Instant(time.Hour))
 					require.True(t, local.Take(strconv.Itoa(i), int64(i%3)+1, 0).Allowed)
+					want += int64(i%3) + 1
 				}
 				var calls atomic.Uint64
 				begun := time.Now()
@@ -79,9 +82,12 @@ func TestChargingLeavesRedisToCalls(t *testing.T) {
 						return calls.Load()
 					},
 				}
-				want := int64(0)
-				for i := range keys {
-					want += int64(i%3) + 1
+				if c.least == 0 {
+					charger.sleep = func(time.Duration) bool { return false }
+					_, more := charger.chargeAll(local)
+					require.Len(t, redis.charged, chargeBatch)
+					require.False(t, more)
+					return
 				}
 				charged, slices := int64(0), 0
 				for more := true; more; slices++ {
@@ -103,32 +109,4 @@ func TestChargingLeavesRedisToCalls(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestChargingEndsWithTheLimiter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		local, err := share.New(share.Config{
-			Policy: policy.Must(policy.FixedWindow(1000, 24*time.Hour)), Servers: 1, MaxKeys: 1000, Name: store.Tail,
-		})
-		require.NoError(t, err)
-		const keys = 4 * chargeBatch
-		for i := range keys {
-			local.Learn(strconv.Itoa(i), 0, policy.Instant(time.Hour))
-			require.True(t, local.Take(strconv.Itoa(i), 1, 0).Allowed)
-		}
-		redis := &slowRedis{core: make(chan struct{}, 1), key: 4 * time.Microsecond, charged: map[string]int64{}}
-		calls := uint64(0)
-		charger := charger{
-			charge: redis.chargeSlowly, servers: func() int { return 1 }, calls: func() uint64 { calls++; return calls },
-			sleep: func(time.Duration) bool { return false },
-		}
-		charged, more := charger.chargeAll(local)
-		require.EqualValues(t, chargeBatch, charged)
-		require.False(t, more)
-		owed := 0
-		for range local.Owed() {
-			owed++
-		}
-		require.Equal(t, keys-chargeBatch, owed)
-	})
 }

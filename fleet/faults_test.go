@@ -5,16 +5,12 @@ import (
 	"fmt"
 	"net"
 	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
-	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/limits"
 )
 
@@ -115,50 +111,6 @@ func footprint() (goroutines int, heap uint64) {
 	return runtime.NumGoroutine(), m.HeapAlloc
 }
 
-// TestManyCallersInAnOutage has many callers while the breaker is open. Nearly none asks in vain,
-// except probes. They come every 50 ms at most, or a budget after an unsent probe. The others do
-// not wait.
-func TestManyCallersInAnOutage(t *testing.T) {
-	const callers, calls = 64, 20
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		l := open(t, on(redis, funnel(1000, 1000, time.Second)))
-		for range 3 {
-			eventually(t, func() bool { return take(t, l, "a", 1).Source() == limits.SourceRedis }, "exact again")
-			redis.Set(redistest.Weather{Mute: true})
-			var all sync.WaitGroup
-			for i := range callers {
-				all.Go(func() {
-					_, err := l.Take(t.Context(), fmt.Sprint(i), 1)
-					assert.NoError(t, err)
-				})
-			}
-			all.Wait()
-			eventually(t, func() bool { return l.Health() != nil }, "the breaker opens")
-			var asked atomic.Int64
-			begun := time.Now()
-			for i := range callers {
-				all.Go(func() {
-					for j := range calls {
-						time.Sleep(time.Duration(100*i+77*j) * time.Microsecond)
-						began := time.Now()
-						a, err := l.Take(t.Context(), fmt.Sprint(i, j), 1)
-						assert.NoError(t, err)
-						assert.ErrorIs(t, a.Err(), ErrOutage)
-						if errors.Is(a.Err(), ErrBreakerOpen) {
-							assert.Zero(t, time.Since(began), "it is not asked")
-						} else {
-							asked.Add(1)
-						}
-					}
-				})
-			}
-			all.Wait()
-			assert.LessOrEqual(t, asked.Load(), int64(time.Since(begun)/defaultBudget)+1, "calls that asked Redis in vain")
-			redis.Set(well)
-		}
-	})
-}
-
 // Without Config.Servers a limiter that starts without Redis refuses and names that field; with it,
 // its share begins with nothing and comes back.
 func TestRedisIsAwayAtTheStart(t *testing.T) {
@@ -198,22 +150,4 @@ func TestRedisIsAwayAtTheStart(t *testing.T) {
 		require.Equal(t, 1, l.Stats().Divisor)
 		require.Equal(t, []EventKind{OutageBegan, OutageEnded}, events.kinds())
 	})
-}
-
-func TestRedisIsSilentAtTheStart(t *testing.T) {
-	for how, w := range map[string]redistest.Weather{"mute": {Mute: true}, "hole": hole} {
-		t.Run(how, func(t *testing.T) {
-			inBubbleOf(t, shared, func(t *testing.T, line *redistest.Line) {
-				line.Set(w)
-				c := over(line, funnel(10, 1, time.Hour))
-				c.Outage = FallbackClosed
-				begun := time.Now()
-				l := launch(t, c)
-				require.Equal(t, connectBudget, time.Since(begun))
-				require.Equal(t, limits.SourceClosed, take(t, l, "a", 1).Source())
-				line.Set(well)
-				eventually(t, func() bool { return take(t, l, "a", 0).Source() == limits.SourceRedis }, "it connects by itself")
-			})
-		})
-	}
 }

@@ -111,8 +111,10 @@ func TestAcquire(t *testing.T) {
 
 		for patience, wrapped := range map[time.Duration]bool{0: false, -1: false, 59 * time.Minute: false, policy.Never: true} {
 			soon, cancel := context.WithTimeout(ctx, 59*time.Minute+30*time.Second)
+			before := l.Stats().Exact
 			r, err = l.Acquire(soon, "a", 2, patience)
 			cancel()
+			require.Equal(t, before+1, l.Stats().Exact, "the deadline is foreseen")
 			require.ErrorIs(t, err, engine.ErrDeadline)
 			require.Equal(t, wrapped, errors.Is(err, context.DeadlineExceeded), "patience of %v", patience)
 			require.False(t, r.Allowed)
@@ -124,6 +126,7 @@ func TestAcquire(t *testing.T) {
 			r, err = l.Acquire(ctx, "a", n, time.Hour)
 			require.ErrorIs(t, err, engine.ErrNever)
 			require.Equal(t, policy.Never, r.RetryAfter)
+			require.ErrorIs(t, l.Wait(ctx, "a", n), engine.ErrNever)
 		}
 
 		fast := open(t, on(redis, funnel(10, 10, time.Second)))
@@ -136,7 +139,8 @@ func TestAcquire(t *testing.T) {
 		require.Positive(t, r.Wait, "as of when it asked")
 		require.NoError(t, r.Cancel(ctx))
 
-		gone, leave := context.WithCancel(ctx)
+		mine := errors.New("mine")
+		gone, leave := context.WithCancelCause(ctx)
 		require.NoError(t, l.Wait(ctx, "b", 2))
 		ended := make(chan error)
 		go func() {
@@ -145,8 +149,10 @@ func TestAcquire(t *testing.T) {
 			ended <- err
 		}()
 		eventually(t, func() bool { return take(t, l, "b", 0).ResetAfter > 150*time.Minute }, "it has a turn")
-		leave()
-		require.ErrorIs(t, <-ended, engine.ErrCancelled)
+		leave(mine)
+		err = <-ended
+		require.ErrorIs(t, err, engine.ErrCancelled)
+		require.ErrorIs(t, err, mine)
 		require.LessOrEqual(t, take(t, l, "b", 0).ResetAfter, 2*time.Hour, "it came back")
 		r, err = l.Acquire(gone, "b", 1, time.Hour)
 		require.ErrorIs(t, err, engine.ErrCancelled)
@@ -184,34 +190,20 @@ func TestAcquireOfAQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		ctx := t.Context()
 		l := open(t, on(redis, policy.Must(policy.Queue(2, 1, time.Hour))))
-		r, err := l.Acquire(ctx, "a", 1, 0)
-		require.NoError(t, err)
-		require.Zero(t, r.Wait)
-		_, err = l.Acquire(ctx, "a", 1, 0)
-		require.ErrorIs(t, err, engine.ErrDeadline, "it would wait for an hour")
+		for i, want := range []error{nil, engine.ErrDeadline} { // it would wait for an hour
+			r, err := l.Acquire(ctx, "a", 1, 0)
+			require.ErrorIs(t, err, want)
+			require.Zero(t, r.Wait, i)
+		}
 		for range 2 {
 			r, err := l.Reserve(ctx, "a", 1, 0)
 			require.NoError(t, err)
 			require.True(t, r.Allowed)
 		}
-		_, err = l.Acquire(ctx, "a", 1, time.Hour)
-		require.ErrorIs(t, err, engine.ErrDeadline)
-		_, err = l.Acquire(ctx, "a", 1, 20*time.Hour)
-		require.ErrorIs(t, err, engine.ErrCrowded)
+		for patience, want := range map[time.Duration]error{time.Hour: engine.ErrDeadline, 20 * time.Hour: engine.ErrCrowded} {
+			_, err := l.Acquire(ctx, "a", 1, patience)
+			require.ErrorIs(t, err, want)
+		}
 		require.ErrorIs(t, l.Wait(ctx, "a", 1), engine.ErrCrowded)
-	})
-}
-
-func TestDeadlineIsForeseen(t *testing.T) {
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		l := open(t, on(redis, funnel(1, 1, time.Hour)))
-		require.True(t, l.Choke(t.Context(), "a"))
-		soon, cancel := context.WithTimeout(t.Context(), take(t, l, "a", 1).RetryAfter-time.Second/2)
-		defer cancel()
-		before := l.Stats().Exact
-		err := l.Wait(soon, "a", 1)
-		require.ErrorIs(t, err, engine.ErrDeadline)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.EqualValues(t, 1, l.Stats().Exact-before)
 	})
 }

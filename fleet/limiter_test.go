@@ -16,79 +16,29 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
-func TestRefundAndResetTellTheirCaller(t *testing.T) {
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		l := open(t, on(redis, funnel(3, 1, time.Hour)))
-		ctx := t.Context()
-		require.True(t, take(t, l, "a", 2).Allowed)
-		_, err := l.Refund(ctx, "a", -1<<50)
-		var bad *policy.FieldError
-		require.ErrorAs(t, err, &bad)
-		a, err := l.Refund(ctx, "a", 0)
-		require.NoError(t, err)
-		require.EqualValues(t, 1, a.Remaining)
-		for _, there := range []bool{true, false} {
-			used, err := l.Reset(ctx, "a")
-			require.NoError(t, err)
-			require.Equal(t, there, used)
-		}
-		require.EqualValues(t, 2, take(t, l, "a", 1).Remaining)
-	})
-}
-
-// Wait is Acquire without a bound: TestAcquire has its errors.
-func TestWait(t *testing.T) {
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		l := open(t, on(redis, funnel(1, 1, 30*time.Millisecond)))
-		done := make(chan error)
-		begun := time.Now()
-		for range 4 {
-			go func() { done <- l.Wait(t.Context(), "a", 1) }()
-		}
-		for range 4 {
-			require.NoError(t, <-done)
-		}
-		require.InDelta(t, 90*time.Millisecond, time.Since(begun), float64(10*time.Microsecond), "three intervals, and what Redis rounds")
-		require.ErrorIs(t, l.Wait(t.Context(), "a", 2), engine.ErrNever)
-		require.NoError(t, l.Wait(t.Context(), "a", 0))
-
-		slow := open(t, on(redis, funnel(1, 1, time.Hour)))
-		require.NoError(t, slow.Wait(t.Context(), "a", 1))
-		mine := errors.New("mine")
-		gone, leave := context.WithCancelCause(t.Context())
-		go func() { done <- slow.Wait(gone, "a", 1) }()
-		eventually(t, func() bool { return take(t, slow, "a", 0).ResetAfter > 90*time.Minute }, "it has a turn")
-		leave(mine)
-		err := <-done
-		require.ErrorIs(t, err, engine.ErrCancelled)
-		require.ErrorIs(t, err, mine)
-		require.LessOrEqual(t, take(t, slow, "a", 0).ResetAfter, time.Hour)
-	})
-}
-
 // Promise: A call on several keys takes all or nothing.
 func TestTakeAll(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		byAddress, byUser := twoOfOneRedis(t, redis, funnel(3, 1, time.Hour), policy.Must(policy.FixedWindow(5, time.Hour)))
-		ctx := t.Context()
-
-		out, err := TakeAll(ctx, byAddress.Claim("a", 2), byUser.Claim("u", 2))
-		require.NoError(t, err)
+		byAddress, byUser := twoOfOneRedis(t, redis, funnel(3, 1, time.Hour), window(5, time.Hour))
+		all := func(claims ...Claim) limits.Outcome {
+			t.Helper()
+			out, err := TakeAll(t.Context(), claims...)
+			require.NoError(t, err)
+			return out
+		}
+		out := all(byAddress.Claim("a", 2), byUser.Claim("u", 2))
 		require.True(t, out.Allowed)
 		require.Zero(t, out.RetryAfter)
-		require.Equal(t, 0, out.Binding)
-		require.EqualValues(t, 1, out.Answers[0].Remaining)
-		require.EqualValues(t, 3, out.Answers[1].Remaining)
+		require.Equal(t, []int64{0, 1, 3}, []int64{int64(out.Binding), out.Answers[0].Remaining, out.Answers[1].Remaining})
 		require.Equal(t, limits.SourceRedis, out.Answers[1].Source())
-
-		out, err = TakeAll(ctx, byUser.Claim("u", 2), byAddress.Claim("a", 2))
-		require.NoError(t, err)
+		out = all(byUser.Claim("u", 2), byAddress.Claim("a", 2))
 		require.False(t, out.Allowed)
 		require.Equal(t, 1, out.Binding)
 		require.Equal(t, out.Answers[1].RetryAfter, out.RetryAfter)
@@ -97,60 +47,35 @@ func TestTakeAll(t *testing.T) {
 
 		// A Bursty's rest is of its stored units, not of its credit.
 		bursts := open(t, via(byAddress, policy.Must(policy.Bursty(1, time.Hour, 9))))
-		out, err = TakeAll(ctx, byAddress.Claim("d", 2), bursts.Claim("d", 2))
-		require.NoError(t, err)
+		out = all(byAddress.Claim("d", 2), bursts.Claim("d", 2))
 		require.EqualValues(t, 8, out.Answers[1].Remaining)
 		require.Equal(t, 0, out.Binding, "1 of 3 is less than 8 of 10")
+		require.Equal(t, limits.Outcome{Allowed: true, Binding: -1, Answers: []limits.Answer{}}, all())
+		require.Equal(t, policy.Never, all(byAddress.Claim("c", 4), byUser.Claim("c", 4)).RetryAfter)
 
-		out, err = TakeAll(ctx)
-		require.NoError(t, err)
-		require.Equal(t, limits.Outcome{Allowed: true, Binding: -1, Answers: []limits.Answer{}}, out)
-		out, err = TakeAll(ctx, byAddress.Claim("c", 4), byUser.Claim("c", 4))
-		require.NoError(t, err)
-		require.Equal(t, policy.Never, out.RetryAfter)
-
-		other := open(t, on(redis, funnel(3, 1, time.Hour)))
-		_, err = TakeAll(ctx, byUser.Claim("u", 1), other.Claim("a", 1))
-		require.ErrorIs(t, err, ErrDifferentClients)
-		_, err = TakeAll(ctx, byUser.Claim(strings.Repeat("x", 1<<16+1), 1))
+		withEpoch := func(epoch time.Time) *Limiter {
+			c := via(byAddress, byAddress.Limit())
+			c.Epoch = epoch
+			return open(t, c)
+		}
+		require.True(t, all(withEpoch(store.DefaultEpoch.In(time.FixedZone("", 3600))).Claim("z", 1), byAddress.Claim("z", 1)).Allowed)
+		old, other := withEpoch(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)), open(t, on(redis, byAddress.Limit()))
+		for _, apart := range [][2]*Limiter{{byAddress, old}, {old, byAddress}, {byUser, other}} {
+			_, err := TakeAll(t.Context(), apart[0].Claim("b", 1), apart[1].Claim("b", 1))
+			require.ErrorIs(t, err, ErrDifferentClients)
+			require.ErrorContains(t, err, "Epoch")
+			require.Zero(t, take(t, apart[1], "b", 0).ResetAfter)
+		}
+		_, err := TakeAll(t.Context(), byUser.Claim(strings.Repeat("x", 1<<16+1), 1))
 		require.ErrorIs(t, err, ErrKeyTooLong)
 	})
 }
 
-func TestTakeAllOfOneEpoch(t *testing.T) {
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		young := open(t, on(redis, funnel(3, 1, time.Hour)))
-		with := func(epoch time.Time) *Limiter {
-			c := via(young, young.Limit())
-			c.Epoch = epoch
-			return open(t, c)
-		}
-		old := with(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
-		same := with(store.DefaultEpoch.In(time.FixedZone("", 3600)))
-		take(t, young, "a", 3)
-		for _, claims := range [][]Claim{{young.Claim("a", 1), old.Claim("a", 1)}, {old.Claim("a", 1), young.Claim("a", 1)}} {
-			_, err := TakeAll(t.Context(), claims...)
-			require.ErrorIs(t, err, ErrDifferentClients)
-			require.ErrorContains(t, err, "Epoch")
-		}
-		require.EqualValues(t, 3, take(t, old, "a", 0).Remaining)
-		out, err := TakeAll(t.Context(), same.Claim("a", 1), young.Claim("a", 1))
-		require.NoError(t, err)
-		require.True(t, out.Answers[0].Allowed)
-		require.False(t, out.Allowed)
-	})
-}
-
-func TestErrorsThatCountAsFailures(t *testing.T) {
-	client := shared.Client(t)
-	s := store.New(client, store.Options{Name: name()})
-	late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0)) // wall: it has passed
-	defer cancel()
-	_, err := s.Heartbeat(late, store.Beat{ID: "a", TTL: time.Second})
-	require.True(t, countsAsFailure(err), "no answer in time")
-	client.Close()
-	_, err = s.Heartbeat(t.Context(), store.Beat{ID: "a", TTL: time.Second})
-	require.True(t, countsAsFailure(err), "no connection")
+// An error counts for the breaker if Redis may be away, and units are charged unless Redis said no.
+func TestErrorsAreToldApart(t *testing.T) {
+	for _, err := range []error{store.ErrAsking, fmt.Errorf("%w: %w", store.ErrAsking, context.DeadlineExceeded)} {
+		require.True(t, countsAsFailure(err), err)
+	}
 	for _, err := range []error{
 		errors.New("any"), errConnecting, &policy.FieldError{}, ErrKeyTooLong, ErrCrossSlot, ErrForeignValue,
 		store.ErrDisagrees, store.ErrContended, store.ErrUnchecked, ErrFull, ErrReadOnly, ErrEvictionPolicy, store.ErrTooOld,
@@ -158,29 +83,31 @@ func TestErrorsThatCountAsFailures(t *testing.T) {
 	} {
 		require.False(t, countsAsFailure(err), err)
 	}
-}
-
-func TestContextOfTheCaller(t *testing.T) {
+	for _, cause := range []error{ErrBreakerOpen, errConnecting, ErrForeignValue, ErrReadOnly, ErrFull} {
+		require.True(t, notExecuted(asOutage(cause)), cause)
+	}
+	for _, cause := range []error{ErrBudget, store.ErrAsking, store.ErrDisagrees} {
+		require.False(t, notExecuted(asOutage(cause)), cause)
+	}
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		l := open(t, on(redis, funnel(2, 1, time.Hour)))
-		mine := errors.New("mine")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(mine)
-		_, err := l.Take(ctx, "a", 1)
-		require.Equal(t, mine, err)
-		_, err = l.Reserve(ctx, "a", 1, 0)
-		require.Equal(t, mine, err)
-		_, err = l.Refund(ctx, "a", 1)
-		require.Equal(t, mine, err)
-		_, err = l.Reset(ctx, "a")
-		require.Equal(t, mine, err)
-		require.False(t, l.Choke(ctx, "a"))
-		require.EqualValues(t, 2, take(t, l, "a", 0).Remaining)
+		l := open(t, on(redis, funnel(10, 1, time.Hour)))
+		take(t, l, "a", 0) // so that the share knows it
+		passWithoutRedis(l, "a", 4)
+		redis.SetUnfit(fmt.Errorf("%w: %w", store.ErrDenied, &rueidis.RedisError{}))
+		for i := range 2 * failures { // of which the last find the breaker open
+			a, err := l.Refund(t.Context(), "a", 1)
+			require.NoError(t, err)
+			require.ErrorIs(t, a.Err(), ErrOutage)
+			require.True(t, a.Allowed)
+			require.EqualValues(t, min(7+i, 10), a.Remaining)
+		}
+		k := keeper{Limiter: l}
+		require.Equal(t, fate{stop: true}, k.charge(l.own.Load(), []share.Debt{{Name: store.Tail("a"), Units: 1}})[0])
 	})
 }
 
 // A cancelled call is no outage, even if cancelled because of an outage that was reported.
-func TestOutageAsTheCauseOfAContext(t *testing.T) {
+func TestContextOfTheCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		c := on(redis, funnel(2, 1, time.Hour))
 		down, l := open(t, c), open(t, on(storetest.New(), c.Policy))
@@ -188,46 +115,57 @@ func TestOutageAsTheCauseOfAContext(t *testing.T) {
 		require.NoError(t, err)
 		redis.Set(gone)
 		_, reset := down.Reset(t.Context(), "a")
-		for _, cause := range []error{reset, r.Cancel(t.Context()), take(t, down, "a", 1).Err(), down.Health()} {
+		outages := []error{reset, r.Cancel(t.Context()), take(t, down, "a", 1).Err(), down.Health()}
+		for _, cause := range outages {
 			require.ErrorIs(t, cause, ErrOutage)
 			require.False(t, errors.As(cause, new(noAnswer)), "it stays inside: %v", cause)
+		}
+		for _, cause := range append(outages, errors.New("mine")) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			cancel(cause)
 			_, err := l.Take(ctx, "a", 1)
 			require.Equal(t, cause, err)
 			_, err = TakeAll(ctx, l.Claim("a", 1))
 			require.Equal(t, cause, err)
+			_, err = l.Reserve(ctx, "a", 1, 0)
+			require.Equal(t, cause, err)
+			_, err = l.Refund(ctx, "a", 1)
+			require.Equal(t, cause, err)
+			_, err = l.Reset(ctx, "a")
+			require.Equal(t, cause, err)
+			require.False(t, l.Choke(ctx, "a"))
 		}
+		require.EqualValues(t, 2, take(t, l, "a", 0).Remaining)
 		require.Zero(t, l.Stats().Local)
+		_, err = l.Refund(t.Context(), "a", -1<<50)
+		require.ErrorAs(t, err, new(*policy.FieldError))
 	})
 }
 
 func TestClose(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		for _, outage := range []Fallback{FallbackShare, FallbackOpen, FallbackClosed} {
+		for _, f := range fallbacks {
 			c := on(redis, funnel(2, 1, time.Hour))
-			c.Outage = outage
+			c.Outage = f.outage
 			l, err := New(c)
 			require.NoError(t, err)
-			slow := make(chan error)
-			go func() {
-				_ = l.Wait(t.Context(), "a", 2)
-				slow <- l.Wait(t.Context(), "a", 1)
-			}()
-			eventually(t, func() bool { return take(t, l, "a", 0).ResetAfter > 150*time.Minute }, "it waits")
+			ended := make(chan error, 2)
+			require.NoError(t, l.Wait(t.Context(), "a", 2))
+			require.NoError(t, l.Block(t.Context(), "blocked", time.Hour))
+			for _, key := range []string{"a", "blocked"} {
+				go func() { ended <- l.Wait(context.Background(), key, 1) }()
+			}
+			eventually(t, func() bool { return l.Stats().Waiting == 2 }, "they wait")
 			require.NoError(t, l.Close())
 			require.NoError(t, l.Close())
-			require.ErrorIs(t, <-slow, engine.ErrClosed)
-			require.ErrorIs(t, l.Health(), engine.ErrClosed)
-			_, err = l.Take(t.Context(), "a", 1)
-			require.ErrorIs(t, err, engine.ErrClosed)
-			_, err = TakeAll(t.Context(), l.Claim("a", 1))
-			require.ErrorIs(t, err, engine.ErrClosed)
+			_, take := l.Take(t.Context(), "a", 1)
+			_, all := TakeAll(t.Context(), l.Claim("a", 1))
+			_, ask := l.Ask(t.Context(), "a", 1)
+			_, hold := l.Hold(t.Context(), limits.Call[string]{Key: "a", N: 1})
+			for _, err := range []error{<-ended, <-ended, l.Health(), take, all, ask, hold} {
+				require.ErrorIs(t, err, engine.ErrClosed)
+			}
 			require.False(t, l.Choke(t.Context(), "a"))
-			_, err = l.Ask(t.Context(), "a", 1)
-			require.ErrorIs(t, err, engine.ErrClosed)
-			_, err = l.Hold(t.Context(), limits.Call[string]{Key: "a", N: 1})
-			require.ErrorIs(t, err, engine.ErrClosed)
 			require.Equal(t, 1, open(t, c).Stats().Servers, "the other has left")
 		}
 	})
@@ -274,34 +212,33 @@ func TestClosedMeanwhile(t *testing.T) {
 	})
 }
 
-func TestCallersClientStaysOpen(t *testing.T) {
-	c := at(shared.Addr(), funnel(2, 1, time.Hour))
-	c.Client, c.Redis = shared.Client(t), rueidis.ClientOption{}
-	l, err := New(c)
-	require.NoError(t, err)
-	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
-	require.NoError(t, l.Close())
-	require.NoError(t, c.Client.Do(t.Context(), c.Client.B().Ping().Build()).Error())
-}
-
-func TestOwnClientIsClosed(t *testing.T) {
+// A limiter closes its own client, and no client of the caller.
+func TestClientIsClosed(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
-	l, err := New(at(redis.Addr(), funnel(2, 1, time.Hour)))
-	require.NoError(t, err)
-	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
 	connections := func() int {
 		reply := redis.Do(t, "CLIENT", "LIST", "TYPE", "normal")
 		list, err := reply.ToString()
 		require.NoError(t, err)
-		return strings.Count(list, "\n")
+		return strings.Count(list, "\n") - 1 // without the one that asks
 	}
-	require.Equal(t, 2, connections(), "the limiter's and the one that asks")
-	require.NoError(t, l.Close())
-	require.Equal(t, 1, connections())
+	c := at(redis.Addr(), funnel(2, 1, time.Hour))
+	for range 2 {
+		l, err := New(c)
+		require.NoError(t, err)
+		require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
+		require.NotZero(t, connections())
+		require.NoError(t, l.Close())
+		if c.Client == nil {
+			require.Zero(t, connections())
+			c.Client, c.Redis = redis.Client(t), rueidis.ClientOption{}
+		}
+	}
+	require.NoError(t, c.Client.Do(t.Context(), c.Client.B().Ping().Build()).Error())
 }
 
 func TestConfiguration(t *testing.T) {
-	good := at(shared.Addr(), funnel(2, 1, time.Hour))
+	good := at(shared.Addr(), funnel(1, 1, time.Hour))
+	penalty := engine.Penalty{Refusals: 3, Within: time.Minute, For: time.Minute}
 	for _, c := range []struct {
 		change func(*Config)
 		field  string
@@ -324,6 +261,20 @@ func TestConfiguration(t *testing.T) {
 		}, "StateFile"},
 		{func(c *Config) { c.Policy = policy.Must(policy.CalendarWindow(1, policy.Month, "UTC")) }, "Policy"},
 		{func(c *Config) { c.Mode = 7 }, "Mode"},
+		{func(c *Config) { c.Mode = Leased }, "Policy"},
+		{func(c *Config) { c.Mode, c.Policy = Leased, policy.Must(policy.Queue(4, 1, time.Hour)) }, "Policy"},
+		{func(c *Config) { c.Mode, c.Policy = Leased, policy.Must(policy.Bursty(1, time.Second, 3)) }, "Policy"},
+		{func(c *Config) { c.Mode, c.Policy = Leased, policy.Must(SlidingLog(5, time.Hour)) }, "Policy"},
+		{func(c *Config) { c.Mode, c.Policy, c.Term = Leased, funnel(100, 10, time.Second), time.Millisecond }, "Term"},
+		{func(c *Config) {
+			c.Mode, c.Policy, c.PolicyFor = Leased, funnel(100, 1, time.Second), func(string) policy.Policy { return nil }
+		}, "PolicyFor"},
+		{func(c *Config) { c.Mode, c.Policy, c.Penalty = Leased, funnel(1000, 1000, time.Second), penalty }, "Penalty"},
+		{func(c *Config) { c.Penalty = penalty; c.Penalty.Refusals = 1025 }, "Penalty.Refusals"},
+		{func(c *Config) { c.Penalty = penalty; c.Penalty.Within = -1 }, "Penalty.Within"},
+		{func(c *Config) { c.Penalty = penalty; c.Penalty.For = 0 }, "Penalty.For"},
+		{func(c *Config) { c.Penalty = penalty; c.Penalty.Max = time.Second }, "Penalty.Max"},
+		{func(c *Config) { c.Penalty = penalty; c.Penalty.Forget = time.Second }, "Penalty.Forget"},
 		{func(c *Config) { c.Term = -1 }, "Term"},
 		{func(c *Config) { c.Budget = -1 }, "Budget"},
 		{func(c *Config) { c.Budget = 1 << 61 }, "Budget"},
@@ -400,41 +351,31 @@ func TestClaimsOfDifferentUnits(t *testing.T) {
 func TestViaAnotherLimiter(t *testing.T) {
 	inBubbleOf(t, shared, func(t *testing.T, line *redistest.Line) {
 		line.Set(gone)
-		open := func(c Config) *Limiter {
-			l, err := New(c)
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, l.Close()) })
-			return l
-		}
 		c := over(line, funnel(10, 1, time.Hour))
 		c.Servers = 1
-		first := open(c)
-		c = over(line, policy.Must(policy.FixedWindow(5, time.Hour)))
-		c.Redis, c.Via, c.Servers = rueidis.ClientOption{}, first, 1
-		second := open(c)
-		c.Name, c.Via = name(), second
-		third := open(c)
+		all := []*Limiter{launch(t, c)}
 		for range 2 {
-			for _, l := range []*Limiter{first, second, third} {
+			c := via(all[len(all)-1], window(5, time.Hour))
+			c.clock, c.Servers = now, 1
+			all = append(all, launch(t, c))
+		}
+		for range 2 {
+			for _, l := range all {
 				eventually(t, func() bool { return errors.Is(l.Health(), ErrOutage) }, "Redis is away")
 			}
 			line.Set(well)
-			for _, l := range []*Limiter{first, second, third} {
+			for _, l := range all {
 				eventually(t, func() bool { return l.Health() == nil }, "Redis is back")
 			}
-			out, err := TakeAll(t.Context(), first.Claim("a", 1), second.Claim("a", 1), third.Claim("a", 1))
+			out, err := TakeAll(t.Context(), all[0].Claim("a", 1), all[1].Claim("a", 1), all[2].Claim("a", 1))
 			require.NoError(t, err)
 			require.True(t, out.Allowed)
 			require.Equal(t, limits.SourceRedis, out.Answers[2].Source())
 			line.Set(gone)
 		}
-		for _, bad := range []func(c *Config){
-			func(c *Config) { c.Redis.InitAddress = []string{shared.Addr()} },
-			func(c *Config) { c.Client = first.remote.Load().client },
-		} {
-			c := c
-			bad(&c)
-			_, err := New(c)
+		for _, bad := range []Config{{Redis: c.Redis}, {Client: all[0].remote.Load().client}} {
+			bad.Name, bad.Policy, bad.Via = name(), c.Policy, all[0]
+			_, err := New(bad)
 			require.ErrorContains(t, err, "Via")
 		}
 	})

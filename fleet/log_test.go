@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/observe/eventlog"
 )
 
@@ -77,11 +78,13 @@ func TestLastWordOfAnOutageIsTrue(t *testing.T) {
 
 // Without OnEvent an outage is logged before New returns, or after a second of silence.
 func TestRedisThatIsNotThereIsLogged(t *testing.T) {
-	for _, w := range []redistest.Weather{gone, hole} {
+	for w, waits := range map[redistest.Weather]time.Duration{gone: 0, hole: connectBudget, {Mute: true}: connectBudget} {
 		inBubbleOf(t, shared, func(t *testing.T, line *redistest.Line) {
 			line.Set(w)
 			c := over(line, funnel(1, 1, time.Hour))
+			begun := time.Now()
 			silent := launch(t, c)
+			require.Equal(t, waits, time.Since(begun))
 			eventually(t, func() bool { return len(loggedAbout(c.Name)) > 0 }, "it is in the log")
 			lines := loggedAbout(c.Name)
 			require.Len(t, lines, 1)
@@ -91,10 +94,16 @@ func TestRedisThatIsNotThereIsLogged(t *testing.T) {
 
 			c.Name = name()
 			began := make(chan error, 1)
-			c.OnEvent = func(e Event) { began <- e.Err }
-			launch(t, c)
+			c.OnEvent = func(e Event) {
+				if e.Kind == OutageBegan {
+					began <- e.Err
+				}
+			}
+			l := launch(t, c)
 			require.ErrorContains(t, <-began, shared.Addr())
 			require.Empty(t, loggedAbout(c.Name))
+			line.Set(well)
+			eventually(t, func() bool { return take(t, l, "a", 0).Source() == limits.SourceRedis }, "it connects by itself")
 		})
 	}
 }

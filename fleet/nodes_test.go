@@ -30,11 +30,6 @@ func TestNodesThatComeAndGo(t *testing.T) {
 		half := store.SlotCount / 2
 		k.learnNodes([]store.SlotRange{{First: 0, Last: half - 1, Node: "a:1"}, {First: half, Last: store.SlotCount - 1, Node: "b:2"}})
 		require.Len(t, other.nodes.Load().all, 2)
-		guards := map[any]int{}
-		for i := range 100 {
-			guards[other.guardOf(own, fmt.Sprint(i))]++
-		}
-		require.Len(t, guards, 2)
 		a, b := other.nodes.Load().all[0], other.nodes.Load().all[1]
 		require.Equal(t, "b:2", b.addr)
 		for _, n := range []*node{a, b} {

@@ -146,15 +146,18 @@ func TestMayNotAsk(t *testing.T) {
 	require.ErrorContains(t, events.events()[0].Err, "INFO")
 }
 
+// A share charges its units once the foreign value is gone.
+//
 // Promise: Values other than words are errors and stay.
 func TestWrongWords(t *testing.T) {
 	for _, f := range fallbacks {
-		for _, p := range []policy.Policy{funnel(10, 1, time.Hour), policy.Must(policy.FixedWindow(10, time.Hour)), policy.Must(SlidingLog(10, time.Hour))} {
+		for _, p := range []policy.Policy{funnel(10, 1, time.Hour), window(10, time.Hour), policy.Must(SlidingLog(10, time.Hour))} {
 			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 				c := on(redis, p)
 				c.Outage = f.outage
 				l := open(t, c)
 				take(t, l, "good", 1)
+				take(t, l, "bad", 0) // so that the share knows it
 				redis.SetForeign(l.own.Load().limit, "bad", "abc")
 				for range 2 * failures {
 					a := take(t, l, "bad", 1)
@@ -168,6 +171,13 @@ func TestWrongWords(t *testing.T) {
 				require.NoError(t, l.Health())
 				require.Zero(t, l.Stats().Openings)
 				require.EqualValues(t, 9, take(t, l, "good", 0).Remaining)
+				redis.SetForeign(l.own.Load().limit, "bad", "")
+				if f.outage == FallbackShare {
+					const used = 2*failures - 1
+					eventually(t, func() bool { return l.Stats().Charged > 0 }, "charged")
+					require.EqualValues(t, used, l.Stats().Charged)
+					require.EqualValues(t, 10-used, take(t, l, "bad", 0).Remaining)
+				}
 			})
 		}
 	}
@@ -238,14 +248,13 @@ func TestTakeAllInAnOutage(t *testing.T) {
 		with := func(capacity int64, outage Fallback) *Limiter {
 			c := via(first, funnel(capacity, 1, time.Hour))
 			c.Outage = outage
-			return open(t, c)
+			l := open(t, c)
+			take(t, l, "a", 0) // so that the share knows it
+			return l
 		}
 		five, two, opened, closed := with(5, FallbackShare), with(2, FallbackShare), with(5, FallbackOpen), with(5, FallbackClosed)
-		for _, l := range []*Limiter{five, two} {
-			take(t, l, "a", 0) // so that the share knows it
-		}
 		redis.Set(gone)
-		all := func(n int64, of ...*Limiter) limits.Outcome {
+		all := func(allowed bool, n int64, of ...*Limiter) limits.Outcome {
 			t.Helper()
 			var claims []Claim
 			for _, l := range of {
@@ -253,38 +262,19 @@ func TestTakeAllInAnOutage(t *testing.T) {
 			}
 			out, err := TakeAll(t.Context(), claims...)
 			require.NoError(t, err)
+			require.Equal(t, allowed, out.Allowed)
 			return out
 		}
-		out := all(2, five, two, opened)
-		require.True(t, out.Allowed)
-		require.Equal(t, []limits.Source{limits.SourceShare, limits.SourceShare, limits.SourceOpen}, []limits.Source{out.Answers[0].Source(), out.Answers[1].Source(), out.Answers[2].Source()})
-		require.ErrorIs(t, out.Answers[0].Err(), ErrOutage)
-		out = all(1, five, two, opened)
-		require.False(t, out.Allowed)
-		require.Equal(t, 1, out.Binding)
-		out = all(1, five, closed)
-		require.False(t, out.Allowed)
-		require.Equal(t, limits.SourceClosed, out.Answers[1].Source())
+		out := all(true, 2, five, two, opened)
+		for i, source := range []limits.Source{limits.SourceShare, limits.SourceShare, limits.SourceOpen} {
+			require.Equal(t, source, out.Answers[i].Source())
+			require.ErrorIs(t, out.Answers[i].Err(), ErrOutage)
+		}
+		require.Equal(t, 1, all(false, 1, five, two, opened).Binding)
+		require.Equal(t, limits.SourceClosed, all(false, 1, five, closed).Answers[1].Source())
 		require.EqualValues(t, 3, five.local.Peek("a", 0).Remaining, "nothing was taken by those refused")
-
 		redis.Set(well)
 		eventually(t, func() bool { return five.Stats().Charged == 2 && two.Stats().Charged == 2 }, "charged")
-	})
-}
-
-// A key answered by the share because of a foreign value is charged once that is gone.
-func TestMendedKeyIsCharged(t *testing.T) {
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		l := open(t, on(redis, funnel(10, 1, time.Hour)))
-		take(t, l, "bad", 0) // so that the share knows it
-		for _, c := range []struct{ n, charged int64 }{{4, 4}, {1, 5}} {
-			redis.SetForeign(l.own.Load().limit, "bad", "abc")
-			require.Equal(t, limits.SourceShare, take(t, l, "bad", c.n).Source())
-			redis.SetForeign(l.own.Load().limit, "bad", "")
-			eventually(t, func() bool { return l.Stats().Charged >= uint64(c.charged) }, "charged")
-			require.EqualValues(t, c.charged, l.Stats().Charged)
-			require.EqualValues(t, 10-c.charged, take(t, l, "bad", 0).Remaining)
-		}
 	})
 }
 
@@ -358,33 +348,6 @@ func passWithoutRedis(l *Limiter, key string, n int64) {
 	for debt := range l.local.Owed() {
 		l.local.Paid(debt)
 	}
-}
-
-func TestDeclined(t *testing.T) {
-	t.Parallel()
-	for _, cause := range []error{ErrBreakerOpen, errConnecting, ErrForeignValue, ErrReadOnly, ErrFull} {
-		require.True(t, notExecuted(asOutage(cause)), cause)
-	}
-	for _, cause := range []error{ErrBudget, store.ErrAsking, store.ErrDisagrees} {
-		require.False(t, notExecuted(asOutage(cause)), cause)
-	}
-	redis := redistest.Start(t, redistest.Options{})
-	redis.Do(t, "ACL", "SETUSER", "u", "on", "nopass", "~*", "+@all")
-	c := at(redis.Addr(), funnel(10, 1, time.Hour))
-	c.Redis.Username, c.Redis.Password = "u", "any"
-	l := open(t, c)
-	take(t, l, "a", 0)
-	passWithoutRedis(l, "a", 4)
-	redis.Do(t, "ACL", "SETUSER", "u", "-evalsha")
-	for i := range 2 * failures { // of which the last find the breaker open
-		a, err := l.Refund(t.Context(), "a", 1)
-		require.NoError(t, err)
-		require.ErrorIs(t, a.Err(), ErrOutage)
-		require.True(t, a.Allowed)
-		require.EqualValues(t, min(7+i, 10), a.Remaining)
-	}
-	k := keeper{Limiter: l}
-	require.Equal(t, fate{stop: true}, k.charge(l.own.Load(), []share.Debt{{Name: store.Tail("a"), Units: 1}})[0])
 }
 
 func TestUnsentIsNotCharged(t *testing.T) {

@@ -115,10 +115,7 @@ func TestServersChangeOneAfterTheOther(t *testing.T) {
 					}
 				}
 			}
-			type admission struct {
-				at int64
-				n  int64
-			}
+			type admission struct{ at, n int64 }
 			var admitted []admission
 			kept := []string{first.String()}
 			for range 2 {
@@ -164,33 +161,6 @@ func TestServersChangeOneAfterTheOther(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A change is told at its beginning and end, and is no error, even if limits alternate.
-func TestAChangeIsToldAsADeploy(t *testing.T) {
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		var events log
-		limits := []policy.Policy{funnel(10, 10, time.Hour), funnel(20, 1000, time.Hour)}
-		c := on(redis, limits[0])
-		c.OnEvent = events.add
-		l := open(t, c)
-		c.OnEvent = nil
-		other := open(t, c)
-		for i := range 4 {
-			next := limits[(i+1)%2]
-			told := len(events.events())
-			require.NoError(t, l.SetPolicy(next))
-			eventually(t, func() bool { return len(events.events()) > told }, "it begins")
-			require.NoError(t, l.Health())
-			require.NoError(t, other.SetPolicy(next))
-			eventually(t, func() bool { return len(events.events()) > told+1 }, "it ends")
-			require.NoError(t, l.Health())
-			time.Sleep(deploying) // two old limits are an error only if servers have differed for long
-		}
-		for i, kind := range events.kinds() {
-			require.Equal(t, []EventKind{LimitDeploying, LimitAgreed}[i%2], kind)
-		}
-	})
 }
 
 func TestSetPolicyAmongCalls(t *testing.T) {

@@ -51,17 +51,6 @@ func units(t *testing.T, c Config, of string, file []byte) (n int64) {
 	return n
 }
 
-func left(t *testing.T, l *Limiter, key string) int64 {
-	t.Helper()
-	var a limits.Answer
-	eventually(t, func() bool {
-		var err error
-		a, err = l.Take(t.Context(), key, 0)
-		return err == nil && a.Source() == limits.SourceRedis
-	}, "Redis answers in time")
-	return a.Remaining
-}
-
 // A key's share goes on over a restart; an unknown key's begins with nothing. Units are charged
 // once, before and after the restart.
 //
@@ -88,10 +77,10 @@ func TestRestartInAnOutageIsChargedOnce(t *testing.T) {
 		redis.Set(well)
 		eventually(t, func() bool { return l.Stats().Charged >= 58 }, "it is charged")
 		for range 2 {
-			require.EqualValues(t, 37, left(t, l, "a"))
-			require.EqualValues(t, 70, left(t, l, "b"))
-			require.EqualValues(t, 95, left(t, l, hostile))
-			require.EqualValues(t, 100, left(t, l, "other"))
+			require.EqualValues(t, 37, inRedis(t, l, "a"))
+			require.EqualValues(t, 70, inRedis(t, l, "b"))
+			require.EqualValues(t, 95, inRedis(t, l, hostile))
+			require.EqualValues(t, 100, inRedis(t, l, "other"))
 			require.NoError(t, l.Close())
 			l = open(t, c)
 		}
@@ -121,7 +110,7 @@ func TestKilledServerChargesTheSavedUnits(t *testing.T) {
 		eventually(t, func() bool { return l.Stats().Charged >= 54 }, "it is charged")
 		// The other server is still there, and charges the same and another.
 		eventually(t, func() bool { return killed.Stats().Charged >= 55 }, "it is charged")
-		require.EqualValues(t, 100-40-20-21, left(t, l, "a"))
+		require.EqualValues(t, 100-40-20-21, inRedis(t, l, "a"))
 	})
 }
 
@@ -140,15 +129,13 @@ func TestStateFileThatCannotBeUsed(t *testing.T) {
 
 		whole, err := os.ReadFile(c.StateFile)
 		require.NoError(t, err)
-		other := c
-		other.Name = name()
-		_, err = New(other)
-		require.ErrorIs(t, err, ErrStateFile)
-		require.ErrorContains(t, err, c.Name)
-		other = c
-		other.Tag = "tag"
-		_, err = New(other)
-		require.ErrorIs(t, err, ErrStateFile)
+		for _, change := range []func(*Config){func(c *Config) { c.Name = name() }, func(c *Config) { c.Tag = "tag" }} {
+			other := c
+			change(&other)
+			_, err = New(other)
+			require.ErrorIs(t, err, ErrStateFile)
+			require.ErrorContains(t, err, c.Name)
+		}
 
 		cut := whole[:len(whole)-1]
 		require.NoError(t, os.WriteFile(c.StateFile, cut, 0o600))
@@ -190,7 +177,7 @@ func TestFailedSaveIsTold(t *testing.T) {
 		require.NoError(t, err)
 		eventually(t, func() bool { return l.Health() == nil }, "Redis is there")
 		require.NoError(t, os.RemoveAll(dir))
-		require.EqualValues(t, 100, left(t, l, "a")) // so that the share knows it
+		require.EqualValues(t, 100, inRedis(t, l, "a")) // so that the share knows it
 		require.True(t, l.local.Take("a", 1, 0).Allowed)
 		eventually(t, func() bool { return l.Health() != nil }, "a save fails")
 		require.ErrorIs(t, l.Health(), ErrStateFile)

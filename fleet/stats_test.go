@@ -15,8 +15,7 @@ import (
 
 func TestStatsTellOfRedis(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		c := on(redis, funnel(10, 1, time.Hour))
-		l := open(t, c)
+		l := open(t, on(redis, funnel(10, 1, time.Hour)))
 		redis.Set(redistest.Weather{Answers: time.Millisecond})
 		before := l.Stats()
 		for range 5 {
@@ -25,16 +24,12 @@ func TestStatsTellOfRedis(t *testing.T) {
 		s := l.Stats()
 		require.GreaterOrEqual(t, s.RoundTrips, before.RoundTrips+4, "the last may be counted later")
 		require.Equal(t, time.Duration(s.RoundTrips-before.RoundTrips)*time.Millisecond, s.RedisTime-before.RedisTime)
-		require.False(t, s.Outage)
-		require.Equal(t, []int{1, 0, 0}, []int{s.Breakers, s.OpenBreakers, s.HalfOpenBreakers})
-
+		require.Equal(t, []any{false, 1, 0, 0}, []any{s.Outage, s.Breakers, s.OpenBreakers, s.HalfOpenBreakers})
 		redis.Set(gone)
-		for s.OpenBreakers == 0 {
+		for ; s.OpenBreakers == 0; s = l.Stats() {
 			take(t, l, "a", 1)
-			s = l.Stats()
 		}
-		require.Equal(t, 1, s.Breakers)
-		require.True(t, s.Outage)
+		require.Equal(t, []any{true, 1}, []any{s.Outage, s.Breakers})
 		require.Positive(t, s.FailedTrips)
 		require.NoError(t, l.Close())
 		require.False(t, l.Stats().Outage, "calls are not answered any more")
@@ -55,6 +50,8 @@ func TestStatsCountWaits(t *testing.T) {
 		ended := make(chan error)
 		go func() { ended <- l.Wait(ctx, "a", 1) }()
 		eventually(t, func() bool { return l.Stats().Waiting == 1 }, "it waits")
+		require.Equal(t, []int{1, 0}, []int{explain(t, l, "a").Waiting, explain(t, l, "b").Waiting})
+		require.Contains(t, explain(t, l, "a").String(), "1 call waits on this server.")
 		eventually(t, func() bool { return take(t, l, "a", 0).ResetAfter > time.Hour }, "it has its turn, an hour from now")
 		time.Sleep(time.Second)
 		cancel()

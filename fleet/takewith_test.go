@@ -60,6 +60,17 @@ func TestTakeWith(t *testing.T) {
 				require.False(t, half.Allowed, "%v: 50 units are more than 10", small)
 			}
 
+			if !strings.Contains(small.String(), "bursty") { // of which a unit's cost depends on the limit
+				out, err := TakeAll(ctx, l.ClaimWith(large, "d", 10), l.Claim("e", 10), l.ClaimWith(large, "c", 1), l.Claim("c", 1))
+				require.NoError(t, err)
+				require.True(t, out.Allowed, "%v", small)
+				require.Equal(t, []int64{90, 0}, []int64{out.Answers[0].Remaining, out.Answers[1].Remaining})
+				require.NotEqual(t, out.Answers[2].Limit, out.Answers[3].Limit)
+				a, err = l.TakeWith(ctx, large, "c", 0)
+				require.NoError(t, err)
+				require.LessOrEqual(t, a.Remaining, int64(98), "%v: it was charged under both", small)
+			}
+
 			_, err = l.RefundWith(ctx, large, "a", 50)
 			require.NoError(t, err)
 			a, err = other.TakeWith(ctx, large, "a", 0)
@@ -156,39 +167,31 @@ func TestPolicyFor(t *testing.T) {
 		used, err := l.Reset(ctx, "big")
 		require.NoError(t, err)
 		require.True(t, used)
+		used, err = l.Reset(ctx, "big")
+		require.NoError(t, err)
+		require.False(t, used)
 		require.EqualValues(t, 100, take(t, l, "big", 0).Remaining)
 		require.False(t, take(t, l, "any", 3).Allowed, "Policy holds for the others")
+
+		a, err = l.Ask(ctx, "big", 60)
+		require.NoError(t, err)
+		require.EqualValues(t, 40, a.Remaining)
+		g, err := l.Hold(ctx, limits.Call[string]{Key: "new", N: 50, Limit: plans["big"]})
+		require.NoError(t, err)
+		require.NoError(t, g.Settle(ctx, 70))
+		a, err = l.TakeWith(ctx, plans["big"], "new", 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 30, a.Remaining, "it is settled in its own measure")
 
 		_, err = l.Take(ctx, "odd", 1)
 		require.ErrorIs(t, err, ErrMisfit)
 		require.False(t, l.Choke(ctx, "odd"))
 		require.ErrorIs(t, l.Wait(ctx, "odd", 1), ErrMisfit)
+		a, err = l.Ask(ctx, "odd", 1)
+		require.NoError(t, err)
+		require.Equal(t, policy.Decision{RetryAfter: policy.Never}, a.Decision)
 		_, err = l.Reserve(ctx, "odd", 1, 0)
 		require.ErrorIs(t, err, ErrMisfit)
-
-		c.Mode, c.Policy = Leased, funnel(100, 1, time.Second)
-		_, err = New(c)
-		require.ErrorContains(t, err, "PolicyFor")
-	})
-}
-
-func TestTakeAllWithLimits(t *testing.T) {
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		for _, f := range families(t) {
-			if strings.Contains(f[0].String(), "bursty") {
-				continue // what a unit costs depends on the limit
-			}
-			l := open(t, on(redis, f[0]))
-			out, err := TakeAll(t.Context(), l.ClaimWith(f[1], "a", 10), l.Claim("b", 10), l.ClaimWith(f[1], "c", 1), l.Claim("c", 1))
-			require.NoError(t, err)
-			require.True(t, out.Allowed, "%v", f[0])
-			require.EqualValues(t, 90, out.Answers[0].Remaining)
-			require.Zero(t, out.Answers[1].Remaining)
-			require.NotEqual(t, out.Answers[2].Limit, out.Answers[3].Limit)
-			a, err := l.TakeWith(t.Context(), f[1], "c", 0)
-			require.NoError(t, err)
-			require.LessOrEqual(t, a.Remaining, int64(98), "%v: it was charged under both", f[0])
-		}
 	})
 }
 
@@ -197,45 +200,32 @@ func TestSharesOfLimits(t *testing.T) {
 		if strings.Contains(f[0].String(), "bursty") {
 			continue
 		}
-		t.Run(f[0].String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-				c := on(redis, f[0])
-				c.Servers = 2
-				ctx := t.Context()
-				l := open(t, c)
-				a, err := l.TakeWith(ctx, f[1], "a", 60)
+		inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+			c := on(redis, f[0])
+			c.Servers = 2
+			l := open(t, c)
+			with := func(source limits.Source, p policy.Policy, key string, n int64) limits.Answer {
+				t.Helper()
+				a, err := l.TakeWith(t.Context(), p, key, n)
 				require.NoError(t, err)
-				require.Equal(t, limits.SourceRedis, a.Source())
-				redis.Set(gone)
-				a, err = l.TakeWith(ctx, f[1], "a", 0)
-				require.NoError(t, err)
-				require.Equal(t, limits.SourceShare, a.Source())
-				require.EqualValues(t, 50, a.Limit)
-				require.EqualValues(t, 20, a.Remaining, "of 50, the part that Redis said is used")
-				over, err := l.TakeWith(ctx, f[1], "a", 51)
-				require.NoError(t, err)
-				require.Equal(t, retry, over.RetryAfter, "the limit allows it, the share never does")
-				a, err = l.TakeWith(ctx, f[1], "a", 5)
-				require.NoError(t, err)
-				require.True(t, a.Allowed)
-				out, err := TakeAll(ctx, l.ClaimWith(f[1], "a", 5))
-				require.NoError(t, err)
-				require.True(t, out.Allowed)
-				// A limit that is new in the outage knows the servers and Redis's past.
-				if !strings.Contains(f[0].String(), "funnel") {
-					return
-				}
-				a, err = l.TakeWith(ctx, funnel(40, 40, 3660*24*time.Hour), "new", 1)
-				require.NoError(t, err)
-				require.Equal(t, limits.SourceShare, a.Source())
-				require.EqualValues(t, 20, a.Limit)
-				redis.Set(well)
-				eventually(t, func() bool { return l.Health() == nil && l.Stats().Charged >= 10 }, "it is charged")
-				a, err = l.TakeWith(ctx, f[1], "a", 0)
-				require.NoError(t, err)
-				require.Equal(t, limits.SourceRedis, a.Source())
-				require.EqualValues(t, 30, a.Remaining)
-			})
+				require.Equal(t, source, a.Source())
+				return a
+			}
+			require.True(t, with(limits.SourceRedis, f[1], "a", 60).Allowed)
+			redis.Set(gone)
+			a := with(limits.SourceShare, f[1], "a", 0)
+			require.Equal(t, []int64{50, 20}, []int64{a.Limit, a.Remaining}, "of 50, the part that Redis said is used")
+			require.Equal(t, retry, with(limits.SourceShare, f[1], "a", 51).RetryAfter, "the limit allows it, the share never does")
+			require.True(t, with(limits.SourceShare, f[1], "a", 5).Allowed)
+			out, err := TakeAll(t.Context(), l.ClaimWith(f[1], "a", 5))
+			require.NoError(t, err)
+			require.True(t, out.Allowed)
+			if strings.Contains(f[0].String(), "funnel") { // a limit that is new in the outage knows the servers
+				require.EqualValues(t, 20, with(limits.SourceShare, funnel(40, 40, 3660*24*time.Hour), "new", 1).Limit)
+			}
+			redis.Set(well)
+			eventually(t, func() bool { return l.Health() == nil && l.Stats().Charged >= 10 }, "it is charged")
+			require.EqualValues(t, 30, with(limits.SourceRedis, f[1], "a", 0).Remaining)
 		})
 	}
 }

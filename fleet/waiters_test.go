@@ -12,7 +12,6 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
-	"github.com/ral-limiter/ral/policy"
 )
 
 // Crowded calls take nothing, unless they need not wait. Another may wait when a call has left.
@@ -26,28 +25,24 @@ func TestWaitersAreBounded(t *testing.T) {
 			require.NoError(t, l.Wait(ctx, key, 2))
 		}
 		ended := make(chan error)
-		wait := func(key string) {
-			before := take(t, l, key, 0).ResetAfter
-			go func() { ended <- l.Wait(ctx, key, 1) }()
-			eventually(t, func() bool { return take(t, l, key, 0).ResetAfter > before+time.Hour/2 }, "it has a turn")
-		}
-		crowded := func(key, say string) {
-			t.Helper()
-			before := take(t, l, key, 0).ResetAfter
-			err := l.Wait(t.Context(), key, 1)
+		for _, step := range []struct{ key, crowded string }{
+			{"a", ""}, {"a", ""}, {"a", "2 for this key on this server, of at most 2"},
+			{"b", ""}, {"b", "3 for all keys on this server, of at most 3"}, {"c", "3 for all keys"},
+		} {
+			before := take(t, l, step.key, 0).ResetAfter
+			if step.crowded == "" {
+				go func() { ended <- l.Wait(ctx, step.key, 1) }()
+				eventually(t, func() bool { return take(t, l, step.key, 0).ResetAfter > before+time.Hour/2 }, "it has a turn")
+				continue
+			}
+			err := l.Wait(t.Context(), step.key, 1)
 			require.ErrorIs(t, err, engine.ErrCrowded)
-			require.ErrorContains(t, err, say)
-			r, err := l.Acquire(t.Context(), key, 1, 100*time.Hour)
+			require.ErrorContains(t, err, step.crowded)
+			r, err := l.Acquire(t.Context(), step.key, 1, 100*time.Hour)
 			require.ErrorIs(t, err, engine.ErrCrowded)
 			require.False(t, r.Allowed)
-			require.LessOrEqual(t, take(t, l, key, 0).ResetAfter, before, "no turn was promised")
+			require.LessOrEqual(t, take(t, l, step.key, 0).ResetAfter, before, "no turn was promised")
 		}
-		wait("a")
-		wait("a")
-		crowded("a", "2 for this key on this server, of at most 2")
-		wait("b")
-		crowded("b", "3 for all keys on this server, of at most 3")
-		crowded("c", "3 for all keys")
 		require.NoError(t, l.Wait(t.Context(), "new", 1), "it need not wait")
 		require.NoError(t, l.Wait(t.Context(), "a", 0))
 		require.ErrorIs(t, l.Wait(t.Context(), "a", 3), engine.ErrNever)
@@ -63,22 +58,6 @@ func TestWaitersAreBounded(t *testing.T) {
 		soon, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		require.ErrorIs(t, l.Wait(soon, "a", 1), engine.ErrDeadline, "another may wait")
-	})
-}
-
-func TestCrowdedQueue(t *testing.T) {
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		c := on(redis, policy.Must(policy.Queue(9, 1, time.Hour)))
-		c.MaxWaiting = 1
-		l := open(t, c)
-		require.True(t, l.Choke(t.Context(), "a"))
-		ctx, leave := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- l.Wait(ctx, "a", 1) }()
-		eventually(t, func() bool { return take(t, l, "a", 0).Remaining == 8 }, "it has a turn")
-		require.ErrorIs(t, l.Wait(t.Context(), "a", 1), engine.ErrCrowded)
-		leave()
-		require.ErrorIs(t, <-ended, engine.ErrCancelled)
 	})
 }
 
