@@ -54,6 +54,7 @@ func occupy(g *Guard, d time.Duration) {
 	synctest.Wait()
 }
 
+// A call goes out at once, whatever hangs before it.
 func TestLoneCallGoesOutAtOnce(t *testing.T) {
 	inBubbleOf(t, Config{}, func(t *testing.T, g *Guard) {
 		e := &echo{}
@@ -65,19 +66,12 @@ func TestLoneCallGoesOutAtOnce(t *testing.T) {
 			require.Equal(t, want, got)
 		}
 		require.Zero(t, time.Since(begun))
-		require.Len(t, e.sent(), 5)
-	})
-}
-
-func TestBatchThatHangsHoldsUpNoOther(t *testing.T) {
-	inBubbleOf(t, Config{}, func(t *testing.T, g *Guard) {
-		e := &echo{takes: budget}
-		b := NewBatch(g, e.call)
+		e.takes = budget
 		var all sync.WaitGroup
 		for i := range 50 {
 			all.Go(func() { _, _ = b.Do(t.Context(), i) })
 			synctest.Wait()
-			require.Len(t, e.sent(), i+1)
+			require.Len(t, e.sent(), 5+i+1)
 		}
 		all.Wait()
 	})
@@ -98,11 +92,7 @@ func TestCallsThatWaitAreSentAsOne(t *testing.T) {
 			all.Go(func() {
 				got, err := b.Do(t.Context(), i)
 				assert.Equal(t, i, got)
-				if i%10 == 0 {
-					assert.ErrorIs(t, err, errKey, "each has its own error")
-				} else {
-					assert.NoError(t, err)
-				}
+				assert.ErrorIs(t, err, e.err(i), "each has its own error")
 			})
 		}
 		all.Wait()
@@ -114,47 +104,42 @@ func TestCallsThatWaitAreSentAsOne(t *testing.T) {
 	})
 }
 
-// Calls given up before they are made are not made, and are no failures.
+// Of ten calls that wait for a worker, some are given up. They are not made, and are no failures.
+// The others are sent as one, even if the first was given up.
 func TestCallsThatWereGivenUpAreNotSent(t *testing.T) {
-	givenUp := func(i int) bool { return i%2 == 1 }
-	expectSent(t, givenUp, []int{0, 2, 4, 6, 8})
-}
-
-// If the first call of a batch is given up, the others wait on.
-func TestOthersOfABatchDoNotDependOnTheFirst(t *testing.T) {
-	givenUp := func(i int) bool { return i == 0 }
-	expectSent(t, givenUp, []int{1, 2, 3, 4, 5, 6, 7, 8, 9})
-}
-
-// expectSent has ten calls wait for a worker. Some are given up; the others are sent as one.
-func expectSent(t *testing.T, givenUp func(i int) bool, want []int) {
-	t.Helper()
-	inBubbleOf(t, Config{MaxInFlight: 1}, func(t *testing.T, g *Guard) {
-		e := &echo{}
-		b := NewBatch(g, e.call)
-		occupy(g, 2*time.Millisecond)
-		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		var all sync.WaitGroup
-		for i := range 10 {
-			all.Go(func() {
-				if givenUp(i) {
-					_, err := b.Do(short, i)
-					assert.ErrorIs(t, err, context.DeadlineExceeded)
-					return
-				}
-				got, err := b.Do(t.Context(), i)
-				assert.NoError(t, err)
-				assert.Equal(t, i, got)
-			})
-			synctest.Wait()
-		}
-		all.Wait()
-		require.Len(t, e.sent(), 1)
-		require.ElementsMatch(t, want, e.sent()[0])
-		open, _ := g.Open()
-		require.False(t, open)
-	})
+	for _, c := range []struct {
+		givenUp func(i int) bool
+		sent    []int
+	}{
+		{func(i int) bool { return i%2 == 1 }, []int{0, 2, 4, 6, 8}},
+		{func(i int) bool { return i == 0 }, []int{1, 2, 3, 4, 5, 6, 7, 8, 9}},
+	} {
+		inBubbleOf(t, Config{MaxInFlight: 1}, func(t *testing.T, g *Guard) {
+			e := &echo{}
+			b := NewBatch(g, e.call)
+			occupy(g, 2*time.Millisecond)
+			short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			var all sync.WaitGroup
+			for i := range 10 {
+				all.Go(func() {
+					if c.givenUp(i) {
+						_, err := b.Do(short, i)
+						assert.ErrorIs(t, err, context.DeadlineExceeded)
+						return
+					}
+					got, err := b.Do(t.Context(), i)
+					assert.NoError(t, err)
+					assert.Equal(t, i, got)
+				})
+				synctest.Wait()
+			}
+			all.Wait()
+			require.Len(t, e.sent(), 1)
+			require.ElementsMatch(t, c.sent, e.sent()[0])
+			require.False(t, isOpen(g))
+		})
+	}
 }
 
 // If the server hangs and no worker is left, each call waits for its own budget.

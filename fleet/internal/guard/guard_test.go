@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -111,7 +112,8 @@ func (s *server) ask(t *testing.T, g guarded) error {
 	return err
 }
 
-// A call is given up when the budget is spent, and goes on by itself.
+// A call is given up when the budget is spent, and goes on by itself. Only Close waits for a call
+// that does not heed its context; other calls end with it.
 func TestBudget(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		ended := make(chan time.Duration, 1)
@@ -124,6 +126,29 @@ func TestBudget(t *testing.T) {
 		require.ErrorIs(t, err, ErrBudget)
 		require.Equal(t, budget, time.Since(begun))
 		require.Equal(t, hang, <-ended)
+		require.NoError(t, (&server{}).ask(t, g)) // which closes the breaker
+
+		deaf := func(context.Context) (int64, error) {
+			time.Sleep(time.Minute)
+			return 0, nil
+		}
+		begun = time.Now()
+		_, err = g.do(t.Context(), deaf)
+		require.ErrorIs(t, err, ErrBudget)
+		under, closed := make(chan error), make(chan struct{})
+		go func() {
+			_, err := g.do(t.Context(), deaf)
+			under <- err
+		}()
+		synctest.Wait()
+		go func() {
+			g.Close()
+			close(closed)
+		}()
+		assert.ErrorIs(t, <-under, ErrClosed)
+		assert.Equal(t, budget, time.Since(begun))
+		<-closed
+		assert.Equal(t, time.Minute+budget, time.Since(begun))
 	})
 }
 
@@ -136,43 +161,6 @@ func TestAnotherBudget(t *testing.T) {
 		_, err = DoWithin(t.Context(), g, 2*budget, s.call)
 		require.ErrorIs(t, err, ErrBudget)
 		require.Equal(t, 2*budget, time.Since(begun))
-	})
-}
-
-// Only Close waits for a call that does not heed its context.
-func TestBudgetOfADeafCall(t *testing.T) {
-	inBubble(t, func(t *testing.T, g guarded) {
-		begun := time.Now()
-		_, err := g.do(t.Context(), func(context.Context) (int64, error) {
-			time.Sleep(time.Minute)
-			return 0, nil
-		})
-		require.ErrorIs(t, err, ErrBudget)
-		require.Equal(t, budget, time.Since(begun))
-		g.Close()
-		require.Equal(t, time.Minute, time.Since(begun))
-	})
-}
-
-// Calls that never had their turn do not open the breaker.
-func TestBudgetWhenAllAreBusy(t *testing.T) {
-	inBubbleOf(t, Config{MaxInFlight: 2}, func(t *testing.T, g *Guard) { // fewer than failures
-		s := &server{takes: hang}
-		var all sync.WaitGroup
-		var busy atomic.Int64
-		for range 20 {
-			all.Go(func() {
-				err := s.ask(t, alone(g))
-				assert.ErrorIs(t, err, ErrBudget)
-				if errors.Is(err, ErrBusy) {
-					busy.Add(1)
-				}
-			})
-		}
-		all.Wait()
-		require.EqualValues(t, 2, s.calls.Load())
-		require.EqualValues(t, 18, busy.Load())
-		require.Zero(t, g.Openings())
 	})
 }
 
@@ -214,21 +202,22 @@ func TestBreaker(t *testing.T) {
 				require.ErrorIs(t, why, ErrOpen)
 			}
 		}
-		for range 10 {
-			s.err = errDown
-			require.ErrorIs(t, s.ask(t, g), errDown)
-			require.ErrorIs(t, s.ask(t, g), errDown)
-			s.err = nil
-			require.NoError(t, s.ask(t, g))
+		// An answer about one key is no failure.
+		for _, s.err = range slices.Repeat([]error{errDown, errDown, nil, errDown, errKey}, 10) {
+			require.Equal(t, s.err, s.ask(t, g))
 		}
 		expectOpen(false)
 
-		s.err = errDown
-		for range 3 {
-			expectOpen(false)
-			require.NotErrorIs(t, s.ask(t, g), ErrOpen)
+		open := func() {
+			t.Helper()
+			s.err = errDown
+			for range 3 {
+				expectOpen(false)
+				require.NotErrorIs(t, s.ask(t, g), ErrOpen)
+			}
+			expectOpen(true)
 		}
-		expectOpen(true)
+		open()
 		require.EqualValues(t, 1, g.Openings())
 		require.EqualValues(t, 1, g.changes.Load())
 
@@ -248,20 +237,16 @@ func TestBreaker(t *testing.T) {
 		}
 
 		// It closes by itself, and the pauses start anew.
-		time.Sleep(8 * pause)
-		s.err = nil
-		require.NoError(t, s.ask(t, g))
-		expectOpen(false)
-		require.EqualValues(t, 2, g.changes.Load())
-		s.err = errDown
-		for range 3 {
-			require.NotErrorIs(t, s.ask(t, g), ErrOpen)
+		for _, rest := range []time.Duration{8 * pause, pause} {
+			time.Sleep(rest)
+			s.err = nil
+			require.NoError(t, s.ask(t, g))
+			expectOpen(false)
+			if rest > pause {
+				require.EqualValues(t, 2, g.changes.Load())
+				open()
+			}
 		}
-		expectOpen(true)
-		time.Sleep(pause)
-		s.err = nil
-		require.NoError(t, s.ask(t, g))
-		expectOpen(false)
 		require.EqualValues(t, 2, g.Openings())
 	})
 }
@@ -269,62 +254,54 @@ func TestBreaker(t *testing.T) {
 // An explanation holds until the next, or until the breaker closes. Failure never returns it.
 func TestExplanationsDoNotNest(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
-		s := &server{err: errDown}
+		why := func() error {
+			_, why := g.Open()
+			require.ErrorIs(t, why, ErrOpen)
+			return why
+		}
 		g.Explain(errors.New("early"))
 		require.NoError(t, g.Failure())
-		for range 3 {
-			require.ErrorIs(t, s.ask(t, g), errDown)
-		}
-		_, why := g.Open()
-		require.NotContains(t, why.Error(), "early", "the breaker was closed")
+		s := g.fail(t)
+		require.NotContains(t, why().Error(), "early", "the breaker was closed")
 		for i := range 20 {
 			require.Equal(t, errDown, g.Failure())
 			g.Explain(fmt.Errorf("explained (%w)", g.Failure()))
-			_, why := g.Open()
-			require.ErrorIs(t, why, ErrOpen)
-			require.ErrorIs(t, why, errDown)
-			require.Equal(t, 1, strings.Count(why.Error(), "explained"), "after %d probes: %v", i, why)
-			require.Equal(t, why, s.ask(t, g), "calls are told the same")
+			require.ErrorIs(t, why(), errDown)
+			require.Equal(t, 1, strings.Count(why().Error(), "explained"), "after %d probes: %v", i, why())
+			require.Equal(t, why(), s.ask(t, g), "calls are told the same")
 			time.Sleep(8 * pause)
 			require.Equal(t, errDown, s.ask(t, g), "the probe")
 		}
 
-		other := errors.New("other")
-		s.err = other
+		s.err = errors.New("other")
 		time.Sleep(8 * pause)
-		require.ErrorIs(t, s.ask(t, g), other)
-		_, why = g.Open()
-		require.NotErrorIs(t, why, other, "it is explained")
-		require.Equal(t, other, g.Failure())
+		require.Equal(t, s.err, s.ask(t, g))
+		require.NotErrorIs(t, why(), s.err, "it is explained")
+		require.Equal(t, s.err, g.Failure())
 		g.Explain(nil)
-		_, why = g.Open()
-		require.ErrorIs(t, why, other)
-		require.NotContains(t, why.Error(), "explained")
+		require.ErrorIs(t, why(), s.err)
+		require.NotContains(t, why().Error(), "explained")
 
 		g.Explain(errors.New("explained"))
 		s.err = nil
 		time.Sleep(8 * pause)
 		require.NoError(t, s.ask(t, g))
 		require.NoError(t, g.Failure(), "it is closed")
-		s.err = errDown
-		for range 3 {
-			require.ErrorIs(t, s.ask(t, g), errDown)
-		}
-		_, why = g.Open()
-		require.ErrorIs(t, why, errDown)
-		require.NotContains(t, why.Error(), "explained", "that was another outage")
+		g.fail(t)
+		require.ErrorIs(t, why(), errDown)
+		require.NotContains(t, why().Error(), "explained", "that was another outage")
 	})
 }
 
-func TestAnswersAboutOneKeyAreNoFailures(t *testing.T) {
-	inBubble(t, func(t *testing.T, g guarded) {
-		s := &server{err: errKey}
-		for range 10 {
-			require.ErrorIs(t, s.ask(t, g), errKey)
-		}
-		open, _ := g.Open()
-		require.False(t, open)
-	})
+// fail has calls fail until the breaker is open, and returns their server.
+func (g guarded) fail(t *testing.T) *server {
+	t.Helper()
+	s := &server{err: errDown}
+	for range 3 {
+		require.ErrorIs(t, s.ask(t, g), errDown)
+	}
+	require.True(t, isOpen(g.Guard))
+	return s
 }
 
 // When the server stops under many calls, the breaker opens once. Probes run alone, and later
@@ -356,33 +333,20 @@ func TestBreakerAmongMany(t *testing.T) {
 func TestAnswerOfAnEarlierEraIsLife(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		slow := make(chan error)
-		go func() {
-			_, err := g.do(t.Context(), func(context.Context) (int64, error) {
-				time.Sleep(2 * budget)
-				return 0, nil
-			})
-			slow <- err
-		}()
+		go func() { slow <- (&server{takes: 2 * budget}).ask(t, g) }()
 		synctest.Wait()
-		s := &server{err: errDown}
-		for range 3 {
-			_ = s.ask(t, g)
-		}
+		g.fail(t)
 		require.ErrorIs(t, <-slow, ErrBudget)
 		require.True(t, isOpen(g.Guard))
 		time.Sleep(budget)
-		synctest.Wait()
 		require.False(t, isOpen(g.Guard))
 	})
 }
 
-// A probe's answer counts even if its caller has gone.
+// A probe's answer counts even if its caller has gone. After a probe that hangs, another is made.
 func TestProbeThatIsGivenUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
-		s := &server{err: errDown}
-		for range 3 {
-			_ = s.ask(t, g)
-		}
+		s := g.fail(t)
 		s.err, s.takes = nil, 2*time.Millisecond
 		time.Sleep(pause)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -391,7 +355,14 @@ func TestProbeThatIsGivenUp(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.True(t, isOpen(g.Guard))
 		time.Sleep(time.Millisecond)
-		synctest.Wait()
+		require.False(t, isOpen(g.Guard))
+
+		g.fail(t)
+		time.Sleep(pause)
+		s.takes = hang
+		require.ErrorIs(t, s.ask(t, g), ErrBudget)
+		time.Sleep(2 * pause)
+		require.NoError(t, (&server{}).ask(t, g))
 		require.False(t, isOpen(g.Guard))
 	})
 }
@@ -419,26 +390,6 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Close also ends calls that wait for a deaf call.
-func TestCloseOfADeafCall(t *testing.T) {
-	inBubble(t, func(t *testing.T, g guarded) {
-		under := make(chan error)
-		go func() {
-			_, err := g.do(t.Context(), func(context.Context) (int64, error) {
-				time.Sleep(budget / 2)
-				return 0, nil
-			})
-			under <- err
-		}()
-		synctest.Wait()
-		begun := time.Now()
-		go g.Close()
-		require.ErrorIs(t, <-under, ErrClosed)
-		require.Zero(t, time.Since(begun))
-		time.Sleep(budget)
-	})
-}
-
 // Only some idle workers stay.
 func TestWorkersAreKept(t *testing.T) {
 	inBubbleOf(t, Config{MaxInFlight: 1000}, func(t *testing.T, g *Guard) {
@@ -460,34 +411,29 @@ func TestWorkersAreKept(t *testing.T) {
 func TestTripsAreCounted(t *testing.T) {
 	var trips Trips
 	inBubbleOf(t, Config{Trips: &trips}, func(t *testing.T, g *Guard) {
-		counted := func(answered uint64, took time.Duration, failed uint64) {
-			t.Helper()
-			synctest.Wait()
-			a, d, f := trips.Read()
-			require.Equal(t, []any{answered, took, failed}, []any{a, d, f})
-		}
 		for _, as := range []func(*Guard) guarded{alone, batched} {
 			trips = Trips{}
 			both := as(g)
-			require.NoError(t, (&server{takes: 2 * time.Millisecond}).ask(t, both))
-			counted(1, 2*time.Millisecond, 0)
-			require.ErrorIs(t, (&server{takes: time.Millisecond, err: errKey}).ask(t, both), errKey)
-			counted(2, 3*time.Millisecond, 0) // it is an answer
-			for range 3 {
-				require.ErrorIs(t, (&server{err: errDown}).ask(t, both), errDown)
+			counted := func(s *server, want error, answered uint64, took time.Duration, failed uint64) {
+				t.Helper()
+				require.ErrorIs(t, s.ask(t, both), want)
+				synctest.Wait()
+				a, d, f := trips.Read()
+				require.Equal(t, []any{answered, took, failed}, []any{a, d, f})
 			}
-			counted(2, 3*time.Millisecond, 3)
-			require.True(t, isOpen(g))
+			const ms = time.Millisecond
+			counted(&server{takes: 2 * ms}, nil, 1, 2*ms, 0)
+			counted(&server{takes: ms, err: errKey}, errKey, 2, 3*ms, 0) // it is an answer
+			both.fail(t)
 			require.False(t, g.Probing())
-			require.ErrorIs(t, (&server{}).ask(t, both), ErrOpen)
-			counted(2, 3*time.Millisecond, 3) // it was not sent
+			counted(&server{}, ErrOpen, 2, 3*ms, 3) // it was not sent
 			time.Sleep(pause)
 			probed := make(chan error)
-			go func() { probed <- (&server{takes: time.Millisecond}).ask(t, both) }()
+			go func() { probed <- (&server{takes: ms}).ask(t, both) }()
 			synctest.Wait()
 			require.True(t, g.Probing())
 			require.NoError(t, <-probed)
-			counted(3, 4*time.Millisecond, 3)
+			counted(&server{}, nil, 4, 4*ms, 3)
 			require.False(t, g.Probing())
 			require.False(t, isOpen(g))
 		}

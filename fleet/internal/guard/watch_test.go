@@ -165,22 +165,6 @@ func TestConnectionLossIsOneFailure(t *testing.T) {
 	})
 }
 
-func TestProbeThatHangs(t *testing.T) {
-	inBubble(t, func(t *testing.T, g guarded) {
-		s := &server{err: errDown}
-		for range 3 {
-			_ = s.ask(t, g)
-		}
-		time.Sleep(pause)
-		s.takes = hang
-		require.ErrorIs(t, s.ask(t, g), ErrBudget)
-		s = &server{}
-		time.Sleep(2 * pause)
-		require.NoError(t, s.ask(t, g))
-		require.False(t, isOpen(g.Guard))
-	})
-}
-
 // Promise: A server short of processors keeps a Redis that answers.
 func TestTicksAreNotTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
