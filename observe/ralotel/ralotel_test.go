@@ -11,15 +11,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/attribute"
 	exporter "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/internal/testkit/metricspage"
 	"github.com/ral-limiter/ral/observe/metrics"
 	"github.com/ral-limiter/ral/observe/ralotel"
@@ -58,38 +55,6 @@ func TestNamesAreThoseOfPrometheus(t *testing.T) {
 	require.NoError(t, err)
 	defer file.Close()
 	require.NoError(t, testutil.GatherAndCompare(registry, file))
-}
-
-func TestInstruments(t *testing.T) {
-	reader := sdk.NewManualReader()
-	meter := sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test")
-	e := newEngine(t, "api")
-	m := httplimit.Must(httplimit.New(e, httplimit.ByHeader("Key"), httplimit.Options{}))
-	_, err := ralotel.Register(meter, metrics.Engine(e), m.Metrics("web"))
-	require.NoError(t, err)
-	e.Choke("a")
-	e.Choke("a")
-	e.Choke("a")
-	got := collect(t, reader)
-	point := func(value float64, limit, label, of string) metricdata.DataPoint[float64] {
-		return metricdata.DataPoint[float64]{Value: value, Attributes: attribute.NewSet(
-			attribute.String("limit", limit), attribute.String(label, of))}
-	}
-	metricdatatest.AssertEqual(t, metricdata.Metrics{
-		Name: "ral.calls", Unit: "{call}", Description: "Calls that took units or were refused them.",
-		Data: metricdata.Sum[float64]{
-			Temporality: metricdata.CumulativeTemporality, IsMonotonic: true,
-			DataPoints: []metricdata.DataPoint[float64]{point(1, "api", "result", "admitted"), point(2, "api", "result", "refused")},
-		},
-	}, got["ral.calls"], metricdatatest.IgnoreTimestamp())
-	metricdatatest.AssertEqual(t, metricdata.Metrics{
-		Name: "ral.keys", Unit: "{key}", Description: "Keys in the table.",
-		Data: metricdata.Gauge[float64]{DataPoints: []metricdata.DataPoint[float64]{
-			{Value: 1, Attributes: attribute.NewSet(attribute.String("limit", "api"))},
-		}},
-	}, got["ral.keys"], metricdatatest.IgnoreTimestamp())
-	metricdatatest.AssertHasAttributes(t, got["ral.http.requests"], attribute.String("limit", "web"))
-	assert.NotContains(t, got, "ral.save.timestamp", "there was no save")
 }
 
 func TestAbsentValuesAreNotObserved(t *testing.T) {

@@ -2,7 +2,6 @@ package ralprom_test
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"os"
 	"testing"
@@ -16,7 +15,6 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/internal/testkit/metricspage"
-	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/observe/metrics"
 	"github.com/ral-limiter/ral/observe/ralprom"
 	"github.com/ral-limiter/ral/policy"
@@ -43,30 +41,6 @@ func TestLint(t *testing.T) {
 	problems, err := testutil.CollectAndLint(ralprom.New(metricspage.Everything(t, "api")))
 	require.NoError(t, err)
 	assert.Empty(t, problems)
-}
-
-func TestRegistryReadsTheCurrentCounts(t *testing.T) {
-	registry := prometheus.NewPedanticRegistry()
-	api, web := newEngine(t, "api"), newEngine(t, "web")
-	m := httplimit.Must(httplimit.New(api, httplimit.ByHeader("Key"), httplimit.Options{}))
-	require.NoError(t, ralprom.Register(registry, metrics.Engine(api), metrics.Engine(web), m.Metrics("api")))
-	for calls := range 3 {
-		count := map[string]float64{}
-		families, err := registry.Gather()
-		require.NoError(t, err)
-		for _, family := range families {
-			for _, m := range family.Metric {
-				if family.GetName() == "ral_calls_total" {
-					count[m.Label[0].GetValue()+" "+m.Label[1].GetValue()] = m.Counter.GetValue()
-				}
-			}
-		}
-		assert.Equal(t, map[string]float64{
-			"api admitted": float64(min(calls, 1)), "api refused": float64(max(0, calls-1)),
-			"web admitted": 0, "web refused": 0,
-		}, count)
-		api.Choke("a")
-	}
 }
 
 func TestTwoLimitersOfOneNameAreAnError(t *testing.T) {
@@ -138,26 +112,4 @@ func TestAbsentValuesAreNotCollected(t *testing.T) {
 	assert.Zero(t, testutil.CollectAndCount(ralprom.New(source)))
 	value = 3
 	assert.Equal(t, 1, testutil.CollectAndCount(ralprom.New(source)))
-}
-
-// The number of keys does not matter.
-func TestCollectAllocatesLittle(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector allocates")
-	}
-	e := newEngine(t, "api")
-	c := ralprom.New(metrics.Engine(e))
-	to := make(chan prometheus.Metric, 100)
-	collect := func() {
-		c.Collect(to)
-		for len(to) > 0 {
-			<-to
-		}
-	}
-	few := testing.AllocsPerRun(100, collect)
-	assert.LessOrEqual(t, few, 12.0)
-	for i := range 20_000 {
-		e.Choke(fmt.Sprint("key-", i))
-	}
-	assert.LessOrEqual(t, testing.AllocsPerRun(100, collect), few+1)
 }
