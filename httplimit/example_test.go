@@ -63,25 +63,6 @@ func stopped() policy.Instant { return 1 }
 
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
 
-func ExampleNew() {
-	limiter, err := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(100, time.Hour)), Clock: stopped})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer limiter.Close()
-	limit, err := httplimit.New(limiter, httplimit.ByHeader("X-API-Key"), httplimit.Options{Headers: httplimit.LegacyHeaders})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	show(limit.Handler(hello), "X-API-Key", "secret")
-	show(limit.Handler(hello)) // no key: 400, unless Limit.WhenNoKey says otherwise
-	// Output:
-	// 200
-	// 400
-}
-
 // By address, and by API key if the request has it.
 func ExampleNewAll() {
 	addresses, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(3, 3, time.Minute)), Clock: stopped})
@@ -175,45 +156,6 @@ func ExampleOptions_charge() {
 	// 401 "default";r=1;t=3600
 	// 401 "default";r=0;t=7200
 	// 429 "default";r=0;t=3600
-}
-
-// A limit in shadow mode reports what it would do.
-func ExampleOptions_shadow() {
-	limiter, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.FixedWindow(1, time.Hour)), Clock: stopped})
-	defer limiter.Close()
-	limit := httplimit.Must(httplimit.New(limiter, httplimit.ByAddr, httplimit.Options{
-		Shadow:    true,
-		OnVerdict: func(r *http.Request, v limits.Verdict) { fmt.Println(r.RemoteAddr, v.Reason) },
-	}))
-	for range 2 {
-		show(limit.Handler(hello))
-	}
-	fmt.Println("would have refused", limit.Stats().OverLimit)
-	// Output:
-	// 10.0.0.1:4711 admitted
-	// 200
-	// 10.0.0.1:4711 over limit
-	// 200
-	// would have refused 1
-}
-
-// Options.Refuse writes its own answer. The header fields are set by then.
-func ExampleOptions_refuse() {
-	limiter, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour)), Clock: stopped})
-	defer limiter.Close()
-	limit := httplimit.Must(httplimit.New(limiter, httplimit.ByAddr, httplimit.Options{
-		Refuse: func(w http.ResponseWriter, _ *http.Request, v limits.Verdict) {
-			http.Error(w, "come back in "+w.Header().Get("Retry-After")+" seconds", httplimit.Status(v.Reason))
-		},
-	}))
-	for range 2 {
-		w := httptest.NewRecorder()
-		limit.Handler(hello).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-		fmt.Println(w.Body)
-	}
-	// Output:
-	// hello
-	// come back in 3600 seconds
 }
 
 // A gateway to a language model limits requests, and the tokens that each turned out to use.

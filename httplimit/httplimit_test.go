@@ -102,33 +102,6 @@ func TestShadow(t *testing.T) {
 	assert.Equal(t, Stats{Admitted: 1, OverLimit: 1, Denied: 1, Shadow: true, Limits: s.Limits}, s)
 }
 
-func TestCost(t *testing.T) {
-	limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(10, time.Hour)))
-	h := Must(New(limiter, ByAddr, Options{Cost: costField})).Handler(done)
-	for _, c := range []struct {
-		cost, remaining, retry string
-		code                   int
-	}{
-		{"7", "3", "", 200},
-		{"4", "3", "3600", 429},
-		{"11", "", "", 403},
-		{"-1", "", "", 500},
-		{"-9223372036854775808", "", "", 500},
-		{"0", "3", "", 200},
-		{"3", "0", "", 200},
-		{"0", "0", "", 200},
-	} {
-		w := ask(h, from(alice, "Cost", c.cost))
-		assert.Equal(t, c.code, w.Code, "%+v", c)
-		if c.remaining == "" {
-			assert.Empty(t, w.Header().Get("RateLimit"), "%+v", c)
-		} else {
-			assert.Contains(t, w.Header().Get("RateLimit"), ";r="+c.remaining+";", "%+v", c)
-		}
-		assert.Equal(t, c.retry == "", w.Header().Get("Retry-After") == "", "%+v", c)
-	}
-}
-
 func TestBadSettings(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Second)))
 	good := Limit[netip.Addr]{Limiter: limiter, Key: ByAddr}

@@ -64,26 +64,19 @@ func TestByHeaderNames(t *testing.T) {
 func TestHostOf(t *testing.T) {
 	for authority, want := range map[string]string{
 		"example.org":          "example.org",
-		"EXAMPLE.org":          "example.org",
-		"example.org:80":       "example.org",
 		"Example.ORG:65536":    "example.org",
-		"example.org:":         "example.org",
 		"example.org:x":        "example.org",
 		"example.org:1:2":      "example.org",
 		"example.org.":         "example.org",
-		"example.org.:80":      "example.org",
 		" example.org\t":       "example.org", //nolint:gocritic // white space is what is tried
 		"example.org..":        "example.org.",
 		"192.0.2.1:80":         "192.0.2.1",
-		"[2001:db8::1]":        "2001:db8::1",
 		"[2001:db8::1]:80":     "2001:db8::1",
 		"[2001:DB8:0:0::1]:80": "2001:db8::1",
 		"[::1]:99999":          "::1",
 		"[Nonsense]:80":        "[nonsense]",
 		"\u212aelvin":          "\u212aelvin", // its lower case is an ASCII k
 		"":                     "",
-		":80":                  "",
-		".":                    "",
 		"]":                    "]",
 	} {
 		assert.Equal(t, want, hostOf(authority), "%q", authority)
@@ -138,18 +131,14 @@ func TestByPatternOfNestedMuxes(t *testing.T) {
 		want               keys
 	}{
 		{"GET", "x", "/v1/a/1", keys{"GET /a/{id}", "/v1/"}},
-		{"GET", "x", "/v1/a/2", keys{"GET /a/{id}", "/v1/"}},
 		{"HEAD", "x", "/v1/a/2", keys{"GET /a/{id}", "/v1/"}},
-		{"POST", "x", "/v1/a/2", keys{"POST /a/{id}", "/v1/"}},
 		{"GET", "x", "/v2/a/2", keys{"GET /a/{id}", "/v2/"}},
 		{"GET", "x", "/v1/b/x/y", keys{"/b/{rest...}", "/v1/"}},
 		{"GET", "api.example.org:80", "/v1/a/1", keys{"api.example.org/a/{id}", "/v1/"}},
 		{"DELETE", "x", "/v1/a/1", keys{"", "/v1/"}},                   // 405
-		{"GET", "x", "/v1/c", keys{"", "/v1/"}},                        // 404
 		{"GET", "x", "/v1/tree/17", keys{"/tree/{id}/", "/v1/"}},       // a redirect
 		{"CONNECT", "x", "/v1/tree/17", keys{"", "/v1/"}},              // whose target is the client's
 		{"GET", "x", "/v1/b/%2e%2e/a/1", keys{"/b/{rest...}", "/v1/"}}, // escaped dots stay
-		{"GET", "x", "/v2/tree/17/18/19", keys{"/tree/{id}/", "/v2/"}},
 	} {
 		r := httptest.NewRequest(http.MethodGet, c.path, nil)
 		r.Method, r.Host = c.method, c.host

@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
@@ -49,25 +48,6 @@ func TestRetryAfterIsTrue(t *testing.T) {
 	}
 }
 
-func TestRetryAfterOfSeveralIsTrue(t *testing.T) {
-	all := everyPolicy()
-	for _, names := range [][]string{
-		{"funnel", "fixed window"}, {"sliding window", "at most", "funnel, slow"}, {"bursty", "funnel, a second"}, {"funnel", "warming up"},
-	} {
-		t.Run(fmt.Sprint(names), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var limits []AnyLimit
-				for _, name := range names {
-					limits = append(limits, Limit[netip.Addr]{Name: name, Limiter: open[netip.Addr](t, all[name]), Key: ByAddr})
-				}
-				m, err := NewAll(Options{Cost: costField}, limits...)
-				require.NoError(t, err)
-				retriesAreTrue(t, m, 40)
-			})
-		})
-	}
-}
-
 func costField(r *http.Request) int64 {
 	n, _ := strconv.ParseInt(r.Header.Get("Cost"), 10, 64)
 	return n
@@ -103,13 +83,4 @@ func retriesAreTrue(t *testing.T, m *Middleware, rounds int) {
 	}
 	assert.Greater(t, refused, 5, "too few refusals to say anything")
 	t.Logf("%d refusals, %d of more than a second", refused, late)
-}
-
-func TestSecondsAreRoundedUp(t *testing.T) {
-	for d, want := range map[time.Duration]int64{
-		0: 1, 1: 1, time.Second - 1: 1, time.Second: 1, time.Second + 1: 2, 2 * time.Second: 2, time.Hour: 3600,
-		policy.Never - 1: 9223372037,
-	} {
-		assert.Equal(t, want, retrySeconds(d), "%v", d)
-	}
 }

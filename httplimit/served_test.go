@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -35,38 +34,6 @@ func TestChargeOfHead(t *testing.T) {
 		resp.Body.Close()
 		s.Close() // waits for the handler
 		assert.Equal(t, Served{Status: 200, Bytes: want}, got, method)
-	}
-}
-
-func TestChargeByBytes(t *testing.T) {
-	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1000, 1, time.Hour)))
-	other := open[string](t, policy.Must(policy.Funnel(2000, 1, time.Hour)))
-	perByte := Options{
-		Cost:   func(*http.Request) int64 { return 100 },
-		Charge: func(_ *http.Request, served Served) int64 { return served.Bytes },
-	}
-	one := Must(New(limiter, ByAddr, perByte))
-	several, err := NewAll(perByte, Limit[netip.Addr]{Name: "a", Limiter: limiter, Key: ByAddr},
-		Limit[string]{Name: "b", Limiter: other, Key: ByHeader("User"), WhenNoKey: limits.Skip})
-	require.NoError(t, err)
-	for i, m := range []*Middleware{one, several} {
-		limiter.Reset(aliceKey)
-		h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			n := int(costField(r))
-			_, _ = io.WriteString(w, strings.Repeat("x", n/2))
-			_, _ = w.Write(make([]byte, n-n/2))
-		}))
-		remaining := func() int64 { return limiter.Peek(aliceKey, 0).Remaining }
-		ask(h, from(alice, "Cost", "30"))
-		assert.Equal(t, int64(970), remaining())
-		ask(h, from(alice, "Cost", "0"))
-		assert.Equal(t, int64(970), remaining())
-		ask(h, from(alice, "Cost", "400", "User", "u"))
-		assert.Equal(t, int64(570), remaining())
-		assert.Equal(t, int64(2000-400*i), other.Peek("u", 0).Remaining)
-		ask(h, from(alice, "Cost", "900"))
-		assert.Equal(t, int64(0), remaining(), "more than there was")
-		assert.Equal(t, 429, ask(h, from(alice, "Cost", "0")).Code)
 	}
 }
 

@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"log"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -110,26 +108,6 @@ func TestStreaming(t *testing.T) {
 	}
 }
 
-func TestWriteDeadline(t *testing.T) {
-	bothWays(t, func(t *testing.T, o Options, charged func() []Served) {
-		failed := make(chan error, 1)
-		s := serve(t, plenty(t, o).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			control := http.NewResponseController(w)
-			assert.NoError(t, control.SetWriteDeadline(time.Now().Add(-time.Second)))
-			_, _ = w.Write(make([]byte, 1<<16))
-			failed <- control.Flush()
-		})), false)
-		resp, err := s.Client().Get(s.URL)
-		if err == nil {
-			_, err = io.Copy(io.Discard, resp.Body)
-			resp.Body.Close()
-		}
-		assert.Error(t, err)
-		assert.ErrorIs(t, <-failed, os.ErrDeadlineExceeded)
-		charged()
-	})
-}
-
 func TestHijack(t *testing.T) {
 	for name, take := range map[string]func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error){
 		"Hijacker": func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error) { return w.(http.Hijacker).Hijack() },
@@ -193,49 +171,6 @@ func TestPanickingHandler(t *testing.T) {
 			resp.Body.Close()
 			assert.Equal(t, "fine", string(text))
 		})
-	}
-}
-
-func TestClientThatLeaves(t *testing.T) {
-	bothWays(t, func(t *testing.T, o Options, charged func() []Served) {
-		arrived := make(chan bool)
-		s := serve(t, plenty(t, o).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			arrived <- true
-			<-r.Context().Done()
-		})), false)
-		ctx, cancel := context.WithCancel(context.Background())
-		go func() { <-arrived; cancel() }()
-		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
-		resp, err := s.Client().Do(r)
-		if !assert.ErrorIs(t, err, context.Canceled) {
-			resp.Body.Close()
-		}
-		charged()
-	})
-}
-
-func TestRefusalOnTheWire(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
-		s := serve(t, Must(New(limiter, ByAddr, Options{})).Handler(done), http2)
-		for i, method := range []string{"GET", "GET", "HEAD", "POST"} {
-			r, _ := http.NewRequest(method, s.URL, strings.NewReader(strings.Repeat("x", 100)))
-			resp, err := s.Client().Do(r)
-			require.NoError(t, err)
-			text, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			resp.Body.Close()
-			if i == 0 {
-				assert.Equal(t, 200, resp.StatusCode)
-				continue
-			}
-			assert.Equal(t, 429, resp.StatusCode, method)
-			assert.Equal(t, "3600", resp.Header.Get("Retry-After"))
-			assert.Equal(t, `"default";q=1;w=3600`, resp.Header.Get("RateLimit-Policy"))
-			assert.Equal(t, `"default";r=0;t=3600`, resp.Header.Get("RateLimit"))
-			assert.Equal(t, method != "HEAD", len(text) > 0)
-			assert.Positive(t, resp.ContentLength, method)
-		}
 	}
 }
 

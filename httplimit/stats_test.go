@@ -47,39 +47,6 @@ func TestExpvarIsNotImported(t *testing.T) {
 	assert.NotContains(t, deps, "expvar")
 }
 
-func TestOnVerdict(t *testing.T) {
-	var got []limits.Verdict
-	m, err := NewAll(Options{
-		Cost:      costField,
-		OnVerdict: func(_ *http.Request, v limits.Verdict) { got = append(got, v) },
-		Deny:      prefixList("203.0.113.0/24"), Allow: prefixList("198.51.100.0/24"),
-	}, Limit[string]{Name: "key", Limiter: open[string](t, policy.Must(policy.FixedWindow(4, time.Hour))), Key: ByHeader("Key")})
-	require.NoError(t, err)
-	h := m.Handler(done)
-	ask(h, from(alice, "Key", "k", "Cost", "3"))
-	ask(h, from(alice, "Key", "k", "Cost", "2"))
-	ask(h, from(alice, "Key", "k", "Cost", "5"))
-	ask(h, from(alice, "Cost", "1"))
-	ask(h, from("203.0.113.1:1"))
-	ask(h, from("198.51.100.1:1"))
-	require.Len(t, got, 6)
-	for i, want := range []limits.Verdict{
-		{Reason: limits.Admitted, Limit: "key", Cost: 3},
-		{Reason: limits.OverLimit, Limit: "key", Cost: 2},
-		{Reason: limits.NeverAdmitted, Limit: "key", Cost: 5},
-		{Reason: limits.NoKey, Limit: "key", Cost: 1},
-		{Reason: limits.Denied},
-		{Reason: limits.Exempt},
-	} {
-		assert.Equal(t, []any{want.Reason, want.Limit, want.Cost}, []any{got[i].Reason, got[i].Limit, got[i].Cost}, "%d", i)
-		assert.Equal(t, []int{0, 429, 403, 400, 403, 0}[i], Status(got[i].Reason))
-		assert.Equal(t, Status(got[i].Reason) != 0, got[i].Refused())
-	}
-	assert.Equal(t, int64(1), got[0].Decision.Remaining)
-	assert.Positive(t, got[1].RetryAfter)
-	assert.Equal(t, policy.Never, got[2].RetryAfter)
-}
-
 func TestRefuseHook(t *testing.T) {
 	m := Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Second))), ByAddr, Options{
 		Refuse: func(w http.ResponseWriter, _ *http.Request, v limits.Verdict) {

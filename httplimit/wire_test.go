@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -152,24 +151,4 @@ func TestStreamThatEndsWhileItWaits(t *testing.T) {
 		}
 		assert.Equal(t, limits.Cancelled, (<-verdicts).Reason, "body %q", body)
 	}
-}
-
-func TestConnectionThatBreaksWhileItWaits(t *testing.T) {
-	s, verdicts, arrived := waitingServer(t, time.Minute, true)
-	var conn net.Conn
-	transport := s.Client().Transport.(*http.Transport).Clone()
-	transport.DialTLSContext = func(_ context.Context, network, addr string) (net.Conn, error) {
-		config := transport.TLSClientConfig.Clone()
-		config.NextProtos = []string{"h2"}
-		own, err := tls.Dial(network, addr, config)
-		conn = own
-		return own, err
-	}
-	defer transport.CloseIdleConnections()
-	go func() { <-arrived; _ = conn.Close() }()
-	resp, err := (&http.Client{Transport: transport}).Post(s.URL, "text/plain", strings.NewReader("unread"))
-	if !assert.Error(t, err) {
-		resp.Body.Close()
-	}
-	assert.Equal(t, limits.Cancelled, (<-verdicts).Reason)
 }
