@@ -9,6 +9,7 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
+// Promise: No call waits to its deadline or beyond.
 func TestAdmission(t *testing.T) {
 	admissiontest.Run(t, func(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) admissiontest.Door {
 		l := rpctest.New(t, o, all)

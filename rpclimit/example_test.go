@@ -40,26 +40,3 @@ func Example() {
 	// served
 	// resource_exhausted address true
 }
-
-// A stream pays as it opens for its most messages, and gets unused units back.
-func ExampleSession_End() {
-	messages, err := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.FixedWindow(100, time.Hour))})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer messages.Close()
-	limits := rpclimit.Must(rpclimit.New(rpclimit.Options{
-		Cost:   func(*rpclimit.Call) int64 { return 50 },
-		Charge: func(_ *rpclimit.Call, served rpclimit.Served) int64 { return served.Received },
-	}, rpclimit.Limit[netip.Addr]{Limiter: messages, Key: rpclimit.ByAddr}))
-
-	peer := rpclimit.ParsePeer("192.0.2.1:4711")
-	_, session := limits.Begin(&rpclimit.Call{Context: context.Background(), Procedure: "/shop.Orders/Watch", Peer: peer, Stream: true})
-	fmt.Println("open:", messages.Peek(peer, 0).Remaining)
-	session.Received("a message")
-	session.End(rpclimit.Served{Code: rpclimit.CodeCanceled})
-	fmt.Println("over:", messages.Peek(peer, 0).Remaining)
-	// Output:
-	// open: 50
-	// over: 99
-}

@@ -123,6 +123,7 @@ func TestLimitOfMessage(t *testing.T) {
 	assert.Equal(t, limits.Admitted, v.Reason)
 	s.End(Served{})
 	assert.Equal(t, int64(2), byShop.Peek("b", 0).Remaining)
+	assert.Equal(t, MessageStats{Admitted: 3, Refused: 2}, l.Stats().Messages, "a first message is counted once")
 }
 
 // It waits up to the deadline of the stream.
@@ -175,20 +176,6 @@ func TestDirectionsAtTheSameTime(t *testing.T) {
 	assert.Equal(t, int64(1_000_000-2*streams*each), e.Peek(alice, 0).Remaining, "a limit that is tried takes for messages, and its Cost comes back")
 	assert.Equal(t, int64(1_000_000), byMessage.Peek("m", 0).Remaining, "also where the call ended first")
 	assert.Zero(t, l.Stats().ShadowFailed["address"])
-}
-
-// First-message limits and the limits of each message decide it.
-func TestFirstMessageIsCountedOnce(t *testing.T) {
-	l := Must(New(Options{},
-		Limit[string]{Name: "shop", Limiter: admissiontest.Hourly[string](t, 10), Key: ByMessage(func(m string) string { return m })},
-		Limit[netip.Addr]{Name: "address", Limiter: admissiontest.Hourly[netip.Addr](t, 3), Key: ByAddr, CostReceived: one}))
-	_, s := l.Begin(stream(from(alice)))
-	for _, want := range []limits.Reason{limits.Admitted, limits.Admitted, limits.OverLimit} {
-		v := s.Received("a")
-		assert.Equal(t, want, v.Reason)
-	}
-	s.End(Served{})
-	assert.Equal(t, MessageStats{Admitted: 2, Refused: 1}, l.Stats().Messages)
 }
 
 // A stream that waits for its next message keeps no earlier message in memory.
