@@ -23,12 +23,3 @@ func TestRecordersKeepRoundsAndTheirSum(t *testing.T) {
 	assert.EqualValues(t, 1, r.rounds[1].Calls)
 	assert.EqualValues(t, 4, r.latency().Calls)
 }
-
-func TestNoRecordersKeepNothing(t *testing.T) {
-	for _, r := range []*recorders{newRecorders(3, nil), newRecorders(0, newTape)} {
-		r.endRound(true)
-		assert.Nil(t, r.of(0))
-		assert.Nil(t, r.latency())
-		assert.Empty(t, r.rounds)
-	}
-}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -95,27 +94,5 @@ func TestDifferencesFromRate(t *testing.T) {
 		r.Cancel()
 		assert.InDelta(t, 3, x.Tokens(), 0)
 		assert.EqualValues(t, 10, l.Peek(0).Remaining)
-
-		// The zero values and a burst of 0 refuse; rate.Inf has no counterpart.
-		var none rate.Limiter
-		var zero single.Limiter
-		assert.False(t, none.Allow())
-		assert.False(t, zero.Allow())
-		assert.False(t, rate.NewLimiter(1, 0).Allow())
-		_, err := policy.Funnel(0, 1, time.Second)
-		assert.Error(t, err)
-		assert.True(t, rate.NewLimiter(rate.Inf, 0).Allow())
-
-		// Both say at once that a wait is too long.
-		x, l = rate.NewLimiter(1, 1), single.MustNew(policy.Funnel(1, 1, time.Second))
-		require.True(t, x.Allow())
-		require.True(t, l.Allow())
-		short, stop := context.WithTimeout(t.Context(), time.Millisecond)
-		defer stop()
-		assert.Error(t, x.Wait(short))
-		err = l.Wait(short, 1)
-		assert.ErrorIs(t, err, single.ErrDeadline)
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.NoError(t, short.Err())
 	})
 }

@@ -171,37 +171,6 @@ func TestUberLetsAllCallsPass(t *testing.T) {
 	})
 }
 
-// More than burst + rate × time passes if callers overtake each other.
-func TestXTimeGivesTwiceWhenCallersOvertake(t *testing.T) {
-	early := time.Now()
-	late := early.Add(time.Second)
-	l := newXTime(bench.Limit{Capacity: 10, Count: 1, Per: time.Second})
-	passed := 0
-	for range 20 {
-		for _, at := range []time.Time{late, early} { // early had been held up
-			if l.AllowN(at, 1) {
-				passed++
-			}
-		}
-	}
-	assert.Greater(t, passed, 10+1)
-}
-
-func TestGoLimiterMissesTokensOfLaterIntervals(t *testing.T) {
-	limit := bench.Limit{Capacity: 50_000, Count: 50_000, Per: time.Second}
-	for took := time.Hour; took >= 2*time.Second; { // again if it took until a third interval
-		l := open(t, GoLimiter(), bench.Setup{Limit: limit, Keys: 1})
-		begun := time.Now()
-		assert.Equal(t, 50_000, l.ChokeAll(times("a", 50_000)))
-		time.Sleep(1100 * time.Millisecond) // wall: it reads the clock of the runtime, which no bubble has
-		passed := l.ChokeAll(times("a", 50_000))
-		if took = time.Since(begun); took < 2*time.Second { // wall: as above
-			// As many as an interval has nanoseconds for each token.
-			assert.Equal(t, 20_000, passed)
-		}
-	}
-}
-
 func TestPeersForgetIdleKeysIfTheySaySo(t *testing.T) {
 	w := bench.Workload{
 		Name: "memory", Limit: bench.Limit{Capacity: 1, Count: 1000, Per: time.Second}, Draw: bench.DrawOnce,
