@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -118,40 +117,6 @@ func TestHealthIsWrittenWhenItChanges(t *testing.T) {
 	require.NoError(t, check())
 	require.NoError(t, check())
 	assert.Equal(t, []string{`level=INFO msg="ral: the limiter is healthy again" limit=api`}, to.Drain())
-}
-
-// An engine with failing saves is not healthy after three times State.Every.
-func TestFailedSavesAreWritten(t *testing.T) {
-	folder := filepath.Join(t.TempDir(), "gone")
-	require.NoError(t, os.Mkdir(folder, 0o755))
-	synctest.Test(t, func(t *testing.T) {
-		logger, to := plain(slog.LevelInfo)
-		log := eventlog.New(logger)
-		e, err := engine.New[string](engine.Config{
-			Name: "api", Policy: policy.Must(policy.Funnel(1, 1, time.Hour)), OnEvent: log.Engine,
-			State: engine.State{Path: filepath.Join(folder, "state"), Every: time.Second},
-		})
-		require.NoError(t, err)
-		defer e.Close()
-		check := log.Health("api", e)
-		require.NoError(t, check())
-		require.NoError(t, os.RemoveAll(folder))
-		e.Choke("a")
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
-		require.ErrorIs(t, check(), engine.ErrUnsaved)
-		got := to.Drain()
-		require.Len(t, got, 2, "five saves have failed, which is one record")
-		assert.Contains(t, got[0], `level=ERROR msg="ral: the state of the limiter is not saved" limit=api goroutine=saver error=`)
-		assert.Contains(t, got[1], `ral: the state has not been saved for more than three times State.Every`)
-		require.NoError(t, os.Mkdir(folder, 0o755))
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
-		require.NoError(t, check())
-		got = to.Drain()
-		require.Len(t, got, 2)
-		assert.Equal(t, `level=INFO msg="ral: the state of the limiter is saved again" limit=api goroutine=saver`, got[0])
-	})
 }
 
 func TestZeroLogWritesToTheDefault(t *testing.T) {

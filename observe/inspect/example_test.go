@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/observe/inspect"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -67,31 +66,6 @@ func ExampleHandler_ServeHTTP() {
 	handler.ServeHTTP(w, r)
 	fmt.Println(w.Code, limiter.Choke("alice"))
 	// Output: 200 false
-}
-
-// Keys made by httplimit from header fields are found by the field, if Parse makes them too.
-func ExampleLimit() {
-	byToken := httplimit.ByHeader("X-API-Key")
-	limiter, err := engine.New[string](engine.Config{Name: "api", Policy: policy.Must(policy.Funnel(10, 1, time.Hour))})
-	if err != nil {
-		panic(err)
-	}
-	defer limiter.Close()
-	limit := inspect.Limit[string]{
-		Limiter: limiter,
-		Format:  func(key string) string { return fmt.Sprintf("%q", key) },
-		Parse: func(text string) (string, error) {
-			return byToken(&http.Request{Header: http.Header{"X-Api-Key": {text}}}), nil
-		},
-	}
-	handler, err := inspect.New(inspect.Config{}, limit)
-	if err != nil {
-		panic(err)
-	}
-	defer handler.Close()
-	key, _ := limit.Parse("secret of a client")
-	fmt.Println(key)
-	// Output: secret of a client
 }
 
 // A program without a server shows the page on this machine alone.

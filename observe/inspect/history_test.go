@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
-	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
 	"github.com/ral-limiter/ral/observe/inspect"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/single"
@@ -76,48 +74,5 @@ func TestPointsOfTheLastMinutes(t *testing.T) {
 			assert.Equal(t, int64(2000), points[i+1].At-points[i].At, "in their order")
 		}
 		assert.Len(t, overview(t, h, "limits?since=590").Limits[0].Points, 12)
-	})
-}
-
-// The panic costs points of its own limit, and is logged once. Calls counted meanwhile are in no
-// point.
-func TestPointsGoOnAfterAPanic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		one := single.MustNew(policy.Funnel(10, 1, time.Hour))
-		var broken atomic.Bool
-		var admitted atomic.Uint64
-		log := &logbuffer.Buffer{}
-		e := newEngine[string](t, engine.Config{Name: "api"})
-		h := newHandler(t, inspect.Config{Logger: log.Logger()}, inspect.Limit[string]{Limiter: e}, inspect.Limit[struct{}]{Name: "all", Limiter: one, Stats: func() any {
-			if broken.Load() {
-				panic("broken")
-			}
-			return struct{ Admitted uint64 }{admitted.Load()}
-		}})
-		admitted.Store(20)
-		time.Sleep(3 * time.Second)
-		broken.Store(true)
-		admitted.Store(10_000)
-		e.Choke("a")
-		time.Sleep(time.Minute)
-		o := overview(t, h, "limits")
-		assert.Equal(t, uint64(31), o.Tick)
-		assert.Equal(t, .5, o.Limits[0].Points[1].Admitted, "the other limit has its points")
-		broken.Store(false)
-		time.Sleep(2 * time.Second)
-		admitted.Add(8)
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		points := overview(t, h, "limits").Limits[1].Points
-		var rates []float64
-		for _, p := range points {
-			if p.Admitted > 0 {
-				rates = append(rates, p.Admitted)
-			}
-		}
-		assert.Equal(t, []float64{10, 4}, rates)
-		require.Len(t, log.Lines(), 1)
-		assert.Contains(t, log.Lines()[0], "broken")
-		assert.Contains(t, log.Lines()[0], "limit=all")
 	})
 }
