@@ -29,31 +29,21 @@ func TestClientAddr(t *testing.T) {
 
 func TestKeysOfAddresses(t *testing.T) {
 	for _, c := range []struct {
-		bits       int
+		config     AddrConfig
 		peer, want string
 	}{
-		{0, "192.0.2.17:1", "192.0.2.17"},
-		{0, "[2001:db8:1:2:3:4:5:6]:1", "2001:db8:1:2::"},
-		{48, "[2001:db8:1:2:3:4:5:6]:1", "2001:db8:1::"},
-		{56, "[2001:db8:1:2ff:3:4:5:6]:1", "2001:db8:1:200::"},
-		{128, "[2001:db8:1:2:3:4:5:6]:1", "2001:db8:1:2:3:4:5:6"},
-		{1, "[8001::]:1", "8000::"},
-		{1, "[::ffff:192.0.2.17]:1", "192.0.2.17"},
+		{AddrConfig{}, "192.0.2.17:1", "192.0.2.17"},
+		{AddrConfig{}, "[2001:db8:1:2:3:4:5:6]:1", "2001:db8:1:2::"},
+		{AddrConfig{IPv6Prefix: 56}, "[2001:db8:1:2ff:3:4:5:6]:1", "2001:db8:1:200::"},
+		{AddrConfig{IPv6Prefix: 128}, "[2001:db8:1:2:3:4:5:6]:1", "2001:db8:1:2:3:4:5:6"},
+		{AddrConfig{IPv6Prefix: 1}, "[8001::]:1", "8000::"},
+		{AddrConfig{IPv6Prefix: 1}, "[::ffff:192.0.2.17]:1", "192.0.2.17"},
+		{AddrConfig{IPv4Prefix: 32}, "192.0.2.17:1", "192.0.2.17"},
+		{AddrConfig{IPv4Prefix: 1}, "192.0.2.17:1", "128.0.0.0"},
+		{AddrConfig{IPv4Prefix: 24}, "[64:ff9b::8.8.4.4]:1", "8.8.4.0"},
+		{AddrConfig{IPv4Prefix: 24}, "[2001:db8:1:2:3:4:5:6]:1", "2001:db8:1:2::"},
 	} {
-		a := clientAddr(t, AddrConfig{IPv6Prefix: c.bits})
-		assert.Equal(t, netip.MustParseAddr(c.want), a.Key(from(c.peer)), "%v", c)
-	}
-	for _, c := range []struct {
-		bits       int
-		peer, want string
-	}{
-		{32, "192.0.2.17:1", "192.0.2.17"},
-		{24, "192.0.2.17:1", "192.0.2.0"},
-		{1, "192.0.2.17:1", "128.0.0.0"},
-		{24, "[64:ff9b::8.8.4.4]:1", "8.8.4.0"},
-		{24, "[2001:db8:1:2:3:4:5:6]:1", "2001:db8:1:2::"},
-	} {
-		a := clientAddr(t, AddrConfig{IPv4Prefix: c.bits})
+		a := clientAddr(t, c.config)
 		assert.Equal(t, netip.MustParseAddr(c.want), a.Key(from(c.peer)), "%v", c)
 		assert.Zero(t, a.Key(from("@")))
 	}

@@ -157,26 +157,3 @@ func ExampleOptions_charge() {
 	// 401 "default";r=0;t=7200
 	// 429 "default";r=0;t=3600
 }
-
-// A gateway to a language model limits requests, and the tokens that each turned out to use.
-func ExampleNewAll_tokens() {
-	requests, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(60, time.Minute))})
-	defer requests.Close()
-	tokens, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(10_000, time.Minute))})
-	defer tokens.Close()
-	tenant := httplimit.ByHeader("Tenant")
-	limit := httplimit.Must(httplimit.NewAll(httplimit.Options{},
-		httplimit.Limit[string]{Name: "requests", Limiter: requests, Key: tenant},
-		httplimit.Limit[string]{
-			Name: "tokens", Limiter: tokens, Key: tenant,
-			Cost:   func(*http.Request) int64 { return 5000 },                   // an estimate
-			Charge: func(*http.Request, httplimit.Served) int64 { return 1234 }, // what was used
-		},
-	))
-	h := limit.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "an answer") }))
-	r := httptest.NewRequest(http.MethodPost, "/", nil)
-	r.Header.Set("Tenant", "acme")
-	h.ServeHTTP(httptest.NewRecorder(), r)
-	fmt.Println(requests.Peek("acme", 0).Remaining, "requests and", tokens.Peek("acme", 0).Remaining, "tokens left")
-	// Output: 59 requests and 8766 tokens left
-}

@@ -287,25 +287,6 @@ func TestFreshWindowIsToldAsItsLength(t *testing.T) {
 	}
 }
 
-// The call that opened the window read the clock later.
-func TestFreshWindowIsToldAsItsLengthByALateClock(t *testing.T) {
-	var now atomic.Int64 // read by the engine's goroutines, too
-	now.Store(int64(time.Hour))
-	limiter, err := engine.New[netip.Addr](engine.Config{
-		Policy: policy.Must(policy.FixedWindow(3, time.Second)), Clock: func() policy.Instant { return policy.Instant(now.Load()) },
-	})
-	require.NoError(t, err)
-	defer limiter.Close()
-	one := Must(New(limiter, ByAddr, Options{})).Handler(done)
-	two := Must(NewAll(Options{}, Limit[netip.Addr]{Name: "default", Limiter: limiter, Key: ByAddr},
-		Limit[netip.Addr]{Name: "wide", Limiter: hourly(t, 100), Key: ByAddr})).Handler(done)
-	now.Add(int64(time.Minute))
-	ask(one, from(alice))
-	now.Add(-int64(5 * time.Millisecond))
-	assert.Equal(t, `"default";r=1;t=1`, ask(one, from(alice)).Header().Get("RateLimit"))
-	assert.Equal(t, `"default";r=0;t=1`, ask(two, from(alice)).Header().Get("RateLimit"))
-}
-
 func TestReplenishRate(t *testing.T) {
 	for want, p := range map[string]policy.Policy{
 		"10":        policy.Must(policy.Funnel(20, 10, time.Second)),

@@ -83,33 +83,6 @@ func TestHostOf(t *testing.T) {
 	}
 }
 
-func TestByPattern(t *testing.T) {
-	mux := http.NewServeMux()
-	inside, outside := "", ""
-	mux.HandleFunc("GET /things/{id}", func(_ http.ResponseWriter, r *http.Request) { inside = ByPattern(nil)(r) })
-	front := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		outside = ByPattern(mux)(r)
-		assert.Equal(t, "", ByPattern(nil)(r), "no mux has looked for the route yet")
-		mux.ServeHTTP(w, r)
-	})
-	r := from("192.0.2.1:1")
-	r.URL.Path = "/things/17"
-	ask(front, r)
-	assert.Equal(t, "GET /things/{id}", inside)
-	assert.Equal(t, "GET /things/{id}", outside)
-	r = from("192.0.2.1:1")
-	r.URL.Path = "/nothing"
-	ask(front, r)
-	assert.Equal(t, "", outside)
-
-	// The mux would answer with the path, which the client chooses.
-	mux.HandleFunc("/users/{id}/", func(http.ResponseWriter, *http.Request) {})
-	r = from("192.0.2.1:1")
-	r.Method, r.URL.Path = http.MethodConnect, "/users/x17"
-	ask(front, r)
-	assert.Equal(t, "", outside)
-}
-
 // The inner mux is asked for its own patterns. Clients cannot invent others.
 func TestByPatternOfNestedMuxes(t *testing.T) {
 	inner, outer := http.NewServeMux(), http.NewServeMux()

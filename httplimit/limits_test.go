@@ -54,40 +54,6 @@ func TestGuessesAreNotTold(t *testing.T) {
 	}
 }
 
-// Tiers and limits without keys work alone and beside others, and Charge settles them.
-func TestOtherLimiters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tiers, err := engine.NewTiered[netip.Addr](
-			engine.Config{Policy: policy.Must(policy.Funnel(3, 1, time.Second))}, policy.Must(policy.FixedWindow(5, time.Hour)))
-		require.NoError(t, err)
-		defer tiers.Close()
-		whole := single.MustNew(policy.FixedWindow(4, time.Hour))
-		charge := func(*http.Request, Served) int64 { return 2 }
-		m := Must(New(tiers, ByAddr, Options{Charge: charge}))
-		w := ask(m.Handler(done), from(alice))
-		assert.Equal(t, 200, w.Code)
-		assert.Equal(t, `"default";q=3;w=3, "default-2";q=5;w=3600`, w.Header().Get("RateLimit-Policy"))
-		assert.Equal(t, `"default";r=2;t=1`, w.Header().Get("RateLimit"))
-		assert.Equal(t, int64(1), tiers.Take(aliceKey, 0).Remaining, "2 of 3")
-		both := Must(NewAll(Options{},
-			Limit[netip.Addr]{Name: "client", Limiter: tiers, Key: ByAddr},
-			Limit[netip.Addr]{Name: "all", Limiter: limits.ForAnyKey[netip.Addr](whole), Key: ByAddr}))
-		assert.Equal(t, 200, ask(both.Handler(done), from(alice)).Code)
-		w = ask(both.Handler(done), from(alice))
-		assert.Equal(t, 429, w.Code)
-		assert.Equal(t, "1", w.Header().Get("Retry-After"))
-		for i := range 4 {
-			want := 200
-			if i == 3 {
-				want = 429
-			}
-			w = ask(both.Handler(done), from(bob))
-			assert.Equal(t, want, w.Code)
-		}
-		assert.Zero(t, whole.Peek(0).Remaining)
-	})
-}
-
 func TestZeroLimiters(t *testing.T) {
 	for status, l := range map[int]limits.Limiter[netip.Addr]{
 		http.StatusOK: &engine.Tiered[netip.Addr]{}, http.StatusForbidden: limits.ForAnyKey[netip.Addr](&single.Limiter{}),

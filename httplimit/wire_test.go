@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -57,21 +56,6 @@ func TestSpellingsOfHeaderOnTheWire(t *testing.T) {
 }
 
 func TestSpellingsOfHostOnTheWire(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		limiter := open[string](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
-		s := serve(t, Must(New(limiter, ByHeader("Host"), Options{})).Handler(done), http2)
-		var codes []int
-		for _, host := range []string{"example.org", "EXAMPLE.org", "example.org:1", "example.org:65535", "example.org.", "Example.Org.:80", "other.example"} {
-			r, err := http.NewRequest(http.MethodGet, s.URL, nil)
-			require.NoError(t, err)
-			r.Host = host
-			resp, err := s.Client().Do(r)
-			require.NoError(t, err)
-			resp.Body.Close()
-			codes = append(codes, resp.StatusCode)
-		}
-		assert.Equal(t, []int{200, 429, 429, 429, 429, 429, 200}, codes, "HTTP/2 %v", http2)
-	}
 	// HTTP/1 also takes the host from an absolute target, and accepts malformed hosts.
 	limiter := open[string](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
 	s := serve(t, Must(New(limiter, ByHeader("Host"), Options{})).Handler(done), false)
@@ -135,20 +119,5 @@ func TestClientThatLeavesWhileItWaits(t *testing.T) {
 				assert.Positive(t, v.Waited, "it was admitted without waiting, which tests nothing")
 			}
 		})
-	}
-}
-
-func TestStreamThatEndsWhileItWaits(t *testing.T) {
-	for _, body := range []string{"", "unread"} {
-		s, verdicts, arrived := waitingServer(t, time.Minute, true)
-		ctx, cancel := context.WithCancel(context.Background())
-		go func() { <-arrived; cancel() }()
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, strings.NewReader(body))
-		require.NoError(t, err)
-		resp, err := s.Client().Do(r)
-		if !assert.ErrorIs(t, err, context.Canceled) {
-			resp.Body.Close()
-		}
-		assert.Equal(t, limits.Cancelled, (<-verdicts).Reason, "body %q", body)
 	}
 }
