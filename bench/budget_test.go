@@ -70,33 +70,3 @@ func TestEndedIdlingIsUnknown(t *testing.T) {
 		}
 	})
 }
-
-func TestShareOfTheBudget(t *testing.T) {
-	b := budget{most: 100 * time.Second}
-	b.add(10*time.Second, false)
-	b.add(20*time.Second, true)
-	const first = 10 * time.Second
-	assert.Equal(t, 70*time.Second, b.share(20*time.Second, first, false), "all but what brief ones need")
-	assert.Equal(t, 50*time.Second, b.share(20*time.Second, first, true), "all but what the later ones need")
-	assert.Equal(t, 5*time.Second, b.share(90*time.Second, first, false), "its part, as there is not enough")
-	assert.Equal(t, 3*time.Second, b.share(88*time.Second, first, true).Round(time.Second), "the same")
-	assert.Zero(t, b.share(101*time.Second, first, true))
-	b.add(-10*time.Second, false)
-	b.add(-20*time.Second, true)
-	assert.Equal(t, 20*time.Second, b.share(80*time.Second, first, true), "the last one gets the rest")
-}
-
-func TestLateRounds(t *testing.T) {
-	at := Progress{Done: 50 * time.Second, Total: 100 * time.Second}
-	b := budget{most: 100 * time.Second, done: 50 * time.Second, later: 30 * time.Second}
-	assert.False(t, b.isLate(50*time.Second, at, time.Second))
-	assert.True(t, b.isLate(53*time.Second, at, time.Second), "beyond its part of the run and the grace")
-
-	b.done = 25 * time.Second // the pace is 2
-	b.later = 26 * time.Second
-	assert.True(t, b.isLate(50*time.Second, at, time.Second), "the later first rounds would take 52 s")
-	b.later = 20 * time.Second
-	assert.False(t, b.isLate(50*time.Second, at, time.Second))
-
-	assert.False(t, budget{}.isLate(time.Hour, at, time.Hour), "no bound")
-}

@@ -117,33 +117,3 @@ func TestNothingIsRepeatedWithoutNeedOrTime(t *testing.T) {
 	assert.Zero(t, r.Rounds[0].Others)
 	assert.True(t, r.Elsewhere)
 }
-
-func TestOwnWorkIsNoOtherLoad(t *testing.T) {
-	if _, known := processorTime(); !known {
-		t.Skip("the system does not tell")
-	}
-	o := quick()
-	o.Duration, o.Rounds = 100*ms, 1
-	o.busy = func() (time.Duration, int, bool) {
-		used, _ := processorTime()
-		return used, 1, true
-	}
-	pass := resultOf(t, o, Workload{Name: "hot", Limit: slow, Keys: 1}, exactBucket("a")).Rounds[0]
-	assert.False(t, pass.Disturbed)
-	assert.Less(t, pass.Others, pass.CPU/2)
-}
-
-func TestTheLessDisturbedOfTwoPassesIsKept(t *testing.T) {
-	b := &base{workers: workers{ctx: t.Context()}}
-	var c turn
-	pass := func(calls int64, lost time.Duration) Pass {
-		return Pass{Calls: calls, Elapsed: time.Second, Disturbed: lost > 0, lost: lost}
-	}
-	assert.True(t, b.keep(&c, pass(1, 500*ms), false))
-	assert.True(t, b.keep(&c, pass(1000, 600*ms), true), "faster, but more disturbed")
-	assert.EqualValues(t, 1, c.rounds[0].Calls)
-	assert.False(t, b.keep(&c, pass(2, 0), true), "slower, but undisturbed")
-	assert.EqualValues(t, 2, c.rounds[0].Calls)
-	assert.Len(t, c.rounds, 1)
-	assert.Equal(t, 2, c.repeated)
-}

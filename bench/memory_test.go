@@ -57,13 +57,6 @@ func TestMemoryOfKeysBeforeAndAfterIdling(t *testing.T) {
 	})
 }
 
-// Collections are timed outside of a bubble.
-func TestCollectionsAreTimed(t *testing.T) {
-	m := newGauge().full(1)
-	assert.Positive(t, m.GC)
-	assert.Positive(t, m.GCBefore)
-}
-
 // Promise: A flood's memory is returned.
 func TestRalForgetsIdleKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

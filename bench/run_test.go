@@ -137,18 +137,6 @@ func TestEachNewKeyIsAskedOnce(t *testing.T) {
 	assert.EqualValues(t, 3*1001, r.Latency.Calls)
 }
 
-func TestPassThatIsOverAtOnceHasCalls(t *testing.T) {
-	o := quick()
-	o.Duration = 2 * time.Nanosecond
-	r := resultOf(t, o, Workload{Name: "hot", Limit: slow, Keys: 1}, exactBucket("a"))
-	require.Len(t, r.Rounds, 3)
-	for _, pass := range r.Rounds {
-		assert.GreaterOrEqual(t, pass.Calls, int64(2*batch), "each caller asks a batch")
-	}
-	require.NotNil(t, r.Latency)
-	assert.GreaterOrEqual(t, r.Latency.Calls, int64(3*2*batch))
-}
-
 func TestContendersTakePartWhereTheirFiguresMeanSomething(t *testing.T) {
 	for name, c := range map[string]struct {
 		Contender

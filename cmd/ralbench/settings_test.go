@@ -85,42 +85,6 @@ func general(s settings) (names []string) {
 	return names
 }
 
-func TestPeersOfCallsByTheirNames(t *testing.T) {
-	for names, want := range map[string][]string{ // beside Ral's rows, in the workload verbs
-		"none":              nil,
-		"X/time-Wait,ulule": {"x/time Wait"},
-		"all":               {"x/time Reserve", "x/time Wait"},
-	} {
-		s := parsed(t, "-peers", names, "-workloads", "verbs")
-		var got []string
-		for _, c := range s.contenders {
-			if c.Like != "" {
-				got = append(got, c.Name)
-			}
-		}
-		assert.Equal(t, want, got, names)
-		assert.Contains(t, s.record().Contenders, "Ral Peek", names)
-		assert.NotContains(t, s.record().Contenders, "Ral Tiered", "it is in another workload")
-	}
-}
-
-func TestCallsAreCutShortUnlessMoreIsAskedFor(t *testing.T) {
-	for flags, cut := range map[string]bool{"": true, " -full": false, " -rounds 2": false, " -duration 1s": false} {
-		s := parsed(t, strings.Fields("-workloads verbs"+flags)...)
-		assert.Equal(t, cut, s.workloads[0].Rounds == 3 && s.workloads[0].Duration > 0, flags)
-	}
-}
-
-func TestGoalsNeedOnlyTheirWorkloads(t *testing.T) {
-	s := parsed(t, "-goals")
-	names := bench.Names(s.workloads)
-	assert.Contains(t, names, "several", "a goal is a multiple of a figure in it")
-	assert.Contains(t, names, "setpolicy")
-	assert.NotContains(t, names, "audit-hot")
-	assert.NotContains(t, names, "limits-audit")
-	assert.Equal(t, defaultBudget, s.budget)
-}
-
 func withoutRedis(t *testing.T) { t.Setenv("PATH", t.TempDir()) }
 
 func withRedis(t *testing.T) {

@@ -74,25 +74,3 @@ func TestSwitchFromRate(t *testing.T) {
 		})
 	}
 }
-
-func TestDifferencesFromRate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		// The used units are kept, not the rest.
-		x, l := rate.NewLimiter(1, 10), single.MustNew(policy.Funnel(10, 1, time.Second))
-		require.True(t, x.AllowN(time.Now(), 8))
-		require.True(t, l.Take(8).Allowed)
-		x.SetBurst(20)
-		require.NoError(t, l.SetPolicy(policy.Must(policy.Funnel(20, 1, time.Second))))
-		assert.InDelta(t, 2, x.Tokens(), 0)
-		assert.EqualValues(t, 12, l.Peek(0).Remaining)
-
-		// After its time a reservation gives back units that have not drained.
-		x, l = rate.NewLimiter(1, 10), single.MustNew(policy.Funnel(10, 1, time.Second))
-		before, r := x.ReserveN(time.Now(), 8), l.Reserve(8, math.MaxInt64)
-		time.Sleep(time.Second)
-		before.Cancel()
-		r.Cancel()
-		assert.InDelta(t, 3, x.Tokens(), 0)
-		assert.EqualValues(t, 10, l.Peek(0).Remaining)
-	})
-}

@@ -160,19 +160,6 @@ func TestPageSaysHowToRepeatTheRun(t *testing.T) {
 	assert.Len(t, again(d), 1)
 }
 
-func TestContendersKeepTheirLooks(t *testing.T) {
-	d := reporttest.Run(t)
-	var looks []style
-	for _, s := range styles(d.Workloads) {
-		s.About, s.Promise = "", ""
-		looks = append(looks, s)
-	}
-	assert.Equal(t, []style{
-		{Name: "xsync map", Kind: "floor"}, {Name: "Ral", Kind: "ral"}, {Name: "Ral Queued", Kind: "ral", Index: 1},
-		{Name: "mutex map", Kind: "peer"}, {Name: "sync.Map + mutex", Kind: "peer", Index: 1},
-	}, looks)
-}
-
 func TestDisturbedAndMissingRoundsAreSaid(t *testing.T) {
 	d := reporttest.Made(nil, []float64{1, 2})
 	d.Workloads[0].Rounds = 5

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"golang.org/x/time/rate"
 
 	"github.com/ral-limiter/ral/bench"
 )
@@ -19,16 +18,4 @@ func TestPeersOfVerbsPassAllThatHasRoom(t *testing.T) {
 			assert.Equal(t, 99, l.ChokeAll(times("a", 99)), c.Name)
 		}
 	}
-}
-
-func TestTwoLimitsTakeFromBothOrNone(t *testing.T) {
-	p := xtimePair{first: rate.NewLimiter(rate.Every(time.Hour), 100), second: rate.NewLimiter(rate.Every(time.Hour), 3)}
-	passed := 0
-	for range 50 {
-		if p.allow() {
-			passed++
-		}
-	}
-	assert.Equal(t, 3, passed)
-	assert.InDelta(t, 97, p.first.Tokens(), 1)
 }

@@ -2,7 +2,6 @@ package peers
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -95,38 +94,6 @@ func TestEachPeerAdmitsTheDrainedUnits(t *testing.T) {
 	}
 }
 
-func TestPeersTakeTheLimitsOfAllWorkloads(t *testing.T) {
-	for _, w := range bench.Standard(1) {
-		if w.Limit == (bench.Limit{}) {
-			w.Limit = bench.Limit{Capacity: 6123, Count: 204_117, Per: time.Second} // such as is found for zipf
-		}
-		for _, c := range limiting(t) {
-			l := open(t, c, bench.Setup{Limit: w.Limit, Keys: 1})
-			asked := min(w.Limit.Capacity, 300)
-			assert.EqualValues(t, asked, l.ChokeAll(times("a", int(asked))), "%s, %s", w.Name, c.Name)
-		}
-	}
-}
-
-func TestPeersDoOnlyWorkloadsThatTheyCanDo(t *testing.T) {
-	can := map[string][]string{}
-	for _, w := range bench.Standard(1) {
-		for _, c := range All() {
-			if c.Needs == nil || c.Needs(w) {
-				can[c.Name] = append(can[c.Name], w.Name)
-			}
-		}
-	}
-	assert.Equal(t, []string{"hot-pass"}, can["uber"])
-	assert.Equal(t, bench.Names(bench.Standard(1)), can["throttled"], "it can give up keys")
-	for _, c := range All() {
-		if c.Name != "throttled" {
-			assert.NotContains(t, can[c.Name], "flood-full", c.Name)
-			assert.Contains(t, can[c.Name], "hot-pass", c.Name)
-		}
-	}
-}
-
 func TestPeersDescribeThemselves(t *testing.T) {
 	seen := map[string]bool{}
 	var inexact []string
@@ -187,22 +154,4 @@ func TestPeersForgetIdleKeysIfTheySaySo(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{"go-limiter", "ulule"}, idle)
-}
-
-func TestLimitsForPeers(t *testing.T) {
-	for _, c := range []struct {
-		limit            bench.Limit
-		interval, window time.Duration
-	}{
-		{bench.Limit{Capacity: 1000, Count: 1000, Per: time.Second}, time.Millisecond, time.Second},
-		{bench.Limit{Capacity: 10, Count: 3, Per: 10}, 4, 34}, // rounded up
-		{bench.Limit{Capacity: 1, Count: 5, Per: 1}, 1, 1},
-		{bench.Limit{Capacity: math.MaxInt64, Count: 1, Per: time.Hour}, time.Hour, math.MaxInt64},
-	} {
-		name := fmt.Sprintf("%+v", c.limit)
-		assert.Equal(t, c.interval, interval(c.limit), name)
-		assert.Equal(t, c.window, c.limit.Refill(), name)
-	}
-	assert.Equal(t, math.MaxInt, whole(math.MaxInt64))
-	assert.Equal(t, 5, whole(5))
 }

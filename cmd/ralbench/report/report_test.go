@@ -1,7 +1,6 @@
 package report
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,24 +75,6 @@ func TestTheBestExactLimiterIsMarked(t *testing.T) {
 	assert.Equal(t, "over !", Label(over))
 	inexact.Audit.Over = 1
 	assert.Equal(t, "inexact ~!", Label(inexact))
-}
-
-// More is better of calls, and less of all else. The glossary explains the columns.
-func TestColumns(t *testing.T) {
-	for _, c := range slices.Concat(MemoryColumns, Columns) {
-		switch c.Name {
-		case "ops/s":
-			assert.Equal(t, +1, c.Better, c.Name)
-		case "cpus", "spread", "refused", "heap", "before":
-			assert.Zero(t, c.Better, c.Name)
-		default:
-			assert.Equal(t, -1, c.Better, c.Name)
-			assert.NotNil(t, c.Value, c.Name)
-		}
-		if !slices.Contains([]string{"p99", "p99.9", "before"}, c.Name) {
-			assert.Contains(t, Glossary, c.Name)
-		}
-	}
 }
 
 func TestBenchmarksAreOfTheGoFormat(t *testing.T) {

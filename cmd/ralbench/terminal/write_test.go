@@ -57,26 +57,6 @@ func TestOutputFitsTheWidth(t *testing.T) {
 	}
 }
 
-func TestTablesAreSplitBetweenGroups(t *testing.T) {
-	names := func(tables [][]report.Column) (all []string) {
-		for _, table := range tables {
-			var some []string
-			for _, c := range table {
-				some = append(some, c.Name)
-			}
-			all = append(all, strings.Join(some, " "))
-		}
-		return all
-	}
-	const speed, calls, latencies = "ops/s cpus ns/op spread x floor x map x Choke", "allocs B/op refused", "p50 p99 p99.9 worst"
-	assert.Equal(t, []string{speed + " " + calls + " " + latencies}, names(split(report.Columns, nameWidth, 130)))
-	assert.Equal(t, []string{speed + " " + calls, latencies}, names(split(report.Columns, nameWidth, 110)))
-	assert.Equal(t, []string{speed, calls + " " + latencies}, names(split(report.Columns, nameWidth, 90)))
-	assert.Equal(t, []string{"ops/s cpus ns/op spread x floor", "x map x Choke allocs B/op refused", latencies}, names(split(report.Columns, nameWidth, 60)),
-		"a group that is too wide is split itself")
-	assert.Empty(t, split(nil, nameWidth, 90))
-}
-
 func TestTextIsWrapped(t *testing.T) {
 	long := strings.Repeat("word ", 30)
 	for line := range strings.Lines(Wrapped("  lead: ", long, 70)) {
