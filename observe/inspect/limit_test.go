@@ -3,6 +3,7 @@ package inspect
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -47,4 +48,18 @@ func TestRememberedKeysAreBoundedInBytes(t *testing.T) {
 	}
 	_, ok := s.key("1")
 	assert.False(t, ok)
+}
+
+// Package net/http drops clients that are slow to ask, to send a body, to read or to ask again.
+func TestSlowClientsAreDropped(t *testing.T) {
+	h, err := New(Config{})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, h.Close()) }()
+	for slow, patience := range map[string]time.Duration{
+		"fields": h.server.ReadHeaderTimeout, "a request": h.server.ReadTimeout, "an answer": h.server.WriteTimeout, "the next request": h.server.IdleTimeout,
+	} {
+		assert.Positive(t, patience, slow)
+		assert.LessOrEqual(t, patience, time.Minute, slow)
+	}
+	assert.LessOrEqual(t, h.server.MaxHeaderBytes, 64<<10)
 }

@@ -61,7 +61,7 @@ func TestRefusedRequestIsAnEventOfItsSpan(t *testing.T) {
 	})
 }
 
-func TestDelayedRequestIsAnEventOfItsSpan(t *testing.T) {
+func TestDelaysAndShadowedRefusalsAreEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spans := requests(t, 2, httplimit.Options{WaitUpTo: 2 * time.Hour})
 		assert.Empty(t, spans[0].Events())
@@ -70,14 +70,10 @@ func TestDelayedRequestIsAnEventOfItsSpan(t *testing.T) {
 		assert.Equal(t, "ral.delayed", events[0].Name)
 		assert.Contains(t, events[0].Attributes, attribute.String("ral.result", "admitted"))
 		assert.Contains(t, events[0].Attributes, attribute.Float64("ral.wait", 3600))
-	})
-}
 
-func TestShadowedRefusalIsSaidToBeOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		spans := requests(t, 2, httplimit.Options{Shadow: true})
-		require.Len(t, spans[1].Events(), 1)
-		assert.Contains(t, spans[1].Events()[0].Attributes, attribute.Bool("ral.shadow", true))
+		shadowed := requests(t, 2, httplimit.Options{Shadow: true})[1].Events()
+		require.Len(t, shadowed, 1)
+		assert.Contains(t, shadowed[0].Attributes, attribute.Bool("ral.shadow", true))
 	})
 }
 

@@ -62,16 +62,6 @@ func TestTwoLimitersOfOneNameAreAnError(t *testing.T) {
 	require.ErrorIs(t, err, metrics.ErrDuplicate)
 	assert.ErrorContains(t, err, `"api"`)
 
-	// A limit of a Tiered.
-	tiered, err := engine.NewTiered[string](engine.Config{Name: "tiers", Policy: policy.Must(policy.Funnel(2, 1, time.Hour))},
-		policy.Must(policy.Funnel(1, 1, time.Hour)))
-	require.NoError(t, err)
-	defer tiered.Close()
-	require.NoError(t, ralprom.Register(registry, metrics.Engine(newEngine(t, "tiers.2"))))
-	err = ralprom.Register(registry, metrics.Tiered(tiered))
-	require.ErrorIs(t, err, metrics.ErrDuplicate)
-	assert.ErrorContains(t, err, `"tiers.2"`)
-
 	// Other registries and other metrics may have the name.
 	require.NoError(t, ralprom.Register(prometheus.NewRegistry(), other))
 	m := httplimit.Must(httplimit.New(newEngine(t, "api"), httplimit.ByHeader("Key"), httplimit.Options{}))

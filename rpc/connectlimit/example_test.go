@@ -55,25 +55,6 @@ func ExampleNewInterceptor() {
 	// resource_exhausted
 }
 
-func ExampleNewGate() {
-	byAddr, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
-	defer byAddr.Close()
-	limits, _ := rpclimit.New(rpclimit.Options{},
-		rpclimit.Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: rpclimit.ByAddr, AtTap: true})
-	gate, err := connectlimit.NewGate(limits)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	server := httptest.NewServer(gate.Handler(echo(connect.WithInterceptors(connectlimit.NewInterceptor(limits)))))
-	defer server.Close()
-	fmt.Println(call(server.URL))
-	fmt.Println(connect.CodeOf(call(server.URL, connect.WithGRPCWeb())))
-	// Output:
-	// <nil>
-	// resource_exhausted
-}
-
 func ExampleNewClientInterceptor() {
 	server := httptest.NewServer(echo())
 	defer server.Close()

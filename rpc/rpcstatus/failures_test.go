@@ -10,51 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpclimit"
 )
-
-func made(t *testing.T, m proto.Message) *anypb.Any {
-	t.Helper()
-	a, err := anypb.New(m)
-	require.NoError(t, err)
-	return a
-}
-
-// Package anypb would make the same, also of the cache's.
-func TestDetailsAreThoseOfTheMessages(t *testing.T) {
-	minute := policy.Must(policy.FixedWindow(1, time.Minute))
-	l := rpclimit.Must(rpclimit.New(rpclimit.Options{},
-		rpclimit.Limit[string]{Name: "a", Limiter: open(t, minute), Key: rpclimit.ByProcedure},
-		rpclimit.Limit[string]{Name: "b", Limiter: open(t, minute), Key: rpclimit.ByService}))
-	v, _ := l.Begin(call(1))
-	require.False(t, v.Refused())
-	for range 2 {
-		v, _ = l.Begin(call(1))
-		require.Len(t, v.AppendViolations(nil), 2)
-		failure := &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{
-			{
-				Subject: "method", Description: `the limit "a" allows window 1/m`, QuotaId: "a",
-				QuotaDimensions: map[string]string{"by": "method"}, QuotaValue: 1,
-			},
-			{
-				Subject: "service", Description: `the limit "b" allows window 1/m`, QuotaId: "b",
-				QuotaDimensions: map[string]string{"by": "service"}, QuotaValue: 1,
-			},
-		}}
-		all := Details(&v)
-		require.Len(t, all, 2)
-		assert.True(t, proto.Equal(made(t, &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Minute)}), all[0]), all[0])
-		assert.Equal(t, quotaURL, all[1].GetTypeUrl())
-		got := &errdetails.QuotaFailure{}
-		require.NoError(t, all[1].UnmarshalTo(got))
-		assert.True(t, proto.Equal(failure, got), got)
-		clear(all[1].GetValue()) // the bytes are the caller's own
-	}
-}
 
 // Promise: Refusal details follow the policy that holds.
 func TestDetailsFollowThePolicy(t *testing.T) {

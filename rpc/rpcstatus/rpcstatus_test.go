@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
@@ -69,6 +71,7 @@ func TestDelayIsRoundedUpToMilliseconds(t *testing.T) {
 	}
 }
 
+// Package anypb would make the same details, also of those of the cache. Keys are not told.
 func TestEachLimitThatRefusedIsNamed(t *testing.T) {
 	of := func(name string, n int64, key rpclimit.Key[string]) rpclimit.Limit[string] {
 		return rpclimit.Limit[string]{Name: name, Limiter: open(t, policy.Must(policy.FixedWindow(n, time.Minute))), Key: key}
@@ -78,26 +81,40 @@ func TestEachLimitThatRefusedIsNamed(t *testing.T) {
 		of("secret", 1, rpclimit.Key[string]{Of: func(*rpclimit.Call) string { return "s3cret" }})))
 	v, _ := l.Begin(call(1))
 	require.False(t, v.Refused())
-	v, _ = l.Begin(call(1))
-	s := Of(&v)
-	assert.Equal(t, int32(rpclimit.CodeResourceExhausted), s.GetCode())
-	assert.Equal(t, v.Message(), s.GetMessage())
-	assert.NotContains(t, s.String(), "s3cret")
-	_, all := details(t, s.GetDetails())
-	require.Len(t, all, 2)
-	assert.Equal(t, "small", all[0].GetQuotaId())
-	assert.Equal(t, "method", all[0].GetSubject())
-	assert.Equal(t, map[string]string{"by": "method"}, all[0].GetQuotaDimensions())
-	assert.Equal(t, int64(1), all[0].GetQuotaValue())
-	assert.Equal(t, "secret", all[1].GetQuotaId())
-	assert.Empty(t, all[1].GetSubject())
-	assert.Empty(t, all[1].GetQuotaDimensions())
+	failure := &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{
+		{
+			Subject: "method", Description: `the limit "small" allows window 1/m`, QuotaId: "small",
+			QuotaDimensions: map[string]string{"by": "method"}, QuotaValue: 1,
+		},
+		{Description: `the limit "secret" allows window 1/m`, QuotaId: "secret", QuotaValue: 1},
+	}}
+	for range 2 {
+		v, _ = l.Begin(call(1))
+		s := Of(&v)
+		assert.Equal(t, int32(rpclimit.CodeResourceExhausted), s.GetCode())
+		assert.Equal(t, v.Message(), s.GetMessage())
+		all := s.GetDetails()
+		require.Len(t, all, 2)
+		assert.True(t, proto.Equal(made(t, &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Minute)}), all[0]), all[0])
+		assert.Equal(t, quotaURL, all[1].GetTypeUrl())
+		got := &errdetails.QuotaFailure{}
+		require.NoError(t, all[1].UnmarshalTo(got))
+		assert.True(t, proto.Equal(failure, got), got)
+		clear(all[1].GetValue()) // the bytes are the caller's own
+	}
 
 	v, _ = l.Begin(call(101))
 	delay, all := details(t, Details(&v))
 	assert.Nil(t, delay)
 	require.NotEmpty(t, all)
 	assert.Equal(t, int64(1), all[0].GetQuotaValue())
+}
+
+func made(t *testing.T, m proto.Message) *anypb.Any {
+	t.Helper()
+	a, err := anypb.New(m)
+	require.NoError(t, err)
+	return a
 }
 
 func TestDelayIsLeftOutIfItIsAGuess(t *testing.T) {
