@@ -64,26 +64,6 @@ func exactBucket(name string) Contender {
 	})
 }
 
-// pausingBucket pauses in each call, in a bubble. If racy it pauses between reading and writing, so
-// two calls may write the same state, and a take is lost.
-func pausingBucket(name string, racy bool) Contender {
-	return faked(name, func(s Setup) *fake {
-		return byKey(func() func() bool {
-			taken := new(atomic.Int64)
-			return func() bool {
-				n := taken.Load()
-				time.Sleep(10 * time.Microsecond)
-				if !racy {
-					n = taken.Add(1) - 1
-				} else if n < s.Limit.Capacity {
-					taken.Store(n + 1)
-				}
-				return n < s.Limit.Capacity
-			}
-		})
-	})
-}
-
 // sleeping lets each call pass after a time, in a bubble.
 func sleeping(name string, call time.Duration) Contender {
 	return faked(name, func(Setup) *fake {

@@ -25,30 +25,6 @@ func TestZipfIsSkewedByItsLaw(t *testing.T) {
 	assert.InDelta(t, 0.44, first/draws, 0.03, "the share of the first hundred")
 }
 
-func TestLimitRefusingRefusesItsShare(t *testing.T) {
-	const keys, speed = 100_000, 10e6
-	streams := drawStreams(Workload{Keys: keys, Draw: DrawZipf}, 2)
-	limit := limitRefusing(streams, keys, 0.5, speed, 0)
-
-	times := make([]float64, keys)
-	calls := 0.0
-	for _, s := range streams {
-		for _, i := range s.order {
-			times[i]++
-			calls++
-		}
-	}
-	refusedAt := func(speed float64) (share float64) {
-		for _, n := range times {
-			share += max(n/calls*speed-float64(limit.Count), 0) / speed
-		}
-		return share
-	}
-	assert.InDelta(t, 0.5, refusedAt(speed), 0.01)
-	assert.Greater(t, refusedAt(speed/3), 0.39, "a third of the speed")
-	assert.Less(t, refusedAt(speed*3), 0.61, "three times the speed")
-}
-
 func TestSelect(t *testing.T) {
 	all := Standard(1)
 	some, err := Select(all, []string{"zipf", "hot-pass", "zipf"})

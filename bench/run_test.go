@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -106,23 +105,6 @@ func assertAudit(t *testing.T, w Workload, r Result) {
 	}
 	if w.OneTimedPass && w.Known > 0 {
 		assert.EqualValues(t, int64(w.Keys+w.Known)+r.Known.Calls, r.Audit.Calls, of)
-	}
-}
-
-func TestAuditCatchesALimiterThatAdmitsTooMuch(t *testing.T) {
-	for _, w := range []Workload{
-		{Name: "hot", Limit: slow, Keys: 1, Callers: 16},
-		{Name: "new", Limit: slow, Keys: 200, Callers: 32, Draw: DrawSameOrder},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			results := ran(t, quick(), []Workload{w}, pausingBucket("exact", false), pausingBucket("racy", true)).Workloads[0].Results
-			exact, racy := results[0].Audit, results[1].Audit
-			assert.True(t, exact.Binds, w.Name)
-			assert.True(t, exact.Clean(), "%s: %+v", w.Name, exact)
-			assert.Equal(t, exact.Allowed, exact.Admitted, "%s: all that was allowed was taken", w.Name)
-			assert.False(t, racy.Clean(), "%s: %+v", w.Name, racy)
-			assert.Equal(t, racy.Admitted-racy.Allowed, racy.Over, w.Name)
-		})
 	}
 }
 

@@ -110,25 +110,6 @@ func ExampleNewClientAddr() {
 	// 192.0.2.1 192.0.2.1
 }
 
-// Each client has a quota for each route.
-func ExampleBoth() {
-	mux := http.NewServeMux()
-	limiter, _ := engine.New[limits.Pair[netip.Addr, string]](engine.Config{Policy: policy.Must(policy.FixedWindow(1, time.Hour)), Clock: stopped})
-	defer limiter.Close()
-	limit := httplimit.Must(httplimit.New(limiter, httplimit.Both(httplimit.ByAddr, httplimit.ByPattern(nil)), httplimit.Options{}))
-	mux.Handle("GET /a/{id}", limit.Handler(hello))
-	mux.Handle("GET /b/{id}", limit.Handler(hello))
-	for _, path := range []string{"/a/1", "/a/2", "/b/1"} {
-		w := httptest.NewRecorder()
-		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		fmt.Println(path, w.Code)
-	}
-	// Output:
-	// /a/1 200
-	// /a/2 429
-	// /b/1 200
-}
-
 // Only failed log-ins count.
 func ExampleOptions_charge() {
 	limiter, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(2, 1, time.Hour)), Clock: stopped})

@@ -20,7 +20,6 @@ func TestByHeader(t *testing.T) {
 	key := ByHeader("x-api-key")
 	assert.Equal(t, "", key(from("192.0.2.1:1")), "missing")
 	assert.Equal(t, "", key(from("192.0.2.1:1", "X-API-Key", "")), "empty")
-	assert.Equal(t, "abc", key(from("192.0.2.1:1", "X-API-Key", "abc")))
 	assert.Equal(t, "abc", key(from("192.0.2.1:1", "X-API-Key", "abc", "X-Api-Key", "def")), "the first value counts, as for Header.Get")
 	for _, padded := range []string{"abc ", " abc", "\tabc\t", " \t abc\t "} {
 		assert.Equal(t, "abc", key(from("192.0.2.1:1", "X-API-Key", padded)), "%q", padded)
@@ -139,11 +138,8 @@ func TestByContext(t *testing.T) {
 		return from("192.0.2.1:1").WithContext(context.WithValue(context.Background(), name{}, v))
 	}
 	assert.Equal(t, "alice", key(with("alice")))
-	assert.Equal(t, "", key(with("")))
 	assert.Equal(t, "", key(with(17)), "another type")
-	assert.Equal(t, "", key(with(nil)))
 	assert.Equal(t, "", key(from("192.0.2.1:1")))
-	assert.Equal(t, 17, ByContext[int](name{})(with(17)))
 }
 
 func TestBoth(t *testing.T) {

@@ -108,18 +108,3 @@ func TestInterruptedRunShowsItsFigures(t *testing.T) {
 	assert.Contains(t, shown, "hot-pass")
 	assert.Regexp(t, `ONLY\s+\d+\s+OF\s+1000\s+ROUNDS`, shown)
 }
-
-func TestHistogramKeepsShortLatenciesExactly(t *testing.T) {
-	a, b := newHistogram(), newHistogram()
-	for i := range 1000 {
-		a.Record(time.Duration(i + 1))
-	}
-	b.Record(-5)
-	b.Record(time.Hour)
-	a.Add(b)
-	l := a.Latency()
-	assert.EqualValues(t, 1002, l.Calls)
-	assert.EqualValues(t, 500, l.P50)
-	assert.InEpsilon(t, float64(longest), float64(l.Worst), 0.001)
-	assert.Zero(t, testing.AllocsPerRun(100, func() { a.Record(123) }))
-}

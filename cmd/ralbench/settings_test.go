@@ -119,17 +119,6 @@ func TestPeersByTheirNames(t *testing.T) {
 	assert.ErrorContains(t, err, "not installed")
 }
 
-func TestEveryContenderHasANameOfItsOwn(t *testing.T) {
-	seen := map[string]bool{}
-	for _, c := range contenders() {
-		name := flagName(c.Name)
-		assert.False(t, seen[name], name)
-		assert.NotContains(t, name, ",")
-		assert.NotContains(t, []string{allPeers, noPeers}, name)
-		seen[name] = true
-	}
-}
-
 func TestJSONWithAndWithoutAFile(t *testing.T) {
 	for _, c := range []struct {
 		args []string

@@ -62,38 +62,6 @@ func TestEachPeerPassesABurstAndRefusesTheNextCalls(t *testing.T) {
 	}
 }
 
-func TestEachPeerAdmitsTheDrainedUnits(t *testing.T) {
-	// A full bucket drains in half a second. Then all may pass again, one by one or at once.
-	limit := bench.Limit{Capacity: 5, Count: 20, Per: 2 * time.Second}
-	// drive asks for 1.1 s, past two beginnings of windows, and returns the admitted calls.
-	drive := func(t *testing.T, c bench.Contender) (passed int64, took time.Duration) {
-		l := open(t, c, bench.Setup{Limit: limit, Keys: 1})
-		begun := time.Now()
-		passed = int64(l.ChokeAll(times("a", 5)))
-		for end := begun.Add(1100 * time.Millisecond); passed < 9 || time.Now().Before(end); {
-			if l.Choke("a") {
-				passed++
-			}
-			time.Sleep(2 * time.Millisecond) // wall: for peers that no bubble can hold
-		}
-		return passed, time.Since(begun) // wall: no less than passed for the limit
-	}
-	for _, c := range limiting(t) {
-		t.Run(c.Name, func(t *testing.T) {
-			judge := func(t *testing.T) {
-				passed, took := drive(t, c)
-				assert.LessOrEqual(t, passed, limit.Most(took))
-			}
-			// A goroutine of ulule outlives the bubble; go-limiter reads the runtime's clock.
-			if c.Elsewhere || c.Name == Ulule().Name || c.Name == GoLimiter().Name {
-				judge(t)
-			} else {
-				synctest.Test(t, judge)
-			}
-		})
-	}
-}
-
 func TestPeersDescribeThemselves(t *testing.T) {
 	seen := map[string]bool{}
 	var inexact []string
