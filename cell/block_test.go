@@ -218,39 +218,11 @@ func TestCallsInLineWaitForTheEndOfABlock(t *testing.T) {
 			for i := range served {
 				at := <-served[i]
 				assert.False(t, at.Before(last), "call %d came before the one ahead of it", i)
+				assert.True(t, i == 0 || at.Sub(last) >= time.Second, "call %d came sooner than the limit allows", i)
 				last = at
 			}
 			assert.Less(t, last.Sub(ends), 6*time.Second)
 		})
-	}
-}
-
-// Calls in line start as their limit allows, whatever turns were promised before.
-func TestNoBurstWhenABlockEnds(t *testing.T) {
-	for text, n := range map[string]int64{
-		"at most 10/1s": 10, "funnel 10, 10/1s": 10, "window 10/1s": 10, "queue 5, 1/1s": 1, "bursty 10/1s, 1": 10,
-	} {
-		for _, lift := range []bool{false, true} {
-			synctest.Test(t, func(t *testing.T) {
-				d := newTimedDesk(t, policy.Must(policy.Parse(text)), nil)
-				blocks := d.blockBy(&penalty.Rule{})
-				d.Take("key", n)
-				served := make(chan time.Time, 4)
-				for range 4 {
-					d.wait(n, served)
-				}
-				require.NoError(t, lock(blocks, "key", 100*time.Second))
-				if lift {
-					time.Sleep(50 * time.Second)
-					require.True(t, d.Reset("key"))
-				}
-				at := map[time.Time]bool{}
-				for range 4 {
-					at[<-served] = true
-				}
-				assert.Len(t, at, 4, "%s, lifted %v: two started together", text, lift)
-			})
-		}
 	}
 }
 

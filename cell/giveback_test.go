@@ -2,7 +2,6 @@ package cell
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -288,30 +287,6 @@ func TestCancelNeverExceedsTheLimit(t *testing.T) {
 			}
 			assert.Greater(t, given, 1000/race.Slowdown)
 		})
-	}
-}
-
-// In reverse order, however long after.
-func TestCancellingAllIsAsIfNothingHadHappened(t *testing.T) {
-	d := newDesk(t, funnel(10, 3, time.Second), nil)
-	for round := range 500 {
-		dice := rand.New(rand.NewPCG(43, uint64(round)))
-		n := dice.Int64N(11)
-		key, same := fmt.Sprint("key", round), fmt.Sprint("same", round)
-		require.Equal(t, d.Take(same, n), d.Take(key, n))
-		var all []reservation
-		for range 20 {
-			all = append(all, d.Reserve(key, 1+dice.Int64N(10), time.Duration(dice.Int64N(int64(20*time.Second)))))
-			d.advance(time.Duration(dice.Int64N(int64(time.Second))))
-		}
-		for _, r := range slices.Backward(all) {
-			d.advance(time.Duration(dice.Int64N(int64(time.Second / 10))))
-			r.Cancel()
-		}
-		require.Equal(t, d.Peek(same), d.Peek(key))
-		d.advance(-10 * time.Second)
-		require.Equal(t, d.Peek(same), d.Peek(key))
-		d.advance(11 * time.Second)
 	}
 }
 

@@ -138,18 +138,6 @@ func TestMisfitsAreRefused(t *testing.T) {
 	assert.Equal(t, []entry{{"k", 1, 0, ""}}, got.Entries)
 }
 
-func TestNothingIsWrittenAfterTheEnd(t *testing.T) {
-	var to bytes.Buffer
-	w, err := statefile.NewWriter(&to, statefile.Header{Epoch: epoch})
-	require.NoError(t, err)
-	require.NoError(t, w.Close(1))
-	n := to.Len()
-	assert.Error(t, w.Add([]byte("k"), 1, 0))
-	assert.Error(t, w.SetLimit("l"))
-	assert.Error(t, w.Close(1))
-	assert.Equal(t, n, to.Len())
-}
-
 // full is a disk with limited room.
 type full struct{ room int }
 
@@ -169,22 +157,35 @@ func TestErrorOfTheWriterStays(t *testing.T) {
 		_, err := statefile.NewWriter(&full{room}, statefile.Header{Epoch: epoch, Limit: funnel})
 		assert.ErrorIs(t, err, errFull, room)
 	}
-	w, err := statefile.NewWriter(&full{1000}, statefile.Header{Epoch: epoch, Limit: funnel})
-	require.NoError(t, err)
-	for range 2 * statefile.BlockSize {
-		if err = w.Add([]byte("k"), 1, 0); err != nil {
-			break
+	for room, fill := range map[int]func(w *statefile.Writer) error{
+		1000: func(w *statefile.Writer) (err error) {
+			for range 2 * statefile.BlockSize {
+				if err = w.Add([]byte("k"), 1, 0); err != nil {
+					break
+				}
+			}
+			return err
+		},
+		100: func(w *statefile.Writer) error { // Close writes the last block
+			require.NoError(t, w.Add(make([]byte, 100), 1, 0))
+			return w.Close(1)
+		},
+		150: func(w *statefile.Writer) error { // nothing is written after the end
+			require.NoError(t, w.Close(1))
+			return errFull
+		},
+	} {
+		disk := &full{room}
+		w, err := statefile.NewWriter(disk, statefile.Header{Epoch: epoch, Limit: funnel})
+		require.NoError(t, err)
+		require.ErrorIs(t, fill(w), errFull)
+		left := disk.room
+		for _, err := range []error{w.Add(nil, 1, 0), w.SetLimit("l"), w.Close(1)} {
+			assert.Error(t, err)
+			assert.Equal(t, room != 150, errors.Is(err, errFull))
 		}
+		assert.Equal(t, left, disk.room)
 	}
-	require.ErrorIs(t, err, errFull)
-	assert.ErrorIs(t, w.Add(nil, 1, 0), errFull)
-	assert.ErrorIs(t, w.SetLimit("l"), errFull)
-	assert.ErrorIs(t, w.Close(1), errFull)
-	// Close writes the last block.
-	w, err = statefile.NewWriter(&full{100}, statefile.Header{Epoch: epoch, Limit: funnel})
-	require.NoError(t, err)
-	require.NoError(t, w.Add(make([]byte, 100), 1, 0))
-	assert.ErrorIs(t, w.Close(1), errFull)
 }
 
 var update = flag.Bool("update", false, "write the golden files of this version anew")
