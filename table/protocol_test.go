@@ -25,6 +25,8 @@ import (
 //  6. The takes are still in the word of the entry.
 //  7. Map, index and count agree, and the nursery is empty: all dead entries have left.
 //
+// A call that finds the table full fails, unless there are more keys than places.
+//
 // In some scenarios the policy changes. All takes are admitted, and a word says which policy left
 // it (see tally). In place of (4) to (6) these hold after each step:
 //
@@ -132,6 +134,9 @@ func (w *world) call(key string) {
 			continue
 		}
 		if status == Full {
+			if !w.nearlyFull {
+				panic("the table has room for all keys, and a call finds none")
+			}
 			patience--
 			w.send(func() { w.table.Apply(RoomCommand(key, now)) })
 			w.await("call: full", func() bool { return w.resting || w.table.View().Len() < int(w.table.maxKeys) })

@@ -76,16 +76,6 @@ func TestOpenSkipsDeadEntries(t *testing.T) {
 	require.Nil(t, slot.Load(), "and is taken out")
 }
 
-// The last place goes to the same key, by another caller, just before this caller asks for it.
-func TestOpenIsNotFullForAKnownKey(t *testing.T) {
-	r := newRig[string](t, Options{MaxKeys: 1})
-	var other *Entry[string]
-	r.once("open: not in the slot", func() { other = r.open("a") })
-	e, status := r.View().Open(r.hash("a"), "a")
-	require.Equal(t, Found, status)
-	require.Same(t, other, e)
-}
-
 func TestOpenIsFull(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 2})
 	r.add("a", 1)
@@ -98,25 +88,6 @@ func TestOpenIsFull(t *testing.T) {
 	require.Equal(t, 1, r.sweep(hour+61*second)-1)
 	_, status = r.View().Open(r.hash("c"), "c")
 	require.Equal(t, Landed, status)
-}
-
-// While a caller has taken the last place and not pushed yet, it may return it.
-//
-// Promise: Only a certainly full table turns keys away.
-func TestOpenIsUndecidedWhileAPlaceIsUncertain(t *testing.T) {
-	r := newRig[string](t, Options{MaxKeys: 2})
-	r.add("a", 1)
-	asked := false
-	r.once("open: place taken", func() {
-		e, status := r.View().Open(r.hash("c"), "c")
-		require.Nil(t, e)
-		require.Equal(t, Undecided, status)
-		asked = true
-	})
-	r.open("b")
-	require.True(t, asked)
-	_, status := r.View().Open(r.hash("c"), "c")
-	require.Equal(t, Full, status, "now it is")
 }
 
 // An entry that died in its slot leaves its caller with a full table and no command to send. The
