@@ -324,18 +324,3 @@ func TestWarmingUpOwesTheMostUnderAHigherWord(t *testing.T) {
 		}
 	}
 }
-
-func TestShiftedUp(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
-	for range 100_000 {
-		a, b, shift := rng.Uint64()>>rng.UintN(64), rng.Uint64()>>rng.UintN(64), rng.UintN(128)
-		if rng.UintN(2) == 0 {
-			a &= -a // a power of two, so that little is left over
-		}
-		exact := new(big.Int).Mul(new(big.Int).SetUint64(a), new(big.Int).SetUint64(b))
-		want := ceilInt(new(big.Rat).SetFrac(exact, new(big.Int).Lsh(big.NewInt(1), shift)))
-		if want.IsUint64() {
-			require.Equal(t, want.Uint64(), policy.ShiftedUp(a, b, shift), "%d * %d >> %d", a, b, shift)
-		}
-	}
-}
