@@ -126,7 +126,7 @@ func detail(r *http.Request, v *result) string {
 			missing = "the request lacks the key of the limit " + strconv.Quote(v.Limit)
 		}
 		if r.RemoteAddr == "" {
-			missing += "; its RemoteAddr is empty, as http.NewRequest leaves it: in tests use httptest.NewRequest or set it"
+			missing += "; its RemoteAddr is empty, as http.NewRequest leaves it: for a key by address use httptest.NewRequest in tests, or set it"
 		}
 		return missing
 	case limits.NeverAdmitted:

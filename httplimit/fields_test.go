@@ -53,7 +53,7 @@ func TestHeaderSets(t *testing.T) {
 	for set, want := range wants {
 		synctest.Test(t, func(t *testing.T) {
 			limiter := open[netip.Addr](t, policy.Must(policy.Funnel(3, 1, 5*time.Second)))
-			h := Must(New(limiter, ByAddr, Options{Headers: set})).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			h := Must(New(limiter, ByAddr, Options{Headers: set, Spread: 1})).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 			told := func() map[string]string {
 				got := map[string]string{}
 				for name, values := range ask(h, from(alice)).Header() {
@@ -276,7 +276,7 @@ func TestFreshWindowIsToldAsItsLength(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Minute)))
-			h := Must(New(limiter, ByAddr, Options{Headers: set})).Handler(done)
+			h := Must(New(limiter, ByAddr, Options{Headers: set, Spread: 1})).Handler(done)
 			for i := range 1000 {
 				time.Sleep(time.Duration(12_345*i + 1))
 				client := from(netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}).String() + ":1")
@@ -310,14 +310,17 @@ func TestRetryFields(t *testing.T) {
 	require.NoError(t, err)
 	defer full.Close()
 	full.Take(aliceKey, 1)
-	o := Options{Headers: RetryHeaders, Cost: costField, Deny: prefixList("192.0.2.66/32")}
+	o := Options{Headers: RetryHeaders, Spread: time.Minute, Cost: costField, Deny: prefixList("192.0.2.66/32")}
 	near, far := Must(New(full, ByAddr, o)), Must(New(guess(t, false, limits.SourceShare), ByAddr, o))
+	o.Spread = 0
+	herd := Must(New(full, ByAddr, o))
 	for _, c := range []struct {
 		m             *Middleware
 		r             *http.Request
 		status        int
 		millis, again string
 	}{
+		{herd, from(alice, "Cost", "1"), 429, "", ""},
 		{near, from(alice, "Cost", "1"), 429, "3600000", ""},
 		{far, from(alice, "Cost", "1"), 429, "", ""},
 		{near, from(alice, "Cost", "2"), 403, "", "false"},
@@ -414,7 +417,7 @@ func TestTimesAreTold(t *testing.T) {
 		limiter := open[netip.Addr](t, policy.Must(policy.Funnel(2, 2, time.Second)))
 		limiter.Take(aliceKey, 2)
 		turns := Must(New(limiter, ByAddr, Options{Spread: 2 * time.Second})).Handler(done)
-		for _, want := range []string{"1", "2", "2", "3", "3", "3"} { // a second holds two turns at most
+		for _, want := range []string{"1", "2", "3", "3"} { // turns are 0.8 s apart
 			h := ask(turns, from(alice)).Header()
 			assert.Equal(t, want, h.Get("Retry-After"))
 			assert.Equal(t, `"default";r=0;t=`+want, h.Get("RateLimit"))

@@ -107,9 +107,13 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		}
 		m.fields.Add(title)
 	}
+	turns := admission.NewTurns(options.Spread, time.Second)
+	if options.Inform != "" {
+		turns = nil // refused requests pass
+	}
 	m.control = admission.New(admission.Config[*http.Request, Served]{
 		Cost: options.Cost, Charge: options.Charge, WaitUpTo: options.WaitUpTo, Shadow: options.Shadow,
-		Turns: admission.NewTurns(options.Spread, time.Second), Log: admission.NewLog(options.Logger), Counters: &m.counters,
+		Turns: turns, Log: admission.NewLog(options.Logger), Counters: &m.counters,
 	}, m.limiters, nil)
 	for i := range m.limiters {
 		m.exceeded = append(m.exceeded, bodyOf(problemDetails, m.problem(nil, &result{Verdict: limits.Verdict{Reason: limits.OverLimit}, Violated: 1 << i})))
@@ -249,7 +253,7 @@ func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result, q
 		}
 	}
 	if m.fields.headers&RetryHeaders != 0 {
-		writeRetry(h, v)
+		writeRetry(h, v, m.options.Spread > 0)
 	}
 	m.answer(w, r, v, retry)
 }

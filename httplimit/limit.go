@@ -33,7 +33,7 @@ type Limit[K comparable] struct {
 
 	// PolicyFor returns the request's limit, as for a plan that its token names, or nil for the
 	// limiter's own. It must be of the same family: see limits.Call. It runs once for each request,
-	// and once more for a line of Options.Logger. A change between requests keeps the key's use:
+	// and once more for a line of Options.Logger or a turn. A change between requests keeps the key's use:
 	// units under windows of the same period, and under a Funnel the time until they have drained.
 	// engine.Engine.ChangeLimit keeps units there too.
 	PolicyFor func(r *http.Request) policy.Policy

@@ -38,8 +38,9 @@ const (
 	// (Spring Cloud Gateway). A rate may have a fraction, in millionths.
 	SpringHeaders
 	// RetryHeaders, of refusals only, for clients such as the SDKs of OpenAI and Anthropic. Beside
-	// Retry-After, retry-after-ms has the milliseconds, rounded up. x-should-retry is false if
-	// another try is refused too: Denied, NoKey, NeverAdmitted and Misconfigured.
+	// Retry-After, with Options.Spread retry-after-ms has the milliseconds, rounded up.
+	// x-should-retry is false if another try is refused too: Denied, NoKey, NeverAdmitted and
+	// Misconfigured.
 	RetryHeaders
 	// NoHeaders: none. It stands alone.
 	NoHeaders
@@ -80,10 +81,10 @@ type Options struct {
 	// other at the limit's pace, up to Spread after that time; further requests are told the end.
 	//
 	// A turn reserves nothing, and a request may be admitted sooner. It is told in Retry-After, in
-	// the other fields and in Verdict.RetryAfter. Under several limits the limit with the longest
-	// wait tells it, and its Key runs again. Outages, blocks of a fleet and limits with Shadow have
-	// no turns. The turns of 2,048 keys are known, in 16 KiB; the latest are kept. Some clients
-	// ignore more than a minute. See "The herd" in docs/httplimit.md.
+	// the other fields and in Verdict.RetryAfter. Under several limits it is a turn of all that refuse,
+	// and their Key, Cost and PolicyFor run again. Outages, blocks of a fleet, Inform and limits with
+	// Shadow have no turns. The turns of a thousand keys are known, in 32 KiB; the latest are kept.
+	// Some clients ignore more than a minute. See "The herd" in docs/httplimit.md.
 	Spread time.Duration
 
 	// Cost returns the units that a request takes, once for each request. If it is nil, every

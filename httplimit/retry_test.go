@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/core/whole"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -76,7 +77,7 @@ func retriesAreTrue(t *testing.T, m *Middleware, rounds int) {
 				time.Sleep(time.Nanosecond)
 				late++
 			}
-			time.Sleep(time.Second)
+			time.Sleep(time.Second + whole.Own) // on its way
 			w = ask(h, r)
 			require.Equal(t, http.StatusOK, w.Code, "it waited the %d s that it was told", n)
 		}

@@ -70,7 +70,7 @@ type Verdict struct {
 	// Decision is the decision of that limit.
 	Decision policy.Decision
 	// RetryAfter is the time until all limits would admit the request, if the Reason is OverLimit
-	// and no other request takes meanwhile. It is policy.Never if they never will. After a refusal
+	// and no other request takes meanwhile, or until its turn (Spread). It is policy.Never if they never will. After a refusal
 	// in process, limits over a fleet were not asked. Unless Provenance is Exact it is a guess: do
 	// not tell clients.
 	RetryAfter time.Duration

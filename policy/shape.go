@@ -28,25 +28,57 @@ func (b *bursty) AtOnce() int64 {
 // AtOnce returns 1: after a take of any size the next call waits.
 func (w *warmingUp) AtOnce() int64 { return 1 }
 
-func (w *warmingUp) Spacing(late time.Duration) time.Duration {
-	return max(time.Duration(w.cold>>tickBits)+1, late)
+func (f *funnel) Spacing(n int64, late time.Duration) time.Duration {
+	return f.spacing(f.capacity, n, late)
 }
 
-func (f *fixedWindow) Spacing(late time.Duration) time.Duration { return spacing(f.per+late, f.limit) }
-
-func (s *slidingWindow) Spacing(late time.Duration) time.Duration {
-	return spacing(s.per+late, s.limit)
+func (q *queue) Spacing(n int64, late time.Duration) time.Duration {
+	return q.spacing(q.capacity+1, n, late)
 }
 
-func (a *aligned) Spacing(late time.Duration) time.Duration { return spacing(a.Window()+late, a.limit) }
-
-func (a *atMost) Spacing(late time.Duration) time.Duration {
-	return spacing(a.own.length*time.Duration(a.own.counts)+late, a.limit)
+func (b *bursty) Spacing(n int64, late time.Duration) time.Duration {
+	return b.spacing(b.maxBurst+n, n, late) // the last call may owe all its units
 }
 
-// spacing divides a window, which also admits calls that come late from the window before.
-func spacing(window time.Duration, limit int64) time.Duration {
-	return (window-1)/time.Duration(limit) + 1
+func (w *warmingUp) Spacing(n int64, late time.Duration) time.Duration {
+	cold := time.Duration(uint64(n) * (w.cold>>tickBits + 1))
+	return shape.Spacing(cold, late, cold, 1)
+}
+
+// spacing is of calls under a bucket: calls of n units that pass at once, and another when the rest of
+// its units is there.
+func (p pace) spacing(capacity, n int64, late time.Duration) time.Duration {
+	calls := max(capacity/n, 1)
+	drains := func(units int64) time.Duration { return time.Duration(uint64(units)*p.interval>>tickBits) + 1 }
+	return shape.Spacing(drains((calls+1)*n-capacity), late, drains(n), calls)
+}
+
+func (f *fixedWindow) Spacing(n int64, late time.Duration) time.Duration {
+	return inWindows(f.per, f.limit, n, late)
+}
+
+func (a *aligned) Spacing(n int64, late time.Duration) time.Duration {
+	return inWindows(a.Window(), a.limit, n, late)
+}
+
+func (a *atMost) Spacing(n int64, late time.Duration) time.Duration {
+	return inWindows(a.own.length*time.Duration(a.own.counts), a.limit, n, late)
+}
+
+// inWindows is the spacing of calls of which no window admits more than limit/n, wherever it begins.
+func inWindows(window time.Duration, limit, n int64, late time.Duration) time.Duration {
+	calls := max(limit/n, 1)
+	return shape.Spacing(window, late, window/time.Duration(calls), calls)
+}
+
+// Spacing has a window's calls, and those that come late into the next, leave room for a call at the
+// next window's begin. A single call counts until the window after has passed.
+func (s *slidingWindow) Spacing(n int64, late time.Duration) time.Duration {
+	calls := s.limit / n
+	if calls <= 1 {
+		return shape.Spacing(2*s.per, late, 0, 1)
+	}
+	return max(4*(s.per+2*late)/time.Duration(4*calls-5), inWindows(s.per, s.limit, n, late)) + 1
 }
 
 func (p pace) shape(s shape.Shape) shape.Shape {

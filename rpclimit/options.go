@@ -24,7 +24,7 @@ type Options struct {
 
 	// Spread, if not 0, tells the refused calls of a key a turn each, to the millisecond: see
 	// httplimit.Options. RetryInfo, grpc-retry-pushback-ms, Verdict.Retry and the fields of Connect
-	// have it.
+	// have it. The limits of an engine.Tiered have no turns: give each a Limit.
 	Spread time.Duration
 
 	// Cost returns the units that a call takes, or a stream as it opens. nil means 1. A cost of 0

@@ -128,13 +128,30 @@ func (d *Controller[R, S]) Decide(ctx context.Context, r R, v *Result, quotas []
 	}
 	switch {
 	case v.Reason == limits.OverLimit && d.config.Turns != nil:
-		if of := quotas[v.Binding]; v.keepsTurn(&of) {
-			v.told(d.limiters[v.Binding].turn(r, v.RetryAfter, v.Cost, of, d.config.Turns))
-		}
+		d.tellTurn(r, v, quotas)
+	case v.Reason == limits.OverLimit && quotas[v.Binding].lasts:
+		v.RetryAfter = v.Decision.RetryAfter
 	case d.shadows && v.Reason == limits.Admitted:
 		s = d.askShadows(ctx, r, v, s)
 	}
 	return s
+}
+
+// tellTurn tells a refused request a turn of all limits that refused it.
+func (d *Controller[R, S]) tellTurn(r R, v *Result, quotas []Quota) {
+	turn := v.RetryAfter
+	for i, l := range d.limiters {
+		if v.Violated&(1<<i) == 0 {
+			continue
+		}
+		of := quotas[i]
+		n, ok := d.parts[i].costs(r, &Result{common: v.common})
+		if !ok || !v.keepsTurn(&of) {
+			return
+		}
+		turn = max(turn, l.turn(r, turn, n, of, d.config.Turns))
+	}
+	v.told(turn)
 }
 
 // Single returns the only limit, or nil. Its Take is Decide at less cost.

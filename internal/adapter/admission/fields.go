@@ -56,11 +56,17 @@ func lasts(limit policy.Policy) bool {
 	return ok && p.Shape().Kind == shape.FixedWindow
 }
 
-// bound bounds the reset of a window that begins with its first unit. A call that read the clock
-// before another opened the window would tell more than the period.
-func (q *Quota) bound(d *policy.Decision) {
-	if q.lasts {
-		d.ResetAfter = min(d.ResetAfter, q.Window)
+// bound bounds the times of a window that begins with its first unit. A call that read the clock
+// before another opened the window would tell more than the period, and so would a refusal at its
+// begin, by the limit's own rounding: a client is farther away than that.
+func (v *Result) bound(q *Quota) {
+	if !q.lasts {
+		return
+	}
+	d := &v.Decision
+	d.ResetAfter = min(d.ResetAfter, q.Window)
+	if d.RetryAfter <= q.Window+whole.Own && v.Provenance.Err() == nil { // no block
+		d.RetryAfter = min(d.RetryAfter, q.Window)
 	}
 }
 

@@ -28,6 +28,7 @@ type Limit[R any, K comparable, S any] struct {
 	own     policy.Policy     // the engine's at first, and its quota, as making one costs 50 ns
 	quota   Quota
 	servers interface{ Servers() int }
+	tiers   bool // the limiter is an engine.Tiered
 	words   words
 }
 
@@ -117,11 +118,15 @@ func (l *Limit[R, K, S]) Check(at int, name, wantKey string, bad FieldFault) err
 	case l.WhenNoKey < limits.Refuse || l.WhenNoKey > limits.Share:
 		return bad("WhenNoKey", int(l.WhenNoKey), "Refuse, Skip or Share")
 	}
-	if _, tiers := l.Limiter.(*engine.Tiered[K]); tiers && l.PolicyFor != nil {
+	if _, l.tiers = l.Limiter.(*engine.Tiered[K]); l.tiers && l.PolicyFor != nil {
 		return bad("PolicyFor", "a function", "nil under an *engine.Tiered, whose several limits a plan cannot replace: make each of its engines a Limit")
 	}
 	l.engine, _ = l.Limiter.(*engine.Engine[K])
-	l.servers, _ = l.Limiter.(interface{ Servers() int })
+	decider := l.Limiter
+	if trial, ok := decider.(*limits.Trial[K]); ok {
+		decider = trial.Live()
+	}
+	l.servers, _ = decider.(interface{ Servers() int })
 	if l.engine != nil && reflect.TypeOf(l.engine.Limit()).Kind() == reflect.Pointer { // comparable
 		l.own, l.quota = l.engine.Limit(), claimed(l.engine.Limit())
 	}
@@ -217,9 +222,9 @@ func (l *Limit[R, K, S]) quotaOf(limit policy.Policy) Quota {
 }
 
 // tellTurn is turn for the only limit.
-func (l *Limit[R, K, S]) tellTurn(t *Turns, key K, limit policy.Policy, v *Result) {
+func (l *Limit[R, K, S]) tellTurn(t *Turns, key K, limit policy.Policy, after time.Duration, v *Result) {
 	if v.keepsTurn(&v.Quota) {
-		v.told(l.turnOf(key, limit, v.RetryAfter, v.Cost, v.Quota, t))
+		v.told(l.turnOf(key, limit, after, v.Cost, v.Quota, t))
 	}
 }
 
@@ -231,12 +236,15 @@ func (l *Limit[R, K, S]) turn(r R, after time.Duration, n int64, of Quota, t *Tu
 }
 
 func (l *Limit[R, K, S]) turnOf(key K, limit policy.Policy, after time.Duration, n int64, of Quota, t *Turns) time.Duration {
+	if l.tiers {
+		return after // of which limit is unknown
+	}
 	servers := 1
 	if l.servers != nil {
 		servers = max(1, l.servers.Servers())
 	}
 	hash := maphash.Comparable(t.seed, key) + uint64(l.at) //nolint:gosec // an index
-	return t.after(hash, after, t.pace(limit, of)*n, servers)
+	return t.after(hash, after, t.pace(limit, of, n), servers)
 }
 
 // KeyOf implements Any.
@@ -289,7 +297,7 @@ func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Control
 		a, err := l.Limiter.Ask(ctx, key, v.Cost)
 		v.conclude(ctx, limit, &a, err)
 		if v.Reason == limits.OverLimit && d.config.Turns != nil {
-			l.tellTurn(d.config.Turns, key, limit, v)
+			l.tellTurn(d.config.Turns, key, limit, a.RetryAfter, v)
 		}
 		return nil
 	}
@@ -301,7 +309,7 @@ func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Control
 	}
 	v.conclude(ctx, limit, &g.Answer, err)
 	if v.Reason == limits.OverLimit && d.config.Turns != nil {
-		l.tellTurn(d.config.Turns, key, limit, v)
+		l.tellTurn(d.config.Turns, key, limit, g.RetryAfter, v)
 	}
 	if !d.charges || v.Reason != limits.Admitted {
 		return nil
@@ -331,11 +339,14 @@ func (v *Result) conclude(ctx context.Context, limit policy.Policy, a *limits.An
 	case err != nil:
 		v.failed(ctx, err)
 	case !a.Allowed:
-		v.Reason, v.RetryAfter, v.Violated = v.Quota.reasonOf(a), a.RetryAfter, 1<<v.Binding
+		v.Reason, v.Violated = v.Quota.reasonOf(a), 1<<v.Binding
 	}
 	if a.ResetAfter > v.Quota.Window && a.Limit == v.Quota.limit {
 		v.Quota.lasts = lasts(limit)
-		v.Quota.bound(&v.Decision)
+		v.bound(&v.Quota)
+	}
+	if v.Violated != 0 {
+		v.RetryAfter = v.Decision.RetryAfter
 	}
 	v.Quota.follow(a)
 }

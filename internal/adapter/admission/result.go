@@ -19,7 +19,7 @@ type Result struct {
 }
 
 // keepsTurn reports whether the quota's limit or an engine's block decided the time of a refusal,
-// and not a fleet's block, an outage or another tier.
+// and not a fleet's block or an outage.
 func (v *Result) keepsTurn(of *Quota) bool {
 	return v.Provenance.Exact() && v.Provenance.Err() == nil && !of.replaced
 }

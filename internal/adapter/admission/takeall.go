@@ -105,7 +105,7 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 	for i := range out.Decisions {
 		quotas[at[i]].followDecision(&out.Decisions[i]) // reasonOf needs the earlier quota
 	}
-	quotas[v.Binding].bound(&v.Decision)
+	v.bound(&quotas[v.Binding])
 	return s
 }
 
@@ -197,7 +197,7 @@ func (d *Controller[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []
 	for i := range out.Answers {
 		quotas[at[i]].follow(&out.Answers[i]) // reasonOf needs the earlier quota
 	}
-	quotas[v.Binding].bound(&v.Decision)
+	v.bound(&quotas[v.Binding])
 	return s
 }
 

@@ -24,6 +24,7 @@ import (
 type herd struct {
 	limit   string
 	n       int
+	cost    int64
 	unit    time.Duration // of the times told
 	spread  time.Duration
 	late    float64 // the most that a client is late, as a part of the turns' distance
@@ -44,6 +45,12 @@ type shared struct {
 }
 
 func (s shared) Servers() int { return s.servers }
+
+// most returns the most clients of whom the law says that none fails, up to 40.
+func (h herd) most(spread time.Duration) int {
+	p, cost := policy.Must(policy.Parse(h.limit)), max(1, h.cost)
+	return int(min(p.Limit()/cost+int64(spread/NewTurns(1, h.unit).pace(p, quotaOf(p), cost)), 60))
+}
 
 func control(t testing.TB, limiter limits.Limiter[string], turns *Turns) (*Controller[int64, int64], *Limit[int64, string, int64]) {
 	t.Helper()
@@ -83,8 +90,9 @@ func (h herd) run(t testing.TB) (out outcome) {
 		c, _ := control(t, shared{e, h.servers}, turns)
 		servers = append(servers, c)
 	}
-	ruler, q := NewTurns(1, h.unit), quotaOf(p)
-	out.pace = time.Duration(ruler.pace(p, q))
+	h.cost = max(1, h.cost)
+	out.pace = NewTurns(1, h.unit).pace(p, quotaOf(p), h.cost)
+	q := quotaOf(p)
 	type event struct {
 		at    time.Time
 		tries int // -1 for another client
@@ -113,7 +121,7 @@ func (h herd) run(t testing.TB) (out outcome) {
 			if ev.tries == 2 {
 				return
 			}
-			wait := time.Duration(whole.Up(told, h.unit)) * h.unit
+			wait := time.Duration(whole.Up(told, h.unit))*h.unit + whole.Own // to the server and back
 			if h.late > 0 {
 				wait += time.Duration(random.Float64() * h.late * float64(out.pace))
 			}
@@ -134,19 +142,21 @@ func (h herd) run(t testing.TB) (out outcome) {
 		if p.Delays() {
 			decided := false
 			var v Result
-			go func() { v = ask(c, 1); decided = true }()
+			go func() { v = ask(c, h.cost); decided = true }()
 			if synctest.Wait(); decided {
 				ended(ev, &v)
 			}
 			continue // otherwise its turn will come
 		}
-		v, want := ask(c, 1), plain.Take("key", 1)
+		v, want := ask(c, h.cost), plain.Take("key", h.cost)
 		require.Equal(t, want.Allowed, v.Reason == limits.Admitted, "a turn admits and refuses nothing")
-		require.GreaterOrEqual(t, v.RetryAfter, want.RetryAfter)
-		if h.spread == 0 {
-			require.Equal(t, want.RetryAfter, v.RetryAfter, "exact")
-		} else if h.servers <= 1 {
+		if h.spread > 0 {
+			require.GreaterOrEqual(t, v.RetryAfter, want.RetryAfter)
 			require.LessOrEqual(t, v.RetryAfter, want.RetryAfter+h.spread)
+		} else if !lasts(p) || want.RetryAfter < q.Window {
+			require.Equal(t, want.RetryAfter, v.RetryAfter, "exact")
+		} else {
+			require.LessOrEqual(t, v.RetryAfter, q.Window, "no more than the period of a fresh window")
 		}
 		ended(ev, &v)
 	}
@@ -154,37 +164,29 @@ func (h herd) run(t testing.TB) (out outcome) {
 	return out
 }
 
-var herdLimits = []string{"funnel 2, 2/s", "funnel 20, 10/s", "window 10/s", "window 20/10s", "window 10/s aligned", "sliding 10/s", "sliding 20/10s", "at most 10/s", "queue 5, 2/s"}
+var herdLimits = []string{"funnel 1, 1/s", "funnel 1, 2/3s", "funnel 2, 2/s", "funnel 20, 10/s", "window 10/s", "window 20/10s", "window 10/s aligned", "sliding 1/10s", "sliding 2/10s", "sliding 10/s", "sliding 20/10s", "at most 10/s", "queue 5, 2/s"}
 
 // Promise: Under `Spread`, a herd within its law needs two retries at most.
 func TestHerdSucceedsWithinTheLaw(t *testing.T) {
 	const spread = 30 * time.Second
 	held := 0
 	for _, limit := range herdLimits {
-		for _, n := range []int{6, 12, 24, 100} {
-			for _, unit := range []time.Duration{time.Second, time.Millisecond} {
-				for _, late := range []float64{0, 1.0 / 8} {
-					if n == 100 && late > 0 {
-						continue // for time
-					}
-					h := herd{limit: limit, n: n, unit: unit, spread: spread, late: late}
-					synctest.Test(t, func(t *testing.T) {
-						out := h.run(t)
-						capacity := policy.Must(policy.Parse(limit)).Limit()
-						if int64(n) > capacity+int64(spread/out.pace) {
-							return
-						}
-						held++
-						assert.Zero(t, out.failed, "%+v: %+v", h, out)
-						if late == 0 && unit == time.Millisecond {
-							assert.LessOrEqual(t, out.refused, n, "%+v: more than one refusal each", h)
-						}
-					})
-				}
+		p := policy.Must(policy.Parse(limit))
+		for i := range 8 {
+			h := herd{limit: limit, cost: 1 + int64(i%2*2), spread: spread, unit: []time.Duration{time.Second, time.Millisecond}[i/2%2], late: float64(i/4) / 8}
+			if h.cost > p.Limit() {
+				continue
 			}
+			h.n = h.most(h.spread)
+			synctest.Test(t, func(t *testing.T) {
+				out := h.run(t)
+				held++
+				assert.Zero(t, out.failed, "%+v: %+v", h, out)
+				assert.LessOrEqual(t, out.refused, h.n, "%+v: more than one refusal each", h)
+			})
 		}
 	}
-	assert.Greater(t, held, 90, "too few herds to say anything")
+	assert.Greater(t, held, 80, "too few herds to say anything")
 }
 
 // Clients that were not told take turns of others: no more clients fail than they took units.
@@ -192,7 +194,8 @@ func TestHerdBesideOtherTraffic(t *testing.T) {
 	for _, limit := range herdLimits {
 		for _, unit := range []time.Duration{time.Second, time.Millisecond} {
 			synctest.Test(t, func(t *testing.T) {
-				h := herd{limit: limit, n: 50, unit: unit, late: 1.0 / 8, others: 0.25}
+				h := herd{limit: limit, unit: unit, late: 1.0 / 8, others: 0.25}
+				h.n = h.most(30 * time.Second)
 				without := h.run(t)
 				h.spread = 30 * time.Second
 				with := h.run(t)
@@ -246,24 +249,30 @@ func TestTurnsOfAKey(t *testing.T) {
 		t.Helper()
 		assert.InDelta(t, want, got, 1<<(turnUnit+2))
 	}
-	near(1*s, turns.tell(key, 1*s, s))
-	near(2*s, turns.tell(key, 1*s, s))
-	near(5*s, turns.tell(key, 1*s, 3*s)) // of 3 units
-	near(1*s, turns.tell(key+1, 1*s, s)) // another key
-	near(9*s, turns.tell(key, 9*s, s))   // unused turns are gone
-	near(18*s, turns.tell(key, 9*s, 9*s))
-	assert.Equal(t, 19*s, turns.tell(key, 9*s, 9*s), "the horizon")
-	near(19*s, turns.tell(key, 9*s, s)) // the horizon took no turn
-	assert.Equal(t, int64(1)<<60, turns.tell(key, 1<<60, s), "too late for a turn")
+	near(1*s, turns.tell(key, 1*s, 0, s))
+	near(2*s, turns.tell(key, 1*s, 0, s))
+	near(5*s, turns.tell(key, 1*s, 0, 3*s)) // of 3 units
+	near(1*s, turns.tell(key+1, 1*s, 0, s)) // another key
+	near(9*s, turns.tell(key, 9*s, 0, s))   // unused turns are gone
+	near(18*s, turns.tell(key, 9*s, 0, 9*s))
+	assert.Equal(t, 19*s, turns.tell(key, 9*s, 0, 9*s), "the horizon")
+	near(19*s, turns.tell(key, 9*s, 0, s)) // the horizon took no turn
+	near(2*s, turns.tell(key, 2*s, 0, s))  // a turn too far for any call is of another time
+	assert.Equal(t, int64(1)<<60, turns.tell(key, 1<<60, 0, s), "too late for a turn")
 
-	// Of two keys in a pair of slots, the third replaces the earlier turn.
-	pair := func(tag uint64) uint64 { return tag<<turnBits | 7 }
-	near(1*s, turns.tell(pair(1), 1*s, s))
-	near(3*s, turns.tell(pair(2), 3*s, s))
-	near(1*s, turns.tell(pair(3), 1*s, s))
-	near(4*s, turns.tell(pair(2), 1*s, s))
-	near(2*s, turns.tell(pair(3), 1*s, s))
-	near(1*s, turns.tell(pair(1), 1*s, s))
+	near(4*s, turns.tell(key, 3*s, s, s)) // at a phase, but after the last turn
+	near(9*s, turns.tell(key, 4*s, 5*s, s))
+	assert.Equal(t, 14*s, turns.tell(key, 4*s, 99*s, s), "the horizon")
+
+	// In a set of slots a further key replaces the earliest turn.
+	in := func(tag uint64) uint64 { return tag<<turnBits | 7 }
+	for tag := range uint64(slotsOfSet) {
+		near(int64(tag+1)*s, turns.tell(in(tag+1), int64(tag+1)*s, 0, s))
+	}
+	near(1*s, turns.tell(in(9), 1*s, 0, s))
+	near(5*s, turns.tell(in(slotsOfSet), 1*s, 0, s))
+	near(2*s, turns.tell(in(9), 1*s, 0, s))
+	near(1*s, turns.tell(in(1), 1*s, 0, s))
 }
 
 // Concurrent calls have turns of their own.
@@ -273,7 +282,7 @@ func TestTurnsAreDistinct(t *testing.T) {
 	for range 10 {
 		go func() {
 			for range 100 {
-				told <- turns.tell(1, 1, 1<<turnUnit)
+				told <- turns.tell(1, 1, 0, 1<<turnUnit)
 			}
 		}()
 	}
@@ -296,12 +305,57 @@ func TestTurnsKeepOtherRefusals(t *testing.T) {
 		assert.Equal(t, policy.Never, v.RetryAfter)
 		assert.Equal(t, 500*time.Millisecond, ask(c, 1).RetryAfter)
 		v = ask(c, 2)
-		assert.InDelta(t, 1625*time.Millisecond, v.RetryAfter, float64(time.Millisecond), "of 2 units behind a turn")
+		assert.InDelta(t, 500*time.Millisecond+c.config.Turns.pace(e.Limit(), Quota{}, 2), v.RetryAfter, float64(time.Millisecond), "of 2 units behind a turn")
 		assert.Equal(t, v.RetryAfter, v.Decision.RetryAfter)
 
 		shadow := New(Config[int64, int64]{Turns: c.config.Turns, Shadow: true, Log: NewLog(nil), Counters: &Counters{}}, []Any[int64, int64]{l}, nil)
 		assert.Equal(t, 500*time.Millisecond, ask(shadow, 1).RetryAfter)
 		e.Block("key", time.Hour)
 		assert.Equal(t, time.Hour, ask(c, 1).RetryAfter)
+	})
+}
+
+// A turn suits all limits that refuse; a Tiered, of which only one may, has none.
+func TestTurnOfSeveralLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		open := func(text string) *engine.Engine[string] {
+			e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Parse(text))})
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, e.Close()) })
+			return e
+		}
+		fast, slow := open("window 2/m"), open("funnel 2, 1/10s")
+		var all []Any[int64, int64]
+		for i, e := range []*engine.Engine[string]{fast, slow} {
+			l := &Limit[int64, string, int64]{Limiter: e, Key: func(int64) string { return "key" }}
+			require.NoError(t, l.Check(i, fmt.Sprint(i), "", func(string, any, string) error { return errors.New("at fault") }))
+			all = append(all, l)
+		}
+		turns := NewTurns(time.Hour, time.Millisecond)
+		c := New(Config[int64, int64]{Turns: turns, Log: NewLog(nil), Counters: &Counters{}}, all, nil)
+		both := func() time.Duration {
+			v, quotas := Result{}, make([]Quota, 2)
+			require.True(t, c.Begin(t.Context(), 1, &v))
+			c.Decide(t.Context(), 1, &v, quotas)
+			return v.RetryAfter
+		}
+		slow.Take("key", 2)
+		assert.Equal(t, 10*time.Second, both(), "of the only limit that refuses")
+		fast.Take("key", 2)
+		last := both()
+		assert.Equal(t, time.Minute, last, "the later turn")
+		for range 3 {
+			told := both()
+			assert.GreaterOrEqual(t, told-last, turns.pace(fast.Limit(), Quota{}, 1)-time.Microsecond)
+			last = told
+		}
+		tiers, err := engine.NewTiered[string](engine.Config{Policy: fast.Limit()}, slow.Limit())
+		require.NoError(t, err)
+		defer tiers.Close()
+		c, _ = control(t, tiers, turns)
+		tiers.Take("key", 2)
+		for range 2 {
+			assert.Equal(t, tiers.Take("key", 1).RetryAfter, ask(c, 1).RetryAfter)
+		}
 	})
 }

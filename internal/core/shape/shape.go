@@ -53,10 +53,17 @@ type OnCredit interface {
 	AtOnce() int64
 }
 
-// Spaced is implemented by policies that do not admit a unit every Window/Limit however calls come.
+// Spaced is implemented by policies whose refused calls can be told turns.
 type Spaced interface {
-	// Spacing returns a time from unit to unit that they sustain if calls come up to late late.
-	Spacing(late time.Duration) time.Duration
+	// Spacing returns a time from call to call that n units each sustain, if calls come up to late and
+	// an eighth of that time late.
+	Spacing(n int64, late time.Duration) time.Duration
+}
+
+// Spacing returns a time between calls such that calls+1 in a row, each up to late and an eighth of
+// that time late, lie over span, and an eighth more than fair.
+func Spacing(span, late, fair time.Duration, calls int64) time.Duration {
+	return max(8*(span+late)/time.Duration(8*calls-1), fair+fair/8) + 1
 }
 
 // AtOnce returns the highest Decision.Remaining of a policy: its Limit, unless it is OnCredit.

@@ -3,9 +3,9 @@ package whole
 
 import "time"
 
-// own bounds a limit's own rounding: a fixed window's late start, and a sixteenth of a nanosecond
+// Own bounds a limit's own rounding: a fixed window's late start, and a sixteenth of a nanosecond
 // a unit.
-const own = 100 * time.Microsecond
+const Own = 100 * time.Microsecond
 
 // Up returns a time in whole units, rounded up: a caller that waits for it is not too early.
 func Up(d, unit time.Duration) int64 {
@@ -19,8 +19,8 @@ func Up(d, unit time.Duration) int64 {
 // UntilReset rounds up too, but drops up to 100 µs above a whole unit. A fresh window of 60 s is
 // 60. It is 0 only for times up to 0.
 func UntilReset(d, unit time.Duration) int64 {
-	if d <= own {
+	if d <= Own {
 		return Up(min(d, 1), unit)
 	}
-	return Up(d-own, unit)
+	return Up(d-Own, unit)
 }

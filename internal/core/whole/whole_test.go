@@ -16,9 +16,9 @@ func TestWholeUnits(t *testing.T) {
 		{1, time.Second, 1, 1},
 		{time.Second, time.Second, 1, 1},
 		{time.Second + 1, time.Second, 2, 1},
-		{time.Second + own, time.Second, 2, 1},
-		{time.Second + own + 1, time.Second, 2, 2},
-		{own, time.Millisecond, 1, 1},
+		{time.Second + Own, time.Second, 2, 1},
+		{time.Second + Own + 1, time.Second, 2, 2},
+		{Own, time.Millisecond, 1, 1},
 		{time.Minute + 80*time.Microsecond, time.Millisecond, 60_001, 60_000},
 		{math.MaxInt64, time.Second, 9223372037, 9223372037},
 	} {

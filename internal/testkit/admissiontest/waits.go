@@ -77,8 +77,8 @@ func retryIsExact(t *testing.T, open Open) {
 // Turns are an eighth further apart than units, up to Spread after the first. Adapters round them.
 func spreadTellsTurns(t *testing.T, open Open) {
 	synctest.Test(t, func(t *testing.T) {
-		e := NewEngine[string](t, policy.Must(policy.Funnel(2, 2, time.Second)))
-		e.Take("key", 2)
+		e := NewEngine[string](t, policy.Must(policy.Funnel(4, 2, time.Second)))
+		e.Take("key", 4)
 		limit, planned := Limit{Limiter: e}, Limit{Limiter: e, PolicyFor: func(*Request) policy.Policy { return e.Limit() }}
 		at := func(ms ...float64) []float64 { return ms }
 		same := at(500, 500, 500, 500, 500, 500)
