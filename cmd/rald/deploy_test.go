@@ -234,7 +234,7 @@ func TestKubernetes(t *testing.T) {
 	assert.Contains(t, fmt.Sprint(all["ConfigMap rald"]), trusts(s.check.clients))
 	assert.NotContains(t, fmt.Sprint(c), "subPath:", "which is never reloaded")
 	assert.Equal(t, mounts[textAt(set, "spec.volumeClaimTemplates.0.metadata.name")], s.keys.Dir)
-	user, group, _ := strings.Cut(instructions(t, "USER")[0], ":")
+	_, group, _ := strings.Cut(instructions(t, "USER")[0], ":")
 	assert.Greater(t, time.Duration(at(pod, "terminationGracePeriodSeconds").(int))*time.Second, 2*s.drain)
 
 	assert.Equal(t, ports, table(at(c, "ports"), "name", "containerPort"))
@@ -244,14 +244,12 @@ func TestKubernetes(t *testing.T) {
 		in         any
 		path, want string
 	}{
-		{pod, "securityContext.runAsUser", user},
 		{pod, "securityContext.fsGroup", group}, // may write the state's volume
 		{c, "startupProbe.httpGet", "map[path:/healthz port:metrics]"},
 		{c, "readinessProbe.tcpSocket", "map[port:resp]"},
 		{c, "livenessProbe.tcpSocket", "map[port:metrics]"},
 		{set, "spec.selector.matchLabels", labels},
 		{service, "spec.selector", labels},
-		{service, "spec.type", "ClusterIP"},
 		{service, "metadata.labels", labels},
 		{monitor, "spec.selector.matchLabels", labels},
 		{monitor, "spec.endpoints.0", "map[interval:15s path:/metrics port:metrics]"},

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -195,9 +194,8 @@ func TestEveryDoorIsGuarded(t *testing.T) {
 		defer plain.Close()
 		_, err = io.WriteString(plain, "PING\r\n\r\n")
 		require.NoError(t, err)
-		text, err := io.ReadAll(plain)
-		assert.True(t, err == nil || errors.Is(err, syscall.ECONNRESET), "%s: %v", name, err)
-		assert.NotContains(t, string(text), "PONG")
+		text, _ := io.ReadAll(plain)
+		assert.NotContains(t, string(text), "PONG", name)
 	}
 	for password, want := range map[string]string{"secret": "", "": "NOAUTH", "wrong": "WRONGPASS"} {
 		err := s.client(t, redis.Options{TLSConfig: own, Password: password}).Ping(t.Context()).Err()

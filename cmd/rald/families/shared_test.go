@@ -46,35 +46,31 @@ func claim(t *testing.T, s *Families, text, key string, n int64) Claim {
 
 // Promise: Leases never exceed the limit; unleasable limits are exact.
 func TestServersShareLimits(t *testing.T) {
-	type claimed struct {
-		limit, key string
-		n          int64
-	}
 	for _, leased := range []bool{false, true} {
 		r := openRedis(t)
 		servers := make([]*Families, 2)
 		for i := range servers {
 			servers[i] = openShared(t, r, Config{}, Fleet{Servers: len(servers), Leased: leased})
 		}
-		for _, c := range []struct {
-			claims   []claimed
+		for at, c := range []struct {
+			claims   map[string]int64 // units by limit
 			want     int64
 			leasable bool
 		}{
-			{[]claimed{{"window 100/300d", "a", 1}}, 100, true},
-			{[]claimed{{"sliding 90/300d", "a", 1}}, 90, true},
-			{[]claimed{{"funnel 50, 1/10d", "a", 1}}, 50, true},
-			{[]claimed{{"at most 70/300d", "a", 2}}, 35, false},
-			{[]claimed{{"window 40/300d aligned", "a", 1}}, 40, false},
-			{[]claimed{{"at most 80/300d", "b", 2}, {"window 300/300d aligned", "b", 1}}, 40, false},
-			{[]claimed{{"at most 400/300d", "c", 1}, {"window 60/300d aligned", "c", 2}}, 30, false},
+			{map[string]int64{"window 100/300d": 1}, 100, true},
+			{map[string]int64{"sliding 90/300d": 1}, 90, true},
+			{map[string]int64{"funnel 50, 1/10d": 1}, 50, true},
+			{map[string]int64{"at most 70/300d": 2}, 35, false},
+			{map[string]int64{"window 40/300d aligned": 1}, 40, false},
+			{map[string]int64{"at most 80/300d": 2, "window 300/300d aligned": 1}, 40, false},
+			{map[string]int64{"at most 400/300d": 1, "window 60/300d aligned": 2}, 30, false},
 		} {
 			var admitted atomic.Int64
 			var group sync.WaitGroup
 			for i := range 8 {
 				var claims []Claim
-				for _, of := range c.claims {
-					claims = append(claims, claim(t, servers[i%2], of.limit, of.key, of.n))
+				for limit, n := range c.claims {
+					claims = append(claims, claim(t, servers[i%2], limit, fmt.Sprint("key", at), n))
 				}
 				group.Go(func() {
 					for range 40 {
@@ -92,7 +88,7 @@ func TestServersShareLimits(t *testing.T) {
 				assert.Equal(t, c.want, admitted.Load(), c.claims)
 			}
 		}
-		of := claim(t, servers[0], "at most 400/300d", "c", 0)
+		of := claim(t, servers[0], "at most 400/300d", "key6", 0)
 		left, err := of.Family.TakeWith(t.Context(), of.Limit, of.Key, 0)
 		require.NoError(t, err)
 		assert.EqualValues(t, 400-30, left.Remaining, "what is refused takes nothing")
