@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -25,11 +24,8 @@ func TestPlan(t *testing.T) {
 	}{
 		{must(policy.Funnel(1000, 1000, time.Second)), 0, "funnel 875, 1000/s", 125 * time.Millisecond, 125},
 		{must(policy.Funnel(1000, 1000, time.Second)), 250 * time.Millisecond, "funnel 750, 1000/s", 250 * time.Millisecond, 250},
-		{must(policy.Funnel(300, 1000, time.Second)), 0, "funnel 250, 1000/s", 50 * time.Millisecond, 50},
 		{must(policy.Funnel(4000, 1000, time.Second)), 0, "funnel 3500, 1000/s", 500 * time.Millisecond, 500},
 		{must(policy.Funnel(10_000, 1000, time.Second)), 0, "funnel 9000, 1000/s", time.Second, 1000},
-		{must(policy.Funnel(1000, 1000, time.Second)), 10 * time.Millisecond, "funnel 990, 1000/s", 10 * time.Millisecond, 10},
-		{must(policy.Funnel(100, 1000, time.Second)), 0, "funnel 50, 1000/s", 50 * time.Millisecond, 50},
 		{must(policy.Funnel(10, 10, time.Second)), 0, "funnel 8, 10/s", 125 * time.Millisecond, 1},
 		{must(policy.Funnel(2, 1, time.Hour)), 0, "funnel 1, 1/h", time.Second, 1},
 		{must(policy.FixedWindow(10, time.Hour)), 0, "window 10/h", time.Second, 10},
@@ -52,12 +48,10 @@ func TestPlan(t *testing.T) {
 	}{
 		{nil, 0, "ral: fleet.Config: Policy is nil, want a policy, such as policy.Funnel returns"},
 		{must(policy.Funnel(10, 10, time.Second)), -1, "ral: fleet.Config: Term is -1ns, want between 10ms and 1m, or 0 for the default"},
-		{must(policy.Funnel(10, 10, time.Second)), time.Hour, "ral: fleet.Config: Term is 1h0m0s, want between 10ms and 1m, or 0 for the default"},
 		{must(policy.Funnel(10, 1000, time.Second)), 0, "ral: fleet.Config: Policy is funnel 10, 1000/s, want a Funnel that drains in 20ms or more (this one does in 10ms), or Mode Exact"},
 		{must(policy.Funnel(1, 1, time.Second)), 0, "ral: fleet.Config: Policy is funnel 1, 1/s, want a Funnel of capacity 2 or more, or Mode Exact: of less nothing can be leased ahead"},
 		{must(policy.FixedWindow(1, time.Millisecond)), 0, "ral: fleet.Config: Policy is window 1/ms, want a window of 10ms or more, or Mode Exact"},
 		{must(policy.Queue(1, 1, time.Second)), 0, "ral: fleet.Config: Policy is queue 1, 1/s, want a Funnel, a FixedWindow or a SlidingWindow, or Mode Exact: of others nothing can be leased"},
-		{must(policy.AtMost(1, time.Second)), 0, "ral: fleet.Config: Policy is at most 1/s, want a Funnel, a FixedWindow or a SlidingWindow, or Mode Exact: of others nothing can be leased"},
 	} {
 		_, err := NewPlan(c.limit, c.term)
 		if assert.Error(t, err) {
@@ -113,20 +107,6 @@ func TestCapacityKeptBackCoversTheTerm(t *testing.T) {
 		require.True(t, plan.Most == 1 || uint64(plan.Most)*interval <= uint64(plan.Term)*tick)
 	}
 	require.Greater(t, made, 2000)
-}
-
-// By a bank's clock that runs a thousandth faster too. So at most the kept back capacity drains.
-func TestFunnelLeaseLastsATerm(t *testing.T) {
-	for _, term := range []time.Duration{0, ShortestTerm, 250 * time.Millisecond, time.Second} {
-		limit := must(policy.Funnel(10_000, 1000, time.Second))
-		plan, err := NewPlan(limit, term)
-		require.NoError(t, err)
-		lasts := plan.lasts(Grant{Units: plan.Most, At: policy.Instant(time.Hour)}, plan.Term)
-		require.LessOrEqual(t, lasts*1001/1000, plan.Term)
-		require.Greater(t, lasts, plan.Term*9/10)
-		back := limit.Limit() - plan.Limit()
-		require.LessOrEqual(t, uint64(lasts)*tick, uint64(back)*limit.(shape.Shaped).Shape().Interval)
-	}
 }
 
 // The bank's clock may run a thousandth faster.
@@ -220,32 +200,14 @@ func TestGiveBackIsNoMoreThanWasTaken(t *testing.T) {
 	require.Greater(t, backs, 2000, "hardly anything was given back")
 }
 
-func TestGiveBackOfWindows(t *testing.T) {
-	for _, limit := range []policy.Policy{must(policy.FixedWindow(10, time.Second)), must(policy.SlidingWindow(10, time.Second))} {
-		t.Run(fmt.Sprint(limit), func(t *testing.T) {
-			plan, err := NewPlan(limit, 0)
-			require.NoError(t, err)
-			at := policy.Instant(time.Hour) + policy.Instant(100*time.Millisecond)
-			word, d := limit.Take(0, at, 8, 0)
-			b := Back{Units: 5, Word: word, At: at}
-			require.True(t, d.Allowed)
-			now := at + policy.Instant(500*time.Millisecond)
-			_, d = limit.Take(plan.GiveBack(word, now, 0, b), now, 0, 0)
-			assert.EqualValues(t, 7, d.Remaining)
-
-			now = at + policy.Instant(3*time.Second)
-			word, _ = limit.Take(word, now, 8, 0)
-			assert.Equal(t, word, plan.GiveBack(word, now, 0, b), "another window")
-		})
-	}
-}
-
 // Late returns of a funnel count as older, by the clock that says more. Windows do not care.
 func TestGiveBackLate(t *testing.T) {
 	// Ten units drain in a second.
 	funnel, err := NewPlan(must(policy.Funnel(100, 10, time.Second)), 0)
 	require.NoError(t, err)
 	window, err := NewPlan(must(policy.FixedWindow(100, time.Minute)), 0)
+	require.NoError(t, err)
+	sliding, err := NewPlan(must(policy.SlidingWindow(100, time.Minute)), 0)
 	require.NoError(t, err)
 	const second = policy.Instant(time.Second)
 	for _, c := range []struct {
@@ -263,13 +225,15 @@ func TestGiveBackLate(t *testing.T) {
 		{funnel, second, 2 * time.Second, time.Second, 20},
 		{funnel, second, time.Second, time.Hour, 0},
 		{window, second, 2 * time.Second, time.Hour, 50},
+		{sliding, second, 2 * time.Second, time.Hour, 50},
+		{window, 61 * second, 0, 0, 0}, // another window
 	} {
 		at := policy.Instant(time.Hour)
 		word, d := c.plan.Policy.Take(0, at, 80, 0)
 		require.True(t, d.Allowed)
-		now := at + c.passed
-		_, before := c.plan.Policy.Take(word, now, 0, 0)
-		word = c.plan.GiveBack(word, now, c.late, Back{Units: 50, Word: word, At: at, Age: c.age})
+		now, leased := at+c.passed, word
+		word, before := c.plan.Policy.Take(word, now, 5, 0) // by another server
+		word = c.plan.GiveBack(word, now, c.late, Back{Units: 50, Word: leased, At: at, Age: c.age})
 		_, after := c.plan.Policy.Take(word, now, 0, 0)
 		assert.Equal(t, c.back, after.Remaining-before.Remaining, "%+v", c)
 	}
