@@ -171,6 +171,8 @@ func TestWrongWords(t *testing.T) {
 				require.NoError(t, l.Health())
 				require.Zero(t, l.Stats().Openings)
 				require.EqualValues(t, 9, take(t, l, "good", 0).Remaining)
+				time.Sleep(2 * beat)
+				require.Zero(t, l.Stats().Charged)
 				redis.SetForeign(l.own.Load().limit, "bad", "")
 				if f.outage == FallbackShare {
 					const used = 2*failures - 1

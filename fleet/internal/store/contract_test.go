@@ -270,7 +270,7 @@ func (c *contract) keep() {
 		of.real.After = anyWord(c.random, p, p.(policy.Refunder), c.redis.Word(of.limit, of.key), c.clock) | 1
 		of.fake.After = of.real.After
 	}
-	kept := c.random.Int64N(2*of.n) - of.n
+	kept := c.random.Int64N(2*of.n+1) - of.n
 	c.step += fmt.Sprintf(", kept %d of %+v", kept, of)
 	want, wantErr := c.fake.Keep(c.Context(), of.limit, of.key, of.fake, of.n, kept)
 	got, err := c.real.Keep(c.Context(), of.limit, of.key, of.real, of.n, kept)
