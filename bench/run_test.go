@@ -218,16 +218,6 @@ func TestEachWorkloadRunsWithEachNumberOfProcessors(t *testing.T) {
 	assert.Equal(t, [][3]any{{"first", 3, 3}, {"first", 1, 1}, {"second", 3, 7}, {"second", 1, 7}}, got)
 }
 
-func TestOnlyExactLimitersAreComparable(t *testing.T) {
-	assert.True(t, Result{Exact: true}.Comparable())
-	assert.True(t, Result{Exact: true, Audit: &Audit{}}.Comparable())
-	assert.False(t, Result{Exact: true, Audit: &Audit{Over: 1}}.Comparable(), "it broke its promise")
-	assert.False(t, Result{Audit: &Audit{}}.Comparable(), "by luck")
-	assert.False(t, Result{Exact: true, Yardstick: YardstickMap}.Comparable())
-	assert.False(t, Result{Exact: true, Yardstick: YardstickFloor}.Comparable())
-	assert.False(t, Result{Exact: true, Elsewhere: true}.Comparable(), "another process works for it")
-}
-
 func TestInterruptedRunReportsFinishedRounds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

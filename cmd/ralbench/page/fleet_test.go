@@ -2,6 +2,7 @@ package page
 
 import (
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,7 +18,7 @@ func TestPageOfFleetMode(t *testing.T) {
 	d := reporttest.Fleet(t)
 	p := newView(d)
 	seen := map[string]bool{}
-	for _, c := range p.Data.Charts {
+	for _, c := range slices.Concat(p.Data.Charts, newView(reporttest.Run(t)).Data.Charts) {
 		assert.False(t, seen[c.ID], "%s: twice", c.ID)
 		seen[c.ID] = true
 		for _, point := range c.Points {
