@@ -170,6 +170,8 @@ func FuzzKeys(f *testing.F) {
 	f.Add("d", "k", "v", "d|k", "v", "")
 	f.Add(`d\`, "k|", "v", "d", `\k`, "v=")
 	f.Add("d", "a", "b_c", "d", "a_b", "c")
+	f.Add("d", "a=b", "c", "d", "a", "b=c")
+	f.Add("d", "a|b", "c", "d|a", "b", "c")
 	f.Add("d", "a", "x|b=y", "d", "a", `x\|b\=y`)
 	f.Fuzz(func(t *testing.T, domain, key, value, otherDomain, otherKey, otherValue string) {
 		of := func(domain string, pairs ...string) string {
