@@ -210,19 +210,6 @@ var aligneds = kind{
 		zone := zones[int(s.byte())%len(zones)]
 		return calendarOf(s.between(1, calendarFull), unit, zone, zero)
 	},
-	corners: func() (all []subject) {
-		for _, per := range []time.Duration{time.Millisecond, time.Second, longestWindow} {
-			for _, limit := range []int64{1, 2, alignedFull(per)} {
-				all = append(all, alignedOf(limit, per))
-			}
-		}
-		for unit := policy.Day; unit <= policy.Year; unit++ {
-			for _, zero := range []time.Time{time.Unix(0, 0), time.Unix(1_790_000_000, 7)} {
-				all = append(all, calendarOf(calendarFull, unit, "Pacific/Apia", zero))
-			}
-		}
-		return all
-	},
 }
 
 func alignedToAnything(rng *rand.Rand, least int64) policy.Policy {

@@ -153,17 +153,4 @@ var atMosts = kind{
 		_, bits := ringFigures([]int64{1, 2, 4, 8}[s.byte()&3], per)
 		return atMostOf(s.between(1, max(int64(1)<<bits-1, 1)), per)
 	},
-	corners: func() (all []subject) {
-		for _, per := range []time.Duration{time.Millisecond, time.Second - 1, time.Hour, longestWindow} {
-			for _, parts := range []int64{1, 2, 4, 8} {
-				_, bits := ringFigures(parts, per)
-				for _, limit := range []int64{1 << bits >> 1, 1<<bits - 1} {
-					if limit > 0 {
-						all = append(all, atMostOf(limit, per))
-					}
-				}
-			}
-		}
-		return all
-	},
 }

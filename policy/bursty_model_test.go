@@ -182,11 +182,4 @@ var burstys = kind{
 		maxBurst := s.between(0, int64(longestDrain)/(int64(per)/count+1)-1)
 		return burstyOf(count, per, maxBurst)
 	},
-	corners: func() []subject {
-		return []subject{
-			burstyOf(1, 1, 0), burstyOf(1, longestDrain, 0), burstyOf(16, 1, 1), burstyOf(1, time.Second, 5), burstyOf(1, year, 16),
-			burstyOf(16, 1, 16*int64(longestDrain)-1), burstyOf(math.MaxInt64, math.MaxInt64, 0), burstyOf(1, time.Second, 540431954),
-			burstyOf(1, time.Second, 288230375), burstyOf(1, time.Second, 288230376),
-		}
-	},
 }

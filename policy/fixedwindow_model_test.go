@@ -178,13 +178,4 @@ var fixedWindows = kind{
 		}
 		return fixedWindowOf(s.between(1, 1_000_000), per)
 	},
-	corners: func() (all []subject) {
-		for _, per := range []time.Duration{time.Millisecond, time.Millisecond + 1, 32768 * time.Microsecond, 500 * time.Millisecond,
-			time.Second - 1, time.Second, longestWindow} {
-			for _, limit := range []int64{1, 1000, 1_000_000} {
-				all = append(all, fixedWindowOf(limit, per))
-			}
-		}
-		return all
-	},
 }

@@ -1,7 +1,6 @@
 package policy_test
 
 import (
-	"math"
 	"math/big"
 	"time"
 
@@ -149,11 +148,5 @@ var funnels = kind{
 		count, per := s.pace()
 		capacity := s.between(1, int64(longestDrain)/(int64(per)/count+1))
 		return funnelOf(capacity, count, per)
-	},
-	corners: func() []subject {
-		return []subject{
-			funnelOf(1, 1, 1), funnelOf(1, 16, 1), funnelOf(1, 1, time.Second), funnelOf(1, 1, longestDrain), funnelOf(17, 1, year),
-			funnelOf(16*int64(longestDrain), 16, 1), funnelOf(1, math.MaxInt64, math.MaxInt64), funnelOf(540431955, 1, time.Second),
-		}
 	},
 }

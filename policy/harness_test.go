@@ -91,8 +91,6 @@ type kind struct {
 	name string
 	// read makes a limit of any parameters that the constructor accepts.
 	read func(s *script) subject
-	// corners returns limits with the least and greatest accepted values.
-	corners func() []subject
 }
 
 // subject is a limit on trial, with its outside knowledge.
@@ -193,40 +191,8 @@ func (k *kind) random(t *testing.T, first, count uint64) {
 	}
 }
 
-// checkExtremes asks everything of a limit at every time. For words that no sequence of calls
-// leaves it checks only that nothing breaks and nothing is given away.
-func (s subject) checkExtremes(t *testing.T) {
-	words := []uint64{0, 1, 15, 16, 17, 1 << 32, 1<<59 - 1, 1 << 62, 1<<63 - 34, 1<<63 - 33, 1<<63 - 32,
-		policy.MaxWord - 16, policy.MaxWord - 1, policy.MaxWord}
-	instants := []policy.Instant{math.MinInt64, -1, 0, 1, 2, 1 << 32, s.end - 1, s.end, s.end + 1,
-		math.MaxInt64 - 1, math.MaxInt64}
-	patiences := []time.Duration{math.MinInt64, -1, 0, 1, time.Second, s.patience - 1, s.patience,
-		s.patience + 1, math.MaxInt64}
-	amounts := []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, 2, s.limit - 1, s.limit, math.MaxInt64}
-	if s.limit < math.MaxInt64 {
-		amounts = append(amounts, s.limit+1)
-	}
-	for _, word := range words {
-		if fresh := s.FreshAt(word); fresh < 0 || word == 0 && fresh != 0 {
-			t.Fatalf("%v: FreshAt(%d) = %d", s, word, fresh)
-		}
-		for _, now := range instants {
-			for _, n := range amounts {
-				for _, patience := range patiences {
-					s.extreme(t, word, now, n, patience)
-				}
-				s.extremeRefund(t, word, now, n)
-				for _, taken := range words {
-					if next := s.Policy.(policy.Refunder).Cancel(word, taken, 0, now, n, 0); next > policy.MaxWord ||
-						s.FreshAt(next) > s.FreshAt(word) {
-						t.Fatalf("%v: Cancel(%d, %d, %d, %d) = %d", s, word, taken, now, n, next)
-					}
-				}
-			}
-		}
-	}
-}
-
+// extreme asks a limit with a word that perhaps no sequence of calls leaves. It checks that nothing
+// breaks and nothing is given away.
 func (s subject) extreme(t *testing.T, word uint64, now policy.Instant, n int64, patience time.Duration) {
 	t.Helper()
 	next, d := s.Take(word, now, n, patience)

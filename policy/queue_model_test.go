@@ -1,7 +1,6 @@
 package policy_test
 
 import (
-	"math"
 	"math/big"
 	"time"
 
@@ -118,11 +117,5 @@ var queues = kind{
 		count, per := s.pace()
 		capacity := s.between(0, int64(longestDrain)/(int64(per)/count+1)-1)
 		return queueOf(capacity, count, per)
-	},
-	corners: func() []subject {
-		return []subject{
-			queueOf(0, 1, 1), queueOf(0, 1, longestDrain), queueOf(1, 16, 1), queueOf(5, 1, time.Second), queueOf(16, 1, year),
-			queueOf(16*int64(longestDrain)-1, 16, 1), queueOf(0, math.MaxInt64, math.MaxInt64), queueOf(540431954, 1, time.Second),
-		}
 	},
 }

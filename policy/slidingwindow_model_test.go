@@ -143,12 +143,4 @@ var slidingWindows = kind{
 		per := time.Duration(s.between(1, int64(longestWindow)))
 		return slidingWindowOf(s.between(1, 1<<slidingFigures(per)-1), per)
 	},
-	corners: func() (all []subject) {
-		for _, per := range []time.Duration{1, 2, time.Millisecond, time.Second, longestWindow} {
-			for _, limit := range []int64{1, 2, 1<<slidingFigures(per) - 1} {
-				all = append(all, slidingWindowOf(limit, per))
-			}
-		}
-		return all
-	},
 }

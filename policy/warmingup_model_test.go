@@ -141,12 +141,6 @@ var warmingUps = kind{
 		warmup := longestWarmup(count, per, time.Duration(s.between(1, int64(longestPatience))), coldFactor)
 		return warmingUpOf(count, per, warmup, coldFactor)
 	},
-	corners: func() (all []subject) {
-		for _, l := range warmingUpLimits {
-			all = append(all, warmingUpOf(l.count, l.per, l.warmup, l.coldFactor))
-		}
-		return all
-	},
 }
 
 // warmingUpLimits are ordinary limits first, then the corners of the constructor.
