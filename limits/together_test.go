@@ -173,20 +173,6 @@ type uncomparable struct {
 	_ []int
 }
 
-func TestClaimsOnOneKeyWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		slow := under(t, policy.Must(policy.Funnel(3, 1, time.Second)))
-		tenant := &far{Limiter: window(t, 10)}
-		slow.Take("key", 3)
-		out, err := limits.AskAll(t.Context(), time.Minute, claim(slow, 1), claim(tenant, 1), claim(slow, 2))
-		require.NoError(t, err)
-		require.True(t, out.Allowed)
-		assert.Equal(t, 3*time.Second, out.Waited)
-		require.NoError(t, out.Settle(t.Context(), 1, 1, 0))
-		assert.Equal(t, int64(2), left(slow))
-	})
-}
-
 // A refusal promises nothing, as it is unknown when both would be met. Equal limits do not differ.
 func TestClaimsOnOneKeyUnderTwoLimits(t *testing.T) {
 	e := window(t, 10)

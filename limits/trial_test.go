@@ -3,7 +3,6 @@ package limits_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"testing"
@@ -206,22 +205,4 @@ func TestTrialConfigIsChecked(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A stricter limit is tried on real calls before it holds.
-func ExampleTrial() {
-	live, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(5, time.Minute))})
-	defer live.Close()
-	stricter, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(3, time.Minute))})
-	defer stricter.Close()
-	trial, err := limits.NewTrial(limits.TrialConfig[string]{Live: live, Candidate: stricter})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for range 6 {
-		_, _ = trial.Ask(context.Background(), "alice", 1) // or httplimit.New(trial, ...)
-	}
-	fmt.Printf("%+v\n", trial.Stats())
-	// Output: {Admitted:3 Refused:1 WouldRefuse:2 WouldAdmit:0 Failed:0}
 }
