@@ -210,6 +210,7 @@ var changes = []scenario{
 //
 // Promise: In any order of steps a key has at most one usable entry.
 // Promise: Only a certainly full table turns keys away.
+// Promise: A stalled take leaves no word of an earlier limit.
 func TestSchedules(t *testing.T) {
 	// Each schedule has its own table: collecting them would take most of the time.
 	percent := debug.SetGCPercent(800)

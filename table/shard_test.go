@@ -198,22 +198,6 @@ func TestAllKeysOfAHashAreHeld(t *testing.T) {
 	require.Equal(t, 3, r.View().Len())
 }
 
-// While evictions are half done, a key's dead and new entries are both in the map.
-func TestADeadEntryHidesNoNewOne(t *testing.T) {
-	r := newAlike(t)
-	old := r.add("a", 1)
-	old.word.Store(tombstone) // a writer died before unlinking it
-	r.Recover()
-	fresh := r.open("a")
-	require.NotSame(t, old, fresh)
-	require.True(t, r.take(fresh, 2))
-	r.fileOne(fresh, 2)
-	require.Same(t, fresh, r.View().Load(7, "a"))
-	r.settle(3)
-	require.Same(t, fresh, r.View().Load(7, "a"))
-	require.Equal(t, 1, r.View().Len())
-}
-
 // Promise: The index files each key once.
 func TestEachKeyOfAHashHasOneFiling(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 200})

@@ -153,25 +153,6 @@ func TestChangeIsOverWhenTheLastKeyIsReached(t *testing.T) {
 	}
 }
 
-// A caller that stalls halfway through a take fails, however long it stalls, even if the policy
-// changed twice and the word is the same.
-//
-// Promise: A stalled take leaves no word of an earlier limit.
-func TestStalledTakeFailsAfterChanges(t *testing.T) {
-	r := newTally[string](t, Options{})
-	e := r.open("a")
-	r.fileOne(e, 1)
-	word, terms := r.View().Read(e)
-	next, _ := terms.Policy.Take(word, 1, 1, 0)
-	next |= terms.EpochBit
-	for id := range uint64(4) {
-		r.mustChange(tally{id + 2}, 1)
-		require.False(t, e.Advance(word, next))
-		present := r.View().Load(r.hash("a"), "a")
-		require.Equal(t, id%2 == 1, present.Word() == word, "as it was, in another entry")
-	}
-}
-
 func TestStalledTakeFailsIfTheKeyIsInUse(t *testing.T) {
 	r := newTally[string](t, Options{})
 	e := r.open("a")
