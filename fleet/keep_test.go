@@ -17,18 +17,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// keeping are limits of 100 units that do not come back during a test.
-func keeping(t testing.TB) []policy.Policy {
-	t.Helper()
-	const long = 366 * 24 * time.Hour
-	log, err := SlidingLog(100, long)
-	require.NoError(t, err)
-	return []policy.Policy{
-		funnel(100, 100, 10*long), policy.Must(policy.Bursty(1, long/200, 99)), log,
-		policy.Must(policy.FixedWindow(100, long)), policy.Must(policy.SlidingWindow(100, long)),
-	}
-}
-
 func used(t testing.TB, l *Limiter, key string) int64 {
 	t.Helper()
 	return shape.AtOnce(l.config.Policy) - take(t, l, key, 0).Remaining
@@ -50,7 +38,8 @@ func requireUsed(t *testing.T, want int64, l *Limiter, key string) {
 func TestKeep(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		ctx := t.Context()
-		for _, p := range keeping(t) {
+		for _, f := range families(t) {
+			p := f[1]
 			c := on(redis, p)
 			one, other := open(t, c), open(t, c)
 			reserve := func(key string) Reservation {

@@ -121,14 +121,6 @@ func TestReturnedUnitsAreForgotten(t *testing.T) {
 				assert.Equal(t, d.Limit > 0, d.Remaining > 0, what)
 				assert.Zero(t, integer(t, client, "EXISTS", name(t, s, l, "k")), what)
 			}
-			// A word that another call lengthened is kept.
-			taken, err := s.Take(ctx, l, "k", 1, math.MaxInt64)
-			require.NoError(t, err)
-			_, err = s.Take(ctx, l, "k", 1, math.MaxInt64)
-			require.NoError(t, err)
-			_, err = s.Cancel(ctx, l, "k", taken, 1)
-			require.NoError(t, err)
-			assert.EqualValues(t, 1, integer(t, client, "EXISTS", name(t, s, l, "k")))
 		})
 	}
 }
