@@ -1,10 +1,15 @@
 package families
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
 )
 
 // Used units move to a key under a limit of any kind, also if they are more than that admits.
@@ -43,4 +48,29 @@ func TestChangeMovesUsedUnits(t *testing.T) {
 	require.ErrorContains(t, Change(ctx, claim("bursty 1/s, 9", "key"), large), "on credit")
 	require.NoError(t, small.Family.Block(ctx, small.Key, 1<<40))
 	require.ErrorContains(t, Change(ctx, small, claim("funnel 1, 1/s", "key")), "blocked")
+}
+
+type failing struct {
+	Family
+	err error
+}
+
+func (f failing) RefundWith(context.Context, policy.Policy, string, int64) (policy.Decision, error) {
+	return policy.Decision{}, f.err
+}
+
+func TestUnitsThatCannotMoveStay(t *testing.T) {
+	s, limit := open(t, Config{}), policy.Must(policy.FixedWindow(10, time.Hour))
+	family, err := s.Of(limit)
+	require.NoError(t, err)
+	from := Claim{Family: family, Limit: limit, Key: "small"}
+	_, err = family.TakeWith(t.Context(), limit, "small", 4)
+	require.NoError(t, err)
+	away := errors.New("Redis is away")
+	require.ErrorIs(t, Change(t.Context(), from, Claim{Family: failing{family, away}, Limit: limit, Key: "large"}), away)
+	require.ErrorIs(t, Change(t.Context(), Claim{Family: failing{family, away}, Limit: limit, Key: "small"}, from), away)
+	d, err := family.TakeWith(t.Context(), limit, "small", 0)
+	require.NoError(t, err)
+	assert.EqualValues(t, 6, d.Remaining)
+	require.ErrorContains(t, Change(t.Context(), from, Claim{Family: &remote{leased: true}, Limit: limit, Key: "large"}), "leased")
 }
