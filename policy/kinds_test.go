@@ -26,13 +26,17 @@ var kinds = []*kind{&funnels, &fixedWindows, &slidingWindows, &atMosts, &queues,
 // Promise: `WarmingUp`: all takes except the last are at most count·t/per.
 // Promise: Undone takes return the units that constructors document.
 func TestEveryPolicyKeepsTheLaws(t *testing.T) {
-	rounds := uint64(5000 / raceFactor)
-	if testing.Short() {
-		rounds /= 4
-	}
 	for _, k := range kinds {
-		t.Run(k.name, func(t *testing.T) { k.random(t, 0, rounds) })
+		t.Run(k.name, func(t *testing.T) { k.random(t, 0, rounds(5000)) })
 	}
+}
+
+// rounds returns fewer than n under the race detector, and under -short.
+func rounds(n uint64) uint64 {
+	if n /= raceFactor; testing.Short() {
+		n /= 4
+	}
+	return n
 }
 
 func FuzzFunnel(f *testing.F)        { funnels.fuzz(f) }
@@ -103,7 +107,7 @@ func FuzzAnyWord(f *testing.F) {
 func TestAnyWord(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
-			for seed := range uint64(4000 / raceFactor) {
+			for seed := range rounds(2000) {
 				k.anyWord(t, &script{rng: rand.New(rand.NewPCG(seed, 4))})
 			}
 		})
