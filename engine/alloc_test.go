@@ -20,21 +20,26 @@ func TestKnownKeyAllocatesNothing(t *testing.T) {
 		tenant int
 		user   string
 	}
-	allocatesNothing(t, "client-1", "client-2")
-	allocatesNothing(t, 1, 2)
-	allocatesNothing(t, netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.1"))
-	allocatesNothing(t, pair{1, "a"}, pair{2, "b"})
+	allocatesNothing(t, "client-1", "client-2", "client-3")
+	allocatesNothing(t, 1, 2, 3)
+	allocatesNothing(t, netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.1"), netip.Addr{})
+	allocatesNothing(t, pair{1, "a"}, pair{2, "b"}, pair{3, "c"})
 }
 
-func allocatesNothing[K comparable](t *testing.T, passing, refused K) {
+func allocatesNothing[K comparable](t *testing.T, passing, refused, blocked K) {
 	t.Helper()
-	e := open[K](t, Config{Policy: funnel(100_000, 1, time.Hour), OpenTimeout: time.Minute})
+	e := open[K](t, Config{
+		Policy: funnel(100_000, 1, time.Hour), OpenTimeout: time.Minute,
+		Penalty: Penalty{Refusals: 1024, Within: time.Hour, For: 1, Forget: time.Hour},
+	})
 	other := funnel(150_000, 1, time.Hour)
 	var held [10]Reservation[K]
 	next := 0
 	require.True(t, e.Choke(passing))
 	require.True(t, e.Take(refused, 100_000).Allowed)
+	require.NoError(t, e.Block(blocked, time.Hour))
 	settled(t, e)
+	settled(t, e.blocks.Load().Engine)
 	await.True(t, func() bool { return e.Peek(refused, 0).Remaining == 0 }, "it is at its limit")
 	var l limits.Limiter[K] = e
 	ask := func(key K) func() { return func() { _, _ = l.Ask(t.Context(), key, 1) } }
@@ -54,6 +59,10 @@ func allocatesNothing[K comparable](t *testing.T, passing, refused K) {
 			_ = e.ChangeLimit(passing, nil, other)
 			_ = e.ChangeLimit(passing, other, nil)
 		},
+		"Choke, blocked":  func() { e.Choke(blocked) },
+		"Take, blocked":   func() { e.Take(blocked, 2) },
+		"Peek, blocked":   func() { e.Peek(blocked, 0) },
+		"Blocked":         func() { e.Blocked(blocked) },
 		"Choke, admitted": func() { e.Choke(passing) },
 		"Choke, refused":  func() { e.Choke(refused) },
 		"Take, admitted":  func() { e.Take(passing, 2) },

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,22 +45,6 @@ func TestLimiterContract(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestHoldInCrowdedLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e, err := New[string](Config{Policy: funnel(1, 1, time.Second), MaxWaiting: 1})
-		require.NoError(t, err)
-		defer e.Close()
-		require.True(t, e.Choke("key"))
-		call := limits.Call[string]{Key: "key", N: 1, Patience: time.Minute}
-		go func() { _, _ = e.Hold(t.Context(), call) }()
-		synctest.Wait()
-		g, err := e.Hold(t.Context(), call)
-		require.NoError(t, err)
-		assert.False(t, g.Allowed)
-		assert.ErrorIs(t, g.Err(), ErrCrowded)
-	})
 }
 
 // A limit that comes with the call decides in and out of line, and gives units back in its own
@@ -144,29 +127,4 @@ func TestAskUnderChosenQueue(t *testing.T) {
 		assert.True(t, a.Allowed)
 		assert.Equal(t, 997*time.Millisecond, a.Wait, "the next turn was free")
 	})
-}
-
-// A nil interface key is charged like others, also if it is not recorded.
-func TestHoldOfNilKey(t *testing.T) {
-	e, err := New[any](Config{Policy: policy.Must(policy.FixedWindow(10, time.Hour))})
-	require.NoError(t, err)
-	for _, left := range []int64{5, 10} {
-		g, err := e.Hold(t.Context(), limits.Call[any]{N: 1})
-		require.NoError(t, err)
-		require.True(t, g.Allowed)
-		require.NoError(t, g.Settle(t.Context(), 5))
-		assert.Equal(t, left, e.Peek(nil, 0).Remaining)
-		require.NoError(t, e.Close())
-	}
-}
-
-func TestSettleChargesAsMuchAsACallMay(t *testing.T) {
-	e := open[string](t, Config{Policy: funnel(10, 10, time.Second), Clock: newHandClock().Now})
-	for _, used := range []int64{26_784_001, 1 << 50, math.MaxInt64} {
-		g, err := e.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1})
-		require.NoError(t, err)
-		require.NoError(t, g.Settle(t.Context(), used))
-		assert.Equal(t, 31*24*time.Hour+100*time.Millisecond, e.Peek("key", 0).ResetAfter)
-		e.Reset("key")
-	}
 }

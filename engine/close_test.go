@@ -3,8 +3,6 @@ package engine
 import (
 	"fmt"
 	"runtime"
-	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,37 +63,6 @@ func TestClosedEngineAnswers(t *testing.T) {
 				assert.EqualValues(t, before.Admitted+before.Refused+8, s.Admitted+s.Refused)
 			})
 		})
-	}
-}
-
-// Callers of known and of new keys.
-func TestCloseUnderLoad(t *testing.T) {
-	for range 40 {
-		e, err := New[string](Config{Policy: funnel(1, 1, time.Millisecond), MaxKeys: 64, QueueDepth: 4})
-		require.NoError(t, err)
-		var callers, called sync.WaitGroup
-		stop := make(chan struct{})
-		for c := range 4 {
-			called.Add(1)
-			callers.Go(func() {
-				for calls := 0; ; calls++ {
-					if calls == 50 {
-						called.Done()
-					}
-					select {
-					case <-stop:
-						return
-					default:
-						e.Choke(strconv.Itoa(c + 3*calls))
-						e.Peek(strconv.Itoa(calls%7), 0)
-					}
-				}
-			})
-		}
-		called.Wait()
-		require.NoError(t, e.Close())
-		close(stop)
-		callers.Wait()
 	}
 }
 

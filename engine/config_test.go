@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -50,27 +49,6 @@ func TestBadConfigurationIsRefused(t *testing.T) {
 		assert.Equal(t, c.field, refused.Field)
 		assert.Equal(t, c.message, err.Error())
 	}
-}
-
-// The largest values of unbounded settings work.
-func TestExtremeConfigurationWorks(t *testing.T) {
-	e := open[string](t, Config{
-		Policy: funnel(1, 1, time.Hour), Idle: math.MaxInt64, MaxKeys: math.MaxInt, OpenTimeout: math.MaxInt64,
-		Restarts: math.MaxInt, RestartPeriod: math.MaxInt64,
-	})
-	assert.True(t, e.Choke("key"))
-	assert.False(t, e.Choke("key"))
-	settled(t, e)
-
-	small := open[string](t, Config{
-		Policy: funnel(1, 1, time.Hour), Idle: 1, MaxKeys: 1, QueueDepth: 1, OpenTimeout: time.Minute,
-	})
-	for _, key := range keys(100) {
-		assert.True(t, small.Choke(key))
-		assert.False(t, small.Choke(key))
-		assert.Equal(t, 1, small.Len())
-	}
-	assert.EqualValues(t, 99, small.Stats().Forgiven)
 }
 
 func TestZeroTakesTheDefault(t *testing.T) {

@@ -18,53 +18,6 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// As TestLostCommandsAreMadeUpFor, by a writer that has already looked through the nursery.
-func TestLostCommandsAreMadeUpForAtAnyTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var hold atomic.Bool
-		release := make(chan struct{})
-		e := open[string](t, Config{
-			Policy: funnel(1, 1, time.Hour), QueueDepth: 1,
-			fault: func(point string) {
-				if point == "file: begin" && hold.Load() {
-					<-release
-				}
-			},
-		})
-		require.True(t, e.Choke("first"))
-		synctest.Wait()
-		require.False(t, e.table.Unsettled())
-		hold.Store(true)
-		for _, key := range keys(500) {
-			require.True(t, e.Choke(key))
-		}
-		synctest.Wait()
-		require.Equal(t, 500, e.table.View().Landed())
-		close(release)
-		synctest.Wait()
-		assert.Zero(t, e.table.View().Landed())
-	})
-}
-
-// An idle writer makes room while the caller yields: hardly any call sleeps. The machine decides
-// when the writer runs, hence hardly.
-func TestRoomIsMadeWhileTheCallerYields(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := open[string](t, Config{Policy: funnel(1, 1, time.Hour), MaxKeys: 1})
-		slept := 0
-		for _, key := range keys(100) {
-			begin := time.Now()
-			require.True(t, e.Choke(key))
-			if time.Since(begin) > 0 {
-				slept++
-			}
-			synctest.Wait()
-		}
-		assert.Less(t, slept, 50)
-		assert.Zero(t, e.Stats().Unavailable)
-	})
-}
-
 // A call that yields asks for room only now and then: others need the queue.
 func TestRoomIsNotAskedForAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -3,7 +3,6 @@ package engine_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -35,52 +34,6 @@ func ExampleNew() {
 	// true
 	// false
 	// true
-}
-
-func ExampleNew_badConfiguration() {
-	_, err := engine.New[string](engine.Config{
-		Policy:  policy.Must(policy.Funnel(3, 1, time.Minute)),
-		MaxKeys: -1,
-	})
-	var field *policy.FieldError
-	fmt.Println(errors.As(err, &field), field.Field)
-	fmt.Println(err)
-	// Output:
-	// true MaxKeys
-	// ral: engine.Config: MaxKeys is -1, want 1 or more, or 0 for 1048576
-}
-
-// Take returns the time to wait. The example's own clock keeps the figures even.
-func Example_take() {
-	limiter, _ := engine.New[string](engine.Config{
-		Policy: policy.Must(policy.Funnel(10, 1, time.Second)),
-		Clock:  func() policy.Instant { return policy.Instant(time.Hour) },
-	})
-	defer limiter.Close()
-
-	fmt.Println(limiter.Take("client", 8))
-	fmt.Println(limiter.Take("client", 5))
-	fmt.Println(limiter.Take("client", 11).RetryAfter == policy.Never)
-	fmt.Println(limiter.Peek("client", 0).Remaining)
-	// Output:
-	// admitted, 2 of 10 left, all in 8s
-	// refused for 3s, 2 of 10 left, all in 8s
-	// true
-	// 2
-}
-
-func ExampleEngine_Stats() {
-	limiter, _ := engine.New[int](engine.Config{
-		Policy: policy.Must(policy.Funnel(1, 1, time.Hour)),
-	})
-	defer limiter.Close()
-
-	for _, user := range []int{1, 1, 1, 2} {
-		limiter.Choke(user)
-	}
-	s := limiter.Stats()
-	fmt.Println(s.Admitted, "admitted,", s.Refused, "refused,", s.Keys, "keys")
-	// Output: 2 admitted, 2 refused, 2 keys
 }
 
 func ExampleEngine_Health() {
@@ -163,29 +116,6 @@ func ExampleNewTiered() {
 	// 0
 	// <nil>
 	// false true
-}
-
-// Wait for a turn under both limits, with bounded patience, and give back the rest.
-func ExampleTiered_Acquire() {
-	limiter, _ := engine.NewTiered[string](
-		engine.Config{Policy: policy.Must(policy.FixedWindow(10, time.Minute))},
-		policy.Must(policy.FixedWindow(100, time.Hour)),
-	)
-	defer limiter.Close()
-
-	out, err := limiter.Acquire(context.Background(), "client", 8, time.Second)
-	fmt.Println(out.Allowed, err)
-	out.Keep(5, 5)
-	for _, each := range limiter.Engines() {
-		fmt.Println(each.Peek("client", 0).Remaining)
-	}
-	_, err = limiter.Acquire(context.Background(), "client", 6, time.Second)
-	fmt.Println(errors.Is(err, engine.ErrDeadline))
-	// Output:
-	// true <nil>
-	// 5
-	// 95
-	// true
 }
 
 // Both limits on the user, and one on all users together.

@@ -68,13 +68,17 @@ func TestFillingATableExactly(t *testing.T) {
 // during the wait.
 func TestTakeAfterWaitingForRoomBeginsThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limit := &watched{Policy: policy.Must(policy.AtMost(10, 5*time.Millisecond))}
+		var slow atomic.Bool
+		limit := &hooked{Policy: policy.Must(policy.AtMost(10, 5*time.Millisecond)), fresh: func() {
+			if slow.CompareAndSwap(true, false) {
+				time.Sleep(8 * time.Millisecond)
+			}
+		}}
 		e := open[int](t, Config{Policy: limit, MaxKeys: 1})
 		require.True(t, e.Choke(0))
 		synctest.Wait()
 		time.Sleep(time.Minute)
-		slow := func() { time.Sleep(8 * time.Millisecond) }
-		limit.asked.Store(&slow)
+		slow.Store(true)
 		begun := time.Now()
 		first := e.Take(1, 10)
 		require.True(t, first.Allowed)

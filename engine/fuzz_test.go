@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/testkit/policies"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -71,20 +72,6 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
-// limitsToFuzz pairs a limit of each kind with another of its family.
-func limitsToFuzz() [][2]policy.Policy {
-	two := func(p, other policy.Policy) [2]policy.Policy { return [2]policy.Policy{p, other} }
-	return [][2]policy.Policy{
-		two(funnel(5, 1, time.Second), funnel(3, 2, time.Minute)),
-		two(policy.Must(policy.FixedWindow(5, time.Second)), policy.Must(policy.FixedWindow(2, time.Second))),
-		two(policy.Must(policy.SlidingWindow(5, time.Second)), policy.Must(policy.SlidingWindow(9, time.Second))),
-		two(policy.Must(policy.AtMost(5, time.Second)), policy.Must(policy.AtMost(40, time.Second))),
-		two(policy.Must(policy.Queue(4, 1, time.Second)), policy.Must(policy.Queue(0, 7, time.Minute))),
-		two(policy.Must(policy.Bursty(1, time.Second, 5)), policy.Must(policy.Bursty(9, time.Minute, 0))),
-		two(policy.Must(policy.WarmingUp(1, time.Second, time.Minute, 3)), policy.Must(policy.WarmingUp(2, time.Second, time.Minute, 3))),
-	}
-}
-
 // FuzzVerbs calls the verbs in any order with any amounts and patience, on a few keys that come,
 // wait, and go. Each decision keeps to the laws, looks are not counted, and map and index agree at
 // the end.
@@ -97,12 +84,12 @@ func FuzzVerbs(f *testing.F) {
 	f.Add(byte(6), []byte{5, 255, 255, 13, 255, 255, 3, 128, 4, 1, 4, 3, 8, 8, 7, 127})
 	f.Fuzz(func(t *testing.T, kind byte, steps []byte) {
 		synctest.Test(t, func(t *testing.T) {
-			limits := limitsToFuzz()[int(kind)%7]
+			limits := policies.Families()[int(kind)%7]
 			e := open[byte](t, Config{
 				Policy: limits[0], MaxKeys: 3, Idle: time.Minute,
 				WhenFull: WhenFull(kind / 14 % 3), OpenTimeout: time.Millisecond, MaxWaiting: 2,
 			})
-			v := verbs{t: t, e: e, limits: limits, steps: steps[:min(len(steps), 256)]}
+			v := verbs{t: t, e: e, limits: [2]policy.Policy(limits), steps: steps[:min(len(steps), 256)]}
 			for len(v.steps) > 0 {
 				v.step()
 			}

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,43 +11,54 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// TakeAll of known keys is overtaken at the second key: it decides there again. If that refuses
-// now, it gives back to the first, and only the second counts a refusal.
+// A TakeAll of known keys, or a Tiered, is overtaken at the second key: it decides there again. If
+// that refuses now, it gives back to the first, and only the second counts a refusal.
 func TestTakeAllDecidesAgainIfOvertaken(t *testing.T) {
-	for _, room := range []int64{2, 3} {
-		second := &hooked{Policy: funnel(room, 1, 24*time.Hour)}
-		a := open[string](t, Config{Policy: funnel(5, 1, 24*time.Hour)})
-		b := open[int](t, Config{Policy: second})
-		require.True(t, TakeAll(b.Claim(1, 1), a.Claim("key", 1)).Allowed)
+	for _, c := range []struct {
+		room   int64
+		tiered bool
+	}{{2, false}, {3, false}, {2, true}, {3, true}} {
+		second := &hooked{Policy: funnel(c.room, 1, 24*time.Hour)}
+		tiers := openTiered[string](t, Config{Policy: funnel(5, 1, 24*time.Hour)}, second)
+		a, b := tiers.Engines()[0], tiers.Engines()[1]
+		take := func() Outcome {
+			if c.tiered {
+				return Outcome{Allowed: tiers.Choke("key")}
+			}
+			return TakeAll(b.Claim("key", 1), a.Claim("key", 1))
+		}
+		stand := func(left, admitted, refused int64) {
+			t.Helper()
+			s, other := a.Stats(), b.Stats()
+			assert.EqualValues(t, []int64{left, 0}, []int64{a.Peek("key", 0).Remaining, b.Peek("key", 0).Remaining}, "%+v", c)
+			assert.EqualValues(t, []uint64{uint64(admitted), 0, uint64(admitted) + 1, uint64(refused)},
+				[]uint64{s.Admitted, s.Refused, other.Admitted, other.Refused}, "%+v", c)
+		}
+		require.True(t, take().Allowed)
 		settled(t, a)
 		settled(t, b)
 		second.take = func(*asked) {
 			second.take = nil
-			require.True(t, b.Choke(1))
+			require.True(t, b.Choke("key"))
 		}
-		out := TakeAll(b.Claim(1, 1), a.Claim("key", 1))
-		passes := room == 3
-		require.Equal(t, passes, out.Allowed)
+		out := take()
 		require.Nil(t, second.take)
-		assert.EqualValues(t, 0, out.Binding)
-		assert.EqualValues(t, 0, b.Peek(1, 0).Remaining)
-		assert.EqualValues(t, out.Decisions[1].Remaining, a.Peek("key", 0).Remaining)
-		first, other := a.Stats(), b.Stats()
-		if passes {
-			assert.EqualValues(t, 3, a.Peek("key", 0).Remaining)
-			assert.EqualValues(t, []uint64{2, 0, 3, 0}, []uint64{first.Admitted, first.Refused, other.Admitted, other.Refused})
-			out.Cancel()
-			assert.EqualValues(t, 1, b.Peek(1, 0).Remaining, "its own unit, and not the other's")
+		require.Equal(t, c.room == 3, out.Allowed)
+		if c.room == 3 {
+			stand(3, 2, 0)
+			if out.Cancel(); !c.tiered {
+				assert.EqualValues(t, 1, b.Peek("key", 0).Remaining, "its own unit, and not the other's")
+			}
 			continue
 		}
-		assert.EqualValues(t, 4, a.Peek("key", 0).Remaining, "what was taken has been given back")
-		assert.EqualValues(t, []uint64{1, 0, 2, 1}, []uint64{first.Admitted, first.Refused, other.Admitted, other.Refused})
-		out.Cancel()
-		assert.EqualValues(t, 0, b.Peek(1, 0).Remaining, "nothing is held")
-		assert.EqualValues(t, 4, a.Peek("key", 0).Remaining)
-		require.False(t, TakeAll(b.Claim(1, 1), a.Claim("key", 1)).Allowed)
-		first = a.Stats()
-		assert.EqualValues(t, []uint64{1, 0}, []uint64{first.Admitted, first.Refused}, "the second refused, not the first")
+		stand(4, 1, 1)
+		out.Cancel() // nothing is held
+		require.False(t, take().Allowed)
+		stand(4, 1, 2)
+		if c.tiered {
+			assert.Zero(t, testing.AllocsPerRun(100, func() { tiers.Choke("key") }))
+			assert.Zero(t, testing.AllocsPerRun(100, func() { tiers.Take("key", 1) }))
+		}
 	}
 }
 
@@ -153,23 +163,6 @@ func TestMomentIsOneInstant(t *testing.T) {
 	c := counted.read(&now)
 	assert.Equal(t, c, counted.read(&now))
 	assert.GreaterOrEqual(t, counted.now(), c)
-}
-
-// TakeAll calls PolicyFor for a key at its look and its take only.
-func TestTakeAllAsksPolicyForTwice(t *testing.T) {
-	limit := funnel(10, 1, time.Hour)
-	var asked atomic.Int64
-	e, err := New(Config{Policy: limit}, PolicyFor(func(string) policy.Policy {
-		asked.Add(1)
-		return limit
-	}))
-	require.NoError(t, err)
-	defer check(t, e)
-	for range 2 {
-		asked.Store(0)
-		require.True(t, TakeAll(e.Claim("a", 1), e.Claim("b", 1)).Allowed)
-		assert.EqualValues(t, 4, asked.Load())
-	}
 }
 
 // If the overtaking call leaves a key without a word, the call still takes from it, and gives back.

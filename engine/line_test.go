@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,32 +54,6 @@ func TestNoTakeIsForBeforeTheHeadsTurn(t *testing.T) {
 			noLines(t, l.e)
 		})
 	}
-}
-
-// A clock that jumps ahead has room for those behind the head, whose turn goes by package time.
-// They are served behind it.
-func TestClockThatJumpsKeepsTheOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		var ahead atomic.Int64
-		clock := func() policy.Instant { return policy.Instant(int64(time.Since(began)) + ahead.Load()) }
-		l := inLine{e: open[string](t, Config{Policy: funnel(10, 1, time.Millisecond), Clock: clock}), began: began}
-		require.True(t, l.e.Take("key", 10).Allowed)
-		l.wait(t, 0, 8)
-		for i, jump := range []time.Duration{time.Hour, -2 * time.Hour, time.Minute, 3 * time.Hour} {
-			ahead.Add(int64(jump))
-			_, err := l.e.Acquire(background, "key", 1, time.Millisecond)
-			assert.ErrorIs(t, err, ErrDeadline)
-			l.wait(t, i+1, 1)
-		}
-		assert.Equal(t, began, time.Now(), "a call that comes too late is told at once")
-		l.all.Wait()
-		assert.Equal(t, 8*time.Millisecond, l.ends[0])
-		for i := range 4 {
-			assert.LessOrEqual(t, l.ends[i], l.ends[i+1])
-		}
-		noLines(t, l.e)
-	})
 }
 
 // Hundreds wait for some keys under each limit, many give up, and units are given back, reset,
@@ -218,13 +190,4 @@ func toWait(t *testing.T, e *Engine[string], n int64) (wait time.Duration) {
 	wait, err = time.ParseDuration(text)
 	require.NoError(t, err)
 	return wait
-}
-
-// At the end of time a turn is no instant any more. No call is refused for coming before others.
-func TestTurnsAfterTheEndOfTime(t *testing.T) {
-	clock := newHandClock()
-	e := open[string](t, Config{Policy: policy.Must(policy.Queue(2, 1, time.Second)), Clock: clock.Now})
-	clock.Advance(math.MaxInt64 - 1)
-	require.True(t, e.Choke("key"))
-	assert.True(t, e.Take("key", 1).Allowed)
 }

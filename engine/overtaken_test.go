@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,37 +93,15 @@ func TestResetWaitsForACancel(t *testing.T) {
 	assert.EqualValues(t, 2, e.Peek("key", 0).Remaining)
 }
 
-// watched reports a call of FreshAt, once.
-type watched struct {
-	policy.Policy
-	asked atomic.Pointer[func()]
-}
-
-func (w *watched) FreshAt(word uint64) policy.Instant {
-	if f := w.asked.Swap(nil); f != nil {
-		(*f)()
-	}
-	return w.Policy.FreshAt(word)
-}
-
-func (w *watched) Refund(word uint64, now policy.Instant, n int64) uint64 {
-	return w.Policy.(policy.Refunder).Refund(word, now, n)
-}
-
-func (w *watched) Cancel(word, taken uint64, at, now policy.Instant, n, undone int64) uint64 {
-	return w.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
-}
-
 // A call that took during a Reset, before its swap, gives nothing back: its units went back to all.
 func TestCancelOfUnitsTakenDuringReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limit := &watched{Policy: funnel(5, 1, time.Hour)}
+		limit := &hooked{Policy: funnel(5, 1, time.Hour)}
 		e := open[string](t, Config{Policy: limit, Clock: newHandClock().Now})
 		require.True(t, e.Choke("key"))
 		synctest.Wait()
 		var during Reservation[string]
-		asked := func() { during = e.Reserve("key", 2, 0) }
-		limit.asked.Store(&asked)
+		limit.fresh = once(func() { during = e.Reserve("key", 2, 0) })
 		require.True(t, e.Reset("key"))
 		require.True(t, e.Take("key", 3).Allowed)
 		during.Cancel()

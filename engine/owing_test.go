@@ -179,28 +179,6 @@ func TestOwingNeedsMemoryForAPage(t *testing.T) {
 	assert.Less(t, testing.AllocsPerRun(3, func() { e.MostUsed(10, OwingCursor{}) }), 100.0)
 }
 
-func TestOwingWhileCallsGoOn(t *testing.T) {
-	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour), MaxKeys: 1000, OpenTimeout: time.Minute})
-	for range 10 {
-		e.Choke("full")
-	}
-	names := keys(3000)
-	together(4, func(i int) {
-		if i == 0 {
-			for range 20 {
-				page := e.MostUsed(5, OwingCursor{})
-				assert.NotEmpty(t, page.Keys)
-				assert.Equal(t, "full", page.Keys[0].Key)
-				assert.LessOrEqual(t, page.Total, 3001)
-			}
-			return
-		}
-		for _, key := range names[(i-1)*1000 : i*1000] {
-			e.Choke(key)
-		}
-	})
-}
-
 func TestOwingCursorAsText(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"math"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,36 +59,6 @@ func TestRefund(t *testing.T) {
 	assert.EqualValues(t, 4, s.Refused, "of the calls, and none of the refunds")
 }
 
-// At a clock that stands still nothing is lost.
-func TestConcurrentRefundsAddUp(t *testing.T) {
-	const capacity = 1000
-	clock := newHandClock()
-	e := open[string](t, Config{Policy: funnel(capacity, 1, time.Second), Clock: clock.Now})
-	var held atomic.Int64
-	together(64, func(i int) {
-		for j := range 2000 / raceFactor {
-			n := int64(1 + (i+j)%7)
-			switch {
-			case j%9 == 8:
-				e.Refund("key", -n)
-				held.Add(n)
-				e.Refund("key", n)
-				held.Add(-n)
-			case e.Take("key", n).Allowed:
-				held.Add(n)
-				back := n
-				if j%50 == 0 {
-					back-- // keeps one
-				}
-				e.Refund("key", back)
-				held.Add(-back)
-			}
-		}
-	})
-	assert.Positive(t, held.Load())
-	assert.Equal(t, time.Duration(held.Load())*time.Second, e.Peek("key", 0).ResetAfter)
-}
-
 func TestRefundThatCannotBeRecorded(t *testing.T) {
 	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		synctest.Test(t, func(t *testing.T) {
@@ -133,23 +102,4 @@ func TestRefundThatCannotBeRecorded(t *testing.T) {
 			assert.Equal(t, begin, time.Now())
 		})
 	}
-}
-
-// If all units of a fixed window were given back and the clock goes back, ResetAfter is the end of
-// the window of the next take.
-func TestEmptyFixedWindowIsResetWhenItEnds(t *testing.T) {
-	const s = time.Second
-	clock := newHandClock()
-	e := open[string](t, Config{Policy: policy.Must(policy.FixedWindow(5, s)), Clock: clock.Now})
-	clock.Advance(100 * s)
-	require.True(t, e.Take("k", 5).Allowed)
-	e.Refund("k", 5)
-	assert.Zero(t, e.Peek("k", 0).ResetAfter, "at its own time it was never opened")
-	clock.Advance(-50 * s)
-	before := e.Peek("k", 0)
-	assert.EqualValues(t, 5, before.Remaining)
-	after := e.Take("k", 1)
-	require.True(t, after.Allowed)
-	assert.Equal(t, 51*s, after.ResetAfter)
-	assert.Equal(t, after.ResetAfter, before.ResetAfter)
 }

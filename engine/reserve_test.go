@@ -137,21 +137,6 @@ func TestCancelAfterSetPolicy(t *testing.T) {
 // unrelated is a policy without further interfaces.
 type unrelated struct{ policy.Policy }
 
-// Without a Refunder, a take can be cancelled unless others took in a way that is not remembered.
-func TestCancelWithoutRefunder(t *testing.T) {
-	clock := newHandClock()
-	e := open[string](t, Config{Policy: unrelated{funnel(5, 1, time.Second)}, Clock: clock.Now})
-	first := e.Reserve("key", 1, 0)
-	second, last := e.Reserve("key", 1, 0), e.Reserve("key", 1, 0)
-	second.Cancel()
-	assert.EqualValues(t, 3, e.Peek("key", 0).Remaining)
-	last.Cancel()
-	assert.EqualValues(t, 4, e.Peek("key", 0).Remaining)
-	require.True(t, e.Choke("key"))
-	first.Cancel()
-	assert.EqualValues(t, 3, e.Peek("key", 0).Remaining)
-}
-
 func TestGivingBackGoesOnAfterAPanic(t *testing.T) {
 	clock := newHandClock()
 	panics := true

@@ -88,9 +88,6 @@ func TestResetUnderLoad(t *testing.T) {
 func TestAll(t *testing.T) {
 	clock := newHandClock()
 	e := open[int](t, Config{Policy: funnel(5, 1, time.Second), Clock: clock.Now})
-	for range e.All() {
-		t.Fatal("there is no key")
-	}
 	for key := range 3000 {
 		require.True(t, e.Take(key, int64(key%5)+1).Allowed)
 	}
@@ -118,10 +115,6 @@ func TestAll(t *testing.T) {
 		require.EqualValues(t, 9, d.Limit)
 		require.True(t, e.Reset(key))
 		require.True(t, e.Choke(key))
-		for k, d := range e.All() {
-			require.LessOrEqual(t, d.Remaining, int64(8), "%d", k)
-			break
-		}
 	}
 	require.NoError(t, e.Close())
 	for range e.All() {

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/testkit/await"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -83,18 +82,6 @@ func TestSetPolicyErrors(t *testing.T) {
 	assert.Error(t, e.SetPolicy(nil))
 }
 
-func TestSetPolicyOfADegradedEngine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := failing(t, Config{Policy: funnel(2, 1, time.Hour)}, func(e *Engine[string]) { require.True(t, e.Choke("key")) })
-		assert.ErrorIs(t, e.SetPolicy(funnel(5, 1, time.Hour)), ErrUnavailable)
-		assert.EqualValues(t, 2, e.Peek("key", 0).Limit)
-		assert.EqualValues(t, 1, e.Peek("key", 0).Remaining)
-		require.NoError(t, e.Close())
-		assert.ErrorIs(t, e.SetPolicy(funnel(5, 1, time.Hour)), ErrClosed)
-		noLines(t, e)
-	})
-}
-
 // The writer dies of a change, once or for good, before it is made or after.
 //
 // Promise: If its writer dies, `SetPolicy` reports whether the limit changed.
@@ -160,39 +147,6 @@ func TestCloseEndsSetPolicy(t *testing.T) {
 			require.ErrorIs(t, <-errs, ErrClosed)
 		}
 		noLines(t, e)
-	})
-}
-
-// While the writer translates 100,000 keys, callers meet words of both policies.
-func TestSetPolicyForManyKeys(t *testing.T) {
-	clock := newHandClock()
-	names := 100_000 / raceFactor
-	e := open[int](t, Config{Policy: funnel(4, 1, time.Second), Clock: clock.Now, OpenTimeout: time.Minute})
-	for key := range names {
-		require.True(t, e.Take(key, int64(key%4)+1).Allowed)
-	}
-	for _, capacity := range []int64{8, 5, 4, 10} {
-		require.NoError(t, e.SetPolicy(funnel(capacity, 2, time.Second)))
-		for key := range names {
-			if d := e.Peek(key, 0); d.Limit != capacity || d.Remaining != capacity-int64(key%4)-1 {
-				t.Fatalf("%d under %d: %+v", key, capacity, d)
-			}
-		}
-	}
-	await.True(t, func() bool { return e.SetPolicy(funnel(4, 1, time.Second)) == nil }, "the limit is changed back")
-}
-
-func TestKeysLeaveAfterSetPolicy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := open[int](t, Config{Policy: funnel(10, 1, time.Minute), Idle: time.Second})
-		for key := range 100 {
-			require.True(t, e.Take(key, 10).Allowed)
-		}
-		require.NoError(t, e.SetPolicy(funnel(10, 10, time.Second)))
-		time.Sleep(5 * time.Second)
-		assert.Zero(t, e.Len())
-		assert.EqualValues(t, 100, e.Stats().Evicted)
-		assert.Zero(t, e.Stats().Forgiven)
 	})
 }
 

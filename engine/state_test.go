@@ -19,21 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/statefile"
+	"github.com/ral-limiter/ral/internal/testkit/policies"
 	"github.com/ral-limiter/ral/policy"
 )
-
-// families are limits of each family, which may replace each other.
-var families = [][]policy.Policy{
-	{funnel(5, 3, time.Second), funnel(20, 7, 3*time.Second), funnel(1, 1, time.Minute)},
-	{policy.Must(policy.FixedWindow(5, time.Second)), policy.Must(policy.FixedWindow(9, time.Second)), policy.Must(policy.FixedWindow(20, 3*time.Second))},
-	{policy.Must(policy.SlidingWindow(5, time.Second)), policy.Must(policy.SlidingWindow(9, time.Second))},
-	{policy.Must(policy.AtMost(5, time.Second)), policy.Must(policy.AtMost(9, time.Second))},
-	{policy.Must(policy.Queue(4, 3, time.Second)), policy.Must(policy.Queue(9, 7, time.Second))},
-	{policy.Must(policy.Bursty(3, time.Second, 4)), policy.Must(policy.Bursty(7, 3*time.Second, 9))},
-	{policy.Must(policy.AlignedWindow(5, time.Second)), policy.Must(policy.AlignedWindow(9, time.Second))},
-	{policy.Must(policy.CalendarWindow(5, policy.Day, "Europe/Berlin"))},
-	{policy.Must(policy.WarmingUp(3, time.Second, 2*time.Second, 3))},
-}
 
 // restart saves an engine, ends it, lets time pass, and loads the state into another engine.
 func restart[K comparable](t *testing.T, e *Engine[K], config Config, pass func(), more ...Option[K]) *Engine[K] {
@@ -61,6 +49,7 @@ func TestLoadedEngineGoesOnAsIfItHadNeverStopped(t *testing.T) {
 
 // compareHistories compares a history with a cut one.
 func compareHistories(t *testing.T, r *rand.Rand) {
+	families := policies.Families()
 	limits := families[r.IntN(len(families))]
 	one := func() policy.Policy { return limits[r.IntN(len(limits))] }
 	config := Config{Policy: one(), MaxKeys: 100, Idle: time.Duration(1 + r.Int64N(int64(5*time.Second)))}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -97,6 +99,10 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 			{e, "Crowded", func() bool {
 				out, _ := AcquireAll(background, policy.Never, e.Claim("line", 1))
 				return out.Allowed
+			}, 0, 0},
+			{e, "Crowded", func() bool {
+				g, err := e.Hold(background, limits.Call[any]{Key: "line", N: 1, Patience: policy.Never})
+				return err != nil || g.Allowed || !errors.Is(g.Err(), ErrCrowded)
 			}, 0, 0},
 			{e, "Blocked", func() bool { return e.Block("used", time.Hour) != nil || e.Choke("used") }, 0, 0},
 			{e, "Blocked", take(e, "used", 1), 0, 0},

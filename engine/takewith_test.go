@@ -151,22 +151,6 @@ func TestRefundWith(t *testing.T) {
 	assert.Equal(t, 10*time.Second, e.Peek("key", 0).ResetAfter)
 }
 
-// A reservation under a chosen limit is undone while it is the last; if others took since, nothing
-// comes back.
-func TestCancelUnderAChosenLimit(t *testing.T) {
-	e := openFor(t, Config{Policy: funnel(5, 1, time.Hour), Clock: newHandClock().Now}, func(string) policy.Policy {
-		return funnel(9, 3, time.Hour)
-	})
-	last := e.Reserve("key", 3, 0)
-	last.Cancel()
-	assert.EqualValues(t, 9, e.Peek("key", 0).Remaining)
-
-	before := e.Reserve("key", 3, 0)
-	require.True(t, e.Choke("key"))
-	before.Cancel()
-	assert.EqualValues(t, 5, e.Peek("key", 0).Remaining)
-}
-
 // Units given back under another limit count as the engine's own units. A Cancel then knows that
 // its units may have moved.
 func TestCancelAfterARefundUnderASlowerLimit(t *testing.T) {
@@ -182,22 +166,4 @@ func TestCancelAfterARefundUnderASlowerLimit(t *testing.T) {
 	first.Cancel()
 	third := e.Reserve("key", 100, time.Hour)
 	assert.Equal(t, 200*time.Millisecond, third.Wait, "with the second it would be 200 at once, of 100")
-}
-
-// The same for a Keep under another limit.
-func TestCancelAfterAKeepUnderASlowerLimit(t *testing.T) {
-	clock := newHandClock()
-	slow := funnel(2, 1, time.Second)
-	var limit policy.Policy
-	e := openFor(t, Config{Policy: funnel(100, 1, time.Millisecond), Clock: clock.Now}, func(string) policy.Policy { return limit })
-	first := e.Reserve("key", 100, 0)
-	limit = slow
-	below := e.Reserve("key", 2, time.Hour)
-	require.Equal(t, 100*time.Millisecond, below.Wait)
-	below.Keep(1)
-	limit = nil
-	clock.Advance(50 * time.Millisecond)
-	before := e.Peek("key", 0)
-	first.Cancel()
-	assert.Equal(t, before, e.Peek("key", 0), "its units may have been those that were given back")
 }

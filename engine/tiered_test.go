@@ -142,26 +142,6 @@ func TestTiersRecordEveryYesWhileTheClockRuns(t *testing.T) {
 	assert.Equal(t, 1000-admitted, tiers.Engines()[1].Peek("key", 0).Remaining)
 }
 
-// All would pass after RetryAfter, also calls that would have to queue then.
-func TestTogetherWithAFullQueue(t *testing.T) {
-	clock := newHandClock()
-	p := policy.Must(policy.Queue(2, 1, time.Second))
-	e := open[string](t, Config{Policy: p, Clock: clock.Now})
-	tiers := openTiered[string](t, Config{Policy: p, Clock: clock.Now}, funnel(100, 1, time.Hour))
-	e.Take("key", 3)
-	tiers.Engines()[0].Take("key", 3)
-	out := TakeAll(e.Claim("key", 1))
-	d := tiers.Take("key", 1)
-	assert.Equal(t, 3*time.Second, out.RetryAfter)
-	assert.Equal(t, 3*time.Second, d.RetryAfter)
-	clock.Advance(3*time.Second - 1)
-	assert.False(t, TakeAll(e.Claim("key", 1)).Allowed)
-	assert.False(t, tiers.Choke("key"))
-	clock.Advance(1)
-	assert.True(t, TakeAll(e.Claim("key", 1)).Allowed)
-	assert.True(t, tiers.Choke("key"))
-}
-
 // A policy that panics for a key leaves nothing taken from the others.
 func TestTogetherWithAPanic(t *testing.T) {
 	var left int        // Takes of three units until a panic
@@ -203,41 +183,6 @@ func TestTogetherWithAPanic(t *testing.T) {
 		assert.Panics(t, c.call, c.name)
 		assert.EqualValues(t, 9, e.Peek("key", 0).Remaining, c.name)
 		assert.EqualValues(t, want, bad.Peek("key", 0).Remaining, c.name)
-	}
-}
-
-// A call is overtaken at the second tier: it decides again, and gives back to the first if the
-// second refuses now.
-func TestTiersDecideAgainIfOvertaken(t *testing.T) {
-	for _, room := range []int64{2, 3} {
-		second := &hooked{Policy: funnel(room, 1, 24*time.Hour)}
-		tiers, err := NewTiered[string](Config{Policy: funnel(5, 1, 24*time.Hour)}, second)
-		require.NoError(t, err)
-		defer tiers.Close()
-		require.True(t, tiers.Choke("key"))
-		engines := tiers.Engines()
-		for _, e := range engines {
-			settled(t, e)
-		}
-		second.take = func(*asked) {
-			second.take = nil
-			require.True(t, engines[1].Choke("key"))
-		}
-		passes := room == 3
-		require.Equal(t, passes, tiers.Choke("key"))
-		require.Nil(t, second.take)
-		first, other := engines[0].Stats(), engines[1].Stats()
-		if passes {
-			assert.EqualValues(t, 3, engines[0].Peek("key", 0).Remaining)
-			assert.EqualValues(t, []uint64{2, 0, 3, 0}, []uint64{first.Admitted, first.Refused, other.Admitted, other.Refused})
-		} else {
-			assert.EqualValues(t, 4, engines[0].Peek("key", 0).Remaining, "what was taken has been given back")
-			assert.EqualValues(t, []uint64{1, 0, 2, 1}, []uint64{first.Admitted, first.Refused, other.Admitted, other.Refused})
-		}
-		assert.EqualValues(t, 0, engines[1].Peek("key", 0).Remaining)
-		assert.Zero(t, testing.AllocsPerRun(100, func() { tiers.Choke("key") }))
-		assert.Zero(t, testing.AllocsPerRun(100, func() { tiers.Take("key", 1) }))
-		assert.Zero(t, engines[0].Stats().Refused, "the second refused, not the first")
 	}
 }
 

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -70,6 +69,18 @@ func TestAnswersWithoutWordSaySo(t *testing.T) {
 						assert.True(t, out.Answers[1].Exact())
 					}
 				}
+				x, y, z := without.Explain(c.key), tiers.Explain(c.key), ExplainClaims(without.Claim(c.key, 1))
+				d, tier := without.Take(c.key, 1), tiers.Take(c.key, 1)
+				assert.Equal(t, []any{d.Allowed, d.RetryAfter}, []any{x.Allowed, x.RetryAfter})
+				assert.Equal(t, []any{tier.Allowed, tier.RetryAfter}, []any{y.Allowed, y.RetryAfter})
+				assert.Equal(t, []any{d.Allowed, d.RetryAfter, false}, []any{z.Allowed, z.RetryAfter, z.Known})
+				for _, x := range []limits.Explanation{x, y, z} {
+					assert.Equal(t, []any{limits.SourceUnrecorded, false}, []any{x.Source(), x.Exact()})
+					assert.Contains(t, x.String(), "A call cannot be recorded: the ")
+				}
+				too := ExplainClaims(without.Claim(c.key, 101))
+				assert.Equal(t, []any{policy.Never, limits.SourceProcess}, []any{too.RetryAfter, too.Source()}, "that is the limit's answer")
+				assert.True(t, ExplainClaims(without.Claim(c.key, 0)).Allowed, "and a look records nothing")
 				before, began := without.Stats(), time.Now()
 				reserved, larger := without.Reserve(c.key, 100, time.Hour), funnel(200, 1, time.Hour)
 				reserved.Cancel()
@@ -112,22 +123,6 @@ func TestAnswersWithoutWordSaySo(t *testing.T) {
 	for _, none := range []int{-1, 1} {
 		assert.Equal(t, limits.SourceNone, out.Provenance(none).Source())
 	}
-}
-
-func TestCloseWhileWaitingIsNoPromise(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		slow := open[string](t, Config{Policy: funnel(1, 1, time.Hour)})
-		other := open[string](t, Config{Policy: funnel(100, 1, time.Hour)})
-		require.True(t, slow.Choke("key"))
-		require.True(t, other.Choke("key"))
-		closing := time.AfterFunc(time.Second, func() { _ = slow.Close() })
-		defer closing.Stop()
-		out, err := AcquireAll(context.Background(), policy.Never, other.Claim("key", 1), slow.Claim("key", 1))
-		assert.ErrorIs(t, err, ErrClosed)
-		assert.Equal(t, time.Second, out.Waited)
-		assert.True(t, out.Provenance(0).Exact())
-		assert.False(t, out.Provenance(1).Exact(), "RetryAfter is a guess")
-	})
 }
 
 // A call that a key refuses is also refused by a closed engine, if that refuses: no wait would

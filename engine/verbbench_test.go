@@ -2,9 +2,6 @@ package engine
 
 import (
 	"context"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,38 +108,4 @@ func benchHot(b *testing.B, limit policy.Policy, call func(e *Engine[string], ke
 	for b.Loop() {
 		call(e, "client-1")
 	}
-}
-
-// One operation is a SetPolicy while eight callers take from the key.
-func BenchmarkSetPolicyUnderLoad(b *testing.B) {
-	e, err := New[string](Config{Policy: funnel(1<<40, 1<<20, time.Second)})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer e.Close()
-	limits := []policy.Policy{funnel(1<<39, 1<<19, time.Second), funnel(1<<40, 1<<20, time.Second)}
-	var stop atomic.Bool
-	var callers sync.WaitGroup
-	for range 8 {
-		callers.Go(func() {
-			for !stop.Load() {
-				e.Choke("client-1")
-			}
-		})
-	}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	worst := time.Duration(0)
-	for i := 0; b.Loop(); i++ {
-		began := time.Now()
-		if err := e.SetPolicy(limits[i%2]); err != nil {
-			b.Fatal(err)
-		}
-		worst = max(worst, time.Since(began))
-	}
-	runtime.ReadMemStats(&after)
-	stop.Store(true)
-	callers.Wait()
-	b.ReportMetric(float64(worst.Milliseconds()), "worst-ms")
-	b.ReportMetric(float64(after.NumForcedGC-before.NumForcedGC), "forced-GCs")
 }

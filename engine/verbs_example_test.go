@@ -11,22 +11,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A key is any comparable value: an address needs no formatting.
-func ExampleEngine_Choke() {
-	limiter, err := engine.New[netip.Addr](engine.Config{
-		Policy: policy.Must(policy.Funnel(2, 1, time.Minute)),
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer limiter.Close()
-
-	client := netip.MustParseAddr("2001:db8::17")
-	fmt.Println(limiter.Choke(client), limiter.Choke(client), limiter.Choke(client))
-	// Output: true true false
-}
-
 // A refused call learns how long to wait.
 func ExampleEngine_Take() {
 	limiter, _ := engine.New[string](engine.Config{
@@ -93,22 +77,6 @@ func ExampleEngine_Reserve() {
 	// true 1s
 	// false 1s
 	// true 1s
-}
-
-// Unused units go back to the window that they were taken from.
-func ExampleReservation_Keep() {
-	limiter, _ := engine.New[string](engine.Config{
-		Policy: policy.Must(policy.FixedWindow(100, time.Hour)),
-	})
-	defer limiter.Close()
-
-	r := limiter.Reserve("client", 60, 0) // an estimate
-	fmt.Println(limiter.Peek("client", 0).Remaining)
-	r.Keep(25) // the actual cost
-	fmt.Println(limiter.Peek("client", 0).Remaining)
-	// Output:
-	// 40
-	// 75
 }
 
 // Wait for a turn, with bounded patience, and give back the rest.
@@ -213,35 +181,6 @@ func ExampleTakeAll() {
 	// true
 	// false 1 1h0m0s
 	// 1
-}
-
-func ExampleEngine_Reset() {
-	limiter, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
-	defer limiter.Close()
-
-	limiter.Choke("client")
-	fmt.Println(limiter.Choke("client"))
-	fmt.Println(limiter.Reset("client"), limiter.Reset("client"))
-	fmt.Println(limiter.Choke("client"))
-	// Output:
-	// false
-	// true false
-	// true
-}
-
-// Which keys have used most?
-func ExampleEngine_All() {
-	limiter, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(10, 1, time.Hour))})
-	defer limiter.Close()
-
-	limiter.Take("little", 1)
-	limiter.Take("much", 9)
-	for key, d := range limiter.All() {
-		if d.Remaining < d.Limit/2 {
-			fmt.Println(key, d.Remaining)
-		}
-	}
-	// Output: much 1
 }
 
 func ExampleEngine_Block() {

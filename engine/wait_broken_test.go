@@ -3,9 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"math"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,45 +37,6 @@ func failing[K comparable](t *testing.T, config Config, before func(e *Engine[K]
 	giveUp(e, f)
 	require.ErrorIs(t, e.Health(), ErrUnhealthy)
 	return e
-}
-
-// answeredAs checks the error of a call without its key's word.
-func answeredAs(t *testing.T, when WhenUnavailable, err error) {
-	t.Helper()
-	if when == Admit {
-		assert.NoError(t, err)
-	} else {
-		assert.ErrorIs(t, err, ErrUnavailable)
-	}
-}
-
-// Calls wait for known keys as ever; new keys are answered at once, as the configuration says.
-func TestWaitOfADegradedEngine(t *testing.T) {
-	for _, when := range []WhenUnavailable{Admit, Refuse} {
-		synctest.Test(t, func(t *testing.T) {
-			e := failing(t, Config{Policy: funnel(2, 1, time.Second), WhenUnavailable: when}, func(e *Engine[string]) {
-				require.True(t, e.Take("known", 2).Allowed)
-			})
-			time.Sleep(time.Minute)
-			require.True(t, e.Take("known", 2).Allowed)
-			start := time.Now()
-			for range 3 {
-				require.NoError(t, e.Wait(t.Context(), "known", 1))
-			}
-			assert.Equal(t, 3*time.Second, time.Since(start))
-			before := e.Stats()
-			start = time.Now()
-			for range 5 {
-				answeredAs(t, when, e.Wait(t.Context(), "new", 2))
-			}
-			assert.ErrorIs(t, e.Wait(t.Context(), "new", 3), ErrNever)
-			assert.Equal(t, start, time.Now())
-			s := e.Stats()
-			assert.EqualValues(t, before.Unavailable+5, s.Unavailable)
-			assert.EqualValues(t, before.Admitted+before.Refused+6, s.Admitted+s.Refused)
-			noLines(t, e)
-		})
-	}
 }
 
 // The key's entry goes with the writer while calls wait. They are answered as the configuration
@@ -178,71 +136,4 @@ func TestRoomGoesToTheFirstInLine(t *testing.T) {
 		assert.Less(t, l.ends[0], l.ends[1])
 		noLines(t, e)
 	})
-}
-
-// No room is made. The line moves when the writer is back.
-func TestWaitForAStuckWriter(t *testing.T) {
-	for _, when := range []WhenUnavailable{Admit, Refuse} {
-		synctest.Test(t, func(t *testing.T) {
-			var hold atomic.Bool
-			release := make(chan struct{})
-			e := open[string](t, Config{
-				Policy: funnel(1, 1, time.Second), MaxKeys: 1, WhenUnavailable: when,
-				fault: func(point string) {
-					if point == "room: begin" && hold.Load() {
-						<-release
-					}
-				},
-			})
-			require.True(t, e.Choke("old"))
-			synctest.Wait()
-			hold.Store(true)
-			start := time.Now()
-			var waits sync.WaitGroup
-			for range 2 {
-				waits.Go(func() { assert.NoError(t, e.Wait(t.Context(), "new", 1)) })
-				synctest.Wait()
-			}
-			time.Sleep(time.Second)
-			hold.Store(false)
-			close(release)
-			waits.Wait()
-			if when == Admit {
-				assert.Equal(t, time.Second, time.Since(start), "after the open timeout")
-				assert.EqualValues(t, 2, e.Stats().Unavailable)
-			} else {
-				assert.GreaterOrEqual(t, time.Since(start), 2*time.Second)
-				assert.Less(t, time.Since(start), 2*time.Second+2*defaultOpenTimeout)
-			}
-			noLines(t, e)
-		})
-	}
-}
-
-// They leave nothing behind, also while other calls wait.
-func TestWaitForKeysThatCannotBeRecorded(t *testing.T) {
-	for _, when := range []WhenUnavailable{Admit, Refuse} {
-		synctest.Test(t, func(t *testing.T) {
-			e := open[any](t, Config{Policy: funnel(1, 1, time.Hour), WhenUnavailable: when})
-			start := time.Now()
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			require.True(t, e.Choke(1))
-			go func() { assert.Error(t, e.Wait(ctx, 1, 1)) }()
-			synctest.Wait()
-			for range 10 {
-				answeredAs(t, when, e.Wait(ctx, math.NaN(), 1))
-				answeredAs(t, when, e.Wait(ctx, []int{1}, 1))
-				answeredAs(t, when, e.Wait(ctx, [1]any{math.NaN()}, 1))
-				assert.ErrorIs(t, e.Wait(ctx, math.NaN(), 2), ErrNever)
-				assert.ErrorIs(t, e.Wait(ctx, func() {}, -1), ErrNever)
-				assert.NoError(t, e.Wait(ctx, func() {}, 0))
-			}
-			assert.Equal(t, start, time.Now())
-			assert.EqualValues(t, 30, e.Stats().Unavailable)
-			cancel()
-			synctest.Wait()
-			noLines(t, e)
-		})
-	}
 }

@@ -26,7 +26,7 @@ func Families() [][]policy.Policy {
 	const s = time.Second
 	must := policy.Must
 	return [][]policy.Policy{
-		{must(policy.Funnel(10, 10, s)), must(policy.Funnel(4, 3, s)), must(policy.Funnel(1, 1, s)), must(policy.Queue(5, 10, s))},
+		{must(policy.Funnel(10, 10, s)), must(policy.Funnel(4, 3, s)), must(policy.Funnel(1, 1, s))},
 		{must(policy.FixedWindow(10, s)), must(policy.FixedWindow(4, s)), must(policy.FixedWindow(20, 3*s))},
 		{must(policy.SlidingWindow(10, s)), must(policy.SlidingWindow(4, s)), must(policy.SlidingWindow(20, 3*s))},
 		{must(policy.AtMost(10, s)), must(policy.AtMost(4, s))},
