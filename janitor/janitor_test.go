@@ -188,35 +188,9 @@ func TestAsksNothingOfAFullQueue(t *testing.T) {
 	})
 }
 
-// The janitor notices a lost command at the next tick and asks again at the next. A late answer to
-// the first does not count.
-//
-// Promise: The janitor gives up on a lost answer.
-func TestGivesUpALostCommand(t *testing.T) {
-	inHouse(t, func(t *testing.T, h *house) {
-		sleep(time.Second)
-		lost, ok := h.asked()
-		require.True(t, ok)
-		sleep(time.Second)
-		_, ok = h.asked()
-		require.False(t, ok, "given up")
-		h.table.Apply(lost)
-		sleep(time.Second)
-		command, ok := h.asked()
-		require.True(t, ok)
-		synctest.Wait()
-		_, ok = h.asked()
-		require.False(t, ok, "it waits for its own answer")
-		h.table.Apply(command)
-		sleep(time.Second)
-		_, ok = h.asked()
-		require.True(t, ok)
-	})
-}
-
 func TestEndsWithItsContext(t *testing.T) {
-	t.Run("before it begins", func(t *testing.T) {
-		inHouse(t, func(t *testing.T, h *house) {
+	for name, before := range map[string]func(t *testing.T, h *house){
+		"before it begins": func(t *testing.T, h *house) {
 			h.cancel()
 			synctest.Wait()
 			require.Nil(t, h.end())
@@ -224,53 +198,39 @@ func TestEndsWithItsContext(t *testing.T) {
 			cancel()
 			require.NoError(t, h.janitor.Run(ctx))
 			h.run()
-		})
-	})
-	t.Run("between ticks", func(t *testing.T) {
-		inHouse(t, func(t *testing.T, h *house) { sleep(time.Second / 2) })
-	})
-	t.Run("while it waits for an answer", func(t *testing.T) {
-		inHouse(t, func(t *testing.T, h *house) { sleep(time.Second) })
-	})
-	t.Run("while the queue is full", func(t *testing.T) {
-		inHouse(t, func(t *testing.T, h *house) {
-			for range depth {
-				h.queue.TrySend(table.Command[int]{})
+		},
+		"between ticks":              func(*testing.T, *house) { sleep(time.Second / 2) },
+		"while it waits":             func(*testing.T, *house) { sleep(time.Second) },
+		"when the queue is closed":   func(_ *testing.T, h *house) { h.queue.Close(); sleep(5 * time.Second) },
+		"while there is always more": alwaysMore,
+	} {
+		t.Run(name, func(t *testing.T) { inHouse(t, before) })
+	}
+}
+
+// alwaysMore sweeps until half of the keys have left, and then ends the janitor.
+func alwaysMore(t *testing.T, h *house) {
+	done := make(chan struct{})
+	writer, stop := context.WithCancel(t.Context())
+	h.fill(10 * Budget)
+	sleep(idle + time.Second)
+	go func() {
+		defer close(done)
+		for {
+			command, _, ok := h.queue.Receive(writer)
+			if !ok {
+				return
 			}
-			sleep(time.Second)
-		})
-	})
-	t.Run("while there is always more", func(t *testing.T) {
-		inHouse(t, func(t *testing.T, h *house) {
-			done := make(chan struct{})
-			writer, stop := context.WithCancel(t.Context())
-			h.fill(10 * Budget)
-			sleep(idle + time.Second)
-			go func() {
-				defer close(done)
-				for {
-					command, _, ok := h.queue.Receive(writer)
-					if !ok {
-						return
-					}
-					h.table.Apply(command)
-					h.queue.Done()
-					if h.table.View().Len() < 5*Budget {
-						h.cancel()
-					}
-				}
-			}()
-			sleep(2 * time.Second)
-			stop()
-			<-done
-		})
-	})
-	t.Run("when the queue is closed", func(t *testing.T) {
-		inHouse(t, func(t *testing.T, h *house) {
-			h.queue.Close()
-			sleep(5 * time.Second)
-		})
-	})
+			h.table.Apply(command)
+			h.queue.Done()
+			if h.table.View().Len() < 5*Budget {
+				h.cancel()
+			}
+		}
+	}()
+	sleep(2 * time.Second)
+	stop()
+	<-done
 }
 
 // Promise: The janitor restarts after a panic.
@@ -326,9 +286,11 @@ func TestAlsoIsDoneOnceASecond(t *testing.T) {
 	}
 }
 
-// A late answer to a step that was given up says that there is more. It does not answer the next
-// step.
-func TestTakesNoLateAnswerForItsOwn(t *testing.T) {
+// The janitor notices a lost command at the next tick and asks again at the next. A late answer says
+// that there is more. It does not answer the next step.
+//
+// Promise: The janitor gives up on a lost answer.
+func TestGivesUpALostCommand(t *testing.T) {
 	inHouse(t, func(t *testing.T, h *house) {
 		h.fill(3 * Budget)
 		var late table.Command[int]
@@ -338,11 +300,13 @@ func TestTakesNoLateAnswerForItsOwn(t *testing.T) {
 				late, due = command, time.Since(h.epoch) > idle+time.Second
 			}
 		}
-		sleep(Every(idle)) // given up
+		sleep(Every(idle))
+		_, ok := h.asked()
+		require.False(t, ok, "given up")
 		h.table.Apply(late)
 		require.Equal(t, 2*Budget, h.table.View().Len())
 		sleep(Every(idle))
-		_, ok := h.asked()
+		_, ok = h.asked()
 		require.True(t, ok)
 		synctest.Wait()
 		_, ok = h.asked()

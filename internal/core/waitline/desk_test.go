@@ -210,13 +210,17 @@ func (h hall[K]) send(ctx context.Context, key K, d *desk, n int64, patience tim
 func (h hall[K]) sendUnder(
 	ctx context.Context, key K, d *desk, n int64, patience time.Duration, limit policy.Policy,
 ) *ends {
+	return h.sendCall(ctx, key, d, &customer{desk: d, n: n, limit: limit}, patience)
+}
+
+func (h hall[K]) sendCall(ctx context.Context, key K, d *desk, call Call[state], patience time.Duration) *ends {
 	e := &ends{}
 	go func() {
 		defer func() {
 			e.panicked = recover()
 			e.after, e.over = time.Since(d.began), true
 		}()
-		e.waited, e.err = h.Wait(ctx, key, &customer{desk: d, n: n, limit: limit}, patience)
+		e.waited, e.err = h.Wait(ctx, key, call, patience)
 	}()
 	synctest.Wait()
 	return e

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,13 +60,9 @@ func TestForecastFollowsTheTurns(t *testing.T) {
 		const waiters = 200
 		d, h := newDesk(funnel(1, 1, time.Second)), newHall[string](t, waiters+1, waiters+1)
 		require.True(t, d.take(1))
-		var all sync.WaitGroup
+		var all []*ends
 		for range waiters {
-			all.Go(func() {
-				_, err := h.Wait(t.Context(), "key", &customer{desk: d, n: 1}, Forever)
-				assert.NoError(t, err)
-			})
-			synctest.Wait()
+			all = append(all, h.send(t.Context(), "key", d, 1, Forever))
 		}
 		d.steps()
 		for turn := range waiters - 2 {
@@ -77,7 +72,11 @@ func TestForecastFollowsTheTurns(t *testing.T) {
 			require.ErrorIs(t, err, ErrDeadline, "turn %d", turn)
 		}
 		assert.Less(t, d.steps(), 5*waiters, "a walk for each turn would be %d", waiters*waiters/2)
-		all.Wait()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for _, e := range all {
+			assert.True(t, e.over && e.err == nil)
+		}
 	})
 }
 

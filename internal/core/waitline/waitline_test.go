@@ -17,33 +17,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Calls are served in order, each in its turn, and other keys are not held up.
-func TestLineIsServedInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHall[string](t, 10, 10)
-		a, b := newDesk(funnel(10, 1, time.Second)), newDesk(funnel(10, 1, time.Second))
-		require.True(t, a.take(10))
-		var line []*ends
-		for _, n := range []int64{5, 2, 1} {
-			assert.Equal(t, len(line) > 0, h.Has("a"))
-			line = append(line, h.send(t.Context(), "a", a, n, Forever))
-		}
-		assert.True(t, h.Has("a"))
-		assert.False(t, h.Has("b"))
-		a.mu.Lock() // those in line write it
-		assert.Len(t, a.notBefore, 1, "only the head tries to take while its turn is far off")
-		a.mu.Unlock()
-		other := h.send(t.Context(), "b", b, 10, Forever)
-		assert.Equal(t, &ends{over: true}, other)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		for i, want := range []time.Duration{5 * time.Second, 7 * time.Second, 8 * time.Second} {
-			assert.Equal(t, &ends{after: want, waited: want, over: true}, line[i])
-		}
-		assert.False(t, h.Has("a"))
-	})
-}
-
 // No take is for before the last promised turn, whatever room was made: first come, first served.
 func TestNoTakeIsForBeforeTheLastPromisedTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -64,6 +37,27 @@ func TestNoTakeIsForBeforeTheLastPromisedTurn(t *testing.T) {
 		assert.Equal(t, []int64{turn, turn, turn, turn}, d.starts)
 		assert.Zero(t, d.notBefore[0])
 		assert.Equal(t, turn, d.notBefore[1])
+	})
+}
+
+// A clock that jumps ahead has room for the calls behind the head. They are served behind it, and a
+// call that comes too late for that is told at once.
+func TestClockThatJumpsKeepsTheOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHall[string](t, 10, 10), newDesk(funnel(10, 1, time.Millisecond))
+		require.True(t, d.take(10))
+		line := []*ends{h.send(t.Context(), "key", d, 8, Forever)}
+		for _, jump := range []time.Duration{time.Hour, -2 * time.Hour, time.Minute, 3 * time.Hour} {
+			d.skew.Add(int64(jump))
+			assert.ErrorIs(t, h.send(t.Context(), "key", d, 1, time.Millisecond).err, ErrDeadline)
+			line = append(line, h.send(t.Context(), "key", d, 1, Forever))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, 8*time.Millisecond, line[0].after)
+		for i, e := range line[1:] {
+			assert.LessOrEqual(t, line[i].after, e.after)
+		}
 	})
 }
 
@@ -511,39 +505,21 @@ func (h held) Alike(other Call[state]) bool { return h.customer.Alike(other.(hel
 func TestHeldCallsWaitPastTheirTurn(t *testing.T) {
 	for _, wake := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			h := newHall[string](t, 10, 10)
-			d := newDesk(funnel(10, 1, time.Second))
+			h, d := newHall[string](t, 10, 10), newDesk(funnel(10, 1, time.Second))
 			require.True(t, d.take(10))
 			until := d.began.Add(time.Minute)
-			var mu sync.Mutex
 			var line []*ends
-			for i := range 3 {
-				e := &ends{}
-				line = append(line, e)
-				patience := Forever
-				if i == 1 {
-					patience = 10 * time.Second
-				}
-				go func() {
-					waited, err := h.Wait(t.Context(), "k", held{&customer{desk: d, n: 1}, &until}, patience)
-					mu.Lock()
-					defer mu.Unlock()
-					*e = ends{waited: waited, err: err, after: time.Since(d.began), over: true}
-				}()
-				synctest.Wait()
+			for _, patience := range []time.Duration{Forever, 10 * time.Second, Forever} {
+				line = append(line, h.sendCall(t.Context(), "k", d, held{&customer{desk: d, n: 1}, &until}, patience))
 			}
 			time.Sleep(20 * time.Second)
 			synctest.Wait()
-			mu.Lock()
 			assert.Equal(t, 10*time.Second, line[1].after)
 			require.ErrorIs(t, line[1].err, ErrDeadline)
-			mu.Unlock()
 			h.Wake("k")
 			h.Wake("no line")
 			synctest.Wait()
-			mu.Lock()
 			assert.False(t, line[0].over || line[2].over)
-			mu.Unlock()
 			want := time.Minute
 			if wake {
 				time.Sleep(10 * time.Second)
@@ -555,8 +531,6 @@ func TestHeldCallsWaitPastTheirTurn(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			mu.Lock()
-			defer mu.Unlock()
 			assert.Equal(t, &ends{after: want, waited: want, over: true}, line[0])
 			assert.True(t, line[2].over)
 			assert.Equal(t, want, line[2].after)
