@@ -279,38 +279,47 @@ func TestChangeLimitIsOvertakenByATake(t *testing.T) {
 }
 
 // Otherwise takes could restore the word that the Cancel has seen, and it would give them back.
-func TestChangeLimitWaitsForACancel(t *testing.T) {
+func TestLoweringAWordWaitsForACancel(t *testing.T) {
 	own, large := funnel(5, 1, time.Hour), funnel(10, 2, time.Hour)
-	d := newDesk(t, own, nil)
-	r := d.Reserve("k", 2, 0)
-	require.True(t, d.Choke("k"))
-	waits, done := make(chan struct{}, 1), make(chan struct{})
-	var once sync.Once
-	d.on(map[string]func(){
-		"undo: begin": func() {
-			select {
-			case waits <- struct{}{}:
-			default:
-			}
-		},
-		"cancel: judged": func() {
-			once.Do(func() {
-				go func() {
-					defer close(done)
-					assert.NoError(t, d.ChangeLimit("k", own, large, false))
-					assert.True(t, d.TakeWith(large, "k", 3).Allowed)
-				}()
+	for name, c := range map[string]struct {
+		lower func(d *desk)
+		limit policy.Policy // afterwards
+		left  int64
+	}{
+		"ChangeLimit": {func(d *desk) { assert.NoError(t, d.ChangeLimit("k", own, large, false)) }, large, 10 - 1 - 3},
+		"Reset":       {func(d *desk) { assert.True(t, d.Reset("k")) }, own, 5 - 3},
+	} {
+		d := newDesk(t, own, nil)
+		r := d.Reserve("k", 2, 0)
+		require.True(t, d.Choke("k"))
+		waits, done := make(chan struct{}, 1), make(chan struct{})
+		var once sync.Once
+		d.on(map[string]func(){
+			"undo: begin": func() {
 				select {
-				case <-done:
-					t.Error("the change did not wait")
-				case <-waits:
+				case waits <- struct{}{}:
+				default:
 				}
-			})
-		},
-	})
-	r.Cancel()
-	<-done
-	assert.EqualValues(t, 10-1-3, d.TakeWith(large, "k", 0).Remaining)
+			},
+			"cancel: judged": func() {
+				once.Do(func() {
+					go func() {
+						defer close(done)
+						c.lower(d)
+						assert.True(t, d.TakeWith(c.limit, "k", 3).Allowed, name)
+					}()
+					select {
+					case <-done:
+						t.Error(name, "did not wait")
+					case <-waits:
+					}
+				})
+			},
+		})
+		r.Cancel()
+		<-done
+		assert.EqualValues(t, c.left, d.TakeWith(c.limit, "k", 0).Remaining, name)
+	}
 }
 
 // Promise: Calls racing `ChangeLimit` get no more than both limits admit.

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -108,20 +107,6 @@ func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 		assert.ErrorIs(t, err, ErrDeadline)
 		assert.Equal(t, 5*time.Second, time.Since(began))
 		assert.Equal(t, 5*time.Second, a.Peek("key", 0).ResetAfter)
-
-		b.Reset("key")
-		ctx, cancel := context.WithTimeout(background, time.Minute)
-		time.AfterFunc(3*time.Second, cancel)
-		require.True(t, a.Take("key", 4).Allowed)
-		began = time.Now()
-		_, err = AcquireAll(ctx, 10*time.Minute, units(5, claims...)...)
-		assert.ErrorIs(t, err, ErrCancelled)
-		assert.Equal(t, 3*time.Second, time.Since(began))
-		assert.Equal(t, 6*time.Second, a.Peek("key", 0).ResetAfter)
-		out, err = AcquireAll(ctx, time.Minute, a.Claim("new", 1))
-		assert.ErrorIs(t, err, ErrCancelled)
-		assert.False(t, out.Allowed)
-		assert.Zero(t, a.Peek("new", 0).ResetAfter)
 		noLines(t, a)
 		noLines(t, b)
 	})
@@ -154,22 +139,6 @@ func TestAcquireAllStandsInLine(t *testing.T) {
 		assert.Equal(t, 1, out.Binding)
 		assert.Zero(t, time.Since(began))
 		b.Refund("key", 100)
-		line.Wait()
-
-		// The limit that had no room has room by then.
-		require.True(t, b.Take("key", b.Peek("key", 0).Remaining).Allowed)
-		began = time.Now()
-		line.Go(func() { assert.NoError(t, a.Wait(background, "key", 10)) })
-		synctest.Wait()
-		line.Go(func() {
-			out, err := AcquireAll(background, 20*time.Second, units(1, claims...)...)
-			assert.ErrorIs(t, err, ErrDeadline)
-			assert.Equal(t, 20*time.Second, time.Since(began))
-			assert.True(t, out.Decisions[1].Allowed)
-			assert.Equal(t, 0, out.Binding)
-		})
-		synctest.Wait()
-		a.Refund("key", -100)
 		line.Wait()
 	})
 }

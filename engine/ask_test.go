@@ -51,10 +51,7 @@ func TestLimiterContract(t *testing.T) {
 // terms.
 func TestHoldUnderAnotherLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, err := New[string](Config{Policy: funnel(10, 10, time.Minute)})
-		require.NoError(t, err)
-		defer e.Close()
-		plan := funnel(100, 100, time.Minute)
+		e, plan := open[string](t, Config{Policy: funnel(10, 10, time.Minute)}), funnel(100, 100, time.Minute)
 		call := limits.Call[string]{Key: "key", N: 100, Limit: plan}
 		g, err := e.Hold(t.Context(), call)
 		require.NoError(t, err)

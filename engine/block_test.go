@@ -435,10 +435,6 @@ func TestBlocksSurviveARestart(t *testing.T) {
 		assert.Equal(t, 2*time.Minute, other.Blocked("twice"))
 		assert.False(t, other.Choke("blocked"))
 		time.Sleep(2 * time.Minute)
-		for range 10 {
-			other.Choke("twice")
-		}
-		assert.Zero(t, other.Blocked("twice"))
 		late := load(Config{Policy: config.Policy, MaxKeys: 1})
 		assert.Equal(t, 2*time.Hour-2*time.Minute, late.Blocked("blocked"), "the one that is blocked longest")
 		assert.NotZero(t, late.Stats().Forgiven)

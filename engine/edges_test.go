@@ -103,19 +103,17 @@ func TestCoarseClockCostsATick(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var passed []time.Duration
 	at, worst := time.Duration(0), 0
+	advance := func(by time.Duration) { exact.Advance(by); at += by }
 	for range 20_000 {
 		d := e.Take("key", 1)
 		if d.Allowed {
 			passed = append(passed, at)
 		} else if random.IntN(10) == 0 {
-			exact.Advance(d.RetryAfter + tick)
-			at += d.RetryAfter + tick
+			advance(d.RetryAfter + tick)
 			require.True(t, e.Choke("key"), "a tick after RetryAfter")
 			passed = append(passed, at)
 		}
-		step := time.Duration(random.Int64N(int64(every)))
-		exact.Advance(step)
-		at += step
+		advance(time.Duration(random.Int64N(int64(every))))
 	}
 	for first := range passed {
 		for n := 2; n <= 4*capacity && first+n <= len(passed); n++ {

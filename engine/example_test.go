@@ -36,21 +36,6 @@ func ExampleNew() {
 	// true
 }
 
-func ExampleEngine_Health() {
-	limiter, _ := engine.New[string](engine.Config{
-		Policy:          policy.Must(policy.Funnel(1, 1, time.Hour)),
-		WhenUnavailable: engine.Refuse,
-	})
-	fmt.Println(limiter.Health())
-	limiter.Close()
-	fmt.Println(limiter.Health())
-	fmt.Println(limiter.Choke("client"))
-	// Output:
-	// <nil>
-	// ral: the limiter is closed
-	// false
-}
-
 func ExamplePolicyFor() {
 	paid := policy.Must(policy.Funnel(100, 10, time.Minute))
 	customers := map[string]bool{"alice": true}

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/core/seam"
 	"github.com/ral-limiter/ral/internal/testkit/await"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
@@ -64,36 +63,6 @@ func settled[K comparable](t testing.TB, e *Engine[K]) {
 		e.table.View().NoteLostFiling() // a key with a lost command is to be filed, too
 		return false
 	}, "the writer has nothing left to do")
-}
-
-// returnWaits is a scheduler for a cell that really waits, and reports when a call waits for
-// another to give back to the same entry.
-type returnWaits struct {
-	seam.Scheduler
-	seen chan struct{}
-}
-
-// seeReturnWaits returns a channel that reports such waits. No call may be under way.
-func seeReturnWaits[K comparable](t *testing.T, e *Engine[K]) <-chan struct{} {
-	t.Helper()
-	s := returnWaits{seen: make(chan struct{}, 1)}
-	require.True(t, seam.Give(e.cell, s))
-	return s.seen
-}
-
-func (returnWaits) Step(string) {}
-
-func (s returnWaits) Await(point string, _ time.Duration, ready func() bool) bool {
-	if point == "undo: begin" {
-		select {
-		case s.seen <- struct{}{}:
-		default:
-		}
-	}
-	for ready != nil && !ready() {
-		runtime.Gosched()
-	}
-	return ready != nil
 }
 
 func funnel(capacity, count int64, per time.Duration) policy.Policy {

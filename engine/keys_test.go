@@ -36,19 +36,16 @@ func TestKeysThatCannotBeRecorded(t *testing.T) {
 				assert.Equal(t, admitted, anything.Take(key, 1).Allowed)
 				assert.Equal(t, policy.Never, anything.Take(key, 2).RetryAfter)
 				assert.True(t, anything.Peek(key, 0).Allowed)
+				assert.False(t, anything.Reset(key))
+				assert.NoError(t, anything.ChangeLimit(key, nil, nil))
 			}
+			assert.NoError(t, anything.ChangeLimit("new", nil, nil))
 			assert.True(t, anything.Choke(1))
 			assert.False(t, anything.Choke(1))
 			assert.True(t, anything.Choke("1"))
 			assert.True(t, anything.Choke(nil))
 			assert.False(t, anything.Choke(nil))
 			assert.Equal(t, 3, anything.Len())
-
-			type holder struct{ in [2]any }
-			nested := open[holder](t, config)
-			assert.Equal(t, admitted, nested.Choke(holder{[2]any{1, []int{}}}))
-			assert.True(t, nested.Choke(holder{[2]any{1, 2}}))
-			assert.False(t, nested.Choke(holder{[2]any{1, 2}}))
 		})
 	}
 }

@@ -81,7 +81,6 @@ func TestOutcomeOfKnownKeys(t *testing.T) {
 	}{
 		{"all kept", func(o *Outcome) { o.Keep() }, [3]int64{7, 6, 8}},
 		{"more than all kept", func(o *Outcome) { o.Keep(100, 100, 100, 100) }, [3]int64{7, 6, 8}},
-		{"none kept", func(o *Outcome) { o.Keep(0, -1, 0) }, [3]int64{10, 10, 10}},
 		{"some kept", func(o *Outcome) { o.Keep(1, 2, 3) }, [3]int64{8, 7, 9}},
 		{"the last kept", func(o *Outcome) { o.Keep(0, 0) }, [3]int64{10, 6, 10}},
 		{"cancelled", (*Outcome).Cancel, [3]int64{10, 10, 10}},

@@ -65,34 +65,6 @@ func TestOvertakenCallDecidesAgain(t *testing.T) {
 	}
 }
 
-// A Reset waits for a Cancel that is held up between deciding and swapping. Otherwise others could
-// take as much as was reset, and the Cancel, which finds its word, would give back their units.
-func TestResetWaitsForACancel(t *testing.T) {
-	limit := &hooked{Policy: funnel(5, 1, time.Hour)}
-	e := open[string](t, Config{Policy: limit, Clock: newHandClock().Now})
-	first := e.Reserve("key", 2, 0)
-	require.True(t, e.Choke("key"))
-	settled(t, e)
-	var took bool
-	waits, done := seeReturnWaits(t, e), make(chan struct{})
-	limit.undone = once(func() {
-		go func() {
-			defer close(done)
-			e.Reset("key")
-			took = e.Take("key", 3).Allowed
-		}()
-		select {
-		case <-done:
-			t.Error("the reset did not wait")
-		case <-waits:
-		}
-	})
-	first.Cancel()
-	<-done
-	assert.True(t, took)
-	assert.EqualValues(t, 2, e.Peek("key", 0).Remaining)
-}
-
 // A call that took during a Reset, before its swap, gives nothing back: its units went back to all.
 func TestCancelOfUnitsTakenDuringReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -194,13 +194,10 @@ func TestOwingCursorAsText(t *testing.T) {
 	assert.Equal(t, next, read)
 	assert.Equal(t, e.MostUsed(2, next), e.MostUsed(2, read))
 
-	text, err = OwingCursor{}.MarshalText()
-	require.NoError(t, err)
-	assert.Empty(t, text)
 	require.NoError(t, read.UnmarshalText(nil))
 	assert.True(t, read.IsZero())
 
-	for _, bad := range []string{" ", "x", "1", "1.2.3", "1.2.3.4.5", "0.1.2.3", "-1.1.2.3", "1.2.3.4 ", "01.2.3.4", "1.2.3.fffffffffffffffff", "1.2.3.A",
+	for _, bad := range []string{" ", "x", "1.2.3", "1.2.3.4.5", "0.1.2.3", "-1.1.2.3", "1.2.3.4 ", "01.2.3.4", "1.2.3.fffffffffffffffff", "1.2.3.A",
 		// Shares that are not 0 to 1: a NaN, infinity, 2 and -1.
 		"1.7ff8000000000001.1.1", "1.7ff0000000000000.1.1", "1.4000000000000000.1.1", "1.bff0000000000000.1.1"} {
 		was := next

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"math"
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
@@ -46,15 +45,6 @@ func TestReset(t *testing.T) {
 		require.NoError(t, e.Close())
 		assert.False(t, e.Reset("key"))
 	})
-}
-
-func TestResetOfAnUnrecordableKey(t *testing.T) {
-	e := open[any](t, Config{Policy: funnel(1, 1, time.Hour)})
-	for _, key := range []any{[]int{}, math.NaN(), func() {}, nil} {
-		assert.False(t, e.Reset(key))
-	}
-	require.True(t, e.Choke(nil))
-	assert.True(t, e.Reset(nil))
 }
 
 // 64 goroutines use up and reset keys in a table too small for all. Each reset that reports use

@@ -27,11 +27,6 @@ func TestGivenBackAfterTheWriterCameToTheKey(t *testing.T) {
 				r.Keep(1)
 			}
 		}},
-		{"TakeAll", func(t *testing.T, e *Engine[string]) func() {
-			out := TakeAll(e.Claim("key", 4), e.Claim("other", 1))
-			require.True(t, out.Allowed)
-			return out.Cancel
-		}},
 		{"Acquire that gives up", func(t *testing.T, e *Engine[string]) func() {
 			ctx, cancel := context.WithCancel(background)
 			done := make(chan error)

@@ -59,25 +59,18 @@ func TestTiersTogether(t *testing.T) {
 	clock.Advance(1)
 	require.True(t, tiers.Choke("key"))
 
-	assert.EqualValues(t, 6, second.Stats().Admitted)
-	assert.EqualValues(t, 6, minute.Stats().Admitted)
-	assert.EqualValues(t, 2, second.Stats().Refused)
-	assert.EqualValues(t, 2, minute.Stats().Refused)
-
-	assert.Equal(t, policy.Never, tiers.Take("key", 4).RetryAfter)
-	assert.Equal(t, policy.Never, tiers.Take("key", -1).RetryAfter)
-	assert.True(t, tiers.Take("key", 0).Allowed)
-	assert.Equal(t, policy.Never, tiers.Take("key", math.MaxInt64).RetryAfter)
-
+	for _, e := range []*Engine[string]{second, minute} {
+		assert.EqualValues(t, []uint64{6, 2}, []uint64{e.Stats().Admitted, e.Stats().Refused})
+	}
+	for _, n := range []int64{4, -1, math.MaxInt64} {
+		assert.Equal(t, policy.Never, tiers.Take("key", n).RetryAfter)
+	}
 	assert.EqualValues(t, 3, tiers.Refund("key", 4).Remaining)
 	assert.False(t, tiers.Refund("another", -5).Allowed, "it cannot be recorded")
 	assert.True(t, tiers.Reset("key"))
 	assert.False(t, tiers.Reset("key"))
 	assert.EqualValues(t, 5, minute.Peek("key", 0).Remaining)
-	assert.EqualValues(t, 3, tiers.Take("key", 0).Remaining)
-
-	out := TakeAll(tiers.Claims("key", 2)...)
-	assert.True(t, out.Allowed)
+	assert.True(t, TakeAll(tiers.Claims("key", 2)...).Allowed)
 	assert.EqualValues(t, 1, tiers.Take("key", 0).Remaining)
 }
 

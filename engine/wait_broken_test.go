@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,43 +79,25 @@ func TestWaitWhileTheEngineDegrades(t *testing.T) {
 	}
 }
 
-// Calls on new keys and a full table. Under EvictLeastDebt another key makes room; under RefuseNew
-// they wait for room; under AdmitNew they pass.
+// In a full table a call on a new key waits for room, if none is made by evicting.
 func TestWaitForRoom(t *testing.T) {
-	for _, whenFull := range []WhenFull{EvictLeastDebt, RefuseNew, AdmitNew} {
-		t.Run(fmt.Sprint(whenFull), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e := open[string](t, Config{Policy: funnel(1, 1, time.Second), MaxKeys: 1, Idle: time.Second, WhenFull: whenFull})
-				require.True(t, e.Choke("old"))
-				synctest.Wait()
-				start := time.Now()
-				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-				defer cancel()
-				err := e.Wait(ctx, "new", 1)
-				s := e.Stats()
-				switch whenFull {
-				case EvictLeastDebt:
-					assert.NoError(t, err)
-					assert.EqualValues(t, []uint64{1, 0}, []uint64{s.Forgiven, s.Full})
-				case AdmitNew:
-					assert.NoError(t, err)
-					assert.EqualValues(t, []uint64{0, 1}, []uint64{s.Forgiven, s.Full})
-				case RefuseNew:
-					assert.ErrorIs(t, err, context.DeadlineExceeded)
-					assert.Equal(t, 500*time.Millisecond, time.Since(start))
-					require.NoError(t, e.Wait(t.Context(), "new", 1))
-					assert.GreaterOrEqual(t, time.Since(start), 2*time.Second, "the other is idle for a second")
-					assert.LessOrEqual(t, time.Since(start), 2*time.Second+defaultOpenTimeout)
-					s = e.Stats()
-					assert.EqualValues(t, []uint64{1, 0}, []uint64{s.Refused, s.Full})
-					assert.False(t, e.Choke("new"), "recorded")
-				}
-				assert.Zero(t, s.Unavailable)
-				assert.EqualValues(t, 2, s.Admitted)
-				noLines(t, e)
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		e := open[string](t, Config{Policy: funnel(1, 1, time.Second), MaxKeys: 1, Idle: time.Second, WhenFull: RefuseNew})
+		require.True(t, e.Choke("old"))
+		synctest.Wait()
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		assert.ErrorIs(t, e.Wait(ctx, "new", 1), context.DeadlineExceeded)
+		assert.Equal(t, 500*time.Millisecond, time.Since(start))
+		require.NoError(t, e.Wait(t.Context(), "new", 1))
+		assert.GreaterOrEqual(t, time.Since(start), 2*time.Second, "the other is idle for a second")
+		assert.LessOrEqual(t, time.Since(start), 2*time.Second+defaultOpenTimeout)
+		s := e.Stats()
+		assert.EqualValues(t, []uint64{2, 1, 0, 0}, []uint64{s.Admitted, s.Refused, s.Full, s.Unavailable})
+		assert.False(t, e.Choke("new"), "recorded")
+		noLines(t, e)
+	})
 }
 
 func TestRoomGoesToTheFirstInLine(t *testing.T) {
