@@ -73,7 +73,7 @@ func inHouse(t *testing.T, test func(t *testing.T, h *house)) {
 	})
 }
 
-func (h *house) now() policy.Instant { return policy.Instant(time.Since(h.epoch)) + 1 }
+func (h *house) now() policy.Instant { return policy.Instant(time.Since(h.epoch)) + 1 } // wall: in the bubble of a house
 
 func (h *house) run() {
 	ctx, cancel := context.WithCancel(h.t.Context())
@@ -124,7 +124,7 @@ func (h *house) asked() (table.Command[int], bool) {
 
 // sleep lets time pass and all goroutines catch up.
 func sleep(d time.Duration) {
-	time.Sleep(d)
+	time.Sleep(d) // wall: in the bubble of a house
 	synctest.Wait()
 }
 

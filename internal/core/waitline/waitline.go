@@ -1,7 +1,6 @@
 package waitline
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -240,19 +239,14 @@ func (ls *Lines[K, S]) Change(key K, change func(), renew func(Call[S])) {
 	l.advance()
 }
 
-// Wake has the key's waiting calls look again, after Hold may have changed.
+// Wake has the first of the key's waiting calls look again, after Hold may have changed.
 func (ls *Lines[K, S]) Wake(key K) {
 	l := ls.find(key)
 	if l == nil {
 		return
 	}
-	defer l.release()
+	defer l.release() // which wakes the head
 	l.retry = time.Time{}
-	for _, calls := range []*list.List{l.promised, l.queue} {
-		for at := calls.Front(); at != nil; at = at.Next() {
-			valueOf[S](at).wake()
-		}
-	}
 }
 
 // find returns the key's line, locked, or nil if no call waits.
