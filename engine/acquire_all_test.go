@@ -206,14 +206,12 @@ func TestAcquireAllThatPanicsHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var healed atomic.Bool
-		e, err := New(Config{Policy: funnel(1, 1, time.Second)}, PolicyFor(func(string) policy.Policy {
+		e := openFor(t, Config{Policy: funnel(1, 1, time.Second)}, func(string) policy.Policy {
 			if !healed.Load() && time.Since(began) >= time.Second {
 				panic("choose")
 			}
 			return nil
-		}))
-		require.NoError(t, err)
-		defer check(t, e)
+		})
 		other := open[string](t, Config{Policy: funnel(10, 1, time.Hour)})
 		require.True(t, e.Choke("key"))
 		assert.PanicsWithValue(t, "choose", func() {

@@ -70,9 +70,7 @@ func TestAlignedWindowsByKey(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		until(t, 22*time.Hour)
-		e, err := New(Config{Policy: parsed(t, "window 1/day in Europe/Berlin")}, PolicyFor(func(key string) policy.Policy { return limits[key] }))
-		require.NoError(t, err)
-		defer e.Close()
+		e := openFor(t, Config{Policy: parsed(t, "window 1/day in Europe/Berlin")}, func(key string) policy.Policy { return limits[key] })
 		for key, most := range map[string]int64{"free": 5, "paid": 100, "other": 1} {
 			require.Equal(t, policy.Decision{Allowed: true, Limit: most, ResetAfter: time.Hour}, e.Take(key, most), key)
 			require.False(t, e.Choke(key))

@@ -19,22 +19,13 @@ import (
 func TestLimiterContract(t *testing.T) {
 	subjects := map[string]limitstest.Subject{
 		"engine": {Turns: true, New: func(t *testing.T, p policy.Policy) limits.Limiter[string] {
-			e, err := New[string](Config{Policy: p})
-			require.NoError(t, err)
-			t.Cleanup(func() { assert.NoError(t, e.Close()) })
-			return e
+			return open[string](t, Config{Policy: p})
 		}},
 		"chosen": {Turns: true, New: func(t *testing.T, p policy.Policy) limits.Limiter[string] {
-			e, err := New(Config{Policy: p}, PolicyFor(func(string) policy.Policy { return p }))
-			require.NoError(t, err)
-			t.Cleanup(func() { assert.NoError(t, e.Close()) })
-			return e
+			return openFor(t, Config{Policy: p}, func(string) policy.Policy { return p })
 		}},
 		"tiers": {New: func(t *testing.T, p policy.Policy) limits.Limiter[string] {
-			tiers, err := NewTiered[string](Config{Policy: policy.Must(policy.FixedWindow(1000, 48*time.Hour))}, p)
-			require.NoError(t, err)
-			t.Cleanup(func() { assert.NoError(t, tiers.Close()) })
-			return tiers
+			return openTiered[string](t, Config{Policy: policy.Must(policy.FixedWindow(1000, 48*time.Hour))}, p)
 		}},
 	}
 	for name, s := range subjects {
@@ -107,9 +98,7 @@ func TestHoldGivesBackAfterPanic(t *testing.T) {
 func TestAskUnderChosenQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := policy.Must(policy.Queue(5, 1, time.Second))
-		e, err := New(Config{Policy: queue}, PolicyFor(func(string) policy.Policy { return queue }))
-		require.NoError(t, err)
-		defer e.Close()
+		e := openFor(t, Config{Policy: queue}, func(string) policy.Policy { return queue })
 		require.True(t, e.Choke("key"))
 		for range 3 {
 			ctx, cancel := context.WithCancel(t.Context())

@@ -71,13 +71,9 @@ func TestShareLeftIsNotMeasuredByCredit(t *testing.T) {
 		{policy.Must(policy.Bursty(100, time.Second, 99)), 80, 19, 100, 0},
 		{policy.Must(policy.WarmingUp(100, time.Second, time.Minute, 3)), 0, 0, 1, 0},
 	} {
-		for name, options := range map[string][]Option[string]{
-			"own":    nil,
-			"chosen": {PolicyFor(func(string) policy.Policy { return c.limit })},
-		} {
+		for name, chosen := range map[string]policy.Policy{"own": nil, "chosen": c.limit} {
 			clock := newHandClock()
-			e, err := New(Config{Policy: c.limit, Clock: clock.Now}, options...)
-			require.NoError(t, err)
+			e := openFor(t, Config{Policy: c.limit, Clock: clock.Now}, func(string) policy.Policy { return chosen })
 			hours := open[string](t, Config{Policy: funnel(10, 1, time.Hour), Clock: clock.Now})
 			clock.Advance(time.Minute) // the store is full
 			e.Take("a", c.take)
@@ -87,10 +83,9 @@ func TestShareLeftIsNotMeasuredByCredit(t *testing.T) {
 			assert.Equal(t, []int64{c.left, 2}, []int64{out.Decisions[0].Remaining, out.Decisions[1].Remaining})
 			assert.Equal(t, c.binding, out.Binding, "%v, %s: %d of %d left", c.limit, name, c.left, c.of)
 			clock.Advance(time.Minute)
-			out, err = AcquireAll(background, time.Minute, e.Claim("a", 0), hours.Claim("a", 0))
+			out, err := AcquireAll(background, time.Minute, e.Claim("a", 0), hours.Claim("a", 0))
 			require.NoError(t, err)
 			assert.Equal(t, 1, out.Binding, "%v, %s: the store is full again", c.limit, name)
-			check(t, e)
 		}
 	}
 }

@@ -18,11 +18,9 @@ import (
 func TestExplainAKey(t *testing.T) {
 	clock := newHandClock()
 	misfit := policy.Must(policy.FixedWindow(1, time.Hour))
-	e, err := New(Config{Name: "api", Policy: funnel(10, 1, time.Second), Clock: clock.Now, uncounted: true}, PolicyFor(func(key string) policy.Policy {
+	e := openFor(t, Config{Name: "api", Policy: funnel(10, 1, time.Second), Clock: clock.Now}, func(key string) policy.Policy {
 		return map[string]policy.Policy{"large": funnel(100, 1, time.Second), "misfit": misfit}[key]
-	}))
-	require.NoError(t, err)
-	t.Cleanup(func() { check(t, e) })
+	})
 	e.Take("own", 10)
 	e.Take("large", 40)
 	before, stats := e.Len(), e.Stats()
@@ -117,9 +115,7 @@ func TestExplanationOfSeveralLimitsAgreesWithTheNextCall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := newHandClock()
-			tiered, err := NewTiered[string](Config{Policy: all[0], Clock: clock.Now}, all[1:]...)
-			require.NoError(t, err)
-			t.Cleanup(func() { assert.NoError(t, tiered.Close()) })
+			tiered := openTiered[string](t, Config{Policy: all[0], Clock: clock.Now}, all[1:]...)
 			if len(all) == 2 {
 				x := tiered.Explain("never used")
 				assert.Equal(t, []any{true, false, "ral", "ral.2"}, []any{x.Allowed, x.Known, x.Each[0].Name, x.Each[1].Name})

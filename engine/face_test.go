@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -99,16 +98,4 @@ func TestNameIsTold(t *testing.T) {
 			assert.True(t, strings.HasPrefix(event.String(), "api/"), event)
 		}
 	})
-}
-
-// go doc shows each verb with its comment on engine's own page.
-func TestVerbsAreDocumented(t *testing.T) {
-	for verb, says := range map[string]string{
-		"Engine.Choke": "Choke reports whether", "Engine.TakeWith": "TakeWith is Take under", "Engine.Claim": "Claim names n units",
-		"Reservation.Keep": "Keep ends the reservation", "Outcome.Cancel": "Cancel ends an outcome",
-	} {
-		page, err := exec.Command("go", "doc", ".", verb).CombinedOutput()
-		require.NoError(t, err, "%s", page)
-		assert.Contains(t, string(page), says)
-	}
 }

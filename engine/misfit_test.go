@@ -20,14 +20,9 @@ func TestMisfitsAreCountedAndReported(t *testing.T) {
 	fixed := policy.Must(policy.FixedWindow(5, time.Minute))
 	var reported []policy.Policy
 	config := Config{Policy: funnel(10, 1, time.Second), OnMisfit: func(p policy.Policy) { reported = append(reported, p) }}
-	e, err := New(config, PolicyFor(func(key string) policy.Policy {
-		if key == "misfit" {
-			return fixed
-		}
-		return nil
-	}))
-	require.NoError(t, err)
-	t.Cleanup(func() { check(t, e) })
+	e := openFor(t, config, func(key string) policy.Policy {
+		return map[string]policy.Policy{"misfit": fixed}[key]
+	})
 	require.True(t, e.Choke("good"))
 	require.True(t, e.TakeWith(funnel(3, 1, time.Second), "good", 1).Allowed)
 	assert.Empty(t, reported)
@@ -101,9 +96,7 @@ func TestOwnLimitIsNoMisfit(t *testing.T) {
 func TestRefusedLookIsAnError(t *testing.T) {
 	ctx := context.Background()
 	fixed := policy.Must(policy.FixedWindow(5, time.Minute))
-	e, err := New(Config{Policy: funnel(10, 1, time.Second)}, PolicyFor(func(string) policy.Policy { return fixed }))
-	require.NoError(t, err)
-	t.Cleanup(func() { check(t, e) })
+	e := openFor(t, Config{Policy: funnel(10, 1, time.Second)}, func(string) policy.Policy { return fixed })
 	good := open[string](t, Config{Policy: funnel(10, 1, time.Second)})
 
 	require.ErrorIs(t, e.Wait(ctx, "key", 0), ErrNever)

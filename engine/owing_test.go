@@ -124,12 +124,10 @@ func TestOwingGoesByTheKeysOwnLimits(t *testing.T) {
 		"other family": policy.Must(policy.FixedWindow(5, time.Minute)),
 	}
 	asked := 0 // without a lock: PolicyFor is called on the caller's goroutine alone
-	e, err := New(Config{Policy: funnel(100, 1, time.Second), Clock: clock.Now, uncounted: true}, PolicyFor(func(key string) policy.Policy {
+	e := openFor(t, Config{Policy: funnel(100, 1, time.Second), Clock: clock.Now}, func(key string) policy.Policy {
 		asked++
 		return own[key]
-	}))
-	require.NoError(t, err)
-	t.Cleanup(func() { check(t, e) })
+	})
 	e.Take("large", 300)
 	e.Take("small", 9)
 	e.Take("own", 50)

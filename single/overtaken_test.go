@@ -139,25 +139,6 @@ func TestOvertakenCallGivesBackAgain(t *testing.T) {
 	}
 }
 
-// The changes leave the word as it was: the take must not store a decision of the old policy.
-func TestPolicyChangesWhileATakeIsHeldUp(t *testing.T) {
-	for name, call := range map[string]func(l *Limiter) bool{
-		"Choke": (*Limiter).Choke,
-		"Take":  func(l *Limiter) bool { return l.Take(1).Allowed },
-	} {
-		limit := &overtaken{Policy: funnel(10, 1, time.Hour)}
-		l := still(t, limit)
-		limit.meanwhile = func() {
-			require.NoError(t, l.SetPolicy(&overtaken{Policy: funnel(10, 1, time.Minute)}))
-			require.NoError(t, l.SetPolicy(&overtaken{Policy: funnel(10, 1, time.Second)}))
-		}
-		require.True(t, call(l), name)
-		d := l.Peek(0)
-		assert.EqualValues(t, 9, d.Remaining, name)
-		assert.Equal(t, time.Second, d.ResetAfter, "%s: one unit of the policy that holds", name)
-	}
-}
-
 func TestTakeWhileThePolicyChanges(t *testing.T) {
 	l := still(t, funnel(10, 1, time.Hour))
 	require.True(t, l.Take(4).Allowed)
