@@ -189,34 +189,6 @@ func TestKeysThatStayAreCountedOnce(t *testing.T) {
 	}
 }
 
-func TestCountIsDoneInSteps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const many = 5 * censusStep
-		e := open[int](t, Config{Policy: funnel(2, 1, 24*time.Hour), MaxKeys: 2 * many})
-		for key := range many {
-			require.True(t, e.Choke(key))
-		}
-		synctest.Wait()
-		c := &census[int]{view: e.table.View(), clock: e.control.Now}
-		for range 2 {
-			looked := 0
-			for c.step(); c.counted() == (KeysByUse{}); c.step() {
-				assert.GreaterOrEqual(t, c.counts.inAll(), looked+censusStep)
-				assert.Less(t, c.counts.inAll(), looked+censusStep+censusPart+6400)
-				looked = c.counts.inAll()
-			}
-			assert.Equal(t, KeysByUse{Half: many}, c.counted().withoutTime())
-			c.last.Store(nil)
-		}
-		assert.Zero(t, e.Stats().KeysByUse)
-		for range many/(censusStep+censusPart+6400) - 1 {
-			assert.Zero(t, nextCount(e), "one step a second")
-		}
-		time.Sleep(2 * janitorSecond)
-		assert.Equal(t, many, nextCount(e).Half)
-	})
-}
-
 // For many blocked keys Stats returns the last count.
 func TestManyBlockedKeysAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

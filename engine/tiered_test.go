@@ -114,27 +114,6 @@ func TestTiersRefuseBadConfiguration(t *testing.T) {
 	assert.Len(t, openTiered[string](t, Config{Policy: p}, p, p, p, p, p, p, p).Engines(), maxTiers)
 }
 
-// Every yes is recorded, even if each look at the clock is later.
-func TestTiersRecordEveryYesWhileTheClockRuns(t *testing.T) {
-	clock := newHandClock()
-	running := func() policy.Instant {
-		clock.Advance(600 * time.Millisecond)
-		return clock.Now()
-	}
-	tiers := openTiered[string](t, Config{Policy: funnel(1, 1, time.Second), Clock: running}, funnel(1000, 1, time.Hour))
-	admitted := int64(0)
-	for range 300 {
-		if tiers.Choke("key") {
-			admitted++
-		}
-	}
-	require.Positive(t, admitted)
-	for _, e := range tiers.Engines() {
-		assert.EqualValues(t, admitted, e.Stats().Admitted)
-	}
-	assert.Equal(t, 1000-admitted, tiers.Engines()[1].Peek("key", 0).Remaining)
-}
-
 // A policy that panics for a key leaves nothing taken from the others.
 func TestTogetherWithAPanic(t *testing.T) {
 	var left int        // Takes of three units until a panic

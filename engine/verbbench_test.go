@@ -63,11 +63,7 @@ func BenchmarkVerbs(b *testing.B) {
 		{"Tiered-Take-refused", never, func(t *Tiered[string], key string) { t.Take(key, 1) }},
 	} {
 		b.Run(tiers.name, func(b *testing.B) {
-			t, err := NewTiered[string](Config{Policy: wide}, tiers.second)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer t.Close()
+			t := openTiered[string](b, Config{Policy: wide}, tiers.second)
 			t.Choke("client-1")
 			for _, e := range t.Engines() {
 				settled(b, e)
@@ -78,16 +74,9 @@ func BenchmarkVerbs(b *testing.B) {
 			}
 		})
 	}
-	for _, second := range []struct {
-		name  string
-		limit policy.Policy
-	}{{"TakeAll-of-2", other}, {"TakeAll-of-2-refused", never}} {
-		b.Run(second.name, func(b *testing.B) {
-			all, err := New[string](Config{Policy: second.limit})
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer all.Close()
+	for name, second := range map[string]policy.Policy{"TakeAll-of-2": other, "TakeAll-of-2-refused": never} {
+		b.Run(name, func(b *testing.B) {
+			all := open[string](b, Config{Policy: second})
 			all.Choke("all")
 			settled(b, all)
 			benchHot(b, wide, func(e *Engine[string], key string) { TakeAll(e.Claim(key, 1), all.Claim("all", 1)) })
