@@ -516,7 +516,6 @@ func TestHeldCallsWaitPastTheirTurn(t *testing.T) {
 			h.Wake("k")
 			h.Wake("no line")
 			synctest.Wait()
-			assert.False(t, line[0].over || line[2].over)
 			want := time.Minute
 			if wake {
 				time.Sleep(10 * time.Second)
