@@ -114,7 +114,7 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 		counted bool // a refusal of the key did
 	}
 	seen, logs, blocks := map[string]words{}, map[string]int64{}, map[string]block{} // a name may occur twice
-	unblocked := map[string]int64{}                                                  // units of asks of a log
+	fits := map[string]int64{}                                                       // units of asks of a log
 	for i, a := range asks {
 		blockName := keys[len(asks)+i]
 		parts, err := reply[i].ToArray()
@@ -128,7 +128,7 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 			}
 			ask := a.N
 			standing[i] = a.Limit.decideLog(f, 0, 0)
-			if earlier := unblocked[keys[i]]; a.N == 0 && earlier > 0 { // after the earlier asks
+			if earlier := fits[keys[i]]; a.N == 0 && earlier > 0 { // after the earlier asks
 				f.used, f.newest = f.used+earlier, max(f.newest, logTime(f.us))
 			} else if a.Limit.canTake(a.N) {
 				logs[keys[i]] += a.N
@@ -142,8 +142,8 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 			b.word = a.Limit.heedLog(&taken[i], f, b.word, a.N, !b.counted)
 			b.counted = b.counted || counts(&taken[i])
 			blocks[blockName] = b
-			if a.Limit.canTake(a.N) && !taken[i].Block.Refused {
-				unblocked[keys[i]] += a.N
+			if taken[i].Allowed {
+				fits[keys[i]] += a.N
 			}
 		} else {
 			f, err := parseWithBlock(parts, keys[i], a.Limit)
