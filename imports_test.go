@@ -70,6 +70,7 @@ var mayImport = []struct {
 	{"outgoing", []string{"internal/core/shape", "policy", "engine", "observe/metrics"}},
 	{"internal/adapter/pagejson", nil},
 	{"observe/inspect", []string{"internal/adapter/pagejson", "internal/core/shape", "policy", "limits", "engine", "single", "supervisor"}},
+	{"internal/testkit/inspecttest", []string{"policy", "limits", "engine", "single", "observe/inspect", "github.com/stretchr/testify/require"}},
 	// A bare xsync map is a yardstick of the benchmark.
 	{"bench", []string{"policy", "engine", "github.com/puzpuzpuz/xsync/v3"}},
 	{"tools/testrun", nil},

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -23,59 +22,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
-	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/internal/testkit/inspecttest"
 	"github.com/ral-limiter/ral/observe/inspect"
-	"github.com/ral-limiter/ral/policy"
-	"github.com/ral-limiter/ral/single"
 )
-
-// stage is a program with three limits, and the page of package inspect.
-type stage struct {
-	url    string
-	api    *engine.Engine[string]
-	logins *engine.Engine[string]
-	trial  *limits.Trial[string] // "tried", of logins with a candidate of 1 unit
-}
-
-const token = "0123456789abcdef"
-
-func start(t *testing.T, config inspect.Config) stage {
-	t.Helper()
-	var s stage
-	open := func(name string, capacity int64) *engine.Engine[string] {
-		e, err := engine.New[string](engine.Config{Name: name, Policy: policy.Must(policy.Funnel(capacity, 1, time.Hour))})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, e.Close()) })
-		return e
-	}
-	s.api, s.logins = open("api", 10), open("logins", 10)
-	var err error
-	s.trial, err = limits.NewTrial(limits.TrialConfig[string]{Live: s.logins, Candidate: open("", 1)})
-	require.NoError(t, err)
-	config.Logger = slog.New(slog.DiscardHandler)
-	h, err := inspect.New(config,
-		inspect.Limit[struct{}]{Name: "all", Limiter: single.MustNew(policy.Funnel(10, 1, time.Hour))},
-		inspect.Limit[string]{Limiter: s.api}, inspect.Limit[string]{Limiter: s.logins}, inspect.Limit[string]{Name: "tried", Limiter: s.trial})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, h.Close()) })
-	mux := http.NewServeMux()
-	mux.Handle("/debug/ral/", h)
-	server := httptest.NewServer(mux)
-	t.Cleanup(server.Close)
-	s.url = server.URL + "/debug/ral/"
-	return s
-}
-
-func (s stage) load() {
-	s.api.Take("glutton", 10)
-	for range 300 {
-		s.api.Choke("glutton")
-	}
-	s.api.Take("modest", 3)
-	s.logins.Take("root", 7)
-}
 
 func top(t *testing.T, args ...string) (string, error) {
 	t.Helper()
@@ -86,10 +36,10 @@ func top(t *testing.T, args ...string) (string, error) {
 
 // Promise: `ral top` shows the page's lists, live or as text.
 func TestOnceIsATable(t *testing.T) {
-	s := start(t, inspect.Config{ShowKeys: true})
-	s.load()
-	require.NoError(t, s.api.Block("modest", time.Hour))
-	for _, url := range []string{s.url, strings.TrimSuffix(s.url, "/"), strings.TrimPrefix(s.url, "http://"), s.url + "?x=1#api"} {
+	s := inspecttest.Start(t, inspect.Config{ShowKeys: true})
+	s.Load()
+	require.NoError(t, s.API.Block("modest", time.Hour))
+	for _, url := range []string{s.URL, strings.TrimSuffix(s.URL, "/"), strings.TrimPrefix(s.URL, "http://"), s.URL + "?x=1#api"} {
 		text, err := top(t, url)
 		require.NoError(t, err)
 		for _, part := range []string{
@@ -101,17 +51,17 @@ func TestOnceIsATable(t *testing.T) {
 		}
 		assert.NotContains(t, text, "root")
 	}
-	text, err := top(t, "-limit", "logins", "-n", "1", s.url)
+	text, err := top(t, "-limit", "logins", "-n", "1", s.URL)
 	require.NoError(t, err)
 	assert.Contains(t, text, "root")
 	assert.NotContains(t, text, "glutton")
-	text, err = top(t, "-limit", "all", s.url)
+	text, err = top(t, "-limit", "all", s.URL)
 	require.NoError(t, err)
 	assert.NotContains(t, text, "owes most", "it has no keys")
 
-	hashed := start(t, inspect.Config{})
-	hashed.load()
-	text, err = top(t, hashed.url)
+	hashed := inspecttest.Start(t, inspect.Config{})
+	hashed.Load()
+	text, err = top(t, hashed.URL)
 	require.NoError(t, err)
 	assert.NotContains(t, text, "glutton")
 	assert.Contains(t, text, "\n#")
@@ -120,10 +70,10 @@ func TestOnceIsATable(t *testing.T) {
 
 // Promise: No control character from keys or servers reaches the terminal.
 func TestTextHasNoControlCharacters(t *testing.T) {
-	s := start(t, inspect.Config{ShowKeys: true})
-	s.api.Take("\x1b[2J\x1b]0;title\x07\u202e", 5)
-	s.api.Take("日本語"+strings.Repeat("x", 500), 4)
-	text, err := top(t, s.url)
+	s := inspecttest.Start(t, inspect.Config{ShowKeys: true})
+	s.API.Take("\x1b[2J\x1b]0;title\x07\u202e", 5)
+	s.API.Take("日本語"+strings.Repeat("x", 500), 4)
+	text, err := top(t, s.URL)
 	require.NoError(t, err)
 	clean := func(text string) {
 		t.Helper()
@@ -142,7 +92,7 @@ func TestTextHasNoControlCharacters(t *testing.T) {
 }
 
 func TestFaultsAreTold(t *testing.T) {
-	s := start(t, inspect.Config{})
+	s := inspecttest.Start(t, inspect.Config{})
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/huge") {
 			_, _ = w.Write(bytes.Repeat([]byte(" "), 40<<20))
@@ -154,18 +104,18 @@ func TestFaultsAreTold(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{s.url, s.url}, "want one URL"},
-		{[]string{"-n", "-1", s.url}, "want 0 to 200"},
-		{[]string{s.url, "-n", "201"}, "want 0 to 200"},
-		{[]string{s.url, "-once", "-nothing"}, "not defined"},
-		{[]string{"-every", "1ms", s.url}, "want 100ms or more"},
-		{[]string{"-nothing", s.url}, "not defined"},
+		{[]string{s.URL, s.URL}, "want one URL"},
+		{[]string{"-n", "-1", s.URL}, "want 0 to 200"},
+		{[]string{s.URL, "-n", "201"}, "want 0 to 200"},
+		{[]string{s.URL, "-once", "-nothing"}, "not defined"},
+		{[]string{"-every", "1ms", s.URL}, "want 100ms or more"},
+		{[]string{"-nothing", s.URL}, "not defined"},
 		{[]string{"ftp://localhost/"}, "want the page's"},
 		{[]string{"http://"}, "want the page's"},
-		{[]string{"-limit", "none", s.url}, `there is no limit "none"`},
+		{[]string{"-limit", "none", s.URL}, `there is no limit "none"`},
 		{[]string{other.URL}, "is package inspect mounted there?"},
 		{[]string{other.URL + "/huge"}, "is package inspect mounted there?"},
-		{[]string{strings.Replace(s.url, "/debug/ral/", "/other/", 1)}, "404 Not Found"},
+		{[]string{strings.Replace(s.URL, "/debug/ral/", "/other/", 1)}, "404 Not Found"},
 		{[]string{"http://127.0.0.1:1/"}, "refused"},
 	} {
 		_, err := top(t, c.args...)
@@ -187,10 +137,10 @@ func TestURLHasADefaultAndMayComeFirst(t *testing.T) {
 	}
 }
 
-// screen is a screen of the page.
-func (s stage) screen(t *testing.T, of settings) *screen {
+// screenOf returns a screen of a program's page.
+func screenOf(t *testing.T, p inspecttest.Program, of settings) *screen {
 	t.Helper()
-	c, err := newClient(s.url)
+	c, err := newClient(p.URL)
 	require.NoError(t, err)
 	of.every = time.Second
 	return &screen{ctx: t.Context(), client: c, settings: of}
@@ -232,9 +182,9 @@ func press(key string) tea.KeyPressMsg { return tea.KeyPressMsg{Code: rune(key[0
 var down, up = tea.KeyPressMsg{Code: tea.KeyDown}, tea.KeyPressMsg{Code: tea.KeyUp}
 
 func TestScreenFollowsKeysAndTime(t *testing.T) {
-	st := start(t, inspect.Config{ShowKeys: true})
-	st.load()
-	s := st.screen(t, settings{rows: 10})
+	st := inspecttest.Start(t, inspect.Config{ShowKeys: true})
+	st.Load()
+	s := screenOf(t, st, settings{rows: 10})
 	assert.Contains(t, s.text(), "Looking.")
 	s.do(s.Init())
 	s.send(due{})
@@ -255,7 +205,7 @@ func TestScreenFollowsKeysAndTime(t *testing.T) {
 	assert.Equal(t, "api", s.view.chosen)
 
 	// The lists are current.
-	st.api.Take("late", 9)
+	st.API.Take("late", 9)
 	assert.NotContains(t, s.text(), "late")
 	for !strings.Contains(s.text(), "late") { // the handler serves the same list again for a while
 		time.Sleep(50 * time.Millisecond)
@@ -285,11 +235,11 @@ func TestScreenFollowsKeysAndTime(t *testing.T) {
 
 // Without -n a list has as many keys as fit, and a terminal that is too low says so.
 func TestScreenIsFilled(t *testing.T) {
-	st := start(t, inspect.Config{ShowKeys: true})
+	st := inspecttest.Start(t, inspect.Config{ShowKeys: true})
 	for i := range 60 {
-		st.api.Take(fmt.Sprintf("owes-%02d", i), 5)
+		st.API.Take(fmt.Sprintf("owes-%02d", i), 5)
 	}
-	s := st.screen(t, settings{})
+	s := screenOf(t, st, settings{})
 	for height, keys := range map[int]int{50: 35, 24: 9, 10: 0} { // of 50 lines 4 are of limits, 9 are heads, 2 the foot
 		s.send(tea.WindowSizeMsg{Width: 200, Height: height})
 		text := s.text()
@@ -386,12 +336,12 @@ func TestListsThatTakeLong(t *testing.T) {
 }
 
 func TestWatchShowsTheListsAndEnds(t *testing.T) {
-	st := start(t, inspect.Config{ShowKeys: true})
-	st.load()
+	st := inspecttest.Start(t, inspect.Config{ShowKeys: true})
+	st.Load()
 	in, typed := io.Pipe()
 	out, shown := io.Pipe()
 	ended := make(chan error, 1)
-	c, err := newClient(st.url)
+	c, err := newClient(st.URL)
 	require.NoError(t, err)
 	go func() {
 		ended <- watch(t.Context(), c, settings{rows: 10, every: 100 * time.Millisecond}, shown, tea.WithInput(in), tea.WithWindowSize(120, 40))

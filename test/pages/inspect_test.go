@@ -2,69 +2,16 @@ package pages
 
 import (
 	"fmt"
-	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/cmd/ralbench/browser"
-	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/internal/testkit/inspecttest"
 	"github.com/ral-limiter/ral/observe/inspect"
-	"github.com/ral-limiter/ral/policy"
-	"github.com/ral-limiter/ral/single"
 )
 
-// stage is a program with three limits, and the page of package inspect.
-type stage struct {
-	url    string
-	api    *engine.Engine[string]
-	logins *engine.Engine[string]
-	trial  *limits.Trial[string] // "tried", of logins with a candidate of 1 unit
-}
-
 const token = "0123456789abcdef"
-
-func start(t *testing.T, config inspect.Config) stage {
-	t.Helper()
-	var s stage
-	for name, e := range map[string]**engine.Engine[string]{"api": &s.api, "logins": &s.logins} {
-		made, err := engine.New[string](engine.Config{Name: name, Policy: policy.Must(policy.Funnel(10, 1, time.Hour))})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, made.Close()) })
-		*e = made
-	}
-	candidate, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, candidate.Close()) })
-	s.trial, err = limits.NewTrial(limits.TrialConfig[string]{Live: s.logins, Candidate: candidate})
-	require.NoError(t, err)
-	config.Logger = slog.New(slog.DiscardHandler)
-	h, err := inspect.New(config,
-		inspect.Limit[struct{}]{Name: "all", Limiter: single.MustNew(policy.Funnel(10, 1, time.Hour))},
-		inspect.Limit[string]{Limiter: s.api}, inspect.Limit[string]{Limiter: s.logins}, inspect.Limit[string]{Name: "tried", Limiter: s.trial})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, h.Close()) })
-	mux := http.NewServeMux()
-	mux.Handle("/debug/ral/", h)
-	server := httptest.NewServer(mux)
-	t.Cleanup(server.Close)
-	s.url = server.URL + "/debug/ral/"
-	return s
-}
-
-func (s stage) load() {
-	s.api.Take("glutton", 10)
-	for range 300 {
-		s.api.Choke("glutton")
-	}
-	s.api.Take("modest", 3)
-	s.logins.Take("root", 7)
-}
 
 // row returns a JavaScript condition on the row of a list that begins with a key.
 func row(list, key, condition string) string {
@@ -87,14 +34,14 @@ func TestOperatorInABrowser(t *testing.T) {
 		"phone-dark":    {Scheme: "dark", Width: 390, Height: 740},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := start(t, inspect.Config{ShowKeys: true, Tokens: map[string]string{"anna": token}})
-			s.load()
+			s := inspecttest.Start(t, inspect.Config{ShowKeys: true, Tokens: map[string]string{"anna": token}})
+			s.Load()
 			const offender = `<img src=x onerror=alert(1)>`
-			s.api.Take(offender, 6)
+			s.API.Take(offender, 6)
 			for range 500 {
-				s.api.Take(offender, 6)
+				s.API.Take(offender, 6)
 			}
-			o := chromium.Open(t, s.url, v)
+			o := chromium.Open(t, s.URL, v)
 			click(o, "[data-limit=api]")
 			o.Until(row("refused", offender, "row.rowIndex === 1")) // it is refused most
 			o.Until(row("owed", "glutton", "row.rowIndex === 1"))
@@ -127,12 +74,12 @@ func TestOperatorInABrowser(t *testing.T) {
 			o.Click("token") // there is a place for it
 			click(o, "#block button")
 			o.Until(`document.getElementById("changed").textContent.includes("needs a token")`)
-			assert.Zero(t, s.api.Blocked(offender))
+			assert.Zero(t, s.API.Blocked(offender))
 			enter(o, "token", token)
 			click(o, "#block button")
 			o.Until(`document.getElementById("key-verdict").textContent.startsWith("blocked for 10 min")`)
-			assert.False(t, s.api.Choke(offender))
-			assert.Positive(t, s.api.Blocked(offender))
+			assert.False(t, s.API.Choke(offender))
+			assert.Positive(t, s.API.Blocked(offender))
 			o.Until(row("refused", offender, `row.cells[3].textContent.startsWith("for 10 min")`))
 			o.Fits(v.Width)
 			assert.True(t, browser.Eval[bool](o, whole), "no table is cut")
@@ -142,9 +89,9 @@ func TestOperatorInABrowser(t *testing.T) {
 			click(o, "#lift button")
 			o.Until(`document.getElementById("key-verdict").textContent === "admitted"`)
 			o.Until(`document.getElementById("changed").textContent.startsWith("Lifted the block") && document.getElementById("lift").hidden`)
-			assert.Zero(t, s.api.Blocked(offender))
-			assert.True(t, s.api.Choke(offender))
-			assert.Equal(t, int64(3), s.api.Peek(offender, 0).Remaining)
+			assert.Zero(t, s.API.Blocked(offender))
+			assert.True(t, s.API.Choke(offender))
+			assert.Equal(t, int64(3), s.API.Peek(offender, 0).Remaining)
 			click(o, "#reset button")
 			o.Until(`document.getElementById("key-words").textContent.includes("0 of 10 used")`)
 
@@ -157,7 +104,7 @@ func TestOperatorInABrowser(t *testing.T) {
 			enter(o, "units", "4")
 			click(o, "#charge button")
 			o.Until(`document.getElementById("key-words").textContent.includes("7 of 10 used")`)
-			assert.Equal(t, int64(3), s.api.Peek("modest", 0).Remaining)
+			assert.Equal(t, int64(3), s.API.Peek("modest", 0).Remaining)
 
 			click(o, "[data-limit=logins]")
 			o.Until(row("owed", "root", "true"))
@@ -169,9 +116,9 @@ func TestOperatorInABrowser(t *testing.T) {
 }
 
 func TestWrongTokenInABrowser(t *testing.T) {
-	s := start(t, inspect.Config{Tokens: map[string]string{"anna": token}})
-	s.load()
-	o := browser.Start(t).Open(t, s.url, browser.View{Scheme: "light", Width: 1100, Height: 900})
+	s := inspecttest.Start(t, inspect.Config{Tokens: map[string]string{"anna": token}})
+	s.Load()
+	o := browser.Start(t).Open(t, s.URL, browser.View{Scheme: "light", Width: 1100, Height: 900})
 	click(o, "[data-limit=api]")
 	o.Until(`document.querySelector("#owed button")`)
 	click(o, "#owed button")
@@ -179,19 +126,19 @@ func TestWrongTokenInABrowser(t *testing.T) {
 	enter(o, "token", "another-0123456789")
 	click(o, "#block button")
 	o.Until(`document.getElementById("changed").textContent.startsWith("wrong token")`)
-	assert.Zero(t, s.api.Stats().BlockedKeys)
+	assert.Zero(t, s.API.Stats().BlockedKeys)
 }
 
 func TestPagesOfTheListInABrowser(t *testing.T) {
-	s := start(t, inspect.Config{ShowKeys: true})
+	s := inspecttest.Start(t, inspect.Config{ShowKeys: true})
 	for i := range 25 {
-		s.api.Take(fmt.Sprint("key", i), 1+int64(i/5))
+		s.API.Take(fmt.Sprint("key", i), 1+int64(i/5))
 	}
 	for range 3 {
-		_, err := s.trial.Ask(t.Context(), "key24", 1)
+		_, err := s.Trial.Ask(t.Context(), "key24", 1)
 		assert.NoError(t, err)
 	}
-	o := browser.Start(t).Open(t, s.url, browser.View{Scheme: "light", Width: 1100, Height: 900})
+	o := browser.Start(t).Open(t, s.URL, browser.View{Scheme: "light", Width: 1100, Height: 900})
 	click(o, "[data-limit=api]")
 	o.Until(`document.querySelectorAll("#owed button").length === 20 && document.getElementById("owed-title").textContent === "Owes most, of 25 keys that owe"`)
 	o.Until(`!document.getElementById("use").hidden && document.querySelector("#use p").textContent.includes("of their limit: less than half (20), half or more (5).")`)
@@ -199,7 +146,7 @@ func TestPagesOfTheListInABrowser(t *testing.T) {
 	o.Until(`document.querySelectorAll("#owed button").length === 5 && document.getElementById("owed-more").hidden && !document.getElementById("owed-first").hidden`)
 	o.Until(`/^As of .* ago\.$/.test(document.getElementById("owed-note").textContent)`)
 	for i := range 25 {
-		s.api.Reset(fmt.Sprint("key", i))
+		s.API.Reset(fmt.Sprint("key", i))
 	}
 	o.Until(`document.getElementById("owed").textContent === "No more keys."`)
 	click(o, "#owed-first")
@@ -212,9 +159,9 @@ func TestPagesOfTheListInABrowser(t *testing.T) {
 }
 
 func TestReadOnlyPageInABrowser(t *testing.T) {
-	s := start(t, inspect.Config{})
-	s.load()
-	o := browser.Start(t).Open(t, s.url, browser.View{Scheme: "light", Width: 1100, Height: 900})
+	s := inspecttest.Start(t, inspect.Config{})
+	s.Load()
+	o := browser.Start(t).Open(t, s.URL, browser.View{Scheme: "light", Width: 1100, Height: 900})
 	click(o, "[data-limit=api]")
 	o.Until(`document.querySelectorAll("#owed button").length === 2`)
 	click(o, "#owed button")

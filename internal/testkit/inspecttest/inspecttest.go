@@ -1,0 +1,65 @@
+// Package inspecttest starts a program with the page of package inspect, for tests of the page and
+// of ral top.
+package inspecttest
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/observe/inspect"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/single"
+)
+
+// Program has limits of 10 units, of which one an hour comes back: "all", without keys, "api",
+// "logins" and "tried".
+type Program struct {
+	URL    string // the page's
+	API    *engine.Engine[string]
+	Logins *engine.Engine[string]
+	Trial  *limits.Trial[string] // "tried", of Logins with a candidate of 1 unit
+}
+
+// Start starts a program that ends with the test.
+func Start(t *testing.T, config inspect.Config) Program {
+	t.Helper()
+	open := func(name string, capacity int64) *engine.Engine[string] {
+		e, err := engine.New[string](engine.Config{Name: name, Policy: policy.Must(policy.Funnel(capacity, 1, time.Hour))})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, e.Close()) })
+		return e
+	}
+	p := Program{API: open("api", 10), Logins: open("logins", 10)}
+	var err error
+	p.Trial, err = limits.NewTrial(limits.TrialConfig[string]{Live: p.Logins, Candidate: open("", 1)})
+	require.NoError(t, err)
+	config.Logger = slog.New(slog.DiscardHandler)
+	h, err := inspect.New(config,
+		inspect.Limit[struct{}]{Name: "all", Limiter: single.MustNew(policy.Funnel(10, 1, time.Hour))},
+		inspect.Limit[string]{Limiter: p.API}, inspect.Limit[string]{Limiter: p.Logins}, inspect.Limit[string]{Name: "tried", Limiter: p.Trial})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, h.Close()) })
+	mux := http.NewServeMux()
+	mux.Handle("/debug/ral/", h)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	p.URL = server.URL + "/debug/ral/"
+	return p
+}
+
+// Load has clients call: "glutton" is refused 300 times, "modest" and "root" owe some units.
+func (p Program) Load() {
+	p.API.Take("glutton", 10)
+	for range 300 {
+		p.API.Choke("glutton")
+	}
+	p.API.Take("modest", 3)
+	p.Logins.Take("root", 7)
+}
