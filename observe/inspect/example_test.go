@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
@@ -43,29 +42,6 @@ func ExampleNew() {
 	}
 	fmt.Println(page.Limits)
 	// Output: [{api funnel 10, 1/h}]
-}
-
-// A change is a POST with the token of an operator.
-func ExampleHandler_ServeHTTP() {
-	limiter, err := engine.New[string](engine.Config{Name: "api", Policy: policy.Must(policy.Funnel(10, 1, time.Hour))})
-	if err != nil {
-		panic(err)
-	}
-	defer limiter.Close()
-	const token = "of-16-or-more-characters"
-	handler, err := inspect.New(inspect.Config{Tokens: map[string]string{"anna": token}}, inspect.Limit[string]{Limiter: limiter})
-	if err != nil {
-		panic(err)
-	}
-	defer handler.Close()
-	body := strings.NewReader(`{"limit": "api", "key": "alice", "do": "block", "for": "10m"}`)
-	r := httptest.NewRequest(http.MethodPost, "/change", body)
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Authorization", "Bearer "+token)
-	w := httptest.NewRecorder()
-	handler.ServeHTTP(w, r)
-	fmt.Println(w.Code, limiter.Choke("alice"))
-	// Output: 200 false
 }
 
 // A program without a server shows the page on this machine alone.

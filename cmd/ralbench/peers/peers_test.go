@@ -45,10 +45,14 @@ func times(key string, n int) []string { return slices.Repeat([]string{key}, n) 
 func TestEachPeerPassesABurstAndRefusesTheNextCalls(t *testing.T) {
 	all := limiting(t)
 	for _, c := range Calls() {
-		// In verbs no limit is meant to hold: reservations are cancelled, and calls wait.
 		if !slices.Contains(c.For, bench.VerbsWorkload) {
 			all = append(all, c)
+			continue
 		}
+		// No limit is meant to hold: reservations are cancelled, and calls wait.
+		l := open(t, c, bench.Setup{Limit: bench.Limit{Capacity: 100, Count: 1, Per: time.Hour}, Keys: 1})
+		assert.True(t, l.Choke("a"), c.Name)
+		assert.Equal(t, 99, l.ChokeAll(times("a", 99)), c.Name)
 	}
 	for _, c := range all {
 		t.Run(c.Name, func(t *testing.T) {
