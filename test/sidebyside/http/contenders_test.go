@@ -6,10 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -221,27 +219,4 @@ func startRedis(tb testing.TB) *redis.Client {
 	tb.Cleanup(func() { _ = client.Close() })
 	require.NoError(tb, client.Ping(context.Background()).Err())
 	return client
-}
-
-// A contender that loses its Redis may admit more than the limit, except Ral.
-func TestContendersLimit(t *testing.T) {
-	rdb := startRedis(t)
-	for _, c := range contenders {
-		h := c.make(t, settingOf(one, time.Hour, rdb.Options().Addr))(hello)
-		codes := map[int]int{}
-		for range 10 {
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-			codes[w.Code]++
-		}
-		switch {
-		case c.promise == nil:
-			assert.Equal(t, map[int]int{200: 10}, codes, c.name)
-		case c.shared && !strings.HasPrefix(c.name, "ral"):
-			assert.Positive(t, codes[200], c.name)
-			assert.Positive(t, codes[429], c.name)
-		default:
-			assert.Equal(t, map[int]int{200: 1, 429: 9}, codes, c.name)
-		}
-	}
 }
