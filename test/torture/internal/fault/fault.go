@@ -23,8 +23,6 @@ const (
 	Stall
 )
 
-func (k Kind) String() string { return [...]string{"none", "panic", "Goexit", "stall"}[k] }
-
 // Switch arms faults. The zero value is ready, for many goroutines. Set fields before use.
 type Switch struct {
 	Stall time.Duration
