@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -14,60 +13,6 @@ import (
 )
 
 var background = context.Background()
-
-func TestAcquireErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		config := Config{Policy: funnel(2, 1, time.Second), MaxWaiting: 1, WhenUnavailable: Refuse}
-		e := open[any](t, config)
-		closed := open[any](t, config)
-		require.NoError(t, closed.Close())
-		full := config
-		full.MaxKeys, full.WhenFull = 1, RefuseNew
-		crowded := open[any](t, full)
-		require.True(t, crowded.Choke("only"))
-		require.True(t, e.Take("line", 2).Allowed)
-		synctest.Wait()
-		go func() { _, _ = e.Acquire(background, "line", 1, time.Minute) }()
-		synctest.Wait()
-		ended, cancel := context.WithCancel(background)
-		cancel()
-		began := time.Now()
-		for _, c := range []struct {
-			e     *Engine[any]
-			ctx   context.Context
-			key   any
-			n     int64
-			want  error
-			retry time.Duration
-		}{
-			{e, background, "line", 1, ErrCrowded, 2 * time.Second},
-			{e, background, "key", 3, ErrNever, policy.Never},
-			{e, background, "key", -1, ErrNever, policy.Never},
-			{e, ended, "key", 1, ErrCancelled, 1},
-			{e, background, []int{}, 1, ErrUnavailable, defaultOpenTimeout},
-			{closed, background, "key", 1, ErrClosed, defaultOpenTimeout},
-			{closed, background, "key", 3, ErrClosed, policy.Never},
-			{crowded, background, "new", 1, ErrDeadline, 1}, // room comes later than in a second
-		} {
-			before := c.e.Stats()
-			r, err := c.e.Acquire(c.ctx, c.key, c.n, time.Second)
-			assert.ErrorIs(t, err, c.want)
-			assert.False(t, r.Allowed)
-			assert.Equal(t, c.retry, r.RetryAfter, "%v", c.want)
-			stands := c.e.Peek(c.key, 0) // as before
-			if c.want == ErrUnavailable || c.want == ErrClosed && c.retry < policy.Never {
-				stands = policy.Decision{Limit: 2} // the count is unknown
-			}
-			stands.Allowed, stands.RetryAfter = false, c.retry
-			assert.Equal(t, stands, r.Decision, "%v", c.want)
-			after := c.e.Stats()
-			assert.Equal(t, before.Refused+1, after.Refused, "%v", c.want)
-			r.Cancel()
-		}
-		assert.Equal(t, began, time.Now())
-		time.Sleep(time.Minute)
-	})
-}
 
 // A call whose context has ended takes nothing, and learns the state of all claims.
 func TestAcquireAllWhenTheContextIsOver(t *testing.T) {

@@ -108,8 +108,9 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 			{e, "Blocked", take(e, "used", 1), 0, 0},
 			{e, "Blocked", wait(e, soon, "used", 1), 0, 0},
 		} {
-			before := c.of.Stats()
+			before, began := c.of.Stats(), time.Now()
 			assert.Equal(t, c.reason == "", c.call(), "case %d", i)
+			assert.Equal(t, began, time.Now(), "case %d has waited", i)
 			after := c.of.Stats()
 			want := refusalsOf(before)
 			refused := uint64(0)

@@ -14,35 +14,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// The turn comes when every limit allows it, first come, first served, and each limit is charged
-// once.
-func TestTiersWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tiers := openTiered[string](t, Config{Policy: funnel(2, 1, time.Second)}, policy.Must(policy.FixedWindow(5, time.Minute)))
-		began := time.Now()
-		var mu sync.Mutex
-		turns := map[int]time.Duration{}
-		var line sync.WaitGroup
-		for i := range 7 {
-			line.Go(func() {
-				assert.NoError(t, tiers.Wait(background, "key", 1))
-				mu.Lock()
-				turns[i] = time.Since(began)
-				mu.Unlock()
-			})
-			synctest.Wait()
-		}
-		line.Wait()
-		want := map[int]time.Duration{0: 0, 1: 0, 2: time.Second, 3: 2 * time.Second, 4: 3 * time.Second, 5: time.Minute, 6: time.Minute}
-		assert.Equal(t, want, turns)
-		for _, e := range tiers.Engines() {
-			assert.EqualValues(t, 7, e.Stats().Admitted)
-			assert.Zero(t, e.Stats().Refused)
-			noLines(t, e)
-		}
-	})
-}
-
 // Nothing is taken from any limit.
 func TestTiersWaitErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,9 +14,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ral-limiter/ral/internal/core/clock"
-	"github.com/ral-limiter/ral/internal/testkit/await"
 )
 
 // noLines checks that no lines of Wait are left.
@@ -123,53 +119,4 @@ func TestNoCallStarvesInLine(t *testing.T) {
 		assert.LessOrEqual(t, time.Since(start), 2*time.Second)
 		noLines(t, e)
 	})
-}
-
-// 64 goroutines on few keys at 100,000 a second, in real time, with calls that give up and calls
-// that do not wait. The limit holds by the engine's clock, and every call returns.
-func TestWaitUnderLoad(t *testing.T) {
-	const capacity, rate, callers, each, names = 100, 100_000, 64, 50, 3
-	goroutines := runtime.NumGoroutine()
-	e := open[int](t, Config{Policy: funnel(capacity, rate, time.Second)})
-	var admitted [names]atomic.Int64
-	givesUp := make(chan context.CancelFunc, callers*each)
-	start := e.control.Now()
-	together(callers, func(i int) {
-		dice := rand.New(rand.NewPCG(34, uint64(i)))
-		for range each {
-			key, n := dice.IntN(names), 1+dice.Int64N(20)
-			switch dice.IntN(8) {
-			case 0:
-				if e.Choke(key) {
-					admitted[key].Add(1)
-				}
-				runtime.Gosched()
-			case 1: // another caller cancels it, if it still waits then
-				ctx, cancel := context.WithCancel(context.Background())
-				givesUp <- cancel
-				if e.Wait(ctx, key, n) == nil {
-					admitted[key].Add(n)
-				}
-			default:
-				if assert.NoError(t, e.Wait(context.Background(), key, n)) {
-					admitted[key].Add(n)
-				}
-			}
-			select {
-			case leave := <-givesUp:
-				leave()
-			default:
-			}
-		}
-	})
-	// The counters of two processors may differ.
-	took := int64(e.control.Now()-start) + int64(clock.Early)
-	for key := range names {
-		n := admitted[key].Load()
-		assert.LessOrEqual(t, n, capacity+took*rate/int64(time.Second), "in %v", time.Duration(took))
-		assert.Greater(t, n, int64(capacity), "nothing but the burst has passed")
-	}
-	noLines(t, e)
-	require.NoError(t, e.Close())
-	await.True(t, func() bool { return runtime.NumGoroutine() <= goroutines }, "no goroutine is left")
 }
