@@ -125,18 +125,6 @@ func TestSettleAdoptsLostFilings(t *testing.T) {
 	}
 }
 
-// Settling lands tentative entries, so that a stalled caller cannot block a slot.
-func TestSettleLandsTentativeEntries(t *testing.T) {
-	r := newRig[string](t, Options{})
-	e := r.open("a")
-	require.EqualValues(t, uint64(tentative), e.Word())
-	r.Recover()
-	r.settle(1)
-	require.Zero(t, e.Word())
-	require.Same(t, e, r.View().Load(r.hash("a"), "a"))
-	require.True(t, r.take(e, 1), "its caller goes on as if nothing had been")
-}
-
 // Even if each writer dies after a shard, before it sweeps, the idle keys of every shard leave.
 func TestRecoverGoesOnWhereThePredecessorWas(t *testing.T) {
 	const shards, keys, idle = 5, 5 * settleStep, 5 * settleStep / 4
