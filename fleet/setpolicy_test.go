@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
@@ -161,31 +159,6 @@ func TestServersChangeOneAfterTheOther(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestSetPolicyAmongCalls(t *testing.T) {
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		limits := []policy.Policy{policy.Must(policy.FixedWindow(100, 366*24*time.Hour)), policy.Must(policy.FixedWindow(200, 366*24*time.Hour))}
-		l := open(t, on(redis, limits[0]))
-		var all sync.WaitGroup
-		var admitted atomic.Int64
-		for i := range 8 {
-			all.Go(func() {
-				for j := range 60 {
-					if i < 2 {
-						assert.NoError(t, l.SetPolicy(limits[(i+j)%2]))
-					} else if l.Choke(t.Context(), "a") {
-						admitted.Add(1)
-					}
-				}
-			})
-		}
-		all.Wait()
-		require.LessOrEqual(t, admitted.Load(), int64(200))
-		require.GreaterOrEqual(t, admitted.Load(), int64(100))
-		require.NoError(t, l.SetPolicy(limits[1]))
-		require.EqualValues(t, 200-admitted.Load(), take(t, l, "a", 0).Remaining, "what was used is kept")
-	})
 }
 
 func TestSetPolicyInAnOutage(t *testing.T) {

@@ -2,12 +2,9 @@ package fleet
 
 import (
 	"context"
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
@@ -59,34 +56,4 @@ func TestWaitersAreBounded(t *testing.T) {
 		defer cancel()
 		require.ErrorIs(t, l.Wait(soon, "a", 1), engine.ErrDeadline, "another may wait")
 	})
-}
-
-func TestManyWaitersAreBounded(t *testing.T) {
-	const most, callers = 5, 40
-	for _, mode := range []Mode{Exact, Leased} {
-		t.Run(fmt.Sprint(mode), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-				c := on(redis, funnel(10, 1, time.Hour))
-				c.Mode, c.MaxWaiting = mode, most
-				l := open(t, c)
-				for l.Choke(t.Context(), "a") {
-				}
-				ctx, leave := context.WithCancel(t.Context())
-				ended := make(chan error, callers)
-				var all sync.WaitGroup
-				for range callers {
-					all.Go(func() { ended <- l.Wait(ctx, "a", 1) })
-				}
-				for range callers - most {
-					assert.ErrorIs(t, <-ended, engine.ErrCrowded)
-				}
-				leave()
-				for range most {
-					assert.ErrorIs(t, <-ended, engine.ErrCancelled)
-				}
-				all.Wait()
-				require.Empty(t, l.waiters.of)
-			})
-		})
-	}
 }
