@@ -143,7 +143,7 @@ torture:
 	cd test/torture && $(GO) test ./simulation -run TestLong -for $$(($(FOR)/6))s -timeout 0 -v
 	cd test/torture && $(GO) test ./linear -run TestLinearizable -seed 0 -for $$(($(FOR)/6))s -timeout 0 -v
 	cd test/torture && $(GO) test ./soak -run TestSoak -seed 0 -for $$(($(FOR)/6))s -timeout 0 -v
-	cd test/torture && $(GO) test ./soak -run TestClock -clock $$(($(FOR)/6))s -timeout 0 -v
+	cd test/torture && $(GO) test ../../internal/core/clock -run OfThisMachine -for $$(($(FOR)/6))s -timeout 0 -v
 	cd test/torture && $(GO) test ./hostile -run TestCost -for $$(($(FOR)/6))s -timeout 0 -v
 	cd test/torture && $(GO) test ./properties -rapid.seed 0 -for $$(($(FOR)/6))s -timeout 0 -v
 

@@ -39,7 +39,6 @@ test/torture/hostile 2
 test/torture/linear 2
 test/torture/properties 6
 test/torture/simulation 3
-test/torture/soak 1
 `
 
 const patience = 30 * time.Second // the shortest budget that a starved process keeps

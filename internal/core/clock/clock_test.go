@@ -1,6 +1,7 @@
 package clock
 
 import (
+	"flag"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -254,41 +255,50 @@ func TestSlowPackageTimeHasNoCounter(t *testing.T) {
 	require.False(t, c.Counts())
 }
 
+var lasting = flag.Duration("for", 0, "how long TestCounterOfThisMachine goes on; 0 is the short part")
+
 // On this machine, trusted or not, each instant lies between two readings of package time around
-// it, and no goroutine sees it go back. It logs how far off it was.
+// it, and no goroutine sees it go back, in the last minute as in the first. It logs how far off it
+// was.
 func TestCounterOfThisMachine(t *testing.T) {
 	c := New()
 	if c == nil {
 		t.Skip("there is no counter")
 	}
-	const reads = 200_000
-	var mu sync.Mutex
-	var late, early int64
-	var callers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		callers.Go(func() {
-			var last, back, most, ahead int64
-			for i := range reads {
-				from := c.PackageTime()
-				now := c.Now()
-				to := c.PackageTime()
-				most, ahead = max(most, from-now), max(ahead, now-to)
-				back = max(back, last-now)
-				last = now
-				if i%1000 == 0 {
-					runtime.Gosched() // to another processor
-				}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			assert.Zero(t, back, "it goes backwards")
-			late, early = max(late, most), max(early, ahead)
-		})
+	minutes, bursts, pause := 1, 200, runtime.Gosched // to another processor
+	if *lasting > 0 {
+		minutes = max(int(*lasting/time.Minute), 2)
+		bursts, pause = 6000, func() { time.Sleep(10 * time.Millisecond) } // wall: between bursts, of any length
 	}
-	callers.Wait()
-	assert.LessOrEqual(t, late, int64(Late))
-	assert.LessOrEqual(t, early, int64(Early))
-	t.Logf("counter in use: %v, %d ns late and %d ns early at the most", c.Counts(), late, early)
+	for minute := range minutes {
+		var mu sync.Mutex
+		var late, early int64
+		var callers sync.WaitGroup
+		for range runtime.GOMAXPROCS(0) {
+			callers.Go(func() {
+				var last, back, most, ahead int64
+				for range bursts {
+					pause()
+					for range 1000 {
+						from := c.PackageTime()
+						now := c.Now()
+						to := c.PackageTime()
+						most, ahead = max(most, from-now), max(ahead, now-to)
+						back = max(back, last-now)
+						last = now
+					}
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				assert.Zero(t, back, "it goes backwards")
+				late, early = max(late, most), max(early, ahead)
+			})
+		}
+		callers.Wait()
+		assert.LessOrEqual(t, late, int64(Late))
+		assert.LessOrEqual(t, early, int64(Early))
+		t.Logf("minute %d: counter in use: %v, %d ns late and %d ns early at the most", minute+1, c.Counts(), late, early)
+	}
 }
 
 // Promise: In a synctest bubble time is the bubble's.
