@@ -3,6 +3,7 @@ package limits_test
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -170,8 +171,8 @@ func TestExplainTrial(t *testing.T) {
 		assert.Nil(t, x.Candidate, "the candidate's error has no effect")
 		assert.EqualValues(t, 4, x.Used)
 	}
-	// A key that is not tried has no account with the candidate. All are with odds of 1 in 2^40.
-	x, err = limits.Explain(ctx, trial(t, limits.TrialConfig[string]{Live: explaining{e}, Candidate: e, OneIn: 1 << 40}), "a")
+	// A key that is not tried has no account with the candidate. All are with odds of 1 in 2^31 at most.
+	x, err = limits.Explain(ctx, trial(t, limits.TrialConfig[string]{Live: explaining{e}, Candidate: e, OneIn: math.MaxInt}), "a")
 	require.NoError(t, err)
 	assert.Equal(t, limits.Explanation{Name: "a"}, x)
 }
