@@ -54,21 +54,15 @@ func (p pace) spacing(capacity, n int64, late time.Duration) time.Duration {
 }
 
 func (f *fixedWindow) Spacing(n int64, late time.Duration) time.Duration {
-	return inWindows(f.per, f.limit, n, late)
+	return shape.SpacingInWindows(f.per, f.limit, n, late)
 }
 
 func (a *aligned) Spacing(n int64, late time.Duration) time.Duration {
-	return inWindows(a.Window(), a.limit, n, late)
+	return shape.SpacingInWindows(a.Window(), a.limit, n, late)
 }
 
 func (a *atMost) Spacing(n int64, late time.Duration) time.Duration {
-	return inWindows(a.own.length*time.Duration(a.own.counts), a.limit, n, late)
-}
-
-// inWindows is the spacing of calls of which no window admits more than limit/n, wherever it begins.
-func inWindows(window time.Duration, limit, n int64, late time.Duration) time.Duration {
-	calls := max(limit/n, 1)
-	return shape.Spacing(window, late, window/time.Duration(calls), calls)
+	return shape.SpacingInWindows(a.own.length*time.Duration(a.own.counts), a.limit, n, late)
 }
 
 // Spacing has a window's calls, and those that come late into the next, leave room for a call at the
@@ -78,7 +72,7 @@ func (s *slidingWindow) Spacing(n int64, late time.Duration) time.Duration {
 	if calls <= 1 {
 		return shape.Spacing(2*s.per, late, 0, 1)
 	}
-	return max(4*(s.per+2*late)/time.Duration(4*calls-5), inWindows(s.per, s.limit, n, late)) + 1
+	return max(4*(s.per+2*late)/time.Duration(4*calls-5), shape.SpacingInWindows(s.per, s.limit, n, late)) + 1
 }
 
 func (p pace) shape(s shape.Shape) shape.Shape {

@@ -69,8 +69,7 @@ func (t *Turns) pace(limit policy.Policy, q Quota, n int64) time.Duration {
 	case ok:
 		return spaced.Spacing(n, late)
 	case q.Window > 0 && q.Most > 0:
-		calls := max(q.Most/n, 1)
-		return shape.Spacing(q.Window, late, q.Window/time.Duration(calls), calls)
+		return shape.SpacingInWindows(q.Window, q.Most, n, late)
 	}
 	return 0
 }

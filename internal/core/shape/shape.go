@@ -66,6 +66,13 @@ func Spacing(span, late, fair time.Duration, calls int64) time.Duration {
 	return max(8*(span+late)/time.Duration(8*calls-1), fair+fair/8) + 1
 }
 
+// SpacingInWindows is the Spacing of calls of n units under a limit for each window, wherever windows
+// begin.
+func SpacingInWindows(window time.Duration, limit, n int64, late time.Duration) time.Duration {
+	calls := max(limit/n, 1)
+	return Spacing(window, late, window/time.Duration(calls), calls)
+}
+
 // AtOnce returns the highest Decision.Remaining of a policy: its Limit, unless it is OnCredit.
 func AtOnce(policy interface{ Limit() int64 }) int64 {
 	if p, ok := policy.(OnCredit); ok {
