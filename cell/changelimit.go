@@ -66,12 +66,7 @@ func (c *Cell[K]) carried(terms *table.Terms, state uint64, from, to policy.Poli
 		return state, err // SetPolicy changed the cell's own limit meanwhile
 	}
 	old, p, now := orOwn(from, terms), orOwn(to, terms), c.now()
-	var ok bool
-	if share {
-		next, ok = decide.InProportion(old, state, p, now)
-	} else {
-		next, ok = p.(policy.Relative).Carry(old, state, now)
-	}
+	next, ok := decide.Carry(old, state, p, now, share)
 	if !ok || next > policy.MaxWord {
 		// A policy that breaks its contract must not break the table.
 		return state, unrelated("to", p, terms)

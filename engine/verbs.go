@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -220,12 +221,9 @@ const (
 //
 // keep is KeepUsed unless given; the last counts.
 func (e *Engine[K]) ChangeLimit(key K, from, to policy.Policy, keep ...Keep) error {
-	var kept Keep
-	if len(keep) > 0 {
-		kept = keep[len(keep)-1]
-	}
-	if kept != KeepUsed && kept != KeepShare {
-		return &policy.FieldError{Of: "ChangeLimit", Field: "keep", Value: int(kept), Want: "KeepUsed or KeepShare"}
+	share, err := decide.KeepsShare(keep)
+	if err != nil {
+		return err
 	}
 	if shape.IsNil(from) {
 		from = nil
@@ -233,7 +231,7 @@ func (e *Engine[K]) ChangeLimit(key K, from, to policy.Policy, keep ...Keep) err
 	if shape.IsNil(to) {
 		to = nil
 	}
-	return e.named(e.cell.ChangeLimit(key, e.time.anchored(from), e.time.anchored(to), kept == KeepShare))
+	return e.named(e.cell.ChangeLimit(key, e.time.anchored(from), e.time.anchored(to), share))
 }
 
 // SetPolicy replaces the engine's own policy, for all keys, from the next call on. The two must be

@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/store"
@@ -26,12 +25,9 @@ import (
 // ErrModeUnsupported in Leased mode, or as from Take. If Redis could not be asked it wraps ErrOutage.
 // Nothing has changed then, unless an answer was lost, as with ErrBudget.
 func (l *Limiter) ChangeLimit(ctx context.Context, key string, from, to policy.Policy, keep ...engine.Keep) error {
-	kept := engine.KeepUsed
-	if len(keep) > 0 {
-		kept = keep[len(keep)-1]
-	}
-	if !slices.Contains([]engine.Keep{engine.KeepUsed, engine.KeepShare}, kept) {
-		return &policy.FieldError{Of: "ChangeLimit", Field: "keep", Value: int(kept), Want: "KeepUsed or KeepShare"}
+	share, err := decide.KeepsShare(keep)
+	if err != nil {
+		return err
 	}
 	if l.leases != nil {
 		return unsupported("ChangeLimit")
@@ -52,16 +48,10 @@ func (l *Limiter) ChangeLimit(ctx context.Context, key string, from, to policy.P
 	}
 	was, is := old.limit.Policy(), of.limit.Policy()
 	change := store.Rewrite{Tail: store.Tail(key), Next: func(word uint64, now policy.Instant) uint64 {
-		next, ok := uint64(0), false
-		if kept == engine.KeepShare {
-			next, ok = decide.InProportion(was, word, is, now)
-		} else {
-			next, ok = is.(policy.Relative).Carry(was, word, now)
+		if next, ok := decide.Carry(was, word, is, now, share); ok {
+			return next
 		}
-		if !ok {
-			return word
-		}
-		return next
+		return word
 	}}
 	_, err = askOnce(ctx, l, l.guardOf(of, key), l.config.Budget, func(ctx context.Context, r *remote) (struct{}, error) {
 		return struct{}{}, r.store.RewriteAll(ctx, of.limit, []store.Rewrite{change}, l.config.Budget)

@@ -53,9 +53,30 @@ func UpTo(n int64, d *policy.Decision, take func(n int64)) int64 {
 	}
 }
 
-// InProportion carries the word to the limit to, as policy.Relative does, with the share of the
+// KeepsShare returns whether the last of ChangeLimit's keep, 0 or 1, is 1, or a *policy.FieldError.
+func KeepsShare[K ~int](keep []K) (share bool, err error) {
+	if len(keep) == 0 {
+		return false, nil
+	}
+	last := keep[len(keep)-1]
+	if last != 0 && last != 1 {
+		return false, &policy.FieldError{Of: "ChangeLimit", Field: "keep", Value: int(last), Want: "KeepUsed or KeepShare"}
+	}
+	return last == 1, nil
+}
+
+// Carry carries the word to the limit to, as policy.Relative does, with the used units or, if share is
+// true, with their share of the limit.
+func Carry(from policy.Policy, word uint64, to policy.Policy, now policy.Instant, share bool) (next uint64, ok bool) {
+	if share {
+		return inProportion(from, word, to, now)
+	}
+	return to.(policy.Relative).Carry(from, word, now)
+}
+
+// inProportion carries the word to the limit to, as policy.Relative does, with the share of the
 // limit used that was used of from, rounded up to a unit. A key at its limit stays at it.
-func InProportion(from policy.Policy, word uint64, to policy.Policy, now policy.Instant) (next uint64, ok bool) {
+func inProportion(from policy.Policy, word uint64, to policy.Policy, now policy.Instant) (next uint64, ok bool) {
 	relative := to.(policy.Relative)
 	_, d := from.Take(word, now, 0, 0)
 	used, most := d.Limit-d.Remaining, to.Limit()
