@@ -24,7 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
+	"github.com/ral-limiter/ral/cmd/rald/internal/redistest"
 )
 
 // whole is a rald with all its doors, without clients.
@@ -373,18 +373,10 @@ func TestKillForgetsOnlyUnsavedStateWithProcesses(t *testing.T) {
 	assert.EqualValues(t, 97, remaining(t, s.client(t, redis.Options{Protocol: 2}), "ann", "api"))
 }
 
-func openRedis(t *testing.T) *redisd.Server {
-	t.Helper()
-	r, err := redisd.Open(redisd.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, r.Close()) })
-	return r
-}
-
 // Promise: A limit that Redis cannot keep is refused by name or line.
 func TestLimitThatRedisCannotKeep(t *testing.T) {
 	dir := directory(t, "limits.yaml", "limits:\n  plan: window 5/month in UTC\n")
-	err := run(t.Context(), []string{"-admin", "none", "-redis", "redis://" + openRedis(t).Addr(), dir}, noEnv, io.Discard, io.Discard)
+	err := run(t.Context(), []string{"-admin", "none", "-redis", "redis://" + redistest.Start(t).Addr(), dir}, noEnv, io.Discard, io.Discard)
 	assert.ErrorContains(t, err, "limits.yaml:2: limits.plan: ")
 	assert.ErrorContains(t, err, "want a Funnel, Queue")
 }
@@ -395,7 +387,7 @@ func TestLimitThatRedisCannotKeep(t *testing.T) {
 // Promise: Servers of one Redis keep limits to the unit, even if one dies.
 func TestServersOfOneRedisWithProcesses(t *testing.T) {
 	needs(t, "a server that is killed under load")
-	r := openRedis(t)
+	r := redistest.Start(t)
 	database := redis.NewClient(&redis.Options{Addr: r.Addr()})
 	t.Cleanup(func() { _ = database.Close() })
 	require.NoError(t, database.Do(t.Context(), "ACL", "SETUSER", "rald", "on", ">secret", "~*", "&*", "+@all").Err())

@@ -1,4 +1,4 @@
-// Package redistest configures rald's families over a Redis of a test. Only tests import it.
+// Package redistest starts a Redis for a test of rald. Only tests import it.
 package redistest
 
 import (
@@ -14,13 +14,20 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
-// Open starts a Redis for the test, and returns the configuration of its one server. Only an outage
-// spends the budget.
-func Open(t testing.TB, outage fleet.Fallback) (families.Config, *redisd.Server) {
+// Start starts a Redis that ends with the test.
+func Start(t testing.TB) *redisd.Server {
 	t.Helper()
 	r, err := redisd.Open(redisd.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, r.Close()) })
+	return r
+}
+
+// Open starts a Redis for the test, and returns the configuration of its one server. Only an outage
+// spends the budget.
+func Open(t testing.TB, outage fleet.Fallback) (families.Config, *redisd.Server) {
+	t.Helper()
+	r := Start(t)
 	return families.Config{Fleet: &families.Fleet{
 		Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
 		Name:  "test", Budget: time.Minute, Servers: 1, Outage: outage,
