@@ -94,7 +94,7 @@ func TestErrorsAreToldApart(t *testing.T) {
 		take(t, l, "a", 0) // so that the share knows it
 		passWithoutRedis(l, "a", 4)
 		redis.SetUnfit(fmt.Errorf("%w: %w", store.ErrDenied, &rueidis.RedisError{}))
-		for i := range 2 * failures { // of which the last find the breaker open
+		for i := range 2 * failures { // the last find the breaker open
 			a, err := l.Refund(t.Context(), "a", 1)
 			require.NoError(t, err)
 			require.ErrorIs(t, a.Err(), ErrOutage)
@@ -219,7 +219,7 @@ func TestClientIsClosed(t *testing.T) {
 		reply := redis.Do(t, "CLIENT", "LIST", "TYPE", "normal")
 		list, err := reply.ToString()
 		require.NoError(t, err)
-		return strings.Count(list, "\n") - 1 // without the one that asks
+		return strings.Count(list, "\n") - 1 // the asking client is listed, too
 	}
 	c := at(redis.Addr(), funnel(2, 1, time.Hour))
 	for range 2 {

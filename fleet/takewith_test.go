@@ -60,7 +60,7 @@ func TestTakeWith(t *testing.T) {
 				require.False(t, half.Allowed, "%v: 50 units are more than 10", small)
 			}
 
-			if !strings.Contains(small.String(), "bursty") { // of which a unit's cost depends on the limit
+			if !strings.Contains(small.String(), "bursty") { // whose units cost as the limit says
 				out, err := TakeAll(ctx, l.ClaimWith(large, "d", 10), l.Claim("e", 10), l.ClaimWith(large, "c", 1), l.Claim("c", 1))
 				require.NoError(t, err)
 				require.True(t, out.Allowed, "%v", small)

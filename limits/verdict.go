@@ -70,9 +70,9 @@ type Verdict struct {
 	// Decision is the decision of that limit.
 	Decision policy.Decision
 	// RetryAfter is the time until all limits would admit the request, if the Reason is OverLimit
-	// and no other request takes meanwhile, or until its turn (Spread). It is policy.Never if they never will. After a refusal
-	// in process, limits over a fleet were not asked. Unless Provenance is Exact it is a guess: do
-	// not tell clients.
+	// and no other request takes meanwhile, or until its turn (Spread). It is policy.Never if they
+	// never will. After a refusal in process, limits over a fleet were not asked. Unless Provenance
+	// is Exact it is a guess: do not tell clients.
 	RetryAfter time.Duration
 	// Provenance tells how that decision was reached, nil if no limit decided. If several limits
 	// refused, it is of a limit that is not exact, if any.

@@ -139,8 +139,8 @@ func (v *Verdict) Message() string {
 	return ""
 }
 
-// Retry returns RetryAfter, the time until the call would be admitted or has its turn. ok is false if there is
-// none, or only a guess: see limits.Provenance.
+// Retry returns RetryAfter, the time until the call would be admitted or has its turn. ok is false
+// if there is none, or only a guess: see limits.Provenance.
 func (v *Verdict) Retry() (after time.Duration, ok bool) {
 	if v.Reason != limits.OverLimit || !v.Provenance.Exact() {
 		return 0, false

@@ -62,9 +62,9 @@ const usage = `Usage: rald [flags] [DIR]
 Rald keeps limits for clients of Redis: CL.THROTTLE as redis-cell has it, and RAL.TAKE,
 RAL.PEEK, RAL.REFUND, RAL.WAIT, RAL.RESET and RAL.CHANGE for every limit. DIR has limits.yaml,
 the limits that clients may call by name. If DIR has check.yaml it answers the HTTP checks of
-nginx, Caddy and Traefik. If there is DIR/envoy, or with -envoy, it answers Envoy's rate limit service, too,
-by the configuration files of envoyproxy/ratelimit. It reads all of them again when they change.
-A flag wins over its environment variable, which -h names behind it.
+nginx, Caddy and Traefik. If there is DIR/envoy, or with -envoy, it answers Envoy's rate limit
+service, too, by the configuration files of envoyproxy/ratelimit. It reads all of them again when
+they change. A flag wins over its environment variable, which -h names behind it.
 
 `
 

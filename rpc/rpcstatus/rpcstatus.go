@@ -24,8 +24,9 @@ func Of(v *rpclimit.Verdict) *status.Status {
 // Details returns the details of a refused call, none unless a limit refused. They name limits and
 // kinds of keys, but no key or searchable hash:
 //
-//   - google.rpc.RetryInfo has the time until a retry is admitted or has its turn, rounded up to milliseconds.
-//     Other calls may take the room first. It is left out if the time is a guess or never.
+//   - google.rpc.RetryInfo has the time until a retry is admitted or has its turn, rounded up to
+//     milliseconds. Other calls may take the room first. It is left out if the time is a guess or
+//     never.
 //   - google.rpc.QuotaFailure has a violation for each limit that refused: quota ID (its name),
 //     subject and dimension "by" (the kind of key, such as "address"), quota value (most at once).
 func Details(v *rpclimit.Verdict) []*anypb.Any { return new(parts).of(v) }

@@ -71,7 +71,7 @@ func TestDelayIsRoundedUpToMilliseconds(t *testing.T) {
 	}
 }
 
-// Package anypb would make the same details, also of those of the cache. Keys are not told.
+// Package anypb would make the same details, cached or not. Keys are not told.
 func TestEachLimitThatRefusedIsNamed(t *testing.T) {
 	of := func(name string, n int64, key rpclimit.Key[string]) rpclimit.Limit[string] {
 		return rpclimit.Limit[string]{Name: name, Limiter: open(t, policy.Must(policy.FixedWindow(n, time.Minute))), Key: key}

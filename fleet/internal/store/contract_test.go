@@ -181,7 +181,7 @@ func (c *contract) take(l *store.Limit, key string, n int64, patience time.Durat
 }
 
 // forgetTakes has a log's earlier takes not be kept in part: a return without a take removes other
-// units than those of the plain log, which TestKeepOfALog has.
+// units than the plain log does: see TestKeepOfALog.
 func (c *contract) forgetTakes(l *store.Limit, key string) {
 	if _, isLog := l.Policy().(*slidinglog.Log); isLog {
 		c.takes = slices.DeleteFunc(c.takes, func(e earlier) bool { return e.limit == l && e.key == key })

@@ -237,7 +237,7 @@ func (l *Limit[R, K, S]) turn(r R, after time.Duration, n int64, of Quota, t *Tu
 
 func (l *Limit[R, K, S]) turnOf(key K, limit policy.Policy, after time.Duration, n int64, of Quota, t *Turns) time.Duration {
 	if l.tiers {
-		return after // of which limit is unknown
+		return after // the deciding limit is unknown
 	}
 	servers := 1
 	if l.servers != nil {

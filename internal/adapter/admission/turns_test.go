@@ -46,7 +46,7 @@ type shared struct {
 
 func (s shared) Servers() int { return s.servers }
 
-// most returns the most clients of whom the law says that none fails, up to 40.
+// most returns the most clients that the law lets succeed, up to 40.
 func (h herd) most(spread time.Duration) int {
 	p, cost := policy.Must(policy.Parse(h.limit)), max(1, h.cost)
 	return int(min(p.Limit()/cost+int64(spread/NewTurns(1, h.unit).pace(p, quotaOf(p), cost)), 60))
@@ -315,7 +315,7 @@ func TestTurnsKeepOtherRefusals(t *testing.T) {
 	})
 }
 
-// A turn suits all limits that refuse; a Tiered, of which only one may, has none.
+// A turn suits all limits that refuse; a Tiered has none, as a single tier may refuse.
 func TestTurnOfSeveralLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := func(text string) *engine.Engine[string] {

@@ -18,7 +18,7 @@ import (
 	"github.com/ral-limiter/ral/single"
 )
 
-// Program has limits of 10 units, of which one an hour comes back: "all", without keys, "api",
+// Program has limits of 10 units, and a unit comes back each hour: "all", without keys, "api",
 // "logins" and "tried".
 type Program struct {
 	URL    string // the page's
