@@ -53,7 +53,8 @@ func UpTo(n int64, d *policy.Decision, take func(n int64)) int64 {
 	}
 }
 
-// KeepsShare returns whether the last of ChangeLimit's keep, 0 or 1, is 1, or a *policy.FieldError.
+// KeepsShare reports whether the last of ChangeLimit's keep is KeepShare (1) and not KeepUsed (0). The
+// error is a *policy.FieldError.
 func KeepsShare[K ~int](keep []K) (share bool, err error) {
 	if len(keep) == 0 {
 		return false, nil
