@@ -26,7 +26,7 @@ const (
 	capacity = 20
 	rate     = 10 // a second
 
-	newOneIn    = 256 // calls go to a key that was never used
+	newOneIn    = 256 // calls go to a key that was never used, if the table is less than half full
 	watchedKeys = 64  // are counted,
 	watchOneIn  = 16  // and called so often that they are at their limit
 
@@ -96,7 +96,7 @@ func (s *Soak) Run(faulty bool) Period {
 			for ; !over.Load(); n++ {
 				key := dice.Uint64N(uint64(s.load.Keys))
 				switch {
-				case n%newOneIn == 0, s.burst.Load() > 0 && s.burst.Add(-1) >= 0:
+				case n%newOneIn == 0 && s.engine.Len() < 2*s.load.Keys, s.burst.Load() > 0 && s.burst.Add(-1) >= 0:
 					key = s.fresh.Add(1)
 				case n%watchOneIn == 0:
 					key %= watchedKeys
