@@ -367,7 +367,7 @@ func TestAttacksLeaveNothingBehind(t *testing.T) {
 			synctest.Wait()
 			after, still := memory()
 			assert.Less(t, after-before, 2e6, "bytes after %s", attack.name)
-			assert.LessOrEqual(t, still, goroutines, attack.name)
+			assert.LessOrEqual(t, still, goroutines+2, attack.name) // the runtime's that clean up come and go
 		}
 		assert.Equal(t, int64(0), other.do("EXISTS browser"), "a command after an HTTP request was carried out")
 	})
