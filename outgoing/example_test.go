@@ -39,7 +39,7 @@ func Example() {
 	fmt.Println(line.Limit(outgoing.ByHost(request)))
 	// Output:
 	// 200 OK
-	// funnel 3, 100/10416666667ns
+	// window 100/10s
 }
 
 // An adapter for another protocol waits, sends, and reports the answer.

@@ -16,17 +16,16 @@ const (
 
 // state is a key's state outside the engine.
 type state struct {
-	turns atomic.Uint64        // number of the last turn
-	used  atomic.Int64         // when it was given, in nanoseconds since Line.began
-	pace  atomic.Pointer[pace] // the learned limit; nil if none
-	lone  bool                 // not in the full map: nothing is learned
+	turns    atomic.Uint64        // number of the last turn
+	answered atomic.Uint64        // turns that have ended
+	used     atomic.Int64         // when the last turn was given, in nanoseconds since Line.began
+	pace     atomic.Pointer[pace] // the learned limit; nil if none
+	lone     bool                 // not in the full map: nothing is learned
 
 	waiting atomic.Int64 // calls waiting for their turn
 	held    atomic.Int64 // end of the latest back-off, as used
 
-	first sync.Mutex  // held while the first call takes its turn
-	begun atomic.Bool // the first call has taken its turn, or need not go alone
-	place int         // in Line.leaving
+	place int // in Line.leaving
 
 	mu struct {
 		sync.Mutex
@@ -37,6 +36,7 @@ type state struct {
 		refused time.Duration // time of the last refusal, since Line.began
 		later   time.Duration // time of the last Answer.Later, 0 if none
 		paced   uint64        // last turn given before the present pace
+		spaced  time.Duration // calls are spaced until then, as others share the limit
 
 		answer, heldBy, pacedBy origin // the present answer; the answers behind the latest back-off and the pace
 		limitField              string // of the present answer
@@ -69,7 +69,6 @@ func (l *Line[K]) join(key K) *state {
 		l.keys[key] = s
 		heap.Push(&l.leaving, leaving[K]{key, s, now + l.config.Idle})
 	}
-	s.begun.Store(s.lone)
 	return s
 }
 

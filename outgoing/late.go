@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/policy"
 )
 
 // TurnError is the error of a call whose turn would come too late. It wraps engine.ErrDeadline.
@@ -52,7 +51,7 @@ type origin struct {
 	at    time.Time
 }
 
-func (l *Line[K]) late(key K, s *state, d policy.Decision, err error) error {
+func (l *Line[K]) late(key K, s *state, err error) error {
 	if !errors.Is(err, engine.ErrDeadline) {
 		return fmt.Errorf("outgoing: %w", err)
 	}
@@ -63,7 +62,7 @@ func (l *Line[K]) late(key K, s *state, d policy.Decision, err error) error {
 		from = s.mu.heldBy
 	}
 	s.mu.Unlock()
-	in := max(blocked, d.RetryAfter)
+	in := l.engine.Peek(key, 1).RetryAfter
 	return &TurnError{key, time.Now().Add(in), in, from.call, from.at, from.field, err}
 }
 

@@ -60,6 +60,12 @@ type Config struct {
 	// is an hour.
 	MaxBackoff time.Duration
 
+	// Pace is how calls use a learned limit. The default is Spend.
+	Pace Pace
+
+	// Reserve is the share of each learned limit that these calls leave to others, from 0 to below 1.
+	Reserve float64
+
 	// Jitter is the longest random extension of a back-off, so that processes do not return
 	// together. It is drawn per refusal for the whole key: calls keep their order. The default is
 	// 0.
@@ -69,6 +75,18 @@ type Config struct {
 	// default is slog.Default().
 	Logger *slog.Logger
 }
+
+// Pace is how calls use a limit.
+type Pace int
+
+const (
+	// Spend sends calls at once while the server says that it has units left, and then waits for its
+	// reset. Calls are spaced instead after a refusal, if others use up the limit, under a limit
+	// counted in two windows, and under several limits.
+	Spend Pace = iota
+	// Even spaces calls over the limit's time.
+	Even
+)
 
 func (c Config) withDefaults() Config {
 	if c.Name == "" {
@@ -119,6 +137,10 @@ func (c Config) validate() error {
 		return bad("MaxBackoff", c.MaxBackoff, "1ns to 35040h, or 0 for 1h")
 	case c.Backoff < 0 || c.Backoff > longest:
 		return bad("Backoff", c.Backoff, "1ns to 35040h, or 0 for 1s")
+	case c.Pace != Spend && c.Pace != Even:
+		return bad("Pace", c.Pace, "Spend or Even")
+	case !(c.Reserve >= 0 && c.Reserve < 1):
+		return bad("Reserve", c.Reserve, "0 or more, and below 1")
 	case c.Jitter < 0 || c.Jitter > time.Hour:
 		return bad("Jitter", c.Jitter, "0 to 1h")
 	}
@@ -130,8 +152,8 @@ func (c Config) validate() error {
 type Line[K comparable] struct {
 	engine *engine.Engine[K]
 	config Config
-	probe  policy.Policy // nil with Config.Policy
-	burst  burst         // of Config.Policy
+	probe  *limit // nil with Config.Policy
+	burst  burst  // of Config.Policy
 
 	mu      sync.RWMutex
 	keys    map[K]*state
@@ -163,8 +185,10 @@ func New[K comparable](config Config) (*Line[K], error) {
 		l.burst = burstOf(config.Policy)
 		l.burst.spaced = l.burst.spaced || l.burst.most == 1
 	} else {
-		l.probe = probe
-		of.Policy, options = l.probe, append(options, engine.PolicyFor(l.limitOf))
+		l.probe = evenly(1, 1, probePause)
+		l.probe.first = config.Probe
+		of.Policy, of.Clock = l.probe, func() policy.Instant { return l.instant(time.Now()) }
+		options = append(options, engine.PolicyFor(l.limitOf))
 	}
 	var err error
 	if l.engine, err = engine.New(of, options...); err != nil {
@@ -183,42 +207,19 @@ func New[K comparable](config Config) (*Line[K], error) {
 func (l *Line[K]) Wait(ctx context.Context, key K) (Turn[K], error) {
 	s := l.join(key)
 	defer s.leave()
-	r, err := l.acquire(ctx, key, s)
+	r, err := l.engine.Acquire(ctx, key, 1, l.config.Patience)
 	if err != nil {
-		return Turn[K]{}, l.late(key, s, r.Decision, err)
+		return Turn[K]{}, l.late(key, s, err)
 	}
-	s.used.Store(int64(time.Since(l.began)))
+	now := time.Now()
+	s.used.Store(int64(now.Sub(l.began)))
 	l.counters.turns.Add(1)
-	return Turn[K]{Waited: r.Waited, line: l, key: key, state: s, number: s.turns.Add(1), held: r}, nil
-}
-
-// acquire takes a turn. A key's first call goes alone: those behind it meet a debt for
-// Config.Probe, unless an answer changes that.
-func (l *Line[K]) acquire(ctx context.Context, key K, s *state) (engine.Reservation[K], error) {
-	if l.probe == nil || s.begun.Load() {
-		return l.engine.Acquire(ctx, key, 1, l.config.Patience)
+	t := Turn[K]{
+		Waited: r.Waited, line: l, key: key, state: s, held: r,
+		number: s.turns.Add(1), sent: l.instant(now), answered: s.answered.Load(),
 	}
-	if r, ok := l.takeFirst(ctx, key, s); ok {
-		return r, nil
-	}
-	return l.engine.Acquire(ctx, key, 1, l.config.Patience)
-}
-
-// takeFirst takes the first call's turn if it is available at once. A held key has none: no call
-// may wait for the lock while another waits for its turn.
-func (l *Line[K]) takeFirst(ctx context.Context, key K, s *state) (r engine.Reservation[K], ok bool) {
-	s.first.Lock()
-	defer s.first.Unlock()
-	if s.begun.Load() {
-		return r, false
-	}
-	r, err := l.engine.Acquire(ctx, key, 1, 0)
-	if err != nil {
-		return r, false
-	}
-	l.engine.RefundWith(l.probe, key, -int64(l.config.Probe/probePause))
-	s.begun.Store(true)
-	return r, true
+	l.open(&t)
+	return t, nil
 }
 
 // Turn allows a call to be sent. Call Obey with the answer, Cancel if the call was not sent, or
@@ -234,12 +235,14 @@ type Turn[K comparable] struct {
 	number uint64
 	held   engine.Reservation[K]
 
-	answered bool
+	sent     policy.Instant
+	answered uint64 // calls of the key, before this one was sent
+	obeyed   bool
 }
 
 // Cancel returns the turn of a call that was not sent. It does nothing after Obey.
 func (t *Turn[K]) Cancel() {
-	if t.line != nil && !t.answered {
+	if t.line != nil && !t.obeyed {
 		t.held.Cancel()
 		t.line.lost(t.key, t.state)
 	}
@@ -249,7 +252,7 @@ func (t *Turn[K]) Cancel() {
 // Lost ends the turn of a call without an answer, such as a failed connection. The call counts as
 // sent; a first call no longer delays those behind it. It does nothing after Obey.
 func (t *Turn[K]) Lost() {
-	if t.line != nil && !t.answered {
+	if t.line != nil && !t.obeyed {
 		t.line.lost(t.key, t.state)
 	}
 	t.line = nil
@@ -262,8 +265,11 @@ func (t *Turn[K]) Lost() {
 // A call answered in parts, such as a stream, may call Obey again: only refusals are then used.
 func (t *Turn[K]) Obey(a Answer) {
 	if t.line != nil {
-		t.answered = true
-		t.line.obey(t.key, t.state, t.number, a)
+		if !t.obeyed {
+			t.obeyed = true
+			t.state.answered.Add(1)
+		}
+		t.line.obey(t, a)
 	}
 }
 

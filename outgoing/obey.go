@@ -56,7 +56,7 @@ func (a *Answer) described() bool { return a.Limit > 0 && a.Window > 0 }
 const (
 	// An even pace at this share stays within the limit however it is counted, and leaves room for
 	// calls that overtake another. Below 96% nothing would be left above the promised 95%.
-	sharePercent = 96
+	sharePercent, fullPercent = 96, 99
 	// A call, or this share if that is more, may go at once: together 1% below the limit.
 	burstPercent         = 3
 	mostAtOnce, mostRate = 1 << 20, 1_000_000 // without a known limit
@@ -70,11 +70,16 @@ const (
 )
 
 type pace struct {
-	limit policy.Policy
+	limit *limit
 	learned
-	sliding bool          // counted in two windows
-	slowed  int           // steps of slowing after refusals
-	expires time.Duration // when to learn it anew, 0 if never
+	spends  bool           // the limit drains in steps
+	opened  policy.Instant // when its window's first call was sent, if it spends
+	known   policy.Instant // when the first answer of the latest calls at once came
+	whole   policy.Instant // by them, the limit is whole then, if all units were left now, one later for each that is not
+	sliding bool           // counted in two windows
+	full    bool           // no calls were spaced less before that was known
+	slowed  int            // steps of slowing after refusals
+	expires time.Duration  // when to learn it anew, 0 if never
 }
 
 type learned struct {
@@ -108,13 +113,15 @@ func (p *pace) policy() policy.Policy {
 	return p.limit
 }
 
-// probe is the pace of an unknown key. Calls behind the first also have a debt: see Line.acquire.
-var probe = policy.Must(policy.Funnel(1, 1, probePause))
-
 const probePause = 10 * time.Millisecond
 
-// unlimited is the pace of a key without an advertised limit.
-var unlimited = &pace{limit: policy.Must(policy.Funnel(mostAtOnce, mostRate, time.Second))}
+// An unknown key has no pace: see limit.first.
+var (
+	probed    = &pace{limit: evenly(1, 1, probePause)}                  // its first call got no answer that tells more
+	unlimited = &pace{limit: evenly(mostAtOnce, mostRate, time.Second)} // no limit is advertised
+)
+
+func (p *pace) unknown() bool { return p == nil || p == probed }
 
 // make sets the limit of a pace from the advertised limit, nil if it cannot be enforced.
 //
@@ -127,31 +134,35 @@ func (p pace) make() *pace {
 	per, burst := window*100/sharePercent, max(1, min(count, p.burst)*burstPercent/100)
 	if p.sliding {
 		burst = 1
+		if p.full {
+			per = window * 100 / fullPercent
+		}
 		per = max(per, p.apart*float64(count))
 	}
 	for range p.slowed {
 		burst, per = 1, per*slowing
 	}
-	limit, err := policy.Funnel(burst, count, time.Duration(math.Ceil(per)))
-	if err != nil {
+	if p.limit = evenly(burst, count, time.Duration(math.Ceil(per))); p.limit == nil {
 		return nil
 	}
-	p.limit = limit
+	p.limit.sooner = p.sliding
 	return &p
 }
 
-func (l *Line[K]) obey(key K, s *state, turn uint64, a Answer) {
+func (l *Line[K]) obey(t *Turn[K], a Answer) {
+	key, s, turn := t.key, t.state, t.number
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Since(l.began)
 	l.believe(&a)
+	l.keep(&a)
 	s.mu.answer, s.mu.limitField = origin{turn, a.Field, time.Now()}, a.limitField
 	newest := turn > s.mu.newest
 	if newest {
 		s.mu.newest = turn
 	}
-	if newest && l.probe != nil && !s.lone {
-		l.learn(key, s, turn, now, &a)
+	if l.probe != nil && !s.lone {
+		l.learn(t, now, &a, newest)
 	}
 	switch {
 	case a.Refused:
@@ -162,11 +173,33 @@ func (l *Line[K]) obey(key K, s *state, turn uint64, a Answer) {
 	}
 }
 
-func (l *Line[K]) learn(key K, s *state, turn uint64, now time.Duration, a *Answer) {
-	p := s.pace.Load()
+// keep takes Config.Reserve out of a limit.
+func (l *Line[K]) keep(a *Answer) {
+	if l.config.Reserve == 0 || a.Limit <= 1 {
+		return
+	}
+	reserve := min(int64(math.Ceil(float64(a.Limit)*l.config.Reserve)), a.Limit-1)
+	a.apart /= 1 - l.config.Reserve
+	a.Limit -= reserve
+	a.Remaining = max(a.Remaining-reserve, 0)
+	if a.Burst > 0 {
+		a.Burst = min(a.Burst, a.Limit)
+	}
+}
+
+func (l *Line[K]) learn(t *Turn[K], now time.Duration, a *Answer, newest bool) {
+	key, s, p := t.key, t.state, t.state.pace.Load()
+	switch spends := p != nil && p.spends; {
+	case !newest && !(spends && a.Told && !a.Refused), spends && t.sent < p.opened && !a.Refused:
+		return // the latter is of a window that is over
+	}
+	if l.shared(key, p, a) {
+		s.mu.spaced = now + min(forgiving*p.window, longest)
+	}
+	spends := l.config.Pace == Spend && !a.Refused && now >= s.mu.spaced
 	switch {
 	case a.described():
-		next := pace{learned: a.learned()}
+		next := pace{learned: a.learned(), full: l.config.Pace == Spend}
 		if p != nil && p.learned == next.learned {
 			next.sliding, next.slowed = p.sliding, p.slowed
 		} else {
@@ -174,35 +207,114 @@ func (l *Line[K]) learn(key K, s *state, turn uint64, now time.Duration, a *Answ
 		}
 		next.sliding = next.sliding || s.slides(now, a)
 		switch quiet := now - s.mu.refused; {
-		case a.Refused && p != nil && turn > s.mu.paced:
+		case a.Refused && p != nil && (p.spends || t.number > s.mu.paced):
 			next.slowed = min(next.slowed+1, mostSlowed)
 		case !a.Refused && next.slowed > 0 && quiet/forgiving > a.Window:
 			next.slowed--
 			s.mu.refused = now
 		}
-		if p == nil || p.sliding != next.sliding || p.slowed != next.slowed {
+		several := next.burst < next.count
+		if spends && !next.sliding && next.slowed == 0 && !several && l.spend(t, a, next) {
+			return
+		}
+		if p == nil || p.spends || p.sliding != next.sliding || p.slowed != next.slowed {
 			l.setPace(key, s, next.make())
 		}
 	case a.Told && a.Reset > 0:
-		// Without a window, spread the rest over the time until the reset.
-		if reset := min(a.Reset, l.config.MaxBackoff); p == nil || p == unlimited || now >= p.expires && p.expires > 0 {
+		reset := min(a.Reset, l.config.MaxBackoff)
+		over := p.unknown() || p == unlimited || now >= p.expires && p.expires > 0
+		next := pace{learned: learned{count: min(max(a.Remaining, 0), mostCount) + 1, window: reset}, expires: now + reset}
+		if !over && p.spends {
+			next.count, next.window = max(p.count, next.count), p.window
+		}
+		switch {
+		case !over && !p.spends, spends && l.spend(t, a, next):
+		default:
+			// Without a window, spread the rest over the time until the reset.
 			window := reset
 			if a.Remaining <= 0 {
 				window = reset / 100 * sharePercent // the next call goes at the reset
 			}
-			l.setPace(key, s, pace{
-				learned: (&Answer{Limit: min(a.Remaining, mostCount) + 1, Window: window}).learned(), expires: now + reset,
-			}.make())
+			next.learned = (&Answer{Limit: min(a.Remaining, mostCount) + 1, Window: window}).learned()
+			l.setPace(key, s, next.make())
 		}
 	case a.Refused && p == unlimited && a.RetryAfter != policy.Never:
-		l.setPace(key, s, nil)
-	case !a.Refused && p == nil && l.engine.Blocked(key) == 0: // a held key's call was sent before the refusal
+		l.setPace(key, s, probed)
+	case !a.Refused && p.unknown() && l.engine.Blocked(key) == 0: // a held key's call was sent before the refusal
 		l.setPace(key, s, unlimited)
 	}
 }
 
+// shared reports whether others have used up more than a tenth of the limit.
+func (l *Line[K]) shared(key K, p *pace, a *Answer) bool {
+	return p != nil && p.spends && a.Told && a.Remaining < l.engine.Peek(key, 0).Remaining-max(p.count/10, 1)
+}
+
+// spend lets the calls have at once what the server has left, until its reset. It reports false if
+// such a limit cannot be enforced.
+func (l *Line[K]) spend(t *Turn[K], a *Answer, next pace) bool {
+	s, p, now := t.state, t.state.pace.Load(), l.instant(time.Now())
+	count, period := min(next.count, mostCount), policy.Instant(min(next.window, longestWindow))
+	next.spends, next.opened = true, t.sent
+	known := told{left: count - 1, overlap: max(int64(s.turns.Load()-t.answered)-1, 0)}
+	ours, until := int64(0), t.sent+period
+	if p != nil && p.spends {
+		next.opened, next.known, next.whole = p.opened, p.known, p.whole
+		until, ours = p.limit.until-ahead, l.engine.Peek(t.key, 0).Remaining
+		if !a.Told && p.learned == next.learned {
+			return true
+		}
+	}
+	if a.Told && a.Reset > 0 {
+		known.left = min(max(a.Remaining, 0), count)
+		each := period / policy.Instant(count)
+		// A bucket is whole later by what was taken since. The answers to calls sent at once may
+		// come in any order.
+		whole := now + policy.Instant(a.Reset) + policy.Instant(known.left)*each
+		if t.sent < next.known {
+			whole = min(whole, next.whole)
+		} else {
+			next.known = now
+		}
+		next.whole = whole
+		until = whole - policy.Instant(max(min(ours, known.left), known.left-known.overlap))*each
+	}
+	if l.config.Reserve > 0 { // a bucket that is not emptied is whole sooner
+		until = max(until, next.opened+period)
+	}
+	if next.limit = inSteps(count, time.Duration(period), until, &known); next.limit == nil {
+		return false
+	}
+	l.setPace(t.key, s, &next)
+	return true
+}
+
+// open begins a window with the first call that was sent after the last one.
+func (l *Line[K]) open(t *Turn[K]) {
+	over := func(p *pace) bool { return p != nil && p.spends && t.sent >= p.limit.until-ahead }
+	if !over(t.state.pace.Load()) {
+		return
+	}
+	s := t.state
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pace.Load()
+	if !over(p) {
+		return
+	}
+	next := *p
+	next.opened, next.known = t.sent, 0
+	next.limit = inSteps(p.limit.Limit(), p.limit.period, t.sent+policy.Instant(p.limit.period), nil)
+	s.pace.Store(&next)
+	_ = l.engine.ChangeLimit(t.key, p.limit, next.limit)
+}
+
+// instant is the engine's clock.
+func (l *Line[K]) instant(at time.Time) policy.Instant { return policy.Instant(at.Sub(l.began) + 1) }
+
 // lost ends the probe of a key if its first call gets no answer.
 func (l *Line[K]) lost(key K, s *state) {
+	s.answered.Add(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.newest == 0 && s.turns.Load() == 1 {
@@ -210,13 +322,11 @@ func (l *Line[K]) lost(key K, s *state) {
 	}
 }
 
-// endProbe ends the debt behind the first call if no pace was learned, as after Config.Probe.
+// endProbe lets the calls behind the first go if no pace was learned, as after Config.Probe.
 func (l *Line[K]) endProbe(key K, s *state) {
-	if l.probe == nil || s.lone || s.pace.Load() != nil || l.engine.Blocked(key) != 0 {
-		return
+	if l.probe != nil && !s.lone && s.pace.Load() == nil && l.engine.Blocked(key) == 0 {
+		l.setPace(key, s, probed)
 	}
-	l.endDebt(key)
-	_ = l.engine.ChangeLimit(key, l.probe, l.probe) // recompute turns
 }
 
 // slides reports whether an answer shows a limit counted in two windows. Rounding may show a fixed
@@ -239,21 +349,12 @@ func (l *Line[K]) setPace(key K, s *state, p *pace) {
 	if s.mu.limitField != "" {
 		s.mu.pacedBy.field = s.mu.limitField
 	}
-	if from == nil && p != nil && l.engine.Blocked(key) == 0 {
-		l.endDebt(key)
-	}
 	_ = l.engine.ChangeLimit(key, from, p.policy()) // fails only if closed
-}
-
-// endDebt ends the debt behind the first call. That call's unit stays taken.
-func (l *Line[K]) endDebt(key K) {
-	l.engine.Reset(key)
-	l.engine.RefundWith(l.probe, key, -1)
 }
 
 // remaining lowers the key's units to those the server reports.
 func (l *Line[K]) remaining(key K, s *state, now time.Duration, a *Answer) {
-	if !a.Told || l.probe == nil {
+	if p := s.pace.Load(); !a.Told || l.probe == nil || p != nil && p.spends {
 		return
 	}
 	if ours := l.engine.Peek(key, 0).Remaining; ours > a.Remaining {

@@ -1,0 +1,192 @@
+package outgoing
+
+import (
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// limit is a key's learned limit. It is a policy.Funnel that drains evenly or, for calls that spend
+// what remains, in steps: all at once whenever a period ends. Its words are the funnel's.
+type limit struct {
+	funnel
+	first time.Duration // an unused key's first unit holds the others for as long, 0 for none
+
+	period time.Duration  // 0: the funnel drains evenly
+	until  policy.Instant // a period ends then, after ahead
+	told   *told          // for Carry, nil without an answer
+
+	// A limit that drains evenly follows one whose units come back from a period before its end.
+	sooner bool
+}
+
+// ahead is how far the funnel's time is ahead of the engine's, which begins at 1: a period may have
+// begun before.
+const ahead = policy.Instant(longestWindow)
+
+type funnel interface {
+	policy.Policy
+	policy.Choker
+	policy.Refunder
+	policy.Relative
+	policy.Windowed
+}
+
+// told is what an answer says of a limit that drains in steps.
+type told struct {
+	left    int64 // units when the server decided
+	overlap int64 // calls that it may have decided later: all but those answered before its call was sent
+}
+
+// evenly returns a limit of count calls in per, up to burst at once, nil if it cannot be enforced.
+func evenly(burst, count int64, per time.Duration) *limit {
+	p, err := policy.Funnel(burst, count, per)
+	if err != nil {
+		return nil
+	}
+	return &limit{funnel: p.(funnel)}
+}
+
+// inSteps returns a limit of count calls in each period, one of which ends at until. It returns nil
+// if the limit cannot be enforced.
+func inSteps(count int64, period time.Duration, until policy.Instant, t *told) *limit {
+	p := evenly(count, 1, period/time.Duration(count)) // rounded down, so that a period drains it
+	if p == nil {
+		return nil
+	}
+	p.period, p.until, p.told = period, until+ahead, t
+	return p
+}
+
+// began returns the beginning of the period that an instant is in. The period that ends at until
+// has no other before it. If the funnel drains evenly, began returns the instant itself.
+func (p *limit) began(at policy.Instant) policy.Instant {
+	switch period := policy.Instant(p.period); {
+	case period == 0:
+		return at
+	case at < p.until:
+		return p.until - period
+	default:
+		return at - (at-p.until)%period
+	}
+}
+
+// next returns the first beginning of a period from an instant on, or the instant itself.
+func (p *limit) next(at policy.Instant) policy.Instant {
+	began := p.began(at)
+	if began < at {
+		began += policy.Instant(p.period)
+		if at < p.until {
+			began = p.until
+		}
+	}
+	return began
+}
+
+func (p *limit) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (next uint64, d policy.Decision) {
+	now += ahead
+	if p.period == 0 {
+		next, d = p.funnel.Take(word, now, n, patience)
+		if d.Allowed && n > 0 && word == 0 && p.first > 0 {
+			next = p.funnel.Refund(next, now, -int64(p.first/probePause))
+		}
+		return next, d
+	}
+	from := p.began(now)
+	next, d = p.funnel.Take(word, from, n, 0)
+	if !d.Allowed && d.RetryAfter != policy.Never {
+		turn := p.next(from + policy.Instant(d.RetryAfter))
+		wait := time.Duration(turn - now)
+		if wait <= patience {
+			next, d = p.funnel.Take(word, turn, n, 0)
+			d.Wait, d.Remaining, from = wait, 0, turn
+		} else {
+			d.RetryAfter = wait - max(patience, 0)
+		}
+	}
+	if d.ResetAfter > 0 {
+		d.ResetAfter = time.Duration(p.next(from+policy.Instant(d.ResetAfter)) - now)
+	}
+	return next, d
+}
+
+func (p *limit) Choke(word uint64, now policy.Instant) (next uint64, allowed bool) {
+	if p.first > 0 {
+		next, d := p.Take(word, now, 1, 0)
+		return next, d.Allowed
+	}
+	return p.funnel.Choke(word, p.began(now+ahead))
+}
+
+func (p *limit) FreshAt(word uint64) policy.Instant {
+	if word == 0 {
+		return 0
+	}
+	return max(p.next(p.funnel.FreshAt(word))-ahead, 0)
+}
+
+func (p *limit) Refund(word uint64, now policy.Instant, n int64) uint64 {
+	return p.funnel.Refund(word, p.began(now+ahead), n)
+}
+
+func (p *limit) Cancel(word, taken uint64, at, now policy.Instant, n, undone int64) uint64 {
+	return p.funnel.Cancel(word, taken, p.began(at+ahead), p.began(now+ahead), n, undone)
+}
+
+func (p *limit) Reads(other policy.Policy) bool {
+	_, ok := other.(*limit)
+	return ok
+}
+
+// Carry returns the word under p after the answer in p.told. If calls are spaced from then on, they
+// wait for the end of a period that is used up.
+func (p *limit) Carry(from policy.Policy, word uint64, now policy.Instant) (next uint64, ok bool) {
+	old, ok := from.(*limit)
+	switch {
+	case !ok || word == 0:
+		return 0, ok
+	case p.period > 0:
+		_, d := p.funnel.Take(0, 0, 0, 0)
+		return p.Refund(0, now, p.left(old, word, now)-d.Limit), true
+	case old.period > 0 && p.sooner:
+		return old.Refund(word, now, old.Limit()-2), true
+	case old.period > 0:
+		return word, true
+	case old.first > 0:
+		return p.Refund(0, now, -1), true
+	}
+	return p.funnel.Carry(old.funnel, word, now+ahead)
+}
+
+// left returns the units left. Both of these are true: those left of the units that were known
+// before, if the server has as many, and those that it had, less all calls since.
+func (p *limit) left(old *limit, word uint64, now policy.Instant) int64 {
+	_, d := old.Take(word, now, 0, 0)
+	switch since := int64(0); {
+	case p.told == nil:
+		return min(d.Remaining, p.Limit())
+	default:
+		if old.period > 0 {
+			since = min(d.Remaining, p.told.left)
+		}
+		return max(since, p.told.left-p.told.overlap)
+	}
+}
+
+// String returns the text of the limit: a funnel's, or that of the window that a server has.
+func (p *limit) String() string {
+	if p.period == 0 {
+		return p.funnel.String()
+	}
+	if w, err := policy.FixedWindow(p.Limit(), p.period); err == nil {
+		return w.String()
+	}
+	return p.funnel.String()
+}
+
+func (p *limit) Window() time.Duration {
+	if p.period > 0 {
+		return p.period
+	}
+	return p.funnel.Window()
+}

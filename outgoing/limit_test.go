@@ -1,0 +1,126 @@
+package outgoing
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// A limit in steps admits as a counter does that is set back at the end of each period.
+func TestLimitDrainsInSteps(t *testing.T) {
+	dice := rand.New(rand.NewPCG(1, 0))
+	for range 300 {
+		count, period := 1+dice.Int64N(20), policy.Instant(1+dice.Int64N(1e9))
+		until := policy.Instant(1 + dice.Int64N(3e9))
+		p := inSteps(count, time.Duration(period), until, nil)
+		if p == nil {
+			require.Less(t, int64(period), count, "a unit takes a nanosecond or more")
+			continue
+		}
+		var word uint64
+		used := map[policy.Instant]int64{} // by the beginning of the period
+		latest := until - period           // period of the last turn
+		for now := policy.Instant(1); now < until+5*period; now += policy.Instant(dice.Int64N(int64(period)/3 + 2)) {
+			begins := until - period
+			if now >= until {
+				begins = until + (now-until)/period*period
+			}
+			turn := max(begins, latest)
+			if used[turn] == count {
+				turn += period
+			}
+			wait := time.Duration(max(turn-now, 0))
+			if turn == until-period { // before its beginning, too
+				wait = 0
+			}
+			var patience time.Duration
+			if dice.IntN(2) == 0 {
+				patience = time.Duration(dice.Int64N(3 * int64(period)))
+			}
+			next, d := p.Take(word, now, 1, patience)
+			require.Equal(t, wait <= patience, d.Allowed, "%d in %d until %d, now %d: %v", count, period, until, now, d)
+			fast, allowed := p.Choke(word, now)
+			require.Equal(t, wait == 0, allowed)
+			if !d.Allowed {
+				require.Equal(t, word, next)
+				require.Equal(t, wait-patience, d.RetryAfter)
+				continue
+			}
+			if wait == 0 {
+				require.Equal(t, next, fast)
+			}
+			require.Equal(t, wait, d.Wait)
+			require.GreaterOrEqual(t, p.FreshAt(next), turn+1)
+			word, latest = next, turn
+			used[turn]++
+			if wait == 0 {
+				require.Equal(t, count-used[turn], d.Remaining)
+				if n := dice.Int64N(used[turn] + 1); n > 0 {
+					word = p.Refund(word, now, n)
+					used[turn] -= n
+				}
+			}
+		}
+	}
+}
+
+// Servers of four kinds, called by processes that share a limit.
+//
+// Promise: One process spends a limit without a refusal.
+func TestPacesByServer(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		limit policy.Policy
+	}{
+		{"bucket", must(policy.Funnel(60, 60, time.Minute))},
+		{"fixed window", must(policy.FixedWindow(60, time.Minute))},
+		{"sliding window", must(policy.SlidingWindow(60, time.Minute))},
+		{"aligned window", must(policy.AlignedWindow(60, time.Minute))},
+	} {
+		for _, pace := range []struct {
+			name   string
+			config Config
+			share  float64
+		}{{"Spend", Config{}, 1}, {"Even", Config{Pace: Even}, 1}, {"Spend, Reserve 0.2", Config{Reserve: 0.2}, 0.8}} {
+			for _, processes := range []int{1, 2, 8} {
+				if testing.Short() && processes > 1 {
+					continue // seconds
+				}
+				synctest.Test(t, func(t *testing.T) {
+					far := &away{handler: server(t, httplimit.RateLimitHeaders, c.limit), rtt: 20 * time.Millisecond}
+					const during = 20 * time.Minute
+					var running atomic.Int64
+					done := make(chan struct{})
+					for range processes {
+						rt, err := NewTransport(newLine(t, pace.config), ByHost, Options{Base: far})
+						require.NoError(t, err)
+						running.Add(1)
+						go func() {
+							crowd(t, rt, during)
+							if running.Add(-1) == 0 {
+								close(done)
+							}
+						}()
+					}
+					<-done
+					used := 100 * float64(len(far.admitted)) / during.Minutes() / 60
+					refused := 100 * float64(far.refused+far.early) / float64(far.sent)
+					t.Logf("| %s | %s | %d | %.1f%% | %.2f%% |", c.name, pace.name, processes, used, refused)
+					if processes == 1 {
+						assert.Zero(t, far.refused+far.early, "%s, %s", c.name, pace.name)
+						assert.GreaterOrEqual(t, used, 95*pace.share, "%s, %s", c.name, pace.name)
+						assert.LessOrEqual(t, used, 105*pace.share, "%s, %s", c.name, pace.name)
+					}
+				})
+			}
+		}
+	}
+}
