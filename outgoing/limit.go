@@ -14,7 +14,7 @@ type limit struct {
 
 	period time.Duration  // 0: the funnel drains evenly
 	until  policy.Instant // a period ends then, after ahead
-	told   *told          // for Carry, nil without an answer
+	told   told           // for Carry
 
 	// A limit that drains evenly follows one whose units come back from a period before its end.
 	sooner bool
@@ -32,7 +32,7 @@ type funnel interface {
 	policy.Windowed
 }
 
-// told is what an answer says of a limit that drains in steps.
+// told is what is known of a limit that drains in steps.
 type told struct {
 	left    int64 // units when the server decided
 	overlap int64 // calls that it may have decided later: all but those answered before its call was sent
@@ -49,7 +49,7 @@ func evenly(burst, count int64, per time.Duration) *limit {
 
 // inSteps returns a limit of count calls in each period, one of which ends at until. It returns nil
 // if the limit cannot be enforced.
-func inSteps(count int64, period time.Duration, until policy.Instant, t *told) *limit {
+func inSteps(count int64, period time.Duration, until policy.Instant, t told) *limit {
 	p := evenly(count, 1, period/time.Duration(count)) // rounded down, so that a period drains it
 	if p == nil {
 		return nil
@@ -161,16 +161,12 @@ func (p *limit) Carry(from policy.Policy, word uint64, now policy.Instant) (next
 // left returns the units left. Both of these are true: those left of the units that were known
 // before, if the server has as many, and those that it had, less all calls since.
 func (p *limit) left(old *limit, word uint64, now policy.Instant) int64 {
-	_, d := old.Take(word, now, 0, 0)
-	switch since := int64(0); {
-	case p.told == nil:
-		return min(d.Remaining, p.Limit())
-	default:
-		if old.period > 0 {
-			since = min(d.Remaining, p.told.left)
-		}
-		return max(since, p.told.left-p.told.overlap)
+	left := p.told.left - p.told.overlap
+	if old.period > 0 {
+		_, d := old.Take(word, now, 0, 0)
+		left = max(left, min(d.Remaining, p.told.left))
 	}
+	return max(left, 0)
 }
 
 // String returns the text of the limit: a funnel's, or that of the window that a server has.

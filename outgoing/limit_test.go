@@ -2,6 +2,8 @@ package outgoing
 
 import (
 	"math/rand/v2"
+	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,7 +22,7 @@ func TestLimitDrainsInSteps(t *testing.T) {
 	for range 300 {
 		count, period := 1+dice.Int64N(20), policy.Instant(1+dice.Int64N(1e9))
 		until := policy.Instant(1 + dice.Int64N(3e9))
-		p := inSteps(count, time.Duration(period), until, nil)
+		p := inSteps(count, time.Duration(period), until, told{})
 		if p == nil {
 			require.Less(t, int64(period), count, "a unit takes a nanosecond or more")
 			continue
@@ -123,4 +125,34 @@ func TestPacesByServer(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The server counts calls that arrive after its reset in its next window.
+func TestCallsUnderWayCountInTheNextWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near := &away{handler: server(t, httplimit.RateLimitHeaders, must(policy.FixedWindow(10, time.Second)))}
+		rt := transport(t, Config{}, Options{Base: &base{answer: func(r *http.Request) (*http.Response, error) {
+			time.Sleep(150 * time.Millisecond)
+			resp, err := near.RoundTrip(r)
+			time.Sleep(150 * time.Millisecond)
+			return resp, err
+		}}})
+		var all sync.WaitGroup
+		for _, at := range []struct {
+			after time.Duration
+			calls int
+		}{{0, 1}, {1290 * time.Millisecond, 5}, {20 * time.Millisecond, 10}} {
+			time.Sleep(at.after)
+			for range at.calls {
+				all.Go(func() {
+					resp, err := rt.RoundTrip(request(t, "GET", nil))
+					if assert.NoError(t, err) {
+						assert.NoError(t, resp.Body.Close())
+					}
+				})
+			}
+		}
+		all.Wait()
+		assert.Len(t, near.admitted, 16)
+	})
 }

@@ -282,7 +282,7 @@ func (l *Line[K]) spend(t *Turn[K], a *Answer, next pace) bool {
 	if l.config.Reserve > 0 { // a bucket that is not emptied is whole sooner
 		until = max(until, next.opened+period)
 	}
-	if next.limit = inSteps(count, time.Duration(period), until, &known); next.limit == nil {
+	if next.limit = inSteps(count, time.Duration(period), until, known); next.limit == nil {
 		return false
 	}
 	l.setPace(t.key, s, &next)
@@ -304,7 +304,10 @@ func (l *Line[K]) open(t *Turn[K]) {
 	}
 	next := *p
 	next.opened, next.known = t.sent, 0
-	next.limit = inSteps(p.limit.Limit(), p.limit.period, t.sent+policy.Instant(p.limit.period), nil)
+	// The server may count calls under way in the new window.
+	count, under := p.limit.Limit(), int64(s.turns.Load()-s.answered.Load())
+	known := told{left: max(count-under, 0), overlap: count}
+	next.limit = inSteps(count, p.limit.period, t.sent+policy.Instant(p.limit.period), known)
 	s.pace.Store(&next)
 	_ = l.engine.ChangeLimit(t.key, p.limit, next.limit)
 }
