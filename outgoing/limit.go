@@ -32,10 +32,21 @@ type funnel interface {
 	policy.Windowed
 }
 
-// told is what is known of a limit that drains in steps.
+// told is what an answer says of a limit that drains in steps.
 type told struct {
-	left    int64 // units when the server decided
-	overlap int64 // calls that it may have decided later: all but those answered before its call was sent
+	left int64 // units when the server decided
+	// Calls that it may have decided later are all but those answered before its call was sent: those
+	// sent, and those that have begun to wait, which may have taken a unit.
+	sent, begun int64
+}
+
+// certain returns the units that are certainly left, for a key with ours left under its limit until
+// now: those of the server less those taken later or, if more, the key's if the server has as many.
+func (t told) certain(until *limit, ours int64) int64 {
+	if until == nil || until.period == 0 {
+		return max(t.left-t.sent, 0)
+	}
+	return max(t.left-t.begun, min(ours, t.left), 0)
 }
 
 // evenly returns a limit of count calls in per, up to burst at once, nil if it cannot be enforced.
@@ -146,8 +157,8 @@ func (p *limit) Carry(from policy.Policy, word uint64, now policy.Instant) (next
 	case !ok || word == 0:
 		return 0, ok
 	case p.period > 0:
-		_, d := p.funnel.Take(0, 0, 0, 0)
-		return p.Refund(0, now, p.left(old, word, now)-d.Limit), true
+		_, d := old.Take(word, now, 0, 0)
+		return p.Refund(0, now, p.told.certain(old, d.Remaining)-p.Limit()), true
 	case old.period > 0 && p.sooner:
 		return old.Refund(word, now, old.Limit()-2), true
 	case old.period > 0:
@@ -156,17 +167,6 @@ func (p *limit) Carry(from policy.Policy, word uint64, now policy.Instant) (next
 		return p.Refund(0, now, -1), true
 	}
 	return p.funnel.Carry(old.funnel, word, now+ahead)
-}
-
-// left returns the units left. Both of these are true: those left of the units that were known
-// before, if the server has as many, and those that it had, less all calls since.
-func (p *limit) left(old *limit, word uint64, now policy.Instant) int64 {
-	left := p.told.left - p.told.overlap
-	if old.period > 0 {
-		_, d := old.Take(word, now, 0, 0)
-		left = max(left, min(d.Remaining, p.told.left))
-	}
-	return max(left, 0)
 }
 
 // String returns the text of the limit: a funnel's, or that of the window that a server has.

@@ -207,8 +207,10 @@ func New[K comparable](config Config) (*Line[K], error) {
 func (l *Line[K]) Wait(ctx context.Context, key K) (Turn[K], error) {
 	s := l.join(key)
 	defer s.leave()
+	s.begun.Add(1)
 	r, err := l.engine.Acquire(ctx, key, 1, l.config.Patience)
 	if err != nil {
+		s.begun.Add(-1)
 		return Turn[K]{}, l.late(key, s, err)
 	}
 	now := time.Now()

@@ -256,11 +256,12 @@ func (l *Line[K]) spend(t *Turn[K], a *Answer, next pace) bool {
 	s, p, now := t.state, t.state.pace.Load(), l.instant(time.Now())
 	count, period := min(next.count, mostCount), policy.Instant(min(next.window, longestWindow))
 	next.spends, next.opened = true, t.sent
-	known := told{left: count - 1, overlap: max(int64(s.turns.Load()-t.answered)-1, 0)}
-	ours, until := int64(0), t.sent+period
+	known := told{count - 1, int64(s.turns.Load()-t.answered) - 1, s.begun.Load() - int64(t.answered) - 1}
+	until, ours := t.sent+period, int64(0)
+	var old *limit
 	if p != nil && p.spends {
 		next.opened, next.known, next.whole = p.opened, p.known, p.whole
-		until, ours = p.limit.until-ahead, l.engine.Peek(t.key, 0).Remaining
+		old, until, ours = p.limit, p.limit.until-ahead, l.engine.Peek(t.key, 0).Remaining
 		if !a.Told && p.learned == next.learned {
 			return true
 		}
@@ -277,7 +278,7 @@ func (l *Line[K]) spend(t *Turn[K], a *Answer, next pace) bool {
 			next.known = now
 		}
 		next.whole = whole
-		until = whole - policy.Instant(max(min(ours, known.left), known.left-known.overlap))*each
+		until = whole - policy.Instant(known.certain(old, ours))*each
 	}
 	if l.config.Reserve > 0 { // a bucket that is not emptied is whole sooner
 		until = max(until, next.opened+period)
@@ -306,7 +307,7 @@ func (l *Line[K]) open(t *Turn[K]) {
 	next.opened, next.known = t.sent, 0
 	// The server may count calls under way in the new window.
 	count, under := p.limit.Limit(), int64(s.turns.Load()-s.answered.Load())
-	known := told{left: max(count-under, 0), overlap: count}
+	known := told{left: max(count-under, 0), begun: count}
 	next.limit = inSteps(count, p.limit.period, t.sent+policy.Instant(p.limit.period), known)
 	s.pace.Store(&next)
 	_ = l.engine.ChangeLimit(t.key, p.limit, next.limit)
