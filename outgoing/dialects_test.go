@@ -256,7 +256,7 @@ func TestDraft6UsesALogOfCalls(t *testing.T) {
 		})}
 		rt, err := NewTransport(newLine(t, Config{}), ByHost, Options{Base: far})
 		require.NoError(t, err)
-		crowd(t, rt, 10*window)
+		crowd(t, 10*window, rt)
 		assert.Zero(t, far.refused+far.early)
 		assert.GreaterOrEqual(t, len(far.admitted), 10*limit*95/100)
 	})

@@ -72,17 +72,17 @@ func (a *away) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// crowd sends requests from 100 goroutines.
-func crowd(t *testing.T, rt http.RoundTripper, during time.Duration) {
+// crowd sends requests from 100 goroutines of each process.
+func crowd(t *testing.T, during time.Duration, processes ...http.RoundTripper) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer time.AfterFunc(during, cancel).Stop()
 	var all sync.WaitGroup
-	for range 100 {
+	for i := range 100 * len(processes) {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://there/", nil)
-				resp, err := rt.RoundTrip(r)
+				resp, err := processes[i/100].RoundTrip(r)
 				if err != nil {
 					assert.Error(t, ctx.Err(), err)
 					return

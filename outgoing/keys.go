@@ -34,6 +34,7 @@ type state struct {
 		strikes int    // back-offs in a row without a stated length
 		barrier uint64 // last turn given before the latest strike
 		own     count
+		guess   guess
 		refused time.Duration // time of the last refusal, since Line.began
 		later   time.Duration // time of the last Answer.Later, 0 if none
 		paced   uint64        // last turn given before the present pace
@@ -65,6 +66,7 @@ func (l *Line[K]) join(key K) *state {
 	s.waiting.Add(1)
 	now := time.Since(l.began)
 	s.used.Store(int64(now))
+	s.mu.guess.since = now
 	l.forgetIdle(now)
 	if s.lone = len(l.keys) >= l.config.MaxKeys; !s.lone {
 		l.keys[key] = s

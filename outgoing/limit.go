@@ -35,13 +35,13 @@ type funnel interface {
 // told is what an answer says of a limit that drains in steps.
 type told struct {
 	left int64 // units when the server decided
-	// Calls that it may have decided later are all but those answered before its call was sent: those
-	// sent, and those that have begun to wait, which may have taken a unit.
+	// Calls that it may have decided later, since they were not answered before its call was sent.
+	// begun counts calls that still wait, too: a call has its unit before it goes on.
 	sent, begun int64
 }
 
-// certain returns the units that are certainly left, for a key with ours left under its limit until
-// now: those of the server less those taken later or, if more, the key's if the server has as many.
+// certain returns the units that are certainly left, the greater of two safe counts: the server's
+// less those taken later, and ours left under the limit until now, if the server has as many.
 func (t told) certain(until *limit, ours int64) int64 {
 	if until == nil || until.period == 0 {
 		return max(t.left-t.sent, 0)

@@ -1,10 +1,10 @@
 package outgoing
 
 import (
+	"context"
 	"math/rand/v2"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,20 +99,13 @@ func TestPacesByServer(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					far := &away{handler: server(t, httplimit.RateLimitHeaders, c.limit), rtt: 20 * time.Millisecond}
 					const during = 20 * time.Minute
-					var running atomic.Int64
-					done := make(chan struct{})
+					var all []http.RoundTripper
 					for range processes {
 						rt, err := NewTransport(newLine(t, pace.config), ByHost, Options{Base: far})
 						require.NoError(t, err)
-						running.Add(1)
-						go func() {
-							crowd(t, rt, during)
-							if running.Add(-1) == 0 {
-								close(done)
-							}
-						}()
+						all = append(all, rt)
 					}
-					<-done
+					crowd(t, during, all...)
 					used := 100 * float64(len(far.admitted)) / during.Minutes() / 60
 					refused := 100 * float64(far.refused+far.early) / float64(far.sent)
 					t.Logf("| %s | %s | %d | %.1f%% | %.2f%% |", c.name, pace.name, processes, used, refused)
@@ -154,5 +147,70 @@ func TestCallsUnderWayCountInTheNextWindow(t *testing.T) {
 		}
 		all.Wait()
 		assert.Len(t, near.admitted, 16)
+	})
+}
+
+// next returns how long the key's next call waits for its turn, a minute at most.
+func next(t *testing.T, l *Line[string]) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	turn, err := l.Wait(ctx, "key")
+	if err != nil {
+		return time.Minute
+	}
+	return turn.Waited
+}
+
+func TestSpendingEnds(t *testing.T) {
+	const s = time.Second
+	full := Answer{Limit: 60, Window: 10 * s, Told: true, Remaining: 59, Reset: 10 * s}
+	for name, c := range map[string]struct {
+		answers []Answer
+		turns   []time.Duration // of the next calls
+	}{
+		"a refusal without fields":            {[]Answer{full, {Refused: true, RetryAfter: 20 * s}}, []time.Duration{20 * s}},
+		"nothing left, no reset":              {[]Answer{{Limit: 60, Window: 10 * s, Told: true}}, []time.Duration{10 * s}},
+		"nothing left, a reset beyond reason": {[]Answer{{Limit: 60, Window: s, Told: true, Reset: 50 * s}}, []time.Duration{2 * s}},
+		"nothing left, no window":             {[]Answer{{Told: true, Reset: 3 * s}}, []time.Duration{3 * s}},
+		"two left, no window":                 {[]Answer{{Told: true, Remaining: 2, Reset: 3 * s}}, []time.Duration{0, 0, 3 * s}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLine(t, Config{})
+			time.Sleep(100 * time.Millisecond)
+			for _, a := range c.answers {
+				turnOf(t, l).Obey(a)
+			}
+			for i, want := range c.turns {
+				assert.Equal(t, want, next(t, l), "%s: %d", name, i)
+			}
+		})
+	}
+}
+
+// A bucket's reset is that of the units taken until then.
+func TestBucketIsNotSpentTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, Config{})
+		turnOf(t, l).Obey(Answer{Limit: 60, Window: time.Second, Told: true, Remaining: 59, Reset: time.Second / 60})
+		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Millisecond)
+		defer cancel()
+		got, all := waiting(ctx, l, 100)
+		all.Wait()
+		n := 0
+		got.Range(func(any, any) bool { n++; return true })
+		assert.LessOrEqual(t, n, 62)
+	})
+}
+
+// Answers to calls from before Reset are of a forgotten key.
+func TestResetForgetsCallsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, Config{})
+		old := turnOf(t, l)
+		l.Reset("key")
+		turnOf(t, l).Obey(Answer{})
+		old.Obey(Answer{Limit: 60, Window: time.Hour, Told: true, Reset: time.Hour})
+		assert.Zero(t, next(t, l))
 	})
 }

@@ -63,7 +63,8 @@ type Config struct {
 	// Pace is how calls use a learned limit. The default is Spend.
 	Pace Pace
 
-	// Reserve is the share of each learned limit that these calls leave to others, from 0 to below 1.
+	// Reserve is the share that these calls leave to others, from 0 to below 1, of each limit that is
+	// told with its window.
 	Reserve float64
 
 	// Jitter is the longest random extension of a back-off, so that processes do not return
@@ -80,9 +81,9 @@ type Config struct {
 type Pace int
 
 const (
-	// Spend sends calls at once while the server says that it has units left, and then waits for its
-	// reset. Calls are spaced instead after a refusal, if others use up the limit, under a limit
-	// counted in two windows, and under several limits.
+	// Spend sends calls at once while the server has units left, and then waits for its reset. Calls
+	// are spaced instead after a refusal, if others use up the limit, under a limit counted in two
+	// windows, and under several limits.
 	Spend Pace = iota
 	// Even spaces calls over the limit's time.
 	Even
@@ -225,8 +226,9 @@ func (l *Line[K]) Wait(ctx context.Context, key K) (Turn[K], error) {
 }
 
 // Turn allows a call to be sent. Call Obey with the answer, Cancel if the call was not sent, or
-// Lost if no answer will come; otherwise it counts as sent. Methods are for one goroutine at a
-// time; do not use a copy as well. The zero Turn does nothing.
+// Lost if no answer will come; otherwise it counts as sent, and the windows after it have a call
+// less. Methods are for one goroutine at a time; do not use a copy as well. The zero Turn does
+// nothing.
 type Turn[K comparable] struct {
 	// Waited is how long the call waited for its turn.
 	Waited time.Duration
@@ -267,11 +269,12 @@ func (t *Turn[K]) Lost() {
 // A call answered in parts, such as a stream, may call Obey again: only refusals are then used.
 func (t *Turn[K]) Obey(a Answer) {
 	if t.line != nil {
-		if !t.obeyed {
+		first := !t.obeyed
+		if first {
 			t.obeyed = true
 			t.state.answered.Add(1)
 		}
-		t.line.obey(t, a)
+		t.line.obey(t, a, first)
 	}
 }
 

@@ -75,10 +75,11 @@ type pace struct {
 	spends  bool           // the limit drains in steps
 	opened  policy.Instant // when its window's first call was sent, if it spends
 	known   policy.Instant // when the first answer of the latest calls at once came
-	whole   policy.Instant // by them, the limit is whole then, if all units were left now, one later for each that is not
+	whole   policy.Instant // by them, the limit is whole then if all units left are used now
 	sliding bool           // counted in two windows
 	full    bool           // no calls were spaced less before that was known
 	slowed  int            // steps of slowing after refusals
+	guessed bool           // from refusals
 	expires time.Duration  // when to learn it anew, 0 if never
 }
 
@@ -149,7 +150,8 @@ func (p pace) make() *pace {
 	return &p
 }
 
-func (l *Line[K]) obey(t *Turn[K], a Answer) {
+// obey uses an answer, which is the first of its call or not.
+func (l *Line[K]) obey(t *Turn[K], a Answer, first bool) {
 	key, s, turn := t.key, t.state, t.number
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,15 +163,23 @@ func (l *Line[K]) obey(t *Turn[K], a Answer) {
 	if newest {
 		s.mu.newest = turn
 	}
-	if l.probe != nil && !s.lone {
+	l.mu.RLock()
+	learns := l.probe != nil && l.keys[key] == s
+	l.mu.RUnlock()
+	if learns {
 		l.learn(t, now, &a, newest)
+	}
+	if learns && first && !a.Refused {
+		l.speedUp(t)
 	}
 	switch {
 	case a.Refused:
-		l.refused(key, s, turn, &a)
+		l.refused(t, &a)
 	case newest:
 		s.mu.strikes = 0
-		l.remaining(key, s, now, &a)
+		if learns || s.lone {
+			l.remaining(key, s, now, &a)
+		}
 	}
 }
 
@@ -189,12 +199,15 @@ func (l *Line[K]) keep(a *Answer) {
 
 func (l *Line[K]) learn(t *Turn[K], now time.Duration, a *Answer, newest bool) {
 	key, s, p := t.key, t.state, t.state.pace.Load()
-	switch spends := p != nil && p.spends; {
-	case !newest && !(spends && a.Told && !a.Refused), spends && t.sent < p.opened && !a.Refused:
-		return // the latter is of a window that is over
+	if p != nil && p.spends && !a.Refused {
+		if t.sent < p.opened {
+			return // of a window that is over
+		}
+	} else if !newest {
+		return
 	}
 	if l.shared(key, p, a) {
-		s.mu.spaced = now + min(forgiving*p.window, longest)
+		s.mu.spaced = now + forgiving*min(p.window, longest/forgiving)
 	}
 	spends := l.config.Pace == Spend && !a.Refused && now >= s.mu.spaced
 	switch {
@@ -207,7 +220,7 @@ func (l *Line[K]) learn(t *Turn[K], now time.Duration, a *Answer, newest bool) {
 		}
 		next.sliding = next.sliding || s.slides(now, a)
 		switch quiet := now - s.mu.refused; {
-		case a.Refused && p != nil && (p.spends || t.number > s.mu.paced):
+		case a.Refused && p != nil && t.number > s.mu.paced:
 			next.slowed = min(next.slowed+1, mostSlowed)
 		case !a.Refused && next.slowed > 0 && quiet/forgiving > a.Window:
 			next.slowed--
@@ -222,10 +235,10 @@ func (l *Line[K]) learn(t *Turn[K], now time.Duration, a *Answer, newest bool) {
 		}
 	case a.Told && a.Reset > 0:
 		reset := min(a.Reset, l.config.MaxBackoff)
-		over := p.unknown() || p == unlimited || now >= p.expires && p.expires > 0
+		over := p.unknown() || p.guesses() || now >= p.expires && p.expires > 0
 		next := pace{learned: learned{count: min(max(a.Remaining, 0), mostCount) + 1, window: reset}, expires: now + reset}
 		if !over && p.spends {
-			next.count, next.window = max(p.count, next.count), p.window
+			next.count, next.window = max(p.count, next.count), max(p.window, reset)
 		}
 		switch {
 		case !over && !p.spends, spends && l.spend(t, a, next):
@@ -238,8 +251,6 @@ func (l *Line[K]) learn(t *Turn[K], now time.Duration, a *Answer, newest bool) {
 			next.learned = (&Answer{Limit: min(a.Remaining, mostCount) + 1, Window: window}).learned()
 			l.setPace(key, s, next.make())
 		}
-	case a.Refused && p == unlimited && a.RetryAfter != policy.Never:
-		l.setPace(key, s, probed)
 	case !a.Refused && p.unknown() && l.engine.Blocked(key) == 0: // a held key's call was sent before the refusal
 		l.setPace(key, s, unlimited)
 	}
@@ -247,7 +258,7 @@ func (l *Line[K]) learn(t *Turn[K], now time.Duration, a *Answer, newest bool) {
 
 // shared reports whether others have used up more than a tenth of the limit.
 func (l *Line[K]) shared(key K, p *pace, a *Answer) bool {
-	return p != nil && p.spends && a.Told && a.Remaining < l.engine.Peek(key, 0).Remaining-max(p.count/10, 1)
+	return p != nil && p.spends && a.Told && (!a.described() || a.learned() == p.learned) && a.Remaining < l.engine.Peek(key, 0).Remaining-max(p.count/10, 1)
 }
 
 // spend lets the calls have at once what the server has left, until its reset. It reports false if
@@ -266,10 +277,15 @@ func (l *Line[K]) spend(t *Turn[K], a *Answer, next pace) bool {
 			return true
 		}
 	}
-	if a.Told && a.Reset > 0 {
+	if a.Told {
 		known.left = min(max(a.Remaining, 0), count)
-		each := period / policy.Instant(count)
-		// A bucket is whole later by what was taken since. The answers to calls sent at once may
+	}
+	switch each := period / policy.Instant(count); {
+	case !a.Told || a.Reset == 0:
+	case !a.described():
+		until = max(until, now+policy.Instant(a.Reset))
+	default:
+		// A bucket is whole later if the units left are used. The answers to calls sent at once may
 		// come in any order.
 		whole := now + policy.Instant(a.Reset) + policy.Instant(known.left)*each
 		if t.sent < next.known {
@@ -278,7 +294,9 @@ func (l *Line[K]) spend(t *Turn[K], a *Answer, next pace) bool {
 			next.known = now
 		}
 		next.whole = whole
-		until = whole - policy.Instant(known.certain(old, ours))*each
+		if until = min(whole, now+2*period); a.Later { // its units come back sooner
+			until = whole - policy.Instant(known.certain(old, ours))*each
+		}
 	}
 	if l.config.Reserve > 0 { // a bucket that is not emptied is whole sooner
 		until = max(until, next.opened+period)
@@ -307,7 +325,7 @@ func (l *Line[K]) open(t *Turn[K]) {
 	next.opened, next.known = t.sent, 0
 	// The server may count calls under way in the new window.
 	count, under := p.limit.Limit(), int64(s.turns.Load()-s.answered.Load())
-	known := told{left: max(count-under, 0), begun: count}
+	known := told{left: max(count-under, 0), begun: count} // no more is certain
 	next.limit = inSteps(count, p.limit.period, t.sent+policy.Instant(p.limit.period), known)
 	s.pace.Store(&next)
 	_ = l.engine.ChangeLimit(t.key, p.limit, next.limit)
@@ -386,7 +404,8 @@ func (l *Line[K]) remaining(key K, s *state, now time.Duration, a *Answer) {
 }
 
 // refused holds a key for the stated time, or for the back-off due.
-func (l *Line[K]) refused(key K, s *state, turn uint64, a *Answer) {
+func (l *Line[K]) refused(t *Turn[K], a *Answer) {
+	key, s, turn := t.key, t.state, t.number
 	l.counters.refusals.Add(1)
 	l.endProbe(key, s)
 	d := a.RetryAfter
@@ -407,6 +426,14 @@ func (l *Line[K]) refused(key K, s *state, turn uint64, a *Answer) {
 				break
 			}
 		}
+	}
+	switch p := s.pace.Load(); {
+	case p.guesses():
+		l.slowDown(t, min(d, l.config.MaxBackoff))
+	case p != nil && p.spends:
+		even := *p
+		even.spends, even.slowed = false, min(p.slowed+1, mostSlowed)
+		l.setPace(key, s, even.make())
 	}
 	l.hold(key, s, d)
 }
