@@ -199,11 +199,12 @@ func (l *Line[K]) keep(a *Answer) {
 
 func (l *Line[K]) learn(t *Turn[K], now time.Duration, a *Answer, newest bool) {
 	key, s, p := t.key, t.state, t.state.pace.Load()
-	if p != nil && p.spends && !a.Refused {
-		if t.sent < p.opened {
-			return // of a window that is over
-		}
-	} else if !newest {
+	switch spends := p != nil && p.spends; {
+	case spends && a.Refused: // see refused
+		return
+	case spends && t.sent < p.opened: // of a window that is over
+		return
+	case !spends && !newest:
 		return
 	}
 	if l.shared(key, p, a) {
