@@ -22,7 +22,7 @@ type guess struct {
 	since   time.Duration // the last refusal behind served calls, since Line.began
 	held    time.Duration // how long it held the key
 	served  int64         // calls since
-	lined   int64         // those of them that waited
+	lined   int64         // served calls since that waited
 	barrier uint64        // last turn given before the latest refusal
 
 	rate    float64 // calls a second, 0 if unknown
@@ -33,8 +33,8 @@ type guess struct {
 }
 
 // slowDown sets the pace of a key after a refusal that holds it for a time.
-func (l *Line[K]) slowDown(t *Turn[K], held time.Duration) {
-	g, now := &t.state.mu.guess, time.Since(l.began)
+func (l *Line[K]) slowDown(t *Turn[K], now, held time.Duration) {
+	g := &t.state.mu.guess
 	if t.number <= g.barrier {
 		return // of the same refusal
 	}
@@ -64,8 +64,8 @@ func (l *Line[K]) slowDown(t *Turn[K], held time.Duration) {
 }
 
 // speedUp counts a served call, and sets a higher pace from time to time.
-func (l *Line[K]) speedUp(t *Turn[K]) {
-	g, now := &t.state.mu.guess, time.Since(l.began)
+func (l *Line[K]) speedUp(t *Turn[K], now time.Duration) {
+	g := &t.state.mu.guess
 	if g.rate == 0 && now-g.since > time.Minute {
 		g.since, g.served, g.lined = now, 0, 0
 	}

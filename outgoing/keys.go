@@ -16,7 +16,6 @@ const (
 
 // state is a key's state outside the engine.
 type state struct {
-	begun    atomic.Int64         // calls that wait or got a turn
 	turns    atomic.Uint64        // number of the last turn
 	answered atomic.Uint64        // turns that have ended
 	used     atomic.Int64         // when the last turn was given, in nanoseconds since Line.began

@@ -36,7 +36,7 @@ type funnel interface {
 type told struct {
 	left int64 // units when the server decided
 	// Calls that it may have decided later, since they were not answered before its call was sent.
-	// begun counts calls that still wait, too: a call has its unit before it goes on.
+	// begun counts waiting calls, too: a call has its unit before it goes on.
 	sent, begun int64
 }
 
@@ -58,8 +58,8 @@ func evenly(burst, count int64, per time.Duration) *limit {
 	return &limit{funnel: p.(funnel)}
 }
 
-// inSteps returns a limit of count calls in each period, one of which ends at until. It returns nil
-// if the limit cannot be enforced.
+// inSteps returns a limit of count calls in each period, where a period ends at until. It returns
+// nil if the limit cannot be enforced.
 func inSteps(count int64, period time.Duration, until policy.Instant, t told) *limit {
 	p := evenly(count, 1, period/time.Duration(count)) // rounded down, so that a period drains it
 	if p == nil {
@@ -169,7 +169,7 @@ func (p *limit) Carry(from policy.Policy, word uint64, now policy.Instant) (next
 	return p.funnel.Carry(old.funnel, word, now+ahead)
 }
 
-// String returns the text of the limit: a funnel's, or that of the window that a server has.
+// String returns the text of the funnel, or of the server's window.
 func (p *limit) String() string {
 	if p.period == 0 {
 		return p.funnel.String()

@@ -188,7 +188,7 @@ func TestSpendingEnds(t *testing.T) {
 	}
 }
 
-// A bucket's reset is that of the units taken until then.
+// A bucket's reset counts the units taken until then.
 func TestBucketIsNotSpentTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{})

@@ -188,7 +188,7 @@ func New[K comparable](config Config) (*Line[K], error) {
 	} else {
 		l.probe = evenly(1, 1, probePause)
 		l.probe.first = config.Probe
-		of.Policy, of.Clock = l.probe, func() policy.Instant { return l.instant(time.Now()) }
+		of.Policy, of.Clock = l.probe, func() policy.Instant { return instant(time.Since(l.began)) }
 		options = append(options, engine.PolicyFor(l.limitOf))
 	}
 	var err error
@@ -208,18 +208,16 @@ func New[K comparable](config Config) (*Line[K], error) {
 func (l *Line[K]) Wait(ctx context.Context, key K) (Turn[K], error) {
 	s := l.join(key)
 	defer s.leave()
-	s.begun.Add(1)
 	r, err := l.engine.Acquire(ctx, key, 1, l.config.Patience)
 	if err != nil {
-		s.begun.Add(-1)
 		return Turn[K]{}, l.late(key, s, err)
 	}
-	now := time.Now()
-	s.used.Store(int64(now.Sub(l.began)))
+	now := time.Since(l.began)
+	s.used.Store(int64(now))
 	l.counters.turns.Add(1)
 	t := Turn[K]{
 		Waited: r.Waited, line: l, key: key, state: s, held: r,
-		number: s.turns.Add(1), sent: l.instant(now), answered: s.answered.Load(),
+		number: s.turns.Add(1), sent: instant(now), answered: s.answered.Load(),
 	}
 	l.open(&t)
 	return t, nil

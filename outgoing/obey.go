@@ -72,12 +72,10 @@ const (
 type pace struct {
 	limit *limit
 	learned
-	spends  bool           // the limit drains in steps
-	opened  policy.Instant // when its window's first call was sent, if it spends
+	opened  policy.Instant // when its window's first call was sent, if the limit drains in steps
 	known   policy.Instant // when the first answer of the latest calls at once came
 	whole   policy.Instant // by them, the limit is whole then if all units left are used now
 	sliding bool           // counted in two windows
-	full    bool           // no calls were spaced less before that was known
 	slowed  int            // steps of slowing after refusals
 	guessed bool           // from refusals
 	expires time.Duration  // when to learn it anew, 0 if never
@@ -124,18 +122,21 @@ var (
 
 func (p *pace) unknown() bool { return p == nil || p == probed }
 
-// make sets the limit of a pace from the advertised limit, nil if it cannot be enforced.
+// spends reports whether calls may spend at once what remains.
+func (p *pace) spends() bool { return p != nil && p.limit.period > 0 }
+
+// make sets the limit of a pace that spaces calls from the advertised limit, nil if it cannot be enforced.
 //
 // Calls spaced evenly, a little slower than count per window, never exceed a bucket, a fixed window
 // or a call log of that limit, wherever a window begins. A sliding window gets at most one call
 // less than its limit: see apart. Of several limits the slowest sets the pace and the smallest the
 // burst, so that the calls stay within each.
-func (p pace) make() *pace {
+func (l *Line[K]) make(p pace) *pace {
 	count, window := min(p.count, mostCount), float64(min(p.window, longestWindow))
 	per, burst := window*100/sharePercent, max(1, min(count, p.burst)*burstPercent/100)
 	if p.sliding {
 		burst = 1
-		if p.full {
+		if l.config.Pace == Spend { // no calls were spaced less before
 			per = window * 100 / fullPercent
 		}
 		per = max(per, p.apart*float64(count))
@@ -170,11 +171,11 @@ func (l *Line[K]) obey(t *Turn[K], a Answer, first bool) {
 		l.learn(t, now, &a, newest)
 	}
 	if learns && first && !a.Refused {
-		l.speedUp(t)
+		l.speedUp(t, now)
 	}
 	switch {
 	case a.Refused:
-		l.refused(t, &a)
+		l.refused(t, now, &a)
 	case newest:
 		s.mu.strikes = 0
 		if learns || s.lone {
@@ -199,21 +200,22 @@ func (l *Line[K]) keep(a *Answer) {
 
 func (l *Line[K]) learn(t *Turn[K], now time.Duration, a *Answer, newest bool) {
 	key, s, p := t.key, t.state, t.state.pace.Load()
-	switch spends := p != nil && p.spends; {
-	case spends && a.Refused: // see refused
+	var ours int64
+	if p.spends() {
+		if a.Refused || t.sent < p.opened {
+			return // see refused, or of a window that is over
+		}
+		ours = l.engine.Peek(key, 0).Remaining
+		if p.shared(a, ours) {
+			s.mu.spaced = now + forgiving*min(p.window, longest/forgiving)
+		}
+	} else if !newest {
 		return
-	case spends && t.sent < p.opened: // of a window that is over
-		return
-	case !spends && !newest:
-		return
-	}
-	if l.shared(key, p, a) {
-		s.mu.spaced = now + forgiving*min(p.window, longest/forgiving)
 	}
 	spends := l.config.Pace == Spend && !a.Refused && now >= s.mu.spaced
 	switch {
 	case a.described():
-		next := pace{learned: a.learned(), full: l.config.Pace == Spend}
+		next := pace{learned: a.learned()}
 		if p != nil && p.learned == next.learned {
 			next.sliding, next.slowed = p.sliding, p.slowed
 		} else {
@@ -228,112 +230,36 @@ func (l *Line[K]) learn(t *Turn[K], now time.Duration, a *Answer, newest bool) {
 			s.mu.refused = now
 		}
 		several := next.burst < next.count
-		if spends && !next.sliding && next.slowed == 0 && !several && l.spend(t, a, next) {
+		if spends && !next.sliding && next.slowed == 0 && !several && l.spend(t, now, a, next, ours) {
 			return
 		}
-		if p == nil || p.spends || p.sliding != next.sliding || p.slowed != next.slowed {
-			l.setPace(key, s, next.make())
+		if p == nil || p.spends() || p.sliding != next.sliding || p.slowed != next.slowed {
+			l.setPace(key, s, l.make(next))
 		}
 	case a.Told && a.Reset > 0:
 		reset := min(a.Reset, l.config.MaxBackoff)
 		over := p.unknown() || p.guesses() || now >= p.expires && p.expires > 0
+		if !over && !p.spends() {
+			return
+		}
 		next := pace{learned: learned{count: min(max(a.Remaining, 0), mostCount) + 1, window: reset}, expires: now + reset}
-		if !over && p.spends {
+		if !over {
 			next.count, next.window = max(p.count, next.count), max(p.window, reset)
 		}
-		switch {
-		case !over && !p.spends, spends && l.spend(t, a, next):
-		default:
-			// Without a window, spread the rest over the time until the reset.
-			window := reset
-			if a.Remaining <= 0 {
-				window = reset / 100 * sharePercent // the next call goes at the reset
-			}
-			next.learned = (&Answer{Limit: min(a.Remaining, mostCount) + 1, Window: window}).learned()
-			l.setPace(key, s, next.make())
+		if spends && l.spend(t, now, a, next, ours) {
+			return
 		}
+		// Without a window, spread the rest over the time until the reset.
+		window := reset
+		if a.Remaining <= 0 {
+			window = reset / 100 * sharePercent // the next call goes at the reset
+		}
+		next.learned = (&Answer{Limit: min(a.Remaining, mostCount) + 1, Window: window}).learned()
+		l.setPace(key, s, l.make(next))
 	case !a.Refused && p.unknown() && l.engine.Blocked(key) == 0: // a held key's call was sent before the refusal
 		l.setPace(key, s, unlimited)
 	}
 }
-
-// shared reports whether others have used up more than a tenth of the limit.
-func (l *Line[K]) shared(key K, p *pace, a *Answer) bool {
-	return p != nil && p.spends && a.Told && (!a.described() || a.learned() == p.learned) && a.Remaining < l.engine.Peek(key, 0).Remaining-max(p.count/10, 1)
-}
-
-// spend lets the calls have at once what the server has left, until its reset. It reports false if
-// such a limit cannot be enforced.
-func (l *Line[K]) spend(t *Turn[K], a *Answer, next pace) bool {
-	s, p, now := t.state, t.state.pace.Load(), l.instant(time.Now())
-	count, period := min(next.count, mostCount), policy.Instant(min(next.window, longestWindow))
-	next.spends, next.opened = true, t.sent
-	known := told{count - 1, int64(s.turns.Load()-t.answered) - 1, s.begun.Load() - int64(t.answered) - 1}
-	until, ours := t.sent+period, int64(0)
-	var old *limit
-	if p != nil && p.spends {
-		next.opened, next.known, next.whole = p.opened, p.known, p.whole
-		old, until, ours = p.limit, p.limit.until-ahead, l.engine.Peek(t.key, 0).Remaining
-		if !a.Told && p.learned == next.learned {
-			return true
-		}
-	}
-	if a.Told {
-		known.left = min(max(a.Remaining, 0), count)
-	}
-	switch each := period / policy.Instant(count); {
-	case !a.Told || a.Reset == 0:
-	case !a.described():
-		until = max(until, now+policy.Instant(a.Reset))
-	default:
-		// A bucket is whole later if the units left are used. The answers to calls sent at once may
-		// come in any order.
-		whole := now + policy.Instant(a.Reset) + policy.Instant(known.left)*each
-		if t.sent < next.known {
-			whole = min(whole, next.whole)
-		} else {
-			next.known = now
-		}
-		next.whole = whole
-		if until = min(whole, now+2*period); a.Later { // its units come back sooner
-			until = whole - policy.Instant(known.certain(old, ours))*each
-		}
-	}
-	if l.config.Reserve > 0 { // a bucket that is not emptied is whole sooner
-		until = max(until, next.opened+period)
-	}
-	if next.limit = inSteps(count, time.Duration(period), until, known); next.limit == nil {
-		return false
-	}
-	l.setPace(t.key, s, &next)
-	return true
-}
-
-// open begins a window with the first call that was sent after the last one.
-func (l *Line[K]) open(t *Turn[K]) {
-	over := func(p *pace) bool { return p != nil && p.spends && t.sent >= p.limit.until-ahead }
-	if !over(t.state.pace.Load()) {
-		return
-	}
-	s := t.state
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.pace.Load()
-	if !over(p) {
-		return
-	}
-	next := *p
-	next.opened, next.known = t.sent, 0
-	// The server may count calls under way in the new window.
-	count, under := p.limit.Limit(), int64(s.turns.Load()-s.answered.Load())
-	known := told{left: max(count-under, 0), begun: count} // no more is certain
-	next.limit = inSteps(count, p.limit.period, t.sent+policy.Instant(p.limit.period), known)
-	s.pace.Store(&next)
-	_ = l.engine.ChangeLimit(t.key, p.limit, next.limit)
-}
-
-// instant is the engine's clock.
-func (l *Line[K]) instant(at time.Time) policy.Instant { return policy.Instant(at.Sub(l.began) + 1) }
 
 // lost ends the probe of a key if its first call gets no answer.
 func (l *Line[K]) lost(key K, s *state) {
@@ -377,7 +303,7 @@ func (l *Line[K]) setPace(key K, s *state, p *pace) {
 
 // remaining lowers the key's units to those the server reports.
 func (l *Line[K]) remaining(key K, s *state, now time.Duration, a *Answer) {
-	if p := s.pace.Load(); !a.Told || l.probe == nil || p != nil && p.spends {
+	if !a.Told || l.probe == nil || s.pace.Load().spends() {
 		return
 	}
 	if ours := l.engine.Peek(key, 0).Remaining; ours > a.Remaining {
@@ -405,12 +331,12 @@ func (l *Line[K]) remaining(key K, s *state, now time.Duration, a *Answer) {
 }
 
 // refused holds a key for the stated time, or for the back-off due.
-func (l *Line[K]) refused(t *Turn[K], a *Answer) {
+func (l *Line[K]) refused(t *Turn[K], now time.Duration, a *Answer) {
 	key, s, turn := t.key, t.state, t.number
 	l.counters.refusals.Add(1)
 	l.endProbe(key, s)
 	d := a.RetryAfter
-	s.mu.refused = time.Since(l.began)
+	s.mu.refused = now
 	switch {
 	case d == policy.Never:
 		return
@@ -430,11 +356,11 @@ func (l *Line[K]) refused(t *Turn[K], a *Answer) {
 	}
 	switch p := s.pace.Load(); {
 	case p.guesses():
-		l.slowDown(t, min(d, l.config.MaxBackoff))
-	case p != nil && p.spends:
+		l.slowDown(t, now, min(d, l.config.MaxBackoff))
+	case p.spends():
 		even := *p
-		even.spends, even.slowed = false, min(p.slowed+1, mostSlowed)
-		l.setPace(key, s, even.make())
+		even.slowed = min(p.slowed+1, mostSlowed)
+		l.setPace(key, s, l.make(even))
 	}
 	l.hold(key, s, d)
 }

@@ -1,0 +1,90 @@
+package outgoing
+
+import (
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// shared reports whether others have used up more than a tenth of the limit. ours are the units that
+// the key has left.
+func (p *pace) shared(a *Answer, ours int64) bool {
+	same := !a.described() || a.learned() == p.learned
+	return a.Told && same && a.Remaining < ours-max(p.count/10, 1)
+}
+
+// spend lets the calls have at once the units that the server has left, until its reset. ours are
+// the units that the key has left if its calls spend already. spend reports false if such a limit
+// cannot be enforced.
+func (l *Line[K]) spend(t *Turn[K], now time.Duration, a *Answer, next pace, ours int64) bool {
+	s, p, at := t.state, t.state.pace.Load(), instant(now)
+	count, period := min(next.count, mostCount), policy.Instant(min(next.window, longestWindow))
+	waiting := s.waiting.Load() // before the turns: a call that gets its turn counts in one or both
+	sent := int64(s.turns.Load()-t.answered) - 1
+	known := told{count - 1, sent, sent + waiting}
+	next.opened = t.sent
+	until := t.sent + period
+	var old *limit
+	if p.spends() {
+		next.opened, next.known, next.whole = p.opened, p.known, p.whole
+		old, until = p.limit, p.limit.until-ahead
+		if !a.Told && p.learned == next.learned {
+			return true
+		}
+	}
+	if a.Told {
+		known.left = min(max(a.Remaining, 0), count)
+	}
+	switch each := period / policy.Instant(count); {
+	case !a.Told || a.Reset == 0:
+	case !a.described():
+		until = max(until, at+policy.Instant(a.Reset))
+	default:
+		// A bucket is whole later if the units left are used. The answers to calls sent at once may
+		// come in any order.
+		whole := at + policy.Instant(a.Reset) + policy.Instant(known.left)*each
+		if t.sent < next.known {
+			whole = min(whole, next.whole)
+		} else {
+			next.known = at
+		}
+		next.whole = whole
+		if until = min(whole, at+2*period); a.Later { // its units come back sooner
+			until = whole - policy.Instant(known.certain(old, ours))*each
+		}
+	}
+	if l.config.Reserve > 0 { // a bucket that is not emptied is whole sooner
+		until = max(until, next.opened+period)
+	}
+	if next.limit = inSteps(count, time.Duration(period), until, known); next.limit == nil {
+		return false
+	}
+	l.setPace(t.key, s, &next)
+	return true
+}
+
+// open begins a window with the first call that was sent after the last one.
+func (l *Line[K]) open(t *Turn[K]) {
+	over := func(p *pace) bool { return p.spends() && t.sent >= p.limit.until-ahead }
+	if !over(t.state.pace.Load()) {
+		return
+	}
+	s := t.state
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pace.Load()
+	if !over(p) {
+		return
+	}
+	next := *p
+	next.opened, next.known = t.sent, 0
+	// The server may count calls under way in the new window.
+	count, under := p.limit.Limit(), int64(s.turns.Load()-s.answered.Load())
+	known := told{left: max(count-under, 0), begun: count} // no more is certain
+	next.limit = inSteps(count, p.limit.period, t.sent+policy.Instant(p.limit.period), known)
+	s.pace.Store(&next)
+	_ = l.engine.ChangeLimit(t.key, p.limit, next.limit)
+}
+
+// instant returns the engine's instant at a time since Line.began.
+func instant(since time.Duration) policy.Instant { return policy.Instant(since + 1) }
