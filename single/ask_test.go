@@ -1,8 +1,13 @@
 package single
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/testkit/limitstest"
 	"github.com/ral-limiter/ral/limits"
@@ -22,4 +27,31 @@ func TestLimiterContract(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { c.Run(t, s) })
 		})
 	}
+}
+
+// A queue delays calls by itself, and a call that leaves it takes nothing.
+func TestHoldInAQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := MustNew(policy.Must(policy.Queue(2, 1, time.Second)), nil)
+		for _, wait := range []time.Duration{0, time.Second} {
+			a, err := l.Ask(t.Context(), struct{}{}, 1)
+			require.NoError(t, err)
+			assert.True(t, a.Allowed)
+			assert.Equal(t, wait, a.Wait.Round(time.Millisecond))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		g, err := l.Hold(ctx, limits.Call[struct{}]{N: 1})
+		require.ErrorIs(t, err, ErrCancelled)
+		assert.False(t, g.Allowed)
+		assert.Equal(t, 300*time.Millisecond, g.Wait)
+		a, err := l.Ask(t.Context(), struct{}{}, 1)
+		require.NoError(t, err)
+		assert.Equal(t, 700*time.Millisecond, a.Wait.Round(time.Millisecond), "the call that left has no turn")
+	})
+	var none Limiter
+	a, err := none.Ask(t.Context(), struct{}{}, 1)
+	assert.NoError(t, err)
+	assert.Equal(t, policy.Never, a.RetryAfter)
+	assert.Equal(t, policy.Never, none.Explain().RetryAfter)
 }
