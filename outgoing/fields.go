@@ -3,6 +3,7 @@ package outgoing
 import (
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,33 +15,34 @@ const (
 	retryAfterField = "Retry-After"
 )
 
-// set names the fields of a limit. after precedes reset: it needs no clock.
-type set struct{ remaining, reset, after, limit string }
+// set names the fields of a limit. after precedes reset: it needs no clock. unit is that of
+// Config.Units.
+type set struct{ remaining, reset, after, limit, unit string }
 
-// older holds groups of sets. The first group that is present is read; of its sets the one with the
-// least left. Requests and tokens are alike here: turns have no costs.
+// older holds groups of sets. The first group that is present is read; of its sets for a unit the
+// one with the least left.
 var older = [...][]set{
-	{{"Ratelimit-Remaining", "Ratelimit-Reset", "", "Ratelimit-Limit"}},
-	{{"X-Ratelimit-Remaining", "X-Ratelimit-Reset", "X-Ratelimit-Reset-After", "X-Ratelimit-Limit"}},
-	{{"X-Rate-Limit-Remaining", "X-Rate-Limit-Reset", "", "X-Rate-Limit-Limit"}},
+	{{"Ratelimit-Remaining", "Ratelimit-Reset", "", "Ratelimit-Limit", ""}},
+	{{"X-Ratelimit-Remaining", "X-Ratelimit-Reset", "X-Ratelimit-Reset-After", "X-Ratelimit-Limit", ""}},
+	{{"X-Rate-Limit-Remaining", "X-Rate-Limit-Reset", "", "X-Rate-Limit-Limit", ""}},
 	{
 		{remaining: "X-Ratelimit-Remaining-Requests", reset: "X-Ratelimit-Reset-Requests"},
-		{remaining: "X-Ratelimit-Remaining-Tokens", reset: "X-Ratelimit-Reset-Tokens"},
+		{remaining: "X-Ratelimit-Remaining-Tokens", reset: "X-Ratelimit-Reset-Tokens", unit: "tokens"},
 	},
 	{
 		{remaining: "Anthropic-Ratelimit-Requests-Remaining", reset: "Anthropic-Ratelimit-Requests-Reset"},
-		{remaining: "Anthropic-Ratelimit-Tokens-Remaining", reset: "Anthropic-Ratelimit-Tokens-Reset"},
-		{remaining: "Anthropic-Ratelimit-Input-Tokens-Remaining", reset: "Anthropic-Ratelimit-Input-Tokens-Reset"},
-		{remaining: "Anthropic-Ratelimit-Output-Tokens-Remaining", reset: "Anthropic-Ratelimit-Output-Tokens-Reset"},
+		{remaining: "Anthropic-Ratelimit-Tokens-Remaining", reset: "Anthropic-Ratelimit-Tokens-Reset", unit: "tokens"},
+		{remaining: "Anthropic-Ratelimit-Input-Tokens-Remaining", reset: "Anthropic-Ratelimit-Input-Tokens-Reset", unit: "input-tokens"},
+		{remaining: "Anthropic-Ratelimit-Output-Tokens-Remaining", reset: "Anthropic-Ratelimit-Output-Tokens-Reset", unit: "output-tokens"},
 	},
 }
 
 // AnswerOf reads the answer from a response without touching its body. [Refusal] decides whether it
 // refuses its call.
-func AnswerOf(resp *http.Response) Answer { return answerOf(resp, Refusal) }
+func AnswerOf(resp *http.Response) Answer { return answerOf(resp, Refusal, nil) }
 
-func answerOf(resp *http.Response, refusal func(*http.Response) bool) Answer {
-	a, names := read(resp.Header, time.Now())
+func answerOf(resp *http.Response, refusal func(*http.Response) bool, units []string) Answer {
+	a, names := read(resp.Header, time.Now(), units)
 	a.Field, a.limitField = names.reset, names.limit
 	switch a.Refused = refusal(resp); {
 	case !a.Refused:
@@ -49,6 +51,12 @@ func answerOf(resp *http.Response, refusal func(*http.Response) bool) Answer {
 		a.Field, a.stated = names.retry, true
 	case a.Told && a.Remaining <= 0:
 		a.RetryAfter = a.Reset
+	default:
+		for i := range a.Units {
+			if of := &a.Units[i]; of.Told && of.Remaining <= 0 {
+				a.RetryAfter, a.Field = max(a.RetryAfter, of.Reset), of.Field
+			}
+		}
 	}
 	return a
 }
@@ -66,15 +74,22 @@ func answerOf(resp *http.Response, refusal func(*http.Response) bool) Answer {
 // A Reset is a duration such as 6m0s, a time by RFC 3339, or a number. Up to 10,000,000 that is in
 // seconds, above a Unix time in seconds, milliseconds, microseconds or nanoseconds by its size.
 // Times are measured from the field Date if present, otherwise from now.
-func FieldsOf(h http.Header, now time.Time) Answer {
-	a, _ := read(h, now)
+//
+// With the names of Config.Units, Answer.Units has the limits in these units: "tokens",
+// "input-tokens", "output-tokens", or the unit that RateLimit-Policy tells. Limits in other units
+// count as limits of calls, unless RateLimit-Policy tells them.
+func FieldsOf(h http.Header, now time.Time, units ...string) Answer {
+	a, _ := read(h, now, units)
 	return a
 }
 
 // names are the fields that an answer is from.
 type names struct{ retry, reset, limit string }
 
-func read(h http.Header, now time.Time) (a Answer, from names) {
+func read(h http.Header, now time.Time, units []string) (a Answer, from names) {
+	if len(units) > 0 {
+		a.Units = make([]Answer, len(units))
+	}
 	if date := first(h, "Date"); date != "" {
 		if at, err := http.ParseTime(date); err == nil {
 			now = at
@@ -94,7 +109,7 @@ func read(h http.Header, now time.Time) (a Answer, from names) {
 		}
 	}
 	switch {
-	case a.readQuotas(h[policyField], h[limitField]):
+	case a.readQuotas(h[policyField], h[limitField], units):
 		from.reset, from.limit = limitField, policyField
 		return a, from
 	case a.readWindows(first(h, policyField)):
@@ -105,10 +120,17 @@ func read(h http.Header, now time.Time) (a Answer, from names) {
 		return a, from
 	}
 	for _, sets := range older {
+		told := false
 		for i := range sets {
-			a.readOlder(h, &sets[i], now, &from)
+			if at := slices.Index(units, sets[i].unit); at < 0 {
+				a.readOlder(h, &sets[i], now, &from)
+			} else {
+				names, of := names{}, &a.Units[at]
+				of.readOlder(h, &sets[i], now, &names)
+				of.Field, told = names.reset, told || of.Told
+			}
 		}
-		if a.Told {
+		if told || a.Told {
 			break
 		}
 	}
@@ -297,12 +319,14 @@ func (a *Answer) describe(limit int64, window time.Duration) {
 }
 
 // readQuotas reads RateLimit-Policy and RateLimit, and reports whether they hold anything.
-func (a *Answer) readQuotas(policies, limits []string) bool {
+func (a *Answer) readQuotas(policies, limits, units []string) (holds bool) {
 	var quotas, left [mostItems]item
 	n, m := parseList(quotas[:], policies), parseList(left[:], limits)
 	for i := range quotas[:n] {
-		if q := &quotas[i]; q.unit == "" || q.unit == "requests" {
-			a.describe(q.q, duration(max(q.w, 0)))
+		q := &quotas[i]
+		if of := a.of(q.unit, units); of != nil {
+			of.describe(q.q, duration(max(q.w, 0)))
+			holds = holds || of.described()
 		} else {
 			q.name = "" // of bytes, or calls at once
 		}
@@ -318,20 +342,37 @@ func (a *Answer) readQuotas(policies, limits []string) bool {
 		if r.r < 0 || r.name == "" {
 			continue
 		}
-		requests := n == 0
+		var tells *Answer
+		if n == 0 {
+			tells = a
+		}
 		var of quota
 		for j := range quotas[:n] {
 			if q := &quotas[j]; q.name == r.name {
-				requests = true
-				if a.Burst > 0 {
+				tells = a.of(q.unit, units)
+				if tells.Burst > 0 {
 					of = quota{q.q, duration(max(q.w, 0))}
 				}
-				a.Later = a.Later || q.w > 0 && r.t > q.w
+				tells.Later = tells.Later || q.w > 0 && r.t > q.w
 			}
 		}
-		if requests && a.least(r.r, duration(max(r.t, 0))) {
-			a.tightest = of
+		if tells != nil && tells.least(r.r, duration(max(r.t, 0))) {
+			tells.tightest, holds = of, true
 		}
 	}
-	return a.Told || a.described()
+	for i := range a.Units {
+		a.Units[i].Field, a.Units[i].limitField = limitField, policyField
+	}
+	return holds
+}
+
+// of returns the answer about a unit, nil if its limit is none of the line's.
+func (a *Answer) of(unit string, units []string) *Answer {
+	if unit == "" || unit == "requests" {
+		return a
+	}
+	if at := slices.Index(units, unit); at >= 0 {
+		return &a.Units[at]
+	}
+	return nil
 }

@@ -33,7 +33,7 @@ type guess struct {
 }
 
 // slowDown sets the pace of a key after a refusal that holds it for a time.
-func (l *Line[K]) slowDown(t *Turn[K], now, held time.Duration) {
+func (l *Line[K]) slowDown(t *part[K], now, held time.Duration) {
 	g := &t.state.mu.guess
 	if t.number <= g.barrier {
 		return // of the same refusal
@@ -64,13 +64,13 @@ func (l *Line[K]) slowDown(t *Turn[K], now, held time.Duration) {
 }
 
 // speedUp counts a served call, and sets a higher pace from time to time.
-func (l *Line[K]) speedUp(t *Turn[K], now time.Duration) {
+func (l *Line[K]) speedUp(t *part[K], now time.Duration) {
 	g := &t.state.mu.guess
 	if g.rate == 0 && now-g.since > time.Minute {
 		g.since, g.served, g.lined = now, 0, 0
 	}
 	g.served++
-	if t.Waited > 0 {
+	if t.waited > 0 {
 		g.lined++
 		g.waited++
 	}
@@ -87,7 +87,7 @@ func (l *Line[K]) speedUp(t *Turn[K], now time.Duration) {
 	l.setGuess(t)
 }
 
-func (l *Line[K]) setGuess(t *Turn[K]) {
+func (l *Line[K]) setGuess(t *part[K]) {
 	g := &t.state.mu.guess
 	g.rate = min(max(g.rate, 1/l.config.MaxBackoff.Seconds()), mostRate)
 	l.setPace(t.key, t.state, &pace{guessed: true, limit: evenly(1, 1, time.Duration(float64(time.Second)/g.rate))})

@@ -54,7 +54,7 @@ func (a *away) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	pause()
 	w := httptest.NewRecorder()
-	in := httptest.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, "/", nil)
+	in := httptest.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, r.URL.Path, nil)
 	at := time.Now()
 	a.handler.ServeHTTP(w, in)
 	pause()

@@ -16,13 +16,15 @@ const (
 
 // state is a key's state outside the engine.
 type state struct {
-	turns    atomic.Uint64        // number of the last turn
-	answered atomic.Uint64        // turns that have ended
-	used     atomic.Int64         // when the last turn was given, in nanoseconds since Line.began
-	pace     atomic.Pointer[pace] // the learned limit; nil if none
-	lone     bool                 // not in the full map: nothing is learned
+	turns atomic.Uint64        // number of the last turn
+	taken atomic.Int64         // units of all turns
+	ended atomic.Int64         // units of turns that have ended
+	used  atomic.Int64         // when the last turn was given, in nanoseconds since Line.began
+	pace  atomic.Pointer[pace] // the learned limit; nil if none
+	lone  bool                 // not in the full map: nothing is learned
+	delay time.Duration        // of DelayFor
 
-	waiting atomic.Int64 // calls waiting for their turn
+	waiting atomic.Int64 // units of calls that wait for their turn
 	held    atomic.Int64 // end of the latest back-off, as used
 
 	place int // in Line.leaving
@@ -45,24 +47,31 @@ type state struct {
 }
 
 // join returns the state of a key for a waiting call and keeps it until leave.
-func (l *Line[K]) join(key K) *state {
+func (l *Line[K]) join(key K, n int64) *state {
 	l.mu.RLock()
 	s := l.keys[key]
 	if s != nil {
-		s.waiting.Add(1)
+		s.waiting.Add(n)
 	}
 	l.mu.RUnlock()
 	if s != nil {
 		return s
 	}
+	var delay time.Duration
+	if l.delay != nil {
+		delay = min(l.delay(key), longestWindow)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := l.keys[key]; s != nil {
-		s.waiting.Add(1)
+		s.waiting.Add(n)
 		return s
 	}
-	s = &state{}
-	s.waiting.Add(1)
+	s = &state{delay: delay}
+	if delay > 0 {
+		s.pace.Store(&pace{limit: evenly(1, 1, delay), guessed: true})
+	}
+	s.waiting.Add(n)
 	now := time.Since(l.began)
 	s.used.Store(int64(now))
 	s.mu.guess.since = now
@@ -73,8 +82,6 @@ func (l *Line[K]) join(key K) *state {
 	}
 	return s
 }
-
-func (s *state) leave() { s.waiting.Add(-1) }
 
 // leaving is a remembered key. It may leave at due, or later if it was used meanwhile.
 type leaving[K comparable] struct {
@@ -151,22 +158,22 @@ func (l *Line[K]) limitOf(key K) policy.Policy {
 	return nil
 }
 
-// count counts recently answered calls in two windows, like policy.SlidingWindow.
+// count counts units of recently answered calls in two windows, like policy.SlidingWindow.
 type count struct {
 	window      time.Duration
 	began       time.Duration
 	now, before int64
 }
 
-// add counts one call and returns the number in the window ending now.
-func (c *count) add(now, window time.Duration) int64 {
+// add counts n units and returns the number in the window ending now.
+func (c *count) add(now, window time.Duration, n int64) int64 {
 	switch passed := now - c.began; {
 	case passed >= 2*window || window != c.window:
 		*c = count{window: window, began: now}
 	case passed >= window:
 		c.began, c.now, c.before = c.began+window, 0, c.now
 	}
-	c.now++
+	c.now += n
 	left := 1 - float64(now-c.began)/float64(window)
 	return c.now + int64(float64(c.before)*left+0.5)
 }

@@ -1,6 +1,7 @@
 package outgoing
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -51,7 +52,8 @@ type origin struct {
 	at    time.Time
 }
 
-func (l *Line[K]) late(key K, s *state, err error) error {
+func (t *part[K]) late(ctx context.Context, err error) error {
+	l, key, s := t.line, t.key, t.state
 	if !errors.Is(err, engine.ErrDeadline) {
 		return fmt.Errorf("outgoing: %w", err)
 	}
@@ -62,7 +64,11 @@ func (l *Line[K]) late(key K, s *state, err error) error {
 		from = s.mu.heldBy
 	}
 	s.mu.Unlock()
-	in := l.engine.Peek(key, 1).RetryAfter
+	d := l.engine.Peek(key, t.fits)
+	if l.config.OnTurn != nil {
+		l.config.OnTurn(ctx, l.config.Name, d)
+	}
+	in := d.RetryAfter
 	return &TurnError{key, time.Now().Add(in), in, from.call, from.at, from.field, err}
 }
 

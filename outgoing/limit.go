@@ -10,6 +10,7 @@ import (
 // what remains, in steps: all at once whenever a period ends. Its words are the funnel's.
 type limit struct {
 	funnel
+	each  time.Duration // units drain at this distance
 	first time.Duration // an unused key's first unit holds the others for as long, 0 for none
 
 	period time.Duration  // 0: the funnel drains evenly
@@ -55,7 +56,7 @@ func evenly(burst, count int64, per time.Duration) *limit {
 	if err != nil {
 		return nil
 	}
-	return &limit{funnel: p.(funnel)}
+	return &limit{funnel: p.(funnel), each: per / time.Duration(count)}
 }
 
 // inSteps returns a limit of count calls in each period, where a period ends at until. It returns

@@ -2,7 +2,11 @@ package outgoing
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"iter"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +24,7 @@ const (
 	defaultMaxBackoff = time.Hour
 	defaultMaxKeys    = 1 << 16
 	defaultIdle       = 5 * time.Minute
+	mostUnits         = 7
 	longest           = 4 * 365 * 24 * time.Hour // the maximum of engine.Block
 )
 
@@ -63,6 +68,10 @@ type Config struct {
 	// Pace is how calls use a learned limit. The default is Spend.
 	Pace Pace
 
+	// Units are further limits of each key, in units that calls cost, by their names in header fields,
+	// such as "tokens": see [Line.Wait]. They are learned, beside a limit of calls by Policy too.
+	Units []string
+
 	// Reserve is the share that these calls leave to others, from 0 to below 1, of each limit that is
 	// told with its window.
 	Reserve float64
@@ -71,6 +80,11 @@ type Config struct {
 	// together. It is drawn per refusal for the whole key: calls keep their order. The default is
 	// 0.
 	Jitter time.Duration
+
+	// OnTurn, if not nil, is told each turn after Wait, and each call whose turn would come too late.
+	// Decision.Wait is how long the call waited. limit is Name, and for one of Units also the unit.
+	// Set it to ralotel.TraceDecision to have waits in traces.
+	OnTurn func(ctx context.Context, limit string, d policy.Decision)
 
 	// Logger gets a warning about the first reset that is not believed: see Stats.BadResets. The
 	// default is slog.Default().
@@ -144,6 +158,13 @@ func (c Config) validate() error {
 		return bad("Reserve", c.Reserve, "0 or more, and below 1")
 	case c.Jitter < 0 || c.Jitter > time.Hour:
 		return bad("Jitter", c.Jitter, "0 to 1h")
+	case len(c.Units) > mostUnits:
+		return bad("Units", len(c.Units), fmt.Sprintf("at most %d", mostUnits))
+	}
+	for i, unit := range c.Units {
+		if unit == "" || unit == "requests" || slices.Contains(c.Units[:i], unit) {
+			return bad("Units", fmt.Sprintf("%q", c.Units), "different names, without requests: these are counted anyway")
+		}
 	}
 	return nil
 }
@@ -153,8 +174,10 @@ func (c Config) validate() error {
 type Line[K comparable] struct {
 	engine *engine.Engine[K]
 	config Config
-	probe  *limit // nil with Config.Policy
-	burst  burst  // of Config.Policy
+	probe  *limit                    // nil with Config.Policy
+	burst  burst                     // of Config.Policy
+	units  []*Line[K]                // of Config.Units
+	delay  func(key K) time.Duration // of DelayFor; may be nil
 
 	mu      sync.RWMutex
 	keys    map[K]*state
@@ -162,17 +185,48 @@ type Line[K comparable] struct {
 	steps   uint64        // keys examined for leaving
 	began   time.Time
 
-	counters counters
-	badReset sync.Once // logs the first
+	*counters // also of the units
+}
+
+// Option is an option of New.
+type Option[K comparable] func(*Line[K])
+
+// DelayFor spaces a key's calls by a time or more, such as a host's crawl delay. 0 is none. delay is
+// called when a key's first call comes, from any goroutine. It needs a learned limit.
+func DelayFor[K comparable](delay func(key K) time.Duration) Option[K] {
+	return func(l *Line[K]) { l.delay = delay }
 }
 
 // New makes a Line with keys compared by ==. An error is a *policy.FieldError that names the field.
-func New[K comparable](config Config) (*Line[K], error) {
+func New[K comparable](config Config, options ...Option[K]) (*Line[K], error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	config = config.withDefaults()
-	l := &Line[K]{config: config, keys: make(map[K]*state), began: time.Now()}
+	l, err := build(config.withDefaults(), &counters{}, options)
+	if err != nil {
+		return nil, err
+	}
+	for _, unit := range config.Units {
+		of := l.config
+		of.Name, of.Policy = l.config.Name+" "+unit, nil
+		u, err := build[K](of, l.counters, nil)
+		if err != nil {
+			_ = l.Close()
+			return nil, err
+		}
+		l.units = append(l.units, u)
+	}
+	return l, nil
+}
+
+func build[K comparable](config Config, c *counters, with []Option[K]) (*Line[K], error) {
+	l := &Line[K]{config: config, keys: make(map[K]*state), began: time.Now(), counters: c}
+	for _, option := range with {
+		option(l)
+	}
+	if l.delay != nil && config.Policy != nil {
+		return nil, &policy.FieldError{Of: "outgoing.Config", Field: "Policy", Value: config.Policy, Want: "nil, with DelayFor"}
+	}
 	of := engine.Config{
 		Name:            config.Name,
 		Policy:          config.Policy,
@@ -198,106 +252,50 @@ func New[K comparable](config Config) (*Line[K], error) {
 	return l, nil
 }
 
-// Wait blocks until a call for the key may be sent, and takes its turn. A key's calls are served in
-// order of arrival. A call whose context ends takes nothing.
-//
-// The error wraps an error of package engine: ErrCancelled with the context's error, ErrDeadline at
-// once if the turn comes after the context's deadline or Config.Patience (a *[TurnError]), ErrCrowded
-// or ErrClosed.
-// Without waiting, a call of a known key allocates nothing.
-func (l *Line[K]) Wait(ctx context.Context, key K) (Turn[K], error) {
-	s := l.join(key)
-	defer s.leave()
-	r, err := l.engine.Acquire(ctx, key, 1, l.config.Patience)
-	if err != nil {
-		return Turn[K]{}, l.late(key, s, err)
-	}
-	now := time.Since(l.began)
-	s.used.Store(int64(now))
-	l.counters.turns.Add(1)
-	t := Turn[K]{
-		Waited: r.Waited, line: l, key: key, state: s, held: r,
-		number: s.turns.Add(1), sent: instant(now), answered: s.answered.Load(),
-	}
-	l.open(&t)
-	return t, nil
-}
-
-// Turn allows a call to be sent. Call Obey with the answer, Cancel if the call was not sent, or
-// Lost if no answer will come; otherwise it counts as sent, and the windows after it have a call
-// less. Methods are for one goroutine at a time; do not use a copy as well. The zero Turn does
-// nothing.
-type Turn[K comparable] struct {
-	// Waited is how long the call waited for its turn.
-	Waited time.Duration
-
-	line   *Line[K]
-	key    K
-	state  *state
-	number uint64
-	held   engine.Reservation[K]
-
-	sent     policy.Instant
-	answered uint64 // calls of the key, before this one was sent
-	obeyed   bool
-}
-
-// Cancel returns the turn of a call that was not sent. It does nothing after Obey.
-func (t *Turn[K]) Cancel() {
-	if t.line != nil && !t.obeyed {
-		t.held.Cancel()
-		t.line.lost(t.key, t.state)
-	}
-	t.line = nil
-}
-
-// Lost ends the turn of a call without an answer, such as a failed connection. The call counts as
-// sent; a first call no longer delays those behind it. It does nothing after Obey.
-func (t *Turn[K]) Lost() {
-	if t.line != nil && !t.obeyed {
-		t.line.lost(t.key, t.state)
-	}
-	t.line = nil
-}
-
-// Obey tells the line the answer. A refusal holds the key before Obey returns. Answers may come in
-// any order: an answer does not set the pace after a call sent later was answered. No answer
-// shortens a back-off.
-//
-// A call answered in parts, such as a stream, may call Obey again: only refusals are then used.
-func (t *Turn[K]) Obey(a Answer) {
-	if t.line != nil {
-		first := !t.obeyed
-		if first {
-			t.obeyed = true
-			t.state.answered.Add(1)
-		}
-		t.line.obey(t, a, first)
-	}
-}
-
 // Held returns how much longer an answer keeps all calls of the key waiting, 0 if none does.
-func (l *Line[K]) Held(key K) time.Duration { return l.engine.Blocked(key) }
+func (l *Line[K]) Held(key K) (longest time.Duration) {
+	for of := range l.each() {
+		longest = max(longest, of.engine.Blocked(key))
+	}
+	return longest
+}
 
-// Limit returns the present limit of the key.
+// Limit returns the present limit of the key, in calls.
 func (l *Line[K]) Limit(key K) policy.Policy { return l.engine.LimitFor(key) }
 
 // Reset forgets everything learned about the key, and lets calls go on.
 func (l *Line[K]) Reset(key K) {
-	l.mu.Lock()
-	l.forget(key)
-	l.mu.Unlock()
-	l.engine.Reset(key)
+	for of := range l.each() {
+		of.mu.Lock()
+		of.forget(key)
+		of.mu.Unlock()
+		of.engine.Reset(key)
+	}
 }
 
-// Engine returns the line's engine, for packages metrics and inspect. Do not close it.
+// Engine returns the engine that counts calls, for packages metrics and inspect. Do not close it.
 func (l *Line[K]) Engine() *engine.Engine[K] { return l.engine }
 
 // Close ends all waits with engine.ErrClosed, and returns when the line's goroutines have ended.
-func (l *Line[K]) Close() error { return l.engine.Close() }
+func (l *Line[K]) Close() (err error) {
+	for of := range l.each() {
+		err = errors.Join(err, of.engine.Close())
+	}
+	return err
+}
+
+// each yields the line, and those of Config.Units.
+func (l *Line[K]) each() iter.Seq[*Line[K]] {
+	return func(yield func(*Line[K]) bool) {
+		if yield(l) {
+			slices.Values(l.units)(yield)
+		}
+	}
+}
 
 type counters struct {
 	turns, refusals, retries, unheld, badResets atomic.Uint64
+	badReset                                    sync.Once // logs the first
 }
 
 // Stats are a Line's counts since New.
@@ -308,7 +306,7 @@ type Stats struct {
 	Turns    uint64        // calls that got their turn
 	Refusals uint64        // refusals by servers that were obeyed
 	Retries  uint64        // calls sent again by a Transport or an interceptor
-	Held     int           // keys with all calls waiting because of an answer
+	Held     int           // keys with all calls waiting because of an answer, for each of Config.Units too
 	Unheld   uint64        // refusals not recorded because MaxKeys keys were held
 	Keys     int           // keys remembered
 
@@ -319,21 +317,22 @@ type Stats struct {
 
 // Stats returns the line's counters. They may be a moment apart.
 func (l *Line[K]) Stats() Stats {
-	e := l.engine.Stats()
-	l.mu.RLock()
-	keys := len(l.keys)
-	l.mu.RUnlock()
-	return Stats{
-		Waiting: e.Waiting, Waits: e.Waits, WaitTime: e.WaitTime,
-		Turns:    l.counters.turns.Load(),
-		Refusals: l.counters.refusals.Load(),
-		Retries:  l.counters.retries.Load(),
-		Held:     e.BlockedKeys,
-		Unheld:   l.counters.unheld.Load(),
-		Keys:     keys,
-
+	s := Stats{
+		Turns:     l.counters.turns.Load(),
+		Refusals:  l.counters.refusals.Load(),
+		Retries:   l.counters.retries.Load(),
+		Unheld:    l.counters.unheld.Load(),
 		BadResets: l.counters.badResets.Load(),
 	}
+	for of := range l.each() {
+		e := of.engine.Stats()
+		s.Waiting, s.Waits, s.WaitTime = s.Waiting+e.Waiting, s.Waits+e.Waits, s.WaitTime+e.WaitTime
+		s.Held += e.BlockedKeys
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	s.Keys = len(l.keys)
+	return s
 }
 
 // CountRetry counts a call sent again, for adapters.

@@ -36,6 +36,9 @@ type Answer struct {
 	// empty.
 	Field string
 
+	// Units has what the answer tells of the limits of Config.Units, in that order, without a refusal.
+	Units []Answer
+
 	limitField string // the field behind Limit and Window
 	past       bool   // the reset has passed
 	stated     bool   // RetryAfter is not from Reset
@@ -49,6 +52,13 @@ type Answer struct {
 type quota struct {
 	limit  int64
 	window time.Duration
+}
+
+func (a *Answer) unit(i int) (of Answer) {
+	if i < len(a.Units) {
+		of = a.Units[i]
+	}
+	return of
 }
 
 func (a *Answer) described() bool { return a.Limit > 0 && a.Window > 0 }
@@ -152,7 +162,7 @@ func (l *Line[K]) make(p pace) *pace {
 }
 
 // obey uses an answer, which is the first of its call or not.
-func (l *Line[K]) obey(t *Turn[K], a Answer, first bool) {
+func (l *Line[K]) obey(t *part[K], a Answer, first bool) {
 	key, s, turn := t.key, t.state, t.number
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +189,7 @@ func (l *Line[K]) obey(t *Turn[K], a Answer, first bool) {
 	case newest:
 		s.mu.strikes = 0
 		if learns || s.lone {
-			l.remaining(key, s, now, &a)
+			l.remaining(t, now, &a)
 		}
 	}
 }
@@ -198,7 +208,7 @@ func (l *Line[K]) keep(a *Answer) {
 	}
 }
 
-func (l *Line[K]) learn(t *Turn[K], now time.Duration, a *Answer, newest bool) {
+func (l *Line[K]) learn(t *part[K], now time.Duration, a *Answer, newest bool) {
 	key, s, p := t.key, t.state, t.state.pace.Load()
 	var ours int64
 	if p.spends() {
@@ -206,13 +216,13 @@ func (l *Line[K]) learn(t *Turn[K], now time.Duration, a *Answer, newest bool) {
 			return // see refused, or of a window that is over
 		}
 		ours = l.engine.Peek(key, 0).Remaining
-		if p.shared(a, ours) {
+		if p.shared(a, ours-t.doubt()) {
 			s.mu.spaced = now + forgiving*min(p.window, longest/forgiving)
 		}
 	} else if !newest {
 		return
 	}
-	spends := l.config.Pace == Spend && !a.Refused && now >= s.mu.spaced
+	spends := l.config.Pace == Spend && !a.Refused && now >= s.mu.spaced && s.delay == 0
 	switch {
 	case a.described():
 		next := pace{learned: a.learned()}
@@ -262,12 +272,13 @@ func (l *Line[K]) learn(t *Turn[K], now time.Duration, a *Answer, newest bool) {
 }
 
 // lost ends the probe of a key if its first call gets no answer.
-func (l *Line[K]) lost(key K, s *state) {
-	s.answered.Add(1)
+func (t *part[K]) lost() {
+	s := t.state
+	s.ended.Add(t.n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.newest == 0 && s.turns.Load() == 1 {
-		l.endProbe(key, s)
+		t.line.endProbe(t.key, s)
 	}
 }
 
@@ -291,6 +302,10 @@ func (s *state) slides(now time.Duration, a *Answer) bool {
 
 // setPace sets the pace of a key, nil for the probe. Calls in line get new turns in the same order.
 func (l *Line[K]) setPace(key K, s *state, p *pace) {
+	if s.delay > 0 && p != nil {
+		slow := *p
+		slow.limit, p = evenly(1, 1, min(max(s.delay, p.limit.each), longestWindow)), &slow
+	}
 	from := s.pace.Load().policy()
 	s.pace.Store(p)
 	s.mu.paced = s.turns.Load()
@@ -302,7 +317,8 @@ func (l *Line[K]) setPace(key K, s *state, p *pace) {
 }
 
 // remaining lowers the key's units to those the server reports.
-func (l *Line[K]) remaining(key K, s *state, now time.Duration, a *Answer) {
+func (l *Line[K]) remaining(t *part[K], now time.Duration, a *Answer) {
+	key, s := t.key, t.state
 	if !a.Told || l.probe == nil || s.pace.Load().spends() {
 		return
 	}
@@ -315,7 +331,7 @@ func (l *Line[K]) remaining(key K, s *state, now time.Duration, a *Answer) {
 	}
 	var own int64
 	if a.described() {
-		own = s.mu.own.add(now, of.window)
+		own = s.mu.own.add(now, of.window, t.n)
 	}
 	if a.Remaining > 0 || a.Reset <= 0 {
 		return
@@ -331,7 +347,7 @@ func (l *Line[K]) remaining(key K, s *state, now time.Duration, a *Answer) {
 }
 
 // refused holds a key for the stated time, or for the back-off due.
-func (l *Line[K]) refused(t *Turn[K], now time.Duration, a *Answer) {
+func (l *Line[K]) refused(t *part[K], now time.Duration, a *Answer) {
 	key, s, turn := t.key, t.state, t.number
 	l.counters.refusals.Add(1)
 	l.endProbe(key, s)

@@ -654,6 +654,9 @@ func TestBadConfig(t *testing.T) {
 		"Backoff":    {Backoff: -1},
 		"MaxBackoff": {MaxBackoff: longest + 1},
 		"Jitter":     {Jitter: -1},
+		"Pace":       {Pace: 2},
+		"Reserve":    {Reserve: 1},
+		"Units":      {Units: []string{"tokens", "tokens"}},
 		"Name":       {Name: "\n"},
 	} {
 		_, err := New[string](c)

@@ -14,7 +14,7 @@ func Refusal(resp *http.Response) bool {
 	case http.StatusTooManyRequests:
 		return true
 	case http.StatusForbidden, statusShopify, http.StatusBadGateway, http.StatusServiceUnavailable, statusOverloaded:
-		a, _ := read(resp.Header, time.Now())
+		a, _ := read(resp.Header, time.Now(), nil)
 		return a.RetryAfter > 0
 	}
 	return false

@@ -13,15 +13,23 @@ func (p *pace) shared(a *Answer, ours int64) bool {
 	return a.Told && same && a.Remaining < ours-max(p.count/10, 1)
 }
 
+// doubt returns the units that may differ from those charged, of estimated costs under way.
+func (t *part[K]) doubt() int64 {
+	if t.n == 1 {
+		return 0
+	}
+	return t.state.taken.Load() - t.ended
+}
+
 // spend lets the calls have at once the units that the server has left, until its reset. ours are
 // the units that the key has left if its calls spend already. spend reports false if such a limit
 // cannot be enforced.
-func (l *Line[K]) spend(t *Turn[K], now time.Duration, a *Answer, next pace, ours int64) bool {
+func (l *Line[K]) spend(t *part[K], now time.Duration, a *Answer, next pace, ours int64) bool {
 	s, p, at := t.state, t.state.pace.Load(), instant(now)
 	count, period := min(next.count, mostCount), policy.Instant(min(next.window, longestWindow))
-	waiting := s.waiting.Load() // before the turns: a call that gets its turn counts in one or both
-	sent := int64(s.turns.Load()-t.answered) - 1
-	known := told{count - 1, sent, sent + waiting}
+	waiting := s.waiting.Load() // before those taken: a call that gets its turn counts in one or both
+	sent := s.taken.Load() - t.ended - t.n
+	known := told{max(count-t.n, 0), sent, sent + waiting}
 	next.opened = t.sent
 	until := t.sent + period
 	var old *limit
@@ -64,7 +72,7 @@ func (l *Line[K]) spend(t *Turn[K], now time.Duration, a *Answer, next pace, our
 }
 
 // open begins a window with the first call that was sent after the last one.
-func (l *Line[K]) open(t *Turn[K]) {
+func (l *Line[K]) open(t *part[K]) {
 	over := func(p *pace) bool { return p.spends() && t.sent >= p.limit.until-ahead }
 	if !over(t.state.pace.Load()) {
 		return
@@ -79,7 +87,7 @@ func (l *Line[K]) open(t *Turn[K]) {
 	next := *p
 	next.opened, next.known = t.sent, 0
 	// The server may count calls under way in the new window.
-	count, under := p.limit.Limit(), int64(s.turns.Load()-s.answered.Load())
+	count, under := p.limit.Limit(), s.taken.Load()-s.ended.Load()
 	known := told{left: max(count-under, 0), begun: count} // no more is certain
 	next.limit = inSteps(count, p.limit.period, t.sent+policy.Instant(p.limit.period), known)
 	s.pace.Store(&next)

@@ -3,6 +3,7 @@ package outgoing
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -29,6 +30,15 @@ type Options struct {
 	// GET, HEAD, OPTIONS and TRACE, also PUT and DELETE, and any with the field Idempotency-Key or
 	// X-Idempotency-Key.
 	Repeatable func(r *http.Request) bool
+
+	// Cost returns the units that a request takes of its key's limits, as in [Line.Wait]. The default
+	// is a call. Of a repeated request it is asked once.
+	Cost func(r *http.Request) []int64
+
+	// Used has for each cost the names of numbers in the response's JSON, or events, whose sum is the
+	// true cost, as by [Turn.Settle]: {nil, {"total_tokens"}}. The last number of a name counts. They
+	// are read as the caller reads the body, which is not kept. Without such numbers the cost stays.
+	Used [][]string
 
 	// Refusal reports whether a response refuses its call because it came too early. The default
 	// is [Refusal]; [GitHub], [Anthropic], [Shopify] and [Slack] know more. It runs on the
@@ -57,6 +67,15 @@ func NewTransport[K comparable](line *Line[K], key func(r *http.Request) K, opti
 		return nil, bad("key", "nil", "a function, such as outgoing.ByHost")
 	case options.Retries < 0:
 		return nil, bad("options.Retries", options.Retries, "0 or more")
+	case len(options.Used) > 1+len(line.units):
+		return nil, bad("options.Used", len(options.Used), "names for calls, and for each of Config.Units")
+	}
+	for _, of := range options.Used {
+		for _, name := range of {
+			if name == "" || len(name) > longestName {
+				return nil, bad("options.Used", fmt.Sprintf("%.80q", name), "names of 1 to 64 bytes")
+			}
+		}
 	}
 	if options.Base == nil {
 		options.Base = http.DefaultTransport
@@ -85,7 +104,11 @@ func ByHost(r *http.Request) string {
 // of [Line.Wait]. Its body is closed in any case.
 func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 	key := t.key(r)
-	turn, err := t.line.Wait(r.Context(), key)
+	var cost []int64
+	if t.options.Cost != nil {
+		cost = t.options.Cost(r)
+	}
+	turn, err := t.line.Wait(r.Context(), key, cost...)
 	if err != nil {
 		closeBody(r)
 		return nil, err
@@ -97,12 +120,15 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 			turn.Lost()
 			return resp, err
 		}
-		a := answerOf(resp, t.options.Refusal)
+		a := answerOf(resp, t.options.Refusal, t.line.config.Units)
 		turn.Obey(a)
 		if !a.Refused || left <= 0 || !hasBodyAgain(r) || !t.options.Repeatable(r) || !setAside(r.Context(), resp) {
+			if !a.Refused && len(t.options.Used) > 0 && resp.Body != nil && resp.StatusCode != http.StatusSwitchingProtocols {
+				resp.Body = newUsage(resp.Body, t.options.Used, turn)
+			}
 			return resp, nil
 		}
-		if turn, err = t.line.Wait(r.Context(), key); err != nil {
+		if turn, err = t.line.Wait(r.Context(), key, cost...); err != nil {
 			return resp, nil //nolint:nilerr // the refusal is the answer
 		}
 		if r, err = again(r); err != nil {

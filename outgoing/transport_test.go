@@ -279,6 +279,7 @@ func TestBadTransport(t *testing.T) {
 		"line":            second(NewTransport(nil, ByHost, Options{})),
 		"key":             second(NewTransport(l, nil, Options{})),
 		"options.Retries": second(NewTransport(l, ByHost, Options{Retries: -1})),
+		"options.Used":    second(NewTransport(l, ByHost, Options{Used: [][]string{nil, {"total_tokens"}}})),
 	} {
 		var fault *policy.FieldError
 		if assert.ErrorAs(t, err, &fault, field) {

@@ -70,7 +70,8 @@ var given = map[string]string{
 		var line *outgoing.Line[string]; var feed *single.Limiter; var meter metric.Meter`,
 	"docs/operating.md": `var p policy.Policy; var limiter *engine.Engine[string]; var admin *http.ServeMux`,
 	"docs/outgoing.md": `
-		var ctx context.Context; var line *outgoing.Line[string]; var key, target string; var delay time.Duration`,
+		var ctx context.Context; var line *outgoing.Line[string]; var key, target string; var delay time.Duration
+		var byAPIKey func(*http.Request) string; var estimate func(*http.Request) int64; var crawlDelay func(string) time.Duration`,
 }
 
 // forms are files around a snippet: a list of declarations, statements, an expression, or

@@ -1,0 +1,296 @@
+package outgoing
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// models is a server of language models with limits of calls and of tokens. A request says in its
+// path how many tokens it takes.
+type models struct {
+	limits [2]policy.Policy // of calls, and of tokens
+	fields func(h http.Header, left [2]policy.Decision)
+
+	began   time.Time
+	mu      sync.Mutex
+	words   [2]uint64
+	served  [2]int64
+	refused int
+}
+
+func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	tokens, _ := strconv.ParseInt(r.URL.Path[1:], 10, 64)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := policy.Instant(time.Now().Sub(m.began)) + 1
+	cost, status := [2]int64{1, tokens}, http.StatusOK
+	next, left := m.words, [2]policy.Decision{}
+	for i, p := range m.limits {
+		if next[i], left[i] = p.Take(m.words[i], now, cost[i], 0); !left[i].Allowed {
+			status = http.StatusTooManyRequests
+		}
+	}
+	if status == http.StatusOK {
+		m.words = next
+		m.served[0], m.served[1] = m.served[0]+1, m.served[1]+tokens
+	} else {
+		m.refused++
+	}
+	for i, p := range m.limits {
+		_, left[i] = p.Take(m.words[i], now, 0, 0)
+	}
+	m.fields(w.Header(), left)
+	w.WriteHeader(status)
+	fmt.Fprintf(w, `{"text":"\"total_tokens\":1","usage": {"total_tokens" : %d}}`, tokens)
+}
+
+func likeOpenAI(h http.Header, left [2]policy.Decision) {
+	for i, name := range []string{"Requests", "Tokens"} {
+		h.Set("X-Ratelimit-Remaining-"+name, strconv.FormatInt(left[i].Remaining, 10))
+		h.Set("X-Ratelimit-Reset-"+name, left[i].ResetAfter.String())
+	}
+}
+
+func likeTheDraft(h http.Header, left [2]policy.Decision) {
+	up := func(d time.Duration) time.Duration {
+		return (d.Round(time.Millisecond) + time.Second - 1) / time.Second
+	}
+	h.Set("Ratelimit-Policy", fmt.Sprintf(`"c";q=%d;w=60, "t";q=%d;w=60;qu="tokens"`, left[0].Limit, left[1].Limit))
+	h.Set("Ratelimit", fmt.Sprintf(`"c";r=%d;t=%d, "t";r=%d;t=%d`, left[0].Remaining, up(left[0].ResetAfter), left[1].Remaining, up(left[1].ResetAfter)))
+}
+
+// Promise: Calls stay within limits of calls and of tokens, and use the scarcer.
+func TestCallsAndTokens(t *testing.T) {
+	const minutes = 20
+	for name, fields := range map[string]func(http.Header, [2]policy.Decision){"OpenAI": likeOpenAI, "draft": likeTheDraft} {
+		for _, window := range []bool{false, true} {
+			for _, calls := range []int64{20, 600} {
+				for _, exact := range []bool{true, false} {
+					synctest.Test(t, func(t *testing.T) {
+						limit := func(n int64) policy.Policy {
+							if window {
+								return must(policy.FixedWindow(n, time.Minute))
+							}
+							return must(policy.Funnel(n, n, time.Minute))
+						}
+						to := &models{limits: [2]policy.Policy{limit(calls), limit(60_000)}, fields: fields, began: time.Now()}
+						line := newLine(t, Config{Units: []string{"tokens"}})
+						estimate := func(r *http.Request) []int64 {
+							n, _ := strconv.ParseInt(r.URL.Path[1:], 10, 64)
+							if !exact {
+								n = n/2 + rand.Int64N(n)
+							}
+							return []int64{1, n}
+						}
+						rt, err := NewTransport(line, ByHost, Options{Base: &away{handler: to, rtt: time.Second}, Cost: estimate, Used: [][]string{nil, {"total_tokens"}}})
+						require.NoError(t, err)
+						ctx, cancel := context.WithCancel(t.Context())
+						defer time.AfterFunc(minutes*time.Minute, cancel).Stop()
+						var all sync.WaitGroup
+						for range 30 {
+							all.Go(func() {
+								for ctx.Err() == nil {
+									r, _ := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://there/%d", 100+rand.Int64N(2000)), nil)
+									resp, err := rt.RoundTrip(r)
+									if err != nil {
+										assert.Error(t, ctx.Err(), err)
+										return
+									}
+									_, _ = io.Copy(io.Discard, resp.Body)
+									_ = resp.Body.Close()
+								}
+							})
+						}
+						all.Wait()
+						used := max(float64(to.served[0])/float64(calls*minutes), float64(to.served[1])/float64(60_000*minutes))
+						refused := float64(to.refused) / float64(to.served[0])
+						t.Logf("%s, window %v, %d calls, exact %v: used %.0f%%, refused %.1f%%", name, window, calls, exact, used*100, refused*100)
+						assert.GreaterOrEqual(t, used, map[bool]float64{true: 0.8, false: 0.7}[exact])
+						assert.LessOrEqual(t, refused, 0.03)
+					})
+				}
+			}
+		}
+	}
+}
+
+// Promise: A body's numbers settle a call, in pieces of any length.
+func TestNumbersOfABody(t *testing.T) {
+	for content, want := range map[string]int64{
+		`{"usage":{"in":3,"out":4}}`:                               7,
+		"data: {\"in\": 3,\"out\":1}\n\ndata: {\"out\" :\t9 }\n\n": 12, // the last of a name
+		`{"text":"\"in\":5","in\\":8,"in":2,"inn":6,"xin":7}`:      2,
+		": a comment with a \"\ndata: {\"in\":1.9}\n":              1,
+		`{"text":"5\" of \\","in":4}`:                              4,
+		"{\"in\"\n:\n12}":                                          12,
+		`{"in":99999999999999999999}`:                              mostCount,
+		`{"in":0,"out":-1}`:                                        0,
+		`{"in":null,"out":"7","in2":8}`:                            -1,
+		`{"` + strings.Repeat("a", 100) + `in":5}`:                 -1,
+		`["in",5]`: -1, `{"in":5`: -1, ``: -1,
+	} {
+		for piece := 1; piece <= len(content)+1; piece++ {
+			u := newUsage(io.NopCloser(iotest.DataErrReader(strings.NewReader(content))), [][]string{nil, {"in", "out"}}, Turn[string]{})
+			var read strings.Builder
+			_, err := io.CopyBuffer(&read, struct{ io.Reader }{u}, make([]byte, piece))
+			require.NoError(t, err)
+			assert.Equal(t, content, read.String())
+			got := int64(-1)
+			for _, n := range u.scan.numbers {
+				if n.value >= 0 {
+					got = max(got, 0) + n.value
+				}
+			}
+			assert.Equal(t, want, got, "%s by %d bytes", content, piece)
+		}
+	}
+}
+
+// Promise: The true cost of a call is charged, and the rest comes back where the server tells nothing.
+func TestSettle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, Config{Policy: must(policy.Funnel(100, 100, time.Hour))})
+		left := func() int64 { return l.Engine().Peek("key", 0).Remaining }
+		turn, err := l.Wait(t.Context(), "key", 60)
+		require.NoError(t, err)
+		assert.Equal(t, int64(40), left())
+		turn.Settle(10)
+		assert.Equal(t, int64(90), left())
+		turn.Obey(Answer{})
+		turn.Settle(-1)
+		turn.Settle()
+		turn.Settle(70, 5) // there is no second limit
+		assert.Equal(t, int64(30), left())
+		turn.Lost()
+		turn.Settle(1)
+		assert.Equal(t, int64(30), left())
+	})
+	synctest.Test(t, func(t *testing.T) { // told by the server
+		l := newLine(t, Config{Units: []string{"tokens"}})
+		told := Answer{Limit: 10, Window: time.Minute, Told: true, Remaining: 9, Reset: time.Minute, Units: []Answer{
+			{Limit: 1000, Window: time.Minute, Told: true, Remaining: 900, Reset: time.Minute},
+		}}
+		left := func() string {
+			return fmt.Sprint(l.Engine().Peek("key", 0).Remaining, l.units[0].engine.Peek("key", 0).Remaining)
+		}
+		turn, err := l.Wait(t.Context(), "key", 1, 500)
+		require.NoError(t, err)
+		turn.Obey(told)
+		assert.Equal(t, "9 900", left())
+		turn.Settle(1, 100)
+		assert.Equal(t, "9 900", left())
+		turn.Settle(1, 150)
+		assert.Equal(t, "9 850", left())
+		turn, err = l.Wait(t.Context(), "key", 2, 300)
+		require.NoError(t, err)
+		assert.Equal(t, "7 550", left())
+		turn.Cancel()
+		assert.Equal(t, "9 850", left())
+	})
+}
+
+// Promise: Of a cost above what passes at once, the rest is owed.
+func TestCostAboveTheBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, Config{Policy: must(policy.Funnel(10, 10, time.Second))})
+		for i, wait := range []time.Duration{0, 2100, 1000, 2100} {
+			turn, err := l.Wait(t.Context(), "key", []int64{30, 1}[i%2])
+			require.NoError(t, err)
+			assert.Equal(t, wait, turn.Waited.Round(time.Millisecond)/time.Millisecond)
+		}
+	})
+}
+
+// Promise: A refusal for want of tokens holds all calls that take some, and leaves the pace of calls.
+func TestRefusalForTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var names []string
+		l := newLine(t, Config{Patience: time.Second, Units: []string{"tokens"}, OnTurn: func(_ context.Context, limit string, d policy.Decision) {
+			names = append(names, fmt.Sprint(limit, " ", d.Allowed, " ", d.RetryAfter))
+		}})
+		turn, err := l.Wait(t.Context(), "key", 1, 500)
+		require.NoError(t, err)
+		turn.Obey(answerOf(answer(429, nil, "X-RateLimit-Remaining-Requests: 59", "X-RateLimit-Reset-Requests: 1s",
+			"X-RateLimit-Remaining-Tokens: 0", "X-RateLimit-Reset-Tokens: 8.64s"), Refusal, l.config.Units))
+		assert.Equal(t, 8640*time.Millisecond, l.Held("key"))
+		assert.Equal(t, uint64(1), l.Stats().Refusals)
+		_, err = l.Wait(t.Context(), "key", 1, 500)
+		var late *TurnError
+		require.ErrorAs(t, err, &late)
+		assert.Equal(t, "X-Ratelimit-Reset-Tokens 8.64s", fmt.Sprint(late.Field, " ", late.In))
+		_, err = l.Wait(t.Context(), "key") // it takes no tokens
+		require.NoError(t, err)
+		assert.Equal(t, []string{"outgoing true 0s", "outgoing tokens true 0s", "outgoing tokens false 8.64s", "outgoing true 0s"}, names)
+		l.Reset("key")
+		assert.Zero(t, l.Held("key"))
+	})
+}
+
+// Promise: A key's calls keep to its delay, whatever the server tells.
+func TestDelayFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		a    Answer
+		each time.Duration
+	}{
+		"nothing":  {Answer{}, 2 * time.Second},
+		"more":     {Answer{Limit: 100, Window: time.Minute, Told: true, Remaining: 99, Reset: time.Second}, 2 * time.Second},
+		"less":     {Answer{Limit: 10, Window: 96 * time.Second}, 10 * time.Second},
+		"the rest": {Answer{Told: true, Remaining: 9, Reset: 96 * time.Second}, 10 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := New(Config{}, DelayFor(func(host string) time.Duration { return map[string]time.Duration{"slow": 2 * time.Second}[host] }))
+			require.NoError(t, err)
+			defer l.Close()
+			for _, host := range []string{"slow", "fast", "slow", "slow", "fast"} {
+				turn, err := l.Wait(t.Context(), host)
+				require.NoError(t, err)
+				turn.Obey(c.a)
+			}
+			turn, err := l.Wait(t.Context(), "slow")
+			require.NoError(t, err)
+			assert.Equal(t, c.each, turn.Waited.Round(time.Second), name)
+		})
+	}
+	_, err := New(Config{Policy: must(policy.Funnel(1, 1, time.Second))}, DelayFor(func(string) time.Duration { return 0 }))
+	assert.ErrorContains(t, err, "Policy")
+}
+
+// Promise: Transports in a row hold calls to a limit of the endpoint and to one of the host.
+func TestTransportsInARow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := map[string]int{"/a": 2, "/b": 2}
+		far := &base{answer: func(r *http.Request) (*http.Response, error) {
+			left[r.URL.Path]--
+			return answer(200, nil, fmt.Sprint("X-RateLimit-Remaining: ", left[r.URL.Path]), "X-RateLimit-Reset-After: 10"), nil
+		}}
+		host := newLine(t, Config{Policy: must(policy.Funnel(1, 2, time.Second))})
+		global := func(r *http.Response) bool { return r.Header.Get("X-RateLimit-Global") != "" }
+		byHost, err := NewTransport(host, ByHost, Options{Base: far, Refusal: global})
+		require.NoError(t, err)
+		byPath, err := NewTransport(newLine(t, Config{}), func(r *http.Request) string { return r.URL.Path }, Options{Base: byHost})
+		require.NoError(t, err)
+		began := time.Now()
+		for i, want := range []time.Duration{0, 500, 1000, 1500, 11000} {
+			path := []string{"/a", "/b"}[i%2]
+			resp, err := (&http.Client{Transport: byPath}).Get("http://there" + path)
+			require.NoError(t, err)
+			_ = resp.Body.Close()
+			assert.Equal(t, want, time.Since(began).Round(500*time.Millisecond)/time.Millisecond, "%d", i)
+		}
+	})
+}

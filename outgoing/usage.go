@@ -1,0 +1,128 @@
+package outgoing
+
+import (
+	"io"
+	"sync"
+)
+
+// usage is a body that settles its call's turn by numbers in its JSON, once it is read or closed.
+type usage[K comparable] struct {
+	io.ReadCloser
+
+	mu   sync.Mutex // Close may come during a Read
+	turn Turn[K]
+	scan scanner
+}
+
+func newUsage[K comparable](body io.ReadCloser, names [][]string, turn Turn[K]) *usage[K] {
+	u := &usage[K]{ReadCloser: body, turn: turn}
+	for cost, of := range names {
+		for _, name := range of {
+			u.scan.numbers = append(u.scan.numbers, counted{name, cost, -1})
+		}
+	}
+	return u
+}
+
+func (u *usage[K]) Read(p []byte) (n int, err error) {
+	n, err = u.ReadCloser.Read(p)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.scan.read(p[:n]); err != nil {
+		u.settle()
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (u *usage[K]) Close() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.settle()
+	return u.ReadCloser.Close()
+}
+
+// settle settles the turn the first time.
+func (u *usage[K]) settle() {
+	used := [1 + mostUnits]int64{}
+	for i := range used {
+		used[i] = -1
+	}
+	for _, n := range u.scan.numbers {
+		if n.value >= 0 {
+			used[n.cost] = max(used[n.cost], 0) + n.value
+		}
+	}
+	u.turn.Settle(used[:]...)
+	u.turn = Turn[K]{}
+}
+
+// counted is a number in JSON by its name, below 0 until it is read.
+type counted struct {
+	name  string
+	cost  int // the index in the costs of Wait
+	value int64
+}
+
+// scanner finds numbers by name in JSON that comes in pieces, in events too. A name quoted within a
+// text is not found: its quotes are escaped.
+type scanner struct {
+	numbers []counted
+
+	in    place
+	text  []byte // the present or last text, cut to more than any name
+	value int64  // of digits so far, below 0 before them
+}
+
+type place uint8
+
+const (
+	betweenTexts place = iota
+	inText
+	escaped   // in a text, behind a backslash
+	afterText // a colon makes it a name
+	inValue   // of a name
+)
+
+const longestName = 64
+
+func (s *scanner) read(p []byte) {
+	for _, c := range p {
+		switch space := c == ' ' || c == '\t' || c == '\r'; {
+		case c == '\n' && s.in <= escaped: // no text has one, so that other lines end here
+			s.in = betweenTexts
+		case s.in == escaped:
+			s.in = inText
+		case s.in == inText && c == '"':
+			s.in = afterText
+		case s.in == inText:
+			if len(s.text) <= longestName {
+				s.text = append(s.text, c)
+			}
+			if c == '\\' {
+				s.in = escaped
+			}
+		case (s.in == afterText || s.in == inValue && s.value < 0) && (space || c == '\n'):
+		case s.in == afterText && c == ':':
+			s.in, s.value = inValue, -1
+		case s.in == inValue && '0' <= c && c <= '9':
+			s.value = min(max(s.value, 0)*10+int64(c-'0'), mostCount)
+		default:
+			if s.in == inValue && s.value >= 0 {
+				s.found()
+			}
+			if s.in = betweenTexts; c == '"' {
+				s.in, s.text = inText, s.text[:0]
+			}
+		}
+	}
+}
+
+// found records the value of a name.
+func (s *scanner) found() {
+	for i := range s.numbers {
+		if n := &s.numbers[i]; n.name == string(s.text) {
+			n.value = s.value
+		}
+	}
+}
