@@ -10,6 +10,7 @@ import (
 
 	"github.com/ral-limiter/ral/internal/core/seam"
 	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
 )
 
 // The cell's verbs are tested through the engine. These tests show only in speed or lateness.
@@ -119,4 +120,29 @@ func TestLikeWaitersAreFound(t *testing.T) {
 		assert.False(t, under(other).Alike(under(limit)))
 	}
 	assert.False(t, under(uncomparable{Policy: limit}).Alike(under(uncomparable{Policy: limit})))
+}
+
+// hooked is a policy that runs a function in each take.
+type hooked struct {
+	policy.Policy
+	do func()
+}
+
+func (h hooked) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	h.do()
+	return h.Policy.Take(word, now, n, patience)
+}
+
+// Otherwise the state may have been saved before the key landed.
+func TestCellThatClosesDuringACallRefusesANewKey(t *testing.T) {
+	d := &desk{t: t}
+	closes := sync.OnceFunc(func() { d.control.Close() })
+	d.set(table.Options{Policy: hooked{funnel(2, 1, time.Hour), func() {
+		if d.queue.Len() > 0 { // it has landed
+			closes()
+		}
+	}}}, Options[string]{Clock: d.instant, RefuseClosed: true})
+	d.now.Store(1)
+	assert.False(t, d.Choke("new"))
+	assert.True(t, d.Closed())
 }
