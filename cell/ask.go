@@ -30,40 +30,7 @@ func (c *Cell[K]) Ask(key K, n int64, d *policy.Decision) Asked {
 	if c.view.Terms().Delays {
 		return NotAsked
 	}
-	// take and Count, written out: the calls cost 8 ns together.
-	q := request{n: n}
-	hash, ok := c.hash(key)
-	now := c.now()
-	if c.blocks.Load() != nil {
-		return c.asked(key, n, d, c.take(key, &q, d, nil))
-	}
-	if ok {
-		if e := c.view.Load(hash, key); e != nil {
-			if _, alive := c.takeEntry(e, now, &q, d, nil); alive {
-				switch mine := c.tally.mine(); {
-				case n == 0:
-				case d.Allowed:
-					mine.admitted.Add(1)
-				default:
-					if number, mayBe := mine.refuse(); mayBe {
-						c.sampleRefusal(key, mine, number)
-					}
-				}
-				return AskedWord
-			}
-		}
-	}
-	return c.asked(key, n, d, c.takeNew(hash, ok, key, now, &q, d, nil))
-}
-
-func (c *Cell[K]) asked(key K, n int64, d *policy.Decision, basis Basis) Asked {
-	if n != 0 {
-		c.Count(key, d, basis)
-	}
-	if basis.Recorded() {
-		return AskedWord
-	}
-	return AskedNoWord
+	return asked(c.Take(key, n, d))
 }
 
 func (c *Cell[K]) askChosen(key K, n int64, d *policy.Decision) Asked {
@@ -71,7 +38,14 @@ func (c *Cell[K]) askChosen(key K, n int64, d *policy.Decision) Asked {
 	if limit == nil && c.view.Terms().Delays || limit != nil && limit.Delays() {
 		return NotAsked
 	}
-	return c.asked(key, n, d, c.take(key, &request{n: n, limit: limit}, d, nil))
+	return asked(c.takeCounted(key, &request{n: n, limit: limit}, d))
+}
+
+func asked(b Basis) Asked {
+	if b.Recorded() {
+		return AskedWord
+	}
+	return AskedNoWord
 }
 
 // ReserveWith is Reserve, and returns the basis of the answer.

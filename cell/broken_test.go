@@ -44,6 +44,7 @@ func TestPolicyThatReturnsReservedWordsIsRefused(t *testing.T) {
 	for range 3 {
 		assert.False(t, d.Choke("key"))
 		assert.Equal(t, policy.Never, d.Take("key", 1).RetryAfter)
+		assert.Equal(t, policy.Never, d.TakeWith(nil, "key", 1).RetryAfter)
 	}
 	r.Keep(1)
 	limit.broken = false

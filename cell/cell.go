@@ -172,14 +172,74 @@ func (c *Cell[K]) chokerOf(limit policy.Policy) policy.Choker {
 
 // Take takes n units for the key now if the limit allows it, and answers in d. n == 0 looks without
 // taking and is not counted. It waits and allocates no more than Choke does.
-func (c *Cell[K]) Take(key K, n int64, d *policy.Decision) { c.TakeWith(nil, key, n, d) }
+func (c *Cell[K]) Take(key K, n int64, d *policy.Decision) Basis { return c.ask(key, n, false, d) }
+
+// ask is Take or, if look is set, Peek.
+func (c *Cell[K]) ask(key K, n int64, look bool, d *policy.Decision) Basis {
+	q := request{n: n}
+	if c.guarded || c.policyFor != nil || c.blocks.Load() != nil {
+		if q.limit = c.Chosen(key); look {
+			return c.probe(key, &q, d)
+		}
+		return c.takeCounted(key, &q, d)
+	}
+	// Written out as in Choke: with a function for each step, Take took 60 ns, not 42.
+	hash := maphash.Comparable(c.seed, key)
+	var now policy.Instant
+	if c.clock == nil {
+		now = policy.Instant(time.Since(c.epoch)) + c.first
+	} else {
+		now = c.clock()
+	}
+	if e := c.view.Load(hash, key); e != nil {
+		for {
+			terms := c.view.Terms()
+			word := e.Word()
+			state := word ^ terms.EpochBit
+			if state-1 >= policy.MaxWord {
+				break // as in Choke
+			}
+			next := terms.Take(state, now, n, 0, d)
+			if look || n == 0 {
+				return Basis{}
+			}
+			if !d.Allowed {
+				mine := c.tally.mine()
+				if number, mayBe := mine.refuse(); mayBe {
+					c.sampleRefusal(key, mine, number)
+				}
+				return Basis{}
+			}
+			if next > policy.MaxWord {
+				break // as in Choke
+			}
+			if e.Advance(word, next|terms.EpochBit) {
+				c.tally.mine().admitted.Add(1)
+				return Basis{}
+			}
+		}
+	}
+	if look {
+		return c.probeAt(now, key, &q, d)
+	}
+	b := c.takeNew(hash, true, key, now, &q, d, nil)
+	if n != 0 {
+		c.Count(key, d, b)
+	}
+	return b
+}
+
+func (c *Cell[K]) takeCounted(key K, q *request, d *policy.Decision) Basis {
+	b := c.take(key, q, d, nil)
+	if q.n != 0 {
+		c.Count(key, d, b)
+	}
+	return b
+}
 
 // TakeWith is Take under another limit of the family; nil means the key's own.
 func (c *Cell[K]) TakeWith(limit policy.Policy, key K, n int64, d *policy.Decision) {
-	basis := c.take(key, &request{n: n, limit: c.orChosen(limit, key)}, d, nil)
-	if n != 0 {
-		c.Count(key, d, basis)
-	}
+	c.takeCounted(key, &request{n: n, limit: c.orChosen(limit, key)}, d)
 }
 
 // TakeUpTo takes as many of n units as remain, answers for these in d, and returns how many.

@@ -11,10 +11,11 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// takesOfOne are the fast path and the slow path of a take.
+// takesOfOne are the fast paths and the slow path of a take.
 var takesOfOne = map[string]func(d *desk) bool{
 	"Choke": func(d *desk) bool { return d.Choke("key") },
 	"Take":  func(d *desk) bool { return d.Take("key", 1).Allowed },
+	"Slow":  func(d *desk) bool { return d.TakeWith(nil, "key", 1).Allowed },
 }
 
 // A caller reads the clock and is held up. Meanwhile the key is used, drained and forgotten, and

@@ -163,7 +163,10 @@ func (d *desk) wait(n int64, served chan<- time.Time) {
 
 // Verbs with their decisions as results.
 
-func (d *desk) Take(key string, n int64) policy.Decision { return d.TakeWith(nil, key, n) }
+func (d *desk) Take(key string, n int64) (got policy.Decision) {
+	d.Cell.Take(key, n, &got)
+	return got
+}
 
 func (d *desk) TakeWith(limit policy.Policy, key string, n int64) (got policy.Decision) {
 	d.Cell.TakeWith(limit, key, n, &got)

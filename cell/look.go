@@ -9,14 +9,7 @@ import (
 
 // Peek puts the answer that Take would give into d. It takes nothing, opens no key, never waits and
 // is not counted.
-func (c *Cell[K]) Peek(key K, n int64, d *policy.Decision) {
-	q := request{n: n, limit: c.Chosen(key)}
-	if n == 0 {
-		c.take(key, &q, d, nil) // the fastest look
-		return
-	}
-	c.probe(key, &q, d)
-}
+func (c *Cell[K]) Peek(key K, n int64, d *policy.Decision) { c.ask(key, n, true, d) }
 
 // Probe puts the answer that TryTake would give into d, and returns its basis. It takes nothing,
 // opens no key and is not counted.
@@ -25,7 +18,10 @@ func (c *Cell[K]) Probe(limit policy.Policy, key K, n int64, d *policy.Decision)
 }
 
 func (c *Cell[K]) probe(key K, q *request, d *policy.Decision) Basis {
-	now := c.now()
+	return c.probeAt(c.now(), key, q, d)
+}
+
+func (c *Cell[K]) probeAt(now policy.Instant, key K, q *request, d *policy.Decision) Basis {
 	if c.blocks.Load() != nil {
 		if hash, ok := c.hash(key); ok {
 			if basis, refused := c.refuseBlocked(hash, key, now, q, d); refused {

@@ -23,8 +23,7 @@ func (c *Cell[K]) Offer(
 	if n == 0 || !c.find(key, hash, now, o) {
 		return false
 	}
-	var next uint64
-	next, *d = o.Terms.Policy.Take(o.Before^o.Terms.EpochBit, now, n, 0)
+	next := o.Terms.Take(o.Before^o.Terms.EpochBit, now, n, 0, d)
 	if !d.Allowed {
 		return !o.Terms.Policy.Delays() // a policy that delays has another RetryAfter for TryTake
 	}

@@ -164,7 +164,7 @@ func (c *Cell[K]) takeEntry(
 		var next uint64
 		plain := q.plain()
 		if plain {
-			next, *d = terms.Policy.Take(state, now, q.n, max(q.patience, 0))
+			next = terms.Take(state, now, q.n, max(q.patience, 0), d)
 			plain = q.patience != noDelay || d.Allowed && d.Wait == 0
 		}
 		if !plain {

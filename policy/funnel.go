@@ -77,16 +77,23 @@ func (f *funnel) Choke(word uint64, now Instant) (uint64, bool) {
 }
 
 func (f *funnel) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
+	next, d.Allowed, d.Limit, d.Remaining, d.Wait, d.RetryAfter, d.ResetAfter = f.Decide(word, now, n, patience)
+	return next, d
+}
+
+// Decide is Take with the fields of the Decision in registers, for package table.
+func (f *funnel) Decide(word uint64, now Instant, n int64, patience time.Duration) (
+	next uint64, allowed bool, limit, remaining int64, wait, retryAfter, resetAfter time.Duration,
+) {
 	t := ticks(now, f.end)
 	drained := max(word, t)
 	debt := drained - t // what the key owes now, in ticks
 	next = word
-	d.Limit = f.capacity
 	switch {
 	case n < 0 || n > f.capacity:
-		d.RetryAfter = Never
+		retryAfter = Never
 	case n == 0:
-		d.Allowed = true
+		allowed = true
 	default:
 		// ask and room are at most maxDepth, and reach not far above: nothing overflows. debt may
 		// be anything, and is only compared.
@@ -96,23 +103,22 @@ func (f *funnel) Take(word uint64, now Instant, n int64, patience time.Duration)
 		switch {
 		case drained > MaxWord-ask:
 			// No word can hold it: time stands still before.
-			d.RetryAfter = Never
+			retryAfter = Never
 		case debt > reach:
-			d.RetryAfter = retryAt(drained-reach, t, f.end)
+			retryAfter = retryAt(drained-reach, t, f.end)
 		default:
-			d.Allowed = true
+			allowed = true
 			if debt > room {
-				d.Wait = nanosUp(debt - room)
+				wait = nanosUp(debt - room)
 			}
 			next = drained + ask
 			debt += ask
 		}
 	}
 	if debt <= f.depth {
-		d.Remaining = int64(f.byInterval.quotient(f.depth - debt))
+		remaining = int64(f.byInterval.quotient(f.depth - debt))
 	}
-	d.ResetAfter = nanosUp(debt)
-	return next, d
+	return next, allowed, f.capacity, remaining, wait, retryAfter, nanosUp(debt)
 }
 
 func (f *funnel) Refund(word uint64, now Instant, n int64) uint64 {

@@ -2,6 +2,7 @@ package table
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/ral-limiter/ral/policy"
 )
@@ -27,6 +28,7 @@ type Terms struct {
 	EpochBit uint64 // or-ed to each word left under these terms
 	Epoch    uint64 // the number of policies before these terms
 
+	decider  decider         // Policy, nil if it is none
 	relative policy.Relative // Policy, nil if it has no family
 	before   policy.Policy   // the policy before, whose words may remain; nil for the first
 	since    policy.Instant  // the instant at which before was replaced
@@ -39,9 +41,28 @@ type Terms struct {
 func newTerms(p policy.Policy, bit uint64, before policy.Policy, by *Change) *Terms {
 	t := &Terms{Policy: p, Delays: p.Delays(), EpochBit: bit, before: before, by: by}
 	t.Choker, _ = p.(policy.Choker)
+	t.decider, _ = p.(decider)
 	t.Refunder, _ = p.(policy.Refunder)
 	t.relative, _ = p.(policy.Relative)
 	return t
+}
+
+// decider is implemented by policies of package policy. A result in parts stays in registers. A
+// Decision is written to memory, and read from it in pairs of words before they have arrived there.
+type decider interface {
+	Decide(word uint64, now policy.Instant, n int64, patience time.Duration) (
+		next uint64, allowed bool, limit, remaining int64, wait, retryAfter, resetAfter time.Duration,
+	)
+}
+
+// Take is Policy.Take with the decision in d, up to 15 ns faster.
+func (t *Terms) Take(state uint64, now policy.Instant, n int64, patience time.Duration, d *policy.Decision) (next uint64) {
+	if t.decider == nil {
+		next, *d = t.Policy.Take(state, now, n, patience)
+		return next
+	}
+	next, d.Allowed, d.Limit, d.Remaining, d.Wait, d.RetryAfter, d.ResetAfter = t.decider.Decide(state, now, n, patience)
+	return next
 }
 
 // State translates a word of an entry into a word of the policy. A word of the policy before is
