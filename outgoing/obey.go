@@ -69,7 +69,7 @@ const (
 	sharePercent, fullPercent = 96, 99
 	// A call, or this share if that is more, may go at once: together 1% below the limit.
 	burstPercent         = 3
-	mostAtOnce, mostRate = 1 << 20, 1_000_000 // without a known limit
+	mostAtOnce, mostRate = 1 << 30, 1_000_000_000 // without a known limit
 	longestWindow        = 366 * 24 * time.Hour
 	mostCount            = 1_000_000_000
 	// Each refusal of a paced key slows its pace by this factor, up to mostSlowed times. After
