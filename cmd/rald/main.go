@@ -75,6 +75,15 @@ func run(ctx context.Context, args []string, env environment, out, problems io.W
 	return serve(ctx, s, log)
 }
 
+func warnings(of *rules.Set) (text string) {
+	if of != nil {
+		for _, unused := range of.Unused() {
+			text += fmt.Sprintf("warning: %v\n", unused)
+		}
+	}
+	return text
+}
+
 // check says whether a directory's files, or with -envoy its rules, can be read and have room.
 func check(args []string, out, problems io.Writer) error {
 	flags := flag.NewFlagSet("rald check", flag.ContinueOnError)
@@ -101,7 +110,7 @@ func check(args []string, out, problems io.Writer) error {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(out, "%s: %d rules\n", dir, len(set.Rules()))
+		_, err = fmt.Fprintf(out, "%s%s: %d rules\n", warnings(set), dir, len(set.Rules()))
 		return err
 	}
 	dirs := configdir.Under(dir, "")
@@ -125,7 +134,7 @@ func check(args []string, out, problems io.Writer) error {
 			clients++
 		}
 	}
-	text := fmt.Sprintf("%s: %d limits", dir, clients)
+	text := fmt.Sprintf("%s%s: %d limits", warnings(c.Rules), dir, clients)
 	if c.Checks != nil {
 		text += fmt.Sprintf(", %d rules of the HTTP check", c.Checks.Len())
 	}

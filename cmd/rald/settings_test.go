@@ -382,6 +382,11 @@ func TestCheck(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"check", "-envoy", "-envoy-merge", dir}, noEnv, &out, io.Discard))
 	assert.Equal(t, dir+": 2 rules\n", out.String())
+	out.Reset()
+	dir = directory(t, "envoy/a.yaml", "domain: d\ndescriptors:\n  - {key: k, detailed_metric: true, rate_limit: {unit: day}}\n")
+	require.NoError(t, run(t.Context(), []string{"check", dir}, noEnv, &out, io.Discard))
+	assert.Equal(t, "warning: "+dir+"/envoy/a.yaml:3: descriptors[0].detailed_metric: it has no effect: metrics are by rule\n"+
+		dir+": 0 limits, 1 rules of Envoy's rate limit service\n", out.String())
 }
 
 // The error names the fault, and nothing hangs.

@@ -18,6 +18,9 @@ type generator struct {
 	keys, values []string
 	// wild is the share of files with something strange in them, in percent.
 	wild int
+	// quota is the share of rules in quota mode, in percent. The reference of go.mod is older than its
+	// rule for quotas, and than wildcards within a value, metadata and negative hits.
+	quota int
 
 	domain string // of the file that is being written
 	suffix string // of all domains
@@ -82,7 +85,7 @@ func (g *generator) descriptors(indent string, depth int, before [][2]string) st
 		for _, flag := range []struct {
 			name  string
 			often int
-		}{{"shadow_mode", 10}, {"quota_mode", 10}, {"detailed_metric", 20}, {"value_to_metric", 20}} {
+		}{{"shadow_mode", 10}, {"quota_mode", g.quota}, {"detailed_metric", 20}, {"value_to_metric", 20}} {
 			if g.percent(flag.often) {
 				fmt.Fprintf(&text, "%s%s: %s\n", inner, flag.name, g.pick("true", "true", "true", "false"))
 			}
@@ -146,7 +149,7 @@ func (g *generator) spoil(text string) string {
 		"{<<: {key: a}}", "{1: 2}", "{? [a] : b}", "- a", "3 # comment", "+3", "--3", "0.0", "1.0", "Second ")
 	key := g.pick("domain", "key", "value", "descriptors", "rate_limit", "unit", "requests_per_unit", "unlimited", "name", "replaces",
 		"shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold",
-		"metadata", "limits", "Key", "requests_per_units", "1", "true", "~", "1.5", "\"key\"", "? key", "<<", "[a]")
+		"limits", "Key", "requests_per_units", "1", "true", "~", "1.5", "\"key\"", "? key", "<<", "[a]")
 	switch g.IntN(9) {
 	case 0, 1, 2: // another value
 		if i := strings.Index(line, ":"); i >= 0 {

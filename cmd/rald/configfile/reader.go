@@ -39,6 +39,9 @@ func (p Place) IsNull() bool {
 // IsScalar reports whether the value is neither a map nor a list.
 func (p Place) IsScalar() bool { return p.node != nil && p.node.Kind == yaml.ScalarNode }
 
+// IsMap reports whether the value is a map.
+func (p Place) IsMap() bool { return p.node != nil && p.node.Kind == yaml.MappingNode }
+
 // IsQuoted reports whether the value is text in quotes or a block.
 func (p Place) IsQuoted() bool { return p.IsScalar() && p.node.Style&^yaml.TaggedStyle != 0 }
 

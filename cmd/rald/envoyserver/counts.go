@@ -12,6 +12,7 @@ import (
 type Counts struct {
 	Passed, Refused        atomic.Uint64
 	WouldPass, WouldRefuse atomic.Uint64 // the candidate decides otherwise
+	Returned               atomic.Uint64 // hits, also those that are not counted any more
 }
 
 func (c *Counts) count(passed, would bool) {

@@ -13,10 +13,14 @@ import (
 
 func (a *ask) isHeld() bool { return a.held != nil && !a.free }
 
-func decide(ctx context.Context, asks []ask, together bool) error {
-	if together {
-		return decideTogether(ctx, asks)
-	}
+// isQuota reports whether room here admits the request, if no limit outside of quota mode refuses.
+// With all in quota mode, a descriptor without a limit always has room.
+func (a *ask) isQuota(all bool) bool { return !a.free && (all || a.held != nil && a.quota) }
+
+// passed reports whether the decision, which there is, did not exceed the limit.
+func (a *ask) passed() bool { return a.status.Code != pb.RateLimitResponse_OVER_LIMIT }
+
+func decide(ctx context.Context, asks []ask) error {
 	for i := range asks {
 		if err := asks[i].decide(ctx); err != nil {
 			return err
@@ -65,6 +69,9 @@ func (a *ask) try(ctx context.Context, passed bool) {
 
 // giveBack gives back the hits of the present window, or those that still count.
 func (a *ask) giveBack(ctx context.Context) error {
+	if a.counts != nil {
+		a.counts.Returned.Add(uint64(a.n))
+	}
 	if a.candidate != nil {
 		_, _ = a.candidate.RefundWith(ctx, a.Candidate, candidateKey(a.key), a.n)
 	}
@@ -107,36 +114,49 @@ func (a *ask) report(over bool, remaining uint32, until *durationpb.Duration) {
 	}
 }
 
-// decideTogether takes from the limits of all descriptors, or from none. Rules in shadow and in
-// quota mode refuse no request: each is asked separately if the others admit it.
-func decideTogether(ctx context.Context, asks []ask) error {
-	claims := make([]families.Claim, 0, len(asks))
-	at := make([]int, 0, len(asks)) // of the claims, in asks
-	never := false
+// decideTogether takes from the limits of all descriptors, or from none. Of quotas it needs one with
+// room. Rules in shadow refuse no request: with the other quotas, each is asked separately if the
+// request is admitted.
+func decideTogether(ctx context.Context, asks []ask, allQuota bool) (err error) {
+	var limits, quotas []int // of asks
+	never, needsQuota, hasQuota := false, false, false
 	for i := range asks {
 		a := &asks[i]
+		isQuota := a.isQuota(allQuota)
+		needsQuota = needsQuota || isQuota
 		switch {
-		case !a.isHeld() || a.refund || a.n == 0 || a.Shadow || a.quota:
+		case !a.isHeld() || a.refund || a.Shadow:
+			hasQuota = hasQuota || isQuota
+		case a.n == 0:
+			if err := a.decideBeside(ctx, false); err != nil {
+				return err
+			}
+			hasQuota = hasQuota || isQuota && a.passed()
 		case a.exact == nil:
-			never = true
+			never = never || !isQuota
+		case isQuota:
+			quotas = append(quotas, i)
 		default:
-			claims = append(claims, families.Claim{Family: a.family, Limit: a.exact, Key: a.key, N: a.n})
-			at = append(at, i)
+			limits = append(limits, i)
 		}
 	}
-	if never {
-		claims = claims[:0]
-	}
-	outcome, err := families.TakeAll(ctx, claims...)
-	if err != nil {
-		return err
-	}
-	admitted := outcome.Allowed && !never
-	for i := range claims {
-		if answer := outcome.Answers[i]; admitted || !answer.Allowed {
-			a := &asks[at[i]]
-			a.try(ctx, answer.Allowed)
-			a.decidedExactly(answer.Decision)
+	admitted := false
+	switch {
+	case never:
+	case needsQuota && !hasQuota:
+		for _, quota := range quotas {
+			var refusals int
+			admitted, refusals, err = take(ctx, asks, append(limits, quota))
+			if err != nil {
+				return err
+			}
+			if admitted || refusals > 1 || asks[quota].status == nil {
+				break // another quota would not help
+			}
+		}
+	default:
+		if admitted, _, err = take(ctx, asks, limits); err != nil {
+			return err
 		}
 	}
 	for i := range asks {
@@ -147,6 +167,30 @@ func decideTogether(ctx context.Context, asks []ask) error {
 		}
 	}
 	return nil
+}
+
+// take takes from all of these limits or from none, and decides on them, or on those that refuse.
+func take(ctx context.Context, asks []ask, these []int) (admitted bool, refusals int, err error) {
+	claims := make([]families.Claim, len(these))
+	for i, at := range these {
+		a := &asks[at]
+		claims[i] = families.Claim{Family: a.family, Limit: a.exact, Key: a.key, N: a.n}
+	}
+	outcome, err := families.TakeAll(ctx, claims...)
+	if err != nil {
+		return false, 0, err
+	}
+	for i, at := range these {
+		answer := outcome.Answers[i]
+		if !answer.Allowed {
+			refusals++
+		}
+		if outcome.Allowed || !answer.Allowed {
+			asks[at].try(ctx, answer.Allowed)
+			asks[at].decidedExactly(answer.Decision)
+		}
+	}
+	return outcome.Allowed, refusals, nil
 }
 
 // decideBeside decides on a descriptor that did not take part. After a refusal it only looks.

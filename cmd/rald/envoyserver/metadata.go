@@ -1,37 +1,54 @@
 package envoyserver
 
 import (
+	"maps"
+
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// metadata returns the reference's metadata: the request itself, the indexes of the descriptors
-// over a limit in quota mode, and whether a rule has that mode.
+// metadata returns the reference's metadata: the request itself, and that of the rules that it
+// passed. In it the first rule wins, but maps are merged.
 func metadata(request *pb.RateLimitRequest, asks []ask) *structpb.Struct {
-	var descriptors, violations []*structpb.Value
-	enabled := false
+	var descriptors []*structpb.Value
+	passed := map[string]any{}
 	for i, d := range request.Descriptors {
 		if d != nil {
 			descriptors = append(descriptors, structpb.NewStructValue(describeRequest(d)))
 		}
-		if asks[i].over {
-			violations = append(violations, structpb.NewNumberValue(float64(i)))
+		if a := &asks[i]; a.isHeld() && a.passed() {
+			merge(passed, a.Metadata)
 		}
-		enabled = enabled || asks[i].isHeld() && asks[i].Quota
 	}
 	fields := map[string]*structpb.Value{
-		"domain":           structpb.NewStringValue(request.Domain),
-		"descriptors":      list(descriptors),
-		"quotaModeEnabled": structpb.NewBoolValue(enabled),
+		"domain":      structpb.NewStringValue(request.Domain),
+		"descriptors": list(descriptors),
 	}
 	if request.HitsAddend != 0 {
 		fields["hitsAddend"] = structpb.NewNumberValue(float64(request.HitsAddend))
 	}
-	if violations != nil {
-		fields["quotaModeViolations"] = list(violations)
+	if len(passed) > 0 {
+		fields["metadata"], _ = structpb.NewValue(passed) // has no other types: see rules.Rule
 	}
 	return &structpb.Struct{Fields: fields}
+}
+
+// merge changes no inner map of from.
+func merge(to, from map[string]any) {
+	for key, value := range from {
+		before, known := to[key]
+		inner, isMap := value.(map[string]any)
+		switch before, wasMap := before.(map[string]any); {
+		case isMap && (wasMap || !known):
+			both := map[string]any{}
+			maps.Copy(both, before)
+			merge(both, inner)
+			to[key] = both
+		case !known:
+			to[key] = value
+		}
+	}
 }
 
 func describeRequest(d *common.RateLimitDescriptor) *structpb.Struct {

@@ -27,8 +27,8 @@ type Config struct {
 	Shadow bool
 	// Quota treats every rule as if it had quota_mode, like QUOTA_MODE in the reference.
 	Quota bool
-	// Metadata puts the request and its exceeded quotas in the dynamic metadata of responses, like
-	// RESPONSE_DYNAMIC_METADATA in the reference.
+	// Metadata puts the request, and the metadata of rules that it passed, in the dynamic metadata of
+	// responses, like RESPONSE_DYNAMIC_METADATA in the reference.
 	Metadata bool
 	// Headers adds RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset to responses, like
 	// LIMIT_RESPONSE_HEADERS_ENABLED in the reference.
@@ -62,7 +62,6 @@ type ask struct {
 	n      int64  // hits, from 0 on
 	refund bool   // gives the hits back
 	free   bool   // the rule is unlimited
-	over   bool   // the limit, in quota mode
 	status *pb.RateLimitResponse_DescriptorStatus
 }
 
@@ -85,7 +84,13 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 		}
 		replace(asks)
 	}
-	if err := decide(ctx, asks, domain != nil && domain.AllOrNothing); err != nil {
+	var err error
+	if domain != nil && domain.AllOrNothing {
+		err = decideTogether(ctx, asks, s.config.Quota)
+	} else {
+		err = decide(ctx, asks)
+	}
+	if err != nil {
 		return nil, failed(ctx, err)
 	}
 	response := s.answer(asks)
@@ -172,6 +177,7 @@ func (s *Service) answer(asks []ask) *pb.RateLimitResponse {
 	}
 	var closest *pb.RateLimitResponse_DescriptorStatus // to its limit
 	least := uint32(math.MaxUint32)
+	quotas, exceeded := 0, 0
 	for i := range asks {
 		a := &asks[i]
 		switch {
@@ -183,17 +189,22 @@ func (s *Service) answer(asks []ask) *pb.RateLimitResponse {
 		if a.status.CurrentLimit != nil && a.status.LimitRemaining < least {
 			closest, least = a.status, a.status.LimitRemaining
 		}
-		if a.status.Code == pb.RateLimitResponse_OVER_LIMIT {
-			if a.over = a.quota; a.over {
-				a.status = &pb.RateLimitResponse_DescriptorStatus{
-					Code: pb.RateLimitResponse_OK, CurrentLimit: a.status.CurrentLimit, LimitRemaining: a.status.LimitRemaining,
-				}
-			} else {
-				response.OverallCode = pb.RateLimitResponse_OVER_LIMIT
-				closest, least = a.status, 0
-			}
+		isQuota := a.isQuota(s.config.Quota)
+		if isQuota {
+			quotas++
+		}
+		switch {
+		case a.passed():
+		case isQuota:
+			exceeded++
+		default:
+			response.OverallCode = pb.RateLimitResponse_OVER_LIMIT
+			closest, least = a.status, 0
 		}
 		response.Statuses[i] = a.status
+	}
+	if quotas > 0 && exceeded == quotas {
+		response.OverallCode = pb.RateLimitResponse_OVER_LIMIT
 	}
 	if s.config.Headers && closest != nil {
 		response.ResponseHeadersToAdd = headers(closest)

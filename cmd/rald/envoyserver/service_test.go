@@ -201,14 +201,34 @@ descriptors:
   - {key: narrow, rate_limit: {limit: "funnel 2, 1/h"}}
   - {key: shadow, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
   - {key: quota, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: other, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 2}}
   - {key: zero, rate_limit: {unit: year, requests_per_unit: 0}}
 `
 	d := open(t, text)
-	for i, want := range [][]uint32{{99, 1, 0, 0}, {98, 0, 0, 0}, {98, 0, 0, 0}, {98, 0, 0, 0}} {
-		code, remaining := d.ask(entries("wide=x"), entries("narrow=x"), entries("shadow=x"), entries("quota=x"))
-		assert.Equal(t, i >= 2, code == over, "%d: shadow and quota refuse nothing", i)
+	for i, want := range [][]uint32{{99, 1, 0, 0, 1}, {98, 0, 0, 0, 0}, {98, 0, 0, 0, 0}, {98, 0, 0, 0, 0}} {
+		code, remaining := d.ask(entries("wide=x"), entries("narrow=x"), entries("shadow=x"), entries("quota=x"), entries("other=x"))
+		assert.Equal(t, i >= 2, code == over, "%d: shadow and an exceeded quota beside another refuse nothing", i)
 		assert.Equal(t, want, remaining, i)
 	}
+	for _, c := range []struct {
+		code pb.RateLimitResponse_Code
+		left uint32 // of wide
+		with []*common.RateLimitDescriptor
+	}{
+		{over, 98, []*common.RateLimitDescriptor{entries("quota=x"), entries("other=x")}}, // no quota has room
+		{over, 98, []*common.RateLimitDescriptor{entries("quota=x"), entries("narrow=x")}},
+		{over, 98, []*common.RateLimitDescriptor{entries("narrow=x"), entries("quota=y")}}, // the limit refuses
+		{over, 98, []*common.RateLimitDescriptor{entries("narrow=x"), hitting(entries("quota=y"), 0)}},
+		{ok, 97, []*common.RateLimitDescriptor{entries("quota=x"), hitting(entries("quota=y"), 0)}},
+		{ok, 96, []*common.RateLimitDescriptor{entries("quota=x"), refunding(entries("other=x"), 1)}},
+		{ok, 95, []*common.RateLimitDescriptor{entries("quota=x"), entries("other=x")}},
+	} {
+		code, _ := d.ask(append(c.with, entries("wide=x"))...)
+		assert.Equal(t, c.code, code, c.with)
+		d.expect(ok, c.left, hitting(entries("wide=x"), 0))
+	}
+	d.expect(ok, 0, entries("quota=y")) // no refusal took from it
+	d.expect(ok, 98, refunding(entries("wide=x"), 3))
 	code, remaining := d.ask(entries("wide=x"), entries("zero=x"))
 	assert.Equal(t, over, code)
 	assert.Equal(t, []uint32{98, 0}, remaining)
@@ -224,31 +244,69 @@ descriptors:
 	assert.Equal(t, []uint32{99, 0}, remaining)
 }
 
-// No limit refuses a request. In quota mode each counts separately.
-func TestModesOfAllRules(t *testing.T) {
-	for _, c := range []struct {
-		config Config
-		code   pb.RateLimitResponse_Code // of the narrow limit, once it is spent
-		wide   uint32                    // left
-		told   map[string]any
+// Promise: Envoy's quotas refuse a request only together.
+func TestQuotas(t *testing.T) {
+	const text = `
+domain: d
+descriptors:
+  - {key: a, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 1}, metadata: {of: {a: [1, yes], both: {x: ~}}, first: a}}
+  - {key: b, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 2}, metadata: {of: {b: 1.5, both: {y: z}}, first: b}}
+  - {key: c, rate_limit: {unit: year, requests_per_unit: 3}}
+`
+	ofA := map[string]any{"a": []any{1., true}, "both": map[string]any{"x": nil}}
+	ofB := map[string]any{"b": 1.5, "both": map[string]any{"y": "z"}}
+	both := map[string]any{"a": ofA["a"], "b": 1.5, "both": map[string]any{"x": nil, "y": "z"}}
+	d := openIn(t, families.Config{}, Config{Metadata: true}, text)
+	request := &pb.RateLimitRequest{Domain: "d", HitsAddend: 1, Descriptors: []*common.RateLimitDescriptor{entries("a=x"), entries("b=x"), entries("c=x")}}
+	for _, want := range []struct {
+		all, a, b pb.RateLimitResponse_Code
+		metadata  any
 	}{
-		{Config{Shadow: true}, over, 99, nil},
-		{Config{Quota: true, Metadata: true}, ok, 98, map[string]any{
-			"domain": "d", "hitsAddend": 1., "quotaModeEnabled": false, "quotaModeViolations": []any{1.},
-			"descriptors": []any{map[string]any{"entries": []any{"a=x"}}, map[string]any{"entries": []any{"one=x"}}},
-		}},
+		{ok, ok, ok, map[string]any{"of": both, "first": "a"}},
+		{ok, over, ok, map[string]any{"of": ofB, "first": "b"}},
+		{over, over, over, nil},
 	} {
-		d := openIn(t, families.Config{}, c.config, "all_or_nothing: true"+strings.Replace(fixed, "10}", "100}", 1)+"  - {key: one, rate_limit: {unit: year, requests_per_unit: 1}}\n")
-		request := &pb.RateLimitRequest{Domain: "d", HitsAddend: 1, Descriptors: []*common.RateLimitDescriptor{entries("a=x"), entries("one=x")}}
-		_, err := d.ShouldRateLimit(t.Context(), request)
-		require.NoError(t, err)
 		response, err := d.ShouldRateLimit(t.Context(), request)
 		require.NoError(t, err)
-		assert.Equal(t, ok, response.OverallCode)
-		assert.Equal(t, c.code, response.Statuses[1].Code)
-		assert.Equal(t, []uint32{c.wide, 0}, []uint32{response.Statuses[0].LimitRemaining, response.Statuses[1].LimitRemaining})
-		assert.True(t, c.told == nil && response.DynamicMetadata == nil || assert.ObjectsAreEqual(c.told, response.DynamicMetadata.AsMap()), response)
+		assert.Equal(t, want.all, response.OverallCode)
+		assert.Equal(t, []pb.RateLimitResponse_Code{want.a, want.b, ok}, []pb.RateLimitResponse_Code{response.Statuses[0].Code, response.Statuses[1].Code, response.Statuses[2].Code})
+		told := response.DynamicMetadata.AsMap()
+		assert.Equal(t, want.metadata, told["metadata"])
+		assert.Equal(t, []any{map[string]any{"entries": []any{"a=x"}}, map[string]any{"entries": []any{"b=x"}}, map[string]any{"entries": []any{"c=x"}}}, told["descriptors"])
+		assert.Equal(t, []any{"d", 1.}, []any{told["domain"], told["hitsAddend"]})
 	}
+	code, _ := d.ask(entries("a=x"), entries("b=x"))
+	assert.Equal(t, over, code)
+	code, _ = d.ask(entries("c=x"))
+	assert.Equal(t, over, code)
+}
+
+// In shadow no limit refuses a request. In quota mode each counts separately, and none has always room.
+func TestModesOfAllRules(t *testing.T) {
+	const text = "domain: d\nall_or_nothing: true\ndescriptors:\n" +
+		"  - {key: wide, rate_limit: {unit: year, requests_per_unit: 9}}\n  - {key: one, rate_limit: {unit: year, requests_per_unit: 1}}\n"
+	for _, c := range []struct {
+		config Config
+		other  string
+		code   pb.RateLimitResponse_Code // of the second request
+		wide   uint32                    // left then
+	}{
+		{Config{Shadow: true}, "one=y", ok, 8},
+		{Config{Quota: true}, "one=y", ok, 7},
+		{Config{Quota: true}, "one=x", ok, 7},
+		{Config{Quota: true}, "none=x", ok, 7},
+	} {
+		d := openIn(t, families.Config{}, c.config, text)
+		d.ask(entries("wide=x"), entries("one=x"))
+		code, remaining := d.ask(entries("wide=x"), entries("one=x"), entries(c.other))
+		assert.Equal(t, c.code, code, c)
+		assert.Equal(t, c.wide, remaining[0], c)
+	}
+	d := openIn(t, families.Config{}, Config{Quota: true}, text)
+	d.expect(ok, 0, entries("one=x"))
+	d.expect(over, 0, entries("one=x"))
+	code, _ := d.ask(entries("one=x"), entries("none=x"))
+	assert.Equal(t, ok, code)
 }
 
 func TestCandidate(t *testing.T) {
@@ -262,11 +320,12 @@ descriptors:
 		d.ask(entries("a=x"), entries("b=x"))
 	}
 	d.ask(hitting(entries("a=x"), 0)) // is not counted
-	got := map[string][4]uint64{}
+	d.ask(refunding(entries("b=x"), 7))
+	got := map[string][5]uint64{}
 	for rule, c := range d.Counts() {
-		got[rule.Path] = [4]uint64{c.Passed.Load(), c.Refused.Load(), c.WouldPass.Load(), c.WouldRefuse.Load()}
+		got[rule.Path] = [5]uint64{c.Passed.Load(), c.Refused.Load(), c.WouldPass.Load(), c.WouldRefuse.Load(), c.Returned.Load()}
 	}
-	assert.Equal(t, map[string][4]uint64{"d.a": {3, 1, 0, 2}, "d.b": {1, 3, 1, 0}}, got)
+	assert.Equal(t, map[string][5]uint64{"d.a": {3, 1, 0, 2, 0}, "d.b": {1, 3, 1, 0, 7}}, got)
 }
 
 // The reference ends its process on these.

@@ -86,12 +86,13 @@ type Source struct {
 func Parse(files []Source, options Options) (*Set, error) {
 	set := &Set{domains: map[string]*Domain{}}
 	var faults []error
+	known := links{named: map[nameIn]bool{}}
 	for _, f := range files {
-		r := reading{name: f.Name, set: set, merge: options.Merge}
+		r := reading{name: f.Name, set: set, merge: options.Merge, links: &known}
 		r.read(f.Text)
 		faults = append(faults, r.Faults()...)
 	}
-	if len(faults) > 0 {
+	if faults = append(faults, known.faults()...); len(faults) > 0 {
 		return nil, errors.Join(faults...)
 	}
 	return set, nil

@@ -1,8 +1,8 @@
 // Package rules reads the configuration of Envoy's rate limit service, in the format of
-// github.com/envoyproxy/ratelimit, and finds the rule of a descriptor. It accepts and refuses the
-// same files and finds the same rules as version v1.4.1-0.20260122083618-3fb702589d36: package
-// test/oracle compares them. The package is a part of rald and may change in any release. Three
-// keys go beyond that format:
+// github.com/envoyproxy/ratelimit of July 2026 (f2fb157), and finds the rule of a descriptor. It
+// accepts the same files, except for text without effect, and finds the same rules: package
+// test/oracle compares both. The package is a part of rald and may change in any release. Three keys
+// go beyond that format:
 //
 //	domain: shop
 //	all_or_nothing: true            # a refused request of this domain consumes nothing

@@ -1,6 +1,9 @@
 package rules
 
 import (
+	"bytes"
+	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +15,7 @@ import (
 var (
 	fileKeys       = []string{"domain", "descriptors", "all_or_nothing"}
 	descriptorKeys = []string{
-		"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold",
+		"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold", "metadata",
 	}
 	limitKeys    = []string{"unit", "requests_per_unit", "unlimited", "name", "replaces", "limit", "candidate"}
 	replacedKeys = []string{"name"}
@@ -28,6 +31,7 @@ type reading struct {
 	name  string
 	set   *Set
 	merge bool
+	links *links
 }
 
 // read adds the rules of a file to the set, which is useless after a fault.
@@ -56,7 +60,7 @@ func (r *reading) read(text []byte) {
 			allOrNothing, d.AllOrNothing, d.file)
 		return
 	}
-	r.descriptors(&d.root, domain, m["descriptors"])
+	r.descriptors(&d.root, domain, domain, m["descriptors"])
 }
 
 func at(in configfile.Place, m map[string]configfile.Place, key string) configfile.Place {
@@ -91,18 +95,80 @@ func (r *reading) text(p configfile.Place) string {
 
 // isTrue returns a bool by any of its names in YAML 1.1.
 func (r *reading) isTrue(p configfile.Place) bool {
-	if !p.IsNull() && !p.IsQuoted() {
-		switch p.Text() {
-		case "y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON":
-			return true
-		case "n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF":
-			return false
-		}
-	}
-	if !p.IsNull() {
+	is, ok := boolOf(p)
+	if !ok && !p.IsNull() {
 		r.Fault(p, "%.80q: true or false is accepted", p.Text())
 	}
-	return false
+	return is
+}
+
+func boolOf(p configfile.Place) (is, ok bool) {
+	if p.IsNull() || p.IsQuoted() {
+		return false, false
+	}
+	switch p.Text() {
+	case "y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON":
+		return true, true
+	case "n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF":
+		return false, true
+	}
+	return false, false
+}
+
+// unused faults a key that is set without a limit.
+func (r *reading) unused(isSet bool, p configfile.Place) {
+	if isSet {
+		r.Fault(p, "%w: it is accepted with a rate_limit that is not unlimited", configfile.ErrUnused)
+	}
+}
+
+// metric notes a key of the reference's metrics, without effect here.
+func (r *reading) metric(p configfile.Place) {
+	if r.isTrue(p) {
+		r.set.unused = append(r.set.unused, p.Error(fmt.Errorf("%w: metrics are by rule", configfile.ErrUnused)))
+	}
+}
+
+func (r *reading) metadata(p configfile.Place) map[string]any {
+	if p.IsNull() {
+		return nil
+	}
+	of, _ := r.value(p, true).(map[string]any)
+	if len(of) == 0 {
+		return nil
+	}
+	return of
+}
+
+// value returns any value in the types of JSON.
+func (r *reading) value(p configfile.Place, isMap bool) any {
+	switch {
+	case isMap || p.IsMap():
+		all := map[string]any{}
+		for _, inner := range r.Pairs(p, "with any keys") {
+			all[inner.Name] = r.value(inner, false)
+		}
+		return all
+	case p.IsNull():
+		return nil
+	case !p.IsScalar():
+		all := []any{}
+		for _, inner := range r.List(p) {
+			all = append(all, r.value(inner, false))
+		}
+		return all
+	}
+	if is, ok := boolOf(p); ok {
+		return is
+	}
+	var number float64
+	if p.Decode(&number) != nil {
+		return p.Text()
+	}
+	if math.IsInf(number, 0) || math.IsNaN(number) {
+		r.Fault(p, "%s: a finite number is accepted", p.Text())
+	}
+	return number
 }
 
 func (r *reading) requests(p configfile.Place) (n uint32) {
@@ -119,18 +185,19 @@ func (r *reading) list(p configfile.Place) []configfile.Place {
 	return r.List(p)
 }
 
-func (r *reading) descriptors(to *node, path string, list configfile.Place) {
+func (r *reading) descriptors(to *node, domain, path string, list configfile.Place) {
 	for _, here := range r.list(list) {
 		m := r.Fields(here, descriptorKeys...)
 		key, value, shares := r.text(m["key"]), r.text(m["value"]), r.isTrue(m["share_threshold"])
 		shadow, quota := r.isTrue(m["shadow_mode"]), r.isTrue(m["quota_mode"])
-		r.isTrue(m["detailed_metric"])
-		r.isTrue(m["value_to_metric"])
+		r.metric(m["detailed_metric"])
+		r.metric(m["value_to_metric"])
+		metadata := r.metadata(m["metadata"])
 		text := key
 		if value != "" {
 			text += "_" + value
 		}
-		pattern, ends := strings.CutSuffix(text, "*")
+		isPattern := strings.Contains(text, "*")
 		switch {
 		case m == nil:
 			continue
@@ -140,34 +207,37 @@ func (r *reading) descriptors(to *node, path string, list configfile.Place) {
 		case to.children[text] != nil:
 			r.Fault(here, "there are two descriptors %q of %s: each pair of key and value may stand once at a level", text, path)
 			continue
-		case strings.Contains(pattern, "*"):
-			where := at(here, m, "value")
-			if strings.Contains(key, "*") {
-				where = m["key"]
-			}
-			r.Fault(where, "an asterisk before the end of %q is no wildcard, and %w: one at the end is accepted", text, configfile.ErrUnused)
-			continue
-		case shares && !ends:
-			r.Fault(m["share_threshold"], "it is accepted beside a value that ends with *, which %q does not", text)
+		case shares && !isPattern:
+			r.Fault(m["share_threshold"], "it is accepted beside a value with *, which %q has not", text)
 			continue
 		}
 		child := &node{shared: shares}
-		if limit := m["rate_limit"]; !limit.IsNull() {
-			child.rule = &Rule{Path: path + "." + text, File: r.name, Line: limit.Line, Shadow: shadow, Quota: quota}
-			r.rule(child.rule, limit)
+		limit := m["rate_limit"]
+		if !limit.IsNull() {
+			child.rule = &Rule{Path: path + "." + text, File: r.name, Line: limit.Line, Shadow: shadow, Quota: quota, Metadata: metadata}
+			r.rule(child.rule, domain, limit)
+		}
+		if child.rule == nil || child.rule.Unlimited {
+			r.unused(shadow, m["shadow_mode"])
+			r.unused(quota, m["quota_mode"])
+			r.unused(metadata != nil, m["metadata"])
 		}
 		if to.children == nil {
 			to.children = map[string]*node{}
 		}
 		to.children[text] = child
-		if ends {
-			to.wildcards = append(to.wildcards, wildcard{text: text, prefix: pattern, node: child})
+		switch {
+		case isPattern:
+			to.wildcards = append(to.wildcards, wildcard{text: text, parts: bytes.Split([]byte(text), []byte("*")), node: child})
+			r.links.patterns = append(r.links.patterns, pattern{to, child, text, here})
+		case value == "":
+			r.links.patterns = append(r.links.patterns, pattern{to, child, text + "_*", here})
 		}
-		r.descriptors(child, path+"."+text, m["descriptors"])
+		r.descriptors(child, domain, path+"."+text, m["descriptors"])
 	}
 }
 
-func (r *reading) rule(rule *Rule, here configfile.Place) {
+func (r *reading) rule(rule *Rule, domain string, here configfile.Place) {
 	m := r.Fields(here, limitKeys...)
 	if m == nil {
 		return
@@ -184,7 +254,9 @@ func (r *reading) rule(rule *Rule, here configfile.Place) {
 			r.Fault(m["name"], "%q is the name of this rate_limit: another's name is accepted", name)
 		}
 		rule.Replaces = append(rule.Replaces, name)
+		r.links.replaced = append(r.links.replaced, replaced{name: nameIn{domain, name}, at: m["name"]})
 	}
+	r.links.named[nameIn{domain, rule.Name}] = true
 	limit, name, requests := r.text(m["limit"]), r.text(m["unit"]), r.requests(m["requests_per_unit"])
 	unit := parseUnit(name)
 	switch {
@@ -196,9 +268,12 @@ func (r *reading) rule(rule *Rule, here configfile.Place) {
 		rule.Limit = r.policy(m["limit"], limit)
 	case rule.Unlimited && unit != 0:
 		r.Fault(m["unit"], "%q is accepted in a rate_limit that is not unlimited", name)
-	case !rule.Unlimited && unit == 0:
+	case rule.Unlimited:
+		r.unused(requests != 0, m["requests_per_unit"])
+		r.unused(rule.Name != "", m["name"])
+	case unit == 0:
 		r.Fault(at(here, m, "unit"), "%q is no unit: second, minute, hour, day, week, month and year are accepted", name)
-	case !rule.Unlimited:
+	default:
 		rule.Requests, rule.Unit = requests, unit
 	}
 	if candidate := r.text(m["candidate"]); candidate != "" {

@@ -1,15 +1,23 @@
 package rules
 
-import "strings"
+import (
+	"bytes"
+	"strings"
+)
 
 // Set is the rules of all domains. It never changes. The zero Set has no rules.
 type Set struct {
 	domains map[string]*Domain
 	rules   []*Rule // in order of reading
+	unused  []error
 }
 
 // Rules returns all rules, in order of reading.
 func (s *Set) Rules() []*Rule { return s.rules }
+
+// Unused returns a *configfile.Error for each key of the reference that has no effect here: keys of
+// its metrics.
+func (s *Set) Unused() []error { return s.unused }
 
 // Domain returns a domain, or nil.
 func (s *Set) Domain(name string) *Domain { return s.domains[name] }
@@ -41,11 +49,31 @@ type node struct {
 	shared    bool       // all values that a wildcard matches share the rule's limit
 }
 
-// wildcard is a child with a key or value ending with an asterisk.
+// wildcard is a child with asterisks in its key or value, each for any text.
 type wildcard struct {
-	text   string // as configured, with the asterisk
-	prefix string // without
-	node   *node
+	text  string   // as configured, with the asterisks
+	parts [][]byte // between them
+	node  *node
+}
+
+// matches looks for each part at its first place after the parts before it.
+func (w *wildcard) matches(text []byte) bool {
+	last := len(w.parts) - 1
+	rest, ok := bytes.CutPrefix(text, w.parts[0])
+	for _, part := range w.parts[1:last] {
+		i := bytes.Index(rest, part)
+		if !ok || i < 0 {
+			return false
+		}
+		rest = rest[i+len(part):]
+	}
+	return ok && bytes.HasSuffix(rest, w.parts[last])
+}
+
+// covers reports whether it matches all that a pattern matches: the byte 255, which no rule has,
+// stands for the pattern's asterisks.
+func (w *wildcard) covers(pattern string) bool {
+	return w.matches([]byte(strings.ReplaceAll(pattern, "*", "\xff")))
 }
 
 // Entry is a key and value of a descriptor.
@@ -103,8 +131,7 @@ func Find[E Entry](d *Domain, entries []E) (m Match) {
 // wildcard returns the first wildcard that matches a key and value, or nil.
 func (n *node) wildcard(text []byte) *wildcard {
 	for i := range n.wildcards {
-		w := &n.wildcards[i]
-		if len(text) >= len(w.prefix) && string(text[:len(w.prefix)]) == w.prefix {
+		if w := &n.wildcards[i]; w.matches(text) {
 			return w
 		}
 	}

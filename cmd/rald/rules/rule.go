@@ -94,8 +94,11 @@ type Rule struct {
 
 	// Shadow rules report a refusal as OK.
 	Shadow bool
-	// Quota rules refuse no request, and report no time until they reset.
+	// Quota rules refuse a request only if all Quota rules of its descriptors do.
 	Quota bool
+	// Metadata is in the response to a request that passed the rule. Its values are nil, or of the
+	// types bool, float64, string, []any and map[string]any.
+	Metadata map[string]any
 }
 
 func (r *Rule) dump() string {

@@ -61,7 +61,7 @@ descriptors:
     shadow_mode: true
     rate_limit: {unit: day, requests_per_unit: 100}
   - key: path
-    value: /files/a*
+    value: /*/a*/b
     rate_limit: {unit: day, requests_per_unit: 1}
   - key: path
     quota_mode: true
@@ -74,7 +74,11 @@ func TestFind(t *testing.T) {
 	for text, path := range map[string]string{
 		"path=/login user=joe":        "shop.path_/login.user",
 		"path=/login user=joe more=x": "",
-		"path=/files/abc":             "shop.path_/files/*",    // the first wildcard, not the closest
+		"path=/files/abc/b":           "shop.path_/files/*", // the first wildcard, not the closest
+		"path=/x/a/b":                 "shop.path_/*/a*/b",  // an asterisk may match nothing
+		"path=/x/y/abc/b":             "shop.path_/*/a*/b",
+		"path=/x/a":                   "shop.path",
+		"path=/x/b":                   "shop.path",
 		"path_/login user=joe":        "shop.path_/login.user", // key and value run into each other
 	} {
 		m := Find(shop, entries(text))
@@ -82,7 +86,8 @@ func TestFind(t *testing.T) {
 		assert.True(t, m.Rule == nil || m.Rule.Path == path, text)
 	}
 	way := entries("path=/login user=joe")
-	assert.Zero(t, testing.AllocsPerRun(100, func() { Find(shop, way) }))
+	wild := entries("path=/x/y/abc/b")
+	assert.Zero(t, testing.AllocsPerRun(100, func() { Find(shop, way); Find(shop, wild) }))
 }
 
 func TestRule(t *testing.T) {
@@ -95,7 +100,7 @@ func TestRule(t *testing.T) {
 shop.path_/login.user: unit=HOUR requests_per_unit=7, shadow_mode: false, quota_mode: false
 shop.path_/login.user_root: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false
 shop.path_/files/*: unit=DAY requests_per_unit=100, shadow_mode: true, quota_mode: false
-shop.path_/files/a*: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false
+shop.path_/*/a*/b: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false
 shop.path: unit=WEEK requests_per_unit=9, shadow_mode: false, quota_mode: true
 `, set.Dump())
 
@@ -133,7 +138,7 @@ func TestFaults(t *testing.T) {
 		{"domain: d\ndescriptors:\n  - key: a\n    value: 1.5", "a.yaml:4: descriptors[0].value: 1.5 is neither text, whole number, true nor false: text goes in quotes"},
 		{"domain: d\ndescriptors:\n  - value: a", "a.yaml:3: descriptors[0].key: a name that is not empty is accepted"},
 		{"domain: d\ndescriptors:\n  - key: a\n    value: b\n  - key: a_b", `a.yaml:5: descriptors[1]: there are two descriptors "a_b" of d: each pair of key and value may stand once at a level`},
-		{"domain: d\ndescriptors:\n  - key: a\n    share_threshold: true", `a.yaml:4: descriptors[0].share_threshold: it is accepted beside a value that ends with *, which "a" does not`},
+		{"domain: d\ndescriptors:\n  - key: a\n    share_threshold: true", `a.yaml:4: descriptors[0].share_threshold: it is accepted beside a value with *, which "a" has not`},
 		{limit("      requests_per_unit: '3'"), `a.yaml:6: descriptors[0].rate_limit.requests_per_unit: "3": a whole number from 0 to 4294967295 is accepted, without quotes`},
 		{limit("      unlimited: true"), `a.yaml:5: descriptors[0].rate_limit.unit: "second" is accepted in a rate_limit that is not unlimited`},
 		{limit("      name: x\n      replaces: [{name: x}]"), `a.yaml:7: descriptors[0].rate_limit.replaces[0].name: "x" is the name of this rate_limit: another's name is accepted`},
@@ -144,6 +149,8 @@ func TestFaults(t *testing.T) {
 		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      unlimited: true\n      candidate: sliding 1/s", "a.yaml:6: descriptors[0].rate_limit.candidate: it is accepted in a rate_limit that is not unlimited"},
 		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      unit: fortnight", `a.yaml:5: descriptors[0].rate_limit.unit: "fortnight" is no unit: second, minute, hour, day, week, month and year are accepted`},
 		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit: {}", `a.yaml:4: descriptors[0].rate_limit.unit: "" is no unit: second, minute, hour, day, week, month and year are accepted`},
+		{limit("    metadata: [a]"), "a.yaml:6: descriptors[0].metadata: a map is accepted, with any keys"},
+		{limit("    metadata: {a: [.inf]}"), "a.yaml:6: descriptors[0].metadata.a[0]: .inf: a finite number is accepted"},
 		{"domain: d\nall_or_nothing: 'true'", `a.yaml:2: all_or_nothing: "true": true or false is accepted`},
 		{"domain: {}", "a.yaml:1: domain: a text is accepted"},
 		{"domain: d\ndescriptors: &d\n  - {key: k, descriptors: *d}", "a.yaml:1: an anchor here has an alias of itself"},
@@ -183,26 +190,32 @@ func TestMergesAndTypes(t *testing.T) {
 	}
 }
 
-// The reference reads these and never applies them.
+// Promise: Each part of Envoy's files has an effect, or is named by `rald check`.
 func TestTextWithoutEffectIsAFault(t *testing.T) {
 	const head = "domain: d\ndescriptors:\n  - key: k\n"
 	const limit = "    rate_limit: {unit: day}\n"
 	for text, want := range map[string]string{
-		head + "    value: '*.example.com'\n" + limit:                                  `a.yaml:4: descriptors[0].value: an asterisk before the end of "k_*.example.com" is no wildcard, and it has no effect: one at the end is accepted`,
-		head + "    value: /users/*/orders\n" + limit:                                  `a.yaml:4: descriptors[0].value: an asterisk before the end of "k_/users/*/orders"`,
-		"domain: d\ndescriptors:\n  - key: k*\n    value: v\n" + limit:                 `a.yaml:3: descriptors[0].key: an asterisk before the end of "k*_v"`,
-		head + limit + "    descriptors:\n      - key: k\n        value: a*b\n":        `a.yaml:7: descriptors[0].descriptors[0].value: `,
-		"domain: first\n---\ndomain: second\n":                                         "a.yaml:2: there is a second document after ---, and it has no effect: one is accepted",
-		"domain: first\n--- [\n":                                                       "there is a second document after ---",
-		"domain: d\ndomain: e\n":                                                       "a.yaml:2: domain: this key is there twice, and it has no effect: once is accepted",
-		head + limit + "    key: l\n":                                                  "a.yaml:5: descriptors[0].key: this key is there twice",
-		head + "    rate_limit:\n      unit: day\n      unit: hour\n":                  "a.yaml:6: descriptors[0].rate_limit.unit: this key is there twice",
-		head + "    requests_per_unit: 5\n" + limit:                                    "a.yaml:4: descriptors[0].requests_per_unit: it has no effect: the keys here are key, value, rate_limit, descriptors, ",
-		head + "    rate_limit:\n      unit: day\n      shadow_mode: true\n":           "a.yaml:6: descriptors[0].rate_limit.shadow_mode: it has no effect: the keys here are unit, ",
-		"domain: d\nshadow_mode: true\n":                                               "a.yaml:2: shadow_mode: it has no effect: the keys here are domain, descriptors, all_or_nothing",
-		head + "    rate_limit: {unit: day, replaces: [{name: a, unit: day}]}\n":       "a.yaml:4: descriptors[0].rate_limit.replaces[0].unit: it has no effect: the keys here are name",
-		head + limit + "  - {key: l, rate_limit: &a {unit: day}, <<: {<<: *a}}\n":      "descriptors[1].unit: it has no effect",
-		"domain: d\nrate_limit: {unit: day}\ndescriptors: [{key: k, rate_limit: 5}]\n": "a.yaml:2: rate_limit: it has no effect",
+		head + "    value: /*/x*\n" + limit + "  - {key: k, value: /a/x*y, rate_limit: {unit: day}}\n": `a.yaml:6: descriptors[1]: "k_/*/x*" comes first and matches all that this descriptor does: it has no effect`,
+		head + limit + "  - {key: k, value: '*'}\n":                                                    `a.yaml:3: descriptors[0]: "k_*" comes first`,
+		head + limit + "    descriptors:\n      - key: '*'\n      - key: a*\n":                         `a.yaml:7: descriptors[0].descriptors[1]: "*" comes first`,
+		head + "    rate_limit: {unit: day, replaces: [{name: a}]}\n":                                  `a.yaml:4: descriptors[0].rate_limit.replaces[0].name: no rate_limit of d has the name "a": it has no effect`,
+		head + "    shadow_mode: true\n":                                                               "a.yaml:4: descriptors[0].shadow_mode: it has no effect: it is accepted with a rate_limit that is not unlimited",
+		head + "    quota_mode: yes\n    rate_limit: {unlimited: true}\n":                              "a.yaml:4: descriptors[0].quota_mode: it has no effect",
+		head + "    metadata: {a: b}\n":                                                                "a.yaml:4: descriptors[0].metadata: it has no effect",
+		head + "    rate_limit: {unlimited: true, name: a}\n":                                          "a.yaml:4: descriptors[0].rate_limit.name: it has no effect",
+		head + "    rate_limit: {unlimited: true, requests_per_unit: 1}\n":                             "a.yaml:4: descriptors[0].rate_limit.requests_per_unit: it has no effect",
+		"domain: d\nmetadata: {a: b}\n":                                                                "a.yaml:2: metadata: it has no effect",
+		"domain: first\n---\ndomain: second\n":                                                         "a.yaml:2: there is a second document after ---, and it has no effect: one is accepted",
+		"domain: first\n--- [\n":                                                                       "there is a second document after ---",
+		"domain: d\ndomain: e\n":                                                                       "a.yaml:2: domain: this key is there twice, and it has no effect: once is accepted",
+		head + limit + "    key: l\n":                                                                  "a.yaml:5: descriptors[0].key: this key is there twice",
+		head + "    rate_limit:\n      unit: day\n      unit: hour\n":                                  "a.yaml:6: descriptors[0].rate_limit.unit: this key is there twice",
+		head + "    requests_per_unit: 5\n" + limit:                                                    "a.yaml:4: descriptors[0].requests_per_unit: it has no effect: the keys here are key, value, rate_limit, descriptors, ",
+		head + "    rate_limit:\n      unit: day\n      shadow_mode: true\n":                           "a.yaml:6: descriptors[0].rate_limit.shadow_mode: it has no effect: the keys here are unit, ",
+		"domain: d\nshadow_mode: true\n":                                                               "a.yaml:2: shadow_mode: it has no effect: the keys here are domain, descriptors, all_or_nothing",
+		head + "    rate_limit: {unit: day, replaces: [{name: a, unit: day}]}\n  - {key: l, rate_limit: {unit: day, name: a}}\n": "a.yaml:4: descriptors[0].rate_limit.replaces[0].unit: it has no effect: the keys here are name",
+		head + limit + "  - {key: l, rate_limit: &a {unit: day}, <<: {<<: *a}}\n":                                                "descriptors[1].unit: it has no effect",
+		"domain: d\nrate_limit: {unit: day}\ndescriptors: [{key: k, rate_limit: 5}]\n":                                           "a.yaml:2: rate_limit: it has no effect",
 	} {
 		_, err := Parse(sources(text), Options{})
 		assert.ErrorContains(t, err, want, text)
@@ -210,7 +223,8 @@ func TestTextWithoutEffectIsAFault(t *testing.T) {
 	}
 	for _, text := range []string{
 		"---\ndomain: d\n", "domain: d\n...\n", head + "    value: a*\n" + limit, "domain: d\ndescriptors:\n  - key: k*\n" + limit,
-		head + limit + "    value: a\n  - <<: [{key: k}, {value: b}]\n    value: c\n    <<: {shadow_mode: true}\n",
+		"domain: d\ndescriptors:\n  - key: k*\n    value: v\n" + limit, head + "    value: a*b\n" + limit + "  - {key: k, value: a*}\n  - {key: k, value: '*b'}\n  - {key: k, value: '*bc'}\n  - {key: k, value: ab}\n",
+		head + limit + "    value: a\n  - <<: [{key: k}, {value: b}]\n    value: c\n    <<: {shadow_mode: true, rate_limit: {unit: day}}\n",
 	} {
 		_, err := Parse(sources(text), Options{})
 		assert.NoError(t, err, text)
@@ -223,6 +237,8 @@ func TestDomainOfTwoFiles(t *testing.T) {
 	assert.EqualError(t, err, `b.yaml:1: domain: "d" is the domain of a.yaml too: the rules of a domain are in one file unless domains are merged`)
 	set, err := Parse(files, Options{Merge: true})
 	require.NoError(t, err)
+	_, err = Parse(append(files, Source{"c.yaml", []byte("domain: d\ndescriptors: [{key: '*'}]")}), Options{Merge: true})
+	assert.ErrorContains(t, err, `b.yaml:2: descriptors[0]: "*" comes first and matches all`)
 	assert.NotNil(t, Find(set.Domain("d"), entries("a=1")).Rule)
 	assert.NotNil(t, Find(set.Domain("d"), entries("b=1")).Rule)
 

@@ -307,7 +307,7 @@ func TestMetricsOfTheDoors(t *testing.T) {
 		"rald_envoy_rules 2",
 		`rald_envoy_descriptors_total{result="passed",rule="shop.user"} 1`, `rald_envoy_descriptors_total{result="refused",rule="shop.user"} 1`,
 		`rald_envoy_descriptors_total{result="passed",rule="shop.path"} 1`,
-		`rald_envoy_candidate_descriptors_total{result="would_pass",rule="shop.user"} 1`,
+		`rald_envoy_candidate_descriptors_total{result="would_pass",rule="shop.user"} 1`, `rald_envoy_returned_hits_total{rule="shop.user"} 0`,
 		`rald_envoy_candidate_descriptors_total{result="would_refuse",rule="shop.user"} 0`,
 		`ral_healthy{limit="rald envoy window/365d aligned"} 1`,
 	} {

@@ -106,6 +106,7 @@ func (d *doors) Collect(to chan<- prometheus.Metric) {
 		for result, n := range map[string]uint64{"passed": n.passed, "refused": n.refused} {
 			counter(n, "rald_envoy_descriptors_total", "Descriptors that met a rule, by whether its limit had room.", "rule", rule, "result", result)
 		}
+		counter(n.returned, "rald_envoy_returned_hits_total", "Hits that requests gave back to a rule.", "rule", rule)
 		if n.tried {
 			for result, n := range map[string]uint64{"would_pass": n.wouldPass, "would_refuse": n.wouldRefuse} {
 				counter(n, "rald_envoy_candidate_descriptors_total", "Descriptors that the candidate of a rule would have decided otherwise.", "rule", rule, "result", result)
@@ -124,6 +125,7 @@ const (
 type ruleCounts struct {
 	tried                                   bool // there is a candidate
 	passed, refused, wouldPass, wouldRefuse uint64
+	returned                                uint64
 }
 
 func countRules(of *envoyserver.Service) (rules int, all map[string]*ruleCounts) {
@@ -148,6 +150,7 @@ func countRules(of *envoyserver.Service) (rules int, all map[string]*ruleCounts)
 		n.refused += counts.Refused.Load()
 		n.wouldPass += counts.WouldPass.Load()
 		n.wouldRefuse += counts.WouldRefuse.Load()
+		n.returned += counts.Returned.Load()
 	}
 	return rules, all
 }

@@ -1,0 +1,49 @@
+package rules
+
+import (
+	"fmt"
+
+	"github.com/ral-limiter/ral/cmd/rald/configfile"
+)
+
+// links are the descriptors and names of all files that may have no effect because of others.
+type links struct {
+	patterns []pattern
+	named    map[nameIn]bool
+	replaced []replaced
+}
+
+// pattern is a descriptor that other descriptors of its level may leave no requests.
+type pattern struct {
+	level, node *node
+	text        string // with asterisks
+	at          configfile.Place
+}
+
+type nameIn struct{ domain, name string }
+
+type replaced struct {
+	name nameIn
+	at   configfile.Place
+}
+
+func (l *links) faults() (all []error) {
+	for _, p := range l.patterns {
+		for i := range p.level.wildcards {
+			w := &p.level.wildcards[i]
+			if w.node == p.node {
+				break
+			}
+			if w.covers(p.text) {
+				all = append(all, p.at.Error(fmt.Errorf("%q comes first and matches all that this descriptor does: %w", w.text, configfile.ErrUnused)))
+				break
+			}
+		}
+	}
+	for _, r := range l.replaced {
+		if !l.named[r.name] {
+			all = append(all, r.at.Error(fmt.Errorf("no rate_limit of %s has the name %q: %w", r.name.domain, r.name.name, configfile.ErrUnused)))
+		}
+	}
+	return all
+}
