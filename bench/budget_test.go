@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The machine takes a hundred times as long as estimated.
+// Promise: A run keeps within its budget of time.
 func TestBudgetBoundsFirstRoundsToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 100_000

@@ -15,7 +15,6 @@ import (
 )
 
 // Refused at once with the time to come back; if overtaken in line, when the patience ends.
-//
 // Promise: `Acquire` waits no longer than its patience.
 func TestAcquireIsPatientForSoLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 
 // Random calls on a few keys, blocks and resets. Each answer is the limit's by a word of its own,
 // with the later end of the block that a penalty's word has.
+// Promise: Random calls get the policy's answers; the later block holds, doubles to `Max`, and ends by `Reset`.
 func TestBlocksRandomly(t *testing.T) {
 	for seed := range max(uint64(150/race.Slowdown), 20) {
 		r := rand.New(rand.NewPCG(seed, 31))
@@ -147,6 +148,7 @@ func TestBlockedKeyIsCharged(t *testing.T) {
 	require.EqualValues(t, 6, d.Peek("new").Remaining)
 }
 
+// Promise: A `Penalty` counts each refusal once.
 func TestRefusalsAreCountedExactly(t *testing.T) {
 	const callers, each = 16, 50
 	rule := &penalty.Rule{Refusals: callers*each + 1, Within: time.Minute, For: time.Hour}
@@ -181,7 +183,6 @@ func lock(blocks *desk, key string, d time.Duration) error {
 }
 
 // Whatever the order of calls and blocks. Reset and Unblock let them go on.
-//
 // Promise: Queued calls await a block's end in order.
 func TestCallsInLineWaitForTheEndOfABlock(t *testing.T) {
 	for _, lifts := range []func(*Cell[string], string) bool{nil, (*Cell[string]).Reset, (*Cell[string]).Unblock} {

@@ -76,7 +76,6 @@ func (m busyMachine) Await(string, time.Duration, func() bool) bool {
 }
 
 // A roomWait looks at the clock after each yield, so it is late by a time slice at most.
-//
 // Promise: A new key waits for room at most OpenTimeout, even on busy machines.
 func TestRoomWaitKeepsToItsLimitOnABusyMachine(t *testing.T) {
 	const limit, slice = time.Millisecond, 10 * time.Millisecond

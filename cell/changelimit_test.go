@@ -16,7 +16,6 @@ import (
 )
 
 // The calls bring their limits, which share time until the cell is told of a change.
-//
 // Promise: `ChangeLimit` counts units, not time, so upgrades free keys.
 func TestChangeLimitCountsUsedUnits(t *testing.T) {
 	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
@@ -154,7 +153,7 @@ func TestChangeLimitKeepsPromisedTurns(t *testing.T) {
 	}
 }
 
-// A reservation from before gives nothing back, unless its word is unchanged.
+// Promise: `ChangeLimit` ends earlier reservations, unless the word is unchanged.
 func TestChangeLimitEndsReservations(t *testing.T) {
 	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
 	chosen := small
@@ -193,7 +192,7 @@ func TestChangeLimitEndsReservations(t *testing.T) {
 	assert.EqualValues(t, 100, d.Peek("k").Remaining)
 }
 
-// Calls in line get turns under the new limit, in order. Calls that it never allows end.
+// Promise: Queued calls get turns under a changed limit, in order.
 func TestChangeLimitWhileCallsWait(t *testing.T) {
 	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
 	for _, up := range []bool{true, false} {

@@ -18,9 +18,7 @@ var takesOfOne = map[string]func(d *desk) bool{
 	"Slow":  func(d *desk) bool { return d.TakeWith(nil, "key", 1).Allowed },
 }
 
-// A caller reads the clock and is held up. Meanwhile the key is used, drained and forgotten, and
-// perhaps filed again, but not taken from. A take dated back to the reading would have drained
-// already, and the key would have its unit twice.
+// Promise: A forgotten key's units never count as drained earlier.
 func TestTakeIsNotDatedBackBeyondEviction(t *testing.T) {
 	for name, take := range takesOfOne {
 		for _, filed := range []bool{false, true} {
@@ -67,7 +65,6 @@ func TestDeadEntryInTheMapRefusesNoCall(t *testing.T) {
 }
 
 // Nor does a clock that goes back to before the key was forgotten.
-//
 // Promise: A clock going backwards mints nothing.
 func TestClockGoingBackMintsNothing(t *testing.T) {
 	for _, forgotten := range []bool{false, true} {

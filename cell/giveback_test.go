@@ -19,7 +19,6 @@ import (
 )
 
 // Now and later, under a chosen limit, and under a limit that cannot give back.
-//
 // Promise: `Keep` of the last take is like taking only the kept units.
 func TestKeepIsAsIfNoMoreHadBeenAskedFor(t *testing.T) {
 	for _, p := range append(policies.Each(), bare{funnel(10, 1, time.Second)}) {
@@ -208,7 +207,6 @@ func hard(limit, per int64) bounded {
 // and half units, so that words repeat. After each step the calls that keep their units, at their
 // promised times, keep to the limit in every window. If the key's limit changes with the calls,
 // each limit holds for its own calls.
-//
 // Promise: `Cancel` moves no promised turn and never exceeds the limit.
 // Promise: `Keep` returns units to their window, within the limit.
 func TestCancelNeverExceedsTheLimit(t *testing.T) {
@@ -370,7 +368,6 @@ func TestKeepDoesNotCountItsOwnReturn(t *testing.T) {
 // 64 goroutines reserve and cancel on a key while the clock stands still. Kept units stay taken.
 // More may be missing in the end: a goroutine held up in between cannot know that none of the many
 // units given back since were below its own. At leisure nothing is lost.
-//
 // Promise: `Cancel` returns no units of other calls.
 func TestConcurrentCancelGivesNoOtherUnitsBack(t *testing.T) {
 	const capacity = 1000

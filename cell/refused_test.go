@@ -234,6 +234,7 @@ func TestRefusedFiguresOfManyCallers(t *testing.T) {
 	within(t, c.RefusedMost(1000), exact)
 }
 
+// Promise: Refusals leave the list after two minutes.
 func TestRefusedListIsOfTheLastMinutes(t *testing.T) {
 	for name, refuse := range ways {
 		t.Run(name, func(t *testing.T) {

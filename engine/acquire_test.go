@@ -84,6 +84,7 @@ func TestTakeAllCountsTheFinalRefusal(t *testing.T) {
 	assert.EqualValues(t, 1, other.Stats().Refused)
 }
 
+// Promise: `Outcome.Keep` returns each claim's unused units, `Cancel` all.
 func TestOutcomeKeep(t *testing.T) {
 	clock := newHandClock()
 	a := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})

@@ -316,7 +316,7 @@ func TestAcquireAllWaitsForTheEndOfABlock(t *testing.T) {
 	})
 }
 
-// A Tiered refuses a key that is blocked under any limit. Each limit counts its own refusals.
+// Promise: A `Tiered` refuses a key blocked under any limit.
 func TestTieredBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tiers := openTiered[string](t, Config{
@@ -524,7 +524,7 @@ func TestBlockThatCloseOvertakesIsRefused(t *testing.T) {
 	})
 }
 
-// No blocked key passes during Close, before its last words are read or after.
+// Promise: No blocked key passes during `Close`.
 func TestBlocksHoldDuringClose(t *testing.T) {
 	for range 30 {
 		e, err := New[int](Config{Policy: funnel(1<<28, 1, time.Second), State: State{Path: filepath.Join(t.TempDir(), "state")}})
@@ -547,7 +547,7 @@ func TestBlocksHoldDuringClose(t *testing.T) {
 	}
 }
 
-// Health reports the end of the writer of blocks. Blocks stay.
+// Promise: Blocks outlive their writer, and `Health` reports its end.
 func TestBlocksWithoutAWriter(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second)})
 	require.NoError(t, e.Block("k", time.Hour))

@@ -189,7 +189,7 @@ func TestKeysThatStayAreCountedOnce(t *testing.T) {
 	}
 }
 
-// For many blocked keys Stats returns the last count.
+// Promise: `Stats.BlockedKeys` is current for few blocks, else the last count.
 func TestManyBlockedKeysAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(2, 1, time.Hour), Penalty: Penalty{Refusals: 3, Within: time.Hour, For: time.Hour}})

@@ -58,7 +58,7 @@ func TestTakeAll(t *testing.T) {
 	assert.EqualValues(t, 2, hosts.Stats().Refused)
 }
 
-// Under a Bursty or a WarmingUp the least share left does not count credit.
+// Promise: Credit does not decide which limit binds.
 func TestShareLeftIsNotMeasuredByCredit(t *testing.T) {
 	for _, c := range []struct {
 		limit    policy.Policy

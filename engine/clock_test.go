@@ -23,7 +23,7 @@ func byCounter(t testing.TB, config Config) Config {
 	return config
 }
 
-// The default is package time's clock or the counter.
+// Promise: `Stats.Clock` is the clock in use.
 func TestStatsTellsTheClock(t *testing.T) {
 	limit := Config{Policy: funnel(1, 1, time.Second)}
 	require.Contains(t, []string{"counter", "package time"}, open[string](t, limit).Stats().Clock)

@@ -51,6 +51,7 @@ func TestBadConfigurationIsRefused(t *testing.T) {
 	}
 }
 
+// Promise: A zero field takes its default.
 func TestZeroTakesTheDefault(t *testing.T) {
 	c := Config{}.withDefaults()
 	assert.Equal(t, Config{

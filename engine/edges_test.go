@@ -18,7 +18,7 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// A call that yields asks for room only now and then: others need the queue.
+// Promise: Few commands ask for room.
 func TestRoomIsNotAskedForAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := stalled(t, Config{Policy: funnel(1, 1, time.Hour), MaxKeys: 1, OpenTimeout: 1})
@@ -61,7 +61,7 @@ func TestCloseWakesCallsThatWaitForAPlaceInTheQueue(t *testing.T) {
 	})
 }
 
-// Commands never cease. The writer settles all the same, and ends when told.
+// Promise: A writer that never rests finds lost entries, and ends when told.
 func TestBusyWriterSettlesAndEnds(t *testing.T) {
 	queue := cmdqueue.New[table.Command[string]](4)
 	keys := table.New[string](table.Options{Policy: funnel(1, 1, time.Hour), Idle: 1, MaxKeys: 9})

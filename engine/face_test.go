@@ -61,7 +61,7 @@ func TestEveryVerbNeedsOnlyEngineAndPolicy(t *testing.T) {
 	assert.ErrorIs(t, e.Health(), engine.ErrClosed)
 }
 
-// Errors, events and Stats have the engine's name. Errors omit the default.
+// Promise: An engine's name is in its errors, events and `Stats`.
 func TestNameIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := policy.Must(policy.Funnel(1, 1, time.Second))

@@ -13,7 +13,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// No panic, no entry, and an answer as for an unavailable table.
+// Promise: Keys that cannot be found again are never recorded, and never panic.
 func TestKeysThatCannotBeRecorded(t *testing.T) {
 	for when, admitted := range map[string]bool{"Admit": true, "Refuse": false} {
 		config := Config{Policy: funnel(1, 1, time.Hour)}
@@ -77,7 +77,7 @@ func TestPolicyThatPanicsLeavesNothingBehind(t *testing.T) {
 	await.True(t, func() bool { return e.Len() == 0 }, "all keys leave")
 }
 
-// A clock may count from anywhere, though a funnel's time ends 18 years after 1.
+// Promise: A clock may begin anywhere.
 func TestClockMayBeginAnywhere(t *testing.T) {
 	for _, begin := range []int64{math.MinInt64, -5, 0, 1, 1_800_000_000_000_000_000} {
 		synctest.Test(t, func(t *testing.T) {

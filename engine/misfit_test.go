@@ -92,7 +92,7 @@ func TestOwnLimitIsNoMisfit(t *testing.T) {
 	}
 }
 
-// A call that returns no error was allowed, also a look under a misfit or of a zero Claim.
+// Promise: A wait without an error was allowed, also for 0 units.
 func TestRefusedLookIsAnError(t *testing.T) {
 	ctx := context.Background()
 	fixed := policy.Must(policy.FixedWindow(5, time.Minute))

@@ -117,6 +117,7 @@ func requireNextUnit(t *testing.T, e *Engine[string], k OwingKey[string], now po
 	require.Equal(t, k.Remaining, remaining(k.Next-1), k.Key)
 }
 
+// Promise: Each key is ranked by its own limit.
 func TestOwingGoesByTheKeysOwnLimits(t *testing.T) {
 	clock := newHandClock()
 	own := map[string]policy.Policy{
@@ -167,6 +168,7 @@ func TestOwingTellsAgeAndBlocks(t *testing.T) {
 	assert.True(t, page.Next.IsZero())
 }
 
+// Promise: A list needs memory for one page.
 func TestOwingNeedsMemoryForAPage(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour)})
 	for _, key := range keys(20_000) {

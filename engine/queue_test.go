@@ -68,6 +68,7 @@ func TestStandingWriterAndFullQueue(t *testing.T) {
 	}
 }
 
+// Promise: A lost command loses nothing.
 func TestLostCommandsAreMadeUpFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, release := stalledUntil(t, Config{Policy: funnel(1, 1, time.Hour), QueueDepth: 1})

@@ -53,6 +53,7 @@ func TestRefund(t *testing.T) {
 	assert.EqualValues(t, 2, s.Refused, "of the calls, and none of the refunds")
 }
 
+// Promise: A refund that cannot be recorded says so.
 func TestRefundThatCannotBeRecorded(t *testing.T) {
 	for _, when := range []WhenUnavailable{Admit, Refuse} {
 		synctest.Test(t, func(t *testing.T) {

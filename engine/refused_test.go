@@ -10,6 +10,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
+// Promise: Refusals by every verb are listed.
 func TestRefusalsOfEveryVerbAreInTheList(t *testing.T) {
 	forEachVerb(t, Config{Policy: funnel(1, 1, 24*time.Hour)}, func(t *testing.T, e *Engine[string], call func(string, int64) (policy.Decision, bool)) {
 		for _, key := range []string{"used", "blocked"} {

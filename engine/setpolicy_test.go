@@ -52,6 +52,7 @@ func TestSetPolicyForgivesNothing(t *testing.T) {
 	assert.True(t, e.Take("100", 10).Allowed)
 }
 
+// Promise: `SetPolicy` reports a degraded or closed engine.
 func TestSetPolicyErrors(t *testing.T) {
 	good := funnel(2, 1, time.Hour)
 	e := open[string](t, Config{Policy: good})

@@ -60,7 +60,7 @@ func TestWallClockThatWentBackMintsNothing(t *testing.T) {
 	})
 }
 
-// A wall clock that is years ahead only during the load does not use up the time of the words.
+// Promise: A wall clock far ahead during a load shortens no word's time.
 func TestWallClockFarAheadStartsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const last = policy.Instant(time.Hour)
@@ -79,7 +79,7 @@ func TestWallClockFarAheadStartsAnew(t *testing.T) {
 	})
 }
 
-// Use counts as under SetPolicy at the last instant.
+// Promise: A wall clock set back grants nothing under another limit.
 func TestWallClockThatWentBackBeforeAnotherLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const last = policy.Instant(100 * time.Second)
@@ -149,7 +149,7 @@ func TestClockThatGoesBackDuringASave(t *testing.T) {
 	})
 }
 
-// The engine begins no earlier than keys were left out as fresh: they would still owe.
+// Promise: A wall clock set back during a load forgives nothing.
 func TestWallClockThatGoesBackDuringALoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const last = policy.Instant(100 * time.Hour)

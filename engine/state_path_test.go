@@ -32,7 +32,7 @@ func taken(t *testing.T, path, limit string) (n int) {
 	return n
 }
 
-// A changed link or working directory leads an engine to no file that it has not locked.
+// Promise: Changed links or working directories lead to no other state file.
 func TestStateStaysWhereItWasOpened(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"1", "2"} {

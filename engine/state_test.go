@@ -233,7 +233,7 @@ func stringCodec(first func()) Option[string] {
 	}, func(src []byte) (string, error) { return string(src), nil })
 }
 
-// Known and new keys alike. Waiting calls end.
+// Promise: With a state, `Close` ends waiting calls and refuses later calls.
 func TestClosedEngineWithAStateRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, inFile(t, Config{Policy: funnel(2, 1, time.Hour)}))
@@ -400,7 +400,7 @@ func TestFileStaysLockedUntilASaveThatWasGivenUpHasEnded(t *testing.T) {
 	}
 }
 
-// A save that panics ends: the next save mends what it left.
+// Promise: A save that panics is tried again.
 func TestSaveThatPanicsIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var panics atomic.Bool
@@ -493,7 +493,7 @@ type brokenEnd struct{ err error }
 func (f brokenEnd) Read([]byte) (int, error)  { return 0, f.err }
 func (f brokenEnd) Write([]byte) (int, error) { return 0, f.err }
 
-// Each file gets its own name. A damaged file is not set aside.
+// Promise: `State.Fresh` sets another limit's file aside, a damaged file never.
 func TestFreshSetsTheFileAside(t *testing.T) {
 	config := inFile(t, Config{Policy: funnel(10, 1, time.Hour)})
 	path := config.State.Path
@@ -529,7 +529,7 @@ func TestFreshSetsTheFileAside(t *testing.T) {
 	require.ErrorIs(t, err, ErrState)
 }
 
-// The other keys are counted as forgiven.
+// Promise: Beyond `MaxKeys` the keys that owe most are loaded; others count as forgiven.
 func TestLoadKeepsTheKeysThatOweMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := Config{Policy: funnel(1000, 1, time.Second)}
@@ -551,7 +551,7 @@ func TestLoadKeepsTheKeysThatOweMost(t *testing.T) {
 	})
 }
 
-// Keys as good as new are not written, and keys that became so since are not loaded.
+// Promise: Keys as good as new are neither saved nor loaded.
 func TestFreshKeysAreNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := Config{Policy: funnel(10, 1, time.Second), Idle: time.Hour}
@@ -616,7 +616,7 @@ func TestFailingSavesAreTold(t *testing.T) {
 	})
 }
 
-// A key that its codec refuses, or panics at, keeps no other from being saved.
+// Promise: A key that cannot be saved is counted and hinders no other.
 func TestKeysThatCannotBeSavedAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		codec := KeyCodec("number", func(dst []byte, key float64) ([]byte, error) {
@@ -701,7 +701,7 @@ type writerFunc func([]byte) (int, error)
 
 func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
 
-// Each key is read by the limit that left its word.
+// Promise: A change during a save misreads no word.
 func TestSaveWhileThePolicyChanges(t *testing.T) {
 	next, hand, all := funnel(10, 1, time.Minute), newHandClock(), keys(20_000)
 	hand.Advance(time.Hour)
@@ -718,7 +718,7 @@ func TestSaveWhileThePolicyChanges(t *testing.T) {
 	}
 }
 
-// A Save that Close overtakes writes no end, so Load refuses it.
+// Promise: `Load` refuses a save that `Close` overtook.
 func TestSaveThatIsOvertakenByCloseIsNone(t *testing.T) {
 	config := Config{Policy: funnel(100, 1, time.Hour)}
 	e := open[string](t, config)
@@ -764,7 +764,7 @@ func TestAnotherDefaultKeepsTheUseOfPlans(t *testing.T) {
 	}
 }
 
-// Each limit has its file. If New fails, the files of all stay: the first limit may be a mistake, too.
+// Promise: Each limit of a `Tiered` has its own file.
 func TestTieredKeepsItsState(t *testing.T) {
 	hours := policy.Must(policy.FixedWindow(30, time.Hour))
 	config := inFile(t, Config{Policy: funnel(10, 1, time.Hour)})
@@ -783,6 +783,7 @@ func TestTieredKeepsItsState(t *testing.T) {
 	}
 }
 
+// Promise: An unhealthy engine saves at `Close`.
 func TestUnhealthyEngineSavesAtClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := inFile(t, Config{Policy: funnel(10, 1, time.Hour)})

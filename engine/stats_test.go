@@ -135,7 +135,7 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 	})
 }
 
-// Calls in line are counted while they stand there, and their time when they leave, served or not.
+// Promise: `Stats` counts calls in line and, once they leave, their time.
 func TestWaitsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(1, 1, time.Second)})
@@ -165,6 +165,7 @@ func TestWaitsAreCounted(t *testing.T) {
 	})
 }
 
+// Promise: `Stats` walks no keys.
 func TestStatsGoesThroughNoKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks atomic.Int64

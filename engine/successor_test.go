@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Units taken after SetPolicy returned, and before the writer came to the key, can be given back
-// afterwards.
+// Promise: Units taken while `SetPolicy` translates keys can be returned.
 func TestGivenBackAfterTheWriterCameToTheKey(t *testing.T) {
 	for _, c := range []struct {
 		name string

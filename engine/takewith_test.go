@@ -127,6 +127,7 @@ func TestBadOptionsAreRefused(t *testing.T) {
 	assert.EqualError(t, err, "ral: engine.New: more is nil, want an option, such as PolicyFor returns")
 }
 
+// Promise: `RefundWith` returns units of `TakeWith`.
 func TestRefundWith(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})

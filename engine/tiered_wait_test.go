@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Nothing is taken from any limit.
+// Promise: A failed wait of a `Tiered` takes nothing from any limit.
 func TestTiersWaitErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tiers := openTiered[string](t, Config{Policy: funnel(9, 1, time.Second)}, policy.Must(policy.FixedWindow(5, time.Minute)))

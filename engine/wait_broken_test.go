@@ -79,7 +79,7 @@ func TestWaitWhileTheEngineDegrades(t *testing.T) {
 	}
 }
 
-// In a full table a call on a new key waits for room, if none is made by evicting.
+// Promise: `Wait` on a new key waits for room in a full table.
 func TestWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(1, 1, time.Second), MaxKeys: 1, Idle: time.Second, WhenFull: RefuseNew})

@@ -33,7 +33,7 @@ func TestResetWhileCallsWait(t *testing.T) {
 	})
 }
 
-// Calls get turns under the new policy, in order. Calls that it never allows end.
+// Promise: Queued calls keep their order through `SetPolicy`.
 func TestSetPolicyWhileCallsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(10, 1, time.Hour)})
@@ -127,6 +127,8 @@ func (p pacer) String() string                     { return "pacer" }
 
 // Its promises become waiting, and its refusals errors. It is not a policy.Refunder: the last call
 // in line gives back all when it leaves.
+//
+// Promise: Under a policy with turns `Wait` returns at the turn.
 func TestWaitUnderAPolicyThatMakesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: pacer{time.Second, 3 * time.Second}})

@@ -19,7 +19,6 @@ import (
 
 // Three servers and an engine get the same calls: looks, takes of one key and of several, blocks,
 // penalties, returns. They answer, explain and count alike.
-//
 // Promise: Decisions, blocks and counts match an engine's to the microsecond.
 // Promise: While Redis decides, an explanation and `Peek` are an engine's.
 // Promise: Exactly `Refusals` over all servers block a key, once.

@@ -128,7 +128,6 @@ func TestBlockedKeyIsRefusedByEveryVerbOfTheFleet(t *testing.T) {
 }
 
 // Within a term of Block a server is told, and refuses by itself until another resets the key.
-//
 // Promise: In `Leased` mode a block holds everywhere after a term.
 func TestBlockHoldsInLeasedModeWithinATerm(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
@@ -183,7 +182,6 @@ const worth = 8
 
 // Blocks hold under every fallback, and outlast Redis and servers. Block without Redis holds here,
 // and says so. When Redis is back its word holds.
-//
 // Promise: Without Redis servers refuse keys known as blocked.
 func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 	for _, f := range fallbacks {
@@ -241,7 +239,6 @@ func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 
 // A turn that comes during a block goes back, if the server was told of it. A call without the time
 // is told at once.
-//
 // Promise: Waiting calls continue within a second of a block's end.
 func TestCallsWaitForTheEndOfABlock(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {

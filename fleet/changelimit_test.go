@@ -14,7 +14,6 @@ import (
 )
 
 // Two servers and an engine take under two limits of a family, and change from one to the other.
-//
 // Promise: `ChangeLimit` matches an engine's.
 func TestChangeLimitAgreesWithAnEngine(t *testing.T) {
 	all := families(t)

@@ -17,7 +17,6 @@ import (
 
 // TestClockSteps steps Redis's clock back and forth in the scripts' input: no more is admitted than
 // in the time from the earliest instant to the latest.
-//
 // Promise: A Redis clock stepping back and forth mints nothing.
 func TestClockSteps(t *testing.T) {
 	must := policy.Must

@@ -18,7 +18,6 @@ import (
 )
 
 // TestCluster breaks the lines to the nodes of one cluster in several ways.
-//
 // Promise: A missing cluster node affects only its keys.
 func TestCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, redistest.Options{})

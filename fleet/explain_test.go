@@ -182,7 +182,7 @@ func TestSaysWhyItHangsUp(t *testing.T) {
 	eventually(t, func() bool { return take(t, l, "a", 0).Source() == limits.SourceRedis }, "it is back")
 }
 
-// A Redis that may evict and comes behind the same address is noticed at the connection.
+// Promise: A Redis that may evict is noticed at connection.
 func TestEvictionIsNoticedAtConnect(t *testing.T) {
 	t.Parallel()
 	evicts := redistest.Start(t, redistest.Options{MaxMemory: "100mb", Policy: "allkeys-lru"})

@@ -58,7 +58,7 @@ func TestExplainALog(t *testing.T) {
 	})
 }
 
-// No figures of other servers' leases are shown; whether a call is allowed is this server's word.
+// Promise: Explanations leave out figures of other servers' leases.
 func TestExplainLeases(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		c := leased(on(redis, window(10_000, time.Hour)))

@@ -65,7 +65,6 @@ func TestOutageInWebServer(t *testing.T) {
 }
 
 // A request waits for Redis for its budget, and for another if it is settled.
-//
 // Promise: Web servers keep time budgets while Redis dies and returns.
 func TestRequestsWaitNoLongerThanTheirBudgets(t *testing.T) {
 	for _, mode := range []Mode{Exact, Leased} {

@@ -34,6 +34,7 @@ func TestLeasedAllocatesNothing(t *testing.T) {
 	})
 }
 
+// Promise: Leased `Choke` answers and counts as `Take` of 1.
 func TestLeasedChokeIsTake(t *testing.T) {
 	for _, choke := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, redis *storetest.Redis) {

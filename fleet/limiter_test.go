@@ -171,6 +171,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
+// Promise: A call that finds the limiter closed is an error.
 func TestClosedMeanwhile(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		down := errors.New("down")
@@ -348,6 +349,7 @@ func TestClaimsOfDifferentUnits(t *testing.T) {
 	})
 }
 
+// Promise: A limiter `Via` another connects with it.
 func TestViaAnotherLimiter(t *testing.T) {
 	inBubbleOf(t, shared, func(t *testing.T, line *redistest.Line) {
 		line.Set(gone)

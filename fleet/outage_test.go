@@ -102,7 +102,6 @@ func TestOutage(t *testing.T) {
 }
 
 // If Redis answers but is unfit, each fallback answers with the cause, and nothing is reset.
-//
 // Promise: A Redis that may evict, is read-only or full is untrusted.
 func TestUnfit(t *testing.T) {
 	for _, cause := range []error{ErrEvictionPolicy, ErrReadOnly, ErrFull, store.ErrNoReplicas, store.ErrUnsaved} {
@@ -147,7 +146,6 @@ func TestMayNotAsk(t *testing.T) {
 }
 
 // A share charges its units once the foreign value is gone.
-//
 // Promise: Values other than words are errors and stay.
 func TestWrongWords(t *testing.T) {
 	for _, f := range fallbacks {
@@ -187,7 +185,6 @@ func TestWrongWords(t *testing.T) {
 
 // A key is hammered for some beats while Redis is late now and then. Charges are sent each beat.
 // Redis and the share keep the limit together, except for calls late before Redis said more.
-//
 // Promise: Late answers serve no other call and count as charged.
 func TestLateCallsKeepTheLimit(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
@@ -313,7 +310,6 @@ func TestLostAnswerIsChargedOnce(t *testing.T) {
 
 // If the answer is late, Redis does it and the share does not. The answer says that the outcome is
 // unknown.
-//
 // Promise: Late or lost answers return nothing twice.
 func TestLostRefundIsDoneOnce(t *testing.T) {
 	for _, n := range []int64{2, -2} {
@@ -383,7 +379,6 @@ func TestUnsentIsNotCharged(t *testing.T) {
 }
 
 // The highest of the last counts and Config.Servers divides: a new server may count itself alone.
-//
 // Promise: Shares shrink at once and grow later.
 func TestSharesShrinkAtOnceAndGrowLater(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {

@@ -169,7 +169,6 @@ func (j serverJob) mostInAStretch(admitted []answered) (above int64) {
 // connections, stands still, is killed, and returns from disk. Redis and leases admit no more than
 // the limit in any stretch of time by the callers' clock, and neither do the shares. While Redis is
 // away, each process goes on answering.
-//
 // Promise: Several processes keep the limit across flushes, pauses, restarts and reconnects.
 func TestProcessesKeepTheLimit(t *testing.T) {
 	if testing.Short() {

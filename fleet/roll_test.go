@@ -16,7 +16,6 @@ import (
 
 // Different limits are told at once with both and the newer, as an error only after the time of a
 // deploy.
-//
 // Promise: Servers with different limits are an error after ten minutes.
 func TestDifferentLimits(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
@@ -73,7 +72,7 @@ func TestDifferentLimits(t *testing.T) {
 	})
 }
 
-// Servers of different epochs count one another, and are ErrLimits until one epoch is left.
+// Promise: Servers of different epochs are an error.
 func TestDifferentEpochs(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		c := on(redis, funnel(100, 10, time.Second))

@@ -80,7 +80,6 @@ func TestSetPolicyIsRefused(t *testing.T) {
 }
 
 // However limits differ, servers admit at most the higher rate with the larger burst.
-//
 // Promise: During a change servers admit at most the higher rate and larger burst.
 func TestServersChangeOneAfterTheOther(t *testing.T) {
 	const servers, unit = 3, time.Second

@@ -83,7 +83,6 @@ func (s *sharing) finish(t *testing.T, rate float64) (exact, local, bound float6
 // TestFlappingRedis has Redis be away for 3.3 s and back for 0.7 s, repeatedly. The shares of four
 // servers, told or counting their number, keep to the limit together with Redis. Redis may admit
 // uncharged units once more: hence another capacity.
-//
 // Promise: Outages make no server forget the others.
 func TestFlappingRedis(t *testing.T) {
 	const servers, capacity, rate, cycles = 4, 100, 50, 4
@@ -127,7 +126,6 @@ func TestOutageIsNoSecondBurst(t *testing.T) {
 
 // After ten restarts without Redis, a used up limit of 400 admits only new units; servers that
 // do not know of each other each admit all of them.
-//
 // Promise: Restarts without Redis admit nothing at first.
 func TestRestartsInAnOutage(t *testing.T) {
 	for name, told := range map[string]int{"told": 4, "told too few": 1, "not told": 0} {

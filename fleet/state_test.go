@@ -53,7 +53,6 @@ func units(t *testing.T, c Config, of string, file []byte) (n int64) {
 
 // A key's share goes on over a restart; an unknown key's begins with nothing. Units are charged
 // once, before and after the restart.
-//
 // Promise: With `StateFile` uncharged units survive restarts and are charged once.
 func TestRestartInAnOutageIsChargedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {

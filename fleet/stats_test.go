@@ -13,6 +13,7 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
+// Promise: `Stats` counts round trips, their time, failures and breakers.
 func TestStatsTellOfRedis(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		l := open(t, on(redis, funnel(10, 1, time.Hour)))

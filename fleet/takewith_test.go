@@ -33,7 +33,7 @@ func families(t testing.TB) [][2]policy.Policy {
 	}
 }
 
-// Units used under one limit count under the other, as time or as units.
+// Promise: Limits that come with calls share a key's word.
 func TestTakeWith(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		ctx := t.Context()
@@ -86,6 +86,7 @@ func TestTakeWith(t *testing.T) {
 	})
 }
 
+// Promise: A limit of another family is an error and records nothing.
 func TestTakeWithMisfit(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		ctx := t.Context()
@@ -195,6 +196,7 @@ func TestPolicyFor(t *testing.T) {
 	})
 }
 
+// Promise: Calls' own limits have shares in outages.
 func TestSharesOfLimits(t *testing.T) {
 	for _, f := range families(t) {
 		if strings.Contains(f[0].String(), "bursty") {
@@ -230,6 +232,7 @@ func TestSharesOfLimits(t *testing.T) {
 	}
 }
 
+// Promise: Remembered limits are bounded.
 func TestManyLimits(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		ctx := t.Context()

@@ -108,6 +108,8 @@ func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 }
 
 // RateLimit allocates two slices and two strings; no fields, the slice and string of Retry-After.
+//
+// Promise: So do refused requests without `Accept`.
 func TestRefusalAllocatesHeaderValuesOnly(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

@@ -128,6 +128,7 @@ func TestPolicyFieldAtTheEdges(t *testing.T) {
 // huge is a policy whose numbers exceed a structured field.
 type huge struct{}
 
+// Promise: Nested middlewares all tell clients of their limits.
 func TestNestedMiddlewaresAddLines(t *testing.T) {
 	outer, err := NewAll(Options{}, Limit[netip.Addr]{Name: "outer", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(10, 10, time.Second))), Key: ByAddr})
 	require.NoError(t, err)

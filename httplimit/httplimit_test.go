@@ -22,6 +22,7 @@ func (huge) Delays() bool                  { return false }
 func (huge) FreshAt(uint64) policy.Instant { return 0 }
 func (huge) String() string                { return "huge" }
 
+// Promise: `Allow` and `Deny` come before any state.
 func TestAllowAndDeny(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Hour)))
 	proxies := clientAddr(t, AddrConfig{Header: XForwardedFor, Trusted: prefixList("10.0.0.0/8")})

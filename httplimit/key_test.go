@@ -82,7 +82,7 @@ func TestHostOf(t *testing.T) {
 	}
 }
 
-// The inner mux is asked for its own patterns. Clients cannot invent others.
+// Promise: Routes of nested muxes count apart; clients cannot invent any.
 func TestByPatternOfNestedMuxes(t *testing.T) {
 	inner, outer := http.NewServeMux(), http.NewServeMux()
 	for _, pattern := range []string{

@@ -28,6 +28,7 @@ func guess(t testing.TB, allowed bool, source limits.Source) *admissiontest.Fake
 	return admissiontest.NewFake[netip.Addr](t, 10, d, source, false)
 }
 
+// Promise: Guesses and shares are not told to clients.
 func TestGuessesAreNotTold(t *testing.T) {
 	other := Limit[netip.Addr]{Name: "other", Limiter: hourly(t, 1000), Key: ByAddr}
 	for _, allowed := range []bool{true, false} {

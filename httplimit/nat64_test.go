@@ -66,6 +66,7 @@ func TestKeyOfTranslatedAddress(t *testing.T) {
 	assert.Equal(t, netip.MustParseAddr("8.8.4.4"), ByAddr(from("[64:ff9b::8.8.4.4]:1")))
 }
 
+// Promise: An embedded IPv4 address grants no trust.
 func TestEmbeddedAddressIsNotTrusted(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour)))
 	addr := clientAddr(t, AddrConfig{

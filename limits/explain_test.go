@@ -83,6 +83,7 @@ func by(source limits.Source) limits.Explanation {
 	return limits.Explanation{Decision: policy.Decision{Allowed: true}, Binding: -1, Waiting: 1, Provenance: limits.NewProvenance(source, false, nil)}
 }
 
+// Promise: Explanations state each limit in words.
 func TestExplanationInWords(t *testing.T) {
 	limit := policy.Must(policy.Funnel(100, 10, time.Second))
 	word, _ := limit.Take(0, 1, 100, 0)
@@ -187,6 +188,7 @@ func (explaining) Explain(_ context.Context, key string) (limits.Explanation, er
 	return limits.Explanation{Name: key}, nil
 }
 
+// Promise: Trials within trials explain every candidate.
 func TestTrialsWithinTrialsExplainEveryCandidate(t *testing.T) {
 	tried := func(live, candidate limits.Limiter[string]) *limits.Trial[string] {
 		tr := trial(t, limits.TrialConfig[string]{Live: live, Candidate: candidate})

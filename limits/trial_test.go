@@ -113,7 +113,7 @@ func TestTrialCountsDifferences(t *testing.T) {
 	}
 }
 
-// Each key is tried always or never.
+// Promise: A sampled trial tries each key always or never.
 func TestTrialOfSomeKeys(t *testing.T) {
 	candidate := window(t, 100)
 	tr := trial(t, limits.TrialConfig[string]{Live: window(t, 100), Candidate: candidate, OneIn: 8})
@@ -175,6 +175,7 @@ func TestTrialGivesBackWhenTheContextHasEnded(t *testing.T) {
 	assert.Zero(t, tr.Stats().Failed)
 }
 
+// Promise: A trial allocates nothing.
 func TestTrialAllocatesNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

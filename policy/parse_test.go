@@ -219,6 +219,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// Promise: JSON and flags read and write `policy.Text`.
 func TestTextInConfigurations(t *testing.T) {
 	type config struct {
 		Requests policy.Text

@@ -106,7 +106,7 @@ func cutLimits(per time.Duration) (limits []int64) {
 	return limits
 }
 
-// The numbers of parts are as documented, and as the model has them.
+// Promise: `Parts` is the number of an `AtMost`'s parts.
 func TestAtMostParts(t *testing.T) {
 	for per, highest := range map[time.Duration][]int64{time.Second: {7, 63, 1023, 65535}, time.Hour: {15, 255, 16383, 4194303}} {
 		for i, limit := range highest {

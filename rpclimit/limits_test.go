@@ -96,6 +96,7 @@ func TestReasons(t *testing.T) {
 	assert.Equal(t, "code_99", Code(99).String())
 }
 
+// Promise: Guesses are not told to clients.
 func TestGuessesAreNotTold(t *testing.T) {
 	hidden, _ := Must(New(Options{Shadow: true}, Limit[netip.Addr]{Limiter: admissiontest.Hourly[netip.Addr](t, 1), Key: ByAddr})).Begin(from(alice))
 	assert.True(t, hidden.Shadow)
@@ -114,6 +115,7 @@ func TestGuessesAreNotTold(t *testing.T) {
 	assert.Equal(t, `the limit "default" is exceeded`, v.Message())
 }
 
+// Promise: Health checks, reflection and listed methods are exempt.
 func TestExempt(t *testing.T) {
 	limit := Limit[netip.Addr]{Limiter: admissiontest.Hourly[netip.Addr](t, 1), Key: ByAddr, Cost: func(*Call) int64 { return 2 }}
 	own := Must(New(Options{Exempt: []string{"/shop.Orders/Status", "/shop.Admin/"}}, limit))
@@ -210,6 +212,7 @@ func TestTap(t *testing.T) {
 	assert.Equal(t, int64(3), byAddr.Peek(bob, 0).Remaining)
 }
 
+// Promise: A tap does not wait.
 func TestTapDoesNotWait(t *testing.T) {
 	queue := open[netip.Addr](t, policy.Must(policy.Queue(10, 1, time.Hour)))
 	l := Must(New(Options{WaitUpTo: time.Hour}, Limit[netip.Addr]{Limiter: queue, Key: ByAddr, AtTap: true}))

@@ -78,6 +78,7 @@ func TestStreamsGiveBackUnusedUnits(t *testing.T) {
 	}
 }
 
+// Promise: A limit by message is decided with the message.
 func TestLimitOfMessage(t *testing.T) {
 	byShop, byAddr := admissiontest.Hourly[string](t, 3), admissiontest.Hourly[netip.Addr](t, 10)
 	byMessage := ByMessage(func(m string) string { return m })
@@ -178,7 +179,7 @@ func TestDirectionsAtTheSameTime(t *testing.T) {
 	assert.Zero(t, l.Stats().ShadowFailed["address"])
 }
 
-// A stream that waits for its next message keeps no earlier message in memory.
+// Promise: A stream keeps no earlier message in memory.
 func TestMessagesAreNotKept(t *testing.T) {
 	l := Must(New(Options{CostReceived: one, CostSent: one}, Limit[netip.Addr]{Limiter: admissiontest.Hourly[netip.Addr](t, 10), Key: ByAddr}))
 	_, s := l.Begin(stream(from(alice)))

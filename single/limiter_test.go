@@ -31,7 +31,7 @@ func open(t testing.TB, p policy.Policy, more ...single.Option) *single.Limiter 
 	return l
 }
 
-// No verb waits or panics.
+// Promise: The zero `Limiter` refuses every call at once.
 func TestZeroLimiterRefuses(t *testing.T) {
 	var l single.Limiter
 	never := policy.Decision{RetryAfter: policy.Never}
@@ -286,6 +286,7 @@ func TestClocks(t *testing.T) {
 	}
 }
 
+// Promise: `go vet` finds copies of a `Limiter`.
 func TestVetFindsCopies(t *testing.T) {
 	out, err := exec.Command("go", "vet", "./testdata/copied").CombinedOutput()
 	assert.Error(t, err)

@@ -260,7 +260,7 @@ func (b broken) Cancel(uint64, uint64, policy.Instant, policy.Instant, int64, in
 	return b.word
 }
 
-// It admits nothing that it cannot record, and no call hangs.
+// Promise: A policy breaking its contract admits nothing unrecorded.
 func TestReservedWordsOfAWrongPolicy(t *testing.T) {
 	for _, word := range []uint64{policy.MaxWord + 1, math.MaxUint64} {
 		l := still(t, funnel(10, 1, time.Second))
@@ -279,6 +279,7 @@ func TestReservedWordsOfAWrongPolicy(t *testing.T) {
 	}
 }
 
+// Promise: A policy that panics leaves a `Limiter` in order.
 func TestPanicOfAPolicy(t *testing.T) {
 	limit := &overtaken{Policy: funnel(10, 1, time.Hour)}
 	l := still(t, limit)

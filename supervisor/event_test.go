@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHookDies: a hook that always dies costs only the calls.
+// Promise: A hook that dies ends only its call.
 func TestHookDies(t *testing.T) {
 	for way, die := range deaths {
 		t.Run(way, func(t *testing.T) {

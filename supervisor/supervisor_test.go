@@ -24,7 +24,7 @@ func TestNew(t *testing.T) {
 	require.Equal(t, "a", s.children[0].Name)
 }
 
-// FuzzNew makes any supervisor: New names exactly the bad fields with their values, or it runs.
+// Promise: `New` names every bad field, or `Run` works.
 func FuzzNew(f *testing.F) {
 	f.Add(0, int64(0), "a", "b", int64(0), true)
 	f.Add(-1, int64(-1), "", "", int64(-1), false)

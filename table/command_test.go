@@ -14,6 +14,7 @@ func TestApplyOfNothing(t *testing.T) {
 	require.Zero(t, r.View().Len())
 }
 
+// Promise: A command executed twice does no harm.
 func TestApplyFileTwice(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.open("a")

@@ -44,6 +44,7 @@ func TestRoomIsMadeByTheLeastDebt(t *testing.T) {
 	require.False(t, r.take(offender, 100*second))
 }
 
+// Promise: `Stats.Forgiven` counts exactly the evicted keys in debt.
 func TestRoomForgivesOnlyOwingKeys(t *testing.T) {
 	r := newCrowd(t, 2)
 	r.add("drained", 9*second) // it owes until second 10
@@ -83,8 +84,7 @@ func TestRoomIsNotMadeDuringRecovery(t *testing.T) {
 	require.Equal(t, 4*keysPerShard-1, r.View().Len())
 }
 
-// Once a caller has found the table full, each filing makes room ahead of need, until an eighth is
-// free.
+// Promise: After the table was full, room is made ahead of need.
 func TestRoomIsMadeAheadOfNeed(t *testing.T) {
 	const maxKeys = 4 * roomShare // so that 4 places are kept free
 	r := newRig[int](t, Options{MaxKeys: maxKeys})

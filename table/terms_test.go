@@ -259,6 +259,8 @@ func (r rig[K]) now(e *Entry[K]) *Entry[K] { return r.View().Look(r.hash(e.key),
 //  2. ChangeLater until all words have been carried over, and ChangeMade then;
 //  3. a change that is requested twice is made once, and later changes stay;
 //  4. an abandoned change is answered too, and truly.
+//
+// Promise: Changes are made one at a time.
 func TestChangeAnswers(t *testing.T) {
 	r := newTally[string](t, Options{})
 	e := r.add("a", 1)
@@ -320,7 +322,7 @@ func TestChangeOfADyingWriterIsMade(t *testing.T) {
 	}
 }
 
-// While words are translated the table makes no room. Then it goes by the new policy.
+// Promise: After a change keys leave by the new policy.
 func TestChangeOrdersAnew(t *testing.T) {
 	r := newRig[string](t, Options{Policy: policy.Must(policy.Funnel(4, 1, time.Hour)), MaxKeys: 2})
 	drained := r.add("drained", 1)

@@ -15,7 +15,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/terminal"
 )
 
-// FuzzFlags parses command lines: the result is an error or within the accepted bounds.
+// Promise: ralbench refuses bad flags.
 func FuzzFlags(f *testing.F) {
 	for _, line := range []string{
 		"", "-h", "-full -html x", "-duration 2s -rounds 7 -cpu 1,3 -scale 0.5 -workloads zipf,hot-pass", "-json -budget 0",

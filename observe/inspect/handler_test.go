@@ -288,6 +288,7 @@ func changesAreLogged(t *testing.T, show bool) {
 	}
 }
 
+// Promise: Keys of every type are shown, explained and changed.
 func TestKeysOfEveryType(t *testing.T) {
 	type user int32
 	type pair struct{ a, b string }

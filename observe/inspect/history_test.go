@@ -33,7 +33,7 @@ func overview(t *testing.T, h *inspect.Handler, path string) pagejson.Overview {
 	return ask[pagejson.Overview](t, h, path)
 }
 
-// Points are calls a second, and cover the last ten minutes.
+// Promise: Charts cover the last ten minutes.
 func TestPointsOfTheLastMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine[string](t, engine.Config{Name: "api"})

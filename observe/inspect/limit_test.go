@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Promise: Remembered IDs are bounded.
 func TestRememberedIDsAreBounded(t *testing.T) {
 	var s shown[int]
 	const last = 10 * maxShown
@@ -50,7 +51,7 @@ func TestRememberedKeysAreBoundedInBytes(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// Package net/http drops clients that are slow to ask, to send a body, to read or to ask again.
+// Promise: Ral's own server drops slow clients.
 func TestSlowClientsAreDropped(t *testing.T) {
 	h, err := New(Config{})
 	require.NoError(t, err)

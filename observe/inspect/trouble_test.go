@@ -135,7 +135,7 @@ func TestPanicOfARequestIsAnswered(t *testing.T) {
 	assert.Contains(t, lines, "trouble_test.go", "with its stack")
 }
 
-// With its figures, the lists and verbs of its live limiter, and each candidate's answer.
+// Promise: A trial shows its figures and each candidate's answer.
 func TestTrialIsShown(t *testing.T) {
 	live := newEngine[string](t, engine.Config{Name: "api"})
 	strict := newEngine[string](t, engine.Config{Policy: policy.Must(policy.Funnel(3, 1, time.Hour))})

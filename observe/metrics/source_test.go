@@ -220,6 +220,7 @@ func TestSeriesDoNotDependOnTheKeys(t *testing.T) {
 	assert.EqualValues(t, 10_000, after["ral.keys"])
 }
 
+// Promise: A scrape allocates no more with more keys.
 func TestReadAllocatesNoMoreWithMoreKeys(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

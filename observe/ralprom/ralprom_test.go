@@ -77,6 +77,7 @@ func TestUnregisterTakesAnyCollectorOfTheSource(t *testing.T) {
 	require.NoError(t, ralprom.Register(registry, source))
 }
 
+// Promise: A faulty source is an error of registration.
 func TestWrongSourceIsAnError(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	bad := metrics.New("", func() int { return 0 }, []metrics.Reading[int]{})

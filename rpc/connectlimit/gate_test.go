@@ -59,7 +59,7 @@ func TestGateReadsNoBody(t *testing.T) {
 	}
 }
 
-// Without an interceptor the session is settled as unimplemented, also if the handler panics.
+// Promise: Units taken at a gate are settled once, also after panics.
 func TestGateAndInterceptorSettleOnce(t *testing.T) {
 	e, byHost := admissiontest.Hourly[netip.Addr](t, 100), admissiontest.Hourly[string](t, 6)
 	var settled []rpclimit.Code

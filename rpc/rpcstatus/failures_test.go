@@ -42,6 +42,7 @@ func TestDetailsFollowThePolicy(t *testing.T) {
 	assert.Equal(t, int64(3), told().GetQuotaValue())
 }
 
+// Promise: At most 256 refusals' details are kept.
 func TestFailuresAreBounded(t *testing.T) {
 	var c cache
 	for range 2 {

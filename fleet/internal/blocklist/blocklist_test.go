@@ -75,7 +75,6 @@ func TestOwnBlockHoldsUntilRedisSpeaks(t *testing.T) {
 }
 
 // A full list drops ended blocks, and never long blocks for shorter.
-//
 // Promise: `MaxKeys` bounds the list of known blocks.
 func TestListIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -233,7 +233,6 @@ func TestWatchEndsWhenIdle(t *testing.T) {
 
 // Answers later than their callers serve no other call, even once the link is fast. Unused gives
 // each of them once, without errors.
-//
 // Promise: Redis decides each call while it is under way.
 func TestAnswersAreDecidedWhileTheCallIsUnderWay(t *testing.T) {
 	inBubbleOf(t, Config{}, func(t *testing.T, g *Guard) {

@@ -58,7 +58,6 @@ func commandsOf(t *testing.T, limit policy.Policy, calls int, units int64, pause
 }
 
 // Leases never cost Redis more commands than deciding each call, and far fewer for many calls.
-//
 // Promise: `Leased` costs Redis no more commands than `Exact`.
 func TestFewCallsAreNotLeased(t *testing.T) {
 	one(t)

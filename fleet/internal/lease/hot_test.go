@@ -12,8 +12,7 @@ import (
 
 func leaseAlways(always bool) func(*Config) { return func(c *Config) { c.always = always } }
 
-// Waiting calls that use a lease count as its use, so a hot key's leases grow with any number of
-// callers.
+// Promise: A hot key costs few commands, however many callers.
 func TestLeasesGrowUnderManyCallers(t *testing.T) {
 	for _, callers := range []int{1, 64, 256} {
 		in(t, must(policy.FixedWindow(1_000_000, time.Hour)), func(t *testing.T, l *Leases, _ *memory, _ *wire) {

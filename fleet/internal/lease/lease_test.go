@@ -161,7 +161,6 @@ func TestLateAnswerIsUsed(t *testing.T) {
 
 // Units of a closing server come back. Those of a dead server drain in a term, or return with the
 // next window.
-//
 // Promise: A dead server's funnel units are free after a term.
 func TestLeasesComeBack(t *testing.T) {
 	for _, limit := range []policy.Policy{

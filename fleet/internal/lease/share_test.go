@@ -137,7 +137,6 @@ func (r loadRun) run(t *testing.T) (out loadOutcome) {
 
 // The part of the limit that four servers use under three times its load: of capacity + rate*T, or
 // of the windows' limits.
-//
 // Promise: Nearly the whole limit is usable, however load falls.
 func TestUsableShare(t *testing.T) {
 	one(t)
@@ -174,7 +173,6 @@ func TestUsableShare(t *testing.T) {
 
 // Four servers far from the bank nearly always answer at once and use nearly all of the limit,
 // under any load. -v prints the table of docs/fleet.md, also for near banks.
-//
 // Promise: Calls on leases wait little with Redis 100 ms away.
 func TestLeasesFromAFarBank(t *testing.T) {
 	one(t)

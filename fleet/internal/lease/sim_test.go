@@ -267,7 +267,6 @@ func (s *simulation) String() string {
 
 // Whatever dies, gets lost or is late, and however clocks drift: servers keep the limit in every
 // window, and each unit is paid before use. To repeat a seed: -run Whatever -seed 17 -seeds 1 -v
-//
 // Promise: Leases keep the limit in any window, whatever is killed.
 func TestBoundWhateverBreaks(t *testing.T) {
 	one(t)

@@ -144,7 +144,6 @@ func TestFileHoldsDebts(t *testing.T) {
 
 // The wall clock decides how much of a share comes back while the server is away. If it went back,
 // nothing does, and the share lasts no longer.
-//
 // Promise: A wall clock set back during downtime grants nothing.
 func TestWallClockMayGoBack(t *testing.T) {
 	c := Config{Policy: policy.Must(policy.Funnel(100, 1, time.Hour)), Servers: 1, MaxKeys: 100, Name: plain}

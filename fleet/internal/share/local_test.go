@@ -124,8 +124,7 @@ func TestDebtIsTold(t *testing.T) {
 	})
 }
 
-// Owed units of a take come back on a busy key. Charged units stay used; lapsed units do not come
-// back.
+// Promise: Units of a share come back only if not yet charged.
 func TestRefundOfATake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openMost(t, policy.Must(policy.Funnel(20, 1, time.Hour)), 1, 1, "a")
@@ -307,7 +306,6 @@ func TestShareOfAWindowEndsWithIt(t *testing.T) {
 
 // An unknown key begins used up, except for a unit, at Redis's last answer, and a word that a full
 // key would have drained by now is forgotten.
-//
 // Promise: An unknown key begins with one unit left.
 func TestUnknownKeyBeginsUsedUp(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
@@ -368,7 +366,6 @@ func TestLatestWordCounts(t *testing.T) {
 }
 
 // Many more keys of 64 KiB come than fit. A few bytes of each are kept, and no key begins afresh.
-//
 // Promise: Shares hold at most `MaxKeys`.
 func TestMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

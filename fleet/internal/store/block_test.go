@@ -86,7 +86,7 @@ func TestBlocksLastAsLongAsTheyMeanAnything(t *testing.T) {
 	check("a block")
 }
 
-// An unblocked key needs no more commands: a read for all its words, and a write.
+// Promise: Unblocked keys cost no more commands.
 func TestBlocksCostNoCommand(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	client := connect(t, server)

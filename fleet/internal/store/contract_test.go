@@ -361,7 +361,6 @@ func anyRule(random *rand.Rand) penalty.Rule {
 
 // The scripts decide as the policies in process, to the bit, from any word and at any instant: takes,
 // alone and together, returns, charges, leases, blocks and penalties.
-//
 // Promise: Redis decides as the policy in process, to the nanosecond.
 func TestAgreesWithThePolicy(t *testing.T) {
 	seed := seeds.Of(t)
@@ -382,7 +381,6 @@ func TestAgreesWithThePolicy(t *testing.T) {
 
 // Redis agrees with a plain log call by call: with patience, a clock that goes back, refunds, charges
 // and partial returns.
-//
 // Promise: A `SlidingLog` is an exact log.
 func TestLogIsALog(t *testing.T) {
 	seed := seeds.Of(t)

@@ -84,7 +84,7 @@ func TestLogRefusesLimitsThatItCannotKeep(t *testing.T) {
 	assert.ErrorContains(t, err, "SlidingLog: per")
 }
 
-// In process a log is the AtMost of its figures.
+// Promise: In process a `SlidingLog` is an `AtMost`.
 func TestLogInProcess(t *testing.T) {
 	log, atMost := newLog(t, 10, time.Second), policy.Must(policy.AtMost(10, time.Second))
 	word, d := log.Take(0, 1, 3, 0)

@@ -39,7 +39,6 @@ func workOf(t testing.TB, redis *redistest.Server) (w work) {
 }
 
 // No script on a log runs more than some hundred commands, for any number of units.
-//
 // Promise: `SlidingLog` calls run at most a few hundred commands.
 func TestLogScriptsAreShort(t *testing.T) {
 	const most = 300

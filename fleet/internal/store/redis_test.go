@@ -37,7 +37,6 @@ func integer(t testing.TB, client rueidis.Client, words ...string) int64 {
 
 // Each write sets the key's end at the debt's, or up to a millisecond later. Reads and refusals
 // keep it.
-//
 // Promise: No key expires before its debt.
 func TestKeysLastAsLongAsTheDebt(t *testing.T) {
 	client := connect(t, shared)

@@ -22,7 +22,6 @@ import (
 
 // Calls take, some for a later turn, and return all or a part in any order, before or after they
 // start. The used units never exceed the limit, counted when each call starts.
-//
 // Promise: Returns in any order admit nothing beyond the limit.
 func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
 	seed := seeds.Of(t)

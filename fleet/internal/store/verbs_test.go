@@ -71,8 +71,7 @@ func TestLimitRefusesPolicies(t *testing.T) {
 	}
 }
 
-// The longest windows count more bits than a script's number. Charges stop there, and returns are
-// exact from there.
+// Promise: Redis counts the longest aligned windows exactly.
 func TestLongestAlignedWindowIsCountedExactly(t *testing.T) {
 	const most, counted = 1 << 52, 1<<53 - 1
 	ctx := context.Background()

@@ -16,6 +16,8 @@ import (
 
 // Calls that a crowded line refuses do not walk it, counted in forecasts. This holds under each
 // limit, as turns and time pass, and when units came back while the head's turn is far off.
+//
+// Promise: A refusal by a crowded line does not walk it.
 func TestRefusalsDoNotWalkTheLine(t *testing.T) {
 	const waiters, refused, perRefusal = 500, 100, 3
 	for _, pair := range families() {

@@ -189,7 +189,7 @@ func TestMaxTotalIsNeverExceeded(t *testing.T) {
 	assert.Positive(t, crowded.Load())
 }
 
-// A Call panics in its caller, leaves its line to the others, and no longer counts as waiting.
+// Promise: A call that panics leaves its line to the others.
 func TestCallThatPanicsLeavesTheLine(t *testing.T) {
 	for _, method := range []string{"State", "Forecast", "Take", "GiveBack"} {
 		for at := range 3 {
