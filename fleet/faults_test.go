@@ -37,6 +37,7 @@ var hole = redistest.Weather{Hole: true}
 //  2. failing or unanswered calls open the breaker: few ask in vain, the others do not wait;
 //  3. every call is answered by the fallback, which says why;
 //  4. the breaker closes by itself when the line is mended, and calls are exact again.
+//
 // Promise: No call waits for Redis beyond its budget.
 func TestFaults(t *testing.T) {
 	const rounds = 3
