@@ -287,8 +287,8 @@ var routes = map[string]route{
 //	POST key                                   explains a key
 //	POST change                                changes a key, and explains it then
 //
-// A change needs the field "Authorization: Bearer TOKEN". Bodies and answers are application/json:
-// docs/operating.md has their fields.
+// A change needs the field "Authorization: Bearer TOKEN". Bodies and answers are application/json.
+// Package internal/adapter/pagejson documents their fields.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	setHeaders(w.Header())
 	route, ok := routes[r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]]

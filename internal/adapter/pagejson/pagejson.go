@@ -1,4 +1,12 @@
-// Package pagejson is the JSON of package inspect's page, as docs/operating.md describes it.
+// Package pagejson holds the JSON of package inspect's page. A request is a [KeyRequest] or a
+// [ChangeRequest], or has parameters; a request that fails is answered with a [Fault].
+//
+//	GET  limits?since=TICK                             Overview, with the points after TICK
+//	GET  keys?limit=NAME&by=owed&n=20&after=NEXT       List; by may be "refused"
+//	POST key                                           Explanation
+//	POST change                                        Explanation, after the change
+//
+// Times are in seconds, unless a field says otherwise. Never is -1.
 package pagejson
 
 import "time"
