@@ -2,8 +2,6 @@ package store_test
 
 import (
 	"context"
-	"regexp"
-	"strconv"
 	"testing"
 	"time"
 
@@ -14,29 +12,6 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 )
-
-// work is Redis's work: commands, also in scripts, and the time of scripts.
-type work struct{ commands, usec int64 }
-
-func workOf(t testing.TB, redis *redistest.Server) (w work) {
-	reply := redis.Do(t, "INFO", "commandstats")
-	said, err := reply.ToString()
-	require.NoError(t, err)
-	for _, m := range regexp.MustCompile(`cmdstat_(\w+):calls=(\d+),usec=(\d+)`).FindAllStringSubmatch(said, -1) {
-		n, err := strconv.ParseInt(m[2], 10, 64)
-		require.NoError(t, err)
-		switch m[1] {
-		case "info":
-		case "evalsha", "eval":
-			usec, err := strconv.ParseInt(m[3], 10, 64)
-			require.NoError(t, err)
-			w.usec += usec
-		default:
-			w.commands += n
-		}
-	}
-	return w
-}
 
 // No script on a log runs more than some hundred commands, for any number of units.
 // Promise: `SlidingLog` calls run at most a few hundred commands.
@@ -51,14 +26,20 @@ func TestLogScriptsAreShort(t *testing.T) {
 	ctx := context.Background()
 	entries := func() int64 { return integer(t, client, "ZCARD", key) }
 	var last store.Taken
+	work := func() (n int64) {
+		for name, calls := range commands(t, redis) {
+			if name != "info" {
+				n += calls
+			}
+		}
+		return n
+	}
 	does := func(what string, do func() (store.Taken, error)) {
 		t.Helper()
-		before := workOf(t, redis)
+		before := work()
 		taken, err := do()
 		require.NoError(t, err, what)
-		after := workOf(t, redis)
-		t.Logf("%-50s %4d commands, %6d µs in the script, %d entries", what, after.commands-before.commands, after.usec-before.usec, entries())
-		assert.LessOrEqual(t, after.commands-before.commands, int64(most), what)
+		assert.LessOrEqual(t, work()-before, int64(most), what)
 		last = taken
 	}
 	take := func(n int64) func() (store.Taken, error) {
