@@ -22,6 +22,7 @@ import (
 // Promise: Decisions, blocks and counts match an engine's to the microsecond.
 // Promise: While Redis decides, an explanation and `Peek` are an engine's.
 // Promise: Exactly `Refusals` over all servers block a key, once.
+// Promise: A `Block` of 0 lifts blocks and keeps used units.
 func TestAgreesWithAnEngine(t *testing.T) {
 	all := blockable(t)
 	for seed := range uint64(24) {
@@ -54,7 +55,7 @@ func TestAgreesWithAnEngine(t *testing.T) {
 						clock.Add(max(left.Microseconds()-r.Int64N(2), 0))
 					}
 				case 3:
-					d := time.Duration(1+r.IntN(5e6)) * time.Microsecond
+					d := time.Duration(r.IntN(3)*r.IntN(5e6)) * time.Microsecond // 0 lifts a block
 					require.NoError(t, l.Block(ctx, key, d))
 					require.NoError(t, e.Block(key, d))
 				case 4:

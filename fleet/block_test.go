@@ -318,36 +318,6 @@ func TestResetWakesCallsThatWaitForABlock(t *testing.T) {
 	}
 }
 
-// A Block of 0 keeps the used units.
-func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		c := on(redis, funnel(10, 1, time.Hour))
-		c.Penalty = engine.Penalty{Refusals: 2, Within: time.Hour, For: time.Minute, Max: time.Hour}
-		a, b := open(t, c), open(t, c)
-		lift := func() { require.NoError(t, b.Block(t.Context(), "k", 0)) }
-		lift()
-		require.True(t, take(t, a, "k", 7).Allowed)
-		require.NoError(t, a.Block(t.Context(), "k", time.Hour))
-		require.ErrorIs(t, take(t, b, "k", 1).Err(), limits.ErrBlocked)
-		lift()
-		for _, l := range []*Limiter{a, b} {
-			assert.Equal(t, int64(3), take(t, l, "k", 0).Remaining, "what it has used goes on counting")
-			left, err := l.Blocked(t.Context(), "k")
-			require.NoError(t, err)
-			assert.Zero(t, left)
-		}
-		require.True(t, take(t, b, "k", 3).Allowed)
-		for range 2 { // each time it takes two refusals, and the first block's length
-			require.NotErrorIs(t, take(t, a, "k", 1).Err(), limits.ErrBlocked)
-			take(t, b, "k", 1)
-			left, err := a.Blocked(t.Context(), "k")
-			require.NoError(t, err)
-			assert.Equal(t, time.Minute, left)
-			lift()
-		}
-	})
-}
-
 func TestChargeTakesWhateverTheLimitSays(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		c := on(redis, funnel(10, 1, time.Hour))
