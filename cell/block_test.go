@@ -19,7 +19,7 @@ import (
 
 // Random calls on a few keys, blocks and resets. Each answer is the limit's by a word of its own,
 // with the later end of the block that a penalty's word has.
-// Promise: Random calls get the policy's answers; the later block holds, doubles to `Max`, and ends by `Reset`.
+// Promise: Random calls get the policy's answers; the later block holds, up to `Max`, until `Reset`.
 func TestBlocksRandomly(t *testing.T) {
 	for seed := range max(uint64(150/race.Slowdown), 20) {
 		r := rand.New(rand.NewPCG(seed, 31))

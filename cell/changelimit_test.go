@@ -192,7 +192,7 @@ func TestChangeLimitEndsReservations(t *testing.T) {
 	assert.EqualValues(t, 100, d.Peek("k").Remaining)
 }
 
-// Promise: Queued calls get turns under a changed limit, in order.
+// Promise: Queued calls keep their order under a changed limit.
 func TestChangeLimitWhileCallsWait(t *testing.T) {
 	small, large := funnel(10, 10, time.Hour), funnel(1000, 1000, time.Hour)
 	for _, up := range []bool{true, false} {

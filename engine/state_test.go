@@ -529,7 +529,7 @@ func TestFreshSetsTheFileAside(t *testing.T) {
 	require.ErrorIs(t, err, ErrState)
 }
 
-// Promise: Beyond `MaxKeys` the keys that owe most are loaded; others count as forgiven.
+// Promise: Beyond `MaxKeys` a load keeps keys that owe most; others are forgiven.
 func TestLoadKeepsTheKeysThatOweMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := Config{Policy: funnel(1000, 1, time.Second)}

@@ -11,7 +11,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
 )
 
-// Promise: `MaxWaiting` and `MaxWaitingTotal` bound a server's waiting calls; others take nothing.
+// Promise: `MaxWaiting` and `MaxWaitingTotal` bound waiting calls; others take nothing.
 func TestWaitersAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		c := on(redis, funnel(2, 1, time.Hour))

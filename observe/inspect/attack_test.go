@@ -120,7 +120,7 @@ func TestOtherSitesAreRefused(t *testing.T) {
 	}
 }
 
-// Promise: Foreign names for this server are refused (DNS rebinding).
+// Promise: Foreign names for this server are refused.
 func TestOtherNamesOfThisServerAreRefused(t *testing.T) {
 	local, _ := attacked(t, inspect.Config{})
 	named, _ := attacked(t, inspect.Config{Hosts: []string{"Admin.example."}})

@@ -10,6 +10,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -27,8 +28,7 @@ import (
 const head = `# What Ral promises
 
 Each promise stands beside a test that fails when it is broken. ` + "`go run ./tools/promises >docs/promises.md`" + `
-writes this page from the lines ` + "`// Promise:`" + ` above the tests. How deleting a mechanism makes tests fail is in
-[mutations.md](mutations.md).
+prints the lines ` + "`// Promise:`" + ` above the tests. [mutations.md](mutations.md) shows tests that fail without a mechanism.
 `
 
 var test = regexp.MustCompile(`^(Test|Fuzz|Example)`) // run by go test without a flag
@@ -40,9 +40,11 @@ func main() {
 	}
 }
 
-// write writes the page for the test files below root, sorted by folder and file.
+// write writes the page for the test files below root, sorted by folder and file. Internal folders
+// stand under the folder that has them.
 func write(w io.Writer, root string) error {
-	rows := map[string][]string{}
+	type place struct{ title, inner string }
+	rows := map[place][]string{}
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -53,26 +55,36 @@ func write(w io.Writer, root string) error {
 		if !strings.HasSuffix(name, "_test.go") {
 			return nil
 		}
-		more, err := promises(name)
-		folder := filepath.ToSlash(filepath.Dir(name))
-		rows[folder] = append(rows[folder], more...)
+		title, inner := strings.Replace(filepath.ToSlash(filepath.Dir(name)), ".", "ral", 1), ""
+		if i := strings.Index("/"+title, "/internal/"); i >= 0 {
+			title, inner = title[:max(i-1, 0)], title[i:]+"."
+		}
+		more, err := promises(name, inner)
+		if at := (place{cmp.Or(title, "internal"), inner}); len(more) > 0 {
+			rows[at] = append(rows[at], more...)
+		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	fmt.Fprint(w, head)
-	for _, folder := range slices.Sorted(maps.Keys(rows)) {
-		if len(rows[folder]) > 0 {
-			title := strings.Replace(folder, ".", "ral", 1)
-			fmt.Fprintf(w, "\n## %s\n\n|Promise|Test|\n|---|---|\n%s", title, strings.Join(rows[folder], ""))
+	title := ""
+	for _, at := range slices.SortedFunc(maps.Keys(rows), func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.title, b.title), cmp.Compare(a.inner, b.inner))
+	}) {
+		if at.title != title {
+			title = at.title
+			fmt.Fprintf(w, "\n## %s\n\n|Promise|Test|\n|---|---|\n", title)
 		}
+		fmt.Fprint(w, strings.Join(rows[at], ""))
 	}
 	return nil
 }
 
-// promises returns a row for each promise in a file, which must be in a test's doc comment.
-func promises(name string) (rows []string, err error) {
+// promises returns a row for each promise in a file, which must be in a test's doc comment. The
+// test's name follows the inner folder.
+func promises(name, inner string) (rows []string, err error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, name, nil, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
@@ -93,7 +105,7 @@ func promises(name string) (rows []string, err error) {
 			if tests[group] == "" {
 				return rows, fmt.Errorf("%s: a promise stands above a test only", files.Position(line.Pos()))
 			}
-			rows = append(rows, fmt.Sprintf("|%s|`%s`|\n", text, tests[group]))
+			rows = append(rows, fmt.Sprintf("|%s|`%s%s`|\n", text, inner, tests[group]))
 		}
 	}
 	return rows, nil

@@ -23,8 +23,10 @@ func TestFact(t *testing.T) {}
 func tree(t *testing.T, text string) (root string) {
 	t.Helper()
 	root = t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(root, "some"), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(root, "some", "a_test.go"), []byte(text), 0o600))
+	for _, folder := range []string{"internal/some", "some", "some/internal/part"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, folder), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(root, folder, "a_test.go"), []byte(text), 0o600))
+	}
 	return root
 }
 
@@ -32,7 +34,11 @@ func TestPageHasEachPromise(t *testing.T) {
 	var page strings.Builder
 	t.Chdir(tree(t, source))
 	require.NoError(t, write(&page, "."))
-	assert.Equal(t, head+"\n## some\n\n|Promise|Test|\n|---|---|\n|It holds.|`TestFact`|\n|It lasts.|`TestFact`|\n", page.String())
+	table := "\n\n|Promise|Test|\n|---|---|\n"
+	rows := func(inner string) string {
+		return "|It holds.|`" + inner + "TestFact`|\n|It lasts.|`" + inner + "TestFact`|\n"
+	}
+	assert.Equal(t, head+"\n## internal"+table+rows("internal/some.")+"\n## some"+table+rows("")+rows("internal/part."), page.String())
 }
 
 func TestPromiseStandsAboveATestOnly(t *testing.T) {
