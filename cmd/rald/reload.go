@@ -95,7 +95,7 @@ func (r *reloader) put(c *configdir.Config, err error) {
 		return
 	}
 	r.good.Add(1)
-	r.log.Info("the configuration is in force", "directory", r.dirs.Dir, "envoy", r.dirs.Envoy, "limits", len(r.limits.All()))
+	r.log.Info("the configuration is in force", "directory", r.dirs.Dir, "envoy", r.dirs.Envoy, "limits", r.limits.Len())
 }
 
 func (r *reloader) set(c *configdir.Config) error {

@@ -103,7 +103,7 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		_ = l.Close()
 		return err
 	}
-	log.Info("rald listens", "address", l.Addr().String(), "limits", len(limits.All()), "state", s.keys.Dir)
+	log.Info("rald listens", "address", l.Addr().String(), "limits", limits.Len(), "state", s.keys.Dir)
 	clients.open(ctx, s.drain, func() error { return server.Serve(l) }, func(ctx context.Context) {
 		if server.Shutdown(ctx) != nil {
 			log.Warn("rald cut off clients that did not end in time", "drain", s.drain)

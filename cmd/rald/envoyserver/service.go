@@ -104,7 +104,7 @@ func failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return status.FromContextError(ctx.Err()).Err()
 	}
-	return status.Error(codes.Unavailable, err.Error())
+	return status.Error(codes.Unavailable, "a limit could not be asked: ask again later")
 }
 
 func (t *table) find(asks []ask, domain *rules.Domain, request *pb.RateLimitRequest) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ral-limiter/ral/cmd/rald/envoyserver"
 	"github.com/ral-limiter/ral/cmd/rald/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/observe/ralprom"
 )
 
@@ -73,7 +74,11 @@ func (d *doors) Collect(to chan<- prometheus.Metric) {
 	}
 	limits := 0
 	if d.config.Limits != nil {
-		limits = len(d.config.Limits())
+		for name := range d.config.Limits() {
+			if !configured.IsHidden(name) {
+				limits++
+			}
+		}
 	}
 	gauge(float64(limits), "rald_limits", "Limits that are configured by name.")
 	for of, read := range d.config.Reloads {

@@ -87,15 +87,25 @@ func New(config Config) (*Limits, error) {
 // Begin returns a Call that has found nothing yet.
 func (l *Limits) Begin() Call { return Call{of: l} }
 
-// All returns the limits in force, by name.
+// All returns the limits in force, by name, also those that clients cannot call.
 func (l *Limits) All() map[string]policy.Policy {
 	all := map[string]policy.Policy{}
 	for name, one := range *l.table.Load() {
-		if !one.gone && !one.hidden {
+		if !one.gone {
 			all[name] = one.policy
 		}
 	}
 	return all
+}
+
+// Len counts the limits in force that clients can call.
+func (l *Limits) Len() (n int) {
+	for _, one := range *l.table.Load() {
+		if !one.gone && !one.hidden {
+			n++
+		}
+	}
+	return n
 }
 
 // Call is a call on any number of keys. From its first successful Find until End, limits do not

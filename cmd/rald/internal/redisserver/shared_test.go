@@ -91,5 +91,5 @@ func TestCommandsOverRedisAreThoseOfAnEngine(t *testing.T) {
 	}
 	assert.Equal(t, false, over.do("RAL.TAKE d at_most_5/m 1 e at_most_5/m 1").(map[string]any)["allowed"])
 	assert.Contains(t, info(), "backend_failing:1")
-	assert.Contains(t, over.do("RAL.RESET d at_most_5/m"), "Redis could not be asked")
+	assert.Equal(t, replyError("ERR Redis could not be asked: ask this server again later (INFO has the cause)"), over.do("RAL.RESET d at_most_5/m"))
 }

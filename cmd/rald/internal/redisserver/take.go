@@ -9,6 +9,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/internal/core/whole"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -187,18 +188,25 @@ func (c *conn) units(arg []byte, least int64) (int64, bool) {
 // background is the context of calls that do not wait. Shutdown lets them end.
 func (*conn) background() context.Context { return context.Background() }
 
-// fail writes the error of a limiter, without the names of rald's engines.
-func (c *conn) fail(err error) {
-	text := err.Error()
+func (c *conn) fail(err error) { c.out.Error("ERR " + c.told(err)) }
+
+// told returns the text of a limiter's error, without rald's engines and addresses.
+func (c *conn) told(err error) string {
 	switch {
 	case errors.Is(err, errSentMore):
-		text = errSentMore.Error()
+		return errSentMore.Error()
 	case errors.Is(err, engine.ErrClosed), errors.Is(err, engine.ErrCancelled) && c.server.closing.Err() != nil:
-		text = "this server is closing: ask it again later, or another"
+		return "this server is closing: ask it again later, or another"
 	case errors.Is(err, engine.ErrCancelled):
-		text = "the wait ended before its turn, and took nothing"
+		return "the wait ended before its turn, and took nothing"
+	case errors.Is(err, engine.ErrCrowded):
+		return "too many calls wait under this limit: ask it again later"
+	case errors.Is(err, engine.ErrUnavailable):
+		return "this server records no new key under this limit any more: ask another"
+	case errors.Is(err, fleet.ErrOutage):
+		return "Redis could not be asked: ask this server again later (INFO has the cause)"
 	}
-	c.out.Error("ERR " + text)
+	return err.Error()
 }
 
 func (c *conn) decided(d policy.Decision, err error) {

@@ -92,7 +92,7 @@ func (c *conn) clThrottle(args [][]byte) {
 		d, err = family.TakeWith(c.background(), limit, stored(args[1]), numbers[3])
 	}
 	if err != nil {
-		c.out.Error("Cell error: " + err.Error())
+		c.out.Error("Cell error: " + c.told(err))
 		return
 	}
 	if over := d.ResetAfter - limit.(policy.Windowed).Window(); numbers[3] == 0 && over > 0 {
