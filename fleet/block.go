@@ -39,7 +39,7 @@ import (
 //
 // The error is a *policy.FieldError unless d is 0 to 4 years (35040h), or as from Take. If Redis
 // could not be asked it wraps ErrOutage, and the block may be made or not. This server then refuses
-// the key until Redis says more of it, or no longer if d is 0. Blocks end 9 years after
+// the key until Redis says more of it or, if d is 0, no longer refuses it. Blocks end 9 years after
 // Config.Epoch.
 func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error {
 	bad := &policy.FieldError{Of: "fleet.Block", Field: "d", Value: d, Want: fmt.Sprintf("0 to %v", penalty.Longest)}

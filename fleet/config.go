@@ -33,9 +33,9 @@ const (
 	// Leased: each server decides by itself, on units taken from Redis ahead of need, for at most
 	// Config.Term. They are paid in advance, so the fleet never admits more than the limit,
 	// whatever dies or is late. A dead server's units in a window are lost until it ends. Under a
-	// Funnel they have drained after a term; the drain of a term is kept back of its capacity for
-	// that. RetryAfter is when this server asks Redis again, and no promise: the first to ask has
-	// the units. A key with fewer than 8 calls a term is decided as in Exact mode, so no key costs
+	// Funnel they have drained after a term, and its capacity is smaller by a term's drain.
+	// RetryAfter is when this server asks Redis again, and no promise: the first to ask has the
+	// units. A key with fewer than 8 calls a term is decided as in Exact mode, so no key costs
 	// Redis more commands than there.
 	Leased
 )
@@ -73,7 +73,7 @@ const (
 
 // Config configures a limiter. Name, Policy, and either Client, Redis or Via are required. Other
 // fields have defaults for zero; negative values are refused. All servers of a fleet must have the
-// same Name, Tag, Policy, Mode and Epoch.
+// same Name, Tag, Policy, Mode, Term and Epoch.
 type Config struct {
 	// Client is the caller's client, which Close leaves open. Redis, below, names the settings that
 	// suit it. If Redis ends the client's connections, Health has the client's error, often only

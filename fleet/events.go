@@ -1,5 +1,6 @@
 package fleet
 
+// EventKind is the kind of an Event.
 type EventKind uint8
 
 const (

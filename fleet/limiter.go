@@ -43,7 +43,7 @@ const (
 // Reserve are for calls that may come later, TakeAll for several keys at once.
 //
 // A key is any string of up to 64 KiB. Redis knows the empty key, keys longer than 128 bytes and
-// keys with a closing brace by their SHA-256. An outage of Redis is told by the Answer, and is no
+// keys with a closing brace by their SHA-256. The Answer tells of an outage of Redis, which is no
 // error. Errors are the caller's: a too long key, a context that ended, a closed limiter.
 type Limiter struct {
 	config  Config

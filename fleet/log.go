@@ -8,8 +8,8 @@ import (
 
 // LogEvents returns a Config.OnEvent that writes events of the limit name to the log, which bounds
 // their number. Outages, different limits and an unsaved state are errors; failed checks and
-// deploys of limits are warnings. Of outages, limits and state the newest record is always written
-// in the end: see eventlog.Log.State.
+// deploys of limits are warnings. The newest record about outages, limits and state is always
+// written in the end: see eventlog.Log.State.
 func LogEvents(name string, to *eventlog.Log) func(Event) {
 	return func(e Event) {
 		at := slog.LevelInfo

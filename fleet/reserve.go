@@ -94,7 +94,7 @@ func (r *Reservation) Keep(ctx context.Context, n int64) error {
 }
 
 // Wait blocks until n units can be used, takes them, and returns nil. Redis hands out turns to all
-// servers. Calls for as many units are served in the order in which they asked.
+// servers. Calls for the same number of units are served in order of arrival.
 //
 // The error wraps engine.ErrNever, engine.ErrDeadline, engine.ErrCrowded, engine.ErrCancelled,
 // engine.ErrClosed or an error of Take. Nothing was taken then, or it was given back as by

@@ -243,7 +243,7 @@ func (of *terms) remember(key string, t store.Taken, late bool) {
 // Peek returns the answer of Take(ctx, key, n) now: whether n units would pass, or how long until
 // they do. It asks Redis, takes nothing and is not counted. Under n == 0 it is the key's state:
 // Allowed unless the key is blocked or Config.PolicyFor chose a limit of another family. Under a
-// SlidingLog, RetryAfter of units that may pass later is ResetAfter, when they pass for certain.
+// SlidingLog, RetryAfter of units that can pass later is ResetAfter: then they certainly pass.
 func (l *Limiter) Peek(ctx context.Context, key string, n int64) (limits.Answer, error) {
 	of, err := l.under(nil, key)
 	if err != nil {

@@ -40,7 +40,7 @@ type Explanation struct {
 
 	// The Decision is on a call for one unit now, behind the calls that wait in this process. Wait
 	// is the delay of an allowed call, RetryAfter the delay of a refused call, 0 if unknown.
-	// Remaining and ResetAfter are those before it. Unless Exact, they do not describe the whole
+	// Remaining and ResetAfter are from before it. Unless Exact, they do not describe the whole
 	// limit. Several limits are taken together, as by engine.Tiered.Take.
 	policy.Decision
 	*Provenance
@@ -68,7 +68,7 @@ type Explanation struct {
 // Return tells when units come back, and how many are there then.
 type Return struct {
 	After time.Duration // from the moment of the Explanation
-	// Remaining is a look's result then. A nanosecond before, it is less. Under a Bursty or a
+	// Remaining is a look's result then; a nanosecond earlier it is less. Under a Bursty or a
 	// WarmingUp, a single call may take more units than Remaining.
 	Remaining int64
 }

@@ -128,11 +128,10 @@ var calendarNames = [...]string{Day: "day", Week: "week", Month: "month", Year: 
 // CalendarWindow returns the counter of the days, weeks, months or years of a time zone: at most
 // limit units in each, as for "10000 a month". Otherwise it is an [AlignedWindow].
 //
-// A window begins when the zone's clocks first show its first day, and ends when they first show
-// the next window's. That is the first midnight, or the first instant after a midnight that the
-// clocks leave out. A day that a zone leaves out has no window. Decision.ResetAfter is the exact
-// time until the window ends. [Windowed] returns the mean length: 146097/4800 days for a month
-// and 146097/400 for a year.
+// A window begins when the zone's clocks first show its first day: at the first midnight, or at the
+// first instant after a midnight that the clocks leave out. It ends when the next window begins. A
+// day that a zone leaves out has no window. Decision.ResetAfter is the exact time until the window
+// ends. [Windowed] returns the mean length: 146097/4800 days for a month and 146097/400 for a year.
 //
 // zone is a name that time.LoadLocation knows, such as "UTC" or "Europe/Berlin"; "Local" is the
 // machine's own. Any other needs the machine's time zone database, or the program's (import

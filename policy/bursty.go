@@ -32,10 +32,10 @@ type bursty struct {
 // # The most that it admits
 //
 // In any window of length t, all takes except the last ask together for at most maxBurst +
-// count*t/per units, counting each when it may start. The last may take up to Decision.Limit
-// units. That is 2147483647 as in Guava, but no more than are paid within 9 years less the time
-// that filling the store takes, and at least 1. Decision.Remaining does not count that credit: it is
-// the whole units stored and one, which can be owed, or 0 while something is owed.
+// count*t/per units, counting each when it may start. The last may take up to Decision.Limit units.
+// That is 2147483647 as in Guava, but no more than are paid within 9 years less the time that
+// filling the store takes, and at least 1. Decision.Remaining does not count that credit: it is the
+// whole units stored and one on credit, or 0 while something is owed.
 //
 // # Rounding and refusals
 //
@@ -61,9 +61,9 @@ type bursty struct {
 // All of these are a family. A limit that comes with a call (TakeWith) keeps the time that the
 // store needs until it is full. A limit that takes over for good (SetPolicy) keeps the units that
 // the store lacks, up to as many as the new store holds. A store that fills up for the first time
-// also lacks the units not stored yet; a key that was never used stays so. While something is
-// owed the new store is empty. A debt keeps its duration, or that of as many units of the new
-// limit, up to Limit, if longer.
+// also lacks the units not stored yet; a key that was never used stays so. While something is owed
+// the new store is empty. A debt keeps its duration, or lasts for as many units of the new limit,
+// up to Limit, if that is longer.
 func Bursty(count int64, per time.Duration, maxBurst int64) (Policy, error) {
 	pace, err := newPace("Bursty", count, per, maxDepth)
 	if err != nil {

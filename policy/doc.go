@@ -3,10 +3,10 @@
 //	limit, err := policy.Funnel(100, 10, time.Second) // bursts of 100, and 10 a second in the long run
 //	limit, err = policy.Parse("funnel 100, 10/s")     // the same, from a flag or a configuration
 //
-// There are nine. Docs/choosing.md compares them in pictures. Limits of one family, as each
+// The page docs/choosing.md compares the nine limits in pictures. Limits of one family, as each
 // constructor says, can follow each other on a key in use.
 //
-//   - [Funnel]: token bucket, leaky bucket as a meter, GCRA. The one to start with.
+//   - [Funnel]: token bucket, leaky bucket as a meter, GCRA. Start with it.
 //   - [FixedWindow]: a number of units for each window, which opens with a key's first call.
 //   - [SlidingWindow]: the same, without the burst around a window's end, approximately.
 //   - [AlignedWindow], [CalendarWindow]: from full hour to full hour; by day, week, month or

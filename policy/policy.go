@@ -112,9 +112,9 @@ type Decision struct {
 	ResetAfter time.Duration
 }
 
-// String returns such as "admitted, 6 of 10 left, all in 4s", "admitted after 2s, 0 of 10 left, all
-// in 12s", "refused for 1.5s, 0 of 10 left, all in 9.5s" and "refused for ever, of 10", for logs. Its
-// form may change.
+// String returns a line for logs, whose form may change: "admitted, 6 of 10 left, all in 4s",
+// "admitted after 2s, 0 of 10 left, all in 12s", "refused for 1.5s, 0 of 10 left, all in 9.5s" or
+// "refused for ever, of 10".
 func (d Decision) String() string {
 	left := fmt.Sprintf("%d of %d left", d.Remaining, d.Limit)
 	if d.ResetAfter > 0 {

@@ -119,9 +119,9 @@ const (
 //
 // # One limit after another
 //
-// Any two of these are a family if one takes over for good (SetPolicy). The key stays as cold
-// in proportion. A debt keeps its duration, or lasts for as many units of the new limit if that
-// is longer. A limit that comes with a call (TakeWith) must have the same rate, warmup and
+// Any two WarmingUp limits are a family if one takes over for good (SetPolicy). The key stays as
+// cold in proportion. A debt keeps its duration, or lasts for as many units of the new limit if
+// that is longer. A limit that comes with a call (TakeWith) must have the same rate, warmup and
 // coldFactor.
 func WarmingUp(count int64, per, warmup time.Duration, coldFactor float64) (Policy, error) {
 	const of = "WarmingUp"

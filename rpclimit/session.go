@@ -137,7 +137,7 @@ func (s *Session) add(n *int64) {
 	s.mu.Unlock()
 }
 
-// End settles the call: Charge is asked, and the difference is given back or charged. Call it once,
+// End settles the call: it calls Charge, and gives back or charges the difference. Call it once,
 // when the handler has returned or panicked. Further calls do nothing.
 func (s *Session) End(served Served) {
 	if s == nil {

@@ -1,7 +1,7 @@
 // Package single is a limit without keys: for a program, a connection or a client library. It has
 // the calls of package engine without the key, and decides like an engine with one key. A [Limiter]
 // starts no goroutine, needs no Close, and is garbage when unused. An engine forgets an idle key
-// after Config.Idle, and a Limiter never forgets, which shows only if the clock goes back.
+// after Config.Idle, a Limiter never. They differ only if the clock goes back.
 //
 //	var limiter = single.MustNew(policy.Funnel(20, 10, time.Second)) // a burst of 20, and 10 a second
 //

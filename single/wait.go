@@ -48,7 +48,7 @@ func (l *Limiter) Wait(ctx context.Context, n int64) error {
 }
 
 // Acquire is Wait for at most patience, and returns the units as a Reservation: Keep or Cancel
-// gives back those not needed. Zero patience does not wait. The reservation's Decision is from the
+// gives back unneeded units. Zero patience does not wait. The reservation's Decision is from the
 // moment of the take: its Wait is over when Acquire returns.
 //
 // On an error, the reservation is a refusal: it has the state of the limit, and RetryAfter as if no

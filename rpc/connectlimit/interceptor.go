@@ -12,7 +12,7 @@ import (
 
 // NewInterceptor returns an interceptor that holds the unary and streaming calls of handlers to the
 // limits. Several handlers may share it. It passes on the calls of clients. It panics if limits are
-// nil, as those that rpclimit.New returns beside an error.
+// nil.
 //
 // Answers to admitted calls have the RateLimit fields in the header, also with an error. A stream
 // takes as it opens, and for each message by rpclimit.Options.CostReceived and CostSent. A refused
