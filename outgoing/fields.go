@@ -44,19 +44,10 @@ func AnswerOf(resp *http.Response) Answer { return answerOf(resp, Refusal, nil) 
 func answerOf(resp *http.Response, refusal func(*http.Response) bool, units []string) Answer {
 	a, names := read(resp.Header, time.Now(), units)
 	a.Field, a.limitField = names.reset, names.limit
-	switch a.Refused = refusal(resp); {
-	case !a.Refused:
+	if a.Refused = refusal(resp); !a.Refused {
 		a.RetryAfter = 0
-	case a.RetryAfter > 0:
-		a.Field, a.stated = names.retry, true
-	case a.Told && a.Remaining <= 0:
-		a.RetryAfter = a.Reset
-	default:
-		for i := range a.Units {
-			if of := &a.Units[i]; of.Told && of.Remaining <= 0 {
-				a.RetryAfter, a.Field = max(a.RetryAfter, of.Reset), of.Field
-			}
-		}
+	} else if a.RetryAfter > 0 {
+		a.Field = names.retry
 	}
 	return a
 }

@@ -142,10 +142,8 @@ func TestAnswerOf(t *testing.T) {
 		{200, "Retry-After: 5", false, 0},
 		{429, "Retry-After: 5", true, 5 * s},
 		{429, "X-Other: 5", true, 0},
-		{429, `RateLimit: "a";r=0;t=7`, true, 7 * s},
-		{429, `RateLimit: "a";r=1;t=7`, true, 0}, // this limit did not refuse
+		{429, `RateLimit: "a";r=0;t=7`, true, 0}, // the reset is Answer.Reset
 		{429, `RateLimit: "a";r=0;t=7|Retry-After: 5`, true, 5 * s},
-		{429, "X-RateLimit-Remaining: 0|X-RateLimit-Reset: 9", true, 9 * s},
 		{503, "Retry-After: 5", true, 5 * s},
 		{503, "X-Other: 5", false, 0},
 		{503, "Retry-After: never", false, 0},

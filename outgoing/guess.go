@@ -70,7 +70,7 @@ func (l *Line[K]) speedUp(t *part[K], now time.Duration) {
 		g.since, g.served, g.lined = now, 0, 0
 	}
 	g.served++
-	if t.waited > 0 {
+	if t.held.Waited > 0 {
 		g.lined++
 		g.waited++
 	}

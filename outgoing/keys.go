@@ -23,6 +23,8 @@ type state struct {
 	pace  atomic.Pointer[pace] // the learned limit; nil if none
 	lone  bool                 // not in the full map: nothing is learned
 	delay time.Duration        // of DelayFor
+	gate  chan struct{}        // with Config.Units; see Line.waitForAll
+	gated atomic.Int64         // calls that wait for it
 
 	waiting atomic.Int64 // units of calls that wait for their turn
 	held    atomic.Int64 // end of the latest back-off, as used
@@ -57,17 +59,14 @@ func (l *Line[K]) join(key K, n int64) *state {
 	if s != nil {
 		return s
 	}
-	var delay time.Duration
-	if l.delay != nil {
-		delay = min(l.delay(key), longestWindow)
-	}
+	delay := l.delayOf(key)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := l.keys[key]; s != nil {
 		s.waiting.Add(n)
 		return s
 	}
-	s = &state{delay: delay}
+	s = &state{delay: delay, gate: make(chan struct{}, 1)}
 	if delay > 0 {
 		s.pace.Store(&pace{limit: evenly(1, 1, delay), guessed: true})
 	}
@@ -81,6 +80,14 @@ func (l *Line[K]) join(key K, n int64) *state {
 		heap.Push(&l.leaving, leaving[K]{key, s, now + l.config.Idle})
 	}
 	return s
+}
+
+// delayOf returns the delay of DelayFor, 0 for none.
+func (l *Line[K]) delayOf(key K) time.Duration {
+	if l.delay == nil {
+		return 0
+	}
+	return min(max(l.delay(key), 0), longestWindow)
 }
 
 // leaving is a remembered key. It may leave at due, or later if it was used meanwhile.
@@ -152,7 +159,10 @@ func (l *Line[K]) limitOf(key K) policy.Policy {
 	switch {
 	case s != nil:
 		return s.pace.Load().policy()
-	case full:
+	case !full:
+	case l.delayOf(key) > 0:
+		return evenly(1, 1, l.delayOf(key))
+	default:
 		return unlimited.limit
 	}
 	return nil

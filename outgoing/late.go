@@ -79,13 +79,9 @@ func (l *Line[K]) believe(a *Answer) {
 	if !a.past && a.Reset <= most {
 		return
 	}
-	l.counters.badResets.Add(1)
-	l.badReset.Do(func() {
+	if l.counters.badResets.Add(1) == 1 {
 		l.config.Logger.Warn("outgoing: ignored a reset that is past or too far ahead; later ones are only counted",
 			slog.String("line", l.config.Name), slog.String("field", a.Field), slog.Duration("reset", a.Reset), slog.Duration("most", most))
-	})
-	if a.Refused && a.RetryAfter == a.Reset && !a.stated { // it came from the reset
-		a.RetryAfter = 0
 	}
 	a.Reset = 0
 }

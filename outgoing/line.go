@@ -7,6 +7,7 @@ import (
 	"iter"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,7 @@ const (
 	defaultMaxBackoff = time.Hour
 	defaultMaxKeys    = 1 << 16
 	defaultIdle       = 5 * time.Minute
+	defaultMaxWaiting = 1024 // of package engine
 	mostUnits         = 7
 	longest           = 4 * 365 * 24 * time.Hour // the maximum of engine.Block
 )
@@ -162,8 +164,8 @@ func (c Config) validate() error {
 		return bad("Units", len(c.Units), fmt.Sprintf("at most %d", mostUnits))
 	}
 	for i, unit := range c.Units {
-		if unit == "" || unit == "requests" || slices.Contains(c.Units[:i], unit) {
-			return bad("Units", fmt.Sprintf("%q", c.Units), "different names, without requests: these are counted anyway")
+		if unit == "" || strings.Trim(unit, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" || unit == "requests" || slices.Contains(c.Units[:i], unit) {
+			return bad("Units", fmt.Sprintf("%.80q", unit), "different names of lower-case letters, digits, - and _; requests are counted anyway")
 		}
 	}
 	return nil
@@ -191,8 +193,9 @@ type Line[K comparable] struct {
 // Option is an option of New.
 type Option[K comparable] func(*Line[K])
 
-// DelayFor spaces a key's calls by a time or more, such as a host's crawl delay. 0 is none. delay is
-// called when a key's first call comes, from any goroutine. It needs a learned limit.
+// DelayFor spaces a key's calls by a time or more, such as a host's crawl delay. 0 is none; a cost of
+// n takes it n times. delay is called by first calls of a key, from any goroutine, and beyond
+// Config.MaxKeys by each call. It needs a learned limit.
 func DelayFor[K comparable](delay func(key K) time.Duration) Option[K] {
 	return func(l *Line[K]) { l.delay = delay }
 }
@@ -222,7 +225,9 @@ func New[K comparable](config Config, options ...Option[K]) (*Line[K], error) {
 func build[K comparable](config Config, c *counters, with []Option[K]) (*Line[K], error) {
 	l := &Line[K]{config: config, keys: make(map[K]*state), began: time.Now(), counters: c}
 	for _, option := range with {
-		option(l)
+		if option != nil {
+			option(l)
+		}
 	}
 	if l.delay != nil && config.Policy != nil {
 		return nil, &policy.FieldError{Of: "outgoing.Config", Field: "Policy", Value: config.Policy, Want: "nil, with DelayFor"}
@@ -295,7 +300,7 @@ func (l *Line[K]) each() iter.Seq[*Line[K]] {
 
 type counters struct {
 	turns, refusals, retries, unheld, badResets atomic.Uint64
-	badReset                                    sync.Once // logs the first
+	gated                                       atomic.Int64 // calls that wait for a gate
 }
 
 // Stats are a Line's counts since New.
@@ -318,6 +323,7 @@ type Stats struct {
 // Stats returns the line's counters. They may be a moment apart.
 func (l *Line[K]) Stats() Stats {
 	s := Stats{
+		Waiting:   int(l.counters.gated.Load()),
 		Turns:     l.counters.turns.Load(),
 		Refusals:  l.counters.refusals.Load(),
 		Retries:   l.counters.retries.Load(),

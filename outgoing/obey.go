@@ -12,7 +12,8 @@ import (
 type Answer struct {
 	// Refused reports whether the call was refused because it came too early.
 	Refused bool
-	// RetryAfter is when a refused call may be sent again; 0 and less say nothing. With
+	// RetryAfter is when a refused call may be sent again; 0 and less say nothing: then it is Reset
+	// if nothing remains. With
 	// policy.Never the call can never be served, which says nothing about others.
 	RetryAfter time.Duration
 
@@ -41,7 +42,6 @@ type Answer struct {
 
 	limitField string // the field behind Limit and Window
 	past       bool   // the reset has passed
-	stated     bool   // RetryAfter is not from Reset
 
 	// apart is the spacing in nanoseconds for several limits even if they slide. 0: use Limit,
 	// Window.
@@ -164,11 +164,14 @@ func (l *Line[K]) make(p pace) *pace {
 // obey uses an answer, which is the first of its call or not.
 func (l *Line[K]) obey(t *part[K], a Answer, first bool) {
 	key, s, turn := t.key, t.state, t.number
+	l.believe(&a) // without the lock: the log may wait for a turn
+	l.keep(&a)
+	if a.Refused && a.RetryAfter == 0 && a.Told && a.Remaining <= 0 {
+		a.RetryAfter = a.Reset
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Since(l.began)
-	l.believe(&a)
-	l.keep(&a)
 	s.mu.answer, s.mu.limitField = origin{turn, a.Field, time.Now()}, a.limitField
 	newest := turn > s.mu.newest
 	if newest {

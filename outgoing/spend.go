@@ -50,7 +50,11 @@ func (l *Line[K]) spend(t *part[K], now time.Duration, a *Answer, next pace, our
 	default:
 		// A bucket is whole later if the units left are used. The answers to calls sent at once may
 		// come in any order.
-		whole := at + policy.Instant(a.Reset) + policy.Instant(known.left)*each
+		used := known.left
+		if used < t.n { // such calls do not use it
+			used = 0
+		}
+		whole := at + policy.Instant(a.Reset) + policy.Instant(used)*each
 		if t.sent < next.known {
 			whole = min(whole, next.whole)
 		} else {

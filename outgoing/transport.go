@@ -36,7 +36,7 @@ type Options struct {
 	Cost func(r *http.Request) []int64
 
 	// Used has for each cost the names of numbers in the response's JSON, or events, whose sum is the
-	// true cost, as by [Turn.Settle]: {nil, {"total_tokens"}}. The last number of a name counts. They
+	// true cost, as by [Turn.Settle]: {nil, {"total_tokens"}}. They are names, no paths; the last number of a name counts. They
 	// are read as the caller reads the body, which is not kept. Without such numbers the cost stays.
 	Used [][]string
 
@@ -123,7 +123,7 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 		a := answerOf(resp, t.options.Refusal, t.line.config.Units)
 		turn.Obey(a)
 		if !a.Refused || left <= 0 || !hasBodyAgain(r) || !t.options.Repeatable(r) || !setAside(r.Context(), resp) {
-			if !a.Refused && len(t.options.Used) > 0 && resp.Body != nil && resp.StatusCode != http.StatusSwitchingProtocols {
+			if !a.Refused && len(t.options.Used) > 0 && resp.Body != nil && resp.Body != http.NoBody && resp.StatusCode != http.StatusSwitchingProtocols {
 				resp.Body = newUsage(resp.Body, t.options.Used, turn)
 			}
 			return resp, nil

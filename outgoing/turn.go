@@ -1,11 +1,14 @@
 package outgoing
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -14,12 +17,13 @@ import (
 //
 // cost has the units that the call takes of the key's limit, 1 if it is absent or less, and of each
 // of Config.Units, 0 if it is absent or less. Estimate units known only afterwards, and correct them
-// by [Turn.Settle]. All limits are met together; then calls may overtake others. Of a cost above
-// what a limit allows at once, the rest is owed.
+// by [Turn.Settle]. All limits are met together. Of a cost above what a limit allows at once, the
+// rest is owed until an answer tells what is left, if the limit keeps debts. Costs are cut to a
+// billion.
 //
 // The error wraps an error of package engine: ErrCancelled with the context's error, ErrDeadline at
 // once if the turn comes after the context's deadline or Config.Patience (a *[TurnError]), ErrCrowded
-// or ErrClosed.
+// or ErrClosed. With Units a call behind others may learn later that its turn is too late.
 // Without waiting, a call of a known key allocates nothing, unless there are Units.
 func (l *Line[K]) Wait(ctx context.Context, key K, cost ...int64) (Turn[K], error) {
 	if len(l.units) > 0 {
@@ -27,53 +31,82 @@ func (l *Line[K]) Wait(ctx context.Context, key K, cost ...int64) (Turn[K], erro
 	}
 	p := l.part(key, costOf(cost, 0))
 	defer p.leave()
-	r, err := l.engine.Acquire(ctx, key, p.fits, l.config.Patience)
-	for errors.Is(err, engine.ErrNever) && p.fitAgain() {
-		r, err = l.engine.Acquire(ctx, key, p.fits, l.config.Patience)
-	}
-	if err != nil {
+	if err := p.acquire(ctx, l.config.Patience); err != nil {
 		return Turn[K]{}, p.late(ctx, err)
 	}
-	p.begin(ctx, r.Decision, r.Waited)
+	p.tell(ctx)
+	p.begin()
 	l.counters.turns.Add(1)
-	return Turn[K]{Waited: r.Waited, part: p, held: r}, nil
+	return Turn[K]{Waited: p.held.Waited, part: p}, nil
 }
 
+// waitForAll has the key's calls pass a gate one at a time. So only one call has units of some limits
+// and waits for others, and none is passed for ever by calls that take less.
 func (l *Line[K]) waitForAll(ctx context.Context, key K, cost []int64) (Turn[K], error) {
-	parts := make([]part[K], 0, 1+mostUnits)
-	for of := range l.each() {
+	t := Turn[K]{part: l.part(key, costOf(cost, 0))}
+	defer t.leave()
+	for i, of := range l.units {
 		var p part[K]
-		if n := costOf(cost, len(parts)); n > 0 {
+		if n := costOf(cost, i+1); n > 0 {
 			p = of.part(key, n)
 			defer p.leave()
 		}
-		parts = append(parts, p)
+		t.units = append(t.units, p)
 	}
-	for {
-		var claims []engine.Claim
-		var of []*part[K]
-		for i := range parts {
-			if p := &parts[i]; p.line != nil {
-				claims, of = append(claims, p.line.engine.Claim(key, p.fits)), append(of, p)
+	began := time.Now()
+	err := t.enter(ctx)
+	if err != nil {
+		return Turn[K]{}, err
+	}
+	defer func() { <-t.state.gate }()
+	t.each(func(p *part[K]) {
+		if err == nil {
+			if failed := p.acquire(ctx, l.config.Patience-time.Since(began)); failed != nil {
+				err = p.late(ctx, failed)
 			}
 		}
-		all, err := engine.AcquireAll(ctx, l.config.Patience, claims...)
-		if err != nil {
-			binding := of[max(all.Binding, 0)]
-			if errors.Is(err, engine.ErrNever) && binding.fitAgain() {
-				continue
-			}
-			return Turn[K]{}, binding.late(ctx, err)
+	})
+	if err != nil {
+		t.each(func(p *part[K]) { p.held.Cancel() })
+		return Turn[K]{}, err
+	}
+	t.each(func(p *part[K]) { p.tell(ctx) })
+	t.each((*part[K]).begin)
+	l.counters.turns.Add(1)
+	t.Waited = time.Since(began)
+	return t, nil
+}
+
+// enter waits for the key's gate. A turn that is too late already is an error at once.
+func (t *Turn[K]) enter(ctx context.Context) (err error) {
+	l, s := t.line, t.state
+	patience, late := l.config.Patience, engine.ErrDeadline
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < patience {
+		patience, late = time.Until(deadline), fmt.Errorf("%w: %w", late, context.DeadlineExceeded)
+	}
+	t.each(func(p *part[K]) {
+		if d := p.line.engine.Peek(p.key, p.fits); err == nil && d.RetryAfter > patience && d.RetryAfter != policy.Never {
+			err = p.late(ctx, late)
 		}
-		for i, p := range of {
-			waited := time.Duration(0)
-			if i == all.Binding {
-				waited = all.Waited
-			}
-			p.begin(ctx, all.Decisions[i], waited)
-		}
-		l.counters.turns.Add(1)
-		return Turn[K]{Waited: all.Waited, part: parts[0], units: parts[1:], all: &all}, nil
+	})
+	if err != nil {
+		return err
+	}
+	most := int64(cmp.Or(l.config.MaxWaiting, defaultMaxWaiting))
+	defer l.gated.Add(-1)
+	defer s.gated.Add(-1)
+	if l.gated.Add(1); s.gated.Add(1) > most+1 { // a call at the gate waits in lines
+		return fmt.Errorf("outgoing: %w: %d calls wait for the key", engine.ErrCrowded, most)
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case s.gate <- struct{}{}:
+		return nil
+	case <-timer.C:
+		return t.late(ctx, late)
+	case <-ctx.Done():
+		return fmt.Errorf("outgoing: %w: %w", engine.ErrCancelled, context.Cause(ctx))
 	}
 }
 
@@ -82,10 +115,11 @@ func costOf(cost []int64, at int) (n int64) {
 	if at < len(cost) {
 		n = cost[at]
 	}
+	least := int64(0)
 	if at == 0 {
-		return max(n, 1)
+		least = 1
 	}
-	return max(n, 0)
+	return min(max(n, least), mostCount)
 }
 
 // part is a turn under one limit.
@@ -96,11 +130,11 @@ type part[K comparable] struct {
 	n      int64 // units taken or owed
 	fits   int64 // as many of them as the limit allows at once
 	cost   int64 // n as corrected by Settle
+	held   engine.Reservation[K]
 	number uint64
 
 	sent   policy.Instant
 	ended  int64 // units of calls that had ended before this one was sent
-	waited time.Duration
 	obeyed bool
 }
 
@@ -122,20 +156,54 @@ func (p *part[K]) fitAgain() bool {
 	return p.fits != before
 }
 
+// acquire waits for the units that fit.
+func (p *part[K]) acquire(ctx context.Context, patience time.Duration) (err error) {
+	for {
+		p.held, err = p.line.engine.Acquire(ctx, p.key, p.fits, patience)
+		if !errors.Is(err, engine.ErrNever) || !p.fitAgain() {
+			return err
+		}
+	}
+}
+
+// tell tells Config.OnTurn.
+func (p *part[K]) tell(ctx context.Context) {
+	if c := &p.line.config; c.OnTurn != nil {
+		d := p.held.Decision
+		d.Wait = p.held.Waited
+		c.OnTurn(ctx, c.Name, d)
+	}
+}
+
 // begin begins the call in its turn.
-func (p *part[K]) begin(ctx context.Context, d policy.Decision, waited time.Duration) {
-	l, s, now := p.line, p.state, time.Since(p.line.began)
+func (p *part[K]) begin() {
+	s, now := p.state, time.Since(p.line.began)
 	s.used.Store(int64(now))
-	p.waited, p.number, p.sent, p.ended = waited, s.turns.Add(1), instant(now), s.ended.Load()
+	p.number, p.sent, p.ended = s.turns.Add(1), instant(now), s.ended.Load()
 	s.taken.Add(p.n)
-	if owed := p.n - p.fits; owed > 0 && (l.probe == nil || !s.pace.Load().unknown()) {
-		l.engine.Refund(p.key, -owed)
+	p.line.open(p)
+	if p.n > p.fits && (p.line.probe == nil || !s.pace.Load().unknown()) {
+		p.charge(p.n - p.fits)
 	}
-	l.open(p)
-	if l.config.OnTurn != nil {
-		d.Wait = waited
-		l.config.OnTurn(ctx, l.config.Name, d)
+}
+
+// charge takes n units more, or gives units back below 0.
+func (p *part[K]) charge(n int64) {
+	e := p.line.engine
+	if of := p.state.pace.Load(); of.spends() && p.sent < of.opened {
+		return // its window is over
 	}
+	e.Refund(p.key, -min(n, decide.MostCharge(e.LimitFor(p.key))))
+}
+
+// giveBack gives back the units of a call that is not sent.
+func (p *part[K]) giveBack() {
+	if p.cost == p.fits && (p.line.probe == nil || p.state.pace.Load().unknown()) {
+		p.held.Cancel()
+	} else {
+		p.charge(-p.cost)
+	}
+	p.lost()
 }
 
 // Turn allows a call to be sent. Call Obey with the answer, Cancel if the call was not sent, or
@@ -148,8 +216,6 @@ type Turn[K comparable] struct {
 
 	part[K]
 	units []part[K] // of Config.Units
-	held  engine.Reservation[K]
-	all   *engine.Outcome // instead of held, with Config.Units
 }
 
 // each calls f with the parts that take units.
@@ -165,12 +231,7 @@ func (t *Turn[K]) each(f func(p *part[K])) {
 // Cancel returns the turn of a call that was not sent. It does nothing after Obey.
 func (t *Turn[K]) Cancel() {
 	if t.line != nil && !t.obeyed {
-		if t.all != nil {
-			t.all.Cancel()
-		} else {
-			t.held.Cancel()
-		}
-		t.each((*part[K]).lost)
+		t.each((*part[K]).giveBack)
 	}
 	t.line = nil
 }
@@ -199,7 +260,7 @@ func (t *Turn[K]) Obey(a Answer) {
 		if p := &t.units[i]; p.line != nil {
 			of := a.unit(i)
 			if p == refused {
-				of.Refused, of.RetryAfter, of.stated = true, a.RetryAfter, a.stated
+				of.Refused, of.RetryAfter = true, a.RetryAfter
 			}
 			p.obey(of, p == refused || !a.Refused)
 		}
@@ -235,9 +296,9 @@ func (p *part[K]) obey(a Answer, decided bool) {
 }
 
 // Settle corrects the units that Wait took, in the order of its costs, once they are known. It may
-// be called before Obey and after it, and again. A number below 0, or absent, stands for a cost
-// that remains as it is. An excess is charged. The rest comes back unless the server tells how much
-// is left: then its answers have corrected the cost already.
+// be called before Obey and after it, and again. A number below 0, or absent, leaves a cost as it
+// is, and so does any number of a unit of which Wait took none. An excess is charged. The rest comes
+// back, unless calls spend what the server tells is left: then its answers correct the cost.
 func (t *Turn[K]) Settle(used ...int64) {
 	if t.line == nil {
 		return
@@ -250,9 +311,9 @@ func (t *Turn[K]) Settle(used ...int64) {
 		if p.line == nil || n < 0 {
 			continue
 		}
-		if rest := p.cost - n; rest < 0 || p.line.probe == nil || p.state.pace.Load().guesses() {
-			p.line.engine.Refund(p.key, rest)
+		if more := n - p.cost; more > 0 || p.line.probe == nil || !p.state.pace.Load().spends() {
+			p.charge(more)
+			p.cost = n
 		}
-		p.cost = n
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -194,7 +195,7 @@ func TestSettle(t *testing.T) {
 		assert.Equal(t, "9 900", left())
 		turn.Settle(1, 100)
 		assert.Equal(t, "9 900", left())
-		turn.Settle(1, 150)
+		turn.Settle(1, 550)
 		assert.Equal(t, "9 850", left())
 		turn, err = l.Wait(t.Context(), "key", 2, 300)
 		require.NoError(t, err)
@@ -202,6 +203,73 @@ func TestSettle(t *testing.T) {
 		turn.Cancel()
 		assert.Equal(t, "9 850", left())
 	})
+}
+
+// Promise: `Cancel` gives back what a call took, as settled and as owed.
+func TestCancelGivesBackTheCost(t *testing.T) {
+	for name, c := range map[string]struct {
+		others, cost, settled, left int64
+	}{
+		"owed": {0, 150, 150, 100}, "settled lower": {30, 60, 10, 70}, "settled higher": {80, 10, 60, 20}, "as taken": {30, 60, 60, 70},
+	} {
+		for _, told := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				config := Config{Policy: must(policy.Funnel(100, 1, time.Hour))}
+				if told {
+					config.Policy = nil
+				}
+				l := newLine(t, config)
+				if told {
+					turn, err := l.Wait(t.Context(), "key")
+					require.NoError(t, err)
+					turn.Obey(Answer{Limit: 100, Window: 100 * time.Hour, Told: true, Remaining: 100, Reset: 100 * time.Hour})
+				}
+				left := func() int64 { return l.Engine().Peek("key", 0).Remaining }
+				require.Equal(t, int64(100), left())
+				turn, err := l.Wait(t.Context(), "key", c.cost)
+				require.NoError(t, err)
+				if c.others > 0 {
+					_, err = l.Wait(t.Context(), "key", c.others)
+					require.NoError(t, err)
+				}
+				turn.Settle(c.settled)
+				turn.Cancel()
+				turn.Cancel()
+				assert.Equal(t, c.left, left(), "%s, told %v", name, told)
+			})
+		}
+	}
+}
+
+// Promise: A call of many units is not passed for ever.
+func TestUnitsKeepTheOrder(t *testing.T) {
+	for _, pace := range []Pace{Spend, Even} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLine(t, Config{Units: []string{"tokens"}, Pace: pace})
+			turn, err := l.Wait(t.Context(), "key", 1, 1)
+			require.NoError(t, err)
+			turn.Obey(Answer{Limit: 60, Window: time.Minute, Units: []Answer{{Limit: 6000, Window: time.Minute}}})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer time.AfterFunc(time.Hour, cancel).Stop()
+			var all sync.WaitGroup
+			var turns [8]int
+			for i := range turns {
+				all.Go(func() {
+					for {
+						turn, err := l.Wait(ctx, "key", 1, []int64{10, 10, 100, 300, 5000}[i%5])
+						if err != nil {
+							assert.ErrorIs(t, err, context.Canceled)
+							return
+						}
+						turns[i]++
+						turn.Obey(Answer{})
+					}
+				})
+			}
+			all.Wait()
+			assert.GreaterOrEqual(t, slices.Min(turns[:]), 55, "%v in an hour", turns) // a round takes 5,530 tokens
+		})
+	}
 }
 
 // Promise: Of a cost above what passes at once, the rest is owed.
