@@ -25,7 +25,6 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
-	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/limits"
 )
 
@@ -199,27 +198,4 @@ func TestEvictionIsNoticedAtConnect(t *testing.T) {
 	first.Kill()
 	eventually(t, func() bool { return errors.Is(l.Health(), ErrEvictionPolicy) }, "it is noticed")
 	require.LessOrEqual(t, scripts(t, evicts)-before, int64(3), "after a beat or two, and what Redis did not know")
-}
-
-// A Redis that may evict and comes while the breaker is open is checked before the first beat,
-// whether the keeper or a call finds it.
-func TestEvictionIsNoticedAfterAnOutage(t *testing.T) {
-	for _, calls := range []bool{false, true} {
-		inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-			l := open(t, on(redis, funnel(10, 1, time.Hour)))
-			redis.Set(gone)
-			eventually(t, func() bool {
-				take(t, l, "a", 0)
-				return errors.Is(l.Health(), ErrBreakerOpen)
-			}, "there is an outage")
-			redis.SetUnfit(ErrEvictionPolicy)
-			redis.Set(well)
-			eventually(t, func() bool {
-				if calls {
-					take(t, l, "a", 0)
-				}
-				return errors.Is(l.Health(), ErrEvictionPolicy)
-			}, "it is noticed")
-		})
-	}
 }

@@ -65,28 +65,6 @@ func TestKeep(t *testing.T) {
 	})
 }
 
-func TestKeepOfAShare(t *testing.T) {
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		c := on(redis, funnel(100, 1, time.Hour))
-		c.Servers = 1
-		l := open(t, c)
-		require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source())
-		redis.Set(gone)
-		for _, kept := range []int64{2, 5, 0} {
-			before := used(t, l, "a")
-			r, err := l.Reserve(t.Context(), "a", 5, 0)
-			require.NoError(t, err)
-			require.Equal(t, limits.SourceShare, r.Source())
-			require.True(t, r.Allowed)
-			require.NoError(t, r.Keep(t.Context(), kept))
-			require.Equal(t, before+kept, used(t, l, "a"))
-		}
-		for d := range l.local.Owed() {
-			require.EqualValues(t, 7, d.Units, "what is kept is charged")
-		}
-	})
-}
-
 func TestAcquire(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		ctx := t.Context()

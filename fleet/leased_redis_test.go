@@ -143,18 +143,3 @@ func TestLeasedKilled(t *testing.T) {
 		})
 	}
 }
-
-func TestLeasedValueOfOthers(t *testing.T) {
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		l := open(t, leased(on(redis, window(10, time.Hour))))
-		redis.SetForeign(l.own.Load().limit, "b", "nonsense")
-		for range 20 { // the first are decided by themselves, the others ask for leases
-			a := take(t, l, "b", 1)
-			require.Equal(t, limits.SourceShare, a.Source())
-			require.ErrorIs(t, a.Err(), ErrForeignValue)
-			require.NotErrorIs(t, a.Err(), ErrOutage)
-			require.NoError(t, l.Health())
-		}
-		require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
-	})
-}

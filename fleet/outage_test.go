@@ -1,16 +1,13 @@
 package fleet
 
 import (
-	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
@@ -346,36 +343,6 @@ func passWithoutRedis(l *Limiter, key string, n int64) {
 	for debt := range l.local.Owed() {
 		l.local.Paid(debt)
 	}
-}
-
-func TestUnsentIsNotCharged(t *testing.T) {
-	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		const capacity = 10_000
-		c := on(redis, funnel(capacity, 1, time.Hour))
-		l := open(t, c)
-		release := make(chan struct{})
-		var busy sync.WaitGroup
-		for range maxInFlight {
-			busy.Go(func() {
-				_, _ = guard.DoWithin(t.Context(), l.guard, generous, func(context.Context) (struct{}, error) {
-					<-release
-					return struct{}{}, nil
-				})
-			})
-		}
-		k := keeper{Limiter: l}
-		charged := int64(0)
-		eventually(t, func() bool {
-			done := k.charge(l.own.Load(), []share.Debt{{Name: store.Tail("a"), Units: 3}})[0]
-			if done.charged {
-				charged += 3
-			}
-			return done == fate{stop: true}
-		}, "it finds all busy")
-		close(release)
-		busy.Wait()
-		require.EqualValues(t, capacity-charged, take(t, open(t, c), "a", 0).Remaining)
-	})
 }
 
 // The highest of the last counts and Config.Servers divides: a new server may count itself alone.
