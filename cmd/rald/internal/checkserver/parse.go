@@ -341,8 +341,8 @@ func (p *parser) checkMatch(at configfile.Place, match string) {
 	switch {
 	case host != "" && p.proxy.host == "" && p.proxy.uri != "":
 		p.Fault(at, "%.80q has a host, and proxy names no field host", match)
-	case host != canonicalHost(host):
-		p.Fault(at, "%.80q: a host in lower case is accepted, without a port and a final dot", host)
+	case host != canonicalHost(host) || strings.Contains(host, "*"):
+		p.Fault(at, "%.80q: a host in lower case is accepted, without a port, a final dot and *", host)
 	}
 	want := strings.TrimSuffix(strings.TrimSuffix(path, "{$}"), "/")
 	raw, _, wrong := splitURI(path)

@@ -79,6 +79,7 @@ func TestFaults(t *testing.T) {
 		"proxy: caddy\nrules:\n  - {match: a, unlimited: true}\n":                                                  `check.yaml:3: rules[0].match: "a": a pattern of a path is accepted`,
 		"proxy: caddy\nrules:\n  - {match: post /a, unlimited: true}\n":                                            `check.yaml:3: rules[0].match: "post": a method in upper case is accepted`,
 		"proxy: caddy\nrules:\n  - {match: A.org/a, unlimited: true}\n":                                            `check.yaml:3: rules[0].match: "A.org": a host in lower case is accepted`,
+		"proxy: caddy\nrules:\n  - {match: \"*.a.org/\", unlimited: true}\n":                                       `check.yaml:3: rules[0].match: "*.a.org": a host in lower case is accepted`,
 		"proxy: caddy\nrules:\n  - {match: \"/{a\", unlimited: true}\n":                                            `check.yaml:3: rules[0].match: parsing "/{a": `,
 		"proxy: caddy\nrules:\n  - {match: /a, unlimited: true}\n  - {match: /a, unlimited: true}\n":               `check.yaml:4: rules[1].match: with a slash at the end of each path, pattern "/a/{$}" conflicts with pattern "/a/{$}": `,
 	} {
