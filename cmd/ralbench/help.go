@@ -102,7 +102,8 @@ beside peers that do the same. They are cut short unless -full, -rounds or
 	contenders("Fleet mode (-fleet): in place of these, on a redis-server of its own", 22, fleetbench.Contenders("", ""))
 	workloads("and bytes a key in Redis, and the share of a limit that 4 servers can use, and", 13, fleetbench.Workloads(1))
 	workloads(`Servers (-serve): in place of these, rald beside a Redis with a short script of
-the same limit, its PING, and envoyproxy/ratelimit with its Redis`, 16, servebench.Workloads(1))
+the same limit, its PING, envoyproxy/ratelimit with its Redis, and Go servers
+that answer the same bytes and decide nothing`, 16, servebench.Workloads(1))
 	fmt.Fprint(w, "\nColumns:\n\n"+report.Glossary)
 	fmt.Fprint(w, `
 On a terminal a bar shows how much of the run is over, and [time passed:time

@@ -32,7 +32,7 @@ func TestRunOfServersWithProcesses(t *testing.T) {
 	file, page := filepath.Join(t.TempDir(), "out.json"), filepath.Join(t.TempDir(), "out.html")
 	stdout, stderr := mustRun(t, "-serve", "-workloads", servebench.TCP, "-rounds", "1", "-duration", "10ms", "-json", file, "-html", page)
 	assert.Contains(t, stderr, "ralbench: serve-tcp (1 of 1)")
-	for _, text := range []string{"\nserve-tcp: redis-benchmark", "\ngoals: ", " rald ", " Redis, Lua GCRA ", " Redis, PING ", "at least 0.8"} {
+	for _, text := range []string{"\nserve-tcp: redis-benchmark", "\ngoals: ", " rald ", " Redis, Lua GCRA ", " Redis, PING ", " Go, fixed answer ", "at least 0.9"} {
 		assert.Contains(t, stdout, text)
 	}
 	shown := read(t, page)

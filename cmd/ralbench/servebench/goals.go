@@ -2,22 +2,31 @@ package servebench
 
 import (
 	"slices"
-	"time"
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 )
 
-// ratios are goals of rald: multiples of another server's requests a second.
+var (
+	single = []string{TCP, Socket}
+	many   = []string{TCPPipeline, SocketLong}
+)
+
+// ratios are goals of rald, by another server's figure in the same round.
 var ratios = []struct {
-	of    string
-	where []string
-	least float64
+	of, what string
+	figure   func(Round) float64
+	where    []string
+	goal     float64
+	least    bool
 }{
-	{Script, []string{TCP, Socket}, 2},
-	{Script, []string{TCPPipeline, SocketLong}, 3},
-	{Ping, []string{TCP, Socket}, 0.8},
-	{Reference, []string{Envoy}, 4},
+	{Script, "requests a second", perSecond, many, 3, true},
+	{GoFloor, "requests a second", perSecond, single, 0.9, true},
+	{GoFloor, "processor time", processor, single, 1.15, false},
+	{GoFloor, "requests a second", perSecond, many, 0.75, true},
+	{GoFloor, "processor time", processor, many, 1.7, false},
+	{Reference, "requests a second", perSecond, []string{Envoy}, 6, true},
+	{GRPCFloor, "time of 99% of requests", p99, []string{EnvoyRate}, 1.3, false},
 }
 
 // goals returns the goals that the report measured.
@@ -33,19 +42,20 @@ func goals(r Report) (all []fleetbench.Goal) {
 		}
 		for _, goal := range ratios {
 			other := load.server(goal.of)
-			if other == nil || len(other.Rounds) == 0 || !slices.Contains(goal.where, load.Name) {
+			if other == nil || !slices.Contains(goal.where, load.Name) {
+				continue
+			}
+			values := times(*rald, *other, goal.figure)
+			if len(values) == 0 {
 				continue
 			}
 			add(fleetbench.Goal{
-				What: "requests a second, times those of " + goal.of, Where: load.Name,
-				Value: times(*rald, *other), Goal: goal.least, Least: true,
+				What: goal.what + ", times that of " + goal.of, Where: load.Name,
+				Value: bench.SpreadOf(values), Goal: goal.goal, Least: goal.least,
 			})
 		}
 		if load.Name == EnvoyRate {
 			add(fleetbench.Goal{What: "requests a second", Where: load.Name, Value: rald.Median(perSecond), Goal: 0.98 * rate, Least: true})
-			add(fleetbench.Goal{What: "milliseconds of 99% of requests", Where: load.Name, Value: rald.Median(func(r Round) float64 {
-				return float64(r.P99) / float64(time.Millisecond)
-			}), Goal: 1})
 		}
 	}
 	return all
@@ -53,13 +63,18 @@ func goals(r Report) (all []fleetbench.Goal) {
 
 func perSecond(r Round) float64 { return r.PerSecond }
 
-// times returns ratios of requests a second over common rounds.
-func times(of, by Server) bench.Spread {
-	var values []float64
+func processor(r Round) float64 { return float64(r.CPU) }
+
+func p99(r Round) float64 { return float64(r.P99) }
+
+// times returns the ratios of a figure over the common rounds that have it.
+func times(of, by Server, figure func(Round) float64) (values []float64) {
 	for i := range min(len(of.Rounds), len(by.Rounds)) {
-		values = append(values, of.Rounds[i].PerSecond/by.Rounds[i].PerSecond)
+		if under := figure(by.Rounds[i]); under > 0 {
+			values = append(values, figure(of.Rounds[i])/under)
+		}
 	}
-	return bench.SpreadOf(values)
+	return values
 }
 
 // server returns the server of that name, nil if there is none.

@@ -13,13 +13,14 @@ import (
 
 const (
 	raldModule      = "github.com/ral-limiter/ral/cmd/rald"
+	floorPackage    = "github.com/ral-limiter/ral/cmd/ralbench/servebench/floor"
 	referenceModule = "github.com/envoyproxy/ratelimit"
 	ghzProgram      = "github.com/bojand/ghz/cmd/ghz@v0.93.0"
 )
 
 // programs are the paths of the programs of a run, empty if not needed.
 type programs struct {
-	rald, reference, ghz string
+	rald, floor, reference, ghz string
 }
 
 // Missing returns an error if a needed program is not installed. Other programs are built.
@@ -48,6 +49,10 @@ func build(ctx context.Context, dir string, workloads []bench.Workload) (p progr
 	p.rald = filepath.Join(dir, "rald")
 	if _, err = goTool(ctx, source, nil, "build", "-o", p.rald, "."); err != nil {
 		return p, fmt.Errorf("rald cannot be built: %w", err)
+	}
+	p.floor = filepath.Join(dir, "floor")
+	if _, err = goTool(ctx, source, nil, "build", "-o", p.floor, floorPackage); err != nil {
+		return p, fmt.Errorf("the floor cannot be built: %w", err)
 	}
 	if !has(workloads, isEnvoy) {
 		return p, nil

@@ -89,7 +89,7 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	if err != nil {
 		return report, err
 	}
-	r.lab = lab{programs: built, dir: dir, redis: map[string]*store{}, ralds: map[string]*server{}}
+	r.lab = lab{programs: built, dir: dir, redis: map[string]*store{}, ralds: map[string]*server{}, floors: map[string]*server{}}
 	defer func() { err = errors.Join(err, r.lab.close()) }()
 	if err := r.lab.writeInputs(); err != nil {
 		return report, err
@@ -116,7 +116,7 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 // Estimate returns the rough time of a run, without building the servers.
 func Estimate(o Options) (total time.Duration) {
 	for range o.Workloads {
-		total += 3 * time.Duration(o.Rounds+1) * o.Duration
+		total += 4 * time.Duration(o.Rounds+1) * o.Duration
 	}
 	return total
 }
@@ -193,6 +193,8 @@ func (r *run) step(w bench.Workload, c contender, doing string) {
 	r.done += r.Duration
 }
 
+var throttle = []string{"CL.THROTTLE", "key:__rand_int__", "15", "30", "60"}
+
 // contenders starts the servers of a workload.
 func (l *lab) contenders(w bench.Workload) ([]contender, error) {
 	if isEnvoy(w.Name) {
@@ -206,6 +208,10 @@ func (l *lab) contenders(w bench.Workload) ([]contender, error) {
 	if err != nil {
 		return nil, err
 	}
+	floor, err := l.floorOn(network)
+	if err != nil {
+		return nil, err
+	}
 	redis, err := l.store(network)
 	if err != nil {
 		return nil, err
@@ -216,7 +222,8 @@ func (l *lab) contenders(w bench.Workload) ([]contender, error) {
 		}}
 	}
 	return []contender{
-		of(Rald, rald.addr, rald.PID(), "CL.THROTTLE", "key:__rand_int__", "15", "30", "60"),
+		of(Rald, rald.addr, rald.PID(), throttle...),
+		of(GoFloor, floor.addr, floor.PID(), throttle...),
 		of(Script, redis.Addr(), redis.PID(), "EVALSHA", redis.script, "1", "key:__rand_int__", "15", "30", "60", "1"),
 		of(Ping, redis.Addr(), redis.PID(), "PING"),
 	}, nil
@@ -237,6 +244,7 @@ func (l *lab) envoyContenders(w bench.Workload) ([]contender, error) {
 	}
 	return []contender{
 		of(Rald, s.rald.addr, s.rald.PID()),
+		of(GRPCFloor, s.floor.addr, s.floor.PID()),
 		of(Reference, s.reference.addr, s.reference.PID(), s.redis.PID()),
 	}, nil
 }

@@ -38,9 +38,9 @@ func TestRunOverTheNetwork(t *testing.T) {
 	assert.Regexp(t, `^\d+\.\d+`, r.Redis)
 	for i, load := range r.Loads {
 		assert.Equal(t, some[i].Name, load.Name)
-		want := []string{Rald, Script, Ping}
+		want := []string{Rald, GoFloor, Script, Ping}
 		if isEnvoy(load.Name) {
-			want = []string{Rald, Reference}
+			want = []string{Rald, GRPCFloor, Reference}
 		}
 		var names []string
 		for _, s := range load.Servers {
@@ -53,7 +53,7 @@ func TestRunOverTheNetwork(t *testing.T) {
 		}
 		assert.Equal(t, want, names)
 	}
-	assert.Len(t, r.Goals, 9)
+	assert.Len(t, r.Goals, 13)
 	assert.False(t, r.Interrupted)
 }
 
@@ -97,21 +97,21 @@ func TestGoals(t *testing.T) {
 	of := func(name string, perSecond ...float64) Server {
 		s := Server{Name: name}
 		for _, x := range perSecond {
-			s.Rounds = append(s.Rounds, Round{PerSecond: x, P99: 900 * time.Microsecond})
+			s.Rounds = append(s.Rounds, Round{PerSecond: x, P99: time.Duration(x), CPU: time.Duration(100 - x)})
 		}
 		return s
 	}
 	goals := goals(Report{Loads: []Load{
-		{Name: TCP, Servers: []Server{of(Rald, 80, 240, 160), of(Script, 40, 80, 80), of(Ping, 100, 400, 200)}},
-		{Name: TCPPipeline, Servers: []Server{of(Rald, 299), of(Script, 100), of(Ping, 1)}},
-		{Name: EnvoyRate, Servers: []Server{of(Rald, 20_000), of(Reference)}},
-		{Name: Envoy, Servers: []Server{of(Rald, 400), of(Reference)}},
+		{Name: TCP, Servers: []Server{of(Rald, 20, 60, 40), of(GoFloor, 25, 80, 40), of(Script, 40, 80, 80)}},
+		{Name: TCPPipeline, Servers: []Server{of(Rald, 60), of(GoFloor, 80), of(Script, 21), of(Ping, 1)}},
+		{Name: EnvoyRate, Servers: []Server{of(Rald, 19_600), of(GRPCFloor, 15_680), of(Reference)}},
+		{Name: Envoy, Servers: []Server{of(Rald, 60), of(GRPCFloor, 90), of(Reference, 10)}},
 	}})
 	var values []float64
 	var reached []bool
 	for _, g := range goals {
 		values, reached = append(values, g.Value.Median), append(reached, g.Reached)
 	}
-	assert.Equal(t, []float64{2, 0.8, 2.99, 20_000, 0.9}, values)
-	assert.Equal(t, []bool{true, true, false, true, true}, reached)
+	assert.Equal(t, []float64{0.8, 80. / 75, 60. / 21, 0.75, 2, 1.25, 19_600, 6}, values)
+	assert.Equal(t, []bool{false, true, false, true, false, true, true, true}, reached)
 }

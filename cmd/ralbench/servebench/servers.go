@@ -10,9 +10,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/ral-limiter/ral/internal/testkit/child"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
@@ -33,6 +37,7 @@ type lab struct {
 	dir    string
 	redis  map[string]*store // by the network
 	ralds  map[string]*server
+	floors map[string]*server
 	envoy  *services
 	closes []func() error
 }
@@ -48,9 +53,10 @@ type store struct {
 	version, script string // script is its hash
 }
 
-// services are both rate limit services.
+// services are both rate limit services, and their floor.
 type services struct {
 	rald, reference *server
+	floor           *server
 	redis           *redisd.Server // of the reference
 }
 
@@ -108,7 +114,76 @@ func (l *lab) raldOn(network string) (*server, error) {
 	return s, nil
 }
 
-// services returns both rate limit services, with the same rules.
+// floorOn returns the floor for clients of Redis on a network. It answers as rald does.
+func (l *lab) floorOn(network string) (*server, error) {
+	if s := l.floors[network]; s != nil {
+		return s, nil
+	}
+	rald, err := l.raldOn(network)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := redisAnswer(network, rald.addr)
+	if err != nil {
+		return nil, err
+	}
+	addr := filepath.Join(l.dir, "floor.sock")
+	if network == "tcp" {
+		if addr, err = freeAddr(); err != nil {
+			return nil, err
+		}
+	}
+	s, err := l.startFloor(network, addr, answer)
+	if err != nil {
+		return nil, err
+	}
+	l.floors[network] = s
+	return s, nil
+}
+
+func (l *lab) startFloor(kind, addr string, answer []byte) (*server, error) {
+	file, network := l.file("answer."+kind), kind
+	if kind == "grpc" {
+		network = "tcp"
+	}
+	if err := os.WriteFile(file, answer, 0o600); err != nil {
+		return nil, err
+	}
+	return l.start(network, addr, nil, l.programs.floor, kind, addr, file)
+}
+
+// redisAnswer returns rald's answer to the first command of a key.
+func redisAnswer(network, addr string) ([]byte, error) {
+	c, err := net.Dial(network, addr)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }()
+	if _, err := fmt.Fprintf(c, "%s answer %s\r\n", throttle[0], strings.Join(throttle[2:], " ")); err != nil {
+		return nil, err
+	}
+	answer := make([]byte, 1<<10)
+	n, err := c.Read(answer)
+	return answer[:n], err
+}
+
+// grpcAnswer returns the bytes of rald's answer to the generators' request.
+func grpcAnswer(addr string) ([]byte, error) {
+	c, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }()
+	request := new(emptypb.Empty)
+	request.ProtoReflect().SetUnknown([]byte(message))
+	answer := new(emptypb.Empty)
+	if err := c.Invoke(context.Background(), "/"+method, request, answer); err != nil {
+		return nil, err
+	}
+	return answer.ProtoReflect().GetUnknown(), nil
+}
+
+// services returns both rate limit services, with the same rules, and the floor.
 func (l *lab) services() (*services, error) {
 	if l.envoy != nil {
 		return l.envoy, nil
@@ -120,7 +195,7 @@ func (l *lab) services() (*services, error) {
 	if err := os.WriteFile(filepath.Join(config, "bench.yaml"), []byte(rules), 0o600); err != nil {
 		return nil, err
 	}
-	var addrs [5]string
+	var addrs [6]string
 	for i := range addrs {
 		var err error
 		if addrs[i], err = freeAddr(); err != nil {
@@ -143,6 +218,13 @@ func (l *lab) services() (*services, error) {
 		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "GRPC_PORT=" + port(addrs[2]), "PORT=" + port(addrs[3]), "DEBUG_PORT=" + port(addrs[4]),
 	}
 	if s.reference, err = l.start("tcp", addrs[2], env, l.reference); err != nil {
+		return nil, err
+	}
+	answer, err := grpcAnswer(s.rald.addr)
+	if err != nil {
+		return nil, err
+	}
+	if s.floor, err = l.startFloor("grpc", addrs[5], answer); err != nil {
 		return nil, err
 	}
 	l.envoy = &s

@@ -12,6 +12,8 @@ const (
 	Script    = "Redis, Lua GCRA"
 	Ping      = "Redis, PING"
 	Reference = "envoyproxy/ratelimit"
+	GoFloor   = "Go, fixed answer"
+	GRPCFloor = "grpc-go, fixed answer"
 )
 
 const (
