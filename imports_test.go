@@ -67,7 +67,7 @@ var mayImport = []struct {
 	{"rpclimit", []string{"internal/adapter/binding", "internal/adapter/clientaddr", "internal/adapter/admission", "internal/core/shape", "policy", "limits", "engine", "observe/metrics"}},
 	{"internal/testkit/rpctest", []string{"policy", "engine", "limits", "rpclimit", "outgoing", "internal/testkit/admissiontest", "github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"}},
 	{"httplimit", []string{"internal/adapter/clientaddr", "internal/adapter/admission", "internal/core/shape", "internal/core/whole", "policy", "limits", "engine", "observe/metrics"}},
-	{"outgoing", []string{"internal/core/shape", "policy", "engine", "observe/metrics"}},
+	{"outgoing", []string{"internal/core/decide", "internal/core/shape", "policy", "engine", "observe/metrics"}},
 	{"internal/adapter/pagejson", nil},
 	{"observe/inspect", []string{"internal/adapter/pagejson", "internal/core/shape", "policy", "limits", "engine", "single", "supervisor"}},
 	{"internal/testkit/inspecttest", []string{"policy", "limits", "engine", "single", "observe/inspect", "github.com/stretchr/testify/require"}},
