@@ -89,8 +89,8 @@ func compareBlocks(t *testing.T, r *rand.Rand, limit policy.Policy) {
 			var look policy.Decision
 			d.Cell.Peek(key, n, &look)
 			require.Equal(t, want, look, "%v: a look at %d units", limit, n)
-			_, sure := d.OfferOne(key, d.hashOf(key), now, &Offer[string]{})
-			require.False(t, sure, "it is no offer")
+			level, _, _, _ := d.Known(key, d.hashOf(key), now)
+			require.Nil(t, level, "it is no offer")
 			if n > 0 {
 				blocked++
 			}

@@ -5,84 +5,77 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// Offer is a prepared take from a known key, for one goroutine. The zero Offer offers nothing.
-type Offer[K comparable] struct {
-	Entry         *table.Entry[K]
+// Offer is a prepared take from a known key of any type, for one goroutine. Known fills in all but
+// At and After.
+type Offer struct {
+	Level         *table.Level
 	Terms         *table.Terms
 	Before, After uint64 // the key's word now and after the take
-	Returned      uint64 // Entry.Returned before the word was read
+	Returned      uint64 // Level.Returned before the word was read
+	At            policy.Instant
 }
 
-// Offer prepares the take of n units that TryTake would make at now, without an allocation or a
-// message, and puts the answer into d. hash is the key's. It takes and counts nothing. sure is
-// false, and d and o are undefined, if more than a known key's word and the cell's own limit
+// Known finds the word of a known key, for an Offer at now. hash is the key's. It allocates nothing
+// and sends no message. The level is nil if more than a known key's word and the cell's own limit
 // decides.
-func (c *Cell[K]) Offer(
-	key K, hash uint64, now policy.Instant, n int64, d *policy.Decision, o *Offer[K],
-) (sure bool) {
-	if n == 0 || !c.find(key, hash, now, o) {
+func (c *Cell[K]) Known(key K, hash uint64, now policy.Instant) (
+	level *table.Level, terms *table.Terms, word, returned uint64,
+) {
+	if c.guarded || c.policyFor != nil {
+		return nil, nil, 0, 0
+	}
+	if blocks := c.blocks.Load(); blocks != nil && blocks.blockLeft(hash, key, now) > 0 {
+		return nil, nil, 0, 0
+	}
+	e := c.view.Load(hash, key)
+	if e == nil {
+		return nil, nil, 0, 0
+	}
+	returned = e.Returned()
+	terms = c.view.Terms()
+	word = e.Word()
+	if state := word ^ terms.EpochBit; state-1 >= policy.MaxWord {
+		return nil, nil, 0, 0 // unused, of other terms, or dead: see Choke
+	}
+	return &e.Level, terms, word, returned
+}
+
+// Take prepares the take of n units that TryTake would make, and puts the answer into d. It takes
+// and counts nothing. sure is false if more than the word decides.
+func (o *Offer) Take(n int64, d *policy.Decision) (sure bool) {
+	if n == 0 {
 		return false
 	}
-	next := o.Terms.Take(o.Before^o.Terms.EpochBit, now, n, 0, d)
+	next := o.Terms.Take(o.Before^o.Terms.EpochBit, o.At, n, 0, d)
 	if !d.Allowed {
-		return !o.Terms.Policy.Delays() // a policy that delays has another RetryAfter for TryTake
+		return !o.Terms.Delays // a policy that delays has another RetryAfter for TryTake
 	}
 	o.After = next | o.Terms.EpochBit
 	return d.Wait == 0 && next <= policy.MaxWord
 }
 
-// OfferOne is Offer for one unit, without the rest of the answer.
-func (c *Cell[K]) OfferOne(key K, hash uint64, now policy.Instant, o *Offer[K]) (allowed, sure bool) {
-	if !c.find(key, hash, now, o) {
-		return false, false
-	}
+// Look puts the key's state before the take into d.
+func (o *Offer) Look(d *policy.Decision) { o.Terms.Take(o.Before^o.Terms.EpochBit, o.At, 0, 0, d) }
+
+// TakeOne is Take for one unit, without the rest of the answer.
+func (o *Offer) TakeOne() (allowed, sure bool) {
 	choker := o.Terms.Choker
-	if choker == nil || o.Terms.Policy.Delays() {
+	if choker == nil || o.Terms.Delays {
 		var d policy.Decision
-		sure = c.Offer(key, hash, now, 1, &d, o)
+		sure = o.Take(1, &d)
 		return d.Allowed, sure
 	}
-	next, allowed := choker.Choke(o.Before^o.Terms.EpochBit, now)
+	next, allowed := choker.Choke(o.Before^o.Terms.EpochBit, o.At)
 	o.After = next | o.Terms.EpochBit
 	return allowed, next <= policy.MaxWord
 }
 
-// find puts a known key's word into o. It returns false if the word alone does not decide.
-func (c *Cell[K]) find(key K, hash uint64, now policy.Instant, o *Offer[K]) bool {
-	if c.guarded || c.policyFor != nil {
-		return false
-	}
-	if blocks := c.blocks.Load(); blocks != nil && blocks.blockLeft(hash, key, now) > 0 {
-		return false
-	}
-	if o.Entry = c.view.Load(hash, key); o.Entry == nil {
-		return false
-	}
-	o.Returned = o.Entry.Returned()
-	o.Before, o.Terms = c.view.Read(o.Entry)
-	state := o.Before ^ o.Terms.EpochBit
-	return state-1 < policy.MaxWord // else unused, of other terms, or dead: see Choke
-}
-
 // Accept makes the take of an allowed Offer. It returns false if the Offer is outdated.
-func (o *Offer[K]) Accept() bool { return o.Entry.Advance(o.Before, o.After) }
+func (o *Offer) Accept() bool { return o.Level.Advance(o.Before, o.After) }
 
-// Plain is the record of an Offer's take, for any type of key.
-type Plain struct {
-	Before, After, Returned uint64
-	Epoch                   uint64 // Terms.Epoch
-	At                      policy.Instant
-	N                       int64
-}
-
-// Plain returns the record of an Offer of n units at that instant, once accepted.
-func (o *Offer[K]) Plain(at policy.Instant, n int64) Plain {
-	return Plain{Before: o.Before, After: o.After, Returned: o.Returned, Epoch: o.Terms.Epoch, At: at, N: n}
-}
-
-// Held returns the held units of an accepted Offer on an entry.
-func (c *Cell[K]) Held(e *table.Entry[K], p Plain) Held[K] {
-	return Held[K]{cell: c, n: p.N, receipt: receipt[K]{
-		entry: e, epoch: p.Epoch, before: p.Before, after: p.After, at: p.At, returned: p.Returned,
+// Held returns the held units of an accepted Offer of n units.
+func (c *Cell[K]) Held(o *Offer, n int64) Held[K] {
+	return Held[K]{cell: c, n: n, receipt: receipt[K]{
+		entry: table.EntryOf[K](o.Level), epoch: o.Terms.Epoch, before: o.Before, after: o.After, at: o.At, returned: o.Returned,
 	}}
 }

@@ -11,16 +11,24 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
+func (d *desk) offer(key string) Offer {
+	o := Offer{At: d.instant()}
+	o.Level, o.Terms, o.Before, o.Returned = d.Known(key, d.hashOf(key), o.At)
+	return o
+}
+
 // An offer is for the word of a known, used key under the present limit.
 func TestAnOfferIsOfAPlainWord(t *testing.T) {
 	d := newDesk(t, funnel(5, 1, time.Hour), nil)
 	offers := func() bool {
 		t.Helper()
-		hash := d.hashOf("key")
 		var got policy.Decision
-		var o, one Offer[string]
-		sure := d.Offer("key", hash, d.instant(), 1, &got, &o)
-		_, sureOfOne := d.OfferOne("key", hash, d.instant(), &one)
+		o, one := d.offer("key"), d.offer("key")
+		if o.Level == nil {
+			return false
+		}
+		sure := o.Take(1, &got)
+		_, sureOfOne := one.TakeOne()
 		require.Equal(t, sure, sureOfOne)
 		require.Equal(t, o, one)
 		return sure
@@ -46,12 +54,11 @@ func TestOffersOfAQueueAreOfNoTurn(t *testing.T) {
 	d := newDesk(t, policy.Must(policy.Queue(3, 1, time.Second)), nil)
 	require.True(t, d.Choke("key"))
 	d.settle()
-	hash := d.hashOf("key")
 	for _, turn := range []bool{true, false} {
 		var got policy.Decision
-		var o Offer[string]
-		assert.Equal(t, !turn, d.Offer("key", hash, d.instant(), 1, &got, &o))
-		allowed, sure := d.OfferOne("key", hash, d.instant(), &o)
+		o := d.offer("key")
+		assert.Equal(t, !turn, o.Take(1, &got))
+		allowed, sure := o.TakeOne()
 		assert.Equal(t, []bool{!turn, !turn}, []bool{allowed && sure, sure})
 		d.advance(time.Second)
 	}

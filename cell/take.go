@@ -220,6 +220,9 @@ func (c *Cell[K]) Count(key K, d *policy.Decision, b Basis) {
 	}
 }
 
+// CountAdmitted is Count for a call that the key's word admits.
+func (c *Cell[K]) CountAdmitted() { c.tally.mine().admitted.Add(1) }
+
 // Due is the work left for a counted answer. The zero Due is none.
 type Due struct {
 	weight uint64 // of a sampled refusal; 0 if it is not

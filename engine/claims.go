@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"time"
-	"unsafe"
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/internal/adapter/binding"
@@ -141,12 +140,10 @@ func (c *claimsCall) outcome(allowed bool) Outcome {
 // claimer is an engine of any type of keys. Keys are in its own form. Only countOne counts.
 type claimer interface {
 	clock() *timeSource
-	// offer is cell.Offer for a known key. It returns the fields and the key's hash.
-	offer(key anyKey, now policy.Instant, n int64, d *policy.Decision) (
-		entry unsafe.Pointer, terms *table.Terms, before, after, returned, hash uint64, sure bool)
-	accept(entry unsafe.Pointer, terms *table.Terms, before, after uint64) bool
-	// keep ends such a take with n of its units used.
-	keep(entry unsafe.Pointer, taken cell.Plain, n int64)
+	// known is cell.Known, with the key's hash.
+	known(key anyKey, now policy.Instant) (level *table.Level, terms *table.Terms, word, returned, hash uint64)
+	// keep ends the take of an accepted offer of n units with used of them used.
+	keep(o cell.Offer, n, used int64)
 
 	// For all keys, known or not. place orders keys alike in every call.
 	place(anyKey) place
@@ -155,6 +152,7 @@ type claimer interface {
 	// await is tryTakeKey in the key's line. On an error the decision is a refusal.
 	await(ctx context.Context, key anyKey, n int64, patience time.Duration) (
 		d policy.Decision, held releaser, basis cell.Basis, waited time.Duration, err error)
+	countAdmitted() // of a known key
 	// countOne counts an answer. Unless it returns the zero Due, call finishOne, which returns the
 	// decision afterwards: a counted refusal may block the key.
 	countOne(allowed bool, basis cell.Basis) (due cell.Due)
@@ -204,25 +202,20 @@ func (e *Engine[K]) place(key anyKey) place {
 
 func (e *Engine[K]) clock() *timeSource { return &e.time }
 
-func (e *Engine[K]) offer(packed anyKey, now policy.Instant, n int64, d *policy.Decision) (
-	entry unsafe.Pointer, terms *table.Terms, before, after, returned, hash uint64, sure bool,
+func (e *Engine[K]) known(packed anyKey, now policy.Instant) (
+	level *table.Level, terms *table.Terms, word, returned, hash uint64,
 ) {
-	var o cell.Offer[K]
 	key := unpack[K](e.form, packed)
-	if hash, sure = e.cell.Hash(key); sure {
-		sure = e.cell.Offer(key, hash, now, n, d, &o)
+	hash, ok := e.cell.Hash(key)
+	if ok {
+		level, terms, word, returned = e.cell.Known(key, hash, now)
 	}
-	return unsafe.Pointer(o.Entry), o.Terms, o.Before, o.After, o.Returned, hash, sure
+	return level, terms, word, returned, hash
 }
 
-func (e *Engine[K]) accept(entry unsafe.Pointer, terms *table.Terms, before, after uint64) bool {
-	o := cell.Offer[K]{Entry: (*table.Entry[K])(entry), Terms: terms, Before: before, After: after}
-	return o.Accept()
-}
-
-func (e *Engine[K]) keep(entry unsafe.Pointer, taken cell.Plain, n int64) {
-	h := e.cell.Held((*table.Entry[K])(entry), taken)
-	h.Keep(n)
+func (e *Engine[K]) keep(o cell.Offer, n, used int64) {
+	h := e.cell.Held(&o, n)
+	h.Keep(used)
 }
 
 func (e *Engine[K]) probeKey(packed anyKey, n int64) (d policy.Decision, basis cell.Basis, atOnce int64) {
@@ -265,6 +258,8 @@ func (e *Engine[K]) await(ctx context.Context, key anyKey, n int64, patience tim
 	return d, held, basis, waited, e.named(err)
 }
 
+func (e *Engine[K]) countAdmitted() { e.cell.CountAdmitted() }
+
 func (e *Engine[K]) countOne(allowed bool, basis cell.Basis) (due cell.Due) {
 	return e.cell.CountOnly(allowed, basis)
 }
@@ -293,19 +288,17 @@ var errNoKey = fmt.Errorf("%w: the zero Claim names no key", ErrNever)
 
 func (noEngine) place(anyKey) place { return place{} }
 func (noEngine) clock() *timeSource { return nil }
-func (noEngine) offer(anyKey, policy.Instant, int64, *policy.Decision) (
-	unsafe.Pointer, *table.Terms, uint64, uint64, uint64, uint64, bool,
-) {
-	return nil, nil, 0, 0, 0, 0, false
+func (noEngine) known(anyKey, policy.Instant) (*table.Level, *table.Terms, uint64, uint64, uint64) {
+	return nil, nil, 0, 0, 0
 }
-func (noEngine) accept(unsafe.Pointer, *table.Terms, uint64, uint64) bool { return false }
-func (noEngine) keep(unsafe.Pointer, cell.Plain, int64)                   {}
+func (noEngine) keep(cell.Offer, int64, int64) {}
 func (noEngine) probeKey(anyKey, int64) (policy.Decision, cell.Basis, int64) {
 	return policy.Decision{RetryAfter: policy.Never}, cell.Basis{}, 0
 }
 func (noEngine) tryTakeKey(anyKey, int64) (policy.Decision, releaser, cell.Basis, int64) {
 	return policy.Decision{RetryAfter: policy.Never}, nil, cell.Basis{}, 0
 }
+func (noEngine) countAdmitted()                                                    {}
 func (noEngine) countOne(bool, cell.Basis) (due cell.Due)                          { return due }
 func (noEngine) finishOne(_ anyKey, d policy.Decision, _ cell.Due) policy.Decision { return d }
 func (noEngine) explainKey(anyKey, int64) limits.Explanation {

@@ -17,12 +17,16 @@ type timeSource struct {
 	now     func() policy.Instant
 	raw     func() policy.Instant // now by Config.Clock, if any, also before first
 	counter *clock.Clock          // that now reads, if any
+	reads   *clock.Clock          // counter, or packageTime, or nil for a Config.Clock
 	base    int64                 // instant 0 by the counter, or by package time
 	id      uint64                // cell.Cell.ID
 }
 
 // started is an instant of package time, before every epoch.
 var started = time.Now()
+
+// packageTime stands for package time in timeSource.reads.
+var packageTime = new(clock.Clock)
 
 // newTimeSource returns the clock of a configuration. It begins at the instant first; by the
 // counter up to a microsecond off, and not before least. It ties instants to wall time once;
@@ -35,6 +39,9 @@ func newTimeSource(config Config, first, least policy.Instant) timeSource {
 	}
 	s.epoch = time.Now()
 	s.zero = s.epoch.Round(0).Add(-time.Duration(begun))
+	if s.reads = s.counter; s.counter == nil && s.now == nil {
+		s.reads = packageTime
+	}
 	if s.counter == nil {
 		s.base = int64(s.epoch.Sub(started)) - int64(s.first)
 	}
@@ -74,24 +81,27 @@ func chooseClock(config Config, first, least policy.Instant) timeSource {
 
 // moment is a reading of a clock that engines share in a call. The zero moment has not been read.
 type moment struct {
-	counter *clock.Clock // that was read; nil is package time
-	at      int64
-	read    bool
+	of *clock.Clock // timeSource.reads
+	at int64
 }
 
 // read returns the instant of a moment. It reads the clock if the moment is of another, or a
 // Config.Clock.
 func (s *timeSource) read(m *moment) policy.Instant {
-	if s.now != nil && s.counter == nil {
-		return s.now()
+	if m.of != s.reads || m.of == nil {
+		return s.readAnew(m)
 	}
-	if !m.read || m.counter != s.counter {
-		m.read, m.counter = true, s.counter
-		if s.counter == nil {
-			m.at = int64(time.Since(started))
-		} else {
-			m.at = s.counter.Now()
-		}
+	return max(policy.Instant(m.at-s.base), s.first)
+}
+
+func (s *timeSource) readAnew(m *moment) policy.Instant {
+	switch m.of = s.reads; {
+	case s.reads == nil:
+		return s.now()
+	case s.counter == nil:
+		m.at = int64(time.Since(started))
+	default:
+		m.at = s.counter.Now()
 	}
 	return max(policy.Instant(m.at-s.base), s.first)
 }

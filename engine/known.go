@@ -1,13 +1,9 @@
 package engine
 
 import (
-	"unsafe"
-
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/internal/adapter/binding"
-	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
-	"github.com/ral-limiter/ral/table"
 )
 
 // fewClaims bounds the claims or limits taken by offers. Two are usual, and clearing room for more
@@ -16,25 +12,24 @@ const fewClaims = 3
 
 // knownClaim holds a claim that was taken by an offer. It implements releaser.
 type knownClaim struct {
-	of    claimer        // nil if nothing is held
-	entry unsafe.Pointer // from the claimer's offer
-	taken cell.Plain
+	of    claimer // nil if nothing is held
+	n     int64
+	offer cell.Offer
 }
 
 func (k *knownClaim) Keep(n int64) {
 	if k.of != nil {
-		k.of.keep(k.entry, k.taken, n)
+		k.of.keep(k.offer, k.n, n)
 	}
 }
 
-// knownCall is a call on claims of different keys that their engines know. Each engine offers its
-// take; then each take is one swap. Claims and held units are arguments of its methods to avoid
-// their allocation.
+// knownCall is a call on claims of different keys that their engines know. Each take is offered
+// first, and then is one swap. Claims and held units are arguments of its methods to avoid their
+// allocation.
 type knownCall struct {
 	decisions []policy.Decision
 	order     [fewClaims]int
 	places    [fewClaims]place
-	terms     [fewClaims]*table.Terms
 	atOnce    [fewClaims]int64 // that can remain of each key
 }
 
@@ -56,10 +51,12 @@ func (o *Outcome) takeKnown(claims []Claim) (sure bool) {
 	}
 	if allowed {
 		for done, i := range c.order[:len(claims)] {
-			if !c.accept(i, &claims[i], &o.known[i]) {
+			k := &o.known[i]
+			if !k.offer.Accept() {
 				*o = c.takeRest(done, claims, &o.known)
 				return true
 			}
+			k.of, k.n = claims[i].of, claims[i].n
 		}
 	}
 	o.Allowed, o.Decisions = allowed, c.decisions
@@ -71,26 +68,19 @@ func (c *knownCall) look(claims []Claim, held *[fewClaims]knownClaim) (allowed, 
 	var now moment
 	allowed = true
 	for i := range claims {
-		clock := claims[i].of.clock()
-		held[i].taken.At, c.places[i].engine = clock.read(&now), clock.id
-		if !c.offer(i, &claims[i], &held[i]) {
+		of, o, d := claims[i].of, &held[i].offer, &c.decisions[i]
+		clock := of.clock()
+		o.At, c.places[i].engine = clock.read(&now), clock.id
+		o.Level, o.Terms, o.Before, o.Returned, c.places[i].hash = of.known(claims[i].key, o.At)
+		if o.Level == nil || !o.Take(claims[i].n, d) {
 			return false, false
 		}
-		allowed = allowed && c.decisions[i].Allowed
+		if c.atOnce[i] = d.Limit; o.Terms.OnCredit != nil {
+			c.atOnce[i] = o.Terms.OnCredit.AtOnce() // before units are taken, as it may panic
+		}
+		allowed = allowed && d.Allowed
 	}
 	return allowed, true
-}
-
-func (c *knownCall) offer(i int, claim *Claim, k *knownClaim) (sure bool) {
-	t, d := &k.taken, &c.decisions[i]
-	k.entry, c.terms[i], t.Before, t.After, t.Returned, c.places[i].hash, sure = claim.of.offer(claim.key, t.At, claim.n, d)
-	if sure {
-		c.atOnce[i] = d.Limit
-		if p, ok := c.terms[i].Policy.(shape.OnCredit); ok {
-			c.atOnce[i] = p.AtOnce() // before units are taken, as it may panic
-		}
-	}
-	return sure
 }
 
 // sort puts the n keys in order. It returns false if two may be the same.
@@ -112,14 +102,6 @@ func (c *knownCall) sort(n int) bool {
 	return true
 }
 
-func (c *knownCall) accept(i int, claim *Claim, k *knownClaim) bool {
-	if !claim.of.accept(k.entry, c.terms[i], k.taken.Before, k.taken.After) {
-		return false
-	}
-	k.of, k.taken.N, k.taken.Epoch = claim.of, claim.n, c.terms[i].Epoch
-	return true
-}
-
 // takeRest goes on if another call was faster at a key, after taking from done keys.
 func (c *knownCall) takeRest(done int, claims []Claim, held *[fewClaims]knownClaim) Outcome {
 	var room claimRoom
@@ -136,15 +118,16 @@ func (c *knownCall) takeRest(done int, claims []Claim, held *[fewClaims]knownCla
 func (c *knownCall) countAnswers(claims []Claim, o *Outcome) {
 	b := binding.New(o.Allowed)
 	for i := range claims {
-		d := &c.decisions[i]
-		if o.Allowed == d.Allowed {
-			of := claims[i].of
-			if due := of.countOne(d.Allowed, cell.Basis{}); due != (cell.Due{}) {
+		of, d := claims[i].of, &c.decisions[i]
+		switch {
+		case o.Allowed:
+			of.countAdmitted()
+		case d.Allowed:
+			o.known[i].offer.Look(d)
+		default:
+			if due := of.countOne(false, cell.Basis{}); due != (cell.Due{}) {
 				*d = of.finishOne(claims[i].key, *d, due)
 			}
-		} else {
-			terms, taken := c.terms[i], &o.known[i].taken
-			_, *d = terms.Policy.Take(taken.Before^terms.EpochBit, taken.At, 0, 0)
 		}
 		b.See(i, d, c.atOnce[i])
 	}

@@ -88,7 +88,7 @@ type releaser interface{ Keep(n int64) }
 // Cancel ends the outcome.
 func (o *Outcome) Keep(used ...int64) {
 	for i := range slices.Backward(o.known[:]) {
-		kept := o.known[i].taken.N
+		kept := o.known[i].n
 		if i < len(used) {
 			kept = used[i]
 		}

@@ -98,8 +98,7 @@ func (t *Tiered[K]) take(key K, n int64) (all policy.Decision, recorded bool) {
 	for i := range t.engines {
 		d := &decisions[i]
 		if !allowed && d.Allowed { // nothing was taken
-			o := &c.offers[i]
-			_, *d = o.Terms.Policy.Take(o.Before^o.Terms.EpochBit, c.now[i], 0, 0)
+			c.offers[i].Look(d)
 		}
 		combine(&all, d, i == 0)
 	}
@@ -112,9 +111,7 @@ type tieredCall[K comparable] struct {
 	tiers   *Tiered[K]
 	key     K
 	n       int64
-	hash    [fewClaims]uint64
-	now     [fewClaims]policy.Instant
-	offers  [fewClaims]cell.Offer[K]
+	offers  [fewClaims]cell.Offer
 	refuses [fewClaims]bool
 	taken   int // number of offers accepted
 }
@@ -127,19 +124,32 @@ func (c *tieredCall[K]) take(decisions *[fewClaims]policy.Decision) (allowed, de
 		return false, false
 	}
 	var now moment
+	var hash uint64
 	allowed = true
 	for i, e := range engines {
 		// Engines of a Tiered share a seed, but a test's may not.
-		if i > 0 && e.cell.Seed() == engines[i-1].cell.Seed() {
-			c.hash[i] = c.hash[i-1]
-		} else if c.hash[i], decided = e.cell.Hash(c.key); !decided {
+		if i == 0 || e.cell.Seed() != engines[i-1].cell.Seed() {
+			if hash, decided = e.cell.Hash(c.key); !decided {
+				return false, false
+			}
+		}
+		o := &c.offers[i]
+		o.At = e.time.read(&now)
+		if o.Level, o.Terms, o.Before, o.Returned = e.cell.Known(c.key, hash, o.At); o.Level == nil {
 			return false, false
 		}
-		c.now[i] = e.time.read(&now)
-		if !c.offer(i, decisions) {
+		one := false
+		if decisions == nil {
+			one, decided = o.TakeOne()
+		} else {
+			decided = o.Take(c.n, &decisions[i])
+			one = decisions[i].Allowed
+		}
+		if !decided {
 			return false, false
 		}
-		allowed = allowed && !c.refuses[i]
+		c.refuses[i] = !one
+		allowed = allowed && one
 	}
 	if allowed {
 		for i := range engines {
@@ -149,29 +159,18 @@ func (c *tieredCall[K]) take(decisions *[fewClaims]policy.Decision) (allowed, de
 			}
 		}
 	}
-	yes := policy.Decision{Allowed: allowed}
 	for i, e := range engines {
-		if c.refuses[i] != allowed {
-			d := &yes
-			if decisions != nil {
-				d = &decisions[i]
-			}
-			e.cell.Count(c.key, d, cell.Basis{})
+		switch {
+		case allowed:
+			e.cell.CountAdmitted()
+		case !c.refuses[i]:
+		case decisions == nil:
+			e.cell.Count(c.key, &policy.Decision{}, cell.Basis{})
+		default:
+			e.cell.Count(c.key, &decisions[i], cell.Basis{})
 		}
 	}
 	return allowed, true
-}
-
-func (c *tieredCall[K]) offer(i int, decisions *[fewClaims]policy.Decision) (sure bool) {
-	e := c.tiers.engines[i]
-	if decisions == nil {
-		allowed, sure := e.cell.OfferOne(c.key, c.hash[i], c.now[i], &c.offers[i])
-		c.refuses[i] = !allowed
-		return sure
-	}
-	sure = e.cell.Offer(c.key, c.hash[i], c.now[i], c.n, &decisions[i], &c.offers[i])
-	c.refuses[i] = !decisions[i].Allowed
-	return sure
 }
 
 // takeRest goes on after take, for any key. recorded reports whether all limits recorded the key.
@@ -188,8 +187,7 @@ func (c *tieredCall[K]) takeRest(decisions *[fewClaims]policy.Decision) (all pol
 		if k.decision.Allowed = true; decisions != nil {
 			k.decision = decisions[i]
 		}
-		o := &c.offers[i]
-		k.held, k.taken = e.cell.Held(o.Entry, o.Plain(c.now[i], c.n)), true
+		k.held, k.taken = e.cell.Held(&c.offers[i], c.n), true
 	}
 	all.Allowed, recorded = m.take(c.taken), true
 	m.countAnswers(all.Allowed)

@@ -3,6 +3,7 @@ package table
 import (
 	"math"
 	"sync/atomic"
+	"unsafe"
 )
 
 // Words above policy.MaxWord, except for the epoch bit, mark an entry's stage.
@@ -15,57 +16,65 @@ const (
 	tombstone = math.MaxUint64
 )
 
-// Entry is one key and its word. All callers of a key meet the same entry while it lives. Any
+// Entry is one key and its level. All callers of a key meet the same entry while it lives. Any
 // number of goroutines may call its methods.
 type Entry[K comparable] struct {
+	Level // first: EntryOf
+	key   K
+}
+
+// Level is an Entry without its key. Any number of goroutines may call its methods.
+type Level struct {
 	word atomic.Uint64
 	// returned counts units above two flag bits: see LockReturn and MarkForeignTurn.
 	returned atomic.Uint64
-	key      K
 }
+
+// EntryOf returns the entry of a level, which must be of an Entry[K].
+func EntryOf[K comparable](l *Level) *Entry[K] { return (*Entry[K])(unsafe.Pointer(l)) }
 
 func (e *Entry[K]) Key() K { return e.key }
 
 // Word returns the current word. View.Read returns it with the terms to advance it.
-func (e *Entry[K]) Word() uint64 { return e.word.Load() }
+func (l *Level) Word() uint64 { return l.word.Load() }
 
 // Advance swaps a word that a caller has read for its next. It returns false if another caller was
 // faster. Success hands the units to the caller; nothing else has to agree.
-func (e *Entry[K]) Advance(old, next uint64) bool {
-	return e.word.CompareAndSwap(old, next)
+func (l *Level) Advance(old, next uint64) bool {
+	return l.word.CompareAndSwap(old, next)
 }
 
 // LockReturn acquires the right to lower the word, until UnlockReturn. It returns false while
 // another goroutine has it. Takes go on meanwhile. A take never recreates an earlier word, so with
 // one goroutine at a time that lowers it, an unchanged word is an untouched word. Without the lock,
 // units given back, and taken again by other calls, could be given back twice.
-func (e *Entry[K]) LockReturn() bool {
-	returned := e.returned.Load()
-	return returned&returning == 0 && e.returned.CompareAndSwap(returned, returned|returning)
+func (l *Level) LockReturn() bool {
+	returned := l.returned.Load()
+	return returned&returning == 0 && l.returned.CompareAndSwap(returned, returned|returning)
 }
 
-func (e *Entry[K]) UnlockReturn() { e.returned.Add(^uint64(returning - 1)) }
+func (l *Level) UnlockReturn() { l.returned.Add(^uint64(returning - 1)) }
 
 // AddReturned announces that the caller is about to lower the word. Call it under LockReturn, after
 // reading the word and before each attempt to swap it. Returned grows by at least the units given
 // back, so that earlier takers notice that their units may have moved.
-func (e *Entry[K]) AddReturned(units uint64) { e.returned.Add(units << returnedShift) }
+func (l *Level) AddReturned(units uint64) { l.returned.Add(units << returnedShift) }
 
 // Returned returns the number of units given back. It wraps to 0 after ReturnedMask. A caller that
 // may give its units back reads it before the word.
-func (e *Entry[K]) Returned() uint64 { return e.returned.Load() >> returnedShift }
+func (l *Level) Returned() uint64 { return l.returned.Load() >> returnedShift }
 
 // MarkForeignTurn records that a turn was promised under another limit than the table's. Call it
 // before the swap of the word.
-func (e *Entry[K]) MarkForeignTurn() {
-	if !e.HasForeignTurn() {
-		e.returned.Or(foreignTurn)
+func (l *Level) MarkForeignTurn() {
+	if !l.HasForeignTurn() {
+		l.returned.Or(foreignTurn)
 	}
 }
 
 // HasForeignTurn reports whether a turn in the word may have been promised under another limit.
 // Call it after reading the word.
-func (e *Entry[K]) HasForeignTurn() bool { return e.returned.Load()&foreignTurn != 0 }
+func (l *Level) HasForeignTurn() bool { return l.returned.Load()&foreignTurn != 0 }
 
 const (
 	returning = 1 << iota
@@ -77,4 +86,4 @@ const (
 // ReturnedMask is the largest count of Entry.Returned.
 const ReturnedMask = 1<<(64-returnedShift) - 1
 
-func (e *Entry[K]) dead() bool { return e.word.Load() > tentative }
+func (l *Level) dead() bool { return l.word.Load() > tentative }
