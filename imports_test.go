@@ -51,7 +51,7 @@ var mayImport = []struct {
 	{"internal/testkit/limitstest", []string{"policy", "limits", "github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"}},
 	{"cmdqueue", []string{"internal/core/seam"}},
 	{"supervisor", []string{"internal/core/seam"}},
-	{"table", []string{"internal/core/seam", "policy", "github.com/google/btree"}},
+	{"table", []string{"internal/core/seam", "internal/core/shape", "policy", "github.com/google/btree"}},
 	// The janitor passes on instants, a type of policy.
 	{"janitor", []string{"internal/core/seam", "policy", "table", "cmdqueue"}},
 	{"cell", []string{"internal/core/seam", "internal/core/waitline", "internal/core/underway", "internal/core/decide", "internal/core/shape", "internal/core/frequent", "policy", "table", "cmdqueue"}},
@@ -67,7 +67,7 @@ var mayImport = []struct {
 	{"rpclimit", []string{"internal/adapter/binding", "internal/adapter/clientaddr", "internal/adapter/admission", "internal/core/shape", "policy", "limits", "engine", "observe/metrics"}},
 	{"internal/testkit/rpctest", []string{"policy", "engine", "limits", "rpclimit", "outgoing", "internal/testkit/admissiontest", "github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"}},
 	{"httplimit", []string{"internal/adapter/clientaddr", "internal/adapter/admission", "internal/core/shape", "internal/core/whole", "policy", "limits", "engine", "observe/metrics"}},
-	{"outgoing", []string{"internal/core/decide", "internal/core/shape", "policy", "engine", "observe/metrics"}},
+	{"outgoing", []string{"internal/core/decide", "cell", "internal/core/shape", "policy", "engine", "observe/metrics"}},
 	{"internal/adapter/pagejson", nil},
 	{"observe/inspect", []string{"internal/adapter/pagejson", "internal/core/shape", "policy", "limits", "engine", "single", "supervisor"}},
 	{"internal/testkit/inspecttest", []string{"policy", "limits", "engine", "single", "observe/inspect", "github.com/stretchr/testify/require"}},

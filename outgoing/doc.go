@@ -10,7 +10,8 @@
 //
 // [Transport] is an http.RoundTripper over a Line. It reads the fields listed at [FieldsOf], and
 // takes a response for a refusal by Options.Refusal. Limits of tokens beside calls are
-// Config.Units. Adapters for other protocols call [Line.Wait], send, and call [Turn.Obey] with an [Answer].
+// Config.Units. Adapters for other protocols call [Line.Wait], send, and call [Turn.Obey] with an
+// [Answer].
 //
 // The engine enforces the limits. Start reading at [Line.Wait] in turn.go, then obey.go.
 package outgoing

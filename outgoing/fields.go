@@ -15,8 +15,8 @@ const (
 	retryAfterField = "Retry-After"
 )
 
-// set names the fields of a limit. after precedes reset: it needs no clock. unit is that of
-// Config.Units.
+// set names the fields of a limit. after precedes reset: it needs no clock. unit is a name of
+// Config.Units, empty for calls.
 type set struct{ remaining, reset, after, limit, unit string }
 
 // older holds groups of sets. The first group that is present is read; of its sets for a unit the
@@ -113,10 +113,10 @@ func read(h http.Header, now time.Time, units []string) (a Answer, from names) {
 	for _, sets := range older {
 		told := false
 		for i := range sets {
-			if at := slices.Index(units, sets[i].unit); at < 0 {
+			if of := a.of(sets[i].unit, units); of == nil || of == &a {
 				a.readOlder(h, &sets[i], now, &from)
 			} else {
-				names, of := names{}, &a.Units[at]
+				var names names
 				of.readOlder(h, &sets[i], now, &names)
 				of.Field, told = names.reset, told || of.Told
 			}

@@ -66,7 +66,10 @@ func (l *Line[K]) join(key K, n int64) *state {
 		s.waiting.Add(n)
 		return s
 	}
-	s = &state{delay: delay, gate: make(chan struct{}, 1)}
+	s = &state{delay: delay}
+	if len(l.units) > 0 {
+		s.gate = make(chan struct{}, 1)
+	}
 	if delay > 0 {
 		s.pace.Store(&pace{limit: evenly(1, 1, delay), guessed: true})
 	}
@@ -160,12 +163,12 @@ func (l *Line[K]) limitOf(key K) policy.Policy {
 	case s != nil:
 		return s.pace.Load().policy()
 	case !full:
-	case l.delayOf(key) > 0:
-		return evenly(1, 1, l.delayOf(key))
-	default:
-		return unlimited.limit
+		return nil
 	}
-	return nil
+	if delay := l.delayOf(key); delay > 0 {
+		return evenly(1, 1, delay)
+	}
+	return unlimited.limit
 }
 
 // count counts units of recently answered calls in two windows, like policy.SlidingWindow.

@@ -289,7 +289,7 @@ func (l *Line[K]) Close() (err error) {
 	return err
 }
 
-// each yields the line, and those of Config.Units.
+// each yields the line, then the lines of Config.Units.
 func (l *Line[K]) each() iter.Seq[*Line[K]] {
 	return func(yield func(*Line[K]) bool) {
 		if yield(l) {

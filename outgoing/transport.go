@@ -36,8 +36,9 @@ type Options struct {
 	Cost func(r *http.Request) []int64
 
 	// Used has for each cost the names of numbers in the response's JSON, or events, whose sum is the
-	// true cost, as by [Turn.Settle]: {nil, {"total_tokens"}}. They are names, no paths; the last number of a name counts. They
-	// are read as the caller reads the body, which is not kept. Without such numbers the cost stays.
+	// true cost, as by [Turn.Settle]: {nil, {"total_tokens"}}. They are names, no paths; the last
+	// number of a name counts. They are read as the caller reads the body, which is not kept. Without
+	// such numbers the cost stays.
 	Used [][]string
 
 	// Refusal reports whether a response refuses its call because it came too early. The default

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
+	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/policy"
@@ -54,43 +56,41 @@ func (l *Line[K]) waitForAll(ctx context.Context, key K, cost []int64) (Turn[K],
 		t.units = append(t.units, p)
 	}
 	began := time.Now()
-	err := t.enter(ctx)
-	if err != nil {
+	if err := t.enter(ctx); err != nil {
 		return Turn[K]{}, err
 	}
 	defer func() { <-t.state.gate }()
-	t.each(func(p *part[K]) {
-		if err == nil {
-			if failed := p.acquire(ctx, l.config.Patience-time.Since(began)); failed != nil {
-				err = p.late(ctx, failed)
+	for p := range t.parts() {
+		if err := p.acquire(ctx, l.config.Patience-time.Since(began)); err != nil {
+			err = p.late(ctx, err)
+			for p := range t.parts() {
+				p.held.Cancel()
 			}
+			return Turn[K]{}, err
 		}
-	})
-	if err != nil {
-		t.each(func(p *part[K]) { p.held.Cancel() })
-		return Turn[K]{}, err
 	}
-	t.each(func(p *part[K]) { p.tell(ctx) })
-	t.each((*part[K]).begin)
+	for p := range t.parts() {
+		p.tell(ctx)
+	}
+	for p := range t.parts() {
+		p.begin()
+	}
 	l.counters.turns.Add(1)
 	t.Waited = time.Since(began)
 	return t, nil
 }
 
 // enter waits for the key's gate. A turn that is too late already is an error at once.
-func (t *Turn[K]) enter(ctx context.Context) (err error) {
+func (t *Turn[K]) enter(ctx context.Context) error {
 	l, s := t.line, t.state
 	patience, late := l.config.Patience, engine.ErrDeadline
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < patience {
 		patience, late = time.Until(deadline), fmt.Errorf("%w: %w", late, context.DeadlineExceeded)
 	}
-	t.each(func(p *part[K]) {
-		if d := p.line.engine.Peek(p.key, p.fits); err == nil && d.RetryAfter > patience && d.RetryAfter != policy.Never {
-			err = p.late(ctx, late)
+	for p := range t.parts() {
+		if d := p.line.engine.Peek(p.key, p.fits); d.RetryAfter > patience && d.RetryAfter != policy.Never {
+			return p.late(ctx, late)
 		}
-	})
-	if err != nil {
-		return err
 	}
 	most := int64(cmp.Or(l.config.MaxWaiting, defaultMaxWaiting))
 	defer l.gated.Add(-1)
@@ -106,7 +106,7 @@ func (t *Turn[K]) enter(ctx context.Context) (err error) {
 	case <-timer.C:
 		return t.late(ctx, late)
 	case <-ctx.Done():
-		return fmt.Errorf("outgoing: %w: %w", engine.ErrCancelled, context.Cause(ctx))
+		return fmt.Errorf("outgoing: %w", cell.Cancelled(ctx))
 	}
 }
 
@@ -218,12 +218,14 @@ type Turn[K comparable] struct {
 	units []part[K] // of Config.Units
 }
 
-// each calls f with the parts that take units.
-func (t *Turn[K]) each(f func(p *part[K])) {
-	f(&t.part)
-	for i := range t.units {
-		if t.units[i].line != nil {
-			f(&t.units[i])
+// parts yields the parts that take units.
+func (t *Turn[K]) parts() iter.Seq[*part[K]] {
+	return func(yield func(*part[K]) bool) {
+		more := yield(&t.part)
+		for i := range t.units {
+			if more && t.units[i].line != nil {
+				more = yield(&t.units[i])
+			}
 		}
 	}
 }
@@ -231,7 +233,9 @@ func (t *Turn[K]) each(f func(p *part[K])) {
 // Cancel returns the turn of a call that was not sent. It does nothing after Obey.
 func (t *Turn[K]) Cancel() {
 	if t.line != nil && !t.obeyed {
-		t.each((*part[K]).giveBack)
+		for p := range t.parts() {
+			p.giveBack()
+		}
 	}
 	t.line = nil
 }
@@ -240,7 +244,9 @@ func (t *Turn[K]) Cancel() {
 // sent; a first call no longer delays those behind it. It does nothing after Obey.
 func (t *Turn[K]) Lost() {
 	if t.line != nil && !t.obeyed {
-		t.each((*part[K]).lost)
+		for p := range t.parts() {
+			p.lost()
+		}
 	}
 	t.line = nil
 }
@@ -297,8 +303,8 @@ func (p *part[K]) obey(a Answer, decided bool) {
 
 // Settle corrects the units that Wait took, in the order of its costs, once they are known. It may
 // be called before Obey and after it, and again. A number below 0, or absent, leaves a cost as it
-// is, and so does any number of a unit of which Wait took none. An excess is charged. The rest comes
-// back, unless calls spend what the server tells is left: then its answers correct the cost.
+// is, and a cost of 0 stays 0. An excess is charged. The rest comes back, unless calls spend the
+// units that the server says are left: then its answers correct the cost.
 func (t *Turn[K]) Settle(used ...int64) {
 	if t.line == nil {
 		return
