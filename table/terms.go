@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -24,10 +25,10 @@ type Terms struct {
 	// Choker and Refunder are nil if the policy is none.
 	Choker   policy.Choker
 	Refunder policy.Refunder
-	Delays   bool     // the policy's
-	OnCredit onCredit // nil if Remaining counts up to the Limit
-	EpochBit uint64   // or-ed to each word left under these terms
-	Epoch    uint64   // the number of policies before these terms
+	Delays   bool           // the policy's
+	OnCredit shape.OnCredit // nil if Remaining counts up to the Limit
+	EpochBit uint64         // or-ed to each word left under these terms
+	Epoch    uint64         // the number of policies before these terms
 
 	decider  decider         // Policy, nil if it is none
 	relative policy.Relative // Policy, nil if it has no family
@@ -43,7 +44,7 @@ func newTerms(p policy.Policy, bit uint64, before policy.Policy, by *Change) *Te
 	t := &Terms{Policy: p, Delays: p.Delays(), EpochBit: bit, before: before, by: by}
 	t.Choker, _ = p.(policy.Choker)
 	t.decider, _ = p.(decider)
-	t.OnCredit, _ = p.(onCredit)
+	t.OnCredit, _ = p.(shape.OnCredit)
 	t.Refunder, _ = p.(policy.Refunder)
 	t.relative, _ = p.(policy.Relative)
 	return t
@@ -56,9 +57,6 @@ type decider interface {
 		next uint64, allowed bool, limit, remaining int64, wait, retryAfter, resetAfter time.Duration,
 	)
 }
-
-// onCredit is shape.OnCredit.
-type onCredit interface{ AtOnce() int64 }
 
 // Take is Policy.Take with the decision in d, up to 15 ns faster.
 func (t *Terms) Take(state uint64, now policy.Instant, n int64, patience time.Duration, d *policy.Decision) (next uint64) {
