@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ral-limiter/ral/internal/core/seam"
+	"github.com/ral-limiter/ral/internal/testkit/policies"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -121,22 +122,11 @@ func TestLikeWaitersAreFound(t *testing.T) {
 	assert.False(t, under(uncomparable{Policy: limit}).Alike(under(uncomparable{Policy: limit})))
 }
 
-// hooked is a policy that runs a function in each take.
-type hooked struct {
-	policy.Policy
-	do func()
-}
-
-func (h hooked) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
-	h.do()
-	return h.Policy.Take(word, now, n, patience)
-}
-
 // Otherwise the state may have been saved before the key landed.
 func TestCellThatClosesDuringACallRefusesANewKey(t *testing.T) {
 	d := &desk{t: t}
 	closes := sync.OnceFunc(func() { d.control.Close() })
-	d.set(table.Options{Policy: hooked{funnel(2, 1, time.Hour), func() {
+	d.set(table.Options{Policy: policies.Calling{Policy: funnel(2, 1, time.Hour), Call: func() {
 		if d.queue.Len() > 0 { // it has landed
 			closes()
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/underway"
+	"github.com/ral-limiter/ral/internal/testkit/policies"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -29,7 +30,7 @@ func word(p policy.Policy, calls []call) (word uint64) {
 	return word
 }
 
-func policies() []policy.Policy {
+func everyKind() []policy.Policy {
 	var all []policy.Policy
 	for _, text := range []string{
 		"funnel 40, 10/s", "queue 40, 10/s", "bursty 10/s, 40", "warming up 10/s over 20s, cold 3",
@@ -45,7 +46,7 @@ func policies() []policy.Policy {
 //
 // Promise: A grant settled with 0 leaves no trace.
 func TestSettleLeavesNoTrace(t *testing.T) {
-	for _, p := range policies() {
+	for _, p := range everyKind() {
 		settled := 0
 		for seed := range uint64(300) {
 			r := rand.New(rand.NewPCG(seed, 1))
@@ -170,7 +171,7 @@ func TestOvertakenSettleEndsTheLog(t *testing.T) {
 // A call may have read its clock before its key was last forgotten. A give-back makes its take no
 // earlier: the time until then was used by calls that are forgotten.
 func TestSettleMakesNoTakeEarlierThanTheFirst(t *testing.T) {
-	for _, p := range policies() {
+	for _, p := range everyKind() {
 		var log underway.Log
 		const late, early = policy.Instant(20e9), policy.Instant(1)
 		one, _ := p.Take(0, late, 1, 0)
@@ -188,16 +189,6 @@ func TestSettleMakesNoTakeEarlierThanTheFirst(t *testing.T) {
 	}
 }
 
-type calling struct {
-	policy.Policy
-	call func()
-}
-
-func (c calling) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
-	c.call()
-	return c.Policy.Take(word, now, n, patience)
-}
-
 // A policy that takes for a key with the same place, while its own take is repeated, blocks no call
 // for ever. That take is not remembered.
 func TestPolicyThatTakesIsNoDeadlock(t *testing.T) {
@@ -207,7 +198,7 @@ func TestPolicyThatTakesIsNoDeadlock(t *testing.T) {
 	one, _ := p.Take(0, 1, 1, 0)
 	two, _ := p.Take(one, 1, 1, 0)
 	calls := 0
-	under := calling{p, func() {
+	under := policies.Calling{Policy: p, Call: func() {
 		if calls++; calls > 1 {
 			return
 		}

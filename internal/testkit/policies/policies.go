@@ -37,3 +37,15 @@ func Families() [][]policy.Policy {
 		{must(policy.CalendarWindow(10, policy.Day, "Europe/Berlin")), must(policy.CalendarWindow(20, policy.Day, "Europe/Berlin"))},
 	}
 }
+
+// Calling is a policy that calls a function in each take.
+type Calling struct {
+	policy.Policy
+	Call func()
+}
+
+// Take implements policy.Policy.
+func (c Calling) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	c.Call()
+	return c.Policy.Take(word, now, n, patience)
+}
