@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// metadata returns the reference's metadata: the request itself, and that of the rules that it
-// passed. In it the first rule wins, but maps are merged.
+// metadata returns the reference's metadata: the request itself, and the metadata of the rules that
+// it passed. The first rule wins, but maps are merged.
 func metadata(request *pb.RateLimitRequest, asks []ask) *structpb.Struct {
 	var descriptors []*structpb.Value
 	passed := map[string]any{}
