@@ -411,20 +411,3 @@ func TestSeveralLimits(t *testing.T) {
 		}
 	})
 }
-
-// Turns and waits are told in whole seconds.
-func TestTimesAreTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limiter := open[netip.Addr](t, policy.Must(policy.Funnel(2, 2, time.Second)))
-		limiter.Take(aliceKey, 2)
-		turns := Must(New(limiter, ByAddr, Options{Spread: 2 * time.Second})).Handler(done)
-		for _, want := range []string{"1", "2", "3", "3"} { // turns are 0.8 s apart
-			h := ask(turns, from(alice)).Header()
-			assert.Equal(t, want, h.Get("Retry-After"))
-			assert.Equal(t, `"default";r=0;t=`+want, h.Get("RateLimit"))
-		}
-		w := ask(Must(New(limiter, ByAddr, Options{WaitUpTo: time.Minute})).Handler(done), from(alice))
-		assert.Equal(t, `"default";r=0;t=1`, w.Header().Get("RateLimit"), "after the wait")
-		assert.Empty(t, w.Header().Get("Retry-After"))
-	})
-}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -106,39 +105,6 @@ func TestStreaming(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestHijack(t *testing.T) {
-	bothWays(t, func(t *testing.T, o Options, charged func() []Served) {
-		s := serve(t, plenty(t, o).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			conn, buffer, err := http.NewResponseController(w).Hijack()
-			if !assert.NoError(t, err) {
-				return
-			}
-			defer conn.Close()
-			_, _ = buffer.WriteString("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
-			_ = buffer.Flush()
-			line, _ := buffer.ReadString('\n')
-			_, _ = buffer.WriteString("echo " + line)
-			_ = buffer.Flush()
-		})), false)
-		conn, err := net.Dial("tcp", s.Listener.Addr().String())
-		require.NoError(t, err)
-		defer conn.Close()
-		fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		in := bufio.NewReader(conn)
-		resp, err := http.ReadResponse(in, nil)
-		require.NoError(t, err)
-		resp.Body.Close()
-		assert.Equal(t, 101, resp.StatusCode)
-		fmt.Fprintf(conn, "hello\n")
-		line, err := in.ReadString('\n')
-		require.NoError(t, err)
-		assert.Equal(t, "echo hello\n", line)
-		for _, served := range charged() {
-			assert.Equal(t, Served{Hijacked: true}, served)
-		}
-	})
 }
 
 // Promise: `Charge` runs however the handler ends.
