@@ -2,6 +2,7 @@ package envoyserver
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -22,11 +23,33 @@ func (a *ask) passed() bool { return a.status.Code != pb.RateLimitResponse_OVER_
 
 func decide(ctx context.Context, asks []ask) error {
 	for i := range asks {
-		if err := asks[i].decide(ctx); err != nil {
+		var err error
+		switch a := &asks[i]; {
+		case !a.isHeld() || a.status != nil:
+		case a.group != nil && a.takes():
+			err = takeGroup(ctx, asks, a.group)
+		default:
+			err = a.decide(ctx)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// takes reports whether the ask may refuse hits.
+func (a *ask) takes() bool { return a.n > 0 && !a.refund && !a.Shadow }
+
+// takeGroup decides on a descriptor's limits, all or none.
+func takeGroup(ctx context.Context, asks []ask, group []int) error {
+	admitted, err := take(ctx, asks, group)
+	for _, i := range group {
+		if err == nil && asks[i].status == nil {
+			err = asks[i].decideBeside(ctx, admitted)
+		}
+	}
+	return err
 }
 
 // decide asks a single limit. A rule of requests per unit counts all hits, others no refused hits.
@@ -54,9 +77,10 @@ func (a *ask) decide(ctx context.Context) error {
 }
 
 func (a *ask) try(ctx context.Context, passed bool) {
-	if a.n == 0 {
+	if a.n == 0 || a.tried {
 		return
 	}
+	a.tried = true
 	would := passed
 	if a.candidate != nil {
 		// A candidate that cannot decide does not matter.
@@ -118,59 +142,79 @@ func (a *ask) report(over bool, remaining uint32, until *durationpb.Duration) {
 // room. Rules in shadow refuse no request: with the other quotas, each is asked separately if the
 // request is admitted.
 func decideTogether(ctx context.Context, asks []ask, allQuota bool) (err error) {
-	var limits, quotas []int // of asks
+	var limits []int   // of asks
+	var quotas [][]int // each with its further limits
 	never, needsQuota, hasQuota := false, false, false
 	for i := range asks {
 		a := &asks[i]
+		if a.further {
+			continue
+		}
+		group := a.group
+		if group == nil {
+			group = []int{i}
+		}
 		isQuota := a.isQuota(allQuota)
 		needsQuota = needsQuota || isQuota
 		switch {
 		case !a.isHeld() || a.refund || a.Shadow:
 			hasQuota = hasQuota || isQuota
 		case a.n == 0:
-			if err := a.decideBeside(ctx, false); err != nil {
-				return err
+			passed := isQuota
+			for _, j := range group {
+				if err := asks[j].decideBeside(ctx, false); err != nil {
+					return err
+				}
+				passed = passed && asks[j].passed()
 			}
-			hasQuota = hasQuota || isQuota && a.passed()
+			hasQuota = hasQuota || passed
 		case a.exact == nil:
 			never = never || !isQuota
 		case isQuota:
-			quotas = append(quotas, i)
+			quotas = append(quotas, group)
 		default:
-			limits = append(limits, i)
+			limits = append(limits, group...)
 		}
+	}
+	decided := func(these []int) bool {
+		return slices.ContainsFunc(these, func(i int) bool { return asks[i].status != nil })
 	}
 	admitted := false
 	switch {
 	case never:
 	case needsQuota && !hasQuota:
 		for _, quota := range quotas {
-			var refusals int
-			admitted, refusals, err = take(ctx, asks, append(limits, quota))
-			if err != nil {
+			if admitted, err = take(ctx, asks, slices.Concat(limits, quota)); err != nil {
 				return err
 			}
-			if admitted || refusals > 1 || asks[quota].status == nil {
+			if admitted || decided(limits) || !decided(quota) {
 				break // another quota would not help
 			}
 		}
 	default:
-		if admitted, _, err = take(ctx, asks, limits); err != nil {
+		if admitted, err = take(ctx, asks, limits); err != nil {
 			return err
 		}
 	}
 	for i := range asks {
-		if a := &asks[i]; a.isHeld() && a.status == nil {
-			if err := a.decideBeside(ctx, admitted); err != nil {
-				return err
-			}
+		switch a := &asks[i]; {
+		case !a.isHeld() || a.status != nil:
+		case a.group == nil || !a.takes():
+			err = a.decideBeside(ctx, admitted)
+		case admitted && !decided(a.group):
+			err = takeGroup(ctx, asks, a.group)
+		default:
+			err = a.decideBeside(ctx, false)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // take takes from all of these limits or from none, and decides on them, or on those that refuse.
-func take(ctx context.Context, asks []ask, these []int) (admitted bool, refusals int, err error) {
+func take(ctx context.Context, asks []ask, these []int) (admitted bool, err error) {
 	claims := make([]families.Claim, len(these))
 	for i, at := range these {
 		a := &asks[at]
@@ -178,19 +222,19 @@ func take(ctx context.Context, asks []ask, these []int) (admitted bool, refusals
 	}
 	outcome, err := families.TakeAll(ctx, claims...)
 	if err != nil {
-		return false, 0, err
+		return false, err
 	}
 	for i, at := range these {
-		answer := outcome.Answers[i]
-		if !answer.Allowed {
-			refusals++
-		}
-		if outcome.Allowed || !answer.Allowed {
-			asks[at].try(ctx, answer.Allowed)
-			asks[at].decidedExactly(answer.Decision)
+		if answer := outcome.Answers[i]; outcome.Allowed || !answer.Allowed {
+			a := &asks[at]
+			a.decidedExactly(answer.Decision)
+			if a.further {
+				a = &asks[a.main]
+			}
+			a.try(ctx, answer.Allowed)
 		}
 	}
-	return outcome.Allowed, refusals, nil
+	return outcome.Allowed, nil
 }
 
 // decideBeside decides on a descriptor that did not take part. After a refusal it only looks.

@@ -1,6 +1,8 @@
 package envoyserver
 
 import (
+	"strconv"
+
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
 	"github.com/ral-limiter/ral/cmd/rald/rules"
@@ -34,5 +36,8 @@ func appendEscaped(to []byte, text string) []byte {
 	}
 	return to
 }
+
+// moreKey is the key under a rule's further limit i.
+func moreKey(key string, i int) string { return "||" + strconv.Itoa(i) + "|" + key }
 
 func candidateKey(key string) string { return "|" + key } // distinct from all descriptors' keys

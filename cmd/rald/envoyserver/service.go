@@ -63,6 +63,13 @@ type ask struct {
 	refund bool   // gives the hits back
 	free   bool   // the rule is unlimited
 	status *pb.RateLimitResponse_DescriptorStatus
+
+	// group has the indexes of the asks for the rule's limits. Those for further limits follow the
+	// asks of all descriptors. It is nil with a single limit.
+	group   []int
+	further bool // an ask for a further limit of asks[main]
+	main    int
+	tried   bool // its hits are counted in metrics
 }
 
 // ShouldRateLimit implements pb.RateLimitServiceServer. InvalidArgument reports a bad request;
@@ -79,7 +86,8 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 	domain := t.set.Domain(request.Domain)
 	asks := make([]ask, len(request.Descriptors))
 	if domain != nil {
-		if err := t.find(asks, domain, request); err != nil {
+		var err error
+		if asks, err = t.find(asks, domain, request); err != nil {
 			return nil, err
 		}
 		replace(asks)
@@ -93,7 +101,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 	if err != nil {
 		return nil, failed(ctx, err)
 	}
-	response := s.answer(asks)
+	response := s.answer(asks, len(request.Descriptors))
 	if s.config.Metadata {
 		response.DynamicMetadata = metadata(request, asks)
 	}
@@ -107,7 +115,7 @@ func failed(ctx context.Context, err error) error {
 	return status.Error(codes.Unavailable, "a limit could not be asked: ask again later")
 }
 
-func (t *table) find(asks []ask, domain *rules.Domain, request *pb.RateLimitRequest) error {
+func (t *table) find(asks []ask, domain *rules.Domain, request *pb.RateLimitRequest) ([]ask, error) {
 	var room [256]byte
 	for i, d := range request.Descriptors {
 		a := &asks[i]
@@ -115,7 +123,7 @@ func (t *table) find(asks []ask, domain *rules.Domain, request *pb.RateLimitRequ
 		if limit := d.GetLimit(); limit != nil {
 			unit := unitOf(limit.Unit)
 			if unit == 0 {
-				return status.Errorf(codes.InvalidArgument,
+				return nil, status.Errorf(codes.InvalidArgument,
 					"descriptors[%d].limit.unit is %v: SECOND, MINUTE, HOUR, DAY, MONTH and YEAR are accepted", i, limit.Unit)
 			}
 			a.held = t.override(limit.RequestsPerUnit, unit)
@@ -130,12 +138,24 @@ func (t *table) find(asks []ask, domain *rules.Domain, request *pb.RateLimitRequ
 		}
 		key := appendKey(room[:0], request.Domain, d.GetEntries(), m)
 		if len(key) > longestKey {
-			return status.Errorf(codes.InvalidArgument,
+			return nil, status.Errorf(codes.InvalidArgument,
 				"descriptors[%d] has entries of %d bytes in all: %d are accepted", i, len(key), longestKey)
 		}
 		a.key = string(key)
+		if a.more == nil {
+			continue
+		}
+		main := *a
+		group := []int{i}
+		for j, of := range main.more {
+			group = append(group, len(asks))
+			asks = append(asks, ask{held: of, key: moreKey(main.key, j), n: main.n, refund: main.refund, further: true, main: i})
+		}
+		for _, j := range group {
+			asks[j].group = group
+		}
 	}
-	return nil
+	return asks, nil
 }
 
 // hits returns a descriptor's hits: its own, which may be 0 to look, or the request's, at least 1.
@@ -170,16 +190,19 @@ func replace(asks []ask) {
 	}
 }
 
-func (s *Service) answer(asks []ask) *pb.RateLimitResponse {
+func (s *Service) answer(asks []ask, descriptors int) *pb.RateLimitResponse {
 	response := &pb.RateLimitResponse{
 		OverallCode: pb.RateLimitResponse_OK,
-		Statuses:    make([]*pb.RateLimitResponse_DescriptorStatus, len(asks)),
+		Statuses:    make([]*pb.RateLimitResponse_DescriptorStatus, descriptors),
 	}
 	var closest *pb.RateLimitResponse_DescriptorStatus // to its limit
 	least := uint32(math.MaxUint32)
 	quotas, exceeded := 0, 0
-	for i := range asks {
+	for i := range response.Statuses {
 		a := &asks[i]
+		for _, j := range a.group {
+			a.status = closer(a.status, asks[j].status)
+		}
 		switch {
 		case a.free:
 			a.status = &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK, LimitRemaining: math.MaxUint32}
@@ -213,6 +236,20 @@ func (s *Service) answer(asks []ask) *pb.RateLimitResponse {
 		response.OverallCode = pb.RateLimitResponse_OK
 	}
 	return response
+}
+
+// closer returns the status that a client must heed: a refusal, the longest first, or the fewest
+// hits left.
+func closer(a, b *pb.RateLimitResponse_DescriptorStatus) *pb.RateLimitResponse_DescriptorStatus {
+	switch {
+	case a == nil || b == nil:
+		return a
+	case a.Code != b.Code && b.Code == pb.RateLimitResponse_OVER_LIMIT,
+		a.Code == b.Code && b.LimitRemaining < a.LimitRemaining,
+		a.Code == b.Code && b.LimitRemaining == a.LimitRemaining && b.DurationUntilReset.GetSeconds() > a.DurationUntilReset.GetSeconds():
+		return b
+	}
+	return a
 }
 
 func headers(of *pb.RateLimitResponse_DescriptorStatus) []*core.HeaderValue {

@@ -309,6 +309,55 @@ func TestModesOfAllRules(t *testing.T) {
 	assert.Equal(t, ok, code)
 }
 
+// Promise: Hits are taken from all limits of an Envoy rule, or none; the answer is the binding limit's.
+func TestSeveralLimitsOfARule(t *testing.T) {
+	const text = `
+domain: d
+descriptors:
+  - {key: a, rate_limit: {name: n, limit: ["window 3/h", "funnel 5, 1/d", "window 9/h"]}}
+  - {key: s, shadow_mode: true, rate_limit: {limit: [window 1/h, window 2/h]}}
+  - {key: q, quota_mode: true, rate_limit: {limit: [window 2/h, window 1/d]}}
+`
+	for _, head := range []string{"", "all_or_nothing: true"} {
+		d := open(t, head+text)
+		d.expect(ok, 1, hitting(entries("a=x"), 2))
+		d.expect(over, 1, hitting(entries("a=x"), 2))
+		d.expect(ok, 0, entries("a=x"))
+		d.expect(over, 0, entries("a=x"))
+		d.expect(ok, 2, refunding(entries("a=x"), 2)) // no limit counts refused hits
+		d.expect(ok, 2, hitting(entries("a=x"), 0))
+		d.expect(ok, 3, hitting(entries("a=y"), 0))
+		for i, left := range []uint32{0, 0, 0} {
+			response, err := d.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{entries("s=x"), entries("a=z")}})
+			require.NoError(t, err)
+			require.Len(t, response.Statuses, 2)
+			assert.Equal(t, []any{ok, left, uint32(2 - i)}, []any{response.OverallCode, response.Statuses[0].LimitRemaining, response.Statuses[1].LimitRemaining})
+			assert.Equal(t, "n", response.Statuses[1].CurrentLimit.Name)
+		}
+		d.expect(ok, 0, entries("q=x"))
+		d.expect(over, 0, entries("q=x"))
+		code, left := d.ask(entries("q=x"), entries("q=y"), hitting(entries("a=w"), 3))
+		assert.Equal(t, ok, code)
+		assert.Equal(t, []uint32{0, 0, 0}, left)
+		code, _ = d.ask(entries("q=x"), entries("q=y"))
+		assert.Equal(t, over, code)
+		got := map[string][3]uint64{}
+		for rule, c := range d.Counts() {
+			got[rule.Path] = [3]uint64{c.Passed.Load(), c.Refused.Load(), c.Returned.Load()}
+		}
+		assert.Equal(t, [3]uint64{6, 2, 2}, got["d.a"])
+		response, err := d.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{hitting(entries("a=v"), 4)}})
+		require.NoError(t, err)
+		assert.EqualValues(t, 3, response.Statuses[0].CurrentLimit.RequestsPerUnit)
+	}
+	d := open(t, strings.Replace(text, "window 3/h", "window 30/h", 1))
+	d.ask(hitting(entries("a=x"), 5))
+	response, err := d.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{entries("a=x")}})
+	require.NoError(t, err)
+	assert.EqualValues(t, 5, response.Statuses[0].CurrentLimit.RequestsPerUnit, "of the funnel, which refuses")
+	d.expect(ok, 4, refunding(entries("a=x"), 4)) // of the third, 9 less 5
+}
+
 func TestCandidate(t *testing.T) {
 	d := open(t, `
 domain: d

@@ -38,6 +38,7 @@ type held struct {
 	family families.Family
 	next   policy.Policy // over a fleet, one request more in its unit
 
+	more      []*held         // for the rule's further limits
 	candidate families.Family // nil if there is none
 	counts    *Counts         // nil for an override
 }
@@ -66,6 +67,13 @@ func build(set *rules.Set, quota bool) (t *table, needs []need) {
 		if r.Limit != nil {
 			h.shown = describe(r)
 			needs = append(needs, need{r.Limit, r, &h.family})
+		}
+		for _, limit := range r.More {
+			of := *r
+			of.Limit = limit
+			more := &held{Rule: &of, quota: h.quota, exact: limit, shown: describe(&of)}
+			h.more = append(h.more, more)
+			needs = append(needs, need{limit, r, &more.family})
 		}
 		if r.Candidate != nil {
 			needs = append(needs, need{r.Candidate, r, &h.candidate})

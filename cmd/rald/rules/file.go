@@ -257,15 +257,26 @@ func (r *reading) rule(rule *Rule, domain string, here configfile.Place) {
 		r.links.replaced = append(r.links.replaced, replaced{name: nameIn{domain, name}, at: m["name"]})
 	}
 	r.links.named[nameIn{domain, rule.Name}] = true
-	limit, name, requests := r.text(m["limit"]), r.text(m["unit"]), r.requests(m["requests_per_unit"])
+	name, requests := r.text(m["unit"]), r.requests(m["requests_per_unit"])
 	unit := parseUnit(name)
-	switch {
-	case limit != "":
+	switch limit := m["limit"]; {
+	case !limit.IsNull():
 		if name != "" || requests != 0 || rule.Unlimited {
-			r.Fault(m["limit"], "it is accepted in place of unit, requests_per_unit and unlimited, not beside them")
+			r.Fault(limit, "it is accepted in place of unit, requests_per_unit and unlimited, not beside them")
 			return
 		}
-		rule.Limit = r.policy(m["limit"], limit)
+		all := []configfile.Place{limit}
+		if !limit.IsScalar() {
+			all = r.List(limit)
+		}
+		if len(all) == 0 || len(all) > mostLimits {
+			r.Fault(limit, "%d limits: 1 to %d are accepted", len(all), mostLimits)
+			return
+		}
+		rule.Limit = r.policy(all[0], r.text(all[0]))
+		for _, more := range all[1:] {
+			rule.More = append(rule.More, r.policy(more, r.text(more)))
+		}
 	case rule.Unlimited && unit != 0:
 		r.Fault(m["unit"], "%q is accepted in a rate_limit that is not unlimited", name)
 	case rule.Unlimited:
@@ -284,6 +295,8 @@ func (r *reading) rule(rule *Rule, domain string, here configfile.Place) {
 		rule.Candidate = r.policy(m["candidate"], candidate)
 	}
 }
+
+const mostLimits = 8 // of a rule
 
 // policy parses a limit. The service answers at once, so limits that delay calls are refused.
 func (r *reading) policy(at configfile.Place, text string) policy.Policy {

@@ -85,6 +85,8 @@ type Rule struct {
 	Unit     Unit
 	// Limit, if not nil, replaces Requests and Unit.
 	Limit policy.Policy
+	// More are limits beside Limit: hits are taken from all or from none.
+	More []policy.Policy
 	// Candidate, if not nil, is counted beside the limit.
 	Candidate policy.Policy
 
@@ -105,6 +107,9 @@ func (r *Rule) dump() string {
 	limit := fmt.Sprintf("unit=%s requests_per_unit=%d", r.Unit, r.Requests)
 	if r.Limit != nil {
 		limit = "limit=" + r.Limit.String()
+		for _, more := range r.More {
+			limit += " and " + more.String()
+		}
 	}
 	text := fmt.Sprintf("%s: %s, shadow_mode: %t, quota_mode: %t", r.Path, limit, r.Shadow, r.Quota)
 	if r.Candidate != nil {

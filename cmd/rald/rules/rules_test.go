@@ -107,10 +107,10 @@ shop.path: unit=WEEK requests_per_unit=9, shadow_mode: false, quota_mode: true
 	set = parse(t, `
 domain: shop
 descriptors:
-  - {key: a, rate_limit: {limit: "funnel 100, 10/s", name: x}}
+  - {key: a, rate_limit: {limit: ["funnel 100, 10/s", window 1000/h], name: x}}
   - {key: b, rate_limit: {unit: second, requests_per_unit: 5, candidate: "sliding 5/s"}}
 `)
-	assert.Equal(t, `shop.a: limit=funnel 100, 10/s, shadow_mode: false, quota_mode: false
+	assert.Equal(t, `shop.a: limit=funnel 100, 10/s and window 1000/h, shadow_mode: false, quota_mode: false
 shop.b: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, candidate: sliding 5/s
 `, set.Dump())
 
@@ -144,6 +144,8 @@ func TestFaults(t *testing.T) {
 		{limit("      name: x\n      replaces: [{name: x}]"), `a.yaml:7: descriptors[0].rate_limit.replaces[0].name: "x" is the name of this rate_limit: another's name is accepted`},
 		{limit("      replaces: [{name: ''}]"), "a.yaml:6: descriptors[0].rate_limit.replaces[0].name: the name of another rate_limit is accepted"},
 		{limit("      limit: sliding 5/s"), "a.yaml:6: descriptors[0].rate_limit.limit: it is accepted in place of unit, requests_per_unit and unlimited, not beside them"},
+		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      limit: []", "a.yaml:5: descriptors[0].rate_limit.limit: 0 limits: 1 to 8 are accepted"},
+		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      limit:\n        - window 1/h\n        - queue 1, 1/s", `a.yaml:7: descriptors[0].rate_limit.limit[1]: "queue 1, 1/s" delays calls`},
 		{limit("      candidate: 5/s"), "a.yaml:6: descriptors[0].rate_limit.candidate: "},
 		{limit("      candidate: queue 5, 1/s"), `a.yaml:6: descriptors[0].rate_limit.candidate: "queue 5, 1/s" delays calls, which this service does not: any other limit is accepted, or a queue 0`},
 		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      unlimited: true\n      candidate: sliding 1/s", "a.yaml:6: descriptors[0].rate_limit.candidate: it is accepted in a rate_limit that is not unlimited"},
