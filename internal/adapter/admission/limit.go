@@ -25,8 +25,6 @@ type Limit[R any, K comparable, S any] struct {
 	PolicyFor func(r R) policy.Policy // may be nil
 
 	engine  *engine.Engine[K] // nil if the Limiter is something else
-	own     policy.Policy     // the engine's at first, and its quota, as making one costs 50 ns
-	quota   Quota
 	servers interface{ Servers() int }
 	tiers   bool // the limiter is an engine.Tiered
 	words   words
@@ -42,6 +40,9 @@ type Parts[R, S any] struct {
 
 	at    int  // the index of the limit
 	plain bool // the limiter is an engine, and no plan comes with requests
+
+	own   policy.Policy // the engine's at first, and its quota, as making one costs 50 ns
+	quota Quota
 }
 
 // FieldFault makes the error about a field of a limit.
@@ -60,11 +61,13 @@ type Any[R, S any] interface {
 	// Describe returns the policy that holds for the request's key in words, or "".
 	Describe(r R) string
 
-	// claim returns a claim of n units of the request's key. The limit must be Parts.plain. ok is
-	// false without a key. The chargeable is nil unless keep is set.
-	claim(r R, n int64, keep bool) (claim engine.Claim, later chargeable, of Quota, ok bool)
-	// claimOfAny is claim for any limiter.
-	claimOfAny(r R, n int64) (claim limits.Claim, of Quota, ok bool)
+	// claim returns a claim of n units of the request's key, and the key's limit, nil without a key.
+	// The limit must be Parts.plain.
+	claim(r R, n int64) (claim engine.Claim, limit policy.Policy)
+	// claimToCharge is claim for a request that is charged afterwards.
+	claimToCharge(r R, n int64) (claim engine.Claim, limit policy.Policy, later chargeable)
+	// claimOfAny is claim for any limiter. ok is false without a key.
+	claimOfAny(r R, n int64) (claim limits.Claim, limit policy.Policy, ok bool)
 	// turn returns the time until the turn of a refused request of n units. Nothing is passed by a
 	// pointer, as it would escape to the heap.
 	turn(r R, after time.Duration, n int64, of Quota, t *Turns) time.Duration
@@ -170,24 +173,29 @@ func (l *Limit[R, K, S]) find(r R) (key K, ok bool) {
 	return key, key != none || l.WhenNoKey == limits.Share
 }
 
-func (l *Limit[R, K, S]) claim(r R, n int64, keep bool) (claim engine.Claim, later chargeable, of Quota, ok bool) {
+func (l *Limit[R, K, S]) claim(r R, n int64) (claim engine.Claim, limit policy.Policy) {
 	key, ok := l.find(r)
 	if !ok {
-		return claim, nil, of, false
+		return claim, nil
 	}
-	if keep {
-		later = &engineKey[K]{l.engine, key, n}
-	}
-	return l.engine.Claim(key, n), later, l.quotaOf(l.engine.LimitFor(key)), true
+	return l.engine.Claim(key, n), l.engine.LimitFor(key)
 }
 
-func (l *Limit[R, K, S]) claimOfAny(r R, n int64) (claim limits.Claim, of Quota, ok bool) {
+func (l *Limit[R, K, S]) claimToCharge(r R, n int64) (claim engine.Claim, limit policy.Policy, later chargeable) {
 	key, ok := l.find(r)
 	if !ok {
-		return claim, of, false
+		return claim, nil, nil
+	}
+	return l.engine.Claim(key, n), l.engine.LimitFor(key), &engineKey[K]{l.engine, key, n}
+}
+
+func (l *Limit[R, K, S]) claimOfAny(r R, n int64) (claim limits.Claim, limit policy.Policy, ok bool) {
+	key, ok := l.find(r)
+	if !ok {
+		return claim, nil, false
 	}
 	plan := l.plan(r)
-	return limits.NewClaim(l.Limiter, limits.Call[K]{Key: key, N: n, Limit: plan}), l.quotaOf(l.limit(key, plan)), true
+	return limits.NewClaim(l.Limiter, limits.Call[K]{Key: key, N: n, Limit: plan}), l.limit(key, plan), true
 }
 
 func (l *Limit[R, K, S]) hold(ctx context.Context, r R, n int64) (g limits.Grant, ok bool, err error) {
@@ -214,9 +222,9 @@ func (l *Limit[R, K, S]) limit(key K, plan policy.Policy) policy.Policy {
 	return l.Limiter.LimitFor(key)
 }
 
-func (l *Limit[R, K, S]) quotaOf(limit policy.Policy) Quota {
-	if limit == l.own {
-		return l.quota
+func (p *Parts[R, S]) quotaOf(limit policy.Policy) Quota {
+	if limit == p.own {
+		return p.quota
 	}
 	return claimed(limit)
 }
