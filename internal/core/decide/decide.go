@@ -130,7 +130,7 @@ func MostCharge(p policy.Policy) int64 {
 func Refund(
 	p policy.Policy, refunder policy.Refunder, word uint64, now policy.Instant, n int64, d *policy.Decision,
 ) (next uint64) {
-	if refunder == nil || n < -MostCharge(p) {
+	if refunder == nil || n < 0 && n < -MostCharge(p) {
 		*d = policy.Decision{Limit: p.Limit(), RetryAfter: policy.Never}
 		return word
 	}

@@ -119,11 +119,13 @@ func TestSettleKnowsItsWord(t *testing.T) {
 	log = underway.Log{}
 	m = underway.Mark{}
 	first = add(&m)
-	for range 128 {
+	for range 160 {
 		add(&m)
 	}
 	_, ok = log.Settle(first, m, 0)
 	assert.False(t, ok, "pushed out")
+	_, ok = log.Settle(first+32, m, 0)
+	assert.True(t, ok, "with 31 others")
 	m.Word += 5 // a take that was not added
 	last := add(&m)
 	_, ok = log.Settle(last, m, 0)
