@@ -69,7 +69,9 @@ func (a *away) RoundTrip(r *http.Request) (*http.Response, error) {
 	default:
 		a.early++
 	}
-	return w.Result(), nil
+	resp := w.Result()
+	resp.Request = r
+	return resp, nil
 }
 
 // crowd sends requests from 100 goroutines of each process.

@@ -41,6 +41,11 @@ type Options struct {
 	// such numbers the cost stays.
 	Used [][]string
 
+	// Bucket returns the name of the limit that a served response counts in, up to 256 bytes, or "".
+	// Keys with the same name share the limit: for Discord it is X-RateLimit-Bucket with the
+	// request's channel or guild. The default is a limit for each key.
+	Bucket func(resp *http.Response) string
+
 	// Refusal reports whether a response refuses its call because it came too early. The default
 	// is [Refusal]; [GitHub], [Anthropic], [Shopify] and [Slack] know more. It runs on the
 	// request's goroutine and must leave the body whole.
@@ -53,6 +58,7 @@ type Transport[K comparable] struct {
 	line    *Line[K]
 	key     func(r *http.Request) K
 	options Options
+	buckets buckets[K]
 }
 
 // NewTransport returns a Transport over a line. key returns the key of a request, such as [ByHost],
@@ -87,7 +93,7 @@ func NewTransport[K comparable](line *Line[K], key func(r *http.Request) K, opti
 	if options.Refusal == nil {
 		options.Refusal = Refusal
 	}
-	return &Transport[K]{line, key, options}, nil
+	return &Transport[K]{line: line, key: key, options: options, buckets: buckets[K]{most: line.config.MaxKeys}}, nil
 }
 
 // ByHost returns the request's host in lower case, with its port unless that is the scheme's
@@ -109,7 +115,7 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t.options.Cost != nil {
 		cost = t.options.Cost(r)
 	}
-	turn, err := t.line.Wait(r.Context(), key, cost...)
+	turn, err := t.wait(r.Context(), key, cost)
 	if err != nil {
 		closeBody(r)
 		return nil, err
@@ -123,13 +129,16 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		a := answerOf(resp, t.options.Refusal, t.line.config.Units)
 		turn.Obey(a)
+		if t.options.Bucket != nil && !a.Refused { // a refused key is held
+			t.buckets.learn(key, t.options.Bucket(resp))
+		}
 		if !a.Refused || left <= 0 || !hasBodyAgain(r) || !t.options.Repeatable(r) || !setAside(r.Context(), resp) {
 			if !a.Refused && len(t.options.Used) > 0 && resp.Body != nil && resp.Body != http.NoBody && resp.StatusCode != http.StatusSwitchingProtocols {
 				resp.Body = newUsage(resp.Body, t.options.Used, turn)
 			}
 			return resp, nil
 		}
-		if turn, err = t.line.Wait(r.Context(), key, cost...); err != nil {
+		if turn, err = t.wait(r.Context(), key, cost); err != nil {
 			return resp, nil //nolint:nilerr // the refusal is the answer
 		}
 		if r, err = again(r); err != nil {

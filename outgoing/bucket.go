@@ -1,0 +1,59 @@
+package outgoing
+
+import (
+	"context"
+	"sync"
+)
+
+const longestBucket = 256 // bytes of a name
+
+// buckets maps keys to the first key whose answers named the same limit. The first answer of a key
+// may come while others of its calls wait; they move to the limit's line once they have their turn.
+type buckets[K comparable] struct {
+	most int // names and keys; beyond it all are learned anew
+
+	mu    sync.RWMutex
+	first map[string]K
+	of    map[K]K
+}
+
+// key returns the key in whose line a key's calls wait.
+func (b *buckets[K]) key(key K) K {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if of, ok := b.of[key]; ok {
+		return of
+	}
+	return key
+}
+
+// learn records the name of the limit of a key.
+func (b *buckets[K]) learn(key K, name string) {
+	b.mu.RLock()
+	of, known := b.of[key]
+	first, named := b.first[name]
+	b.mu.RUnlock()
+	if name == "" || len(name) > longestBucket || known && named && of == first {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.of) >= b.most || len(b.first) >= b.most || b.of == nil {
+		b.first, b.of = make(map[string]K), make(map[K]K)
+	}
+	if first, named = b.first[name]; !named {
+		first, b.first[name] = key, key
+	}
+	b.of[key] = first
+}
+
+// wait takes a turn of the key's limit.
+func (t *Transport[K]) wait(ctx context.Context, key K, cost []int64) (turn Turn[K], err error) {
+	for {
+		of := t.buckets.key(key)
+		if turn, err = t.line.Wait(ctx, of, cost...); err != nil || t.buckets.key(key) == of {
+			return turn, err
+		}
+		turn.Cancel()
+	}
+}
