@@ -1,6 +1,7 @@
 package redisserver
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -85,7 +86,10 @@ func lookUp(name []byte) *command {
 }
 
 func (c *conn) do(args [][]byte) {
-	do := lookUp(args[0])
+	if !bytes.Equal(args[0], c.named) {
+		c.named, c.last = append(c.named[:0], args[0]...), lookUp(args[0])
+	}
+	do := c.last
 	errors := c.out.Errors()
 	if c.multi.refused && !c.multi.open && (do == nil || do.name != "multi") {
 		c.multi.refused = false // CLIENT CACHING is for the next command

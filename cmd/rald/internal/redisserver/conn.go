@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
 	"github.com/ral-limiter/ral/policy"
@@ -31,10 +32,15 @@ type conn struct {
 	wrong  int  // wrong passwords since known was set
 	ending bool // after the replies are sent
 
-	// throttle is the limit of the last CL.THROTTLE, most clients' only limit.
+	named []byte   // the last command, which most clients repeat
+	last  *command // of that name
+
+	// throttle is the limit of the last CL.THROTTLE, most clients' only limit. Families.Of has
+	// returned its family, so that it never ends, or it is nil.
 	throttle struct {
-		args  [3]int64
-		limit policy.Policy
+		args   [3]int64
+		limit  policy.Policy
+		family families.Family
 	}
 }
 
@@ -51,7 +57,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 
 func (c *conn) interrupt() { _ = c.net.SetReadDeadline(time.Unix(1, 0)) }
 
-// turn is the number of commands of a pipeline after which other connections are served. Without it
+// turn is the number of commands of a read after which other connections are served. Without it
 // each of many pipelines runs for 10 ms: with 8 of them on two busy processors the p99 of another
 // client was 30 ms rather than 18.
 const turn = 32
@@ -129,6 +135,7 @@ func (c *conn) answer() error {
 		if c.in.Fill() != nil {
 			return nil
 		}
+		done = 0
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -70,15 +71,18 @@ func (c *conn) clThrottle(args [][]byte) {
 	var numbers [4]int64 // max_burst, count, period and quantity
 	numbers[3] = 1
 	for i, arg := range args[2:] {
-		// Like redis-cell, and unlike Redis, it takes a plus sign and leading zeros.
-		n, err := strconv.ParseInt(string(arg), 10, 64)
-		if err != nil {
-			c.out.Error("Cell error: Couldn't parse as integer: " + fmt.Sprintf("%.64s", arg))
-			return
+		n, ok := resp.Digits(arg)
+		if !ok {
+			// Like redis-cell, and unlike Redis, it takes a plus sign and leading zeros.
+			var err error
+			if n, err = strconv.ParseInt(string(arg), 10, 64); err != nil {
+				c.out.Error("Cell error: Couldn't parse as integer: " + fmt.Sprintf("%.64s", arg))
+				return
+			}
 		}
 		numbers[i] = n
 	}
-	limit, err := c.bucket([3]int64(numbers[:3]))
+	err := c.bucket([3]int64(numbers[:3]))
 	if err == nil && numbers[3] < 0 {
 		err = fmt.Errorf("quantity is %d: 0 or more is accepted", numbers[3])
 	}
@@ -86,10 +90,13 @@ func (c *conn) clThrottle(args [][]byte) {
 		c.out.Error("Cell error: " + err.Error())
 		return
 	}
+	limit := c.throttle.limit
+	if c.throttle.family == nil {
+		c.throttle.family, err = c.server.catalog.families.Of(limit)
+	}
 	var d policy.Decision
-	family, err := c.server.catalog.families.Of(limit)
 	if err == nil {
-		d, err = family.TakeWith(c.background(), limit, stored(args[1]), numbers[3])
+		d, err = c.throttle.family.TakeWith(c.background(), limit, stored(args[1]), numbers[3])
 	}
 	if err != nil {
 		c.out.Error("Cell error: " + c.told(err))
@@ -104,16 +111,16 @@ func (c *conn) clThrottle(args [][]byte) {
 	}
 }
 
-func (c *conn) bucket(args [3]int64) (policy.Policy, error) {
+// bucket makes c.throttle the limit of the arguments, unless it is.
+func (c *conn) bucket(args [3]int64) error {
 	if c.throttle.limit != nil && c.throttle.args == args {
-		return c.throttle.limit, nil
+		return nil
 	}
 	limit, err := c.server.catalog.bucket(args)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		c.throttle.args, c.throttle.limit, c.throttle.family = args, limit, nil
 	}
-	c.throttle.args, c.throttle.limit = args, limit
-	return limit, nil
+	return err
 }
 
 const mostSeconds = int64(1<<63-1) / int64(time.Second)

@@ -291,7 +291,26 @@ func unescaped(text []byte, q byte) (b byte, n int) {
 
 // Int parses a decimal int64 as Redis does: without plus sign, spaces or leading zeros.
 func Int(text []byte) (n int64, ok bool) {
+	if n, ok := Digits(text); ok && (text[0] != '0' || len(text) == 1) {
+		return n, true
+	}
 	n, err := strconv.ParseInt(string(text), 10, 64)
 	var room [20]byte
 	return n, err == nil && bytes.Equal(strconv.AppendInt(room[:0], n, 10), text)
+}
+
+// Digits parses 1 to 18 decimal digits. It is for numbers of every command: strconv.ParseInt took
+// 5 times as long.
+func Digits(text []byte) (n int64, ok bool) {
+	if len(text) == 0 || len(text) > 18 {
+		return 0, false
+	}
+	for _, digit := range text {
+		digit -= '0'
+		if digit > 9 {
+			return 0, false
+		}
+		n = n*10 + int64(digit)
+	}
+	return n, true
 }
