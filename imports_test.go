@@ -27,6 +27,7 @@ var mayImport = []struct {
 }{
 	{"internal/core/seam", nil},
 	{"internal/testkit/race", nil},
+	{"internal/testkit/must", nil},
 	{"internal/testkit/await", nil},
 	{"internal/testkit/logbuffer", nil},
 	{"internal/core/clock", nil},

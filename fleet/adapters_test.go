@@ -15,6 +15,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/testkit/limitstest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -77,10 +78,9 @@ func TestRefusedCallsOnTwoLimitsCostNothing(t *testing.T) {
 func TestGrantsOfOneExchangeAreSettledAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		requests, tokens := twoOfOneRedis(t, redis, window(10, time.Hour), window(100, time.Hour))
-		out, err := limits.AskAll(t.Context(), 0,
+		out := must.Get(limits.AskAll(t.Context(), 0,
 			limits.NewClaim(requests, limits.Call[string]{Key: "a", N: 2}),
-			limits.NewClaim(tokens, limits.Call[string]{Key: "a", N: 30}))
-		require.NoError(t, err)
+			limits.NewClaim(tokens, limits.Call[string]{Key: "a", N: 30})))
 		require.True(t, out.Allowed)
 		require.NoError(t, out.Settle(t.Context(), 1, 45))
 		assert.Equal(t, int64(9), take(t, requests, "a", 0).Remaining)
@@ -88,7 +88,7 @@ func TestGrantsOfOneExchangeAreSettledAlone(t *testing.T) {
 
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = limits.AskAll(ctx, 0,
+		_, err := limits.AskAll(ctx, 0,
 			limits.NewClaim(requests, limits.Call[string]{Key: "a", N: 2}),
 			limits.NewClaim(tokens, limits.Call[string]{Key: "a", N: 30}))
 		assert.ErrorIs(t, err, engine.ErrCancelled)
@@ -174,8 +174,7 @@ func TestHoldInACrowd(t *testing.T) {
 			ended <- err
 		}()
 		eventually(t, func() bool { return l.Stats().Waiting == 1 }, "the call waits")
-		g, err := l.Hold(t.Context(), call)
-		require.NoError(t, err)
+		g := must.Get(l.Hold(t.Context(), call))
 		assert.False(t, g.Allowed)
 		assert.ErrorIs(t, g.Err(), engine.ErrCrowded)
 		assert.Greater(t, g.RetryAfter, time.Minute)
@@ -196,12 +195,11 @@ func TestSettlesUnderTheLimitOfTheTake(t *testing.T) {
 		for _, used := range []int64{1, 12} {
 			now.Store(&fast)
 			key, oracle := fmt.Sprint("key", used), fmt.Sprint("oracle", used)
-			g, err := l.Hold(t.Context(), limits.Call[string]{Key: key, N: 8})
-			require.NoError(t, err)
+			g := must.Get(l.Hold(t.Context(), limits.Call[string]{Key: key, N: 8}))
 			require.True(t, g.Allowed)
 			require.True(t, take(t, l, key, 8).Allowed)
 			require.True(t, take(t, l, oracle, 8).Allowed)
-			_, err = l.Refund(t.Context(), oracle, -used)
+			_, err := l.Refund(t.Context(), oracle, -used)
 			require.NoError(t, err)
 			now.Store(&slow)
 			require.NoError(t, g.Settle(t.Context(), used))
@@ -228,8 +226,7 @@ func TestUnitsOfAShareAreSettled(t *testing.T) {
 				require.True(t, take(t, l, "a", 7).Allowed)
 				redis.Set(gone)
 				eventually(t, func() bool { return l.Health() != nil }, "an outage")
-				g, err := l.Hold(t.Context(), limits.Call[string]{Key: "a", N: 10})
-				require.NoError(t, err)
+				g := must.Get(l.Hold(t.Context(), limits.Call[string]{Key: "a", N: 10}))
 				require.True(t, g.Allowed)
 				require.Equal(t, limits.SourceShare, g.Source())
 				require.True(t, take(t, l, "a", 1).Allowed, "the key is busy")

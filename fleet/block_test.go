@@ -17,6 +17,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -24,8 +25,7 @@ import (
 // blockable are limits of all kinds with the same clock.
 func blockable(t testing.TB) []policy.Policy {
 	t.Helper()
-	log, err := SlidingLog(5, 3*time.Second)
-	require.NoError(t, err)
+	log := policy.Must(SlidingLog(5, 3*time.Second))
 	return []policy.Policy{
 		funnel(5, 2, time.Second), log,
 		policy.Must(policy.FixedWindow(5, 2*time.Second)), policy.Must(policy.SlidingWindow(5, 2*time.Second)),
@@ -137,9 +137,7 @@ func TestBlockHoldsInLeasedModeWithinATerm(t *testing.T) {
 		verbs := asking(t, b, c.Policy)
 		each := func() (admitted int) {
 			for _, name := range []string{"Choke", "Take", "Hold", "Acquire"} {
-				got, err := verbs[name]("k")
-				require.NoError(t, err)
-				if got.Allowed {
+				if must.Get(verbs[name]("k")).Allowed {
 					admitted++
 				}
 			}
@@ -161,8 +159,7 @@ func TestBlockHoldsInLeasedModeWithinATerm(t *testing.T) {
 		}, "the block")
 		assert.Greater(t, got.RetryAfter, 50*time.Minute)
 		assert.False(t, got.Exact())
-		look, err := b.Peek(t.Context(), "k", 0)
-		require.NoError(t, err)
+		look := must.Get(b.Peek(t.Context(), "k", 0))
 		assert.False(t, look.Allowed)
 		assert.Zero(t, look.Remaining)
 		blocked := b.Stats().Blocked
@@ -171,7 +168,7 @@ func TestBlockHoldsInLeasedModeWithinATerm(t *testing.T) {
 			require.False(t, b.Choke(t.Context(), "k"))
 		}
 		assert.Equal(t, blocked+3*worth, b.Stats().Blocked)
-		_, err = a.Reset(t.Context(), "k")
+		_, err := a.Reset(t.Context(), "k")
 		require.NoError(t, err)
 		eventually(t, func() bool { return b.Choke(t.Context(), "k") }, "it is lifted")
 	})
@@ -207,8 +204,7 @@ func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 			}
 			assert.Equal(t, f.outage != FallbackClosed, take(t, b, "free", 1).Allowed)
 			assert.Equal(t, f.outage == FallbackOpen, take(t, b, "untold", 2).Allowed, "nothing is known of it")
-			out, err := TakeAll(t.Context(), b.Claim("free", 1), b.Claim("told", 1))
-			require.NoError(t, err)
+			out := must.Get(TakeAll(t.Context(), b.Claim("free", 1), b.Claim("told", 1)))
 			assert.False(t, out.Allowed)
 			assert.ErrorIs(t, out.Answers[1].Err(), limits.ErrBlocked)
 			assert.NotErrorIs(t, out.Answers[0].Err(), limits.ErrBlocked)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -24,10 +25,9 @@ func TestChangeLimitAgreesWithAnEngine(t *testing.T) {
 			c := on(redis, pair[0])
 			c.clock = clock.Load
 			servers := []*Limiter{open(t, c), open(t, c)}
-			e, err := engine.New[string](engine.Config{Name: c.Name, Policy: pair[0], Clock: func() policy.Instant {
+			e := must.Get(engine.New[string](engine.Config{Name: c.Name, Policy: pair[0], Clock: func() policy.Instant {
 				return policy.Instant(max(clock.Load()*1000, 1))
-			}})
-			require.NoError(t, err)
+			}}))
 			defer e.Close()
 			clock.Store(int64(366 * 24 * time.Hour / time.Microsecond))
 			changed := 0
@@ -50,9 +50,7 @@ func TestChangeLimitAgreesWithAnEngine(t *testing.T) {
 					}
 				default:
 					n := r.Int64N(8)
-					got, err := l.TakeWith(t.Context(), pair[i], "a", n)
-					require.NoError(t, err)
-					require.Equal(t, e.TakeWith(pair[i], "a", n), got.Decision, "%v step %d", pair, step)
+					require.Equal(t, e.TakeWith(pair[i], "a", n), must.Get(l.TakeWith(t.Context(), pair[i], "a", n)).Decision, "%v step %d", pair, step)
 				}
 			}
 			require.Positive(t, changed)
@@ -67,9 +65,7 @@ func TestChangeLimitIsRefused(t *testing.T) {
 		l := open(t, c)
 		take(t, l, "a", 10)
 		left := func(p policy.Policy) int64 {
-			a, err := l.TakeWith(ctx, p, "a", 0)
-			require.NoError(t, err)
-			return a.Remaining
+			return must.Get(l.TakeWith(ctx, p, "a", 0)).Remaining
 		}
 		var field *policy.FieldError
 		require.ErrorAs(t, l.ChangeLimit(ctx, "a", small, large, 7), &field)

@@ -10,17 +10,16 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
 func scripts(t testing.TB, redis *redistest.Server) (n int64) {
 	t.Helper()
 	reply := redis.Do(t, "INFO", "commandstats")
-	text, err := reply.ToString()
-	require.NoError(t, err)
+	text := must.Get(reply.ToString())
 	for _, found := range regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=(\d+)`).FindAllStringSubmatch(text, -1) {
-		calls, err := strconv.ParseInt(found[1], 10, 64)
-		require.NoError(t, err)
+		calls := must.Get(strconv.ParseInt(found[1], 10, 64))
 		n += calls
 	}
 	return n

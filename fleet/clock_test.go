@@ -21,8 +21,7 @@ import (
 func TestClockSteps(t *testing.T) {
 	must := policy.Must
 	const per = 10 * time.Second
-	sliding, err := SlidingLog(20, per)
-	require.NoError(t, err)
+	sliding := policy.Must(SlidingLog(20, per))
 	for _, c := range []struct {
 		p policy.Policy
 		// most bounds the admissions in a span of so many periods.

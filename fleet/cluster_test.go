@@ -13,6 +13,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/lease"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -34,9 +35,7 @@ func TestCluster(t *testing.T) {
 func slotOf(t *testing.T, cluster []*redistest.Server, name string) int64 {
 	t.Helper()
 	reply := cluster[0].Do(t, "CLUSTER", "KEYSLOT", name)
-	n, err := reply.AsInt64()
-	require.NoError(t, err)
-	return n
+	return must.Get(reply.AsInt64())
 }
 
 // keysOf returns some keys of each node.
@@ -78,11 +77,9 @@ func breakerOfANode(t *testing.T, cluster []*redistest.Server, lines []*redistes
 	lost, there := keys[2][0], slices.Concat(keys[0], keys[1])
 	eventually(t, func() bool { return breakerOpen(take(t, l, lost, 1)) }, "the breaker of its node opens")
 	for i, key := range slices.Repeat(there, 5) {
-		r, err := l.Reserve(t.Context(), key, 1, 0)
-		require.NoError(t, err)
+		r := must.Get(l.Reserve(t.Context(), key, 1, 0))
 		require.NoError(t, r.Cancel(t.Context()))
-		back, err := l.Refund(t.Context(), key, 0)
-		require.NoError(t, err)
+		back := must.Get(l.Refund(t.Context(), key, 0))
 		for _, a := range []limits.Answer{take(t, l, key, 1), r.Answer, back} {
 			require.Equal(t, limits.SourceRedis, a.Source(), "%v", a.Err())
 		}
@@ -205,8 +202,7 @@ func blocksInACluster(t *testing.T, _ []*redistest.Server, lines []*redistest.Li
 			require.ErrorIs(t, take(t, a, key, 1).Err(), limits.ErrBlocked)
 		}
 		if tag != "" {
-			out, err := TakeAll(t.Context(), b.Claim(keys[0][0], 1), b.Claim("y", 1))
-			require.NoError(t, err)
+			out := must.Get(TakeAll(t.Context(), b.Claim(keys[0][0], 1), b.Claim("y", 1)))
 			require.False(t, out.Allowed)
 			require.ErrorIs(t, out.Answers[0].Err(), limits.ErrBlocked)
 			require.True(t, out.Answers[1].Allowed)

@@ -25,18 +25,16 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 )
 
 func certified(t *testing.T) (certificate, key string) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
+	private := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	public, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	require.NoError(t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	require.NoError(t, err)
+	public := must.Get(x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private))
+	secret := must.Get(x509.MarshalPKCS8PrivateKey(private))
 	write := func(kind string, bytes []byte) string {
 		name := filepath.Join(t.TempDir(), "file")
 		require.NoError(t, os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600))
@@ -111,8 +109,7 @@ func TestErrorsSayTheNextStep(t *testing.T) {
 			if c.kind == nil {
 				eventually(t, func() bool { return l.Health() == nil }, "it is asked")
 				require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
-				client, err := rueidis.NewClient(l.config.Redis)
-				require.NoError(t, err)
+				client := must.Get(rueidis.NewClient(l.config.Redis))
 				defer client.Close()
 				require.NoError(t, client.Do(t.Context(), client.B().Ping().Build()).Error(), "clients send it by themselves")
 				return
@@ -141,9 +138,7 @@ func elsewhere(t *testing.T, addr string) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(addr)
 	require.NoError(t, err)
-	all, err := net.InterfaceAddrs()
-	require.NoError(t, err)
-	for _, a := range all {
+	for _, a := range must.Get(net.InterfaceAddrs()) {
 		if ip, ok := a.(*net.IPNet); ok && !ip.IP.IsLoopback() && ip.IP.To4() != nil {
 			return net.JoinHostPort(ip.IP.String(), port)
 		}

@@ -11,28 +11,24 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
 func explain(t testing.TB, l limits.Limiter[string], key string) limits.Explanation {
 	t.Helper()
-	x, err := limits.Explain(t.Context(), l, key)
-	require.NoError(t, err)
-	return x
+	return must.Get(limits.Explain(t.Context(), l, key))
 }
 
 func peek(t testing.TB, l *Limiter, key string, n int64) limits.Answer {
 	t.Helper()
-	a, err := l.Peek(t.Context(), key, n)
-	require.NoError(t, err)
-	return a
+	return must.Get(l.Peek(t.Context(), key, n))
 }
 
 func TestExplainALog(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		log, err := SlidingLog(5, time.Hour)
-		require.NoError(t, err)
+		log := policy.Must(SlidingLog(5, time.Hour))
 		l := open(t, on(redis, log))
 		assert.False(t, explain(t, l, "a").Known)
 		take(t, l, "a", 3)

@@ -22,6 +22,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -149,8 +150,7 @@ func open(t testing.TB, c Config) *Limiter {
 // launch is open for a Redis that may be unfit or gone.
 func launch(t testing.TB, c Config) *Limiter {
 	t.Helper()
-	l, err := New(c)
-	require.NoError(t, err)
+	l := must.Get(New(c))
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	return l
 }
@@ -161,9 +161,7 @@ func funnel(capacity, count int64, per time.Duration) policy.Policy {
 
 func take(t testing.TB, l *Limiter, key string, n int64) limits.Answer {
 	t.Helper()
-	a, err := l.Take(t.Context(), key, n)
-	require.NoError(t, err)
-	return a
+	return must.Get(l.Take(t.Context(), key, n))
 }
 
 // inRedis returns the units left of a key by Redis. A connection may fail once more after an

@@ -13,6 +13,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -43,8 +44,7 @@ func TestKeep(t *testing.T) {
 			c := on(redis, p)
 			one, other := open(t, c), open(t, c)
 			reserve := func(key string) Reservation {
-				r, err := one.Reserve(ctx, key, 5, 0)
-				require.NoError(t, err)
+				r := must.Get(one.Reserve(ctx, key, 5, 0))
 				require.True(t, r.Allowed, "%v", p)
 				return r
 			}
@@ -69,8 +69,7 @@ func TestAcquire(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		ctx := t.Context()
 		l := open(t, on(redis, funnel(2, 1, time.Hour)))
-		r, err := l.Acquire(ctx, "a", 2, 0)
-		require.NoError(t, err)
+		r := must.Get(l.Acquire(ctx, "a", 2, 0))
 		require.True(t, r.Allowed)
 		require.Zero(t, r.Waited)
 		require.NoError(t, r.Keep(ctx, 1))
@@ -79,7 +78,7 @@ func TestAcquire(t *testing.T) {
 		for patience, wrapped := range map[time.Duration]bool{0: false, -1: false, 59 * time.Minute: false, policy.Never: true} {
 			soon, cancel := context.WithTimeout(ctx, 59*time.Minute+30*time.Second)
 			before := l.Stats().Exact
-			r, err = l.Acquire(soon, "a", 2, patience)
+			r, err := l.Acquire(soon, "a", 2, patience)
 			cancel()
 			require.Equal(t, before+1, l.Stats().Exact, "the deadline is foreseen")
 			require.ErrorIs(t, err, engine.ErrDeadline)
@@ -90,7 +89,7 @@ func TestAcquire(t *testing.T) {
 			require.EqualValues(t, 1, used(t, l, "a"), "nothing was taken")
 		}
 		for _, n := range []int64{3, -1} {
-			r, err = l.Acquire(ctx, "a", n, time.Hour)
+			r, err := l.Acquire(ctx, "a", n, time.Hour)
 			require.ErrorIs(t, err, engine.ErrNever)
 			require.Equal(t, policy.Never, r.RetryAfter)
 			require.ErrorIs(t, l.Wait(ctx, "a", n), engine.ErrNever)
@@ -99,8 +98,7 @@ func TestAcquire(t *testing.T) {
 		fast := open(t, on(redis, funnel(10, 10, time.Second)))
 		require.True(t, take(t, fast, "a", 10).Allowed)
 		begun := time.Now()
-		r, err = fast.Acquire(ctx, "a", 2, time.Hour)
-		require.NoError(t, err)
+		r = must.Get(fast.Acquire(ctx, "a", 2, time.Hour))
 		require.Positive(t, r.Waited)
 		require.Equal(t, r.Waited, time.Since(begun))
 		require.Positive(t, r.Wait, "as of when it asked")
@@ -117,7 +115,7 @@ func TestAcquire(t *testing.T) {
 		}()
 		eventually(t, func() bool { return take(t, l, "b", 0).ResetAfter > 150*time.Minute }, "it has a turn")
 		leave(mine)
-		err = <-ended
+		err := <-ended
 		require.ErrorIs(t, err, engine.ErrCancelled)
 		require.ErrorIs(t, err, mine)
 		require.LessOrEqual(t, take(t, l, "b", 0).ResetAfter, 2*time.Hour, "it came back")
@@ -138,9 +136,7 @@ func TestLeasedKeep(t *testing.T) {
 		l := open(t, c)
 		var r Reservation
 		for r.taken.lease == nil || l.held("a") < 10 {
-			var err error
-			r, err = l.Acquire(ctx, "a", 5, 0)
-			require.NoError(t, err)
+			r = must.Get(l.Acquire(ctx, "a", 5, 0))
 			if r.Source() != limits.SourceLease {
 				require.NoError(t, r.Cancel(ctx))
 			}
@@ -163,9 +159,7 @@ func TestAcquireOfAQueue(t *testing.T) {
 			require.Zero(t, r.Wait, i)
 		}
 		for range 2 {
-			r, err := l.Reserve(ctx, "a", 1, 0)
-			require.NoError(t, err)
-			require.True(t, r.Allowed)
+			require.True(t, must.Get(l.Reserve(ctx, "a", 1, 0)).Allowed)
 		}
 		for patience, want := range map[time.Duration]error{time.Hour: engine.ErrDeadline, 20 * time.Hour: engine.ErrCrowded} {
 			_, err := l.Acquire(ctx, "a", 1, patience)

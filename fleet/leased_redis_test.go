@@ -11,6 +11,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -51,8 +52,7 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 		require.Positive(t, l.leases.Held("a"))
 		for _, n := range []int64{-3, 3} {
 			used -= n
-			a, err := l.Refund(ctx, "a", n)
-			require.NoError(t, err)
+			a := must.Get(l.Refund(ctx, "a", n))
 			require.Equal(t, limit-used, a.Remaining)
 			require.False(t, a.Exact())
 		}
@@ -77,9 +77,7 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 		_, err = l.Take(ended, "a", 1)
 		require.Equal(t, mine, err)
 		require.ErrorIs(t, l.Wait(ended, "a", 1), engine.ErrCancelled)
-		forgotten, err := l.Reset(ctx, "a")
-		require.NoError(t, err)
-		require.True(t, forgotten)
+		require.True(t, must.Get(l.Reset(ctx, "a")))
 		require.Zero(t, l.leases.Held("a"))
 
 		s := l.Stats()

@@ -19,6 +19,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -29,9 +30,7 @@ func TestTakeAll(t *testing.T) {
 		byAddress, byUser := twoOfOneRedis(t, redis, funnel(3, 1, time.Hour), window(5, time.Hour))
 		all := func(claims ...Claim) limits.Outcome {
 			t.Helper()
-			out, err := TakeAll(t.Context(), claims...)
-			require.NoError(t, err)
-			return out
+			return must.Get(TakeAll(t.Context(), claims...))
 		}
 		out := all(byAddress.Claim("a", 2), byUser.Claim("u", 2))
 		require.True(t, out.Allowed)
@@ -95,8 +94,7 @@ func TestErrorsAreToldApart(t *testing.T) {
 		passWithoutRedis(l, "a", 4)
 		redis.SetUnfit(fmt.Errorf("%w: %w", store.ErrDenied, &rueidis.RedisError{}))
 		for i := range 2 * failures { // the last find the breaker open
-			a, err := l.Refund(t.Context(), "a", 1)
-			require.NoError(t, err)
+			a := must.Get(l.Refund(t.Context(), "a", 1))
 			require.ErrorIs(t, a.Err(), ErrOutage)
 			require.True(t, a.Allowed)
 			require.EqualValues(t, min(7+i, 10), a.Remaining)
@@ -111,8 +109,7 @@ func TestContextOfTheCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		c := on(redis, funnel(2, 1, time.Hour))
 		down, l := open(t, c), open(t, on(storetest.New(), c.Policy))
-		r, err := down.Reserve(t.Context(), "a", 1, 0)
-		require.NoError(t, err)
+		r := must.Get(down.Reserve(t.Context(), "a", 1, 0))
 		redis.Set(gone)
 		_, reset := down.Reset(t.Context(), "a")
 		outages := []error{reset, r.Cancel(t.Context()), take(t, down, "a", 1).Err(), down.Health()}
@@ -137,7 +134,7 @@ func TestContextOfTheCaller(t *testing.T) {
 		}
 		require.EqualValues(t, 2, take(t, l, "a", 0).Remaining)
 		require.Zero(t, l.Stats().Local)
-		_, err = l.Refund(t.Context(), "a", -1<<50)
+		_, err := l.Refund(t.Context(), "a", -1<<50)
 		require.ErrorAs(t, err, new(*policy.FieldError))
 	})
 }
@@ -147,8 +144,7 @@ func TestClose(t *testing.T) {
 		for _, f := range fallbacks {
 			c := on(redis, funnel(2, 1, time.Hour))
 			c.Outage = f.outage
-			l, err := New(c)
-			require.NoError(t, err)
+			l := must.Get(New(c))
 			ended := make(chan error, 2)
 			require.NoError(t, l.Wait(t.Context(), "a", 2))
 			require.NoError(t, l.Block(t.Context(), "blocked", time.Hour))
@@ -189,8 +185,7 @@ func TestClosedMeanwhile(t *testing.T) {
 			}
 			take(t, l, "a", 0)
 			require.NoError(t, ask(other, l))
-			a, err := l.refundWithout(l.own.Load(), "a", 1, failure)
-			require.NoError(t, err)
+			a := must.Get(l.refundWithout(l.own.Load(), "a", 1, failure))
 			require.ErrorIs(t, a.Err(), down)
 
 			require.NoError(t, l.Close())
@@ -218,14 +213,11 @@ func TestClientIsClosed(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	connections := func() int {
 		reply := redis.Do(t, "CLIENT", "LIST", "TYPE", "normal")
-		list, err := reply.ToString()
-		require.NoError(t, err)
-		return strings.Count(list, "\n") - 1 // the asking client is listed, too
+		return strings.Count(must.Get(reply.ToString()), "\n") - 1 // the asking client is listed, too
 	}
 	c := at(redis.Addr(), funnel(2, 1, time.Hour))
 	for range 2 {
-		l, err := New(c)
-		require.NoError(t, err)
+		l := must.Get(New(c))
 		require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
 		require.NotZero(t, connections())
 		require.NoError(t, l.Close())
@@ -323,8 +315,7 @@ func TestClaimsOfDifferentUnits(t *testing.T) {
 			for _, n := range units {
 				claims = append(claims, tokens.Claim("a", n))
 			}
-			out, err := TakeAll(t.Context(), claims...)
-			require.NoError(t, err)
+			out := must.Get(TakeAll(t.Context(), claims...))
 			require.Equal(t, want, out.Allowed, "%+v", out)
 			return out
 		}
@@ -369,8 +360,7 @@ func TestViaAnotherLimiter(t *testing.T) {
 			for _, l := range all {
 				eventually(t, func() bool { return l.Health() == nil }, "Redis is back")
 			}
-			out, err := TakeAll(t.Context(), all[0].Claim("a", 1), all[1].Claim("a", 1), all[2].Claim("a", 1))
-			require.NoError(t, err)
+			out := must.Get(TakeAll(t.Context(), all[0].Claim("a", 1), all[1].Claim("a", 1), all[2].Claim("a", 1)))
 			require.True(t, out.Allowed)
 			require.Equal(t, limits.SourceRedis, out.Answers[2].Source())
 			line.Set(gone)

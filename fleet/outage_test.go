@@ -12,6 +12,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -50,12 +51,10 @@ func TestOutage(t *testing.T) {
 				require.ErrorIs(t, l.Health(), ErrOutage)
 				require.Equal(t, f.outage != FallbackClosed, l.Choke(t.Context(), "c"))
 
-				asked, err := l.Ask(t.Context(), "c", 1)
-				require.NoError(t, err)
+				asked := must.Get(l.Ask(t.Context(), "c", 1))
 				require.Equal(t, f.source, asked.Source())
 				require.False(t, asked.Exact())
-				g, err := l.Hold(t.Context(), limits.Call[string]{Key: "c", N: 1, Patience: time.Millisecond})
-				require.NoError(t, err)
+				g := must.Get(l.Hold(t.Context(), limits.Call[string]{Key: "c", N: 1, Patience: time.Millisecond}))
 				require.Equal(t, f.source, g.Source())
 				require.Equal(t, f.outage != FallbackClosed, asked.Allowed && g.Allowed)
 				require.NoError(t, g.Cancel(t.Context()))
@@ -68,15 +67,13 @@ func TestOutage(t *testing.T) {
 				}
 				require.True(t, take(t, l, "b", 0).Allowed)
 
-				a, err = l.Refund(t.Context(), "b", 1)
-				require.NoError(t, err)
+				a = must.Get(l.Refund(t.Context(), "b", 1))
 				require.Equal(t, f.outage == FallbackShare, a.Allowed)
-				_, err = l.Reset(t.Context(), "never")
+				_, err := l.Reset(t.Context(), "never")
 				require.ErrorIs(t, err, ErrOutage)
 				_, err = l.Take(t.Context(), strings.Repeat("x", 1<<16+1), 1)
 				require.ErrorIs(t, err, ErrKeyTooLong)
-				r, err := l.Reserve(t.Context(), "d", 1, 0)
-				require.NoError(t, err)
+				r := must.Get(l.Reserve(t.Context(), "d", 1, 0))
 				require.NoError(t, r.Cancel(t.Context()))
 
 				redis.Set(well)
@@ -256,8 +253,7 @@ func TestTakeAllInAnOutage(t *testing.T) {
 			for _, l := range of {
 				claims = append(claims, l.Claim("a", n))
 			}
-			out, err := TakeAll(t.Context(), claims...)
-			require.NoError(t, err)
+			out := must.Get(TakeAll(t.Context(), claims...))
 			require.Equal(t, allowed, out.Allowed)
 			return out
 		}
@@ -276,8 +272,7 @@ func TestTakeAllInAnOutage(t *testing.T) {
 
 // Promise: Late or lost answers charge nothing twice.
 func TestLostAnswerIsChargedOnce(t *testing.T) {
-	sliding, err := SlidingLog(10, time.Hour)
-	require.NoError(t, err)
+	sliding := policy.Must(SlidingLog(10, time.Hour))
 	word := funnel(10, 1, time.Hour)
 	for _, c := range []struct {
 		name string
@@ -321,8 +316,7 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 				passWithoutRedis(l, "a", 4)
 
 				redis.Set(redistest.Weather{Answers: 700 * time.Millisecond})
-				a, err := l.Refund(t.Context(), "a", n)
-				require.NoError(t, err)
+				a := must.Get(l.Refund(t.Context(), "a", n))
 				require.ErrorIs(t, a.Err(), ErrBudget)
 				require.Equal(t, limits.SourceShare, a.Source())
 				require.False(t, a.Allowed)

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -98,15 +99,12 @@ type answered struct {
 
 func startServer(t *testing.T, j serverJob) *process {
 	t.Helper()
-	job, err := json.Marshal(j)
-	require.NoError(t, err)
+	job := must.Get(json.Marshal(j))
 	p := &process{cmd: exec.Command(os.Args[0])}
 	p.cmd.Env = append(os.Environ(), serverJobVariable+"="+string(job))
 	p.cmd.Stderr = os.Stderr
-	p.asks, err = p.cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := p.cmd.StdoutPipe()
-	require.NoError(t, err)
+	p.asks = must.Get(p.cmd.StdinPipe())
+	out := must.Get(p.cmd.StdoutPipe())
 	p.replies = json.NewDecoder(out)
 	require.NoError(t, p.cmd.Start())
 	t.Cleanup(func() {

@@ -14,6 +14,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/core/statefile"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -42,8 +43,7 @@ func inAnOutage(t *testing.T, redis *storetest.Redis) (c Config, l *Limiter) {
 
 func units(t *testing.T, c Config, of string, file []byte) (n int64) {
 	t.Helper()
-	local, err := share.New(share.Config{Policy: c.Policy, Servers: c.Servers, MaxKeys: 100, Name: store.Short})
-	require.NoError(t, err)
+	local := must.Get(share.New(share.Config{Policy: c.Policy, Servers: c.Servers, MaxKeys: 100, Name: store.Short}))
 	require.NoError(t, local.Load(bytes.NewReader(file), of))
 	for d := range local.Owed() {
 		n += d.Units
@@ -126,8 +126,7 @@ func TestStateFileThatCannotBeUsed(t *testing.T) {
 		require.NoError(t, l.Close())
 		require.NoError(t, l.Close(), "twice is once")
 
-		whole, err := os.ReadFile(c.StateFile)
-		require.NoError(t, err)
+		whole := must.Get(os.ReadFile(c.StateFile))
 		for _, change := range []func(*Config){func(c *Config) { c.Name = name() }, func(c *Config) { c.Tag = "tag" }} {
 			other := c
 			change(&other)
@@ -143,9 +142,7 @@ func TestStateFileThatCannotBeUsed(t *testing.T) {
 			_, err = New(c)
 			require.ErrorIs(t, err, ErrStateFile)
 			require.ErrorIs(t, err, statefile.ErrCorrupt)
-			got, err := os.ReadFile(c.StateFile)
-			require.NoError(t, err)
-			require.Equal(t, cut, got)
+			require.Equal(t, cut, must.Get(os.ReadFile(c.StateFile)))
 		}
 		require.NoError(t, os.WriteFile(c.StateFile, whole, 0o600))
 		require.NoError(t, open(t, c).Close(), "the lock was not kept")
@@ -172,8 +169,7 @@ func TestFailedSaveIsTold(t *testing.T) {
 		var events log
 		c := on(redis, funnel(100, 1, time.Hour))
 		c.StateFile, c.OnEvent = filepath.Join(dir, "charges"), events.add
-		l, err := New(c)
-		require.NoError(t, err)
+		l := must.Get(New(c))
 		eventually(t, func() bool { return l.Health() == nil }, "Redis is there")
 		require.NoError(t, os.RemoveAll(dir))
 		require.EqualValues(t, 100, inRedis(t, l, "a")) // so that the share knows it

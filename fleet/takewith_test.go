@@ -12,6 +12,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -41,16 +42,14 @@ func TestTakeWith(t *testing.T) {
 			small, large := f[0], f[1]
 			c := on(redis, small)
 			l, other := open(t, c), open(t, c)
-			a, err := l.TakeWith(ctx, large, "a", 50)
-			require.NoError(t, err)
+			a := must.Get(l.TakeWith(ctx, large, "a", 50))
 			require.True(t, a.Allowed)
 			require.Equal(t, limits.SourceRedis, a.Source())
 			require.Equal(t, large.Limit(), a.Limit)
 			require.Equal(t, small.Limit(), take(t, l, "b", 1).Limit)
 
 			half := take(t, other, "a", 1)
-			same, err := other.TakeWith(ctx, small, "b", 1)
-			require.NoError(t, err)
+			same := must.Get(other.TakeWith(ctx, small, "b", 1))
 			require.True(t, same.Allowed)
 			require.EqualValues(t, take(t, l, "b", 0).Remaining, same.Remaining)
 			if _, log := small.(interface{ Window() time.Duration }); log && strings.Contains(small.String(), "funnel") {
@@ -61,26 +60,21 @@ func TestTakeWith(t *testing.T) {
 			}
 
 			if !strings.Contains(small.String(), "bursty") { // whose units cost as the limit says
-				out, err := TakeAll(ctx, l.ClaimWith(large, "d", 10), l.Claim("e", 10), l.ClaimWith(large, "c", 1), l.Claim("c", 1))
-				require.NoError(t, err)
+				out := must.Get(TakeAll(ctx, l.ClaimWith(large, "d", 10), l.Claim("e", 10), l.ClaimWith(large, "c", 1), l.Claim("c", 1)))
 				require.True(t, out.Allowed, "%v", small)
 				require.Equal(t, []int64{90, 0}, []int64{out.Answers[0].Remaining, out.Answers[1].Remaining})
 				require.NotEqual(t, out.Answers[2].Limit, out.Answers[3].Limit)
-				a, err = l.TakeWith(ctx, large, "c", 0)
-				require.NoError(t, err)
+				a = must.Get(l.TakeWith(ctx, large, "c", 0))
 				require.LessOrEqual(t, a.Remaining, int64(98), "%v: it was charged under both", small)
 			}
 
-			_, err = l.RefundWith(ctx, large, "a", 50)
+			_, err := l.RefundWith(ctx, large, "a", 50)
 			require.NoError(t, err)
-			a, err = other.TakeWith(ctx, large, "a", 0)
-			require.NoError(t, err)
+			a = must.Get(other.TakeWith(ctx, large, "a", 0))
 			require.LessOrEqual(t, shape.AtOnce(large)-a.Remaining, int64(10), "%v: they came back", large)
-			a, err = l.RefundWith(ctx, nil, "b", 2)
-			require.NoError(t, err)
+			a = must.Get(l.RefundWith(ctx, nil, "b", 2))
 			require.EqualValues(t, small.Limit(), a.Limit)
-			a, err = l.TakeWith(ctx, nil, "b", 0)
-			require.NoError(t, err)
+			a = must.Get(l.TakeWith(ctx, nil, "b", 0))
 			require.EqualValues(t, small.Limit(), a.Limit)
 		}
 	})
@@ -90,8 +84,7 @@ func TestTakeWith(t *testing.T) {
 func TestTakeWithMisfit(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		ctx := t.Context()
-		log, err := SlidingLog(10, time.Hour)
-		require.NoError(t, err)
+		log := policy.Must(SlidingLog(10, time.Hour))
 		limits := []policy.Policy{
 			funnel(10, 1, time.Hour), policy.Must(policy.Queue(10, 1, time.Hour)), policy.Must(policy.Bursty(1, time.Hour, 9)),
 			policy.Must(policy.FixedWindow(10, time.Hour)), policy.Must(policy.FixedWindow(10, time.Minute)),
@@ -122,11 +115,9 @@ func TestTakeWithMisfit(t *testing.T) {
 			require.Zero(t, l.Stats().Admitted+l.Stats().Refused)
 		}
 		leased := open(t, leased(on(redis, funnel(100, 1, time.Second))))
-		_, err = leased.TakeWith(ctx, funnel(10, 1, time.Second), "a", 1)
+		_, err := leased.TakeWith(ctx, funnel(10, 1, time.Second), "a", 1)
 		require.ErrorIs(t, err, ErrModeUnsupported)
-		a, err := leased.TakeWith(ctx, nil, "a", 1)
-		require.NoError(t, err)
-		require.True(t, a.Allowed)
+		require.True(t, must.Get(leased.TakeWith(ctx, nil, "a", 1)).Allowed)
 	})
 }
 
@@ -144,53 +135,35 @@ func TestPolicyFor(t *testing.T) {
 		require.Equal(t, c.Policy, l.Limit())
 		require.EqualValues(t, 97, take(t, l, "big", 3).Remaining)
 		require.True(t, l.Choke(ctx, "big"))
-		a, err := l.Peek(ctx, "big", 0)
-		require.NoError(t, err)
-		require.EqualValues(t, 96, a.Remaining)
-		a, err = l.Refund(ctx, "big", 1)
-		require.NoError(t, err)
-		require.EqualValues(t, 97, a.Remaining)
+		require.EqualValues(t, 96, must.Get(l.Peek(ctx, "big", 0)).Remaining)
+		require.EqualValues(t, 97, must.Get(l.Refund(ctx, "big", 1)).Remaining)
 		require.NoError(t, l.Wait(ctx, "big", 7))
-		r, err := l.Reserve(ctx, "big", 50, 0)
-		require.NoError(t, err)
+		r := must.Get(l.Reserve(ctx, "big", 50, 0))
 		require.EqualValues(t, 40, r.Remaining)
 		require.NoError(t, r.Keep(ctx, 10))
-		r, err = l.Acquire(ctx, "big", 20, 0)
-		require.NoError(t, err)
+		r = must.Get(l.Acquire(ctx, "big", 20, 0))
 		require.EqualValues(t, 60, r.Remaining)
 		require.ErrorIs(t, l.Wait(ctx, "big", 101), engine.ErrNever)
-		out, err := TakeAll(ctx, l.Claim("big", 2), l.Claim("any", 2))
-		require.NoError(t, err)
+		out := must.Get(TakeAll(ctx, l.Claim("big", 2), l.Claim("any", 2)))
 		require.True(t, out.Allowed)
 		require.EqualValues(t, 58, out.Answers[0].Remaining)
 		require.Zero(t, out.Answers[1].Remaining)
 		require.Equal(t, 1, out.Binding)
-		used, err := l.Reset(ctx, "big")
-		require.NoError(t, err)
-		require.True(t, used)
-		used, err = l.Reset(ctx, "big")
-		require.NoError(t, err)
-		require.False(t, used)
+		require.True(t, must.Get(l.Reset(ctx, "big")))
+		require.False(t, must.Get(l.Reset(ctx, "big")))
 		require.EqualValues(t, 100, take(t, l, "big", 0).Remaining)
 		require.False(t, take(t, l, "any", 3).Allowed, "Policy holds for the others")
 
-		a, err = l.Ask(ctx, "big", 60)
-		require.NoError(t, err)
-		require.EqualValues(t, 40, a.Remaining)
-		g, err := l.Hold(ctx, limits.Call[string]{Key: "new", N: 50, Limit: plans["big"]})
-		require.NoError(t, err)
+		require.EqualValues(t, 40, must.Get(l.Ask(ctx, "big", 60)).Remaining)
+		g := must.Get(l.Hold(ctx, limits.Call[string]{Key: "new", N: 50, Limit: plans["big"]}))
 		require.NoError(t, g.Settle(ctx, 70))
-		a, err = l.TakeWith(ctx, plans["big"], "new", 0)
-		require.NoError(t, err)
-		require.EqualValues(t, 30, a.Remaining, "it is settled in its own measure")
+		require.EqualValues(t, 30, must.Get(l.TakeWith(ctx, plans["big"], "new", 0)).Remaining, "it is settled in its own measure")
 
-		_, err = l.Take(ctx, "odd", 1)
+		_, err := l.Take(ctx, "odd", 1)
 		require.ErrorIs(t, err, ErrMisfit)
 		require.False(t, l.Choke(ctx, "odd"))
 		require.ErrorIs(t, l.Wait(ctx, "odd", 1), ErrMisfit)
-		a, err = l.Ask(ctx, "odd", 1)
-		require.NoError(t, err)
-		require.Equal(t, policy.Decision{RetryAfter: policy.Never}, a.Decision)
+		require.Equal(t, policy.Decision{RetryAfter: policy.Never}, must.Get(l.Ask(ctx, "odd", 1)).Decision)
 		_, err = l.Reserve(ctx, "odd", 1, 0)
 		require.ErrorIs(t, err, ErrMisfit)
 	})
@@ -208,8 +181,7 @@ func TestSharesOfLimits(t *testing.T) {
 			l := open(t, c)
 			with := func(source limits.Source, p policy.Policy, key string, n int64) limits.Answer {
 				t.Helper()
-				a, err := l.TakeWith(t.Context(), p, key, n)
-				require.NoError(t, err)
+				a := must.Get(l.TakeWith(t.Context(), p, key, n))
 				require.Equal(t, source, a.Source())
 				return a
 			}
@@ -219,9 +191,7 @@ func TestSharesOfLimits(t *testing.T) {
 			require.Equal(t, []int64{50, 20}, []int64{a.Limit, a.Remaining}, "of 50, the part that Redis said is used")
 			require.Equal(t, retry, with(limits.SourceShare, f[1], "a", 51).RetryAfter, "the limit allows it, the share never does")
 			require.True(t, with(limits.SourceShare, f[1], "a", 5).Allowed)
-			out, err := TakeAll(t.Context(), l.ClaimWith(f[1], "a", 5))
-			require.NoError(t, err)
-			require.True(t, out.Allowed)
+			require.True(t, must.Get(TakeAll(t.Context(), l.ClaimWith(f[1], "a", 5))).Allowed)
 			if strings.Contains(f[0].String(), "funnel") { // a limit that is new in the outage knows the servers
 				require.EqualValues(t, 20, with(limits.SourceShare, funnel(40, 40, 3660*24*time.Hour), "new", 1).Limit)
 			}

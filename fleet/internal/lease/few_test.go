@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -36,17 +37,13 @@ func (c *counting) Return(ctx context.Context, backs []Back) error {
 // paid units.
 func commandsOf(t *testing.T, limit policy.Policy, calls int, units int64, pause func() time.Duration) (commands, admitted, paid int64) {
 	synctest.Test(t, func(t *testing.T) {
-		plan, err := NewPlan(limit, 0)
-		require.NoError(t, err)
+		plan := must.Get(NewPlan(limit, 0))
 		m := newMemory(plan)
 		bank := &counting{Bank: sharp(m)}
-		l, err := New(Config{Plan: plan, Bank: bank, seed: 1, Timeout: 20 * time.Millisecond})
-		require.NoError(t, err)
+		l := must.Get(New(Config{Plan: plan, Bank: bank, seed: 1, Timeout: 20 * time.Millisecond}))
 		for range calls {
 			time.Sleep(pause())
-			d, err := takeFrom(l, "key", units, budget)
-			require.NoError(t, err)
-			if d.Allowed {
+			if must.Get(takeFrom(l, "key", units, budget)).Allowed {
 				admitted++
 			}
 		}
@@ -66,10 +63,10 @@ func TestFewCallsAreNotLeased(t *testing.T) {
 		calls = 200 // calls do not overlap: there is little to race
 	}
 	for _, limit := range []policy.Policy{
-		must(policy.Funnel(100_000, 100_000, time.Second)), // admits all
-		must(policy.SlidingWindow(1_000_000, time.Hour)),
-		must(policy.FixedWindow(20, time.Second)), // refuses most
-		must(policy.Funnel(10, 10, time.Second)),
+		policy.Must(policy.Funnel(100_000, 100_000, time.Second)), // admits all
+		policy.Must(policy.SlidingWindow(1_000_000, time.Hour)),
+		policy.Must(policy.FixedWindow(20, time.Second)), // refuses most
+		policy.Must(policy.Funnel(10, 10, time.Second)),
 	} {
 		for _, each := range []float64{0.1, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 64, 256} {
 			rng := rand.New(rand.NewPCG(1, 2))
@@ -88,7 +85,7 @@ func TestFewCallsAreNotLeased(t *testing.T) {
 	for burst := 1; burst <= 40; burst += 1 + race.Slowdown/5 {
 		for _, units := range []int64{1, 3} {
 			n := 0
-			commands, admitted, paid := commandsOf(t, must(policy.SlidingWindow(1_000_000, time.Hour)), 10*burst, units, func() time.Duration {
+			commands, admitted, paid := commandsOf(t, policy.Must(policy.SlidingWindow(1_000_000, time.Hour)), 10*burst, units, func() time.Duration {
 				if n++; n%burst == 0 {
 					return time.Second
 				}

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -18,18 +18,15 @@ import (
 // instant. It returns the units used, and fails if they exceed the limit.
 func hoard(t *testing.T, limit policy.Policy, terms float64) (used int64) {
 	synctest.Test(t, func(t *testing.T) {
-		plan, err := NewPlan(limit, 0)
-		require.NoError(t, err)
-		plan, err = NewPlan(limit, plan.Term) // leases last as long as they may
-		require.NoError(t, err)
+		plan := must.Get(NewPlan(limit, 0))
+		plan = must.Get(NewPlan(limit, plan.Term)) // leases last as long as they may
 		m := newMemory(plan)
 		var log audit
 		var all []*Leases
 		for range servers {
 			w := sharp(m)
 			w.change(time.Minute, nil)
-			l, err := New(Config{Plan: plan, Bank: w, Timeout: time.Minute, seed: 1, always: true})
-			require.NoError(t, err)
+			l := must.Get(New(Config{Plan: plan, Bank: w, Timeout: time.Minute, seed: 1, always: true}))
 			go func() { _, _ = l.Take("other", 1, budget, nil) }()
 			all = append(all, l)
 		}
@@ -68,11 +65,11 @@ func hoard(t *testing.T, limit policy.Policy, terms float64) (used int64) {
 func TestHoardedLeasesKeepTheLimit(t *testing.T) {
 	one(t)
 	for _, limit := range []policy.Policy{
-		must(policy.Funnel(1000, 1000, time.Second)),
-		must(policy.Funnel(400, 2000, time.Second)),
-		must(policy.Funnel(2000, 100, time.Second)),
-		must(policy.FixedWindow(1000, 10*time.Second)),
-		must(policy.SlidingWindow(1000, 10*time.Second)),
+		policy.Must(policy.Funnel(1000, 1000, time.Second)),
+		policy.Must(policy.Funnel(400, 2000, time.Second)),
+		policy.Must(policy.Funnel(2000, 100, time.Second)),
+		policy.Must(policy.FixedWindow(1000, 10*time.Second)),
+		policy.Must(policy.SlidingWindow(1000, 10*time.Second)),
 	} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			s, most := limit.(shape.Shaped).Shape(), int64(0)

@@ -15,7 +15,7 @@ func leaseAlways(always bool) func(*Config) { return func(c *Config) { c.always 
 // Promise: A hot key costs few commands, however many callers.
 func TestLeasesGrowUnderManyCallers(t *testing.T) {
 	for _, callers := range []int{1, 64, 256} {
-		in(t, must(policy.FixedWindow(1_000_000, time.Hour)), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
+		in(t, policy.Must(policy.FixedWindow(1_000_000, time.Hour)), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
 			const calls = 1 << 16
 			var all sync.WaitGroup
 			for range callers {

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -32,16 +33,14 @@ func sharp(m *memory) *wire {
 func in(t *testing.T, limit policy.Policy, f func(t *testing.T, l *Leases, m *memory, w *wire), more ...func(*Config)) {
 	one(t)
 	synctest.Test(t, func(t *testing.T) {
-		plan, err := NewPlan(limit, 0)
-		require.NoError(t, err)
+		plan := must.Get(NewPlan(limit, 0))
 		m := newMemory(plan)
 		w := sharp(m)
 		c := Config{Plan: plan, Bank: w, seed: 1, Timeout: 20 * time.Millisecond, always: true}
 		for _, f := range more {
 			f(&c)
 		}
-		l, err := New(c)
-		require.NoError(t, err)
+		l := must.Get(New(c))
 		defer func() {
 			require.NoError(t, l.Close(context.Background()))
 			time.Sleep(3 * time.Hour) // until the wires are empty
@@ -59,9 +58,7 @@ func (m *memory) remaining(key string) int64 {
 
 func take(t *testing.T, l *Leases, n int64) policy.Decision {
 	t.Helper()
-	d, err := l.Take("key", n, budget, nil)
-	require.NoError(t, err)
-	return d
+	return must.Get(l.Take("key", n, budget, nil))
 }
 
 // warm makes calls that must pass, 100µs apart.
@@ -73,10 +70,10 @@ func warm(t *testing.T, l *Leases, calls int) {
 	}
 }
 
-func thousand() policy.Policy { return must(policy.Funnel(1000, 1000, time.Second)) }
+func thousand() policy.Policy { return policy.Must(policy.Funnel(1000, 1000, time.Second)) }
 
 func TestRefusalIsRemembered(t *testing.T) {
-	in(t, must(policy.FixedWindow(10, 10*time.Second)), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
+	in(t, policy.Must(policy.FixedWindow(10, 10*time.Second)), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
 		warm(t, l, 10)
 		before := l.Stats()
 		for range 10_000 {
@@ -99,7 +96,7 @@ func TestRefusalIsRemembered(t *testing.T) {
 }
 
 func TestBadNumbers(t *testing.T) {
-	in(t, must(policy.FixedWindow(10, time.Second)), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
+	in(t, policy.Must(policy.FixedWindow(10, time.Second)), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
 		for range 2 {
 			for _, n := range []int64{-1, 11, math.MinInt64, math.MaxInt64} {
 				assert.Equal(t, policy.Decision{Limit: 10, RetryAfter: policy.Never}, take(t, l, n))
@@ -116,14 +113,12 @@ func TestBadNumbers(t *testing.T) {
 
 // Calls get an error within their budget, and held leases last until their end.
 func TestBankFails(t *testing.T) {
-	in(t, must(policy.FixedWindow(100_000, time.Hour)), func(t *testing.T, l *Leases, _ *memory, w *wire) {
+	in(t, policy.Must(policy.FixedWindow(100_000, time.Hour)), func(t *testing.T, l *Leases, _ *memory, w *wire) {
 		warm(t, l, 1000)
 		w.change(time.Millisecond, func() fault { return fault{lost: true} })
 		held := take(t, l, 1).Remaining
 		for range held {
-			d, err := l.Take("key", 1, 0, nil)
-			require.NoError(t, err)
-			require.True(t, d.Allowed, "it was paid")
+			require.True(t, must.Get(l.Take("key", 1, 0, nil)).Allowed, "it was paid")
 		}
 		at := time.Now()
 		_, err := l.Take("key", 1, budget, nil)
@@ -152,9 +147,7 @@ func TestLateAnswerIsUsed(t *testing.T) {
 		require.ErrorIs(t, err, ErrLate)
 		time.Sleep(10 * time.Millisecond)
 		assert.EqualValues(t, 5, m.payment("key"))
-		d, err := l.Take("key", 5, 0, nil)
-		require.NoError(t, err)
-		assert.True(t, d.Allowed)
+		assert.True(t, must.Get(l.Take("key", 5, 0, nil)).Allowed)
 		assert.EqualValues(t, 5, m.payment("key"))
 	})
 }
@@ -164,7 +157,7 @@ func TestLateAnswerIsUsed(t *testing.T) {
 // Promise: A dead server's funnel units are free after a term.
 func TestLeasesComeBack(t *testing.T) {
 	for _, limit := range []policy.Policy{
-		must(policy.Funnel(10_000, 1000, time.Second)), must(policy.FixedWindow(10_000, 5*time.Second)), must(policy.SlidingWindow(10_000, 5*time.Second)),
+		policy.Must(policy.Funnel(10_000, 1000, time.Second)), policy.Must(policy.FixedWindow(10_000, 5*time.Second)), policy.Must(policy.SlidingWindow(10_000, 5*time.Second)),
 	} {
 		for _, dies := range []bool{false, true} {
 			t.Run(fmt.Sprint(limit, dies), func(t *testing.T) {
@@ -204,12 +197,10 @@ func TestLeasesComeBack(t *testing.T) {
 // Keys that the book has no room for get ErrBusy, and none passes unpaid.
 func TestBookIsBounded(t *testing.T) {
 	const most = 8
-	in(t, must(policy.FixedWindow(1, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
+	in(t, policy.Must(policy.FixedWindow(1, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		for i := range 100 {
 			for _, allowed := range []bool{true, false} {
-				d, err := l.Take(fmt.Sprint(i), 1, budget, nil)
-				require.NoError(t, err)
-				require.Equal(t, allowed, d.Allowed)
+				require.Equal(t, allowed, must.Get(l.Take(fmt.Sprint(i), 1, budget, nil)).Allowed)
 			}
 			require.LessOrEqual(t, l.Stats().Keys, most)
 			require.LessOrEqual(t, l.words.Len(), most)
@@ -249,9 +240,7 @@ func TestOwnerDies(t *testing.T) {
 			_, err := l.Take("other", 1, budget, nil)
 			require.ErrorIs(t, err, ErrUnavailable)
 			require.ErrorIs(t, err, errDied)
-			d, err := l.Take("other", 1, budget, nil)
-			require.NoError(t, err)
-			require.True(t, d.Allowed)
+			require.True(t, must.Get(l.Take("other", 1, budget, nil)).Allowed)
 			require.NoError(t, l.Health())
 
 			armed.Store(1000)
@@ -296,7 +285,7 @@ func TestRestOfALeaseIsNotProlonged(t *testing.T) {
 
 // Each call is counted once, and so is each unit.
 func TestStats(t *testing.T) {
-	in(t, must(policy.FixedWindow(500, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
+	in(t, policy.Must(policy.FixedWindow(500, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		var admitted, refused atomic.Uint64
 		var all sync.WaitGroup
 		for _, n := range []int64{1, 2, 3, 1, 2, 501} {
@@ -322,7 +311,7 @@ func TestStats(t *testing.T) {
 }
 
 func TestHeldAndForget(t *testing.T) {
-	in(t, must(policy.FixedWindow(10_000, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
+	in(t, policy.Must(policy.FixedWindow(10_000, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		assert.Zero(t, l.Held("key"))
 		warm(t, l, 300)
 		time.Sleep(2 * time.Millisecond)
@@ -333,7 +322,7 @@ func TestHeldAndForget(t *testing.T) {
 		assert.Zero(t, l.Held("key"))
 		assert.True(t, take(t, l, 1).Allowed)
 	})
-	in(t, must(policy.FixedWindow(1, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
+	in(t, policy.Must(policy.FixedWindow(1, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		require.True(t, take(t, l, 1).Allowed)
 		require.False(t, take(t, l, 1).Allowed)
 		delete(m.words, "key")

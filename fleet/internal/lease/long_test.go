@@ -17,7 +17,7 @@ import (
 // Only the hash of a long key is kept after the bank's answer. It finds, renews and returns the
 // lease.
 func TestLongKeysAreNotKept(t *testing.T) {
-	in(t, must(policy.FixedWindow(10_000, time.Hour)), func(t *testing.T, l *Leases, m *memory, w *wire) {
+	in(t, policy.Must(policy.FixedWindow(10_000, time.Hour)), func(t *testing.T, l *Leases, m *memory, w *wire) {
 		const keys, calls = 20, 200
 		long := func(i int) string { return strings.Repeat("k", 1<<16) + fmt.Sprint(i) }
 		requireShort := func(keys int) {

@@ -9,10 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
-
-func must(p policy.Policy, err error) policy.Policy { return policy.Must(p, err) }
 
 func TestPlan(t *testing.T) {
 	for _, c := range []struct {
@@ -22,16 +21,16 @@ func TestPlan(t *testing.T) {
 		lasts time.Duration
 		most  int64
 	}{
-		{must(policy.Funnel(1000, 1000, time.Second)), 0, "funnel 875, 1000/s", 125 * time.Millisecond, 125},
-		{must(policy.Funnel(1000, 1000, time.Second)), 250 * time.Millisecond, "funnel 750, 1000/s", 250 * time.Millisecond, 250},
-		{must(policy.Funnel(4000, 1000, time.Second)), 0, "funnel 3500, 1000/s", 500 * time.Millisecond, 500},
-		{must(policy.Funnel(10_000, 1000, time.Second)), 0, "funnel 9000, 1000/s", time.Second, 1000},
-		{must(policy.Funnel(10, 10, time.Second)), 0, "funnel 8, 10/s", 125 * time.Millisecond, 1},
-		{must(policy.Funnel(2, 1, time.Hour)), 0, "funnel 1, 1/h", time.Second, 1},
-		{must(policy.FixedWindow(10, time.Hour)), 0, "window 10/h", time.Second, 10},
-		{must(policy.FixedWindow(10, 100*time.Millisecond)), 0, "window 10/100ms", 100 * time.Millisecond, 10},
-		{must(policy.FixedWindow(1_000_000, time.Hour)), 0, "window 1000000/h", time.Second, maxUnits},
-		{must(policy.SlidingWindow(10, time.Second)), time.Minute, "sliding 10/s", time.Second, 10},
+		{policy.Must(policy.Funnel(1000, 1000, time.Second)), 0, "funnel 875, 1000/s", 125 * time.Millisecond, 125},
+		{policy.Must(policy.Funnel(1000, 1000, time.Second)), 250 * time.Millisecond, "funnel 750, 1000/s", 250 * time.Millisecond, 250},
+		{policy.Must(policy.Funnel(4000, 1000, time.Second)), 0, "funnel 3500, 1000/s", 500 * time.Millisecond, 500},
+		{policy.Must(policy.Funnel(10_000, 1000, time.Second)), 0, "funnel 9000, 1000/s", time.Second, 1000},
+		{policy.Must(policy.Funnel(10, 10, time.Second)), 0, "funnel 8, 10/s", 125 * time.Millisecond, 1},
+		{policy.Must(policy.Funnel(2, 1, time.Hour)), 0, "funnel 1, 1/h", time.Second, 1},
+		{policy.Must(policy.FixedWindow(10, time.Hour)), 0, "window 10/h", time.Second, 10},
+		{policy.Must(policy.FixedWindow(10, 100*time.Millisecond)), 0, "window 10/100ms", 100 * time.Millisecond, 10},
+		{policy.Must(policy.FixedWindow(1_000_000, time.Hour)), 0, "window 1000000/h", time.Second, maxUnits},
+		{policy.Must(policy.SlidingWindow(10, time.Second)), time.Minute, "sliding 10/s", time.Second, 10},
 	} {
 		plan, err := NewPlan(c.limit, c.term)
 		require.NoError(t, err, c.limit)
@@ -47,11 +46,11 @@ func TestPlan(t *testing.T) {
 		err   string
 	}{
 		{nil, 0, "ral: fleet.Config: Policy is nil, want a policy, such as policy.Funnel returns"},
-		{must(policy.Funnel(10, 10, time.Second)), -1, "ral: fleet.Config: Term is -1ns, want between 10ms and 1m, or 0 for the default"},
-		{must(policy.Funnel(10, 1000, time.Second)), 0, "ral: fleet.Config: Policy is funnel 10, 1000/s, want a Funnel that drains in 20ms or more (this one does in 10ms), or Mode Exact"},
-		{must(policy.Funnel(1, 1, time.Second)), 0, "ral: fleet.Config: Policy is funnel 1, 1/s, want a Funnel of capacity 2 or more, or Mode Exact: of less nothing can be leased ahead"},
-		{must(policy.FixedWindow(1, time.Millisecond)), 0, "ral: fleet.Config: Policy is window 1/ms, want a window of 10ms or more, or Mode Exact"},
-		{must(policy.Queue(1, 1, time.Second)), 0, "ral: fleet.Config: Policy is queue 1, 1/s, want a Funnel, a FixedWindow or a SlidingWindow, or Mode Exact: of others nothing can be leased"},
+		{policy.Must(policy.Funnel(10, 10, time.Second)), -1, "ral: fleet.Config: Term is -1ns, want between 10ms and 1m, or 0 for the default"},
+		{policy.Must(policy.Funnel(10, 1000, time.Second)), 0, "ral: fleet.Config: Policy is funnel 10, 1000/s, want a Funnel that drains in 20ms or more (this one does in 10ms), or Mode Exact"},
+		{policy.Must(policy.Funnel(1, 1, time.Second)), 0, "ral: fleet.Config: Policy is funnel 1, 1/s, want a Funnel of capacity 2 or more, or Mode Exact: of less nothing can be leased ahead"},
+		{policy.Must(policy.FixedWindow(1, time.Millisecond)), 0, "ral: fleet.Config: Policy is window 1/ms, want a window of 10ms or more, or Mode Exact"},
+		{policy.Must(policy.Queue(1, 1, time.Second)), 0, "ral: fleet.Config: Policy is queue 1, 1/s, want a Funnel, a FixedWindow or a SlidingWindow, or Mode Exact: of others nothing can be leased"},
 	} {
 		_, err := NewPlan(c.limit, c.term)
 		if assert.Error(t, err) {
@@ -70,19 +69,17 @@ func TestTermFollowsTheRoundTrip(t *testing.T) {
 		limit            policy.Policy
 		term, trip, want time.Duration
 	}{
-		{must(policy.Funnel(10_000, 1000, time.Second)), 0, 0, 250 * ms},
-		{must(policy.Funnel(10_000, 1000, time.Second)), 0, 50 * ms, 500 * ms},
-		{must(policy.Funnel(10_000, 1000, time.Second)), 0, 200 * ms, time.Second},
-		{must(policy.Funnel(1000, 1000, time.Second)), 0, 50 * ms, 125 * ms},
-		{must(policy.Funnel(10_000, 1000, time.Second)), 400 * ms, 0, 400 * ms},
-		{must(policy.Funnel(10_000, 1000, time.Second)), 400 * ms, 100 * ms, 400 * ms},
-		{must(policy.FixedWindow(10, 100*ms)), 0, 50 * ms, 100 * ms},
-		{must(policy.FixedWindow(10, time.Hour)), 0, ms, 250 * ms},
-		{must(policy.FixedWindow(10, time.Hour)), 0, 50 * ms, 500 * ms},
+		{policy.Must(policy.Funnel(10_000, 1000, time.Second)), 0, 0, 250 * ms},
+		{policy.Must(policy.Funnel(10_000, 1000, time.Second)), 0, 50 * ms, 500 * ms},
+		{policy.Must(policy.Funnel(10_000, 1000, time.Second)), 0, 200 * ms, time.Second},
+		{policy.Must(policy.Funnel(1000, 1000, time.Second)), 0, 50 * ms, 125 * ms},
+		{policy.Must(policy.Funnel(10_000, 1000, time.Second)), 400 * ms, 0, 400 * ms},
+		{policy.Must(policy.Funnel(10_000, 1000, time.Second)), 400 * ms, 100 * ms, 400 * ms},
+		{policy.Must(policy.FixedWindow(10, 100*ms)), 0, 50 * ms, 100 * ms},
+		{policy.Must(policy.FixedWindow(10, time.Hour)), 0, ms, 250 * ms},
+		{policy.Must(policy.FixedWindow(10, time.Hour)), 0, 50 * ms, 500 * ms},
 	} {
-		plan, err := NewPlan(c.limit, c.term)
-		require.NoError(t, err)
-		assert.Equal(t, c.want, plan.term(c.trip), "%v, Term %v, round trip %v", c.limit, c.term, c.trip)
+		assert.Equal(t, c.want, must.Get(NewPlan(c.limit, c.term)).term(c.trip), "%v, Term %v, round trip %v", c.limit, c.term, c.trip)
 	}
 }
 
@@ -113,11 +110,10 @@ func TestCapacityKeptBackCoversTheTerm(t *testing.T) {
 func TestLeaseEndsWithItsWindow(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, limit := range []policy.Policy{
-		must(policy.FixedWindow(1000, 100*time.Millisecond)), must(policy.FixedWindow(1000, 7*time.Second)),
-		must(policy.SlidingWindow(500, 100*time.Millisecond)), must(policy.SlidingWindow(1000, 7*time.Second)),
+		policy.Must(policy.FixedWindow(1000, 100*time.Millisecond)), policy.Must(policy.FixedWindow(1000, 7*time.Second)),
+		policy.Must(policy.SlidingWindow(500, 100*time.Millisecond)), policy.Must(policy.SlidingWindow(1000, 7*time.Second)),
 	} {
-		plan, err := NewPlan(limit, 0)
-		require.NoError(t, err)
+		plan := must.Get(NewPlan(limit, 0))
 		word, now := uint64(0), policy.Instant(1)
 		for range 2000 {
 			now += policy.Instant(rng.Int64N(int64(20 * time.Millisecond)))
@@ -153,8 +149,7 @@ func TestGiveBackIsNoMoreThanWasTaken(t *testing.T) {
 	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		capacity := 4 + rng.Int64N(60)
-		plan, err := NewPlan(must(policy.Funnel(capacity, 1+rng.Int64N(capacity), time.Second)), 0)
-		require.NoError(t, err)
+		plan := must.Get(NewPlan(policy.Must(policy.Funnel(capacity, 1+rng.Int64N(capacity), time.Second)), 0))
 		var leases []*lease
 		var story []event // takes less returns
 		word, now := uint64(0), policy.Instant(time.Hour)
@@ -203,12 +198,9 @@ func TestGiveBackIsNoMoreThanWasTaken(t *testing.T) {
 // Late returns of a funnel count as older, by the clock that says more. Windows do not care.
 func TestGiveBackLate(t *testing.T) {
 	// Ten units drain in a second.
-	funnel, err := NewPlan(must(policy.Funnel(100, 10, time.Second)), 0)
-	require.NoError(t, err)
-	window, err := NewPlan(must(policy.FixedWindow(100, time.Minute)), 0)
-	require.NoError(t, err)
-	sliding, err := NewPlan(must(policy.SlidingWindow(100, time.Minute)), 0)
-	require.NoError(t, err)
+	funnel := must.Get(NewPlan(policy.Must(policy.Funnel(100, 10, time.Second)), 0))
+	window := must.Get(NewPlan(policy.Must(policy.FixedWindow(100, time.Minute)), 0))
+	sliding := must.Get(NewPlan(policy.Must(policy.SlidingWindow(100, time.Minute)), 0))
 	const second = policy.Instant(time.Second)
 	for _, c := range []struct {
 		plan      *Plan

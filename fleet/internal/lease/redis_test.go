@@ -11,37 +11,31 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // onStore returns leases of a bank in a store, with a call that returns the units left there.
 func onStore(t *testing.T, limit policy.Policy) (l *Leases, bank *OnStore, remaining func(key string) int64) {
 	t.Helper()
-	plan, err := NewPlan(limit, 0)
-	require.NoError(t, err)
-	kept, err := store.New(nil, store.Options{}).Limit(plan.Policy)
-	require.NoError(t, err)
+	plan := must.Get(NewPlan(limit, 0))
+	kept := must.Get(store.New(nil, store.Options{}).Limit(plan.Policy))
 	redis := storetest.New().Store(store.Options{})
 	bank = NewOnStore(redis, plan, kept)
-	l, err = New(Config{Plan: plan, Bank: bank, Name: store.Short, Timeout: time.Second})
-	require.NoError(t, err)
+	l = must.Get(New(Config{Plan: plan, Bank: bank, Name: store.Short, Timeout: time.Second}))
 	return l, bank, func(key string) int64 {
-		taken, err := redis.Peek(t.Context(), kept, key)
-		require.NoError(t, err)
-		return taken.Remaining
+		return must.Get(redis.Peek(t.Context(), kept, key)).Remaining
 	}
 }
 
 // Units of a window come back at once, whatever the key's length.
 func TestCloseGivesBackToRedis(t *testing.T) {
-	for i, limit := range []policy.Policy{must(policy.FixedWindow(500, time.Hour)), must(policy.SlidingWindow(500, time.Hour))} {
+	for i, limit := range []policy.Policy{policy.Must(policy.FixedWindow(500, time.Hour)), policy.Must(policy.SlidingWindow(500, time.Hour))} {
 		synctest.Test(t, func(t *testing.T) {
 			key, used := [...]string{"key", strings.Repeat("key", 20_000)}[i], int64(0)
 			l, _, remaining := onStore(t, limit)
 			for ; l.Held(key) < 10; used++ {
-				d, err := takeFrom(l, key, 1, budget)
-				require.NoError(t, err)
-				require.True(t, d.Allowed)
+				require.True(t, must.Get(takeFrom(l, key, 1, budget)).Allowed)
 			}
 			require.NoError(t, l.Close(t.Context()))
 			assert.Equal(t, l.Limit()-used, remaining(key))
@@ -53,7 +47,7 @@ func TestCloseGivesBackToRedis(t *testing.T) {
 // The delay that Redis may have counts as age.
 func TestFunnelGivesBackTheUndrainedUnits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, bank, remaining := onStore(t, must(policy.Funnel(400, 2000, time.Second)))
+		l, bank, remaining := onStore(t, policy.Must(policy.Funnel(400, 2000, time.Second)))
 		g := bank.Lease(t.Context(), []Ask{{Key: "key", Need: 200, Most: 200}})[0]
 		require.NoError(t, g.Err)
 		require.EqualValues(t, 200, g.Units)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -69,8 +70,7 @@ type loadOutcome struct {
 // run makes calls at random, independently of the answers.
 func (r loadRun) run(t *testing.T) (out loadOutcome) {
 	synctest.Test(t, func(t *testing.T) {
-		plan, err := NewPlan(r.limit, 0)
-		require.NoError(t, err)
+		plan := must.Get(NewPlan(r.limit, 0))
 		m := newMemory(plan)
 		var mu sync.Mutex
 		var waits []time.Duration
@@ -82,10 +82,9 @@ func (r loadRun) run(t *testing.T) (out loadOutcome) {
 			all.Go(func() {
 				var calls sync.WaitGroup
 				bank := &counting{Bank: &wire{bank: m, trip: func() time.Duration { return r.trip }}}
-				l, err := New(Config{
+				l := must.Get(New(Config{
 					Plan: plan, Bank: bank, Servers: func() int { return servers }, seed: uint64(i + 1), Timeout: 8 * r.budget,
-				})
-				require.NoError(t, err)
+				}))
 				rng := rand.New(rand.NewPCG(uint64(i), 7))
 				for next := time.Duration(0); next < r.length; {
 					next += time.Duration(rng.ExpFloat64() * float64(time.Second) / (r.times * float64(r.rate)))
@@ -149,7 +148,7 @@ func TestUsableShare(t *testing.T) {
 			r.length = 10 * time.Second
 		}
 		for _, r.limit = range []policy.Policy{
-			must(policy.Funnel(rate, rate, time.Second)), must(policy.FixedWindow(rate, time.Second)), must(policy.SlidingWindow(rate, time.Second)),
+			policy.Must(policy.Funnel(rate, rate, time.Second)), policy.Must(policy.FixedWindow(rate, time.Second)), policy.Must(policy.SlidingWindow(rate, time.Second)),
 		} {
 			for _, l := range loads {
 				t.Run(fmt.Sprintf("%v, %s", r.limit, l.name), func(t *testing.T) {
@@ -185,7 +184,7 @@ func TestLeasesFromAFarBank(t *testing.T) {
 	}
 	const rate = 1000
 	for _, limit := range []policy.Policy{
-		must(policy.Funnel(10*rate, rate, time.Second)), must(policy.FixedWindow(10*rate, 10*time.Second)),
+		policy.Must(policy.Funnel(10*rate, rate, time.Second)), policy.Must(policy.FixedWindow(10*rate, 10*time.Second)),
 	} {
 		for _, trip := range trips {
 			for _, l := range loads {

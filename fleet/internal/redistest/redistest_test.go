@@ -7,6 +7,8 @@ import (
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 func text(t *testing.T, m rueidis.RedisMessage) string {
@@ -14,9 +16,7 @@ func text(t *testing.T, m rueidis.RedisMessage) string {
 	if n, err := m.AsInt64(); err == nil {
 		return strconv.FormatInt(n, 10)
 	}
-	s, err := m.ToString()
-	require.NoError(t, err)
-	return s
+	return must.Get(m.ToString())
 }
 
 func TestKillAndRestart(t *testing.T) {
@@ -48,9 +48,7 @@ func TestOptionsReachTheServer(t *testing.T) {
 	s := Start(t, Options{MaxMemory: "3mb", Policy: "allkeys-lru", Args: []string{"--hz", "17"}})
 	for setting, want := range map[string]string{"maxmemory": "3145728", "maxmemory-policy": "allkeys-lru", "hz": "17", "appendonly": "no"} {
 		reply := s.Do(t, "CONFIG", "GET", setting)
-		got, err := reply.AsStrMap()
-		require.NoError(t, err)
-		require.Equal(t, want, got[setting])
+		require.Equal(t, want, must.Get(reply.AsStrMap())[setting])
 	}
 }
 
@@ -70,10 +68,8 @@ func TestSentinelMakesAReplicaTheMaster(t *testing.T) {
 	sentinel := s.Sentinel(t, "tested", 1)
 	s.Kill()
 	await(t, "the other master", func() bool {
-		said, err := sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "tested")
-		require.NoError(t, err)
-		addr, err := said.AsStrSlice()
-		require.NoError(t, err)
+		said := must.Get(sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "tested"))
+		addr := must.Get(said.AsStrSlice())
 		return net.JoinHostPort(addr[0], addr[1]) == r.Addr()
 	})
 	require.Equal(t, "OK", text(t, r.Do(t, "SET", "key", "after")))
@@ -82,8 +78,7 @@ func TestSentinelMakesAReplicaTheMaster(t *testing.T) {
 func TestClusterSharesTheSlots(t *testing.T) {
 	t.Parallel()
 	cluster := StartCluster(t, Options{})
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{cluster[0].Addr()}, DisableCache: true})
-	require.NoError(t, err)
+	client := must.Get(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{cluster[0].Addr()}, DisableCache: true}))
 	defer client.Close()
 	for i := range 100 {
 		require.NoError(t, client.Do(t.Context(), client.B().Set().Key("key"+strconv.Itoa(i)).Value("1").Build()).Error())

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/statefile"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -28,8 +29,7 @@ func saved(t testing.TB, l *Local, of string) []byte {
 
 func restarted(t testing.TB, file []byte, c Config) *Local {
 	t.Helper()
-	l, err := New(c)
-	require.NoError(t, err)
+	l := must.Get(New(c))
 	require.NoError(t, l.Load(bytes.NewReader(file), "x"))
 	return l
 }
@@ -59,10 +59,8 @@ var files = map[string]policy.Policy{
 func TestRestartChangesNoAnswer(t *testing.T) {
 	simulated(t, slices.Collect(maps.Values(files)), func(t *testing.T, p policy.Policy) {
 		c := Config{Policy: p, Servers: 3, MaxKeys: 100, Name: plain}
-		on, err := New(c)
-		require.NoError(t, err)
-		again, err := New(c)
-		require.NoError(t, err)
+		on := must.Get(New(c))
+		again := must.Get(New(c))
 		random := rand.New(rand.NewPCG(1, 2))
 		restarts, admitted := 0, 0
 		hear := func() {
@@ -108,8 +106,7 @@ func TestRestartChangesNoAnswer(t *testing.T) {
 func TestFileHoldsDebts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := Config{Policy: policy.Must(policy.FixedWindow(100, time.Hour)), Servers: 1, MaxKeys: 100, Name: plain}
-		l, err := New(c)
-		require.NoError(t, err)
+		l := must.Get(New(c))
 		require.False(t, l.Changed())
 		for _, key := range []string{"a", "b", "c", "d"} {
 			l.Learn(key, 0, l.now())
@@ -152,10 +149,9 @@ func TestWallClockMayGoBack(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			last := policy.Instant(2 * time.Hour)
 			var file bytes.Buffer
-			to, err := statefile.NewWriter(&file, statefile.Header{
+			to := must.Get(statefile.NewWriter(&file, statefile.Header{
 				Epoch: time.Now().Add(back - time.Duration(last)), Limit: c.Policy.String(), Codec: codec("x"),
-			})
-			require.NoError(t, err)
+			}))
 			require.NoError(t, to.Add(key, uint64(last+policy.Instant(10*time.Hour))*ticks, 0))
 			require.NoError(t, to.Close(last))
 			l := restarted(t, file.Bytes(), c)
@@ -175,8 +171,7 @@ func TestWallClockMayGoBack(t *testing.T) {
 func TestFileOfAnotherLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := Config{Policy: policy.Must(policy.Funnel(100, 1, time.Minute)), Servers: 1, MaxKeys: 100, Name: plain}
-		l, err := New(c)
-		require.NoError(t, err)
+		l := must.Get(New(c))
 		l.Learn("a", 0, l.now())
 		require.True(t, l.Take("a", 5, 0).Allowed)
 		file := saved(t, l, "x")
@@ -194,8 +189,7 @@ func TestFileOfAnotherLimit(t *testing.T) {
 func TestFileOfLongAgo(t *testing.T) {
 	simulated(t, slices.Collect(maps.Values(files)), func(t *testing.T, p policy.Policy) {
 		c := Config{Policy: p, Servers: 1, MaxKeys: 100, Name: plain}
-		l, err := New(c)
-		require.NoError(t, err)
+		l := must.Get(New(c))
 		first := l.base
 		restarts := 0
 		for range 30 {
@@ -215,21 +209,18 @@ func TestFileOfLongAgo(t *testing.T) {
 
 func TestFilesThatAreRefused(t *testing.T) {
 	c := Config{Policy: files["funnel"], Servers: 1, MaxKeys: 100, Name: plain}
-	l, err := New(c)
-	require.NoError(t, err)
+	l := must.Get(New(c))
 	l.Learn("a", 0, l.now())
 	require.True(t, l.Take("a", 5, 0).Allowed)
 	file := saved(t, l, "x")
-	next, err := New(c)
-	require.NoError(t, err)
-	err = next.Load(bytes.NewReader(saved(t, l, "another")), "x")
+	next := must.Get(New(c))
+	err := next.Load(bytes.NewReader(saved(t, l, "another")), "x")
 	require.ErrorIs(t, err, ErrForeign)
 	require.ErrorContains(t, err, "of another")
 	require.ErrorIs(t, next.Load(bytes.NewReader(file[:len(file)-1]), "x"), statefile.ErrCorrupt)
 	for _, key := range []string{"", "\x01", "\x01\x05", "\x01\x05\x00", "\x01\x00\x00a", "\xff\xff\xff\xff\xff\x01\x05\x00a", "\x01" + strings.Repeat("\xff", 9) + "\x01\x00a"} {
 		var to bytes.Buffer
-		w, err := statefile.NewWriter(&to, statefile.Header{Epoch: time.Now(), Limit: c.Policy.String(), Codec: codec("x")})
-		require.NoError(t, err)
+		w := must.Get(statefile.NewWriter(&to, statefile.Header{Epoch: time.Now(), Limit: c.Policy.String(), Codec: codec("x")}))
 		require.NoError(t, w.Add([]byte(key), 1, 0))
 		require.NoError(t, w.Close(1))
 		require.ErrorIs(t, next.Load(&to, "x"), statefile.ErrCorrupt, "%q", key)
@@ -240,8 +231,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 // A smaller table reports the units without room.
 func TestFileOfMoreKeys(t *testing.T) {
 	c := Config{Policy: files["funnel"], Servers: 1, MaxKeys: 1000, Name: plain}
-	l, err := New(c)
-	require.NoError(t, err)
+	l := must.Get(New(c))
 	for i := range 500 {
 		l.Learn(fmt.Sprint(i), 0, l.now())
 		require.True(t, l.Take(fmt.Sprint(i), 2, 0).Allowed)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -22,8 +23,7 @@ func open(t *testing.T, p policy.Policy, servers int, keys ...string) *Local {
 
 func openMost(t *testing.T, p policy.Policy, servers, most int, keys ...string) *Local {
 	t.Helper()
-	l, err := New(Config{Policy: p, Servers: servers, MaxKeys: most, Name: plain})
-	require.NoError(t, err)
+	l := must.Get(New(Config{Policy: p, Servers: servers, MaxKeys: most, Name: plain}))
 	for _, key := range keys {
 		l.Learn(key, 0, redisTime(l.now()))
 	}
@@ -178,8 +178,7 @@ func TestPartStaysUsed(t *testing.T) {
 func kinds(t *testing.T) []policy.Policy {
 	t.Helper()
 	must := policy.Must
-	log, err := slidinglog.New(40, 4*time.Second)
-	require.NoError(t, err)
+	log := policy.Must(slidinglog.New(40, 4*time.Second))
 	return []policy.Policy{
 		must(policy.Funnel(40, 10, time.Second)), must(policy.Queue(39, 10, time.Second)),
 		must(policy.Bursty(10, time.Second, 40)), must(policy.FixedWindow(40, 4*time.Second)),
@@ -370,11 +369,10 @@ func TestLatestWordCounts(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most, keys = 100, 2000
-		l, err := New(Config{
+		l := must.Get(New(Config{
 			Policy: policy.Must(policy.Funnel(4, 1, time.Hour)), Servers: 1, MaxKeys: most,
 			Name: func(key string) string { return strings.Clone(key[:8]) },
-		})
-		require.NoError(t, err)
+		}))
 		long := strings.Repeat("x", 64<<10-8)
 		name := func(i int) string { return (strconv.Itoa(i) + "........")[:8] + long }
 		takeAll := func() (admitted int64) {

@@ -15,6 +15,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/penalty"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -27,13 +28,11 @@ func blockName(s *store.Store, l *store.Limit, key string) string {
 func commands(t testing.TB, redis *redistest.Server, names ...string) map[string]int64 {
 	t.Helper()
 	reply := redis.Do(t, "INFO", "commandstats")
-	said, err := reply.ToString()
-	require.NoError(t, err)
+	said := must.Get(reply.ToString())
 	all := map[string]int64{}
 	for _, m := range regexp.MustCompile(`cmdstat_(\w+):calls=(\d+),`).FindAllStringSubmatch(said, -1) {
 		if names == nil || slices.Contains(names, m[1]) {
-			all[m[1]], err = strconv.ParseInt(m[2], 10, 64)
-			require.NoError(t, err)
+			all[m[1]] = must.Get(strconv.ParseInt(m[2], 10, 64))
 		}
 	}
 	return all
@@ -42,9 +41,7 @@ func commands(t testing.TB, redis *redistest.Server, names ...string) map[string
 // readBlock returns the word of a key's block in Redis, or 0.
 func readBlock(t testing.TB, s *store.Store, l *store.Limit, key string) uint64 {
 	t.Helper()
-	word, err := s.BlockWord(context.Background(), l, key)
-	require.NoError(t, err)
-	return word
+	return must.Get(s.BlockWord(context.Background(), l, key))
 }
 
 func TestBlocksLastAsLongAsTheyMeanAnything(t *testing.T) {
@@ -62,9 +59,7 @@ func TestBlocksLastAsLongAsTheyMeanAnything(t *testing.T) {
 	}
 	take := func() store.Taken {
 		t.Helper()
-		taken, err := s.Take(t.Context(), l, "k", 1, 0)
-		require.NoError(t, err)
-		return taken
+		return must.Get(s.Take(t.Context(), l, "k", 1, 0))
 	}
 	require.True(t, take().Allowed)
 	require.EqualValues(t, 0, integer(t, client, "EXISTS", name), "nothing is kept of a key that was never refused")
@@ -77,9 +72,7 @@ func TestBlocksLastAsLongAsTheyMeanAnything(t *testing.T) {
 	_, _, err := s.Block(t.Context(), "k", 7*time.Hour)
 	require.NoError(t, err)
 	check("a longer one")
-	used, err := s.Delete(t.Context(), l, "k")
-	require.NoError(t, err)
-	assert.True(t, used)
+	assert.True(t, must.Get(s.Delete(t.Context(), l, "k")))
 	require.EqualValues(t, 0, integer(t, client, "EXISTS", name))
 	_, _, err = s.Block(t.Context(), "k", time.Second)
 	require.NoError(t, err)
@@ -155,9 +148,7 @@ func TestForeignValueUnderTheNameOfABlock(t *testing.T) {
 			for range 30 { // some are refused
 				_, _ = s.Take(t.Context(), l, "list", 1, 0)
 			}
-			kind, err := ask(t, client, "TYPE", name).ToString()
-			require.NoError(t, err)
-			assert.Equal(t, "list", kind)
+			assert.Equal(t, "list", must.Get(ask(t, client, "TYPE", name).ToString()))
 		})
 	}
 }
@@ -169,8 +160,7 @@ func TestNamesOfBlocks(t *testing.T) {
 		for _, p := range append(wordPolicies(), newLog(t, 2, time.Hour)) {
 			l := limit(t, s, p)
 			for _, key := range []string{"alice", "", "a}b", strings.Repeat("x", 1000)} {
-				name, err := s.Name(l, key)
-				require.NoError(t, err)
+				name := must.Get(s.Name(l, key))
 				block := s.BlockName(l, name)
 				assert.NotEqual(t, name, block)
 				assert.Equal(t, store.SlotOf(name), store.SlotOf(block))

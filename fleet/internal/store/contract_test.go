@@ -18,6 +18,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/core/penalty"
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/seeds"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -445,10 +446,8 @@ func TestRollIsTheFakes(t *testing.T) {
 				now = now.Add(time.Duration(random.Int64N(int64(time.Second))).Truncate(time.Microsecond))
 			}
 			beat := store.Beat{ID: fmt.Sprint(id), TTL: rollTTL, Keep: rollKeep, Limit: "limit, 1+ " + strconv.Itoa(random.IntN(3))}
-			want, err := fake.Heartbeat(t.Context(), beat)
-			require.NoError(t, err)
-			got, err := real.Heartbeat(t.Context(), beat)
-			require.NoError(t, err)
+			want := must.Get(fake.Heartbeat(t.Context(), beat))
+			got := must.Get(real.Heartbeat(t.Context(), beat))
 			slices.SortFunc(got.Limits, func(a, b store.KeptLimit) int { return strings.Compare(a.Text, b.Text) })
 			require.Equal(t, want, got, "seed %d, run %d, step %d", seed, run, step)
 		}

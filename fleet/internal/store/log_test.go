@@ -9,14 +9,13 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
 func newLog(t testing.TB, limit int64, per time.Duration) *slidinglog.Log {
 	t.Helper()
-	l, err := slidinglog.New(limit, per)
-	require.NoError(t, err)
-	return l
+	return must.Get(slidinglog.New(limit, per))
 }
 
 // The rest of an entry keeps its time to live, even alone.
@@ -28,13 +27,10 @@ func TestRestOfAnEntryLasts(t *testing.T) {
 		"kept":     func(mine store.Taken) (store.Taken, error) { return s.Keep(t.Context(), l, "k", mine, 1000, 123) },
 		"refunded": func(store.Taken) (store.Taken, error) { return s.Refund(t.Context(), l, "k", 877) },
 	} {
-		mine, err := s.Take(t.Context(), l, "k", 1000, 0)
-		require.NoError(t, err)
-		left, err := giveBack(mine)
-		require.NoError(t, err)
-		require.EqualValues(t, 10_000-123, left.Remaining, what)
+		mine := must.Get(s.Take(t.Context(), l, "k", 1000, 0))
+		require.EqualValues(t, 10_000-123, must.Get(giveBack(mine)).Remaining, what)
 		require.Positive(t, integer(t, client, "PTTL", name(t, s, l, "k")), what)
-		_, err = s.Delete(t.Context(), l, "k")
+		_, err := s.Delete(t.Context(), l, "k")
 		require.NoError(t, err)
 	}
 }
@@ -46,8 +42,7 @@ func TestKeepOfALog(t *testing.T) {
 	l := limit(t, s, newLog(t, 5000, time.Hour))
 	take := func(n int64) store.Taken {
 		clock += 10_000
-		got, err := s.Take(t.Context(), l, "k", n, 0)
-		require.NoError(t, err)
+		got := must.Get(s.Take(t.Context(), l, "k", n, 0))
 		require.True(t, got.Allowed)
 		return got
 	}
@@ -55,14 +50,12 @@ func TestKeepOfALog(t *testing.T) {
 	mine, n := take(2222), int64(2222)
 	refund := func(units, used int64) {
 		t.Helper()
-		got, err := s.Refund(t.Context(), l, "k", units)
-		require.NoError(t, err)
+		got := must.Get(s.Refund(t.Context(), l, "k", units))
 		require.Equal(t, used, got.Limit-got.Remaining)
 	}
 	keep := func(kept, used int64) {
 		t.Helper()
-		got, err := s.Keep(t.Context(), l, "k", mine, n, kept)
-		require.NoError(t, err)
+		got := must.Get(s.Keep(t.Context(), l, "k", mine, n, kept))
 		require.Equal(t, used, got.Limit-got.Remaining)
 	}
 	refund(1000, 1234+1222)

@@ -20,6 +20,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -30,9 +31,7 @@ func ask(t testing.TB, client rueidis.Client, words ...string) rueidis.RedisResu
 
 func integer(t testing.TB, client rueidis.Client, words ...string) int64 {
 	t.Helper()
-	n, err := ask(t, client, words...).AsInt64()
-	require.NoError(t, err)
-	return n
+	return must.Get(ask(t, client, words...).AsInt64())
 }
 
 // Each write sets the key's end at the debt's, or up to a millisecond later. Reads and refusals
@@ -69,34 +68,26 @@ func TestKeysLastAsLongAsTheDebt(t *testing.T) {
 				assert.Less(t, policy.Instant(end)*1e6, fresh+1e6, what)
 			}
 			for i := range 15 { // some are refused
-				taken, err := s.Take(ctx, l, "k", 1, time.Hour)
-				require.NoError(t, err)
+				taken := must.Get(s.Take(ctx, l, "k", 1, time.Hour))
 				require.True(t, taken.Allowed || i > 0, "%+v", taken)
 				check("a take", taken)
 			}
-			all, err := s.TakeAll(ctx, []store.Ask{{Limit: l, Key: "all", N: 1}})
-			require.NoError(t, err)
+			all := must.Get(s.TakeAll(ctx, []store.Ask{{Limit: l, Key: "all", N: 1}}))
 			key = name(t, s, l, "all")
 			check("all", all[0])
 			key = name(t, s, l, "k")
-			charged, err := s.Refund(ctx, l, "k", -2)
-			require.NoError(t, err)
+			charged := must.Get(s.Refund(ctx, l, "k", -2))
 			check("a charge", charged)
 			if _, words := p.(shape.Shaped); words { // a log may last longer than its rest
-				back, err := s.Refund(ctx, l, "k", 1)
-				require.NoError(t, err)
+				back := must.Get(s.Refund(ctx, l, "k", 1))
 				check("a refund", back)
-				mine, err := s.Take(ctx, l, "k", 1, math.MaxInt64)
-				require.NoError(t, err)
-				back, err = s.Cancel(ctx, l, "k", mine, 1)
-				require.NoError(t, err)
+				mine := must.Get(s.Take(ctx, l, "k", 1, math.MaxInt64))
+				back = must.Get(s.Cancel(ctx, l, "k", mine, 1))
 				check("the last take cancelled", back)
-				mine, err = s.Take(ctx, l, "k", 1, math.MaxInt64)
+				mine = must.Get(s.Take(ctx, l, "k", 1, math.MaxInt64))
+				_, err := s.Take(ctx, l, "k", 2, math.MaxInt64)
 				require.NoError(t, err)
-				_, err = s.Take(ctx, l, "k", 2, math.MaxInt64)
-				require.NoError(t, err)
-				back, err = s.Cancel(ctx, l, "k", mine, 1)
-				require.NoError(t, err)
+				back = must.Get(s.Cancel(ctx, l, "k", mine, 1))
 				check("another cancelled", back)
 			}
 			leased := s.Lease(ctx, []store.LeaseAsk{{Limit: l, Key: "lease", Need: 1, Most: 3}})[0]
@@ -138,8 +129,7 @@ func TestScriptsAreForgotten(t *testing.T) {
 		_, err = s.Heartbeat(ctx, store.Beat{ID: "a", TTL: time.Second})
 		require.NoError(t, err)
 	}
-	d, err := s.Peek(ctx, funnel, "k")
-	require.NoError(t, err)
+	d := must.Get(s.Peek(ctx, funnel, "k"))
 	assert.EqualValues(t, 1000-3*(1+1+5-1), d.Remaining, "all was counted, and once")
 	var group sync.WaitGroup
 	for i := range 8 {
@@ -155,9 +145,7 @@ func TestScriptsAreForgotten(t *testing.T) {
 	}
 	group.Wait()
 	for i := range 8 {
-		d, err := s.Peek(ctx, funnel, strconv.Itoa(i))
-		require.NoError(t, err)
-		assert.EqualValues(t, 950, d.Remaining)
+		assert.EqualValues(t, 950, must.Get(s.Peek(ctx, funnel, strconv.Itoa(i))).Remaining)
 	}
 }
 
@@ -246,17 +234,13 @@ func TestFullMemory(t *testing.T) {
 		policy.Must(policy.FixedWindow(1, time.Hour)), policy.Must(policy.SlidingWindow(1, time.Hour)), newLog(t, 1, time.Hour),
 	} {
 		l := limit(t, s, p)
-		d, err := s.Take(ctx, l, "old", 1, 0)
-		require.NoError(t, err)
-		require.True(t, d.Allowed)
+		require.True(t, must.Get(s.Take(ctx, l, "old", 1, 0)).Allowed)
 		limits = append(limits, l)
 	}
 	require.NoError(t, ask(t, client, "CONFIG", "SET", "maxmemory", "1").Error())
 	for _, l := range limits {
-		d, err := s.Take(ctx, l, "old", 1, 0)
-		require.NoError(t, err)
-		assert.False(t, d.Allowed)
-		_, err = s.Take(ctx, l, "new", 1, 0)
+		assert.False(t, must.Get(s.Take(ctx, l, "old", 1, 0)).Allowed)
+		_, err := s.Take(ctx, l, "new", 1, 0)
 		assert.ErrorIs(t, err, store.ErrFull, "%v", l.Policy())
 		_, err = s.TakeAll(ctx, []store.Ask{{Limit: l, Key: "new", N: 1}})
 		assert.ErrorIs(t, err, store.ErrFull, "%v", l.Policy())
@@ -264,9 +248,7 @@ func TestFullMemory(t *testing.T) {
 	assert.NoError(t, s.Check(ctx, time.Minute), "noeviction is as it should be")
 	require.NoError(t, ask(t, client, "CONFIG", "SET", "maxmemory", "0").Error())
 	for _, l := range limits {
-		d, err := s.Take(ctx, l, "new", 1, 0)
-		require.NoError(t, err)
-		assert.True(t, d.Allowed, "nothing was taken meanwhile")
+		assert.True(t, must.Get(s.Take(ctx, l, "new", 1, 0)).Allowed, "nothing was taken meanwhile")
 	}
 }
 
@@ -359,8 +341,7 @@ func TestNames(t *testing.T) {
 // limits.
 func TestCluster(t *testing.T) {
 	nodes := redistest.StartCluster(t, redistest.Options{})
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{nodes[0].Addr()}, DisableCache: true})
-	require.NoError(t, err)
+	client := must.Get(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{nodes[0].Addr()}, DisableCache: true}))
 	t.Cleanup(client.Close)
 	require.Equal(t, rueidis.ClientModeCluster, client.Mode())
 	ctx := context.Background()
@@ -370,23 +351,19 @@ func TestCluster(t *testing.T) {
 	l, log := limit(t, s, funnel), limit(t, s, newLog(t, 3, time.Hour))
 	for range 3 {
 		for i := range 30 {
-			d, err := s.Take(ctx, l, strconv.Itoa(i), 1, 0)
-			require.NoError(t, err)
-			assert.True(t, d.Allowed)
+			assert.True(t, must.Get(s.Take(ctx, l, strconv.Itoa(i), 1, 0)).Allowed)
 		}
 	}
 	var asks []store.LeaseAsk
 	for i := range 30 {
-		d, err := s.Take(ctx, l, strconv.Itoa(i), 1, 0)
-		require.NoError(t, err)
-		assert.False(t, d.Allowed)
+		assert.False(t, must.Get(s.Take(ctx, l, strconv.Itoa(i), 1, 0)).Allowed)
 		asks = append(asks, store.LeaseAsk{Limit: l, Key: fmt.Sprint("leased", i), Need: 1, Most: 2})
 	}
 	for _, r := range s.Lease(ctx, asks) {
 		require.NoError(t, r.Err)
 		assert.EqualValues(t, 2, r.Granted)
 	}
-	_, err = s.TakeAll(ctx, []store.Ask{{Limit: l, Key: "a", N: 1}, {Limit: l, Key: "b", N: 1}})
+	_, err := s.TakeAll(ctx, []store.Ask{{Limit: l, Key: "a", N: 1}, {Limit: l, Key: "b", N: 1}})
 	assert.ErrorIs(t, err, store.ErrCrossSlot)
 	assert.ErrorContains(t, err, "set Config.Tag")
 	var all []store.Taken
@@ -399,8 +376,7 @@ func TestCluster(t *testing.T) {
 	s = store.New(client, store.Options{Name: "together", Tag: "T"})
 	l = limit(t, s, funnel)
 	for i := range 4 {
-		all, err = s.TakeAll(ctx, []store.Ask{{Limit: l, Key: "a", N: 1}, {Limit: l, Key: "b}c", N: 1}})
-		require.NoError(t, err)
+		all = must.Get(s.TakeAll(ctx, []store.Ask{{Limit: l, Key: "a", N: 1}, {Limit: l, Key: "b}c", N: 1}}))
 		assert.Equal(t, i < 3, all[0].Allowed && all[1].Allowed)
 	}
 	_, err = s.Heartbeat(ctx, store.Beat{ID: "a", TTL: time.Second})
@@ -413,8 +389,7 @@ func TestCluster(t *testing.T) {
 			lines = append(lines, redistest.NewLine(node))
 		}
 		connect := func() *store.Store {
-			client, err := rueidis.NewClient(redistest.Option(lines...))
-			require.NoError(t, err)
+			client := must.Get(rueidis.NewClient(redistest.Option(lines...)))
 			t.Cleanup(func() {
 				client.Close()
 				time.Sleep(time.Minute) // until its goroutines end
@@ -494,8 +469,7 @@ func TestDisagreement(t *testing.T) {
 func TestTakeEachOfAHiddenCluster(t *testing.T) {
 	nodes := redistest.StartCluster(t, redistest.Options{})
 	for _, single := range []bool{false, true} {
-		client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{nodes[0].Addr()}, DisableCache: true, ForceSingleClient: single})
-		require.NoError(t, err)
+		client := must.Get(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{nodes[0].Addr()}, DisableCache: true, ForceSingleClient: single}))
 		defer client.Close()
 		s := store.New(client, store.Options{Name: own(t)})
 		l := limit(t, s, policy.Must(policy.Funnel(10, 1, time.Hour)))
@@ -559,9 +533,7 @@ func TestTakeEachOfOneKey(t *testing.T) {
 			})
 			require.Equal(t, calls, at)
 			require.Positive(t, refused)
-			after, err := s.Peek(t.Context(), l, "k")
-			require.NoError(t, err)
-			require.Equal(t, word, after.Before)
+			require.Equal(t, word, must.Get(s.Peek(t.Context(), l, "k")).Before)
 		})
 	}
 }

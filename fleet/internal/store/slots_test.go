@@ -12,14 +12,14 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // Slot agrees with the cluster, all slots have a node, and a probe goes to its node.
 func TestSlots(t *testing.T) {
 	cluster := redistest.StartCluster(t, redistest.Options{})
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{cluster[0].Addr()}, DisableCache: true})
-	require.NoError(t, err)
+	client := must.Get(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{cluster[0].Addr()}, DisableCache: true}))
 	t.Cleanup(client.Close)
 	for _, tag := range []string{"", "tag"} {
 		s := store.New(client, store.Options{Name: own(t), Tag: tag})
@@ -28,8 +28,7 @@ func TestSlots(t *testing.T) {
 			name := name(t, s, l, key)
 			require.EqualValues(t, integer(t, client, "CLUSTER", "KEYSLOT", name), l.Slot(store.Tail(key)), "%.10q", key)
 		}
-		ranges, err := s.Slots(t.Context())
-		require.NoError(t, err)
+		ranges := must.Get(s.Slots(t.Context()))
 		nodes, slots := map[string]bool{}, 0
 		for _, r := range ranges {
 			nodes[r.Node] = true
@@ -50,6 +49,6 @@ func TestSlots(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, err = store.New(client, store.Options{Name: own(t)}).Slots(ctx)
+	_, err := store.New(client, store.Options{Name: own(t)}).Slots(ctx)
 	require.ErrorIs(t, err, store.ErrAsking, fmt.Sprint(err))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -32,10 +33,9 @@ func TestMain(m *testing.M) {
 
 func connect(t testing.TB, server *redistest.Server) rueidis.Client {
 	t.Helper()
-	client, err := rueidis.NewClient(rueidis.ClientOption{
+	client := must.Get(rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{server.Addr()}, ForceSingleClient: true, DisableCache: true, AlwaysPipelining: true,
-	})
-	require.NoError(t, err)
+	}))
 	t.Cleanup(client.Close)
 	return client
 }
@@ -53,16 +53,12 @@ func own(t testing.TB) string { return fmt.Sprintf("%s-%d", t.Name(), names.Add(
 
 func limit(t testing.TB, s *store.Store, p policy.Policy) *store.Limit {
 	t.Helper()
-	l, err := s.Limit(p)
-	require.NoError(t, err)
-	return l
+	return must.Get(s.Limit(p))
 }
 
 func name(t testing.TB, s *store.Store, l *store.Limit, key string) string {
 	t.Helper()
-	n, err := s.Name(l, key)
-	require.NoError(t, err)
-	return n
+	return must.Get(s.Name(l, key))
 }
 
 func put(t testing.TB, client rueidis.Client, name, value string) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -77,18 +78,16 @@ func TestLongestAlignedWindowIsCountedExactly(t *testing.T) {
 	ctx := context.Background()
 	s := store.New(connect(t, shared), store.Options{Name: own(t)})
 	l := limit(t, s, aligned(most, 366*24*time.Hour))
-	taken, err := s.Take(ctx, l, "k", most, 0)
-	require.NoError(t, err)
+	taken := must.Get(s.Take(ctx, l, "k", most, 0))
 	require.True(t, taken.Allowed)
 	for range 3 {
-		_, err = s.Refund(ctx, l, "k", math.MinInt64)
+		_, err := s.Refund(ctx, l, "k", math.MinInt64)
 		require.NoError(t, err)
 	}
 	for _, c := range []struct{ back, left int64 }{{counted - most, 0}, {1, 1}, {most - 2, most - 1}, {1, most}} {
-		taken, err = s.Refund(ctx, l, "k", c.back)
-		require.NoError(t, err)
+		taken = must.Get(s.Refund(ctx, l, "k", c.back))
 		assert.Equal(t, c.left, taken.Remaining)
 	}
-	_, err = s.Limit(aligned(most+1, 366*24*time.Hour))
+	_, err := s.Limit(aligned(most+1, 366*24*time.Hour))
 	assert.ErrorContains(t, err, "at most 4503599627370496 units")
 }
