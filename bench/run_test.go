@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 // quick does not watch the machine, whose other load would repeat passes.
@@ -31,9 +33,7 @@ var slow = Limit{Capacity: 20, Count: 1, Per: time.Hour}
 
 func ran(t *testing.T, o Options, workloads []Workload, contenders ...Contender) Report {
 	t.Helper()
-	report, err := Run(t.Context(), workloads, contenders, o)
-	require.NoError(t, err)
-	return report
+	return must.Get(Run(t.Context(), workloads, contenders, o))
 }
 
 func resultOf(t *testing.T, o Options, w Workload, c Contender) Result {
@@ -175,9 +175,7 @@ func TestRatiosAreToTheYardsticksOfTheSameRound(t *testing.T) {
 func TestYardsticksAnswerWithoutLimiting(t *testing.T) {
 	for _, c := range []Contender{Floor(), XsyncMap()} {
 		made := func() Limiter {
-			l, err := c.New(Setup{Keys: 2, Refuse: map[string]struct{}{"b": {}}})
-			require.NoError(t, err)
-			return l
+			return must.Get(c.New(Setup{Keys: 2, Refuse: map[string]struct{}{"b": {}}}))
 		}
 		l := made()
 		for f, ok := l.(*floor); ok && f.word("a") == f.word("b"); f, ok = l.(*floor) {
@@ -229,8 +227,7 @@ func TestInterruptedRunReportsFinishedRounds(t *testing.T) {
 	}
 	hot := func(name string) Workload { return Workload{Name: name, Limit: slow, Keys: 1} }
 	run := func() Report {
-		report, err := Run(ctx, []Workload{hot("first"), hot("second"), hot("third")}, []Contender{exactBucket("a"), exactBucket("b")}, o)
-		require.NoError(t, err)
+		report := must.Get(Run(ctx, []Workload{hot("first"), hot("second"), hot("third")}, []Contender{exactBucket("a"), exactBucket("b")}, o))
 		assert.True(t, report.Interrupted)
 		return report
 	}

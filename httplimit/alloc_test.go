@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/testkit/await"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -36,10 +36,8 @@ func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1_000_000, 1, time.Second)))
 	named := open[string](t, policy.Must(policy.Funnel(1_000_000, 1, time.Second)))
 	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
-	xff, err := NewClientAddr(AddrConfig{Header: XForwardedFor, Trusted: trusted})
-	require.NoError(t, err)
-	forwarded, err := NewClientAddr(AddrConfig{Header: Forwarded, Hops: 2})
-	require.NoError(t, err)
+	xff := must.Get(NewClientAddr(AddrConfig{Header: XForwardedFor, Trusted: trusted}))
+	forwarded := must.Get(NewClientAddr(AddrConfig{Header: Forwarded, Hops: 2}))
 	type user struct{}
 	two := func(o Options) *Middleware {
 		return Must(NewAll(o, Limit[netip.Addr]{Name: "a", Limiter: limiter, Key: ByAddr}, Limit[string]{Name: "b", Limiter: named, Key: ByPattern(nil)}))

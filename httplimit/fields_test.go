@@ -17,6 +17,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/adapter/admission"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -78,8 +79,7 @@ func TestPolicyFieldFollowsTheLimit(t *testing.T) {
 		limits = append(limits, policy.Must(policy.Funnel(int64(10+i), 1, time.Second)))
 	}
 	var which atomic.Int64
-	limiter, err := engine.New(engine.Config{Policy: limits[0]}, engine.PolicyFor(func(netip.Addr) policy.Policy { return limits[which.Load()] }))
-	require.NoError(t, err)
+	limiter := must.Get(engine.New(engine.Config{Policy: limits[0]}, engine.PolicyFor(func(netip.Addr) policy.Policy { return limits[which.Load()] })))
 	defer limiter.Close()
 	m := Must(New(limiter, ByAddr, Options{Cost: func(*http.Request) int64 { return 0 }}))
 	h := m.Handler(done)
@@ -130,10 +130,8 @@ type huge struct{}
 
 // Promise: Nested middlewares all tell clients of their limits.
 func TestNestedMiddlewaresAddLines(t *testing.T) {
-	outer, err := NewAll(Options{}, Limit[netip.Addr]{Name: "outer", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(10, 10, time.Second))), Key: ByAddr})
-	require.NoError(t, err)
-	inner, err := NewAll(Options{}, Limit[netip.Addr]{Name: "inner", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(5, 5, time.Second))), Key: ByAddr})
-	require.NoError(t, err)
+	outer := must.Get(NewAll(Options{}, Limit[netip.Addr]{Name: "outer", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(10, 10, time.Second))), Key: ByAddr}))
+	inner := must.Get(NewAll(Options{}, Limit[netip.Addr]{Name: "inner", Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(5, 5, time.Second))), Key: ByAddr}))
 	w := ask(outer.Handler(inner.Handler(done)), from(alice))
 	assert.Equal(t, []string{`"outer";q=10;w=1`, `"inner";q=5;w=1`}, w.Header()["Ratelimit-Policy"])
 	assert.Equal(t, []string{`"outer";r=9;t=1`, `"inner";r=4;t=1`}, w.Header()["Ratelimit"])
@@ -305,10 +303,9 @@ func TestReplenishRate(t *testing.T) {
 func TestRetryFields(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	full, err := engine.New[netip.Addr](engine.Config{
+	full := must.Get(engine.New[netip.Addr](engine.Config{
 		Policy: policy.Must(policy.Funnel(1, 1, time.Hour)), Clock: func() policy.Instant { return policy.Instant(time.Hour) },
-	})
-	require.NoError(t, err)
+	}))
 	defer full.Close()
 	full.Take(aliceKey, 1)
 	o := Options{Headers: RetryHeaders, Spread: time.Minute, Cost: costField, Deny: prefixList("192.0.2.66/32")}

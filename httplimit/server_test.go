@@ -19,6 +19,7 @@ import (
 
 	"github.com/ral-limiter/ral/internal/testkit/await"
 	"github.com/ral-limiter/ral/internal/testkit/httpattack"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -88,8 +89,7 @@ func TestStreaming(t *testing.T) {
 					<-next
 				}
 			})), http2)
-			resp, err := s.Client().Get(s.URL)
-			require.NoError(t, err)
+			resp := must.Get(s.Client().Get(s.URL))
 			defer resp.Body.Close()
 			lines := bufio.NewReader(resp.Body)
 			for i := range 3 {
@@ -98,7 +98,7 @@ func TestStreaming(t *testing.T) {
 				assert.Equal(t, fmt.Sprintf("line %d\n", i), line)
 				next <- true // the handler has not ended, and its bytes have arrived
 			}
-			_, err = lines.ReadString('\n')
+			_, err := lines.ReadString('\n')
 			assert.Equal(t, io.EOF, err)
 			for _, served := range charged() {
 				assert.Equal(t, Served{Status: 200, Bytes: 21}, served)
@@ -124,8 +124,7 @@ func TestPanickingHandler(t *testing.T) {
 			for _, served := range charged() {
 				assert.Equal(t, Served{Panicked: true}, served)
 			}
-			resp, err = s.Client().Get(s.URL)
-			require.NoError(t, err)
+			resp = must.Get(s.Client().Get(s.URL))
 			text, _ := io.ReadAll(resp.Body)
 			resp.Body.Close()
 			assert.Equal(t, "fine", string(text))
@@ -162,8 +161,7 @@ func TestHeadersDoNotBypassTheLimit(t *testing.T) {
 			codes := map[int]int{}
 			for _, attack := range httpattack.Lines {
 				for try := range 3 {
-					code, err := httpattack.Send(front.Listener.Addr().String(), attack, try+1)
-					require.NoError(t, err)
+					code := must.Get(httpattack.Send(front.Listener.Addr().String(), attack, try+1))
 					codes[code]++
 				}
 			}
@@ -171,8 +169,7 @@ func TestHeadersDoNotBypassTheLimit(t *testing.T) {
 			assert.LessOrEqual(t, served.Load(), int64(capacity))
 			assert.Equal(t, int(served.Load()), codes[200])
 			assert.LessOrEqual(t, limiter.Len(), 1, "one client is one key")
-			code, err := httpattack.Send(front.Listener.Addr().String(), nil, 0)
-			require.NoError(t, err)
+			code := must.Get(httpattack.Send(front.Listener.Addr().String(), nil, 0))
 			assert.Equal(t, 429, code, "the attacks were refused by the limit and not for another reason")
 		})
 	}

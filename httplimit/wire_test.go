@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -21,17 +22,14 @@ import (
 // get sends a request with header fields in pairs, and returns the body.
 func get(t *testing.T, client *http.Client, url string, fields ...string) (*http.Response, string) {
 	t.Helper()
-	r, err := http.NewRequest(http.MethodGet, url, nil)
-	require.NoError(t, err)
+	r := must.Get(http.NewRequest(http.MethodGet, url, nil))
 	for i := 0; i < len(fields); i += 2 {
 		r.Header.Add(fields[i], fields[i+1])
 	}
 	resp, err := client.Do(r)
 	require.NoError(t, err)
 	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return resp, string(text)
+	return resp, string(must.Get(io.ReadAll(resp.Body)))
 }
 
 // Promise: A client keeps its key however it spells header or host.
@@ -66,8 +64,7 @@ func TestSpellingsOfHostOnTheWire(t *testing.T) {
 		conn, err := net.Dial("tcp", s.Listener.Addr().String())
 		require.NoError(t, err)
 		fmt.Fprintf(conn, "%s\r\nConnection: close\r\n\r\n", head)
-		text, err := io.ReadAll(conn)
-		require.NoError(t, err)
+		text := must.Get(io.ReadAll(conn))
 		codes = append(codes, strings.Fields(string(text))[1])
 		conn.Close()
 	}

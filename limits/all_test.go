@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/single"
@@ -58,8 +59,7 @@ func (h farHolder) Settle(ctx context.Context, held limits.Held, used int64) err
 
 func under(t *testing.T, limit policy.Policy) *engine.Engine[string] {
 	t.Helper()
-	e, err := engine.New[string](engine.Config{Policy: limit})
-	require.NoError(t, err)
+	e := must.Get(engine.New[string](engine.Config{Policy: limit}))
 	t.Cleanup(func() { assert.NoError(t, e.Close()) })
 	return e
 }
@@ -160,8 +160,7 @@ func TestLocalRefusalsAreNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := []limits.Claim{claim(&far{Limiter: window(t, 10)}, 1), claim(window(t, 1), 2), claim(window(t, 1), 2)}
 		for _, patience := range []time.Duration{0, time.Minute} {
-			out, err := limits.AskAll(t.Context(), patience, all...)
-			require.NoError(t, err)
+			out := must.Get(limits.AskAll(t.Context(), patience, all...))
 			assert.Equal(t, []any{false, 1, policy.Never}, []any{out.Allowed, out.Binding, out.RetryAfter})
 			for i, source := range []limits.Source{limits.SourceNone, limits.SourceProcess, limits.SourceProcess} {
 				assert.Equal(t, source, out.Answers[i].Source())
@@ -217,9 +216,7 @@ func TestClaimsElsewhereAreAskedAtOnce(t *testing.T) {
 		tokens, left2 := of(5)
 		address := window(t, 100)
 		ask := func() limits.Outcome {
-			out, err := limits.AskAll(t.Context(), 0, claim(requests, 1), claim(address, 1), claim(tokens, 3))
-			require.NoError(t, err)
-			return out
+			return must.Get(limits.AskAll(t.Context(), 0, claim(requests, 1), claim(address, 1), claim(tokens, 3)))
 		}
 		out := ask()
 		require.True(t, out.Allowed)
@@ -252,8 +249,7 @@ func TestAskAllWaits(t *testing.T) {
 			looked <- left(free)
 		}()
 		tenant := &far{Limiter: window(t, 10)}
-		out, err := limits.AskAll(t.Context(), time.Minute, claim(tenant, 1), claim(free, 1), claim(slow, 1))
-		require.NoError(t, err)
+		out := must.Get(limits.AskAll(t.Context(), time.Minute, claim(tenant, 1), claim(free, 1), claim(slow, 1)))
 		require.True(t, out.Allowed)
 		assert.Equal(t, time.Second, out.Waited)
 		assert.Equal(t, int64(10), <-looked, "it holds nothing while it waits")
@@ -263,7 +259,7 @@ func TestAskAllWaits(t *testing.T) {
 		// The wait ends with the context, and takes nothing.
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(100*time.Millisecond, cancel)
-		out, err = limits.AskAll(ctx, time.Minute, claim(free, 1), claim(slow, 1))
+		out, err := limits.AskAll(ctx, time.Minute, claim(free, 1), claim(slow, 1))
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.False(t, out.Allowed)
 		assert.Equal(t, 100*time.Millisecond, out.Waited)
@@ -271,16 +267,14 @@ func TestAskAllWaits(t *testing.T) {
 
 		// Nor does it wait for a turn beyond its patience.
 		began := time.Now()
-		out, err = limits.AskAll(t.Context(), 10*time.Millisecond, claim(free, 1), claim(slow, 1))
-		require.NoError(t, err)
+		out = must.Get(limits.AskAll(t.Context(), 10*time.Millisecond, claim(free, 1), claim(slow, 1)))
 		assert.False(t, out.Allowed)
 		assert.Zero(t, time.Since(began))
 
 		// Refused after the wait, a claim that was not asked again has no answer.
 		near := window(t, 1)
 		time.AfterFunc(100*time.Millisecond, func() { near.Choke("key") })
-		out, err = limits.AskAll(t.Context(), time.Minute, claim(near, 1), claim(tenant, 1), claim(&far{Limiter: slow}, 1))
-		require.NoError(t, err)
+		out = must.Get(limits.AskAll(t.Context(), time.Minute, claim(near, 1), claim(tenant, 1), claim(&far{Limiter: slow}, 1)))
 		assert.Equal(t, []any{false, 0, limits.SourceNone}, []any{out.Allowed, out.Binding, out.Answers[1].Source()})
 	})
 }
@@ -288,10 +282,9 @@ func TestAskAllWaits(t *testing.T) {
 func TestOutcomeTellsTheFirstFailure(t *testing.T) {
 	first, second := errors.New("first"), errors.New("second")
 	e := window(t, 10)
-	out, err := limits.AskAll(t.Context(), 0, claim(e, 1),
+	out := must.Get(limits.AskAll(t.Context(), 0, claim(e, 1),
 		claim(&far{Limiter: window(t, 1), back: func() error { return first }}, 1),
-		claim(&far{Limiter: window(t, 1), back: func() error { return second }}, 1))
-	require.NoError(t, err)
+		claim(&far{Limiter: window(t, 1), back: func() error { return second }}, 1)))
 	assert.Equal(t, first, out.Cancel(t.Context()))
 	assert.Equal(t, int64(10), left(e))
 }
@@ -306,8 +299,7 @@ func TestAskAllOfZeroValues(t *testing.T) {
 		{[]limits.Claim{claim(e, 1), claim(&engine.Tiered[string]{}, 1)}, true},
 		{[]limits.Claim{claim(e, 1), claim(limits.ForAnyKey[string](&single.Limiter{}), 1)}, false},
 	} {
-		out, err := limits.AskAll(t.Context(), 0, c.claims...)
-		require.NoError(t, err)
+		out := must.Get(limits.AskAll(t.Context(), 0, c.claims...))
 		assert.Equal(t, c.allowed, out.Allowed)
 		assert.Equal(t, len(c.claims) == 0, out.Binding < 0)
 	}
@@ -349,16 +341,12 @@ func TestPatientCallIsCountedOnce(t *testing.T) {
 			e := under(t, policy.Must(policy.Funnel(1, 1, time.Second)))
 			all := []limits.Claim{claim(e, 1), claim(window(t, 9), 1)}[:claims]
 			for range 3 {
-				out, err := limits.AskAll(t.Context(), time.Minute, all...)
-				require.NoError(t, err)
-				require.True(t, out.Allowed)
+				require.True(t, must.Get(limits.AskAll(t.Context(), time.Minute, all...)).Allowed)
 			}
 			s := e.Stats()
 			assert.EqualValues(t, 3, s.Admitted)
 			assert.Zero(t, s.Refused)
-			out, err := limits.AskAll(t.Context(), time.Millisecond, all...)
-			require.NoError(t, err)
-			assert.False(t, out.Allowed)
+			assert.False(t, must.Get(limits.AskAll(t.Context(), time.Millisecond, all...)).Allowed)
 			s = e.Stats()
 			assert.EqualValues(t, 3, s.Admitted)
 			assert.EqualValues(t, 1, s.Refused)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/single"
@@ -130,23 +131,20 @@ func TestExplainAnyLimiter(t *testing.T) {
 	ctx := t.Context()
 	e := window(t, 10)
 	e.Take("a", 4)
-	x, err := limits.Explain(ctx, e, "a")
-	require.NoError(t, err)
+	x := must.Get(limits.Explain(ctx, e, "a"))
 	assert.Equal(t, []any{true, int64(4), int64(10), 1}, []any{x.Known, x.Used, x.Of, len(x.Returns)})
 
-	looked, err := limits.Explain(ctx, remote{Limiter: e}, "a")
-	require.NoError(t, err)
+	looked := must.Get(limits.Explain(ctx, remote{Limiter: e}, "a"))
 	assert.Equal(t, []any{true, int64(4), int64(10), e.LimitFor("a")}, []any{looked.Known, looked.Used, looked.Of, looked.Limit})
 	assert.Equal(t, limits.SourceProcess, looked.Source())
 	assert.Empty(t, looked.Returns)
 	lost := errors.New("lost")
-	_, err = limits.Explain(ctx, remote{e, lost}, "a")
+	_, err := limits.Explain(ctx, remote{e, lost}, "a")
 	assert.ErrorIs(t, err, lost)
 
 	one := single.MustNew(policy.FixedWindow(10, time.Hour))
 	one.Take(3)
-	x, err = limits.Explain(ctx, limits.ForAnyKey[string](one), "any")
-	require.NoError(t, err)
+	x = must.Get(limits.Explain(ctx, limits.ForAnyKey[string](one), "any"))
 	assert.EqualValues(t, 3, x.Used)
 	assert.Len(t, x.Returns, 1)
 }
@@ -157,24 +155,21 @@ func TestExplainTrial(t *testing.T) {
 	e.Take("a", 4)
 	candidate.Take("a", 3)
 	tr := trial(t, limits.TrialConfig[string]{Live: e, Candidate: candidate})
-	x, err := limits.Explain(ctx, tr, "a")
-	require.NoError(t, err)
+	x := must.Get(limits.Explain(ctx, tr, "a"))
 	require.NotNil(t, x.Candidate)
 	assert.True(t, x.Allowed)
 	assert.False(t, x.Candidate.Allowed, "it would refuse")
 	assert.Contains(t, x.String(), "\nCandidate: ")
 	assert.Zero(t, tr.Stats(), "looking counts nothing")
-	_, err = limits.Explain(ctx, trial(t, limits.TrialConfig[string]{Live: remote{e, lost}, Candidate: e}), "a")
+	_, err := limits.Explain(ctx, trial(t, limits.TrialConfig[string]{Live: remote{e, lost}, Candidate: e}), "a")
 	require.ErrorIs(t, err, lost)
 	for _, bad := range []limits.Limiter[string]{remote{e, lost}, panics{e}} {
-		x, err = limits.Explain(ctx, trial(t, limits.TrialConfig[string]{Live: e, Candidate: bad}), "a")
-		require.NoError(t, err)
+		x = must.Get(limits.Explain(ctx, trial(t, limits.TrialConfig[string]{Live: e, Candidate: bad}), "a"))
 		assert.Nil(t, x.Candidate, "the candidate's error has no effect")
 		assert.EqualValues(t, 4, x.Used)
 	}
 	// A key that is not tried has no account with the candidate. All are with odds of 1 in 2^31 at most.
-	x, err = limits.Explain(ctx, trial(t, limits.TrialConfig[string]{Live: explaining{e}, Candidate: e, OneIn: math.MaxInt}), "a")
-	require.NoError(t, err)
+	x = must.Get(limits.Explain(ctx, trial(t, limits.TrialConfig[string]{Live: explaining{e}, Candidate: e, OneIn: math.MaxInt}), "a"))
 	assert.Equal(t, limits.Explanation{Name: "a"}, x)
 }
 
@@ -205,8 +200,7 @@ func TestTrialsWithinTrialsExplainEveryCandidate(t *testing.T) {
 		{tried(a, tried(b, tried(c, d))), []int64{1, 2, 3, 4}},
 	} {
 		for range 2 { // explaining changes nothing
-			x, err := limits.Explain[string](t.Context(), row.trial, "k")
-			require.NoError(t, err)
+			x := must.Get(limits.Explain[string](t.Context(), row.trial, "k"))
 			assert.Equal(t, len(row.want)-1, strings.Count(x.String(), "Candidate: "))
 			var got []int64
 			for at := &x; at != nil; at = at.Candidate {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/single"
@@ -55,8 +56,7 @@ func TestRetryAfterOfAskAllIsTrue(t *testing.T) {
 					l = &far{Limiter: e}
 				case 2:
 					if i > 0 {
-						tiers, err := engine.NewTiered[string](engine.Config{Policy: p}, anyPolicy(r))
-						require.NoError(t, err)
+						tiers := must.Get(engine.NewTiered[string](engine.Config{Policy: p}, anyPolicy(r)))
 						defer tiers.Close()
 						l = tiers
 					}
@@ -77,8 +77,7 @@ func TestRetryAfterOfAskAllIsTrue(t *testing.T) {
 				shared[what] = true
 				about += fmt.Sprintf("%s: %d; ", what, n)
 			}
-			out, err := limits.AskAll(t.Context(), 0, claims...)
-			require.NoError(t, err)
+			out := must.Get(limits.AskAll(t.Context(), 0, claims...))
 			for range 5 {
 				switch {
 				case out.Allowed:
@@ -92,14 +91,11 @@ func TestRetryAfterOfAskAllIsTrue(t *testing.T) {
 					together++
 				}
 				time.Sleep(out.RetryAfter - 1)
-				sooner, err := limits.AskAll(t.Context(), 0, claims...)
-				require.NoError(t, err)
-				if !assert.False(t, sooner.Allowed, "seed %d: admitted too soon: %s", seed, about) {
+				if !assert.False(t, must.Get(limits.AskAll(t.Context(), 0, claims...)).Allowed, "seed %d: admitted too soon: %s", seed, about) {
 					return
 				}
 				time.Sleep(1)
-				out, err = limits.AskAll(t.Context(), 0, claims...)
-				require.NoError(t, err)
+				out = must.Get(limits.AskAll(t.Context(), 0, claims...))
 			}
 			assert.True(t, out.Allowed, "seed %d: %v: %s", seed, out.RetryAfter, about)
 		})
@@ -119,8 +115,7 @@ func TestClaimsOnOneKey(t *testing.T) {
 		return limits.NewClaim(l, limits.Call[string]{Key: key, N: n})
 	}
 	far := &far{Limiter: e}
-	out, err := limits.AskAll(t.Context(), 0, of(far, "key", 3), of(other, "key", 9), of(far, "key", 4), of(far, "b", 9))
-	require.NoError(t, err)
+	out := must.Get(limits.AskAll(t.Context(), 0, of(far, "key", 3), of(other, "key", 9), of(far, "key", 4), of(far, "b", 9)))
 	require.True(t, out.Allowed)
 	assert.Equal(t, []int64{3, 1, 3, 1}, []int64{
 		out.Answers[0].Remaining, out.Answers[1].Remaining, out.Answers[2].Remaining, out.Answers[3].Remaining,
@@ -129,40 +124,34 @@ func TestClaimsOnOneKey(t *testing.T) {
 	assert.Equal(t, 2, far.trips, "one for each key")
 	require.NoError(t, out.Settle(t.Context(), 1, 2, 2))
 	assert.Equal(t, []int64{7, 8, 1}, []int64{left(e), left(other), e.Peek("b", 0).Remaining})
-	out, err = limits.AskAll(t.Context(), 0, of(far, "key", 3), of(far, "key", 4))
-	require.NoError(t, err)
+	out = must.Get(limits.AskAll(t.Context(), 0, of(far, "key", 3), of(far, "key", 4)))
 	require.NoError(t, out.Settle(t.Context(), 6), "the second is charged as taken")
 	assert.Equal(t, int64(0), left(e), "6 and 4")
-	out, err = limits.AskAll(t.Context(), 0, of(other, "key", 3), of(other, "key", 4))
-	require.NoError(t, err)
+	out = must.Get(limits.AskAll(t.Context(), 0, of(other, "key", 3), of(other, "key", 4)))
 	require.NoError(t, out.Cancel(t.Context()))
 	assert.Equal(t, int64(8), left(other))
 
 	// More than the limit together is refused for ever, and so is less than 0.
 	for _, n := range []int64{6, -1, 1 << 62} {
-		out, err = limits.AskAll(t.Context(), 0, of(other, "key", 5), of(other, "key", n), of(other, "key", 1<<62))
-		require.NoError(t, err)
+		out = must.Get(limits.AskAll(t.Context(), 0, of(other, "key", 5), of(other, "key", n), of(other, "key", 1<<62)))
 		assert.Equal(t, policy.Never, out.RetryAfter, n)
 	}
 	for _, n := range [][2]int64{{-1, 2}, {2, -1}, {-1, 1}, {-3, 3}} {
-		out, err = limits.AskAll(t.Context(), 0, of(other, "key", n[0]), of(other, "key", n[1]))
-		require.NoError(t, err)
+		out = must.Get(limits.AskAll(t.Context(), 0, of(other, "key", n[0]), of(other, "key", n[1])))
 		assert.False(t, out.Allowed, n)
 		assert.Equal(t, policy.Never, out.RetryAfter, n)
 		assert.Equal(t, int64(8), left(other), n)
 	}
 	// All keys of a limit without keys are the same, whatever their type.
-	out, err = limits.AskAll(t.Context(), 0, of(limits.ForAnyKey[string](one), "a", 6),
-		limits.NewClaim(limits.ForAnyKey[int](one), limits.Call[int]{Key: 1, N: 3}), of(limits.ForAnyKey[string](one), "b", 1))
-	require.NoError(t, err)
+	out = must.Get(limits.AskAll(t.Context(), 0, of(limits.ForAnyKey[string](one), "a", 6),
+		limits.NewClaim(limits.ForAnyKey[int](one), limits.Call[int]{Key: 1, N: 3}), of(limits.ForAnyKey[string](one), "b", 1)))
 	require.True(t, out.Allowed)
 	assert.Equal(t, []int64{0, 0, 0}, []int64{out.Answers[0].Remaining, out.Answers[1].Remaining, out.Answers[2].Remaining})
 	require.NoError(t, out.Cancel(t.Context()))
 	assert.Equal(t, int64(10), one.Peek(0).Remaining)
 	// Limiters that cannot be compared are asked in turn.
 	odd := uncomparable{window(t, 10), nil}
-	out, err = limits.AskAll(t.Context(), 0, of(odd, "key", 6), of(odd, "key", 4))
-	require.NoError(t, err)
+	out = must.Get(limits.AskAll(t.Context(), 0, of(odd, "key", 6), of(odd, "key", 4)))
 	require.True(t, out.Allowed)
 	assert.Equal(t, int64(4), out.Answers[0].Remaining)
 	require.NoError(t, out.Cancel(t.Context()))
@@ -181,9 +170,7 @@ func TestClaimsOnOneKeyUnderTwoLimits(t *testing.T) {
 		return limits.NewClaim(e, limits.Call[string]{Key: "key", N: n, Limit: limit})
 	}
 	ask := func(claims ...limits.Claim) limits.Outcome {
-		out, err := limits.AskAll(t.Context(), 0, append(claims, claim(window(t, 1), 1))...)
-		require.NoError(t, err)
-		return out
+		return must.Get(limits.AskAll(t.Context(), 0, append(claims, claim(window(t, 1), 1))...))
 	}
 	out := ask(by(small, 2), by(large, 3))
 	require.True(t, out.Allowed)
@@ -202,9 +189,8 @@ func TestClaimsOnOneKeyUnderTwoLimits(t *testing.T) {
 	// Nor does a call alternate between them until its patience ends.
 	synctest.Test(t, func(t *testing.T) {
 		e := under(t, small)
-		out, err := limits.AskAll(t.Context(), 2*time.Hour,
-			claim(e, 4), limits.NewClaim(e, limits.Call[string]{Key: "key", N: 17, Limit: large}))
-		require.NoError(t, err)
+		out := must.Get(limits.AskAll(t.Context(), 2*time.Hour,
+			claim(e, 4), limits.NewClaim(e, limits.Call[string]{Key: "key", N: 17, Limit: large})))
 		assert.False(t, out.Allowed)
 		assert.Equal(t, int64(5), left(e))
 	})

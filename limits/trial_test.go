@@ -12,6 +12,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/testkit/await"
 	"github.com/ral-limiter/ral/internal/testkit/limitstest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -21,9 +22,7 @@ import (
 
 func trial(t *testing.T, c limits.TrialConfig[string]) *limits.Trial[string] {
 	t.Helper()
-	tried, err := limits.NewTrial(c)
-	require.NoError(t, err)
-	return tried
+	return must.Get(limits.NewTrial(c))
 }
 
 // Promise: A candidate on trial has no effect.
@@ -143,9 +142,7 @@ func TestTrialSettlesBoth(t *testing.T) {
 	}
 	// A call that another limiter refuses takes from neither.
 	before := left(candidate)
-	out, err := limits.AskAll(t.Context(), 0, claim(tr, 1), claim(window(t, 1), 2))
-	require.NoError(t, err)
-	assert.False(t, out.Allowed)
+	assert.False(t, must.Get(limits.AskAll(t.Context(), 0, claim(tr, 1), claim(window(t, 1), 2))).Allowed)
 	assert.Equal(t, before, left(candidate))
 	assert.Zero(t, tr.Stats().Failed)
 }
@@ -155,9 +152,7 @@ func TestTrialDoesNotTryLooks(t *testing.T) {
 	candidate := &far{Limiter: window(t, 2), on: func(context.Context) error { return errors.New("away") }}
 	tr := trial(t, limits.TrialConfig[string]{Live: window(t, 2), Candidate: candidate})
 	for i, n := range []int64{0, 1, 1, 1} {
-		a, err := tr.Ask(t.Context(), "key", n)
-		require.NoError(t, err)
-		assert.Equal(t, i < 3, a.Allowed)
+		assert.Equal(t, i < 3, must.Get(tr.Ask(t.Context(), "key", n)).Allowed)
 		assert.Equal(t, i, candidate.trips)
 	}
 	assert.Equal(t, limits.TrialStats{Failed: 3}, tr.Stats())

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -437,8 +438,7 @@ func TestWindowsThatOpenAfterTheChangeAreCarried(t *testing.T) {
 	const began = policy.Instant(100*time.Second + 1) // a fixed window may open there; others begin a nanosecond before
 	for _, w := range windowPolicies {
 		for _, turns := range []int64{0, 1} {
-			old, err := w.make(3, time.Second)
-			require.NoError(t, err)
+			old := must.Get(w.make(3, time.Second))
 			word, _ := old.Take(0, began, 3, 0)
 			turn := began - 1
 			if turns > 0 {
@@ -447,8 +447,7 @@ func TestWindowsThatOpenAfterTheChangeAreCarried(t *testing.T) {
 				word, turn = next, began+policy.Instant(d.Wait)
 			}
 			for _, per := range []time.Duration{time.Millisecond, 5 * time.Second} {
-				p, err := w.make(3, per)
-				require.NoError(t, err)
+				p := must.Get(w.make(3, per))
 				for _, before := range []time.Duration{0, 1, time.Millisecond, time.Second, 10 * time.Second, 100 * time.Second} {
 					next, ok := p.(policy.Relative).Carry(old, word, began-policy.Instant(before))
 					require.True(t, ok)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -169,9 +170,7 @@ func roundTrip(t *testing.T, limit policy.Policy) {
 	require.Equal(t, text, parsed.String())
 	require.Equal(t, policy.Figures(limit), policy.Figures(parsed), text)
 	var read policy.Text
-	written, err := policy.Text{Policy: limit}.MarshalText()
-	require.NoError(t, err)
-	require.NoError(t, read.UnmarshalText(written))
+	require.NoError(t, read.UnmarshalText(must.Get(policy.Text{Policy: limit}.MarshalText())))
 	require.Equal(t, policy.Figures(limit), policy.Figures(read.Policy))
 }
 
@@ -239,8 +238,7 @@ func TestTextInConfigurations(t *testing.T) {
 	assert.Len(t, e.Text, 256)
 
 	// Without a limit the text is empty, both ways.
-	written, err := json.Marshal(config{})
-	require.NoError(t, err)
+	written := must.Get(json.Marshal(config{}))
 	assert.JSONEq(t, `{"Requests": ""}`, string(written))
 	require.NoError(t, json.Unmarshal(written, &c))
 	assert.Nil(t, c.Requests.Policy)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/testkit/limitstest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -34,8 +35,7 @@ func TestHoldInAQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := MustNew(policy.Must(policy.Queue(2, 1, time.Second)), nil)
 		for _, wait := range []time.Duration{0, time.Second} {
-			a, err := l.Ask(t.Context(), struct{}{}, 1)
-			require.NoError(t, err)
+			a := must.Get(l.Ask(t.Context(), struct{}{}, 1))
 			assert.True(t, a.Allowed)
 			assert.Equal(t, wait, a.Wait.Round(time.Millisecond))
 		}
@@ -45,9 +45,7 @@ func TestHoldInAQueue(t *testing.T) {
 		require.ErrorIs(t, err, ErrCancelled)
 		assert.False(t, g.Allowed)
 		assert.Equal(t, 300*time.Millisecond, g.Wait)
-		a, err := l.Ask(t.Context(), struct{}{}, 1)
-		require.NoError(t, err)
-		assert.Equal(t, 700*time.Millisecond, a.Wait.Round(time.Millisecond), "the call that left has no turn")
+		assert.Equal(t, 700*time.Millisecond, must.Get(l.Ask(t.Context(), struct{}{}, 1)).Wait.Round(time.Millisecond), "the call that left has no turn")
 	})
 	var none Limiter
 	a, err := none.Ask(t.Context(), struct{}{}, 1)

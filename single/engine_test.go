@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/policies"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/policy"
@@ -112,10 +113,8 @@ func both(t *testing.T, p policy.Policy, maxWaiting int, clock func() policy.Ins
 	if clock != nil {
 		options = append(options, single.Clock(clock))
 	}
-	l, err := single.New(p, options...)
-	require.NoError(t, err)
-	e, err := engine.New[string](engine.Config{Policy: p, Clock: clock, Idle: longAfter, MaxWaiting: maxWaiting})
-	require.NoError(t, err)
+	l := must.Get(single.New(p, options...))
+	e := must.Get(engine.New[string](engine.Config{Policy: p, Clock: clock, Idle: longAfter, MaxWaiting: maxWaiting}))
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	return alone{l}, keyed{e}
 }

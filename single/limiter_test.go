@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -26,18 +27,14 @@ func funnel(capacity, count int64, per time.Duration) policy.Policy {
 
 func open(t testing.TB, p policy.Policy, more ...single.Option) *single.Limiter {
 	t.Helper()
-	l, err := single.New(p, more...)
-	require.NoError(t, err)
-	return l
+	return must.Get(single.New(p, more...))
 }
 
 // Promise: The zero `Limiter` refuses every call at once.
 func TestZeroLimiterRefuses(t *testing.T) {
 	var l single.Limiter
 	never := policy.Decision{RetryAfter: policy.Never}
-	a, err := l.Ask(t.Context(), struct{}{}, 1)
-	require.NoError(t, err)
-	assert.Equal(t, never, a.Decision)
+	assert.Equal(t, never, must.Get(l.Ask(t.Context(), struct{}{}, 1)).Decision)
 	assert.False(t, l.Choke())
 	assert.False(t, l.Allow())
 	for _, n := range []int64{-1, 0, 1} {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -79,9 +80,7 @@ func funnel(capacity, count int64, per time.Duration) policy.Policy {
 
 func still(t *testing.T, p policy.Policy) *Limiter {
 	t.Helper()
-	l, err := New(p, Clock(func() policy.Instant { return 1 }))
-	require.NoError(t, err)
-	return l
+	return must.Get(New(p, Clock(func() policy.Instant { return 1 })))
 }
 
 // Two calls cannot spend the same unit.
@@ -187,8 +186,7 @@ func TestReservationFromBeforeAChange(t *testing.T) {
 // reservations has forgotten the call, either.
 func TestCancelOfAnOldCallAnnouncesItsUnits(t *testing.T) {
 	now := policy.Instant(0)
-	l, err := New(funnel(11, 1, time.Second), Clock(func() policy.Instant { return now }))
-	require.NoError(t, err)
+	l := must.Get(New(funnel(11, 1, time.Second), Clock(func() policy.Instant { return now })))
 	first := l.Reserve(5, 0)
 	require.True(t, l.Choke())
 	second := l.Reserve(5, 0)
@@ -307,8 +305,7 @@ func TestPanicOfAPolicy(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	assert.LessOrEqual(t, unsafe.Sizeof(Limiter{})+unsafe.Sizeof(terms{}), uintptr(256))
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(funnel(1, 1, time.Second))
-		require.NoError(t, err)
+		l := must.Get(New(funnel(1, 1, time.Second)))
 		require.True(t, l.Choke())
 		assert.Nil(t, l.lines.Load(), "no call has waited")
 		for range 3 {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 	"github.com/ral-limiter/ral/internal/testkit/inspecttest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/observe/inspect"
 )
 
@@ -40,8 +41,7 @@ func TestOnceIsATable(t *testing.T) {
 	s.Load()
 	require.NoError(t, s.API.Block("modest", time.Hour))
 	for _, url := range []string{s.URL, strings.TrimSuffix(s.URL, "/"), strings.TrimPrefix(s.URL, "http://"), s.URL + "?x=1#api"} {
-		text, err := top(t, url)
-		require.NoError(t, err)
+		text := must.Get(top(t, url))
 		for _, part := range []string{
 			"4 limits", "> +api +funnel 10, 1/h", // the first that lists keys is chosen
 			"api: owes most, of 2 keys\n(.*\n)+glutton +100% +0 (.*\n)+modest +30% +7 +60m +3h +for 60m *\n",
@@ -51,18 +51,15 @@ func TestOnceIsATable(t *testing.T) {
 		}
 		assert.NotContains(t, text, "root")
 	}
-	text, err := top(t, "-limit", "logins", "-n", "1", s.URL)
-	require.NoError(t, err)
+	text := must.Get(top(t, "-limit", "logins", "-n", "1", s.URL))
 	assert.Contains(t, text, "root")
 	assert.NotContains(t, text, "glutton")
-	text, err = top(t, "-limit", "all", s.URL)
-	require.NoError(t, err)
+	text = must.Get(top(t, "-limit", "all", s.URL))
 	assert.NotContains(t, text, "owes most", "it has no keys")
 
 	hashed := inspecttest.Start(t, inspect.Config{})
 	hashed.Load()
-	text, err = top(t, hashed.URL)
-	require.NoError(t, err)
+	text = must.Get(top(t, hashed.URL))
 	assert.NotContains(t, text, "glutton")
 	assert.Contains(t, text, "\n#")
 	assert.Contains(t, text, "keys shown as hashes")
@@ -73,8 +70,7 @@ func TestTextHasNoControlCharacters(t *testing.T) {
 	s := inspecttest.Start(t, inspect.Config{ShowKeys: true})
 	s.API.Take("\x1b[2J\x1b]0;title\x07\u202e", 5)
 	s.API.Take("日本語"+strings.Repeat("x", 500), 4)
-	text, err := top(t, s.URL)
-	require.NoError(t, err)
+	text := must.Get(top(t, s.URL))
 	clean := func(text string) {
 		t.Helper()
 		for _, r := range text {
@@ -130,8 +126,7 @@ func TestURLHasADefaultAndMayComeFirst(t *testing.T) {
 		"top -once":                       {url: "http://localhost:7725/", every: 2 * time.Second, once: true, rows: 10},
 		"top -n 3 there -once -limit api": {url: "there", every: 2 * time.Second, once: true, rows: 3, limit: "api"},
 	} {
-		s, err := parse(strings.Fields(line), io.Discard)
-		require.NoError(t, err)
+		s := must.Get(parse(strings.Fields(line), io.Discard))
 		want.pause = s.pause
 		assert.Equal(t, want, s)
 	}
@@ -140,8 +135,7 @@ func TestURLHasADefaultAndMayComeFirst(t *testing.T) {
 // screenOf returns a screen of a program's page.
 func screenOf(t *testing.T, p inspecttest.Program, of settings) *screen {
 	t.Helper()
-	c, err := newClient(p.URL)
-	require.NoError(t, err)
+	c := must.Get(newClient(p.URL))
 	of.every = time.Second
 	return &screen{ctx: t.Context(), client: c, settings: of}
 }
@@ -309,14 +303,9 @@ func TestListsThatTakeLong(t *testing.T) {
 	url, asked := lists(t, func(asked int32) pagejson.List {
 		return pagejson.List{Limit: "api", Total: 1, Age: 75, Pending: asked < 4}
 	})
-	c, err := newClient(url)
-	require.NoError(t, err)
-	v, err := c.look(t.Context(), "", 10)
-	require.NoError(t, err)
-	assert.Contains(t, v.text(0, 0), "the keys are being gone through")
-	text, err := top(t, url)
-	require.NoError(t, err)
-	assert.Contains(t, text, "owes most, of 1 key, 75s ago")
+	c := must.Get(newClient(url))
+	assert.Contains(t, must.Get(c.look(t.Context(), "", 10)).text(0, 0), "the keys are being gone through")
+	assert.Contains(t, must.Get(top(t, url)), "owes most, of 1 key, 75s ago")
 	assert.Equal(t, int32(4), asked.Load())
 
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -326,8 +315,7 @@ func TestListsThatTakeLong(t *testing.T) {
 		}
 		return pagejson.List{Limit: "api", Pending: true}
 	})
-	c, err = newClient(url)
-	require.NoError(t, err)
+	c = must.Get(newClient(url))
 	require.ErrorContains(t, once(t.Context(), c, settings{rows: 10}, io.Discard), "still being gone through")
 	assert.Equal(t, int32(mostLooks), asked.Load())
 	var out strings.Builder
@@ -341,8 +329,7 @@ func TestWatchShowsTheListsAndEnds(t *testing.T) {
 	in, typed := io.Pipe()
 	out, shown := io.Pipe()
 	ended := make(chan error, 1)
-	c, err := newClient(st.URL)
-	require.NoError(t, err)
+	c := must.Get(newClient(st.URL))
 	go func() {
 		ended <- watch(t.Context(), c, settings{rows: 10, every: 100 * time.Millisecond}, shown, tea.WithInput(in), tea.WithWindowSize(120, 40))
 		shown.Close()
@@ -355,7 +342,7 @@ func TestWatchShowsTheListsAndEnds(t *testing.T) {
 		seen.Write(buffer[:n])
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }()
-	_, err = typed.Write([]byte("q"))
+	_, err := typed.Write([]byte("q"))
 	require.NoError(t, err)
 	require.NoError(t, <-ended)
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 // patience is for slow and busy machines.
@@ -19,10 +21,8 @@ const patience = 5 * time.Minute
 // begin starts a fleet that ends with the test.
 func begin(t *testing.T, s settings) *stage {
 	t.Helper()
-	config, err := s.config()
-	require.NoError(t, err)
-	g, err := open(t.Context(), s, config, "redis-server")
-	require.NoError(t, err)
+	config := must.Get(s.config())
+	g := must.Get(open(t.Context(), s, config, "redis-server"))
 	t.Cleanup(func() { assert.NoError(t, g.close()) })
 	return g
 }
@@ -131,8 +131,7 @@ func TestRoutes(t *testing.T) {
 	t.Parallel()
 	page, end := start(t)
 	defer end()
-	r, err := http.NewRequest(http.MethodPost, page+"redis?do=kill", nil)
-	require.NoError(t, err)
+	r := must.Get(http.NewRequest(http.MethodPost, page+"redis?do=kill", nil))
 	r.Header.Set("Origin", "http://elsewhere.example")
 	answer, err := http.DefaultClient.Do(r)
 	require.NoError(t, err)
@@ -148,8 +147,7 @@ func TestRoutes(t *testing.T) {
 	}
 	answer, err = http.Get(page + "metrics/3")
 	require.NoError(t, err)
-	text, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
+	text := must.Get(io.ReadAll(answer.Body))
 	require.NoError(t, answer.Body.Close())
 	assert.Contains(t, string(text), "ral_fleet_")
 }

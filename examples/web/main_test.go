@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -37,15 +38,12 @@ func start(t *testing.T, redis, state string) (operators, clients string) {
 }
 
 func get(t *testing.T, url string) (*http.Response, string) {
-	r, err := http.NewRequest(http.MethodGet, url, nil)
-	require.NoError(t, err)
+	r := must.Get(http.NewRequest(http.MethodGet, url, nil))
 	r.Header.Set("X-API-Key", "k")
 	answer, err := http.DefaultClient.Do(r)
 	require.NoError(t, err)
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
-	return answer, string(body)
+	return answer, string(must.Get(io.ReadAll(answer.Body)))
 }
 
 func TestRestartForgivesNothing(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/observe/inspect"
 	"github.com/ral-limiter/ral/policy"
@@ -66,9 +67,7 @@ func allKinds(t *testing.T) kinds {
 	k := kinds{engine: newEngine[string](t, engine.Config{Name: "api"}), one: single.MustNew(policy.Funnel(10, 1, time.Hour))}
 	e := newEngine[string](t, engine.Config{})
 	k.remote = &remote{Limiter: e, of: e}
-	var err error
-	k.tiered, err = engine.NewTiered[string](engine.Config{Name: "plan", Policy: policy.Must(policy.Funnel(10, 1, time.Hour))}, policy.Must(policy.FixedWindow(20, 24*time.Hour)))
-	require.NoError(t, err)
+	k.tiered = must.Get(engine.NewTiered[string](engine.Config{Name: "plan", Policy: policy.Must(policy.Funnel(10, 1, time.Hour))}, policy.Must(policy.FixedWindow(20, 24*time.Hour))))
 	t.Cleanup(func() { require.NoError(t, k.tiered.Close()) })
 	k.client, _ = operated(t,
 		inspect.Limit[string]{Limiter: k.engine},
@@ -364,11 +363,9 @@ func TestSettingsAreChecked(t *testing.T) {
 func TestListensOnLoopback(t *testing.T) {
 	e := newEngine[string](t, engine.Config{Name: "api"})
 	for _, addr := range []string{":0", "localhost:0", "127.0.0.1:0"} {
-		l, err := inspect.Listen(addr)
-		require.NoError(t, err)
+		l := must.Get(inspect.Listen(addr))
 		assert.True(t, l.Addr().(*net.TCPAddr).IP.IsLoopback(), "%s: %v", addr, l.Addr())
-		h, err := inspect.New(inspect.Config{}, inspect.Limit[string]{Limiter: e})
-		require.NoError(t, err)
+		h := must.Get(inspect.New(inspect.Config{}, inspect.Limit[string]{Limiter: e}))
 		ended := make(chan error, 1)
 		go func() { ended <- h.Serve(l) }()
 		c := &client{t: t, url: "http://" + l.Addr().String() + "/"}

@@ -16,6 +16,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/observe/inspect"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -29,8 +30,7 @@ func newEngine[K comparable](t testing.TB, config engine.Config, more ...engine.
 	if config.Policy == nil {
 		config.Policy = hourly
 	}
-	e, err := engine.New(config, more...)
-	require.NoError(t, err)
+	e := must.Get(engine.New(config, more...))
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	return e
 }
@@ -40,8 +40,7 @@ func newHandler(t testing.TB, config inspect.Config, limits ...inspect.AnyLimit)
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	h, err := inspect.New(config, limits...)
-	require.NoError(t, err)
+	h := must.Get(inspect.New(config, limits...))
 	t.Cleanup(func() { require.NoError(t, h.Close()) })
 	return h
 }

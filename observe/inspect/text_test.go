@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 // A key's text is a printable line, and no other key's.
@@ -18,9 +20,7 @@ func FuzzTextOfKeys(f *testing.F) {
 		text := quote(s)
 		require.True(t, utf8.ValidString(text))
 		assert.NotContains(t, text, "\n")
-		back, err := unquote(text)
-		require.NoError(t, err)
-		require.Equal(t, s, back, "the text is of that key alone")
+		require.Equal(t, s, must.Get(unquote(text)), "the text is of that key alone")
 
 		short := shorten(text)
 		assert.LessOrEqual(t, len(short), longestText+3)
@@ -29,9 +29,7 @@ func FuzzTextOfKeys(f *testing.F) {
 
 		// Typed text is no key, or its text leads to the same key.
 		if typed, err := unquote(s); err == nil {
-			again, err := unquote(quote(typed))
-			require.NoError(t, err)
-			assert.Equal(t, typed, again)
+			assert.Equal(t, typed, must.Get(unquote(quote(typed))))
 		}
 	})
 }

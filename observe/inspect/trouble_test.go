@@ -17,6 +17,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/observe/inspect"
 	"github.com/ral-limiter/ral/policy"
@@ -57,8 +58,7 @@ type bare[K comparable] struct{ limits.Limiter[K] }
 func TestTroubleOfOneLimitIsItsOwn(t *testing.T) {
 	good := newEngine[string](t, engine.Config{Name: "good"})
 	users := byUser(t)
-	trial, err := limits.NewTrial(limits.TrialConfig[*user]{Live: users, Candidate: bare[*user]{byUser(t)}})
-	require.NoError(t, err)
+	trial := must.Get(limits.NewTrial(limits.TrialConfig[*user]{Live: users, Candidate: bare[*user]{byUser(t)}}))
 	format, parse := func(u *user) string { return u.name }, func(text string) (*user, error) { return &user{text}, nil }
 	stats := func(name string, of func() any) inspect.AnyLimit {
 		return inspect.Limit[string]{Name: name, Limiter: newEngine[string](t, engine.Config{}), Stats: of}
@@ -140,10 +140,8 @@ func TestTrialIsShown(t *testing.T) {
 	live := newEngine[string](t, engine.Config{Name: "api"})
 	strict := newEngine[string](t, engine.Config{Policy: policy.Must(policy.Funnel(3, 1, time.Hour))})
 	window := newEngine[string](t, engine.Config{Policy: policy.Must(policy.FixedWindow(20, time.Hour))})
-	inner, err := limits.NewTrial(limits.TrialConfig[string]{Live: live, Candidate: window})
-	require.NoError(t, err)
-	trial, err := limits.NewTrial(limits.TrialConfig[string]{Live: inner, Candidate: strict})
-	require.NoError(t, err)
+	inner := must.Get(limits.NewTrial(limits.TrialConfig[string]{Live: live, Candidate: window}))
+	trial := must.Get(limits.NewTrial(limits.TrialConfig[string]{Live: inner, Candidate: strict}))
 	c, _ := operated(t, inspect.Limit[string]{Limiter: trial})
 	for range 12 {
 		_, err := trial.Ask(t.Context(), "a", 1)

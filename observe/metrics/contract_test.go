@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/internal/testkit/metricspage"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/observe/metrics"
 	"github.com/ral-limiter/ral/outgoing"
@@ -27,18 +27,14 @@ import (
 func TestMetricsAreThoseOfThePage(t *testing.T) {
 	one := policy.Must(policy.Funnel(1, 1, time.Hour))
 	live, candidate := newEngine(t, engine.Config{Policy: one}), newEngine(t, engine.Config{Policy: one})
-	trial, err := limits.NewTrial(limits.TrialConfig[string]{Live: live, Candidate: candidate})
-	require.NoError(t, err)
-	web, err := httplimit.NewAll(httplimit.Options{},
+	trial := must.Get(limits.NewTrial(limits.TrialConfig[string]{Live: live, Candidate: candidate}))
+	web := must.Get(httplimit.NewAll(httplimit.Options{},
 		httplimit.Limit[string]{Limiter: live, Key: httplimit.ByHeader("Key")},
-		httplimit.Limit[string]{Limiter: candidate, Key: httplimit.ByHeader("Key"), Name: "tried", Shadow: true})
-	require.NoError(t, err)
-	calls, err := rpclimit.New(rpclimit.Options{},
+		httplimit.Limit[string]{Limiter: candidate, Key: httplimit.ByHeader("Key"), Name: "tried", Shadow: true}))
+	calls := must.Get(rpclimit.New(rpclimit.Options{},
 		rpclimit.Limit[string]{Limiter: live, Key: rpclimit.ByMetadata("key")},
-		rpclimit.Limit[string]{Limiter: candidate, Key: rpclimit.ByMetadata("key"), Name: "tried", Shadow: true})
-	require.NoError(t, err)
-	line, err := outgoing.New[string](outgoing.Config{})
-	require.NoError(t, err)
+		rpclimit.Limit[string]{Limiter: candidate, Key: rpclimit.ByMetadata("key"), Name: "tried", Shadow: true}))
+	line := must.Get(outgoing.New[string](outgoing.Config{}))
 	defer line.Close()
 	metricspage.Holds(t, `^ral\.((save|http|rpc|outgoing|trial)\.)?[a-z_]+$`, metrics.Engine(live), metrics.Single("one", single.MustNew(one, nil)),
 		web.Metrics("web"), calls.Metrics("rpc"), line.Metrics(), metrics.Trial("trial", trial))

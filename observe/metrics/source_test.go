@@ -15,6 +15,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/observe/metrics"
@@ -130,27 +131,24 @@ func TestEachCounterOfAMiddlewareAndATrialHasASeries(t *testing.T) {
 	assert.Len(t, m.Metrics("web").Series(), counters(reflect.TypeFor[httplimit.Stats]()))
 	candidate := newEngine(t, engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
 	candidate.Choke("a")
-	trial, err := limits.NewTrial(limits.TrialConfig[string]{Live: limiter, Candidate: candidate})
-	require.NoError(t, err)
+	trial := must.Get(limits.NewTrial(limits.TrialConfig[string]{Live: limiter, Candidate: candidate}))
 	source := metrics.Trial("new limit", trial)
 	require.NoError(t, source.Err())
 	assert.Len(t, source.Series(), counters(reflect.TypeFor[limits.TrialStats]()))
-	_, err = trial.Ask(context.Background(), "a", 1)
+	_, err := trial.Ask(context.Background(), "a", 1)
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, values(source)["ral.trial.calls would_refuse"])
 }
 
 func newEngine(t *testing.T, config engine.Config) *engine.Engine[string] {
-	e, err := engine.New[string](config)
-	require.NoError(t, err)
+	e := must.Get(engine.New[string](config))
 	t.Cleanup(func() { assert.NoError(t, e.Close()) })
 	return e
 }
 
 func TestTiersHaveNamesOfTheirOwn(t *testing.T) {
-	tiered, err := engine.NewTiered[string](engine.Config{Name: "api", Policy: policy.Must(policy.Funnel(2, 1, time.Hour))},
-		policy.Must(policy.Funnel(1, 1, time.Hour)))
-	require.NoError(t, err)
+	tiered := must.Get(engine.NewTiered[string](engine.Config{Name: "api", Policy: policy.Must(policy.Funnel(2, 1, time.Hour))},
+		policy.Must(policy.Funnel(1, 1, time.Hour))))
 	defer tiered.Close()
 	tiered.Choke("a")
 	tiered.Choke("a")

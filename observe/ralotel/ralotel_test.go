@@ -18,14 +18,14 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/testkit/metricspage"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/observe/metrics"
 	"github.com/ral-limiter/ral/observe/ralotel"
 	"github.com/ral-limiter/ral/policy"
 )
 
 func newEngine(t *testing.T, name string) *engine.Engine[string] {
-	e, err := engine.New[string](engine.Config{Name: name, Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
-	require.NoError(t, err)
+	e := must.Get(engine.New[string](engine.Config{Name: name, Policy: policy.Must(policy.Funnel(1, 1, time.Hour))}))
 	t.Cleanup(func() { assert.NoError(t, e.Close()) })
 	return e
 }
@@ -47,12 +47,10 @@ func collect(t *testing.T, reader sdk.Reader) map[string]metricdata.Metrics {
 // Promise: Names match Prometheus names.
 func TestNamesAreThoseOfPrometheus(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	reader, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
+	reader := must.Get(exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo()))
+	_, err := ralotel.Register(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("ral"), metricspage.Everything(t, "api"))
 	require.NoError(t, err)
-	_, err = ralotel.Register(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("ral"), metricspage.Everything(t, "api"))
-	require.NoError(t, err)
-	file, err := os.Open("../metrics/testdata/exposition.txt")
-	require.NoError(t, err)
+	file := must.Get(os.Open("../metrics/testdata/exposition.txt"))
 	defer file.Close()
 	require.NoError(t, testutil.GatherAndCompare(registry, file))
 }
@@ -74,14 +72,12 @@ func TestTwoLimitersOfOneNameAreAnError(t *testing.T) {
 	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
 	meter := provider.Meter("test")
 	first := metrics.Engine(newEngine(t, "api"))
-	registration, err := ralotel.Register(meter, first)
-	require.NoError(t, err)
-	web, err := ralotel.Register(meter, metrics.Engine(newEngine(t, "web")))
-	require.NoError(t, err)
+	registration := must.Get(ralotel.Register(meter, first))
+	web := must.Get(ralotel.Register(meter, metrics.Engine(newEngine(t, "web"))))
 	before := series(t, reader)
 
 	second := metrics.Engine(newEngine(t, "api"))
-	_, err = ralotel.Register(meter, metrics.Engine(newEngine(t, "other")), second)
+	_, err := ralotel.Register(meter, metrics.Engine(newEngine(t, "other")), second)
 	require.ErrorIs(t, err, metrics.ErrDuplicate)
 	assert.ErrorContains(t, err, `two limiters have the same name: "api"; give each a Name of its own`)
 	_, err = ralotel.Register(provider.Meter("test"), second)
@@ -92,8 +88,7 @@ func TestTwoLimitersOfOneNameAreAnError(t *testing.T) {
 
 	// Unregister frees the name, however often it is called.
 	require.NoError(t, registration.Unregister())
-	again, err := ralotel.Register(meter, second)
-	require.NoError(t, err)
+	again := must.Get(ralotel.Register(meter, second))
 	require.NoError(t, registration.Unregister())
 	_, err = ralotel.Register(meter, first)
 	require.ErrorIs(t, err, metrics.ErrDuplicate)
@@ -136,8 +131,6 @@ type wrapped struct {
 func TestMeterThatCannotBeCompared(t *testing.T) {
 	meter := wrapped{sdk.NewMeterProvider().Meter("ral"), []int{1}}
 	for range 2 { // no duplicate is noticed
-		made, err := ralotel.Register(meter, metrics.Engine(newEngine(t, "api")))
-		require.NoError(t, err)
-		require.NoError(t, made.Unregister())
+		require.NoError(t, must.Get(ralotel.Register(meter, metrics.Engine(newEngine(t, "api")))).Unregister())
 	}
 }

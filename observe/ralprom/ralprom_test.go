@@ -15,14 +15,14 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/internal/testkit/metricspage"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/observe/metrics"
 	"github.com/ral-limiter/ral/observe/ralprom"
 	"github.com/ral-limiter/ral/policy"
 )
 
 func newEngine(t *testing.T, name string) *engine.Engine[string] {
-	e, err := engine.New[string](engine.Config{Name: name, Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
-	require.NoError(t, err)
+	e := must.Get(engine.New[string](engine.Config{Name: name, Policy: policy.Must(policy.Funnel(1, 1, time.Hour))}))
 	t.Cleanup(func() { assert.NoError(t, e.Close()) })
 	return e
 }
@@ -31,16 +31,13 @@ func newEngine(t *testing.T, name string) *engine.Engine[string] {
 //
 // Promise: Prometheus reads the contract's names.
 func TestExposition(t *testing.T) {
-	file, err := os.Open("../metrics/testdata/exposition.txt")
-	require.NoError(t, err)
+	file := must.Get(os.Open("../metrics/testdata/exposition.txt"))
 	defer file.Close()
 	require.NoError(t, testutil.CollectAndCompare(ralprom.New(metricspage.Everything(t, "api")), file))
 }
 
 func TestLint(t *testing.T) {
-	problems, err := testutil.CollectAndLint(ralprom.New(metricspage.Everything(t, "api")))
-	require.NoError(t, err)
-	assert.Empty(t, problems)
+	assert.Empty(t, must.Get(testutil.CollectAndLint(ralprom.New(metricspage.Everything(t, "api")))))
 }
 
 func TestTwoLimitersOfOneNameAreAnError(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/rpctest"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpclimit"
@@ -121,12 +122,11 @@ func TestEveryProtocolTellsHowACallStands(t *testing.T) {
 			t.Run(p.name, func(t *testing.T) {
 				e.Reset(rpctest.Local)
 				c := p.client(t, s.URL, echo)
-				response, err := call(c, "hello")
-				require.NoError(t, err)
+				response := must.Get(call(c, "hello"))
 				assert.Equal(t, "hello", response.Msg.Value)
 				assert.Equal(t, `"address";q=2;w=1200`, response.Header().Get("RateLimit-Policy"))
 				assert.Regexp(t, `^"address";r=1;t=\d+$`, response.Header().Get("RateLimit"))
-				_, err = call(c, "fail")
+				_, err := call(c, "fail")
 				require.Equal(t, connect.CodeDataLoss, connect.CodeOf(err))
 				assert.Regexp(t, `^"address";r=0;t=\d+$`, meta(t, err).Get("RateLimit"), "an error of the handler has the fields, too")
 				_, err = call(c, "hello")
@@ -179,8 +179,7 @@ func TestFieldsOfSeveralInterceptors(t *testing.T) {
 		NewInterceptor(rpctest.ByAddr(open[netip.Addr](t, policy.Must(policy.Funnel(5, 1, time.Hour))), rpclimit.Options{})),
 		NewInterceptor(rpclimit.Must(rpclimit.New(rpclimit.Options{}, inner))),
 	)))
-	response, err := call(protocols[0].client(t, s.URL, echo), "hello")
-	require.NoError(t, err)
+	response := must.Get(call(protocols[0].client(t, s.URL, echo), "hello"))
 	assert.Equal(t, []string{`"address";q=5;w=18000`, `"method";q=7;w=25200`}, response.Header().Values("RateLimit-Policy"))
 	assert.Len(t, response.Header().Values("RateLimit"), 2)
 }

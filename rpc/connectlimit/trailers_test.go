@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/rpctest"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpclimit"
@@ -36,8 +37,7 @@ func retries(backoff, code string) grpc.DialOption {
 
 func stock(t testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	c, err := grpc.NewClient(addr, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	require.NoError(t, err)
+	c := must.Get(grpc.NewClient(addr, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...))
 	t.Cleanup(func() { assert.NoError(t, c.Close()) })
 	return c
 }
@@ -45,8 +45,7 @@ func stock(t testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientCo
 // readSplit calls split, and returns how many messages came, and the header, the trailer and the error at the end.
 func readSplit(t testing.TB, ctx context.Context, conn *grpc.ClientConn, message string) (n int, header, trailer metadata.MD, err error) {
 	t.Helper()
-	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, split)
-	require.NoError(t, err)
+	stream := must.Get(conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, split))
 	require.NoError(t, stream.SendMsg(wrapperspb.String(message)))
 	require.NoError(t, stream.CloseSend())
 	for err = stream.RecvMsg(new(text)); err == nil; err = stream.RecvMsg(new(text)) {

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/rpctest"
 	"github.com/ral-limiter/ral/outgoing"
 	"github.com/ral-limiter/ral/policy"
@@ -29,8 +30,7 @@ import (
 // behind returns a connection to the server whose calls go by a Client.
 func (s *server) behind(t testing.TB, line *outgoing.Line[string], o ClientOptions) *grpc.ClientConn {
 	t.Helper()
-	c, err := NewClient(line, ByTarget, o)
-	require.NoError(t, err)
+	c := must.Get(NewClient(line, ByTarget, o))
 	return s.client(t, grpc.WithChainUnaryInterceptor(c.Unary), grpc.WithChainStreamInterceptor(c.Stream))
 }
 
@@ -89,9 +89,7 @@ func errorOf(t testing.TB, code codes.Code, message string, delay time.Duration)
 	t.Helper()
 	s := status.New(code, message)
 	if delay != 0 {
-		var err error
-		s, err = s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
-		require.NoError(t, err)
+		s = must.Get(s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(delay)}))
 	}
 	return s.Err()
 }
@@ -128,8 +126,7 @@ func TestAnswerOf(t *testing.T) {
 // As the first of its key it does not hold the others for outgoing.Config.Probe.
 func TestFailedCallTeachesNothing(t *testing.T) {
 	line := rpctest.Line(t, outgoing.Config{Probe: time.Hour})
-	c, err := NewClient(line, ByTarget, ClientOptions{})
-	require.NoError(t, err)
+	c := must.Get(NewClient(line, ByTarget, ClientOptions{}))
 	conn, err := grpc.NewClient("passthrough:///nowhere", grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer conn.Close()

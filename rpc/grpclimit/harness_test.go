@@ -25,6 +25,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpclimit"
 )
@@ -109,8 +110,7 @@ func serve(t testing.TB, limits *rpclimit.Limits, options ...grpc.ServerOption) 
 
 func (s *server) client(t testing.TB, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(s.addr, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	require.NoError(t, err)
+	conn := must.Get(grpc.NewClient(s.addr, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...))
 	t.Cleanup(func() { assert.NoError(t, conn.Close()) })
 	return conn
 }
@@ -145,8 +145,7 @@ func open[K comparable](t testing.TB, p policy.Policy, at *clock) *engine.Engine
 	if at == nil {
 		return admissiontest.NewEngine[K](t, p)
 	}
-	e, err := engine.New[K](engine.Config{Policy: p, Clock: at.now})
-	require.NoError(t, err)
+	e := must.Get(engine.New[K](engine.Config{Policy: p, Clock: at.now}))
 	t.Cleanup(func() { assert.NoError(t, e.Close()) })
 	return e
 }

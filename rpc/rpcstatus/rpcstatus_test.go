@@ -15,6 +15,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpclimit"
@@ -24,8 +25,7 @@ import (
 func details(t *testing.T, all []*anypb.Any) (delay *time.Duration, violations []*errdetails.QuotaFailure_Violation) {
 	t.Helper()
 	for _, a := range all {
-		m, err := a.UnmarshalNew()
-		require.NoError(t, err)
+		m := must.Get(a.UnmarshalNew())
 		switch m := m.(type) {
 		case *errdetails.RetryInfo:
 			d := m.GetRetryDelay().AsDuration()
@@ -40,8 +40,7 @@ func details(t *testing.T, all []*anypb.Any) (delay *time.Duration, violations [
 func open(t *testing.T, p policy.Policy) *engine.Engine[string] {
 	t.Helper()
 	now := policy.Instant(time.Hour)
-	e, err := engine.New[string](engine.Config{Policy: p, Clock: func() policy.Instant { return now }})
-	require.NoError(t, err)
+	e := must.Get(engine.New[string](engine.Config{Policy: p, Clock: func() policy.Instant { return now }}))
 	t.Cleanup(func() { assert.NoError(t, e.Close()) })
 	return e
 }
@@ -112,9 +111,7 @@ func TestEachLimitThatRefusedIsNamed(t *testing.T) {
 
 func made(t *testing.T, m proto.Message) *anypb.Any {
 	t.Helper()
-	a, err := anypb.New(m)
-	require.NoError(t, err)
-	return a
+	return must.Get(anypb.New(m))
 }
 
 func TestDelayIsLeftOutIfItIsAGuess(t *testing.T) {

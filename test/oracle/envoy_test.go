@@ -18,16 +18,15 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/ral-limiter/ral/cmd/rald/rules"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 // Envoy's configuration in deploy is valid by Envoy's own rules, and its descriptors have rules.
 func TestDeployedEnvoy(t *testing.T) {
-	text, err := os.ReadFile("../../deploy/envoy.yaml")
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile("../../deploy/envoy.yaml"))
 	var all any
 	require.NoError(t, yaml.Unmarshal(text, &all))
-	asJSON, err := json.Marshal(all)
-	require.NoError(t, err)
+	asJSON := must.Get(json.Marshal(all))
 	var config bootstrap.Bootstrap
 	require.NoError(t, protojson.Unmarshal(asJSON, &config)) // refuses unknown fields and types
 	require.NoError(t, config.ValidateAll())

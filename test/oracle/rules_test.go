@@ -20,6 +20,7 @@ import (
 
 	"github.com/ral-limiter/ral/cmd/rald/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/rules"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 var (
@@ -154,17 +155,15 @@ func TestFilesOfTheReference(t *testing.T) {
 	root := moduleDir(t, "github.com/envoyproxy/ratelimit")
 	var files []string
 	for _, pattern := range []string{"test/config/*.yaml", "examples/ratelimit/config/*.yaml", "integration-test/**/*.yaml", "test/integration/runtime/**/*/*.yaml"} {
-		more, err := filepath.Glob(filepath.Join(root, pattern))
-		require.NoError(t, err)
+		more := must.Get(filepath.Glob(filepath.Join(root, pattern)))
 		files = append(files, more...)
 	}
 	accepted := 0
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
+		text := must.Get(os.ReadFile(file))
 		source := []rules.Source{{Name: filepath.Base(file), Text: text}}
 		_, wantErr := referenceReads(source, false)
-		_, err = rules.Parse(source, rules.Options{})
+		_, err := rules.Parse(source, rules.Options{})
 		assert.True(t, sameVerdict(wantErr, err), "%s: the reference says %v, rald %v", file, wantErr, err)
 		if err == nil {
 			accepted++

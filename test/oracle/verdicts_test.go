@@ -22,6 +22,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/envoyserver"
 	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/rules"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 // apart has names that do not run into each other, so that keys of the reference differ.
@@ -48,8 +49,7 @@ func TestVerdictsAreThoseOfTheReference(t *testing.T) {
 	for begin := 0; begin < configurations; begin += together {
 		synctest.Test(t, func(t *testing.T) {
 			apart(*seed + uint64(begin)).begin()
-			keep, err := families.New(families.Config{})
-			require.NoError(t, err)
+			keep := must.Get(families.New(families.Config{}))
 			defer func() { require.NoError(t, keep.Close()) }()
 			clear(of.counts)
 			for i := begin; i < min(begin+together, configurations); i++ {
@@ -112,8 +112,7 @@ func compareVerdicts(t *testing.T, of *reference, keep *families.Families, g *ge
 		t.Setenv(name, strconv.FormatBool(on))
 	}
 	of.use(want)
-	door, err := envoyserver.New(modes, set)
-	require.NoError(t, err)
+	door := must.Get(envoyserver.New(modes, set))
 
 	var some []*pb.RateLimitRequest // so that descriptors come again
 	for range 4 {

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/mod/modfile"
+
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 // clone is a copy of the repository's committed files and of tools/release, on main.
@@ -24,18 +26,14 @@ func checkout(t *testing.T) clone {
 	if out, err := exec.Command("git", "rev-parse", "HEAD").CombinedOutput(); err != nil {
 		t.Skipf("tools/release works on a git checkout, and this is none: %s", out)
 	}
-	folder, err := filepath.Abs("../..")
-	require.NoError(t, err)
-	return clone{t, folder}
+	return clone{t, must.Get(filepath.Abs("../.."))}
 }
 
 func newClone(t *testing.T) clone {
 	t.Helper()
 	of, c := checkout(t), clone{t, filepath.Join(t.TempDir(), "ral")}
 	of.git("clone", "-q", "--no-hardlinks", "--depth=1", "file://"+of.root, c.root)
-	script, err := os.ReadFile(filepath.Join(of.root, "tools/release"))
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(c.root, "tools/release"), script, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(c.root, "tools/release"), must.Get(os.ReadFile(filepath.Join(of.root, "tools/release"))), 0o755))
 	c.git("config", "user.name", "test")
 	c.git("config", "user.email", "test@example.com")
 	c.git("checkout", "-q", "-B", "main")
@@ -100,10 +98,8 @@ func TestEveryModuleIsReleasedOrKept(t *testing.T) {
 	for _, file := range strings.Fields(c.git("ls-files", "go.mod", "*/go.mod")) {
 		folder := filepath.Dir(file)
 		require.Contains(t, all, folder, "tools/modules has the modules that are released")
-		text, err := os.ReadFile(filepath.Join(c.root, file))
-		require.NoError(t, err)
-		mod, err := modfile.Parse(file, text, nil)
-		require.NoError(t, err)
+		text := must.Get(os.ReadFile(filepath.Join(c.root, file)))
+		mod := must.Get(modfile.Parse(file, text, nil))
 		assert.Equal(t, pathOf(folder), mod.Module.Mod.Path)
 		if strings.HasPrefix(folder, "cmd/") {
 			assert.Empty(t, mod.Replace, folder)
@@ -133,11 +129,9 @@ func TestReleaseSetsVersionsAndMovesTheHeadingWithProcesses(t *testing.T) {
 	assert.Empty(t, c.git("status", "--porcelain"))
 	assert.Empty(t, c.git("tag"), "it is for people to tag")
 
-	changelog, err := os.ReadFile(filepath.Join(c.root, "CHANGELOG.md"))
-	require.NoError(t, err)
+	changelog := must.Get(os.ReadFile(filepath.Join(c.root, "CHANGELOG.md")))
 	assert.Regexp(t, `(?s)## Unreleased\n\n## v0\.1\.0, \d{4}-\d\d-\d\d\n\n### Added`, string(changelog))
-	readme, err := os.ReadFile(filepath.Join(c.root, "README.md"))
-	require.NoError(t, err)
+	readme := must.Get(os.ReadFile(filepath.Join(c.root, "README.md")))
 	assert.Contains(t, string(readme), "`go get "+root+"@v0.1.0`")
 	assert.NotContains(t, string(readme), "not released")
 	assert.NotContains(t, c.git("grep", "-h", root, "--", "*go.mod"), " v0.0.0", "a module requires another one that is not released")

@@ -22,6 +22,7 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/child"
 	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
 	"github.com/ral-limiter/ral/internal/testkit/metricspage"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
@@ -89,8 +90,7 @@ type server string
 
 // prometheus starts a Prometheus that scrapes the examples.
 func prometheus(t *testing.T, webserver, fleet string) server {
-	rules, err := filepath.Abs(rulesFile)
-	require.NoError(t, err)
+	rules := must.Get(filepath.Abs(rulesFile))
 	folder := t.TempDir()
 	config := filepath.Join(folder, "prometheus.yml")
 	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `
@@ -101,8 +101,7 @@ scrape_configs:
   - {job_name: fleet-1, metrics_path: /metrics/1, static_configs: [{targets: [%q]}]}
   - {job_name: fleet-2, metrics_path: /metrics/2, static_configs: [{targets: [%q]}]}
 `, rules, webserver, fleet, fleet), 0o644))
-	port, err := redisd.FreePort()
-	require.NoError(t, err)
+	port := must.Get(redisd.FreePort())
 	addr := fmt.Sprint("127.0.0.1:", port)
 	out := start(t, find(t, "prometheus"), "--config.file="+config, "--storage.tsdb.path="+filepath.Join(folder, "data"), "--web.listen-address="+addr)
 	go func() { _, _ = io.Copy(io.Discard, out) }()
@@ -186,8 +185,7 @@ type alert struct {
 }
 
 func alerts(t *testing.T) (all []alert) {
-	text, err := os.ReadFile(rulesFile)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(rulesFile))
 	var file struct{ Groups []struct{ Rules []alert } }
 	require.NoError(t, yaml.Unmarshal(text, &file))
 	for _, g := range file.Groups {
@@ -209,8 +207,7 @@ type panel struct {
 var variables = strings.NewReplacer("$__rate_interval", "1m", "$job", ".*", "$limit", ".*")
 
 func panels(t *testing.T) (all []panel) {
-	text, err := os.ReadFile(dashboardFile)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(dashboardFile))
 	var dashboard struct{ Panels []panel }
 	require.NoError(t, json.Unmarshal(text, &dashboard))
 	for _, p := range dashboard.Panels {
@@ -244,13 +241,11 @@ func promtool(t *testing.T, stdin string, args ...string) {
 //
 // Promise: Alerts fire on their own trouble alone.
 func TestAlertsFireOnTheirCausesByPrometheus(t *testing.T) {
-	exposition, err := os.ReadFile("../../observe/metrics/testdata/exposition.txt")
-	require.NoError(t, err)
+	exposition := must.Get(os.ReadFile("../../observe/metrics/testdata/exposition.txt"))
 	promtool(t, string(exposition), "check", "metrics")
 	promtool(t, "", "check", "rules", rulesFile)
 	promtool(t, "", "test", "rules", rulesTests)
-	tests, err := os.ReadFile(rulesTests)
-	require.NoError(t, err)
+	tests := must.Get(os.ReadFile(rulesTests))
 	for _, a := range alerts(t) {
 		assert.Contains(t, string(tests), `alertname="`+a.Alert+`"`)
 	}
@@ -258,8 +253,7 @@ func TestAlertsFireOnTheirCausesByPrometheus(t *testing.T) {
 
 // Promise: Each alert has a heading with instructions.
 func TestEachAlertHasARunbook(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operating.md")
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile("../../docs/operating.md"))
 	headings := map[string]string{}
 	for _, section := range regexp.MustCompile(`(?m)^#+ `).Split(string(text), -1) {
 		title, body, _ := strings.Cut(section, "\n")

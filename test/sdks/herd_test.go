@@ -22,6 +22,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -119,12 +120,10 @@ func answer(w http.ResponseWriter, _ *http.Request) {
 
 // installed returns a folder with the script and its clients, which all clones share.
 func installed(t *testing.T) string {
-	cache, err := os.UserCacheDir()
-	require.NoError(t, err)
+	cache := must.Get(os.UserCacheDir())
 	hash := sha256.New()
 	for _, name := range files {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
+		text := must.Get(os.ReadFile(name))
 		_, _ = hash.Write(text)
 	}
 	dir := filepath.Join(cache, fmt.Sprintf("ral-sdks-%x", hash.Sum(nil)[:8]))
@@ -135,9 +134,7 @@ func installed(t *testing.T) string {
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, os.RemoveAll(made)) }()
 	for _, name := range files {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(made, name), text, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(made, name), must.Get(os.ReadFile(name)), 0o600))
 	}
 	npm := exec.Command("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts")
 	npm.Dir = made

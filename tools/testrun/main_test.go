@@ -13,15 +13,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 var update = flag.Bool("update", false, "write the golden file anew")
 
 func mustParse(t *testing.T, args ...string) []step {
 	t.Helper()
-	steps, err := parseSteps(args)
-	require.NoError(t, err)
-	return steps
+	return must.Get(parseSteps(args))
 }
 
 func closing(out string) string {
@@ -35,8 +35,7 @@ func closing(out string) string {
 //
 // Promise: Failures are repeated at the end, each with a command.
 func TestReportOfARecordedRun(t *testing.T) {
-	recorded, err := os.ReadFile("testdata/recorded.json")
-	require.NoError(t, err)
+	recorded := must.Get(os.ReadFile("testdata/recorded.json"))
 	var out bytes.Buffer
 	synctest.Test(t, func(t *testing.T) { // so that no time passes
 		r := newReport(&out, "example.com/m", false)
@@ -51,9 +50,7 @@ func TestReportOfARecordedRun(t *testing.T) {
 	if *update {
 		require.NoError(t, os.WriteFile("testdata/report.txt", out.Bytes(), 0o644))
 	}
-	want, err := os.ReadFile("testdata/report.txt")
-	require.NoError(t, err)
-	assert.Equal(t, string(want), out.String(), "if it is meant to differ: go test ./tools/testrun -update")
+	assert.Equal(t, string(must.Get(os.ReadFile("testdata/report.txt"))), out.String(), "if it is meant to differ: go test ./tools/testrun -update")
 	assert.Equal(t, "8 passed, 8 failed", closing(out.String()))
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
@@ -18,8 +19,7 @@ const fewCallers = 4
 
 // options are of a short run, whose Redis and its folder are gone when the test ends.
 func options(t *testing.T) Options {
-	binary, err := redisd.Find("")
-	require.NoError(t, err)
+	binary := must.Get(redisd.Find(""))
 	folder := t.TempDir()
 	t.Setenv("TMPDIR", folder)
 	t.Cleanup(func() {
@@ -169,8 +169,7 @@ func TestRunThatOverAdmitsIsAFailure(t *testing.T) {
 }
 
 func TestUnansweredCallsAreCounted(t *testing.T) {
-	s, err := startServer(options(t).Server)
-	require.NoError(t, err)
+	s := must.Get(startServer(options(t).Server))
 	defer func() { assert.NoError(t, s.stop()) }()
 	for answer, want := range map[always]string{true: ": Redis has 0 of 5 keys", false: ": 5 of 5 keys were refused"} {
 		_, err := measureMemory(t.Context(), s, answering(answer), 5)
@@ -185,8 +184,7 @@ func TestUnansweredCallsAreCounted(t *testing.T) {
 		if c.Name != Exact && c.Name != Leased { // of the others a busy machine leaves calls without an answer
 			continue
 		}
-		l, err := c.New(bench.Setup{Limit: bench.Limit{Capacity: 1000, Count: 1000, Per: time.Hour}, MaxKeys: 100})
-		require.NoError(t, err)
+		l := must.Get(c.New(bench.Setup{Limit: bench.Limit{Capacity: 1000, Count: 1000, Per: time.Hour}, MaxKeys: 100}))
 		assert.Equal(t, 2, l.ChokeAll([]string{"a", "b"}))
 		assert.Zero(t, l.(bench.Counter).Counts())
 		require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", "1").Err(), "every write is refused from now on")

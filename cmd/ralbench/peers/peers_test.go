@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
@@ -19,8 +19,7 @@ func open(t *testing.T, c bench.Contender, s bench.Setup) bench.Limiter {
 	if s.MaxKeys == 0 {
 		s.MaxKeys = s.Keys
 	}
-	l, err := c.New(s)
-	require.NoError(t, err)
+	l := must.Get(c.New(s))
 	t.Cleanup(func() { assert.NoError(t, l.Close()) })
 	return l
 }
@@ -115,8 +114,7 @@ func TestPeersForgetIdleKeysIfTheySaySo(t *testing.T) {
 		Name: "memory", Limit: bench.Limit{Capacity: 1, Count: 1000, Per: time.Second}, Draw: bench.DrawOnce,
 		Keys: 20_000, Rounds: 1, AuditOnly: true, Memory: true, Idle: 100 * time.Millisecond,
 	}
-	report, err := bench.Run(t.Context(), []bench.Workload{w}, All(), bench.Options{Duration: time.Millisecond, Rounds: 1})
-	require.NoError(t, err)
+	report := must.Get(bench.Run(t.Context(), []bench.Workload{w}, All(), bench.Options{Duration: time.Millisecond, Rounds: 1}))
 	var idle []string
 	for _, r := range report.Workloads[0].Results {
 		assert.Positive(t, r.Memory.BytesPerKey, r.Contender)

@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
 func TestRedisIsGoneWhenItsLimiterIsClosed(t *testing.T) {
-	l, err := Redis("").New(bench.Setup{Limit: bench.Limit{Capacity: 1, Count: 1, Per: time.Hour}})
-	require.NoError(t, err)
+	l := must.Get(Redis("").New(bench.Setup{Limit: bench.Limit{Capacity: 1, Count: 1, Per: time.Hour}}))
 	running := l.(*redisRate).server
 	assert.FileExists(t, running.Addr())
 	assert.True(t, l.Choke("a"))
@@ -30,13 +30,11 @@ func TestRedisOfOthersOutlivesALimiter(t *testing.T) {
 	defer func() { assert.NoError(t, running.Close()) }()
 	setup := bench.Setup{Limit: bench.Limit{Capacity: 2, Count: 1, Per: time.Hour}}
 	for range 2 {
-		l, err := RedisAt(running.Network(), running.Addr()).New(setup)
-		require.NoError(t, err)
+		l := must.Get(RedisAt(running.Network(), running.Addr()).New(setup))
 		assert.True(t, l.Choke("a"), "it still has what the first one took")
 		require.NoError(t, l.Close())
 	}
-	l, err := RedisAt(running.Network(), running.Addr()).New(setup)
-	require.NoError(t, err)
+	l := must.Get(RedisAt(running.Network(), running.Addr()).New(setup))
 	assert.False(t, l.Choke("a"))
 	require.NoError(t, l.Close())
 }

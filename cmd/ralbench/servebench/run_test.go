@@ -10,14 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
 func workloads(t *testing.T, names ...string) []bench.Workload {
 	t.Helper()
-	all, err := bench.Select(Workloads(0.001), names)
-	require.NoError(t, err)
-	return all
+	return must.Get(bench.Select(Workloads(0.001), names))
 }
 
 // All servers answer each generator.
@@ -28,11 +27,10 @@ func TestRunOverTheNetwork(t *testing.T) {
 	some := Workloads(0.001)
 	require.NoError(t, Missing(some), "make needs installs it")
 	var parts []string
-	r, err := Run(t.Context(), Options{
+	r := must.Get(Run(t.Context(), Options{
 		Workloads: some, Duration: 10 * time.Millisecond, Rounds: 2,
 		Finished: func(w bench.WorkloadReport) { parts = append(parts, w.Name) },
-	})
-	require.NoError(t, err)
+	}))
 	assert.Equal(t, bench.Names(some), parts)
 	require.Len(t, r.Loads, len(some))
 	assert.Regexp(t, `^\d+\.\d+`, r.Redis)
@@ -62,12 +60,11 @@ func TestInterruptedRunIsNoErrorWithProcesses(t *testing.T) {
 		t.Skip("it builds rald, as a test of the command does")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := Run(ctx, Options{Workloads: workloads(t, TCP), Duration: time.Millisecond, Rounds: 100_000, Progress: func(p bench.Progress) {
+	r := must.Get(Run(ctx, Options{Workloads: workloads(t, TCP), Duration: time.Millisecond, Rounds: 100_000, Progress: func(p bench.Progress) {
 		if p.Workload != "" && p.Doing != "warming up" {
 			cancel()
 		}
-	}})
-	require.NoError(t, err)
+	}}))
 	assert.True(t, r.Interrupted)
 }
 
@@ -86,8 +83,7 @@ func TestScriptIsCLThrottle(t *testing.T) {
 		{1, []int64{1, 16, 0, 3600, 57600}},
 		{16, []int64{1, 16, 0, 57600, 57600}},
 	} {
-		got, err := c.Eval(t.Context(), gcra, []string{"key"}, 15, 1, 3600, step.quantity).Int64Slice()
-		require.NoError(t, err)
+		got := must.Get(c.Eval(t.Context(), gcra, []string{"key"}, 15, 1, 3600, step.quantity).Int64Slice())
 		assert.Equal(t, step.want[:3], got[:3])
 		assert.InDeltaSlice(t, step.want[3:], got[3:], 60, "seconds, of which some have passed")
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/core/whole"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -74,8 +75,7 @@ func (h herd) run(t testing.TB) (out outcome) {
 	t.Helper()
 	p := policy.Must(policy.Parse(h.limit))
 	made := func() *engine.Engine[string] {
-		e, err := engine.New[string](engine.Config{Policy: p})
-		require.NoError(t, err)
+		e := must.Get(engine.New[string](engine.Config{Policy: p}))
 		t.Cleanup(func() { assert.NoError(t, e.Close()) })
 		return e
 	}
@@ -223,8 +223,7 @@ func TestHerdOverAFleet(t *testing.T) {
 
 // The table of docs/httplimit.md.
 func TestHerdTable(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/httplimit.md")
-	require.NoError(t, err)
+	page := must.Get(os.ReadFile("../../../docs/httplimit.md"))
 	for _, limit := range []string{"funnel 2, 2/s", "window 10/s", "sliding 10/s"} {
 		row := "|`" + limit + "`|"
 		for _, n := range []int{12, 24, 100} {
@@ -295,8 +294,7 @@ func TestTurnsAreDistinct(t *testing.T) {
 
 func TestTurnsKeepOtherRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(2, 2, time.Second))})
-		require.NoError(t, err)
+		e := must.Get(engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(2, 2, time.Second))}))
 		defer func() { assert.NoError(t, e.Close()) }()
 		c, l := control(t, e, NewTurns(time.Minute, time.Millisecond))
 		require.Equal(t, limits.Admitted, ask(c, 2).Reason)
@@ -319,8 +317,7 @@ func TestTurnsKeepOtherRefusals(t *testing.T) {
 func TestTurnOfSeveralLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := func(text string) *engine.Engine[string] {
-			e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Parse(text))})
-			require.NoError(t, err)
+			e := must.Get(engine.New[string](engine.Config{Policy: policy.Must(policy.Parse(text))}))
 			t.Cleanup(func() { assert.NoError(t, e.Close()) })
 			return e
 		}
@@ -349,8 +346,7 @@ func TestTurnOfSeveralLimits(t *testing.T) {
 			assert.GreaterOrEqual(t, told-last, turns.pace(fast.Limit(), Quota{}, 1)-time.Microsecond)
 			last = told
 		}
-		tiers, err := engine.NewTiered[string](engine.Config{Policy: fast.Limit()}, slow.Limit())
-		require.NoError(t, err)
+		tiers := must.Get(engine.NewTiered[string](engine.Config{Policy: fast.Limit()}, slow.Limit()))
 		defer tiers.Close()
 		c, _ = control(t, tiers, turns)
 		tiers.Take("key", 2)

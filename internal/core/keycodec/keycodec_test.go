@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/internal/core/keycodec"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -74,8 +75,7 @@ func (f *Faulty) UnmarshalBinary([]byte) error { return errors.New("never") }
 // codecOf returns the codec of a type, which must have that name.
 func codecOf[K comparable](t testing.TB, name string) keycodec.Codec[K] {
 	t.Helper()
-	c, err := keycodec.For[K]()
-	require.NoError(t, err)
+	c := must.Get(keycodec.For[K]())
 	require.Equal(t, name, c.Name())
 	return c
 }
@@ -86,8 +86,7 @@ func roundTrip[K comparable](t testing.TB, name string, keys ...K) {
 	c := codecOf[K](t, name)
 	seen := map[string]K{}
 	for _, key := range keys {
-		b, err := c.Append([]byte("before"), key)
-		require.NoError(t, err)
+		b := must.Get(c.Append([]byte("before"), key))
 		require.Equal(t, "before", string(b[:6]))
 		b = b[6:]
 		got, err := c.Decode(b)
@@ -100,8 +99,7 @@ func roundTrip[K comparable](t testing.TB, name string, keys ...K) {
 		clear(b)
 		require.Equal(t, key, got, "the key is a part of what was decoded")
 		// Longer bytes are no key, or another key.
-		b, err = c.Append(nil, key)
-		require.NoError(t, err)
+		b = must.Get(c.Append(nil, key))
 		for n := range b {
 			if got, err := c.Decode(b[:n]); err == nil {
 				require.NotEqual(t, key, got)
@@ -195,9 +193,7 @@ func TestBytesAreAlwaysTheSame(t *testing.T) {
 
 func bytesOf[K comparable](t *testing.T, name string, key K) string {
 	t.Helper()
-	b, err := codecOf[K](t, name).Append(nil, key)
-	require.NoError(t, err)
-	return string(b)
+	return string(must.Get(codecOf[K](t, name).Append(nil, key)))
 }
 
 func TestTypesWithoutBytesAreRefused(t *testing.T) {
@@ -249,20 +245,16 @@ func errOf[K comparable]() error {
 
 // Keys that would collide in a file are refused.
 func TestOwnBytesMustBringTheKeyBack(t *testing.T) {
-	lossy, err := keycodec.For[Lossy]()
-	require.NoError(t, err)
-	b, err := lossy.Append(nil, Lossy{2})
-	require.NoError(t, err)
-	assert.Equal(t, []byte{2}, b, "UnmarshalBinary changed what was appended")
-	_, err = lossy.Append(nil, Lossy{3})
+	lossy := must.Get(keycodec.For[Lossy]())
+	assert.Equal(t, []byte{2}, must.Get(lossy.Append(nil, Lossy{2})), "UnmarshalBinary changed what was appended")
+	_, err := lossy.Append(nil, Lossy{3})
 	assert.ErrorContains(t, err, "is another key")
 	src := []byte{2}
 	_, err = lossy.Decode(src)
 	require.NoError(t, err)
 	assert.Equal(t, []byte{2}, src, "Decode changed what it was given")
 
-	faulty, err := keycodec.For[Faulty]()
-	require.NoError(t, err)
+	faulty := must.Get(keycodec.For[Faulty]())
 	_, err = faulty.Append(nil, Faulty{0})
 	assert.ErrorContains(t, err, "zero")
 	_, err = faulty.Append(nil, Faulty{1})
@@ -292,8 +284,7 @@ func TestWrongBytesAreRefused(t *testing.T) {
 }
 
 func decoder[K comparable](t *testing.T) func([]byte) error {
-	c, err := keycodec.For[K]()
-	require.NoError(t, err)
+	c := must.Get(keycodec.For[K]())
 	return func(b []byte) error {
 		key, err := c.Decode(b)
 		var none K
@@ -315,16 +306,13 @@ func TestCodecAllocatesNothingButTheKey(t *testing.T) {
 
 // canonical requires an error, or a key with exactly these bytes.
 func canonical[K comparable](t *testing.T, b []byte) {
-	c, err := keycodec.For[K]()
-	require.NoError(t, err)
+	c := must.Get(keycodec.For[K]())
 	key, err := c.Decode(b)
 	if err != nil {
 		require.ErrorIs(t, err, keycodec.ErrNotAKey)
 		return
 	}
-	again, err := c.Append(nil, key)
-	require.NoError(t, err)
-	require.Equal(t, string(b), string(again))
+	require.Equal(t, string(b), string(must.Get(c.Append(nil, key))))
 }
 
 func FuzzDecode(f *testing.F) {
@@ -361,8 +349,7 @@ func FuzzKeys(f *testing.F) {
 			[2]string{a, b}, [16]byte{byte(n)}, uint(n), Celsius{int32(n)}}
 		other := key
 		other.User, other.Names = User(b), [2]string{b, a}
-		c, err := keycodec.For[Nested]()
-		require.NoError(t, err)
+		c := must.Get(keycodec.For[Nested]())
 		roundTrip(t, c.Name(), key, other)
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/statefile"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 // The format again, by doc.go.
@@ -92,9 +93,7 @@ func TestFormatIsAsDescribed(t *testing.T) {
 		"\x05\x01f\x06\x00\x00\x00\x00\x00\x00\x00" +
 		"\x16other" + "\x04m\x07\x00\x00\x00\x00\x00\x00\x00" +
 		"\x03" + "\x04n\x08\x00\x00\x00\x00\x00\x00\x00")}, end(4, 9)), write(t, small))
-	got, err := read(bytes.NewReader(file))
-	require.NoError(t, err)
-	assert.Equal(t, c, got)
+	assert.Equal(t, c, must.Get(read(bytes.NewReader(file))))
 }
 
 func TestEveryTruncationIsNoticed(t *testing.T) {
@@ -204,8 +203,7 @@ func TestBytesOfNoWriterAreRefused(t *testing.T) {
 }
 
 func TestOtherVersionsAreNamed(t *testing.T) {
-	hashed, err := os.ReadFile(golden("hashed"))
-	require.NoError(t, err)
+	hashed := must.Get(os.ReadFile(golden("hashed")))
 	for says, file := range map[string][]byte{
 		"version 2, this program reads version 1": []byte(strings.Replace(start, "\x01", "\x02", 1) + "whatever version 2 is"),
 		"hashes in place of keys":                 hashed,
@@ -251,8 +249,8 @@ func TestErrorOfTheReaderIsNotDamage(t *testing.T) {
 		assert.ErrorIs(t, err, broken, n)
 		assert.NotErrorIs(t, err, statefile.ErrCorrupt, n)
 	}
-	r, err := statefile.NewReader(readers(file[:70_000], broken))
-	require.NoError(t, err)
+	r := must.Get(statefile.NewReader(readers(file[:70_000], broken)))
+	var err error
 	for err == nil {
 		_, err = r.Next()
 	}
@@ -265,9 +263,7 @@ func TestErrorOfTheReaderIsNotDamage(t *testing.T) {
 func TestFileIsReadFromAnyReader(t *testing.T) {
 	c, file := several(t)
 	for _, from := range []func(io.Reader) io.Reader{iotest.OneByteReader, iotest.HalfReader, iotest.DataErrReader} {
-		got, err := read(from(bytes.NewReader(file)))
-		require.NoError(t, err)
-		assert.Equal(t, c, got)
+		assert.Equal(t, c, must.Get(read(from(bytes.NewReader(file)))))
 	}
 }
 
@@ -284,9 +280,7 @@ func check(t *testing.T, file []byte) {
 		}
 		return
 	}
-	again, err := read(bytes.NewReader(write(t, c)))
-	require.NoError(t, err)
-	require.Equal(t, c, again)
+	require.Equal(t, c, must.Get(read(bytes.NewReader(write(t, c)))))
 }
 
 func FuzzReader(f *testing.F) {

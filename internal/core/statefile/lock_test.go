@@ -16,6 +16,7 @@ import (
 
 	"github.com/ral-limiter/ral/internal/core/statefile"
 	"github.com/ral-limiter/ral/internal/testkit/child"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 // locks names a file that the test binary locks until it is killed.
@@ -43,18 +44,16 @@ func TestOneHasTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	before := func() error { return nil }
 	for range 2 {
-		unlock, err := statefile.Lock(path)
-		require.NoError(t, err)
+		unlock := must.Get(statefile.Lock(path))
 		require.NoError(t, before(), "a lock is freed once")
-		_, err = statefile.Lock(path)
+		_, err := statefile.Lock(path)
 		require.ErrorIs(t, err, statefile.ErrLocked)
 		// The process, the file, and the remedy.
 		for _, part := range []string{"another part of this process, " + strconv.Itoa(os.Getpid()), path + ".lock", "close that first, or use another path"} {
 			assert.ErrorContains(t, err, part)
 		}
 		assert.NotContains(t, err.Error(), "stop")
-		other, err := statefile.Lock(path + "2")
-		require.NoError(t, err)
+		other := must.Get(statefile.Lock(path + "2"))
 		require.NoError(t, other())
 		require.NoError(t, unlock())
 		before = unlock
@@ -79,8 +78,7 @@ func TestKilledProcessLeavesTheFile(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), locks+"="+path)
 	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
+	stdin := must.Get(cmd.StdinPipe())
 	defer func() { _ = stdin.Close() }()
 	out, in, err := os.Pipe()
 	require.NoError(t, err)
@@ -98,9 +96,7 @@ func TestKilledProcessLeavesTheFile(t *testing.T) {
 	require.ErrorIs(t, err, statefile.ErrLocked)
 	assert.ErrorContains(t, err, fmt.Sprintf("process %d, ", process.PID()))
 	assert.ErrorContains(t, err, "stop that process, or use another path")
-	all, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Len(t, all, 3, "the file, the lock, and a temporary file")
+	require.Len(t, must.Get(os.ReadDir(dir)), 3, "the file, the lock, and a temporary file")
 
 	process.Kill()
 	unlock, err := statefile.Lock(path)
@@ -117,8 +113,7 @@ func TestLockRemovesItsOwnTemporariesOnly(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	require.NoError(t, os.Mkdir(filepath.Join(dir, ".state.new-2"), 0o700))
-	unlock, err := statefile.Lock(filepath.Join(dir, "state"))
-	require.NoError(t, err)
+	unlock := must.Get(statefile.Lock(filepath.Join(dir, "state")))
 	require.NoError(t, unlock())
 	requireAlone(t, dir, ".state2.new-1", "state.new-1", "state", ".state.new-2", "state.lock")
 }

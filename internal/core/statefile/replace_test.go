@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/statefile"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 func writes(text string) func(io.Writer) error {
@@ -23,16 +24,13 @@ func writes(text string) func(io.Writer) error {
 
 func requireFile(t *testing.T, path, text string) {
 	t.Helper()
-	got, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, text, string(got))
+	require.Equal(t, text, string(must.Get(os.ReadFile(path))))
 }
 
 // requireAlone fails unless dir has exactly these files.
 func requireAlone(t *testing.T, dir string, names ...string) {
 	t.Helper()
-	all, err := os.ReadDir(dir)
-	require.NoError(t, err)
+	all := must.Get(os.ReadDir(dir))
 	var got []string
 	for _, entry := range all {
 		got = append(got, entry.Name())
@@ -46,9 +44,7 @@ func TestReplacePutsAFileInPlace(t *testing.T) {
 		require.NoError(t, statefile.Replace("state", writes(text)))
 		requireFile(t, "state", text)
 		if runtime.GOOS != "windows" {
-			info, err := os.Stat("state")
-			require.NoError(t, err)
-			assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+			assert.Equal(t, os.FileMode(0o600), must.Get(os.Stat("state")).Mode().Perm())
 			require.NoError(t, os.Chmod("state", 0o644))
 		}
 	}
@@ -97,9 +93,7 @@ func TestReplaceFollowsLinks(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "second"), path); err != nil {
 		t.Skip("no symbolic links: ", err)
 	}
-	relative, err := filepath.Rel(dir, real)
-	require.NoError(t, err)
-	require.NoError(t, os.Symlink(relative, filepath.Join(dir, "second")))
+	require.NoError(t, os.Symlink(must.Get(filepath.Rel(dir, real)), filepath.Join(dir, "second")))
 	for _, text := range []string{"the first, which the link waits for", "the next"} {
 		require.NoError(t, statefile.Replace(path, writes(text)))
 		requireFile(t, real, text)
@@ -107,9 +101,8 @@ func TestReplaceFollowsLinks(t *testing.T) {
 	}
 	requireAlone(t, elsewhere, "real")
 	requireAlone(t, dir, "state", "second")
-	unlock, err := statefile.Lock(real)
-	require.NoError(t, err)
-	_, err = statefile.Lock(path)
+	unlock := must.Get(statefile.Lock(real))
+	_, err := statefile.Lock(path)
 	require.ErrorIs(t, err, statefile.ErrLocked)
 	require.NoError(t, unlock())
 

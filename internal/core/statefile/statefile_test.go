@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/internal/core/statefile"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -36,8 +37,7 @@ type content struct {
 func write(t testing.TB, c content) []byte {
 	t.Helper()
 	var to bytes.Buffer
-	w, err := statefile.NewWriter(&to, c.Header)
-	require.NoError(t, err)
+	w := must.Get(statefile.NewWriter(&to, c.Header))
 	for _, e := range c.Entries {
 		require.NoError(t, w.SetLimit(e.Limit))
 		require.NoError(t, w.Add([]byte(e.Key), e.Word, e.Flags))
@@ -96,9 +96,7 @@ func TestWrittenRepliesAreRead(t *testing.T) {
 		"no limit, no word": {Header: header, Entries: []entry{{"bob", 7, 0, ""}, {"carol", 0, 0, funnel}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := read(bytes.NewReader(write(t, c)))
-			require.NoError(t, err)
-			assert.Equal(t, c, got)
+			assert.Equal(t, c, must.Get(read(bytes.NewReader(write(t, c)))))
 		})
 	}
 }
@@ -106,9 +104,7 @@ func TestWrittenRepliesAreRead(t *testing.T) {
 // The zone is not kept.
 func TestEpochIsAnInstant(t *testing.T) {
 	c := content{Header: statefile.Header{Epoch: epoch.In(time.FixedZone("", 3600))}}
-	got, err := read(bytes.NewReader(write(t, c)))
-	require.NoError(t, err)
-	assert.Equal(t, epoch, got.Header.Epoch)
+	assert.Equal(t, epoch, must.Get(read(bytes.NewReader(write(t, c)))).Header.Epoch)
 }
 
 func TestMisfitsAreRefused(t *testing.T) {
@@ -124,8 +120,7 @@ func TestMisfitsAreRefused(t *testing.T) {
 	}
 	assert.Zero(t, to.Len())
 
-	w, err := statefile.NewWriter(&to, statefile.Header{Epoch: epoch})
-	require.NoError(t, err)
+	w := must.Get(statefile.NewWriter(&to, statefile.Header{Epoch: epoch}))
 	assert.ErrorIs(t, w.Add(make([]byte, statefile.MaxKey+1), 1, 0), statefile.ErrUnfit)
 	assert.ErrorIs(t, w.Add(nil, policy.MaxWord+1, 0), statefile.ErrUnfit)
 	assert.ErrorIs(t, w.Add(nil, 1, 2), statefile.ErrUnfit)
@@ -133,9 +128,7 @@ func TestMisfitsAreRefused(t *testing.T) {
 	assert.ErrorIs(t, w.Close(-1), statefile.ErrUnfit)
 	require.NoError(t, w.Add([]byte("k"), 1, 0))
 	require.NoError(t, w.Close(1))
-	got, err := read(&to)
-	require.NoError(t, err)
-	assert.Equal(t, []entry{{"k", 1, 0, ""}}, got.Entries)
+	assert.Equal(t, []entry{{"k", 1, 0, ""}}, must.Get(read(&to)).Entries)
 }
 
 // full is a disk with limited room.
@@ -176,8 +169,7 @@ func TestErrorOfTheWriterStays(t *testing.T) {
 		},
 	} {
 		disk := &full{room}
-		w, err := statefile.NewWriter(disk, statefile.Header{Epoch: epoch, Limit: funnel})
-		require.NoError(t, err)
+		w := must.Get(statefile.NewWriter(disk, statefile.Header{Epoch: epoch, Limit: funnel}))
 		require.ErrorIs(t, fill(w), errFull)
 		left := disk.room
 		for _, err := range []error{w.Add(nil, 1, 0), w.SetLimit("l"), w.Close(1)} {
@@ -216,11 +208,8 @@ func TestGoldenFiles(t *testing.T) {
 			if *update {
 				require.NoError(t, os.WriteFile(golden(name), write(t, c), 0o600))
 			}
-			file, err := os.ReadFile(golden(name))
-			require.NoError(t, err)
-			got, err := read(bytes.NewReader(file))
-			require.NoError(t, err)
-			assert.Equal(t, c, got)
+			file := must.Get(os.ReadFile(golden(name)))
+			assert.Equal(t, c, must.Get(read(bytes.NewReader(file))))
 			assert.True(t, bytes.Equal(file, write(t, c)), "what is written is another file")
 		})
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 // patience is for slow machines that do much else.
@@ -22,8 +24,7 @@ const patience = time.Minute
 func start(t *testing.T, c Config) *Server {
 	t.Helper()
 	leavesNothing(t)
-	s, err := Open(c)
-	require.NoError(t, err)
+	s := must.Get(Open(c))
 	t.Cleanup(func() { assert.NoError(t, s.Close()) })
 	return s
 }
@@ -106,9 +107,7 @@ func TestRestart(t *testing.T) {
 			assert.Equal(t, at, s.Addr())
 			assert.NotEqual(t, pid, s.PID())
 			assert.Equal(t, 2, strings.Count(s.Said(), "Ready to accept connections"), s.Said())
-			left, err := s.ask("DBSIZE", ":", patience)
-			require.NoError(t, err)
-			assert.Equal(t, map[string]string{"no": "0", "yes": strconv.Itoa(keys)}[onDisk], left)
+			assert.Equal(t, map[string]string{"no": "0", "yes": strconv.Itoa(keys)}[onDisk], must.Get(s.ask("DBSIZE", ":", patience)))
 		})
 	}
 }
@@ -169,8 +168,7 @@ exit 1
 `), 0o700))
 	s := start(t, Config{Program: program})
 	assert.NoError(t, s.Ping(patience))
-	tries, err := os.ReadFile(filepath.Join(folder, "tries"))
-	require.NoError(t, err)
+	tries := must.Get(os.ReadFile(filepath.Join(folder, "tries")))
 	lines := strings.Split(strings.TrimSpace(string(tries)), "\n")
 	require.Len(t, lines, 3)
 	assert.NotEqual(t, lines[0], lines[1])

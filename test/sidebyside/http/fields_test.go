@@ -13,6 +13,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -47,8 +48,7 @@ func FuzzFieldsAreStructured(f *testing.F) {
 			Allowed: allowed, Limit: limit, Remaining: remaining,
 			ResetAfter: time.Duration(reset), RetryAfter: time.Duration(retry),
 		}, time.Duration(window)}
-		limiter, err := engine.New[string](engine.Config{Policy: p})
-		require.NoError(t, err)
+		limiter := must.Get(engine.New[string](engine.Config{Policy: p}))
 		defer limiter.Close()
 		key := func(*http.Request) string { return "key" }
 
@@ -97,8 +97,7 @@ func FuzzFieldsAreStructured(f *testing.F) {
 				// Up to 100 µs above a second are the limit's own rounding.
 				assert.Equal(t, up(max(reset-100_000, min(reset, 1))), parameter(t, item, "t"))
 			default:
-				n, err := strconv.ParseInt(after[0], 10, 64)
-				require.NoError(t, err)
+				n := must.Get(strconv.ParseInt(after[0], 10, 64))
 				assert.Equal(t, up(retry), n)
 				assert.Equal(t, n, parameter(t, item, "t"), "Retry-After must not be earlier than the reset")
 			}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 )
 
@@ -42,8 +43,7 @@ func run(t *testing.T, s Scenario, w Workload, from uint64) engine.Stats {
 	v := Check(&s, history, s.Taken(stats), perKey)
 	h := &History{Scenario: s.Name, Seed: w.Seed, Taken: s.Taken(stats), Ops: history}
 	if problem := h.judge(v); problem != "" {
-		name, err := h.Save(*keep)
-		require.NoError(t, err)
+		name := must.Get(h.Save(*keep))
 		t.Errorf("%s, kills %v: %s\nthe same workload: go test ./linear -run TestLinearizable -seed %d\n"+
 			"the same history: go test ./linear -run TestReplay -history %s", s.Name, w.Kills, problem, from, name)
 	}
@@ -128,10 +128,8 @@ func TestReplay(t *testing.T) {
 	if *replay == "" {
 		t.Skip("-history names the file")
 	}
-	h, err := Load(*replay)
-	require.NoError(t, err)
-	s, err := Named(h.Scenario)
-	require.NoError(t, err)
+	h := must.Get(Load(*replay))
+	s := must.Get(Named(h.Scenario))
 	v := Check(&s, h.Ops, h.Taken, perKey)
 	assert.Empty(t, h.judge(v))
 	for _, key := range append(v.Illegal, v.Undecided...) {
