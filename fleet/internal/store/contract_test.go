@@ -173,12 +173,17 @@ func (c *contract) take(l *store.Limit, key string, n int64, patience time.Durat
 	got, err := c.real.Take(c.Context(), l, key, n, patience)
 	c.same(l, want, wantErr, got, err)
 	if got.Allowed && n > 0 {
-		if c.clock <= c.newest { // then numbers of a log recur
-			c.forgetTakes(l, key)
-		}
-		c.newest = max(c.newest, c.clock)
+		c.took(l, key)
 		c.takes = append(c.takes, earlier{got, want, l, key, n})
 	}
+}
+
+// took forgets a log's earlier takes if a further take may have their numbers.
+func (c *contract) took(l *store.Limit, key string) {
+	if c.clock <= c.newest {
+		c.forgetTakes(l, key)
+	}
+	c.newest = max(c.newest, c.clock)
 }
 
 // forgetTakes has a log's earlier takes not be kept in part: a return without a take removes other
@@ -230,6 +235,7 @@ func (c *contract) takeEach() {
 	require.Equal(c, len(asks), replies)
 	for i, a := range asks {
 		c.same(a.Limit, wants[i], nil, gots[i], nil)
+		c.took(a.Limit, a.Key)
 	}
 }
 
@@ -246,6 +252,7 @@ func (c *contract) takeAll() {
 	for i, a := range asks {
 		c.step += fmt.Sprintf("; all %d: %v %q %d", i, a.Limit.Policy(), a.Key, a.N)
 		c.same(a.Limit, want[i], nil, got[i], nil)
+		c.took(a.Limit, a.Key)
 	}
 }
 
@@ -310,6 +317,7 @@ func (c *contract) lease(l *store.Limit) {
 		c.step += fmt.Sprintf(", lease %+v", asks[i])
 		require.Equal(c, want[i].Granted, got.Granted, c.step)
 		c.same(l, want[i].Taken, want[i].Err, got.Taken, got.Err)
+		c.took(l, asks[i].Key)
 	}
 }
 
