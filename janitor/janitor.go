@@ -15,7 +15,7 @@ import (
 
 const (
 	// Budget is the number of entries in a step. With a million expired keys 256 evictions take
-	// 0.06 ms. A step in a hundred also copies a shard and takes 0.4 ms (table's BenchmarkSweep).
+	// 0.06 ms. A step in a hundred also copies a shard and takes 0.4 ms.
 	Budget = 256
 
 	// Several looks in an idle period, minEvery to maxEvery apart, let keys leave soon.

@@ -103,7 +103,7 @@ type parser struct {
 	err     *ParseError    // the first fault, or nil
 }
 
-// The notation of each limit. TestParseErrorsGiveExamples parses them.
+// The notation of each limit, as errors show it.
 const (
 	likeFunnel  = "funnel 100, 10/s"
 	likeQueue   = "queue 20, 100/s"
