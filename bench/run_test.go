@@ -174,9 +174,7 @@ func TestRatiosAreToTheYardsticksOfTheSameRound(t *testing.T) {
 
 func TestYardsticksAnswerWithoutLimiting(t *testing.T) {
 	for _, c := range []Contender{Floor(), XsyncMap()} {
-		made := func() Limiter {
-			return must.Get(c.New(Setup{Keys: 2, Refuse: map[string]struct{}{"b": {}}}))
-		}
+		made := func() Limiter { return must.Get(c.New(Setup{Keys: 2, Refuse: map[string]struct{}{"b": {}}})) }
 		l := made()
 		for f, ok := l.(*floor); ok && f.word("a") == f.word("b"); f, ok = l.(*floor) {
 			l = made() // keys may share a word of the floor
@@ -242,9 +240,7 @@ func TestInterruptedRunReportsFinishedRounds(t *testing.T) {
 func TestRunReturnsTheErrorOfAContender(t *testing.T) {
 	broken := errors.New("no")
 	unmade := Contender{Name: "unmade", New: func(Setup) (Limiter, error) { return nil, broken }}
-	unclosed := faked("unclosed", func(Setup) *fake {
-		return &fake{ask: passAll, closed: func() error { return broken }}
-	})
+	unclosed := faked("unclosed", func(Setup) *fake { return &fake{ask: passAll, closed: func() error { return broken }} })
 	for _, c := range []Contender{unmade, unclosed} {
 		for _, draw := range []Draw{DrawUniform, DrawOnce} {
 			w := Workload{Name: "some", Limit: slow, Keys: 1, Draw: draw}

@@ -64,9 +64,7 @@ func TestChangeLimitIsRefused(t *testing.T) {
 		c := on(redis, small)
 		l := open(t, c)
 		take(t, l, "a", 10)
-		left := func(p policy.Policy) int64 {
-			return must.Get(l.TakeWith(ctx, p, "a", 0)).Remaining
-		}
+		left := func(p policy.Policy) int64 { return must.Get(l.TakeWith(ctx, p, "a", 0)).Remaining }
 		var field *policy.FieldError
 		require.ErrorAs(t, l.ChangeLimit(ctx, "a", small, large, 7), &field)
 		require.Equal(t, "keep", field.Field)

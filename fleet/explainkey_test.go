@@ -22,7 +22,6 @@ func explain(t testing.TB, l limits.Limiter[string], key string) limits.Explanat
 }
 
 func peek(t testing.TB, l *Limiter, key string, n int64) limits.Answer {
-	t.Helper()
 	return must.Get(l.Peek(t.Context(), key, n))
 }
 

@@ -160,7 +160,6 @@ func funnel(capacity, count int64, per time.Duration) policy.Policy {
 }
 
 func take(t testing.TB, l *Limiter, key string, n int64) limits.Answer {
-	t.Helper()
 	return must.Get(l.Take(t.Context(), key, n))
 }
 

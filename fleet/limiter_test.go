@@ -28,10 +28,7 @@ import (
 func TestTakeAll(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		byAddress, byUser := twoOfOneRedis(t, redis, funnel(3, 1, time.Hour), window(5, time.Hour))
-		all := func(claims ...Claim) limits.Outcome {
-			t.Helper()
-			return must.Get(TakeAll(t.Context(), claims...))
-		}
+		all := func(claims ...Claim) limits.Outcome { return must.Get(TakeAll(t.Context(), claims...)) }
 		out := all(byAddress.Claim("a", 2), byUser.Claim("u", 2))
 		require.True(t, out.Allowed)
 		require.Zero(t, out.RetryAfter)

@@ -21,7 +21,6 @@ import (
 )
 
 func trial(t *testing.T, c limits.TrialConfig[string]) *limits.Trial[string] {
-	t.Helper()
 	return must.Get(limits.NewTrial(c))
 }
 

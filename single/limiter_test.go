@@ -26,7 +26,6 @@ func funnel(capacity, count int64, per time.Duration) policy.Policy {
 }
 
 func open(t testing.TB, p policy.Policy, more ...single.Option) *single.Limiter {
-	t.Helper()
 	return must.Get(single.New(p, more...))
 }
 

@@ -79,7 +79,6 @@ func funnel(capacity, count int64, per time.Duration) policy.Policy {
 }
 
 func still(t *testing.T, p policy.Policy) *Limiter {
-	t.Helper()
 	return must.Get(New(p, Clock(func() policy.Instant { return 1 })))
 }
 

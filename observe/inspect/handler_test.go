@@ -38,11 +38,9 @@ func (r *remote) Ask(ctx context.Context, key string, n int64) (limits.Answer, e
 	}
 	return r.of.Ask(ctx, key, n)
 }
-func (r *remote) Remote() bool  { return true }
-func (r *remote) Health() error { return r.healthy }
-func (r *remote) Reset(_ context.Context, key string) (bool, error) {
-	return r.of.Reset(key), r.fail
-}
+func (r *remote) Remote() bool                                      { return true }
+func (r *remote) Health() error                                     { return r.healthy }
+func (r *remote) Reset(_ context.Context, key string) (bool, error) { return r.of.Reset(key), r.fail }
 func (r *remote) Charge(_ context.Context, key string, n int64) error {
 	r.of.Refund(key, -n)
 	return r.fail

@@ -109,10 +109,7 @@ func TestEachLimitThatRefusedIsNamed(t *testing.T) {
 	assert.Equal(t, int64(1), all[0].GetQuotaValue())
 }
 
-func made(t *testing.T, m proto.Message) *anypb.Any {
-	t.Helper()
-	return must.Get(anypb.New(m))
-}
+func made(t *testing.T, m proto.Message) *anypb.Any { return must.Get(anypb.New(m)) }
 
 func TestDelayIsLeftOutIfItIsAGuess(t *testing.T) {
 	for source, told := range map[limits.Source]bool{limits.SourceProcess: true, limits.SourceClosed: false} {

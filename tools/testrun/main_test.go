@@ -19,10 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden file anew")
 
-func mustParse(t *testing.T, args ...string) []step {
-	t.Helper()
-	return must.Get(parseSteps(args))
-}
+func mustParse(t *testing.T, args ...string) []step { return must.Get(parseSteps(args)) }
 
 func closing(out string) string {
 	lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")

@@ -15,7 +15,6 @@ import (
 )
 
 func workloads(t *testing.T, names ...string) []bench.Workload {
-	t.Helper()
 	return must.Get(bench.Select(Workloads(0.001), names))
 }
 

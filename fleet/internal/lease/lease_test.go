@@ -57,7 +57,6 @@ func (m *memory) remaining(key string) int64 {
 }
 
 func take(t *testing.T, l *Leases, n int64) policy.Decision {
-	t.Helper()
 	return must.Get(l.Take("key", n, budget, nil))
 }
 

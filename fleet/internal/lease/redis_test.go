@@ -23,9 +23,7 @@ func onStore(t *testing.T, limit policy.Policy) (l *Leases, bank *OnStore, remai
 	redis := storetest.New().Store(store.Options{})
 	bank = NewOnStore(redis, plan, kept)
 	l = must.Get(New(Config{Plan: plan, Bank: bank, Name: store.Short, Timeout: time.Second}))
-	return l, bank, func(key string) int64 {
-		return must.Get(redis.Peek(t.Context(), kept, key)).Remaining
-	}
+	return l, bank, func(key string) int64 { return must.Get(redis.Peek(t.Context(), kept, key)).Remaining }
 }
 
 // Units of a window come back at once, whatever the key's length.

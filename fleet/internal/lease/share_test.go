@@ -31,9 +31,7 @@ var loads = []struct {
 	aim  float64
 }{
 	{"even", func(int, time.Duration) float64 { return 0.25 }, 0.95},
-	{"skewed", func(server int, _ time.Duration) float64 {
-		return [servers]float64{0.85, 0.05, 0.05, 0.05}[server]
-	}, 0.90},
+	{"skewed", func(server int, _ time.Duration) float64 { return [servers]float64{0.85, 0.05, 0.05, 0.05}[server] }, 0.90},
 	// The busy server changes each second.
 	{"shifting", func(server int, at time.Duration) float64 {
 		if int(at/time.Second)%servers == server {

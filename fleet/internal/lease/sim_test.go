@@ -153,9 +153,7 @@ type simulation struct {
 }
 
 // part returns an actor's own chance, so that the order of actors does not matter.
-func (s *simulation) part() chance {
-	return chance{rand.New(rand.NewPCG(s.chance.Uint64(), s.seed))}
-}
+func (s *simulation) part() chance { return chance{rand.New(rand.NewPCG(s.chance.Uint64(), s.seed))} }
 
 func newSimulation(seed uint64) *simulation {
 	s := &simulation{seed: seed, chance: chance{rand.New(rand.NewPCG(seed, 0))}}

@@ -24,9 +24,7 @@ type model struct {
 
 func (m *model) live(now policy.Instant) bool { return now < m.until }
 
-func rounded(t policy.Instant) policy.Instant {
-	return min(max(t, 0)/aStep, lastStep) * aStep
-}
+func rounded(t policy.Instant) policy.Instant { return min(max(t, 0)/aStep, lastStep) * aStep }
 
 func (m *model) take(now policy.Instant, n int64) (allowed, low bool, retry time.Duration) {
 	switch {

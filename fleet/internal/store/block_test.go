@@ -57,10 +57,7 @@ func TestBlocksLastAsLongAsTheyMeanAnything(t *testing.T) {
 		assert.GreaterOrEqual(t, policy.Instant(end)*1e6, fresh, what)
 		assert.Less(t, policy.Instant(end)*1e6, fresh+1e6+2000, what)
 	}
-	take := func() store.Taken {
-		t.Helper()
-		return must.Get(s.Take(t.Context(), l, "k", 1, 0))
-	}
+	take := func() store.Taken { return must.Get(s.Take(t.Context(), l, "k", 1, 0)) }
 	require.True(t, take().Allowed)
 	require.EqualValues(t, 0, integer(t, client, "EXISTS", name), "nothing is kept of a key that was never refused")
 	take()

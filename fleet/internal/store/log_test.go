@@ -14,7 +14,6 @@ import (
 )
 
 func newLog(t testing.TB, limit int64, per time.Duration) *slidinglog.Log {
-	t.Helper()
 	return must.Get(slidinglog.New(limit, per))
 }
 

@@ -17,9 +17,7 @@ func TestRewriteAll(t *testing.T) {
 	ctx, client, clock := context.Background(), connect(t, shared), int64(1_000_000)
 	s := clocked(t, client, &clock)
 	l := limit(t, s, policy.Must(policy.FixedWindow(10, time.Second)))
-	refund := func(word uint64, now policy.Instant) uint64 {
-		return l.Policy().(policy.Refunder).Refund(word, now, 2)
-	}
+	refund := func(word uint64, now policy.Instant) uint64 { return l.Policy().(policy.Refunder).Refund(word, now, 2) }
 	_, err := s.Take(ctx, l, "good", 8, 0)
 	require.NoError(t, err)
 	all := []store.Rewrite{{Tail: store.Tail("bad"), Next: refund}, {Tail: store.Tail("good"), Next: refund}}

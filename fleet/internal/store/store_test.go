@@ -51,13 +51,9 @@ var names atomic.Int64
 // own returns a name that no other test or run has.
 func own(t testing.TB) string { return fmt.Sprintf("%s-%d", t.Name(), names.Add(1)) }
 
-func limit(t testing.TB, s *store.Store, p policy.Policy) *store.Limit {
-	t.Helper()
-	return must.Get(s.Limit(p))
-}
+func limit(t testing.TB, s *store.Store, p policy.Policy) *store.Limit { return must.Get(s.Limit(p)) }
 
 func name(t testing.TB, s *store.Store, l *store.Limit, key string) string {
-	t.Helper()
 	return must.Get(s.Name(l, key))
 }
 

@@ -76,9 +76,7 @@ var contenders = []contender{
 	{"httprate", bucket, false, func(_ testing.TB, s setting) middleware {
 		return httprate.LimitBy(s.limit, s.per, httprateKey)
 	}},
-	{"ulule", fixedWindow, false, func(_ testing.TB, s setting) middleware {
-		return ulule(memory.NewStore(), s)
-	}},
+	{"ulule", fixedWindow, false, func(_ testing.TB, s setting) middleware { return ulule(memory.NewStore(), s) }},
 	{"xtime-rate", bucket, false, xtime},
 	{"httprate-redis", bucket, true, httprateRedis},
 	{"ulule-redis", fixedWindow, true, ululeRedis},
