@@ -108,6 +108,7 @@ func read(h http.Header, now time.Time, units []string) (a Answer, from names) {
 	}
 	if a.readDraft7(first(h, limitField)) {
 		from.reset = limitField
+		a.Later = a.described() && a.Reset > a.Window
 		return a, from
 	}
 	for _, sets := range older {
@@ -125,6 +126,7 @@ func read(h http.Header, now time.Time, units []string) (a Answer, from names) {
 			break
 		}
 	}
+	a.Later = a.described() && a.Reset > a.Window
 	return a, from
 }
 

@@ -60,6 +60,8 @@ func TestFieldsOf(t *testing.T) {
 		{`RateLimit-Policy: default;q=100;w=10;other="a,b";more;b=:YQ==:;d=@1;f=?1;g=-1.5`, Answer{Limit: 100, Window: 10 * s}},
 		// Later than its window.
 		{`RateLimit-Policy: "s";q=10;w=10|RateLimit: "s";r=9;t=11`, Answer{Limit: 10, Window: 10 * s, Later: true, Told: true, Remaining: 9, Reset: 11 * s}},
+		{`RateLimit-Policy: 10;w=10|RateLimit-Limit: 10|RateLimit-Remaining: 9|RateLimit-Reset: 11`, Answer{Limit: 10, Window: 10 * s, Later: true, Told: true, Remaining: 9, Reset: 11 * s}},
+		{`RateLimit-Policy: 10;w=10|RateLimit: limit=10, remaining=9, reset=11`, Answer{Limit: 10, Window: 10 * s, Later: true, Told: true, Remaining: 9, Reset: 11 * s}},
 		// The slowest of several, and the least left.
 		{
 			`RateLimit-Policy: "a";q=100;w=10, "b";q=1000;w=3600|RateLimit: "a";r=7;t=3, "b";r=900;t=60`,

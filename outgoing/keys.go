@@ -85,6 +85,13 @@ func (l *Line[K]) join(key K, n int64) *state {
 	return s
 }
 
+// has reports whether the state is still the key's, or of a key for which there was no place.
+func (l *Line[K]) has(key K, s *state) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return s.lone || l.keys[key] == s
+}
+
 // delayOf returns the delay of DelayFor, 0 for none.
 func (l *Line[K]) delayOf(key K) time.Duration {
 	if l.delay == nil {

@@ -65,6 +65,7 @@ func (t *part[K]) late(ctx context.Context, err error) error {
 	}
 	s.mu.Unlock()
 	d := l.engine.Peek(key, t.fits)
+	d.Allowed = false
 	if l.config.OnTurn != nil {
 		l.config.OnTurn(ctx, l.config.Name, d)
 	}

@@ -300,7 +300,7 @@ func (l *Line[K]) each() iter.Seq[*Line[K]] {
 
 type counters struct {
 	turns, refusals, retries, unheld, badResets atomic.Uint64
-	gated                                       atomic.Int64 // calls that wait for a gate
+	gated, gateTime                             atomic.Int64 // calls that wait for a gate, and the time of all
 }
 
 // Stats are a Line's counts since New.
@@ -324,6 +324,7 @@ type Stats struct {
 func (l *Line[K]) Stats() Stats {
 	s := Stats{
 		Waiting:   int(l.counters.gated.Load()),
+		WaitTime:  time.Duration(l.counters.gateTime.Load()),
 		Turns:     l.counters.turns.Load(),
 		Refusals:  l.counters.refusals.Load(),
 		Retries:   l.counters.retries.Load(),

@@ -177,9 +177,7 @@ func (l *Line[K]) obey(t *part[K], a Answer, first bool) {
 	if newest {
 		s.mu.newest = turn
 	}
-	l.mu.RLock()
-	learns := l.probe != nil && l.keys[key] == s
-	l.mu.RUnlock()
+	learns := l.probe != nil && !s.lone && l.has(key, s)
 	if learns {
 		l.learn(t, now, &a, newest)
 	}

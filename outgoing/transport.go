@@ -3,6 +3,7 @@ package outgoing
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -124,6 +126,9 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 	for left := t.options.Retries; ; left-- {
 		resp, err := t.options.Base.RoundTrip(r)
 		if err != nil {
+			if unsent(err) {
+				turn.Cancel()
+			}
 			turn.Lost()
 			return resp, err
 		}
@@ -154,6 +159,11 @@ func (t *Transport[K]) CloseIdleConnections() {
 	if c, ok := t.options.Base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
+}
+
+// unsent reports whether an error is from another Transport, of whose Line the request got no turn.
+func unsent(err error) bool {
+	return errors.Is(err, engine.ErrDeadline) || errors.Is(err, engine.ErrCancelled) || errors.Is(err, engine.ErrCrowded) || errors.Is(err, engine.ErrClosed)
 }
 
 func closeBody(r *http.Request) {

@@ -36,14 +36,12 @@ func (l *Line[K]) Wait(ctx context.Context, key K, cost ...int64) (Turn[K], erro
 	if err := p.acquire(ctx, l.config.Patience); err != nil {
 		return Turn[K]{}, p.late(ctx, err)
 	}
-	p.tell(ctx)
+	p.tell(ctx, p.held.Waited)
 	p.begin()
 	l.counters.turns.Add(1)
 	return Turn[K]{Waited: p.held.Waited, part: p}, nil
 }
 
-// waitForAll has the key's calls pass a gate one at a time. So only one call has units of some limits
-// and waits for others, and none is passed for ever by calls that take less.
 func (l *Line[K]) waitForAll(ctx context.Context, key K, cost []int64) (Turn[K], error) {
 	t := Turn[K]{part: l.part(key, costOf(cost, 0))}
 	defer t.leave()
@@ -56,28 +54,39 @@ func (l *Line[K]) waitForAll(ctx context.Context, key K, cost []int64) (Turn[K],
 		t.units = append(t.units, p)
 	}
 	began := time.Now()
-	if err := t.enter(ctx); err != nil {
+	if err := t.acquireAll(ctx, began); err != nil {
 		return Turn[K]{}, err
+	}
+	l.counters.turns.Add(1)
+	t.Waited = time.Since(began)
+	for p := range t.parts() {
+		p.tell(ctx, t.Waited)
+	}
+	return t, nil
+}
+
+// acquireAll has the key's calls pass a gate one at a time. So only one call has units of some limits
+// and waits for others, and none is passed for ever by calls that take less.
+func (t *Turn[K]) acquireAll(ctx context.Context, began time.Time) error {
+	if err := t.enter(ctx); err != nil {
+		return err
 	}
 	defer func() { <-t.state.gate }()
 	for p := range t.parts() {
-		if err := p.acquire(ctx, l.config.Patience-time.Since(began)); err != nil {
+		if err := p.acquire(ctx, t.line.config.Patience-time.Since(began)); err != nil {
 			err = p.late(ctx, err)
 			for p := range t.parts() {
-				p.held.Cancel()
+				if p.sent > 0 {
+					p.giveBack(p.fits)
+				}
 			}
-			return Turn[K]{}, err
+			return err
 		}
-	}
-	for p := range t.parts() {
-		p.tell(ctx)
 	}
 	for p := range t.parts() {
 		p.begin()
 	}
-	l.counters.turns.Add(1)
-	t.Waited = time.Since(began)
-	return t, nil
+	return nil
 }
 
 // enter waits for the key's gate. A turn that is too late already is an error at once.
@@ -87,15 +96,22 @@ func (t *Turn[K]) enter(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < patience {
 		patience, late = time.Until(deadline), fmt.Errorf("%w: %w", late, context.DeadlineExceeded)
 	}
-	for p := range t.parts() {
-		if d := p.line.engine.Peek(p.key, p.fits); d.RetryAfter > patience && d.RetryAfter != policy.Never {
-			return p.late(ctx, late)
-		}
+	if p, in := t.last(); in > patience {
+		return p.late(ctx, late)
+	}
+	select {
+	case s.gate <- struct{}{}:
+		return nil
+	default:
 	}
 	most := int64(cmp.Or(l.config.MaxWaiting, defaultMaxWaiting))
-	defer l.gated.Add(-1)
-	defer s.gated.Add(-1)
-	if l.gated.Add(1); s.gated.Add(1) > most+1 { // a call at the gate waits in lines
+	began := time.Now()
+	defer func() {
+		s.gated.Add(-1)
+		l.gated.Add(-1)
+		l.gateTime.Add(int64(time.Since(began)))
+	}()
+	if l.gated.Add(1); s.gated.Add(1) > most {
 		return fmt.Errorf("outgoing: %w: %d calls wait for the key", engine.ErrCrowded, most)
 	}
 	timer := time.NewTimer(patience)
@@ -104,10 +120,22 @@ func (t *Turn[K]) enter(ctx context.Context) error {
 	case s.gate <- struct{}{}:
 		return nil
 	case <-timer.C:
-		return t.late(ctx, late)
+		p, _ := t.last()
+		return p.late(ctx, late)
 	case <-ctx.Done():
 		return fmt.Errorf("outgoing: %w", cell.Cancelled(ctx))
 	}
+}
+
+// last returns the part whose turn comes last, and the time until then.
+func (t *Turn[K]) last() (last *part[K], in time.Duration) {
+	last = &t.part
+	for p := range t.parts() {
+		if d := p.line.engine.Peek(p.key, p.fits); d.RetryAfter > in && d.RetryAfter != policy.Never {
+			last, in = p, d.RetryAfter
+		}
+	}
+	return last, in
 }
 
 // costOf returns a cost of Wait.
@@ -156,21 +184,31 @@ func (p *part[K]) fitAgain() bool {
 	return p.fits != before
 }
 
-// acquire waits for the units that fit.
+// acquire waits for the units that fit. The limit may change meanwhile: the calls behind a first call
+// take a unit each, and then wait for all of theirs.
 func (p *part[K]) acquire(ctx context.Context, patience time.Duration) (err error) {
-	for {
-		p.held, err = p.line.engine.Acquire(ctx, p.key, p.fits, patience)
-		if !errors.Is(err, engine.ErrNever) || !p.fitAgain() {
+	for began := time.Now(); ; {
+		p.held, err = p.line.engine.Acquire(ctx, p.key, p.fits, max(patience-time.Since(began), 0))
+		taken := p.fits
+		switch again := p.n > 1 && p.fitAgain(); {
+		case errors.Is(err, engine.ErrNever) && again:
+		case err != nil:
 			return err
+		default:
+			p.sent = instant(time.Since(p.line.began))
+			if !again {
+				return nil
+			}
+			p.charge(-taken)
 		}
 	}
 }
 
 // tell tells Config.OnTurn.
-func (p *part[K]) tell(ctx context.Context) {
+func (p *part[K]) tell(ctx context.Context, waited time.Duration) {
 	if c := &p.line.config; c.OnTurn != nil {
 		d := p.held.Decision
-		d.Wait = p.held.Waited
+		d.Wait = waited
 		c.OnTurn(ctx, c.Name, d)
 	}
 }
@@ -189,21 +227,23 @@ func (p *part[K]) begin() {
 
 // charge takes n units more, or gives units back below 0.
 func (p *part[K]) charge(n int64) {
-	e := p.line.engine
-	if of := p.state.pace.Load(); of.spends() && p.sent < of.opened {
-		return // its window is over
+	e, of := p.line.engine, p.state.pace.Load()
+	switch {
+	case !p.line.has(p.key, p.state), of.spends() && p.sent < of.opened:
+		return // the key was forgotten, or the call's window is over
+	case of != nil && of.expires > 0: // all units come back at the reset
+		n = min(max(n, -of.count), of.count)
 	}
 	e.Refund(p.key, -min(n, decide.MostCharge(e.LimitFor(p.key))))
 }
 
-// giveBack gives back the units of a call that is not sent.
-func (p *part[K]) giveBack() {
-	if p.cost == p.fits && (p.line.probe == nil || p.state.pace.Load().unknown()) {
+// giveBack gives back n units of a call that is not sent.
+func (p *part[K]) giveBack(n int64) {
+	if n == p.fits && (p.line.probe == nil || p.state.pace.Load().unknown()) {
 		p.held.Cancel()
 	} else {
-		p.charge(-p.cost)
+		p.charge(-n)
 	}
-	p.lost()
 }
 
 // Turn allows a call to be sent. Call Obey with the answer, Cancel if the call was not sent, or
@@ -234,7 +274,8 @@ func (t *Turn[K]) parts() iter.Seq[*part[K]] {
 func (t *Turn[K]) Cancel() {
 	if t.line != nil && !t.obeyed {
 		for p := range t.parts() {
-			p.giveBack()
+			p.giveBack(p.cost)
+			p.lost()
 		}
 	}
 	t.line = nil
@@ -317,7 +358,7 @@ func (t *Turn[K]) Settle(used ...int64) {
 		if p.line == nil || n < 0 {
 			continue
 		}
-		if more := n - p.cost; more > 0 || p.line.probe == nil || !p.state.pace.Load().spends() {
+		if more := n - p.cost; more > 0 || p.line.probe == nil || p.state.delay == 0 && !p.state.pace.Load().spends() {
 			p.charge(more)
 			p.cost = n
 		}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -233,11 +235,77 @@ func TestCancelGivesBackTheCost(t *testing.T) {
 					require.NoError(t, err)
 				}
 				turn.Settle(c.settled)
+				old := turn
 				turn.Cancel()
 				turn.Cancel()
 				assert.Equal(t, c.left, left(), "%s, told %v", name, told)
+				l.Reset("key")
+				whole := left()
+				old.Settle(1000)
+				assert.Equal(t, whole, left(), "a key that was forgotten")
 			})
 		}
+	}
+}
+
+// A call that ends while it waits for one of its limits gives back its units of the others, also if
+// an answer comes meanwhile. The time at the gate counts.
+func TestEndOfACallForUnits(t *testing.T) {
+	for _, pace := range []Pace{Spend, Even} {
+		synctest.Test(t, func(t *testing.T) {
+			var told time.Duration
+			late := 0
+			l := newLine(t, Config{Units: []string{"in", "out"}, Pace: pace, OnTurn: func(_ context.Context, limit string, d policy.Decision) {
+				if !d.Allowed {
+					late++
+				} else if limit == "outgoing" {
+					told += d.Wait
+				}
+			}})
+			answer := func(calls, in, out int64) Answer {
+				of := func(limit, left int64) Answer {
+					return Answer{Limit: limit, Window: time.Minute, Told: true, Remaining: left, Reset: time.Minute - time.Since(l.began)%time.Minute}
+				}
+				a := of(60, calls)
+				a.Units = []Answer{of(1000, in), of(100, out)}
+				return a
+			}
+			turn, err := l.Wait(t.Context(), "key", 1, 1, 1)
+			require.NoError(t, err)
+			turn.Obey(answer(59, 999, 99))
+			turn, err = l.Wait(t.Context(), "key", 1, 0, 100)
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			left := l.units[0].engine.Peek("key", 0).Remaining
+			var all sync.WaitGroup
+			all.Go(func() {
+				_, err := l.Wait(t.Context(), "key", 1, left, 3)
+				assert.NoError(t, err)
+			})
+			time.Sleep(time.Second)
+			_, err = l.Wait(ctx, "key")
+			assert.ErrorIs(t, err, context.DeadlineExceeded, "at the gate")
+			assert.Equal(t, 1, late)
+			turn.Obey(answer(58, 1000, 0))
+			all.Wait()
+			assert.Equal(t, told+4*time.Second, l.Stats().WaitTime)
+			assert.Zero(t, l.Stats().Waiting)
+
+			turn, err = l.Wait(t.Context(), "key", 1, 1, 100)
+			require.NoError(t, err)
+			left = l.units[0].engine.Peek("key", 0).Remaining
+			ended, cancel := context.WithCancel(t.Context())
+			all.Go(func() {
+				_, err := l.Wait(ended, "key", 1, left, 100)
+				assert.ErrorIs(t, err, engine.ErrCancelled)
+			})
+			time.Sleep(2 * time.Second)
+			turn.Obey(answer(57, left, 0))
+			cancel()
+			all.Wait()
+			assert.GreaterOrEqual(t, l.units[0].engine.Peek("key", 0).Remaining, left)
+		})
 	}
 }
 
@@ -284,6 +352,54 @@ func TestCostAboveTheBurst(t *testing.T) {
 	})
 }
 
+// A limit known by what is left before its reset is whole after it: no cost is owed for longer. Calls
+// behind a first call wait for all their units.
+func TestCostAboveWhatIsLeft(t *testing.T) {
+	for _, pace := range []Pace{Spend, Even} {
+		for name, second := range map[string]func(*Turn[string]){
+			"lost":    (*Turn[string]).Lost,
+			"refused": func(t *Turn[string]) { t.Obey(Answer{Refused: true, Told: true, Reset: time.Minute}) },
+			"served":  func(t *Turn[string]) { t.Obey(Answer{Told: true, Remaining: 5000, Reset: time.Minute}) },
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLine(t, Config{Pace: pace})
+				turn, err := l.Wait(t.Context(), "key", 500)
+				require.NoError(t, err)
+				turn.Obey(Answer{Refused: true, Told: true, Reset: time.Minute})
+				turn, err = l.Wait(t.Context(), "key", 500)
+				require.NoError(t, err)
+				assert.Equal(t, time.Minute, turn.Waited)
+				second(&turn)
+				turn, err = l.Wait(t.Context(), "key", 500)
+				require.NoError(t, err)
+				assert.LessOrEqual(t, turn.Waited, 2*time.Minute, "%s, pace %v", name, pace)
+			})
+		}
+		synctest.Test(t, func(t *testing.T) {
+			l := newLine(t, Config{Pace: pace})
+			first, err := l.Wait(t.Context(), "key", 100)
+			require.NoError(t, err)
+			var began atomic.Int64
+			var all sync.WaitGroup
+			for range 20 {
+				all.Go(func() {
+					_, err := l.Wait(t.Context(), "key", 100)
+					assert.NoError(t, err)
+					began.Add(1)
+				})
+			}
+			synctest.Wait()
+			first.Obey(Answer{Limit: 600, Window: time.Minute, Told: true, Remaining: 500, Reset: time.Minute})
+			for passed := range int64(4) {
+				time.Sleep(time.Second)
+				assert.LessOrEqual(t, began.Load(), 5+6*passed)
+				time.Sleep(time.Minute)
+			}
+			all.Wait()
+		})
+	}
+}
+
 // Promise: A refusal for want of tokens holds all calls that take some, and leaves the pace of calls.
 func TestRefusalForTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -327,6 +443,7 @@ func TestDelayFor(t *testing.T) {
 			for _, host := range []string{"slow", "fast", "slow", "slow", "fast"} {
 				turn, err := l.Wait(t.Context(), host)
 				require.NoError(t, err)
+				turn.Settle(0)
 				turn.Obey(c.a)
 			}
 			turn, err := l.Wait(t.Context(), "slow")
@@ -360,5 +477,11 @@ func TestTransportsInARow(t *testing.T) {
 			_ = resp.Body.Close()
 			assert.Equal(t, want, time.Since(began).Round(500*time.Millisecond)/time.Millisecond, "%d", i)
 		}
+		require.NoError(t, host.Close()) // then a request is not sent, and takes nothing of the endpoint's
+		time.Sleep(time.Minute)
+		before := byPath.line.engine.Peek("/b", 0)
+		_, err = (&http.Client{Transport: byPath}).Get("http://there/b") //nolint:bodyclose // there is none
+		assert.ErrorIs(t, err, engine.ErrClosed)
+		assert.Equal(t, before, byPath.line.engine.Peek("/b", 0))
 	})
 }
