@@ -60,8 +60,7 @@ func TestAgreesWithAnEngine(t *testing.T) {
 					require.NoError(t, e.Block(key, d))
 				case 4:
 					if r.IntN(4) == 0 {
-						_, err := l.Reset(ctx, key)
-						require.NoError(t, err)
+						must.Get(l.Reset(ctx, key))
 						e.Reset(key)
 					}
 				case 5:

@@ -168,8 +168,7 @@ func TestBlockHoldsInLeasedModeWithinATerm(t *testing.T) {
 			require.False(t, b.Choke(t.Context(), "k"))
 		}
 		assert.Equal(t, blocked+3*worth, b.Stats().Blocked)
-		_, err := a.Reset(t.Context(), "k")
-		require.NoError(t, err)
+		must.Get(a.Reset(t.Context(), "k"))
 		eventually(t, func() bool { return b.Choke(t.Context(), "k") }, "it is lifted")
 	})
 }
@@ -303,8 +302,7 @@ func TestResetWakesCallsThatWaitForABlock(t *testing.T) {
 			eventually(t, func() bool { return a.Stats().Waiting == 2 && b.Stats().Waiting == 3 }, "they wait")
 			eventually(t, func() bool { return b.Stats().Blocked == 3 }, "all are refused")
 			if mode == Exact {
-				_, err := a.Reset(t.Context(), key)
-				require.NoError(t, err)
+				must.Get(a.Reset(t.Context(), key))
 			} else {
 				require.NoError(t, a.Block(t.Context(), key, 0))
 			}

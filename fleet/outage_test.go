@@ -158,8 +158,7 @@ func TestWrongWords(t *testing.T) {
 					require.NotErrorIs(t, a.Err(), ErrOutage)
 					require.ErrorContains(t, a.Err(), "bad")
 				}
-				_, err := l.Refund(t.Context(), "bad", 1)
-				require.NoError(t, err)
+				must.Get(l.Refund(t.Context(), "bad", 1))
 				require.NoError(t, l.Health())
 				require.Zero(t, l.Stats().Openings)
 				require.EqualValues(t, 9, take(t, l, "good", 0).Remaining)
@@ -311,8 +310,7 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 				config.Budget = 300 * time.Millisecond
 				l := open(t, config)
 				take(t, l, "a", 0) // so that the share knows it
-				_, err := redis.Store(l.storeOptions()).Take(t.Context(), l.own.Load().limit, "a", 6, 0)
-				require.NoError(t, err)
+				must.Get(redis.Store(l.storeOptions()).Take(t.Context(), l.own.Load().limit, "a", 6, 0))
 				passWithoutRedis(l, "a", 4)
 
 				redis.Set(redistest.Weather{Answers: 700 * time.Millisecond})

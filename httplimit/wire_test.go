@@ -107,8 +107,7 @@ func TestClientThatLeavesWhileItWaits(t *testing.T) {
 			require.NoError(t, err)
 			fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s%s", len(c.body), c.body, c.together)
 			<-arrived
-			_, err = io.WriteString(conn, c.later)
-			require.NoError(t, err)
+			must.Get(io.WriteString(conn, c.later))
 			require.NoError(t, conn.Close())
 			v := <-verdicts
 			assert.Equal(t, c.want, v.Reason)

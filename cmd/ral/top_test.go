@@ -342,8 +342,7 @@ func TestWatchShowsTheListsAndEnds(t *testing.T) {
 		seen.Write(buffer[:n])
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }()
-	_, err := typed.Write([]byte("q"))
-	require.NoError(t, err)
+	must.Get(typed.Write([]byte("q")))
 	require.NoError(t, <-ended)
 }
 

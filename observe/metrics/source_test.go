@@ -135,8 +135,7 @@ func TestEachCounterOfAMiddlewareAndATrialHasASeries(t *testing.T) {
 	source := metrics.Trial("new limit", trial)
 	require.NoError(t, source.Err())
 	assert.Len(t, source.Series(), counters(reflect.TypeFor[limits.TrialStats]()))
-	_, err := trial.Ask(context.Background(), "a", 1)
-	require.NoError(t, err)
+	must.Get(trial.Ask(context.Background(), "a", 1))
 	assert.EqualValues(t, 1, values(source)["ral.trial.calls would_refuse"])
 }
 

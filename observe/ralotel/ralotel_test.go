@@ -48,8 +48,7 @@ func collect(t *testing.T, reader sdk.Reader) map[string]metricdata.Metrics {
 func TestNamesAreThoseOfPrometheus(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	reader := must.Get(exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo()))
-	_, err := ralotel.Register(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("ral"), metricspage.Everything(t, "api"))
-	require.NoError(t, err)
+	must.Get(ralotel.Register(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("ral"), metricspage.Everything(t, "api")))
 	file := must.Get(os.Open("../metrics/testdata/exposition.txt"))
 	defer file.Close()
 	require.NoError(t, testutil.GatherAndCompare(registry, file))
@@ -59,8 +58,7 @@ func TestAbsentValuesAreNotObserved(t *testing.T) {
 	reader := sdk.NewManualReader()
 	value := math.NaN()
 	source := metrics.New("api", func() int { return 0 }, []metrics.Reading[int]{{Metric: metrics.Metric{Name: "ral.keys"}, Of: func(*int) any { return value }}})
-	_, err := ralotel.Register(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"), source)
-	require.NoError(t, err)
+	must.Get(ralotel.Register(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"), source))
 	assert.NotContains(t, collect(t, reader), "ral.keys")
 	value = 3
 	assert.Contains(t, collect(t, reader), "ral.keys")
@@ -96,8 +94,7 @@ func TestTwoLimitersOfOneNameAreAnError(t *testing.T) {
 	require.NoError(t, web.Unregister())
 	assert.Zero(t, series(t, reader))
 	// Other meters are no error.
-	_, err = ralotel.Register(sdk.NewMeterProvider().Meter("test"), first)
-	require.NoError(t, err)
+	must.Get(ralotel.Register(sdk.NewMeterProvider().Meter("test"), first))
 }
 
 func series(t *testing.T, reader sdk.Reader) (n int) {

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/internal/testkit/rpctest"
 	"github.com/ral-limiter/ral/outgoing"
@@ -32,8 +33,7 @@ import (
 
 func waitingFor(t testing.TB, line *outgoing.Line[string], options ClientOptions) connect.ClientOption {
 	t.Helper()
-	i, err := NewClientInterceptor(line, ByServer, options)
-	require.NoError(t, err)
+	i := must.Get(NewClientInterceptor(line, ByServer, options))
 	return connect.WithInterceptors(i)
 }
 
@@ -202,8 +202,7 @@ func TestClientObeysTheServer(t *testing.T) {
 			assert.True(t, connect.IsWireError(err), "%s: what the server said", p.name)
 			began := time.Now()
 			assert.Equal(t, said, line.Held("there"), p.name)
-			_, err = call(client, "hello")
-			require.NoError(t, err)
+			must.Get(call(client, "hello"))
 			assert.GreaterOrEqual(t, time.Since(began), said, p.name)
 			assert.Less(t, time.Since(began), said+6*time.Second, "%s: nothing but the back-off and the probe", p.name)
 		})

@@ -141,8 +141,7 @@ func installed(t *testing.T) string {
 	out, err := npm.CombinedOutput()
 	require.NoError(t, err, "npm: %s", out)
 	if err := os.Rename(made, dir); err != nil { // another process may have done so
-		_, err = os.Stat(dir)
-		require.NoError(t, err)
+		must.Get(os.Stat(dir))
 	}
 	return dir
 }

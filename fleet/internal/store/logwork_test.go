@@ -11,6 +11,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 // No script on a log runs more than some hundred commands, for any number of units.
@@ -52,14 +53,12 @@ func TestLogScriptsAreShort(t *testing.T) {
 	singles := func(n int) {
 		for range n {
 			clock++
-			_, err := s.Take(ctx, l, "k", 1, 0)
-			require.NoError(t, err)
+			must.Get(s.Take(ctx, l, "k", 1, 0))
 		}
 	}
 	_, err := s.Take(ctx, l, "other", 1, 0) // loads the scripts
 	require.NoError(t, err)
-	_, err = s.Refund(ctx, l, "other", 1)
-	require.NoError(t, err)
+	must.Get(s.Refund(ctx, l, "other", 1))
 
 	does("take all", take(slidinglog.Most))
 	assert.LessOrEqual(t, entries(), int64(46))

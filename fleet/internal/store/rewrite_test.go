@@ -10,6 +10,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -18,18 +19,15 @@ func TestRewriteAll(t *testing.T) {
 	s := clocked(t, client, &clock)
 	l := limit(t, s, policy.Must(policy.FixedWindow(10, time.Second)))
 	refund := func(word uint64, now policy.Instant) uint64 { return l.Policy().(policy.Refunder).Refund(word, now, 2) }
-	_, err := s.Take(ctx, l, "good", 8, 0)
-	require.NoError(t, err)
+	must.Get(s.Take(ctx, l, "good", 8, 0))
 	all := []store.Rewrite{{Tail: store.Tail("bad"), Next: refund}, {Tail: store.Tail("good"), Next: refund}}
 	put(t, client, name(t, s, l, "bad"), "nonsense")
 	assert.ErrorIs(t, s.RewriteAll(ctx, l, all, 0), store.ErrForeignValue)
 	assert.Equal(t, "nonsense", get(t, client, name(t, s, l, "bad")))
-	d, err := s.Peek(ctx, l, "good")
-	require.NoError(t, err)
+	d := must.Get(s.Peek(ctx, l, "good"))
 	assert.EqualValues(t, 4, d.Remaining, "the others are rewritten all the same")
 
-	log, err := slidinglog.New(5, time.Second)
-	require.NoError(t, err)
+	log := policy.Must(slidinglog.New(5, time.Second))
 	var field *policy.FieldError
 	assert.ErrorAs(t, s.RewriteAll(ctx, limit(t, s, log), all, 0), &field)
 }
@@ -40,10 +38,9 @@ func TestRewriteAllComesInTimeOrNotAtAll(t *testing.T) {
 	s := clocked(t, connect(t, shared), &clock)
 	l := limit(t, s, policy.Must(policy.Funnel(10, 1, time.Second)))
 	for _, late := range []int64{10_000, 10_001} {
-		_, err := s.Take(ctx, l, "key", 5, 0)
-		require.NoError(t, err)
+		must.Get(s.Take(ctx, l, "key", 5, 0))
 		called := 0
-		err = s.RewriteAll(ctx, l, []store.Rewrite{{Tail: store.Tail("key"), Next: func(word uint64, now policy.Instant) uint64 {
+		err := s.RewriteAll(ctx, l, []store.Rewrite{{Tail: store.Tail("key"), Next: func(word uint64, now policy.Instant) uint64 {
 			called++
 			clock += late
 			return l.Policy().(policy.Refunder).Refund(word, now, 5)

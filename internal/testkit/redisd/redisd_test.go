@@ -96,8 +96,7 @@ func TestRestart(t *testing.T) {
 				// Reading takes most of a second. Redis answers every 1,024 commands.
 				"--key-load-delay", "50",
 			}})
-			_, err := s.ask(`EVAL "for i = 1, ARGV[1] do redis.call('SET', i, i) end return redis.status_reply('done')" 0 `+strconv.Itoa(keys), "+done", patience)
-			require.NoError(t, err)
+			must.Get(s.ask(`EVAL "for i = 1, ARGV[1] do redis.call('SET', i, i) end return redis.status_reply('done')" 0 `+strconv.Itoa(keys), "+done", patience))
 			at, pid := s.Addr(), s.PID()
 			s.Kill()
 			assert.Error(t, s.Ping(patience))
