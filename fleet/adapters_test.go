@@ -56,10 +56,9 @@ func TestRefusedCallsOnTwoLimitsCostNothing(t *testing.T) {
 		for range callers {
 			all.Go(func() {
 				for range calls {
-					out, err := limits.AskAll(t.Context(), 0,
+					out := must.Get(limits.AskAll(t.Context(), 0,
 						limits.NewClaim(requests, limits.Call[string]{Key: "a", N: 1}),
-						limits.NewClaim(tokens, limits.Call[string]{Key: "a", N: 3}))
-					assert.NoError(t, err)
+						limits.NewClaim(tokens, limits.Call[string]{Key: "a", N: 3})))
 					if out.Allowed {
 						admitted.Add(1)
 					}

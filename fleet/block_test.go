@@ -293,8 +293,7 @@ func TestResetWakesCallsThatWaitForABlock(t *testing.T) {
 			for _, l := range []*Limiter{a, b} {
 				all.Go(func() { assert.NoError(t, l.Wait(context.Background(), key, 1)) })
 				all.Go(func() {
-					_, err := l.Acquire(context.Background(), key, 1, 2*time.Hour)
-					assert.NoError(t, err)
+					must.Get(l.Acquire(context.Background(), key, 1, 2*time.Hour))
 				})
 			}
 			h := httplimit.Must(httplimit.New(b, byAddr, httplimit.Options{WaitUpTo: 2 * time.Hour})).Handler(nothing)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/single"
 )
@@ -34,10 +35,8 @@ func BenchmarkSingle(b *testing.B) {
 	used := policy.Must(policy.Funnel(1, 1, 365*24*time.Hour))
 	ctx := context.Background()
 	of := func(p policy.Policy) (*single.Limiter, *engine.Engine[string]) {
-		l, err := single.New(p)
-		require.NoError(b, err)
-		e, err := engine.New[string](engine.Config{Policy: p})
-		require.NoError(b, err)
+		l := must.Get(single.New(p))
+		e := must.Get(engine.New[string](engine.Config{Policy: p}))
 		b.Cleanup(func() { require.NoError(b, e.Close()) })
 		require.True(b, l.Choke())
 		require.True(b, e.Choke("key"))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/core/statefile"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -39,8 +40,7 @@ func BenchmarkState(b *testing.B) {
 func benchRalState(b *testing.B, keys []string) {
 	// A unit drains in 36 s, so that no key is as good as new before the last load.
 	config := engine.Config{Policy: policy.Must(policy.Funnel(100, 100, time.Hour)), MaxKeys: 2 * savedKeys}
-	e, err := engine.New[string](config)
-	require.NoError(b, err)
+	e := must.Get(engine.New[string](config))
 	defer e.Close()
 	for i, key := range keys {
 		require.True(b, e.Choke(key))
@@ -118,8 +118,7 @@ func benchSaves(b *testing.B, file string, save func(io.Writer) error, replace f
 	})
 	b.Run("save-file", func(b *testing.B) {
 		measure(b, replace, func() {})
-		info, err := os.Stat(file)
-		require.NoError(b, err)
+		info := must.Get(os.Stat(file))
 		b.ReportMetric(float64(info.Size())/savedKeys, "bytes/key")
 	})
 }

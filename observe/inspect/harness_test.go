@@ -85,8 +85,7 @@ func (a answer) fault(t testing.TB) string {
 // send sends a request with pairs of a name and a value as fields; Host is the host.
 func (c *client) send(method, path, body string, fields ...string) answer {
 	c.t.Helper()
-	r, err := http.NewRequest(method, c.url+path, strings.NewReader(body))
-	require.NoError(c.t, err)
+	r := must.Get(http.NewRequest(method, c.url+path, strings.NewReader(body)))
 	if method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -100,12 +99,9 @@ func (c *client) send(method, path, body string, fields ...string) answer {
 			r.Header.Set(fields[i], fields[i+1])
 		}
 	}
-	resp, err := http.DefaultTransport.RoundTrip(r)
-	require.NoError(c.t, err)
+	resp := must.Get(http.DefaultTransport.RoundTrip(r))
 	defer resp.Body.Close()
-	all, err := io.ReadAll(resp.Body)
-	require.NoError(c.t, err)
-	return answer{resp.StatusCode, resp.Header, all}
+	return answer{resp.StatusCode, resp.Header, must.Get(io.ReadAll(resp.Body))}
 }
 
 // get asks for JSON, again while a list is pending.
@@ -125,9 +121,7 @@ func get[T any](c *client, path string) (v T) {
 
 func (c *client) post(path string, body any) answer {
 	c.t.Helper()
-	text, err := json.Marshal(body)
-	require.NoError(c.t, err)
-	return c.send(http.MethodPost, path, string(text))
+	return c.send(http.MethodPost, path, string(must.Get(json.Marshal(body))))
 }
 
 func (c *client) explains(path string, body any) (x pagejson.Explanation) {

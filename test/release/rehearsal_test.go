@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
+
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 const root = "github.com/ral-limiter/ral"
@@ -63,8 +65,7 @@ func (u users) publish(c clone, folder, version string) {
 	if folder != "." {
 		tag, of = folder+"/"+version, folder
 	}
-	info, err := json.Marshal(map[string]any{"Version": version, "Time": time.Now()})
-	require.NoError(u.t, err)
+	info := must.Get(json.Marshal(map[string]any{"Version": version, "Time": time.Now()}))
 	put(version+".info", info)
 	put(version+".mod", []byte(c.git("show", tag+":./"+filepath.Join(of, "go.mod"))))
 	before, err := os.ReadFile(filepath.Join(at, "list"))
@@ -72,8 +73,7 @@ func (u users) publish(c clone, folder, version string) {
 		require.NoError(u.t, err)
 	}
 	put("list", append(before, version+"\n"...))
-	file, err := os.Create(filepath.Join(at, version+".zip"))
-	require.NoError(u.t, err)
+	file := must.Get(os.Create(filepath.Join(at, version+".zip")))
 	require.NoError(u.t, zip.CreateFromVCS(file, m, c.root, tag, of))
 	require.NoError(u.t, file.Close())
 }
@@ -96,8 +96,7 @@ func (u users) must(folder string, args ...string) {
 func (u users) program(c clone, packages []string) string {
 	u.t.Helper()
 	folder := u.t.TempDir()
-	readme, err := os.ReadFile(filepath.Join(c.root, "README.md"))
-	require.NoError(u.t, err)
+	readme := must.Get(os.ReadFile(filepath.Join(c.root, "README.md")))
 	snippet := regexp.MustCompile("(?s)```go\n(.*?)```").FindSubmatch(readme)
 	require.NotNil(u.t, snippet, "a program in README.md")
 	require.NoError(u.t, os.WriteFile(filepath.Join(folder, "main.go"), snippet[1], 0o644))

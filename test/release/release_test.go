@@ -77,8 +77,7 @@ func (c clone) mustRelease(version string) {
 
 func (c clone) modules() (folders []string) {
 	c.t.Helper()
-	list, err := os.ReadFile(filepath.Join(c.root, "tools/modules"))
-	require.NoError(c.t, err)
+	list := must.Get(os.ReadFile(filepath.Join(c.root, "tools/modules")))
 	for line := range strings.Lines(string(list)) {
 		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") {
 			folders = append(folders, line)

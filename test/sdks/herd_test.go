@@ -71,11 +71,9 @@ type herd struct {
 
 // run makes the calls, to a server that keeps them by client.
 func run(t *testing.T, dir string, options httplimit.Options) herd {
-	limiter, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(capacity, 1, pace))})
-	assert.NoError(t, err)
+	limiter := must.Get(engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(capacity, 1, pace))}))
 	defer func() { assert.NoError(t, limiter.Close()) }()
-	limit, err := httplimit.New(limiter, func(r *http.Request) string { return r.Header.Get("X-Client") }, options)
-	assert.NoError(t, err)
+	limit := must.Get(httplimit.New(limiter, func(r *http.Request) string { return r.Header.Get("X-Client") }, options))
 
 	var mu sync.Mutex
 	h := herd{refused: map[string]int{}}
@@ -92,8 +90,7 @@ func run(t *testing.T, dir string, options httplimit.Options) herd {
 			h.late = max(h.late, now.Sub(at))
 		}
 		if after := w.Header().Get("Retry-After"); after != "" {
-			seconds, err := strconv.Atoi(after)
-			assert.NoError(t, err)
+			seconds := must.Get(strconv.Atoi(after))
 			told[call] = now.Add(time.Duration(seconds) * time.Second)
 			h.refused[client]++
 		}

@@ -23,9 +23,7 @@ func options(t *testing.T) Options {
 	folder := t.TempDir()
 	t.Setenv("TMPDIR", folder)
 	t.Cleanup(func() {
-		left, err := os.ReadDir(folder)
-		assert.NoError(t, err)
-		assert.Empty(t, left)
+		assert.Empty(t, must.Get(os.ReadDir(folder)))
 	})
 	workloads := Workloads(0.02)
 	for i := range workloads {

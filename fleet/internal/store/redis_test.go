@@ -123,14 +123,12 @@ func TestScriptsAreForgotten(t *testing.T) {
 		flush()
 		must.Get(s.Heartbeat(ctx, store.Beat{ID: "a", TTL: time.Second}))
 	}
-	d := must.Get(s.Peek(ctx, funnel, "k"))
-	assert.EqualValues(t, 1000-3*(1+1+5-1), d.Remaining, "all was counted, and once")
+	assert.EqualValues(t, 1000-3*(1+1+5-1), must.Get(s.Peek(ctx, funnel, "k")).Remaining, "all was counted, and once")
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {
 			for range 50 {
-				_, err := s.Take(ctx, funnel, strconv.Itoa(i), 1, 0)
-				assert.NoError(t, err)
+				must.Get(s.Take(ctx, funnel, strconv.Itoa(i), 1, 0))
 			}
 		})
 	}
@@ -373,8 +371,7 @@ func TestCluster(t *testing.T) {
 		all = must.Get(s.TakeAll(ctx, []store.Ask{{Limit: l, Key: "a", N: 1}, {Limit: l, Key: "b}c", N: 1}}))
 		assert.Equal(t, i < 3, all[0].Allowed && all[1].Allowed)
 	}
-	_, err = s.Heartbeat(ctx, store.Beat{ID: "a", TTL: time.Second})
-	assert.NoError(t, err)
+	must.Get(s.Heartbeat(ctx, store.Beat{ID: "a", TTL: time.Second}))
 
 	// A node that is away or slow is not unfit.
 	synctest.Test(t, func(t *testing.T) {

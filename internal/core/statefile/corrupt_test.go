@@ -197,8 +197,7 @@ func TestBytesOfNoWriterAreRefused(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) { refused(t, c.file, c.says) })
 	}
-	_, err := read(bytes.NewReader(sealed(smallHeader, key, end(1, 9))))
-	assert.NoError(t, err)
+	must.Get(read(bytes.NewReader(sealed(smallHeader, key, end(1, 9)))))
 }
 
 func TestOtherVersionsAreNamed(t *testing.T) {
@@ -284,8 +283,7 @@ func check(t *testing.T, file []byte) {
 
 func FuzzReader(f *testing.F) {
 	for name := range goldens() {
-		file, err := os.ReadFile(golden(name))
-		require.NoError(f, err)
+		file := must.Get(os.ReadFile(golden(name)))
 		if len(file) < 1000 {
 			f.Add(file)
 			f.Add(file[:len(file)-1])
@@ -297,8 +295,7 @@ func FuzzReader(f *testing.F) {
 // Right checksums let damage reach the parser.
 func FuzzSealed(f *testing.F) {
 	for name := range goldens() {
-		file, err := os.ReadFile(golden(name))
-		require.NoError(f, err)
+		file := must.Get(os.ReadFile(golden(name)))
 		blocks := blocksOf(file)
 		if len(file) < 1000 {
 			entries := append(blocks, block{})[1].payload

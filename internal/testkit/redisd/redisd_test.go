@@ -34,9 +34,7 @@ func leavesNothing(t *testing.T) {
 	folder := t.TempDir()
 	t.Setenv("TMPDIR", folder)
 	t.Cleanup(func() {
-		left, err := os.ReadDir(folder)
-		assert.NoError(t, err)
-		assert.Empty(t, left)
+		assert.Empty(t, must.Get(os.ReadDir(folder)))
 	})
 }
 
