@@ -248,8 +248,8 @@ func TestCancelGivesBackTheCost(t *testing.T) {
 	}
 }
 
-// A call that ends while it waits for one of its limits gives back its units of the others, also if
-// an answer comes meanwhile. The time at the gate counts.
+// A call that ends while it waits for one of its limits gives back its units of the others. The time
+// at the gate counts.
 func TestEndOfACallForUnits(t *testing.T) {
 	for _, pace := range []Pace{Spend, Even} {
 		synctest.Test(t, func(t *testing.T) {
