@@ -123,7 +123,7 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 		switch {
 		case head == nil:
 			status = Landed // even if this entry dies: others may land behind it
-		case length >= longSlot && status == Found:
+		case length >= longSlot && status == Found && (length >= longestSlot || !t.running.Load()):
 			status = Backlogged
 		}
 		alone := t.secondLook(hash, n.entry)

@@ -15,6 +15,9 @@ func Points() []string {
 	}
 }
 
+// Running tells callers whether the writer runs, so that they yield only to a writer that does not.
+func (t *Table[K]) Running(running bool) { t.running.Store(running) }
+
 // File moves the entries in the nursery's slot of the hash to the map and the index, and returns
 // their number. It leaves none behind, except to Settle: callers that land behind another send no
 // command.
