@@ -28,6 +28,7 @@ var mayImport = []struct {
 	{"internal/core/seam", nil},
 	{"internal/testkit/race", nil},
 	{"internal/testkit/must", nil},
+	{"internal/testkit/golden", []string{"github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"}},
 	{"internal/testkit/await", nil},
 	{"internal/testkit/logbuffer", nil},
 	{"internal/core/clock", nil},

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"flag"
 	"os"
 	"os/exec"
 	"strings"
@@ -14,10 +13,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/testkit/golden"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 )
-
-var update = flag.Bool("update", false, "write the golden file anew")
 
 func mustParse(t *testing.T, args ...string) []step { return must.Get(parseSteps(args)) }
 
@@ -44,10 +42,7 @@ func TestReportOfARecordedRun(t *testing.T) {
 		r.end(s, &exec.ExitError{})
 		assert.False(t, r.close())
 	})
-	if *update {
-		require.NoError(t, os.WriteFile("testdata/report.txt", out.Bytes(), 0o644))
-	}
-	assert.Equal(t, string(must.Get(os.ReadFile("testdata/report.txt"))), out.String(), "if it is meant to differ: go test ./tools/testrun -update")
+	golden.Equal(t, "testdata/report.txt", out.String())
 	assert.Equal(t, "8 passed, 8 failed", closing(out.String()))
 }
 

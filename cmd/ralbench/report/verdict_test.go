@@ -1,21 +1,17 @@
 package report
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/internal/testkit/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden file anew")
 
 // limiter returns a result of three rounds at so many nanoseconds a call on one processor.
 func limiter(name string, ns float64) bench.Result {
@@ -168,12 +164,7 @@ func TestVerdicts(t *testing.T) {
 			}
 		}
 	}
-	if *update {
-		require.NoError(t, os.WriteFile("testdata/verdicts.txt", []byte(said.String()), 0o600))
-	}
-	want, err := os.ReadFile("testdata/verdicts.txt")
-	require.NoError(t, err)
-	assert.Equal(t, string(want), said.String(), "if it is meant to differ: go test ./cmd/ralbench/report -update")
+	golden.Equal(t, "testdata/verdicts.txt", said.String())
 }
 
 func TestGoalsAreOfContendersThatThereAre(t *testing.T) {

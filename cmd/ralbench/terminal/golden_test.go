@@ -1,22 +1,16 @@
 package terminal
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/reporttest"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
+	"github.com/ral-limiter/ral/internal/testkit/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden file anew")
 
 // testdata/shown.txt has all kinds of tables, lines and verdicts: read its changes.
 func TestReportsAsShown(t *testing.T) {
@@ -47,12 +41,7 @@ func TestReportsAsShown(t *testing.T) {
 	} {
 		fmt.Fprintf(&shown, "=== %s\n\n%s", c.about, written(t, c.d, 150))
 	}
-	if *update {
-		require.NoError(t, os.WriteFile("testdata/shown.txt", []byte(shown.String()), 0o600))
-	}
-	want, err := os.ReadFile("testdata/shown.txt")
-	require.NoError(t, err)
-	assert.Equal(t, string(want), shown.String(), "if it is meant to differ: go test ./cmd/ralbench/terminal -update")
+	golden.Equal(t, "testdata/shown.txt", shown.String())
 }
 
 // odd returns a run with what is rare.
