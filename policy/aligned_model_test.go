@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -190,10 +191,7 @@ var shortestOf = map[policy.Calendar]time.Duration{
 const calendarFull = 1<<43 - 1
 
 func calendarOf(limit int64, unit policy.Calendar, zone string, zero time.Time) subject {
-	location, err := time.LoadLocation(zone)
-	if err != nil {
-		panic(err)
-	}
+	location := must.Get(time.LoadLocation(zone))
 	return alignedSubject(policy.Must(policy.CalendarWindow(limit, unit, zone)), zero, shortestOf[unit], calendarFull, onCalendar(unit, location))
 }
 

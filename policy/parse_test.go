@@ -163,10 +163,7 @@ func TestParseRefusesLimitsThatConstructorsRefuse(t *testing.T) {
 func roundTrip(t *testing.T, limit policy.Policy) {
 	t.Helper()
 	text := limit.String()
-	parsed, err := policy.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := must.Get(policy.Parse(text))
 	require.Equal(t, text, parsed.String())
 	require.Equal(t, policy.Figures(limit), policy.Figures(parsed), text)
 	var read policy.Text

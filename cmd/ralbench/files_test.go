@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 func TestFilesOfNoUseCostNoRun(t *testing.T) {
@@ -37,12 +39,7 @@ func TestRunIsShownWithoutMeasuring(t *testing.T) {
 	assert.Empty(t, stderr, "no progress: nothing is measured")
 	assert.Contains(t, stdout, "hot-pass, GOMAXPROCS 2: one hot key")
 	assert.FileExists(t, page)
-	assert.Contains(t, read(t, benchmarks), "\nBenchmarkCall/workload=hot-pass/limiter=Ral-2 ")
+	assert.Contains(t, read(benchmarks), "\nBenchmarkCall/workload=hot-pass/limiter=Ral-2 ")
 }
 
-func read(t *testing.T, file string) string {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	return string(text)
-}
+func read(file string) string { return string(must.Get(os.ReadFile(file))) }

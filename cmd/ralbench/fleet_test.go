@@ -74,7 +74,7 @@ func TestRunOfFleetMode(t *testing.T) {
 	}
 	assert.NotContains(t, table+progress, "\x1b", "no terminal, no escape codes")
 
-	written := read(t, file)
+	written := read(file)
 	d, err := report.Decode(strings.NewReader(written))
 	require.NoError(t, err)
 	assert.Len(t, d.Fleet.Work, 5)
@@ -84,7 +84,7 @@ func TestRunOfFleetMode(t *testing.T) {
 	var again bytes.Buffer
 	require.NoError(t, d.WriteJSON(&again))
 	assert.Equal(t, written, again.String(), "there and back")
-	assert.Contains(t, read(t, page), `id="fleet"`)
+	assert.Contains(t, read(page), `id="fleet"`)
 
 	later, _ := mustRun(t, file)
 	_, goals, _ := strings.Cut(table, "\ngoals: ")

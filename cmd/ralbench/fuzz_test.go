@@ -6,13 +6,13 @@ import (
 	"flag"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/ral-limiter/ral/cmd/ralbench/page"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 	"github.com/ral-limiter/ral/cmd/ralbench/terminal"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 // Promise: ralbench refuses bad flags.
@@ -48,13 +48,7 @@ func FuzzFlags(f *testing.F) {
 
 // FuzzDocument reads files: the result is an error, or can be shown and read again.
 func FuzzDocument(f *testing.F) {
-	for _, name := range []string{"report.json"} {
-		content, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(content)
-	}
+	f.Add(must.Get(os.ReadFile("testdata/report.json")))
 	f.Add([]byte(`{"schema":2,"workloads":[{"name":"a"}]}`))
 	f.Add([]byte(`{"schema":2,"workloads":[{"name":"a","results":[{"contender":"b","rounds":[{}]}]}]}`))
 	f.Add([]byte(`{"schema":2,"workloads":[{"name":"a"}],"fleet":{"work":[{"workload":"a"}],"memory":[{"used_bytes":1}],"shares":[{"share":1,"each":[1]}],"goals":[{"goal":1}]}}`))

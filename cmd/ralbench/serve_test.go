@@ -35,7 +35,7 @@ func TestRunOfServersWithProcesses(t *testing.T) {
 	for _, text := range []string{"\nserve-tcp: redis-benchmark", "\ngoals: ", " rald ", " Redis, Lua GCRA ", " Redis, PING ", " Go, fixed answer ", "at least 0.9"} {
 		assert.Contains(t, stdout, text)
 	}
-	shown := read(t, page)
+	shown := read(page)
 	assert.Contains(t, shown, `id="serve"`)
 	assert.Contains(t, shown, "Redis, Lua GCRA")
 	assert.NotContains(t, shown, `id="audit"`)

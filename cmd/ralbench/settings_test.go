@@ -120,18 +120,10 @@ func TestPeersByTheirNames(t *testing.T) {
 }
 
 func TestJSONWithAndWithoutAFile(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"-json"}, "-"},
-		{[]string{"--json", "-cpu", "1"}, "-"},
-		{[]string{"-json", "out.json"}, "out.json"},
-		{[]string{"-json", "out.json", "-cpu", "1"}, "out.json"},
-		{[]string{"-json=out.json"}, "out.json"},
+	for line, want := range map[string]string{
+		"-json": "-", "--json -cpu 1": "-", "-json out.json": "out.json", "-json out.json -cpu 1": "out.json", "-json=out.json": "out.json",
 	} {
-		s := parsed(t, c.args...)
-		assert.Equal(t, c.want, s.json, c.args)
+		assert.Equal(t, want, parsed(t, strings.Fields(line)...).json, line)
 	}
 }
 

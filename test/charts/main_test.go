@@ -3,14 +3,12 @@ package main
 import (
 	"os"
 	"testing"
+
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 func TestPicturesAreUpToDate(t *testing.T) {
-	pictures, err := draw()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, svg := range pictures {
+	for name, svg := range must.Get(draw()) {
 		kept, err := os.ReadFile(name)
 		if err != nil {
 			t.Error(err)

@@ -15,6 +15,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 const root = "../.."
@@ -30,10 +32,7 @@ func packages(t *testing.T) map[string]compiled {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles", "./...", "./fleet/...")
 	cmd.Dir, cmd.Stderr = root, os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(cmd.Output())
 	found := map[string]compiled{}
 	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p compiled
@@ -115,14 +114,8 @@ func TestEveryMutantCompiles(t *testing.T) {
 
 func mutants(t *testing.T) []mutant {
 	t.Helper()
-	absolute, err := filepath.Abs(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := readMutants(absolute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	absolute := must.Get(filepath.Abs(root))
+	all := must.Get(readMutants(absolute))
 	if len(all) < 230 {
 		t.Fatalf("only %d mutants", len(all))
 	}
@@ -158,10 +151,7 @@ func testsOf(t *testing.T, pkg string) (names []string) {
 		t.Fatalf("%s: %v, %v", pkg, files, err)
 	}
 	for _, name := range files {
-		source, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := must.Get(os.ReadFile(name))
 		for _, found := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllStringSubmatch(string(source), -1) {
 			names = append(names, found[1])
 		}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 // module writes a module with a function and its test.
@@ -42,10 +44,7 @@ func patched(t *testing.T, old, replacement, tests string) mutant {
 	text := "Mechanism: m\nWithout it: nothing works\nPackage: sum\nTests: " + tests + "\n\n" +
 		"--- a/sum/sum.go\n+++ b/sum/sum.go\n" +
 		fmt.Sprintf("@@ -1,3 +1,%d @@\n package sum\n \n-%s\n%s", 2+count, old, lines.String())
-	m, err := parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(parse(text))
 	m.patch = filepath.Join(t.TempDir(), "m.patch")
 	if err := os.WriteFile(m.patch, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -14,13 +15,9 @@ import (
 
 func chartOf(t *testing.T, charts []chart, id string) chart {
 	t.Helper()
-	for _, c := range charts {
-		if c.ID == id {
-			return c
-		}
-	}
-	t.Fatalf("no chart %s", id)
-	return chart{}
+	i := slices.IndexFunc(charts, func(c chart) bool { return c.ID == id })
+	require.NotEqual(t, -1, i, "no chart %s", id)
+	return charts[i]
 }
 
 // One chart of each kind is compared, figure by figure.

@@ -120,14 +120,8 @@ func FuzzForwarded(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	a, err := find(Config{Header: forwarded, Hops: 1})
-	if err != nil {
-		f.Fatal(err)
-	}
-	trusting, err := find(Config{Header: forwarded, Trusted: prefixList("10.0.0.0/8")})
-	if err != nil {
-		f.Fatal(err)
-	}
+	a := must.Get(find(Config{Header: forwarded, Hops: 1}))
+	trusting := must.Get(find(Config{Header: forwarded, Trusted: prefixList("10.0.0.0/8")}))
 	f.Fuzz(func(t *testing.T, line string) {
 		elements, ok := forwards(line)
 		if ok && len(line) <= longestElement {
@@ -246,17 +240,11 @@ func FuzzXForwardedFor(f *testing.F) {
 		f.Add(seed)
 	}
 	inside := prefixList("10.0.0.0/8")
-	trusting, err := find(Config{Header: xForwardedFor, Trusted: inside})
-	if err != nil {
-		f.Fatal(err)
-	}
+	trusting := must.Get(find(Config{Header: xForwardedFor, Trusted: inside}))
 	f.Fuzz(func(t *testing.T, line string) {
 		parts := strings.Split(line, ",")
 		for hops := 1; hops <= min(len(parts)+1, MaxHops); hops++ {
-			a, err := find(Config{Header: xForwardedFor, Hops: hops})
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := must.Get(find(Config{Header: xForwardedFor, Hops: hops}))
 			var want netip.Addr
 			if hops <= len(parts) {
 				want = Parse(strings.Trim(parts[len(parts)-hops], " \t"))

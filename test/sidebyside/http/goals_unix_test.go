@@ -13,6 +13,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -96,10 +97,7 @@ func BenchmarkGoals(b *testing.B) {
 }
 
 func addresses(tb testing.TB) *engine.Engine[netip.Addr] {
-	limiter, err := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(plenty, plenty, time.Hour))})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	limiter := must.Get(engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(plenty, plenty, time.Hour))}))
 	tb.Cleanup(func() { assert.NoError(tb, limiter.Close()) })
 	return limiter
 }

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/test/torture/internal/fault"
@@ -43,10 +44,7 @@ func check(t *testing.T, property func(*rapid.T)) {
 	t.Helper()
 	const properties = 2
 	seed := flag.Lookup("rapid.seed").Value
-	first, err := strconv.ParseUint(seed.String(), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must.Get(strconv.ParseUint(seed.String(), 10, 64))
 	defer func() { _ = seed.Set(strconv.FormatUint(first, 10)) }()
 	begin := time.Now()
 	for n := 0; n == 0 || time.Since(begin) < *lasting/properties; n++ {
