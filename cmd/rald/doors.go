@@ -15,6 +15,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/envoyserver"
 	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
+	"github.com/ral-limiter/ral/cmd/rald/internal/xds"
 	"github.com/ral-limiter/ral/cmd/rald/rules"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -31,6 +32,7 @@ type doors struct {
 	fail    context.CancelCauseFunc // is told if a door ends by itself
 	running sync.WaitGroup
 	ends    []func() error
+	xds     *xds.Client // nil without a management server
 }
 
 // open serves until the context ends. Requests then have the time drain before shutdown.
@@ -60,7 +62,8 @@ func (d *doors) openHTTP(ctx context.Context, drain time.Duration, l net.Listene
 	})
 }
 
-// openEnvoy answers Envoy's rate limit service. Its counts are apart from Redis clients' keys.
+// openEnvoy answers Envoy's rate limit service by a set of rules, or if that is nil by those of a
+// management server. Its counts are apart from Redis clients' keys.
 func (d *doors) openEnvoy(ctx context.Context, set *rules.Set) (*families.Families, *envoyserver.Service, error) {
 	of := d.keys
 	of.Name = "rald envoy"
@@ -98,8 +101,29 @@ func (d *doors) openEnvoy(ctx context.Context, set *rules.Set) (*families.Famili
 		}
 		d.openHTTP(ctx, d.drain, pages, service.HTTP())
 	}
+	if set == nil {
+		d.log.Info("rald answers Envoy's rate limit service", "address", l.Addr().String(), "rules_from", d.envoy.xds.server)
+		d.follow(ctx, service)
+		return keep, service, nil
+	}
 	d.log.Info("rald answers Envoy's rate limit service", "address", l.Addr().String(), "rules", len(set.Rules()))
 	return keep, service, nil
+}
+
+// follow puts the management server's rules in force, until the context ends.
+func (d *doors) follow(ctx context.Context, service *envoyserver.Service) {
+	d.xds = &xds.Client{
+		Server: d.envoy.xds.server, Node: d.envoy.xds.node, Credentials: d.envoy.xds.credentials, Options: d.envoy.rules, Log: d.log,
+		Set: func(set *rules.Set) error {
+			defer release(service, d.log)
+			commit, err := service.Prepare(set)
+			if err == nil {
+				commit()
+			}
+			return err
+		},
+	}
+	d.running.Go(func() { d.xds.Run(ctx) })
 }
 
 func (d *doors) openCheck(ctx context.Context, rules *checkserver.Rules, config checkserver.Config) (*checkserver.Door, error) {

@@ -18,13 +18,24 @@ import (
 	"testing"
 	"time"
 
+	descriptor "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	xdsserver "github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	config "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/redistest"
+	"github.com/ral-limiter/ral/cmd/rald/internal/xds"
 )
 
 // whole is a rald with all its doors, without clients.
@@ -442,4 +453,53 @@ func TestServersOfOneRedisWithProcesses(t *testing.T) {
 	first.end(t)
 	assert.Contains(t, first.log.String(), "rald ends")
 	assert.NotContains(t, first.log.String(), "secret")
+}
+
+// Until the first rules come the service is not healthy. Both sides have certificates.
+func TestManagementServerConfiguresTheDoor(t *testing.T) {
+	cert, key, trusting := certificates(t)
+	both := trusting.Clone()
+	both.ClientCAs, both.ClientAuth = trusting.RootCAs, tls.RequireAndVerifyClientCert
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	snapshots := cache.NewSnapshotCache(true, cache.IDHash{}, nil)
+	management := grpc.NewServer(grpc.Creds(credentials.NewTLS(both)))
+	discovery.RegisterAggregatedDiscoveryServiceServer(management, xdsserver.NewServer(t.Context(), snapshots, nil))
+	go func() { _ = management.Serve(l) }()
+	t.Cleanup(management.Stop)
+
+	addr, metrics, pages := freeAddr(t), freeAddr(t), freeAddr(t)
+	s := start(t, "-state", "none", "-envoy-xds", l.Addr().String(), "-envoy-xds-node", "edge", "-envoy-xds-ca", cert,
+		"-tls-cert", cert, "-tls-key", key, "-envoy-listen", addr, "-envoy-http", pages, "-metrics", metrics)
+	secure := &http.Client{Transport: &http.Transport{TLSClientConfig: trusting}}
+	service, err := grpc.NewClient(addr, grpc.WithTransportCredentials(credentials.NewTLS(trusting)))
+	require.NoError(t, err)
+	defer func() { _ = service.Close() }()
+	_, err = pb.NewRateLimitServiceClient(service).ShouldRateLimit(t.Context(),
+		&pb.RateLimitRequest{Domain: "shop", Descriptors: make([]*descriptor.RateLimitDescriptor, 1)}, grpc.WaitForReady(true))
+	assert.Equal(t, codes.Unavailable, status.Code(err))
+	healthy := func() string {
+		is, err := healthpb.NewHealthClient(service).Check(t.Context(), &healthpb.HealthCheckRequest{})
+		require.NoError(t, err)
+		return is.Status.String()
+	}
+	assert.Equal(t, "NOT_SERVING", healthy())
+	code, _ := fetch(t, secure, "https://"+pages+"/healthcheck")
+	assert.Equal(t, http.StatusInternalServerError, code)
+
+	rules, err := cache.NewSnapshot("1", map[string][]types.Resource{xds.TypeURL: {&config.RateLimitConfig{Domain: "shop", Descriptors: []*config.RateLimitDescriptor{
+		{Key: "user", RateLimit: &config.RateLimitPolicy{Unit: config.RateLimitUnit_YEAR, RequestsPerUnit: 1}},
+	}}}})
+	require.NoError(t, err)
+	require.NoError(t, snapshots.SetSnapshot(t.Context(), "edge", rules))
+	s.untilLogs(t, "the management server's rules are in force")
+	assert.Equal(t, "SERVING", healthy())
+	for _, want := range []pb.RateLimitResponse_Code{pb.RateLimitResponse_OK, pb.RateLimitResponse_OVER_LIMIT} {
+		assert.Equal(t, want, ask(t, service, "ann").OverallCode)
+	}
+	_, text := fetch(t, secure, "https://"+metrics+"/metrics")
+	assert.Contains(t, text, `rald_reloads_total{of="xds",result="good"} 1`)
+	assert.Contains(t, text, `rald_reload_failing{of="xds"} 0`)
+	s.end(t)
+	assert.Contains(t, s.log.String(), "rald ends")
 }

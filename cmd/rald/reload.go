@@ -25,7 +25,7 @@ type reloader struct {
 	dirs   configdir.Dirs
 	limits *configured.Limits
 	check  *checkserver.Door    // nil if there is none
-	envoy  *envoyserver.Service // nil if there is none
+	envoy  *envoyserver.Service // nil if there is none with files
 	log    *slog.Logger
 
 	good, bad atomic.Uint64
@@ -101,11 +101,7 @@ func (r *reloader) put(c *configdir.Config, err error) {
 func (r *reloader) set(c *configdir.Config) error {
 	var commits []func()
 	if r.envoy != nil {
-		defer func() {
-			if err := r.envoy.Release(); err != nil {
-				r.log.Error("an engine that no rule needs any more has ended with an error", "error", err)
-			}
-		}()
+		defer release(r.envoy, r.log)
 		commit, err := r.envoy.Prepare(c.Rules)
 		if err != nil {
 			return err
@@ -130,6 +126,12 @@ func (r *reloader) set(c *configdir.Config) error {
 			commit()
 		}
 	})
+}
+
+func release(of *envoyserver.Service, log *slog.Logger) {
+	if err := of.Release(); err != nil {
+		log.Error("an engine that no rule needs any more has ended with an error", "error", err)
+	}
 }
 
 func (r *reloader) reads() admin.Reloads {

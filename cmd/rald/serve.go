@@ -80,12 +80,19 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	follow := &reloader{dirs: dirs, limits: limits, log: log}
 	follow.good.Add(1)
 	told.Reloads = map[string]func() admin.Reloads{"configuration": follow.reads}
-	if s.envoy.dir != "" {
+	if s.envoy.isOn() {
 		told.EnvoyKeys, told.Envoy, err = clients.openEnvoy(ctx, config.Rules)
 		if err != nil {
 			return err
 		}
+	}
+	if of := clients.xds; of == nil {
 		follow.envoy = told.Envoy
+	} else {
+		told.Reloads["xds"] = func() (r admin.Reloads) {
+			r.Good, r.Bad, r.Failing = of.Stats()
+			return r
+		}
 	}
 	follow.check, err = clients.openCheck(ctx, config.Checks, checkserver.Config{Families: keep, Limits: limits, Log: log})
 	if err != nil {

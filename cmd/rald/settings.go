@@ -8,9 +8,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/ral-limiter/ral/cmd/rald/envoyserver"
 	"github.com/ral-limiter/ral/cmd/rald/families"
@@ -37,12 +41,21 @@ type settings struct {
 }
 
 type envoySettings struct {
-	dir     string // of rules; "" is no service
+	dir     string // of rules, or ""
 	listen  string
 	clients networks
 	http    string // "" is none
 	rules   rules.Options
 	service envoyserver.Config // without Families
+	xds     xdsSettings
+}
+
+func (e *envoySettings) isOn() bool { return e.dir != "" || e.xds.server != "" }
+
+// xdsSettings are about the management server that replaces the directory of rules.
+type xdsSettings struct {
+	server, node, ca string // server is "" without it
+	credentials      credentials.TransportCredentials
 }
 
 type checkSettings struct {
@@ -64,7 +77,8 @@ RAL.PEEK, RAL.REFUND, RAL.WAIT, RAL.RESET and RAL.CHANGE for every limit. DIR ha
 the limits that clients may call by name. If DIR has check.yaml it answers the HTTP checks of
 nginx, Caddy and Traefik. If there is DIR/envoy, or with -envoy, it answers Envoy's rate limit
 service, too, by the configuration files of envoyproxy/ratelimit. It reads all of them again when
-they change. A flag wins over its environment variable, which -h names behind it.
+they change. With -envoy-xds a management server configures that service. A flag wins over its
+environment variable, which -h names behind it.
 
 `
 
@@ -80,6 +94,9 @@ func (s *settings) flags(env environment) *flag.FlagSet {
 	flags.BoolVar(&s.envoy.service.Shadow, "envoy-shadow", false, "admit every request of that service, as with SHADOW_MODE")
 	flags.BoolVar(&s.envoy.service.Quota, "envoy-quota", false, "treat every rule of that service as if it had quota_mode, as with QUOTA_MODE")
 	flags.BoolVar(&s.envoy.service.Metadata, "envoy-metadata", false, "put request and rules in the dynamic metadata of that service's responses, as with RESPONSE_DYNAMIC_METADATA")
+	flags.StringVar(&s.envoy.xds.server, "envoy-xds", "", "the `address` of an xDS management server that configures that service in place of files, as with CONFIG_TYPE=GRPC_XDS_SOTW")
+	flags.StringVar(&s.envoy.xds.node, "envoy-xds-node", "default", "the `name` of this server's node there, as CONFIG_GRPC_XDS_NODE_ID")
+	flags.StringVar(&s.envoy.xds.ca, "envoy-xds-ca", "", "a `file` with the authorities of the management server's certificate, for TLS; -tls-cert is then this server's")
 	s.admin.define(flags)
 	flags.StringVar(&s.check.listen, "check-listen", "127.0.0.1:7380", "the `address` for HTTP checks, if DIR has check.yaml; other than loopback needs TLS or -check-clients")
 	flags.Var(&s.check.clients, "check-clients", "the `networks` whose clients -check-listen accepts")
@@ -131,9 +148,17 @@ func parse(args []string, env environment, problems io.Writer) (s settings, err 
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	s.check.wanted = given["check-listen"]
 	for _, name := range []string{"envoy-listen", "envoy-clients", "envoy-http", "envoy-merge", "envoy-shadow", "envoy-quota", "envoy-metadata"} {
-		if given[name] && s.envoy.dir == "" {
-			return s, fmt.Errorf("-%s needs -envoy, or the directory envoy in DIR", name)
+		if given[name] && !s.envoy.isOn() {
+			return s, fmt.Errorf("-%s needs -envoy, the directory envoy in DIR, or -envoy-xds", name)
 		}
+	}
+	for _, name := range []string{"envoy-xds-node", "envoy-xds-ca"} {
+		if given[name] && s.envoy.xds.server == "" {
+			return s, fmt.Errorf("-%s needs -envoy-xds", name)
+		}
+	}
+	if s.envoy.xds.server != "" && s.envoy.dir != "" {
+		return s, fmt.Errorf("-envoy-xds configures Envoy's rate limit service in place of files, and %s has files: one of them is accepted", s.envoy.dir)
 	}
 	if err = s.fleet.complete(env, given); err != nil {
 		return s, err
@@ -164,6 +189,9 @@ func parse(args []string, env environment, problems io.Writer) (s settings, err 
 		return s, err
 	}
 	if s.tls, err = certificate(s.tlsCert, s.tlsKey, s.tlsClients); err != nil {
+		return s, err
+	}
+	if err = s.envoy.xds.complete(s.tls); err != nil {
 		return s, err
 	}
 	if err = s.admin.complete(env); err != nil {
@@ -206,15 +234,43 @@ func certificate(cert, key, clients string) (*tls.Config, error) {
 	if clients == "" {
 		return c, nil
 	}
-	text, err := os.ReadFile(clients)
+	c.ClientAuth = tls.RequireAndVerifyClientCert
+	c.ClientCAs, err = authorities("-tls-clients", clients)
+	return c, err
+}
+
+// authorities reads the file of a flag.
+func authorities(flag, file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("-tls-clients: %w", err)
+		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-	if !c.ClientCAs.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("-tls-clients: %s has no certificate in PEM", clients)
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s: %s has no certificate in PEM", flag, file)
 	}
-	return c, nil
+	return pool, nil
+}
+
+// complete checks the settings. own is this server's certificate, or nil.
+func (x *xdsSettings) complete(own *tls.Config) (err error) {
+	if x.server == "" {
+		return nil
+	}
+	if host, port, err := net.SplitHostPort(x.server); err != nil || host == "" || port == "" {
+		return fmt.Errorf("-envoy-xds is %q: host:port is accepted", x.server)
+	}
+	x.credentials = insecure.NewCredentials()
+	if x.ca == "" {
+		return nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if own != nil {
+		c.Certificates = own.Certificates
+	}
+	c.RootCAs, err = authorities("-envoy-xds-ca", x.ca)
+	x.credentials = credentials.NewTLS(c)
+	return err
 }
 
 // isSafe refuses an address that other machines reach, unless it has a password or TLS, or its
@@ -226,7 +282,7 @@ func (s *settings) isSafe() error {
 	if err == nil {
 		err = isSafe("-check-listen", s.check.listen, open || len(s.check.clients) > 0, "-tls-cert, -check-clients"+or)
 	}
-	if err == nil && s.envoy.dir != "" {
+	if err == nil && s.envoy.isOn() {
 		err = isSafe("-envoy-listen", s.envoy.listen, open || len(s.envoy.clients) > 0, "-tls-cert, -envoy-clients"+or)
 		if err == nil && s.envoy.http != "" {
 			err = isSafe("-envoy-http", s.envoy.http, open || len(s.envoy.clients) > 0, "-tls-cert, -envoy-clients"+or)

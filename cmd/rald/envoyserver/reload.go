@@ -1,6 +1,8 @@
 package envoyserver
 
 import (
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
 	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
@@ -23,6 +25,7 @@ func (s *Service) Prepare(set *rules.Set) (commit func(), err error) {
 		if old := s.table.Swap(t); old != nil {
 			s.replaced = append(s.replaced, old)
 		}
+		s.tellHealth(healthpb.HealthCheckResponse_SERVING)
 	}, nil
 }
 

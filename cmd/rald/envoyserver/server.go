@@ -8,7 +8,6 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/ral-limiter/ral/cmd/rald/internal/browser"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -23,12 +22,11 @@ const workers = 64
 
 const healthName = "ratelimit" // the reference's name for its health
 
-func newHealth() *health.Server {
-	h := health.NewServer()
-	for _, name := range []string{healthName, pb.RateLimitService_ServiceDesc.ServiceName} {
-		h.SetServingStatus(name, healthpb.HealthCheckResponse_SERVING)
+// tellHealth has no effect after Drain.
+func (s *Service) tellHealth(is healthpb.HealthCheckResponse_ServingStatus) {
+	for _, name := range []string{"", healthName, pb.RateLimitService_ServiceDesc.ServiceName} {
+		s.health.SetServingStatus(name, is)
 	}
-	return h
 }
 
 // GRPC returns a server with the rate limit service, the health service and reflection. A message
@@ -53,7 +51,7 @@ func (s *Service) HTTP() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/json", browser.Guard(http.HandlerFunc(s.serveJSON)))
 	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, _ *http.Request) {
-		if s.drained.Load() {
+		if s.drained.Load() || s.table.Load().waits {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}

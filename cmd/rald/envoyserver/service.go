@@ -12,6 +12,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -45,14 +46,23 @@ type Service struct {
 	drained  atomic.Bool
 }
 
-// New returns a Service with the given rules, or the error of an engine.
+// New returns a Service with the given rules, or the error of an engine. Without rules, nil, it is
+// not healthy, and requests are Unavailable, until Prepare has put some in force.
 func New(config Config, set *rules.Set) (*Service, error) {
-	s := &Service{config: config, health: newHealth()}
+	s := &Service{config: config, health: health.NewServer()}
+	waits := set == nil
+	if waits {
+		set = &rules.Set{}
+	}
 	commit, err := s.Prepare(set)
 	if err != nil {
 		return nil, err
 	}
 	commit()
+	if waits {
+		s.table.Load().waits = true
+		s.tellHealth(healthpb.HealthCheckResponse_NOT_SERVING)
+	}
 	return s, s.Release()
 }
 
@@ -83,6 +93,9 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 	}
 	t, done := s.begin()
 	defer done()
+	if t.waits {
+		return nil, status.Error(codes.Unavailable, "the rules have not come yet: ask again later")
+	}
 	domain := t.set.Domain(request.Domain)
 	asks := make([]ask, len(request.Descriptors))
 	if domain != nil {

@@ -18,6 +18,7 @@ import (
 // table is a constant configuration with the engines of its limits.
 type table struct {
 	set      *rules.Set
+	waits    bool // for the first rules
 	quota    bool // for every rule
 	held     map[*rules.Rule]*held
 	tallies  map[rules.Unit]*tally

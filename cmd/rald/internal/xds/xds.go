@@ -1,0 +1,212 @@
+// Package xds gets the rules of Envoy's rate limit service from a management server, as
+// envoyproxy/ratelimit does with CONFIG_TYPE=GRPC_XDS_SOTW: over a stream of the aggregated
+// discovery service, of which each response is the whole configuration.
+package xds
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	config "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protopath"
+	"google.golang.org/protobuf/reflect/protorange"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/ral-limiter/ral/cmd/rald/configfile"
+	"github.com/ral-limiter/ral/cmd/rald/rules"
+)
+
+// TypeURL is the type of the resources.
+const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
+
+// Client is a client of a management server. All fields but Dial are required. Run runs it.
+type Client struct {
+	Server      string // host:port
+	Node        string // the server knows this client by it
+	Credentials credentials.TransportCredentials
+	Options     rules.Options
+	// Set puts rules in force, or refuses them.
+	Set func(*rules.Set) error
+	Log *slog.Logger
+	// Dial replaces the network.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+
+	version   string // in force
+	refusal   string // of the last configuration, or ""
+	good, bad atomic.Uint64
+	failing   atomic.Bool
+}
+
+// Stats returns how many configurations came into force and were refused, and whether the last was
+// refused or the server is away. The rules before it are then in force.
+func (c *Client) Stats() (good, bad uint64, failing bool) {
+	return c.good.Load(), c.bad.Load(), c.failing.Load()
+}
+
+const (
+	firstPause   = time.Second // before connecting again; it doubles up to longestPause
+	longestPause = 30 * time.Second
+	silence      = 6 * time.Minute // then a dead connection is looked for; grpc-go's servers forbid less than 5
+)
+
+// Run follows the server until the context ends. While the server is away the rules stay.
+func (c *Client) Run(ctx context.Context) {
+	pause := firstPause
+	for {
+		answered, err := c.follow(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		c.failing.Store(true)
+		if answered {
+			pause = firstPause
+		}
+		wait := pause/2 + rand.N(pause/2)
+		c.Log.Warn("the management server is away, and the rules stay as they are", "server", c.Server, "error", err, "again_in", wait)
+		sleep(ctx, wait)
+		pause = min(2*pause, longestPause)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// follow obeys a stream until it ends. answered reports whether there was a response.
+func (c *Client) follow(ctx context.Context) (answered bool, err error) {
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(c.Credentials),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(configfile.MostBytes)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: silence}),
+	}
+	if c.Dial != nil {
+		options = append(options, grpc.WithContextDialer(c.Dial))
+	}
+	conn, err := grpc.NewClient(c.Server, options...)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = conn.Close() }()
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	if err != nil {
+		return false, err
+	}
+	node := &core.Node{Id: c.Node, UserAgentName: "rald"}
+	request := &discovery.DiscoveryRequest{}
+	for pause := firstPause; ; {
+		request.Node, request.TypeUrl, request.VersionInfo = node, TypeURL, c.version
+		if err := stream.Send(request); err != nil && !errors.Is(err, io.EOF) { // Recv has the reason for EOF
+			return answered, err
+		}
+		response, err := stream.Recv()
+		if err != nil {
+			return answered, err
+		}
+		answered = true
+		request = &discovery.DiscoveryRequest{ResponseNonce: response.Nonce}
+		before := c.refusal
+		if c.set(response); c.refusal == "" || c.refusal != before {
+			pause = firstPause
+		} else { // go-control-plane sends a refused configuration again at once
+			sleep(ctx, pause)
+			pause = min(2*pause, longestPause)
+		}
+		if c.refusal != "" {
+			request.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: c.refusal}
+		}
+	}
+}
+
+// set puts a configuration in force, or refuses all of it. It tells a repeated refusal once.
+func (c *Client) set(response *discovery.DiscoveryResponse) {
+	set, err := parse(response.Resources, c.Options)
+	if err == nil {
+		err = c.Set(set)
+	}
+	c.failing.Store(err != nil)
+	if err != nil {
+		withoutLines(err)
+		if text := err.Error(); text != c.refusal {
+			c.refusal = text
+			c.bad.Add(1)
+			c.Log.Error("the rules stay as they are, as the management server's are refused", "server", c.Server, "version", response.VersionInfo, "error", err)
+		}
+		return
+	}
+	c.version, c.refusal = response.VersionInfo, ""
+	c.good.Add(1)
+	c.Log.Info("the management server's rules are in force", "server", c.Server, "version", c.version, "rules", len(set.Rules()))
+}
+
+// parse returns the rules of all resources, which it reads as files: JSON is YAML.
+func parse(resources []*anypb.Any, options rules.Options) (*rules.Set, error) {
+	var files []rules.Source
+	var faults []error
+	for i, resource := range resources {
+		var of config.RateLimitConfig
+		if err := resource.UnmarshalTo(&of); err != nil {
+			faults = append(faults, fmt.Errorf("resource %d: %w", i, err))
+			continue
+		}
+		name := fmt.Sprintf("domain %q of resource %q", of.Domain, of.Name)
+		if key := unknown(&of); key != "" {
+			faults = append(faults, &configfile.Error{File: name, Key: key, Err: errors.New("a field here is of a later version of the protocol, which is not accepted")})
+			continue
+		}
+		of.Name = ""
+		text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(&of)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", name, err))
+		}
+		files = append(files, rules.Source{Name: name, Text: text})
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	return rules.Parse(files, options)
+}
+
+// unknown returns the path of a message with a field that is not known, or "".
+func unknown(of *config.RateLimitConfig) (path string) {
+	_ = protorange.Range(of.ProtoReflect(), func(p protopath.Values) error {
+		if m, ok := p.Index(-1).Value.Interface().(protoreflect.Message); ok && len(m.GetUnknown()) > 0 {
+			path = cmp.Or(strings.TrimPrefix(p.Path[1:].String(), "."), "the whole")
+			return protorange.Terminate
+		}
+		return nil
+	})
+	return path
+}
+
+// withoutLines takes the lines out of faults: the text is one line that nobody sees.
+func withoutLines(err error) {
+	switch e := err.(type) {
+	case *configfile.Error:
+		e.Line = 0
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			withoutLines(inner)
+		}
+	}
+}
