@@ -135,8 +135,7 @@ func TestMessagesWait(t *testing.T) {
 		_, s := l.Begin(stream(within(t, from(alice), 3500*time.Millisecond)))
 		began := time.Now()
 		for i := range 4 {
-			v := s.Received(i)
-			assert.Equal(t, limits.Admitted, v.Reason)
+			assert.Equal(t, limits.Admitted, s.Received(i).Reason)
 			assert.Equal(t, time.Duration(i)*time.Second, time.Since(began))
 		}
 		v := s.Received(4)
@@ -185,8 +184,7 @@ func TestMessagesAreNotKept(t *testing.T) {
 	_, s := l.Begin(stream(from(alice)))
 	send := func(message func(any) Verdict) weak.Pointer[[1 << 20]byte] {
 		m := new([1 << 20]byte)
-		v := message(m)
-		assert.Equal(t, limits.Admitted, v.Reason)
+		assert.Equal(t, limits.Admitted, message(m).Reason)
 		return weak.Make(m)
 	}
 	kept := []weak.Pointer[[1 << 20]byte]{send(s.Received), send(s.Sent)}

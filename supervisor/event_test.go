@@ -21,8 +21,7 @@ func TestHookDies(t *testing.T) {
 				r.journaled("-b -a")
 				events := r.seen()
 				require.Zero(t, kinds(events, OwnFault))
-				faults := kinds(events, HookFault)
-				require.Len(t, events, faults*2, "one HookFault for each other event, and none for itself")
+				require.Len(t, events, kinds(events, HookFault)*2, "one HookFault for each other event, and none for itself")
 				for _, e := range events {
 					if e.Kind == HookFault {
 						require.Error(t, e.Err)

@@ -40,8 +40,7 @@ func TestChartsShowTheReport(t *testing.T) {
 			assert.EqualValues(t, want, curves.Points[5*i+j].Value)
 		}
 	}
-	scaling := chartOf(t, data.Charts, "hot-pass-scaling")
-	assert.Len(t, scaling.Points, 3*len(w.Results), "with 1, 2 and 4 CPUs")
+	assert.Len(t, chartOf(t, data.Charts, "hot-pass-scaling").Points, 3*len(w.Results), "with 1, 2 and 4 CPUs")
 	memory := d.Workloads[len(d.Workloads)-1]
 	key := chartOf(t, data.Charts, "memory-key")
 	require.Len(t, key.Points, len(memory.Results)-1)
