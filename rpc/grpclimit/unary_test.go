@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
+	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/internal/testkit/rpctest"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpclimit"
@@ -120,4 +122,46 @@ func TestLimitsAreRequired(t *testing.T) {
 	}
 	withoutTap := rpctest.ByAddr(open[netip.Addr](t, hourly(1), nil), rpclimit.Options{})
 	assert.Panics(t, func() { TapHandle(withoutTap) })
+}
+
+func TestAdmission(t *testing.T) {
+	admissiontest.Run(t, func(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) admissiontest.Door {
+		limits := rpctest.New(t, o, all)
+		intercept := UnaryServerInterceptor(limits)
+		serve := func(ctx context.Context) {
+			_, _ = intercept(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, func(ctx context.Context, _ any) (any, error) {
+				admissiontest.Of(ctx).Served()
+				return nil, nil
+			})
+		}
+		return admissiontest.Door{Serve: serve, Stats: rpctest.StatsOf(limits)}
+	})
+}
+
+// quiet is a call's stream that allocates nothing. A server's would copy the metadata.
+type quiet struct{}
+
+func (quiet) Method() string               { return info.FullMethod }
+func (quiet) SetHeader(metadata.MD) error  { return nil }
+func (quiet) SendHeader(metadata.MD) error { return nil }
+func (quiet) SetTrailer(metadata.MD) error { return nil }
+
+// Promise: Admitted unary calls allocate at most 3 times, refused calls 16 times.
+func TestCallsAllocateLittle(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	ctx := grpc.NewContextWithServerTransportStream(from("203.0.113.9:4711"), quiet{})
+	for want, c := range map[codes.Code]struct {
+		limit int64
+		most  float64
+	}{
+		codes.OK:                {1_000_000_000, 3}, // the call, and the two parts of a map
+		codes.ResourceExhausted: {1, 16},            // half of them are the copy that package status makes of a status
+	} {
+		intercept := UnaryServerInterceptor(rpctest.ByAddr(open[netip.Addr](t, hourly(c.limit), nil), rpclimit.Options{}))
+		_ = direct(ctx, intercept)
+		assert.Equal(t, want, status.Code(direct(ctx, intercept)))
+		assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() { _ = direct(ctx, intercept) }), c.most, want)
+	}
 }
