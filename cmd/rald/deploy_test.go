@@ -134,7 +134,7 @@ func TestVariablesInDeploy(t *testing.T) {
 	assert.Greater(t, files, 10)
 }
 
-// The program needs no system files, and the environment only a password.
+// Promise: The image needs no system files, and the environment only a password.
 func TestDockerfile(t *testing.T) {
 	require.Equal(t, []string{`["/rald"]`}, instructions(t, "ENTRYPOINT"))
 	require.Contains(t, instructions(t, "HEALTHCHECK")[0], ` CMD ["/rald", "health"]`)

@@ -226,7 +226,7 @@ func TestEveryDoorIsGuarded(t *testing.T) {
 	s.end(t)
 }
 
-// A killed server's socket is replaced, and a running server's never.
+// Promise: A killed server's socket is replaced, and a running server's never.
 func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rald.sock")
 	open := func() (net.Listener, error) { return listen("-listen", onSocket+path, nil, nil, nil) }
@@ -332,7 +332,7 @@ func TestSocketsThatAreRefusedWithProcesses(t *testing.T) {
 	}
 }
 
-// Without a door, or more than one.
+// Promise: Sockets of systemd without a door, or two for one, are refused.
 func TestSocketsThatAreRefused(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -97,7 +97,7 @@ func memory() float64 {
 	return float64(m.HeapAlloc + m.StackInuse)
 }
 
-// Memory and files are within the bounds of docs/serving.md.
+// Promise: Memory and files are within the bounds of docs/serving.md.
 func TestSizing(t *testing.T) {
 	const keys, families = 100_000, 16
 	config := Config{Dir: t.TempDir(), Every: time.Hour}

@@ -331,7 +331,7 @@ func TestMetricsOfTheDoors(t *testing.T) {
 	assert.Equal(t, want, got)
 }
 
-// For any number of rules with any paths.
+// Promise: Metrics have a bounded number of labels, for any rules with any paths.
 func TestRuleLabelsAreBounded(t *testing.T) {
 	c := withLimits(t)
 	const line = "  - {key: %s, rate_limit: {unit: hour, requests_per_unit: 1}}\n"

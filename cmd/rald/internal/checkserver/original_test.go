@@ -236,7 +236,7 @@ func TestFieldsOfTheClientAreNotBelieved(t *testing.T) {
 	}
 }
 
-// The client is the last address of no trusted proxy.
+// Promise: Checks answer only trusted proxies; the last other address is the client's.
 func TestOnlyTrustedProxiesAreAnswered(t *testing.T) {
 	const rules = "\nrules:\n  - {match: /, limit: one, key: address}\n"
 	from := func(d opened, peer, forwarded string) int {

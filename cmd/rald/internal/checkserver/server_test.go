@@ -201,7 +201,7 @@ func TestSet(t *testing.T) {
 	assert.ErrorContains(t, err, "Families or Limits is nil")
 }
 
-// A proxy may announce a body and send none.
+// Promise: Checks wait for no body: a proxy may announce one and send none.
 func TestBodiesAreNotRead(t *testing.T) {
 	server := httptest.NewServer(open(t, "proxy: caddy\nrules: []\n"))
 	defer server.Close()

@@ -160,7 +160,9 @@ func TestRefusedFileChangesNothing(t *testing.T) {
 	assert.ErrorContains(t, err, "Families is nil")
 }
 
-// When another limit changes they wait on. No other call takes under the old limit meanwhile.
+// When another limit changes they wait on.
+//
+// Promise: Waiting calls go on under a changed limit, and none takes under the old.
 func TestWaitingCallsGoOnUnderTheNewLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, "")

@@ -419,7 +419,7 @@ func TestRoundsToSeconds(t *testing.T) {
 	}
 }
 
-// redis-cell wraps around on them, or divides by them.
+// Promise: `CL.THROTTLE` refuses numbers by which redis-cell wraps around or divides by 0.
 func TestThrottleRefusesBadNumbers(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, c *client) {
 		const usage = "Cell error: Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]"

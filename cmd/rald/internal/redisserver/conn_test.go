@@ -269,6 +269,7 @@ func TestWrongPasswordsAreBounded(t *testing.T) {
 	})
 }
 
+// Promise: Wrong passwords are bounded by address.
 func TestWrongPasswordsAreCountedByAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

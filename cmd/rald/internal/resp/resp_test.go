@@ -131,6 +131,7 @@ func TestBufferIsBoundedAndGivenBack(t *testing.T) {
 	assert.Len(t, r.buffer, smallBuffer, "the room of a long command is kept")
 }
 
+// Promise: Reading a pipeline allocates nothing.
 func TestPipelineAllocatesNothing(t *testing.T) {
 	stream := bytes.Repeat([]byte("*3\r\n$4\r\nECHO\r\n$1\r\na\r\n$2\r\nbc\r\n"), 100)
 	from := bytes.NewReader(stream)
