@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
+	"github.com/ral-limiter/ral/cmd/ralbench/format"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/reporttest"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
@@ -176,4 +178,88 @@ func TestCallsAreShownBesideChoke(t *testing.T) {
 	assert.NotContains(t, section, report.Mark+"<", "no row is the best")
 	peek := slices.IndexFunc(newView(d).Legend, func(s style) bool { return s.Name == "Ral Peek" })
 	assert.Equal(t, report.KindRal, newView(d).Legend[peek].Kind)
+}
+
+func chartOf(t *testing.T, charts []chart, id string) chart {
+	t.Helper()
+	i := slices.IndexFunc(charts, func(c chart) bool { return c.ID == id })
+	require.NotEqual(t, -1, i, "no chart %s", id)
+	return charts[i]
+}
+
+// One chart of each kind is compared, figure by figure.
+func TestChartsShowTheReport(t *testing.T) {
+	d := reporttest.Run(t)
+	data := newView(d).Data
+	w := d.Workloads[7] // hot-pass with 2 CPUs, as many as the machine has
+	require.Equal(t, "hot-pass (2 CPUs)", format.Task(w.Name, w.CPU))
+	bars, curves := chartOf(t, data.Charts, "hot-pass-throughput"), chartOf(t, data.Charts, "hot-pass-latency")
+	require.Len(t, bars.Points, len(w.Results)-1, "all but the yardstick")
+	assert.Equal(t, w.Yardstick(bench.YardstickMap).OpsPerSecond.Median, bars.Lines[0].Value)
+	for i, r := range w.Results[1:] {
+		p := bars.Points[i]
+		assert.Equal(t, r.Contender, p.Contender)
+		assert.Equal(t, r.OpsPerSecond, bench.Spread{Median: p.Value, Min: *p.Min, Max: *p.Max})
+	}
+	require.Len(t, curves.Points, 5*len(w.Results))
+	for i, r := range w.Results {
+		for j, want := range []time.Duration{r.Latency.P50, r.Latency.P90, r.Latency.P99, r.Latency.P999, r.Latency.Worst} {
+			assert.EqualValues(t, want, curves.Points[5*i+j].Value)
+		}
+	}
+	assert.Len(t, chartOf(t, data.Charts, "hot-pass-scaling").Points, 3*len(w.Results), "with 1, 2 and 4 CPUs")
+	memory := d.Workloads[len(d.Workloads)-1]
+	key := chartOf(t, data.Charts, "memory-key")
+	require.Len(t, key.Points, len(memory.Results)-1)
+	assert.Equal(t, memory.Results[1].Memory.BytesPerKey, key.Points[0].Value)
+	assert.Nil(t, key.Points[0].Min, "measured once")
+	for _, id := range []string{"memory-gc", "memory-full", "memory-idle", "growth-known"} {
+		chartOf(t, data.Charts, id)
+	}
+	assert.Len(t, chartOf(t, data.Charts, "overview").Points, 7*4, "all workloads but memory, all contenders but the yardstick")
+}
+
+func TestPageOfFleetMode(t *testing.T) {
+	d := reporttest.Fleet(t)
+	p := newView(d)
+	seen := map[string]bool{}
+	for _, c := range slices.Concat(p.Data.Charts, newView(reporttest.Run(t)).Data.Charts) {
+		assert.False(t, seen[c.ID], "%s: twice", c.ID)
+		seen[c.ID] = true
+		for _, point := range c.Points {
+			assert.Positive(t, point.Value, "%s: %+v", c.ID, point)
+		}
+	}
+	for _, id := range []string{"fleet-multiples", "fleet-hot-redis", "fleet-keys-redis", "fleet-memory", "fleet-share-even-1000", "fleet-share-shifting-50", "fleet-some-throughput", "fleet-some-latency"} {
+		assert.True(t, seen[id], id)
+	}
+
+	all := chartOf(t, p.Data.Charts, "fleet-multiples")
+	assert.Len(t, all.Points, 4*len(d.Workloads), "all but redis_rate, which is the line")
+	assert.Contains(t, all.Summary(), "fleet-some, Ral fleet leased: ")
+	share := chartOf(t, p.Data.Charts, "fleet-share-even-1000")
+	require.Len(t, share.Points, 2)
+	assert.Equal(t, 0.95, share.Lines[0].Value)
+	assert.Equal(t, d.Fleet.Shares[0].Share, share.Points[0].Value)
+	assert.Contains(t, share.Summary(), "Aim of leased mode: 95.0%.")
+	assert.Contains(t, share.Summary(), fleetbench.Leased+": "+format.Percent(d.Fleet.Shares[1].Share))
+	assert.GreaterOrEqual(t, p.Audit.Clean, len(d.Fleet.Shares), "each share is audited")
+
+	page := textOf(t, d)
+	assert.Contains(t, page, "Redis "+d.Fleet.Redis)
+	assert.Contains(t, page, "-fleet -share 2s -full")
+	assert.NotContains(t, textOf(t, reporttest.Made(nil, []float64{1})), `id="fleet"`, "not in other runs")
+
+	d = reporttest.Tables() // a share exceeds its limit
+	page = textOf(t, d)
+	for _, table := range report.FleetTables(d) {
+		assert.Contains(t, page, `id="fleet-`+table.ID+`"`)
+		for _, row := range table.Rows {
+			for _, cell := range row.Cells[1:] {
+				assert.Regexp(t, `<td[^>]*>`+regexp.QuoteMeta(cell)+`</td>`, page)
+			}
+		}
+	}
+	assert.Contains(t, page, "Ral broke its promise")
+	assert.Contains(t, page, `<tr class="failed">`)
 }

@@ -1,6 +1,8 @@
 package report
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -96,4 +98,27 @@ Unit ops/s better=higher
 BenchmarkCall/workload=hot-pass/limiter=x.time_Wait-2 100 50.50 ns/op 100000000 ops/s 8.00 B/op 0.5000 allocs/op 40 p50-ns 80 p99-ns 200 p99.9-ns 77.50 B/key 9 GC-ns 1024 idle-B
 BenchmarkCall/workload=hot-pass/limiter=x.time_Wait-2 100 50.00 ns/op 100000000 ops/s 0.00 B/op 0.0000 allocs/op
 `, b.String())
+}
+
+func TestErrorsOfFilesSayTheAcceptedText(t *testing.T) {
+	for content, want := range map[string]string{
+		"":                              "is empty",
+		"BenchmarkX-2  100  12 ns":      "cannot be read as JSON",
+		`{"schema": "one"}`:             "cannot be read as JSON",
+		`{"name": "ral", "v": 3}`:       "has no schema",
+		`{"schema": 2}`:                 "has no workloads",
+		`{"schema": 2} {}`:              "goes on behind",
+		`{"schema":2,"workloads":[{}]}`: "without a name",
+	} {
+		_, err := Decode(strings.NewReader(content))
+		require.Error(t, err, content)
+		assert.ErrorContains(t, err, want)
+		assert.ErrorContains(t, err, "want a file that ralbench -json has written")
+	}
+	_, err := Decode(strings.NewReader(`{"schema": 99, "workloads": [{"name": "a"}]}`))
+	assert.ErrorContains(t, err, "schema 99, but this ralbench reads schema 2")
+
+	_, err = Read(filepath.Join(t.TempDir(), "none.json"))
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	assert.ErrorContains(t, err, "want a file")
 }

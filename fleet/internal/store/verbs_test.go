@@ -3,12 +3,15 @@ package store_test
 import (
 	"context"
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
@@ -89,4 +92,95 @@ func TestLongestAlignedWindowIsCountedExactly(t *testing.T) {
 	}
 	_, err := s.Limit(aligned(most+1, 366*24*time.Hour))
 	assert.ErrorContains(t, err, "at most 4503599627370496 units")
+}
+
+func TestRewriteAll(t *testing.T) {
+	ctx, client, clock := context.Background(), connect(t, shared), int64(1_000_000)
+	s := clocked(t, client, &clock)
+	l := limit(t, s, policy.Must(policy.FixedWindow(10, time.Second)))
+	refund := func(word uint64, now policy.Instant) uint64 { return l.Policy().(policy.Refunder).Refund(word, now, 2) }
+	must.Get(s.Take(ctx, l, "good", 8, 0))
+	all := []store.Rewrite{{Tail: store.Tail("bad"), Next: refund}, {Tail: store.Tail("good"), Next: refund}}
+	put(t, client, name(t, s, l, "bad"), "nonsense")
+	assert.ErrorIs(t, s.RewriteAll(ctx, l, all, 0), store.ErrForeignValue)
+	assert.Equal(t, "nonsense", get(t, client, name(t, s, l, "bad")))
+	d := must.Get(s.Peek(ctx, l, "good"))
+	assert.EqualValues(t, 4, d.Remaining, "the others are rewritten all the same")
+
+	log := policy.Must(slidinglog.New(5, time.Second))
+	var field *policy.FieldError
+	assert.ErrorAs(t, s.RewriteAll(ctx, limit(t, s, log), all, 0), &field)
+}
+
+// A word computed too long ago is not written: its base may have recurred.
+func TestRewriteAllComesInTimeOrNotAtAll(t *testing.T) {
+	ctx, clock := context.Background(), int64(1_000_000)
+	s := clocked(t, connect(t, shared), &clock)
+	l := limit(t, s, policy.Must(policy.Funnel(10, 1, time.Second)))
+	for _, late := range []int64{10_000, 10_001} {
+		must.Get(s.Take(ctx, l, "key", 5, 0))
+		called := 0
+		err := s.RewriteAll(ctx, l, []store.Rewrite{{Tail: store.Tail("key"), Next: func(word uint64, now policy.Instant) uint64 {
+			called++
+			clock += late
+			return l.Policy().(policy.Refunder).Refund(word, now, 5)
+		}}}, 10*time.Millisecond)
+		d, peeked := s.Peek(ctx, l, "key")
+		require.NoError(t, peeked)
+		if late == 10_000 {
+			assert.NoError(t, err)
+			assert.Equal(t, 1, called)
+			assert.EqualValues(t, 10, d.Remaining)
+		} else {
+			assert.ErrorIs(t, err, store.ErrContended)
+			assert.Greater(t, called, 1)
+			assert.EqualValues(t, 5, d.Remaining)
+		}
+	}
+}
+
+// One command charges any number of keys, with a second if Redis lacks the script. A log, and a
+// hidden cluster, needs one for each key.
+func TestChargingIsOneCommand(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{})
+	client := redis.Client(t)
+	s := store.New(client, store.Options{Name: "n"})
+	debts := make([]store.Debt, 64)
+	for i := range debts {
+		debts[i] = store.Debt{Tail: store.Tail(strconv.Itoa(i)), Units: int64(i%7) + 1}
+	}
+	scripts := func() int64 {
+		all := commands(t, redis, "eval", "evalsha")
+		return all["eval"] + all["evalsha"]
+	}
+	for _, c := range []struct {
+		p    policy.Policy
+		want int64
+	}{
+		{policy.Must(policy.Funnel(100, 1, time.Hour)), 1},
+		{policy.Must(policy.FixedWindow(100, time.Hour)), 1},
+		{policy.Must(policy.SlidingWindow(100, time.Hour)), 1},
+		{newLog(t, 100, time.Hour), 64},
+	} {
+		l := limit(t, s, c.p)
+		require.Equal(t, make([]error, len(debts)), s.ChargeEach(t.Context(), l, debts))
+		before := scripts()
+		require.Equal(t, make([]error, len(debts)), s.ChargeEach(t.Context(), l, debts))
+		require.Equal(t, c.want, scripts()-before, c.p)
+		got, err := s.Peek(t.Context(), l, "6")
+		require.NoError(t, err)
+		require.EqualValues(t, c.p.Limit()-14, got.Remaining, c.p)
+	}
+	require.Empty(t, s.ChargeEach(t.Context(), limit(t, s, policy.Must(policy.Funnel(1, 1, time.Second))), nil))
+
+	redis.Do(t, "CONFIG", "SET", "maxmemory", "1kb")
+	l := limit(t, s, policy.Must(policy.Funnel(100, 1, time.Hour)))
+	for _, err := range s.ChargeEach(t.Context(), l, debts) {
+		require.ErrorIs(t, err, store.ErrFull)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, err := range s.ChargeEach(ended, l, debts) {
+		require.ErrorIs(t, err, store.ErrAsking)
+	}
 }
