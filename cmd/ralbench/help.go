@@ -69,6 +69,7 @@ Other flags, and more of these:
                    of its modes admitted more than its limit. Not with -peers
   -share %-9v time for which the usable share of a limit is measured with
                    -fleet, 0 for not at all; %v with -full
+  -model           what a call costs on many cores, by a model of cache lines
   -serve           about two minutes, -full eight. It needs a clone of the
                    repository, redis-server, redis-benchmark and h2load, and
                    builds the rest; only -workloads, -duration, -rounds and

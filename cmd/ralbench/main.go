@@ -59,6 +59,14 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 
+	if s.model {
+		if err := writeModel(stdout, s.duration); err != nil {
+			fmt.Fprintf(stderr, "ralbench: %v\n", err)
+			return exitFailed
+		}
+		return exitOK
+	}
+
 	redis := ""
 	if s.fleet && s.shown == "" {
 		if redis, err = redisd.Find(""); err != nil {

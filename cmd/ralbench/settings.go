@@ -31,6 +31,7 @@ type settings struct {
 	share      time.Duration // time for which usable shares are measured; 0 for not at all
 	json       string        // "" for none, "-" for standard output, else a file
 	html       string        // "" for none, else a file
+	model      bool          // only the model of many cores
 	goals      bool          // only the table of goals, and the workloads that it needs
 	benchmarks string        // "" for none, else a file for benchstat
 	shown      string        // "" to measure, else the file of a run to show instead
@@ -121,6 +122,7 @@ func parse(args []string) (settings, error) {
 	f.BoolVar(&s.fleet, "fleet", false, "")
 	f.BoolVar(&s.serve, "serve", false, "")
 	f.BoolVar(&s.goals, "goals", false, "")
+	f.BoolVar(&s.model, "model", false, "")
 	file := func(name, want string, to *string) {
 		add(name, want, func(v string) bool {
 			*to = v
@@ -139,6 +141,11 @@ func parse(args []string) (settings, error) {
 	}
 	given := map[string]bool{}
 	f.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for name := range given {
+		if s.model && name != "model" && name != "duration" {
+			return s, fmt.Errorf("flag -%s: only -duration goes with -model; leave one of them out", name)
+		}
+	}
 	return s, s.complete(given, names, chosen)
 }
 
