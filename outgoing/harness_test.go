@@ -30,6 +30,7 @@ func newLine(t testing.TB, config Config) *Line[string] {
 type away struct {
 	handler http.Handler
 	rtt     time.Duration // longest round trip
+	slow    time.Duration // mean time from the decision to the answer, beside
 
 	mu       sync.Mutex
 	began    time.Time
@@ -58,6 +59,9 @@ func (a *away) RoundTrip(r *http.Request) (*http.Response, error) {
 	at := time.Now()
 	a.handler.ServeHTTP(w, in)
 	pause()
+	if a.slow > 0 {
+		time.Sleep(a.slow/2 + rand.N(a.slow))
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.answered = true

@@ -213,7 +213,7 @@ func (l *Line[K]) learn(t *part[K], now time.Duration, a *Answer, newest bool) {
 	key, s, p := t.key, t.state, t.state.pace.Load()
 	var ours int64
 	if p.spends() {
-		if a.Refused || t.sent < p.opened {
+		if a.Refused || t.sent < p.opened && !p.lasts(instant(now), a) {
 			return // see refused, or of a window that is over
 		}
 		ours = l.engine.Peek(key, 0).Remaining
@@ -249,7 +249,7 @@ func (l *Line[K]) learn(t *part[K], now time.Duration, a *Answer, newest bool) {
 		}
 	case a.Told && a.Reset > 0:
 		reset := min(a.Reset, l.config.MaxBackoff)
-		over := p.unknown() || p.guesses() || now >= p.expires && p.expires > 0
+		over := p.unknown() || p.guesses() || p.expires > 0 && (now >= p.expires || !p.spends() && now+reset > p.expires+reset/16)
 		if !over && !p.spends() {
 			return
 		}
@@ -264,6 +264,8 @@ func (l *Line[K]) learn(t *part[K], now time.Duration, a *Answer, newest bool) {
 		window := reset
 		if a.Remaining <= 0 {
 			window = reset / 100 * sharePercent // the next call goes at the reset
+		} else if p.unknown() {
+			window = max(window, l.config.Probe) // a bucket tells a later reset with each call
 		}
 		next.learned = (&Answer{Limit: min(a.Remaining, mostCount) + 1, Window: window}).learned()
 		l.setPace(key, s, l.make(next))

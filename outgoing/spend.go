@@ -13,6 +13,12 @@ func (p *pace) shared(a *Answer, ours int64) bool {
 	return a.Told && same && a.Remaining < ours-max(p.count/10, 1)
 }
 
+// lasts reports whether the answer shows that a window with an unknown length has not ended yet. A
+// bucket tells a later reset with each call.
+func (p *pace) lasts(now policy.Instant, a *Answer) bool {
+	return p.expires > 0 && a.Told && now+policy.Instant(a.Reset) > p.limit.until-ahead
+}
+
 // doubt returns the units that may differ from those charged, of estimated costs under way.
 func (t *part[K]) doubt() int64 {
 	if t.n == 1 {
@@ -46,7 +52,12 @@ func (l *Line[K]) spend(t *part[K], now time.Duration, a *Answer, next pace, our
 	switch each := period / policy.Instant(count); {
 	case !a.Told || a.Reset == 0:
 	case !a.described():
-		until = max(until, at+policy.Instant(a.Reset))
+		// A bucket tells a later reset with each call: those under way, and those that go now.
+		next.whole = max(next.whole, at+policy.Instant(a.Reset))
+		until = next.whole
+		if under := s.taken.Load() - s.ended.Load(); under > 0 || waiting > 0 && known.left > sent {
+			until = max(until, at+policy.Instant(l.config.Probe))
+		}
 	default:
 		// A bucket is whole later if the units left are used. The answers to calls sent at once may
 		// come in any order.
@@ -89,7 +100,7 @@ func (l *Line[K]) open(t *part[K]) {
 		return
 	}
 	next := *p
-	next.opened, next.known = t.sent, 0
+	next.opened, next.known, next.whole = t.sent, 0, 0
 	// The server may count calls under way in the new window.
 	count, under := p.limit.Limit(), s.taken.Load()-s.ended.Load()
 	known := told{left: max(count-under, 0), begun: count} // no more is certain

@@ -132,6 +132,20 @@ func TestCallsAndTokens(t *testing.T) {
 	}
 }
 
+// A bucket without q and w, whose first answer tells a reset in a second, answers later than that.
+func TestSlowAnswers(t *testing.T) {
+	const limit, minutes = 60, 20
+	synctest.Test(t, func(t *testing.T) {
+		bucket := must(policy.Funnel(limit, limit, time.Minute))
+		to := &models{limits: [2]policy.Policy{bucket, bucket}, fields: likeOpenAI, began: time.Now()}
+		rt, err := NewTransport(newLine(t, Config{}), ByHost, Options{Base: &away{handler: to, rtt: time.Second, slow: 2 * time.Second}})
+		require.NoError(t, err)
+		crowd(t, minutes*time.Minute, rt)
+		assert.GreaterOrEqual(t, to.served[0], int64(limit*minutes*95/100))
+		assert.LessOrEqual(t, to.refused, limit*minutes*2/100)
+	})
+}
+
 // Promise: A body's numbers settle a call, in pieces of any length.
 func TestNumbersOfABody(t *testing.T) {
 	for content, want := range map[string]int64{
