@@ -48,20 +48,13 @@ func (a *away) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	late := a.answered
 	a.mu.Unlock()
-	pause := func() {
-		if a.rtt > 0 {
-			time.Sleep(rand.N(a.rtt / 2))
-		}
-	}
-	pause()
+	pause := func(least, more time.Duration) { time.Sleep(least + rand.N(more+1)) }
+	pause(0, a.rtt/2)
 	w := httptest.NewRecorder()
 	in := httptest.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, r.URL.Path, nil)
 	at := time.Now()
 	a.handler.ServeHTTP(w, in)
-	pause()
-	if a.slow > 0 {
-		time.Sleep(a.slow/2 + rand.N(a.slow))
-	}
+	pause(a.slow/2, a.slow+a.rtt/2)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.answered = true
