@@ -349,13 +349,13 @@ descriptors:
 		response, err := d.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{hitting(entries("a=v"), 4)}})
 		require.NoError(t, err)
 		assert.EqualValues(t, 3, response.Statuses[0].CurrentLimit.RequestsPerUnit)
+		d = open(t, head+strings.Replace(text, "window 3/h", "window 30/h", 1))
+		d.ask(hitting(entries("a=x"), 5))
+		response, err = d.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{entries("a=x")}})
+		require.NoError(t, err)
+		assert.EqualValues(t, 5, response.Statuses[0].CurrentLimit.RequestsPerUnit, "of the funnel, which refuses")
+		d.expect(ok, 4, refunding(entries("a=x"), 4)) // of the third, 9 less 5
 	}
-	d := open(t, strings.Replace(text, "window 3/h", "window 30/h", 1))
-	d.ask(hitting(entries("a=x"), 5))
-	response, err := d.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{entries("a=x")}})
-	require.NoError(t, err)
-	assert.EqualValues(t, 5, response.Statuses[0].CurrentLimit.RequestsPerUnit, "of the funnel, which refuses")
-	d.expect(ok, 4, refunding(entries("a=x"), 4)) // of the third, 9 less 5
 }
 
 func TestCandidate(t *testing.T) {
