@@ -199,7 +199,7 @@ func unknown(of *config.RateLimitConfig) (path string) {
 	return path
 }
 
-// withoutLines takes the lines out of faults: the text is one line that nobody sees.
+// withoutLines takes the line numbers out of faults, as the text made from the message is not shown.
 func withoutLines(err error) {
 	switch e := err.(type) {
 	case *configfile.Error:
