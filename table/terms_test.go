@@ -208,11 +208,14 @@ func TestDrainedEntryIsNotReplaced(t *testing.T) {
 	r := newTally[string](t, Options{})
 	e := r.add("a", 1)
 	require.Equal(t, ChangeMade, r.change(tally{2}, 1))
-	r.Drain(func(*Entry[string], Reading) {})
+	r.once("move: read", func() { r.Drain(func(*Entry[string], Reading) {}) })
 	r.settle(1)
+	require.Nil(t, r.step)
 	require.False(t, e.Moved())
 	require.Nil(t, r.moving.Load())
 	require.True(t, e.dead())
+	r.Recover() // which removes it
+	r.settle(1)
 }
 
 // A call that meets a moved entry finds its key's live entry, even while another entry moves, or
