@@ -38,8 +38,8 @@ func decide(ctx context.Context, asks []ask) error {
 	return nil
 }
 
-// takes reports whether the ask may refuse hits.
-func (a *ask) takes() bool { return a.n > 0 && !a.refund && !a.Shadow }
+// takes reports whether the ask takes hits, in shadow too.
+func (a *ask) takes() bool { return a.n > 0 && !a.refund }
 
 // takeGroup decides on a descriptor's limits, all or none.
 func takeGroup(ctx context.Context, asks []ask, group []int) error {

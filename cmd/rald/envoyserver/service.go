@@ -257,9 +257,15 @@ func closer(a, b *pb.RateLimitResponse_DescriptorStatus) *pb.RateLimitResponse_D
 	switch {
 	case a == nil || b == nil:
 		return a
-	case a.Code != b.Code && b.Code == pb.RateLimitResponse_OVER_LIMIT,
-		a.Code == b.Code && b.LimitRemaining < a.LimitRemaining,
-		a.Code == b.Code && b.LimitRemaining == a.LimitRemaining && b.DurationUntilReset.GetSeconds() > a.DurationUntilReset.GetSeconds():
+	case a.Code != b.Code:
+		if b.Code == pb.RateLimitResponse_OVER_LIMIT {
+			return b
+		}
+	case a.Code == pb.RateLimitResponse_OK && b.LimitRemaining != a.LimitRemaining:
+		if b.LimitRemaining < a.LimitRemaining {
+			return b
+		}
+	case b.DurationUntilReset.GetSeconds() > a.DurationUntilReset.GetSeconds():
 		return b
 	}
 	return a

@@ -315,7 +315,8 @@ func TestSeveralLimitsOfARule(t *testing.T) {
 domain: d
 descriptors:
   - {key: a, rate_limit: {name: n, limit: ["window 3/h", "funnel 5, 1/d", "window 9/h"]}}
-  - {key: s, shadow_mode: true, rate_limit: {limit: [window 1/h, window 2/h]}}
+  - {key: s, shadow_mode: true, rate_limit: {limit: [window 2/h, window 1/h]}}
+  - {key: b, rate_limit: {limit: ["funnel 10, 1/s", window 12/h]}}
   - {key: q, quota_mode: true, rate_limit: {limit: [window 2/h, window 1/d]}}
 `
 	for _, head := range []string{"", "all_or_nothing: true"} {
@@ -346,6 +347,11 @@ descriptors:
 			got[rule.Path] = [3]uint64{c.Passed.Load(), c.Refused.Load(), c.Returned.Load()}
 		}
 		assert.Equal(t, [3]uint64{6, 2, 2}, got["d.a"])
+		assert.Equal(t, [3]uint64{1, 2, 0}, got["d.s"], "by the second limit, in shadow too")
+		d.expect(ok, 1, hitting(entries("b=x"), 9))
+		late, err := d.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{hitting(entries("b=x"), 4)}})
+		require.NoError(t, err)
+		assert.Greater(t, late.Statuses[0].DurationUntilReset.GetSeconds(), int64(3000), "both refuse, and the window for longer")
 		response, err := d.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{hitting(entries("a=v"), 4)}})
 		require.NoError(t, err)
 		assert.EqualValues(t, 3, response.Statuses[0].CurrentLimit.RequestsPerUnit)

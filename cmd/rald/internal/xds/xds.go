@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -62,9 +63,11 @@ func (c *Client) Stats() (good, bad uint64, failing bool) {
 }
 
 const (
-	firstPause   = time.Second // before connecting again; it doubles up to longestPause
-	longestPause = 30 * time.Second
-	silence      = 6 * time.Minute // then a dead connection is looked for; grpc-go's servers forbid less than 5
+	firstPause     = time.Second // before connecting again; it doubles up to longestPause
+	longestPause   = 30 * time.Second
+	longestRefusal = 4 << 10 // bytes, of a NACK and in the log
+
+	silence = 6 * time.Minute // then a dead connection is looked for; grpc-go's servers forbid less than 5
 )
 
 // Run follows the server until the context ends. While the server is away the rules stay.
@@ -112,6 +115,8 @@ func (c *Client) follow(ctx context.Context) (answered bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	c.failing.Store(c.version == "" || c.refusal != "") // a server that has nothing new does not respond
+	c.Log.Info("connected to the management server", "server", c.Server, "version", c.version)
 	node := &core.Node{Id: c.Node, UserAgentName: "rald"}
 	request := &discovery.DiscoveryRequest{}
 	for pause := firstPause; ; {
@@ -126,9 +131,13 @@ func (c *Client) follow(ctx context.Context) (answered bool, err error) {
 		answered = true
 		request = &discovery.DiscoveryRequest{ResponseNonce: response.Nonce}
 		before := c.refusal
-		if c.set(response); c.refusal == "" || c.refusal != before {
+		switch c.set(response); {
+		case c.refusal == "" || before == "":
 			pause = firstPause
-		} else { // go-control-plane sends a refused configuration again at once
+		case c.refusal != before:
+			sleep(ctx, firstPause)
+			pause = firstPause
+		default: // go-control-plane sends a refused configuration again at once
 			sleep(ctx, pause)
 			pause = min(2*pause, longestPause)
 		}
@@ -147,10 +156,14 @@ func (c *Client) set(response *discovery.DiscoveryResponse) {
 	c.failing.Store(err != nil)
 	if err != nil {
 		withoutLines(err)
-		if text := err.Error(); text != c.refusal {
+		text := err.Error()
+		if len(text) > longestRefusal {
+			text = strings.ToValidUTF8(text[:longestRefusal], "") + " ..."
+		}
+		if text != c.refusal {
 			c.refusal = text
 			c.bad.Add(1)
-			c.Log.Error("the rules stay as they are, as the management server's are refused", "server", c.Server, "version", response.VersionInfo, "error", err)
+			c.Log.Error("the rules stay as they are, as the management server's are refused", "server", c.Server, "version", response.VersionInfo, "error", text)
 		}
 		return
 	}
@@ -159,23 +172,31 @@ func (c *Client) set(response *discovery.DiscoveryResponse) {
 	c.Log.Info("the management server's rules are in force", "server", c.Server, "version", c.version, "rules", len(set.Rules()))
 }
 
-// parse returns the rules of all resources, which it reads as files: JSON is YAML.
+// parse returns the rules of all resources, which it reads as files, by name: servers send them in
+// any order. JSON is YAML.
 func parse(resources []*anypb.Any, options rules.Options) (*rules.Set, error) {
 	var files []rules.Source
 	var faults []error
+	var all []*config.RateLimitConfig
 	for i, resource := range resources {
-		var of config.RateLimitConfig
-		if err := resource.UnmarshalTo(&of); err != nil {
+		of := new(config.RateLimitConfig)
+		if err := resource.UnmarshalTo(of); err != nil {
 			faults = append(faults, fmt.Errorf("resource %d: %w", i, err))
 			continue
 		}
+		all = append(all, of)
+	}
+	slices.SortStableFunc(all, func(a, b *config.RateLimitConfig) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Domain, b.Domain))
+	})
+	for _, of := range all {
 		name := fmt.Sprintf("domain %q of resource %q", of.Domain, of.Name)
-		if key := unknown(&of); key != "" {
+		if key := unknown(of); key != "" {
 			faults = append(faults, &configfile.Error{File: name, Key: key, Err: errors.New("a field here is of a later version of the protocol, which is not accepted")})
 			continue
 		}
 		of.Name = ""
-		text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(&of)
+		text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(of)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", name, err))
 		}

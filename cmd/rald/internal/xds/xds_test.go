@@ -2,9 +2,11 @@ package xds
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,7 +81,7 @@ func (l *lab) publish(version string, resources ...types.Resource) {
 	s, err := cache.NewSnapshot(version, map[string][]types.Resource{TypeURL: resources})
 	require.NoError(l.t, err)
 	require.NoError(l.t, l.snapshot.SetSnapshot(l.t.Context(), "edge", s))
-	time.Sleep(longestPause)
+	time.Sleep(longestPause + firstPause)
 }
 
 func (l *lab) saw(want ...string) {
@@ -112,6 +114,7 @@ func TestRulesOfAManagementServer(t *testing.T) {
 		l.serve()
 		time.Sleep(longestPause)
 		l.saw(`edge "" `)
+		l.stats(0, 0, true)
 		l.publish("1", shop(config.RateLimitUnit_MINUTE, 5))
 		l.saw(`edge "1" `)
 		assert.Equal(t, []string{"shop.user: unit=MINUTE requests_per_unit=5, shadow_mode: false, quota_mode: false\n"}, l.put)
@@ -125,9 +128,10 @@ func TestRulesOfAManagementServer(t *testing.T) {
 		later.Descriptors[0].RateLimit.ProtoReflect().SetUnknown([]byte{0xf8, 0x01, 1})
 		l.publish("3", later)
 		l.saw(`edge "1" domain "shop" of resource "web": descriptors[0].rate_limit: a field here is of a later version of the protocol, which is not accepted`)
-		l.refuses = fmt.Errorf("no room")
+		long := "no room" + strings.Repeat(".", longestRefusal)
+		l.refuses = errors.New(long)
 		l.publish("4", good)
-		l.saw(`edge "1" no room`)
+		l.saw(`edge "1" ` + long[:longestRefusal] + " ...")
 		l.stats(1, 3, true)
 		assert.Len(t, l.put, 1)
 		l.refuses = nil
@@ -139,9 +143,11 @@ func TestRulesOfAManagementServer(t *testing.T) {
 		l.server.Stop()
 		synctest.Wait()
 		l.stats(2, 3, true)
+		l.snapshot.ClearSnapshot("edge")
 		l.serve()
 		time.Sleep(longestPause)
 		l.saw(`edge "5" `)
+		l.stats(2, 3, false) // though there was no response
 		l.publish("6")
 		l.saw(`edge "6" `)
 		assert.Equal(t, "", l.put[len(l.put)-1], "a configuration without rules")
@@ -179,6 +185,14 @@ descriptors:
 	}
 	assert.Equal(t, want.Rules(), got.Rules())
 	assert.Len(t, got.Unused(), 1)
+	other, err := cache.MarshalResource(shop(config.RateLimitUnit_DAY, 1))
+	require.NoError(t, err)
+	second := &anypb.Any{TypeUrl: TypeURL, Value: other}
+	got, err = parse([]*anypb.Any{resource, second}, rules.Options{})
+	require.NoError(t, err)
+	swapped, err := parse([]*anypb.Any{second, resource}, rules.Options{})
+	require.NoError(t, err)
+	assert.Equal(t, got.Rules(), swapped.Rules())
 	resource.TypeUrl = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	_, err = parse([]*anypb.Any{resource, resource}, rules.Options{})
 	assert.ErrorContains(t, err, "resource 1: ")
