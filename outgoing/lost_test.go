@@ -104,3 +104,17 @@ func TestRefusalWithoutABody(t *testing.T) {
 		assert.Equal(t, uint64(1), rt.line.Stats().Retries)
 	})
 }
+
+func TestTurnFromBeforeReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, Config{})
+		old, err := l.Wait(t.Context(), "key")
+		require.NoError(t, err)
+		l.Reset("key")
+		turn, err := l.Wait(t.Context(), "key")
+		require.NoError(t, err)
+		turn.Obey(Answer{Limit: 100, Window: time.Hour, Told: true, Remaining: 50, Reset: time.Hour})
+		old.Lost()
+		assert.EqualValues(t, 50, l.Engine().Peek("key", 0).Remaining)
+	})
+}

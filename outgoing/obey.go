@@ -305,6 +305,9 @@ func (s *state) slides(now time.Duration, a *Answer) bool {
 
 // setPace sets the pace of a key, nil for the probe. Calls in line get new turns in the same order.
 func (l *Line[K]) setPace(key K, s *state, p *pace) {
+	if !l.has(key, s) {
+		return // of a turn from before Reset
+	}
 	if s.delay > 0 && p != nil {
 		slow := *p
 		slow.limit, p = evenly(1, 1, min(max(s.delay, p.limit.each), longestWindow)), &slow
