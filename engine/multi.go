@@ -130,23 +130,23 @@ func (o *Outcome) Cancel() {
 	}
 }
 
-// TakeAll takes the units of every claim or of none, such as by address, by user and for the whole
+// TakeAll takes the units of all claims or of none, for example by address, by user and for the whole
 // service. No limit is ever exceeded, not for a moment. It looks at all keys before it takes, so
 // nearly always a refused call takes nothing. If another call takes in between, units already taken
 // are given back as by Reservation.Cancel. A call that comes at that moment may be refused although
 // there is room right after.
-//
-// Limits that count in windows get everything back. So does a funnel, unless other calls give back
-// to the same key in that moment. Then at most the claim's units stay charged: those that could
-// have drained meanwhile, and as many as other calls took beyond the room beside the claim. A
-// policy.Queue or WarmingUp may keep the units once other calls have taken. A limit that PolicyFor
-// chose gives nothing back once others have taken, unless it counts in windows.
 //
 // Claims on a key are met together, by the sum of their units. Without claims the call is allowed.
 // A key that cannot be recorded is answered as for Take. A policy that would make the call wait
 // refuses it. An allowed call is counted once for each key, a refused call once for each key that
 // refuses. A claim for no units is not counted. It allocates only the Decisions if there are up to
 // three claims, on different keys that their engines know, and no engine has PolicyFor.
+//
+// Limits that count in windows get everything back. So does a funnel, unless other calls give back
+// to the same key in that moment. Then some units may stay charged, at most the claim's: as many as
+// could have drained meanwhile, and those that other calls took beyond the room that the claim left.
+// A policy.Queue or WarmingUp may keep the units once other calls have taken. A limit that PolicyFor
+// chose gives nothing back once others have taken, unless it counts in windows.
 func TakeAll(claims ...Claim) (out Outcome) {
 	if !out.takeKnown(claims) {
 		out = takeAny(claims)

@@ -59,9 +59,8 @@ func (e *Engine[K]) Peek(key K, n int64) (d policy.Decision) {
 }
 
 // Wait blocks until n units can be used, takes them and returns nil. Calls on a key are served in
-// the order of their arrival. The head of the line has taken its units ahead of its turn, so calls
-// that do not wait (Choke, Take) cannot starve it. The others take theirs shortly before they
-// become the head, so a call that gives up nearly always costs the others nothing.
+// the order of their arrival. Calls that do not wait (Choke, Take) cannot starve the head of the
+// line, and a call that gives up nearly always costs the others nothing.
 //
 // The error wraps ErrNever, ErrDeadline, ErrCrowded, ErrCancelled, ErrClosed or ErrUnavailable.
 // ErrDeadline and ErrCrowded come at once, as the call works out its turn before it joins the line.
@@ -137,13 +136,13 @@ func (r *Reservation[K]) Keep(n int64) { r.held.Keep(n) }
 // holds for the key; for TakeWith there is RefundWith.
 //
 // n < 0 charges -n more, whether the limit allows it or not, and refuses the key until the debt has
-// drained. A call charges at most the units that pass in 31 days, or that the limit admits at once
-// if that is more, so that a mistake does not lock a key for years.
+// drained. A charge above the units that pass in 31 days, and above those that the limit admits at
+// once, is refused, so that a mistake does not lock a key for years.
 //
 // The decision is the key's state afterwards. It is not Allowed if nothing was recorded. RetryAfter
-// is then policy.Never if the charge is above that bound or the policy is not a policy.Refunder;
-// otherwise the key is new and the table full or without a writer. A Refund is not counted in
-// Stats.
+// is then policy.Never if the charge is too large or the policy is not a policy.Refunder. Any other
+// RetryAfter means that the key is new, and the table full or without a writer. A Refund is not
+// counted in Stats.
 //
 // Refund assumes that the units still count and that no call is waiting. Promised turns do not
 // move, so the next call may start too early by the refunded amount. If the last promised turn lies

@@ -134,7 +134,7 @@ type Config struct {
 	Term time.Duration
 
 	// Budget bounds a call's wait for Redis, up to a minute; 5 ms by default. Then Outage answers.
-	// Redis is judged by when answers arrive: a server short of processors spends budgets itself.
+	// It includes delays in this server, such as a want of processor time.
 	Budget time.Duration
 	Outage Fallback // FallbackShare by default
 	// Servers is the least number by which FallbackShare divides the limit. Set it to the number of

@@ -13,7 +13,7 @@ import (
 
 // Limit is a limiter and the key that it limits requests by. Limiter and Key are required.
 type Limit[K comparable] struct {
-	// Name tells clients about which limit a header field or an answer is. It must be printable
+	// Name identifies the limit in header fields and answers. It must be printable
 	// ASCII of at most 64 bytes, and different for each limit. The default is Options.Name. The
 	// further limits of an *engine.Tiered are "name-2", "name-3" and so on: each is a limit by
 	// itself.
@@ -40,8 +40,8 @@ type Limit[K comparable] struct {
 
 	// Shadow tries this limit beside the others. It decides requests that the others admit and
 	// takes from its keys, but refuses and delays none. Clients are told nothing of it.
-	// limits.Verdict.Shadowed and Stats.Shadowed tell its refusals. Options.Shadow is set if all
-	// have it.
+	// limits.Verdict.Shadowed and Stats.Shadowed tell its refusals. If all limits have
+	// Shadow, Options.Shadow is set.
 	//
 	// Beside limits without Shadow, a panic of its Key, Cost, Charge, PolicyFor or Limiter ends
 	// there, and the request goes on. Stats.ShadowFailed counts that, and errors of the Limiter.

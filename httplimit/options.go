@@ -76,9 +76,9 @@ type Options struct {
 	// limits a queue refuses a request that would have to wait, unless WaitUpTo is set.
 	WaitUpTo time.Duration
 
-	// Spread, if not 0, tells the refused requests of a key a turn each. Otherwise all are told when
-	// the next is admitted, come back together, and nearly all are refused again. Turns follow each
-	// other at the limit's pace, up to Spread after that time; further requests are told the end.
+	// Spread, if not 0, tells each refused request of a key a turn of its own. Otherwise all are told
+	// the earliest, come back together, and nearly all are refused again. Turns follow each other at
+	// the limit's pace, up to Spread after the earliest; further requests are told the last.
 	//
 	// A turn reserves nothing, and a request may be admitted sooner. It is told in Retry-After, in
 	// the other fields and in Verdict.RetryAfter. Under several limits it is a turn of all that refuse,
@@ -133,8 +133,8 @@ type Options struct {
 	// Options.Shadow the handler is told, too.
 	Inform string
 
-	// Refuse, if not nil, answers a refused request. The header fields are set by then, with any
-	// Retry-After, but for the Content-Type and Content-Length of the body. [Status] of the
+	// Refuse, if not nil, answers a refused request. All header fields, also Retry-After, are set
+	// already, except the body's Content-Type and Content-Length. [Status] of the
 	// verdict's Reason is the status to send.
 	Refuse func(w http.ResponseWriter, r *http.Request, verdict limits.Verdict)
 

@@ -70,11 +70,11 @@ type Config struct {
 	// Pace is how calls use a learned limit. The default is Spend.
 	Pace Pace
 
-	// Units are further limits of each key, in units that calls cost, by their names in header fields,
+	// Units names further limits of each key, in units that calls cost, as header fields name them,
 	// such as "tokens": see [Line.Wait]. They are learned, beside a limit of calls by Policy too.
 	Units []string
 
-	// Reserve is the share that these calls leave to others, from 0 to below 1, of each limit that is
+	// Reserve is the fraction, from 0 to below 1, that this line leaves to others of each limit that is
 	// told with its window.
 	Reserve float64
 

@@ -37,9 +37,9 @@ type Options struct {
 	// is a call. Of a repeated request it is asked once.
 	Cost func(r *http.Request) []int64
 
-	// Used has for each cost the names of numbers in the response's JSON, or events, whose sum is the
-	// true cost, as by [Turn.Settle]: {nil, {"total_tokens"}}. They are names, no paths; the last
-	// number of a name counts. They are read as the caller reads the body, which is not kept. Without
+	// Used lists, for each cost in order, the names of the numbers in the response's JSON or events that
+	// add up to the true cost: {nil, {"total_tokens"}}. [Turn.Settle] then corrects the cost. They are
+	// names, no paths; the last number of a name counts. They are read as the caller reads the body, which is not kept. Without
 	// such numbers the cost stays.
 	Used [][]string
 

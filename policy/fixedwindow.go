@@ -65,7 +65,7 @@ type fixedWindow struct {
 // # One limit after another
 //
 // All fixed windows are a family. A limit that comes with a call (TakeWith) must have the same per.
-// For a per below 524.288ms, limits above a bound between one and two million units a second are a
+// For a per below 524.288ms, limits above a bound (one to two million units a second, by per) are a
 // family of their own.
 //
 // If another limit takes over for good (SetPolicy), units of a window that has not ended count in

@@ -50,8 +50,8 @@ type funnel struct {
 // key still needs to drain, as in redis-cell. Limits that alternate share time, not units: at
 // once they may admit the sum of their capacities, and in the long run the fastest rate. A limit
 // that takes over for good (SetPolicy) keeps the units, up to its capacity. If turns are
-// promised, the new bucket is full when the last of them comes; after a debt beyond the capacity,
-// when that has drained. No series of changes hands a promised turn out twice.
+// promised, the new bucket is full at the last of them or, after a debt beyond the capacity, once
+// that has drained. No series of changes hands a promised turn out twice.
 func Funnel(capacity, count int64, per time.Duration) (Policy, error) {
 	if capacity < 1 {
 		return nil, &FieldError{Of: "Funnel", Field: "capacity", Value: capacity, Want: "1 or more"}

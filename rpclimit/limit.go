@@ -33,8 +33,8 @@ type Limit[K comparable] struct {
 
 	// Shadow tries this limit beside the others. It decides calls that the others admit and takes
 	// from its keys, but refuses and delays none. Verdict.Shadowed and Stats.Shadowed tell its
-	// refusals. Stats.ShadowFailed counts its panics and errors. If all have Shadow, so has
-	// Options.
+	// refusals. Stats.ShadowFailed counts its panics and errors. If all limits have
+	// Shadow, Options.Shadow is set.
 	Shadow bool
 
 	// AtTap decides this limit in Limits.Tap, if the adapter has a tap, before the server has made
