@@ -29,11 +29,14 @@ func (b *buckets[K]) key(key K) K {
 
 // learn records the name of the limit of a key.
 func (b *buckets[K]) learn(key K, name string) {
+	if name == "" || len(name) > longestBucket {
+		return
+	}
 	b.mu.RLock()
 	of, known := b.of[key]
 	first, named := b.first[name]
 	b.mu.RUnlock()
-	if name == "" || len(name) > longestBucket || known && named && of == first {
+	if known && named && of == first {
 		return
 	}
 	b.mu.Lock()
@@ -49,6 +52,9 @@ func (b *buckets[K]) learn(key K, name string) {
 
 // wait takes a turn of the key's limit.
 func (t *Transport[K]) wait(ctx context.Context, key K, cost []int64) (turn Turn[K], err error) {
+	if t.options.Bucket == nil {
+		return t.line.Wait(ctx, key, cost...)
+	}
 	for {
 		of := t.buckets.key(key)
 		if turn, err = t.line.Wait(ctx, of, cost...); err != nil || t.buckets.key(key) == of {

@@ -39,8 +39,8 @@ type Options struct {
 
 	// Used lists, for each cost in order, the names of the numbers in the response's JSON or events that
 	// add up to the true cost: {nil, {"total_tokens"}}. [Turn.Settle] then corrects the cost. They are
-	// names, no paths; the last number of a name counts. They are read as the caller reads the body, which is not kept. Without
-	// such numbers the cost stays.
+	// names, no paths; the last number of a name counts. They are read as the caller reads the body,
+	// which is not kept. Without such numbers the cost stays.
 	Used [][]string
 
 	// Bucket returns the name of the limit that a served response counts in, up to 256 bytes, or "".

@@ -82,6 +82,7 @@ func (t *Turn[K]) acquireAll(ctx context.Context, began time.Time) error {
 			}
 			return err
 		}
+		p.sent = instant(time.Since(p.line.began))
 	}
 	for p := range t.parts() {
 		p.begin()
@@ -187,20 +188,18 @@ func (p *part[K]) fitAgain() bool {
 // acquire waits for the units that fit. The limit may change meanwhile: the calls behind a first call
 // take a unit each, and then wait for all of theirs.
 func (p *part[K]) acquire(ctx context.Context, patience time.Duration) (err error) {
-	for began := time.Now(); ; {
-		p.held, err = p.line.engine.Acquire(ctx, p.key, p.fits, max(patience-time.Since(began), 0))
+	for {
+		p.held, err = p.line.engine.Acquire(ctx, p.key, p.fits, max(patience, 0))
 		taken := p.fits
-		switch again := p.n > 1 && p.fitAgain(); {
-		case errors.Is(err, engine.ErrNever) && again:
-		case err != nil:
+		again := p.n > 1 && p.fitAgain()
+		if !again || err != nil && !errors.Is(err, engine.ErrNever) {
 			return err
-		default:
+		}
+		if err == nil {
 			p.sent = instant(time.Since(p.line.began))
-			if !again {
-				return nil
-			}
 			p.charge(-taken)
 		}
+		patience -= p.held.Waited
 	}
 }
 

@@ -35,8 +35,8 @@ var transfers = []struct {
 	time  float64 // in nanoseconds
 }{{8, 56}, {16, 56}, {32, 150}, {128, 202}}
 
-// costs are nanoseconds of processor time a call on N cores, all of which call all the time. alone
-// is the cost on one core.
+// cost returns the nanoseconds of processor time of a call on N cores that all call all the time.
+// alone is the cost on one core.
 //
 // The cores hand a hot key's line round, so that a call waits for the N-1 others. A key drawn with
 // share s of all calls has its line last written by another core in all but 1/N of them, and

@@ -62,8 +62,8 @@ func (d *doors) openHTTP(ctx context.Context, drain time.Duration, l net.Listene
 	})
 }
 
-// openEnvoy answers Envoy's rate limit service by a set of rules, or if that is nil by those of a
-// management server. Its counts are apart from Redis clients' keys.
+// openEnvoy answers Envoy's rate limit service by a set of rules, or if that is nil by a management
+// server's. Its counts are apart from Redis clients' keys.
 func (d *doors) openEnvoy(ctx context.Context, set *rules.Set) (*families.Families, *envoyserver.Service, error) {
 	of := d.keys
 	of.Name = "rald envoy"

@@ -55,7 +55,6 @@ func takeGroup(ctx context.Context, asks []ask, group []int) error {
 // decide asks a single limit. A rule of requests per unit counts all hits, others no refused hits.
 func (a *ask) decide(ctx context.Context) error {
 	switch {
-	case !a.isHeld():
 	case a.refund:
 		return a.giveBack(ctx)
 	case a.isCountedShared():

@@ -1,6 +1,6 @@
 // Package xds gets the rules of Envoy's rate limit service from a management server, as
-// envoyproxy/ratelimit does with CONFIG_TYPE=GRPC_XDS_SOTW: over a stream of the aggregated
-// discovery service, of which each response is the whole configuration.
+// envoyproxy/ratelimit does with CONFIG_TYPE=GRPC_XDS_SOTW. Each response on a stream of the
+// aggregated discovery service is the whole configuration.
 package xds
 
 import (
