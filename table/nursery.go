@@ -11,22 +11,63 @@ type slot[K comparable] = atomic.Pointer[node[K]]
 type node[K comparable] struct {
 	entry *Entry[K]
 	hash  uint64 // of the entry's key
+	list  hashes // of this node and those behind it, removed or not
 	next  atomic.Pointer[node[K]]
+}
+
+// hashes are the number of hashes in a list, above hashBits, and a bit for each. A caller of a new
+// key reads them in the first node, and need not load the others, which other processors have
+// written: it saved a twentieth of a new key's processor time.
+type hashes uint64
+
+const (
+	hashBits   = 56
+	countOne   = 1 << hashBits
+	manyHashes = 255 // the number stays
+)
+
+// bitOf takes bits that the nursery's slots do not share.
+func bitOf(hash uint64) hashes { return 1 << (hash >> maxNurseryBits & 0xffff * hashBits >> 16) }
+
+func (h hashes) len() int { return int(h >> hashBits) }
+
+func (h hashes) add(hash uint64) hashes {
+	if h.len() < manyHashes {
+		h += countOne
+	}
+	return h | bitOf(hash)
+}
+
+// pushBefore makes head, which may be nil, the rest of n's list.
+func (n *node[K]) pushBefore(head *node[K]) {
+	var rest hashes
+	if head != nil {
+		rest = head.list
+	}
+	n.list = rest.add(n.hash)
+	n.next.Store(head)
 }
 
 func (t *Table[K]) slotOf(hash uint64) *slot[K] {
 	return &t.nursery[hash&uint64(len(t.nursery)-1)]
 }
 
-// waiting returns the key's live entry in the list of n, or nil, and the number of nodes before it.
+// waiting returns the key's live entry in the list of n, or nil, and the length of the list, at
+// most manyHashes.
 func waiting[K comparable](n *node[K], hash uint64, key K) (e *Entry[K], length int) {
+	if n == nil {
+		return nil, 0
+	}
+	list := n.list
+	if list&bitOf(hash) == 0 {
+		return nil, list.len()
+	}
 	for ; n != nil; n = n.next.Load() {
 		if n.hash == hash && n.entry.key == key && !n.entry.dead() {
-			return n.entry, length
+			return n.entry, list.len()
 		}
-		length++
 	}
-	return nil, length
+	return nil, list.len()
 }
 
 // unlink takes a node out of its slot. Only the writer calls it.

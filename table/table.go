@@ -19,12 +19,12 @@ const (
 	maxShards = 1 << 12
 
 	// 1<<maxNurseryBits is the number of slots in the nursery of a large table. A slot that is not
-	// empty has a command under way: more slots than the queue holds commands would lose some. A
-	// caller of a new key walks its slot's list. From longSlot entries on it lets the writer run,
-	// unless the writer runs already: of 250,000 callers 38,000 yielded to each other. From
-	// longestSlot on it always does, in case the writer was preempted.
+	// empty has a command under way: more slots than the queue holds commands would lose some.
+	// Behind longSlot entries a caller of a new key lets the writer run, unless the writer runs
+	// already: of 250,000 callers 38,000 yielded to each other. Behind longestSlot it always does,
+	// in case the writer was preempted.
 	maxNurseryBits = 10
-	longSlot       = 8
+	longSlot       = 16
 	longestSlot    = 64
 	fileBudget     = 512
 

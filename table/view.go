@@ -114,7 +114,7 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 			n = &node[K]{entry: &Entry[K]{key: key}, hash: hash}
 			n.entry.word.Store(tentative)
 		}
-		n.next.Store(head)
+		n.pushBefore(head)
 		if !slot.CompareAndSwap(head, n) {
 			t.places.cancel()
 			continue

@@ -57,6 +57,26 @@ func TestOpenAsksForTheSlotThatItBegan(t *testing.T) {
 	require.Nil(t, r.slotOf(7).Load())
 }
 
+// A caller looks into a list if its first node has the bit of the key's hash, also past nodes of
+// other hashes.
+func TestOpenFindsAKeyBehindOthers(t *testing.T) {
+	r := newRig[int](t, Options{MaxKeys: 2 * manyHashes})
+	r.hasher = func(key int) uint64 { return 7 + uint64(key)<<(maxNurseryBits+8) }
+	var entries []*Entry[int]
+	for key := range manyHashes + 2 {
+		e, _ := r.View().Open(r.hash(key), key)
+		require.True(t, r.take(e, 1))
+		entries = append(entries, e)
+		_, length := waiting(r.slotOf(7).Load(), r.hash(-1), -1)
+		require.Equal(t, min(key+1, manyHashes), length)
+	}
+	for key, e := range entries {
+		again, status := r.View().Open(r.hash(key), key)
+		require.Same(t, e, again)
+		require.Equal(t, Found, status)
+	}
+}
+
 func TestOpenSkipsDeadEntries(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 2})
 	a := r.open("a")
@@ -198,9 +218,14 @@ func TestCheckNotices(t *testing.T) {
 		"another's landed word": func(r rig[string], a, b *Entry[string]) {
 			r.open("c").word.Store(epochBit)
 		},
+		"a hash not in its list": func(r rig[string], a, b *Entry[string]) {
+			nodeOf(r.slotOf(r.hash("c")), r.open("c")).list = countOne
+		},
 		"a landed double": func(r rig[string], a, b *Entry[string]) {
 			r.places.word.Add(1)
-			r.slotOf(1).Store(&node[string]{entry: &Entry[string]{key: "a"}})
+			n := &node[string]{entry: &Entry[string]{key: "a"}, hash: 1}
+			n.pushBefore(nil)
+			r.slotOf(1).Store(n)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
