@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -157,6 +158,11 @@ func parse(args []string, env environment, problems io.Writer) (s settings, err 
 			return s, fmt.Errorf("-%s needs -envoy-xds", name)
 		}
 	}
+	for _, name := range []string{"envoy-xds-ca", "tls-clients"} { // a lost variable must not turn TLS's checks off
+		if given[name] && flags.Lookup(name).Value.String() == "" {
+			return s, fmt.Errorf("-%s is \"\": a file is accepted", name)
+		}
+	}
 	if s.envoy.xds.server != "" && s.envoy.dir != "" {
 		return s, fmt.Errorf("-envoy-xds configures Envoy's rate limit service in place of files, and %s has files: one of them is accepted", s.envoy.dir)
 	}
@@ -191,7 +197,7 @@ func parse(args []string, env environment, problems io.Writer) (s settings, err 
 	if s.tls, err = certificate(s.tlsCert, s.tlsKey, s.tlsClients); err != nil {
 		return s, err
 	}
-	if err = s.envoy.xds.complete(s.tls); err != nil {
+	if err = s.envoy.xds.complete(given, s.tls); err != nil {
 		return s, err
 	}
 	if err = s.admin.complete(env); err != nil {
@@ -252,13 +258,15 @@ func authorities(flag, file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// complete checks the settings. own is this server's certificate, or nil.
-func (x *xdsSettings) complete(own *tls.Config) (err error) {
-	if x.server == "" {
+// complete checks the settings. given has the names of the flags that were set. own is this
+// server's certificate, or nil.
+func (x *xdsSettings) complete(given map[string]bool, own *tls.Config) (err error) {
+	if !given["envoy-xds"] {
 		return nil
 	}
-	if host, port, err := net.SplitHostPort(x.server); err != nil || host == "" || port == "" {
-		return fmt.Errorf("-envoy-xds is %q: host:port is accepted", x.server)
+	host, port, err := net.SplitHostPort(x.server)
+	if number, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil || number == 0 || host == "" || host+":" == onSocket {
+		return fmt.Errorf("-envoy-xds is %q: host:port is accepted, with a port from 1 to 65535", x.server)
 	}
 	x.credentials = insecure.NewCredentials()
 	if x.ca == "" {

@@ -106,7 +106,7 @@ func (c *Client) follow(ctx context.Context) (answered bool, err error) {
 	if c.Dial != nil {
 		options = append(options, grpc.WithContextDialer(c.Dial))
 	}
-	conn, err := grpc.NewClient(c.Server, options...)
+	conn, err := grpc.NewClient("dns:///"+c.Server, options...) // a host may have the name of a scheme
 	if err != nil {
 		return false, err
 	}

@@ -51,7 +51,7 @@ type lab struct {
 func newLab(t *testing.T) *lab {
 	l := &lab{t: t, snapshot: cache.NewSnapshotCache(true, cache.IDHash{}, nil)}
 	l.client = &Client{
-		Server: "passthrough:///management", Node: "edge", Credentials: insecure.NewCredentials(), Log: slog.New(slog.NewTextHandler(&l.log, nil)),
+		Server: "127.0.0.1:1", Node: "edge", Credentials: insecure.NewCredentials(), Log: slog.New(slog.NewTextHandler(&l.log, nil)),
 		Dial: func(ctx context.Context, _ string) (net.Conn, error) { return l.listener.DialContext(ctx) },
 		Set: func(set *rules.Set) error {
 			if l.refuses == nil {
