@@ -119,11 +119,16 @@ func (a *ask) counted(over bool, count int64, ends time.Duration) {
 	a.report(over, clip(int64(a.Requests)-count), untilReset(a.Unit, ends))
 }
 
-// decided sets the status by a decision. A refusal reports when the call would pass.
+// decided sets the status by a decision. A refusal reports when the call would pass. If it never
+// would, the limit's window keeps clients from asking again at once: the reference reports no 0.
 func (a *ask) decided(d policy.Decision) {
 	until := d.ResetAfter
-	if !d.Allowed && d.RetryAfter < policy.Never {
+	switch limit, ok := a.exact.(policy.Windowed); {
+	case d.Allowed:
+	case d.RetryAfter < policy.Never:
 		until = d.RetryAfter
+	case ok:
+		until = max(until, limit.Window())
 	}
 	a.report(!d.Allowed, clip(d.Remaining), &durationpb.Duration{Seconds: seconds(until)})
 }

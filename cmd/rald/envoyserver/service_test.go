@@ -159,6 +159,9 @@ func TestHits(t *testing.T) {
 	assert.EqualValues(t, 10, refused.CurrentLimit.RequestsPerUnit)
 	assert.Equal(t, pb.RateLimitResponse_RateLimit_UNKNOWN, refused.CurrentLimit.Unit, "ten units drain in ten hours")
 	assert.InDelta(t, 3600, refused.DurationUntilReset.Seconds, 30, "until one has drained")
+	never, err := d.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{hitting(entries("funnel=new"), 11)}})
+	require.NoError(t, err)
+	assert.EqualValues(t, 36000, never.Statuses[0].DurationUntilReset.Seconds)
 	assert.Equal(t, pb.RateLimitResponse_RateLimit_HOUR, passed.CurrentLimit.Unit)
 	assert.EqualValues(t, 9, passed.LimitRemaining)
 }
