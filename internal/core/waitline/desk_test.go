@@ -238,6 +238,7 @@ func families() [][2]policy.Policy {
 		{policy.Must(policy.FixedWindow(10, 3*s)), policy.Must(policy.FixedWindow(7, s))},
 		{policy.Must(policy.SlidingWindow(10, 3*s)), policy.Must(policy.SlidingWindow(7, s))},
 		{policy.Must(policy.AtMost(10, 3*s)), policy.Must(policy.AtMost(7, s))},
+		{policy.Must(policy.AtMost(10, s)), policy.Must(policy.AtMost(4, s))},
 		{policy.Must(policy.Queue(60, 4, s)), policy.Must(policy.Queue(40, 9, s))},
 		{policy.Must(policy.Bursty(4, s, 3)), policy.Must(policy.Bursty(9, s, 2))},
 		{policy.Must(policy.WarmingUp(4, s, 3*s, 3)), policy.Must(policy.WarmingUp(9, s, 2*s, 3))},

@@ -11,15 +11,18 @@ import (
 //
 // A forecast takes a step for each queued call. Most calls that ask for it are refused, as the
 // queue has grown to their patience. So a call is judged by the remembered forecast first, with a
-// single step, and by a new forecast only if that does not refuse it. The remembered forecast may
-// be too early but never too late, as long as it holds:
+// few steps, and by a new forecast only if that does not refuse it. The remembered forecast may be
+// too early but never too late, as long as it holds:
 //
 //   - The state is base, or as expected of the calls that left the queue by taking. Units that are
 //     taken or given back otherwise change the state; so does another policy.
 //   - The queue is the same, except for calls that took or joined at the end.
 //   - All its calls, and the call to be judged, go by the same limit.
-//   - Time has not gone back to before from. A later beginning never brings a turn forward: a call
-//     refused at from and allowed later delays the calls behind it.
+//   - Time has not gone back to before from, nor passed the turn of the first call if that was to
+//     come.
+//   - The first call would leave the same state now as at from. Then so would the others, for which
+//     the state decides. An at most whose units have all left counts in shorter parts, which would
+//     bring turns forward.
 //
 // So it refuses no call that a new forecast would let join, and lets none join.
 type outlook[S comparable] struct {
@@ -156,10 +159,17 @@ func (l *line[K, S]) walk(o *outlook[S], w *waiter[S], state S, from int64) (tim
 	return wait, verdict, true
 }
 
-// recall forecasts w behind the remembered queue, in one step. ok is false if that no longer holds.
+// recall forecasts w behind the remembered queue, in two steps. ok is false if that no longer holds.
 func (l *line[K, S]) recall(o *outlook[S], w *waiter[S], state S, from int64) (wait time.Duration, verdict Verdict, ok bool) {
 	n := len(o.steps)
 	if n == 0 || n != l.queue.Len() || o.base != state || from < o.from || !w.call.Alike(l.head().call) {
+		return 0, Fits, false
+	}
+	first := o.steps[0]
+	if first.wait > 0 && from > o.from+int64(first.wait) {
+		return 0, Fits, false
+	}
+	if next, _, _ := l.head().call.Forecast(state, from); next != first.state {
 		return 0, Fits, false
 	}
 	behind := o.steps[n-1]
