@@ -52,7 +52,7 @@ type Cell[K comparable] struct {
 	underway   underway.Logs[*table.Entry[K]]
 
 	_       [stripeSize]byte
-	tally   tally
+	tally   Tally
 	refused refusedKeys[K]
 }
 

@@ -19,7 +19,7 @@ import (
 // Goroutines at the same time add to different stripes, nearly always, and nothing is lost.
 func TestTallyIsStriped(t *testing.T) {
 	const goroutines, each = 64, 1000
-	var counts tally
+	var counts Tally
 	used := make([]*stripe, goroutines)
 	var all sync.WaitGroup
 	var meet sync.WaitGroup

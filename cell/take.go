@@ -220,8 +220,8 @@ func (c *Cell[K]) Count(key K, d *policy.Decision, b Basis) {
 	}
 }
 
-// CountAdmitted is Count for a call that the key's word admits.
-func (c *Cell[K]) CountAdmitted() { c.tally.mine().admitted.Add(1) }
+// Tally returns the cell's counts.
+func (c *Cell[K]) Tally() *Tally { return &c.tally }
 
 // Due is the work left for a counted answer. The zero Due is none.
 type Due struct {

@@ -67,17 +67,9 @@ func pack[K comparable](form keyForm, key K) (p anyKey) {
 	from := unsafe.Pointer(&key)
 	switch form.pointer {
 	case noPointer:
-		var words [2]uintptr
-		*(*K)(unsafe.Pointer(&words)) = key
-		p.a, p.b = words[0], words[1]
+		*(*K)(unsafe.Pointer(&p.a)) = key
 	case 0:
-		p.pointer = *(*unsafe.Pointer)(from)
-		if form.words > 1 {
-			p.a = *(*uintptr)(unsafe.Add(from, wordSize))
-		}
-		if form.words > 2 {
-			p.b = *(*uintptr)(unsafe.Add(from, 2*wordSize))
-		}
+		*(*K)(unsafe.Pointer(&p)) = key
 	case 1:
 		p.a = *(*uintptr)(from)
 		p.pointer = *(*unsafe.Pointer)(unsafe.Add(from, wordSize))
@@ -100,16 +92,9 @@ func unpack[K comparable](form keyForm, p anyKey) (key K) {
 	to := unsafe.Pointer(&key)
 	switch form.pointer {
 	case noPointer:
-		words := [2]uintptr{p.a, p.b}
-		return *(*K)(unsafe.Pointer(&words))
+		return *(*K)(unsafe.Pointer(&p.a))
 	case 0:
-		*(*unsafe.Pointer)(to) = p.pointer
-		if form.words > 1 {
-			*(*uintptr)(unsafe.Add(to, wordSize)) = p.a
-		}
-		if form.words > 2 {
-			*(*uintptr)(unsafe.Add(to, 2*wordSize)) = p.b
-		}
+		return *(*K)(unsafe.Pointer(&p))
 	case 1:
 		*(*uintptr)(to) = p.a
 		*(*unsafe.Pointer)(unsafe.Add(to, wordSize)) = p.pointer

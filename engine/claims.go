@@ -23,37 +23,24 @@ type claimsCall struct {
 }
 
 type claimRoom struct {
-	keys   [maxTiers]keyRequest[claimedKey, releaser]
-	first  [maxTiers]int
-	order  [maxTiers]int
-	places [maxTiers]place
-}
-
-// place orders keys alike in every call.
-type place struct{ engine, hash uint64 }
-
-func (p place) less(q place) bool {
-	return p.engine < q.engine || p.engine == q.engine && p.hash < q.hash
+	keys  [maxTiers]keyRequest[claimedKey, releaser]
+	first [maxTiers]int
+	order [maxTiers]int
 }
 
 // join brings claims on a key together, and orders keys alike in every call. So two calls that want
 // the same keys meet at the first, where one is refused with reason, instead of each holding a key
 // that the other wants.
 func join(claims []Claim, room *claimRoom) claimsCall {
-	keys, firsts, order, places := room.keys[:0], room.first[:0], room.order[:0], room.places[:0]
+	keys, firsts, order := room.keys[:0], room.first[:0], room.order[:0]
 	for i, c := range claims {
-		key := claimedKey{c.of, c.key}
-		if key.of == nil {
-			key.of = noEngine{}
-		}
+		key := claimedKey{c.engine(), c.key}
 		first := 0
 		for first < i && !keys[first].claim.same(key) {
 			first++
 		}
 		keys, firsts = append(keys, keyRequest[claimedKey, releaser]{claim: key, n: c.n}), append(firsts, first)
-		places = append(places, place{})
 		if first == i {
-			places[i] = key.of.place(key.key)
 			order = append(order, i)
 			continue
 		}
@@ -66,9 +53,9 @@ func join(claims []Claim, room *claimRoom) claimsCall {
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
 		switch {
-		case places[a].less(places[b]):
+		case claims[a].before(&claims[b]):
 			return -1
-		case places[b].less(places[a]):
+		case claims[b].before(&claims[a]):
 			return 1
 		}
 		return 0
@@ -137,22 +124,28 @@ func (c *claimsCall) outcome(allowed bool) Outcome {
 	return out
 }
 
-// claimer is an engine of any type of keys. Keys are in its own form. Only countOne counts.
-type claimer interface {
-	clock() *timeSource
-	// known is cell.Known, with the key's hash.
-	known(key anyKey, now policy.Instant) (level *table.Level, terms *table.Terms, word, returned, hash uint64)
+// claimer is an engine of any type of keys.
+type claimer struct {
+	anyEngine
+	id    uint64 // orders engines
+	time  *timeSource
+	tally *cell.Tally
+}
+
+// anyEngine has the methods of a claimer by the type of the keys, which are in the engine's own
+// form. Only countOne counts.
+type anyEngine interface {
+	// known is cell.Known.
+	known(key anyKey, hash uint64, now policy.Instant) (level *table.Level, terms *table.Terms, word, returned uint64)
 	// keep ends the take of an accepted offer of n units with used of them used.
 	keep(o cell.Offer, n, used int64)
 
-	// For all keys, known or not. place orders keys alike in every call.
-	place(anyKey) place
+	// For all keys, known or not.
 	probeKey(key anyKey, n int64) (d policy.Decision, basis cell.Basis, atOnce int64)
 	tryTakeKey(key anyKey, n int64) (d policy.Decision, held releaser, basis cell.Basis, atOnce int64)
 	// await is tryTakeKey in the key's line. On an error the decision is a refusal.
 	await(ctx context.Context, key anyKey, n int64, patience time.Duration) (
 		d policy.Decision, held releaser, basis cell.Basis, waited time.Duration, err error)
-	countAdmitted() // of a known key
 	// countOne counts an answer. Unless it returns the zero Due, call finishOne, which returns the
 	// decision afterwards: a counted refusal may block the key.
 	countOne(allowed bool, basis cell.Basis) (due cell.Due)
@@ -166,7 +159,7 @@ type claimer interface {
 }
 
 type claimedKey struct {
-	of  claimer
+	of  *claimer
 	key anyKey
 }
 
@@ -195,22 +188,10 @@ func (k claimedKey) count(d policy.Decision, basis cell.Basis) policy.Decision {
 	return d
 }
 
-func (e *Engine[K]) place(key anyKey) place {
-	hash, _ := e.cell.Hash(unpack[K](e.form, key))
-	return place{e.cell.ID(), hash}
-}
-
-func (e *Engine[K]) clock() *timeSource { return &e.time }
-
-func (e *Engine[K]) known(packed anyKey, now policy.Instant) (
-	level *table.Level, terms *table.Terms, word, returned, hash uint64,
+func (e *Engine[K]) known(key anyKey, hash uint64, now policy.Instant) (
+	level *table.Level, terms *table.Terms, word, returned uint64,
 ) {
-	key := unpack[K](e.form, packed)
-	hash, ok := e.cell.Hash(key)
-	if ok {
-		level, terms, word, returned = e.cell.Known(key, hash, now)
-	}
-	return level, terms, word, returned, hash
+	return e.cell.Known(unpack[K](e.form, key), hash, now)
 }
 
 func (e *Engine[K]) keep(o cell.Offer, n, used int64) {
@@ -258,8 +239,6 @@ func (e *Engine[K]) await(ctx context.Context, key anyKey, n int64, patience tim
 	return d, held, basis, waited, e.named(err)
 }
 
-func (e *Engine[K]) countAdmitted() { e.cell.CountAdmitted() }
-
 func (e *Engine[K]) countOne(allowed bool, basis cell.Basis) (due cell.Due) {
 	return e.cell.CountOnly(allowed, basis)
 }
@@ -284,12 +263,12 @@ func (e *Engine[K]) isClosed() bool { return e.cell.Closed() }
 // noEngine has the key of the zero Claim: its limit is 0.
 type noEngine struct{}
 
+var noClaimer = &claimer{anyEngine: noEngine{}}
+
 var errNoKey = fmt.Errorf("%w: the zero Claim names no key", ErrNever)
 
-func (noEngine) place(anyKey) place { return place{} }
-func (noEngine) clock() *timeSource { return nil }
-func (noEngine) known(anyKey, policy.Instant) (*table.Level, *table.Terms, uint64, uint64, uint64) {
-	return nil, nil, 0, 0, 0
+func (noEngine) known(anyKey, uint64, policy.Instant) (*table.Level, *table.Terms, uint64, uint64) {
+	return nil, nil, 0, 0
 }
 func (noEngine) keep(cell.Offer, int64, int64) {}
 func (noEngine) probeKey(anyKey, int64) (policy.Decision, cell.Basis, int64) {
@@ -298,7 +277,6 @@ func (noEngine) probeKey(anyKey, int64) (policy.Decision, cell.Basis, int64) {
 func (noEngine) tryTakeKey(anyKey, int64) (policy.Decision, releaser, cell.Basis, int64) {
 	return policy.Decision{RetryAfter: policy.Never}, nil, cell.Basis{}, 0
 }
-func (noEngine) countAdmitted()                                                    {}
 func (noEngine) countOne(bool, cell.Basis) (due cell.Due)                          { return due }
 func (noEngine) finishOne(_ anyKey, d policy.Decision, _ cell.Due) policy.Decision { return d }
 func (noEngine) explainKey(anyKey, int64) limits.Explanation {

@@ -19,7 +19,6 @@ type timeSource struct {
 	counter *clock.Clock          // that now reads, if any
 	reads   *clock.Clock          // counter, or packageTime, or nil for a Config.Clock
 	base    int64                 // instant 0 by the counter, or by package time
-	id      uint64                // cell.Cell.ID
 }
 
 // started is an instant of package time, before every epoch.

@@ -57,9 +57,10 @@ type Engine[K comparable] struct {
 	closed   atomic.Bool
 	closeErr error // of the last save; guarded by closing
 
-	seam seam.Seam
-	form keyForm   // of the keys in claims
-	last io.Writer // Config.last
+	seam    seam.Seam
+	form    keyForm // of the keys in claims
+	claimer claimer
+	last    io.Writer // Config.last
 }
 
 // New checks the configuration and starts an engine, from the file of Config.State if there is one.
@@ -181,7 +182,7 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		Writing:           e.writing,
 	})
 
-	e.time.id = e.cell.ID()
+	e.claimer = claimer{e, e.cell.ID(), &e.time, e.cell.Tally()}
 
 	var err error
 	supervised := supervisor.Config{

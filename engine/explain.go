@@ -104,11 +104,7 @@ func (t *Tiered[K]) Explain(key K) limits.Explanation {
 func ExplainClaims(claims ...Claim) limits.Explanation {
 	each := make([]limits.Explanation, len(claims))
 	for i, c := range claims {
-		of := c.of
-		if of == nil {
-			of = noEngine{}
-		}
-		each[i] = of.explainKey(c.key, c.n)
+		each[i] = c.engine().explainKey(c.key, c.n)
 	}
 	x := limits.Together(each...)
 	x.Provenance = sharedProvenance(each)

@@ -1,9 +1,10 @@
 package engine
 
 import (
+	"unsafe"
+
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/internal/adapter/binding"
-	"github.com/ral-limiter/ral/policy"
 )
 
 // fewClaims bounds the claims or limits taken by offers. Two are usual, and clearing room for more
@@ -12,7 +13,7 @@ const fewClaims = 3
 
 // knownClaim holds a claim that was taken by an offer. It implements releaser.
 type knownClaim struct {
-	of    claimer // nil if nothing is held
+	of    *claimer // nil if nothing is held
 	n     int64
 	offer cell.Offer
 }
@@ -24,16 +25,14 @@ func (k *knownClaim) Keep(n int64) {
 }
 
 // knownCall is a call on claims of different keys that their engines know. Each take is offered
-// first, and then is one swap. Claims and held units are arguments of its methods to avoid their
-// allocation.
+// first, and then is one swap.
 type knownCall struct {
-	decisions []policy.Decision
-	order     [fewClaims]int
-	places    [fewClaims]place
-	atOnce    [fewClaims]int64 // that can remain of each key
+	order  [fewClaims]int
+	atOnce [fewClaims]int64 // that can remain of each key
 }
 
-// takeKnown is TakeAll for a knownCall. It returns false if nothing was decided or taken.
+// takeKnown is TakeAll for a knownCall. It returns false if nothing was decided or taken. What o
+// points to must not escape: see TakeAll.
 func (o *Outcome) takeKnown(claims []Claim) (sure bool) {
 	if len(claims) == 0 || len(claims) > fewClaims {
 		return false
@@ -43,56 +42,54 @@ func (o *Outcome) takeKnown(claims []Claim) (sure bool) {
 			return false
 		}
 	}
-	c := knownCall{decisions: make([]policy.Decision, len(claims))}
-	allowed, sure := c.look(claims, &o.known)
-	if !sure || !c.sort(len(claims)) {
-		o.known = [fewClaims]knownClaim{}
+	var c knownCall
+	allowed, sure := c.look(claims, o)
+	if !sure || !c.sort(claims) {
 		return false
 	}
 	if allowed {
 		for done, i := range c.order[:len(claims)] {
 			k := &o.known[i]
 			if !k.offer.Accept() {
-				*o = c.takeRest(done, claims, &o.known)
+				*o = c.takeRest(done, claims, unseen(o))
 				return true
 			}
 			k.of, k.n = claims[i].of, claims[i].n
 		}
 	}
-	o.Allowed, o.Decisions = allowed, c.decisions
+	o.Allowed, o.Decisions = allowed, o.Decisions[:len(claims)]
 	c.countAnswers(claims, o)
 	return true
 }
 
-func (c *knownCall) look(claims []Claim, held *[fewClaims]knownClaim) (allowed, sure bool) {
+func (c *knownCall) look(claims []Claim, o *Outcome) (allowed, sure bool) {
 	var now moment
 	allowed = true
 	for i := range claims {
-		of, o, d := claims[i].of, &held[i].offer, &c.decisions[i]
-		clock := of.clock()
-		o.At, c.places[i].engine = clock.read(&now), clock.id
-		o.Level, o.Terms, o.Before, o.Returned, c.places[i].hash = of.known(claims[i].key, o.At)
-		if o.Level == nil || !o.Take(claims[i].n, d) {
+		claim, offer, d := &claims[i], &o.known[i].offer, &o.Decisions[i]
+		offer.At = claim.of.time.read(&now)
+		offer.Level, offer.Terms, offer.Before, offer.Returned = claim.of.known(claim.key, claim.hash, offer.At)
+		if offer.Level == nil || !offer.Take(claim.n, d) {
 			return false, false
 		}
-		if c.atOnce[i] = d.Limit; o.Terms.OnCredit != nil {
-			c.atOnce[i] = o.Terms.OnCredit.AtOnce() // before units are taken, as it may panic
+		if c.atOnce[i] = d.Limit; offer.Terms.OnCredit != nil {
+			c.atOnce[i] = offer.Terms.OnCredit.AtOnce() // before units are taken, as it may panic
 		}
 		allowed = allowed && d.Allowed
 	}
 	return allowed, true
 }
 
-// sort puts the n keys in order. It returns false if two may be the same.
-func (c *knownCall) sort(n int) bool {
-	for i := 1; i < n; i++ {
+// sort puts the keys in order. It returns false if two may be the same.
+func (c *knownCall) sort(claims []Claim) bool {
+	for i := 1; i < len(claims); i++ {
 		before := i
 		for ; before > 0; before-- {
 			other := c.order[before-1]
-			if c.places[i] == c.places[other] {
+			if claims[i].of == claims[other].of && claims[i].hash == claims[other].hash {
 				return false
 			}
-			if c.places[other].less(c.places[i]) {
+			if claims[other].before(&claims[i]) {
 				break
 			}
 			c.order[before] = other
@@ -102,13 +99,20 @@ func (c *knownCall) sort(n int) bool {
 	return true
 }
 
+// unseen hides o from the compiler's escape analysis, for takeRest. That keeps what an offer points
+// to, which is on the heap, but not the Decisions, which may be on the stack.
+func unseen(o *Outcome) *Outcome {
+	address := uintptr(unsafe.Pointer(o))
+	return *(**Outcome)(unsafe.Pointer(&address))
+}
+
 // takeRest goes on if another call was faster at a key, after taking from done keys.
-func (c *knownCall) takeRest(done int, claims []Claim, held *[fewClaims]knownClaim) Outcome {
+func (c *knownCall) takeRest(done int, claims []Claim, o *Outcome) Outcome {
 	var room claimRoom
 	rest := join(claims, &room)
 	for _, i := range c.order[:done] {
-		k, h := &rest.keys[i], held[i]
-		k.decision, k.atOnce, k.held, k.taken = c.decisions[i], c.atOnce[i], &h, true
+		k, h := &rest.keys[i], o.known[i]
+		k.decision, k.atOnce, k.held, k.taken = o.Decisions[i], c.atOnce[i], &h, true
 	}
 	return rest.outcome(rest.take(done))
 }
@@ -118,21 +122,18 @@ func (c *knownCall) takeRest(done int, claims []Claim, held *[fewClaims]knownCla
 func (c *knownCall) countAnswers(claims []Claim, o *Outcome) {
 	b := binding.New(o.Allowed)
 	for i := range claims {
-		of, d := claims[i].of, &c.decisions[i]
+		claim, d := &claims[i], &o.Decisions[i]
 		switch {
 		case o.Allowed:
-			of.countAdmitted()
+			claim.of.tally.CountAdmitted()
 		case d.Allowed:
 			o.known[i].offer.Look(d)
 		default:
-			if due := of.countOne(false, cell.Basis{}); due != (cell.Due{}) {
-				*d = of.finishOne(claims[i].key, *d, due)
+			if due := claim.of.countOne(false, cell.Basis{}); due != (cell.Due{}) {
+				*d = claim.of.finishOne(claim.key, *d, due)
 			}
 		}
 		b.See(i, d, c.atOnce[i])
-	}
-	if !o.Allowed {
-		o.known = [fewClaims]knownClaim{}
 	}
 	o.Binding, o.RetryAfter = b.Index, b.RetryAfter
 }

@@ -117,17 +117,17 @@ func TestKnownKeysOfOneEngine(t *testing.T) {
 	assert.Zero(t, out.Decisions[0].Remaining)
 	out.Cancel()
 	assert.EqualValues(t, []int64{3, 3}, []int64{e.Peek("a", 0).Remaining, e.Peek("b", 0).Remaining})
-	low, middle, high := place{1, 7}, place{2, 3}, place{2, 5}
-	for _, at := range [][fewClaims]place{
+	one, two := &claimer{id: 1}, &claimer{id: 2}
+	low, middle, high := Claim{of: one, hash: 7}, Claim{of: two, hash: 3}, Claim{of: two, hash: 5}
+	for _, of := range [][]Claim{
 		{low, middle, high}, {low, high, middle}, {middle, low, high}, {middle, high, low}, {high, low, middle}, {high, middle, low},
 	} {
-		c := knownCall{places: at}
-		require.True(t, c.sort(fewClaims))
-		assert.Equal(t, []place{low, middle, high}, []place{at[c.order[0]], at[c.order[1]], at[c.order[2]]})
+		var c knownCall
+		require.True(t, c.sort(of))
+		assert.Equal(t, []Claim{low, middle, high}, []Claim{of[c.order[0]], of[c.order[1]], of[c.order[2]]})
 	}
-	for _, at := range [][fewClaims]place{{low, low, high}, {low, high, low}, {high, low, low}} {
-		c := knownCall{places: at}
-		assert.False(t, c.sort(fewClaims))
+	for _, of := range [][]Claim{{low, low, high}, {low, high, low}, {high, low, low}} {
+		assert.False(t, new(knownCall).sort(of))
 	}
 }
 

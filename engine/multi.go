@@ -13,9 +13,25 @@ import (
 // Claim is a number of units of a key, for TakeAll and AcquireAll. The zero Claim is refused with
 // policy.Never.
 type Claim struct {
-	of  claimer // nil if there is no key
-	key anyKey
-	n   int64
+	of   *claimer // nil if there is no key
+	key  anyKey
+	n    int64
+	hash uint64
+}
+
+func (c *Claim) engine() *claimer {
+	if c.of == nil {
+		return noClaimer
+	}
+	return c.of
+}
+
+// before orders keys alike in every call.
+func (c *Claim) before(other *Claim) bool {
+	if c.of != other.of {
+		return c.engine().id < other.engine().id
+	}
+	return c.hash < other.hash
 }
 
 // Claim names n units of a key, for TakeAll and AcquireAll. The claims of a call may be on keys of
@@ -23,7 +39,10 @@ type Claim struct {
 // taking; n < 0, and n above the limit, are refused with policy.Never. A Claim of a string, a
 // number, a netip.Addr, or a struct of up to three words with at most one pointer allocates
 // nothing. Any other key is copied.
-func (e *Engine[K]) Claim(key K, n int64) Claim { return Claim{e, pack(e.form, key), n} }
+func (e *Engine[K]) Claim(key K, n int64) Claim {
+	hash, _ := e.cell.Hash(key)
+	return Claim{&e.claimer, pack(e.form, key), n, hash}
+}
 
 // Outcome is the answer of TakeAll or AcquireAll.
 type Outcome struct {
@@ -139,8 +158,9 @@ func (o *Outcome) Cancel() {
 // Claims on a key are met together, by the sum of their units. Without claims the call is allowed.
 // A key that cannot be recorded is answered as for Take. A policy that would make the call wait
 // refuses it. An allowed call is counted once for each key, a refused call once for each key that
-// refuses. A claim for no units is not counted. It allocates only the Decisions if there are up to
-// three claims, on different keys that their engines know, and no engine has PolicyFor.
+// refuses. A claim for no units is not counted. If there are up to three claims, on different keys that
+// their engines know, and no engine has PolicyFor, it allocates only the Decisions, and those only for
+// a caller that keeps the Outcome.
 //
 // Limits that count in windows get everything back. So does a funnel, unless other calls give back
 // to the same key in that moment. Then some units may stay charged, at most the claim's: as many as
@@ -148,10 +168,16 @@ func (o *Outcome) Cancel() {
 // A policy.Queue or WarmingUp may keep the units once other calls have taken. A limit that PolicyFor
 // chose gives nothing back once others have taken, unless it counts in windows.
 func TakeAll(claims ...Claim) (out Outcome) {
-	if !out.takeKnown(claims) {
-		out = takeAny(claims)
-	}
+	// This is inlined, so that a caller that does not keep the Decisions has them on its stack.
+	out.Decisions = make([]policy.Decision, fewClaims)
+	out.take(claims)
 	return out
+}
+
+func (o *Outcome) take(claims []Claim) {
+	if !o.takeKnown(claims) {
+		*o = takeAny(claims)
+	}
 }
 
 func takeAny(claims []Claim) Outcome {

@@ -162,7 +162,7 @@ func (c *tieredCall[K]) take(decisions *[fewClaims]policy.Decision) (allowed, de
 	for i, e := range engines {
 		switch {
 		case allowed:
-			e.cell.CountAdmitted()
+			e.cell.Tally().CountAdmitted()
 		case !c.refuses[i]:
 		case decisions == nil:
 			e.cell.Count(c.key, &policy.Decision{}, cell.Basis{})

@@ -2,7 +2,6 @@
 package binding
 
 import (
-	"math"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
@@ -16,13 +15,13 @@ type Claim struct {
 	// RetryAfter is when the claim would be met, 0 if all claims are.
 	RetryAfter time.Duration
 
-	allowed bool
-	share   float64 // of the claim's limit left
+	allowed      bool
+	left, atOnce float64 // the claim's; their ratio is the share left
 }
 
 // New returns a Claim before any decision. allowed reports whether all claims are met.
 func New(allowed bool) Claim {
-	return Claim{Index: -1, allowed: allowed, share: math.Inf(1)}
+	return Claim{Index: -1, allowed: allowed, left: 1} // the share is infinite
 }
 
 // See adds the decision on the claim at index. atOnce is the most that d.Remaining can be: see
@@ -30,8 +29,9 @@ func New(allowed bool) Claim {
 func (c *Claim) See(index int, d *policy.Decision, atOnce int64) {
 	switch {
 	case c.allowed:
-		if s := float64(d.Remaining) / float64(max(atOnce, 1)); s < c.share {
-			c.share, c.Index = s, index
+		// Shares are compared without a division, which waits.
+		if left, most := float64(d.Remaining), float64(max(atOnce, 1)); left*c.atOnce < c.left*most {
+			c.left, c.atOnce, c.Index = left, most, index
 		}
 	case !d.Allowed && d.RetryAfter > c.RetryAfter:
 		c.RetryAfter, c.Index = d.RetryAfter, index
