@@ -138,11 +138,12 @@ type Config struct {
 	Budget time.Duration
 	Outage Fallback // FallbackShare by default
 	// Servers is the least number by which FallbackShare divides the limit. Set it to the number of
-	// servers, or to the most there may be when all restart without Redis. Servers that reach Redis
-	// are counted, and a higher count divides at once. A server that left is forgotten after a
-	// minute, a dead server after two, not counting time without Redis. With 0, the default, the
-	// count alone divides: a server then refuses until it first reaches Redis, and Answer.Err and
-	// Health are ErrUncounted.
+	// servers that normally run. If that changes, the least has servers that all start without Redis
+	// exceed the limit, and the most has an outage admit less. Servers that reach Redis are counted,
+	// and a higher count divides at once. A server that left is forgotten after a minute, a dead
+	// server after two, not counting time without Redis. With 0, the default, the count alone
+	// divides: a server then refuses until it first reaches Redis, and Answer.Err and Health are
+	// ErrUncounted.
 	Servers int
 	// MaxKeys bounds the keys in memory, apart for blocks, for leases (see engine.Config), for
 	// shares, and for keys that Redis told of. The default is 1<<20. A key costs about 50 bytes. A
