@@ -88,9 +88,9 @@ type Options struct {
 	Spread time.Duration
 
 	// Cost returns the units that a request takes, once for each request. If it is nil, every
-	// request takes 1. A cost of 0 passes, unless the request has no key or is Misconfigured. A
-	// cost below 0, as r.ContentLength may be, is refused as limits.Misconfigured, and a cost above
-	// what the limit ever allows as limits.NeverAdmitted.
+	// request takes 1. A cost of 0 passes, unless the key is blocked, or the request has no key or is
+	// Misconfigured. A cost below 0, as r.ContentLength may be, is refused as limits.Misconfigured,
+	// and a cost above what the limit ever allows as limits.NeverAdmitted.
 	Cost func(r *http.Request) int64
 
 	// Charge returns the units that an admitted request should have taken. It runs when the handler

@@ -28,7 +28,8 @@ type Options struct {
 	Spread time.Duration
 
 	// Cost returns the units that a call takes, or a stream as it opens. nil means 1. A cost of 0
-	// passes. More than the limit allows at once is NeverAdmitted. Less than 0 is Misconfigured.
+	// passes unless the key is blocked. More than the limit allows at once is NeverAdmitted. Less
+	// than 0 is Misconfigured.
 	Cost func(c *Call) int64
 
 	// CostReceived and CostSent return the units, never given back, of a stream's Call.Message. nil
