@@ -135,9 +135,6 @@ func (q *Queue[C]) again() (command C, attempt int, ok bool) {
 // Len returns the number of waiting commands, without the received command.
 func (q *Queue[C]) Len() int { return len(q.commands) }
 
-// Cap returns the capacity.
-func (q *Queue[C]) Cap() int { return cap(q.commands) }
-
 // Close wakes all goroutines that wait on the queue; later commands are refused. Queued commands
 // may be left behind. It may be called more than once.
 func (q *Queue[C]) Close() { q.once.Do(func() { close(q.closed) }) }

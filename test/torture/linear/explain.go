@@ -9,9 +9,9 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Explain tells how far the calls on a key can be explained: the longest ordered row that gives
+// explain tells how far the calls on a key can be explained: the longest ordered row that gives
 // their answers, and the calls that should come next.
-func Explain(s *Scenario, history []Op, taken uint64, key int, limit time.Duration) string {
+func explain(s *Scenario, history []Op, taken uint64, key int, limit time.Duration) string {
 	var ops []*Op
 	for i := range history {
 		if history[i].Key == key {

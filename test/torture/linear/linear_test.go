@@ -129,10 +129,10 @@ func TestReplay(t *testing.T) {
 		t.Skip("-history names the file")
 	}
 	h := must.Get(Load(*replay))
-	s := must.Get(Named(h.Scenario))
+	s := must.Get(scenarioNamed(h.Scenario))
 	v := Check(&s, h.Ops, h.Taken, perKey)
 	assert.Empty(t, h.judge(v))
 	for _, key := range append(v.Illegal, v.Undecided...) {
-		t.Logf("key %d:\n%s", key, Explain(&s, h.Ops, h.Taken, key, perKey))
+		t.Logf("key %d:\n%s", key, explain(&s, h.Ops, h.Taken, key, perKey))
 	}
 }

@@ -88,7 +88,7 @@ func Scenarios() []Scenario {
 	return all
 }
 
-func Named(name string) (Scenario, error) {
+func scenarioNamed(name string) (Scenario, error) {
 	for _, s := range append(Scenarios(), Broken()) {
 		if s.Name == name {
 			return s, nil
