@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"hash/maphash"
 	"math/rand/v2"
 	"strconv"
 	"sync/atomic"
@@ -72,10 +73,10 @@ func TestBusyWriterSettlesAndEnds(t *testing.T) {
 	w := writer[string]{keys, queue, newHandClock().Now, &dropped, func(point string) {
 		switch point {
 		case "writer: done":
-			if commands++; commands < 10*commandsPerSettle {
+			if commands++; commands < 10*workPerTurn {
 				queue.TrySend(table.Command[string]{})
 			}
-			if commands == 5*commandsPerSettle {
+			if commands == 5*workPerTurn {
 				cancel()
 			}
 		case "writer: settle":
@@ -87,8 +88,34 @@ func TestBusyWriterSettlesAndEnds(t *testing.T) {
 	require.True(t, queue.TrySend(table.Command[string]{}))
 	require.NoError(t, w.run(ctx))
 	assert.Positive(t, settledAt)
-	assert.LessOrEqual(t, settledAt, commandsPerSettle)
-	assert.LessOrEqual(t, commands, 6*commandsPerSettle)
+	assert.LessOrEqual(t, settledAt, workPerTurn)
+	assert.LessOrEqual(t, commands, 6*workPerTurn)
+}
+
+// A turn of the writer ends after many keys, however few commands file them.
+func TestWriterRestsAfterManyKeys(t *testing.T) {
+	queue := cmdqueue.New[table.Command[int]](workPerTurn)
+	keys := table.New[int](table.Options{Policy: funnel(1, 1, time.Hour), Idle: 1, MaxKeys: 2 * workPerTurn})
+	view := keys.View()
+	for key := range 2 * workPerTurn {
+		hash := maphash.Comparable(view.Seed(), key)
+		if _, status := view.Open(hash, key); status == table.Landed {
+			require.True(t, queue.TrySend(table.FileCommand[int](hash, 1)))
+		}
+	}
+	require.Less(t, queue.Len(), workPerTurn/2)
+	view.NoteLostFiling()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	left := 0
+	w := writer[int]{keys, queue, newHandClock().Now, new(atomic.Uint64), func(point string) {
+		if point == "writer: settle" && left == 0 {
+			left = view.Landed()
+			cancel()
+		}
+	}, seam.Seam{}}
+	require.NoError(t, w.run(ctx))
+	require.Greater(t, left, workPerTurn)
 }
 
 // With a clock that moves in ticks, a window of t passes at most the limit of t and a tick, and a

@@ -49,10 +49,11 @@ func (c Command[K]) Begin(clock func() policy.Instant) {
 	}
 }
 
-func (t *Table[K]) Apply(c Command[K]) {
+// Apply carries out a command, and returns the number of keys that it filed.
+func (t *Table[K]) Apply(c Command[K]) (filed int) {
 	switch c.op {
 	case opFile:
-		filed := t.File(uint64(c.n), c.now)
+		filed = t.File(uint64(c.n), c.now)
 		if t.nearlyFull {
 			// Two looks for each filed key keep up with a flood. The next RoomCommand does the
 			// rest.
@@ -73,6 +74,7 @@ func (t *Table[K]) Apply(c Command[K]) {
 	case opChange:
 		t.Change(c.change)
 	}
+	return filed
 }
 
 // Abandon answers a command that will not be carried out. No state is lost: an unfiled entry is

@@ -32,12 +32,11 @@ const (
 	lowBits  = 0x0101010101010101
 	highBits = 0x0080808080808080 // of the tags
 
-	// Growing from leastBuckets on, a shard of keysPerShard keys has fullShard buckets with five in
-	// seven slots taken: 13 bytes a key. It grows above fullBucket entries a bucket, fourfold up to
-	// fullShard: a new key's processor time is a tenth less than by doubling, as it hashes fewer
-	// keys again. It shrinks by half below an eighth of fullBucket.
+	// A full shard, of keysPerShard keys, has fullShard buckets with five in seven slots taken: 13
+	// bytes a key. A shard grows above fullBucket entries a bucket, and shrinks by half below an
+	// eighth of that.
 	leastBuckets = 5
-	fullShard    = leastBuckets << 8
+	fullShard    = 1280
 	fullBucket   = 6
 )
 
@@ -167,9 +166,18 @@ func (s *shard[K]) replace(p place, old, e *Entry[K]) {
 	}
 }
 
-func grown(buckets int) int {
-	if 4*buckets <= fullShard {
+// grown returns the number of buckets to which shard i grows. It is fourfold and more, because all
+// keys of the shard are hashed again: by doubling, a new key took a tenth more processor time. All
+// shards have about as many keys. So their sizes differ until they are full, lest all of them grow
+// at the same time, and callers wait for the writer meanwhile.
+func (t *Table[K]) grown(i, buckets int) int {
+	switch {
+	case buckets == leastBuckets:
+		return 13 + 13*i/len(t.shards)
+	case 8*buckets <= fullShard:
 		return 4 * buckets
+	case buckets < fullShard:
+		return fullShard
 	}
 	return 2 * buckets
 }
@@ -184,7 +192,7 @@ func (t *Table[K]) insert(hash uint64, e *Entry[K]) bool {
 	case s.has(s.place(hash, rest), e):
 		return false
 	case t.filed[i] >= fullBucket*len(s.buckets):
-		s = t.resize(i, grown(len(s.buckets)))
+		s = t.resize(i, t.grown(i, len(s.buckets)))
 	}
 	s.add(s.place(hash, rest), e)
 	t.filed[i]++
@@ -207,7 +215,7 @@ func (t *Table[K]) remove(hash uint64, e *Entry[K]) {
 	case t.filed[i] == 0:
 		t.shards[i].Store(nil)
 	case buckets > leastBuckets && t.filed[i] < fullBucket*buckets/8:
-		t.resize(i, buckets/2)
+		t.resize(i, max(buckets/2, leastBuckets))
 	}
 }
 

@@ -101,7 +101,7 @@ func TestMapLosesCountSafely(t *testing.T) {
 	for name, keys := range map[string]int{
 		"adding": 3 * manyPassed,
 		// The last key has the map copied.
-		"growing": 16*fullBucket*leastBuckets + 1,
+		"growing": 4*13*fullBucket + 1,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newMap(t, 1, func(int) uint64 { return 0 })
