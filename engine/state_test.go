@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/core/statefile"
 	"github.com/ral-limiter/ral/internal/testkit/policies"
 	"github.com/ral-limiter/ral/policy"
@@ -331,8 +332,7 @@ func TestStateIsKeptInTheFile(t *testing.T) {
 		require.True(t, s.SavedAt.Equal(begun), "%v", s.SavedAt)
 		require.Equal(t, 1, s.Saved)
 		require.NoError(t, s.SaveError)
-		saved, err := os.ReadFile(config.State.Path)
-		require.NoError(t, err)
+		saved := must.Get(os.ReadFile(config.State.Path))
 
 		require.True(t, e.Take("a", 1).Allowed)
 		require.True(t, e.Take("b", 10).Allowed)
@@ -467,8 +467,7 @@ func TestFailedLoadChangesNothing(t *testing.T) {
 			}
 			_, err = New[string](config)
 			require.ErrorIs(t, err, ErrState, "it is not locked any more")
-			left, err := os.ReadFile(config.State.Path)
-			require.NoError(t, err)
+			left := must.Get(os.ReadFile(config.State.Path))
 			require.True(t, bytes.Equal(c.file, left), "the file was changed")
 
 			config.State = State{}
@@ -501,8 +500,7 @@ func TestFreshSetsTheFileAside(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, e.Choke("a"))
 	require.NoError(t, e.Close())
-	funnels, err := os.ReadFile(path)
-	require.NoError(t, err)
+	funnels := must.Get(os.ReadFile(path))
 
 	config.State.Fresh = true
 	config.Policy = policy.Must(policy.FixedWindow(10, time.Hour))
@@ -511,8 +509,7 @@ func TestFreshSetsTheFileAside(t *testing.T) {
 	require.EqualValues(t, 10, e.Peek("a", 0).Remaining)
 	require.True(t, e.Choke("a"))
 	require.NoError(t, e.Close())
-	old, err := os.ReadFile(path + ".old")
-	require.NoError(t, err)
+	old := must.Get(os.ReadFile(path + ".old"))
 	require.Equal(t, funnels, old)
 
 	ints, err := New[int](config)
@@ -520,8 +517,7 @@ func TestFreshSetsTheFileAside(t *testing.T) {
 	require.NoError(t, ints.Close())
 	_, err = os.Stat(path + ".old.2")
 	require.NoError(t, err)
-	old, err = os.ReadFile(path + ".old")
-	require.NoError(t, err)
+	old = must.Get(os.ReadFile(path + ".old"))
 	require.Equal(t, funnels, old, "the first one is still there")
 
 	require.NoError(t, os.WriteFile(path, []byte("something else"), 0o600))

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 // A bubble begins at 2000-01-01T00:00:00Z, Unix time 946684800. Fields and statuses are those of the
@@ -105,8 +106,7 @@ func TestNextTurnByAPI(t *testing.T) {
 				}}})
 				resp, err := rt.RoundTrip(request(t, "GET", nil))
 				require.NoError(t, err)
-				content, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
+				content := must.Get(io.ReadAll(resp.Body))
 				assert.Equal(t, c.body, string(content))
 				require.NoError(t, resp.Body.Close())
 				assert.Equal(t, c.refused, rt.line.Stats().Refusals == 1, "refused")
@@ -143,8 +143,7 @@ func TestSlackLeavesTheBody(t *testing.T) {
 				began := time.Now()
 				assert.Equal(t, c.refused, Slack(resp))
 				assert.LessOrEqual(t, time.Since(began), asideWithin)
-				content, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
+				content := must.Get(io.ReadAll(resp.Body))
 				assert.Equal(t, c.content, string(content))
 				require.NoError(t, resp.Body.Close())
 			})
@@ -254,8 +253,7 @@ func TestDraft6UsesALogOfCalls(t *testing.T) {
 			h.Set("RateLimit-Reset", strconv.Itoa(int((window-time.Since(log[0])+time.Second-1)/time.Second)))
 			w.WriteHeader(status)
 		})}
-		rt, err := NewTransport(newLine(t, Config{}), ByHost, Options{Base: far})
-		require.NoError(t, err)
+		rt := must.Get(NewTransport(newLine(t, Config{}), ByHost, Options{Base: far}))
 		crowd(t, 10*window, rt)
 		assert.Zero(t, far.refused+far.early)
 		assert.GreaterOrEqual(t, len(far.admitted), 10*limit*95/100)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -36,18 +37,18 @@ func TestLimitIsLearnedFromRefusals(t *testing.T) {
 		rate      float64 // a second
 		processes int
 	}{
-		{"bucket of 1, 1/s", must(policy.Funnel(1, 1, time.Second)), 1, 1},
-		{"bucket of 100, 10/s", must(policy.Funnel(100, 10, time.Second)), 10, 1},
-		{"bucket of 100, 10/s", must(policy.Funnel(100, 10, time.Second)), 10, 8},
-		{"bucket of 10, 100/s", must(policy.Funnel(10, 100, time.Second)), 100, 1},
-		{"bucket of 1000, 1000/s", must(policy.Funnel(1000, 1000, time.Second)), 1000, 1},
-		{"bucket of 1000, 1000/s", must(policy.Funnel(1000, 1000, time.Second)), 1000, 8},
-		{"fixed window 600/m", must(policy.FixedWindow(600, time.Minute)), 10, 1},
-		{"fixed window 100/s", must(policy.FixedWindow(100, time.Second)), 100, 1},
-		{"sliding window 100/10s", must(policy.SlidingWindow(100, 10*time.Second)), 10, 1},
-		{"sliding window 100/10s", must(policy.SlidingWindow(100, 10*time.Second)), 10, 8},
-		{"aligned window 100/10s", must(policy.AlignedWindow(100, 10*time.Second)), 10, 1},
-		{"aligned window 100/10s", must(policy.AlignedWindow(100, 10*time.Second)), 10, 8},
+		{"bucket of 1, 1/s", policy.Must(policy.Funnel(1, 1, time.Second)), 1, 1},
+		{"bucket of 100, 10/s", policy.Must(policy.Funnel(100, 10, time.Second)), 10, 1},
+		{"bucket of 100, 10/s", policy.Must(policy.Funnel(100, 10, time.Second)), 10, 8},
+		{"bucket of 10, 100/s", policy.Must(policy.Funnel(10, 100, time.Second)), 100, 1},
+		{"bucket of 1000, 1000/s", policy.Must(policy.Funnel(1000, 1000, time.Second)), 1000, 1},
+		{"bucket of 1000, 1000/s", policy.Must(policy.Funnel(1000, 1000, time.Second)), 1000, 8},
+		{"fixed window 600/m", policy.Must(policy.FixedWindow(600, time.Minute)), 10, 1},
+		{"fixed window 100/s", policy.Must(policy.FixedWindow(100, time.Second)), 100, 1},
+		{"sliding window 100/10s", policy.Must(policy.SlidingWindow(100, 10*time.Second)), 10, 1},
+		{"sliding window 100/10s", policy.Must(policy.SlidingWindow(100, 10*time.Second)), 10, 8},
+		{"aligned window 100/10s", policy.Must(policy.AlignedWindow(100, 10*time.Second)), 10, 1},
+		{"aligned window 100/10s", policy.Must(policy.AlignedWindow(100, 10*time.Second)), 10, 8},
 	} {
 		if testing.Short() && (c.rate > 10 || c.processes > 1) {
 			continue // seconds
@@ -56,8 +57,7 @@ func TestLimitIsLearnedFromRefusals(t *testing.T) {
 			far := &away{handler: silent(t, c.limit), rtt: 20 * time.Millisecond}
 			var all []http.RoundTripper
 			for range c.processes {
-				rt, err := NewTransport(newLine(t, Config{}), ByHost, Options{Base: far})
-				require.NoError(t, err)
+				rt := must.Get(NewTransport(newLine(t, Config{}), ByHost, Options{Base: far}))
 				all = append(all, rt)
 			}
 			crowd(t, time.Minute, all...)
@@ -75,7 +75,7 @@ func TestLimitIsLearnedFromRefusals(t *testing.T) {
 // A higher limit is found in minutes.
 func TestLearnedLimitGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow, fast := silent(t, must(policy.Funnel(1, 1, time.Second))), silent(t, must(policy.Funnel(100, 100, time.Second)))
+		slow, fast := silent(t, policy.Must(policy.Funnel(1, 1, time.Second))), silent(t, policy.Must(policy.Funnel(100, 100, time.Second)))
 		began := time.Now()
 		far := &away{rtt: 20 * time.Millisecond, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if time.Since(began) < 2*time.Minute {
@@ -84,8 +84,7 @@ func TestLearnedLimitGrows(t *testing.T) {
 			}
 			fast.ServeHTTP(w, r)
 		})}
-		rt, err := NewTransport(newLine(t, Config{}), ByHost, Options{Base: far})
-		require.NoError(t, err)
+		rt := must.Get(NewTransport(newLine(t, Config{}), ByHost, Options{Base: far}))
 		crowd(t, 10*time.Minute, rt)
 		before := len(far.admitted)
 		crowd(t, time.Minute, rt)

@@ -95,8 +95,6 @@ func crowd(t *testing.T, during time.Duration, processes ...http.RoundTripper) {
 
 var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 
-func must(p policy.Policy, err error) policy.Policy { return policy.Must(p, err) }
-
 // server returns a handler with the given limits.
 func server(t testing.TB, headers httplimit.HeaderSet, limits ...policy.Policy) http.Handler {
 	t.Helper()

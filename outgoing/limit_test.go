@@ -82,10 +82,10 @@ func TestPacesByServer(t *testing.T) {
 		name  string
 		limit policy.Policy
 	}{
-		{"bucket", must(policy.Funnel(60, 60, time.Minute))},
-		{"fixed window", must(policy.FixedWindow(60, time.Minute))},
-		{"sliding window", must(policy.SlidingWindow(60, time.Minute))},
-		{"aligned window", must(policy.AlignedWindow(60, time.Minute))},
+		{"bucket", policy.Must(policy.Funnel(60, 60, time.Minute))},
+		{"fixed window", policy.Must(policy.FixedWindow(60, time.Minute))},
+		{"sliding window", policy.Must(policy.SlidingWindow(60, time.Minute))},
+		{"aligned window", policy.Must(policy.AlignedWindow(60, time.Minute))},
 	} {
 		for _, pace := range []struct {
 			name   string
@@ -123,7 +123,7 @@ func TestPacesByServer(t *testing.T) {
 // The server counts calls that arrive after its reset in its next window.
 func TestCallsUnderWayCountInTheNextWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		near := &away{handler: server(t, httplimit.RateLimitHeaders, must(policy.FixedWindow(10, time.Second)))}
+		near := &away{handler: server(t, httplimit.RateLimitHeaders, policy.Must(policy.FixedWindow(10, time.Second)))}
 		rt := transport(t, Config{}, Options{Base: &base{answer: func(r *http.Request) (*http.Response, error) {
 			time.Sleep(150 * time.Millisecond)
 			resp, err := near.RoundTrip(r)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -33,28 +34,28 @@ func TestCrowdUsesTheLimitWithoutARefusal(t *testing.T) {
 		percent float64 // least percentage of it used
 		second  policy.Policy
 	}{
-		{"bucket of 10, 10/s", must(policy.Funnel(10, 10, time.Second)), 20 * ms, time.Minute, 10, 95, nil},
-		{"bucket of 100, 10/s", must(policy.Funnel(100, 10, time.Second)), 20 * ms, time.Minute, 10, 95, nil},
-		{"bucket of 1, 1/s", must(policy.Funnel(1, 1, time.Second)), 20 * ms, time.Minute, 1, 95, nil},
-		{"bucket of 1000, 1000/s", must(policy.Funnel(1000, 1000, time.Second)), 20 * ms, 10 * time.Second, 1000, 93, nil},
-		{"fixed window 2/s", must(policy.FixedWindow(2, time.Second)), 20 * ms, time.Minute, 2, 95, nil},
-		{"fixed window 10/s", must(policy.FixedWindow(10, time.Second)), 20 * ms, time.Minute, 10, 95, nil},
-		{"fixed window 100/10s", must(policy.FixedWindow(100, 10*time.Second)), 20 * ms, time.Minute, 10, 95, nil},
-		{"fixed window 1000/s", must(policy.FixedWindow(1000, time.Second)), 5 * ms, 10 * time.Second, 1000, 95, nil},
-		{"aligned window 100/10s", must(policy.AlignedWindow(100, 10*time.Second)), 20 * ms, time.Minute, 10, 95, nil},
-		{"sliding window 25/s", must(policy.SlidingWindow(25, time.Second)), 4 * ms, time.Minute, 25, 95, nil},
-		{"sliding window 100/10s", must(policy.SlidingWindow(100, 10*time.Second)), 20 * ms, 3 * time.Minute, 10, 95, nil},
-		{"sliding window 1000/s", must(policy.SlidingWindow(1000, time.Second)), 5 * ms, 30 * time.Second, 1000, 95, nil},
+		{"bucket of 10, 10/s", policy.Must(policy.Funnel(10, 10, time.Second)), 20 * ms, time.Minute, 10, 95, nil},
+		{"bucket of 100, 10/s", policy.Must(policy.Funnel(100, 10, time.Second)), 20 * ms, time.Minute, 10, 95, nil},
+		{"bucket of 1, 1/s", policy.Must(policy.Funnel(1, 1, time.Second)), 20 * ms, time.Minute, 1, 95, nil},
+		{"bucket of 1000, 1000/s", policy.Must(policy.Funnel(1000, 1000, time.Second)), 20 * ms, 10 * time.Second, 1000, 93, nil},
+		{"fixed window 2/s", policy.Must(policy.FixedWindow(2, time.Second)), 20 * ms, time.Minute, 2, 95, nil},
+		{"fixed window 10/s", policy.Must(policy.FixedWindow(10, time.Second)), 20 * ms, time.Minute, 10, 95, nil},
+		{"fixed window 100/10s", policy.Must(policy.FixedWindow(100, 10*time.Second)), 20 * ms, time.Minute, 10, 95, nil},
+		{"fixed window 1000/s", policy.Must(policy.FixedWindow(1000, time.Second)), 5 * ms, 10 * time.Second, 1000, 95, nil},
+		{"aligned window 100/10s", policy.Must(policy.AlignedWindow(100, 10*time.Second)), 20 * ms, time.Minute, 10, 95, nil},
+		{"sliding window 25/s", policy.Must(policy.SlidingWindow(25, time.Second)), 4 * ms, time.Minute, 25, 95, nil},
+		{"sliding window 100/10s", policy.Must(policy.SlidingWindow(100, 10*time.Second)), 20 * ms, 3 * time.Minute, 10, 95, nil},
+		{"sliding window 1000/s", policy.Must(policy.SlidingWindow(1000, time.Second)), 5 * ms, 30 * time.Second, 1000, 95, nil},
 		// An even pace has room for one call less than the limit.
-		{"sliding window 2/s", must(policy.SlidingWindow(2, time.Second)), 4 * ms, time.Minute, 2, 49, nil},
-		{"sliding window 10/s", must(policy.SlidingWindow(10, time.Second)), 4 * ms, time.Minute, 10, 89, nil},
+		{"sliding window 2/s", policy.Must(policy.SlidingWindow(2, time.Second)), 4 * ms, time.Minute, 2, 49, nil},
+		{"sliding window 10/s", policy.Must(policy.SlidingWindow(10, time.Second)), 4 * ms, time.Minute, 10, 89, nil},
 		// The slower of two limits sets the pace, the smaller the burst.
-		{"window 10/s, 10000/h", must(policy.FixedWindow(10, time.Second)), 20 * ms, 3 * time.Minute, 10000. / 3600, 95, must(policy.FixedWindow(10000, time.Hour))},
-		{"window 10/s, bucket of 10000, 10000/24h", must(policy.FixedWindow(10, time.Second)), 20 * ms, 10 * time.Minute, 10000. / 86400, 95, must(policy.Funnel(10000, 10000, 24*time.Hour))},
-		{"bucket of 10, 10/s, of 1000, 1000/h", must(policy.Funnel(10, 10, time.Second)), 20 * ms, 5 * time.Minute, 1000. / 3600, 95, must(policy.Funnel(1000, 1000, time.Hour))},
-		{"window 20/s, 600/m", must(policy.FixedWindow(20, time.Second)), 20 * ms, 3 * time.Minute, 10, 95, must(policy.FixedWindow(600, time.Minute))},
-		{"sliding window 3/s, 5000/h", must(policy.SlidingWindow(3, time.Second)), 4 * ms, 5 * time.Minute, 5000. / 3600, 95, must(policy.SlidingWindow(5000, time.Hour))},
-		{"sliding window 2/s, 5000/h", must(policy.SlidingWindow(2, time.Second)), 4 * ms, 5 * time.Minute, 5000. / 3600, 69, must(policy.SlidingWindow(5000, time.Hour))},
+		{"window 10/s, 10000/h", policy.Must(policy.FixedWindow(10, time.Second)), 20 * ms, 3 * time.Minute, 10000. / 3600, 95, policy.Must(policy.FixedWindow(10000, time.Hour))},
+		{"window 10/s, bucket of 10000, 10000/24h", policy.Must(policy.FixedWindow(10, time.Second)), 20 * ms, 10 * time.Minute, 10000. / 86400, 95, policy.Must(policy.Funnel(10000, 10000, 24*time.Hour))},
+		{"bucket of 10, 10/s, of 1000, 1000/h", policy.Must(policy.Funnel(10, 10, time.Second)), 20 * ms, 5 * time.Minute, 1000. / 3600, 95, policy.Must(policy.Funnel(1000, 1000, time.Hour))},
+		{"window 20/s, 600/m", policy.Must(policy.FixedWindow(20, time.Second)), 20 * ms, 3 * time.Minute, 10, 95, policy.Must(policy.FixedWindow(600, time.Minute))},
+		{"sliding window 3/s, 5000/h", policy.Must(policy.SlidingWindow(3, time.Second)), 4 * ms, 5 * time.Minute, 5000. / 3600, 95, policy.Must(policy.SlidingWindow(5000, time.Hour))},
+		{"sliding window 2/s, 5000/h", policy.Must(policy.SlidingWindow(2, time.Second)), 4 * ms, 5 * time.Minute, 5000. / 3600, 69, policy.Must(policy.SlidingWindow(5000, time.Hour))},
 	} {
 		for pace, name := range map[Pace]string{Spend: "spend", Even: "even"} {
 			t.Run(c.name+", "+name, func(t *testing.T) {
@@ -67,8 +68,7 @@ func TestCrowdUsesTheLimitWithoutARefusal(t *testing.T) {
 						limits = append(limits, c.second)
 					}
 					far := &away{handler: server(t, httplimit.RateLimitHeaders, limits...), rtt: c.rtt}
-					rt, err := NewTransport(newLine(t, Config{Pace: pace}), ByHost, Options{Base: far})
-					require.NoError(t, err)
+					rt := must.Get(NewTransport(newLine(t, Config{Pace: pace}), ByHost, Options{Base: far}))
 					crowd(t, c.during, rt)
 					assert.Zero(t, far.refused, "refused after the first answer")
 					assert.Zero(t, far.early, "refused before it")
@@ -84,10 +84,9 @@ func TestCrowdUsesTheLimitWithoutARefusal(t *testing.T) {
 // The server's windows are too short to advertise in seconds.
 func TestPolicyOfTheCallerHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		far := &away{handler: server(t, httplimit.RateLimitHeaders, must(policy.Funnel(1, 10, time.Second))), rtt: 4 * time.Millisecond}
-		line := newLine(t, Config{Policy: must(policy.Funnel(1, 10, 1040*time.Millisecond))})
-		rt, err := NewTransport(line, ByHost, Options{Base: far})
-		require.NoError(t, err)
+		far := &away{handler: server(t, httplimit.RateLimitHeaders, policy.Must(policy.Funnel(1, 10, time.Second))), rtt: 4 * time.Millisecond}
+		line := newLine(t, Config{Policy: policy.Must(policy.Funnel(1, 10, 1040*time.Millisecond))})
+		rt := must.Get(NewTransport(line, ByHost, Options{Base: far}))
 		crowd(t, time.Minute, rt)
 		assert.Zero(t, far.refused+far.early)
 		assert.GreaterOrEqual(t, len(far.admitted), 570)
@@ -97,10 +96,9 @@ func TestPolicyOfTheCallerHolds(t *testing.T) {
 // AtMost sustains less than it advertises.
 func TestRefusalsSlowThePaceDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		far := &away{handler: server(t, httplimit.RateLimitHeaders, must(policy.AtMost(100, 10*time.Second)))}
+		far := &away{handler: server(t, httplimit.RateLimitHeaders, policy.Must(policy.AtMost(100, 10*time.Second)))}
 		line := newLine(t, Config{Pace: Even})
-		rt, err := NewTransport(line, ByHost, Options{Base: far})
-		require.NoError(t, err)
+		rt := must.Get(NewTransport(line, ByHost, Options{Base: far}))
 		crowd(t, 2*time.Minute, rt)
 		assert.Positive(t, far.refused)
 		assert.LessOrEqual(t, far.refused, mostSlowed)
@@ -151,7 +149,7 @@ func waiting(ctx context.Context, l *Line[string], n int) (got *sync.Map, all *s
 // Promise: A refusal holds all its key's calls for its time.
 func TestNoCallWakesEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLine(t, Config{Policy: must(policy.Funnel(1, 1, time.Second))})
+		l := newLine(t, Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second))})
 		first := turnOf(t, l)
 		got, all := waiting(t.Context(), l, 5)
 		time.Sleep(500 * time.Millisecond) // the head has taken its unit already
@@ -209,14 +207,14 @@ func TestOneCallGoesAfterABackoffUnderAPolicy(t *testing.T) {
 		limit  policy.Policy
 		window bool
 	}{
-		"funnel":     {must(policy.Funnel(100, 10, time.Second)), false},
-		"of 1":       {must(policy.Funnel(1, 10, time.Second)), false},
-		"bursty":     {must(policy.Bursty(10, time.Second, 100)), false},
-		"queue":      {must(policy.Queue(20, 10, time.Second)), false},
-		"warming up": {must(policy.WarmingUp(10, time.Second, 10*time.Second, 3)), false},
-		"fixed":      {must(policy.FixedWindow(100, time.Minute)), true},
-		"sliding":    {must(policy.SlidingWindow(100, time.Minute)), true},
-		"at most":    {must(policy.AtMost(100, time.Minute)), true},
+		"funnel":     {policy.Must(policy.Funnel(100, 10, time.Second)), false},
+		"of 1":       {policy.Must(policy.Funnel(1, 10, time.Second)), false},
+		"bursty":     {policy.Must(policy.Bursty(10, time.Second, 100)), false},
+		"queue":      {policy.Must(policy.Queue(20, 10, time.Second)), false},
+		"warming up": {policy.Must(policy.WarmingUp(10, time.Second, 10*time.Second, 3)), false},
+		"fixed":      {policy.Must(policy.FixedWindow(100, time.Minute)), true},
+		"sliding":    {policy.Must(policy.SlidingWindow(100, time.Minute)), true},
+		"at most":    {policy.Must(policy.AtMost(100, time.Minute)), true},
 	} {
 		for _, before := range []int{0, 1, 30} {
 			t.Run(fmt.Sprint(name, ", after ", before), func(t *testing.T) {
@@ -455,7 +453,7 @@ func TestFirstRefusalLeavesTheDeadlineOfOthers(t *testing.T) {
 // Promise: Cancelled calls leave nothing taken.
 func TestCancelledCallsLeaveNothingTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLine(t, Config{Policy: must(policy.Funnel(2, 1, time.Second))})
+		l := newLine(t, Config{Policy: policy.Must(policy.Funnel(2, 1, time.Second))})
 		ctx, cancel := context.WithCancel(t.Context())
 		turn := turnOf(t, l)
 		turn.Cancel()

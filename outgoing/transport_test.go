@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -49,16 +50,14 @@ func answer(status int, content io.Reader, fields ...string) *http.Response {
 
 func request(t testing.TB, method string, content io.Reader, fields ...string) *http.Request {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, "http://there/", content)
-	require.NoError(t, err)
+	r := must.Get(http.NewRequestWithContext(t.Context(), method, "http://there/", content))
 	r.Header = headerOf(fields...)
 	return r
 }
 
 func transport(t testing.TB, c Config, o Options) *Transport[string] {
 	t.Helper()
-	rt, err := NewTransport(newLine(t, c), ByHost, o)
-	require.NoError(t, err)
+	rt := must.Get(NewTransport(newLine(t, c), ByHost, o))
 	return rt
 }
 
@@ -113,8 +112,7 @@ func TestOnlyRequestsThatMayBeRepeatedAreRetried(t *testing.T) {
 				assert.Equal(t, c.status, resp.StatusCode)
 				assert.Equal(t, c.sent, sent)
 				assert.Equal(t, uint64(c.sent-1), rt.line.Stats().Retries)
-				content, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
+				content := must.Get(io.ReadAll(resp.Body))
 				assert.NoError(t, resp.Body.Close())
 				assert.Equal(t, map[int]string{200: "served", 429: "slow down"}[c.status], string(content))
 				assert.Equal(t, before.Header, r.Header)
@@ -133,8 +131,7 @@ func TestRefusalIsReturnedIfItsTurnIsTooLate(t *testing.T) {
 		resp, err := rt.RoundTrip(request(t, "GET", nil))
 		require.NoError(t, err)
 		assert.Equal(t, 429, resp.StatusCode)
-		content, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
+		content := must.Get(io.ReadAll(resp.Body))
 		assert.Equal(t, "slow down", string(content))
 		assert.NoError(t, resp.Body.Close())
 		assert.Zero(t, time.Since(began))
@@ -175,8 +172,7 @@ func TestSlowRefusalIsReturned(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, c.most, time.Since(began))
 				assert.Equal(t, 429, resp.StatusCode)
-				content, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
+				content := must.Get(io.ReadAll(resp.Body))
 				assert.Len(t, content, 100)
 				sent := resp.Body.(*aside).from.(*body)
 				assert.NoError(t, resp.Body.Close())
@@ -220,7 +216,7 @@ func TestLongRefusalIsReturned(t *testing.T) {
 // Promise: A `Transport` closes unsent requests' bodies.
 func TestBodyIsClosedWithoutATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := transport(t, Config{Policy: must(policy.Funnel(1, 1, time.Minute))}, Options{Retries: 1, Base: &base{answer: func(*http.Request) (*http.Response, error) {
+		rt := transport(t, Config{Policy: policy.Must(policy.Funnel(1, 1, time.Minute))}, Options{Retries: 1, Base: &base{answer: func(*http.Request) (*http.Response, error) {
 			return answer(429, http.NoBody, "Retry-After: 5"), nil
 		}}})
 		r := request(t, "PUT", strings.NewReader("x"))
@@ -267,8 +263,7 @@ func TestByHost(t *testing.T) {
 		"http://[::1]:80/":           "[::1]",
 		"https://user:pw@a.example/": "a.example",
 	} {
-		r, err := http.NewRequest(http.MethodGet, url, nil)
-		require.NoError(t, err)
+		r := must.Get(http.NewRequest(http.MethodGet, url, nil))
 		assert.Equal(t, want, ByHost(r), url)
 	}
 }

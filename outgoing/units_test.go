@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -87,9 +88,9 @@ func TestCallsAndTokens(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						limit := func(n int64) policy.Policy {
 							if window {
-								return must(policy.FixedWindow(n, time.Minute))
+								return policy.Must(policy.FixedWindow(n, time.Minute))
 							}
-							return must(policy.Funnel(n, n, time.Minute))
+							return policy.Must(policy.Funnel(n, n, time.Minute))
 						}
 						to := &models{limits: [2]policy.Policy{limit(calls), limit(60_000)}, fields: fields, began: time.Now()}
 						line := newLine(t, Config{Units: []string{"tokens"}})
@@ -100,8 +101,7 @@ func TestCallsAndTokens(t *testing.T) {
 							}
 							return []int64{1, n}
 						}
-						rt, err := NewTransport(line, ByHost, Options{Base: &away{handler: to, rtt: time.Second}, Cost: estimate, Used: [][]string{nil, {"total_tokens"}}})
-						require.NoError(t, err)
+						rt := must.Get(NewTransport(line, ByHost, Options{Base: &away{handler: to, rtt: time.Second}, Cost: estimate, Used: [][]string{nil, {"total_tokens"}}}))
 						ctx, cancel := context.WithCancel(t.Context())
 						defer time.AfterFunc(minutes*time.Minute, cancel).Stop()
 						var all sync.WaitGroup
@@ -136,10 +136,9 @@ func TestCallsAndTokens(t *testing.T) {
 func TestSlowAnswers(t *testing.T) {
 	const limit, minutes = 60, 20
 	synctest.Test(t, func(t *testing.T) {
-		bucket := must(policy.Funnel(limit, limit, time.Minute))
+		bucket := policy.Must(policy.Funnel(limit, limit, time.Minute))
 		to := &models{limits: [2]policy.Policy{bucket, bucket}, fields: likeOpenAI, began: time.Now()}
-		rt, err := NewTransport(newLine(t, Config{}), ByHost, Options{Base: &away{handler: to, rtt: time.Second, slow: 2 * time.Second}})
-		require.NoError(t, err)
+		rt := must.Get(NewTransport(newLine(t, Config{}), ByHost, Options{Base: &away{handler: to, rtt: time.Second, slow: 2 * time.Second}}))
 		crowd(t, minutes*time.Minute, rt)
 		assert.GreaterOrEqual(t, to.served[0], int64(limit*minutes*95/100))
 		assert.LessOrEqual(t, to.refused, limit*minutes*2/100)
@@ -181,7 +180,7 @@ func TestNumbersOfABody(t *testing.T) {
 // Promise: The true cost of a call is charged, and the rest comes back where the server tells nothing.
 func TestSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLine(t, Config{Policy: must(policy.Funnel(100, 100, time.Hour))})
+		l := newLine(t, Config{Policy: policy.Must(policy.Funnel(100, 100, time.Hour))})
 		left := func() int64 { return l.Engine().Peek("key", 0).Remaining }
 		turn, err := l.Wait(t.Context(), "key", 60)
 		require.NoError(t, err)
@@ -230,7 +229,7 @@ func TestCancelGivesBackTheCost(t *testing.T) {
 	} {
 		for _, told := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				config := Config{Policy: must(policy.Funnel(100, 1, time.Hour))}
+				config := Config{Policy: policy.Must(policy.Funnel(100, 1, time.Hour))}
 				if told {
 					config.Policy = nil
 				}
@@ -359,7 +358,7 @@ func TestUnitsKeepTheOrder(t *testing.T) {
 // Promise: Of a cost above what passes at once, the rest is owed.
 func TestCostAboveTheBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLine(t, Config{Policy: must(policy.Funnel(10, 10, time.Second))})
+		l := newLine(t, Config{Policy: policy.Must(policy.Funnel(10, 10, time.Second))})
 		for i, wait := range []time.Duration{0, 2100, 1000, 2100} {
 			turn, err := l.Wait(t.Context(), "key", []int64{30, 1}[i%2])
 			require.NoError(t, err)
@@ -467,7 +466,7 @@ func TestDelayFor(t *testing.T) {
 			assert.Equal(t, c.each, turn.Waited.Round(time.Second), name)
 		})
 	}
-	_, err := New(Config{Policy: must(policy.Funnel(1, 1, time.Second))}, DelayFor(func(string) time.Duration { return 0 }))
+	_, err := New(Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second))}, DelayFor(func(string) time.Duration { return 0 }))
 	assert.ErrorContains(t, err, "Policy")
 }
 
@@ -479,12 +478,10 @@ func TestTransportsInARow(t *testing.T) {
 			left[r.URL.Path]--
 			return answer(200, nil, fmt.Sprint("X-RateLimit-Remaining: ", left[r.URL.Path]), "X-RateLimit-Reset-After: 10"), nil
 		}}
-		host := newLine(t, Config{Policy: must(policy.Funnel(1, 2, time.Second))})
+		host := newLine(t, Config{Policy: policy.Must(policy.Funnel(1, 2, time.Second))})
 		global := func(r *http.Response) bool { return r.Header.Get("X-RateLimit-Global") != "" }
-		byHost, err := NewTransport(host, ByHost, Options{Base: far, Refusal: global})
-		require.NoError(t, err)
-		byPath, err := NewTransport(newLine(t, Config{}), func(r *http.Request) string { return r.URL.Path }, Options{Base: byHost})
-		require.NoError(t, err)
+		byHost := must.Get(NewTransport(host, ByHost, Options{Base: far, Refusal: global}))
+		byPath := must.Get(NewTransport(newLine(t, Config{}), func(r *http.Request) string { return r.URL.Path }, Options{Base: byHost}))
 		began := time.Now()
 		for i, want := range []time.Duration{0, 500, 1000, 1500, 11000} {
 			path := []string{"/a", "/b"}[i%2]
@@ -496,7 +493,7 @@ func TestTransportsInARow(t *testing.T) {
 		require.NoError(t, host.Close()) // then a request is not sent, and takes nothing of the endpoint's
 		time.Sleep(time.Minute)
 		before := byPath.line.engine.Peek("/b", 0)
-		_, err = (&http.Client{Transport: byPath}).Get("http://there/b") //nolint:bodyclose // there is none
+		_, err := (&http.Client{Transport: byPath}).Get("http://there/b") //nolint:bodyclose // there is none
 		assert.ErrorIs(t, err, engine.ErrClosed)
 		assert.Equal(t, before, byPath.line.engine.Peek("/b", 0))
 	})
