@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -256,4 +257,35 @@ func TestRunReturnsTheErrorOfAContender(t *testing.T) {
 	o.CPUs = []int{1, 0}
 	_, err = Run(t.Context(), nil, nil, o)
 	assert.ErrorContains(t, err, "CPUs")
+}
+
+// Promise: A flood's memory is returned.
+func TestRalForgetsIdleKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		workloads, err := Select(Standard(0.02), []string{"memory"})
+		require.NoError(t, err)
+		results := ran(t, quick(), workloads, XsyncMap(), Ral()).Workloads[0].Results
+		yardstick, ral := results[0].Memory, results[1].Memory
+		assert.Zero(t, yardstick.Idle, "a yardstick forgets nothing")
+		assert.Equal(t, minIdle, ral.Idle)
+		assert.Positive(t, ral.BytesPerKey)
+		assert.Less(t, ral.IdleShare(), 0.5)
+	})
+}
+
+func TestRalByItsClocks(t *testing.T) {
+	setup := Setup{Limit: Limit{Capacity: 1, Count: 1, Per: time.Hour}, MaxKeys: 10}
+	clock := func(c Contender) string {
+		l, err := c.New(setup)
+		require.NoError(t, err)
+		defer l.Close()
+		assert.Equal(t, 1, l.ChokeAll([]string{"a", "a"}), c.Name)
+		return l.(ral).Stats().Clock
+	}
+	assert.Equal(t, "package time", clock(RalPackageTime()))
+	if ReadsCounter() {
+		assert.Equal(t, "counter", clock(Ral()))
+	} else {
+		assert.Equal(t, "package time", clock(Ral()))
+	}
 }
