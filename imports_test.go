@@ -34,6 +34,7 @@ var mayImport = []struct {
 	{"internal/core/clock", nil},
 	{"internal/core/shape", nil},
 	{"internal/core/whole", nil},
+	{"internal/core/escape", nil},
 	{"internal/testkit/seeds", nil},
 	{"internal/testkit/child", nil},
 	{"internal/testkit/redisd", []string{"internal/testkit/child"}},
@@ -57,13 +58,13 @@ var mayImport = []struct {
 	// The janitor passes on instants, a type of policy.
 	{"janitor", []string{"internal/core/seam", "policy", "table", "cmdqueue"}},
 	{"cell", []string{"internal/core/seam", "internal/core/waitline", "internal/core/underway", "internal/core/decide", "internal/core/shape", "internal/core/frequent", "policy", "table", "cmdqueue"}},
-	{"engine", []string{"internal/core/clock", "internal/core/seam", "internal/core/shape", "policy", "internal/core/decide", "internal/core/statefile", "internal/core/keycodec", "internal/core/penalty", "cmdqueue", "supervisor", "table", "janitor", "internal/core/waitline", "internal/adapter/binding", "cell", "limits"}},
+	{"engine", []string{"internal/core/clock", "internal/core/escape", "internal/core/seam", "internal/core/shape", "policy", "internal/core/decide", "internal/core/statefile", "internal/core/keycodec", "internal/core/penalty", "cmdqueue", "supervisor", "table", "janitor", "internal/core/waitline", "internal/adapter/binding", "cell", "limits"}},
 	{"single", []string{"internal/core/clock", "internal/core/shape", "internal/core/waitline", "internal/core/underway", "internal/core/decide", "policy", "limits"}},
 	{"observe/metrics", []string{"internal/core/shape", "limits", "engine", "single"}},
 	{"internal/testkit/metricspage", []string{"observe/metrics", "github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"}},
 	{"observe/eventlog", []string{"policy", "supervisor", "engine"}},
 	{"internal/adapter/clientaddr", []string{"policy"}},
-	{"internal/adapter/admission", []string{"internal/core/clock", "internal/core/decide", "internal/core/shape", "internal/core/whole", "policy", "limits", "engine"}},
+	{"internal/adapter/admission", []string{"internal/core/escape", "internal/core/clock", "internal/core/decide", "internal/core/shape", "internal/core/whole", "policy", "limits", "engine"}},
 	{"internal/testkit/admissiontest", []string{"policy", "limits", "engine", "single", "github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"}},
 	// It imports neither gRPC nor Connect.
 	{"rpclimit", []string{"internal/adapter/binding", "internal/adapter/clientaddr", "internal/adapter/admission", "internal/core/shape", "policy", "limits", "engine", "observe/metrics"}},

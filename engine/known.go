@@ -1,10 +1,9 @@
 package engine
 
 import (
-	"unsafe"
-
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/internal/adapter/binding"
+	"github.com/ral-limiter/ral/internal/core/escape"
 )
 
 // fewClaims bounds the claims or limits taken by offers. Two are usual, and clearing room for more
@@ -51,7 +50,7 @@ func (o *Outcome) takeKnown(claims []Claim) (sure bool) {
 		for done, i := range c.order[:len(claims)] {
 			k := &o.known[i]
 			if !k.offer.Accept() {
-				*o = c.takeRest(done, claims, unseen(o))
+				*o = c.takeRest(done, claims, escape.Hide(o)) // it keeps what offers point to, which is on the heap
 				return true
 			}
 			k.of, k.n = claims[i].of, claims[i].n
@@ -97,13 +96,6 @@ func (c *knownCall) sort(claims []Claim) bool {
 		c.order[before] = i
 	}
 	return true
-}
-
-// unseen hides o from the compiler's escape analysis, for takeRest. That keeps what an offer points
-// to, which is on the heap, but not the Decisions, which may be on the stack.
-func unseen(o *Outcome) *Outcome {
-	address := uintptr(unsafe.Pointer(o))
-	return *(**Outcome)(unsafe.Pointer(&address))
 }
 
 // takeRest goes on if another call was faster at a key, after taking from done keys.

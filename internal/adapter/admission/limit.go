@@ -61,9 +61,10 @@ type Any[R, S any] interface {
 	// Describe returns the policy that holds for the request's key in words, or "".
 	Describe(r R) string
 
-	// claim returns a claim of n units of the request's key, and the key's limit, nil without a key.
-	// The limit must be Parts.plain.
-	claim(r R, n int64) (claim engine.Claim, limit policy.Policy)
+	// claim stores a claim of n units of the request's key, and returns the key's limit, nil without
+	// a key. The limit must be Parts.plain. A returned claim would be copied four times, and waits for
+	// its stores each time.
+	claim(r R, n int64, to *engine.Claim) (limit policy.Policy)
 	// claimToCharge is claim for a request that is charged afterwards.
 	claimToCharge(r R, n int64) (claim engine.Claim, limit policy.Policy, later chargeable)
 	// claimOfAny is claim for any limiter. ok is false without a key.
@@ -173,12 +174,13 @@ func (l *Limit[R, K, S]) find(r R) (key K, ok bool) {
 	return key, key != none || l.WhenNoKey == limits.Share
 }
 
-func (l *Limit[R, K, S]) claim(r R, n int64) (claim engine.Claim, limit policy.Policy) {
+func (l *Limit[R, K, S]) claim(r R, n int64, to *engine.Claim) (limit policy.Policy) {
 	key, ok := l.find(r)
 	if !ok {
-		return claim, nil
+		return nil
 	}
-	return l.engine.Claim(key, n), l.engine.LimitFor(key)
+	*to = l.engine.Claim(key, n)
+	return l.engine.LimitFor(key)
 }
 
 func (l *Limit[R, K, S]) claimToCharge(r R, n int64) (claim engine.Claim, limit policy.Policy, later chargeable) {

@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/core/escape"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -62,7 +63,7 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 		at := len(all)
 		all = room[:at+1]
 		if !keep {
-			all[at], limit = l.claim(r, n)
+			limit = l.claim(r, n, escape.Hide(&room[at]))
 		} else {
 			var later chargeable
 			if all[at], limit, later = l.claimToCharge(r, n); limit != nil {
@@ -77,13 +78,27 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 	if c.n == 0 {
 		return nil
 	}
+	atOnce := d.config.WaitUpTo <= 0 || d.shadow
+	if atOnce && !keep {
+		out := engine.TakeAll(all...) // on the stack
+		d.conclude(v, quotas, &c, &out, false)
+		return nil
+	}
 	var out engine.Outcome
 	cancelled := false
-	if d.config.WaitUpTo <= 0 || d.shadow {
+	if atOnce {
 		out = engine.TakeAll(all...)
 	} else {
 		out, cancelled = d.acquireAll(ctx, all)
 	}
+	if d.conclude(v, quotas, &c, &out, cancelled); keep && out.Allowed {
+		s = &allTaken{out, c.at, keys}
+	}
+	return s
+}
+
+// conclude completes the result of limits of engines that have decided together.
+func (d *Controller[R, S]) conclude(v *Result, quotas []Quota, c *claims, out *engine.Outcome, cancelled bool) {
 	v.Waited = out.Waited
 	// askAll repeats these steps: sharing them cost a call 4 to 6%.
 	binding := out.Binding
@@ -114,14 +129,11 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 		v.Reason = limits.Cancelled
 	case !out.Allowed:
 		v.Reason, v.RetryAfter = quotas[v.Binding].reasonOf(&limits.Answer{Decision: v.Decision}), out.RetryAfter
-	case keep:
-		s = &allTaken{out, c.at, keys}
 	}
 	for i := range out.Decisions {
 		quotas[c.at[i]].followDecision(&out.Decisions[i]) // reasonOf needs the earlier quota
 	}
 	v.bound(&quotas[v.Binding])
-	return s
 }
 
 // acquireAll takes from all claims, and waits in line for a key that has no room.
