@@ -128,15 +128,24 @@ func (d *doors) openAdmin(ctx context.Context, l net.Listener, config admin.Conf
 	return nil
 }
 
-// healthURL returns the address of /healthz under RALD_ADMIN, or under RALD_METRICS if that is none.
-func healthURL(env environment) string {
-	addr := cmp.Or(env.get("RALD_ADMIN"), defaultAdmin)
-	if addr == "none" {
-		addr = env.get("RALD_METRICS")
+// healthAt returns the URL of /healthz under RALD_ADMIN, and a client that reaches it. If that is
+// none, or demands certificates of clients, it is under RALD_METRICS.
+func healthAt(env environment) (url string, client *http.Client) {
+	addr, metrics := cmp.Or(env.get("RALD_ADMIN"), defaultAdmin), env.get("RALD_METRICS")
+	if metrics != "" && (addr == "none" || env.get("RALD_TLS_CLIENTS") != "") {
+		addr = metrics
+	}
+	// It asks its own machine, tells nothing, and the certificate may be for other names.
+	to := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	if path, ok := strings.CutPrefix(addr, onSocket); ok {
+		to.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}
+		addr = "localhost:80"
 	}
 	host, port, err := net.SplitHostPort(addr)
-	if err != nil || strings.HasPrefix(addr, "unix:") {
-		return "http://" + defaultAdmin + "/healthz"
+	if err != nil {
+		host, port, _ = net.SplitHostPort(defaultAdmin)
 	}
 	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
@@ -145,20 +154,21 @@ func healthURL(env environment) string {
 	if env.get("RALD_TLS_CERT") != "" {
 		scheme = "https://"
 	}
-	return scheme + net.JoinHostPort(host, port) + "/healthz"
+	return scheme + net.JoinHostPort(host, port) + "/healthz", &http.Client{Transport: to, Timeout: time.Minute}
 }
 
 // health asks a rald for its health, by default at the address that env names.
 func health(args []string, env environment, out io.Writer) error {
-	url := healthURL(env)
+	url, client := healthAt(env)
 	switch {
 	case len(args) == 0:
 	case len(args) == 1 && !strings.HasPrefix(args[0], "-"):
-		url = args[0]
+		url, client = args[0], &http.Client{Timeout: time.Minute}
 	default:
 		return fmt.Errorf("rald health takes one URL, not %q", args)
 	}
-	a, err := (&http.Client{Timeout: time.Minute}).Get(url)
+	defer client.CloseIdleConnections()
+	a, err := client.Get(url)
 	if err != nil {
 		return err
 	}

@@ -220,9 +220,8 @@ func TestEveryDoorIsGuarded(t *testing.T) {
 		status, _ = fetch(t, c, "https://"+everywhere+path, "Authorization", "Bearer "+operatorToken)
 		assert.Equal(t, 200, status, path)
 	}
-	c.Transport = &http.Transport{TLSClientConfig: strange, DisableKeepAlives: true}
-	status, _ := fetch(t, c, "https://"+s.metrics+"/healthz")
-	assert.Equal(t, http.StatusOK, status)
+	env := environment{"RALD_ADMIN=" + everywhere, "RALD_METRICS=" + s.metrics, "RALD_TLS_CERT=" + cert, "RALD_TLS_CLIENTS=" + cert}
+	assert.NoError(t, run(t.Context(), []string{"health"}, env, io.Discard, io.Discard), "metrics demand no certificate")
 	s.end(t)
 }
 
@@ -468,9 +467,9 @@ func TestManagementServerConfiguresTheDoor(t *testing.T) {
 	go func() { _ = management.Serve(l) }()
 	t.Cleanup(management.Stop)
 
-	addr, metrics, pages := freeAddr(t), freeAddr(t), freeAddr(t)
+	addr, metrics, pages, admin := freeAddr(t), freeAddr(t), freeAddr(t), onSocket+filepath.Join(t.TempDir(), "admin")
 	s := start(t, "-state", "none", "-envoy-xds", l.Addr().String(), "-envoy-xds-node", "edge", "-envoy-xds-ca", cert,
-		"-tls-cert", cert, "-tls-key", key, "-envoy-listen", addr, "-envoy-http", pages, "-metrics", metrics)
+		"-tls-cert", cert, "-tls-key", key, "-envoy-listen", addr, "-envoy-http", pages, "-metrics", metrics, "-admin", admin)
 	secure := &http.Client{Transport: &http.Transport{TLSClientConfig: trusting}}
 	service, err := grpc.NewClient(addr, grpc.WithTransportCredentials(credentials.NewTLS(trusting)))
 	require.NoError(t, err)
@@ -500,6 +499,7 @@ func TestManagementServerConfiguresTheDoor(t *testing.T) {
 	_, text := fetch(t, secure, "https://"+metrics+"/metrics")
 	assert.Contains(t, text, `rald_reloads_total{of="xds",result="good"} 1`)
 	assert.Contains(t, text, `rald_reload_failing{of="xds"} 0`)
+	assert.NoError(t, run(t.Context(), []string{"health"}, environment{"RALD_ADMIN=" + admin, "RALD_TLS_CERT=" + cert}, io.Discard, io.Discard))
 	s.end(t)
 	assert.Contains(t, s.log.String(), "rald ends")
 }

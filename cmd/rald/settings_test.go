@@ -256,13 +256,14 @@ func TestManualAndCompletion(t *testing.T) {
 func TestHealthURL(t *testing.T) {
 	for variables, want := range map[string]string{
 		"":                          "http://127.0.0.1:7381/healthz",
-		"RALD_ADMIN=unix:/run/rald": "http://127.0.0.1:7381/healthz",
+		"RALD_ADMIN=unix:/run/rald": "http://localhost:80/healthz",
 		"RALD_ADMIN=localhost:1 RALD_METRICS=:9379": "http://localhost:1/healthz",
 		"RALD_ADMIN=none RALD_METRICS=:9379":        "http://127.0.0.1:9379/healthz",
 		"RALD_ADMIN=none":                           "http://127.0.0.1:7381/healthz",
 		"RALD_ADMIN=[::]:1 RALD_TLS_CERT=/cert":     "https://127.0.0.1:1/healthz",
 	} {
-		assert.Equal(t, want, healthURL(strings.Fields(variables)), variables)
+		url, _ := healthAt(strings.Fields(variables))
+		assert.Equal(t, want, url, variables)
 	}
 }
 
