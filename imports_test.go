@@ -75,7 +75,7 @@ var mayImport = []struct {
 	{"observe/inspect", []string{"internal/adapter/pagejson", "internal/core/shape", "policy", "limits", "engine", "single", "supervisor"}},
 	{"internal/testkit/inspecttest", []string{"policy", "limits", "engine", "single", "observe/inspect", "github.com/stretchr/testify/require"}},
 	// A bare xsync map is a yardstick of the benchmark.
-	{"bench", []string{"policy", "engine", "github.com/puzpuzpuz/xsync/v3"}},
+	{"bench", []string{"policy", "engine", "httplimit", "github.com/puzpuzpuz/xsync/v3"}},
 	{"tools/testrun", nil},
 	{"cmd/internal/version", nil},
 	{"tools/promises", nil},

@@ -19,6 +19,7 @@ const (
 	VerbsWorkload          = "verbs"
 	SeveralWorkload        = "several"
 	SeveralRefusedWorkload = "several-refused"
+	HTTPWorkload           = "http"
 	SetPolicyWorkload      = "setpolicy"
 )
 
@@ -58,6 +59,8 @@ func Calls(scale float64) []Workload {
 		beside(SeveralWorkload, "two limits in one call on 64 hot keys; one caller, every call passes",
 			"A limit for the second and one for the day, or one for a client and one for all: both or none."),
 		refused,
+		beside(HTTPWorkload, "a handler under limits on 64 hot keys; one caller, every request passes",
+			"A second limit should cost less than the first, of which it shares most steps."),
 		{
 			Name: SetPolicyWorkload, About: "the limit is changed 200 times, while 8 callers ask for one key",
 			Why:   "A limit that is changed under load: SetPolicy returns only when the new one holds.",
@@ -94,7 +97,7 @@ func All(scale float64) []Workload {
 // is elsewhere, is Choke under a funnel.
 func RalCalls() []Contender {
 	base := Ral()
-	base.For = []string{LimitsWorkload, LimitsTakeWorkload, LimitsAuditWorkload, VerbsWorkload, SeveralWorkload, SeveralRefusedWorkload}
+	base.For = []string{LimitsWorkload, LimitsTakeWorkload, LimitsAuditWorkload, VerbsWorkload, SeveralWorkload, SeveralRefusedWorkload, HTTPWorkload}
 	base.About = "Choke under a funnel"
 	all := []Contender{base}
 	for _, k := range limitKinds {
@@ -117,7 +120,7 @@ func RalCalls() []Contender {
 		c.New = m.new
 		all = append(all, c)
 	}
-	return append(all, ralSetPolicy())
+	return append(append(all, ralHTTP()...), ralSetPolicy())
 }
 
 // limitKinds are the policies. The first is the funnel's Take; its Choke is the base.

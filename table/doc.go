@@ -24,7 +24,8 @@
 //     one slot. The writer puts it into the map first and takes it out of the slot last. So it is
 //     always in the slot or in the map.
 //  2. A slot is a list. A caller pushes a new, tentative entry in front of a list in which it saw
-//     no live entry of the key. The push fails if the list begins with another entry by then. After
+//     no live entry of the key; the list's first node has a bit for each hash behind it, so that
+//     most callers need not look at the others. The push fails if the list begins with another entry by then. After
 //     the push the caller looks for the key in the map. An older entry of the key was in the list,
 //     and seen; or it has left the list, and was in the map before it left, so that this second
 //     look finds it; or it is dead. While the new entry is in the list no other entry of its key is

@@ -1,0 +1,74 @@
+package bench
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/httplimit"
+)
+
+// ralHTTP returns package httplimit as contenders: a handler under one limit and under two, without
+// and with RateLimit fields. Each has one caller.
+func ralHTTP() (all []Contender) {
+	for _, fields := range []struct {
+		name string
+		set  httplimit.HeaderSet
+	}{{"", httplimit.NoHeaders}, {" with fields", httplimit.RateLimitHeaders}} {
+		for limits, name := range []string{"one limit", "two limits"} {
+			c := newRalCall(name+fields.name, "a handler of httplimit, "+name+fields.name, HTTPWorkload)
+			c.New = func(s Setup) (Limiter, error) { return newHTTP(s, limits+1, fields.set) }
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+func newHTTP(s Setup, limits int, set httplimit.HeaderSet) (Limiter, error) {
+	l := &handled{request: &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/"}, Header: http.Header{}}, fields: http.Header{}}
+	var all []httplimit.AnyLimit
+	for _, name := range []string{"first", "second"}[:limits] {
+		e, err := newEngine(s, funnel, asItIs)
+		if err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+		l.engines = append(l.engines, e)
+		all = append(all, httplimit.Limit[string]{Name: name, Limiter: e, Key: func(r *http.Request) string { return r.Host }})
+	}
+	m, err := httplimit.NewAll(httplimit.Options{Headers: set}, all...)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	l.handler = m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { l.passed = true }))
+	return l, nil
+}
+
+// handled asks a handler, for a single caller. It is the handler's http.ResponseWriter.
+type handled struct {
+	handler http.Handler
+	request *http.Request
+	fields  http.Header
+	passed  bool
+	engines []*engine.Engine[string]
+}
+
+func (l *handled) Choke(key string) bool {
+	clear(l.fields)
+	l.request.Host, l.passed = key, false
+	l.handler.ServeHTTP(l, l.request)
+	return l.passed
+}
+
+func (l *handled) ChokeAll(keys []string) int { return AskEach(keys, l.Choke) }
+
+func (l *handled) Close() (err error) {
+	for _, e := range l.engines {
+		err = errors.Join(err, e.Close())
+	}
+	return err
+}
+
+func (l *handled) Header() http.Header               { return l.fields }
+func (l *handled) Write(content []byte) (int, error) { return len(content), nil }
+func (l *handled) WriteHeader(int)                   {}
