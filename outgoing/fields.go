@@ -108,23 +108,8 @@ func read(h http.Header, now time.Time, units []string) (a Answer, from names) {
 	}
 	if a.readDraft7(first(h, limitField)) {
 		from.reset = limitField
-		a.Later = a.described() && a.Reset > a.Window
-		return a, from
-	}
-	for _, sets := range older {
-		told := false
-		for i := range sets {
-			if of := a.of(sets[i].unit, units); of == nil || of == &a {
-				a.readOlder(h, &sets[i], now, &from)
-			} else {
-				var names names
-				of.readOlder(h, &sets[i], now, &names)
-				of.Field, told = names.reset, told || of.Told
-			}
-		}
-		if told || a.Told {
-			break
-		}
+	} else {
+		a.readSets(h, now, units, &from)
 	}
 	a.Later = a.described() && a.Reset > a.Window
 	return a, from
@@ -218,6 +203,25 @@ func until(value string, now time.Time) (d time.Duration, ok bool) {
 	}
 	at, err := time.Parse(time.RFC3339, value)
 	return at.Sub(now), err == nil
+}
+
+// readSets reads the first group of older sets that is present.
+func (a *Answer) readSets(h http.Header, now time.Time, units []string, from *names) {
+	for _, sets := range older {
+		told := false
+		for i := range sets {
+			if of := a.of(sets[i].unit, units); of == nil || of == a {
+				a.readOlder(h, &sets[i], now, from)
+			} else {
+				var names names
+				of.readOlder(h, &sets[i], now, &names)
+				of.Field, told = names.reset, told || of.Told
+			}
+		}
+		if told || a.Told {
+			return
+		}
+	}
 }
 
 // readOlder reads a set of older fields if it has the least left so far.
