@@ -57,6 +57,20 @@ func TestFailedCallHoldsNoOther(t *testing.T) {
 	}
 }
 
+// Turns that were taken before the limit was told are not among its units.
+func TestCancelGivesBackNoOthersTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := free(t, Config{Pace: Even})
+		old, last := turnOf(t, l), turnOf(t, l)
+		last.Obey(Answer{Limit: 10, Window: 10 * time.Second})
+		turnOf(t, l)
+		began := time.Now()
+		old.Cancel()
+		turnOf(t, l)
+		assert.GreaterOrEqual(t, time.Since(began), time.Second)
+	})
+}
+
 // A call sent before a refusal is answered after it.
 func TestOldSuccessKeepsRoomForOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -132,6 +132,9 @@ var (
 
 func (p *pace) unknown() bool { return p == nil || p == probed }
 
+// limits reports whether the pace is of a limit, told or guessed.
+func (p *pace) limits() bool { return !p.unknown() && p != unlimited }
+
 // spends reports whether calls may spend at once what remains.
 func (p *pace) spends() bool { return p != nil && p.limit.period > 0 }
 

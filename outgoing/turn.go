@@ -165,6 +165,7 @@ type part[K comparable] struct {
 	sent   policy.Instant
 	ended  int64 // units of calls that had ended before this one was sent
 	obeyed bool
+	early  bool // taken before there was a limit
 }
 
 // part returns the part of a call that is about to wait, until leave.
@@ -190,6 +191,7 @@ func (p *part[K]) fitAgain() bool {
 func (p *part[K]) acquire(ctx context.Context, patience time.Duration) (err error) {
 	for {
 		p.held, err = p.line.engine.Acquire(ctx, p.key, p.fits, max(patience, 0))
+		p.early = !p.state.pace.Load().limits()
 		taken := p.fits
 		again := p.n > 1 && p.fitAgain()
 		if !again || err != nil && !errors.Is(err, engine.ErrNever) {
@@ -230,6 +232,8 @@ func (p *part[K]) charge(n int64) {
 	switch {
 	case !p.line.has(p.key, p.state), of.spends() && p.sent < of.opened:
 		return // the key was forgotten, or the call's window is over
+	case n < 0 && p.early && of.limits() && !of.spends():
+		return // the limit has none of the call's units: others would come back
 	case of != nil && of.expires > 0: // all units come back at the reset
 		n = min(max(n, -of.count), of.count)
 	}
