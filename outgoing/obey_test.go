@@ -292,6 +292,7 @@ func TestSecondAnswerMayRefuse(t *testing.T) {
 	})
 }
 
+// Promise: An answer to an older call sets no pace.
 func TestOldAnswerDoesNotSetThePace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := free(t, Config{Pace: Even})
@@ -605,7 +606,7 @@ func TestKeysInUseStay(t *testing.T) {
 	})
 }
 
-// A key that is held or has waiting calls is not idle.
+// Promise: A key that is held or has waiting calls keeps its pace.
 func TestHeldKeyKeepsItsPace(t *testing.T) {
 	for name, wait := range map[string]bool{"calls wait": true, "held": false} {
 		t.Run(name, func(t *testing.T) {

@@ -122,6 +122,7 @@ func TestOnlyRequestsThatMayBeRepeatedAreRetried(t *testing.T) {
 	}
 }
 
+// Promise: A refusal is returned if its turn is too late.
 func TestRefusalIsReturnedIfItsTurnIsTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := transport(t, Config{Patience: time.Second}, Options{Retries: 3, Base: &base{answer: func(*http.Request) (*http.Response, error) {

@@ -177,7 +177,7 @@ func TestNumbersOfABody(t *testing.T) {
 	}
 }
 
-// Promise: The true cost of a call is charged, and the rest comes back where the server tells nothing.
+// Promise: A call's true cost is charged; the rest comes back if the server tells nothing.
 func TestSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{Policy: policy.Must(policy.Funnel(100, 100, time.Hour))})
@@ -415,7 +415,7 @@ func TestCostAboveWhatIsLeft(t *testing.T) {
 	}
 }
 
-// Promise: A refusal for want of tokens holds all calls that take some, and leaves the pace of calls.
+// Promise: A refusal for tokens holds calls that take some, and leaves the pace of calls.
 func TestRefusalForTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var names []string
@@ -470,7 +470,7 @@ func TestDelayFor(t *testing.T) {
 	assert.ErrorContains(t, err, "Policy")
 }
 
-// Promise: Transports in a row hold calls to a limit of the endpoint and to one of the host.
+// Promise: Transports in a row keep limits of endpoint and host.
 func TestTransportsInARow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := map[string]int{"/a": 2, "/b": 2}

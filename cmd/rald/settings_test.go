@@ -74,6 +74,7 @@ func TestSettings(t *testing.T) {
 	})
 }
 
+// Promise: `-redis` has addresses, user, password, database and TLS.
 func TestSettingsOfAFleet(t *testing.T) {
 	env := environment{"RALD_REDIS_PASSWORD=from the environment", "STATE_DIRECTORY=/var/lib/rald"}
 	s, err := parse([]string{"-redis", "redis://db"}, env, io.Discard)

@@ -312,7 +312,7 @@ func TestModesOfAllRules(t *testing.T) {
 	assert.Equal(t, ok, code)
 }
 
-// Promise: Hits are taken from all limits of an Envoy rule, or none; the answer is the binding limit's.
+// Promise: Hits take from all limits of an Envoy rule or none; the binding limit answers.
 func TestSeveralLimitsOfARule(t *testing.T) {
 	const text = `
 domain: d

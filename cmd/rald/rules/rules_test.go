@@ -192,7 +192,7 @@ func TestMergesAndTypes(t *testing.T) {
 	}
 }
 
-// Promise: Each part of Envoy's files has an effect, or is named by `rald check`.
+// Promise: `rald check` names parts of Envoy's files without effect.
 func TestTextWithoutEffectIsAFault(t *testing.T) {
 	const head = "domain: d\ndescriptors:\n  - key: k\n"
 	const limit = "    rate_limit: {unit: day}\n"

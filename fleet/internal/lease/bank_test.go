@@ -3,10 +3,18 @@ package lease
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
+	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -157,4 +165,62 @@ func (w *wire) send(ctx context.Context, do func()) error {
 	case <-ctx.Done():
 		return errWire
 	}
+}
+
+// The sum has the earlier end, and the rest of the hold that was sent earlier, in either order.
+func TestHoldWith(t *testing.T) {
+	begun := time.Now()
+	at := func(sent, end time.Duration, units int64) hold {
+		return hold{units: units, sent: begun.Add(sent), end: begun.Add(end), window: 7, word: uint64(units), at: 10}
+	}
+	for _, c := range []struct{ old, young, want hold }{
+		{at(0, 5, 3), at(1, 6, 4), hold{units: 7, sent: begun, end: begun.Add(5), window: 7, word: 3, at: 10}},
+		{at(0, 6, 3), at(1, 5, 4), hold{units: 7, sent: begun, end: begun.Add(5), window: 7, word: 3, at: 10}},
+		{at(0, 5, 3), at(1, 5, 0), hold{units: 3, sent: begun, end: begun.Add(5), window: 7, word: 3, at: 10}},
+	} {
+		assert.Equal(t, c.want, c.old.with(c.young))
+		assert.Equal(t, c.want, c.young.with(c.old))
+	}
+	same := at(0, 5, 3)
+	assert.EqualValues(t, 6, same.with(same).units)
+}
+
+// onStore returns leases of a bank in a store, with a call that returns the units left there.
+func onStore(t *testing.T, limit policy.Policy) (l *Leases, bank *OnStore, remaining func(key string) int64) {
+	t.Helper()
+	plan := must.Get(NewPlan(limit, 0))
+	kept := must.Get(store.New(nil, store.Options{}).Limit(plan.Policy))
+	redis := storetest.New().Store(store.Options{})
+	bank = NewOnStore(redis, plan, kept)
+	l = must.Get(New(Config{Plan: plan, Bank: bank, Name: store.Short, Timeout: time.Second}))
+	return l, bank, func(key string) int64 { return must.Get(redis.Peek(t.Context(), kept, key)).Remaining }
+}
+
+// Units of a window come back at once, whatever the key's length.
+func TestCloseGivesBackToRedis(t *testing.T) {
+	for i, limit := range []policy.Policy{policy.Must(policy.FixedWindow(500, time.Hour)), policy.Must(policy.SlidingWindow(500, time.Hour))} {
+		synctest.Test(t, func(t *testing.T) {
+			key, used := [...]string{"key", strings.Repeat("key", 20_000)}[i], int64(0)
+			l, _, remaining := onStore(t, limit)
+			for ; l.Held(key) < 10; used++ {
+				require.True(t, must.Get(takeFrom(l, key, 1, budget)).Allowed)
+			}
+			require.NoError(t, l.Close(t.Context()))
+			assert.Equal(t, l.Limit()-used, remaining(key))
+			assert.Positive(t, l.Stats().Returned)
+		})
+	}
+}
+
+// The delay that Redis may have counts as age.
+func TestFunnelGivesBackTheUndrainedUnits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, bank, remaining := onStore(t, policy.Must(policy.Funnel(400, 2000, time.Second)))
+		g := bank.Lease(t.Context(), []Ask{{Key: "key", Need: 200, Most: 200}})[0]
+		require.NoError(t, g.Err)
+		require.EqualValues(t, 200, g.Units)
+		require.NoError(t, bank.Return(t.Context(), []Back{{Name: "key", Units: 200, Word: g.Word, At: g.At}}))
+		assert.Equal(t, l.Limit()-int64(inTime)*2000/int64(time.Second), remaining("key"))
+		require.NoError(t, l.Close(t.Context()))
+	})
 }

@@ -495,7 +495,7 @@ func TestTransactions(t *testing.T) {
 	assert.Equal(t, []any{"OK", "QUEUED", "OK", io.EOF}, append(c.all("MULTI", "RAL.TAKE ann api", "QUIT"), c.reply()))
 }
 
-// Promise: A transaction after `CLIENT CACHING` executes nothing, so that no client caches its replies.
+// Promise: No client caches a transaction's replies: after `CLIENT CACHING` it executes nothing.
 func TestRepliesAreNotCached(t *testing.T) {
 	c := connect(t, Config{})
 	replies := c.all("CLIENT CACHING YES", "MULTI", "PTTL ann", "RAL.PEEK ann api", "EXEC")

@@ -99,7 +99,7 @@ func (l *lab) stats(good, bad int, failing bool) {
 
 // The fault names domain, key and reason. Versions are those in force, also on another connection.
 //
-// Promise: A management server configures Envoy's service; rules that it may not have are refused whole, and the old ones stay.
+// Promise: A management server configures Envoy's service; faulty rules are refused whole, and the old stay.
 func TestRulesOfAManagementServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t)
