@@ -220,6 +220,9 @@ func (c *Cell[K]) ask(key K, n int64, look bool, d *policy.Decision) Basis {
 		}
 	}
 	if look {
+		if c.view.Seek(hash, key) == nil {
+			return c.probeState(c.view.Terms(), 0, now, key, &q, d)
+		}
 		return c.probeAt(now, key, &q, d)
 	}
 	b := c.takeNew(hash, true, key, now, &q, d, nil)

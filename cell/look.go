@@ -30,6 +30,13 @@ func (c *Cell[K]) probeAt(now policy.Instant, key K, q *request, d *policy.Decis
 		}
 	}
 	terms, state := c.current(key)
+	return c.probeState(terms, state, now, key, q, d)
+}
+
+// probeState is probe for a key's state.
+func (c *Cell[K]) probeState(
+	terms *table.Terms, state uint64, now policy.Instant, key K, q *request, d *policy.Decision,
+) Basis {
 	if state == 0 {
 		now = max(now, c.view.Horizon())
 	}

@@ -83,6 +83,12 @@ func (q *request) plain() bool { return q.limit == nil && q.notBefore == 0 && !q
 
 // decide puts the answer for a word's state into d, and returns the next state if it is allowed.
 func (q *request) decide(terms *table.Terms, state uint64, now policy.Instant, d *policy.Decision) (next uint64) {
+	if q.plain() {
+		next = terms.Take(state, now, q.n, max(q.patience, 0), d)
+		if q.patience != noDelay || d.Allowed && d.Wait == 0 {
+			return next
+		}
+	}
 	p := terms.Policy
 	if q.limit != nil {
 		if p = q.limit; !terms.ReadsWordsOf(p) {
@@ -161,15 +167,7 @@ func (c *Cell[K]) takeEntry(
 				now = max(now, c.view.Horizon())
 			}
 		}
-		var next uint64
-		plain := q.plain()
-		if plain {
-			next = terms.Take(state, now, q.n, max(q.patience, 0), d)
-			plain = q.patience != noDelay || d.Allowed && d.Wait == 0
-		}
-		if !plain {
-			next = q.decide(terms, state, now, d)
-		}
+		next := q.decide(terms, state, now, d)
 		switch {
 		case q.n == 0 || !d.Allowed || q.charge && next == state:
 			if q.limit == nil {

@@ -70,7 +70,7 @@ func TestTakeAllCountsTheFinalRefusal(t *testing.T) {
 	odd := openFor(t, Config{Policy: chosen}, func(float64) policy.Policy { return chosen })
 	takes := 0
 	other := open[string](t, Config{Policy: &hooked{Policy: chosen, took: func(a *asked) {
-		if takes++; takes == 2 { // it has no room at the second take
+		if takes++; takes >= 2 { // it has no room from the second take on
 			chosen = funnel(1, 1, time.Second)
 			a.next, a.d = a.word, policy.Decision{Limit: 5, RetryAfter: time.Second}
 		}
