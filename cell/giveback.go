@@ -80,6 +80,10 @@ func lowerUnder(
 ) (next uint64) {
 	refunder := terms.Refunder
 	switch {
+	case limit == nil && refunder != nil && n >= 0: // decide.Refund, but by Terms.Take
+		next = refunder.Refund(state, now, n)
+		terms.Take(next, now, 0, 0, d)
+		return next
 	case limit == nil:
 		limit = terms.Policy
 	case !terms.ReadsWordsOf(limit):
