@@ -6,6 +6,12 @@ import "unsafe"
 // Hide returns p, and hides from the compiler where it goes, as through an interface. So p may point
 // to the stack. It must not be kept after its variable's function returns, nor may pointers to other
 // variables that it leads to.
+//
+// It must not call anything, also when instrumented, as the stack could move.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
 func Hide[T any](p *T) *T {
 	address := uintptr(unsafe.Pointer(p))
 	return *(**T)(unsafe.Pointer(&address))
