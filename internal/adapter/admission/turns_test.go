@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,10 +141,10 @@ func (h herd) run(t testing.TB) (out outcome) {
 		time.Sleep(time.Until(ev.at))
 		c := servers[random.IntN(len(servers))]
 		if p.Delays() {
-			decided := false
+			var decided atomic.Bool
 			var v Result
-			go func() { v = ask(c, h.cost); decided = true }()
-			if synctest.Wait(); decided {
+			go func() { v = ask(c, h.cost); decided.Store(true) }()
+			if synctest.Wait(); decided.Load() {
 				ended(ev, &v)
 			}
 			continue // otherwise its turn will come
