@@ -60,7 +60,7 @@ func Calls(scale float64) []Workload {
 			"A limit for the second and one for the day, or one for a client and one for all: both or none."),
 		refused,
 		beside(HTTPWorkload, "a handler under limits on 64 hot keys; one caller, every request passes",
-			"A second limit should cost less than the first, of which it shares most steps."),
+			"A second limit shares most steps with the first, and should cost less."),
 		{
 			Name: SetPolicyWorkload, About: "the limit is changed 200 times, while 8 callers ask for one key",
 			Why:   "A limit that is changed under load: SetPolicy returns only when the new one holds.",
