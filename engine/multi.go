@@ -135,7 +135,7 @@ func (o *Outcome) Keep(used ...int64) {
 
 // Cancel ends an outcome and gives all its units back: see Reservation.Cancel. It is as if nothing
 // had been taken, if no other call took since. It does nothing after a refusal or another Cancel or
-// Keep.
+// Keep. Do not end a copy too: it would give the units back again.
 func (o *Outcome) Cancel() {
 	for i := range slices.Backward(o.known[:]) {
 		o.known[i].Keep(0)
