@@ -149,7 +149,7 @@ func (c *Cell[K]) Choke(key K) bool {
 			}
 			taken := e.Advance(word, next|terms.EpochBit)
 			if taken {
-				c.tally.mine().admitted.Add(1)
+				c.tally.CountAdmitted()
 				return true
 			}
 		}
@@ -214,7 +214,7 @@ func (c *Cell[K]) ask(key K, n int64, look bool, d *policy.Decision) Basis {
 				break // as in Choke
 			}
 			if e.Advance(word, next|terms.EpochBit) {
-				c.tally.mine().admitted.Add(1)
+				c.tally.CountAdmitted()
 				return Basis{}
 			}
 		}

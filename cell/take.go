@@ -245,7 +245,7 @@ type Due struct {
 func (c *Cell[K]) CountOnly(allowed bool, b Basis) (due Due) {
 	switch {
 	case allowed:
-		c.tally.mine().admitted.Add(1)
+		c.tally.CountAdmitted()
 		if b.missing != 0 {
 			c.admittedBy[b.missing].Add(1)
 		}

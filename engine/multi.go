@@ -149,18 +149,18 @@ func (o *Outcome) Cancel() {
 	}
 }
 
-// TakeAll takes the units of all claims or of none, for example by address, by user and for the whole
-// service. No limit is ever exceeded, not for a moment. It looks at all keys before it takes, so
-// nearly always a refused call takes nothing. If another call takes in between, units already taken
-// are given back as by Reservation.Cancel. A call that comes at that moment may be refused although
-// there is room right after.
+// TakeAll takes the units of all claims or of none, for example by address, by user and for the
+// whole service. No limit is ever exceeded, not for a moment. It looks at all keys before it takes,
+// so nearly always a refused call takes nothing. If another call takes in between, units already
+// taken are given back as by Reservation.Cancel. A call that comes at that moment may be refused
+// although there is room right after.
 //
 // Claims on a key are met together, by the sum of their units. Without claims the call is allowed.
 // A key that cannot be recorded is answered as for Take. A policy that would make the call wait
 // refuses it. An allowed call is counted once for each key, a refused call once for each key that
-// refuses. A claim for no units is not counted. If there are up to three claims, on different keys that
-// their engines know, and no engine has PolicyFor, it allocates only the Decisions, and those only for
-// a caller that keeps the Outcome.
+// refuses. A claim for no units is not counted. If there are up to three claims, on different keys
+// that their engines know, and no engine has PolicyFor, it allocates only the Decisions, and only
+// for a caller that keeps the Outcome.
 //
 // Limits that count in windows get everything back. So does a funnel, unless other calls give back
 // to the same key in that moment. Then some units may stay charged, at most the claim's: as many as

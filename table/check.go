@@ -79,11 +79,8 @@ func (t *Table[K]) Check() error {
 	for i := range t.nursery {
 		for n := t.nursery[i].Load(); n != nil; n = n.next.Load() {
 			e := n.entry
-			lacks := bitOf(n.hash) &^ n.list
-			if next := n.next.Load(); next != nil {
-				lacks |= next.list &^ n.list << (64 - hashBits)
-			}
-			if lacks != 0 {
+			behind := n.next.Load().hashes() << (64 - hashBits) >> (64 - hashBits) // without their number
+			if (bitOf(n.hash)|behind)&^n.list != 0 {
 				fail("the list from key %v on lacks a hash", e.key)
 			}
 			if e.dead() || inMap[e] {

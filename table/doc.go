@@ -25,11 +25,11 @@
 //     always in the slot or in the map.
 //  2. A slot is a list. A caller pushes a new, tentative entry in front of a list in which it saw
 //     no live entry of the key; the list's first node has a bit for each hash behind it, so that
-//     most callers need not look at the others. The push fails if the list begins with another entry by then. After
-//     the push the caller looks for the key in the map. An older entry of the key was in the list,
-//     and seen; or it has left the list, and was in the map before it left, so that this second
-//     look finds it; or it is dead. While the new entry is in the list no other entry of its key is
-//     pushed. So if the second look finds no live entry, there is none, and none can come: the word
+//     most callers need not look at the others. The push fails if the list begins with another
+//     entry by then. After the push the caller looks for the key in the map. An older entry of the
+//     key was in the list, and seen; or it has left the list, and was in the map before it left, so
+//     that this second look finds it; or it is dead. While the new entry is in the list no other
+//     entry of its key is pushed. So if the second look finds no live entry, there is none, and none can come: the word
 //     may change from tentative to a state.
 //  3. If the second look finds a live entry, the tentative entry is marked dead and the filed entry
 //     is used.

@@ -29,6 +29,7 @@ const (
 // bitOf takes bits that the nursery's slots do not share.
 func bitOf(hash uint64) hashes { return 1 << (hash >> maxNurseryBits & 0xffff * hashBits >> 16) }
 
+// len returns the number of hashes, at most manyHashes.
 func (h hashes) len() int { return int(h >> hashBits) }
 
 func (h hashes) add(hash uint64) hashes {
@@ -38,13 +39,17 @@ func (h hashes) add(hash uint64) hashes {
 	return h | bitOf(hash)
 }
 
+// hashes returns the hashes of the list of n, none if it is nil.
+func (n *node[K]) hashes() hashes {
+	if n == nil {
+		return 0
+	}
+	return n.list
+}
+
 // pushBefore makes head, which may be nil, the rest of n's list.
 func (n *node[K]) pushBefore(head *node[K]) {
-	var rest hashes
-	if head != nil {
-		rest = head.list
-	}
-	n.list = rest.add(n.hash)
+	n.list = head.hashes().add(n.hash)
 	n.next.Store(head)
 }
 
@@ -52,22 +57,17 @@ func (t *Table[K]) slotOf(hash uint64) *slot[K] {
 	return &t.nursery[hash&uint64(len(t.nursery)-1)]
 }
 
-// waiting returns the key's live entry in the list of n, or nil, and the length of the list, at
-// most manyHashes.
-func waiting[K comparable](n *node[K], hash uint64, key K) (e *Entry[K], length int) {
-	if n == nil {
-		return nil, 0
-	}
-	list := n.list
-	if list&bitOf(hash) == 0 {
-		return nil, list.len()
+// waiting returns the key's live entry in the list of n, or nil.
+func waiting[K comparable](n *node[K], hash uint64, key K) *Entry[K] {
+	if n.hashes()&bitOf(hash) == 0 {
+		return nil
 	}
 	for ; n != nil; n = n.next.Load() {
 		if n.hash == hash && n.entry.key == key && !n.entry.dead() {
-			return n.entry, list.len()
+			return n.entry
 		}
 	}
-	return nil, list.len()
+	return nil
 }
 
 // unlink takes a node out of its slot. Only the writer calls it.

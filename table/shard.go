@@ -166,10 +166,10 @@ func (s *shard[K]) replace(p place, old, e *Entry[K]) {
 	}
 }
 
-// grown returns the number of buckets to which shard i grows. It is fourfold and more, because all
-// keys of the shard are hashed again: by doubling, a new key took a tenth more processor time. All
-// shards have about as many keys. So their sizes differ until they are full, lest all of them grow
-// at the same time, and callers wait for the writer meanwhile.
+// grown returns the number of buckets to which shard i grows: to 13 to 26, by i, then fourfold twice,
+// and then to fullShard. By doubling, more keys are hashed again, and a new key took a tenth more
+// processor time. All shards have about as many keys. So their sizes differ until they are full,
+// lest all of them grow at the same time, and callers wait for the writer meanwhile.
 func (t *Table[K]) grown(i, buckets int) int {
 	switch {
 	case buckets == leastBuckets:

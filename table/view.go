@@ -59,7 +59,7 @@ func (v View[K]) Look(hash uint64, key K) *Entry[K] {
 	}
 	v.t.stepPoint("look: not in the map")
 	// A tentative entry is of an unused key, whether or not it will live: there is nothing to see.
-	if p, _ := waiting(v.t.slotOf(hash).Load(), hash, key); p != nil && p.word.Load() < tentative {
+	if p := waiting(v.t.slotOf(hash).Load(), hash, key); p != nil && p.word.Load() < tentative {
 		return p
 	}
 	v.t.stepPoint("look: not in the slot")
@@ -70,7 +70,7 @@ func (v View[K]) Look(hash uint64, key K) *Entry[K] {
 // Seek is Look for keys that mostly have no entry: it searches the map once. Once is enough after
 // the slot, because an entry is put into the map before it leaves its slot.
 func (v View[K]) Seek(hash uint64, key K) *Entry[K] {
-	if p, _ := waiting(v.t.slotOf(hash).Load(), hash, key); p != nil && p.word.Load() < tentative {
+	if p := waiting(v.t.slotOf(hash).Load(), hash, key); p != nil && p.word.Load() < tentative {
 		return p
 	}
 	v.t.stepPoint("seek: not in the slot")
@@ -90,8 +90,7 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 		}
 		t.stepPoint("open: not in the map")
 		head := slot.Load()
-		e, length := waiting(head, hash, key)
-		if e != nil {
+		if e := waiting(head, hash, key); e != nil {
 			t.stepPoint("open: in the slot")
 			if t.secondLook(hash, e) {
 				return e, status
@@ -120,7 +119,7 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 			continue
 		}
 		t.stepPoint("open: pushed")
-		switch {
+		switch length := head.hashes().len(); {
 		case head == nil:
 			status = Landed // even if this entry dies: others may land behind it
 		case length >= longSlot && status == Found && (length >= longestSlot || !t.running.Load()):
@@ -136,7 +135,7 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 }
 
 func (t *Table[K]) has(hash uint64, key K) bool {
-	if e, _ := waiting(t.slotOf(hash).Load(), hash, key); e != nil {
+	if e := waiting(t.slotOf(hash).Load(), hash, key); e != nil {
 		return true
 	}
 	t.stepPoint("has: not in the slot")

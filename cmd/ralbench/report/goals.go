@@ -78,9 +78,9 @@ var goals = slices.Concat([]goalSpec{
 		{bench.SeveralWorkload, "Ral Tiered", ral, costs, 2.2, ""},
 		{bench.SeveralRefusedWorkload, "Ral Tiered", ral, costs, 2.2, bench.SeveralWorkload},
 		{bench.SeveralWorkload, "Ral TakeAll", ral, costs, 4, ""},
+		{bench.SeveralWorkload, "Ral TakeAll", "", roundAllocations, 1, ""}, // the Decisions of the Outcome
 		{bench.HTTPWorkload, "Ral two limits", "Ral one limit", costs, 1.6, ""},
 		{bench.HTTPWorkload, "Ral two limits with fields", "Ral one limit with fields", costs, 1.6, ""},
-		{bench.SeveralWorkload, "Ral TakeAll", "", roundAllocations, 1, ""}, // the Decisions of the Outcome
 	},
 )
 
