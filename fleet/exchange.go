@@ -92,11 +92,12 @@ func (l *Limiter) classify(ctx context.Context, err error) error {
 	return noAnswer{cause: l.noteUnfit(err)}
 }
 
-// noteUnfit stops calls to an unfit Redis, and returns the cause that callers are told.
+// noteUnfit stops calls to a Redis that answered that it is unfit, and returns the cause that
+// callers are told. If Redis is known to be in trouble, the answer is no news. The cause must be an
+// answer of Redis: reach's error may be of a trouble that has ended since.
 func (l *Limiter) noteUnfit(cause error) error {
 	cause = asOutage(cause)
-	if isUnfit(cause) {
-		l.trouble.Store(&cause)
+	if isUnfit(cause) && l.trouble.CompareAndSwap(nil, &cause) {
 		l.nudge()
 	}
 	return cause

@@ -149,31 +149,39 @@ func dial(ctx context.Context, o rueidis.ClientOption, late func()) (rueidis.Cli
 	}
 }
 
-// run does its duties each beat and when woken, more often while Redis is not asked or has not
-// answered a due check. So the breaker closes without a caller.
+// run does its duties each beat and at some wakes, more often while Redis is not asked or has not
+// answered a due check. So the breaker closes without a caller. Only a pulse moves the next pulse
+// back: wakes, however many come, never postpone a probe.
 func (k *keeper) run(ready func()) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	due := time.Now()
 	for rest := pause; ; {
+		pulses := true
 		select {
 		case <-timer.C:
-			k.pulse()
-			timer.Reset(beat)
 		case <-k.wake:
-			if k.changes() != k.checked {
-				k.pulse()
-			}
+			pulses = k.changes() != k.checked
 		case <-k.ctx.Done():
 			return
+		}
+		if pulses {
+			k.pulse()
+			due = time.Now().Add(beat)
 		}
 		k.probeNodes()
 		away, _ := k.openNodes()
 		if open, _ := k.guard.Open(); !open && len(away) == 0 && k.trouble.Load() == nil && k.changes() == k.checked {
 			rest = pause
 		} else {
-			timer.Reset(rest)
-			rest = min(2*rest, longestPause)
+			if next := time.Now().Add(rest); next.Before(due) {
+				due = next
+			}
+			if pulses {
+				rest = min(2*rest, longestPause)
+			}
 		}
+		timer.Reset(time.Until(due))
 		k.explain()
 		k.tell()
 		ready()

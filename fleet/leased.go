@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/guard"
@@ -36,24 +37,23 @@ func (b guardedBank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant 
 
 func (b guardedBank) leaseNode(ctx context.Context, g *guard.Guard, asks []lease.Ask) []lease.Grant {
 	r, err := b.reach()
-	var grants []lease.Grant
-	if err == nil {
-		budget := exchangeBudgets*b.config.Budget + time.Duration(len(asks)-1)*perKeyBudget
-		grants, err = guard.DoWithin(ctx, g, budget, func(ctx context.Context) ([]lease.Grant, error) {
-			grants := r.bank.Lease(ctx, asks)
-			return grants, unanswered(grants)
-		})
+	if err != nil {
+		return failedGrants(len(asks), err)
 	}
-	if err == nil {
-		b.learnGrants(asks, grants)
-		return grants
+	budget := exchangeBudgets*b.config.Budget + time.Duration(len(asks)-1)*perKeyBudget
+	grants, err := guard.DoWithin(ctx, g, budget, func(ctx context.Context) ([]lease.Grant, error) {
+		grants := r.bank.Lease(ctx, asks)
+		return grants, unanswered(grants)
+	})
+	if err != nil {
+		return failedGrants(len(asks), b.noteUnfit(err))
 	}
-	err = b.noteUnfit(err)
-	grants = make([]lease.Grant, len(asks))
-	for i := range grants {
-		grants[i].Err = err
-	}
+	b.learnGrants(asks, grants)
 	return grants
+}
+
+func failedGrants(count int, err error) []lease.Grant {
+	return slices.Repeat([]lease.Grant{{Err: err}}, count)
 }
 
 // learnGrants has the share learn Redis's answers, with others' leases as used, and the list

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
@@ -40,6 +41,7 @@ func (s *Store) Peek(ctx context.Context, l *store.Limit, key string) (store.Tak
 
 // TakeEach implements store.Store.
 func (s *Store) TakeEach(ctx context.Context, asks []store.TakeAsk, reply func(i int, t store.Taken, err error)) {
+	asks = slices.Clone(asks) // a call that ended may still be on its way, and its caller uses them again
 	taken, errs := make([]store.Taken, len(asks)), make([]error, len(asks))
 	err := s.redis.call(ctx, func() {
 		for i, a := range asks {
