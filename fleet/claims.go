@@ -35,8 +35,8 @@ func (l *Limiter) ClaimWith(limit policy.Policy, key string, n int64) Claim {
 // TakeAll takes the units of every claim or of none, by one atomic call of Redis. So a request can
 // be limited by its address, by its user and by a limit on all callers together.
 //
-// The limiters must share a Client, or use Config.Via, and the same Config.Epoch (or the error is
-// ErrDifferentClients). They must be in Exact mode (ErrModeUnsupported), and in a cluster have the
+// The limiters must share a client, as those with equal Config.Redis do, and the same Config.Epoch (or
+// the error is ErrDifferentClients). They must be in Exact mode (ErrModeUnsupported), and in a cluster have the
 // same Config.Tag (ErrCrossSlot). A limit of ClaimWith must be of its limiter's family (ErrMisfit).
 // The first limiter's Budget holds. If it cannot ask Redis, each answers by its Outage:
 // FallbackClosed refuses all claims, FallbackOpen none.
@@ -71,6 +71,13 @@ func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 	return out, nil
 }
 
+// SharesClient reports whether other is a limiter with the same client of Redis and Config.Epoch, as
+// TakeAll needs.
+func (l *Limiter) SharesClient(other any) bool {
+	o, ok := other.(*Limiter)
+	return ok && o.conn == l.conn && o.config.Epoch.Equal(l.config.Epoch) // one script reads one clock
+}
+
 type part struct {
 	Claim
 	of *terms
@@ -88,10 +95,8 @@ func join(claims []Claim) (parts []part, at []int, err error) {
 			return nil, nil, engine.ErrClosed
 		case of.config.Mode != Exact:
 			return nil, nil, unsupported("TakeAll")
-		case of.origin() != first.origin() && (first.config.Client == nil || of.config.Client != first.config.Client):
+		case !of.SharesClient(first):
 			return nil, nil, ErrDifferentClients
-		case !of.config.Epoch.Equal(first.config.Epoch):
-			return nil, nil, ErrDifferentClients // one script reads one clock
 		}
 		err := store.CheckKey(c.key)
 		p := part{Claim: c}

@@ -84,6 +84,10 @@ type Config struct {
 	// connects in the background and retries. New sets DisableCache, and AlwaysPipelining unless
 	// DisableAutoPipelining is set. Zero timeouts, Dialer.Timeout and ConnWriteTimeout, become a
 	// second. PipelineMultiplex defaults to one connection, its buffers to 64 KiB.
+	//
+	// Limiters of this process with equal options share a client, so that TakeAll can take from keys
+	// of both. Options are equal if no function is set, and all other fields are equal, with the same
+	// pointers. The last of the limiters closes the client.
 	Redis rueidis.ClientOption
 
 	// RequireRedis makes New fail with ErrOutage if no Redis that suits limits answers within a
@@ -91,7 +95,7 @@ type Config struct {
 	RequireRedis bool
 
 	// Via, in place of Client and Redis, is a limiter whose client this limiter uses, so that
-	// TakeAll can take from keys of both. Close this limiter first.
+	// TakeAll can take from keys of both. The last of the limiters closes the client.
 	Via *Limiter
 
 	// Name names the limit and is part of its keys' names in Redis: 1 to 64 bytes without braces,

@@ -27,7 +27,7 @@ var (
 	// ErrTooManyLimits: calls brought more than 1,024 different limits.
 	ErrTooManyLimits = errors.New("ral: too many different limits came with calls")
 	// ErrDifferentClients: the limiters of a TakeAll differ in client or Config.Epoch.
-	ErrDifferentClients = errors.New("ral: TakeAll needs limiters that were given the same Client, or one by Via, and the same Epoch")
+	ErrDifferentClients = errors.New("ral: TakeAll needs limiters with the same Client, equal options in Redis, or one by Via, and with the same Epoch")
 )
 
 func unsupported(what string) error {

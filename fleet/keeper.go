@@ -3,12 +3,8 @@ package fleet
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
-	"net"
 	"time"
-
-	"github.com/redis/rueidis"
 
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/store"
@@ -54,7 +50,7 @@ func (l *Limiter) keep(ready func()) {
 
 func (k *keeper) connect(ready func()) bool {
 	for rest := pause; ; rest = min(2*rest, longestPause) {
-		client, err := k.client()
+		client, err := k.conn.open(k.ctx, k.tell)
 		if err == nil {
 			k.remote.Store(k.newRemote(client))
 			return true
@@ -66,85 +62,6 @@ func (k *keeper) connect(ready func()) bool {
 		ready()
 		if !k.sleepFor(rest) {
 			return false
-		}
-	}
-}
-
-// client returns the client, made if this limiter must, or why there is none yet.
-func (k *keeper) client() (rueidis.Client, error) {
-	if k.config.Client != nil {
-		return k.config.Client, nil
-	}
-	if k.origin().config.fake != nil {
-		return nil, nil
-	}
-	if via := k.origin(); via != k.Limiter {
-		why := via.trouble.Load() // set until there is a remote, so loaded before it
-		if r := via.remote.Load(); r != nil {
-			return r.client, nil
-		}
-		return nil, *why
-	}
-	client, err := dial(k.ctx, k.countDials(k.config.Redis), k.tell)
-	if err != nil && k.ctx.Err() == nil {
-		err = store.Connecting(k.ctx, k.config.Redis, err)
-	}
-	return client, err
-}
-
-// origin returns the limiter whose client this limiter uses, mostly itself.
-func (l *Limiter) origin() *Limiter {
-	for l.config.Via != nil {
-		l = l.config.Via
-	}
-	return l
-}
-
-// countDials wakes the keeper at each connection: Redis may be another then, or set up otherwise.
-func (l *Limiter) countDials(o rueidis.ClientOption) rueidis.ClientOption {
-	connect := o
-	o.DialCtxFn = func(ctx context.Context, addr string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
-		connect := connect
-		connect.InitAddress, connect.Dialer, connect.TLSConfig = []string{addr}, *dialer, config
-		conn, err := store.Dial(ctx, connect)
-		if err == nil {
-			l.dials.Add(1)
-			l.nudge()
-		}
-		return conn, err
-	}
-	return o
-}
-
-// dial makes a client, or closes it if ctx ends first. It calls late after connectBudget.
-func dial(ctx context.Context, o rueidis.ClientOption, late func()) (rueidis.Client, error) {
-	type dialed struct {
-		client rueidis.Client
-		err    error
-	}
-	done := make(chan dialed, 1)
-	go func() {
-		client, err := rueidis.NewClient(o)
-		if err != nil && client != nil {
-			client.Close()
-			client = nil
-		}
-		done <- dialed{client, err}
-	}()
-	timer := time.NewTimer(connectBudget)
-	defer timer.Stop()
-	for {
-		select {
-		case d := <-done:
-			return d.client, d.err
-		case <-timer.C:
-			late()
-		case <-ctx.Done():
-			d := <-done // at most Dialer.Timeout for each address
-			if d.client != nil {
-				d.client.Close()
-			}
-			return nil, ctx.Err()
 		}
 	}
 }
@@ -191,9 +108,8 @@ func (k *keeper) run(ready func()) {
 
 // explain has calls and Health tell Redis's reply to a new connection, if connections are lost.
 func (k *keeper) explain() {
-	origin := &k.origin().config
-	if failure := k.guard.Failure(); failure != nil && origin.Client == nil && origin.fake == nil {
-		k.guard.Explain(store.WhyRefused(k.ctx, origin.Redis, failure))
+	if failure := k.guard.Failure(); failure != nil && len(k.conn.redis.InitAddress) > 0 {
+		k.guard.Explain(store.WhyRefused(k.ctx, k.conn.redis, failure))
 	}
 }
 
@@ -211,7 +127,7 @@ type changes struct {
 	openings uint64
 }
 
-func (k *keeper) changes() changes { return changes{k.origin().dials.Load(), k.guard.Openings()} }
+func (k *keeper) changes() changes { return changes{k.conn.dials.Load(), k.guard.Openings()} }
 
 // pulse checks whether Redis is fit for limits, and takes heartbeats. Its settings are checked
 // after each of changes until Redis answers, and every few beats, since they may change.

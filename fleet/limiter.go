@@ -52,6 +52,7 @@ type Limiter struct {
 	byLimit sync.Map              // *store.Limit to *terms, of those that have a share
 	change  change                // of own
 	maker   *store.Store          // of limits; it has no client
+	conn    *connection
 	remote  atomic.Pointer[remote]
 	guard   *guard.Guard          // of a cluster, for all of it
 	guarded guard.Config          // of all guards
@@ -73,7 +74,6 @@ type Limiter struct {
 	ctx     context.Context // of the keeper
 	stop    context.CancelFunc
 	wake    chan struct{} // has a slot: the keeper has something to look at
-	dials   atomic.Int64  // connections made
 	kept    chan struct{} // closed when the keeper has ended
 	closing sync.Once
 	closed  atomic.Bool
@@ -202,6 +202,7 @@ func New(config Config) (*Limiter, error) {
 		l.state = state
 		go state.keep(l.ctx, l.nudge)
 	}
+	l.conn = connect(l)
 	ready := make(chan struct{})
 	go l.keep(sync.OnceFunc(func() { close(ready) }))
 	timer := time.NewTimer(connectBudget)
@@ -225,7 +226,7 @@ func (l *Limiter) storeOptions() store.Options {
 
 func (l *Limiter) newRemote(client rueidis.Client) *remote {
 	r := &remote{client: client}
-	if fake := l.origin().config.fake; fake != nil {
+	if fake := l.conn.fake; fake != nil {
 		r.store = fake(l.storeOptions())
 	} else {
 		r.store = store.New(client, l.storeOptions())
@@ -321,9 +322,7 @@ func (l *Limiter) Close() error {
 		l.stop()
 		<-l.kept
 		l.closeGuards()
-		if r := l.remote.Load(); r != nil && r.client != nil && l.config.Client == nil && l.config.Via == nil {
-			r.client.Close()
-		}
+		l.conn.leave(l)
 		if l.state != nil {
 			<-l.state.kept
 			l.credit() // since the keeper ended

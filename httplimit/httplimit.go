@@ -44,9 +44,10 @@ func New[K comparable](limiter limits.Limiter[K], key func(r *http.Request) K, o
 
 // NewAll returns a middleware that holds each request to up to 8 limits. A request passes, and is
 // charged, only if all admit it, as by engine.TakeAll, or limits.AskAll if not all are engines. A
-// refusal in process costs no round trip. Limits of a fleet that share a client (fleet.Config.Via)
-// are asked in a single exchange. RateLimit tells clients about the limit that decided,
-// RateLimit-Policy about all that apply. An error is a *policy.FieldError.
+// refusal in process costs no round trip. Limits of a fleet that share a client (see
+// fleet.Config.Redis) are asked in a single exchange; NewAll warns, in Options.Logger or the default
+// logger, if they do not. RateLimit tells clients about the limit that decided, RateLimit-Policy
+// about all that apply. An error is a *policy.FieldError.
 func NewAll(options Options, limits ...AnyLimit) (*Middleware, error) {
 	element := func(i int, field string) string { return fmt.Sprintf("limits[%d].%s", i, field) }
 	return assemble("httplimit.NewAll", element, options, limits...)

@@ -87,6 +87,7 @@ func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) b
 	if own != 1 || d.shadows {
 		d.single = -1
 	}
+	d.logApart()
 	return d
 }
 

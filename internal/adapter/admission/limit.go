@@ -54,6 +54,8 @@ type Any[R, S any] interface {
 	// Stats returns the counters of the limiter. ok is false if it is no engine.
 	Stats() (s engine.Stats, ok bool)
 	Remote() bool
+	// limiter returns the limit's limiter.
+	limiter() any
 	// Take is TakeOne by value. A pointer passed through an interface would escape to the heap.
 	Take(ctx context.Context, r R, d *Controller[R, S], v Result) (Result, Settlement)
 	// KeyOf returns a short hash of the request's key, for logs, and if described its policy.
@@ -166,6 +168,8 @@ func (l *Limit[R, K, S]) Remote() bool {
 	r, ok := l.Limiter.(limits.Remote)
 	return ok && r.Remote()
 }
+
+func (l *Limit[R, K, S]) limiter() any { return l.Limiter }
 
 // find returns the request's key, and reports whether the limit applies.
 func (l *Limit[R, K, S]) find(r R) (key K, ok bool) {

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -25,6 +26,7 @@ type Log struct {
 	reported     [MaxLimits + 1]atomic.Bool
 	shadowFailed [MaxLimits]atomic.Bool // the same for failures of limits with Shadow
 	panicked     atomic.Bool            // the same for LogPanic
+	apart        atomic.Bool            // the same for logApart
 }
 
 // may reports whether a line may be written now, and how many were left out before it.
@@ -103,6 +105,29 @@ func (d *Controller[R, S]) logMisconfigured(ctx context.Context, r R, v *limits.
 		slog.String("policy", limit),
 		slog.String("key", key))
 	return key
+}
+
+// logApart warns, once, of enforced limits over a fleet that cannot be asked together, since they
+// have several clients. It writes to the default logger if there is none.
+func (d *Controller[R, S]) logApart() {
+	type shares interface{ SharesClient(other any) bool }
+	var first shares
+	var name string
+	for at, l := range d.limiters {
+		if l == nil || d.Tried(at) {
+			continue
+		}
+		of, remote := l.limiter().(shares)
+		switch {
+		case !remote:
+		case first == nil:
+			first, name = of, d.parts[at].Name
+		case !of.SharesClient(first) && !d.log.apart.Swap(true):
+			cmp.Or(d.log.to, slog.Default()).Warn("rate limit: two limits over a fleet have different clients, so a request that one refuses takes from the other "+
+				"until its units are given back, and others may be refused meanwhile; give them equal Config.Redis or one Config.Client, and the same Config.Epoch",
+				slog.String("limit", name), slog.String("other", d.parts[at].Name))
+		}
+	}
 }
 
 const mostStack = 4 << 10

@@ -1,0 +1,194 @@
+package fleet
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/fleet/internal/store"
+)
+
+// connection is one client of Redis and the limiters that use it: those of equal options, of one
+// Config.Client, or by Config.Via. A client that it made is closed with its last limiter.
+type connection struct {
+	endpoint
+	dials atomic.Int64 // connections that the client made
+
+	// The lock of connections guards the rest.
+	limiters map[*Limiter]bool
+	client   rueidis.Client // nil until it is made
+	attempt  *attempt       // under way, or nil
+	ctx      context.Context
+	stop     context.CancelFunc
+}
+
+// endpoint is the part of a Config that says where Redis is. One of its fields is set.
+type endpoint struct {
+	given rueidis.Client
+	redis rueidis.ClientOption
+	fake  func(store.Options) decider
+}
+
+// attempt makes a client. Its results may be read when done is closed.
+type attempt struct {
+	done   chan struct{}
+	client rueidis.Client
+	err    error
+}
+
+// connections are all connections that have limiters.
+var connections struct {
+	sync.Mutex
+	all []*connection
+}
+
+// connect adds the limiter to the connection of its configuration.
+func connect(l *Limiter) *connection {
+	connections.Lock()
+	defer connections.Unlock()
+	to := &connection{endpoint: endpoint{l.config.Client, l.config.Redis, l.config.fake}, limiters: map[*Limiter]bool{}}
+	if via := l.config.Via; via != nil {
+		to = via.conn
+	} else if at := slices.IndexFunc(connections.all, func(c *connection) bool { return c.equal(to.endpoint) }); at >= 0 {
+		to = connections.all[at]
+	}
+	if len(to.limiters) == 0 {
+		to.ctx, to.stop = context.WithCancel(context.Background())
+		connections.all = append(connections.all, to)
+	}
+	to.limiters[l] = true
+	return to
+}
+
+// equal reports whether both lead to the same Redis in the same way, as far as that can be told.
+func (e endpoint) equal(other endpoint) bool {
+	return equalValues(reflect.ValueOf(e), reflect.ValueOf(other))
+}
+
+// equalValues compares two values of one type. Functions are equal only if none is set, and pointers
+// only if they are the same.
+func equalValues(a, b reflect.Value) bool {
+	switch a.Kind() {
+	case reflect.Func:
+		return a.IsNil() && b.IsNil()
+	case reflect.Struct:
+		for i := range a.NumField() {
+			if !equalValues(a.Field(i), b.Field(i)) {
+				return false
+			}
+		}
+		return true
+	case reflect.Slice:
+		for i := range min(a.Len(), b.Len()) {
+			if !equalValues(a.Index(i), b.Index(i)) {
+				return false
+			}
+		}
+		return a.Len() == b.Len()
+	}
+	return a.Comparable() && b.Comparable() && a.Equal(b)
+}
+
+// leave takes the limiter off the connection. The last limiter waits for an attempt under way, at
+// most Dialer.Timeout for each address, and closes the client.
+func (c *connection) leave(l *Limiter) {
+	connections.Lock()
+	delete(c.limiters, l)
+	if len(c.limiters) > 0 {
+		connections.Unlock()
+		return
+	}
+	connections.all = slices.DeleteFunc(connections.all, func(other *connection) bool { return other == c })
+	client, pending := c.client, c.attempt
+	c.client, c.attempt = nil, nil
+	c.stop()
+	connections.Unlock()
+	if pending != nil {
+		<-pending.done
+		client = pending.client
+	}
+	if client != nil {
+		client.Close()
+	}
+}
+
+// open returns the client, or why there is none yet. Limiters that ask at once share an attempt to
+// make it. It calls late if that takes longer than connectBudget.
+func (c *connection) open(ctx context.Context, late func()) (rueidis.Client, error) {
+	if c.given != nil || c.fake != nil {
+		return c.given, nil
+	}
+	connections.Lock()
+	if c.client != nil {
+		defer connections.Unlock()
+		return c.client, nil
+	}
+	pending := c.attempt
+	if pending == nil {
+		pending = &attempt{done: make(chan struct{})}
+		c.attempt = pending
+		go c.dial(c.ctx, pending)
+	}
+	connections.Unlock()
+	timer := time.NewTimer(connectBudget)
+	defer timer.Stop()
+	for {
+		select {
+		case <-pending.done:
+			return pending.client, pending.err
+		case <-timer.C:
+			late()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// dial makes the client. ctx is of the limiters that want it.
+func (c *connection) dial(ctx context.Context, a *attempt) {
+	defer close(a.done)
+	client, err := rueidis.NewClient(c.counted())
+	if err != nil {
+		if client != nil {
+			client.Close()
+		}
+		if a.err = err; ctx.Err() == nil {
+			a.err = store.Connecting(ctx, c.redis, err)
+		}
+	} else {
+		a.client = client
+	}
+	connections.Lock()
+	defer connections.Unlock()
+	if c.attempt == a { // otherwise the last limiter has left, and closes it
+		c.client, c.attempt = a.client, nil
+	}
+}
+
+// counted returns options that count connections, and wake the keepers at each: Redis may be another
+// then, or set up otherwise.
+func (c *connection) counted() rueidis.ClientOption {
+	o := c.redis
+	o.DialCtxFn = func(ctx context.Context, addr string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
+		to := c.redis
+		to.InitAddress, to.Dialer, to.TLSConfig = []string{addr}, *dialer, config
+		conn, err := store.Dial(ctx, to)
+		if err == nil {
+			c.dials.Add(1)
+			connections.Lock()
+			defer connections.Unlock()
+			for l := range c.limiters {
+				l.nudge()
+			}
+		}
+		return conn, err
+	}
+	return o
+}
