@@ -122,6 +122,8 @@ func (op *opening[K]) noRoom(q *request, d policy.Decision, status table.Status)
 	c := op.cell
 	switch {
 	case status != table.Full || c.closed.Load(): // Close leaves no places behind
+	case c.view.Firm(op.now):
+		return c.unavailableAnswer(q, d, false), true
 	case c.whenFull == AdmitNew:
 		return c.withoutWord(q, d, true, c.idle, full), true
 	case c.whenFull == RefuseNew && !q.noRoomWait:

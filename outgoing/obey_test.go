@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -576,6 +577,39 @@ func TestManyKeysCostFewSteps(t *testing.T) {
 				} else {
 					assert.LessOrEqual(t, line.steps, uint64(hosts), "a key is examined when it leaves")
 					assert.Less(t, line.Stats().Keys, places)
+				}
+			})
+		})
+	}
+}
+
+// Promise: A call of a further key does not wait for room while answers hold `Config.MaxKeys` keys.
+func TestHeldKeysDelayNoFurtherKey(t *testing.T) {
+	for name, further := range map[string]Answer{"served": {}, "refused": {Refused: true, RetryAfter: time.Hour}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const keys, calls = 1024, 455
+				l := newLine(t, Config{MaxKeys: keys})
+				call := func(key string, a Answer) (waited time.Duration) {
+					began := time.Now()
+					turn, err := l.Wait(t.Context(), key)
+					require.NoError(t, err)
+					turn.Obey(a)
+					return time.Since(began)
+				}
+				for i := range keys {
+					require.Zero(t, call(strconv.Itoa(i), Answer{Refused: true, RetryAfter: time.Hour}))
+				}
+				require.Equal(t, keys, l.Stats().Held)
+				call("first", further) // for a refusal the table looks for room once
+				l.steps = 0
+				for i := range calls {
+					// The writer may have to give up another key's word, as for any key in a full table.
+					require.Less(t, call("further "+strconv.Itoa(i), further), time.Millisecond, "call %d", i)
+				}
+				require.LessOrEqual(t, l.steps, uint64(calls), "keys that were examined for leaving")
+				if further.Refused {
+					require.EqualValues(t, calls+1, l.Stats().Unheld)
 				}
 			})
 		})

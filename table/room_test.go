@@ -174,6 +174,37 @@ func TestResetKeysMakeRoomAmongFirmOnes(t *testing.T) {
 	require.True(t, r.has("a") && r.has("c"))
 }
 
+// The writer says until when no room can be made, so that callers do not ask in vain.
+func TestFullTableOfFirmKeysSaysSo(t *testing.T) {
+	r := newRig[string](t, Options{
+		Policy: policy.Must(policy.Funnel(10, 1, time.Second)), MaxKeys: 3, Firm: time.Second,
+	})
+	var entries []*Entry[string]
+	for _, key := range []string{"a", "b", "c"} {
+		e := r.add(key, 100*second)
+		r.takes(e, 9, 100*second)
+		entries = append(entries, e)
+	}
+	firm := r.View().Firm
+	require.False(t, firm(100*second), "the writer has not looked yet")
+	r.MakeRoom(100*second, 1, 100)
+	require.True(t, firm(100*second))
+	require.True(t, firm(109*second-1))
+	require.False(t, firm(109*second), "a key is fresh after the time Firm from now")
+
+	r.View().NoteReset()
+	require.False(t, firm(100*second), "a key was reset")
+	require.True(t, entries[1].Advance(entries[1].Word(), 0))
+	r.MakeRoom(100*second, 1, 100)
+	require.False(t, firm(100*second), "the index is being rebuilt")
+	r.settle(100 * second)
+	r.MakeRoom(100*second, 2, 100)
+	require.False(t, r.has("b"))
+	require.True(t, firm(100*second), "both other keys are firm")
+	r.add("lesser", 100*second)
+	require.False(t, firm(100*second), "the new key makes room")
+}
+
 func TestResetIsNotNotedWithoutFirmKeys(t *testing.T) {
 	r := newCrowd(t, 3)
 	r.View().NoteReset()

@@ -76,6 +76,9 @@ type Table[K comparable] struct {
 	lostFiling atomic.Bool
 	running    atomic.Bool // the writer runs, or was preempted: see Running
 	reset      atomic.Bool // set when a key was reset, if there are firm keys
+	// firmUntil is an instant before which every filed key is firm, 0 if unknown. The writer alone
+	// writes it.
+	firmUntil atomic.Int64
 
 	// horizon is at or after the last instant at which a key was forgotten. The writer alone writes
 	// it.

@@ -234,6 +234,13 @@ func (v View[K]) Counters() *Counters { return &v.t.counters }
 // clock before the key was forgotten, or the clock went back, the key would be fresh too early.
 func (v View[K]) Horizon() policy.Instant { return policy.Instant(v.t.horizon.Load()) }
 
+// Firm reports whether every key of a full table is firm at now, as the writer last saw it. A
+// request for room is then in vain, so a caller need not wait for the answer. After NoteReset it
+// reports false until the writer has looked again.
+func (v View[K]) Firm(now policy.Instant) bool {
+	return now < policy.Instant(v.t.firmUntil.Load()) && !v.t.reset.Load()
+}
+
 // NoteReset tells the writer that a key will owe nothing. Call it before the word changes: with
 // Options.Firm the index takes the key for a firm key.
 func (v View[K]) NoteReset() {

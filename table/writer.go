@@ -76,6 +76,9 @@ func (t *Table[K]) file(slot *slot[K], n *node[K], now policy.Instant) {
 					fresh = now // a key that was never used is not due at once
 				}
 				t.index.Add(filing[K]{fresh, e})
+				if fresh-t.firm < policy.Instant(t.firmUntil.Load()) {
+					t.firmUntil.Store(0)
+				}
 			}
 			t.fault("file: in the index")
 		}
@@ -127,6 +130,7 @@ func (t *Table[K]) Settle(now policy.Instant) {
 func (t *Table[K]) Recover() {
 	t.endMove()
 	t.index = newIndex[K]()
+	t.firmUntil.Store(0)
 	t.first, t.indexed = t.nextShard(), 0
 	t.pending = nil
 	t.adopted = 0
@@ -237,6 +241,8 @@ func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 			// And so are all others, except keys reset since they were filed.
 			if t.reset.Swap(false) {
 				t.Recover()
+			} else {
+				t.firmUntil.Store(int64(due - t.firm))
 			}
 			return
 		}
