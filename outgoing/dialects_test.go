@@ -30,7 +30,7 @@ func TestNextTurnByAPI(t *testing.T) {
 	const ms, s, m = time.Millisecond, time.Second, time.Minute
 	for _, c := range []struct {
 		api, situation string
-		refusal        func(*http.Response) bool
+		hook           func(*http.Response) (Answer, bool)
 		status         int
 		fields, body   string
 		refused        bool
@@ -41,16 +41,41 @@ func TestNextTurnByAPI(t *testing.T) {
 		{"GitHub", "primary limit, as 429", nil, 429, "X-RateLimit-Limit: 60|X-RateLimit-Remaining: 0|X-RateLimit-Reset: 946685400", "", true, 10 * m},
 		{"GitHub", "secondary limit", nil, 403, "Retry-After: 60|X-RateLimit-Limit: 5000|X-RateLimit-Remaining: 4990|X-RateLimit-Reset: 946685400", "", true, m},
 		{"GitHub", "forbidden", GitHub, 403, "X-RateLimit-Limit: 5000|X-RateLimit-Remaining: 4990", "", false, 0},
+		// docs.github.com/graphql/overview/rate-limits-and-query-limits-for-the-graphql-api
+		{"GitHub", "GraphQL, secondary limit", GitHub, 200, "Retry-After: 60|X-RateLimit-Limit: 5000|X-RateLimit-Remaining: 4000|X-RateLimit-Reset: 946685400", `{"errors":[{"type":"RATE_LIMITED"}]}`, true, m},
+		{"GitHub", "GraphQL, older name", GitHub, 200, "Retry-After: 60", `{"data":null,"errors":[{"type":"FORBIDDEN"},{"type":"RATE_LIMIT"}]}`, true, m},
+		{"GitHub", "GraphQL, primary limit", GitHub, 200, "X-RateLimit-Limit: 5000|X-RateLimit-Remaining: 0|X-RateLimit-Reset: 946685400", `{"errors":[{"type":"RATE_LIMITED"}]}`, true, 10 * m},
+		{"GitHub", "GraphQL, another error", GitHub, 200, "Retry-After: 60", `{"errors":[{"type":"NOT_FOUND"}]}`, false, 0},
+		{"GitHub", "GraphQL, a name in the data", GitHub, 200, "Retry-After: 60", `{"data":{"errors":[{"type":"RATE_LIMITED"}]}}`, false, 0},
 		{"GitHub", "last call", GitHub, 200, "X-RateLimit-Limit: 60|X-RateLimit-Remaining: 0|X-RateLimit-Reset: 946685400", "", false, 10 * m},
 		// platform.openai.com/docs/guides/rate-limits
 		{"OpenAI", "requests", nil, 429, "X-RateLimit-Remaining-Requests: 0|X-RateLimit-Reset-Requests: 6m0s|X-RateLimit-Remaining-Tokens: 149984|X-RateLimit-Reset-Tokens: 12ms", "", true, 6 * m},
 		{"OpenAI", "tokens", nil, 429, "X-RateLimit-Remaining-Requests: 59|X-RateLimit-Reset-Requests: 1s|X-RateLimit-Remaining-Tokens: 0|X-RateLimit-Reset-Tokens: 8.64s", "", true, 8640 * ms},
 		{"OpenAI", "last tokens", nil, 200, "X-RateLimit-Remaining-Requests: 59|X-RateLimit-Reset-Requests: 1s|X-RateLimit-Remaining-Tokens: 0|X-RateLimit-Reset-Tokens: 120ms", "", false, 120 * ms},
+		// platform.openai.com/docs/guides/error-codes
+		{"OpenAI", "quota that is spent", nil, 429, "Content-Type: application/json", `{"error":{"type":"insufficient_quota","code":"insufficient_quota"}}`, true, 0},
+		{"OpenAI", "quota that is spent, beside a time", nil, 429, "Content-Type: application/json; charset=utf-8|Retry-After: 5", `{"error":{"code":"insufficient_quota"}}`, true, 0},
+		{"OpenAI", "quota that is spent, in a text", nil, 429, "Content-Type: text/plain", `{"error":{"code":"insufficient_quota"}}`, true, s},
+		{"OpenAI", "a message about quotas", nil, 429, "Content-Type: application/json", `{"error":{"message":"not insufficient_quota"}}`, true, s},
+		{"OpenAI", "no retry", nil, 429, "X-Should-Retry: false", "", true, 0},
+		{"OpenAI", "no retry of this call", nil, 429, "X-Should-Retry: False|Retry-After: 7", "", true, 7 * s},
+		{"OpenAI", "no retry of this call, by the reset", nil, 429, "X-Should-Retry: false|X-RateLimit-Remaining-Requests: 0|X-RateLimit-Reset-Requests: 6m0s", "", true, 6 * m},
+		{"OpenAI", "no retry, with calls left", nil, 429, "X-Should-Retry: false|X-RateLimit-Remaining-Requests: 5|X-RateLimit-Reset-Requests: 6m0s", "", true, 0},
+		// ai.google.dev/gemini-api/docs/troubleshooting; a stream's error is in a list
+		{"Gemini", "delay in the body", nil, 429, "Content-Type: application/json; charset=UTF-8", `{"error":{"code":429,"details":[{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaValue":"5"}]},{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"39.837s"}]}}`, true, 39837 * ms},
+		{"Gemini", "delay in a list", nil, 429, "Content-Type: application/json", `[{"error":{"details":[{"retryDelay":"9s"}]}}]`, true, 9 * s},
+		{"Gemini", "the longer of two", nil, 429, "Content-Type: application/json|Retry-After: 20", `{"error":{"details":[{"retryDelay":"9s"}]}}`, true, 20 * s},
+		{"Gemini", "a delay that is none", nil, 429, "Content-Type: application/json", `{"error":{"details":[{"retryDelay":"-9s"},{"retryDelay":"soon"},{"retryDelay":9},{"uptime":"9s"}]}}`, true, s},
+		// httplimit.Options
+		{"Ral", "never admitted", nil, 403, "X-Should-Retry: false", "", true, 0},
+		{"Ral", "unavailable", nil, 503, "X-Other: 1", "", false, 0},
+		{"Ral", "no key", nil, 400, "X-Should-Retry: false", "", false, 0},
 		// docs.anthropic.com/en/api/rate-limits and /errors
 		{"Anthropic", "requests", nil, 429, "Retry-After: 9|Anthropic-RateLimit-Requests-Remaining: 0|Anthropic-RateLimit-Requests-Reset: 2000-01-01T00:00:09Z", "", true, 9 * s},
 		{"Anthropic", "output tokens", nil, 429, "Anthropic-RateLimit-Requests-Remaining: 49|Anthropic-RateLimit-Requests-Reset: 2000-01-01T00:00:02Z|" +
 			"Anthropic-RateLimit-Output-Tokens-Remaining: 0|Anthropic-RateLimit-Output-Tokens-Reset: 2000-01-01T00:00:31Z", "", true, 31 * s},
 		{"Anthropic", "overloaded", Anthropic, 529, "X-Should-Retry: true", "", true, s},
+		{"Anthropic", "overloaded, no retry", Anthropic, 529, "X-Should-Retry: false", "", true, 0},
 		{"Anthropic", "overloaded, unknown", nil, 529, "X-Should-Retry: true", "", false, 0},
 		// docs.stripe.com/rate-limits
 		{"Stripe", "rate limit", nil, 429, "Stripe-Rate-Limited-Reason: endpoint-rate", "", true, s},
@@ -98,7 +123,7 @@ func TestNextTurnByAPI(t *testing.T) {
 		t.Run(c.api+", "+c.situation, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var at []time.Time
-				rt := transport(t, Config{Logger: slog.New(slog.DiscardHandler), Probe: time.Hour}, Options{Refusal: c.refusal, Base: &base{answer: func(*http.Request) (*http.Response, error) {
+				rt := transport(t, Config{Logger: slog.New(slog.DiscardHandler), Probe: time.Hour}, Options{Answer: c.hook, Base: &base{answer: func(*http.Request) (*http.Response, error) {
 					if at = append(at, time.Now()); len(at) > 1 {
 						return answer(200, strings.NewReader("")), nil
 					}
@@ -141,7 +166,8 @@ func TestSlackLeavesTheBody(t *testing.T) {
 				}()
 				resp := &http.Response{StatusCode: 200, Body: from, ContentLength: -1}
 				began := time.Now()
-				assert.Equal(t, c.refused, Slack(resp))
+				_, known := Slack(resp)
+				assert.Equal(t, c.refused, known)
 				assert.LessOrEqual(t, time.Since(began), asideWithin)
 				content := must.Get(io.ReadAll(resp.Body))
 				assert.Equal(t, c.content, string(content))

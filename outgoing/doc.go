@@ -9,7 +9,7 @@
 // line, wait for the time that the server gave, or for a back-off.
 //
 // [Transport] is an http.RoundTripper over a Line. It reads the fields listed at [FieldsOf], and
-// takes a response for a refusal by Options.Refusal. Limits of tokens beside calls are
+// takes a response for a refusal by Options.Answer or else [AnswerOf]. Limits of tokens beside calls are
 // Config.Units. Adapters for other protocols call [Line.Wait], send, and call [Turn.Obey] with an
 // [Answer].
 //

@@ -2,12 +2,15 @@ package outgoing_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"time"
 
 	"github.com/ral-limiter/ral/outgoing"
+	"github.com/ral-limiter/ral/policy"
 )
 
 // Requests wait their turn and obey the server.
@@ -55,4 +58,75 @@ func ExampleLine_Wait() {
 	turn.Obey(outgoing.Answer{Refused: true, RetryAfter: time.Minute})
 	fmt.Println(line.Held("mail.example.com") > 30*time.Second)
 	// Output: true
+}
+
+// A caller with several accounts sends each request by the first that has a turn at once. It drops an
+// account whose quota is spent, and goes on with the next.
+func ExampleRefusalOf() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.Header.Get("Authorization") {
+		case "Bearer secret of busy":
+			w.Header().Set("Retry-After", "60")
+			w.WriteHeader(http.StatusTooManyRequests)
+		case "Bearer secret of spent":
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusTooManyRequests)
+			fmt.Fprint(w, `{"error":{"code":"insufficient_quota"}}`)
+		}
+	}))
+	defer server.Close()
+
+	line, err := outgoing.New[string](outgoing.Config{Patience: time.Second})
+	if err != nil {
+		panic(err)
+	}
+	defer line.Close()
+	type account struct {
+		name   string
+		client *http.Client
+	}
+	var accounts []account
+	for _, name := range []string{"busy", "spent", "fresh"} {
+		transport, err := outgoing.NewTransport(line, func(*http.Request) string { return name }, outgoing.Options{})
+		if err != nil {
+			panic(err)
+		}
+		accounts = append(accounts, account{name, &http.Client{Transport: transport}})
+	}
+
+	send := func() {
+		for _, a := range slices.Clone(accounts) {
+			request, _ := http.NewRequest(http.MethodGet, server.URL, nil)
+			request.Header.Set("Authorization", "Bearer secret of "+a.name)
+			resp, err := a.client.Do(request)
+			if err == nil {
+				resp.Body.Close()
+				err = outgoing.RefusalOf(resp)
+			}
+			var late *outgoing.TurnError
+			var refusal *outgoing.RefusalError
+			switch {
+			case errors.As(err, &late):
+				fmt.Println(a.name, "is held")
+			case errors.As(err, &refusal) && refusal.RetryAfter == policy.Never:
+				fmt.Println(a.name, "is spent")
+				accounts = slices.DeleteFunc(accounts, func(other account) bool { return other == a })
+			case errors.As(err, &refusal):
+				fmt.Println(a.name, "is refused for", refusal.RetryAfter)
+			case err != nil:
+				panic(err)
+			default:
+				fmt.Println(a.name, "is served")
+				return
+			}
+		}
+	}
+	send()
+	send()
+	// Output:
+	// busy is refused for 1m0s
+	// spent is spent
+	// fresh is served
+	// busy is held
+	// fresh is served
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ral-limiter/ral/policy"
 )
 
 const (
@@ -37,17 +39,39 @@ var older = [...][]set{
 	},
 }
 
-// AnswerOf reads the answer from a response without touching its body. [Refusal] decides whether it
-// refuses its call.
-func AnswerOf(resp *http.Response) Answer { return answerOf(resp, Refusal, nil) }
+// AnswerOf reads the answer from a response. A response refuses its call if its status is 429, or if
+// it is 403, 430, 502, 503 or 529 and the response has Retry-After, one of its forms in milliseconds,
+// or X-Should-Retry: false.
+//
+// Of a refusal X-Should-Retry: false sets NoRetry. The refusal is then final, with RetryAfter
+// policy.Never, unless a time stands beside it: RetryAfter, or a reset with nothing remaining. Of a
+// 429 in JSON the body is read as by [PeekJSON]: insufficient_quota makes it final, and the
+// retryDelay of a google.rpc.RetryInfo counts as Retry-After.
+func AnswerOf(resp *http.Response) Answer { return answerOf(resp, nil, nil) }
 
-func answerOf(resp *http.Response, refusal func(*http.Response) bool, units []string) Answer {
-	a, names := read(resp.Header, time.Now(), units)
-	a.Field, a.limitField = names.reset, names.limit
-	if a.Refused = refusal(resp); !a.Refused {
+func answerOf(resp *http.Response, hook func(*http.Response) (Answer, bool), units []string) (a Answer) {
+	fields, from := read(resp.Header, time.Now(), units)
+	fields.Field, fields.limitField = from.reset, from.limit
+	known := false
+	if hook != nil {
+		a, known = hook(resp)
+	}
+	if a = fields.With(a); !known {
+		a = fields
+		a.decide(resp)
+	}
+	if !a.Refused {
 		a.RetryAfter = 0
-	} else if a.RetryAfter > 0 {
-		a.Field = names.retry
+		return a
+	}
+	if a.RetryAfter > 0 && a.RetryAfter == fields.RetryAfter {
+		a.Field = from.retry
+	}
+	if forbidsRetry(resp) {
+		a.NoRetry = true
+		if a.RetryAfter <= 0 && !(a.Told && a.Remaining <= 0 && a.Reset > 0) {
+			a.RetryAfter = policy.Never
+		}
 	}
 	return a
 }

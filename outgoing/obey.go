@@ -12,10 +12,13 @@ import (
 type Answer struct {
 	// Refused reports whether the call was refused because it came too early.
 	Refused bool
-	// RetryAfter is when a refused call may be sent again; 0 and less say nothing: then it is Reset
-	// if nothing remains. With
-	// policy.Never the call can never be served, which says nothing about others.
+	// RetryAfter is the time after which a refused call may be sent again. At 0 or less it is Reset if
+	// nothing remains, and otherwise unknown. With policy.Never the refusal is final: the call can
+	// never be served, and no other call waits for it.
 	RetryAfter time.Duration
+	// NoRetry reports whether the refused call must not be sent again. The key's other calls wait for
+	// RetryAfter all the same.
+	NoRetry bool
 
 	// Limit calls pass in each Window, if both are positive: the slowest of several limits.
 	Limit  int64
@@ -169,6 +172,10 @@ func (l *Line[K]) obey(t *part[K], a Answer, first bool) {
 	key, s, turn := t.key, t.state, t.number
 	l.believe(&a) // without the lock: the log may wait for a turn
 	l.keep(&a)
+	if a.final() { // The fields beside it tell the limit as those of a served call do.
+		l.counters.refusals.Add(1)
+		a.Refused, first = false, false
+	}
 	if a.Refused && a.RetryAfter == 0 && a.Told && a.Remaining <= 0 {
 		a.RetryAfter = a.Reset
 	}
@@ -363,8 +370,6 @@ func (l *Line[K]) refused(t *part[K], now time.Duration, a *Answer) {
 	d := a.RetryAfter
 	s.mu.refused = now
 	switch {
-	case d == policy.Never:
-		return
 	case d > 0:
 		s.mu.strikes = 0
 	default:

@@ -413,12 +413,12 @@ func TestFirstCallGoesAlone(t *testing.T) {
 // Probe ends with the refusal. The first call after it is served and releases the others.
 func TestFirstRefusalEndsTheProbe(t *testing.T) {
 	for name, c := range map[string]struct {
-		retryAfter, held time.Duration
+		retryAfter, held, others time.Duration
 	}{
-		"sooner than Probe": {time.Second, time.Second},
-		"later than Probe":  {2 * time.Hour, 2 * time.Hour},
-		"not told":          {0, defaultBackoff},
-		"never":             {policy.Never, 0},
+		"sooner than Probe": {time.Second, time.Second, time.Second},
+		"later than Probe":  {2 * time.Hour, 2 * time.Hour, 2 * time.Hour},
+		"not told":          {0, defaultBackoff, defaultBackoff},
+		"never":             {policy.Never, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -429,10 +429,9 @@ func TestFirstRefusalEndsTheProbe(t *testing.T) {
 				first.Obey(Answer{Refused: true, RetryAfter: c.retryAfter})
 				assert.Equal(t, c.held, l.Held("key"))
 				all.Wait()
-				want := time.Second + max(c.held, probePause)
 				for i := range 3 {
 					at, _ := got.Load(i)
-					assert.Equal(t, want, at)
+					assert.Equal(t, time.Second+c.others, at)
 				}
 			})
 		})

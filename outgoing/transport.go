@@ -22,7 +22,7 @@ type Options struct {
 
 	// Retries is how often a refused request is sent again, at most. Each retry waits in line
 	// again, and after the back-off. Repeatable must allow it, and the body must be absent or have
-	// GetBody. The default is 0, never.
+	// GetBody. The default is 0, never. A final refusal, or one with Answer.NoRetry, is not repeated.
 	//
 	// The refusal is returned if the next turn comes later than the context or Config.Patience
 	// allows, or its body is longer than 64 KiB or takes over a second.
@@ -48,10 +48,13 @@ type Options struct {
 	// request's channel or guild. The default is a limit for each key.
 	Bucket func(resp *http.Response) string
 
-	// Refusal reports whether a response refuses its call because it came too early. The default
-	// is [Refusal]; [GitHub], [Anthropic], [Shopify] and [Slack] know more. It runs on the
-	// request's goroutine and must leave the body whole.
-	Refusal func(resp *http.Response) bool
+	// Answer, if not nil, is asked first whether a response refuses its call, and when the next call
+	// may be sent. If known is false, the rules of [AnswerOf] decide. Otherwise what the answer leaves
+	// 0 is read from the header fields: RetryAfter, and the limits if the answer tells none. With
+	// RetryAfter policy.Never the refusal is final. [GitHub], [Anthropic], [Shopify] and [Slack] are
+	// such functions. Answer runs on the request's goroutine and must leave the body whole, as
+	// [PeekJSON] does.
+	Answer func(resp *http.Response) (a Answer, known bool)
 }
 
 // Transport is an http.RoundTripper. Its requests wait their turn in a [Line] and obey the answers.
@@ -92,9 +95,6 @@ func NewTransport[K comparable](line *Line[K], key func(r *http.Request) K, opti
 	if options.Repeatable == nil {
 		options.Repeatable = repeatable
 	}
-	if options.Refusal == nil {
-		options.Refusal = Refusal
-	}
 	return &Transport[K]{line: line, key: key, options: options, buckets: buckets[K]{most: line.config.MaxKeys}}, nil
 }
 
@@ -110,7 +110,7 @@ func ByHost(r *http.Request) string {
 }
 
 // RoundTrip implements http.RoundTripper. A request without a turn is not sent and gets the error
-// of [Line.Wait]. Its body is closed in any case.
+// of [Line.Wait]. Its body is closed in any case. A refusal is a response; [RefusalOf] makes an error of it.
 func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 	key := t.key(r)
 	var cost []int64
@@ -132,12 +132,15 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 			turn.Lost()
 			return resp, err
 		}
-		a := answerOf(resp, t.options.Refusal, t.line.config.Units)
+		a := answerOf(resp, t.options.Answer, t.line.config.Units)
 		turn.Obey(a)
+		if a.Refused {
+			markRefusal(resp, r, a)
+		}
 		if t.options.Bucket != nil && !a.Refused { // a refused key is held
 			t.buckets.learn(key, t.options.Bucket(resp))
 		}
-		if !a.Refused || left <= 0 || !hasBodyAgain(r) || !t.options.Repeatable(r) || !setAside(r.Context(), resp) {
+		if !a.MayRetry() || left <= 0 || !hasBodyAgain(r) || !t.options.Repeatable(r) || !setAside(r.Context(), resp) {
 			if !a.Refused && len(t.options.Used) > 0 && resp.Body != nil && resp.Body != http.NoBody && resp.StatusCode != http.StatusSwitchingProtocols {
 				resp.Body = newUsage(resp.Body, t.options.Used, turn)
 			}
@@ -253,7 +256,7 @@ func (b *aside) fill() {
 	var chunk [4 << 10]byte
 	for !b.stopped.Load() && b.err == nil && b.read.Len() <= b.most {
 		var n int
-		n, b.err = b.from.Read(chunk[:])
+		n, b.err = b.from.Read(chunk[:min(len(chunk), b.most+1-b.read.Len())])
 		b.read.Write(chunk[:n])
 	}
 }

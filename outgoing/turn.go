@@ -304,6 +304,7 @@ func (t *Turn[K]) Obey(a Answer) {
 	if t.line == nil {
 		return
 	}
+	final := a.final() && !t.obeyed
 	refused := t.refusedBy(&a)
 	t.part.obey(a, refused == &t.part || !a.Refused)
 	for i := range t.units {
@@ -314,6 +315,10 @@ func (t *Turn[K]) Obey(a Answer) {
 			}
 			p.obey(of, p == refused || !a.Refused)
 		}
+	}
+	if final { // The server counts the call at most, and none of its units.
+		used := [1 + mostUnits]int64{1}
+		t.Settle(used[:]...)
 	}
 }
 

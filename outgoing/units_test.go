@@ -425,7 +425,7 @@ func TestRefusalForTokens(t *testing.T) {
 		turn, err := l.Wait(t.Context(), "key", 1, 500)
 		require.NoError(t, err)
 		turn.Obey(answerOf(answer(429, nil, "X-RateLimit-Remaining-Requests: 59", "X-RateLimit-Reset-Requests: 1s",
-			"X-RateLimit-Remaining-Tokens: 0", "X-RateLimit-Reset-Tokens: 8.64s"), Refusal, l.config.Units))
+			"X-RateLimit-Remaining-Tokens: 0", "X-RateLimit-Reset-Tokens: 8.64s"), nil, l.config.Units))
 		assert.Equal(t, 8640*time.Millisecond, l.Held("key"))
 		assert.Equal(t, uint64(1), l.Stats().Refusals)
 		_, err = l.Wait(t.Context(), "key", 1, 500)
@@ -479,8 +479,10 @@ func TestTransportsInARow(t *testing.T) {
 			return answer(200, nil, fmt.Sprint("X-RateLimit-Remaining: ", left[r.URL.Path]), "X-RateLimit-Reset-After: 10"), nil
 		}}
 		host := newLine(t, Config{Policy: policy.Must(policy.Funnel(1, 2, time.Second))})
-		global := func(r *http.Response) bool { return r.Header.Get("X-RateLimit-Global") != "" }
-		byHost := must.Get(NewTransport(host, ByHost, Options{Base: far, Refusal: global}))
+		global := func(r *http.Response) (Answer, bool) {
+			return Answer{Refused: r.Header.Get("X-RateLimit-Global") != ""}, true
+		}
+		byHost := must.Get(NewTransport(host, ByHost, Options{Base: far, Answer: global}))
 		byPath := must.Get(NewTransport(newLine(t, Config{}), func(r *http.Request) string { return r.URL.Path }, Options{Base: byHost}))
 		began := time.Now()
 		for i, want := range []time.Duration{0, 500, 1000, 1500, 11000} {
