@@ -108,7 +108,11 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		}
 		m.fields.Add(title)
 	}
-	turns := admission.NewTurns(options.Spread, time.Second)
+	unit := time.Second
+	if options.Headers&RetryHeaders != 0 {
+		unit = time.Millisecond // of retry-after-ms
+	}
+	turns := admission.NewTurns(options.Spread, unit)
 	if options.Inform != "" {
 		turns = nil // refused requests pass
 	}

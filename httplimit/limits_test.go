@@ -164,7 +164,7 @@ func adapter(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) a
 	}
 	m, err := NewAll(Options{
 		Cost: admissiontest.Number(o.Cost, of), Charge: admissiontest.Charge[*http.Request, Served](o.Charge, of),
-		WaitUpTo: o.WaitUpTo, Spread: o.Spread, Shadow: o.Shadow, Logger: o.Logger,
+		WaitUpTo: o.WaitUpTo, Spread: o.Spread, Shadow: o.Shadow, Logger: o.Logger, Headers: RateLimitHeaders | RetryHeaders,
 		OnVerdict: func(r *http.Request, v limits.Verdict) { admissiontest.Of(r.Context()).Decided(v) },
 	}, given...)
 	require.NoError(t, err)

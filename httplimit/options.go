@@ -38,7 +38,8 @@ const (
 	// (Spring Cloud Gateway). A rate may have a fraction, in millionths.
 	SpringHeaders
 	// RetryHeaders, of refusals only, for clients such as the SDKs of OpenAI and Anthropic. Beside
-	// Retry-After, with Options.Spread retry-after-ms has the milliseconds, rounded up.
+	// Retry-After, with Options.Spread retry-after-ms has the milliseconds, rounded up, and turns are
+	// told to the millisecond.
 	// x-should-retry is false if another try is refused too: Denied, NoKey, NeverAdmitted and
 	// Misconfigured.
 	RetryHeaders

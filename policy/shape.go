@@ -28,51 +28,57 @@ func (b *bursty) AtOnce() int64 {
 // AtOnce returns 1: after a take of any size the next call waits.
 func (w *warmingUp) AtOnce() int64 { return 1 }
 
-func (f *funnel) Spacing(n int64, late time.Duration) time.Duration {
-	return f.spacing(f.capacity, n, late)
+func (f *funnel) Spacing(n int64, unit time.Duration) shape.Spacing {
+	return f.spacing(f.capacity, n, unit)
 }
 
-func (q *queue) Spacing(n int64, late time.Duration) time.Duration {
-	return q.spacing(q.capacity+1, n, late)
+func (q *queue) Spacing(n int64, unit time.Duration) shape.Spacing {
+	return q.spacing(q.capacity+1, n, unit)
 }
 
-func (b *bursty) Spacing(n int64, late time.Duration) time.Duration {
-	return b.spacing(b.maxBurst+n, n, late) // the last call may owe all its units
+func (b *bursty) Spacing(n int64, unit time.Duration) shape.Spacing {
+	return b.spacing(b.maxBurst+n, n, unit) // the last call may owe all its units
 }
 
-func (w *warmingUp) Spacing(n int64, late time.Duration) time.Duration {
-	cold := time.Duration(uint64(n) * (w.cold>>tickBits + 1))
-	return shape.Spacing(cold, late, cold, 1)
+func (w *warmingUp) Spacing(n int64, unit time.Duration) shape.Spacing {
+	return shape.SpacingInWindows(time.Duration(uint64(n)*(w.cold>>tickBits+1)), 1, 1, unit)
 }
 
-// spacing is of calls under a bucket: calls of n units that pass at once, and another when the rest of
-// its units is there.
-func (p pace) spacing(capacity, n int64, late time.Duration) time.Duration {
-	calls := max(capacity/n, 1)
-	drains := func(units int64) time.Duration { return time.Duration(uint64(units)*p.interval>>tickBits) + 1 }
-	return shape.Spacing(drains((calls+1)*n-capacity), late, drains(n), calls)
+// spacing is of calls under a bucket, which is empty again when those that pass at once have drained. If a
+// single call does, the next passes a whole unit later only if it does not come a moment early.
+func (p pace) spacing(capacity, n int64, unit time.Duration) shape.Spacing {
+	calls, drains := max(capacity/n, 1), time.Duration(uint64(n)*p.interval>>tickBits)+1
+	if calls == 1 {
+		return shape.SpacingInWindows(drains, 1, 1, unit)
+	}
+	return shape.NewSpacing(drains, time.Duration(calls)*drains, unit, calls)
 }
 
-func (f *fixedWindow) Spacing(n int64, late time.Duration) time.Duration {
-	return shape.SpacingInWindows(f.per, f.limit, n, late)
+func (f *fixedWindow) Spacing(n int64, unit time.Duration) shape.Spacing {
+	return shape.SpacingInWindows(f.per, f.limit, n, unit)
 }
 
-func (a *aligned) Spacing(n int64, late time.Duration) time.Duration {
-	return shape.SpacingInWindows(a.Window(), a.limit, n, late)
+// Spacing relies on windows that begin at fixed instants: the calls that come back in a unit of time lie
+// at the same place of each window.
+func (a *aligned) Spacing(n int64, unit time.Duration) shape.Spacing {
+	calls := max(a.limit/n, 1)
+	return shape.NewSpacing(a.Window()/time.Duration(calls), a.Window(), unit, calls)
 }
 
-func (a *atMost) Spacing(n int64, late time.Duration) time.Duration {
-	return shape.SpacingInWindows(a.own.length*time.Duration(a.own.counts), a.limit, n, late)
+func (a *atMost) Spacing(n int64, unit time.Duration) shape.Spacing {
+	return shape.SpacingInWindows(a.own.length*time.Duration(a.own.counts), a.limit, n, unit)
 }
 
-// Spacing has a window's calls, and those that come late into the next, leave room for a call at the
-// next window's begin. A single call counts until the window after has passed.
-func (s *slidingWindow) Spacing(n int64, late time.Duration) time.Duration {
+// Spacing has the calls of a window leave room for a call at the next window's begin, as they still
+// count in full there. A single call counts until the window after has passed.
+func (s *slidingWindow) Spacing(n int64, unit time.Duration) shape.Spacing {
 	calls := s.limit / n
 	if calls <= 1 {
-		return shape.Spacing(2*s.per, late, 0, 1)
+		return shape.NewSpacing(2*s.per, 2*s.per, unit, 2)
 	}
-	return max(4*(s.per+2*late)/time.Duration(4*calls-5), shape.SpacingInWindows(s.per, s.limit, n, late)) + 1
+	even := shape.NewSpacing(s.per/time.Duration(calls-1), 2*s.per, unit, calls)
+	even.Step = max(even.Step, shape.SpacingInWindows(s.per, s.limit, n, unit).Step)
+	return even
 }
 
 func (p pace) shape(s shape.Shape) shape.Shape {

@@ -36,6 +36,9 @@ const (
 	turnUnit = 10 // bits of 1,024 ns
 	lastTurn = 1<<(turnBits+turnUnit) - 1<<turnUnit
 	farthest = lastTurn / 2 // horizon: 4 years
+
+	// manyUnits of time make a window so long that the rounding to a unit costs less than a 20th of it.
+	manyUnits = 24
 )
 
 // NewTurns returns Turns up to horizon after the instant at which a call would be admitted, or nil
@@ -57,42 +60,55 @@ func (t *Turns) now() int64 {
 	return int64(time.Since(t.epoch))
 }
 
-// pace returns the time from a turn of n units to the next, negative if there is none. Calls that are
-// told the same unit of time come back at once. An eighth more absorbs delays on the way: without it a
-// late call costs every later call its turn.
-func (t *Turns) pace(limit policy.Policy, q Quota, n int64) time.Duration {
-	late := time.Duration(t.unit)
+// pace describes how the turns of a key follow each other.
+type pace struct {
+	shape.Spacing // Step is negative if there are no turns
+	// window and calls are the length of a window that begins with its first unit, and the calls that it
+	// admits. They are 0 unless the window is shorter than manyUnits.
+	window, calls int64
+}
+
+// pace returns the pace of the turns of n units.
+func (t *Turns) pace(limit policy.Policy, q Quota, n int64) (p pace) {
+	unit := time.Duration(t.unit)
 	spaced, ok := limit.(shape.Spaced)
 	switch {
 	case n < 1:
-		return 0
 	case ok:
-		return spaced.Spacing(n, late)
+		p.Spacing = spaced.Spacing(n, unit)
 	case q.Window > 0 && q.Most > 0:
-		return shape.SpacingInWindows(q.Window, q.Most, n, late)
+		p.Spacing = shape.SpacingInWindows(q.Window, q.Most, n, unit)
 	}
-	return 0
+	if calls := q.Most / max(n, 1); q.lasts && n > 0 && calls > 1 && q.Window < manyUnits*unit && grid(int64(q.Window), calls) > 0 {
+		p.window, p.calls = int64(q.Window), calls
+		p.Phases = max(1, t.unit/(p.window+p.window/8))
+	}
+	return p
 }
+
+// grid returns the distance of the turns of a window, as tell keeps them.
+func grid(window, calls int64) int64 { return window / 64 / calls >> turnUnit << turnUnit }
 
 // after returns the time until the turn of a call that would be admitted after that time. Each of
 // several servers tells turns as many times further apart, at a phase of its own.
-func (t *Turns) after(hash uint64, after, step time.Duration, servers int) time.Duration {
+func (t *Turns) after(hash uint64, after time.Duration, p pace, servers int) time.Duration {
 	now, phase := t.now(), int64(0)
-	if step *= time.Duration(servers); servers > 1 {
-		phase = int64(t.phase * float64(min(int64(step), t.horizon)))
+	if p.Step *= time.Duration(servers); servers > 1 {
+		phase, p.window = int64(t.phase*float64(min(int64(p.Step), t.horizon))), 0
 	}
-	return time.Duration(t.tell(hash, now+int64(after), phase, int64(step)) - now)
+	hash += uint64(now%t.unit*p.Phases/t.unit) * 0x9e3779b97f4a7c15 // another set, and another tag
+	return time.Duration(t.tell(hash, now, now+int64(after), phase, p) - now)
 }
 
-// tell returns a turn phase after the instant earliest, or later. step is the time from the last turn
-// of the key with that hash. A last turn too late for any present call is of another time: the key was
+// tell returns a turn phase after the instant earliest, or later, at the pace from the last turn of the
+// key with that hash. A last turn too late for any present call is of another time: the key was
 // blocked then, its limit was lower, or the call took more units. Other keys of its set of slots replace
 // the earliest turn.
-func (t *Turns) tell(hash uint64, earliest, phase, step int64) int64 {
+func (t *Turns) tell(hash uint64, now, earliest, phase int64, p pace) int64 {
 	tag := hash >> turnBits << turnBits
 	set := t.slots[hash%uint64(len(t.slots)/slotsOfSet)*slotsOfSet:][:slotsOfSet]
 	latest := earliest + t.horizon
-	if step < 0 || latest > lastTurn || latest < 0 {
+	if p.Step < 0 || latest > lastTurn || latest < 0 {
 		return earliest
 	}
 	for {
@@ -102,15 +118,36 @@ func (t *Turns) tell(hash uint64, earliest, phase, step int64) int64 {
 				slot, word = &set[i], other
 			}
 		}
-		turn := earliest + phase
-		if last := int64(word << (64 - turnBits) >> (64 - turnBits - turnUnit)); word&tagMask == tag && last <= latest+1<<turnUnit {
-			turn = max(turn, last+step)
+		last := int64(word << (64 - turnBits) >> (64 - turnBits - turnUnit))
+		if word&tagMask != tag || last > latest+1<<turnUnit {
+			last = math.MinInt64 / 2 // none
+		}
+		turn := max(earliest+phase, last+int64(p.Step))
+		kept := turn
+		if p.window > 0 {
+			turn, kept = t.inWindow(now, earliest, last, p)
 		}
 		if turn > latest {
 			return latest // nothing is written, so a flood does not contend for the slot
 		}
-		if slot.CompareAndSwap(word, tag|uint64(turn+1<<turnUnit-1)>>turnUnit) {
+		if slot.CompareAndSwap(word, tag|uint64(kept+1<<turnUnit-1)>>turnUnit) {
 			return turn
 		}
 	}
+}
+
+// inWindow returns a turn that is a whole number of units from now, and what the table keeps of it. The
+// turn lies in the window of the last turn, or is so late that it opens another. What is kept is the
+// window's begin, rounded down to a multiple of a 64th of its length, and a grid step for each
+// other call that has a turn there.
+func (t *Turns) inWindow(now, earliest, last int64, p pace) (turn, kept int64) {
+	step := grid(p.window, p.calls)
+	length := step * p.calls
+	begin := last - last%length
+	back := func(from int64) int64 { return now + (max(from-now, 1)+t.unit-1)/t.unit*t.unit }
+	if turn = back(max(earliest, begin)); turn < begin+p.window && last+step < begin+length {
+		return turn, last + step
+	}
+	turn = back(max(earliest, begin+p.window+length))
+	return turn, turn - turn%length
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/internal/core/whole"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
@@ -51,7 +52,7 @@ func (s shared) Servers() int { return s.servers }
 // most returns the most clients that the law lets succeed, up to 40.
 func (h herd) most(spread time.Duration) int {
 	p, cost := policy.Must(policy.Parse(h.limit)), max(1, h.cost)
-	return int(min(p.Limit()/cost+int64(spread/NewTurns(1, h.unit).pace(p, quotaOf(p), cost)), 60))
+	return int(min(p.Limit()/cost+int64(spread/NewTurns(1, h.unit).pace(p, claimed(p), cost).Step), 60))
 }
 
 func control(t testing.TB, limiter limits.Limiter[string], turns *Turns) (*Controller[int64, int64], *Limit[int64, string, int64]) {
@@ -92,7 +93,7 @@ func (h herd) run(t testing.TB) (out outcome) {
 		servers = append(servers, c)
 	}
 	h.cost = max(1, h.cost)
-	out.pace = NewTurns(1, h.unit).pace(p, quotaOf(p), h.cost)
+	out.pace = NewTurns(1, h.unit).pace(p, claimed(p), h.cost).Step
 	q := quotaOf(p)
 	type event struct {
 		at    time.Time
@@ -174,7 +175,7 @@ func TestHerdSucceedsWithinTheLaw(t *testing.T) {
 	for _, limit := range herdLimits {
 		p := policy.Must(policy.Parse(limit))
 		for i := range 8 {
-			h := herd{limit: limit, cost: 1 + int64(i%2*2), spread: spread, unit: []time.Duration{time.Second, time.Millisecond}[i/2%2], late: float64(i/4) / 8}
+			h := herd{limit: limit, cost: 1 + int64(i%2*2), spread: spread, unit: []time.Duration{time.Second, time.Millisecond}[i/2%2], late: float64(i/4) / []float64{8, 32}[i/2%2]}
 			if h.cost > p.Limit() {
 				continue
 			}
@@ -183,7 +184,8 @@ func TestHerdSucceedsWithinTheLaw(t *testing.T) {
 				out := h.run(t)
 				held++
 				assert.Zero(t, out.failed, "%+v: %+v", h, out)
-				assert.LessOrEqual(t, out.refused, h.n, "%+v: more than one refusal each", h)
+				// Calls that are told the same second are late by different times.
+				assert.LessOrEqual(t, out.refused, h.n+h.n/8, "%+v: more than one refusal each", h)
 			})
 		}
 	}
@@ -226,18 +228,31 @@ func TestHerdOverAFleet(t *testing.T) {
 func TestHerdTable(t *testing.T) {
 	page := must.Get(os.ReadFile("../../../docs/httplimit.md"))
 	for _, limit := range []string{"funnel 2, 2/s", "window 10/s", "sliding 10/s"} {
-		row := "|`" + limit + "`|"
+		row, served := "|`"+limit+"`|", ""
 		for _, n := range []int{12, 24, 100} {
 			for _, spread := range []time.Duration{time.Minute, 0} {
 				synctest.Test(t, func(t *testing.T) {
 					out := herd{limit: limit, n: n, unit: time.Second, spread: spread}.run(t)
 					row += fmt.Sprintf("%d; %.1f|", out.failed, float64(out.refused)/float64(n-out.failed))
+					if spread > 0 {
+						served += fmt.Sprintf("; %.1f", float64(out.last)/float64(soonest(limit, n)))
+					}
 				})
 			}
 		}
+		row += served[2:] + "|"
 		t.Log(row)
 		assert.Contains(t, string(page), row+"\n")
 	}
+}
+
+// soonest returns the time in which a limit admits n calls that lose none.
+func soonest(limit string, n int) time.Duration {
+	p, word, d := policy.Must(policy.Parse(limit)), uint64(0), policy.Decision{}
+	for range n {
+		word, d = p.Take(word, 1, 1, time.Hour)
+	}
+	return d.Wait
 }
 
 func TestTurnsOfAKey(t *testing.T) {
@@ -245,34 +260,37 @@ func TestTurnsOfAKey(t *testing.T) {
 	turns := NewTurns(10*time.Second, time.Second)
 	assert.Nil(t, NewTurns(0, time.Second))
 	const key = 5<<turnBits | 3
+	tell := func(key uint64, earliest, phase, step int64) int64 {
+		return turns.tell(key, 0, earliest, phase, pace{Spacing: shape.Spacing{Step: time.Duration(step)}})
+	}
 	near := func(want, got int64) {
 		t.Helper()
 		assert.InDelta(t, want, got, 1<<(turnUnit+2))
 	}
-	near(1*s, turns.tell(key, 1*s, 0, s))
-	near(2*s, turns.tell(key, 1*s, 0, s))
-	near(5*s, turns.tell(key, 1*s, 0, 3*s)) // of 3 units
-	near(1*s, turns.tell(key+1, 1*s, 0, s)) // another key
-	near(9*s, turns.tell(key, 9*s, 0, s))   // unused turns are gone
-	near(18*s, turns.tell(key, 9*s, 0, 9*s))
-	assert.Equal(t, 19*s, turns.tell(key, 9*s, 0, 9*s), "the horizon")
-	near(19*s, turns.tell(key, 9*s, 0, s)) // the horizon took no turn
-	near(2*s, turns.tell(key, 2*s, 0, s))  // a turn too far for any call is of another time
-	assert.Equal(t, int64(1)<<60, turns.tell(key, 1<<60, 0, s), "too late for a turn")
+	near(1*s, tell(key, 1*s, 0, s))
+	near(2*s, tell(key, 1*s, 0, s))
+	near(5*s, tell(key, 1*s, 0, 3*s)) // of 3 units
+	near(1*s, tell(key+1, 1*s, 0, s)) // another key
+	near(9*s, tell(key, 9*s, 0, s))   // unused turns are gone
+	near(18*s, tell(key, 9*s, 0, 9*s))
+	assert.Equal(t, 19*s, tell(key, 9*s, 0, 9*s), "the horizon")
+	near(19*s, tell(key, 9*s, 0, s)) // the horizon took no turn
+	near(2*s, tell(key, 2*s, 0, s))  // a turn too far for any call is of another time
+	assert.Equal(t, int64(1)<<60, tell(key, 1<<60, 0, s), "too late for a turn")
 
-	near(4*s, turns.tell(key, 3*s, s, s)) // at a phase, but after the last turn
-	near(9*s, turns.tell(key, 4*s, 5*s, s))
-	assert.Equal(t, 14*s, turns.tell(key, 4*s, 99*s, s), "the horizon")
+	near(4*s, tell(key, 3*s, s, s)) // at a phase, but after the last turn
+	near(9*s, tell(key, 4*s, 5*s, s))
+	assert.Equal(t, 14*s, tell(key, 4*s, 99*s, s), "the horizon")
 
 	// In a set of slots a further key replaces the earliest turn.
 	in := func(tag uint64) uint64 { return tag<<turnBits | 7 }
 	for tag := range uint64(slotsOfSet) {
-		near(int64(tag+1)*s, turns.tell(in(tag+1), int64(tag+1)*s, 0, s))
+		near(int64(tag+1)*s, tell(in(tag+1), int64(tag+1)*s, 0, s))
 	}
-	near(1*s, turns.tell(in(9), 1*s, 0, s))
-	near(5*s, turns.tell(in(slotsOfSet), 1*s, 0, s))
-	near(2*s, turns.tell(in(9), 1*s, 0, s))
-	near(1*s, turns.tell(in(1), 1*s, 0, s))
+	near(1*s, tell(in(9), 1*s, 0, s))
+	near(5*s, tell(in(slotsOfSet), 1*s, 0, s))
+	near(2*s, tell(in(9), 1*s, 0, s))
+	near(1*s, tell(in(1), 1*s, 0, s))
 }
 
 // Concurrent calls have turns of their own.
@@ -282,7 +300,7 @@ func TestTurnsAreDistinct(t *testing.T) {
 	for range 10 {
 		go func() {
 			for range 100 {
-				told <- turns.tell(1, 1, 0, 1<<turnUnit)
+				told <- turns.tell(1, 0, 1, 0, pace{Spacing: shape.Spacing{Step: 1 << turnUnit}})
 			}
 		}()
 	}
@@ -304,7 +322,7 @@ func TestTurnsKeepOtherRefusals(t *testing.T) {
 		assert.Equal(t, policy.Never, v.RetryAfter)
 		assert.Equal(t, 500*time.Millisecond, ask(c, 1).RetryAfter)
 		v = ask(c, 2)
-		assert.InDelta(t, 500*time.Millisecond+c.config.Turns.pace(e.Limit(), Quota{}, 2), v.RetryAfter, float64(time.Millisecond), "of 2 units behind a turn")
+		assert.InDelta(t, 500*time.Millisecond+c.config.Turns.pace(e.Limit(), Quota{}, 2).Step, v.RetryAfter, float64(time.Millisecond), "of 2 units behind a turn")
 		assert.Equal(t, v.RetryAfter, v.Decision.RetryAfter)
 
 		shadow := New(Config[int64, int64]{Turns: c.config.Turns, Shadow: true, Log: NewLog(nil), Counters: &Counters{}}, []Any[int64, int64]{l}, nil)
@@ -344,7 +362,7 @@ func TestTurnOfSeveralLimits(t *testing.T) {
 		assert.Equal(t, time.Minute, last, "the later turn")
 		for range 3 {
 			told := both()
-			assert.GreaterOrEqual(t, told-last, turns.pace(fast.Limit(), Quota{}, 1)-time.Microsecond)
+			assert.GreaterOrEqual(t, told-last, turns.pace(fast.Limit(), Quota{}, 1).Step-time.Microsecond)
 			last = told
 		}
 		tiers := must.Get(engine.NewTiered[string](engine.Config{Policy: fast.Limit()}, slow.Limit()))

@@ -55,22 +55,38 @@ type OnCredit interface {
 
 // Spaced is implemented by policies whose refused calls can be told turns.
 type Spaced interface {
-	// Spacing returns a time from call to call that n units each sustain, if calls come up to late and
-	// an eighth of that time late.
-	Spacing(n int64, late time.Duration) time.Duration
+	// Spacing returns how calls of n units each are spaced if they are told their turns in whole units
+	// of time, rounded up.
+	Spacing(n int64, unit time.Duration) Spacing
 }
 
-// Spacing returns a time between calls such that calls+1 in a row, each up to late and an eighth of
-// that time late, lie over span, and an eighth more than fair.
-func Spacing(span, late, fair time.Duration, calls int64) time.Duration {
-	return max(8*(span+late)/time.Duration(8*calls-1), fair+fair/8) + 1
+// Spacing describes turns that a limit sustains. The zero Spacing has no time between turns.
+type Spacing struct {
+	// Step is the time from turn to turn.
+	Step time.Duration
+	// Phases is the number of parts of a unit of time whose calls do not meet: the calls of each may
+	// have turns of their own. It is 1 at least, and 0 counts as 1.
+	Phases int64
+}
+
+// NewSpacing returns the spacing of calls of which one passes in each fair, and at most calls within
+// span. An eighth more in whole seconds, and a 25th more in milliseconds, lets calls come late: without
+// it, a late call costs each later call its turn.
+func NewSpacing(fair, span, unit time.Duration, calls int64) Spacing {
+	more := time.Duration(25)
+	if unit >= time.Second {
+		more = 8
+	}
+	fair = max(fair, unit/time.Duration(calls))
+	return Spacing{Step: fair + fair/more + 1, Phases: int64(max(1, unit/max(span, 1)))}
 }
 
 // SpacingInWindows is the Spacing of calls of n units under a limit for each window, wherever windows
-// begin.
-func SpacingInWindows(window time.Duration, limit, n int64, late time.Duration) time.Duration {
+// begin. Calls that were refused together come back together, once in each unit, so a window meets them
+// at both its ends.
+func SpacingInWindows(window time.Duration, limit, n int64, unit time.Duration) Spacing {
 	calls := max(limit/n, 1)
-	return Spacing(window, late, window/time.Duration(calls), calls)
+	return NewSpacing((window/unit+1)*unit/time.Duration(calls), window, unit, calls)
 }
 
 // AtOnce returns the highest Decision.Remaining of a policy: its Limit, unless it is OnCredit.

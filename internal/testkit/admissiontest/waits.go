@@ -74,7 +74,7 @@ func retryIsExact(t *testing.T, open Open) {
 	}
 }
 
-// Turns are an eighth further apart than units, up to Spread after the first. Adapters round them.
+// Turns are a 25th further apart than units, up to Spread after the first. Adapters round them.
 func spreadTellsTurns(t *testing.T, open Open) {
 	synctest.Test(t, func(t *testing.T) {
 		e := NewEngine[string](t, policy.Must(policy.Funnel(4, 2, time.Second)))
@@ -82,7 +82,7 @@ func spreadTellsTurns(t *testing.T, open Open) {
 		limit, planned := Limit{Limiter: e}, Limit{Limiter: e, PolicyFor: func(*Request) policy.Policy { return e.Limit() }}
 		at := func(ms ...float64) []float64 { return ms }
 		same := at(500, 500, 500, 500, 500, 500)
-		turns := at(500, 1062.5, 1625, 2187.5, 2500, 2500)
+		turns := at(500, 1020, 1540, 2060, 2500, 2500)
 		for _, c := range []struct {
 			name string
 			o    Options
