@@ -8,6 +8,7 @@ import (
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
@@ -46,7 +47,7 @@ func (l *Limiter) Ask(ctx context.Context, key string, n int64) (limits.Answer, 
 func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.Grant, err error) {
 	r := &granted{began: time.Now()}
 	if call.Patience > 0 && !call.NoWait {
-		r.Reservation, err = l.acquire(ctx, call.Limit, call.Key, call.N, call.Patience)
+		r.Reservation, err = l.acquire(ctx, &call)
 	} else {
 		r.Reservation, err = l.reserve(ctx, &call)
 	}
@@ -78,7 +79,9 @@ func (l *Limiter) HoldAll(ctx context.Context, parts []limits.Part[string]) (gra
 		if !ok || parts[i].Call.N < 1 {
 			return nil, false, nil
 		}
-		claims[i] = of.ClaimWith(parts[i].Call.Limit, parts[i].Call.Key, parts[i].Call.N)
+		call := &parts[i].Call
+		claims[i] = of.ClaimWith(call.Limit, call.Key, call.N)
+		claims[i].returns = !call.Brief
 	}
 	asks, _, err := join(claims)
 	if err != nil {
@@ -124,7 +127,8 @@ func (l *Limiter) reserve(ctx context.Context, call *limits.Call[string]) (Reser
 	if err != nil {
 		return Reservation{Answer: misfit}, err
 	}
-	t, err := l.take(context.WithoutCancel(ctx), of, call.Key, call.N, max(call.Patience, 0))
+	ask := store.TakeAsk{Key: call.Key, N: call.N, Patience: max(call.Patience, 0), Returns: !call.Brief}
+	t, err := l.take(context.WithoutCancel(ctx), of, ask)
 	if err != nil {
 		return Reservation{}, err
 	}

@@ -21,6 +21,7 @@ type Claim struct {
 	limit   policy.Policy
 	key     string
 	n       int64
+	returns bool // see store.TakeAsk
 }
 
 // Claim names n units of a key, for TakeAll: 1 request, for example, beside 5,000 tokens. n == 0
@@ -126,7 +127,7 @@ func join(claims []Claim) (parts []part, at []int, err error) {
 func takeAll(ctx context.Context, parts []part) ([]taken, error) {
 	asks := make([]store.Ask, len(parts))
 	for i, p := range parts {
-		asks[i] = store.Ask{Limit: p.of.limit, Key: p.key, N: p.n}
+		asks[i] = store.Ask{Limit: p.of.limit, Key: p.key, N: p.n, Returns: p.returns}
 	}
 	first := parts[0]
 	all, err := ask(ctx, first.limiter, first.limiter.guardOf(first.of, first.key), func(ctx context.Context, r *remote) ([]store.Taken, error) {

@@ -50,17 +50,18 @@ func askOnce[T any](ctx context.Context, l *Limiter, g *guard.Guard, budget time
 
 // askTake is ask for a take. l.batch sends it with others. In a cluster it goes alone, so that it
 // cannot wait for a node without its key that is away.
-func (l *Limiter) askTake(ctx context.Context, of *terms, key string, n int64, patience time.Duration) (t store.Taken, err error) {
+func (l *Limiter) askTake(ctx context.Context, of *terms, ask store.TakeAsk) (t store.Taken, err error) {
+	ask.Limit = of.limit
 	r, err := l.mayAsk(ctx)
 	if err != nil {
 		return t, err
 	}
 	if r.clustered() {
-		t, err = guard.Do(ctx, l.guardOf(of, key), func(ctx context.Context) (store.Taken, error) {
-			return r.store.Take(ctx, of.limit, key, n, patience)
+		t, err = guard.Do(ctx, l.guardOf(of, ask.Key), func(ctx context.Context) (store.Taken, error) {
+			return r.store.TakeOne(ctx, ask)
 		})
 	} else {
-		t, err = l.batch.Do(ctx, store.TakeAsk{Limit: of.limit, Key: key, N: n, Patience: patience})
+		t, err = l.batch.Do(ctx, ask)
 	}
 	return t, l.classify(ctx, err)
 }

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 
+	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -33,7 +34,7 @@ func (l *Limiter) Explain(ctx context.Context, key string) (limits.Explanation, 
 		x.Decision, x.Provenance, x.Known = a.Decision, a.Provenance, true
 	} else {
 		held := l.held(key)
-		t, err := l.takeExact(ctx, of, key, 0, 0, 0)
+		t, err := l.takeExact(ctx, of, store.TakeAsk{Key: key}, 0)
 		switch {
 		case err != nil:
 			return x, err

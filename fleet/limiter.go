@@ -92,7 +92,7 @@ type remote struct {
 // decider is a *store.Store, whose methods it has, or a fake in tests.
 type decider interface {
 	lease.Store
-	Take(ctx context.Context, l *store.Limit, key string, n int64, patience time.Duration) (store.Taken, error)
+	TakeOne(ctx context.Context, ask store.TakeAsk) (store.Taken, error)
 	TakeEach(ctx context.Context, asks []store.TakeAsk, reply func(i int, t store.Taken, err error))
 	TakeAll(ctx context.Context, asks []store.Ask) ([]store.Taken, error)
 	Refund(ctx context.Context, l *store.Limit, key string, n int64) (store.Taken, error)

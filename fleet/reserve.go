@@ -38,7 +38,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64, patience tim
 	if err != nil {
 		return Reservation{Answer: misfit}, err
 	}
-	t, err := l.take(ctx, of, key, n, patience)
+	t, err := l.take(ctx, of, store.TakeAsk{Key: key, N: n, Patience: patience, Returns: true})
 	if err != nil {
 		return Reservation{}, err
 	}
@@ -60,11 +60,12 @@ func (r *Reservation) Cancel(ctx context.Context) error { return r.Keep(ctx, 0) 
 //     unless that would have had its turn earlier.
 //   - If other calls took or gave back since, units come back under limits that count in windows if
 //     the window is still there, and under a SlidingLog except those given back before. Under a
-//     Funnel and a Bursty they come back without the part that would drain in the time since they
-//     were taken.
-//   - None come back then under a Funnel that calls wait for or that was charged beyond its
-//     capacity, under a Bursty that owes more than a unit, and under a Queue: the next call may not
-//     start before promised turns.
+//     Funnel and a Bursty it is as if the call had asked for n, if all later takes of the key were
+//     by Reserve, Acquire or Hold, none of them waited, and they are at most 160.
+//   - Otherwise units of a Funnel and a Bursty come back without the part that would drain in the
+//     time since they were taken. None come back under a Funnel that calls wait for or that was
+//     charged beyond its capacity, under a Bursty that owes more than a unit, and under a Queue:
+//     the next call may not start before promised turns.
 //
 // n below 0 is 0. All units, or more, give nothing back, without asking Redis. On an error, such as
 // ErrOutage, the units still count, or Redis was too late to say. A second call does nothing, and
@@ -108,7 +109,7 @@ func (r *Reservation) Keep(ctx context.Context, n int64) error {
 // even if they do not Wait. In Leased mode there are no turns: the call asks again when this server
 // does.
 func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
-	_, err := l.acquire(ctx, nil, key, n, policy.Never)
+	_, err := l.acquire(ctx, &limits.Call[string]{Key: key, N: n, Patience: policy.Never, Brief: true})
 	return err
 }
 
@@ -119,11 +120,12 @@ func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 // is engine.ErrDeadline as well. RetryAfter is then the time after which the same call would be
 // admitted if no other call took.
 func (l *Limiter) Acquire(ctx context.Context, key string, n int64, patience time.Duration) (Reservation, error) {
-	return l.acquire(ctx, nil, key, n, max(patience, 0))
+	return l.acquire(ctx, &limits.Call[string]{Key: key, N: n, Patience: max(patience, 0)})
 }
 
-// acquire is Acquire in any mode, under limit as by TakeWith.
-func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, n int64, patience time.Duration) (Reservation, error) {
+// acquire is Acquire in any mode, under the call's limit as by TakeWith.
+func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (Reservation, error) {
+	key, n, patience := call.Key, call.N, call.Patience
 	var crowded error // more may not wait
 	if patience > 0 && n != 0 {
 		if crowded = l.waiters.enter(key); crowded == nil {
@@ -145,12 +147,13 @@ func (l *Limiter) acquire(ctx context.Context, limit policy.Policy, key string, 
 		if crowded != nil {
 			left = 0
 		}
-		of, err := l.under(limit, key)
+		of, err := l.under(call.Limit, key)
 		if err != nil {
 			return Reservation{Answer: misfit}, err
 		}
 		// A call that ends meanwhile still learns its units, to give them back.
-		t, err := l.take(context.WithoutCancel(ctx), of, key, n, of.orAtOnce(left))
+		ask := store.TakeAsk{Key: key, N: n, Patience: of.orAtOnce(left), Returns: !call.Brief}
+		t, err := l.take(context.WithoutCancel(ctx), of, ask)
 		if err != nil {
 			return Reservation{}, err
 		}

@@ -32,7 +32,7 @@ func (l *Limiter) Choke(ctx context.Context, key string) bool {
 			return allowed
 		}
 	}
-	t, err := l.askLease(ctx, key, 1)
+	t, err := l.askLease(ctx, store.TakeAsk{Key: key, N: 1})
 	return err == nil && t.answer.Allowed
 }
 
@@ -58,7 +58,7 @@ func (l *Limiter) Take(ctx context.Context, key string, n int64) (limits.Answer,
 		if a, ok := l.tryLease(ctx, key, n); ok {
 			return a, nil
 		}
-		t, err := l.askLease(ctx, key, n)
+		t, err := l.askLease(ctx, store.TakeAsk{Key: key, N: n})
 		return t.answer, err
 	}
 	return l.TakeWith(ctx, nil, key, n)
@@ -79,7 +79,7 @@ func (l *Limiter) TakeWith(ctx context.Context, limit policy.Policy, key string,
 	if err != nil {
 		return misfit, err
 	}
-	t, err := l.take(ctx, of, key, n, 0)
+	t, err := l.take(ctx, of, store.TakeAsk{Key: key, N: n})
 	return t.answer, err
 }
 
@@ -96,8 +96,10 @@ type taken struct {
 	blocked time.Duration // for how long the key is, if that was decided without Redis
 }
 
-// take has a lease, Redis or the fallback decide, and keeps the units to give back.
-func (l *Limiter) take(ctx context.Context, of *terms, key string, n int64, patience time.Duration) (taken, error) {
+// take has a lease, Redis or the fallback decide, and keeps the units to give back. of has the limit
+// of the ask.
+func (l *Limiter) take(ctx context.Context, of *terms, ask store.TakeAsk) (taken, error) {
+	key, n := ask.Key, ask.N
 	if l.leases != nil && n != 0 {
 		if ctx.Err() == nil {
 			if a, blocked := l.blockedLease(key, n); blocked {
@@ -107,13 +109,14 @@ func (l *Limiter) take(ctx context.Context, of *terms, key string, n int64, pati
 				return taken{answer: limits.Answer{Decision: d, Provenance: byLease}, of: of, lease: &held}, nil
 			}
 		}
-		return l.askLease(ctx, key, n)
+		return l.askLease(ctx, ask)
 	}
-	return l.takeExact(ctx, of, key, n, patience, l.held(key))
+	return l.takeExact(ctx, of, ask, l.held(key))
 }
 
 // askLease is take in Leased mode after the lease did not decide.
-func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, error) {
+func (l *Limiter) askLease(ctx context.Context, ask store.TakeAsk) (taken, error) {
+	key, n := ask.Key, ask.N
 	switch {
 	case l.closed.Load():
 		return taken{}, engine.ErrClosed
@@ -135,7 +138,8 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 	case errors.Is(err, lease.ErrFew):
 		// The key is not worth a lease, and Redis decides by the same policy. The call is paid
 		// before it passes, like a lease's units.
-		return l.takeExact(ctx, l.own.Load(), key, n, 0, 0)
+		ask.Patience = 0
+		return l.takeExact(ctx, l.own.Load(), ask, 0)
 	case errors.Is(err, lease.ErrClosed):
 		return taken{}, engine.ErrClosed
 	case ctx.Err() != nil:
@@ -147,10 +151,11 @@ func (l *Limiter) askLease(ctx context.Context, key string, n int64) (taken, err
 }
 
 // takeExact has Redis decide. held is this server's units besides those left there.
-func (l *Limiter) takeExact(ctx context.Context, of *terms, key string, n int64, patience time.Duration, held int64) (taken, error) {
-	exact, err := l.askTake(ctx, of, key, n, patience)
+func (l *Limiter) takeExact(ctx context.Context, of *terms, ask store.TakeAsk, held int64) (taken, error) {
+	key := ask.Key
+	exact, err := l.askTake(ctx, of, ask)
 	if err != nil {
-		return l.takeWithout(of, key, n, patience, err)
+		return l.takeWithout(of, key, ask.N, ask.Patience, err)
 	}
 	of.remember(key, exact, false)
 	l.learnBlock(key, &exact)
@@ -160,7 +165,7 @@ func (l *Limiter) takeExact(ctx context.Context, of *terms, key string, n int64,
 	} else {
 		t.answer.Remaining = min(t.answer.Remaining+held, t.answer.Limit)
 	}
-	l.tally.count(n, &t.answer)
+	l.tally.count(ask.N, &t.answer)
 	return t, nil
 }
 
@@ -250,7 +255,7 @@ func (l *Limiter) Peek(ctx context.Context, key string, n int64) (limits.Answer,
 		return misfit, err
 	}
 	held := l.held(key)
-	t, err := l.takeExact(ctx, of, key, 0, 0, held)
+	t, err := l.takeExact(ctx, of, store.TakeAsk{Key: key}, held)
 	if err != nil || n == 0 {
 		return t.answer, err
 	}
@@ -303,7 +308,7 @@ func (l *Limiter) RefundWith(ctx context.Context, limit policy.Policy, key strin
 		return misfit, err
 	}
 	if n == 0 {
-		t, err := l.take(ctx, of, key, 0, 0)
+		t, err := l.take(ctx, of, store.TakeAsk{Key: key})
 		return t.answer, err
 	}
 	if most := decide.MostCharge(of.policy); n < -most {

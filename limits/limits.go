@@ -75,6 +75,9 @@ type Call[K comparable] struct {
 	// of the family of the limiter's own: see engine.Engine.TakeWith. A limiter that cannot apply
 	// it takes nothing, and refuses with policy.Never and a Decision.Limit of 0.
 	Limit policy.Policy
+	// Brief reports that the grant is settled at once or never. A limiter may then spare itself a
+	// record of the take: over a fleet, units settled later come back less the part that drained.
+	Brief bool
 }
 
 // Pair is a key made of two keys, as by httplimit.Both and rpclimit.Both.

@@ -153,11 +153,12 @@ type Claim struct {
 	N      int64
 }
 
-// TakeAll takes the units of every claim or of none, without waiting: see limits.AskAll.
+// TakeAll takes the units of every claim or of none, without waiting: see limits.AskAll. The outcome
+// must be settled at once or not at all.
 func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 	all := make([]limits.Claim, len(claims))
 	for i, c := range claims {
-		all[i] = limits.NewClaim(c.Family.Limiter(), limits.Call[string]{Key: c.Key, N: c.N, Limit: c.Limit})
+		all[i] = limits.NewClaim(c.Family.Limiter(), limits.Call[string]{Key: c.Key, N: c.N, Limit: c.Limit, Brief: true})
 	}
 	return limits.AskAll(ctx, 0, all...)
 }

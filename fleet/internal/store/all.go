@@ -12,12 +12,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Ask is N units of a key, for [Store.TakeAll].
-type Ask struct {
-	Limit *Limit
-	Key   string
-	N     int64
-}
+// Ask is N units of a key, for [Store.TakeAll]. Patience is ignored.
+type Ask = TakeAsk
 
 //go:embed lua/all.lua
 var allLua string
@@ -31,12 +27,15 @@ var kinds = map[shape.Kind]string{
 func (s *Store) allScript() *script {
 	var head strings.Builder
 	head.WriteString("local take, format = {}, {}\n")
-	for _, kind := range []shape.Kind{shape.Funnel, shape.FixedWindow, shape.SlidingWindow, shape.AlignedWindow} {
-		a := algorithms[kind]
-		fmt.Fprintf(&head, "format.%s = '<%s'\nfunction take.%s(us, h, l, %s)\nlocal ms\n%s\nreturn ms, h, l\nend\n",
-			kinds[kind], strings.Repeat("d", a.count), kinds[kind], a.params, a.body)
+	add := func(letter string, a algorithm, more string) {
+		fmt.Fprintf(&head, "format.%s = '<%s'\nfunction take.%s(us, h, l, %s)\nlocal ms, sh, sl\n%s\nreturn ms, h, l%s\nend\n",
+			letter, strings.Repeat("d", a.count), letter, a.params, a.body, more)
 	}
-	return s.newScript(timeLua, head.String(), strings.NewReplacer(
+	for _, kind := range []shape.Kind{shape.Funnel, shape.FixedWindow, shape.SlidingWindow, shape.AlignedWindow} {
+		add(kinds[kind], algorithms[kind], "")
+	}
+	add(notingKind, paceNoting, ", sh, sl, ah, al")
+	return s.newScript(timeLua, noteLua, head.String(), strings.NewReplacer(
 		"LOGREPLY", logReply, "LOG", logLua, "BLOCK", blockLua, "PUNISH", punishLua, "RECORD", recordLua, "WRITE", writeLua,
 		"READ", strings.Replace(readLua, "local h, l =", "h, l =", 1),
 	).Replace(allLua))
@@ -54,6 +53,7 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 	keys, args := make([]string, 2*len(asks)), make([]string, 2*len(asks)+1)
 	args[len(asks)] = "1"      // whether to write
 	logs := map[string]int64{} // units asked of each
+	notes := false
 	for i, a := range asks {
 		var err error
 		if keys[i], err = s.name(a.Limit.prefix, a.Key); err != nil {
@@ -79,6 +79,9 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 			args[i] = "l" + packed(a.Limit.logFigures(ask, 0))
 		case ask == 0:
 			args[i] = "-"
+		case a.noted():
+			notes = true
+			args[i] = notingKind + packed(a.Limit.notingFigures(ask, 0))
 		default:
 			args[i] = kinds[a.Limit.shape.Kind] + packed(a.Limit.atOnce(ask))
 		}
@@ -86,7 +89,11 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 	if err := s.together(keys[:len(asks)]); err != nil {
 		return nil, err
 	}
-	reply, err := s.run(ctx, s.scripts.all, keys, args).ToArray()
+	all := keys
+	if notes {
+		all = logNames(keys, keys[:len(asks)])
+	}
+	reply, err := s.run(ctx, s.scripts.all, all, args).ToArray()
 	if err != nil {
 		return nil, explain(err, strings.Join(keys[:len(asks)], " "))
 	}

@@ -39,7 +39,7 @@ func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error 
 			figures = packed(l.backFigures(-d.Units, take{}))
 		}
 		if apart {
-			calls, of = append(calls, call{script: l.back, keys: []string{name}, args: []string{figures}}), append(of, i)
+			calls, of = append(calls, call{script: l.back, keys: l.backNames(name), args: []string{figures}}), append(of, i)
 			continue
 		}
 		all.keys, all.args, order = append(all.keys, name), append(all.args, figures), append(order, i)
@@ -89,12 +89,17 @@ func (l *Limit) understandCharge(at policy.Instant, before, after rueidis.RedisM
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrDisagrees, err)
 	}
-	return l.agrees(name, found{word: word, at: at}, -units, take{}, did)
+	return l.agrees(name, found{word: word, at: at}, -units, take{}, did, false)
 }
 
-// agrees returns an error unless the policy changes the word as the script did.
-func (l *Limit) agrees(name string, f found, back int64, of take, did uint64) error {
-	if next := l.changed(f, back, of); did != next && !l.beyond(did, next) {
+// agrees returns an error unless the policy changes the word as the script did. If the script made
+// later takes again, which only it knows, the word must not have risen.
+func (l *Limit) agrees(name string, f found, back int64, of take, did uint64, again bool) error {
+	next := l.changed(f, back, of)
+	if again {
+		next = min(did, f.word)
+	}
+	if did != next && !l.beyond(did, next) {
 		return fmt.Errorf("%w (%v, %s: word %d at %d, %d units back, of %+v: the script makes it %d)",
 			ErrDisagrees, l.policy, shown(name), f.word, f.at, back, of, did)
 	}

@@ -168,8 +168,9 @@ func (c *contract) sameWord(l *store.Limit, key string) {
 }
 
 func (c *contract) take(l *store.Limit, key string, n int64, patience time.Duration) {
-	want, wantErr := c.fake.Take(c.Context(), l, key, n, patience)
-	got, err := c.real.Take(c.Context(), l, key, n, patience)
+	ask := store.TakeAsk{Limit: l, Key: key, N: n, Patience: patience, Returns: c.random.IntN(3) > 0}
+	want, wantErr := c.fake.TakeOne(c.Context(), ask)
+	got, err := c.real.TakeOne(c.Context(), ask)
 	c.same(l, want, wantErr, got, err)
 	if got.Allowed && n > 0 {
 		c.took(l, key)
@@ -197,7 +198,7 @@ func (c *contract) takeEach() {
 	asks := make([]store.TakeAsk, 1+c.random.IntN(6))
 	for i := range asks {
 		l := c.limits[c.random.IntN(len(c.limits))]
-		asks[i] = store.TakeAsk{Limit: l, Key: strconv.Itoa(c.random.IntN(contractKeys)), N: anyUnits(c.random, l.Policy().Limit(), 1)}
+		asks[i] = store.TakeAsk{Limit: l, Key: strconv.Itoa(c.random.IntN(contractKeys)), N: anyUnits(c.random, l.Policy().Limit(), 1), Returns: c.random.IntN(3) > 0}
 		if c.random.IntN(2) == 0 || c.rule.Refusals > 0 {
 			asks[i].N = 1 + c.random.Int64N(2) // and perhaps in a script with others
 		}
@@ -206,6 +207,12 @@ func (c *contract) takeEach() {
 	type group struct {
 		limit *store.Limit
 		n     int64
+		notes bool
+	}
+	groupOf := func(a store.TakeAsk) group {
+		s, ok := a.Limit.Policy().(shape.Shaped)
+		paced := ok && (s.Shape().Kind == shape.Funnel || s.Shape().Kind == shape.Bursty)
+		return group{a.Limit, a.N, paced && a.Returns}
 	}
 	var order []store.TakeAsk
 	var at []int
@@ -213,12 +220,12 @@ func (c *contract) takeEach() {
 	for i, a := range asks {
 		_, isLog := a.Limit.Policy().(*slidinglog.Log)
 		alone := isLog || a.N < 1 || a.N > a.Limit.Policy().Limit()
-		if !alone && seen[group{a.Limit, a.N}] {
+		if !alone && seen[groupOf(a)] {
 			continue
 		}
-		seen[group{a.Limit, a.N}] = true
+		seen[groupOf(a)] = true
 		for j, b := range asks[i:] {
-			if j == 0 || !alone && b.Limit == a.Limit && b.N == a.N {
+			if j == 0 || !alone && groupOf(b) == groupOf(a) {
 				order, at = append(order, b), append(at, i+j)
 			}
 		}
@@ -242,7 +249,7 @@ func (c *contract) takeAll() {
 	asks := make([]store.Ask, 1+c.random.IntN(4))
 	for i := range asks {
 		l := c.limits[c.random.IntN(len(c.limits))]
-		asks[i] = store.Ask{Limit: l, Key: strconv.Itoa(c.random.IntN(contractKeys)), N: []int64{1, 1, 1, 2, 3, 5, 7, 0, 0, 0, -1, l.Policy().Limit() + 1, math.MaxInt64}[c.random.IntN(13)]}
+		asks[i] = store.Ask{Limit: l, Key: strconv.Itoa(c.random.IntN(contractKeys)), N: []int64{1, 1, 1, 2, 3, 5, 7, 0, 0, 0, -1, l.Policy().Limit() + 1, math.MaxInt64}[c.random.IntN(13)], Returns: c.random.IntN(3) > 0}
 	}
 	want, wantErr := c.fake.TakeAll(c.Context(), asks)
 	got, err := c.real.TakeAll(c.Context(), asks)

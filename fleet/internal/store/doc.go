@@ -5,5 +5,6 @@
 // outages, are left to package fleet.
 //
 // Start at take.go, then read lua/takes.lua, the frame of the script. Its BODY is lua/pace.lua with
-// lua/pacetake.lua, for a Funnel, a Queue or a Bursty. refund.go and lua/back.lua give units back.
+// lua/pacetake.lua, for a Funnel, a Queue or a Bursty. refund.go and lua/back.lua give units back,
+// with the help of note.go and lua/note.lua.
 package store

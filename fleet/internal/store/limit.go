@@ -23,6 +23,7 @@ type Limit struct {
 	blocks string          // of the names of blocks
 	rule   rule            // of penalties
 	take   *script
+	noting *script // take that notes calls which may give back; nil if none need it
 	one    string  // take's argument for one unit without patience
 	lease  *script // nil if it cannot be leased
 	back   *script // returns or charges units
@@ -106,7 +107,10 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 	l.limit = l.shape.Limit
 	l.prefix = s.prefix(family)
 	l.take = s.takeScript(algorithms[l.shape.Kind])
-	l.back = s.backScript(givers[l.shape.Kind])
+	l.back = s.backScript(givers[l.shape.Kind], l.notes())
+	if l.notes() {
+		l.noting = s.takeScript(paceNoting, noteLua)
+	}
 	l.charge = s.chargeScript(givers[l.shape.Kind])
 	l.one = packed(l.figures(1, 0))
 	switch l.shape.Kind {

@@ -25,8 +25,9 @@ func (s *Store) Refund(ctx context.Context, l *Limit, key string, n int64) (Take
 }
 
 // Keep leaves kept of the n units of a take used, and gives the others back, in an atomic call of
-// Redis. If the word is still the word that the take left, it becomes the word of a take of kept
-// units, unless that take would have had an earlier turn. A word recurs only if later takes fill
+// Redis. If the take is noted beside the word, it is as if it had been of kept units: the later
+// changes are made again (see noteLua). If the word is still the word that the take left, it
+// becomes the word of a take of kept units, unless that take would have had an earlier turn. A word recurs only if later takes fill
 // exactly the returned ticks; time that passes makes that unlikely. Then Keep returns the units as
 // if nothing had followed. Otherwise the newest units come back, like policy.Refunder without
 // knowledge of other returns, plus the units of undrained.
@@ -66,7 +67,7 @@ func (s *Store) change(ctx context.Context, l *Limit, key string, back int64, of
 		return Taken{}, err
 	}
 	figures := l.backFigures(back, of)
-	return l.understandChange(s.run(ctx, l.back, []string{name}, []string{packed(figures)}), name, back, of)
+	return l.understandChange(s.run(ctx, l.back, l.backNames(name), []string{packed(figures)}), name, back, of)
 }
 
 func (l *Limit) understandChange(res rueidis.RedisResult, name string, back int64, of take) (Taken, error) {
@@ -85,11 +86,12 @@ func (l *Limit) understandChange(res rueidis.RedisResult, name string, back int6
 	if err != nil {
 		return Taken{}, err
 	}
-	did, err := parsePair(reply[3:])
+	did, err := parsePair(reply[3:max(len(reply)-1, 3)])
 	if err != nil {
 		return Taken{}, fmt.Errorf("%w: %w", ErrDisagrees, err)
 	}
-	if err := l.agrees(name, f, back, of, did); err != nil {
+	again, _ := reply[len(reply)-1].AsInt64()
+	if err := l.agrees(name, f, back, of, did, again == 1); err != nil {
 		return Taken{}, err
 	}
 	t := l.standing(did, f.at)
@@ -184,7 +186,7 @@ func (l *Limit) backFigures(back int64, of take) []float64 {
 		return append(append(undo, one...), turn)
 	}
 	undo = append(undo, float64(min(max(back, -1), 1)))
-	return append(append(undo, pairs(l.ticks(back), drains, reach)...), one[4:]...)
+	return append(append(append(undo, pairs(l.ticks(back), drains, reach)...), one[4:]...), l.noted(back, of)...)
 }
 
 // turn returns the window of a word, like the givers of windows.

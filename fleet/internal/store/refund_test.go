@@ -16,6 +16,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/seeds"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -65,7 +66,10 @@ func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
 					continue
 				}
 				n := 1 + random.Int64N(min(of.Capacity+1, 5))
-				took, err := s.Take(context.Background(), l, key, n, time.Duration(max(random.Int64N(30)-20, 0))*time.Millisecond)
+				took, err := s.TakeOne(context.Background(), store.TakeAsk{
+					Limit: l, Key: key, N: n, Patience: time.Duration(max(random.Int64N(30)-20, 0)) * time.Millisecond,
+					Returns: random.IntN(4) > 0,
+				})
 				if !assert.NoError(t, err) {
 					return
 				}
@@ -94,6 +98,104 @@ func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
 		})
 	}
 	group.Wait()
+}
+
+// Takes are returned in whole or part, in any order, beside charges and refunds. Each word is as if
+// the returned units had never been taken.
+// Promise: Over a fleet, a grant settled with 0 leaves no trace under a `Funnel` or `Bursty`.
+func TestSettleLeavesNoTrace(t *testing.T) {
+	client := connect(t, shared)
+	for i, p := range []policy.Policy{
+		policy.Must(policy.Funnel(40, 10, time.Second)), policy.Must(policy.Funnel(1000, 1, time.Hour)),
+		policy.Must(policy.Bursty(10, time.Second, 40)), policy.Must(policy.Funnel(5000, 999_983, time.Second)),
+	} {
+		random := rand.New(rand.NewPCG(seeds.Of(t), uint64(i)))
+		var clock int64 = 1000 // no store is full yet
+		s := clocked(t, client, &clock)
+		l := limit(t, s, p)
+		key := name(t, s, l, "k")
+		type change struct {
+			store.Taken
+			n, kept int64 // a take, or a refund of -kept
+			open    bool
+		}
+		var all []change
+		word := func() (word uint64) {
+			for _, c := range all {
+				if c.n == 0 {
+					word = p.(policy.Refunder).Refund(word, c.At, -c.kept)
+				} else if c.kept > 0 {
+					word, _ = p.Take(word, c.At, c.kept, 0)
+				}
+			}
+			return word
+		}
+		settled := 0
+		settle := func(c *change, kept int64) {
+			before := c.kept
+			want := must.Get(s.Peek(t.Context(), l, "k")).Remaining
+			got := must.Get(s.Keep(t.Context(), l, "k", c.Taken, c.n, kept))
+			c.kept, c.open = kept, false
+			if kept < before {
+				settled++
+			}
+			require.GreaterOrEqual(t, got.Remaining, want, "%v", p)
+			if p.FreshAt(max(word(), got.After)) > got.At {
+				require.Equal(t, word(), got.After, "%v: %d of %d kept", p, kept, c.n)
+			}
+		}
+		for range 4 * oracleSteps {
+			if clock++; random.IntN(3) == 0 { // Redis's clock advances between scripts
+				clock += random.Int64N(300_000)
+			}
+			switch n := 1 + random.Int64N(p.Limit()/4%50+1); random.IntN(12) {
+			case 0, 1, 2, 3:
+				took := must.Get(s.TakeOne(t.Context(), store.TakeAsk{Limit: l, Key: "k", N: n, Returns: true}))
+				if took.Allowed {
+					all = append(all, change{took, n, n, true})
+				}
+			case 4:
+				n *= []int64{1, -1}[random.IntN(2)]
+				t := must.Get(s.Refund(t.Context(), l, "k", n))
+				all = append(all, change{store.Taken{At: t.At}, 0, -n, false})
+			default:
+				if at := len(all) - 1 - random.IntN(60); at >= 0 && all[at].open {
+					settle(&all[at], random.Int64N(all[at].n+1))
+				}
+			}
+			require.LessOrEqual(t, integer(t, client, "STRLEN", key+":takes"), int64(160*56+16))
+		}
+		for i := max(len(all)-100, 0); i < len(all); i++ { // which the log holds
+			if clock++; all[i].open {
+				settle(&all[i], 0)
+			}
+		}
+		require.Greater(t, settled, oracleSteps/4, "%v", p)
+	}
+}
+
+// A log of takes holds 160, and ends with its word or its last take that can return. What it has
+// forgotten comes back as without it.
+func TestLogOfTakesIsBounded(t *testing.T) {
+	client := connect(t, shared)
+	s := store.New(client, store.Options{Name: own(t)})
+	l := limit(t, s, policy.Must(policy.Funnel(100_000, 1, time.Second)))
+	key := name(t, s, l, "k")
+	var all []store.Taken
+	for range 400 {
+		all = append(all, must.Get(s.TakeOne(t.Context(), store.TakeAsk{Limit: l, Key: "k", N: 100, Returns: true})))
+		require.LessOrEqual(t, integer(t, client, "STRLEN", key+":takes"), int64(160*56+16))
+		require.Equal(t, integer(t, client, "PEXPIRETIME", key), integer(t, client, "PEXPIRETIME", key+":takes"))
+	}
+	for i, took := range all {
+		got := must.Get(s.Cancel(t.Context(), l, "k", took, 100))
+		require.GreaterOrEqual(t, got.Remaining, 100_000-100*int64(len(all)-i), "%d", i)
+	}
+	left := must.Get(s.Peek(t.Context(), l, "k"))
+	require.GreaterOrEqual(t, left.Remaining, int64(100_000-400), "each lost less than a second's unit")
+	require.Zero(t, integer(t, client, "EXISTS", key+":takes"))
+	must.Get(s.Take(t.Context(), l, "plain", 100, 0))
+	require.Zero(t, integer(t, client, "EXISTS", name(t, s, l, "plain")+":takes"), "a take that cannot return is not noted")
 }
 
 // Void words are not kept.

@@ -71,7 +71,7 @@ var algorithms = kindsOf(
 // if the next word is void already. Their first parameters are the word that an undone take left,
 // and its replacement.
 var givers = kindsOf(
-	newAlgorithm(calling(paceLua, paceBackLua), undone+"n, ah, al, dh, dl, rh, rl, fh, fl, e, x"),
+	newAlgorithm(calling(paceLua, paceBackLua), undone+"n, ah, al, dh, dl, rh, rl, fh, fl, e, x, gh, gl, nh, nl, kh, kl"),
 	newAlgorithm(calling(fixedLua, fixedBackLua), undone+algorithms[shape.FixedWindow].params+", turn"),
 	newAlgorithm(calling(slidingLua, slidingBackLua), undone+algorithms[shape.SlidingWindow].params+", turn"),
 	newAlgorithm(calling(alignedLua, alignedBackLua), undone+algorithms[shape.AlignedWindow].params+", turn"),
@@ -120,22 +120,27 @@ func (s *Store) newScriptFrom(epoch int64, parts ...string) *script {
 
 // takeScript decides calls on words. It replies the time; for each key the old word or Redis's
 // error, and the number of calls that took, -1 for a foreign value; then the blocks that it found.
-func (s *Store) takeScript(a algorithm) *script {
+// Before it, parts may define functions.
+func (s *Store) takeScript(a algorithm, parts ...string) *script {
 	body := a.body
 	if strings.HasSuffix(a.params, "rest") {
 		body = "local rest = rest\n" + body
 	}
 	format, _, _ := strings.Cut(writeLua, "redis.call")
-	return s.newScript(timeLua, a.unpack(), s.rule.local(), strings.NewReplacer(
+	return s.newScript(strings.Join(parts, ""), timeLua, a.unpack(), s.rule.local(), strings.NewReplacer(
 		"READ", strings.Replace(readLua, "local w = redis.call('GET', key)\n", "", 1), "BODY", body, "FORMAT", format,
 		"BLOCK", blockLua, "PUNISH", punishLua,
 	).Replace(takesLua))
 }
 
-// backScript returns or charges units of a word. It replies the old word, the time, 0, and the next
-// word as a pair. For a foreign value it replies like a read.
-func (s *Store) backScript(a algorithm) *script {
-	return s.newScript("local key = KEYS[1]\n", timeLua, a.unpack(), strings.NewReplacer(
-		"READ", readLua, "BODY", a.body, "WRITE", writeLua,
+// backScript returns or charges units of a word. It replies the old word, the time, 0, the next word
+// as a pair, and 1 if it made the later takes again. For a foreign value it replies like a read.
+func (s *Store) backScript(a algorithm, notes bool) *script {
+	body, again, function := a.body, "", ""
+	if notes {
+		body, again, function = body+backNoteLua, againLua, noteLua
+	}
+	return s.newScript(function, "local key = KEYS[1]\n", timeLua, a.unpack(), strings.NewReplacer(
+		"READ", readLua, "AGAIN", again, "BODY", body, "WRITE", writeLua,
 	).Replace(backLua))
 }

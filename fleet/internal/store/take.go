@@ -32,11 +32,18 @@ type TakeAsk struct {
 	Key      string
 	N        int64
 	Patience time.Duration
+	// Returns reports whether the units may come back later by Keep. Then the take is noted.
+	Returns bool
 }
 
 // Take takes n units of the key, or none, in a call of Redis. See policy.Policy.Take.
-func (s *Store) Take(ctx context.Context, l *Limit, key string, n int64, patience time.Duration) (taken Taken, err error) {
-	s.TakeEach(ctx, []TakeAsk{{Limit: l, Key: key, N: n, Patience: patience}}, func(_ int, t Taken, e error) { taken, err = t, e })
+func (s *Store) Take(ctx context.Context, l *Limit, key string, n int64, patience time.Duration) (Taken, error) {
+	return s.TakeOne(ctx, TakeAsk{Limit: l, Key: key, N: n, Patience: patience})
+}
+
+// TakeOne is TakeEach for one ask.
+func (s *Store) TakeOne(ctx context.Context, ask TakeAsk) (taken Taken, err error) {
+	s.TakeEach(ctx, []TakeAsk{ask}, func(_ int, t Taken, e error) { taken, err = t, e })
 	return taken, err
 }
 
@@ -65,6 +72,9 @@ func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, 
 	calls := make([]call, len(groups))
 	for i, g := range groups {
 		calls[i].keys = slices.Concat(g.names, g.blocks)
+		if g.noted() {
+			calls[i].keys = logNames(calls[i].keys, g.names)
+		}
 		calls[i].script, calls[i].args = s.asking(g)
 	}
 	for i, res := range s.runAll(ctx, calls) {
@@ -98,7 +108,7 @@ func (g *takes) like(a *TakeAsk, name string) bool {
 	if at, there := g.index[name]; there && g.counts[at] == math.MaxUint8 {
 		return false // a script reads each word once
 	}
-	return g.Limit == a.Limit && g.N == a.N && g.Patience == a.Patience && a.Limit.log == nil && a.Limit.canTake(a.N)
+	return g.Limit == a.Limit && g.N == a.N && g.Patience == a.Patience && g.noted() == a.noted() && a.Limit.log == nil && a.Limit.canTake(a.N)
 }
 
 func (g *takes) add(ask int, name string) {
@@ -122,6 +132,8 @@ func (s *Store) asking(g *takes) (*script, []string) {
 		return l.take, []string{packed(l.logFigures(g.N, g.Patience))}
 	case !l.canTake(g.N):
 		return s.scripts.look, nil
+	case g.noted():
+		return l.noting, []string{packed(l.notingFigures(g.N, g.Patience)), string(g.counts)}
 	case g.N == 1 && g.Patience <= 0:
 		return l.take, []string{l.one, string(g.counts)}
 	}

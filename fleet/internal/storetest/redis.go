@@ -35,6 +35,7 @@ type Redis struct {
 // value is a key's: a word, a log, or the text of another program.
 type value struct {
 	word    uint64
+	notes   notes
 	log     *log
 	foreign string
 }
@@ -87,6 +88,13 @@ func (r *Redis) Word(l *store.Limit, key string) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.value(l, store.Tail(key)).word
+}
+
+// Notes returns how many changes are noted beside a key's word.
+func (r *Redis) Notes(l *store.Limit, key string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.value(l, store.Tail(key)).notes.all)
 }
 
 // SetWord replaces a key's word.

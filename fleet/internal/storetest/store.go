@@ -29,8 +29,13 @@ func wholeMicros(d time.Duration) time.Duration {
 }
 
 // Take implements store.Store.
-func (s *Store) Take(ctx context.Context, l *store.Limit, key string, n int64, patience time.Duration) (taken store.Taken, err error) {
-	s.TakeEach(ctx, []store.TakeAsk{{Limit: l, Key: key, N: n, Patience: patience}}, func(_ int, t store.Taken, e error) { taken, err = t, e })
+func (s *Store) Take(ctx context.Context, l *store.Limit, key string, n int64, patience time.Duration) (store.Taken, error) {
+	return s.TakeOne(ctx, store.TakeAsk{Limit: l, Key: key, N: n, Patience: patience})
+}
+
+// TakeOne implements store.Store.
+func (s *Store) TakeOne(ctx context.Context, ask store.TakeAsk) (taken store.Taken, err error) {
+	s.TakeEach(ctx, []store.TakeAsk{ask}, func(_ int, t store.Taken, e error) { taken, err = t, e })
 	return taken, err
 }
 
@@ -67,22 +72,25 @@ func (s *Store) take(a store.TakeAsk) (store.Taken, error) {
 		return store.Taken{}, err
 	}
 	d := s.begin()
-	t := d.decide(a.Limit, a.Key, a.N, func(v *value, now policy.Instant) store.Taken { return v.take(a.Limit, now, a.N, a.Patience) })
+	t := d.decide(a.Limit, a.Key, a.N, func(v *value, now policy.Instant) store.Taken { return v.take(a, now) })
 	if t.Allowed {
 		d.write()
 	}
 	return t, nil
 }
 
-// take takes n units.
-func (v *value) take(l *store.Limit, now policy.Instant, n int64, patience time.Duration) store.Taken {
+// take takes the units of an ask.
+func (v *value) take(a store.TakeAsk, now policy.Instant) store.Taken {
 	if v.log != nil {
-		d, first := v.log.take(now, n, patience)
+		d, first := v.log.take(now, a.N, a.Patience)
 		return store.Taken{Decision: d, After: first, At: now}
 	}
-	next, d := l.Policy().Take(v.word, now, n, patience)
+	next, d := a.Limit.Policy().Take(v.word, now, a.N, a.Patience)
 	t := store.Taken{Decision: d, Before: v.word, After: next, At: now}
 	v.word = next
+	if a.Returns {
+		v.noteTake(a.Limit, t, a.N)
+	}
 	return t
 }
 
@@ -96,6 +104,7 @@ func (v *value) standing(l *store.Limit, now policy.Instant) store.Taken {
 
 func (v *value) clone() *value {
 	copied := *v
+	copied.notes.all = slices.Clone(v.notes.all)
 	if v.log != nil {
 		copied.log = v.log.clone()
 	}
@@ -191,6 +200,7 @@ func (s *Store) takeAll(asks []store.Ask) ([]store.Taken, error) {
 	taken := make([]store.Taken, len(asks))
 	sums := map[*value]int64{} // units asked of each log
 	for i, a := range asks {
+		a.Patience = 0
 		taken[i] = d.decide(a.Limit, a.Key, a.N, func(v *value, now policy.Instant) store.Taken {
 			if v.log != nil && a.N != 0 {
 				n := a.N
@@ -199,17 +209,17 @@ func (s *Store) takeAll(asks []store.Ask) ([]store.Taken, error) {
 					n = sums[v]
 				}
 				before := s.redis.value(a.Limit, store.Tail(a.Key)).clone()
-				if t := before.take(a.Limit, now, n, 0); !t.Allowed {
+				if t := before.take(store.TakeAsk{Limit: a.Limit, N: n}, now); !t.Allowed {
 					return t
 				}
-				return v.take(a.Limit, now, a.N, 0)
+				return v.take(a, now)
 			}
 			if _, refused := a.Limit.Policy().Take(v.word, now, a.N, 0); refused.Wait > 0 { // it would have to wait
 				t := v.standing(a.Limit, now)
 				t.Allowed, t.RetryAfter = false, refused.Wait
 				return t
 			}
-			return v.take(a.Limit, now, a.N, 0)
+			return v.take(a, now)
 		})
 		allowed = allowed && taken[i].Allowed
 	}
@@ -227,7 +237,12 @@ func (s *Store) takeAll(asks []store.Ask) ([]store.Taken, error) {
 
 // Refund implements store.Store.
 func (s *Store) Refund(ctx context.Context, l *store.Limit, key string, n int64) (store.Taken, error) {
-	return s.change(ctx, l, key, func(v *value, now policy.Instant) { v.refund(l, now, n) })
+	return s.change(ctx, l, key, func(v *value, now policy.Instant) {
+		before := v.word
+		if v.refund(l, now, n); v.word != before {
+			v.noteReturn(l, before, now, n)
+		}
+	})
 }
 
 func (v *value) refund(l *store.Limit, now policy.Instant, n int64) {
@@ -256,7 +271,12 @@ func (s *Store) Keep(ctx context.Context, l *store.Limit, key string, of store.T
 			v.log.remove(of.After+uint64(kept), of.After+uint64(n)-1)
 			return
 		}
-		v.word = wordKept(l.Policy(), v.word, now, of, n, kept)
+		if before := v.word; !v.again(l, of, n, kept) {
+			v.word = wordKept(l.Policy(), v.word, now, of, n, kept)
+			if before != of.After && v.word != before {
+				v.noteReturn(l, before, now, 1)
+			}
+		}
 	})
 }
 
@@ -278,6 +298,7 @@ func (s *Store) change(ctx context.Context, l *store.Limit, key string, change f
 		change(v, now)
 		t = v.standing(l, now)
 		t.Before = before
+		v.forgetNotes()
 		v.forgetVoid(l, now)
 	})
 	if failed != nil {

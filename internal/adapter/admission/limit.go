@@ -69,8 +69,8 @@ type Any[R, S any] interface {
 	claim(r R, n int64, to *engine.Claim) (limit policy.Policy)
 	// claimToCharge is claim for a request that is charged afterwards.
 	claimToCharge(r R, n int64) (claim engine.Claim, limit policy.Policy, later chargeable)
-	// claimOfAny is claim for any limiter. ok is false without a key.
-	claimOfAny(r R, n int64) (claim limits.Claim, limit policy.Policy, ok bool)
+	// claimOfAny is claim for any limiter. ok is false without a key. brief is limits.Call.Brief.
+	claimOfAny(r R, n int64, brief bool) (claim limits.Claim, limit policy.Policy, ok bool)
 	// turn returns the time until the turn of a refused request of n units. Nothing is passed by a
 	// pointer, as it would escape to the heap.
 	turn(r R, after time.Duration, n int64, of Quota, t *Turns) time.Duration
@@ -195,13 +195,13 @@ func (l *Limit[R, K, S]) claimToCharge(r R, n int64) (claim engine.Claim, limit 
 	return l.engine.Claim(key, n), l.engine.LimitFor(key), &engineKey[K]{l.engine, key, n}
 }
 
-func (l *Limit[R, K, S]) claimOfAny(r R, n int64) (claim limits.Claim, limit policy.Policy, ok bool) {
+func (l *Limit[R, K, S]) claimOfAny(r R, n int64, brief bool) (claim limits.Claim, limit policy.Policy, ok bool) {
 	key, ok := l.find(r)
 	if !ok {
 		return claim, nil, false
 	}
 	plan := l.plan(r)
-	return limits.NewClaim(l.Limiter, limits.Call[K]{Key: key, N: n, Limit: plan}), l.limit(key, plan), true
+	return limits.NewClaim(l.Limiter, limits.Call[K]{Key: key, N: n, Limit: plan, Brief: brief}), l.limit(key, plan), true
 }
 
 func (l *Limit[R, K, S]) hold(ctx context.Context, r R, n int64) (g limits.Grant, ok bool, err error) {
@@ -316,7 +316,7 @@ func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Control
 		return nil
 	}
 	g, err := l.Limiter.Hold(ctx, limits.Call[K]{
-		Key: key, N: v.Cost, Patience: upTo, NoWait: d.shadow, Limit: plan,
+		Key: key, N: v.Cost, Patience: upTo, NoWait: d.shadow, Limit: plan, Brief: !d.charges,
 	})
 	if g.Wait > 0 && g.Allowed && !d.shadow && plan == nil {
 		l.describeAgain(ctx, v, key, &g)

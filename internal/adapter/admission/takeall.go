@@ -174,7 +174,7 @@ func (d *Controller[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []
 	all := make([]limits.Claim, 0, len(d.limiters))
 	var c claims
 	d.addClaims(r, v, quotas, &c, func(l Any[R, S], n int64) (limit policy.Policy, ok bool) {
-		claim, limit, ok := l.claimOfAny(r, n)
+		claim, limit, ok := l.claimOfAny(r, n, !d.charges)
 		if ok {
 			all = append(all, claim)
 		}

@@ -1,9 +1,10 @@
 -- Decides on all keys first, and writes only if all allow it. Refusals count in any case. KEYS
--- has the names of the words, and then those of what is kept of blocks. ARGV has what is asked of
+-- has the names of the words, then those of what is kept of blocks, and then those of logs, if a
+-- take of kind 'r' may give back: see note.lua. ARGV has what is asked of
 -- each, whether to write, and the figures of each one's penalty. For no units it looks.
-local keys = #KEYS / 2
+local keys = math.floor((#ARGV - 1) / 2)
 local known, found, writes, allowed = {}, {}, {}, ARGV[keys + 1] == '1'
-local kept, counted = redis.call('MGET', unpack(KEYS, keys + 1)), {}
+local kept, counted = redis.call('MGET', unpack(KEYS, keys + 1, 2 * keys)), {}
 local made = {} -- blocks of this call
 for i = 1, keys do
   local key, blockKey, b = KEYS[i], KEYS[keys + i], kept[i]
@@ -37,9 +38,10 @@ for i = 1, keys do
       if h < 0 then return {i, w} end
       found[i] = {w, us, 0, b}
     end
-    local ms
+    local bh, bl = h, l
+    local ms, sh, sl, ch, cl
     if kind ~= '-' then
-      ms, h, l = take[kind](us, h, l, struct.unpack(format[kind], ARGV[i], 2))
+      ms, h, l, sh, sl, ch, cl = take[kind](us, h, l, struct.unpack(format[kind], ARGV[i], 2))
       passes = passes and ms
     end
     if passes and ms then
@@ -47,6 +49,10 @@ for i = 1, keys do
       known[key] = {h, l}
       writes[i] = function()
         WRITE
+        if sh then
+          local log = KEYS[2 * keys + i]
+          redis.call('SET', log, noted(redis.pcall('GET', log), bh, bl, sh, sl, ch, cl, 1, h, l), EXPIRY)
+        end
       end
     end
   end

@@ -1,0 +1,128 @@
+package storetest
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// notes are the latest changes of a word, and the word after them.
+type notes struct {
+	all  []note
+	word uint64
+}
+
+// note is a change from the word before: a bucket that was empty at first, or is later, gets as many
+// ticks, or gives them back. It is open while a take may be given back.
+type note struct {
+	before, empty, ticks uint64
+	back, open           bool
+}
+
+const mostNotes, forgottenNotes = 160, 32
+
+func (n *note) after(word uint64) uint64 {
+	switch {
+	case n.back && word < n.empty+n.ticks:
+		return n.empty
+	case n.back:
+		return word - n.ticks
+	}
+	return min(max(word, n.empty)+n.ticks, policy.MaxWord)
+}
+
+// emptyAt is the word of a limit's empty bucket.
+func emptyAt(s shape.Shape, now policy.Instant) uint64 {
+	empty := uint64(min(max(now, 0), policy.Instant(s.End))) * 16
+	if s.Kind == shape.Bursty {
+		empty = max(empty, 16+s.Depth) // no store is full before
+	}
+	return empty
+}
+
+// shapeOf returns the shape of a limit that notes takes.
+func shapeOf(l *store.Limit) (s shape.Shape, ok bool) {
+	if shaped, is := l.Policy().(shape.Shaped); is {
+		s = shaped.Shape()
+	}
+	return s, s.Kind == shape.Funnel || s.Kind == shape.Bursty
+}
+
+func ticksOf(s shape.Shape, n int64) uint64 {
+	high, low := bits.Mul64(uint64(n), s.Interval)
+	if high > 0 {
+		return policy.MaxWord
+	}
+	return min(low, policy.MaxWord)
+}
+
+// noteTake notes a take of n units that starts at once.
+func (v *value) noteTake(l *store.Limit, t store.Taken, n int64) {
+	if s, ok := shapeOf(l); ok && t.Allowed && t.Wait == 0 && n > 0 {
+		v.note(note{before: t.Before, empty: emptyAt(s, t.At), ticks: ticksOf(s, n), open: true}, t.After)
+	}
+}
+
+func (v *value) note(n note, after uint64) {
+	if v.notes.word != n.before || n.back && n.before <= n.empty+n.ticks || !n.back && n.before <= n.empty {
+		v.notes.all = nil
+	}
+	if len(v.notes.all) >= mostNotes {
+		v.notes.all = slices.Delete(v.notes.all, 0, forgottenNotes)
+	}
+	v.notes.all, v.notes.word = append(v.notes.all, n), after
+}
+
+// noteReturn notes a return of n units, or a charge of -n, that has changed the word.
+func (v *value) noteReturn(l *store.Limit, before uint64, now policy.Instant, n int64) {
+	s, ok := shapeOf(l)
+	if !ok || v.notes.word != before || len(v.notes.all) == 0 {
+		return
+	}
+	one := note{before: before, empty: emptyAt(s, now)}
+	if one.back = n > 0; one.back {
+		one.ticks = before - v.word
+	} else {
+		one.ticks = ticksOf(s, -max(n, -1<<62))
+	}
+	v.note(one, v.word)
+}
+
+// again makes the later changes again, with so many units kept of a noted take. ok is false if it is
+// not there.
+func (v *value) again(l *store.Limit, of store.Taken, n, kept int64) (ok bool) {
+	s, notes := shapeOf(l)
+	if !notes || v.notes.word != v.word {
+		return false
+	}
+	at := len(v.notes.all) - 1
+	for at >= 0 && (v.notes.all[at].empty != emptyAt(s, of.At) || v.notes.all[at].ticks != ticksOf(s, n) || !v.notes.all[at].open) {
+		at--
+	}
+	if at < 0 {
+		return false
+	}
+	word := v.notes.all[at].before
+	v.notes.all[at].open, v.notes.all[at].ticks = false, ticksOf(s, kept)
+	if kept == 0 {
+		v.notes.all = slices.Delete(v.notes.all, at, at+1)
+	}
+	for i := at; i < len(v.notes.all); i++ {
+		v.notes.all[i].before = word
+		word = v.notes.all[i].after(word)
+	}
+	v.word, v.notes.word = word, word
+	return true
+}
+
+// forgetNotes forgets what no return needs any more.
+func (v *value) forgetNotes() {
+	first := slices.IndexFunc(v.notes.all, func(n note) bool { return n.open })
+	if first < 0 {
+		first = len(v.notes.all)
+	}
+	v.notes.all = slices.Delete(v.notes.all, 0, first)
+}
