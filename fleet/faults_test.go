@@ -51,7 +51,7 @@ func TestFaults(t *testing.T) {
 		call := func() (limits.Answer, time.Duration) {
 			keys++
 			begun := time.Now()
-			a := take(t, l, fmt.Sprint(keys%100), 1)
+			a := take(t, l, canary+fmt.Sprint(keys%100), 1)
 			return a, time.Since(begun)
 		}
 		for range rounds {

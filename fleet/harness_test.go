@@ -57,7 +57,11 @@ func withRedis(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
-	if err := errors.Join(shared.Close(), goleak.Find(others...)); err != nil && code == 0 {
+	var told error
+	if slices.ContainsFunc(logged.Lines(), tells) {
+		told = errors.New("a log has a key")
+	}
+	if err := errors.Join(told, shared.Close(), goleak.Find(others...)); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -160,8 +164,19 @@ func funnel(capacity, count int64, per time.Duration) policy.Policy {
 }
 
 func take(t testing.TB, l *Limiter, key string, n int64) limits.Answer {
-	return must.Get(l.Take(t.Context(), key, n))
+	a := must.Get(l.Take(t.Context(), key, n))
+	if a.Err() != nil || key == canary {
+		for _, err := range []error{a.Err(), l.Health()} {
+			require.False(t, tells(fmt.Sprint(err)), "%v", err)
+		}
+	}
+	return a
 }
+
+// canary is in the keys of tests of faults. No log, event or error of any test has it.
+const canary = "sk-live-canary"
+
+func tells(text string) bool { return strings.Contains(text, canary) }
 
 // inRedis returns the units left of a key by Redis. A connection may fail once more after an
 // outage, so that a look is answered without it.
@@ -181,6 +196,9 @@ type log struct {
 }
 
 func (l *log) add(e Event) {
+	if tells(fmt.Sprint(e.Err)) {
+		panic(e.Err)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = append(l.all, e)

@@ -31,13 +31,13 @@ func TestOutage(t *testing.T) {
 				c := on(redis, funnel(10, 1, time.Hour))
 				c.Outage, c.OnEvent = f.outage, events.add
 				l := open(t, c)
-				require.Equal(t, limits.SourceRedis, take(t, l, "a", 4).Source())
+				require.Equal(t, limits.SourceRedis, take(t, l, canary, 4).Source())
 				for _, key := range []string{"b", "c", "d"} {
 					require.Equal(t, limits.SourceRedis, take(t, l, key, 0).Source()) // so that the share knows it
 				}
 
 				redis.Set(gone)
-				a := take(t, l, "a", 1)
+				a := take(t, l, canary, 1)
 				require.Equal(t, f.source, a.Source())
 				require.ErrorIs(t, a.Err(), ErrOutage)
 				require.Equal(t, f.outage != FallbackClosed, a.Allowed)
@@ -85,7 +85,7 @@ func TestOutage(t *testing.T) {
 					used++
 					require.EqualValues(t, 1, inRedis(t, l, "b"))
 				}
-				require.EqualValues(t, 10-used, inRedis(t, l, "a"), "Redis knows it still")
+				require.EqualValues(t, 10-used, inRedis(t, l, canary), "Redis knows it still")
 				require.EqualValues(t, 10, inRedis(t, l, "d"))
 				eventually(t, func() bool { return len(events.events()) >= 2 }, "events")
 				require.Equal(t, []EventKind{OutageBegan, OutageEnded}, events.kinds()[:2])
@@ -107,7 +107,7 @@ func TestUnfit(t *testing.T) {
 					config.Outage = f.outage
 					l := launch(t, config)
 					for range 2 {
-						a := take(t, l, "a", 3)
+						a := take(t, l, canary, 3)
 						require.Equal(t, f.source, a.Source())
 						for _, err := range []error{a.Err(), l.Health()} {
 							require.ErrorIs(t, err, cause)
@@ -119,7 +119,7 @@ func TestUnfit(t *testing.T) {
 					require.Zero(t, l.Stats().Openings, "it answers")
 					redis.SetUnfit(nil)
 					eventually(t, func() bool { return l.Health() == nil && take(t, l, "b", 1).Source() == limits.SourceRedis }, "it is fit now")
-					require.EqualValues(t, 10, take(t, l, "a", 0).Remaining)
+					require.EqualValues(t, 10, take(t, l, canary, 0).Remaining)
 				})
 			})
 		}
@@ -149,27 +149,27 @@ func TestWrongWords(t *testing.T) {
 				c.Outage = f.outage
 				l := open(t, c)
 				take(t, l, "good", 1)
-				take(t, l, "bad", 0) // so that the share knows it
-				redis.SetForeign(l.own.Load().limit, "bad", "abc")
+				take(t, l, canary, 0) // so that the share knows it
+				redis.SetForeign(l.own.Load().limit, canary, "abc")
 				for range 2 * failures {
-					a := take(t, l, "bad", 1)
+					a := take(t, l, canary, 1)
 					require.Equal(t, f.source, a.Source())
 					require.ErrorIs(t, a.Err(), ErrForeignValue)
 					require.NotErrorIs(t, a.Err(), ErrOutage)
-					require.ErrorContains(t, a.Err(), "bad")
+					require.ErrorContains(t, a.Err(), "key "+store.Fingerprint("{"+canary+"}"))
 				}
-				must.Get(l.Refund(t.Context(), "bad", 1))
+				must.Get(l.Refund(t.Context(), canary, 1))
 				require.NoError(t, l.Health())
 				require.Zero(t, l.Stats().Openings)
 				require.EqualValues(t, 9, take(t, l, "good", 0).Remaining)
 				time.Sleep(2 * beat)
 				require.Zero(t, l.Stats().Charged)
-				redis.SetForeign(l.own.Load().limit, "bad", "")
+				redis.SetForeign(l.own.Load().limit, canary, "")
 				if f.outage == FallbackShare {
 					const used = 2*failures - 1
 					eventually(t, func() bool { return l.Stats().Charged > 0 }, "charged")
 					require.EqualValues(t, used, l.Stats().Charged)
-					require.EqualValues(t, 10-used, take(t, l, "bad", 0).Remaining)
+					require.EqualValues(t, 10-used, take(t, l, canary, 0).Remaining)
 				}
 			})
 		}

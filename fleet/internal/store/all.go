@@ -95,7 +95,7 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 	}
 	reply, err := s.run(ctx, s.scripts.all, all, args).ToArray()
 	if err != nil {
-		return nil, explain(err, strings.Join(keys[:len(asks)], " "))
+		return nil, explain(err, keys[:len(asks)]...)
 	}
 	return decideAll(asks, keys, reply)
 }

@@ -74,9 +74,9 @@ func listen(ctx context.Context, o rueidis.ClientOption) error {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	if words := hear(conn); words != "" {
 		if why := nameOf(words); why != nil {
-			return fmt.Errorf("%w: it says %s", why, shown(words))
+			return fmt.Errorf("%w: it says %s", why, quoted(words))
 		}
-		return fmt.Errorf("%w: it says %s", ErrAsking, shown(words))
+		return fmt.Errorf("%w: it says %s", ErrAsking, quoted(words))
 	}
 	if byTLS != nil {
 		if _, err := io.WriteString(conn, "PING\r\n"); err == nil && hear(conn) != "" {

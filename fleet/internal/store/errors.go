@@ -66,9 +66,9 @@ var explained = []struct {
 	{"DENIED", ErrProtected},
 }
 
-func explain(err error, name string) error {
+func explain(err error, names ...string) error {
 	if why := named(err); why != nil {
-		return fmt.Errorf("%w (%s: %w)", why, shown(name), err)
+		return fmt.Errorf("%w (%s: %w)", why, shown(names...), err)
 	}
 	return fmt.Errorf("%w: %w", ErrAsking, err)
 }
@@ -91,11 +91,29 @@ func nameOf(says string) error {
 }
 
 func notAWord(name, value string) error {
-	return fmt.Errorf("%w: %s holds %s", ErrForeignValue, shown(name), shown(value))
+	return fmt.Errorf("%w: %s holds %s", ErrForeignValue, shown(name), quoted(value))
 }
 
-// shown quotes s and cuts it.
-func shown(s string) string {
+// shown formats names in Redis for an error, which must have no key: a key's name has the key's
+// [Fingerprint].
+func shown(names ...string) string {
+	texts := make([]string, len(names))
+	for i, name := range names {
+		texts[i] = quoted(name)
+		before, rest, _ := strings.Cut(name, "{")
+		if before = strings.TrimSuffix(before, "#"); rest == "" || !strings.HasSuffix(before, ":") {
+			continue // other names are not of keys
+		}
+		if tag, tail, _ := strings.Cut(rest, "}"); tail != "" {
+			before += "{" + tag + "}"
+		}
+		texts[i] = fmt.Sprintf("%q for key %s", before, Fingerprint(name[len(before):]))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// quoted quotes s and cuts it.
+func quoted(s string) string {
 	const most = 100
 	if len(s) > most {
 		return fmt.Sprintf("%q... (%d bytes)", s[:most], len(s))

@@ -3,6 +3,7 @@ package store
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"strings"
 )
@@ -51,6 +52,18 @@ func TailOf(short string) string {
 		return "{" + short + "}"
 	}
 	return short
+}
+
+// Fingerprint returns the start of the SHA-256 of the key of a [Tail], in hexadecimal, as logs of
+// package httplimit show keys.
+func Fingerprint(tail string) string {
+	key, hashed := strings.CutPrefix(tail, "#")
+	key = strings.TrimSuffix(strings.TrimPrefix(key, "{"), "}")
+	sum := sha256.Sum256([]byte(key))
+	if hashed {
+		_, _ = base64.RawURLEncoding.Decode(sum[:], []byte(key)) // as Short has made it
+	}
+	return hex.EncodeToString(sum[:6])
 }
 
 func (s *Store) prefix(family string) string {

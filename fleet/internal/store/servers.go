@@ -131,7 +131,7 @@ func (s *Store) parseRoll(reply []rueidis.RedisMessage) (r Roll, err error) {
 		since, text, separated := strings.Cut(member, " ")
 		us, err := strconv.ParseInt(since, 10, 64)
 		if err != nil || !separated {
-			return Roll{}, fmt.Errorf("%w (%s has the member %s)", ErrNoRoll, shown(s.limitsName()), shown(member))
+			return Roll{}, fmt.Errorf("%w (%s has the member %s)", ErrNoRoll, shown(s.limitsName()), quoted(member))
 		}
 		r.Limits = append(r.Limits, KeptLimit{text, instant(us - epoch)})
 	}

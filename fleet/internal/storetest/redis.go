@@ -140,7 +140,7 @@ func (v *value) fault(tail string) error {
 	if v.foreign == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: %s holds %q", store.ErrForeignValue, tail, v.foreign)
+	return fmt.Errorf("%w: key %s holds %q", store.ErrForeignValue, store.Fingerprint(tail), v.foreign)
 }
 
 var errLost = errors.New("the connection ended")

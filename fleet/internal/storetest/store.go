@@ -503,7 +503,7 @@ func (s *Store) rewrite(ctx context.Context, l *store.Limit, r store.Rewrite, wi
 			return failed
 		}
 	}
-	return fmt.Errorf("%w (%s)", store.ErrContended, r.Tail)
+	return fmt.Errorf("%w (key %s)", store.ErrContended, store.Fingerprint(r.Tail))
 }
 
 // Check implements store.Store.
