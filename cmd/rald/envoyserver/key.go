@@ -6,9 +6,12 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
 	"github.com/ral-limiter/ral/cmd/rald/rules"
+	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 )
 
-const longestKey = 16 << 10 // bytes; longestMessage bounds a request's keys too
+// maxKey bounds keys, in bytes. A key above it is replaced by its hash, since clients choose values,
+// and keys stay in memory.
+const maxKey = 512
 
 // appendKey appends the key for a descriptor's hits: "domain|key=value|key=value". A pattern
 // replaces the values that share its limit. Escaped separators keep keys distinct.
@@ -35,6 +38,14 @@ func appendEscaped(to []byte, text string) []byte {
 		}
 	}
 	return to
+}
+
+// bounded returns a key, or its hash if it is above maxKey. No domain begins with the hash's first byte.
+func bounded(key []byte) string {
+	if len(key) > maxKey {
+		return clientaddr.Hashed(string(key))
+	}
+	return string(key)
 }
 
 // moreKey is the key under a rule's further limit i.

@@ -13,8 +13,6 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-const longestMessage = 1 << 20 // bytes of a request
-
 // workers are goroutines that answer request after request. A new goroutine for each would grow its
 // stack each time: with 64 requests under way that took a third of a request's processor time.
 // Beyond them each request has a goroutine.
@@ -29,11 +27,17 @@ func (s *Service) tellHealth(is healthpb.HealthCheckResponse_ServingStatus) {
 	}
 }
 
-// GRPC returns a server with the rate limit service, the health service and reflection. A message
-// has at most a mebibyte. The options are added.
+// GRPC returns a server with the rate limit service, the health service and reflection. A request
+// has at most 16 MiB; those above 64 KiB have at most 64 MiB at once, and others wait. The options are
+// added.
 func (s *Service) GRPC(options ...grpc.ServerOption) *grpc.Server {
-	server := grpc.NewServer(append([]grpc.ServerOption{grpc.MaxRecvMsgSize(longestMessage), grpc.NumStreamWorkers(workers)}, options...)...)
-	pb.RegisterRateLimitServiceServer(server, s)
+	server := grpc.NewServer(append([]grpc.ServerOption{
+		grpc.MaxRecvMsgSize(smallMessage), // of the other services
+		grpc.NumStreamWorkers(workers),
+		grpc.StaticStreamWindowSize(smallMessage), // gRPC's own may grow to 16 MiB for each stream, before it is read
+		grpc.StaticConnWindowSize(1 << 20),
+	}, options...)...)
+	server.RegisterService(s.serviceDesc(), s)
 	healthpb.RegisterHealthServer(server, s.health)
 	reflection.Register(server)
 	return server
@@ -64,15 +68,28 @@ func (s *Service) HTTP() http.Handler {
 	return mux
 }
 
+// bodyBound returns the most bytes that a body has, if it has a length.
+func bodyBound(r *http.Request) int64 {
+	if r.ContentLength < 0 || r.ContentLength > maxMessage {
+		return maxMessage
+	}
+	return r.ContentLength
+}
+
 func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestMessage))
+	taken, err := s.reading.take(r.Context(), bodyBound(r))
+	defer func() { s.reading.giveBack(taken) }()
+	var body []byte
+	if err == nil {
+		body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
+	}
 	if tooLong := new(http.MaxBytesError); errors.As(err, &tooLong) {
 		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		return
 	}
 	var request pb.RateLimitRequest
 	if err == nil {
-		err = protojson.Unmarshal(body, &request)
+		err = protojson.Unmarshal(escaped(body), &request)
 	}
 	var response *pb.RateLimitResponse
 	if err == nil {

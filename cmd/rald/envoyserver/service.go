@@ -44,12 +44,13 @@ type Service struct {
 	replaced []*table // since the last Release
 	health   *health.Server
 	drained  atomic.Bool
+	reading  budget
 }
 
 // New returns a Service with the given rules, or the error of an engine. Without rules, nil, it is
 // not healthy, and requests are Unavailable, until Prepare has put some in force.
 func New(config Config, set *rules.Set) (*Service, error) {
-	s := &Service{config: config, health: health.NewServer()}
+	s := &Service{config: config, health: health.NewServer(), reading: newBudget()}
 	waits := set == nil
 	if waits {
 		set = &rules.Set{}
@@ -82,8 +83,9 @@ type ask struct {
 	tried   bool // its hits are counted in metrics
 }
 
-// ShouldRateLimit implements pb.RateLimitServiceServer. InvalidArgument reports a bad request;
-// nothing was counted then. Any other error says that there is no decision.
+// ShouldRateLimit implements pb.RateLimitServiceServer. InvalidArgument reports a request that the
+// operator must mend; nothing was counted then. No text in a request's descriptors is an error, as
+// clients choose it. Any other error says that there is no decision.
 func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	if request.GetDomain() == "" {
 		return nil, status.Error(codes.InvalidArgument, "rate limit domain must not be empty")
@@ -149,12 +151,7 @@ func (t *table) find(asks []ask, domain *rules.Domain, request *pb.RateLimitRequ
 		if a.free = a.Unlimited; a.free {
 			continue
 		}
-		key := appendKey(room[:0], request.Domain, d.GetEntries(), m)
-		if len(key) > longestKey {
-			return nil, status.Errorf(codes.InvalidArgument,
-				"descriptors[%d] has entries of %d bytes in all: %d are accepted", i, len(key), longestKey)
-		}
-		a.key = string(key)
+		a.key = bounded(appendKey(room[:0], request.Domain, d.GetEntries(), m))
 		if a.more == nil {
 			continue
 		}

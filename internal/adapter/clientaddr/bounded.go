@@ -10,6 +10,11 @@ func Bounded(value string) string {
 	if len(value) <= longestKey {
 		return value
 	}
+	return Hashed(value)
+}
+
+// Hashed returns a value's hash in 33 bytes, of which the first is 0.
+func Hashed(value string) string {
 	var hashed [1 + sha256.Size]byte // 0 first
 	h := sha256.New()
 	// In pieces, so that a long value is not copied as a whole.
