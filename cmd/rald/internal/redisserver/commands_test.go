@@ -509,15 +509,15 @@ func TestRepliesAreNotCached(t *testing.T) {
 // In commands, in bytes, and in arguments: empty arguments have no bytes, and without this bound a
 // transaction of 64 KiB took 25 MB.
 func TestTransactionsAreBounded(t *testing.T) {
-	c := connect(t, Config{Command: resp.Limits{Arguments: 8, Argument: 100, Command: 200}})
+	c := connect(t, Config{Command: resp.Limits{Arguments: 16, Argument: 100, Command: 200}})
 	long := "ECHO " + strings.Repeat("x", 90)
-	for _, many := range [][]string{slices.Repeat([]string{"PING"}, 9), {long, long, long}, slices.Repeat([]string{"EXISTS k k k k k k k"}, 9)} {
+	for _, many := range [][]string{slices.Repeat([]string{"PING"}, 17), {long, long, long}, slices.Repeat([]string{"EXISTS" + strings.Repeat(" k", 15)}, 9)} {
 		replies := c.all(slices.Concat([]string{"MULTI"}, many, []string{"EXEC"})...)
 		last := len(many)
 		for i, reply := range replies[1:last] {
 			assert.Equal(t, "QUEUED", reply, "%s: %d", many[0], i)
 		}
-		assert.Contains(t, replies[last], "ERR a transaction has at most 8 commands and 200 bytes, in 64 arguments", many[0])
+		assert.Contains(t, replies[last], "ERR a transaction has at most 16 commands and 200 bytes, in 128 arguments", many[0])
 		assert.Contains(t, replies[last+1], "EXECABORT")
 	}
 	assert.Equal(t, []any{"OK", "QUEUED", []any{long[5:]}}, c.all("MULTI", long, "EXEC"), "the next begins anew, and keeps its arguments")
