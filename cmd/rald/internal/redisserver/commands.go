@@ -39,7 +39,7 @@ func init() {
 		{"pttl", 2, 2, 1, 1, 1, []string{"readonly", "fast"}, false, (*conn).pttl, 0},
 		{"type", 2, 2, 1, 1, 1, []string{"readonly", "fast"}, false, (*conn).kind, 0},
 		{"scan", 2, 8, 0, 0, 0, []string{"readonly"}, false, (*conn).scan, 0},
-		{"dbsize", 1, 1, 0, 0, 0, []string{"readonly", "fast"}, false, (*conn).dbsize, 0},
+		{"dbsize", 1, 1, 0, 0, 0, []string{"readonly"}, false, (*conn).dbsize, 0},
 		{"info", 1, -1, 0, 0, 0, []string{"readonly"}, false, (*conn).info, 0},
 		{"ping", 1, 2, 0, 0, 0, []string{"fast"}, false, (*conn).ping, 0},
 		{"echo", 2, 2, 0, 0, 0, []string{"fast"}, false, (*conn).echo, 0},

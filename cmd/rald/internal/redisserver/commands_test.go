@@ -227,6 +227,7 @@ func TestScanGoesThroughAllKeys(t *testing.T) {
 			assert.Len(t, c.scan("0", "COUNT", "1000", "MATCH", match).keys, n, match)
 		}
 		assert.Equal(t, int64(2), c.do("DEL key1 key2 key3000"))
+		assert.Equal(t, int64(42), c.do("DBSIZE"), "as SCAN and EXISTS")
 		assert.Equal(t, int64(0), c.do("DEL key1"))
 		for _, bad := range []string{"SCAN x", "SCAN -1", "SCAN 999", "SCAN 0 COUNT 0", "SCAN 0 COUNT", "SCAN 0 MATCH [", "SCAN 0 OTHER 1"} {
 			assert.IsType(t, replyError(""), c.do(bad), bad)
