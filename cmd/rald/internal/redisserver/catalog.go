@@ -33,6 +33,7 @@ func (c *catalog) bucket(args [3]int64) (policy.Policy, error) {
 }
 
 func (c *catalog) find(call *configured.Call, limit, key []byte) (u configured.Use, err error) {
+	key = bounded(key)
 	if u, ok := call.Find(limit, key); ok {
 		return u, nil
 	}

@@ -87,7 +87,8 @@ func lookUp(name []byte) *command {
 
 func (c *conn) do(args [][]byte) {
 	if !bytes.Equal(args[0], c.named) {
-		c.named, c.last = append(c.named[:0], args[0]...), lookUp(args[0])
+		c.named = append(c.named[:0], args[0][:min(len(args[0]), longestName+1)]...)
+		c.last = lookUp(args[0])
 	}
 	do := c.last
 	errors := c.out.Errors()

@@ -32,8 +32,10 @@ type conn struct {
 	wrong  int  // wrong passwords since known was set
 	ending bool // after the replies are sent
 
-	named []byte   // the last command, which most clients repeat
-	last  *command // of that name
+	// named is the name of the last command, which most clients repeat, or the beginning of a name
+	// that is too long for one. last is the command of that name, or nil.
+	named []byte
+	last  *command
 
 	// throttle is the limit of the last CL.THROTTLE, most clients' only limit. Families.Of has
 	// returned its family, so that it never ends, or it is nil.

@@ -198,8 +198,12 @@ func (c *conn) tracking(options [][]byte) {
 	c.out.Status("OK")
 }
 
-// isClientName reports whether CLIENT INFO can show a name in its line. The empty name is none.
+// isClientName reports whether CLIENT INFO can show a name in its line, and the name is not above
+// maxKey. The empty name is none.
 func isClientName(name []byte) bool {
+	if len(name) > maxKey {
+		return false
+	}
 	for _, b := range name {
 		if b < '!' || b > '~' {
 			return false
@@ -209,7 +213,7 @@ func isClientName(name []byte) bool {
 }
 
 func (c *conn) wantName(arg []byte) {
-	c.out.Error("ERR the client name is " + quoted(arg) + ": printable ASCII without spaces is accepted")
+	c.out.Error("ERR the client name is " + quoted(arg) + ": printable ASCII without spaces is accepted, up to " + itoa(maxKey) + " bytes")
 }
 
 func (c *conn) proto() int64 {

@@ -14,6 +14,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
+	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 	"github.com/ral-limiter/ral/internal/core/whole"
 )
 
@@ -21,8 +22,21 @@ import (
 // another mark before a leading mark: no key can be a configured limit's.
 const mark = configured.Mark
 
+// maxKey bounds clients' keys and names that stay in memory, in bytes.
+const maxKey = 4 << 10
+
+// bounded returns a client's key, or its hash if it is above maxKey. The hash is a key that clients
+// may send, too.
+func bounded(key []byte) []byte {
+	if len(key) > maxKey {
+		return []byte(clientaddr.Hashed(string(key)))
+	}
+	return key
+}
+
 // stored returns an engine's key for a key under no configured limit.
 func stored(key []byte) string {
+	key = bounded(key)
 	if len(key) > 0 && key[0] == mark[0] {
 		return mark + string(key)
 	}

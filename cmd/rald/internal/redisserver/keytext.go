@@ -42,5 +42,5 @@ func ParseKey(text string) (key string, err error) {
 	if !ok || strings.Contains(name, mark) {
 		return "", fmt.Errorf("%.80q is not the text of a key: the name of a limit, a space and a key in quotes is accepted", text)
 	}
-	return configured.Prefix(name) + key, nil
+	return configured.Prefix(name) + string(bounded([]byte(key))), nil
 }

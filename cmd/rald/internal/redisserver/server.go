@@ -22,7 +22,7 @@ type Config struct {
 	// required.
 	Families *families.Families
 	Limits   *configured.Limits
-	// Password is for AUTH. If empty none is needed.
+	// Password is for AUTH, at most MaxPassword bytes. If empty none is needed.
 	Password string
 	// Rounding is how CL.THROTTLE rounds to seconds.
 	Rounding Rounding
@@ -33,14 +33,17 @@ type Config struct {
 	// Within bounds the time of a started command, of reading replies, of the handshake of TLS, and
 	// then of the password. The default is 10 seconds.
 	Within time.Duration
-	// Command bounds commands. The defaults are 1,024 arguments, 4 KiB each, and 64 KiB in all.
+	// Command bounds commands. The defaults are 1,024 arguments, and 64 KiB for each and in all.
 	Command resp.Limits
 	// Log is told of faults. The default is slog.Default().
 	Log *slog.Logger
 }
 
+// MaxPassword bounds the bytes of a password that a client can send.
+const MaxPassword = 1 << 10
+
 // greeting bounds commands before the password.
-var greeting = resp.Limits{Arguments: 16, Argument: 1 << 10, Command: 4 << 10}
+var greeting = resp.Limits{Arguments: 16, Argument: MaxPassword, Command: 4 << 10}
 
 // Server serves clients of Redis. New makes it.
 type Server struct {
@@ -74,12 +77,15 @@ func New(config Config) (*Server, error) {
 	if config.Rounding < RoundTrue || config.Rounding > RoundDragonfly {
 		return nil, fmt.Errorf("redisserver: Rounding is %d: RoundTrue, RoundRedisCell or RoundDragonfly is accepted", config.Rounding)
 	}
+	if len(config.Password) > MaxPassword {
+		return nil, fmt.Errorf("redisserver: Password has %d bytes: at most %d are accepted, as no client can send more", len(config.Password), MaxPassword)
+	}
 	config.Clients = cmp.Or(config.Clients, 10_000)
 	config.Idle = cmp.Or(config.Idle, time.Hour)
 	config.Within = cmp.Or(config.Within, 10*time.Second)
 	config.Command.Arguments = cmp.Or(config.Command.Arguments, 1024)
-	config.Command.Argument = cmp.Or(config.Command.Argument, 4<<10)
 	config.Command.Command = cmp.Or(config.Command.Command, 64<<10)
+	config.Command.Argument = cmp.Or(config.Command.Argument, config.Command.Command)
 	config.Log = cmp.Or(config.Log, slog.Default())
 	s := &Server{
 		config: config, catalog: newCatalog(config.Families), started: time.Now(),

@@ -1,0 +1,105 @@
+package redisserver
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cmd/rald/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+)
+
+// The commands behind it are answered.
+//
+// Promise: Redis clients' keys of any length are counted, up to a command of 64 KiB.
+func TestKeysOfAnyLength(t *testing.T) {
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
+		length := 64<<10 - 100
+		long := strings.Repeat("k", length)
+		other := long[1:] + "x"
+		for range 2 {
+			go func() {
+				c.write("CL.THROTTLE", "a", "1", "1", "60")
+				c.write("CL.THROTTLE", long, "1", "1", "60")
+				c.write("CL.THROTTLE", "b", "1", "1", "60")
+			}()
+			for range 3 {
+				assert.Equal(t, int64(0), c.reply().([]any)[0])
+			}
+		}
+		assert.Equal(t, int64(1), c.send("CL.THROTTLE", long, "1", "1", "60").([]any)[0])
+		assert.Equal(t, int64(0), c.send("CL.THROTTLE", other, "1", "1", "60").([]any)[0])
+		assert.Equal(t, int64(1), c.send("EXISTS", long))
+		assert.Equal(t, int64(120), c.send("TTL", long))
+
+		found := c.scan("0", "COUNT", "1000").keys
+		assert.Len(t, found, 4)
+		hashed := 0
+		for _, key := range found {
+			assert.LessOrEqual(t, len(key), maxKey)
+			if strings.HasPrefix(key, mark) {
+				hashed++
+				assert.Equal(t, int64(1), c.send("EXISTS", key), "the hash is a key")
+			}
+		}
+		assert.Equal(t, 2, hashed)
+		assert.Equal(t, int64(1), c.send("DEL", long))
+		assert.Equal(t, int64(0), c.send("EXISTS", long))
+
+		for range 3 {
+			assert.Equal(t, int64(1), c.send("RAL.TAKE", long, "login").([]any)[1])
+		}
+		assert.Equal(t, int64(0), c.send("RAL.TAKE", long, "login").([]any)[1], "under a configured limit")
+		assert.Equal(t, "QUEUED", c.all("MULTI", "EXISTS "+long)[1])
+		assert.Equal(t, []any{int64(0)}, c.do("EXEC"))
+		assert.Contains(t, c.send("RAL.TAKE", "ann", long), "ERR limit is ")
+		assert.Equal(t, "PONG", c.do("PING"))
+		assert.Contains(t, c.send("CL.THROTTLE", strings.Repeat("k", 64<<10), "1", "1", "60"), "Protocol error: the command is too long")
+	})
+}
+
+// Nor does a connection, or the server, keep another long text.
+func TestLongTextsAreNotKept(t *testing.T) {
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
+		long := strings.Repeat("x", maxKey+1)
+		assert.Contains(t, c.send("CLIENT", "SETNAME", long), "up to 4096 bytes")
+		assert.Equal(t, "OK", c.send("CLIENT", "SETNAME", long[1:]))
+		assert.Contains(t, c.send(long), "ERR unknown command")
+		c.server.mu.Lock()
+		defer c.server.mu.Unlock()
+		for conn := range c.server.conns {
+			assert.LessOrEqual(t, cap(conn.named), 2*longestName)
+		}
+	})
+}
+
+func TestKeyTextOfLongKeys(t *testing.T) {
+	long := strings.Repeat("k", maxKey+1)
+	for _, text := range []string{long, `login "` + long + `"`, `"` + long + `"`} {
+		key, err := ParseKey(text)
+		require.NoError(t, err)
+		assert.Less(t, len(key), 50)
+		back, err := ParseKey(KeyText(key))
+		require.NoError(t, err)
+		assert.Equal(t, key, back)
+	}
+}
+
+// Promise: A password that no client can send is refused at the start.
+func TestPasswordsThatNoClientCanSend(t *testing.T) {
+	keep, err := families.New(families.Config{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, keep.Close()) }()
+	limits, err := configured.New(configured.Config{Families: keep})
+	require.NoError(t, err)
+	_, err = New(Config{Families: keep, Limits: limits, Password: strings.Repeat("x", MaxPassword+1)})
+	assert.EqualError(t, err, "redisserver: Password has 1025 bytes: at most 1024 are accepted, as no client can send more")
+
+	inBubble(t, Config{Password: strings.Repeat("x", MaxPassword)}, func(t *testing.T, c *client) {
+		assert.Equal(t, "OK", c.send("AUTH", strings.Repeat("x", MaxPassword)))
+		c = c.another()
+		assert.IsType(t, map[string]any{}, c.send("HELLO", "3", "AUTH", "default", strings.Repeat("x", MaxPassword)))
+	})
+}
