@@ -91,7 +91,7 @@ func targets() []string {
 		"//x$/login", "//x^/login", "//x|y/login", "//%78/login", "//xé/login", "//x/..//login", "//../login", "//./login", "//x//login", "//x/login;a",
 		"/.//x/login", "/%2e//x/login", "/a/%2e%2e/login", "/a/.%2E/login", "/%2e%2e/login", "/x%5C..%5Clogin", "/x%5c../login", "/%5Cx/login", "/%5clogin",
 		"/a#/../login", "/login#x", "/a/#/login", "//x#/login", "/lo\tgin", "/\t/x/login", "\t/login", "/lo\ngin", "/log\rin", " /login", "/login ", "/login\t", "/login\x00",
-		"/login\x7f", "http://example.org/login", "http://example.org//x/login", "http://example.org/\\x\\login", "http://u@example.org/login", `http:\\example.org\login`, "http:/login", "http:login",
+		"/login\x7f", "/login%0a", "/login%00", "/%1flogin", "/login;%0a", "http://example.org/login", "http://example.org//x/login", "http://example.org/\\x\\login", "http://u@example.org/login", `http:\\example.org\login`, "http:/login", "http:login",
 		"HTTP://example.org/login", "x:/login", "x:login", "login", "http://example.org?/login", "http://example.org#/login", `http://example.org\login`, "/login?a", "/login?//x/y", "?/login", "/%6cogin", "/login/",
 		"//x?/login", "/api/../login", "/;/x/login", "//;/login", "/login;a", "/login%3Ba", "/login%2f", "/%2flogin", "/%2Fx/login", "/%2f/x/login", "*",
 	}

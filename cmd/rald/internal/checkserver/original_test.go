@@ -102,7 +102,7 @@ func TestPathsWithoutARuleAreRefused(t *testing.T) {
 	for _, uri := range []string{
 		"/%zz", "/%", "/login/../static/a", "/..", "..", "/a/%2e%2e/static/a", "/a/.%2E/b", "/a%2f..%2fstatic", "/a/..;/static/a", "/a/..;b=c", "/../a", "/a/..?",
 		`/a\..\static/a`, `/a\..`, `/%2e%2e\static`, "/a%5c..%5Cstatic", "/a%5c../static", `/a\%2e%2e/static`, `..\a`, "//x/../a",
-		"/a#", "/static#/a", "/static/#/../a", "#", "//x#/a", "/static /a", "/static ", " /static", "/st\tatic", "\t/static", "/a\nb", "/a\x00", "/a\x7f",
+		"/a#", "/static#/a", "/static/#/../a", "#", "//x#/a", "/static /a", "/static ", " /static", "/st\tatic", "\t/static", "/a\nb", "/a\x00", "/a\x7f", "/static%0a", "/static/%00", "/%1F/static", "/static%7f",
 		"http:/static", "http:static", `http:\\x\static`, "x:/static", "static:80", "http://a?/static", "http://a#/static", `http://a\b/static`, "http://a@b/static",
 		"http://a:b/static", "http://a b/static", "http://ä/static", "//a%2fb/static", "//a;b/static", "//a:b/static", "//u@a/static", `//\a..`,
 	} {

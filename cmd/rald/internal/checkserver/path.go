@@ -73,7 +73,7 @@ func splitURI(uri string) (path, query string, err error) {
 		}
 		path = path[end:]
 	}
-	if strings.ContainsFunc(path, func(c rune) bool { return c <= ' ' || c == 0x7f || c == '#' }) {
+	if strings.ContainsFunc(path, func(c rune) bool { return isControl(c) || c == ' ' || c == '#' }) {
 		return "", "", errURI
 	}
 	return path, query, nil
@@ -84,7 +84,8 @@ func splitURI(uri string) (path, query string, err error) {
 // reads those otherwise needs a wider rule.
 //
 // A path with .. is an error. Browsers send none, and its target depends on the backend: some find
-// the handler by the beginning, which may have a stricter rule.
+// the handler by the beginning, which may have a stricter rule. A control character is an error also
+// if it is escaped, since a pattern that ends in $ matches before a final line end in many languages.
 func (as pathReading) clean(path string) (*url.URL, error) {
 	if as&keepsBackslashes == 0 {
 		path = strings.ReplaceAll(path, "\\", "/")
@@ -112,7 +113,7 @@ func (as pathReading) clean(path string) (*url.URL, error) {
 		}
 		for part := range strings.SplitSeq(decode.Replace(segment), "/") {
 			part, err := url.PathUnescape(part)
-			if err != nil || slices.Contains(strings.FieldsFunc(part, isSlash), "..") {
+			if err != nil || strings.ContainsFunc(part, isControl) || slices.Contains(strings.FieldsFunc(part, isSlash), "..") {
 				return nil, errURI
 			}
 			if part != "" && part != "." {
@@ -128,6 +129,8 @@ func (as pathReading) clean(path string) (*url.URL, error) {
 }
 
 func isSlash(c rune) bool { return c == '/' || c == '\\' }
+
+func isControl(c rune) bool { return c < ' ' || c == 0x7f }
 
 func endWithSlash(u *url.URL) {
 	if u.Path != "/" {
