@@ -27,6 +27,9 @@ func (c *Cell[K]) ChangeLimit(key K, from, to policy.Policy, share bool) error {
 func (c *Cell[K]) changeLimit(key K, from, to policy.Policy, share bool) error {
 	for {
 		e := c.known(key)
+		if e == nil && c.closed.Load() {
+			return ErrClosed // the key may have been saved as it was
+		}
 		if e == nil {
 			return nil
 		}

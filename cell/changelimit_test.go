@@ -13,6 +13,7 @@ import (
 
 	"github.com/ral-limiter/ral/internal/testkit/policies"
 	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
 )
 
 // The calls bring their limits, which share time until the cell is told of a change.
@@ -275,6 +276,21 @@ func TestChangeLimitIsOvertakenByATake(t *testing.T) {
 	assert.EqualValues(t, 1000-10, d.Peek("k").Remaining, "9 units of the one and one, of 36 s, of the other")
 	r.Cancel()
 	assert.EqualValues(t, 1000-10, d.Peek("k").Remaining, "it is from before the swap")
+}
+
+// The state saved at the end is then the old limit's.
+func TestChangeLimitIsOvertakenByTheEnd(t *testing.T) {
+	own, large := funnel(5, 1, time.Hour), funnel(10, 2, time.Hour)
+	d := newDesk(t, own, nil)
+	require.True(t, d.Choke("k"))
+	var once sync.Once
+	d.on(map[string]func(){"limit: translated": func() {
+		once.Do(func() {
+			d.control.Close()
+			d.table.Drain(func(*table.Entry[string], table.Reading) {})
+		})
+	}})
+	assert.ErrorIs(t, d.ChangeLimit("k", own, large, false), ErrClosed)
 }
 
 // Otherwise takes could restore the word that the Cancel has seen, and it would give them back.

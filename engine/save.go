@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"time"
@@ -73,8 +74,9 @@ func (e *Engine[K]) saveKeys(s *saving[K]) {
 		}
 		return s.err == nil && !e.closed.Load()
 	}
-	for entry, r := range e.table.View().All() {
-		if s.add(entry.Key(), r); !goOn() {
+	view := e.table.View()
+	for entry, r := range view.All() {
+		if s.add(entry.Key(), r, func() (table.Reading, bool) { return view.State(entry) }); !goOn() {
 			break
 		}
 	}
@@ -85,7 +87,7 @@ func (e *Engine[K]) saveLast(w io.Writer) (saved, error) {
 	if err != nil {
 		return saved{}, err
 	}
-	add := func(entry *table.Entry[K], r table.Reading) { s.add(entry.Key(), r) }
+	add := func(entry *table.Entry[K], r table.Reading) { s.add(entry.Key(), r, nil) }
 	e.table.Drain(add)
 	if b := e.blocks.Load(); b != nil {
 		e.endBlocks() // not before: until here calls took from keys, and asked for it
@@ -100,7 +102,10 @@ type saving[K comparable] struct {
 	codec keycodec.Codec[K]
 	now   policy.Instant // at which it began
 	epoch uint64         // of the policy in the file
-	key   []byte
+	// own reports whether the program has set the codec.
+	own bool
+	// key has the bytes of the present key, and before those of the codec's previous call.
+	key, before []byte
 	saved
 	err error
 }
@@ -111,7 +116,7 @@ func (e *Engine[K]) newSaving(w io.Writer) (*saving[K], error) {
 		return nil, err
 	}
 	before := wallTime()
-	s := &saving[K]{codec: codec, now: e.control.Now()}
+	s := &saving[K]{codec: codec, own: e.codec != nil, now: e.control.Now()}
 	// The wall clock comes second. If this goroutine is held up in between, the loaded engine
 	// begins earlier. The other way round it would find time that has not passed.
 	zero := wallTime().Add(-time.Duration(s.now))
@@ -130,13 +135,24 @@ func (e *Engine[K]) newSaving(w io.Writer) (*saving[K], error) {
 	return s, err
 }
 
-// add writes a key, unless it is as good as new. A key that cannot be written is counted.
-func (s *saving[K]) add(key K, r table.Reading) {
-	if s.err != nil || r.State == 0 || r.Terms.Policy.FreshAt(r.State) <= s.now {
+// owes reports whether a key has a state to keep: it is not as good as new.
+func (s *saving[K]) owes(r table.Reading) bool {
+	return r.State != 0 && r.Terms.Policy.FreshAt(r.State) > s.now
+}
+
+// add writes a key that owes. A key that cannot be written is counted. read reads the state again; it
+// is nil for a last state.
+func (s *saving[K]) add(key K, r table.Reading, read func() (table.Reading, bool)) {
+	if s.err != nil || !s.owes(r) {
 		return
 	}
-	var err error
-	if s.key, err = encode(s.codec, s.key[:0], key); err != nil {
+	agreed := s.encode(key)
+	if s.own && read != nil {
+		if r, agreed = s.pair(key, read); !s.owes(r) {
+			return
+		}
+	}
+	if !agreed {
 		s.unsaved++
 		return
 	}
@@ -157,6 +173,30 @@ func (s *saving[K]) add(key K, r table.Reading) {
 	default:
 		s.err = err
 	}
+}
+
+// maxReadings bounds the readings of a key whose codec never returns the same bytes twice.
+const maxReadings = 16
+
+// pair reads a state between two calls of the codec with the same bytes: see KeyCodec. The zero
+// Reading is a dead key's.
+func (s *saving[K]) pair(key K, read func() (table.Reading, bool)) (r table.Reading, agreed bool) {
+	for range maxReadings {
+		s.before = append(s.before[:0], s.key...)
+		if r, _ = read(); !s.encode(key) {
+			break
+		}
+		if bytes.Equal(s.before, s.key) {
+			return r, true
+		}
+	}
+	return r, false
+}
+
+func (s *saving[K]) encode(key K) bool {
+	var err error
+	s.key, err = encode(s.codec, s.key[:0], key)
+	return err == nil
 }
 
 func (s *saving[K]) begin(terms *table.Terms) {

@@ -70,6 +70,10 @@ const (
 // New and Load. A key for which encode returns an error or panics is not saved: see Stats.Unsaved. If
 // decode refuses a key, the state cannot be loaded.
 //
+// The bytes may also tell decode about the key's state, if the program knows about it. A save writes
+// a state that it read between two calls of encode with the same bytes. Close reads each key's last
+// state before it calls encode.
+//
 // Without it, keys may be strings, bools, integers, netip.Addr, AddrPort and Prefix, arrays and
 // structs of these with exported fields. Other types need encoding.BinaryMarshaler and, by pointer,
 // encoding.BinaryUnmarshaler.
