@@ -38,7 +38,7 @@ type reloader struct {
 // follow reloads when files change and at each SIGHUP, until the context ends.
 func (r *reloader) follow(ctx context.Context, since *configdir.Config, asked <-chan os.Signal) {
 	if r.dirs != (configdir.Dirs{}) {
-		r.dirs.Watch(ctx, since, reloadEvery, asked, r.reload)
+		r.dirs.Watch(ctx, since, reloadEvery, asked, func() { r.reload(ctx) })
 	}
 }
 
@@ -77,16 +77,19 @@ func readUntil(ctx context.Context, read func() (*configdir.Config, error)) (*co
 }
 
 // reload reads all files and puts all in force at once, or nothing.
-func (r *reloader) reload() { r.put(r.dirs.Read()) }
+func (r *reloader) reload(ctx context.Context) {
+	c, err := r.dirs.Read()
+	r.put(ctx, c, err)
+}
 
-func (r *reloader) put(c *configdir.Config, err error) {
+func (r *reloader) put(ctx context.Context, c *configdir.Config, err error) {
 	r.setting.Lock()
 	defer r.setting.Unlock()
 	if r.ended {
 		return
 	}
 	if err == nil {
-		err = r.set(c)
+		err = r.set(ctx, c)
 	}
 	r.failing.Store(err != nil)
 	if err != nil {
@@ -98,7 +101,7 @@ func (r *reloader) put(c *configdir.Config, err error) {
 	r.log.Info("the configuration is in force", "directory", r.dirs.Dir, "envoy", r.dirs.Envoy, "limits", r.limits.Len())
 }
 
-func (r *reloader) set(c *configdir.Config) error {
+func (r *reloader) set(ctx context.Context, c *configdir.Config) error {
 	var commits []func()
 	if r.envoy != nil {
 		defer release(r.envoy, r.log)
@@ -121,7 +124,7 @@ func (r *reloader) set(c *configdir.Config) error {
 	case c.Checks != nil:
 		r.log.Warn("the door for this file is opened at the next start", "file", file)
 	}
-	return r.limits.Set(c.Limits, func() {
+	return r.limits.Set(ctx, c.Limits, func() {
 		for _, commit := range commits {
 			commit()
 		}

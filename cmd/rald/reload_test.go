@@ -24,7 +24,7 @@ func reloaderOf(t *testing.T, dir string) (r *reloader, figures func() []int) {
 	c, err := r.dirs.Read()
 	require.NoError(t, err)
 	keep, counts := openFamilies(t), openFamilies(t)
-	r.limits, err = limitsOf("", keep, c.Limits, r.log)
+	r.limits, err = limitsOf(t.Context(), "", keep, c.Limits, r.log)
 	require.NoError(t, err)
 	r.check, err = checkserver.New(checkserver.Config{Families: keep, Limits: r.limits, Log: r.log}, c.Checks)
 	require.NoError(t, err)
@@ -71,7 +71,7 @@ func TestReloadOfOneDirectory(t *testing.T) {
 				write(t, dir, files[0], files[1])
 			}
 		}
-		r.reload()
+		r.reload(t.Context())
 		assert.Equal(t, step.after, figures(), i)
 		assert.Equal(t, step.failing, r.reads().Failing, i)
 	}
@@ -80,12 +80,12 @@ func TestReloadOfOneDirectory(t *testing.T) {
 	door := r.check
 	r.check = nil
 	write(t, dir, "limits.yaml", limit("40"))
-	r.reload()
+	r.reload(t.Context())
 	assert.EqualValues(t, 40, r.limits.All()["api"].Limit(), "a file of a door that is not open is told of")
 	r.check = door
 	r.end()
 	write(t, dir, "limits.yaml", limit("50"))
-	r.reload()
+	r.reload(t.Context())
 	assert.Equal(t, []int{40, 4, 1}, figures())
 }
 

@@ -47,7 +47,7 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, keep.Close()) }()
-	limits, err := limitsOf(s.keys.Dir, keep, config.Limits, log)
+	limits, err := limitsOf(asked, s.keys.Dir, keep, config.Limits, log)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func tell(log *slog.Logger, state string) {
 }
 
 // limitsOf returns the limits of a file, with the keys' usage before the start.
-func limitsOf(state string, keep *families.Families, file *limitfile.File, log *slog.Logger) (*configured.Limits, error) {
+func limitsOf(ctx context.Context, state string, keep *families.Families, file *limitfile.File, log *slog.Logger) (*configured.Limits, error) {
 	if state != "" {
 		state = filepath.Join(state, configured.FileName)
 	}
@@ -148,5 +148,5 @@ func limitsOf(state string, keep *families.Families, file *limitfile.File, log *
 	if err != nil {
 		return nil, err
 	}
-	return limits, limits.Set(file, nil)
+	return limits, limits.Set(ctx, file, nil)
 }

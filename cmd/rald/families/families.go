@@ -181,11 +181,13 @@ func (s *Families) add(limit policy.Policy) (Family, error) {
 	if s.config.Dir != "" {
 		config.State = engine.State{Path: s.path(of), Every: s.config.Every}
 	}
-	e, err := engine.New[string](config)
+	ledger := newLedger()
+	e, err := engine.New(config, engine.KeyCodec("string", ledger.encode, ledger.decode))
 	if err != nil {
 		return nil, err
 	}
-	family := &local{limit: of, engine: e}
+	ledger.engine = e
+	family := &local{limit: of, engine: e, ledger: ledger}
 	s.append(family)
 	return family, nil
 }

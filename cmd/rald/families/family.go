@@ -40,8 +40,9 @@ type Family interface {
 	// Blocked returns how much longer the key is blocked.
 	Blocked(ctx context.Context, key string) (time.Duration, error)
 
-	// CanCarry reports whether Keys are all keys, so that each can be translated.
-	CanCarry() bool
+	// Ledger counts the keys' usage under other limits. It is nil if Redis keeps the keys, since Keys
+	// does not list every key then.
+	Ledger() *Ledger
 	// ChangeLimit counts the key's usage under another limit: see engine.Engine.ChangeLimit.
 	ChangeLimit(ctx context.Context, key string, from, to policy.Policy) error
 	// Keys iterates over the keys used in this process without blocking calls, so it may miss some.
@@ -64,6 +65,7 @@ type local struct {
 	life   lifetime
 	limit  policy.Policy
 	engine *engine.Engine[string]
+	ledger *Ledger
 }
 
 func (f *local) Limit() policy.Policy            { return f.limit }
@@ -72,7 +74,7 @@ func (f *local) Fleet() *fleet.Limiter           { return nil }
 func (f *local) Name() string                    { return f.engine.Stats().Name }
 func (f *local) Limiter() limits.Limiter[string] { return f.engine }
 func (f *local) Backend() limits.Limiter[string] { return f.engine }
-func (f *local) CanCarry() bool                  { return true }
+func (f *local) Ledger() *Ledger                 { return f.ledger }
 func (f *local) Metrics() *metrics.Source        { return metrics.Engine(f.engine) }
 func (f *local) lifetime() *lifetime             { return &f.life }
 func (f *local) close() error                    { return f.engine.Close() }

@@ -176,7 +176,7 @@ func (f *remote) Fleet() *fleet.Limiter           { return f.limiter }
 func (f *remote) Name() string                    { return f.name }
 func (f *remote) Limiter() limits.Limiter[string] { return byCall{f} }
 func (f *remote) Backend() limits.Limiter[string] { return f.limiter }
-func (f *remote) CanCarry() bool                  { return false }
+func (f *remote) Ledger() *Ledger                 { return nil }
 func (f *remote) Metrics() *metrics.Source        { return f.limiter.Metrics() }
 func (f *remote) lifetime() *lifetime             { return &f.life }
 func (f *remote) close() error                    { return f.limiter.Close() }

@@ -2,6 +2,7 @@ package checkserver
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -51,7 +52,7 @@ func openIn(in *families.Families, rules *Rules) (d opened, err error) {
 	}
 	var file limitfile.File
 	rules.AddTo(&file)
-	if err := limits.Set(&file, nil); err != nil {
+	if err := limits.Set(context.Background(), &file, nil); err != nil {
 		return d, err
 	}
 	d.Door, err = New(Config{Families: in, Limits: limits, Log: slog.New(slog.NewTextHandler(d.log, nil))}, rules)
@@ -65,7 +66,7 @@ func (d opened) set(rules *Rules) error {
 	}
 	var file limitfile.File
 	rules.AddTo(&file)
-	return d.config.Limits.Set(&file, commit)
+	return d.config.Limits.Set(context.Background(), &file, commit)
 }
 
 func parsed(t *testing.T, text string) *Rules {

@@ -2,58 +2,85 @@ package configured
 
 import (
 	"context"
-	"hash/maphash"
+	"fmt"
 	"runtime"
-	"strings"
-	"sync"
+
+	"github.com/ral-limiter/ral/cmd/rald/families"
 )
 
-const (
-	parts       = 256 // of a change's keys, so that calls on different keys seldom wait
-	keysPerTurn = 256 // keys after which a change lets other goroutines run
-)
+const keysPerTurn = 256 // keys after which a change lets other goroutines run
 
-// change translates the words of a changed limit's keys, each once, by the first call or by itself.
-type change struct {
-	from, to *limit
-
-	seed  maphash.Seed
-	parts [parts]struct {
-		sync.Mutex
-		done map[string]struct{}
+// translated returns the key, its word translated if the limit changes.
+func (l *limit) translated(key string) string {
+	if from := l.from.Load(); from != nil {
+		// Both limits are of the engine's family. A closed engine has no further calls.
+		_ = l.family.Ledger().Carry(key, from.policy, l.policy)
 	}
+	return key
 }
 
-func newChange(from, to *limit) *change {
-	return &change{from: from, to: to, seed: maphash.MakeSeed()}
-}
-
-// translate makes the key's usage count under the new limit, unless done already.
-func (c *change) translate(key string) {
-	p := &c.parts[maphash.String(c.seed, key)%parts]
-	p.Lock()
-	defer p.Unlock()
-	if _, ok := p.done[key]; ok {
-		return
-	}
-	// Both limits are of the engine's family. A closed engine has no further calls.
-	_ = c.to.family.ChangeLimit(context.Background(), key, c.from.policy, c.to.policy)
-	if p.done == nil {
-		p.done = map[string]struct{}{}
-	}
-	p.done[key] = struct{}{}
-}
-
-// all translates the words of all keys while calls go on under the new limit, none under the old.
-func (c *change) all() {
-	n := 0
-	for key := range c.to.family.Keys() {
-		if !strings.HasPrefix(key, c.to.prefix) {
-			continue
+// finish ends the changes of the limits in force. It translates the words that no call has
+// translated, in one walk over each engine's keys. Then it saves the words, and at last the limits.
+//
+// If it fails, or the context ends, the changes go on: calls translate words, and a saved state
+// tells of each key whether its word is translated. The caller holds changing.
+func (l *Limits) finish(ctx context.Context) error {
+	table, changing := *l.table.Load(), map[families.Family]bool{}
+	for _, one := range table {
+		if one.from.Load() != nil {
+			changing[one.family] = true
 		}
-		c.translate(key)
+	}
+	if len(changing) == 0 {
+		return nil
+	}
+	for family := range changing {
+		if err := l.walk(ctx, family); err != nil {
+			return err
+		}
+	}
+	for family := range changing {
+		if err := family.Sync(); err != nil {
+			return fmt.Errorf("the debts of keys could not be saved: %s: %w", family.Name(), err)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := l.remember(table, true); err != nil {
+		return err
+	}
+	l.settle(table)
+	for family := range l.config.Families.All() {
+		if ledger := family.Ledger(); ledger != nil {
+			ledger.Clear()
+		}
+	}
+	l.mixed = nil
+	return nil
+}
+
+// settle ends translations. No call is under way that translates by a note, so the notes can go.
+func (l *Limits) settle(table map[string]*limit) {
+	l.calls.Lock()
+	defer l.calls.Unlock()
+	for _, one := range table {
+		one.from.Store(nil)
+	}
+}
+
+func (l *Limits) walk(ctx context.Context, family families.Family) error {
+	n := 0
+	for key := range family.Keys() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if one := l.of(key); one != nil && one.family == family {
+			one.translated(key)
+		}
 		if n++; n%keysPerTurn == 0 {
 			runtime.Gosched()
 		}
 	}
+	return nil
 }

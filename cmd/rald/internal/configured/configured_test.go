@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -36,14 +37,14 @@ func TestLimitsStayInTheirFamily(t *testing.T) {
 		t.Helper()
 		before := o.engines()
 		for _, text := range []string{"window 10/d", "queue 10, 1/d", "sliding 10/s"} {
-			assert.EqualError(t, o.Set(file(text), nil), `limits.yaml:2: limits.api: keys count under "funnel 10, 1/d", of another family than "`+
+			assert.EqualError(t, o.Set(t.Context(), file(text), nil), `limits.yaml:2: limits.api: keys count under "funnel 10, 1/d", of another family than "`+
 				text+`": a limit of the same kind and period is accepted, or another name`)
 		}
 		assert.Equal(t, before, o.engines())
 	}
 	refused()
 	assert.EqualValues(t, 6, o.remaining("k"))
-	require.NoError(t, o.Set(&limitfile.File{}, nil))
+	require.NoError(t, o.Set(t.Context(), &limitfile.File{}, nil))
 	refused()
 	o.close()
 	o = open(t, dir)
@@ -51,7 +52,7 @@ func TestLimitsStayInTheirFamily(t *testing.T) {
 	o.set("funnel 10, 1/d")
 	assert.EqualValues(t, 6, o.remaining("k"))
 
-	require.NoError(t, o.Set(&limitfile.File{}, nil))
+	require.NoError(t, o.Set(t.Context(), &limitfile.File{}, nil))
 	require.True(t, o.of(Prefix("api")).family.Engine().Reset(Prefix("api")+"k"))
 	o.set("window 10/d")
 	assert.Equal(t, 1, o.engines())
@@ -123,7 +124,7 @@ func TestCallSeesOneMoment(t *testing.T) {
 		f, err := limitfile.Parse("limits.yaml", fmt.Appendf(nil, "limits:\n  a: window %d/365d\n  b: window %d/365d\n", n, n))
 		require.NoError(t, err)
 		also := false
-		require.NoError(t, o.Set(f, func() { also = true }))
+		require.NoError(t, o.Set(t.Context(), f, func() { also = true }))
 		assert.True(t, also)
 	}
 	change(1)
@@ -147,7 +148,7 @@ func TestRefusedFileChangesNothing(t *testing.T) {
 	o.set("funnel 10, 1/d")
 	require.True(t, o.take("k", 4).Allowed)
 	refused := manyFamilies(t, 1, 4)
-	err := o.Set(refused, func() { t.Error("nothing is exchanged") })
+	err := o.Set(t.Context(), refused, func() { t.Error("nothing is exchanged") })
 	require.ErrorIs(t, err, families.ErrTooMany)
 	assert.ErrorContains(t, err, "limits.yaml:4: limits.l3: no room")
 	assert.ErrorContains(t, err, "limits.yaml:5: limits.l4: no room")
@@ -180,7 +181,7 @@ func TestWaitingCallsGoOnUnderTheNewLimit(t *testing.T) {
 		f, err := limitfile.Parse("limits.yaml", []byte("limits:\n  api: funnel 10, 1/d\n  more: window 1/h\n"))
 		require.NoError(t, err)
 		start := time.Now()
-		require.NoError(t, o.Set(f, nil))
+		require.NoError(t, o.Set(t.Context(), f, nil))
 		assert.True(t, (<-granted).Allowed)
 		assert.Equal(t, 24*time.Hour, time.Since(start), "its turn is as it was promised")
 
@@ -239,7 +240,7 @@ func TestLimitsAreALimiter(t *testing.T) {
 
 	f := file("window 20/365d")
 	f.Add(`["a"]`, f.Limits["api"], configfile.Place{})
-	require.NoError(t, o.Set(f, nil))
+	require.NoError(t, o.Set(t.Context(), f, nil))
 	assert.Len(t, o.All(), 2)
 	assert.Equal(t, 1, o.Len())
 	call := o.Begin()
@@ -268,7 +269,7 @@ func TestRestartWithOtherLimits(t *testing.T) {
 	}
 	// Keys of a removed limit are kept, too.
 	o := open(t, dir)
-	require.NoError(t, o.Set(&limitfile.File{}, nil))
+	require.NoError(t, o.Set(t.Context(), &limitfile.File{}, nil))
 	o.close()
 	o = open(t, dir)
 	o.set("funnel 40, 1/d")
@@ -286,7 +287,7 @@ func TestRemovedLimitsKeepTheirDebts(t *testing.T) {
 	o.set("window 10/365d")
 	require.True(t, o.take("k", 7).Allowed)
 	for i := range 3 {
-		require.NoError(t, o.Set(manyFamilies(t, i+1, 1), nil))
+		require.NoError(t, o.Set(t.Context(), manyFamilies(t, i+1, 1), nil))
 	}
 	call := o.Begin()
 	_, ok := call.Find([]byte("api"), []byte("k"))
@@ -305,9 +306,9 @@ func TestRemovedLimitsKeepTheirDebts(t *testing.T) {
 	o.set("window 20/365d")
 	assert.EqualValues(t, 13, o.remaining("k"))
 
-	require.NoError(t, o.Set(manyFamilies(t, 1, 1), nil))
+	require.NoError(t, o.Set(t.Context(), manyFamilies(t, 1, 1), nil))
 	require.True(t, o.of(Prefix("api")).family.Engine().Reset(Prefix("api")+"k"))
-	require.NoError(t, o.Set(manyFamilies(t, 1, 1), nil))
+	require.NoError(t, o.Set(t.Context(), manyFamilies(t, 1, 1), nil))
 	assert.NotContains(t, remembered(), `"api"`)
 	assert.Equal(t, 1, o.engines())
 }
@@ -323,23 +324,45 @@ func TestRecordThatCannotBeUsed(t *testing.T) {
 		assert.ErrorContains(t, err, record, text)
 		assert.ErrorContains(t, err, "move the file away to begin with", text)
 	}
-	assert.ErrorContains(t, o.Set(file("funnel 1, 1/s"), nil), "cannot be written down")
+	assert.ErrorContains(t, o.Set(t.Context(), file("funnel 1, 1/s"), nil), "cannot be written down")
 	assert.Empty(t, o.All())
 }
 
-// BenchmarkChange reports the time for each key of a changed limit.
+// BenchmarkChange reports the time for each key of the changed limits, and its memory meanwhile.
 func BenchmarkChange(b *testing.B) {
-	o := open(b, "")
-	o.set("funnel 10, 1/d")
-	const n = 500_000
-	for i := range n {
-		o.take(strconv.Itoa(i), 5)
+	for _, limits := range []int{1, 500} {
+		b.Run(strconv.Itoa(limits), func(b *testing.B) {
+			o := open(b, "")
+			change := func(rate int) uint64 {
+				text := "limits:\n"
+				for i := range limits {
+					text += fmt.Sprintf("  l%d: funnel 10, %d/d\n", i, rate)
+				}
+				f, err := limitfile.Parse("limits.yaml", []byte(text))
+				require.NoError(b, err)
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				require.NoError(b, o.Set(b.Context(), f, nil))
+				runtime.ReadMemStats(&after)
+				return after.TotalAlloc - before.TotalAlloc
+			}
+			change(1)
+			const n = 200_000
+			for i := range n {
+				call := o.Begin()
+				u, _ := call.Find(fmt.Append(nil, "l", i%limits), []byte(strconv.Itoa(i)))
+				u.Family.Engine().TakeWith(u.Limit, u.Key, 5)
+				call.End()
+			}
+			b.ResetTimer()
+			var bytes uint64
+			for i := range b.N {
+				bytes += change(2 + i)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/key")
+			b.ReportMetric(float64(bytes)/float64(b.N)/n, "B/key")
+		})
 	}
-	b.ResetTimer()
-	for i := range b.N {
-		o.set([]string{"funnel 20, 1/d", "funnel 10, 1/d"}[i%2])
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/key")
 }
 
 // Its words count as they are.
@@ -353,17 +376,17 @@ func TestLimitsInRedisChangeWithinTheirFamily(t *testing.T) {
 	require.True(t, o.take("k", 7).Allowed)
 	o.set("window 20/300d")
 	assert.EqualValues(t, 13, o.remaining("k"))
-	err := o.Set(file("funnel 20, 1/d"), nil)
+	err := o.Set(t.Context(), file("funnel 20, 1/d"), nil)
 	assert.ErrorContains(t, err, `limits.yaml:2: limits.api: keys count under "window 20/300d", of another family than "funnel 20, 1/d"`)
 	assert.EqualValues(t, 13, o.remaining("k"))
 
 	// A refused file leaves no limiter behind, and a removed limit keeps its limiter.
 	before := o.engines()
-	require.Error(t, o.Set(file("sliding 20/1d"), nil))
+	require.Error(t, o.Set(t.Context(), file("sliding 20/1d"), nil))
 	assert.Equal(t, before, o.engines())
-	require.NoError(t, o.Set(manyFamilies(t, 1, 1), nil))
-	require.NoError(t, o.Set(manyFamilies(t, 1, 1), nil))
-	err = o.Set(file("sliding 20/1d"), nil)
+	require.NoError(t, o.Set(t.Context(), manyFamilies(t, 1, 1), nil))
+	require.NoError(t, o.Set(t.Context(), manyFamilies(t, 1, 1), nil))
+	err = o.Set(t.Context(), file("sliding 20/1d"), nil)
 	assert.ErrorContains(t, err, "of another family")
 	o.set("window 20/300d")
 	assert.EqualValues(t, 13, o.remaining("k"))

@@ -55,7 +55,7 @@ func file(text string) *limitfile.File {
 
 func (o *opened) set(limit string) {
 	o.t.Helper()
-	require.NoError(o.t, o.Set(file(limit), nil))
+	require.NoError(o.t, o.Set(o.t.Context(), file(limit), nil))
 }
 
 func (o *opened) take(key string, n int64) policy.Decision {
@@ -83,6 +83,14 @@ func manyFamilies(t *testing.T, from, n int) *limitfile.File {
 	f, err := limitfile.Parse("limits.yaml", []byte(text))
 	require.NoError(t, err)
 	return f
+}
+
+// noted returns the keys with notes in a Ledger.
+func (o *opened) noted() (all []string) {
+	for family := range o.keep.All() {
+		family.Ledger().Each(func(key string) { all = append(all, key) })
+	}
+	return all
 }
 
 func (o *opened) engines() (n int) {

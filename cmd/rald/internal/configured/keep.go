@@ -37,7 +37,7 @@ func faultsOf(file *limitfile.File, err error) (all []error) {
 func bindingIn(table map[string]*limit) map[string]bool {
 	binding, gone := map[string]bool{}, map[families.Family]bool{}
 	for name, one := range table {
-		if one.gone && one.family.CanCarry() {
+		if one.gone && one.family.Ledger() != nil {
 			gone[one.family] = true
 		} else {
 			binding[name] = true

@@ -44,6 +44,9 @@ type Limits struct {
 	calls *xsync.RBMutex
 
 	changing sync.Mutex // held by Set, locked before calls
+	// mixed has the names of limits that were changing when the last process ended: the saved states
+	// have notes for their keys. Guarded by changing.
+	mixed map[string]bool
 }
 
 type limit struct {
@@ -53,7 +56,9 @@ type limit struct {
 	gone   bool // removed from the file while its keys drain
 	hidden bool // clients may not call it
 
-	change atomic.Pointer[change] // nil unless words of its keys are being translated
+	// from is nil unless words of its keys are being translated: then it is the limit of the keys
+	// without a note in the family's Ledger.
+	from atomic.Pointer[limit]
 
 	waits sync.WaitGroup // calls that wait under this limit; added to while calls is held
 	ended context.Context
@@ -75,13 +80,24 @@ func New(config Config) (*Limits, error) {
 	if config.Log == nil {
 		config.Log = slog.Default()
 	}
-	l := &Limits{config: config, calls: xsync.NewRBMutex()}
+	l := &Limits{config: config, calls: xsync.NewRBMutex(), mixed: map[string]bool{}}
 	table, err := l.remembered()
 	if err != nil {
 		return nil, err
 	}
 	l.table.Store(&table)
+	for family := range config.Families.All() {
+		if ledger := family.Ledger(); ledger != nil {
+			ledger.Each(l.note)
+		}
+	}
 	return l, nil
+}
+
+func (l *Limits) note(key string) {
+	if name, ok := nameOf(key); ok {
+		l.mixed[name] = true
+	}
 }
 
 // Begin returns a Call that has found nothing yet.
@@ -141,14 +157,6 @@ func (c *Call) Find(name, key []byte) (u Use, ok bool) {
 
 func (c *Call) hold() { c.token, c.holds = c.of.calls.RLock(), true }
 
-// translated returns the key, its word translated if the limit changes.
-func (l *limit) translated(key string) string {
-	if c := l.change.Load(); c != nil {
-		c.translate(key)
-	}
-	return key
-}
-
 // End ends the call, if it has found a limit.
 func (c *Call) End() {
 	if c.holds {
@@ -176,17 +184,21 @@ func (c *Call) wait(ctx context.Context, under *limit) (_ context.Context, done 
 // name, which must keep its family. A removed limit is no longer found, and its keys drain. also is
 // called during the exchange, when no call is under way.
 //
-// It returns when all keys' words are translated, by calls on their keys or by Set itself. If it
-// fails nothing has changed. The error joins a *configfile.Error for each limit without an engine
-// or of another family, or reports that the limits cannot be remembered.
-func (l *Limits) Set(to *limitfile.File, also func()) error {
+// It returns when all keys' words are translated, by calls on their keys or by Set itself. If the
+// context ends before, the limits are in force, and calls and the next Set go on, also after a
+// restart. If Set fails nothing has changed. The error joins a *configfile.Error for each limit
+// without an engine or of another family, or reports that the limits cannot be remembered, or that
+// an earlier change cannot end.
+func (l *Limits) Set(ctx context.Context, to *limitfile.File, also func()) error {
 	l.changing.Lock()
 	defer l.changing.Unlock()
 	defer l.release()
+	if err := l.finish(ctx); err != nil {
+		return fmt.Errorf("an earlier change of limits has not ended: %w", err)
+	}
 	old := *l.table.Load()
 	binding := bindingIn(old)
 	next := make(map[string]*limit, len(to.Limits))
-	var changed []*change
 	kept, err := l.config.Families.Keep(policiesOf(to)...)
 	faults := faultsOf(to, err)
 	for i, name := range to.Names() {
@@ -203,8 +215,8 @@ func (l *Limits) Set(to *limitfile.File, also func()) error {
 			continue
 		}
 		next[name] = newLimit(name, p, family)
-		if was != nil && was.family == family && was.policy.String() != p.String() && family.CanCarry() {
-			changed = append(changed, newChange(was, next[name]))
+		if was != nil && was.family == family && was.policy.String() != p.String() && family.Ledger() != nil {
+			next[name].from.Store(was)
 		}
 	}
 	if len(faults) > 0 {
@@ -220,18 +232,18 @@ func (l *Limits) Set(to *limitfile.File, also func()) error {
 			next[name].gone = true
 		}
 	}
-	if err := l.remember(next); err != nil {
+	if err := l.remember(next, false); err != nil {
 		return err
 	}
-	for _, c := range changed {
-		c.to.change.Store(c)
+	for name := range l.mixed {
+		if one := next[name]; one != nil {
+			one.from.CompareAndSwap(nil, one) // it stays as it was before the last change
+		}
 	}
 	l.exchange(old, next, also)
-	for _, c := range changed {
-		c.all()
-		c.to.change.Store(nil)
+	if err := l.finish(ctx); err != nil && ctx.Err() == nil {
+		l.config.Log.Error("limits have changed, and a later change or a restart goes on with the debts of keys", "error", err)
 	}
-	l.save(changed)
 	return nil
 }
 

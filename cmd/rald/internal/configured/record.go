@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/internal/core/statefile"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -20,13 +19,17 @@ type kept struct {
 	Limit string `json:"limit"`
 }
 
-// remember writes the limits of the keys, before the first key is kept.
-func (l *Limits) remember(table map[string]*limit) error {
+// remember writes the limits of the keys, before the first key is kept. While a limit changes, that
+// is the limit of the keys without a note, unless their words are all translated.
+func (l *Limits) remember(table map[string]*limit, translated bool) error {
 	if l.config.File == "" {
 		return nil
 	}
 	all := make(map[string]kept, len(table))
 	for name, one := range table {
+		if from := one.from.Load(); from != nil && !translated {
+			one = from
+		}
 		all[name] = kept{one.policy.String()}
 	}
 	err := statefile.Replace(l.config.File, func(w io.Writer) error {
@@ -38,19 +41,6 @@ func (l *Limits) remember(table map[string]*limit) error {
 		return fmt.Errorf("the limits that keys are kept under cannot be written down: %w", err)
 	}
 	return nil
-}
-
-// save saves the engines with translated words: a restart reads them under the remembered limits.
-func (l *Limits) save(changed []*change) {
-	saved := map[families.Family]bool{}
-	for _, c := range changed {
-		if family := c.to.family; !saved[family] {
-			saved[family] = true
-			if err := family.Sync(); err != nil {
-				l.config.Log.Error("limits have changed, and the debts of keys could not be saved", "keys", family.Name(), "error", err)
-			}
-		}
-	}
 }
 
 // remembered returns the limits of the saved keys, none in force.

@@ -210,5 +210,5 @@ func set(t *testing.T, l *configured.Limits, text string) {
 	t.Helper()
 	file, err := limitfile.Parse("limits.yaml", []byte(text))
 	require.NoError(t, err)
-	require.NoError(t, l.Set(file, nil))
+	require.NoError(t, l.Set(t.Context(), file, nil))
 }

@@ -1,0 +1,126 @@
+package families
+
+import (
+	"hash/maphash"
+	"strings"
+	"sync"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
+)
+
+const parts = 256 // of a Ledger, so that calls on different keys seldom wait
+
+// Ledger knows under which limits an engine's words stand while limits change: the words of noted
+// keys under the limit of their last Carry, others under the limit that the owner knows. A saved
+// state tells the limit of each noted key, so a restart goes on with the change.
+type Ledger struct {
+	engine *engine.Engine[string]
+	seed   maphash.Seed
+	parts  [parts]part
+	texts  map[string]policy.Policy // of the limits in a saved state
+}
+
+type part struct {
+	sync.Mutex // held while a word is translated, and by saves
+	noted      map[string]policy.Policy
+}
+
+func (p *part) note(key string, limit policy.Policy) {
+	if p.noted == nil {
+		p.noted = map[string]policy.Policy{}
+	}
+	p.noted[key] = limit
+}
+
+func newLedger() *Ledger {
+	return &Ledger{seed: maphash.MakeSeed(), texts: map[string]policy.Policy{}}
+}
+
+func (l *Ledger) part(key string) *part { return &l.parts[maphash.String(l.seed, key)%parts] }
+
+// Carry makes the key's usage count under the limit to, and notes that. It translates the word from
+// the noted limit, or from the given one if none is noted, unless both are equal. Both must be of
+// the engine's family. The error is that of engine.Engine.ChangeLimit; nothing has changed then.
+func (l *Ledger) Carry(key string, from, to policy.Policy) error {
+	p := l.part(key)
+	p.Lock()
+	defer p.Unlock()
+	noted, ok := p.noted[key]
+	if noted == to {
+		return nil
+	}
+	isEqual := from == to
+	if ok {
+		from, isEqual = noted, noted.String() == to.String()
+	}
+	if !isEqual {
+		if err := l.engine.ChangeLimit(key, from, to); err != nil {
+			return err
+		}
+	}
+	p.note(key, to)
+	return nil
+}
+
+// Each calls do with each noted key.
+func (l *Ledger) Each(do func(key string)) {
+	for i := range l.parts {
+		p := &l.parts[i]
+		p.Lock()
+		for key := range p.noted {
+			do(key)
+		}
+		p.Unlock()
+	}
+}
+
+// Clear forgets all notes: the owner knows the limits of all words.
+func (l *Ledger) Clear() {
+	for i := range l.parts {
+		p := &l.parts[i]
+		p.Lock()
+		p.noted = nil
+		p.Unlock()
+	}
+}
+
+// A noted key's bytes are noteMark, the text of its limit, a zero byte and the key. Those of other
+// keys are the key, and before a noteMark in it noteMark and a zero byte.
+const noteMark = "\x00\x01"
+
+// encode and decode are for engine.KeyCodec.
+func (l *Ledger) encode(dst []byte, key string) ([]byte, error) {
+	p := l.part(key)
+	p.Lock()
+	limit, ok := p.noted[key]
+	p.Unlock()
+	if ok || strings.HasPrefix(key, noteMark) {
+		dst = append(dst, noteMark...)
+		if ok {
+			dst = append(dst, limit.String()...)
+		}
+		dst = append(dst, 0)
+	}
+	return append(dst, key...), nil
+}
+
+func (l *Ledger) decode(src []byte) (key string, err error) {
+	rest, isMarked := strings.CutPrefix(string(src), noteMark)
+	if !isMarked {
+		return rest, nil
+	}
+	text, key, _ := strings.Cut(rest, "\x00")
+	if text == "" {
+		return key, nil
+	}
+	limit, ok := l.texts[text]
+	if !ok {
+		if limit, err = policy.Parse(text); err != nil {
+			return "", err
+		}
+		l.texts[text] = limit
+	}
+	l.part(key).note(key, limit)
+	return key, nil
+}
