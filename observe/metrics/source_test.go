@@ -91,7 +91,12 @@ func TestEachCounterOfAnEngineHasASeries(t *testing.T) {
 	set(reflect.ValueOf(&f.stats.KeysByUse).Elem())
 	// Names say their source.
 	assert.Equal(t, "Forgiven", read["ral.forgiven_keys"])
-	assert.Equal(t, "FullRefused", read["ral.refusals full"])
+	for reason, field := range map[string]string{
+		"over_limit": "OverLimit", "blocked": "Blocked", "misfit": "Misfits", "unavailable": "UnavailableRefused",
+		"full": "FullRefused", "crowded": "Crowded", "late": "Late", "cancelled": "Cancelled",
+	} {
+		assert.Equal(t, field, read["ral.refusals "+reason])
+	}
 	assert.Equal(t, "Full", read["ral.unrecorded_calls full"])
 	assert.Equal(t, "Most", read["ral.keys_by_use most"])
 	assert.Equal(t, "Penalties", read["ral.blocks penalty"])
