@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/ral-limiter/ral/internal/adapter/admission"
@@ -32,6 +33,7 @@ type Middleware struct {
 	fields   fieldWriter
 	exceeded []body // the answers to a refusal by a single limit, by its index
 	counters admission.Counters
+	unseen   atomic.Bool // whether an answer that Charge did not see was logged
 }
 
 // New returns a middleware that holds each key to the limiter's limit. The limiter is an
@@ -271,6 +273,7 @@ func (m *Middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next
 		served := c.served
 		if served.Status == 0 && !served.Panicked && !served.Hijacked {
 			served.Status = http.StatusOK // written by the server if the handler wrote nothing
+			m.logUnseen(r)
 		}
 		if bodiless {
 			served.Bytes = 0 // the server drops them

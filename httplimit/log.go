@@ -11,6 +11,16 @@ func (m *Middleware) logRefused(r *http.Request, v *result) {
 	m.control.LogRefused(r.Context(), r, &v.Verdict, v.Binding, m.describe)
 }
 
+// logUnseen logs the first request whose handler returned before an answer was written.
+func (m *Middleware) logUnseen(r *http.Request) {
+	if m.options.Logger == nil || m.unseen.Swap(true) {
+		return
+	}
+	m.options.Logger.LogAttrs(r.Context(), slog.LevelWarn,
+		"rate limit: no answer was written when the handler returned, so Charge takes the status for 200: a router that writes errors later needs its recipe in docs/httplimit.md",
+		slog.String("method", admission.Cut(r.Method)), slog.String("path", admission.Cut(r.URL.Path)))
+}
+
 // describe returns the attributes of a request's line before its key and after it.
 func (m *Middleware) describe(r *http.Request) (before, after []slog.Attr) {
 	client := ""

@@ -101,6 +101,10 @@ type Options struct {
 	// To count failed log-ins only, return 1 if served.Status is 401 and 0 otherwise. Each attempt
 	// takes 1 first, so concurrent attempts count.
 	//
+	// Warning: behind a router that turns a returned error into an answer later, as echo, gin and fiber
+	// do, Charge takes the status for 200, and such log-ins are unlimited. The recipes in
+	// docs/httplimit.md show it the status. The first request without an answer is logged.
+	//
 	// Units are given back to the window that they were taken from, or nowhere if it is over, on
 	// the terms of engine.Reservation.Keep. If engine.PolicyFor chose a limit that does not count
 	// in windows, nothing comes back once other requests of the key have taken. A key that owes is
@@ -145,7 +149,8 @@ type Options struct {
 	// Logger, if not nil, receives a line of level Info for requests that are refused, or would be
 	// without Shadow. It writes at most 10 lines a second; the next line counts those left out. A
 	// line has the client's address, and the first 12 hexadecimal digits of the key's SHA-256 hash.
-	// The first Misconfigured request of each limit gets a line of level Error.
+	// The first Misconfigured request of each limit gets a line of level Error, and with Charge the
+	// first whose handler wrote no answer a line of level Warn.
 	Logger *slog.Logger
 }
 

@@ -2,8 +2,10 @@ package httplimit
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -192,4 +194,28 @@ func TestWrapperImplementsTheWrappedInterfaces(t *testing.T) {
 			assert.Equal(t, w, unwrap.Unwrap())
 		}
 	}
+}
+
+// Promise: An answer that Charge did not see is told in the log, once.
+func TestUnseenAnswerIsLoggedOnce(t *testing.T) {
+	var logged bytes.Buffer
+	e := open[netip.Addr](t, policy.Must(policy.FixedWindow(100, time.Hour)))
+	m := Must(New(e, ByAddr, Options{
+		Charge: func(_ *http.Request, served Served) int64 { return int64(served.Status) / 200 },
+		Logger: slog.New(slog.NewTextHandler(&logged, nil)),
+	}))
+	serve := func(h http.HandlerFunc) {
+		defer func() { _ = recover() }()
+		m.Handler(h).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/later", nil))
+	}
+	serve(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	serve(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "seen") })
+	serve(func(http.ResponseWriter, *http.Request) { panic("no answer either") })
+	assert.Empty(t, logged.String())
+	for range 3 {
+		serve(func(http.ResponseWriter, *http.Request) {})
+	}
+	assert.Equal(t, 1, strings.Count(logged.String(), "level=WARN"), logged.String())
+	assert.Contains(t, logged.String(), "Charge")
+	assert.Contains(t, logged.String(), "path=/later")
 }

@@ -43,7 +43,7 @@ var packages = map[string]string{
 	"metric": "go.opentelemetry.io/otel/metric", "prometheus": "github.com/prometheus/client_golang/prometheus",
 	"rueidis": "github.com/redis/rueidis",
 	"adaptor": "github.com/gofiber/fiber/v2/middleware/adaptor", "chi": "github.com/go-chi/chi/v5", "echo": "github.com/labstack/echo/v4",
-	"fiber": "github.com/gofiber/fiber/v2",
+	"fiber": "github.com/gofiber/fiber/v2", "gin": "github.com/gin-gonic/gin",
 }
 
 // given declares the reader's own names, by page.
@@ -62,7 +62,7 @@ var given = map[string]string{
 	"docs/grpc.md":  `var limits *rpclimit.Limits`,
 	"docs/httplimit.md": `
 		var mux http.Handler; var limiter, addresses, bytes, stricter *engine.Engine[netip.Addr]; var keys, requests, tokens *engine.Engine[string]
-		var chiRouter chi.Router; var echoServer *echo.Echo; var fiberApp *fiber.App
+		var chiRouter chi.Router; var echoServer *echo.Echo; var ginEngine *gin.Engine; var fiberApp *fiber.App
 		var limit *httplimit.Middleware; var options httplimit.Options
 		var tenantOf func(*http.Request) string; var estimate, usedBy func(*http.Request) int64`,
 	"docs/metrics.md": `
