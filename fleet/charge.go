@@ -28,10 +28,12 @@ const (
 
 // settle charges the units let pass without Redis, while it answers.
 func (k *keeper) settle() {
-	if k.local == nil || k.away() != nil {
+	if k.away() != nil {
 		return
 	}
-	k.credit()
+	if k.credit(); k.local == nil {
+		return
+	}
 	var charged int64
 	for _, of := range k.shares() {
 		k.charger.charge = func(debts []share.Debt) []fate { return k.charge(of, debts) }
@@ -47,7 +49,7 @@ func (k *keeper) settle() {
 }
 
 // credit counts as charged the takes that Redis admitted too late: the share answered instead, and
-// need not be charged as well. The share also learns from Redis's answers.
+// need not be charged as well. The share also learns from Redis's answers, and the list blocks.
 func (l *Limiter) credit() {
 	l.batch.Unused(func(ask store.TakeAsk, t store.Taken) {
 		of, there := l.byLimit.Load(ask.Limit)
@@ -56,7 +58,7 @@ func (l *Limiter) credit() {
 		}
 		of.(*terms).remember(ask.Key, t, true)
 		l.learnBlock(ask.Key, &t)
-		if t.Allowed {
+		if t.Allowed && of.(*terms).local != nil {
 			l.tally.charged.Add(uint64(of.(*terms).local.Credit(ask.Key, ask.N)))
 		}
 	})

@@ -368,3 +368,49 @@ func TestSharesShrinkAtOnceAndGrowLater(t *testing.T) {
 		}
 	})
 }
+
+// Promise: A `TakeAll` that a blocked key refuses in an outage charges no other key.
+func TestTakeAllInAnOutageWithABlockedKey(t *testing.T) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		l := open(t, on(redis, funnel(5, 1, time.Hour)))
+		take(t, l, "free", 0) // so that the share knows it
+		take(t, l, "blocked", 0)
+		require.NoError(t, l.Block(t.Context(), "blocked", time.Hour))
+		redis.Set(gone)
+		for _, claims := range [][]Claim{
+			{l.Claim("free", 2), l.Claim("blocked", 1)}, {l.Claim("blocked", 1), l.Claim("free", 2)},
+		} {
+			out := must.Get(TakeAll(t.Context(), claims...))
+			require.False(t, out.Allowed)
+			require.ErrorIs(t, out.Answers[out.Binding].Err(), limits.ErrBlocked)
+			require.EqualValues(t, 5, l.local.Peek("free", 0).Remaining)
+			require.EqualValues(t, 5, l.local.Peek("blocked", 0).Remaining)
+		}
+		redis.Set(well)
+		time.Sleep(2 * beat)
+		require.Zero(t, l.Stats().Charged)
+	})
+}
+
+// Another server blocks a key. Redis says so to a call of this server, too late, and is gone then.
+// Promise: A block that Redis told in a late answer holds in an outage.
+func TestLateAnswerTellsOfABlock(t *testing.T) {
+	for _, outage := range []Fallback{FallbackShare, FallbackOpen} {
+		inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+			c := on(redis, funnel(5, 1, time.Hour))
+			c.Outage = outage
+			l, other := open(t, c), open(t, c)
+			take(t, l, canary, 0)
+			require.NoError(t, other.Block(t.Context(), canary, time.Hour))
+			redis.Set(redistest.Weather{Answers: 20 * time.Millisecond}) // beyond the budget
+			require.True(t, take(t, l, canary, 1).Allowed, "not told yet")
+			time.Sleep(50 * time.Millisecond)
+			redis.Set(well)
+			time.Sleep(2 * beat)
+			redis.Set(gone)
+			a := take(t, l, canary, 1)
+			require.False(t, a.Allowed)
+			require.ErrorIs(t, a.Err(), limits.ErrBlocked)
+		})
+	}
+}

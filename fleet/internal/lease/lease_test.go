@@ -365,3 +365,21 @@ func TestBankThatAnswersNothing(t *testing.T) {
 		assert.NoError(t, l.Health())
 	}, func(c *Config) { c.Bank = mumbling{} })
 }
+
+// An answer arrives when the lease that it grants has ended. No call uses its units, and the next
+// answer in time serves the call that waits.
+// Promise: Units of a lease are never used after its end, also by calls that waited for it.
+func TestNoCallIsServedFromAnEndedLease(t *testing.T) {
+	for _, limit := range []policy.Policy{thousand(), policy.Must(policy.FixedWindow(1000, time.Second)), policy.Must(policy.SlidingWindow(1000, time.Second))} {
+		in(t, limit, func(t *testing.T, l *Leases, _ *memory, w *wire) {
+			w.change(3*time.Second, nil)
+			_, err := l.Take("key", 5, 4*time.Second, nil)
+			require.ErrorIs(t, err, ErrLate, "%v", limit)
+			require.Positive(t, l.Stats().Lapsed)
+			w.change(time.Millisecond, nil)
+			d, err := l.Take("key", 5, 4*time.Second, nil)
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+		}, func(c *Config) { c.Timeout = time.Minute })
+	}
+}

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -166,5 +167,36 @@ func TestNamesOfBlocks(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Two limits of a key both refuse calls. Each call counts once, by the first limit's rule, so that the
+// third call blocks the key. A second count would show by the other rule, which blocks at once.
+// Promise: A call of several claims on a key counts one refusal for its penalty.
+func TestTakeAllCountsAKeyOnce(t *testing.T) {
+	client := connect(t, shared)
+	options := store.Options{Name: own(t), Penalty: penalty.Rule{Refusals: 3, Within: time.Hour, For: time.Hour, Max: time.Hour, Forget: time.Hour}}
+	s := store.New(client, options)
+	options.Penalty.Refusals = 1
+	strict := store.New(client, options)
+	for _, pair := range [][2]policy.Policy{
+		{policy.Must(policy.FixedWindow(1, time.Hour)), policy.Must(policy.Funnel(1, 1, time.Hour))},
+		{newLog(t, 1, time.Hour), policy.Must(policy.Funnel(1, 1, time.Hour))},
+	} {
+		key := pair[0].String()
+		first, second := limit(t, s, pair[0]), limit(t, strict, pair[1])
+		asks := []store.Ask{{Limit: first, Key: key, N: 1}, {Limit: second, Key: key, N: 1}}
+		for _, taken := range must.Get(s.TakeAll(t.Context(), asks)) {
+			require.True(t, taken.Allowed)
+		}
+		for refusals := range 3 {
+			for _, taken := range must.Get(s.TakeAll(t.Context(), asks)) {
+				require.False(t, taken.Allowed)
+				require.Equal(t, refusals == 2, taken.Block != store.Block{}, "%d refusals before", refusals)
+			}
+			kept := get(t, client, blockName(s, first, key))
+			require.Equal(t, refusals < 2, strings.HasSuffix(kept, fmt.Sprint(":", refusals+1)), "%s after %d", kept, refusals+1)
+		}
+		require.True(t, must.Get(s.Take(t.Context(), first, key, 1, 0)).Block.Refused)
 	}
 }

@@ -184,3 +184,27 @@ func TestChargingIsOneCommand(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrAsking)
 	}
 }
+
+// MGET shows a key of another type like a key without a value.
+// Promise: A charge leaves values of any other type as they are, and charges the other keys.
+func TestChargeLeavesOtherTypes(t *testing.T) {
+	client := connect(t, shared)
+	s := store.New(client, store.Options{Name: own(t)})
+	for _, p := range []policy.Policy{policy.Must(policy.Funnel(10, 1, time.Hour)), policy.Must(policy.FixedWindow(10, time.Hour))} {
+		l := limit(t, s, p)
+		list := name(t, s, l, "list")
+		require.NoError(t, ask(t, client, "RPUSH", list, "a").Error())
+		var debts []store.Debt
+		for _, key := range []string{"before", "list", "after"} {
+			debts = append(debts, store.Debt{Tail: store.Tail(key), Units: 3})
+		}
+		errs := s.ChargeEach(t.Context(), l, debts)
+		require.NoError(t, errs[0])
+		require.ErrorIs(t, errs[1], store.ErrForeignValue)
+		require.NoError(t, errs[2])
+		require.EqualValues(t, 1, integer(t, client, "LLEN", list))
+		for _, key := range []string{"before", "after"} {
+			require.EqualValues(t, 7, must.Get(s.Peek(t.Context(), l, key)).Remaining)
+		}
+	}
+}
