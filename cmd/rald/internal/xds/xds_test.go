@@ -45,6 +45,7 @@ type lab struct {
 	client   *Client
 	put      []string // rules that came into force
 	refuses  error    // rules that parse
+	requests int      // of the client, with repeats
 	log      logbuffer.Buffer
 }
 
@@ -68,6 +69,7 @@ func (l *lab) serve() {
 	l.listener = bufconn.Listen(1 << 16)
 	l.server, l.last = grpc.NewServer(), ""
 	hear := management.CallbackFuncs{StreamRequestFunc: func(_ int64, r *discovery.DiscoveryRequest) error {
+		l.requests++
 		if said := fmt.Sprintf("%s %q %s", r.Node.GetId(), r.VersionInfo, r.ErrorDetail.GetMessage()); said != l.last {
 			l.said, l.last = append(l.said, said), said
 		}
@@ -151,6 +153,36 @@ func TestRulesOfAManagementServer(t *testing.T) {
 		l.publish("6")
 		l.saw(`edge "6" `)
 		assert.Equal(t, "", l.put[len(l.put)-1], "a configuration without rules")
+		cancel()
+		<-ended
+		l.server.Stop()
+	})
+}
+
+// go-control-plane sends a refused configuration again at once.
+func TestRepeatedRefusalsWaitLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		l.serve()
+		go func() { defer close(ended); l.client.Run(ctx) }()
+		synctest.Wait()
+		refusals := func(within time.Duration) int {
+			synctest.Wait()
+			before := l.requests
+			time.Sleep(within)
+			synctest.Wait()
+			return l.requests - before
+		}
+		l.publish("1", shop(config.RateLimitUnit_UNKNOWN, 7)) // and waits for 31 seconds
+		doubled := 6                                          // after 0, 1, 3, 7, 15 and 31 seconds
+		assert.InDelta(t, doubled+1, l.requests, 1, "with the first request")
+		assert.InDelta(t, 20, refusals(20*longestPause), 1)
+		l.publish("2", shop(config.RateLimitUnit_MINUTE, 5))
+		l.stats(1, 1, false)
+		l.publish("3", shop(config.RateLimitUnit_UNKNOWN, 7))
+		assert.Greater(t, refusals(longestPause), 0, "another refusal begins anew")
 		cancel()
 		<-ended
 		l.server.Stop()
