@@ -247,6 +247,37 @@ descriptors:
 	assert.Equal(t, []uint32{99, 0}, remaining)
 }
 
+// A limit that refuses does so beside any quota, so it is asked once. With Redis a further question
+// would take another round trip.
+func TestFurtherQuotasAreNotAskedInVain(t *testing.T) {
+	d := open(t, `
+domain: d
+all_or_nothing: true
+descriptors:
+  - {key: limit, rate_limit: {limit: "sliding 1/h"}}
+  - {key: quota, quota_mode: true, rate_limit: {limit: "funnel 10, 1/h"}}
+`)
+	quotas := []*common.RateLimitDescriptor{entries("limit=x"), entries("quota=a"), entries("quota=b"), entries("quota=c")}
+	refusals := func() uint64 {
+		for family := range d.keep.All() {
+			if strings.HasPrefix(family.Limit().String(), "sliding") {
+				return family.Engine().Stats().Refused
+			}
+		}
+		return 0
+	}
+	code, _ := d.ask(quotas...)
+	require.Equal(t, ok, code)
+	for _, left := range []uint32{9, 0} {
+		before := refusals()
+		code, remaining := d.ask(quotas...)
+		assert.Equal(t, over, code)
+		assert.Equal(t, []uint32{0, left, 9, 9}, remaining, "of the request that was admitted")
+		assert.EqualValues(t, 1, refusals()-before, "the first quota has %d left", left)
+		d.expect(ok, 0, hitting(entries("quota=a"), uint64(left)))
+	}
+}
+
 // Promise: Envoy's quotas refuse a request only together.
 func TestQuotas(t *testing.T) {
 	const text = `
