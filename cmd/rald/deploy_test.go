@@ -232,6 +232,10 @@ func TestKubernetes(t *testing.T) {
 	env["RALD_ENVOY"], env["RALD_PASSWORD"] = filepath.Join(root, env["RALD_ENVOY"]), "secret"
 	s, ports := inImage(t, env, filepath.Join(root, textAt(c, "args.0")))
 	assert.Contains(t, fmt.Sprint(all["ConfigMap rald"]), trusts(s.check.clients))
+	for _, rules := range []string{at(all["ConfigMap rald"], "data").(map[string]any)["check.yaml"].(string), deployedText(t, "rald/check.yaml")} {
+		assert.Contains(t, rules, "proxy: nginx")
+		assert.Contains(t, rules, "once: X-Original-Id ", "an internal redirect counts once")
+	}
 	assert.NotContains(t, fmt.Sprint(c), "subPath:", "which is never reloaded")
 	assert.Equal(t, mounts[textAt(set, "spec.volumeClaimTemplates.0.metadata.name")], s.keys.Dir)
 	_, group, _ := strings.Cut(instructions(t, "USER")[0], ":")
