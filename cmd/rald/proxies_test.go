@@ -38,6 +38,7 @@ func documented(t *testing.T, section, language string) (blocks []string) {
 // site is a proxy with a backend that counts requests, and repeats their bodies.
 type site struct {
 	addr     string
+	log      string // file of the access log, if deploy's nginx.conf has one
 	requests atomic.Int64
 }
 
@@ -65,7 +66,8 @@ func nginx(t *testing.T, check, config string) *site {
 	for _, of := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		head += of + "_temp_path " + filepath.Join(dir, of) + ";\n"
 	}
-	write(t, dir, "nginx.conf", head+config+"}\n")
+	s.log = filepath.Join(dir, "access.log")
+	write(t, dir, "nginx.conf", head+strings.ReplaceAll(config, "/var/log/nginx/access.log", s.log)+"}\n")
 	program, err := exec.LookPath("nginx")
 	if err != nil {
 		program = "/usr/sbin/nginx" // not in the PATH of every user
@@ -110,6 +112,19 @@ func (s *site) post(t *testing.T, path string, fields ...string) (int, http.Head
 		assert.Equal(t, "body", string(body), "the backend gets the body")
 	}
 	return a.StatusCode, a.Header
+}
+
+// logs checks how many requests nginx has logged that way, without the last.
+func (s *site) logs(t *testing.T, request string, n int, status string) {
+	t.Helper()
+	text, err := os.ReadFile(s.log)
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, `"`+request) && strings.HasSuffix(line, ` "`+status+"\"\n") {
+			n--
+		}
+	}
+	assert.Zero(t, n, "%s%q: %s", request, status, text)
 }
 
 // forged are fields by which a client may pretend another request or client.
@@ -187,6 +202,12 @@ func TestDocumentedRulesBehindProxies(t *testing.T) {
 			for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
 				status, _ := s.post(t, "/key", "X-Api-Key", "ann")
 				assert.Equal(t, want, status)
+			}
+			if proxy.kind == "nginx" {
+				s.logs(t, "POST /login ", 5, "passed")
+				s.logs(t, "POST /login ", 1+len(forged), "limited")
+				s.logs(t, "POST /login?a ", 1, "limited")
+				s.logs(t, "POST /other ", 1, "")
 			}
 		})
 	}
