@@ -128,11 +128,11 @@ func (d *doors) openAdmin(ctx context.Context, l net.Listener, config admin.Conf
 	return nil
 }
 
-// healthAt returns the URL of /healthz under RALD_ADMIN, and a client that reaches it. If that is
-// none, or demands certificates of clients, it is under RALD_METRICS.
-func healthAt(env environment) (url string, client *http.Client) {
-	addr, metrics := cmp.Or(env.get("RALD_ADMIN"), defaultAdmin), env.get("RALD_METRICS")
-	if metrics != "" && (addr == "none" || env.get("RALD_TLS_CLIENTS") != "") {
+// healthAt returns the URL of /healthz under -admin, and a client that reaches it. If that is none,
+// or demands certificates of clients, it is under -metrics.
+func healthAt(s settings) (url string, client *http.Client) {
+	addr, metrics := cmp.Or(s.admin.listen, defaultAdmin), s.admin.metrics
+	if metrics != "" && (addr == "none" || s.tlsClients != "") {
 		addr = metrics
 	}
 	// It asks its own machine, tells nothing, and the certificate may be for other names.
@@ -151,21 +151,37 @@ func healthAt(env environment) (url string, client *http.Client) {
 		host = "127.0.0.1"
 	}
 	scheme := "http://"
-	if env.get("RALD_TLS_CERT") != "" {
+	if s.tlsCert != "" {
 		scheme = "https://"
 	}
 	return scheme + net.JoinHostPort(host, port) + "/healthz", &http.Client{Transport: to, Timeout: time.Minute}
 }
 
-// health asks a rald for its health, by default at the address that env names.
-func health(args []string, env environment, out io.Writer) error {
-	url, client := healthAt(env)
-	switch {
-	case len(args) == 0:
-	case len(args) == 1 && !strings.HasPrefix(args[0], "-"):
-		url, client = args[0], &http.Client{Timeout: time.Minute}
-	default:
-		return fmt.Errorf("rald health takes one URL, not %q", args)
+// health asks a rald for its health, at a URL or a socket, or by default at the address that the
+// server's flags and variables name.
+func health(args []string, env environment, out, problems io.Writer) error {
+	var s settings
+	flags := s.flags(env)
+	flags.SetOutput(problems)
+	flags.Usage = func() {
+		_, _ = fmt.Fprint(problems, "Usage: rald health [flags] [URL]\n\nHealth asks the server that has these flags, the one at a URL, or at unix: and the path of a socket.\n\n")
+		flags.PrintDefaults()
+	}
+	unset := env.set(flags)
+	if err := errors.Join(flags.Parse(args), unset); err != nil {
+		return err
+	}
+	at := flags.Arg(0)
+	if flags.NArg() > 1 {
+		return fmt.Errorf("rald health takes one URL, not %q: flags come before it", flags.Args())
+	}
+	isSocket := strings.HasPrefix(at, onSocket)
+	if isSocket {
+		s.admin.listen, s.admin.metrics = at, ""
+	}
+	url, client := healthAt(s)
+	if at != "" && !isSocket {
+		url, client = at, &http.Client{Timeout: time.Minute}
 	}
 	defer client.CloseIdleConnections()
 	a, err := client.Get(url)

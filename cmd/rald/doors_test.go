@@ -129,7 +129,7 @@ func TestEveryDoorOfAProcess(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"health"}, environment{"RALD_ADMIN=none", "RALD_METRICS=" + s.metrics}, &ok, io.Discard))
 	assert.Equal(t, "ok\n", ok.String())
 	assert.ErrorContains(t, run(t.Context(), []string{"health", "http://" + s.admin + "/none"}, noEnv, io.Discard, io.Discard), "404 Not Found: 404 page not found")
-	assert.ErrorContains(t, run(t.Context(), []string{"health", "-h"}, noEnv, io.Discard, io.Discard), "rald health takes one URL")
+	assert.ErrorContains(t, run(t.Context(), []string{"health", "http://a", "http://b"}, noEnv, io.Discard, io.Discard), "rald health takes one URL")
 
 	write(t, dir, "limits.yaml", strings.Replace(limits, "funnel 100", "funnel 200", 1))
 	write(t, dir, "envoy/shop.yaml", rulesOf(100))
@@ -500,6 +500,11 @@ func TestManagementServerConfiguresTheDoor(t *testing.T) {
 	assert.Contains(t, text, `rald_reloads_total{of="xds",result="good"} 1`)
 	assert.Contains(t, text, `rald_reload_failing{of="xds"} 0`)
 	assert.NoError(t, run(t.Context(), []string{"health"}, environment{"RALD_ADMIN=" + admin, "RALD_TLS_CERT=" + cert}, io.Discard, io.Discard))
+	for _, args := range [][]string{{"-admin", admin, "-tls-cert", cert}, {"-tls-cert", cert, admin}, {"-admin", "none", "-metrics", metrics, "-tls-cert", cert}} {
+		var said strings.Builder
+		assert.NoError(t, run(t.Context(), append([]string{"health"}, args...), noEnv, &said, io.Discard), args)
+		assert.Equal(t, "ok\n", said.String(), args)
+	}
 	s.end(t)
 	assert.Contains(t, s.log.String(), "rald ends")
 }

@@ -53,7 +53,7 @@ func run(ctx context.Context, args []string, env environment, out, problems io.W
 		case "check":
 			return check(args[1:], out, problems) // a signal ends it
 		case "health":
-			return health(args[1:], env, out)
+			return health(args[1:], env, out, problems)
 		case "man":
 			return manual(out, env)
 		case "help":

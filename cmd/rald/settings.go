@@ -70,7 +70,7 @@ const mergeUsage = "let several files have rules of one domain of that service, 
 const usage = `Usage: rald [flags] [DIR]
        rald check [-envoy] [-envoy-merge] DIR
        rald completion bash|zsh|fish
-       rald health [URL]
+       rald health [flags] [URL]
        rald help|man|version
 
 Rald keeps limits for clients of Redis: CL.THROTTLE as redis-cell has it, and RAL.TAKE,

@@ -263,7 +263,9 @@ func TestHealthURL(t *testing.T) {
 		"RALD_ADMIN=none":                           "http://127.0.0.1:7381/healthz",
 		"RALD_ADMIN=[::]:1 RALD_TLS_CERT=/cert":     "https://127.0.0.1:1/healthz",
 	} {
-		url, _ := healthAt(strings.Fields(variables))
+		var s settings
+		require.NoError(t, environment(strings.Fields(variables)).set(s.flags(nil)))
+		url, _ := healthAt(s)
 		assert.Equal(t, want, url, variables)
 	}
 }
