@@ -112,6 +112,8 @@ func TestNextTurnByAPI(t *testing.T) {
 		{"plain", "date", nil, 503, "Retry-After: Sat, 01 Jan 2000 00:00:11 GMT", "", true, 11 * s},
 		{"plain", "proxy", nil, 502, "Retry-After: 5", "", true, 5 * s},
 		{"plain", "none", nil, 429, "X-Other: 1", "", true, s},
+		{"plain", "days", nil, 429, "Retry-After: 198300", "", true, 198300 * s},
+		{"OpenAI", "tokens of a day", nil, 429, "Retry-After-Ms: 86400000|X-RateLimit-Remaining-Tokens: 0|X-RateLimit-Reset-Tokens: 24h", "", true, 24 * 60 * m},
 		{"plain", "failing proxy", nil, 502, "X-Other: 1", "", false, 0},
 		// Resets in other units, and resets that are not believed.
 		{"units", "milliseconds", nil, 429, "X-RateLimit-Remaining: 0|X-RateLimit-Reset: 946684805250", "", true, 5250 * ms},
@@ -136,6 +138,13 @@ func TestNextTurnByAPI(t *testing.T) {
 				require.NoError(t, resp.Body.Close())
 				assert.Equal(t, c.refused, rt.line.Stats().Refusals == 1, "refused")
 				_, err = rt.RoundTrip(request(t, "GET", nil)) //nolint:bodyclose // it is empty
+				if c.turn > defaultMaxBackoff {
+					var late *TurnError
+					require.ErrorAs(t, err, &late)
+					assert.Equal(t, c.turn, late.In)
+					assert.Equal(t, at[0], time.Now(), "no call sleeps so long")
+					return
+				}
 				require.NoError(t, err)
 				assert.Equal(t, c.turn, ((at[1].Sub(at[0]) + ms - 1) / ms * ms), "turn")
 			})
@@ -194,7 +203,7 @@ func TestBadResetsAreCounted(t *testing.T) {
 		}
 		assert.Equal(t, uint64(4), l.Stats().BadResets)
 		// A stated wait and a reset within two windows, or rounded, are believed.
-		turnOf(t, l).Obey(answered("X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 100", "Retry-After: 100"))
+		turnOf(t, l).Obey(answered("X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 100", "Retry-After: 60"))
 		assert.Equal(t, time.Minute, l.Held("key"))
 		turnOf(t, l).Obey(Answer{Told: true, Remaining: 5, Reset: 61 * time.Second})
 		turnOf(t, l).Obey(Answer{Limit: 5, Window: time.Hour, Told: true, Remaining: 5, Reset: 2 * time.Hour})

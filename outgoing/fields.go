@@ -28,14 +28,14 @@ var older = [...][]set{
 	{{"X-Ratelimit-Remaining", "X-Ratelimit-Reset", "X-Ratelimit-Reset-After", "X-Ratelimit-Limit", ""}},
 	{{"X-Rate-Limit-Remaining", "X-Rate-Limit-Reset", "", "X-Rate-Limit-Limit", ""}},
 	{
-		{remaining: "X-Ratelimit-Remaining-Requests", reset: "X-Ratelimit-Reset-Requests"},
-		{remaining: "X-Ratelimit-Remaining-Tokens", reset: "X-Ratelimit-Reset-Tokens", unit: "tokens"},
+		{"X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests", "", "X-Ratelimit-Limit-Requests", ""},
+		{"X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens", "", "X-Ratelimit-Limit-Tokens", "tokens"},
 	},
 	{
-		{remaining: "Anthropic-Ratelimit-Requests-Remaining", reset: "Anthropic-Ratelimit-Requests-Reset"},
-		{remaining: "Anthropic-Ratelimit-Tokens-Remaining", reset: "Anthropic-Ratelimit-Tokens-Reset", unit: "tokens"},
-		{remaining: "Anthropic-Ratelimit-Input-Tokens-Remaining", reset: "Anthropic-Ratelimit-Input-Tokens-Reset", unit: "input-tokens"},
-		{remaining: "Anthropic-Ratelimit-Output-Tokens-Remaining", reset: "Anthropic-Ratelimit-Output-Tokens-Reset", unit: "output-tokens"},
+		{"Anthropic-Ratelimit-Requests-Remaining", "Anthropic-Ratelimit-Requests-Reset", "", "Anthropic-Ratelimit-Requests-Limit", ""},
+		{"Anthropic-Ratelimit-Tokens-Remaining", "Anthropic-Ratelimit-Tokens-Reset", "", "Anthropic-Ratelimit-Tokens-Limit", "tokens"},
+		{"Anthropic-Ratelimit-Input-Tokens-Remaining", "Anthropic-Ratelimit-Input-Tokens-Reset", "", "Anthropic-Ratelimit-Input-Tokens-Limit", "input-tokens"},
+		{"Anthropic-Ratelimit-Output-Tokens-Remaining", "Anthropic-Ratelimit-Output-Tokens-Reset", "", "Anthropic-Ratelimit-Output-Tokens-Limit", "output-tokens"},
 	},
 }
 
@@ -264,6 +264,9 @@ func (a *Answer) readOlder(h http.Header, s *set, now time.Time, from *names) {
 	if past := ok && reset <= -time.Second; a.least(remaining, min(max(reset, 0), longest)) {
 		if a.past = past; ok {
 			from.reset = name
+		}
+		if !a.described() {
+			a.Limit, _ = number(first(h, s.limit))
 		}
 	}
 	// Some versions of the draft put the window here: 100, 100;w=60

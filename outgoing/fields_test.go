@@ -108,10 +108,10 @@ func TestFieldsOf(t *testing.T) {
 		{`RateLimit: limit=100, remaining=many, reset=5`, Answer{}},
 		{`RateLimit-Policy: ` + strings.Repeat(`"a";q=100;w=10, `, 2000) + `"a"`, Answer{}}, // too long
 
-		{"RateLimit-Limit: 100|RateLimit-Remaining: 50|RateLimit-Reset: 5", Answer{Told: true, Remaining: 50, Reset: 5 * s}},
+		{"RateLimit-Limit: 100|RateLimit-Remaining: 50|RateLimit-Reset: 5", Answer{Limit: 100, Told: true, Remaining: 50, Reset: 5 * s}},
 		{"RateLimit-Limit: 100, 100;w=60|RateLimit-Remaining: 50|RateLimit-Reset: 5", Answer{Limit: 100, Window: 60 * s, Told: true, Remaining: 50, Reset: 5 * s}},
 		{"RateLimit-Limit: 10, 10;w=1, 1000;w=3600|RateLimit-Remaining: 5|RateLimit-Reset: 1", Answer{Limit: 1000, Window: 3600 * s, Burst: 10, Told: true, Remaining: 5, Reset: s, apart: 3636e9 / 999}},
-		{"X-RateLimit-Limit: 5000|X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 1795521660", Answer{Told: true, Remaining: 4999, Reset: 60 * s}},
+		{"X-RateLimit-Limit: 5000|X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 1795521660", Answer{Limit: 5000, Told: true, Remaining: 4999, Reset: 60 * s}},
 		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 1795521660500", Answer{Told: true, Remaining: 4999, Reset: 60500 * time.Millisecond}},
 		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 1795521600", Answer{Told: true, Remaining: 4999}},
 		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 0.2", Answer{Told: true, Remaining: 4999, Reset: s / 5}},

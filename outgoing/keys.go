@@ -29,6 +29,12 @@ type state struct {
 	waiting atomic.Int64 // units of calls that wait for their turn
 	held    atomic.Int64 // end of the latest back-off, as used
 
+	// overlong is the end of an overlong time, as used, or 0.
+	overlong atomic.Int64
+	// capacity is the cost above which the server admits no call, 0 if unknown. It is believed until
+	// capacityUntil, as used.
+	capacity, capacityUntil atomic.Int64
+
 	place int // in Line.leaving
 
 	mu struct {
@@ -42,6 +48,8 @@ type state struct {
 		later   time.Duration // time of the last Answer.Later, 0 if none
 		paced   uint64        // last turn given before the present pace
 		spaced  time.Duration // calls are spaced until then, as others share the limit
+
+		overlong overlong // if state.overlong is not 0
 
 		answer, heldBy, pacedBy origin // the present answer; the answers behind the latest back-off and the pace
 		limitField              string // of the present answer
@@ -70,9 +78,7 @@ func (l *Line[K]) join(key K, n int64) *state {
 	if len(l.units) > 0 {
 		s.gate = make(chan struct{}, 1)
 	}
-	if delay > 0 {
-		s.pace.Store(&pace{limit: evenly(1, 1, delay), guessed: true})
-	}
+	s.pace.Store(s.unlearned())
 	s.waiting.Add(n)
 	now := time.Since(l.began)
 	s.used.Store(int64(now))
@@ -83,6 +89,14 @@ func (l *Line[K]) join(key K, n int64) *state {
 		heap.Push(&l.leaving, leaving[K]{key, s, now + l.config.Idle})
 	}
 	return s
+}
+
+// unlearned returns the pace of a key of which nothing is learned, nil for the probe.
+func (s *state) unlearned() *pace {
+	if s.delay == 0 {
+		return nil
+	}
+	return &pace{limit: evenly(1, 1, s.delay), guessed: true}
 }
 
 // has reports whether the state is still the key's, or of a key for which there was no place.
@@ -158,6 +172,9 @@ func (l *Line[K]) forget(key K) {
 	if s := l.keys[key]; s != nil {
 		delete(l.keys, key)
 		heap.Remove(&l.leaving, s.place)
+		if s.overlong.Load() != 0 {
+			l.overlongs.Add(-1)
+		}
 	}
 }
 

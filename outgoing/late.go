@@ -57,7 +57,8 @@ func (t *part[K]) late(ctx context.Context, err error) error {
 	if !errors.Is(err, engine.ErrDeadline) {
 		return fmt.Errorf("outgoing: %w", err)
 	}
-	blocked := l.engine.Blocked(key)
+	overlong := l.overlongLeft(s)
+	blocked := max(l.engine.Blocked(key), overlong)
 	s.mu.Lock()
 	from := s.mu.pacedBy
 	if blocked > 0 {
@@ -65,7 +66,7 @@ func (t *part[K]) late(ctx context.Context, err error) error {
 	}
 	s.mu.Unlock()
 	d := l.engine.Peek(key, t.fits)
-	d.Allowed = false
+	d.Allowed, d.RetryAfter = false, max(d.RetryAfter, overlong)
 	if l.config.OnTurn != nil {
 		l.config.OnTurn(ctx, l.config.Name, d)
 	}

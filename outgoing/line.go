@@ -63,8 +63,12 @@ type Config struct {
 	// row, up to MaxBackoff. The default is a second.
 	Backoff time.Duration
 
-	// MaxBackoff bounds how long any answer may hold a key, at most 4 years (35040h). The default
-	// is an hour.
+	// MaxBackoff is the longest time stated by an answer for which a call sleeps, at most 4 years
+	// (35040h). While the rest of that time is longer, each call of the key fails at once with a
+	// *TurnError that names the server's time. As a server may err, one call is sent after MaxBackoff,
+	// and others after 2, 4, 8 and so on times as long. If it is served the others go on. Line.Reset
+	// lifts the time. Waits for other calls and for a learned limit are bounded by Patience alone. The
+	// default is an hour.
 	MaxBackoff time.Duration
 
 	// Pace is how calls use a learned limit. The default is Spend.
@@ -73,6 +77,11 @@ type Config struct {
 	// Units names further limits of each key, in units that calls cost, as header fields name them,
 	// such as "tokens": see [Line.Wait]. They are learned, beside a limit of calls by Policy too.
 	Units []string
+
+	// Debts reports whether servers admit a call that costs more than they tell as the limit, and let
+	// it owe the rest. Without it such a call gets engine.ErrNever at once, and its refusal holds no
+	// other call.
+	Debts bool
 
 	// Reserve is the fraction, from 0 to below 1, that this line leaves to others of each limit that is
 	// told with its window.
@@ -257,10 +266,16 @@ func build[K comparable](config Config, c *counters, with []Option[K]) (*Line[K]
 	return l, nil
 }
 
-// Held returns how much longer an answer keeps all calls of the key waiting, 0 if none does.
+// Held returns how much longer an answer keeps all calls of the key waiting, or lets them fail at
+// once: see Config.MaxBackoff. It is 0 if no answer does.
 func (l *Line[K]) Held(key K) (longest time.Duration) {
 	for of := range l.each() {
 		longest = max(longest, of.engine.Blocked(key))
+		of.mu.RLock()
+		if s := of.keys[key]; s != nil {
+			longest = max(longest, of.overlongLeft(s))
+		}
+		of.mu.RUnlock()
 	}
 	return longest
 }
@@ -301,6 +316,7 @@ func (l *Line[K]) each() iter.Seq[*Line[K]] {
 type counters struct {
 	turns, refusals, retries, unheld, badResets atomic.Uint64
 	gated, gateTime                             atomic.Int64 // calls that wait for a gate, and the time of all
+	overlongs                                   atomic.Int64 // keys with an overlong time, for each of Config.Units too
 }
 
 // Stats are a Line's counts since New.
@@ -311,7 +327,7 @@ type Stats struct {
 	Turns    uint64        // calls that got their turn
 	Refusals uint64        // refusals by servers that were obeyed
 	Retries  uint64        // calls sent again by a Transport or an interceptor
-	Held     int           // keys with all calls waiting because of an answer, for each of Config.Units too
+	Held     int           // keys with all calls waiting or failing because of an answer, for each of Config.Units too
 	Unheld   uint64        // refusals not recorded because MaxKeys keys were held
 	Keys     int           // keys remembered
 
@@ -330,6 +346,7 @@ func (l *Line[K]) Stats() Stats {
 		Retries:   l.counters.retries.Load(),
 		Unheld:    l.counters.unheld.Load(),
 		BadResets: l.counters.badResets.Load(),
+		Held:      int(l.counters.overlongs.Load()),
 	}
 	for of := range l.each() {
 		e := of.engine.Stats()

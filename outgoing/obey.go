@@ -20,7 +20,8 @@ type Answer struct {
 	// RetryAfter all the same.
 	NoRetry bool
 
-	// Limit calls pass in each Window, if both are positive: the slowest of several limits.
+	// Limit calls pass in each Window, if both are positive: the slowest of several limits. A Limit
+	// without a Window tells only that no call may cost more: see Config.Debts.
 	Limit  int64
 	Window time.Duration
 	// Burst, the smallest Limit of several, bounds the calls sent at once. 0 and less stand for
@@ -171,6 +172,7 @@ func (l *Line[K]) make(p pace) *pace {
 func (l *Line[K]) obey(t *part[K], a Answer, first bool) {
 	key, s, turn := t.key, t.state, t.number
 	l.believe(&a) // without the lock: the log may wait for a turn
+	l.learnCapacity(s, &a)
 	l.keep(&a)
 	if a.final() { // The fields beside it tell the limit as those of a served call do.
 		l.counters.refusals.Add(1)
@@ -187,7 +189,10 @@ func (l *Line[K]) obey(t *part[K], a Answer, first bool) {
 	if newest {
 		s.mu.newest = turn
 	}
-	learns := l.probe != nil && !s.lone && l.has(key, s)
+	if t.probes && first && !a.Refused && s.overlong.Load() != 0 && l.has(key, s) {
+		l.endOverlong(key, s)
+	}
+	learns := l.probe != nil && !s.lone && l.has(key, s) && s.overlong.Load() == 0
 	if learns {
 		l.learn(t, now, &a, newest)
 	}
@@ -207,7 +212,7 @@ func (l *Line[K]) obey(t *part[K], a Answer, first bool) {
 
 // keep takes Config.Reserve out of a limit.
 func (l *Line[K]) keep(a *Answer) {
-	if l.config.Reserve == 0 || a.Limit <= 1 {
+	if l.config.Reserve == 0 || !a.described() || a.Limit == 1 {
 		return
 	}
 	reserve := min(int64(math.Ceil(float64(a.Limit)*l.config.Reserve)), a.Limit-1)
@@ -356,9 +361,9 @@ func (l *Line[K]) remaining(t *part[K], now time.Duration, a *Answer) {
 	// others use it too, or calls cost several units: only the reset is certain.
 	switch {
 	case !a.described():
-		l.hold(key, s, a.Reset)
+		l.hold(t, a.Reset)
 	case own < of.limit/2:
-		l.hold(key, s, min(a.Reset, of.window))
+		l.hold(t, min(a.Reset, of.window))
 	}
 }
 
@@ -383,21 +388,32 @@ func (l *Line[K]) refused(t *part[K], now time.Duration, a *Answer) {
 				break
 			}
 		}
+		if d = min(d, l.config.MaxBackoff); s.overlong.Load() != 0 {
+			return // it states no other time
+		}
+	}
+	if l.holdOverlong(t, d) {
+		return
 	}
 	switch p := s.pace.Load(); {
 	case p.guesses():
-		l.slowDown(t, now, min(d, l.config.MaxBackoff))
+		l.slowDown(t, now, d)
 	case p.spends():
 		even := *p
 		even.slowed = min(p.slowed+1, mostSlowed)
 		l.setPace(key, s, l.make(even))
 	}
-	l.hold(key, s, d)
+	l.hold(t, d)
 }
 
 // hold makes all calls of a key wait for d, and leaves a unit: the server promised room for a call.
-// A windowed Config.Policy keeps a unit in the present window, and all of a later window.
-func (l *Line[K]) hold(key K, s *state, d time.Duration) {
+// A windowed Config.Policy keeps a unit in the present window, and all of a later window. It needs
+// s.mu locked.
+func (l *Line[K]) hold(t *part[K], d time.Duration) {
+	if l.holdOverlong(t, d) {
+		return
+	}
+	key, s := t.key, t.state
 	d = min(d, l.config.MaxBackoff)
 	if l.config.Jitter > 0 {
 		d += rand.N(l.config.Jitter)

@@ -19,13 +19,14 @@ import (
 //
 // cost has the units that the call takes of the key's limit, 1 if it is absent or less, and of each
 // of Config.Units, 0 if it is absent or less. Estimate units known only afterwards, and correct them
-// by [Turn.Settle]. All limits are met together. Of a cost above what a limit allows at once, the
-// rest is owed until an answer tells what is left, if the limit keeps debts. Costs are cut to a
-// billion.
+// by [Turn.Settle]. All limits are met together. If a cost exceeds what Config.Policy allows at once,
+// or what a server with Config.Debts tells, the excess is owed until an answer tells what is left, if
+// the limit keeps debts. Costs are cut to a billion.
 //
 // The error wraps an error of package engine: ErrCancelled with the context's error, ErrDeadline at
-// once if the turn comes after the context's deadline or Config.Patience (a *[TurnError]), ErrCrowded
-// or ErrClosed. With Units a call behind others may learn later that its turn is too late.
+// once if the turn comes after the context's deadline or Config.Patience, or behind a time longer than
+// Config.MaxBackoff (a *[TurnError]), ErrNever if the cost exceeds the limit that the server told,
+// ErrCrowded or ErrClosed. With Units a call behind others may learn later that its turn is too late.
 // Without waiting, a call of a known key allocates nothing, unless there are Units.
 func (l *Line[K]) Wait(ctx context.Context, key K, cost ...int64) (Turn[K], error) {
 	if len(l.units) > 0 {
@@ -72,17 +73,25 @@ func (t *Turn[K]) acquireAll(ctx context.Context, began time.Time) error {
 		return err
 	}
 	defer func() { <-t.state.gate }()
+	fail := func(p *part[K], err error) error {
+		err = p.late(ctx, err)
+		for p := range t.parts() {
+			if p.sent > 0 {
+				p.giveBack(p.fits)
+			}
+		}
+		return err
+	}
 	for p := range t.parts() {
 		if err := p.acquire(ctx, t.line.config.Patience-time.Since(began)); err != nil {
-			err = p.late(ctx, err)
-			for p := range t.parts() {
-				if p.sent > 0 {
-					p.giveBack(p.fits)
-				}
-			}
-			return err
+			return fail(p, err)
 		}
 		p.sent = instant(time.Since(p.line.began))
+	}
+	for p := range t.parts() {
+		if err := p.admit(false); err != nil { // it has waited for other parts
+			return fail(p, err)
+		}
 	}
 	for p := range t.parts() {
 		p.begin()
@@ -96,6 +105,11 @@ func (t *Turn[K]) enter(ctx context.Context) error {
 	patience, late := l.config.Patience, engine.ErrDeadline
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < patience {
 		patience, late = time.Until(deadline), fmt.Errorf("%w: %w", late, context.DeadlineExceeded)
+	}
+	for p := range t.parts() {
+		if err := p.admit(false); err != nil {
+			return p.late(ctx, err)
+		}
 	}
 	if p, in := t.last(); in > patience {
 		return p.late(ctx, late)
@@ -166,6 +180,7 @@ type part[K comparable] struct {
 	ended  int64 // units of calls that had ended before this one was sent
 	obeyed bool
 	early  bool // taken before there was a limit
+	probes bool // it is sent in an overlong time, without units
 }
 
 // part returns the part of a call that is about to wait, until leave.
@@ -190,16 +205,26 @@ func (p *part[K]) fitAgain() bool {
 // take a unit each, and then wait for all of theirs.
 func (p *part[K]) acquire(ctx context.Context, patience time.Duration) (err error) {
 	for {
+		if err := p.admit(true); err != nil || p.probes {
+			return err
+		}
 		p.held, err = p.line.engine.Acquire(ctx, p.key, p.fits, max(patience, 0))
 		p.early = !p.state.pace.Load().limits()
 		taken := p.fits
 		again := p.n > 1 && p.fitAgain()
-		if !again || err != nil && !errors.Is(err, engine.ErrNever) {
+		if err != nil && !(again && errors.Is(err, engine.ErrNever)) {
 			return err
 		}
 		if err == nil {
+			if err = p.admit(false); !again && err == nil {
+				return nil
+			}
 			p.sent = instant(time.Since(p.line.began))
 			p.charge(-taken)
+			p.sent = 0
+			if err != nil {
+				return err
+			}
 		}
 		patience -= p.held.Waited
 	}
@@ -242,6 +267,12 @@ func (p *part[K]) charge(n int64) {
 
 // giveBack gives back n units of a call that is not sent.
 func (p *part[K]) giveBack(n int64) {
+	if p.probes {
+		p.state.mu.Lock()
+		defer p.state.mu.Unlock()
+		p.state.mu.overlong.probe = 0 // the next call is the probe
+		return
+	}
 	if n == p.fits && (p.line.probe == nil || p.state.pace.Load().unknown()) {
 		p.held.Cancel()
 	} else {
@@ -304,8 +335,11 @@ func (t *Turn[K]) Obey(a Answer) {
 	if t.line == nil {
 		return
 	}
+	refused, of := t.refusedBy(&a)
+	if most := of.capacity(); most > 0 && a.Refused && refused.n > most && !t.line.config.Debts {
+		a.RetryAfter = policy.Never
+	}
 	final := a.final() && !t.obeyed
-	refused := t.refusedBy(&a)
 	t.part.obey(a, refused == &t.part || !a.Refused)
 	for i := range t.units {
 		if p := &t.units[i]; p.line != nil {
@@ -322,19 +356,19 @@ func (t *Turn[K]) Obey(a Answer) {
 	}
 }
 
-// refusedBy returns the part whose limit has refused the call: of Config.Units one with less left
-// than the call's units.
-func (t *Turn[K]) refusedBy(a *Answer) *part[K] {
+// refusedBy returns the part whose limit has refused the call, and the answer about that limit: of
+// Config.Units one with less left than the call's units.
+func (t *Turn[K]) refusedBy(a *Answer) (*part[K], Answer) {
 	if !a.Refused || a.Told && a.Remaining <= 0 {
-		return &t.part
+		return &t.part, *a
 	}
 	for i := range t.units {
 		p := &t.units[i]
 		if of := a.unit(i); p.line != nil && of.Told && of.Remaining < p.n {
-			return p
+			return p, of
 		}
 	}
-	return &t.part
+	return &t.part, *a
 }
 
 // obey uses an answer. decided reports whether the limit has decided the call.

@@ -229,7 +229,7 @@ func TestCancelGivesBackTheCost(t *testing.T) {
 	} {
 		for _, told := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				config := Config{Policy: policy.Must(policy.Funnel(100, 1, time.Hour))}
+				config := Config{Policy: policy.Must(policy.Funnel(100, 1, time.Hour)), Debts: true}
 				if told {
 					config.Policy = nil
 				}
@@ -322,6 +322,29 @@ func TestEndOfACallForUnits(t *testing.T) {
 			assert.GreaterOrEqual(t, l.units[0].engine.Peek("key", 0).Remaining, left)
 		})
 	}
+}
+
+// Without Config.MaxWaiting 1,024 calls of a key wait at its gate, and one that has passed it.
+func TestGateIsBoundedByDefault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, Config{Units: []string{"tokens"}, Probe: time.Hour})
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := l.Wait(ctx, "key", 1, 1)
+		require.NoError(t, err)
+		var all sync.WaitGroup
+		for range 1 + defaultMaxWaiting {
+			all.Go(func() {
+				_, err := l.Wait(ctx, "key", 1, 1)
+				assert.ErrorIs(t, err, engine.ErrCancelled)
+			})
+		}
+		synctest.Wait()
+		assert.Equal(t, 1+defaultMaxWaiting, l.Stats().Waiting)
+		_, err = l.Wait(ctx, "key", 1, 1)
+		require.ErrorIs(t, err, engine.ErrCrowded)
+		cancel()
+		all.Wait()
+	})
 }
 
 // Promise: A call of many units is not passed for ever.
