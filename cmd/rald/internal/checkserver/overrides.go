@@ -157,6 +157,9 @@ func (p *parser) allow(at configfile.Place) (all []func(*http.Request) bool) {
 			var prefixes []netip.Prefix
 			for _, at := range list {
 				if prefix, ok := p.prefix(at, "an address"); ok {
+					if ones := prefix.Bits(); ones == 0 || prefix.Addr().Is4In6() && ones <= 96 {
+						p.Fault(at, "%.80q has all addresses, so that no rule applies: smaller networks are accepted", at.Text())
+					}
 					prefixes = append(prefixes, prefix)
 				}
 			}
