@@ -19,17 +19,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 
 	"github.com/ral-limiter/ral/cmd/internal/version"
 	"github.com/ral-limiter/ral/cmd/rald/envoyserver"
 	"github.com/ral-limiter/ral/cmd/rald/families"
-	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
-	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
@@ -124,9 +121,6 @@ func check(args []string, out, problems io.Writer) error {
 	}
 	if err != nil {
 		return err
-	}
-	if _, err := os.Stat(filepath.Join(dir, limitfile.Name)); err != nil && c.Checks == nil && c.Rules == nil {
-		return fmt.Errorf("%s has neither %s nor %s nor a directory envoy", dir, limitfile.Name, checkserver.Name)
 	}
 	clients := 0
 	for name := range c.Limits.Limits {

@@ -33,12 +33,14 @@ type reloader struct {
 
 	setting sync.Mutex // held while configuration is put in force
 	ended   bool       // guarded by setting
+	// inForce is the configuration in force, guarded by setting.
+	inForce *configdir.Config
 }
 
 // follow reloads when files change and at each SIGHUP, until the context ends.
 func (r *reloader) follow(ctx context.Context, since *configdir.Config, asked <-chan os.Signal) {
 	if r.dirs != (configdir.Dirs{}) {
-		r.dirs.Watch(ctx, since, reloadEvery, asked, func() { r.reload(ctx) })
+		r.dirs.Watch(ctx, since, reloadEvery, asked, func(c *configdir.Config, err error) { r.put(ctx, c, err) })
 	}
 }
 
@@ -76,17 +78,15 @@ func readUntil(ctx context.Context, read func() (*configdir.Config, error)) (*co
 	}
 }
 
-// reload reads all files and puts all in force at once, or nothing.
-func (r *reloader) reload(ctx context.Context) {
-	c, err := r.dirs.Read()
-	r.put(ctx, c, err)
-}
-
+// put puts all files in force at once, or nothing.
 func (r *reloader) put(ctx context.Context, c *configdir.Config, err error) {
 	r.setting.Lock()
 	defer r.setting.Unlock()
 	if r.ended {
 		return
+	}
+	if err == nil {
+		err = c.Succeeds(r.inForce)
 	}
 	if err == nil {
 		err = r.set(ctx, c)
@@ -97,6 +97,7 @@ func (r *reloader) put(ctx context.Context, c *configdir.Config, err error) {
 		r.log.Error("the configuration stays as it was", "directory", r.dirs.Dir, "envoy", r.dirs.Envoy, "error", err)
 		return
 	}
+	r.inForce = c
 	r.good.Add(1)
 	r.log.Info("the configuration is in force", "directory", r.dirs.Dir, "envoy", r.dirs.Envoy, "limits", r.limits.Len())
 }

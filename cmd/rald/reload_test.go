@@ -24,6 +24,7 @@ func reloaderOf(t *testing.T, dir string) (r *reloader, figures func() []int) {
 	c, err := r.dirs.Read()
 	require.NoError(t, err)
 	keep, counts := openFamilies(t), openFamilies(t)
+	r.inForce = c
 	r.limits, err = limitsOf(t.Context(), "", keep, c.Limits, r.log)
 	require.NoError(t, err)
 	r.check, err = checkserver.New(checkserver.Config{Families: keep, Limits: r.limits, Log: r.log}, c.Checks)
@@ -48,11 +49,17 @@ func openFamilies(t *testing.T) *families.Families {
 }
 
 // All doors change together or not at all, and no more after the end.
+//
+// Promise: A file of limits that is gone, empty or of comments alone removes no limit.
 func TestReloadOfOneDirectory(t *testing.T) {
 	limit := func(n string) string { return "limits:\n  api: window " + n + "/365d\n" }
 	const more = checkFile + "  - {match: /more, limit: api, key: everybody}\n"
 	dir := directory(t, "limits.yaml", limit("10"), "check.yaml", checkFile, "envoy/shop.yaml", rulesOf(2))
 	r, figures := reloaderOf(t, dir)
+	reload := func() {
+		c, err := r.dirs.Read()
+		r.put(t.Context(), c, err)
+	}
 	assert.Equal(t, []int{10, 2, 1}, figures())
 	for i, step := range []struct {
 		files   []string // with their new texts, "" to remove one
@@ -63,6 +70,12 @@ func TestReloadOfOneDirectory(t *testing.T) {
 		{[]string{"envoy/shop.yaml", rulesOf(3)}, false, []int{20, 3, 2}},
 		{[]string{"limits.yaml", limit("30"), "envoy/shop.yaml", rulesOf(4), "check.yaml", ""}, true, []int{20, 3, 2}}, // an open door keeps its rules
 		{[]string{"check.yaml", checkFile}, false, []int{30, 4, 1}},
+		{[]string{"limits.yaml", "", "check.yaml", "proxy: caddy\nrules: []\n"}, true, []int{30, 4, 1}},
+		{[]string{"limits.yaml", "# all is quiet\n", "check.yaml", checkFile}, true, []int{30, 4, 1}},
+		{[]string{"limits.yaml", limit("30"), "envoy/shop.yaml", ""}, true, []int{30, 4, 1}},
+		{[]string{"envoy/shop.yaml", rulesOf(4), "envoy/more.yaml", "domain: more\n"}, false, []int{30, 4, 1}},
+		{[]string{"envoy/shop.yaml", ""}, false, []int{30, 0, 1}},
+		{[]string{"envoy/shop.yaml", rulesOf(4)}, false, []int{30, 4, 1}},
 	} {
 		for files := step.files; len(files) > 0; files = files[2:] {
 			if files[1] == "" {
@@ -71,21 +84,21 @@ func TestReloadOfOneDirectory(t *testing.T) {
 				write(t, dir, files[0], files[1])
 			}
 		}
-		r.reload(t.Context())
+		reload()
 		assert.Equal(t, step.after, figures(), i)
 		assert.Equal(t, step.failing, r.reads().Failing, i)
 	}
-	assert.Equal(t, []uint64{2, 2}, []uint64{r.reads().Good, r.reads().Bad})
+	assert.Equal(t, []uint64{5, 5}, []uint64{r.reads().Good, r.reads().Bad})
 
 	door := r.check
 	r.check = nil
 	write(t, dir, "limits.yaml", limit("40"))
-	r.reload(t.Context())
+	reload()
 	assert.EqualValues(t, 40, r.limits.All()["api"].Limit(), "a file of a door that is not open is told of")
 	r.check = door
 	r.end()
 	write(t, dir, "limits.yaml", limit("50"))
-	r.reload(t.Context())
+	reload()
 	assert.Equal(t, []int{40, 4, 1}, figures())
 }
 

@@ -77,7 +77,7 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		Limits: limits.All,
 		Tokens: s.admin.tokens, Guarded: s.admin.guarded, ShowKeys: s.admin.showKeys, Log: log,
 	}
-	follow := &reloader{dirs: dirs, limits: limits, log: log}
+	follow := &reloader{dirs: dirs, limits: limits, log: log, inForce: config}
 	follow.good.Add(1)
 	told.Reloads = map[string]func() admin.Reloads{"configuration": follow.reads}
 	if s.envoy.isOn() {

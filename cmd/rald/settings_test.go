@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -146,7 +147,7 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		"RALD_FLEET=leased":                    "-fleet needs -redis",
 		"-fleet-name x":                        "-fleet-name needs -redis",
 		"-outage open":                         "-outage needs -redis",
-		"-redis redis://a -state /tmp":         "-state is of no use with -redis",
+		"-redis redis://a -state /tmp":         "-state is of no use with -redis, which keeps the keys: leave it out",
 		"-redis redis://a -fleet both":         `-fleet is "both": exact or leased is accepted`,
 		"-redis redis://a -outage wait":        `-outage is "wait": share, open or closed is accepted`,
 		"-redis redis://a -fleet-name :":       `-fleet-name is ":": 1 to 20 letters`,
@@ -416,7 +417,7 @@ func TestStartThatFails(t *testing.T) {
 	defer func() { assert.NoError(t, keep.Close()) }()
 	_, err = keep.Keep(policy.Must(policy.Parse("funnel 1, 1/h")))
 	require.NoError(t, err)
-	dir := directory(t, "limits.yaml", limitsFile, "check.yaml", checkFile, "envoy/shop.yaml", rulesOf(2), "tokens", "anna short\n")
+	dir := directory(t, "limits.yaml", limitsFile, "check.yaml", checkFile, "envoy/shop.yaml", rulesOf(2), "tokens", "anna short\n", "wrong/limit.yaml", limitsFile, "empty/README", "")
 	for line, want := range map[string]string{
 		"-listen BUSY DIR":                                     "-listen: ",
 		"-envoy-listen BUSY DIR":                               "-envoy-listen: ",
@@ -428,6 +429,7 @@ func TestStartThatFails(t *testing.T) {
 		"-admin 127.0.0.1:0 -admin-tokens-file DIR/tokens DIR": `-admin-tokens-file: ral: inspect.Config: Tokens["anna"]`,
 		"-log xml DIR":                                         `-log is "xml": text or json is accepted`,
 		"-state STATE DIR":                                     "the directory of the saved state: ",
+		"-envoy DIR/empty":                                     "/empty: no file here ends with .yaml or .yml",
 		"-envoy DIR/envoy":                                     "-check-listen needs the file check.yaml",
 	} {
 		line = "-state none -admin none -listen 127.0.0.1:0 -check-listen 127.0.0.1:0 -envoy-listen 127.0.0.1:0 " + line
@@ -439,4 +441,6 @@ func TestStartThatFails(t *testing.T) {
 		}
 	}
 	assert.FileExists(t, filepath.Join(dir, "limits.yaml"), "it is no abandoned socket")
+	err = run(t.Context(), []string{"-state", "none", "-admin", "none", "-listen", "127.0.0.1:0", dir + "/wrong"}, noEnv, io.Discard, io.Discard)
+	assert.ErrorContains(t, err, "/wrong has neither limits.yaml nor check.yaml nor a directory envoy")
 }

@@ -20,11 +20,14 @@ type Options struct {
 
 // Read returns the rules of all files below a directory that end with .yaml or .yml and do not
 // begin with a dot, in order of their names. The error joins a *configfile.Error for each fault:
-// one bad file refuses the directory.
+// one bad file refuses the directory, and so does a lack of files.
 func Read(dir string, options Options) (*Set, error) {
 	names, err := Files(dir)
 	if err != nil {
 		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, &configfile.Error{File: dir, Err: errors.New("no file here ends with .yaml or .yml: a file with a domain and no descriptors is accepted")}
 	}
 	var all []Source
 	for _, name := range names {

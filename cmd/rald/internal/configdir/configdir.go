@@ -7,6 +7,7 @@ package configdir
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -41,12 +42,13 @@ type Config struct {
 	Checks *checkserver.Rules // nil if there are none
 	Rules  *rules.Set         // nil if Dirs.Envoy is ""
 
+	named int    // the number of limits in limits.yaml
 	stamp string // of the files before they were read
 }
 
 var anyLimit = policy.Must(policy.Funnel(1, 1, time.Second)) // stands for a limit in a faulty file
 
-// Read reads all files. A faulty file refuses all; the error joins a *configfile.Error for each
+// Read reads all files. Without any file it fails. A faulty file refuses all; the error joins a *configfile.Error for each
 // fault. While limits.yaml has faults, check.yaml may name any limit.
 func (d Dirs) Read() (*Config, error) {
 	c := &Config{Limits: &limitfile.File{}, stamp: d.stamp()}
@@ -79,8 +81,20 @@ func (d Dirs) Read() (*Config, error) {
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
+	if d.Dir != "" && c.Limits.IsMissing && c.Checks == nil && c.Rules == nil {
+		return nil, fmt.Errorf("%s has neither %s nor %s nor a directory envoy", d.Dir, limitfile.Name, checkserver.Name)
+	}
+	c.named = len(c.Limits.Names())
 	if c.Checks != nil {
 		c.Checks.AddTo(c.Limits)
 	}
 	return c, nil
+}
+
+// Succeeds returns an error if the limits of an earlier configuration are gone with their file.
+func (c *Config) Succeeds(before *Config) error {
+	if before.named == 0 || !c.Limits.IsMissing {
+		return nil
+	}
+	return fmt.Errorf("%s is gone, and %d limits were there: a file with limits: {} is accepted", limitfile.Name, before.named)
 }

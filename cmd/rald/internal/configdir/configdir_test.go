@@ -2,8 +2,10 @@ package configdir
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -27,13 +29,17 @@ const (
 
 func TestReadOneDirectory(t *testing.T) {
 	dir := t.TempDir()
-	c, err := Under(dir, "").Read()
-	require.NoError(t, err)
-	assert.Empty(t, c.Limits.Limits)
-	assert.Nil(t, c.Checks)
-	assert.Nil(t, c.Rules)
+	write(t, dir, "limit.yaml", limits)
+	_, err := Under(dir, "").Read()
+	assert.EqualError(t, err, dir+" has neither limits.yaml nor check.yaml nor a directory envoy")
 
 	write(t, dir, "limits.yaml", limits)
+	c, err := Under(dir, "").Read()
+	require.NoError(t, err)
+	assert.Len(t, c.Limits.Limits, 1)
+	assert.Nil(t, c.Checks)
+	assert.Nil(t, c.Rules)
+	before := c
 	write(t, dir, "check.yaml", "proxy: caddy\nrules:\n  - {match: POST /login, limit: login, key: address}\n  - {match: /, limit: 'funnel 1k, 1k/s', key: address}\n")
 	write(t, dir, "envoy/shop.yaml", rates)
 	d := Under(dir, "")
@@ -43,6 +49,19 @@ func TestReadOneDirectory(t *testing.T) {
 	assert.Len(t, c.Limits.Limits, 2, "with one of check.yaml")
 	assert.Equal(t, 2, c.Checks.Len())
 	assert.Len(t, c.Rules.Rules(), 1)
+	require.NoError(t, os.Remove(filepath.Join(dir, "limits.yaml")))
+	write(t, dir, "check.yaml", "proxy: caddy\nrules: []\n")
+	c, err = d.Read()
+	require.NoError(t, err)
+	assert.ErrorContains(t, c.Succeeds(before), "limits.yaml is gone, and 1 limits were there: a file with limits: {} is accepted")
+	assert.NoError(t, c.Succeeds(c))
+	write(t, dir, "limits.yaml", "limits: {}\n")
+	c, err = d.Read()
+	require.NoError(t, err)
+	assert.NoError(t, c.Succeeds(before))
+	require.NoError(t, os.Remove(filepath.Join(dir, "envoy/shop.yaml")))
+	_, err = d.Read()
+	assert.ErrorContains(t, err, filepath.Join(dir, "envoy")+": no file here ends with .yaml or .yml")
 
 	assert.Equal(t, Dirs{Dir: dir, Envoy: "/elsewhere"}, Under(dir, "/elsewhere"))
 	assert.Equal(t, Dirs{}, Under("", ""))
@@ -80,7 +99,7 @@ func watch(t *testing.T, d Dirs, c *Config, now <-chan os.Signal) (after func(wa
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	reloads := atomic.Int64{}
-	go d.Watch(ctx, c, time.Second, now, func() { reloads.Add(1) })
+	go d.Watch(ctx, c, time.Second, now, func(*Config, error) { reloads.Add(1) })
 	time.Sleep(500 * time.Millisecond) // so that no file is written at the moment of a look
 	return func(want int, what string) {
 		t.Helper()
@@ -129,6 +148,58 @@ func TestWatch(t *testing.T) {
 		require.NoError(t, os.RemoveAll(filepath.Join(dir, "envoy")))
 		after(10, "the directory went")
 	})
+}
+
+// A program writes a file in parts, with pauses shorter than a look.
+//
+// Promise: A configuration file is taken once it is the same at two looks, also on SIGHUP.
+func TestHalfWrittenFileIsNotTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		write(t, dir, "limits.yaml", limits)
+		d := Under(dir, "")
+		c, err := d.Read()
+		require.NoError(t, err)
+		now, put := make(chan os.Signal), make(chan int, 100)
+		go d.Watch(t.Context(), c, time.Second, now, func(c *Config, err error) {
+			assert.NoError(t, err)
+			put <- len(c.Limits.Limits)
+		})
+		time.Sleep(500 * time.Millisecond)
+		text := "limits:\n"
+		for i := range 20 {
+			text += fmt.Sprintf("  l%d: sliding 5/10m\n", i)
+			write(t, dir, "limits.yaml", text)
+			now <- os.Interrupt
+			time.Sleep(900 * time.Millisecond)
+		}
+		assert.Empty(t, put)
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, 20, <-put)
+		time.Sleep(5 * time.Second)
+		assert.Empty(t, put, "one reading is enough for the signals before it")
+	})
+}
+
+// The file is written again while it is read.
+func TestFileThatChangesWhileReadIsNotTaken(t *testing.T) {
+	text, puts := "old", []string{}
+	var w watcher
+	w = watcher{
+		known: "old", last: "old",
+		stamp: func() string { return text },
+		put:   func(c *Config, _ error) { puts = append(puts, c.stamp) },
+		read: func() (*Config, error) {
+			c := &Config{stamp: text}
+			text = strings.Replace(text, "half", "whole", 1)
+			return c, nil
+		},
+	}
+	text = "half"
+	for range 6 {
+		w.look()
+	}
+	assert.Equal(t, []string{"whole"}, puts)
 }
 
 // Kubernetes exchanges all files by a link. Sizes and times may stay.

@@ -14,25 +14,46 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/rules"
 )
 
-// Watch compares the files every so often with those read, by name, size and time, and calls reload
-// when they changed and whenever now has a value, until the context ends.
-func (d Dirs) Watch(ctx context.Context, since *Config, every time.Duration, now <-chan os.Signal, reload func()) {
-	known := since.stamp
+// Watch looks at the files every so often, and compares them with those read, by name, size and
+// time, until the context ends. It reads them when they have changed, and once for each value of
+// now. It calls put with files that were the same at two looks and after the reading, so that none
+// is taken while a program writes it, unless that pauses for longer.
+func (d Dirs) Watch(ctx context.Context, since *Config, every time.Duration, now <-chan os.Signal, put func(*Config, error)) {
+	w := watcher{read: d.Read, stamp: d.stamp, put: put, known: since.stamp, last: since.stamp}
 	ticks := time.NewTicker(every)
 	defer ticks.Stop()
 	for {
-		asked := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticks.C:
+			w.look()
 		case <-now:
-			asked = true
+			w.asked = true
 		}
-		if is := d.stamp(); asked || is != known {
-			known = is
-			reload()
-		}
+	}
+}
+
+type watcher struct {
+	read  func() (*Config, error)
+	stamp func() string
+	put   func(*Config, error)
+	// known is the stamp of the files that were put, and last that of the last look.
+	known, last string
+	// asked reports whether the files are to be read although they are known.
+	asked bool
+}
+
+func (w *watcher) look() {
+	before, stamp := w.last, w.stamp()
+	w.last = stamp
+	if stamp != before || stamp == w.known && !w.asked {
+		return
+	}
+	c, err := w.read()
+	if w.last = w.stamp(); w.last == stamp {
+		w.known, w.asked = stamp, false
+		w.put(c, err)
 	}
 }
 

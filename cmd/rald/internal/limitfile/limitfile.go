@@ -15,6 +15,9 @@ const Name = "limits.yaml" // in its directory
 type File struct {
 	Limits map[string]policy.Policy // by name
 
+	// IsMissing reports whether Read has found no file.
+	IsMissing bool
+
 	names  []string                    // in the order of their adding
 	places map[string]configfile.Place // of the limits
 }
@@ -42,11 +45,15 @@ func (f *File) Fault(name string, err error) error { return f.places[name].Error
 //	  api:   funnel 100, 10/s
 //	  login: at most 5/10m
 //
-// Without the file there are no limits. The error joins a *configfile.Error for each fault.
+// Without the file there are no limits. A file of no bytes or of comments alone is a fault, since it
+// may be half-written: limits: {} is accepted. The error joins a *configfile.Error for each fault.
 func Read(dir string) (*File, error) {
 	file, text, err := configfile.ReadIn(dir, Name)
 	if err != nil {
 		return nil, err
+	}
+	if text == nil {
+		return &File{IsMissing: true}, nil
 	}
 	return Parse(file, text)
 }
@@ -55,7 +62,12 @@ func Read(dir string) (*File, error) {
 func Parse(file string, text []byte) (*File, error) {
 	f := &File{}
 	r, top := configfile.NewReader(file, text)
-	if limits, ok := r.Fields(top, "limits")["limits"]; ok {
+	fields := r.Fields(top, "limits")
+	limits, ok := fields["limits"]
+	switch {
+	case fields != nil && !ok:
+		r.Fault(top, "limits is required, such as limits: {} for none")
+	case ok:
 		for _, at := range r.Pairs(limits, "from names to limits, such as api: funnel 100, 10/s") {
 			if p, err := entry(at); err != nil {
 				r.Fault(at, "%w", err)

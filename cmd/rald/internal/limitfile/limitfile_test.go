@@ -12,7 +12,10 @@ import (
 func TestParse(t *testing.T) {
 	for text, want := range map[string]string{
 		"limits:\n  api: funnel 100, 10/s\n  login: at most 5/10m\n": "",
-		"": "",
+		"limits: {}\n": "",
+		"":             "f: limits is required, such as limits: {} for none",
+		"# limits:\n":  "f: limits is required",
+		"{}\n":         "f:1: limits is required",
 		"limits:\n  a: &a sliding 1/s\n  b: *a\n":                "",
 		"---\nlimits:\n  a: sliding 1/s\n":                       "",
 		"limits:\n  api: funnel 100\n":                           "f:2: limits.api: ",
