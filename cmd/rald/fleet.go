@@ -38,8 +38,8 @@ func (f *fleetSettings) define(flags *flag.FlagSet) {
 	flags.DurationVar(&f.of.Budget, "redis-budget", 5*time.Millisecond, "the longest that a call waits for Redis")
 }
 
-// complete checks the settings. given has the names of the flags that were set.
-func (f *fleetSettings) complete(env environment, given map[string]bool) error {
+// complete checks the settings. given has the names of the flags that were set, and state is -state.
+func (f *fleetSettings) complete(env environment, given map[string]bool, state string) error {
 	if f.url == "" {
 		for _, name := range []string{"fleet", "fleet-name", "outage", "fleet-servers", "redis-budget"} {
 			if given[name] {
@@ -49,8 +49,8 @@ func (f *fleetSettings) complete(env environment, given map[string]bool) error {
 		f.of = nil
 		return nil
 	}
-	if given["state"] {
-		return errors.New("-state is of no use with -redis, which keeps the keys: leave it out")
+	if given["state"] && state != "none" {
+		return errors.New("-state is of no use with -redis, which keeps the keys: leave it out, or none")
 	}
 	var err error
 	if f.of.Outage, err = families.ParseOutage(f.outage); err != nil {

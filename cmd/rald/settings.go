@@ -166,7 +166,7 @@ func parse(args []string, env environment, problems io.Writer) (s settings, err 
 	if s.envoy.xds.server != "" && s.envoy.dir != "" {
 		return s, fmt.Errorf("-envoy-xds configures Envoy's rate limit service in place of files, and %s has files: one of them is accepted", s.envoy.dir)
 	}
-	if err = s.fleet.complete(env, given); err != nil {
+	if err = s.fleet.complete(env, given, s.keys.Dir); err != nil {
 		return s, err
 	}
 	if s.keys.Dir == "none" || s.fleet.of != nil {

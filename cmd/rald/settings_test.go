@@ -58,6 +58,11 @@ func TestSettings(t *testing.T) {
 	assert.Equal(t, envoyserver.Config{Headers: true, Shadow: true, Quota: true, Metadata: true}, s.envoy.service)
 	assert.True(t, s.envoy.rules.Merge)
 
+	shared, err := parseLine("RALD_STATE=none -redis redis://a")
+	require.NoError(t, err)
+	assert.Empty(t, shared.keys.Dir)
+	assert.NotNil(t, shared.fleet.of)
+
 	log, err := s.log.logger(io.Discard)
 	require.NoError(t, err)
 	assert.False(t, log.Enabled(t.Context(), slog.LevelWarn))
@@ -147,7 +152,7 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		"RALD_FLEET=leased":                    "-fleet needs -redis",
 		"-fleet-name x":                        "-fleet-name needs -redis",
 		"-outage open":                         "-outage needs -redis",
-		"-redis redis://a -state /tmp":         "-state is of no use with -redis, which keeps the keys: leave it out",
+		"-redis redis://a -state /tmp":         "-state is of no use with -redis, which keeps the keys: leave it out, or none",
 		"-redis redis://a -fleet both":         `-fleet is "both": exact or leased is accepted`,
 		"-redis redis://a -outage wait":        `-outage is "wait": share, open or closed is accepted`,
 		"-redis redis://a -fleet-name :":       `-fleet-name is ":": 1 to 20 letters`,
