@@ -21,6 +21,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	_ "time/tzdata" // limits name time zones, and images without a system have none
 
 	"github.com/ral-limiter/ral/cmd/internal/version"
 	"github.com/ral-limiter/ral/cmd/rald/envoyserver"

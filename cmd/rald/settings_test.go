@@ -411,6 +411,15 @@ func TestCheck(t *testing.T) {
 		dir+": 0 limits, 1 rules of Envoy's rate limit service\n", out.String())
 }
 
+// The image has no system with zones.
+func TestProgramHasTimeZones(t *testing.T) {
+	file, err := os.Executable()
+	require.NoError(t, err)
+	program, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.True(t, bytes.Contains(program, []byte(strings.Join([]string{"Pacific", "Kiritimati"}, "/"))))
+}
+
 // The error names the fault, and nothing hangs.
 func TestStartThatFails(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
