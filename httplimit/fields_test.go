@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -303,12 +304,18 @@ func TestReplenishRate(t *testing.T) {
 func TestRetryFields(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	full := must.Get(engine.New[netip.Addr](engine.Config{
-		Policy: policy.Must(policy.Funnel(1, 1, time.Hour)), Clock: func() policy.Instant { return policy.Instant(time.Hour) },
-	}))
-	defer full.Close()
-	full.Take(aliceKey, 1)
+	used := func(period time.Duration) *engine.Engine[netip.Addr] {
+		e := must.Get(engine.New[netip.Addr](engine.Config{
+			Policy: policy.Must(policy.Funnel(1, 1, period)), Clock: func() policy.Instant { return policy.Instant(time.Hour) },
+		}))
+		t.Cleanup(func() { assert.NoError(t, e.Close()) })
+		e.Take(aliceKey, 1)
+		return e
+	}
+	full, away := used(time.Hour), guess(t, false, limits.SourceShare)
+	away.Err = errors.New("no connection")
 	o := Options{Headers: RetryHeaders, Spread: time.Minute, Cost: costField, Deny: prefixList("192.0.2.66/32")}
+	soon, gone := Must(New(used(time.Second+time.Microsecond), ByAddr, o)), Must(New(away, ByAddr, o))
 	near, far := Must(New(full, ByAddr, o)), Must(New(guess(t, false, limits.SourceShare), ByAddr, o))
 	o.Spread = 0
 	herd := Must(New(full, ByAddr, o))
@@ -321,6 +328,8 @@ func TestRetryFields(t *testing.T) {
 		{herd, from(alice, "Cost", "1"), 429, "", ""},
 		{near, from(alice, "Cost", "1"), 429, "3600000", ""},
 		{far, from(alice, "Cost", "1"), 429, "", ""},
+		{soon, from(alice, "Cost", "1"), 429, "1001", ""}, // rounded up
+		{gone, from(alice, "Cost", "1"), 503, "", ""},
 		{near, from(alice, "Cost", "2"), 403, "", "false"},
 		{near, from("192.0.2.66:1"), 403, "", "false"},
 		{near, from("@"), 400, "", "false"},

@@ -150,6 +150,28 @@ func TestMessagesWait(t *testing.T) {
 	})
 }
 
+// A first message waits for the limits of a first message, and then for those of every message.
+func TestFirstMessageCountsBothWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		byShop, byAddr := open[string](t, policy.Must(policy.Funnel(1, 1, time.Second))), open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, 4*time.Second)))
+		byShop.Take("a", 1)
+		byAddr.Take(alice, 1)
+		var waits []time.Duration
+		l := Must(New(Options{
+			WaitUpTo: time.Minute, Cost: func(c *Call) int64 { return 1 },
+			OnVerdict: func(_ *Call, v Verdict) { waits = append(waits, v.Waited) },
+		}, Limit[string]{Name: "shop", Limiter: byShop, Key: ByMessage(func(m string) string { return m })},
+			Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr, Cost: func(*Call) int64 { return 0 }, CostReceived: one}))
+		_, s := l.Begin(stream(from(alice)))
+		v := s.Received("a")
+		assert.Equal(t, limits.Admitted, v.Reason)
+		s.End(Served{})
+		assert.Equal(t, []time.Duration{0, time.Second, 3 * time.Second}, waits)
+		assert.Equal(t, MessageStats{Admitted: 1}, l.Stats().Messages)
+		assert.Equal(t, [2]any{uint64(1), 4 * time.Second}, [2]any{l.Stats().Delayed, l.Stats().DelayTime}, "a message counts once")
+	})
+}
+
 // Both directions of a stream and its end may come at the same time, and nothing is lost.
 func TestDirectionsAtTheSameTime(t *testing.T) {
 	e, byMessage := admissiontest.Hourly[netip.Addr](t, 1_000_000), admissiontest.Hourly[string](t, 1_000_000)
