@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/ral-limiter/ral/policy"
 )
 
 var noon = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
@@ -154,6 +156,11 @@ func TestAnswerOf(t *testing.T) {
 		{403, "X-RateLimit-Remaining: 0|X-RateLimit-Reset: 9", false, 0},
 		{430, "X-Other: 5", false, 0},
 		{529, "Retry-After: 5", true, 5 * s},
+		{529, "X-Should-Retry: false", true, policy.Never},
+		{429, "X-Should-Retry: false|Retry-After: 5", true, 5 * s},
+		{429, "X-Should-Retry: false|X-RateLimit-Remaining: 0|X-RateLimit-Reset: 9", true, 0}, // the reset is a time
+		{429, "X-Should-Retry: false|X-RateLimit-Remaining: 0", true, policy.Never},
+		{200, "X-Should-Retry: false", false, 0},
 	} {
 		a := AnswerOf(&http.Response{StatusCode: c.status, Header: headerOf(strings.Split(c.fields, "|")...)})
 		assert.Equal(t, c.refused, a.Refused, "%d %s", c.status, c.fields)

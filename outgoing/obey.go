@@ -203,7 +203,9 @@ func (l *Line[K]) obey(t *part[K], a Answer, first bool) {
 	case a.Refused:
 		l.refused(t, now, &a)
 	case newest:
-		s.mu.strikes = 0
+		if first {
+			s.mu.strikes = 0
+		}
 		if learns || s.lone {
 			l.remaining(t, now, &a)
 		}

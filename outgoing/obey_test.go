@@ -323,6 +323,8 @@ func TestBackoffDoubles(t *testing.T) {
 		}
 		turnOf(t, l).Obey(Answer{})
 		assert.Equal(t, time.Second, refuse())
+		turnOf(t, l).Obey(Answer{Refused: true, RetryAfter: policy.Never})
+		assert.Equal(t, 2*time.Second, refuse(), "a final refusal serves no call")
 	})
 }
 

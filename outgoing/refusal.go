@@ -72,8 +72,7 @@ func PeekJSON(resp *http.Response, v any) bool {
 		ctx = resp.Request.Context()
 	}
 	b, whole := readAside(ctx, resp.Body, maxPeek)
-	resp.Body = b
-	if !whole {
+	if resp.Body = b; !whole {
 		return false
 	}
 	err := json.Unmarshal(b.read.Bytes(), v)
@@ -95,15 +94,15 @@ func (a *Answer) decide(resp *http.Response) {
 	}
 }
 
-// readError reads a value of the JSON of an error, and the name of its field. Of several times the longest counts.
+// readError reads a value of the JSON of an error, by the name of its field. It knows the quota of OpenAI
+// and the delay of a google.rpc.RetryInfo. Of several times the longest counts.
 func (a *Answer) readError(name string, value any) {
-	const delayName = "retryDelay" // of google.rpc.RetryInfo
 	switch v := value.(type) {
 	case string:
 		if v == "insufficient_quota" {
 			a.RetryAfter = policy.Never
-		} else if d, err := time.ParseDuration(v); err == nil && name == delayName && d > a.RetryAfter {
-			a.RetryAfter, a.Field = min(d, longest), delayName
+		} else if d, err := time.ParseDuration(v); err == nil && name == "retryDelay" && d > a.RetryAfter {
+			a.RetryAfter, a.Field = min(d, longest), name
 		}
 	case []any:
 		for _, element := range v {

@@ -15,6 +15,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/outgoing"
 	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/rpc/rpcstatus"
 )
 
 // ClientOptions configures [NewClientInterceptor]. The zero ClientOptions is a good choice.
@@ -27,6 +28,11 @@ type ClientOptions struct {
 	// Repeatable reports whether a call may be sent more than once. By default, its schema declares
 	// it idempotent or without side effects.
 	Repeatable func(request connect.AnyRequest) bool
+
+	// Answer, if not nil, is asked about an error of the server. If known is true, the answer replaces
+	// what the error says, as by outgoing.Answer.With. With RetryAfter policy.Never the refusal is
+	// final: the call is not sent again, and holds no other.
+	Answer func(err error) (a outgoing.Answer, known bool)
 }
 
 // ByServer is the key of calls by their server, its host with its port.
@@ -35,8 +41,9 @@ func ByServer(_ connect.Spec, server connect.Peer) string { return server.Addr }
 // NewClientInterceptor returns an interceptor for clients. A call, and a stream as it opens, waits
 // its turn in its key's line, bounded by its context. It tells the line the answer: the RateLimit
 // fields, and of a refusal the pushback, google.rpc.RetryInfo or Retry-After. A refusal is the
-// server's CodeResourceExhausted, or CodeUnavailable with a time to retry. Refusals after the first
-// message of a stream are not told.
+// server's CodeResourceExhausted, or CodeUnavailable with a time to retry. Without a time it is none if
+// it names a message's size: see rpcstatus.TooLarge. Refusals after the first message of a stream are
+// not told.
 //
 // A call without a turn is not sent. Its error wraps the error of outgoing.Line.Wait. The code is
 // CodeDeadlineExceeded if the turn would come too late, and CodeCanceled if the context was. It is
@@ -97,13 +104,13 @@ func (w *waiting[K]) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			if err == nil {
 				header = response.Header()
 			}
-			answer, told := answerOf(header, err)
+			answer, told := answerOf(w.options.Answer, header, err)
 			if told {
 				turn.Obey(answer)
 			} else {
 				turn.Lost()
 			}
-			if !answer.Refused || answer.RetryAfter == policy.Never || left <= 0 || !w.options.Repeatable(request) {
+			if !answer.MayRetry() || left <= 0 || !w.options.Repeatable(request) {
 				return response, err
 			}
 			again, waitErr := w.line.Wait(ctx, key)
@@ -130,8 +137,8 @@ func notSent(err error) error {
 }
 
 // answerOf returns a server's answer to a call. told is false if the error is the client's own. The
-// header belongs to a call without an error.
-func answerOf(header http.Header, err error) (a outgoing.Answer, told bool) {
+// header belongs to a call without an error. hook may be nil.
+func answerOf(hook func(error) (outgoing.Answer, bool), header http.Header, err error) (a outgoing.Answer, told bool) {
 	if err == nil {
 		a = outgoing.FieldsOf(header, time.Now())
 		a.RetryAfter = 0
@@ -147,15 +154,17 @@ func answerOf(header http.Header, err error) (a outgoing.Answer, told bool) {
 	}
 	switch refusal.Code() {
 	case connect.CodeResourceExhausted:
-		a.Refused = true
+		a.Refused = a.RetryAfter > 0 || !rpcstatus.TooLarge(refusal.Message())
 	case connect.CodeUnavailable:
 		a.Refused = a.RetryAfter > 0
 	}
-	switch {
-	case !a.Refused:
+	if hook != nil {
+		if by, known := hook(err); known {
+			a = a.With(by)
+		}
+	}
+	if !a.Refused {
 		a.RetryAfter = 0
-	case a.RetryAfter == 0 && a.Told && a.Remaining <= 0:
-		a.RetryAfter = a.Reset
 	}
 	return a, true
 }
@@ -195,7 +204,7 @@ func (w *waiting[K]) WrapStreamingClient(next connect.StreamingClientFunc) conne
 		if err != nil {
 			return &unsentConn{conn, notSent(err)}
 		}
-		c := &turnConn[K]{StreamingClientConn: conn, turn: turn}
+		c := &turnConn[K]{StreamingClientConn: conn, turn: turn, hook: w.options.Answer}
 		c.stop = context.AfterFunc(ctx, c.lost)
 		return c
 	}
@@ -203,6 +212,7 @@ func (w *waiting[K]) WrapStreamingClient(next connect.StreamingClientFunc) conne
 
 type turnConn[K comparable] struct {
 	connect.StreamingClientConn
+	hook func(error) (outgoing.Answer, bool)
 	told bool        // for the goroutine that receives
 	stop func() bool // ends the wait for the context's end
 
@@ -233,9 +243,9 @@ func (c *turnConn[K]) Receive(message any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil || errors.Is(err, io.EOF) {
-		answer, _ := answerOf(c.ResponseHeader(), nil)
+		answer, _ := answerOf(nil, c.ResponseHeader(), nil)
 		c.turn.Obey(answer)
-	} else if answer, told := answerOf(nil, err); told {
+	} else if answer, told := answerOf(c.hook, nil, err); told {
 		c.turn.Obey(answer)
 	} else {
 		c.turn.Lost()

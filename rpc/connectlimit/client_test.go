@@ -57,7 +57,7 @@ func TestClient(t *testing.T) {
 	for _, p := range streams {
 		t.Run(p.name, func(t *testing.T) {
 			rpctest.RunClient(t, func(t testing.TB, c rpctest.Calls) rpctest.Client {
-				s := serve(t, TrailersOnly(service(connect.WithInterceptors(NewInterceptor(c.Limits)))))
+				s := serve(t, TrailersOnly(service(connect.WithInterceptors(NewInterceptor(c.Limits)), connect.WithReadMaxBytes(1000))))
 				level := connect.IdempotencyUnknown
 				if c.Repeatable {
 					level = connect.IdempotencyIdempotent
@@ -74,7 +74,18 @@ func TestClient(t *testing.T) {
 				small.options = append(slices.Clip(p.options), connect.WithSendMaxBytes(2))
 				return rpctest.Client{
 					Key: strings.TrimPrefix(s.URL, "http://"), Code: codeOf,
-					Unary: unary(p), TooLarge: []func(context.Context) error{unary(small)},
+					Unary: unary(p),
+					TooLarge: []func(context.Context) error{
+						unary(small),
+						func(context.Context) error {
+							_, err := call(p.client(t, s.URL, echo), strings.Repeat("x", 2000))
+							return err
+						},
+						func(context.Context) error {
+							_, _, err := letters(p.client(t, s.URL, split), strings.Repeat("x", 2000))
+							return err
+						},
+					},
 					Stream: func(ctx context.Context) error { return talkOnce(p.client(t, s.URL, talk).CallBidiStream(ctx)) },
 					Open:   func(ctx context.Context) { p.client(t, s.URL, talk).CallBidiStream(ctx) },
 				}
@@ -146,7 +157,7 @@ func TestNoRefusalAfterTheFirstAnswer(t *testing.T) {
 // wireError returns an error as clients have it from a server.
 func wireError(t testing.TB, a rpctest.Answer) *connect.Error {
 	t.Helper()
-	err := connect.NewWireError(connect.Code(a.Code), errors.New("no"))
+	err := connect.NewWireError(connect.Code(a.Code), errors.New(a.Message))
 	if a.RetryInfo != 0 {
 		detail, bad := connect.NewErrorDetail(&errdetails.RetryInfo{RetryDelay: durationpb.New(a.RetryInfo)})
 		require.NoError(t, bad)
@@ -167,16 +178,58 @@ func TestAnswerOf(t *testing.T) {
 		rpctest.Answer{Name: "pushback before others", Code: full, RetryInfo: time.Hour, Pushback: []string{"7"},
 			Fields: map[string]string{"retry-after": "3"}, Want: refusedFor(7 * time.Millisecond)},
 	) {
-		got, told := answerOf(nil, wireError(t, a))
+		got, told := answerOf(hook, nil, wireError(t, a))
 		assert.True(t, told, a.Name)
 		assert.Equal(t, a.Want, got, a.Name)
 	}
 	for _, err := range []error{errors.New("no"), connect.NewError(connect.CodeResourceExhausted, errors.New("too large"))} {
-		_, told := answerOf(nil, err)
+		_, told := answerOf(hook, nil, err)
 		assert.False(t, told, "%v is no server's word", err)
 	}
-	got, _ := answerOf(http.Header{"X-Ratelimit-Remaining": {"4"}, "X-Ratelimit-Reset": {"3"}}, nil)
+	got, _ := answerOf(hook, http.Header{"X-Ratelimit-Remaining": {"4"}, "X-Ratelimit-Reset": {"3"}}, nil)
 	assert.Equal(t, outgoing.Answer{Told: true, Remaining: 4, Reset: 3 * time.Second}, got)
+}
+
+var hook = rpctest.Hook(func(err error) string {
+	var refusal *connect.Error
+	if errors.As(err, &refusal) {
+		return refusal.Message()
+	}
+	return ""
+})
+
+// Promise: Connect refusals without a time back off; a served call begins anew.
+func TestRefusalsInARow(t *testing.T) {
+	refuse := func(message string) error {
+		if message == "" {
+			return nil
+		}
+		return connect.NewError(connect.CodeResourceExhausted, errors.New(message))
+	}
+	for _, p := range []protocol{protocols[0], protocols[3], protocols[4]} {
+		for _, procedure := range []string{echo, split} {
+			synctest.Test(t, func(t *testing.T) {
+				mux := http.NewServeMux()
+				mux.Handle(echo, connect.NewUnaryHandler(echo, func(_ context.Context, r *connect.Request[text]) (*connect.Response[text], error) {
+					return connect.NewResponse(r.Msg), refuse(r.Msg.Value)
+				}))
+				mux.Handle(split, connect.NewServerStreamHandler(split, func(_ context.Context, r *connect.Request[text], _ *connect.ServerStream[text]) error {
+					return refuse(r.Msg.Value)
+				}))
+				line := rpctest.Line(t, outgoing.Config{})
+				options := append(slices.Clip(p.options), waitingFor(t, line, ClientOptions{Answer: hook}))
+				client := connect.NewClient[text, text](&inProcess{handler: mux}, "http://there"+procedure, options...)
+				rpctest.Strikes(t, line, "there", func(message string) (err error) {
+					if procedure == echo {
+						_, err = call(client, message)
+					} else {
+						_, _, err = letters(client, message)
+					}
+					return err
+				})
+			})
+		}
+	}
 }
 
 // It waits to the millisecond, with all calls of the server.

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/outgoing"
 	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/rpc/rpcstatus"
 )
 
 // ClientOptions configures a [Client]. The zero ClientOptions is a good choice.
@@ -34,6 +34,11 @@ type ClientOptions struct {
 	// Repeatable reports whether calls of a method, such as "/package.Service/Method", may be sent
 	// more than once. It is required if Retries is not 0.
 	Repeatable func(method string) bool
+
+	// Answer, if not nil, is asked about the error of a call. If known is true, the answer replaces what
+	// the status says, as by outgoing.Answer.With. With RetryAfter policy.Never the refusal is final:
+	// the call is not sent again, and holds no other.
+	Answer func(err error) (a outgoing.Answer, known bool)
 }
 
 // Client has gRPC calls wait their turn in an outgoing.Line, and obeys the answers. It is safe for
@@ -44,9 +49,10 @@ type ClientOptions struct {
 //		grpc.WithChainStreamInterceptor(client.Stream))
 //
 // A call is refused if its status is ResourceExhausted, or Unavailable with a RetryInfo or a
-// grpc-retry-pushback-ms. All calls of its key then wait for the longer. A pushback below 0 means
-// that the call is never admitted, and holds no other. grpc-go's own ResourceExhausted for too
-// large messages is no refusal. RateLimit fields are read as by outgoing.FieldsOf.
+// grpc-retry-pushback-ms. All calls of its key then wait for the longer, or without a time for
+// outgoing.Config.Backoff. A pushback below 0 means that the call is never admitted, and holds no
+// other. A ResourceExhausted without a time is no refusal if it names a message's size: see
+// rpcstatus.TooLarge. RateLimit fields are read as by outgoing.FieldsOf.
 type Client[K comparable] struct {
 	line    *outgoing.Line[K]
 	key     func(ctx context.Context, method string, conn *grpc.ClientConn) K
@@ -92,9 +98,9 @@ func (c *Client[K]) Unary(
 	for left := c.options.Retries; ; left-- {
 		var header, trailer metadata.MD
 		err := invoker(ctx, method, request, reply, conn, append(slices.Clip(options), grpc.Header(&header), grpc.Trailer(&trailer))...)
-		a := answerOf(err, header, trailer)
+		a := answerOf(c.options.Answer, err, header, trailer)
 		settle(&turn, a, err, header, trailer)
-		if !a.Refused || a.RetryAfter == policy.Never || left <= 0 || !c.options.Repeatable(method) {
+		if !a.MayRetry() || left <= 0 || !c.options.Repeatable(method) {
 			return err
 		}
 		var none error
@@ -114,7 +120,7 @@ func (c *Client[K]) Stream(
 	if err != nil {
 		return nil, noTurn(err)
 	}
-	s := &clientStream[K]{turn: turn}
+	s := &clientStream[K]{turn: turn, hook: c.options.Answer}
 	begun := false
 	defer func() {
 		if !begun {
@@ -122,7 +128,7 @@ func (c *Client[K]) Stream(
 		}
 	}()
 	if s.ClientStream, err = streamer(ctx, desc, conn, method, options...); err != nil {
-		settle(&s.turn, answerOf(err, nil, nil), err, nil, nil)
+		settle(&s.turn, answerOf(s.hook, err, nil, nil), err, nil, nil)
 		return nil, err
 	}
 	begun, s.stop = true, context.AfterFunc(ctx, s.lost)
@@ -135,6 +141,7 @@ type clientStream[K comparable] struct {
 	answered bool
 	ended    bool
 	stop     func() bool // ends the wait for the context's end
+	hook     func(error) (outgoing.Answer, bool)
 
 	mu   sync.Mutex
 	turn outgoing.Turn[K] // with mu held
@@ -160,7 +167,7 @@ func (s *clientStream[K]) RecvMsg(m any) error {
 	s.stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	settle(&s.turn, answerOf(err, header, trailer), err, header, trailer)
+	settle(&s.turn, answerOf(s.hook, err, header, trailer), err, header, trailer)
 	return err
 }
 
@@ -173,15 +180,11 @@ func settle[K comparable](turn *outgoing.Turn[K], a outgoing.Answer, err error, 
 	turn.Obey(a)
 }
 
-// answerOf reads the answer to a call that ended with err, io.EOF or nil.
-func answerOf(err error, header, trailer metadata.MD) outgoing.Answer {
+// answerOf reads the answer to a call that ended with err, io.EOF or nil. hook may be nil.
+func answerOf(hook func(error) (outgoing.Answer, bool), err error, header, trailer metadata.MD) outgoing.Answer {
 	a := outgoing.FieldsOf(fieldsOf(header, trailer), time.Now())
 	a.RetryAfter = 0
 	s := status.Convert(err)
-	code := s.Code()
-	if code != codes.ResourceExhausted && code != codes.Unavailable {
-		return a
-	}
 	told := false
 	for _, detail := range s.Details() {
 		if info, ok := detail.(*errdetails.RetryInfo); ok && info.GetRetryDelay().CheckValid() == nil {
@@ -198,20 +201,24 @@ func answerOf(err error, header, trailer metadata.MD) outgoing.Answer {
 			}
 		}
 	}
-	a.Refused = told || code == codes.ResourceExhausted && !tooLarge(s.Message())
-	if a.Refused && a.RetryAfter == 0 && a.Told && a.Remaining == 0 {
-		a.RetryAfter = a.Reset
+	switch s.Code() {
+	case codes.ResourceExhausted:
+		a.Refused = told || !rpcstatus.TooLarge(s.Message())
+	case codes.Unavailable:
+		a.Refused = told
+	}
+	if hook != nil && err != nil && !errors.Is(err, io.EOF) {
+		if by, known := hook(err); known {
+			a = a.With(by)
+		}
+	}
+	if !a.Refused {
+		a.RetryAfter = 0
 	}
 	return a
 }
 
 const mostPushback = int64(1<<63-1) / int64(time.Millisecond)
-
-// tooLarge reports whether a status is grpc-go's own for a message that is too large.
-func tooLarge(message string) bool {
-	return strings.HasPrefix(message, "grpc: ") && strings.Contains(message, "larger than max") ||
-		strings.HasPrefix(message, "trying to send message larger than max")
-}
 
 // limitKeys are the metadata that outgoing.FieldsOf reads, except retry-after.
 var limitKeys = [...]string{

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -37,7 +39,7 @@ func (s *server) behind(t testing.TB, line *outgoing.Line[string], o ClientOptio
 // Promise: A refusal holds all its key's calls.
 func TestClient(t *testing.T) {
 	rpctest.RunClient(t, func(t testing.TB, c rpctest.Calls) rpctest.Client {
-		conn := serve(t, c.Limits).behind(t, c.Line, ClientOptions{
+		conn := serve(t, c.Limits, grpc.MaxRecvMsgSize(1000)).behind(t, c.Line, ClientOptions{
 			Retries: c.Retries, Repeatable: func(method string) bool { return c.Repeatable && method == pb.TestService_UnaryCall_FullMethodName },
 		})
 		unary := func(options ...grpc.CallOption) func(context.Context) error {
@@ -45,9 +47,13 @@ func TestClient(t *testing.T) {
 		}
 		return rpctest.Client{
 			Key: conn.Target(), Unary: unary(), Code: codeOf,
-			TooLarge: []func(context.Context) error{unary(grpc.MaxCallRecvMsgSize(1)), unary(grpc.MaxCallSendMsgSize(1))},
-			Stream:   func(ctx context.Context) error { return talk(t, ctx, conn, "end") },
-			Open:     func(ctx context.Context) { openStream(t, ctx, conn) },
+			TooLarge: []func(context.Context) error{
+				unary(grpc.MaxCallRecvMsgSize(1)), unary(grpc.MaxCallSendMsgSize(1)),
+				func(ctx context.Context) error { return call(ctx, conn, strings.Repeat("x", 2000)) },
+				func(ctx context.Context) error { return talk(t, ctx, conn, strings.Repeat("x", 2000)) },
+			},
+			Stream: func(ctx context.Context) error { return talk(t, ctx, conn, "end") },
+			Open:   func(ctx context.Context) { openStream(t, ctx, conn) },
 		}
 	})
 }
@@ -96,9 +102,9 @@ func errorOf(t testing.TB, code codes.Code, message string, delay time.Duration)
 
 func TestAnswerOf(t *testing.T) {
 	for _, a := range rpctest.Answers() {
-		err, trailer := errorOf(t, codes.Code(a.Code), "", a.RetryInfo), metadata.New(a.Fields)
+		err, trailer := errorOf(t, codes.Code(a.Code), a.Message, a.RetryInfo), metadata.New(a.Fields)
 		trailer[pushbackKey] = a.Pushback
-		assert.Equal(t, a.Want, answerOf(err, nil, trailer), a.Name)
+		assert.Equal(t, a.Want, answerOf(hook, err, nil, trailer), a.Name)
 	}
 	pushback := metadata.MD{pushbackKey: {"7"}}
 	refused := outgoing.Answer{Refused: true}
@@ -119,9 +125,54 @@ func TestAnswerOf(t *testing.T) {
 		"older fields, in the header":   {nil, older, nil, outgoing.Answer{Told: true, Remaining: 4, Reset: 3 * time.Second}},
 		"other fields, and a date":      {nil, nil, dated, outgoing.Answer{Told: true, Remaining: 4, Reset: time.Minute}},
 	} {
-		assert.Equal(t, c.want, answerOf(c.err, c.header, c.trailer), name)
+		assert.Equal(t, c.want, answerOf(hook, c.err, c.header, c.trailer), name)
 	}
 }
+
+var hook = rpctest.Hook(func(err error) string { return status.Convert(err).Message() })
+
+// Promise: gRPC refusals without a time back off; a served call begins anew.
+func TestRefusalsInARow(t *testing.T) {
+	conn := must.Get(grpc.NewClient("passthrough:///nowhere", grpc.WithTransportCredentials(insecure.NewCredentials())))
+	defer conn.Close()
+	for _, streamed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			line := rpctest.Line(t, outgoing.Config{})
+			final := false
+			c := must.Get(NewClient(line, ByTarget, ClientOptions{Retries: 3, Repeatable: func(string) bool { return final }, Answer: hook}))
+			rpctest.Strikes(t, line, conn.Target(), func(message string) (err error) {
+				if final = message == rpctest.Final; message != "" {
+					err = status.Error(codes.ResourceExhausted, message)
+				}
+				if !streamed {
+					return c.Unary(t.Context(), "/service/method", nil, nil, conn, func(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, options ...grpc.CallOption) error {
+						for _, option := range options {
+							if header, ok := option.(grpc.HeaderCallOption); ok {
+								*header.HeaderAddr = metadata.Pairs("a", "b") // it is the server's answer
+							}
+						}
+						return err
+					})
+				}
+				s, bad := c.Stream(t.Context(), &grpc.StreamDesc{}, conn, "/service/method", func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+					return answeredStream{err: err}, nil
+				})
+				require.NoError(t, bad)
+				return s.RecvMsg(nil)
+			})
+		})
+	}
+}
+
+// answeredStream is a stream with an answer.
+type answeredStream struct {
+	grpc.ClientStream
+	err error
+}
+
+func (s answeredStream) RecvMsg(any) error            { return s.err }
+func (s answeredStream) Header() (metadata.MD, error) { return metadata.Pairs("a", "b"), nil }
+func (s answeredStream) Trailer() metadata.MD         { return nil }
 
 // As the first of its key it does not hold the others for outgoing.Config.Probe.
 func TestFailedCallTeachesNothing(t *testing.T) {

@@ -1,4 +1,5 @@
-// Package rpcstatus converts verdicts of package rpclimit to google.rpc.Status with details.
+// Package rpcstatus converts verdicts of package rpclimit to google.rpc.Status with details, and tells
+// which statuses of others are no limits.
 package rpcstatus
 
 import (

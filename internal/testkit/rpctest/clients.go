@@ -40,7 +40,7 @@ type Client struct {
 	Unary    func(context.Context) error
 	Stream   func(context.Context) error   // exchanges messages in both directions, and ends
 	Open     func(context.Context)         // opens a stream that is not answered
-	TooLarge []func(context.Context) error // calls that fail since a message exceeds the client's limit
+	TooLarge []func(context.Context) error // calls with a message that exceeds the client's or the server's limit
 	Code     func(error) rpclimit.Code
 }
 
@@ -53,7 +53,7 @@ func RunClient(t *testing.T, open OpenClient) {
 	t.Run("calls are repeated as allowed", func(t *testing.T) { repeatsAsAllowed(t, open) })
 	t.Run("calls without a turn are not sent", func(t *testing.T) { withoutTurn(t, open) })
 	t.Run("an abandoned first stream holds no call", func(t *testing.T) { abandonedStream(t, open) })
-	t.Run("errors of the client hold no call", func(t *testing.T) { errorsOfTheClient(t, open) })
+	t.Run("messages that are too large hold no call", func(t *testing.T) { tooLargeMessages(t, open) })
 }
 
 // fast is a policy that delays no call of a test.
@@ -191,21 +191,52 @@ func abandonedStream(t *testing.T, open OpenClient) {
 	require.Eventually(t, func() bool { return c.Unary(late) == nil }, time.Minute, time.Millisecond)
 }
 
-func errorsOfTheClient(t *testing.T, open OpenClient) {
+func tooLargeMessages(t *testing.T, open OpenClient) {
 	l, _ := hourly(t, 100)
 	line := Line(t, outgoing.Config{})
 	c := open(t, Calls{Limits: l, Line: line})
-	for _, call := range c.TooLarge {
-		require.Equal(t, rpclimit.CodeResourceExhausted, c.Code(call(t.Context())))
-		assert.Zero(t, line.Held(c.Key))
+	for range 2 {
+		for i, call := range c.TooLarge {
+			require.Equal(t, rpclimit.CodeResourceExhausted, c.Code(call(t.Context())), i)
+			assert.Zero(t, line.Held(c.Key), i)
+		}
 	}
 	assert.Zero(t, line.Stats().Refusals)
+}
+
+// Final is the message of an error that Hook knows as a final refusal.
+const Final = "the model is retired"
+
+// Hook returns a hook of a client's options. messageOf returns the message of an error.
+func Hook(messageOf func(error) string) func(error) (outgoing.Answer, bool) {
+	return func(err error) (outgoing.Answer, bool) {
+		return outgoing.Answer{Refused: true, RetryAfter: policy.Never}, messageOf(err) == Final
+	}
+}
+
+// Strikes checks, in a bubble, how long refusals without a time hold a line. call makes a call that the
+// server serves if the message is empty, and otherwise refuses with ResourceExhausted and the message.
+func Strikes(t *testing.T, line *outgoing.Line[string], key string, call func(message string) error) {
+	const s = time.Second
+	for i, step := range []struct {
+		message string
+		held    time.Duration
+	}{
+		{"no", s}, {"no", 2 * s}, {"", 0}, {"no", s}, {"message too large", 0}, {"no", s}, {"no", 2 * s}, {Final, 0}, {Final, 0}, {"", 0}, {"no", s},
+	} {
+		time.Sleep(line.Held(key))
+		assert.Equal(t, step.message == "", call(step.message) == nil, i)
+		assert.Equal(t, step.held, line.Held(key), "step %d, %q", i, step.message)
+	}
+	assert.EqualValues(t, 8, line.Stats().Refusals)
+	assert.Zero(t, line.Stats().Retries, "no final refusal is repeated")
 }
 
 // Answer is an error of a server, and what a client learns from it.
 type Answer struct {
 	Name      string
 	Code      rpclimit.Code
+	Message   string
 	RetryInfo time.Duration // none if 0
 	Pushback  []string
 	Fields    map[string]string // by names in lower case
@@ -229,13 +260,19 @@ func Answers() []Answer {
 		full("pushback of centuries", 0, math.MaxInt64/ms*ms, "9223372036854775807"),
 		full("garbage", 0, 0, "soon"),
 		full("two pushbacks", 0, 0, "1", "2"),
+		{Name: "too large", Code: rpclimit.CodeResourceExhausted, Message: "Received message larger than max (5 vs. 4)"},
+		{
+			Name: "too large, with a time", Code: rpclimit.CodeResourceExhausted, Message: "Received message larger than max (5 vs. 4)",
+			RetryInfo: 9 * ms, Want: refused(9 * ms),
+		},
+		{Name: "a final refusal by the hook", Code: internal, Message: Final, RetryInfo: 9 * ms, Want: refused(policy.Never)},
 		{Name: "unavailable", Code: rpclimit.CodeUnavailable},
 		{Name: "unavailable for some time", Code: rpclimit.CodeUnavailable, RetryInfo: 9 * ms, Want: refused(9 * ms)},
 		{Name: "another error", Code: internal, Pushback: []string{"5"}},
 		{Name: "the reset", Code: rpclimit.CodeResourceExhausted, Fields: map[string]string{
 			"ratelimit": `"a";r=0;t=3`, "ratelimit-policy": `"a";q=5;w=10`,
 		}, Want: outgoing.Answer{
-			Refused: true, RetryAfter: 3 * time.Second, Limit: 5, Window: 10 * time.Second, Told: true, Reset: 3 * time.Second,
+			Refused: true, Limit: 5, Window: 10 * time.Second, Told: true, Reset: 3 * time.Second,
 		}},
 	}
 }
