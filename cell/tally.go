@@ -44,6 +44,15 @@ func (t *Tally) mine() *stripe {
 // CountAdmitted counts a call that the key's word admits.
 func (t *Tally) CountAdmitted() { t.mine().admitted.Add(1) }
 
+// CountRefused counts a call that its limit refuses.
+func (t *Tally) CountRefused() { t.mine().refused.Add(1) }
+
+// Refused returns how many CountRefused counted. It never decreases.
+func (t *Tally) Refused() uint64 {
+	_, refused, _ := t.sum()
+	return refused
+}
+
 func (t *Tally) sum() (admitted, refused, blocked uint64) {
 	for i := range t.stripes {
 		admitted += t.stripes[i].admitted.Load()

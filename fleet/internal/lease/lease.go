@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/supervisor"
@@ -91,13 +92,13 @@ type Leases struct {
 	closed  bool
 	book    book
 	random  *rand.Rand
-	stats   Stats // Admitted and Refused lack the engine's counts
-	refused uint64
+	stats   Stats // Admitted lacks the engine's count, Refused the tally
 	blocked func(key string) bool
 	// leaseWrites counts changes of words. The engine counts them as admitted.
 	leaseWrites uint64
 
-	nonAnswers atomic.Uint64 // calls that the engine counts as refused, but were not answered so
+	// refusals counts calls refused by their word. The engine's count has others that no word answered.
+	refusals cell.Tally
 }
 
 // queued bounds the accounts that wait for the owner. One more is refused if a call waits for it,
@@ -167,13 +168,13 @@ func (l *Leases) Try(key string, n int64) (d policy.Decision, ok bool) {
 func (l *Leases) answered(key, name string, n int64, said policy.Decision) (d policy.Decision, ok bool) {
 	x := unwrap(said)
 	if !x.answers() || x.verdict == refused && (n < 1 || n > l.plan.Limit()) {
-		if n != 0 { // the engine does not count looks
-			l.nonAnswers.Add(1)
-		}
 		return d, false
 	}
-	if x.verdict == takenLow {
+	switch x.verdict {
+	case takenLow:
 		l.renew(key, name)
+	case refused:
+		l.refusals.CountRefused()
 	}
 	return x.answer(l.plan.Limit()), true
 }
@@ -193,9 +194,9 @@ func (l *Leases) Choke(key string) (allowed, ok bool) {
 		return true, true
 	}
 	if unwrap(l.words.Peek(name, 0)).verdict == refused {
-		return false, true // the engine has counted it
+		l.refusals.CountRefused()
+		return false, true
 	}
-	l.nonAnswers.Add(1)
 	d, ok := l.answered(key, name, 1, l.words.Take(name, 1))
 	return d.Allowed, ok
 }
@@ -303,9 +304,11 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 		if x.verdict == takenLow && !a.next.live(now) {
 			l.send(a, key)
 		}
+		if x.verdict == refused {
+			l.refusals.CountRefused()
+		}
 		return nil, x.answer(l.plan.Limit()), nil
 	}
-	l.nonAnswers.Add(1)
 	if a.next.live(now) && a.next.units >= n {
 		h := a.next
 		a.next = hold{}
@@ -384,7 +387,6 @@ func (l *Leases) earned(a *account) bool {
 func (l *Leases) write(name string, p policy.Policy) (units int64, ok bool) {
 	d := l.words.TakeWith(p, name, 1)
 	if !d.Allowed {
-		l.nonAnswers.Add(1)
 		return 0, false
 	}
 	l.leaseWrites++
@@ -452,13 +454,9 @@ func (l *Leases) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.stats
-	counted := l.words.Stats()
-	nonAnswers := l.nonAnswers.Load() // after the engine's count, which may lack some of these
 	s.Keys = len(l.book.accounts)
-	s.Admitted += counted.Admitted - l.leaseWrites
-	// During calls this may be less than last time, but a counter only grows.
-	l.refused = max(l.refused, s.Refused+counted.Refused-min(counted.Refused, nonAnswers))
-	s.Refused = l.refused
+	s.Admitted += l.words.Stats().Admitted - l.leaseWrites
+	s.Refused += l.refusals.Refused()
 	return s
 }
 

@@ -383,3 +383,29 @@ func TestNoCallIsServedFromAnEndedLease(t *testing.T) {
 		}, func(c *Config) { c.Timeout = time.Minute })
 	}
 }
+
+// Each first call of a key finds no lease, and is admitted by the bank.
+// Promise: In leased mode no call counts as refused that was not.
+func TestStatsCountNoRefusalThatWasNone(t *testing.T) {
+	in(t, thousand(), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
+		var all sync.WaitGroup
+		var done atomic.Bool
+		for caller := range 4 {
+			all.Go(func() {
+				for i := range 3000 {
+					assert.True(t, must.Get(l.Take(fmt.Sprint(caller, i), 1, time.Second, nil)).Allowed)
+				}
+			})
+		}
+		var stats sync.WaitGroup
+		stats.Go(func() {
+			for !done.Load() {
+				assert.Zero(t, l.Stats().Refused)
+			}
+		})
+		all.Wait()
+		done.Store(true)
+		stats.Wait()
+		assert.EqualValues(t, 12_000, l.Stats().Admitted)
+	})
+}
