@@ -6,6 +6,7 @@ import (
 	"net"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -154,7 +155,7 @@ func (c *connection) open(ctx context.Context, late func()) (rueidis.Client, err
 // dial makes the client. ctx is of the limiters that want it.
 func (c *connection) dial(ctx context.Context, a *attempt) {
 	defer close(a.done)
-	client, err := rueidis.NewClient(c.counted())
+	client, err := newClient(ctx, c.counted())
 	if err != nil {
 		if client != nil {
 			client.Close()
@@ -172,10 +173,32 @@ func (c *connection) dial(ctx context.Context, a *attempt) {
 	}
 }
 
+// newClient makes a client, and does not ask a Redis for slots that says it is no cluster: its ACL may
+// forbid that.
+func newClient(ctx context.Context, o rueidis.ClientOption) (rueidis.Client, error) {
+	single := o
+	single.ForceSingleClient = true
+	if len(o.InitAddress) > 1 || o.ForceSingleClient || o.Sentinel.MasterSet != "" || o.Standalone.EnableRedirect || len(o.Standalone.ReplicaAddress) > 0 {
+		return rueidis.NewClient(o)
+	}
+	client, err := rueidis.NewClient(single)
+	if err != nil {
+		return client, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectBudget)
+	defer cancel()
+	if info, _ := client.Do(ctx, client.B().Info().Section("server").Build()).ToString(); strings.Contains(info, "redis_mode:standalone") {
+		return client, nil
+	}
+	client.Close()
+	return rueidis.NewClient(o)
+}
+
 // counted returns options that count connections, and wake the keepers at each: Redis may be another
 // then, or set up otherwise.
 func (c *connection) counted() rueidis.ClientOption {
 	o := c.redis
+	o.InitAddress = slices.Clone(o.InitAddress) // which ShuffleInit changes
 	o.DialCtxFn = func(ctx context.Context, addr string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
 		to := c.redis
 		to.InitAddress, to.Dialer, to.TLSConfig = []string{addr}, *dialer, config

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
 	"github.com/ral-limiter/ral/internal/testkit/must"
@@ -160,4 +161,18 @@ func TestNewAllWarnsOfSeveralClients(t *testing.T) {
 	before := len(logged.Lines())
 	both(t, first, other, httplimit.Options{})
 	require.Contains(t, logged.Lines()[before], "have different clients", "without a logger it is told to the default")
+}
+
+// Promise: A single Redis is not asked for the slots of a cluster, which its ACL may forbid.
+func TestSingleRedisIsNotAskedForSlots(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{})
+	redis.Do(t, "ACL", "SETUSER", "limits", "on", ">secret", "~ral:*", "-@all",
+		"+evalsha", "+eval", "+del", "+time", "+info", "+ping", "+get", "+mget", "+set", "+pexpireat", "+@sortedset")
+	c := at(redis.Addr(), funnel(10, 1, time.Hour))
+	c.Redis.ForceSingleClient, c.Redis.Username, c.Redis.Password = false, "limits", "secret"
+	l := open(t, c)
+	require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
+	log, stats := redis.Do(t, "ACL", "LOG"), redis.Do(t, "INFO", "commandstats")
+	require.Empty(t, must.Get(log.ToArray()))
+	require.NotContains(t, must.Get(stats.ToString()), "cluster")
 }
