@@ -6,7 +6,8 @@ type EventKind uint8
 const (
 	// OutageBegan: only probes ask Redis from now on. Err is why, and names a cluster's node.
 	OutageBegan EventKind = iota
-	// OutageEnded: Redis is asked again, with all its nodes.
+	// OutageEnded: Redis is asked again, with all its nodes. It is told at most once in ten seconds,
+	// so an outage that begins sooner after the last end may have ended before.
 	OutageEnded
 	// ChargedLocal: Units let pass without Redis that still count were charged there.
 	ChargedLocal

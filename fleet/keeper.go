@@ -14,6 +14,9 @@ import (
 const (
 	// checkEvery beats Redis is asked whether it may drop keys.
 	checkEvery = 5
+	// flapping bounds how often the end of an outage is told. A Redis that is nearly full changes
+	// between fit and unfit several times a second.
+	flapping = 10 * time.Second
 	// beatBudget is a beat's longest wait for Redis. No call waits for it.
 	beatBudget = beat / 4
 )
@@ -27,6 +30,7 @@ type keeper struct {
 	checked   changes // up to the last check that Redis answered
 	counts    counts
 	outage    bool           // the last that was told
+	ended     time.Time      // when the end of an outage was last told
 	unchecked bool           // it was told that Redis's settings are not known
 	differs   string         // the difference of limits told last
 	agreedAt  policy.Instant // when all limits were last heard to be one, by Redis's clock
@@ -179,7 +183,8 @@ func (k *keeper) check(budget time.Duration) error {
 
 func (k *keeper) clustered() bool { return k.remote.Load().clustered() }
 
-// tell tells of outages, their ends, and unsaved units.
+// tell tells of outages, their ends, and unsaved units. The end of an outage within flapping of the
+// last end is told after that, if Redis is well then.
 func (k *keeper) tell() {
 	if err := k.Limiter.unsaved(); k.stateLost != (err != nil) {
 		k.stateLost = err != nil
@@ -193,7 +198,7 @@ func (k *keeper) tell() {
 	if why == nil {
 		_, why = k.openNodes()
 	}
-	if k.closed.Load() || k.outage == (why != nil) {
+	if k.closed.Load() || k.outage == (why != nil) || why == nil && time.Since(k.ended) < flapping {
 		return
 	}
 	k.outage = why != nil
@@ -201,5 +206,6 @@ func (k *keeper) tell() {
 		k.config.OnEvent(Event{Kind: OutageBegan, Err: why})
 		return
 	}
+	k.ended = time.Now()
 	k.config.OnEvent(Event{Kind: OutageEnded})
 }

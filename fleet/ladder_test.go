@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -119,4 +120,35 @@ func TestKnownTroubleIsNoNews(t *testing.T) {
 			require.Equal(t, asked, redis.Calls())
 		})
 	}
+}
+
+// Redis is unfit for 150 ms of each 300. Then it is well.
+// Promise: A Redis that is unfit many times a second is told at most twice in ten seconds, and its end at last.
+func TestFlappingIsToldSeldom(t *testing.T) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		var events log
+		c := on(redis, funnel(1000, 1000, time.Second))
+		c.OnEvent = events.add
+		l := open(t, c)
+		const lasts = 30 * time.Second
+		for begun := time.Now(); time.Since(begun) < lasts; {
+			for _, unfit := range []error{ErrFull, nil} {
+				redis.SetUnfit(unfit)
+				for range 15 {
+					take(t, l, "a", 1)
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+		}
+		outages := func() []EventKind {
+			return slices.DeleteFunc(events.kinds(), func(k EventKind) bool { return k == ChargedLocal })
+		}
+		require.LessOrEqual(t, len(outages()), int(2*(lasts/flapping+1)))
+		time.Sleep(time.Second)
+		require.NoError(t, l.Health())
+		time.Sleep(flapping)
+		told := outages()
+		require.Equal(t, []EventKind{OutageBegan, OutageEnded}, told[:2], "the first end is told at once")
+		require.Equal(t, OutageEnded, told[len(told)-1])
+	})
 }
