@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -368,4 +371,49 @@ func TestViaAnotherLimiter(t *testing.T) {
 			require.ErrorContains(t, err, "Via")
 		}
 	})
+}
+
+// Calls of any size at any time, as of an engine. Then 8 callers take up to 7 units at once.
+// Promise: `TakeUpTo` takes what an engine's does, and callers at once share what remains to the unit.
+func TestTakeUpTo(t *testing.T) {
+	for i, p := range []policy.Policy{funnel(5, 2, time.Second), window(5, 2*time.Second)} {
+		inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+			r := rand.New(rand.NewPCG(uint64(i), 5))
+			var clock atomic.Int64
+			clock.Store(int64(100 * time.Hour / time.Microsecond)) // a store is full
+			c := on(redis, p)
+			c.clock = clock.Load
+			l := open(t, c)
+			e := must.Get(engine.New[string](engine.Config{Policy: p, Clock: func() policy.Instant { return policy.Instant(clock.Load() * 1000) }}))
+			defer e.Close()
+			for range 300 {
+				clock.Add(r.Int64N(1e6))
+				n := r.Int64N(9) - 1
+				units, a, err := l.TakeUpTo(t.Context(), "a", n)
+				require.NoError(t, err)
+				want, d := e.TakeUpTo("a", n)
+				require.Equal(t, want, units, "%v, %d", p, n)
+				require.Equal(t, []any{d.Allowed, d.Remaining, d.Limit}, []any{a.Allowed, a.Remaining, a.Limit}, "%v, %d", p, n)
+			}
+			remain := must.Get(l.Peek(t.Context(), "b", 0)).Remaining
+			var sum atomic.Int64
+			var all sync.WaitGroup
+			for range 8 {
+				all.Go(func() {
+					units, _, err := l.TakeUpTo(t.Context(), "b", 7)
+					require.NoError(t, err)
+					sum.Add(units)
+				})
+			}
+			all.Wait()
+			require.Equal(t, remain, sum.Load(), "%v", p)
+			redis.Set(gone)
+			units, a, err := l.TakeUpTo(t.Context(), "b", 7)
+			require.NoError(t, err)
+			require.Zero(t, units)
+			require.Equal(t, limits.SourceShare, a.Source())
+			_, _, err = l.TakeUpTo(t.Context(), strings.Repeat("x", 1<<16+1), 7)
+			require.ErrorIs(t, err, ErrKeyTooLong)
+		})
+	}
 }

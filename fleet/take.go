@@ -83,6 +83,25 @@ func (l *Limiter) TakeWith(ctx context.Context, limit policy.Policy, key string,
 	return t.answer, err
 }
 
+// TakeUpTo takes n units if Take would, and otherwise as many as remain for the key. It returns how
+// many, and the answer to these: Take's of one unit, refused, if none remain. n of 2 or more costs a
+// look beforehand. If other calls take in between, it asks again for what remains then, and each
+// refusal counts. In Leased mode it may take fewer, since units on lease and in Redis do not add up.
+// The error is Take's; then nothing was taken.
+func (l *Limiter) TakeUpTo(ctx context.Context, key string, n int64) (units int64, a limits.Answer, err error) {
+	if n > 1 {
+		if a, err = l.Peek(ctx, key, n); err == nil && !a.Allowed {
+			n = max(min(n, a.Remaining), 1)
+		}
+	}
+	units = decide.UpTo(n, &a.Decision, func(n int64) {
+		if a.Decision = (policy.Decision{}); err == nil {
+			a, err = l.Take(ctx, key, n)
+		}
+	})
+	return units, a, err
+}
+
 // taken is the result of a take, and the means to give it back.
 type taken struct {
 	answer limits.Answer
