@@ -58,8 +58,9 @@ var given = map[string]string{
 			NewShopHandler func(string, ...connect.HandlerOption) (string, http.Handler)
 			NewShopClient  func(connect.HTTPClient, string, ...connect.ClientOption) any
 		}`,
-	"docs/fleet.md": `var ctx context.Context; var user string`,
-	"docs/grpc.md":  `var limits *rpclimit.Limits`,
+	"docs/fleet.md": `
+		var ctx context.Context; var user, password string; var mux http.Handler; var userOf func(*http.Request) string`,
+	"docs/grpc.md": `var limits *rpclimit.Limits`,
 	"docs/httplimit.md": `
 		var mux http.Handler; var limiter, addresses, bytes, stricter *engine.Engine[netip.Addr]; var keys, requests, tokens *engine.Engine[string]
 		var chiRouter chi.Router; var echoServer *echo.Echo; var ginEngine *gin.Engine; var fiberApp *fiber.App
