@@ -334,7 +334,10 @@ func (a *Answer) describe(limit int64, window time.Duration) {
 		a.Limit, a.Window = limit, window
 		return
 	case a.Burst == 0:
-		a.Burst, a.apart = a.Limit, apart(a.Limit, a.Window)
+		a.Burst, a.apart, a.smallest = a.Limit, apart(a.Limit, a.Window), quota{a.Limit, a.Window}
+	}
+	if limit < a.Burst {
+		a.smallest = quota{limit, window}
 	}
 	a.Burst, a.apart = min(a.Burst, limit), max(a.apart, apart(limit, window))
 	if float64(limit)*float64(a.Window) < float64(a.Limit)*float64(window) {
@@ -380,8 +383,20 @@ func (a *Answer) readQuotas(policies, limits, units []string) (holds bool) {
 				tells.Later = tells.Later || q.w > 0 && r.t > q.w
 			}
 		}
+		if tells != nil && tells.Burst > 0 && tells.Told {
+			if second := max(r.r, tells.Remaining) + 1; tells.others == 0 || second < tells.others {
+				tells.others = second
+			}
+		}
 		if tells != nil && tells.least(r.r, duration(max(r.t, 0))) {
 			tells.tightest, holds = of, true
+		}
+	}
+	for i := range quotas[:n] {
+		q := &quotas[i]
+		tells := slices.ContainsFunc(left[:m], func(r item) bool { return r.name == q.name && r.r >= 0 })
+		if of := a.of(q.unit, units); of != nil && q.name != "" && !tells {
+			of.others = 0
 		}
 	}
 	for i := range a.Units {

@@ -107,8 +107,8 @@ type Pace int
 
 const (
 	// Spend sends calls at once while the server has units left, and then waits for its reset. Calls
-	// are spaced instead after a refusal, if others use up the limit, under a limit counted in two
-	// windows, and under several limits.
+	// are spaced instead after a refusal, if others use up the limit, and under a limit counted in two
+	// windows. Of several limits the one with the least left binds.
 	Spend Pace = iota
 	// Even spaces calls over the limit's time.
 	Even

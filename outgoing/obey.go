@@ -51,6 +51,11 @@ type Answer struct {
 	// Window.
 	apart    float64
 	tightest quota // the limit of Remaining, zero if unknown
+	smallest quota // the limit of Burst
+	binds    quota // of several limits, see bind
+	// others is one more than the least that the others of several limits have left, 0 if the answer does
+	// not tell it of each.
+	others int64
 }
 
 type quota struct {
@@ -89,6 +94,7 @@ type pace struct {
 	opened  policy.Instant // when its window's first call was sent, if the limit drains in steps
 	known   policy.Instant // when the first answer of the latest calls at once came
 	whole   policy.Instant // by them, the limit is whole then if all units left are used now
+	most    int64          // calls in each further period, as other limits bind then; 0 for the whole count
 	sliding bool           // counted in two windows
 	slowed  int            // steps of slowing after refusals
 	guessed bool           // from refusals
@@ -102,7 +108,52 @@ type learned struct {
 	apart  float64
 }
 
+// several reports whether the answer tells several limits, and what one of them has left.
+func (a *Answer) several() bool {
+	return a.described() && a.Told && a.Burst > 0 && a.tightest.limit > 0 && a.tightest.window > 0
+}
+
+// slowest is the limit that is Limit and Window.
+func (a *Answer) slowest() quota { return quota{a.Limit, a.Window} }
+
+// rest returns the units that the slowest of several limits has left, from those before the answer
+// to a call of n units. under are the units of calls under way, whose answers come in any order. The
+// limit has begun anew if it has more than was counted for it.
+func (a *Answer) rest(before, n, under int64) int64 {
+	rest := before - n
+	switch {
+	case a.tightest == a.slowest():
+		rest = a.Remaining
+	case a.others > 0:
+		rest = a.others - 1
+	case rest < a.Remaining:
+		return a.Limit
+	}
+	if before <= 0 || rest > before+under {
+		return rest
+	}
+	return min(rest, before-n)
+}
+
+// bind chooses the limit that binds calls that spend what remains, of several: the slowest binds
+// only when its rest does. ours are the units that the key has left of the smallest limit, and rest
+// those of the slowest. most bounds the calls of a further period.
+func (a *Answer) bind(ours, rest int64) (most int64) {
+	a.binds = a.tightest
+	switch {
+	case a.tightest != a.slowest():
+		return max(rest-a.Remaining, 1)
+	case a.others > 0 || a.Remaining <= ours:
+		return a.Burst
+	}
+	a.binds, a.Told = a.smallest, false // what that has left is not told
+	return max(rest-ours, 1)
+}
+
 func (a *Answer) learned() learned {
+	if b := a.binds; b.limit > 0 {
+		return learned{b.limit, b.window, b.limit, apart(b.limit, b.window)}
+	}
 	w := learned{a.Limit, a.Window, a.Limit, a.apart}
 	if a.Burst > 0 {
 		w.burst = min(w.burst, a.Burst)
@@ -228,12 +279,22 @@ func (l *Line[K]) keep(a *Answer) {
 
 func (l *Line[K]) learn(t *part[K], now time.Duration, a *Answer, newest bool) {
 	key, s, p := t.key, t.state, t.state.pace.Load()
-	var ours int64
+	var ours, most int64
+	if p.spends() {
+		ours = l.engine.Peek(key, 0).Remaining
+	}
+	if l.config.Pace == Spend && a.several() {
+		left := a.Burst
+		if p.spends() && (quota{p.count, p.window}) == a.smallest {
+			left = ours
+		}
+		s.mu.rest = a.rest(s.mu.rest, t.n, s.taken.Load()-s.ended.Load())
+		most = a.bind(left, s.mu.rest)
+	}
 	if p.spends() {
 		if a.Refused || t.sent < p.opened && !p.lasts(instant(now), a) {
 			return // see refused, or of a window that is over
 		}
-		ours = l.engine.Peek(key, 0).Remaining
 		if p.shared(a, ours-t.doubt()) {
 			s.mu.spaced = now + forgiving*min(p.window, longest/forgiving)
 		}
@@ -243,7 +304,7 @@ func (l *Line[K]) learn(t *part[K], now time.Duration, a *Answer, newest bool) {
 	spends := l.config.Pace == Spend && !a.Refused && now >= s.mu.spaced && s.delay == 0
 	switch {
 	case a.described():
-		next := pace{learned: a.learned()}
+		next := pace{learned: a.learned(), most: most}
 		if p != nil && p.learned == next.learned {
 			next.sliding, next.slowed = p.sliding, p.slowed
 		} else {

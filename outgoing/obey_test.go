@@ -50,7 +50,7 @@ func TestCrowdUsesTheLimitWithoutARefusal(t *testing.T) {
 		// An even pace has room for one call less than the limit.
 		{"sliding window 2/s", policy.Must(policy.SlidingWindow(2, time.Second)), 4 * ms, time.Minute, 2, 49, nil},
 		{"sliding window 10/s", policy.Must(policy.SlidingWindow(10, time.Second)), 4 * ms, time.Minute, 10, 89, nil},
-		// The slower of two limits sets the pace, the smaller the burst.
+		// The slower of two limits sets an even pace, the smaller the burst.
 		{"window 10/s, 10000/h", policy.Must(policy.FixedWindow(10, time.Second)), 20 * ms, 3 * time.Minute, 10000. / 3600, 95, policy.Must(policy.FixedWindow(10000, time.Hour))},
 		{"window 10/s, bucket of 10000, 10000/24h", policy.Must(policy.FixedWindow(10, time.Second)), 20 * ms, 10 * time.Minute, 10000. / 86400, 95, policy.Must(policy.Funnel(10000, 10000, 24*time.Hour))},
 		{"bucket of 10, 10/s, of 1000, 1000/h", policy.Must(policy.Funnel(10, 10, time.Second)), 20 * ms, 5 * time.Minute, 1000. / 3600, 95, policy.Must(policy.Funnel(1000, 1000, time.Hour))},
@@ -71,7 +71,11 @@ func TestCrowdUsesTheLimitWithoutARefusal(t *testing.T) {
 					far := &away{handler: server(t, httplimit.RateLimitHeaders, limits...), rtt: c.rtt}
 					rt := must.Get(NewTransport(newLine(t, Config{Pace: pace}), ByHost, Options{Base: far}))
 					crowd(t, c.during, rt)
-					assert.Zero(t, far.refused, "refused after the first answer")
+					if pace == Spend && c.second != nil { // see TestLongLimitBindsWhenItsRestDoes
+						assert.LessOrEqual(t, far.refused, far.sent/100+int(c.limit.Limit()), "refused after the first answer")
+					} else {
+						assert.Zero(t, far.refused, "refused after the first answer")
+					}
 					assert.Zero(t, far.early, "refused before it")
 					used := 100 * float64(len(far.admitted)) / c.during.Seconds() / c.rate
 					assert.GreaterOrEqual(t, used, c.percent, "%d admitted", len(far.admitted))

@@ -40,10 +40,15 @@ func (l *Line[K]) spend(t *part[K], now time.Duration, a *Answer, next pace, our
 	until := t.sent + period
 	var old *limit
 	if p.spends() {
-		next.opened, next.known, next.whole = p.opened, p.known, p.whole
+		if next.opened = p.opened; p.learned == next.learned || next.expires > 0 {
+			next.known, next.whole = p.known, p.whole
+		}
 		old, until = p.limit, p.limit.until-ahead
 		if !a.Told && p.learned == next.learned {
-			return true
+			if next.most == 0 || next.most >= old.Limit() {
+				return true
+			}
+			known.left = ours
 		}
 	}
 	if a.Told {
@@ -78,6 +83,9 @@ func (l *Line[K]) spend(t *part[K], now time.Duration, a *Answer, next pace, our
 	}
 	if l.config.Reserve > 0 { // a bucket that is not emptied is whole sooner
 		until = max(until, next.opened+period)
+	}
+	if next.most > 0 {
+		count = min(count, max(known.left, next.most))
 	}
 	if next.limit = inSteps(count, time.Duration(period), until, known); next.limit == nil {
 		return false

@@ -1,0 +1,99 @@
+package outgoing
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/httplimit"
+	"github.com/ral-limiter/ral/internal/testkit/must"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Promise: Of several told limits the one with the least left binds: calls take 1.1 of the least time.
+func TestLongLimitBindsWhenItsRestDoes(t *testing.T) {
+	const m, h = time.Minute, time.Hour
+	window := func(n int64, w time.Duration) policy.Policy { return policy.Must(policy.FixedWindow(n, w)) }
+	bucket := func(n int64, w time.Duration) policy.Policy { return policy.Must(policy.Funnel(n, n, w)) }
+	for name, c := range map[string]struct {
+		short, long policy.Policy
+		during      time.Duration
+		calls       int // that a caller who knows both limits sends in that time
+		ends        int // of the long limit, when answers in any order leave in doubt what is left
+	}{
+		"window 100/m, 100000/24h":                {window(100, m), window(100000, 24*h), 30 * m, 3000, 0},
+		"window 100/m, 1000/h":                    {window(100, m), window(1000, h), 11 * m, 1000, 1},
+		"window 100/m, 1000/h, two hours":         {window(100, m), window(1000, h), 2 * h, 2000, 2},
+		"window 100/m, 1050/h":                    {window(100, m), window(1050, h), 12 * m, 1050, 1},
+		"bucket of 100, 100/m, window 1000/h":     {bucket(100, m), window(1000, h), 10 * m, 1000, 1},
+		"bucket of 100, 100/m, bucket of 10000/h": {bucket(100, m), bucket(10000, 24*h), 30 * m, 3100, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, all := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					handler := server(t, httplimit.RateLimitHeaders, c.short, c.long)
+					if all {
+						handler = tellsAll(t, c.short, c.long)
+					}
+					far := &away{handler: handler, rtt: 20 * time.Millisecond}
+					rt := must.Get(NewTransport(newLine(t, Config{}), ByHost, Options{Base: far}))
+					crowd(t, c.during, rt)
+					t.Logf("all told %v: %d of %d, %d and %d refused", all, len(far.admitted), c.calls, far.refused, far.early)
+					assert.GreaterOrEqual(t, float64(len(far.admitted)), float64(c.calls)/1.1)
+					assert.LessOrEqual(t, far.refused+far.early, far.sent/100+50*c.ends)
+				})
+			}
+		})
+	}
+}
+
+// tellsAll returns a handler that tells what is left of each limit. httplimit tells one.
+func tellsAll(t *testing.T, policies ...policy.Policy) http.Handler {
+	var engines []*engine.Engine[string]
+	for _, p := range policies {
+		e := must.Get(engine.New[string](engine.Config{Policy: p}))
+		t.Cleanup(func() { assert.NoError(t, e.Close()) })
+		engines = append(engines, e)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if o := engine.TakeAll(engines[0].Claim("all", 1), engines[1].Claim("all", 1)); !o.Allowed {
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+		for i, e := range engines {
+			d, window := e.Peek("all", 0), policies[i].(policy.Windowed).Window()
+			w.Header().Add("RateLimit-Policy", fmt.Sprintf(`"%d";q=%d;w=%d`, i, d.Limit, window/time.Second))
+			w.Header().Add("RateLimit", fmt.Sprintf(`"%d";r=%d;t=%d`, i, d.Remaining, (d.ResetAfter+time.Second-1)/time.Second))
+		}
+	})
+}
+
+func TestLimitThatBinds(t *testing.T) {
+	short, long := quota{100, time.Minute}, quota{1000, time.Hour}
+	for _, c := range []struct {
+		name, fields string
+		ours, rest   int64 // before the answer to a call
+		told         bool
+		binds        quota
+		most         int64
+	}{
+		{"both told", `"a";r=7;t=3, "b";r=900;t=60`, 100, 0, true, short, 893},
+		{"both told, the long has less", `"a";r=7;t=3, "b";r=5;t=60`, 100, 0, true, long, 100},
+		{"the short alone", `"a";r=7;t=3`, 100, 501, true, short, 493},
+		{"the short alone, the long begins anew", `"a";r=99;t=60`, 100, 20, true, short, 901},
+		{"the short alone, the long is used up", `"a";r=7;t=60`, 100, 8, true, short, 1},
+		{"the long alone", `"b";r=900;t=60`, 40, 0, false, short, 860},
+		{"the long alone, less than ours", `"b";r=30;t=60`, 40, 0, true, long, 100},
+	} {
+		a := FieldsOf(headerOf(`RateLimit-Policy: "a";q=100;w=60, "b";q=1000;w=3600`, "RateLimit: "+c.fields), noon)
+		assert.True(t, a.several(), c.name)
+		most := a.bind(c.ours, a.rest(c.rest, 1, 10))
+		assert.Equal(t, c.most, most, c.name)
+		assert.Equal(t, c.binds, a.binds, c.name)
+		assert.Equal(t, c.told, a.Told, c.name)
+	}
+}
