@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -288,8 +289,8 @@ func TestOutageInWebServer(t *testing.T) {
 				w := served(t, h, request())
 				assert.Equal(t, code, w.Code, "%v, %d", outage, i)
 				assert.NotContains(t, w.Header(), "Ratelimit")
-				assert.NotContains(t, w.Header(), "Retry-After")
-				if code == 503 {
+				assert.Equal(t, code == 429, w.Header().Get("Retry-After") != "", "a guess")
+				if code >= 429 {
 					assert.Contains(t, w.Body.String(), "#temporary-reduced-capacity")
 				}
 			}
@@ -363,4 +364,47 @@ func (s stuck) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant
 	g, err := s.Limiter.Hold(ctx, call)
 	<-s.dies
 	return g, err
+}
+
+// A hundred requests of a key come at once while Redis is away, and come back twice when told. Each
+// is told a turn by the pace of this server's share, and none fails; without turns most do.
+// Promise: In an outage refused requests are told turns of the server's share.
+func TestHerdInAnOutage(t *testing.T) {
+	for _, spread := range []time.Duration{0, time.Minute} {
+		for _, p := range []policy.Policy{policy.Must(policy.FixedWindow(10, time.Second)), policy.Must(policy.SlidingWindow(10, time.Second)), funnel(2, 2, time.Second)} {
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+				c := on(redis, p)
+				c.Servers = 2 // of which one does not run
+				l := open(t, c)
+				h := httplimit.Must(httplimit.New(l, byAddr, httplimit.Options{Spread: spread})).Handler(nothing)
+				require.True(t, take(t, l, "192.0.2.1", 0).Allowed)
+				redis.Set(gone)
+				time.Sleep(beat)
+				var failed atomic.Int64
+				var herd sync.WaitGroup
+				for range 100 {
+					herd.Go(func() {
+						for try := 0; ; try++ {
+							w := served(t, h, request())
+							if w.Code == 200 {
+								return
+							}
+							if try == 2 {
+								failed.Add(1)
+								return
+							}
+							time.Sleep(time.Duration(must.Get(strconv.Atoi(w.Header().Get("Retry-After")))) * time.Second)
+						}
+					})
+				}
+				herd.Wait()
+				t.Logf("%v, spread over %v: %d of 100 fail", p, spread, failed.Load())
+				if spread == 0 {
+					assert.Greater(t, failed.Load(), int64(50), "%v", p)
+				} else {
+					assert.Zero(t, failed.Load(), "%v", p)
+				}
+			})
+		}
+	}
 }

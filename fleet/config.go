@@ -50,10 +50,12 @@ const (
 	// together admit the limit once, plus other servers' takes of a key after this server last
 	// asked about it.
 	//
-	// A key not asked about for as long as a full key takes to drain is unknown. Its share begins,
-	// at the time when Redis was last heard, used up except for one unit. If this server has not
-	// reached Redis since it started, the share begins used up. From there it comes back evenly
-	// over that time.
+	// A key not asked about for as long as a full key takes to drain is unknown. Its share begins
+	// used up at the time when Redis was last heard, and comes back evenly over that time. One call
+	// of at most the share passes all the same; dearer calls are refused. With Config.FullShares
+	// the share begins unused instead. Neither holds if this server has not reached Redis since it
+	// started, or forgot a key that owed for want of room (see Config.MaxKeys): an unknown key's
+	// share then begins used up.
 	//
 	// When Redis is back, it is charged for units that a share let pass and that still count; they
 	// go on counting here. Until then it admits as if they were free, so an outage adds at most one
@@ -149,6 +151,11 @@ type Config struct {
 	// divides: a server then refuses until it first reaches Redis, and Answer.Err and Health are
 	// ErrUncounted.
 	Servers int
+	// FullShares has an unknown key begin an outage with its whole share, so that new clients are
+	// not refused. A key that other servers have asked Redis about is unknown, too: by Redis and
+	// shares together it may get twice its limit. Without FullShares it gets at most one call of
+	// each server beyond its limit. See FallbackShare.
+	FullShares bool
 	// MaxKeys bounds the keys in memory, apart for blocks, for leases (see engine.Config), for
 	// shares, and for keys that Redis told of. The default is 1<<20. A key costs about 50 bytes. A
 	// key with a share costs about 110 and, while units are to be charged, up to 130 more. Its

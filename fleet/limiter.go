@@ -148,7 +148,7 @@ func New(config Config) (*Limiter, error) {
 	}
 	if config.Outage == FallbackShare {
 		local, err := share.New(share.Config{
-			Policy: config.anchored(config.Policy), Servers: config.Servers, MaxKeys: config.MaxKeys, Name: store.Short,
+			Policy: config.anchored(config.Policy), Servers: config.Servers, MaxKeys: config.MaxKeys, Full: config.FullShares, Name: store.Short,
 		})
 		if err != nil {
 			return nil, err

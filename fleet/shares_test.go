@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 )
 
@@ -126,14 +127,14 @@ func TestOutageIsNoSecondBurst(t *testing.T) {
 
 // After ten restarts without Redis, a used up limit of 400 admits only new units; servers that
 // do not know of each other each admit all of them.
-// Promise: Restarts without Redis admit nothing at first.
+// Promise: Restarts without Redis admit nothing at first, also with `FullShares`.
 func TestRestartsInAnOutage(t *testing.T) {
-	for name, told := range map[string]int{"told": 4, "told too few": 1, "not told": 0} {
+	for name, told := range map[string]int{"told": 4, "told too few": 1, "not told": 0, "full shares": 4} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 				const servers, restarts, capacity, rate = 2, 10, 400, 400. / 3600
 				c := on(redis, funnel(capacity, capacity, time.Hour))
-				c.Servers = told
+				c.Servers, c.FullShares = told, name == "full shares"
 				s := startSharing(t, c, servers)
 				time.Sleep(3 * beat)
 				redis.Set(gone)
@@ -149,5 +150,42 @@ func TestRestartsInAnOutage(t *testing.T) {
 				assert.LessOrEqual(t, exact+local, capacity+servers*(bound-capacity)+servers)
 			})
 		})
+	}
+}
+
+// Two servers are restarted ten times, reach Redis, and lose it before anybody asks about a key whose
+// limit is 400. In each outage each server admits one call of up to its share of 200, or with
+// FullShares its share in calls of any cost. Without a StateFile the next start forgets them.
+// Promise: In an outage an unknown key gets one call a server, or its share with `FullShares`.
+func TestRestartsBetweenOutages(t *testing.T) {
+	const servers, restarts, capacity, share = 2, 10, 400, 200
+	for _, full := range []bool{false, true} {
+		for _, cost := range []int64{1, 200} {
+			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+				c := on(redis, funnel(capacity, capacity, 100*time.Hour))
+				c.Servers, c.FullShares = servers, full
+				admitted := int64(0)
+				for range restarts {
+					redis.Set(well)
+					all := [servers]*Limiter{must.Get(New(c)), must.Get(New(c))}
+					time.Sleep(3 * time.Minute) // the dead servers are forgotten
+					redis.Set(gone)
+					for _, l := range all {
+						for must.Get(l.Take(t.Context(), "a", cost)).Allowed {
+							admitted += cost
+						}
+					}
+					for _, l := range all {
+						require.NoError(t, l.Close())
+					}
+				}
+				t.Logf("full shares %v, calls of %d units: %d units of %d", full, cost, admitted, capacity)
+				want := cost
+				if full {
+					want = share
+				}
+				require.Equal(t, restarts*servers*want, admitted)
+			})
+		}
 	}
 }

@@ -55,8 +55,15 @@ type Stats struct {
 	LeasedUnits, ReturnedUnits, LapsedUnits uint64
 }
 
-// Servers returns Stats.Servers.
-func (l *Limiter) Servers() int { return int(l.servers.Load()) }
+// Servers returns Stats.Servers, and while Redis is away Stats.Divisor if that is more. Turns of
+// refused calls are so many times further apart.
+func (l *Limiter) Servers() int {
+	servers := int(l.servers.Load())
+	if open, _ := l.guard.Open(); l.local != nil && (open || l.trouble.Load() != nil) {
+		servers = max(servers, l.local.Servers())
+	}
+	return servers
+}
 
 // Stats returns the limiter's counters.
 func (l *Limiter) Stats() Stats {
@@ -71,7 +78,7 @@ func (l *Limiter) Stats() Stats {
 		Misfits:  t.misfits.Load(),
 		Blocks:   t.blocks.Load(), Penalties: t.penalties.Load(),
 		OverLimit: t.overLimit.Load(), Blocked: t.blocked.Load(), Unavailable: t.unavailable.Load(),
-		Servers: l.Servers(),
+		Servers: int(l.servers.Load()),
 	}
 	s.Breakers, s.OpenBreakers, s.HalfOpenBreakers, s.Openings = l.breakers()
 	s.RoundTrips, s.RedisTime, s.FailedTrips = l.trips.Read()

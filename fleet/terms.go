@@ -141,7 +141,7 @@ func (l *Limiter) newShare(p policy.Policy) (*share.Local, error) {
 	if l.local == nil {
 		return nil, nil
 	}
-	local, err := share.New(share.Config{Policy: l.config.anchored(p), MaxKeys: l.config.MaxKeys, Name: store.Short})
+	local, err := share.New(share.Config{Policy: l.config.anchored(p), MaxKeys: l.config.MaxKeys, Full: l.config.FullShares, Name: store.Short})
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result, r
 	case m.options.Refuse != nil: // it writes the body
 	case !wantsProblem(r.Header["Accept"]):
 		b = bodyOf(plainText, sentence(r, v))
-	case v.Reason == limits.OverLimit && bits.OnesCount8(v.Violated) == 1:
+	case v.Reason == limits.OverLimit && bits.OnesCount8(v.Violated) == 1 && !v.Provenance.Guess():
 		b = m.exceeded[bits.TrailingZeros8(v.Violated)]
 	default:
 		b = bodyOf(problemDetails, m.problem(r, v))
@@ -71,15 +71,16 @@ func bodyOf(kind string, text []byte) body { return body{text, kind, strconv.Ito
 
 var ofAnotherBody = [...]string{"Content-Encoding", "Content-Range", "Etag", "Last-Modified", "Expires"}
 
-// problem returns a refusal's problem details. For OverLimit they depend only on v.Violated.
+// problem returns a refusal's problem details. For OverLimit they depend only on v.Violated, and on
+// whether a share of the limit refused.
 func (m *Middleware) problem(r *http.Request, v *result) []byte {
 	status := Status(v.Reason)
 	kind, title := "about:blank", http.StatusText(status)
-	switch v.Reason {
-	case limits.OverLimit:
-		kind, title = quotaExceeded, quotaExceededTitle
-	case limits.Unavailable:
+	switch {
+	case v.Reason == limits.Unavailable, v.Reason == limits.OverLimit && v.Provenance.Guess():
 		kind, title = reducedCapacity, reducedCapacityTitle
+	case v.Reason == limits.OverLimit:
+		kind, title = quotaExceeded, quotaExceededTitle
 	}
 	b := make([]byte, 0, 256)
 	b = admission.AppendString(append(b, `{"type":`...), kind)
@@ -107,7 +108,7 @@ func (m *Middleware) problem(r *http.Request, v *result) []byte {
 
 func sentence(r *http.Request, v *result) []byte {
 	b := append(make([]byte, 0, 128), http.StatusText(Status(v.Reason))...)
-	if v.Reason == limits.OverLimit && v.Provenance.Exact() {
+	if v.Reason == limits.OverLimit && v.Provenance.TellsRetry() {
 		b = append(b, ": try again in "...)
 		b = strconv.AppendInt(b, retrySeconds(v.RetryAfter), 10)
 		b = append(b, " s"...)
@@ -120,6 +121,10 @@ func sentence(r *http.Request, v *result) []byte {
 
 func detail(r *http.Request, v *result) string {
 	switch v.Reason {
+	case limits.OverLimit:
+		if v.Provenance.Guess() {
+			return "the limit is reduced during an outage, so the time to try again is a guess"
+		}
 	case limits.NoKey:
 		missing := "the client's address is unknown"
 		if v.Limit != "" {

@@ -101,7 +101,7 @@ func (f *fieldWriter) write(h http.Header, v *result, quotas []quota) {
 // herd back at the same instant.
 func writeRetry(h http.Header, v *result, turns bool) {
 	switch {
-	case v.Reason == limits.OverLimit && (!turns || !v.Provenance.Exact()):
+	case v.Reason == limits.OverLimit && (!turns || !v.Provenance.TellsRetry()):
 	case v.Reason == limits.OverLimit:
 		h[retryMillis] = []string{strconv.FormatInt(max(1, whole.Up(v.RetryAfter, time.Millisecond)), 10)}
 	case v.Reason != limits.OverLimit && v.Reason != limits.Cancelled && v.Reason != limits.Unavailable:

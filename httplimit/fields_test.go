@@ -327,7 +327,7 @@ func TestRetryFields(t *testing.T) {
 	}{
 		{herd, from(alice, "Cost", "1"), 429, "", ""},
 		{near, from(alice, "Cost", "1"), 429, "3600000", ""},
-		{far, from(alice, "Cost", "1"), 429, "", ""},
+		{far, from(alice, "Cost", "1"), 429, "7000", ""},
 		{soon, from(alice, "Cost", "1"), 429, "1001", ""}, // rounded up
 		{gone, from(alice, "Cost", "1"), 503, "", ""},
 		{near, from(alice, "Cost", "2"), 403, "", "false"},

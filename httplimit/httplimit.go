@@ -255,7 +255,7 @@ func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result, q
 	retry := ""
 	if v.Reason == limits.OverLimit {
 		m.fields.write(h, v, quotas)
-		if v.Provenance.Exact() {
+		if v.Provenance.TellsRetry() {
 			retry = strconv.FormatInt(retrySeconds(v.RetryAfter), 10)
 		}
 	}

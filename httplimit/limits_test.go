@@ -30,7 +30,8 @@ func guess(t testing.TB, allowed bool, source limits.Source) *admissiontest.Fake
 	return admissiontest.NewFake[netip.Addr](t, 10, d, source, false)
 }
 
-// Promise: Guesses and shares are not told to clients.
+// Only a share's time to try again is told, marked as a guess.
+// Promise: Guesses and figures of shares are not told to clients; a share's `Retry-After` is marked as a guess.
 func TestGuessesAreNotTold(t *testing.T) {
 	other := Limit[netip.Addr]{Name: "other", Limiter: hourly(t, 1000), Key: ByAddr}
 	for _, allowed := range []bool{true, false} {
@@ -39,8 +40,13 @@ func TestGuessesAreNotTold(t *testing.T) {
 				limit := Limit[netip.Addr]{Limiter: guess(t, allowed, source), Key: ByAddr}
 				for _, all := range [][]AnyLimit{{limit}, {limit, other}} {
 					w := ask(Must(NewAll(Options{Headers: headers}, all...)).Handler(done), from(alice, "Accept", "text/plain"))
+					retry := ""
+					if source == limits.SourceShare && !allowed {
+						retry = "7"
+					}
+					assert.Equal(t, retry, w.Header().Get("Retry-After"), "%v", source)
 					for _, field := range []string{
-						"Retry-After", "Ratelimit", "Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset",
+						"Ratelimit", "Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset",
 						"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset",
 					} {
 						assert.NotContains(t, w.Header(), field, "%v", source)
@@ -48,7 +54,14 @@ func TestGuessesAreNotTold(t *testing.T) {
 					if headers == RateLimitHeaders {
 						assert.Contains(t, w.Header().Get("RateLimit-Policy"), `"default";q=10;w=3600`, "the limit is what it is")
 					}
-					if !allowed {
+					switch {
+					case retry != "":
+						assert.Equal(t, "Too Many Requests: try again in 7 s: the limit is reduced during an outage, so the time to try again is a guess\n", w.Body.String())
+						w = ask(Must(NewAll(Options{Headers: headers}, all...)).Handler(done), from(alice))
+						assert.Contains(t, w.Body.String(), `"type":"`+reducedCapacity+`"`)
+						assert.Contains(t, w.Body.String(), `"violated-policies":["default"]`)
+						assert.Contains(t, w.Body.String(), "is a guess")
+					case !allowed:
 						assert.Equal(t, "Too Many Requests\n", w.Body.String())
 					}
 				}

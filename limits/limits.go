@@ -116,9 +116,18 @@ func (p *Provenance) Source() Source {
 }
 
 // Exact reports whether Remaining, RetryAfter and ResetAfter are the limit's. Otherwise they are
-// this process's part, or guesses: do not tell them to clients. A RetryAfter of policy.Never always
-// means that the call asks for more than the limit allows.
+// this process's part, or guesses: do not tell them to clients, except as TellsRetry allows. A
+// RetryAfter of policy.Never always means that the call asks for more than the limit allows.
 func (p *Provenance) Exact() bool { return p != nil && p.exact }
+
+// Guess reports whether a refusal's RetryAfter may be told to clients as a guess: without Redis,
+// this process's share of the limit, which is less than the limit, has room then.
+func (p *Provenance) Guess() bool {
+	return p.Source() == SourceShare && !errors.Is(p.err, ErrBlocked)
+}
+
+// TellsRetry reports whether a refusal's RetryAfter may be told to clients, exact or as a guess.
+func (p *Provenance) TellsRetry() bool { return p.Exact() || p.Guess() }
 
 // Err returns why the limit alone did not decide, or nil. The limit's keeper could not be asked, no
 // more calls may wait for the key, Call.Limit is refused, or a fleet's key is blocked (ErrBlocked).

@@ -96,16 +96,24 @@ func TestReasons(t *testing.T) {
 	assert.Equal(t, "code_99", Code(99).String())
 }
 
-// Promise: Guesses are not told to clients.
+// Promise: Guesses are not told to clients, except a share's time to try again.
 func TestGuessesAreNotTold(t *testing.T) {
 	hidden, _ := Must(New(Options{Shadow: true}, Limit[netip.Addr]{Limiter: admissiontest.Hourly[netip.Addr](t, 1), Key: ByAddr})).Begin(from(alice))
 	assert.True(t, hidden.Shadow)
 	policies, standing := rateLimit(&hidden)
 	assert.Empty(t, policies+standing)
-	guess := admissiontest.NewFake[netip.Addr](t, 2, policy.Decision{RetryAfter: time.Second}, limits.SourceShare, false)
-	v, _ := Must(New(Options{}, Limit[netip.Addr]{Limiter: guess, Key: ByAddr})).Begin(from(alice))
+	share := admissiontest.NewFake[netip.Addr](t, 2, policy.Decision{RetryAfter: time.Second}, limits.SourceShare, false)
+	v, _ := Must(New(Options{}, Limit[netip.Addr]{Limiter: share, Key: ByAddr})).Begin(from(alice))
+	after, ok := v.Retry()
+	assert.True(t, ok)
+	assert.Equal(t, time.Second, after)
+	assert.Equal(t, `the limit "default" is reduced during an outage: try again in 1s`, v.Message())
+	_, standing = rateLimit(&v)
+	assert.Empty(t, standing)
+	guess := admissiontest.NewFake[netip.Addr](t, 2, policy.Decision{RetryAfter: time.Second}, limits.SourceLease, false)
+	v, _ = Must(New(Options{}, Limit[netip.Addr]{Limiter: guess, Key: ByAddr})).Begin(from(alice))
 	assert.Equal(t, limits.OverLimit, v.Reason)
-	_, ok := v.Retry()
+	_, ok = v.Retry()
 	assert.False(t, ok)
 	_, ok = v.Pushback()
 	assert.False(t, ok)

@@ -103,7 +103,11 @@ func (v *Verdict) Message() string {
 	if v.Reason == limits.OverLimit { // the frequent reason
 		var buffer [128]byte
 		b := strconv.AppendQuote(append(buffer[:0], "the limit "...), v.Limit)
-		b = append(b, " is exceeded"...)
+		if v.Provenance.Guess() {
+			b = append(b, " is reduced during an outage"...)
+		} else {
+			b = append(b, " is exceeded"...)
+		}
 		if after, ok := v.Retry(); ok {
 			b = append(b, ": try again in "...)
 			b = append(b, (time.Duration(milliseconds(after)) * time.Millisecond).String()...)
@@ -139,10 +143,10 @@ func (v *Verdict) Message() string {
 	return ""
 }
 
-// Retry returns RetryAfter, the time until the call would be admitted or has its turn. ok is false
-// if there is none, or only a guess: see limits.Provenance.
+// Retry returns RetryAfter, the time until the call would be admitted or has its turn, or a guess of
+// it (see limits.Provenance.Guess). ok is false if there is none.
 func (v *Verdict) Retry() (after time.Duration, ok bool) {
-	if v.Reason != limits.OverLimit || !v.Provenance.Exact() {
+	if v.Reason != limits.OverLimit || !v.Provenance.TellsRetry() {
 		return 0, false
 	}
 	return v.RetryAfter, true

@@ -17,7 +17,8 @@ import (
 //
 // A key's share begins from Redis's last word of the key: see Learn. The word expires when a full
 // key would have drained. Without a word the share begins used up at Redis's last answer about any
-// key, and comes back evenly. One unit is left if Redis has ever answered this server.
+// key, and comes back evenly. One call of at most the share passes all the same if Redis has ever
+// answered this server, or the share begins unused if Config.Full is set.
 //
 // Units charged to Redis also count here until they drain by the share's own rate. So the shares of
 // all servers keep the limit by themselves, however often and briefly Redis is away.
@@ -26,6 +27,7 @@ type Local struct {
 	name  func(key string) string
 	begun time.Time
 	base  policy.Instant // of begun
+	full  bool           // see Config.Full
 	id    uint64         // order of locks
 	hash  hasher
 
@@ -67,6 +69,9 @@ type Config struct {
 	Servers int
 	// MaxKeys, at least 1, bounds the keys with a share, and the remembered words of Redis.
 	MaxKeys int
+	// Full has keys without a word of Redis begin with the whole share, unless Redis has never
+	// answered, or the table has forgotten a key with debts while a full key drains.
+	Full bool
 	// Name returns a short unique text for a key. It replaces the key, also in debts.
 	Name func(key string) string
 }
@@ -79,7 +84,7 @@ func New(c Config) (*Local, error) {
 		return nil, err
 	}
 	l := &Local{
-		name: c.Name, begun: time.Now(), id: made.Add(1), hash: newHasher(),
+		name: c.Name, full: c.Full, begun: time.Now(), id: made.Add(1), hash: newHasher(),
 		shards: newShards(c.MaxKeys),
 	}
 	w := newWhole(c.Policy)
@@ -254,9 +259,9 @@ func (l *Local) decide(s *shard, h hash, n int64, patience time.Duration) (r Res
 		return r, e, false, 0
 	}
 	now := l.now()
-	e, there = l.entry(s, h, now)
+	e, there = l.entry(s, h, n, now)
 	r = Reservation{local: l, hash: h, part: p, n: n, at: now, before: e.word}
-	withheld = p.withheld(e.doubt, l.whole.Load().memory, now)
+	withheld = p.withheld(n, e.doubt, l.whole.Load().memory, now)
 	r.after, r.Decision = p.policy.Take(charged(p.policy, e.word, now, withheld), now, n, patience)
 	return r, e, there, withheld
 }
@@ -293,8 +298,9 @@ func (l *Local) change() {
 	}
 }
 
-// entry returns a key's share, no less used than Redis said, and whether the table has it.
-func (l *Local) entry(s *shard, h hash, now policy.Instant) (e entry, there bool) {
+// entry returns a key's share for a call of n units, no less used than Redis said, and whether the
+// table has it.
+func (l *Local) entry(s *shard, h hash, n int64, now policy.Instant) (e entry, there bool) {
 	e, there = s.entries[h]
 	if e.unpaid > 0 { // drained units are not owed, whatever is added below
 		e.unpaid = min(e.unpaid, s.part.used(e.word, now))
@@ -306,8 +312,10 @@ func (l *Local) entry(s *shard, h hash, now policy.Instant) (e entry, there bool
 	switch {
 	case told:
 		e.word, e.doubt = s.part.raise(w.policy, w.shape, e.word, k.word, at, now), 0
-	case !there:
-		e.word, e.doubt = s.part.usedUp(policy.Instant(l.heard.Load()), s.lost, l.base)
+	case there:
+	case l.full && l.heard.Load() != 0 && (s.lost == 0 || now >= s.lost+policy.Instant(w.memory)):
+	default:
+		e.word, e.doubt = s.part.usedUp(n, policy.Instant(l.heard.Load()), s.lost, l.base)
 	}
 	return e, there
 }
@@ -323,7 +331,7 @@ func (l *Local) Refund(key string, n int64) policy.Decision {
 		return policy.Decision{Limit: l.whole.Load().policy.Limit()}
 	}
 	now := l.now()
-	e, there := l.entry(s, h, now)
+	e, there := l.entry(s, h, 0, now)
 	e.word = p.policy.(policy.Refunder).Refund(e.word, now, n)
 	e.unpaid = max(e.unpaid-max(n, -math.MaxInt64/2), 0)
 	if k, told := s.known[h]; told && n > 0 {

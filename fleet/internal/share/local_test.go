@@ -325,6 +325,51 @@ func TestUnknownKeyBeginsUsedUp(t *testing.T) {
 	})
 }
 
+// An unknown key's first call passes up to the share, whatever it costs, and no other until units
+// have come back. A server without a word of Redis, and one that forgot a key with debts, admit none.
+// Promise: Without Redis, the first call of an unknown key passes if its cost is within the share.
+func TestFirstCallOfAnUnknownKey(t *testing.T) {
+	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
+		l := open(t, whole, 2, "another")
+		part := must.Get(Of(whole, 2))
+		most := min(part.Limit(), 20)
+		for n := int64(1); n <= most; n++ {
+			key := strconv.FormatInt(n, 10)
+			require.True(t, l.Peek(key, n).Allowed, "%v, %d", part, n)
+			require.EqualValues(t, 1, l.Peek(key, 0).Remaining, "a look")
+			require.True(t, l.Take(key, n, 0).Allowed, "%v, %d", part, n)
+			require.False(t, l.Take(key, 1, 0).Allowed, "%v, after %d", part, n)
+			require.Equal(t, n, owed(l)[key])
+		}
+		if part.Limit() == most {
+			require.Equal(t, policy.Never, l.Take("dearer", most+1, 0).RetryAfter)
+		}
+		unheard := must.Get(New(Config{Policy: whole, Servers: 2, MaxKeys: 1, Full: true, Name: plain}))
+		require.False(t, unheard.Take("a", 1, 0).Allowed)
+		require.False(t, unheard.Take("a", most, 0).Allowed)
+	})
+}
+
+// With Full an unknown key begins with its whole share, also in one call, except after an eviction
+// of a key that owed, for as long as that may have counted.
+func TestUnknownKeysMayBeginWithTheirShare(t *testing.T) {
+	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
+		l := must.Get(New(Config{Policy: whole, Servers: 2, MaxKeys: 1, Full: true, Name: plain}))
+		known := open(t, whole, 2, "a")
+		l.Heard(redisTime(l.now()))
+		all := takeUp(known, "a")
+		require.Equal(t, all, takeUp(l, "a"))
+		require.Equal(t, all, takeUp(l, "b"), "a key that owed is forgotten by that")
+		require.Zero(t, takeUp(l, "c"))
+		time.Sleep(time.Millisecond)
+		l.Heard(redisTime(l.now()))
+		require.EqualValues(t, 1, takeUp(l, "c"))
+		time.Sleep(time.Minute)
+		l.Heard(redisTime(l.now()))
+		require.Equal(t, takeUp(open(t, whole, 2, "d"), "d"), takeUp(l, "d"))
+	})
+}
+
 // All is refused until servers are counted.
 func TestUncountedRefuses(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {

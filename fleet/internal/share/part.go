@@ -48,14 +48,14 @@ func (t *part) used(word uint64, now policy.Instant) int64 {
 	return int64(units)
 }
 
-// usedUp returns the first entry of an unknown key, used up when Redis was last heard but for a
-// unit. If the table forgot a key with debts later, it is used up then. start is the server's
-// start.
-func (t *part) usedUp(heard, lost, start policy.Instant) (word uint64, d doubt) {
-	since, units := heard, full(t.policy)-1
+// usedUp returns the first entry of an unknown key whose call asks for n units: all but those used
+// at Redis's last answer. If the table forgot a key with debts later, all units are used at that
+// time. start is the server's start.
+func (t *part) usedUp(n int64, heard, lost, start policy.Instant) (word uint64, d doubt) {
+	since, units := heard, full(t.policy)-t.firstCall(n)
 	d = doubt(since)
 	if heard <= lost {
-		since, units = max(lost, start), units+1
+		since, units = max(lost, start), full(t.policy)
 		d = -doubt(since)
 	}
 	if paced(t.shape) {
@@ -64,23 +64,33 @@ func (t *part) usedUp(heard, lost, start policy.Instant) (word uint64, d doubt) 
 	return 0, d
 }
 
+// firstCall returns how many of n units the first call of an unknown key finds at least: up to the
+// share. A Bursty grants any call while a unit is left.
+func (t *part) firstCall(n int64) int64 {
+	if t.shape.Kind == shape.Bursty {
+		return 1
+	}
+	return min(max(n, 1), t.policy.Limit())
+}
+
 // withheld returns the units of a window that an unknown key must not use yet: as large a part of
-// the share as of memory is left since the doubt, rounded up.
-func (t *part) withheld(d doubt, memory time.Duration, now policy.Instant) int64 {
+// the share as of memory is left since the doubt, rounded up. They leave room for a first call of n
+// units: a second finds that call's units used as well.
+func (t *part) withheld(n int64, d doubt, memory time.Duration, now policy.Instant) int64 {
 	if d == 0 {
 		return 0
 	}
-	units, since := full(t.policy)-1, policy.Instant(d)
+	units, most, since := full(t.policy)-1, full(t.policy)-t.firstCall(n), policy.Instant(d)
 	if d < 0 {
-		units, since = units+1, -since
+		units, most, since = units+1, units+1, -since
 	}
 	left := max(memory-time.Duration(now-since), 0)
 	high, low := bits.Mul64(uint64(units), uint64(min(left, memory)))
-	n, rest := bits.Div64(high, low, uint64(memory))
+	withheld, rest := bits.Div64(high, low, uint64(memory))
 	if rest > 0 {
-		n++
+		withheld++
 	}
-	return int64(n)
+	return min(int64(withheld), most)
 }
 
 // raise returns a word at least as used as told, the whole limit's word at at. A paced word is a

@@ -18,10 +18,10 @@ type Result struct {
 	common   int64 // the Cost of limits without their own
 }
 
-// keepsTurn reports whether the quota's limit or an engine's block decided the time of a refusal,
-// and not a fleet's block or an outage.
+// keepsTurn reports whether the quota's limit, this server's share of it or an engine's block decided
+// the time of a refusal, and not a fleet's block or another fallback.
 func (v *Result) keepsTurn(of *Quota) bool {
-	return v.Provenance.Exact() && v.Provenance.Err() == nil && !of.replaced
+	return (v.Provenance.Exact() && v.Provenance.Err() == nil || v.Provenance.Guess()) && !of.replaced
 }
 
 // told sets the time until a refused request's turn.
