@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/core/underway"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -83,21 +84,31 @@ func (c *Cell[K]) AcquireWith(
 	return waited, basis, err
 }
 
-// Words are a Held without its cell, entry and limit.
+// Words are a Held without its pointers.
 type Words = [8]int64
 
-// Pack returns h in words, without its cell. entry is nil if nothing was recorded.
-func (h *Held[K]) Pack(to *Words) (entry *table.Entry[K], limit policy.Policy) {
+// Packed are the pointers of a Held. Entry is nil if nothing was recorded. Log is nil if the take
+// is not remembered.
+type Packed[K comparable] struct {
+	Entry *table.Entry[K]
+	Log   *underway.EntryLog[table.Level]
+	Limit policy.Policy
+}
+
+// Pack takes h apart.
+func (h *Held[K]) Pack(to *Words) Packed[K] {
 	r := &h.receipt
 	to[0], to[1], to[2] = h.n, int64(h.wait), int64(r.at)
-	to[3], to[4], to[5], to[6], to[7] = int64(r.before), int64(r.after), int64(r.returned), int64(r.epoch), int64(r.id)
-	return r.entry, h.limit
+	to[3], to[4], to[5], to[6] = int64(r.before), int64(r.after), int64(r.returned), int64(r.epoch)
+	to[7] = int64(r.remembered.ID)
+	return Packed[K]{r.entry, r.remembered.Log, h.limit}
 }
 
 // Unpack restores what Pack took apart.
-func (c *Cell[K]) Unpack(entry *table.Entry[K], limit policy.Policy, from *Words) Held[K] {
-	return Held[K]{cell: c, limit: limit, n: from[0], wait: time.Duration(from[1]), receipt: receipt[K]{
-		entry: entry, at: policy.Instant(from[2]),
-		before: uint64(from[3]), after: uint64(from[4]), returned: uint64(from[5]), epoch: uint64(from[6]), id: uint64(from[7]),
+func (c *Cell[K]) Unpack(p Packed[K], from *Words) Held[K] {
+	return Held[K]{cell: c, limit: p.Limit, n: from[0], wait: time.Duration(from[1]), receipt: receipt[K]{
+		entry: p.Entry, at: policy.Instant(from[2]),
+		before: uint64(from[3]), after: uint64(from[4]), returned: uint64(from[5]), epoch: uint64(from[6]),
+		remembered: underway.Receipt[table.Level]{Log: p.Log, ID: uint64(from[7])},
 	}}
 }

@@ -49,7 +49,7 @@ type Cell[K comparable] struct {
 	misfitSeen atomic.Bool            // onMisfit was called
 	onMisfit   func(policy.Policy)
 	lines      *waitline.Lines[K, standing]
-	underway   underway.Logs[*table.Entry[K]]
+	underway   underway.Logs[table.Level]
 
 	_       [stripeSize]byte
 	tally   Tally
@@ -82,6 +82,7 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 		refusals:      o.Refusals,
 		done:          make(chan struct{}),
 	}
+	c.underway.MaxKeys = o.MaxKeys
 	c.startRefused(o.RefusedKeys)
 	if o.PolicyFor != nil && o.Anchor != nil {
 		c.policyFor = func(key K) policy.Policy { return o.Anchor(o.PolicyFor(key)) }

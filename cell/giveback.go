@@ -145,41 +145,62 @@ func (h *Held[K]) Keep(n int64) {
 			h.cell.lockReturn(e)
 			continue
 		}
-		next, ok, logged := word, false, false
-		mark := underway.Mark{Word: word &^ terms.EpochBit, Epoch: terms.Epoch, Returned: e.Returned()}
-		if t.id != 0 && terms.Current(word) {
-			next, logged = h.cell.underway.Settle(e, t.id, mark, h.n-back)
-			next, ok = next|terms.EpochBit, logged
-		}
-		if !ok && word == t.after && returned == 0 {
-			next, ok = h.replayWith(t, terms, h.n-back)
-		}
-		if !ok {
-			// Not before: some units of the word may have drained since.
-			now := h.cell.now()
-			others := int64(returned)
-			if (h.limit != nil || e.HasForeignTurn()) && (word != t.after || returned > 0) {
-				// Turns under other limits since are unknown. Assume the worst: everything was
-				// given back.
-				others = math.MaxInt64
-			}
-			if next = h.cancelLater(t, terms, word, now, back, others); next == word {
-				return
-			}
-			own += h.announce(e, terms, word, next, now, back)
-		} else if logged && (word != t.after || returned != 0) {
-			own += h.announce(e, terms, word, next, h.cell.now(), back)
-		}
-		h.cell.seam.Step("cancel: judged")
-		done := e.Advance(word, next)
-		if done && logged {
-			mark.Word, mark.Returned = next&^terms.EpochBit, e.Returned()
-			h.cell.underway.Settled(e, t.id, mark)
-		}
+		announced, done := h.settle(t, e, terms, word, returned, back)
 		if done {
 			return
 		}
+		own += announced
 	}
+}
+
+// settle attempts to swap a word for one without back units of the take t. The caller holds the
+// entry's return lock. returned counts units that others gave back since the take, and announced
+// those that settle has added to Entry.Returned. done is false if another call was faster.
+func (h *Held[K]) settle(
+	t receipt[K], e *table.Entry[K], terms *table.Terms, word, returned uint64, back int64,
+) (announced uint64, done bool) {
+	c, restorer := h.cell, restorerOf(h.limit, terms)
+	m := underway.Mark{Word: word &^ terms.EpochBit, Epoch: terms.Epoch, Returned: e.Returned()}
+	var place *underway.Place[table.Level]
+	if restorer == nil {
+		hash, _ := c.hash(e.Key()) // it has a hash
+		place = c.underway.Lock(hash)
+		defer place.Unlock()
+	}
+	log, next, ok := t.remembered.Log, uint64(0), false
+	if place != nil && log != nil && log.Entry == &e.Level && terms.Current(word) {
+		next, ok = log.Settle(t.remembered.ID, m, h.n-back)
+		next |= terms.EpochBit
+	}
+	untouched := word == t.after && returned == 0
+	switch {
+	case ok:
+	case untouched:
+		log = nil
+		if next, ok = h.replayWith(t, terms, h.n-back); ok && restorer != nil {
+			before, _ := terms.State(next)
+			next = min(restorer.Restore(m.Word, before, c.now()), policy.MaxWord) | terms.EpochBit
+		}
+	default:
+		log = place.Find(&e.Level)
+	}
+	if !ok {
+		next = h.cancelLater(t, terms, word, returned, back)
+		if next == word || log != nil && !log.Correct(m, next&^terms.EpochBit) {
+			return 0, true
+		}
+	}
+	if !ok || !untouched {
+		announced = h.announce(e, terms, word, next, c.now(), back)
+	}
+	c.seam.Step("cancel: judged")
+	if !e.Advance(word, next) {
+		return announced, false
+	}
+	if log != nil {
+		log.Settled(underway.Mark{Word: next &^ terms.EpochBit, Epoch: terms.Epoch, Returned: e.Returned()})
+	}
+	return announced, true
 }
 
 // announce adds the units about to come back to Entry.Returned, and returns them.
@@ -203,9 +224,13 @@ func (h *Held[K]) replayWith(t receipt[K], terms *table.Terms, n int64) (next ui
 }
 
 // cancelLater returns the word after back units come back, although other calls changed it since.
-func (h *Held[K]) cancelLater(
-	t receipt[K], terms *table.Terms, word uint64, now policy.Instant, back, others int64,
-) uint64 {
+func (h *Held[K]) cancelLater(t receipt[K], terms *table.Terms, word, returned uint64, back int64) uint64 {
+	// Not before: some units of the word may have drained since.
+	now, others := h.cell.now(), int64(returned)
+	if (h.limit != nil || t.entry.HasForeignTurn()) && (word != t.after || returned > 0) {
+		// Turns under other limits since are unknown. Assume the worst: everything was given back.
+		others = math.MaxInt64
+	}
 	refunder, ok := h.policyUnder(terms).(policy.Refunder)
 	state, alive := terms.State(word)
 	if !ok || !alive || !terms.Current(word) {

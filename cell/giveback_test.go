@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,7 +19,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Now and later, under a chosen limit, and under a limit that cannot give back.
+// Now and later, under a chosen limit, and under a limit that cannot give back. A key that is warming
+// up stays warmer, so that later calls find more.
 // Promise: `Keep` of the last take is like taking only the kept units.
 func TestKeepIsAsIfNoMoreHadBeenAskedFor(t *testing.T) {
 	for _, p := range append(policies.Each(), bare{funnel(10, 1, time.Second)}) {
@@ -38,8 +40,15 @@ func TestKeepIsAsIfNoMoreHadBeenAskedFor(t *testing.T) {
 					r.Keep(0) // once is enough
 					r.Cancel()
 					for range 4 {
-						require.Equal(t, d.Peek("asked"), d.Peek("kept"), "%v: %d kept after %v", p, kept, after)
-						require.Equal(t, d.Take("asked", 3), d.Take("kept", 3))
+						asked, took := d.Peek("asked"), d.Take("asked", 3)
+						left, also := d.Peek("kept"), d.Take("kept", 3)
+						if strings.HasPrefix(p.String(), "warming up") {
+							require.GreaterOrEqual(t, left.Remaining, asked.Remaining, "%v: %d kept after %v", p, kept, after)
+							require.LessOrEqual(t, also.RetryAfter, took.RetryAfter)
+							break // its next call may come sooner
+						}
+						require.Equal(t, asked, left, "%v: %d kept after %v", p, kept, after)
+						require.Equal(t, took, also)
 						d.advance(1700 * time.Millisecond)
 					}
 				}

@@ -73,6 +73,7 @@ func (d *desk) set(of table.Options, o Options[string]) {
 	d.queue = cmdqueue.New[table.Command[string]](1024)
 	o.View, o.Queue, o.First = d.table.View(), d.queue, 1
 	o.OpenTimeout, o.Idle, o.MaxWaiting, o.MaxWaitingTotal = time.Minute, idle, 1024, 1<<16
+	o.MaxKeys = of.MaxKeys
 	o.Writing = func() bool { return !d.gone }
 	d.Cell, d.control = New(o)
 	d.t.Cleanup(func() {

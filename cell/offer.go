@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"github.com/ral-limiter/ral/internal/core/underway"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -70,12 +71,32 @@ func (o *Offer) TakeOne() (allowed, sure bool) {
 	return allowed, next <= policy.MaxWord
 }
 
-// Accept makes the take of an allowed Offer. It returns false if the Offer is outdated.
+// Accept makes the take of an allowed Offer, for units that are given back at once or never. It
+// returns false if the Offer is outdated.
 func (o *Offer) Accept() bool { return o.Level.Advance(o.Before, o.After) }
 
+// Remembered names the take of an Offer in the log of its entry.
+type Remembered = underway.Receipt[table.Level]
+
+// Accept is Offer.Accept of n units, and remembers a take that has to be for Cell.Held. hash is the
+// key's.
+func (c *Cell[K]) Accept(o Offer, hash uint64, n int64) (r Remembered, ok bool) {
+	if o.Terms.Restorer != nil {
+		return r, o.Accept()
+	}
+	p := c.underway.Lock(hash)
+	if ok = o.Accept(); ok && p != nil {
+		m := underway.Mark{Word: o.After &^ o.Terms.EpochBit, Epoch: o.Terms.Epoch, Returned: o.Returned}
+		r = p.Add(o.Level, o.Terms.Policy, o.Before&^o.Terms.EpochBit, m, o.At, n)
+	}
+	p.Unlock()
+	return r, ok
+}
+
 // Held returns the held units of an accepted Offer of n units.
-func (c *Cell[K]) Held(o *Offer, n int64) Held[K] {
+func (c *Cell[K]) Held(o *Offer, r Remembered, n int64) Held[K] {
 	return Held[K]{cell: c, n: n, receipt: receipt[K]{
 		entry: table.EntryOf[K](o.Level), epoch: o.Terms.Epoch, before: o.Before, after: o.After, at: o.At, returned: o.Returned,
+		remembered: r,
 	}}
 }

@@ -37,6 +37,7 @@ type Options[K comparable] struct {
 	Queue           *cmdqueue.Queue[table.Command[K]]
 	WhenFull        WhenFull
 	OpenTimeout     time.Duration // the longest that a call may wait for the writer
+	MaxKeys         int           // the largest number of keys in the table, at least 1
 	Idle            time.Duration // the RetryAfter of a new key that a full table refuses
 	MaxWaiting      int           // the most calls that may wait for a key
 	MaxWaitingTotal int           // the most calls that may wait for all keys together

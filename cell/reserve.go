@@ -37,9 +37,10 @@ func (h *Held[K]) starts() policy.Instant { return h.receipt.at + policy.Instant
 
 // Package engine composes the calls below for several keys. None counts its answer: see Count.
 
-// TryTake takes n units at once, or refuses, even if limit, from Chosen, would delay the call.
-func (c *Cell[K]) TryTake(limit policy.Policy, key K, n int64, d *policy.Decision, h *Held[K]) Basis {
-	return c.reserve(key, &request{n: n, patience: noDelay, limit: limit, brief: true}, d, h)
+// TryTake takes n units at once, or refuses, even if limit, from Chosen, would delay the call. brief
+// units are given back at once or never.
+func (c *Cell[K]) TryTake(limit policy.Policy, key K, n int64, brief bool, d *policy.Decision, h *Held[K]) Basis {
+	return c.reserve(key, &request{n: n, patience: noDelay, limit: limit, brief: brief}, d, h)
 }
 
 // Await is AcquireWith without a count. With an error, d is a refusal and h is zero.

@@ -10,7 +10,7 @@ func init() {
 }
 
 func (c *Cell[K]) under(s seam.Seam) {
-	c.seam = s
+	c.seam, c.underway.Seam = s, s
 	seam.Give(c.lines, s.Scheduler)
 }
 

@@ -17,7 +17,7 @@ type request struct {
 	limit      policy.Policy  // of the call or chosen for its key; nil means the cell's own
 	notBefore  policy.Instant // refuse a call that would start before it; 0 sets no bound
 	charge     bool           // record -n units, even if the limit forbids it
-	brief      bool           // given back at once or never: not remembered
+	brief      bool           // given back at once or never: not remembered as underway.Logs does
 	noRoomWait bool           // refuse a new key if the table is full
 	chosen     bool           // limit is Cell.Chosen's
 }
@@ -75,7 +75,7 @@ type receipt[K comparable] struct {
 	before, after uint64
 	at            policy.Instant
 	returned      uint64 // Entry.Returned before the take
-	id            uint64 // in Cell.underway; 0 if it is not there
+	remembered    underway.Receipt[table.Level]
 }
 
 // plain reports whether the cell's own limit decides by n and patience alone.
@@ -130,26 +130,52 @@ func (c *Cell[K]) take(key K, q *request, d *policy.Decision, r *receipt[K]) Bas
 	return c.takeNew(hash, ok, key, now, q, d, r)
 }
 
-// takeFrom is takeEntry, and remembers a take that may be given back. It does so under the return
-// lock, so that takes are remembered in the order of their swaps. It does not wait long for the
-// lock: a policy that calls the engine may hold it.
+// takeFrom is takeEntry, and remembers a take that may be given back, or a charge while such takes
+// are remembered. It holds the place of the entry's log meanwhile, so that takes are remembered in
+// the order of their swaps. It does not wait long for it: a policy that calls the engine may hold
+// it.
 func (c *Cell[K]) takeFrom(
 	e *table.Entry[K], hash uint64, now policy.Instant, q *request, d *policy.Decision, r *receipt[K],
 ) (b Basis, alive bool) {
-	if r == nil || q.brief || !c.tryLockReturn(e) {
+	if q.brief || r == nil && !q.charge || restorerOf(q.limit, c.view.Terms()) != nil {
 		return c.takeEntry(e, now, q, d, r)
 	}
-	defer e.UnlockReturn()
+	p := c.underway.Lock(hash)
+	if p == nil {
+		return c.takeEntry(e, now, q, d, r)
+	}
+	defer p.Unlock()
+	var charge receipt[K]
+	if r == nil {
+		if p.Find(&e.Level) == nil {
+			return c.takeEntry(e, now, q, d, nil)
+		}
+		r = &charge
+	}
 	b, alive = c.takeEntry(e, now, q, d, r)
 	if terms := c.view.Terms(); r.entry == e && r.epoch == terms.Epoch && d.Wait == 0 {
-		limit := q.limit
-		if limit == nil {
-			limit = terms.Policy
-		}
-		m := underway.Mark{Word: r.after &^ terms.EpochBit, Epoch: r.epoch, Returned: e.Returned()}
-		r.id = c.underway.Add(e, hash, limit, r.before&^terms.EpochBit, m, r.at, q.n)
+		r.remember(p, terms, q.limit, q.n)
 	}
 	return b, alive
+}
+
+// restorerOf returns the limit, or that of the terms if it is nil, as a policy.Restorer. Takes
+// under other limits have to be remembered.
+func restorerOf(limit policy.Policy, terms *table.Terms) policy.Restorer {
+	if limit == nil {
+		return terms.Restorer
+	}
+	r, _ := limit.(policy.Restorer)
+	return r
+}
+
+// remember adds a take of n units under limit, or the terms' own if nil, to the log of its entry.
+func (r *receipt[K]) remember(p *underway.Place[table.Level], terms *table.Terms, limit policy.Policy, n int64) {
+	if limit == nil {
+		limit = terms.Policy
+	}
+	m := underway.Mark{Word: r.after &^ terms.EpochBit, Epoch: r.epoch, Returned: r.returned}
+	r.remembered = p.Add(&r.entry.Level, limit, r.before&^terms.EpochBit, m, r.at, n)
 }
 
 // takeEntry answers q in d by the entry's word, and advances the word by compare-and-swap. r, if

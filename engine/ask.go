@@ -7,6 +7,7 @@ import (
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/internal/core/decide"
+	"github.com/ral-limiter/ral/internal/core/underway"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
@@ -161,29 +162,38 @@ func (e *Engine[K]) describe(call *limits.Call[K], a *limits.Answer, h *cell.Hel
 // engineHolder settles held units. A pointer alone goes into an interface without allocating.
 type engineHolder[K comparable] struct{ *Engine[K] }
 
-// pack stores held units in a limits.Held. Without an entry, Ref is the key, for charges.
+// pack stores held units in a limits.Held. Ref is the log that remembers the take, which names its
+// entry, or else the entry or, without an entry, the key, for charges.
 func (e *Engine[K]) pack(to *limits.Held, key K, h *cell.Held[K]) {
 	to.Of = engineHolder[K]{e}
-	entry, limit := h.Pack(&to.Words)
-	to.Limit = limit
-	if entry != nil {
-		to.Ref = entry
-	} else {
+	p := h.Pack(&to.Words)
+	switch to.Limit = p.Limit; {
+	case p.Log != nil:
+		to.Ref = p.Log
+	case p.Entry != nil:
+		to.Ref = p.Entry
+	default:
 		to.Ref = key
 	}
 }
 
 func (e engineHolder[K]) Settle(_ context.Context, held limits.Held, used int64) error {
 	n := held.Words[0]
-	entry, recorded := held.Ref.(*table.Entry[K])
+	p := cell.Packed[K]{Limit: held.Limit}
+	switch ref := held.Ref.(type) {
+	case *underway.EntryLog[table.Level]:
+		p.Log, p.Entry = ref, table.EntryOf[K](ref.Entry)
+	case *table.Entry[K]:
+		p.Entry = ref
+	}
 	switch {
-	case used > n && recorded:
-		e.charge(held.Limit, entry.Key(), used-n)
+	case used > n && p.Entry != nil:
+		e.charge(held.Limit, p.Entry.Key(), used-n)
 	case used > n:
 		key, _ := held.Ref.(K) // a nil interface key is no K
 		e.charge(held.Limit, key, used-n)
-	case recorded && used < n:
-		h := e.cell.Unpack(entry, held.Limit, &held.Words)
+	case p.Entry != nil && used < n:
+		h := e.cell.Unpack(p, &held.Words)
 		h.Keep(used)
 	}
 	return nil

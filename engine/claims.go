@@ -137,8 +137,10 @@ type claimer struct {
 type anyEngine interface {
 	// known is cell.Known.
 	known(key anyKey, hash uint64, now policy.Instant) (level *table.Level, terms *table.Terms, word, returned uint64)
+	// accept is cell.Accept.
+	accept(o cell.Offer, hash uint64, n int64) (r cell.Remembered, ok bool)
 	// keep ends the take of an accepted offer of n units with used of them used.
-	keep(o cell.Offer, n, used int64)
+	keep(o cell.Offer, r cell.Remembered, n, used int64)
 
 	// For all keys, known or not.
 	probeKey(key anyKey, n int64) (d policy.Decision, basis cell.Basis, atOnce int64)
@@ -194,8 +196,12 @@ func (e *Engine[K]) known(key anyKey, hash uint64, now policy.Instant) (
 	return e.cell.Known(unpack[K](e.form, key), hash, now)
 }
 
-func (e *Engine[K]) keep(o cell.Offer, n, used int64) {
-	h := e.cell.Held(&o, n)
+func (e *Engine[K]) accept(o cell.Offer, hash uint64, n int64) (r cell.Remembered, ok bool) {
+	return e.cell.Accept(o, hash, n)
+}
+
+func (e *Engine[K]) keep(o cell.Offer, r cell.Remembered, n, used int64) {
+	h := e.cell.Held(&o, r, n)
 	h.Keep(used)
 }
 
@@ -210,7 +216,7 @@ func (e *Engine[K]) tryTakeKey(packed anyKey, n int64) (d policy.Decision, held 
 	key := unpack[K](e.form, packed)
 	limit, atOnce := e.limitOf(key) // before units are taken, as it may panic
 	var h cell.Held[K]
-	basis = e.cell.TryTake(limit, key, n, &d, &h)
+	basis = e.cell.TryTake(limit, key, n, false, &d, &h)
 	if d.Allowed {
 		held = kept(h)
 	}
@@ -270,7 +276,8 @@ var errNoKey = fmt.Errorf("%w: the zero Claim names no key", ErrNever)
 func (noEngine) known(anyKey, uint64, policy.Instant) (*table.Level, *table.Terms, uint64, uint64) {
 	return nil, nil, 0, 0
 }
-func (noEngine) keep(cell.Offer, int64, int64) {}
+func (noEngine) accept(cell.Offer, uint64, int64) (r cell.Remembered, ok bool) { return r, false }
+func (noEngine) keep(cell.Offer, cell.Remembered, int64, int64)                {}
 func (noEngine) probeKey(anyKey, int64) (policy.Decision, cell.Basis, int64) {
 	return policy.Decision{RetryAfter: policy.Never}, cell.Basis{}, 0
 }

@@ -72,8 +72,10 @@ type Config struct {
 	// 1ns.
 	Idle time.Duration
 
-	// MaxKeys bounds the keys in the table. A key takes about 75 bytes and its own content. The
-	// default is 1<<20.
+	// MaxKeys bounds the keys in the table. A key takes about 75 bytes and its own content. Under a
+	// policy.Funnel or Bursty, each take of up to min(4,096, MaxKeys) keys that may be given back
+	// adds about 56 bytes, at most 14 KB a key, until its Reservation, Outcome or Grant is collected.
+	// The default is 1<<20.
 	MaxKeys int
 
 	// WhenFull selects how a new key is treated when the table holds MaxKeys. EvictLeastDebt, the

@@ -170,6 +170,7 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		WhenFull:          cell.WhenFull(config.WhenFull),
 		RefuseUnavailable: config.WhenUnavailable == Refuse,
 		OpenTimeout:       config.OpenTimeout,
+		MaxKeys:           config.MaxKeys,
 		RefuseClosed:      k != nil || e.last != nil || config.source != nil,
 		Refusals:          config.refusals,
 		RefusedKeys:       !config.NoRefusedKeys,

@@ -15,11 +15,12 @@ type knownClaim struct {
 	of    *claimer // nil if nothing is held
 	n     int64
 	offer cell.Offer
+	taken cell.Remembered
 }
 
 func (k *knownClaim) Keep(n int64) {
 	if k.of != nil {
-		k.of.keep(k.offer, k.n, n)
+		k.of.keep(k.offer, k.taken, k.n, n)
 	}
 }
 
@@ -48,12 +49,12 @@ func (o *Outcome) takeKnown(claims []Claim) (sure bool) {
 	}
 	if allowed {
 		for done, i := range c.order[:len(claims)] {
-			k := &o.known[i]
-			if !k.offer.Accept() {
+			k, claim, accepted := &o.known[i], &claims[i], false
+			if k.taken, accepted = claim.of.accept(*escape.Hide(&k.offer), claim.hash, claim.n); !accepted {
 				*o = c.takeRest(done, claims, escape.Hide(o)) // it keeps what offers point to, which is on the heap
 				return true
 			}
-			k.of, k.n = claims[i].of, claims[i].n
+			k.of, k.n = claim.of, claim.n
 		}
 	}
 	o.Allowed, o.Decisions = allowed, o.Decisions[:len(claims)]

@@ -162,11 +162,10 @@ func (o *Outcome) Cancel() {
 // that their engines know, and no engine has PolicyFor, it allocates only the Decisions, and only
 // for a caller that keeps the Outcome.
 //
-// Limits that count in windows get everything back. So does a funnel, unless other calls give back
-// to the same key in that moment. Then some units may stay charged, at most the claim's: as many as
+// Limits that count in windows get everything back. So does a funnel, unless other calls take by
+// Choke or Take in that moment. Then some units may stay charged, at most the claim's: as many as
 // could have drained meanwhile, and those that other calls took beyond the room that the claim left.
-// A policy.Queue or WarmingUp may keep the units once other calls have taken. A limit that PolicyFor
-// chose gives nothing back once others have taken, unless it counts in windows.
+// A policy.Queue or WarmingUp may keep the units once other calls have taken.
 func TakeAll(claims ...Claim) (out Outcome) {
 	// This is inlined, so that a caller that does not keep the Decisions has them on its stack.
 	out.Decisions = make([]policy.Decision, fewClaims)

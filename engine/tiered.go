@@ -187,7 +187,7 @@ func (c *tieredCall[K]) takeRest(decisions *[fewClaims]policy.Decision) (all pol
 		if k.decision.Allowed = true; decisions != nil {
 			k.decision = decisions[i]
 		}
-		k.held, k.taken = e.cell.Held(&c.offers[i], c.n), true
+		k.held, k.taken = e.cell.Held(&c.offers[i], cell.Remembered{}, c.n), true
 	}
 	all.Allowed, recorded = m.take(c.taken), true
 	m.countAnswers(all.Allowed)
@@ -222,7 +222,7 @@ func (t tier[K]) probe(n int64) (d policy.Decision, basis cell.Basis, _ int64) {
 }
 
 func (t tier[K]) tryTake(n int64) (d policy.Decision, h cell.Held[K], basis cell.Basis, _ int64) {
-	basis = t.cell.TryTake(t.cell.Chosen(t.key), t.key, n, &d, &h)
+	basis = t.cell.TryTake(t.cell.Chosen(t.key), t.key, n, true, &d, &h)
 	return d, h, basis, 0
 }
 

@@ -111,12 +111,15 @@ type Reservation[K comparable] struct {
 
 // Cancel gives the units back, as if the call had never been made, except that turns promised to
 // other calls stand. After the turn, it gives back the units that still count. It does nothing the
-// second time, or on a refusal. It is exact under two conditions:
+// second time, or on a refusal. It never refuses a call: at no instant, now or later, does less
+// remain than without it. So a policy.FixedWindow stays where it opened, and a policy.WarmingUp as
+// warm as it was. Under a policy.Restorer, such as a window, Cancel is exact. Under a policy.Funnel
+// or Bursty it is exact under two conditions:
 //
 //   - The reservation is among the latest 128 of its key, and no other key has its place in a memory
-//     of 4,096 keys.
-//   - All other calls of the key since took by Reserve, Acquire, Wait or Hold, and gave back by
-//     Cancel, Keep or Settle.
+//     of 4,096 keys, or of Config.MaxKeys if that is less.
+//   - All other calls of the key since took by Reserve, Acquire, Wait, Hold, TakeAll or Tiered.Hold,
+//     charged by Refund or Settle, and gave back by Cancel, Keep or Settle.
 //
 // Otherwise, limits that count in windows give all units back while the window is there. A bucket
 // gives back the units that have not drained, as far as it holds the units that other calls took or

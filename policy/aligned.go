@@ -19,6 +19,7 @@ type Anchored interface {
 
 // aligned keeps in a word the number of a window, from about 1970, and its count.
 type aligned struct {
+	untraced
 	limit int64
 	bits  uint // of the count; the other bits of a word are the number
 	windows

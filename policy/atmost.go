@@ -29,6 +29,7 @@ type layout struct {
 
 // atMost keeps in a word the units of each part that an open window of length per can reach.
 type atMost struct {
+	untraced
 	limit   int64
 	per     time.Duration
 	layouts [len(atMostLayouts)]layout // the ways to divide per, whatever the limit

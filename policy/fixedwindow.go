@@ -57,10 +57,12 @@ type fixedWindow struct {
 // # Giving back
 //
 // Units come back to the current or promised window, until it has ended. A debt does not outlast
-// its window either. A window that gets all its units back counts as never opened, except that a
-// call whose clock is behind its start still counts in it. If all units of a promised window come
-// back, the window before it counts as full. A take can be cancelled while its window is the
-// latest: all its units come back. Once a later window is open or promised, none do.
+// its window either. An open window stays where it opened, also if all its units come back: only
+// its count falls. If the next call opened another window instead, that would end later and could
+// refuse calls that the first would have admitted. So a call that is undone may leave a trace: the
+// end of its window. If all units of a promised window come back before it opens, the window before
+// it counts as full. A take can be cancelled while its window is the latest: all its units come
+// back. Once a later window is open or promised, none do.
 //
 // # One limit after another
 //
@@ -213,12 +215,12 @@ func (f *fixedWindow) Take(word uint64, now Instant, n int64, patience time.Dura
 	return next, d
 }
 
-// FreshAt returns the end of the window. An empty window means nothing from its first step on.
+// FreshAt returns the end of the window, also of an empty window.
 func (f *fixedWindow) FreshAt(word uint64) Instant { return f.freshAt(f.split(word)) }
 
 func (f *fixedWindow) freshAt(w fixed) Instant {
-	if w.count == 0 && !w.promised {
-		return max(f.starts(w)-Instant(f.step)+1, 0)
+	if w == (fixed{}) {
+		return 0 // never used
 	}
 	return f.instant(w.end)
 }
@@ -249,16 +251,22 @@ func (f *fixedWindow) lower(word uint64, w fixed, t Instant, n int64) uint64 {
 	if back == 0 {
 		return word
 	}
-	if w.count -= back; w.count > 0 {
-		return f.join(w)
-	}
-	// The window is empty. If open, it is undone: the next call opens another. The window before a
-	// promised window was full; the word does not hold for which limit, so it is full for every
-	// limit.
-	if w.promised = f.ahead(w, t); w.promised {
+	if w.count -= back; w.count == 0 && f.ahead(w, t) {
+		// The window before was full; the word does not hold for which limit, so it is full for
+		// every limit.
 		w.end -= min(f.length, w.end)
 		w.count = f.full()
 	}
+	return f.join(w)
+}
+
+// Restore returns an empty window if the take opened it.
+func (f *fixedWindow) Restore(word, before uint64, now Instant) uint64 {
+	w := f.split(word)
+	if f.split(before).end == w.end || f.ahead(w, clamped(now, f.end)) {
+		return before
+	}
+	w.count = 0
 	return f.join(w)
 }
 
@@ -276,10 +284,10 @@ func (f *fixedWindow) Carry(from Policy, word uint64, now Instant) (uint64, bool
 		return word, true
 	}
 	t := clamped(now, old.end)
-	w := old.current(word, t)
-	if w.count == 0 && !w.promised {
+	if t >= old.FreshAt(word) {
 		return 0, true
 	}
+	w := old.split(word)
 	// The window may have opened after now, less than a step before its rounded start.
 	start, ahead := max(clamped(now, f.end), old.starts(w)-Instant(old.step)+1), old.ahead(w, t)
 	if ahead || old.per == f.per {

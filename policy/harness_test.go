@@ -126,9 +126,9 @@ type subject struct {
 	joins bool
 	// credit is set if a take may be of any size, and is paid for afterwards.
 	credit bool
-	// lags is set if a call whose clock is behind finds an empty window that got all its units
-	// back.
-	lags bool
+	// stays is set if a take that is given back leaves its window where it opened: as much remains
+	// as without the take, and the window is empty.
+	stays bool
 }
 
 // atRate returns a subject.within: units, less those beside, are at most count*window/per.

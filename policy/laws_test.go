@@ -186,7 +186,7 @@ func (r *trial) fresh(c action, next uint64, d policy.Decision) {
 	}
 	want := r.resetAfter(next, now)
 	r.must(d.ResetAfter == want, "reset after %d, but fresh in %d", d.ResetAfter, want)
-	r.must(r.lags || want == 0 || want == time.Duration(at-now), "reset after %d, but fresh in %d", want, at-now)
+	r.must(want == 0 || want == time.Duration(at-now), "reset after %d, but fresh in %d", want, at-now)
 	if at > r.end {
 		return // time does not get there
 	}
@@ -201,16 +201,10 @@ func (r *trial) fresh(c action, next uint64, d policy.Decision) {
 }
 
 // resetAfter returns the expected Decision.ResetAfter: the time until FreshAt, or until the word
-// is as good as new under this limit alone. If a call may lag behind an empty window, it is the
-// time until a key that takes a unit is fresh.
+// is as good as new under this limit alone.
 func (s subject) resetAfter(word uint64, now policy.Instant) time.Duration {
 	if s.apart && s.alike(word, 0, now) {
 		return 0
-	}
-	if s.lags && s.FreshAt(word) > now {
-		if next, d := s.Take(word, now, 1, 0); d.Allowed {
-			word = next
-		}
 	}
 	return time.Duration(max(s.FreshAt(word)-now, 0))
 }
@@ -260,7 +254,13 @@ func (r *trial) restores(c action, next uint64, d policy.Decision) {
 		return
 	}
 	for _, later := range [...]policy.Instant{0, 1, policy.Instant(r.period), r.FreshAt(r.word) - now - 1, r.FreshAt(next) - now - 1} {
-		if later >= 0 && later <= r.end-now {
+		switch {
+		case later < 0 || later > r.end-now:
+		case r.stays:
+			_, was := r.Take(r.word, now+later, 0, 0)
+			_, is := r.Take(back, now+later, 0, 0)
+			r.must(is.Remaining == was.Remaining, "given back, and %d ns later %d remain instead of %d", later, is.Remaining, was.Remaining)
+		default:
 			r.must(r.alike(back, r.word, now+later), "given back, and %d ns later it shows", later)
 		}
 	}

@@ -71,8 +71,29 @@ type Refunder interface {
 	// calls, which may have taken under other limits of the family. Cancel is not needed while
 	// the word is still taken and nothing was given back: restoring the previous word undoes the
 	// take entirely.
+	//
+	// A give-back never refuses a call: at no instant, now or later, does less remain with next
+	// than with word.
 	Cancel(word, taken uint64, at, now Instant, n, undone int64) (next uint64)
 }
+
+// Restorer is an optional interface of a [Refunder] whose words suffice to give back exactly. Its
+// Cancel gives back all units of a take that still count, unless a turn was promised behind them.
+// Takes under other policies must be remembered for that, since a word does not tell how much of
+// each take has drained. All policies of this package implement it except [Funnel] and [Bursty].
+type Restorer interface {
+	// Restore returns the word after a take is undone, if no other call has changed the key since.
+	// word is the key's word at now. before is the word from before the take or, if a part of its
+	// units was used, the word that a take of that part would have left. Restore returns before
+	// unless a give-back leaves a trace: a [FixedWindow] stays where it opened, and a [WarmingUp]
+	// stays as warm as it was. Otherwise later calls could be refused because of the give-back.
+	Restore(word, before uint64, now Instant) (next uint64)
+}
+
+// untraced is the Restorer of a policy whose give-backs leave no trace.
+type untraced struct{}
+
+func (untraced) Restore(_, before uint64, _ Instant) uint64 { return before }
 
 // Relative is an optional interface of a Policy: limits of one family, as each constructor
 // documents it, can follow each other for keys in use. All policies of this package implement it.

@@ -7,6 +7,7 @@ import (
 
 // queue keeps in a word the tick from which the next call may leave.
 type queue struct {
+	untraced
 	pace
 	depth    uint64  // ticks that a full queue waits: capacity * interval
 	end      Instant // where its time stands still

@@ -10,6 +10,7 @@ import (
 // before. A call's sliding window is the per instants up to its own. Of the window before it
 // covers the instants that the call's own window has not reached.
 type slidingWindow struct {
+	untraced
 	limit int64
 	per   time.Duration
 	byPer divisor

@@ -113,9 +113,11 @@ const (
 //
 // # Giving back
 //
-// A refund reverses a take with its price, except for rounding up twice. If nothing is stored,
-// units come back at the usual price. If nothing is owed, nothing comes back. The price of later
-// takes depends on earlier takes, so Cancel gives nothing back once another call has taken.
+// A refund gives back the price of a take, except for rounding up twice. If nothing is stored,
+// units come back at the usual price. If nothing is owed, nothing comes back. The key stays as warm
+// as it was, also when a take is undone: a colder key would charge later calls more, and so refuse
+// calls because of the give-back. A later take is priced and starts once the take before it is
+// paid, so Cancel gives nothing back once another call has taken.
 //
 // # One limit after another
 //
@@ -155,7 +157,7 @@ func WarmingUp(count int64, per, warmup time.Duration, coldFactor float64) (Poli
 		return bad("warmup", warmup, fmt.Sprintf(
 			"at most %v at %d per %v and a coldFactor of %g, or a slower rate: a word has no room for more", time.Duration(longest.Int64()), count, per, coldFactor))
 	}
-	w.price()
+	w.setPrice()
 	w.limit = w.mostAtOnce()
 	w.longestOwing = w.cost(0, w.limit)
 	w.end = Instant((w.latest - w.longestOwing) >> tickBits)
@@ -221,8 +223,8 @@ func (w *warmingUp) layOut() (most *big.Int) {
 	return nil
 }
 
-// price computes the surcharge of coldness.
-func (w *warmingUp) price() {
+// setPrice computes the surcharge of coldness.
+func (w *warmingUp) setPrice() {
 	stable, cold, warm := ratio(w.interval, 1), ratio(w.cold, 1), ratio(w.warm, 1)
 	both, gap := new(big.Rat).Add(stable, cold), new(big.Rat).Sub(cold, stable)
 
@@ -445,26 +447,50 @@ func (w *warmingUp) Refund(word uint64, now Instant, n int64) uint64 {
 		due += min(w.cost(level, n), w.latest-due)
 		return w.word(due, level+timesUp(n, w.perUnit, w.levels))
 	}
-	if due <= t || n == 0 {
+	if n == 0 {
 		return word
 	}
+	return w.lower(word, due-min(w.price(level, n), due), t)
+}
+
+// price returns the ticks that the last n units before a level have cost, or their usual price if
+// nothing is stored.
+func (w *warmingUp) price(level uint64, n int64) uint64 {
 	if level < w.levels {
 		level -= timesUp(n, w.perUnit, level)
 	}
-	paid := w.cost(level, n)
-	if paid >= due-t {
-		return w.paid(t, level)
-	}
-	return w.word(due-paid, level)
+	return w.cost(level, n)
 }
 
-// Cancel needs the word unchanged and nothing given back since. Later takes started when this take
-// was paid, at a price that depends on it. Their price without it does not follow from a word.
+// lower returns the word with all paid at due, or at the tick t if that is later. The key stays as
+// warm as it is.
+func (w *warmingUp) lower(word, due, t uint64) uint64 {
+	owing, level := w.state(word)
+	switch {
+	case owing <= max(due, t):
+		return word
+	case due <= t:
+		return w.paid(t, level)
+	}
+	return w.word(due, level)
+}
+
+// Cancel needs that no call has taken since, which would have raised due, and nothing was given
+// back. Later takes started when this take was paid. Their price without it does not follow from a
+// word.
 func (w *warmingUp) Cancel(word, taken uint64, _, now Instant, n, undone int64) uint64 {
-	if word != taken || n <= 0 || undone > 0 {
+	due, _ := w.state(word)
+	took, level := w.state(taken)
+	if due != took || n <= 0 || undone > 0 {
 		return word
 	}
-	return w.Refund(word, now, n)
+	return w.lower(word, due-min(w.price(level, n), due), ticks(now, w.end))
+}
+
+// Restore returns what was owed before, of a key as warm as it is.
+func (w *warmingUp) Restore(word, before uint64, now Instant) uint64 {
+	due, _ := w.state(before)
+	return w.lower(word, due, ticks(now, w.end))
 }
 
 // Reads compares the three values from which the division of a word follows.

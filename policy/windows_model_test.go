@@ -199,7 +199,7 @@ func newCounter(limit int64, per time.Duration) *counter {
 func (c *counter) end() policy.Instant { return policy.Instant(c.last - c.length) }
 
 func (c *counter) live(at int64) *fixedLife {
-	if c.window == nil || at >= c.window.from+c.length || c.window.count == 0 && at > c.window.from-c.step {
+	if c.window == nil || at >= c.window.from+c.length {
 		return nil
 	}
 	return c.window
@@ -277,13 +277,9 @@ func (c *counter) giveBack(w *fixedLife, at, n int64) *big.Rat {
 	left := *w
 	left.count -= back
 	c.window = &left
-	if left.count == 0 {
-		// A promised window follows a full window. So may an opened one, for a clock that goes
-		// back.
-		if w.promised && at < w.from {
-			left = fixedLife{from: w.from - c.length, promised: true, count: c.full}
-		}
-		left.promised = left.count > 0
+	if left.count == 0 && w.promised && at < w.from {
+		// A promised window follows a full window. An open window stays where it opened.
+		left = fixedLife{from: w.from - c.length, promised: true, count: c.full}
 	}
 	return whole(back)
 }
@@ -301,7 +297,7 @@ func fixedWindowOf(limit int64, per time.Duration) subject {
 		forgets:  true, // the window before the promised
 		aliases:  true, // a window that is over may be any
 		joins:    true, // the window that was open at the later instant
-		lags:     true, // behind a window that was opened and is empty
+		stays:    true, // the window, where the take opened it
 	}
 }
 

@@ -26,14 +26,21 @@ func (l *Limiter) Reserve(n int64, patience time.Duration) (r Reservation) {
 }
 
 func (l *Limiter) reserve(q *request, d *policy.Decision, h *held) {
-	locked := l.tryLock()
-	if locked {
-		defer l.mu.Unlock()
-	}
-	l.take(q, d, &h.receipt)
+	l.takeLogged(q, d, &h.receipt)
 	h.limiter, h.n, h.wait = l, q.n, d.Wait
-	if r := &h.receipt; locked && r.terms != nil && d.Wait == 0 {
-		m := underway.Mark{Word: r.after, Returned: r.terms.returned.Load()}
+}
+
+// takeLogged is take, and remembers a take that may be given back, or a charge beside it.
+func (l *Limiter) takeLogged(q *request, d *policy.Decision, r *receipt) {
+	t := l.terms.Load()
+	if t == nil || t.restorer != nil || !l.tryLock() {
+		l.take(q, d, r)
+		return
+	}
+	defer l.mu.Unlock()
+	l.take(q, d, r)
+	if r.terms != nil && d.Wait == 0 {
+		m := underway.Mark{Word: r.after, Returned: r.returned}
 		r.id = r.terms.log.Add(r.terms.policy, r.before, m, r.at, q.n)
 	}
 }
@@ -66,7 +73,9 @@ type Reservation struct {
 // limit:
 //
 //   - If all calls since took by Reserve, Acquire or Hold, it is as if the call had never been
-//     made, except that promised turns stand. That holds for the latest 128 of them.
+//     made, except that promised turns stand. That holds for the latest 128 of them. Windows need
+//     neither condition. A policy.FixedWindow stays where it opened, and a policy.WarmingUp as warm
+//     as it was.
 //   - If other calls took since, their turns stand. The rest comes back, as each policy's
 //     constructor says.
 //   - If other calls took and the policy is not a policy.Refunder, or if SetPolicy or Reset was
@@ -111,20 +120,23 @@ func (h *held) keep(n int64) {
 	units := min(uint64(back), resetUnits)
 	for {
 		word := t.word.Load()
-		mark := underway.Mark{Word: word, Returned: t.returned.Load()}
-		next, logged := t.log.Settle(r.id, mark, h.n-back)
+		untouched := word == r.after && others == 0
+		m := underway.Mark{Word: word, Returned: t.returned.Load()}
+		next, logged := t.log.Settle(r.id, m, h.n-back)
 		ok := logged
-		if !ok && word == r.after && others == 0 {
-			next, ok = h.replayWith(r, h.n-back)
+		if !ok && untouched {
+			if next, ok = h.replayWith(r, h.n-back); ok && t.restorer != nil {
+				next = min(t.restorer.Restore(word, next, l.time.now()), policy.MaxWord)
+			}
 		}
 		if !ok {
 			// Read the clock again: some units may have drained since.
-			now := l.time.now()
-			if next = r.cancelLater(word, now, back, int64(others)); next == word {
+			next = r.cancelLater(word, l.time.now(), back, int64(others))
+			if logged = t.log.Correct(m, next); next == word || !logged {
 				return
 			}
-			t.returned.Add(units)
-		} else if logged && (word != r.after || others != 0) {
+		}
+		if !ok || !untouched {
 			t.returned.Add(units)
 		}
 		if t.word.CompareAndSwap(word, next) {
@@ -173,7 +185,7 @@ func (r receipt) cancelLater(word uint64, now policy.Instant, back, others int64
 // that window gets the room. Use Reservation.Cancel or Keep if this matters.
 func (l *Limiter) Refund(n int64) (d policy.Decision) {
 	if n < 0 || l.terms.Load() == nil {
-		l.take(&request{n: n, charge: true}, &d, nil)
+		l.takeLogged(&request{n: n, charge: true}, &d, &receipt{})
 		return d
 	}
 	l.mu.Lock()

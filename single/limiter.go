@@ -43,8 +43,9 @@ type terms struct {
 	policy   policy.Policy
 	choker   policy.Choker   // nil without this fast path
 	refunder policy.Refunder // nil if the policy cannot give back
+	restorer policy.Restorer // nil if takes have to be remembered, to be given back
 
-	log underway.Log // of reservations; guarded by Limiter.mu
+	log underway.Log // of reservations and charges; guarded by Limiter.mu
 
 	next atomic.Pointer[terms] // set before the word is moved, cleared once the Limiter has the new terms
 }
@@ -56,6 +57,7 @@ func newTerms(p policy.Policy) *terms {
 	t := &terms{policy: p}
 	t.choker, _ = p.(policy.Choker)
 	t.refunder, _ = p.(policy.Refunder)
+	t.restorer, _ = p.(policy.Restorer)
 	return t
 }
 

@@ -22,9 +22,10 @@ const epochBit = 1 << 63
 // before, and a swap of it succeeds only while that is so.
 type Terms struct {
 	Policy policy.Policy
-	// Choker and Refunder are nil if the policy is none.
+	// Choker, Refunder and Restorer are nil if the policy is none.
 	Choker   policy.Choker
 	Refunder policy.Refunder
+	Restorer policy.Restorer
 	Delays   bool           // the policy's
 	OnCredit shape.OnCredit // nil if Remaining counts up to the Limit
 	EpochBit uint64         // or-ed to each word left under these terms
@@ -46,6 +47,7 @@ func newTerms(p policy.Policy, bit uint64, before policy.Policy, by *Change) *Te
 	t.decider, _ = p.(decider)
 	t.OnCredit, _ = p.(shape.OnCredit)
 	t.Refunder, _ = p.(policy.Refunder)
+	t.Restorer, _ = p.(policy.Restorer)
 	t.relative, _ = p.(policy.Relative)
 	return t
 }

@@ -53,11 +53,16 @@ type take struct {
 // replay returns the word after a take of fewer units. ok is false if that take would have had
 // another turn, where its units might count elsewhere.
 func (l *Limit) replay(of take, back int64) (word uint64, ok bool) {
-	if back >= of.n {
-		return of.Before, true
+	word, ok = of.Before, true
+	if back < of.n {
+		var d policy.Decision
+		word, d = l.policy.Take(of.Before, of.At, of.n-back, math.MaxInt64)
+		ok = d.Allowed && d.Wait == of.Wait
 	}
-	word, d := l.policy.Take(of.Before, of.At, of.n-back, math.MaxInt64)
-	return word, d.Allowed && d.Wait == of.Wait
+	if r, can := l.policy.(policy.Restorer); can && of.Wait == 0 { // its window has opened
+		word = r.Restore(of.After, word, of.At)
+	}
+	return word, ok
 }
 
 // change gives back units of a take or, if it is zero, of any calls. For back < 0 it charges -back.

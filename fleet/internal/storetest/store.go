@@ -315,11 +315,14 @@ func wordKept(p policy.Policy, word uint64, now policy.Instant, of store.Taken, 
 	case of.After != word:
 		return min(refunder.Cancel(word, of.After, of.At, now, n-kept, math.MaxInt64), without(p, word, of, now, n-kept))
 	case kept == 0:
-		return of.Before
-	case d.Allowed && d.Wait == of.Wait:
-		return sooner
+		sooner = of.Before
+	case !d.Allowed || d.Wait != of.Wait:
+		return refunder.Cancel(word, of.After, of.At, now, n-kept, 0)
 	}
-	return refunder.Cancel(word, of.After, of.At, now, n-kept, 0)
+	if restorer, ok := p.(policy.Restorer); ok && of.Wait == 0 {
+		return restorer.Restore(word, sooner, of.At)
+	}
+	return sooner
 }
 
 // without is the word after a return of units behind later calls: units x interval - age come back,

@@ -7,24 +7,26 @@
 // makes the remaining takes again, each at its own instant.
 //
 // A Log is valid while the word is the result of its last take or Settle. If another call, such as
-// engine.Choke, changes the word, the Log starts anew.
+// engine.Choke, changes the word, the Log starts anew. Takes under a policy.Restorer need no Log:
+// their words suffice.
 package underway
 
 import (
 	"math"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"weak"
 
+	"github.com/ral-limiter/ral/internal/core/seam"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // A key's latest 128 takes are remembered, and at most 160: 7.5 KB. A Settle repeats up to as many,
 // at about 10 ns each. Forgetting one take at each, which moves all others, cost 75 ns.
 const (
-	most    = 160
-	forgets = 32 // at a time
+	maxTakes = 160
+	forgets  = 32 // at a time
 )
 
 // Log holds the latest takes of a key, in order. The zero Log is empty. Its methods are for one
@@ -52,8 +54,12 @@ type take struct {
 }
 
 // Add records a take of n units under limit that was allowed at once, at an instant, and brought
-// the word from before to m.Word. It returns the take's ID, for Settle. Do not add a take that
-// waits for its turn: only the policy knows the room that a give-back must leave to the turn.
+// the word from before to m.Word. n < 0 is a charge of -n units by policy.Refunder. It returns the
+// take's ID, for Settle. Do not add a take that waits for its turn: only the policy knows the room
+// that a give-back must leave to the turn.
+//
+// m has the count of returned units from before the take. So if another call gives back meanwhile,
+// the Log is of no word.
 //
 // A take counts as no earlier than its predecessor. Its own instant may be from before its key was
 // last forgotten, and a take at that instant alone would be free.
@@ -62,10 +68,13 @@ func (l *Log) Add(limit policy.Policy, before uint64, m Mark, at policy.Instant,
 	if was.Word != before || was.Epoch != m.Epoch || was.Returned != m.Returned {
 		l.Drop()
 	}
+	if n < 0 && len(l.takes) == 0 {
+		return 0 // no settle needs to know of it
+	}
 	if last := len(l.takes) - 1; last >= 0 {
 		at = max(at, l.takes[last].at)
 	}
-	if len(l.takes) == most {
+	if len(l.takes) == maxTakes {
 		l.takes = slices.Delete(l.takes, 0, forgets)
 	}
 	l.last++
@@ -75,8 +84,9 @@ func (l *Log) Add(limit policy.Policy, before uint64, m Mark, at policy.Instant,
 }
 
 // Settle returns the word as if the take of that ID had been of n units, fewer than it was, or not
-// made if n is 0. ok is false if the Log cannot tell. Otherwise the caller changes Returned, swaps
-// the word, and calls Settled if the swap succeeds. Until then the Log is of no word.
+// made if n is 0. ok is false if the Log cannot tell: see Correct. Otherwise the caller changes
+// Returned, swaps the word, and calls Settled if the swap succeeds. Until then the Log is of no
+// word.
 func (l *Log) Settle(id uint64, m Mark, n int64) (next uint64, ok bool) {
 	i := len(l.takes) - 1 // most takes end soon
 	for i >= 0 && l.takes[i].id != id {
@@ -92,6 +102,7 @@ func (l *Log) Settle(id uint64, m Mark, n int64) (next uint64, ok bool) {
 			return 0, false
 		}
 	}
+	// A settled take never raises a word under a policy of package policy. Another may.
 	if next, ok = again(rest[1:], word, false); !ok || next > m.Word {
 		return 0, false
 	}
@@ -101,6 +112,27 @@ func (l *Log) Settle(id uint64, m Mark, n int64) (next uint64, ok bool) {
 		l.takes = slices.Delete(l.takes, i, i+1)
 	}
 	return next, true
+}
+
+// Correct prepares the Log for a word that is lowered to next although it has no such take, so that
+// later takes are still settled exactly. The units that come back were in the word before its
+// first take. If the Log is of another word it starts anew. ok is false if it cannot be corrected:
+// then nothing may come back. Otherwise the caller goes on as after Settle.
+func (l *Log) Correct(m Mark, next uint64) (ok bool) {
+	if m != l.at || len(l.takes) == 0 {
+		l.Drop()
+		return true
+	}
+	first, lowered := l.takes[0].before, m.Word-next
+	if lowered > first {
+		return false
+	}
+	if word, ok := again(l.takes, first-lowered, false); !ok || word != next {
+		return false
+	}
+	l.at.Word = math.MaxUint64
+	again(l.takes, first-lowered, true)
+	return true
 }
 
 // again repeats takes from a word, each at its instant, and returns the last word. If keep is set
@@ -118,6 +150,10 @@ func again(takes []take, word uint64, keep bool) (last uint64, ok bool) {
 }
 
 func (t *take) again(word uint64) (next uint64, ok bool) {
+	if t.n < 0 {
+		next = t.limit.(policy.Refunder).Refund(word, t.at, t.n)
+		return next, next <= policy.MaxWord
+	}
 	next, d := t.limit.Take(word, t.at, t.n, 0)
 	return next, d.Allowed && d.Wait == 0 && next <= policy.MaxWord
 }
@@ -131,81 +167,105 @@ func (l *Log) Drop() {
 	l.takes = l.takes[:0]
 }
 
-// logs bounds the keys with remembered takes in a Logs.
-const logs = 1 << 12
+// maxPlaces bounds the keys with remembered takes in a Logs.
+const maxPlaces = 1 << 12
 
-// Logs holds the Logs of up to 4,096 keys. A key has one place, by its hash; the key that takes
-// last has it. The zero Logs is empty. It is safe for concurrent use, but its methods are for one
-// goroutine at a time for each key, from the read of the word to its swap.
-type Logs[E comparable] struct {
-	places atomic.Pointer[[logs]place[E]]
+// Logs holds the Logs of up to 4,096 entries, and of no more than MaxKeys. An entry has one place,
+// by its key's hash; the entry that takes last has it. A place holds its Log weakly: the calls that
+// may still settle a take hold it. So a Logs keeps neither entries nor takes, however many it has
+// seen. It is safe for concurrent use.
+type Logs[E any] struct {
+	MaxKeys int // positive
+	Seam    seam.Seam
+	places  atomic.Pointer[[]Place[E]]
 }
 
-type place[E comparable] struct {
+// Place is where an entry's Log is found. Its holder has the right to use the Logs of entries with
+// this place, until Unlock. A call that adds a take holds it from before the take, and a call that
+// settles a take until the word is swapped. So takes are remembered in the order of their swaps.
+type Place[E any] struct {
 	mu  sync.Mutex
-	of  E
-	log Log
+	log weak.Pointer[EntryLog[E]]
+	// kept holds the Log under a scheduler, so that a run does not depend on the collector.
+	kept      *EntryLog[E]
+	scheduled bool
 }
 
-// lock locks mu, unless it stays locked: a policy that takes for another key with the same place
-// may hold it.
-func (p *place[E]) lock() bool {
-	const tries = 100_000
-	for range tries {
-		if p.mu.TryLock() {
-			return true
-		}
-		runtime.Gosched()
-	}
-	return false
+// EntryLog is the Log of an entry.
+type EntryLog[E any] struct {
+	Log
+	Entry *E
 }
 
-// Add is Log.Add for a key with that hash. The ID is 0 if the take is not remembered.
-func (l *Logs[E]) Add(
-	key E, hash uint64, limit policy.Policy, before uint64, m Mark, at policy.Instant, n int64,
-) (id uint64) {
+// Receipt names a take in the Log of its entry, and keeps the Log. The zero Receipt names none.
+type Receipt[E any] struct {
+	Log *EntryLog[E]
+	ID  uint64
+}
+
+// Lock returns the place for a hash, locked. It is nil if the place stays locked: a policy that
+// takes for another key with the same place may hold it.
+func (l *Logs[E]) Lock(hash uint64) *Place[E] {
 	places := l.places.Load()
 	if places == nil {
-		l.places.CompareAndSwap(nil, new([logs]place[E]))
+		l.places.CompareAndSwap(nil, l.newPlaces())
 		places = l.places.Load()
 	}
-	p := &places[hash%logs]
-	if !p.lock() {
-		return 0
+	const tries = 100_000
+	p := &(*places)[hash%uint64(len(*places))]
+	for range tries {
+		if p.mu.TryLock() {
+			return p
+		}
+		l.Seam.Yield("takes: locked", func() bool {
+			free := p.mu.TryLock()
+			if free {
+				p.mu.Unlock()
+			}
+			return free
+		})
 	}
-	defer p.mu.Unlock()
-	if p.of != key {
-		p.of = key
-		p.log.Drop()
-	}
-	return p.log.Add(limit, before, m, at, n)*logs + hash%logs
+	return nil
 }
 
-// Settle is Log.Settle for a key's take.
-func (l *Logs[E]) Settle(key E, id uint64, m Mark, n int64) (next uint64, ok bool) {
-	places := l.places.Load()
-	if places == nil {
-		return 0, false
+func (l *Logs[E]) newPlaces() *[]Place[E] {
+	if l.Seam.Scheduler == nil {
+		places := make([]Place[E], min(l.MaxKeys, maxPlaces))
+		return &places
 	}
-	p := &places[id%logs]
-	if !p.lock() {
-		return 0, false
+	// Hashes differ from process to process: with few places, so would the keys that share one.
+	places := make([]Place[E], maxPlaces)
+	for i := range places {
+		places[i].scheduled = true
 	}
-	defer p.mu.Unlock()
-	if p.of != key {
-		return 0, false
-	}
-	return p.log.Settle(id/logs, m, n)
+	return &places
 }
 
-// Settled is Log.Settled.
-func (l *Logs[E]) Settled(key E, id uint64, m Mark) {
-	p := &l.places.Load()[id%logs]
-	if !p.lock() {
-		return
+// Unlock ends the holding of a place. p may be nil.
+func (p *Place[E]) Unlock() {
+	if p != nil {
+		p.mu.Unlock()
 	}
-	defer p.mu.Unlock()
-	if p.of == key {
-		p.log.Settled(m)
+}
+
+// Find returns the entry's Log, nil if the place has none. p may be nil.
+func (p *Place[E]) Find(entry *E) *EntryLog[E] {
+	if p != nil {
+		if log := p.log.Value(); log != nil && log.Entry == entry {
+			return log
+		}
 	}
+	return nil
+}
+
+// Add is Log.Add for an entry's take.
+func (p *Place[E]) Add(entry *E, limit policy.Policy, before uint64, m Mark, at policy.Instant, n int64) Receipt[E] {
+	log := p.Find(entry)
+	if log == nil {
+		log = &EntryLog[E]{Entry: entry}
+		if p.log = weak.Make(log); p.scheduled {
+			p.kept = log
+		}
+	}
+	return Receipt[E]{log, log.Add(limit, before, m, at, n)}
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/underway"
-	"github.com/ral-limiter/ral/internal/testkit/policies"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -30,23 +29,28 @@ func word(p policy.Policy, calls []call) (word uint64) {
 	return word
 }
 
-func everyKind() []policy.Policy {
-	var all []policy.Policy
+// remembered returns the limits whose takes are remembered, one of each kind. The others are
+// policy.Restorers.
+func remembered(t *testing.T) (all []policy.Policy) {
 	for _, text := range []string{
 		"funnel 40, 10/s", "queue 40, 10/s", "bursty 10/s, 40", "warming up 10/s over 20s, cold 3",
 		"window 40/s", "sliding 40/s", "window 40/s aligned", "window 40/day in UTC", "at most 4/s",
 	} {
-		all = append(all, policy.Must(policy.Parse(text)))
+		p := policy.Must(policy.Parse(text))
+		if _, ok := p.(policy.Restorer); !ok {
+			all = append(all, p)
+		}
 	}
+	require.Len(t, all, 2, "funnel and bursty")
 	return all
 }
 
-// Under each limit, whatever the order of calls and ends, the word is as if the returned units had
-// never been taken.
+// Whatever the order of calls and ends, the word is as if the returned units had never been taken,
+// and every settle is made.
 //
 // Promise: A grant settled with 0 leaves no trace.
 func TestSettleLeavesNoTrace(t *testing.T) {
-	for _, p := range everyKind() {
+	for _, p := range remembered(t) {
 		settled := 0
 		for seed := range uint64(300) {
 			r := rand.New(rand.NewPCG(seed, 1))
@@ -58,7 +62,7 @@ func TestSettleLeavesNoTrace(t *testing.T) {
 				if r.IntN(2) == 0 {
 					n := 1 + r.Int64N(3)
 					next, d := p.Take(m.Word, now, n, 0)
-					if !d.Allowed || d.Wait > 0 {
+					if !d.Allowed {
 						continue
 					}
 					before := m.Word
@@ -75,22 +79,137 @@ func TestSettleLeavesNoTrace(t *testing.T) {
 					continue
 				}
 				next, ok := log.Settle(c.id, m, n)
-				if c.n == 0 {
-					require.False(t, ok, "given back twice")
-					continue
-				}
-				if !ok {
-					continue // a smaller take would have changed the word for later takes
-				}
+				require.True(t, ok)
 				settled++
 				c.n = n
 				m.Word, m.Returned = next, m.Returned+1
 				log.Settled(m)
 				require.Equal(t, word(p, calls), m.Word, "%v, seed %d: %v", p, seed, calls)
+				if c.n == 0 {
+					_, ok = log.Settle(c.id, m, 0)
+					require.False(t, ok, "given back twice")
+				}
 			}
 		}
 		assert.Greater(t, settled, 1000, "%v", p)
 	}
+}
+
+// A take that is not in the log gives units back. Later takes are settled as exactly as before: the
+// word is as if fewer units had been used before them.
+func TestCorrectKeepsLaterSettlesExact(t *testing.T) {
+	for _, p := range remembered(t) {
+		corrected := 0
+		for seed := range uint64(300) {
+			r := rand.New(rand.NewPCG(seed, 2))
+			var log underway.Log
+			now := policy.Instant(1e10)
+			const units = 8
+			taken, d := p.Take(0, now, units, 0) // by a call that does not remember it
+			require.True(t, d.Allowed)
+			m := underway.Mark{Word: taken}
+			var calls []call
+			for range 6 {
+				now += policy.Instant(r.Int64N(2e8))
+				n := 1 + r.Int64N(3)
+				before := m.Word
+				m.Word, d = p.Take(before, now, n, 0)
+				require.True(t, d.Allowed && d.Wait == 0)
+				calls = append(calls, call{now, n, log.Add(p, before, m, now, n)})
+			}
+			next := p.(policy.Refunder).Cancel(m.Word, taken, 1e10, now, units, 0)
+			lowered := m.Word - next
+			require.True(t, log.Correct(m, next))
+			m.Word, m.Returned = next, units
+			log.Settled(m)
+			if lowered > 0 {
+				corrected++
+			}
+			for i := range calls {
+				next, ok := log.Settle(calls[i].id, m, 0)
+				require.True(t, ok, "seed %d: %d", seed, i)
+				calls[i].n = 0
+				want := taken - lowered
+				for _, c := range calls {
+					if c.n > 0 {
+						want, _ = p.Take(want, c.at, c.n, 0)
+					}
+				}
+				require.Equal(t, want, next, "%v, seed %d", p, seed)
+				m.Word, m.Returned = next, m.Returned+1
+				log.Settled(m)
+			}
+		}
+		assert.Greater(t, corrected, 50, "%v", p)
+	}
+}
+
+// After a give-back that it did not know of, a Log starts anew, and knows the next takes.
+func TestCorrectOfAnotherWordStartsAnew(t *testing.T) {
+	p := policy.Must(policy.Funnel(1000, 1, time.Second))
+	var log underway.Log
+	one, _ := p.Take(0, 1, 1, 0)
+	first := log.Add(p, 0, underway.Mark{Word: one}, 1, 1)
+	require.True(t, log.Correct(underway.Mark{Word: one + 100}, one+50))
+	m := underway.Mark{Word: one + 50, Returned: 1}
+	log.Settled(m)
+	_, ok := log.Settle(first, m, 0)
+	assert.False(t, ok, "its take is in no word that the log knows")
+	before := m.Word
+	m.Word, _ = p.Take(before, 1, 1, 0)
+	next, ok := log.Settle(log.Add(p, before, m, 1, 1), m, 0)
+	assert.True(t, ok)
+	assert.Equal(t, before, next)
+}
+
+// A charge is made again like a take, even if the limit would not allow it.
+func TestChargesAreRemembered(t *testing.T) {
+	for _, p := range remembered(t) {
+		var log underway.Log
+		m := underway.Mark{}
+		m.Word, _ = p.Take(0, 1e10, 3, 0)
+		first := log.Add(p, 0, m, 1e10, 3)
+		before, charge := m.Word, int64(-100)
+		m.Word = p.(policy.Refunder).Refund(before, 1e10, charge)
+		assert.NotZero(t, log.Add(p, before, m, 1e10, charge))
+		next, ok := log.Settle(first, m, 0)
+		assert.True(t, ok)
+		assert.Equal(t, p.(policy.Refunder).Refund(0, 1e10, charge), next, "%v", p)
+
+		var none underway.Log
+		assert.Zero(t, none.Add(p, 0, m, 1e10, charge), "no take can come back")
+	}
+}
+
+// erratic is a limit under which a take costs more behind fewer units.
+type erratic struct{ policy.Policy }
+
+func (e erratic) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	next, d := e.Policy.Take(word, now, n, patience)
+	if word == 0 {
+		next += 1 << 50
+	}
+	return next, d
+}
+
+// Whatever a policy says of the remaining takes, a settle never raises the word. Neither does one
+// lower it to a word that those takes would not have left.
+func TestErraticPolicyIsNotSettled(t *testing.T) {
+	p := erratic{policy.Must(policy.Funnel(1000, 1, time.Second))}
+	var log underway.Log
+	one, _ := p.Policy.Take(0, 1, 1, 0)
+	first := log.Add(p, 0, underway.Mark{Word: one}, 1, 1)
+	two, _ := p.Take(one, 1, 1, 0)
+	m := underway.Mark{Word: two}
+	log.Add(p, one, m, 1, 1)
+	_, ok := log.Settle(first, m, 0)
+	assert.False(t, ok, "the second take alone costs more than both")
+	assert.False(t, log.Correct(m, two-1), "its base cannot be lower than nothing")
+	before := m.Word
+	m.Word, _ = p.Take(before, 1, 1, 0)
+	next, ok := log.Settle(log.Add(p, before, m, 1, 1), m, 0)
+	assert.True(t, ok, "the log is unchanged")
+	assert.Equal(t, two, next)
 }
 
 // A word changed by other calls, and a take that was pushed out, are not settled.
@@ -134,24 +253,42 @@ func TestSettleKnowsItsWord(t *testing.T) {
 	assert.False(t, ok, "before a take that was not added")
 }
 
-// Two keys that share a place never settle each other's takes.
-func TestPlacesAreOfOneKey(t *testing.T) {
+// Two entries that share a place never settle each other's takes. Each settles its own, also after
+// the other has the place.
+func TestLogsAreOfOneEntry(t *testing.T) {
 	p := policy.Must(policy.Funnel(1000, 1, time.Second))
-	var logs underway.Logs[*int]
+	logs := underway.Logs[int]{MaxKeys: 1 << 20}
 	a, b := new(int), new(int)
 	next, _ := p.Take(0, 1, 1, 0)
 	m := underway.Mark{Word: next}
-	id := logs.Add(a, 7, p, 0, m, 1, 1)
-	other := logs.Add(b, 7+1<<12, p, 0, m, 1, 1)
-	assert.NotEqual(t, id, other)
-	_, ok := logs.Settle(a, id, m, 0)
-	assert.False(t, ok)
-	_, ok = logs.Settle(b, id, m, 0)
-	assert.False(t, ok)
-	logs.Settled(a, id, underway.Mark{})
-	back, ok := logs.Settle(b, other, m, 0)
-	assert.True(t, ok)
-	assert.Zero(t, back)
+	place := logs.Lock(7)
+	first := place.Add(a, p, 0, m, 1, 1)
+	place.Unlock()
+	place = logs.Lock(7 + 1<<12)
+	second := place.Add(b, p, 0, m, 1, 1)
+	assert.Same(t, b, second.Log.Entry)
+	assert.Nil(t, place.Find(a))
+	assert.Same(t, second.Log, place.Find(b))
+	for _, r := range []underway.Receipt[int]{first, second} {
+		back, ok := r.Log.Settle(r.ID, m, 0)
+		assert.True(t, ok)
+		assert.Zero(t, back)
+	}
+	place.Unlock()
+}
+
+// There are no more places than keys, and no more than 4,096.
+func TestPlacesAreBounded(t *testing.T) {
+	for keys, places := range map[int]int{1: 1, 100: 100, 1 << 20: 4096} {
+		logs := underway.Logs[int]{MaxKeys: keys}
+		different := map[*underway.Place[int]]bool{}
+		for hash := range uint64(10_000) {
+			place := logs.Lock(hash)
+			different[place] = true
+			place.Unlock()
+		}
+		assert.Len(t, different, places)
+	}
 }
 
 // After another call overtakes a give-back, the Log settles nothing more, even if the word comes
@@ -173,47 +310,33 @@ func TestOvertakenSettleEndsTheLog(t *testing.T) {
 // A call may have read its clock before its key was last forgotten. A give-back makes its take no
 // earlier: the time until then was used by calls that are forgotten.
 func TestSettleMakesNoTakeEarlierThanTheFirst(t *testing.T) {
-	for _, p := range everyKind() {
+	for _, p := range remembered(t) {
 		var log underway.Log
-		const late, early = policy.Instant(20e9), policy.Instant(1)
+		const late, early = policy.Instant(20e9), policy.Instant(19e9)
 		one, _ := p.Take(0, late, 1, 0)
 		two, d := p.Take(one, early, 1, 0)
-		if !d.Allowed || d.Wait > 0 {
-			continue
-		}
+		require.True(t, d.Allowed && d.Wait == 0, "%v", p)
 		first := log.Add(p, 0, underway.Mark{Word: one}, late, 1)
 		m := underway.Mark{Word: two}
 		log.Add(p, one, m, early, 1)
-		if next, ok := log.Settle(first, m, 0); ok {
-			want, _ := p.Take(0, late, 1, 0)
-			assert.Equal(t, want, next, "%v", p)
-		}
+		next, ok := log.Settle(first, m, 0)
+		require.True(t, ok, "%v", p)
+		want, _ := p.Take(0, late, 1, 0)
+		assert.Equal(t, want, next, "%v", p)
 	}
 }
 
 // A policy that takes for a key with the same place, while its own take is repeated, blocks no call
 // for ever. That take is not remembered.
 func TestPolicyThatTakesIsNoDeadlock(t *testing.T) {
-	p := policy.Must(policy.Funnel(1000, 1, time.Second))
-	var logs underway.Logs[*int]
-	a, b := new(int), new(int)
-	one, _ := p.Take(0, 1, 1, 0)
-	two, _ := p.Take(one, 1, 1, 0)
-	calls := 0
-	under := policies.Calling{Policy: p, Call: func() {
-		if calls++; calls > 1 {
-			return
-		}
-		assert.Zero(t, logs.Add(b, 7+1<<12, p, 0, underway.Mark{Word: one}, 1, 1))
-		_, ok := logs.Settle(b, 7, underway.Mark{Word: one}, 0)
-		assert.False(t, ok)
-		logs.Settled(b, 7, underway.Mark{})
-	}}
-	first := logs.Add(a, 7, p, 0, underway.Mark{Word: one}, 1, 1)
-	m := underway.Mark{Word: two}
-	logs.Add(a, 7, under, one, m, 1, 1)
-	next, ok := logs.Settle(a, first, m, 0)
-	assert.True(t, ok)
-	assert.Equal(t, one, next)
-	assert.Positive(t, calls)
+	logs := underway.Logs[int]{MaxKeys: 1}
+	place := logs.Lock(1)
+	none := logs.Lock(2)
+	assert.Nil(t, none)
+	none.Unlock()
+	assert.Nil(t, none.Find(new(int)))
+	place.Unlock()
+	place = logs.Lock(2)
+	assert.NotNil(t, place)
+	place.Unlock()
 }

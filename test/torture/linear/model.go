@@ -216,10 +216,10 @@ func (s *state) forgetting() *state {
 	return s
 }
 
-// logging logs a reservation that changed the word of s, in n.
-func (s *state) logging(n *state, op *Op, now policy.Instant, d policy.Decision) *state {
+// logging logs a reservation that changed the word of s, in n, if takes under p are logged.
+func (s *state) logging(n *state, p policy.Policy, op *Op, now policy.Instant, d policy.Decision) *state {
 	logging := *n
-	if d.Wait > 0 || op.N == 0 {
+	if _, exact := p.(policy.Restorer); exact || d.Wait > 0 || op.N == 0 {
 		return logging.forgetting()
 	}
 	if s.at != (mark{s.word, s.undone}) {
@@ -243,11 +243,9 @@ func (s *state) unlogged(p policy.Policy, h held) (n *state, ok bool) {
 	word := log[i].before
 	for j := i + 1; j < len(log); j++ {
 		log[j].before = word
-		next, d := p.Take(word, log[j].at, log[j].n, 0)
-		if !d.Allowed || d.Wait > 0 {
+		if word, ok = log[j].again(p, word); !ok {
 			return nil, false
 		}
-		word = next
 	}
 	after := *s
 	after.word, after.log = word, slices.Delete(log, i, i+1)
@@ -256,6 +254,38 @@ func (s *state) unlogged(p policy.Policy, h held) (n *state, ok bool) {
 	}
 	after.at = mark{after.word, after.undone}
 	return &after, true
+}
+
+// again repeats a reservation, or a charge, from a word.
+func (l logged) again(p policy.Policy, word uint64) (next uint64, ok bool) {
+	if l.n < 0 {
+		return p.(policy.Refunder).Refund(word, l.at, l.n), true
+	}
+	next, d := p.Take(word, l.at, l.n, 0)
+	return next, d.Allowed && d.Wait == 0
+}
+
+// corrected returns s with a lower word, which its log leaves if the units that came back were in
+// the word before the log. ok is false if there is no such word.
+func (s *state) corrected(p policy.Policy, word uint64) (n *state, ok bool) {
+	n = s.with(word)
+	if len(s.log) == 0 || s.at != (mark{s.word, s.undone}) {
+		return n, true
+	}
+	log := slices.Clone(s.log)
+	before := log[0].before - (s.word - word)
+	for i := range log {
+		log[i].before = before
+		if before, ok = log[i].again(p, before); !ok {
+			return nil, false
+		}
+	}
+	if before != word {
+		return nil, false
+	}
+	corrected := *n
+	corrected.log = log
+	return &corrected, true
 }
 
 // recorded returns the states that follow if the key's word answers the call.
@@ -286,6 +316,9 @@ func (m *model) recorded(s *state, op *Op) (next []*state) {
 				if op.N > 0 && word != s.word {
 					n.undone += uint64(op.N)
 				}
+				if op.N < 0 && len(s.log) > 0 && s.at == (mark{s.word, s.undone}) {
+					n = s.logging(n, p, op, now, policy.Decision{})
+				}
 				add(n)
 			}
 		case Reserve:
@@ -294,7 +327,7 @@ func (m *model) recorded(s *state, op *Op) (next []*state) {
 					add(n)
 				} else {
 					n = n.holding(held{id: op.ID, before: s.word, after: word, at: now, n: op.N, undone: s.undone})
-					add(s.logging(n, op, now, d))
+					add(s.logging(n, p, op, now, d))
 				}
 			}
 		case Cancel, Release:
@@ -310,7 +343,11 @@ func (m *model) recorded(s *state, op *Op) (next []*state) {
 			add(n)
 		case All:
 			if word, d := p.Take(s.word, now, op.N, 0); d == op.Decision && d.Wait == 0 {
-				add(s.with(word))
+				if n := s.with(word); d.Allowed {
+					add(s.logging(n, p, op, now, d))
+				} else {
+					add(n)
+				}
 			}
 		case Glance:
 			if m.glance(s.word, now, op) {
@@ -318,7 +355,8 @@ func (m *model) recorded(s *state, op *Op) (next []*state) {
 			}
 		case Grab:
 			if word, d := p.Take(s.word, now, op.N, 0); d.Allowed && d.Wait == 0 {
-				add(s.with(word).holding(held{id: op.ID, before: s.word, after: word, at: now, n: op.N, undone: s.undone}))
+				n := s.with(word).holding(held{id: op.ID, before: s.word, after: word, at: now, n: op.N, undone: s.undone})
+				add(s.logging(n, p, op, now, d))
 			}
 		}
 	}
@@ -352,13 +390,23 @@ func (m *model) cancelled(s *state, op *Op, now policy.Instant, add func(*state)
 	}
 	for undone := max(int64(since)-spread.less, 0); undone <= int64(since)+spread.more; undone++ {
 		if s.word == h.after && undone == 0 {
-			add(s.with(h.before))
+			before := h.before
+			if r, ok := m.s.Policy.(policy.Restorer); ok {
+				before = r.Restore(s.word, before, now)
+			}
+			add(s.with(before))
 			continue
 		}
 		word := m.s.Policy.(policy.Refunder).Cancel(s.word, h.after, h.at, now, h.n, undone)
-		n := s.with(word)
-		if n != s {
-			n.undone += uint64(h.n)
+		n, ok := s.corrected(m.s.Policy, word)
+		if !ok {
+			n = s
+		}
+		if n != s && n.word != s.word {
+			live := s.at == mark{s.word, s.undone}
+			if n.undone += uint64(h.n); live {
+				n.at = mark{n.word, n.undone}
+			}
 		}
 		add(n)
 	}

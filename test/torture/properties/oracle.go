@@ -31,6 +31,16 @@ func (w *word) mark() func() {
 	return func() { w.word = was }
 }
 
+// undo is the back of a mark for a take that was made: it may leave a trace.
+func (w *word) undo(now policy.Instant, back func()) {
+	taken := w.word
+	if back(); taken != w.word {
+		if r, ok := w.p.(policy.Restorer); ok {
+			w.word = r.Restore(taken, w.word, now)
+		}
+	}
+}
+
 // owes reports whether forgetting the key would change an answer.
 func (w *word) owes(now policy.Instant) bool { return w.p.FreshAt(w.word) > now }
 func (w *word) forget()                      { w.word = 0 }

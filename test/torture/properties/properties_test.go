@@ -281,7 +281,7 @@ func (m *machine) cancel(t *rapid.T) {
 	}
 	h.r.Cancel()
 	h.r.Cancel()
-	h.back()
+	m.keys[h.key].undo(m.now(), h.back)
 	m.version[h.key]++
 }
 

@@ -138,24 +138,46 @@ func (l *limit) Cancel(word, taken uint64, at, now policy.Instant, n, undone int
 	return next
 }
 
-func (l *limit) Anchor(zero time.Time) policy.Policy {
-	a, ok := l.Policy.(policy.Anchored)
-	if !ok {
-		return l
+// exact is a limit whose takes need not be remembered.
+type exact struct{ *limit }
+
+func (l exact) Restore(word, before uint64, now policy.Instant) uint64 {
+	next := l.Policy.(policy.Restorer).Restore(word, before, now)
+	l.s.tell("restore %x of %x at %d: %x", before, word, now, next)
+	return next
+}
+
+// whole returns the limit with all interfaces of its policy.
+func (l *limit) whole() policy.Policy {
+	if _, ok := l.Policy.(policy.Restorer); ok {
+		return exact{l}
 	}
+	return l
+}
+
+// bare returns the policy of a limit, and other policies as they are: a saved policy is bare.
+func bare(p policy.Policy) policy.Policy {
+	switch l := p.(type) {
+	case *limit:
+		return l.Policy
+	case exact:
+		return l.Policy
+	}
+	return p
+}
+
+func (l *limit) Anchor(zero time.Time) policy.Policy {
 	anchored := *l
-	anchored.Policy = a.Anchor(zero)
-	return &anchored
+	if a, ok := l.Policy.(policy.Anchored); ok {
+		anchored.Policy = a.Anchor(zero)
+	}
+	return anchored.whole()
 }
 
 func (l *limit) Reads(other policy.Policy) bool {
-	o, ok := other.(*limit)
-	return ok && l.Policy.(policy.Relative).Reads(o.Policy)
+	return bare(other) != other && l.Policy.(policy.Relative).Reads(bare(other))
 }
 
 func (l *limit) Carry(from policy.Policy, word uint64, now policy.Instant) (uint64, bool) {
-	if o, ok := from.(*limit); ok {
-		from = o.Policy
-	}
-	return l.Policy.(policy.Relative).Carry(from, word, now) // a saved policy is bare
+	return l.Policy.(policy.Relative).Carry(bare(from), word, now)
 }

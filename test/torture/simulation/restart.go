@@ -101,7 +101,7 @@ func (c *caller) restart() {
 // load begins another engine with a state, and checks the result.
 func (w *world) load(from *saved, kill bool) {
 	config := w.config
-	config.Policy = w.limit
+	config.Policy = w.limit.whole()
 	until := max(w.now(), w.table.View().Horizon()) // by the engine that has ended
 	w.loading, w.begun = true, w.elapsed
 	w.unread = w.ownClock

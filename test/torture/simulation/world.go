@@ -164,7 +164,7 @@ func newWorld(seed uint64) *world {
 	default:
 		w.limit = funnel(&w.scheduler, capacity, perUnit)
 	}
-	c.Policy = w.limit
+	c.Policy = w.limit.whole()
 	if w.ownClock = !r.one(4); w.ownClock {
 		c.Clock = w.readClock
 	} else {
@@ -193,9 +193,9 @@ func (w *world) options() (o []engine.Option[key]) {
 	return o
 }
 
-func (w *world) like() *limit {
+func (w *world) like() policy.Policy {
 	like := *w.limit
-	return &like
+	return like.whole()
 }
 
 // newChaos chooses the faults of a run. Some runs are nearly quiet, to make single faults visible.

@@ -19,10 +19,8 @@ if us <= e then
   s = s + (t - r) / step
 end
 
--- The window that the call comes to. One in which nothing was taken has not opened.
-local ended = v
-if c == 0 and not promised then ended = v - length end
-if s >= ended then
+-- The window that the call comes to. 0 is the word of a key that was never used.
+if s >= v or h + l == 0 then
   v, c, promised = s + length, 0, false
   if r > 0 then v = v + 1 end
 end

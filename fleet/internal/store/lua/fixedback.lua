@@ -9,8 +9,5 @@ if back ~= 0 and (turn < 0 or turn == window) then
     -- Before it opens there is a window that is full.
     v, c = v - math.min(length, v), half - 1
     ending = v
-  elseif c == 0 then
-    promised, ending = false, v - length
-    gone = s >= ending or s + 1 == ending and r > 0
   end
 end

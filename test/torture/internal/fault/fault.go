@@ -80,7 +80,15 @@ func (s *Switch) yield() {
 // Wrap returns a policy that answers like p, of package policy, and fails as s says.
 func (s *Switch) Wrap(p policy.Policy) policy.Policy {
 	w := faulty{p.(whole), s}
-	if c, ok := p.(policy.Choker); ok {
+	c, isFast := p.(policy.Choker)
+	r, isExact := p.(policy.Restorer)
+	switch {
+	case isFast && isExact:
+		return struct {
+			fast
+			policy.Restorer
+		}{fast{w, c}, r}
+	case isFast:
 		return fast{w, c}
 	}
 	return w
