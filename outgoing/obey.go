@@ -283,7 +283,7 @@ func (l *Line[K]) learn(t *part[K], now time.Duration, a *Answer, newest bool) {
 	if p.spends() {
 		ours = l.engine.Peek(key, 0).Remaining
 	}
-	if l.config.Pace == Spend && a.several() {
+	if l.config.Pace == Spend && l.config.Reserve == 0 && a.several() {
 		left := a.Burst
 		if p.spends() && (quota{p.count, p.window}) == a.smallest {
 			left = ours

@@ -52,6 +52,17 @@ func TestLongLimitBindsWhenItsRestDoes(t *testing.T) {
 	}
 }
 
+// With Config.Reserve calls are spaced by the slowest limit, of which a share is left to others.
+func TestReserveOfSeveralLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for reserve, want := range map[float64]string{0: "window 100/m", 0.2: "funnel 3, 800/3750s"} {
+			l := newLine(t, Config{Reserve: reserve})
+			turnOf(t, l).Obey(FieldsOf(headerOf(`RateLimit-Policy: "a";q=100;w=60, "b";q=1000;w=3600`, `RateLimit: "a";r=99;t=60`), time.Now()))
+			assert.Equal(t, want, l.Limit("key").String())
+		}
+	})
+}
+
 // tellsAll returns a handler that tells what is left of each limit. httplimit tells one.
 func tellsAll(t *testing.T, policies ...policy.Policy) http.Handler {
 	var engines []*engine.Engine[string]
