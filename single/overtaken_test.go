@@ -313,3 +313,23 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// A give-back behind other calls rests on all that the take's receipt holds.
+func TestReceiptHoldsTheTake(t *testing.T) {
+	now := policy.Instant(time.Minute)
+	l := must.Get(New(funnel(10, 1, time.Second), Clock(func() policy.Instant { return now })))
+	now += policy.Instant(time.Minute)
+	r := l.Reserve(4, 0)
+	require.True(t, l.Choke())
+	l.Refund(1)
+	r.Cancel()
+	assert.EqualValues(t, 10, l.Peek(0).Remaining, "the instant of the take")
+
+	q := must.Get(New(policy.Must(policy.Queue(10, 1, time.Second)), Clock(func() policy.Instant { return now })))
+	q.Take(3)
+	q.Refund(1)
+	last := q.Reserve(2, 0)
+	before := last.Remaining + 2
+	last.Cancel()
+	assert.Equal(t, before, q.Peek(0).Remaining, "only what came back since counts")
+}

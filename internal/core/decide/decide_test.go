@@ -45,3 +45,18 @@ func TestChargeIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// A full queue first has room again, and then a turn at once. Only then a call that may not be
+// delayed passes.
+func TestFullQueueTellsWhenACallNeedNotWait(t *testing.T) {
+	const now = policy.Instant(time.Minute)
+	p := policy.Must(policy.Queue(2, 1, time.Second))
+	word, d := p.Take(0, now, 3, 0)
+	assert.True(t, d.Allowed)
+	assert.Equal(t, word, Take(p, word, now, 1, NoDelay, 0, &d))
+	assert.Equal(t, 3*time.Second, d.RetryAfter)
+	Take(p, word, now+policy.Instant(d.RetryAfter)-1, 1, NoDelay, 0, &d)
+	assert.Equal(t, policy.Decision{Limit: 3, Remaining: 2, RetryAfter: 1, ResetAfter: 1}, d)
+	assert.NotEqual(t, word, Take(p, word, now+policy.Instant(3*time.Second), 1, NoDelay, 0, &d))
+	assert.True(t, d.Allowed && d.Wait == 0)
+}
