@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,9 +44,9 @@ type lab struct {
 	listener *bufconn.Listener
 	server   *grpc.Server
 	client   *Client
-	put      []string // rules that came into force
-	refuses  error    // rules that parse
-	requests int      // of the client, with repeats
+	put      []string     // rules that came into force
+	refuses  error        // rules that parse
+	requests atomic.Int64 // of the client, with repeats
 	log      logbuffer.Buffer
 }
 
@@ -69,7 +70,7 @@ func (l *lab) serve() {
 	l.listener = bufconn.Listen(1 << 16)
 	l.server, l.last = grpc.NewServer(), ""
 	hear := management.CallbackFuncs{StreamRequestFunc: func(_ int64, r *discovery.DiscoveryRequest) error {
-		l.requests++
+		l.requests.Add(1)
 		if said := fmt.Sprintf("%s %q %s", r.Node.GetId(), r.VersionInfo, r.ErrorDetail.GetMessage()); said != l.last {
 			l.said, l.last = append(l.said, said), said
 		}
@@ -168,21 +169,21 @@ func TestRepeatedRefusalsWaitLonger(t *testing.T) {
 		l.serve()
 		go func() { defer close(ended); l.client.Run(ctx) }()
 		synctest.Wait()
-		refusals := func(within time.Duration) int {
+		refusals := func(within time.Duration) int64 {
 			synctest.Wait()
-			before := l.requests
+			before := l.requests.Load()
 			time.Sleep(within)
 			synctest.Wait()
-			return l.requests - before
+			return l.requests.Load() - before
 		}
 		l.publish("1", shop(config.RateLimitUnit_UNKNOWN, 7)) // and waits for 31 seconds
 		doubled := 6                                          // after 0, 1, 3, 7, 15 and 31 seconds
-		assert.InDelta(t, doubled+1, l.requests, 1, "with the first request")
+		assert.InDelta(t, doubled+1, l.requests.Load(), 1, "with the first request")
 		assert.InDelta(t, 20, refusals(20*longestPause), 1)
 		l.publish("2", shop(config.RateLimitUnit_MINUTE, 5))
 		l.stats(1, 1, false)
 		l.publish("3", shop(config.RateLimitUnit_UNKNOWN, 7))
-		assert.Greater(t, refusals(longestPause), 0, "another refusal begins anew")
+		assert.Positive(t, refusals(longestPause), "another refusal begins anew")
 		cancel()
 		<-ended
 		l.server.Stop()
