@@ -288,9 +288,11 @@ func TestChangeLimitIsOvertakenByTheEnd(t *testing.T) {
 		once.Do(func() {
 			d.control.Close()
 			d.table.Drain(func(*table.Entry[string], table.Reading) {})
+			d.drained = true
 		})
 	}})
 	assert.ErrorIs(t, d.ChangeLimit("k", own, large, false), ErrClosed)
+	assert.True(t, d.drained)
 }
 
 // Otherwise takes could restore the word that the Cancel has seen, and it would give them back.

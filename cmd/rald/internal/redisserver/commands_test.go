@@ -53,7 +53,7 @@ func TestTakeByNameAndByText(t *testing.T) {
 
 		assert.Equal(t, state(true, 200, 198, 0, 0, 59_000), c.do("RAL.CHANGE ann window_2/m window_200/m"), "used units count")
 		assert.Equal(t, state(true, 3, 1, 0, 0, 600_000), c.do("RAL.CHANGE ann window_2/m login"), "under another key, too")
-		assert.Equal(t, state(true, 2, 2, 0, 0, 0), c.do("RAL.PEEK ann window_2/m"))
+		assert.Equal(t, state(true, 2, 2, 0, 0, 59_000), c.do("RAL.PEEK ann window_2/m"), "the window stays where it opened")
 
 		for command, want := range map[string]string{
 			"RAL.CHANGE ann api other": `ERR limit is "other": the name`,
