@@ -179,6 +179,10 @@ type Config struct {
 	// if it went back. If the limit was changed, units count from the start of the server. A key
 	// that owes nothing is not saved, and begins as unknown. Units under limits other than Policy
 	// are not kept. An AlignedWindow has no StateFile.
+	//
+	// A file beside it, with ".id" appended to the name, keeps this server's identity, so that the
+	// successor of a killed server does not count beside it. It must not be copied to another server:
+	// both would count as one server, and their shares would exceed the limit.
 	StateFile string
 
 	// Epoch is the origin of Redis's time, in whole seconds; 2026-01-01 UTC by default. Limits in

@@ -43,6 +43,9 @@ type keeper struct {
 func (l *Limiter) keep(ready func()) {
 	defer close(l.kept)
 	k := &keeper{Limiter: l, id: rand.Text()}
+	if l.state != nil {
+		k.id = l.state.server
+	}
 	k.charger = charger{calls: k.answered, sleep: k.sleepFor, servers: func() int {
 		return max(int(k.servers.Load()), 1)
 	}}

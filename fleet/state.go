@@ -2,12 +2,14 @@ package fleet
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +27,7 @@ const (
 // stateFile keeps a share's uncharged units in a file. Only keep may run beside other methods.
 type stateFile struct {
 	path, of string
+	server   string // this server's ID on the roll
 	local    *share.Local
 	unlock   func() error
 	failed   atomic.Pointer[error] // why the last save failed, or nil
@@ -49,8 +52,28 @@ func openState(c Config, local *share.Local) (*stateFile, error) {
 	if err := s.load(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %s was left as it is: %w", ErrStateFile, s.path, err), s.unlock())
 	}
+	if s.server, err = identity(s.path + ".id"); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %w", ErrStateFile, err), s.unlock())
+	}
 	return s, nil
 }
+
+// identity returns the ID in the file of that name, which it makes if there is none. The successor
+// of a killed server has the same ID, so that it does not count beside it.
+func identity(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	id := strings.TrimSpace(string(text))
+	if err == nil && id != "" && len(id) <= maxIdentity || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return id, err
+	}
+	id = rand.Text()
+	return id, statefile.Replace(path, func(w io.Writer) error {
+		_, err := io.WriteString(w, id+"\n")
+		return err
+	})
+}
+
+const maxIdentity = 64 // bytes of a server's ID
 
 func (s *stateFile) load() error {
 	f, err := os.Open(s.path)

@@ -113,6 +113,32 @@ func TestKilledServerChargesTheSavedUnits(t *testing.T) {
 	})
 }
 
+// Promise: With `StateFile` the successors of a killed server do not count beside it.
+func TestKilledServerCountsOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(100, 1, time.Hour))
+		c.StateFile = filepath.Join(t.TempDir(), "charges")
+		open(t, c)
+		file := must.Get(os.ReadFile(c.StateFile + ".id"))
+		for range 10 { // The servers before are killed without an end.
+			c.StateFile = filepath.Join(t.TempDir(), "charges")
+			require.NoError(t, os.WriteFile(c.StateFile+".id", file, 0o600))
+			l := open(t, c)
+			eventually(t, func() bool { return l.Stats().Servers > 0 && l.Stats().Divisor > 0 }, "servers are counted")
+			require.Equal(t, 1, l.Stats().Servers)
+			require.Equal(t, 1, l.Stats().Divisor)
+		}
+		c.StateFile = filepath.Join(t.TempDir(), "charges")
+		other := open(t, c)
+		eventually(t, func() bool { return other.Stats().Servers == 2 }, "a server without the file counts by itself")
+
+		require.NoError(t, os.WriteFile(c.StateFile+"2.id", bytes.Repeat([]byte("x"), maxIdentity+1), 0o600))
+		c.StateFile += "2"
+		further := open(t, c)
+		eventually(t, func() bool { return further.Stats().Servers == 3 }, "a damaged identity is replaced")
+	})
+}
+
 // Promise: A `StateFile` in use, damaged or of another limit is an error, and stays.
 func TestStateFileThatCannotBeUsed(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
