@@ -107,7 +107,7 @@ func TestGuessesAreNotTold(t *testing.T) {
 	after, ok := v.Retry()
 	assert.True(t, ok)
 	assert.Equal(t, time.Second, after)
-	assert.Equal(t, `the limit "default" is reduced during an outage: try again in 1s`, v.Message())
+	assert.Equal(t, `the limit "default" is reduced during an outage: try again in about 1s`, v.Message())
 	_, standing = rateLimit(&v)
 	assert.Empty(t, standing)
 	guess := admissiontest.NewFake[netip.Addr](t, 2, policy.Decision{RetryAfter: time.Second}, limits.SourceLease, false)

@@ -110,6 +110,9 @@ func (v *Verdict) Message() string {
 		}
 		if after, ok := v.Retry(); ok {
 			b = append(b, ": try again in "...)
+			if v.Provenance.Guess() {
+				b = append(b, "about "...)
+			}
 			b = append(b, (time.Duration(milliseconds(after)) * time.Millisecond).String()...)
 		}
 		return string(b)
