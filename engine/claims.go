@@ -34,7 +34,7 @@ type claimRoom struct {
 func join(claims []Claim, room *claimRoom) claimsCall {
 	keys, firsts, order := room.keys[:0], room.first[:0], room.order[:0]
 	for i, c := range claims {
-		key := claimedKey{c.engine(), c.key}
+		key := claimedKey{c.engine(), c.key, c.brief}
 		first := 0
 		for first < i && !keys[first].claim.same(key) {
 			first++
@@ -45,6 +45,7 @@ func join(claims []Claim, room *claimRoom) claimsCall {
 			continue
 		}
 		k := &keys[first]
+		k.claim.brief = k.claim.brief && c.brief
 		if k.n < 0 || c.n < 0 {
 			k.n = -1
 		} else {
@@ -144,7 +145,7 @@ type anyEngine interface {
 
 	// For all keys, known or not.
 	probeKey(key anyKey, n int64) (d policy.Decision, basis cell.Basis, atOnce int64)
-	tryTakeKey(key anyKey, n int64) (d policy.Decision, held releaser, basis cell.Basis, atOnce int64)
+	tryTakeKey(key anyKey, n int64, brief bool) (d policy.Decision, held releaser, basis cell.Basis, atOnce int64)
 	// await is tryTakeKey in the key's line. On an error the decision is a refusal.
 	await(ctx context.Context, key anyKey, n int64, patience time.Duration) (
 		d policy.Decision, held releaser, basis cell.Basis, waited time.Duration, err error)
@@ -161,8 +162,9 @@ type anyEngine interface {
 }
 
 type claimedKey struct {
-	of  *claimer
-	key anyKey
+	of    *claimer
+	key   anyKey
+	brief bool // see Claim.Brief
 }
 
 func (k claimedKey) same(other claimedKey) bool {
@@ -174,7 +176,7 @@ func (k claimedKey) probe(n int64) (policy.Decision, cell.Basis, int64) {
 }
 
 func (k claimedKey) tryTake(n int64) (policy.Decision, releaser, cell.Basis, int64) {
-	return k.of.tryTakeKey(k.key, n)
+	return k.of.tryTakeKey(k.key, n, k.brief)
 }
 
 func (k claimedKey) release(held releaser) {
@@ -212,11 +214,11 @@ func (e *Engine[K]) probeKey(packed anyKey, n int64) (d policy.Decision, basis c
 	return d, basis, atOnce
 }
 
-func (e *Engine[K]) tryTakeKey(packed anyKey, n int64) (d policy.Decision, held releaser, basis cell.Basis, atOnce int64) {
+func (e *Engine[K]) tryTakeKey(packed anyKey, n int64, brief bool) (d policy.Decision, held releaser, basis cell.Basis, atOnce int64) {
 	key := unpack[K](e.form, packed)
 	limit, atOnce := e.limitOf(key) // before units are taken, as it may panic
 	var h cell.Held[K]
-	basis = e.cell.TryTake(limit, key, n, false, &d, &h)
+	basis = e.cell.TryTake(limit, key, n, brief, &d, &h)
 	if d.Allowed {
 		held = kept(h)
 	}
@@ -281,7 +283,7 @@ func (noEngine) keep(cell.Offer, cell.Remembered, int64, int64)                {
 func (noEngine) probeKey(anyKey, int64) (policy.Decision, cell.Basis, int64) {
 	return policy.Decision{RetryAfter: policy.Never}, cell.Basis{}, 0
 }
-func (noEngine) tryTakeKey(anyKey, int64) (policy.Decision, releaser, cell.Basis, int64) {
+func (noEngine) tryTakeKey(anyKey, int64, bool) (policy.Decision, releaser, cell.Basis, int64) {
 	return policy.Decision{RetryAfter: policy.Never}, nil, cell.Basis{}, 0
 }
 func (noEngine) countOne(bool, cell.Basis) (due cell.Due)                          { return due }

@@ -50,7 +50,12 @@ func (o *Outcome) takeKnown(claims []Claim) (sure bool) {
 	if allowed {
 		for done, i := range c.order[:len(claims)] {
 			k, claim, accepted := &o.known[i], &claims[i], false
-			if k.taken, accepted = claim.of.accept(*escape.Hide(&k.offer), claim.hash, claim.n); !accepted {
+			if claim.brief {
+				accepted = k.offer.Accept()
+			} else {
+				k.taken, accepted = claim.of.accept(*escape.Hide(&k.offer), claim.hash, claim.n)
+			}
+			if !accepted {
 				*o = c.takeRest(done, claims, escape.Hide(o)) // it keeps what offers point to, which is on the heap
 				return true
 			}

@@ -13,10 +13,11 @@ import (
 // Claim is a number of units of a key, for TakeAll and AcquireAll. The zero Claim is refused with
 // policy.Never.
 type Claim struct {
-	of   *claimer // nil if there is no key
-	key  anyKey
-	n    int64
-	hash uint64
+	of    *claimer // nil if there is no key
+	key   anyKey
+	n     int64
+	hash  uint64
+	brief bool
 }
 
 func (c *Claim) engine() *claimer {
@@ -41,7 +42,16 @@ func (c *Claim) before(other *Claim) bool {
 // nothing. Any other key is copied.
 func (e *Engine[K]) Claim(key K, n int64) Claim {
 	hash, _ := e.cell.Hash(key)
-	return Claim{&e.claimer, pack(e.form, key), n, hash}
+	return Claim{of: &e.claimer, key: pack(e.form, key), n: n, hash: hash}
+}
+
+// Brief returns the claim for a call whose Outcome is settled at once or never, as if a request is
+// never charged afterwards. Its take is then not remembered, which saves about half of the time of a
+// TakeAll under a policy.Funnel or policy.Bursty. Units that are settled later come back less the part
+// that drained meanwhile.
+func (c Claim) Brief() Claim {
+	c.brief = true
+	return c
 }
 
 // Outcome is the answer of TakeAll or AcquireAll.

@@ -56,6 +56,45 @@ func TestCallsGivenBackLockOutNoOthers(t *testing.T) {
 	}
 }
 
+// A brief claim on a key that another claim of the call takes from as well is remembered with it.
+//
+// Promise: A TakeAll of claims that are not brief is given back exactly, however late.
+func TestOnlyBriefClaimsAreNotRemembered(t *testing.T) {
+	for name, c := range map[string]struct {
+		claims func(e *engine.Engine[string], n int64) []engine.Claim
+		left   int64
+	}{
+		"whole": {func(e *engine.Engine[string], n int64) []engine.Claim { return []engine.Claim{e.Claim("k", n)} }, 9},
+		"brief": {func(e *engine.Engine[string], n int64) []engine.Claim { return []engine.Claim{e.Claim("k", n).Brief()} }, 8},
+		"both": {func(e *engine.Engine[string], n int64) []engine.Claim {
+			return []engine.Claim{e.Claim("k", n-1).Brief(), e.Claim("k", 1)}
+		}, 9},
+	} {
+		var now policy.Instant
+		e, err := engine.New[string](engine.Config{
+			Policy: policy.Must(policy.Funnel(10, 1, time.Hour)), Clock: func() policy.Instant { return now + 1 },
+		})
+		require.NoError(t, err)
+		other, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1000, 1, time.Hour))})
+		require.NoError(t, err)
+		require.True(t, e.Choke("k") && other.Choke("o")) // known keys are taken from in a way of their own
+		take := func(n int64) engine.Outcome {
+			out := engine.TakeAll(append(c.claims(e, n), other.Claim("o", n))...)
+			require.True(t, out.Allowed, name)
+			return out
+		}
+		one, five, three := take(1), take(5), take(3)
+		five.Cancel()
+		again := take(3)
+		one.Cancel()
+		three.Cancel()
+		again.Cancel()
+		assert.Equal(t, c.left, e.Peek("k", 0).Remaining, name)
+		require.NoError(t, e.Close())
+		require.NoError(t, other.Close())
+	}
+}
+
 // held returns the bytes in use once garbage is collected.
 func held() int64 {
 	var m runtime.MemStats

@@ -183,7 +183,7 @@ func (l *Limit[R, K, S]) claim(r R, n int64, to *engine.Claim) (limit policy.Pol
 	if !ok {
 		return nil
 	}
-	*to = l.engine.Claim(key, n)
+	*to = l.engine.Claim(key, n).Brief()
 	return l.engine.LimitFor(key)
 }
 
