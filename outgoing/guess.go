@@ -21,8 +21,9 @@ const (
 type guess struct {
 	since   time.Duration // the last refusal behind served calls, since Line.began
 	held    time.Duration // how long it held the key
-	served  int64         // calls since
-	lined   int64         // served calls since that waited
+	served  int64         // units of served calls since
+	lined   int64         // units of those that waited
+	before  int64         // units served in the minute before since, while no rate is known
 	barrier uint64        // last turn given before the latest refusal
 
 	rate    float64 // calls a second, 0 if unknown
@@ -67,11 +68,11 @@ func (l *Line[K]) slowDown(t *part[K], now, held time.Duration) {
 func (l *Line[K]) speedUp(t *part[K], now time.Duration) {
 	g := &t.state.mu.guess
 	if g.rate == 0 && now-g.since > time.Minute {
-		g.since, g.served, g.lined = now, 0, 0
+		g.since, g.served, g.lined, g.before = now, 0, 0, g.served
 	}
-	g.served++
+	g.served += t.n
 	if t.held.Waited > 0 {
-		g.lined++
+		g.lined += t.n
 		g.waited++
 	}
 	if g.rate == 0 || g.waited < stepCalls && g.known > 0 || now-g.stepped < stepTime {

@@ -49,8 +49,9 @@ type state struct {
 		paced   uint64        // last turn given before the present pace
 		spaced  time.Duration // calls are spaced until then, as others share the limit
 
-		rest     int64    // units that the slowest of several limits has left
-		overlong overlong // if state.overlong is not 0
+		rest      int64    // units that the slowest of several limits has left
+		overlong  overlong // if state.overlong is not 0
+		secondary secondary
 
 		answer, heldBy, pacedBy origin // the present answer; the answers behind the latest back-off and the pace
 		limitField              string // of the present answer

@@ -244,11 +244,15 @@ func (l *Line[K]) obey(t *part[K], a Answer, first bool) {
 		l.endOverlong(key, s)
 	}
 	learns := l.probe != nil && !s.lone && l.has(key, s) && s.overlong.Load() == 0
-	if learns {
+	switch {
+	case !learns:
+	case s.mu.secondary.limit > 0 && turn <= s.mu.guess.barrier:
+		s.mu.secondary.count(t.n, first && !s.pace.Load().spends(), a.Refused)
+	default:
 		l.learn(t, now, &a, newest)
-	}
-	if learns && first && !a.Refused {
-		l.speedUp(t, now)
+		if first && !a.Refused {
+			l.speedUp(t, now)
+		}
 	}
 	switch {
 	case a.Refused:
@@ -302,6 +306,9 @@ func (l *Line[K]) learn(t *part[K], now time.Duration, a *Answer, newest bool) {
 		return
 	}
 	spends := l.config.Pace == Spend && !a.Refused && now >= s.mu.spaced && s.delay == 0
+	if spends {
+		most = max(most, s.mu.secondary.bind(p, a, ours))
+	}
 	switch {
 	case a.described():
 		next := pace{learned: a.learned(), most: most}
@@ -461,6 +468,8 @@ func (l *Line[K]) refused(t *part[K], now time.Duration, a *Answer) {
 	switch p := s.pace.Load(); {
 	case p.guesses():
 		l.slowDown(t, now, d)
+	case p.spends() && l.learnSecondary(t, now, d, a):
+		l.restart(key, s, probed) // the used units are the told limit's
 	case p.spends():
 		even := *p
 		even.slowed = min(p.slowed+1, mostSlowed)

@@ -9,7 +9,7 @@ import (
 // shared reports whether others have used up more than a tenth of the limit. ours are the units that
 // the key has left.
 func (p *pace) shared(a *Answer, ours int64) bool {
-	same := !a.described() || a.learned() == p.learned
+	same := p.expires > 0 || a.described() && a.learned() == p.learned
 	return a.Told && same && a.Remaining < ours-max(p.count/10, 1)
 }
 
@@ -39,7 +39,7 @@ func (l *Line[K]) spend(t *part[K], now time.Duration, a *Answer, next pace, our
 	next.opened = t.sent
 	until := t.sent + period
 	var old *limit
-	if p.spends() {
+	if p.spends() && (a.Told || p.learned == next.learned) {
 		if next.opened = p.opened; p.learned == next.learned || next.expires > 0 {
 			next.known, next.whole = p.known, p.whole
 		}
@@ -107,6 +107,7 @@ func (l *Line[K]) open(t *part[K]) {
 	if !over(p) {
 		return
 	}
+	s.mu.secondary.open(p)
 	next := *p
 	next.opened, next.known, next.whole = t.sent, 0, 0
 	// The server may count calls under way in the new window.
