@@ -161,14 +161,14 @@ func (h *Held[K]) settle(
 ) (announced uint64, done bool) {
 	c, restorer := h.cell, restorerOf(h.limit, terms)
 	m := underway.Mark{Word: word &^ terms.EpochBit, Epoch: terms.Epoch, Returned: e.Returned()}
-	var place *underway.Place[table.Level]
+	var set *underway.Set[table.Level]
 	if restorer == nil {
 		hash, _ := c.hash(e.Key()) // it has a hash
-		place = c.underway.Lock(hash)
-		defer place.Unlock()
+		set = c.underway.Lock(hash)
+		defer set.Unlock()
 	}
 	log, next, ok := t.remembered.Log, uint64(0), false
-	if place != nil && log != nil && log.Entry == &e.Level && terms.Current(word) {
+	if set != nil && log != nil && log.Entry == &e.Level && terms.Current(word) {
 		next, ok = log.Settle(t.remembered.ID, m, h.n-back)
 		next |= terms.EpochBit
 	}
@@ -182,7 +182,7 @@ func (h *Held[K]) settle(
 			next = min(restorer.Restore(m.Word, before, c.now()), policy.MaxWord) | terms.EpochBit
 		}
 	default:
-		log = place.Find(&e.Level)
+		log = set.Find(&e.Level)
 	}
 	if !ok {
 		next = h.cancelLater(t, terms, word, returned, back)

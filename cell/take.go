@@ -131,7 +131,7 @@ func (c *Cell[K]) take(key K, q *request, d *policy.Decision, r *receipt[K]) Bas
 }
 
 // takeFrom is takeEntry, and remembers a take that may be given back, or a charge while such takes
-// are remembered. It holds the place of the entry's log meanwhile, so that takes are remembered in
+// are remembered. It holds the set of the entry's log meanwhile, so that takes are remembered in
 // the order of their swaps. It does not wait long for it: a policy that calls the engine may hold
 // it.
 func (c *Cell[K]) takeFrom(
@@ -170,7 +170,7 @@ func restorerOf(limit policy.Policy, terms *table.Terms) policy.Restorer {
 }
 
 // remember adds a take of n units under limit, or the terms' own if nil, to the log of its entry.
-func (r *receipt[K]) remember(p *underway.Place[table.Level], terms *table.Terms, limit policy.Policy, n int64) {
+func (r *receipt[K]) remember(p *underway.Set[table.Level], terms *table.Terms, limit policy.Policy, n int64) {
 	if limit == nil {
 		limit = terms.Policy
 	}

@@ -117,7 +117,8 @@ type Reservation[K comparable] struct {
 // or Bursty it is exact under two conditions:
 //
 //   - The reservation is among the latest 128 of its key, and no other key has its place in a memory
-//     of 4,096 keys, or of Config.MaxKeys if that is less.
+//     of 4,096 places. That is so for all of 1,000 keys, or a quarter of Config.MaxKeys if that is less,
+//     whose units are held at a time.
 //   - All other calls of the key since took by Reserve, Acquire, Wait, Hold, TakeAll or Tiered.Hold,
 //     charged by Refund or Settle, and gave back by Cancel, Keep or Settle.
 //

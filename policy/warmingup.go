@@ -116,7 +116,8 @@ const (
 // A refund gives back the price of a take, except for rounding up twice. If nothing is stored,
 // units come back at the usual price. If nothing is owed, nothing comes back. The key stays as warm
 // as it was, also when a take is undone: a colder key would charge later calls more, and so refuse
-// calls because of the give-back. A later take is priced and starts once the take before it is
+// calls because of the give-back. From then on the key cools as any key that owes nothing. So a call
+// that comes much later may find it colder than a key that would still have paid. A later take is priced and starts once the take before it is
 // paid, so Cancel gives nothing back once another call has taken.
 //
 // # One limit after another

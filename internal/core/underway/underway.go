@@ -167,28 +167,39 @@ func (l *Log) Drop() {
 	l.takes = l.takes[:0]
 }
 
-// maxPlaces bounds the keys with remembered takes in a Logs.
-const maxPlaces = 1 << 12
+// A Logs has at most 4,096 places, in sets of 16. Sets leave room for keys whose hashes are near to each
+// other: with 1,000 keys under way, one in a million finds its set full. Without sets it was one in four.
+const (
+	maxPlaces = 1 << 12
+	setPlaces = 16
+)
 
-// Logs holds the Logs of up to 4,096 entries, and of no more than MaxKeys. An entry has one place,
-// by its key's hash; the entry that takes last has it. A place holds its Log weakly: the calls that
-// may still settle a take hold it. So a Logs keeps neither entries nor takes, however many it has
-// seen. It is safe for concurrent use.
+// Logs holds the Logs of up to 4,096 entries, and of no more than twice MaxKeys. An entry has a place in
+// a set, by its key's hash. In a full set the entry that takes last has the place of another. A place
+// holds its Log weakly: the calls that may still settle a take hold it. So a Logs keeps neither entries
+// nor takes, however many it has seen. It is safe for concurrent use.
 type Logs[E any] struct {
 	MaxKeys int // positive
 	Seam    seam.Seam
-	places  atomic.Pointer[[]Place[E]]
+	sets    atomic.Pointer[[]Set[E]]
 }
 
-// Place is where an entry's Log is found. Its holder has the right to use the Logs of entries with
-// this place, until Unlock. A call that adds a take holds it from before the take, and a call that
-// settles a take until the word is swapped. So takes are remembered in the order of their swaps.
-type Place[E any] struct {
-	mu  sync.Mutex
-	log weak.Pointer[EntryLog[E]]
-	// kept holds the Log under a scheduler, so that a run does not depend on the collector.
-	kept      *EntryLog[E]
+// Set is where an entry's Log is found. Its holder has the right to use the Logs of entries with this
+// set, until Unlock. A call that adds a take holds it from before the take, and a call that settles a
+// take until the word is swapped. So takes are remembered in the order of their swaps.
+type Set[E any] struct {
+	mu     sync.Mutex
+	hash   uint64 // the hash for which the set is locked
+	places [setPlaces]place[E]
+	next   int // the place that is given up next
+	// kept holds the Logs under a scheduler, so that a run does not depend on the collector.
+	kept      [setPlaces]*EntryLog[E]
 	scheduled bool
+}
+
+type place[E any] struct {
+	hash uint64
+	log  weak.Pointer[EntryLog[E]]
 }
 
 // EntryLog is the Log of an entry.
@@ -203,24 +214,25 @@ type Receipt[E any] struct {
 	ID  uint64
 }
 
-// Lock returns the place for a hash, locked. It is nil if the place stays locked: a policy that
-// takes for another key with the same place may hold it.
-func (l *Logs[E]) Lock(hash uint64) *Place[E] {
-	places := l.places.Load()
-	if places == nil {
-		l.places.CompareAndSwap(nil, l.newPlaces())
-		places = l.places.Load()
+// Lock returns the set for a hash, locked. It is nil if the set stays locked: a policy that takes for
+// another key with the same set may hold it.
+func (l *Logs[E]) Lock(hash uint64) *Set[E] {
+	sets := l.sets.Load()
+	if sets == nil {
+		l.sets.CompareAndSwap(nil, l.newSets())
+		sets = l.sets.Load()
 	}
 	const tries = 100_000
-	p := &(*places)[hash%uint64(len(*places))]
+	s := &(*sets)[hash%uint64(len(*sets))]
 	for range tries {
-		if p.mu.TryLock() {
-			return p
+		if s.mu.TryLock() {
+			s.hash = hash
+			return s
 		}
 		l.Seam.Yield("takes: locked", func() bool {
-			free := p.mu.TryLock()
+			free := s.mu.TryLock()
 			if free {
-				p.mu.Unlock()
+				s.mu.Unlock()
 			}
 			return free
 		})
@@ -228,43 +240,52 @@ func (l *Logs[E]) Lock(hash uint64) *Place[E] {
 	return nil
 }
 
-func (l *Logs[E]) newPlaces() *[]Place[E] {
+func (l *Logs[E]) newSets() *[]Set[E] {
 	if l.Seam.Scheduler == nil {
-		places := make([]Place[E], min(l.MaxKeys, maxPlaces))
-		return &places
+		sets := make([]Set[E], (min(2*l.MaxKeys, maxPlaces)+setPlaces-1)/setPlaces)
+		return &sets
 	}
-	// Hashes differ from process to process: with few places, so would the keys that share one.
-	places := make([]Place[E], maxPlaces)
-	for i := range places {
-		places[i].scheduled = true
+	// Hashes differ from process to process: with few sets, so would the keys that share one.
+	sets := make([]Set[E], maxPlaces)
+	for i := range sets {
+		sets[i].scheduled = true
 	}
-	return &places
+	return &sets
 }
 
-// Unlock ends the holding of a place. p may be nil.
-func (p *Place[E]) Unlock() {
-	if p != nil {
-		p.mu.Unlock()
+// Unlock ends the holding of a set. s may be nil.
+func (s *Set[E]) Unlock() {
+	if s != nil {
+		s.mu.Unlock()
 	}
 }
 
-// Find returns the entry's Log, nil if the place has none. p may be nil.
-func (p *Place[E]) Find(entry *E) *EntryLog[E] {
-	if p != nil {
-		if log := p.log.Value(); log != nil && log.Entry == entry {
-			return log
+// Find returns the Log of an entry with the hash of Lock, nil if the set has none. s may be nil.
+func (s *Set[E]) Find(entry *E) *EntryLog[E] {
+	if s == nil {
+		return nil
+	}
+	for i := range s.places {
+		if p := &s.places[i]; p.hash == s.hash {
+			if log := p.log.Value(); log != nil && log.Entry == entry {
+				return log
+			}
 		}
 	}
 	return nil
 }
 
-// Add is Log.Add for an entry's take.
-func (p *Place[E]) Add(entry *E, limit policy.Policy, before uint64, m Mark, at policy.Instant, n int64) Receipt[E] {
-	log := p.Find(entry)
+// Add is Log.Add for a take of an entry with the hash of Lock.
+func (s *Set[E]) Add(entry *E, limit policy.Policy, before uint64, m Mark, at policy.Instant, n int64) Receipt[E] {
+	log := s.Find(entry)
 	if log == nil {
 		log = &EntryLog[E]{Entry: entry}
-		if p.log = weak.Make(log); p.scheduled {
-			p.kept = log
+		i := slices.IndexFunc(s.places[:], func(p place[E]) bool { return p.log.Value() == nil })
+		if i < 0 {
+			i, s.next = s.next, (s.next+1)%setPlaces
+		}
+		if s.places[i] = (place[E]{s.hash, weak.Make(log)}); s.scheduled {
+			s.kept[i] = log
 		}
 	}
 	return Receipt[E]{log, log.Add(limit, before, m, at, n)}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/underway"
+	"github.com/ral-limiter/ral/internal/testkit/seeds"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -253,41 +254,69 @@ func TestSettleKnowsItsWord(t *testing.T) {
 	assert.False(t, ok, "before a take that was not added")
 }
 
-// Two entries that share a place never settle each other's takes. Each settles its own, also after
-// the other has the place.
+// Entries of one hash never settle each other's takes. Each settles its own, also after others have its
+// place in the set.
 func TestLogsAreOfOneEntry(t *testing.T) {
 	p := policy.Must(policy.Funnel(1000, 1, time.Second))
 	logs := underway.Logs[int]{MaxKeys: 1 << 20}
-	a, b := new(int), new(int)
 	next, _ := p.Take(0, 1, 1, 0)
 	m := underway.Mark{Word: next}
-	place := logs.Lock(7)
-	first := place.Add(a, p, 0, m, 1, 1)
-	place.Unlock()
-	place = logs.Lock(7 + 1<<12)
-	second := place.Add(b, p, 0, m, 1, 1)
-	assert.Same(t, b, second.Log.Entry)
-	assert.Nil(t, place.Find(a))
-	assert.Same(t, second.Log, place.Find(b))
-	for _, r := range []underway.Receipt[int]{first, second} {
+	var entries []*int
+	var receipts []underway.Receipt[int]
+	for range 17 {
+		entry := new(int)
+		set := logs.Lock(7)
+		receipts = append(receipts, set.Add(entry, p, 0, m, 1, 1))
+		assert.Same(t, entry, receipts[len(receipts)-1].Log.Entry)
+		set.Unlock()
+		entries = append(entries, entry)
+	}
+	set := logs.Lock(7)
+	defer set.Unlock()
+	for i, r := range receipts {
+		if i == 0 {
+			assert.Nil(t, set.Find(entries[i]), "the first of 17 has no place in a set of 16")
+		} else {
+			assert.Same(t, r.Log, set.Find(entries[i]))
+		}
 		back, ok := r.Log.Settle(r.ID, m, 0)
 		assert.True(t, ok)
 		assert.Zero(t, back)
 	}
-	place.Unlock()
 }
 
-// There are no more places than keys, and no more than 4,096.
+// There are no more than 4,096 places, and hardly more than twice as many as keys.
 func TestPlacesAreBounded(t *testing.T) {
-	for keys, places := range map[int]int{1: 1, 100: 100, 1 << 20: 4096} {
+	for keys, sets := range map[int]int{1: 1, 8: 1, 100: 13, 1 << 20: 256} {
 		logs := underway.Logs[int]{MaxKeys: keys}
-		different := map[*underway.Place[int]]bool{}
+		different := map[*underway.Set[int]]bool{}
 		for hash := range uint64(10_000) {
-			place := logs.Lock(hash)
-			different[place] = true
-			place.Unlock()
+			set := logs.Lock(hash)
+			different[set] = true
+			set.Unlock()
 		}
-		assert.Len(t, different, places)
+		assert.Len(t, different, sets)
+	}
+}
+
+// Random keys find a place beside each other: all of a quarter as many as there are places.
+func TestManyKeysHaveAPlaceEach(t *testing.T) {
+	p := policy.Must(policy.Funnel(1000, 1, time.Second))
+	for maxKeys, keys := range map[int]int{100: 20, 1 << 20: 1000} {
+		logs := underway.Logs[int]{MaxKeys: maxKeys}
+		random := rand.New(rand.NewPCG(seeds.Of(t), 1))
+		hashes := map[uint64]underway.Receipt[int]{}
+		for range keys {
+			hash := random.Uint64()
+			set := logs.Lock(hash)
+			hashes[hash] = set.Add(new(int), p, 0, underway.Mark{Word: 1}, 1, 1)
+			set.Unlock()
+		}
+		for hash, r := range hashes {
+			set := logs.Lock(hash)
+			assert.Same(t, r.Log, set.Find(r.Log.Entry), "%d of %d keys", keys, maxKeys)
+			set.Unlock()
+		}
 	}
 }
 
