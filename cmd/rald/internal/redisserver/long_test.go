@@ -1,6 +1,7 @@
 package redisserver
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -57,6 +58,32 @@ func TestKeysOfAnyLength(t *testing.T) {
 		assert.Contains(t, c.send("RAL.TAKE", "ann", long), "ERR limit is ")
 		assert.Equal(t, "PONG", c.do("PING"))
 		assert.Contains(t, c.send("CL.THROTTLE", strings.Repeat("k", 64<<10), "1", "1", "60"), "Protocol error: the command is too long")
+	})
+}
+
+// A transaction counts a long key by its hash, and the keys stay those of commands outside of it.
+//
+// Promise: A transaction of Redis clients executes 15 keys of any length.
+func TestLongKeysInATransaction(t *testing.T) {
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
+		for _, length := range []int{maxKey, maxKey + 1, 60_000} {
+			long := strings.Repeat("k", length-2)
+			assert.Equal(t, int64(0), c.send("CL.THROTTLE", long+"00", "0", "1", "60").([]any)[0])
+			assert.Equal(t, "OK", c.do("MULTI"))
+			for i := range 15 {
+				assert.Equal(t, "QUEUED", c.send("CL.THROTTLE", fmt.Sprintf("%s%02d", long, i), "0", "1", "60"))
+			}
+			replies := c.do("EXEC").([]any)
+			require.Len(t, replies, 15)
+			for i, reply := range replies {
+				assert.Equal(t, i == 0, reply.([]any)[0] == int64(1), "%d", i)
+			}
+		}
+		const rest = 62_000
+		assert.Equal(t, "OK", c.do("MULTI"))
+		assert.Equal(t, "QUEUED", c.send("EXISTS", strings.Repeat("a", rest/2), strings.Repeat("b", rest/2)))
+		assert.Equal(t, "QUEUED", c.send("RAL.TAKE", strings.Repeat("a", rest/2), "login", "1", strings.Repeat("b", rest/2), "login", "1"))
+		assert.Equal(t, int64(0), c.do("EXEC").([]any)[0])
 	})
 }
 

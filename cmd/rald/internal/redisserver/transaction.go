@@ -1,5 +1,7 @@
 package redisserver
 
+import "slices"
+
 // transaction is the state between MULTI and EXEC or DISCARD.
 type transaction struct {
 	open    bool
@@ -27,10 +29,24 @@ func (c *command) queues() bool {
 	return true
 }
 
+// bounded returns a copy of the arguments with hashes in place of long keys.
+func (c *command) bounded(args [][]byte) [][]byte {
+	args = slices.Clone(args)
+	if c.first == 0 {
+		return args
+	}
+	for i := c.first; i < len(args) && (c.last < 0 || i <= c.last); i += c.step {
+		args[i] = bounded(args[i])
+	}
+	return args
+}
+
 // queue keeps the command for EXEC. All commands together have at most the bytes of one, and
-// mostQueued times its arguments.
+// mostQueued times its arguments. Long keys count as their hashes, so that no single client's key
+// is an error for the whole transaction.
 func (c *conn) queue(do *command, args [][]byte) {
 	size, most := 0, &c.server.config.Command
+	args = do.bounded(args)
 	for _, arg := range args {
 		size += len(arg)
 	}
@@ -44,12 +60,12 @@ func (c *conn) queue(do *command, args [][]byte) {
 		return
 	}
 	// The arguments are the reader's.
-	bytes, own := make([]byte, 0, size), make([][]byte, len(args))
+	bytes := make([]byte, 0, size)
 	for i, arg := range args {
 		bytes = append(bytes, arg...)
-		own[i] = bytes[len(bytes)-len(arg):]
+		args[i] = bytes[len(bytes)-len(arg):]
 	}
-	c.multi.queued, c.multi.size = append(c.multi.queued, queuedCommand{do, own}), c.multi.size+size
+	c.multi.queued, c.multi.size = append(c.multi.queued, queuedCommand{do, args}), c.multi.size+size
 	c.multi.number += len(args)
 	c.out.Status("QUEUED")
 }
