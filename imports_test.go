@@ -64,7 +64,7 @@ var mayImport = []struct {
 	{"internal/testkit/metricspage", []string{"observe/metrics", "github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"}},
 	{"observe/eventlog", []string{"policy", "supervisor", "engine"}},
 	{"internal/adapter/clientaddr", []string{"policy"}},
-	{"internal/adapter/admission", []string{"internal/core/escape", "internal/core/clock", "internal/core/decide", "internal/core/shape", "internal/core/whole", "policy", "limits", "engine"}},
+	{"internal/adapter/admission", []string{"internal/core/escape", "internal/core/clock", "internal/core/decide", "internal/core/shape", "internal/core/whole", "policy", "internal/adapter/binding", "limits", "engine"}},
 	{"internal/testkit/admissiontest", []string{"policy", "limits", "engine", "single", "github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"}},
 	// It imports neither gRPC nor Connect.
 	{"rpclimit", []string{"internal/adapter/binding", "internal/adapter/clientaddr", "internal/adapter/admission", "internal/core/shape", "policy", "limits", "engine", "observe/metrics"}},

@@ -27,7 +27,7 @@ func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result, r
 	switch {
 	case m.options.Refuse != nil: // it writes the body
 	case !wantsProblem(r.Header["Accept"]):
-		b = bodyOf(plainText, sentence(r, v))
+		b = bodyOf(plainText, m.sentence(r, v))
 	case v.Reason == limits.OverLimit && bits.OnesCount8(v.Violated) == 1 && !v.Provenance.Guess():
 		b = m.exceeded[bits.TrailingZeros8(v.Violated)]
 	default:
@@ -87,39 +87,40 @@ func (m *Middleware) problem(r *http.Request, v *result) []byte {
 	b = admission.AppendString(append(b, `,"title":`...), title)
 	b = strconv.AppendInt(append(b, `,"status":`...), int64(status), 10)
 	if v.Reason == limits.OverLimit {
-		b = append(b, `,"violated-policies":[`...)
-		quoted := m.fields.Quoted()
-		for i, comma := 0, false; i < len(quoted); i++ {
-			if v.Violated&(1<<i) == 0 {
-				continue
+		begin := `,"violated-policies":[`
+		for i, quoted := range m.fields.Quoted() {
+			if v.Violated&(1<<i) != 0 && !m.limiters[i].Of().Hidden {
+				b = append(append(b, begin...), quoted...)
+				begin = ","
 			}
-			if comma {
-				b = append(b, ',')
-			}
-			b, comma = append(b, quoted[i]...), true
 		}
-		b = append(b, ']')
+		if begin == "," {
+			b = append(b, ']')
+		}
 	}
-	if detail := detail(r, v); detail != "" {
+	if detail := m.detail(r, v); detail != "" {
 		b = admission.AppendString(append(b, `,"detail":`...), detail)
 	}
 	return append(b, "}\n"...)
 }
 
-func sentence(r *http.Request, v *result) []byte {
+func (m *Middleware) sentence(r *http.Request, v *result) []byte {
 	b := append(make([]byte, 0, 128), http.StatusText(Status(v.Reason))...)
 	if v.Reason == limits.OverLimit && v.Provenance.TellsRetry() {
 		b = append(b, ": try again in "...)
 		b = strconv.AppendInt(b, retrySeconds(v.RetryAfter), 10)
 		b = append(b, " s"...)
 	}
-	if detail := detail(r, v); detail != "" {
+	if detail := m.detail(r, v); detail != "" {
 		b = append(append(b, ": "...), detail...)
 	}
 	return append(b, '\n')
 }
 
-func detail(r *http.Request, v *result) string {
+func (m *Middleware) detail(r *http.Request, v *result) string {
+	if m.hidden[v.Limit] {
+		return ""
+	}
 	switch v.Reason {
 	case limits.OverLimit:
 		if v.Provenance.Guess() {

@@ -33,9 +33,10 @@ type fieldWriter struct {
 }
 
 // write sets the fields for the limit that decided. It allocates only their values. quotas belong
-// to several limits, or are nil. If the limiter's answer is not exact, only the policy is told.
-func (f *fieldWriter) write(h http.Header, v *result, quotas []quota) {
-	of, exact := &v.Quota, v.Provenance.Exact()
+// to several limits, or are nil. If the limiter's answer is not exact, or its limit is hidden, only the
+// policy is told.
+func (f *fieldWriter) write(h http.Header, v *result, quotas []quota, exact bool) {
+	of := &v.Quota
 	if quotas != nil {
 		of = &quotas[v.Binding]
 	}
@@ -50,7 +51,9 @@ func (f *fieldWriter) write(h http.Header, v *result, quotas []quota) {
 			quotas = []quota{v.Quota}
 		}
 		if !exact {
-			h[policyField] = after(h[policyField], []string{f.Policy(quotas)})
+			if policies := f.Policy(quotas); policies != "" {
+				h[policyField] = after(h[policyField], []string{policies})
+			}
 			return
 		}
 		both := &[...]string{f.Policy(quotas), f.Standing(v.Binding, remaining, reset)} // a single allocation for two fields

@@ -3,8 +3,10 @@ package httplimit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -416,4 +418,71 @@ func TestSeveralLimits(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Promise: A Hidden limit refuses, and no field and no body has its name or its numbers.
+func TestHiddenLimitStaysHidden(t *testing.T) {
+	everything := RateLimitHeaders | LegacyHeaders | XRateLimitHeaders | SpringHeaders | RetryHeaders
+	open := func(text string) Limit[netip.Addr] {
+		e := must.Get(engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Parse(text))}))
+		t.Cleanup(func() { assert.NoError(t, e.Close()) })
+		return Limit[netip.Addr]{Limiter: e, Key: ByAddr}
+	}
+	for _, way := range []string{"alone", "engines", "mixed"} {
+		for _, accept := range []string{"application/json", "text/plain"} {
+			flood, quota := open("window 7654/2h"), open("window 9999/h")
+			flood.Name, flood.Hidden, quota.Name = "flood", true, "quota"
+			if way == "mixed" {
+				quota.PolicyFor = func(*http.Request) policy.Policy { return nil }
+			}
+			all := []AnyLimit{flood, quota}
+			if way == "alone" {
+				all = all[:1]
+			}
+			cost := int64(7000)
+			var last limits.Verdict
+			h := Must(NewAll(Options{
+				Headers: everything, Cost: func(*http.Request) int64 { return cost },
+				OnVerdict: func(_ *http.Request, v limits.Verdict) { last = v },
+			}, all...)).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			ask := func(want int) *httptest.ResponseRecorder {
+				w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil)
+				r.Header.Set("Accept", accept)
+				h.ServeHTTP(w, r)
+				assert.Equal(t, want, w.Code, way)
+				answer := fmt.Sprint(w.Header(), w.Body)
+				assert.NotContains(t, answer, "flood", way)
+				assert.NotContains(t, answer, "654", way) // also 654 of 7,654 left
+				if way == "alone" || want == http.StatusForbidden {
+					assert.NotContains(t, answer, "Ratelimit", way)
+				} else {
+					assert.Equal(t, `"quota";q=9999;w=3600`, w.Header().Get("RateLimit-Policy"), way)
+				}
+				return w
+			}
+			w := ask(http.StatusOK)
+			if way != "alone" {
+				assert.Contains(t, w.Header().Get("RateLimit"), `"quota";r=2999`, "the hidden limit has less left")
+				assert.Equal(t, "quota", last.Limit, way)
+			}
+			cost = 1000
+			w = ask(http.StatusTooManyRequests) // by the hidden limit alone
+			assert.Equal(t, "flood", last.Limit, way)
+			assert.Empty(t, w.Header().Get("RateLimit"), way)
+			assert.NotEmpty(t, w.Header().Get("Retry-After"), way)
+			assert.NotContains(t, w.Body.String(), "violated", way)
+			cost = 8000
+			ask(http.StatusForbidden) // never admitted by the hidden limit
+			assert.Equal(t, "flood", last.Limit, way)
+			if way != "alone" {
+				cost = 5000
+				w = ask(http.StatusTooManyRequests) // by both
+				assert.Equal(t, "quota", last.Limit, way)
+				assert.Contains(t, w.Header().Get("RateLimit"), `"quota";r=2999`, way)
+				after, err := strconv.Atoi(w.Header().Get("Retry-After"))
+				assert.NoError(t, err)
+				assert.Greater(t, after, 3600, "%s: the hidden limit refuses for longer", way)
+			}
+		}
+	}
 }

@@ -31,7 +31,8 @@ type Middleware struct {
 	allow    *clientaddr.Prefixes
 	deny     *clientaddr.Prefixes
 	fields   fieldWriter
-	exceeded []body // the answers to a refusal by a single limit, by its index
+	hidden   map[string]bool // the names of limits that clients are not told of
+	exceeded []body          // the answers to a refusal by a single limit, by its index
 	counters admission.Counters
 	unseen   atomic.Bool // whether an answer that Charge did not see was logged
 }
@@ -104,6 +105,12 @@ func assemble(of string, name func(i int, field string) string, options Options,
 			return nil, bad("Name", fmt.Sprintf("%q", title), "a name that no other limit has")
 		}
 		names[title] = true
+		if l.Of().Hidden {
+			if m.hidden == nil {
+				m.hidden = map[string]bool{}
+			}
+			m.hidden[title] = true
+		}
 		m.limiters = append(m.limiters, l)
 		if len(each) == 1 {
 			m.single = alone
@@ -237,7 +244,7 @@ func (m *Middleware) informed(r *http.Request, v *result, over bool) *http.Reque
 // tell sets the header fields of a request that passes.
 func (m *Middleware) tell(w http.ResponseWriter, v *result, quotas []quota) {
 	if m.fields.headers != NoHeaders {
-		m.fields.write(w.Header(), v, quotas)
+		m.fields.write(w.Header(), v, quotas, v.Provenance.Exact() && !m.hidden[v.Limit])
 	}
 	if m.options.Header != nil {
 		m.options.Header(w.Header(), v.Verdict)
@@ -254,7 +261,7 @@ func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result, q
 	}
 	retry := ""
 	if v.Reason == limits.OverLimit {
-		m.fields.write(h, v, quotas)
+		m.fields.write(h, v, quotas, v.Provenance.Exact() && !m.hidden[v.Limit])
 		if v.Provenance.TellsRetry() {
 			retry = strconv.FormatInt(retrySeconds(v.RetryAfter), 10)
 		}

@@ -48,6 +48,12 @@ type Limit[K comparable] struct {
 	// The first of each limit is logged at level Error. Not isolated are runtime.Goexit, fatal
 	// errors of the runtime, and time: the functions run on the request's goroutine.
 	Shadow bool
+
+	// Hidden keeps this limit from clients, as a limit against floods beside a visible quota. It
+	// refuses, but no field and no body has its name or its numbers, except the time after which the
+	// request may be made again. The fields tell of the limits that are not Hidden: limits.Verdict.Limit
+	// is a hidden limit only if no other refuses too, or admits too.
+	Hidden bool
 }
 
 // AnyLimit is a [Limit] of any type of key.
@@ -91,7 +97,7 @@ func (l Limit[K]) tiers(common string) (all []AnyLimit) {
 
 func (l Limit[K]) prepare(at int, name string, bad admission.FieldFault) (checked, serveAlone, error) {
 	c := &admission.Limit[*http.Request, K, Served]{
-		Parts:   admission.Parts[*http.Request, Served]{Name: l.Name, WhenNoKey: l.WhenNoKey, Cost: l.Cost, Charge: l.Charge, Shadow: l.Shadow},
+		Parts:   admission.Parts[*http.Request, Served]{Name: l.Name, WhenNoKey: l.WhenNoKey, Cost: l.Cost, Charge: l.Charge, Shadow: l.Shadow, Hidden: l.Hidden},
 		Limiter: l.Limiter, Key: l.Key, PolicyFor: l.PolicyFor,
 	}
 	err := c.Check(at, name, "a key function, such as httplimit.ByAddr; ByHeader returns nil for an invalid field name", bad)

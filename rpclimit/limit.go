@@ -37,6 +37,9 @@ type Limit[K comparable] struct {
 	// Shadow, Options.Shadow is set.
 	Shadow bool
 
+	// Hidden keeps this limit's name and numbers from clients, as httplimit.Limit.Hidden does.
+	Hidden bool
+
 	// AtTap decides this limit in Limits.Tap, if the adapter has a tap, before the server has made
 	// anything for the call. Its functions run before any interceptor, and see a Call without
 	// Message and Stream. The limiter must be in process; it refuses instead of delaying, also a
@@ -68,7 +71,7 @@ type checked struct {
 func (l Limit[K]) check(at int, o *Options, bad admission.FieldFault) (c checked, err error) {
 	hidden := func(cost func(c *Call) int64, charge func(c *Call, served Served) int64) limiter {
 		of := &admission.Limit[*Call, K, Served]{
-			Parts:   admission.Parts[*Call, Served]{Name: l.Name, WhenNoKey: l.WhenNoKey, Cost: cost, Charge: charge, Shadow: l.Shadow},
+			Parts:   admission.Parts[*Call, Served]{Name: l.Name, WhenNoKey: l.WhenNoKey, Cost: cost, Charge: charge, Shadow: l.Shadow, Hidden: l.Hidden},
 			Limiter: l.Limiter, Key: l.Key.Of, PolicyFor: l.PolicyFor,
 		}
 		if err == nil {

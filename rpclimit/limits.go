@@ -18,6 +18,7 @@ type Limits struct {
 	options Options
 	exempt  exemptions
 	limits  []checked
+	hidden  map[string]bool // the names of limits that clients are not told of
 	fields  admission.Fields
 
 	// Each controller decides some limits together, or is nil.
@@ -69,6 +70,12 @@ func New(options Options, limits ...AnyLimit) (*Limits, error) {
 			return nil, bad(field("Name"), fmt.Sprintf("%q", title), "a name that no other limit has")
 		}
 		names[title] = true
+		if c.Of().Hidden {
+			if l.hidden == nil {
+				l.hidden = map[string]bool{}
+			}
+			l.hidden[title] = true
+		}
 		for j, other := range l.limits {
 			// If the other limit refused, RetryAfter would be too long by the units taken at the tap.
 			if c.same != nil && c.same == other.same && c.atTap != other.atTap {

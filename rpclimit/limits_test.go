@@ -2,6 +2,7 @@ package rpclimit
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
 	"github.com/ral-limiter/ral/internal/testkit/await"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -320,4 +322,35 @@ func TestOptionsAreChecked(t *testing.T) {
 		refusedBy(t, err, c.of, c.field)
 	}
 	assert.Panics(t, func() { Must(New(Options{})) })
+}
+
+// A Hidden limit refuses, and nothing that adapters tell has its name or its numbers.
+func TestHiddenLimitStaysHidden(t *testing.T) {
+	flood, quota := open[string](t, policy.Must(policy.FixedWindow(7654, time.Hour))), open[string](t, policy.Must(policy.FixedWindow(9999, time.Hour)))
+	cost := int64(7000)
+	l := must.Get(New(Options{Cost: func(*Call) int64 { return cost }},
+		Limit[string]{Name: "flood", Limiter: flood, Key: ByMetadata("x-tenant"), Hidden: true},
+		Limit[string]{Name: "quota", Limiter: quota, Key: ByMetadata("x-tenant")}))
+	told := func() (v Verdict, text string) {
+		v, _ = l.Begin(from(alice, "x-tenant", "a"))
+		policies, standing := v.AppendRateLimit(nil)
+		text = fmt.Sprint(v.Message(), policies, string(standing), v.AppendViolations(nil))
+		assert.NotContains(t, text, "flood")
+		assert.NotContains(t, text, "654")
+		return v, text
+	}
+	_, text := told()
+	assert.Contains(t, text, `"quota";r=2999`)
+	cost = 1000
+	v, text := told()
+	assert.Equal(t, "flood", v.Limit)
+	assert.Contains(t, text, "the limit is exceeded: try again in 1h0m0s")
+	cost = 8000
+	v, text = told()
+	assert.Equal(t, limits.NeverAdmitted, v.Reason)
+	assert.Contains(t, text, "the limit never admits this call[")
+	cost = 5000
+	v, text = told()
+	assert.Equal(t, "quota", v.Limit)
+	assert.Contains(t, text, "window 9999/h")
 }

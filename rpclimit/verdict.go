@@ -61,7 +61,7 @@ func (v *Verdict) tapped(s *Session) {
 			least.See(i, &v.Decision, q.Most)
 		}
 	}
-	if least.Index == at.binding {
+	if !at.hidden() && v.hidden() || at.hidden() == v.hidden() && least.Index == at.binding {
 		v.binding, v.Limit, v.Decision, v.Provenance, v.Cost = at.binding, at.Limit, at.Decision, at.Provenance, at.Cost
 	}
 }
@@ -102,7 +102,10 @@ func (v *Verdict) Code() Code {
 func (v *Verdict) Message() string {
 	if v.Reason == limits.OverLimit { // the frequent reason
 		var buffer [128]byte
-		b := strconv.AppendQuote(append(buffer[:0], "the limit "...), v.Limit)
+		b := append(buffer[:0], "the limit"...)
+		if !v.hidden() {
+			b = strconv.AppendQuote(append(b, ' '), v.Limit)
+		}
 		if v.Provenance.Guess() {
 			b = append(b, " is reduced during an outage"...)
 		} else {
@@ -117,11 +120,14 @@ func (v *Verdict) Message() string {
 		}
 		return string(b)
 	}
-	limit := "the limit " + strconv.Quote(v.Limit)
+	limit := "the limit"
+	if !v.hidden() {
+		limit += " " + strconv.Quote(v.Limit)
+	}
 	switch v.Reason {
 	case limits.NeverAdmitted:
 		text := limit + " never admits this call"
-		if most := v.Decision.Limit; v.Cost > most {
+		if most := v.Decision.Limit; v.Cost > most && !v.hidden() {
 			text += fmt.Sprintf(", which costs %d: the most that it allows is %d", v.Cost, most)
 		}
 		return text
@@ -145,6 +151,9 @@ func (v *Verdict) Message() string {
 	}
 	return ""
 }
+
+// hidden reports whether clients are not told of the limit that decided.
+func (v *Verdict) hidden() bool { return v.limits != nil && v.limits.hidden[v.Limit] }
 
 // Retry returns RetryAfter, the time until the call would be admitted or has its turn, or a guess of
 // it (see limits.Provenance.Guess). ok is false if there is none.
@@ -187,17 +196,17 @@ type Violation struct {
 }
 
 // AppendViolations appends the limits that refused a call that is OverLimit or NeverAdmitted, in
-// their order. It runs their Key and PolicyFor once more, on the caller's goroutine.
+// their order, without those that are Hidden. It runs their Key and PolicyFor once more, on the caller's goroutine.
 func (v *Verdict) AppendViolations(all []Violation) []Violation {
 	if v.Reason != limits.OverLimit && v.Reason != limits.NeverAdmitted {
 		return all
 	}
 	quotas := v.quotaList()
 	for i := range v.limits.limits {
-		if v.violated&(1<<i) == 0 {
+		c := &v.limits.limits[i]
+		if v.violated&(1<<i) == 0 || c.Of().Hidden {
 			continue
 		}
-		c := &v.limits.limits[i]
 		all = append(all, Violation{
 			Limit: c.Of().Name, Policy: c.Describe(v.call), By: c.by, Max: quotas[i].Most, Window: quotas[i].Window,
 		})
@@ -212,7 +221,7 @@ func (v *Verdict) AppendRateLimit(b []byte) (policies string, standing []byte) {
 		return "", b
 	}
 	policies = v.limits.fields.Policy(v.quotaList())
-	if !v.Provenance.Exact() {
+	if !v.Provenance.Exact() || v.hidden() {
 		return policies, b
 	}
 	reset := v.Decision.ResetAfter

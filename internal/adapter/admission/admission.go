@@ -44,6 +44,7 @@ type Controller[R, S any] struct {
 	live     bool           // whether a limit is enforced
 	shadow   bool           // whether no limit is enforced
 	shadows  bool           // whether some are enforced and some not
+	hides    bool           // whether clients are not told of some
 	log      *Log
 	counters *Counters
 }
@@ -70,6 +71,7 @@ func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) b
 		d.limiters, d.parts = append(d.limiters, l), append(d.parts, p)
 		own++
 		d.single = at
+		d.hides = d.hides || p.Hidden
 		d.engines, d.charges, d.shadows = d.engines && p.plain, d.charges || p.Charge != nil, d.shadows || p.Shadow
 		if !p.Shadow {
 			d.live = true
@@ -130,7 +132,7 @@ func (d *Controller[R, S]) Decide(ctx context.Context, r R, v *Result, quotas []
 	switch {
 	case v.Reason == limits.OverLimit && d.config.Turns != nil:
 		d.tellTurn(r, v, quotas)
-	case v.Reason == limits.OverLimit && quotas[v.Binding].lasts:
+	case v.Reason == limits.OverLimit && quotas[v.Binding].lasts && !d.hides: // a hidden limit may refuse for longer
 		v.RetryAfter = v.Decision.RetryAfter
 	case d.shadows && v.Reason == limits.Admitted:
 		s = d.askShadows(ctx, r, v, s)

@@ -18,7 +18,7 @@ const mostInteger = 999_999_999_999_999
 
 // Quota describes a limit for clients. In 32 bytes, a list of one needs no allocation.
 type Quota struct {
-	Applies bool // whether the request has a key for the limit
+	Applies bool // whether the request has a key for the limit, and clients are told of it
 	lasts   bool // whether a window begins with its first unit, and lasts for Window
 	// replaced reports whether limit is another limit's than Window.
 	replaced bool

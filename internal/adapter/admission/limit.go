@@ -37,6 +37,7 @@ type Parts[R, S any] struct {
 	Cost      func(r R) int64           // nil is Config.Cost
 	Charge    func(r R, served S) int64 // nil is Config.Charge
 	Shadow    bool                      // tries the limit beside the others
+	Hidden    bool                      // clients are not told of the limit
 
 	at    int  // the index of the limit
 	plain bool // the limiter is an engine, and no plan comes with requests
@@ -134,7 +135,7 @@ func (l *Limit[R, K, S]) Check(at int, name, wantKey string, bad FieldFault) err
 	}
 	l.servers, _ = decider.(interface{ Servers() int })
 	if l.engine != nil && reflect.TypeOf(l.engine.Limit()).Kind() == reflect.Pointer { // comparable
-		l.own, l.quota = l.engine.Limit(), claimed(l.engine.Limit())
+		l.own, l.quota = l.engine.Limit(), l.quotaOf(l.engine.Limit())
 	}
 	l.at, l.plain = at, l.engine != nil && l.PolicyFor == nil
 	return nil
@@ -232,7 +233,9 @@ func (p *Parts[R, S]) quotaOf(limit policy.Policy) Quota {
 	if limit == p.own {
 		return p.quota
 	}
-	return claimed(limit)
+	q := claimed(limit)
+	q.Applies = q.Applies && !p.Hidden
+	return q
 }
 
 // tellTurn is turn for the only limit.
@@ -340,7 +343,7 @@ func (l *Limit[R, K, S]) describeAgain(ctx context.Context, v *Result, key K, g 
 		}
 	}()
 	// A limit of another family refuses later requests.
-	if q := quotaOf(l.Limiter.LimitFor(key)); q.limit == g.Limit {
+	if q := l.quotaOf(l.Limiter.LimitFor(key)); q.limit == g.Limit {
 		v.Quota = q
 	}
 	described = true

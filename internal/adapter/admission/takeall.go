@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"github.com/ral-limiter/ral/engine"
+	deciding "github.com/ral-limiter/ral/internal/adapter/binding"
 	"github.com/ral-limiter/ral/internal/core/escape"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -117,6 +118,9 @@ func (d *Controller[R, S]) conclude(v *Result, quotas []Quota, c *claims, out *e
 			}
 		}
 	}
+	if d.hides {
+		binding = d.visible(binding, out.Allowed, quotas, c, func(i int) *policy.Decision { return &out.Decisions[i] })
+	}
 	if v.Provenance = guess; guess == nil {
 		v.Provenance = out.Provenance(binding)
 	}
@@ -134,6 +138,24 @@ func (d *Controller[R, S]) conclude(v *Result, quotas []Quota, c *claims, out *e
 		quotas[c.at[i]].followDecision(&out.Decisions[i]) // reasonOf needs the earlier quota
 	}
 	v.bound(&quotas[v.Binding])
+}
+
+// visible returns the claim that decided among those that clients may know, or binding if there is none or
+// if it refuses for ever.
+func (d *Controller[R, S]) visible(binding int, allowed bool, quotas []Quota, c *claims, decision func(claim int) *policy.Decision) int {
+	if binding < 0 || !d.parts[c.at[binding]].Hidden || decision(binding).RetryAfter == policy.Never {
+		return binding
+	}
+	shown := deciding.New(allowed)
+	for i, at := range c.at[:c.n] {
+		if !d.parts[at].Hidden {
+			shown.See(i, decision(i), quotas[at].Most)
+		}
+	}
+	if shown.Index < 0 {
+		return binding
+	}
+	return shown.Index
 }
 
 // acquireAll takes from all claims, and waits in line for a key that has no room.
@@ -203,6 +225,9 @@ func (d *Controller[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []
 		if !a.Exact() {
 			guess = a.Provenance
 		}
+	}
+	if d.hides {
+		binding = d.visible(binding, out.Allowed, quotas, &c, func(i int) *policy.Decision { return &out.Answers[i].Decision })
 	}
 	if binding >= 0 {
 		a := &out.Answers[binding]

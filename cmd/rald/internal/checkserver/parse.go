@@ -92,6 +92,7 @@ type limit struct {
 	noKey  limits.WhenNoKey
 	cost   int64
 	shadow bool
+	hidden bool
 
 	value     keyFunc // for overrides; nil if there are none
 	overrides map[string]*override
@@ -356,7 +357,7 @@ func (p *parser) checkMatch(at configfile.Place, match string) {
 
 const mostLimits = admission.MaxLimits // of a rule
 
-var keysOfLimits = []string{"limit", "name", "key", "without_key", "cost", "shadow", "overrides", "override_by"}
+var keysOfLimits = []string{"limit", "name", "key", "without_key", "cost", "shadow", "hidden", "overrides", "override_by"}
 
 func (p *parser) limits(at configfile.Place, match string) (all []limit) {
 	list := p.List(at)
@@ -381,7 +382,7 @@ func (p *parser) limits(at configfile.Place, match string) (all []limit) {
 }
 
 func (p *parser) limit(at configfile.Place, m map[string]configfile.Place, match string) (l limit) {
-	l.cost, l.shadow = 1, p.Bool(m, "shadow")
+	l.cost, l.shadow, l.hidden = 1, p.Bool(m, "shadow"), p.Bool(m, "hidden")
 	of, ok := m["limit"]
 	if !ok {
 		p.Fault(at, "limit is required: the name of a limit of limits.yaml, or the text of one")

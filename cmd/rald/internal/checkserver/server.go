@@ -155,7 +155,7 @@ func (r *rule) handler(in *configured.Limits, spread time.Duration, c *counts) (
 	var all []httplimit.AnyLimit
 	for _, l := range r.limits {
 		all = append(all, httplimit.Limit[string]{
-			Name: l.name, Limiter: in, Key: l.key, WhenNoKey: l.noKey, Shadow: l.shadow,
+			Name: l.name, Limiter: in, Key: l.key, WhenNoKey: l.noKey, Shadow: l.shadow, Hidden: l.hidden,
 			Cost:      func(*http.Request) int64 { return l.cost },
 			PolicyFor: l.policyFor,
 		})

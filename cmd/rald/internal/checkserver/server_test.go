@@ -146,6 +146,22 @@ func TestStats(t *testing.T) {
 	}
 }
 
+// A hidden limit refuses without its name and numbers, beside a visible limit or alone.
+func TestHiddenLimitStaysHidden(t *testing.T) {
+	d := open(t, "proxy: caddy\nrules:\n  - {match: /, limits: [{limit: two, key: address, hidden: true}, {limit: five, key: address}]}\n"+
+		"  - {match: /alone, limit: one, key: everybody, hidden: true}\n")
+	for path, passes := range map[string]int{"/": 2, "/alone": 1} {
+		assert.Equal(t, passes, d.passes(t, "GET", path))
+		refused := d.ask("GET", path)
+		assert.Equal(t, http.StatusTooManyRequests, refused.Code)
+		assert.Equal(t, path == "/", refused.Header().Get("RateLimit-Policy") != "", path)
+		told := fmt.Sprint(refused.Header(), refused.Body)
+		assert.NotContains(t, told, "two")
+		assert.NotContains(t, told, "one")
+		assert.NotEmpty(t, refused.Header().Get("Retry-After"))
+	}
+}
+
 // RAL.TAKE shares them. Unnamed limits and rules of other patterns have different keys.
 //
 // Promise: Checks and Redis clients share a key's debt under a named limit.
