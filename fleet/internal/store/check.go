@@ -12,8 +12,8 @@ import (
 )
 
 // Check asks Redis whether a limit is safe there. It returns ErrEvictionPolicy if Redis may drop
-// keys that still count, ErrReadOnly for a replica, ErrTooOld, or ErrUnchecked if Redis does not
-// let that be asked.
+// keys that still count, ErrFull, ErrReadOnly for a replica, ErrTooOld, or ErrUnchecked if Redis does
+// not let that be asked.
 //
 // In a cluster it asks every node, and prefers a node's fault to ErrUnchecked of another. Nodes
 // that do not answer within wait are left out, since calls for the others go on; if none answers it
@@ -95,10 +95,23 @@ func check(ctx context.Context, client rueidis.Client, primary bool) error {
 	if p := info["maxmemory_policy"]; info["maxmemory"] != "0" && p != "noeviction" {
 		faults = append(faults, fmt.Errorf("%w (its maxmemory-policy is %s, its maxmemory %s)", ErrEvictionPolicy, p, info["maxmemory"]))
 	}
-	if primary && info["role"] == "slave" {
+	switch replica := info["role"] == "slave"; {
+	case replica && primary:
 		faults = append(faults, ErrReadOnly)
+	case !replica && isFull(info):
+		faults = append(faults, ErrFull)
 	}
 	return errors.Join(faults...)
+}
+
+// isFull reports whether Redis has used more than its maxmemory, as it counts before a write.
+func isFull(info map[string]string) bool {
+	number := func(name string) int64 {
+		n, _ := strconv.ParseInt(info[name], 10, 64)
+		return n
+	}
+	limit := number("maxmemory")
+	return limit > 0 && number("used_memory")-number("mem_not_counted_for_evict") > limit
 }
 
 func older(version string, major, minor int) bool {

@@ -238,8 +238,11 @@ func TestFullMemory(t *testing.T) {
 		_, err = s.TakeAll(ctx, []store.Ask{{Limit: l, Key: "new", N: 1}})
 		assert.ErrorIs(t, err, store.ErrFull, "%v", l.Policy())
 	}
+	assert.ErrorIs(t, s.Check(ctx, time.Minute), store.ErrFull)
+	_, err := s.Heartbeat(ctx, store.Beat{ID: "a", TTL: time.Second, Keep: time.Minute, Limit: "1"})
+	assert.ErrorIs(t, err, store.ErrFull, "a beat is refused like a take")
+	require.NoError(t, ask(t, client, "CONFIG", "SET", "maxmemory", "100mb").Error())
 	assert.NoError(t, s.Check(ctx, time.Minute), "noeviction is as it should be")
-	require.NoError(t, ask(t, client, "CONFIG", "SET", "maxmemory", "0").Error())
 	for _, l := range limits {
 		assert.True(t, must.Get(s.Take(ctx, l, "new", 1, 0)).Allowed, "nothing was taken meanwhile")
 	}
@@ -402,6 +405,8 @@ func TestCluster(t *testing.T) {
 		assert.NoError(t, connect().Check(t.Context(), time.Second), "one is slow to connect")
 		lines[2].Set(redistest.Weather{Gone: true})
 		check(nil, "one is away")
+		nodes[0].Do(t, "CONFIG", "SET", "maxmemory", "1")
+		check(store.ErrFull, "one is full")
 		nodes[0].Do(t, "CONFIG", "SET", "maxmemory", "100mb")
 		nodes[0].Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 		nodes[1].Do(t, "ACL", "SETUSER", "default", "-info")

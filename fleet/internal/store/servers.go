@@ -36,7 +36,8 @@ func (s *Store) limitsName() string {
 // rollLife is how long the roll stays without a beat: after longer outages servers are forgotten.
 const rollLife = 24 * time.Hour
 
-// Time in which no server could beat is added to the scores of all.
+// Time in which no server could beat is added to the scores of all. The first write needs memory:
+// after another write, Redis would let the script go on although it is full and refuses takes.
 const heartbeatLua = `
 local ttl, keep, life = ARGV[2] + 0, ARGV[3] + 0, ARGV[5] + 0
 local newest = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
@@ -45,9 +46,11 @@ for _, name in ipairs(KEYS) do
   if away > 0 then
     for _, member in ipairs(redis.call('ZRANGE', name, 0, -1)) do redis.call('ZINCRBY', name, string.format('%.0f', away), member) end
   end
-  redis.call('ZREMRANGEBYSCORE', name, '-inf', string.format('%.0f', us - keep))
 end
 redis.call('ZADD', key, us + ttl, ARGV[1])
+for _, name in ipairs(KEYS) do
+  redis.call('ZREMRANGEBYSCORE', name, '-inf', string.format('%.0f', us - keep))
+end
 local own = string.format('%.0f ', us) .. ARGV[4]
 local limits = redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES')
 for i = 1, #limits, 2 do
