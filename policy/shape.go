@@ -71,14 +71,22 @@ func (a *atMost) Spacing(n int64, unit time.Duration) shape.Spacing {
 
 // Spacing has the calls of a window leave room for a call at the next window's begin, as they still
 // count in full there. A single call counts until the window after has passed.
+//
+// A window has x units of time. Calls at one phase of each unit weigh 1 + 2j - j*j/x times the calls of
+// one unit: j of them count in full, and j more of the window before count by its share. The weight is
+// the highest for the j nearest to x. If x is not whole, the share is rounded up by a call.
 func (s *slidingWindow) Spacing(n int64, unit time.Duration) shape.Spacing {
 	calls := s.limit / n
 	if calls <= 1 {
-		return shape.NewSpacing(2*s.per, 2*s.per, unit, 2)
+		return shape.NewSpacing((2*s.per+unit-1)/unit*unit, 2*s.per, unit, 1)
 	}
-	even := shape.NewSpacing(s.per/time.Duration(calls-1), 2*s.per, unit, calls)
-	even.Step = max(even.Step, shape.SpacingInWindows(s.per, s.limit, n, unit).Step)
-	return even
+	near := s.per.Round(unit)
+	phased := unit + 2*near - time.Duration(float64(near)/float64(s.per)*float64(near))
+	even := s.per / time.Duration(calls-1)
+	if near != s.per && near > 0 {
+		calls--
+	}
+	return shape.NewSpacing(max(even, phased/time.Duration(calls)), 2*s.per, unit, calls)
 }
 
 func (p pace) shape(s shape.Shape) shape.Shape {

@@ -3,6 +3,7 @@ package admission
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,7 +105,8 @@ func sustained(p policy.Policy) float64 {
 }
 
 // Promise: Turns that are told in milliseconds use 95% of a limit. Turns in whole seconds use 85% of
-// what it admits to calls at one phase of each second.
+// what it admits to calls at one phase of each second, or 50% for a sliding window or AtMost of more than
+// half a second that is not a whole number of seconds. No client is refused three times.
 func TestTurnsUseTheLimit(t *testing.T) {
 	for _, c := range []struct {
 		limit  string
@@ -115,7 +117,11 @@ func TestTurnsUseTheLimit(t *testing.T) {
 		{"window 10/3s", 0.85}, {"window 10/1500ms", 0.6}, {"window 1/100ms", 0.2}, {"window 10/100ms", 0.5}, {"window 100/100ms", 0.5},
 		{"window 2/s aligned", 0.85}, {"window 10/s aligned", 0.85},
 		{"sliding 1/s", 0.4}, {"sliding 2/s", 0.4}, {"sliding 3/s", 0.4}, {"sliding 10/s", 0.4}, {"sliding 1000/s", 0.4}, {"sliding 20/10s", 0.75}, {"sliding 10/100ms", 0.35},
+		{"sliding 1/700ms", 0.2}, {"sliding 3/700ms", 0.25}, {"sliding 100/700ms", 0.3}, {"sliding 10/900ms", 0.3}, {"sliding 3/999ms", 0.25}, {"sliding 150/999ms", 0.3},
+		{"sliding 100/1001ms", 0.3}, {"sliding 3/1500ms", 0.3}, {"sliding 100/1500ms", 0.3}, {"sliding 100/2500ms", 0.3},
+		{"window 100/700ms", 0.4}, {"window 3/900ms", 0.4}, {"window 100/900ms", 0.4}, {"window 100/999ms", 0.4}, {"window 100/1001ms", 0.4}, {"window 100/1500ms", 0.4},
 		{"at most 10/s", 0.4}, {"at most 1000/s", 0.4}, {"at most 10/100ms", 0.4},
+		{"at most 100/700ms", 0.3}, {"at most 100/900ms", 0.3}, {"at most 100/999ms", 0.3}, {"at most 100/1001ms", 0.3}, {"at most 100/1500ms", 0.3},
 	} {
 		p := must.Get(policy.Parse(c.limit))
 		rate := float64(p.Limit()) / quotaOf(p).Window.Seconds()
@@ -125,7 +131,7 @@ func TestTurnsUseTheLimit(t *testing.T) {
 				var failed int
 				part, failed = rateOfUse(t, p, n, unit, over)
 				if over == 0 {
-					assert.Zero(t, failed, "%s, in %v", c.limit, unit)
+					assert.Zero(t, failed, "%s, in %v, of %d", c.limit, unit, n)
 				}
 			})
 			return part
@@ -134,7 +140,13 @@ func TestTurnsUseTheLimit(t *testing.T) {
 		t.Logf("%-20s %5.1f%% in milliseconds, %5.1f%% in seconds (at one phase %5.1f%%), %5.1f%% if spread",
 			c.limit, 100*millis/rate, 100*seconds/rate, 100*phase/rate, 100*spread/rate)
 		assert.GreaterOrEqual(t, millis, 0.95*sustained(p), c.limit)
-		assert.GreaterOrEqual(t, seconds, 0.85*phase, c.limit)
+		part := 0.85
+		twoCounts := strings.HasPrefix(c.limit, "sliding") || strings.HasPrefix(c.limit, "at most")
+		if w := quotaOf(p).Window; twoCounts && w > time.Second/2 && w%time.Second != 0 {
+			// The worst second admits fewer calls than the mean, and a call is rounded up.
+			part = 0.5
+		}
+		assert.GreaterOrEqual(t, seconds, part*phase, c.limit)
 		assert.GreaterOrEqual(t, spread, c.spread*rate, c.limit)
 	}
 }
