@@ -103,13 +103,16 @@ func TestPathsWithoutARuleAreRefused(t *testing.T) {
 		"/%zz", "/%", "/login/../static/a", "/..", "..", "/a/%2e%2e/static/a", "/a/.%2E/b", "/a%2f..%2fstatic", "/a/..;/static/a", "/a/..;b=c", "/../a", "/a/..?",
 		`/a\..\static/a`, `/a\..`, `/%2e%2e\static`, "/a%5c..%5Cstatic", "/a%5c../static", `/a\%2e%2e/static`, `..\a`, "//x/../a",
 		"/a#", "/static#/a", "/static/#/../a", "#", "//x#/a", "/static /a", "/static ", " /static", "/st\tatic", "\t/static", "/a\nb", "/a\x00", "/a\x7f", "/static%0a", "/static/%00", "/%1F/static", "/static%7f",
+		"/static\x80", "/static\x85", "/static\xa0", "/a/\x9f/b", "/static%85", "/static%A0", "/static%80", "/\xe9%85", "/static\xe2\x80", "/%c3/%a0", "/%c3\xa0",
+		"/static\u0080", "/static\u0085", "/static%c2%85", "/static\u009f", "/static\u00a0", "/static%C2%A0", "/static\u2028", "/static\u2029", "/static%E2%80%A8", "/static%e2%80%a9", "/st\u2028atic",
 		"http:/static", "http:static", `http:\\x\static`, "x:/static", "static:80", "http://a?/static", "http://a#/static", `http://a\b/static`, "http://a@b/static",
 		"http://a:b/static", "http://a b/static", "http://ä/static", "//a%2fb/static", "//a;b/static", "//a:b/static", "//u@a/static", `//\a..`,
 	} {
 		assert.Equal(t, http.StatusBadRequest, d.ask("GET", uri).Code, uri)
 	}
 	assert.Empty(t, d.log.String(), "a client can cause it")
-	for _, uri := range []string{"/a..b", "/...", "/a../b", "/..a", "/a?../b", "/a/...;b", "/.../b", "http://[::1]:80/a", "http://a_b.example:8080/a", "http://a", "//a.b:80/c", "*", "/a:b", "/a:80/b"} {
+	for _, uri := range []string{"/a..b", "/...", "/a../b", "/..a", "/a?../b", "/a/...;b", "/.../b", "http://[::1]:80/a", "http://a_b.example:8080/a", "http://a", "//a.b:80/c", "*", "/a:b", "/a:80/b",
+		"/é", "/à", "/caf\xe9", "/caf%e9", "/caf%C3%A9", "/%C3%A0", "/\xa1", "/\xff", "/日本", "/%E6%97%A5%E6%9C%AC", "/👍", "/Å\u0305", "/\u200b", "/\u202a", "/\ufffd", "/\u00a1", "/ş/Ğ"} {
 		assert.Equal(t, http.StatusNoContent, d.ask("GET", uri).Code, uri)
 	}
 }

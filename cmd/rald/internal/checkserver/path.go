@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // pathReading is a backend's reading of paths as bits. 0 drops parameters (;a=b), takes backslashes
@@ -73,7 +74,7 @@ func splitURI(uri string) (path, query string, err error) {
 		}
 		path = path[end:]
 	}
-	if strings.ContainsFunc(path, func(c rune) bool { return isControl(c) || c == ' ' || c == '#' }) {
+	if hasControl(path) || strings.ContainsAny(path, " #") {
 		return "", "", errURI
 	}
 	return path, query, nil
@@ -113,7 +114,7 @@ func (as pathReading) clean(path string) (*url.URL, error) {
 		}
 		for part := range strings.SplitSeq(decode.Replace(segment), "/") {
 			part, err := url.PathUnescape(part)
-			if err != nil || strings.ContainsFunc(part, isControl) || slices.Contains(strings.FieldsFunc(part, isSlash), "..") {
+			if err != nil || hasControl(part) || slices.Contains(strings.FieldsFunc(part, isSlash), "..") {
 				return nil, errURI
 			}
 			if part != "" && part != "." {
@@ -130,7 +131,21 @@ func (as pathReading) clean(path string) (*url.URL, error) {
 
 func isSlash(c rune) bool { return c == '/' || c == '\\' }
 
-func isControl(c rune) bool { return c < ' ' || c == 0x7f }
+// hasControl reports whether a text has a control character, U+2028 or U+2029, or a no-break space
+// U+00A0. A byte that is no part of UTF-8 is the character of Latin-1: some servers end a path at byte
+// 0x85 or 0xa0, and in some languages a pattern that ends in $ matches before U+0085, U+2028 and U+2029.
+func hasControl(text string) bool {
+	for i, c := range text {
+		if c == utf8.RuneError {
+			// U+FFFD itself begins with a byte that is no control character.
+			c = rune(text[i])
+		}
+		if c < ' ' || 0x7f <= c && c <= 0xa0 || c == 0x2028 || c == 0x2029 {
+			return true
+		}
+	}
+	return false
+}
 
 func endWithSlash(u *url.URL) {
 	if u.Path != "/" {
