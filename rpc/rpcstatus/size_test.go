@@ -31,6 +31,8 @@ func TestTooLarge(t *testing.T) {
 		// Node
 		"Received message that decompresses to a size larger than 4",
 		"Attempted to send message with a size larger than 4",
+		// connect-es
+		"message size 5 is larger than configured readMaxBytes 4",
 		// connect-go
 		"message size 5 is larger than configured max 4",
 		"message is larger than configured max 4 - unable to determine message size: EOF",
@@ -44,6 +46,7 @@ func TestTooLarge(t *testing.T) {
 		"", "no", "quota larger than max", "quota exceeded for messages", "messages per second larger than max 5",
 		"message rate exceeds maximum 5", "message exceeds the quota", "limit of message size 5 reached", "too many messages",
 		"message quota is too large to serve", "bandwidth exhausted: request too large a share",
+		"message is larger than max messages per minute", "message too large for the remaining quota, retry in 5s",
 	} {
 		assert.False(t, TooLarge(message), message)
 	}
