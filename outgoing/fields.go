@@ -305,7 +305,7 @@ func (a *Answer) readWindows(value string) bool {
 
 // readDraft7 reads RateLimit as in draft 7, such as limit=100, remaining=50, reset=30.
 func (a *Answer) readDraft7(value string) bool {
-	remaining, reset := int64(-1), int64(0)
+	remaining, reset, limit := int64(-1), int64(0), int64(0)
 	for item := range strings.SplitSeq(value, ",") {
 		name, n, _ := strings.Cut(strings.TrimSpace(item), "=")
 		switch v, ok := natural(n); {
@@ -313,7 +313,12 @@ func (a *Answer) readDraft7(value string) bool {
 			remaining = v
 		case ok && name == "reset":
 			reset = v
+		case ok && name == "limit":
+			limit = v
 		}
+	}
+	if !a.described() && remaining >= 0 {
+		a.Limit = limit
 	}
 	return remaining >= 0 && a.least(remaining, duration(reset))
 }

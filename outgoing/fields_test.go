@@ -105,7 +105,7 @@ func TestFieldsOf(t *testing.T) {
 		{`RateLimit-Policy: "default";q=100.5;w=10`, Answer{}},
 		{`RateLimit-Policy: "default";q=0;w=10`, Answer{}},
 		{`RateLimit: "default";r=97;r="x";t=1`, Answer{}}, // the last value counts
-		{`RateLimit: limit=100, remaining=50, reset=5`, Answer{Told: true, Remaining: 50, Reset: 5 * s}},
+		{`RateLimit: limit=100, remaining=50, reset=5`, Answer{Limit: 100, Told: true, Remaining: 50, Reset: 5 * s}},
 		{`RateLimit-Policy: 100;w=60|RateLimit: limit=100, remaining=50, reset=5`, Answer{Limit: 100, Window: 60 * s, Told: true, Remaining: 50, Reset: 5 * s}},
 		{`RateLimit: limit=100, remaining=many, reset=5`, Answer{}},
 		{`RateLimit-Policy: ` + strings.Repeat(`"a";q=100;w=10, `, 2000) + `"a"`, Answer{}}, // too long
