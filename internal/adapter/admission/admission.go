@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/core/whole"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -132,7 +133,8 @@ func (d *Controller[R, S]) Decide(ctx context.Context, r R, v *Result, quotas []
 	switch {
 	case v.Reason == limits.OverLimit && d.config.Turns != nil:
 		d.tellTurn(r, v, quotas)
-	case v.Reason == limits.OverLimit && quotas[v.Binding].lasts && !d.hides: // a hidden limit may refuse for longer
+	case v.Reason == limits.OverLimit && quotas[v.Binding].lasts && v.RetryAfter-v.Decision.RetryAfter <= whole.Own:
+		// A hidden limit may refuse for longer.
 		v.RetryAfter = v.Decision.RetryAfter
 	case d.shadows && v.Reason == limits.Admitted:
 		s = d.askShadows(ctx, r, v, s)
