@@ -222,7 +222,7 @@ func Strikes(t *testing.T, line *outgoing.Line[string], key string, call func(me
 		message string
 		held    time.Duration
 	}{
-		{"no", s}, {"no", 2 * s}, {"", 0}, {"no", s}, {"message too large", 0}, {"no", s}, {"no", 2 * s}, {Final, 0}, {Final, 0}, {"", 0}, {"no", s},
+		{"no", s}, {"no", 2 * s}, {"", 0}, {"no", s}, {"message too large (5000 bytes)", 0}, {"no", s}, {"no", 2 * s}, {Final, 0}, {Final, 0}, {"", 0}, {"no", s},
 	} {
 		time.Sleep(line.Held(key))
 		assert.Equal(t, step.message == "", call(step.message) == nil, i)
