@@ -11,7 +11,7 @@ import (
 
 // For calls that bring a limit, or pass held units on as words. A nil limit means the key's own.
 
-// Asked is the result of Ask.
+// Asked is the result of Admit.
 type Asked uint8
 
 const (
@@ -23,8 +23,8 @@ const (
 	AskedNoWord
 )
 
-// Ask is Take if the key's limit delays no calls.
-func (c *Cell[K]) Ask(key K, n int64, d *policy.Decision) Asked {
+// Admit is Take if the key's limit delays no calls.
+func (c *Cell[K]) Admit(key K, n int64, d *policy.Decision) Asked {
 	if c.policyFor != nil {
 		return c.askChosen(key, n, d)
 	}

@@ -42,7 +42,7 @@ func allocatesNothing[K comparable](t *testing.T, passing, refused, blocked K) {
 	settled(t, e.blocks.Load().Engine)
 	await.True(t, func() bool { return e.Peek(refused, 0).Remaining == 0 }, "it is at its limit")
 	var l limits.Limiter[K] = e
-	ask := func(key K) func() { return func() { _, _ = l.Ask(t.Context(), key, 1) } }
+	ask := func(key K) func() { return func() { _, _ = l.Admit(t.Context(), key, 1) } }
 	hold := func(patience time.Duration) func() {
 		return func() {
 			g, _ := l.Hold(t.Context(), limits.Call[K]{Key: passing, N: 3, Patience: patience})
@@ -53,7 +53,7 @@ func allocatesNothing[K comparable](t *testing.T, passing, refused, blocked K) {
 		ask, hold = func(K) func() { return func() {} }, func(time.Duration) func() { return func() {} }
 	}
 	for name, call := range map[string]func(){
-		"Ask, admitted": ask(passing), "Ask, refused": ask(refused),
+		"Admit, admitted": ask(passing), "Admit, refused": ask(refused),
 		"Hold and Settle": hold(0), "Hold, may wait": hold(time.Second),
 		"ChangeLimit": func() {
 			_ = e.ChangeLimit(passing, nil, other)

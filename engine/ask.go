@@ -32,19 +32,19 @@ func provenanceOf(b cell.Basis) *limits.Provenance {
 	return unrecorded
 }
 
-// Ask is Take for adapters: see limits.Limiter. It waits for the delay of a policy.Queue; the error
+// Admit is Take for adapters: see limits.Limiter. It waits for the delay of a policy.Queue; the error
 // is then ErrCancelled. A closed engine answers as Config.WhenUnavailable says. It allocates no
 // more than Take does.
-func (e *Engine[K]) Ask(ctx context.Context, key K, n int64) (limits.Answer, error) {
+func (e *Engine[K]) Admit(ctx context.Context, key K, n int64) (limits.Answer, error) {
 	var d policy.Decision
-	asked := e.cell.Ask(key, n, &d)
+	asked := e.cell.Admit(key, n, &d)
 	if asked == cell.AskedWord && d.Wait == 0 {
 		return limits.Answer{Decision: d, Provenance: inProcess}, nil
 	}
 	return e.askOther(ctx, key, n, asked, d)
 }
 
-// askOther is Ask for calls that the key's word did not decide at once.
+// askOther is Admit for calls that the key's word did not decide at once.
 func (e *Engine[K]) askOther(ctx context.Context, key K, n int64, asked cell.Asked, d policy.Decision) (limits.Answer, error) {
 	switch asked {
 	case cell.NotAsked:
@@ -199,9 +199,9 @@ func (e engineHolder[K]) Settle(_ context.Context, held limits.Held, used int64)
 	return nil
 }
 
-// Ask is Take for adapters: see limits.Limiter. A limit that would delay the call refuses it. The
+// Admit is Take for adapters: see limits.Limiter. A limit that would delay the call refuses it. The
 // error is nil.
-func (t *Tiered[K]) Ask(_ context.Context, key K, n int64) (limits.Answer, error) {
+func (t *Tiered[K]) Admit(_ context.Context, key K, n int64) (limits.Answer, error) {
 	if len(t.engines) == 0 {
 		return limits.Answer{Decision: unlimited, Provenance: inProcess}, nil
 	}

@@ -103,12 +103,12 @@ func TestAskUnderChosenQueue(t *testing.T) {
 		for range 3 {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Millisecond, cancel)
-			a, err := e.Ask(ctx, "key", 1)
+			a, err := e.Admit(ctx, "key", 1)
 			assert.ErrorIs(t, err, ErrCancelled)
 			assert.False(t, a.Allowed)
 			assert.Equal(t, time.Millisecond, a.Wait)
 		}
-		a, err := e.Ask(t.Context(), "key", 1)
+		a, err := e.Admit(t.Context(), "key", 1)
 		require.NoError(t, err)
 		assert.True(t, a.Allowed)
 		assert.Equal(t, 997*time.Millisecond, a.Wait, "the next turn was free")

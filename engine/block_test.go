@@ -62,8 +62,8 @@ func verbsOnKey(e, other *Engine[string]) map[string]func(key string, n int64) (
 			out, err := AcquireAll(ctx, 0, e.Claim(key, n))
 			return out.Decisions[0], err == nil
 		},
-		"Ask": func(key string, n int64) (policy.Decision, bool) {
-			a, err := e.Ask(ctx, key, n)
+		"Admit": func(key string, n int64) (policy.Decision, bool) {
+			a, err := e.Admit(ctx, key, n)
 			return a.Decision, err == nil && a.Allowed
 		},
 		"Hold": func(key string, n int64) (policy.Decision, bool) {

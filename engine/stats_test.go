@@ -76,7 +76,7 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 			{e, "OverLimit", take(e, "used", 1), 0, 0},
 			{e, "OverLimit", take(e, "used", 3), 0, 0},
 			{e, "OverLimit", take(e, "used", -1), 0, 0},
-			{e, "OverLimit", func() bool { a, err := e.Ask(background, "used", 1); return err != nil || a.Allowed }, 0, 0},
+			{e, "OverLimit", func() bool { a, err := e.Admit(background, "used", 1); return err != nil || a.Allowed }, 0, 0},
 			{e, "OverLimit", func() bool { r := e.Reserve("used", 1, time.Minute); return r.Allowed }, 0, 0},
 			{e, "OverLimit", func() bool { return TakeAll(e.Claim("used", 1)).Allowed }, 0, 0},
 			{e, "OverLimit", wait(e, background, "used", 3), 0, 0},

@@ -56,8 +56,8 @@ func TestAnswersWithoutWordSaySo(t *testing.T) {
 					assert.False(t, a.Exact(), way)
 				}
 				for _, l := range []limits.Limiter[float64]{without, tiers} {
-					a, err := l.Ask(t.Context(), c.key, 1)
-					check("Ask", a, err)
+					a, err := l.Admit(t.Context(), c.key, 1)
+					check("Admit", a, err)
 					for _, patience := range []time.Duration{0, time.Millisecond} {
 						g, err := l.Hold(t.Context(), limits.Call[float64]{Key: c.key, N: 1, Patience: patience})
 						check("Hold", g.Answer, err)

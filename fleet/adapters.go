@@ -23,9 +23,9 @@ var (
 // Remote reports that a call may wait for another process: true.
 func (l *Limiter) Remote() bool { return true }
 
-// Ask is Take for adapters: see limits.Limiter. It waits for the delay of a policy.Queue. In an
+// Admit is Take for adapters: see limits.Limiter. It waits for the delay of a policy.Queue. In an
 // outage FallbackClosed refuses at once, and so does an unknown share: see ErrUncounted.
-func (l *Limiter) Ask(ctx context.Context, key string, n int64) (limits.Answer, error) {
+func (l *Limiter) Admit(ctx context.Context, key string, n int64) (limits.Answer, error) {
 	if l.LimitFor(key).Delays() {
 		g, err := l.Hold(ctx, limits.Call[string]{Key: key, N: n})
 		return g.Answer, err
@@ -37,7 +37,7 @@ func (l *Limiter) Ask(ctx context.Context, key string, n int64) (limits.Answer, 
 	return forAdapters(a), nil
 }
 
-// Hold is Reserve, or Acquire if the call waits, for adapters: see Ask. In Leased mode, without
+// Hold is Reserve, or Acquire if the call waits, for adapters: see Admit. In Leased mode, without
 // promised turns, it is Take or waits like Wait. Under FallbackClosed a call waits for Redis up to
 // its patience. If ctx ends while Redis decides, it waits for the answer, up to Config.Budget, and
 // gives back. A grant is settled as by Reservation.Keep. Units of an ended lease come back like a

@@ -60,7 +60,7 @@ func asking(t *testing.T, l *Limiter, p policy.Policy) map[string]func(key strin
 		"TakeWith":        func(key string) (limits.Answer, error) { return l.TakeWith(ctx, p, key, 1) },
 		"Take of nothing": func(key string) (limits.Answer, error) { return l.TakeWith(ctx, nil, key, 0) },
 		"Peek":            func(key string) (limits.Answer, error) { return l.Peek(ctx, key, 0) },
-		"Ask":             func(key string) (limits.Answer, error) { return l.Ask(ctx, key, 1) },
+		"Admit":           func(key string) (limits.Answer, error) { return l.Admit(ctx, key, 1) },
 		"Reserve": func(key string) (limits.Answer, error) {
 			r, err := l.Reserve(ctx, key, 1, time.Second)
 			return r.Answer, err

@@ -71,7 +71,7 @@ func TestNoKeyIsTold(t *testing.T) {
 					a, err := l.Take(t.Context(), canary, 1)
 					tell(err)
 					tell(a.Err())
-					a, err = l.Ask(t.Context(), canary, 1)
+					a, err = l.Admit(t.Context(), canary, 1)
 					tell(err)
 					tell(a.Err())
 					a, err = l.Peek(t.Context(), canary, 1)

@@ -156,7 +156,7 @@ func TestClose(t *testing.T) {
 			require.NoError(t, l.Close())
 			_, take := l.Take(t.Context(), "a", 1)
 			_, all := TakeAll(t.Context(), l.Claim("a", 1))
-			_, ask := l.Ask(t.Context(), "a", 1)
+			_, ask := l.Admit(t.Context(), "a", 1)
 			_, hold := l.Hold(t.Context(), limits.Call[string]{Key: "a", N: 1})
 			for _, err := range []error{<-ended, <-ended, l.Health(), take, all, ask, hold} {
 				require.ErrorIs(t, err, engine.ErrClosed)

@@ -51,7 +51,7 @@ func TestOutage(t *testing.T) {
 				require.ErrorIs(t, l.Health(), ErrOutage)
 				require.Equal(t, f.outage != FallbackClosed, l.Choke(t.Context(), "c"))
 
-				asked := must.Get(l.Ask(t.Context(), "c", 1))
+				asked := must.Get(l.Admit(t.Context(), "c", 1))
 				require.Equal(t, f.source, asked.Source())
 				require.False(t, asked.Exact())
 				g := must.Get(l.Hold(t.Context(), limits.Call[string]{Key: "c", N: 1, Patience: time.Millisecond}))

@@ -153,7 +153,7 @@ func TestPolicyFor(t *testing.T) {
 		require.EqualValues(t, 100, take(t, l, "big", 0).Remaining)
 		require.False(t, take(t, l, "any", 3).Allowed, "Policy holds for the others")
 
-		require.EqualValues(t, 40, must.Get(l.Ask(ctx, "big", 60)).Remaining)
+		require.EqualValues(t, 40, must.Get(l.Admit(ctx, "big", 60)).Remaining)
 		g := must.Get(l.Hold(ctx, limits.Call[string]{Key: "new", N: 50, Limit: plans["big"]}))
 		require.NoError(t, g.Settle(ctx, 70))
 		require.EqualValues(t, 30, must.Get(l.TakeWith(ctx, plans["big"], "new", 0)).Remaining, "it is settled in its own measure")
@@ -162,7 +162,7 @@ func TestPolicyFor(t *testing.T) {
 		require.ErrorIs(t, err, ErrMisfit)
 		require.False(t, l.Choke(ctx, "odd"))
 		require.ErrorIs(t, l.Wait(ctx, "odd", 1), ErrMisfit)
-		require.Equal(t, policy.Decision{RetryAfter: policy.Never}, must.Get(l.Ask(ctx, "odd", 1)).Decision)
+		require.Equal(t, policy.Decision{RetryAfter: policy.Never}, must.Get(l.Admit(ctx, "odd", 1)).Decision)
 		_, err = l.Reserve(ctx, "odd", 1, 0)
 		require.ErrorIs(t, err, ErrMisfit)
 	})

@@ -12,8 +12,8 @@ func ForAnyKey[K comparable](l Limiter[struct{}]) Limiter[K] { return keyless[K]
 
 type keyless[K comparable] struct{ of Limiter[struct{}] }
 
-func (l keyless[K]) Ask(ctx context.Context, _ K, n int64) (Answer, error) {
-	return l.of.Ask(ctx, struct{}{}, n)
+func (l keyless[K]) Admit(ctx context.Context, _ K, n int64) (Answer, error) {
+	return l.of.Admit(ctx, struct{}{}, n)
 }
 
 func (l keyless[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {

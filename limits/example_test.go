@@ -13,7 +13,7 @@ import (
 
 // serve is an adapter: it takes any limiter.
 func serve(ctx context.Context, limiter limits.Limiter[string], user string) string {
-	answer, err := limiter.Ask(ctx, user, 1)
+	answer, err := limiter.Admit(ctx, user, 1)
 	switch {
 	case err != nil:
 		return "unavailable"
@@ -50,7 +50,7 @@ func ExampleGrant_Settle() {
 	if err := grant.Settle(ctx, 320); err != nil {
 		fmt.Println(err)
 	}
-	left, _ := tokens.Ask(ctx, "any", 0)
+	left, _ := tokens.Admit(ctx, "any", 0)
 	fmt.Println(left.Remaining, "left")
 	// Output: 680 left
 }

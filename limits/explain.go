@@ -24,7 +24,7 @@ type Explainer[K comparable] interface {
 // RemoteExplainer is [Explainer] for limiters that may ask another process, as a fleet or Trial.
 type RemoteExplainer[K comparable] interface {
 	// Explain is as in Explainer. The context bounds how long another process is asked. If that is
-	// away there is no error; otherwise the error is as of Limiter.Ask.
+	// away there is no error; otherwise the error is as of Limiter.Admit.
 	Explain(ctx context.Context, key K) (Explanation, error)
 }
 
@@ -89,7 +89,7 @@ func Explain[K comparable](ctx context.Context, l Limiter[K], key K) (Explanatio
 	case keyless[K]:
 		return Explain(ctx, e.of, struct{}{})
 	}
-	a, err := l.Ask(ctx, key, 0)
+	a, err := l.Admit(ctx, key, 0)
 	if err != nil {
 		return Explanation{Binding: none}, err
 	}

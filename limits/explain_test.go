@@ -120,11 +120,11 @@ type remote struct {
 	err error
 }
 
-func (r remote) Ask(ctx context.Context, key string, n int64) (limits.Answer, error) {
+func (r remote) Admit(ctx context.Context, key string, n int64) (limits.Answer, error) {
 	if r.err != nil {
 		return limits.Answer{}, r.err
 	}
-	return r.Limiter.Ask(ctx, key, n)
+	return r.Limiter.Admit(ctx, key, n)
 }
 
 func TestExplainAnyLimiter(t *testing.T) {
@@ -175,7 +175,7 @@ func TestExplainTrial(t *testing.T) {
 
 type panics struct{ limits.Limiter[string] }
 
-func (panics) Ask(context.Context, string, int64) (limits.Answer, error) { panic("it cannot") }
+func (panics) Admit(context.Context, string, int64) (limits.Answer, error) { panic("it cannot") }
 
 type explaining struct{ limits.Limiter[string] }
 

@@ -13,14 +13,14 @@ import (
 // struct{}{}: [ForAnyKey] makes it one for any key. A Limiter with calls that may leave the process
 // is also a [Remote].
 type Limiter[K comparable] interface {
-	// Ask takes n units of the key now, all or none. n == 0 looks without taking. n below 0 or
+	// Admit takes n units of the key now, all or none. n == 0 looks without taking. n below 0 or
 	// above the limit is refused with policy.Never. It waits only under a limit that delays calls
 	// by itself, as a policy.Queue does up to its own length. The units are used for good.
 	//
 	// A refusal is no error. An error means no decision: the context ended, the limiter is closed,
 	// or it cannot keep such a key. Then nothing was taken in process, but a remote limiter may
 	// have taken. A call that is decided in process without waiting ignores its context.
-	Ask(ctx context.Context, key K, n int64) (Answer, error)
+	Admit(ctx context.Context, key K, n int64) (Answer, error)
 
 	// Hold takes units that can be returned or corrected. It can also wait, and apply Call.Limit.
 	Hold(ctx context.Context, call Call[K]) (Grant, error)
@@ -63,9 +63,9 @@ type Part[K comparable] struct {
 // Call is a request to Limiter.Hold. The zero Call looks at the zero key.
 type Call[K comparable] struct {
 	Key K
-	// N is the number of units: see Limiter.Ask.
+	// N is the number of units: see Limiter.Admit.
 	N int64
-	// Patience is the longest time that the call waits for its turn. 0 or less: it waits as in Ask.
+	// Patience is the longest time that the call waits for its turn. 0 or less: it waits as in Admit.
 	Patience time.Duration
 	// NoWait makes the call return at once. The units are taken for a turn within Patience;
 	// Decision.Wait is the delay before their use. Limiters that cannot promise a turn (several

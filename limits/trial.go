@@ -88,13 +88,13 @@ func (t *Trial[K]) LimitFor(key K) policy.Policy { return t.config.Live.LimitFor
 // Remote reports whether either limiter is Remote.
 func (t *Trial[K]) Remote() bool { return isRemote(t.config.Live) || isRemote(t.config.Candidate) }
 
-// Ask implements Limiter. It allocates nothing in addition to the two limiters.
-func (t *Trial[K]) Ask(ctx context.Context, key K, n int64) (Answer, error) {
+// Admit implements Limiter. It allocates nothing in addition to the two limiters.
+func (t *Trial[K]) Admit(ctx context.Context, key K, n int64) (Answer, error) {
 	var tried verdict
 	if n != 0 {
 		tried = t.ask(ctx, Call[K]{Key: key, N: n})
 	}
-	a, err := t.config.Live.Ask(ctx, key, n)
+	a, err := t.config.Live.Admit(ctx, key, n)
 	t.compare(ctx, key, n, &tried, &a, err)
 	return a, err
 }

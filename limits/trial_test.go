@@ -60,7 +60,7 @@ type broken struct{ err error }
 
 func (b broken) LimitFor(string) policy.Policy { panic("broken") }
 
-func (b broken) Ask(context.Context, string, int64) (limits.Answer, error) { panic("broken") }
+func (b broken) Admit(context.Context, string, int64) (limits.Answer, error) { panic("broken") }
 
 func (b broken) Hold(context.Context, limits.Call[string]) (limits.Grant, error) {
 	if b.err == nil {
@@ -97,13 +97,13 @@ func TestTrialCountsDifferences(t *testing.T) {
 			var g limits.Grant
 			var err error
 			if i%2 == 0 {
-				g.Answer, err = tr.Ask(t.Context(), "key", 1)
+				g.Answer, err = tr.Admit(t.Context(), "key", 1)
 			} else {
 				g, err = tr.Hold(t.Context(), limits.Call[string]{Key: "key", N: 1})
 			}
 			require.NoError(t, err)
 			assert.Equal(t, i < c.live, g.Allowed)
-			_, err = tr.Ask(t.Context(), "key", 0) // looks, and is not counted
+			_, err = tr.Admit(t.Context(), "key", 0) // looks, and is not counted
 			require.NoError(t, err)
 		}
 		assert.Equal(t, c.want, tr.Stats())
@@ -117,7 +117,7 @@ func TestTrialOfSomeKeys(t *testing.T) {
 	tr := trial(t, limits.TrialConfig[string]{Live: window(t, 100), Candidate: candidate, OneIn: 8})
 	const keys = 4000
 	for i := range 3 * keys {
-		must.Get(tr.Ask(t.Context(), strconv.Itoa(i%keys), 1))
+		must.Get(tr.Admit(t.Context(), strconv.Itoa(i%keys), 1))
 	}
 	tried := 0
 	for key, d := range candidate.All() {
@@ -150,7 +150,7 @@ func TestTrialDoesNotTryLooks(t *testing.T) {
 	candidate := &far{Limiter: window(t, 2), on: func(context.Context) error { return errors.New("away") }}
 	tr := trial(t, limits.TrialConfig[string]{Live: window(t, 2), Candidate: candidate})
 	for i, n := range []int64{0, 1, 1, 1} {
-		assert.Equal(t, i < 3, must.Get(tr.Ask(t.Context(), "key", n)).Allowed)
+		assert.Equal(t, i < 3, must.Get(tr.Admit(t.Context(), "key", n)).Allowed)
 		assert.Equal(t, i, candidate.trips)
 	}
 	assert.Equal(t, limits.TrialStats{Failed: 3}, tr.Stats())
@@ -177,7 +177,7 @@ func TestTrialAllocatesNothing(t *testing.T) {
 	tr := trial(t, limits.TrialConfig[string]{Live: under(t, plenty), Candidate: under(t, plenty), OneIn: 1})
 	ctx := t.Context()
 	await.True(t, func() bool { // once the key is filed
-		return testing.AllocsPerRun(1000, func() { _, _ = tr.Ask(ctx, "key", 1) }) == 0
+		return testing.AllocsPerRun(1000, func() { _, _ = tr.Admit(ctx, "key", 1) }) == 0
 	}, "a call allocates nothing")
 }
 

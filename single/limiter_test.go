@@ -33,7 +33,7 @@ func open(t testing.TB, p policy.Policy, more ...single.Option) *single.Limiter 
 func TestZeroLimiterRefuses(t *testing.T) {
 	var l single.Limiter
 	never := policy.Decision{RetryAfter: policy.Never}
-	assert.Equal(t, never, must.Get(l.Ask(t.Context(), struct{}{}, 1)).Decision)
+	assert.Equal(t, never, must.Get(l.Admit(t.Context(), struct{}{}, 1)).Decision)
 	assert.False(t, l.Choke())
 	assert.False(t, l.Allow())
 	for _, n := range []int64{-1, 0, 1} {
@@ -100,7 +100,7 @@ func TestVerbsAllocateNothing(t *testing.T) {
 		"Reserve, refused": func() { refused.Reserve(1, 0) },
 		"Reset":            func() { passing.Reset() },
 		"Limit":            func() { passing.Limit() },
-		"Ask":              func() { _, _ = passing.Ask(ctx, struct{}{}, 1) },
+		"Admit":            func() { _, _ = passing.Admit(ctx, struct{}{}, 1) },
 		"Hold, Settle": func() {
 			g, _ := passing.Hold(ctx, limits.Call[struct{}]{N: 3})
 			_ = g.Settle(ctx, 1)

@@ -32,11 +32,11 @@ type remote struct {
 	healthy error
 }
 
-func (r *remote) Ask(ctx context.Context, key string, n int64) (limits.Answer, error) {
+func (r *remote) Admit(ctx context.Context, key string, n int64) (limits.Answer, error) {
 	if r.fail != nil {
 		return limits.Answer{}, r.fail
 	}
-	return r.of.Ask(ctx, key, n)
+	return r.of.Admit(ctx, key, n)
 }
 func (r *remote) Remote() bool                                      { return true }
 func (r *remote) Health() error                                     { return r.healthy }

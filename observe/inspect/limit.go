@@ -331,7 +331,7 @@ func (l *keyed[K]) load() (now load, err error) {
 		})
 	}
 	if err == nil && l.keyless() {
-		now.used, err = l.askUsed.ask("Ask", l.used)
+		now.used, err = l.askUsed.ask("Admit", l.used)
 	}
 	return now, err
 }
@@ -341,7 +341,7 @@ func (l *keyed[K]) used() float64 {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	var none K
-	if a, err := l.live.Ask(ctx, none, 0); err == nil && a.Limit > 0 {
+	if a, err := l.live.Admit(ctx, none, 0); err == nil && a.Limit > 0 {
 		return min(1, 1-float64(a.Remaining)/float64(a.Limit))
 	}
 	return 0

@@ -144,7 +144,7 @@ func TestTrialIsShown(t *testing.T) {
 	trial := must.Get(limits.NewTrial(limits.TrialConfig[string]{Live: inner, Candidate: strict}))
 	c, _ := operated(t, inspect.Limit[string]{Limiter: trial})
 	for range 12 {
-		must.Get(trial.Ask(t.Context(), "a", 1))
+		must.Get(trial.Admit(t.Context(), "a", 1))
 	}
 	l := get[pagejson.Overview](c, "limits").Limits[0]
 	assert.Equal(t, "api", l.Name)
@@ -269,15 +269,15 @@ func TestHungCallOfALimitIsItsOwn(t *testing.T) {
 	})
 }
 
-// hanging is a limiter of a single key with an Ask that may hang.
+// hanging is a limiter of a single key with an Admit that may hang.
 type hanging struct {
 	of   *engine.Engine[string]
 	hang func()
 }
 
-func (l hanging) Ask(ctx context.Context, _ struct{}, n int64) (limits.Answer, error) {
+func (l hanging) Admit(ctx context.Context, _ struct{}, n int64) (limits.Answer, error) {
 	l.hang()
-	return l.of.Ask(ctx, "", n)
+	return l.of.Admit(ctx, "", n)
 }
 
 func (l hanging) Hold(context.Context, limits.Call[struct{}]) (limits.Grant, error) {

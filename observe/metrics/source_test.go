@@ -140,7 +140,7 @@ func TestEachCounterOfAMiddlewareAndATrialHasASeries(t *testing.T) {
 	source := metrics.Trial("new limit", trial)
 	require.NoError(t, source.Err())
 	assert.Len(t, source.Series(), counters(reflect.TypeFor[limits.TrialStats]()))
-	must.Get(trial.Ask(context.Background(), "a", 1))
+	must.Get(trial.Admit(context.Background(), "a", 1))
 	assert.EqualValues(t, 1, values(source)["ral.trial.calls would_refuse"])
 }
 

@@ -48,7 +48,7 @@ func Trace(r *http.Request, v limits.Verdict) {
 // ctx if the call was refused or had to wait. limit is the limiter's name. ral.result is "admitted"
 // or "refused", as for ral.calls.
 //
-//	a, err := limiter.Ask(ctx, key, 1)
+//	a, err := limiter.Admit(ctx, key, 1)
 //	if err != nil {
 //		return err // there is no decision
 //	}

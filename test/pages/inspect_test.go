@@ -135,7 +135,7 @@ func TestPagesOfTheListInABrowser(t *testing.T) {
 		s.API.Take(fmt.Sprint("key", i), 1+int64(i/5))
 	}
 	for range 3 {
-		_, err := s.Trial.Ask(t.Context(), "key24", 1)
+		_, err := s.Trial.Admit(t.Context(), "key24", 1)
 		assert.NoError(t, err)
 	}
 	o := browser.Start(t).Open(t, s.URL, browser.View{Scheme: "light", Width: 1100, Height: 900})

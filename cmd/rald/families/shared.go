@@ -275,8 +275,8 @@ var (
 	_ limits.Batcher[string] = byCall{}
 )
 
-func (b byCall) Ask(ctx context.Context, key string, n int64) (limits.Answer, error) {
-	return b.limiter.Ask(ctx, key, n)
+func (b byCall) Admit(ctx context.Context, key string, n int64) (limits.Answer, error) {
+	return b.limiter.Admit(ctx, key, n)
 }
 
 func (b byCall) LimitFor(key string) policy.Policy { return b.limiter.LimitFor(key) }

@@ -311,7 +311,7 @@ func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Control
 	upTo := d.patience(ctx, limit)
 	v.Limit, v.Quota = l.Name, l.quotaOf(limit)
 	if upTo <= 0 && !d.charges && !d.shadow && plan == nil {
-		a, err := l.Limiter.Ask(ctx, key, v.Cost)
+		a, err := l.Limiter.Admit(ctx, key, v.Cost)
 		v.conclude(ctx, limit, &a, err)
 		if v.Reason == limits.OverLimit && d.config.Turns != nil {
 			l.tellTurn(d.config.Turns, key, limit, a.RetryAfter, v)

@@ -54,8 +54,8 @@ func NewFake[K comparable](t testing.TB, n int64, d policy.Decision, source limi
 // Remote implements limits.Remote.
 func (*Fake[K]) Remote() bool { return true }
 
-// Ask implements limits.Limiter.
-func (f *Fake[K]) Ask(context.Context, K, int64) (limits.Answer, error) { return f.Answer, f.Err }
+// Admit implements limits.Limiter.
+func (f *Fake[K]) Admit(context.Context, K, int64) (limits.Answer, error) { return f.Answer, f.Err }
 
 // Hold implements limits.Limiter.
 func (f *Fake[K]) Hold(context.Context, limits.Call[K]) (limits.Grant, error) {

@@ -38,7 +38,7 @@ func window() policy.Policy { return policy.Must(policy.FixedWindow(100, 24*time
 
 func ask(t *testing.T, l limits.Limiter[string], n int64) limits.Answer {
 	t.Helper()
-	a, err := l.Ask(t.Context(), key, n)
+	a, err := l.Admit(t.Context(), key, n)
 	require.NoError(t, err)
 	return a
 }

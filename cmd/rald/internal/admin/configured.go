@@ -20,7 +20,7 @@ type configuredLimit struct {
 
 var _ limits.Limiter[string] = (*configuredLimit)(nil)
 
-func (n *configuredLimit) Ask(ctx context.Context, key string, units int64) (limits.Answer, error) {
+func (n *configuredLimit) Admit(ctx context.Context, key string, units int64) (limits.Answer, error) {
 	grant, err := n.Hold(ctx, limits.Call[string]{Key: key, N: units, Brief: true})
 	return grant.Answer, err
 }

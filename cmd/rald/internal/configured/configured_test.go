@@ -227,14 +227,14 @@ func TestLimitsAreALimiter(t *testing.T) {
 	o := open(t, "")
 	o.set("window 10/365d")
 	key := Prefix("api") + "k"
-	a, err := o.Ask(t.Context(), key, 3)
+	a, err := o.Admit(t.Context(), key, 3)
 	require.NoError(t, err)
 	assert.EqualValues(t, 7, a.Remaining)
 	assert.EqualValues(t, 7, o.remaining("k"))
 	assert.Equal(t, "window 10/365d", o.LimitFor(key).String())
 	assert.Nil(t, o.LimitFor(Prefix("other")+"k"))
 	o.set("window 20/365d")
-	a, err = o.Ask(t.Context(), key, 3)
+	a, err = o.Admit(t.Context(), key, 3)
 	require.NoError(t, err)
 	assert.EqualValues(t, 14, a.Remaining)
 
@@ -247,7 +247,7 @@ func TestLimitsAreALimiter(t *testing.T) {
 	_, ok := call.Find([]byte(`["a"]`), []byte("k"))
 	call.End()
 	assert.False(t, ok, "it is no client's to call")
-	a, err = o.Ask(t.Context(), Prefix(`["a"]`)+"k", 1)
+	a, err = o.Admit(t.Context(), Prefix(`["a"]`)+"k", 1)
 	require.NoError(t, err)
 	assert.EqualValues(t, 19, a.Remaining)
 }

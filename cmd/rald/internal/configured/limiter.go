@@ -12,8 +12,8 @@ import (
 
 var _ limits.Limiter[string] = (*Limits)(nil)
 
-// Ask implements limits.Limiter, like Hold.
-func (l *Limits) Ask(ctx context.Context, key string, n int64) (limits.Answer, error) {
+// Admit implements limits.Limiter, like Hold.
+func (l *Limits) Admit(ctx context.Context, key string, n int64) (limits.Answer, error) {
 	grant, err := l.Hold(ctx, limits.Call[string]{Key: key, N: n, Brief: true})
 	return grant.Answer, err
 }

@@ -21,8 +21,8 @@ var inProcess = limits.NewProvenance(limits.SourceProcess, true, nil)
 var ownLimit = limits.NewProvenance(limits.SourceProcess, true, errors.New(
 	"ral: a single.Limiter has one limit, and takes none that comes with the call: use an engine.Engine with one key, or SetPolicy"))
 
-// Ask is Take for adapters. It waits for the delay of a policy.Queue, when ErrCancelled may end it.
-func (l *Limiter) Ask(ctx context.Context, _ struct{}, n int64) (limits.Answer, error) {
+// Admit is Take for adapters. It waits for the delay of a policy.Queue, when ErrCancelled may end it.
+func (l *Limiter) Admit(ctx context.Context, _ struct{}, n int64) (limits.Answer, error) {
 	if limit := l.Limit(); limit == nil || limit.Delays() {
 		g, err := l.Hold(ctx, limits.Call[struct{}]{N: n})
 		return g.Answer, err

@@ -36,7 +36,7 @@ func TestHoldInAQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := MustNew(policy.Must(policy.Queue(2, 1, time.Second)), nil)
 		for _, wait := range []time.Duration{0, time.Second} {
-			a := must.Get(l.Ask(t.Context(), struct{}{}, 1))
+			a := must.Get(l.Admit(t.Context(), struct{}{}, 1))
 			assert.True(t, a.Allowed)
 			assert.Equal(t, wait, a.Wait.Round(time.Millisecond))
 		}
@@ -46,10 +46,10 @@ func TestHoldInAQueue(t *testing.T) {
 		require.ErrorIs(t, err, ErrCancelled)
 		assert.False(t, g.Allowed)
 		assert.Equal(t, 300*time.Millisecond, g.Wait)
-		assert.Equal(t, 700*time.Millisecond, must.Get(l.Ask(t.Context(), struct{}{}, 1)).Wait.Round(time.Millisecond), "the call that left has no turn")
+		assert.Equal(t, 700*time.Millisecond, must.Get(l.Admit(t.Context(), struct{}{}, 1)).Wait.Round(time.Millisecond), "the call that left has no turn")
 	})
 	var none Limiter
-	assert.Equal(t, policy.Never, must.Get(none.Ask(t.Context(), struct{}{}, 1)).RetryAfter)
+	assert.Equal(t, policy.Never, must.Get(none.Admit(t.Context(), struct{}{}, 1)).RetryAfter)
 	assert.Equal(t, policy.Never, none.Explain().RetryAfter)
 }
 
