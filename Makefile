@@ -1,9 +1,9 @@
 # Every module of the repository: what is more than the core needs has one of its own.
-MODULES := . cmd/ral cmd/ralbench cmd/rald examples fleet observe/ralotel observe/ralprom rpc test
+MODULES := . cmd/ral cmd/ralbench cmd/rald cmd/rald/oracle examples fleet observe/ralotel observe/ralprom rpc test
 # The tests of these packages mostly wait, for Redis, for browsers and for other programs, and run
 # beside the others.
 WAITING := cmd/ral cmd/ralbench cmd/rald examples fleet test/pages test/scrape
-COMPUTING := . test/oracle observe/ralotel observe/ralprom rpc test/charts test/mutation test/release test/sdks test/sidebyside test/snippets test/torture
+COMPUTING := . cmd/rald/oracle observe/ralotel observe/ralprom rpc test/charts test/mutation test/release test/sdks test/sidebyside test/snippets test/torture
 # Tests of these endings need the programs of others, or kill processes. Those that end in
 # OverTheNetwork fetch programs first, and run in make nightly alone.
 PROGRAMS := (InABrowser|BehindProxies|WithClients|WithProcesses|ByPrometheus)
@@ -64,7 +64,7 @@ check: needs
 		"simulation: $(GO) test -count=1 -run ^TestSeeds ./test/torture/simulation -first 100001 -seeds 50000" \
 		"linear: $(GO) test -count=1 -run ^TestLinearizable ./test/torture/linear -for 10s" \
 		"properties: $(GO) test -count=1 ./test/torture/properties -for 10s" \
-		"oracle: $(GO) test -count=1 ./test/oracle -pairs 10000 -seed 100001"
+		"oracle: $(GO) test -count=1 ./cmd/rald/oracle -pairs 10000 -seed 100001"
 
 # What repeats make check for longer, at more numbers of processors, or with the programs of
 # others: every test, and every test under the race detector. Pages run in a browser's
@@ -86,7 +86,7 @@ nightly: needs
 		"simulation: $(GO) test -count=1 -run ^TestSeeds ./test/torture/simulation -first 100001 -seeds 200000" \
 		"linear: $(GO) test -count=1 -run ^TestLinearizable ./test/torture/linear -for 20s -seed 0" \
 		"properties: $(GO) test -count=1 ./test/torture/properties -for 20s -rapid.seed 0" \
-		"oracle: $(GO) test -count=1 -timeout 60m ./test/oracle -pairs 100000 -seed 100001" \
+		"oracle: $(GO) test -count=1 -timeout 60m ./cmd/rald/oracle -pairs 100000 -seed 100001" \
 		"Dockerfile: $(GO) test -count=1 -run ^TestDockerfile ./cmd/rald -build"
 
 vet:

@@ -121,7 +121,7 @@ func TestRateLimitServiceOverTheNetwork(t *testing.T) {
 		assert.Contains(t, goRun(t, grpcurl, "-plaintext", "-d", request, addr, service+"/ShouldRateLimit"), `"overallCode": "`+want+`"`)
 	}
 
-	version, err := exec.Command("go", "list", "-C", "../../test/oracle", "-m", "-f", "{{.Version}}", reference).Output()
+	version, err := exec.Command("go", "list", "-C", "oracle", "-m", "-f", "{{.Version}}", reference).Output()
 	require.NoError(t, err)
 	client := reference + "/src/client_cmd@" + strings.TrimSpace(string(version))
 	for _, want := range []string{"OK ", "OK ", "OVER_LIMIT statuses:{code:OVER_LIMIT current_limit:{requests_per_unit:2 unit:YEAR}"} {

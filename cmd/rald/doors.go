@@ -12,11 +12,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ral-limiter/ral/cmd/rald/envoyserver"
-	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
+	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 	"github.com/ral-limiter/ral/cmd/rald/internal/xds"
-	"github.com/ral-limiter/ral/cmd/rald/rules"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 )

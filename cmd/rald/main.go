@@ -24,11 +24,11 @@ import (
 	_ "time/tzdata" // limits name time zones, and images without a system have none
 
 	"github.com/ral-limiter/ral/cmd/internal/version"
-	"github.com/ral-limiter/ral/cmd/rald/envoyserver"
-	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
-	"github.com/ral-limiter/ral/cmd/rald/rules"
+	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 )
 
 func main() {

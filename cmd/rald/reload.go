@@ -12,11 +12,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ral-limiter/ral/cmd/rald/envoyserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/admin"
 	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
 )
 
 const reloadEvery = time.Second // between looks at the files

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ral-limiter/ral/cmd/rald/configfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/internal/adapter/admission"

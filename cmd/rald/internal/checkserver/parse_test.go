@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ral-limiter/ral/cmd/rald/configfile"
-	"github.com/ral-limiter/ral/cmd/rald/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )

@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/puzpuzpuz/xsync/v3"
-	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/policy"
 )
 

@@ -3,7 +3,7 @@ package redisserver
 import (
 	"strings"
 
-	"github.com/ral-limiter/ral/cmd/rald/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 )
 
 // hasKeys reports whether the keys are in this process, or writes that they are not.

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/ral-limiter/ral/cmd/rald/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet"

@@ -31,8 +31,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/ral-limiter/ral/cmd/rald/configfile"
-	"github.com/ral-limiter/ral/cmd/rald/rules"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 )
 
 // TypeURL is the type of the resources.

@@ -27,8 +27,8 @@ import (
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/ral-limiter/ral/cmd/rald/configfile"
-	"github.com/ral-limiter/ral/cmd/rald/rules"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
@@ -184,7 +184,7 @@ func TestFilesOfTheReference(t *testing.T) {
 
 // Envoy's configuration in deploy is valid by Envoy's own rules, and its descriptors have rules.
 func TestDeployedEnvoy(t *testing.T) {
-	text := must.Get(os.ReadFile("../../deploy/envoy.yaml"))
+	text := must.Get(os.ReadFile("../../../deploy/envoy.yaml"))
 	var all any
 	require.NoError(t, yaml.Unmarshal(text, &all))
 	asJSON := must.Get(json.Marshal(all))
@@ -215,7 +215,7 @@ func TestDeployedEnvoy(t *testing.T) {
 	host := http.GetRouteConfig().GetVirtualHosts()[0]
 	assert.Contains(t, clusters, host.GetRoutes()[0].GetRoute().GetCluster())
 
-	set, err := rules.Read("../../deploy/rald/envoy", rules.Options{})
+	set, err := rules.Read("../../../deploy/rald/envoy", rules.Options{})
 	require.NoError(t, err)
 	domain := set.Domain(limit.GetDomain())
 	require.NotNil(t, domain, limit.GetDomain())

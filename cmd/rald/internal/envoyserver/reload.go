@@ -3,8 +3,8 @@ package envoyserver
 import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/ral-limiter/ral/cmd/rald/families"
-	"github.com/ral-limiter/ral/cmd/rald/rules"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 )
 
 // Prepare returns a function that puts rules in force, all at once. A request keeps the rules at

@@ -4,7 +4,7 @@ import (
 	"iter"
 	"sync/atomic"
 
-	"github.com/ral-limiter/ral/cmd/rald/rules"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 )
 
 // Counts counts the descriptors that met a rule with hits, and its candidate's decisions. The zero

@@ -4,8 +4,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/ral-limiter/ral/cmd/rald/families"
-	"github.com/ral-limiter/ral/cmd/rald/rules"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 	"github.com/ral-limiter/ral/policy"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
-	"github.com/ral-limiter/ral/cmd/rald/rules"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 )
 
 // generator writes random configurations and requests. keys and values are short, so that requests

@@ -1,7 +1,7 @@
 // Package rules reads the configuration of Envoy's rate limit service, in the format of
 // github.com/envoyproxy/ratelimit of July 2026 (f2fb157), and finds the rule of a descriptor. It
 // accepts the same files, except for text without effect, and finds the same rules: package
-// test/oracle compares both. The package is a part of rald and may change in any release. Three keys
+// cmd/rald/oracle compares both. The package is a part of rald and may change in any release. Three keys
 // go beyond that format:
 //
 //	domain: shop

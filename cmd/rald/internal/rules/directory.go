@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ral-limiter/ral/cmd/rald/configfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 )
 
 // Options are how a directory is read. The zero value is the default.

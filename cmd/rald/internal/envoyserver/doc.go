@@ -1,6 +1,6 @@
 // Package envoyserver implements Envoy's rate limit service v3 by the rules of package rules.
 // Without Ral's own keys in a configuration, its answers equal
-// github.com/envoyproxy/ratelimit's: see test/oracle. The package is a part of rald and may change in
+// github.com/envoyproxy/ratelimit's: see cmd/rald/oracle. The package is a part of rald and may change in
 // any release.
 //
 // A rule of requests per unit counts in windows of Unix time. All hits count, even over the limit,

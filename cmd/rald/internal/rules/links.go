@@ -3,7 +3,7 @@ package rules
 import (
 	"fmt"
 
-	"github.com/ral-limiter/ral/cmd/rald/configfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 )
 
 // links are the descriptors and names of all files that may have no effect because of others.

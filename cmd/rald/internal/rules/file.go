@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ral-limiter/ral/cmd/rald/configfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/policy"
 )
 
