@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/ral-limiter/ral/cmd/ralbench/browser"
+	"github.com/ral-limiter/ral/cmd/ralbench/testkit/browser"
 	"github.com/ral-limiter/ral/internal/testkit/inspecttest"
 	"github.com/ral-limiter/ral/observe/inspect"
 )
