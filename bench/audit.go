@@ -132,8 +132,8 @@ func (a *auditor) possible() int64 {
 	return min(int64(least+rounding), a.allowed())
 }
 
-// add adds the audit of one limiter. Refusals of another limiter do not offset an excess.
-func (a *Audit) add(of *auditor, admitted int64, own *Counts) {
+// add adds the audit of one limiter, with its own counts unless own is nil. Refusals of another limiter do not offset an excess.
+func (a *Audit) add(of *auditor, admitted int64, own func() Counts) {
 	calls, allowed := of.calls(), of.allowed()
 	a.Promise = of.promise
 	a.Calls += calls
@@ -153,7 +153,7 @@ func (a *Audit) add(of *auditor, admitted int64, own *Counts) {
 		if a.Own == nil {
 			a.Own = new(Counts)
 		}
-		a.Own.add(*own)
+		a.Own.add(own())
 	}
 }
 

@@ -54,8 +54,8 @@ func TestAuditArithmetic(t *testing.T) {
 func TestAuditDoesNotSetOneLimiterOffAgainstAnother(t *testing.T) {
 	var a Audit
 	limit, windows := Limit{Capacity: 10, Count: 1, Per: time.Hour}, []Window{{0, time.Second}}
-	a.add(auditorOf("", limit, windows, []int64{100}), 13, &Counts{Overadmitted: 3})
-	a.add(auditorOf("", limit, windows, []int64{100}), 2, &Counts{Overadmitted: 1, Evicted: 5})
+	a.add(auditorOf("", limit, windows, []int64{100}), 13, func() Counts { return Counts{Overadmitted: 3} })
+	a.add(auditorOf("", limit, windows, []int64{100}), 2, func() Counts { return Counts{Overadmitted: 1, Evicted: 5} })
 	assert.EqualValues(t, 15, a.Admitted)
 	assert.EqualValues(t, 20, a.Allowed)
 	assert.EqualValues(t, 3, a.Over)

@@ -14,30 +14,30 @@ type caller struct {
 	slow bool
 }
 
-type callerJob func(c *caller, l Limiter, stop *atomic.Bool, ask askFunc)
+// askFunc asks for a batch of keys.
+type askFunc func(keys []string) (passed int)
 
-// askFunc asks a limiter for a batch of keys.
-type askFunc func(l Limiter, keys []string) (passed int)
+type callerJob func(c *caller, stop *atomic.Bool, ask askFunc)
 
 // probePause lies between the batches of a prober, so that it takes no processor from others.
 const probePause = 100 * time.Microsecond
 
-// probe asks for the keys repeatedly, timing every call, with pauses.
-func (c *caller) probe(l Limiter, stop *atomic.Bool) {
+// probe asks for the keys repeatedly, with pauses.
+func (c *caller) probe(stop *atomic.Bool, ask askFunc) {
 	for ; !stop.Load(); time.Sleep(probePause) {
-		c.passed += int64(c.askTimed(l, c.keys))
+		c.passed += int64(ask(c.keys))
 		c.asked += int64(len(c.keys))
 	}
 }
 
 // loop asks for the keys repeatedly, at least a batch: on a busy machine a short pass may end
 // before a caller begins.
-func (c *caller) loop(l Limiter, stop *atomic.Bool, ask askFunc) {
+func (c *caller) loop(stop *atomic.Bool, ask askFunc) {
 	at := int(c.asked % int64(len(c.keys)))
 	asked, passed := 0, 0
 	for ended := false; !ended; ended = stop.Load() {
 		end := min(at+batch, len(c.keys))
-		passed += ask(l, c.keys[at:end])
+		passed += ask(c.keys[at:end])
 		asked += end - at
 		if at = end; at == len(c.keys) {
 			at = 0
@@ -47,41 +47,41 @@ func (c *caller) loop(l Limiter, stop *atomic.Bool, ask askFunc) {
 	c.passed += int64(passed)
 }
 
-func (c *caller) once(l Limiter, stop *atomic.Bool, ask askFunc) {
+func (c *caller) once(stop *atomic.Bool, ask askFunc) {
 	asked, passed, size := 0, 0, batch
 	if c.slow {
 		size = 1
 	}
 	for at := 0; at < len(c.keys) && !stop.Load(); at += size {
 		keys := c.keys[at:min(at+size, len(c.keys))]
-		passed += ask(l, keys)
+		passed += ask(keys)
 		asked += len(keys)
 	}
 	c.asked += int64(asked)
 	c.passed += int64(passed)
 }
 
-func (c *caller) askTimed(l Limiter, keys []string) (passed int) {
+// timing returns ask with each call recorded.
+func (c *caller) timing(ask askFunc) askFunc {
 	epoch, recorder := time.Now(), c.recorder
-	for _, key := range keys {
-		from := time.Since(epoch)
-		ok := l.Choke(key)
-		recorder.Record(time.Since(epoch) - from)
-		if ok {
-			passed++
+	return func(keys []string) (passed int) {
+		for i := range keys {
+			from := time.Since(epoch)
+			passed += ask(keys[i : i+1])
+			recorder.Record(time.Since(epoch) - from)
 		}
+		return passed
 	}
-	return passed
 }
 
 func jobsOf(callers []*caller, l Limiter, how callerJob, timed bool) []job {
 	jobs := make([]job, len(callers))
 	for i, c := range callers {
-		ask := askFunc(Limiter.ChokeAll)
+		ask := askFunc(l.Ask)
 		if timed {
-			ask = c.askTimed
+			ask = c.timing(ask)
 		}
-		jobs[i] = func(stop *atomic.Bool) { how(c, l, stop, ask) }
+		jobs[i] = func(stop *atomic.Bool) { how(c, stop, ask) }
 	}
 	return jobs
 }

@@ -101,8 +101,8 @@ func RalCalls() []Contender {
 	base.About = "Choke under a funnel"
 	all := []Contender{base}
 	for _, k := range limitKinds {
-		by := func(verb string, calls func(*engine.Engine[string]) callPair, workloads ...string) {
-			c := ralCall(k.name, verb+k.about, k.limit, calls, workloads...)
+		by := func(name string, verb func(*engine.Engine[string]) Limiter, workloads ...string) {
+			c := ralCall(k.name, name+k.about, k.limit, verb, workloads...)
 			c.Promise, c.Note = k.promise, k.note
 			all = append(all, c)
 		}
@@ -112,7 +112,7 @@ func RalCalls() []Contender {
 		by("Take under ", take, LimitsTakeWorkload)
 	}
 	for _, v := range verbs {
-		all = append(all, ralCall(v.name, v.about, funnel, v.calls, VerbsWorkload))
+		all = append(all, ralCall(v.name, v.about, funnel, v.verb, VerbsWorkload))
 	}
 	all = append(all, ralPolicyFor())
 	for _, m := range severalLimits {
@@ -162,76 +162,43 @@ var limitKinds = []struct {
 	}, TokenBucket, "stores no burst: idle keys are slower at first, as Guava's are"},
 }
 
-// callPair calls a verb for a key, or for each of several. Each loop calls its verb directly.
-type callPair struct {
-	one     func(key string) bool
-	all     func(keys []string) (passed int)
-	prepare func(keys []string) // or nil
-}
-
 var verbs = []struct {
 	name, about string
-	calls       func(*engine.Engine[string]) callPair
+	verb        func(*engine.Engine[string]) Limiter
 }{
-	{"Peek", "Peek", func(e *engine.Engine[string]) callPair {
-		return callPair{
-			one: func(key string) bool { return e.Peek(key, 0).Allowed },
-			all: func(keys []string) int {
+	{"Peek", "Peek", func(e *engine.Engine[string]) Limiter {
+		return Limiter{Prepare: func(keys []string) { choke(e).Ask(keys) }, // no Peek makes a key known
+			Ask: func(keys []string) int {
 				return AskEach(keys, func(key string) bool { return e.Peek(key, 0).Allowed })
-			},
-			prepare: func(keys []string) { // no Peek makes a key known
-				for _, key := range keys {
-					e.Choke(key)
-				}
-			},
-		}
+			}}
 	}},
-	{"Reserve", "Reserve and Cancel", func(e *engine.Engine[string]) callPair {
-		one := func(key string) bool {
-			r := e.Reserve(key, 1, 0)
-			allowed := r.Allowed
-			r.Cancel()
-			return allowed
-		}
-		return callPair{one: one, all: func(keys []string) (passed int) {
-			for _, key := range keys {
+	{"Reserve", "Reserve and Cancel", func(e *engine.Engine[string]) Limiter {
+		return Limiter{Ask: func(keys []string) int {
+			return AskEach(keys, func(key string) bool {
 				r := e.Reserve(key, 1, 0)
-				if r.Allowed {
-					passed++
-				}
+				allowed := r.Allowed
 				r.Cancel()
-			}
-			return passed
+				return allowed
+			})
 		}}
 	}},
-	{"Acquire", "Acquire that need not wait, and Cancel", func(e *engine.Engine[string]) callPair {
+	{"Acquire", "Acquire that need not wait, and Cancel", func(e *engine.Engine[string]) Limiter {
 		ctx := context.Background()
-		one := func(key string) bool {
-			r, err := e.Acquire(ctx, key, 1, 0)
-			r.Cancel()
-			return err == nil
-		}
-		return callPair{one: one, all: func(keys []string) (passed int) {
-			for _, key := range keys {
+		return Limiter{Ask: func(keys []string) int {
+			return AskEach(keys, func(key string) bool {
 				r, err := e.Acquire(ctx, key, 1, 0)
 				r.Cancel()
-				if err == nil {
-					passed++
-				}
-			}
-			return passed
+				return err == nil
+			})
 		}}
 	}},
-	{"Refund", "Refund to a key that owes", func(e *engine.Engine[string]) callPair {
-		return callPair{
-			one: func(key string) bool { e.Refund(key, 1); return true },
-			all: func(keys []string) (passed int) {
-				for _, key := range keys {
-					e.Refund(key, 1)
-				}
-				return len(keys)
+	{"Refund", "Refund to a key that owes", func(e *engine.Engine[string]) Limiter {
+		const owed = 86_400 * 1_000_000_000
+		return Limiter{
+			Ask: func(keys []string) int {
+				return AskEach(keys, func(key string) bool { e.Refund(key, 1); return true })
 			},
-			prepare: func(keys []string) {
+			Prepare: func(keys []string) {
 				for _, key := range keys {
 					e.Choke(key)
 					e.Refund(key, -owed)
@@ -239,73 +206,27 @@ var verbs = []struct {
 			},
 		}
 	}},
-	{"Wait", "Wait that need not wait", func(e *engine.Engine[string]) callPair {
+	{"Wait", "Wait that need not wait", func(e *engine.Engine[string]) Limiter {
 		ctx := context.Background()
-		return callPair{
-			one: func(key string) bool { return e.Wait(ctx, key, 1) == nil },
-			all: func(keys []string) int {
-				return AskEach(keys, func(key string) bool { return e.Wait(ctx, key, 1) == nil })
-			},
-		}
+		return Limiter{Ask: func(keys []string) int {
+			return AskEach(keys, func(key string) bool { return e.Wait(ctx, key, 1) == nil })
+		}}
 	}},
-	{"TakeWith", "TakeWith another funnel", func(e *engine.Engine[string]) callPair {
+	{"TakeWith", "TakeWith another funnel", func(e *engine.Engine[string]) Limiter {
 		other := policy.Must(policy.Funnel(roomy.Capacity/2, roomy.Count, roomy.Per))
-		return callPair{
-			one: func(key string) bool { return e.TakeWith(other, key, 1).Allowed },
-			all: func(keys []string) int {
-				return AskEach(keys, func(key string) bool { return e.TakeWith(other, key, 1).Allowed })
-			},
-		}
+		return Limiter{Ask: func(keys []string) int {
+			return AskEach(keys, func(key string) bool { return e.TakeWith(other, key, 1).Allowed })
+		}}
 	}},
-}
-
-const owed = 86_400 * 1_000_000_000
-
-func choke(e *engine.Engine[string]) callPair {
-	return callPair{one: e.Choke, all: ral{Engine: e}.ChokeAll}
-}
-
-func take(e *engine.Engine[string]) callPair {
-	return callPair{
-		one: func(key string) bool { return e.Take(key, 1).Allowed },
-		all: func(keys []string) int {
-			return AskEach(keys, func(key string) bool { return e.Take(key, 1).Allowed })
-		},
-	}
-}
-
-type callLimiter struct {
-	callPair
-	counted
-	close func() error
-}
-
-func (l callLimiter) Choke(key string) bool { return l.one(key) }
-
-func (l callLimiter) ChokeAll(keys []string) (passed int) { return l.all(keys) }
-
-func (l callLimiter) Close() error { return l.close() }
-
-func (l callLimiter) prepare(keys []string) {
-	if l.callPair.prepare != nil {
-		l.callPair.prepare(keys)
-	}
 }
 
 func newRalCall(name, about string, workloads ...string) Contender {
 	return Contender{Name: ralName + " " + name, About: about, Promise: LeakyBucket, Exact: true, For: workloads}
 }
 
-func ralCall(name, about string, limit func(Limit) (policy.Policy, error), calls func(*engine.Engine[string]) callPair,
-	workloads ...string) Contender {
+func ralCall(name, about string, limit func(Limit) (policy.Policy, error), verb func(*engine.Engine[string]) Limiter, workloads ...string) Contender {
 	c := newRalCall(name, about, workloads...)
-	c.New = func(s Setup) (Limiter, error) {
-		e, err := newEngine(s, limit, asItIs)
-		if err != nil {
-			return nil, err
-		}
-		return callLimiter{calls(e), counted{e}, e.Close}, nil
-	}
+	c.New = func(s Setup) (Limiter, error) { return onEngine(s, limit, verb, asItIs) }
 	return c
 }
 
@@ -316,11 +237,7 @@ func ralPolicyFor() Contender {
 		for i := range three {
 			three[i] = policy.Must(policy.Funnel(s.Limit.Capacity-int64(i), s.Limit.Count, s.Limit.Per))
 		}
-		e, err := newEngine(s, funnel, asItIs, engine.PolicyFor(func(key string) policy.Policy { return three[key[len(key)-1]%3] }))
-		if err != nil {
-			return nil, err
-		}
-		return callLimiter{choke(e), counted{e}, e.Close}, nil
+		return onEngine(s, funnel, choke, asItIs, engine.PolicyFor(func(key string) policy.Policy { return three[key[len(key)-1]%3] }))
 	}
 	return c
 }
@@ -333,42 +250,31 @@ var severalLimits = []struct {
 	{"Tiered", "Choke of a Tiered of two funnels", func(s Setup) (Limiter, error) {
 		limit, err := funnel(s.Limit)
 		if err != nil {
-			return nil, err
+			return Limiter{}, err
 		}
 		t, err := engine.NewTiered[string](engine.Config{Policy: policy.Must(funnel(roomy)), MaxKeys: s.MaxKeys}, limit)
 		if err != nil {
-			return nil, err
+			return Limiter{}, err
 		}
-		return callLimiter{callPair{one: t.Choke, all: func(keys []string) int {
+		return counted(Limiter{Ask: func(keys []string) int {
 			return AskEach(keys, func(key string) bool { return t.Choke(key) })
-		}}, counted{t.Engines()[0]}, t.Close}, nil
+		}}, t.Engines()[0], t.Close), nil
 	}},
 	{"TakeAll", "TakeAll of two claims: one of the key, one that all keys share", func(s Setup) (Limiter, error) {
-		return newClaims(s, func(own, shared *engine.Engine[string]) callPair {
-			return callPair{
-				one: func(key string) bool { return engine.TakeAll(own.Claim(key, 1), shared.Claim(sharedKey, 1)).Allowed },
-				all: func(keys []string) int {
-					return AskEach(keys, func(key string) bool { return engine.TakeAll(own.Claim(key, 1), shared.Claim(sharedKey, 1)).Allowed })
-				},
+		return newClaims(s, func(own, shared *engine.Engine[string]) askFunc {
+			return func(keys []string) int {
+				return AskEach(keys, func(key string) bool { return engine.TakeAll(own.Claim(key, 1), shared.Claim(sharedKey, 1)).Allowed })
 			}
 		})
 	}},
 	{"AcquireAll", "AcquireAll of the same, without patience", func(s Setup) (Limiter, error) {
-		return newClaims(s, func(own, shared *engine.Engine[string]) callPair {
+		return newClaims(s, func(own, shared *engine.Engine[string]) askFunc {
 			ctx := context.Background()
-			return callPair{
-				one: func(key string) bool {
+			return func(keys []string) int {
+				return AskEach(keys, func(key string) bool {
 					_, err := engine.AcquireAll(ctx, 0, own.Claim(key, 1), shared.Claim(sharedKey, 1))
 					return err == nil
-				},
-				all: func(keys []string) (passed int) {
-					for _, key := range keys {
-						if _, err := engine.AcquireAll(ctx, 0, own.Claim(key, 1), shared.Claim(sharedKey, 1)); err == nil {
-							passed++
-						}
-					}
-					return passed
-				},
+				})
 			}
 		})
 	}},
@@ -377,69 +283,61 @@ var severalLimits = []struct {
 const sharedKey = "all"
 
 // newClaims returns calls on two engines, under the workload's limit and roomy.
-func newClaims(s Setup, calls func(own, shared *engine.Engine[string]) callPair) (Limiter, error) {
+func newClaims(s Setup, calls func(own, shared *engine.Engine[string]) askFunc) (Limiter, error) {
 	own, err := newEngine(s, funnel, asItIs)
 	if err != nil {
-		return nil, err
+		return Limiter{}, err
 	}
 	shared, err := newEngine(Setup{Limit: roomy}, funnel, asItIs)
 	if err != nil {
-		return nil, errors.Join(err, own.Close())
+		return Limiter{}, errors.Join(err, own.Close())
 	}
-	return callLimiter{calls(own, shared), counted{own}, func() error { return errors.Join(own.Close(), shared.Close()) }}, nil
+	return counted(Limiter{Ask: calls(own, shared)}, own, func() error { return errors.Join(own.Close(), shared.Close()) }), nil
 }
 
 // RalTake returns the engine's Take under a funnel.
 func RalTake() Contender { return ralCall("Take", "Take under a funnel", funnel, take) }
 
+// ralSetPolicy alternates an engine's limit, by a single caller at a time. A key passes if the limit
+// was changed.
 func ralSetPolicy() Contender {
 	c := newRalCall("SetPolicy", "SetPolicy, while 8 goroutines call Choke", SetPolicyWorkload)
 	c.Note = "ns/op has the other callers in it; p50 to worst are single changes"
 	c.New = func(s Setup) (Limiter, error) {
 		e, err := newEngine(s, funnel, asItIs)
 		if err != nil {
-			return nil, err
+			return Limiter{}, err
 		}
-		p := &policySetter{engine: e}
-		for i := range p.limits {
-			p.limits[i] = policy.Must(policy.Funnel(s.Limit.Capacity/int64(i+2), s.Limit.Count, s.Limit.Per))
+		var two [2]policy.Policy
+		for i := range two {
+			two[i] = policy.Must(policy.Funnel(s.Limit.Capacity/int64(i+2), s.Limit.Count, s.Limit.Per))
 		}
+		var callers sync.WaitGroup
+		var stop atomic.Bool
 		const busy = 8
 		for range busy {
-			p.callers.Go(func() {
-				for !p.stop.Load() {
+			callers.Go(func() {
+				for !stop.Load() {
 					for range batch {
 						e.Choke(sharedKey)
 					}
 				}
 			})
 		}
-		return p, nil
+		next := 0
+		return Limiter{
+			Ask: func(keys []string) int {
+				return AskEach(keys, func(string) bool {
+					next = 1 - next
+					return e.SetPolicy(two[next]) == nil
+				})
+			},
+			Free: func() error {
+				stop.Store(true)
+				callers.Wait()
+				return e.Close()
+			},
+		}, nil
 	}
 	return c
-}
-
-// policySetter alternates an engine's limit, by a single caller at a time.
-type policySetter struct {
-	engine  *engine.Engine[string]
-	limits  [2]policy.Policy
-	next    int
-	callers sync.WaitGroup
-	stop    atomic.Bool
-}
-
-// Choke reports whether the limit was changed.
-func (p *policySetter) Choke(string) bool {
-	p.next = 1 - p.next
-	return p.engine.SetPolicy(p.limits[p.next]) == nil
-}
-
-func (p *policySetter) ChokeAll(keys []string) int {
-	return AskEach(keys, func(key string) bool { return p.Choke(key) })
-}
-
-func (p *policySetter) Close() error {
-	p.stop.Store(true)
-	p.callers.Wait()
-	return p.engine.Close()
 }

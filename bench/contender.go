@@ -70,18 +70,39 @@ type Setup struct {
 	Refuse map[string]struct{}
 }
 
-// Limiter answers calls from any number of goroutines. It may also implement Settler and Counter.
-type Limiter interface {
-	// Choke reports whether the key may act now.
-	Choke(key string) bool
-	// ChokeAll asks for each key in order and returns how many passed. Each limiter has its own
-	// loop, to call its Choke directly.
-	ChokeAll(keys []string) (passed int)
-	// Close frees the limiter's resources. No call comes after it.
-	Close() error
+// Limiter answers calls from any number of goroutines. All functions but Ask may be nil.
+type Limiter struct {
+	// Ask asks for each key in order and returns how many passed. Each limiter has its own loop, to
+	// call its verb directly: see [AskEach]. No call comes after Free.
+	Ask func(keys []string) (passed int)
+	// Prepare gets all keys before they are asked for.
+	Prepare func(keys []string)
+	// Settle waits until the limiter's work in the background is done, at most a second.
+	Settle func()
+	// Counts returns the limiter's own counters.
+	Counts func() Counts
+	// Free frees the limiter's resources.
+	Free func() error
 }
 
-// AskEach asks for each key in order and returns how many passed. Inlined into a ChokeAll, it makes
+// Choke reports whether the key may act now.
+func (l Limiter) Choke(key string) bool { return l.Ask([]string{key}) == 1 }
+
+// Close calls Free.
+func (l Limiter) Close() error {
+	if l.Free == nil {
+		return nil
+	}
+	return l.Free()
+}
+
+func (l Limiter) settle() {
+	if l.Settle != nil {
+		l.Settle()
+	}
+}
+
+// AskEach asks for each key in order and returns how many passed. Inlined into a loop, it makes
 // the calls of its function literal direct.
 func AskEach(keys []string, choke func(key string) bool) (passed int) {
 	for _, key := range keys {
@@ -92,16 +113,6 @@ func AskEach(keys []string, choke func(key string) bool) (passed int) {
 	return passed
 }
 
-// Settler is a Limiter that works in the background.
-type Settler interface {
-	// Settle waits until that work is done, at most a second.
-	Settle()
-}
-
-type Counter interface {
-	Counts() Counts
-}
-
 // Counts are a limiter's own counters.
 type Counts struct {
 	Overadmitted int64 `json:"overadmitted"` // admitted beyond the limit, by the limiter's own count
@@ -109,6 +120,8 @@ type Counts struct {
 	Evicted      int64 `json:"evicted"`      // keys that were given up
 	Forgiven     int64 `json:"forgiven"`     // evicted keys that still owed
 	Restarts     int64 `json:"restarts"`     // background goroutines restarted
+
+	clock string // of an engine
 }
 
 func (c *Counts) add(o Counts) {
@@ -117,24 +130,4 @@ func (c *Counts) add(o Counts) {
 	c.Evicted += o.Evicted
 	c.Forgiven += o.Forgiven
 	c.Restarts += o.Restarts
-}
-
-// preparer is a Limiter that must know its keys first.
-type preparer interface {
-	// prepare is told all keys before they are asked for.
-	prepare(keys []string)
-}
-
-func settle(l Limiter) {
-	if s, ok := l.(Settler); ok {
-		s.Settle()
-	}
-}
-
-func countsOf(l Limiter) *Counts {
-	if c, ok := l.(Counter); ok {
-		counts := c.Counts()
-		return &counts
-	}
-	return nil
 }

@@ -14,14 +14,8 @@ type fake struct {
 	told   []string // its keys, before any is asked for
 }
 
-func (f *fake) Choke(key string) bool      { return f.ChokeAll([]string{key}) == 1 }
-func (f *fake) ChokeAll(keys []string) int { f.asked.Store(true); return f.ask(keys) }
-
-func (f *fake) Close() error {
-	if f.closed != nil {
-		return f.closed()
-	}
-	return nil
+func (f *fake) limiter() Limiter {
+	return Limiter{Ask: func(keys []string) int { f.asked.Store(true); return f.ask(keys) }, Prepare: f.prepare, Free: f.closed}
 }
 
 func (f *fake) prepare(keys []string) {
@@ -32,7 +26,7 @@ func (f *fake) prepare(keys []string) {
 }
 
 func faked(name string, of func(Setup) *fake) Contender {
-	return Contender{Name: name, New: func(s Setup) (Limiter, error) { return of(s), nil }}
+	return Contender{Name: name, New: func(s Setup) (Limiter, error) { return of(s).limiter(), nil }}
 }
 
 // passAll admits every call.

@@ -25,22 +25,32 @@ func ralHTTP() (all []Contender) {
 	return all
 }
 
-func newHTTP(s Setup, limits int, set httplimit.HeaderSet) (Limiter, error) {
-	l := &handled{request: &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/"}, Header: http.Header{}}, fields: http.Header{}}
+func newHTTP(s Setup, limits int, set httplimit.HeaderSet) (l Limiter, err error) {
+	var engines []*engine.Engine[string]
+	l.Free = func() (err error) {
+		for _, e := range engines {
+			err = errors.Join(err, e.Close())
+		}
+		return err
+	}
 	var all []httplimit.AnyLimit
 	for _, name := range []string{"first", "second"}[:limits] {
 		e, err := newEngine(s, funnel, asItIs)
 		if err != nil {
-			return nil, errors.Join(err, l.Close())
+			return l, errors.Join(err, l.Close())
 		}
-		l.engines = append(l.engines, e)
+		engines = append(engines, e)
 		all = append(all, httplimit.Limit[string]{Name: name, Limiter: e, Key: func(r *http.Request) string { return r.Host }})
 	}
 	m, err := httplimit.NewAll(httplimit.Options{Headers: set}, all...)
 	if err != nil {
-		return nil, errors.Join(err, l.Close())
+		return l, errors.Join(err, l.Close())
 	}
-	l.handler = m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { l.passed = true }))
+	h := &handled{request: &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/"}, Header: http.Header{}}, fields: http.Header{}}
+	h.handler = m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { h.passed = true }))
+	l.Ask = func(keys []string) int {
+		return AskEach(keys, func(key string) bool { return h.choke(key) })
+	}
 	return l, nil
 }
 
@@ -50,25 +60,15 @@ type handled struct {
 	request *http.Request
 	fields  http.Header
 	passed  bool
-	engines []*engine.Engine[string]
 }
 
-func (l *handled) Choke(key string) bool {
-	clear(l.fields)
-	l.request.Host, l.passed = key, false
-	l.handler.ServeHTTP(l, l.request)
-	return l.passed
+func (h *handled) choke(key string) bool {
+	clear(h.fields)
+	h.request.Host, h.passed = key, false
+	h.handler.ServeHTTP(h, h.request)
+	return h.passed
 }
 
-func (l *handled) ChokeAll(keys []string) int { return AskEach(keys, l.Choke) }
-
-func (l *handled) Close() (err error) {
-	for _, e := range l.engines {
-		err = errors.Join(err, e.Close())
-	}
-	return err
-}
-
-func (l *handled) Header() http.Header               { return l.fields }
-func (l *handled) Write(content []byte) (int, error) { return len(content), nil }
-func (l *handled) WriteHeader(int)                   {}
+func (h *handled) Header() http.Header               { return h.fields }
+func (h *handled) Write(content []byte) (int, error) { return len(content), nil }
+func (h *handled) WriteHeader(int)                   {}

@@ -86,11 +86,11 @@ func (c *knownKeys) open(i int) error {
 		s.openers = append(s.openers, &caller{stream: c.opening.part(j, len(c.streams))})
 		s.callers[j].recorder = c.turns[i].recorders.of(j)
 	}
-	if p, ok := limiter.(preparer); ok {
-		p.prepare(c.opening.keys)
+	if limiter.Prepare != nil {
+		limiter.Prepare(c.opening.keys)
 	}
 	s.ask(c.workers, 0, s.openers, (*caller).once, false)
-	settle(limiter)
+	limiter.settle()
 	p := s.ask(c.workers, c.o.Duration/2, s.callers, (*caller).loop, false)
 	if c.findLimit && c.turns[i].Yardstick == YardstickMap && c.onlyYardsticks(i) {
 		c.Limit = c.limitAt(float64(p.Calls) / p.Elapsed.Seconds() / slowdown)
@@ -113,11 +113,11 @@ func (c *knownKeys) round(i int, again bool) (disturbed bool) {
 	p := s.ask(c.workers, c.o.Duration, s.callers, (*caller).loop, false)
 	disturbed = c.keep(t, p, again)
 	if c.o.NewRecorder != nil && !again {
-		settle(s.limiter)
+		s.limiter.settle()
 		s.ask(c.workers, c.o.Duration/2, s.callers, (*caller).loop, true)
 		t.recorders.endRound(c.ctx.Err() == nil)
 	}
-	settle(s.limiter)
+	s.limiter.settle()
 	return disturbed
 }
 
@@ -134,8 +134,8 @@ func (c *knownKeys) finish() (WorkloadReport, error) {
 	var failures []error
 	for i, s := range c.states {
 		t := c.turns[i]
-		settle(s.limiter)
-		t.audit.add(auditOf(t.Promise, c.Limit, c.Keys, s.windows), sumPassed(s.openers)+sumPassed(s.callers), countsOf(s.limiter))
+		s.limiter.settle()
+		t.audit.add(auditOf(t.Promise, c.Limit, c.Keys, s.windows), sumPassed(s.openers)+sumPassed(s.callers), s.limiter.Counts)
 		if err := s.limiter.Close(); err != nil {
 			failures = append(failures, fmt.Errorf("closing %s: %w", t.Name, err))
 		}

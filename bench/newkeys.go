@@ -89,7 +89,7 @@ func (c *newKeys) pass(t *turn, timed, again bool) (disturbed bool, err error) {
 		begun := beginWindow([]*caller{prober})
 		_, w := c.run(0, nil, jobsOf([]*caller{prober}, limiter, (*caller).once, false)...)
 		windows = append(windows, begun.end(w))
-		settle(limiter)
+		limiter.settle()
 	}
 
 	callers := make([]*caller, c.Workload.Callers)
@@ -106,12 +106,12 @@ func (c *newKeys) pass(t *turn, timed, again bool) (disturbed bool, err error) {
 	if timed && c.Known > 0 {
 		prober.recorder = t.known.of(0)
 		stopAfterLast(jobs)
-		jobs = append(jobs, func(stop *atomic.Bool) { prober.probe(limiter, stop) })
+		jobs = append(jobs, jobsOf([]*caller{prober}, limiter, (*caller).probe, true)...)
 	}
 
 	runtime.GC()
 	begun := beginWindow(append(callers, prober))
-	p, w := c.run(0, func() { settle(limiter) }, jobs...)
+	p, w := c.run(0, limiter.settle, jobs...)
 	windows = append(windows, begun.end(w))
 	if !timed || c.OneTimedPass {
 		p.Calls, p.Passed = sumAsked(callers), sumPassed(callers)
@@ -127,7 +127,7 @@ func (c *newKeys) pass(t *turn, timed, again bool) (disturbed bool, err error) {
 		t.known.endRound(c.ctx.Err() == nil)
 	}
 
-	t.audit.add(auditOf(t.Promise, c.Limit, c.Keys+c.Known, windows), sumPassed(begun.callers), countsOf(limiter))
+	t.audit.add(auditOf(t.Promise, c.Limit, c.Keys+c.Known, windows), sumPassed(begun.callers), limiter.Counts)
 	return disturbed, limiter.Close()
 }
 
@@ -149,9 +149,9 @@ func (c *newKeys) idle(t *turn) error {
 		callers[i] = &caller{stream: c.pool.part(i, len(callers))}
 	}
 	begun := beginWindow(callers)
-	_, w := c.run(0, func() { settle(limiter) }, jobsOf(callers, limiter, (*caller).once, false)...)
+	_, w := c.run(0, limiter.settle, jobsOf(callers, limiter, (*caller).once, false)...)
 	heap.idle(c.ctx, t.memory, c.Idle)
-	t.audit.add(auditOf(t.Promise, c.Limit, c.Keys, []askedWindow{begun.end(w)}), sumPassed(callers), countsOf(limiter))
+	t.audit.add(auditOf(t.Promise, c.Limit, c.Keys, []askedWindow{begun.end(w)}), sumPassed(callers), limiter.Counts)
 	return limiter.Close()
 }
 

@@ -22,14 +22,20 @@ func RalQueued() Contender {
 		New: func(s Setup) (Limiter, error) {
 			limit, err := funnel(s.Limit)
 			if err != nil {
-				return nil, err
+				return Limiter{}, err
 			}
 			q := &queued{
 				limit: limit, epoch: time.Now(), words: xsync.NewMapOf[string, *atomic.Uint64](),
 				takes: make(chan queuedTake, queueDepth), done: make(chan struct{}),
 			}
 			go q.write()
-			return q, nil
+			return Limiter{
+				Ask: func(keys []string) int {
+					return AskEach(keys, func(key string) bool { return q.choke(key) })
+				},
+				Settle: q.settle, Free: q.close,
+				Counts: func() Counts { return Counts{Overadmitted: q.overadmitted.Load()} },
+			}, nil
 		},
 	}
 }
@@ -71,7 +77,7 @@ func (q *queued) write() {
 	}
 }
 
-func (q *queued) Choke(key string) bool {
+func (q *queued) choke(key string) bool {
 	now := policy.Instant(time.Since(q.epoch)) + 1
 	var state uint64
 	if word, known := q.words.Load(key); known {
@@ -84,19 +90,13 @@ func (q *queued) Choke(key string) bool {
 	return true
 }
 
-func (q *queued) ChokeAll(keys []string) int {
-	return AskEach(keys, func(key string) bool { return q.Choke(key) })
-}
-
-func (q *queued) Settle() {
+func (q *queued) settle() {
 	settled := make(chan struct{})
 	q.takes <- queuedTake{settled: settled}
 	<-settled
 }
 
-func (q *queued) Counts() Counts { return Counts{Overadmitted: q.overadmitted.Load()} }
-
-func (q *queued) Close() error {
+func (q *queued) close() error {
 	close(q.takes)
 	<-q.done
 	return nil

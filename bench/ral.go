@@ -26,24 +26,18 @@ func ralBy(name, about string, change func(*engine.Config)) Contender {
 		Promise: LeakyBucket,
 		Exact:   true,
 		Idles:   true,
-		New: func(s Setup) (Limiter, error) {
-			e, err := newEngine(s, funnel, change)
-			if err != nil {
-				return nil, err
-			}
-			return ral{e, counted{e}}, nil
-		},
+		New:     func(s Setup) (Limiter, error) { return onEngine(s, funnel, choke, change) },
 	}
 }
 
 // ReadsCounter reports whether engines read the processor's counter by default.
 func ReadsCounter() bool {
-	l, err := Ral().New(Setup{Limit: Limit{Capacity: 1, Count: 1, Per: time.Second}, MaxKeys: 1})
+	e, err := newEngine(Setup{Limit: Limit{Capacity: 1, Count: 1, Per: time.Second}, MaxKeys: 1}, funnel, asItIs)
 	if err != nil {
 		return false
 	}
-	defer func() { _ = l.Close() }()
-	return l.(ral).Stats().Clock == "counter"
+	defer func() { _ = e.Close() }()
+	return e.Stats().Clock == "counter"
 }
 
 func newEngine(s Setup, limit func(Limit) (policy.Policy, error), change func(*engine.Config), options ...engine.Option[string]) (*engine.Engine[string], error) {
@@ -56,43 +50,48 @@ func newEngine(s Setup, limit func(Limit) (policy.Policy, error), change func(*e
 	return engine.New(config, options...)
 }
 
+// onEngine returns the calls of a verb on a new engine.
+func onEngine(s Setup, limit func(Limit) (policy.Policy, error), verb func(*engine.Engine[string]) Limiter,
+	change func(*engine.Config), options ...engine.Option[string]) (Limiter, error) {
+	e, err := newEngine(s, limit, change, options...)
+	if err != nil {
+		return Limiter{}, err
+	}
+	return counted(verb(e), e, e.Close), nil
+}
+
 func asItIs(*engine.Config) {}
 
 func funnel(l Limit) (policy.Policy, error) { return policy.Funnel(l.Capacity, l.Count, l.Per) }
 
-type ral struct {
-	*engine.Engine[string]
-	counted
+func choke(e *engine.Engine[string]) Limiter {
+	return Limiter{Ask: func(keys []string) int {
+		return AskEach(keys, func(key string) bool { return e.Choke(key) })
+	}}
 }
 
-func (r ral) ChokeAll(keys []string) int {
-	e := r.Engine
-	return AskEach(keys, func(key string) bool { return e.Choke(key) })
+func take(e *engine.Engine[string]) Limiter {
+	return Limiter{Ask: func(keys []string) int {
+		return AskEach(keys, func(key string) bool { return e.Take(key, 1).Allowed })
+	}}
 }
 
-type counted struct {
-	of interface{ Stats() engine.Stats }
-}
-
-// Settle waits until the queue is empty for three looks, while the writer files the nursery.
-func (c counted) Settle() {
-	const pause = 100 * time.Microsecond
-	deadline := time.Now().Add(time.Second)
-	for empty := 0; empty < 3 && time.Now().Before(deadline); time.Sleep(pause) {
-		if c.of.Stats().QueueDepth == 0 {
-			empty++
-		} else {
-			empty = 0
+// counted returns the limiter with the counts of its engine, whose queue it settles.
+func counted(l Limiter, e *engine.Engine[string], free func() error) Limiter {
+	l.Free = free
+	// Settle waits until the queue is empty for three looks, while the writer files the nursery.
+	l.Settle = func() {
+		const pause = 100 * time.Microsecond
+		deadline := time.Now().Add(time.Second)
+		for empty := 0; empty < 3 && time.Now().Before(deadline); time.Sleep(pause) {
+			if empty++; e.Stats().QueueDepth > 0 {
+				empty = 0
+			}
 		}
 	}
-}
-
-func (c counted) Counts() Counts {
-	s := c.of.Stats()
-	return Counts{
-		Unavailable: int64(s.Unavailable),
-		Evicted:     int64(s.Evicted),
-		Forgiven:    int64(s.Forgiven),
-		Restarts:    int64(s.Restarts),
+	l.Counts = func() Counts {
+		s := e.Stats()
+		return Counts{Unavailable: int64(s.Unavailable), Evicted: int64(s.Evicted), Forgiven: int64(s.Forgiven), Restarts: int64(s.Restarts), clock: s.Clock}
 	}
+	return l
 }

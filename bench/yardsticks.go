@@ -30,7 +30,9 @@ func Floor() Contender {
 			for key := range s.Refuse {
 				f.word(key).Store(refusedBit)
 			}
-			return f, nil
+			return Limiter{Ask: func(keys []string) int {
+				return AskEach(keys, func(key string) bool { return f.choke(key) })
+			}}, nil
 		},
 	}
 }
@@ -47,7 +49,7 @@ func (f *floor) word(key string) *atomic.Uint64 {
 }
 
 // Hashing before reading the clock is fastest.
-func (f *floor) Choke(key string) bool {
+func (f *floor) choke(key string) bool {
 	word := f.word(key)
 	now := uint64(time.Since(f.epoch))
 	old := word.Load()
@@ -57,12 +59,6 @@ func (f *floor) Choke(key string) bool {
 	word.CompareAndSwap(old, now)
 	return true
 }
-
-func (f *floor) ChokeAll(keys []string) int {
-	return AskEach(keys, func(key string) bool { return f.Choke(key) })
-}
-
-func (f *floor) Close() error { return nil }
 
 // XsyncMap returns about the minimum for a limiter on an xsync MapOf. A known key costs one clock
 // read, one Load and one compare-and-swap, successful or not, and none if in Setup.Refuse. A new
@@ -76,12 +72,12 @@ func XsyncMap() Contender {
 		Yardstick: YardstickMap,
 		Needs:     func(w Workload) bool { return w.MaxKeys == 0 && w.Draw != DrawSameOrder },
 		New: func(s Setup) (Limiter, error) {
-			return &xsyncMap{
-				// xsync grows at three quarters of its size.
-				words:  xsync.NewMapOf[string, *atomic.Uint64](xsync.WithPresize(s.Keys * 4 / 3)),
-				epoch:  time.Now(),
-				refuse: s.Refuse,
-			}, nil
+			// xsync grows at three quarters of its size.
+			words := xsync.NewMapOf[string, *atomic.Uint64](xsync.WithPresize(s.Keys * 4 / 3))
+			x := &xsyncMap{words: words, epoch: time.Now(), refuse: s.Refuse}
+			return Limiter{Ask: func(keys []string) int {
+				return AskEach(keys, func(key string) bool { return x.choke(key) })
+			}}, nil
 		},
 	}
 }
@@ -93,7 +89,7 @@ type xsyncMap struct {
 }
 
 // The clock is read first because that is faster.
-func (x *xsyncMap) Choke(key string) bool {
+func (x *xsyncMap) choke(key string) bool {
 	now := uint64(time.Since(x.epoch))
 	word, known := x.words.Load(key)
 	if !known {
@@ -116,9 +112,3 @@ func (x *xsyncMap) open(key string, now uint64) bool {
 	x.words.LoadOrStore(key, word)
 	return now&refusedBit == 0
 }
-
-func (x *xsyncMap) ChokeAll(keys []string) int {
-	return AskEach(keys, func(key string) bool { return x.Choke(key) })
-}
-
-func (x *xsyncMap) Close() error { return nil }

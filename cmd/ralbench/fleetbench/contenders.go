@@ -52,10 +52,7 @@ func inProcess(name, about string, c bench.Contender) bench.Contender {
 		Name: name, About: about, Promise: c.Promise, Exact: true, Idles: true,
 		New: func(s bench.Setup) (bench.Limiter, error) {
 			l, err := c.New(s)
-			if err != nil {
-				return nil, err
-			}
-			return &yielding{counting: l.(counting)}, nil
+			return yielding(l), err
 		},
 	}
 }
@@ -78,7 +75,7 @@ func remote(name, about string, mode fleet.Mode, budget time.Duration, addr stri
 		New: func(s bench.Setup) (bench.Limiter, error) {
 			p, err := funnel(s.Limit)
 			if err != nil {
-				return nil, err
+				return bench.Limiter{}, err
 			}
 			l, err := fleet.New(fleet.Config{
 				Redis:  rueidis.ClientOption{InitAddress: []string{addr}},
@@ -87,9 +84,29 @@ func remote(name, about string, mode fleet.Mode, budget time.Duration, addr stri
 				Budget: budget, Outage: fleet.FallbackClosed,
 			})
 			if err != nil {
-				return nil, err
+				return bench.Limiter{}, err
 			}
-			return &yielding{counting: &limiter{Limiter: l, name: name, told: told}}, nil
+			failed := new(atomic.Int64)
+			return yielding(bench.Limiter{
+				Ask: func(keys []string) int {
+					return bench.AskEach(keys, func(key string) bool {
+						a, err := l.Take(context.Background(), key, 1)
+						if err != nil {
+							failed.Add(1)
+						}
+						return a.Allowed
+					})
+				},
+				// Calls answered neither by Redis nor on a lease count as unavailable.
+				Counts: func() bench.Counts {
+					s := l.Stats()
+					return bench.Counts{Unavailable: int64(s.Local+s.Open+s.Closed) + failed.Load()}
+				},
+				Free: func() error {
+					told(name, l.Stats())
+					return l.Close()
+				},
+			}), nil
 		},
 	}
 }
@@ -98,52 +115,18 @@ func funnel(l bench.Limit) (policy.Policy, error) { return policy.Funnel(l.Capac
 
 // yielding makes callers take turns on the processors, as callers in a server do when they wait.
 // Callers that never wait stop others, such as the renewal of leases, for a third of a second.
-type yielding struct {
-	counting
-	batches atomic.Uint32
-}
-
-type counting interface {
-	bench.Limiter
-	bench.Counter
-}
-
-// ChokeAll yields seldom enough to cost less than a nanosecond a call.
-func (y *yielding) ChokeAll(keys []string) int {
+func yielding(l bench.Limiter) bench.Limiter {
+	// Yielding this seldom costs less than a nanosecond a call.
 	const often = 16
-	passed := y.counting.ChokeAll(keys)
-	if y.batches.Add(1)%often == 0 {
-		runtime.Gosched()
+	ask, batches := l.Ask, new(atomic.Uint32)
+	l.Ask = func(keys []string) int {
+		passed := ask(keys)
+		if batches.Add(1)%often == 0 {
+			runtime.Gosched()
+		}
+		return passed
 	}
-	return passed
-}
-
-type limiter struct {
-	*fleet.Limiter
-	name   string
-	told   ways
-	failed atomic.Int64
-}
-
-func (l *limiter) Choke(key string) bool {
-	a, err := l.Take(context.Background(), key, 1)
-	if err != nil {
-		l.failed.Add(1)
-	}
-	return a.Allowed
-}
-
-func (l *limiter) ChokeAll(keys []string) int {
-	return bench.AskEach(keys, func(key string) bool { return l.Choke(key) })
-}
-
-// Counts counts calls answered neither by Redis nor on a lease as unavailable.
-func (l *limiter) Counts() bench.Counts {
-	s := l.Stats()
-	return bench.Counts{Unavailable: int64(s.Local+s.Open+s.Closed) + l.failed.Load()}
-}
-
-func (l *limiter) Close() error {
-	l.told(l.name, l.Stats())
-	return l.Limiter.Close()
+	// No pass waits for work in the background.
+	l.Settle = nil
+	return l
 }

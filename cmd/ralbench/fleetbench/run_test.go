@@ -138,10 +138,7 @@ func TestInterruptedRunStopsItsRedis(t *testing.T) {
 // always is a limiter that admits every call, or none.
 type always bool
 
-func (a always) Choke(string) bool { return bool(a) }
-func (always) Close() error        { return nil }
-
-func (a always) ChokeAll(keys []string) int {
+func (a always) ask(keys []string) int {
 	if a {
 		return len(keys)
 	}
@@ -149,7 +146,7 @@ func (a always) ChokeAll(keys []string) int {
 }
 
 func answering(a always) bench.Contender {
-	return bench.Contender{Name: Exact, New: func(bench.Setup) (bench.Limiter, error) { return a, nil }}
+	return bench.Contender{Name: Exact, New: func(bench.Setup) (bench.Limiter, error) { return bench.Limiter{Ask: a.ask}, nil }}
 }
 
 func TestRunThatOverAdmitsIsAFailure(t *testing.T) {
@@ -183,11 +180,11 @@ func TestUnansweredCallsAreCounted(t *testing.T) {
 			continue
 		}
 		l := must.Get(c.New(bench.Setup{Limit: bench.Limit{Capacity: 1000, Count: 1000, Per: time.Hour}, MaxKeys: 100}))
-		assert.Equal(t, 2, l.ChokeAll([]string{"a", "b"}))
-		assert.Zero(t, l.(bench.Counter).Counts())
+		assert.Equal(t, 2, l.Ask([]string{"a", "b"}))
+		assert.Zero(t, l.Counts())
 		require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", "1").Err(), "every write is refused from now on")
-		assert.Zero(t, l.ChokeAll([]string{"c", "d", "e"}))
-		assert.Equal(t, bench.Counts{Unavailable: 3}, l.(bench.Counter).Counts())
+		assert.Zero(t, l.Ask([]string{"c", "d", "e"}))
+		assert.Equal(t, bench.Counts{Unavailable: 3}, l.Counts())
 		require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 		require.NoError(t, l.Close())
 	}

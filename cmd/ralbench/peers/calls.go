@@ -47,7 +47,6 @@ func longWindows(c bench.Contender) bench.Contender {
 
 // byKey keeps an L for each key in an xsync MapOf, as XTimeXsync does.
 type byKey[L any] struct {
-	inMemory
 	keys *xsync.MapOf[string, L]
 	make func() L
 }
@@ -56,7 +55,7 @@ func newByKey[L any](make func() L) byKey[L] {
 	return byKey[L]{keys: xsync.NewMapOf[string, L](), make: make}
 }
 
-func (b byKey[L]) of(key string) L {
+func (b byKey[L]) get(key string) L {
 	l, known := b.keys.Load(key)
 	if !known {
 		l, _ = b.keys.LoadOrStore(key, b.make())
@@ -73,23 +72,18 @@ func slidingWindow() bench.Contender {
 		Note:    "estimates a sliding window from two fixed ones",
 		Promise: bench.SlidingWindow,
 		New: func(s bench.Setup) (bench.Limiter, error) {
-			return slidingWindows{newByKey(func() *slidingwindow.Limiter {
+			keys := newByKey(func() *slidingwindow.Limiter {
 				// Windows in memory have nothing to stop.
 				l, _ := slidingwindow.NewLimiter(s.Limit.Refill(), s.Limit.Capacity, func() (slidingwindow.Window, slidingwindow.StopFunc) {
 					return slidingwindow.NewLocalWindow()
 				})
 				return l
-			})}, nil
+			})
+			return asking(func(names []string) int {
+				return bench.AskEach(names, func(key string) bool { return keys.get(key).Allow() })
+			})
 		},
 	}
-}
-
-type slidingWindows struct{ byKey[*slidingwindow.Limiter] }
-
-func (s slidingWindows) Choke(key string) bool { return s.of(key).Allow() }
-
-func (s slidingWindows) ChokeAll(keys []string) int {
-	return bench.AskEach(keys, func(key string) bool { return s.Choke(key) })
 }
 
 // httpRateCounter is the counter in memory of github.com/go-chi/httprate as a fixed window: Get,
@@ -101,26 +95,16 @@ func httpRateCounter() bench.Contender {
 		Note:    "looks and counts in two steps, between which other calls may count",
 		Promise: bench.FixedWindow,
 		New: func(s bench.Setup) (bench.Limiter, error) {
-			length := s.Limit.Refill()
-			return &httpRateWindows{counter: httprate.NewLocalLimitCounter(length), length: length, most: whole(s.Limit.Capacity)}, nil
+			length, capacity := s.Limit.Refill(), whole(s.Limit.Capacity)
+			counter := httprate.NewLocalLimitCounter(length)
+			return asking(func(names []string) int {
+				return bench.AskEach(names, func(key string) bool {
+					// A counter in memory has no errors.
+					window := time.Now().UTC().Truncate(length)
+					n, _, err := counter.Get(key, window, window.Add(-length))
+					return err == nil && n < capacity && counter.Increment(key, window) == nil
+				})
+			})
 		},
 	}
-}
-
-type httpRateWindows struct {
-	inMemory
-	counter httprate.LimitCounter
-	length  time.Duration
-	most    int
-}
-
-// A counter in memory has no errors.
-func (h *httpRateWindows) Choke(key string) bool {
-	window := time.Now().UTC().Truncate(h.length)
-	n, _, err := h.counter.Get(key, window, window.Add(-h.length))
-	return err == nil && n < h.most && h.counter.Increment(key, window) == nil
-}
-
-func (h *httpRateWindows) ChokeAll(keys []string) int {
-	return bench.AskEach(keys, func(key string) bool { return h.Choke(key) })
 }

@@ -21,25 +21,16 @@ func Failsafe() bench.Contender {
 		Exact:   true,
 		Needs:   keepsAll,
 		New: func(s bench.Setup) (bench.Limiter, error) {
-			return &failsafe{limit: s.Limit, keys: xsync.NewMapOf[string, ratelimiter.RateLimiter[any]]()}, nil
+			keys := xsync.NewMapOf[string, ratelimiter.RateLimiter[any]]()
+			return asking(func(names []string) int {
+				return bench.AskEach(names, func(key string) bool {
+					l, known := keys.Load(key)
+					if !known {
+						l, _ = keys.LoadOrStore(key, ratelimiter.NewBursty[any](uint(whole(s.Limit.Capacity)), s.Limit.Refill()))
+					}
+					return l.TryAcquirePermit()
+				})
+			})
 		},
 	}
-}
-
-type failsafe struct {
-	inMemory
-	limit bench.Limit
-	keys  *xsync.MapOf[string, ratelimiter.RateLimiter[any]]
-}
-
-func (f *failsafe) Choke(key string) bool {
-	l, known := f.keys.Load(key)
-	if !known {
-		l, _ = f.keys.LoadOrStore(key, ratelimiter.NewBursty[any](uint(whole(f.limit.Capacity)), f.limit.Refill()))
-	}
-	return l.TryAcquirePermit()
-}
-
-func (f *failsafe) ChokeAll(keys []string) int {
-	return bench.AskEach(keys, func(key string) bool { return f.Choke(key) })
 }

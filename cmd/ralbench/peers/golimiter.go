@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/sethvargo/go-limiter"
 	"github.com/sethvargo/go-limiter/memorystore"
 
 	"github.com/ral-limiter/ral/bench"
@@ -34,7 +33,19 @@ func GoLimiter() bench.Contender {
 				SweepInterval: halfIdle(s),
 				SweepMinTTL:   s.Idle,
 			})
-			return &goLimiter{store}, err
+			if err != nil {
+				return bench.Limiter{}, err
+			}
+			return bench.Limiter{
+				Ask: func(names []string) int {
+					return bench.AskEach(names, func(key string) bool {
+						// An error comes only when the store is closed.
+						_, _, _, ok, err := store.Take(context.Background(), key)
+						return ok && err == nil
+					})
+				},
+				Free: func() error { return store.Close(context.Background()) },
+			}, nil
 		},
 	}
 }
@@ -46,17 +57,3 @@ func halfIdle(s bench.Setup) time.Duration {
 	}
 	return max(s.Idle/2, 1)
 }
-
-type goLimiter struct{ store limiter.Store }
-
-// An error comes only when the store is closed.
-func (g *goLimiter) Choke(key string) bool {
-	_, _, _, ok, err := g.store.Take(context.Background(), key)
-	return ok && err == nil
-}
-
-func (g *goLimiter) ChokeAll(keys []string) int {
-	return bench.AskEach(keys, func(key string) bool { return g.Choke(key) })
-}
-
-func (g *goLimiter) Close() error { return g.store.Close(context.Background()) }

@@ -26,25 +26,15 @@ func HTTPRate() bench.Contender {
 		Needs:   keepsAll,
 		New: func(s bench.Setup) (bench.Limiter, error) {
 			request, err := http.NewRequest(http.MethodGet, "/", http.NoBody)
-			return &httpRate{
-				limiter: httprate.NewRateLimiter(whole(s.Limit.Capacity), s.Limit.Refill(),
-					httprate.WithResponseHeaders(httprate.ResponseHeaders{})),
-				request: request,
-			}, err
+			if err != nil {
+				return bench.Limiter{}, err
+			}
+			l := httprate.NewRateLimiter(whole(s.Limit.Capacity), s.Limit.Refill(), httprate.WithResponseHeaders(httprate.ResponseHeaders{}))
+			return asking(func(names []string) int {
+				return bench.AskEach(names, func(key string) bool { return !l.OnLimit(nowhere{}, request, key) })
+			})
 		},
 	}
-}
-
-type httpRate struct {
-	inMemory
-	limiter *httprate.RateLimiter
-	request *http.Request
-}
-
-func (h *httpRate) Choke(key string) bool { return !h.limiter.OnLimit(nowhere{}, h.request, key) }
-
-func (h *httpRate) ChokeAll(keys []string) int {
-	return bench.AskEach(keys, func(key string) bool { return h.Choke(key) })
 }
 
 // nowhere discards a response. Without headers, nothing is written.

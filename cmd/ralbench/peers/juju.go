@@ -20,25 +20,16 @@ func Juju() bench.Contender {
 		Exact:   true,
 		Needs:   keepsAll,
 		New: func(s bench.Setup) (bench.Limiter, error) {
-			return &juju{limit: s.Limit, keys: xsync.NewMapOf[string, *ratelimit.Bucket]()}, nil
+			keys := xsync.NewMapOf[string, *ratelimit.Bucket]()
+			return asking(func(names []string) int {
+				return bench.AskEach(names, func(key string) bool {
+					b, known := keys.Load(key)
+					if !known {
+						b, _ = keys.LoadOrStore(key, ratelimit.NewBucket(interval(s.Limit), s.Limit.Capacity))
+					}
+					return b.TakeAvailable(1) == 1
+				})
+			})
 		},
 	}
-}
-
-type juju struct {
-	inMemory
-	limit bench.Limit
-	keys  *xsync.MapOf[string, *ratelimit.Bucket]
-}
-
-func (j *juju) Choke(key string) bool {
-	b, known := j.keys.Load(key)
-	if !known {
-		b, _ = j.keys.LoadOrStore(key, ratelimit.NewBucket(interval(j.limit), j.limit.Capacity))
-	}
-	return b.TakeAvailable(1) == 1
-}
-
-func (j *juju) ChokeAll(keys []string) int {
-	return bench.AskEach(keys, func(key string) bool { return j.Choke(key) })
 }

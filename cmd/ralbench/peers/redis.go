@@ -2,6 +2,7 @@ package peers
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync/atomic"
 
@@ -28,11 +29,12 @@ func Redis(server string) bench.Contender {
 	c.New = func(s bench.Setup) (bench.Limiter, error) {
 		running, err := redisd.Open(redisd.Config{Program: server, Socket: true})
 		if err != nil {
-			return nil, err
+			return bench.Limiter{}, err
 		}
-		r := newRedisRate(running.Network(), running.Addr(), s.Limit)
-		r.server = running
-		return r, nil
+		l := redisRate(running.Network(), running.Addr(), s.Limit)
+		leave := l.Free
+		l.Free = func() error { return errors.Join(leave(), running.Close()) }
+		return l, nil
 	}
 	return c
 }
@@ -49,51 +51,27 @@ func RedisAt(network, addr string) bench.Contender {
 		Elsewhere: true,
 		Needs:     keepsAll,
 		New: func(s bench.Setup) (bench.Limiter, error) {
-			return newRedisRate(network, addr, s.Limit), nil
+			return redisRate(network, addr, s.Limit), nil
 		},
 	}
 }
 
-type redisRate struct {
-	server  *redisd.Server // nil unless it is the limiter's own
-	client  *redis.Client
-	limiter *redis_rate.Limiter
-	limit   redis_rate.Limit
-	errors  atomic.Int64
-}
-
-func newRedisRate(network, addr string, l bench.Limit) *redisRate {
+func redisRate(network, addr string, l bench.Limit) bench.Limiter {
 	client := redis.NewClient(&redis.Options{Network: network, Addr: addr})
-	return &redisRate{
-		client:  client,
-		limiter: redis_rate.NewLimiter(client),
-		limit: redis_rate.Limit{
-			Burst:  whole(l.Capacity),
-			Rate:   int(min(l.Count, math.MaxInt32)),
-			Period: l.Per,
+	limiter := redis_rate.NewLimiter(client)
+	limit := redis_rate.Limit{Burst: whole(l.Capacity), Rate: int(min(l.Count, math.MaxInt32)), Period: l.Per}
+	failures := new(atomic.Int64)
+	return bench.Limiter{
+		Ask: func(names []string) int {
+			return bench.AskEach(names, func(key string) bool {
+				result, err := limiter.Allow(context.Background(), key, limit)
+				if err != nil {
+					failures.Add(1)
+				}
+				return err == nil && result.Allowed > 0
+			})
 		},
+		Counts: func() bench.Counts { return bench.Counts{Unavailable: failures.Load()} },
+		Free:   func() error { _ = client.Close(); return nil },
 	}
-}
-
-func (r *redisRate) Choke(key string) bool {
-	result, err := r.limiter.Allow(context.Background(), key, r.limit)
-	if err != nil {
-		r.errors.Add(1)
-		return false
-	}
-	return result.Allowed > 0
-}
-
-func (r *redisRate) ChokeAll(keys []string) int {
-	return bench.AskEach(keys, func(key string) bool { return r.Choke(key) })
-}
-
-func (r *redisRate) Counts() bench.Counts { return bench.Counts{Unavailable: r.errors.Load()} }
-
-func (r *redisRate) Close() error {
-	_ = r.client.Close()
-	if r.server == nil {
-		return nil
-	}
-	return r.server.Close()
 }

@@ -32,34 +32,28 @@ func Throttled() bench.Contender {
 			}
 			store, err := memstore.NewCtx(most)
 			if err != nil {
-				return nil, err
+				return bench.Limiter{}, err
 			}
 			gcra, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
 				MaxRate:  throttled.PerDuration(1, interval(s.Limit)),
 				MaxBurst: whole(s.Limit.Capacity - 1), // beside the first
 			})
-			return &throttledGCRA{gcra: gcra}, err
+			if err != nil {
+				return bench.Limiter{}, err
+			}
+			errors := new(atomic.Int64)
+			return bench.Limiter{
+				Ask: func(names []string) int {
+					return bench.AskEach(names, func(key string) bool {
+						limited, _, err := gcra.RateLimitCtx(context.Background(), key, 1)
+						if err != nil {
+							errors.Add(1)
+						}
+						return err == nil && !limited
+					})
+				},
+				Counts: func() bench.Counts { return bench.Counts{Unavailable: errors.Load()} },
+			}, nil
 		},
 	}
 }
-
-type throttledGCRA struct {
-	inMemory
-	gcra   *throttled.GCRARateLimiterCtx
-	errors atomic.Int64
-}
-
-func (t *throttledGCRA) Choke(key string) bool {
-	limited, _, err := t.gcra.RateLimitCtx(context.Background(), key, 1)
-	if err != nil {
-		t.errors.Add(1)
-		return false
-	}
-	return !limited
-}
-
-func (t *throttledGCRA) ChokeAll(keys []string) int {
-	return bench.AskEach(keys, func(key string) bool { return t.Choke(key) })
-}
-
-func (t *throttledGCRA) Counts() bench.Counts { return bench.Counts{Unavailable: t.errors.Load()} }

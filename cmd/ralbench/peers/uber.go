@@ -21,24 +21,13 @@ func Uber() bench.Contender {
 		Promise: bench.Pacing,
 		Needs:   func(w bench.Workload) bool { return keepsAll(w) && w.Keys == 1 && w.Known == 0 && w.AllPass() },
 		New: func(bench.Setup) (bench.Limiter, error) {
-			return uber{Limiter: ratelimit.New(fastest, ratelimit.WithSlack(fastest))}, nil
+			l := ratelimit.New(fastest, ratelimit.WithSlack(fastest))
+			return asking(func(names []string) int {
+				return bench.AskEach(names, func(string) bool { l.Take(); return true })
+			})
 		},
 	}
 }
 
 // fastest is a call a nanosecond, too short for any call.
 const fastest = int(time.Second / time.Nanosecond)
-
-type uber struct {
-	inMemory
-	ratelimit.Limiter
-}
-
-func (u uber) Choke(string) bool {
-	u.Take()
-	return true
-}
-
-func (u uber) ChokeAll(keys []string) int {
-	return bench.AskEach(keys, func(key string) bool { return u.Choke(key) })
-}

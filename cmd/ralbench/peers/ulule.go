@@ -26,31 +26,18 @@ func Ulule() bench.Contender {
 		Idles:   true,
 		Needs:   keepsAll,
 		New: func(s bench.Setup) (bench.Limiter, error) {
-			options := limiter.StoreOptions{
-				Prefix:          limiter.DefaultPrefix,
-				CleanUpInterval: limiter.DefaultCleanUpInterval,
-			}
+			options := limiter.StoreOptions{Prefix: limiter.DefaultPrefix, CleanUpInterval: limiter.DefaultCleanUpInterval}
 			if s.Idle > 0 {
 				options.CleanUpInterval = halfIdle(s)
 			}
-			store := memory.NewStoreWithOptions(options)
-			rate := limiter.Rate{Period: s.Limit.Refill(), Limit: s.Limit.Capacity}
-			return &ulule{limiter: limiter.New(store, rate)}, nil
+			l := limiter.New(memory.NewStoreWithOptions(options), limiter.Rate{Period: s.Limit.Refill(), Limit: s.Limit.Capacity})
+			return asking(func(names []string) int {
+				return bench.AskEach(names, func(key string) bool {
+					// A store in memory has no errors.
+					state, err := l.Get(context.Background(), key)
+					return err == nil && !state.Reached
+				})
+			})
 		},
 	}
-}
-
-type ulule struct {
-	inMemory
-	limiter *limiter.Limiter
-}
-
-// A store in memory has no errors.
-func (u *ulule) Choke(key string) bool {
-	state, err := u.limiter.Get(context.Background(), key)
-	return err == nil && !state.Reached
-}
-
-func (u *ulule) ChokeAll(keys []string) int {
-	return bench.AskEach(keys, func(key string) bool { return u.Choke(key) })
 }

@@ -27,130 +27,94 @@ func newXTime(l bench.Limit) *rate.Limiter {
 }
 
 // xtime returns a contender that keeps limiters of x/time/rate in a map.
-func xtime(name, about string, make func(bench.Limit) bench.Limiter) bench.Contender {
+func xtime(name, about string, ask func(bench.Limit) func(names []string) int) bench.Contender {
 	return bench.Contender{
 		Name: name, About: "golang.org/x/time/rate, one a key in " + about,
 		Note: xtimeNote, Promise: bench.TokenBucket, Exact: true, Needs: keepsAll,
-		New: func(s bench.Setup) (bench.Limiter, error) { return make(s.Limit), nil },
+		New: func(s bench.Setup) (bench.Limiter, error) { return asking(ask(s.Limit)) },
 	}
 }
 
 // XTimeXsync is x/time/rate by key in an xsync MapOf. Known keys are loaded without a lock;
 // LoadOrStore gives all callers of a new key the same limiter.
 func XTimeXsync() bench.Contender {
-	return xtime("x/time+xsync", "an xsync MapOf", func(l bench.Limit) bench.Limiter {
-		return &xtimeXsync{limit: l, keys: xsync.NewMapOf[string, *rate.Limiter]()}
+	return xtime("x/time+xsync", "an xsync MapOf", func(limit bench.Limit) func([]string) int {
+		keys := xsync.NewMapOf[string, *rate.Limiter]()
+		return func(names []string) int {
+			return bench.AskEach(names, func(key string) bool {
+				l, known := keys.Load(key)
+				if !known {
+					l, _ = keys.LoadOrStore(key, newXTime(limit))
+				}
+				return l.Allow()
+			})
+		}
 	})
-}
-
-type xtimeXsync struct {
-	inMemory
-	limit bench.Limit
-	keys  *xsync.MapOf[string, *rate.Limiter]
-}
-
-func (x *xtimeXsync) Choke(key string) bool {
-	l, known := x.keys.Load(key)
-	if !known {
-		l, _ = x.keys.LoadOrStore(key, newXTime(x.limit))
-	}
-	return l.Allow()
-}
-
-func (x *xtimeXsync) ChokeAll(keys []string) int {
-	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
 }
 
 // XTimeSyncMap is x/time/rate by key in a sync.Map: Load, which needs no new limiter, then
 // LoadOrStore.
 func XTimeSyncMap() bench.Contender {
-	return xtime("x/time+sync.Map", "a sync.Map", func(l bench.Limit) bench.Limiter { return &xtimeSyncMap{limit: l} })
-}
-
-type xtimeSyncMap struct {
-	inMemory
-	limit bench.Limit
-	keys  sync.Map // of *rate.Limiter
-}
-
-func (x *xtimeSyncMap) Choke(key string) bool {
-	l, known := x.keys.Load(key)
-	if !known {
-		l, _ = x.keys.LoadOrStore(key, newXTime(x.limit))
-	}
-	return l.(*rate.Limiter).Allow()
-}
-
-func (x *xtimeSyncMap) ChokeAll(keys []string) int {
-	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
+	return xtime("x/time+sync.Map", "a sync.Map", func(limit bench.Limit) func([]string) int {
+		keys := new(sync.Map) // of *rate.Limiter
+		return func(names []string) int {
+			return bench.AskEach(names, func(key string) bool {
+				l, known := keys.Load(key)
+				if !known {
+					l, _ = keys.LoadOrStore(key, newXTime(limit))
+				}
+				return l.(*rate.Limiter).Allow()
+			})
+		}
+	})
 }
 
 // XTimeMutex is x/time/rate by key in a map under a mutex, as in tutorials. The mutex is held only
 // for the map; each limiter has its own.
 func XTimeMutex() bench.Contender {
-	return xtime("x/time+mutex", "a map under a mutex", func(l bench.Limit) bench.Limiter {
-		return &xtimeMutex{limit: l, keys: make(map[string]*rate.Limiter)}
+	return xtime("x/time+mutex", "a map under a mutex", func(limit bench.Limit) func([]string) int {
+		mu, keys := new(sync.Mutex), map[string]*rate.Limiter{}
+		return func(names []string) int {
+			return bench.AskEach(names, func(key string) bool {
+				mu.Lock()
+				l, known := keys[key]
+				if !known {
+					l = newXTime(limit)
+					keys[key] = l
+				}
+				mu.Unlock()
+				return l.Allow()
+			})
+		}
 	})
-}
-
-type xtimeMutex struct {
-	inMemory
-	limit bench.Limit
-	mu    sync.Mutex
-	keys  map[string]*rate.Limiter
-}
-
-func (x *xtimeMutex) Choke(key string) bool {
-	x.mu.Lock()
-	l, known := x.keys[key]
-	if !known {
-		l = newXTime(x.limit)
-		x.keys[key] = l
-	}
-	x.mu.Unlock()
-	return l.Allow()
-}
-
-func (x *xtimeMutex) ChokeAll(keys []string) int {
-	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
 }
 
 // xtimeReserve uses Reserve and Cancel. After a reservation's time, Cancel gives nothing back.
 func xtimeReserve() bench.Contender {
-	c := xtime("x/time Reserve", "an xsync MapOf, by Reserve and Cancel", func(l bench.Limit) bench.Limiter {
-		return xtimeReserver{newByKey(func() *rate.Limiter { return newXTime(l) })}
+	c := xtime("x/time Reserve", "an xsync MapOf, by Reserve and Cancel", func(limit bench.Limit) func([]string) int {
+		keys := newByKey(func() *rate.Limiter { return newXTime(limit) })
+		return func(names []string) int {
+			return bench.AskEach(names, func(key string) bool {
+				r := keys.get(key).Reserve()
+				ok := r.OK()
+				r.Cancel()
+				return ok
+			})
+		}
 	})
 	c.Note = "gives nothing back once the time of a reservation has come"
 	return c
 }
 
-type xtimeReserver struct{ byKey[*rate.Limiter] }
-
-func (x xtimeReserver) Choke(key string) bool {
-	r := x.of(key).Reserve()
-	ok := r.OK()
-	r.Cancel()
-	return ok
-}
-
-func (x xtimeReserver) ChokeAll(keys []string) int {
-	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
-}
-
 func xtimeWait() bench.Contender {
-	c := xtime("x/time Wait", "an xsync MapOf, by Wait that need not wait", func(l bench.Limit) bench.Limiter {
-		return xtimeWaiter{newByKey(func() *rate.Limiter { return newXTime(l) })}
+	c := xtime("x/time Wait", "an xsync MapOf, by Wait that need not wait", func(limit bench.Limit) func([]string) int {
+		keys := newByKey(func() *rate.Limiter { return newXTime(limit) })
+		return func(names []string) int {
+			return bench.AskEach(names, func(key string) bool { return keys.get(key).Wait(context.Background()) == nil })
+		}
 	})
 	c.Note = ""
 	return c
-}
-
-type xtimeWaiter struct{ byKey[*rate.Limiter] }
-
-func (x xtimeWaiter) Choke(key string) bool { return x.of(key).Wait(context.Background()) == nil }
-
-func (x xtimeWaiter) ChokeAll(keys []string) int {
-	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
 }
 
 // xtimeTwice is two limiters by key under one lock: the workload's, and a limit that never refuses.
@@ -160,9 +124,12 @@ func xtimeTwice() bench.Contender {
 		Name: "x/time twice", About: "two golang.org/x/time/rate under one mutex, a pair a key in an xsync MapOf",
 		Promise: bench.TokenBucket, Exact: true,
 		New: func(s bench.Setup) (bench.Limiter, error) {
-			return xtimePairs{newByKey(func() *xtimePair {
+			keys := newByKey(func() *xtimePair {
 				return &xtimePair{first: rate.NewLimiter(rate.Every(time.Nanosecond), 1<<20), second: newXTime(s.Limit)}
-			})}, nil
+			})
+			return asking(func(names []string) int {
+				return bench.AskEach(names, func(key string) bool { return keys.get(key).allow() })
+			})
 		},
 	}
 }
@@ -180,12 +147,4 @@ func (p *xtimePair) allow() bool {
 		return false
 	}
 	return p.first.AllowN(now, 1) && p.second.AllowN(now, 1)
-}
-
-type xtimePairs struct{ byKey[*xtimePair] }
-
-func (x xtimePairs) Choke(key string) bool { return x.of(key).allow() }
-
-func (x xtimePairs) ChokeAll(keys []string) int {
-	return bench.AskEach(keys, func(key string) bool { return x.Choke(key) })
 }
