@@ -9,8 +9,8 @@ import (
 	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 )
 
-// maxKey bounds keys, in bytes. A key above it is replaced by its hash, since clients choose values,
-// and keys stay in memory.
+// maxKey bounds keys and their parts, in bytes. A longer one is replaced by its hash, since clients
+// choose values, and keys stay in memory.
 const maxKey = 512
 
 // appendKey appends the key for a descriptor's hits: "domain|key=value|key=value". A pattern
@@ -28,7 +28,12 @@ func appendKey(to []byte, domain string, entries []*common.RateLimitDescriptor_E
 	return to
 }
 
+// appendEscaped appends a part of a key. A long part becomes its hash, behind an escape that no text
+// has, before a copy of it would take memory.
 func appendEscaped(to []byte, text string) []byte {
+	if len(text) > maxKey {
+		to, text = append(to, `\#`...), clientaddr.Hashed(text)
+	}
 	for i := range len(text) {
 		switch c := text[i]; c {
 		case '|', '=', '\\':

@@ -1,8 +1,11 @@
 package envoyserver
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
+	"iter"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -10,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -23,6 +27,10 @@ const (
 	// maxAtOnce bounds the bytes of all requests above smallMessage that are read or decided at once.
 	// A request takes them before gRPC widens its stream's window, so more stay with the client.
 	maxAtOnce = 4 * maxMessage
+
+	// maxParts bounds the descriptors and entries of a request together, which Envoy's clients do not
+	// choose. Each takes memory when it is decoded, even if it is empty.
+	maxParts = 1 << 10
 
 	// readWithin bounds the time of a request that has taken a part of maxAtOnce.
 	readWithin = 10 * time.Second
@@ -78,10 +86,77 @@ func (s *Service) receive(ctx context.Context, request proto.Message) (taken int
 	if err != nil {
 		return taken, err
 	}
-	bytes := wire.MaterializeToBuffer(mem.DefaultBufferPool())
+	whole := wire.MaterializeToBuffer(mem.DefaultBufferPool())
 	wire.Free()
-	defer bytes.Free()
-	return taken, unmarshal(bytes.ReadOnlyData(), request)
+	defer whole.Free()
+	if err := boundParts(partsOf(whole.ReadOnlyData())); err != nil {
+		return taken, err
+	}
+	return taken, unmarshal(whole.ReadOnlyData(), request)
+}
+
+// boundParts returns an error for a request with more than maxParts.
+func boundParts(n int) error {
+	if n > maxParts {
+		return status.Errorf(codes.ResourceExhausted, "the request has more than %d descriptors and entries, the most that are accepted", maxParts)
+	}
+	return nil
+}
+
+// partsOf counts the descriptors and entries of a request that is not decoded yet, up to one more
+// than maxParts.
+func partsOf(request []byte) (n int) {
+	for descriptor := range fieldsOf(request, 2) {
+		for range fieldsOf(descriptor, 1) {
+			if n++; n > maxParts {
+				return n
+			}
+		}
+		if n++; n > maxParts {
+			return n
+		}
+	}
+	return n
+}
+
+// fieldsOf iterates over the values of a message's field, until a field that cannot be read.
+func fieldsOf(message []byte, field protowire.Number) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for len(message) > 0 {
+			number, kind, tag := protowire.ConsumeTag(message)
+			if tag < 0 {
+				return
+			}
+			length := protowire.ConsumeFieldValue(number, kind, message[tag:])
+			if length < 0 {
+				return
+			}
+			value := message[tag : tag+length]
+			message = message[tag+length:]
+			if number != field || kind != protowire.BytesType {
+				continue
+			}
+			if value, _ = protowire.ConsumeBytes(value); !yield(value) {
+				return
+			}
+		}
+	}
+}
+
+// partsOfJSON counts the maps within a request in JSON, up to one more than maxParts. It leaves faults
+// to the decoder.
+func partsOfJSON(request []byte) int {
+	n := -1 // without the request itself
+	for read := json.NewDecoder(bytes.NewReader(request)); n <= maxParts; {
+		token, err := read.Token()
+		if err != nil {
+			break
+		}
+		if token == json.Delim('{') {
+			n++
+		}
+	}
+	return n
 }
 
 // inTime returns the result of read, or an error after readWithin. The call then ends, and gRPC ends

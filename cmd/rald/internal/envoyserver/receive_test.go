@@ -1,10 +1,14 @@
 package envoyserver
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"math"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -25,6 +29,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 )
 
 const perUser = `domain: shop
@@ -138,6 +144,66 @@ func TestBoundOfRequests(t *testing.T) {
 	assert.Equal(t, codes.InvalidArgument, status.Code(err), "%v", err)
 }
 
+// allocated returns the bytes that f allocates.
+func allocated(f func()) int64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return int64(after.TotalAlloc - before.TotalAlloc)
+}
+
+// Requests with more are refused before they are decoded.
+//
+// Promise: Envoy's service decodes at most 1,024 descriptors and entries of a request, also if they are empty.
+func TestBoundOfDescriptors(t *testing.T) {
+	d := open(t, perUser)
+	to := d.serve()
+	json := func(body string) (status int) {
+		answer := httptest.NewRecorder()
+		d.HTTP().ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "http://localhost/json", strings.NewReader(body)))
+		return answer.Code
+	}
+	empty, user := descriptorOf(), descriptorOf("user", "x")
+	most := bytes.Repeat(user, maxParts/2)
+	_, err := request(t.Context(), to, wire(most))
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusTooManyRequests, json(`{"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "x{{{"}]}`+strings.Repeat(", {}", maxParts-2)+`], "hitsAddend": 6}`))
+	for name, message := range map[string][]byte{
+		"one more descriptor": wire(most, empty),
+		"one more entry":      wire(bytes.Repeat(user, maxParts/2-1), descriptorOf("user", "x", "user", "y")),
+		"empty descriptors":   wire(bytes.Repeat(empty, (maxMessage-6)/len(empty))),
+		"empty entries":       wire(protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), bytes.Repeat([]byte{10, 0}, maxMessage/2-10))),
+	} {
+		assert.Less(t, allocated(func() {
+			_, err := request(t.Context(), to, message)
+			assert.Equal(t, codes.ResourceExhausted, status.Code(err), "%s: %v", name, err)
+		}), 6*int64(maxMessage), name) // of the client and the network in memory, too
+	}
+	many := `{"domain": "shop", "descriptors": [{}` + strings.Repeat(",{}", maxMessage/3-100) + `]}`
+	assert.Less(t, allocated(func() { assert.Equal(t, http.StatusBadRequest, json(many)) }), 6*int64(maxMessage))
+}
+
+// A value of several MiB is not copied for its key, and a short value with the text of its hash has
+// another key.
+func TestLongValuesAreHashedFirst(t *testing.T) {
+	key := func(value string) string {
+		return bounded(appendKey(nil, "shop", []*common.RateLimitDescriptor_Entry{{Key: "user", Value: value}}, rules.Match{}))
+	}
+	long := strings.Repeat("x|", 1<<20)
+	assert.Less(t, allocated(func() { key(long) }), int64(len(long)/20))
+	keys := map[string]bool{}
+	values := []string{
+		long, long + "x", clientaddr.Hashed(long), "#" + clientaddr.Hashed(long), `\#` + clientaddr.Hashed(long),
+		strings.Repeat("|", maxKey), strings.Repeat("|", maxKey+1), strings.Repeat("x", maxKey), strings.Repeat("x", maxKey+1),
+	}
+	for _, value := range values {
+		assert.LessOrEqual(t, len(key(value)), maxKey)
+		keys[key(value)] = true
+	}
+	assert.Len(t, keys, len(values))
+}
+
 // Memory holds no long key.
 func TestLongKeysAreHashed(t *testing.T) {
 	d := open(t, perUser)
@@ -148,7 +214,7 @@ func TestLongKeysAreHashed(t *testing.T) {
 	for family := range d.keep.All() {
 		for key := range family.Keys() {
 			keys++
-			assert.Len(t, key, 33)
+			assert.Less(t, len(key), 100)
 		}
 	}
 	assert.Equal(t, 1, keys)

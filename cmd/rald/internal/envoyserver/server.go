@@ -89,6 +89,9 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 	}
 	var request pb.RateLimitRequest
 	if err == nil {
+		err = boundParts(partsOfJSON(body))
+	}
+	if err == nil {
 		err = protojson.Unmarshal(escaped(body), &request)
 	}
 	var response *pb.RateLimitResponse
