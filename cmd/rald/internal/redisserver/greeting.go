@@ -198,10 +198,12 @@ func (c *conn) tracking(options [][]byte) {
 	c.out.Status("OK")
 }
 
+const maxName = 4 << 10 // bytes of a client's name
+
 // isClientName reports whether CLIENT INFO can show a name in its line, and the name is not above
-// maxKey. The empty name is none.
+// maxName. The empty name is none.
 func isClientName(name []byte) bool {
-	if len(name) > maxKey {
+	if len(name) > maxName {
 		return false
 	}
 	for _, b := range name {
@@ -213,7 +215,7 @@ func isClientName(name []byte) bool {
 }
 
 func (c *conn) wantName(arg []byte) {
-	c.out.Error("ERR the client name is " + quoted(arg) + ": printable ASCII without spaces is accepted, up to " + itoa(maxKey) + " bytes")
+	c.out.Error("ERR the client name is " + quoted(arg) + ": printable ASCII without spaces is accepted, up to " + itoa(maxName) + " bytes")
 }
 
 func (c *conn) proto() int64 {

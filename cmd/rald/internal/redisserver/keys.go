@@ -22,8 +22,8 @@ import (
 // another mark before a leading mark: no key can be a configured limit's.
 const mark = configured.Mark
 
-// maxKey bounds clients' keys and names that stay in memory, in bytes.
-const maxKey = 4 << 10
+// maxKey bounds clients' keys that stay in memory, in bytes.
+const maxKey = 512
 
 // bounded returns a client's key, or its hash if it is above maxKey. The hash is a key that clients
 // may send, too.

@@ -1,19 +1,23 @@
 package redisserver
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // transaction is the state between MULTI and EXEC or DISCARD.
 type transaction struct {
 	open    bool
 	refused bool // a command cannot be executed, so EXEC executes none
 	queued  []queuedCommand
-	size    int // bytes of arguments
+	size    int // bytes of arguments that are no keys
+	keys    int // bytes of keys
 	number  int // of arguments
 }
 
-// mostQueued is how many times as many arguments a transaction may have as a command. An empty
-// argument has no bytes, and takes memory.
-const mostQueued = 8
+// maxQueued bounds the arguments of a transaction, in multiples of a command's. An empty argument has
+// no bytes, and takes memory.
+const maxQueued = 8
 
 type queuedCommand struct {
 	do   *command
@@ -29,34 +33,36 @@ func (c *command) queues() bool {
 	return true
 }
 
-// bounded returns a copy of the arguments with hashes in place of long keys.
-func (c *command) bounded(args [][]byte) [][]byte {
+// bounded returns a copy of the arguments with hashes in place of long keys, and the bytes of all
+// keys.
+func (c *command) bounded(args [][]byte) (_ [][]byte, keys int) {
 	args = slices.Clone(args)
-	if c.first == 0 {
-		return args
-	}
-	for i := c.first; i < len(args) && (c.last < 0 || i <= c.last); i += c.step {
+	for i := c.first; c.first > 0 && i < len(args) && (c.last < 0 || i <= c.last); i += c.step {
 		args[i] = bounded(args[i])
+		keys += len(args[i])
 	}
-	return args
+	return args, keys
 }
 
 // queue keeps the command for EXEC. All commands together have at most the bytes of one, and
-// mostQueued times its arguments. Long keys count as their hashes, so that no single client's key
-// is an error for the whole transaction.
+// maxQueued times its arguments. Keys are bounded apart, with room for as many of any length as a
+// command has arguments: no choice of keys by clients is an error for a whole transaction.
 func (c *conn) queue(do *command, args [][]byte) {
-	size, most := 0, &c.server.config.Command
-	args = do.bounded(args)
+	most, size := &c.server.config.Command, 0
+	args, keys := do.bounded(args)
 	for _, arg := range args {
 		size += len(arg)
 	}
+	next := c.multi
+	next.size, next.keys, next.number = next.size+size-keys, next.keys+keys, next.number+len(args)
+	maxKeys, maxNumber := most.Arguments*maxKey, maxQueued*most.Arguments
 	switch {
 	case do.greeting || do.name == "ral.wait":
 		c.out.Error("ERR '" + do.name + "' is not executed in a transaction")
 		return
-	case len(c.multi.queued) == most.Arguments || c.multi.size+size > most.Command || c.multi.number+len(args) > mostQueued*most.Arguments:
-		c.out.Error("ERR a transaction has at most " + itoa(int64(most.Arguments)) + " commands and " + itoa(int64(most.Command)) + " bytes, in " +
-			itoa(int64(mostQueued*most.Arguments)) + " arguments")
+	case len(next.queued) == most.Arguments || next.size > most.Command || next.keys > maxKeys || next.number > maxNumber:
+		c.out.Error(fmt.Sprintf("ERR a transaction has at most %d commands and %d bytes, in %d arguments, besides %d bytes of keys",
+			most.Arguments, most.Command, maxNumber, maxKeys))
 		return
 	}
 	// The arguments are the reader's.
@@ -65,8 +71,8 @@ func (c *conn) queue(do *command, args [][]byte) {
 		bytes = append(bytes, arg...)
 		args[i] = bytes[len(bytes)-len(arg):]
 	}
-	c.multi.queued, c.multi.size = append(c.multi.queued, queuedCommand{do, args}), c.multi.size+size
-	c.multi.number += len(args)
+	next.queued = append(next.queued, queuedCommand{do, args})
+	c.multi = next
 	c.out.Status("QUEUED")
 }
 
