@@ -8,7 +8,7 @@ import (
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
@@ -107,8 +107,8 @@ func (l *Limiter) HoldAll(ctx context.Context, parts []limits.Part[string]) (gra
 		allowed = allowed && grants[i].Allowed
 	}
 	for i := range all {
-		if c := &parts[i]; allowed {
-			r := &granted{Reservation: claims[i].limiter.reserved(c.Call.Key, c.Call.N, all[i]), began: began}
+		if allowed {
+			r := &granted{Reservation: asks[i].limiter.reserved(asks[i].ask, all[i]), began: began}
 			grants[i].Held = limits.Held{Of: holder{}, Ref: r}
 		}
 	}
@@ -123,16 +123,16 @@ func (l *Limiter) reserve(ctx context.Context, call *limits.Call[string]) (Reser
 	if ctx.Err() != nil {
 		return Reservation{}, cell.Cancelled(ctx)
 	}
-	of, err := l.under(call.Limit, call.Key)
+	terms, err := l.under(call.Limit, call.Key)
 	if err != nil {
 		return Reservation{Answer: misfit}, err
 	}
-	ask := store.TakeAsk{Key: call.Key, N: call.N, Patience: max(call.Patience, 0), Returns: !call.Brief}
-	t, err := l.take(context.WithoutCancel(ctx), of, ask)
+	a := ask{terms: terms, key: call.Key, n: call.N, patience: max(call.Patience, 0), returns: !call.Brief}
+	t, err := l.take(context.WithoutCancel(ctx), a)
 	if err != nil {
 		return Reservation{}, err
 	}
-	r := l.reserved(call.Key, call.N, t)
+	r := l.reserved(a, t)
 	switch {
 	case !r.Allowed:
 	case ctx.Err() != nil:
@@ -159,18 +159,19 @@ func (holder) Settle(ctx context.Context, held limits.Held, used int64) error {
 	r := held.Ref.(*granted)
 	source := r.Source()
 	switch {
-	case used > r.n:
-		return r.change(ctx, r.n-used)
-	case used == r.n, source == limits.SourceOpen:
+	case used > r.ask.n:
+		return r.change(ctx, r.ask.n-used)
+	case used == r.ask.n, source == limits.SourceOpen:
 		return nil
-	case source == limits.SourceRedis, source == limits.SourceShare && (used == 0 || !r.drains()), r.taken.lease != nil && time.Since(r.began) < r.ResetAfter:
+	case source == limits.SourceRedis, source == limits.SourceShare && (used == 0 || !r.drains()),
+		source == limits.SourceLease && r.ask.receipt != nil && time.Since(r.began) < r.ResetAfter:
 		return r.Keep(ctx, used)
 	}
-	back := r.counting(r.n - used)
+	back := r.counting(r.ask.n - used)
 	if source == limits.SourceShare {
 		// Units not yet charged to Redis come back to the share first. A refund in Redis would give
 		// back others' units, and admit as many before the charge arrives.
-		back = r.taken.local.Refund(back)
+		back = r.ask.receipt.(*share.Reservation).Refund(back)
 	}
 	if back <= 0 {
 		return nil
@@ -179,12 +180,7 @@ func (holder) Settle(ctx context.Context, held limits.Held, used int64) error {
 }
 
 // under returns the limit by which the units were taken, though the key's may have changed.
-func (r *granted) under() policy.Policy {
-	if of := r.taken.of; of != nil {
-		return of.limit.Policy()
-	}
-	return r.limiter.LimitFor(r.key)
-}
+func (r *granted) under() policy.Policy { return r.ask.terms.limit.Policy() }
 
 // drains reports whether the units drain from a bucket, without a promised turn.
 func (r *granted) drains() bool {
@@ -195,10 +191,10 @@ func (r *granted) drains() bool {
 // change refunds n units, or charges -n.
 func (r *granted) change(ctx context.Context, n int64) error {
 	var limit policy.Policy
-	if of := r.taken.of; of != nil && r.limiter.leases == nil {
-		limit = of.policy
+	if r.limiter.leased == nil {
+		limit = r.ask.terms.policy
 	}
-	a, err := r.limiter.RefundWith(ctx, limit, r.key, max(n, -decide.MostCharge(r.under())))
+	a, err := r.limiter.RefundWith(ctx, limit, r.ask.key, max(n, -decide.MostCharge(r.under())))
 	if err == nil && !a.Allowed {
 		err = a.Err()
 	}

@@ -133,13 +133,13 @@ func TestUnitsThatStillCountAreSettled(t *testing.T) {
 			c := on(redis, funnel(1000, 1000, time.Minute))
 			c.Mode = mode
 			drains := &granted{began: time.Now().Add(-600 * time.Millisecond)}
-			drains.limiter = open(t, c)
+			drains.ask.terms = open(t, c).own.Load()
 			assert.LessOrEqual(t, drains.counting(15), int64(5), "10 have drained")
 			assert.Zero(t, drains.counting(5))
 			c = on(redis, policy.Must(policy.FixedWindow(100, time.Minute)))
 			c.Mode = mode
 			counts := &granted{began: time.Now()}
-			counts.limiter = open(t, c)
+			counts.ask.terms = open(t, c).own.Load()
 			counts.Answer.ResetAfter = time.Hour
 			assert.Equal(t, int64(15), counts.counting(15))
 			counts.began = counts.began.Add(-time.Minute)

@@ -18,14 +18,6 @@ var (
 	byLeaseBlocked = limits.NewProvenance(limits.SourceLease, false, limits.ErrBlocked)
 )
 
-// byRedis tells that Redis decided: not exactly if servers hold units on lease.
-func (l *Limiter) byRedis() *limits.Provenance {
-	if l.leases == nil {
-		return byRedis
-	}
-	return besideLeases
-}
-
 // blocked returns p for a refusal because of a block.
 func blocked(p *limits.Provenance) *limits.Provenance {
 	switch {

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -53,17 +52,16 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 		store.Standing
 		ok bool
 	}
-	b, err := ask(ctx, l, l.guardOf(l.own.Load(), key), func(ctx context.Context, r *remote) (b blocked, err error) {
-		b.Standing, b.ok, err = r.store.Block(ctx, key, d)
+	b, err := about(ctx, l, l.own.Load(), key, func(ctx context.Context, s decider) (b blocked, err error) {
+		b.Standing, b.ok, err = s.Block(ctx, key, d)
 		return b, err
 	})
 	if err != nil {
-		why, err := mayFallBack(key, err)
-		if err != nil {
-			return err
+		err, passed := told(err)
+		if passed {
+			l.known.Block(key, d)
 		}
-		l.known.Block(key, d)
-		return why.cause
+		return err
 	}
 	if !b.ok {
 		bad.Want = "a time before the end of blocks, 9 years after Config.Epoch"
@@ -77,31 +75,28 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 // Blocked asks Redis how much longer the key is blocked, by Block or Config.Penalty, or 0. If Redis
 // could not be asked, the error is ErrOutage, and the time is as this server was last told.
 func (l *Limiter) Blocked(ctx context.Context, key string) (time.Duration, error) {
-	b, err := ask(ctx, l, l.guardOf(l.own.Load(), key), func(ctx context.Context, r *remote) (store.Standing, error) {
-		b, _, err := r.store.Block(ctx, key, 0)
+	b, err := about(ctx, l, l.own.Load(), key, func(ctx context.Context, s decider) (store.Standing, error) {
+		b, _, err := s.Block(ctx, key, 0)
 		return b, err
 	})
 	if err != nil {
-		why, err := mayFallBack(key, err)
-		if err != nil {
+		err, passed := told(err)
+		if !passed {
 			return 0, err
 		}
-		return l.blockedFor(key, policy.Never), why.cause
+		return l.blockedFor(key, policy.Never), err
 	}
 	l.known.Heard(key, b.Left, b.At)
 	return b.Left, nil
 }
 
 func (l *Limiter) unblock(ctx context.Context, key string) error {
-	_, err := ask(ctx, l, l.guardOf(l.own.Load(), key), func(ctx context.Context, r *remote) (bool, error) {
-		return r.store.Delete(ctx, nil, key)
-	})
-	var why noAnswer
-	if err != nil && !errors.As(err, &why) {
-		return err
+	_, err := about(ctx, l, l.own.Load(), key, func(ctx context.Context, s decider) (bool, error) { return s.Delete(ctx, nil, key) })
+	err, passed := told(err)
+	if err == nil || passed {
+		l.known.Forget(key)
 	}
-	l.known.Forget(key)
-	return why.cause
+	return err
 }
 
 // learnBlock records Redis's answer about the key's block, and counts a block that the call made.

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"errors"
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/store"
@@ -29,36 +28,34 @@ func (l *Limiter) ChangeLimit(ctx context.Context, key string, from, to policy.P
 	if err != nil {
 		return err
 	}
-	if l.leases != nil {
+	if l.leased != nil {
 		return unsupported("ChangeLimit")
 	}
 	old, err := l.orOwn(from, key)
 	if err != nil {
 		return err
 	}
-	of, err := l.orOwn(to, key)
+	next, err := l.orOwn(to, key)
 	if err != nil {
 		return err
 	}
 	if err := store.CheckKey(key); err != nil {
 		return err
 	}
-	if of.logged || old == of {
+	if next.logged || old == next {
 		return nil
 	}
-	was, is := old.limit.Policy(), of.limit.Policy()
+	was, is := old.limit.Policy(), next.limit.Policy()
 	change := store.Rewrite{Tail: store.Tail(key), Next: func(word uint64, now policy.Instant) uint64 {
-		if next, ok := decide.Carry(was, word, is, now, share); ok {
-			return next
+		if carried, ok := decide.Carry(was, word, is, now, share); ok {
+			return carried
 		}
 		return word
 	}}
-	_, err = askOnce(ctx, l, l.guardOf(of, key), l.config.Budget, func(ctx context.Context, r *remote) (struct{}, error) {
-		return struct{}{}, r.store.RewriteAll(ctx, of.limit, []store.Rewrite{change}, l.config.Budget)
+	_, err = askOnce(ctx, l, l.guardOf(next, key), l.config.Budget, func(ctx context.Context, s decider) (struct{}, error) {
+		return struct{}{}, s.RewriteAll(ctx, next.limit, []store.Rewrite{change}, l.config.Budget)
 	})
-	if why := (noAnswer{}); errors.As(err, &why) {
-		return why.cause
-	}
+	err, _ = told(err)
 	return err
 }
 

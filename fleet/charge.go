@@ -186,14 +186,14 @@ func (k *keeper) chargeNode(of *terms, g *guard.Guard, debts []share.Debt) []fat
 	for i, d := range debts {
 		asks[i] = store.Debt{Tail: store.TailOf(d.Name), Units: d.Units}
 	}
-	errs, err := askOnce(k.ctx, k.Limiter, g, max(k.config.Budget, chargeBudget), func(ctx context.Context, r *remote) ([]error, error) {
-		errs := r.store.ChargeEach(ctx, of.limit, asks)
+	errs, err := askOnce(k.ctx, k.Limiter, g, max(k.config.Budget, chargeBudget), func(ctx context.Context, s decider) ([]error, error) {
+		errs := s.ChargeEach(ctx, of.limit, asks)
 		return errs, allFailed(errs)
 	})
 	for i := range fates {
-		switch why := (noAnswer{}); {
+		switch why, _ := err.(noAnswer); { //nolint:errorlint // nothing wraps it
 		case err != nil:
-			fates[i] = fate{charged: errors.As(err, &why) && why.mayBeDone, stop: true}
+			fates[i] = fate{charged: why.mayBeDone, stop: true}
 		case errs[i] == nil:
 			fates[i] = fate{charged: true}
 		default:

@@ -2,13 +2,10 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"math"
 	"slices"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/fleet/internal/share"
-	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/adapter/binding"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
@@ -66,7 +63,7 @@ func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 	c := binding.New(out.Allowed)
 	for i, at := range at {
 		out.Answers[i] = all[at].answer
-		c.See(i, &out.Answers[i].Decision, shape.AtOnce(parts[at].of.policy))
+		c.See(i, &out.Answers[i].Decision, shape.AtOnce(parts[at].terms.policy))
 	}
 	out.Binding, out.RetryAfter = c.Index, c.RetryAfter
 	return out, nil
@@ -79,9 +76,10 @@ func (l *Limiter) SharesClient(other any) bool {
 	return ok && o.conn == l.conn && o.config.Epoch.Equal(l.config.Epoch) // one script reads one clock
 }
 
+// part is claims on a key of a limiter, under one limit.
 type part struct {
-	Claim
-	of *terms
+	limiter *Limiter
+	ask
 }
 
 // join adds up the claims on the same key, limiter and limit. at has the index of each claim's
@@ -90,27 +88,22 @@ func join(claims []Claim) (parts []part, at []int, err error) {
 	at = make([]int, len(claims))
 	first := claims[0].limiter
 	for i, c := range claims {
-		of := c.limiter
 		switch {
-		case of.closed.Load():
+		case c.limiter.closed.Load():
 			return nil, nil, engine.ErrClosed
-		case of.config.Mode != Exact:
+		case c.limiter.config.Mode != Exact:
 			return nil, nil, unsupported("TakeAll")
-		case !of.SharesClient(first):
+		case !c.limiter.SharesClient(first):
 			return nil, nil, ErrDifferentClients
 		}
-		err := store.CheckKey(c.key)
-		p := part{Claim: c}
-		if err == nil {
-			p.of, err = of.under(c.limit, c.key)
-		}
+		terms, err := c.limiter.under(c.limit, c.key)
 		if err != nil {
 			return nil, nil, err
 		}
-		at[i] = slices.IndexFunc(parts, func(q part) bool { return q.limiter == of && q.key == c.key && q.of == p.of })
+		at[i] = slices.IndexFunc(parts, func(p part) bool { return p.limiter == c.limiter && p.key == c.key && p.terms == terms })
 		if at[i] < 0 {
 			at[i] = len(parts)
-			parts = append(parts, p)
+			parts = append(parts, part{c.limiter, ask{terms: terms, key: c.key, n: c.n, returns: c.returns}})
 			continue
 		}
 		n := &parts[at[i]].n
@@ -124,99 +117,31 @@ func join(claims []Claim) (parts []part, at []int, err error) {
 	return parts, at, nil
 }
 
+// takeAll has the links take all parts or none, and counts the answers.
 func takeAll(ctx context.Context, parts []part) ([]taken, error) {
-	asks := make([]store.Ask, len(parts))
-	for i, p := range parts {
-		asks[i] = store.Ask{Limit: p.of.limit, Key: p.key, N: p.n, Returns: p.returns}
+	all, err := exactTogether(ctx, parts)
+	if why, passes := err.(noAnswer); passes { //nolint:errorlint // links do not wrap it
+		all, err = withoutTogether(parts, why)
 	}
-	first := parts[0]
-	all, err := ask(ctx, first.limiter, first.limiter.guardOf(first.of, first.key), func(ctx context.Context, r *remote) ([]store.Taken, error) {
-		for _, p := range parts {
-			if p.limiter.remote.Load() == nil {
-				return nil, errConnecting
-			}
-		}
-		return r.store.TakeAll(ctx, asks)
-	})
-	out := make([]taken, len(parts))
 	if err != nil {
-		if err := takeAllWithout(parts, out, err); err != nil {
-			return nil, err
-		}
-	}
-	for i, t := range all { // Redis decided
-		p := parts[i]
-		out[i].exact = t
-		out[i].answer = limits.Answer{Decision: t.Decision, Provenance: byRedis}
-		if t.Block.Refused {
-			out[i].answer.Provenance = blocked(byRedis)
-		}
-		p.of.remember(p.key, t, false)
-		p.limiter.learnBlock(p.key, &t)
+		return nil, err
 	}
 	allowed := true
-	for i := range out {
-		out[i].of = parts[i].of
-		allowed = allowed && out[i].answer.Allowed
+	for i := range all {
+		refuseBlocked(&all[i].answer, all[i].blocked)
+		allowed = allowed && all[i].answer.Allowed
 	}
 	type key struct {
-		of  *Limiter
-		key string
+		limiter *Limiter
+		key     string
 	}
 	counted := make(map[key]bool, len(parts))
 	for i, p := range parts {
 		k := key{p.limiter, p.key}
-		if a := &out[i].answer; p.n != 0 && a.Allowed == allowed && !counted[k] {
+		if a := &all[i].answer; p.n != 0 && a.Allowed == allowed && !counted[k] {
 			counted[k] = true
 			p.limiter.tally.count(p.n, a)
 		}
 	}
-	return out, nil
-}
-
-// takeAllWithout answers by the limiters' fallbacks, all or nothing, if the error allows that. If a
-// share was closed meanwhile, all units come back, and the error is engine.ErrClosed.
-func takeAllWithout(parts []part, out []taken, failure error) error {
-	var why noAnswer
-	if !errors.As(failure, &why) {
-		return failure
-	}
-	allowed := true
-	var local []share.Claim
-	var at []int // where they stand
-	for i, p := range parts {
-		out[i].blocked = p.limiter.blockedFor(p.key, policy.Never)
-		allowed = allowed && out[i].blocked == 0
-		if p.of.local != nil {
-			n := p.of.unlessBlocked(p.n, out[i].blocked)
-			local, at = append(local, share.Claim{Local: p.of.local, Key: p.key, N: n}), append(at, i)
-			continue
-		}
-		out[i].answer = p.limiter.without(p.of, p.n, why.cause)
-		allowed = allowed && out[i].answer.Allowed
-	}
-	if !allowed { // nothing is charged for it
-		for i := range local {
-			local[i].N = min(local[i].N, 0)
-		}
-	}
-	all, allowed := share.TakeAll(local...)
-	for i, r := range all {
-		p := parts[at[i]]
-		out[at[i]].answer, out[at[i]].local = p.limiter.shared(p.of, r.Decision, local[i].N, why.cause), r
-	}
-	for i := range out {
-		refuseBlocked(&out[i].answer, out[i].blocked)
-	}
-	for _, p := range parts {
-		if p.limiter.closed.Load() {
-			for i := range all {
-				if allowed {
-					all[i].Cancel()
-				}
-			}
-			return engine.ErrClosed
-		}
-	}
-	return nil
+	return all, nil
 }

@@ -116,7 +116,7 @@ func breakerOfANode(t *testing.T, cluster []*redistest.Server, lines []*redistes
 }
 
 func leasesOfANode(t *testing.T, _ []*redistest.Server, lines []*redistest.Line, keys [][]string) {
-	c := leased(overAll(lines, policy.Must(policy.FixedWindow(1_000_000, 366*24*time.Hour))))
+	c := inLeases(overAll(lines, policy.Must(policy.FixedWindow(1_000_000, 366*24*time.Hour))))
 	c.Outage = FallbackClosed
 	l := open(t, c)
 	lines[2].Set(gone)
@@ -133,7 +133,7 @@ func leasesOfANode(t *testing.T, _ []*redistest.Server, lines []*redistest.Line,
 	after := l.Stats()
 	require.Greater(t, after.Leased, before.Leased)
 	require.EqualValues(t, 500, after.Closed-before.Closed)
-	grants := guardedBank{l}.Lease(t.Context(), []lease.Ask{{Key: keys[0][0], Need: 1, Most: 1}, {Key: keys[2][0], Need: 1, Most: 1}, {Key: keys[1][0], Need: 1, Most: 1}})
+	grants := bank{l}.Lease(t.Context(), []lease.Ask{{Key: keys[0][0], Need: 1, Most: 1}, {Key: keys[2][0], Need: 1, Most: 1}, {Key: keys[1][0], Need: 1, Most: 1}})
 	require.NoError(t, grants[0].Err)
 	require.ErrorIs(t, grants[1].Err, ErrOutage)
 	require.NoError(t, grants[2].Err)

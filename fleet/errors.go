@@ -76,23 +76,24 @@ var (
 
 var errConnecting = errors.New("not connected yet")
 
-// noAnswer is the error of an exchange with Redis if Config.Outage is to answer instead. Callers
-// are told the cause. Any other error ends the call.
+// noAnswer is the error of a link that passes a call on, and of an exchange with Redis that the next
+// link is to answer instead. It is never wrapped, and never told to callers: their contexts may end
+// with an error of another call. Any other error ends the call.
 type noAnswer struct {
-	cause error // as Answer.Err has it
-	// mayBeDone: Redis may have made the change asked for, or make it yet. askOnce sets it.
+	// cause is Answer.Err of the fallback, or nil if Redis was not asked yet.
+	cause error
+	// mayBeDone reports that Redis may have made the change asked for, or make it yet. askOnce sets it.
 	mayBeDone bool
 }
 
 func (e noAnswer) Error() string { return e.cause.Error() }
 
-// mayFallBack returns why Config.Outage is to answer a call that failed with err, or the error that
-// ends the call. A too long key is refused with and without Redis.
-func mayFallBack(key string, err error) (why noAnswer, _ error) {
-	if !errors.As(err, &why) {
-		return why, err
+// told returns an error as callers get it, a noAnswer's cause, and reports whether it is a noAnswer.
+func told(err error) (cause error, passed bool) {
+	if why, passes := err.(noAnswer); passes { //nolint:errorlint // nothing wraps it
+		return why.cause, true
 	}
-	return why, store.CheckKey(key)
+	return err, false
 }
 
 // isKeyOrCallError reports whether an error is about a key or call, not about Redis's health.

@@ -11,29 +11,33 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/store"
 )
 
-// ask has Redis do something, behind g. The error is a noAnswer, engine.ErrClosed or the caller's.
-func ask[T any](ctx context.Context, l *Limiter, g *guard.Guard, do func(context.Context, *remote) (T, error)) (T, error) {
-	return askWithin(ctx, l, g, l.config.Budget, do)
+// about has Redis do something about a key within the budget. The error is a noAnswer,
+// engine.ErrClosed or the caller's.
+func about[T any](ctx context.Context, l *Limiter, t *terms, key string, do func(context.Context, decider) (T, error)) (value T, err error) {
+	if err := store.CheckKey(key); err != nil {
+		return value, err
+	}
+	return askWithin(ctx, l, l.guardOf(t, key), l.config.Budget, do)
 }
 
-func askWithin[T any](ctx context.Context, l *Limiter, g *guard.Guard, budget time.Duration, do func(context.Context, *remote) (T, error)) (value T, err error) {
+func askWithin[T any](ctx context.Context, l *Limiter, g *guard.Guard, budget time.Duration, do func(context.Context, decider) (T, error)) (value T, err error) {
 	r, err := l.mayAsk(ctx)
 	if err != nil {
 		return value, err
 	}
-	value, err = guard.DoWithin(ctx, g, budget, func(ctx context.Context) (T, error) { return do(ctx, r) })
+	value, err = guard.DoWithin(ctx, g, budget, func(ctx context.Context) (T, error) { return do(ctx, r.store) })
 	return value, l.classify(ctx, err)
 }
 
 // askOnce is askWithin for a change that the fallback makes otherwise. An unsent request never is
 // sent. If it was sent and may be done, the error says so: see noAnswer.
-func askOnce[T any](ctx context.Context, l *Limiter, g *guard.Guard, budget time.Duration, do func(context.Context, *remote) (T, error)) (T, error) {
+func askOnce[T any](ctx context.Context, l *Limiter, g *guard.Guard, budget time.Duration, do func(context.Context, decider) (T, error)) (T, error) {
 	// The first swap decides: by the goroutine that sends, or by the call that gives up.
 	const sent, dropped = 1, 2
 	var fate atomic.Int32
-	value, err := askWithin(ctx, l, g, budget, func(ctx context.Context, r *remote) (value T, err error) {
+	value, err := askWithin(ctx, l, g, budget, func(ctx context.Context, s decider) (value T, err error) {
 		if fate.CompareAndSwap(0, sent) {
-			value, err = do(ctx, r)
+			value, err = do(ctx, s)
 		}
 		return value, err
 	})
@@ -41,7 +45,7 @@ func askOnce[T any](ctx context.Context, l *Limiter, g *guard.Guard, budget time
 		return value, nil
 	}
 	unsent := fate.CompareAndSwap(0, dropped)
-	if why := (noAnswer{}); errors.As(err, &why) {
+	if why, passes := err.(noAnswer); passes { //nolint:errorlint // askWithin does not wrap it
 		why.mayBeDone = !unsent && !notExecuted(why.cause)
 		err = why
 	}
@@ -50,14 +54,14 @@ func askOnce[T any](ctx context.Context, l *Limiter, g *guard.Guard, budget time
 
 // askTake is ask for a take. l.batch sends it with others. In a cluster it goes alone, so that it
 // cannot wait for a node without its key that is away.
-func (l *Limiter) askTake(ctx context.Context, of *terms, ask store.TakeAsk) (t store.Taken, err error) {
-	ask.Limit = of.limit
+func (l *Limiter) askTake(ctx context.Context, terms *terms, ask store.TakeAsk) (t store.Taken, err error) {
+	ask.Limit = terms.limit
 	r, err := l.mayAsk(ctx)
 	if err != nil {
 		return t, err
 	}
 	if r.clustered() {
-		t, err = guard.Do(ctx, l.guardOf(of, ask.Key), func(ctx context.Context) (store.Taken, error) {
+		t, err = guard.Do(ctx, l.guardOf(terms, ask.Key), func(ctx context.Context) (store.Taken, error) {
 			return r.store.TakeOne(ctx, ask)
 		})
 	} else {

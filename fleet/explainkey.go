@@ -25,7 +25,7 @@ var _ limits.RemoteExplainer[string] = (*Limiter)(nil)
 // The errors are Take's; a PolicyFor limit of another family is explained as refusing all.
 func (l *Limiter) Explain(ctx context.Context, key string) (limits.Explanation, error) {
 	x := limits.Explanation{Binding: -1}
-	of, err := l.find(nil, key)
+	terms, err := l.find(nil, key)
 	if err != nil {
 		a, err := noAnswerFor(err)
 		if err != nil {
@@ -33,23 +33,28 @@ func (l *Limiter) Explain(ctx context.Context, key string) (limits.Explanation, 
 		}
 		x.Decision, x.Provenance, x.Known = a.Decision, a.Provenance, true
 	} else {
-		held := l.held(key)
-		t, err := l.takeExact(ctx, of, store.TakeAsk{Key: key}, 0)
-		switch {
-		case err != nil:
+		var unspent int64
+		if l.leased != nil {
+			unspent = l.leased.leases.Held(key)
+		}
+		t, err := l.look(ctx, ask{terms: terms, key: key})
+		if err != nil {
 			return x, err
-		case t.answer.Source() != limits.SourceRedis:
-			x = l.explainWithout(of, key, &t)
-		case of.logged:
-			x = explainLog(of, &t)
+		}
+		got, exact := t.receipt.(*store.Taken)
+		switch {
+		case !exact:
+			x = l.explainWithout(terms, key, &t)
+		case terms.logged:
+			x = explainLog(terms, &t)
 		default:
-			x = limits.ExplainWord(of.limit.Policy(), t.exact.After, t.exact.At, 1, t.exact.Block.Left)
-			x.Known = x.Known || t.exact.After != 0
+			x = limits.ExplainWord(terms.limit.Policy(), got.After, got.At, 1, t.blocked)
+			x.Known = x.Known || got.After != 0
 		}
 		t.answer.Allowed = x.Allowed
 		x.Provenance = forAdapters(t.answer).Provenance
-		if l.leases != nil && t.answer.Source() == limits.SourceRedis {
-			l.explainLease(&x, key, held)
+		if l.leased != nil && exact {
+			l.leased.explain(&x, key, unspent)
 		}
 	}
 	x.Name, x.Limit, x.Waiting = l.config.Name, l.LimitFor(key), l.waiters.forKey(key)
@@ -57,25 +62,25 @@ func (l *Limiter) Explain(ctx context.Context, key string) (limits.Explanation, 
 }
 
 // explainLog explains Redis's answer for a log, without a word.
-func explainLog(of *terms, t *taken) limits.Explanation {
+func explainLog(terms *terms, t *taken) limits.Explanation {
 	x := limits.Explanation{Binding: -1, Decision: t.answer.Decision}
 	x.Known = x.ResetAfter > 0
-	if t.exact.Block.Left == 0 { // else Remaining is not the limit's
-		x.Of = of.most
+	if t.blocked == 0 { // else Remaining is not the limit's
+		x.Of = terms.most
 		x.Used = x.Of - x.Remaining
 	}
 	x.Allowed = x.Remaining > 0
-	x.Block(t.exact.Block.Left)
+	x.Block(t.blocked)
 	return x
 }
 
-// explainLease corrects Redis's explanation by this server's own decision and held units.
-func (l *Limiter) explainLease(x *limits.Explanation, key string, held int64) {
+// explain corrects Redis's explanation by this server's own decision and unspent units.
+func (l *leased) explain(x *limits.Explanation, key string, unspent int64) {
 	x.Used, x.Of, x.Returns = 0, 0, nil
 	switch {
 	case x.Blocked > 0:
-	case held > 0:
-		x.Allowed, x.Remaining, x.RetryAfter = true, min(x.Remaining+held, l.plan.Limit()), 0
+	case unspent > 0:
+		x.Allowed, x.Remaining, x.RetryAfter = true, min(x.Remaining+unspent, l.plan.Limit()), 0
 		x.Provenance = byLease
 	default:
 		if refused := l.leases.Refused(key); refused > 0 {
@@ -85,13 +90,13 @@ func (l *Limiter) explainLease(x *limits.Explanation, key string, held int64) {
 }
 
 // explainWithout explains a key by the fallback. t is its answer to a look.
-func (l *Limiter) explainWithout(of *terms, key string, t *taken) limits.Explanation {
-	x := limits.Explanation{Binding: -1, Known: true, Decision: policy.Decision{Limit: of.most}}
+func (l *Limiter) explainWithout(terms *terms, key string, t *taken) limits.Explanation {
+	x := limits.Explanation{Binding: -1, Known: true, Decision: policy.Decision{Limit: terms.most}}
 	switch t.answer.Source() {
 	case limits.SourceOpen:
 		x.Allowed = true
 	case limits.SourceShare:
-		x.Decision = l.shared(of, of.local.Peek(key, 1), 1, nil).Decision
+		x.Decision = fallback{l}.shared(&ask{terms: terms}, terms.local.Peek(key, 1), 1).answer.Decision
 	}
 	x.Block(t.blocked)
 	return x

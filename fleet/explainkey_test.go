@@ -56,19 +56,19 @@ func TestExplainALog(t *testing.T) {
 // Promise: Explanations leave out figures of other servers' leases.
 func TestExplainLeases(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		c := leased(on(redis, window(10_000, time.Hour)))
+		c := inLeases(on(redis, window(10_000, time.Hour)))
 		c.Term = time.Minute // nothing comes back by itself while this runs
 		l, other := open(t, c), open(t, c)
 		warm(t, l, "a", 200)
-		eventually(t, func() bool { return l.leases.Held("a") > 0 }, "a lease")
+		eventually(t, func() bool { return l.leased.leases.Held("a") > 0 }, "a lease")
 		x := explain(t, l, "a")
 		assert.Equal(t, []any{limits.SourceLease, false, int64(0), int64(0), true}, []any{x.Source(), x.Exact(), x.Used, x.Of, x.Allowed})
 		assert.Empty(t, x.Returns)
-		held := l.leases.Held("a")
+		held := l.leased.leases.Held("a")
 		for _, n := range []int64{0, 1, held, held + 1} {
 			assert.True(t, peek(t, l, "a", n).Allowed, "%d units of %d", n, held)
 		}
-		assert.Equal(t, held, l.leases.Held("a"), "a look takes nothing")
+		assert.Equal(t, held, l.leased.leases.Held("a"), "a look takes nothing")
 		assert.Equal(t, policy.Never, peek(t, l, "a", 10_001).RetryAfter)
 		assert.Contains(t, x.String(), "How much is used is not known, as servers may hold units on lease. A call is admitted.")
 		x = explain(t, other, "a")

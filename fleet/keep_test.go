@@ -131,21 +131,21 @@ func TestLeasedKeep(t *testing.T) {
 		const limit = 3000
 		ctx := t.Context()
 		redis.Set(redistest.Weather{Answers: 50 * time.Microsecond})
-		c := leased(on(redis, policy.Must(policy.FixedWindow(limit, 366*24*time.Hour))))
+		c := inLeases(on(redis, policy.Must(policy.FixedWindow(limit, 366*24*time.Hour))))
 		c.Term = time.Minute
 		l := open(t, c)
 		var r Reservation
-		for r.taken.lease == nil || l.held("a") < 10 {
+		for r.ask.receipt == nil || r.Source() != limits.SourceLease || l.leased.leases.Held("a") < 10 {
 			r = must.Get(l.Acquire(ctx, "a", 5, 0))
 			if r.Source() != limits.SourceLease {
 				require.NoError(t, r.Cancel(ctx))
 			}
 		}
-		before := l.held("a")
+		before := l.leased.leases.Held("a")
 		require.NoError(t, r.Keep(ctx, 2))
-		require.Equal(t, before+3, l.held("a"))
+		require.Equal(t, before+3, l.leased.leases.Held("a"))
 		require.NoError(t, r.Keep(ctx, 0))
-		require.Equal(t, before+3, l.held("a"), "the first call ended it")
+		require.Equal(t, before+3, l.leased.leases.Held("a"), "the first call ended it")
 	})
 }
 

@@ -3,18 +3,86 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/lease"
 	"github.com/ral-limiter/ral/fleet/internal/store"
-	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
-// guardedBank asks remote.bank for the leases, within a budget and behind the breaker.
-type guardedBank struct{ *Limiter }
+// leased is the first link in Leased mode. It decides calls by this server's leases, and asks Redis
+// for more. It passes on looks and give-backs, and takes of a key that is not worth a lease: Redis
+// decides these by the same policy, and they are paid before they pass, like a lease's units.
+type leased struct {
+	*Limiter
+	leases *lease.Leases
+	plan   *lease.Plan
+}
+
+// trusts is a term. After it this server's leases of a key have ended, and it asks Redis again.
+func (l *leased) trusts() time.Duration { return l.plan.Term }
+
+func (l *leased) take(ctx context.Context, a ask) (t taken, err error) {
+	var ok bool
+	switch t.answer.Provenance = byLease; {
+	case ctx.Err() != nil:
+		return t, context.Cause(ctx)
+	case a.blocked > 0:
+		t.answer.Limit = l.plan.Limit()
+		if a.n < 0 || a.n > t.answer.Limit {
+			t.answer.RetryAfter = policy.Never
+		}
+		return t, nil
+	case a.final:
+		t.answer.Decision, ok = l.leases.Try(a.key, a.n)
+	default:
+		var receipt engine.Reservation[string]
+		t.answer.Decision, receipt, ok = l.leases.Reserve(a.key, a.n)
+		t.receipt = &receipt
+	}
+	if ok {
+		return t, nil
+	}
+	t.receipt = nil
+	t.answer.Decision, err = l.leases.Ask(a.key, a.n, l.config.Budget, ctx.Done())
+	switch {
+	case err == nil:
+		return t, nil
+	case errors.Is(err, lease.ErrFew):
+		return t, noAnswer{}
+	case errors.Is(err, lease.ErrClosed):
+		return t, engine.ErrClosed
+	case ctx.Err() != nil:
+		return t, context.Cause(ctx)
+	case errors.Is(err, lease.ErrLate):
+		err = fmt.Errorf("%w of %v: %w", ErrBudget, l.config.Budget, err)
+	}
+	return t, noAnswer{cause: asOutage(err)}
+}
+
+// mayTry reports whether Take and Choke may decide by a lease at once, without the chain, which costs
+// more and is for the calls that a lease does not decide. Most calls need no more than that.
+func (l *leased) mayTry(ctx context.Context, key string) bool {
+	return ctx.Err() == nil && l.blockedFor(key, l.trusts()) == 0
+}
+
+func (*leased) look(context.Context, ask) (taken, error) { return taken{}, noAnswer{} }
+
+// giveBack returns a receipt's units to their lease. Redis counts them.
+func (*leased) giveBack(_ context.Context, a ask) (taken, error) {
+	if a.receipt == nil {
+		return taken{}, noAnswer{}
+	}
+	a.receipt.(*engine.Reservation[string]).Keep(a.kept)
+	return taken{}, nil
+}
+
+// bank asks remote.bank for the leases, within a budget and behind the breaker.
+type bank struct{ *Limiter }
 
 const (
 	// An exchange with Redis may take exchangeBudgets times a call's budget. Each call waits only
@@ -27,7 +95,7 @@ const (
 )
 
 // Lease implements lease.Bank.
-func (b guardedBank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
+func (b bank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
 	grants := make([]lease.Grant, len(asks))
 	b.byGuard(b.own.Load(), len(asks), func(i int) string { return store.Tail(asks[i].Key) }, func(g *guard.Guard, at []int) {
 		place(grants, b.leaseNode(ctx, g, pick(asks, at)), at)
@@ -35,7 +103,7 @@ func (b guardedBank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant 
 	return grants
 }
 
-func (b guardedBank) leaseNode(ctx context.Context, g *guard.Guard, asks []lease.Ask) []lease.Grant {
+func (b bank) leaseNode(ctx context.Context, g *guard.Guard, asks []lease.Ask) []lease.Grant {
 	r, err := b.reach()
 	if err != nil {
 		return failedGrants(len(asks), err)
@@ -58,7 +126,7 @@ func failedGrants(count int, err error) []lease.Grant {
 
 // learnGrants has the share learn Redis's answers, with others' leases as used, and the list
 // blocks.
-func (b guardedBank) learnGrants(asks []lease.Ask, grants []lease.Grant) {
+func (b bank) learnGrants(asks []lease.Ask, grants []lease.Grant) {
 	for i, g := range grants {
 		if g.Err != nil {
 			continue
@@ -82,7 +150,7 @@ func unanswered(grants []lease.Grant) error {
 }
 
 // Return implements lease.Bank.
-func (b guardedBank) Return(ctx context.Context, backs []lease.Back) error {
+func (b bank) Return(ctx context.Context, backs []lease.Back) error {
 	r, err := b.reach()
 	if err != nil {
 		return err
@@ -95,47 +163,4 @@ func (b guardedBank) Return(ctx context.Context, backs []lease.Back) error {
 		place(errs, []error{err}, at[:min(len(at), 1)]) // the first of them has it
 	})
 	return errors.Join(errs...)
-}
-
-// held returns the units of a key that this server could use without Redis. Ask for it before
-// Redis, so that no unit counts twice.
-func (l *Limiter) held(key string) int64 {
-	if l.leases == nil {
-		return 0
-	}
-	return l.leases.Held(key)
-}
-
-// tryLease decides a call in Leased mode if this server can; the leases count it. It is faster than
-// take, as it keeps nothing to give back. Most calls run only this.
-func (l *Limiter) tryLease(ctx context.Context, key string, n int64) (a limits.Answer, ok bool) {
-	if ctx.Err() != nil {
-		return limits.Answer{}, false
-	}
-	if a, blocked := l.blockedLease(key, n); blocked {
-		return a, true
-	}
-	if a.Decision, ok = l.leases.Try(key, n); ok {
-		a.Provenance = byLease
-	}
-	return a, ok
-}
-
-// blockedLease refuses a call in Leased mode if Redis said within a term that the key is blocked.
-// After a term this server's leases of it have ended, and it asks.
-func (l *Limiter) blockedLease(key string, n int64) (a limits.Answer, blocked bool) {
-	if l.known.Empty() { // on most servers
-		return a, false
-	}
-	left := l.blockedFor(key, l.plan.Term)
-	if left == 0 {
-		return a, false
-	}
-	a = limits.Answer{Decision: policy.Decision{Limit: l.plan.Limit()}, Provenance: byLease}
-	if n < 0 || n > a.Limit {
-		a.RetryAfter = policy.Never
-	}
-	refuseBlocked(&a, left)
-	l.tally.count(n, &a)
-	return a, true
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-func leased(c Config) Config {
+func inLeases(c Config) Config {
 	c.Mode = Leased
 	return c
 }
@@ -28,7 +28,7 @@ func TestLeasedAllocatesNothing(t *testing.T) {
 		if race.Enabled {
 			t.Skip("the race detector allocates")
 		}
-		c := leased(on(redis, policy.Must(policy.FixedWindow(1_000_000, time.Hour))))
+		c := inLeases(on(redis, policy.Must(policy.FixedWindow(1_000_000, time.Hour))))
 		c.Term = time.Minute
 		l := open(t, c)
 		ctx := context.Background()
@@ -43,7 +43,7 @@ func TestLeasedAllocatesNothing(t *testing.T) {
 func TestLeasedChokeIsTake(t *testing.T) {
 	for _, choke := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-			c := leased(on(redis, window(10_000, 366*24*time.Hour)))
+			c := inLeases(on(redis, window(10_000, 366*24*time.Hour)))
 			c.Term = time.Minute
 			l := open(t, c)
 			var admitted, refused uint64
@@ -85,7 +85,7 @@ func warm(t testing.TB, l *Limiter, key string, calls int) {
 func TestLeasedVerbsOfAWindow(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		const limit = 100_000
-		c := leased(on(redis, window(limit, time.Hour)))
+		c := inLeases(on(redis, window(limit, time.Hour)))
 		c.Term = time.Minute // nothing comes back by itself while this runs
 		l := open(t, c)
 		ctx := t.Context()
@@ -100,7 +100,7 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 		require.LessOrEqual(t, peek(t, l, "a", 0).Remaining, limit-used)
 		eventually(t, func() bool { return peek(t, l, "a", 0).Remaining == limit-used }, "what this server holds remains")
 		require.Greater(t, l.Stats().LeasedUnits+l.Stats().Exact, uint64(used), "nothing was leased ahead")
-		require.Positive(t, l.leases.Held("a"))
+		require.Positive(t, l.leased.leases.Held("a"))
 		for _, n := range []int64{-3, 3} {
 			used -= n
 			a := must.Get(l.Refund(ctx, "a", n))
@@ -129,7 +129,7 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 		require.Equal(t, mine, err)
 		require.ErrorIs(t, l.Wait(ended, "a", 1), engine.ErrCancelled)
 		require.True(t, must.Get(l.Reset(ctx, "a")))
-		require.Zero(t, l.leases.Held("a"))
+		require.Zero(t, l.leased.leases.Held("a"))
 
 		s := l.Stats()
 		require.Equal(t, []uint64{200 + 1 + 1 + 1, 3}, []uint64{s.Admitted, s.Refused})
@@ -138,7 +138,7 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 
 		// Close returns held units to others.
 		warm(t, l, "c", 200)
-		require.Positive(t, l.leases.Held("c"))
+		require.Positive(t, l.leased.leases.Held("c"))
 		require.NoError(t, l.Close())
 		_, err = l.Take(ctx, "c", 1)
 		require.ErrorIs(t, err, engine.ErrClosed)
@@ -154,12 +154,12 @@ func TestLeasedKilled(t *testing.T) {
 	for _, f := range fallbacks {
 		t.Run(f.source.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-				c := leased(on(redis, window(100_000, time.Hour)))
+				c := inLeases(on(redis, window(100_000, time.Hour)))
 				c.Outage, c.Term = f.outage, time.Minute
 				l := open(t, c)
 				warm(t, l, "a", 300)
 				redis.Set(gone)
-				held := l.leases.Held("a")
+				held := l.leased.leases.Held("a")
 				require.Positive(t, held)
 				for range held {
 					a := take(t, l, "a", 1)

@@ -61,10 +61,10 @@ type Limiter struct {
 	openingsBefore atomic.Uint64
 	forgotten      sync.WaitGroup
 	batch          *guard.Batch[store.TakeAsk, store.Taken]
-	local          *share.Local  // of the own terms; nil except for FallbackShare
-	state          *stateFile    // nil without Config.StateFile
-	leases         *lease.Leases // nil except in Leased mode
-	plan           *lease.Plan   // with them
+	local          *share.Local // of the own terms; nil except for FallbackShare
+	state          *stateFile   // nil without Config.StateFile
+	chain          []link       // that decide calls
+	leased         *leased      // the first of them, or nil except in Leased mode
 	known          *blocklist.List
 	servers        atomic.Int64 // counted last
 	waiters        waiters
@@ -130,12 +130,14 @@ func New(config Config) (*Limiter, error) {
 		waiters: waiters{mostPerKey: config.MaxWaiting, most: config.MaxWaitingTotal},
 	}
 	kept := config.Policy
+	l.chain = []link{exact{l, byRedis}, fallback{l}}
 	if config.Mode == Leased {
 		plan, err := lease.NewPlan(config.Policy, config.Term)
 		if err != nil {
 			return nil, err
 		}
-		l.plan, kept = plan, plan.Policy
+		l.leased, kept = &leased{Limiter: l, plan: plan}, plan.Policy
+		l.chain = []link{l.leased, exact{l, besideLeases}, fallback{l}}
 	}
 	// The check of the policy does not depend on Redis.
 	l.maker = store.New(nil, l.storeOptions())
@@ -175,9 +177,9 @@ func New(config Config) (*Limiter, error) {
 	l.servers.Store(int64(config.Servers))
 	l.ctx, l.stop = context.WithCancel(context.Background())
 
-	if l.plan != nil {
+	if l.leased != nil {
 		leases, err := lease.New(lease.Config{
-			Plan: l.plan, Bank: guardedBank{l}, Name: store.Short, MaxKeys: config.MaxKeys,
+			Plan: l.leased.plan, Bank: bank{l}, Name: store.Short, MaxKeys: config.MaxKeys,
 			Timeout: max(callTimeout, 2*exchangeBudgets*config.Budget), // the bank has its own
 			Servers: func() int { return max(int(l.servers.Load()), 1) },
 			Blocked: func(key string) bool { return l.blockedFor(key, policy.Never) > 0 },
@@ -187,13 +189,13 @@ func New(config Config) (*Limiter, error) {
 			l.guard.Close()
 			return nil, err
 		}
-		l.leases = leases
+		l.leased.leases = leases
 	}
 	if config.StateFile != "" {
 		state, err := openState(config, l.local)
 		if err != nil {
-			if l.leases != nil {
-				err = errors.Join(err, l.leases.Close(l.ctx))
+			if l.leased != nil {
+				err = errors.Join(err, l.leased.leases.Close(l.ctx))
 			}
 			l.stop()
 			l.guard.Close()
@@ -231,8 +233,8 @@ func (l *Limiter) newRemote(client rueidis.Client) *remote {
 	} else {
 		r.store = store.New(client, l.storeOptions())
 	}
-	if l.plan != nil {
-		r.bank = lease.NewOnStore(r.store, l.plan, l.own.Load().limit)
+	if l.leased != nil {
+		r.bank = lease.NewOnStore(r.store, l.leased.plan, l.own.Load().limit)
 	}
 	return r
 }
@@ -284,8 +286,8 @@ func (l *Limiter) away() error {
 	if open, why := l.guard.Open(); open {
 		return l.uncounted(asOutage(why))
 	}
-	if l.leases != nil {
-		return l.leases.Health()
+	if l.leased != nil {
+		return l.leased.leases.Health()
 	}
 	return nil
 }
@@ -314,10 +316,10 @@ func (l *Limiter) Close() error {
 	var err error
 	l.closing.Do(func() {
 		l.closed.Store(true)
-		if l.leases != nil {
+		if l.leased != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 			defer cancel()
-			err = l.leases.Close(ctx)
+			err = l.leased.leases.Close(ctx)
 		}
 		l.stop()
 		<-l.kept
@@ -331,15 +333,6 @@ func (l *Limiter) Close() error {
 		}
 	})
 	return err
-}
-
-// blockedFor returns how much longer the key is blocked, as heard from Redis less than within ago,
-// or 0. Every call decided without asking Redis asks here.
-func (l *Limiter) blockedFor(key string, within time.Duration) time.Duration {
-	if left, ago := l.known.Left(key); ago < within {
-		return left
-	}
-	return 0
 }
 
 func (l *Limiter) sleep(ctx context.Context, d time.Duration) error {

@@ -176,32 +176,34 @@ func TestClosedMeanwhile(t *testing.T) {
 			c := on(redis, funnel(2, 1, time.Hour))
 			c.Outage = outage
 			l, other := open(t, c), open(t, c)
-			ask := func(limiters ...*Limiter) error {
+			all := func(limiters ...*Limiter) error {
 				var parts []part
 				for _, l := range limiters {
-					parts = append(parts, part{l.Claim("a", 1), l.own.Load()})
+					parts = append(parts, part{l, ask{terms: l.own.Load(), key: "a", n: 1}})
 				}
-				return takeAllWithout(parts, make([]taken, len(parts)), failure)
+				_, err := withoutTogether(parts, failure)
+				return err
 			}
+			failed := ask{terms: l.own.Load(), key: "a", n: 1, why: failure}
 			take(t, l, "a", 0)
-			require.NoError(t, ask(other, l))
-			a := must.Get(l.refundWithout(l.own.Load(), "a", 1, failure))
+			require.NoError(t, all(other, l))
+			a := must.Get(l.giveBack(t.Context(), failed))
 			require.ErrorIs(t, a.Err(), down)
 
 			require.NoError(t, l.Close())
-			got, err := l.takeWithout(l.own.Load(), "a", 1, 0, failure)
+			got, err := l.take(t.Context(), failed)
 			require.ErrorIs(t, err, engine.ErrClosed)
 			require.Zero(t, got)
-			a, err = l.refundWithout(l.own.Load(), "a", 1, failure)
+			a, err = l.giveBack(t.Context(), failed)
 			require.ErrorIs(t, err, engine.ErrClosed)
 			require.Zero(t, a)
-			require.ErrorIs(t, ask(other, l), engine.ErrClosed)
+			require.ErrorIs(t, all(other, l), engine.ErrClosed)
 			require.Zero(t, l.Stats().Admitted+l.Stats().Refused)
 			if outage == FallbackOpen { // all let it pass
 				c.Outage = FallbackShare
 				share := open(t, c)
 				take(t, share, "a", 0)
-				require.ErrorIs(t, ask(share, l), engine.ErrClosed)
+				require.ErrorIs(t, all(share, l), engine.ErrClosed)
 				require.Zero(t, share.local.Peek("a", 0).ResetAfter, "it comes back")
 			}
 		}

@@ -2,13 +2,11 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -21,9 +19,8 @@ type Reservation struct {
 	Waited time.Duration // by Acquire for the turn
 
 	limiter *Limiter
-	key     string
-	n       int64
-	taken   taken
+	by      link // that took the units; nil once they are settled
+	ask     ask  // with the receipt
 }
 
 // Reserve takes n units for the key now if they can be used within patience. The answer's Wait is
@@ -31,22 +28,21 @@ type Reservation struct {
 // zero patience they can be used at once, except under a policy.Queue, which delays calls by up to
 // its own length. Leased mode has no turns: the error is ErrModeUnsupported.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64, patience time.Duration) (Reservation, error) {
-	if l.leases != nil {
+	if l.leased != nil {
 		return Reservation{}, unsupported("Reserve")
 	}
-	of, err := l.under(nil, key)
+	terms, err := l.under(nil, key)
 	if err != nil {
 		return Reservation{Answer: misfit}, err
 	}
-	t, err := l.take(ctx, of, store.TakeAsk{Key: key, N: n, Patience: patience, Returns: true})
-	if err != nil {
-		return Reservation{}, err
-	}
-	return l.reserved(key, n, t), nil
+	a := ask{terms: terms, key: key, n: n, patience: patience, returns: true}
+	t, err := l.take(ctx, a)
+	return l.reserved(a, t), err
 }
 
-func (l *Limiter) reserved(key string, n int64, t taken) Reservation {
-	return Reservation{Answer: t.answer, limiter: l, key: key, n: n, taken: t}
+func (l *Limiter) reserved(a ask, t taken) Reservation {
+	a.receipt = t.receipt
+	return Reservation{Answer: t.answer, limiter: l, by: t.by, ask: a}
 }
 
 // Cancel gives all units back, on the terms of Keep.
@@ -71,26 +67,14 @@ func (r *Reservation) Cancel(ctx context.Context) error { return r.Keep(ctx, 0) 
 // ErrOutage, the units still count, or Redis was too late to say. A second call does nothing, and
 // neither does a call on a refusal.
 func (r *Reservation) Keep(ctx context.Context, n int64) error {
-	t := r.taken
-	r.taken = taken{}
-	switch {
-	case !t.answer.Allowed || n >= r.n:
-		return nil
-	case t.answer.Source() == limits.SourceShare:
-		t.local.Keep(n)
-		return nil
-	case t.lease != nil:
-		t.lease.Keep(n)
-		return nil
-	case t.answer.Source() != limits.SourceRedis:
-		return nil // nothing was recorded
+	by, a := r.by, r.ask
+	r.by = nil
+	if by == nil || a.receipt == nil || !r.Allowed || n >= a.n {
+		return nil // nothing was recorded, or all is kept
 	}
-	_, err := ask(ctx, r.limiter, r.limiter.guardOf(t.of, r.key), func(ctx context.Context, remote *remote) (store.Taken, error) {
-		return remote.store.Keep(ctx, t.of.limit, r.key, t.exact, r.n, n)
-	})
-	if why := (noAnswer{}); errors.As(err, &why) {
-		return why.cause
-	}
+	a.kept = n
+	_, err := by.giveBack(ctx, a)
+	err, _ = told(err)
 	return err
 }
 
@@ -147,17 +131,17 @@ func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (Reser
 		if crowded != nil {
 			left = 0
 		}
-		of, err := l.under(call.Limit, key)
+		terms, err := l.under(call.Limit, key)
 		if err != nil {
 			return Reservation{Answer: misfit}, err
 		}
 		// A call that ends meanwhile still learns its units, to give them back.
-		ask := store.TakeAsk{Key: key, N: n, Patience: of.orAtOnce(left), Returns: !call.Brief}
-		t, err := l.take(context.WithoutCancel(ctx), of, ask)
+		a := ask{terms: terms, key: key, n: n, patience: terms.orAtOnce(left), returns: !call.Brief}
+		t, err := l.take(context.WithoutCancel(ctx), a)
 		if err != nil {
 			return Reservation{}, err
 		}
-		r := l.reserved(key, n, t)
+		r := l.reserved(a, t)
 		if r.Allowed {
 			promised := r.Wait > 0 && n != 0
 			slept = slept || r.Wait > 0
@@ -179,16 +163,16 @@ func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (Reser
 			left, byDeadline = patienceLeft(ctx, patience, begun)
 		}
 		// A decision about turns is final: there is no use in asking again.
-		turns := !t.guess && l.leases == nil && !isBlocked(&r.Answer)
+		turns := !t.guess && l.leased == nil && !isBlocked(&r.Answer)
 		switch {
 		case r.RetryAfter == policy.Never:
-			return r, fmt.Errorf("%w: %d of at most %d", engine.ErrNever, n, of.most)
+			return r, fmt.Errorf("%w: %d of at most %d", engine.ErrNever, n, terms.most)
 		case crowded != nil:
 			return r, crowded
 		case n == 0:
 			return r, late(&r.Answer)
-		case turns && of.crowds(left):
-			return r, fmt.Errorf("%w: %v has no room for more", engine.ErrCrowded, of.policy)
+		case turns && terms.crowds(left):
+			return r, fmt.Errorf("%w: %v has no room for more", engine.ErrCrowded, terms.policy)
 		case r.RetryAfter > left && isBlocked(&r.Answer) && byDeadline:
 			return r, fmt.Errorf("%w: %w", late(&r.Answer), context.DeadlineExceeded)
 		case r.RetryAfter > left && isBlocked(&r.Answer):

@@ -39,7 +39,7 @@ func (l *Limiter) SetPolicy(p policy.Policy) error {
 	switch {
 	case shape.IsNil(p):
 		return bad("nil", "a policy, such as policy.Funnel returns")
-	case l.leases != nil:
+	case l.leased != nil:
 		return unsupported("SetPolicy")
 	case l.config.PolicyFor != nil:
 		return bad(p, "none, since Config.PolicyFor chooses the limits: let it return another")

@@ -74,7 +74,7 @@ func TestSetPolicyIsRefused(t *testing.T) {
 		chosen := c
 		chosen.PolicyFor = func(string) policy.Policy { return nil }
 		refused(open(t, chosen), p, "PolicyFor")
-		require.ErrorIs(t, open(t, leased(on(redis, p))).SetPolicy(p), ErrModeUnsupported)
+		require.ErrorIs(t, open(t, inLeases(on(redis, p))).SetPolicy(p), ErrModeUnsupported)
 		require.NoError(t, l.Close())
 		require.ErrorIs(t, l.SetPolicy(p), engine.ErrClosed)
 	})
@@ -239,7 +239,7 @@ func TestChangeLimitIsRefused(t *testing.T) {
 			require.ErrorIs(t, l.ChangeLimit(ctx, "a", small, other), ErrMisfit)
 		}
 		require.ErrorIs(t, l.ChangeLimit(ctx, string(make([]byte, 1<<17)), small, large), ErrKeyTooLong)
-		require.ErrorIs(t, open(t, leased(on(redis, small))).ChangeLimit(ctx, "a", small, large), ErrModeUnsupported)
+		require.ErrorIs(t, open(t, inLeases(on(redis, small))).ChangeLimit(ctx, "a", small, large), ErrModeUnsupported)
 		redis.Set(gone)
 		require.ErrorIs(t, l.ChangeLimit(ctx, "a", small, large), ErrOutage)
 		redis.Set(well)

@@ -91,13 +91,13 @@ func (l *Limiter) Stats() Stats {
 	if l.local != nil {
 		s.Divisor = l.local.Servers()
 	}
-	if l.leases != nil {
-		of := l.leases.Stats()
-		s.Admitted += of.Admitted
-		s.OverLimit += of.Refused - of.Blocked
-		s.Blocked += of.Blocked
-		s.Leased = t.by[limits.SourceLease].Load() + of.Admitted + of.Refused
-		s.LeasedUnits, s.ReturnedUnits, s.LapsedUnits = of.Leased, of.Returned, of.Lapsed
+	if l.leased != nil {
+		leases := l.leased.leases.Stats()
+		s.Admitted += leases.Admitted
+		s.OverLimit += leases.Refused - leases.Blocked
+		s.Blocked += leases.Blocked
+		s.Leased = t.by[limits.SourceLease].Load() + leases.Admitted + leases.Refused
+		s.LeasedUnits, s.ReturnedUnits, s.LapsedUnits = leases.Leased, leases.Returned, leases.Lapsed
 	}
 	s.Refused = s.OverLimit + s.Blocked + s.Unavailable
 	return s

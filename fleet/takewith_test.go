@@ -113,7 +113,7 @@ func TestTakeWithMisfit(t *testing.T) {
 			require.EqualValues(t, 4*(len(limits)+len(never)-1), l.Stats().Misfits)
 			require.Zero(t, l.Stats().Admitted+l.Stats().Refused)
 		}
-		leased := open(t, leased(on(redis, funnel(100, 1, time.Second))))
+		leased := open(t, inLeases(on(redis, funnel(100, 1, time.Second))))
 		_, err := leased.TakeWith(ctx, funnel(10, 1, time.Second), "a", 1)
 		require.ErrorIs(t, err, ErrModeUnsupported)
 		require.True(t, must.Get(leased.TakeWith(ctx, nil, "a", 1)).Allowed)

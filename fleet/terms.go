@@ -55,11 +55,14 @@ func (o *otherTerms) all() []*terms {
 // under returns a call's terms: of limit, else of Config.PolicyFor's choice, else the limiter's
 // own.
 func (l *Limiter) under(limit policy.Policy, key string) (*terms, error) {
-	of, err := l.find(limit, key)
+	if err := store.CheckKey(key); err != nil {
+		return nil, err
+	}
+	t, err := l.find(limit, key)
 	if err != nil && !errors.Is(err, ErrModeUnsupported) {
 		l.tally.misfits.Add(1)
 	}
-	return of, err
+	return t, err
 }
 
 // find is under without counting.
@@ -71,7 +74,7 @@ func (l *Limiter) find(limit policy.Policy, key string) (*terms, error) {
 	switch {
 	case limit == nil || shape.IsNil(limit):
 		return own, nil
-	case l.leases != nil:
+	case l.leased != nil:
 		return nil, unsupported("a limit that comes with a call")
 	}
 	if comparable := reflect.TypeOf(limit).Comparable(); comparable {
@@ -167,8 +170,8 @@ func (l *Limiter) LimitFor(key string) policy.Policy {
 			return p
 		}
 	}
-	if l.plan != nil {
-		return l.plan.Policy
+	if l.leased != nil {
+		return l.leased.plan.Policy
 	}
 	return l.Limit()
 }
@@ -192,3 +195,19 @@ func (of *terms) crowds(patience time.Duration) bool {
 
 // ticks is how many of a shape's ticks a nanosecond has.
 const ticks = 16
+
+// remember has the share begin from Redis's answer about a key. late reports that it is some time old.
+func (t *terms) remember(key string, got store.Taken, late bool) {
+	if t.local == nil {
+		return
+	}
+	word := got.After
+	if t.logged {
+		word = t.local.Word(got.Limit-got.Remaining, got.At)
+	}
+	if late {
+		t.local.LearnLate(key, word, got.At)
+	} else {
+		t.local.Learn(key, word, got.At)
+	}
+}

@@ -8,7 +8,7 @@ import (
 )
 
 // A Bank keeps the words of all keys, for all servers, under the policy of a [Plan]. One goroutine
-// at a time calls its methods. [OnStore] implements it; fleet.guardedBank bounds the wait.
+// at a time calls its methods. [OnStore] implements it; package fleet bounds the wait.
 type Bank interface {
 	// Lease asks for leases, each by itself: for as many units as fit, up to Most, or none if fewer
 	// than Need fit. The grants are in the order of asks. Lease returns soon after ctx ends; the
