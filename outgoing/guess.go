@@ -33,6 +33,9 @@ type guess struct {
 	stepped time.Duration
 }
 
+// begin begins to count served calls.
+func (g *guess) begin(now time.Duration) { g.since, g.served, g.lined, g.before = now, 0, 0, 0 }
+
 // slowDown sets the pace of a key after a refusal that holds it for a time.
 func (l *Line[K]) slowDown(t *part[K], now, held time.Duration) {
 	g := &t.state.mu.guess
@@ -71,6 +74,7 @@ func (l *Line[K]) speedUp(t *part[K], now time.Duration) {
 		g.since, g.served, g.lined, g.before = now, 0, 0, g.served
 	}
 	g.served += t.n
+	t.state.mu.secondary.served += t.n
 	if t.held.Waited > 0 {
 		g.lined += t.n
 		g.waited++

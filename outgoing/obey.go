@@ -219,22 +219,23 @@ func (l *Line[K]) make(p pace) *pace {
 	return &p
 }
 
-// obey uses an answer, which is the first of its call or not.
-func (l *Line[K]) obey(t *part[K], a Answer, first bool) {
+// obey uses an answer. decided reports whether the limit has decided the call.
+func (l *Line[K]) obey(t *part[K], a Answer, decided bool) {
 	key, s, turn := t.key, t.state, t.number
 	l.believe(&a) // without the lock: the log may wait for a turn
 	l.learnCapacity(s, &a)
 	l.keep(&a)
 	if a.final() { // The fields beside it tell the limit as those of a served call do.
 		l.counters.refusals.Add(1)
-		a.Refused, first = false, false
+		a.Refused, decided = false, false
 	}
 	if a.Refused && a.RetryAfter == 0 && a.Told && a.Remaining <= 0 {
 		a.RetryAfter = a.Reset
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Since(l.began)
+	now, first := time.Since(l.began), decided && !t.obeyed
+	t.end()
 	s.mu.answer, s.mu.limitField = origin{turn, a.Field, time.Now()}, a.limitField
 	newest := turn > s.mu.newest
 	if newest {
@@ -246,9 +247,10 @@ func (l *Line[K]) obey(t *part[K], a Answer, first bool) {
 	learns := l.probe != nil && !s.lone && l.has(key, s) && s.overlong.Load() == 0
 	switch {
 	case !learns:
-	case s.mu.secondary.limit > 0 && turn <= s.mu.guess.barrier:
+	case s.mu.secondary.counts(t.sent):
 		s.mu.secondary.count(t.n, first && !s.pace.Load().spends(), a.Refused)
 	default:
+		l.endTrial(key, s) // the call was sent after the refusal
 		l.learn(t, now, &a, newest)
 		if first && !a.Refused {
 			l.speedUp(t, now)
@@ -264,6 +266,9 @@ func (l *Line[K]) obey(t *part[K], a Answer, first bool) {
 		if learns || s.lone {
 			l.remaining(t, now, &a)
 		}
+	}
+	if learns && s.ended.Load() == s.taken.Load() {
+		l.endTrial(key, s)
 	}
 }
 
@@ -359,12 +364,24 @@ func (l *Line[K]) learn(t *part[K], now time.Duration, a *Answer, newest bool) {
 	}
 }
 
+// end counts the call as ended, once. It needs s.mu locked, so that all calls that have ended were
+// also counted by their answers.
+func (t *part[K]) end() {
+	if !t.obeyed {
+		t.obeyed = true
+		t.state.ended.Add(t.n)
+	}
+}
+
 // lost ends the probe of a key if its first call gets no answer.
 func (t *part[K]) lost() {
 	s := t.state
-	s.ended.Add(t.n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	t.end()
+	if s.ended.Load() == s.taken.Load() && s.overlong.Load() == 0 {
+		t.line.endTrial(t.key, s)
+	}
 	if s.mu.newest == 0 && s.turns.Load() == 1 {
 		t.line.endProbe(t.key, s)
 	}
@@ -468,12 +485,10 @@ func (l *Line[K]) refused(t *part[K], now time.Duration, a *Answer) {
 	switch p := s.pace.Load(); {
 	case p.guesses():
 		l.slowDown(t, now, d)
-	case p.spends() && l.learnSecondary(t, now, d, a):
+	case p.spends() && l.trySecondary(t, now, d, a):
 		l.restart(key, s, probed) // the used units are the told limit's
 	case p.spends():
-		even := *p
-		even.slowed = min(p.slowed+1, mostSlowed)
-		l.setPace(key, s, l.make(even))
+		l.spaceMore(key, s, p)
 	}
 	l.hold(t, d)
 }

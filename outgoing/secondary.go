@@ -1,48 +1,68 @@
 package outgoing
 
-import "time"
+import (
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
 
 // secondary is a limit beside the told one. Answers do not tell it, but it refuses calls while the told
 // limit has units left. It stays known when the told limit begins anew.
 type secondary struct {
-	// quota is zero if the limit is unknown.
+	// quota is zero if the limit is unknown. Until trial is nil, its limit is a count of served units.
 	quota
-	// periods is the number of periods that began since the limit was learned.
-	periods int64
-	// refused is the number of units that the limit refused when it was learned.
-	refused int64
+	trial *trial
+	// until is the end of the refusal that told the limit, since Line.began. Calls that were sent before
+	// it are counted for the limit.
+	until time.Duration
+	// served and refused are the numbers of units that were served and refused since the limit was
+	// unknown.
+	served, refused int64
 }
 
-// learnSecondary learns a secondary limit from a refusal that holds the key for a time. It reports false if
-// the told limit may have refused the call, or if spacing the told units until their reset is faster.
-func (l *Line[K]) learnSecondary(t *part[K], now, held time.Duration, a *Answer) bool {
-	s, g := t.state, &t.state.mu.guess
+// trial is a refusal whose limit is not yet known, as calls that were sent before it are under way.
+// Their answers come in any order, and only with all of them is the number of served units known.
+type trial struct {
+	// pace is the pace under the told limit that the refusal ended.
+	pace *pace
+	// remaining and reset are the told limit's, by the refusal.
+	remaining int64
+	reset     time.Duration
+}
+
+// trySecondary begins to count for a secondary limit, after a refusal that holds the key for a time. It
+// reports false if the told limit may have refused the call.
+func (l *Line[K]) trySecondary(t *part[K], now, held time.Duration, a *Answer) bool {
+	s, g, b := t.state, &t.state.mu.guess, &t.state.mu.secondary
 	switch {
 	case l.config.Pace != Spend || a.RetryAfter <= 0 || !a.Told || a.Remaining < t.n:
 		return false
-	case t.number <= g.barrier:
+	case b.counts(t.sent):
 		return true // of the same refusal
 	}
 	units := g.served
 	// Calls of the minute before may count, too. The next refusal corrects an excess.
-	if s.mu.secondary.limit == 0 {
+	if b.limit == 0 {
 		units += g.before
+		b.served = 0
 	}
 	// The time is the window's length or its rest.
 	window := held + held/100 + now - time.Duration(t.sent)
 	if used := now - g.since; used > held {
 		window += used
 	}
-	if float64(units)*float64(a.Reset) < float64(a.Remaining)*float64(window) {
-		return false
-	}
-	s.mu.secondary = secondary{quota: quota{units, window}, refused: t.n}
-	g.barrier, g.since, g.served, g.lined, g.before = s.turns.Load(), now+held, 0, 0, 0
+	b.quota, b.until, b.refused = quota{units, window}, now+held, b.refused+t.n
+	b.trial = &trial{s.pace.Load(), a.Remaining, a.Reset}
+	g.begin(now + held)
 	return true
 }
 
-// count counts a call that was sent before the refusal that told the limit. early reports whether its
-// first answer came before calls spend the limit.
+// counts reports whether a call that was sent at an instant is counted for the limit, as it was sent
+// before the end of the refusal.
+func (b *secondary) counts(sent policy.Instant) bool { return sent < instant(b.until) && b.window > 0 }
+
+// count counts the answer to a call that was sent before the end of the refusal. early reports whether
+// it is the call's first answer, and came before calls spend the limit.
 func (b *secondary) count(n int64, early, refused bool) {
 	switch {
 	case refused:
@@ -50,6 +70,27 @@ func (b *secondary) count(n int64, early, refused bool) {
 	case early:
 		b.limit += n
 	}
+}
+
+// endTrial ends the trial, if there is one. It keeps the limit unless spacing the told units until their
+// reset is faster. It needs s.mu locked.
+func (l *Line[K]) endTrial(key K, s *state) {
+	b := &s.mu.secondary
+	told := b.trial
+	if b.trial = nil; told == nil || float64(b.limit)*float64(told.reset) >= float64(told.remaining)*float64(b.window) {
+		return
+	}
+	*b = secondary{}
+	if s.pace.Load() == probed {
+		l.spaceMore(key, s, told.pace)
+	}
+}
+
+// spaceMore spaces the calls of a key by a pace, a step slower. It needs s.mu locked.
+func (l *Line[K]) spaceMore(key K, s *state, p *pace) {
+	even := *p
+	even.slowed = min(p.slowed+1, mostSlowed)
+	l.setPace(key, s, l.make(even))
 }
 
 // bind puts the secondary limit in the place of the told one if the told one has more left. ours are the
@@ -65,13 +106,8 @@ func (b *secondary) bind(p *pace, a *Answer, ours int64) (most int64) {
 	return a.Remaining - ours
 }
 
-// open counts a period of the pace. It forgets the limit, which may have grown, after a number of
-// periods that admit so much that learning it again has less than 1% refused.
-func (b *secondary) open(p *pace) {
-	if (quota{p.count, p.window}) != b.quota {
-		return
-	}
-	if b.periods++; b.periods >= max(forgiving, 100*b.refused/max(b.limit, 1)) {
-		*b = secondary{}
-	}
+// expires reports whether the limit, which may have grown, is to be forgotten. It has then admitted so
+// much that learning it again has less than 1% refused.
+func (b *secondary) expires() bool {
+	return b.limit > 0 && b.served >= max(forgiving*b.limit, 100*b.refused)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sort"
 	"strconv"
 	"sync"
 	"testing"
@@ -30,8 +31,6 @@ func withSecondary(t *testing.T, beside policy.Policy, retryAfter func(time.Dura
 		w.Header().Set("X-RateLimit-Remaining", strconv.FormatInt(d.Remaining, 10))
 		w.Header().Set("X-RateLimit-Reset", strconv.FormatInt(time.Now().Add(d.ResetAfter+time.Second-1).Unix(), 10))
 		if !outcome.Allowed {
-			// A refusal that overtakes the answers of calls that were served before tells too low a limit.
-			time.Sleep(time.Millisecond)
 			if !s.Allowed {
 				w.Header().Set("Retry-After", fmt.Sprint(int(retryAfter(s.RetryAfter+time.Second-1)/time.Second)))
 			}
@@ -109,16 +108,107 @@ func TestSecondaryLimit(t *testing.T) {
 	}
 }
 
-func TestSecondaryLimitIsForgotten(t *testing.T) {
-	p := &pace{learned: learned{count: 20, window: time.Second}}
-	for refused, periods := range map[int64]int{1: forgiving, 80: 400} {
-		b := secondary{quota: quota{20, time.Second}, refused: refused}
-		for range periods - 1 {
-			b.open(p)
-			b.open(&pace{learned: learned{count: 21, window: time.Second}})
+// Answers overtake each other on their way. Calls 2 to 31 are sent at once, and the server serves 20 of all.
+func TestSecondaryLimitCountsCallsUnderWay(t *testing.T) {
+	const first, calls = 1, 30
+	served := Answer{Told: true, Remaining: 4980, Reset: time.Hour}
+	refused := served
+	refused.Refused, refused.RetryAfter = true, time.Second
+	var answers []Answer // in the order of the calls
+	for i := range calls {
+		if answers = append(answers, served); i >= 20-first {
+			answers[i] = refused
 		}
-		assert.Equal(t, quota{20, time.Second}, b.quota, "after %d refusals", refused)
-		b.open(p)
-		assert.Zero(t, b, "after %d refusals", refused)
 	}
+	order := func(less func(i, j int) bool) (order []int) {
+		for i := range calls {
+			order = append(order, i)
+		}
+		sort.SliceStable(order, func(i, j int) bool { return less(order[i], order[j]) })
+		return order
+	}
+	for _, c := range []struct {
+		name  string
+		order []int
+		lost  int   // The first calls get no answer.
+		late  int   // The last answers come after the answer to a call that was sent after the refusal.
+		want  int64 // The calls of the limit that is learned are 0 if none is.
+	}{
+		{"as sent", order(func(i, j int) bool { return i < j }), 0, 0, 20},
+		{"refusals first", order(func(i, j int) bool { return answers[i].Refused && !answers[j].Refused }), 0, 0, 20},
+		{"the last sent first", order(func(i, j int) bool { return i > j }), 0, 0, 20},
+		{"a refusal in the midst", order(func(i, j int) bool { return i%2 > j%2 }), 0, 0, 20},
+		{"refusals first, some answers lost", order(func(i, j int) bool { return i > j }), 4, 0, 16},
+		{"refusals first, some answers after the hold", order(func(i, j int) bool { return i > j }), 0, 5, 15},
+		{"refusals first, only one answer not lost", order(func(i, j int) bool { return i > j }), 19, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				line := newLine(t, Config{})
+				wait := func() Turn[string] { return must.Get(line.Wait(t.Context(), "key")) }
+				probe := wait()
+				time.Sleep(10 * time.Millisecond)
+				probe.Obey(Answer{Told: true, Remaining: 4999, Reset: time.Hour})
+				var turns []Turn[string]
+				for range calls {
+					turns = append(turns, wait())
+				}
+				time.Sleep(10 * time.Millisecond)
+				answer := func(calls []int) {
+					for _, i := range calls {
+						if i < c.lost {
+							turns[i].Lost()
+						} else {
+							turns[i].Obey(answers[i])
+						}
+					}
+				}
+				answer(c.order[:calls-c.late])
+				next := wait()
+				time.Sleep(10 * time.Millisecond)
+				next.Obey(Answer{Told: true, Remaining: 4979, Reset: time.Hour})
+				answer(c.order[calls-c.late:])
+				if p := line.keys["key"].pace.Load(); c.want > 0 {
+					assert.True(t, p.spends())
+					assert.Equal(t, c.want, p.count)
+					assert.InDelta(t, 1020*time.Millisecond, p.window, float64(time.Millisecond), "the hold, and the time under way")
+				} else {
+					assert.False(t, p.spends(), "spaced by the limit that is told")
+					assert.InDelta(t, time.Hour/5000, p.limit.each, float64(time.Hour/5000)/5)
+				}
+			})
+		})
+	}
+}
+
+func TestSecondaryLimitIsForgotten(t *testing.T) {
+	for refused, served := range map[int64]int64{1: 20 * forgiving, 80: 8000} {
+		b := secondary{quota: quota{20, time.Second}, refused: refused, served: served - 1}
+		assert.False(t, b.expires(), "after %d refusals", refused)
+		b.served++
+		assert.True(t, b.expires(), "after %d refusals", refused)
+	}
+	assert.False(t, (&secondary{served: 10000}).expires(), "no limit is known")
+}
+
+// A call that overtakes a change of limits may be refused by a limit that is known. Without its past the limit
+// would soon be forgotten, and learning it again costs as many refusals as the first time.
+func TestCorrectedSecondaryLimitKeepsItsPast(t *testing.T) {
+	line, s := newLine(t, Config{}), &state{}
+	s.pace.Store(&pace{learned: learned{count: 20, window: time.Second}, limit: inSteps(20, time.Second, 1, told{})})
+	s.mu.secondary = secondary{quota: quota{20, time.Second}, refused: 80, served: 5000}
+	late := part[string]{line: line, key: "key", state: s, n: 1, sent: instant(time.Hour)}
+	assert.True(t, line.trySecondary(&late, time.Hour, time.Second, &Answer{RetryAfter: time.Second, Told: true, Remaining: 4000, Reset: time.Hour}))
+	assert.Equal(t, int64(81), s.mu.secondary.refused)
+	assert.Equal(t, int64(5000), s.mu.secondary.served)
+}
+
+func TestForgottenSecondaryLimitIsCountedAnew(t *testing.T) {
+	line, s := newLine(t, Config{}), &state{}
+	s.pace.Store(&pace{learned: learned{count: 20, window: time.Second}, limit: inSteps(20, time.Second, 1, told{})})
+	s.mu.secondary = secondary{quota: quota{20, time.Second}, refused: 80, served: 8000}
+	s.mu.guess = guess{since: time.Hour - time.Minute, served: 1200, before: 1200}
+	line.open(&part[string]{line: line, key: "key", state: s, n: 1, sent: instant(time.Hour)})
+	assert.Zero(t, s.mu.secondary)
+	assert.Equal(t, guess{since: time.Hour}, s.mu.guess, "calls of earlier windows say nothing of the limit")
 }

@@ -107,7 +107,10 @@ func (l *Line[K]) open(t *part[K]) {
 	if !over(p) {
 		return
 	}
-	s.mu.secondary.open(p)
+	if s.mu.secondary.expires() {
+		s.mu.secondary = secondary{}
+		s.mu.guess.begin(time.Duration(t.sent - 1)) // calls until now were kept within the limit
+	}
 	next := *p
 	next.opened, next.known, next.whole = t.sent, 0, 0
 	// The server may count calls under way in the new window.

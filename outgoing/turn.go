@@ -373,15 +373,10 @@ func (t *Turn[K]) refusedBy(a *Answer) (*part[K], Answer) {
 
 // obey uses an answer. decided reports whether the limit has decided the call.
 func (p *part[K]) obey(a Answer, decided bool) {
-	first := !p.obeyed
-	if first {
-		p.obeyed = true
-		p.state.ended.Add(p.n)
-	}
 	if !decided {
-		a.Refused, a.RetryAfter, first = false, 0, false
+		a.Refused, a.RetryAfter = false, 0
 	}
-	p.line.obey(p, a, first)
+	p.line.obey(p, a, decided)
 }
 
 // Settle corrects the units that Wait took, in the order of its costs, once they are known. It may
