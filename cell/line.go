@@ -90,8 +90,8 @@ func (w *waiter[K]) Renew() {
 	}
 }
 
-// Hold implements waitline.Holder: a blocked key gets no turn.
-func (w *waiter[K]) Hold() time.Duration {
+// BlockedFor implements waitline.Blocker: a blocked key gets no turn.
+func (w *waiter[K]) BlockedFor() time.Duration {
 	blocks := w.cell.blocks.Load()
 	if blocks == nil {
 		return 0

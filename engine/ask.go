@@ -72,7 +72,7 @@ func (e *Engine[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Gra
 		}
 	}
 	if g.Allowed {
-		e.pack(&g.Held, call.Key, &h)
+		e.pack(&g.State, call.Key, &h)
 	}
 	return g, err
 }
@@ -159,13 +159,13 @@ func (e *Engine[K]) describe(call *limits.Call[K], a *limits.Answer, h *cell.Hel
 	described = true
 }
 
-// engineHolder settles held units. A pointer alone goes into an interface without allocating.
-type engineHolder[K comparable] struct{ *Engine[K] }
+// engineSettler settles held units. A pointer alone goes into an interface without allocating.
+type engineSettler[K comparable] struct{ *Engine[K] }
 
-// pack stores held units in a limits.Held. Ref is the log that remembers the take, which names its
+// pack stores held units in a limits.GrantState. Ref is the log that remembers the take, which names its
 // entry, or else the entry or, without an entry, the key, for charges.
-func (e *Engine[K]) pack(to *limits.Held, key K, h *cell.Held[K]) {
-	to.Of = engineHolder[K]{e}
+func (e *Engine[K]) pack(to *limits.GrantState, key K, h *cell.Held[K]) {
+	to.Settler = engineSettler[K]{e}
 	p := h.Pack(&to.Words)
 	switch to.Limit = p.Limit; {
 	case p.Log != nil:
@@ -177,10 +177,10 @@ func (e *Engine[K]) pack(to *limits.Held, key K, h *cell.Held[K]) {
 	}
 }
 
-func (e engineHolder[K]) Settle(_ context.Context, held limits.Held, used int64) error {
-	n := held.Words[0]
-	p := cell.Packed[K]{Limit: held.Limit}
-	switch ref := held.Ref.(type) {
+func (e engineSettler[K]) Settle(_ context.Context, state limits.GrantState, used int64) error {
+	n := state.Words[0]
+	p := cell.Packed[K]{Limit: state.Limit}
+	switch ref := state.Ref.(type) {
 	case *underway.EntryLog[table.Level]:
 		p.Log, p.Entry = ref, table.EntryOf[K](ref.Entry)
 	case *table.Entry[K]:
@@ -188,12 +188,12 @@ func (e engineHolder[K]) Settle(_ context.Context, held limits.Held, used int64)
 	}
 	switch {
 	case used > n && p.Entry != nil:
-		e.charge(held.Limit, p.Entry.Key(), used-n)
+		e.charge(state.Limit, p.Entry.Key(), used-n)
 	case used > n:
-		key, _ := held.Ref.(K) // a nil interface key is no K
-		e.charge(held.Limit, key, used-n)
+		key, _ := state.Ref.(K) // a nil interface key is no K
+		e.charge(state.Limit, key, used-n)
 	case p.Entry != nil && used < n:
-		h := e.cell.Unpack(p, &held.Words)
+		h := e.cell.Unpack(p, &state.Words)
 		h.Keep(used)
 	}
 	return nil
@@ -253,7 +253,7 @@ func (t *Tiered[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Gra
 		combine(&g.Decision, &out.Decisions[i], i == 0)
 	}
 	if g.Allowed, g.Wait = out.Allowed, out.Waited; g.Allowed {
-		g.Held = limits.Held{Of: tieredHolder[K]{t}, Ref: &tieredHeld[K]{call.Key, call.N, out}}
+		g.State = limits.GrantState{Settler: tieredSettler[K]{t}, Ref: &tieredHeld[K]{call.Key, call.N, out}}
 	}
 	if !errors.Is(err, ErrCancelled) {
 		err = nil
@@ -291,7 +291,7 @@ func (t *Tiered[K]) LimitFor(key K) (smallest policy.Policy) {
 	return smallest
 }
 
-type tieredHolder[K comparable] struct{ *Tiered[K] }
+type tieredSettler[K comparable] struct{ *Tiered[K] }
 
 type tieredHeld[K comparable] struct {
 	key K
@@ -308,8 +308,8 @@ func (e *Engine[K]) charge(limit policy.Policy, key K, n int64) {
 	e.RefundWith(limit, key, -min(n, decide.MostCharge(of)))
 }
 
-func (t tieredHolder[K]) Settle(_ context.Context, held limits.Held, used int64) error {
-	h := held.Ref.(*tieredHeld[K])
+func (t tieredSettler[K]) Settle(_ context.Context, state limits.GrantState, used int64) error {
+	h := state.Ref.(*tieredHeld[K])
 	if used > h.n {
 		for _, e := range t.engines {
 			e.charge(nil, h.key, used-h.n)

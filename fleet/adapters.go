@@ -64,7 +64,7 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.
 		g.Wait = r.Waited
 	}
 	if g.Allowed {
-		g.Held = limits.Held{Of: holder{}, Ref: r}
+		g.State = limits.GrantState{Settler: settler{}, Ref: r}
 	}
 	return g, err
 }
@@ -109,7 +109,7 @@ func (l *Limiter) HoldAll(ctx context.Context, parts []limits.Part[string]) (gra
 	for i := range all {
 		if allowed {
 			r := &granted{Reservation: asks[i].limiter.reserved(asks[i].ask, all[i]), began: began}
-			grants[i].Held = limits.Held{Of: holder{}, Ref: r}
+			grants[i].State = limits.GrantState{Settler: settler{}, Ref: r}
 		}
 	}
 	if ctx.Err() != nil {
@@ -146,17 +146,17 @@ func (l *Limiter) reserve(ctx context.Context, call *limits.Call[string]) (Reser
 	return r, err
 }
 
-// granted is the Ref of a limits.Held.
+// granted is the Ref of a limits.GrantState.
 type granted struct {
 	Reservation
 	began time.Time // before it was taken
 }
 
-type holder struct{}
+type settler struct{}
 
-// Settle implements limits.Holder.
-func (holder) Settle(ctx context.Context, held limits.Held, used int64) error {
-	r := held.Ref.(*granted)
+// Settle implements limits.Settler.
+func (settler) Settle(ctx context.Context, state limits.GrantState, used int64) error {
+	r := state.Ref.(*granted)
 	source := r.Source()
 	switch {
 	case used > r.ask.n:

@@ -35,23 +35,23 @@ func (f *far) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant,
 		}
 	}
 	g, err := f.Limiter.Hold(ctx, call)
-	if g.Held.Of != nil {
-		g.Held.Of = farHolder{f, g.Held.Of}
+	if g.State.Settler != nil {
+		g.State.Settler = farSettler{f, g.State.Settler}
 	}
 	return g, err
 }
 
-type farHolder struct {
+type farSettler struct {
 	far *far
-	of  limits.Holder
+	limits.Settler
 }
 
-func (h farHolder) Settle(ctx context.Context, held limits.Held, used int64) error {
+func (h farSettler) Settle(ctx context.Context, state limits.GrantState, used int64) error {
 	h.far.trips++
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if err := h.of.Settle(ctx, held, used); err != nil || h.far.back == nil {
+	if err := h.Settler.Settle(ctx, state, used); err != nil || h.far.back == nil {
 		return err
 	}
 	return h.far.back()

@@ -180,8 +180,8 @@ func (s Source) String() string {
 // nothing.
 type Grant struct {
 	Answer
-	// Held is set by the limiter. Callers use Settle and Cancel.
-	Held Held
+	// State is set by the limiter. Callers use Settle and Cancel.
+	State GrantState
 }
 
 // Settle ends the grant with so many units used in all. Unused units go back, as far as promises to
@@ -190,27 +190,30 @@ type Grant struct {
 // nil. A remote limiter's error says that the difference may not have been applied. The context
 // bounds how long it is asked.
 func (g *Grant) Settle(ctx context.Context, used int64) error {
-	held := g.Held
-	g.Held = Held{}
-	if held.Of == nil {
+	state := g.State
+	g.State = GrantState{}
+	if state.Settler == nil {
 		return nil
 	}
-	return held.Of.Settle(ctx, held, max(used, 0))
+	return state.Settler.Settle(ctx, state, max(used, 0))
 }
 
 // Cancel is Settle with no units used.
 func (g *Grant) Cancel(ctx context.Context) error { return g.Settle(ctx, 0) }
 
-// Held is a limiter's record of taken units, without allocation. The zero Held holds nothing.
-type Held struct {
-	Of    Holder
-	Ref   any // a pointer here costs no allocation
+// GrantState is a limiter's record of the units of a [Grant], without allocation. The zero
+// GrantState holds no units.
+type GrantState struct {
+	// Settler is nil if the grant holds no units.
+	Settler Settler
+	// Ref, Limit and Words are for the Settler alone. A pointer in Ref costs no allocation.
+	Ref   any
 	Limit policy.Policy
 	Words [8]int64
 }
 
-// Holder is implemented by limiters, for [Grant.Settle].
-type Holder interface {
+// Settler is implemented by limiters, for [Grant.Settle].
+type Settler interface {
 	// Settle ends the grant with so many units used, 0 or more. It is called once.
-	Settle(ctx context.Context, held Held, used int64) error
+	Settle(ctx context.Context, state GrantState, used int64) error
 }

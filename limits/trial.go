@@ -104,8 +104,8 @@ func (t *Trial[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
 	tried := t.ask(ctx, Call[K]{Key: call.Key, N: call.N, Patience: call.Patience})
 	g, err := t.config.Live.Hold(ctx, call)
 	t.compare(ctx, call.Key, call.N, &tried, &g.Answer, err)
-	if tried.grant.Held.Of != nil && g.Allowed {
-		g.Held = Held{Of: trialHolder[K]{t}, Ref: &trialHeld{Grant{Held: g.Held}, tried.grant}}
+	if tried.grant.State.Settler != nil && g.Allowed {
+		g.State = GrantState{Settler: trialSettler[K]{t}, Ref: &trialHeld{Grant{State: g.State}, tried.grant}}
 	}
 	return g, err
 }
@@ -191,12 +191,12 @@ func (t *Trial[K]) settle(ctx context.Context, g *Grant, used int64) (ok bool) {
 	return g.Settle(ctx, used) == nil
 }
 
-type trialHolder[K comparable] struct{ *Trial[K] }
+type trialSettler[K comparable] struct{ *Trial[K] }
 
 type trialHeld struct{ live, candidate Grant }
 
-func (t trialHolder[K]) Settle(ctx context.Context, held Held, used int64) error {
-	both := held.Ref.(*trialHeld)
+func (t trialSettler[K]) Settle(ctx context.Context, state GrantState, used int64) error {
+	both := state.Ref.(*trialHeld)
 	if !t.settle(ctx, &both.candidate, used) {
 		t.failed.Add(1)
 	}

@@ -12,15 +12,15 @@ import (
 // Promise: No call waits to its deadline or beyond.
 func TestAdmission(t *testing.T) {
 	admissiontest.Run(t, func(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) admissiontest.Door {
-		l := rpctest.New(t, o, all)
+		g := rpctest.New(t, o, all)
 		serve := func(ctx context.Context) {
-			v, s := l.Begin(&rpclimit.Call{Context: ctx, Procedure: "/shop.Orders/Place"})
+			v, s := g.Begin(&rpclimit.Call{Context: ctx, Procedure: "/shop.Orders/Place"})
 			if v.Refused() {
 				return
 			}
 			admissiontest.Of(ctx).Served()
 			s.End(rpclimit.Served{})
 		}
-		return admissiontest.Door{Serve: serve, Stats: rpctest.StatsOf(l)}
+		return admissiontest.Door{Serve: serve, Stats: rpctest.StatsOf(g)}
 	})
 }

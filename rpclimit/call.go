@@ -25,7 +25,7 @@ type Call struct {
 	// Stream reports whether Session.Received and Session.Sent are called for messages. It is false
 	// for one request with one response, and at a tap.
 	Stream bool
-	// Tapped is the Session of Limits.Tap for this call, or nil.
+	// Tapped is the Session of Guard.Tap for this call, or nil.
 	Tapped *Session
 
 	counted bool // whether the tap refused and counted the call

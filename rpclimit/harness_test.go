@@ -52,8 +52,8 @@ func within(t testing.TB, c *Call, d time.Duration) *Call {
 	return c
 }
 
-func begin(l *Limits, c *Call) limits.Reason {
-	v, s := l.Begin(c)
+func begin(g *Guard, c *Call) limits.Reason {
+	v, s := g.Begin(c)
 	s.End(Served{})
 	return v.Reason
 }

@@ -40,7 +40,7 @@ type Limit[K comparable] struct {
 	// Hidden keeps this limit's name and numbers from clients, as httplimit.Limit.Hidden does.
 	Hidden bool
 
-	// AtTap decides this limit in Limits.Tap, if the adapter has a tap, before the server has made
+	// AtTap decides this limit in Guard.Tap, if the adapter has a tap, before the server has made
 	// anything for the call. Its functions run before any interceptor, and see a Call without
 	// Message and Stream. The limiter must be in process; it refuses instead of delaying, also a
 	// policy.Queue. New refuses AtTap with Key.OfMessage, with Shadow, or if only some limits of

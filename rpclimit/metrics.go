@@ -3,16 +3,16 @@ package rpclimit
 import "github.com/ral-limiter/ral/observe/metrics"
 
 // Metrics returns the limits' counters: see package metrics. name is the value of their label,
-// unique among the registry's Limits. Limiters have metrics of their own.
-func (l *Limits) Metrics(name string) *metrics.Source {
+// unique among the registry's Guards. Limiters have metrics of their own.
+func (g *Guard) Metrics(name string) *metrics.Source {
 	all := table
-	for i := range l.limits {
-		if l.whole.Tried(i) {
-			name := l.limits[i].Of().Name
+	for i := range g.limits {
+		if g.whole.Tried(i) {
+			name := g.limits[i].Of().Name
 			all = append(all[:len(all):len(all)], metrics.Reading[Stats]{Metric: shadowed, Value: name, Of: func(s *Stats) any { return float64(s.Shadowed[name]) }})
 		}
 	}
-	return metrics.New(name, l.Stats, all)
+	return metrics.New(name, g.Stats, all)
 }
 
 var shadowed = metrics.Metric{Name: "ral.rpc.shadowed_calls", Unit: "{call}", Label: "shadow", Help: "Calls and messages that a limit in shadow mode would have refused."}

@@ -10,7 +10,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Options configures [Limits]. The zero Options is a good choice.
+// Options configures [Guard]. The zero Options is a good choice.
 type Options struct {
 	// Name is the name of limits that have no Limit.Name. The default is "default".
 	Name string

@@ -11,7 +11,7 @@ import (
 // Session holds nothing, and its messages take nothing. One goroutine may call Received
 // while another calls Sent.
 type Session struct {
-	limits  *Limits
+	guard   *Guard
 	verdict Verdict // at the tap
 
 	// The calls that functions see for a message, one for each direction.
@@ -70,21 +70,21 @@ func (s *Session) Received(message any) Verdict {
 	}
 	c := &s.receiving
 	c.Message = message
-	if s.opened || s.limits.first == nil {
-		return s.message(s.limits.received, c, &s.mu.received, nil)
+	if s.opened || s.guard.first == nil {
+		return s.message(s.guard.received, c, &s.mu.received, nil)
 	}
 	s.opened = true
-	e := s.limits.first
+	e := s.guard.first
 	first := *c // the functions of the settlement see it
-	v, taken := s.limits.decide(e, &first)
+	v, taken := s.guard.decide(e, &first)
 	if taken != nil {
 		s.hold(held{e, taken, &first})
 	}
-	decided := v.Refused() || s.limits.received == nil
+	decided := v.Refused() || s.guard.received == nil
 	if decided {
-		s.limits.messages.Count(&v.Verdict)
+		s.guard.messages.Count(&v.Verdict)
 	}
-	s.limits.tell(e, &first, &v)
+	s.guard.tell(e, &first, &v)
 	if v.Refused() {
 		return v
 	}
@@ -93,7 +93,7 @@ func (s *Session) Received(message any) Verdict {
 		s.add(&s.mu.received)
 		return v
 	}
-	return s.message(s.limits.received, c, &s.mu.received, &v.Verdict)
+	return s.message(s.guard.received, c, &s.mu.received, &v.Verdict)
 }
 
 // Sent decides a message that a stream is about to send: see Received.
@@ -102,7 +102,7 @@ func (s *Session) Sent(message any) Verdict {
 		return Verdict{}
 	}
 	s.sending.Message = message
-	return s.message(s.limits.sent, &s.sending, &s.mu.sent, nil)
+	return s.message(s.guard.sent, &s.sending, &s.mu.sent, nil)
 }
 
 // message decides one message of a stream and counts it in n. A nil entry admits it. first is the
@@ -113,17 +113,17 @@ func (s *Session) message(e *entry, c *Call, n *int64, first *limits.Verdict) Ve
 		s.add(n)
 		return Verdict{}
 	}
-	v, _ := s.limits.decide(e, c)
+	v, _ := s.guard.decide(e, c)
 	if first == nil {
-		s.limits.messages.Count(&v.Verdict)
+		s.guard.messages.Count(&v.Verdict)
 	} else { // a message counts once
 		both := v.Verdict
 		if both.Waited += first.Waited; !first.Reason.Passes() {
 			both.Reason = first.Reason // of Shadow
 		}
-		s.limits.messages.Count(&both)
+		s.guard.messages.Count(&both)
 	}
-	s.limits.tell(e, c, &v)
+	s.guard.tell(e, c, &v)
 	if !v.Refused() {
 		c.Message = nil
 		s.add(n)

@@ -8,7 +8,7 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Stats is a snapshot of the counters of Limits, not taken at one instant. Under
+// Stats is a snapshot of the counters of a Guard, not taken at one instant. Under
 // Options.Shadow they count the decisions without their effect.
 type Stats struct {
 	Admitted      uint64        // calls within their limits
@@ -42,8 +42,8 @@ type MessageStats struct {
 }
 
 // Stats returns the counters of the limits and of their engines.
-func (l *Limits) Stats() Stats {
-	c := &l.calls
+func (g *Guard) Stats() Stats {
+	c := &g.calls
 	s := Stats{
 		Admitted:      c.By(limits.Admitted),
 		Exempt:        c.By(limits.Exempt),
@@ -54,33 +54,33 @@ func (l *Limits) Stats() Stats {
 		Misconfigured: c.By(limits.Misconfigured),
 		Unavailable:   c.By(limits.Unavailable),
 		Unsettled:     c.Unsettled(),
-		Shadow:        l.shadow(),
-		Limits:        make(map[string]engine.Stats, len(l.limits)),
+		Shadow:        g.shadow(),
+		Limits:        make(map[string]engine.Stats, len(g.limits)),
 	}
 	for r := limits.Admitted; r <= limits.Unavailable; r++ {
-		if n := l.messages.By(r); r.Passes() {
+		if n := g.messages.By(r); r.Passes() {
 			s.Messages.Admitted += n
 		} else {
 			s.Messages.Refused += n
 		}
 	}
-	for _, c := range []*admission.Counters{&l.calls, &l.messages} {
+	for _, c := range []*admission.Counters{&g.calls, &g.messages} {
 		n, all := c.Delayed()
 		s.Delayed, s.DelayTime = s.Delayed+n, s.DelayTime+all
 	}
-	for i := range l.limits {
-		of := &l.limits[i]
+	for i := range g.limits {
+		of := &g.limits[i]
 		name := of.Of().Name
 		if stats, ok := of.Stats(); ok {
 			s.Limits[name] = stats
 		}
-		if !l.whole.Tried(i) {
+		if !g.whole.Tried(i) {
 			continue
 		}
 		if s.Shadowed == nil {
 			s.Shadowed, s.ShadowFailed = map[string]uint64{}, map[string]uint64{}
 		}
-		for _, c := range []*admission.Counters{&l.calls, &l.messages} {
+		for _, c := range []*admission.Counters{&g.calls, &g.messages} {
 			refused, failed := c.Shadowed(i)
 			s.Shadowed[name] += refused
 			s.ShadowFailed[name] += failed
@@ -89,4 +89,4 @@ func (l *Limits) Stats() Stats {
 	return s
 }
 
-func (l *Limits) shadow() bool { return l.whole.Shadow() }
+func (g *Guard) shadow() bool { return g.whole.Shadow() }

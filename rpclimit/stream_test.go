@@ -23,10 +23,10 @@ func TestMessagesOfStreams(t *testing.T) {
 	streams, messages := admissiontest.Hourly[netip.Addr](t, 2), admissiontest.Hourly[netip.Addr](t, 10)
 	length := func(c *Call) int64 { return int64(len(c.Message.(string))) }
 	free := func(*Call) int64 { return 0 }
-	l := Must(New(Options{CostReceived: length},
+	g := Must(New(Options{CostReceived: length},
 		Limit[netip.Addr]{Name: "streams", Limiter: streams, Key: ByAddr, CostReceived: free},
 		Limit[netip.Addr]{Name: "bytes", Limiter: messages, Key: ByAddr, Cost: free, CostSent: length}))
-	v, s := l.Begin(stream(from(alice)))
+	v, s := g.Begin(stream(from(alice)))
 	assert.Equal(t, limits.Admitted, v.Reason)
 	assert.Equal(t, [2]int64{1, 10}, [2]int64{streams.Peek(alice, 0).Remaining, messages.Peek(alice, 0).Remaining})
 	v = s.Received("1234")
@@ -42,10 +42,10 @@ func TestMessagesOfStreams(t *testing.T) {
 	v = s.Sent("1234567890+")
 	assert.Equal(t, limits.NeverAdmitted, v.Reason)
 	s.End(Served{Code: CodeResourceExhausted})
-	assert.Equal(t, MessageStats{Admitted: 2, Refused: 2}, l.Stats().Messages)
-	assert.Equal(t, uint64(1), l.Stats().Admitted)
+	assert.Equal(t, MessageStats{Admitted: 2, Refused: 2}, g.Stats().Messages)
+	assert.Equal(t, uint64(1), g.Stats().Admitted)
 
-	_, s = l.Begin(from(alice))
+	_, s = g.Begin(from(alice))
 	assert.Nil(t, s)
 	v = s.Received("1234567890+")
 	assert.Equal(t, limits.Admitted, v.Reason)
@@ -57,13 +57,13 @@ func TestMessagesOfStreams(t *testing.T) {
 // Promise: Streams return unused units.
 func TestStreamsGiveBackUnusedUnits(t *testing.T) {
 	e := admissiontest.Hourly[netip.Addr](t, 100)
-	l := Must(New(Options{
+	g := Must(New(Options{
 		Cost:   func(*Call) int64 { return 50 },
 		Charge: func(_ *Call, served Served) int64 { return served.Received + 2*served.Sent },
 	}, Limit[netip.Addr]{Limiter: e, Key: ByAddr}))
 	left := int64(100)
 	for _, n := range []int64{0, 3, 20} {
-		v, s := l.Begin(stream(from(alice)))
+		v, s := g.Begin(stream(from(alice)))
 		assert.Equal(t, limits.Admitted, v.Reason)
 		assert.Equal(t, left-50, e.Peek(alice, 0).Remaining)
 		for range n {
@@ -82,7 +82,7 @@ func TestStreamsGiveBackUnusedUnits(t *testing.T) {
 func TestLimitOfMessage(t *testing.T) {
 	byShop, byAddr := admissiontest.Hourly[string](t, 3), admissiontest.Hourly[netip.Addr](t, 10)
 	byMessage := ByMessage(func(m string) string { return m })
-	l := Must(New(Options{
+	g := Must(New(Options{
 		Cost:         func(c *Call) int64 { return 2 },
 		Charge:       func(_ *Call, served Served) int64 { return served.Received },
 		CostReceived: one,
@@ -91,7 +91,7 @@ func TestLimitOfMessage(t *testing.T) {
 		Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr}))
 	left := func() [2]int64 { return [2]int64{byShop.Peek("a", 0).Remaining, byAddr.Peek(alice, 0).Remaining} }
 
-	v, s := l.Begin(stream(from(alice)))
+	v, s := g.Begin(stream(from(alice)))
 	assert.Equal(t, limits.Admitted, v.Reason)
 	assert.Equal(t, [2]int64{3, 8}, left())
 	v = s.Received("a")
@@ -106,33 +106,33 @@ func TestLimitOfMessage(t *testing.T) {
 	s.End(Served{})
 	assert.Equal(t, [2]int64{1, 5}, left(), "2 messages are what it took at first")
 
-	_, s = l.Begin(stream(from(alice)))
+	_, s = g.Begin(stream(from(alice)))
 	v = s.Received("a")
 	assert.Equal(t, limits.OverLimit, v.Reason)
 	assert.Equal(t, "shop", v.Limit)
 	s.End(Served{Code: CodeResourceExhausted})
 	assert.Equal(t, [2]int64{1, 5}, left(), "no message was received")
 
-	_, s = l.Begin(stream(from(alice)))
+	_, s = g.Begin(stream(from(alice)))
 	v = s.Received(7)
 	assert.Equal(t, limits.NoKey, v.Reason)
 	s.End(Served{})
 
 	c := from(alice)
 	c.Message = "b"
-	v, s = l.Begin(c)
+	v, s = g.Begin(c)
 	assert.Equal(t, limits.Admitted, v.Reason)
 	s.End(Served{})
 	assert.Equal(t, int64(2), byShop.Peek("b", 0).Remaining)
-	assert.Equal(t, MessageStats{Admitted: 3, Refused: 2}, l.Stats().Messages, "a first message is counted once")
+	assert.Equal(t, MessageStats{Admitted: 3, Refused: 2}, g.Stats().Messages, "a first message is counted once")
 }
 
 // It waits up to the deadline of the stream.
 func TestMessagesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Second)))
-		l := Must(New(Options{WaitUpTo: time.Minute, CostReceived: one, Cost: func(*Call) int64 { return 0 }}, Limit[netip.Addr]{Limiter: e, Key: ByAddr}))
-		_, s := l.Begin(stream(within(t, from(alice), 3500*time.Millisecond)))
+		g := Must(New(Options{WaitUpTo: time.Minute, CostReceived: one, Cost: func(*Call) int64 { return 0 }}, Limit[netip.Addr]{Limiter: e, Key: ByAddr}))
+		_, s := g.Begin(stream(within(t, from(alice), 3500*time.Millisecond)))
 		began := time.Now()
 		for i := range 4 {
 			assert.Equal(t, limits.Admitted, s.Received(i).Reason)
@@ -157,31 +157,31 @@ func TestFirstMessageCountsBothWaits(t *testing.T) {
 		byShop.Take("a", 1)
 		byAddr.Take(alice, 1)
 		var waits []time.Duration
-		l := Must(New(Options{
+		g := Must(New(Options{
 			WaitUpTo: time.Minute, Cost: func(c *Call) int64 { return 1 },
 			OnVerdict: func(_ *Call, v Verdict) { waits = append(waits, v.Waited) },
 		}, Limit[string]{Name: "shop", Limiter: byShop, Key: ByMessage(func(m string) string { return m })},
 			Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr, Cost: func(*Call) int64 { return 0 }, CostReceived: one}))
-		_, s := l.Begin(stream(from(alice)))
+		_, s := g.Begin(stream(from(alice)))
 		v := s.Received("a")
 		assert.Equal(t, limits.Admitted, v.Reason)
 		s.End(Served{})
 		assert.Equal(t, []time.Duration{0, time.Second, 3 * time.Second}, waits)
-		assert.Equal(t, MessageStats{Admitted: 1}, l.Stats().Messages)
-		assert.Equal(t, [2]any{uint64(1), 4 * time.Second}, [2]any{l.Stats().Delayed, l.Stats().DelayTime}, "a message counts once")
+		assert.Equal(t, MessageStats{Admitted: 1}, g.Stats().Messages)
+		assert.Equal(t, [2]any{uint64(1), 4 * time.Second}, [2]any{g.Stats().Delayed, g.Stats().DelayTime}, "a message counts once")
 	})
 }
 
 // Both directions of a stream and its end may come at the same time, and nothing is lost.
 func TestDirectionsAtTheSameTime(t *testing.T) {
 	e, byMessage := admissiontest.Hourly[netip.Addr](t, 1_000_000), admissiontest.Hourly[string](t, 1_000_000)
-	l := Must(New(Options{CostReceived: one, CostSent: one, Charge: func(_ *Call, served Served) int64 { return 0 }},
+	g := Must(New(Options{CostReceived: one, CostSent: one, Charge: func(_ *Call, served Served) int64 { return 0 }},
 		Limit[netip.Addr]{Name: "address", Limiter: e, Key: ByAddr, Shadow: true},
 		Limit[string]{Name: "message", Limiter: byMessage, Key: ByMessage(func(m string) string { return m }), CostReceived: func(*Call) int64 { return 0 }}))
 	const streams, each = 16, 50
 	var all sync.WaitGroup
 	for range streams {
-		_, s := l.Begin(stream(from(alice)))
+		_, s := g.Begin(stream(from(alice)))
 		all.Go(func() {
 			for range each {
 				s.Received("m")
@@ -197,13 +197,13 @@ func TestDirectionsAtTheSameTime(t *testing.T) {
 	all.Wait()
 	assert.Equal(t, int64(1_000_000-2*streams*each), e.Peek(alice, 0).Remaining, "a limit that is tried takes for messages, and its Cost comes back")
 	assert.Equal(t, int64(1_000_000), byMessage.Peek("m", 0).Remaining, "also where the call ended first")
-	assert.Zero(t, l.Stats().ShadowFailed["address"])
+	assert.Zero(t, g.Stats().ShadowFailed["address"])
 }
 
 // Promise: A stream keeps no earlier message in memory.
 func TestMessagesAreNotKept(t *testing.T) {
-	l := Must(New(Options{CostReceived: one, CostSent: one}, Limit[netip.Addr]{Limiter: admissiontest.Hourly[netip.Addr](t, 10), Key: ByAddr}))
-	_, s := l.Begin(stream(from(alice)))
+	g := Must(New(Options{CostReceived: one, CostSent: one}, Limit[netip.Addr]{Limiter: admissiontest.Hourly[netip.Addr](t, 10), Key: ByAddr}))
+	_, s := g.Begin(stream(from(alice)))
 	send := func(message func(any) Verdict) weak.Pointer[[1 << 20]byte] {
 		m := new([1 << 20]byte)
 		assert.Equal(t, limits.Admitted, message(m).Reason)

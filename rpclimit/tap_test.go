@@ -15,13 +15,13 @@ import (
 )
 
 // tapped returns the verdict and the session of a call that passes the tap and then Begin.
-func tapped(l *Limits, c *Call) (Verdict, *Session) {
-	v, s := l.Tap(c)
+func tapped(g *Guard, c *Call) (Verdict, *Session) {
+	v, s := g.Tap(c)
 	if v.Refused() {
 		return v, s
 	}
 	c.Tapped = s
-	return l.Begin(c)
+	return g.Begin(c)
 }
 
 // A refusal at the tap that Shadow does not enforce is the verdict, whatever the other limits say.
@@ -39,16 +39,16 @@ func TestTapInShadow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			lines.Reset()
-			l := Must(New(Options{Shadow: true, Logger: logger}, append([]AnyLimit{atTap()}, others...)...))
-			_, s := tapped(l, from(alice))
+			g := Must(New(Options{Shadow: true, Logger: logger}, append([]AnyLimit{atTap()}, others...)...))
+			_, s := tapped(g, from(alice))
 			s.End(Served{})
 			lines.Reset()
-			v, s := tapped(l, from(alice))
+			v, s := tapped(g, from(alice))
 			s.End(Served{})
 			assert.False(t, v.Refused())
 			assert.Equal(t, limits.OverLimit, v.Reason)
 			assert.Equal(t, "address", v.Limit)
-			assert.Equal(t, uint64(1), l.Stats().OverLimit)
+			assert.Equal(t, uint64(1), g.Stats().OverLimit)
 			assert.Equal(t, 1, strings.Count(lines.String(), "limit=address"), lines.String())
 		})
 	}
@@ -56,27 +56,27 @@ func TestTapInShadow(t *testing.T) {
 
 func TestExemptCallIsCountedOnce(t *testing.T) {
 	told := 0
-	l := Must(New(Options{OnVerdict: func(*Call, Verdict) { told++ }},
+	g := Must(New(Options{OnVerdict: func(*Call, Verdict) { told++ }},
 		Limit[netip.Addr]{Limiter: admissiontest.Hourly[netip.Addr](t, 1), Key: ByAddr, AtTap: true}))
 	c := from(alice)
 	c.Procedure = "/grpc.health.v1.Health/Check"
-	v, s := tapped(l, c)
+	v, s := tapped(g, c)
 	assert.Equal(t, limits.Exempt, v.Reason)
 	assert.Nil(t, s)
-	assert.Equal(t, uint64(1), l.Stats().Exempt)
+	assert.Equal(t, uint64(1), g.Stats().Exempt)
 	assert.Equal(t, 1, told)
 }
 
 func TestTapWithTheLeastShareLeft(t *testing.T) {
 	for _, n := range []int64{2, 50} {
-		l := Must(New(Options{},
+		g := Must(New(Options{},
 			Limit[netip.Addr]{Name: "address", Limiter: admissiontest.Hourly[netip.Addr](t, n), Key: ByAddr, AtTap: true},
 			Limit[string]{Name: "method", Limiter: admissiontest.Hourly[string](t, 10), Key: ByProcedure}))
-		whole, _ := l.Begin(from(alice))
-		l = Must(New(Options{},
+		whole, _ := g.Begin(from(alice))
+		g = Must(New(Options{},
 			Limit[netip.Addr]{Name: "address", Limiter: admissiontest.Hourly[netip.Addr](t, n), Key: ByAddr, AtTap: true},
 			Limit[string]{Name: "method", Limiter: admissiontest.Hourly[string](t, 10), Key: ByProcedure}))
-		parted, _ := tapped(l, from(alice))
+		parted, _ := tapped(g, from(alice))
 		assert.Equal(t, whole.Limit, parted.Limit)
 		_, want := rateLimit(&whole)
 		_, standing := rateLimit(&parted)
@@ -89,21 +89,21 @@ func TestPanicsAfterTheTapGiveBack(t *testing.T) {
 	byAddr := admissiontest.Hourly[netip.Addr](t, 3)
 	panics := func(*Call) int64 { panic("a cost that is not known") }
 	address := Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr, AtTap: true}
-	for name, l := range map[string]*Limits{
+	for name, g := range map[string]*Guard{
 		"Cost":      Must(New(Options{}, address, Limit[string]{Name: "method", Limiter: admissiontest.Hourly[string](t, 1), Key: ByProcedure, Cost: panics})),
 		"OnVerdict": Must(New(Options{OnVerdict: func(*Call, Verdict) { panics(nil) }}, address)),
 	} {
-		assert.Panics(t, func() { tapped(l, from(alice)) }, name)
+		assert.Panics(t, func() { tapped(g, from(alice)) }, name)
 		assert.Equal(t, int64(3), byAddr.Peek(alice, 0).Remaining, name)
 	}
 }
 
 func TestPanicsOfChargeSettleTheRest(t *testing.T) {
 	byAddr, byProcedure := admissiontest.Hourly[netip.Addr](t, 10), admissiontest.Hourly[string](t, 10)
-	l := Must(New(Options{Cost: func(*Call) int64 { return 5 }},
+	g := Must(New(Options{Cost: func(*Call) int64 { return 5 }},
 		Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr, AtTap: true, Charge: func(*Call, Served) int64 { panic("no charge") }},
 		Limit[string]{Name: "method", Limiter: byProcedure, Key: ByProcedure, Charge: func(*Call, Served) int64 { return 1 }}))
-	_, s := tapped(l, from(alice))
+	_, s := tapped(g, from(alice))
 	assert.Panics(t, func() { s.End(Served{}) })
 	assert.Equal(t, int64(5), byAddr.Peek(alice, 0).Remaining, "as taken")
 	assert.Equal(t, int64(9), byProcedure.Peek(place, 0).Remaining)
@@ -113,15 +113,15 @@ func TestPanicsOfChargeSettleTheRest(t *testing.T) {
 func TestCancelledAfterTheTap(t *testing.T) {
 	for _, shadow := range []bool{false, true} {
 		byAddr := admissiontest.Hourly[netip.Addr](t, 3)
-		l := Must(New(Options{Shadow: shadow}, Limit[netip.Addr]{Limiter: byAddr, Key: ByAddr, AtTap: true}))
+		g := Must(New(Options{Shadow: shadow}, Limit[netip.Addr]{Limiter: byAddr, Key: ByAddr, AtTap: true}))
 		c := from(alice)
 		ctx, cancel := context.WithCancel(c.Context)
 		c.Context = ctx
-		_, c.Tapped = l.Tap(c)
+		_, c.Tapped = g.Tap(c)
 		cancel()
-		v, s := l.Begin(c)
+		v, s := g.Begin(c)
 		s.End(Served{Code: CodeCanceled})
 		assert.Equal(t, limits.Cancelled, v.Reason)
-		assert.Equal(t, uint64(1), l.Stats().Cancelled)
+		assert.Equal(t, uint64(1), g.Stats().Cancelled)
 	}
 }

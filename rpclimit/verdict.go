@@ -20,16 +20,16 @@ type Verdict struct {
 	violated uint8             // a bit for each limit that refused
 	quota    admission.Quota   // of a single limit
 	quotas   []admission.Quota // of several limits, or nil
-	limits   *Limits
+	guard    *Guard
 	call     *Call
 	late     bool // whether the deadline ended the call
 	panicked bool // whether a function of the program panicked
 }
 
-func (l *Limits) verdict(c *Call, r admission.Result, quotas []admission.Quota) Verdict {
-	r.Shadow = l.shadow()
+func (g *Guard) verdict(c *Call, r admission.Result, quotas []admission.Quota) Verdict {
+	r.Shadow = g.shadow()
 	return Verdict{
-		Verdict: r.Verdict, binding: r.Binding, violated: r.Violated, quota: r.Quota, quotas: quotas, limits: l, call: c,
+		Verdict: r.Verdict, binding: r.Binding, violated: r.Violated, quota: r.Quota, quotas: quotas, guard: g, call: c,
 		late: r.Reason == limits.Cancelled && errors.Is(c.Context.Err(), context.DeadlineExceeded),
 	}
 }
@@ -71,7 +71,7 @@ func (v *Verdict) quotaList() []admission.Quota {
 	if v.quotas != nil {
 		return v.quotas
 	}
-	list := make([]admission.Quota, len(v.limits.limits))
+	list := make([]admission.Quota, len(v.guard.limits))
 	list[v.binding] = v.quota
 	return list
 }
@@ -153,7 +153,7 @@ func (v *Verdict) Message() string {
 }
 
 // hidden reports whether clients are not told of the limit that decided.
-func (v *Verdict) hidden() bool { return v.limits != nil && v.limits.hidden[v.Limit] }
+func (v *Verdict) hidden() bool { return v.guard != nil && v.guard.hidden[v.Limit] }
 
 // Retry returns RetryAfter, the time until the call would be admitted or has its turn, or a guess of
 // it (see limits.Provenance.Guess). ok is false if there is none.
@@ -202,8 +202,8 @@ func (v *Verdict) AppendViolations(all []Violation) []Violation {
 		return all
 	}
 	quotas := v.quotaList()
-	for i := range v.limits.limits {
-		c := &v.limits.limits[i]
+	for i := range v.guard.limits {
+		c := &v.guard.limits[i]
 		if v.violated&(1<<i) == 0 || c.Of().Hidden {
 			continue
 		}
@@ -220,7 +220,7 @@ func (v *Verdict) AppendRateLimit(b []byte) (policies string, standing []byte) {
 	if v.Shadow || v.Limit == "" || v.Reason != limits.Admitted && v.Reason != limits.OverLimit {
 		return "", b
 	}
-	policies = v.limits.fields.Policy(v.quotaList())
+	policies = v.guard.fields.Policy(v.quotaList())
 	if !v.Provenance.Exact() || v.hidden() {
 		return policies, b
 	}
@@ -228,5 +228,5 @@ func (v *Verdict) AppendRateLimit(b []byte) (policies string, standing []byte) {
 	if v.Reason == limits.OverLimit {
 		reset = v.Decision.RetryAfter // a retry must not be told for earlier than the reset
 	}
-	return policies, v.limits.fields.AppendStanding(b, v.binding, v.Decision.Remaining, reset)
+	return policies, v.guard.fields.AppendStanding(b, v.binding, v.Decision.Remaining, reset)
 }

@@ -58,7 +58,7 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[struct{}]) (g limit
 		}
 	}
 	if g.Allowed {
-		g.Held = h.pack()
+		g.State = h.pack()
 	}
 	return g, err
 }
@@ -109,24 +109,24 @@ func turn(ctx context.Context, d *policy.Decision, h *held) error {
 	return waitline.Cancelled(ctx)
 }
 
-type limiterHolder struct{ *Limiter }
+type limiterSettler struct{ *Limiter }
 
-func (h *held) pack() limits.Held {
+func (h *held) pack() limits.GrantState {
 	r := &h.receipt
-	return limits.Held{
-		Of: limiterHolder{h.limiter}, Ref: r.terms,
+	return limits.GrantState{
+		Settler: limiterSettler{h.limiter}, Ref: r.terms,
 		Words: [...]int64{h.n, int64(r.at), int64(r.before), int64(r.after), int64(r.returned), int64(h.wait), int64(r.id), 0},
 	}
 }
 
-func (l limiterHolder) Settle(_ context.Context, packed limits.Held, used int64) error {
-	w := &packed.Words
+func (l limiterSettler) Settle(_ context.Context, state limits.GrantState, used int64) error {
+	w := &state.Words
 	if used > w[0] {
 		l.Refund(-min(used-w[0], decide.MostCharge(l.Limit())))
 		return nil
 	}
 	h := held{limiter: l.Limiter, n: w[0], wait: time.Duration(w[5]), receipt: receipt{
-		terms: packed.Ref.(*terms), at: policy.Instant(w[1]), before: uint64(w[2]), after: uint64(w[3]), returned: uint64(w[4]), id: uint64(w[6]),
+		terms: state.Ref.(*terms), at: policy.Instant(w[1]), before: uint64(w[2]), after: uint64(w[3]), returned: uint64(w[4]), id: uint64(w[6]),
 	}}
 	h.keep(used)
 	return nil

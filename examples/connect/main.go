@@ -48,7 +48,7 @@ func newServer() (*server, error) {
 		return nil, errors.Join(err, byAddr.Close())
 	}
 	one := func(*rpclimit.Call) int64 { return 1 }
-	limits, err := rpclimit.New(rpclimit.Options{},
+	guard, err := rpclimit.New(rpclimit.Options{},
 		// The gate decides this limit, before a message is read.
 		rpclimit.Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: rpclimit.ByAddr, AtTap: true, CostReceived: one},
 		// The interceptor decides this limit, by the message.
@@ -66,12 +66,12 @@ func newServer() (*server, error) {
 	if err != nil {
 		return nil, errors.Join(err, byAddr.Close(), byItem.Close())
 	}
-	gate, err := connectlimit.NewGate(limits)
+	gate, err := connectlimit.NewGate(guard)
 	if err != nil {
 		return nil, errors.Join(err, byAddr.Close(), byItem.Close())
 	}
 	mux := http.NewServeMux()
-	limited := connect.WithInterceptors(connectlimit.NewInterceptor(limits))
+	limited := connect.WithInterceptors(connectlimit.NewInterceptor(guard))
 	mux.Handle(order, connect.NewUnaryHandler(order, sell, limited))
 	mux.Handle(prices, connect.NewBidiStreamHandler(prices, tell, limited))
 	return &server{connectlimit.TrailersOnly(gate.Handler(mux)), byAddr, byItem}, nil

@@ -41,14 +41,14 @@ var limit = policy.Must(policy.Parse("funnel 3, 2/s"))
 
 // serve serves the service behind its limits.
 func serve(listener net.Listener, addresses *engine.Engine[netip.Addr]) (*grpc.Server, error) {
-	limits, err := rpclimit.New(rpclimit.Options{Cost: size, CostSent: each},
+	guard, err := rpclimit.New(rpclimit.Options{Cost: size, CostSent: each},
 		rpclimit.Limit[netip.Addr]{Name: "address", Limiter: addresses, Key: rpclimit.ByAddr})
 	if err != nil {
 		return nil, err
 	}
 	server := grpc.NewServer(
-		grpc.ChainUnaryInterceptor(grpclimit.UnaryServerInterceptor(limits)),
-		grpc.ChainStreamInterceptor(grpclimit.StreamServerInterceptor(limits)))
+		grpc.ChainUnaryInterceptor(grpclimit.UnaryServerInterceptor(guard)),
+		grpc.ChainStreamInterceptor(grpclimit.StreamServerInterceptor(guard)))
 	testgrpc.RegisterTestServiceServer(server, service{})
 	reflection.Register(server) // for grpcurl; exempt from limits
 	go func() {

@@ -57,7 +57,7 @@ func TestClient(t *testing.T) {
 	for _, p := range streams {
 		t.Run(p.name, func(t *testing.T) {
 			rpctest.RunClient(t, func(t testing.TB, c rpctest.Calls) rpctest.Client {
-				s := serve(t, TrailersOnly(service(connect.WithInterceptors(NewInterceptor(c.Limits)), connect.WithReadMaxBytes(1000))))
+				s := serve(t, TrailersOnly(service(connect.WithInterceptors(NewInterceptor(c.Guard)), connect.WithReadMaxBytes(1000))))
 				level := connect.IdempotencyUnknown
 				if c.Repeatable {
 					level = connect.IdempotencyIdempotent

@@ -1,9 +1,9 @@
 // Package connectlimit limits calls of connectrpc.com/connect handlers, over Connect, gRPC and
 // gRPC-Web. Package rpclimit has the keys, the limits and the options.
 //
-//	limits, err := rpclimit.New(rpclimit.Options{},
+//	guard, err := rpclimit.New(rpclimit.Options{},
 //		rpclimit.Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: rpclimit.ByAddr})
-//	limited := connect.WithInterceptors(connectlimit.NewInterceptor(limits))
+//	limited := connect.WithInterceptors(connectlimit.NewInterceptor(guard))
 //	mux.Handle(shopconnect.NewShopHandler(shop, limited))
 //	err = http.ListenAndServe("localhost:8080", connectlimit.TrailersOnly(mux))
 //

@@ -37,10 +37,10 @@ func call(url string, options ...connect.ClientOption) error {
 func ExampleNewInterceptor() {
 	byAddr, _ := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.Funnel(2, 1, time.Hour))})
 	defer byAddr.Close()
-	limits, _ := rpclimit.New(rpclimit.Options{},
+	guard, _ := rpclimit.New(rpclimit.Options{},
 		rpclimit.Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: rpclimit.ByAddr})
 
-	server := httptest.NewServer(connectlimit.TrailersOnly(echo(connect.WithInterceptors(connectlimit.NewInterceptor(limits)))))
+	server := httptest.NewServer(connectlimit.TrailersOnly(echo(connect.WithInterceptors(connectlimit.NewInterceptor(guard)))))
 	defer server.Close()
 	for range 3 {
 		if err := call(server.URL); err != nil {

@@ -16,23 +16,24 @@ import (
 // Gate refuses requests before a message is read or decoded, by the limits with
 // rpclimit.Limit.AtTap. Call [NewGate] to make one. It is safe for concurrent use.
 type Gate struct {
-	limits *rpclimit.Limits
+	guard  *rpclimit.Guard
 	errors *connect.ErrorWriter
 }
 
-// NewGate returns a gate for limits, some with AtTap. An error is a *policy.FieldError. Give it the
-// handlers' options: connect.WithRequireConnectProtocolHeader and WithCodec matter for refusals.
-func NewGate(limits *rpclimit.Limits, options ...connect.HandlerOption) (*Gate, error) {
+// NewGate returns a gate for a guard, at least one of whose limits has AtTap. An error is a
+// *policy.FieldError. Give it the handlers' options: connect.WithRequireConnectProtocolHeader and
+// WithCodec matter for refusals.
+func NewGate(guard *rpclimit.Guard, options ...connect.HandlerOption) (*Gate, error) {
 	bad := func(value, want string) error {
-		return &policy.FieldError{Of: "connectlimit.NewGate", Field: "limits", Value: value, Want: want}
+		return &policy.FieldError{Of: "connectlimit.NewGate", Field: "guard", Value: value, Want: want}
 	}
 	switch {
-	case limits == nil:
+	case guard == nil:
 		return nil, bad("nil", "the result of rpclimit.New")
-	case !limits.Taps():
+	case !guard.Taps():
 		return nil, bad("without AtTap", "at least one limit with rpclimit.Limit.AtTap, which a gate can decide")
 	}
-	return &Gate{limits, connect.NewErrorWriter(options...)}, nil
+	return &Gate{guard, connect.NewErrorWriter(options...)}, nil
 }
 
 // Handler returns a handler that passes admitted requests on to next, and answers the others in the
@@ -45,7 +46,7 @@ func NewGate(limits *rpclimit.Limits, options ...connect.HandlerOption) (*Gate, 
 // answers CORS preflight requests. Call.Procedure is the path, and Call.Message is nil.
 func (g *Gate) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		verdict, session := g.limits.Tap(&rpclimit.Call{
+		verdict, session := g.guard.Tap(&rpclimit.Call{
 			Context:   r.Context(),
 			Procedure: r.URL.Path,
 			Peer:      rpclimit.ParsePeer(r.RemoteAddr),
@@ -59,31 +60,31 @@ func (g *Gate) Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		pass := &pass{of: g.limits}
+		pass := &pass{of: g.guard}
 		pass.session.Store(session)
 		defer func() {
 			if session := pass.session.Swap(nil); session != nil {
 				session.End(rpclimit.Served{Code: rpclimit.Code(connect.CodeUnimplemented)})
 			}
 		}()
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), passKey{g.limits}, pass)))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), passKey{g.guard}, pass)))
 	})
 }
 
 // pass is a request's session at a gate, until an interceptor takes it over.
 type pass struct {
-	of      *rpclimit.Limits
+	of      *rpclimit.Guard
 	session atomic.Pointer[rpclimit.Session]
 }
 
-type passKey struct{ of *rpclimit.Limits }
+type passKey struct{ of *rpclimit.Guard }
 
 // tapped returns the call's session at a gate of the same limits, once.
 func (i *interceptor) tapped(ctx context.Context) *rpclimit.Session {
 	if !i.taps {
 		return nil
 	}
-	if pass, ok := ctx.Value(passKey{i.limits}).(*pass); ok {
+	if pass, ok := ctx.Value(passKey{i.guard}).(*pass); ok {
 		return pass.session.Swap(nil)
 	}
 	return nil

@@ -19,7 +19,7 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-func newGate(t testing.TB, limited *rpclimit.Limits) *Gate {
+func newGate(t testing.TB, limited *rpclimit.Guard) *Gate {
 	t.Helper()
 	gate, err := NewGate(limited)
 	require.NoError(t, err)
@@ -158,10 +158,10 @@ func TestGateUnderAttack(t *testing.T) {
 
 func TestNewGateRefuses(t *testing.T) {
 	e := admissiontest.Hourly[netip.Addr](t, 1)
-	for _, limited := range []*rpclimit.Limits{nil, rpctest.ByAddr(e, rpclimit.Options{})} {
+	for _, limited := range []*rpclimit.Guard{nil, rpctest.ByAddr(e, rpclimit.Options{})} {
 		_, err := NewGate(limited)
 		var field *policy.FieldError
 		require.ErrorAs(t, err, &field)
-		assert.Equal(t, "limits", field.Field)
+		assert.Equal(t, "guard", field.Field)
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // NewInterceptor returns an interceptor that holds the unary and streaming calls of handlers to the
-// limits. Several handlers may share it. It passes on the calls of clients. It panics if limits are
+// limits. Several handlers may share it. It passes on the calls of clients. It panics if guard is
 // nil.
 //
 // Answers to admitted calls have the RateLimit fields in the header, also with an error. A stream
@@ -19,16 +19,16 @@ import (
 // message ends the stream: the handler's connection returns the refusal from then on, and the
 // client gets it, whatever the handler returns. Call.Message is the pointer to the handler's
 // message. Call.Identity is nil: use rpclimit.ByContext.
-func NewInterceptor(limits *rpclimit.Limits) connect.Interceptor {
-	if limits == nil {
-		panic("connectlimit.NewInterceptor: limits are nil: want Limits from rpclimit.New")
+func NewInterceptor(guard *rpclimit.Guard) connect.Interceptor {
+	if guard == nil {
+		panic("connectlimit.NewInterceptor: guard is nil: want a Guard from rpclimit.New")
 	}
-	return &interceptor{limits, limits.Taps()}
+	return &interceptor{guard, guard.Taps()}
 }
 
 type interceptor struct {
-	limits *rpclimit.Limits
-	taps   bool // whether a gate may have decided some limits
+	guard *rpclimit.Guard
+	taps  bool // whether a gate may have decided some limits
 }
 
 // unary is one heap allocation for a unary call.
@@ -51,7 +51,7 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			Message:   request.Any(),
 			Tapped:    i.tapped(ctx),
 		}}
-		verdict, session := i.limits.Begin(&u.call)
+		verdict, session := i.guard.Begin(&u.call)
 		if verdict.Refused() {
 			return nil, refusal(&verdict)
 		}

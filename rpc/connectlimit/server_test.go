@@ -25,7 +25,7 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-func serveUnary(ctx context.Context, l *rpclimit.Limits, handler func(context.Context) error) error {
+func serveUnary(ctx context.Context, l *rpclimit.Guard, handler func(context.Context) error) error {
 	_, err := NewInterceptor(l).WrapUnary(func(ctx context.Context, _ connect.AnyRequest) (connect.AnyResponse, error) {
 		return connect.NewResponse(&text{}), handler(ctx)
 	})(ctx, connect.NewRequest(&text{}))
@@ -34,11 +34,11 @@ func serveUnary(ctx context.Context, l *rpclimit.Limits, handler func(context.Co
 
 func TestAdmission(t *testing.T) {
 	admissiontest.Run(t, func(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) admissiontest.Door {
-		limits := rpctest.New(t, o, all)
+		guard := rpctest.New(t, o, all)
 		serve := func(ctx context.Context) {
-			_ = serveUnary(ctx, limits, func(ctx context.Context) error { admissiontest.Of(ctx).Served(); return nil })
+			_ = serveUnary(ctx, guard, func(ctx context.Context) error { admissiontest.Of(ctx).Served(); return nil })
 		}
-		return admissiontest.Door{Serve: serve, Stats: rpctest.StatsOf(limits)}
+		return admissiontest.Door{Serve: serve, Stats: rpctest.StatsOf(guard)}
 	})
 }
 
@@ -59,10 +59,10 @@ func (c *fakeConn) Send(any) error            { c.Sent++; return nil }
 // Promise: A stream returns unused units, however it ends.
 func TestServer(t *testing.T) {
 	rpctest.RunServer(t, rpctest.Server{
-		Unary: func(l *rpclimit.Limits, handler func() error) error {
+		Unary: func(l *rpclimit.Guard, handler func() error) error {
 			return serveUnary(t.Context(), l, func(context.Context) error { return handler() })
 		},
-		Stream: func(l *rpclimit.Limits, handler func(receive, send func() error) error) (rpctest.Messages, error) {
+		Stream: func(l *rpclimit.Guard, handler func(receive, send func() error) error) (rpctest.Messages, error) {
 			c := &fakeConn{}
 			err := NewInterceptor(l).WrapStreamingHandler(func(_ context.Context, c connect.StreamingHandlerConn) error {
 				return handler(func() error { return c.Receive(nil) }, func() error { return c.Send(nil) })
@@ -73,7 +73,7 @@ func TestServer(t *testing.T) {
 		Code:  codeOf,
 	})
 	for _, p := range streams {
-		rpctest.StreamEnds(t, func(t *testing.T, ctx context.Context, l *rpclimit.Limits, n int) func() {
+		rpctest.StreamEnds(t, func(t *testing.T, ctx context.Context, l *rpclimit.Guard, n int) func() {
 			stream := p.client(t, serve(t, limited(t, l, false)).URL, talk).CallBidiStream(ctx)
 			for range n {
 				require.NoError(t, stream.Send(wrapperspb.String("x")), p.name)
@@ -86,7 +86,7 @@ func TestServer(t *testing.T) {
 }
 
 // limited returns the service under limits, behind a gate or not.
-func limited(t testing.TB, l *rpclimit.Limits, atGate bool) http.Handler {
+func limited(t testing.TB, l *rpclimit.Guard, atGate bool) http.Handler {
 	t.Helper()
 	h := TrailersOnly(service(connect.WithInterceptors(NewInterceptor(l))))
 	if atGate {
@@ -203,7 +203,7 @@ func TestClientsAreNotLimitedByAServersInterceptor(t *testing.T) {
 }
 
 func TestNilLimitsPanicAtOnce(t *testing.T) {
-	assert.PanicsWithValue(t, "connectlimit.NewInterceptor: limits are nil: want Limits from rpclimit.New", func() { NewInterceptor(nil) })
+	assert.PanicsWithValue(t, "connectlimit.NewInterceptor: guard is nil: want a Guard from rpclimit.New", func() { NewInterceptor(nil) })
 }
 
 type quiet struct {

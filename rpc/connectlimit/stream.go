@@ -11,7 +11,7 @@ import (
 
 func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) (err error) {
-		verdict, session := i.limits.Begin(&rpclimit.Call{
+		verdict, session := i.guard.Begin(&rpclimit.Call{
 			Context:   ctx,
 			Procedure: conn.Spec().Procedure,
 			Peer:      rpclimit.ParsePeer(conn.Peer().Addr),

@@ -84,9 +84,9 @@ func codeOf(err error) rpclimit.Code {
 	return rpclimit.Code(s.Code())
 }
 
-func mustHave(limits *rpclimit.Limits, function string) {
-	if limits == nil {
-		panic("grpclimit." + function + ": limits are nil: want Limits from rpclimit.New")
+func mustHave(guard *rpclimit.Guard, function string) {
+	if guard == nil {
+		panic("grpclimit." + function + ": guard is nil: want a Guard from rpclimit.New")
 	}
 }
 

@@ -39,7 +39,7 @@ func (s *server) behind(t testing.TB, line *outgoing.Line[string], o ClientOptio
 // Promise: A refusal holds all its key's calls.
 func TestClient(t *testing.T) {
 	rpctest.RunClient(t, func(t testing.TB, c rpctest.Calls) rpctest.Client {
-		conn := serve(t, c.Limits, grpc.MaxRecvMsgSize(1000)).behind(t, c.Line, ClientOptions{
+		conn := serve(t, c.Guard, grpc.MaxRecvMsgSize(1000)).behind(t, c.Line, ClientOptions{
 			Retries: c.Retries, Repeatable: func(method string) bool { return c.Repeatable && method == pb.TestService_UnaryCall_FullMethodName },
 		})
 		unary := func(options ...grpc.CallOption) func(context.Context) error {

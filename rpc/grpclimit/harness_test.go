@@ -80,18 +80,18 @@ type server struct {
 	attempts atomic.Int64 // calls that came, admitted or not
 }
 
-func serve(t testing.TB, limits *rpclimit.Limits, options ...grpc.ServerOption) *server {
+func serve(t testing.TB, guard *rpclimit.Guard, options ...grpc.ServerOption) *server {
 	t.Helper()
 	s := &server{}
 	options = append(options,
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, r any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			s.attempts.Add(1)
 			return next(ctx, r)
-		}, UnaryServerInterceptor(limits)),
+		}, UnaryServerInterceptor(guard)),
 		grpc.ChainStreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 			s.attempts.Add(1)
 			return next(srv, ss)
-		}, StreamServerInterceptor(limits)))
+		}, StreamServerInterceptor(guard)))
 	g := grpc.NewServer(options...)
 	pb.RegisterTestServiceServer(g, s)
 	healthpb.RegisterHealthServer(g, health.NewServer())

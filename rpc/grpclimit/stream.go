@@ -15,16 +15,16 @@ import (
 // refused message, RecvMsg and SendMsg return the refusal, and the client gets it, whatever the
 // handler returns. The RateLimit fields of the opening are in the header, or else in the trailer.
 // Streams keep their context.
-func StreamServerInterceptor(limits *rpclimit.Limits) grpc.StreamServerInterceptor {
-	mustHave(limits, "StreamServerInterceptor")
-	taps := limits.Taps()
+func StreamServerInterceptor(guard *rpclimit.Guard) grpc.StreamServerInterceptor {
+	mustHave(guard, "StreamServerInterceptor")
+	taps := guard.Taps()
 	return func(server any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		call := &rpclimit.Call{Stream: true}
 		incoming(call, ss.Context(), info.FullMethod)
 		if taps {
-			call.Tapped = tapped(ss.Context(), limits)
+			call.Tapped = tapped(ss.Context(), guard)
 		}
-		verdict, session := limits.Begin(call)
+		verdict, session := guard.Begin(call)
 		if verdict.Refused() {
 			trailer, err := refusal(&verdict)
 			ss.SetTrailer(trailer)

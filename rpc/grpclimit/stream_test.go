@@ -69,18 +69,18 @@ func (f *fakeStream) SetTrailer(md metadata.MD)       { f.trailer = metadata.Joi
 func (f *fakeStream) RecvMsg(any) error               { f.Received++; return nil }
 func (f *fakeStream) SendMsg(any) error               { f.Sent++; return nil }
 
-func (f *fakeStream) serve(l *rpclimit.Limits, handler func(grpc.ServerStream) error) error {
+func (f *fakeStream) serve(l *rpclimit.Guard, handler func(grpc.ServerStream) error) error {
 	return StreamServerInterceptor(l)(nil, f, &grpc.StreamServerInfo{FullMethod: "/a/b"}, func(_ any, s grpc.ServerStream) error { return handler(s) })
 }
 
 // Promise: A stream returns unused units, however it ends.
 func TestServer(t *testing.T) {
 	rpctest.RunServer(t, rpctest.Server{
-		Unary: func(l *rpclimit.Limits, handler func() error) error {
+		Unary: func(l *rpclimit.Guard, handler func() error) error {
 			_, err := UnaryServerInterceptor(l)(context.Background(), nil, info, func(context.Context, any) (any, error) { return nil, handler() })
 			return err
 		},
-		Stream: func(l *rpclimit.Limits, handler func(receive, send func() error) error) (rpctest.Messages, error) {
+		Stream: func(l *rpclimit.Guard, handler func(receive, send func() error) error) (rpctest.Messages, error) {
 			f := &fakeStream{}
 			err := f.serve(l, func(s grpc.ServerStream) error {
 				return handler(func() error { return s.RecvMsg(nil) }, func() error { return s.SendMsg(nil) })
@@ -90,7 +90,7 @@ func TestServer(t *testing.T) {
 		Error: func(code rpclimit.Code) error { return status.Error(codes.Code(code), "") },
 		Code:  codeOf,
 	})
-	rpctest.StreamEnds(t, func(t *testing.T, ctx context.Context, l *rpclimit.Limits, n int) func() {
+	rpctest.StreamEnds(t, func(t *testing.T, ctx context.Context, l *rpclimit.Guard, n int) func() {
 		stream := openStream(t, ctx, serve(t, l).client(t))
 		for range n {
 			require.NoError(t, exchange(stream, ""))
@@ -104,7 +104,7 @@ func TestFieldsOfAStream(t *testing.T) {
 	l := rpclimit.Must(rpclimit.New(rpclimit.Options{}, limit))
 	messages := rpclimit.Must(rpclimit.New(rpclimit.Options{CostSent: func(*rpclimit.Call) int64 { return 100 }}, limit))
 	for name, c := range map[string]struct {
-		limits   *rpclimit.Limits
+		limits   *rpclimit.Guard
 		handler  func(s grpc.ServerStream) error
 		inHeader bool
 	}{

@@ -14,16 +14,16 @@ import (
 // the server has made a stream or a goroutine, by the limits with rpclimit.Limit.AtTap. The
 // interceptors of the same limits, also required, decide the others and settle all. Without an
 // interceptor, as for an unknown method, units stay taken. TapHandle panics if no limit has AtTap,
-// or limits are nil.
+// or guard is nil.
 //
 // gRPC sends no trailer from there. So clients retry refused calls by their own backoff, even if
 // never admitted. Call.Message is nil; Call.Identity is as in the interceptors. A panic of the
 // program's functions is recovered, as it would hang the connection. The call is refused with
 // codes.Internal and takes nothing. rpclimit.Options.Logger logs the first, and Stats.Misconfigured
 // counts all.
-func TapHandle(limits *rpclimit.Limits) tap.ServerInHandle {
-	mustHave(limits, "TapHandle")
-	if !limits.Taps() {
+func TapHandle(guard *rpclimit.Guard) tap.ServerInHandle {
+	mustHave(guard, "TapHandle")
+	if !guard.Taps() {
 		panic("grpclimit.TapHandle: no limit has AtTap: want at least one, which a tap can decide")
 	}
 	return func(ctx context.Context, info *tap.Info) (_ context.Context, err error) {
@@ -31,12 +31,12 @@ func TapHandle(limits *rpclimit.Limits) tap.ServerInHandle {
 		incoming(call, ctx, info.FullMethodName)
 		defer func() {
 			if cause := recover(); cause != nil {
-				verdict := limits.TapPanicked(call, cause)
+				verdict := guard.TapPanicked(call, cause)
 				_, err = refusal(&verdict)
 			}
 		}()
 		call.Header = tapHeader(info.Header)
-		verdict, session := limits.Tap(call)
+		verdict, session := guard.Tap(call)
 		if verdict.Refused() {
 			_, err := refusal(&verdict)
 			return ctx, err
@@ -46,7 +46,7 @@ func TapHandle(limits *rpclimit.Limits) tap.ServerInHandle {
 		}
 		p := &pass{}
 		p.session.Store(session)
-		return context.WithValue(ctx, passKey{limits}, p), nil
+		return context.WithValue(ctx, passKey{guard}, p), nil
 	}
 }
 
@@ -59,11 +59,11 @@ type pass struct {
 	session atomic.Pointer[rpclimit.Session]
 }
 
-type passKey struct{ of *rpclimit.Limits }
+type passKey struct{ of *rpclimit.Guard }
 
 // tapped returns the call's session at a tap of the same limits, once.
-func tapped(ctx context.Context, limits *rpclimit.Limits) *rpclimit.Session {
-	if p, ok := ctx.Value(passKey{limits}).(*pass); ok {
+func tapped(ctx context.Context, guard *rpclimit.Guard) *rpclimit.Session {
+	if p, ok := ctx.Value(passKey{guard}).(*pass); ok {
 		return p.session.Swap(nil)
 	}
 	return nil

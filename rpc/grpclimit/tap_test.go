@@ -23,10 +23,10 @@ import (
 // Promise: Tap handles refuse before any interceptor runs.
 func TestTapRefusesBeforeAnyInterceptor(t *testing.T) {
 	byAddr, byProcedure := open[netip.Addr](t, hourly(4), nil), open[string](t, hourly(2), nil)
-	limits := rpclimit.Must(rpclimit.New(rpclimit.Options{},
+	guard := rpclimit.Must(rpclimit.New(rpclimit.Options{},
 		rpclimit.Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: rpclimit.ByAddr, AtTap: true},
 		rpclimit.Limit[string]{Name: "method", Limiter: byProcedure, Key: rpclimit.ByProcedure, Cost: pieces}))
-	s := serve(t, limits, grpc.InTapHandle(TapHandle(limits)))
+	s := serve(t, guard, grpc.InTapHandle(TapHandle(guard)))
 	conn := s.client(t)
 	refusedBy := func(err error, limit string) {
 		t.Helper()
@@ -88,10 +88,10 @@ func TestPanicAtTheTapEndsThere(t *testing.T) {
 			o := rpclimit.Options{Logger: slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{Level: slog.LevelError}))}
 			l := limit{Name: "address", Limiter: e, Key: rpclimit.ByAddr, AtTap: true}
 			set(&o, &l)
-			limits := rpclimit.Must(rpclimit.New(o, rpclimit.Limit[string]{
+			guard := rpclimit.Must(rpclimit.New(o, rpclimit.Limit[string]{
 				Name: "method", Limiter: beside, Key: rpclimit.ByProcedure, AtTap: true,
 			}, l))
-			conn := serve(t, limits, grpc.InTapHandle(TapHandle(limits))).client(t)
+			conn := serve(t, guard, grpc.InTapHandle(TapHandle(guard))).client(t)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // it would hang
 			defer cancel()
 			for range 2 {
@@ -102,7 +102,7 @@ func TestPanicAtTheTapEndsThere(t *testing.T) {
 			require.NoError(t, call(ctx, conn, "x"), "the connection goes on")
 			assert.Equal(t, int64(1), rpctest.Taken(e, rpctest.Local, 10))
 			assert.Equal(t, int64(1), rpctest.Taken(beside, "/grpc.testing.TestService/UnaryCall", 10))
-			stats := limits.Stats()
+			stats := guard.Stats()
 			assert.Equal(t, uint64(1), stats.Admitted)
 			assert.Equal(t, uint64(2), stats.Misconfigured+stats.NeverAdmitted)
 			assert.Equal(t, 1, strings.Count(lines.String(), "cause=boom"), lines.String())

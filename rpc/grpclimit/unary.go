@@ -11,18 +11,18 @@ import (
 // UnaryServerInterceptor returns an interceptor that holds unary calls to the limits, for any
 // number of servers. Put it behind authentication that limits use by rpclimit.ByContext.
 // Call.Identity is the connection's credentials.AuthInfo, such as a credentials.TLSInfo. It panics
-// if limits are nil.
-func UnaryServerInterceptor(limits *rpclimit.Limits) grpc.UnaryServerInterceptor {
-	mustHave(limits, "UnaryServerInterceptor")
-	taps := limits.Taps()
+// if guard is nil.
+func UnaryServerInterceptor(guard *rpclimit.Guard) grpc.UnaryServerInterceptor {
+	mustHave(guard, "UnaryServerInterceptor")
+	taps := guard.Taps()
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		u := &unary{}
 		incoming(&u.call, ctx, info.FullMethod)
 		u.call.Message = request
 		if taps {
-			u.call.Tapped = tapped(ctx, limits)
+			u.call.Tapped = tapped(ctx, guard)
 		}
-		verdict, session := limits.Begin(&u.call)
+		verdict, session := guard.Begin(&u.call)
 		if verdict.Refused() {
 			trailer, err := refusal(&verdict)
 			setTrailer(ctx, trailer)

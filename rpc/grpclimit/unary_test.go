@@ -118,7 +118,7 @@ func TestLimitsAreRequired(t *testing.T) {
 		"StreamServerInterceptor": func() { StreamServerInterceptor(nil) },
 		"TapHandle":               func() { TapHandle(nil) },
 	} {
-		assert.PanicsWithValue(t, "grpclimit."+function+": limits are nil: want Limits from rpclimit.New", of)
+		assert.PanicsWithValue(t, "grpclimit."+function+": guard is nil: want a Guard from rpclimit.New", of)
 	}
 	withoutTap := rpctest.ByAddr(open[netip.Addr](t, hourly(1), nil), rpclimit.Options{})
 	assert.Panics(t, func() { TapHandle(withoutTap) })
@@ -126,15 +126,15 @@ func TestLimitsAreRequired(t *testing.T) {
 
 func TestAdmission(t *testing.T) {
 	admissiontest.Run(t, func(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) admissiontest.Door {
-		limits := rpctest.New(t, o, all)
-		intercept := UnaryServerInterceptor(limits)
+		guard := rpctest.New(t, o, all)
+		intercept := UnaryServerInterceptor(guard)
 		serve := func(ctx context.Context) {
 			_, _ = intercept(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/a.B/C"}, func(ctx context.Context, _ any) (any, error) {
 				admissiontest.Of(ctx).Served()
 				return nil, nil
 			})
 		}
-		return admissiontest.Door{Serve: serve, Stats: rpctest.StatsOf(limits)}
+		return admissiontest.Door{Serve: serve, Stats: rpctest.StatsOf(guard)}
 	})
 }
 

@@ -53,21 +53,21 @@ var given = map[string]string{
 		var service *engine.Engine[struct{}]; var user, customer, tenant string; var background bool
 		var plans interface{ Store(key string, p policy.Policy) }; var small, large policy.Policy; var limit policy.Text`,
 	"docs/connect.md": `
-		var mux *http.ServeMux; var limits *rpclimit.Limits; var shop, url string
+		var mux *http.ServeMux; var guard *rpclimit.Guard; var shop, url string
 		var shopconnect struct {
 			NewShopHandler func(string, ...connect.HandlerOption) (string, http.Handler)
 			NewShopClient  func(connect.HTTPClient, string, ...connect.ClientOption) any
 		}`,
 	"docs/fleet.md": `
 		var ctx context.Context; var user, password string; var mux http.Handler; var userOf func(*http.Request) string`,
-	"docs/grpc.md": `var limits *rpclimit.Limits`,
+	"docs/grpc.md": `var guard *rpclimit.Guard`,
 	"docs/httplimit.md": `
 		var mux http.Handler; var limiter, addresses, bytes, stricter *engine.Engine[netip.Addr]; var keys, requests, tokens *engine.Engine[string]
 		var chiRouter chi.Router; var echoServer *echo.Echo; var ginEngine *gin.Engine; var fiberApp *fiber.App
 		var limit *httplimit.Middleware; var options httplimit.Options
 		var tenantOf func(*http.Request) string; var estimate, usedBy func(*http.Request) int64`,
 	"docs/metrics.md": `
-		var limiter *engine.Engine[string]; var fleetLimiter *fleet.Limiter; var middleware *httplimit.Middleware; var calls *rpclimit.Limits
+		var limiter *engine.Engine[string]; var fleetLimiter *fleet.Limiter; var middleware *httplimit.Middleware; var calls *rpclimit.Guard
 		var line *outgoing.Line[string]; var feed *single.Limiter; var meter metric.Meter`,
 	"docs/operating.md": `var p policy.Policy; var limiter *engine.Engine[string]; var admin *http.ServeMux`,
 	"docs/outgoing.md": `

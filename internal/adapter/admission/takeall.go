@@ -347,7 +347,7 @@ type shadowsTaken[R, S any] struct {
 func (t *shadowsTaken[R, S]) settle(ctx context.Context, used [MaxLimits]int64) (sure bool) {
 	sure = t.live == nil || t.live.settle(ctx, used)
 	for i := range t.grants {
-		if t.grants[i].Held.Of != nil && used[i] != asTaken {
+		if t.grants[i].State.Settler != nil && used[i] != asTaken {
 			t.settleShadow(ctx, i, used[i])
 		}
 	}

@@ -156,8 +156,8 @@ func (l *line[K, S]) poll(w *waiter[S]) (pause time.Duration, done bool) {
 		if pause = time.Until(w.turn); pause > 0 {
 			return pause, false
 		}
-		if h, ok := w.call.(Holder); ok {
-			if pause = h.Hold(); pause > 0 {
+		if b, ok := w.call.(Blocker); ok {
+			if pause = b.BlockedFor(); pause > 0 {
 				// This turn's units will have drained by then, and others could take as much again.
 				l.revoke(func(*waiter[S]) bool { return true })
 				l.retryIn(l.head(), pause)

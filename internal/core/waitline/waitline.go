@@ -45,11 +45,11 @@ type Call[S comparable] interface {
 	Refusal(verdict Verdict) error
 }
 
-// Holder is an optional interface of a Call. Hold returns for how much longer the key must not be
-// used, whatever turns were promised. If it is not 0 when a turn has come, all turns of the line
-// are given back. The line begins anew when the time is over, or after Wake. Take refuses until
-// then.
-type Holder interface{ Hold() time.Duration }
+// Blocker is an optional interface of a Call. BlockedFor returns for how much longer the key must
+// not be used, whatever turns were promised. If it is not 0 when a turn has come, all turns of the
+// line are given back. The line begins anew when the time is over, or after Wake. Take refuses
+// until then.
+type Blocker interface{ BlockedFor() time.Duration }
 
 // Renewer is an optional interface of a Call. Renew reads the key's limit again as the call joins a
 // line, because Change may have run since the call was made.
@@ -239,7 +239,7 @@ func (ls *Lines[K, S]) Change(key K, change func(), renew func(Call[S])) {
 	l.advance()
 }
 
-// Wake has the first of the key's waiting calls look again, after Hold may have changed.
+// Wake has the first of the key's waiting calls look again, after BlockedFor may have changed.
 func (ls *Lines[K, S]) Wake(key K) {
 	l := ls.find(key)
 	if l == nil {

@@ -483,19 +483,21 @@ func TestChangeWithoutALine(t *testing.T) {
 	assert.Equal(t, 1, changed)
 }
 
-// held is a call with a key not to be used before an instant.
-type held struct {
+// blockedCall is a call with a key that must not be used before an instant.
+type blockedCall struct {
 	*customer
 	until *time.Time // guarded by the desk
 }
 
-func (h held) Hold() time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return max(time.Until(*h.until), 0)
+func (b blockedCall) BlockedFor() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return max(time.Until(*b.until), 0)
 }
 
-func (h held) Alike(other Call[state]) bool { return h.customer.Alike(other.(held).customer) }
+func (b blockedCall) Alike(other Call[state]) bool {
+	return b.customer.Alike(other.(blockedCall).customer)
+}
 
 // A held call waits past its turn, with the calls behind it in order, until the time is over or it
 // is woken. It may be woken too early. A call that gives up gives back.
@@ -507,7 +509,7 @@ func TestHeldCallsWaitPastTheirTurn(t *testing.T) {
 			until := d.began.Add(time.Minute)
 			var line []*ends
 			for _, patience := range []time.Duration{Forever, 10 * time.Second, Forever} {
-				line = append(line, h.sendCall(t.Context(), "k", d, held{&customer{desk: d, n: 1}, &until}, patience))
+				line = append(line, h.sendCall(t.Context(), "k", d, blockedCall{&customer{desk: d, n: 1}, &until}, patience))
 			}
 			time.Sleep(20 * time.Second)
 			synctest.Wait()

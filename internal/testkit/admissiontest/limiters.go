@@ -59,11 +59,11 @@ func (f *Fake[K]) Admit(context.Context, K, int64) (limits.Answer, error) { retu
 
 // Hold implements limits.Limiter.
 func (f *Fake[K]) Hold(context.Context, limits.Call[K]) (limits.Grant, error) {
-	return limits.Grant{Answer: f.Answer, Held: limits.Held{Of: f}}, f.Err
+	return limits.Grant{Answer: f.Answer, State: limits.GrantState{Settler: f}}, f.Err
 }
 
-// Settle implements limits.Holder.
-func (f *Fake[K]) Settle(context.Context, limits.Held, int64) error { return f.Settled }
+// Settle implements limits.Settler.
+func (f *Fake[K]) Settle(context.Context, limits.GrantState, int64) error { return f.Settled }
 
 // ways are the paths on which a limit decides: alone, with another engine, and with an engine beside
 // a limiter that is none.

@@ -363,11 +363,11 @@ func (b breaks) Hold(ctx context.Context, call limits.Call[string]) (limits.Gran
 		return limits.Grant{}, b.hold()
 	}
 	g, err := b.Limiter.Hold(ctx, call)
-	g.Held.Of = b
+	g.State.Settler = b
 	return g, err
 }
 
-func (b breaks) Settle(context.Context, limits.Held, int64) error { return b.settle() }
+func (b breaks) Settle(context.Context, limits.GrantState, int64) error { return b.settle() }
 
 // The other limits decide and charge as without it. Failures are counted, and logged once.
 func failingTrial(t *testing.T, open Open) {

@@ -28,7 +28,7 @@ func Line(t testing.TB, c outgoing.Config) *outgoing.Line[string] {
 
 // Calls is what a test asks of a client and its server.
 type Calls struct {
-	Limits     *rpclimit.Limits // of the server
+	Guard      *rpclimit.Guard // of the server
 	Line       *outgoing.Line[string]
 	Retries    int
 	Repeatable bool
@@ -68,7 +68,7 @@ func newEngine(t testing.TB, c engine.Config) *engine.Engine[netip.Addr] {
 }
 
 // hourly returns limits of n calls an hour, and the number of calls that arrived at the server.
-func hourly(t testing.TB, n int64) (l *rpclimit.Limits, arrived *atomic.Int64) {
+func hourly(t testing.TB, n int64) (l *rpclimit.Guard, arrived *atomic.Int64) {
 	t.Helper()
 	arrived = &atomic.Int64{}
 	return ByAddr(newEngine(t, engine.Config{Policy: policy.Must(policy.Funnel(n, n, time.Hour))}), rpclimit.Options{
@@ -80,7 +80,7 @@ func refusalHoldsAllCalls(t *testing.T, open OpenClient) {
 	for _, streamed := range []bool{false, true} {
 		l, arrived := hourly(t, 2)
 		line := Line(t, outgoing.Config{Policy: fast()})
-		c := open(t, Calls{Limits: l, Line: line})
+		c := open(t, Calls{Guard: l, Line: line})
 		require.NoError(t, c.Unary(t.Context()))
 		require.NoError(t, c.Stream(t.Context()))
 		assert.Zero(t, line.Held(c.Key))
@@ -137,7 +137,7 @@ func repeatsAsAllowed(t *testing.T, open OpenClient) {
 			}})
 			e.Take(Local, 1)
 			line := Line(t, outgoing.Config{Patience: time.Minute, Policy: fast()})
-			client := open(t, Calls{Limits: l, Line: line, Retries: c.retries, Repeatable: c.repeatable})
+			client := open(t, Calls{Guard: l, Line: line, Retries: c.retries, Repeatable: c.repeatable})
 			assert.Equal(t, c.code, client.Code(client.Unary(t.Context())))
 			assert.Equal(t, c.sent, arrived)
 			assert.Equal(t, uint64(c.sent-1), line.Stats().Retries)
@@ -151,7 +151,7 @@ func repeatsAsAllowed(t *testing.T, open OpenClient) {
 func withoutTurn(t *testing.T, open OpenClient) {
 	l, arrived := hourly(t, 100)
 	line := Line(t, outgoing.Config{MaxWaiting: 1, Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
-	c := open(t, Calls{Limits: l, Line: line})
+	c := open(t, Calls{Guard: l, Line: line})
 	require.NoError(t, c.Unary(t.Context()))
 	for _, call := range []func(context.Context) error{c.Unary, c.Stream} {
 		failsWith := func(err error, code rpclimit.Code, cause error) {
@@ -181,7 +181,7 @@ func withoutTurn(t *testing.T, open OpenClient) {
 
 func abandonedStream(t *testing.T, open OpenClient) {
 	l, _ := hourly(t, 100)
-	c := open(t, Calls{Limits: l, Line: Line(t, outgoing.Config{Probe: time.Hour})})
+	c := open(t, Calls{Guard: l, Line: Line(t, outgoing.Config{Probe: time.Hour})})
 	ctx, cancel := context.WithCancel(t.Context())
 	c.Open(ctx)
 	late, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -194,7 +194,7 @@ func abandonedStream(t *testing.T, open OpenClient) {
 func tooLargeMessages(t *testing.T, open OpenClient) {
 	l, _ := hourly(t, 100)
 	line := Line(t, outgoing.Config{})
-	c := open(t, Calls{Limits: l, Line: line})
+	c := open(t, Calls{Guard: l, Line: line})
 	for range 2 {
 		for i, call := range c.TooLarge {
 			require.Equal(t, rpclimit.CodeResourceExhausted, c.Code(call(t.Context())), i)

@@ -15,7 +15,7 @@ import (
 func contextOf(c *rpclimit.Call) context.Context { return c.Context }
 
 // New returns limits whose calls have the context of an admissiontest.Request.
-func New(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) *rpclimit.Limits {
+func New(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) *rpclimit.Guard {
 	t.Helper()
 	var given []rpclimit.AnyLimit
 	for _, l := range all {
@@ -38,7 +38,7 @@ func New(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) *rpcl
 }
 
 // StatsOf returns a function that returns the counters of limits.
-func StatsOf(l *rpclimit.Limits) func() admissiontest.Stats {
+func StatsOf(l *rpclimit.Guard) func() admissiontest.Stats {
 	return func() admissiontest.Stats {
 		s := l.Stats()
 		return admissiontest.Stats{

@@ -20,12 +20,12 @@ import (
 var Local = netip.MustParseAddr("127.0.0.1")
 
 // ByAddr returns a limit named "address" for each client address.
-func ByAddr(e *engine.Engine[netip.Addr], o rpclimit.Options) *rpclimit.Limits {
+func ByAddr(e *engine.Engine[netip.Addr], o rpclimit.Options) *rpclimit.Guard {
 	return rpclimit.Must(rpclimit.New(o, rpclimit.Limit[netip.Addr]{Name: "address", Limiter: e, Key: rpclimit.ByAddr}))
 }
 
 // AtTap is ByAddr for a limit that is decided before a message is read.
-func AtTap(e *engine.Engine[netip.Addr], o rpclimit.Options) *rpclimit.Limits {
+func AtTap(e *engine.Engine[netip.Addr], o rpclimit.Options) *rpclimit.Guard {
 	return rpclimit.Must(rpclimit.New(o, rpclimit.Limit[netip.Addr]{Name: "address", Limiter: e, Key: rpclimit.ByAddr, AtTap: true}))
 }
 
@@ -36,8 +36,8 @@ func Taken[K comparable](e *engine.Engine[K], key K, n int64) int64 {
 
 // Server serves calls of one client in this process, without a network.
 type Server struct {
-	Unary  func(l *rpclimit.Limits, handler func() error) error
-	Stream func(l *rpclimit.Limits, handler func(receive, send func() error) error) (n Messages, err error)
+	Unary  func(l *rpclimit.Guard, handler func() error) error
+	Stream func(l *rpclimit.Guard, handler func(receive, send func() error) error) (n Messages, err error)
 
 	Error func(rpclimit.Code) error // returns an error of the protocol
 	Code  func(error) rpclimit.Code
@@ -53,7 +53,7 @@ func RunServer(t *testing.T, s Server) {
 }
 
 // forAnyCall returns limits under which all calls have the key "key".
-func forAnyCall(e *engine.Engine[string], o rpclimit.Options) *rpclimit.Limits {
+func forAnyCall(e *engine.Engine[string], o rpclimit.Options) *rpclimit.Guard {
 	return rpclimit.Must(rpclimit.New(o, rpclimit.Limit[string]{
 		Limiter: e, Key: rpclimit.ByContext(func(context.Context) string { return "key" }),
 	}))
@@ -128,7 +128,7 @@ func (s Server) endsAtRefusal(t *testing.T) {
 
 // StreamEnds checks that a stream whose client leaves returns unused units. open opens a stream and
 // exchanges n messages each way. What it returns is called when the context has ended.
-func StreamEnds(t *testing.T, open func(t *testing.T, ctx context.Context, l *rpclimit.Limits, n int) (leave func())) {
+func StreamEnds(t *testing.T, open func(t *testing.T, ctx context.Context, l *rpclimit.Guard, n int) (leave func())) {
 	e := admissiontest.Hourly[netip.Addr](t, 100)
 	l := ByAddr(e, rpclimit.Options{
 		Cost:   func(*rpclimit.Call) int64 { return 50 },

@@ -12,9 +12,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Limits holds calls to limits. Call [New] to make one; the zero Limits is not usable. Its methods
+// Guard holds calls to limits. Call [New] to make one; the zero Guard is not usable. Its methods
 // are safe for concurrent use. It needs no Close; its engines do.
-type Limits struct {
+type Guard struct {
 	options Options
 	exempt  exemptions
 	limits  []checked
@@ -36,7 +36,7 @@ type entry = admission.Controller[*Call, Served]
 
 // New returns up to 8 limits. A call passes, and is charged, only if all admit it, as by
 // engine.TakeAll, or limits.AskAll if not all are engines. An error is a *policy.FieldError.
-func New(options Options, limits ...AnyLimit) (*Limits, error) {
+func New(options Options, limits ...AnyLimit) (*Guard, error) {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: "rpclimit.New", Field: field, Value: value, Want: want}
 	}
@@ -49,9 +49,9 @@ func New(options Options, limits ...AnyLimit) (*Limits, error) {
 	case len(limits) > admission.MaxLimits:
 		return nil, bad("limits", fmt.Sprintf("%d long", len(limits)), "1 to 8 limits")
 	}
-	l := &Limits{options: options, exempt: exempt, log: admission.NewLog(options.Logger)}
-	if l.options.ClientAddr == nil {
-		l.options.ClientAddr = connection
+	g := &Guard{options: options, exempt: exempt, log: admission.NewLog(options.Logger)}
+	if g.options.ClientAddr == nil {
+		g.options.ClientAddr = connection
 	}
 	names := map[string]bool{}
 	for i, limit := range limits {
@@ -59,7 +59,7 @@ func New(options Options, limits ...AnyLimit) (*Limits, error) {
 			return nil, bad(fmt.Sprintf("limits[%d]", i), "nil", "a rpclimit.Limit")
 		}
 		field := func(name string) string { return fmt.Sprintf("limits[%d].%s", i, name) }
-		c, err := limit.check(i, &l.options, func(name string, value any, want string) error {
+		c, err := limit.check(i, &g.options, func(name string, value any, want string) error {
 			return bad(field(name), value, want)
 		})
 		if err != nil {
@@ -71,60 +71,60 @@ func New(options Options, limits ...AnyLimit) (*Limits, error) {
 		}
 		names[title] = true
 		if c.Of().Hidden {
-			if l.hidden == nil {
-				l.hidden = map[string]bool{}
+			if g.hidden == nil {
+				g.hidden = map[string]bool{}
 			}
-			l.hidden[title] = true
+			g.hidden[title] = true
 		}
-		for j, other := range l.limits {
+		for j, other := range g.limits {
 			// If the other limit refused, RetryAfter would be too long by the units taken at the tap.
 			if c.same != nil && c.same == other.same && c.atTap != other.atTap {
 				return nil, bad(field("AtTap"), c.atTap, fmt.Sprintf("%t, as of limits[%d], which has the same Limiter", other.atTap, j))
 			}
 		}
-		l.limits = append(l.limits, c)
-		l.fields.Add(title)
+		g.limits = append(g.limits, c)
+		g.fields.Add(title)
 	}
-	l.open()
-	return l, nil
+	g.open()
+	return g, nil
 }
 
-// Must returns l, and panics if err is not nil. Use it for settings that are constants.
-func Must(l *Limits, err error) *Limits {
+// Must returns g, and panics if err is not nil. Use it for settings that are constants.
+func Must(g *Guard, err error) *Guard {
 	if err != nil {
 		panic(err)
 	}
-	return l
+	return g
 }
 
-func (l *Limits) open() {
-	o := &l.options
+func (g *Guard) open() {
+	o := &g.options
 	turns := admission.NewTurns(o.Spread, time.Millisecond)
 	config := admission.Config[*Call, Served]{
 		Cost: o.Cost, Charge: o.Charge, WaitUpTo: o.WaitUpTo, ByDeadline: true, Shadow: o.Shadow,
-		Turns: turns, Log: l.log, Counters: &l.calls,
+		Turns: turns, Log: g.log, Counters: &g.calls,
 	}
 	ofCall := func(c *checked) limiter { return c.limiter }
-	l.whole = l.entry(config, ofCall, func(*checked) bool { return true })
-	l.opening = l.entry(config, ofCall, func(c *checked) bool { return !c.ofMessage })
-	l.wholeRest = l.entry(config, ofCall, func(c *checked) bool { return !c.atTap })
-	l.openingRest = l.entry(config, ofCall, func(c *checked) bool { return !c.ofMessage && !c.atTap })
-	l.first = l.entry(config, ofCall, func(c *checked) bool { return c.ofMessage })
+	g.whole = g.entry(config, ofCall, func(*checked) bool { return true })
+	g.opening = g.entry(config, ofCall, func(c *checked) bool { return !c.ofMessage })
+	g.wholeRest = g.entry(config, ofCall, func(c *checked) bool { return !c.atTap })
+	g.openingRest = g.entry(config, ofCall, func(c *checked) bool { return !c.ofMessage && !c.atTap })
+	g.first = g.entry(config, ofCall, func(c *checked) bool { return c.ofMessage })
 	config.WaitUpTo, config.AtOnce, config.Keep = 0, true, true
-	l.tap = l.entry(config, ofCall, func(c *checked) bool { return c.atTap })
+	g.tap = g.entry(config, ofCall, func(c *checked) bool { return c.atTap })
 	config = admission.Config[*Call, Served]{
-		WaitUpTo: o.WaitUpTo, ByDeadline: true, Shadow: o.Shadow, Turns: turns, Log: l.log, Counters: &l.messages,
+		WaitUpTo: o.WaitUpTo, ByDeadline: true, Shadow: o.Shadow, Turns: turns, Log: g.log, Counters: &g.messages,
 	}
-	l.received = l.entry(config, func(c *checked) limiter { return c.received }, func(c *checked) bool { return c.received != nil })
-	l.sent = l.entry(config, func(c *checked) limiter { return c.sent }, func(c *checked) bool { return c.sent != nil })
+	g.received = g.entry(config, func(c *checked) limiter { return c.received }, func(c *checked) bool { return c.received != nil })
+	g.sent = g.entry(config, func(c *checked) limiter { return c.sent }, func(c *checked) bool { return c.sent != nil })
 }
 
 // entry returns a controller of the limits that has selects, or nil.
-func (l *Limits) entry(config admission.Config[*Call, Served], of func(c *checked) limiter, has func(c *checked) bool) *entry {
+func (g *Guard) entry(config admission.Config[*Call, Served], of func(c *checked) limiter, has func(c *checked) bool) *entry {
 	var all []limiter
 	some := false
-	for i := range l.limits {
-		c := &l.limits[i]
+	for i := range g.limits {
+		c := &g.limits[i]
 		if some = some || has(c); has(c) {
 			all = append(all, of(c))
 		} else {
@@ -134,15 +134,15 @@ func (l *Limits) entry(config admission.Config[*Call, Served], of func(c *checke
 	if !some {
 		return nil
 	}
-	return admission.New(config, all, func(at int) bool { return has(&l.limits[at]) })
+	return admission.New(config, all, func(at int) bool { return has(&g.limits[at]) })
 }
 
 // Begin decides a call. It may wait for the call's turn, and takes from all limits or none. Run the
 // call if the verdict is not Refused, and end the Session when it is done. The Session may be nil,
 // and may be used all the same. Limits of Key.OfMessage are decided with a stream's first message.
-func (l *Limits) Begin(c *Call) (Verdict, *Session) {
-	if l.exempt.has(c.Procedure) {
-		return l.pass(c), nil
+func (g *Guard) Begin(c *Call) (Verdict, *Session) {
+	if g.exempt.has(c.Procedure) {
+		return g.pass(c), nil
 	}
 	s := c.Tapped
 	begun := false
@@ -151,23 +151,23 @@ func (l *Limits) Begin(c *Call) (Verdict, *Session) {
 			s.cancel()
 		}
 	}()
-	e := l.entryOf(c)
+	e := g.entryOf(c)
 	var v Verdict
 	var taken admission.Settlement
 	if s != nil && !s.verdict.Reason.Passes() {
-		e, v = l.tap, s.verdict // of Shadow: a refused call takes from no limit
-	} else if v, taken = l.decide(e, c); s != nil {
+		e, v = g.tap, s.verdict // of Shadow: a refused call takes from no limit
+	} else if v, taken = g.decide(e, c); s != nil {
 		v.tapped(s)
 	}
 	refused := v.Refused()
-	if s == nil && (taken != nil || !refused && c.Stream && (l.first != nil || l.received != nil || l.sent != nil)) {
-		s = &Session{limits: l}
+	if s == nil && (taken != nil || !refused && c.Stream && (g.first != nil || g.received != nil || g.sent != nil)) {
+		s = &Session{guard: g}
 	}
 	if s != nil && !refused {
 		s.begin(c, e, taken)
 	}
-	l.calls.Count(&v.Verdict)
-	l.tell(e, c, &v)
+	g.calls.Count(&v.Verdict)
+	g.tell(e, c, &v)
 	if refused {
 		return v, nil
 	}
@@ -175,20 +175,20 @@ func (l *Limits) Begin(c *Call) (Verdict, *Session) {
 	return v, s
 }
 
-func (l *Limits) entryOf(c *Call) *entry {
+func (g *Guard) entryOf(c *Call) *entry {
 	switch {
 	case c.Tapped == nil && c.Stream:
-		return l.opening
+		return g.opening
 	case c.Tapped == nil:
-		return l.whole
+		return g.whole
 	case c.Stream:
-		return l.openingRest
+		return g.openingRest
 	}
-	return l.wholeRest
+	return g.wholeRest
 }
 
 // Taps reports whether there are limits with AtTap.
-func (l *Limits) Taps() bool { return l.tap != nil }
+func (g *Guard) Taps() bool { return g.tap != nil }
 
 // Tap decides the limits with AtTap alone, and at once. Refuse the call if the verdict is Refused.
 // Otherwise set Call.Tapped to the Session, nil or not, for Begin, which decides the other limits.
@@ -196,77 +196,77 @@ func (l *Limits) Taps() bool { return l.tap != nil }
 //
 // Functions see a Call without Message, and with Stream unset unless the caller knows it. Begin
 // counts and reports a call that passes the tap.
-func (l *Limits) Tap(c *Call) (Verdict, *Session) {
-	if l.tap == nil || l.exempt.has(c.Procedure) {
-		return l.exempted(c), nil
+func (g *Guard) Tap(c *Call) (Verdict, *Session) {
+	if g.tap == nil || g.exempt.has(c.Procedure) {
+		return g.exempted(c), nil
 	}
-	v, taken := l.decide(l.tap, c)
+	v, taken := g.decide(g.tap, c)
 	if v.Refused() {
-		l.calls.Count(&v.Verdict)
+		g.calls.Count(&v.Verdict)
 		c.counted = true
-		l.tell(l.tap, c, &v)
+		g.tell(g.tap, c, &v)
 		return v, nil
 	}
-	s := &Session{limits: l, verdict: v}
-	s.begin(c, l.tap, taken)
+	s := &Session{guard: g, verdict: v}
+	s.begin(c, g.tap, taken)
 	return v, s
 }
 
 // TapPanicked refuses a call for which Tap panicked as Misconfigured, also under Shadow. Adapters
 // call it as they recover. The call is counted, the first panic logged, and OnVerdict, which may
 // have panicked, not called. Nothing is taken: Tap calls no function of the program after a take.
-func (l *Limits) TapPanicked(c *Call, cause any) Verdict {
-	v := l.verdict(c, admission.Result{Verdict: limits.Verdict{Reason: limits.Misconfigured}}, nil)
+func (g *Guard) TapPanicked(c *Call, cause any) Verdict {
+	v := g.verdict(c, admission.Result{Verdict: limits.Verdict{Reason: limits.Misconfigured}}, nil)
 	v.Shadow, v.panicked = false, true
 	if !c.counted {
-		l.calls.Count(&v.Verdict)
+		g.calls.Count(&v.Verdict)
 	}
-	l.log.LogPanic(c.Context, cause, slog.String("procedure", admission.Cut(c.Procedure)))
+	g.log.LogPanic(c.Context, cause, slog.String("procedure", admission.Cut(c.Procedure)))
 	return v
 }
 
-func (l *Limits) exempted(c *Call) Verdict {
-	return l.verdict(c, admission.Result{Verdict: limits.Verdict{Reason: limits.Exempt}}, nil)
+func (g *Guard) exempted(c *Call) Verdict {
+	return g.verdict(c, admission.Result{Verdict: limits.Verdict{Reason: limits.Exempt}}, nil)
 }
 
-func (l *Limits) pass(c *Call) Verdict {
-	v := l.exempted(c)
-	l.calls.Count(&v.Verdict)
-	l.tell(nil, c, &v)
+func (g *Guard) pass(c *Call) Verdict {
+	v := g.exempted(c)
+	g.calls.Count(&v.Verdict)
+	g.tell(nil, c, &v)
 	return v
 }
 
 // decide decides a call by the limits of a controller. A nil controller admits it.
-func (l *Limits) decide(e *entry, c *Call) (Verdict, admission.Settlement) {
+func (g *Guard) decide(e *entry, c *Call) (Verdict, admission.Settlement) {
 	var r admission.Result
 	switch {
 	case !e.Begin(c.Context, c, &r):
 	case e.Single() != nil:
 		var s admission.Settlement
 		r, s = e.Single().Take(c.Context, c, e, r)
-		return l.verdict(c, r, nil), s
+		return g.verdict(c, r, nil), s
 	default:
-		quotas := make([]admission.Quota, len(l.limits))
+		quotas := make([]admission.Quota, len(g.limits))
 		s := e.Decide(c.Context, c, &r, quotas)
-		return l.verdict(c, r, quotas), s
+		return g.verdict(c, r, quotas), s
 	}
-	return l.verdict(c, r, nil), nil
+	return g.verdict(c, r, nil), nil
 }
 
 // tell reports a verdict to OnVerdict and Logger. e is nil for a call that passes.
-func (l *Limits) tell(e *entry, c *Call, v *Verdict) {
-	if l.options.OnVerdict != nil {
-		l.options.OnVerdict(c, *v)
+func (g *Guard) tell(e *entry, c *Call, v *Verdict) {
+	if g.options.OnVerdict != nil {
+		g.options.OnVerdict(c, *v)
 	}
 	if e != nil && !v.Reason.Passes() {
-		e.LogRefused(c.Context, c, &v.Verdict, v.binding, l.describe)
+		e.LogRefused(c.Context, c, &v.Verdict, v.binding, g.describe)
 	}
 }
 
 // describe returns the attributes of a call's line before its key.
-func (l *Limits) describe(c *Call) (before, after []slog.Attr) {
+func (g *Guard) describe(c *Call) (before, after []slog.Attr) {
 	client := ""
-	if addr := l.options.ClientAddr.Addr(c); addr.IsValid() {
+	if addr := g.options.ClientAddr.Addr(c); addr.IsValid() {
 		client = addr.String()
 	}
 	return []slog.Attr{slog.String("procedure", admission.Cut(c.Procedure)), slog.String("client", client)}, nil

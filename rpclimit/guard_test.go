@@ -22,15 +22,15 @@ import (
 // Promise: Several limits take all or nothing; refusals name them.
 func TestSeveralLimits(t *testing.T) {
 	byAddr, byTenant := admissiontest.Hourly[netip.Addr](t, 5), admissiontest.Hourly[string](t, 3)
-	l := Must(New(Options{},
+	g := Must(New(Options{},
 		Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr},
 		Limit[string]{Name: "tenant", Limiter: byTenant, Key: ByMetadata("X-Tenant")}))
 	for range 3 {
-		v, s := l.Begin(from(alice, "x-tenant", "blue"))
+		v, s := g.Begin(from(alice, "x-tenant", "blue"))
 		assert.Equal(t, limits.Admitted, v.Reason)
 		assert.Nil(t, s, "there is nothing to settle")
 	}
-	v, s := l.Begin(from(alice, "x-tenant", "blue"))
+	v, s := g.Begin(from(alice, "x-tenant", "blue"))
 	assert.Nil(t, s)
 	assert.Equal(t, limits.OverLimit, v.Reason)
 	assert.Equal(t, CodeResourceExhausted, v.Code())
@@ -49,7 +49,7 @@ func TestReasons(t *testing.T) {
 	late, done := context.WithDeadline(context.Background(), time.Now().Add(-time.Hour))
 	defer done()
 	e := admissiontest.Hourly[netip.Addr](t, 2)
-	l := Must(New(Options{Cost: func(c *Call) int64 { return c.Message.(int64) }}, Limit[netip.Addr]{Limiter: e, Key: ByAddr}))
+	g := Must(New(Options{Cost: func(c *Call) int64 { return c.Message.(int64) }}, Limit[netip.Addr]{Limiter: e, Key: ByAddr}))
 	with := func(n int64, c *Call) *Call {
 		c.Message = n
 		return c
@@ -58,21 +58,21 @@ func TestReasons(t *testing.T) {
 	closed := Must(New(Options{}, Limit[netip.Addr]{Limiter: down, Key: ByAddr}))
 	misfit := Must(New(Options{}, Limit[netip.Addr]{Limiter: e, Key: ByAddr, PolicyFor: func(*Call) policy.Policy { return policy.Must(policy.Funnel(1, 1, time.Second)) }}))
 	for _, c := range []struct {
-		l       *Limits
+		l       *Guard
 		call    *Call
 		reason  limits.Reason
 		code    Code
 		text    string
 		retries int64
 	}{
-		{l, with(1, from(alice)), limits.Admitted, CodeOK, "", 0},
-		{l, with(9, &Call{Context: context.Background(), Procedure: "/grpc.health.v1.Health/Check"}), limits.Exempt, CodeOK, "", 0},
-		{l, with(2, from(alice)), limits.OverLimit, CodeResourceExhausted, `the limit "default" is exceeded: try again in `, 1},
-		{l, with(1, from(netip.Addr{})), limits.NoKey, CodeInvalidArgument, `the call lacks the key of the limit "default"`, 0},
-		{l, with(3, from(alice)), limits.NeverAdmitted, CodeResourceExhausted, `the limit "default" never admits this call, which costs 3: the most that it allows is 2`, -1},
-		{l, with(-1, from(alice)), limits.Misconfigured, CodeInternal, "the server is misconfigured: the call's cost is below 0", 0},
-		{l, with(1, &Call{Context: ended, Procedure: place, Peer: bob}), limits.Cancelled, CodeCanceled, "the call was cancelled", 0},
-		{l, with(1, &Call{Context: late, Procedure: place, Peer: bob}), limits.Cancelled, CodeDeadlineExceeded, "the call's deadline has passed", 0},
+		{g, with(1, from(alice)), limits.Admitted, CodeOK, "", 0},
+		{g, with(9, &Call{Context: context.Background(), Procedure: "/grpc.health.v1.Health/Check"}), limits.Exempt, CodeOK, "", 0},
+		{g, with(2, from(alice)), limits.OverLimit, CodeResourceExhausted, `the limit "default" is exceeded: try again in `, 1},
+		{g, with(1, from(netip.Addr{})), limits.NoKey, CodeInvalidArgument, `the call lacks the key of the limit "default"`, 0},
+		{g, with(3, from(alice)), limits.NeverAdmitted, CodeResourceExhausted, `the limit "default" never admits this call, which costs 3: the most that it allows is 2`, -1},
+		{g, with(-1, from(alice)), limits.Misconfigured, CodeInternal, "the server is misconfigured: the call's cost is below 0", 0},
+		{g, with(1, &Call{Context: ended, Procedure: place, Peer: bob}), limits.Cancelled, CodeCanceled, "the call was cancelled", 0},
+		{g, with(1, &Call{Context: late, Procedure: place, Peer: bob}), limits.Cancelled, CodeDeadlineExceeded, "the call's deadline has passed", 0},
 		{misfit, from(alice), limits.Misconfigured, CodeInternal, `the server is misconfigured: the limit "default" cannot be applied to this client`, 0},
 		{closed, from(alice), limits.Unavailable, CodeUnavailable, `the limit "default" cannot be decided now`, 0},
 	} {
@@ -143,10 +143,10 @@ func TestExempt(t *testing.T) {
 		"":                                                               {limits.NeverAdmitted, limits.NeverAdmitted},
 		"/":                                                              {limits.NeverAdmitted, limits.NeverAdmitted},
 	} {
-		for i, l := range []*Limits{own, all} {
+		for i, g := range []*Guard{own, all} {
 			c := from(alice)
 			c.Procedure = procedure
-			v, _ := l.Begin(c)
+			v, _ := g.Begin(c)
 			assert.Equal(t, want[i], v.Reason, procedure)
 		}
 	}
@@ -155,7 +155,7 @@ func TestExempt(t *testing.T) {
 // Promise: Units are charged by the call's final code.
 func TestChargeByCode(t *testing.T) {
 	e := admissiontest.Hourly[netip.Addr](t, 10)
-	l := Must(New(Options{}, Limit[netip.Addr]{Name: "failures", Limiter: e, Key: ByAddr, Charge: func(_ *Call, served Served) int64 {
+	g := Must(New(Options{}, Limit[netip.Addr]{Name: "failures", Limiter: e, Key: ByAddr, Charge: func(_ *Call, served Served) int64 {
 		switch {
 		case served.Panicked:
 			return 5
@@ -168,7 +168,7 @@ func TestChargeByCode(t *testing.T) {
 		served Served
 		left   int64
 	}{{Served{Code: CodeOK}, 10}, {Served{Code: unauthenticated}, 8}, {Served{Code: 5}, 8}, {Served{Panicked: true}, 3}} {
-		_, s := l.Begin(from(alice))
+		_, s := g.Begin(from(alice))
 		for range 2 {
 			s.End(c.served)
 			assert.Equal(t, c.left, e.Peek(alice, 0).Remaining, "call %d; a second End does nothing", i)
@@ -179,19 +179,19 @@ func TestChargeByCode(t *testing.T) {
 // Promise: Units taken at a tap return if another limit refuses.
 func TestTap(t *testing.T) {
 	byAddr, byShop := admissiontest.Hourly[netip.Addr](t, 4), admissiontest.Hourly[string](t, 2)
-	l := Must(New(Options{},
+	g := Must(New(Options{},
 		Limit[string]{Name: "shop", Limiter: byShop, Key: ByMessage(func(m string) string { return m })},
 		Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr, AtTap: true}))
-	assert.True(t, l.Taps())
+	assert.True(t, g.Taps())
 	call := func(shop string) (Verdict, *Session) {
 		c := from(alice)
-		v, s := l.Tap(from(alice))
+		v, s := g.Tap(from(alice))
 		if v.Refused() {
 			assert.Nil(t, s)
 			return v, nil
 		}
 		c.Tapped, c.Message = s, shop
-		return l.Begin(c)
+		return g.Begin(c)
 	}
 	for i, shop := range []string{"a", "a", "a", "b", "b", "b"} {
 		v, s := call(shop)
@@ -210,13 +210,13 @@ func TestTap(t *testing.T) {
 			assert.Equal(t, `"shop";q=2;w=3600, "address";q=4;w=3600`, policies)
 		}
 	}
-	stats := l.Stats()
+	stats := g.Stats()
 	assert.Equal(t, []uint64{4, 2}, []uint64{stats.Admitted, stats.OverLimit})
 
 	// Without a tap handle all are decided at once.
 	c := from(bob)
 	c.Message = "c"
-	v, s := l.Begin(c)
+	v, s := g.Begin(c)
 	assert.Equal(t, limits.Admitted, v.Reason)
 	assert.Nil(t, s)
 	assert.Equal(t, int64(3), byAddr.Peek(bob, 0).Remaining)
@@ -225,26 +225,26 @@ func TestTap(t *testing.T) {
 // Promise: A tap does not wait.
 func TestTapDoesNotWait(t *testing.T) {
 	queue := open[netip.Addr](t, policy.Must(policy.Queue(10, 1, time.Hour)))
-	l := Must(New(Options{WaitUpTo: time.Hour}, Limit[netip.Addr]{Limiter: queue, Key: ByAddr, AtTap: true}))
-	v, s := l.Tap(from(alice))
+	g := Must(New(Options{WaitUpTo: time.Hour}, Limit[netip.Addr]{Limiter: queue, Key: ByAddr, AtTap: true}))
+	v, s := g.Tap(from(alice))
 	assert.Equal(t, limits.Admitted, v.Reason)
 	c := from(alice)
 	c.Tapped = s
-	v, s = l.Begin(c)
+	v, s = g.Begin(c)
 	assert.Equal(t, limits.Admitted, v.Reason)
 	assert.Equal(t, "default", v.Limit, "the verdict of the tap")
 	s.End(Served{})
-	v, _ = l.Tap(from(alice))
+	v, _ = g.Tap(from(alice))
 	assert.Equal(t, limits.OverLimit, v.Reason)
 	assert.Zero(t, v.Waited)
 
 	charged := admissiontest.Hourly[netip.Addr](t, 5)
-	l = Must(New(Options{Charge: func(_ *Call, served Served) int64 { return int64(served.Code) }}, Limit[netip.Addr]{Limiter: charged, Key: ByAddr, AtTap: true}))
+	g = Must(New(Options{Charge: func(_ *Call, served Served) int64 { return int64(served.Code) }}, Limit[netip.Addr]{Limiter: charged, Key: ByAddr, AtTap: true}))
 	for left, code := range map[int64]Code{5: 0, 2: 3} {
 		charged.Reset(alice)
 		c := from(alice)
-		_, c.Tapped = l.Tap(from(alice))
-		_, s := l.Begin(c)
+		_, c.Tapped = g.Tap(from(alice))
+		_, s := g.Begin(c)
 		assert.Equal(t, int64(4), charged.Peek(alice, 0).Remaining)
 		s.End(Served{Code: code})
 		assert.Equal(t, left, charged.Peek(alice, 0).Remaining)
@@ -262,7 +262,7 @@ func TestAdmittedPathAllocatesNothing(t *testing.T) {
 	assert.NoError(t, err)
 	c := from(netip.MustParseAddr("10.0.0.1"), "x-forwarded-for", "203.0.113.9, 10.1.2.3", "x-api-key", "0123456789abcdef")
 	c.Identity = "alice"
-	for name, l := range map[string]*Limits{
+	for name, g := range map[string]*Guard{
 		"address":       Must(New(Options{}, Limit[netip.Addr]{Limiter: byAddr, Key: ByAddr})),
 		"behind proxy":  Must(New(Options{}, Limit[netip.Addr]{Limiter: byAddr, Key: behind.Key()})),
 		"metadata":      Must(New(Options{}, Limit[string]{Limiter: byString, Key: ByMetadata("x-api-key")})),
@@ -271,10 +271,10 @@ func TestAdmittedPathAllocatesNothing(t *testing.T) {
 		"waiting, hook": Must(New(Options{WaitUpTo: time.Second, OnVerdict: func(*Call, Verdict) {}}, Limit[netip.Addr]{Limiter: byAddr, Key: ByAddr})),
 	} {
 		for range 100 {
-			l.Begin(c)
+			g.Begin(c)
 		}
 		await.True(t, func() bool { // the key may not have been filed
-			return testing.AllocsPerRun(1000, func() { l.Begin(c) }) == 0
+			return testing.AllocsPerRun(1000, func() { g.Begin(c) }) == 0
 		}, "%s allocates nothing", name)
 	}
 }
@@ -328,11 +328,11 @@ func TestOptionsAreChecked(t *testing.T) {
 func TestHiddenLimitStaysHidden(t *testing.T) {
 	flood, quota := open[string](t, policy.Must(policy.FixedWindow(7654, time.Hour))), open[string](t, policy.Must(policy.FixedWindow(9999, time.Hour)))
 	cost := int64(7000)
-	l := must.Get(New(Options{Cost: func(*Call) int64 { return cost }},
+	g := must.Get(New(Options{Cost: func(*Call) int64 { return cost }},
 		Limit[string]{Name: "flood", Limiter: flood, Key: ByMetadata("x-tenant"), Hidden: true},
 		Limit[string]{Name: "quota", Limiter: quota, Key: ByMetadata("x-tenant")}))
 	told := func() (v Verdict, text string) {
-		v, _ = l.Begin(from(alice, "x-tenant", "a"))
+		v, _ = g.Begin(from(alice, "x-tenant", "a"))
 		policies, standing := v.AppendRateLimit(nil)
 		text = fmt.Sprint(v.Message(), policies, string(standing), v.AppendViolations(nil))
 		assert.NotContains(t, text, "flood")
