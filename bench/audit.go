@@ -33,6 +33,8 @@ type Audit struct {
 	OverPasses int `json:"over_passes,omitempty"`
 	// Limiters is the number of limiters summed: in some workloads each pass makes a new limiter.
 	Limiters int `json:"limiters"`
+	// Each holds the calls that each of several limiters of one limit admitted, or nothing.
+	Each []int64 `json:"each,omitempty"`
 	// Own holds the limiters' own counts, or nil.
 	Own *Counts `json:"own,omitempty"`
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"slices"
 	"time"
 )
@@ -32,6 +33,19 @@ type Contender struct {
 	Needs func(Workload) bool
 	// New makes a limiter without keys.
 	New func(Setup) (Limiter, error)
+	// Measure measures a round of a workload with DrawElsewhere, which has no use for New.
+	Measure func(ctx context.Context, w Workload, d time.Duration) (Measured, error)
+}
+
+// Measured is the outcome of a round that a contender measured itself. Figures that it does not
+// know are zero.
+type Measured struct {
+	Pass    Pass
+	Latency Latency
+	Memory  *Memory
+	Audit   *Audit
+	// Share is the admitted share of the most that a limit allows.
+	Share float64
 }
 
 // Yardstick is the kind of a contender that limits nothing, empty for a limiter.
@@ -81,6 +95,8 @@ type Limiter struct {
 	Settle func()
 	// Counts returns the limiter's own counters.
 	Counts func() Counts
+	// Spent returns the processor time of another process that works for the limiter.
+	Spent func() time.Duration
 	// Free frees the limiter's resources.
 	Free func() error
 }
@@ -94,6 +110,13 @@ func (l Limiter) Close() error {
 		return nil
 	}
 	return l.Free()
+}
+
+func (l Limiter) spent() time.Duration {
+	if l.Spent == nil {
+		return 0
+	}
+	return l.Spent()
 }
 
 func (l Limiter) settle() {
@@ -117,9 +140,11 @@ func AskEach(keys []string, choke func(key string) bool) (passed int) {
 type Counts struct {
 	Overadmitted int64 `json:"overadmitted"` // admitted beyond the limit, by the limiter's own count
 	Unavailable  int64 `json:"unavailable"`  // answered without the key's state
-	Evicted      int64 `json:"evicted"`      // keys that were given up
-	Forgiven     int64 `json:"forgiven"`     // evicted keys that still owed
-	Restarts     int64 `json:"restarts"`     // background goroutines restarted
+	ByRedis      int64 `json:"by_redis,omitempty"`
+	ByLease      int64 `json:"by_lease,omitempty"`
+	Evicted      int64 `json:"evicted"`  // keys that were given up
+	Forgiven     int64 `json:"forgiven"` // evicted keys that still owed
+	Restarts     int64 `json:"restarts"` // background goroutines restarted
 
 	clock string // of an engine
 }
@@ -127,6 +152,8 @@ type Counts struct {
 func (c *Counts) add(o Counts) {
 	c.Overadmitted += o.Overadmitted
 	c.Unavailable += o.Unavailable
+	c.ByRedis += o.ByRedis
+	c.ByLease += o.ByLease
 	c.Evicted += o.Evicted
 	c.Forgiven += o.Forgiven
 	c.Restarts += o.Restarts

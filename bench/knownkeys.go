@@ -123,8 +123,9 @@ func (c *knownKeys) round(i int, again bool) (disturbed bool) {
 
 func (s *state) ask(w workers, d time.Duration, callers []*caller, how callerJob, timed bool) Pass {
 	jobs, asked, passed := jobsOf(callers, s.limiter, how, timed), sumAsked(callers), sumPassed(callers)
-	begun := beginWindow(callers)
+	begun, spent := beginWindow(callers), s.limiter.spent()
 	p, window := w.run(d, nil, jobs...)
+	p.Behind = s.limiter.spent() - spent
 	p.Calls, p.Passed = sumAsked(callers)-asked, sumPassed(callers)-passed
 	s.windows = append(s.windows, begun.end(window))
 	return p

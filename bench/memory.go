@@ -26,6 +26,8 @@ type Memory struct {
 	Idle     time.Duration `json:"idle_ns"`
 
 	IdleUnknown bool `json:"idle_unknown,omitempty"`
+	// Usage is the mean MEMORY USAGE of a key in Redis, 0 for other memory.
+	Usage float64 `json:"usage,omitempty"`
 }
 
 // IdleShare returns IdleHeap as a share of FullHeap.

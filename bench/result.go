@@ -71,9 +71,11 @@ type Result struct {
 	Elsewhere bool      `json:"elsewhere,omitempty"`
 	// Apart reports whether contenders make different calls. Like names the contender with the same
 	// kind of call.
-	Apart  bool   `json:"apart,omitempty"`
-	Like   string `json:"like,omitempty"`
-	Rounds []Pass `json:"rounds"`
+	Apart bool `json:"apart,omitempty"`
+	// Outside reports whether the contender measured itself, so that its allocations are unknown.
+	Outside bool   `json:"outside,omitempty"`
+	Like    string `json:"like,omitempty"`
+	Rounds  []Pass `json:"rounds"`
 	// Disturbed counts rounds disturbed by other load, Repeated the passes repeated for it.
 	Disturbed int `json:"disturbed"`
 	Repeated  int `json:"repeated"`
@@ -83,6 +85,8 @@ type Result struct {
 	OpsPerSecond Spread `json:"ops_per_second"`
 	NsPerOp      Spread `json:"ns_per_op"`
 	CPUs         Spread `json:"cpus"`
+	// BehindNsPerOp is the processor time of a call in another process, zero if unknown.
+	BehindNsPerOp Spread `json:"behind_ns_per_op,omitzero"`
 	// OfFloor and OfMap are NsPerOp relative to a yardstick in the same round, nil without it.
 	OfFloor *Spread `json:"of_floor,omitempty"`
 	OfMap   *Spread `json:"of_map,omitempty"`
@@ -100,6 +104,8 @@ type Result struct {
 	LatencyRounds []Latency `json:"latency_rounds,omitempty"`
 
 	Memory *Memory `json:"memory,omitempty"`
+	// Share is the admitted share of the most that the limit allowed, 0 if not measured.
+	Share float64 `json:"share,omitempty"`
 
 	// Audit is nil for a yardstick.
 	Audit *Audit `json:"audit,omitempty"`
@@ -124,7 +130,9 @@ type Pass struct {
 	Passed  int64         `json:"passed"`
 	Elapsed time.Duration `json:"elapsed_ns"`
 	// CPU is the process's CPU time, or if unknown, Elapsed × the callers that can run at once.
-	CPU    time.Duration `json:"cpu_ns"`
+	CPU time.Duration `json:"cpu_ns"`
+	// Behind is the CPU time of another process that works for the contender.
+	Behind time.Duration `json:"behind_ns,omitempty"`
 	Allocs uint64        `json:"allocs"`
 	Bytes  uint64        `json:"bytes"`
 	// Others is the processor time of other processes on this process's processors. Disturbed
@@ -135,8 +143,13 @@ type Pass struct {
 	lost time.Duration // processor time that others took away
 }
 
-// OpsPerSecond returns the calls of all callers together, by the clock.
-func (p Pass) OpsPerSecond() float64 { return float64(p.Calls) / max(p.Elapsed.Seconds(), 1e-9) }
+// OpsPerSecond returns the calls of all callers together, by the clock, 0 if their time is unknown.
+func (p Pass) OpsPerSecond() float64 {
+	if p.Elapsed <= 0 {
+		return 0
+	}
+	return float64(p.Calls) / p.Elapsed.Seconds()
+}
 
 // NsPerOp returns the processor time of a call.
 func (p Pass) NsPerOp() float64 { return float64(p.CPU) / float64(max(p.Calls, 1)) }
@@ -152,10 +165,12 @@ func (r *Result) summarize() {
 	r.OpsPerSecond = over(Pass.OpsPerSecond)
 	r.NsPerOp = over(Pass.NsPerOp)
 	r.CPUs = over(func(p Pass) float64 { return float64(p.CPU) / float64(max(p.Elapsed, 1)) })
+	r.BehindNsPerOp = over(func(p Pass) float64 { return float64(p.Behind) / float64(max(p.Calls, 1)) })
 	r.AllocsPerOp = over(func(p Pass) float64 { return float64(p.Allocs) / float64(max(p.Calls, 1)) })
 	r.BytesPerOp = over(func(p Pass) float64 { return float64(p.Bytes) / float64(max(p.Calls, 1)) })
 
 	var calls, passed int64
+	r.Disturbed = 0
 	for _, p := range r.Rounds {
 		calls += p.Calls
 		passed += p.Passed
@@ -164,10 +179,28 @@ func (r *Result) summarize() {
 		}
 	}
 	r.RefusedShare = 1 - float64(passed)/float64(max(calls, 1))
+
+	if r.Latency == nil && len(r.LatencyRounds) > 0 {
+		// Contenders that measure themselves know percentiles of each round, and no others.
+		median := func(figure func(Latency) time.Duration) time.Duration {
+			values := make([]float64, len(r.LatencyRounds))
+			for i, l := range r.LatencyRounds {
+				values[i] = float64(figure(l))
+			}
+			return time.Duration(SpreadOf(values).Median)
+		}
+		r.Latency = &Latency{
+			P50: median(func(l Latency) time.Duration { return l.P50 }),
+			P99: median(func(l Latency) time.Duration { return l.P99 }),
+		}
+	}
 }
 
-// fillRatios fills in the ratios to the yardsticks, round by round.
-func (w *WorkloadReport) fillRatios() {
+// Summarize fills in what follows from the rounds: spreads, and ratios round by round.
+func (w *WorkloadReport) Summarize() {
+	for i := range w.Results {
+		w.Results[i].summarize()
+	}
 	for i := range w.Results {
 		r := &w.Results[i]
 		r.OfFloor = r.ratioTo(w.Yardstick(YardstickFloor))

@@ -52,7 +52,11 @@ func Estimate(workloads []Workload, contenders []Contender, o Options) time.Dura
 
 func plan(workloads []Workload, contenders []Contender, c workers, o Options) (schedules []schedule, total time.Duration) {
 	for _, w := range workloads {
-		for _, cpu := range o.CPUs {
+		cpus := o.CPUs
+		if w.Draw == DrawElsewhere {
+			cpus = cpus[len(cpus)-1:]
+		}
+		for _, cpu := range cpus {
 			next := newSchedule(w, cpu, contenders, c, o)
 			schedules = append(schedules, next)
 			for _, s := range next.steps() {
@@ -89,7 +93,10 @@ func newSchedule(w Workload, cpu int, contenders []Contender, c workers, o Optio
 			})
 		}
 	}
-	if w.Draw.keepsLimiter() {
+	switch {
+	case w.Draw == DrawElsewhere:
+		return &elsewhere{base: b}
+	case w.Draw.keepsLimiter():
 		return &knownKeys{base: b}
 	}
 	return &newKeys{base: b}
@@ -121,6 +128,9 @@ func (r *runner) follow(plan schedule) {
 	r.budget.add(-first, plan.isLong()) // it comes no later than now
 	ctx, cancel := r.budget.bound(r.ctx, time.Since(r.epoch), first, plan.isLong())
 	defer cancel()
+	if _, whole := plan.(*elsewhere); whole {
+		ctx = r.ctx
+	}
 	plan.within(ctx)
 	late := false
 	for _, s := range plan.steps() {

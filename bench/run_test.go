@@ -161,14 +161,14 @@ func TestRatiosAreToTheYardsticksOfTheSameRound(t *testing.T) {
 		{Contender: "a", Rounds: []Pass{pass(20), pass(60), pass(110)}}, // 2, 3, 1.1
 		{Contender: "b", Rounds: []Pass{pass(15)}},
 	}}
-	w.fillRatios()
+	w.Summarize()
 	assert.Equal(t, Spread{Median: 1, Min: 1, Max: 1}, *w.Results[0].OfMap)
 	assert.Equal(t, Spread{Median: 2, Min: 1.1, Max: 3}, *w.Results[1].OfMap)
 	assert.Equal(t, Spread{Median: 1.5, Min: 1.5, Max: 1.5}, *w.Results[2].OfMap)
 	assert.Nil(t, w.Results[1].OfFloor, "it was not measured")
 
 	w.Results = append(w.Results, Result{Contender: "floor", Yardstick: YardstickFloor, Rounds: []Pass{pass(5), pass(10), pass(50)}})
-	w.fillRatios()
+	w.Summarize()
 	assert.Equal(t, Spread{Median: 4, Min: 2.2, Max: 6}, *w.Results[1].OfFloor)
 	assert.Equal(t, Spread{Median: 0.5, Min: 0.5, Max: 0.5}, *w.Results[3].OfMap)
 }

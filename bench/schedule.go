@@ -59,6 +59,7 @@ type turn struct {
 	known     *recorders
 	repeated  int
 	memory    *Memory
+	share     float64
 	audit     Audit
 }
 
@@ -146,16 +147,16 @@ func (b *base) report() WorkloadReport {
 			Yardstick: t.Yardstick, Promise: t.Promise, Exact: t.Exact, Elsewhere: t.Elsewhere,
 			Apart: b.Apart, Like: t.Like,
 			Rounds: t.rounds, Repeated: t.repeated,
-			Latency: t.recorders.latency(), LatencyRounds: t.recorders.rounds, Known: t.known.latency(), Memory: t.memory,
+			Latency: t.recorders.latency(), LatencyRounds: t.recorders.rounds, Known: t.known.latency(), Memory: t.memory, Share: t.share,
+			Outside: b.Draw == DrawElsewhere,
 		}
-		r.summarize()
-		if t.Yardstick == "" {
+		if t.Yardstick == "" && t.audit.Limiters > 0 {
 			audit := t.audit
 			r.Audit = &audit
 		}
 		w.Results = append(w.Results, r)
 	}
-	w.fillRatios()
+	w.Summarize()
 	return w
 }
 

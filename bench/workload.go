@@ -24,10 +24,13 @@ const (
 	DrawSameOrder
 	// DrawInTurn is DrawUniform with all keys in order, repeatedly.
 	DrawInTurn
+	// DrawElsewhere has each contender measure its rounds by Contender.Measure, each at most once if
+	// there are several values of GOMAXPROCS. No budget cuts these rounds.
+	DrawElsewhere
 )
 
 func (d Draw) String() string {
-	names := [...]string{"uniform", "zipf", "once", "same order", "in turn"}
+	names := [...]string{"uniform", "zipf", "once", "same order", "in turn", "elsewhere"}
 	if d < 0 || int(d) >= len(names) {
 		return fmt.Sprintf("unknown (%d)", int(d))
 	}

@@ -49,9 +49,9 @@ func FuzzFlags(f *testing.F) {
 // FuzzDocument reads files: the result is an error, or can be shown and read again.
 func FuzzDocument(f *testing.F) {
 	f.Add(must.Get(os.ReadFile("testdata/report.json")))
-	f.Add([]byte(`{"schema":2,"workloads":[{"name":"a"}]}`))
-	f.Add([]byte(`{"schema":2,"workloads":[{"name":"a","results":[{"contender":"b","rounds":[{}]}]}]}`))
-	f.Add([]byte(`{"schema":2,"workloads":[{"name":"a"}],"fleet":{"work":[{"workload":"a"}],"memory":[{"used_bytes":1}],"shares":[{"share":1,"each":[1]}],"goals":[{"goal":1}]}}`))
+	f.Add([]byte(`{"schema":3,"workloads":[{"name":"a"}]}`))
+	f.Add([]byte(`{"schema":3,"workloads":[{"name":"a","results":[{"contender":"b","rounds":[{}]}]}]}`))
+	f.Add([]byte(`{"schema":3,"settings":{"fleet":true},"workloads":[{"name":"a","results":[{"contender":"b","share":1,"memory":{"usage":1},"audit":{"each":[1]},"rounds":[{"behind_ns":1}]}]}]}`))
 	f.Add([]byte(`{"schema":1,"workloads":[{"name":"a"}]}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		if len(content) > 1<<16 {

@@ -100,8 +100,8 @@ Other flags, and more of these:
 beside peers that do the same. They are cut short unless -full, -rounds or
 -duration is given`, 15, bench.Calls(1))
 	contenders("Peers of these", 15, peers.Calls())
-	contenders("Fleet mode (-fleet): in place of these, on a redis-server of its own", 22, fleetbench.Contenders("", ""))
-	workloads("and bytes a key in Redis, and the share of a limit that 4 servers can use, and", 13, fleetbench.Workloads(1))
+	contenders("Fleet mode (-fleet): in place of these, on a redis-server of its own", 22, slices.DeleteFunc(fleetbench.Contenders(), func(c bench.Contender) bool { return c.For != nil }))
+	workloads("and its workloads: the shares of 50 with -full only", 25, fleetbench.Workloads(1))
 	workloads(`Servers (-serve): in place of these, rald beside a Redis with a short script of
 the same limit, its PING, envoyproxy/ratelimit with its Redis, and Go servers
 that answer the same bytes and decide nothing`, 16, servebench.Workloads(1))

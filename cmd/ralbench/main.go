@@ -3,8 +3,9 @@
 //
 //	go run ./cmd/ralbench -h all
 //
-// Package bench measures, and peers drives the other limiters. fleetbench does both for fleet mode;
-// servebench measures rald beside other servers. report evaluates a run, terminal and page show it.
+// Package bench measures, and peers drives the other limiters. fleetbench has the workloads and
+// contenders of fleet mode, servebench those of rald beside other servers. report evaluates a run:
+// its columns describe each figure once, and terminal and page show them.
 // This package reads the flags. Start reading at [execute].
 package main
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"slices"
-	"time"
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
@@ -17,15 +16,9 @@ import (
 func (s settings) measure(ctx context.Context, d *report.Document, redis string, show *terminal.Progress) (err error) {
 	switch {
 	case s.fleet:
-		d.Fleet = new(fleetbench.Report)
-		d.Report, *d.Fleet, err = fleetbench.Run(ctx, s.fleetOptions(redis, show))
+		d.Report, d.Redis, err = fleetbench.Run(ctx, fleetbench.Options{Server: redis, Workloads: s.workloads, Bench: s.options(show), Share: s.share})
 	case s.serve:
-		begun := time.Now()
-		d.Serve = new(servebench.Report)
-		*d.Serve, err = servebench.Run(ctx, servebench.Options{
-			Workloads: s.workloads, Duration: s.duration, Rounds: s.rounds, Progress: show.Step, Finished: show.Finished,
-		})
-		d.Interrupted, d.Took = d.Serve.Interrupted, time.Since(begun)
+		d.Report, d.Redis, err = servebench.Run(ctx, s.workloads, s.options(show))
 	default:
 		d.Report, err = bench.Run(ctx, s.workloads, s.contenders, s.options(show))
 	}
@@ -46,18 +39,19 @@ func (s settings) record() report.Settings {
 }
 
 func (s settings) progress(out io.Writer) *terminal.Progress {
-	parts := len(s.workloads) * len(s.cpus)
-	if s.fleet {
-		parts++ // memory
-		if s.share > 0 {
+	parts := 0
+	for _, w := range s.workloads {
+		if w.Draw == bench.DrawElsewhere {
 			parts++
+		} else {
+			parts += len(s.cpus)
 		}
 	}
-	most := s.budget
+	budget := s.budget
 	if s.fleet {
-		most = 0 // it bounds the throughput alone
+		budget = 0 // it does not bound memory and shares
 	}
-	return terminal.NewProgress(out, parts, len(s.cpus) > 1, most)
+	return terminal.NewProgress(out, parts, len(s.cpus) > 1, budget)
 }
 
 func (s settings) options(show *terminal.Progress) bench.Options {
@@ -70,24 +64,4 @@ func (s settings) options(show *terminal.Progress) bench.Options {
 		Progress:    show.Step,
 		Finished:    show.Finished,
 	}
-}
-
-// The small limit is for -full only.
-var (
-	shareLimit      = bench.Limit{Capacity: 1000, Count: 1000, Per: time.Second}
-	smallShareLimit = bench.Limit{Capacity: 50, Count: 50, Per: time.Second}
-)
-
-// memoryKeys is the number of keys that memory in Redis is measured with.
-const memoryKeys = 10_000
-
-func (s settings) fleetOptions(redis string, show *terminal.Progress) fleetbench.Options {
-	o := fleetbench.Options{
-		Server: redis, Workloads: s.workloads, Bench: s.options(show),
-		Keys: max(int(memoryKeys*s.scale), 1), Share: s.share, Limits: []bench.Limit{shareLimit},
-	}
-	if s.full {
-		o.Limits = append(o.Limits, smallShareLimit)
-	}
-	return o
 }

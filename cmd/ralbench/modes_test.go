@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"io"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,29 +18,27 @@ import (
 
 func TestFlagsOfFleetMode(t *testing.T) {
 	s := parsed(t, "-fleet")
-	assert.Equal(t, bench.Names(fleetbench.Workloads(1)), bench.Names(s.workloads))
+	assert.Equal(t, bench.Names(fleetbench.Workloads(1)[:8]), bench.Names(s.workloads))
 	assert.Equal(t, []string{fleetbench.RedisRate, fleetbench.Exact, fleetbench.Leased, fleetbench.ExactByDefault, fleetbench.LeasedByDefault, fleetbench.EngineTake, fleetbench.EngineChoke}, s.record().Contenders)
 	assert.True(t, s.record().Fleet)
 	for _, c := range []struct {
 		flags           string
 		duration, share time.Duration
-		rounds, keys    int
+		rounds          int
 		budget          time.Duration
-		limits          []bench.Limit
+		workloads       int
 	}{
-		{"", fleetDuration, fleetShare, defaultRounds, memoryKeys, fleetBudget, []bench.Limit{shareLimit}},
-		{" -full", fleetFullDuration, fleetFullShare, fullRounds, memoryKeys, 0, []bench.Limit{shareLimit, smallShareLimit}},
-		{" -full -duration 3ms -rounds 2 -share 0 -scale 0.01 -workloads fleet-keys", 3 * time.Millisecond, 0, 2, 100, 0, []bench.Limit{shareLimit, smallShareLimit}},
+		{"", fleetDuration, fleetShare, defaultRounds, fleetBudget, 8},
+		{" -share 0", fleetDuration, 0, defaultRounds, fleetBudget, 5},
+		{" -full", fleetFullDuration, fleetFullShare, fullRounds, 0, 11},
+		{" -full -duration 3ms -rounds 2 -share 0 -scale 0.01 -workloads fleet-keys", 3 * time.Millisecond, 0, 2, 0, 1},
 	} {
 		s := parsed(t, strings.Fields("-fleet"+c.flags)...)
-		o := s.fleetOptions("server", s.progress(io.Discard))
 		assert.Equal(t, c.duration, s.duration, c.flags)
 		assert.Equal(t, c.share, s.share, c.flags)
 		assert.Equal(t, c.rounds, s.rounds, c.flags)
 		assert.Equal(t, c.budget, s.budget, c.flags)
-		assert.Equal(t, c.keys, o.Keys, c.flags)
-		assert.Equal(t, c.limits, o.Limits, c.flags)
-		assert.Equal(t, "server", o.Server, c.flags)
+		assert.Len(t, s.workloads, c.workloads, c.flags)
 	}
 	s = parsed(t)
 	assert.False(t, s.record().Fleet)
@@ -65,12 +62,12 @@ func TestMissingProgramsAreNamed(t *testing.T) {
 
 func TestRunOfFleetMode(t *testing.T) {
 	file, page := filepath.Join(t.TempDir(), "out.json"), filepath.Join(t.TempDir(), "out.html")
-	table, progress := mustRun(t, "-fleet", "-workloads", "fleet-hot", "-rounds", "1", "-duration", "2ms", "-share", "200ms", "-scale", "0.01", "-json", file, "-html", page)
-	for _, part := range []string{"fleet-hot (1 of 3)", "memory in Redis (2 of 3)", "usable share (3 of 3)", "usable share took"} {
+	table, progress := mustRun(t, "-fleet", "-workloads", "fleet-hot,fleet-memory,fleet-share-even-1000", "-rounds", "1", "-duration", "2ms", "-share", "200ms", "-scale", "0.01", "-json", file, "-html", page)
+	for _, part := range []string{"fleet-hot (1 of 3)", "fleet-memory (2 of 3)", "fleet-share-even-1000 (3 of 3)", "fleet-share-even-1000 took"} {
 		assert.Contains(t, progress, "ralbench: "+part)
 	}
 	assert.Contains(t, table, "SCALED")
-	for _, title := range []string{"fleet-hot: 64 callers", "goals: ", "what Redis does: ", "memory in Redis: ", "usable share of the limit: "} {
+	for _, title := range []string{"fleet-hot: 64 callers", "fleet-memory: ", "fleet-share-even-1000: usable share", "Goals of Ral: "} {
 		assert.Contains(t, table, "\n"+title)
 	}
 	assert.NotContains(t, table+progress, "\x1b", "no terminal, no escape codes")
@@ -78,17 +75,18 @@ func TestRunOfFleetMode(t *testing.T) {
 	written := read(file)
 	d, err := report.Decode(strings.NewReader(written))
 	require.NoError(t, err)
-	assert.Len(t, d.Fleet.Work, 5)
-	assert.Len(t, d.Fleet.Memory, 3)
-	assert.Len(t, d.Fleet.Shares, 6)
+	require.Len(t, d.Workloads, 3)
+	assert.Positive(t, d.Workloads[0].Results[0].BehindNsPerOp.Median)
 	assert.NotNil(t, d.Workloads[0].Results[0].Latency)
+	assert.Len(t, d.Workloads[1].Results, 3)
+	assert.Positive(t, d.Workloads[2].Results[0].Share)
 	var again bytes.Buffer
 	require.NoError(t, d.WriteJSON(&again))
 	assert.Equal(t, written, again.String(), "there and back")
-	assert.Contains(t, read(page), `id="fleet"`)
+	assert.Contains(t, read(page), "Fleet mode on Redis")
 
 	later, _ := mustRun(t, file)
-	_, goals, _ := strings.Cut(table, "\ngoals: ")
+	_, goals, _ := strings.Cut(table, "\nGoals of Ral: ")
 	goals, _, _ = strings.Cut(goals, "\nops/s by the clock")
 	assert.Contains(t, later, goals)
 }
@@ -115,11 +113,11 @@ func TestRunOfServersWithProcesses(t *testing.T) {
 	file, page := filepath.Join(t.TempDir(), "out.json"), filepath.Join(t.TempDir(), "out.html")
 	stdout, stderr := mustRun(t, "-serve", "-workloads", servebench.TCP, "-rounds", "1", "-duration", "10ms", "-json", file, "-html", page)
 	assert.Contains(t, stderr, "ralbench: serve-tcp (1 of 1)")
-	for _, text := range []string{"\nserve-tcp: redis-benchmark", "\ngoals: ", " rald ", " Redis, Lua GCRA ", " Redis, PING ", " Go, fixed answer ", "at least 0.9"} {
+	for _, text := range []string{"\nserve-tcp: redis-benchmark", "\nGoals of Ral: ", " rald ", " Redis, Lua GCRA ", " Redis, PING ", " Go, fixed answer ", "at least 0.9"} {
 		assert.Contains(t, stdout, text)
 	}
 	shown := read(page)
-	assert.Contains(t, shown, `id="serve"`)
+	assert.Contains(t, shown, "Rald beside other servers")
 	assert.Contains(t, shown, "Redis, Lua GCRA")
 	assert.NotContains(t, shown, `id="audit"`)
 	later, _ := mustRun(t, file)

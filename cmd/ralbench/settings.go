@@ -194,6 +194,9 @@ func (s *settings) complete(given map[string]bool, names, chosen []string) (err 
 	if s.brief = !asked && !s.fleet && !s.serve; s.brief {
 		s.workloads = bench.Brief(s.workloads)
 	}
+	if s.fleet && names == nil {
+		s.workloads = fleetbench.Chosen(s.workloads, s.full, s.share)
+	}
 	if s.goals {
 		s.workloads = slices.DeleteFunc(s.workloads, func(w bench.Workload) bool { return !report.HasGoal(w.Name) })
 	}
@@ -204,9 +207,10 @@ func (s *settings) complete(given map[string]bool, names, chosen []string) (err 
 	}
 	switch {
 	case s.serve:
+		s.contenders = servebench.Contenders()
 		return nil
 	case s.fleet:
-		s.contenders = fleetbench.Contenders("", "")
+		s.contenders = fleetbench.Contenders()
 		return nil
 	}
 	if s.contenders, s.missing, err = choose(chosen, s.full, s.workloads); err != nil {

@@ -180,7 +180,7 @@ func TestHelpFitsATerminalAndExplainsAll(t *testing.T) {
 	for _, w := range slices.Concat(bench.All(1), fleetbench.Workloads(1)) {
 		assert.Contains(t, text, "  "+w.Name+" ")
 	}
-	for _, c := range slices.Concat(contenders(), peers.Calls(), fleetbench.Contenders("", "")) {
+	for _, c := range slices.Concat(contenders(), peers.Calls(), fleetbench.Contenders()) {
 		assert.Contains(t, text, "  "+c.Name+" ")
 	}
 	for _, f := range []string{"-full", "-peers", "-workloads", "-duration", "-rounds", "-cpu", "-scale", "-budget", "-json", "-html", "-o", "-goals", "-fleet", "-share", "-h"} {

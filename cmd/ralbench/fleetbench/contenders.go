@@ -25,26 +25,27 @@ const (
 	EngineChoke     = "engine Choke"
 )
 
-// ways is told the statistics of a contender's limiter when it is closed.
-type ways func(contender string, s fleet.Stats)
+// Contenders returns the contenders on a Redis, and the engine in this process.
+func Contenders() []bench.Contender { return contenders(&server{}, nil) }
 
-// Contenders returns the contenders on the Redis at that address, and the engine in this process.
-func Contenders(network, addr string) []bench.Contender {
-	return contenders(network, addr, func(string, fleet.Stats) {})
-}
-
-func contenders(network, addr string, told ways) []bench.Contender {
-	rate := peers.RedisAt(network, addr)
+func contenders(s *server, workloads []bench.Workload) []bench.Contender {
+	rate := peers.RedisAt(s.network, s.addr)
 	rate.About += ", its client and pool as they are by default"
-	return []bench.Contender{
-		rate,
-		remote(Exact, "package fleet in exact mode, asked by Take: each call is decided in Redis", fleet.Exact, patience, addr, told),
-		remote(Leased, "package fleet in leased mode, asked by Take: decided here, on units taken ahead", fleet.Leased, patience, addr, told),
-		remote(ExactByDefault, "the same with the default budget of 5 ms, after which a call is refused", fleet.Exact, 0, addr, told),
-		remote(LeasedByDefault, "the same with the default budget of 5 ms, after which a call is refused", fleet.Leased, 0, addr, told),
+	rate.New = s.watched(rate.New)
+	exact := remote(Exact, "package fleet in exact mode, asked by Take: each call is decided in Redis", fleet.Exact, patience, s)
+	leased := remote(Leased, "package fleet in leased mode, asked by Take: decided here, on units taken ahead", fleet.Leased, patience, s)
+	all := []bench.Contender{
+		rate, exact, leased,
+		remote(ExactByDefault, "the same with the default budget of 5 ms, after which a call is refused", fleet.Exact, 0, s),
+		remote(LeasedByDefault, "the same with the default budget of 5 ms, after which a call is refused", fleet.Leased, 0, s),
 		inProcess(EngineTake, "the engine in this process, asked by Take: the yardstick of leased mode", bench.RalTake()),
 		inProcess(EngineChoke, "the engine in this process, asked by Choke: yes or no", bench.Ral()),
 	}
+	shares := &shares{addr: s.addr, workloads: workloads}
+	for _, c := range []bench.Contender{rate, exact, leased} {
+		all = append(all, s.memoryOf(c))
+	}
+	return append(all, shares.contender(exact, fleet.Exact), shares.contender(leased, fleet.Leased))
 }
 
 func inProcess(name, about string, c bench.Contender) bench.Contender {
@@ -58,11 +59,10 @@ func inProcess(name, about string, c bench.Contender) bench.Contender {
 }
 
 // patience is the wait for Redis, the default of redis_rate's client. By fleet's default budget,
-// calls on a busy machine may be answered cheaply without Redis; the table of Redis's work counts
-// them.
+// calls on a busy machine may be answered cheaply without Redis; the audit counts them.
 const patience = 3 * time.Second
 
-func remote(name, about string, mode fleet.Mode, budget time.Duration, addr string, told ways) bench.Contender {
+func remote(name, about string, mode fleet.Mode, budget time.Duration, on *server) bench.Contender {
 	// Names of the same length, for they are part of each key in Redis.
 	limit := map[fleet.Mode]string{fleet.Exact: "exact", fleet.Leased: "lease"}[mode]
 	if budget != patience {
@@ -70,15 +70,15 @@ func remote(name, about string, mode fleet.Mode, budget time.Duration, addr stri
 	}
 	return bench.Contender{
 		Name: name, About: about,
-		Note:    "Redis's part of a call is in Redis's own columns, not in ns/op",
+		Note:    "Redis's part of a call is in Redis ns/op, not in ns/op",
 		Promise: bench.LeakyBucket, Exact: true, Slow: mode == fleet.Exact, Elsewhere: true,
-		New: func(s bench.Setup) (bench.Limiter, error) {
+		New: on.watched(func(s bench.Setup) (bench.Limiter, error) {
 			p, err := funnel(s.Limit)
 			if err != nil {
 				return bench.Limiter{}, err
 			}
 			l, err := fleet.New(fleet.Config{
-				Redis:  rueidis.ClientOption{InitAddress: []string{addr}},
+				Redis:  rueidis.ClientOption{InitAddress: []string{on.addr}},
 				Name:   limit,
 				Policy: p, Mode: mode, MaxKeys: s.MaxKeys,
 				Budget: budget, Outage: fleet.FallbackClosed,
@@ -100,14 +100,13 @@ func remote(name, about string, mode fleet.Mode, budget time.Duration, addr stri
 				// Calls answered neither by Redis nor on a lease count as unavailable.
 				Counts: func() bench.Counts {
 					s := l.Stats()
-					return bench.Counts{Unavailable: int64(s.Local+s.Open+s.Closed) + failed.Load()}
+					return bench.Counts{
+						Unavailable: int64(s.Local+s.Open+s.Closed) + failed.Load(), ByRedis: int64(s.Exact), ByLease: int64(s.Leased),
+					}
 				},
-				Free: func() error {
-					told(name, l.Stats())
-					return l.Close()
-				},
+				Free: l.Close,
 			}), nil
-		},
+		}),
 	}
 }
 

@@ -2,6 +2,7 @@ package fleetbench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -13,56 +14,48 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// Memory is the memory of a contender's keys in Redis, each asked for once.
-type Memory struct {
-	Contender string `json:"contender"`
-	Keys      int    `json:"keys"`
-	Name      string `json:"name"` // of a key, as Redis knows it
-	// Usage is the mean MEMORY USAGE of a key: name, value and place in the table. Used is the fall
-	// of used_memory per key when all are forgotten, with the tables of keys and of times to live.
-	Usage float64 `json:"usage_bytes"`
-	Used  float64 `json:"used_bytes"`
-}
-
 // owing is a limit under which a key owes for an hour, so that none expires while counted.
 var owing = bench.Limit{Capacity: 1000, Count: 1, Per: time.Hour}
 
-func measureMemory(ctx context.Context, s *server, c bench.Contender, n int) (m Memory, err error) {
+// memoryOf measures the memory of a contender's keys in Redis, each asked for once.
+func (s *server) memoryOf(c bench.Contender) bench.Contender {
+	made := c.New
+	c.For = []string{MemoryInRedis}
+	c.Measure = func(ctx context.Context, w bench.Workload, _ time.Duration) (bench.Measured, error) {
+		return s.measureMemory(ctx, c.Name, made, w.Keys)
+	}
+	return c
+}
+
+func (s *server) measureMemory(ctx context.Context, name string, make func(bench.Setup) (bench.Limiter, error), n int) (m bench.Measured, err error) {
 	if err := s.forget(); err != nil {
 		return m, err
 	}
-	l, err := c.New(bench.Setup{Limit: owing, Keys: n, MaxKeys: 2*n + 1024})
+	l, err := make(bench.Setup{Limit: owing, Keys: n, MaxKeys: 2*n + 1024})
 	if err != nil {
 		return m, err
 	}
-	defer func() {
-		if e := l.Close(); err == nil {
-			err = e
-		}
-	}()
+	defer func() { err = errors.Join(err, l.Close()) }()
 	const mark = "tok_"
 	if passed := choke(l, mark, n); passed < n {
-		return m, fmt.Errorf("%s: %d of %d keys were refused, or not answered for", c.Name, n-passed, n)
+		return m, fmt.Errorf("%s: %d of %d keys were refused, or not answered for", name, n-passed, n)
 	}
-	sum, names, err := s.usage(ctx, mark)
+	sum, keys, err := s.usage(ctx, mark)
 	if err != nil {
 		return m, err
 	}
-	if len(names) != n {
-		return m, fmt.Errorf("%s: Redis has %d of %d keys", c.Name, len(names), n)
+	if keys != n {
+		return m, fmt.Errorf("%s: Redis has %d of %d keys", name, keys, n)
 	}
-	m = Memory{Contender: c.Name, Keys: n, Usage: float64(sum) / float64(n), Name: names[0]}
 	// The fall is measured, since by then connections and their buffers no longer grow.
-	with, err := s.steadyMemory(ctx)
-	if err != nil {
-		return m, err
-	}
+	with := s.steadyMemory(ctx)
 	if err := s.forget(); err != nil {
 		return m, err
 	}
-	without, err := s.usedMemory()
-	m.Used = float64(with-without) / float64(n)
-	return m, err
+	used := with - s.info("memory", "used_memory")
+	m.Pass = bench.Pass{Calls: int64(n), Passed: int64(n)}
+	m.Memory = &bench.Memory{Keys: n, BytesPerKey: used / float64(n), Usage: float64(sum) / float64(n), IdleUnknown: true}
+	return m, s.failure()
 }
 
 // choke asks for n keys, each once, by all callers, and returns how many passed.
@@ -89,31 +82,28 @@ const (
 	lookLong  = 2 * time.Second
 )
 
-// steadyMemory returns used_memory once it is the same twice in a row.
-func (s *server) steadyMemory(ctx context.Context) (int64, error) {
-	last := int64(-1)
+// steadyMemory returns used_memory once it is the same twice in a row, or when the context ends.
+func (s *server) steadyMemory(ctx context.Context) float64 {
+	last := -1.0
 	for begun := time.Now(); ; {
-		now, err := s.usedMemory()
-		if err != nil || now == last || time.Since(begun) > lookLong {
-			return now, err
+		now := s.info("memory", "used_memory")
+		if now == last || time.Since(begun) > lookLong || ctx.Err() != nil {
+			return now
 		}
 		last = now
-		select {
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-time.After(lookEvery):
-		}
+		time.Sleep(lookEvery)
 	}
 }
 
-func (s *server) usage(ctx context.Context, mark string) (sum int64, names []string, err error) {
+// usage returns the sum of MEMORY USAGE over the keys with a mark, and their number.
+func (s *server) usage(ctx context.Context, mark string) (sum int64, keys int, err error) {
 	const page = 1000
-	found := s.client.Scan(ctx, 0, "*"+mark+"*", page).Iterator()
+	found, names := s.client.Scan(ctx, 0, "*"+mark+"*", page).Iterator(), []string(nil)
 	for found.Next(ctx) {
 		names = append(names, found.Val())
 	}
 	if err := found.Err(); err != nil {
-		return 0, nil, err
+		return 0, 0, err
 	}
 	// SCAN may return a key twice while its table grows.
 	slices.Sort(names)
@@ -127,5 +117,5 @@ func (s *server) usage(ctx context.Context, mark string) (sum int64, names []str
 	for _, reply := range replies {
 		sum += reply.(*redis.IntCmd).Val()
 	}
-	return sum, names, err
+	return sum, len(names), err
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
@@ -25,15 +24,15 @@ func options(t *testing.T) Options {
 	t.Cleanup(func() {
 		assert.Empty(t, must.Get(os.ReadDir(folder)))
 	})
-	workloads := Workloads(0.02)
+	workloads := Chosen(Workloads(0.02), false, time.Second)
 	for i := range workloads {
-		assert.Equal(t, Callers, workloads[i].Callers)
-		workloads[i].Callers = fewCallers // of which each may keep a processor for 10 ms
+		if w := &workloads[i]; w.Draw != bench.DrawElsewhere {
+			assert.Equal(t, Callers, w.Callers)
+			w.Callers = fewCallers // of which each may keep a processor for 10 ms
+		}
 	}
 	return Options{
-		Server: binary, Workloads: workloads, Keys: 200,
-		Bench: bench.Options{Duration: 5 * ms, Rounds: 2},
-		Share: 300 * ms, Limits: []bench.Limit{hundred},
+		Server: binary, Workloads: workloads, Bench: bench.Options{Duration: 5 * ms, Rounds: 2}, Share: 300 * ms,
 	}
 }
 
@@ -43,23 +42,22 @@ func TestRunMeasuresEverything(t *testing.T) {
 	parts := map[string]bool{}
 	o.Bench.Progress = func(p bench.Progress) {
 		assert.GreaterOrEqual(t, p.Done, last.Done, "%+v after %+v", p, last)
-		assert.Equal(t, bench.Estimate(o.Workloads, Contenders("", ""), o.Bench)+o.rest(), p.Total)
-		assert.LessOrEqual(t, p.Done, p.Total, "%+v", p)
-		if p.Workload == sharePart && last.Workload != sharePart {
-			assert.InDelta(t, float64(o.Share), float64(p.Total-p.Done), float64(ms), "all else is done")
+		if isShare(bench.Workload{Name: p.Workload}) && !isShare(bench.Workload{Name: last.Workload}) {
+			assert.InDelta(t, float64(2*o.Share), float64(p.Total-p.Done), float64(ms), "all else is done")
 		}
 		last = p
 	}
 	o.Bench.Finished = func(w bench.WorkloadReport) { parts[w.Name] = true }
-	report, more, err := Run(t.Context(), o)
+	report, redis, err := Run(t.Context(), o)
 	require.NoError(t, err)
 	assert.False(t, report.Interrupted)
 	assert.Equal(t, last.Total, last.Done, "it ends at 100%")
-	assert.Len(t, parts, len(o.Workloads)+2)
-	assert.NotEmpty(t, more.Redis)
+	assert.Len(t, parts, len(o.Workloads))
+	assert.NotEmpty(t, redis)
 
-	require.Len(t, report.Workloads, len(o.Workloads))
-	for _, w := range report.Workloads {
+	const speeds = 4
+	require.Len(t, report.Workloads, speeds+1+len(loads))
+	for _, w := range report.Workloads[:speeds] {
 		var names []string
 		assert.Equal(t, fewCallers, w.Callers)
 		for _, r := range w.Results {
@@ -83,42 +81,44 @@ func TestRunMeasuresEverything(t *testing.T) {
 		assert.Equal(t, []string{RedisRate, Exact, Leased, ExactByDefault, LeasedByDefault, EngineTake, EngineChoke}, names)
 	}
 
-	require.Len(t, more.Work, 5*len(o.Workloads))
-	for _, w := range more.Work {
-		require.Len(t, w.Rounds, o.Bench.Rounds, "%+v", w)
-		byDefault := w.Contender == ExactByDefault || w.Contender == LeasedByDefault
-		assert.True(t, byDefault || w.Neither == 0, "%+v", w)
-		assert.True(t, w.Contender != RedisRate || w.ByRedis+w.ByLease == 0, "%+v", w)
-		assert.True(t, w.Contender != Exact || w.ByRedis > 0 && w.ByLease == 0, "%+v", w)
-		assert.True(t, w.Contender != Leased || w.ByLease+w.ByRedis > 0 && (w.Workload != Hot || w.ByLease > w.ByRedis), "%+v", w)
-		if w.Contender == RedisRate || w.Contender == Exact {
-			assert.Greater(t, w.RedisNsPerOp.Median, 500.0, "%+v", w)
-			assert.Less(t, w.RedisNsPerOp.Median, 1e6, "%+v", w)
+	for _, w := range report.Workloads[:speeds] {
+		for _, r := range w.Results[:5] { // those that ask Redis
+			own := *r.Audit.Own
+			byDefault := r.Contender == ExactByDefault || r.Contender == LeasedByDefault
+			assert.True(t, byDefault || own.Unavailable == 0, "%s, %s: %+v", w.Name, r.Contender, own)
+			assert.True(t, r.Contender != RedisRate || own.ByRedis+own.ByLease == 0, "%+v", own)
+			assert.True(t, r.Contender != Exact || own.ByRedis > 0 && own.ByLease == 0, "%+v", own)
+			assert.True(t, r.Contender != Leased || own.ByLease+own.ByRedis > 0 && (w.Name != Hot || own.ByLease > own.ByRedis), "%+v", own)
+			if r.Contender == RedisRate || r.Contender == Exact {
+				assert.Greater(t, r.BehindNsPerOp.Median, 500.0, "%s, %s", w.Name, r.Contender)
+				assert.Less(t, r.BehindNsPerOp.Median, 1e6, "%s, %s", w.Name, r.Contender)
+			}
 		}
+		assert.Zero(t, w.Results[5].BehindNsPerOp, "the engine asks no Redis")
 	}
 
-	require.Len(t, more.Memory, 3)
-	for _, m := range more.Memory {
-		assert.Equal(t, o.Keys, m.Keys)
-		assert.Contains(t, m.Name, "tok_")
-		assert.True(t, float64(len(m.Name)) < m.Usage && m.Usage < m.Used && m.Used < 500, "%+v", m)
+	require.Len(t, report.Workloads[speeds].Results, 3)
+	for _, r := range report.Workloads[speeds].Results {
+		assert.Equal(t, 200, r.Memory.Keys)
+		assert.True(t, 20 < r.Memory.Usage && r.Memory.Usage < r.Memory.BytesPerKey && r.Memory.BytesPerKey < 500, "%+v", r.Memory)
 	}
-	require.Len(t, more.Shares, 2*len(loads))
-	for _, s := range more.Shares {
-		assert.NoError(t, s.Err())
-		assert.Zero(t, s.Neither, "%+v", s)
-		assert.Positive(t, s.Admitted, "%+v", s)
-		assert.LessOrEqual(t, s.Share, 1.0, "%+v", s) // how much of it depends on the machine's load
-		assert.Len(t, s.Each, Servers)
+	for _, w := range report.Workloads[speeds+1:] {
+		require.Len(t, w.Results, 2, w.Name)
+		for _, r := range w.Results {
+			assert.True(t, r.Audit.Clean(), "%s: %+v", w.Name, r.Audit)
+			assert.Zero(t, r.Audit.Own.Unavailable, "%s: %+v", w.Name, r.Audit)
+			assert.Positive(t, r.Audit.Admitted, "%s: %+v", w.Name, r.Audit)
+			assert.LessOrEqual(t, r.Share, 1.0) // how much of it depends on the machine's load
+			assert.Len(t, r.Audit.Each, Servers)
+		}
 	}
-	assert.NotEmpty(t, more.Goals)
 }
 
 func TestInterruptedRunStopsItsRedis(t *testing.T) {
-	for name, doing := range map[string]string{"speed": Hot, "memory": memoryPart, "shares": sharePart} {
+	for name, doing := range map[string]string{"speed": Hot, "memory": MemoryInRedis, "shares": "fleet-share-even-1000"} {
 		t.Run(name, func(t *testing.T) {
 			o := options(t)
-			o.Workloads, o.Share = o.Workloads[:1], time.Hour
+			o.Workloads, o.Share = append(o.Workloads[:1:1], o.Workloads[4:]...), time.Hour
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			o.Bench.Progress = func(p bench.Progress) {
@@ -126,11 +126,15 @@ func TestInterruptedRunStopsItsRedis(t *testing.T) {
 					cancel()
 				}
 			}
-			report, more, err := Run(ctx, o)
+			report, _, err := Run(ctx, o)
 			assert.NoError(t, err)
 			assert.True(t, report.Interrupted)
-			assert.Empty(t, more.Shares)
-			assert.Equal(t, name == "shares", len(more.Memory) == 3)
+			measured := map[string]bool{}
+			for _, w := range report.Workloads {
+				measured[w.Name] = true
+			}
+			assert.Equal(t, name == "shares", measured[MemoryInRedis])
+			assert.False(t, measured[doing])
 		})
 	}
 }
@@ -151,42 +155,32 @@ func answering(a always) bench.Contender {
 
 func TestRunThatOverAdmitsIsAFailure(t *testing.T) {
 	o := options(t)
-	o.Workloads, o.Keys, o.Share = o.Workloads[len(o.Workloads)-1:], 0, 0
-	o.contenders = func(string, string, ways) []bench.Contender {
-		return []bench.Contender{answering(true)}
-	}
-	report, more, err := Run(t.Context(), o)
+	o.Workloads = o.Workloads[3:4]
+	o.contenders = func(*server, []bench.Workload) []bench.Contender { return []bench.Contender{answering(true)} }
+	report, _, err := Run(t.Context(), o)
 	require.ErrorIs(t, err, ErrOver)
 	assert.ErrorContains(t, err, Exact+" in "+Refused)
 	assert.Len(t, report.Workloads, 1, "it is told all the same")
-	assert.Empty(t, more.Memory)
-	assert.Empty(t, more.Shares)
 }
 
 func TestUnansweredCallsAreCounted(t *testing.T) {
 	s := must.Get(startServer(options(t).Server))
 	defer func() { assert.NoError(t, s.stop()) }()
 	for answer, want := range map[always]string{true: ": Redis has 0 of 5 keys", false: ": 5 of 5 keys were refused"} {
-		_, err := measureMemory(t.Context(), s, answering(answer), 5)
+		_, err := s.measureMemory(t.Context(), Exact, answering(answer).New, 5)
 		assert.ErrorContains(t, err, Exact+want, "keys that are not there are no figure")
 	}
-	var told []string
-	for _, c := range contenders(s.Network(), s.Addr(), func(name string, st fleet.Stats) {
-		told = append(told, name)
-		assert.EqualValues(t, 2, st.Exact+st.Leased)
-		assert.EqualValues(t, 3, st.Closed)
-	}) {
-		if c.Name != Exact && c.Name != Leased { // of the others a busy machine leaves calls without an answer
-			continue
-		}
+	for _, c := range contenders(s, nil)[1:3] {
 		l := must.Get(c.New(bench.Setup{Limit: bench.Limit{Capacity: 1000, Count: 1000, Per: time.Hour}, MaxKeys: 100}))
 		assert.Equal(t, 2, l.Ask([]string{"a", "b"}))
-		assert.Zero(t, l.Counts())
+		answered := l.Counts()
+		assert.EqualValues(t, 2, answered.ByRedis+answered.ByLease, c.Name)
+		assert.Zero(t, answered.Unavailable, c.Name)
 		require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", "1").Err(), "every write is refused from now on")
 		assert.Zero(t, l.Ask([]string{"c", "d", "e"}))
-		assert.Equal(t, bench.Counts{Unavailable: 3}, l.Counts())
+		answered.Unavailable = 3
+		assert.Equal(t, answered, l.Counts(), c.Name)
 		require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 		require.NoError(t, l.Close())
 	}
-	assert.Equal(t, []string{Exact, Leased}, told)
 }

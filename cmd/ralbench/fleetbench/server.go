@@ -1,22 +1,30 @@
 package fleetbench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
 // server is the Redis of all contenders, with a connection to inspect it.
 type server struct {
 	*redisd.Server
-	client  *redis.Client
-	version string
+	network, addr string
+	client        *redis.Client
+	version       string
+
+	mu     sync.Mutex
+	failed error // of the last look that failed
 }
 
 func startServer(binary string) (*server, error) {
@@ -24,7 +32,7 @@ func startServer(binary string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{Server: running, client: redis.NewClient(&redis.Options{Network: running.Network(), Addr: running.Addr(), PoolSize: 1})}
+	s := &server{Server: running, network: running.Network(), addr: running.Addr(), client: redis.NewClient(&redis.Options{Network: running.Network(), Addr: running.Addr(), PoolSize: 1})}
 	about := s.client.InfoMap(context.Background(), "server")
 	if about.Err() != nil {
 		return nil, errors.Join(about.Err(), s.stop())
@@ -41,26 +49,37 @@ func (s *server) stop() error {
 // forget removes all keys from Redis, and keeps its scripts.
 func (s *server) forget() error { return s.client.FlushAll(context.Background()).Err() }
 
-func (s *server) processorTime() (time.Duration, error) {
-	info := s.client.InfoMap(context.Background(), "cpu")
-	if info.Err() != nil {
-		return 0, info.Err()
+// watched has a contender's limiters know the processor time of Redis.
+func (s *server) watched(make func(bench.Setup) (bench.Limiter, error)) func(bench.Setup) (bench.Limiter, error) {
+	return func(setup bench.Setup) (bench.Limiter, error) {
+		l, err := make(setup)
+		l.Spent = s.processorTime
+		return l, err
 	}
-	var sum float64
-	for _, name := range []string{"used_cpu_sys", "used_cpu_user"} {
-		seconds, err := strconv.ParseFloat(info.Item("CPU", name), 64)
-		if err != nil {
-			return 0, fmt.Errorf("%s of INFO: %w", name, err)
-		}
-		sum += seconds
-	}
-	return time.Duration(sum * float64(time.Second)), nil
 }
 
-func (s *server) usedMemory() (int64, error) {
-	info := s.client.InfoMap(context.Background(), "memory")
-	if info.Err() != nil {
-		return 0, info.Err()
+func (s *server) processorTime() time.Duration {
+	sum := s.info("cpu", "used_cpu_sys") + s.info("cpu", "used_cpu_user")
+	return time.Duration(sum * float64(time.Second))
+}
+
+// info returns a figure of a section of INFO, 0 with a failure.
+func (s *server) info(section, name string) float64 {
+	text, err := s.client.Info(context.Background(), section).Result()
+	_, rest, _ := strings.Cut(text, name+":")
+	value, _, _ := strings.Cut(rest, "\r")
+	figure, parsed := strconv.ParseFloat(value, 64)
+	if err = cmp.Or(err, parsed); err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.failed = fmt.Errorf("%s of INFO: %w", name, err)
 	}
-	return strconv.ParseInt(info.Item("Memory", "used_memory"), 10, 64)
+	return figure
+}
+
+// failure returns the last failure to look into Redis.
+func (s *server) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
 }

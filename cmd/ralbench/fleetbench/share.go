@@ -2,7 +2,6 @@ package fleetbench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -21,47 +20,20 @@ const Servers = 4
 // times is the load on the servers, as a multiple of the limit's rate.
 const times = 3
 
-// Share is the share of a limit that several servers could use under a load above it.
-type Share struct {
-	Mode    string        `json:"mode"` // ModeExact or ModeLeased
-	Load    string        `json:"load"`
-	Limit   bench.Limit   `json:"limit"`
-	Servers int           `json:"servers"`
-	Elapsed time.Duration `json:"elapsed_ns"` // from before the first call until after the last
-	Calls   int64         `json:"calls"`
-	// Admitted is the number of calls admitted by all servers, Each by each server.
-	Admitted int64   `json:"admitted"`
-	Each     []int64 `json:"each"`
-	// Allowed is capacity + rate × Elapsed, Share its admitted part, Aim the goal of leased mode.
-	Allowed int64   `json:"allowed"`
-	Share   float64 `json:"share"`
-	Aim     float64 `json:"aim"`
-	// Over is the greatest excess over the limit in any window of time, or 0.
-	Over int64 `json:"over"`
-	// Neither is the number of calls answered neither by Redis nor on a lease.
-	Neither int64 `json:"neither"`
-}
-
 // load spreads calls over the servers: at each time the parts add up to 1.
 type load struct {
-	name string
-	aim  float64
-	part func(server int, at time.Duration) float64
+	name, about string
+	part        func(server int, at time.Duration) float64
 }
-
-const (
-	ModeExact  = "exact"
-	ModeLeased = "leased"
-)
 
 // busy is the part of the load on the busy server.
 const busy = 0.85
 
 var loads = []load{
-	{"even", 0.95, func(int, time.Duration) float64 { return 1.0 / Servers }},
-	{"skewed", 0.90, func(server int, _ time.Duration) float64 { return partOf(server == 0) }},
+	{"even", "evenly", func(int, time.Duration) float64 { return 1.0 / Servers }},
+	{"skewed", "one for 85% of it", func(server int, _ time.Duration) float64 { return partOf(server == 0) }},
 	// The busy server changes each second.
-	{"shifting", 0.85, func(server int, at time.Duration) float64 {
+	{"shifting", "each second another for 85% of it", func(server int, at time.Duration) float64 {
 		return partOf(int(at/time.Second)%Servers == server)
 	}},
 }
@@ -77,58 +49,86 @@ type asker interface {
 	Take(ctx context.Context, key string, n int64) (limits.Answer, error)
 }
 
-// measureShares measures all loads, modes and limits at the same time: none needs much.
-func measureShares(ctx context.Context, addr string, limits []bench.Limit, length time.Duration) ([]Share, error) {
-	var cases []*shareCase
+// shares measures the usable shares of all workloads and modes at the same time, at the first use:
+// none needs much.
+type shares struct {
+	addr      string
+	workloads []bench.Workload
+	once      sync.Once
+	cases     []*shareCase
+	err       error
+}
+
+// contender returns the servers of a mode as a contender.
+func (s *shares) contender(c bench.Contender, mode fleet.Mode) bench.Contender {
+	for _, w := range Workloads(1) {
+		if isShare(w) {
+			c.For = append(c.For, w.Name)
+		}
+	}
+	c.Measure = func(ctx context.Context, w bench.Workload, d time.Duration) (bench.Measured, error) {
+		s.once.Do(func() { s.err = s.measure(ctx, d) })
+		for _, one := range s.cases {
+			if one.workload == w.Name && one.mode == mode {
+				return one.measured, s.err
+			}
+		}
+		return bench.Measured{}, s.err
+	}
+	return c
+}
+
+func (s *shares) measure(ctx context.Context, length time.Duration) error {
 	defer func() {
-		for _, c := range cases {
+		for _, c := range s.cases {
 			c.close()
 		}
 	}()
-	for _, limit := range limits {
-		for _, load := range loads {
-			for _, mode := range []fleet.Mode{fleet.Exact, fleet.Leased} {
-				c, err := newShareCase(addr, mode, load, limit)
-				if err != nil {
-					return nil, err
-				}
-				cases = append(cases, c)
+	for _, w := range s.workloads {
+		for _, mode := range []fleet.Mode{fleet.Exact, fleet.Leased} {
+			if !isShare(w) {
+				continue
 			}
+			c, err := newShareCase(s.addr, mode, w)
+			if err != nil {
+				return fmt.Errorf("usable share: %w", err)
+			}
+			s.cases = append(s.cases, c)
 		}
 	}
 	var done sync.WaitGroup
-	for _, c := range cases {
+	for _, c := range s.cases {
 		done.Go(func() { c.drive(ctx, length) })
 	}
 	done.Wait()
-	if ctx.Err() != nil {
-		return nil, nil // a share that was cut short says nothing
-	}
-	shares := make([]Share, len(cases))
-	for i, c := range cases {
-		shares[i] = c.share
-	}
-	return shares, nil
+	return nil
 }
 
 type shareCase struct {
-	share   Share
-	load    load
-	askers  []asker
-	closers []func() error
+	workload string
+	mode     fleet.Mode
+	limit    bench.Limit
+	load     load
+	askers   []asker
+	closers  []func() error
+	measured bench.Measured
 }
 
-func newShareCase(addr string, mode fleet.Mode, load load, limit bench.Limit) (*shareCase, error) {
-	name := map[fleet.Mode]string{fleet.Exact: ModeExact, fleet.Leased: ModeLeased}[mode]
-	c := &shareCase{load: load, share: Share{Mode: name, Load: load.name, Limit: limit, Servers: Servers, Aim: load.aim}}
-	p, err := funnel(limit)
+func newShareCase(addr string, mode fleet.Mode, w bench.Workload) (*shareCase, error) {
+	c := &shareCase{workload: w.Name, mode: mode, limit: w.Limit}
+	for _, l := range loads {
+		if shareName(l, w.Limit) == w.Name {
+			c.load = l
+		}
+	}
+	p, err := funnel(w.Limit)
 	if err != nil {
 		return nil, err
 	}
 	for range Servers {
 		l, err := fleet.New(fleet.Config{
 			Redis:  rueidis.ClientOption{InitAddress: []string{addr}},
-			Name:   fmt.Sprintf("share-%s-%s-%d", name, load.name, limit.Count),
+			Name:   fmt.Sprintf("%s-%d", w.Name, mode),
 			Policy: p, Mode: mode, Budget: patience, Outage: fleet.FallbackClosed,
 		})
 		if err != nil {
@@ -147,10 +147,10 @@ func (c *shareCase) close() {
 	}
 }
 
-// drive asks the servers for a key and fills in the share. Calls come at random, independently of
+// drive asks the servers for a key and fills in what was measured. Calls come at random, independently of
 // each other and of the answers.
 func (c *shareCase) drive(ctx context.Context, length time.Duration) {
-	perSecond := times * float64(c.share.Limit.Count) / c.share.Limit.Per.Seconds()
+	perSecond := times * float64(c.limit.Count) / c.limit.Per.Seconds()
 	callers := max(1, min(16, int(perSecond/20)))
 	all := make([]shareCaller, Servers*callers)
 	var done sync.WaitGroup
@@ -173,35 +173,27 @@ func (c *shareCase) drive(ctx context.Context, length time.Duration) {
 }
 
 func (c *shareCase) sum(all []shareCaller, callers int, elapsed, gained time.Duration) {
-	s := &c.share
-	s.Elapsed = elapsed + gained
-	s.Each = make([]int64, Servers)
+	a := &bench.Audit{
+		Promise: bench.LeakyBucket, Asked: elapsed + gained, Binds: true, Passes: 1,
+		Limiters: Servers, Each: make([]int64, Servers), Own: new(bench.Counts),
+	}
 	var passed []span
 	for i, caller := range all {
-		s.Calls += caller.calls
-		s.Neither += caller.neither
-		s.Each[i/callers] += int64(len(caller.passed))
+		a.Calls += caller.calls
+		a.Own.Unavailable += caller.neither
+		a.Each[i/callers] += int64(len(caller.passed))
 		for _, p := range caller.passed {
 			p.end += gained
 			passed = append(passed, p)
 		}
 	}
-	s.Admitted = int64(len(passed))
-	s.Allowed = s.Limit.Most(s.Elapsed)
-	s.Share = float64(s.Admitted) / float64(s.Allowed)
-	s.Over = max(over(s.Limit, passed), s.Admitted-s.Allowed, 0)
-}
-
-func (s Share) Err() error {
-	if s.Over == 0 {
-		return nil
+	a.Admitted, a.Allowed = int64(len(passed)), c.limit.Most(a.Asked)
+	a.BucketAllowed, a.Possible = a.Allowed, a.Allowed
+	a.Over = max(over(c.limit, passed), a.Admitted-a.Allowed, 0)
+	c.measured = bench.Measured{
+		Pass: bench.Pass{Calls: a.Calls, Passed: a.Admitted}, Audit: a, Share: float64(a.Admitted) / float64(a.Allowed),
 	}
-	return fmt.Errorf("%w: %s mode, %s load: %d more than allowed in some window of time, %d of %d in all",
-		ErrOver, s.Mode, s.Load, s.Over, s.Admitted, s.Allowed)
 }
-
-// ErrOver says that more was admitted than the limit allows.
-var ErrOver = errors.New("more was admitted than the limit allows")
 
 type shareCaller struct {
 	asker  asker

@@ -1,7 +1,10 @@
 package fleetbench
 
 import (
+	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
@@ -24,11 +27,19 @@ const (
 	Some    = "fleet-some"
 	Keys    = "fleet-keys"
 	Refused = "fleet-refused"
+
+	MemoryInRedis = "fleet-memory"
 )
+
+// memoryKeys is the number of keys that memory in Redis is measured with.
+const memoryKeys = 10_000
+
+// The usable share is measured under these limits, the second with -full only.
+var shareLimits = []bench.Limit{{Capacity: 1000, Count: 1000, Per: time.Second}, {Capacity: 50, Count: 50, Per: time.Second}}
 
 // Workloads returns the workloads. scale multiplies the number of keys, if many.
 func Workloads(scale float64) []bench.Workload {
-	return []bench.Workload{{
+	all := []bench.Workload{{
 		Name: Hot, About: "64 callers on one hot key, every call passes",
 		Why:   "A busy client of several servers: all calls meet at one key in Redis.",
 		Limit: loose, Keys: 1, Callers: Callers,
@@ -39,12 +50,53 @@ func Workloads(scale float64) []bench.Workload {
 	}, {
 		Name: Keys, About: "64 callers on 10,000 known keys, evenly; every call passes, and a lease lasts for few",
 		Why:   "Many clients with few calls each: leased mode has Redis decide the calls, as exact mode does.",
-		Limit: loose, Keys: keys(scale), Callers: Callers,
+		Limit: loose, Keys: keys(manyKeys, scale), Callers: Callers,
 	}, {
 		Name: Refused, About: "64 callers on one hot key, almost every call is refused",
 		Why:   "A client far above its limit: the audit finds what passes too many.",
 		Limit: tight, Keys: 1, Refused: 1, Callers: Callers,
+	}, {
+		Name: MemoryInRedis, About: "bytes of used_memory by key in Redis, and MEMORY USAGE, names included; each key is asked once",
+		Why:  "The memory that many clients hold in Redis.",
+		Draw: bench.DrawElsewhere, Limit: owing, Keys: keys(memoryKeys, scale), Callers: Callers, Rounds: 1, Apart: true,
+		Duration: max(time.Duration(memoryKeys*scale)*100*time.Microsecond, 1),
 	}}
+	for _, limit := range shareLimits {
+		for _, load := range loads {
+			all = append(all, bench.Workload{
+				Name:  shareName(load, limit),
+				About: "usable share: what 4 servers admit of capacity + rate x time, asked for three times the rate: " + load.about,
+				Why:   "Servers that take units ahead must not keep them from each other. The audit is over every window of time.",
+				Draw:  bench.DrawElsewhere, Limit: limit, Keys: 1, Callers: Servers, Rounds: 1, Apart: true,
+			})
+		}
+	}
+	return all
 }
 
-func keys(scale float64) int { return max(int(math.Round(manyKeys*scale)), 1) }
+func shareName(l load, limit bench.Limit) string {
+	return fmt.Sprintf("%s%s-%d", sharePrefix, l.name, limit.Count)
+}
+
+const sharePrefix = "fleet-share-"
+
+func isShare(w bench.Workload) bool { return strings.HasPrefix(w.Name, sharePrefix) }
+
+// Chosen leaves out usable shares unless measured, and those of the small limit unless full.
+func Chosen(workloads []bench.Workload, full bool, share time.Duration) []bench.Workload {
+	return slices.DeleteFunc(slices.Clone(workloads), func(w bench.Workload) bool {
+		return isShare(w) && (share == 0 || !full && w.Limit == shareLimits[1])
+	})
+}
+
+func keys(n, scale float64) int { return max(int(math.Round(n*scale)), 1) }
+
+// Shares returns the names of the workloads of a load's usable shares.
+func Shares(load string) (names []string) {
+	for _, w := range Workloads(1) {
+		if strings.HasPrefix(w.Name, sharePrefix+load) {
+			names = append(names, w.Name)
+		}
+	}
+	return names
+}

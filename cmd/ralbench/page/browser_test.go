@@ -61,7 +61,7 @@ func TestPageInABrowser(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := b.Open(t, written(t, c.Document), c.View)
 			o.Shoot(name + "-folded")
-			if c.Fleet == nil {
+			if !c.Settings.Fleet {
 				assert.Less(t, browser.Eval[int](o, "document.documentElement.scrollHeight"), 7000, "folded")
 			}
 			unfold(o)
@@ -71,10 +71,10 @@ func TestPageInABrowser(t *testing.T) {
 				assertFits(t, o, c.View)
 				assertFilled(t, o)
 			}
-			if c.Fleet != nil {
+			if c.Settings.Fleet {
 				labels := browser.Eval[[]string](o, `[...document.querySelectorAll('g.floor-label text')].map((e) => e.textContent)`)
 				assert.Contains(t, labels, "redis_rate")
-				assert.Contains(t, labels, "aim of leased mode 95.0%")
+				assert.Contains(t, labels, "goal of Ral fleet leased 95.0%")
 			}
 			o.Shoot(name)
 			o.Quiet()
@@ -294,7 +294,7 @@ func assertTables(t *testing.T, o *browser.Tab, d report.Document) {
 	hints := browser.Eval[int](o, `[...document.querySelectorAll("noscript")].filter((f) => f.innerText.includes("tables")).length`)
 	assert.Equal(t, 1, hints)
 	for _, w := range d.Workloads {
-		for _, table := range tablesOf(w) {
+		for _, table := range tablesOf(d, w) {
 			rows := browser.Eval[[][]string](o, `[...document.querySelectorAll('[aria-label="`+table.Title+`"] tbody tr')].map((r) => [...r.cells].map((c) => c.innerText.trim()))`)
 			var want [][]string
 			for _, r := range table.Rows {

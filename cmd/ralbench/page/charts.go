@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 	"github.com/ral-limiter/ral/cmd/ralbench/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
 
 // chart is a picture drawn by charts.js. Its content is decided here, testable without a browser.
@@ -39,18 +41,13 @@ const (
 	kindScaling = "scaling" // lines over processors
 )
 
-const (
-	unitRate  = "rate"
-	unitTime  = "time" // nanoseconds
-	unitTimes = "times"
-	unitBytes = "bytes"
-	unitShare = "share"
-)
-
-const (
-	higherIsBetter = "higher is better"
-	lowerIsBetter  = "lower is better"
-)
+// better says which figures of a column are better.
+func better(c report.Column) string {
+	if c.Better > 0 {
+		return "higher is better"
+	}
+	return "lower is better"
+}
 
 // point is a figure in a chart. Min and Max are nil if it was measured once.
 type point struct {
@@ -103,16 +100,26 @@ func (g byName) main(cores int) bench.WorkloadReport {
 }
 
 // overview shows the cost of a call in all workloads, relative to the xsync map, which takes part
-// in more of them than the floor.
-func overview(groups []byName, cores int) chart {
+// in more of them than the floor. Fleet mode has throughputs relative to redis_rate's.
+func overview(d report.Document, groups []byName) chart {
 	c := chart{
 		ID: "overview", Kind: kindDots, Title: "Cost of a call in all workloads", Axis: "processor time of a call, as a multiple of the xsync map's",
-		Better: lowerIsBetter, Unit: unitTimes, Log: true, Lines: []line{{"xsync map", 1, ""}},
+		Better: "lower is better", Unit: report.UnitTimes, Log: true, Lines: []line{{"xsync map", 1, ""}},
+	}
+	figure := bench.Pass.NsPerOp
+	if d.Settings.Fleet {
+		c.Title, c.Axis, c.Better = "Throughput beside redis_rate", "calls a second, as a multiple of redis_rate's", "higher is better"
+		c.Lines[0].Name, figure = fleetbench.RedisRate, bench.Pass.OpsPerSecond
 	}
 	for _, g := range groups {
-		for _, r := range g.main(cores).Results {
-			if r.Yardstick != bench.YardstickMap && r.OfMap != nil && r.OfMap.Median > 0 {
-				p := spreadPoint(r, *r.OfMap, func(x float64) string { return format.Digits(x) + " x" })
+		w := g.main(d.Machine.Cores)
+		base := w.Result(c.Lines[0].Name)
+		for _, r := range w.Results {
+			if base == nil || r.Contender == base.Contender {
+				continue
+			}
+			if s, ok := bench.Ratios(r.Rounds, base.Rounds, figure); ok && s.Min > 0 {
+				p := spreadPoint(r, s, func(x float64) string { return format.Digits(x) + " x" })
 				p.Group = g.name
 				c.Points = append(c.Points, p)
 			}
@@ -122,57 +129,40 @@ func overview(groups []byName, cores int) chart {
 }
 
 // charts returns the charts of a workload that have points.
-func (g byName) charts(cores int) (charts []chart) {
-	w := g.main(cores)
-	at := " with " + format.Plural(w.CPU, "CPU")
+func (g byName) charts(d report.Document) (charts []chart) {
+	w := g.main(d.Machine.Cores)
+	with := " with " + format.Plural(w.CPU, "CPU")
 	add := func(c chart) {
 		if len(c.Points) > 0 {
 			c.ID = g.name + "-" + c.ID
+			c.Title += with
 			charts = append(charts, c)
 		}
 	}
-	add(bars(w, chart{
-		ID: "throughput", Title: "Throughput" + at, Axis: "calls a second, all callers together", Better: higherIsBetter, Unit: unitRate,
-	}, func(r bench.Result) (bench.Spread, bool) { return r.OpsPerSecond, len(r.Rounds) > 0 }))
-	add(bars(w, chart{
-		ID: "cost", Title: "Processor time of a call" + at, Axis: "processor time of a call", Better: lowerIsBetter, Unit: unitTime,
-	}, func(r bench.Result) (bench.Spread, bool) { return r.NsPerOp, len(r.Rounds) > 0 }))
-	add(curves(w, "latency", "Latency of single calls"+at, func(r bench.Result) *bench.Latency { return r.Latency }))
-	add(curves(w, "known", "Latency on known keys meanwhile"+at, func(r bench.Result) *bench.Latency { return r.Known }))
+	for _, column := range report.Columns {
+		add(bars(d, w, column))
+	}
+	add(curves(w, "latency", "Latency of single calls", func(r bench.Result) *bench.Latency { return r.Latency }))
+	add(curves(w, "known", "Latency on known keys meanwhile", func(r bench.Result) *bench.Latency { return r.Known }))
 	if len(g.cpus) > 1 {
+		with = ""
 		add(g.scaling())
 	}
-	for _, m := range memoryCharts {
-		add(bars(w, m.chart, func(r bench.Result) (bench.Spread, bool) {
-			if r.Memory == nil {
-				return bench.Spread{}, false
-			}
-			x, ok := m.figure(*r.Memory)
-			return bench.SpreadOf([]float64{x}), ok
-		}))
+	for _, column := range report.MemoryColumns {
+		add(bars(d, w, column))
 	}
 	return charts
 }
 
-var memoryCharts = []struct {
-	chart  chart
-	figure func(bench.Memory) (float64, bool)
-}{
-	{chart{ID: "key", Title: "Memory a key", Axis: "bytes a key", Better: lowerIsBetter, Unit: unitBytes},
-		func(m bench.Memory) (float64, bool) { return m.BytesPerKey, true }},
-	{chart{ID: "gc", Title: "One garbage collection with all keys", Axis: "time of a collection", Better: lowerIsBetter, Unit: unitTime},
-		func(m bench.Memory) (float64, bool) { return float64(m.GC), true }},
-	{chart{ID: "full", Title: "Heap with all keys", Axis: "bytes in the heap", Better: lowerIsBetter, Unit: unitBytes},
-		func(m bench.Memory) (float64, bool) { return float64(m.FullHeap), true }},
-	{chart{ID: "idle", Title: "Heap after an idle time", Axis: "bytes in the heap", Better: lowerIsBetter, Unit: unitBytes},
-		func(m bench.Memory) (float64, bool) { return float64(m.IdleHeap), !m.IdleUnknown }},
-}
-
-// bars adds a bar for each contender with the figure. Yardsticks are lines.
-func bars(w bench.WorkloadReport, c chart, figure func(bench.Result) (bench.Spread, bool)) chart {
-	c.Kind = kindBars
+// bars has a bar for each contender with the column's figure. Yardsticks and goals are lines.
+func bars(d report.Document, w bench.WorkloadReport, column report.Column) (c chart) {
+	if column.Chart == nil {
+		return c
+	}
+	of := column.Chart
+	c = chart{ID: of.ID, Kind: kindBars, Title: of.Title, Axis: of.Axis, Better: better(column), Unit: of.Unit}
 	for _, r := range w.Results {
-		s, ok := figure(r)
+		s, ok := column.Value(r)
 		switch {
 		case !ok:
 		case !r.IsLimiter():
@@ -181,11 +171,16 @@ func bars(w bench.WorkloadReport, c chart, figure func(bench.Result) (bench.Spre
 			c.Points = append(c.Points, spreadPoint(r, s, formatOf(c.Unit)))
 		}
 	}
+	for _, g := range report.Goals(d) {
+		if g.Workload == w.Name && g.Figure.Name == column.Name && g.Of == "" {
+			c.Lines = append(c.Lines, line{"goal of " + g.Contender, g.Goal, formatOf(c.Unit)(g.Goal)})
+		}
+	}
 	return c
 }
 
 func curves(w bench.WorkloadReport, id, title string, of func(bench.Result) *bench.Latency) chart {
-	c := chart{ID: id, Kind: kindCurves, Title: title, Axis: "latency", Better: lowerIsBetter, Unit: unitTime, Log: true}
+	c := chart{ID: id, Kind: kindCurves, Title: title, Axis: "latency", Better: "lower is better", Unit: report.UnitTime, Log: true}
 	for _, r := range w.Results {
 		l := of(r)
 		if l == nil {
@@ -206,7 +201,7 @@ func curves(w bench.WorkloadReport, id, title string, of func(bench.Result) *ben
 func (g byName) scaling() chart {
 	c := chart{
 		ID: "scaling", Kind: kindScaling, Title: "Throughput over processors", Axis: "calls a second",
-		Better: higherIsBetter, Unit: unitRate,
+		Better: "higher is better", Unit: report.UnitRate,
 	}
 	for _, w := range g.cpus {
 		for _, r := range w.Results {
@@ -254,13 +249,13 @@ func (c chart) Summary() string {
 
 func formatOf(unit string) func(float64) string {
 	switch unit {
-	case unitRate:
+	case report.UnitRate:
 		return format.Count
-	case unitTime:
+	case report.UnitTime:
 		return format.Nanoseconds
-	case unitBytes:
+	case report.UnitBytes:
 		return format.Size
-	case unitShare:
+	case report.UnitShare:
 		return format.Percent
 	}
 	return format.Digits

@@ -24,11 +24,8 @@ func setupOf(d report.Document) [][2]string {
 	if m.GOGC != "" {
 		rows = append(rows, [2]string{"GOGC", m.GOGC})
 	}
-	if d.Fleet != nil {
-		rows = append(rows, [2]string{"Redis", d.Fleet.Redis + ", on the same machine, over TCP"})
-	}
-	if d.Serve != nil && d.Serve.Redis != "" {
-		rows = append(rows, [2]string{"Redis", d.Serve.Redis})
+	if d.Redis != "" {
+		rows = append(rows, [2]string{"Redis", d.Redis + ", on the same machine"})
 	}
 	budget := "none"
 	if s.Budget > 0 {

@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/format"
@@ -49,11 +50,11 @@ type view struct {
 	Setup    [][2]string // names and values
 	Again    []string    // commands
 	Audit    report.AuditSummary
+	Audited  bool
 	Legend   []style
 	Overview *chart
 	Sections []section
-	Fleet    *fleetChapter // nil except in fleet mode
-	Serve    []report.Table
+	Intro    string // of a special mode, or empty
 	Glossary string
 }
 
@@ -88,32 +89,42 @@ func newView(d report.Document) view {
 		Doc:       d, Time: d.Time.Format("2 January 2006, 15:04 MST"),
 		Verdict: report.VerdictOf(d), Short: report.Shortfalls(d), Audit: report.Audits(d),
 		Setup: setupOf(d), Again: again(d), Glossary: report.Glossary, Goals: report.GoalTable(d),
-		Legend: styles(d.Workloads),
+		Legend: styles(d.Workloads), Intro: format.Sentence(report.Intro(d)),
 	}
 	v.Data.Contenders = v.Legend
 	v.Beside, _ = report.Beside(d)
-	if d.Fleet != nil {
-		v.Fleet = newFleetChapter(d)
-		v.Data.Charts = append(v.Data.Charts, v.Fleet.Charts...)
-	}
-	if d.Serve != nil {
-		v.Serve = report.ServeTables(d)
-	}
 	groups := grouped(d.Workloads)
-	if c := overview(groups, d.Machine.Cores); len(c.Points) > 0 {
+	if c := overview(d, groups); len(c.Points) > 0 {
 		v.Overview = &c
 		v.Data.Charts = append(v.Data.Charts, c)
 	}
 	for _, g := range groups {
-		s := section{Name: g.name, About: format.Sentence(g.cpus[0].About), Why: format.Sentence(g.cpus[0].Why), Charts: g.charts(d.Machine.Cores)}
+		s := section{Name: g.name, About: format.Sentence(g.cpus[0].About), Why: format.Sentence(g.cpus[0].Why), Charts: g.charts(d)}
 		v.Data.Charts = append(v.Data.Charts, s.Charts...)
 		for _, w := range g.cpus {
-			s.Tables = append(s.Tables, tablesOf(w)...)
+			s.Tables = append(s.Tables, tablesOf(d, w)...)
 			s.Audits = append(s.Audits, report.AuditRows(w)...)
 		}
+		v.Audited = v.Audited || len(s.Audits) > 0
 		v.Sections = append(v.Sections, s)
 	}
 	return v
+}
+
+// tablesOf returns the tables of a workload, the first with how it was measured.
+func tablesOf(d report.Document, w bench.WorkloadReport) []report.Table {
+	tables := report.Tables(w)
+	for i := range tables {
+		tables[i].About = format.Sentence(tables[i].About)
+	}
+	if len(tables) > 0 {
+		var facts []string
+		for _, fact := range append(report.Facts(d, w), format.Medians(report.Rounds(w))) {
+			facts = append(facts, format.Sentence(fact))
+		}
+		tables[0].About = strings.Join(facts, " ")
+	}
+	return tables
 }
 
 // styles gives each contender its look, in the order of their first appearance.

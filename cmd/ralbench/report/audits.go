@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 	"github.com/ral-limiter/ral/cmd/ralbench/format"
 )
 
@@ -30,11 +29,6 @@ type AuditSummary struct {
 func Audits(d Document) (s AuditSummary) {
 	for _, w := range d.Workloads {
 		for _, row := range AuditRows(w) {
-			s.add(row)
-		}
-	}
-	if d.Fleet != nil {
-		for _, row := range shareAudits(d.Fleet.Shares) {
 			s.add(row)
 		}
 	}
@@ -99,7 +93,7 @@ func AuditLine(a bench.Audit) string {
 	fmt.Fprintf(&b, "admitted %s of %s calls; at most %s allowed, %s possible",
 		format.Thousands(a.Admitted), format.Thousands(a.Calls), format.Thousands(a.Allowed), format.Thousands(a.Possible))
 	if a.Limiters > 1 {
-		fmt.Fprintf(&b, " (%d limiters)", a.Limiters)
+		fmt.Fprintf(&b, " (%s)", strings.TrimSuffix(fmt.Sprintf("%d limiters: %s", a.Limiters, strings.Trim(fmt.Sprint(a.Each), "[]")), ": "))
 	}
 	switch {
 	case a.Over > 0:
@@ -121,7 +115,7 @@ func AuditLine(a bench.Audit) string {
 			what string
 		}{
 			{own.Overadmitted, "over-admitted"}, {own.Unavailable, "answered without the key's state"},
-			{own.Evicted, "keys evicted"}, {own.Forgiven, "of them still owing"}, {own.Restarts, "restarts"},
+			{own.ByRedis, "answered by Redis"}, {own.ByLease, "on a lease"}, {own.Evicted, "keys evicted"}, {own.Forgiven, "of them still owing"}, {own.Restarts, "restarts"},
 		} {
 			if c.n > 0 {
 				fmt.Fprintf(&b, "; %s %s", format.Thousands(c.n), c.what)
@@ -134,25 +128,4 @@ func AuditLine(a bench.Audit) string {
 // IsTelling reports whether an audit has found anything, or could have.
 func IsTelling(a bench.Audit) bool {
 	return a.Binds || a.Over > 0 || a.Admitted != a.Calls || a.Own != nil && *a.Own != (bench.Counts{})
-}
-
-func shareAudits(shares []fleetbench.Share) (rows []AuditRow) {
-	for _, s := range shares {
-		found := "within the limit, in every window of time"
-		if s.Over > 0 {
-			found = format.Thousands(s.Over) + " TOO MANY in some window of time"
-		}
-		text := fmt.Sprintf("admitted %s of %s calls; at most %s allowed: %s",
-			format.Thousands(s.Admitted), format.Thousands(s.Calls), format.Thousands(s.Allowed), found)
-		rows = append(rows, AuditRow{ModeName(s), s.Name(), text, s.Over == 0, true, true, ""})
-	}
-	return rows
-}
-
-// ModeName returns the contender of a share.
-func ModeName(s fleetbench.Share) string {
-	if s.Mode == fleetbench.ModeLeased {
-		return fleetbench.Leased
-	}
-	return fleetbench.Exact
 }

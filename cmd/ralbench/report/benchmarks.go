@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 	"strings"
 
 	"github.com/ral-limiter/ral/bench"
@@ -25,7 +27,7 @@ func (d Document) WriteBenchmarks(w io.Writer) error {
 		for _, r := range wl.Results {
 			name := fmt.Sprintf("BenchmarkCall/workload=%s/limiter=%s-%d", part(wl.Name), part(r.Contender), wl.CPU)
 			for i, pass := range r.Rounds {
-				fmt.Fprintf(b, "%s %d %s\n", name, pass.Calls, strings.Join(figures(r, i), " "))
+				fmt.Fprintf(b, "%s %d %s\n", name, pass.Calls, strings.Join(roundFigures(r, i), " "))
 			}
 		}
 	}
@@ -37,24 +39,12 @@ func part(text string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(text), "_"), "/", ".")
 }
 
-// figures returns the figures of a round with their units, memory with the first.
-func figures(r bench.Result, round int) []string {
-	pass := r.Rounds[round]
-	calls := float64(max(pass.Calls, 1))
-	list := []string{
-		fmt.Sprintf("%.2f ns/op", pass.NsPerOp()),
-		fmt.Sprintf("%.0f ops/s", pass.OpsPerSecond()),
-		fmt.Sprintf("%.2f B/op", float64(pass.Bytes)/calls),
-		fmt.Sprintf("%.4f allocs/op", float64(pass.Allocs)/calls),
-	}
-	if round < len(r.LatencyRounds) {
-		l := r.LatencyRounds[round]
-		list = append(list, fmt.Sprintf("%d p50-ns %d p99-ns %d p99.9-ns", l.P50, l.P99, l.P999))
-	}
-	if r.Memory != nil && round == 0 {
-		list = append(list, fmt.Sprintf("%.2f B/key %d GC-ns", r.Memory.BytesPerKey, r.Memory.GC))
-		if !r.Memory.IdleUnknown {
-			list = append(list, fmt.Sprintf("%d idle-B", r.Memory.IdleHeap))
+// roundFigures returns the figures of a round with their units.
+func roundFigures(r bench.Result, round int) (list []string) {
+	for _, c := range append(Columns[:len(Columns):len(Columns)], MemoryColumns...) {
+		if x, ok := c.round(r, round); ok && c.Unit != "" {
+			const digits = 1e4
+			list = append(list, strconv.FormatFloat(math.Round(x*digits)/digits, 'f', -1, 64)+" "+c.Unit)
 		}
 	}
 	return list

@@ -13,10 +13,10 @@ import (
 // counts.
 func Beside(d Document) (t Table, sentence string) {
 	t = Table{
-		ID: "beside", Title: "Ral beside its peers",
+		Title: "Ral beside its peers",
 		About: "Ral's processor time of a call as a multiple of each peer's. Below 1 Ral needs less. " +
 			"?: rounds disagree whether it does. " + InexactSign + ": inexact by design. " + BrokenSign + ": admitted more than its limit.",
-		Columns: []string{"peer"}, Left: 1,
+		Columns: words("peer"),
 	}
 	var best []string
 	for i := range d.Workloads {
@@ -25,7 +25,7 @@ func Beside(d Document) (t Table, sentence string) {
 		if mine == nil || mine.Apart || mine.Latency == nil || least == nil || w != lastOf(d, w.Name) {
 			continue
 		}
-		t.Columns = append(t.Columns, w.Name)
+		t.Columns = append(t.Columns, figures(w.Name)...)
 		for i := range t.Rows {
 			t.Rows[i].Cells = append(t.Rows[i].Cells, nothing)
 		}

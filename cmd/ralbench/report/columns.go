@@ -1,7 +1,9 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -9,13 +11,45 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/format"
 )
 
-// Column is a column of a table, with the same width in all workloads.
+// Column is a figure of a result: for tables, charts, goals, the verdict and the format of Go
+// benchmarks.
 type Column struct {
-	Figure
-	Width int
-	// Group says which columns belong together: tables are split between groups.
-	Group int
+	Name string
+	// Unit is the figure's unit in the format of Go benchmarks, empty if it is not there.
+	Unit string
+	// Better is -1 if less is better, +1 if more is, 0 if neither.
+	Better int
+	Format func(float64) string
+	// Width is the width in all workloads' tables, 0 if the figure is in none. Tables are split
+	// between groups.
+	Width, Group int
+
+	// Of returns the figure over the rounds. A figure that can be 0 has Zero set; another is
+	// unknown then. Pass returns the figure of a round, and ratios are taken within each round, if
+	// it is not nil.
+	Of   func(bench.Result) bench.Spread
+	Zero bool
+	Pass func(bench.Pass) float64
+	// Latency, or Memory, stands in place of Of for a figure of these. Memory is negative if it is
+	// unknown.
+	Latency func(bench.Latency) time.Duration
+	Memory  func(bench.Memory) float64
+
+	// Chart is the chart of bars of the figure, or nil.
+	Chart *Chart
 }
+
+// Chart describes a chart of bars by contender.
+type Chart struct{ ID, Title, Axis, Unit string }
+
+// Units of charts.
+const (
+	UnitRate  = "rate"
+	UnitTime  = "time" // nanoseconds
+	UnitTimes = "times"
+	UnitBytes = "bytes"
+	UnitShare = "share"
+)
 
 const (
 	groupSpeed = iota
@@ -24,53 +58,125 @@ const (
 	groupMemory
 )
 
+var (
+	speed = Column{Name: "ops/s", Unit: "ops/s", Better: +1, Format: format.Count, Width: 7,
+		Of: func(r bench.Result) bench.Spread { return r.OpsPerSecond }, Pass: bench.Pass.OpsPerSecond,
+		Chart: &Chart{"throughput", "Throughput", "calls a second, all callers together", UnitRate}}
+	costs = Column{Name: "ns/op", Unit: "ns/op", Better: -1, Format: format.Digits, Width: 6,
+		Of: func(r bench.Result) bench.Spread { return r.NsPerOp }, Pass: bench.Pass.NsPerOp,
+		Chart: &Chart{"cost", "Processor time of a call", "processor time of a call", UnitTime}}
+	share = Column{Name: "share", Better: +1, Format: format.Percent, Width: 7,
+		Of:    func(r bench.Result) bench.Spread { return single(r.Share) },
+		Chart: &Chart{"share", "Usable share", "admitted part of capacity + rate × time", UnitShare}}
+	middle = latency("p99", "p99-ns", func(l bench.Latency) time.Duration { return l.P99 })
+	tails  = latency("p99.9", "p99.9-ns", func(l bench.Latency) time.Duration { return l.P999 })
+	worst  = latency("worst", "", func(l bench.Latency) time.Duration { return l.Worst })
+
+	bytesPerKey = Column{Name: "B/key", Unit: "B/key", Better: -1, Format: format.Digits, Width: 7, Group: groupMemory,
+		Memory: func(m bench.Memory) float64 { return m.BytesPerKey }, Chart: &Chart{"key", "Memory a key", "bytes a key", UnitBytes}}
+	usage = Column{Name: "USAGE", Better: -1, Format: format.Digits, Width: 7, Group: groupMemory,
+		Memory: func(m bench.Memory) float64 { return known(m.Usage) }}
+
+	// roundAllocations is for goals: on busy machines the background allocates in a few % of calls.
+	roundAllocations = Column{Name: "allocs", Better: -1, Format: format.Ratio, Zero: true, Of: func(r bench.Result) bench.Spread {
+		return single(math.Round(10*r.AllocsPerOp.Median) / 10)
+	}}
+)
+
 // Columns are the columns of each workload's table, after the contender's.
 var Columns = []Column{
-	{speed, 7, groupSpeed},
-	{Figure{"cpus", 0, func(x float64) string { return fmt.Sprintf("%.1f", x) }, always(func(r bench.Result) float64 { return r.CPUs.Median }), nil}, 5, groupSpeed},
-	{costs, 6, groupSpeed},
-	{Figure{"spread", 0, percents, func(r bench.Result) (float64, bool) { return r.NsPerOp.Relative(), len(r.Rounds) > 1 }, nil}, 7, groupSpeed},
-	{Figure{"x floor", -1, format.Ratio, ofMedian(func(r bench.Result) *bench.Spread { return r.OfFloor }), nil}, 8, groupSpeed},
-	{Figure{"x map", -1, format.Ratio, ofMedian(func(r bench.Result) *bench.Spread { return r.OfMap }), nil}, 7, groupSpeed},
-	{Figure{"x Choke", -1, format.Ratio, ofMedian(func(r bench.Result) *bench.Spread { return r.OfBase }), nil}, 8, groupSpeed},
-	{Figure{"allocs", -1, format.Ratio, always(func(r bench.Result) float64 { return r.AllocsPerOp.Median }), nil}, 7, groupCalls},
-	{Figure{"B/op", -1, format.Digits, always(func(r bench.Result) float64 { return r.BytesPerOp.Median }), nil}, 5, groupCalls},
-	{Figure{"refused", 0, format.Percent, always(func(r bench.Result) float64 { return r.RefusedShare }), nil}, 8, groupCalls},
-	{Figure{"p50", -1, format.Nanoseconds, ofLatency(func(l bench.Latency) time.Duration { return l.P50 }), nil}, 7, groupLatency},
-	{Figure{"p99", -1, format.Nanoseconds, ofLatency(func(l bench.Latency) time.Duration { return l.P99 }), nil}, 7, groupLatency},
-	{tails, 7, groupLatency},
-	{worst, 7, groupLatency},
+	speed,
+	{Name: "cpus", Format: func(x float64) string { return fmt.Sprintf("%.1f", x) }, Width: 5, Of: func(r bench.Result) bench.Spread { return r.CPUs }},
+	costs,
+	{Name: "spread", Format: func(x float64) string { return fmt.Sprintf("±%.0f%%", 100*x) }, Width: 7, Zero: true, Of: spread},
+	{Name: "x floor", Better: -1, Format: format.Ratio, Width: 8, Of: func(r bench.Result) bench.Spread { return orNone(r.OfFloor) }},
+	{Name: "x map", Better: -1, Format: format.Ratio, Width: 7, Of: func(r bench.Result) bench.Spread { return orNone(r.OfMap) }},
+	{Name: xBase, Better: -1, Format: format.Ratio, Width: 8, Of: func(r bench.Result) bench.Spread { return orNone(r.OfBase) }},
+	{Name: "Redis ns/op", Better: -1, Format: format.Digits, Width: 12, Of: func(r bench.Result) bench.Spread { return r.BehindNsPerOp },
+		Chart: &Chart{"redis", "Redis's processor time of a call", "processor time of redis-server by call", UnitTime}},
+	{Name: "with ns/op", Better: -1, Format: format.Digits, Width: 11, Of: together},
+	share,
+	{Name: "allocs", Unit: "allocs/op", Better: -1, Format: format.Ratio, Width: 7, Group: groupCalls, Zero: true,
+		Of: func(r bench.Result) bench.Spread { return r.AllocsPerOp }, Pass: func(p bench.Pass) float64 { return float64(p.Allocs) / float64(max(p.Calls, 1)) }},
+	{Name: "B/op", Unit: "B/op", Better: -1, Format: format.Digits, Width: 5, Group: groupCalls, Zero: true,
+		Of: func(r bench.Result) bench.Spread { return r.BytesPerOp }, Pass: func(p bench.Pass) float64 { return float64(p.Bytes) / float64(max(p.Calls, 1)) }},
+	{Name: "refused", Format: format.Percent, Width: 8, Group: groupCalls, Zero: true, Of: func(r bench.Result) bench.Spread { return single(r.RefusedShare) }},
+	latency("p50", "p50-ns", func(l bench.Latency) time.Duration { return l.P50 }),
+	middle,
+	tails,
+	worst,
 }
 
 // MemoryColumns are the columns of a further table if memory was measured.
 var MemoryColumns = []Column{
-	{bytesPerKey, 7, groupMemory},
-	{Figure{"heap", 0, format.Bytes, ofMemory(func(m bench.Memory) float64 { return float64(m.FullHeap) }), nil}, 8, groupMemory},
-	{Figure{"full GC", -1, format.Nanoseconds, ofMemory(func(m bench.Memory) float64 { return float64(m.GC) }), nil}, 8, groupMemory},
-	{Figure{"before", 0, format.Nanoseconds, ofMemory(func(m bench.Memory) float64 { return float64(m.GCBefore) }), nil}, 8, groupMemory},
-	{Figure{"idle heap", -1, keptShare, func(r bench.Result) (float64, bool) {
-		if r.Memory == nil {
-			return 0, false
-		}
-		return r.Memory.IdleShare(), !r.Memory.IdleUnknown
-	}, nil}, 10, groupMemory},
+	bytesPerKey,
+	usage,
+	{Name: "heap", Format: format.Bytes, Width: 8, Group: groupMemory, Memory: func(m bench.Memory) float64 { return known(float64(m.FullHeap)) },
+		Chart: &Chart{"full", "Heap with all keys", "bytes in the heap", UnitBytes}},
+	{Name: "full GC", Unit: "GC-ns", Better: -1, Format: format.Nanoseconds, Width: 8, Group: groupMemory, Memory: func(m bench.Memory) float64 { return known(float64(m.GC)) },
+		Chart: &Chart{"gc", "One garbage collection with all keys", "time of a collection", UnitTime}},
+	{Name: "before", Format: format.Nanoseconds, Width: 8, Group: groupMemory, Memory: func(m bench.Memory) float64 { return known(float64(m.GCBefore)) }},
+	{Name: "idle heap", Better: -1, Format: keptShare, Width: 10, Group: groupMemory, Memory: ifIdle(bench.Memory.IdleShare)},
+	{Name: "idle", Unit: "idle-B", Format: format.Bytes, Memory: ifIdle(func(m bench.Memory) float64 { return float64(m.IdleHeap) }),
+		Chart: &Chart{"idle", "Heap after an idle time", "bytes in the heap", UnitBytes}},
 }
 
-// WithMemory returns the results with memory, and a note for readers.
-func WithMemory(w bench.WorkloadReport) (results []bench.Result, about string) {
-	var idle time.Duration
-	for _, r := range w.Results {
-		if r.Memory != nil {
-			results = append(results, r)
-			idle = max(idle, r.Memory.Idle)
+// xBase is the name of the ratio to the base of most workloads.
+const xBase = "x Choke"
+
+// nameIn returns the column's name in the table of a workload.
+func (c Column) nameIn(w bench.WorkloadReport) string {
+	if c.Name == xBase && w.Base != "" && w.Base != ral {
+		return "x " + w.Base
+	}
+	return c.Name
+}
+
+func latency(name, unit string, figure func(bench.Latency) time.Duration) Column {
+	return Column{Name: name, Unit: unit, Better: -1, Format: format.Nanoseconds, Width: 7, Group: groupLatency, Latency: figure}
+}
+
+func single(x float64) bench.Spread { return bench.SpreadOf([]float64{x}) }
+
+func orNone(s *bench.Spread) bench.Spread {
+	if s == nil {
+		return bench.Spread{}
+	}
+	return *s
+}
+
+func spread(r bench.Result) bench.Spread {
+	if len(r.Rounds) < 2 {
+		return single(math.NaN())
+	}
+	return single(r.NsPerOp.Relative())
+}
+
+// together is the processor time of a call in this process and in another.
+func together(r bench.Result) bench.Spread {
+	if r.BehindNsPerOp.Median == 0 {
+		return bench.Spread{}
+	}
+	return single(r.BehindNsPerOp.Median + r.NsPerOp.Median)
+}
+
+const unknown = -1
+
+// known returns a figure of memory that is never 0 if it was measured.
+func known(x float64) float64 {
+	if x == 0 {
+		return unknown
+	}
+	return x
+}
+
+func ifIdle(figure func(bench.Memory) float64) func(bench.Memory) float64 {
+	return func(m bench.Memory) float64 {
+		if m.IdleUnknown {
+			return unknown
 		}
+		return figure(m)
 	}
-	if len(results) == 0 {
-		return nil, ""
-	}
-	m := results[0].Memory
-	return results, fmt.Sprintf("heap of %s keys without the %s bytes of their names, and what is left of it after %s of idling:",
-		format.Thousands(int64(m.Keys)), format.Thousands(m.KeyBytes), format.Short(idle))
 }
 
 func keptShare(x float64) string {
@@ -80,55 +186,84 @@ func keptShare(x float64) string {
 	return format.Percent(x)
 }
 
-// Mark ends a cell that is the best of its column, NoMark any other cell.
-const (
-	Mark   = "*"
-	NoMark = " "
-)
-
-// Cells returns a row of cells for each result. The best comparable results of a column are marked,
-// unless all look the same or there is a single result.
-func Cells(columns []Column, results []bench.Result) [][]string {
-	rows := make([][]string, len(results))
-	for _, c := range columns {
-		competes := func(r bench.Result) bool { return c.Better != 0 && r.Comparable() && c.Show(r) != nothing }
-		peers := slices.DeleteFunc(slices.Clone(results), func(r bench.Result) bool { return !competes(r) })
-		best := ""
-		if r := c.best(peers); r != nil {
-			best = c.Show(*r)
-		}
-		all := !slices.ContainsFunc(peers, func(r bench.Result) bool { return c.Show(r) != best })
-		for i, r := range results {
-			text, end := c.Show(r), NoMark
-			if !all && competes(r) && text == best {
-				end = Mark
-			}
-			rows[i] = append(rows[i], text+end)
-		}
+// Value returns the figure, and false if the result has none.
+func (c Column) Value(r bench.Result) (bench.Spread, bool) {
+	switch {
+	case c.Latency != nil && r.Latency != nil:
+		x := float64(c.Latency(*r.Latency))
+		return single(x), x > 0
+	case c.Memory != nil && r.Memory != nil:
+		x := c.Memory(*r.Memory)
+		return single(x), x >= 0
+	case c.Of != nil:
+		s := c.Of(r)
+		return s, s.Median > 0 || c.Zero && s.Median == 0 && !r.Outside
 	}
-	return rows
+	return bench.Spread{}, false
 }
 
-// KnownCells returns a further row with the latencies of known keys, nil if there are none.
-func KnownCells(r bench.Result, columns []Column) []string {
-	if r.Known == nil || !slices.ContainsFunc(columns, func(c Column) bool { return c.Group == groupLatency }) {
+// round returns the figure of a round. Memory is the first's.
+func (c Column) round(r bench.Result, i int) (float64, bool) {
+	switch {
+	case c.Pass != nil:
+		return c.Pass(r.Rounds[i]), true
+	case c.Latency != nil && i < len(r.LatencyRounds):
+		return float64(c.Latency(r.LatencyRounds[i])), true
+	case c.Memory != nil && i == 0:
+		s, ok := c.Value(r)
+		return s.Median, ok
+	}
+	return 0, false
+}
+
+// nothing stands in a cell without a figure.
+const nothing = "-"
+
+func (c Column) Show(r bench.Result) string {
+	if s, ok := c.Value(r); ok {
+		return c.Format(s.Median)
+	}
+	return nothing
+}
+
+// best returns the best of the results, nil if none has the figure.
+func (c Column) best(results []bench.Result) *bench.Result {
+	have := slices.DeleteFunc(slices.Clone(results), func(r bench.Result) bool { _, ok := c.Value(r); return !ok })
+	if len(have) == 0 {
 		return nil
 	}
-	of := bench.Result{Latency: r.Known}
-	row := make([]string, len(columns))
-	for i, c := range columns {
-		if c.Group == groupLatency {
-			row[i] = c.Show(of) + NoMark
-		}
-	}
-	return row
+	best := slices.MinFunc(have, func(a, b bench.Result) int {
+		x, _ := c.Value(a)
+		y, _ := c.Value(b)
+		return -c.Better * cmp.Compare(x.Median, y.Median)
+	})
+	return &best
 }
 
-// Filled returns the columns with something to show in any result.
-func Filled(columns []Column, results []bench.Result) []Column {
-	return slices.DeleteFunc(slices.Clone(columns), func(c Column) bool {
-		return !slices.ContainsFunc(results, func(r bench.Result) bool { return c.Show(r) != nothing })
-	})
+// marked returns the texts of the results in the column, the best comparable ones with a mark.
+func (c Column) marked(results []bench.Result, texts []string) []string {
+	competes := func(r bench.Result) bool { return c.Better != 0 && r.Comparable() && c.Show(r) != nothing }
+	peers := slices.DeleteFunc(slices.Clone(results), func(r bench.Result) bool { return !competes(r) })
+	best := c.best(peers)
+	if best == nil || !slices.ContainsFunc(peers, func(r bench.Result) bool { return c.Show(r) != c.Show(*best) }) {
+		return texts
+	}
+	for i, r := range results {
+		if competes(r) && texts[i] == c.Show(*best) {
+			texts[i] += Mark
+		}
+	}
+	return texts
+}
+
+// ratio returns a figure relative to another contender: over the rounds, with Pass.
+func (c Column) ratio(of, by bench.Result) (bench.Spread, bool) {
+	if c.Pass != nil {
+		return bench.Ratios(of.Rounds, by.Rounds, c.Pass)
+	}
+	a, ok1 := c.Value(of)
+	b, ok2 := c.Value(by)
+	return single(a.Median / b.Median), ok1 && ok2 && b.Median != 0
 }
 
 const (

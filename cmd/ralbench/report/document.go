@@ -1,7 +1,8 @@
-// Package report holds a run of ralbench and reads and writes it as JSON. It computes columns,
-// audits, goals and the verdict for the terminal and the page.
+// Package report holds a run of ralbench and reads and writes it as JSON. It computes tables,
+// audits, goals and the verdict for the terminal and the page. A [Column] describes a figure once:
+// for tables, charts, goals, the verdict and the format of Go benchmarks.
 //
-// Start reading at [Document], then [VerdictOf].
+// Start reading at [Document], then [Columns] and [VerdictOf].
 package report
 
 import (
@@ -10,13 +11,11 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
-	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 )
 
 // Schema is the version of the JSON. It grows when a field changes its meaning or goes, not for new
 // fields.
-const Schema = 2
+const Schema = 3
 
 // Document is everything about a run. Durations are in nanoseconds.
 type Document struct {
@@ -25,10 +24,8 @@ type Document struct {
 	Machine  Machine   `json:"machine"`
 	Settings Settings  `json:"settings"`
 	bench.Report
-	// Fleet is nil except for runs of fleet mode.
-	Fleet *fleetbench.Report `json:"fleet,omitempty"`
-	// Serve is nil except for runs of servers.
-	Serve *servebench.Report `json:"serve,omitempty"`
+	// Redis is the version of the Redis of a run of fleet mode or of servers.
+	Redis string `json:"redis,omitempty"`
 }
 
 type Settings struct {
@@ -59,7 +56,7 @@ const (
 	KindRal       = "ral"
 	KindYardstick = "floor"
 	KindPeer      = "peer"
-	KindFailed    = "failed"
+	KindKnown     = "known" // latencies of known keys
 )
 
 // KindOf returns the kind of a result's contender.

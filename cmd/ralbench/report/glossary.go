@@ -17,7 +17,8 @@ const Glossary = `  ops/s     calls a second of all callers together, by the clo
             another map may cost less. Both limit nothing, and need no
             compare-and-swap for refused calls
   x Choke   the same of Choke under a funnel on the same keys, the row Ral,
-            beside Ral's other limits and verbs: there is no best row
+            beside Ral's other limits and verbs: there is no best row. Servers
+            have x rald in its place: theirs of rald's
   allocs    allocations a call, and B/op bytes a call, of the whole process:
             those of the limiter's background goroutines are in it
   refused   share of the calls that were refused
@@ -40,8 +41,9 @@ const Glossary = `  ops/s     calls a second of all callers together, by the clo
             excess grew. "cannot bind": no key was asked for more than its
             limit. The limiter's own counts follow, if they are not 0
   Redis ns/op  processor time of redis-server by call, with -fleet; "with ns/op"
-            is the sum of both processes. MEMORY USAGE and used_memory: bytes a
-            key, as Redis tells them; the latter with the tables of all keys
+            is the sum of both processes. USAGE: bytes a key by MEMORY USAGE of
+            Redis; there B/key is the fall of used_memory by key, with names and
+            the tables of all keys, when all are forgotten
   share     what 4 servers admitted together of capacity + rate x time, when
             they are asked for three times the rate: evenly, or one for 85% of
             it, or each second another one. The audit is over every window of

@@ -8,30 +8,41 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 	"github.com/ral-limiter/ral/cmd/ralbench/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 )
 
 // ral is the name of the contender that goals and verdict are about.
 const ral = "Ral"
 
-// Goal is a goal of Ral with the measured value. Less is better.
+// Goal is a goal of Ral with the measured value.
 type Goal struct {
 	Workload  string
 	Contender string // Ral, or one of its calls
-	Figure    string
+	Figure    Column
 	Of        string // the contender whose multiple the value is, or empty
 	Value     float64
-	Most      float64
+	Goal      float64
+	Least     bool // Goal is the least; otherwise it is the most
 	Show      func(float64) string
 	Floor     string // the floor's value in the same run, or empty
 	Doubt     string // the disturbed rounds behind the value, or empty
 }
 
-func (g Goal) Reached() bool { return g.Value <= g.Most }
+func (g Goal) Reached() bool { return g.Value == g.Goal || g.Least == (g.Value > g.Goal) }
+
+// Bound tells the goal: "at most 0.45".
+func (g Goal) Bound() string {
+	if g.Least {
+		return "at least " + g.Show(g.Goal)
+	}
+	return "at most " + g.Show(g.Goal)
+}
 
 // Text tells the value: "ns/op 0.45 of go-limiter's".
 func (g Goal) Text() string {
-	text := g.Figure + " " + g.Show(g.Value)
+	text := g.Figure.Name + " " + g.Show(g.Value)
 	if g.Contender != ral {
 		text = g.Contender + ", " + text
 	}
@@ -47,9 +58,17 @@ const bestPeer = "the best exact peer"
 // goalSpec is a goal: a figure of a contender, alone or as a multiple of another's.
 type goalSpec struct {
 	workload, contender, of string
-	figure                  Figure
-	most                    float64
+	figure                  Column
+	goal                    float64
 	ofIn                    string // the workload that measures the other, if not the same
+}
+
+// isLeast reports whether the goal is the least.
+func (g goalSpec) isLeast() bool { return g.figure.Better > 0 }
+
+// isOf reports whether the goal is about runs of the document's mode.
+func (g goalSpec) isOf(d Document) bool {
+	return strings.HasPrefix(g.workload, "fleet-") == d.Settings.Fleet && strings.HasPrefix(g.workload, "serve-") == d.Settings.Serve
 }
 
 // goals are the goals of Ral; docs/performance.md explains the missed goals. For other limits and
@@ -82,7 +101,43 @@ var goals = slices.Concat([]goalSpec{
 		{bench.HTTPWorkload, "Ral two limits", "Ral one limit", costs, 1.6, ""},
 		{bench.HTTPWorkload, "Ral two limits with fields", "Ral one limit with fields", costs, 1.6, ""},
 	},
+	inEach([]string{fleetbench.Hot, fleetbench.Keys}, goalSpec{"", fleetbench.Exact, fleetbench.RedisRate, speed, 2, ""}),
+	inEach([]string{fleetbench.Hot, fleetbench.Some},
+		goalSpec{"", fleetbench.Leased, fleetbench.RedisRate, speed, 100, ""},
+		goalSpec{"", fleetbench.Leased, fleetbench.EngineTake, speed, 0.5, ""},
+		goalSpec{"", fleetbench.Leased, fleetbench.EngineChoke, speed, 0.5, ""},
+		goalSpec{"", fleetbench.Leased, fleetbench.EngineTake, costs, 2, ""}),
+	[]goalSpec{
+		{fleetbench.MemoryInRedis, fleetbench.Exact, fleetbench.RedisRate, usage, 0.99, ""},
+		{fleetbench.MemoryInRedis, fleetbench.Exact, fleetbench.RedisRate, bytesPerKey, 0.99, ""},
+	},
+	inEach(fleetbench.Shares("even"), goalSpec{"", fleetbench.Leased, "", share, 0.95, ""}),
+	inEach(fleetbench.Shares("skewed"), goalSpec{"", fleetbench.Leased, "", share, 0.9, ""}),
+	inEach(fleetbench.Shares("shifting"), goalSpec{"", fleetbench.Leased, "", share, 0.85, ""}),
+	inEach([]string{servebench.TCPPipeline, servebench.SocketLong},
+		goalSpec{"", servebench.Rald, servebench.Script, speed, 3, ""},
+		goalSpec{"", servebench.Rald, servebench.GoFloor, speed, 0.75, ""},
+		goalSpec{"", servebench.Rald, servebench.GoFloor, costs, 1.7, ""}),
+	inEach([]string{servebench.TCP, servebench.Socket},
+		goalSpec{"", servebench.Rald, servebench.GoFloor, speed, 0.9, ""},
+		goalSpec{"", servebench.Rald, servebench.GoFloor, costs, 1.15, ""}),
+	[]goalSpec{
+		{servebench.Envoy, servebench.Rald, servebench.Reference, speed, 6, ""},
+		{servebench.EnvoyRate, servebench.Rald, servebench.GRPCFloor, middle, 1.3, ""},
+		{servebench.EnvoyRate, servebench.Rald, "", speed, 0.98 * servebench.Rate, ""},
+	},
 )
+
+// inEach returns the goals in each of the workloads.
+func inEach(workloads []string, goals ...goalSpec) (all []goalSpec) {
+	for _, workload := range workloads {
+		for _, g := range goals {
+			g.workload = workload
+			all = append(all, g)
+		}
+	}
+	return all
+}
 
 // ofLimits returns the goals of all limits but the funnel in a workload.
 func ofLimits(workload string, most, warmingUp float64) (all []goalSpec) {
@@ -114,11 +169,11 @@ func Goals(d Document) (all []Goal) {
 			}
 		}
 		goal := Goal{
-			Workload: g.workload, Contender: g.contender, Figure: g.figure.Name, Most: g.most, Show: format.Ratio, Doubt: doubt(*mine),
+			Workload: g.workload, Contender: g.contender, Figure: g.figure, Goal: g.goal, Least: g.isLeast(), Show: format.Ratio, Doubt: doubt(*mine),
 		}
 		value, ok := g.figure.Value(*mine)
 		if g.of == "" {
-			goal.Value, goal.Show = value, g.figure.Format
+			goal.Value, goal.Show = value.Median, g.figure.Format
 		} else if ok {
 			other := w.Result(g.of)
 			if g.of == bestPeer {
@@ -126,7 +181,8 @@ func Goals(d Document) (all []Goal) {
 			}
 			if ok = other != nil; ok {
 				goal.Of, goal.Doubt = other.Contender, doubt(*mine, *other)
-				goal.Value, ok = g.figure.ratio(*mine, *other)
+				value, ok = g.figure.ratio(*mine, *other)
+				goal.Value = value.Median
 				goal.Floor = floorOf(*w, g, *other)
 			}
 		}
@@ -144,7 +200,7 @@ func floorOf(w bench.WorkloadReport, g goalSpec, other bench.Result) string {
 		return ""
 	}
 	if value, ok := g.figure.ratio(*floor, other); ok {
-		return format.Ratio(value)
+		return format.Ratio(value.Median)
 	}
 	return ""
 }
@@ -168,17 +224,17 @@ func peersIn(w bench.WorkloadReport) []bench.Result {
 
 func GoalTable(d Document) Table {
 	t := Table{
-		ID: "ral-goals", Title: "Goals of Ral",
+		Title:   "Goals of Ral",
 		About:   "The figures, beside the goals of Ral. A multiple of Ral's is one of Choke under a funnel.",
-		Columns: []string{"workload", "call", "figure", "measured", "goal", "floor", "reached"}, Left: 3, Right: 1,
+		Columns: slices.Concat(words("workload", "call", "figure"), figures("measured", "goal", "floor"), words("reached")),
 	}
 	for _, g := range Goals(d) {
-		figure := g.Figure
+		figure := g.Figure.Name
 		if g.Of != "" {
 			figure += ", times " + g.Of + "'s"
 		}
-		t.Rows = append(t.Rows, Row{KindPeer, []string{
-			g.Workload, g.Contender, figure, g.Show(g.Value), "at most " + g.Show(g.Most), cmp.Or(g.Floor, nothing), yes(g.Reached(), g.Doubt),
+		t.Rows = append(t.Rows, Row{KindNamed(g.Contender), []string{
+			g.Workload, g.Contender, figure, g.Show(g.Value), g.Bound(), cmp.Or(g.Floor, nothing), yes(g.Reached(), g.Doubt),
 		}})
 	}
 	return t
@@ -188,7 +244,13 @@ func GoalTable(d Document) Table {
 func GoalSummary(d Document) string {
 	n, missed := measuredGoals(d)
 	text := fmt.Sprintf("%d of %d reached", n-len(missed), n)
-	if left := len(goals) - n; left > 0 && d.Fleet == nil && (d.Interrupted || len(d.LeftOut) > 0) {
+	left := -n
+	for _, g := range goals {
+		if g.isOf(d) {
+			left++
+		}
+	}
+	if left > 0 && (d.Interrupted || len(d.LeftOut) > 0) {
 		text += fmt.Sprintf("; %d others NOT MEASURED", left)
 	}
 	if d.Interrupted {
@@ -199,18 +261,10 @@ func GoalSummary(d Document) string {
 
 // measuredGoals counts the goals that the run measured, and tells the missed.
 func measuredGoals(d Document) (n int, missed []string) {
-	if d.Fleet != nil {
-		for _, g := range d.Fleet.Goals {
-			if !g.Reached {
-				missed = append(missed, fmt.Sprintf("%s, %s, %s: %s (goal %s)", g.Of, g.Where, g.What, fleetFigure(g, g.Value.Median), fleetGoal(g)))
-			}
-		}
-		return len(d.Fleet.Goals), missed
-	}
 	all := Goals(d)
 	for _, g := range all {
 		if !g.Reached() {
-			missed = append(missed, fmt.Sprintf("%s, %s (%s)", g.Workload, g.Text(), joined("goal "+g.Show(g.Most), g.Doubt)))
+			missed = append(missed, fmt.Sprintf("%s, %s (%s)", g.Workload, g.Text(), joined("goal "+g.Show(g.Goal), g.Doubt)))
 		}
 	}
 	return len(all), missed

@@ -39,7 +39,7 @@ func Decode(r io.Reader) (Document, error) {
 		return d, fmt.Errorf("is JSON, but not of ralbench: it has no schema; %s", readable)
 	case d.Schema != Schema:
 		return d, fmt.Errorf("has schema %d, but this ralbench reads schema %d only; write it again with this version", d.Schema, Schema)
-	case len(d.Workloads) == 0 && d.Serve == nil:
+	case len(d.Workloads) == 0:
 		return d, fmt.Errorf("has no workloads: nothing was measured; %s", readable)
 	}
 	for i := range d.Workloads {

@@ -44,9 +44,8 @@ func TestTheBestExactLimiterIsMarked(t *testing.T) {
 	floor.Yardstick, inexact.Exact, over.Audit.Over, elsewhere.Elsewhere = bench.YardstickFloor, false, 1, true
 	ops := Columns[0]
 	marked := func(c Column, results ...bench.Result) (names []string) {
-		for i, row := range Cells([]Column{c}, results) {
-			require.Len(t, row, 1)
-			if strings.HasSuffix(row[0], Mark) {
+		for i, row := range tableOf("", "", []Column{c}, bench.WorkloadReport{}, results).Rows {
+			if strings.HasSuffix(row.Cells[1], Mark) {
 				names = append(names, results[i].Contender)
 			}
 		}
@@ -95,8 +94,8 @@ goos: linux
 goarch: amd64
 cpu: a b
 Unit ops/s better=higher
-BenchmarkCall/workload=hot-pass/limiter=x.time_Wait-2 100 50.50 ns/op 100000000 ops/s 8.00 B/op 0.5000 allocs/op 40 p50-ns 80 p99-ns 200 p99.9-ns 77.50 B/key 9 GC-ns 1024 idle-B
-BenchmarkCall/workload=hot-pass/limiter=x.time_Wait-2 100 50.00 ns/op 100000000 ops/s 0.00 B/op 0.0000 allocs/op
+BenchmarkCall/workload=hot-pass/limiter=x.time_Wait-2 100 100000000 ops/s 50.5 ns/op 0.5 allocs/op 8 B/op 40 p50-ns 80 p99-ns 200 p99.9-ns 77.5 B/key 9 GC-ns 1024 idle-B
+BenchmarkCall/workload=hot-pass/limiter=x.time_Wait-2 100 100000000 ops/s 50 ns/op 0 allocs/op 0 B/op
 `, b.String())
 }
 
@@ -106,9 +105,9 @@ func TestErrorsOfFilesSayTheAcceptedText(t *testing.T) {
 		"BenchmarkX-2  100  12 ns":      "cannot be read as JSON",
 		`{"schema": "one"}`:             "cannot be read as JSON",
 		`{"name": "ral", "v": 3}`:       "has no schema",
-		`{"schema": 2}`:                 "has no workloads",
-		`{"schema": 2} {}`:              "goes on behind",
-		`{"schema":2,"workloads":[{}]}`: "without a name",
+		`{"schema": 3}`:                 "has no workloads",
+		`{"schema": 3} {}`:              "goes on behind",
+		`{"schema":3,"workloads":[{}]}`: "without a name",
 	} {
 		_, err := Decode(strings.NewReader(content))
 		require.Error(t, err, content)
@@ -116,7 +115,7 @@ func TestErrorsOfFilesSayTheAcceptedText(t *testing.T) {
 		assert.ErrorContains(t, err, "want a file that ralbench -json has written")
 	}
 	_, err := Decode(strings.NewReader(`{"schema": 99, "workloads": [{"name": "a"}]}`))
-	assert.ErrorContains(t, err, "schema 99, but this ralbench reads schema 2")
+	assert.ErrorContains(t, err, "schema 99, but this ralbench reads schema 3")
 
 	_, err = Read(filepath.Join(t.TempDir(), "none.json"))
 	assert.ErrorIs(t, err, os.ErrNotExist)

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 	"github.com/ral-limiter/ral/cmd/ralbench/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 )
 
 // Verdict is a line of a run's summary.
@@ -23,7 +23,7 @@ func VerdictOf(d Document) (lines []Verdict) {
 	if len(d.Workloads) == 0 {
 		return nil
 	}
-	lines = append(FirstScreen(d), promises(d))
+	lines = append(FirstScreen(d), promises(d)...)
 	if n, missed := measuredGoals(d); n > 0 {
 		lines = append(lines, Verdict{Title: "Goals", Good: len(missed) == 0 && !d.Interrupted, Text: GoalSummary(d)})
 	}
@@ -54,9 +54,12 @@ func Shortfalls(d Document) (lines []Verdict) {
 
 const mostMissed = 8
 
-// promises says which limiters exact by design kept their promises.
-func promises(d Document) Verdict {
+// promises says which limiters exact by design kept their promises, if any was audited.
+func promises(d Document) []Verdict {
 	s := Audits(d)
+	if s.Clean+s.CannotBind+len(s.Broken)+len(s.Peers)+len(s.Inexact) == 0 {
+		return nil
+	}
 	v := Verdict{Title: "Promises", Bad: len(s.Broken) > 0, Good: len(s.Broken) == 0 && s.Clean > 0}
 	switch {
 	case v.Bad:
@@ -80,7 +83,7 @@ func promises(d Document) Verdict {
 		}
 		v.Text += fmt.Sprintf(" Inexact by design, and above their limits: %s.", format.And(names))
 	}
-	return v
+	return []Verdict{v}
 }
 
 // clearly is the factor behind from which Ral is said to lose.
@@ -91,15 +94,15 @@ const clearly = 1.05
 func losses(d Document) (parts []string) {
 	for _, w := range d.Workloads {
 		var lost []string
-		compare := func(m Figure, mine, other *bench.Result) {
+		compare := func(m Column, mine, other *bench.Result) {
 			if mine == nil || other == nil {
 				return
 			}
 			x, ok := m.Value(*mine)
 			y, _ := m.Value(*other)
-			if ok && (m.Better < 0 && x > clearly*y || m.Better > 0 && y > clearly*x) {
+			if ok && (m.Better < 0 && x.Median > clearly*y.Median || m.Better > 0 && y.Median > clearly*x.Median) {
 				name := strings.TrimPrefix(mine.Contender+" ", ral+" ")
-				lost = append(lost, joined(fmt.Sprintf("%s%s %s, %s %s", name, m.Name, m.Format(x), other.Contender, m.Format(y)), doubt(*mine, *other)))
+				lost = append(lost, joined(fmt.Sprintf("%s%s %s, %s %s", name, m.Name, m.Format(x.Median), other.Contender, m.Format(y.Median)), doubt(*mine, *other)))
 			}
 		}
 		for i, r := range w.Results {
@@ -107,8 +110,8 @@ func losses(d Document) (parts []string) {
 				compare(costs, w.Result(r.Like), &w.Results[i])
 			}
 		}
-		if mine := w.Result(ral); mine != nil && !mine.Apart && d.Fleet == nil {
-			for _, m := range []Figure{costs, speed, tails, worst, bytesPerKey} {
+		if mine := w.Result(ral); mine != nil && !mine.Apart {
+			for _, m := range []Column{costs, speed, tails, worst, bytesPerKey} {
 				// One figure of the speed is enough. Worst calls show the machine, except in growth.
 				if m.Name == speed.Name && len(lost) > 0 || m.Name == worst.Name && w.Name != "growth" {
 					continue
@@ -127,16 +130,18 @@ func trust(d Document) Verdict {
 	passes, disturbed, rounds := 0, 0, 0
 	for _, w := range d.Workloads {
 		for _, r := range w.Results {
-			passes += len(r.Rounds)
-			disturbed += r.Disturbed
 			rounds = max(rounds, len(r.Rounds))
+			if !r.Outside {
+				passes += len(r.Rounds)
+				disturbed += r.Disturbed
+			}
 		}
 	}
 	v := Verdict{Title: "Trust"}
 	load := fmt.Sprintf("other load disturbed %d of %s", disturbed, format.Plural(passes, "pass"))
 	switch {
-	case !d.Watched:
-		v.Text = "this system does not tell of other load: believe only what repeats."
+	case !d.Watched || passes == 0:
+		v.Text = "other load was not watched: believe only what repeats."
 	case disturbed > passes/10:
 		v.Text = "the machine was TOO BUSY for these figures: " + load + ". Close other programs and run again."
 	default:
@@ -208,15 +213,8 @@ func taskName(d Document, workload string, cpu int) string {
 
 // KindNamed is KindOf for a limiter's name.
 func KindNamed(contender string) string {
-	if contender == ral || strings.HasPrefix(contender, ral+" ") {
+	if contender == ral || contender == servebench.Rald || strings.HasPrefix(contender, ral+" ") {
 		return KindRal
 	}
 	return KindPeer
-}
-
-func fleetFigure(g fleetbench.Goal, x float64) string {
-	if g.Percent {
-		return format.Percent(x)
-	}
-	return format.Digits(x)
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
+	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 	"github.com/ral-limiter/ral/internal/testkit/golden"
 )
 
@@ -158,7 +160,11 @@ func TestVerdicts(t *testing.T) {
 			fmt.Fprintf(&said, "goal: %s\n", strings.Join(r.Cells, ", "))
 		}
 		if beside, _ := Beside(c.d); len(beside.Rows) > 0 {
-			fmt.Fprintf(&said, "beside: %s\n", strings.Join(beside.Columns, ", "))
+			said.WriteString("beside:")
+			for _, head := range beside.Columns {
+				said.WriteString(" " + head.Name)
+			}
+			said.WriteString("\n")
 			for _, r := range beside.Rows {
 				fmt.Fprintf(&said, "beside: %s\n", strings.Join(r.Cells, ", "))
 			}
@@ -169,7 +175,7 @@ func TestVerdicts(t *testing.T) {
 
 func TestGoalsAreOfContendersThatThereAre(t *testing.T) {
 	for _, g := range goals {
-		if g.contender == ral && g.of != ral {
+		if g.contender == ral && g.of != ral || !g.isOf(Document{}) {
 			continue
 		}
 		for contender, workload := range map[string]string{g.contender: g.workload, g.of: max(g.ofIn, g.workload)} {
@@ -180,8 +186,77 @@ func TestGoalsAreOfContendersThatThereAre(t *testing.T) {
 			assert.True(t, found, "%s in %s", contender, workload)
 		}
 	}
+	all := append(fleetbench.Contenders(), servebench.Contenders()...)
+	for _, g := range goals {
+		for _, w := range append(fleetbench.Workloads(1), servebench.Workloads(1)...) {
+			for _, contender := range []string{g.contender, g.of} {
+				assert.True(t, g.workload != w.Name || contender == "" || slices.ContainsFunc(all, func(c bench.Contender) bool {
+					return c.Name == contender && (slices.Contains(c.For, w.Name) || !w.Apart)
+				}), "%s in %s", contender, w.Name)
+			}
+		}
+	}
 	assert.True(t, HasGoal(bench.SeveralWorkload))
 	assert.False(t, HasGoal("audit-hot"))
+}
+
+// measured returns a result of rounds of a second with so many calls, each with this processor time.
+func measured(name string, ns time.Duration, calls ...int64) bench.Result {
+	r := bench.Result{Contender: name, Exact: true, Elsewhere: true}
+	for _, n := range calls {
+		r.Rounds = append(r.Rounds, bench.Pass{Calls: n, Elapsed: time.Second, CPU: time.Duration(n) * ns})
+	}
+	return r
+}
+
+func TestGoalsOfFleetModeAndOfServers(t *testing.T) {
+	memory := func(name string, usage, used float64) bench.Result {
+		return bench.Result{Contender: name, Memory: &bench.Memory{Usage: usage, BytesPerKey: used}}
+	}
+	shared := func(workload string, share float64) bench.WorkloadReport {
+		return in(workload, bench.Result{Contender: fleetbench.Leased, Share: share}, bench.Result{Contender: fleetbench.Exact, Share: 0.5})
+	}
+	late := func(r bench.Result, p99 time.Duration) bench.Result {
+		r.Latency = &bench.Latency{P99: p99}
+		return r
+	}
+	d := run(
+		in(fleetbench.Hot, measured(fleetbench.RedisRate, 9, 10, 20, 30), measured(fleetbench.Exact, 9, 20, 41, 63), measured(fleetbench.Leased, 30, 990, 2000, 2700),
+			measured(fleetbench.EngineTake, 10, 1980, 4400, 5400), measured(fleetbench.EngineChoke, 10, 4000, 4000, 5400)),
+		in(fleetbench.Refused, measured(fleetbench.RedisRate, 9, 10), measured(fleetbench.Exact, 9, 10)),
+		in(fleetbench.MemoryInRedis, memory(fleetbench.RedisRate, 100, 150), memory(fleetbench.Exact, 80, 150)),
+		shared("fleet-share-even-1000", 0.96), shared("fleet-share-skewed-1000", 0.89),
+		in(servebench.TCP, measured(servebench.Rald, 115, 20, 60, 40), measured(servebench.GoFloor, 100, 25, 80, 40), measured(servebench.Script, 1, 40)),
+		in(servebench.TCPPipeline, measured(servebench.Rald, 171, 60), measured(servebench.GoFloor, 100, 80), measured(servebench.Script, 1, 21)),
+		in(servebench.Envoy, measured(servebench.Rald, 1, 60), measured(servebench.GRPCFloor, 1, 90), measured(servebench.Reference, 1, 10)),
+		in(servebench.EnvoyRate, late(measured(servebench.Rald, 1, 19_600), 1300), late(measured(servebench.GRPCFloor, 1, 9), 1000)),
+	)
+	for i := range d.Workloads {
+		d.Workloads[i].Summarize()
+	}
+	var figures []string
+	for _, g := range Goals(d) {
+		figures = append(figures, fmt.Sprintf("%s: %s, %s: %t", g.Workload, g.Text(), g.Bound(), g.Reached()))
+	}
+	assert.Equal(t, []string{ // each round by itself
+		"fleet-hot: Ral fleet exact, ops/s 2.05 of redis_rate's, at least 2.00: true",
+		"fleet-hot: Ral fleet leased, ops/s 99.00 of redis_rate's, at least 100.00: false",
+		"fleet-hot: Ral fleet leased, ops/s 0.50 of engine Take's, at least 0.50: true",
+		"fleet-hot: Ral fleet leased, ops/s 0.50 of engine Choke's, at least 0.50: true",
+		"fleet-hot: Ral fleet leased, ns/op 3.00 of engine Take's, at most 2.00: false",
+		"fleet-memory: Ral fleet exact, USAGE 0.80 of redis_rate's, at most 0.99: true",
+		"fleet-memory: Ral fleet exact, B/key 1.00 of redis_rate's, at most 0.99: false",
+		"fleet-share-even-1000: Ral fleet leased, share 96.0%, at least 95.0%: true",
+		"fleet-share-skewed-1000: Ral fleet leased, share 89.0%, at least 90.0%: false",
+		"serve-tcp-16: rald, ops/s 2.86 of Redis, Lua GCRA's, at least 3.00: false",
+		"serve-tcp-16: rald, ops/s 0.75 of Go, fixed answer's, at least 0.75: true",
+		"serve-tcp-16: rald, ns/op 1.71 of Go, fixed answer's, at most 1.70: false",
+		"serve-tcp: rald, ops/s 0.80 of Go, fixed answer's, at least 0.90: false",
+		"serve-tcp: rald, ns/op 1.15 of Go, fixed answer's, at most 1.15: true",
+		"serve-envoy: rald, ops/s 6.00 of envoyproxy/ratelimit's, at least 6.00: true",
+		"serve-envoy-rate: rald, p99 1.30 of grpc-go, fixed answer's, at most 1.30: true",
+		"serve-envoy-rate: rald, ops/s 19.6k, at least 19.6k: true",
+	}, figures)
 }
 
 func TestMissingRoundsAreNotClaimed(t *testing.T) {

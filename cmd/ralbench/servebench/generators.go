@@ -139,7 +139,7 @@ const (
 
 // atRate sends so many requests in all, some of them timed by ghz.
 func (l *lab) atRate(ctx context.Context, addr string, requests int) (Round, error) {
-	timed := max(requests*sampled/rate, eachAtATime)
+	timed := max(requests*sampled/Rate, eachAtATime)
 	type result struct {
 		Round
 		err error
@@ -148,7 +148,7 @@ func (l *lab) atRate(ctx context.Context, addr string, requests int) (Round, err
 	for i := range senders {
 		go func() {
 			time.Sleep(tick * time.Duration(i) / senders)
-			r, err := l.h2load(ctx, addr, max((requests-timed)/senders, 1), (rate-sampled)/senders)
+			r, err := l.h2load(ctx, addr, max((requests-timed)/senders, 1), (Rate-sampled)/senders)
 			others <- result{r, err}
 		}()
 	}

@@ -3,250 +3,176 @@ package servebench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 )
 
-type Options struct {
-	Workloads []bench.Workload
-	// Duration is the time for which a server is asked in each round.
-	Duration time.Duration
-	Rounds   int
-	// Progress and Finished are called as in bench.Options.
-	Progress func(bench.Progress)
-	Finished func(bench.WorkloadReport)
+// Run builds the servers and measures them until done or the context ends, which is no error. With
+// an error, the report holds the measurements before it. redis is the version of the Redis.
+func Run(ctx context.Context, workloads []bench.Workload, o bench.Options) (report bench.Report, redis string, err error) {
+	dir, err := os.MkdirTemp("", "ralbench")
+	if err != nil {
+		return report, "", err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	l := &lab{dir: dir, redis: map[string]*store{}, ralds: map[string]*server{}, floors: map[string]*server{}}
+	if l.programs, err = build(ctx, dir, workloads); err != nil {
+		if ctx.Err() != nil {
+			return bench.Report{Interrupted: true}, "", nil
+		}
+		return report, "", err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	if err := l.writeInputs(); err != nil {
+		return report, "", err
+	}
+	report, err = bench.Run(ctx, workloads, l.contenders(), o)
+	for _, s := range l.redis {
+		redis = s.version
+	}
+	return report, redis, err
 }
 
-type Report struct {
-	Redis string            `json:"redis,omitempty"` // its version
-	Loads []Load            `json:"loads"`
-	Goals []fleetbench.Goal `json:"goals,omitempty"`
-
-	Interrupted bool `json:"-"` // by the end of the context
+// source is a contender: a server for workloads, started at its first use.
+type source struct {
+	name, about string
+	yardstick   bench.Yardstick
+	workloads   []string
+	// start returns the ids of the server's processes, and its generator, which sends so many
+	// requests.
+	start func(w bench.Workload) (pids []int, load loader, err error)
 }
 
-// Load is a workload with the servers that answered it.
-type Load struct {
-	Name    string   `json:"name"`
-	About   string   `json:"about"`
-	Servers []Server `json:"servers"`
-}
-
-// Server holds the rounds of a server under a load.
-type Server struct {
-	Name   string  `json:"name"`
-	Rounds []Round `json:"rounds"`
-}
+type loader func(ctx context.Context, requests int) (Round, error)
 
 // Round is a round of a server. Unknown figures are 0.
 type Round struct {
-	PerSecond float64       `json:"per_second"`
-	P50       time.Duration `json:"p50_ns,omitempty"`
-	P99       time.Duration `json:"p99_ns,omitempty"`
-	// CPU is the processor time by request of the server and the Redis behind it.
-	CPU time.Duration `json:"cpu_ns,omitempty"`
+	PerSecond float64
+	P50, P99  time.Duration
 }
 
-// Median returns the spread of a figure over the rounds.
-func (s Server) Median(figure func(Round) float64) bench.Spread {
-	var values []float64
-	for _, r := range s.Rounds {
-		values = append(values, figure(r))
+func (l *lab) contenders() (all []bench.Contender) {
+	for _, s := range l.sources() {
+		requests := map[string]int{} // by workload, for all of a round's time
+		all = append(all, bench.Contender{
+			Name: s.name, About: s.about, Yardstick: s.yardstick, Exact: true, Elsewhere: true, For: s.workloads,
+			Measure: func(ctx context.Context, w bench.Workload, d time.Duration) (m bench.Measured, err error) {
+				pids, load, err := s.start(w)
+				if err != nil {
+					return m, err
+				}
+				if requests[w.Name] == 0 {
+					if requests[w.Name], err = warmUp(ctx, w, load, d); err != nil {
+						return m, err
+					}
+				}
+				return measure(ctx, pids, load, requests[w.Name])
+			},
+		})
 	}
-	return bench.SpreadOf(values)
+	return all
 }
 
-type contender struct {
-	name string
-	pids []int // of its processes
-	// load sends so many requests by the generator.
-	load func(ctx context.Context, requests int) (Round, error)
-}
+// Contenders returns the servers, none of which runs.
+func Contenders() []bench.Contender { return new(lab).contenders() }
 
-// Run measures until done or the context ends, which is no error. With an error, the report holds
-// the earlier measurements.
-func Run(ctx context.Context, o Options) (report Report, err error) {
-	defer func() {
-		if ctx.Err() != nil {
-			report.Interrupted, err = true, nil
-		}
-		report.Goals = goals(report)
-	}()
-	dir, err := os.MkdirTemp("", "ralbench-serve-")
+func measure(ctx context.Context, pids []int, load loader, requests int) (m bench.Measured, err error) {
+	before, known := processorTime(pids)
+	r, err := load(ctx, requests)
 	if err != nil {
-		return report, err
+		return m, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	r := run{Options: o, total: Estimate(o)}
-	r.tell(bench.Progress{Doing: "building the servers"})
-	built, err := build(ctx, dir, o.Workloads)
-	if err != nil {
-		return report, err
+	m.Pass = bench.Pass{Calls: int64(requests), Passed: int64(requests), Elapsed: time.Duration(float64(requests) / r.PerSecond * float64(time.Second))}
+	if after, ok := processorTime(pids); ok && known {
+		m.Pass.CPU = after - before
 	}
-	r.lab = lab{programs: built, dir: dir, redis: map[string]*store{}, ralds: map[string]*server{}, floors: map[string]*server{}}
-	defer func() { err = errors.Join(err, r.lab.close()) }()
-	if err := r.lab.writeInputs(); err != nil {
-		return report, err
-	}
-	for _, w := range o.Workloads {
-		load, err := r.measure(ctx, w)
-		if len(load.Servers) > 0 {
-			report.Loads = append(report.Loads, load)
-		}
-		if err != nil {
-			return report, fmt.Errorf("%s: %w", w.Name, err)
-		}
-		for _, s := range r.lab.redis {
-			report.Redis = s.version
-		}
-		if o.Finished != nil {
-			o.Finished(bench.WorkloadReport{Name: w.Name})
-		}
-	}
-	r.tell(bench.Progress{Doing: "done", Done: r.total})
-	return report, nil
-}
-
-// Estimate returns the rough time of a run, without building the servers.
-func Estimate(o Options) (total time.Duration) {
-	for range o.Workloads {
-		total += 4 * time.Duration(o.Rounds+1) * o.Duration
-	}
-	return total
-}
-
-type run struct {
-	Options
-	lab         lab
-	done, total time.Duration
-}
-
-func (r *run) tell(p bench.Progress) {
-	if p.Total = r.total; r.Progress != nil {
-		r.Progress(p)
-	}
-}
-
-// measure measures a workload. Servers take turns in each round, in another order each time.
-func (r *run) measure(ctx context.Context, w bench.Workload) (load Load, err error) {
-	load = Load{Name: w.Name, About: w.About}
-	contenders, err := r.lab.contenders(w)
-	if err != nil {
-		return load, err
-	}
-	requests := make([]int, len(contenders))
-	for i, c := range contenders {
-		if requests[i], err = r.warmUp(ctx, w, c); err != nil {
-			return load, fmt.Errorf("%s: %w", c.name, err)
-		}
-		load.Servers = append(load.Servers, Server{Name: c.name})
-	}
-	for round := range r.Rounds {
-		for turn := range contenders {
-			i := (round + turn) % len(contenders)
-			c := contenders[i]
-			r.step(w, c, fmt.Sprintf("round %d of %d", round+1, r.Rounds))
-			before, known := processorTime(c.pids)
-			one, err := c.load(ctx, requests[i])
-			if err != nil {
-				return load, fmt.Errorf("%s: %w", c.name, err)
-			}
-			if after, ok := processorTime(c.pids); ok && known {
-				one.CPU = (after - before) / time.Duration(requests[i])
-			}
-			load.Servers[i].Rounds = append(load.Servers[i].Rounds, one)
-		}
-	}
-	return load, nil
+	m.Latency = bench.Latency{P50: r.P50, P99: r.P99}
+	return m, nil
 }
 
 // warmUp asks a server for a part of the time, and returns the requests for all of it.
-func (r *run) warmUp(ctx context.Context, w bench.Workload, c contender) (requests int, err error) {
+func warmUp(ctx context.Context, w bench.Workload, load loader, d time.Duration) (requests int, err error) {
 	if w.Name == EnvoyRate {
-		return max(int(rate*r.Duration.Seconds()), 1), nil
+		return max(int(Rate*d.Seconds()), 1), nil
 	}
 	const part = 4
-	requests = connections * pipelined(w.Name)
-	for {
-		r.step(w, c, "warming up")
-		r.done -= r.Duration / 2 // it is a short step
+	for requests = connections * pipelined(w.Name); ; requests *= 4 {
 		begun := time.Now()
-		one, err := c.load(ctx, requests)
-		if err != nil {
-			return 0, err
+		r, err := load(ctx, requests)
+		if err != nil || time.Since(begun) > d/part {
+			return max(int(r.PerSecond*d.Seconds()), requests), err
 		}
-		if wanted := max(int(one.PerSecond*r.Duration.Seconds()), requests); time.Since(begun) > r.Duration/part {
-			return wanted, nil
-		}
-		requests *= 4
 	}
-}
-
-func (r *run) step(w bench.Workload, c contender, doing string) {
-	r.tell(bench.Progress{Workload: w.Name, Contender: c.name, Doing: doing, Done: min(r.done, r.total)})
-	r.done += r.Duration
 }
 
 var throttle = []string{"CL.THROTTLE", "key:__rand_int__", "15", "30", "60"}
 
-// contenders starts the servers of a workload.
-func (l *lab) contenders(w bench.Workload) ([]contender, error) {
-	if isEnvoy(w.Name) {
-		return l.envoyContenders(w)
-	}
-	network := "tcp"
-	if isOnSocket(w.Name) {
-		network = "unix"
-	}
-	rald, err := l.raldOn(network)
-	if err != nil {
-		return nil, err
-	}
-	floor, err := l.floorOn(network)
-	if err != nil {
-		return nil, err
-	}
-	redis, err := l.store(network)
-	if err != nil {
-		return nil, err
-	}
-	of := func(name, addr string, pid int, command ...string) contender {
-		return contender{name, []int{pid}, func(ctx context.Context, requests int) (Round, error) {
-			return redisBenchmark(ctx, network, addr, pipelined(w.Name), w.Keys, requests, command)
-		}}
-	}
-	return []contender{
-		of(Rald, rald.addr, rald.PID(), throttle...),
-		of(GoFloor, floor.addr, floor.PID(), throttle...),
-		of(Script, redis.Addr(), redis.PID(), "EVALSHA", redis.script, "1", "key:__rand_int__", "15", "30", "60", "1"),
-		of(Ping, redis.Addr(), redis.PID(), "PING"),
-	}, nil
-}
-
-func (l *lab) envoyContenders(w bench.Workload) ([]contender, error) {
-	s, err := l.services()
-	if err != nil {
-		return nil, err
-	}
-	of := func(name, addr string, pids ...int) contender {
-		return contender{name, pids, func(ctx context.Context, requests int) (Round, error) {
-			if w.Name == EnvoyRate {
-				return l.atRate(ctx, addr, requests)
+// sources returns all servers, each beside those of its workloads.
+func (l *lab) sources() []source {
+	redis := func(name, about string, y bench.Yardstick, on func(network string) (addr string, pid int, command []string, err error)) source {
+		return source{name, about, y, redisWorkloads, func(w bench.Workload) ([]int, loader, error) {
+			network := "tcp"
+			if isOnSocket(w.Name) {
+				network = "unix"
 			}
-			return l.h2load(ctx, addr, requests, 0)
+			addr, pid, command, err := on(network)
+			return []int{pid}, func(ctx context.Context, requests int) (Round, error) {
+				return redisBenchmark(ctx, network, addr, pipelined(w.Name), w.Keys, requests, command)
+			}, err
 		}}
 	}
-	return []contender{
-		of(Rald, s.rald.addr, s.rald.PID()),
-		of(GRPCFloor, s.floor.addr, s.floor.PID()),
-		of(Reference, s.reference.addr, s.reference.PID(), s.redis.PID()),
-	}, nil
+	process := func(start func(string) (*server, error)) func(string) (string, int, []string, error) {
+		return func(network string) (string, int, []string, error) {
+			s, err := start(network)
+			if err != nil {
+				return "", 0, nil, err
+			}
+			return s.addr, s.PID(), throttle, nil
+		}
+	}
+	stored := func(command func(*store) []string) func(string) (string, int, []string, error) {
+		return func(network string) (string, int, []string, error) {
+			s, err := l.store(network)
+			if err != nil {
+				return "", 0, nil, err
+			}
+			return s.Addr(), s.PID(), command(s), nil
+		}
+	}
+	envoy := func(name, about string, y bench.Yardstick, on func(*services) (string, []int)) source {
+		return source{name, about, y, envoyWorkloads, func(w bench.Workload) ([]int, loader, error) {
+			s, err := l.services()
+			if err != nil {
+				return nil, nil, err
+			}
+			addr, pids := on(s)
+			return pids, func(ctx context.Context, requests int) (Round, error) {
+				if w.Name == EnvoyRate {
+					return l.atRate(ctx, addr, requests)
+				}
+				return l.h2load(ctx, addr, requests, 0)
+			}, nil
+		}}
+	}
+	return []source{
+		redis(GoFloor, "a Go server that answers the same bytes and decides nothing", bench.YardstickFloor, process(l.floorOn)),
+		redis(Ping, "Redis, asked by PING", yardstickPing, stored(func(*store) []string { return []string{"PING"} })),
+		redis(Rald, "rald, asked by CL.THROTTLE", "", process(l.raldOn)),
+		redis(Script, "a Redis with a short script of the same limit", "", stored(func(s *store) []string {
+			return []string{"EVALSHA", s.script, "1", "key:__rand_int__", "15", "30", "60", "1"}
+		})),
+		envoy(GRPCFloor, "a grpc-go server that answers the same bytes and decides nothing", bench.YardstickFloor, func(s *services) (string, []int) {
+			return s.floor.addr, []int{s.floor.PID()}
+		}),
+		envoy(Rald, "rald, asked by ShouldRateLimit", "", func(s *services) (string, []int) { return s.rald.addr, []int{s.rald.PID()} }),
+		envoy(Reference, "Envoy's rate limit service with its Redis", "", func(s *services) (string, []int) {
+			return s.reference.addr, []int{s.reference.PID(), s.redis.PID()}
+		}),
+	}
 }
 
 // processorTime returns the processor time used by processes. ok is false without /proc.

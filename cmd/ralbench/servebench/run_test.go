@@ -26,32 +26,27 @@ func TestRunOverTheNetwork(t *testing.T) {
 	}
 	some := Workloads(0.001)
 	require.NoError(t, Missing(some), "make needs installs it")
-	var parts []string
-	r := must.Get(Run(t.Context(), Options{
-		Workloads: some, Duration: 10 * time.Millisecond, Rounds: 2,
-		Finished: func(w bench.WorkloadReport) { parts = append(parts, w.Name) },
-	}))
-	assert.Equal(t, bench.Names(some), parts)
-	require.Len(t, r.Loads, len(some))
-	assert.Regexp(t, `^\d+\.\d+`, r.Redis)
-	for i, load := range r.Loads {
-		assert.Equal(t, some[i].Name, load.Name)
-		want := []string{Rald, GoFloor, Script, Ping}
-		if isEnvoy(load.Name) {
-			want = []string{Rald, GRPCFloor, Reference}
+	r, redis, err := Run(t.Context(), some, bench.Options{Duration: 10 * time.Millisecond, Rounds: 2})
+	require.NoError(t, err)
+	require.Len(t, r.Workloads, len(some))
+	assert.Regexp(t, `^\d+\.\d+`, redis)
+	for i, w := range r.Workloads {
+		assert.Equal(t, some[i].Name, w.Name)
+		want := []string{GoFloor, Ping, Rald, Script}
+		if isEnvoy(w.Name) {
+			want = []string{GRPCFloor, Rald, Reference}
 		}
 		var names []string
-		for _, s := range load.Servers {
-			names = append(names, s.Name)
-			require.Len(t, s.Rounds, 2, "%s, %s", load.Name, s.Name)
-			for _, round := range s.Rounds {
-				assert.Positive(t, round.PerSecond, "%s, %s", load.Name, s.Name)
-				assert.Equal(t, load.Name != Envoy, round.P99 > 0, "%s, %s", load.Name, s.Name)
+		for _, s := range w.Results {
+			names = append(names, s.Contender)
+			require.Len(t, s.Rounds, 2, "%s, %s", w.Name, s.Contender)
+			for i, round := range s.Rounds {
+				assert.Positive(t, round.OpsPerSecond(), "%s, %s", w.Name, s.Contender)
+				assert.Equal(t, w.Name != Envoy, len(s.LatencyRounds) > i, "%s, %s", w.Name, s.Contender)
 			}
 		}
 		assert.Equal(t, want, names)
 	}
-	assert.Len(t, r.Goals, 13)
 	assert.False(t, r.Interrupted)
 }
 
@@ -60,11 +55,12 @@ func TestInterruptedRunIsNoErrorWithProcesses(t *testing.T) {
 		t.Skip("it builds rald, as a test of the command does")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	r := must.Get(Run(ctx, Options{Workloads: workloads(t, TCP), Duration: time.Millisecond, Rounds: 100_000, Progress: func(p bench.Progress) {
-		if p.Workload != "" && p.Doing != "warming up" {
+	r, _, err := Run(ctx, workloads(t, TCP), bench.Options{Duration: time.Millisecond, Rounds: 100_000, Progress: func(p bench.Progress) {
+		if p.Done > 10*time.Millisecond {
 			cancel()
 		}
-	}}))
+	}})
+	require.NoError(t, err)
 	assert.True(t, r.Interrupted)
 }
 
@@ -87,29 +83,6 @@ func TestScriptIsCLThrottle(t *testing.T) {
 		assert.Equal(t, step.want[:3], got[:3])
 		assert.InDeltaSlice(t, step.want[3:], got[3:], 60, "seconds, of which some have passed")
 	}
-}
-
-func TestGoals(t *testing.T) {
-	of := func(name string, perSecond ...float64) Server {
-		s := Server{Name: name}
-		for _, x := range perSecond {
-			s.Rounds = append(s.Rounds, Round{PerSecond: x, P99: time.Duration(x), CPU: time.Duration(100 - x)})
-		}
-		return s
-	}
-	goals := goals(Report{Loads: []Load{
-		{Name: TCP, Servers: []Server{of(Rald, 20, 60, 40), of(GoFloor, 25, 80, 40), of(Script, 40, 80, 80)}},
-		{Name: TCPPipeline, Servers: []Server{of(Rald, 60), of(GoFloor, 80), of(Script, 21), of(Ping, 1)}},
-		{Name: EnvoyRate, Servers: []Server{of(Rald, 19_600), of(GRPCFloor, 15_680), of(Reference)}},
-		{Name: Envoy, Servers: []Server{of(Rald, 60), of(GRPCFloor, 90), of(Reference, 10)}},
-	}})
-	var values []float64
-	var reached []bool
-	for _, g := range goals {
-		values, reached = append(values, g.Value.Median), append(reached, g.Reached)
-	}
-	assert.Equal(t, []float64{0.8, 80. / 75, 60. / 21, 0.75, 2, 1.25, 19_600, 6}, values)
-	assert.Equal(t, []bool{false, true, false, true, false, true, true, true}, reached)
 }
 
 func TestReadsRedisBenchmark(t *testing.T) {

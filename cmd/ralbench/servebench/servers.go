@@ -26,7 +26,9 @@ import (
 var gcra string
 
 // rules of both rate limit services never refuse a request of the generators.
-const rules = "domain: bench\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 4000000000}\n"
+var rules = fmt.Sprintf("domain: bench\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: %d}\n", int64(perHour))
+
+const perHour = 4_000_000_000
 
 // startingTime bounds the time that a server takes to listen.
 const startingTime = 20 * time.Second

@@ -3,6 +3,7 @@ package servebench
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/ral-limiter/ral/bench"
 )
@@ -25,16 +26,31 @@ const (
 	EnvoyRate   = "serve-envoy-rate"
 )
 
+var (
+	redisWorkloads = []string{TCP, TCPPipeline, Socket, SocketLong}
+	envoyWorkloads = []string{Envoy, EnvoyRate}
+)
+
+// yardstickPing is a server that keeps no limit.
+const yardstickPing bench.Yardstick = "ping"
+
 // keys is the number of keys of CL.THROTTLE and of the script.
 const keys = 100_000
 
-// EnvoyRate has rate requests a second. ghz times sampled of them; all would take over a core.
-const rate, sampled = 20_000, 1000
+// EnvoyRate has Rate requests a second. ghz times sampled of them; all would take over a core.
+const Rate, sampled = 20_000, 1000
 
 // Workloads returns all workloads. scale multiplies the numbers of keys.
 func Workloads(scale float64) []bench.Workload {
 	of := func(name, about string, keys int) bench.Workload {
-		return bench.Workload{Name: name, About: about, Keys: keys, Callers: connections}
+		w := bench.Workload{
+			Name: name, About: about, Why: "rald beside servers that keep limits for programs in any language, on the cores that the generator uses too.",
+			Draw: bench.DrawElsewhere, Apart: true, Base: Rald, Keys: keys, Callers: connections, Limit: bench.Limit{Capacity: 16, Count: 30, Per: time.Minute},
+		}
+		if isEnvoy(name) {
+			w.Callers, w.Limit = envoyConnections*eachAtATime, bench.Limit{Capacity: perHour, Count: perHour, Per: time.Hour}
+		}
+		return w
 	}
 	many := max(int(keys*scale), 1)
 	return []bench.Workload{
@@ -44,11 +60,11 @@ func Workloads(scale float64) []bench.Workload {
 		of(SocketLong, "redis-benchmark, 50 connections over a Unix socket, 16 commands at a time", many),
 		of(Envoy, "ShouldRateLimit by h2load, 4 connections with 16 requests at a time each", 1),
 		of(EnvoyRate, fmt.Sprintf("ShouldRateLimit at %d requests a second by %d times h2load, and %d more by ghz, which times them",
-			rate-sampled, senders, sampled), 1),
+			Rate-sampled, senders, sampled), 1),
 	}
 }
 
-func isEnvoy(workload string) bool { return workload == Envoy || workload == EnvoyRate }
+func isEnvoy(workload string) bool { return slices.Contains(envoyWorkloads, workload) }
 
 func isOnSocket(workload string) bool { return workload == Socket || workload == SocketLong }
 

@@ -1,3 +1,6 @@
+// Package terminal shows runs of ralbench and their progress as text that fits a terminal's width.
+//
+// Start reading at [Write].
 package terminal
 
 import (
@@ -5,10 +8,6 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode/utf8"
-
-	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/format"
@@ -23,15 +22,12 @@ func Write(w io.Writer, d report.Document, width int) error {
 	for _, wl := range d.Workloads {
 		p.workload(wl)
 	}
-	if d.Fleet != nil {
-		p.fleet()
+	if t := report.GoalTable(d); len(t.Rows) > 0 && (d.Settings.Fleet || d.Settings.Serve) {
+		p.table(t)
 	}
-	switch {
-	case d.Serve != nil:
-		p.serve()
-	case len(d.Workloads) == 0:
+	if len(d.Workloads) == 0 {
 		p.nothing()
-	default:
+	} else {
 		p.footer()
 		p.verdict()
 	}
@@ -82,6 +78,9 @@ func (p *printer) header() {
 		scaled = fmt.Sprintf("; SCALED: workloads of many keys have %v times as many as they should", p.Settings.Scale)
 	}
 	p.line("", "%s, %v a turn, contenders interleaved%s", report.RoundsText(p.Document), p.Settings.Duration, scaled)
+	if intro := report.Intro(p.Document); intro != "" {
+		p.line("", intro)
+	}
 	if p.Interrupted {
 		p.line("", "INTERRUPTED: these are the figures so far")
 	}
@@ -109,25 +108,14 @@ func (p *printer) workload(w bench.WorkloadReport) {
 	}
 	p.WriteString("\n")
 	p.line("", "%s: %s", name, w.About)
-	missing := ""
-	if rounds := report.Rounds(w); rounds < w.Rounds {
-		why := "time was up; " + report.MoreRounds
-		if p.Interrupted {
-			why = "the run was interrupted or late"
+	for _, fact := range report.Facts(p.Document, w) {
+		p.line("  ", fact)
+	}
+	for _, t := range report.Tables(w) {
+		if t.About != "" {
+			p.line("  ", t.About+":")
 		}
-		missing = fmt.Sprintf("; ONLY %d OF %d ROUNDS: %s", rounds, w.Rounds, why)
-	}
-	p.line("  ", "each key has the limit %s; %s, %s%s", format.Limit(w.Limit), format.Plural(w.Keys, "key"), format.Plural(w.Callers, "caller"), missing)
-	if text := disturbance(w); text != "" {
-		p.line("  ", text)
-	}
-	if w.Timed {
-		p.line("  ", "one pass of timed calls: the cost of timing is in ops/s and ns/op too")
-	}
-	p.results(report.Columns, w.Results)
-	if measured, about := report.WithMemory(w); len(measured) > 0 {
-		p.line("  ", about)
-		p.results(report.MemoryColumns, measured)
+		p.rows(t)
 	}
 	p.audits(w.Results)
 }
@@ -139,60 +127,6 @@ func (p *printer) nothing() {
 		return
 	}
 	p.line("", "Nothing was measured.")
-}
-
-func disturbance(w bench.WorkloadReport) string {
-	all, disturbed, repeated := 0, 0, 0
-	for _, r := range w.Results {
-		all += len(r.Rounds)
-		disturbed += r.Disturbed
-		repeated += r.Repeated
-	}
-	switch {
-	case disturbed > 0:
-		return fmt.Sprintf("other load DISTURBED %d of %s; %d repeated", disturbed, format.Plural(all, "pass"), repeated)
-	case repeated > 0:
-		return "other load disturbed " + format.Plural(repeated, "pass") + ": repeated"
-	}
-	return ""
-}
-
-// results writes the results in as many tables as the width requires. Yardsticks stand apart;
-// latencies of known keys get further rows.
-func (p *printer) results(columns []report.Column, results []bench.Result) {
-	names := nameWidth
-	for _, r := range results {
-		names = max(names, utf8.RuneCountInString(report.Label(r)))
-	}
-	for _, columns := range split(report.Filled(columns, results), names, p.width) {
-		t := newTable()
-		heads := table.Row{"contender"}
-		configs := []table.ColumnConfig{{Number: 1, WidthMin: names, Align: text.AlignLeft, AlignHeader: text.AlignLeft}}
-		for i, c := range columns {
-			heads = append(heads, c.Name+report.NoMark)
-			configs = append(configs, table.ColumnConfig{Number: i + 2, WidthMin: c.Width, Align: text.AlignRight, AlignHeader: text.AlignRight})
-		}
-		t.AppendHeader(heads)
-		t.SetColumnConfigs(configs)
-		for i, cells := range report.Cells(columns, results) {
-			r := results[i]
-			if i > 0 && r.IsLimiter() && !results[i-1].IsLimiter() {
-				t.AppendSeparator()
-			}
-			t.AppendRow(rowOf(append([]string{report.Label(r)}, cells...)...))
-			if cells := report.KnownCells(r, columns); cells != nil {
-				t.AppendRow(rowOf(append([]string{"  known keys"}, cells...)...))
-			}
-		}
-		p.WriteString(t.Render() + "\n")
-	}
-}
-
-func rowOf(cells ...string) (row table.Row) {
-	for _, cell := range cells {
-		row = append(row, cell)
-	}
-	return row
 }
 
 // audits writes a paragraph for each audit, and one for all that could not find anything.
@@ -220,13 +154,7 @@ func (p *printer) footer() {
 		"one clock read is in them.")
 	p.line("", "%s best exact limiter of its column; %s not exact by its own design; %s admitted more than its promise: neither of these is ever the best. "+
 		"floor and xsync map limit nothing.", report.Mark, report.InexactSign, report.BrokenSign)
-	if p.Fleet != nil {
-		p.line("", report.FleetFooter)
-	}
 	p.notes()
-	if !p.Watched {
-		p.line("", "This system does not tell of other load: disturbed passes are not marked.")
-	}
 	p.line("", "The worst calls include the pauses of the machine: compare them with the yardsticks'.")
 	p.line("", "Took %v. ralbench -h all explains the rest.", p.Took.Round(100*time.Millisecond))
 }

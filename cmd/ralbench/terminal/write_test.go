@@ -40,7 +40,8 @@ func TestOutputFitsTheWidth(t *testing.T) {
 	d := reporttest.Run(t)
 	for _, w := range d.Workloads {
 		for i := range w.Results {
-			w.Results[i].OfFloor, w.Results[i].OfBase = w.Results[i].OfMap, w.Results[i].OfMap
+			r := &w.Results[i]
+			r.OfFloor, r.OfBase, r.Share, r.BehindNsPerOp = r.OfMap, r.OfMap, 0.5, bench.Spread{Median: 7}
 		}
 	}
 	d.Workloads[0].Results[1].Contender = "Ral under a very long name"

@@ -2,6 +2,8 @@
 package reporttest
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,9 +24,7 @@ func Run(t *testing.T) report.Document {
 
 func Fleet(t *testing.T) report.Document {
 	t.Helper()
-	d := read(t, "fleet.json")
-	require.NotNil(t, d.Fleet)
-	return d
+	return read(t, "fleet.json")
 }
 
 func read(t *testing.T, name string) report.Document {
@@ -54,52 +54,70 @@ func Made(base, ral []float64) report.Document {
 	return report.Document{Schema: report.Schema, Report: bench.Report{Workloads: []bench.WorkloadReport{w}}}
 }
 
-// Tables returns a run of fleet mode that fills each table. A share exceeds its limit.
+// Tables returns a run of fleet mode with each of its figures. A share exceeds its limit.
 func Tables() report.Document {
 	limit := bench.Limit{Capacity: 1000, Count: 1000, Per: time.Second}
-	return report.Document{Settings: report.Settings{CPUs: []int{2}}, Report: bench.Report{Workloads: []bench.WorkloadReport{{
-		Name: "fleet-hot", CPU: 2, Results: []bench.Result{
-			{Contender: fleetbench.RedisRate, NsPerOp: bench.Spread{Median: 12_000}},
-			{Contender: fleetbench.Exact, NsPerOp: bench.Spread{Median: 7000}},
-		},
-	}}}, Fleet: &fleetbench.Report{
-		Redis: "7.0.15",
-		Work: []fleetbench.Work{
-			{Workload: "fleet-hot", CPU: 2, Contender: fleetbench.RedisRate, Rounds: []float64{10_000}, RedisNsPerOp: bench.Spread{Median: 10_000}},
-			{Workload: "fleet-hot", CPU: 2, Contender: fleetbench.Exact, Rounds: []float64{6000, 9000}, RedisNsPerOp: bench.Spread{Median: 7500, Min: 6000, Max: 9000}, ByRedis: 999, Neither: 1},
-			{Workload: "fleet-keys", CPU: 2, Contender: fleetbench.Leased, ByLease: 5},
-		},
-		Memory: []fleetbench.Memory{{Contender: fleetbench.Exact, Keys: 10_000, Name: "ral:x", Usage: 88, Used: 154.2}},
-		Shares: []fleetbench.Share{
-			{Mode: fleetbench.ModeLeased, Load: "even", Limit: limit, Calls: 4000, Admitted: 1900, Allowed: 2000, Share: 0.95, Aim: 0.95, Each: []int64{900, 1000}},
-			{Mode: fleetbench.ModeExact, Load: "even", Limit: limit, Calls: 4000, Admitted: 2001, Allowed: 2000, Share: 1.0024, Aim: 0.95, Each: []int64{1, 2000}, Over: 1, Neither: 7},
-		},
-		Goals: []fleetbench.Goal{
-			{Of: fleetbench.Exact, What: "speed", Where: "fleet-hot", Value: bench.Spread{Median: 2.5, Min: 2, Max: 3}, Goal: 2, Least: true, Reached: true},
-			{Of: fleetbench.Exact, What: "memory", Where: "10 keys", Value: bench.Spread{Median: 1, Min: 1, Max: 1}, Goal: 1},
-			{Of: fleetbench.Leased, What: "cost", Where: "fleet-hot", Value: bench.Spread{Median: 1, Min: 1, Max: 1}, Goal: 2, Reached: true},
-			{Of: fleetbench.Leased, What: "share", Where: "even", Value: bench.Spread{Median: 0.9512, Min: 0.9512, Max: 0.9512}, Goal: 0.95, Least: true, Percent: true, Reached: true},
-		},
+	speed := bench.WorkloadReport{Name: fleetbench.Hot, About: "64 callers on one hot key", CPU: 2, Keys: 1, Callers: 64, Rounds: 2, Limit: limit, Results: []bench.Result{
+		{Contender: fleetbench.RedisRate, Exact: true, Elsewhere: true, Rounds: passes(1000, 12_000, 10_000)},
+		{Contender: fleetbench.Exact, Exact: true, Elsewhere: true, Rounds: passes(2500, 7000, 6000), Audit: &bench.Audit{
+			Calls: 5000, Admitted: 5000, Allowed: 5000, Possible: 5000, Limiters: 1, Own: &bench.Counts{ByRedis: 4999, Unavailable: 1},
+		}},
+		{Contender: fleetbench.Leased, Exact: true, Elsewhere: true, Rounds: passes(99_000, 100, 3)},
 	}}
+	memory := bench.WorkloadReport{Name: fleetbench.MemoryInRedis, About: "bytes a key", CPU: 2, Keys: 10_000, Callers: 64, Rounds: 1, Limit: limit}
+	for name, used := range map[string]float64{fleetbench.RedisRate: 154.2, fleetbench.Exact: 154.2} {
+		memory.Results = append(memory.Results, bench.Result{
+			Contender: name, Exact: true, Elsewhere: true, Outside: true, Apart: true, Rounds: make([]bench.Pass, 1),
+			Memory: &bench.Memory{Keys: 10_000, BytesPerKey: used, Usage: used / 2, IdleUnknown: true},
+		})
+	}
+	slices.SortFunc(memory.Results, func(a, b bench.Result) int { return strings.Compare(b.Contender, a.Contender) })
+	shares := bench.WorkloadReport{Name: fleetbench.Shares("even")[0], About: "usable share: evenly", CPU: 2, Keys: 1, Callers: 4, Rounds: 1, Limit: limit}
+	for name, a := range map[string]bench.Audit{
+		fleetbench.Exact:  {Calls: 4000, Admitted: 2001, Allowed: 2000, Possible: 2000, Binds: true, Limiters: 4, Each: []int64{1, 2000, 0, 0}, Over: 1, Own: &bench.Counts{Unavailable: 7}},
+		fleetbench.Leased: {Calls: 4000, Admitted: 1900, Allowed: 2000, Possible: 2000, Binds: true, Limiters: 4, Each: []int64{900, 1000, 0, 0}},
+	} {
+		a.BucketAllowed = a.Allowed
+		shares.Results = append(shares.Results, bench.Result{
+			Contender: name, Exact: true, Elsewhere: true, Outside: true, Apart: true, Rounds: []bench.Pass{{Calls: 4000, Passed: a.Admitted}}, Audit: &a,
+			Share: float64(a.Admitted) / float64(a.Allowed),
+		})
+	}
+	slices.SortFunc(shares.Results, func(a, b bench.Result) int { return strings.Compare(a.Contender, b.Contender) })
+	return made(report.Settings{Scale: 1, CPUs: []int{2}, Fleet: true}, speed, memory, shares)
 }
 
 // Servers returns a run of servers, with a missed goal.
 func Servers() report.Document {
-	return report.Document{Settings: report.Settings{CPUs: []int{2}, Serve: true}, Serve: &servebench.Report{
-		Redis: "7.0.15",
-		Loads: []servebench.Load{{
-			Name: servebench.TCP, About: "one command at a time", Servers: []servebench.Server{
-				{Name: servebench.Rald, Rounds: []servebench.Round{
-					{PerSecond: 60_000, P50: 500_000, P99: 900_000, CPU: 12_000}, {PerSecond: 80_000, P50: 500_000, P99: 1_100_000, CPU: 14_000},
-				}},
-				{Name: servebench.Script, Rounds: []servebench.Round{{PerSecond: 35_000, P50: 800_000}}},
-			},
-		}},
-		Goals: []fleetbench.Goal{{
-			Of: servebench.Rald, What: "requests a second, times those of " + servebench.Script, Where: servebench.TCP,
-			Value: bench.Spread{Median: 1.9, Min: 1.8, Max: 2}, Goal: 2, Least: true,
-		}},
-	}}
+	server := func(name string, y bench.Yardstick, rounds []bench.Pass, latencies ...bench.Latency) bench.Result {
+		return bench.Result{Contender: name, Yardstick: y, Exact: true, Elsewhere: true, Outside: true, Apart: true, Rounds: rounds, LatencyRounds: latencies}
+	}
+	return made(report.Settings{Scale: 1, CPUs: []int{2}, Serve: true}, bench.WorkloadReport{
+		Name: servebench.TCP, About: "one command at a time", Base: servebench.Rald, CPU: 2, Keys: 100_000, Callers: 50, Rounds: 2, Limit: bench.Limit{Capacity: 16, Count: 30, Per: time.Minute},
+		Results: []bench.Result{
+			server(servebench.GoFloor, bench.YardstickFloor, passes(80_000, 10_000, 0)),
+			server(servebench.Rald, "", passes(60_000, 12_000, 0), bench.Latency{P50: 500_000, P99: 900_000}, bench.Latency{P50: 500_000, P99: 1_100_000}),
+			server(servebench.Script, "", passes(35_000, 20_000, 0)),
+		},
+	})
+}
+
+// passes returns two rounds of so many calls in a second, each with these nanoseconds of processor
+// time here and in Redis; the second takes half as much more there.
+func passes(calls, ns, redis int64) (rounds []bench.Pass) {
+	for i := range int64(2) {
+		rounds = append(rounds, bench.Pass{
+			Calls: calls, Passed: calls, Elapsed: time.Second, CPU: time.Duration(calls * ns), Behind: time.Duration(calls * redis * (2 + i) / 2),
+		})
+	}
+	return rounds
+}
+
+func made(s report.Settings, workloads ...bench.WorkloadReport) report.Document {
+	for i := range workloads {
+		workloads[i].Summarize()
+	}
+	return report.Document{Schema: report.Schema, Redis: "7.0.15", Settings: s, Report: bench.Report{Workloads: workloads}}
 }
 
 // Calls returns different calls: Choke for 50 ns, Peek for 75, Wait for 100, and a peer's for 80.

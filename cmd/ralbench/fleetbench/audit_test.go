@@ -1,0 +1,79 @@
+package fleetbench
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/bench"
+)
+
+func TestAuditsOfFleetModeAreFailures(t *testing.T) {
+	over := &bench.Audit{Over: 3, Admitted: 10}
+	report := bench.Report{Workloads: []bench.WorkloadReport{
+		{Name: Refused, Results: []bench.Result{{Contender: RedisRate, Audit: over}, {Contender: Exact, Audit: new(bench.Audit)}}},
+		{Name: "fleet-share-even-1000", Results: []bench.Result{{Contender: Leased}}},
+	}}
+	require.NoError(t, audit(report), "a peer's own concern")
+	report.Workloads[0].Results[1].Audit = over
+	report.Workloads[1].Results[0].Audit = over
+	err := audit(report)
+	require.ErrorIs(t, err, ErrOver)
+	assert.ErrorContains(t, err, "Ral fleet exact in fleet-refused: 3 too many of 10")
+	assert.ErrorContains(t, err, "Ral fleet leased in fleet-share-even-1000: 3 too many of 10")
+}
+
+const ms = time.Millisecond
+
+var perMs = bench.Limit{Capacity: 2, Count: 1, Per: ms}
+
+func at(times ...time.Duration) (calls []span) {
+	for _, t := range times {
+		calls = append(calls, span{t, t})
+	}
+	return calls
+}
+
+// slowOver is over by looking at all windows.
+func slowOver(l bench.Limit, passed []span) (worst int64) {
+	for _, first := range passed {
+		for _, last := range passed {
+			if last.end < first.begin {
+				continue
+			}
+			n := int64(0)
+			for _, p := range passed {
+				if p.begin >= first.begin && p.end <= last.end {
+					n++
+				}
+			}
+			worst = max(worst, n-l.Most(last.end-first.begin))
+		}
+	}
+	return worst
+}
+
+func TestAuditFindsTheSameAsALookAtAllWindows(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	found := 0
+	for range 3000 {
+		limit := bench.Limit{Capacity: 1 + random.Int64N(4), Count: 1 + random.Int64N(5), Per: time.Duration(1 + random.IntN(9))}
+		var passed []span
+		for range random.IntN(30) {
+			begin := time.Duration(random.IntN(40))
+			passed = append(passed, span{begin, begin + time.Duration(random.IntN(6))})
+		}
+		want := slowOver(limit, passed)
+		if want > 0 {
+			found++
+		}
+		if !assert.Equal(t, want, over(limit, passed), "%+v of %+v", passed, limit) {
+			return
+		}
+	}
+	assert.Greater(t, found, 300)
+	assert.Less(t, found, 2700)
+}
