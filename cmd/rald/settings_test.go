@@ -429,7 +429,7 @@ func TestStartThatFails(t *testing.T) {
 	keep, err := families.New(families.Config{Dir: state})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, keep.Close()) }()
-	_, err = keep.Keep(policy.Must(policy.Parse("funnel 1, 1/h")))
+	_, err = keep.Keep(families.Need{Limit: policy.Must(policy.Parse("funnel 1, 1/h"))})
 	require.NoError(t, err)
 	dir := directory(t, "limits.yaml", limitsFile, "check.yaml", checkFile, "envoy/shop.yaml", rulesOf(2), "tokens", "anna short\n", "wrong/limit.yaml", limitsFile, "empty/README", "")
 	for line, want := range map[string]string{

@@ -167,7 +167,7 @@ func (h *Handler) health(w http.ResponseWriter) {
 			err := family.Health()
 			switch {
 			case err == nil:
-			case family.Engine() == nil:
+			case families.EngineOf(family) == nil:
 				without = append(without, family.Name()+": "+err.Error()+"\n")
 			default:
 				http.Error(w, family.Name()+": "+err.Error(), http.StatusServiceUnavailable)

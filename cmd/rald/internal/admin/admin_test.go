@@ -199,7 +199,7 @@ func TestPageFollowsEnginesAndLimits(t *testing.T) {
 	c.Envoy, c.EnvoyKeys = nil, nil
 	limits := map[string]policy.Policy{"login": policy.Must(policy.Parse("at most 5/10m"))}
 	c.Limits = func() map[string]policy.Policy { return limits }
-	_, err := c.Keys.Keep(limits["login"])
+	_, err := c.Keys.Keep(families.Need{Limit: limits["login"]})
 	require.NoError(t, err)
 	url := serve(t, c)
 	assert.Equal(t, []string{"login", "rald at most/10m"}, shown(t, url))
@@ -234,21 +234,21 @@ func TestOperatorChangesKeys(t *testing.T) {
 	family, err := c.Keys.Of(limit)
 	require.NoError(t, err)
 	key := configured.Prefix("login") + "ann"
-	family.Engine().TakeWith(limit, key, 2)
+	families.EngineOf(family).TakeWith(limit, key, 2)
 
 	x := change(t, url, `{"limit": "login", "key": "ann", "do": "charge", "units": 2}`, http.StatusOK)
 	assert.EqualValues(t, 1, x.Parts[0].Remaining)
 	x = change(t, url, `{"limit": "login", "key": "ann", "do": "charge", "units": -1}`, http.StatusOK)
 	assert.EqualValues(t, 2, x.Parts[0].Remaining)
-	assert.EqualValues(t, 2, family.Engine().TakeWith(limit, key, 0).Remaining)
+	assert.EqualValues(t, 2, families.EngineOf(family).TakeWith(limit, key, 0).Remaining)
 	x = change(t, url, `{"limit": "login", "key": "ann", "do": "block", "for": "1h"}`, http.StatusOK)
 	assert.InDelta(t, 3600, x.Blocked, 60)
-	assert.False(t, family.Engine().TakeWith(limit, key, 1).Allowed)
+	assert.False(t, families.EngineOf(family).TakeWith(limit, key, 1).Allowed)
 	change(t, url, `{"limit": "login", "key": "ann", "do": "lift"}`, http.StatusOK)
 	x = change(t, url, `{"limit": "login", "key": "ann", "do": "reset"}`, http.StatusOK)
 	assert.EqualValues(t, 5, x.Parts[0].Remaining)
 
-	family.Engine().TakeWith(limit, key, 5)
+	families.EngineOf(family).TakeWith(limit, key, 5)
 	_, text := get(t, url+"/debug/ral/keys?by=owed&limit=rald+at+most%2F10m")
 	for strings.Contains(text, `"pending":true`) { // the walk goes on
 		time.Sleep(10 * time.Millisecond) // wall: between two looks for the event
@@ -256,7 +256,7 @@ func TestOperatorChangesKeys(t *testing.T) {
 	}
 	assert.Contains(t, text, `"login \"ann\""`)
 	change(t, url, `{"limit": "rald at most/10m", "key": "login \"ann\"", "do": "block", "for": "1h"}`, http.StatusOK)
-	assert.NotZero(t, family.Engine().Blocked(key))
+	assert.NotZero(t, families.EngineOf(family).Blocked(key))
 	change(t, url, `{"limit": "rald at most/10m", "key": "login \"ann", "do": "reset"}`, http.StatusBadRequest)
 }
 

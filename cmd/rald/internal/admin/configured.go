@@ -27,7 +27,7 @@ func (n *configuredLimit) Admit(ctx context.Context, key string, units int64) (l
 
 func (n *configuredLimit) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
 	call.Key, call.Limit = n.prefix+call.Key, n.limit
-	return n.family.Hold(ctx, call)
+	return n.family.ByCall().Hold(ctx, call)
 }
 
 func (n *configuredLimit) LimitFor(string) policy.Policy { return n.limit }
@@ -39,7 +39,7 @@ func (n *configuredLimit) Reset(ctx context.Context, key string) (bool, error) {
 // Charge charges units, or gives them back below 0.
 func (n *configuredLimit) Charge(ctx context.Context, key string, units int64) error {
 	d, err := n.family.RefundWith(ctx, n.limit, n.prefix+key, -units)
-	if err == nil && !d.Allowed && n.family.Engine() != nil && n.family.Engine().Blocked(n.prefix+key) == 0 {
+	if err == nil && !d.Allowed && families.EngineOf(n.family) != nil && families.EngineOf(n.family).Blocked(n.prefix+key) == 0 {
 		err = fmt.Errorf("%d units could not be recorded", units)
 	}
 	return err

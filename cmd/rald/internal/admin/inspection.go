@@ -91,7 +91,10 @@ func (i *inspection) list() (list []inspect.AnyLimit, id string) {
 	}
 	for _, keep := range i.all {
 		for family := range keep.All() {
-			shown := inspect.Limit[string]{Name: family.Name(), Limiter: family.Backend()}
+			shown := inspect.Limit[string]{Name: family.Name(), Limiter: family.ByCall()}
+			if there, ok := family.(families.InRedis); ok {
+				shown.Limiter = there.Fleet()
+			}
 			if keep == i.keys {
 				shown.Format, shown.Parse = redisserver.KeyText, redisserver.ParseKey
 			}

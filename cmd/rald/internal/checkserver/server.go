@@ -76,7 +76,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.paths.Serve
 func (d *Door) health(w http.ResponseWriter, _ *http.Request) {
 	for family := range d.config.Families.All() {
 		// Without Redis every server answers checks as configured.
-		if err := family.Health(); err != nil && family.Engine() != nil {
+		if err := family.Health(); err != nil && families.EngineOf(family) != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}

@@ -14,7 +14,7 @@ const keysPerTurn = 256 // keys after which a change lets other goroutines run
 func (l *limit) translated(key string) string {
 	if from := l.from.Load(); from != nil {
 		// Both limits are of the engine's family. A closed engine has no further calls.
-		_ = l.family.Ledger().Carry(key, from.policy, l.policy)
+		_ = l.family.(families.InProcess).Ledger().Carry(key, from.policy, l.policy)
 	}
 	return key
 }
@@ -25,10 +25,10 @@ func (l *limit) translated(key string) string {
 // If it fails, or the context ends, the changes go on: calls translate words, and a saved state
 // tells of each key whether its word is translated. The caller holds changing.
 func (l *Limits) finish(ctx context.Context) error {
-	table, changing := *l.table.Load(), map[families.Family]bool{}
+	table, changing := *l.table.Load(), map[families.InProcess]bool{}
 	for _, one := range table {
 		if one.from.Load() != nil {
-			changing[one.family] = true
+			changing[one.family.(families.InProcess)] = true
 		}
 	}
 	if len(changing) == 0 {
@@ -52,8 +52,8 @@ func (l *Limits) finish(ctx context.Context) error {
 	}
 	l.settle(table)
 	for family := range l.config.Families.All() {
-		if ledger := family.Ledger(); ledger != nil {
-			ledger.Clear()
+		if here, ok := family.(families.InProcess); ok {
+			here.Ledger().Clear()
 		}
 	}
 	l.mixed = nil
@@ -69,9 +69,9 @@ func (l *Limits) settle(table map[string]*limit) {
 	}
 }
 
-func (l *Limits) walk(ctx context.Context, family families.Family) error {
+func (l *Limits) walk(ctx context.Context, family families.InProcess) error {
 	n := 0
-	for key := range family.Keys() {
+	for key := range family.Engine().All() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}

@@ -53,7 +53,7 @@ func TestLimitsStayInTheirFamily(t *testing.T) {
 	assert.EqualValues(t, 6, o.remaining("k"))
 
 	require.NoError(t, o.Set(t.Context(), &limitfile.File{}, nil))
-	require.True(t, o.of(Prefix("api")).family.Engine().Reset(Prefix("api")+"k"))
+	require.True(t, families.EngineOf(o.of(Prefix("api")).family).Reset(Prefix("api")+"k"))
 	o.set("window 10/d")
 	assert.Equal(t, 1, o.engines())
 }
@@ -307,7 +307,7 @@ func TestRemovedLimitsKeepTheirDebts(t *testing.T) {
 	assert.EqualValues(t, 13, o.remaining("k"))
 
 	require.NoError(t, o.Set(t.Context(), manyFamilies(t, 1, 1), nil))
-	require.True(t, o.of(Prefix("api")).family.Engine().Reset(Prefix("api")+"k"))
+	require.True(t, families.EngineOf(o.of(Prefix("api")).family).Reset(Prefix("api")+"k"))
 	require.NoError(t, o.Set(t.Context(), manyFamilies(t, 1, 1), nil))
 	assert.NotContains(t, remembered(), `"api"`)
 	assert.Equal(t, 1, o.engines())
@@ -351,7 +351,7 @@ func BenchmarkChange(b *testing.B) {
 			for i := range n {
 				call := o.Begin()
 				u, _ := call.Find(fmt.Append(nil, "l", i%limits), []byte(strconv.Itoa(i)))
-				u.Family.Engine().TakeWith(u.Limit, u.Key, 5)
+				families.EngineOf(u.Family).TakeWith(u.Limit, u.Key, 5)
 				call.End()
 			}
 			b.ResetTimer()

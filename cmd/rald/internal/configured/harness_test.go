@@ -88,7 +88,7 @@ func manyFamilies(t *testing.T, from, n int) *limitfile.File {
 // noted returns the keys with notes in a Ledger.
 func (o *opened) noted() (all []string) {
 	for family := range o.keep.All() {
-		family.Ledger().Each(func(key string) { all = append(all, key) })
+		family.(families.InProcess).Ledger().Each(func(key string) { all = append(all, key) })
 	}
 	return all
 }

@@ -1,33 +1,17 @@
 package configured
 
 import (
-	"errors"
-
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
-	"github.com/ral-limiter/ral/policy"
 )
 
 // Room returns nil if Families of that configuration have room for a file's limits. The error joins
 // a *configfile.Error for each limit without room. Set returns the same.
-func Room(of families.Config, file *limitfile.File) error {
-	return errors.Join(faultsOf(file, of.Room(policiesOf(file)...))...)
-}
+func Room(in families.Config, file *limitfile.File) error { return in.Room(needsOf(file)...) }
 
-func policiesOf(file *limitfile.File) (all []policy.Policy) {
+func needsOf(file *limitfile.File) (all []families.Need) {
 	for _, name := range file.Names() {
-		all = append(all, file.Limits[name])
-	}
-	return all
-}
-
-func faultsOf(file *limitfile.File, err error) (all []error) {
-	var faults families.Faults
-	errors.As(err, &faults)
-	for i, fault := range faults {
-		if fault != nil {
-			all = append(all, file.Fault(file.Names()[i], fault))
-		}
+		all = append(all, families.Need{Limit: file.Limits[name], At: file.At(name)})
 	}
 	return all
 }
@@ -35,10 +19,10 @@ func faultsOf(file *limitfile.File, err error) (all []error) {
 // bindingIn returns the names of limits that must keep their family: limits in force, and removed
 // limits while keys owe. In Redis keys may owe to other servers, which do not know of a change.
 func bindingIn(table map[string]*limit) map[string]bool {
-	binding, gone := map[string]bool{}, map[families.Family]bool{}
+	binding, gone := map[string]bool{}, map[families.InProcess]bool{}
 	for name, one := range table {
-		if one.gone && one.family.Ledger() != nil {
-			gone[one.family] = true
+		if here, ok := one.family.(families.InProcess); one.gone && ok {
+			gone[here] = true
 		} else {
 			binding[name] = true
 		}

@@ -114,7 +114,7 @@ func (h *history) notice() {
 func (h *history) sync() {
 	for family := range h.keep.All() {
 		if h.rng.IntN(2) == 0 {
-			require.NoError(h.t, family.Sync())
+			require.NoError(h.t, family.(families.InProcess).Sync())
 		}
 	}
 	h.notice()

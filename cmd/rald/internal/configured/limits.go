@@ -87,8 +87,8 @@ func New(config Config) (*Limits, error) {
 	}
 	l.table.Store(&table)
 	for family := range config.Families.All() {
-		if ledger := family.Ledger(); ledger != nil {
-			ledger.Each(l.note)
+		if here, ok := family.(families.InProcess); ok {
+			here.Ledger().Each(l.note)
 		}
 	}
 	return l, nil
@@ -199,8 +199,7 @@ func (l *Limits) Set(ctx context.Context, to *limitfile.File, also func()) error
 	old := *l.table.Load()
 	binding := bindingIn(old)
 	next := make(map[string]*limit, len(to.Limits))
-	kept, err := l.config.Families.Keep(policiesOf(to)...)
-	faults := faultsOf(to, err)
+	kept, err := l.config.Families.Keep(needsOf(to)...)
 	for i, name := range to.Names() {
 		p, was, family := to.Limits[name], old[name], kept[i]
 		switch {
@@ -210,17 +209,17 @@ func (l *Limits) Set(ctx context.Context, to *limitfile.File, also func()) error
 		case family == nil:
 			continue // the file is refused
 		case binding[name] && was.family != family:
-			faults = append(faults, to.Fault(name, fmt.Errorf("keys count under %q, of another family than %q: a limit of the same kind "+
+			err = errors.Join(err, to.At(name).Error(fmt.Errorf("keys count under %q, of another family than %q: a limit of the same kind "+
 				"and period is accepted, or another name", was.policy, p)))
 			continue
 		}
 		next[name] = newLimit(name, p, family)
-		if was != nil && was.family == family && was.policy.String() != p.String() && family.Ledger() != nil {
+		if _, here := family.(families.InProcess); here && was != nil && was.family == family && was.policy.String() != p.String() {
 			next[name].from.Store(was)
 		}
 	}
-	if len(faults) > 0 {
-		return errors.Join(faults...)
+	if err != nil {
+		return err
 	}
 	for name := range binding {
 		if next[name] != nil {

@@ -261,7 +261,7 @@ descriptors:
 	refusals := func() uint64 {
 		for family := range d.keep.All() {
 			if strings.HasPrefix(family.Limit().String(), "sliding") {
-				return family.Engine().Stats().Refused
+				return families.EngineOf(family).Stats().Refused
 			}
 		}
 		return 0

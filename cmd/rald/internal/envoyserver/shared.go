@@ -3,6 +3,7 @@ package envoyserver
 import (
 	"context"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -10,7 +11,7 @@ import (
 // hits, since they count too. So in an outage each server has a share of the rule's limit. Calls
 // between the two find less counted than in the reference, and no more is admitted than the limit.
 
-func (h *held) isCountedShared() bool { return h.tally != nil && h.family.Engine() == nil }
+func (h *held) isCountedShared() bool { return h.tally != nil && families.EngineOf(h.family) == nil }
 
 func (a *ask) countShared(ctx context.Context) error {
 	over, d, err := a.takeShared(ctx)

@@ -1,7 +1,6 @@
 package envoyserver
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -44,19 +43,17 @@ type held struct {
 	counts    *Counts         // nil for an override
 }
 
-type need struct {
-	limit policy.Policy
-	rule  *rules.Rule      // of the limit or candidate, or nil
-	to    *families.Family // gets the engine
-}
-
-// build returns the table of a set without its engines, and the limits that need engines, in order.
-func build(set *rules.Set, quota bool) (t *table, needs []need) {
+// build returns the table of a set without its engines, and the limits that need engines with the
+// places for them.
+func build(set *rules.Set, quota bool) (t *table, needs []families.Need, engines []*families.Family) {
+	need := func(limit policy.Policy, at configfile.Place, engine *families.Family) {
+		needs, engines = append(needs, families.Need{Limit: limit, At: at}), append(engines, engine)
+	}
 	t = &table{set: set, quota: quota, held: map[*rules.Rule]*held{}, tallies: map[rules.Unit]*tally{}}
 	for _, unit := range rules.Units {
-		of := newTally(unit)
-		t.tallies[unit] = of
-		needs = append(needs, need{of.limit, nil, &of.family})
+		counts := newTally(unit)
+		t.tallies[unit] = counts
+		need(counts.limit, configfile.Place{}, &counts.family)
 	}
 	for _, r := range set.Rules() {
 		h := &held{Rule: r}
@@ -64,34 +61,35 @@ func build(set *rules.Set, quota bool) (t *table, needs []need) {
 		if r.Unlimited {
 			continue
 		}
+		at := configfile.Place{File: r.File, Line: r.Line, Key: r.Path}
 		h.quota, h.exact = r.Quota || quota, r.Limit
 		if r.Limit != nil {
 			h.shown = describe(r)
-			needs = append(needs, need{r.Limit, r, &h.family})
+			need(r.Limit, at, &h.family)
 		}
 		for _, limit := range r.More {
 			of := *r
 			of.Limit = limit
 			more := &held{Rule: &of, quota: h.quota, exact: limit, shown: describe(&of)}
 			h.more = append(h.more, more)
-			needs = append(needs, need{limit, r, &more.family})
+			need(limit, at, &more.family)
 		}
 		if r.Candidate != nil {
-			needs = append(needs, need{r.Candidate, r, &h.candidate})
+			need(r.Candidate, at, &h.candidate)
 		}
 	}
-	return t, needs
+	return t, needs, engines
 }
 
 // newTable returns the table of a set. Rules take the counts of their path out of the map.
 func newTable(set *rules.Set, config Config, counts map[string]*Counts) (*table, error) {
-	t, needs := build(set, config.Quota)
-	kept, err := config.Families.Keep(limitsOf(needs)...)
+	t, needs, engines := build(set, config.Quota)
+	kept, err := config.Families.Keep(needs...)
 	if err != nil {
-		return nil, faultsOf(needs, err)
+		return nil, err
 	}
-	for i, n := range needs {
-		*n.to = kept[i]
+	for i, engine := range engines {
+		*engine = kept[i]
 	}
 	for _, r := range set.Rules() {
 		h := t.held[r]
@@ -112,32 +110,9 @@ func newTable(set *rules.Set, config Config, counts map[string]*Counts) (*table,
 
 // Room returns nil if Families of that configuration have room for the limits of a set. The error
 // joins a *configfile.Error for each rule without room, as for Prepare.
-func Room(of families.Config, set *rules.Set) error {
-	_, needs := build(set, false)
-	return faultsOf(needs, of.Room(limitsOf(needs)...))
-}
-
-func limitsOf(needs []need) (all []policy.Policy) {
-	for _, n := range needs {
-		all = append(all, n.limit)
-	}
-	return all
-}
-
-func faultsOf(needs []need, err error) error {
-	var faults families.Faults
-	errors.As(err, &faults)
-	var all []error
-	for i, wrong := range faults {
-		switch r := needs[i].rule; {
-		case wrong == nil:
-		case r == nil:
-			all = append(all, wrong)
-		default:
-			all = append(all, &configfile.Error{File: r.File, Line: r.Line, Key: r.Path, Err: wrong})
-		}
-	}
-	return errors.Join(all...)
+func Room(in families.Config, set *rules.Set) error {
+	_, needs, _ := build(set, false)
+	return in.Room(needs...)
 }
 
 func (h *held) fixed(of *tally) {
@@ -149,7 +124,7 @@ func (h *held) fixed(of *tally) {
 	if h.Requests > 0 {
 		h.exact = policy.Must(policy.AlignedWindow(min(int64(h.Requests), of.most), h.Unit.Length()))
 	}
-	if h.family.Engine() == nil {
+	if families.EngineOf(h.family) == nil {
 		h.next = policy.Must(policy.AlignedWindow(min(int64(h.Requests)+1, of.most), h.Unit.Length()))
 	}
 }

@@ -35,11 +35,11 @@ func newTally(unit rules.Unit) *tally {
 // add counts n hits of a key, and returns the new count and the time until its window ends, 0 if
 // the key has no hits in it. A count beyond most is math.MaxInt64, and stays most for later calls.
 func (t *tally) add(key string, n int64) (count int64, ends time.Duration) {
-	d := t.family.Engine().TakeWith(t.limit, key, n)
+	d := families.EngineOf(t.family).TakeWith(t.limit, key, n)
 	if !d.Allowed {
 		// Other calls may be faster. None can while the clock is behind the window of the key.
 		for fill, tries := d, 0; !fill.Allowed && tries < mostTries; tries++ {
-			fill = t.family.Engine().TakeWith(t.limit, key, fill.Remaining)
+			fill = families.EngineOf(t.family).TakeWith(t.limit, key, fill.Remaining)
 		}
 		return math.MaxInt64, d.ResetAfter
 	}
@@ -47,6 +47,6 @@ func (t *tally) add(key string, n int64) (count int64, ends time.Duration) {
 }
 
 func (t *tally) undo(key string, n int64) (count int64, ends time.Duration) {
-	d := t.family.Engine().RefundWith(t.limit, key, n)
+	d := families.EngineOf(t.family).RefundWith(t.limit, key, n)
 	return t.most - d.Remaining, d.ResetAfter
 }

@@ -187,7 +187,7 @@ func (s *Families) add(limit policy.Policy) (Family, error) {
 		return nil, err
 	}
 	ledger.engine = e
-	family := &local{limit: of, engine: e, ledger: ledger}
+	family := &local{limit: of, engine: e, ledger: ledger, life: lifetime{close: e.Close}}
 	s.append(family)
 	return family, nil
 }
@@ -239,8 +239,8 @@ func (s *Families) Fleet() *Fleet { return s.config.Fleet }
 func (s *Families) Servers() int {
 	n := 1
 	for family := range s.All() {
-		if f := family.Fleet(); f != nil {
-			n = max(n, f.Servers())
+		if there, ok := family.(InRedis); ok {
+			n = max(n, there.Fleet().Servers())
 		}
 	}
 	return n
@@ -252,7 +252,7 @@ func (s *Families) Close() (err error) {
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, family := range slices.Backward(*s.all.Load()) { // the first has the others' client
-		err = errors.Join(err, family.close())
+		err = errors.Join(err, family.lifetime().close())
 	}
 	if s.unlock != nil {
 		err = errors.Join(err, s.unlock())

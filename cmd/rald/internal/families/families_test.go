@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/core/statefile"
 	"github.com/ral-limiter/ral/internal/testkit/await"
@@ -58,7 +59,7 @@ func TestLimitsOfOneFamilyShareAnEngine(t *testing.T) {
 			limit := parse(text)
 			family, err := s.Of(limit)
 			require.NoError(t, err, text)
-			d := family.Engine().TakeWith(limit, text, 1)
+			d := EngineOf(family).TakeWith(limit, text, 1)
 			assert.True(t, d.Allowed, text)
 			assert.NotZero(t, d.Limit, text)
 		}
@@ -71,7 +72,7 @@ func TestLimitsOfOneFamilyShareAnEngine(t *testing.T) {
 	}{{"window 10/m", 6, true}, {"window 6/m", 1, false}, {"window 6/h", 6, true}} {
 		family, err := s.Of(parse(c.limit))
 		require.NoError(t, err)
-		assert.Equal(t, c.allowed, family.Engine().TakeWith(parse(c.limit), "bob", c.n).Allowed, c.limit)
+		assert.Equal(t, c.allowed, EngineOf(family).TakeWith(parse(c.limit), "bob", c.n).Allowed, c.limit)
 	}
 }
 
@@ -114,7 +115,7 @@ func TestSizing(t *testing.T) {
 	require.NoError(t, err)
 	before = memory()
 	for i := range keys {
-		family.Engine().TakeWith(limit, fmt.Sprintf("user:%015d", i), 1)
+		EngineOf(family).TakeWith(limit, fmt.Sprintf("user:%015d", i), 1)
 	}
 	ofKey := (memory() - before) / keys
 	require.NoError(t, s.Close())
@@ -131,7 +132,7 @@ func TestSizing(t *testing.T) {
 func TestConfiguredLimitsHaveRoomOfTheirOwn(t *testing.T) {
 	s := open(t, Config{Most: 2})
 	of := func(text string) error { _, err := s.Of(parse(text)); return err }
-	keep := func(texts ...string) error { _, err := s.Keep(parseAll(texts)...); return err }
+	keep := func(texts ...string) error { _, err := s.Keep(needs(parseAll(texts)...)...); return err }
 	require.NoError(t, of("sliding 1/1s"))
 	require.NoError(t, of("sliding 1/2s"))
 	require.ErrorIs(t, of("sliding 1/3s"), ErrTooMany)
@@ -153,6 +154,13 @@ func parseAll(texts []string) (all []policy.Policy) {
 	return all
 }
 
+func needs(limits ...policy.Policy) (all []Need) {
+	for _, limit := range limits {
+		all = append(all, Need{Limit: limit})
+	}
+	return all
+}
+
 // New finds all states, also of limits that calls brought. They leave room for configured limits.
 func TestStateSurvivesARestart(t *testing.T) {
 	texts := []string{
@@ -162,12 +170,12 @@ func TestStateSurvivesARestart(t *testing.T) {
 	config := Config{Most: len(texts), Dir: filepath.Join(t.TempDir(), "made"), Every: time.Hour}
 	s, err := New(config)
 	require.NoError(t, err)
-	_, err = s.Keep(parse(texts[0]))
+	_, err = s.Keep(needs(parse(texts[0]))...)
 	require.NoError(t, err)
 	for _, text := range texts {
 		family, err := s.Of(parse(text))
 		require.NoError(t, err)
-		require.True(t, family.Engine().TakeWith(parse(text), "key", 1).Allowed)
+		require.True(t, EngineOf(family).TakeWith(parse(text), "key", 1).Allowed)
 	}
 	require.NoError(t, s.Close())
 	_, err = s.Of(parse("funnel 1, 1/s"))
@@ -178,15 +186,15 @@ func TestStateSurvivesARestart(t *testing.T) {
 	s = open(t, config)
 	_, err = s.Of(parse("sliding 5/5d"))
 	require.ErrorIs(t, err, ErrTooMany)
-	_, err = s.Keep(parse("sliding 5/5d"), parse("sliding 5/6d"))
+	_, err = s.Keep(needs(parse("sliding 5/5d"), parse("sliding 5/6d"))...)
 	require.NoError(t, err)
 	assert.Equal(t, len(texts)+2, count(s))
 	for _, text := range texts {
 		limit := parse(text)
 		family, err := s.Of(limit)
 		require.NoError(t, err)
-		assert.NotZero(t, family.Engine().TakeWith(limit, "key", 0).ResetAfter, text)
-		assert.Equal(t, 1, family.Engine().Len(), text)
+		assert.NotZero(t, EngineOf(family).TakeWith(limit, "key", 0).ResetAfter, text)
+		assert.Equal(t, 1, EngineOf(family).Len(), text)
 	}
 	assert.Equal(t, len(texts)+2, count(s))
 }
@@ -216,7 +224,7 @@ func TestNewNamesWhatCannotBeLoaded(t *testing.T) {
 // put replaces the kept engines.
 func put(t *testing.T, s *Families, texts ...string) (kept []Family) {
 	t.Helper()
-	kept, err := s.Keep(parseAll(texts)...)
+	kept, err := s.Keep(needs(parseAll(texts)...)...)
 	require.NoError(t, err)
 	require.NoError(t, s.Release(setOf(kept...), nil))
 	return kept
@@ -233,18 +241,23 @@ func setOf(all ...Family) map[Family]bool {
 // Each limit has its fault.
 func TestRefusedConfigurationTakesNoRoom(t *testing.T) {
 	s := open(t, Config{Most: 2})
-	kept, err := s.Keep(parseAll([]string{"sliding 1/1s", "sliding 1/2s", "sliding 1/3s", "sliding 2/1s", "sliding 1/4s"})...)
-	var faults Faults
-	require.ErrorAs(t, err, &faults)
-	require.Len(t, faults, 5)
-	for i, fault := range faults {
-		assert.Nil(t, kept[i])
-		assert.Equal(t, i == 2 || i == 4, fault != nil, i)
+	all := needs(parseAll([]string{"sliding 1/1s", "sliding 1/2s", "sliding 1/3s", "sliding 2/1s", "sliding 1/4s"})...)
+	for i := range all {
+		all[i].At.Key = fmt.Sprint(i)
 	}
+	kept, err := s.Keep(all...)
+	var at []string
+	for _, fault := range err.(interface{ Unwrap() []error }).Unwrap() {
+		var here *configfile.Error
+		require.ErrorAs(t, fault, &here)
+		at = append(at, here.Key)
+	}
+	assert.Equal(t, []string{"2", "4"}, at)
+	assert.Equal(t, make([]Family, 5), kept)
 	require.ErrorIs(t, err, ErrTooMany)
 	assert.Zero(t, count(s))
 	put(t, s, "sliding 1/5s", "sliding 1/6s")
-	assert.Equal(t, Config{Most: 2}.Room(parse("sliding 1/5s"), parse("sliding 3/5s"), parse("window 1/s")), nil)
+	assert.Equal(t, Config{Most: 2}.Room(needs(parse("sliding 1/5s"), parse("sliding 3/5s"), parse("window 1/s"))...), nil)
 }
 
 // With their files and goroutines.
@@ -267,8 +280,8 @@ func TestReleasedEnginesEnd(t *testing.T) {
 func TestReleaseForgivesNothing(t *testing.T) {
 	s := open(t, Config{Most: 4})
 	kept := put(t, s, "window 5/365d", "sliding 5/1d", "funnel 5, 1/d", "queue 5, 1/d")
-	require.True(t, kept[0].Engine().TakeWith(parse("window 5/365d"), "key", 3).Allowed)
-	require.NoError(t, kept[1].Engine().Block("key", time.Hour))
+	require.True(t, EngineOf(kept[0]).TakeWith(parse("window 5/365d"), "key", 3).Allowed)
+	require.NoError(t, EngineOf(kept[1]).Block("key", time.Hour))
 	_, err := s.Of(parse("funnel 7, 1/d"))
 	require.NoError(t, err)
 	require.NoError(t, s.Release(nil, setOf(kept[3])))
@@ -280,8 +293,8 @@ func TestReleaseForgivesNothing(t *testing.T) {
 	_, err = s.Of(parse("sliding 1/2d"))
 	require.ErrorIs(t, err, ErrTooMany, "they count as engines of calls")
 
-	require.True(t, kept[0].Engine().Reset("key"))
-	kept[1].Engine().Reset("key")
+	require.True(t, EngineOf(kept[0]).Reset("key"))
+	EngineOf(kept[1]).Reset("key")
 	require.NoError(t, s.Release(nil, nil))
 	assert.Equal(t, 1, count(s))
 	assert.NoError(t, kept[0].Health(), "an engine that was released is not ill")
@@ -289,7 +302,7 @@ func TestReleaseForgivesNothing(t *testing.T) {
 	assert.False(t, ok)
 	family, err := s.Of(parse("window 5/365d"))
 	require.NoError(t, err)
-	assert.True(t, family.Engine().TakeWith(parse("window 5/365d"), "key", 5).Allowed)
+	assert.True(t, EngineOf(family).TakeWith(parse("window 5/365d"), "key", 5).Allowed)
 }
 
 func TestCallsFindNoReleasedEngine(t *testing.T) {
@@ -297,7 +310,7 @@ func TestCallsFindNoReleasedEngine(t *testing.T) {
 		s := open(t, Config{})
 		limit := parse("window 1000/365d")
 		if i%2 == 0 { // otherwise the callers make the engine
-			_, err := s.Keep(limit)
+			_, err := s.Keep(needs(limit)...)
 			require.NoError(t, err)
 		}
 		var callers sync.WaitGroup
@@ -305,7 +318,7 @@ func TestCallsFindNoReleasedEngine(t *testing.T) {
 			callers.Go(func() {
 				family, err := s.Of(limit)
 				if assert.NoError(t, err) {
-					assert.True(t, family.Engine().TakeWith(limit, "key", 1).Allowed)
+					assert.True(t, EngineOf(family).TakeWith(limit, "key", 1).Allowed)
 				}
 			})
 		}
@@ -314,6 +327,6 @@ func TestCallsFindNoReleasedEngine(t *testing.T) {
 		family, err := s.Of(limit)
 		require.NoError(t, err)
 		assert.Equal(t, 1, count(s))
-		assert.EqualValues(t, 996, family.Engine().TakeWith(limit, "key", 0).Remaining)
+		assert.EqualValues(t, 996, EngineOf(family).TakeWith(limit, "key", 0).Remaining)
 	}
 }

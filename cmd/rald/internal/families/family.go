@@ -14,13 +14,10 @@ import (
 
 // Family keeps the keys of a family of limits: in an engine of this process, or in Redis. Calls
 // bring their limit, for which Families.Of or Families.Keep must have returned the family. An error
-// says that there is no decision; an engine returns none.
+// says that there is no decision; an engine returns none. A Family is also InProcess or InRedis.
 type Family interface {
 	// Limit stands for the family. A lease has no other.
 	Limit() policy.Policy
-	// Engine is nil if Redis keeps the keys, and Fleet if an engine does.
-	Engine() *engine.Engine[string]
-	Fleet() *fleet.Limiter
 	// Name is the name of the engine, or of the limiter in Redis.
 	Name() string
 
@@ -28,29 +25,16 @@ type Family interface {
 	TakeWith(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error)
 	// RefundWith gives n units back. Below 0 it charges -n, even beyond the limit.
 	RefundWith(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error)
-	// Hold takes units to settle later, and waits if the call does: see limits.Limiter.
-	Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error)
-	// Limiter is for adapters with limits in their calls, Backend for calls under Limit.
-	Limiter() limits.Limiter[string]
-	Backend() limits.Limiter[string]
+	// ByCall returns the limiter of calls that bring their limit, also for adapters.
+	ByCall() limits.Limiter[string]
 	// Reset forgets the key's usage, and reports whether there was any.
 	Reset(ctx context.Context, key string) (bool, error)
 	// Block refuses the key for d, or ends its block if d is 0.
 	Block(ctx context.Context, key string, d time.Duration) error
 	// Blocked returns how much longer the key is blocked.
 	Blocked(ctx context.Context, key string) (time.Duration, error)
-
-	// Ledger counts the keys' usage under other limits. It is nil if Redis keeps the keys, since Keys
-	// does not list every key then.
-	Ledger() *Ledger
 	// ChangeLimit counts the key's usage under another limit: see engine.Engine.ChangeLimit.
-	ChangeLimit(ctx context.Context, key string, from, to policy.Policy) error
-	// Keys iterates over the keys used in this process without blocking calls, so it may miss some.
-	Keys() iter.Seq[string]
-	// Owing iterates over keys that owe or are blocked. A key may come twice.
-	Owing() iter.Seq[string]
-	// Sync saves the keys now, if they are saved at all.
-	Sync() error
+	ChangeLimit(ctx context.Context, key string, from, to policy.Policy, keep ...engine.Keep) error
 
 	// Metrics returns the counters of the engine or limiter.
 	Metrics() *metrics.Source
@@ -58,7 +42,32 @@ type Family interface {
 	Health() error
 
 	lifetime() *lifetime
-	close() error
+}
+
+// InProcess is a Family whose keys are in this process.
+type InProcess interface {
+	Family
+	Engine() *engine.Engine[string]
+	// Ledger counts the keys' usage under other limits.
+	Ledger() *Ledger
+	// Owing iterates over keys that owe or are blocked. A key may come twice.
+	Owing() iter.Seq[string]
+	// Sync saves the keys now, if they are saved at all.
+	Sync() error
+}
+
+// InRedis is a Family whose keys are in Redis, which alone knows all of them.
+type InRedis interface {
+	Family
+	Fleet() *fleet.Limiter
+}
+
+// EngineOf returns the engine of a family, or nil if Redis keeps the keys.
+func EngineOf(family Family) *engine.Engine[string] {
+	if here, ok := family.(InProcess); ok {
+		return here.Engine()
+	}
+	return nil
 }
 
 type local struct {
@@ -68,16 +77,13 @@ type local struct {
 	ledger *Ledger
 }
 
-func (f *local) Limit() policy.Policy            { return f.limit }
-func (f *local) Engine() *engine.Engine[string]  { return f.engine }
-func (f *local) Fleet() *fleet.Limiter           { return nil }
-func (f *local) Name() string                    { return f.engine.Stats().Name }
-func (f *local) Limiter() limits.Limiter[string] { return f.engine }
-func (f *local) Backend() limits.Limiter[string] { return f.engine }
-func (f *local) Ledger() *Ledger                 { return f.ledger }
-func (f *local) Metrics() *metrics.Source        { return metrics.Engine(f.engine) }
-func (f *local) lifetime() *lifetime             { return &f.life }
-func (f *local) close() error                    { return f.engine.Close() }
+func (f *local) Limit() policy.Policy           { return f.limit }
+func (f *local) Engine() *engine.Engine[string] { return f.engine }
+func (f *local) Name() string                   { return f.engine.Stats().Name }
+func (f *local) ByCall() limits.Limiter[string] { return f.engine }
+func (f *local) Ledger() *Ledger                { return f.ledger }
+func (f *local) Metrics() *metrics.Source       { return metrics.Engine(f.engine) }
+func (f *local) lifetime() *lifetime            { return &f.life }
 
 func (f *local) TakeWith(_ context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error) {
 	return f.engine.TakeWith(limit, key, n), nil
@@ -85,10 +91,6 @@ func (f *local) TakeWith(_ context.Context, limit policy.Policy, key string, n i
 
 func (f *local) RefundWith(_ context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error) {
 	return f.engine.RefundWith(limit, key, n), nil
-}
-
-func (f *local) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
-	return f.engine.Hold(ctx, call)
 }
 
 func (f *local) Reset(_ context.Context, key string) (bool, error) { return f.engine.Reset(key), nil }
@@ -101,18 +103,8 @@ func (f *local) Blocked(_ context.Context, key string) (time.Duration, error) {
 	return f.engine.Blocked(key), nil
 }
 
-func (f *local) ChangeLimit(_ context.Context, key string, from, to policy.Policy) error {
-	return f.engine.ChangeLimit(key, from, to)
-}
-
-func (f *local) Keys() iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for key := range f.engine.All() {
-			if !yield(key) {
-				return
-			}
-		}
-	}
+func (f *local) ChangeLimit(_ context.Context, key string, from, to policy.Policy, keep ...engine.Keep) error {
+	return f.engine.ChangeLimit(key, from, to, keep...)
 }
 
 func (f *local) Owing() iter.Seq[string] {
@@ -140,12 +132,7 @@ func (f *local) Sync() error {
 	return f.engine.Sync()
 }
 
-func (f *local) Health() error {
-	if f.life.isOver() {
-		return nil
-	}
-	return f.engine.Health()
-}
+func (f *local) Health() error { return f.life.health(f.engine.Health) }
 
 // Claim is a key of a family, for TakeAll.
 type Claim struct {
@@ -160,7 +147,7 @@ type Claim struct {
 func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 	all := make([]limits.Claim, len(claims))
 	for i, c := range claims {
-		all[i] = limits.NewClaim(c.Family.Limiter(), limits.Call[string]{Key: c.Key, N: c.N, Limit: c.Limit, Brief: true})
+		all[i] = limits.NewClaim(c.Family.ByCall(), limits.Call[string]{Key: c.Key, N: c.N, Limit: c.Limit, Brief: true})
 	}
 	return limits.AskAll(ctx, 0, all...)
 }

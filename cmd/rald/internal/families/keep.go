@@ -8,15 +8,22 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Faults are why limits of a configuration have no engine, in their order, nil without a fault.
-type Faults []error
+// Need is a limit of a configuration, with its place for faults. The zero Place is none.
+type Need struct {
+	Limit policy.Policy
+	At    configfile.Place
+}
 
-func (f Faults) Error() string { return errors.Join(f...).Error() }
-
-func (f Faults) Unwrap() []error { return f }
+func (n Need) fault(err error) error {
+	if n.At == (configfile.Place{}) {
+		return err
+	}
+	return n.At.Error(err)
+}
 
 func (c Config) most() int {
 	switch {
@@ -28,36 +35,30 @@ func (c Config) most() int {
 	return defaultMost
 }
 
-// Room returns Faults if the families of a configuration's limits exceed Most, or nil. It depends
-// on nothing else, and makes no engine.
-func (c Config) Room(limits ...policy.Policy) error {
+// Room returns nil if the families of a configuration's limits do not exceed Most. Otherwise the error
+// joins the fault of each limit without room. It depends on nothing else, and makes no engine.
+func (c Config) Room(needs ...Need) error {
 	most, n := c.most(), 0
 	var families []policy.Policy
 	leased := map[string]bool{}
-	var faults Faults
-	for i, limit := range limits {
-		text := limit.String()
-		isLeased := c.isLeased(limit)
+	var faults []error
+	for _, need := range needs {
+		text := need.Limit.String()
+		isLeased := c.isLeased(need.Limit)
 		switch {
-		case isLeased && leased[text], !isLeased && isOneOf(families, limit):
+		case isLeased && leased[text], !isLeased && isOneOf(families, need.Limit):
 			continue
 		case n == most:
-			if faults == nil {
-				faults = make(Faults, len(limits))
-			}
-			faults[i] = tooMany(n, "configured")
+			faults = append(faults, need.fault(tooMany(n, "configured")))
 			continue
 		case isLeased:
 			leased[text] = true
 		default:
-			families = append(families, representative(limit))
+			families = append(families, representative(need.Limit))
 		}
 		n++
 	}
-	if faults != nil {
-		return faults
-	}
-	return nil
+	return errors.Join(faults...)
 }
 
 func isOneOf(families []policy.Policy, limit policy.Policy) bool {
@@ -66,33 +67,27 @@ func isOneOf(families []policy.Policy, limit policy.Policy) bool {
 }
 
 // Keep returns the engines for the limits of a configuration, in their order, making them if
-// needed. Engines of calls or of earlier configurations never prevent that. The error is Faults; if
-// there is no room for all of them no engine is made. The engines stay until Release. Only one
-// owner may call Keep and Release.
-func (s *Families) Keep(limits ...policy.Policy) ([]Family, error) {
-	kept := make([]Family, len(limits))
-	if err := s.config.Room(limits...); err != nil {
+// needed. Engines of calls or of earlier configurations never prevent that. The error joins the
+// fault of each limit without an engine; if there is no room for all of them no engine is made. The
+// engines stay until Release. Only one owner may call Keep and Release.
+func (s *Families) Keep(needs ...Need) ([]Family, error) {
+	kept := make([]Family, len(needs))
+	if err := s.config.Room(needs...); err != nil {
 		return kept, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var faults Faults
-	for i, limit := range limits {
-		family, err := s.open(limit, true)
+	var faults []error
+	for i, need := range needs {
+		family, err := s.open(need.Limit, true)
 		if err != nil {
-			if faults == nil {
-				faults = make(Faults, len(limits))
-			}
-			faults[i] = err
+			faults = append(faults, need.fault(err))
 			continue
 		}
 		family.lifetime().kept = true
 		kept[i] = family
 	}
-	if faults != nil {
-		return kept, faults
-	}
-	return kept, nil
+	return kept, errors.Join(faults...)
 }
 
 // Release names the engines that the configuration in force needs. The others then count as engines
@@ -126,8 +121,8 @@ func (s *Families) Release(inForce, remembered map[Family]bool) (err error) {
 func (s *Families) end(family Family) error {
 	family.lifetime().saving.Lock()
 	defer family.lifetime().saving.Unlock()
-	err := family.close()
-	if err != nil || family.Engine() == nil || s.config.Dir == "" {
+	err := family.lifetime().close()
+	if err != nil || s.config.Dir == "" {
 		return err
 	}
 	// Without its file a restart forgets the family. The locked directory replaces its lock.
@@ -147,6 +142,7 @@ const (
 )
 
 type lifetime struct {
+	close  func() error // of the engine or limiter
 	kept   bool         // for the configuration; guarded by Families.mu
 	users  atomic.Int32 // see claim
 	saving sync.Mutex   // held by Sync, and while Release ends the family
@@ -161,9 +157,19 @@ func (l *lifetime) retire() bool { return l.users.CompareAndSwap(configured, ret
 
 func (l *lifetime) isOver() bool { return l.users.Load() == retired }
 
+// health returns the fault that check finds, or nil if the family has ended.
+func (l *lifetime) health(check func() error) error {
+	if l.isOver() {
+		return nil
+	}
+	return check()
+}
+
 func owes(family Family) bool {
-	for range family.Owing() {
-		return true
+	if here, ok := family.(InProcess); ok {
+		for range here.Owing() {
+			return true
+		}
 	}
 	return false
 }

@@ -16,9 +16,9 @@ func TestKeysOfAllBytesAreSaved(t *testing.T) {
 	family, err := s.Of(limit)
 	require.NoError(t, err)
 	for i, key := range keys {
-		require.True(t, family.Engine().TakeWith(limit, key, int64(i+1)).Allowed)
+		require.True(t, EngineOf(family).TakeWith(limit, key, int64(i+1)).Allowed)
 		if i%2 == 0 {
-			require.NoError(t, family.Ledger().Carry(key, limit, parse("funnel 20, 1/d")))
+			require.NoError(t, family.(InProcess).Ledger().Carry(key, limit, parse("funnel 20, 1/d")))
 		}
 	}
 	require.NoError(t, s.Close())
@@ -26,9 +26,9 @@ func TestKeysOfAllBytesAreSaved(t *testing.T) {
 	family, err = s.Of(limit)
 	require.NoError(t, err)
 	noted := map[string]bool{}
-	family.Ledger().Each(func(key string) { noted[key] = true })
+	family.(InProcess).Ledger().Each(func(key string) { noted[key] = true })
 	for i, key := range keys {
-		assert.EqualValues(t, 9-i, family.Engine().TakeWith(limit, key, 0).Remaining, "%q", key)
+		assert.EqualValues(t, 9-i, EngineOf(family).TakeWith(limit, key, 0).Remaining, "%q", key)
 		assert.Equal(t, i%2 == 0, noted[key], "%q", key)
 	}
 }
@@ -39,19 +39,19 @@ func TestLedgerTranslatesOnce(t *testing.T) {
 	slow, fast := parse("funnel 100, 1/d"), parse("funnel 100, 2/d")
 	family, err := s.Of(slow)
 	require.NoError(t, err)
-	ledger := family.Ledger()
-	require.True(t, family.Engine().TakeWith(slow, "k", 40).Allowed)
+	ledger := family.(InProcess).Ledger()
+	require.True(t, EngineOf(family).TakeWith(slow, "k", 40).Allowed)
 	for range 3 {
 		require.NoError(t, ledger.Carry("k", slow, fast))
-		assert.EqualValues(t, 60, family.Engine().TakeWith(fast, "k", 0).Remaining)
+		assert.EqualValues(t, 60, EngineOf(family).TakeWith(fast, "k", 0).Remaining)
 	}
 	require.NoError(t, ledger.Carry("k", slow, parse("funnel 100, 2/d")))
-	assert.EqualValues(t, 60, family.Engine().TakeWith(fast, "k", 0).Remaining, "an equal limit")
+	assert.EqualValues(t, 60, EngineOf(family).TakeWith(fast, "k", 0).Remaining, "an equal limit")
 	require.NoError(t, ledger.Carry("k", fast, slow))
-	assert.EqualValues(t, 60, family.Engine().TakeWith(slow, "k", 0).Remaining)
+	assert.EqualValues(t, 60, EngineOf(family).TakeWith(slow, "k", 0).Remaining)
 	ledger.Clear()
 	require.NoError(t, ledger.Carry("k", slow, fast))
-	assert.EqualValues(t, 60, family.Engine().TakeWith(fast, "k", 0).Remaining)
+	assert.EqualValues(t, 60, EngineOf(family).TakeWith(fast, "k", 0).Remaining)
 	require.NoError(t, s.Close())
 	assert.Error(t, ledger.Carry("k", fast, slow))
 	noted := 0

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,7 +12,6 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/limits"
-	"github.com/ral-limiter/ral/observe/metrics"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/redis/rueidis"
 )
@@ -84,7 +82,7 @@ func (s *Families) addShared(limit policy.Policy, leased bool) (Family, error) {
 	if len(all) == 0 {
 		config.Redis = f.Redis
 	} else {
-		config.Via = all[0].Fleet()
+		config.Via = all[0].(InRedis).Fleet()
 	}
 	if f.OnEvent != nil {
 		config.OnEvent = f.OnEvent(config.Name)
@@ -93,7 +91,7 @@ func (s *Families) addShared(limit policy.Policy, leased bool) (Family, error) {
 	if err != nil {
 		return nil, err
 	}
-	family.limiter, family.name = limiter, config.Name
+	family.Limiter, family.name, family.life.close = limiter, config.Name, limiter.Close
 	s.append(family)
 	return family, nil
 }
@@ -161,33 +159,24 @@ func (l *logs) of(limit policy.Policy) (policy.Policy, error) {
 	return log, nil
 }
 
+// remote is also the limiter for calls that bring their limit.
 type remote struct {
-	life    lifetime
-	limit   policy.Policy
-	limiter *fleet.Limiter
-	name    string
-	leased  bool // limiter is in Leased mode
-	logs    logs // for AtMosts
+	*fleet.Limiter
+	life   lifetime
+	limit  policy.Policy
+	name   string
+	leased bool // Limiter is in Leased mode
+	logs   logs // for AtMosts
 }
 
-func (f *remote) Limit() policy.Policy            { return f.limit }
-func (f *remote) Engine() *engine.Engine[string]  { return nil }
-func (f *remote) Fleet() *fleet.Limiter           { return f.limiter }
-func (f *remote) Name() string                    { return f.name }
-func (f *remote) Limiter() limits.Limiter[string] { return byCall{f} }
-func (f *remote) Backend() limits.Limiter[string] { return f.limiter }
-func (f *remote) Ledger() *Ledger                 { return nil }
-func (f *remote) Metrics() *metrics.Source        { return f.limiter.Metrics() }
-func (f *remote) lifetime() *lifetime             { return &f.life }
-func (f *remote) close() error                    { return f.limiter.Close() }
+func (f *remote) Limit() policy.Policy           { return f.limit }
+func (f *remote) Fleet() *fleet.Limiter          { return f.Limiter }
+func (f *remote) Name() string                   { return f.name }
+func (f *remote) ByCall() limits.Limiter[string] { return f }
+func (f *remote) Health() error                  { return f.life.health(f.Limiter.Health) }
+func (f *remote) lifetime() *lifetime            { return &f.life }
 
-// Words in Redis stay, and only Redis knows the keys.
-
-func (f *remote) Keys() iter.Seq[string]  { return func(func(string) bool) {} }
-func (f *remote) Owing() iter.Seq[string] { return f.Keys() }
-func (f *remote) Sync() error             { return nil }
-
-func (f *remote) ChangeLimit(ctx context.Context, key string, from, to policy.Policy) error {
+func (f *remote) ChangeLimit(ctx context.Context, key string, from, to policy.Policy, keep ...engine.Keep) error {
 	from, err := f.shared(from)
 	if err != nil {
 		return err
@@ -195,7 +184,7 @@ func (f *remote) ChangeLimit(ctx context.Context, key string, from, to policy.Po
 	if to, err = f.shared(to); err != nil {
 		return err
 	}
-	return f.limiter.ChangeLimit(ctx, key, from, to)
+	return f.Limiter.ChangeLimit(ctx, key, from, to, keep...)
 }
 
 func isLease(family Family) bool {
@@ -216,9 +205,9 @@ func (f *remote) TakeWith(ctx context.Context, limit policy.Policy, key string, 
 	switch {
 	case err != nil:
 	case f.leased:
-		a, err = f.limiter.Take(ctx, key, n)
+		a, err = f.Limiter.Take(ctx, key, n)
 	default:
-		a, err = f.limiter.TakeWith(ctx, limit, key, n)
+		a, err = f.Limiter.TakeWith(ctx, limit, key, n)
 	}
 	return a.Decision, err
 }
@@ -229,7 +218,7 @@ func (f *remote) RefundWith(ctx context.Context, limit policy.Policy, key string
 	if err != nil {
 		return policy.Decision{}, err
 	}
-	a, err := f.limiter.RefundWith(ctx, limit, key, n)
+	a, err := f.Limiter.RefundWith(ctx, limit, key, n)
 	if err == nil && !a.Allowed && n != 0 && a.Err() != nil && !errors.Is(a.Err(), limits.ErrBlocked) {
 		err = a.Err()
 	}
@@ -240,7 +229,7 @@ func (f *remote) Hold(ctx context.Context, call limits.Call[string]) (g limits.G
 	if call.Limit, err = f.shared(call.Limit); err != nil {
 		return g, err
 	}
-	if g, err = f.limiter.Hold(ctx, call); err == nil && !g.Allowed {
+	if g, err = f.Limiter.Hold(ctx, call); err == nil && !g.Allowed {
 		if cause := g.Err(); errors.Is(cause, fleet.ErrTooManyLimits) || errors.Is(cause, fleet.ErrMisfit) {
 			err = cause
 		}
@@ -248,54 +237,21 @@ func (f *remote) Hold(ctx context.Context, call limits.Call[string]) (g limits.G
 	return g, err
 }
 
-func (f *remote) Reset(ctx context.Context, key string) (bool, error) {
-	return f.limiter.Reset(ctx, key)
-}
-
-func (f *remote) Block(ctx context.Context, key string, d time.Duration) error {
-	return f.limiter.Block(ctx, key, d)
-}
-
-func (f *remote) Blocked(ctx context.Context, key string) (time.Duration, error) {
-	return f.limiter.Blocked(ctx, key)
-}
-
-func (f *remote) Health() error {
-	if f.life.isOver() {
-		return nil
-	}
-	return f.limiter.Health()
-}
-
-// byCall is a remote family for adapters with limits in their calls.
-type byCall struct{ *remote }
-
-var (
-	_ limits.Limiter[string] = byCall{}
-	_ limits.Batcher[string] = byCall{}
-)
-
-func (b byCall) Admit(ctx context.Context, key string, n int64) (limits.Answer, error) {
-	return b.limiter.Admit(ctx, key, n)
-}
-
-func (b byCall) LimitFor(key string) policy.Policy { return b.limiter.LimitFor(key) }
-
-func (b byCall) Remote() bool { return true }
+var _ limits.Batcher[string] = (*remote)(nil)
 
 // HoldAll implements limits.Batcher. Leased limits are asked separately.
-func (b byCall) HoldAll(ctx context.Context, parts []limits.Part[string]) (grants []limits.Grant, ok bool, err error) {
+func (f *remote) HoldAll(ctx context.Context, parts []limits.Part[string]) (grants []limits.Grant, ok bool, err error) {
 	shared := make([]limits.Part[string], len(parts))
 	for i, part := range parts {
-		of, ok := part.Limiter.(byCall)
-		if !ok || of.leased {
+		other, ok := part.Limiter.(*remote)
+		if !ok || other.leased {
 			return nil, false, nil
 		}
-		if part.Call.Limit, err = of.shared(part.Call.Limit); err != nil {
+		if part.Call.Limit, err = other.shared(part.Call.Limit); err != nil {
 			return nil, true, err
 		}
-		part.Limiter = of.limiter
+		part.Limiter = other.Limiter
 		shared[i] = part
 	}
-	return b.limiter.HoldAll(ctx, shared)
+	return f.Limiter.HoldAll(ctx, shared)
 }

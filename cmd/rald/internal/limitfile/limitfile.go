@@ -36,8 +36,8 @@ func (f *File) Add(name string, limit policy.Policy, at configfile.Place) {
 	f.Limits[name], f.places[name] = limit, at
 }
 
-// Fault returns a *configfile.Error about the limit of that name.
-func (f *File) Fault(name string, err error) error { return f.places[name].Error(err) }
+// At returns the place of the limit of that name.
+func (f *File) At(name string) configfile.Place { return f.places[name] }
 
 // Read reads the file in the directory, a map from names to texts for policy.Parse:
 //

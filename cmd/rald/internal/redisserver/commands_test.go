@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -246,7 +247,7 @@ func TestPagesOfScansAreBounded(t *testing.T) {
 			family, err := c.server.config.Families.Of(limit)
 			require.NoError(t, err)
 			for i := range test.of {
-				family.Engine().TakeWith(limit, fmt.Sprintf(test.key, i), 1)
+				families.EngineOf(family).TakeWith(limit, fmt.Sprintf(test.key, i), 1)
 			}
 			p := c.scan("0", "COUNT", "9000000000000000000")
 			assert.Len(t, p.keys, test.page)

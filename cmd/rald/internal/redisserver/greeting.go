@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 )
 
 // Commands besides those that decide.
@@ -324,7 +326,7 @@ func (c *conn) info([][]byte) {
 	line("# Limits")
 	keys := 0
 	for family := range s.config.Families.All() {
-		stats := family.Engine().Stats()
+		stats := families.EngineOf(family).Stats()
 		keys += stats.Keys
 		line("%s:keys=%d,admitted=%d,refused=%d,evicted=%d,forgiven=%d", strings.ReplaceAll(family.Limit().String(), " ", "_"),
 			stats.Keys, stats.Admitted, stats.Refused, stats.Evicted, stats.Forgiven)

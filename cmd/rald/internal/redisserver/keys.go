@@ -138,7 +138,7 @@ func (c *conn) dbsize([][]byte) {
 	}
 	n := int64(0)
 	for family := range c.server.config.Families.All() {
-		for _, d := range family.Engine().All() {
+		for _, d := range families.EngineOf(family).All() {
 			if d.ResetAfter > 0 {
 				n++
 			}
@@ -313,7 +313,7 @@ func newCursor() int64 {
 func keysOf(in *families.Families) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for family := range in.All() {
-			for key, d := range family.Engine().All() {
+			for key, d := range families.EngineOf(family).All() {
 				if key, ok := shown(key); ok && d.ResetAfter > 0 && !yield(key) {
 					return
 				}

@@ -26,7 +26,7 @@ func infoShared(of *families.Families, line func(format string, args ...any)) {
 		if err := family.Health(); err != nil && away == 0 {
 			away, why = 1, strings.Join(strings.Fields(err.Error()), " ")
 		}
-		servers = max(servers, family.Fleet().Stats().Servers)
+		servers = max(servers, family.(families.InRedis).Fleet().Stats().Servers)
 	}
 	line("backend:redis")
 	line("backend_name:%s", shared.Name)
@@ -38,7 +38,7 @@ func infoShared(of *families.Families, line func(format string, args ...any)) {
 	line("")
 	line("# Limits")
 	for family := range of.All() {
-		s := family.Fleet().Stats()
+		s := family.(families.InRedis).Fleet().Stats()
 		line("%s:admitted=%d,refused=%d,redis=%d,leased=%d,share=%d,open=%d,closed=%d", strings.ReplaceAll(family.Limit().String(), " ", "_"),
 			s.Admitted, s.Refused, s.Exact, s.Leased, s.Local, s.Open, s.Closed)
 	}

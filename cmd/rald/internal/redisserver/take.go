@@ -113,7 +113,7 @@ func (c *conn) wait(args [][]byte) {
 		return
 	}
 	call := limits.Call[string]{Key: u.Key, N: n, Limit: u.Limit, Patience: time.Duration(patience) * time.Millisecond}
-	hold := u.Family.Hold
+	hold := u.Family.ByCall().Hold
 	if patience == 0 && !u.Limit.Delays() {
 		grant, err := hold(c.background(), call)
 		c.decided(grant.Decision, err)
