@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	_ "embed" // the script
 	"fmt"
 	"strings"
 
@@ -15,10 +14,7 @@ import (
 // Ask is N units of a key, for [Store.TakeAll]. Patience is ignored.
 type Ask = TakeAsk
 
-//go:embed lua/all.lua
-var allLua string
-
-// kinds are the letters of algorithms in allLua.
+// kinds are the letters of algorithms in lua/all.lua.
 var kinds = map[shape.Kind]string{
 	shape.Funnel: "p", shape.Queue: "p", shape.Bursty: "p", shape.FixedWindow: "w", shape.SlidingWindow: "s",
 	shape.AlignedWindow: "a",
@@ -38,7 +34,7 @@ func (s *Store) allScript() *script {
 	return s.newScript(timeLua, noteLua, head.String(), strings.NewReplacer(
 		"LOGREPLY", logReply, "LOG", logLua, "BLOCK", blockLua, "PUNISH", punishLua, "RECORD", recordLua, "WRITE", writeLua,
 		"READ", strings.Replace(readLua, "local h, l =", "h, l =", 1),
-	).Replace(allLua))
+	).Replace(lua("all")))
 }
 
 // TakeAll takes the units of every ask, or none, in a call of Redis. No call waits: a Queue
@@ -56,7 +52,7 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 	notes := false
 	for i, a := range asks {
 		var err error
-		if keys[i], err = s.name(a.Limit.prefix, a.Key); err != nil {
+		if keys[i], err = nameIn(a.Limit.prefix, a.Key); err != nil {
 			return nil, err
 		}
 		keys[len(asks)+i] = a.Limit.blockName(keys[i])
@@ -93,7 +89,7 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 	if notes {
 		all = logNames(keys, keys[:len(asks)])
 	}
-	reply, err := s.run(ctx, s.scripts.all, all, args).ToArray()
+	reply, err := s.runOne(ctx, s.scripts.all, all, args...).ToArray()
 	if err != nil {
 		return nil, explain(err, keys[:len(asks)]...)
 	}
@@ -128,10 +124,11 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 		if err != nil {
 			return nil, explain(err, keys[i])
 		}
+		r := &answer{parts: parts, name: keys[i]}
 		if a.Limit.log != nil {
-			f, err := a.Limit.parseLog(parts, keys[i])
-			if err != nil {
-				return nil, err
+			f := a.Limit.readLog(r)
+			if r.err != nil {
+				return nil, r.err
 			}
 			ask := a.N
 			standing[i] = a.Limit.decideLog(f, 0, 0)
@@ -146,14 +143,14 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 			if !twice {
 				b.word = f.block
 			}
-			b.word = a.Limit.heedLog(&taken[i], f, b.word, a.N, !b.counted)
+			b.word = a.Limit.obeyLog(&taken[i], f, b.word, a.N, !b.counted)
 			b.counted = b.counted || counts(&taken[i])
 			blocks[blockName] = b
 			if taken[i].Allowed {
 				fits[keys[i]] += a.N
 			}
 		} else {
-			f, err := parseWithBlock(parts, keys[i], a.Limit)
+			f, err := r.found(a.Limit)
 			if err != nil {
 				return nil, err
 			}
@@ -204,15 +201,10 @@ func (l *Limit) decideAtOnce(name string, f *found, n int64) (Taken, error) {
 	if _, d := l.policy.Take(f.word, f.at, n, 0); d.Wait > 0 && !f.taken {
 		t := l.standing(f.word, f.at)
 		t.Allowed, t.RetryAfter = false, d.Wait
-		l.heed(&t, f, n)
+		l.obey(&t, f, n)
 		return t, nil
 	}
 	return l.decide(name, f, n, 0)
-}
-
-func (l *Limit) standing(word uint64, at policy.Instant) Taken {
-	_, d := l.policy.Take(word, at, 0, 0)
-	return Taken{Decision: d, Before: word, After: word, At: at}
 }
 
 // together returns an error if names in a cluster have different hash tags.
@@ -226,10 +218,4 @@ func (s *Store) together(names []string) error {
 		}
 	}
 	return nil
-}
-
-func hashTag(name string) string {
-	_, rest, _ := strings.Cut(name, "{")
-	tag, _, _ := strings.Cut(rest, "}")
-	return tag
 }

@@ -2,19 +2,14 @@ package store
 
 import (
 	"context"
-	_ "embed" // the script
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/redis/rueidis"
 
-	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
-
-//go:embed lua/charge.lua
-var chargeLua string
 
 // Debt is units to charge to the key of a [Tail].
 type Debt struct {
@@ -46,7 +41,7 @@ func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error 
 	}
 	if len(order) > 0 {
 		all.script = l.charge
-		res := s.runAll(ctx, []call{all})[0]
+		res := s.run(ctx, []call{all})[0]
 		if err := res.Error(); err != nil && len(order) > 1 && errors.Is(explain(err, ""), ErrCrossSlot) {
 			// A proxy hides a cluster. Nothing was done.
 			s.apart.Store(true)
@@ -54,7 +49,7 @@ func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error 
 		}
 		l.understandCharges(res, all.keys, func(i int, err error) { errs[order[i]] = err }, func(i int) int64 { return debts[order[i]].Units })
 	}
-	for i, res := range s.runAll(ctx, calls) {
+	for i, res := range s.run(ctx, calls) {
 		_, errs[of[i]] = l.understandChange(res, calls[i].keys[0], -debts[of[i]].Units, take{})
 	}
 	return errs
@@ -62,20 +57,15 @@ func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error 
 
 // understandCharges reads the reply on the keys of a script.
 func (l *Limit) understandCharges(res rueidis.RedisResult, names []string, reply func(i int, err error), units func(i int) int64) {
-	parts, err := res.ToArray()
-	if err == nil && len(parts) != 1+2*len(names) {
-		err = fmt.Errorf("%w (a reply of %d parts)", ErrDisagrees, len(parts))
-	}
-	var us int64
-	if err == nil {
-		us, err = parts[0].AsInt64()
-	}
+	r := read(res, names[0], 1+2*len(names))
+	us := r.number()
 	for i, name := range names {
-		if err != nil {
-			reply(i, explain(err, name))
+		before, after := r.next(), r.next()
+		if r.err != nil {
+			reply(i, r.err)
 			continue
 		}
-		reply(i, l.understandCharge(instant(us), parts[2*i+1], parts[2*i+2], name, units(i)))
+		reply(i, l.understandCharge(instant(us), before, after, name, units(i)))
 	}
 }
 
@@ -92,30 +82,11 @@ func (l *Limit) understandCharge(at policy.Instant, before, after rueidis.RedisM
 	return l.agrees(name, found{word: word, at: at}, -units, take{}, did, false)
 }
 
-// agrees returns an error unless the policy changes the word as the script did. If the script made
-// later takes again, which only it knows, the word must not have risen.
-func (l *Limit) agrees(name string, f found, back int64, of take, did uint64, again bool) error {
-	next := l.changed(f, back, of)
-	if again {
-		next = min(did, f.word)
-	}
-	if did != next && !l.beyond(did, next) {
-		return fmt.Errorf("%w (%v, %s: word %d at %d, %d units back, of %+v: the script makes it %d)",
-			ErrDisagrees, l.policy, shown(name), f.word, f.at, back, of, did)
-	}
-	return nil
-}
-
-// beyond reports whether a script charged an AlignedWindow only up to mostCounted.
-func (l *Limit) beyond(did, next uint64) bool {
-	return l.shape.Kind == shape.AlignedWindow && did < next && did == did>>l.shape.Bits<<l.shape.Bits|mostCounted
-}
-
 func (s *Store) chargeScript(a algorithm) *script {
 	format, _, _ := strings.Cut(writeLua, "redis.call")
 	return s.newScript(timeLua, strings.NewReplacer(
 		"PARAMS", a.params, "UNPACK", strings.NewReplacer("ARGV[1]", "ARGV[i]", "local ", "").Replace(a.unpack()),
 		"READ", strings.NewReplacer("local w = redis.call('GET', key)\n", "", "local h", "h").Replace(readLua),
 		"BODY", a.body, "FORMAT", strings.Replace(format, "local word", "word", 1),
-	).Replace(chargeLua))
+	).Replace(lua("charge")))
 }

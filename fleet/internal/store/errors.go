@@ -1,6 +1,9 @@
 package store
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -110,6 +113,18 @@ func shown(names ...string) string {
 		texts[i] = fmt.Sprintf("%q for key %s", before, Fingerprint(name[len(before):]))
 	}
 	return strings.Join(texts, ", ")
+}
+
+// Fingerprint returns the start of the SHA-256 of the key of a [Tail], in hexadecimal, as logs of
+// package httplimit show keys.
+func Fingerprint(tail string) string {
+	key, hashed := strings.CutPrefix(tail, "#")
+	key = strings.TrimSuffix(strings.TrimPrefix(key, "{"), "}")
+	sum := sha256.Sum256([]byte(key))
+	if hashed {
+		_, _ = base64.RawURLEncoding.Decode(sum[:], []byte(key)) // as Short has made it
+	}
+	return hex.EncodeToString(sum[:6])
 }
 
 // quoted quotes s and cuts it.

@@ -8,7 +8,7 @@ func (s *Store) BlockName(l *Limit, name string) string { return l.blockName(nam
 
 // BlockWord returns the word of a key's block.
 func (s *Store) BlockWord(ctx context.Context, l *Limit, key string) (uint64, error) {
-	name, err := s.name(l.blocks, key)
+	name, err := nameIn(l.blocks, key)
 	if err != nil {
 		return 0, err
 	}
@@ -23,7 +23,7 @@ func (s *Store) BlockWord(ctx context.Context, l *Limit, key string) (uint64, er
 
 func SlotOf(name string) int { return slot(hashTag(name)) }
 
-func (s *Store) Name(l *Limit, key string) (string, error) { return s.name(l.prefix, key) }
+func (s *Store) Name(l *Limit, key string) (string, error) { return nameIn(l.prefix, key) }
 
 // Corrupt makes the limit's scripts reply word, time and taken as given.
 func (s *Store) Corrupt(l *Limit, reply string) {

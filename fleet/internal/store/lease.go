@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	_ "embed" // the script
 	"fmt"
 	"strings"
 
@@ -28,27 +27,17 @@ type LeaseReply struct {
 	Err error
 }
 
-// mostLeased bounds the units of a lease, so that a script's numbers hold them.
-const mostLeased = 1 << 22
-
-//go:embed lua/lease.lua
-var leaseLua string
+// maxLeased bounds the units of a lease, so that a script's numbers hold them.
+const maxLeased = 1 << 22
 
 // leaseParams has a funnel's interval and depth in place of a call's units and reach.
-const (
-	leaseParams = "need, most, ih, il, dh, dl, fh, fl, e, x"
-	leaseAsk    = `
-		local ah, al = n * ih, n * il
-		ah, al = ah + (al - al % 1e9) / 1e9, al % 1e9
-		local rh, rl = dh - ah, dl - al
-`
-)
+const leaseParams = "need, most, ih, il, dh, dl, fh, fl, e, x"
 
 func (s *Store) leaseScript(kind shape.Kind) *script {
 	a := algorithms[kind]
 	body := a.body
 	if kind == shape.Funnel {
-		a, body = newAlgorithm(a.body, leaseParams), leaseAsk+a.body
+		a, body = newAlgorithm(a.body, leaseParams), lua("leaseask")+a.body
 	} else {
 		a = newAlgorithm(a.body, "need, most, "+strings.TrimPrefix(a.params, "n, "))
 		body = "local rest = rest\n" + body
@@ -58,7 +47,7 @@ func (s *Store) leaseScript(kind shape.Kind) *script {
 		"if h < 0 then return {w, us, -1} end\n",
 		"local b = redis.call('GET', KEYS[2])\n", s.rule.local(), blockLua,
 		"if blocked or level < 0 then return {w, us, 0, b} end\n", a.unpack(),
-		strings.Replace(leaseLua, "BODY", body, 1), writeLua,
+		strings.Replace(lua("lease"), "BODY", body, 1), writeLua,
 		"return {w, us, granted}\n")
 }
 
@@ -82,16 +71,16 @@ func (s *Store) Lease(ctx context.Context, asks []LeaseAsk) []LeaseReply {
 			replies[i].Err = &policy.FieldError{Of: "store.Lease", Field: "Limit", Value: a.Limit.policy, Want: "a Funnel, FixedWindow or SlidingWindow"}
 			continue
 		}
-		a.Most = min(a.Most, a.Limit.limit, mostLeased)
+		a.Most = min(a.Most, a.Limit.limit, maxLeased)
 		if a.Need < 1 || a.Need > a.Most {
 			replies[i].Err = &policy.FieldError{Of: "store.Lease", Field: "Need", Value: a.Need, Want: fmt.Sprintf("between 1 and %d", a.Most)}
 			continue
 		}
-		if names[i], replies[i].Err = s.name(a.Limit.prefix, a.Key); replies[i].Err == nil {
+		if names[i], replies[i].Err = nameIn(a.Limit.prefix, a.Key); replies[i].Err == nil {
 			calls = append(calls, call{i, a.Limit.lease, []string{names[i], a.Limit.blockName(names[i])}, []string{packed(a.Limit.leaseFigures(a.Need, a.Most))}})
 		}
 	}
-	for i, res := range s.runAll(ctx, calls) {
+	for i, res := range s.run(ctx, calls) {
 		at := calls[i].index
 		replies[at] = asks[at].parse(res, names[at])
 	}
@@ -99,15 +88,12 @@ func (s *Store) Lease(ctx context.Context, asks []LeaseAsk) []LeaseReply {
 }
 
 func (a *LeaseAsk) parse(res rueidis.RedisResult, name string) (r LeaseReply) {
-	reply, err := res.ToArray()
-	if err != nil {
-		return LeaseReply{Err: explain(err, name)}
-	}
-	f, err := parseWithBlock(reply, name, a.Limit)
+	said := read(res, name, 3, 4)
+	f, err := said.found(a.Limit)
 	if err != nil {
 		return LeaseReply{Err: err}
 	}
-	r.Granted, _ = reply[2].AsInt64()
+	r.Granted = f.count
 	if r.Granted < a.Most && a.Limit.rule.blockedFor(f.block, f.at) == 0 { // one more must not fit
 		more := max(r.Granted+1, a.Need)
 		if _, d := a.Limit.policy.Take(f.word, f.at, more, 0); d.Allowed {

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"encoding/binary"
-	"fmt"
 	"math"
 	"math/bits"
 	"time"
@@ -39,6 +37,8 @@ func (l *Limit) Rule() penalty.Rule { return *l.rule.Rule }
 // Names returns the names in Redis of the word of a tail's key, and of its block.
 func (l *Limit) Names(tail string) (word, block string) { return l.prefix + tail, l.blocks + tail }
 
+func (l *Limit) blockName(name string) string { return l.blocks + name[len(l.prefix):] }
+
 // Reads reports whether the limits share their words, and their names in Redis.
 func (l *Limit) Reads(other *Limit) bool { return l.prefix == other.prefix }
 
@@ -50,75 +50,14 @@ func (l *Limit) Lasts() time.Duration {
 	return time.Duration(l.shape.End)
 }
 
-const (
-	shortestSliding = time.Millisecond
-	mostAligned     = 1 << 52
-	mostCounted     = 1<<53 - 1
-)
+// canTake reports whether n units can ever be taken.
+func (l *Limit) canTake(n int64) bool { return n > 0 && n <= l.limit }
 
-// Limit prepares a policy, or returns a *policy.FieldError. Redis can decide Funnel, Queue, Bursty,
-// FixedWindow, fleet.SlidingLog, and SlidingWindow and AlignedWindow of whole microseconds
-// (SlidingWindow from a millisecond on).
-func (s *Store) Limit(p policy.Policy) (*Limit, error) {
-	refuse := func(want string) (*Limit, error) {
-		return nil, &policy.FieldError{Of: "fleet.Config", Field: "Policy", Value: p, Want: want}
-	}
-	if shape.IsNil(p) {
-		return refuse("a policy")
-	}
-	if log, ok := p.(*slidinglog.Log); ok {
-		return &Limit{
-			policy: p, blocks: s.blocks, rule: s.rule, log: log, limit: log.Limit(), take: s.logTakeScript(), back: s.scripts.relog,
-			prefix: s.prefix(fmt.Sprintf("l%d", log.Per)),
-		}, nil
-	}
-	if a, ok := p.(policy.Anchored); ok {
-		p = a.Anchor(s.options.Epoch)
-	}
-	shaped, ok := p.(shape.Shaped)
-	if !ok || shaped.Shape().Kind == 0 {
-		return refuse("a Funnel, Queue, Bursty, FixedWindow, SlidingWindow or AlignedWindow of package policy, or a fleet.SlidingLog (which keeps the promise of AtMost, at the full rate)")
-	}
-	l := &Limit{policy: p, blocks: s.blocks, rule: s.rule, shape: shaped.Shape()}
-	family := ""
-	switch l.shape.Kind {
-	case shape.Funnel:
-		family = "f"
-	case shape.Queue:
-		family = "q"
-	case shape.Bursty:
-		family = "b"
-	case shape.FixedWindow:
-		family = fmt.Sprintf("w%d-%d", l.shape.Per, l.shape.Bits)
-	case shape.SlidingWindow:
-		if l.shape.Per < shortestSliding || l.shape.Per%time.Microsecond != 0 {
-			return refuse("a SlidingWindow with a period of a millisecond or more, in whole microseconds, the unit of Redis's clock")
-		}
-		family = fmt.Sprintf("s%d", l.shape.Per)
-	case shape.AlignedWindow:
-		switch {
-		case l.shape.Per%time.Microsecond != 0:
-			return refuse("an AlignedWindow with a period of whole microseconds, the unit of Redis's clock")
-		case l.shape.Limit > mostAligned:
-			return refuse(fmt.Sprintf("an AlignedWindow of at most %d units", int64(mostAligned)))
-		}
-		family = fmt.Sprintf("a%d", l.shape.Per)
-	}
-	l.limit = l.shape.Limit
-	l.prefix = s.prefix(family)
-	l.take = s.takeScript(algorithms[l.shape.Kind])
-	l.back = s.backScript(givers[l.shape.Kind], l.notes())
-	if l.notes() {
-		l.noting = s.takeScript(paceNoting, noteLua)
-	}
-	l.charge = s.chargeScript(givers[l.shape.Kind])
-	l.one = packed(l.figures(1, 0))
-	switch l.shape.Kind {
-	case shape.Funnel, shape.FixedWindow, shape.SlidingWindow:
-		l.lease = s.leaseScript(l.shape.Kind)
-	}
-	return l, nil
-}
+const (
+	minSliding = time.Millisecond
+	maxAligned = 1 << 52
+	maxCounted = 1<<53 - 1
+)
 
 // As in package policy.
 const (
@@ -127,13 +66,13 @@ const (
 	maxPatience = time.Duration(1) << (62 - tickBits) // 9 years
 )
 
-// held limits patience to the range that counts.
-func held(patience time.Duration) time.Duration { return min(max(patience, 0), maxPatience) }
+// bounded limits patience to the range that counts.
+func bounded(patience time.Duration) time.Duration { return min(max(patience, 0), maxPatience) }
 
 // figures are the parameters of the limit's script.
 func (l *Limit) figures(n int64, patience time.Duration) []float64 {
 	s := &l.shape
-	waits := uint64(held(patience))
+	waits := uint64(bounded(patience))
 	end, rest := s.End/1000, s.End%1000
 	switch s.Kind {
 	case shape.FixedWindow:
@@ -151,7 +90,7 @@ func (l *Limit) figures(n int64, patience time.Duration) []float64 {
 	}
 	if s.Kind == shape.AlignedWindow {
 		low := min(s.Bits, 23)
-		full := min(uint64(1)<<s.Bits-1, mostCounted)
+		full := min(uint64(1)<<s.Bits-1, maxCounted)
 		return []float64{
 			float64(n), float64(s.Limit), float64(full), math.Ldexp(1, int(low)), math.Ldexp(1, int(s.Bits-low)),
 			float64(s.Per / time.Microsecond), float64(s.Last), float64(end), float64(waits / 1000), float64(s.Zero / 1000),
@@ -174,20 +113,19 @@ func (l *Limit) figures(n int64, patience time.Duration) []float64 {
 	return append(pairs(ask, reach, from), float64(end), float64(rest<<tickBits))
 }
 
-// pairs splits numbers like the scripts.
-func pairs(numbers ...uint64) (all []float64) {
-	for _, n := range numbers {
-		hi, lo := bits.Div64(0, n, 1_000_000_000)
-		all = append(all, float64(hi), float64(lo))
-	}
-	return all
+// tick converts an instant like paced policies.
+func (l *Limit) tick(at policy.Instant) uint64 {
+	return uint64(min(max(at, 0), policy.Instant(l.shape.End))) << tickBits
 }
 
-// packed encodes doubles for struct.unpack.
-func packed(figures []float64) string {
-	b := make([]byte, 0, 8*len(figures))
-	for _, f := range figures {
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(f))
+// ticks returns the fill of |n| units, up to MaxWord.
+func (l *Limit) ticks(n int64) uint64 {
+	if n < 0 {
+		n = -max(n, -math.MaxInt64)
 	}
-	return string(b)
+	hi, lo := bits.Mul64(uint64(n), l.shape.Interval)
+	if hi > 0 || lo > policy.MaxWord {
+		return policy.MaxWord
+	}
+	return lo
 }

@@ -1,10 +1,7 @@
 package store
 
 import (
-	"fmt"
 	"time"
-
-	"github.com/redis/rueidis"
 
 	"github.com/ral-limiter/ral/policy"
 )
@@ -34,7 +31,7 @@ func (s *Store) logTakeScript() *script {
 // logFigures are the parameters of a log. Its instants are microseconds, so rounding periods up and
 // patience down changes nothing.
 func (l *Limit) logFigures(n int64, patience time.Duration) []float64 {
-	return []float64{float64(n), float64(l.log.Limit()), float64(l.logPer()), float64(held(patience) / time.Microsecond)}
+	return []float64{float64(n), float64(l.log.Limit()), float64(l.logPer()), float64(bounded(patience) / time.Microsecond)}
 }
 
 func (l *Limit) logPer() int64 {
@@ -48,25 +45,18 @@ type foundLog struct {
 	block                          uint64
 }
 
-func (l *Limit) parseLog(reply []rueidis.RedisMessage, name string) (f foundLog, err error) {
-	if len(reply) == 3 { // not a log
-		member, _ := reply[0].ToString()
-		return f, notAWord(name, member)
+func (l *Limit) readLog(r *answer) (f foundLog) {
+	if r.err == nil && len(r.parts) == 3 { // not a log
+		member := r.next()
+		text, _ := member.ToString()
+		r.err = notAWord(r.name, text)
 	}
-	if len(reply) != 6 && len(reply) != 7 {
-		return f, fmt.Errorf("%w (a reply of %d parts)", ErrDisagrees, len(reply))
+	r.expect(6, 7)
+	f.used, f.us, f.taken, f.start, f.newest, f.first = r.number(), r.number(), r.number() == 1, r.number(), r.number(), r.number()
+	if r.err == nil && len(r.parts) > 0 {
+		f.block = r.block(l.blockName(r.name))
 	}
-	var taken int64
-	for i, into := range []*int64{&f.used, &f.us, &taken, &f.start, &f.newest, &f.first} {
-		if *into, err = reply[i].AsInt64(); err != nil {
-			return f, explain(err, name)
-		}
-	}
-	f.taken = taken == 1
-	if len(reply) == 7 {
-		f.block, err = parseBlock(reply[6], l.blockName(name))
-	}
-	return f, err
+	return f
 }
 
 func (l *Limit) decideLog(f foundLog, n int64, patience time.Duration) Taken {
@@ -81,7 +71,7 @@ func (l *Limit) decideLog(f foundLog, n int64, patience time.Duration) Taken {
 		t.Allowed, t.Wait, t.After = true, wait, uint64(f.first)
 		f.used, f.newest = f.used+n, f.start
 	default:
-		t.RetryAfter = wait - held(patience)
+		t.RetryAfter = wait - bounded(patience)
 	}
 	if f.newest <= now {
 		t.Remaining = max(l.limit-f.used, 0)
@@ -92,8 +82,8 @@ func (l *Limit) decideLog(f foundLog, n int64, patience time.Duration) Taken {
 	return t
 }
 
-func (l *Limit) heedLog(t *Taken, f foundLog, block uint64, n int64, counts bool) (next uint64) {
-	return l.rule.heed(t, block, n, counts, func() policy.Decision { return l.decideLog(f, 0, 0).Decision })
+func (l *Limit) obeyLog(t *Taken, f foundLog, block uint64, n int64, counts bool) (next uint64) {
+	return l.rule.obey(t, block, n, counts, func() policy.Decision { return l.decideLog(f, 0, 0).Decision })
 }
 
 func logTime(us int64) int64 { return min(max(us, 0), endLog) }

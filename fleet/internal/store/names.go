@@ -3,29 +3,28 @@ package store
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"fmt"
 	"strings"
 )
 
 const (
-	longestKey = 1 << 16
-	// longestPlain is the longest key that is not hashed.
-	longestPlain = 128
+	maxKey = 1 << 16
+	// maxPlain is the longest key that is not hashed.
+	maxPlain = 128
 )
 
 // CheckKey returns an error if the key is longer than 64 KiB.
 func CheckKey(key string) error {
-	if len(key) > longestKey {
+	if len(key) > maxKey {
 		return fmt.Errorf("%w: it has %d bytes", ErrKeyTooLong, len(key))
 	}
 	return nil
 }
 
-// name returns a key's name in Redis: prefix{key}, placed in a cluster by the part in braces. A key
+// nameIn returns a key's name in Redis: prefix{key}, placed in a cluster by the part in braces. A key
 // with a closing brace would end early, an empty key has no tag, and a long key takes memory. These
 // are hashed, to prefix#{hash}, which is no other key's name. Any bytes are a key.
-func (s *Store) name(prefix, key string) (string, error) {
+func nameIn(prefix, key string) (string, error) {
 	if err := CheckKey(key); err != nil {
 		return "", err
 	}
@@ -39,7 +38,7 @@ func Tail(key string) string { return TailOf(Short(key)) }
 // Short returns a unique text of up to 128 bytes for a key: the key itself unless it must be
 // hashed.
 func Short(key string) string {
-	if key != "" && len(key) <= longestPlain && strings.IndexByte(key, '}') < 0 {
+	if key != "" && len(key) <= maxPlain && strings.IndexByte(key, '}') < 0 {
 		return key
 	}
 	sum := sha256.Sum256([]byte(key))
@@ -54,22 +53,17 @@ func TailOf(short string) string {
 	return short
 }
 
-// Fingerprint returns the start of the SHA-256 of the key of a [Tail], in hexadecimal, as logs of
-// package httplimit show keys.
-func Fingerprint(tail string) string {
-	key, hashed := strings.CutPrefix(tail, "#")
-	key = strings.TrimSuffix(strings.TrimPrefix(key, "{"), "}")
-	sum := sha256.Sum256([]byte(key))
-	if hashed {
-		_, _ = base64.RawURLEncoding.Decode(sum[:], []byte(key)) // as Short has made it
-	}
-	return hex.EncodeToString(sum[:6])
-}
-
-func (s *Store) prefix(family string) string {
-	p := "ral:" + s.options.Name + ":" + family + ":"
-	if s.options.Tag != "" {
-		p += "{" + s.options.Tag + "}"
+// prefix begins the names of a family of keys.
+func prefix(o Options, family string) string {
+	p := "ral:" + o.Name + ":" + family + ":"
+	if o.Tag != "" {
+		p += "{" + o.Tag + "}"
 	}
 	return p
+}
+
+func hashTag(name string) string {
+	_, rest, _ := strings.Cut(name, "{")
+	tag, _, _ := strings.Cut(rest, "}")
+	return tag
 }

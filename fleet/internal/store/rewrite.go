@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	_ "embed" // the script
 	"fmt"
 	"strconv"
 	"time"
@@ -10,16 +9,13 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-//go:embed lua/swap.lua
-var swapLua string
-
 // Rewrite replaces a key's word by Next(word, now).
 type Rewrite struct {
 	Tail string // of the key
 	Next func(word uint64, now policy.Instant) uint64
 }
 
-const mostRewrites = 4
+const maxRewrites = 4
 
 // RewriteAll rewrites many words in two round trips, each once or not at all. A word that others
 // keep writing stays. Without an answer it stays or is rewritten unconfirmed. Redis rewrites it no
@@ -39,15 +35,15 @@ func (s *Store) RewriteAll(ctx context.Context, l *Limit, all []Rewrite, within 
 	if l.log != nil {
 		return &policy.FieldError{Of: "store.RewriteAll", Field: "Limit", Value: l.policy, Want: "a limit that has words"}
 	}
-	for range mostRewrites {
+	for range maxRewrites {
 		reads := make([]call, len(left))
 		for i, at := range left {
 			reads[i] = call{at, s.scripts.read, names[at : at+1], nil}
 		}
 		var swaps []call
-		for i, res := range s.runAll(ctx, reads) {
+		for i, res := range s.run(ctx, reads) {
 			at := reads[i].index
-			f, err := parse(res, names[at])
+			f, err := read(res, names[at], 3).found(l)
 			if err != nil {
 				failed(err)
 				continue
@@ -58,7 +54,7 @@ func (s *Store) RewriteAll(ctx context.Context, l *Limit, all []Rewrite, within 
 			}
 		}
 		left = left[:0]
-		for i, res := range s.runAll(ctx, swaps) {
+		for i, res := range s.run(ctx, swaps) {
 			switch did, err := res.AsInt64(); {
 			case err != nil:
 				failed(explain(err, swaps[i].keys[0]))
@@ -87,14 +83,4 @@ func (l *Limit) swapArgs(word, next uint64, now policy.Instant) []string {
 		next = 0
 	}
 	return []string{text(word), text(next), strconv.FormatInt(ends(fresh), 10)}
-}
-
-// ends is the millisecond from which a word that is fresh at that instant is void.
-func ends(fresh policy.Instant) int64 {
-	const ms = policy.Instant(time.Millisecond)
-	end := fresh / ms
-	if fresh%ms > 0 {
-		end++
-	}
-	return int64(end)
 }

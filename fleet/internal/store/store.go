@@ -1,46 +1,16 @@
 package store
 
 import (
-	"context"
 	"fmt"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
 
-	"github.com/ral-limiter/ral/internal/core/penalty"
+	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/policy"
 )
-
-// DefaultEpoch is the zero of time by default.
-var DefaultEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// Options configure a store. All stores that share keys must have the same.
-type Options struct {
-	// Name is the limit's name, and part of its keys' names. It must not contain braces.
-	Name string
-	// Tag is the hash tag of all keys, without braces; "": each key is its own tag.
-	Tag string
-	// Epoch is the zero of time, to the second; the zero Epoch is DefaultEpoch.
-	Epoch time.Time
-	// Clock, in microseconds since the epoch, replaces Redis's in tests. Keys last an hour longer.
-	Clock func() int64
-	// Penalty is the rule by which refusals block a key. The zero rule counts none.
-	Penalty penalty.Rule
-}
-
-// Store decides in Redis. Any number of goroutines may use it.
-type Store struct {
-	client  rueidis.Client
-	options Options
-	rule    rule
-	blocks  string      // of the names of blocks
-	apart   atomic.Bool // Redis refused a script on several keys
-	scripts struct {
-		read, look, soon, all, relog, lock, heartbeat *script
-	}
-}
 
 // New returns a store on the client. It sends nothing yet.
 func New(client rueidis.Client, o Options) *Store {
@@ -48,92 +18,84 @@ func New(client rueidis.Client, o Options) *Store {
 		o.Epoch = DefaultEpoch
 	}
 	s := &Store{client: client, options: o, rule: newRule(o.Penalty)}
-	s.blocks = s.prefix("block")
+	s.blocks = prefix(o, "block")
 	s.scripts.read = s.newScript("local key = KEYS[1]\n", timeLua, readLua,
 		"return {w, us, h < 0 and -1 or 0}\n")
 	s.scripts.look = s.newScript("local key = KEYS[1]\n", timeLua, readLua,
 		"return {w, us, h < 0 and -1 or 0, redis.call('GET', KEYS[2])}\n")
 	s.scripts.lock = s.newScript("local key = KEYS[1]\n", timeLua, s.rule.local(),
-		strings.Replace(lockLua, "BLOCK", blockLua, 1))
+		strings.Replace(lua("lock"), "BLOCK", blockLua, 1))
 	s.scripts.soon = s.newScript("local key = KEYS[1]\n", timeLua,
-		"if us > ARGV[4] + 0 then return -1 end\n", swapLua)
+		"if us > ARGV[4] + 0 then return -1 end\n", lua("swap"))
 	s.scripts.all = s.allScript()
 	s.scripts.relog = s.relogScript()
-	s.scripts.heartbeat = s.newScriptFrom(0, "local key = KEYS[1]\n", timeLua, heartbeatLua)
+	s.scripts.heartbeat = s.newScriptFrom(0, "local key = KEYS[1]\n", timeLua, lua("heartbeat"))
 	return s
 }
 
-// clocked returns the replacer of a script's clock, from epoch in seconds of Unix time.
-func (o Options) clocked(epoch int64) *strings.Replacer {
-	if o.Clock == nil {
-		expiry := strconv.FormatInt(epoch, 10) + "000 + ms"
-		return strings.NewReplacer(
-			"EPOCH", strconv.FormatInt(epoch, 10),
-			"EXPIRY", "'PXAT', "+expiry,
-			"LIFE", "'PEXPIREAT', key, "+expiry)
+// Limit prepares a policy, or returns a *policy.FieldError. Redis can decide Funnel, Queue, Bursty,
+// FixedWindow, fleet.SlidingLog, and SlidingWindow and AlignedWindow of whole microseconds
+// (SlidingWindow from a millisecond on).
+func (s *Store) Limit(p policy.Policy) (*Limit, error) {
+	refuse := func(want string) (*Limit, error) {
+		return nil, &policy.FieldError{Of: "fleet.Config", Field: "Policy", Value: p, Want: want}
 	}
-	expiry := "math.max(ms - math.floor(us / 1000), 0) + 3600000"
-	return strings.NewReplacer(
-		timeLua, fmt.Sprintf("local us = ARGV[#ARGV] + %d * 1e6\n", o.Epoch.Unix()-epoch),
-		"EXPIRY", "'PX', "+expiry,
-		"LIFE", "'PEXPIRE', key, "+expiry)
-}
-
-// run runs a script, and sends it if Redis has forgotten it.
-func (s *Store) run(ctx context.Context, sc *script, keys, args []string) rueidis.RedisResult {
-	if s.options.Clock != nil {
-		args = append(args[:len(args):len(args)], s.clock())
+	if shape.IsNil(p) {
+		return refuse("a policy")
 	}
-	count := int64(len(keys))
-	res := s.client.Do(ctx, s.client.B().Evalsha().Sha1(sc.sha).Numkeys(count).Key(keys...).Arg(args...).Build())
-	if unknown(res) {
-		res = s.client.Do(ctx, s.client.B().Eval().Script(sc.source).Numkeys(count).Key(keys...).Arg(args...).Build())
+	if log, ok := p.(*slidinglog.Log); ok {
+		return &Limit{
+			policy: p, blocks: s.blocks, rule: s.rule, log: log, limit: log.Limit(), take: s.logTakeScript(), back: s.scripts.relog,
+			prefix: prefix(s.options, fmt.Sprintf("l%d", log.Per)),
+		}, nil
 	}
-	return res
-}
-
-type call struct {
-	index  int
-	script *script
-	keys   []string
-	args   []string
-}
-
-// runAll runs scripts in a round trip, and unknown scripts in another.
-func (s *Store) runAll(ctx context.Context, calls []call) []rueidis.RedisResult {
-	if len(calls) == 0 {
-		return nil
+	if a, ok := p.(policy.Anchored); ok {
+		p = a.Anchor(s.options.Epoch)
 	}
-	args := func(c call) []string {
-		if s.options.Clock != nil {
-			return append(c.args[:len(c.args):len(c.args)], s.clock())
+	shaped, ok := p.(shape.Shaped)
+	if !ok || shaped.Shape().Kind == 0 {
+		return refuse("a Funnel, Queue, Bursty, FixedWindow, SlidingWindow or AlignedWindow of package policy, or a fleet.SlidingLog (which keeps the promise of AtMost, at the full rate)")
+	}
+	l := &Limit{policy: p, blocks: s.blocks, rule: s.rule, shape: shaped.Shape()}
+	family := ""
+	switch l.shape.Kind {
+	case shape.Funnel:
+		family = "f"
+	case shape.Queue:
+		family = "q"
+	case shape.Bursty:
+		family = "b"
+	case shape.FixedWindow:
+		family = fmt.Sprintf("w%d-%d", l.shape.Per, l.shape.Bits)
+	case shape.SlidingWindow:
+		if l.shape.Per < minSliding || l.shape.Per%time.Microsecond != 0 {
+			return refuse("a SlidingWindow with a period of a millisecond or more, in whole microseconds, the unit of Redis's clock")
 		}
-		return c.args
-	}
-	commands := make(rueidis.Commands, len(calls))
-	for i, c := range calls {
-		commands[i] = s.client.B().Evalsha().Sha1(c.script.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(args(c)...).Build()
-	}
-	results := s.client.DoMulti(ctx, commands...)
-	var again []int
-	commands = commands[:0]
-	for i, c := range calls {
-		if unknown(results[i]) {
-			again = append(again, i)
-			commands = append(commands, s.client.B().Eval().Script(c.script.source).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(args(c)...).Build())
+		family = fmt.Sprintf("s%d", l.shape.Per)
+	case shape.AlignedWindow:
+		switch {
+		case l.shape.Per%time.Microsecond != 0:
+			return refuse("an AlignedWindow with a period of whole microseconds, the unit of Redis's clock")
+		case l.shape.Limit > maxAligned:
+			return refuse(fmt.Sprintf("an AlignedWindow of at most %d units", int64(maxAligned)))
 		}
+		family = fmt.Sprintf("a%d", l.shape.Per)
 	}
-	if len(again) > 0 {
-		for i, res := range s.client.DoMulti(ctx, commands...) {
-			results[again[i]] = res
-		}
+	l.limit = l.shape.Limit
+	l.prefix = prefix(s.options, family)
+	l.take = s.takeScript(algorithms[l.shape.Kind])
+	l.back = s.backScript(givers[l.shape.Kind], l.notes())
+	if l.notes() {
+		l.noting = s.takeScript(paceNoting, noteLua)
 	}
-	return results
+	l.charge = s.chargeScript(givers[l.shape.Kind])
+	l.one = packed(l.figures(1, 0))
+	switch l.shape.Kind {
+	case shape.Funnel, shape.FixedWindow, shape.SlidingWindow:
+		l.lease = s.leaseScript(l.shape.Kind)
+	}
+	return l, nil
 }
 
-func (s *Store) clock() string { return strconv.FormatInt(s.options.Clock(), 10) }
-
-func unknown(res rueidis.RedisResult) bool {
-	err, ok := rueidis.IsRedisErr(res.Error())
-	return ok && err.IsNoScript()
-}
+// DefaultEpoch is the zero of time by default.
+var DefaultEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -6,35 +6,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
-
-	"github.com/ral-limiter/ral/policy"
 )
-
-// Taken is the result of a call.
-type Taken struct {
-	policy.Decision
-	// Before and After are the key's words around the call, equal if nothing was taken. For a log
-	// Before is 0, and After the number of the first unit taken, or 0.
-	Before, After uint64
-	// At is the time of the decision, by Redis's clock.
-	At policy.Instant
-	// Block is the effect of the key's block. RetryAfter and ResetAfter are not before its end.
-	Block Block
-}
-
-// TakeAsk asks for N units of a key.
-type TakeAsk struct {
-	Limit    *Limit
-	Key      string
-	N        int64
-	Patience time.Duration
-	// Returns reports whether the units may come back later by Keep. Then the take is noted.
-	Returns bool
-}
 
 // Take takes n units of the key, or none, in a call of Redis. See policy.Policy.Take.
 func (s *Store) Take(ctx context.Context, l *Limit, key string, n int64, patience time.Duration) (Taken, error) {
@@ -47,6 +23,11 @@ func (s *Store) TakeOne(ctx context.Context, ask TakeAsk) (taken Taken, err erro
 	return taken, err
 }
 
+// Peek returns the key's state.
+func (s *Store) Peek(ctx context.Context, l *Limit, key string) (Taken, error) {
+	return s.Take(ctx, l, key, 0, 0)
+}
+
 // TakeEach is Take for each ask by itself, in a round trip. It calls reply once for each before
 // it returns. A script decides the asks for equal units of a limit, at one instant; in a
 // cluster each has its own.
@@ -54,7 +35,7 @@ func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, 
 	var groups []*takes
 	apart := s.apart.Load() || s.client.Mode() == rueidis.ClientModeCluster
 	for i := range asks {
-		name, err := s.name(asks[i].Limit.prefix, asks[i].Key)
+		name, err := nameIn(asks[i].Limit.prefix, asks[i].Key)
 		if err != nil {
 			reply(i, Taken{}, err)
 			continue
@@ -77,7 +58,7 @@ func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, 
 		}
 		calls[i].script, calls[i].args = s.asking(g)
 	}
-	for i, res := range s.runAll(ctx, calls) {
+	for i, res := range s.run(ctx, calls) {
 		g := groups[i]
 		if err := res.Error(); err != nil && len(g.names) > 1 && errors.Is(explain(err, ""), ErrCrossSlot) {
 			// A proxy hides a cluster. Nothing was done.
@@ -146,6 +127,7 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 	if err == nil && l.log == nil && l.canTake(g.N) && len(parts) < 1+2*len(g.names) {
 		err = fmt.Errorf("%w (a reply of %d parts)", ErrDisagrees, len(parts))
 	}
+	first := &answer{parts: parts, name: g.names[0]}
 	switch {
 	case err != nil:
 		for _, c := range g.calls {
@@ -153,11 +135,11 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 		}
 		return
 	case l.log != nil:
-		t, err := l.understandLog(parts, g)
+		t, err := l.understandLog(first, g)
 		reply(g.calls[0].ask, t, err)
 		return
 	case !l.canTake(g.N):
-		f, err := parseWithBlock(parts, g.names[0], l)
+		f, err := first.found(l)
 		var t Taken
 		if err == nil {
 			t, err = l.decide(g.names[0], &f, g.N, g.Patience)
@@ -173,9 +155,10 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 	keys := make([]key, len(g.names))
 	for i, name := range g.names {
 		k := &keys[i]
-		if k.found, k.err = parseParts([]rueidis.RedisMessage{parts[1+2*i], parts[0], parts[2+2*i]}, name); k.err == nil {
-			k.taken, k.err = parts[2+2*i].AsInt64()
-		}
+		r := answer{parts: []rueidis.RedisMessage{parts[1+2*i], parts[0], parts[2+2*i]}, name: name}
+		var us int64
+		k.word, us, k.taken = r.word()
+		k.at, k.err = instant(us), r.err
 	}
 	for rest := parts[1+2*len(g.names):]; len(rest) > 1; rest = rest[2:] {
 		i, err := rest[0].AsInt64()
@@ -199,112 +182,27 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 	}
 }
 
-func (l *Limit) understandLog(parts []rueidis.RedisMessage, g *takes) (Taken, error) {
-	f, err := l.parseLog(parts, g.names[0])
-	if err != nil {
-		return Taken{}, err
+func (l *Limit) understandLog(r *answer, g *takes) (Taken, error) {
+	f := l.readLog(r)
+	if r.err != nil {
+		return Taken{}, r.err
 	}
 	t := l.decideLog(f, g.N, g.Patience)
-	l.heedLog(&t, f, f.block, g.N, true)
+	l.obeyLog(&t, f, f.block, g.N, true)
 	return t, nil
 }
 
-// Peek returns the key's state.
-func (s *Store) Peek(ctx context.Context, l *Limit, key string) (Taken, error) {
-	return s.Take(ctx, l, key, 0, 0)
-}
-
-// canTake reports whether n units can ever be taken.
-func (l *Limit) canTake(n int64) bool { return n > 0 && n <= l.limit }
-
-// found is a script's reply.
-type found struct {
-	word  uint64
-	at    policy.Instant
-	taken bool
-	block uint64 // word of the key's block
-	// counted reports that a refusal has counted: no other does.
-	counted bool
-}
-
-// decide has the policy decide, which must agree with the script, and updates f.block.
-func (l *Limit) decide(name string, f *found, n int64, patience time.Duration) (Taken, error) {
-	next, d := l.policy.Take(f.word, f.at, n, patience)
-	blocked := l.rule.blockedFor(f.block, f.at) > 0
-	if (d.Allowed && !blocked) != f.taken && n != 0 {
-		return Taken{}, fmt.Errorf("%w (%v, %s: word %d at %d, %d units, patience %v: the script says %t)",
-			ErrDisagrees, l.policy, shown(name), f.word, f.at, n, patience, f.taken)
+// takeScript decides calls on words. It replies the time; for each key the old word or Redis's
+// error, and the number of calls that took, -1 for a foreign value; then the blocks that it found.
+// Before it, parts may define functions.
+func (s *Store) takeScript(a algorithm, parts ...string) *script {
+	body := a.body
+	if strings.HasSuffix(a.params, "rest") {
+		body = "local rest = rest\n" + body
 	}
-	t := Taken{Decision: d, Before: f.word, After: next, At: f.at}
-	if f.block != 0 || !d.Allowed && l.rule.Refusals > 0 {
-		l.heed(&t, f, n)
-	}
-	return t, nil
-}
-
-func (l *Limit) heed(t *Taken, f *found, n int64) {
-	f.block = l.rule.heed(t, f.block, n, !f.counted, func() policy.Decision { return l.standing(f.word, f.at).Decision })
-}
-
-// parseWithBlock reads the reply {word, time, taken, block} of a script.
-func parseWithBlock(reply []rueidis.RedisMessage, name string, l *Limit) (found, error) {
-	if len(reply) == 3 {
-		return parseParts(reply, name)
-	}
-	f, err := parseParts(reply[:min(len(reply), 3)], name)
-	if err == nil {
-		f.block, err = parseBlock(reply[3], l.blockName(name))
-	}
-	return f, err
-}
-
-// parse reads the reply {word, time, taken} of a script.
-func parse(res rueidis.RedisResult, name string) (found, error) {
-	reply, err := res.ToArray()
-	if err != nil {
-		return found{}, explain(err, name)
-	}
-	return parseParts(reply, name)
-}
-
-func parseParts(reply []rueidis.RedisMessage, name string) (f found, err error) {
-	if len(reply) != 3 {
-		return found{}, fmt.Errorf("%w (a reply of %d parts)", ErrDisagrees, len(reply))
-	}
-	word, at, taken := reply[0], reply[1], reply[2]
-	did, err := taken.AsInt64()
-	if err != nil {
-		return found{}, explain(err, name)
-	}
-	us, err := at.AsInt64()
-	if err != nil {
-		return found{}, explain(err, name)
-	}
-	f.taken, f.at = did > 0, instant(us)
-	f.word, err = parseWord(word, did < 0, name)
-	return f, err
-}
-
-// parseWord reads Redis's form of a word, nil for 0. foreign says that a script found no word.
-func parseWord(reply rueidis.RedisMessage, foreign bool, name string) (word uint64, err error) {
-	if reply.IsNil() {
-		return 0, nil
-	}
-	value, err := reply.ToString()
-	if err != nil {
-		return 0, explain(err, name)
-	}
-	if !foreign {
-		word, err = strconv.ParseUint(value, 10, 64)
-	}
-	if foreign || err != nil || word > policy.MaxWord {
-		return 0, notAWord(name, value)
-	}
-	return word, nil
-}
-
-// instant converts microseconds since the epoch.
-func instant(us int64) policy.Instant {
-	const most = math.MaxInt64 / 1000
-	return policy.Instant(min(max(us, -most), most) * 1000)
+	format, _, _ := strings.Cut(writeLua, "redis.call")
+	return s.newScript(strings.Join(parts, ""), timeLua, a.unpack(), s.rule.local(), strings.NewReplacer(
+		"READ", strings.Replace(readLua, "local w = redis.call('GET', key)\n", "", 1), "BODY", body, "FORMAT", format,
+		"BLOCK", blockLua, "PUNISH", punishLua,
+	).Replace(lua("takes")))
 }

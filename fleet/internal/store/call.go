@@ -1,0 +1,230 @@
+package store
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/internal/core/penalty"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Options configure a store. All stores that share keys must have the same.
+type Options struct {
+	// Name is the limit's name, and part of its keys' names. It must not contain braces.
+	Name string
+	// Tag is the hash tag of all keys, without braces; "": each key is its own tag.
+	Tag string
+	// Epoch is the zero of time, to the second; the zero Epoch is DefaultEpoch.
+	Epoch time.Time
+	// Clock, in microseconds since the epoch, replaces Redis's in tests. Keys last an hour longer.
+	Clock func() int64
+	// Penalty is the rule by which refusals block a key. The zero rule counts none.
+	Penalty penalty.Rule
+}
+
+// clocked returns the replacer of a script's clock, from epoch in seconds of Unix time.
+func (o Options) clocked(epoch int64) *strings.Replacer {
+	if o.Clock == nil {
+		expiry := strconv.FormatInt(epoch, 10) + "000 + ms"
+		return strings.NewReplacer(
+			"EPOCH", strconv.FormatInt(epoch, 10),
+			"EXPIRY", "'PXAT', "+expiry,
+			"LIFE", "'PEXPIREAT', key, "+expiry)
+	}
+	expiry := "math.max(ms - math.floor(us / 1000), 0) + 3600000"
+	return strings.NewReplacer(
+		timeLua, fmt.Sprintf("local us = ARGV[#ARGV] + %d * 1e6\n", o.Epoch.Unix()-epoch),
+		"EXPIRY", "'PX', "+expiry,
+		"LIFE", "'PEXPIRE', key, "+expiry)
+}
+
+// Store decides in Redis. Any number of goroutines may use it.
+type Store struct {
+	client  rueidis.Client
+	options Options
+	rule    rule
+	blocks  string      // of the names of blocks
+	apart   atomic.Bool // Redis refused a script on several keys
+	scripts struct {
+		read, look, soon, all, relog, lock, heartbeat *script
+	}
+}
+
+// call is a script to run: a verb makes some, runs them in a round trip, and reads the replies.
+type call struct {
+	index  int // of its ask among the verb's
+	script *script
+	keys   []string
+	args   []string
+}
+
+// run runs scripts in a round trip, and scripts that Redis has forgotten in another.
+func (s *Store) run(ctx context.Context, calls []call) []rueidis.RedisResult {
+	if len(calls) == 0 {
+		return nil
+	}
+	args := func(c call) []string {
+		if s.options.Clock != nil {
+			return append(c.args[:len(c.args):len(c.args)], strconv.FormatInt(s.options.Clock(), 10))
+		}
+		return c.args
+	}
+	commands := make(rueidis.Commands, len(calls))
+	for i, c := range calls {
+		commands[i] = s.client.B().Evalsha().Sha1(c.script.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(args(c)...).Build()
+	}
+	results := s.client.DoMulti(ctx, commands...)
+	var again []int
+	commands = commands[:0]
+	for i, c := range calls {
+		if err, ok := rueidis.IsRedisErr(results[i].Error()); ok && err.IsNoScript() {
+			again = append(again, i)
+			commands = append(commands, s.client.B().Eval().Script(c.script.source).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(args(c)...).Build())
+		}
+	}
+	if len(again) > 0 {
+		for i, res := range s.client.DoMulti(ctx, commands...) {
+			results[again[i]] = res
+		}
+	}
+	return results
+}
+
+// runOne runs a script.
+func (s *Store) runOne(ctx context.Context, sc *script, keys []string, args ...string) rueidis.RedisResult {
+	return s.run(ctx, []call{{script: sc, keys: keys, args: args}})[0]
+}
+
+// answer reads the parts of a script's reply in their order. The first fault stays in err. name is of
+// the key that the reply is about, for errors.
+type answer struct {
+	parts []rueidis.RedisMessage
+	name  string
+	err   error
+}
+
+// read returns the reply of one of these numbers of parts.
+func read(res rueidis.RedisResult, name string, parts ...int) *answer {
+	all, err := res.ToArray()
+	r := &answer{parts: all, name: name}
+	if err != nil {
+		r.err = explain(err, name)
+		return r
+	}
+	return r.expect(parts...)
+}
+
+// expect makes another number of the parts left a fault.
+func (r *answer) expect(parts ...int) *answer {
+	if r.err == nil && !slices.Contains(parts, len(r.parts)) {
+		r.err = fmt.Errorf("%w (a reply of %d parts)", ErrDisagrees, len(r.parts))
+	}
+	return r
+}
+
+func (r *answer) next() (part rueidis.RedisMessage) {
+	if r.err == nil && len(r.parts) == 0 {
+		r.err = fmt.Errorf("%w (a reply that ends)", ErrDisagrees)
+	}
+	if r.err == nil {
+		part, r.parts = r.parts[0], r.parts[1:]
+	}
+	return part
+}
+
+func (r *answer) number() (n int64) {
+	part := r.next()
+	if r.err == nil {
+		if n, r.err = part.AsInt64(); r.err != nil {
+			r.err = explain(r.err, r.name)
+		}
+	}
+	return n
+}
+
+// pair reads a word as two numbers.
+func (r *answer) pair() uint64 {
+	high, low := r.number(), r.number()
+	return uint64(high)*1_000_000_000 + uint64(low)
+}
+
+// word reads a word, and the time and the sign of a take, which is negative for a foreign value.
+func (r *answer) word() (word uint64, us, sign int64) {
+	part := r.next()
+	us, sign = r.number(), r.number()
+	if r.err == nil {
+		word, r.err = parseWord(part, sign < 0, r.name)
+	}
+	return word, us, sign
+}
+
+// block reads the word of a block, of a key of that name.
+func (r *answer) block(name string) (word uint64) {
+	part := r.next()
+	if r.err == nil {
+		word, r.err = parseBlock(part, name)
+	}
+	return word
+}
+
+// newScript builds a script without comments, with the epoch and the clock.
+func (s *Store) newScript(parts ...string) *script {
+	return s.newScriptFrom(s.options.Epoch.Unix(), parts...)
+}
+
+// newScriptFrom is newScript with time from epoch, in seconds of Unix time.
+func (s *Store) newScriptFrom(epoch int64, parts ...string) *script {
+	var b strings.Builder
+	for line := range strings.Lines(s.options.clocked(epoch).Replace(strings.Join(parts, ""))) {
+		line, _, _ = strings.Cut(line, "--")
+		if line = strings.TrimSpace(line); line != "" {
+			b.WriteString(line + "\n")
+		}
+	}
+	sum := sha1.Sum([]byte(b.String()))
+	return &script{source: b.String(), sha: hex.EncodeToString(sum[:])}
+}
+
+// parseWord reads Redis's form of a word, nil for 0. foreign says that a script found no word.
+func parseWord(reply rueidis.RedisMessage, foreign bool, name string) (word uint64, err error) {
+	if reply.IsNil() {
+		return 0, nil
+	}
+	value, err := reply.ToString()
+	if err != nil {
+		return 0, explain(err, name)
+	}
+	if !foreign {
+		word, err = strconv.ParseUint(value, 10, 64)
+	}
+	if foreign || err != nil || word > policy.MaxWord {
+		return 0, notAWord(name, value)
+	}
+	return word, nil
+}
+
+// instant converts microseconds since the epoch.
+func instant(us int64) policy.Instant {
+	const most = math.MaxInt64 / 1000
+	return policy.Instant(min(max(us, -most), most) * 1000)
+}
+
+// ends is the millisecond from which a word that is fresh at that instant is void.
+func ends(fresh policy.Instant) int64 {
+	const ms = policy.Instant(time.Millisecond)
+	end := fresh / ms
+	if fresh%ms > 0 {
+		end++
+	}
+	return int64(end)
+}

@@ -1,0 +1,111 @@
+package store
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Taken is the result of a call.
+type Taken struct {
+	policy.Decision
+	// Before and After are the key's words around the call, equal if nothing was taken. For a log
+	// Before is 0, and After the number of the first unit taken, or 0.
+	Before, After uint64
+	// At is the time of the decision, by Redis's clock.
+	At policy.Instant
+	// Block is the effect of the key's block. RetryAfter and ResetAfter are not before its end.
+	Block Block
+}
+
+// Block is the effect of a block on a call of its key.
+type Block struct {
+	// Refused reports a refusal because the key was blocked.
+	Refused bool
+	// Made reports a refusal by the limit that blocked the key.
+	Made bool
+	Left time.Duration // how long the key is blocked from now, or 0
+}
+
+// TakeAsk asks for N units of a key.
+type TakeAsk struct {
+	Limit    *Limit
+	Key      string
+	N        int64
+	Patience time.Duration
+	// Returns reports whether the units may come back later by Keep. Then the take is noted.
+	Returns bool
+}
+
+func (a *TakeAsk) noted() bool { return a.Returns && a.Limit.notes() && a.Limit.canTake(a.N) }
+
+// found is a script's reply.
+type found struct {
+	word  uint64
+	at    policy.Instant
+	taken bool
+	count int64  // of calls that took, or of units leased
+	block uint64 // word of the key's block
+	// counted reports that a refusal has counted: no other does.
+	counted bool
+}
+
+// decide has the policy decide, which must agree with the script, and updates f.block.
+func (l *Limit) decide(name string, f *found, n int64, patience time.Duration) (Taken, error) {
+	next, d := l.policy.Take(f.word, f.at, n, patience)
+	blocked := l.rule.blockedFor(f.block, f.at) > 0
+	if (d.Allowed && !blocked) != f.taken && n != 0 {
+		return Taken{}, fmt.Errorf("%w (%v, %s: word %d at %d, %d units, patience %v: the script says %t)",
+			ErrDisagrees, l.policy, shown(name), f.word, f.at, n, patience, f.taken)
+	}
+	t := Taken{Decision: d, Before: f.word, After: next, At: f.at}
+	if f.block != 0 || !d.Allowed && l.rule.Refusals > 0 {
+		l.obey(&t, f, n)
+	}
+	return t, nil
+}
+
+func (l *Limit) obey(t *Taken, f *found, n int64) {
+	f.block = l.rule.obey(t, f.block, n, !f.counted, func() policy.Decision { return l.standing(f.word, f.at).Decision })
+}
+
+func (l *Limit) standing(word uint64, at policy.Instant) Taken {
+	_, d := l.policy.Take(word, at, 0, 0)
+	return Taken{Decision: d, Before: word, After: word, At: at}
+}
+
+// found reads {word, time, taken}, and the word of the key's block if that follows.
+func (r *answer) found(l *Limit) (f found, err error) {
+	r.expect(3, 4)
+	word, us, taken := r.word()
+	f = found{word: word, at: instant(us), taken: taken > 0, count: taken}
+	if r.err == nil && len(r.parts) > 0 {
+		f.block = r.block(l.blockName(r.name))
+	}
+	return f, r.err
+}
+
+// obey applies a key's block to the limit's decision t, and returns the next word of the block.
+// standing returns the key's state. With counts false a refusal does not count.
+func (r rule) obey(t *Taken, block uint64, n int64, counts bool, standing func() policy.Decision) uint64 {
+	if left := r.blockedFor(block, t.At); left > 0 {
+		retry := t.RetryAfter
+		if t.Allowed && n != 0 {
+			t.Decision = standing() // it took nothing
+		}
+		t.Allowed, t.Remaining, t.Wait, t.After = false, 0, 0, t.Before
+		t.RetryAfter, t.ResetAfter = max(retry, left), max(t.ResetAfter, left)
+		t.Block = Block{Refused: true, Left: left}
+		return block
+	}
+	if r.Refusals == 0 || !counts || t.Allowed || n == 0 || t.RetryAfter == policy.Never {
+		return block
+	}
+	next, d := r.Take(block, t.At, 1, 0)
+	if d.ResetAfter > 0 {
+		t.Block = Block{Made: true, Left: d.ResetAfter}
+		t.RetryAfter, t.ResetAfter = max(t.RetryAfter, d.ResetAfter), max(t.ResetAfter, d.ResetAfter)
+	}
+	return next
+}

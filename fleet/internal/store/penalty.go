@@ -1,0 +1,89 @@
+package store
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/internal/core/penalty"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Standing is the state of a key's block.
+type Standing struct {
+	Left time.Duration // how long the key is blocked, or 0
+	At   policy.Instant
+}
+
+// rule is a penalty by Redis's clock.
+type rule struct{ *penalty.Rule }
+
+// newRule rounds the rule's times up to the microseconds of Redis's clock.
+func newRule(r penalty.Rule) rule {
+	for _, d := range []*time.Duration{&r.Within, &r.For, &r.Max, &r.Forget} {
+		*d = wholeMicros(*d)
+	}
+	return rule{&r}
+}
+
+func wholeMicros(d time.Duration) time.Duration {
+	return (d + time.Microsecond - 1) / time.Microsecond * time.Microsecond
+}
+
+// figures are the rule's parameters of scripts.
+func (r rule) figures() []float64 {
+	return []float64{
+		float64(r.Refusals), float64(r.Within / time.Microsecond), float64(r.For / time.Microsecond),
+		float64(r.Max / time.Microsecond), float64(r.Forget / time.Microsecond),
+	}
+}
+
+// local sets the figures in a line of a script.
+func (r rule) local() string {
+	var text []string
+	for _, f := range r.figures() {
+		text = append(text, strconv.FormatFloat(f, 'f', 0, 64))
+	}
+	return "local mostRefused, windowUs, firstUs, longestUs, forgetUs = " + strings.Join(text, ", ") + "\n"
+}
+
+// blockedFor returns how long a key is blocked by the word of its block.
+func (r rule) blockedFor(word uint64, at policy.Instant) time.Duration {
+	if word == 0 {
+		return 0
+	}
+	_, d := r.Take(word, at, 0, 0)
+	return d.ResetAfter
+}
+
+// parseBlock converts Redis's value of a key's block (see lua/block.lua) to a word of package
+// penalty, or 0.
+func parseBlock(reply rueidis.RedisMessage, name string) (uint64, error) {
+	if reply.IsNil() {
+		return 0, nil
+	}
+	text, err := reply.ToString()
+	if err != nil {
+		return 0, explain(err, name)
+	}
+	var figures [3]uint64
+	parts := strings.Split(text, ":")
+	ok := len(parts) == 2 || len(parts) == 3
+	for i, part := range parts[:min(len(parts), 3)] {
+		figures[i], err = strconv.ParseUint(part, 10, 63)
+		ok = ok && err == nil
+	}
+	times, at, count := int64(figures[0]), int64(figures[1]), int64(figures[2])
+	switch {
+	case !ok || times > penalty.MostDoublings || at > lastBlock || count >= penalty.MostRefusals:
+		return 0, notAWord(name, text)
+	case count == 0:
+		return penalty.BlockWord(times, instant(at)), nil
+	}
+	return penalty.CountWord(times, count, at), nil
+}
+
+// lastBlock is the end of time for blocks, in microseconds, as in lua/block.lua.
+const lastBlock = 288230376151678
