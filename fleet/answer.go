@@ -80,9 +80,9 @@ func late(a *limits.Answer) error {
 
 // tally counts answers, except leased answers, which the leases count.
 type tally struct {
-	by               [limits.SourceClosed + 1]atomic.Uint64
-	admitted         atomic.Uint64
-	charged, misfits atomic.Uint64
+	by       [limits.SourceClosed + 1]atomic.Uint64
+	admitted atomic.Uint64
+	charged  atomic.Uint64
 
 	overLimit, blocked, unavailable atomic.Uint64 // refusals
 	blocks, penalties               atomic.Uint64

@@ -52,7 +52,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 		store.Standing
 		ok bool
 	}
-	b, err := about(ctx, l, l.own.Load(), key, func(ctx context.Context, s decider) (b blocked, err error) {
+	b, err := about(ctx, &l.access, l.own.Load(), key, func(ctx context.Context, s decider) (b blocked, err error) {
 		b.Standing, b.ok, err = s.Block(ctx, key, d)
 		return b, err
 	})
@@ -75,7 +75,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 // Blocked asks Redis how much longer the key is blocked, by Block or Config.Penalty, or 0. If Redis
 // could not be asked, the error is ErrOutage, and the time is as this server was last told.
 func (l *Limiter) Blocked(ctx context.Context, key string) (time.Duration, error) {
-	b, err := about(ctx, l, l.own.Load(), key, func(ctx context.Context, s decider) (store.Standing, error) {
+	b, err := about(ctx, &l.access, l.own.Load(), key, func(ctx context.Context, s decider) (store.Standing, error) {
 		b, _, err := s.Block(ctx, key, 0)
 		return b, err
 	})
@@ -84,14 +84,14 @@ func (l *Limiter) Blocked(ctx context.Context, key string) (time.Duration, error
 		if !passed {
 			return 0, err
 		}
-		return l.blockedFor(key, policy.Never), err
+		return l.known.Left(key, policy.Never), err
 	}
 	l.known.Heard(key, b.Left, b.At)
 	return b.Left, nil
 }
 
 func (l *Limiter) unblock(ctx context.Context, key string) error {
-	_, err := about(ctx, l, l.own.Load(), key, func(ctx context.Context, s decider) (bool, error) { return s.Delete(ctx, nil, key) })
+	_, err := about(ctx, &l.access, l.own.Load(), key, func(ctx context.Context, s decider) (bool, error) { return s.Delete(ctx, nil, key) })
 	err, passed := told(err)
 	if err == nil || passed {
 		l.known.Forget(key)
@@ -121,7 +121,7 @@ func (l *Limiter) sleepBlocked(ctx context.Context, key string, d time.Duration)
 		if time.Since(begun) >= d {
 			return nil
 		}
-		if l.blockedFor(key, blockPoll/2) > 0 {
+		if l.known.Left(key, blockPoll/2) > 0 {
 			continue
 		}
 		// On an error this server's knowledge holds.

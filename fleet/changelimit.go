@@ -6,7 +6,6 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/decide"
-	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -52,17 +51,9 @@ func (l *Limiter) ChangeLimit(ctx context.Context, key string, from, to policy.P
 		}
 		return word
 	}}
-	_, err = askOnce(ctx, l, l.guardOf(next, key), l.config.Budget, func(ctx context.Context, s decider) (struct{}, error) {
+	_, err = askOnce(ctx, &l.access, l.guardOf(next, key), l.config.Budget, func(ctx context.Context, s decider) (struct{}, error) {
 		return struct{}{}, s.RewriteAll(ctx, next.limit, []store.Rewrite{change}, l.config.Budget)
 	})
 	err, _ = told(err)
 	return err
-}
-
-// orOwn is under without Config.PolicyFor.
-func (l *Limiter) orOwn(limit policy.Policy, key string) (*terms, error) {
-	if shape.IsNil(limit) {
-		return l.own.Load(), nil
-	}
-	return l.under(limit, key)
 }

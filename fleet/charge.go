@@ -186,7 +186,7 @@ func (k *keeper) chargeNode(of *terms, g *guard.Guard, debts []share.Debt) []fat
 	for i, d := range debts {
 		asks[i] = store.Debt{Tail: store.TailOf(d.Name), Units: d.Units}
 	}
-	errs, err := askOnce(k.ctx, k.Limiter, g, max(k.config.Budget, chargeBudget), func(ctx context.Context, s decider) ([]error, error) {
+	errs, err := askOnce(k.ctx, &k.access, g, max(k.config.Budget, chargeBudget), func(ctx context.Context, s decider) ([]error, error) {
 		errs := s.ChargeEach(ctx, of.limit, asks)
 		return errs, allFailed(errs)
 	})

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/share"
+	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/adapter/binding"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
@@ -144,4 +146,73 @@ func takeAll(ctx context.Context, parts []part) ([]taken, error) {
 		}
 	}
 	return all, nil
+}
+
+// exactTogether takes all parts or none, by one script of the first limiter's Redis.
+func exactTogether(ctx context.Context, parts []part) ([]taken, error) {
+	asks := make([]store.Ask, len(parts))
+	for i, p := range parts {
+		asks[i] = store.Ask{Limit: p.terms.limit, Key: p.key, N: p.n, Returns: p.returns}
+	}
+	first := parts[0]
+	all, err := about(ctx, &first.limiter.access, first.terms, first.key, func(ctx context.Context, s decider) ([]store.Taken, error) {
+		for _, p := range parts {
+			if p.limiter.remote.Load() == nil {
+				return nil, errConnecting
+			}
+		}
+		return s.TakeAll(ctx, asks)
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]taken, len(parts))
+	for i, got := range all {
+		e := exact{parts[i].limiter, byRedis}
+		out[i] = e.answer(&parts[i].ask, got)
+		out[i].by, out[i].receipt = e, &all[i]
+	}
+	return out, nil
+}
+
+// withoutTogether takes all parts or none. If a limiter was closed meanwhile, all units come back, and
+// the error is engine.ErrClosed.
+func withoutTogether(parts []part, why noAnswer) ([]taken, error) {
+	out, allowed := make([]taken, len(parts)), true
+	var claims []share.Claim
+	var indices []int // of their parts
+	for i, p := range parts {
+		f := fallback{p.limiter}
+		p.why, p.blocked = why, p.limiter.known.Left(p.key, f.trusts())
+		if p.terms.local != nil {
+			claims, indices = append(claims, share.Claim{Local: p.terms.local, Key: p.key, N: p.units()}), append(indices, i)
+		} else {
+			out[i] = f.without(&p.ask, p.n)
+			allowed = allowed && out[i].answer.Allowed
+		}
+		out[i].by, out[i].blocked = f, p.blocked
+		allowed = allowed && p.blocked == 0
+	}
+	if !allowed { // nothing is charged for it
+		for i := range claims {
+			claims[i].N = min(claims[i].N, 0)
+		}
+	}
+	all, allowed := share.TakeAll(claims...)
+	for i, index := range indices {
+		p, t := parts[index], &out[index]
+		p.why = why
+		t.answer, t.receipt = fallback{p.limiter}.shared(&p.ask, all[i].Decision, claims[i].N).answer, &all[i]
+	}
+	for _, p := range parts {
+		if p.limiter.closed.Load() {
+			for i := range all {
+				if allowed {
+					all[i].Cancel()
+				}
+			}
+			return nil, engine.ErrClosed
+		}
+	}
+	return out, nil
 }

@@ -133,7 +133,7 @@ func leasesOfANode(t *testing.T, _ []*redistest.Server, lines []*redistest.Line,
 	after := l.Stats()
 	require.Greater(t, after.Leased, before.Leased)
 	require.EqualValues(t, 500, after.Closed-before.Closed)
-	grants := bank{l}.Lease(t.Context(), []lease.Ask{{Key: keys[0][0], Need: 1, Most: 1}, {Key: keys[2][0], Need: 1, Most: 1}, {Key: keys[1][0], Need: 1, Most: 1}})
+	grants := bank{&l.access, &l.catalog, l.known}.Lease(t.Context(), []lease.Ask{{Key: keys[0][0], Need: 1, Most: 1}, {Key: keys[2][0], Need: 1, Most: 1}, {Key: keys[1][0], Need: 1, Most: 1}})
 	require.NoError(t, grants[0].Err)
 	require.ErrorIs(t, grants[1].Err, ErrOutage)
 	require.NoError(t, grants[2].Err)
@@ -217,9 +217,8 @@ func blocksInACluster(t *testing.T, _ []*redistest.Server, lines []*redistest.Li
 func TestNodesThatComeAndGo(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		l := open(t, on(redis, funnel(10, 1, time.Hour)))
-		other := &Limiter{config: l.config, guarded: l.guarded, maker: l.maker, guard: l.guard}
+		other := &Limiter{catalog: catalog{config: l.config}, access: access{guarded: l.guarded, guard: l.guard}}
 		own := l.own.Load()
-		k := keeper{Limiter: other}
 		t.Cleanup(func() {
 			for _, n := range other.nodes.Load().all {
 				n.guard.Close()
@@ -227,7 +226,7 @@ func TestNodesThatComeAndGo(t *testing.T) {
 			other.forgotten.Wait()
 		})
 		half := store.SlotCount / 2
-		k.learnNodes([]store.SlotRange{{First: 0, Last: half - 1, Node: "a:1"}, {First: half, Last: store.SlotCount - 1, Node: "b:2"}})
+		other.learnNodes([]store.SlotRange{{First: 0, Last: half - 1, Node: "a:1"}, {First: half, Last: store.SlotCount - 1, Node: "b:2"}}, l.maker)
 		require.Len(t, other.nodes.Load().all, 2)
 		a, b := other.nodes.Load().all[0], other.nodes.Load().all[1]
 		require.Equal(t, "b:2", b.addr)
@@ -248,7 +247,7 @@ func TestNodesThatComeAndGo(t *testing.T) {
 
 		for i := range forgetNode {
 			require.Len(t, other.nodes.Load().all, 2, i)
-			k.learnNodes([]store.SlotRange{{First: 0, Last: store.SlotCount - 2, Node: "a:1"}})
+			other.learnNodes([]store.SlotRange{{First: 0, Last: store.SlotCount - 2, Node: "a:1"}}, l.maker)
 		}
 		require.Len(t, other.nodes.Load().all, 1)
 		require.EqualValues(t, 1, other.Stats().Openings)

@@ -23,11 +23,11 @@ type connection struct {
 	dials atomic.Int64 // connections that the client made
 
 	// The lock of connections guards the rest.
-	limiters map[*Limiter]bool
-	client   rueidis.Client // nil until it is made
-	attempt  *attempt       // under way, or nil
-	ctx      context.Context
-	stop     context.CancelFunc
+	users   map[*access]bool // of the limiters that use it
+	client  rueidis.Client   // nil until it is made
+	attempt *attempt         // under way, or nil
+	ctx     context.Context
+	stop    context.CancelFunc
 }
 
 // endpoint is the part of a Config that says where Redis is. One of its fields is set.
@@ -50,21 +50,21 @@ var connections struct {
 	all []*connection
 }
 
-// connect adds the limiter to the connection of its configuration.
-func connect(l *Limiter) *connection {
+// connect adds a limiter's access to the connection of its configuration.
+func connect(a *access, c Config) *connection {
 	connections.Lock()
 	defer connections.Unlock()
-	to := &connection{endpoint: endpoint{l.config.Client, l.config.Redis, l.config.fake}, limiters: map[*Limiter]bool{}}
-	if via := l.config.Via; via != nil {
+	to := &connection{endpoint: endpoint{c.Client, c.Redis, c.fake}, users: map[*access]bool{}}
+	if via := c.Via; via != nil {
 		to = via.conn
-	} else if at := slices.IndexFunc(connections.all, func(c *connection) bool { return c.equal(to.endpoint) }); at >= 0 {
+	} else if at := slices.IndexFunc(connections.all, func(other *connection) bool { return other.equal(to.endpoint) }); at >= 0 {
 		to = connections.all[at]
 	}
-	if len(to.limiters) == 0 {
+	if len(to.users) == 0 {
 		to.ctx, to.stop = context.WithCancel(context.Background())
 		connections.all = append(connections.all, to)
 	}
-	to.limiters[l] = true
+	to.users[a] = true
 	return to
 }
 
@@ -99,10 +99,10 @@ func equalValues(a, b reflect.Value) bool {
 
 // leave takes the limiter off the connection. The last limiter waits for an attempt under way, at
 // most Dialer.Timeout for each address, and closes the client.
-func (c *connection) leave(l *Limiter) {
+func (c *connection) leave(a *access) {
 	connections.Lock()
-	delete(c.limiters, l)
-	if len(c.limiters) > 0 {
+	delete(c.users, a)
+	if len(c.users) > 0 {
 		connections.Unlock()
 		return
 	}
@@ -207,8 +207,8 @@ func (c *connection) counted() rueidis.ClientOption {
 			c.dials.Add(1)
 			connections.Lock()
 			defer connections.Unlock()
-			for l := range c.limiters {
-				l.nudge()
+			for a := range c.users {
+				a.nudge()
 			}
 		}
 		return conn, err

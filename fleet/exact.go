@@ -87,13 +87,13 @@ func (e exact) giveBack(ctx context.Context, a ask) (t taken, err error) {
 	case a.why.cause != nil:
 		return t, a.why
 	case a.receipt != nil:
-		_, err = about(ctx, e.Limiter, a.terms, a.key, func(ctx context.Context, s decider) (store.Taken, error) {
+		_, err = about(ctx, &e.access, a.terms, a.key, func(ctx context.Context, s decider) (store.Taken, error) {
 			return s.Keep(ctx, a.terms.limit, a.key, *a.receipt.(*store.Taken), a.n, a.kept)
 		})
 		return t, err
 	}
 	unspent := e.unspent(a.key)
-	got, err := askOnce(ctx, e.Limiter, e.guardOf(a.terms, a.key), e.config.Budget, func(ctx context.Context, s decider) (store.Taken, error) {
+	got, err := askOnce(ctx, &e.access, e.guardOf(a.terms, a.key), e.config.Budget, func(ctx context.Context, s decider) (store.Taken, error) {
 		return s.Refund(ctx, a.terms.limit, a.key, a.n)
 	})
 	if err != nil {
@@ -103,33 +103,6 @@ func (e exact) giveBack(ctx context.Context, a ask) (t taken, err error) {
 	t.answer = limits.Answer{Decision: got.Decision, Provenance: e.by}
 	t.answer.Remaining = min(t.answer.Remaining+unspent, t.answer.Limit)
 	return t, nil
-}
-
-// exactTogether takes all parts or none, by one script of the first limiter's Redis.
-func exactTogether(ctx context.Context, parts []part) ([]taken, error) {
-	asks := make([]store.Ask, len(parts))
-	for i, p := range parts {
-		asks[i] = store.Ask{Limit: p.terms.limit, Key: p.key, N: p.n, Returns: p.returns}
-	}
-	first := parts[0]
-	all, err := about(ctx, first.limiter, first.terms, first.key, func(ctx context.Context, s decider) ([]store.Taken, error) {
-		for _, p := range parts {
-			if p.limiter.remote.Load() == nil {
-				return nil, errConnecting
-			}
-		}
-		return s.TakeAll(ctx, asks)
-	})
-	if err != nil {
-		return nil, err
-	}
-	out := make([]taken, len(parts))
-	for i, got := range all {
-		e := exact{parts[i].limiter, byRedis}
-		out[i] = e.answer(&parts[i].ask, got)
-		out[i].by, out[i].receipt = e, &all[i]
-	}
-	return out, nil
 }
 
 // unspent returns the units of a key that this server could use without Redis. Ask for it before

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -100,46 +99,4 @@ func (f fallback) shared(a *ask, d policy.Decision, n int64) taken {
 		d.RetryAfter = retry // more than the share ever has, but not than the limit
 	}
 	return taken{answer: limits.Answer{Decision: d, Provenance: limits.NewProvenance(limits.SourceShare, false, f.uncounted(a.why.cause))}}
-}
-
-// withoutTogether takes all parts or none. If a limiter was closed meanwhile, all units come back, and
-// the error is engine.ErrClosed.
-func withoutTogether(parts []part, why noAnswer) ([]taken, error) {
-	out, allowed := make([]taken, len(parts)), true
-	var claims []share.Claim
-	var indices []int // of their parts
-	for i, p := range parts {
-		f := fallback{p.limiter}
-		p.why, p.blocked = why, p.limiter.blockedFor(p.key, f.trusts())
-		if p.terms.local != nil {
-			claims, indices = append(claims, share.Claim{Local: p.terms.local, Key: p.key, N: p.units()}), append(indices, i)
-		} else {
-			out[i] = f.without(&p.ask, p.n)
-			allowed = allowed && out[i].answer.Allowed
-		}
-		out[i].by, out[i].blocked = f, p.blocked
-		allowed = allowed && p.blocked == 0
-	}
-	if !allowed { // nothing is charged for it
-		for i := range claims {
-			claims[i].N = min(claims[i].N, 0)
-		}
-	}
-	all, allowed := share.TakeAll(claims...)
-	for i, index := range indices {
-		p, t := parts[index], &out[index]
-		p.why = why
-		t.answer, t.receipt = fallback{p.limiter}.shared(&p.ask, all[i].Decision, claims[i].N).answer, &all[i]
-	}
-	for _, p := range parts {
-		if p.limiter.closed.Load() {
-			for i := range all {
-				if allowed {
-					all[i].Cancel()
-				}
-			}
-			return nil, engine.ErrClosed
-		}
-	}
-	return out, nil
 }

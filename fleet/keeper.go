@@ -4,9 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"sync"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/ral-limiter/ral/fleet/internal/guard"
+	"github.com/ral-limiter/ral/fleet/internal/lease"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -53,6 +57,19 @@ func (l *Limiter) keep(ready func()) {
 		defer k.leave()
 		k.run(ready)
 	}
+}
+
+func (l *Limiter) newRemote(client rueidis.Client) *remote {
+	r := &remote{client: client}
+	if fake := l.conn.fake; fake != nil {
+		r.store = fake(l.storeOptions())
+	} else {
+		r.store = store.New(client, l.storeOptions())
+	}
+	if l.leased != nil {
+		r.bank = lease.NewOnStore(r.store, l.leased.plan, l.own.Load().limit)
+	}
+	return r
 }
 
 func (k *keeper) connect(ready func()) bool {
@@ -211,4 +228,28 @@ func (k *keeper) tell() {
 	}
 	k.ended = time.Now()
 	k.config.OnEvent(Event{Kind: OutageEnded})
+}
+
+// learn asks a cluster for its nodes, and keeps the old on failure.
+func (k *keeper) learn(budget time.Duration) {
+	ctx, cancel := context.WithTimeout(k.ctx, budget)
+	defer cancel()
+	if ranges, err := k.remote.Load().store.Slots(ctx); err == nil {
+		k.learnNodes(ranges, k.maker)
+	}
+}
+
+// probeNodes probes each node with an open breaker, so that it closes without a caller.
+func (k *keeper) probeNodes() {
+	open, _ := k.openNodes()
+	r := k.remote.Load()
+	var all sync.WaitGroup
+	for _, n := range open {
+		all.Go(func() {
+			_, _ = guard.DoPatiently(k.ctx, n.guard, max(k.config.Budget, beatBudget), func(ctx context.Context) (struct{}, error) {
+				return struct{}{}, r.store.Probe(ctx, *n.probe.Load())
+			})
+		})
+	}
+	all.Wait()
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/blocklist"
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/lease"
 	"github.com/ral-limiter/ral/fleet/internal/store"
@@ -18,9 +19,10 @@ import (
 // for more. It passes on looks and give-backs, and takes of a key that is not worth a lease: Redis
 // decides these by the same policy, and they are paid before they pass, like a lease's units.
 type leased struct {
-	*Limiter
 	leases *lease.Leases
 	plan   *lease.Plan
+	known  *blocklist.List
+	budget time.Duration
 }
 
 // trusts is a term. After it this server's leases of a key have ended, and it asks Redis again.
@@ -48,7 +50,7 @@ func (l *leased) take(ctx context.Context, a ask) (t taken, err error) {
 		return t, nil
 	}
 	t.receipt = nil
-	t.answer.Decision, err = l.leases.Ask(a.key, a.n, l.config.Budget, ctx.Done())
+	t.answer.Decision, err = l.leases.Ask(a.key, a.n, l.budget, ctx.Done())
 	switch {
 	case err == nil:
 		return t, nil
@@ -59,7 +61,7 @@ func (l *leased) take(ctx context.Context, a ask) (t taken, err error) {
 	case ctx.Err() != nil:
 		return t, context.Cause(ctx)
 	case errors.Is(err, lease.ErrLate):
-		err = fmt.Errorf("%w of %v: %w", ErrBudget, l.config.Budget, err)
+		err = fmt.Errorf("%w of %v: %w", ErrBudget, l.budget, err)
 	}
 	return t, noAnswer{cause: asOutage(err)}
 }
@@ -67,7 +69,7 @@ func (l *leased) take(ctx context.Context, a ask) (t taken, err error) {
 // mayTry reports whether Take and Choke may decide by a lease at once, without the chain, which costs
 // more and is for the calls that a lease does not decide. Most calls need no more than that.
 func (l *leased) mayTry(ctx context.Context, key string) bool {
-	return ctx.Err() == nil && l.blockedFor(key, l.trusts()) == 0
+	return ctx.Err() == nil && l.known.Left(key, l.trusts()) == 0
 }
 
 func (*leased) look(context.Context, ask) (taken, error) { return taken{}, noAnswer{} }
@@ -82,7 +84,11 @@ func (*leased) giveBack(_ context.Context, a ask) (taken, error) {
 }
 
 // bank asks remote.bank for the leases, within a budget and behind the breaker.
-type bank struct{ *Limiter }
+type bank struct {
+	*access
+	*catalog
+	known *blocklist.List
+}
 
 const (
 	// An exchange with Redis may take exchangeBudgets times a call's budget. Each call waits only
@@ -108,7 +114,7 @@ func (b bank) leaseNode(ctx context.Context, g *guard.Guard, asks []lease.Ask) [
 	if err != nil {
 		return failedGrants(len(asks), err)
 	}
-	budget := exchangeBudgets*b.config.Budget + time.Duration(len(asks)-1)*perKeyBudget
+	budget := exchangeBudgets*b.budget + time.Duration(len(asks)-1)*perKeyBudget
 	grants, err := guard.DoWithin(ctx, g, budget, func(ctx context.Context) ([]lease.Grant, error) {
 		grants := r.bank.Lease(ctx, asks)
 		return grants, unanswered(grants)
@@ -157,7 +163,7 @@ func (b bank) Return(ctx context.Context, backs []lease.Back) error {
 	}
 	errs := make([]error, len(backs))
 	b.byGuard(b.own.Load(), len(backs), func(i int) string { return store.TailOf(backs[i].Name) }, func(g *guard.Guard, at []int) {
-		_, err := guard.DoWithin(ctx, g, max(b.config.Budget, returnBudget), func(ctx context.Context) (struct{}, error) {
+		_, err := guard.DoWithin(ctx, g, max(b.budget, returnBudget), func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, r.bank.Return(ctx, pick(backs, at))
 		})
 		place(errs, []error{err}, at[:min(len(at), 1)]) // the first of them has it

@@ -1,12 +1,10 @@
 package fleet
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/store"
@@ -30,31 +28,31 @@ type nodes struct {
 const forgetNode = 12
 
 // guardOf returns the guard of calls for the key. Each node of a cluster has its own.
-func (l *Limiter) guardOf(of *terms, key string) *guard.Guard {
-	all := l.nodes.Load()
+func (a *access) guardOf(of *terms, key string) *guard.Guard {
+	all := a.nodes.Load()
 	if all == nil || store.CheckKey(key) != nil {
-		return l.guard
+		return a.guard
 	}
-	return l.guardAt(all, of, store.Tail(key))
+	return a.guardAt(all, of, store.Tail(key))
 }
 
-func (l *Limiter) guardAt(all *nodes, of *terms, tail string) *guard.Guard {
+func (a *access) guardAt(all *nodes, of *terms, tail string) *guard.Guard {
 	if n := all.of[of.limit.Slot(tail)]; n != nil {
 		return n.guard
 	}
-	return l.guard
+	return a.guard
 }
 
 // byGuard calls do at once for each guard of the keys, with their indices, or nil for all.
-func (l *Limiter) byGuard(of *terms, keys int, tail func(i int) string, do func(g *guard.Guard, at []int)) {
-	nodes := l.nodes.Load()
+func (a *access) byGuard(of *terms, keys int, tail func(i int) string, do func(g *guard.Guard, at []int)) {
+	nodes := a.nodes.Load()
 	if nodes == nil {
-		do(l.guard, nil)
+		do(a.guard, nil)
 		return
 	}
 	sorted := map[*guard.Guard][]int{}
 	for i := range keys {
-		g := l.guardAt(nodes, of, tail(i))
+		g := a.guardAt(nodes, of, tail(i))
 		sorted[g] = append(sorted[g], i)
 	}
 	var all sync.WaitGroup
@@ -87,17 +85,9 @@ func place[T any](all, some []T, at []int) {
 	}
 }
 
-// learn asks a cluster for its nodes, and keeps the old on failure.
-func (k *keeper) learn(budget time.Duration) {
-	ctx, cancel := context.WithTimeout(k.ctx, budget)
-	defer cancel()
-	if ranges, err := k.remote.Load().store.Slots(ctx); err == nil {
-		k.learnNodes(ranges)
-	}
-}
-
-func (k *keeper) learnNodes(ranges []store.SlotRange) {
-	old := k.nodes.Load()
+// learnNodes keeps the nodes of these slots, and probes each by a key of the maker's in one of them.
+func (a *access) learnNodes(ranges []store.SlotRange, maker *store.Store) {
+	old := a.nodes.Load()
 	next := &nodes{}
 	if old != nil {
 		next.all = slices.Clone(old.all)
@@ -106,7 +96,7 @@ func (k *keeper) learnNodes(ranges []store.SlotRange) {
 		at := slices.IndexFunc(next.all, func(n *node) bool { return n.addr == r.Node })
 		if at < 0 {
 			at = len(next.all)
-			next.all = append(next.all, &node{addr: r.Node, guard: guard.New(k.guarded)})
+			next.all = append(next.all, &node{addr: r.Node, guard: guard.New(a.guarded)})
 		}
 		n := next.all[at]
 		for slot := r.First; slot <= r.Last; slot++ {
@@ -121,8 +111,8 @@ func (k *keeper) learnNodes(ranges []store.SlotRange) {
 		if n.gone++; n.gone < forgetNode {
 			return false
 		}
-		k.openingsBefore.Add(n.guard.Openings())
-		k.forgotten.Go(n.guard.Close)
+		a.openingsBefore.Add(n.guard.Openings())
+		a.forgotten.Go(n.guard.Close)
 		return true
 	})
 	if old != nil && old.of == next.of && len(old.all) == len(next.all) {
@@ -130,16 +120,16 @@ func (k *keeper) learnNodes(ranges []store.SlotRange) {
 	}
 	for _, n := range next.all {
 		if n.gone == 0 {
-			probe := k.maker.ProbeIn(func(slot int) bool { return next.of[slot] == n })
+			probe := maker.ProbeIn(func(slot int) bool { return next.of[slot] == n })
 			n.probe.Store(&probe)
 		}
 	}
-	k.nodes.Store(next)
+	a.nodes.Store(next)
 }
 
 // openNodes returns the nodes with an open breaker, and why the first is.
-func (l *Limiter) openNodes() (open []*node, why error) {
-	all := l.nodes.Load()
+func (a *access) openNodes() (open []*node, why error) {
+	all := a.nodes.Load()
 	if all == nil {
 		return nil, nil
 	}
@@ -154,25 +144,10 @@ func (l *Limiter) openNodes() (open []*node, why error) {
 	return open, why
 }
 
-// probeNodes probes each node with an open breaker, so that it closes without a caller.
-func (k *keeper) probeNodes() {
-	open, _ := k.openNodes()
-	r := k.remote.Load()
-	var all sync.WaitGroup
-	for _, n := range open {
-		all.Go(func() {
-			_, _ = guard.DoPatiently(k.ctx, n.guard, max(k.config.Budget, beatBudget), func(ctx context.Context) (struct{}, error) {
-				return struct{}{}, r.store.Probe(ctx, *n.probe.Load())
-			})
-		})
-	}
-	all.Wait()
-}
-
 // guards returns all guards: Redis's, and each node's.
-func (l *Limiter) guards() []*guard.Guard {
-	all := []*guard.Guard{l.guard}
-	if nodes := l.nodes.Load(); nodes != nil {
+func (a *access) guards() []*guard.Guard {
+	all := []*guard.Guard{a.guard}
+	if nodes := a.nodes.Load(); nodes != nil {
 		for _, n := range nodes.all {
 			all = append(all, n.guard)
 		}
@@ -181,8 +156,8 @@ func (l *Limiter) guards() []*guard.Guard {
 }
 
 // breakers returns how many breakers there are, are open, and probe, and how often they opened.
-func (l *Limiter) breakers() (all, open, probing int, openings uint64) {
-	guards, openings := l.guards(), l.openingsBefore.Load()
+func (a *access) breakers() (all, open, probing int, openings uint64) {
+	guards, openings := a.guards(), a.openingsBefore.Load()
 	for _, g := range guards {
 		if is, _ := g.Open(); is {
 			open++
@@ -196,9 +171,9 @@ func (l *Limiter) breakers() (all, open, probing int, openings uint64) {
 }
 
 // closeGuards ends all guards, after the keeper.
-func (l *Limiter) closeGuards() {
-	for _, g := range l.guards() {
+func (a *access) closeGuards() {
+	for _, g := range a.guards() {
 		g.Close()
 	}
-	l.forgotten.Wait()
+	a.forgotten.Wait()
 }

@@ -151,7 +151,7 @@ func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (Reser
 			}
 			blocked := time.Duration(0)
 			if promised && err == nil {
-				blocked = l.blockedFor(key, policy.Never)
+				blocked = l.known.Left(key, policy.Never)
 			}
 			if blocked == 0 {
 				return r, err

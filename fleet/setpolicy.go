@@ -3,10 +3,8 @@ package fleet
 import (
 	"errors"
 	"slices"
-	"sync"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -74,73 +72,4 @@ func (l *Limiter) SetPolicy(p policy.Policy) error {
 	}
 	c.before = before
 	return l.holdTo(p, limit)
-}
-
-type change struct {
-	mu     sync.Mutex
-	before []policy.Policy // that this server had, and others may still keep
-}
-
-// holdTo has p, with its limit, and all policies before hold. The caller locks change.mu.
-func (l *Limiter) holdTo(p policy.Policy, limit *store.Limit) error {
-	kept, err := strictest(p, l.change.before)
-	if err != nil {
-		return err
-	}
-	if kept != p {
-		if limit, err = l.maker.Limit(kept); err != nil {
-			return err
-		}
-	}
-	own := newTerms(p, limit, l.local)
-	if l.local != nil {
-		l.byLimit.Store(limit, own)
-	}
-	l.own.Store(own)
-	return nil
-}
-
-// errPace says why a Bursty cannot follow another.
-var errPace = errors.New("a Bursty of the same count and per: of two that drain differently none is known that admits what both do")
-
-// strictest returns a policy that admits only calls that p and all the others admit, on the same
-// words. Each unit costs a word at least as much as under any of them. It is admitted only if the
-// bucket is as empty as each wants before the call. Limits that count in windows, and limits of one
-// rate, admit on the same words as many as the larger, in any order. For them it returns p.
-func strictest(p policy.Policy, others []policy.Policy) (policy.Policy, error) {
-	shaped, ok := p.(shape.Shaped)
-	if !ok {
-		return p, nil // a log
-	}
-	own := shaped.Shape()
-	slow, differs := own, false
-	all := []shape.Shape{own}
-	for _, o := range others {
-		s := o.(shape.Shaped).Shape()
-		all = append(all, s)
-		differs = differs || s.Interval != own.Interval
-		if s.Interval > slow.Interval {
-			slow = s
-		}
-	}
-	switch {
-	case !differs:
-		return p, nil
-	case own.Kind == shape.Bursty:
-		return nil, errPace
-	case own.Kind == shape.Queue:
-		// A call of n units needs a queue n-1 units shorter than allowed.
-		depth := slow.Depth
-		for _, s := range all {
-			depth = min(depth, s.Depth)
-		}
-		return policy.Queue(int64(depth/slow.Interval), slow.Count, slow.Per)
-	}
-	// A call of n units needs room for them. If they drain slower than under s, the bucket is
-	// emptier before them than s wants, least for n = 1.
-	depth := slow.Depth
-	for _, s := range all {
-		depth = min(depth, s.Depth-s.Interval+slow.Interval)
-	}
-	return policy.Funnel(int64(depth/slow.Interval), slow.Count, slow.Per)
 }

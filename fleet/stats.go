@@ -75,7 +75,7 @@ func (l *Limiter) Stats() Stats {
 		Open:     t.by[limits.SourceOpen].Load(),
 		Closed:   t.by[limits.SourceClosed].Load(),
 		Charged:  t.charged.Load(),
-		Misfits:  t.misfits.Load(),
+		Misfits:  l.misfits.Load(),
 		Blocks:   t.blocks.Load(), Penalties: t.penalties.Load(),
 		OverLimit: t.overLimit.Load(), Blocked: t.blocked.Load(), Unavailable: t.unavailable.Load(),
 		Servers: int(l.servers.Load()),

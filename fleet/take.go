@@ -153,7 +153,7 @@ func (l *Limiter) Charge(ctx context.Context, key string, n int64) error {
 // the key's use of this server's shares and its block here, and the error is ErrOutage.
 func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
 	own := l.own.Load()
-	used, err := about(ctx, l, own, key, func(ctx context.Context, s decider) (bool, error) {
+	used, err := about(ctx, &l.access, own, key, func(ctx context.Context, s decider) (bool, error) {
 		return s.Delete(ctx, own.limit, key)
 	})
 	err, passed := told(err)

@@ -210,7 +210,7 @@ func TestManyLimits(t *testing.T) {
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
-				for i := range 2 * mostPolicies { // each time made anew
+				for i := range 2 * maxPolicies { // each time made anew
 					of, err := l.under(policy.Must(policy.FixedWindow(int64(2+i%3), time.Hour)), "a")
 					if !assert.NoError(t, err) || !assert.EqualValues(t, 2+i%3, of.most) {
 						return
@@ -220,8 +220,8 @@ func TestManyLimits(t *testing.T) {
 		}
 		all.Wait()
 		require.Len(t, l.others.all(), 3)
-		require.LessOrEqual(t, l.others.policies, mostPolicies)
-		for i := range mostLimits - 3 {
+		require.LessOrEqual(t, l.others.policies, maxPolicies)
+		for i := range maxLimits - 3 {
 			must.Get(l.TakeWith(ctx, policy.Must(policy.FixedWindow(int64(10+i), time.Hour)), "a", 0))
 		}
 		_, err := l.TakeWith(ctx, policy.Must(policy.FixedWindow(99_999, time.Hour)), "a", 0)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/share"
@@ -13,6 +14,18 @@ import (
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
+
+// catalog has the limits by which calls are decided.
+type catalog struct {
+	config  Config
+	own     atomic.Pointer[terms] // of calls that bring no limit
+	change  change                // of own
+	others  otherTerms            // of calls that bring a limit
+	byLimit sync.Map              // *store.Limit to *terms, of terms that have a share
+	maker   *store.Store          // of limits; it has no client
+	local   *share.Local          // of the own terms; nil except for FallbackShare
+	misfits atomic.Uint64         // calls in error for their limit
+}
 
 // terms are a limit by which calls are decided, ready for Redis and the share. They do not change.
 type terms struct {
@@ -30,10 +43,10 @@ func newTerms(p policy.Policy, limit *store.Limit, local *share.Local) *terms {
 }
 
 const (
-	// mostLimits bounds the limits, different in text, that come with calls. Each has its share.
-	mostLimits = 1024
-	// mostPolicies bounds the policies known for them. Others are looked up by text.
-	mostPolicies = 4 * mostLimits
+	// maxLimits bounds the limits, different in text, that come with calls. Each has its share.
+	maxLimits = 1024
+	// maxPolicies bounds the policies known for them. Others are looked up by text.
+	maxPolicies = 4 * maxLimits
 )
 
 // otherTerms are of limits that came with calls. Any number of goroutines may use them.
@@ -54,46 +67,46 @@ func (o *otherTerms) all() []*terms {
 
 // under returns a call's terms: of limit, else of Config.PolicyFor's choice, else the limiter's
 // own.
-func (l *Limiter) under(limit policy.Policy, key string) (*terms, error) {
+func (c *catalog) under(limit policy.Policy, key string) (*terms, error) {
 	if err := store.CheckKey(key); err != nil {
 		return nil, err
 	}
-	t, err := l.find(limit, key)
+	t, err := c.find(limit, key)
 	if err != nil && !errors.Is(err, ErrModeUnsupported) {
-		l.tally.misfits.Add(1)
+		c.misfits.Add(1)
 	}
 	return t, err
 }
 
 // find is under without counting.
-func (l *Limiter) find(limit policy.Policy, key string) (*terms, error) {
-	if limit == nil && l.config.PolicyFor != nil {
-		limit = l.config.PolicyFor(key)
+func (c *catalog) find(limit policy.Policy, key string) (*terms, error) {
+	if limit == nil && c.config.PolicyFor != nil {
+		limit = c.config.PolicyFor(key)
 	}
-	own := l.own.Load()
+	own := c.own.Load()
 	switch {
 	case limit == nil || shape.IsNil(limit):
 		return own, nil
-	case l.leased != nil:
+	case c.config.Mode == Leased:
 		return nil, unsupported("a limit that comes with a call")
 	}
 	if comparable := reflect.TypeOf(limit).Comparable(); comparable {
 		if limit == own.policy {
 			return own, nil
 		}
-		if t, ok := l.others.known.Load(limit); ok {
-			return l.reading(t.(*terms), own)
+		if t, ok := c.others.known.Load(limit); ok {
+			return c.reading(t.(*terms), own)
 		}
 	}
-	t, err := l.learnLimit(limit)
+	t, err := c.learnLimit(limit)
 	if err != nil {
 		return nil, err
 	}
-	return l.reading(t, own)
+	return c.reading(t, own)
 }
 
 // reading returns terms that came with a call, or ErrMisfit if they do not read own's words.
-func (l *Limiter) reading(t, own *terms) (*terms, error) {
+func (c *catalog) reading(t, own *terms) (*terms, error) {
 	if !t.limit.Reads(own.limit) {
 		return nil, fmt.Errorf("%w: %v, and the limiter's is %v", ErrMisfit, t.policy, own.policy)
 	}
@@ -101,24 +114,24 @@ func (l *Limiter) reading(t, own *terms) (*terms, error) {
 }
 
 // learnLimit makes the terms of a call's limit, or finds them by text.
-func (l *Limiter) learnLimit(p policy.Policy) (*terms, error) {
-	o := &l.others
+func (c *catalog) learnLimit(p policy.Policy) (*terms, error) {
+	o := &c.others
 	text := p.String()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t, there := o.byText[text]
 	if !there {
-		if len(o.made) >= mostLimits {
-			return nil, fmt.Errorf("%w: %v would be one more than %d", ErrTooManyLimits, p, mostLimits)
+		if len(o.made) >= maxLimits {
+			return nil, fmt.Errorf("%w: %v would be one more than %d", ErrTooManyLimits, p, maxLimits)
 		}
-		limit, err := l.maker.Limit(p)
+		limit, err := c.maker.Limit(p)
 		if err == nil {
-			err = lasting(l.config, limit.Lasts())
+			err = lasting(c.config, limit.Lasts())
 		}
 		if field := (*policy.FieldError)(nil); errors.As(err, &field) {
 			return nil, fmt.Errorf("%w: %v cannot be kept: want %s", ErrMisfit, p, field.Want)
 		}
-		local, err := l.newShare(p)
+		local, err := c.newShare(p)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrMisfit, err)
 		}
@@ -129,10 +142,10 @@ func (l *Limiter) learnLimit(p policy.Policy) (*terms, error) {
 		o.byText[text] = t
 		o.made = append(o.made, t)
 		if local != nil {
-			l.byLimit.Store(limit, t)
+			c.byLimit.Store(limit, t)
 		}
 	}
-	if o.policies < mostPolicies && reflect.TypeOf(p).Comparable() {
+	if o.policies < maxPolicies && reflect.TypeOf(p).Comparable() {
 		o.policies++
 		o.known.Store(p, t)
 	}
@@ -140,40 +153,108 @@ func (l *Limiter) learnLimit(p policy.Policy) (*terms, error) {
 }
 
 // newShare returns another limit's share, which follows the limiter's own; nil if that is nil.
-func (l *Limiter) newShare(p policy.Policy) (*share.Local, error) {
-	if l.local == nil {
+func (c *catalog) newShare(p policy.Policy) (*share.Local, error) {
+	if c.local == nil {
 		return nil, nil
 	}
-	local, err := share.New(share.Config{Policy: l.config.anchored(p), MaxKeys: l.config.MaxKeys, Full: l.config.FullShares, Name: store.Short})
+	local, err := share.New(share.Config{Policy: c.config.anchored(p), MaxKeys: c.config.MaxKeys, Full: c.config.FullShares, Name: store.Short})
 	if err != nil {
 		return nil, err
 	}
-	return local, local.Follow(l.local)
+	return local, local.Follow(c.local)
 }
 
 // shares returns all terms with a share, the limiter's own first.
-func (l *Limiter) shares() []*terms {
-	if l.local == nil {
+func (c *catalog) shares() []*terms {
+	if c.local == nil {
 		return nil
 	}
-	return append([]*terms{l.own.Load()}, l.others.all()...)
+	return append([]*terms{c.own.Load()}, c.others.all()...)
 }
 
-// Limit returns the limiter's own limit: Config.Policy, or its replacement by SetPolicy.
-func (l *Limiter) Limit() policy.Policy { return l.own.Load().policy }
+// orOwn is under without Config.PolicyFor.
+func (c *catalog) orOwn(limit policy.Policy, key string) (*terms, error) {
+	if shape.IsNil(limit) {
+		return c.own.Load(), nil
+	}
+	return c.under(limit, key)
+}
 
-// LimitFor returns the key's limit now: Config.PolicyFor's choice, or otherwise Limit. In Leased
-// mode a Funnel has a smaller burst. It does not ask Redis.
-func (l *Limiter) LimitFor(key string) policy.Policy {
-	if l.config.PolicyFor != nil {
-		if p := l.config.PolicyFor(key); p != nil && !shape.IsNil(p) {
-			return p
+// uncounted adds ErrUncounted to a cause if there is no share.
+func (c *catalog) uncounted(cause error) error {
+	if c.local != nil && c.local.Servers() == 0 {
+		return fmt.Errorf("%w; %w", cause, ErrUncounted)
+	}
+	return cause
+}
+
+type change struct {
+	mu     sync.Mutex
+	before []policy.Policy // that this server had, and others may still keep
+}
+
+// holdTo has p, with its limit, and all policies before hold. The caller locks change.mu.
+func (c *catalog) holdTo(p policy.Policy, limit *store.Limit) error {
+	kept, err := strictest(p, c.change.before)
+	if err != nil {
+		return err
+	}
+	if kept != p {
+		if limit, err = c.maker.Limit(kept); err != nil {
+			return err
 		}
 	}
-	if l.leased != nil {
-		return l.leased.plan.Policy
+	own := newTerms(p, limit, c.local)
+	if c.local != nil {
+		c.byLimit.Store(limit, own)
 	}
-	return l.Limit()
+	c.own.Store(own)
+	return nil
+}
+
+// errPace says why a Bursty cannot follow another.
+var errPace = errors.New("a Bursty of the same count and per: of two that drain differently none is known that admits what both do")
+
+// strictest returns a policy that admits only calls that p and all the others admit, on the same
+// words. Each unit costs a word at least as much as under any of them. It is admitted only if the
+// bucket is as empty as each wants before the call. Limits that count in windows, and limits of one
+// rate, admit on the same words as many as the larger, in any order. For them it returns p.
+func strictest(p policy.Policy, others []policy.Policy) (policy.Policy, error) {
+	shaped, ok := p.(shape.Shaped)
+	if !ok {
+		return p, nil // a log
+	}
+	own := shaped.Shape()
+	slow, differs := own, false
+	all := []shape.Shape{own}
+	for _, o := range others {
+		s := o.(shape.Shaped).Shape()
+		all = append(all, s)
+		differs = differs || s.Interval != own.Interval
+		if s.Interval > slow.Interval {
+			slow = s
+		}
+	}
+	switch {
+	case !differs:
+		return p, nil
+	case own.Kind == shape.Bursty:
+		return nil, errPace
+	case own.Kind == shape.Queue:
+		// A call of n units needs a queue n-1 units shorter than allowed.
+		depth := slow.Depth
+		for _, s := range all {
+			depth = min(depth, s.Depth)
+		}
+		return policy.Queue(int64(depth/slow.Interval), slow.Count, slow.Per)
+	}
+	// A call of n units needs room for them. If they drain slower than under s, the bucket is
+	// emptier before them than s wants, least for n = 1.
+	depth := slow.Depth
+	for _, s := range all {
+		depth = min(depth, s.Depth-s.Interval+slow.Interval)
+	}
+	return policy.Funnel(int64(depth/slow.Interval), slow.Count, slow.Per)
 }
 
 // orAtOnce has zero patience hold also under a policy that delays calls.

@@ -10,7 +10,7 @@ import (
 
 // waiters counts this server's calls that wait, or may have to. Any goroutine may use it.
 type waiters struct {
-	mostPerKey, most int
+	maxPerKey, max int
 
 	mu    sync.Mutex
 	of    map[string]int // of the keys that calls wait for
@@ -46,10 +46,10 @@ func (w *waiters) enter(key string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch n := w.of[key]; {
-	case n >= w.mostPerKey:
-		return fmt.Errorf("%w: %d for this key on this server, of at most %d", engine.ErrCrowded, n, w.mostPerKey)
-	case w.total >= w.most:
-		return fmt.Errorf("%w: %d for all keys on this server, of at most %d", engine.ErrCrowded, w.total, w.most)
+	case n >= w.maxPerKey:
+		return fmt.Errorf("%w: %d for this key on this server, of at most %d", engine.ErrCrowded, n, w.maxPerKey)
+	case w.total >= w.max:
+		return fmt.Errorf("%w: %d for all keys on this server, of at most %d", engine.ErrCrowded, w.total, w.max)
 	}
 	if w.of == nil {
 		w.of = map[string]int{}

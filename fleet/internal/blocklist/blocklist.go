@@ -123,29 +123,29 @@ func (l *List) remove(s *shard, name string) {
 	l.count.Add(-1)
 }
 
-// Left returns how long the key is known to be blocked, or 0, and how long ago that was heard.
-func (l *List) Left(key string) (left, ago time.Duration) {
-	if l.Empty() {
-		return 0, 0
+// Left returns how long the key is known to be blocked, as heard less than within ago, or 0.
+func (l *List) Left(key string, within time.Duration) time.Duration {
+	if within <= 0 || l.Empty() {
+		return 0
 	}
 	name := l.name(key)
 	s := l.shard(name)
 	s.mu.RLock()
 	e, there := s.of[name]
 	s.mu.RUnlock()
-	if !there {
-		return 0, 0
-	}
 	now := time.Since(l.begun)
-	if now < e.until {
-		return e.until - now, now - e.heard
+	switch {
+	case !there:
+	case now < e.until && now-e.heard < within:
+		return e.until - now
+	case now >= e.until:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.of[name] == e {
+			l.remove(s, name)
+		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.of[name] == e {
-		l.remove(s, name)
-	}
-	return 0, 0
+	return 0
 }
 
 // Forget removes the key.

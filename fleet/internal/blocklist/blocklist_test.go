@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/policy"
 )
 
 func itself(key string) string { return key }
@@ -26,16 +28,16 @@ func TestLaterWordHolds(t *testing.T) {
 		l.Heard("a", time.Hour, 9)
 		l.Heard("a", 0, 9)
 		time.Sleep(time.Second)
-		left, ago := l.Left("a")
+		left := l.Left("a", time.Second+1)
 		assert.Equal(t, 59*time.Second, left)
-		assert.Equal(t, time.Second, ago)
-		left, _ = l.Left("b")
+		assert.Zero(t, l.Left("a", time.Second), "it was heard a second ago")
+		left = l.Left("b", policy.Never)
 		assert.Zero(t, left)
 		time.Sleep(59*time.Second - 1)
-		left, _ = l.Left("a")
+		left = l.Left("a", policy.Never)
 		assert.Equal(t, time.Nanosecond, left)
 		time.Sleep(1)
-		left, _ = l.Left("a")
+		left = l.Left("a", policy.Never)
 		assert.Zero(t, left)
 		assert.True(t, l.Empty(), "what has ended is removed when it is looked at")
 
@@ -55,21 +57,21 @@ func TestOwnBlockHoldsUntilRedisSpeaks(t *testing.T) {
 		l := New(100, itself)
 		l.Heard("a", time.Hour, 10)
 		l.Block("a", time.Minute)
-		left, _ := l.Left("a")
+		left := l.Left("a", policy.Never)
 		assert.Equal(t, time.Hour, left)
 		l.Block("a", 2*time.Hour)
 		l.Heard("a", time.Second, 9)
-		left, _ = l.Left("a")
+		left = l.Left("a", policy.Never)
 		assert.Equal(t, 2*time.Hour, left)
 		l.Heard("a", time.Second, 11)
-		left, _ = l.Left("a")
+		left = l.Left("a", policy.Never)
 		assert.Equal(t, time.Second, left)
 		l.Block("b", time.Hour)
 		l.Heard("b", 0, -5)
-		left, _ = l.Left("b")
+		left = l.Left("b", policy.Never)
 		assert.Equal(t, time.Hour, left, "heard by a clock from before")
 		l.Heard("b", 0, 0)
-		left, _ = l.Left("b")
+		left = l.Left("b", policy.Never)
 		assert.Zero(t, left)
 	})
 }
@@ -96,7 +98,7 @@ func TestListIsBounded(t *testing.T) {
 			}
 			held := 0
 			for i := range 3 * most {
-				if left, _ := l.Left(fmt.Sprint("short ", i)); left > 0 {
+				if left := l.Left(fmt.Sprint("short ", i), policy.Never); left > 0 {
 					held++
 				}
 			}
@@ -109,7 +111,7 @@ func TestListIsBounded(t *testing.T) {
 			require.LessOrEqual(t, count(), most)
 			held = 0
 			for i := range 20 * most {
-				if left, _ := l.Left(fmt.Sprint("later ", i)); left > 0 {
+				if left := l.Left(fmt.Sprint("later ", i), policy.Never); left > 0 {
 					held++
 				}
 			}
@@ -121,14 +123,14 @@ func TestListIsBounded(t *testing.T) {
 func TestKeysAreKnownByTheirNames(t *testing.T) {
 	l := New(10, func(key string) string { return key[:1] })
 	l.Heard("a"+strings.Repeat("x", 1000), time.Hour, 1)
-	left, _ := l.Left("a")
+	left := l.Left("a", policy.Never)
 	assert.Positive(t, left)
 }
 
 func TestLooksAllocateNothingAndRace(t *testing.T) {
 	l := New(100, itself)
 	l.Heard("a", time.Hour, 1)
-	assert.Zero(t, testing.AllocsPerRun(100, func() { l.Left("a"); l.Left("b"); l.Empty() }))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { l.Left("a", policy.Never); l.Left("b", policy.Never); l.Empty() }))
 	var all sync.WaitGroup
 	for i := range 4 {
 		all.Go(func() {
@@ -145,7 +147,7 @@ func TestLooksAllocateNothingAndRace(t *testing.T) {
 				case 3:
 					l.Forget(key)
 				default:
-					l.Left(key)
+					l.Left(key, policy.Never)
 				}
 			}
 		})
