@@ -53,6 +53,7 @@ test: needs
 check: needs
 	@$(RUN) -j 2 \
 		"words: $(GO) run ./tools/words" \
+		"names: $(GO) run ./tools/names" \
 		"race: $(GO) test -count=1 -timeout 30m -race -short $(RACED)" \
 		"programs: $(GO) test -count=1 -timeout 30m -run $(PROGRAMS)$$ $(with_programs)" \
 		"tidy: $(AGAIN) tidy" \

@@ -78,6 +78,7 @@ var mayImport = []struct {
 	{"bench", []string{"policy", "engine", "httplimit", "github.com/puzpuzpuz/xsync/v3"}},
 	{"tools/testrun", nil},
 	{"cmd/internal/version", nil},
+	{"tools/names", nil},
 	{"tools/promises", nil},
 	{"tools/words", nil},
 }
