@@ -62,6 +62,41 @@ func TestLinksBetweenDocumentsLead(t *testing.T) {
 	assert.Greater(t, links, 100)
 }
 
+// unlisted returns the packages of all modules that a page lists nowhere: neither by a link, nor by
+// their last name in a row that links a folder above them.
+func unlisted(t *testing.T, page string) (folders []string) {
+	t.Helper()
+	modules, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}/...").Output()
+	require.NoError(t, err)
+	packages, err := exec.Command("go", append([]string{"list", "-find", "-f", "{{.ImportPath}}"}, strings.Fields(string(modules))...)...).Output()
+	require.NoError(t, err)
+	require.Contains(t, string(packages), module+"/fleet/internal/store\n", "the list has all modules")
+	for _, path := range strings.Fields(string(packages)) {
+		folder := strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
+		listed := folder == "" || strings.Contains(page, "]("+folder+")")
+		for row := range strings.Lines(page) {
+			for _, found := range link.FindAllStringSubmatch(row, -1) {
+				rest, below := strings.CutPrefix(folder, found[1]+"/")
+				listed = listed || below && (strings.Contains(row, "`"+filepath.Base(folder)+"`") || strings.Contains(row, "`"+rest+"`"))
+			}
+		}
+		if !listed {
+			folders = append(folders, folder)
+		}
+	}
+	return folders
+}
+
+// Promise: ARCHITECTURE lists every package.
+func TestArchitectureListsEveryPackage(t *testing.T) {
+	text, err := os.ReadFile("ARCHITECTURE.md")
+	require.NoError(t, err)
+	page := string(text)
+	assert.Empty(t, unlisted(t, page), "packages without a place in ARCHITECTURE.md: name each in the row of its folder")
+	assert.Equal(t, []string{"cell"}, unlisted(t, strings.Replace(page, "](cell)", "](cel)", 1)))
+	assert.Equal(t, []string{"fleet/internal/lease"}, unlisted(t, strings.ReplaceAll(page, "`lease`", "lease")))
+}
+
 // Promise: This page has the tests' promises.
 func TestPromisesAreThoseOfTheTests(t *testing.T) {
 	var faults bytes.Buffer
