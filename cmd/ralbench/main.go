@@ -49,11 +49,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	s, err := parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		if args[len(args)-1] == "all" {
-			helpAll(stdout)
-		} else {
-			help(stdout)
-		}
+		_ = help(stdout, args[len(args)-1] == "all")
 		return exitOK
 	case err != nil:
 		fmt.Fprintf(stderr, "ralbench: %v\nRun ralbench -h all for all flags and workloads.\n", err)

@@ -45,7 +45,8 @@ func (l *lab) file(name string) string { return filepath.Join(l.dir, name) }
 
 func (l *lab) writeInputs() (err error) {
 	body := "\x00\x00\x00\x00" + string(rune(len(message))) + message // of gRPC: not compressed, and the length
-	for name, text := range map[string]string{protoFile: proto, messageFile: message, bodyFile: body} {
+	err = os.MkdirAll(l.file("rules/config"), 0o700)
+	for name, text := range map[string]string{protoFile: proto, messageFile: message, bodyFile: body, "rules/config/bench.yaml": rules} {
 		err = errors.Join(err, os.WriteFile(l.file(name), []byte(text), 0o600))
 	}
 	return err

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/internal/testkit/child"
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
@@ -36,30 +37,17 @@ const startingTime = 20 * time.Second
 // lab holds the servers of a run, each started at its first use.
 type lab struct {
 	programs
-	dir    string
-	redis  map[string]*store // by the network
-	ralds  map[string]*server
-	floors map[string]*server
-	envoy  *services
-	closes []func() error
+	dir     string
+	running map[string]*server // by name and network
+	closes  []func() error
+	redis   string // version of the Redis
 }
 
+// server is a running server, with another behind it perhaps.
 type server struct {
-	*child.Process
-	addr string
-}
-
-// store is a Redis with the script.
-type store struct {
-	*redisd.Server
-	version, script string // script is its hash
-}
-
-// services are both rate limit services, and their floor.
-type services struct {
-	rald, reference *server
-	floor           *server
-	redis           *redisd.Server // of the reference
+	addr    string
+	pids    []int
+	command []string // of a client of Redis
 }
 
 func (l *lab) close() (err error) {
@@ -69,89 +57,126 @@ func (l *lab) close() (err error) {
 	return err
 }
 
-func (l *lab) store(network string) (*store, error) {
-	if s := l.redis[network]; s != nil {
-		return s, nil
+// source is a contender: a server for some workloads.
+type source struct {
+	name, about string
+	yardstick   bench.Yardstick
+	workloads   []string
+	// start starts the server at a free address.
+	start func(l *lab, network, addr string) (*server, error)
+}
+
+var (
+	ralds = source{Rald, "rald, asked by CL.THROTTLE", "", redisWorkloads, func(l *lab, network, addr string) (*server, error) {
+		listen := addr
+		if network == "unix" {
+			listen = "unix:" + addr
+		}
+		return l.start(network, addr, nil, l.rald, "-state", "none", "-listen", listen)
+	}}
+	envoyRalds = source{Rald, "rald, asked by ShouldRateLimit", "", envoyWorkloads, func(l *lab, _, addr string) (*server, error) {
+		other, err := freeAddr()
+		if err != nil {
+			return nil, err
+		}
+		return l.start("tcp", addr, nil, l.rald, "-state", "none", "-listen", other, "-envoy", l.file("rules/config"), "-envoy-listen", addr)
+	}}
+
+	// sources are all servers, each beside those of its workloads.
+	sources = []source{
+		{GoFloor, "a Go server that answers the same bytes and decides nothing", bench.YardstickFloor, redisWorkloads, func(l *lab, network, addr string) (*server, error) {
+			return l.startFloor(ralds, network, network, addr, redisAnswer)
+		}},
+		{Ping, "Redis, asked by PING", yardstickPing, redisWorkloads, func(l *lab, network, _ string) (*server, error) {
+			_, s, err := l.startRedis(network)
+			s.command = []string{"PING"}
+			return s, err
+		}},
+		ralds,
+		{Script, "a Redis with a short script of the same limit", "", redisWorkloads, func(l *lab, network, _ string) (*server, error) {
+			c, s, err := l.startRedis(network)
+			if err != nil {
+				return nil, err
+			}
+			hash, err := c.ScriptLoad(context.Background(), gcra).Result()
+			s.command = []string{"EVALSHA", hash, "1", "key:__rand_int__", "15", "30", "60", "1"}
+			return s, err
+		}},
+		{GRPCFloor, "a grpc-go server that answers the same bytes and decides nothing", bench.YardstickFloor, envoyWorkloads, func(l *lab, network, addr string) (*server, error) {
+			return l.startFloor(envoyRalds, network, "grpc", addr, grpcAnswer)
+		}},
+		envoyRalds,
+		{Reference, "Envoy's rate limit service with its Redis", "", envoyWorkloads, func(l *lab, _, addr string) (*server, error) {
+			_, redis, err := l.startRedis("tcp")
+			if err != nil {
+				return nil, err
+			}
+			http, err1 := redisd.FreePort()
+			debug, err2 := redisd.FreePort()
+			if err := errors.Join(err1, err2); err != nil {
+				return nil, err
+			}
+			s, err := l.start("tcp", addr, []string{
+				"RUNTIME_ROOT=" + l.dir, "RUNTIME_SUBDIRECTORY=rules", "RUNTIME_WATCH_ROOT=false", "LOG_LEVEL=error", "DISABLE_STATS=true", "USE_STATSD=false",
+				"LIMIT_RESPONSE_HEADERS_ENABLED=true", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.addr,
+				"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "GRPC_PORT=" + port(addr), fmt.Sprint("PORT=", http), fmt.Sprint("DEBUG_PORT=", debug),
+			}, l.reference)
+			if err == nil {
+				s.pids = append(s.pids, redis.pids...)
+			}
+			return s, err
+		}},
 	}
+)
+
+// get returns the server of a source on a network.
+func (l *lab) get(s source, network string) (*server, error) {
+	key := s.name + " " + s.workloads[0] + " " + network
+	if l.running[key] != nil {
+		return l.running[key], nil
+	}
+	addr, err := freeAddr()
+	if err != nil {
+		return nil, err
+	}
+	if network == "unix" {
+		addr = l.file(fmt.Sprint(len(l.running), ".sock"))
+	}
+	started, err := s.start(l, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	l.running[key] = started
+	return started, nil
+}
+
+// startRedis starts a Redis, with a client.
+func (l *lab) startRedis(network string) (*redis.Client, *server, error) {
 	running, err := redisd.Open(redisd.Config{Socket: network == "unix"})
 	if err != nil {
-		return nil, err
+		return nil, new(server), err
 	}
-	l.closes = append(l.closes, running.Close)
 	c := redis.NewClient(&redis.Options{Network: running.Network(), Addr: running.Addr(), PoolSize: 1})
-	defer func() { _ = c.Close() }()
-	s := &store{Server: running}
-	ctx := context.Background()
-	if s.script, err = c.ScriptLoad(ctx, gcra).Result(); err != nil {
-		return nil, fmt.Errorf("the script: %w", err)
-	}
-	about := c.InfoMap(ctx, "server")
-	if about.Err() != nil {
-		return nil, about.Err()
-	}
-	s.version = about.Item("Server", "redis_version")
-	l.redis[network] = s
-	return s, nil
+	l.closes = append(l.closes, c.Close, running.Close)
+	about := c.InfoMap(context.Background(), "server")
+	l.redis = about.Item("Server", "redis_version")
+	return c, &server{addr: running.Addr(), pids: []int{running.PID()}}, about.Err()
 }
 
-// raldOn returns the rald for clients of Redis on a network.
-func (l *lab) raldOn(network string) (*server, error) {
-	if s := l.ralds[network]; s != nil {
-		return s, nil
-	}
-	addr := filepath.Join(l.dir, "rald.sock")
-	listen := "unix:" + addr
-	if network == "tcp" {
-		var err error
-		if addr, err = freeAddr(); err != nil {
-			return nil, err
-		}
-		listen = addr
-	}
-	s, err := l.start(network, addr, nil, l.rald, "-state", "none", "-listen", listen)
+// startFloor starts a floor that answers as a rald does.
+func (l *lab) startFloor(rald source, network, kind, addr string, ask func(network, addr string) ([]byte, error)) (*server, error) {
+	s, err := l.get(rald, network)
 	if err != nil {
 		return nil, err
 	}
-	l.ralds[network] = s
-	return s, nil
-}
-
-// floorOn returns the floor for clients of Redis on a network. It answers as rald does.
-func (l *lab) floorOn(network string) (*server, error) {
-	if s := l.floors[network]; s != nil {
-		return s, nil
-	}
-	rald, err := l.raldOn(network)
+	answer, err := ask(network, s.addr)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := redisAnswer(network, rald.addr)
-	if err != nil {
+	if err := os.WriteFile(l.file("answer."+kind), answer, 0o600); err != nil {
 		return nil, err
 	}
-	addr := filepath.Join(l.dir, "floor.sock")
-	if network == "tcp" {
-		if addr, err = freeAddr(); err != nil {
-			return nil, err
-		}
-	}
-	s, err := l.startFloor(network, addr, answer)
-	if err != nil {
-		return nil, err
-	}
-	l.floors[network] = s
-	return s, nil
-}
-
-func (l *lab) startFloor(kind, addr string, answer []byte) (*server, error) {
-	file, network := l.file("answer."+kind), kind
-	if kind == "grpc" {
-		network = "tcp"
-	}
-	if err := os.WriteFile(file, answer, 0o600); err != nil {
-		return nil, err
-	}
-	return l.start(network, addr, nil, l.programs.floor, kind, addr, file)
+	return l.start(network, addr, nil, l.floor, kind, addr, l.file("answer."+kind))
 }
 
 // redisAnswer returns rald's answer to the first command of a key.
@@ -170,7 +195,7 @@ func redisAnswer(network, addr string) ([]byte, error) {
 }
 
 // grpcAnswer returns the bytes of rald's answer to the generators' request.
-func grpcAnswer(addr string) ([]byte, error) {
+func grpcAnswer(_, addr string) ([]byte, error) {
 	c, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, err
@@ -183,54 +208,6 @@ func grpcAnswer(addr string) ([]byte, error) {
 		return nil, err
 	}
 	return answer.ProtoReflect().GetUnknown(), nil
-}
-
-// services returns both rate limit services, with the same rules, and the floor.
-func (l *lab) services() (*services, error) {
-	if l.envoy != nil {
-		return l.envoy, nil
-	}
-	config := filepath.Join(l.dir, "rules", "config")
-	if err := os.MkdirAll(config, 0o700); err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(filepath.Join(config, "bench.yaml"), []byte(rules), 0o600); err != nil {
-		return nil, err
-	}
-	var addrs [6]string
-	for i := range addrs {
-		var err error
-		if addrs[i], err = freeAddr(); err != nil {
-			return nil, err
-		}
-	}
-	var s services
-	var err error
-	if s.redis, err = redisd.Open(redisd.Config{}); err != nil {
-		return nil, err
-	}
-	l.closes = append(l.closes, s.redis.Close)
-	s.rald, err = l.start("tcp", addrs[0], nil, l.rald, "-state", "none", "-listen", addrs[1], "-envoy", config, "-envoy-listen", addrs[0])
-	if err != nil {
-		return nil, err
-	}
-	env := []string{
-		"RUNTIME_ROOT=" + l.dir, "RUNTIME_SUBDIRECTORY=rules", "RUNTIME_WATCH_ROOT=false", "LOG_LEVEL=error", "DISABLE_STATS=true", "USE_STATSD=false",
-		"LIMIT_RESPONSE_HEADERS_ENABLED=true", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + s.redis.Addr(),
-		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "GRPC_PORT=" + port(addrs[2]), "PORT=" + port(addrs[3]), "DEBUG_PORT=" + port(addrs[4]),
-	}
-	if s.reference, err = l.start("tcp", addrs[2], env, l.reference); err != nil {
-		return nil, err
-	}
-	answer, err := grpcAnswer(s.rald.addr)
-	if err != nil {
-		return nil, err
-	}
-	if s.floor, err = l.startFloor("grpc", addrs[5], answer); err != nil {
-		return nil, err
-	}
-	l.envoy = &s
-	return l.envoy, nil
 }
 
 // start starts a server and waits until it listens.
@@ -251,7 +228,7 @@ func (l *lab) start(network, addr string, env []string, program string, args ...
 	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		c, err := net.Dial(network, addr)
 		if err == nil {
-			return &server{process, addr}, c.Close()
+			return &server{addr, []int{process.PID()}, throttle}, c.Close()
 		}
 		if !process.Runs() || time.Since(begun) > startingTime {
 			said, _ := os.ReadFile(log.Name())

@@ -66,7 +66,12 @@ func Workloads(scale float64) []bench.Workload {
 
 func isEnvoy(workload string) bool { return slices.Contains(envoyWorkloads, workload) }
 
-func isOnSocket(workload string) bool { return workload == Socket || workload == SocketLong }
+func networkOf(workload string) string {
+	if workload == Socket || workload == SocketLong {
+		return "unix"
+	}
+	return "tcp"
+}
 
 func pipelined(workload string) int {
 	if workload == TCPPipeline || workload == SocketLong {
