@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
 )
 
 // overlong is a time that an answer stated and that is longer than Config.MaxBackoff. Meanwhile the
@@ -26,7 +27,7 @@ func (l *Line[K]) overlongLeft(s *state) time.Duration {
 // holdOverlong begins an overlong time that an answer to t states, or changes it, and reports false
 // if d is none. A probe's answer replaces the time; any other answer only lengthens it. It needs s.mu locked.
 func (l *Line[K]) holdOverlong(t *part[K], d time.Duration) bool {
-	s, until := t.state, int64(time.Since(l.began)+min(d, longest))
+	s, until := t.state, int64(time.Since(l.began)+min(d, answer.MaxTime))
 	switch before := s.overlong.Load(); {
 	case s.lone || !l.has(t.key, s) || before == 0 && d <= l.config.MaxBackoff:
 		return false
@@ -84,28 +85,16 @@ func (p *part[K]) admit(claim bool) error {
 	case now < s.mu.overlong.probe:
 		return fmt.Errorf("%w: %v to wait, %v at the most", engine.ErrDeadline, left, l.config.MaxBackoff)
 	case claim:
-		pause := min(2*s.mu.overlong.pause, longest)
+		pause := min(2*s.mu.overlong.pause, answer.MaxTime)
 		s.mu.overlong, p.probes = overlong{now + pause, pause}, true
 	}
 	return nil
 }
 
-// capacity returns the cost above which the server admits no call, 0 if the answer tells none.
-func (a *Answer) capacity() int64 {
-	most := a.Limit
-	if a.Burst > 0 {
-		most = min(most, a.Burst)
-	}
-	if most <= 0 {
-		return 0
-	}
-	return max(most, a.Remaining)
-}
-
 // learnCapacity records the capacity that an answer tells. It is believed for Config.MaxBackoff, as
 // it may change while no call is sent.
 func (l *Line[K]) learnCapacity(s *state, a *Answer) {
-	if most := a.capacity(); most > 0 && l.probe != nil {
+	if most := answer.CapacityOf(a); most > 0 && l.probe != nil {
 		s.capacity.Store(most)
 		s.capacityUntil.Store(int64(time.Since(l.began) + l.config.MaxBackoff))
 	}

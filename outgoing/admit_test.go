@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -176,7 +177,7 @@ func TestCostAboveTheToldLimit(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					l := newLine(t, Config{Units: []string{"tokens"}, Debts: debts})
 					told := func(status int) Answer {
-						return answerOf(answer(status, nil, strings.Split(fields, "|")...), nil, l.config.Units)
+						return answer.Of(response(status, nil, strings.Split(fields, "|")...), nil, l.config.Units)
 					}
 					// While the limit is unknown the call is sent, and others wait behind it.
 					first, err := l.Wait(t.Context(), "key", 1, big)

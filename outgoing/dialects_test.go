@@ -127,9 +127,9 @@ func TestNextTurnByAPI(t *testing.T) {
 				var at []time.Time
 				rt := transport(t, Config{Logger: slog.New(slog.DiscardHandler), Probe: time.Hour}, Options{Answer: c.hook, Base: &base{answer: func(*http.Request) (*http.Response, error) {
 					if at = append(at, time.Now()); len(at) > 1 {
-						return answer(200, strings.NewReader("")), nil
+						return response(200, strings.NewReader("")), nil
 					}
-					return answer(c.status, strings.NewReader(c.body), strings.Split(c.fields, "|")...), nil
+					return response(c.status, strings.NewReader(c.body), strings.Split(c.fields, "|")...), nil
 				}}})
 				resp, err := rt.RoundTrip(request(t, "GET", nil))
 				require.NoError(t, err)
@@ -177,7 +177,7 @@ func TestSlackLeavesTheBody(t *testing.T) {
 				began := time.Now()
 				_, known := Slack(resp)
 				assert.Equal(t, c.refused, known)
-				assert.LessOrEqual(t, time.Since(began), asideWithin)
+				assert.LessOrEqual(t, time.Since(began), time.Second)
 				content := must.Get(io.ReadAll(resp.Body))
 				assert.Equal(t, c.content, string(content))
 				require.NoError(t, resp.Body.Close())
@@ -191,7 +191,7 @@ func TestBadResetsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		l := free(t, Config{MaxBackoff: time.Minute, Logger: slog.New(slog.NewJSONHandler(&log, nil))})
-		answered := func(fields ...string) Answer { return AnswerOf(answer(429, nil, fields...)) }
+		answered := func(fields ...string) Answer { return AnswerOf(response(429, nil, fields...)) }
 		for _, a := range []Answer{
 			answered("X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 100"),
 			answered("X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 946684000"),
@@ -232,7 +232,7 @@ func TestTurnErrorNamesTheAnswer(t *testing.T) {
 			turn, err := l.Wait(t.Context(), "key")
 			require.NoError(t, err)
 			number := turn.number
-			turn.Obey(AnswerOf(answer(c.status, nil, strings.Split(c.fields, "|")...)))
+			turn.Obey(AnswerOf(response(c.status, nil, strings.Split(c.fields, "|")...)))
 			answered := time.Now()
 			time.Sleep(10 * s)
 			ctx, cancel := context.WithTimeout(t.Context(), 30*s)
@@ -254,7 +254,7 @@ func TestTurnErrorNamesTheAnswer(t *testing.T) {
 		_, err = l.Wait(t.Context(), "key")
 		require.ErrorAs(t, err, &late)
 		assert.Zero(t, late.Call)
-		turn.Obey(AnswerOf(answer(200, nil, "RateLimit-Policy: 1;w=100", "RateLimit: limit=1, remaining=1, reset=100")))
+		turn.Obey(AnswerOf(response(200, nil, "RateLimit-Policy: 1;w=100", "RateLimit: limit=1, remaining=1, reset=100")))
 		turn, err = l.Wait(t.Context(), "key")
 		for err == nil {
 			turn.Lost()

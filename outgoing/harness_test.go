@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -108,4 +109,13 @@ func server(t testing.TB, headers httplimit.HeaderSet, limits ...policy.Policy) 
 	m, err := httplimit.NewAll(httplimit.Options{Headers: headers}, all...)
 	require.NoError(t, err)
 	return m.Handler(ok)
+}
+
+func headerOf(lines ...string) http.Header {
+	h := http.Header{}
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, ":")
+		h.Add(name, value[1:])
+	}
+	return h
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -113,7 +114,7 @@ func (l *Line[K]) delayOf(key K) time.Duration {
 	if l.delay == nil {
 		return 0
 	}
-	return min(max(l.delay(key), 0), longestWindow)
+	return min(max(l.delay(key), 0), answer.MaxWindow)
 }
 
 // leaving is a remembered key. It may leave at due, or later if it was used meanwhile.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
 )
 
 // TurnError is the error of a call whose turn would come too late. It wraps engine.ErrDeadline.
@@ -77,8 +78,8 @@ func (t *part[K]) late(ctx context.Context, err error) error {
 // believe drops a reset that has passed or is too far ahead.
 func (l *Line[K]) believe(a *Answer) {
 	// Servers round a reset up to seconds, and a sliding window resets within two.
-	most := max(l.config.MaxBackoff, 2*min(a.Window, longest)) + time.Second
-	if !a.past && a.Reset <= most {
+	most := max(l.config.MaxBackoff, 2*min(a.Window, answer.MaxTime)) + time.Second
+	if !answer.IsPast(a) && a.Reset <= most {
 		return
 	}
 	if l.counters.badResets.Add(1) == 1 {

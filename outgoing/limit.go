@@ -3,6 +3,7 @@ package outgoing
 import (
 	"time"
 
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -23,7 +24,7 @@ type limit struct {
 
 // ahead is how far the funnel's time is ahead of the engine's, which begins at 1: a period may have
 // begun before.
-const ahead = policy.Instant(longestWindow)
+const ahead = policy.Instant(answer.MaxWindow)
 
 type funnel interface {
 	policy.Policy

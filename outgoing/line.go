@@ -14,6 +14,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -27,7 +28,6 @@ const (
 	defaultIdle       = 5 * time.Minute
 	defaultMaxWaiting = 1024 // of package engine
 	mostUnits         = 7
-	longest           = 4 * 365 * 24 * time.Hour // the maximum of engine.Block
 )
 
 // Config configures a Line. The zero Config learns each limit. Negative values are errors.
@@ -159,9 +159,9 @@ func (c Config) validate() error {
 		return bad("Idle", c.Idle, "a positive duration, or 0 for 5m")
 	case c.Probe < time.Millisecond && c.Probe != 0 || c.Probe > time.Hour:
 		return bad("Probe", c.Probe, "1ms to 1h, or 0 for 5s")
-	case c.MaxBackoff < 0 || c.MaxBackoff > longest:
+	case c.MaxBackoff < 0 || c.MaxBackoff > answer.MaxTime:
 		return bad("MaxBackoff", c.MaxBackoff, "1ns to 35040h, or 0 for 1h")
-	case c.Backoff < 0 || c.Backoff > longest:
+	case c.Backoff < 0 || c.Backoff > answer.MaxTime:
 		return bad("Backoff", c.Backoff, "1ns to 35040h, or 0 for 1s")
 	case c.Pace != Spend && c.Pace != Even:
 		return bad("Pace", c.Pace, "Spend or Even")

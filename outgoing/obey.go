@@ -5,72 +5,9 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
 	"github.com/ral-limiter/ral/policy"
 )
-
-// Answer is the server's answer to a call. The zero Answer says only that it was served.
-type Answer struct {
-	// Refused reports whether the call was refused because it came too early.
-	Refused bool
-	// RetryAfter is the time after which a refused call may be sent again. At 0 or less it is Reset if
-	// nothing remains, and otherwise unknown. With policy.Never the refusal is final: the call can
-	// never be served, and no other call waits for it.
-	RetryAfter time.Duration
-	// NoRetry reports whether the refused call must not be sent again. The key's other calls wait for
-	// RetryAfter all the same.
-	NoRetry bool
-
-	// Limit calls pass in each Window, if both are positive: the slowest of several limits. A Limit
-	// without a Window tells only that no call may cost more: see Config.Debts.
-	Limit  int64
-	Window time.Duration
-	// Burst, the smallest Limit of several, bounds the calls sent at once. 0 and less stand for
-	// Limit.
-	Burst int64
-	// Later reports whether the advertised reset is more than a window from now. Sliding windows
-	// always are; fixed windows only by rounding to seconds.
-	Later bool
-
-	// If Told, Remaining calls would be admitted now, and Reset is the time until the limit is
-	// whole again, 0 if unknown. Of several limits these describe the least left.
-	Told      bool
-	Remaining int64
-	Reset     time.Duration
-
-	// Field is the name of the header field behind RetryAfter or else Reset, for errors. It may be
-	// empty.
-	Field string
-
-	// Units has what the answer tells of the limits of Config.Units, in that order, without a refusal.
-	Units []Answer
-
-	limitField string // the field behind Limit and Window
-	past       bool   // the reset has passed
-
-	// apart is the spacing in nanoseconds for several limits even if they slide. 0: use Limit,
-	// Window.
-	apart    float64
-	tightest quota // the limit of Remaining, zero if unknown
-	smallest quota // the limit of Burst
-	binds    quota // of several limits, see bind
-	// others is one more than the least that the others of several limits have left, 0 if the answer does
-	// not tell it of each.
-	others int64
-}
-
-type quota struct {
-	limit  int64
-	window time.Duration
-}
-
-func (a *Answer) unit(i int) (of Answer) {
-	if i < len(a.Units) {
-		of = a.Units[i]
-	}
-	return of
-}
-
-func (a *Answer) described() bool { return a.Limit > 0 && a.Window > 0 }
 
 const (
 	// An even pace at this share stays within the limit however it is counted, and leaves room for
@@ -79,8 +16,6 @@ const (
 	// A call, or this share if that is more, may go at once: together 1% below the limit.
 	burstPercent         = 3
 	mostAtOnce, mostRate = 1 << 30, 1_000_000_000 // without a known limit
-	longestWindow        = 366 * 24 * time.Hour
-	mostCount            = 1_000_000_000
 	// Each refusal of a paced key slows its pace by this factor, up to mostSlowed times. After
 	// forgiving windows without a refusal it regains a step.
 	slowing    = 1.1
@@ -90,7 +25,7 @@ const (
 
 type pace struct {
 	limit *limit
-	learned
+	answer.Terms
 	opened  policy.Instant // when its window's first call was sent, if the limit drains in steps
 	known   policy.Instant // when the first answer of the latest calls at once came
 	whole   policy.Instant // by them, the limit is whole then if all units left are used now
@@ -99,75 +34,6 @@ type pace struct {
 	slowed  int            // steps of slowing after refusals
 	guessed bool           // from refusals
 	expires time.Duration  // when to learn it anew, 0 if never
-}
-
-type learned struct {
-	count  int64
-	window time.Duration
-	burst  int64
-	apart  float64
-}
-
-// several reports whether the answer tells several limits, and what one of them has left.
-func (a *Answer) several() bool {
-	return a.described() && a.Told && a.Burst > 0 && a.tightest.limit > 0 && a.tightest.window > 0
-}
-
-// slowest is the limit that is Limit and Window.
-func (a *Answer) slowest() quota { return quota{a.Limit, a.Window} }
-
-// rest returns the units that the slowest of several limits has left, from those before the answer
-// to a call of n units. under are the units of calls under way, whose answers come in any order. The
-// limit has begun anew if it has more than was counted for it.
-func (a *Answer) rest(before, n, under int64) int64 {
-	rest := before - n
-	switch {
-	case a.tightest == a.slowest():
-		rest = a.Remaining
-	case a.others > 0:
-		rest = a.others - 1
-	case rest < a.Remaining:
-		return a.Limit
-	}
-	if before <= 0 || rest > before+under {
-		return rest
-	}
-	return min(rest, before-n)
-}
-
-// bind chooses the limit that binds calls that spend what remains, of several: the slowest binds
-// only when its rest does. ours are the units that the key has left of the smallest limit, and rest
-// those of the slowest. most bounds the calls of a further period.
-func (a *Answer) bind(ours, rest int64) (most int64) {
-	a.binds = a.tightest
-	switch {
-	case a.tightest != a.slowest():
-		return max(rest-a.Remaining, 1)
-	case a.others > 0 || a.Remaining <= ours:
-		return a.Burst
-	}
-	a.binds, a.Told = a.smallest, false // what that has left is not told
-	return max(rest-ours, 1)
-}
-
-func (a *Answer) learned() learned {
-	if b := a.binds; b.limit > 0 {
-		return learned{b.limit, b.window, b.limit, apart(b.limit, b.window)}
-	}
-	w := learned{a.Limit, a.Window, a.Limit, a.apart}
-	if a.Burst > 0 {
-		w.burst = min(w.burst, a.Burst)
-	}
-	if w.apart == 0 {
-		w.apart = apart(a.Limit, a.Window)
-	}
-	return w
-}
-
-// apart returns the spacing in nanoseconds that a limit counted in two windows admits: it sees up
-// to a call more per window than an even pace has.
-func apart(limit int64, window time.Duration) float64 {
-	return float64(min(window, longestWindow)) * 1.01 / max(float64(min(limit, mostCount))-1, 0.5)
 }
 
 func (p *pace) policy() policy.Policy {
@@ -185,6 +51,9 @@ var (
 	unlimited = &pace{limit: evenly(mostAtOnce, mostRate, time.Second)} // no limit is advertised
 )
 
+// quota returns the limit of the pace.
+func (p *pace) quota() answer.Quota { return answer.Quota{Limit: p.Count, Window: p.Window} }
+
 func (p *pace) unknown() bool { return p == nil || p == probed }
 
 // limits reports whether the pace is of a limit, told or guessed.
@@ -197,17 +66,17 @@ func (p *pace) spends() bool { return p != nil && p.limit.period > 0 }
 //
 // Calls spaced evenly, a little slower than count per window, never exceed a bucket, a fixed window
 // or a call log of that limit, wherever a window begins. A sliding window gets at most one call
-// less than its limit: see apart. Of several limits the slowest sets the pace and the smallest the
+// less than its limit: see answer.Terms. Of several limits the slowest sets the pace and the smallest the
 // burst, so that the calls stay within each.
 func (l *Line[K]) make(p pace) *pace {
-	count, window := min(p.count, mostCount), float64(min(p.window, longestWindow))
-	per, burst := window*100/sharePercent, max(1, min(count, p.burst)*burstPercent/100)
+	count, window := min(p.Count, answer.MaxCount), float64(min(p.Window, answer.MaxWindow))
+	per, burst := window*100/sharePercent, max(1, min(count, p.Burst)*burstPercent/100)
 	if p.sliding {
 		burst = 1
 		if l.config.Pace == Spend { // no calls were spaced less before
 			per = window * 100 / fullPercent
 		}
-		per = max(per, p.apart*float64(count))
+		per = max(per, p.Spacing*float64(count))
 	}
 	for range p.slowed {
 		burst, per = 1, per*slowing
@@ -224,8 +93,8 @@ func (l *Line[K]) obey(t *part[K], a Answer, decided bool) {
 	key, s, turn := t.key, t.state, t.number
 	l.believe(&a) // without the lock: the log may wait for a turn
 	l.learnCapacity(s, &a)
-	l.keep(&a)
-	if a.final() { // The fields beside it tell the limit as those of a served call do.
+	answer.LeaveReserve(&a, l.config.Reserve)
+	if answer.IsFinal(&a) { // The fields beside it tell the limit as those of a served call do.
 		l.counters.refusals.Add(1)
 		a.Refused, decided = false, false
 	}
@@ -236,7 +105,7 @@ func (l *Line[K]) obey(t *part[K], a Answer, decided bool) {
 	defer s.mu.Unlock()
 	now, first := time.Since(l.began), decided && !t.obeyed
 	t.end()
-	s.mu.answer, s.mu.limitField = origin{turn, a.Field, time.Now()}, a.limitField
+	s.mu.answer, s.mu.limitField = origin{turn, a.Field, time.Now()}, answer.LimitField(&a)
 	newest := turn > s.mu.newest
 	if newest {
 		s.mu.newest = turn
@@ -272,40 +141,26 @@ func (l *Line[K]) obey(t *part[K], a Answer, decided bool) {
 	}
 }
 
-// keep takes Config.Reserve out of a limit.
-func (l *Line[K]) keep(a *Answer) {
-	if l.config.Reserve == 0 || !a.described() || a.Limit == 1 {
-		return
-	}
-	reserve := min(int64(math.Ceil(float64(a.Limit)*l.config.Reserve)), a.Limit-1)
-	a.apart /= 1 - l.config.Reserve
-	a.Limit -= reserve
-	a.Remaining = max(a.Remaining-reserve, 0)
-	if a.Burst > 0 {
-		a.Burst = min(a.Burst, a.Limit)
-	}
-}
-
 func (l *Line[K]) learn(t *part[K], now time.Duration, a *Answer, newest bool) {
 	key, s, p := t.key, t.state, t.state.pace.Load()
 	var ours, most int64
 	if p.spends() {
 		ours = l.engine.Peek(key, 0).Remaining
 	}
-	if l.config.Pace == Spend && l.config.Reserve == 0 && a.several() {
+	if l.config.Pace == Spend && l.config.Reserve == 0 && answer.TellsSeveral(a) {
 		left := a.Burst
-		if p.spends() && (quota{p.count, p.window}) == a.smallest {
+		if p.spends() && p.quota() == answer.SmallestOf(a) {
 			left = ours
 		}
-		s.mu.rest = a.rest(s.mu.rest, t.n, s.taken.Load()-s.ended.Load())
-		most = a.bind(left, s.mu.rest)
+		s.mu.rest = answer.RestOf(a, s.mu.rest, t.n, s.taken.Load()-s.ended.Load())
+		most = answer.BindSlowest(a, left, s.mu.rest)
 	}
 	if p.spends() {
 		if a.Refused || t.sent < p.opened && !p.lasts(instant(now), a) {
 			return // see refused, or of a window that is over
 		}
 		if p.shared(a, ours-t.doubt()) {
-			s.mu.spaced = now + forgiving*min(p.window, longest/forgiving)
+			s.mu.spaced = now + forgiving*min(p.Window, answer.MaxTime/forgiving)
 		}
 	} else if !newest {
 		return
@@ -315,9 +170,9 @@ func (l *Line[K]) learn(t *part[K], now time.Duration, a *Answer, newest bool) {
 		most = max(most, s.mu.secondary.bind(p, a, ours))
 	}
 	switch {
-	case a.described():
-		next := pace{learned: a.learned(), most: most}
-		if p != nil && p.learned == next.learned {
+	case answer.Describes(a):
+		next := pace{Terms: answer.TermsOf(a), most: most}
+		if p != nil && p.Terms == next.Terms {
 			next.sliding, next.slowed = p.sliding, p.slowed
 		} else {
 			p, s.mu.later = nil, 0
@@ -330,7 +185,7 @@ func (l *Line[K]) learn(t *part[K], now time.Duration, a *Answer, newest bool) {
 			next.slowed--
 			s.mu.refused = now
 		}
-		several := next.burst < next.count
+		several := next.Burst < next.Count
 		if spends && !next.sliding && next.slowed == 0 && !several && l.spend(t, now, a, next, ours) {
 			return
 		}
@@ -343,9 +198,9 @@ func (l *Line[K]) learn(t *part[K], now time.Duration, a *Answer, newest bool) {
 		if !over && !p.spends() {
 			return
 		}
-		next := pace{learned: learned{count: min(max(a.Remaining, 0), mostCount) + 1, window: reset}, expires: now + reset}
+		next := pace{Terms: answer.Terms{Count: min(max(a.Remaining, 0), answer.MaxCount) + 1, Window: reset}, expires: now + reset}
 		if !over {
-			next.count, next.window = max(p.count, next.count), max(p.window, reset)
+			next.Count, next.Window = max(p.Count, next.Count), max(p.Window, reset)
 		}
 		if spends && l.spend(t, now, a, next, ours) {
 			return
@@ -357,7 +212,7 @@ func (l *Line[K]) learn(t *part[K], now time.Duration, a *Answer, newest bool) {
 		} else if p.unknown() {
 			window = max(window, l.config.Probe) // a bucket tells a later reset with each call
 		}
-		next.learned = (&Answer{Limit: min(a.Remaining, mostCount) + 1, Window: window}).learned()
+		next.Terms = answer.TermsOf(&Answer{Limit: min(a.Remaining, answer.MaxCount) + 1, Window: window})
 		l.setPace(key, s, l.make(next))
 	case !a.Refused && p.unknown() && l.engine.Blocked(key) == 0: // a held key's call was sent before the refusal
 		l.setPace(key, s, unlimited)
@@ -412,7 +267,7 @@ func (l *Line[K]) setPace(key K, s *state, p *pace) {
 	}
 	if s.delay > 0 && p != nil {
 		slow := *p
-		slow.limit, p = evenly(1, 1, min(max(s.delay, p.limit.each), longestWindow)), &slow
+		slow.limit, p = evenly(1, 1, min(max(s.delay, p.limit.each), answer.MaxWindow)), &slow
 	}
 	from := s.pace.Load().policy()
 	s.pace.Store(p)
@@ -433,13 +288,10 @@ func (l *Line[K]) remaining(t *part[K], now time.Duration, a *Answer) {
 	if ours := l.engine.Peek(key, 0).Remaining; ours > a.Remaining {
 		l.engine.Refund(key, max(a.Remaining, 0)-ours)
 	}
-	of := a.tightest
-	if of.limit <= 0 || of.window <= 0 {
-		of = quota{a.Limit, a.Window}
-	}
+	tightest := answer.TightestOf(a)
 	var own int64
-	if a.described() {
-		own = s.mu.own.add(now, of.window, t.n)
+	if answer.Describes(a) {
+		own = s.mu.own.add(now, tightest.Window, t.n)
 	}
 	if a.Remaining > 0 || a.Reset <= 0 {
 		return
@@ -447,10 +299,10 @@ func (l *Line[K]) remaining(t *part[K], now time.Duration, a *Answer) {
 	// Nothing is left. If these calls took half of the limit, the pace accounts for it. Otherwise
 	// others use it too, or calls cost several units: only the reset is certain.
 	switch {
-	case !a.described():
+	case !answer.Describes(a):
 		l.hold(t, a.Reset)
-	case own < of.limit/2:
-		l.hold(t, min(a.Reset, of.window))
+	case own < tightest.Limit/2:
+		l.hold(t, min(a.Reset, tightest.Window))
 	}
 }
 
@@ -505,7 +357,7 @@ func (l *Line[K]) hold(t *part[K], d time.Duration) {
 	if l.config.Jitter > 0 {
 		d += rand.N(l.config.Jitter)
 	}
-	d = min(max(d, 1), longest)
+	d = min(max(d, 1), answer.MaxTime)
 	if until := int64(time.Since(l.began) + d); until > s.held.Load() { // with s.mu held
 		s.held.Store(until)
 		s.mu.heldBy = s.mu.answer
@@ -546,7 +398,7 @@ type burst struct {
 
 // burstOf asks a limit about a long unused key.
 func burstOf(limit policy.Policy) burst {
-	const now = policy.Instant(longest)
+	const now = policy.Instant(answer.MaxTime)
 	_, unused := limit.Take(0, now, 0, 0)
 	b := burst{spaced: limit.Delays(), most: max(min(unused.Remaining, math.MaxInt64/8), 1)}
 	books, ok := limit.(policy.Refunder)

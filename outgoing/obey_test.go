@@ -17,6 +17,7 @@ import (
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -341,7 +342,7 @@ func TestBackoffIsBounded(t *testing.T) {
 		turnOf(t, l).Obey(Answer{Refused: true, RetryAfter: policy.Never})
 		assert.Zero(t, l.Held("key"))
 		turnOf(t, l).Obey(Answer{Refused: true, RetryAfter: 1 << 62})
-		assert.Equal(t, longest, l.Held("key"))
+		assert.Equal(t, answer.MaxTime, l.Held("key"))
 		assert.ErrorIs(t, outcome(l, Answer{}), engine.ErrDeadline)
 		l.Reset("key")
 		assert.Zero(t, l.Held("key"))
@@ -691,7 +692,7 @@ func TestBadConfig(t *testing.T) {
 		"Idle":       {Idle: -1},
 		"Probe":      {Probe: 1},
 		"Backoff":    {Backoff: -1},
-		"MaxBackoff": {MaxBackoff: longest + 1},
+		"MaxBackoff": {MaxBackoff: answer.MaxTime + 1},
 		"Jitter":     {Jitter: -1},
 		"Pace":       {Pace: 2},
 		"Reserve":    {Reserve: 1},

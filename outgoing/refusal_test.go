@@ -2,7 +2,6 @@ package outgoing
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -48,10 +47,10 @@ func TestFinalRefusalHoldsNoCall(t *testing.T) {
 					mu.Lock()
 					defer mu.Unlock()
 					if r.Header.Get("Final") == "" {
-						return answer(201, strings.NewReader("served")), nil
+						return response(201, strings.NewReader("served")), nil
 					}
 					final++
-					return answer(c.status, strings.NewReader(c.body), strings.Split(c.fields, "|")...), nil
+					return response(c.status, strings.NewReader(c.body), strings.Split(c.fields, "|")...), nil
 				}}})
 				var all sync.WaitGroup
 				for i := range 50 {
@@ -151,9 +150,9 @@ func TestCallThatMustNotBeRepeated(t *testing.T) {
 		began := time.Now()
 		rt := transport(t, Config{}, Options{Retries: 3, Base: &base{answer: func(*http.Request) (*http.Response, error) {
 			if sent = append(sent, time.Since(began)); len(sent) > 1 {
-				return answer(200, strings.NewReader("served")), nil
+				return response(200, strings.NewReader("served")), nil
 			}
-			return answer(503, strings.NewReader("slow down"), "Retry-After: 5", "X-Should-Retry: false"), nil
+			return response(503, strings.NewReader("slow down"), "Retry-After: 5", "X-Should-Retry: false"), nil
 		}}})
 		resp, err := rt.RoundTrip(request(t, "GET", nil))
 		require.NoError(t, err)
@@ -161,7 +160,7 @@ func TestCallThatMustNotBeRepeated(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		var refused *RefusalError
 		require.ErrorAs(t, RefusalOf(resp), &refused)
-		assert.Equal(t, RefusalError{503, Answer{Refused: true, NoRetry: true, RetryAfter: 5 * time.Second, Field: retryAfterField}, resp}, *refused)
+		assert.Equal(t, RefusalError{503, Answer{Refused: true, NoRetry: true, RetryAfter: 5 * time.Second, Field: "Retry-After"}, resp}, *refused)
 		assert.EqualError(t, refused, "outgoing: the server refused the call for 5s: status 503")
 		assert.Equal(t, 5*time.Second, rt.line.Held("there"))
 		resp, err = rt.RoundTrip(request(t, "GET", nil))
@@ -177,7 +176,7 @@ func TestRefusalOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		status := 429
 		rt := transport(t, Config{}, Options{Base: &base{answer: func(r *http.Request) (*http.Response, error) {
-			resp := answer(status, strings.NewReader(""))
+			resp := response(status, strings.NewReader(""))
 			resp.Request = r
 			return resp, nil
 		}}})
@@ -198,69 +197,4 @@ func TestRefusalOf(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		assert.NoError(t, RefusalOf(resp))
 	})
-}
-
-// What a hook leaves 0 is read from the fields.
-func TestHookTellsAnAnswer(t *testing.T) {
-	const s = time.Second
-	fields := []string{"Retry-After: 5", "RateLimit-Policy: 10;w=60", "RateLimit-Limit: 10", "RateLimit-Remaining: 3", "RateLimit-Reset: 7", "X-Should-Retry: true"}
-	limit := Answer{Limit: 10, Window: time.Minute, Told: true, Remaining: 3, Reset: 7 * s, Field: "Ratelimit-Reset", limitField: policyField}
-	with := func(change func(a *Answer)) (a Answer) {
-		a = limit
-		change(&a)
-		return a
-	}
-	for name, c := range map[string]struct{ hook, want Answer }{
-		"served":    {Answer{}, limit},
-		"refused":   {Answer{Refused: true}, with(func(a *Answer) { a.Refused, a.RetryAfter, a.Field = true, 5*s, retryAfterField })},
-		"its time":  {Answer{Refused: true, RetryAfter: 9 * s, Field: "retry"}, with(func(a *Answer) { a.Refused, a.RetryAfter, a.Field = true, 9*s, "retry" })},
-		"no retry":  {Answer{Refused: true, NoRetry: true}, with(func(a *Answer) { a.Refused, a.NoRetry, a.RetryAfter, a.Field = true, true, 5*s, retryAfterField })},
-		"final":     {Answer{Refused: true, RetryAfter: policy.Never}, with(func(a *Answer) { a.Refused, a.RetryAfter, a.Field = true, policy.Never, "" })},
-		"its rest":  {Answer{Told: true, Remaining: 1}, Answer{Told: true, Remaining: 1}},
-		"its limit": {Answer{Refused: true, Limit: 1, Window: s}, Answer{Refused: true, RetryAfter: 5 * s, Limit: 1, Window: s, Field: retryAfterField}},
-		"its units": {Answer{Units: []Answer{{}}}, Answer{Units: []Answer{{}}}},
-	} {
-		asked := answer(429, nil, fields...)
-		assert.Equal(t, c.want, answerOf(asked, func(*http.Response) (Answer, bool) { return c.hook, true }, nil), name)
-	}
-	unknown := func(*http.Response) (Answer, bool) { return Answer{RetryAfter: policy.Never}, false }
-	assert.Equal(t, AnswerOf(answer(429, nil, fields...)), answerOf(answer(429, nil, fields...), unknown, nil))
-}
-
-// countedBody counts the bytes that are read of it.
-type countedBody struct {
-	io.Reader
-	n int
-}
-
-func (c *countedBody) Read(p []byte) (int, error) {
-	n, err := c.Reader.Read(p)
-	c.n += n
-	return n, err
-}
-
-// A byte more than 4 KiB shows that there is more.
-func TestPeekIsBounded(t *testing.T) {
-	for length, parsed := range map[int]bool{100: true, maxPeek: true, maxPeek + 1: false, 3 * maxPeek: false} {
-		text := `{"a":"` + strings.Repeat("b", length-len(`{"a":""}`)) + `"}`
-		content := &countedBody{Reader: strings.NewReader(text)}
-		resp := &http.Response{Body: io.NopCloser(content), ContentLength: -1}
-		var v struct{ A string }
-		assert.Equal(t, parsed, PeekJSON(resp, &v), length)
-		assert.LessOrEqual(t, content.n, maxPeek+1)
-		assert.Equal(t, text, string(must.Get(io.ReadAll(resp.Body))), length)
-	}
-	for text, parsed := range map[string]bool{`{"a":7,"b":"c"}`: true, `[]`: true, `{"a":`: false, ``: false} {
-		var v struct{ A, B string }
-		resp := &http.Response{Body: io.NopCloser(strings.NewReader(text))}
-		assert.Equal(t, parsed, PeekJSON(resp, &v), text)
-		assert.Equal(t, text == `{"a":7,"b":"c"}`, v.B == "c", text)
-		assert.Equal(t, text, string(must.Get(io.ReadAll(resp.Body))))
-	}
-	broken := errors.New("broken")
-	resp := &http.Response{Body: io.NopCloser(io.MultiReader(strings.NewReader("{}"), failing{broken}))}
-	assert.False(t, PeekJSON(resp, new(any)))
-	_, err := io.ReadAll(resp.Body)
-	assert.ErrorIs(t, err, broken)
-	assert.False(t, PeekJSON(&http.Response{}, new(any)))
 }

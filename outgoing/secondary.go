@@ -3,14 +3,15 @@ package outgoing
 import (
 	"time"
 
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // secondary is a limit beside the told one. Answers do not tell it, but it refuses calls while the told
 // limit has units left. It stays known when the told limit begins anew.
 type secondary struct {
-	// quota is zero if the limit is unknown. Until trial is nil, its limit is a count of served units.
-	quota
+	// Quota is zero if the limit is unknown. Until trial is nil, its Limit is a count of served units.
+	answer.Quota
 	trial *trial
 	// until is the end of the refusal that told the limit, since Line.began. Calls that were sent before
 	// it are counted for the limit.
@@ -42,7 +43,7 @@ func (l *Line[K]) trySecondary(t *part[K], now, held time.Duration, a *Answer) b
 	}
 	units := g.served
 	// Calls of the minute before may count, too. The next refusal corrects an excess.
-	if b.limit == 0 {
+	if b.Limit == 0 {
 		units += g.before
 		b.served = 0
 	}
@@ -51,7 +52,7 @@ func (l *Line[K]) trySecondary(t *part[K], now, held time.Duration, a *Answer) b
 	if used := now - g.since; used > held {
 		window += used
 	}
-	b.quota, b.until, b.refused = quota{units, window}, now+held, b.refused+t.n
+	b.Quota, b.until, b.refused = answer.Quota{Limit: units, Window: window}, now+held, b.refused+t.n
 	b.trial = &trial{s.pace.Load(), a.Remaining, a.Reset}
 	g.begin(now + held)
 	return true
@@ -59,7 +60,7 @@ func (l *Line[K]) trySecondary(t *part[K], now, held time.Duration, a *Answer) b
 
 // counts reports whether a call that was sent at an instant is counted for the limit, as it was sent
 // before the end of the refusal.
-func (b *secondary) counts(sent policy.Instant) bool { return sent < instant(b.until) && b.window > 0 }
+func (b *secondary) counts(sent policy.Instant) bool { return sent < instant(b.until) && b.Window > 0 }
 
 // count counts the answer to a call that was sent before the end of the refusal. early reports whether
 // it is the call's first answer, and came before calls spend the limit.
@@ -68,7 +69,7 @@ func (b *secondary) count(n int64, early, refused bool) {
 	case refused:
 		b.refused += n
 	case early:
-		b.limit += n
+		b.Limit += n
 	}
 }
 
@@ -77,7 +78,7 @@ func (b *secondary) count(n int64, early, refused bool) {
 func (l *Line[K]) endTrial(key K, s *state) {
 	b := &s.mu.secondary
 	told := b.trial
-	if b.trial = nil; told == nil || float64(b.limit)*float64(told.reset) >= float64(told.remaining)*float64(b.window) {
+	if b.trial = nil; told == nil || float64(b.Limit)*float64(told.reset) >= float64(told.remaining)*float64(b.Window) {
 		return
 	}
 	*b = secondary{}
@@ -96,18 +97,18 @@ func (l *Line[K]) spaceMore(key K, s *state, p *pace) {
 // bind puts the secondary limit in the place of the told one if the told one has more left. ours are the
 // units that the key has left under its pace. most bounds the calls of a further period.
 func (b *secondary) bind(p *pace, a *Answer, ours int64) (most int64) {
-	if !p.spends() || (quota{p.count, p.window}) != b.quota {
-		ours = b.limit
+	if !p.spends() || p.quota() != b.Quota {
+		ours = b.Limit
 	}
-	if b.limit == 0 || !a.Told || a.Remaining <= ours {
+	if b.Limit == 0 || !a.Told || a.Remaining <= ours {
 		return 0
 	}
-	a.Limit, a.Window, a.binds, a.Told = b.limit, b.window, b.quota, false
+	answer.BindHidden(a, b.Quota)
 	return a.Remaining - ours
 }
 
 // expires reports whether the limit, which may have grown, is to be forgotten. It has then admitted so
 // much that learning it again has less than 1% refused.
 func (b *secondary) expires() bool {
-	return b.limit > 0 && b.served >= max(forgiving*b.limit, 100*b.refused)
+	return b.Limit > 0 && b.served >= max(forgiving*b.Limit, 100*b.refused)
 }

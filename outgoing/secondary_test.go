@@ -15,6 +15,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/testkit/must"
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -154,7 +155,7 @@ func TestSecondaryLimitCountsCallsUnderWay(t *testing.T) {
 					turns = append(turns, wait())
 				}
 				time.Sleep(10 * time.Millisecond)
-				answer := func(calls []int) {
+				obey := func(calls []int) {
 					for _, i := range calls {
 						if i < c.lost {
 							turns[i].Lost()
@@ -163,15 +164,18 @@ func TestSecondaryLimitCountsCallsUnderWay(t *testing.T) {
 						}
 					}
 				}
-				answer(c.order[:calls-c.late])
+				obey(c.order[:calls-c.late])
+				if c.late == 0 {
+					assert.Nil(t, line.keys["key"].mu.secondary.trial, "all calls have ended")
+				}
 				next := wait()
 				time.Sleep(10 * time.Millisecond)
 				next.Obey(Answer{Told: true, Remaining: 4979, Reset: time.Hour})
-				answer(c.order[calls-c.late:])
+				obey(c.order[calls-c.late:])
 				if p := line.keys["key"].pace.Load(); c.want > 0 {
 					assert.True(t, p.spends())
-					assert.Equal(t, c.want, p.count)
-					assert.InDelta(t, 1020*time.Millisecond, p.window, float64(time.Millisecond), "the hold, and the time under way")
+					assert.Equal(t, c.want, p.Count)
+					assert.InDelta(t, 1020*time.Millisecond, p.Window, float64(time.Millisecond), "the hold, and the time under way")
 				} else {
 					assert.False(t, p.spends(), "spaced by the limit that is told")
 					assert.InDelta(t, time.Hour/5000, p.limit.each, float64(time.Hour/5000)/5)
@@ -183,7 +187,7 @@ func TestSecondaryLimitCountsCallsUnderWay(t *testing.T) {
 
 func TestSecondaryLimitIsForgotten(t *testing.T) {
 	for refused, served := range map[int64]int64{1: 20 * forgiving, 80: 8000} {
-		b := secondary{quota: quota{20, time.Second}, refused: refused, served: served - 1}
+		b := secondary{Quota: answer.Quota{Limit: 20, Window: time.Second}, refused: refused, served: served - 1}
 		assert.False(t, b.expires(), "after %d refusals", refused)
 		b.served++
 		assert.True(t, b.expires(), "after %d refusals", refused)
@@ -195,8 +199,8 @@ func TestSecondaryLimitIsForgotten(t *testing.T) {
 // would soon be forgotten, and learning it again costs as many refusals as the first time.
 func TestCorrectedSecondaryLimitKeepsItsPast(t *testing.T) {
 	line, s := newLine(t, Config{}), &state{}
-	s.pace.Store(&pace{learned: learned{count: 20, window: time.Second}, limit: inSteps(20, time.Second, 1, told{})})
-	s.mu.secondary = secondary{quota: quota{20, time.Second}, refused: 80, served: 5000}
+	s.pace.Store(&pace{Terms: answer.Terms{Count: 20, Window: time.Second}, limit: inSteps(20, time.Second, 1, told{})})
+	s.mu.secondary = secondary{Quota: answer.Quota{Limit: 20, Window: time.Second}, refused: 80, served: 5000}
 	late := part[string]{line: line, key: "key", state: s, n: 1, sent: instant(time.Hour)}
 	assert.True(t, line.trySecondary(&late, time.Hour, time.Second, &Answer{RetryAfter: time.Second, Told: true, Remaining: 4000, Reset: time.Hour}))
 	assert.Equal(t, int64(81), s.mu.secondary.refused)
@@ -205,8 +209,8 @@ func TestCorrectedSecondaryLimitKeepsItsPast(t *testing.T) {
 
 func TestForgottenSecondaryLimitIsCountedAnew(t *testing.T) {
 	line, s := newLine(t, Config{}), &state{}
-	s.pace.Store(&pace{learned: learned{count: 20, window: time.Second}, limit: inSteps(20, time.Second, 1, told{})})
-	s.mu.secondary = secondary{quota: quota{20, time.Second}, refused: 80, served: 8000}
+	s.pace.Store(&pace{Terms: answer.Terms{Count: 20, Window: time.Second}, limit: inSteps(20, time.Second, 1, told{})})
+	s.mu.secondary = secondary{Quota: answer.Quota{Limit: 20, Window: time.Second}, refused: 80, served: 8000}
 	s.mu.guess = guess{since: time.Hour - time.Minute, served: 1200, before: 1200}
 	line.open(&part[string]{line: line, key: "key", state: s, n: 1, sent: instant(time.Hour)})
 	assert.Zero(t, s.mu.secondary)

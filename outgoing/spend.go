@@ -3,14 +3,15 @@ package outgoing
 import (
 	"time"
 
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
 	"github.com/ral-limiter/ral/policy"
 )
 
 // shared reports whether others have used up more than a tenth of the limit. ours are the units that
 // the key has left.
 func (p *pace) shared(a *Answer, ours int64) bool {
-	same := p.expires > 0 || a.described() && a.learned() == p.learned
-	return a.Told && same && a.Remaining < ours-max(p.count/10, 1)
+	same := p.expires > 0 || answer.Describes(a) && answer.TermsOf(a) == p.Terms
+	return a.Told && same && a.Remaining < ours-max(p.Count/10, 1)
 }
 
 // lasts reports whether the answer shows that a window with an unknown length has not ended yet. A
@@ -32,19 +33,19 @@ func (t *part[K]) doubt() int64 {
 // cannot be enforced.
 func (l *Line[K]) spend(t *part[K], now time.Duration, a *Answer, next pace, ours int64) bool {
 	s, p, at := t.state, t.state.pace.Load(), instant(now)
-	count, period := min(next.count, mostCount), policy.Instant(min(next.window, longestWindow))
+	count, period := min(next.Count, answer.MaxCount), policy.Instant(min(next.Window, answer.MaxWindow))
 	waiting := s.waiting.Load() // before those taken: a call that gets its turn counts in one or both
 	sent := s.taken.Load() - t.ended - t.n
 	known := told{max(count-t.n, 0), sent, sent + waiting}
 	next.opened = t.sent
 	until := t.sent + period
 	var old *limit
-	if p.spends() && (a.Told || p.learned == next.learned) {
-		if next.opened = p.opened; p.learned == next.learned || next.expires > 0 {
+	if p.spends() && (a.Told || p.Terms == next.Terms) {
+		if next.opened = p.opened; p.Terms == next.Terms || next.expires > 0 {
 			next.known, next.whole = p.known, p.whole
 		}
 		old, until = p.limit, p.limit.until-ahead
-		if !a.Told && p.learned == next.learned {
+		if !a.Told && p.Terms == next.Terms {
 			if next.most == 0 || next.most >= old.Limit() {
 				return true
 			}
@@ -56,7 +57,7 @@ func (l *Line[K]) spend(t *part[K], now time.Duration, a *Answer, next pace, our
 	}
 	switch each := period / policy.Instant(count); {
 	case !a.Told || a.Reset == 0:
-	case !a.described():
+	case !answer.Describes(a):
 		// A bucket tells a later reset with each call: those under way, and those that go now.
 		next.whole = max(next.whole, at+policy.Instant(a.Reset))
 		until = next.whole

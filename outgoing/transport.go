@@ -1,17 +1,13 @@
 package outgoing
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -132,7 +128,7 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 			turn.Lost()
 			return resp, err
 		}
-		a := answerOf(resp, t.options.Answer, t.line.config.Units)
+		a := answer.Of(resp, t.options.Answer, t.line.config.Units)
 		turn.Obey(a)
 		if a.Refused {
 			markRefusal(resp, r, a)
@@ -140,7 +136,7 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 		if t.options.Bucket != nil && !a.Refused { // a refused key is held
 			t.buckets.learn(key, t.options.Bucket(resp))
 		}
-		if !a.MayRetry() || left <= 0 || !hasBodyAgain(r) || !t.options.Repeatable(r) || !setAside(r.Context(), resp) {
+		if !a.MayRetry() || left <= 0 || !hasBodyAgain(r) || !t.options.Repeatable(r) || !answer.SetAside(r.Context(), resp) {
 			if !a.Refused && len(t.options.Used) > 0 && resp.Body != nil && resp.Body != http.NoBody && resp.StatusCode != http.StatusSwitchingProtocols {
 				resp.Body = newUsage(resp.Body, t.options.Used, turn)
 			}
@@ -204,84 +200,3 @@ func again(r *http.Request) (*http.Request, error) {
 	next.Body = body
 	return &next, nil
 }
-
-const (
-	mostAside   = 64 << 10    // bytes read of a refusal's body, to use its connection again
-	asideWithin = time.Second // time for it
-)
-
-// setAside replaces the body by its content and closes it. It reports false if the body is too long
-// or too slow; the response then still has all of it.
-func setAside(ctx context.Context, resp *http.Response) bool {
-	if resp.Body == nil { // as net/http allows
-		return true
-	}
-	b, whole := readAside(ctx, resp.Body, mostAside)
-	if resp.Body = b; whole {
-		_ = b.from.Close()
-		resp.Body = io.NopCloser(&b.read)
-	}
-	return whole
-}
-
-// readAside reads a body until it is longer than most or takes too long, and reports whether that
-// was all of it.
-func readAside(ctx context.Context, body io.ReadCloser, most int) (b *aside, whole bool) {
-	b = &aside{from: body, most: most, done: make(chan struct{})}
-	go b.fill()
-	late := time.NewTimer(asideWithin)
-	defer late.Stop()
-	select {
-	case <-b.done:
-	case <-late.C:
-	case <-ctx.Done():
-	}
-	return b, b.stop()
-}
-
-// aside is a body with its beginning read by a goroutine.
-type aside struct {
-	from    io.ReadCloser
-	most    int
-	stopped atomic.Bool
-
-	done chan struct{} // closed when the goroutine has ended and the reader owns read and err
-	read bytes.Buffer
-	err  error // the body's error, io.EOF at its end
-}
-
-// fill reads until the body ends, is too long, or stop is called. Close ends a blocked Read.
-func (b *aside) fill() {
-	defer close(b.done)
-	var chunk [4 << 10]byte
-	for !b.stopped.Load() && b.err == nil && b.read.Len() <= b.most {
-		var n int
-		n, b.err = b.from.Read(chunk[:min(len(chunk), b.most+1-b.read.Len())])
-		b.read.Write(chunk[:n])
-	}
-}
-
-// stop ends fill after the present Read, and reports whether the whole body was read.
-func (b *aside) stop() (whole bool) {
-	b.stopped.Store(true)
-	select {
-	case <-b.done:
-		return b.err == io.EOF && b.read.Len() <= b.most //nolint:errorlint // as io.Reader has it
-	default:
-		return false
-	}
-}
-
-func (b *aside) Read(p []byte) (int, error) {
-	<-b.done
-	switch {
-	case b.read.Len() > 0:
-		return b.read.Read(p)
-	case b.err != nil:
-		return 0, b.err
-	}
-	return b.from.Read(p)
-}
-
-// Close implements io.Closer. It does not wait for a blocked Read, and ends it if the body can.
-func (b *aside) Close() error { return b.from.Close() }

@@ -44,7 +44,7 @@ func (b *body) Close() error {
 	return nil
 }
 
-func answer(status int, content io.Reader, fields ...string) *http.Response {
+func response(status int, content io.Reader, fields ...string) *http.Response {
 	return &http.Response{StatusCode: status, Header: headerOf(fields...), Body: &body{Reader: content}}
 }
 
@@ -98,11 +98,11 @@ func TestOnlyRequestsThatMayBeRepeatedAreRetried(t *testing.T) {
 						assert.GreaterOrEqual(t, time.Since(began), time.Duration(sent)*5*time.Second)
 					}
 					if sent++; sent <= c.refuse {
-						resp := answer(429, strings.NewReader("slow down"), "Retry-After: 5")
+						resp := response(429, strings.NewReader("slow down"), "Retry-After: 5")
 						last = resp.Body.(*body)
 						return resp, nil
 					}
-					return answer(200, strings.NewReader("served")), nil
+					return response(200, strings.NewReader("served")), nil
 				}}
 				rt := transport(t, Config{}, c.options)
 				r := request(t, c.method, c.content, c.fields...)
@@ -126,7 +126,7 @@ func TestOnlyRequestsThatMayBeRepeatedAreRetried(t *testing.T) {
 func TestRefusalIsReturnedIfItsTurnIsTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := transport(t, Config{Patience: time.Second}, Options{Retries: 3, Base: &base{answer: func(*http.Request) (*http.Response, error) {
-			return answer(429, strings.NewReader("slow down"), "Retry-After: 5"), nil
+			return response(429, strings.NewReader("slow down"), "Retry-After: 5"), nil
 		}}})
 		began := time.Now()
 		resp, err := rt.RoundTrip(request(t, "GET", nil))
@@ -163,9 +163,9 @@ func TestSlowRefusalIsReturned(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rt := transport(t, Config{}, Options{Retries: 1, Base: &base{answer: func(*http.Request) (*http.Response, error) {
-					return answer(429, &drip{left: 100}, "Retry-After: 5"), nil
-				}}})
+				refusal := response(429, &drip{left: 100}, "Retry-After: 5")
+				sent := refusal.Body.(*body)
+				rt := transport(t, Config{}, Options{Retries: 1, Base: &base{answer: func(*http.Request) (*http.Response, error) { return refusal, nil }}})
 				ctx, cancel := context.WithTimeout(t.Context(), c.context)
 				defer cancel()
 				began := time.Now()
@@ -175,7 +175,6 @@ func TestSlowRefusalIsReturned(t *testing.T) {
 				assert.Equal(t, 429, resp.StatusCode)
 				content := must.Get(io.ReadAll(resp.Body))
 				assert.Len(t, content, 100)
-				sent := resp.Body.(*aside).from.(*body)
 				assert.NoError(t, resp.Body.Close())
 				assert.Equal(t, int64(1), sent.closed.Load())
 				assert.Zero(t, rt.line.Stats().Retries)
@@ -192,13 +191,13 @@ func TestLongRefusalIsReturned(t *testing.T) {
 		length  int
 		err     error
 	}{
-		"long":   {strings.NewReader(strings.Repeat("x", 3*mostAside)), 3 * mostAside, nil},
+		"long":   {strings.NewReader(strings.Repeat("x", 192<<10)), 192 << 10, nil},
 		"broken": {io.MultiReader(strings.NewReader("xx"), failing{broken}), 2, broken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var sent *http.Response
 			rt := transport(t, Config{}, Options{Retries: 3, Base: &base{answer: func(*http.Request) (*http.Response, error) {
-				sent = answer(429, c.content, "Retry-After: 5")
+				sent = response(429, c.content, "Retry-After: 5")
 				return sent, nil
 			}}})
 			resp, err := rt.RoundTrip(request(t, "GET", nil))
@@ -218,7 +217,7 @@ func TestLongRefusalIsReturned(t *testing.T) {
 func TestBodyIsClosedWithoutATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := transport(t, Config{Policy: policy.Must(policy.Funnel(1, 1, time.Minute))}, Options{Retries: 1, Base: &base{answer: func(*http.Request) (*http.Response, error) {
-			return answer(429, http.NoBody, "Retry-After: 5"), nil
+			return response(429, http.NoBody, "Retry-After: 5"), nil
 		}}})
 		r := request(t, "PUT", strings.NewReader("x"))
 		r.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }

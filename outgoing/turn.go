@@ -11,6 +11,7 @@ import (
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/core/decide"
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -162,7 +163,7 @@ func costOf(cost []int64, at int) (n int64) {
 	if at == 0 {
 		least = 1
 	}
-	return min(max(n, least), mostCount)
+	return min(max(n, least), answer.MaxCount)
 }
 
 // part is a turn under one limit.
@@ -260,7 +261,7 @@ func (p *part[K]) charge(n int64) {
 	case n < 0 && p.early && of.limits() && !of.spends():
 		return // the limit has none of the call's units: others would come back
 	case of != nil && of.expires > 0: // all units come back at the reset
-		n = min(max(n, -of.count), of.count)
+		n = min(max(n, -of.Count), of.Count)
 	}
 	e.Refund(p.key, -min(n, decide.MostCharge(e.LimitFor(p.key))))
 }
@@ -336,14 +337,14 @@ func (t *Turn[K]) Obey(a Answer) {
 		return
 	}
 	refused, of := t.refusedBy(&a)
-	if most := of.capacity(); most > 0 && a.Refused && refused.n > most && !t.line.config.Debts {
+	if most := answer.CapacityOf(&of); most > 0 && a.Refused && refused.n > most && !t.line.config.Debts {
 		a.RetryAfter = policy.Never
 	}
-	final := a.final() && !t.obeyed
+	final := answer.IsFinal(&a) && !t.obeyed
 	t.part.obey(a, refused == &t.part || !a.Refused)
 	for i := range t.units {
 		if p := &t.units[i]; p.line != nil {
-			of := a.unit(i)
+			of := answer.UnitOf(&a, i)
 			if p == refused {
 				of.Refused, of.RetryAfter = true, a.RetryAfter
 			}
@@ -364,7 +365,7 @@ func (t *Turn[K]) refusedBy(a *Answer) (*part[K], Answer) {
 	}
 	for i := range t.units {
 		p := &t.units[i]
-		if of := a.unit(i); p.line != nil && of.Told && of.Remaining < p.n {
+		if of := answer.UnitOf(a, i); p.line != nil && of.Told && of.Remaining < p.n {
 			return p, of
 		}
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/testkit/must"
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -154,7 +155,7 @@ func TestNumbersOfABody(t *testing.T) {
 		": a comment with a \"\ndata: {\"in\":1.9}\n":              1,
 		`{"text":"5\" of \\","in":4}`:                              4,
 		"{\"in\"\n:\n12}":                                          12,
-		`{"in":99999999999999999999}`:                              mostCount,
+		`{"in":99999999999999999999}`:                              answer.MaxCount,
 		`{"in":0,"out":-1}`:                                        0,
 		`{"in":null,"out":"7","in2":8}`:                            -1,
 		`{"` + strings.Repeat("a", 100) + `in":5}`:                 -1,
@@ -275,7 +276,7 @@ func TestEndOfACallForUnits(t *testing.T) {
 					told += d.Wait
 				}
 			}})
-			answer := func(calls, in, out int64) Answer {
+			unitsLeft := func(calls, in, out int64) Answer {
 				of := func(limit, left int64) Answer {
 					return Answer{Limit: limit, Window: time.Minute, Told: true, Remaining: left, Reset: time.Minute - time.Since(l.began)%time.Minute}
 				}
@@ -285,7 +286,7 @@ func TestEndOfACallForUnits(t *testing.T) {
 			}
 			turn, err := l.Wait(t.Context(), "key", 1, 1, 1)
 			require.NoError(t, err)
-			turn.Obey(answer(59, 999, 99))
+			turn.Obey(unitsLeft(59, 999, 99))
 			turn, err = l.Wait(t.Context(), "key", 1, 0, 100)
 			require.NoError(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -300,7 +301,7 @@ func TestEndOfACallForUnits(t *testing.T) {
 			_, err = l.Wait(ctx, "key")
 			assert.ErrorIs(t, err, context.DeadlineExceeded, "at the gate")
 			assert.Equal(t, 1, late)
-			turn.Obey(answer(58, 1000, 0))
+			turn.Obey(unitsLeft(58, 1000, 0))
 			all.Wait()
 			assert.Equal(t, told+4*time.Second, l.Stats().WaitTime)
 			assert.Zero(t, l.Stats().Waiting)
@@ -447,7 +448,7 @@ func TestRefusalForTokens(t *testing.T) {
 		}})
 		turn, err := l.Wait(t.Context(), "key", 1, 500)
 		require.NoError(t, err)
-		turn.Obey(answerOf(answer(429, nil, "X-RateLimit-Remaining-Requests: 59", "X-RateLimit-Reset-Requests: 1s",
+		turn.Obey(answer.Of(response(429, nil, "X-RateLimit-Remaining-Requests: 59", "X-RateLimit-Reset-Requests: 1s",
 			"X-RateLimit-Remaining-Tokens: 0", "X-RateLimit-Reset-Tokens: 8.64s"), nil, l.config.Units))
 		assert.Equal(t, 8640*time.Millisecond, l.Held("key"))
 		assert.Equal(t, uint64(1), l.Stats().Refusals)
@@ -499,7 +500,7 @@ func TestTransportsInARow(t *testing.T) {
 		left := map[string]int{"/a": 2, "/b": 2}
 		far := &base{answer: func(r *http.Request) (*http.Response, error) {
 			left[r.URL.Path]--
-			return answer(200, nil, fmt.Sprint("X-RateLimit-Remaining: ", left[r.URL.Path]), "X-RateLimit-Reset-After: 10"), nil
+			return response(200, nil, fmt.Sprint("X-RateLimit-Remaining: ", left[r.URL.Path]), "X-RateLimit-Reset-After: 10"), nil
 		}}
 		host := newLine(t, Config{Policy: policy.Must(policy.Funnel(1, 2, time.Second))})
 		global := func(r *http.Response) (Answer, bool) {

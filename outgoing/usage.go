@@ -3,6 +3,8 @@ package outgoing
 import (
 	"io"
 	"sync"
+
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
 )
 
 // usage is a body that settles its call's turn by numbers in its JSON, once it is read or closed.
@@ -106,7 +108,7 @@ func (s *scanner) read(p []byte) {
 		case s.in == afterText && c == ':':
 			s.in, s.value = inValue, -1
 		case s.in == inValue && '0' <= c && c <= '9':
-			s.value = min(max(s.value, 0)*10+int64(c-'0'), mostCount)
+			s.value = min(max(s.value, 0)*10+int64(c-'0'), answer.MaxCount)
 		default:
 			if s.in == inValue && s.value >= 0 {
 				s.found()

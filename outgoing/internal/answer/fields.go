@@ -1,4 +1,4 @@
-package outgoing
+package answer
 
 import (
 	"math"
@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/ral-limiter/ral/policy"
 )
 
 const (
@@ -39,60 +37,7 @@ var older = [...][]set{
 	},
 }
 
-// AnswerOf reads the answer from a response. A response refuses its call if its status is 429, or if
-// it is 403, 430, 502, 503 or 529 and the response has Retry-After, one of its forms in milliseconds,
-// or X-Should-Retry: false.
-//
-// Of a refusal X-Should-Retry: false sets NoRetry. The refusal is then final, with RetryAfter
-// policy.Never, unless a time stands beside it: RetryAfter, or a reset with nothing remaining. Of a
-// 429 in JSON the body is read as by [PeekJSON]: insufficient_quota makes it final, and the
-// retryDelay of a google.rpc.RetryInfo counts as Retry-After.
-func AnswerOf(resp *http.Response) Answer { return answerOf(resp, nil, nil) }
-
-func answerOf(resp *http.Response, hook func(*http.Response) (Answer, bool), units []string) (a Answer) {
-	fields, from := read(resp.Header, time.Now(), units)
-	fields.Field, fields.limitField = from.reset, from.limit
-	known := false
-	if hook != nil {
-		a, known = hook(resp)
-	}
-	if a = fields.With(a); !known {
-		a = fields
-		a.decide(resp)
-	}
-	if !a.Refused {
-		a.RetryAfter = 0
-		return a
-	}
-	if a.RetryAfter > 0 && a.RetryAfter == fields.RetryAfter {
-		a.Field = from.retry
-	}
-	if forbidsRetry(resp) {
-		a.NoRetry = true
-		if a.RetryAfter <= 0 && !(a.Told && a.Remaining <= 0 && a.Reset > 0) {
-			a.RetryAfter = policy.Never
-		}
-	}
-	return a
-}
-
-// FieldsOf reads the answer, except Refused and Field, from header fields received at now. Malformed
-// fields are ignored.
-//
-// Retry-After is a date or seconds; of several the longest counts. Retry-After-Ms and
-// X-Ms-Retry-After-Ms precede it. RateLimit and RateLimit-Policy are structured fields, as in
-// draft-ietf-httpapi-ratelimit-headers-11, with r and t also spelled a and w. Drafts 6 and 7 are
-// read too. Without RateLimit the sets of RateLimit-Limit, -Remaining and -Reset, or
-// X-RateLimit-Limit and so on, are read. OpenAI and Anthropic have sets for requests and for tokens:
-// the least left counts.
-//
-// A Reset is a duration such as 6m0s, a time by RFC 3339, or a number. Up to 10,000,000 that is in
-// seconds, above a Unix time in seconds, milliseconds, microseconds or nanoseconds by its size.
-// Times are measured from the field Date if present, otherwise from now.
-//
-// With the names of Config.Units, Answer.Units has the limits in these units: "tokens",
-// "input-tokens", "output-tokens", or the unit that RateLimit-Policy tells. Limits in other units
-// count as limits of calls, unless RateLimit-Policy tells them.
+// FieldsOf reads the answer from header fields: see outgoing.FieldsOf.
 func FieldsOf(h http.Header, now time.Time, units ...string) Answer {
 	a, _ := read(h, now, units)
 	return a
@@ -119,7 +64,7 @@ func read(h http.Header, now time.Time, units []string) (a Answer, from names) {
 	}
 	for _, name := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
 		if _, d, ok := decimal(first(h, name)); ok && d > 0 {
-			a.RetryAfter, from.retry = min(d/1000, longest), name
+			a.RetryAfter, from.retry = min(d/1000, MaxTime), name
 			break
 		}
 	}
@@ -135,7 +80,7 @@ func read(h http.Header, now time.Time, units []string) (a Answer, from names) {
 	} else {
 		a.readSets(h, now, units, &from)
 	}
-	a.Later = a.described() && a.Reset > a.Window
+	a.Later = Describes(&a) && a.Reset > a.Window
 	return a, from
 }
 
@@ -149,10 +94,10 @@ func first(h http.Header, name string) string {
 // retryAfter parses a Retry-After, 0 if malformed.
 func retryAfter(value string, now time.Time) time.Duration {
 	if _, d, ok := decimal(value); ok {
-		return min(d, longest)
+		return min(d, MaxTime)
 	}
 	if at, err := http.ParseTime(value); err == nil {
-		return min(max(at.Sub(now), 0), longest)
+		return min(max(at.Sub(now), 0), MaxTime)
 	}
 	return 0
 }
@@ -191,9 +136,9 @@ func natural(s string) (n int64, ok bool) { // saturates
 	return n, true
 }
 
-// duration converts seconds, at most longest.
+// duration converts seconds, at most MaxTime.
 func duration(seconds int64) time.Duration {
-	return time.Duration(min(seconds, int64(longest/time.Second))) * time.Second
+	return time.Duration(min(seconds, int64(MaxTime/time.Second))) * time.Second
 }
 
 // No reset is 115 days ahead, and no Unix time is after the year 5138.
@@ -261,27 +206,18 @@ func (a *Answer) readOlder(h http.Header, s *set, now time.Time, from *names) {
 		reset, ok = until(first(h, name), now)
 	}
 	// A Unix time in whole seconds may be the present second.
-	if past := ok && reset <= -time.Second; a.least(remaining, min(max(reset, 0), longest)) {
+	if past := ok && reset <= -time.Second; a.least(remaining, min(max(reset, 0), MaxTime)) {
 		if a.past = past; ok {
 			from.reset = name
 		}
-		if !a.described() {
+		if !Describes(a) {
 			a.Limit, _ = number(first(h, s.limit))
 		}
 	}
 	// Some versions of the draft put the window here: 100, 100;w=60
-	if !a.described() && a.readWindows(first(h, s.limit)) {
+	if !Describes(a) && a.readWindows(first(h, s.limit)) {
 		from.limit = s.limit
 	}
-}
-
-// least records what is left of a limit, and reports false if another has less.
-func (a *Answer) least(remaining int64, reset time.Duration) bool {
-	if a.Told && (remaining > a.Remaining || remaining == a.Remaining && reset <= a.Reset) {
-		return false
-	}
-	a.Told, a.Remaining, a.Reset = true, remaining, reset
-	return true
 }
 
 // readWindows reads windows as in draft 6, such as 100;w=60, and reports whether there are any.
@@ -300,7 +236,7 @@ func (a *Answer) readWindows(value string) bool {
 			}
 		}
 	}
-	return a.described()
+	return Describes(a)
 }
 
 // readDraft7 reads RateLimit as in draft 7, such as limit=100, remaining=50, reset=30.
@@ -317,7 +253,7 @@ func (a *Answer) readDraft7(value string) bool {
 			limit = v
 		}
 	}
-	if !a.described() && remaining >= 0 {
+	if !Describes(a) && remaining >= 0 {
 		a.Limit = limit
 	}
 	return remaining >= 0 && a.least(remaining, duration(reset))
@@ -331,25 +267,6 @@ func number(value string) (n int64, ok bool) {
 	return n, ok
 }
 
-func (a *Answer) describe(limit int64, window time.Duration) {
-	switch {
-	case limit <= 0 || window <= 0:
-		return
-	case !a.described():
-		a.Limit, a.Window = limit, window
-		return
-	case a.Burst == 0:
-		a.Burst, a.apart, a.smallest = a.Limit, apart(a.Limit, a.Window), quota{a.Limit, a.Window}
-	}
-	if limit < a.Burst {
-		a.smallest = quota{limit, window}
-	}
-	a.Burst, a.apart = min(a.Burst, limit), max(a.apart, apart(limit, window))
-	if float64(limit)*float64(a.Window) < float64(a.Limit)*float64(window) {
-		a.Limit, a.Window = limit, window
-	}
-}
-
 // readQuotas reads RateLimit-Policy and RateLimit, and reports whether they hold anything.
 func (a *Answer) readQuotas(policies, limits, units []string) (holds bool) {
 	var quotas, left [mostItems]item
@@ -358,7 +275,7 @@ func (a *Answer) readQuotas(policies, limits, units []string) (holds bool) {
 		q := &quotas[i]
 		if of := a.of(q.unit, units); of != nil {
 			of.describe(q.q, duration(max(q.w, 0)))
-			holds = holds || of.described()
+			holds = holds || Describes(of)
 		} else {
 			q.name = "" // of bytes, or calls at once
 		}
@@ -378,12 +295,12 @@ func (a *Answer) readQuotas(policies, limits, units []string) (holds bool) {
 		if n == 0 {
 			tells = a
 		}
-		var of quota
+		var of Quota
 		for j := range quotas[:n] {
 			if q := &quotas[j]; q.name == r.name {
 				tells = a.of(q.unit, units)
 				if tells.Burst > 0 {
-					of = quota{q.q, duration(max(q.w, 0))}
+					of = Quota{q.q, duration(max(q.w, 0))}
 				}
 				tells.Later = tells.Later || q.w > 0 && r.t > q.w
 			}

@@ -1,4 +1,4 @@
-package outgoing
+package answer
 
 import (
 	"net/http"
@@ -37,12 +37,12 @@ func TestFieldsOf(t *testing.T) {
 		{"Retry-After: Tue, 24 Nov 2026 11:00:30 GMT", Answer{}},
 		{"Date: Mon, 23 Nov 2026 12:00:00 GMT|Retry-After: Mon, 23 Nov 2026 12:00:30 GMT", Answer{RetryAfter: 30 * s}}, // its clock is a day behind
 		{"Date: soon|Retry-After: Tue, 24 Nov 2026 12:00:30 GMT", Answer{RetryAfter: 30 * s}},
-		{"Retry-After: 99999999999999999999", Answer{RetryAfter: longest}},
-		{"Retry-After: Fri, 24 Nov 9999 12:00:30 GMT", Answer{RetryAfter: longest}},
+		{"Retry-After: 99999999999999999999", Answer{RetryAfter: MaxTime}},
+		{"Retry-After: Fri, 24 Nov 9999 12:00:30 GMT", Answer{RetryAfter: MaxTime}},
 		{"Retry-After: -5", Answer{}},
 		{"Retry-After: 1.5", Answer{RetryAfter: 1500 * time.Millisecond}},
 		{"Retry-After: 30.000", Answer{RetryAfter: 30 * s}},
-		{"Retry-After: 99999999999999999999.1", Answer{RetryAfter: longest}},
+		{"Retry-After: 99999999999999999999.1", Answer{RetryAfter: MaxTime}},
 		{"Retry-After: 1.5.2", Answer{}},
 		{"Retry-After: .5", Answer{}},
 		{"Retry-After: 5.", Answer{}},
@@ -67,11 +67,11 @@ func TestFieldsOf(t *testing.T) {
 		// The slowest of several, and the least left.
 		{
 			`RateLimit-Policy: "a";q=100;w=10, "b";q=1000;w=3600|RateLimit: "a";r=7;t=3, "b";r=900;t=60`,
-			Answer{Limit: 1000, Window: 3600 * s, Burst: 100, Told: true, Remaining: 7, Reset: 3 * s, apart: 3636e9 / 999, tightest: quota{100, 10 * s}},
+			Answer{Limit: 1000, Window: 3600 * s, Burst: 100, Told: true, Remaining: 7, Reset: 3 * s, spacing: 3636e9 / 999, tightest: Quota{100, 10 * s}},
 		},
 		{
 			`RateLimit-Policy: "b";q=1000;w=3600|RateLimit-Policy: "a";q=100;w=10|RateLimit: "a";r=7;t=3|RateLimit: "b";r=0;t=60`,
-			Answer{Limit: 1000, Window: 3600 * s, Burst: 100, Told: true, Remaining: 0, Reset: 60 * s, apart: 3636e9 / 999, tightest: quota{1000, 3600 * s}},
+			Answer{Limit: 1000, Window: 3600 * s, Burst: 100, Told: true, Remaining: 0, Reset: 60 * s, spacing: 3636e9 / 999, tightest: Quota{1000, 3600 * s}},
 		},
 		// Other units say nothing about requests.
 		{
@@ -112,12 +112,12 @@ func TestFieldsOf(t *testing.T) {
 
 		{"RateLimit-Limit: 100|RateLimit-Remaining: 50|RateLimit-Reset: 5", Answer{Limit: 100, Told: true, Remaining: 50, Reset: 5 * s}},
 		{"RateLimit-Limit: 100, 100;w=60|RateLimit-Remaining: 50|RateLimit-Reset: 5", Answer{Limit: 100, Window: 60 * s, Told: true, Remaining: 50, Reset: 5 * s}},
-		{"RateLimit-Limit: 10, 10;w=1, 1000;w=3600|RateLimit-Remaining: 5|RateLimit-Reset: 1", Answer{Limit: 1000, Window: 3600 * s, Burst: 10, Told: true, Remaining: 5, Reset: s, apart: 3636e9 / 999}},
+		{"RateLimit-Limit: 10, 10;w=1, 1000;w=3600|RateLimit-Remaining: 5|RateLimit-Reset: 1", Answer{Limit: 1000, Window: 3600 * s, Burst: 10, Told: true, Remaining: 5, Reset: s, spacing: 3636e9 / 999}},
 		{"X-RateLimit-Limit: 5000|X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 1795521660", Answer{Limit: 5000, Told: true, Remaining: 4999, Reset: 60 * s}},
 		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 1795521660500", Answer{Told: true, Remaining: 4999, Reset: 60500 * time.Millisecond}},
 		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 1795521600", Answer{Told: true, Remaining: 4999}},
 		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 0.2", Answer{Told: true, Remaining: 4999, Reset: s / 5}},
-		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 99999999999999999999", Answer{Told: true, Remaining: 4999, Reset: longest}},
+		{"X-RateLimit-Remaining: 4999|X-RateLimit-Reset: 99999999999999999999", Answer{Told: true, Remaining: 4999, Reset: MaxTime}},
 		{"X-Rate-Limit-Remaining: 0|X-Rate-Limit-Reset: 5", Answer{Told: true, Reset: 5 * s}},
 		{"X-RateLimit-Remaining: -1|X-RateLimit-Reset: 5", Answer{}},
 		{"X-RateLimit-Remaining: many", Answer{}},
@@ -132,13 +132,13 @@ func TestFieldsOf(t *testing.T) {
 		{`RateLimit: "a";r=1;t=2|X-RateLimit-Remaining: 9|X-RateLimit-Reset: 9`, Answer{Told: true, Remaining: 1, Reset: 2 * s}},
 	} {
 		got := FieldsOf(headerOf(strings.Split(c.fields, "|")...), noon)
-		assert.Equal(t, got.Burst, got.smallest.limit, "%.200s", c.fields)
-		got.smallest, got.others = quota{}, 0 // see TestLimitThatBinds
+		assert.Equal(t, got.Burst, got.smallest.Limit, "%.200s", c.fields)
+		got.smallest, got.others = Quota{}, 0 // see TestLimitThatBinds
 		assert.Equal(t, c.want, got, "%.200s", c.fields)
 	}
 }
 
-func TestAnswerOf(t *testing.T) {
+func TestOf(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
 		status  int
@@ -165,7 +165,7 @@ func TestAnswerOf(t *testing.T) {
 		{429, "X-Should-Retry: false|X-RateLimit-Remaining: 0", true, policy.Never},
 		{200, "X-Should-Retry: false", false, 0},
 	} {
-		a := AnswerOf(&http.Response{StatusCode: c.status, Header: headerOf(strings.Split(c.fields, "|")...)})
+		a := Of(&http.Response{StatusCode: c.status, Header: headerOf(strings.Split(c.fields, "|")...)}, nil, nil)
 		assert.Equal(t, c.refused, a.Refused, "%d %s", c.status, c.fields)
 		assert.Equal(t, c.retry, a.RetryAfter, "%d %s", c.status, c.fields)
 	}
@@ -182,11 +182,11 @@ func FuzzFields(f *testing.F) {
 		} {
 			a := FieldsOf(h, noon)
 			for _, d := range []time.Duration{a.RetryAfter, a.Reset, a.Window} {
-				if d < 0 || d > longest {
+				if d < 0 || d > MaxTime {
 					t.Fatalf("%v of %q: %+v", d, h, a)
 				}
 			}
-			if a.Limit < 0 || a.Remaining < 0 || (a.Limit > 0) != (a.Window > 0) || !a.Told && (a.Remaining != 0 || a.Reset != 0) {
+			if a.Limit < 0 || a.Remaining < 0 || a.Window > 0 && a.Limit == 0 || !a.Told && (a.Remaining != 0 || a.Reset != 0) {
 				t.Fatalf("%q: %+v", h, a)
 			}
 		}

@@ -1,0 +1,77 @@
+package answer
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Of reads the answer from a response: see outgoing.AnswerOf. hook is outgoing.Options.Answer, and may be nil.
+// units are the names of outgoing.Config.Units.
+func Of(resp *http.Response, hook func(*http.Response) (Answer, bool), units []string) (a Answer) {
+	fields, from := read(resp.Header, time.Now(), units)
+	fields.Field, fields.limitField = from.reset, from.limit
+	known := false
+	if hook != nil {
+		a, known = hook(resp)
+	}
+	if a = fields.With(a); !known {
+		a = fields
+		a.decide(resp)
+	}
+	if !a.Refused {
+		a.RetryAfter = 0
+		return a
+	}
+	if a.RetryAfter > 0 && a.RetryAfter == fields.RetryAfter {
+		a.Field = from.retry
+	}
+	if forbidsRetry(resp) {
+		a.NoRetry = true
+		if a.RetryAfter <= 0 && !(a.Told && a.Remaining <= 0 && a.Reset > 0) {
+			a.RetryAfter = policy.Never
+		}
+	}
+	return a
+}
+
+// decide sets Refused by the rules of AnswerOf. The answer has what the header fields tell.
+func (a *Answer) decide(resp *http.Response) {
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests:
+		a.Refused = true
+		var body any
+		if strings.Contains(strings.ToLower(first(resp.Header, "Content-Type")), "json") && PeekJSON(resp, &body) {
+			a.readError("", body)
+		}
+	case http.StatusForbidden, statusShopify, http.StatusBadGateway, http.StatusServiceUnavailable, statusOverloaded:
+		a.Refused = a.RetryAfter > 0 || forbidsRetry(resp)
+	}
+}
+
+// readError reads a value of the JSON of an error, by the name of its field. It knows the quota of OpenAI
+// and the delay of a google.rpc.RetryInfo. Of several times the longest counts.
+func (a *Answer) readError(name string, value any) {
+	switch v := value.(type) {
+	case string:
+		if v == "insufficient_quota" {
+			a.RetryAfter = policy.Never
+		} else if d, err := time.ParseDuration(v); err == nil && name == "retryDelay" && d > a.RetryAfter {
+			a.RetryAfter, a.Field = min(d, MaxTime), name
+		}
+	case []any:
+		for _, element := range v {
+			a.readError(name, element)
+		}
+	case map[string]any:
+		for name, element := range v {
+			a.readError(name, element)
+		}
+	}
+}
+
+func forbidsRetry(resp *http.Response) bool {
+	return strings.EqualFold(first(resp.Header, "X-Should-Retry"), "false")
+}

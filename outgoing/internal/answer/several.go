@@ -1,0 +1,88 @@
+package answer
+
+import "time"
+
+// describe adds a limit with its window. Of several limits Limit is the slowest, and Burst the smallest.
+func (a *Answer) describe(limit int64, window time.Duration) {
+	switch {
+	case limit <= 0 || window <= 0:
+		return
+	case !Describes(a):
+		a.Limit, a.Window = limit, window
+		return
+	case a.Burst == 0:
+		a.Burst, a.spacing, a.smallest = a.Limit, spacing(a.Limit, a.Window), Quota{a.Limit, a.Window}
+	}
+	if limit < a.Burst {
+		a.smallest = Quota{limit, window}
+	}
+	a.Burst, a.spacing = min(a.Burst, limit), max(a.spacing, spacing(limit, window))
+	if float64(limit)*float64(a.Window) < float64(a.Limit)*float64(window) {
+		a.Limit, a.Window = limit, window
+	}
+}
+
+// least records what is left of a limit, and reports false if another has less.
+func (a *Answer) least(remaining int64, reset time.Duration) bool {
+	if a.Told && (remaining > a.Remaining || remaining == a.Remaining && reset <= a.Reset) {
+		return false
+	}
+	a.Told, a.Remaining, a.Reset = true, remaining, reset
+	return true
+}
+
+// slowest returns the limit that is Limit and Window.
+func (a *Answer) slowest() Quota { return Quota{a.Limit, a.Window} }
+
+// SmallestOf returns the limit of Burst.
+func SmallestOf(a *Answer) Quota { return a.smallest }
+
+// TightestOf returns the limit with the least left, and without several limits the only one.
+func TightestOf(a *Answer) Quota {
+	if t := a.tightest; t.Limit > 0 && t.Window > 0 {
+		return t
+	}
+	return a.slowest()
+}
+
+// TellsSeveral reports whether the answer tells several limits, and what one of them has left.
+func TellsSeveral(a *Answer) bool {
+	return Describes(a) && a.Told && a.Burst > 0 && a.tightest.Limit > 0 && a.tightest.Window > 0
+}
+
+// RestOf returns the units that the slowest of several limits has left, from those before the answer
+// to a call of n units. underWay is the number of units of calls whose answers are still to come, in any
+// order. The limit has begun anew if it has more than was counted for it.
+func RestOf(a *Answer, before, n, underWay int64) int64 {
+	rest := before - n
+	switch {
+	case a.tightest == a.slowest():
+		rest = a.Remaining
+	case a.others > 0:
+		rest = a.others - 1
+	case rest < a.Remaining:
+		return a.Limit
+	}
+	if before <= 0 || rest > before+underWay {
+		return rest
+	}
+	return min(rest, before-n)
+}
+
+// BindSlowest chooses the limit that binds calls that spend the units left, of several: the slowest binds
+// only when its rest does. ours is the number of units that the key has left of the smallest limit, and
+// rest that of the slowest. The result bounds the calls of a further period.
+func BindSlowest(a *Answer, ours, rest int64) (bound int64) {
+	a.binds = a.tightest
+	switch {
+	case a.tightest != a.slowest():
+		return max(rest-a.Remaining, 1)
+	case a.others > 0 || a.Remaining <= ours:
+		return a.Burst
+	}
+	a.binds, a.Told = a.smallest, false // what that has left is not told
+	return max(rest-ours, 1)
+}
+
+// BindHidden puts a limit that the answer does not tell in the place of the limit that it tells.
+func BindHidden(a *Answer, q Quota) { a.Limit, a.Window, a.binds, a.Told = q.Limit, q.Window, q, false }
