@@ -29,7 +29,7 @@ func (l *Line[K]) overlongLeft(s *state) time.Duration {
 func (l *Line[K]) holdOverlong(t *part[K], d time.Duration) bool {
 	s, until := t.state, int64(time.Since(l.began)+min(d, answer.MaxTime))
 	switch before := s.overlong.Load(); {
-	case s.lone || !l.has(t.key, s) || before == 0 && d <= l.config.MaxBackoff:
+	case s.unrecorded || !l.has(t.key, s) || before == 0 && d <= l.config.MaxBackoff:
 		return false
 	case before == 0:
 		l.overlongs.Add(1)

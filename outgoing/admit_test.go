@@ -41,7 +41,7 @@ func TestOverlongTimeIsToldAtOnce(t *testing.T) {
 				var sent []time.Duration
 				for ; time.Since(began) < stated-time.Hour; time.Sleep(10 * time.Minute) {
 					asked, left := time.Since(began), stated-time.Since(began)
-					require.Equal(t, left, l.Held("key"))
+					require.Equal(t, left, l.BackoffLeft("key"))
 					require.Equal(t, 1, l.Stats().Held)
 					err := outcome(l, Answer{Refused: true, RetryAfter: left, Field: "Retry-After"})
 					require.Equal(t, asked, time.Since(began), "no call sleeps")
@@ -61,7 +61,7 @@ func TestOverlongTimeIsToldAtOnce(t *testing.T) {
 				_, err := l.Wait(t.Context(), "key") // at most an hour is left
 				require.NoError(t, err)
 				assert.Equal(t, stated, time.Since(began))
-				assert.Zero(t, l.Held("key"))
+				assert.Zero(t, l.BackoffLeft("key"))
 				assert.Zero(t, l.Stats().Held)
 			})
 		})
@@ -78,7 +78,7 @@ func TestOverlongTimeEndsTheWaitsOfCallsInLine(t *testing.T) {
 				// The others wait for the end of a told window.
 				first, err := l.Wait(t.Context(), "key", 1, 10)
 				require.NoError(t, err)
-				first.Obey(Answer{Limit: 2, Window: 20 * time.Minute, Told: true, Remaining: 1, Reset: 20 * time.Minute})
+				first.Obey(Answer{Limit: 2, Window: 20 * time.Minute, HasRemaining: true, Remaining: 1, Reset: 20 * time.Minute})
 				first, err = l.Wait(t.Context(), "key", 1, 10)
 				require.NoError(t, err)
 				began := time.Now()
@@ -113,7 +113,7 @@ func TestOverlongTimeEndsEarly(t *testing.T) {
 		"served": {time.Hour, func(t *testing.T, l *Line[string]) { require.NoError(t, outcome(l, Answer{})) }},
 		"a shorter time": {time.Hour, func(t *testing.T, l *Line[string]) {
 			require.NoError(t, outcome(l, Answer{Refused: true, RetryAfter: time.Minute}))
-			require.Equal(t, time.Minute, l.Held("key"))
+			require.Equal(t, time.Minute, l.BackoffLeft("key"))
 			require.NoError(t, outcome(l, Answer{}), "calls sleep for a minute")
 		}},
 		"a probe that was not sent": {time.Hour, func(t *testing.T, l *Line[string]) {
@@ -131,7 +131,7 @@ func TestOverlongTimeEndsEarly(t *testing.T) {
 				require.Error(t, outcome(l, Answer{}))
 				time.Sleep(c.after)
 				c.end(t, l)
-				require.Zero(t, l.Held("key"))
+				require.Zero(t, l.BackoffLeft("key"))
 				require.Zero(t, l.Stats().Held)
 				for range 3 {
 					require.NoError(t, outcome(l, Answer{}))
@@ -149,13 +149,13 @@ func TestOverlongTimeStands(t *testing.T) {
 		refused, early, served, longer := turnOf(t, l), turnOf(t, l), turnOf(t, l), turnOf(t, l)
 		refused.Obey(Answer{Refused: true, RetryAfter: 48 * time.Hour})
 		early.Obey(Answer{Refused: true, RetryAfter: time.Minute})
-		served.Obey(Answer{Limit: 10, Window: time.Second, Told: true, Remaining: 9, Reset: time.Second})
-		require.Equal(t, 48*time.Hour, l.Held("key"))
+		served.Obey(Answer{Limit: 10, Window: time.Second, HasRemaining: true, Remaining: 9, Reset: time.Second})
+		require.Equal(t, 48*time.Hour, l.BackoffLeft("key"))
 		time.Sleep(time.Hour)
 		require.NoError(t, outcome(l, Answer{Refused: true}))
-		require.Equal(t, 47*time.Hour, l.Held("key"))
+		require.Equal(t, 47*time.Hour, l.BackoffLeft("key"))
 		longer.Obey(Answer{Refused: true, RetryAfter: 50 * time.Hour})
-		require.Equal(t, 50*time.Hour, l.Held("key"))
+		require.Equal(t, 50*time.Hour, l.BackoffLeft("key"))
 		require.Error(t, outcome(l, Answer{}))
 	})
 }
@@ -204,7 +204,7 @@ func TestCostAboveTheToldLimit(t *testing.T) {
 						return
 					}
 					assert.Equal(t, uint64(1), l.Stats().Refusals)
-					assert.Zero(t, l.Held("key"))
+					assert.Zero(t, l.BackoffLeft("key"))
 					turn, err := l.Wait(t.Context(), "key", 1, small)
 					require.NoError(t, err)
 					turn.Obey(told(http.StatusOK))

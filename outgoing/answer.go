@@ -9,18 +9,18 @@ import (
 
 // Answer is the server's answer to a call. The zero Answer says only that it was served.
 //
-//	Refused    bool          // The call was refused because it came too early.
-//	RetryAfter time.Duration // A refused call may be sent again after it. With policy.Never it never may.
-//	NoRetry    bool          // The refused call must not be sent again, while others of its key may.
-//	Limit      int64         // So many calls pass in each Window: the slowest of several limits.
-//	Window     time.Duration
-//	Burst      int64         // The smallest Limit of several bounds the calls sent at once.
-//	Later      bool          // The reset is more than a window from now.
-//	Told       bool          // Remaining and Reset are known.
-//	Remaining  int64         // So many calls would be admitted now, by the limit with the least left.
-//	Reset      time.Duration // The limit is whole again after it. 0 is unknown.
-//	Field      string        // The header field behind RetryAfter or else Reset, for errors.
-//	Units      []Answer      // The limits of Config.Units, in that order, without a refusal.
+//	Refused      bool          // The call was refused because it came too early.
+//	RetryAfter   time.Duration // A refused call may be sent again after it. With policy.Never it never may.
+//	NoRetry      bool          // The refused call must not be sent again, while others of its key may.
+//	Limit        int64         // So many calls pass in each Window: the slowest of several limits.
+//	Window       time.Duration
+//	Burst        int64         // The smallest Limit of several bounds the calls sent at once.
+//	ResetsLate   bool          // The reset is more than a window from now.
+//	HasRemaining bool          // Remaining and Reset are known.
+//	Remaining    int64         // So many calls would be admitted now, by the limit with the least left.
+//	Reset        time.Duration // The limit is whole again after it. 0 is unknown.
+//	Field        string        // The header field behind RetryAfter or else Reset, for errors.
+//	Units        []Answer      // The limits of Config.Units, in that order, without a refusal.
 type Answer = answer.Answer
 
 // AnswerOf reads the answer from a response. A response refuses its call if its status is 429, or if

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-const longestBucket = 256 // bytes of a name
+const maxBucketName = 256 // bytes of a name
 
 // buckets maps keys to the first key whose answers named the same limit. The first answer of a key
 // may come while others of its calls wait; they move to the limit's line once they have their turn.
@@ -29,7 +29,7 @@ func (b *buckets[K]) key(key K) K {
 
 // learn records the name of the limit of a key.
 func (b *buckets[K]) learn(key K, name string) {
-	if name == "" || len(name) > longestBucket {
+	if name == "" || len(name) > maxBucketName {
 		return
 	}
 	b.mu.RLock()

@@ -78,7 +78,7 @@ func TestBucketsAreBounded(t *testing.T) {
 	b.learn(1, "a")
 	b.learn(2, "a")
 	b.learn(3, "")
-	b.learn(4, strings.Repeat("a", longestBucket+1))
+	b.learn(4, strings.Repeat("a", maxBucketName+1))
 	assert.Equal(t, []int{1, 1, 3, 4}, []int{b.key(1), b.key(2), b.key(3), b.key(4)})
 	b.learn(2, "b")
 	b.learn(1, "b")

@@ -195,18 +195,18 @@ func TestBadResetsAreCounted(t *testing.T) {
 		for _, a := range []Answer{
 			answered("X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 100"),
 			answered("X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 946684000"),
-			{Told: true, Remaining: 5, Reset: 62 * time.Second},
-			{Told: true, Reset: 1 << 60},
+			{HasRemaining: true, Remaining: 5, Reset: 62 * time.Second},
+			{HasRemaining: true, Reset: 1 << 60},
 		} {
 			turnOf(t, l).Obey(a)
-			assert.LessOrEqual(t, l.Held("key"), 2*time.Second)
+			assert.LessOrEqual(t, l.BackoffLeft("key"), 2*time.Second)
 		}
 		assert.Equal(t, uint64(4), l.Stats().BadResets)
 		// A stated wait and a reset within two windows, or rounded, are believed.
 		turnOf(t, l).Obey(answered("X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 100", "Retry-After: 60"))
-		assert.Equal(t, time.Minute, l.Held("key"))
-		turnOf(t, l).Obey(Answer{Told: true, Remaining: 5, Reset: 61 * time.Second})
-		turnOf(t, l).Obey(Answer{Limit: 5, Window: time.Hour, Told: true, Remaining: 5, Reset: 2 * time.Hour})
+		assert.Equal(t, time.Minute, l.BackoffLeft("key"))
+		turnOf(t, l).Obey(Answer{HasRemaining: true, Remaining: 5, Reset: 61 * time.Second})
+		turnOf(t, l).Obey(Answer{Limit: 5, Window: time.Hour, HasRemaining: true, Remaining: 5, Reset: 2 * time.Hour})
 		assert.Equal(t, uint64(5), l.Stats().BadResets)
 		var line struct{ Level, Line, Field string }
 		require.NoError(t, json.Unmarshal([]byte(log.String()), &line), log.String())
@@ -257,7 +257,7 @@ func TestTurnErrorNamesTheAnswer(t *testing.T) {
 		turn.Obey(AnswerOf(response(200, nil, "RateLimit-Policy: 1;w=100", "RateLimit: limit=1, remaining=1, reset=100")))
 		turn, err = l.Wait(t.Context(), "key")
 		for err == nil {
-			turn.Lost()
+			turn.Abandon()
 			turn, err = l.Wait(t.Context(), "key")
 		}
 		require.ErrorAs(t, err, &late)

@@ -56,7 +56,7 @@ func ExampleLine_Wait() {
 	}
 	// ... send; the answer is to come back in a minute
 	turn.Obey(outgoing.Answer{Refused: true, RetryAfter: time.Minute})
-	fmt.Println(line.Held("mail.example.com") > 30*time.Second)
+	fmt.Println(line.BackoffLeft("mail.example.com") > 30*time.Second)
 	// Output: true
 }
 

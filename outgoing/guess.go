@@ -6,12 +6,12 @@ const (
 	// Between two refusals a limit in use has passed as many calls as it allows in that time: enough
 	// calls tell its rate. Calls go on at guessShare of that, and faster by gain whenever stepCalls
 	// calls in a row waited and were served, and stepTime has passed. Farther than near from the
-	// known rate, the gain doubles with each step, up to mostGain.
+	// known rate, the gain doubles with each step, up to maxGain.
 	guessShare = 0.97
 	lastShare  = 0.95
 	enough     = 4
 	gain       = 0.005
-	mostGain   = 0.15
+	maxGain    = 0.15
 	near       = 1.06
 	stepCalls  = 10
 	stepTime   = time.Second
@@ -19,12 +19,11 @@ const (
 
 // guess is the state of a key whose server tells no limit.
 type guess struct {
-	since   time.Duration // the last refusal behind served calls, since Line.began
-	held    time.Duration // how long it held the key
-	served  int64         // units of served calls since
-	lined   int64         // units of those that waited
-	before  int64         // units served in the minute before since, while no rate is known
-	barrier uint64        // last turn given before the latest refusal
+	since  time.Duration // the last refusal behind served calls, since Line.began
+	held   time.Duration // how long it held the key
+	served int64         // units of served calls since
+	lined  int64         // units of those that waited
+	before int64         // units served in the minute before since, while no rate is known
 
 	rate    float64 // calls a second, 0 if unknown
 	known   float64 // the rate that the latest refusals told
@@ -39,10 +38,7 @@ func (g *guess) begin(now time.Duration) { g.since, g.served, g.lined, g.before 
 // slowDown sets the pace of a key after a refusal that holds it for a time.
 func (l *Line[K]) slowDown(t *part[K], now, held time.Duration) {
 	g := &t.state.mu.guess
-	if t.number <= g.barrier {
-		return // of the same refusal
-	}
-	g.barrier, g.waited, g.stepped = t.state.turns.Load(), 0, now+held
+	g.waited, g.stepped = 0, now+held
 	rate := float64(g.served) / max(now-g.since-min(g.held, (now-g.since)/2), time.Millisecond).Seconds()
 	if g.rate == 0 {
 		rate = float64(g.served) / max(now-g.since, held).Seconds() // of a burst
@@ -53,8 +49,8 @@ func (l *Line[K]) slowDown(t *part[K], now, held time.Duration) {
 	case g.served < enough || g.lined < g.served/2: // too few, or the limit was not in use
 		g.rate *= guessShare
 	default:
-		// A limit that saves no units is nearer to the pace that it refused, and so is any while the
-		// pace is far from what was known.
+		// While the gain is raised, or the measured rate exceeds half the pace, the true rate is near the
+		// refused pace.
 		if g.known = rate; g.gain > gain || rate > g.rate/2 {
 			g.known = max(rate, lastShare*g.rate)
 		}
@@ -83,7 +79,7 @@ func (l *Line[K]) speedUp(t *part[K], now time.Duration) {
 		return
 	}
 	if g.rate > near*g.known || g.rate*near < g.known {
-		g.gain = min(2*g.gain, mostGain)
+		g.gain = min(2*g.gain, maxGain)
 	} else {
 		g.gain = gain
 	}
@@ -94,7 +90,7 @@ func (l *Line[K]) speedUp(t *part[K], now time.Duration) {
 
 func (l *Line[K]) setGuess(t *part[K]) {
 	g := &t.state.mu.guess
-	g.rate = min(max(g.rate, 1/l.config.MaxBackoff.Seconds()), mostRate)
+	g.rate = min(max(g.rate, 1/l.config.MaxBackoff.Seconds()), maxRate)
 	l.setPace(t.key, t.state, &pace{guessed: true, limit: evenly(1, 1, time.Duration(float64(time.Second)/g.rate))})
 }
 

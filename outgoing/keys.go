@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	leastKept = 1024 // keys, or Config.MaxKeys if fewer, below which no key leaves
-	mostSteps = 16   // keys examined when one joins
+	minKept  = 1024 // keys, or Config.MaxKeys if fewer, below which no key leaves
+	maxSteps = 16   // keys examined when one joins
 )
 
 // state is a key's state outside the engine.
 type state struct {
-	turns atomic.Uint64        // number of the last turn
-	taken atomic.Int64         // units of all turns
-	ended atomic.Int64         // units of turns that have ended
-	used  atomic.Int64         // when the last turn was given, in nanoseconds since Line.began
-	pace  atomic.Pointer[pace] // the learned limit; nil if none
-	lone  bool                 // not in the full map: nothing is learned
-	delay time.Duration        // of DelayFor
-	gate  chan struct{}        // with Config.Units; see Line.waitForAll
-	gated atomic.Int64         // calls that wait for it
+	turns      atomic.Uint64        // number of the last turn
+	taken      atomic.Int64         // units of all turns
+	ended      atomic.Int64         // units of turns that have ended
+	used       atomic.Int64         // when the last turn was given, in nanoseconds since Line.began
+	pace       atomic.Pointer[pace] // the learned limit; nil if none
+	unrecorded bool                 // not in the full map: nothing is learned
+	delay      time.Duration        // of DelayFor
+	gate       chan struct{}        // with Config.Units; see Line.waitForAll
+	gated      atomic.Int64         // calls that wait for it
 
 	waiting atomic.Int64 // units of calls that wait for their turn
 	held    atomic.Int64 // end of the latest back-off, as used
@@ -42,13 +42,14 @@ type state struct {
 		sync.Mutex
 		newest  uint64 // newest answered turn
 		strikes int    // back-offs in a row without a stated length
-		barrier uint64 // last turn given before the latest strike
 		own     count
-		guess   guess
-		refused time.Duration // time of the last refusal, since Line.began
-		later   time.Duration // time of the last Answer.Later, 0 if none
-		paced   uint64        // last turn given before the present pace
-		spaced  time.Duration // calls are spaced until then, as others share the limit
+		// refusedTurn is the last turn given before the latest refusal.
+		refusedTurn uint64
+		guess       guess
+		refused     time.Duration // time of the last refusal, since Line.began
+		later       time.Duration // time of the last Answer.ResetsLate, 0 if none
+		paced       uint64        // last turn given before the present pace
+		spaced      time.Duration // calls are spaced until then, as others share the limit
 
 		rest      int64    // units that the slowest of several limits has left
 		overlong  overlong // if state.overlong is not 0
@@ -87,7 +88,7 @@ func (l *Line[K]) join(key K, n int64) *state {
 	s.used.Store(int64(now))
 	s.mu.guess.since = now
 	l.forgetIdle(now)
-	if s.lone = len(l.keys) >= l.config.MaxKeys; !s.lone {
+	if s.unrecorded = len(l.keys) >= l.config.MaxKeys; !s.unrecorded {
 		l.keys[key] = s
 		heap.Push(&l.leaving, leaving[K]{key, s, now + l.config.Idle})
 	}
@@ -106,7 +107,7 @@ func (s *state) unlearned() *pace {
 func (l *Line[K]) has(key K, s *state) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return s.lone || l.keys[key] == s
+	return s.unrecorded || l.keys[key] == s
 }
 
 // delayOf returns the delay of DelayFor, 0 for none.
@@ -148,12 +149,12 @@ func (d *departures[K]) Pop() any {
 	return k
 }
 
-// forgetIdle deletes keys idle for Config.Idle. It examines at most mostSteps keys, the earliest due
+// forgetIdle deletes keys idle for Config.Idle. It examines at most maxSteps keys, the earliest due
 // first. A key in use is due later, and is not examined until then. It needs mu locked, so that no
 // call joins meanwhile.
 func (l *Line[K]) forgetIdle(now time.Duration) {
-	for range mostSteps {
-		if len(l.leaving) < min(leastKept, l.config.MaxKeys) || l.leaving[0].due >= now {
+	for range maxSteps {
+		if len(l.leaving) < min(minKept, l.config.MaxKeys) || l.leaving[0].due >= now {
 			return
 		}
 		l.steps++

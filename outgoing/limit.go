@@ -15,16 +15,17 @@ type limit struct {
 	first time.Duration // an unused key's first unit holds the others for as long, 0 for none
 
 	period time.Duration  // 0: the funnel drains evenly
-	until  policy.Instant // a period ends then, after ahead
+	until  policy.Instant // a period ends then, in the time of the funnel
 	told   told           // for Carry
 
-	// A limit that drains evenly follows one whose units come back from a period before its end.
-	sooner bool
+	// returnsEarly reports whether the limit counts in two windows. A limit that drains evenly and follows
+	// one in steps then has units return from one period before its end.
+	returnsEarly bool
 }
 
-// ahead is how far the funnel's time is ahead of the engine's, which begins at 1: a period may have
-// begun before.
-const ahead = policy.Instant(answer.MaxWindow)
+// clockOffset is the funnel's time less the engine's, which begins at 1, as a period may have begun
+// before.
+const clockOffset = policy.Instant(answer.MaxWindow)
 
 type funnel interface {
 	policy.Policy
@@ -37,13 +38,13 @@ type funnel interface {
 // told is what an answer says of a limit that drains in steps.
 type told struct {
 	left int64 // units when the server decided
-	// Calls that it may have decided later, since they were not answered before its call was sent.
-	// begun counts waiting calls, too: a call has its unit before it goes on.
+	// sent counts the calls that the server may have decided later, since they were not answered before
+	// its call was sent. begun also counts waiting calls: their units are taken before they are woken.
 	sent, begun int64
 }
 
-// certain returns the units that are certainly left, the greater of two safe counts: the server's
-// less those taken later, and ours left under the limit until now, if the server has as many.
+// certain returns a lower bound of the units left, the greater of two: the server's remaining units less
+// the calls sent later, and our own remaining units, at most the server's.
 func (t told) certain(until *limit, ours int64) int64 {
 	if until == nil || until.period == 0 {
 		return max(t.left-t.sent, 0)
@@ -67,7 +68,7 @@ func inSteps(count int64, period time.Duration, until policy.Instant, t told) *l
 	if p == nil {
 		return nil
 	}
-	p.period, p.until, p.told = period, until+ahead, t
+	p.period, p.until, p.told = period, until+clockOffset, t
 	return p
 }
 
@@ -97,7 +98,7 @@ func (p *limit) next(at policy.Instant) policy.Instant {
 }
 
 func (p *limit) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (next uint64, d policy.Decision) {
-	now += ahead
+	now += clockOffset
 	if p.period == 0 {
 		next, d = p.funnel.Take(word, now, n, patience)
 		if d.Allowed && n > 0 && word == 0 && p.first > 0 {
@@ -128,22 +129,22 @@ func (p *limit) Choke(word uint64, now policy.Instant) (next uint64, allowed boo
 		next, d := p.Take(word, now, 1, 0)
 		return next, d.Allowed
 	}
-	return p.funnel.Choke(word, p.began(now+ahead))
+	return p.funnel.Choke(word, p.began(now+clockOffset))
 }
 
 func (p *limit) FreshAt(word uint64) policy.Instant {
 	if word == 0 {
 		return 0
 	}
-	return max(p.next(p.funnel.FreshAt(word))-ahead, 0)
+	return max(p.next(p.funnel.FreshAt(word))-clockOffset, 0)
 }
 
 func (p *limit) Refund(word uint64, now policy.Instant, n int64) uint64 {
-	return p.funnel.Refund(word, p.began(now+ahead), n)
+	return p.funnel.Refund(word, p.began(now+clockOffset), n)
 }
 
 func (p *limit) Cancel(word, taken uint64, at, now policy.Instant, n, undone int64) uint64 {
-	return p.funnel.Cancel(word, taken, p.began(at+ahead), p.began(now+ahead), n, undone)
+	return p.funnel.Cancel(word, taken, p.began(at+clockOffset), p.began(now+clockOffset), n, undone)
 }
 
 func (p *limit) Reads(other policy.Policy) bool {
@@ -161,14 +162,14 @@ func (p *limit) Carry(from policy.Policy, word uint64, now policy.Instant) (next
 	case p.period > 0:
 		_, d := old.Take(word, now, 0, 0)
 		return p.Refund(0, now, p.told.certain(old, d.Remaining)-p.Limit()), true
-	case old.period > 0 && p.sooner:
+	case old.period > 0 && p.returnsEarly:
 		return old.Refund(word, now, old.Limit()-2), true
 	case old.period > 0:
 		return word, true
 	case old.first > 0:
 		return p.Refund(0, now, -1), true
 	}
-	return p.funnel.Carry(old.funnel, word, now+ahead)
+	return p.funnel.Carry(old.funnel, word, now+clockOffset)
 }
 
 // String returns the text of the funnel, or of the server's window.

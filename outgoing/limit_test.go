@@ -164,16 +164,16 @@ func next(t *testing.T, l *Line[string]) time.Duration {
 
 func TestSpendingEnds(t *testing.T) {
 	const s = time.Second
-	full := Answer{Limit: 60, Window: 10 * s, Told: true, Remaining: 59, Reset: 10 * s}
+	full := Answer{Limit: 60, Window: 10 * s, HasRemaining: true, Remaining: 59, Reset: 10 * s}
 	for name, c := range map[string]struct {
 		answers []Answer
 		turns   []time.Duration // of the next calls
 	}{
 		"a refusal without fields":            {[]Answer{full, {Refused: true, RetryAfter: 20 * s}}, []time.Duration{20 * s}},
-		"nothing left, no reset":              {[]Answer{{Limit: 60, Window: 10 * s, Told: true}}, []time.Duration{10 * s}},
-		"nothing left, a reset beyond reason": {[]Answer{{Limit: 60, Window: s, Told: true, Reset: 50 * s}}, []time.Duration{2 * s}},
-		"nothing left, no window":             {[]Answer{{Told: true, Reset: 3 * s}}, []time.Duration{3 * s}},
-		"two left, no window":                 {[]Answer{{Told: true, Remaining: 2, Reset: 3 * s}}, []time.Duration{0, 0, 3 * s}},
+		"nothing left, no reset":              {[]Answer{{Limit: 60, Window: 10 * s, HasRemaining: true}}, []time.Duration{10 * s}},
+		"nothing left, a reset beyond reason": {[]Answer{{Limit: 60, Window: s, HasRemaining: true, Reset: 50 * s}}, []time.Duration{2 * s}},
+		"nothing left, no window":             {[]Answer{{HasRemaining: true, Reset: 3 * s}}, []time.Duration{3 * s}},
+		"two left, no window":                 {[]Answer{{HasRemaining: true, Remaining: 2, Reset: 3 * s}}, []time.Duration{0, 0, 3 * s}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLine(t, Config{})
@@ -192,7 +192,7 @@ func TestSpendingEnds(t *testing.T) {
 func TestBucketIsNotSpentTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{})
-		turnOf(t, l).Obey(Answer{Limit: 60, Window: time.Second, Told: true, Remaining: 59, Reset: time.Second / 60})
+		turnOf(t, l).Obey(Answer{Limit: 60, Window: time.Second, HasRemaining: true, Remaining: 59, Reset: time.Second / 60})
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Millisecond)
 		defer cancel()
 		got, all := waiting(ctx, l, 100)
@@ -210,7 +210,7 @@ func TestResetForgetsCallsUnderWay(t *testing.T) {
 		old := turnOf(t, l)
 		l.Reset("key")
 		turnOf(t, l).Obey(Answer{})
-		old.Obey(Answer{Limit: 60, Window: time.Hour, Told: true, Reset: time.Hour})
+		old.Obey(Answer{Limit: 60, Window: time.Hour, HasRemaining: true, Reset: time.Hour})
 		assert.Zero(t, next(t, l))
 	})
 }

@@ -27,7 +27,7 @@ const (
 	defaultMaxKeys    = 1 << 16
 	defaultIdle       = 5 * time.Minute
 	defaultMaxWaiting = 1024 // of package engine
-	mostUnits         = 7
+	maxUnits          = 7
 )
 
 // Config configures a Line. The zero Config learns each limit. Negative values are errors.
@@ -169,8 +169,8 @@ func (c Config) validate() error {
 		return bad("Reserve", c.Reserve, "0 or more, and below 1")
 	case c.Jitter < 0 || c.Jitter > time.Hour:
 		return bad("Jitter", c.Jitter, "0 to 1h")
-	case len(c.Units) > mostUnits:
-		return bad("Units", len(c.Units), fmt.Sprintf("at most %d", mostUnits))
+	case len(c.Units) > maxUnits:
+		return bad("Units", len(c.Units), fmt.Sprintf("at most %d", maxUnits))
 	}
 	for i, unit := range c.Units {
 		if unit == "" || strings.Trim(unit, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" || unit == "requests" || slices.Contains(c.Units[:i], unit) {
@@ -266,9 +266,9 @@ func build[K comparable](config Config, c *counters, with []Option[K]) (*Line[K]
 	return l, nil
 }
 
-// Held returns how much longer an answer keeps all calls of the key waiting, or lets them fail at
+// BackoffLeft returns how much longer an answer keeps all calls of the key waiting, or lets them fail at
 // once: see Config.MaxBackoff. It is 0 if no answer does.
-func (l *Line[K]) Held(key K) (longest time.Duration) {
+func (l *Line[K]) BackoffLeft(key K) (longest time.Duration) {
 	for of := range l.each() {
 		longest = max(longest, of.engine.Blocked(key))
 		of.mu.RLock()
@@ -358,6 +358,3 @@ func (l *Line[K]) Stats() Stats {
 	s.Keys = len(l.keys)
 	return s
 }
-
-// CountRetry counts a call sent again, for adapters.
-func (l *Line[K]) CountRetry() { l.counters.retries.Add(1) }

@@ -16,7 +16,7 @@ import (
 
 func TestLostFirstCallHoldsNoOther(t *testing.T) {
 	for name, end := range map[string]func(*Turn[string]){
-		"lost": (*Turn[string]).Lost, "not sent": (*Turn[string]).Cancel,
+		"lost": (*Turn[string]).Abandon, "not sent": (*Turn[string]).Cancel,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -127,8 +127,39 @@ func TestTurnFromBeforeReset(t *testing.T) {
 		l.Reset("key")
 		turn, err := l.Wait(t.Context(), "key")
 		require.NoError(t, err)
-		turn.Obey(Answer{Limit: 100, Window: time.Hour, Told: true, Remaining: 50, Reset: time.Hour})
-		old.Lost()
+		turn.Obey(Answer{Limit: 100, Window: time.Hour, HasRemaining: true, Remaining: 50, Reset: time.Hour})
+		old.Abandon()
 		assert.EqualValues(t, 50, l.Engine().Peek("key", 0).Remaining)
 	})
+}
+
+// A panic of send abandons the turn of the attempt, so that it holds up no other call.
+func TestSendRepeatsInNewTurns(t *testing.T) {
+	for name, c := range map[string]struct {
+		retries, sent int
+		again         bool
+		patience      time.Duration
+	}{
+		"no retries":             {0, 1, true, 0},
+		"as often as allowed":    {2, 3, true, 0},
+		"not to be repeated":     {2, 1, false, 0},
+		"no turn for the second": {2, 1, true, time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l, sent := newLine(t, Config{Patience: c.patience}), 0
+			assert.NoError(t, l.Send(t.Context(), "key", c.retries, func(turn *Turn[string]) bool {
+				turn.Obey(Answer{Refused: true, RetryAfter: time.Minute})
+				sent++
+				return c.again
+			}), name)
+			assert.Equal(t, c.sent, sent, name)
+			assert.EqualValues(t, c.sent-1, l.Stats().Retries, name)
+			assert.PanicsWithValue(t, "send", func() {
+				_ = l.Send(t.Context(), "other", 0, func(*Turn[string]) bool { panic("send") })
+			})
+			assert.NoError(t, l.Send(t.Context(), "other", 0, func(turn *Turn[string]) bool { return false }), "no answer is awaited")
+			assert.NoError(t, l.Close())
+			assert.ErrorIs(t, l.Send(t.Context(), "key", 0, func(*Turn[string]) bool { panic("not sent") }), engine.ErrClosed)
+		})
+	}
 }

@@ -14,13 +14,13 @@ const (
 	// calls that overtake another. Below 96% nothing would be left above the promised 95%.
 	sharePercent, fullPercent = 96, 99
 	// A call, or this share if that is more, may go at once: together 1% below the limit.
-	burstPercent         = 3
-	mostAtOnce, mostRate = 1 << 30, 1_000_000_000 // without a known limit
-	// Each refusal of a paced key slows its pace by this factor, up to mostSlowed times. After
+	burstPercent       = 3
+	maxAtOnce, maxRate = 1 << 30, 1_000_000_000 // without a known limit
+	// Each refusal of a paced key slows its pace by this factor, up to maxSlowed times. After
 	// forgiving windows without a refusal it regains a step.
-	slowing    = 1.1
-	mostSlowed = 16
-	forgiving  = 30
+	slowing   = 1.1
+	maxSlowed = 16
+	forgiving = 30
 )
 
 type pace struct {
@@ -28,7 +28,7 @@ type pace struct {
 	answer.Terms
 	opened  policy.Instant // when its window's first call was sent, if the limit drains in steps
 	known   policy.Instant // when the first answer of the latest calls at once came
-	whole   policy.Instant // by them, the limit is whole then if all units left are used now
+	whole   policy.Instant // when the limit will be whole again, by these answers, if all remaining units are used now
 	most    int64          // calls in each further period, as other limits bind then; 0 for the whole count
 	sliding bool           // counted in two windows
 	slowed  int            // steps of slowing after refusals
@@ -47,8 +47,8 @@ const probePause = 10 * time.Millisecond
 
 // An unknown key has no pace: see limit.first.
 var (
-	probed    = &pace{limit: evenly(1, 1, probePause)}                  // its first call got no answer that tells more
-	unlimited = &pace{limit: evenly(mostAtOnce, mostRate, time.Second)} // no limit is advertised
+	probed    = &pace{limit: evenly(1, 1, probePause)}                // the first call's answer named no limit
+	unlimited = &pace{limit: evenly(maxAtOnce, maxRate, time.Second)} // no limit is advertised
 )
 
 // quota returns the limit of the pace.
@@ -84,7 +84,7 @@ func (l *Line[K]) make(p pace) *pace {
 	if p.limit = evenly(burst, count, time.Duration(math.Ceil(per))); p.limit == nil {
 		return nil
 	}
-	p.limit.sooner = p.sliding
+	p.limit.returnsEarly = p.sliding
 	return &p
 }
 
@@ -98,7 +98,7 @@ func (l *Line[K]) obey(t *part[K], a Answer, decided bool) {
 		l.counters.refusals.Add(1)
 		a.Refused, decided = false, false
 	}
-	if a.Refused && a.RetryAfter == 0 && a.Told && a.Remaining <= 0 {
+	if a.Refused && a.RetryAfter == 0 && a.HasRemaining && a.Remaining <= 0 {
 		a.RetryAfter = a.Reset
 	}
 	s.mu.Lock()
@@ -113,7 +113,7 @@ func (l *Line[K]) obey(t *part[K], a Answer, decided bool) {
 	if t.probes && first && !a.Refused && s.overlong.Load() != 0 && l.has(key, s) {
 		l.endOverlong(key, s)
 	}
-	learns := l.probe != nil && !s.lone && l.has(key, s) && s.overlong.Load() == 0
+	learns := l.probe != nil && !s.unrecorded && l.has(key, s) && s.overlong.Load() == 0
 	switch {
 	case !learns:
 	case s.mu.secondary.counts(t.sent):
@@ -132,7 +132,7 @@ func (l *Line[K]) obey(t *part[K], a Answer, decided bool) {
 		if first {
 			s.mu.strikes = 0
 		}
-		if learns || s.lone {
+		if learns || s.unrecorded {
 			l.remaining(t, now, &a)
 		}
 	}
@@ -159,7 +159,7 @@ func (l *Line[K]) learn(t *part[K], now time.Duration, a *Answer, newest bool) {
 		if a.Refused || t.sent < p.opened && !p.lasts(instant(now), a) {
 			return // see refused, or of a window that is over
 		}
-		if p.shared(a, ours-t.doubt()) {
+		if p.shared(a, ours-t.uncertain()) {
 			s.mu.spaced = now + forgiving*min(p.Window, answer.MaxTime/forgiving)
 		}
 	} else if !newest {
@@ -180,7 +180,7 @@ func (l *Line[K]) learn(t *part[K], now time.Duration, a *Answer, newest bool) {
 		next.sliding = next.sliding || s.slides(now, a)
 		switch quiet := now - s.mu.refused; {
 		case a.Refused && p != nil && t.number > s.mu.paced:
-			next.slowed = min(next.slowed+1, mostSlowed)
+			next.slowed = min(next.slowed+1, maxSlowed)
 		case !a.Refused && next.slowed > 0 && quiet/forgiving > a.Window:
 			next.slowed--
 			s.mu.refused = now
@@ -192,7 +192,7 @@ func (l *Line[K]) learn(t *part[K], now time.Duration, a *Answer, newest bool) {
 		if p == nil || p.spends() || p.sliding != next.sliding || p.slowed != next.slowed {
 			l.setPace(key, s, l.make(next))
 		}
-	case a.Told && a.Reset > 0:
+	case a.HasRemaining && a.Reset > 0:
 		reset := min(a.Reset, l.config.MaxBackoff)
 		over := p.unknown() || p.guesses() || p.expires > 0 && (now >= p.expires || !p.spends() && now+reset > p.expires+reset/16)
 		if !over && !p.spends() {
@@ -244,7 +244,7 @@ func (t *part[K]) lost() {
 
 // endProbe lets the calls behind the first go if no pace was learned, as after Config.Probe.
 func (l *Line[K]) endProbe(key K, s *state) {
-	if l.probe != nil && !s.lone && s.pace.Load() == nil && l.engine.Blocked(key) == 0 {
+	if l.probe != nil && !s.unrecorded && s.pace.Load() == nil && l.engine.Blocked(key) == 0 {
 		l.setPace(key, s, probed)
 	}
 }
@@ -252,7 +252,7 @@ func (l *Line[K]) endProbe(key K, s *state) {
 // slides reports whether an answer shows a limit counted in two windows. Rounding may show a fixed
 // window a second late in its first answer only; two late answers within a window tell.
 func (s *state) slides(now time.Duration, a *Answer) bool {
-	if !a.Later || a.Refused {
+	if !a.ResetsLate || a.Refused {
 		return false
 	}
 	last := s.mu.later
@@ -282,7 +282,7 @@ func (l *Line[K]) setPace(key K, s *state, p *pace) {
 // remaining lowers the key's units to those the server reports.
 func (l *Line[K]) remaining(t *part[K], now time.Duration, a *Answer) {
 	key, s := t.key, t.state
-	if !a.Told || l.probe == nil || s.pace.Load().spends() {
+	if !a.HasRemaining || l.probe == nil || s.pace.Load().spends() {
 		return
 	}
 	if ours := l.engine.Peek(key, 0).Remaining; ours > a.Remaining {
@@ -311,15 +311,16 @@ func (l *Line[K]) refused(t *part[K], now time.Duration, a *Answer) {
 	key, s, turn := t.key, t.state, t.number
 	l.counters.refusals.Add(1)
 	l.endProbe(key, s)
-	d := a.RetryAfter
+	// Calls that were sent before the latest refusal belong to it.
+	d, isNew := a.RetryAfter, turn > s.mu.refusedTurn
 	s.mu.refused = now
 	switch {
 	case d > 0:
 		s.mu.strikes = 0
 	default:
-		if turn > s.mu.barrier || s.mu.strikes == 0 { // earlier calls belong to the same refusal
+		if isNew || s.mu.strikes == 0 {
 			s.mu.strikes++
-			s.mu.barrier = s.turns.Load()
+			isNew = true
 		}
 		d = l.config.Backoff
 		for range s.mu.strikes - 1 {
@@ -334,9 +335,13 @@ func (l *Line[K]) refused(t *part[K], now time.Duration, a *Answer) {
 	if l.holdOverlong(t, d) {
 		return
 	}
+	if isNew {
+		s.mu.refusedTurn = s.turns.Load()
+	}
 	switch p := s.pace.Load(); {
-	case p.guesses():
+	case p.guesses() && isNew:
 		l.slowDown(t, now, d)
+	case p.guesses():
 	case p.spends() && l.trySecondary(t, now, d, a):
 		l.restart(key, s, probed) // the used units are the told limit's
 	case p.spends():

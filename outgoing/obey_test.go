@@ -107,7 +107,7 @@ func TestRefusalsSlowThePaceDown(t *testing.T) {
 		rt := must.Get(NewTransport(line, ByHost, Options{Base: far}))
 		crowd(t, 2*time.Minute, rt)
 		assert.Positive(t, far.refused)
-		assert.LessOrEqual(t, far.refused, mostSlowed)
+		assert.LessOrEqual(t, far.refused, maxSlowed)
 		early := far.refused
 		crowd(t, 2*time.Minute, rt)
 		assert.Equal(t, early, far.refused, "the pace that was found holds")
@@ -115,7 +115,7 @@ func TestRefusalsSlowThePaceDown(t *testing.T) {
 		time.Sleep(400 * time.Second)
 		turn, err := line.Wait(t.Context(), "there")
 		require.NoError(t, err)
-		turn.Obey(Answer{Limit: 100, Window: 10 * time.Second, Told: true, Remaining: 50, Reset: time.Second})
+		turn.Obey(Answer{Limit: 100, Window: 10 * time.Second, HasRemaining: true, Remaining: 50, Reset: time.Second})
 		assert.Less(t, line.Limit("there").(policy.Windowed).Window(), slow, "it is as much faster again later")
 	})
 }
@@ -161,7 +161,7 @@ func TestNoCallWakesEarly(t *testing.T) {
 		time.Sleep(500 * time.Millisecond) // the head has taken its unit already
 		first.Obey(Answer{Refused: true, RetryAfter: 10 * time.Second})
 		late, lateAll := waiting(t.Context(), l, 3)
-		assert.Equal(t, 10*time.Second, l.Held("key"))
+		assert.Equal(t, 10*time.Second, l.BackoffLeft("key"))
 		all.Wait()
 		lateAll.Wait()
 		for i := range 5 {
@@ -259,15 +259,15 @@ func TestSuccessDoesNotLiftARefusal(t *testing.T) {
 		for _, mode := range []string{"first answers", "later answers"} {
 			l := newLine(t, Config{Probe: time.Millisecond})
 			if mode == "later answers" {
-				turnOf(t, l).Obey(Answer{Limit: 1000, Window: time.Second, Told: true, Remaining: 999, Reset: time.Second})
+				turnOf(t, l).Obey(Answer{Limit: 1000, Window: time.Second, HasRemaining: true, Remaining: 999, Reset: time.Second})
 			}
 			old, refused, newer, less := turnOf(t, l), turnOf(t, l), turnOf(t, l), turnOf(t, l)
 			refused.Obey(Answer{Refused: true, RetryAfter: 30 * time.Second})
-			fine := Answer{Limit: 1000, Window: time.Second, Told: true, Remaining: 999, Reset: time.Second}
+			fine := Answer{Limit: 1000, Window: time.Second, HasRemaining: true, Remaining: 999, Reset: time.Second}
 			old.Obey(fine)
 			newer.Obey(fine)
 			less.Obey(Answer{Refused: true, RetryAfter: time.Second})
-			assert.Equal(t, 30*time.Second, l.Held("key"), mode)
+			assert.Equal(t, 30*time.Second, l.BackoffLeft("key"), mode)
 			time.Sleep(29 * time.Second)
 			_, err := func() (Turn[string], error) {
 				ctx, cancel := context.WithTimeout(t.Context(), 999*time.Millisecond)
@@ -291,7 +291,7 @@ func TestSecondAnswerMayRefuse(t *testing.T) {
 		left := l.Engine().Peek("key", 0).Remaining
 		turn.Obey(Answer{Refused: true, RetryAfter: time.Second})
 		turn.Cancel()
-		assert.Equal(t, time.Second, l.Held("key"))
+		assert.Equal(t, time.Second, l.BackoffLeft("key"))
 		time.Sleep(time.Second)
 		assert.Equal(t, int64(1), l.Engine().Peek("key", 0).Remaining)
 		assert.Equal(t, int64(2), left)
@@ -319,7 +319,7 @@ func TestBackoffDoubles(t *testing.T) {
 			a, b := turnOf(t, l), turnOf(t, l)
 			a.Obey(Answer{Refused: true})
 			b.Obey(Answer{Refused: true})
-			d = l.Held("key")
+			d = l.BackoffLeft("key")
 			time.Sleep(d)
 			return d
 		}
@@ -340,14 +340,14 @@ func TestBackoffIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := free(t, Config{})
 		turnOf(t, l).Obey(Answer{Refused: true, RetryAfter: policy.Never})
-		assert.Zero(t, l.Held("key"))
+		assert.Zero(t, l.BackoffLeft("key"))
 		turnOf(t, l).Obey(Answer{Refused: true, RetryAfter: 1 << 62})
-		assert.Equal(t, answer.MaxTime, l.Held("key"))
+		assert.Equal(t, answer.MaxTime, l.BackoffLeft("key"))
 		assert.ErrorIs(t, outcome(l, Answer{}), engine.ErrDeadline)
 		l.Reset("key")
-		assert.Zero(t, l.Held("key"))
-		turnOf(t, l).Obey(Answer{Limit: 1, Window: 1 << 62, Told: true, Reset: 1 << 62})
-		assert.LessOrEqual(t, l.Held("key"), time.Hour)
+		assert.Zero(t, l.BackoffLeft("key"))
+		turnOf(t, l).Obey(Answer{Limit: 1, Window: 1 << 62, HasRemaining: true, Reset: 1 << 62})
+		assert.LessOrEqual(t, l.BackoffLeft("key"), time.Hour)
 	})
 }
 
@@ -361,13 +361,13 @@ func TestHostileAnswers(t *testing.T) {
 				for _, other := range numbers {
 					l.Reset("key")
 					turnOf(t, l).Obey(Answer{
-						Limit: limit, Window: time.Duration(window), Later: other > 3,
-						Told: true, Remaining: other, Reset: time.Duration(window),
+						Limit: limit, Window: time.Duration(window), ResetsLate: other > 3,
+						HasRemaining: true, Remaining: other, Reset: time.Duration(window),
 					})
 					l.Reset("key")
 					turn := turnOf(t, l)
 					turn.Obey(Answer{Refused: true, RetryAfter: time.Duration(other), Limit: limit, Window: time.Duration(window)})
-					assert.LessOrEqual(t, l.Held("key"), time.Hour)
+					assert.LessOrEqual(t, l.BackoffLeft("key"), time.Hour)
 				}
 			}
 		}
@@ -378,14 +378,14 @@ func TestHostileAnswers(t *testing.T) {
 func TestNothingRemainsWaitsForTheReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{Pace: Even})
-		turnOf(t, l).Obey(Answer{Limit: 100, Window: time.Minute, Told: true, Remaining: 0, Reset: 20 * time.Second})
-		assert.Equal(t, 20*time.Second, l.Held("key"))
+		turnOf(t, l).Obey(Answer{Limit: 100, Window: time.Minute, HasRemaining: true, Remaining: 0, Reset: 20 * time.Second})
+		assert.Equal(t, 20*time.Second, l.BackoffLeft("key"))
 		l.Reset("key")
-		turnOf(t, l).Obey(Answer{Limit: 1, Window: time.Minute, Told: true, Remaining: 0, Reset: time.Minute})
-		assert.Zero(t, l.Held("key"), "its own call was all of the limit")
+		turnOf(t, l).Obey(Answer{Limit: 1, Window: time.Minute, HasRemaining: true, Remaining: 0, Reset: time.Minute})
+		assert.Zero(t, l.BackoffLeft("key"), "its own call was all of the limit")
 		l.Reset("key")
-		turnOf(t, l).Obey(Answer{Told: true, Remaining: 0, Reset: 30 * time.Second})
-		assert.Equal(t, 30*time.Second, l.Held("key"))
+		turnOf(t, l).Obey(Answer{HasRemaining: true, Remaining: 0, Reset: 30 * time.Second})
+		assert.Equal(t, 30*time.Second, l.BackoffLeft("key"))
 	})
 }
 
@@ -435,7 +435,7 @@ func TestFirstRefusalEndsTheProbe(t *testing.T) {
 				got, all := waiting(t.Context(), l, 3)
 				time.Sleep(time.Second)
 				first.Obey(Answer{Refused: true, RetryAfter: c.retryAfter})
-				assert.Equal(t, c.held, l.Held("key"))
+				assert.Equal(t, c.held, l.BackoffLeft("key"))
 				all.Wait()
 				for i := range 3 {
 					at, _ := got.Load(i)
@@ -524,7 +524,7 @@ func TestJitterLengthensOnly(t *testing.T) {
 		for range 50 {
 			l := free(t, Config{Jitter: time.Second})
 			turnOf(t, l).Obey(Answer{Refused: true, RetryAfter: time.Minute})
-			d := l.Held("key")
+			d := l.BackoffLeft("key")
 			assert.GreaterOrEqual(t, d, time.Minute)
 			assert.Less(t, d, time.Minute+time.Second)
 			seen[d] = true
@@ -549,13 +549,13 @@ func TestKeysAreBounded(t *testing.T) {
 		turn, err := line.Wait(t.Context(), 2999) // not alone: it is not remembered
 		require.NoError(t, err)
 		turn.Obey(Answer{Refused: true, RetryAfter: time.Second})
-		assert.Equal(t, time.Second, line.Held(2999))
+		assert.Equal(t, time.Second, line.BackoffLeft(2999))
 		time.Sleep(2 * time.Minute)
 		for key := range 200 {
 			_, err = line.Wait(t.Context(), 5000+key)
 			require.NoError(t, err)
 		}
-		assert.LessOrEqual(t, line.Stats().Keys, leastKept)
+		assert.LessOrEqual(t, line.Stats().Keys, minKept)
 		line.Reset(5199)
 		assert.Len(t, line.leaving, line.Stats().Keys)
 	})
@@ -626,23 +626,23 @@ func TestHeldKeysDelayNoFurtherKey(t *testing.T) {
 // Keys in use are due again; those behind them leave.
 func TestKeysInUseStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		line, err := New[int](Config{MaxKeys: 2 * leastKept, Idle: time.Minute})
+		line, err := New[int](Config{MaxKeys: 2 * minKept, Idle: time.Minute})
 		require.NoError(t, err)
 		defer line.Close()
 		for round := range 4 {
-			for key := range leastKept {
+			for key := range minKept {
 				turn, err := line.Wait(t.Context(), key)
 				require.NoError(t, err)
 				turn.Obey(Answer{})
-				turn, err = line.Wait(t.Context(), (round+1)*leastKept+key)
+				turn, err = line.Wait(t.Context(), (round+1)*minKept+key)
 				require.NoError(t, err)
 				turn.Obey(Answer{})
 			}
 			time.Sleep(50 * time.Second)
 		}
-		for key := range leastKept {
+		for key := range minKept {
 			assert.NotNil(t, line.keys[key])
-			assert.Nil(t, line.keys[leastKept+key])
+			assert.Nil(t, line.keys[minKept+key])
 		}
 	})
 }
@@ -661,7 +661,7 @@ func TestHeldKeyKeepsItsPace(t *testing.T) {
 				}
 				pace := l.Limit("key")
 				sweep := func() {
-					for i := range leastKept {
+					for i := range minKept {
 						_, err := l.Wait(t.Context(), fmt.Sprint(time.Since(l.began), i))
 						require.NoError(t, err)
 					}
@@ -671,7 +671,7 @@ func TestHeldKeyKeepsItsPace(t *testing.T) {
 				time.Sleep(2 * time.Minute)
 				sweep()
 				assert.Equal(t, pace, l.Limit("key"))
-				assert.LessOrEqual(t, l.Stats().Keys, leastKept+1, "the others are forgotten")
+				assert.LessOrEqual(t, l.Stats().Keys, minKept+1, "the others are forgotten")
 				if !wait {
 					time.Sleep(9 * time.Minute)
 					sweep()

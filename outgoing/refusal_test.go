@@ -80,7 +80,7 @@ func TestFinalRefusalHoldsNoCall(t *testing.T) {
 				all.Wait()
 				assert.Equal(t, 25, final, "each is sent once")
 				assert.Zero(t, time.Since(began))
-				assert.Zero(t, rt.line.Held("there"))
+				assert.Zero(t, rt.line.BackoffLeft("there"))
 				assert.Equal(t, Stats{Waits: rt.line.Stats().Waits, Turns: 50, Refusals: 25, Keys: 1}, rt.line.Stats())
 			})
 		})
@@ -89,7 +89,7 @@ func TestFinalRefusalHoldsNoCall(t *testing.T) {
 
 // The fields beside a final refusal tell the limit as those of a served call do.
 func TestFinalRefusalSlowsNoPace(t *testing.T) {
-	told := Answer{Limit: 100, Window: time.Minute, Told: true, Remaining: 50, Reset: time.Minute}
+	told := Answer{Limit: 100, Window: time.Minute, HasRemaining: true, Remaining: 50, Reset: time.Minute}
 	final := told
 	final.Refused, final.RetryAfter = true, policy.Never
 	for _, pace := range []Pace{Spend, Even} {
@@ -162,7 +162,7 @@ func TestCallThatMustNotBeRepeated(t *testing.T) {
 		require.ErrorAs(t, RefusalOf(resp), &refused)
 		assert.Equal(t, RefusalError{503, Answer{Refused: true, NoRetry: true, RetryAfter: 5 * time.Second, Field: "Retry-After"}, resp}, *refused)
 		assert.EqualError(t, refused, "outgoing: the server refused the call for 5s: status 503")
-		assert.Equal(t, 5*time.Second, rt.line.Held("there"))
+		assert.Equal(t, 5*time.Second, rt.line.BackoffLeft("there"))
 		resp, err = rt.RoundTrip(request(t, "GET", nil))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())

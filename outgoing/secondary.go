@@ -36,7 +36,7 @@ type trial struct {
 func (l *Line[K]) trySecondary(t *part[K], now, held time.Duration, a *Answer) bool {
 	s, g, b := t.state, &t.state.mu.guess, &t.state.mu.secondary
 	switch {
-	case l.config.Pace != Spend || a.RetryAfter <= 0 || !a.Told || a.Remaining < t.n:
+	case l.config.Pace != Spend || a.RetryAfter <= 0 || !a.HasRemaining || a.Remaining < t.n:
 		return false
 	case b.counts(t.sent):
 		return true // of the same refusal
@@ -90,7 +90,7 @@ func (l *Line[K]) endTrial(key K, s *state) {
 // spaceMore spaces the calls of a key by a pace, a step slower. It needs s.mu locked.
 func (l *Line[K]) spaceMore(key K, s *state, p *pace) {
 	even := *p
-	even.slowed = min(p.slowed+1, mostSlowed)
+	even.slowed = min(p.slowed+1, maxSlowed)
 	l.setPace(key, s, l.make(even))
 }
 
@@ -100,7 +100,7 @@ func (b *secondary) bind(p *pace, a *Answer, ours int64) (most int64) {
 	if !p.spends() || p.quota() != b.Quota {
 		ours = b.Limit
 	}
-	if b.Limit == 0 || !a.Told || a.Remaining <= ours {
+	if b.Limit == 0 || !a.HasRemaining || a.Remaining <= ours {
 		return 0
 	}
 	answer.BindHidden(a, b.Quota)

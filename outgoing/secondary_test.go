@@ -112,7 +112,7 @@ func TestSecondaryLimit(t *testing.T) {
 // Answers overtake each other on their way. Calls 2 to 31 are sent at once, and the server serves 20 of all.
 func TestSecondaryLimitCountsCallsUnderWay(t *testing.T) {
 	const first, calls = 1, 30
-	served := Answer{Told: true, Remaining: 4980, Reset: time.Hour}
+	served := Answer{HasRemaining: true, Remaining: 4980, Reset: time.Hour}
 	refused := served
 	refused.Refused, refused.RetryAfter = true, time.Second
 	var answers []Answer // in the order of the calls
@@ -149,7 +149,7 @@ func TestSecondaryLimitCountsCallsUnderWay(t *testing.T) {
 				wait := func() Turn[string] { return must.Get(line.Wait(t.Context(), "key")) }
 				probe := wait()
 				time.Sleep(10 * time.Millisecond)
-				probe.Obey(Answer{Told: true, Remaining: 4999, Reset: time.Hour})
+				probe.Obey(Answer{HasRemaining: true, Remaining: 4999, Reset: time.Hour})
 				var turns []Turn[string]
 				for range calls {
 					turns = append(turns, wait())
@@ -158,7 +158,7 @@ func TestSecondaryLimitCountsCallsUnderWay(t *testing.T) {
 				obey := func(calls []int) {
 					for _, i := range calls {
 						if i < c.lost {
-							turns[i].Lost()
+							turns[i].Abandon()
 						} else {
 							turns[i].Obey(answers[i])
 						}
@@ -170,7 +170,7 @@ func TestSecondaryLimitCountsCallsUnderWay(t *testing.T) {
 				}
 				next := wait()
 				time.Sleep(10 * time.Millisecond)
-				next.Obey(Answer{Told: true, Remaining: 4979, Reset: time.Hour})
+				next.Obey(Answer{HasRemaining: true, Remaining: 4979, Reset: time.Hour})
 				obey(c.order[calls-c.late:])
 				if p := line.keys["key"].pace.Load(); c.want > 0 {
 					assert.True(t, p.spends())
@@ -202,7 +202,7 @@ func TestCorrectedSecondaryLimitKeepsItsPast(t *testing.T) {
 	s.pace.Store(&pace{Terms: answer.Terms{Count: 20, Window: time.Second}, limit: inSteps(20, time.Second, 1, told{})})
 	s.mu.secondary = secondary{Quota: answer.Quota{Limit: 20, Window: time.Second}, refused: 80, served: 5000}
 	late := part[string]{line: line, key: "key", state: s, n: 1, sent: instant(time.Hour)}
-	assert.True(t, line.trySecondary(&late, time.Hour, time.Second, &Answer{RetryAfter: time.Second, Told: true, Remaining: 4000, Reset: time.Hour}))
+	assert.True(t, line.trySecondary(&late, time.Hour, time.Second, &Answer{RetryAfter: time.Second, HasRemaining: true, Remaining: 4000, Reset: time.Hour}))
 	assert.Equal(t, int64(81), s.mu.secondary.refused)
 	assert.Equal(t, int64(5000), s.mu.secondary.served)
 }

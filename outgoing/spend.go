@@ -11,17 +11,17 @@ import (
 // the key has left.
 func (p *pace) shared(a *Answer, ours int64) bool {
 	same := p.expires > 0 || answer.Describes(a) && answer.TermsOf(a) == p.Terms
-	return a.Told && same && a.Remaining < ours-max(p.Count/10, 1)
+	return a.HasRemaining && same && a.Remaining < ours-max(p.Count/10, 1)
 }
 
 // lasts reports whether the answer shows that a window with an unknown length has not ended yet. A
 // bucket tells a later reset with each call.
 func (p *pace) lasts(now policy.Instant, a *Answer) bool {
-	return p.expires > 0 && a.Told && now+policy.Instant(a.Reset) > p.limit.until-ahead
+	return p.expires > 0 && a.HasRemaining && now+policy.Instant(a.Reset) > p.limit.until-clockOffset
 }
 
-// doubt returns the units that may differ from those charged, of estimated costs under way.
-func (t *part[K]) doubt() int64 {
+// uncertain returns the number of units of estimated costs under way, which may differ from those charged.
+func (t *part[K]) uncertain() int64 {
 	if t.n == 1 {
 		return 0
 	}
@@ -34,29 +34,29 @@ func (t *part[K]) doubt() int64 {
 func (l *Line[K]) spend(t *part[K], now time.Duration, a *Answer, next pace, ours int64) bool {
 	s, p, at := t.state, t.state.pace.Load(), instant(now)
 	count, period := min(next.Count, answer.MaxCount), policy.Instant(min(next.Window, answer.MaxWindow))
-	waiting := s.waiting.Load() // before those taken: a call that gets its turn counts in one or both
+	waiting := s.waiting.Load() // read before taken: a call that gets its turn in between is counted once or twice, never missed
 	sent := s.taken.Load() - t.ended - t.n
 	known := told{max(count-t.n, 0), sent, sent + waiting}
 	next.opened = t.sent
 	until := t.sent + period
 	var old *limit
-	if p.spends() && (a.Told || p.Terms == next.Terms) {
+	if p.spends() && (a.HasRemaining || p.Terms == next.Terms) {
 		if next.opened = p.opened; p.Terms == next.Terms || next.expires > 0 {
 			next.known, next.whole = p.known, p.whole
 		}
-		old, until = p.limit, p.limit.until-ahead
-		if !a.Told && p.Terms == next.Terms {
+		old, until = p.limit, p.limit.until-clockOffset
+		if !a.HasRemaining && p.Terms == next.Terms {
 			if next.most == 0 || next.most >= old.Limit() {
 				return true
 			}
 			known.left = ours
 		}
 	}
-	if a.Told {
+	if a.HasRemaining {
 		known.left = min(max(a.Remaining, 0), count)
 	}
 	switch each := period / policy.Instant(count); {
-	case !a.Told || a.Reset == 0:
+	case !a.HasRemaining || a.Reset == 0:
 	case !answer.Describes(a):
 		// A bucket tells a later reset with each call: those under way, and those that go now.
 		next.whole = max(next.whole, at+policy.Instant(a.Reset))
@@ -78,7 +78,7 @@ func (l *Line[K]) spend(t *part[K], now time.Duration, a *Answer, next pace, our
 			next.known = at
 		}
 		next.whole = whole
-		if until = min(whole, at+2*period); a.Later { // its units come back sooner
+		if until = min(whole, at+2*period); a.ResetsLate { // its units come back sooner
 			until = whole - policy.Instant(known.certain(old, ours))*each
 		}
 	}
@@ -97,7 +97,7 @@ func (l *Line[K]) spend(t *part[K], now time.Duration, a *Answer, next pace, our
 
 // open begins a window with the first call that was sent after the last one.
 func (l *Line[K]) open(t *part[K]) {
-	over := func(p *pace) bool { return p.spends() && t.sent >= p.limit.until-ahead }
+	over := func(p *pace) bool { return p.spends() && t.sent >= p.limit.until-clockOffset }
 	if !over(t.state.pace.Load()) {
 		return
 	}

@@ -80,7 +80,7 @@ func NewTransport[K comparable](line *Line[K], key func(r *http.Request) K, opti
 	}
 	for _, of := range options.Used {
 		for _, name := range of {
-			if name == "" || len(name) > longestName {
+			if name == "" || len(name) > maxName {
 				return nil, bad("options.Used", fmt.Sprintf("%.80q", name), "names of 1 to 64 bytes")
 			}
 		}
@@ -118,14 +118,14 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 		closeBody(r)
 		return nil, err
 	}
-	defer func() { turn.Lost() }() // if Base or a callback panics
+	defer func() { turn.Abandon() }() // if Base or a callback panics
 	for left := t.options.Retries; ; left-- {
 		resp, err := t.options.Base.RoundTrip(r)
 		if err != nil {
 			if unsent(err) {
 				turn.Cancel()
 			}
-			turn.Lost()
+			turn.Abandon()
 			return resp, err
 		}
 		a := answer.Of(resp, t.options.Answer, t.line.config.Units)
@@ -149,7 +149,7 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 			turn.Cancel()
 			return resp, nil //nolint:nilerr // as above
 		}
-		t.line.CountRetry()
+		t.line.retries.Add(1)
 	}
 }
 

@@ -44,6 +44,27 @@ func (l *Line[K]) Wait(ctx context.Context, key K, cost ...int64) (Turn[K], erro
 	return Turn[K]{Waited: p.held.Waited, part: p}, nil
 }
 
+// Send waits for a turn and calls send, and again in a new turn as long as send reports that the call may be
+// repeated, up to retries times. send must tell the turn the answer. The error is that of [Line.Wait] for the
+// first turn. If there is no turn for a repetition, Send returns nil as if send had reported false. A turn
+// that send leaves open, also by a panic, is abandoned.
+func (l *Line[K]) Send(ctx context.Context, key K, retries int, send func(turn *Turn[K]) (again bool)) error {
+	turn, err := l.Wait(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer func() { turn.Abandon() }()
+	for ; send(&turn) && retries > 0; retries-- {
+		next, err := l.Wait(ctx, key)
+		if err != nil {
+			return nil //nolint:nilerr // the answer of the last attempt is the call's
+		}
+		turn = next
+		l.retries.Add(1)
+	}
+	return nil
+}
+
 func (l *Line[K]) waitForAll(ctx context.Context, key K, cost []int64) (Turn[K], error) {
 	t := Turn[K]{part: l.part(key, costOf(cost, 0))}
 	defer t.leave()
@@ -259,7 +280,7 @@ func (p *part[K]) charge(n int64) {
 	case !p.line.has(p.key, p.state), of.spends() && p.sent < of.opened:
 		return // the key was forgotten, or the call's window is over
 	case n < 0 && p.early && of.limits() && !of.spends():
-		return // the limit has none of the call's units: others would come back
+		return // the call took its units before this limit was learned; a refund would return other calls' units
 	case of != nil && of.expires > 0: // all units come back at the reset
 		n = min(max(n, -of.Count), of.Count)
 	}
@@ -282,7 +303,7 @@ func (p *part[K]) giveBack(n int64) {
 }
 
 // Turn allows a call to be sent. Call Obey with the answer, Cancel if the call was not sent, or
-// Lost if no answer will come; otherwise it counts as sent, and the windows after it have a call
+// Abandon if no answer will come; otherwise it counts as sent, and the windows after it have a call
 // less. Methods are for one goroutine at a time; do not use a copy as well. The zero Turn does
 // nothing.
 type Turn[K comparable] struct {
@@ -316,9 +337,9 @@ func (t *Turn[K]) Cancel() {
 	t.line = nil
 }
 
-// Lost ends the turn of a call without an answer, such as a failed connection. The call counts as
+// Abandon ends the turn of a call without an answer, such as a failed connection. The call counts as
 // sent; a first call no longer delays those behind it. It does nothing after Obey.
-func (t *Turn[K]) Lost() {
+func (t *Turn[K]) Abandon() {
 	if t.line != nil && !t.obeyed {
 		for p := range t.parts() {
 			p.lost()
@@ -352,7 +373,7 @@ func (t *Turn[K]) Obey(a Answer) {
 		}
 	}
 	if final { // The server counts the call at most, and none of its units.
-		used := [1 + mostUnits]int64{1}
+		used := [1 + maxUnits]int64{1}
 		t.Settle(used[:]...)
 	}
 }
@@ -360,12 +381,12 @@ func (t *Turn[K]) Obey(a Answer) {
 // refusedBy returns the part whose limit has refused the call, and the answer about that limit: of
 // Config.Units one with less left than the call's units.
 func (t *Turn[K]) refusedBy(a *Answer) (*part[K], Answer) {
-	if !a.Refused || a.Told && a.Remaining <= 0 {
+	if !a.Refused || a.HasRemaining && a.Remaining <= 0 {
 		return &t.part, *a
 	}
 	for i := range t.units {
 		p := &t.units[i]
-		if of := answer.UnitOf(a, i); p.line != nil && of.Told && of.Remaining < p.n {
+		if of := answer.UnitOf(a, i); p.line != nil && of.HasRemaining && of.Remaining < p.n {
 			return p, of
 		}
 	}

@@ -193,14 +193,14 @@ func TestSettle(t *testing.T) {
 		turn.Settle()
 		turn.Settle(70, 5) // there is no second limit
 		assert.Equal(t, int64(30), left())
-		turn.Lost()
+		turn.Abandon()
 		turn.Settle(1)
 		assert.Equal(t, int64(30), left())
 	})
 	synctest.Test(t, func(t *testing.T) { // told by the server
 		l := newLine(t, Config{Units: []string{"tokens"}})
-		told := Answer{Limit: 10, Window: time.Minute, Told: true, Remaining: 9, Reset: time.Minute, Units: []Answer{
-			{Limit: 1000, Window: time.Minute, Told: true, Remaining: 900, Reset: time.Minute},
+		told := Answer{Limit: 10, Window: time.Minute, HasRemaining: true, Remaining: 9, Reset: time.Minute, Units: []Answer{
+			{Limit: 1000, Window: time.Minute, HasRemaining: true, Remaining: 900, Reset: time.Minute},
 		}}
 		left := func() string {
 			return fmt.Sprint(l.Engine().Peek("key", 0).Remaining, l.units[0].engine.Peek("key", 0).Remaining)
@@ -238,7 +238,7 @@ func TestCancelGivesBackTheCost(t *testing.T) {
 				if told {
 					turn, err := l.Wait(t.Context(), "key")
 					require.NoError(t, err)
-					turn.Obey(Answer{Limit: 100, Window: 100 * time.Hour, Told: true, Remaining: 100, Reset: 100 * time.Hour})
+					turn.Obey(Answer{Limit: 100, Window: 100 * time.Hour, HasRemaining: true, Remaining: 100, Reset: 100 * time.Hour})
 				}
 				left := func() int64 { return l.Engine().Peek("key", 0).Remaining }
 				require.Equal(t, int64(100), left())
@@ -278,7 +278,7 @@ func TestEndOfACallForUnits(t *testing.T) {
 			}})
 			unitsLeft := func(calls, in, out int64) Answer {
 				of := func(limit, left int64) Answer {
-					return Answer{Limit: limit, Window: time.Minute, Told: true, Remaining: left, Reset: time.Minute - time.Since(l.began)%time.Minute}
+					return Answer{Limit: limit, Window: time.Minute, HasRemaining: true, Remaining: left, Reset: time.Minute - time.Since(l.began)%time.Minute}
 				}
 				a := of(60, calls)
 				a.Units = []Answer{of(1000, in), of(100, out)}
@@ -396,15 +396,15 @@ func TestCostAboveTheBurst(t *testing.T) {
 func TestCostAboveWhatIsLeft(t *testing.T) {
 	for _, pace := range []Pace{Spend, Even} {
 		for name, second := range map[string]func(*Turn[string]){
-			"lost":    (*Turn[string]).Lost,
-			"refused": func(t *Turn[string]) { t.Obey(Answer{Refused: true, Told: true, Reset: time.Minute}) },
-			"served":  func(t *Turn[string]) { t.Obey(Answer{Told: true, Remaining: 5000, Reset: time.Minute}) },
+			"lost":    (*Turn[string]).Abandon,
+			"refused": func(t *Turn[string]) { t.Obey(Answer{Refused: true, HasRemaining: true, Reset: time.Minute}) },
+			"served":  func(t *Turn[string]) { t.Obey(Answer{HasRemaining: true, Remaining: 5000, Reset: time.Minute}) },
 		} {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLine(t, Config{Pace: pace})
 				turn, err := l.Wait(t.Context(), "key", 500)
 				require.NoError(t, err)
-				turn.Obey(Answer{Refused: true, Told: true, Reset: time.Minute})
+				turn.Obey(Answer{Refused: true, HasRemaining: true, Reset: time.Minute})
 				turn, err = l.Wait(t.Context(), "key", 500)
 				require.NoError(t, err)
 				assert.Equal(t, time.Minute, turn.Waited)
@@ -428,7 +428,7 @@ func TestCostAboveWhatIsLeft(t *testing.T) {
 				})
 			}
 			synctest.Wait()
-			first.Obey(Answer{Limit: 600, Window: time.Minute, Told: true, Remaining: 500, Reset: time.Minute})
+			first.Obey(Answer{Limit: 600, Window: time.Minute, HasRemaining: true, Remaining: 500, Reset: time.Minute})
 			for passed := range int64(4) {
 				time.Sleep(time.Second)
 				assert.LessOrEqual(t, began.Load(), 5+6*passed)
@@ -450,7 +450,7 @@ func TestRefusalForTokens(t *testing.T) {
 		require.NoError(t, err)
 		turn.Obey(answer.Of(response(429, nil, "X-RateLimit-Remaining-Requests: 59", "X-RateLimit-Reset-Requests: 1s",
 			"X-RateLimit-Remaining-Tokens: 0", "X-RateLimit-Reset-Tokens: 8.64s"), nil, l.config.Units))
-		assert.Equal(t, 8640*time.Millisecond, l.Held("key"))
+		assert.Equal(t, 8640*time.Millisecond, l.BackoffLeft("key"))
 		assert.Equal(t, uint64(1), l.Stats().Refusals)
 		_, err = l.Wait(t.Context(), "key", 1, 500)
 		var late *TurnError
@@ -460,7 +460,7 @@ func TestRefusalForTokens(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []string{"outgoing true 0s", "outgoing tokens true 0s", "outgoing tokens false 8.64s", "outgoing true 0s"}, names)
 		l.Reset("key")
-		assert.Zero(t, l.Held("key"))
+		assert.Zero(t, l.BackoffLeft("key"))
 	})
 }
 
@@ -471,9 +471,9 @@ func TestDelayFor(t *testing.T) {
 		each time.Duration
 	}{
 		"nothing":  {Answer{}, 2 * time.Second},
-		"more":     {Answer{Limit: 100, Window: time.Minute, Told: true, Remaining: 99, Reset: time.Second}, 2 * time.Second},
+		"more":     {Answer{Limit: 100, Window: time.Minute, HasRemaining: true, Remaining: 99, Reset: time.Second}, 2 * time.Second},
 		"less":     {Answer{Limit: 10, Window: 96 * time.Second}, 10 * time.Second},
-		"the rest": {Answer{Told: true, Remaining: 9, Reset: 96 * time.Second}, 10 * time.Second},
+		"the rest": {Answer{HasRemaining: true, Remaining: 9, Reset: 96 * time.Second}, 10 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l, err := New(Config{}, DelayFor(func(host string) time.Duration { return map[string]time.Duration{"slow": 2 * time.Second}[host] }))

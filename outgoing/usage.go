@@ -46,7 +46,7 @@ func (u *usage[K]) Close() error {
 
 // settle settles the turn the first time.
 func (u *usage[K]) settle() {
-	used := [1 + mostUnits]int64{}
+	used := [1 + maxUnits]int64{}
 	for i := range used {
 		used[i] = -1
 	}
@@ -86,7 +86,7 @@ const (
 	inValue   // of a name
 )
 
-const longestName = 64
+const maxName = 64
 
 func (s *scanner) read(p []byte) {
 	for _, c := range p {
@@ -98,7 +98,7 @@ func (s *scanner) read(p []byte) {
 		case s.in == inText && c == '"':
 			s.in = afterText
 		case s.in == inText:
-			if len(s.text) <= longestName {
+			if len(s.text) <= maxName {
 				s.text = append(s.text, c)
 			}
 			if c == '\\' {

@@ -87,19 +87,13 @@ func (w *waiting[K]) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 }
 
 func (w *waiting[K]) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
-	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
+	return func(ctx context.Context, request connect.AnyRequest) (response connect.AnyResponse, err error) {
 		spec := request.Spec()
 		if !spec.IsClient {
 			return next(ctx, request)
 		}
-		key := w.key(spec, request.Peer())
-		turn, err := w.line.Wait(ctx, key)
-		if err != nil {
-			return nil, notSent(err)
-		}
-		defer func() { turn.Lost() }()
-		for left := w.options.Retries; ; left-- {
-			response, err := next(ctx, request)
+		unsent := w.line.Send(ctx, w.key(spec, request.Peer()), w.options.Retries, func(turn *outgoing.Turn[K]) (again bool) {
+			response, err = next(ctx, request)
 			var header http.Header
 			if err == nil {
 				header = response.Header()
@@ -108,18 +102,14 @@ func (w *waiting[K]) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			if told {
 				turn.Obey(answer)
 			} else {
-				turn.Lost()
+				turn.Abandon()
 			}
-			if !answer.MayRetry() || left <= 0 || !w.options.Repeatable(request) {
-				return response, err
-			}
-			again, waitErr := w.line.Wait(ctx, key)
-			if waitErr != nil {
-				return response, err // the refusal
-			}
-			turn = again
-			w.line.CountRetry()
+			return answer.MayRetry() && w.options.Retries > 0 && w.options.Repeatable(request)
+		})
+		if unsent != nil {
+			return nil, notSent(unsent)
 		}
+		return response, err
 	}
 }
 
@@ -224,7 +214,7 @@ type turnConn[K comparable] struct {
 func (c *turnConn[K]) lost() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.turn.Lost()
+	c.turn.Abandon()
 }
 
 func (c *turnConn[K]) CloseResponse() error {
@@ -248,7 +238,7 @@ func (c *turnConn[K]) Receive(message any) error {
 	} else if answer, told := answerOf(c.hook, nil, err); told {
 		c.turn.Obey(answer)
 	} else {
-		c.turn.Lost()
+		c.turn.Abandon()
 	}
 	return err
 }

@@ -187,7 +187,7 @@ func TestAnswerOf(t *testing.T) {
 		assert.False(t, told, "%v is no server's word", err)
 	}
 	got, _ := answerOf(hook, http.Header{"X-Ratelimit-Remaining": {"4"}, "X-Ratelimit-Reset": {"3"}}, nil)
-	assert.Equal(t, outgoing.Answer{Told: true, Remaining: 4, Reset: 3 * time.Second}, got)
+	assert.Equal(t, outgoing.Answer{HasRemaining: true, Remaining: 4, Reset: 3 * time.Second}, got)
 }
 
 var hook = rpctest.Hook(func(err error) string {
@@ -254,7 +254,7 @@ func TestClientObeysTheServer(t *testing.T) {
 			require.Equal(t, connect.CodeResourceExhausted, connect.CodeOf(err), p.name)
 			assert.True(t, connect.IsWireError(err), "%s: what the server said", p.name)
 			began := time.Now()
-			assert.Equal(t, said, line.Held("there"), p.name)
+			assert.Equal(t, said, line.BackoffLeft("there"), p.name)
 			must.Get(call(client, "hello"))
 			assert.GreaterOrEqual(t, time.Since(began), said, p.name)
 			assert.Less(t, time.Since(began), said+6*time.Second, "%s: nothing but the back-off and the probe", p.name)

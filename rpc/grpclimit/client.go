@@ -89,26 +89,18 @@ func ByTarget(_ context.Context, _ string, conn *grpc.ClientConn) string { retur
 func (c *Client[K]) Unary(
 	ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoker grpc.UnaryInvoker, options ...grpc.CallOption,
 ) error {
-	key := c.key(ctx, method, conn)
-	turn, err := c.line.Wait(ctx, key)
-	if err != nil {
-		return noTurn(err)
-	}
-	defer func() { turn.Lost() }() // if the invoker panics
-	for left := c.options.Retries; ; left-- {
+	var err error
+	unsent := c.line.Send(ctx, c.key(ctx, method, conn), c.options.Retries, func(turn *outgoing.Turn[K]) (again bool) {
 		var header, trailer metadata.MD
-		err := invoker(ctx, method, request, reply, conn, append(slices.Clip(options), grpc.Header(&header), grpc.Trailer(&trailer))...)
+		err = invoker(ctx, method, request, reply, conn, append(slices.Clip(options), grpc.Header(&header), grpc.Trailer(&trailer))...)
 		a := answerOf(c.options.Answer, err, header, trailer)
-		settle(&turn, a, err, header, trailer)
-		if !a.MayRetry() || left <= 0 || !c.options.Repeatable(method) {
-			return err
-		}
-		var none error
-		if turn, none = c.line.Wait(ctx, key); none != nil {
-			return err
-		}
-		c.line.CountRetry()
+		settle(turn, a, err, header, trailer)
+		return a.MayRetry() && c.options.Retries > 0 && c.options.Repeatable(method)
+	})
+	if unsent != nil {
+		return noTurn(unsent)
 	}
+	return err
 }
 
 // Stream is a grpc.StreamClientInterceptor. A stream takes a turn, when it begins. The errors are
@@ -124,7 +116,7 @@ func (c *Client[K]) Stream(
 	begun := false
 	defer func() {
 		if !begun {
-			s.turn.Lost() // if the streamer panics
+			s.turn.Abandon() // if the streamer panics
 		}
 	}()
 	if s.ClientStream, err = streamer(ctx, desc, conn, method, options...); err != nil {
@@ -151,7 +143,7 @@ type clientStream[K comparable] struct {
 func (s *clientStream[K]) lost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turn.Lost()
+	s.turn.Abandon()
 }
 
 func (s *clientStream[K]) RecvMsg(m any) error {
@@ -174,7 +166,7 @@ func (s *clientStream[K]) RecvMsg(m any) error {
 // settle tells the line of an answer. An error without metadata is local unless it is a refusal.
 func settle[K comparable](turn *outgoing.Turn[K], a outgoing.Answer, err error, header, trailer metadata.MD) {
 	if err != nil && !errors.Is(err, io.EOF) && !a.Refused && len(header)+len(trailer) == 0 {
-		turn.Lost()
+		turn.Abandon()
 		return
 	}
 	turn.Obey(a)

@@ -121,9 +121,9 @@ func TestAnswerOf(t *testing.T) {
 		"a message received too large":  {errorOf(t, codes.ResourceExhausted, "grpc: received message larger than max (5 vs. 4)", 0), nil, nil, outgoing.Answer{}},
 		"a message to send, too large":  {errorOf(t, codes.ResourceExhausted, "trying to send message larger than max (5 vs. 4)", 0), nil, nil, outgoing.Answer{}},
 		"one of a server that is large": {errorOf(t, codes.ResourceExhausted, "quota larger than max", 0), nil, nil, refused},
-		"older fields":                  {nil, nil, older, outgoing.Answer{Told: true, Remaining: 4, Reset: 3 * time.Second}},
-		"older fields, in the header":   {nil, older, nil, outgoing.Answer{Told: true, Remaining: 4, Reset: 3 * time.Second}},
-		"other fields, and a date":      {nil, nil, dated, outgoing.Answer{Told: true, Remaining: 4, Reset: time.Minute}},
+		"older fields":                  {nil, nil, older, outgoing.Answer{HasRemaining: true, Remaining: 4, Reset: 3 * time.Second}},
+		"older fields, in the header":   {nil, older, nil, outgoing.Answer{HasRemaining: true, Remaining: 4, Reset: 3 * time.Second}},
+		"other fields, and a date":      {nil, nil, dated, outgoing.Answer{HasRemaining: true, Remaining: 4, Reset: time.Minute}},
 	} {
 		assert.Equal(t, c.want, answerOf(hook, c.err, c.header, c.trailer), name)
 	}
@@ -203,10 +203,10 @@ func TestRefusalAtALaterMessageHoldsAllCalls(t *testing.T) {
 	stream := openStream(t, t.Context(), conn)
 	for range 2 {
 		require.NoError(t, exchange(stream, ""))
-		assert.Zero(t, line.Held(conn.Target()))
+		assert.Zero(t, line.BackoffLeft(conn.Target()))
 	}
 	require.Equal(t, codes.ResourceExhausted, status.Code(exchange(stream, "")))
-	assert.Greater(t, line.Held(conn.Target()), 29*time.Minute)
+	assert.Greater(t, line.BackoffLeft(conn.Target()), 29*time.Minute)
 	assert.Equal(t, uint64(1), line.Stats().Refusals)
 }
 

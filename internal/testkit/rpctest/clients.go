@@ -83,13 +83,13 @@ func refusalHoldsAllCalls(t *testing.T, open OpenClient) {
 		c := open(t, Calls{Guard: l, Line: line})
 		require.NoError(t, c.Unary(t.Context()))
 		require.NoError(t, c.Stream(t.Context()))
-		assert.Zero(t, line.Held(c.Key))
+		assert.Zero(t, line.BackoffLeft(c.Key))
 		refused := c.Unary
 		if streamed {
 			refused = c.Stream
 		}
 		require.Equal(t, rpclimit.CodeResourceExhausted, c.Code(refused(t.Context())))
-		held := line.Held(c.Key)
+		held := line.BackoffLeft(c.Key)
 		assert.Greater(t, held, 29*time.Minute)
 		assert.LessOrEqual(t, held, 30*time.Minute)
 		assert.EqualValues(t, 1, line.Stats().Refusals)
@@ -142,7 +142,7 @@ func repeatsAsAllowed(t *testing.T, open OpenClient) {
 			assert.Equal(t, c.sent, arrived)
 			assert.Equal(t, uint64(c.sent-1), line.Stats().Retries)
 			if c.cost > 1 {
-				assert.Zero(t, line.Held(client.Key), "a call that is never admitted holds no other")
+				assert.Zero(t, line.BackoffLeft(client.Key), "a call that is never admitted holds no other")
 			}
 		})
 	}
@@ -198,7 +198,7 @@ func tooLargeMessages(t *testing.T, open OpenClient) {
 	for range 2 {
 		for i, call := range c.TooLarge {
 			require.Equal(t, rpclimit.CodeResourceExhausted, c.Code(call(t.Context())), i)
-			require.Zero(t, line.Held(c.Key), i) // the next call would wait
+			require.Zero(t, line.BackoffLeft(c.Key), i) // the next call would wait
 		}
 	}
 	assert.Zero(t, line.Stats().Refusals)
@@ -224,9 +224,9 @@ func Strikes(t *testing.T, line *outgoing.Line[string], key string, call func(me
 	}{
 		{"no", s}, {"no", 2 * s}, {"", 0}, {"no", s}, {"message too large (5000 bytes)", 0}, {"no", s}, {"no", 2 * s}, {Final, 0}, {Final, 0}, {"", 0}, {"no", s},
 	} {
-		time.Sleep(line.Held(key))
+		time.Sleep(line.BackoffLeft(key))
 		assert.Equal(t, step.message == "", call(step.message) == nil, i)
-		assert.Equal(t, step.held, line.Held(key), "step %d, %q", i, step.message)
+		assert.Equal(t, step.held, line.BackoffLeft(key), "step %d, %q", i, step.message)
 	}
 	assert.EqualValues(t, 8, line.Stats().Refusals)
 	assert.Zero(t, line.Stats().Retries, "no final refusal is repeated")
@@ -272,7 +272,7 @@ func Answers() []Answer {
 		{Name: "the reset", Code: rpclimit.CodeResourceExhausted, Fields: map[string]string{
 			"ratelimit": `"a";r=0;t=3`, "ratelimit-policy": `"a";q=5;w=10`,
 		}, Want: outgoing.Answer{
-			Refused: true, Limit: 5, Window: 10 * time.Second, Told: true, Reset: 3 * time.Second,
+			Refused: true, Limit: 5, Window: 10 * time.Second, HasRemaining: true, Reset: 3 * time.Second,
 		}},
 	}
 }

@@ -42,15 +42,15 @@ type Answer struct {
 	// Burst, the smallest Limit of several, bounds the calls sent at once. 0 and less stand for
 	// Limit.
 	Burst int64
-	// Later reports whether the advertised reset is more than a window from now. Sliding windows
+	// ResetsLate reports whether the advertised reset is more than a window from now. Sliding windows
 	// always are; fixed windows only by rounding to seconds.
-	Later bool
+	ResetsLate bool
 
-	// If Told, Remaining calls would be admitted now, and Reset is the time until the limit is
+	// If HasRemaining, Remaining calls would be admitted now, and Reset is the time until the limit is
 	// whole again, 0 if unknown. Of several limits these describe the least left.
-	Told      bool
-	Remaining int64
-	Reset     time.Duration
+	HasRemaining bool
+	Remaining    int64
+	Reset        time.Duration
 
 	// Field is the name of the header field behind RetryAfter or else Reset, for errors. It may be
 	// empty.
@@ -97,7 +97,7 @@ type Terms struct {
 // With returns the answer with what a hook tells, such as outgoing.Options.Answer: Refused and NoRetry,
 // and RetryAfter unless it is 0. If the hook tells a limit, the hook's limits replace all of the answer's.
 func (a Answer) With(hook Answer) Answer {
-	if Describes(&hook) || hook.Told || hook.Units != nil {
+	if Describes(&hook) || hook.HasRemaining || hook.Units != nil {
 		hook.RetryAfter = cmp.Or(hook.RetryAfter, a.RetryAfter)
 		return hook
 	}

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	maxAside    = 64 << 10    // bytes read of a refusal's body, to use its connection again
-	asideWithin = time.Second // time for it
+	maxAside     = 64 << 10    // bytes read of a refusal's body, to use its connection again
+	asideTimeout = time.Second // time for it
 )
 
 // SetAside replaces the body by its content and closes it. It reports false if the body is too long
@@ -35,7 +35,7 @@ func SetAside(ctx context.Context, resp *http.Response) bool {
 func readAside(ctx context.Context, body io.ReadCloser, most int) (b *aside, whole bool) {
 	b = &aside{from: body, most: most, done: make(chan struct{})}
 	go b.fill()
-	late := time.NewTimer(asideWithin)
+	late := time.NewTimer(asideTimeout)
 	defer late.Stop()
 	select {
 	case <-b.done:

@@ -57,8 +57,8 @@ func read(h http.Header, now time.Time, units []string) (a Answer, from names) {
 	}
 	from.retry = retryAfterField
 	lines := h[retryAfterField]
-	for _, line := range lines[:min(len(lines), mostItems)] {
-		if len(line) <= mostLength {
+	for _, line := range lines[:min(len(lines), maxItems)] {
+		if len(line) <= maxLength {
 			a.RetryAfter = max(a.RetryAfter, retryAfter(strings.TrimSpace(line), now))
 		}
 	}
@@ -80,12 +80,12 @@ func read(h http.Header, now time.Time, units []string) (a Answer, from names) {
 	} else {
 		a.readSets(h, now, units, &from)
 	}
-	a.Later = Describes(&a) && a.Reset > a.Window
+	a.ResetsLate = Describes(&a) && a.Reset > a.Window
 	return a, from
 }
 
 func first(h http.Header, name string) string {
-	if values := h[name]; len(values) > 0 && len(values[0]) <= mostLength {
+	if values := h[name]; len(values) > 0 && len(values[0]) <= maxLength {
 		return strings.TrimSpace(values[0])
 	}
 	return ""
@@ -143,10 +143,10 @@ func duration(seconds int64) time.Duration {
 
 // No reset is 115 days ahead, and no Unix time is after the year 5138.
 const (
-	leastUnix  = 10_000_000 // or more is a Unix time
-	leastMilli = 100_000_000_000
-	leastMicro = 1000 * leastMilli
-	leastNano  = 1000 * leastMicro
+	minUnix  = 10_000_000 // or more is a Unix time
+	minMilli = 100_000_000_000
+	minMicro = 1000 * minMilli
+	minNano  = 1000 * minMicro
 )
 
 // until returns the time from now to a reset, negative if it has passed.
@@ -156,13 +156,13 @@ func until(value string, now time.Time) (d time.Duration, ok bool) {
 	value = strings.TrimSpace(value)
 	n, d, ok := decimal(value)
 	switch {
-	case ok && n < leastUnix:
+	case ok && n < minUnix:
 		return d, true
-	case ok && n < leastMilli:
+	case ok && n < minMilli:
 		return time.Unix(0, 0).Add(d).Sub(now), true
-	case ok && n < leastMicro:
+	case ok && n < minMicro:
 		return time.UnixMilli(n).Sub(now), true
-	case ok && n < leastNano:
+	case ok && n < minNano:
 		return time.UnixMicro(n).Sub(now), true
 	case ok:
 		return time.Unix(0, n).Sub(now), true
@@ -184,10 +184,10 @@ func (a *Answer) readSets(h http.Header, now time.Time, units []string, from *na
 			} else {
 				var names names
 				of.readOlder(h, &sets[i], now, &names)
-				of.Field, told = names.reset, told || of.Told
+				of.Field, told = names.reset, told || of.HasRemaining
 			}
 		}
-		if told || a.Told {
+		if told || a.HasRemaining {
 			return
 		}
 	}
@@ -269,7 +269,7 @@ func number(value string) (n int64, ok bool) {
 
 // readQuotas reads RateLimit-Policy and RateLimit, and reports whether they hold anything.
 func (a *Answer) readQuotas(policies, limits, units []string) (holds bool) {
-	var quotas, left [mostItems]item
+	var quotas, left [maxItems]item
 	n, m := parseList(quotas[:], policies), parseList(left[:], limits)
 	for i := range quotas[:n] {
 		q := &quotas[i]
@@ -302,10 +302,10 @@ func (a *Answer) readQuotas(policies, limits, units []string) (holds bool) {
 				if tells.Burst > 0 {
 					of = Quota{q.q, duration(max(q.w, 0))}
 				}
-				tells.Later = tells.Later || q.w > 0 && r.t > q.w
+				tells.ResetsLate = tells.ResetsLate || q.w > 0 && r.t > q.w
 			}
 		}
-		if tells != nil && tells.Burst > 0 && tells.Told {
+		if tells != nil && tells.Burst > 0 && tells.HasRemaining {
 			if second := max(r.r, tells.Remaining) + 1; tells.others == 0 || second < tells.others {
 				tells.others = second
 			}

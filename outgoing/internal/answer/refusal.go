@@ -30,7 +30,7 @@ func Of(resp *http.Response, hook func(*http.Response) (Answer, bool), units []s
 	}
 	if forbidsRetry(resp) {
 		a.NoRetry = true
-		if a.RetryAfter <= 0 && !(a.Told && a.Remaining <= 0 && a.Reset > 0) {
+		if a.RetryAfter <= 0 && !(a.HasRemaining && a.Remaining <= 0 && a.Reset > 0) {
 			a.RetryAfter = policy.Never
 		}
 	}

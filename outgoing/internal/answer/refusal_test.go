@@ -19,7 +19,7 @@ import (
 func TestHookTellsAnAnswer(t *testing.T) {
 	const s = time.Second
 	fields := []string{"Retry-After: 5", "RateLimit-Policy: 10;w=60", "RateLimit-Limit: 10", "RateLimit-Remaining: 3", "RateLimit-Reset: 7", "X-Should-Retry: true"}
-	limit := Answer{Limit: 10, Window: time.Minute, Told: true, Remaining: 3, Reset: 7 * s, Field: "Ratelimit-Reset", limitField: policyField}
+	limit := Answer{Limit: 10, Window: time.Minute, HasRemaining: true, Remaining: 3, Reset: 7 * s, Field: "Ratelimit-Reset", limitField: policyField}
 	with := func(change func(a *Answer)) (a Answer) {
 		a = limit
 		change(&a)
@@ -32,7 +32,7 @@ func TestHookTellsAnAnswer(t *testing.T) {
 		"its time":  {Answer{Refused: true, RetryAfter: 9 * s, Field: "retry"}, with(func(a *Answer) { a.Refused, a.RetryAfter, a.Field = true, 9*s, "retry" })},
 		"no retry":  {Answer{Refused: true, NoRetry: true}, with(func(a *Answer) { a.Refused, a.NoRetry, a.RetryAfter, a.Field = true, true, 5*s, retryAfterField })},
 		"final":     {Answer{Refused: true, RetryAfter: policy.Never}, with(func(a *Answer) { a.Refused, a.RetryAfter, a.Field = true, policy.Never, "" })},
-		"its rest":  {Answer{Told: true, Remaining: 1}, Answer{Told: true, Remaining: 1}},
+		"its rest":  {Answer{HasRemaining: true, Remaining: 1}, Answer{HasRemaining: true, Remaining: 1}},
 		"its limit": {Answer{Refused: true, Limit: 1, Window: s}, Answer{Refused: true, RetryAfter: 5 * s, Limit: 1, Window: s, Field: retryAfterField}},
 		"its units": {Answer{Units: []Answer{{}}}, Answer{Units: []Answer{{}}}},
 	} {

@@ -24,10 +24,10 @@ func (a *Answer) describe(limit int64, window time.Duration) {
 
 // least records what is left of a limit, and reports false if another has less.
 func (a *Answer) least(remaining int64, reset time.Duration) bool {
-	if a.Told && (remaining > a.Remaining || remaining == a.Remaining && reset <= a.Reset) {
+	if a.HasRemaining && (remaining > a.Remaining || remaining == a.Remaining && reset <= a.Reset) {
 		return false
 	}
-	a.Told, a.Remaining, a.Reset = true, remaining, reset
+	a.HasRemaining, a.Remaining, a.Reset = true, remaining, reset
 	return true
 }
 
@@ -47,7 +47,7 @@ func TightestOf(a *Answer) Quota {
 
 // TellsSeveral reports whether the answer tells several limits, and what one of them has left.
 func TellsSeveral(a *Answer) bool {
-	return Describes(a) && a.Told && a.Burst > 0 && a.tightest.Limit > 0 && a.tightest.Window > 0
+	return Describes(a) && a.HasRemaining && a.Burst > 0 && a.tightest.Limit > 0 && a.tightest.Window > 0
 }
 
 // RestOf returns the units that the slowest of several limits has left, from those before the answer
@@ -80,9 +80,11 @@ func BindSlowest(a *Answer, ours, rest int64) (bound int64) {
 	case a.others > 0 || a.Remaining <= ours:
 		return a.Burst
 	}
-	a.binds, a.Told = a.smallest, false // what that has left is not told
+	a.binds, a.HasRemaining = a.smallest, false // what that has left is not told
 	return max(rest-ours, 1)
 }
 
 // BindHidden puts a limit that the answer does not tell in the place of the limit that it tells.
-func BindHidden(a *Answer, q Quota) { a.Limit, a.Window, a.binds, a.Told = q.Limit, q.Window, q, false }
+func BindHidden(a *Answer, q Quota) {
+	a.Limit, a.Window, a.binds, a.HasRemaining = q.Limit, q.Window, q, false
+}

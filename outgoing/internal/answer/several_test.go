@@ -29,6 +29,6 @@ func TestLimitThatBinds(t *testing.T) {
 		most := BindSlowest(&a, c.ours, RestOf(&a, c.rest, 1, 10))
 		assert.Equal(t, c.most, most, c.name)
 		assert.Equal(t, c.binds, a.binds, c.name)
-		assert.Equal(t, c.told, a.Told, c.name)
+		assert.Equal(t, c.told, a.HasRemaining, c.name)
 	}
 }

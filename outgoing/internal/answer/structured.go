@@ -9,9 +9,9 @@ import (
 // Structured fields (RFC 9651) for RateLimit and RateLimit-Policy: a list of strings with
 // parameters.
 
-const mostItems = 16 // limits read of a field; more are checked and dropped
+const maxItems = 16 // limits read of a field; more are checked and dropped
 
-const mostLength = 8 << 10 // of all lines of a field
+const maxLength = 8 << 10 // of all lines of a field
 
 // item is a string or token with its parameters. Absent numbers are below 0.
 type item struct {
@@ -23,7 +23,7 @@ type item struct {
 func parseList(items []item, lines []string) (n int) {
 	length := 0
 	for _, line := range lines {
-		if length += len(line); length > mostLength {
+		if length += len(line); length > maxLength {
 			return 0
 		}
 		p := parser{line}
