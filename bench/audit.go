@@ -135,20 +135,20 @@ func (a *auditor) possible() int64 {
 }
 
 // add adds the audit of one limiter, with its own counts unless own is nil. Refusals of another limiter do not offset an excess.
-func (a *Audit) add(of *auditor, admitted int64, own func() Counts) {
-	calls, allowed := of.calls(), of.allowed()
-	a.Promise = of.promise
+func (a *Audit) add(one *auditor, admitted int64, own func() Counts) {
+	calls, allowed := one.calls(), one.allowed()
+	a.Promise = one.promise
 	a.Calls += calls
 	a.Admitted += admitted
 	a.Allowed += allowed
-	a.BucketAllowed += of.allowedBy(LeakyBucket)
-	a.Possible += of.possible()
+	a.BucketAllowed += one.allowedBy(LeakyBucket)
+	a.Possible += one.possible()
 	a.Over += max(admitted-allowed, 0)
 	a.Binds = a.Binds || allowed < calls
-	a.Passes += len(of.windows)
-	a.OverPasses += of.overPasses
+	a.Passes += len(one.windows)
+	a.OverPasses += one.overPasses
 	a.Limiters++
-	for _, w := range of.windows {
+	for _, w := range one.windows {
 		a.Asked += w.End - w.Start
 	}
 	if own != nil {

@@ -18,11 +18,11 @@ const grace = time.Second
 
 // isLate reports whether a round whose first step has this cost begins too late. It is behind its
 // part of the run, or the pace leaves too little time for the first rounds of later workloads.
-func (b budget) isLate(elapsed time.Duration, at Progress, cost time.Duration) bool {
+func (b budget) isLate(elapsed time.Duration, progress Progress, cost time.Duration) bool {
 	if b.most == 0 {
 		return false
 	}
-	due := float64(b.most) * float64(at.Done+cost) / float64(at.Total)
+	due := float64(b.most) * float64(progress.Done+cost) / float64(progress.Total)
 	late := float64(elapsed) > due+float64(min(b.most/50, grace))
 	return late || float64(elapsed)+b.pace(elapsed)*float64(cost+b.later) > float64(b.most)
 }

@@ -33,14 +33,14 @@ func (c *caller) probe(stop *atomic.Bool, ask askFunc) {
 // loop asks for the keys repeatedly, at least a batch: on a busy machine a short pass may end
 // before a caller begins.
 func (c *caller) loop(stop *atomic.Bool, ask askFunc) {
-	at := int(c.asked % int64(len(c.keys)))
+	index := int(c.asked % int64(len(c.keys)))
 	asked, passed := 0, 0
 	for ended := false; !ended; ended = stop.Load() {
-		end := min(at+batch, len(c.keys))
-		passed += ask(c.keys[at:end])
-		asked += end - at
-		if at = end; at == len(c.keys) {
-			at = 0
+		end := min(index+batch, len(c.keys))
+		passed += ask(c.keys[index:end])
+		asked += end - index
+		if index = end; index == len(c.keys) {
+			index = 0
 		}
 	}
 	c.asked += int64(asked)
@@ -52,8 +52,8 @@ func (c *caller) once(stop *atomic.Bool, ask askFunc) {
 	if c.slow {
 		size = 1
 	}
-	for at := 0; at < len(c.keys) && !stop.Load(); at += size {
-		keys := c.keys[at:min(at+size, len(c.keys))]
+	for index := 0; index < len(c.keys) && !stop.Load(); index += size {
+		keys := c.keys[index:min(index+size, len(c.keys))]
 		passed += ask(keys)
 		asked += len(keys)
 	}
@@ -132,14 +132,14 @@ func (s askedWindow) count(times []int64) {
 		if n == 0 || s.from[i] == s.to[i] {
 			continue
 		}
-		upTo := func(asked int64, at int64) int64 {
-			if at < asked%n {
+		upTo := func(asked int64, index int64) int64 {
+			if index < asked%n {
 				return asked/n + 1
 			}
 			return asked / n
 		}
-		for at, key := range c.order {
-			times[key] += upTo(s.to[i], int64(at)) - upTo(s.from[i], int64(at))
+		for index, key := range c.order {
+			times[key] += upTo(s.to[i], int64(index)) - upTo(s.from[i], int64(index))
 		}
 	}
 }

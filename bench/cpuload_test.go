@@ -94,8 +94,8 @@ func TestNothingIsRepeatedWithoutNeedOrTime(t *testing.T) {
 	r := run(8, always(), false)
 	assert.Equal(t, 8, r.Disturbed)
 	assert.LessOrEqual(t, r.Repeated, 2, "a quarter of the run's passes")
-	const many = 5 * mostUseless
-	assert.Equal(t, mostUseless, run(many, always(), false).Repeated)
+	const many = 5 * maxUseless
+	assert.Equal(t, maxUseless, run(many, always(), false).Repeated)
 
 	// Busy, then quiet for a pass or two, then busy again.
 	var looks atomic.Int64
@@ -106,7 +106,7 @@ func TestNothingIsRepeatedWithoutNeedOrTime(t *testing.T) {
 		}
 		return time.Hour * time.Duration(busy), 1, true
 	}, false)
-	assert.Greater(t, r.Repeated, mostUseless, "quiet for a while")
+	assert.Greater(t, r.Repeated, maxUseless, "quiet for a while")
 
 	r = run(8, unknown, false)
 	assert.Zero(t, r.Disturbed, "the system does not tell")

@@ -25,21 +25,21 @@ func (f *fake) prepare(keys []string) {
 	f.told = append(f.told, keys...)
 }
 
-func faked(name string, of func(Setup) *fake) Contender {
-	return Contender{Name: name, New: func(s Setup) (Limiter, error) { return of(s).limiter(), nil }}
+func faked(name string, build func(Setup) *fake) Contender {
+	return Contender{Name: name, New: func(s Setup) (Limiter, error) { return build(s).limiter(), nil }}
 }
 
 // passAll admits every call.
 func passAll(keys []string) int { return len(keys) }
 
 // byKey returns a limiter that makes a function for each key.
-func byKey(of func() func() bool) *fake {
+func byKey(build func() func() bool) *fake {
 	var mu sync.Mutex
 	keys := map[string]func() bool{}
 	choke := func(key string) bool {
 		mu.Lock()
 		if keys[key] == nil {
-			keys[key] = of()
+			keys[key] = build()
 		}
 		choke := keys[key]
 		mu.Unlock()

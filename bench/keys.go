@@ -90,8 +90,8 @@ const (
 	batch = 64
 	// drawsInAll bounds the memory of the streams: about 80 MiB.
 	drawsInAll = 1 << 21
-	// leastDraws is the least length of a stream of several keys.
-	leastDraws = 1 << 15
+	// minDraws is the least length of a stream of several keys.
+	minDraws = 1 << 15
 )
 
 // drawStreams draws the keys of each caller, the same in every run.
@@ -111,7 +111,7 @@ func drawStreams(w Workload, callers int) []stream {
 		}
 		return streams
 	}
-	n := min(max(drawsInAll/callers, leastDraws), max(w.Keys*4, leastDraws))
+	n := min(max(drawsInAll/callers, minDraws), max(w.Keys*4, minDraws))
 	n -= n % batch
 	for i := range streams {
 		r := rand.New(rand.NewPCG(uint64(i), uint64(w.Keys)))
@@ -124,8 +124,8 @@ func drawStreams(w Workload, callers int) []stream {
 	return streams
 }
 
-// mostAsked returns the names of the most asked keys that make up this share of all calls.
-func mostAsked(streams []stream, keys int, share float64) map[string]struct{} {
+// frequentKeys returns the names of the most asked keys that make up this share of all calls.
+func frequentKeys(streams []stream, keys int, share float64) map[string]struct{} {
 	times := make([]int, keys)
 	calls := 0
 	for _, s := range streams {

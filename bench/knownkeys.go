@@ -37,7 +37,7 @@ func (c *knownKeys) steps() []step {
 		})
 	}
 	for round := range c.Workload.Rounds {
-		for at, i := range Order(round, len(c.turns)) {
+		for place, i := range Order(round, len(c.turns)) {
 			cost := c.o.Duration + turnCost + time.Duration(c.Keys)*prepareCost/4
 			if c.o.NewRecorder != nil {
 				cost += c.o.Duration / 2
@@ -46,10 +46,10 @@ func (c *knownKeys) steps() []step {
 				contender: c.turns[i].Name,
 				doing:     fmt.Sprintf("round %d of %d", round+1, c.Workload.Rounds),
 				cost:      cost,
-				round:     round, first: round > 0 && at == 0,
+				round:     round, first: round > 0 && place == 0,
 				watched: !c.turns[i].Elsewhere,
 				do: func(again bool) (bool, error) {
-					if at == 0 || again {
+					if place == 0 || again {
 						runtime.GC()
 					}
 					return c.round(i, again), nil
@@ -73,7 +73,7 @@ func (c *knownKeys) prepare() error {
 func (c *knownKeys) open(i int) error {
 	setup := c.setup()
 	if c.turns[i].Yardstick != "" && c.Refused > 0 {
-		setup.Refuse = mostAsked(c.streams, c.Keys, c.Refused)
+		setup.Refuse = frequentKeys(c.streams, c.Keys, c.Refused)
 	}
 	limiter, err := c.turns[i].New(setup)
 	if err != nil {
@@ -84,7 +84,7 @@ func (c *knownKeys) open(i int) error {
 	for j, stream := range c.streams {
 		s.callers = append(s.callers, &caller{stream: stream})
 		s.openers = append(s.openers, &caller{stream: c.opening.part(j, len(c.streams))})
-		s.callers[j].recorder = c.turns[i].recorders.of(j)
+		s.callers[j].recorder = c.turns[i].recorders.get(j)
 	}
 	if limiter.Prepare != nil {
 		limiter.Prepare(c.opening.keys)

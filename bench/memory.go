@@ -52,16 +52,16 @@ func (g gauge) full(keys int) *Memory {
 	return m
 }
 
-// The idle heap is read after each idle time until it stops falling, leastIdles to mostIdles times.
+// The idle heap is read after each idle time until it stops falling, minIdles to maxIdles times.
 const (
-	leastIdles, mostIdles = 2, 12
-	stillFalling          = 0.01 // share of the full heap, between two looks
+	minIdles, maxIdles = 2, 12
+	stillFalling       = 0.01 // share of the full heap, between two looks
 )
 
 // idle measures the heap once the keys are forgotten, or leaves m unchanged if the context ends.
 func (g gauge) idle(ctx context.Context, m *Memory, idle time.Duration) {
 	last := m.FullHeap
-	for waited := idle; waited <= mostIdles*idle; waited += idle {
+	for waited := idle; waited <= maxIdles*idle; waited += idle {
 		select {
 		case <-time.After(idle):
 		case <-ctx.Done():
@@ -69,7 +69,7 @@ func (g gauge) idle(ctx context.Context, m *Memory, idle time.Duration) {
 		}
 		runtime.GC()
 		now := max(heap()-g.empty, 0)
-		if waited > leastIdles*idle && float64(last-now) < stillFalling*float64(m.FullHeap) {
+		if waited > minIdles*idle && float64(last-now) < stillFalling*float64(m.FullHeap) {
 			last = min(last, now)
 			break
 		}

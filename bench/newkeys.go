@@ -21,12 +21,12 @@ func (c *newKeys) steps() []step {
 		cost: time.Duration(c.Keys) * prepareCost,
 	}}
 	for round := range c.Workload.Rounds {
-		for at, i := range Order(round, len(c.turns)) {
+		for place, i := range Order(round, len(c.turns)) {
 			cost := turnCost + c.keyCost(c.turns[i])
 			if c.Memory {
 				cost += 7 * c.collectionCost()
 			}
-			first := round > 0 && at == 0
+			first := round > 0 && place == 0
 			add := func(doing string, timed bool) {
 				steps = append(steps, step{
 					contender: c.turns[i].Name,
@@ -50,7 +50,7 @@ func (c *newKeys) steps() []step {
 			if c.Memory && c.turns[i].Idles {
 				steps = append(steps, step{
 					contender: c.turns[i].Name, doing: "idling",
-					cost:  cost + (leastIdles+2)*(c.Idle+c.collectionCost()),
+					cost:  cost + (minIdles+2)*(c.Idle+c.collectionCost()),
 					round: round,
 					do:    undisturbed(func() error { return c.idle(c.turns[i]) }),
 				})
@@ -99,12 +99,12 @@ func (c *newKeys) pass(t *turn, timed, again bool) (disturbed bool, err error) {
 			callers[i].stream = c.pool.part(i, len(callers))
 		}
 		if timed {
-			callers[i].recorder = t.recorders.of(i)
+			callers[i].recorder = t.recorders.get(i)
 		}
 	}
 	jobs := jobsOf(callers, limiter, (*caller).once, timed)
 	if timed && c.Known > 0 {
-		prober.recorder = t.known.of(0)
+		prober.recorder = t.known.get(0)
 		stopAfterLast(jobs)
 		jobs = append(jobs, jobsOf([]*caller{prober}, limiter, (*caller).probe, true)...)
 	}

@@ -13,16 +13,16 @@ import (
 )
 
 // decider limits a key in one goroutine: it reports whether a call at that time passes.
-type decider func(at time.Duration) bool
+type decider func(instant time.Duration) bool
 
 // The promises as in textbooks. fault, if not 0, breaks the promise a little.
 
 // bucketOf drains too fast by the fault's share.
 func bucketOf(l Limit, fault float64) decider {
 	level, last := 0.0, time.Duration(0)
-	return func(at time.Duration) bool {
-		drained := float64(at-last) * float64(l.Count) / float64(l.Per)
-		level, last = max(level-drained*(1+fault), 0), at
+	return func(instant time.Duration) bool {
+		drained := float64(instant-last) * float64(l.Count) / float64(l.Per)
+		level, last = max(level-drained*(1+fault), 0), instant
 		if level > float64(l.Capacity)-1+1e-9 {
 			return false
 		}
@@ -40,12 +40,12 @@ func restartingWindowOf(l Limit, fault float64) decider { return windowsOf(l, fa
 func windowsOf(l Limit, fault float64, restart bool) decider {
 	begin, taken := time.Duration(-1), int64(0)
 	length := time.Duration(float64(l.Refill()) * (1 - fault))
-	return func(at time.Duration) bool {
+	return func(instant time.Duration) bool {
 		switch {
-		case begin < 0 || restart && at-begin >= length:
-			begin, taken = at, 0
-		case at-begin >= length:
-			begin, taken = at-(at-begin)%length, 0
+		case begin < 0 || restart && instant-begin >= length:
+			begin, taken = instant, 0
+		case instant-begin >= length:
+			begin, taken = instant-(instant-begin)%length, 0
 		}
 		taken++
 		return taken <= l.Capacity
@@ -56,14 +56,14 @@ func windowsOf(l Limit, fault float64, restart bool) decider {
 func slidingWindowOf(l Limit, fault float64) decider {
 	var passed []time.Duration
 	length := time.Duration(float64(l.Refill()) * (1 - fault))
-	return func(at time.Duration) bool {
-		for len(passed) > 0 && at-passed[0] >= length {
+	return func(instant time.Duration) bool {
+		for len(passed) > 0 && instant-passed[0] >= length {
 			passed = passed[1:]
 		}
 		if int64(len(passed)) >= l.Capacity {
 			return false
 		}
-		passed = append(passed, at)
+		passed = append(passed, instant)
 		return true
 	}
 }
@@ -129,17 +129,17 @@ func TestAuditCatchesEachBrokenPromise(t *testing.T) {
 }
 
 func callsAt(d decider, times ...time.Duration) (passed int64) {
-	for _, at := range times {
-		if d(at) {
+	for _, instant := range times {
+		if d(instant) {
 			passed++
 		}
 	}
 	return passed
 }
 
-func repeat(at time.Duration, n int) (times []time.Duration) {
+func repeat(instant time.Duration, n int) (times []time.Duration) {
 	for range n {
-		times = append(times, at)
+		times = append(times, instant)
 	}
 	return times
 }
@@ -167,11 +167,11 @@ func TestAllowedIsNeverLessThanATextbookLimiterAdmits(t *testing.T) {
 	for range 300 {
 		limit := Limit{Capacity: 1 + r.Int64N(4), Count: 1 + r.Int64N(4), Per: time.Duration(1 + r.IntN(60))}
 		var asked []Window
-		at := time.Duration(r.IntN(5))
+		instant := time.Duration(r.IntN(5))
 		for range 1 + r.IntN(5) {
-			w := Window{Start: at, End: at + time.Duration(r.IntN(40))}
+			w := Window{Start: instant, End: instant + time.Duration(r.IntN(40))}
 			asked = append(asked, w)
-			at = w.End + time.Duration(1+r.IntN(50))
+			instant = w.End + time.Duration(1+r.IntN(50))
 		}
 		reached := map[Promise]int64{}
 		for _, c := range textbook {
@@ -179,8 +179,8 @@ func TestAllowedIsNeverLessThanATextbookLimiterAdmits(t *testing.T) {
 			for late := asked[0].Start; late <= asked[0].End; late++ {
 				var times []time.Duration
 				for _, w := range asked {
-					for at := max(w.Start, late); at <= w.End; at++ {
-						times = append(times, repeat(at, int(limit.Capacity)+1)...)
+					for instant := max(w.Start, late); instant <= w.End; instant++ {
+						times = append(times, repeat(instant, int(limit.Capacity)+1)...)
 					}
 				}
 				reached[c.promise] = max(reached[c.promise], callsAt(c.decide(limit, 0), times...))

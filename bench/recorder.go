@@ -41,8 +41,8 @@ func newRecorders(n int, newRecorder func() Recorder) *recorders {
 	return r
 }
 
-// of returns the recorder of a goroutine, nil if nothing is kept.
-func (r *recorders) of(i int) Recorder {
+// get returns the recorder of a goroutine, nil if nothing is kept.
+func (r *recorders) get(i int) Recorder {
 	if r.all == nil {
 		return nil
 	}

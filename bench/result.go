@@ -225,11 +225,11 @@ func (r *Result) ratioTo(yardstick *Result) *Spread {
 
 // Ratios returns the ratios of a figure by round. Rounds whose divisor is 0 are skipped; without
 // any others it reports false.
-func Ratios(of, by []Pass, figure func(Pass) float64) (Spread, bool) {
+func Ratios(rounds, by []Pass, figure func(Pass) float64) (Spread, bool) {
 	var ratios []float64
-	for i := range min(len(of), len(by)) {
+	for i := range min(len(rounds), len(by)) {
 		if x := figure(by[i]); x > 0 {
-			ratios = append(ratios, figure(of[i])/x)
+			ratios = append(ratios, figure(rounds[i])/x)
 		}
 	}
 	return SpreadOf(ratios), len(ratios) > 0

@@ -21,7 +21,7 @@ func Run(ctx context.Context, workloads []Workload, contenders []Contender, o Op
 
 	r := runner{Options: o, workers: workers{ctx: ctx, epoch: time.Now(), busy: o.busy}, budget: budget{most: o.Budget}}
 	schedules, total := plan(workloads, contenders, r.workers, o)
-	r.at.Total = total
+	r.progress.Total = total
 	for _, s := range schedules {
 		r.budget.add(firstCost(s), s.isLong())
 	}
@@ -33,7 +33,7 @@ func Run(ctx context.Context, workloads []Workload, contenders []Contender, o Op
 		r.follow(s)
 		schedules[i] = nil // frees the keys
 	}
-	r.at = Progress{Doing: "done", Done: r.at.Done, Total: r.at.Total}
+	r.progress = Progress{Doing: "done", Done: r.progress.Done, Total: r.progress.Total}
 	r.tell()
 	r.report.Interrupted = ctx.Err() != nil
 	r.report.Took = time.Since(r.epoch)
@@ -106,7 +106,7 @@ type runner struct {
 	Options
 	workers
 	budget   budget
-	at       Progress
+	progress Progress
 	repeated time.Duration // estimated time spent on repeats
 	// uselessRepeats counts the repeats disturbed again since the last undisturbed pass.
 	uselessRepeats int
@@ -116,13 +116,13 @@ type runner struct {
 
 func (r *runner) tell() {
 	if r.Progress != nil {
-		r.Progress(r.at)
+		r.Progress(r.progress)
 	}
 }
 
 func (r *runner) follow(plan schedule) {
 	w := plan.about()
-	r.at.Workload, r.at.CPU = w.Name, w.CPU
+	r.progress.Workload, r.progress.CPU = w.Name, w.CPU
 	runtime.GOMAXPROCS(w.CPU)
 	first := firstCost(plan)
 	r.budget.add(-first, plan.isLong()) // it comes no later than now
@@ -137,15 +137,15 @@ func (r *runner) follow(plan schedule) {
 		if r.ctx.Err() != nil || r.failure != nil {
 			break
 		}
-		late = late || s.first && r.budget.isLate(time.Since(r.epoch), r.at, s.cost)
+		late = late || s.first && r.budget.isLate(time.Since(r.epoch), r.progress, s.cost)
 		if late && s.round > 0 || ctx.Err() != nil {
-			r.at.Done += s.cost
+			r.progress.Done += s.cost
 			continue
 		}
-		r.at.Contender, r.at.Doing = s.contender, s.doing
+		r.progress.Contender, r.progress.Doing = s.contender, s.doing
 		r.tell()
 		r.do(s)
-		r.at.Done += s.cost
+		r.progress.Done += s.cost
 		r.budget.done += s.cost
 	}
 	result, err := plan.finish()
@@ -169,7 +169,7 @@ func (r *runner) do(s step) {
 	if s.watched && !disturbed {
 		r.uselessRepeats = 0
 	}
-	for again := 0; again < mostRepeats && disturbed && err == nil && r.mayRepeat(s.cost); again++ {
+	for again := 0; again < maxRepeats && disturbed && err == nil && r.mayRepeat(s.cost); again++ {
 		r.repeated += s.cost
 		r.uselessRepeats++
 		if disturbed, err = s.do(true); !disturbed {
@@ -177,22 +177,22 @@ func (r *runner) do(s step) {
 		}
 	}
 	if err != nil {
-		r.failure = fmt.Errorf("bench: workload %s, %s: %w", r.at.Workload, s.contender, err)
+		r.failure = fmt.Errorf("bench: workload %s, %s: %w", r.progress.Workload, s.contender, err)
 	}
 }
 
 // Limits on repeats of a pass, their share of the run, and useless repeats before an undisturbed
 // pass.
 const (
-	mostRepeats = 2
+	maxRepeats  = 2
 	repeatShare = 0.25
-	mostUseless = 8
+	maxUseless  = 8
 )
 
 func (r *runner) mayRepeat(cost time.Duration) bool {
-	return r.uselessRepeats < mostUseless && r.ctx.Err() == nil &&
-		float64(r.repeated+cost) <= repeatShare*float64(r.at.Total) &&
-		!r.budget.isLate(time.Since(r.epoch), r.at, cost)
+	return r.uselessRepeats < maxUseless && r.ctx.Err() == nil &&
+		float64(r.repeated+cost) <= repeatShare*float64(r.progress.Total) &&
+		!r.budget.isLate(time.Since(r.epoch), r.progress, cost)
 }
 
 // Options say how to measure. All fields except Duration and Rounds may be zero.

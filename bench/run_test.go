@@ -60,26 +60,26 @@ func TestEveryWorkloadRuns(t *testing.T) {
 		assert.Equal(t, workloads[i].Name, w.Name)
 		assert.NotEmpty(t, w.Results, w.Name)
 		for _, r := range w.Results {
-			of := w.Name + ", " + r.Contender
-			assert.Positive(t, r.OpsPerSecond.Median, of)
-			assert.Equal(t, workloads[i].Base != "" && r.Contender != workloads[i].Base, r.OfBase != nil, of)
-			assert.Equal(t, workloads[i].Apart, r.Apart, of)
+			about := w.Name + ", " + r.Contender
+			assert.Positive(t, r.OpsPerSecond.Median, about)
+			assert.Equal(t, workloads[i].Base != "" && r.Contender != workloads[i].Base, r.OfBase != nil, about)
+			assert.Equal(t, workloads[i].Apart, r.Apart, about)
 			if r.Apart {
-				assert.False(t, r.Comparable(), of)
+				assert.False(t, r.Comparable(), about)
 			}
 			if slices.Contains([]string{"hot-pass", "uniform", "flood"}, w.Name) || r.Apart && workloads[i].Refused == 0 {
-				assert.Zero(t, r.RefusedShare, of)
+				assert.Zero(t, r.RefusedShare, about)
 			}
 			if workloads[i].AuditOnly {
-				assert.Nil(t, r.Latency, "%s: an audit times no calls", of)
+				assert.Nil(t, r.Latency, "%s: an audit times no calls", about)
 			}
 			if w.Timed && workloads[i].Known > 0 {
-				assert.Len(t, r.Rounds, 1, of)
-				assert.EqualValues(t, w.Keys, r.Latency.Calls, of)
-				assert.Positive(t, r.Known.Calls, "%s: known keys are asked meanwhile", of)
+				assert.Len(t, r.Rounds, 1, about)
+				assert.EqualValues(t, w.Keys, r.Latency.Calls, about)
+				assert.Positive(t, r.Known.Calls, "%s: known keys are asked meanwhile", about)
 			}
 			if !r.IsLimiter() {
-				assert.Nil(t, r.Audit, of)
+				assert.Nil(t, r.Audit, about)
 				continue
 			}
 			assertAudit(t, workloads[i], r)
@@ -89,23 +89,23 @@ func TestEveryWorkloadRuns(t *testing.T) {
 
 func assertAudit(t *testing.T, w Workload, r Result) {
 	t.Helper()
-	of := w.Name + ", " + r.Contender
-	assert.GreaterOrEqual(t, r.Audit.Calls, r.Audit.Admitted, of)
+	about := w.Name + ", " + r.Contender
+	assert.GreaterOrEqual(t, r.Audit.Calls, r.Audit.Admitted, about)
 	switch own := r.Audit.Own; {
 	case r.Contender == RalQueued().Name:
-		assert.GreaterOrEqual(t, own.Overadmitted, r.Audit.Over, of)
+		assert.GreaterOrEqual(t, own.Overadmitted, r.Audit.Over, about)
 	case own == nil || own.Unavailable == 0: // such calls pass unrecorded, and a busy machine may have some
-		assert.True(t, r.KeptPromise(), "%s: %+v", of, r.Audit)
+		assert.True(t, r.KeptPromise(), "%s: %+v", about, r.Audit)
 	}
 	if w.Name == "audit-hot" || w.Name == "audit-new" || w.Apart && w.Refused > 0 {
-		assert.True(t, r.Audit.Binds, of)
-		assert.Positive(t, r.RefusedShare, of)
+		assert.True(t, r.Audit.Binds, about)
+		assert.Positive(t, r.RefusedShare, about)
 	}
 	if w.Draw.keepsLimiter() {
-		assert.Equal(t, 1, r.Audit.Limiters, of)
+		assert.Equal(t, 1, r.Audit.Limiters, about)
 	}
 	if w.OneTimedPass && w.Known > 0 {
-		assert.EqualValues(t, int64(w.Keys+w.Known)+r.Known.Calls, r.Audit.Calls, of)
+		assert.EqualValues(t, int64(w.Keys+w.Known)+r.Known.Calls, r.Audit.Calls, about)
 	}
 }
 

@@ -11,14 +11,14 @@ import (
 // histogram keeps latencies with three digits, exact below 2 µs, from 1 ns to a minute at most.
 type histogram struct{ h *hdrhistogram.Histogram }
 
-const longest = time.Minute
+const maxLatency = time.Minute
 
 func newHistogram() bench.Recorder {
-	return &histogram{hdrhistogram.New(1, int64(longest), 3)}
+	return &histogram{hdrhistogram.New(1, int64(maxLatency), 3)}
 }
 
 func (h *histogram) Record(d time.Duration) {
-	_ = h.h.RecordValue(int64(min(max(d, 0), longest))) // the range is kept: no error
+	_ = h.h.RecordValue(int64(min(max(d, 0), maxLatency))) // the range is kept: no error
 }
 
 func (h *histogram) Add(other bench.Recorder) { h.h.Merge(other.(*histogram).h) }
@@ -26,13 +26,13 @@ func (h *histogram) Add(other bench.Recorder) { h.h.Merge(other.(*histogram).h) 
 func (h *histogram) Reset() { h.h.Reset() }
 
 func (h *histogram) Latency() bench.Latency {
-	at := func(percent float64) time.Duration { return time.Duration(h.h.ValueAtQuantile(percent)) }
+	quantile := func(percent float64) time.Duration { return time.Duration(h.h.ValueAtQuantile(percent)) }
 	return bench.Latency{
 		Calls: h.h.TotalCount(),
-		P50:   at(50),
-		P90:   at(90),
-		P99:   at(99),
-		P999:  at(99.9),
+		P50:   quantile(50),
+		P90:   quantile(90),
+		P99:   quantile(99),
+		P999:  quantile(99.9),
 		Worst: time.Duration(h.h.Max()),
 	}
 }

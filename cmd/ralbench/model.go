@@ -117,16 +117,16 @@ func measureHot(turn time.Duration) (costs [2]hotCost, err error) {
 	}
 	for i, callers := range []int{1, runtime.GOMAXPROCS(0)} {
 		costs[i] = hotCost{
-			leastCost(callers, turn, func() { open.Choke("hot") }),
-			leastCost(callers, turn, func() { shut.Choke("hot") }),
-			leastCost(callers, turn, swap),
+			minCost(callers, turn, func() { open.Choke("hot") }),
+			minCost(callers, turn, func() { shut.Choke("hot") }),
+			minCost(callers, turn, swap),
 		}
 	}
 	return costs, nil
 }
 
-// leastCost returns the least nanoseconds a call of five turns.
-func leastCost(callers int, turn time.Duration, call func()) float64 {
+// minCost returns the least nanoseconds a call of five turns.
+func minCost(callers int, turn time.Duration, call func()) float64 {
 	least := math.Inf(1)
 	for range 5 {
 		var calls atomic.Int64

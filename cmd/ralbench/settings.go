@@ -105,8 +105,8 @@ func parse(args []string) (settings, error) {
 		s.scale = x
 		return err == nil && !math.IsNaN(x) && minScale <= x && x <= maxScale
 	})
-	list := func(name, of string, to *[]string) {
-		add(name, "names with commas between them, of "+of, func(v string) bool {
+	list := func(name, known string, to *[]string) {
+		add(name, "names with commas between them, of "+known, func(v string) bool {
 			*to = nil
 			for name := range strings.SplitSeq(v, ",") {
 				if name = strings.TrimSpace(name); name != "" {
@@ -252,6 +252,6 @@ func whole(v string, most int, to *int) bool {
 	return err == nil && 1 <= n && n <= most
 }
 
-func workloadNames(of func(scale float64) []bench.Workload) string {
-	return strings.Join(bench.Names(of(1)), ", ")
+func workloadNames(known func(scale float64) []bench.Workload) string {
+	return strings.Join(bench.Names(known(1)), ", ")
 }

@@ -34,7 +34,7 @@ func BenchmarkSingle(b *testing.B) {
 	ample := policy.Must(policy.Funnel(count, count, time.Second))
 	used := policy.Must(policy.Funnel(1, 1, 365*24*time.Hour))
 	ctx := context.Background()
-	of := func(p policy.Policy) (*single.Limiter, *engine.Engine[string]) {
+	limiters := func(p policy.Policy) (*single.Limiter, *engine.Engine[string]) {
 		l := must.Get(single.New(p))
 		e := must.Get(engine.New[string](engine.Config{Policy: p}))
 		b.Cleanup(func() { require.NoError(b, e.Close()) })
@@ -42,8 +42,8 @@ func BenchmarkSingle(b *testing.B) {
 		require.True(b, e.Choke("key"))
 		return l, e
 	}
-	l, e := of(ample)
-	lUsed, eUsed := of(used)
+	l, e := limiters(ample)
+	lUsed, eUsed := limiters(used)
 	x, xUsed := rate.NewLimiter(count, count), rate.NewLimiter(rate.Every(365*24*time.Hour), 1)
 	require.True(b, xUsed.Allow())
 
@@ -116,9 +116,9 @@ func takeTurns(b *testing.B, calls ...func() bool) {
 		}
 	}
 	b.ReportMetric(0, "ns/op") // of all turns together
-	median := func(of []float64) float64 {
-		slices.Sort(of)
-		return of[len(of)/2]
+	median := func(values []float64) float64 {
+		slices.Sort(values)
+		return values[len(values)/2]
 	}
 	for i, name := range names {
 		b.ReportMetric(median(took[i]), fmt.Sprintf("%s-ns", name))

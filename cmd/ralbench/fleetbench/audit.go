@@ -45,11 +45,11 @@ func over(l bench.Limit, passed []span) int64 {
 	}
 	worst := int64(0)
 	for _, i := range byEnd {
-		at := leaves + i
-		tree[at] = node{int64(l.Per), int64(l.Per) + l.Count*int64(calls[i].begin)}
-		for at /= 2; at > 0; at /= 2 {
-			left, right := tree[2*at], tree[2*at+1]
-			tree[at] = node{left.sum + right.sum, max(left.best+right.sum, right.best)}
+		index := leaves + i
+		tree[index] = node{int64(l.Per), int64(l.Per) + l.Count*int64(calls[i].begin)}
+		for index /= 2; index > 0; index /= 2 {
+			left, right := tree[2*index], tree[2*index+1]
+			tree[index] = node{left.sum + right.sum, max(left.best+right.sum, right.best)}
 		}
 		worst = max(worst, tree[1].best-l.Count*int64(calls[i].end)-l.Capacity*int64(l.Per))
 	}

@@ -30,7 +30,7 @@ const ms = time.Millisecond
 
 var perMs = bench.Limit{Capacity: 2, Count: 1, Per: ms}
 
-func at(times ...time.Duration) (calls []span) {
+func spansAt(times ...time.Duration) (calls []span) {
 	for _, t := range times {
 		calls = append(calls, span{t, t})
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
-const fewCallers = 4
+const testCallers = 4
 
 // options are of a short run, whose Redis and its folder are gone when the test ends.
 func options(t *testing.T) Options {
@@ -28,7 +28,7 @@ func options(t *testing.T) Options {
 	for i := range workloads {
 		if w := &workloads[i]; w.Draw != bench.DrawElsewhere {
 			assert.Equal(t, Callers, w.Callers)
-			w.Callers = fewCallers // of which each may keep a processor for 10 ms
+			w.Callers = testCallers // of which each may keep a processor for 10 ms
 		}
 	}
 	return Options{
@@ -59,23 +59,23 @@ func TestRunMeasuresEverything(t *testing.T) {
 	require.Len(t, report.Workloads, speeds+1+len(loads))
 	for _, w := range report.Workloads[:speeds] {
 		var names []string
-		assert.Equal(t, fewCallers, w.Callers)
+		assert.Equal(t, testCallers, w.Callers)
 		for _, r := range w.Results {
-			of := r.Contender + " in " + w.Name
+			about := r.Contender + " in " + w.Name
 			names = append(names, r.Contender)
-			assert.Len(t, r.Rounds, o.Bench.Rounds, of)
-			assert.Positive(t, r.OpsPerSecond.Median, of)
-			require.NotNil(t, r.Audit, of)
-			assert.True(t, r.Audit.Clean(), "%s: %+v", of, r.Audit)
+			assert.Len(t, r.Rounds, o.Bench.Rounds, about)
+			assert.Positive(t, r.OpsPerSecond.Median, about)
+			require.NotNil(t, r.Audit, about)
+			assert.True(t, r.Audit.Clean(), "%s: %+v", about, r.Audit)
 			unanswered := int64(0)
 			if r.Contender == ExactByDefault || r.Contender == LeasedByDefault {
 				unanswered = r.Audit.Own.Unavailable // on a busy machine a call may take longer than the default budget
 			}
 			switch {
 			case w.Name != Refused:
-				assert.Equal(t, r.Audit.Calls, r.Audit.Admitted+unanswered, of)
+				assert.Equal(t, r.Audit.Calls, r.Audit.Admitted+unanswered, about)
 			case !r.Elsewhere: // others may not come to as many calls as pass
-				assert.Less(t, r.Audit.Admitted, r.Audit.Calls, of)
+				assert.Less(t, r.Audit.Admitted, r.Audit.Calls, about)
 			}
 		}
 		assert.Equal(t, []string{RedisRate, Exact, Leased, ExactByDefault, LeasedByDefault, EngineTake, EngineChoke}, names)

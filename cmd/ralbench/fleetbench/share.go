@@ -23,7 +23,7 @@ const times = 3
 // load spreads calls over the servers: at each time the parts add up to 1.
 type load struct {
 	name, about string
-	part        func(server int, at time.Duration) float64
+	part        func(server int, instant time.Duration) float64
 }
 
 // busy is the part of the load on the busy server.
@@ -33,8 +33,8 @@ var loads = []load{
 	{"even", "evenly", func(int, time.Duration) float64 { return 1.0 / Servers }},
 	{"skewed", "one for 85% of it", func(server int, _ time.Duration) float64 { return partOf(server == 0) }},
 	// The busy server changes each second.
-	{"shifting", "each second another for 85% of it", func(server int, at time.Duration) float64 {
-		return partOf(int(at/time.Second)%Servers == server)
+	{"shifting", "each second another for 85% of it", func(server int, instant time.Duration) float64 {
+		return partOf(int(instant/time.Second)%Servers == server)
 	}},
 }
 
@@ -159,7 +159,7 @@ func (c *shareCase) drive(ctx context.Context, length time.Duration) {
 		all[i] = shareCaller{
 			asker: c.askers[i/callers], random: rand.New(rand.NewPCG(uint64(i), 1)),
 			rate: perSecond * busy / float64(callers),
-			take: func(at time.Duration) float64 { return c.load.part(i/callers, at) / busy },
+			take: func(instant time.Duration) float64 { return c.load.part(i/callers, instant) / busy },
 		}
 		done.Go(func() { all[i].work(ctx, start, length) })
 	}
@@ -198,8 +198,8 @@ func (c *shareCase) sum(all []shareCaller, callers int, elapsed, gained time.Dur
 type shareCaller struct {
 	asker  asker
 	random *rand.Rand
-	rate   float64                        // the most calls a second
-	take   func(at time.Duration) float64 // the probability of such a call
+	rate   float64                             // the most calls a second
+	take   func(instant time.Duration) float64 // the probability of such a call
 
 	calls, neither int64
 	passed         []span

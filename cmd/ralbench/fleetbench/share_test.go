@@ -49,11 +49,11 @@ func (g *generous) Take(context.Context, string, int64) (limits.Answer, error) {
 
 var hundred = bench.Limit{Capacity: 100, Count: 100, Per: time.Second}
 
-func driven(t *testing.T, l load, of func(i int) asker) (m bench.Measured) {
+func driven(t *testing.T, l load, server func(i int) asker) (m bench.Measured) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &shareCase{load: l, limit: hundred}
 		for i := range Servers {
-			c.askers = append(c.askers, of(i))
+			c.askers = append(c.askers, server(i))
 		}
 		c.drive(t.Context(), 10*time.Second)
 		m = c.measured
@@ -100,7 +100,7 @@ func TestShareOfALimiterThatIsNotFindsTooMany(t *testing.T) {
 }
 
 func TestClockThatGainsAllowsMore(t *testing.T) {
-	passed := []shareCaller{{passed: at(0, 0, 999*time.Microsecond), calls: 3}}
+	passed := []shareCaller{{passed: spansAt(0, 0, 999*time.Microsecond), calls: 3}}
 	for gained, over := range map[time.Duration]int64{0: 1, time.Microsecond: 0} {
 		c := &shareCase{limit: perMs}
 		c.sum(passed, 1, 2*ms, gained)
@@ -112,17 +112,17 @@ func TestClockThatGainsAllowsMore(t *testing.T) {
 }
 
 func TestPartsOfALoad(t *testing.T) {
-	for at := time.Duration(0); at < 8*time.Second; at += 250 * ms {
+	for instant := time.Duration(0); instant < 8*time.Second; instant += 250 * ms {
 		for _, l := range loads {
 			sum, most := 0.0, 0.0
 			for server := range Servers {
-				part := l.part(server, at)
+				part := l.part(server, instant)
 				sum += part
 				most = max(most, part)
 			}
 			assert.InDelta(t, 1, sum, 1e-9, l.name)
 			assert.LessOrEqual(t, most, busy, "%s: callers come no more often than that", l.name)
 		}
-		assert.Equal(t, busy, loads[2].part(int(at/time.Second)%Servers, at), "another server is busy each second")
+		assert.Equal(t, busy, loads[2].part(int(instant/time.Second)%Servers, instant), "another server is busy each second")
 	}
 }

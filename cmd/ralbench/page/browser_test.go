@@ -205,25 +205,25 @@ func assertBars(t *testing.T, c chart, got drawn) {
 }
 
 // assertProportional checks that places on the page are proportional to the figures.
-func assertProportional(t *testing.T, id string, points []point, of func(point) float64, boxes []box, at func(box) float64) {
+func assertProportional(t *testing.T, id string, points []point, value func(point) float64, boxes []box, place func(box) float64) {
 	t.Helper()
 	least, most := 0, 0
 	for i, p := range points {
-		if of(p) < of(points[least]) {
+		if value(p) < value(points[least]) {
 			least = i
 		}
-		if of(p) > of(points[most]) {
+		if value(p) > value(points[most]) {
 			most = i
 		}
 	}
-	span := of(points[most]) - of(points[least])
+	span := value(points[most]) - value(points[least])
 	if span == 0 {
 		return
 	}
 	for i, p := range points {
-		share := (of(p) - of(points[least])) / span
-		want := at(boxes[least]) + share*(at(boxes[most])-at(boxes[least]))
-		assert.InDelta(t, want, at(boxes[i]), 2, "%s: %s, %s", id, p.Contender, p.Text)
+		share := (value(p) - value(points[least])) / span
+		want := place(boxes[least]) + share*(place(boxes[most])-place(boxes[least]))
+		assert.InDelta(t, want, place(boxes[i]), 2, "%s: %s, %s", id, p.Contender, p.Text)
 	}
 }
 

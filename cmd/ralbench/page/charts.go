@@ -159,8 +159,8 @@ func bars(d report.Document, w bench.WorkloadReport, column report.Column) (c ch
 	if column.Chart == nil {
 		return c
 	}
-	of := column.Chart
-	c = chart{ID: of.ID, Kind: kindBars, Title: of.Title, Axis: of.Axis, Better: better(column), Unit: of.Unit}
+	source := column.Chart
+	c = chart{ID: source.ID, Kind: kindBars, Title: source.Title, Axis: source.Axis, Better: better(column), Unit: source.Unit}
 	for _, r := range w.Results {
 		s, ok := column.Value(r)
 		switch {
@@ -179,10 +179,10 @@ func bars(d report.Document, w bench.WorkloadReport, column report.Column) (c ch
 	return c
 }
 
-func curves(w bench.WorkloadReport, id, title string, of func(bench.Result) *bench.Latency) chart {
+func curves(w bench.WorkloadReport, id, title string, source func(bench.Result) *bench.Latency) chart {
 	c := chart{ID: id, Kind: kindCurves, Title: title, Axis: "latency", Better: "lower is better", Unit: report.UnitTime, Log: true}
 	for _, r := range w.Results {
-		l := of(r)
+		l := source(r)
 		if l == nil {
 			continue
 		}

@@ -47,12 +47,12 @@ func Beside(d Document) (t Table, sentence string) {
 			if r.Audit != nil && !r.Audit.Clean() {
 				cell += BrokenSign
 			}
-			at := slices.IndexFunc(t.Rows, func(row Row) bool { return row.Cells[0] == name })
-			if at < 0 {
-				at = len(t.Rows)
+			index := slices.IndexFunc(t.Rows, func(row Row) bool { return row.Cells[0] == name })
+			if index < 0 {
+				index = len(t.Rows)
 				t.Rows = append(t.Rows, Row{KindPeer, append([]string{name}, slices.Repeat([]string{nothing}, len(t.Columns)-1)...)})
 			}
-			t.Rows[at].Cells[len(t.Columns)-1] = cell
+			t.Rows[index].Cells[len(t.Columns)-1] = cell
 		}
 	}
 	if len(best) > 0 {

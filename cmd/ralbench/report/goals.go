@@ -57,10 +57,10 @@ const bestPeer = "the best exact peer"
 
 // goalSpec is a goal: a figure of a contender, alone or as a multiple of another's.
 type goalSpec struct {
-	workload, contender, of string
-	figure                  Column
-	goal                    float64
-	ofIn                    string // the workload that measures the other, if not the same
+	workload, contender, other string
+	figure                     Column
+	goal                       float64
+	ofIn                       string // the workload that measures the other, if not the same
 }
 
 // isLeast reports whether the goal is the least.
@@ -172,11 +172,11 @@ func Goals(d Document) (all []Goal) {
 			Workload: g.workload, Contender: g.contender, Figure: g.figure, Goal: g.goal, Least: g.isLeast(), Show: format.Ratio, Doubt: doubt(*mine),
 		}
 		value, ok := g.figure.Value(*mine)
-		if g.of == "" {
+		if g.other == "" {
 			goal.Value, goal.Show = value.Median, g.figure.Format
 		} else if ok {
-			other := w.Result(g.of)
-			if g.of == bestPeer {
+			other := w.Result(g.other)
+			if g.other == bestPeer {
 				other = g.figure.best(peersIn(*w))
 			}
 			if ok = other != nil; ok {

@@ -41,8 +41,8 @@ func FirstScreen(d Document) (lines []Verdict) {
 // Shortfalls lists missed goals, and where another limiter is clearly better than Ral.
 func Shortfalls(d Document) (lines []Verdict) {
 	_, missed := measuredGoals(d)
-	if n := len(missed) - mostMissed; n > 0 {
-		missed = append(missed[:mostMissed], fmt.Sprintf("and %d more, which -goals lists", n))
+	if n := len(missed) - maxMissed; n > 0 {
+		missed = append(missed[:maxMissed], fmt.Sprintf("and %d more, which -goals lists", n))
 	}
 	for i, texts := range [][]string{missed, losses(d)} {
 		if len(texts) > 0 {
@@ -52,7 +52,7 @@ func Shortfalls(d Document) (lines []Verdict) {
 	return lines
 }
 
-const mostMissed = 8
+const maxMissed = 8
 
 // promises says which limiters exact by design kept their promises, if any was audited.
 func promises(d Document) []Verdict {

@@ -68,8 +68,8 @@ func inexact(r *bench.Result) { r.Exact = false }
 func over(r *bench.Result) { r.Audit.Over, r.Audit.OverPasses, r.Audit.Passes = 3, 3, 12 }
 
 // disturbed has so many disturbed rounds of those it keeps.
-func disturbed(n, of int) func(r *bench.Result) {
-	return func(r *bench.Result) { r.Rounds, r.Disturbed = r.Rounds[:of], n }
+func disturbed(n, kept int) func(r *bench.Result) {
+	return func(r *bench.Result) { r.Rounds, r.Disturbed = r.Rounds[:kept], n }
 }
 
 // with changes a document.
@@ -175,10 +175,10 @@ func TestVerdicts(t *testing.T) {
 
 func TestGoalsAreOfContendersThatThereAre(t *testing.T) {
 	for _, g := range goals {
-		if g.contender == ral && g.of != ral || !g.isOf(Document{}) {
+		if g.contender == ral && g.other != ral || !g.isOf(Document{}) {
 			continue
 		}
-		for contender, workload := range map[string]string{g.contender: g.workload, g.of: max(g.ofIn, g.workload)} {
+		for contender, workload := range map[string]string{g.contender: g.workload, g.other: max(g.ofIn, g.workload)} {
 			found := contender == ""
 			for _, c := range bench.RalCalls() {
 				found = found || c.Name == contender && slices.Contains(c.For, workload)
@@ -189,7 +189,7 @@ func TestGoalsAreOfContendersThatThereAre(t *testing.T) {
 	all := append(fleetbench.Contenders(), servebench.Contenders()...)
 	for _, g := range goals {
 		for _, w := range append(fleetbench.Workloads(1), servebench.Workloads(1)...) {
-			for _, contender := range []string{g.contender, g.of} {
+			for _, contender := range []string{g.contender, g.other} {
 				assert.True(t, g.workload != w.Name || contender == "" || slices.ContainsFunc(all, func(c bench.Contender) bool {
 					return c.Name == contender && (slices.Contains(c.For, w.Name) || !w.Apart)
 				}), "%s in %s", contender, w.Name)
@@ -260,7 +260,7 @@ func TestGoalsOfFleetModeAndOfServers(t *testing.T) {
 }
 
 func TestMissingRoundsAreNotClaimed(t *testing.T) {
-	of := func(planned, measured int) bench.WorkloadReport {
+	made := func(planned, measured int) bench.WorkloadReport {
 		w := bench.WorkloadReport{Name: "uniform", Rounds: planned, Results: []bench.Result{limiter("Ral", 1)}}
 		w.Results[0].Rounds = make([]bench.Pass, measured)
 		return w
@@ -270,7 +270,7 @@ func TestMissingRoundsAreNotClaimed(t *testing.T) {
 		d.Settings.Rounds = 5
 		return RoundsText(d)
 	}
-	assert.Equal(t, "medians of 5 rounds", text(of(5, 5), of(1, 1)), "growth has one by plan")
-	assert.Equal(t, "up to 5 rounds (fewer in 1 workload: "+MoreRounds+")", text(of(5, 5), of(5, 1)))
+	assert.Equal(t, "medians of 5 rounds", text(made(5, 5), made(1, 1)), "growth has one by plan")
+	assert.Equal(t, "up to 5 rounds (fewer in 1 workload: "+MoreRounds+")", text(made(5, 5), made(5, 1)))
 	assert.Equal(t, "medians of 5 rounds", text(), "nothing was measured")
 }

@@ -42,7 +42,7 @@ const Rate, sampled = 20_000, 1000
 
 // Workloads returns all workloads. scale multiplies the numbers of keys.
 func Workloads(scale float64) []bench.Workload {
-	of := func(name, about string, keys int) bench.Workload {
+	workload := func(name, about string, keys int) bench.Workload {
 		w := bench.Workload{
 			Name: name, About: about, Why: "rald beside servers that keep limits for programs in any language, on the cores that the generator uses too.",
 			Draw: bench.DrawElsewhere, Apart: true, Base: Rald, Keys: keys, Callers: connections, Limit: bench.Limit{Capacity: 16, Count: 30, Per: time.Minute},
@@ -54,12 +54,12 @@ func Workloads(scale float64) []bench.Workload {
 	}
 	many := max(int(keys*scale), 1)
 	return []bench.Workload{
-		of(TCP, "redis-benchmark, 50 connections over TCP, one command at a time", many),
-		of(TCPPipeline, "redis-benchmark, 50 connections over TCP, 16 commands at a time", many),
-		of(Socket, "redis-benchmark, 50 connections over a Unix socket, one command at a time", many),
-		of(SocketLong, "redis-benchmark, 50 connections over a Unix socket, 16 commands at a time", many),
-		of(Envoy, "ShouldRateLimit by h2load, 4 connections with 16 requests at a time each", 1),
-		of(EnvoyRate, fmt.Sprintf("ShouldRateLimit at %d requests a second by %d times h2load, and %d more by ghz, which times them",
+		workload(TCP, "redis-benchmark, 50 connections over TCP, one command at a time", many),
+		workload(TCPPipeline, "redis-benchmark, 50 connections over TCP, 16 commands at a time", many),
+		workload(Socket, "redis-benchmark, 50 connections over a Unix socket, one command at a time", many),
+		workload(SocketLong, "redis-benchmark, 50 connections over a Unix socket, 16 commands at a time", many),
+		workload(Envoy, "ShouldRateLimit by h2load, 4 connections with 16 requests at a time each", 1),
+		workload(EnvoyRate, fmt.Sprintf("ShouldRateLimit at %d requests a second by %d times h2load, and %d more by ghz, which times them",
 			Rate-sampled, senders, sampled), 1),
 	}
 }

@@ -63,21 +63,21 @@ func newBar(out io.Writer) *progressbar.ProgressBar {
 }
 
 // Step shows a step. It is called before each step, and at the end.
-func (p *Progress) Step(at bench.Progress) {
-	if at.Workload != p.workload || at.CPU != p.cpu {
-		if p.begun == 0 && p.bar == nil && at.Total > 0 {
-			fmt.Fprintln(p.out, p.estimate(at.Total))
+func (p *Progress) Step(step bench.Progress) {
+	if step.Workload != p.workload || step.CPU != p.cpu {
+		if p.begun == 0 && p.bar == nil && step.Total > 0 {
+			fmt.Fprintln(p.out, p.estimate(step.Total))
 		}
-		p.workload, p.cpu, p.since = at.Workload, at.CPU, time.Now()
-		if at.Workload != "" {
+		p.workload, p.cpu, p.since = step.Workload, step.CPU, time.Now()
+		if step.Workload != "" {
 			p.begun++
 		}
-		if p.bar == nil && at.Workload != "" {
-			fmt.Fprintf(p.out, "ralbench: %s (%d of %d) ...\n", p.name(at.Workload, at.CPU), p.begun, p.parts)
+		if p.bar == nil && step.Workload != "" {
+			fmt.Fprintf(p.out, "ralbench: %s (%d of %d) ...\n", p.name(step.Workload, step.CPU), p.begun, p.parts)
 		}
 	}
 	if p.bar != nil {
-		p.draw(at, Width(p.out))
+		p.draw(step, Width(p.out))
 	}
 }
 
@@ -93,17 +93,17 @@ func (p *Progress) estimate(quiet time.Duration) string {
 }
 
 // draw shows a step on a bar. Errors in drawing do not matter.
-func (p *Progress) draw(at bench.Progress, width int) {
-	if at.Done > 0 {
+func (p *Progress) draw(step bench.Progress, width int) {
+	if step.Done > 0 {
 		// There is no speed to predict by before the first step is done.
 		progressbar.OptionSetPredictTime(true)(p.bar)
 	}
-	text := p.describe(at, width)
+	text := p.describe(step, width)
 	progressbar.OptionSetDescription(text)(p.bar) // draws nothing
-	if total := max(at.Total.Milliseconds(), 1); total != p.bar.GetMax64() {
+	if total := max(step.Total.Milliseconds(), 1); total != p.bar.GetMax64() {
 		p.bar.ChangeMax64(total) // counts as a step without progress
 	}
-	_ = p.bar.Set64(at.Done.Milliseconds()) // draws if the percentage changed
+	_ = p.bar.Set64(step.Done.Milliseconds()) // draws if the percentage changed
 	p.bar.Describe(text)
 }
 
@@ -111,9 +111,9 @@ func (p *Progress) draw(at bench.Progress, width int) {
 const aroundBar = 28
 
 // describe returns the text behind the bar, cut to the width: a longer line would scroll.
-func (p *Progress) describe(at bench.Progress, width int) string {
+func (p *Progress) describe(step bench.Progress, width int) string {
 	var parts []string
-	for _, part := range []string{p.name(at.Workload, at.CPU), at.Contender, at.Doing} {
+	for _, part := range []string{p.name(step.Workload, step.CPU), step.Contender, step.Doing} {
 		if part != "" {
 			parts = append(parts, part)
 		}

@@ -80,15 +80,15 @@ func TestProgressIsABarThatEndsAtAHundredPercent(t *testing.T) {
 			drawn := strings.Split(b.String(), "\r")
 			return strings.TrimSuffix(drawn[len(drawn)-1], "\x1b[0K")
 		}
-		at := bench.Progress{Workload: "zipf", Doing: "preparing keys", Total: time.Minute}
-		p.draw(at, 100)
+		step := bench.Progress{Workload: "zipf", Doing: "preparing keys", Total: time.Minute}
+		p.draw(step, 100)
 		assert.Equal(t, "   0% |                        |  [0s] zipf  preparing keys ", last(), "nothing is known of the time left")
 
 		time.Sleep(20 * time.Second)
-		at.Contender, at.Doing, at.Done = "Ral", "round 1 of 5", 15*time.Second
-		p.draw(at, 100)
+		step.Contender, step.Doing, step.Done = "Ral", "round 1 of 5", 15*time.Second
+		p.draw(step, 100)
 		assert.Equal(t, "  25% |██████                  |  [20s:1m0s] zipf  Ral  round 1 of 5", last(), "by estimated cost, not by steps")
-		p.draw(at, 60)
+		p.draw(step, 60)
 		assert.Equal(t, "  25% |██████                  |  [20s:1m0s] zipf  Ra", last(), "a longer line would scroll the terminal")
 
 		time.Sleep(time.Minute)

@@ -130,8 +130,8 @@ func Calls() bench.WorkloadReport {
 		}
 		r.NsPerOp, r.OpsPerSecond, r.CPUs = bench.SpreadOf([]float64{ns}), bench.SpreadOf([]float64{1e9 / ns}), bench.SpreadOf([]float64{1})
 		if name != "Ral" {
-			of := bench.SpreadOf([]float64{ns / 50})
-			r.OfBase = &of
+			ratio := bench.SpreadOf([]float64{ns / 50})
+			r.OfBase = &ratio
 		}
 		return r
 	}
