@@ -1,16 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
-	"math"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/bench"
 )
 
 // path is a way through Choke on a known key, and the locked instructions on it. A test counts them
@@ -66,7 +64,15 @@ func writeModel(w io.Writer, turn time.Duration) error {
 		admitted.shared, admitted.own, refused.shared, refused.own)
 	fmt.Fprintf(w, "Measured here, ns of processor time a call: 1 caller admitted %.0f, refused %.0f; %d callers of a hot key %.0f, %.0f; of a bare word %.0f.\n\n",
 		hot[0].admitted, hot[0].refused, runtime.GOMAXPROCS(0), hot[1].admitted, hot[1].refused, hot[1].word)
-	rows := []struct {
+	row := func(name, format string, figure func(cores int, time float64) float64) {
+		fmt.Fprintf(w, "%-31s", name)
+		for _, t := range transfers {
+			fmt.Fprintf(w, format, figure(t.cores, t.time))
+		}
+		fmt.Fprintln(w)
+	}
+	row("By the model, on cores", "%7.0f", func(cores int, _ float64) float64 { return float64(cores) })
+	for _, r := range []struct {
 		name  string
 		path  path
 		alone float64
@@ -76,74 +82,41 @@ func writeModel(w io.Writer, turn time.Duration) error {
 		{"hot key, refused", refused, hot[0].refused, 1},
 		{"Zipf over a million, admitted", admitted, hot[0].admitted, topShare(1_000_000)},
 		{"uniform over 100,000, admitted", admitted, hot[0].admitted, 1e-5},
+	} {
+		row(r.name, "%7.0f", func(cores int, time float64) float64 { return r.path.cost(r.alone, time, cores, r.share) })
 	}
-	fmt.Fprintf(w, "%-31s", "By the model, on cores")
-	for _, t := range transfers {
-		fmt.Fprintf(w, "%7d", t.cores)
-	}
-	for _, r := range rows {
-		fmt.Fprintf(w, "\n%-31s", r.name)
-		for _, t := range transfers {
-			fmt.Fprintf(w, "%7.0f", r.path.cost(r.alone, t.time, t.cores, r.share))
-		}
-	}
-	fmt.Fprintf(w, "\n%-31s", "most admissions of a key, M/s")
-	for _, t := range transfers {
-		fmt.Fprintf(w, "%7.1f", 1000/t.time)
-	}
-	fmt.Fprint(w, "\n\nMisses of memory come on top. A refused call writes no shared line, so only limits above the last row\nwould gain from capacity that is lent to cores.\n")
+	row("most admissions of a key, M/s", "%7.1f", func(_ int, time float64) float64 { return 1000 / time })
+	fmt.Fprint(w, "\nMisses of memory come on top. A refused call writes no shared line, so only limits above the last row\nwould gain from capacity that is lent to cores.\n")
 	return nil
 }
 
 // hotCost holds nanoseconds of processor time a call.
 type hotCost struct{ admitted, refused, word float64 }
 
-// measureHot measures one caller, and a caller for each processor.
+// measureHot measures one caller, and a caller for each processor. The cost is the least of five
+// turns.
 func measureHot(turn time.Duration) (costs [2]hotCost, err error) {
-	open, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1<<40, 1<<20, time.Second))})
+	word := bench.Contender{Name: "word", New: func(bench.Setup) (bench.Limiter, error) {
+		word := new(atomic.Uint64)
+		return bench.Limiter{Ask: func(keys []string) int {
+			return bench.AskEach(keys, func(string) bool {
+				for old := word.Load(); !word.CompareAndSwap(old, old+1); old = word.Load() {
+				}
+				return true
+			})
+		}}, nil
+	}}
+	hot, err := bench.Select(bench.Standard(1), []string{"hot-pass", "hot-refused"})
 	if err != nil {
 		return costs, err
-	}
-	defer open.Close() //nolint:errcheck // it has no state to save
-	shut, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
-	if err != nil {
-		return costs, err
-	}
-	defer shut.Close() //nolint:errcheck // as above
-	var word atomic.Uint64
-	swap := func() {
-		for old := word.Load(); !word.CompareAndSwap(old, old+1); old = word.Load() {
-		}
 	}
 	for i, callers := range []int{1, runtime.GOMAXPROCS(0)} {
-		costs[i] = hotCost{
-			minCost(callers, turn, func() { open.Choke("hot") }),
-			minCost(callers, turn, func() { shut.Choke("hot") }),
-			minCost(callers, turn, swap),
+		report, err := bench.Run(context.Background(), hot, []bench.Contender{bench.Ral(), word}, bench.Options{Duration: turn, Rounds: 5, Callers: callers})
+		if err != nil {
+			return costs, err
 		}
+		passed, shut := report.Workloads[0].Results, report.Workloads[1].Results
+		costs[i] = hotCost{passed[0].NsPerOp.Min, shut[0].NsPerOp.Min, passed[1].NsPerOp.Min}
 	}
 	return costs, nil
-}
-
-// minCost returns the least nanoseconds a call of five turns.
-func minCost(callers int, turn time.Duration, call func()) float64 {
-	least := math.Inf(1)
-	for range 5 {
-		var calls atomic.Int64
-		var all sync.WaitGroup
-		begun := time.Now()
-		for range callers {
-			all.Go(func() {
-				for time.Since(begun) < turn {
-					for range 1000 {
-						call()
-					}
-					calls.Add(1000)
-				}
-			})
-		}
-		all.Wait()
-		least = min(least, float64(callers)*float64(time.Since(begun))/float64(calls.Load()))
-	}
-	return least
 }

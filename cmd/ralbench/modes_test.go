@@ -100,7 +100,7 @@ func TestFlagsOfServers(t *testing.T) {
 	s = parsed(t, "-serve", "-full", "-rounds", "2", "-workloads", servebench.TCP)
 	assert.Equal(t, serveFullDuration, s.duration)
 	assert.Equal(t, []string{servebench.TCP}, bench.Names(s.workloads))
-	for _, flag := range []string{"-fleet", "-goals", "-peers=none", "-cpu=1", "-budget=1s", "-share=5s", "-o=x", "-workloads=fleet-hot"} {
+	for _, flag := range []string{"-fleet", "-goals", "-peers=none", "-cpu=1", "-budget=1s", "-share=5s", "-workloads=fleet-hot"} {
 		_, err := parse([]string{"-serve", flag})
 		assert.Error(t, err, flag)
 	}

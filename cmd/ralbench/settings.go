@@ -1,10 +1,10 @@
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"runtime"
 	"slices"
@@ -149,48 +149,64 @@ func parse(args []string) (settings, error) {
 	return s, s.complete(given, names, chosen)
 }
 
+// mode is what a kind of run has in place of flags that were not given, and which flags it has not.
+type mode struct {
+	durations, shares [2]time.Duration // the second with -full
+	budget            time.Duration
+	workloads         func(scale float64) []bench.Workload
+	without           map[string]string // why, by flag
+}
+
+var (
+	usual = mode{durations: [2]time.Duration{defaultDuration, fullDuration}, budget: defaultBudget, workloads: bench.All,
+		without: map[string]string{"share": "only fleet mode has shares: give -fleet as well"}}
+	fleets = mode{
+		durations: [2]time.Duration{fleetDuration, fleetFullDuration}, shares: [2]time.Duration{fleetShare, fleetFullShare},
+		budget: fleetBudget, workloads: fleetbench.Workloads,
+		without: map[string]string{
+			"peers": "with -fleet the contenders are always the same; leave one of them out",
+			"goals": "a run of -fleet always shows its goals; leave one of them out",
+		},
+	}
+	servers = mode{durations: [2]time.Duration{serveDuration, serveFullDuration}, workloads: servebench.Workloads, without: map[string]string{
+		"fleet": alone, "goals": alone, "peers": alone, "cpu": alone, "budget": alone, "share": alone,
+	}}
+)
+
+const alone = "a run of -serve has none; leave one of them out"
+
 // complete fills in the flags that were not given.
 func (s *settings) complete(given map[string]bool, names, chosen []string) (err error) {
-	durations, budget, standard := [2]time.Duration{defaultDuration, fullDuration}, defaultBudget, bench.All
-	shares, rounds := [2]time.Duration{}, [2]int{defaultRounds, fullRounds}
-	switch {
-	case s.serve:
-		for _, other := range []string{"fleet", "goals", "peers", "cpu", "budget", "o"} {
-			if given[other] {
-				return fmt.Errorf("flag -%s: a run of -serve has none; leave one of them out", other)
-			}
+	m := usual
+	if s.serve {
+		m = servers
+	} else if s.fleet {
+		m = fleets
+	}
+	for _, flag := range slices.Sorted(maps.Keys(given)) {
+		if why := m.without[flag]; why != "" {
+			return fmt.Errorf("flag -%s: %s", flag, why)
 		}
-		durations, budget, standard = [2]time.Duration{serveDuration, serveFullDuration}, 0, servebench.Workloads
-	case s.fleet && given["peers"]:
-		return errors.New("flag -peers: with -fleet the contenders are always the same; leave one of them out")
-	case s.fleet && s.goals:
-		return errors.New("flag -goals: a run of -fleet always shows its goals; leave one of them out")
-	case s.fleet:
-		durations, budget, standard = [2]time.Duration{fleetDuration, fleetFullDuration}, fleetBudget, fleetbench.Workloads
-		shares = [2]time.Duration{fleetShare, fleetFullShare}
 	}
-	if given["share"] && !s.fleet {
-		return errors.New("flag -share: only fleet mode has shares: give -fleet as well")
-	}
-	full := 0
+	full, rounds := 0, defaultRounds
 	if s.full {
-		full = 1
+		full, rounds = 1, fullRounds
 	}
 	if !given["duration"] {
-		s.duration = durations[full]
+		s.duration = m.durations[full]
 	}
 	if !given["rounds"] {
-		s.rounds = rounds[full]
+		s.rounds = rounds
 	}
 	if !given["share"] {
-		s.share = shares[full]
+		s.share = m.shares[full]
 	}
 	// Rounds that were asked for are not left out.
 	asked := s.full || given["duration"] || given["rounds"]
 	if !asked && !given["budget"] {
-		s.budget = budget
+		s.budget = m.budget
 	}
-	s.workloads = standard(s.scale)
+	s.workloads = m.workloads(s.scale)
 	if s.brief = !asked && !s.fleet && !s.serve; s.brief {
 		s.workloads = bench.Brief(s.workloads)
 	}

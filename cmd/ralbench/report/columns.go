@@ -206,7 +206,7 @@ func (c Column) Value(r bench.Result) (bench.Spread, bool) {
 func (c Column) round(r bench.Result, i int) (float64, bool) {
 	switch {
 	case c.Pass != nil:
-		return c.Pass(r.Rounds[i]), true
+		return c.Pass(r.Rounds[i]), !c.Zero || !r.Outside
 	case c.Latency != nil && i < len(r.LatencyRounds):
 		return float64(c.Latency(r.LatencyRounds[i])), true
 	case c.Memory != nil && i == 0:

@@ -84,6 +84,8 @@ func TestBenchmarksAreOfTheGoFormat(t *testing.T) {
 		Rounds:        []bench.Pass{{Calls: 100, CPU: 5050, Elapsed: time.Microsecond, Bytes: 800, Allocs: 50}, {Calls: 100, CPU: 5000, Elapsed: time.Microsecond}},
 		LatencyRounds: []bench.Latency{{P50: 40, P99: 80, P999: 200}},
 		Memory:        &bench.Memory{BytesPerKey: 77.5, GC: 9, IdleHeap: 1024},
+	}, {
+		Contender: "rald", Outside: true, Rounds: []bench.Pass{{Calls: 100, CPU: 5000, Elapsed: time.Microsecond}}, // its allocations are unknown
 	}}}
 	d := run(w)
 	d.Machine = Machine{OS: "linux", Arch: "amd64", CPU: "a\nb", Go: "go1.25", Commit: "abc"}
@@ -96,6 +98,7 @@ cpu: a b
 Unit ops/s better=higher
 BenchmarkCall/workload=hot-pass/limiter=x.time_Wait-2 100 100000000 ops/s 50.5 ns/op 0.5 allocs/op 8 B/op 40 p50-ns 80 p99-ns 200 p99.9-ns 77.5 B/key 9 GC-ns 1024 idle-B
 BenchmarkCall/workload=hot-pass/limiter=x.time_Wait-2 100 100000000 ops/s 50 ns/op 0 allocs/op 0 B/op
+BenchmarkCall/workload=hot-pass/limiter=rald-2 100 100000000 ops/s 50 ns/op
 `, b.String())
 }
 
