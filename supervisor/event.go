@@ -23,13 +23,14 @@ const (
 	HookFault                   // OnEvent died of Err during the event before
 	ChildFailing                // the child reported Err, the first of a series: see Report
 	ChildRecovered              // the child reported that its work succeeds again
+	Notice                      // no event of a Supervisor: its owner reports Err
 )
 
 // String returns the kind in words.
 func (k Kind) String() string {
 	names := [...]string{"child started", "child exited", "child restarting", "child stopped",
 		"child abandoned", "abandoned child ended", "escalated", "own fault", "hook fault",
-		"child failing", "child recovered"}
+		"child failing", "child recovered", "notice"}
 	if k < 0 || int(k) >= len(names) {
 		return fmt.Sprintf("Kind(%d)", int(k))
 	}
@@ -46,7 +47,7 @@ func (k Kind) String() string {
 type Event struct {
 	Kind       Kind
 	Supervisor string    // Config.Name
-	Child      string    // the child's name; empty for Escalated, OwnFault and HookFault
+	Child      string    // the child's name; empty for Escalated, OwnFault, HookFault and Notice
 	Err        error     // the reason, depending on Kind
 	Time       time.Time // when it happened
 	Missed     int       // the number of events lost before
@@ -69,27 +70,58 @@ func (e Event) String() string {
 }
 
 const (
-	maxPending = 1024        // events that wait for the hook, some 90 KB; see Event
-	hookGrace  = time.Second // a Run's longest wait for the hook
+	maxPending = 1024        // values that wait for a hook, some 90 KB of events; see Event
+	hookGrace  = time.Second // the longest wait of Flush for the hook
 )
 
-// mailbox calls the hook on a goroutine that lives only while events wait. On the supervisor's own
-// goroutine a full pipe behind a logger would hold up restarts.
-type mailbox struct {
-	hook func(Event) // nil: events are dropped
+// Mailbox calls a hook for values, serially and in order, on a goroutine that lives only while
+// values wait. At most 1024 values wait, and further values are lost. Its methods may be called
+// concurrently. A nil Mailbox drops all values.
+type Mailbox[E any] struct {
+	hook func(value E, missed int)
+	died func(value E, reason error)
 
 	mu struct { // a leaf: neither a lock nor user code under it
 		sync.Mutex
-		pending  []Event
+		pending  []letter[E]
 		missed   int
 		draining bool          // a goroutine works on pending
 		idle     chan struct{} // if not nil, to be closed when pending is empty
 	}
 }
 
-// post appends an event. It never blocks and never calls the hook itself.
-func (m *mailbox) post(e Event) {
-	if m.hook == nil {
+type letter[E any] struct {
+	value  E
+	missed int
+}
+
+// NewMailbox returns a Mailbox. missed is the number of values lost before the hook's. A panic or
+// Goexit in the hook ends that call only. Then died, which must not panic, gets the value and the
+// reason, on the goroutine that died.
+func NewMailbox[E any](hook func(value E, missed int), died func(value E, reason error)) *Mailbox[E] {
+	return &Mailbox[E]{hook: hook, died: died}
+}
+
+// NewEventMailbox returns a Mailbox for a hook like Config.OnEvent, nil for nil. On the supervisor's
+// own goroutine a full pipe behind a logger would hold up restarts.
+func NewEventMailbox(hook func(Event)) (m *Mailbox[Event]) {
+	if hook == nil {
+		return nil
+	}
+	m = NewMailbox(func(e Event, missed int) {
+		e.Missed = missed
+		hook(e)
+	}, func(e Event, reason error) {
+		if e.Kind != HookFault { // else a hook that always dies would never be done
+			m.Post(Event{Kind: HookFault, Supervisor: e.Supervisor, Err: reason, Time: time.Now()})
+		}
+	})
+	return m
+}
+
+// Post appends a value. It never blocks and never calls the hook itself.
+func (m *Mailbox[E]) Post(value E) {
+	if m == nil {
 		return
 	}
 	m.mu.Lock()
@@ -98,8 +130,8 @@ func (m *mailbox) post(e Event) {
 		m.mu.missed++
 		return
 	}
-	e.Missed, m.mu.missed = m.mu.missed, 0
-	m.mu.pending = append(m.mu.pending, e)
+	m.mu.pending = append(m.mu.pending, letter[E]{value, m.mu.missed})
+	m.mu.missed = 0
 	if !m.mu.draining {
 		m.mu.draining = true
 		m.drain()
@@ -107,30 +139,28 @@ func (m *mailbox) post(e Event) {
 }
 
 // drain starts the goroutine that calls the hook until nothing is pending. If the hook kills it,
-// another continues with the next event.
-func (m *mailbox) drain() {
-	var at Event
+// another continues with the next value.
+func (m *Mailbox[E]) drain() {
+	var at letter[E]
 	spawn(seam.Seam{}, func() error {
 		for {
 			var ok bool
 			if at, ok = m.next(); !ok {
 				return nil
 			}
-			m.hook(at)
+			m.hook(at.value, at.missed)
 		}
 	}, func(reason error) {
 		if reason == nil {
 			return
 		}
-		if at.Kind != HookFault { // else a hook that always dies would never be done
-			m.post(Event{Kind: HookFault, Supervisor: at.Supervisor, Err: reason, Time: time.Now()})
-		}
+		m.died(at.value, reason)
 		m.drain()
 	})
 }
 
-// next takes the oldest event. If there is none it ends the draining: the caller must return.
-func (m *mailbox) next() (Event, bool) {
+// next takes the oldest value. If there is none it ends the draining: the caller must return.
+func (m *Mailbox[E]) next() (letter[E], bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.mu.pending) == 0 {
@@ -140,23 +170,28 @@ func (m *mailbox) next() (Event, bool) {
 			close(m.mu.idle)
 			m.mu.idle = nil
 		}
-		return Event{}, false
+		return letter[E]{}, false
 	}
-	e := m.mu.pending[0]
-	m.mu.pending[0] = Event{}
+	first := m.mu.pending[0]
+	m.mu.pending[0] = letter[E]{}
 	m.mu.pending = m.mu.pending[1:]
-	return e, true
+	return first, true
 }
 
-// flush waits until the hook has seen every event, but no longer than hookGrace.
-func (m *mailbox) flush() {
+// Flush waits until the hook has seen every value, but no longer than a second.
+func (m *Mailbox[E]) Flush() {
+	if m == nil {
+		return
+	}
 	m.mu.Lock()
 	if !m.mu.draining {
 		m.mu.Unlock()
 		return
 	}
-	idle := make(chan struct{})
-	m.mu.idle = idle
+	if m.mu.idle == nil {
+		m.mu.idle = make(chan struct{})
+	}
+	idle := m.mu.idle
 	m.mu.Unlock()
 
 	limit := time.NewTimer(hookGrace)

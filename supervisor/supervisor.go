@@ -15,7 +15,7 @@ type Supervisor struct {
 	cfg      Config
 	children []Child
 	restarts atomic.Uint64
-	events   mailbox
+	events   *Mailbox[Event]
 
 	mu struct { // locked before events.mu; no user code runs under it
 		sync.Mutex
@@ -35,7 +35,7 @@ func New(cfg Config, children ...Child) (*Supervisor, error) {
 	for i, c := range s.children {
 		s.children[i] = c.withDefaults()
 	}
-	s.events.hook = cfg.OnEvent
+	s.events = NewEventMailbox(cfg.OnEvent)
 	s.mu.failing = make([]bool, len(children))
 	return s, nil
 }
@@ -69,7 +69,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			break
 		}
 	}
-	s.events.flush()
+	s.events.Flush()
 	return r.verdict
 }
 
@@ -96,5 +96,5 @@ func (s *Supervisor) Abandoned() int {
 }
 
 func (s *Supervisor) post(kind Kind, child string, err error) {
-	s.events.post(Event{Kind: kind, Supervisor: s.cfg.Name, Child: child, Err: err, Time: time.Now()})
+	s.events.Post(Event{Kind: kind, Supervisor: s.cfg.Name, Child: child, Err: err, Time: time.Now()})
 }
