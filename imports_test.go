@@ -42,6 +42,7 @@ var mayImport = []struct {
 	{"internal/core/waitline", []string{"internal/core/seam", "github.com/puzpuzpuz/xsync/v3"}},
 	{"policy", []string{"internal/core/shape", "internal/core/whole"}},
 	{"internal/testkit/policies", []string{"policy"}},
+	{"internal/core/warn", []string{"internal/core/shape", "policy"}},
 	{"internal/core/underway", []string{"internal/core/seam", "policy"}},
 	{"internal/core/penalty", []string{"policy"}},
 	{"internal/core/decide", []string{"policy", "internal/core/shape"}},
@@ -57,8 +58,8 @@ var mayImport = []struct {
 	{"table", []string{"internal/core/seam", "internal/core/shape", "policy", "github.com/google/btree"}},
 	// The janitor passes on instants, a type of policy.
 	{"janitor", []string{"internal/core/seam", "policy", "table", "cmdqueue"}},
-	{"cell", []string{"internal/core/seam", "internal/core/waitline", "internal/core/underway", "internal/core/decide", "internal/core/shape", "internal/core/frequent", "policy", "table", "cmdqueue"}},
-	{"engine", []string{"internal/core/clock", "internal/core/escape", "internal/core/seam", "internal/core/shape", "policy", "internal/core/decide", "internal/core/statefile", "internal/core/keycodec", "internal/core/penalty", "internal/core/underway", "cmdqueue", "supervisor", "table", "janitor", "internal/core/waitline", "internal/adapter/binding", "cell", "limits"}},
+	{"cell", []string{"internal/core/seam", "internal/core/waitline", "internal/core/underway", "internal/core/decide", "internal/core/shape", "internal/core/frequent", "internal/core/warn", "policy", "table", "cmdqueue"}},
+	{"engine", []string{"internal/core/warn", "internal/core/clock", "internal/core/escape", "internal/core/seam", "internal/core/shape", "policy", "internal/core/decide", "internal/core/statefile", "internal/core/keycodec", "internal/core/penalty", "internal/core/underway", "cmdqueue", "supervisor", "table", "janitor", "internal/core/waitline", "internal/adapter/binding", "cell", "limits"}},
 	{"single", []string{"internal/core/clock", "internal/core/shape", "internal/core/waitline", "internal/core/underway", "internal/core/decide", "policy", "limits"}},
 	{"observe/metrics", []string{"internal/core/shape", "limits", "engine", "single"}},
 	{"internal/testkit/metricspage", []string{"observe/metrics", "github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"}},

@@ -26,7 +26,8 @@ type Cell[K comparable] struct {
 	epoch   time.Time    // the time of the instant first, unless there is a clock
 	first   policy.Instant
 	clock   func() policy.Instant
-	guarded bool // keys may be impossible to hash
+	guarded bool       // keys may be impossible to hash
+	warns   *warner[K] // nil without Options.WarnAt
 
 	policyFor     func(K) policy.Policy
 	anchor        func(policy.Policy) policy.Policy // nil if limits need none
@@ -83,6 +84,9 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 		done:          make(chan struct{}),
 	}
 	c.underway.MaxKeys = o.MaxKeys
+	if len(o.WarnAt) > 0 {
+		c.warns = &warner[K]{shares: o.WarnAt, hook: o.OnWarn}
+	}
 	c.startRefused(o.RefusedKeys)
 	if o.PolicyFor != nil && o.Anchor != nil {
 		c.policyFor = func(key K) policy.Policy { return o.Anchor(o.PolicyFor(key)) }
@@ -104,6 +108,11 @@ func (c *Cell[K]) Choke(key K) bool {
 	if c.guarded || limit != nil && choker == nil {
 		var d policy.Decision
 		c.TakeWith(limit, key, 1, &d)
+		return d.Allowed
+	}
+	if c.warns != nil && limit == nil && !c.warns.levels(c.view.Terms()).ByWord() {
+		var d policy.Decision
+		c.ask(key, 1, false, &d)
 		return d.Allowed
 	}
 	// take for one unit, with hash, now and View.Read written out: sharing takeEntry's loop cost 4
@@ -151,6 +160,9 @@ func (c *Cell[K]) Choke(key K) bool {
 			taken := e.Advance(word, next|terms.EpochBit)
 			if taken {
 				c.tally.CountAdmitted()
+				if c.warns != nil && c.warns.levels(terms).MayPass(next, now) {
+					c.warnByWord(key, terms, state, next, now)
+				}
 				return true
 			}
 		}
@@ -162,9 +174,10 @@ func (c *Cell[K]) Choke(key K) bool {
 }
 
 // chokerOf returns the fast path of a limit other than the cell's own. It is nil if the limit is of
-// another family, or delays calls, since turns under another limit leave a mark.
+// another family, or delays calls, since turns under another limit leave a mark. It is also nil if
+// keys are warned of, by the Decision.
 func (c *Cell[K]) chokerOf(limit policy.Policy) policy.Choker {
-	if limit == nil || limit.Delays() || !c.view.Terms().ReadsWordsOf(limit) {
+	if limit == nil || c.warns != nil || limit.Delays() || !c.view.Terms().ReadsWordsOf(limit) {
 		return nil
 	}
 	choker, _ := limit.(policy.Choker)
@@ -216,6 +229,11 @@ func (c *Cell[K]) ask(key K, n int64, look bool, d *policy.Decision) Basis {
 			}
 			if e.Advance(word, next|terms.EpochBit) {
 				c.tally.CountAdmitted()
+				if c.warns != nil {
+					if passed := c.warns.passed(terms, nil, state, now, n, d); passed != 0 {
+						c.warn(key, passed, d)
+					}
+				}
 				return Basis{}
 			}
 		}

@@ -24,7 +24,8 @@ func (c *Cell[K]) Refund(key K, n int64, d *policy.Decision) { c.RefundWith(nil,
 func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64, d *policy.Decision) {
 	limit = c.orChosen(limit, key)
 	if n < 0 {
-		c.take(key, &request{n: n, limit: limit, charge: true}, d, nil)
+		basis := c.take(key, &request{n: n, limit: limit, charge: true}, d, nil)
+		c.warn(key, basis.passed, d)
 		return
 	}
 	for {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cmdqueue"
+	"github.com/ral-limiter/ral/internal/core/warn"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -25,7 +26,7 @@ type Refusals struct {
 }
 
 // Options configure a cell. The engine has checked them. All are required except PolicyFor, Anchor,
-// OnMisfit, RefuseUnavailable, Refusals, RefusedKeys and Clock.
+// OnMisfit, RefuseUnavailable, Refusals, RefusedKeys, WarnAt, OnWarn and Clock.
 type Options[K comparable] struct {
 	View      table.View[K]
 	PolicyFor func(K) policy.Policy
@@ -53,6 +54,11 @@ type Options[K comparable] struct {
 	Refusals *Refusals
 
 	RefusedKeys bool // for RefusedMost
+
+	// WarnAt has the used shares of a limit at which OnWarn is called, on the goroutine of the call.
+	// OnWarn must not block.
+	WarnAt warn.Shares
+	OnWarn func(key K, share float64, d policy.Decision)
 
 	// Epoch is the time of the instant First, with a monotonic reading. First is at least 1.
 	Epoch time.Time

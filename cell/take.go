@@ -5,6 +5,7 @@ import (
 
 	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/internal/core/underway"
+	"github.com/ral-limiter/ral/internal/core/warn"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -36,7 +37,8 @@ type outcome struct {
 // Basis says why an answer rests on more than the key's word. Zero means that it does not.
 type Basis struct {
 	missing missing
-	lost    bool // nothing can be recorded for the key, now or later
+	lost    bool     // nothing can be recorded for the key, now or later
+	passed  warn.Set // the shares of the limit that the call passed, to be warned of if it is allowed
 }
 
 // missing is the reason for an answer without the key's word, or for the end of a wait.
@@ -231,7 +233,10 @@ func (c *Cell[K]) takeEntry(
 				r.entry, r.epoch, r.before, r.after = e, terms.Epoch, state|terms.EpochBit, after
 				r.at, r.returned = now, returned
 			}
-			return Basis{}, true
+			if c.warns != nil {
+				b.passed = c.warns.passed(terms, q.limit, state, now, q.n, d)
+			}
+			return b, true
 		}
 		// Another call was faster. Decide again, at the same instant.
 	}
@@ -265,6 +270,7 @@ func (c *Cell[K]) Tally() *Tally { return &c.tally }
 type Due struct {
 	weight uint64 // of a sampled refusal; 0 if it is not
 	punish bool
+	passed warn.Set
 }
 
 // CountOnly is Count for callers without key and decision. Unless due is zero, call Finish next.
@@ -275,7 +281,7 @@ func (c *Cell[K]) CountOnly(allowed bool, b Basis) (due Due) {
 		if b.missing != 0 {
 			c.admittedBy[b.missing].Add(1)
 		}
-		return Due{}
+		return Due{passed: b.passed}
 	case b.missing == 0:
 		mine := c.tally.mine()
 		if number, mayBe := mine.refuse(); mayBe {
@@ -292,7 +298,11 @@ func (c *Cell[K]) CountOnly(allowed bool, b Basis) (due Due) {
 	return due
 }
 
+// Finish does the work left for an answer d.
 func (c *Cell[K]) Finish(key K, d *policy.Decision, due Due) {
+	if due.passed != 0 {
+		c.warn(key, due.passed, d)
+	}
 	if due.weight != 0 {
 		c.addRefusal(key, due.weight)
 	}

@@ -18,7 +18,7 @@ func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
 	if n != 0 {
 		due := c.CountOnly(err == nil, basis)
 		due.punish = due.punish && !errors.Is(err, ErrNever)
-		c.Finish(key, &policy.Decision{}, due)
+		c.Finish(key, &d, due)
 	}
 	return err
 }

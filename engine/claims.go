@@ -131,6 +131,7 @@ type claimer struct {
 	id    uint64 // orders engines
 	time  *timeSource
 	tally *cell.Tally
+	warns bool // see Config.WarnAt
 }
 
 // anyEngine has the methods of a claimer by the type of the keys, which are in the engine's own
@@ -153,6 +154,9 @@ type anyEngine interface {
 	// decision afterwards: a counted refusal may block the key.
 	countOne(allowed bool, basis cell.Basis) (due cell.Due)
 	finishOne(key anyKey, d policy.Decision, due cell.Due) policy.Decision
+
+	// offerBasis returns the basis of the answer of an accepted offer.
+	offerBasis(cell.Offer) cell.Basis
 
 	explainKey(key anyKey, n int64) limits.Explanation
 
@@ -206,6 +210,8 @@ func (e *Engine[K]) keep(o cell.Offer, r cell.Remembered, n, used int64) {
 	h := e.cell.Held(&o, r, n)
 	h.Keep(used)
 }
+
+func (e *Engine[K]) offerBasis(o cell.Offer) cell.Basis { return e.cell.OfferBasis(&o) }
 
 func (e *Engine[K]) probeKey(packed anyKey, n int64) (d policy.Decision, basis cell.Basis, atOnce int64) {
 	key := unpack[K](e.form, packed)
@@ -280,6 +286,7 @@ func (noEngine) known(anyKey, uint64, policy.Instant) (*table.Level, *table.Term
 }
 func (noEngine) accept(cell.Offer, uint64, int64) (r cell.Remembered, ok bool) { return r, false }
 func (noEngine) keep(cell.Offer, cell.Remembered, int64, int64)                {}
+func (noEngine) offerBasis(cell.Offer) (b cell.Basis)                          { return b }
 func (noEngine) probeKey(anyKey, int64) (policy.Decision, cell.Basis, int64) {
 	return policy.Decision{RetryAfter: policy.Never}, cell.Basis{}, 0
 }

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/internal/core/clock"
 	"github.com/ral-limiter/ral/internal/core/seam"
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/core/warn"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/supervisor"
 )
@@ -142,9 +144,9 @@ type Config struct {
 	// State keeps the keys in a file, over restarts. The default keeps none.
 	State State
 
-	// OnEvent receives starts, panics and restarts, and the beginning and end of failing saves
-	// (supervisor.ChildFailing, ChildRecovered). It runs on its own goroutine, one event after the
-	// other, a little later. An event has the engine's Name, with "/blocks" added for the
+	// OnEvent receives starts, panics and restarts, the beginning and end of failing saves
+	// (supervisor.ChildFailing, ChildRecovered), and warnings (see WarnAt). It runs on its own
+	// goroutine, one event after the other, a little later. An event has the engine's Name, with "/blocks" added for the
 	// goroutines of blocked keys, and the Child "writer", "janitor", "saver" or "census". Close
 	// waits up to a second for OnEvent, so it should not call Close itself.
 	//
@@ -156,6 +158,12 @@ type Config struct {
 	// of another family than Policy. Log it: such a limit refuses every call. It delays the call on
 	// its goroutine, and must not panic.
 	OnMisfit func(limit policy.Policy)
+
+	// WarnAt has the shares of a key's limit, such as 0.8 and 0.95, at which a key is warned of: see
+	// OnWarn, LatestWarnings and Stats.Warnings. Each is above 0 and below 1 and above the one
+	// before; at most 8. The default warns of none, at no cost. OnEvent receives each warning as a
+	// supervisor.Notice, with a hash of the key that cannot be computed outside of this process.
+	WarnAt []float64
 
 	fault   func(point string) // called at named points, for tests to panic there
 	seam    seam.Seam
@@ -194,6 +202,7 @@ func (c Config) withDefaults() Config {
 	orInt(&c.Restarts, defaultRestarts)
 	c.Penalty = c.Penalty.withDefaults()
 	c.State = c.State.withDefaults()
+	c.WarnAt = slices.Clone(c.WarnAt)
 	return c
 }
 
@@ -240,6 +249,9 @@ func (c Config) validate() error {
 		return bad("RestartPeriod", c.RestartPeriod, "a positive duration, or 0 for 10s")
 	}
 	if err := c.penaltyFault(); err != nil {
+		return err
+	}
+	if err := warn.Shares(c.WarnAt).Check("engine.Config", "WarnAt"); err != nil {
 		return err
 	}
 	return c.stateFault()

@@ -46,6 +46,7 @@ type Engine[K comparable] struct {
 	codec  keycodec.Codec[K] // nil: by the type of the keys
 	keeper *keeper           // nil without Config.State.Path
 	census *census[K]
+	warned *warnings[K] // nil without Config.WarnAt
 
 	// blocks is nil until the first block, unless there is a Penalty or a state with blocks.
 	// blocking guards its start.
@@ -99,6 +100,9 @@ func prepare[K comparable](config Config, more []Option[K]) (o options[K], err e
 	}
 	if o.policyForSet && o.policyFor == nil {
 		return o, &policy.FieldError{Of: "engine.PolicyFor", Field: "choose", Value: "nil", Want: "a function"}
+	}
+	if err := o.warnFault(config); err != nil {
+		return o, err
 	}
 	if c, own := o.codec.(*codec[K]); own && (c.name == "" || c.encode == nil || c.decode == nil) {
 		return o, &policy.FieldError{Of: "engine.KeyCodec", Field: "name, encode, decode", Value: fmt.Sprintf("%.80q", c.name), Want: "a name and two functions"}
@@ -161,6 +165,7 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 	if s := config.seam.Scheduler; s != nil && config.source == nil {
 		s.Built(e.table, e.queue)
 	}
+	e.warned = newWarnings(config, o.onWarn)
 	e.cell, e.control = cell.New(cell.Options[K]{
 		View:              e.table.View(),
 		PolicyFor:         o.policyFor,
@@ -181,9 +186,11 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		First:             e.time.first,
 		Clock:             e.time.now,
 		Writing:           e.writing,
+		WarnAt:            config.WarnAt,
+		OnWarn:            e.warned.add,
 	})
 
-	e.claimer = claimer{e, e.cell.ID(), &e.time, e.cell.Tally()}
+	e.claimer = claimer{e, e.cell.ID(), &e.time, e.cell.Tally(), e.cell.Warns()}
 
 	var err error
 	supervised := supervisor.Config{
@@ -293,6 +300,7 @@ func (e *Engine[K]) Close() error {
 		e.control.Close()
 		e.stopRunning()
 		e.stopBlocks()
+		e.warned.flush()
 		if e.keeper != nil {
 			e.closeErr = e.keeper.close(e.saveLast)
 		}

@@ -56,6 +56,28 @@ func ExamplePolicyFor() {
 	// true false
 }
 
+// Customers are told when most of their calls are used.
+func ExampleOnWarn() {
+	told := make(chan string, 2)
+	limiter, _ := engine.New(engine.Config{
+		Policy: policy.Must(policy.FixedWindow(1000, 24*time.Hour)),
+		WarnAt: []float64{0.8, 0.95},
+	}, engine.OnWarn(func(w engine.Warning[string]) {
+		told <- fmt.Sprintf("%s has passed %.0f%%: %d of %d left", w.Key, 100*w.Share, w.Decision.Remaining, w.Decision.Limit)
+	}))
+	defer limiter.Close()
+
+	for range 900 {
+		limiter.Choke("alice")
+	}
+	fmt.Println(<-told)
+	limiter.Take("alice", 99)
+	fmt.Println(<-told)
+	// Output:
+	// alice has passed 80%: 200 of 1000 left
+	// alice has passed 95%: 1 of 1000 left
+}
+
 // A customer uses up the small plan and buys the large one. The 10 calls count, and 990 remain.
 func ExampleEngine_ChangeLimit() {
 	small := policy.Must(policy.Funnel(10, 10, time.Hour))

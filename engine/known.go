@@ -111,6 +111,7 @@ func (c *knownCall) takeRest(done int, claims []Claim, o *Outcome) Outcome {
 	for _, i := range c.order[:done] {
 		k, h := &rest.keys[i], o.known[i]
 		k.decision, k.atOnce, k.held, k.taken = o.Decisions[i], c.atOnce[i], &h, true
+		k.basis = claims[i].of.offerBasis(h.offer)
 	}
 	return rest.outcome(rest.take(done))
 }
@@ -122,6 +123,8 @@ func (c *knownCall) countAnswers(claims []Claim, o *Outcome) {
 	for i := range claims {
 		claim, d := &claims[i], &o.Decisions[i]
 		switch {
+		case o.Allowed && claim.of.warns:
+			*d = claimedKey{of: claim.of, key: claim.key}.count(*d, claim.of.offerBasis(*escape.Hide(&o.known[i].offer)))
 		case o.Allowed:
 			claim.of.tally.CountAdmitted()
 		case d.Allowed:

@@ -12,6 +12,8 @@ type options[K comparable] struct {
 	policyFor    func(K) policy.Policy
 	policyForSet bool
 	codec        keycodec.Codec[K] // nil: by the type
+	onWarn       func(Warning[K])
+	onWarnSet    bool
 }
 
 // PolicyFor gives different limits to different keys: every call asks choose for the limit of its

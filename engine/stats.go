@@ -56,6 +56,9 @@ type Stats struct {
 	// Unpunished counts refusals that did not count towards a Penalty, for want of room or writer.
 	Unpunished uint64
 
+	// Warnings counts warnings of keys that passed a share of Config.WarnAt.
+	Warnings uint64
+
 	Keys    int // in the table now, at most MaxKeys
 	MaxKeys int // Config.MaxKeys, or its default
 	// KeysByUse counts the keys by use of their limit, some time ago.
@@ -146,6 +149,7 @@ func (e *Engine[K]) Stats() Stats {
 		Waiting:            answers.Waiting,
 		Waits:              answers.Waits,
 		WaitTime:           answers.WaitTime,
+		Warnings:           e.warned.count(),
 		Keys:               e.Len(),
 		MaxKeys:            e.config.MaxKeys,
 		KeysByUse:          e.census.counted(),

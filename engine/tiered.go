@@ -162,7 +162,7 @@ func (c *tieredCall[K]) take(decisions *[fewClaims]policy.Decision) (allowed, de
 	for i, e := range engines {
 		switch {
 		case allowed:
-			e.cell.Tally().CountAdmitted()
+			e.cell.CountOffer(c.key, &c.offers[i])
 		case !c.refuses[i]:
 		case decisions == nil:
 			e.cell.Count(c.key, &policy.Decision{}, cell.Basis{})
@@ -188,6 +188,7 @@ func (c *tieredCall[K]) takeRest(decisions *[fewClaims]policy.Decision) (all pol
 			k.decision = decisions[i]
 		}
 		k.held, k.taken = e.cell.Held(&c.offers[i], cell.Remembered{}, c.n), true
+		k.basis = e.cell.OfferBasis(&c.offers[i])
 	}
 	all.Allowed, recorded = m.take(c.taken), true
 	m.countAnswers(all.Allowed)

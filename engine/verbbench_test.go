@@ -98,3 +98,42 @@ func benchHot(b *testing.B, limit policy.Policy, call func(e *Engine[string], ke
 		call(e, "client-1")
 	}
 }
+
+// BenchmarkWarnings measures a call on a known key without warnings, with them on a key that is far
+// from its limit, and on one that hovers above a share.
+func BenchmarkWarnings(b *testing.B) {
+	const many = 1_000_000
+	for _, limit := range []struct {
+		name   string
+		policy policy.Policy
+		low    float64 // a share that the calls pass at once
+	}{
+		{"funnel", funnel(1<<40, 1<<20, time.Second), 1e-9},
+		{"window", policy.Must(policy.FixedWindow(many, time.Millisecond)), 1e-4},
+		{"sliding", policy.Must(policy.SlidingWindow(30*many, 24*time.Hour)), 1e-6},
+		{"at most", policy.Must(policy.AtMost(many, 24*time.Hour)), 1e-5},
+		{"bursty", policy.Must(policy.Bursty(many, time.Millisecond, many)), 1e-4},
+	} {
+		for _, c := range []struct {
+			name string
+			at   []float64
+		}{{"none", nil}, {"far", []float64{0.8, 0.95}}, {"near", []float64{limit.low, 0.95}}} {
+			e, err := New[string](Config{Policy: limit.policy, WarnAt: c.at})
+			if err != nil {
+				b.Fatal(err)
+			}
+			e.Choke("key")
+			settled(b, e)
+			for name, call := range map[string]func(){"Choke": func() { e.Choke("key") }, "Take": func() { e.Take("key", 1) }} {
+				b.Run(limit.name+"/"+name+"/"+c.name, func(b *testing.B) {
+					for range b.N {
+						call()
+					}
+				})
+			}
+			if err := e.Close(); err != nil {
+				b.Error(err)
+			}
+		}
+	}
+}

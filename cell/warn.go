@@ -1,0 +1,111 @@
+package cell
+
+import (
+	"sync/atomic"
+
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/core/warn"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
+)
+
+// warner warns of keys that pass a share of their limit. A call passes a share if more of the limit
+// remained before it. So most calls of a key make one comparison, and do not ask the table.
+type warner[K comparable] struct {
+	shares warn.Shares
+	hook   func(key K, share float64, d policy.Decision)
+	own    atomic.Pointer[ownLevels]
+	table  warn.Table
+}
+
+// ownLevels are the levels of the cell's own limit under the terms.
+type ownLevels struct {
+	terms *table.Terms
+	most  int64 // can remain
+	warn.Levels
+}
+
+func (w *warner[K]) levels(terms *table.Terms) *ownLevels {
+	if l := w.own.Load(); l != nil && l.terms == terms {
+		return l
+	}
+	return w.renew(terms)
+}
+
+func (w *warner[K]) renew(terms *table.Terms) *ownLevels {
+	most := shape.AtOnce(terms.Policy)
+	l := &ownLevels{terms: terms, most: most, Levels: warn.NewLevels(w.shares, terms.Policy, most)}
+	w.own.Store(l)
+	return l
+}
+
+// passed returns the shares that a take of n units from state at now passed, by its decision. limit is the
+// call's; nil means the cell's own.
+func (w *warner[K]) passed(
+	terms *table.Terms, limit policy.Policy, state uint64, now policy.Instant, n int64, d *policy.Decision,
+) warn.Set {
+	var most int64
+	if limit == nil {
+		own := w.levels(terms)
+		if d.Remaining > own.Bounds[0] || terms.OnCredit == nil && n > 0 && !own.MayHavePassed(d.Remaining, n) {
+			return 0
+		}
+		limit, most = terms.Policy, own.most
+	} else if most = shape.AtOnce(limit); d.Remaining > w.shares.First(most) {
+		return 0
+	}
+	_, before := limit.Take(state, now, 0, 0)
+	return w.shares.Passed(most, before.Remaining, d.Remaining)
+}
+
+// warnByWord warns of the shares that a take of one unit passed which led from state to next.
+func (c *Cell[K]) warnByWord(key K, terms *table.Terms, state, next uint64, now policy.Instant) {
+	var d policy.Decision
+	terms.Take(next, now, 0, 0, &d)
+	if passed := c.warns.passed(terms, nil, state, now, 1, &d); passed != 0 {
+		c.warn(key, passed, &d)
+	}
+}
+
+// warn calls the hook for each share that a call passed, unless it was called for that share since
+// the key was last unused. d is the call's decision. A warning counts until all units that count
+// after it are gone. Another policy of the cell begins anew.
+func (c *Cell[K]) warn(key K, passed warn.Set, d *policy.Decision) {
+	if passed == 0 {
+		return
+	}
+	hash, _ := c.hash(key) // only a key with a hash is recorded
+	hash += c.view.Terms().Epoch * 0xd6e8feb86659fd93
+	now := int64(c.now())
+	for i, share := range c.warns.shares {
+		if passed&(1<<i) != 0 && c.warns.table.First(hash, i, now, now+int64(d.ResetAfter)) {
+			c.warns.hook(key, share, *d)
+		}
+	}
+}
+
+// Warns reports whether the cell warns of keys.
+func (c *Cell[K]) Warns() bool { return c.warns != nil }
+
+// OfferBasis returns the basis of the answer of an accepted Offer.
+func (c *Cell[K]) OfferBasis(o *Offer) (b Basis) {
+	if c.warns == nil {
+		return b
+	}
+	if next := o.After &^ o.Terms.EpochBit; !c.warns.levels(o.Terms).Below(next, o.At) {
+		var d policy.Decision
+		o.Terms.Take(next, o.At, 0, 0, &d)
+		b.passed = c.warns.passed(o.Terms, nil, o.Before&^o.Terms.EpochBit, o.At, 0, &d)
+	}
+	return b
+}
+
+// CountOffer counts the call of an accepted Offer.
+func (c *Cell[K]) CountOffer(key K, o *Offer) {
+	c.tally.CountAdmitted()
+	if b := c.OfferBasis(o); b.passed != 0 {
+		var d policy.Decision
+		o.Terms.Take(o.After&^o.Terms.EpochBit, o.At, 0, 0, &d)
+		c.warn(key, b.passed, &d)
+	}
+}

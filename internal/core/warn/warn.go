@@ -1,0 +1,156 @@
+// Package warn finds the calls that bring a key to a share of its limit, and remembers which keys
+// have been warned of. It knows no key, only hashes.
+package warn
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// MaxShares is the number of shares that a limiter can have.
+const MaxShares = 8
+
+// Shares are the used shares of a limit at which a key is warned of, in increasing order. The zero
+// Shares warn of none.
+type Shares []float64
+
+// Check returns a *policy.FieldError unless the shares are valid.
+func (s Shares) Check(owner, field string) error {
+	before := 0.0
+	for i, share := range s {
+		if !(share > before && share < 1) { // also for NaN
+			return &policy.FieldError{
+				Of: owner, Field: fmt.Sprintf("%s[%d]", field, i), Value: share,
+				Want: "a share above 0 and below 1, such as 0.8, each above the one before",
+			}
+		}
+		before = share
+	}
+	if len(s) > MaxShares {
+		return &policy.FieldError{Of: owner, Field: field, Value: len(s), Want: fmt.Sprintf("at most %d shares", MaxShares)}
+	}
+	return nil
+}
+
+// left returns the largest number of units that remain once the share is used, of most units. It
+// is below most, so that a take is needed to reach it.
+func left(share float64, most int64) int64 {
+	const inexact = 1e-12 // the product of 0.07 and 100 is slightly above 7
+	return most - min(max(int64(math.Ceil(share*float64(most)*(1-inexact))), 1), most)
+}
+
+// First returns the largest number of units that remain once the first share is used, of most units.
+func (s Shares) First(most int64) int64 { return left(s[0], most) }
+
+// Set is a set of shares. Bit i stands for Shares[i].
+type Set uint8
+
+// Passed returns the shares that a call passed: more units remained before it, and not after it.
+func (s Shares) Passed(most, before, after int64) (passed Set) {
+	for i, share := range s {
+		if bound := left(share, most); after <= bound && bound < before {
+			passed |= 1 << i
+		}
+	}
+	return passed
+}
+
+// Levels tell by the word alone whether a take of one unit may pass a share of a limit. Call
+// NewLevels to make them. They never change.
+type Levels struct {
+	// Bounds has, for each share, the largest number of units that remain once it is used.
+	Bounds []int64
+
+	// The used units of a word at an instant are (word - scale*now) & mask, in units of step.
+	scale, mask, step uint64
+	lows              []uint64 // for each share, the highest use below it
+	low               uint64   // lows[0], or 0 with a shift
+	byWord            bool
+
+	// shift is the width of each of two counts in the word, whose sum is at least the used units. It
+	// is 0 if the used units are exact. mask is then of bits that are 0 in low counts.
+	shift uint
+}
+
+// NewLevels returns the levels of a limit, of most units that can remain.
+func NewLevels(s Shares, limit policy.Policy, most int64) (l Levels) {
+	for _, share := range s {
+		l.Bounds = append(l.Bounds, left(share, most))
+	}
+	shaped, _ := limit.(shape.Shaped)
+	if shaped == nil {
+		return l
+	}
+	f := shaped.Shape()
+	switch f.Kind {
+	case shape.Funnel, shape.Queue, shape.Bursty:
+		l.scale, l.mask, l.step = 16, math.MaxUint64, f.Interval
+	case shape.FixedWindow, shape.AlignedWindow:
+		l.mask, l.step = 1<<f.Bits-1, 1
+	case shape.SlidingWindow:
+		l.shift = f.Bits
+	default:
+		return l
+	}
+	l.byWord = true
+	for _, bound := range l.Bounds {
+		low := uint64(most-bound) - 1 // of counts
+		switch f.Kind {
+		case shape.Funnel: // floor((Depth - used) / Interval) remain
+			low = f.Depth - uint64(bound+1)*f.Interval
+		case shape.Queue, shape.Bursty: // and one more
+			low = f.Depth - uint64(bound)*f.Interval
+		}
+		l.lows = append(l.lows, low)
+	}
+	l.low = l.lows[0]
+	if l.shift > 0 {
+		full := uint64(1)<<l.shift - 1
+		high := full &^ (1<<(max(bits.Len64(l.low+1), 2)-2) - 1) // two counts without these bits add up to low at most
+		l.mask, l.low = high<<l.shift|high, 0
+	}
+	return l
+}
+
+// ByWord reports whether Below and MayPass know the limit.
+func (l *Levels) ByWord() bool { return l.byWord }
+
+// Below reports whether a key with that word has certainly not used the first share.
+func (l *Levels) Below(word uint64, now policy.Instant) bool {
+	return (word-uint64(now)*l.scale)&l.mask <= l.low && l.byWord
+}
+
+// MayPass reports whether a take of one unit that left the word at now may have passed a share. It
+// misses none while time goes on for the limit.
+func (l *Levels) MayPass(word uint64, now policy.Instant) bool {
+	used := (word - uint64(now)*l.scale) & l.mask
+	return used > l.low && l.passes(word, used)
+}
+
+func (l *Levels) passes(word, used uint64) bool {
+	if l.shift > 0 {
+		full := uint64(1)<<l.shift - 1
+		return word&full+word>>l.shift&full > l.lows[0]
+	}
+	for _, low := range l.lows {
+		if used-low-1 < l.step { // false below low, too, by wrapping round
+			return true
+		}
+	}
+	return false
+}
+
+// MayHavePassed reports whether a take of n units may have passed a share, if so many remain after
+// it. It is for limits of which a take leaves n units less.
+func (l *Levels) MayHavePassed(after, n int64) bool {
+	for _, bound := range l.Bounds {
+		if uint64(bound-after) < uint64(n) {
+			return true
+		}
+	}
+	return false
+}
