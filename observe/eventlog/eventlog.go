@@ -113,10 +113,11 @@ func (l *level) may(now policy.Instant) (left uint64, after time.Duration) {
 
 // Engine writes an event of an engine, for engine.Config.OnEvent. Errors are an engine that gives
 // up its goroutines, a goroutine that does not end, and saves when they begin to fail; their
-// recovery is Info. A restart is a warning. Every start and end is Debug. The newest record about
-// saves is always written in the end: see [Log.State].
+// recovery is Info. A restart, and a key that passes a share of engine.Config.WarnAt, is a warning.
+// Every start and end is Debug. The newest record about saves is always written in the end: see
+// [Log.State].
 func (l *Log) Engine(e engine.Event) {
-	at, text := slog.LevelDebug, "ral: "+e.Kind.String()
+	at, text, reason := slog.LevelDebug, "ral: "+e.Kind.String(), "error"
 	isState := false
 	switch e.Kind {
 	case supervisor.ChildFailing:
@@ -137,6 +138,8 @@ func (l *Log) Engine(e engine.Event) {
 		at, text = slog.LevelError, "ral: a goroutine of the limiter does not end"
 	case supervisor.OwnFault, supervisor.HookFault:
 		at = slog.LevelError
+	case supervisor.Notice:
+		at, text, reason = slog.LevelWarn, "ral: a key has passed a share of its limit", "warning"
 	case supervisor.AbandonedEnded:
 		at = slog.LevelInfo
 	}
@@ -145,7 +148,7 @@ func (l *Log) Engine(e engine.Event) {
 		attributes = append(attributes, slog.String("goroutine", e.Child))
 	}
 	if e.Err != nil {
-		attributes = append(attributes, slog.String("error", e.Err.Error()))
+		attributes = append(attributes, slog.String(reason, e.Err.Error()))
 	}
 	if e.Missed > 0 {
 		attributes = append(attributes, slog.Int("missed", e.Missed))

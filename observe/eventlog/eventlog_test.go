@@ -57,6 +57,8 @@ func TestEventsAreWrittenByTheirMeaning(t *testing.T) {
 		{engine.Event{Kind: supervisor.ChildRecovered, Child: "keeper"},
 			`level=INFO msg="ral: the work of a goroutine of the limiter succeeds again" limit=api goroutine=keeper`},
 		{engine.Event{Kind: supervisor.OwnFault, Err: died}, `level=ERROR msg="ral: own fault" limit=api error="it died"`},
+		{engine.Event{Kind: supervisor.Notice, Err: errors.New("key 0a has passed 80% of its limit, 20 of 100 left")},
+			`level=WARN msg="ral: a key has passed a share of its limit" limit=api warning="key 0a has passed 80% of its limit, 20 of 100 left"`},
 		{engine.Event{Kind: supervisor.HookFault, Err: died}, `level=ERROR msg="ral: hook fault" limit=api error="it died"`},
 	} {
 		c.event.Supervisor = "api"

@@ -190,7 +190,7 @@ func TestHugeAndMalformedRequests(t *testing.T) {
 		{"keys?limit=api&by=owed&n=ten", 400, "want 1 to 200"},
 		{"keys?limit=api&by=owed&n=1&n=2", 400, "given twice"},
 		{"keys?limit=api&by=owed&m=1", 400, "unknown"},
-		{"keys?limit=api&by=name", 400, `want "owed" or "refused"`},
+		{"keys?limit=api&by=name", 400, `want "owed", "refused" or "warned"`},
 		{"keys?limit=api&by=owed&after=x", 400, "OwingPage.Next"},
 		{"keys?limit=api&by=refused&after=x", 400, "one page"},
 		{"keys?limit=other&by=owed", 404, "no limit"},

@@ -397,3 +397,19 @@ func TestOwnServerChecksItsName(t *testing.T) {
 		assert.Equal(t, want, c.send(http.MethodGet, "limits", "", "Host", host).status, host)
 	}
 }
+
+// Promise: The page lists the latest keys that passed a share of their limit, as hashes, and counts the warnings.
+func TestWarnedKeysAreListed(t *testing.T) {
+	e := newEngine[string](t, engine.Config{Name: "api", WarnAt: []float64{0.5, 0.8}})
+	c, _ := operated(t, inspect.Limit[string]{Limiter: e})
+	list := get[pagejson.List](c, "keys?limit=api&by=warned")
+	require.Equal(t, pagejson.List{Limit: "api", By: "warned", Rows: []pagejson.Row{}}, list)
+	require.True(t, e.Take("secret-key", 7).Allowed)
+	require.True(t, e.Take("secret-key", 2).Allowed)
+	list = get[pagejson.List](c, "keys?limit=api&by=warned")
+	require.EqualValues(t, 2, list.Total)
+	require.Len(t, list.Rows, 2)
+	require.Equal(t, []any{0.8, int64(1), 0.5, int64(3)}, []any{list.Rows[0].Share, list.Rows[0].Remaining, list.Rows[1].Share, list.Rows[1].Remaining})
+	require.NotEmpty(t, list.Rows[0].ID)
+	require.Equal(t, list.Rows[0].ID, list.Rows[1].ID)
+}

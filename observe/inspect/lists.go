@@ -14,6 +14,7 @@ import (
 const (
 	byOwed    = "owed"
 	byRefused = "refused"
+	byWarned  = "warned"
 )
 
 func (l *keyed[K]) list(ctx context.Context, by string, n int, after string) (list pagejson.List, err error) {
@@ -24,10 +25,12 @@ func (l *keyed[K]) list(ctx context.Context, by string, n int, after string) (li
 		return l.refused(n), nil
 	case by == byOwed:
 		return l.owed(ctx, n, after)
-	case by == byRefused:
-		return list, fmt.Errorf("%w: after is %.40q, want none: a list of %q is one page", errRequest, after, byRefused)
+	case by == byWarned && after == "":
+		return l.warned(n), nil
+	case by == byRefused || by == byWarned:
+		return list, fmt.Errorf("%w: after is %.40q, want none: a list of %q is one page", errRequest, after, by)
 	}
-	return list, fmt.Errorf("%w: by is %.40q, want %q or %q", errRequest, by, byOwed, byRefused)
+	return list, fmt.Errorf("%w: by is %.40q, want %q, %q or %q", errRequest, by, byOwed, byRefused, byWarned)
 }
 
 func (l *keyed[K]) owed(ctx context.Context, n int, after string) (list pagejson.List, err error) {
@@ -77,6 +80,16 @@ func (l *keyed[K]) refused(n int) pagejson.List {
 		row := pagejson.Row{Blocked: l.engine.Blocked(k.Key).Seconds(), Refused: k.Refusals, Least: k.Least, Most: k.Most, Last: k.Last.Seconds()}
 		row.ID, row.Key = l.show(k.Key)
 		list.Rows[i] = row
+	}
+	return list
+}
+
+func (l *keyed[K]) warned(n int) pagejson.List {
+	list := pagejson.List{Limit: l.called, By: byWarned, Rows: []pagejson.Row{}, Total: l.engine.Stats().Warnings}
+	for _, w := range l.engine.LatestWarnings(n) {
+		row := pagejson.Row{Share: w.Share, Remaining: w.Decision.Remaining, Last: time.Since(w.Time).Seconds()}
+		row.ID, row.Key = l.show(w.Key)
+		list.Rows = append(list.Rows, row)
 	}
 	return list
 }

@@ -92,6 +92,7 @@ var engineTable = []Reading[engineSnapshot]{
 	{Value: "half", Of: func(s *engineSnapshot) any { return since(s.KeysByUse.At, &s.KeysByUse.Half) }},
 	{Value: "most", Of: func(s *engineSnapshot) any { return since(s.KeysByUse.At, &s.KeysByUse.Most) }},
 	{Value: "all", Of: func(s *engineSnapshot) any { return since(s.KeysByUse.At, &s.KeysByUse.All) }},
+	{Metric: Metric{Name: "ral.warnings", Unit: "{warning}", Help: "Warnings of keys that passed a share of their limit."}, Of: func(s *engineSnapshot) any { return &s.Warnings }},
 	{Metric: Metric{Name: "ral.evicted_keys", Unit: "{key}", Help: "Keys that left the table, idle or to make room."}, Of: func(s *engineSnapshot) any { return &s.Evicted }},
 	{Metric: Metric{Name: "ral.forgiven_keys", Unit: "{key}", Help: "Keys that were given up to make room while they still owed."}, Of: func(s *engineSnapshot) any { return &s.Forgiven }},
 	{Metric: Metric{Name: "ral.blocked_keys", Gauge: true, Unit: "{key}", Help: "Keys that are blocked now."}, Of: func(s *engineSnapshot) any { return &s.BlockedKeys }},

@@ -2,7 +2,7 @@
 // [ChangeRequest], or has parameters; a request that fails is answered with a [Fault].
 //
 //	GET  limits?since=TICK                             Overview, with the points after TICK
-//	GET  keys?limit=NAME&by=owed&n=20&after=NEXT       List; by may be "refused"
+//	GET  keys?limit=NAME&by=owed&n=20&after=NEXT       List; by may be "refused" or "warned"
 //	POST key                                           Explanation
 //	POST change                                        Explanation, after the change
 //
@@ -79,13 +79,14 @@ type Point struct {
 	Used float64 `json:"used"`
 }
 
-// List answers a GET of "keys": a page of the keys that owe or are refused most ("by=owed",
-// "refused").
+// List answers a GET of "keys": a page of the keys that owe or are refused most, or of the latest
+// that passed a share of their limit ("by=owed", "refused", "warned").
 type List struct {
 	Limit string `json:"limit"`
 	By    string `json:"by"`
 	Rows  []Row  `json:"rows"`
-	// Total is the number of owing keys on all pages, or of all refusals in the list's time.
+	// Total is the number of owing keys on all pages, of all refusals in the list's time, or of all
+	// warnings.
 	Total uint64 `json:"total"`
 
 	// Next is the parameter "after" of the next page of "owed", "" if none. Any page may be short.
@@ -113,6 +114,8 @@ type Row struct {
 	Remaining int64   `json:"remaining"`
 	Returns   float64 `json:"returns"`
 	Full      float64 `json:"full"`
+
+	// Of "warned": the Share that was passed, the Remaining units then, and Last, the seconds since.
 
 	// Of "refused": the estimated refusals, their bounds, and seconds since the last known.
 	Refused uint64  `json:"refused,omitempty"`

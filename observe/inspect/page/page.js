@@ -169,7 +169,8 @@ function choose(name) {
     chosen = name;
     after = "";
     closeKey();
-    $("owed").textContent = $("refused").textContent = "";
+    $("owed").textContent = $("refused").textContent = $("warned").textContent = "";
+    $("warnings").hidden = true;
     $("refused-note").textContent = "";
   }
   for (const [other, l] of limits) l.card.setAttribute("aria-pressed", String(other === name));
@@ -255,13 +256,14 @@ async function lookLists() {
   const name = chosen, page = after;
   if (name === null || !limits.get(name).summary.lists) return;
   const q = "keys?limit=" + encodeURIComponent(name);
-  const both = await Promise.allSettled([ask(q + "&by=owed&after=" + encodeURIComponent(page)), ask(q + "&by=refused")]);
+  const all = await Promise.allSettled([ask(q + "&by=owed&after=" + encodeURIComponent(page)), ask(q + "&by=refused"), ask(q + "&by=warned")]);
   if (name !== chosen || page !== after) return;
-  const [owed, refused] = both.map((b) => b.value);
+  const [owed, refused, warned] = all.map((b) => b.value);
   if (owed?.pending) $("owed-note").textContent = "The keys are being gone through.";
   else if (owed) drawOwed(owed, page);
   if (refused) drawRefused(refused);
-  const failed = both.find((b) => b.status === "rejected");
+  if (warned) drawWarned(warned);
+  const failed = all.find((b) => b.status === "rejected");
   if (failed) throw failed.reason;
 }
 
@@ -286,6 +288,16 @@ function drawRefused(refused) {
     cell(row, k.blocked ? "for " + time(k.blocked) : "");
   }, "No key was refused.");
   $("refused-note").textContent = !refused.total ? "" : `${number(refused.total)} ${refused.total === 1 ? "refusal" : "refusals"} in the last ${time(refused.for ?? 0)}; a key that is not listed had ${number(refused.othersMost ?? 0)} at most.`;
+}
+
+function drawWarned(warned) {
+  $("warnings").hidden = !warned.total;
+  fill($("warned"), warned, (row, k) => {
+    cell(row, Math.round(100 * k.share) + "%", "number");
+    cell(row, number(k.remaining), "number");
+    cell(row, time(k.last ?? 0), "number");
+  }, "");
+  $("warned-note").textContent = `${number(warned.total)} ${warned.total === 1 ? "warning" : "warnings"} in all.`;
 }
 
 // A key.
