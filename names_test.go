@@ -71,10 +71,10 @@ func TestFaceStaysSmall(t *testing.T) {
 	// 6 of them block keys: Penalty, ErrFull, and Block, Blocked and AllBlocked. 8 are for saved
 	// states: State, Save, Sync, Load, KeyCodec and three errors. 7 read limits from text (Parse,
 	// ParseError, Text), and 9 are windows of the clock and the calendar with their anchors in an
-	// engine. 9 are for adapters: Admit, Hold and Look of an Engine and of a Tiered, Tiered.LimitFor,
+	// engine. 10 are for adapters: Admit, Hold and Look of an Engine and of a Tiered, Engine.Join, Tiered.LimitFor,
 	// Outcome.Provenance and Claim.Brief. 15 show keys to people: KeysByUse of Stats, MostUsed, MostRefused and
 	// Explain with their types, and Describe. 3 warn of keys: OnWarn, Warning and LatestWarnings.
-	assert.Less(t, len(ofEngine)+len(ofPolicy), 105+9+9+7+6+8+15+3, "%v %v", ofEngine, ofPolicy)
+	assert.Less(t, len(ofEngine)+len(ofPolicy), 105+10+9+7+6+8+15+3, "%v %v", ofEngine, ofPolicy)
 	assert.Contains(t, ofEngine, "Engine.Choke", "the count sees methods")
 	assert.Contains(t, ofPolicy, "FreshAt", "the count sees methods of interfaces")
 	assert.Greater(t, settings, 12, "the count sees fields")

@@ -88,11 +88,7 @@ func related(terms *table.Terms, from, to policy.Policy) error {
 		}
 	}
 	p := orOwn(to, terms)
-	r, ok := p.(policy.Relative)
-	if ok {
-		_, ok = r.Carry(orOwn(from, terms), 0, 0)
-	}
-	if !ok {
+	if _, ok := decide.Related(orOwn(from, terms), p); !ok {
 		return unrelated("to", p, terms)
 	}
 	return nil

@@ -301,15 +301,3 @@ func (c *Cell[K]) lockReturn(e *table.Entry[K]) {
 		c.yieldToReturn(e)
 	}
 }
-
-// tryLockReturn is lockReturn for a take, which goes on without the lock if it is not free soon.
-func (c *Cell[K]) tryLockReturn(e *table.Entry[K]) bool {
-	const tries = 100_000
-	for range tries {
-		if e.LockReturn() {
-			return true
-		}
-		c.yieldToReturn(e)
-	}
-	return false
-}

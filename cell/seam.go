@@ -16,11 +16,5 @@ func (c *Cell[K]) under(s seam.Seam) {
 
 // yieldToReturn yields to the goroutine that gives back to the entry.
 func (c *Cell[K]) yieldToReturn(e *table.Entry[K]) {
-	c.seam.Yield("undo: begin", func() bool {
-		free := e.LockReturn()
-		if free {
-			e.UnlockReturn()
-		}
-		return free
-	})
+	c.seam.Yield("undo: begin", seam.Free(e.LockReturn, e.UnlockReturn))
 }

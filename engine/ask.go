@@ -7,6 +7,7 @@ import (
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/internal/core/decide"
+	"github.com/ral-limiter/ral/internal/core/seam"
 	"github.com/ral-limiter/ral/internal/core/underway"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -98,25 +99,14 @@ func (e *Engine[K]) limitHeld(call *limits.Call[K]) policy.Policy {
 // held units are given back.
 func (e *Engine[K]) turn(ctx context.Context, d *policy.Decision, h *cell.Held[K]) error {
 	began := time.Now()
-	reached := sleep(ctx, d.Wait)
-	if d.Wait = time.Since(began); reached {
+	_, event := seam.Receive[struct{}](seam.Seam{}, "", d.Wait, nil, ctx, nil)
+	if d.Wait = time.Since(began); event == seam.Elapsed {
 		return nil
 	}
 	if d.Allowed = false; h != nil {
 		h.Cancel()
 	}
 	return e.named(cell.Cancelled(ctx))
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // acquire waits in line. Only an ended context is an error.
@@ -199,6 +189,78 @@ func (e engineSettler[K]) Settle(_ context.Context, state limits.GrantState, use
 	return nil
 }
 
+// joint is a call on keys of several engines, for limits.AskAll.
+type joint struct {
+	claims  []Claim
+	out     Outcome
+	room    [fewClaims]Claim         // of claims
+	answers [fewClaims]limits.Answer // of the outcome
+}
+
+// Join adds a call to those that limits.AskAll decides together, or begins them if all is nil. It returns nil if
+// the call brings a limit, or if other calls are not of engines.
+func (e *Engine[K]) Join(all any, call limits.Call[K]) any {
+	j, ok := all.(*joint)
+	switch {
+	case call.Limit != nil || all != nil && !ok:
+		return nil
+	case !ok:
+		j = &joint{}
+		j.claims = j.room[:0]
+	}
+	claim := e.Claim(call.Key, call.N)
+	claim.brief = call.Brief
+	j.claims = append(j.claims, claim)
+	return j
+}
+
+func (j *joint) Take(ctx context.Context, patience time.Duration) (limits.Outcome, error) {
+	taken, why, err := holdAll(ctx, patience, j.claims)
+	out := limits.Outcome{
+		Allowed: taken.Allowed, RetryAfter: taken.RetryAfter, Binding: taken.Binding, Waited: taken.Waited,
+		Answers: j.answers[:0],
+	}
+	for i, d := range taken.Decisions {
+		out.Answers = append(out.Answers, limits.Answer{Decision: d, Provenance: taken.Provenance(i)})
+	}
+	if why != nil && out.Binding != none {
+		out.Answers[out.Binding].Provenance = why
+	}
+	j.out = taken
+	return out, err
+}
+
+func (j *joint) Settle(used []int64) {
+	for i, n := range used[:len(j.claims)] {
+		if claim := &j.claims[i]; n > claim.n {
+			claim.of.chargeKey(claim.key, n-claim.n)
+		}
+	}
+	j.out.Keep(used...)
+}
+
+// holdAll is AcquireAll for adapters, or TakeAll without patience. Only an ended context is an error. If
+// why is not nil, the limits alone did not decide.
+func holdAll(ctx context.Context, patience time.Duration, claims []Claim) (out Outcome, why *limits.Provenance, err error) {
+	if patience <= 0 {
+		return TakeAll(claims...), nil, nil
+	}
+	out, err = AcquireAll(ctx, patience, claims...)
+	switch {
+	case errors.Is(err, ErrCancelled):
+		return out, nil, err
+	case errors.Is(err, ErrClosed):
+		waited := out.Waited
+		out = TakeAll(claims...) // answered by Config.WhenUnavailable
+		out.Waited = waited
+	case errors.Is(err, ErrCrowded):
+		why = limits.NewProvenance(limits.SourceProcess, true, err)
+	case errors.Is(err, ErrUnavailable):
+		why = limits.NewProvenance(limits.SourceUnrecorded, false, err)
+	}
+	return out, why, nil
+}
+
 // Admit is Take for adapters: see limits.Limiter. A limit that would delay the call refuses it. The
 // error is nil.
 func (t *Tiered[K]) Admit(_ context.Context, key K, n int64) (limits.Answer, error) {
@@ -230,21 +292,13 @@ func (t *Tiered[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Gra
 		g.Decision = unlimited
 		return g, nil
 	}
-	var out Outcome
-	if call.Patience <= 0 || call.NoWait {
-		out = TakeAll(t.Claims(call.Key, call.N)...)
-	} else {
-		out, err = t.Acquire(ctx, call.Key, call.N, call.Patience)
+	patience := call.Patience
+	if call.NoWait {
+		patience = 0
 	}
-	switch {
-	case errors.Is(err, ErrClosed):
-		waited := out.Waited
-		out = TakeAll(t.Claims(call.Key, call.N)...) // answered by Config.WhenUnavailable
-		out.Waited = waited
-	case errors.Is(err, ErrCrowded):
-		g.Provenance = limits.NewProvenance(limits.SourceProcess, true, err)
-	case errors.Is(err, ErrUnavailable):
-		g.Provenance = limits.NewProvenance(limits.SourceUnrecorded, false, err)
+	out, why, err := holdAll(ctx, patience, t.Claims(call.Key, call.N))
+	if why != nil {
+		g.Provenance = why
 	}
 	for i := range out.Decisions {
 		if g.Provenance.Exact() && !out.Provenance(i).Exact() {
@@ -254,9 +308,6 @@ func (t *Tiered[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Gra
 	}
 	if g.Allowed, g.Wait = out.Allowed, out.Waited; g.Allowed {
 		g.State = limits.GrantState{Settler: tieredSettler[K]{t}, Ref: &tieredHeld[K]{call.Key, call.N, out}}
-	}
-	if !errors.Is(err, ErrCancelled) {
-		err = nil
 	}
 	return g, err
 }

@@ -159,6 +159,8 @@ type anyEngine interface {
 	offerBasis(cell.Offer) cell.Basis
 
 	explainKey(key anyKey, n int64) limits.Explanation
+	// chargeKey charges units used beyond a take.
+	chargeKey(key anyKey, n int64)
 
 	sameKey(a, b anyKey) bool
 	hasWaiters(anyKey) bool
@@ -253,6 +255,8 @@ func (e *Engine[K]) await(ctx context.Context, key anyKey, n int64, patience tim
 	return d, held, basis, waited, e.named(err)
 }
 
+func (e *Engine[K]) chargeKey(key anyKey, n int64) { e.charge(nil, unpack[K](e.form, key), n) }
+
 func (e *Engine[K]) countOne(allowed bool, basis cell.Basis) (due cell.Due) {
 	return e.cell.CountOnly(allowed, basis)
 }
@@ -298,6 +302,7 @@ func (noEngine) finishOne(_ anyKey, d policy.Decision, _ cell.Due) policy.Decisi
 func (noEngine) explainKey(anyKey, int64) limits.Explanation {
 	return limits.Explanation{Decision: policy.Decision{RetryAfter: policy.Never}, Binding: none}
 }
+func (noEngine) chargeKey(anyKey, int64)     {}
 func (noEngine) sameKey(anyKey, anyKey) bool { return false }
 func (noEngine) hasWaiters(anyKey) bool      { return false }
 func (noEngine) isClosed() bool              { return false }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/internal/core/clock"
+	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -47,14 +48,7 @@ func newTimeSource(config Config, first, least policy.Instant) timeSource {
 	return s
 }
 
-func (s timeSource) anchored(p policy.Policy) policy.Policy { return anchored(p, s.zero) }
-
-func anchored(p policy.Policy, zero time.Time) policy.Policy {
-	if a, ok := p.(policy.Anchored); ok {
-		return a.Anchor(zero)
-	}
-	return p
-}
+func (s timeSource) anchored(p policy.Policy) policy.Policy { return decide.Anchor(p, s.zero) }
 
 func chooseClock(config Config, first, least policy.Instant) timeSource {
 	s := timeSource{first: first}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"hash/maphash"
 	"io"
@@ -189,33 +190,19 @@ func init() {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Name == "" {
-		c.Name = defaultName
-	}
-	orDuration(&c.Idle, defaultIdle)
-	orDuration(&c.OpenTimeout, defaultOpenTimeout)
-	orDuration(&c.RestartPeriod, defaultRestartPeriod)
-	orInt(&c.MaxKeys, defaultMaxKeys)
-	orInt(&c.QueueDepth, defaultQueueDepth)
-	orInt(&c.MaxWaiting, defaultMaxWaiting)
-	orInt(&c.MaxWaitingTotal, defaultMaxWaitingTotal)
-	orInt(&c.Restarts, defaultRestarts)
+	c.Name = cmp.Or(c.Name, defaultName)
+	c.Idle = cmp.Or(c.Idle, defaultIdle)
+	c.OpenTimeout = cmp.Or(c.OpenTimeout, defaultOpenTimeout)
+	c.RestartPeriod = cmp.Or(c.RestartPeriod, defaultRestartPeriod)
+	c.MaxKeys = cmp.Or(c.MaxKeys, defaultMaxKeys)
+	c.QueueDepth = cmp.Or(c.QueueDepth, defaultQueueDepth)
+	c.MaxWaiting = cmp.Or(c.MaxWaiting, defaultMaxWaiting)
+	c.MaxWaitingTotal = cmp.Or(c.MaxWaitingTotal, defaultMaxWaitingTotal)
+	c.Restarts = cmp.Or(c.Restarts, defaultRestarts)
 	c.Penalty = c.Penalty.withDefaults()
 	c.State = c.State.withDefaults()
 	c.WarnAt = slices.Clone(c.WarnAt)
 	return c
-}
-
-func orDuration(d *time.Duration, other time.Duration) {
-	if *d == 0 {
-		*d = other
-	}
-}
-
-func orInt(n *int, other int) {
-	if *n == 0 {
-		*n = other
-	}
 }
 
 func (c Config) validate() error {
@@ -223,7 +210,7 @@ func (c Config) validate() error {
 		return &policy.FieldError{Of: "engine.Config", Field: field, Value: value, Want: want}
 	}
 	switch {
-	case !goodName(c.Name):
+	case !shape.IsName(c.Name):
 		return bad("Name", fmt.Sprintf("%.80q", c.Name), "at most 64 bytes of printable ASCII")
 	case shape.IsNil(c.Policy):
 		return bad("Policy", "nil", "a policy, such as policy.Funnel returns")
@@ -255,17 +242,6 @@ func (c Config) validate() error {
 		return err
 	}
 	return c.stateFault()
-}
-
-const longestName = 64
-
-func goodName(name string) bool {
-	for _, c := range []byte(name) {
-		if c < ' ' || c > '~' {
-			return false
-		}
-	}
-	return len(name) <= longestName
 }
 
 // maxQueueDepth keeps the queue's memory, allocated at once, below 64 MiB.

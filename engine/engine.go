@@ -250,14 +250,7 @@ func simulate(s seam.Seam, parts ...any) {
 	}
 }
 
-func (e *Engine[K]) writing() bool {
-	select {
-	case <-e.running.Done():
-		return false
-	default:
-		return true
-	}
-}
+func (e *Engine[K]) writing() bool { return !seam.IsClosed(e.running.Done()) }
 
 // Health returns nil while the engine works, restarts included. After Close it returns ErrClosed.
 //

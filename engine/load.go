@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/internal/core/keycodec"
 	"github.com/ral-limiter/ral/internal/core/penalty"
 	"github.com/ral-limiter/ral/internal/core/statefile"
@@ -96,7 +97,7 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	if h.Codec != codec.Name() {
 		return nil, fmt.Errorf("%w: it %w: its keys are %s, the engine has %s", ErrState, errOther, h.Codec, codec.Name())
 	}
-	config.Policy = anchored(config.Policy, h.Epoch)
+	config.Policy = decide.Anchor(config.Policy, h.Epoch)
 	limits := limitsOf{own: config.Policy, zero: h.Epoch, ownText: config.Policy.String(), chosen: config.chosen}
 	if _, err := limits.find(h.Limit); err != nil {
 		return nil, err
@@ -214,11 +215,8 @@ func (l *limitsOf) find(text string) (policy.Policy, error) {
 	if err != nil {
 		return nil, other("which cannot be read here and is not")
 	}
-	p = anchored(p, l.zero)
-	relative, ok := l.own.(policy.Relative)
-	if ok {
-		_, ok = relative.Carry(p, 0, 0)
-	}
+	p = decide.Anchor(p, l.zero)
+	relative, ok := decide.Related(p, l.own)
 	if !ok {
 		return nil, other("of another family than")
 	}

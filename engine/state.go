@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -325,7 +326,7 @@ func (c Config) stateFault() error {
 
 func (s State) withDefaults() State {
 	if s.Path != "" {
-		orDuration(&s.Every, defaultEvery)
+		s.Every = cmp.Or(s.Every, defaultEvery)
 	}
 	return s
 }

@@ -23,6 +23,8 @@ type Claim struct {
 // claimed is a call of a limiter with the type of its keys hidden.
 type claimed interface {
 	look(n int64, patience time.Duration, noWait bool) (a Answer, ok bool)
+	// join is joiner.Join.
+	join(all any) any
 	// holdAll makes the calls of several claims, itself among them, for n[i] units each.
 	holdAll(ctx context.Context, all []claimed, n []int64) (grants []Grant, ok bool, err error)
 	hold(ctx context.Context, n int64, patience time.Duration, noWait bool) (Grant, error)
@@ -64,6 +66,13 @@ func (c *claimOf[K]) look(n int64, patience time.Duration, noWait bool) (a Answe
 	call := c.call
 	call.N, call.Patience, call.NoWait = n, patience, noWait
 	return l.Look(call)
+}
+
+func (c *claimOf[K]) join(all any) any {
+	if l, ok := c.of.(joiner[K]); ok {
+		return l.Join(all, c.call)
+	}
+	return nil
 }
 
 func (c *claimOf[K]) holdAll(ctx context.Context, all []claimed, n []int64) (grants []Grant, ok bool, err error) {
@@ -168,7 +177,8 @@ type Outcome struct {
 	Waited time.Duration
 
 	claims []Claim
-	grants []Grant // nil if nothing is held
+	joint  joint   // nil if nothing is held, or by grants
+	grants []Grant // nil if nothing is held, or by joint
 	at     []int   // the grant of each claim; nil if each has its own
 }
 
@@ -202,6 +212,13 @@ const none = -1
 // and has the answers so far. engine.TakeAll, and fleet.TakeAll for limiters of one Redis, are
 // faster.
 func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outcome, error) {
+	if all := joinAll(claims); all != nil {
+		out, err := all.Take(ctx, patience)
+		if out.Allowed {
+			out.claims, out.joint = claims, all
+		}
+		return out, err
+	}
 	joined, parts := join(claims)
 	m := mixed{claims: joined, grants: make([]Grant, len(joined)), patient: patience > 0, left: patience}
 	began := time.Now()
@@ -224,6 +241,33 @@ func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outco
 		allowed, err = m.take(ctx, at)
 	}
 	return m.outcome(allowed && err == nil, claims, parts), err
+}
+
+// joiner is an optional interface of limiters in process that decide several calls together: engine.Engine.
+type joiner[K comparable] interface {
+	// Join adds a call to a decision, or begins one if all is nil. It returns nil, and changes nothing, if the
+	// calls cannot be decided together. Patience and NoWait are ignored. The result is a joint.
+	Join(all any, call Call[K]) any
+}
+
+// joint is a decision about several calls. It is for one goroutine at a time.
+type joint interface {
+	// Take takes the units of every call or of none, and waits up to patience, as AskAll does.
+	Take(ctx context.Context, patience time.Duration) (Outcome, error)
+	// Settle ends an allowed decision with so many units used of each call: see Grant.Settle.
+	Settle(used []int64)
+}
+
+// joinAll returns the decision of all claims together, nil if one of them must be decided by itself.
+func joinAll(claims []Claim) joint {
+	var all any
+	for i := range claims {
+		if all = claims[i].of.join(all); all == nil {
+			return nil
+		}
+	}
+	together, _ := all.(joint)
+	return together
 }
 
 // mixed is a call on claims of any limiters, no two of them on the same key and limit.
@@ -399,6 +443,14 @@ func (m *mixed) doubt() {
 // Settle ends the outcome with the units used of each claim, in their order: see Grant.Settle. A
 // claim without a number used all its units. All are settled; the error is the first failure.
 func (o *Outcome) Settle(ctx context.Context, used ...int64) (err error) {
+	if all := o.joint; all != nil {
+		o.joint = nil
+		for i := len(used); i < len(o.claims); i++ {
+			used = append(used, o.claims[i].n)
+		}
+		all.Settle(used)
+		return nil
+	}
 	grants := o.grants
 	o.grants = nil
 	if o.at != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/internal/core/decide"
+	"github.com/ral-limiter/ral/internal/core/seam"
 	"github.com/ral-limiter/ral/internal/core/waitline"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -95,15 +96,11 @@ func (l *Limiter) LimitFor(struct{}) policy.Policy { return l.Limit() }
 // turn waits for a promised turn. If the context ends first, it refuses and gives back.
 func turn(ctx context.Context, d *policy.Decision, h *held) error {
 	began := time.Now()
-	timer := time.NewTimer(d.Wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		d.Wait = time.Since(began)
+	_, event := seam.Receive[struct{}](seam.Seam{}, "", d.Wait, nil, ctx, nil)
+	if d.Wait = time.Since(began); event == seam.Elapsed {
 		return nil
-	case <-ctx.Done():
 	}
-	if d.Allowed, d.Wait = false, time.Since(began); h != nil {
+	if d.Allowed = false; h != nil {
 		h.keep(0)
 	}
 	return waitline.Cancelled(ctx)

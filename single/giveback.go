@@ -1,10 +1,10 @@
 package single
 
 import (
-	"runtime"
 	"time"
 
 	"github.com/ral-limiter/ral/internal/core/decide"
+	"github.com/ral-limiter/ral/internal/core/seam"
 	"github.com/ral-limiter/ral/internal/core/underway"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -45,17 +45,9 @@ func (l *Limiter) takeLogged(q *request, d *policy.Decision, r *receipt) {
 	}
 }
 
-// tryLock locks mu if it is free soon: a policy that calls the Limiter may hold it. With the lock,
-// takes are logged in the order of their swaps.
+// tryLock locks mu if it is free soon. With the lock, takes are logged in the order of their swaps.
 func (l *Limiter) tryLock() bool {
-	const tries = 100_000
-	for range tries {
-		if l.mu.TryLock() {
-			return true
-		}
-		runtime.Gosched()
-	}
-	return false
+	return l.mu.TryLock() || seam.Seam{}.TryLock("", l.mu.TryLock, l.mu.Unlock)
 }
 
 // Reservation holds the units of Reserve or Acquire, with the decision. If Allowed, act after Wait

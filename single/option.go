@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/internal/core/clock"
+	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -89,9 +90,4 @@ func (s *timeSource) now() policy.Instant {
 	return policy.Instant(time.Since(s.epoch)) + 1
 }
 
-func (s *timeSource) anchored(p policy.Policy) policy.Policy {
-	if a, ok := p.(policy.Anchored); ok {
-		return a.Anchor(s.zero)
-	}
-	return p
-}
+func (s *timeSource) anchored(p policy.Policy) policy.Policy { return decide.Anchor(p, s.zero) }

@@ -1,6 +1,7 @@
 package single
 
 import (
+	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -47,10 +48,7 @@ func (l *Limiter) SetPolicy(p policy.Policy) error {
 }
 
 func (t *terms) successor(p policy.Policy) (policy.Relative, error) {
-	relative, ok := p.(policy.Relative)
-	if ok {
-		_, ok = relative.Carry(t.policy, 0, 0)
-	}
+	relative, ok := decide.Related(t.policy, p)
 	if !ok {
 		return nil, &policy.FieldError{Of: "SetPolicy", Field: "policy", Value: p, Want: "one of the family of " + t.policy.String()}
 	}

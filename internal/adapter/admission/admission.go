@@ -125,11 +125,7 @@ func (d *Controller[R, S]) Begin(ctx context.Context, r R, v *Result) bool {
 // for the request's turn. quotas, by limit, are apart from the result so that they stay on the
 // stack. The Settlement is nil unless the request is admitted and charged afterwards.
 func (d *Controller[R, S]) Decide(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
-	if d.engines {
-		s = d.takeAll(ctx, r, v, quotas)
-	} else {
-		s = d.askAll(ctx, r, v, quotas)
-	}
+	s = d.takeAll(ctx, r, v, quotas)
 	switch {
 	case v.Reason == limits.OverLimit && d.config.Turns != nil:
 		d.tellTurn(r, v, quotas)

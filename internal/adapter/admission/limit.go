@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -68,8 +67,6 @@ type Any[R, S any] interface {
 	// a key. The limit must be Parts.plain. A returned claim would be copied four times, and waits for
 	// its stores each time.
 	claim(r R, n int64, to *engine.Claim) (limit policy.Policy)
-	// claimToCharge is claim for a request that is charged afterwards.
-	claimToCharge(r R, n int64) (claim engine.Claim, limit policy.Policy, later chargeable)
 	// claimOfAny is claim for any limiter. ok is false without a key. brief is limits.Call.Brief.
 	claimOfAny(r R, n int64, brief bool) (claim limits.Claim, limit policy.Policy, ok bool)
 	// turn returns the time until the turn of a refused request of n units. Nothing is passed by a
@@ -86,9 +83,6 @@ type Settlement interface {
 }
 
 const asTaken = -1
-
-// chargeable is a key that can be charged more units than were taken.
-type chargeable interface{ charge(used int64) }
 
 // Of returns p.
 func (p *Parts[R, S]) Of() *Parts[R, S] { return p }
@@ -141,19 +135,15 @@ func (l *Limit[R, K, S]) Check(at int, name, wantKey string, bad FieldFault) err
 	return nil
 }
 
-const longestName = 64
-
 // WrongName returns a hint for an invalid name, or "" for a valid name.
 func WrongName(name string) (want string) {
-	for _, c := range []byte(name) {
-		if c < ' ' || c > '~' {
-			return "printable ASCII"
-		}
-	}
-	if len(name) > longestName {
+	switch {
+	case shape.IsName(name):
+		return ""
+	case len(name) > shape.MaxName:
 		return "at most 64 bytes"
 	}
-	return ""
+	return "printable ASCII"
 }
 
 // Stats implements Any.
@@ -186,14 +176,6 @@ func (l *Limit[R, K, S]) claim(r R, n int64, to *engine.Claim) (limit policy.Pol
 	}
 	*to = l.engine.Claim(key, n).Brief()
 	return l.engine.LimitFor(key)
-}
-
-func (l *Limit[R, K, S]) claimToCharge(r R, n int64) (claim engine.Claim, limit policy.Policy, later chargeable) {
-	key, ok := l.find(r)
-	if !ok {
-		return claim, nil, nil
-	}
-	return l.engine.Claim(key, n), l.engine.LimitFor(key), &engineKey[K]{l.engine, key, n}
 }
 
 func (l *Limit[R, K, S]) claimOfAny(r R, n int64, brief bool) (claim limits.Claim, limit policy.Policy, ok bool) {
@@ -381,18 +363,6 @@ func (v *Result) keyless(when limits.WhenNoKey, name string) {
 		return
 	}
 	v.Reason, v.Limit = limits.NoKey, name
-}
-
-type engineKey[K comparable] struct {
-	limiter *engine.Engine[K]
-	key     K
-	n       int64
-}
-
-func (k *engineKey[K]) charge(used int64) {
-	if used > k.n {
-		k.limiter.Refund(k.key, -min(used-k.n, decide.MostCharge(k.limiter.LimitFor(k.key))))
-	}
 }
 
 type oneTaken struct {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
+	"time"
 
 	"github.com/ral-limiter/ral/engine"
 	deciding "github.com/ral-limiter/ral/internal/adapter/binding"
@@ -16,9 +16,9 @@ import (
 
 // claims are the limits and costs of a request's claims.
 type claims struct {
-	n     int              // 0 if nothing is to be taken
-	at    [MaxLimits]int   // the limit of each claim
-	costs [MaxLimits]int64 // by limit
+	n      int              // 0 if nothing is to be taken
+	limits [MaxLimits]int   // the index of each claim's limit
+	costs  [MaxLimits]int64 // by limit
 }
 
 // addClaims calls add for each limit with its cost. If nothing is to be taken, v has the reason.
@@ -38,7 +38,7 @@ func (d *Controller[R, S]) addClaims(
 		limit, ok := add(l, cost)
 		switch {
 		case ok:
-			c.at[c.n], c.costs[i], quotas[i] = i, cost, p.quotaOf(limit)
+			c.limits[c.n], c.costs[i], quotas[i] = i, cost, p.quotaOf(limit)
 			c.n++
 		case p.WhenNoKey != limits.Skip:
 			v.keyless(limits.Refuse, p.Name)
@@ -51,57 +51,104 @@ func (d *Controller[R, S]) addClaims(
 	}
 }
 
-// takeAll holds a request to several limits of engines, and describes them in quotas.
+// takeAll holds a request to several limits, and describes them in quotas.
 func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
-	var room [MaxLimits]engine.Claim
-	var keys []chargeable
-	all, keep := room[:0], d.charges
-	if keep {
-		keys = make([]chargeable, 0, len(d.limiters))
+	patience := d.patience(ctx, nil)
+	if d.shadow {
+		patience = 0
 	}
+	if d.engines && !d.charges {
+		d.takeUncharged(ctx, patience, r, v, quotas)
+		return nil
+	}
+	all := make([]limits.Claim, 0, len(d.limiters))
 	var c claims
 	d.addClaims(r, v, quotas, &c, func(l Any[R, S], n int64) (limit policy.Policy, ok bool) {
-		at := len(all)
-		all = room[:at+1]
-		if !keep {
-			limit = l.claim(r, n, escape.Hide(&room[at]))
-		} else {
-			var later chargeable
-			if all[at], limit, later = l.claimToCharge(r, n); limit != nil {
-				keys = append(keys, later)
-			}
+		claim, limit, ok := l.claimOfAny(r, n, !d.charges)
+		if ok {
+			all = append(all, claim)
 		}
-		if limit == nil {
-			all = room[:at]
-		}
-		return limit, limit != nil
+		return limit, ok
 	})
 	if c.n == 0 {
 		return nil
 	}
-	atOnce := d.config.WaitUpTo <= 0 || d.shadow
-	if atOnce && !keep {
+	out, err := limits.AskAll(ctx, patience, all...)
+	v.Waited = out.Waited
+	binding := out.Binding
+	var guess *limits.Provenance // of a refusal that is not exact
+	for i := range out.Answers {
+		a := &out.Answers[i]
+		if out.Allowed || a.Allowed || a.Source() == limits.SourceNone {
+			continue
+		}
+		v.Violated |= 1 << c.limits[i]
+		if quotas[c.limits[i]].ofAnotherFamily(&a.Decision) {
+			binding = i // report the program's error first
+		}
+		if !a.Exact() {
+			guess = a.Provenance
+		}
+	}
+	if d.hides {
+		binding = d.visible(binding, out.Allowed, quotas, &c, func(i int) *policy.Decision { return &out.Answers[i].Decision })
+	}
+	if binding >= 0 {
+		a := &out.Answers[binding]
+		v.Binding = c.limits[binding]
+		v.Limit, v.Decision, v.Cost = d.parts[v.Binding].Name, a.Decision, c.costs[v.Binding]
+		if v.Provenance = guess; guess == nil {
+			v.Provenance = a.Provenance
+		}
+	}
+	switch {
+	case err != nil:
+		v.failed(ctx, err)
+	case !out.Allowed && binding < 0:
+		v.failed(ctx, errors.New("ral: a limiter refused without a reason"))
+	case !out.Allowed:
+		v.Reason, v.RetryAfter = quotas[v.Binding].reasonOf(&out.Answers[binding]), out.RetryAfter
+	case d.charges:
+		s = &taken{out, c}
+	}
+	for i := range out.Answers {
+		quotas[c.limits[i]].follow(&out.Answers[i]) // reasonOf needs the earlier quota
+	}
+	v.bound(&quotas[v.Binding])
+	return s
+}
+
+// takeUncharged is takeAll for limits of engines, without a charge afterwards. It and conclude repeat takeAll's
+// steps for speed. With conclude's steps shared, a request under two limits took 440 ns, not 409, and AskAll
+// allocates.
+func (d *Controller[R, S]) takeUncharged(ctx context.Context, patience time.Duration, r R, v *Result, quotas []Quota) {
+	var room [MaxLimits]engine.Claim
+	var c claims
+	d.addClaims(r, v, quotas, &c, func(l Any[R, S], n int64) (limit policy.Policy, ok bool) {
+		limit = l.claim(r, n, escape.Hide(&room[c.n]))
+		return limit, limit != nil
+	})
+	if c.n == 0 {
+		return
+	}
+	all := room[:c.n]
+	if patience <= 0 {
 		out := engine.TakeAll(all...) // on the stack
 		d.conclude(v, quotas, &c, &out, false)
-		return nil
+		return
 	}
-	var out engine.Outcome
-	cancelled := false
-	if atOnce {
-		out = engine.TakeAll(all...)
-	} else {
-		out, cancelled = d.acquireAll(ctx, all)
+	out, err := engine.AcquireAll(ctx, patience, all...)
+	if errors.Is(err, engine.ErrClosed) {
+		waited := out.Waited
+		out = engine.TakeAll(all...) // answered by Config.WhenUnavailable
+		out.Waited = waited
 	}
-	if d.conclude(v, quotas, &c, &out, cancelled); keep && out.Allowed {
-		s = &allTaken{out, c.at, keys}
-	}
-	return s
+	d.conclude(v, quotas, &c, &out, errors.Is(err, engine.ErrCancelled))
 }
 
 // conclude completes the result of limits of engines that have decided together.
 func (d *Controller[R, S]) conclude(v *Result, quotas []Quota, c *claims, out *engine.Outcome, cancelled bool) {
 	v.Waited = out.Waited
-	// askAll repeats these steps: sharing them cost a call 4 to 6%.
 	binding := out.Binding
 	var guess *limits.Provenance // of a refusal that is not exact
 	if !out.Allowed {
@@ -109,8 +156,8 @@ func (d *Controller[R, S]) conclude(v *Result, quotas []Quota, c *claims, out *e
 			if decision.Allowed {
 				continue
 			}
-			v.Violated |= 1 << c.at[i]
-			if quotas[c.at[i]].ofAnotherFamily(&decision) {
+			v.Violated |= 1 << c.limits[i]
+			if quotas[c.limits[i]].ofAnotherFamily(&decision) {
 				binding = i // report the program's error first
 			}
 			if basis := out.Provenance(i); !basis.Exact() {
@@ -125,7 +172,7 @@ func (d *Controller[R, S]) conclude(v *Result, quotas []Quota, c *claims, out *e
 		v.Provenance = out.Provenance(binding)
 	}
 	if binding >= 0 {
-		v.Binding = c.at[binding]
+		v.Binding = c.limits[binding]
 		v.Limit, v.Decision, v.Cost = d.parts[v.Binding].Name, out.Decisions[binding], c.costs[v.Binding]
 	}
 	switch {
@@ -135,7 +182,7 @@ func (d *Controller[R, S]) conclude(v *Result, quotas []Quota, c *claims, out *e
 		v.Reason, v.RetryAfter = quotas[v.Binding].reasonOf(&limits.Answer{Decision: v.Decision}), out.RetryAfter
 	}
 	for i := range out.Decisions {
-		quotas[c.at[i]].followDecision(&out.Decisions[i]) // reasonOf needs the earlier quota
+		quotas[c.limits[i]].followDecision(&out.Decisions[i]) // reasonOf needs the earlier quota
 	}
 	v.bound(&quotas[v.Binding])
 }
@@ -143,13 +190,13 @@ func (d *Controller[R, S]) conclude(v *Result, quotas []Quota, c *claims, out *e
 // visible returns the claim that decided among those that clients may know, or binding if there is none or
 // if it refuses for ever.
 func (d *Controller[R, S]) visible(binding int, allowed bool, quotas []Quota, c *claims, decision func(claim int) *policy.Decision) int {
-	if binding < 0 || !d.parts[c.at[binding]].Hidden || decision(binding).RetryAfter == policy.Never {
+	if binding < 0 || !d.parts[c.limits[binding]].Hidden || decision(binding).RetryAfter == policy.Never {
 		return binding
 	}
 	shown := deciding.New(allowed)
-	for i, at := range c.at[:c.n] {
-		if !d.parts[at].Hidden {
-			shown.See(i, decision(i), quotas[at].Most)
+	for i, limit := range c.limits[:c.n] {
+		if !d.parts[limit].Hidden {
+			shown.See(i, decision(i), quotas[limit].Most)
 		}
 	}
 	if shown.Index < 0 {
@@ -158,113 +205,18 @@ func (d *Controller[R, S]) visible(binding int, allowed bool, quotas []Quota, c 
 	return shown.Index
 }
 
-// acquireAll takes from all claims, and waits in line for a key that has no room.
-func (d *Controller[R, S]) acquireAll(ctx context.Context, claims []engine.Claim) (out engine.Outcome, cancelled bool) {
-	out, err := engine.AcquireAll(ctx, d.patience(ctx, nil), claims...)
-	switch {
-	case errors.Is(err, engine.ErrCancelled):
-		return out, true
-	case errors.Is(err, engine.ErrClosed):
-		waited := out.Waited
-		out = engine.TakeAll(claims...) // answered by Config.WhenUnavailable
-		out.Waited = waited
-	}
-	return out, false
+// taken holds the units of a request under several limits.
+type taken struct {
+	out    limits.Outcome
+	claims claims
 }
 
-type allTaken struct {
-	out  engine.Outcome
-	at   [MaxLimits]int // the limit of each claim
-	keys []chargeable
-}
-
-func (t *allTaken) settle(_ context.Context, used [MaxLimits]int64) bool {
-	var kept [MaxLimits]int64
-	for i, key := range t.keys {
-		if kept[i] = used[t.at[i]]; kept[i] == asTaken {
-			kept[i] = math.MaxInt64
-			continue
-		}
-		key.charge(kept[i])
-	}
-	t.out.Keep(kept[:len(t.keys)]...)
-	return true
-}
-
-// askAll is takeAll for any limiters.
-func (d *Controller[R, S]) askAll(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
-	all := make([]limits.Claim, 0, len(d.limiters))
-	var c claims
-	d.addClaims(r, v, quotas, &c, func(l Any[R, S], n int64) (limit policy.Policy, ok bool) {
-		claim, limit, ok := l.claimOfAny(r, n, !d.charges)
-		if ok {
-			all = append(all, claim)
-		}
-		return limit, ok
-	})
-	if c.n == 0 {
-		return nil
-	}
-	patience := d.patience(ctx, nil)
-	if d.shadow {
-		patience = 0
-	}
-	out, err := limits.AskAll(ctx, patience, all...)
-	v.Waited = out.Waited
-	binding := out.Binding
-	var guess *limits.Provenance // of a refusal that is not exact
-	for i := range out.Answers {
-		a := &out.Answers[i]
-		if out.Allowed || a.Allowed || a.Source() == limits.SourceNone {
-			continue
-		}
-		v.Violated |= 1 << c.at[i]
-		if quotas[c.at[i]].ofAnotherFamily(&a.Decision) {
-			binding = i // report the program's error first
-		}
-		if !a.Exact() {
-			guess = a.Provenance
-		}
-	}
-	if d.hides {
-		binding = d.visible(binding, out.Allowed, quotas, &c, func(i int) *policy.Decision { return &out.Answers[i].Decision })
-	}
-	if binding >= 0 {
-		a := &out.Answers[binding]
-		v.Binding = c.at[binding]
-		v.Limit, v.Decision, v.Cost = d.parts[v.Binding].Name, a.Decision, c.costs[v.Binding]
-		if v.Provenance = guess; guess == nil {
-			v.Provenance = a.Provenance
-		}
-	}
-	switch {
-	case err != nil:
-		v.failed(ctx, err)
-	case !out.Allowed && binding < 0:
-		v.failed(ctx, errors.New("ral: a limiter refused without a reason"))
-	case !out.Allowed:
-		v.Reason, v.RetryAfter = quotas[v.Binding].reasonOf(&out.Answers[binding]), out.RetryAfter
-	case d.charges:
-		s = &anyTaken{out, c.at, c.costs}
-	}
-	for i := range out.Answers {
-		quotas[c.at[i]].follow(&out.Answers[i]) // reasonOf needs the earlier quota
-	}
-	v.bound(&quotas[v.Binding])
-	return s
-}
-
-type anyTaken struct {
-	out   limits.Outcome
-	at    [MaxLimits]int // the limit of each claim
-	costs [MaxLimits]int64
-}
-
-func (t *anyTaken) settle(ctx context.Context, used [MaxLimits]int64) bool {
-	all := make([]int64, len(t.out.Answers))
+func (t *taken) settle(ctx context.Context, used [MaxLimits]int64) bool {
+	all := make([]int64, t.claims.n)
 	for i := range all {
-		if all[i] = used[t.at[i]]; all[i] == asTaken {
-			all[i] = t.costs[t.at[i]]
+		limit := t.claims.limits[i]
+		if all[i] = used[limit]; all[i] == asTaken {
+			all[i] = t.claims.costs[limit]
 		}
 	}
 	return t.out.Settle(ctx, all...) == nil

@@ -66,6 +66,22 @@ func KeepsShare[K ~int](keep []K) (share bool, err error) {
 	return last == 1, nil
 }
 
+// Anchor returns a limit of the wall clock by the wall time of instant 0, and any other as it is.
+func Anchor(p policy.Policy, zero time.Time) policy.Policy {
+	if a, ok := p.(policy.Anchored); ok {
+		return a.Anchor(zero)
+	}
+	return p
+}
+
+// Related returns the limit to if words can be carried to it from the limit from. Otherwise ok is false.
+func Related(from, to policy.Policy) (relative policy.Relative, ok bool) {
+	if relative, ok = to.(policy.Relative); ok {
+		_, ok = relative.Carry(from, 0, 0)
+	}
+	return relative, ok
+}
+
 // Carry carries the word to the limit to, as policy.Relative does, with the used units or, if share is
 // true, with their share of the limit.
 func Carry(from policy.Policy, word uint64, to policy.Policy, now policy.Instant, share bool) (next uint64, ok bool) {

@@ -10,7 +10,7 @@ import (
 )
 
 func TestIntThatDoesNotFitTheMachineIsRefused(t *testing.T) {
-	signed, unsigned := intWire[int32]{64}, uintWire[uint32]{64}
+	signed, unsigned := integerWire[int32]{"int", 64}, integerWire[uint32]{"uint", 64}
 	var i int32
 	var u uint32
 	for _, v := range []int64{0, 1, -1, math.MaxInt32, math.MinInt32, math.MaxInt32 + 1, math.MinInt32 - 1, math.MaxUint32, 1 << 32, math.MinInt64} {

@@ -5,7 +5,6 @@ import (
 	"encoding"
 	"encoding/binary"
 	"fmt"
-	"math"
 	"net/netip"
 	"reflect"
 	"strconv"
@@ -44,31 +43,14 @@ func wireOf(of reflect.Type, path []string) (wire, error) {
 		reflect.PointerTo(of).Implements(marshaler) && reflect.PointerTo(of).Implements(unmarshaler) {
 		return ownWire{of}, nil
 	}
+	if w := integerWires[of.Kind()]; w != nil {
+		return w, nil
+	}
 	switch of.Kind() {
 	case reflect.String:
 		return stringWire{}, nil
 	case reflect.Bool:
 		return boolWire{}, nil
-	case reflect.Int8:
-		return intWire[int8]{8}, nil
-	case reflect.Int16:
-		return intWire[int16]{16}, nil
-	case reflect.Int32:
-		return intWire[int32]{32}, nil
-	case reflect.Int64:
-		return intWire[int64]{64}, nil
-	case reflect.Int:
-		return intWire[int]{64}, nil
-	case reflect.Uint8:
-		return uintWire[uint8]{8}, nil
-	case reflect.Uint16:
-		return uintWire[uint16]{16}, nil
-	case reflect.Uint32:
-		return uintWire[uint32]{32}, nil
-	case reflect.Uint64:
-		return uintWire[uint64]{64}, nil
-	case reflect.Uint:
-		return uintWire[uint]{64}, nil
 	case reflect.Array:
 		elem, err := wireOf(of.Elem(), append(path, "[i]"))
 		if err != nil {
@@ -173,42 +155,45 @@ func (boolWire) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, error)
 	return src[1:], nil
 }
 
-// intWire and uintWire write an integer of bits, the highest byte first.
-type intWire[T int | int8 | int16 | int32 | int64] struct{ bits int }
+type integer interface {
+	int | int8 | int16 | int32 | int64 | uint | uint8 | uint16 | uint32 | uint64
+}
 
-type uintWire[T uint | uint8 | uint16 | uint32 | uint64] struct{ bits int }
+// integerWire writes an integer of bits, the highest byte first.
+type integerWire[T integer] struct {
+	kind string // "int" or "uint"
+	bits int
+}
 
-func (w intWire[T]) name() string { return "int" + strconv.Itoa(w.bits) }
+var integerWires = map[reflect.Kind]wire{
+	reflect.Int8:   integerWire[int8]{"int", 8},
+	reflect.Int16:  integerWire[int16]{"int", 16},
+	reflect.Int32:  integerWire[int32]{"int", 32},
+	reflect.Int64:  integerWire[int64]{"int", 64},
+	reflect.Int:    integerWire[int]{"int", 64},
+	reflect.Uint8:  integerWire[uint8]{"uint", 8},
+	reflect.Uint16: integerWire[uint16]{"uint", 16},
+	reflect.Uint32: integerWire[uint32]{"uint", 32},
+	reflect.Uint64: integerWire[uint64]{"uint", 64},
+	reflect.Uint:   integerWire[uint]{"uint", 64},
+}
 
-func (w intWire[T]) append(dst []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
+func (w integerWire[T]) name() string { return w.kind + strconv.Itoa(w.bits) }
+
+func (w integerWire[T]) append(dst []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
 	return appendBits(dst, uint64(*(*T)(value)), w.bits), nil
 }
 
-func (w intWire[T]) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
+func (w integerWire[T]) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
 	v, rest, err := cutBits(src, w.bits)
 	if err != nil {
 		return nil, err
 	}
-	signed := int64(v<<(64-w.bits)) >> (64 - w.bits)
-	if *(*T)(value) = T(signed); int64(T(signed)) != signed {
-		return nil, fmt.Errorf("%w: %d does not fit an int of this machine, want at most %d", ErrNotAKey, signed, math.MaxInt)
-	}
-	return rest, nil
-}
-
-func (w uintWire[T]) name() string { return "uint" + strconv.Itoa(w.bits) }
-
-func (w uintWire[T]) append(dst []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
-	return appendBits(dst, uint64(*(*T)(value)), w.bits), nil
-}
-
-func (w uintWire[T]) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
-	v, rest, err := cutBits(src, w.bits)
-	if err != nil {
-		return nil, err
+	if w.kind == "int" { // the sign fills the bits above
+		v = uint64(int64(v<<(64-w.bits)) >> (64 - w.bits))
 	}
 	if *(*T)(value) = T(v); uint64(T(v)) != v {
-		return nil, fmt.Errorf("%w: %d does not fit a uint of this machine, want at most %d", ErrNotAKey, v, uint64(math.MaxUint))
+		return nil, fmt.Errorf("%w: the bytes %x do not fit an %s of this machine, which has %d bits", ErrNotAKey, src[:w.bits/8], w.kind, strconv.IntSize)
 	}
 	return rest, nil
 }
@@ -367,7 +352,7 @@ type arrayWire struct {
 func (w *arrayWire) name() string { return "[" + strconv.Itoa(w.n) + "]" + w.elem.name() }
 
 func (w *arrayWire) append(dst []byte, value unsafe.Pointer, _ bool) (_ []byte, err error) {
-	if _, ok := w.elem.(uintWire[uint8]); ok {
+	if _, ok := w.elem.(integerWire[uint8]); ok {
 		return append(dst, unsafe.Slice((*byte)(value), w.n)...), nil
 	}
 	for i := range w.n {
@@ -379,7 +364,7 @@ func (w *arrayWire) append(dst []byte, value unsafe.Pointer, _ bool) (_ []byte, 
 }
 
 func (w *arrayWire) decode(src []byte, value unsafe.Pointer, _ bool) (_ []byte, err error) {
-	if _, ok := w.elem.(uintWire[uint8]); ok {
+	if _, ok := w.elem.(integerWire[uint8]); ok {
 		if len(src) < w.n {
 			return nil, tooShort(len(src), uint64(w.n))
 		}

@@ -60,15 +60,33 @@ func (s Seam) Refuse(point string) bool {
 
 func (s Seam) Lock(point string, mu *sync.Mutex) {
 	if s.Scheduler != nil {
-		s.Scheduler.Await(point, Forever, func() bool {
-			free := mu.TryLock()
-			if free {
-				mu.Unlock()
-			}
-			return free
-		})
+		s.Scheduler.Await(point, Forever, Free(mu.TryLock, mu.Unlock))
 	}
 	mu.Lock()
+}
+
+// TryLock locks by tryLock, which returns false while another goroutine has the lock. It gives up, and
+// returns false, if the lock is not free soon: a policy that calls the limiter may hold it.
+func (s Seam) TryLock(point string, tryLock func() bool, unlock func()) bool {
+	const tries = 100_000
+	for range tries {
+		if tryLock() {
+			return true
+		}
+		s.Yield(point, Free(tryLock, unlock))
+	}
+	return false
+}
+
+// Free returns a function that reports whether a lock is free.
+func Free(tryLock func() bool, unlock func()) func() bool {
+	return func() bool {
+		free := tryLock()
+		if free {
+			unlock()
+		}
+		return free
+	}
 }
 
 // Yield lets other goroutines run once; under a scheduler until ready, if not nil, returns true.
@@ -134,11 +152,11 @@ func receiveUnder[T any](
 	s Scheduler, point string, patience time.Duration, c <-chan T, ctx context.Context, done <-chan struct{},
 ) (value T, event Event) {
 	ended := func() bool { return ctx != nil && ctx.Err() != nil }
-	s.Await(point, patience, func() bool { return len(c) > 0 || ended() || isClosed(done) })
+	s.Await(point, patience, func() bool { return len(c) > 0 || ended() || IsClosed(done) })
 	switch {
 	case ended():
 		return value, Ended
-	case isClosed(done):
+	case IsClosed(done):
 		return value, Closed
 	case len(c) > 0:
 		return <-c, Received
@@ -149,9 +167,9 @@ func receiveUnder[T any](
 // Send waits until c takes the value, or until done is closed, for at most patience. c is buffered.
 func Send[T any](s Seam, point string, patience time.Duration, c chan<- T, value T, done <-chan struct{}) Event {
 	if s.Scheduler != nil {
-		s.Scheduler.Await(point, patience, func() bool { return len(c) < cap(c) || isClosed(done) })
+		s.Scheduler.Await(point, patience, func() bool { return len(c) < cap(c) || IsClosed(done) })
 		switch {
-		case isClosed(done):
+		case IsClosed(done):
 			return Closed
 		case len(c) < cap(c):
 			c <- value
@@ -179,8 +197,8 @@ func alarm(patience time.Duration) (late <-chan time.Time, stop func() bool) {
 	return timer.C, timer.Stop
 }
 
-// isClosed reports whether done, which carries no values, is closed.
-func isClosed(done <-chan struct{}) bool {
+// IsClosed reports whether done, which carries no values, is closed.
+func IsClosed(done <-chan struct{}) bool {
 	select {
 	case <-done:
 		return true

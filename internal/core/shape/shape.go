@@ -103,6 +103,19 @@ func IsNil(policy any) bool {
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
+// MaxName is the length of the longest name of a limit, in bytes.
+const MaxName = 64
+
+// IsName reports whether a text can name a limit: printable ASCII of at most 64 bytes.
+func IsName(name string) bool {
+	for _, c := range []byte(name) {
+		if c < ' ' || c > '~' {
+			return false
+		}
+	}
+	return len(name) <= MaxName
+}
+
 // Same reports whether two policies have the same type and equal parameters.
 func Same(a, b any) bool {
 	if a, ok := a.(Alike); ok {

@@ -222,22 +222,12 @@ func (l *Logs[E]) Lock(hash uint64) *Set[E] {
 		l.sets.CompareAndSwap(nil, l.newSets())
 		sets = l.sets.Load()
 	}
-	const tries = 100_000
 	s := &(*sets)[hash%uint64(len(*sets))]
-	for range tries {
-		if s.mu.TryLock() {
-			s.hash = hash
-			return s
-		}
-		l.Seam.Yield("takes: locked", func() bool {
-			free := s.mu.TryLock()
-			if free {
-				s.mu.Unlock()
-			}
-			return free
-		})
+	if !s.mu.TryLock() && !l.Seam.TryLock("takes: locked", s.mu.TryLock, s.mu.Unlock) {
+		return nil
 	}
-	return nil
+	s.hash = hash
+	return s
 }
 
 func (l *Logs[E]) newSets() *[]Set[E] {

@@ -4,6 +4,8 @@ import (
 	"container/list"
 	"sync"
 	"time"
+
+	"github.com/ral-limiter/ral/internal/core/seam"
 )
 
 const (
@@ -75,7 +77,7 @@ func valueOf[S comparable](at *list.Element) *waiter[S] {
 }
 
 func (l *line[K, S]) advance() {
-	for !l.closed() {
+	for !seam.IsClosed(l.lines.Done) {
 		w := l.head()
 		if w == nil {
 			return
@@ -110,15 +112,6 @@ func (l *line[K, S]) advance() {
 			l.retryIn(w, answer.RetryIn)
 			return
 		}
-	}
-}
-
-func (l *line[K, S]) closed() bool {
-	select {
-	case <-l.lines.Done:
-		return true
-	default:
-		return false
 	}
 }
 
