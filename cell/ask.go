@@ -2,6 +2,7 @@ package cell
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/ral-limiter/ral/internal/core/underway"
@@ -11,42 +12,26 @@ import (
 
 // For calls that bring a limit, or pass held units on as words. A nil limit means the key's own.
 
-// Asked is the result of Admit.
-type Asked uint8
+// ErrDelays reports that the limit may delay calls, so that Admit decides nothing.
+var ErrDelays = errors.New("ral: the limit delays calls")
 
-const (
-	// NotAsked: the limit may delay calls. Nothing was decided.
-	NotAsked Asked = iota
-	// AskedWord: the answer rests on the key's word, or needs none.
-	AskedWord
-	// AskedNoWord: the key could not be recorded.
-	AskedNoWord
-)
-
-// Admit is Take if the key's limit delays no calls.
-func (c *Cell[K]) Admit(key K, n int64, d *policy.Decision) Asked {
+// Admit is Take if the key's limit delays no calls. recorded is Basis.Recorded. The error is ErrDelays.
+func (c *Cell[K]) Admit(key K, n int64, d *policy.Decision) (recorded bool, err error) {
 	if c.policyFor != nil {
-		return c.askChosen(key, n, d)
+		return c.admitChosen(key, n, d)
 	}
 	if c.view.Terms().Delays {
-		return NotAsked
+		return false, ErrDelays
 	}
-	return asked(c.Take(key, n, d))
+	return c.Take(key, n, d).Recorded(), nil
 }
 
-func (c *Cell[K]) askChosen(key K, n int64, d *policy.Decision) Asked {
+func (c *Cell[K]) admitChosen(key K, n int64, d *policy.Decision) (recorded bool, err error) {
 	limit := c.policyFor(key)
 	if limit == nil && c.view.Terms().Delays || limit != nil && limit.Delays() {
-		return NotAsked
+		return false, ErrDelays
 	}
-	return asked(c.takeCounted(key, &request{n: n, limit: limit}, d))
-}
-
-func asked(b Basis) Asked {
-	if b.Recorded() {
-		return AskedWord
-	}
-	return AskedNoWord
+	return c.takeCounted(key, &request{n: n, limit: limit}, d).Recorded(), nil
 }
 
 // ReserveWith is Reserve, and returns the basis of the answer.

@@ -118,7 +118,7 @@ func compareBlocks(t *testing.T, r *rand.Rand, limit policy.Policy) {
 		case 3:
 			got = d.TakeWith(limit, key, n)
 		case 4:
-			if d.Admit(key, n, &got) == NotAsked { // a queue
+			if _, err := d.Admit(key, n, &got); err != nil { // a queue
 				got = d.Take(key, n)
 			}
 		}

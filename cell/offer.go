@@ -35,8 +35,8 @@ func (c *Cell[K]) Known(key K, hash uint64, now policy.Instant) (
 	returned = e.Returned()
 	terms = c.view.Terms()
 	word = e.Word()
-	if state := word ^ terms.EpochBit; state-1 >= policy.MaxWord {
-		return nil, nil, 0, 0 // unused, of other terms, or dead: see Choke
+	if _, ok := plain(terms, word); !ok {
+		return nil, nil, 0, 0
 	}
 	return &e.Level, terms, word, returned
 }

@@ -27,8 +27,8 @@ func (c *Cell[K]) takeNew(hash uint64, hashed bool, key K, now policy.Instant, q
 		switch {
 		case !alive:
 		case c.endedMeanwhile() && q.n != 0 && d.Allowed:
-			// The entry may have landed after the last words were read. If not, its units stay: a
-			// refused call is charged.
+			// Close may have missed this entry, so the call is refused. If Close did read it, the refused
+			// call stays charged.
 			o := c.unavailableAnswer(q, *d, false)
 			*d = o.Decision
 			if r != nil {

@@ -23,10 +23,10 @@ const (
 	// refusals is always among them. Two windows of string keys take 75 KB.
 	refusedCounters = 512
 	refusedWindow   = time.Minute // of a list's two windows
-	// Every samplesPerHalving samples halve the chance, down to 1 in mostWeight. A sample takes
+	// Every samplesPerHalving samples halve the chance, down to 1 in maxWeight. A sample takes
 	// about 200 ns, which is 0.1 ns a refusal.
 	samplesPerHalving = 1024
-	mostWeight        = 2048
+	maxWeight         = 2048
 	// doubt bounds the chance that a figure is not between its bounds, on either side.
 	doubt = 1e-12
 )
@@ -139,7 +139,7 @@ func (c *Cell[K]) addRefusal(key K, weight uint64) {
 		w.keys = frequent.New[K](refusedCounters)
 	}
 	w.keys.Add(hash, key, weight, int64(r.at))
-	if w.samples++; w == &r.now && w.samples%samplesPerHalving == 0 && w.weight < mostWeight {
+	if w.samples++; w == &r.now && w.samples%samplesPerHalving == 0 && w.weight < maxWeight {
 		w.weight *= 2
 		r.weight.Store(w.weight)
 	}
@@ -201,15 +201,15 @@ func (c *Cell[K]) RefusedMost(n int) (list RefusedList[K]) {
 	n = min(max(n, 0), len(counted))
 	list.Keys = make([]Refused[K], n)
 	for i, k := range counted[:n] {
-		least := leastOf(k.Count-k.Over, weight)
-		most := max(min(mostOf(k.Count, weight), list.Total), least)
+		least := lowerBound(k.Count-k.Over, weight)
+		most := max(min(upperBound(k.Count, weight), list.Total), least)
 		count := min(max(k.Count-k.Over, least), most)
 		list.Keys[i] = Refused[K]{k.Key, count, least, most, policy.Instant(k.Last)}
 	}
 	for _, k := range counted[n:] {
 		most = max(most, k.Count)
 	}
-	list.Others = min(mostOf(most, weight), list.Total)
+	list.Others = min(upperBound(most, weight), list.Total)
 	return list
 }
 
@@ -248,11 +248,11 @@ func (c *Cell[K]) countedRefusals(list *RefusedList[K]) (all []frequent.Counter[
 	return all, most, max(r.now.weight, r.before.weight)
 }
 
-// leastOf and mostOf bound the number of refusals behind a weighted sample count. Each refusal was
+// lowerBound and upperBound bound the number of refusals behind a weighted sample count. Each refusal was
 // sampled with probability 1/weight or more. They are Chernoff's bounds: for a mean m, a count of x
 // or further off has at most the probability exp(x-m) (m/x)^x. They hold if the probability
 // changes, unless it depends on later refusals.
-func leastOf(count, weight uint64) uint64 {
+func lowerBound(count, weight uint64) uint64 {
 	if weight == 1 || count == 0 {
 		return count
 	}
@@ -260,7 +260,7 @@ func leastOf(count, weight uint64) uint64 {
 	return max(uint64(math.Ceil(chernoff(x, 0, x)*float64(weight))), uint64(math.Ceil(x)))
 }
 
-func mostOf(count, weight uint64) uint64 {
+func upperBound(count, weight uint64) uint64 {
 	if weight == 1 {
 		return count
 	}

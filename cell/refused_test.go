@@ -33,12 +33,12 @@ func tails(mean float64, x int) (atMost, atLeast float64) {
 	return atMost, atLeast
 }
 
-// A count is as good as impossible outside leastOf and mostOf, which are hardly wider than needed.
+// A count is as good as impossible outside lowerBound and upperBound, which are hardly wider than needed.
 func TestBoundsOfASample(t *testing.T) {
-	for _, weight := range []uint64{2, 64, mostWeight} {
+	for _, weight := range []uint64{2, 64, maxWeight} {
 		for _, samples := range []int{0, 1, 2, 5, 30, 100, 1000} {
 			count := uint64(samples) * weight
-			least, most := leastOf(count, weight), mostOf(count, weight)
+			least, most := lowerBound(count, weight), upperBound(count, weight)
 			require.LessOrEqual(t, least, count)
 			require.GreaterOrEqual(t, most, count)
 			atMost, _ := tails(float64(most+1)/float64(weight), samples)
@@ -52,9 +52,9 @@ func TestBoundsOfASample(t *testing.T) {
 			assert.GreaterOrEqual(t, least, uint64(samples), "each sample is a refusal")
 		}
 	}
-	assert.EqualValues(t, []uint64{0, 7}, []uint64{leastOf(0, 1), leastOf(7, 1)}, "a count of all is exact")
-	assert.EqualValues(t, []uint64{0, 7}, []uint64{mostOf(0, 1), mostOf(7, 1)})
-	assert.Zero(t, leastOf(0, 64))
+	assert.EqualValues(t, []uint64{0, 7}, []uint64{lowerBound(0, 1), lowerBound(7, 1)}, "a count of all is exact")
+	assert.EqualValues(t, []uint64{0, 7}, []uint64{upperBound(0, 1), upperBound(7, 1)})
+	assert.Zero(t, lowerBound(0, 64))
 }
 
 // counting returns a cell that counts refused keys, and its clock.

@@ -10,12 +10,12 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// SetPolicy retries after changePause, doubling up to mostChangePause, until the previous change is
+// SetPolicy retries after changePause, doubling up to maxChangePause, until the previous change is
 // over.
 const (
-	changePause     = time.Millisecond
-	mostChangePause = 64 * time.Millisecond
-	pauseMost       = 100 * time.Millisecond // about the longest stop of lines for a change
+	changePause    = time.Millisecond
+	maxChangePause = 64 * time.Millisecond
+	maxLinePause   = 100 * time.Millisecond // about the longest stop of lines for a change
 )
 
 // SetPolicy replaces the cell's own policy for all keys, and returns when it holds. The same policy
@@ -31,7 +31,7 @@ func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 	if !c.closed.Load() && shape.Same(p, c.Limit()) {
 		return nil
 	}
-	for pause := changePause; ; pause = min(2*pause, mostChangePause) {
+	for pause := changePause; ; pause = min(2*pause, maxChangePause) {
 		if terms := c.view.Terms(); !terms.CanReplace(p) {
 			return bad(p, "one of the family of "+terms.Policy.String())
 		}
@@ -67,7 +67,7 @@ func (c *Cell[K]) change(change *table.Change) table.ChangeResult {
 		if !c.writing() {
 			return table.ChangeLater
 		}
-		if time.Since(sent) > pauseMost {
+		if time.Since(sent) > maxLinePause {
 			resume()
 		}
 	}

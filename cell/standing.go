@@ -8,15 +8,17 @@ import (
 
 // Standing is a key's word at a moment, and what else decides about its calls.
 type Standing struct {
-	Limit      policy.Policy // by which the word is read
-	Misfit     bool          // the key's limit is of another family than Limit
-	Word       uint64
-	Known      bool // there is a word
-	Now        policy.Instant
-	Blocked    time.Duration
-	Waiting    int           // calls in the key's line
-	Turn       time.Duration // until a call behind them would have its turn, 0 if unknown
-	Unrecorded *Unrecorded   // to an admissible call; nil if it can be recorded, or if unknown
+	Limit   policy.Policy // by which the word is read
+	Misfit  bool          // the key's limit is of another family than Limit
+	Word    uint64
+	Known   bool // there is a word
+	Now     policy.Instant
+	Blocked time.Duration
+	Waiting int           // calls in the key's line
+	Turn    time.Duration // until a call behind them would have its turn, 0 if unknown
+	// Unrecorded is the answer to a call that the limit admits but that cannot be recorded. It is nil if the
+	// call can be recorded, or if that is unknown.
+	Unrecorded *Unrecorded
 }
 
 type Unrecorded struct {

@@ -180,6 +180,13 @@ func (r *receipt[K]) remember(p *underway.Set[table.Level], terms *table.Terms, 
 	r.remembered = p.Add(&r.entry.Level, limit, r.before&^terms.EpochBit, m, r.at, n)
 }
 
+// plain returns the state of a word that was used under these terms. ok is false if the word is unused, of
+// other terms, or dead. It is Choke's comparison.
+func plain(terms *table.Terms, word uint64) (state uint64, ok bool) {
+	state = word ^ terms.EpochBit
+	return state, state-1 < policy.MaxWord
+}
+
 // takeEntry answers q in d by the entry's word, and advances the word by compare-and-swap. r, if
 // not nil, is the receipt. alive is false if the entry is dead: nothing was taken, and the key must
 // be looked up again. No other loop raises a word, except Choke's; Offer.Accept swaps once.
@@ -189,8 +196,8 @@ func (c *Cell[K]) takeEntry(
 	for {
 		returned := e.Returned()
 		word, terms := c.view.Read(e)
-		state := word ^ terms.EpochBit
-		if state-1 >= policy.MaxWord { // unused, of other terms, or dead: see Choke
+		state, ok := plain(terms, word)
+		if !ok {
 			if state, alive = terms.State(word); !alive {
 				return Basis{}, false
 			}

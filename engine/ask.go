@@ -38,24 +38,26 @@ func provenanceOf(b cell.Basis) *limits.Provenance {
 // more than Take does.
 func (e *Engine[K]) Admit(ctx context.Context, key K, n int64) (limits.Answer, error) {
 	var d policy.Decision
-	asked := e.cell.Admit(key, n, &d)
-	if asked == cell.AskedWord && d.Wait == 0 {
+	recorded, err := e.cell.Admit(key, n, &d)
+	if recorded && d.Wait == 0 {
 		return limits.Answer{Decision: d, Provenance: inProcess}, nil
 	}
-	return e.askOther(ctx, key, n, asked, d)
+	return e.admitOther(ctx, key, n, d, recorded, err)
 }
 
-// askOther is Admit for calls that the key's word did not decide at once.
-func (e *Engine[K]) askOther(ctx context.Context, key K, n int64, asked cell.Asked, d policy.Decision) (limits.Answer, error) {
-	switch asked {
-	case cell.NotAsked:
+// admitOther is Admit for calls that the key's word did not decide at once.
+func (e *Engine[K]) admitOther(
+	ctx context.Context, key K, n int64, d policy.Decision, recorded bool, err error,
+) (limits.Answer, error) {
+	switch {
+	case err != nil: // cell.ErrDelays
 		g, err := e.Hold(ctx, limits.Call[K]{Key: key, N: n})
 		return g.Answer, err
-	case cell.AskedNoWord:
+	case !recorded:
 		return limits.Answer{Decision: d, Provenance: unrecorded}, nil
 	}
 	// The limit has become a queue meanwhile. This turn cannot be given back.
-	err := e.turn(ctx, &d, nil)
+	err = e.turn(ctx, &d, nil)
 	return limits.Answer{Decision: d, Provenance: inProcess}, err
 }
 
@@ -193,8 +195,8 @@ func (e engineSettler[K]) Settle(_ context.Context, state limits.GrantState, use
 type joint struct {
 	claims  []Claim
 	out     Outcome
-	room    [fewClaims]Claim         // of claims
-	answers [fewClaims]limits.Answer // of the outcome
+	room    [maxKnown]Claim         // of claims
+	answers [maxKnown]limits.Answer // of the outcome
 }
 
 // Join adds a call to those that limits.AskAll decides together, or begins them if all is nil. It returns nil if

@@ -6,9 +6,9 @@ import (
 	"github.com/ral-limiter/ral/internal/core/escape"
 )
 
-// fewClaims bounds the claims or limits taken by offers. Two are usual, and clearing room for more
+// maxKnown bounds the claims or limits taken by offers. Two are usual, and clearing room for more
 // would cost each call.
-const fewClaims = 3
+const maxKnown = 3
 
 // knownClaim holds a claim that was taken by an offer. It implements releaser.
 type knownClaim struct {
@@ -27,14 +27,14 @@ func (k *knownClaim) Keep(n int64) {
 // knownCall is a call on claims of different keys that their engines know. Each take is offered
 // first, and then is one swap.
 type knownCall struct {
-	order  [fewClaims]int
-	atOnce [fewClaims]int64 // that can remain of each key
+	order  [maxKnown]int
+	atOnce [maxKnown]int64 // that can remain of each key
 }
 
 // takeKnown is TakeAll for a knownCall. It returns false if nothing was decided or taken. What o
 // points to must not escape: see TakeAll.
 func (o *Outcome) takeKnown(claims []Claim) (sure bool) {
-	if len(claims) == 0 || len(claims) > fewClaims {
+	if len(claims) == 0 || len(claims) > maxKnown {
 		return false
 	}
 	for i := range claims {

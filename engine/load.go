@@ -45,8 +45,8 @@ func Load[K comparable](r io.Reader, config Config, more ...Option[K]) (*Engine[
 type loaded[K comparable] struct {
 	table *table.Table[K]
 	keys  *table.Loader[K]
-	// first is the instant at which the engine begins, at or after last. last is the latest instant
-	// of the writing engine, and of the omission of fresh keys.
+	// first is the instant at which the engine begins, at or after last. last is the latest instant in
+	// the file: that of the engine that saved it, and that at which fresh keys were left out.
 	first, last policy.Instant
 	zero        time.Time // of instant 0; zero if first is not of that clock
 

@@ -75,7 +75,7 @@ type Outcome struct {
 	held []heldClaim // by claim; nil if there is nothing to know of any
 
 	// known is used instead if every key was known. It is not allocated.
-	known [fewClaims]knownClaim
+	known [maxKnown]knownClaim
 }
 
 // Provenance returns how the decision on the claim of that index was reached, nil if there is no
@@ -123,7 +123,7 @@ func (o *Outcome) Keep(used ...int64) {
 		}
 		o.known[i].Keep(kept)
 	}
-	o.known = [fewClaims]knownClaim{}
+	o.known = [maxKnown]knownClaim{}
 	for i, h := range slices.Backward(o.held) {
 		if h.releaser == nil {
 			continue
@@ -150,7 +150,7 @@ func (o *Outcome) Cancel() {
 	for i := range slices.Backward(o.known[:]) {
 		o.known[i].Keep(0)
 	}
-	o.known = [fewClaims]knownClaim{}
+	o.known = [maxKnown]knownClaim{}
 	for i, h := range slices.Backward(o.held) {
 		if h.releaser != nil {
 			o.held[i].releaser = nil
@@ -178,7 +178,7 @@ func (o *Outcome) Cancel() {
 // A policy.Queue or WarmingUp may keep the units once other calls have taken.
 func TakeAll(claims ...Claim) (out Outcome) {
 	// This is inlined, so that a caller that does not keep the Decisions has them on its stack.
-	out.Decisions = make([]policy.Decision, fewClaims)
+	out.Decisions = make([]policy.Decision, maxKnown)
 	out.take(claims)
 	return out
 }

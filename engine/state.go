@@ -163,17 +163,17 @@ func loadFile[K comparable](config Config, codec keycodec.Codec[K]) (*loaded[K],
 	return l, errors.Join(err, f.Close())
 }
 
-const mostOld = 1000
+const maxSetAside = 1000
 
 func setAside(path string) error {
 	name := path + ".old"
-	for i := 2; i < mostOld; i++ {
+	for i := 2; i < maxSetAside; i++ {
 		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
 			return os.Rename(path, name)
 		}
 		name = fmt.Sprintf("%s.old.%d", path, i)
 	}
-	return fmt.Errorf("there are %d files that were set aside: %s is the last", mostOld, name)
+	return fmt.Errorf("there are %d files that were set aside: %s is the last", maxSetAside, name)
 }
 
 type saver struct {

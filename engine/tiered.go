@@ -88,7 +88,7 @@ func (t *Tiered[K]) Take(key K, n int64) (all policy.Decision) {
 }
 
 func (t *Tiered[K]) take(key K, n int64) (all policy.Decision, recorded bool) {
-	var decisions [fewClaims]policy.Decision
+	var decisions [maxKnown]policy.Decision
 	c := tieredCall[K]{tiers: t, key: key, n: n}
 	allowed, decided := c.take(&decisions)
 	if !decided {
@@ -111,16 +111,16 @@ type tieredCall[K comparable] struct {
 	tiers   *Tiered[K]
 	key     K
 	n       int64
-	offers  [fewClaims]cell.Offer
-	refuses [fewClaims]bool
+	offers  [maxKnown]cell.Offer
+	refuses [maxKnown]bool
 	taken   int // number of offers accepted
 }
 
 // take takes by offers from all engines, or from none. decisions may be nil if n is 1. decided is
 // false if takeRest is to go on.
-func (c *tieredCall[K]) take(decisions *[fewClaims]policy.Decision) (allowed, decided bool) {
+func (c *tieredCall[K]) take(decisions *[maxKnown]policy.Decision) (allowed, decided bool) {
 	engines := c.tiers.engines
-	if len(engines) > fewClaims {
+	if len(engines) > maxKnown {
 		return false, false
 	}
 	var now moment
@@ -174,7 +174,7 @@ func (c *tieredCall[K]) take(decisions *[fewClaims]policy.Decision) (allowed, de
 }
 
 // takeRest goes on after take, for any key. recorded reports whether all limits recorded the key.
-func (c *tieredCall[K]) takeRest(decisions *[fewClaims]policy.Decision) (all policy.Decision, recorded bool) {
+func (c *tieredCall[K]) takeRest(decisions *[maxKnown]policy.Decision) (all policy.Decision, recorded bool) {
 	engines := c.tiers.engines
 	var room [maxTiers]keyRequest[tier[K], cell.Held[K]]
 	m := multiTake[tier[K], cell.Held[K]]{keys: room[:len(engines)], order: asMade[:len(engines)]}

@@ -182,9 +182,9 @@ type Outcome struct {
 	at     []int   // the grant of each claim; nil if each has its own
 }
 
-// mostFutile bounds how often in turn a call finds room in its line, and none beside it. Claims
-// that secretly share state, as a Tiered and its engine, would loop for ever.
-const mostFutile = 16
+// maxFutile bounds the consecutive attempts at which a call gets its turn on one key and another key refuses
+// it. Claims that share state without telling, as a Tiered and its engine, would loop for ever.
+const maxFutile = 16
 
 const none = -1
 
@@ -223,7 +223,7 @@ func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outco
 	m := mixed{claims: joined, grants: make([]Grant, len(joined)), patient: patience > 0, left: patience}
 	began := time.Now()
 	allowed, err := m.take(ctx, none)
-	for futile := 0; !allowed && err == nil && m.patient && futile < mostFutile; futile++ {
+	for futile := 0; !allowed && err == nil && m.patient && futile < maxFutile; futile++ {
 		at, retry := m.last()
 		if at == none || retry > m.left {
 			break

@@ -45,7 +45,7 @@ type Explanation struct {
 	policy.Decision
 	*Provenance
 
-	// Used units count against the key now, of Of, the most that Remaining can be. Both are 0 if
+	// Used is the number of units in use, and Of the highest possible Remaining. Both are 0 if
 	// unknown, as of a fleet while servers hold leases or Redis is away, and with several limits.
 	Used, Of int64
 	// Returns says when units come back if no call takes meanwhile, after any block: the first,
@@ -73,7 +73,7 @@ type Return struct {
 	Remaining int64
 }
 
-const mostReturns = 16
+const maxReturns = 16
 
 // Explain explains a key of any limiter, by [Explainer], [RemoteExplainer] or single.Limiter, also
 // in a [ForAnyKey]. Otherwise a look, which may leave the process, tells without Returns, and with
@@ -146,11 +146,11 @@ func returns(limit policy.Policy, word uint64, now policy.Instant, of int64, res
 	}
 	remaining := at(0)
 	missing, from := of-remaining, int64(0)
-	for len(all) < mostReturns && remaining < of {
+	for len(all) < maxReturns && remaining < of {
 		// The next unit first, and then equal parts of the rest.
 		want := remaining + 1
 		if len(all) > 0 {
-			want = max(want, of-missing+int64(float64(missing)*float64(len(all))/(mostReturns-1)))
+			want = max(want, of-missing+int64(float64(missing)*float64(len(all))/(maxReturns-1)))
 		}
 		want = min(want, of)
 		first, ok := shape.Earliest(at, want, from, last)

@@ -13,8 +13,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// mostInteger is the largest integer of a structured field (RFC 9651, section 3.3.1).
-const mostInteger = 999_999_999_999_999
+// maxInteger is the largest integer of a structured field (RFC 9651, section 3.3.1).
+const maxInteger = 999_999_999_999_999
 
 // Quota describes a limit for clients. In 32 bytes, a list of one needs no allocation.
 type Quota struct {
@@ -171,7 +171,7 @@ func (f *Fields) format(of []Quota) string {
 }
 
 func appendInteger(b []byte, n int64) []byte {
-	return strconv.AppendInt(b, min(n, mostInteger), 10)
+	return strconv.AppendInt(b, min(n, maxInteger), 10)
 }
 
 // AppendString appends printable ASCII as a string of structured fields (RFC 9651, section 4.1.6)

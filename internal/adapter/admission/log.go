@@ -130,7 +130,7 @@ func (d *Controller[R, S]) logApart() {
 	}
 }
 
-const mostStack = 4 << 10
+const maxStack = 4 << 10
 
 // LogPanic logs the first panic of the program's functions. Call it from the function
 // that recovers, so that the stack shows the origin. A panic of the logger ends there.
@@ -141,7 +141,7 @@ func (l *Log) LogPanic(ctx context.Context, cause any, attrs ...slog.Attr) {
 	defer func() { _ = recover() }()
 	stack := debug.Stack()
 	l.to.LogAttrs(ctx, slog.LevelError, "rate limit: a function of the options or of a limit panicked; its calls are refused",
-		append(attrs, slog.String("cause", Cut(fmt.Sprint(cause))), slog.String("stack", string(stack[:min(len(stack), mostStack)])))...)
+		append(attrs, slog.String("cause", Cut(fmt.Sprint(cause))), slog.String("stack", string(stack[:min(len(stack), maxStack)])))...)
 }
 
 // causeOf returns why the limiter did not decide by its limit, such as a block or an outage,

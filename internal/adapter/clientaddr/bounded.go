@@ -2,12 +2,12 @@ package clientaddr
 
 import "crypto/sha256"
 
-// longestKey bounds keys by header values, in bytes. Common API keys are shorter.
-const longestKey = 64
+// maxKeyLength bounds keys by header values, in bytes. Common API keys are shorter.
+const maxKeyLength = 64
 
 // Bounded returns a value, or its hash if it is long, behind a byte that no header field can hold.
 func Bounded(value string) string {
-	if len(value) <= longestKey {
+	if len(value) <= maxKeyLength {
 		return value
 	}
 	return Hashed(value)

@@ -124,7 +124,7 @@ func FuzzForwarded(f *testing.F) {
 	trusting := must.Get(find(Config{Header: forwarded, Trusted: prefixList("10.0.0.0/8")}))
 	f.Fuzz(func(t *testing.T, line string) {
 		elements, ok := forwards(line)
-		if ok && len(line) <= longestElement {
+		if ok && len(line) <= maxElement {
 			rest, more := line, true
 			for i := len(elements) - 1; i >= 0; i-- {
 				if !more {
@@ -213,7 +213,7 @@ func forwards(line string) (nodes []string, ok bool) {
 				}
 			}
 			if strings.ToLower(name) == "for" {
-				if seen || len(value) == 0 || len(value) > longestNode {
+				if seen || len(value) == 0 || len(value) > maxNode {
 					return nil, false
 				}
 				seen, node = true, string(value)
@@ -315,7 +315,7 @@ func FuzzAddrOf(f *testing.F) {
 			}
 			return
 		}
-		if len(s) > longestNode {
+		if len(s) > maxNode {
 			return
 		}
 		want := plain.WithZone("").Unmap()
@@ -333,7 +333,7 @@ func FuzzAddrOf(f *testing.F) {
 		} else {
 			s = fmt.Sprintf("[%s]:4711", s)
 		}
-		if got := Parse(s); got != want && len(s) <= longestNode {
+		if got := Parse(s); got != want && len(s) <= maxNode {
 			t.Fatalf("%q gives %v, want %v", s, got, want)
 		}
 	})

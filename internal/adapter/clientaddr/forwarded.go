@@ -38,16 +38,16 @@ func lastForwarded(list string) (rest, last string, more bool) {
 // Trim removes optional white space (RFC 9110, section 5.6.3) from both ends.
 func Trim(s string) string { return strings.Trim(s, " \t") }
 
-// longestElement is longer than any element of a Forwarded field that a proxy writes.
-const longestElement = 4096
+// maxElement is longer than any element of a Forwarded field that a proxy writes.
+const maxElement = 4096
 
-// longestNode is longer than any well-formed address with its port, even with every byte escaped.
-const longestNode = 256
+// maxNode is longer than any well-formed address with its port, even with every byte escaped.
+const maxNode = 256
 
 // nodeOf returns the parameter "for" of a forwarded-element (RFC 7239, section 4). The result is ""
-// if the element is malformed, has no "for" or two, or is longer than longestElement.
+// if the element is malformed, has no "for" or two, or is longer than maxElement.
 func nodeOf(element string) (node string) {
-	if len(element) > longestElement {
+	if len(element) > maxElement {
 		return ""
 	}
 	for element != "" {
@@ -107,9 +107,9 @@ func valueOf(s string) (value, rest string, ok bool) {
 	return "", "", false
 }
 
-// unescape removes the backslashes of quoted-pairs, up to longestNode bytes of the result.
+// unescape removes the backslashes of quoted-pairs, up to maxNode bytes of the result.
 func unescape(s string) string {
-	plain := make([]byte, 0, min(len(s), longestNode+1))
+	plain := make([]byte, 0, min(len(s), maxNode+1))
 	for i := 0; i < len(s) && len(plain) < cap(plain); i++ {
 		if s[i] == '\\' {
 			i++
@@ -215,7 +215,7 @@ func isNumber(s string) bool {
 }
 
 func anyAddr(s string) netip.Addr {
-	if s == "" || len(s) > longestNode {
+	if s == "" || len(s) > maxNode {
 		return netip.Addr{}
 	}
 	bracketed := s[0] == '['

@@ -117,7 +117,7 @@ func inProportion(from policy.Policy, word uint64, to policy.Policy, now policy.
 	return next, ok
 }
 
-const mostDebt = 31 * 24 * time.Hour
+const maxDebt = 31 * 24 * time.Hour
 
 // MostCharge returns the most units that a call may charge: as many as pass in 31 days, or as the
 // limit admits at once if that is more. For a limit that is no policy.Windowed it is 1,000 times
@@ -132,7 +132,7 @@ func MostCharge(p policy.Policy) int64 {
 		return min(atOnce, math.MaxInt64/1000) * 1000
 	}
 	window := uint64(max(w.Window(), 1))
-	hi, lo := bits.Mul64(uint64(max(p.Limit(), 0)), uint64(mostDebt))
+	hi, lo := bits.Mul64(uint64(max(p.Limit(), 0)), uint64(maxDebt))
 	if hi >= window {
 		return math.MaxInt64
 	}

@@ -119,8 +119,8 @@ func (l *line[K, S]) forecast(w *waiter[S], remembered bool) (wait time.Duration
 	if wait, verdict, ok = run(&l.ahead, w, state, now); !ok || verdict != Fits || last == nil {
 		return wait, verdict, ok
 	}
-	// Returned units may have made room before the last promised turn. No call in line may use it,
-	// so the queue takes from that turn on, when there is more room, or the room is gone.
+	// Returned units may have made room before the last promised turn. Calls in line must not start
+	// before that turn. So the queue is forecast again from that turn on, and the later result holds.
 	head := w
 	if first := l.head(); first != nil {
 		head = first

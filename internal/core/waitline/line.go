@@ -151,7 +151,8 @@ func (l *line[K, S]) poll(w *waiter[S]) (pause time.Duration, done bool) {
 		}
 		if b, ok := w.call.(Blocker); ok {
 			if pause = b.BlockedFor(); pause > 0 {
-				// This turn's units will have drained by then, and others could take as much again.
+				// When the block ends, the units of this turn will have drained. A turn that was kept would
+				// let other calls take as much again.
 				l.revoke(func(*waiter[S]) bool { return true })
 				l.retryIn(l.head(), pause)
 				return l.pauseOf(w), false

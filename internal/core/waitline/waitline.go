@@ -46,9 +46,9 @@ type Call[S comparable] interface {
 }
 
 // Blocker is an optional interface of a Call. BlockedFor returns for how much longer the key must
-// not be used, whatever turns were promised. If it is not 0 when a turn has come, all turns of the
-// line are given back. The line begins anew when the time is over, or after Wake. Take refuses
-// until then.
+// not be used, whatever turns were promised. If it is not 0 when a turn has come, the line gives back
+// all promised turns, and promises new turns when the time is over, or after Wake. Take refuses until
+// then.
 type Blocker interface{ BlockedFor() time.Duration }
 
 // Renewer is an optional interface of a Call. Renew reads the key's limit again as the call joins a
