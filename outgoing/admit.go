@@ -6,6 +6,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/outgoing/internal/answer"
+	"github.com/ral-limiter/ral/outgoing/internal/pacing"
 )
 
 // overlong is a time that an answer stated and that is longer than Config.MaxBackoff. Meanwhile the
@@ -41,17 +42,17 @@ func (l *Line[K]) holdOverlong(t *part[K], d time.Duration) bool {
 	s.held.Store(until)
 	s.mu.heldBy = s.mu.answer
 	// Calls in line get their turns at once, and fail: see admit.
-	l.restart(t.key, s, unlimited)
+	l.restart(t.key, s, pacing.Unlimited)
 	return true
 }
 
 // restart forgets the key's use and back-off, and sets a pace if the line learns paces. It needs s.mu
 // locked.
-func (l *Line[K]) restart(key K, s *state, next *pace) {
+func (l *Line[K]) restart(key K, s *state, next *pacing.Pace) {
 	l.engine.Reset(key)
 	if l.probe != nil {
 		from := s.pace.Swap(next)
-		_ = l.engine.ChangeLimit(key, from.policy(), next.policy()) // fails only if closed
+		_ = l.engine.ChangeLimit(key, from.Policy(), next.Policy()) // fails only if closed
 	}
 }
 

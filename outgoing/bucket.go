@@ -12,17 +12,17 @@ const maxBucketName = 256 // bytes of a name
 type buckets[K comparable] struct {
 	most int // names and keys; beyond it all are learned anew
 
-	mu    sync.RWMutex
-	first map[string]K
-	of    map[K]K
+	mu      sync.RWMutex
+	first   map[string]K
+	targets map[K]K
 }
 
 // key returns the key in whose line a key's calls wait.
 func (b *buckets[K]) key(key K) K {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	if of, ok := b.of[key]; ok {
-		return of
+	if target, ok := b.targets[key]; ok {
+		return target
 	}
 	return key
 }
@@ -33,21 +33,21 @@ func (b *buckets[K]) learn(key K, name string) {
 		return
 	}
 	b.mu.RLock()
-	of, known := b.of[key]
+	target, known := b.targets[key]
 	first, named := b.first[name]
 	b.mu.RUnlock()
-	if known && named && of == first {
+	if known && named && target == first {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.of) >= b.most || len(b.first) >= b.most || b.of == nil {
-		b.first, b.of = make(map[string]K), make(map[K]K)
+	if len(b.targets) >= b.most || len(b.first) >= b.most || b.targets == nil {
+		b.first, b.targets = make(map[string]K), make(map[K]K)
 	}
 	if first, named = b.first[name]; !named {
 		first, b.first[name] = key, key
 	}
-	b.of[key] = first
+	b.targets[key] = first
 }
 
 // wait takes a turn of the key's limit.
@@ -56,8 +56,8 @@ func (t *Transport[K]) wait(ctx context.Context, key K, cost []int64) (turn Turn
 		return t.line.Wait(ctx, key, cost...)
 	}
 	for {
-		of := t.buckets.key(key)
-		if turn, err = t.line.Wait(ctx, of, cost...); err != nil || t.buckets.key(key) == of {
+		target := t.buckets.key(key)
+		if turn, err = t.line.Wait(ctx, target, cost...); err != nil || t.buckets.key(key) == target {
 			return turn, err
 		}
 		turn.Cancel()

@@ -85,6 +85,6 @@ func TestBucketsAreBounded(t *testing.T) {
 	assert.Equal(t, []int{2, 2}, []int{b.key(1), b.key(2)})
 	for key := range 100 {
 		b.learn(key, strconv.Itoa(key))
-		assert.LessOrEqual(t, max(len(b.of), len(b.first)), 4)
+		assert.LessOrEqual(t, max(len(b.targets), len(b.first)), 4)
 	}
 }

@@ -13,6 +13,6 @@
 // Config.Units. Adapters for other protocols call [Line.Wait], send, and call [Turn.Obey] with an
 // [Answer].
 //
-// The engine enforces the limits, and package internal/answer reads responses. Start reading at [Line.Wait]
-// in turn.go, then obey.go.
+// The engine enforces the limits, package internal/answer reads responses, and package internal/pacing decides
+// how fast calls are sent. Start reading at [Line.Wait] in turn.go, then obey.go.
 package outgoing

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/outgoing/internal/answer"
+	"github.com/ral-limiter/ral/outgoing/internal/pacing"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -17,15 +18,15 @@ const (
 
 // state is a key's state outside the engine.
 type state struct {
-	turns      atomic.Uint64        // number of the last turn
-	taken      atomic.Int64         // units of all turns
-	ended      atomic.Int64         // units of turns that have ended
-	used       atomic.Int64         // when the last turn was given, in nanoseconds since Line.began
-	pace       atomic.Pointer[pace] // the learned limit; nil if none
-	unrecorded bool                 // not in the full map: nothing is learned
-	delay      time.Duration        // of DelayFor
-	gate       chan struct{}        // with Config.Units; see Line.waitForAll
-	gated      atomic.Int64         // calls that wait for it
+	turns      atomic.Uint64               // number of the last turn
+	taken      atomic.Int64                // units of all turns
+	ended      atomic.Int64                // units of turns that have ended
+	used       atomic.Int64                // when the last turn was given, in nanoseconds since Line.began
+	pace       atomic.Pointer[pacing.Pace] // the learned limit; nil if none
+	unrecorded bool                        // not in the full map: nothing is learned
+	delay      time.Duration               // of DelayFor
+	gate       chan struct{}               // with Config.Units; see Line.waitForAll
+	gated      atomic.Int64                // calls that wait for it
 
 	waiting atomic.Int64 // units of calls that wait for their turn
 	held    atomic.Int64 // end of the latest back-off, as used
@@ -42,10 +43,10 @@ type state struct {
 		sync.Mutex
 		newest  uint64 // newest answered turn
 		strikes int    // back-offs in a row without a stated length
-		own     count
+		own     pacing.Count
 		// refusedTurn is the last turn given before the latest refusal.
 		refusedTurn uint64
-		guess       guess
+		guess       pacing.Guess
 		refused     time.Duration // time of the last refusal, since Line.began
 		later       time.Duration // time of the last Answer.ResetsLate, 0 if none
 		paced       uint64        // last turn given before the present pace
@@ -53,7 +54,7 @@ type state struct {
 
 		rest      int64    // units that the slowest of several limits has left
 		overlong  overlong // if state.overlong is not 0
-		secondary secondary
+		secondary pacing.Secondary
 
 		answer, heldBy, pacedBy origin // the present answer; the answers behind the latest back-off and the pace
 		limitField              string // of the present answer
@@ -86,7 +87,7 @@ func (l *Line[K]) join(key K, n int64) *state {
 	s.waiting.Add(n)
 	now := time.Since(l.began)
 	s.used.Store(int64(now))
-	s.mu.guess.since = now
+	s.mu.guess.Begin(now)
 	l.forgetIdle(now)
 	if s.unrecorded = len(l.keys) >= l.config.MaxKeys; !s.unrecorded {
 		l.keys[key] = s
@@ -96,11 +97,11 @@ func (l *Line[K]) join(key K, n int64) *state {
 }
 
 // unlearned returns the pace of a key of which nothing is learned, nil for the probe.
-func (s *state) unlearned() *pace {
+func (s *state) unlearned() *pacing.Pace {
 	if s.delay == 0 {
 		return nil
 	}
-	return &pace{limit: evenly(1, 1, s.delay), guessed: true}
+	return &pacing.Pace{Limit: pacing.Evenly(1, 1, s.delay), Guessed: true}
 }
 
 // has reports whether the state is still the key's, or of a key for which there was no place.
@@ -189,32 +190,12 @@ func (l *Line[K]) limitOf(key K) policy.Policy {
 	l.mu.RUnlock()
 	switch {
 	case s != nil:
-		return s.pace.Load().policy()
+		return s.pace.Load().Policy()
 	case !full:
 		return nil
 	}
 	if delay := l.delayOf(key); delay > 0 {
-		return evenly(1, 1, delay)
+		return pacing.Evenly(1, 1, delay)
 	}
-	return unlimited.limit
-}
-
-// count counts units of recently answered calls in two windows, like policy.SlidingWindow.
-type count struct {
-	window      time.Duration
-	began       time.Duration
-	now, before int64
-}
-
-// add counts n units and returns the number in the window ending now.
-func (c *count) add(now, window time.Duration, n int64) int64 {
-	switch passed := now - c.began; {
-	case passed >= 2*window || window != c.window:
-		*c = count{window: window, began: now}
-	case passed >= window:
-		c.began, c.now, c.before = c.began+window, 0, c.now
-	}
-	c.now += n
-	left := 1 - float64(now-c.began)/float64(window)
-	return c.now + int64(float64(c.before)*left+0.5)
+	return pacing.Unlimited.Limit
 }

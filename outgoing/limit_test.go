@@ -2,7 +2,6 @@ package outgoing
 
 import (
 	"context"
-	"math/rand/v2"
 	"net/http"
 	"sync"
 	"testing"
@@ -15,64 +14,6 @@ import (
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/policy"
 )
-
-// A limit in steps admits as a counter does that is set back at the end of each period.
-func TestLimitDrainsInSteps(t *testing.T) {
-	dice := rand.New(rand.NewPCG(1, 0))
-	for range 300 {
-		count, period := 1+dice.Int64N(20), policy.Instant(1+dice.Int64N(1e9))
-		until := policy.Instant(1 + dice.Int64N(3e9))
-		p := inSteps(count, time.Duration(period), until, told{})
-		if p == nil {
-			require.Less(t, int64(period), count, "a unit takes a nanosecond or more")
-			continue
-		}
-		var word uint64
-		used := map[policy.Instant]int64{} // by the beginning of the period
-		latest := until - period           // period of the last turn
-		for now := policy.Instant(1); now < until+5*period; now += policy.Instant(dice.Int64N(int64(period)/3 + 2)) {
-			begins := until - period
-			if now >= until {
-				begins = until + (now-until)/period*period
-			}
-			turn := max(begins, latest)
-			if used[turn] == count {
-				turn += period
-			}
-			wait := time.Duration(max(turn-now, 0))
-			if turn == until-period { // before its beginning, too
-				wait = 0
-			}
-			var patience time.Duration
-			if dice.IntN(2) == 0 {
-				patience = time.Duration(dice.Int64N(3 * int64(period)))
-			}
-			next, d := p.Take(word, now, 1, patience)
-			require.Equal(t, wait <= patience, d.Allowed, "%d in %d until %d, now %d: %v", count, period, until, now, d)
-			fast, allowed := p.Choke(word, now)
-			require.Equal(t, wait == 0, allowed)
-			if !d.Allowed {
-				require.Equal(t, word, next)
-				require.Equal(t, wait-patience, d.RetryAfter)
-				continue
-			}
-			if wait == 0 {
-				require.Equal(t, next, fast)
-			}
-			require.Equal(t, wait, d.Wait)
-			require.GreaterOrEqual(t, p.FreshAt(next), turn+1)
-			word, latest = next, turn
-			used[turn]++
-			if wait == 0 {
-				require.Equal(t, count-used[turn], d.Remaining)
-				if n := dice.Int64N(used[turn] + 1); n > 0 {
-					word = p.Refund(word, now, n)
-					used[turn] -= n
-				}
-			}
-		}
-	}
-}
 
 // Servers of four kinds, called by processes that share a limit.
 //

@@ -15,6 +15,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/outgoing/internal/answer"
+	"github.com/ral-limiter/ral/outgoing/internal/pacing"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -185,8 +186,8 @@ func (c Config) validate() error {
 type Line[K comparable] struct {
 	engine *engine.Engine[K]
 	config Config
-	probe  *limit                    // nil with Config.Policy
-	burst  burst                     // of Config.Policy
+	probe  *pacing.Limit             // nil with Config.Policy
+	burst  pacing.Burst              // of Config.Policy
 	units  []*Line[K]                // of Config.Units
 	delay  func(key K) time.Duration // of DelayFor; may be nil
 
@@ -241,7 +242,7 @@ func build[K comparable](config Config, c *counters, with []Option[K]) (*Line[K]
 	if l.delay != nil && config.Policy != nil {
 		return nil, &policy.FieldError{Of: "outgoing.Config", Field: "Policy", Value: config.Policy, Want: "nil, with DelayFor"}
 	}
-	of := engine.Config{
+	settings := engine.Config{
 		Name:            config.Name,
 		Policy:          config.Policy,
 		MaxWaiting:      config.MaxWaiting,
@@ -251,16 +252,15 @@ func build[K comparable](config Config, c *counters, with []Option[K]) (*Line[K]
 	}
 	var options []engine.Option[K]
 	if config.Policy != nil {
-		l.burst = burstOf(config.Policy)
-		l.burst.spaced = l.burst.spaced || l.burst.most == 1
+		l.burst = pacing.BurstOf(config.Policy)
+		l.burst.Spaced = l.burst.Spaced || l.burst.Max == 1
 	} else {
-		l.probe = evenly(1, 1, probePause)
-		l.probe.first = config.Probe
-		of.Policy, of.Clock = l.probe, func() policy.Instant { return instant(time.Since(l.began)) }
+		l.probe = pacing.Probe(config.Probe)
+		settings.Policy, settings.Clock = l.probe, func() policy.Instant { return pacing.Instant(time.Since(l.began)) }
 		options = append(options, engine.PolicyFor(l.limitOf))
 	}
 	var err error
-	if l.engine, err = engine.New(of, options...); err != nil {
+	if l.engine, err = engine.New(settings, options...); err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -269,13 +269,13 @@ func build[K comparable](config Config, c *counters, with []Option[K]) (*Line[K]
 // BackoffLeft returns how much longer an answer keeps all calls of the key waiting, or lets them fail at
 // once: see Config.MaxBackoff. It is 0 if no answer does.
 func (l *Line[K]) BackoffLeft(key K) (longest time.Duration) {
-	for of := range l.each() {
-		longest = max(longest, of.engine.Blocked(key))
-		of.mu.RLock()
-		if s := of.keys[key]; s != nil {
-			longest = max(longest, of.overlongLeft(s))
+	for line := range l.each() {
+		longest = max(longest, line.engine.Blocked(key))
+		line.mu.RLock()
+		if s := line.keys[key]; s != nil {
+			longest = max(longest, line.overlongLeft(s))
 		}
-		of.mu.RUnlock()
+		line.mu.RUnlock()
 	}
 	return longest
 }
@@ -285,11 +285,11 @@ func (l *Line[K]) Limit(key K) policy.Policy { return l.engine.LimitFor(key) }
 
 // Reset forgets everything learned about the key, and lets calls go on.
 func (l *Line[K]) Reset(key K) {
-	for of := range l.each() {
-		of.mu.Lock()
-		of.forget(key)
-		of.mu.Unlock()
-		of.engine.Reset(key)
+	for line := range l.each() {
+		line.mu.Lock()
+		line.forget(key)
+		line.mu.Unlock()
+		line.engine.Reset(key)
 	}
 }
 
@@ -298,8 +298,8 @@ func (l *Line[K]) Engine() *engine.Engine[K] { return l.engine }
 
 // Close ends all waits with engine.ErrClosed, and returns when the line's goroutines have ended.
 func (l *Line[K]) Close() (err error) {
-	for of := range l.each() {
-		err = errors.Join(err, of.engine.Close())
+	for line := range l.each() {
+		err = errors.Join(err, line.engine.Close())
 	}
 	return err
 }
@@ -348,8 +348,8 @@ func (l *Line[K]) Stats() Stats {
 		BadResets: l.counters.badResets.Load(),
 		Held:      int(l.counters.overlongs.Load()),
 	}
-	for of := range l.each() {
-		e := of.engine.Stats()
+	for line := range l.each() {
+		e := line.engine.Stats()
 		s.Waiting, s.Waits, s.WaitTime = s.Waiting+e.Waiting, s.Waits+e.Waits, s.WaitTime+e.WaitTime
 		s.Held += e.BlockedKeys
 	}

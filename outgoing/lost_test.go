@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/outgoing/internal/pacing"
 )
 
 func TestLostFirstCallHoldsNoOther(t *testing.T) {
@@ -31,7 +32,7 @@ func TestLostFirstCallHoldsNoOther(t *testing.T) {
 					at, ok := got.Load(i)
 					require.True(t, ok)
 					assert.GreaterOrEqual(t, at, 100*time.Millisecond)
-					assert.LessOrEqual(t, at, 100*time.Millisecond+time.Duration(i+1)*probePause)
+					assert.LessOrEqual(t, at, 100*time.Millisecond+time.Duration(i+1)*pacing.ProbePause)
 				}
 			})
 		})
@@ -52,7 +53,7 @@ func TestFailedCallHoldsNoOther(t *testing.T) {
 					assert.EqualError(t, err, "refused", name)
 				}()
 			}
-			assert.LessOrEqual(t, time.Since(began), probePause, name)
+			assert.LessOrEqual(t, time.Since(began), pacing.ProbePause, name)
 		})
 	}
 }
@@ -79,7 +80,7 @@ func TestOldSuccessKeepsRoomForOneCall(t *testing.T) {
 		refused.Obey(Answer{Refused: true, RetryAfter: 30 * time.Second})
 		old.Obey(Answer{})
 		var all []*Turn[string]
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second+probePause/2)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second+pacing.ProbePause/2)
 		defer cancel()
 		for {
 			turn, err := l.Wait(ctx, "key")

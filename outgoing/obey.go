@@ -1,92 +1,12 @@
 package outgoing
 
 import (
-	"math"
 	"math/rand/v2"
 	"time"
 
 	"github.com/ral-limiter/ral/outgoing/internal/answer"
-	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/outgoing/internal/pacing"
 )
-
-const (
-	// An even pace at this share stays within the limit however it is counted, and leaves room for
-	// calls that overtake another. Below 96% nothing would be left above the promised 95%.
-	sharePercent, fullPercent = 96, 99
-	// A call, or this share if that is more, may go at once: together 1% below the limit.
-	burstPercent       = 3
-	maxAtOnce, maxRate = 1 << 30, 1_000_000_000 // without a known limit
-	// Each refusal of a paced key slows its pace by this factor, up to maxSlowed times. After
-	// forgiving windows without a refusal it regains a step.
-	slowing   = 1.1
-	maxSlowed = 16
-	forgiving = 30
-)
-
-type pace struct {
-	limit *limit
-	answer.Terms
-	opened  policy.Instant // when its window's first call was sent, if the limit drains in steps
-	known   policy.Instant // when the first answer of the latest calls at once came
-	whole   policy.Instant // when the limit will be whole again, by these answers, if all remaining units are used now
-	most    int64          // calls in each further period, as other limits bind then; 0 for the whole count
-	sliding bool           // counted in two windows
-	slowed  int            // steps of slowing after refusals
-	guessed bool           // from refusals
-	expires time.Duration  // when to learn it anew, 0 if never
-}
-
-func (p *pace) policy() policy.Policy {
-	if p == nil {
-		return nil
-	}
-	return p.limit
-}
-
-const probePause = 10 * time.Millisecond
-
-// An unknown key has no pace: see limit.first.
-var (
-	probed    = &pace{limit: evenly(1, 1, probePause)}                // the first call's answer named no limit
-	unlimited = &pace{limit: evenly(maxAtOnce, maxRate, time.Second)} // no limit is advertised
-)
-
-// quota returns the limit of the pace.
-func (p *pace) quota() answer.Quota { return answer.Quota{Limit: p.Count, Window: p.Window} }
-
-func (p *pace) unknown() bool { return p == nil || p == probed }
-
-// limits reports whether the pace is of a limit, told or guessed.
-func (p *pace) limits() bool { return !p.unknown() && p != unlimited }
-
-// spends reports whether calls may spend at once what remains.
-func (p *pace) spends() bool { return p != nil && p.limit.period > 0 }
-
-// make sets the limit of a pace that spaces calls from the advertised limit, nil if it cannot be enforced.
-//
-// Calls spaced evenly, a little slower than count per window, never exceed a bucket, a fixed window
-// or a call log of that limit, wherever a window begins. A sliding window gets at most one call
-// less than its limit: see answer.Terms. Of several limits the slowest sets the pace and the smallest the
-// burst, so that the calls stay within each.
-func (l *Line[K]) make(p pace) *pace {
-	count, window := min(p.Count, answer.MaxCount), float64(min(p.Window, answer.MaxWindow))
-	per, burst := window*100/sharePercent, max(1, min(count, p.Burst)*burstPercent/100)
-	if p.sliding {
-		burst = 1
-		if l.config.Pace == Spend { // no calls were spaced less before
-			per = window * 100 / fullPercent
-		}
-		per = max(per, p.Spacing*float64(count))
-	}
-	for range p.slowed {
-		burst, per = 1, per*slowing
-	}
-	if p.limit = evenly(burst, count, time.Duration(math.Ceil(per))); p.limit == nil {
-		return nil
-	}
-	p.limit.returnsEarly = p.sliding
-	return &p
-}
 
 // obey uses an answer. decided reports whether the limit has decided the call.
 func (l *Line[K]) obey(t *part[K], a Answer, decided bool) {
@@ -116,13 +36,16 @@ func (l *Line[K]) obey(t *part[K], a Answer, decided bool) {
 	learns := l.probe != nil && !s.unrecorded && l.has(key, s) && s.overlong.Load() == 0
 	switch {
 	case !learns:
-	case s.mu.secondary.counts(t.sent):
-		s.mu.secondary.count(t.n, first && !s.pace.Load().spends(), a.Refused)
+	case s.mu.secondary.Counts(t.sent):
+		s.mu.secondary.Count(t.n, first && !s.pace.Load().Spends(), a.Refused)
 	default:
 		l.endTrial(key, s) // the call was sent after the refusal
 		l.learn(t, now, &a, newest)
 		if first && !a.Refused {
-			l.speedUp(t, now)
+			s.mu.secondary.Serve(t.n)
+			if s.mu.guess.SpeedUp(now, t.n, t.held.Waited > 0) {
+				l.setPace(key, s, s.mu.guess.Pace(l.config.MaxBackoff))
+			}
 		}
 	}
 	switch {
@@ -144,79 +67,91 @@ func (l *Line[K]) obey(t *part[K], a Answer, decided bool) {
 func (l *Line[K]) learn(t *part[K], now time.Duration, a *Answer, newest bool) {
 	key, s, p := t.key, t.state, t.state.pace.Load()
 	var ours, most int64
-	if p.spends() {
+	if p.Spends() {
 		ours = l.engine.Peek(key, 0).Remaining
 	}
 	if l.config.Pace == Spend && l.config.Reserve == 0 && answer.TellsSeveral(a) {
 		left := a.Burst
-		if p.spends() && p.quota() == answer.SmallestOf(a) {
+		if p.Spends() && p.Quota() == answer.SmallestOf(a) {
 			left = ours
 		}
 		s.mu.rest = answer.RestOf(a, s.mu.rest, t.n, s.taken.Load()-s.ended.Load())
 		most = answer.BindSlowest(a, left, s.mu.rest)
 	}
-	if p.spends() {
-		if a.Refused || t.sent < p.opened && !p.lasts(instant(now), a) {
+	if p.Spends() {
+		if a.Refused || t.sent < p.Opened && !p.Lasts(pacing.Instant(now), a) {
 			return // see refused, or of a window that is over
 		}
-		if p.shared(a, ours-t.uncertain()) {
-			s.mu.spaced = now + forgiving*min(p.Window, answer.MaxTime/forgiving)
+		if p.IsShared(a, ours-t.uncertain()) {
+			s.mu.spaced = now + pacing.Forgiving*min(p.Window, answer.MaxTime/pacing.Forgiving)
 		}
 	} else if !newest {
 		return
 	}
 	spends := l.config.Pace == Spend && !a.Refused && now >= s.mu.spaced && s.delay == 0
 	if spends {
-		most = max(most, s.mu.secondary.bind(p, a, ours))
+		most = max(most, s.mu.secondary.Bind(p, a, ours))
 	}
+	call := pacing.Call{Sent: t.sent, Now: pacing.Instant(now), Units: t.n, Ours: ours, Waiting: s.waiting.Load()}
+	// Waiting is read before taken: a call that gets its turn in between is counted once or twice, never missed.
+	call.Later, call.UnderWay = s.taken.Load()-t.ended-t.n, s.taken.Load()-s.ended.Load()
+	config := pacing.Config{Probe: l.config.Probe, Reserves: l.config.Reserve > 0}
 	switch {
 	case answer.Describes(a):
-		next := pace{Terms: answer.TermsOf(a), most: most}
+		next := pacing.Pace{Terms: answer.TermsOf(a), Max: most}
 		if p != nil && p.Terms == next.Terms {
-			next.sliding, next.slowed = p.sliding, p.slowed
+			next.Sliding, next.Slowed = p.Sliding, p.Slowed
 		} else {
 			p, s.mu.later = nil, 0
 		}
-		next.sliding = next.sliding || s.slides(now, a)
+		next.Sliding = next.Sliding || s.slides(now, a)
 		switch quiet := now - s.mu.refused; {
 		case a.Refused && p != nil && t.number > s.mu.paced:
-			next.slowed = min(next.slowed+1, maxSlowed)
-		case !a.Refused && next.slowed > 0 && quiet/forgiving > a.Window:
-			next.slowed--
+			next.Slowed = min(next.Slowed+1, pacing.MaxSlowed)
+		case !a.Refused && next.Slowed > 0 && quiet/pacing.Forgiving > a.Window:
+			next.Slowed--
 			s.mu.refused = now
 		}
 		several := next.Burst < next.Count
-		if spends && !next.sliding && next.slowed == 0 && !several && l.spend(t, now, a, next, ours) {
+		if spends && !next.Sliding && next.Slowed == 0 && !several && l.follow(key, s, s.pace.Load().Spend(a, next, &call, config)) {
 			return
 		}
-		if p == nil || p.spends() || p.sliding != next.sliding || p.slowed != next.slowed {
-			l.setPace(key, s, l.make(next))
+		if p == nil || p.Spends() || p.Sliding != next.Sliding || p.Slowed != next.Slowed {
+			l.setPace(key, s, next.Spaced(l.config.Pace == Spend))
 		}
 	case a.HasRemaining && a.Reset > 0:
 		reset := min(a.Reset, l.config.MaxBackoff)
-		over := p.unknown() || p.guesses() || p.expires > 0 && (now >= p.expires || !p.spends() && now+reset > p.expires+reset/16)
-		if !over && !p.spends() {
+		over := p.IsUnknown() || p.Guesses() || p.Expires > 0 && (now >= p.Expires || !p.Spends() && now+reset > p.Expires+reset/16)
+		if !over && !p.Spends() {
 			return
 		}
-		next := pace{Terms: answer.Terms{Count: min(max(a.Remaining, 0), answer.MaxCount) + 1, Window: reset}, expires: now + reset}
+		next := pacing.Pace{Terms: answer.Terms{Count: min(max(a.Remaining, 0), answer.MaxCount) + 1, Window: reset}, Expires: now + reset}
 		if !over {
 			next.Count, next.Window = max(p.Count, next.Count), max(p.Window, reset)
 		}
-		if spends && l.spend(t, now, a, next, ours) {
+		if spends && l.follow(key, s, p.Spend(a, next, &call, config)) {
 			return
 		}
 		// Without a window, spread the rest over the time until the reset.
 		window := reset
 		if a.Remaining <= 0 {
-			window = reset / 100 * sharePercent // the next call goes at the reset
-		} else if p.unknown() {
+			window = reset / 100 * pacing.SharePercent // the next call goes at the reset
+		} else if p.IsUnknown() {
 			window = max(window, l.config.Probe) // a bucket tells a later reset with each call
 		}
 		next.Terms = answer.TermsOf(&Answer{Limit: min(a.Remaining, answer.MaxCount) + 1, Window: window})
-		l.setPace(key, s, l.make(next))
-	case !a.Refused && p.unknown() && l.engine.Blocked(key) == 0: // a held key's call was sent before the refusal
-		l.setPace(key, s, unlimited)
+		l.setPace(key, s, next.Spaced(l.config.Pace == Spend))
+	case !a.Refused && p.IsUnknown() && l.engine.Blocked(key) == 0: // a held key's call was sent before the refusal
+		l.setPace(key, s, pacing.Unlimited)
 	}
+}
+
+// follow sets the pace of a key that spends, and reports false if it is nil.
+func (l *Line[K]) follow(key K, s *state, p *pacing.Pace) bool {
+	if p != nil && p != s.pace.Load() {
+		l.setPace(key, s, p)
+	}
+	return p != nil
 }
 
 // end counts the call as ended, once. It needs s.mu locked, so that all calls that have ended were
@@ -225,6 +160,13 @@ func (t *part[K]) end() {
 	if !t.obeyed {
 		t.obeyed = true
 		t.state.ended.Add(t.n)
+	}
+}
+
+// endTrial ends the count for a secondary limit, if there is one. It needs s.mu locked.
+func (l *Line[K]) endTrial(key K, s *state) {
+	if spaced := s.mu.secondary.End(); spaced != nil && s.pace.Load() == pacing.Probed {
+		l.setPace(key, s, spaced.Slower())
 	}
 }
 
@@ -245,7 +187,7 @@ func (t *part[K]) lost() {
 // endProbe lets the calls behind the first go if no pace was learned, as after Config.Probe.
 func (l *Line[K]) endProbe(key K, s *state) {
 	if l.probe != nil && !s.unrecorded && s.pace.Load() == nil && l.engine.Blocked(key) == 0 {
-		l.setPace(key, s, probed)
+		l.setPace(key, s, pacing.Probed)
 	}
 }
 
@@ -261,28 +203,27 @@ func (s *state) slides(now time.Duration, a *Answer) bool {
 }
 
 // setPace sets the pace of a key, nil for the probe. Calls in line get new turns in the same order.
-func (l *Line[K]) setPace(key K, s *state, p *pace) {
+func (l *Line[K]) setPace(key K, s *state, p *pacing.Pace) {
 	if !l.has(key, s) {
 		return // of a turn from before Reset
 	}
 	if s.delay > 0 && p != nil {
-		slow := *p
-		slow.limit, p = evenly(1, 1, min(max(s.delay, p.limit.each), answer.MaxWindow)), &slow
+		p = p.Delayed(s.delay)
 	}
-	from := s.pace.Load().policy()
+	from := s.pace.Load().Policy()
 	s.pace.Store(p)
 	s.mu.paced = s.turns.Load()
 	s.mu.pacedBy = s.mu.answer
 	if s.mu.limitField != "" {
 		s.mu.pacedBy.field = s.mu.limitField
 	}
-	_ = l.engine.ChangeLimit(key, from, p.policy()) // fails only if closed
+	_ = l.engine.ChangeLimit(key, from, p.Policy()) // fails only if closed
 }
 
 // remaining lowers the key's units to those the server reports.
 func (l *Line[K]) remaining(t *part[K], now time.Duration, a *Answer) {
 	key, s := t.key, t.state
-	if !a.HasRemaining || l.probe == nil || s.pace.Load().spends() {
+	if !a.HasRemaining || l.probe == nil || s.pace.Load().Spends() {
 		return
 	}
 	if ours := l.engine.Peek(key, 0).Remaining; ours > a.Remaining {
@@ -291,7 +232,7 @@ func (l *Line[K]) remaining(t *part[K], now time.Duration, a *Answer) {
 	tightest := answer.TightestOf(a)
 	var own int64
 	if answer.Describes(a) {
-		own = s.mu.own.add(now, tightest.Window, t.n)
+		own = s.mu.own.Add(now, tightest.Window, t.n)
 	}
 	if a.Remaining > 0 || a.Reset <= 0 {
 		return
@@ -317,11 +258,14 @@ func (l *Line[K]) refused(t *part[K], now time.Duration, a *Answer) {
 	switch {
 	case d > 0:
 		s.mu.strikes = 0
-	default:
-		if isNew || s.mu.strikes == 0 {
-			s.mu.strikes++
-			isNew = true
-		}
+	case isNew || s.mu.strikes == 0:
+		s.mu.strikes++
+		isNew = true
+	}
+	if isNew {
+		s.mu.refusedTurn = s.turns.Load()
+	}
+	if d <= 0 {
 		d = l.config.Backoff
 		for range s.mu.strikes - 1 {
 			if d = 2 * d; d >= l.config.MaxBackoff {
@@ -335,17 +279,15 @@ func (l *Line[K]) refused(t *part[K], now time.Duration, a *Answer) {
 	if l.holdOverlong(t, d) {
 		return
 	}
-	if isNew {
-		s.mu.refusedTurn = s.turns.Load()
-	}
 	switch p := s.pace.Load(); {
-	case p.guesses() && isNew:
-		l.slowDown(t, now, d)
-	case p.guesses():
-	case p.spends() && l.trySecondary(t, now, d, a):
-		l.restart(key, s, probed) // the used units are the told limit's
-	case p.spends():
-		l.spaceMore(key, s, p)
+	case p.Guesses() && isNew:
+		s.mu.guess.SlowDown(now, d)
+		l.setPace(key, s, s.mu.guess.Pace(l.config.MaxBackoff))
+	case p.Guesses():
+	case p.Spends() && l.config.Pace == Spend && s.mu.secondary.Try(p, &s.mu.guess, a, t.sent, t.n, now, d):
+		l.restart(key, s, pacing.Probed) // the used units are the told limit's
+	case p.Spends():
+		l.setPace(key, s, p.Slower())
 	}
 	l.hold(t, d)
 }
@@ -378,44 +320,17 @@ func (l *Line[K]) drain(key K, d time.Duration) {
 	have := l.engine.Peek(key, 0)
 	b := l.burst
 	if l.probe != nil {
-		b = burstOf(l.engine.LimitFor(key))
+		b = pacing.BurstOf(l.engine.LimitFor(key))
 	}
 	var n int64
 	switch {
-	case b.spaced:
-	case b.lasts:
-		n = int64((float64(d) + float64(b.left) - float64(have.ResetAfter)) / b.unit)
+	case b.Spaced:
+	case b.Lasts:
+		n = int64((float64(d) + float64(b.Left) - float64(have.ResetAfter)) / b.Unit)
 	default:
 		n = have.Remaining - 1
 	}
 	if n > 0 {
 		l.engine.Refund(key, -n)
 	}
-}
-
-type burst struct {
-	spaced bool          // admits no calls at once: no draining needed
-	most   int64         // calls that a new key may send at once
-	lasts  bool          // units beyond the limit count until drained; in windows they end with theirs
-	unit   float64       // nanoseconds to drain a unit
-	left   time.Duration // time until a key with a unit left is as new
-}
-
-// burstOf asks a limit about a long unused key.
-func burstOf(limit policy.Policy) burst {
-	const now = policy.Instant(answer.MaxTime)
-	_, unused := limit.Take(0, now, 0, 0)
-	b := burst{spaced: limit.Delays(), most: max(min(unused.Remaining, math.MaxInt64/8), 1)}
-	books, ok := limit.(policy.Refunder)
-	if !ok {
-		return b
-	}
-	_, full := limit.Take(books.Refund(0, now, -b.most), now, 0, 0)
-	_, owing := limit.Take(books.Refund(0, now, -8*b.most), now, 0, 0)
-	// Windowed limits count at most two windows at a time.
-	if b.lasts = owing.ResetAfter > 4*full.ResetAfter && full.ResetAfter > 0; b.lasts {
-		b.unit = float64(full.ResetAfter) / float64(b.most)
-		b.left = full.ResetAfter - time.Duration(b.unit)
-	}
-	return b
 }

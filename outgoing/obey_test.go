@@ -18,6 +18,7 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/outgoing/internal/answer"
+	"github.com/ral-limiter/ral/outgoing/internal/pacing"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -107,7 +108,7 @@ func TestRefusalsSlowThePaceDown(t *testing.T) {
 		rt := must.Get(NewTransport(line, ByHost, Options{Base: far}))
 		crowd(t, 2*time.Minute, rt)
 		assert.Positive(t, far.refused)
-		assert.LessOrEqual(t, far.refused, maxSlowed)
+		assert.LessOrEqual(t, far.refused, pacing.MaxSlowed)
 		early := far.refused
 		crowd(t, 2*time.Minute, rt)
 		assert.Equal(t, early, far.refused, "the pace that was found holds")
@@ -411,7 +412,7 @@ func TestFirstCallGoesAlone(t *testing.T) {
 					at, ok := got.Load(i)
 					require.True(t, ok)
 					assert.GreaterOrEqual(t, at, want)
-					assert.LessOrEqual(t, at, want+time.Duration(i+1)*probePause)
+					assert.LessOrEqual(t, at, want+time.Duration(i+1)*pacing.ProbePause)
 				}
 			})
 		})

@@ -16,6 +16,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/outgoing/internal/answer"
+	"github.com/ral-limiter/ral/outgoing/internal/pacing"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -166,53 +167,42 @@ func TestSecondaryLimitCountsCallsUnderWay(t *testing.T) {
 				}
 				obey(c.order[:calls-c.late])
 				if c.late == 0 {
-					assert.Nil(t, line.keys["key"].mu.secondary.trial, "all calls have ended")
+					assert.False(t, line.keys["key"].mu.secondary.IsTried(), "all calls have ended")
 				}
 				next := wait()
 				time.Sleep(10 * time.Millisecond)
 				next.Obey(Answer{HasRemaining: true, Remaining: 4979, Reset: time.Hour})
 				obey(c.order[calls-c.late:])
 				if p := line.keys["key"].pace.Load(); c.want > 0 {
-					assert.True(t, p.spends())
+					assert.True(t, p.Spends())
 					assert.Equal(t, c.want, p.Count)
 					assert.InDelta(t, 1020*time.Millisecond, p.Window, float64(time.Millisecond), "the hold, and the time under way")
 				} else {
-					assert.False(t, p.spends(), "spaced by the limit that is told")
-					assert.InDelta(t, time.Hour/5000, p.limit.each, float64(time.Hour/5000)/5)
+					assert.False(t, p.Spends(), "spaced by the limit that is told")
+					spacing, word := p.Limit, uint64(0)
+					word, _ = spacing.Take(word, 1, 1, 0)
+					_, d := spacing.Take(word, 1, 1, 0)
+					assert.InDelta(t, time.Hour/5000, d.RetryAfter, float64(time.Hour/5000)/5)
 				}
 			})
 		})
 	}
 }
 
-func TestSecondaryLimitIsForgotten(t *testing.T) {
-	for refused, served := range map[int64]int64{1: 20 * forgiving, 80: 8000} {
-		b := secondary{Quota: answer.Quota{Limit: 20, Window: time.Second}, refused: refused, served: served - 1}
-		assert.False(t, b.expires(), "after %d refusals", refused)
-		b.served++
-		assert.True(t, b.expires(), "after %d refusals", refused)
-	}
-	assert.False(t, (&secondary{served: 10000}).expires(), "no limit is known")
-}
-
-// A call that overtakes a change of limits may be refused by a limit that is known. Without its past the limit
-// would soon be forgotten, and learning it again costs as many refusals as the first time.
-func TestCorrectedSecondaryLimitKeepsItsPast(t *testing.T) {
+// A forgotten limit has kept the calls within it until then, so that they say nothing of it.
+func TestForgottenLimitIsCountedAnew(t *testing.T) {
 	line, s := newLine(t, Config{}), &state{}
-	s.pace.Store(&pace{Terms: answer.Terms{Count: 20, Window: time.Second}, limit: inSteps(20, time.Second, 1, told{})})
-	s.mu.secondary = secondary{Quota: answer.Quota{Limit: 20, Window: time.Second}, refused: 80, served: 5000}
-	late := part[string]{line: line, key: "key", state: s, n: 1, sent: instant(time.Hour)}
-	assert.True(t, line.trySecondary(&late, time.Hour, time.Second, &Answer{RetryAfter: time.Second, HasRemaining: true, Remaining: 4000, Reset: time.Hour}))
-	assert.Equal(t, int64(81), s.mu.secondary.refused)
-	assert.Equal(t, int64(5000), s.mu.secondary.served)
-}
-
-func TestForgottenSecondaryLimitIsCountedAnew(t *testing.T) {
-	line, s := newLine(t, Config{}), &state{}
-	s.pace.Store(&pace{Terms: answer.Terms{Count: 20, Window: time.Second}, limit: inSteps(20, time.Second, 1, told{})})
-	s.mu.secondary = secondary{Quota: answer.Quota{Limit: 20, Window: time.Second}, refused: 80, served: 8000}
-	s.mu.guess = guess{since: time.Hour - time.Minute, served: 1200, before: 1200}
-	line.open(&part[string]{line: line, key: "key", state: s, n: 1, sent: instant(time.Hour)})
+	second := answer.Quota{Limit: 20, Window: time.Second}
+	s.pace.Store((&pacing.Pace{
+		Terms: answer.Terms{Count: second.Limit, Window: second.Window}, Limit: pacing.InSteps(second.Limit, second.Window, 1, pacing.Known{}),
+	}))
+	s.mu.secondary = pacing.Secondary{Quota: second}
+	s.mu.secondary.Serve(10000)
+	s.mu.guess.SpeedUp(time.Hour-time.Second, 20, false)
+	line.open(&part[string]{line: line, key: "key", state: s, n: 1, sent: pacing.Instant(time.Hour)})
+	var begun pacing.Guess
+	begun.Begin(time.Hour)
 	assert.Zero(t, s.mu.secondary)
-	assert.Equal(t, guess{since: time.Hour}, s.mu.guess, "calls of earlier windows say nothing of the limit")
+	assert.Zero(t, s.mu.guess.SpeedUp(time.Hour, 0, false))
+	assert.Equal(t, begun, s.mu.guess)
 }

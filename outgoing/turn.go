@@ -12,6 +12,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/outgoing/internal/answer"
+	"github.com/ral-limiter/ral/outgoing/internal/pacing"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -108,7 +109,7 @@ func (t *Turn[K]) acquireAll(ctx context.Context, began time.Time) error {
 		if err := p.acquire(ctx, t.line.config.Patience-time.Since(began)); err != nil {
 			return fail(p, err)
 		}
-		p.sent = instant(time.Since(p.line.began))
+		p.sent = pacing.Instant(time.Since(p.line.began))
 	}
 	for p := range t.parts() {
 		if err := p.admit(false); err != nil { // it has waited for other parts
@@ -176,15 +177,15 @@ func (t *Turn[K]) last() (last *part[K], in time.Duration) {
 }
 
 // costOf returns a cost of Wait.
-func costOf(cost []int64, at int) (n int64) {
-	if at < len(cost) {
-		n = cost[at]
+func costOf(cost []int64, index int) (n int64) {
+	if index < len(cost) {
+		n = cost[index]
 	}
-	least := int64(0)
-	if at == 0 {
-		least = 1
+	minCost := int64(0)
+	if index == 0 {
+		minCost = 1
 	}
-	return min(max(n, least), answer.MaxCount)
+	return min(max(n, minCost), answer.MaxCount)
 }
 
 // part is a turn under one limit.
@@ -231,7 +232,7 @@ func (p *part[K]) acquire(ctx context.Context, patience time.Duration) (err erro
 			return err
 		}
 		p.held, err = p.line.engine.Acquire(ctx, p.key, p.fits, max(patience, 0))
-		p.early = !p.state.pace.Load().limits()
+		p.early = !p.state.pace.Load().HasLimit()
 		taken := p.fits
 		again := p.n > 1 && p.fitAgain()
 		if err != nil && !(again && errors.Is(err, engine.ErrNever)) {
@@ -241,7 +242,7 @@ func (p *part[K]) acquire(ctx context.Context, patience time.Duration) (err erro
 			if err = p.admit(false); !again && err == nil {
 				return nil
 			}
-			p.sent = instant(time.Since(p.line.began))
+			p.sent = pacing.Instant(time.Since(p.line.began))
 			p.charge(-taken)
 			p.sent = 0
 			if err != nil {
@@ -265,24 +266,24 @@ func (p *part[K]) tell(ctx context.Context, waited time.Duration) {
 func (p *part[K]) begin() {
 	s, now := p.state, time.Since(p.line.began)
 	s.used.Store(int64(now))
-	p.number, p.sent, p.ended = s.turns.Add(1), instant(now), s.ended.Load()
+	p.number, p.sent, p.ended = s.turns.Add(1), pacing.Instant(now), s.ended.Load()
 	s.taken.Add(p.n)
 	p.line.open(p)
-	if p.n > p.fits && (p.line.probe == nil || !s.pace.Load().unknown()) {
+	if p.n > p.fits && (p.line.probe == nil || !s.pace.Load().IsUnknown()) {
 		p.charge(p.n - p.fits)
 	}
 }
 
 // charge takes n units more, or gives units back below 0.
 func (p *part[K]) charge(n int64) {
-	e, of := p.line.engine, p.state.pace.Load()
+	e, pace := p.line.engine, p.state.pace.Load()
 	switch {
-	case !p.line.has(p.key, p.state), of.spends() && p.sent < of.opened:
+	case !p.line.has(p.key, p.state), pace.Spends() && p.sent < pace.Opened:
 		return // the key was forgotten, or the call's window is over
-	case n < 0 && p.early && of.limits() && !of.spends():
+	case n < 0 && p.early && pace.HasLimit() && !pace.Spends():
 		return // the call took its units before this limit was learned; a refund would return other calls' units
-	case of != nil && of.expires > 0: // all units come back at the reset
-		n = min(max(n, -of.Count), of.Count)
+	case pace != nil && pace.Expires > 0: // all units come back at the reset
+		n = min(max(n, -pace.Count), pace.Count)
 	}
 	e.Refund(p.key, -min(n, decide.MostCharge(e.LimitFor(p.key))))
 }
@@ -295,7 +296,7 @@ func (p *part[K]) giveBack(n int64) {
 		p.state.mu.overlong.probe = 0 // the next call is the probe
 		return
 	}
-	if n == p.fits && (p.line.probe == nil || p.state.pace.Load().unknown()) {
+	if n == p.fits && (p.line.probe == nil || p.state.pace.Load().IsUnknown()) {
 		p.held.Cancel()
 	} else {
 		p.charge(-n)
@@ -417,7 +418,7 @@ func (t *Turn[K]) Settle(used ...int64) {
 		if p.line == nil || n < 0 {
 			continue
 		}
-		if more := n - p.cost; more > 0 || p.line.probe == nil || p.state.delay == 0 && !p.state.pace.Load().spends() {
+		if more := n - p.cost; more > 0 || p.line.probe == nil || p.state.delay == 0 && !p.state.pace.Load().Spends() {
 			p.charge(more)
 			p.cost = n
 		}

@@ -1,4 +1,4 @@
-package outgoing
+package pacing
 
 import "time"
 
@@ -17,9 +17,9 @@ const (
 	stepTime   = time.Second
 )
 
-// guess is the state of a key whose server tells no limit.
-type guess struct {
-	since  time.Duration // the last refusal behind served calls, since Line.began
+// Guess is the state of a key whose server tells no limit.
+type Guess struct {
+	since  time.Duration // the last refusal behind served calls
 	held   time.Duration // how long it held the key
 	served int64         // units of served calls since
 	lined  int64         // units of those that waited
@@ -32,12 +32,11 @@ type guess struct {
 	stepped time.Duration
 }
 
-// begin begins to count served calls.
-func (g *guess) begin(now time.Duration) { g.since, g.served, g.lined, g.before = now, 0, 0, 0 }
+// Begin begins to count served calls.
+func (g *Guess) Begin(now time.Duration) { g.since, g.served, g.lined, g.before = now, 0, 0, 0 }
 
-// slowDown sets the pace of a key after a refusal that holds it for a time.
-func (l *Line[K]) slowDown(t *part[K], now, held time.Duration) {
-	g := &t.state.mu.guess
+// SlowDown lowers the rate after a refusal that holds the key for a time.
+func (g *Guess) SlowDown(now, held time.Duration) {
 	g.waited, g.stepped = 0, now+held
 	rate := float64(g.served) / max(now-g.since-min(g.held, (now-g.since)/2), time.Millisecond).Seconds()
 	if g.rate == 0 {
@@ -60,23 +59,20 @@ func (l *Line[K]) slowDown(t *part[K], now, held time.Duration) {
 	if g.served >= enough {
 		g.since, g.held, g.served, g.lined = now, held, 0, 0
 	}
-	l.setGuess(t)
 }
 
-// speedUp counts a served call, and sets a higher pace from time to time.
-func (l *Line[K]) speedUp(t *part[K], now time.Duration) {
-	g := &t.state.mu.guess
+// SpeedUp counts a served call of n units, and raises the rate from time to time, which it reports.
+func (g *Guess) SpeedUp(now time.Duration, n int64, waited bool) (faster bool) {
 	if g.rate == 0 && now-g.since > time.Minute {
 		g.since, g.served, g.lined, g.before = now, 0, 0, g.served
 	}
-	g.served += t.n
-	t.state.mu.secondary.served += t.n
-	if t.held.Waited > 0 {
-		g.lined += t.n
+	g.served += n
+	if waited {
+		g.lined += n
 		g.waited++
 	}
 	if g.rate == 0 || g.waited < stepCalls && g.known > 0 || now-g.stepped < stepTime {
-		return
+		return false
 	}
 	if g.rate > near*g.known || g.rate*near < g.known {
 		g.gain = min(2*g.gain, maxGain)
@@ -85,14 +81,11 @@ func (l *Line[K]) speedUp(t *part[K], now time.Duration) {
 	}
 	g.rate *= 1 + g.gain
 	g.waited, g.stepped = 0, now
-	l.setGuess(t)
+	return true
 }
 
-func (l *Line[K]) setGuess(t *part[K]) {
-	g := &t.state.mu.guess
-	g.rate = min(max(g.rate, 1/l.config.MaxBackoff.Seconds()), maxRate)
-	l.setPace(t.key, t.state, &pace{guessed: true, limit: evenly(1, 1, time.Duration(float64(time.Second)/g.rate))})
+// Pace returns the pace of the rate, with calls at most a time apart.
+func (g *Guess) Pace(maxPause time.Duration) *Pace {
+	g.rate = min(max(g.rate, 1/maxPause.Seconds()), maxRate)
+	return &Pace{Guessed: true, Limit: Evenly(1, 1, time.Duration(float64(time.Second)/g.rate))}
 }
-
-// guesses reports whether the pace is for a server that tells no limit.
-func (p *pace) guesses() bool { return p == unlimited || p != nil && p.guessed }

@@ -1,0 +1,37 @@
+package pacing
+
+import (
+	"math"
+	"time"
+
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Burst is how many calls a limit admits at once, and how its units come back.
+type Burst struct {
+	Spaced bool          // admits no calls at once: no draining needed
+	Max    int64         // calls that a new key may send at once
+	Lasts  bool          // units beyond the limit count until drained; in windows they end with theirs
+	Unit   float64       // nanoseconds to drain a unit
+	Left   time.Duration // time until a key with a unit left is as new
+}
+
+// BurstOf asks a limit about a long unused key.
+func BurstOf(limit policy.Policy) Burst {
+	const now = policy.Instant(answer.MaxTime)
+	_, unused := limit.Take(0, now, 0, 0)
+	b := Burst{Spaced: limit.Delays(), Max: max(min(unused.Remaining, math.MaxInt64/8), 1)}
+	books, ok := limit.(policy.Refunder)
+	if !ok {
+		return b
+	}
+	_, full := limit.Take(books.Refund(0, now, -b.Max), now, 0, 0)
+	_, owing := limit.Take(books.Refund(0, now, -8*b.Max), now, 0, 0)
+	// Windowed limits count at most two windows at a time.
+	if b.Lasts = owing.ResetAfter > 4*full.ResetAfter && full.ResetAfter > 0; b.Lasts {
+		b.Unit = float64(full.ResetAfter) / float64(b.Max)
+		b.Left = full.ResetAfter - time.Duration(b.Unit)
+	}
+	return b
+}

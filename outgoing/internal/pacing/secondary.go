@@ -1,0 +1,109 @@
+package pacing
+
+import (
+	"time"
+
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Secondary is a limit beside the told one. Answers do not tell it, but it refuses calls while the told
+// limit has units left. It stays known when the told limit begins anew.
+type Secondary struct {
+	// Quota is zero if the limit is unknown. Until trial is nil, its Limit is a count of served units.
+	answer.Quota
+	trial *trial
+	// until is the end of the refusal that told the limit. Calls that were sent before
+	// it are counted for the limit.
+	until policy.Instant
+	// served and refused are the numbers of units that were served and refused since the limit was
+	// unknown.
+	served, refused int64
+}
+
+// trial is a refusal whose limit is not yet known, as calls that were sent before it are under way.
+// Their answers come in any order, and only with all of them is the number of served units known.
+type trial struct {
+	// pace is the pace under the told limit that the refusal ended.
+	pace *Pace
+	// remaining and reset are the told limit's, by the refusal.
+	remaining int64
+	reset     time.Duration
+}
+
+// Try begins to count for a secondary limit under a pace, after a refusal of a call that holds the key for a
+// time. It reports false if the told limit may have refused the call.
+func (b *Secondary) Try(p *Pace, g *Guess, a *answer.Answer, sent policy.Instant, n int64, now, held time.Duration) bool {
+	switch {
+	case a.RetryAfter <= 0 || !a.HasRemaining || a.Remaining < n:
+		return false
+	case b.Counts(sent):
+		return true // of the same refusal
+	}
+	units := g.served
+	// Calls of the minute before may count, too. The next refusal corrects an excess.
+	if b.Limit == 0 {
+		units += g.before
+		b.served = 0
+	}
+	// The time is the window's length or its rest.
+	window := held + held/100 + now - time.Duration(sent)
+	if used := now - g.since; used > held {
+		window += used
+	}
+	b.Quota, b.until, b.refused = answer.Quota{Limit: units, Window: window}, Instant(now+held), b.refused+n
+	b.trial = &trial{p, a.Remaining, a.Reset}
+	g.Begin(now + held)
+	return true
+}
+
+// Counts reports whether a call that was sent at an instant is counted for the limit, as it was sent
+// before the end of the refusal.
+func (b *Secondary) Counts(sent policy.Instant) bool { return sent < b.until && b.Window > 0 }
+
+// Count counts the answer to a call that was sent before the end of the refusal. early reports whether
+// it is the call's first answer, and came before calls spend the limit.
+func (b *Secondary) Count(n int64, early, refused bool) {
+	switch {
+	case refused:
+		b.refused += n
+	case early:
+		b.Limit += n
+	}
+}
+
+// Serve counts units that were served after the refusal.
+func (b *Secondary) Serve(n int64) { b.served += n }
+
+// IsTried reports whether the limit is still being counted.
+func (b *Secondary) IsTried() bool { return b.trial != nil }
+
+// End ends the count. It keeps the limit unless spacing the told units until their reset is faster. It then
+// forgets the limit and returns the pace under the told limit.
+func (b *Secondary) End() (spaced *Pace) {
+	told := b.trial
+	if b.trial = nil; told == nil || float64(b.Limit)*float64(told.reset) >= float64(told.remaining)*float64(b.Window) {
+		return nil
+	}
+	*b = Secondary{}
+	return told.pace
+}
+
+// Bind puts the secondary limit in the place of the told one if the told one has more left. ours are the
+// units that the key has left under its pace. most bounds the calls of a further period.
+func (b *Secondary) Bind(p *Pace, a *answer.Answer, ours int64) (most int64) {
+	if !p.Spends() || p.Quota() != b.Quota {
+		ours = b.Limit
+	}
+	if b.Limit == 0 || !a.HasRemaining || a.Remaining <= ours {
+		return 0
+	}
+	answer.BindHidden(a, b.Quota)
+	return a.Remaining - ours
+}
+
+// Expires reports whether the limit, which may have grown, is to be forgotten. It has then admitted so
+// much that learning it again has less than 1% refused.
+func (b *Secondary) Expires() bool {
+	return b.Limit > 0 && b.served >= max(Forgiving*b.Limit, 100*b.refused)
+}
