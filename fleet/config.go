@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -22,7 +23,7 @@ const (
 	defaultMaxWaitingTotal = 1 << 16
 )
 
-const longestBudget = time.Minute
+const maxBudget = time.Minute
 
 // Mode selects where calls are decided.
 type Mode uint8
@@ -200,20 +201,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Budget == 0 {
-		c.Budget = defaultBudget
-	}
-	if c.MaxKeys == 0 {
-		c.MaxKeys = defaultMaxKeys
-	}
+	c.Budget = cmp.Or(c.Budget, defaultBudget)
+	c.MaxKeys = cmp.Or(c.MaxKeys, defaultMaxKeys)
+	c.MaxWaiting = cmp.Or(c.MaxWaiting, defaultMaxWaiting)
+	c.MaxWaitingTotal = cmp.Or(c.MaxWaitingTotal, defaultMaxWaitingTotal)
 	if r := penaltyRule(c.Penalty); r.Counts() {
 		c.Penalty.Max, c.Penalty.Forget = r.Max, r.Forget
-	}
-	if c.MaxWaiting == 0 {
-		c.MaxWaiting = defaultMaxWaiting
-	}
-	if c.MaxWaitingTotal == 0 {
-		c.MaxWaitingTotal = defaultMaxWaitingTotal
 	}
 	if c.Epoch.IsZero() {
 		c.Epoch = store.DefaultEpoch
@@ -244,21 +237,11 @@ func forLimits(o rueidis.ClientOption) rueidis.ClientOption {
 	)
 	o.AlwaysPipelining = !o.DisableAutoPipelining
 	o.DisableCache = true
-	if o.Dialer.Timeout == 0 {
-		o.Dialer.Timeout = patience
-	}
-	if o.ConnWriteTimeout == 0 {
-		o.ConnWriteTimeout = patience
-	}
-	if o.PipelineMultiplex == 0 {
-		o.PipelineMultiplex = -1
-	}
-	if o.ReadBufferEachConn == 0 {
-		o.ReadBufferEachConn = buffer
-	}
-	if o.WriteBufferEachConn == 0 {
-		o.WriteBufferEachConn = buffer
-	}
+	o.Dialer.Timeout = cmp.Or(o.Dialer.Timeout, patience)
+	o.ConnWriteTimeout = cmp.Or(o.ConnWriteTimeout, patience)
+	o.PipelineMultiplex = cmp.Or(o.PipelineMultiplex, -1)
+	o.ReadBufferEachConn = cmp.Or(o.ReadBufferEachConn, buffer)
+	o.WriteBufferEachConn = cmp.Or(o.WriteBufferEachConn, buffer)
 	return o
 }
 
@@ -268,50 +251,36 @@ func (c Config) connected() bool {
 
 // validate returns a *policy.FieldError for the first bad field. New checks the policy.
 func (c Config) validate() error {
-	bad := func(field string, value any, want string) error {
-		return &policy.FieldError{Of: "fleet.Config", Field: field, Value: value, Want: want}
-	}
-	switch {
-	case c.Via != nil && (c.Client != nil || c.connected()):
-		return bad("Via", "a limiter", "one of Client, Redis and Via")
-	case c.Via == nil && c.Client == nil && !c.connected():
-		return bad("Redis", "empty", "a Client, or Redis with an InitAddress")
-	case c.Client != nil && c.connected():
-		return bad("Redis", c.Redis.InitAddress, "either Client or Redis, not both")
-	case !named(c.Name):
-		return bad("Name", fmt.Sprintf("%q", c.Name), "1 to 64 bytes without braces, spaces and control characters")
-	case c.Tag != "" && !named(c.Tag):
-		return bad("Tag", fmt.Sprintf("%q", c.Tag), "up to 64 bytes without braces, spaces and control characters")
-	case shape.IsNil(c.Policy):
-		return bad("Policy", "nil", "a policy, such as policy.Funnel returns")
-	case c.PolicyFor != nil && c.Mode == Leased:
-		return bad("PolicyFor", "a function", "none in Leased mode: leases have one limit")
-	case c.Penalty != (engine.Penalty{}) && c.Mode == Leased:
-		return bad("Penalty", fmt.Sprintf("%+v", c.Penalty), "none in Leased mode, where servers refuse calls by themselves")
-	case c.Mode > Leased:
-		return bad("Mode", int(c.Mode), "Exact or Leased")
-	case c.Term < 0:
-		return bad("Term", c.Term, "a positive duration, or 0 for the default")
-	case c.Budget < 0 || c.Budget > longestBudget:
-		return bad("Budget", c.Budget, "a positive duration of up to a minute, or 0 for 5ms")
-	case c.Outage > FallbackClosed:
-		return bad("Outage", int(c.Outage), "FallbackShare, FallbackOpen or FallbackClosed")
-	case c.StateFile != "" && c.Outage != FallbackShare:
-		return bad("StateFile", fmt.Sprintf("%q", c.StateFile), "none, unless Outage is FallbackShare: nothing else is charged later")
-	case c.StateFile != "" && isAnchored(c.Policy):
-		return bad("StateFile", fmt.Sprintf("%q", c.StateFile), "none with an AlignedWindow: the window of the units that a share let pass is not known afterwards")
-	case c.Servers < 0:
-		return bad("Servers", c.Servers, "how many servers share the limit, or 0 to count them")
-	case c.MaxKeys < 0:
-		return bad("MaxKeys", c.MaxKeys, "1 or more, or 0 for 1048576")
-	case c.MaxWaiting < 0:
-		return bad("MaxWaiting", c.MaxWaiting, "1 or more, or 0 for 1024")
-	case c.MaxWaitingTotal < 0:
-		return bad("MaxWaitingTotal", c.MaxWaitingTotal, "1 or more, or 0 for 65536")
-	case c.Epoch.After(time.Now()):
-		return bad("Epoch", c.Epoch.Format(time.RFC3339), "a time that has passed")
-	case c.Epoch.Before(time.Unix(0, 0)):
-		return bad("Epoch", c.Epoch.Format(time.RFC3339), "1970 or later")
+	for _, fault := range []struct {
+		is    bool
+		field string
+		value any
+		want  string
+	}{
+		{c.Via != nil && (c.Client != nil || c.connected()), "Via", "a limiter", "one of Client, Redis and Via"},
+		{c.Via == nil && c.Client == nil && !c.connected(), "Redis", "empty", "a Client, or Redis with an InitAddress"},
+		{c.Client != nil && c.connected(), "Redis", c.Redis.InitAddress, "either Client or Redis, not both"},
+		{!named(c.Name), "Name", fmt.Sprintf("%q", c.Name), "1 to 64 bytes without braces, spaces and control characters"},
+		{c.Tag != "" && !named(c.Tag), "Tag", fmt.Sprintf("%q", c.Tag), "up to 64 bytes without braces, spaces and control characters"},
+		{shape.IsNil(c.Policy), "Policy", "nil", "a policy, such as policy.Funnel returns"},
+		{c.PolicyFor != nil && c.Mode == Leased, "PolicyFor", "a function", "none in Leased mode: leases have one limit"},
+		{c.Penalty != (engine.Penalty{}) && c.Mode == Leased, "Penalty", fmt.Sprintf("%+v", c.Penalty), "none in Leased mode, where servers refuse calls by themselves"},
+		{c.Mode > Leased, "Mode", int(c.Mode), "Exact or Leased"},
+		{c.Term < 0, "Term", c.Term, "a positive duration, or 0 for the default"},
+		{c.Budget < 0 || c.Budget > maxBudget, "Budget", c.Budget, "a positive duration of up to a minute, or 0 for 5ms"},
+		{c.Outage > FallbackClosed, "Outage", int(c.Outage), "FallbackShare, FallbackOpen or FallbackClosed"},
+		{c.StateFile != "" && c.Outage != FallbackShare, "StateFile", fmt.Sprintf("%q", c.StateFile), "none, unless Outage is FallbackShare: nothing else is charged later"},
+		{c.StateFile != "" && isAnchored(c.Policy), "StateFile", fmt.Sprintf("%q", c.StateFile), "none with an AlignedWindow: the window of the units that a share let pass is not known afterwards"},
+		{c.Servers < 0, "Servers", c.Servers, "how many servers share the limit, or 0 to count them"},
+		{c.MaxKeys < 0, "MaxKeys", c.MaxKeys, "1 or more, or 0 for 1048576"},
+		{c.MaxWaiting < 0, "MaxWaiting", c.MaxWaiting, "1 or more, or 0 for 1024"},
+		{c.MaxWaitingTotal < 0, "MaxWaitingTotal", c.MaxWaitingTotal, "1 or more, or 0 for 65536"},
+		{c.Epoch.After(time.Now()), "Epoch", c.Epoch.Format(time.RFC3339), "a time that has passed"},
+		{c.Epoch.Before(time.Unix(0, 0)), "Epoch", c.Epoch.Format(time.RFC3339), "1970 or later"},
+	} {
+		if fault.is {
+			return &policy.FieldError{Of: "fleet.Config", Field: fault.field, Value: fault.value, Want: fault.want}
+		}
 	}
 	if c.Penalty != (engine.Penalty{}) {
 		r := penaltyRule(c.Penalty)
@@ -337,8 +306,8 @@ func lasting(c Config, lasts time.Duration) error {
 
 // named reports whether s can be part of a key's name.
 func named(s string) bool {
-	const most = 64
-	return s != "" && len(s) <= most && !strings.ContainsFunc(s, func(r rune) bool {
+	const maxLength = 64
+	return s != "" && len(s) <= maxLength && !strings.ContainsFunc(s, func(r rune) bool {
 		return r <= ' ' || r == '{' || r == '}' || r == 0x7f
 	})
 }

@@ -137,9 +137,9 @@ func (b bank) learnGrants(asks []lease.Ask, grants []lease.Grant) {
 		if g.Err != nil {
 			continue
 		}
-		b.known.Heard(asks[i].Key, g.Blocked, g.At)
+		b.known.Heard(asks[i].Key, g.Block.Left, g.At)
 		if b.local != nil {
-			b.local.Learn(asks[i].Key, g.Word, g.At)
+			b.local.Learn(asks[i].Key, g.After, g.At)
 		}
 	}
 }

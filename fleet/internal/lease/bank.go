@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -20,23 +21,12 @@ type Bank interface {
 	Return(ctx context.Context, backs []Back) error
 }
 
-// Ask asks for a lease: 1 <= Need <= Most.
-type Ask struct {
-	Key        string
-	Need, Most int64
-}
+// Ask asks for a lease of a.Key: 1 <= Need <= Most. The bank sets the limit.
+type Ask = store.LeaseAsk
 
-// Grant is the answer to an [Ask].
-type Grant struct {
-	Units int64 // 0 if fewer than Need fit
-	// Decision is on Units or, if that is 0, on Need.
-	Decision policy.Decision
-	// Word is the word after the lease, and At its time by the bank's clock.
-	Word    uint64
-	At      policy.Instant
-	Blocked time.Duration // how long the bank refuses every call; 0: it does not
-	Err     error         // no answer; nothing else is set
-}
+// Grant is the answer to an [Ask]. After is the word after the lease. Block.Left is how long the bank
+// refuses every call.
+type Grant = store.LeaseReply
 
 // Back gives back unused units of a lease.
 type Back struct {

@@ -60,7 +60,7 @@ func (m *memory) lease(a Ask) Grant {
 	units := min(d.Remaining, a.Most)
 	if units < a.Need {
 		_, d = m.plan.Policy.Take(word, now, a.Need, 0)
-		return Grant{Decision: d, Word: word, At: now}
+		return Grant{Taken: store.Taken{Decision: d, After: word, At: now}}
 	}
 	word, d = m.plan.Policy.Take(word, now, units, 0)
 	if !d.Allowed {
@@ -68,7 +68,7 @@ func (m *memory) lease(a Ask) Grant {
 	}
 	m.words[a.Key] = word
 	m.paid[a.Key] += units
-	return Grant{Units: units, Decision: d, Word: word, At: now}
+	return Grant{Granted: units, Taken: store.Taken{Decision: d, After: word, At: now}}
 }
 
 func (m *memory) giveBack(b Back) {
@@ -218,8 +218,8 @@ func TestFunnelGivesBackTheUndrainedUnits(t *testing.T) {
 		l, bank, remaining := onStore(t, policy.Must(policy.Funnel(400, 2000, time.Second)))
 		g := bank.Lease(t.Context(), []Ask{{Key: "key", Need: 200, Most: 200}})[0]
 		require.NoError(t, g.Err)
-		require.EqualValues(t, 200, g.Units)
-		require.NoError(t, bank.Return(t.Context(), []Back{{Name: "key", Units: 200, Word: g.Word, At: g.At}}))
+		require.EqualValues(t, 200, g.Granted)
+		require.NoError(t, bank.Return(t.Context(), []Back{{Name: "key", Units: 200, Word: g.After, At: g.At}}))
 		assert.Equal(t, l.Limit()-int64(inTime)*2000/int64(time.Second), remaining("key"))
 		require.NoError(t, l.Close(t.Context()))
 	})

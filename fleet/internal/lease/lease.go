@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -107,9 +108,7 @@ const queued = 8192
 
 // New returns leases without keys.
 func New(c Config) (*Leases, error) {
-	if c.MaxKeys == 0 {
-		c.MaxKeys = 1 << 20 // as in package engine
-	}
+	c.MaxKeys = cmp.Or(c.MaxKeys, 1<<20) // as in package engine
 	words, err := engine.New[string](engine.Config{
 		Policy:          wordPolicy{},
 		MaxKeys:         c.MaxKeys,
@@ -121,16 +120,10 @@ func New(c Config) (*Leases, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.seed == 0 {
-		c.seed = rand.Uint64()
-	}
 	l := &Leases{
 		plan: c.Plan, bank: c.Bank, name: c.Name, words: words, epoch: time.Now(),
-		work: make(chan question, queued), timeout: c.Timeout, servers: c.Servers, blocked: c.Blocked, fault: c.fault, always: c.always,
-		book: newBook(c.MaxKeys), random: rand.New(rand.NewPCG(c.seed, 0)),
-	}
-	if l.timeout == 0 {
-		l.timeout = time.Second
+		work: make(chan question, queued), timeout: cmp.Or(c.Timeout, time.Second), servers: c.Servers, blocked: c.Blocked, fault: c.fault, always: c.always,
+		book: newBook(c.MaxKeys), random: rand.New(rand.NewPCG(cmp.Or(c.seed, rand.Uint64()), 0)),
 	}
 	if l.name == nil {
 		l.name = func(key string) string { return key }

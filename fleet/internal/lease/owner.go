@@ -149,27 +149,27 @@ func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
 	if end := l.plan.window(g); end != 0 {
 		a.left.window = now.Add(time.Duration(end - g.At))
 	}
-	if g.Blocked > 0 {
+	if g.Block.Left > 0 {
 		// The block may be lifted early: ask again after a term.
 		a.refused.times = 0
-		l.refuse(a, ask.Key, now, 1, min(g.Blocked, l.term()))
+		l.refuse(a, ask.Key, now, 1, min(g.Block.Left, l.term()))
 		return
 	}
-	if g.Units <= 0 {
+	if g.Granted <= 0 {
 		l.refuse(a, ask.Key, now, ask.Need, g.Decision.RetryAfter)
 		return
 	}
 	l.stats.Leases++
-	l.stats.Leased += uint64(g.Units)
+	l.stats.Leased += uint64(g.Granted)
 	a.refused.units, a.refused.times = 0, 0
-	if g.Units < ask.Most {
+	if g.Granted < ask.Most {
 		// The bank has no more. To ask for each unit that drains from now on would be exact mode.
 		a.refused.units, a.refused.until = 1, now.Add(l.soon())
 	}
-	a.demand.got += g.Units
+	a.demand.got += g.Granted
 	h := hold{
-		units: g.Units, sent: sent, end: sent.Add(l.plan.lasts(g, l.term())),
-		window: l.plan.window(g), word: g.Word, at: g.At,
+		units: g.Granted, sent: sent, end: sent.Add(l.plan.lasts(g, l.term())),
+		window: l.plan.window(g), word: g.After, at: g.At,
 	}
 	h.units -= l.serve(a, ask.Key, h, now)
 	if h.units == 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
@@ -121,7 +122,7 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 			if word = next; !d.Allowed {
 				continue
 			}
-			g := Grant{Units: 1, Decision: d, Word: word, At: now}
+			g := Grant{Granted: 1, Taken: store.Taken{Decision: d, After: word, At: now}}
 			end := now + policy.Instant(plan.lasts(g, plan.Term))*1001/1000
 			require.LessOrEqual(t, end, plan.window(g))
 			// A unit taken at the end is in the same window: only the count in the word differs.
@@ -162,7 +163,7 @@ func TestGiveBackIsNoMoreThanWasTaken(t *testing.T) {
 				next, d := plan.Policy.Take(word, now, n, 0)
 				if d.Allowed {
 					word = next
-					leases = append(leases, &lease{units: n, grant: Grant{At: now, Word: word}, event: len(story)})
+					leases = append(leases, &lease{units: n, grant: Grant{Taken: store.Taken{At: now, After: word}}, event: len(story)})
 					story = append(story, event{now, n})
 				}
 				continue
@@ -176,7 +177,7 @@ func TestGiveBackIsNoMoreThanWasTaken(t *testing.T) {
 			}
 			l.given = true
 			n := 1 + rng.Int64N(l.units)
-			next := plan.GiveBack(word, now, 0, Back{Units: n, Word: l.grant.Word, At: l.grant.At, Age: time.Duration(now - l.grant.At)})
+			next := plan.GiveBack(word, now, 0, Back{Units: n, Word: l.grant.After, At: l.grant.At, Age: time.Duration(now - l.grant.At)})
 			story[l.event].units -= n
 			if next != word {
 				backs++

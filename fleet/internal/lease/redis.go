@@ -29,19 +29,10 @@ func NewOnStore(s Store, plan *Plan, limit *store.Limit) *OnStore {
 
 // Lease implements [Bank].
 func (b *OnStore) Lease(ctx context.Context, asks []Ask) []Grant {
-	of := make([]store.LeaseAsk, len(asks))
-	for i, a := range asks {
-		of[i] = store.LeaseAsk{Limit: b.limit, Key: a.Key, Need: a.Need, Most: a.Most}
+	for i := range asks {
+		asks[i].Limit = b.limit
 	}
-	grants := make([]Grant, len(asks))
-	for i, r := range b.store.Lease(ctx, of) {
-		if r.Err != nil {
-			grants[i].Err = r.Err
-			continue
-		}
-		grants[i] = Grant{Units: r.Granted, Decision: r.Decision, Word: r.After, At: r.At, Blocked: r.Block.Left}
-	}
-	return grants
+	return b.store.Lease(ctx, asks)
 }
 
 // inTime is the longest delay of a funnel's return.

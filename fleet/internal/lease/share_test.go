@@ -247,7 +247,7 @@ func hoard(t *testing.T, limit policy.Policy, terms float64) (used int64) {
 				used++
 			}
 		}
-		used += m.lease(Ask{Key: "key", Need: 1, Most: plan.Limit()}).Units
+		used += m.lease(Ask{Key: "key", Need: 1, Most: plan.Limit()}).Granted
 		log.add("key", m.now(), used)
 		assert.NoError(t, log.fault(limit.(shape.Shaped).Shape(), m), "after %v terms", terms)
 		for _, l := range all {

@@ -187,16 +187,14 @@ func (l *Local) Heard(at policy.Instant) {
 // Learn records Redis's word of a key at the instant at, by Redis's clock.
 func (l *Local) Learn(key string, word uint64, at policy.Instant) {
 	l.Heard(at)
-	h, s := l.find(key)
-	s.mu.Lock()
+	h, s := l.lock(key)
 	defer s.mu.Unlock()
 	s.learn(h, known{word, at})
 }
 
 // LearnLate is Learn for an old answer: it says nothing of Redis's clock, and newer words stay.
 func (l *Local) LearnLate(key string, word uint64, at policy.Instant) {
-	h, s := l.find(key)
-	s.mu.Lock()
+	h, s := l.lock(key)
 	defer s.mu.Unlock()
 	if old, there := s.known[h]; !there || at >= old.at {
 		s.learn(h, known{word, at})
@@ -210,24 +208,29 @@ func (l *Local) Word(used int64, at policy.Instant) uint64 {
 
 // Take takes n units of the share, which can be given back.
 func (l *Local) Take(key string, n int64, patience time.Duration) Reservation {
-	h, s := l.find(key)
-	s.mu.Lock()
+	h, s := l.lock(key)
 	defer s.mu.Unlock()
 	return l.take(s, h, key, n, patience)
 }
 
 // Peek returns the decision of a Take of n units without patience. It takes nothing.
 func (l *Local) Peek(key string, n int64) policy.Decision {
-	h, s := l.find(key)
-	s.mu.Lock()
+	h, s := l.lock(key)
 	defer s.mu.Unlock()
 	r, _, _, _ := l.decide(s, h, n, 0)
 	return r.Decision
 }
 
-func (l *Local) find(key string) (hash, *shard) {
+// lock returns a key's hash, and its shard locked.
+func (l *Local) lock(key string) (hash, *shard) {
 	h := l.hashOf(key)
-	return h, &l.shards[l.index(h)]
+	return h, l.lockOf(h)
+}
+
+func (l *Local) lockOf(h hash) *shard {
+	s := &l.shards[l.index(h)]
+	s.mu.Lock()
+	return s
 }
 
 func (l *Local) hashOf(key string) hash { return l.hash.of(l.name(key)) }
@@ -323,8 +326,7 @@ func (l *Local) entry(s *shard, h hash, n int64, now policy.Instant) (e entry, t
 // Refund gives n units back, or charges -n. Units that Redis counts come back to this server's
 // share.
 func (l *Local) Refund(key string, n int64) policy.Decision {
-	h, s := l.find(key)
-	s.mu.Lock()
+	h, s := l.lock(key)
 	defer s.mu.Unlock()
 	p := s.part
 	if p == nil {
@@ -346,8 +348,7 @@ func (l *Local) Refund(key string, n int64) policy.Decision {
 
 // Reset forgets the key's use, here and from Redis, and reports whether there was any here.
 func (l *Local) Reset(key string) bool {
-	h, s := l.find(key)
-	s.mu.Lock()
+	h, s := l.lock(key)
 	defer s.mu.Unlock()
 	now := l.now()
 	e, there := s.entries[h]
@@ -386,8 +387,7 @@ func (l *Local) Owed() iter.Seq[Debt] {
 
 // Paid records that a debt from Owed was charged, or may have been.
 func (l *Local) Paid(d Debt) {
-	s := &l.shards[l.index(d.hash)]
-	s.mu.Lock()
+	s := l.lockOf(d.hash)
 	defer s.mu.Unlock()
 	if e, there := s.entries[d.hash]; there {
 		l.owe(s, d.hash, e, max(e.unpaid-d.Units, 0))
@@ -406,8 +406,7 @@ func (l *Local) owe(s *shard, h hash, e entry, units int64) {
 // Credit forgives n admitted units that count in Redis already. It returns how many were still
 // owed.
 func (l *Local) Credit(key string, n int64) (credited int64) {
-	h, s := l.find(key)
-	s.mu.Lock()
+	h, s := l.lock(key)
 	defer s.mu.Unlock()
 	e, there := s.entries[h]
 	if !there {
@@ -443,8 +442,7 @@ func (r *Reservation) Keep(n int64) {
 	if r.local == nil || !r.Allowed || give <= 0 {
 		return
 	}
-	s := &r.local.shards[r.local.index(r.hash)]
-	s.mu.Lock()
+	s := r.local.lockOf(r.hash)
 	defer s.mu.Unlock()
 	e, there := s.entries[r.hash]
 	if !there || s.part != r.part {
@@ -464,8 +462,7 @@ func (r *Reservation) Refund(n int64) (charged int64) {
 	if r.local == nil || !r.Allowed || n <= 0 {
 		return 0
 	}
-	s := &r.local.shards[r.local.index(r.hash)]
-	s.mu.Lock()
+	s := r.local.lockOf(r.hash)
 	defer s.mu.Unlock()
 	e, there := s.entries[r.hash]
 	if !there {

@@ -34,18 +34,23 @@ func paced(s shape.Shape) bool {
 	return s.Kind == shape.Funnel || s.Kind == shape.Queue || s.Kind == shape.Bursty
 }
 
+// portion returns whole*some/all, rounded up.
+func portion(whole, some, all int64) int64 {
+	high, low := bits.Mul64(uint64(whole), uint64(some))
+	result, rest := bits.Div64(high, low, uint64(all))
+	if rest > 0 {
+		result++
+	}
+	return int64(result)
+}
+
 // used returns the units that count, rounded up, with debts as far as the policy tells.
 func (t *part) used(word uint64, now policy.Instant) int64 {
 	_, d := t.policy.Take(word, now, 0, 0)
 	if !paced(t.shape) {
 		return d.Limit - d.Remaining
 	}
-	high, low := bits.Mul64(uint64(max(d.ResetAfter, 0)), ticks)
-	units, rest := bits.Div64(high, low, t.shape.Interval)
-	if rest > 0 {
-		units++
-	}
-	return int64(units)
+	return portion(ticks, int64(max(d.ResetAfter, 0)), int64(t.shape.Interval))
 }
 
 // usedUp returns the first entry of an unknown key whose call asks for n units: all but those used
@@ -85,12 +90,7 @@ func (t *part) withheld(n int64, d doubt, memory time.Duration, now policy.Insta
 		units, most, since = units+1, units+1, -since
 	}
 	left := max(memory-time.Duration(now-since), 0)
-	high, low := bits.Mul64(uint64(units), uint64(min(left, memory)))
-	withheld, rest := bits.Div64(high, low, uint64(memory))
-	if rest > 0 {
-		withheld++
-	}
-	return min(int64(withheld), most)
+	return min(portion(units, int64(min(left, memory)), int64(memory)), most)
 }
 
 // raise returns a word at least as used as told, the whole limit's word at at. A paced word is a
@@ -105,14 +105,7 @@ func (t *part) raise(whole policy.Policy, s shape.Shape, word, told uint64, at, 
 		drained := min(uint64(now)+uint64(d.ResetAfter), policy.MaxWord/ticks)
 		return max(word, drained*ticks)
 	}
-	limit := t.policy.Limit()
-	left := limit
-	if d.Remaining < d.Limit {
-		high, low := bits.Mul64(uint64(limit), uint64(d.Remaining))
-		quotient, _ := bits.Div64(high, low, uint64(d.Limit))
-		left = int64(quotient)
-	}
-	more := limit - left - t.used(word, now)
+	more := portion(t.policy.Limit(), d.Limit-d.Remaining, d.Limit) - t.used(word, now)
 	if more <= 0 {
 		return word
 	}
@@ -134,10 +127,5 @@ func (t *part) carry(from *part, word uint64, now policy.Instant) uint64 {
 		return max(next, word)
 	}
 	used, limit := from.used(word, now), from.policy.Limit()
-	high, low := bits.Mul64(uint64(used), uint64(t.policy.Limit()))
-	want, rest := bits.Div64(high, low, uint64(limit))
-	if rest > 0 {
-		want++
-	}
-	return charged(t.policy, next, now, int64(want)-t.used(next, now))
+	return charged(t.policy, next, now, portion(t.policy.Limit(), used, limit)-t.used(next, now))
 }

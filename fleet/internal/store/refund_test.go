@@ -177,9 +177,10 @@ func TestSettleLeavesNoTrace(t *testing.T) {
 // A log of takes holds 160, and ends with its word or its last take that can return. What it has
 // forgotten comes back as without it.
 func TestLogOfTakesIsBounded(t *testing.T) {
+	const lost = 2 // by 240 takes that were forgotten, if they come back within half a minute
 	client := connect(t, shared)
 	s := store.New(client, store.Options{Name: own(t)})
-	l := limit(t, s, policy.Must(policy.Funnel(100_000, 1, time.Second)))
+	l := limit(t, s, policy.Must(policy.Funnel(100_000, 1, time.Hour)))
 	key := name(t, s, l, "k")
 	var all []store.Taken
 	for range 400 {
@@ -189,10 +190,10 @@ func TestLogOfTakesIsBounded(t *testing.T) {
 	}
 	for i, took := range all {
 		got := must.Get(s.Cancel(t.Context(), l, "k", took, 100))
-		require.GreaterOrEqual(t, got.Remaining, 100_000-100*int64(len(all)-i), "%d", i)
+		require.GreaterOrEqual(t, got.Remaining, 100_000-100*int64(len(all)-i)-lost, "%d", i)
 	}
 	left := must.Get(s.Peek(t.Context(), l, "k"))
-	require.GreaterOrEqual(t, left.Remaining, int64(100_000-400), "each lost less than a second's unit")
+	require.GreaterOrEqual(t, left.Remaining, int64(100_000-lost), "each lost what would have drained since")
 	require.Zero(t, integer(t, client, "EXISTS", key+":takes"))
 	must.Get(s.Take(t.Context(), l, "plain", 100, 0))
 	require.Zero(t, integer(t, client, "EXISTS", name(t, s, l, "plain")+":takes"), "a take that cannot return is not noted")

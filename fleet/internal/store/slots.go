@@ -61,33 +61,23 @@ var errSlots = errors.New("not a list of slots")
 // parseSlots reads the reply of CLUSTER SLOTS: ranges of first slot, last slot, and nodes (host,
 // port) with the primary first.
 func parseSlots(reply []rueidis.RedisMessage) (ranges []SlotRange, err error) {
-	for _, r := range reply {
-		parts, err := r.ToArray()
-		if err != nil {
-			return nil, err
+	for _, message := range reply {
+		r := &answer{}
+		r.parts, r.err = message.ToArray()
+		first, last := r.number(), r.number()
+		primary := r.next()
+		node := &answer{err: r.err}
+		if r.err == nil {
+			node.parts, node.err = primary.ToArray()
 		}
-		if len(parts) < 3 {
+		name := node.next()
+		host, _ := name.ToString() // nil for the node asked, which also names it
+		port := node.number()
+		switch {
+		case node.err != nil:
+			return nil, node.err
+		case first < 0 || last < first || last >= SlotCount:
 			return nil, errSlots
-		}
-		first, err := parts[0].AsInt64()
-		if err != nil {
-			return nil, err
-		}
-		last, err := parts[1].AsInt64()
-		if err != nil {
-			return nil, err
-		}
-		node, err := parts[2].ToArray()
-		if err != nil {
-			return nil, err
-		}
-		if len(node) < 2 || first < 0 || last < first || last >= SlotCount {
-			return nil, errSlots
-		}
-		host, _ := node[0].ToString() // nil for the node asked, which also names it
-		port, err := node[1].AsInt64()
-		if err != nil {
-			return nil, err
 		}
 		ranges = append(ranges, SlotRange{int(first), int(last), net.JoinHostPort(host, strconv.FormatInt(port, 10))})
 	}
